@@ -1,0 +1,84 @@
+package outmill
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+)
+
+// DeliveryInfo is what a handler may want to know of the record behind its
+// message.
+type DeliveryInfo struct {
+	// ID is the record's id in the work queue.
+	ID WorkItemID
+	// Store is the name of the store that the record came from.
+	Store string
+	Topic string
+	Group string
+	Key   string
+	// Attempt counts from 1: the handlings that were abandoned before, and this
+	// one.
+	Attempt int
+	// Claims counts leases, this one included.
+	Claims int
+	// CreatedAt is when the record was appended, DueAt when it was first due and
+	// ExpiresAt when it would have expired (zero: never), by the database's
+	// clock.
+	CreatedAt, DueAt, ExpiresAt time.Time
+	// DedupKey is what the message was published with.
+	DedupKey string
+
+	lease *LeaseClock
+}
+
+// LeaseUntil is the end of the lease by the database's clock. It moves while
+// the lease is extended.
+func (d DeliveryInfo) LeaseUntil() time.Time {
+	if d.lease == nil {
+		return time.Time{}
+	}
+	return d.lease.Until()
+}
+
+// Delivery returns what is known of the record behind the message of this
+// context, and whether there is any: messages that did not come from an
+// Outmill subscriber or forwarder have none.
+func Delivery(ctx context.Context) (DeliveryInfo, bool) {
+	info, ok := ctx.Value(deliveryKey{}).(DeliveryInfo)
+	return info, ok
+}
+
+// WithDelivery returns a context for the handling of a record. Subscribers and
+// forwarders use it.
+func WithDelivery(ctx context.Context, store string, rec *Record, lease *LeaseClock) context.Context {
+	return context.WithValue(ctx, deliveryKey{}, DeliveryInfo{
+		ID:        rec.ID,
+		Store:     store,
+		Topic:     rec.Topic,
+		Group:     rec.Group,
+		Key:       rec.Key,
+		Attempt:   rec.Attempts + 1,
+		Claims:    rec.Claims,
+		CreatedAt: rec.CreatedAt,
+		DueAt:     rec.DueAt,
+		ExpiresAt: rec.ExpiresAt,
+		DedupKey:  rec.DedupKey,
+		lease:     lease,
+	})
+}
+
+type deliveryKey struct{}
+
+// LeaseClock is the end of a lease that may be extended while it is read.
+type LeaseClock struct{ until atomic.Pointer[time.Time] }
+
+// Set moves the end of the lease.
+func (c *LeaseClock) Set(until time.Time) { c.until.Store(&until) }
+
+// Until is the end of the lease.
+func (c *LeaseClock) Until() time.Time {
+	if t := c.until.Load(); t != nil {
+		return *t
+	}
+	return time.Time{}
+}

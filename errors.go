@@ -1,0 +1,166 @@
+package outmill
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	backoffv4 "github.com/cenkalti/backoff/v4"
+	backoffv5 "github.com/cenkalti/backoff/v5"
+)
+
+var (
+	// ErrForeignTx: the context carries a transaction, but of another store.
+	ErrForeignTx = errors.New("outmill: the context carries a transaction of another store: pass the result of this store's WithTx")
+	// ErrMixedTx: messages of one Publish carry different transactions.
+	ErrMixedTx = errors.New("outmill: the messages of one call carry different transactions: publish them in one call for each transaction")
+	// ErrNoTx: a transaction is required and the context carries none.
+	ErrNoTx = errors.New("outmill: a transaction is required and the context carries none: pass the result of the store's WithTx")
+	// ErrInvalidTx: what was passed to WithTx cannot be used as a transaction.
+	ErrInvalidTx = errors.New("outmill: not a usable transaction")
+	// ErrClosed: the publisher, subscriber, forwarder or store is closed.
+	ErrClosed = errors.New("outmill: closed")
+	// ErrNotFound: no record has that id.
+	ErrNotFound = errors.New("outmill: record not found")
+	// ErrInvalidConfig: a setting is refused. The error names it.
+	ErrInvalidConfig = errors.New("outmill: invalid configuration")
+	// ErrSchemaMissing: the store's tables do not exist. The error names the
+	// command that makes them.
+	ErrSchemaMissing = errors.New("outmill: the schema is missing")
+	// ErrSchemaOutdated: the schema is older than this version of Outmill wants.
+	ErrSchemaOutdated = errors.New("outmill: the schema is older than this program")
+	// ErrSchemaNewer: the schema was made by a newer version of Outmill.
+	ErrSchemaNewer = errors.New("outmill: the schema is newer than this program")
+	// ErrTopicUnavailable: the broker is there, but will not take this topic
+	// (unknown, not authorised). A publisher wraps it; a forwarder then holds
+	// that topic and goes on with the others.
+	ErrTopicUnavailable = errors.New("outmill: topic unavailable")
+)
+
+// Permanent wraps an error of a handler that no retry can mend: the record
+// goes dead at once. Watermill's Retry middleware stops at it too, because the
+// marker travels inside backoff v5's Permanent. Permanent(nil) is nil.
+//
+// It takes effect where the subscriber learns of the error: behind the
+// middleware subscriber.KeepError, since a nack alone carries no reason.
+func Permanent(err error) error {
+	if err == nil {
+		return nil
+	}
+	return backoffv5.Permanent(&permanentError{err})
+}
+
+// RetryAfter wraps an error of a handler that says itself when the record is
+// worth another attempt, instead of the retry policy's backoff. The attempt is
+// counted. RetryAfter(nil, d) is nil. See Permanent for how it travels.
+func RetryAfter(err error, delay time.Duration) error {
+	if err == nil {
+		return nil
+	}
+	return backoffv5.Permanent(&retryAfterError{err, delay})
+}
+
+// Snooze is returned by a handler that wants its message again after a delay:
+// nothing failed, no attempt is counted. See Permanent for how it travels.
+// Watermill's PoisonQueue takes every error for a failure: with it, use
+// PoisonQueueWithFilter and [IsPermanent].
+func Snooze(delay time.Duration) error {
+	return backoffv5.Permanent(&snoozeError{delay})
+}
+
+// IsPermanent reports whether err asks for no further attempt: Permanent, or
+// Permanent of backoff v4 or v5.
+func IsPermanent(err error) bool {
+	if _, ok := SnoozeDelay(err); ok {
+		return false
+	}
+	if _, ok := RetryAfterDelay(err); ok {
+		return false
+	}
+	var ours *permanentError
+	var v4 *backoffv4.PermanentError
+	var v5 *backoffv5.PermanentError
+	return errors.As(err, &ours) || errors.As(err, &v4) || errors.As(err, &v5)
+}
+
+// RetryAfterDelay returns the delay of a RetryAfter in err.
+func RetryAfterDelay(err error) (time.Duration, bool) {
+	var e *retryAfterError
+	if !errors.As(err, &e) {
+		return 0, false
+	}
+	return max(e.delay, 0), true
+}
+
+// SnoozeDelay returns the delay of a Snooze in err.
+func SnoozeDelay(err error) (time.Duration, bool) {
+	var e *snoozeError
+	if !errors.As(err, &e) {
+		return 0, false
+	}
+	return max(e.delay, 0), true
+}
+
+type permanentError struct{ err error }
+
+func (e *permanentError) Error() string { return e.err.Error() }
+func (e *permanentError) Unwrap() error { return e.err }
+
+type retryAfterError struct {
+	err   error
+	delay time.Duration
+}
+
+func (e *retryAfterError) Error() string { return e.err.Error() }
+func (e *retryAfterError) Unwrap() error { return e.err }
+
+type snoozeError struct{ delay time.Duration }
+
+func (e *snoozeError) Error() string { return fmt.Sprintf("outmill: snoozed for %s", e.delay) }
+
+// PublishError names the messages of a call that were not delivered; the
+// others were. Publishers that batch return it, so that a forwarder retries
+// just those.
+type PublishError struct {
+	// Total is the number of messages of the call.
+	Total int
+	// Failed are the messages that were not delivered, in their order.
+	Failed []FailedMessage
+}
+
+// FailedMessage is one message that was not delivered.
+type FailedMessage struct {
+	// Index is the message's place in the call.
+	Index int
+	// MessageID is the message's UUID.
+	MessageID string
+	// Topic is where it should have gone.
+	Topic string
+	// Err is why. Permanent marks a message that no retry can deliver (too
+	// large), ErrTopicUnavailable a topic that the broker refuses; anything else
+	// is taken for trouble with the broker.
+	Err error
+}
+
+func (e *PublishError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "outmill: %d of %d messages not published", len(e.Failed), e.Total)
+	for i, f := range e.Failed {
+		if i == 3 {
+			b.WriteString("; …")
+			break
+		}
+		fmt.Fprintf(&b, "; message %d (%s) to %q: %v", f.Index, f.MessageID, f.Topic, f.Err)
+	}
+	return b.String()
+}
+
+// Unwrap gives errors.Is and errors.As the errors of all failed messages.
+func (e *PublishError) Unwrap() []error {
+	errs := make([]error, len(e.Failed))
+	for i, f := range e.Failed {
+		errs[i] = f.Err
+	}
+	return errs
+}

@@ -1,0 +1,140 @@
+package outmill
+
+import (
+	"fmt"
+	"time"
+)
+
+// Status is where a record is in its life. Every store, table, flag and
+// metric uses these four words.
+type Status string
+
+const (
+	// StatusPending: waits to be claimed, now or when it is due.
+	StatusPending Status = "pending"
+	// StatusLeased: an owner holds it until its lease ends.
+	StatusLeased Status = "leased"
+	// StatusProcessed: acked, and kept because the store retains records.
+	StatusProcessed Status = "processed"
+	// StatusDead: will not be delivered again until it is requeued.
+	StatusDead Status = "dead"
+)
+
+// ParseStatus parses one of the four words.
+func ParseStatus(s string) (Status, error) {
+	switch status := Status(s); status {
+	case StatusPending, StatusLeased, StatusProcessed, StatusDead:
+		return status, nil
+	}
+	return "", fmt.Errorf("outmill: status %q: want pending, leased, processed or dead", s)
+}
+
+// Record is one message in a store, for one group, with its delivery state.
+//
+// A writer fills the first block and a store the second one. Records are
+// plain values without locks: whoever holds one owns it, and a store keeps no
+// reference to a record (nor to its Payload and Metadata) after a call
+// returns.
+type Record struct {
+	// ID is the id in the work queue. Append makes one where it is zero.
+	ID WorkItemID
+	// MessageID is the Watermill message UUID, constant across retries and
+	// groups: what a consumer deduplicates by. At most 255 characters.
+	MessageID string
+	// Topic is 1 to 255 characters, compared case-sensitively.
+	Topic string
+	// Key: records of one topic and key are delivered one after the other, in
+	// the order in which they were appended, to readers that claim in order.
+	// "" is no key. At most 255 characters.
+	Key string
+	// Payload is opaque. nil and empty are stored alike.
+	Payload []byte
+	// Metadata is the Watermill metadata without what has a field here.
+	Metadata map[string]string
+	// CorrelationID groups the messages of one conversation; "" is none.
+	CorrelationID string
+	// CausationID is the MessageID of what caused this message; "" is none.
+	CausationID string
+	// TenantID names the tenant; "" is none.
+	TenantID string
+	// TraceParent and TraceState are the W3C trace context; "" is none.
+	TraceParent, TraceState string
+	// Delay postpones the first delivery, counted by the database's clock
+	// from the moment of the append. It wins over DueAt.
+	Delay time.Duration
+	// DueAt is when the record may first be delivered; zero or past is at once.
+	// A store fills it on delivery.
+	DueAt time.Time
+	// ExpiresAt is when the record is no longer worth delivering: from then on
+	// it is never claimed, but goes dead. Zero is never.
+	ExpiresAt time.Time
+	// TimeToLive sets ExpiresAt, counted by the database's clock from the
+	// moment of the append. It wins over ExpiresAt. Zero is unused.
+	TimeToLive time.Duration
+	// DedupKey makes the append a no-op if the same topic and key were seen
+	// within the store's dedup window, whatever became of that record; "" is
+	// none. At most 255 characters.
+	DedupKey string
+
+	// Duplicate is set by Append on a record that it left out because of its
+	// DedupKey.
+	Duplicate bool
+	// Group is whose record this is. It is not for the writer to set: the
+	// store appends a record for each group registered for the topic.
+	Group string
+	// Status is where the record is in its life.
+	Status Status
+	// CreatedAt is the database's time of the append.
+	CreatedAt time.Time
+	// Attempts counts handlings that were abandoned.
+	Attempts int
+	// Claims counts leases. Together with the owner it identifies one lease.
+	Claims int
+	// Expiries counts the leases that ran out since the last one that was
+	// settled in any other way.
+	Expiries int
+	// Owner holds the lease; zero where there is none.
+	Owner OwnerToken
+	// LeaseUntil is when the lease ends, by the database's clock; zero where
+	// there is none.
+	LeaseUntil time.Time
+	// LastError is what the last abandoned or failed handling said.
+	LastError string
+	// ProcessedAt and ProcessedBy are kept for processed records.
+	ProcessedAt time.Time
+	ProcessedBy OwnerToken
+}
+
+// Size is the number of bytes that the record weighs against limits: payload,
+// metadata and the text columns.
+func (r *Record) Size() int {
+	n := len(r.Payload) + len(r.MessageID) + len(r.Topic) + len(r.Key) +
+		len(r.CorrelationID) + len(r.CausationID) + len(r.TenantID) +
+		len(r.TraceParent) + len(r.TraceState) + len(r.DedupKey)
+	for k, v := range r.Metadata {
+		n += len(k) + len(v)
+	}
+	return n
+}
+
+// Lease is the lease under which the record was claimed.
+func (r *Record) Lease() Lease {
+	return Lease{ID: r.ID, Owner: r.Owner, Claim: r.Claims}
+}
+
+// SuspectExpiries is the number of expiries after which a record is suspected
+// of killing its worker and is claimed alone. See [Queue].
+const SuspectExpiries = 2
+
+// Suspect reports whether the record's lease ran out so often that a claim
+// hands it out alone.
+func (r *Record) Suspect() bool { return r.Expiries >= SuspectExpiries }
+
+// Lease identifies one claim of one record: a later claim of the same record,
+// by the same owner too, is another lease.
+type Lease struct {
+	ID    WorkItemID
+	Owner OwnerToken
+	// Claim is the record's claim number.
+	Claim int
+}

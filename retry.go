@@ -1,0 +1,141 @@
+package outmill
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+)
+
+// Defaults of RetryPolicy.
+const (
+	DefaultMaxAttempts     = 10
+	DefaultInitialInterval = 2 * time.Second
+	DefaultMaxInterval     = 60 * time.Second
+	DefaultMultiplier      = 2.0
+)
+
+// backoffSteps bounds how far a backoff is played forward for a record that
+// has been retried without limit; by then every sensible one is at its maximum.
+const backoffSteps = 64
+
+// RetryPolicy says how often and when a record is delivered again after a
+// handling that failed. The zero value is the default: 10 attempts, the n-th
+// failure waits min(2^n s, 60 s), no jitter. It is built on
+// cenkalti/backoff/v4 and is safe for concurrent use.
+type RetryPolicy struct {
+	// MaxAttempts is the number of handlings after which a record that still
+	// fails goes dead. 0 is 10; negative is no limit.
+	MaxAttempts int
+	// InitialInterval is the wait after the first failure; 0 is 2 s.
+	InitialInterval time.Duration
+	// MaxInterval is the longest wait; 0 is 60 s.
+	MaxInterval time.Duration
+	// Multiplier is the growth from one wait to the next; 0 is 2.
+	Multiplier float64
+	// FullJitter draws each wait evenly from (0, wait], so that records that
+	// failed together do not come back together (AWS Architecture Blog,
+	// "Exponential Backoff And Jitter").
+	FullJitter bool
+	// BackOff makes the sequence of waits itself and replaces the settings above,
+	// save MaxAttempts and FullJitter. backoff.Stop makes the record dead.
+	BackOff func() backoff.BackOff
+}
+
+// Verdict is what a RetryPolicy decides about a record whose handling did not
+// succeed: exactly one of Dead, Snooze, or due again after Delay with the
+// attempt counted.
+type Verdict struct {
+	Dead   bool
+	Snooze bool
+	Delay  time.Duration
+}
+
+// Validate reports every setting that makes no sense.
+func (p RetryPolicy) Validate() error {
+	var errs []error
+	if p.InitialInterval < 0 {
+		errs = append(errs, fmt.Errorf("%w: RetryPolicy.InitialInterval is %s: want 0 or more", ErrInvalidConfig, p.InitialInterval))
+	}
+	if p.MaxInterval < 0 {
+		errs = append(errs, fmt.Errorf("%w: RetryPolicy.MaxInterval is %s: want 0 or more", ErrInvalidConfig, p.MaxInterval))
+	}
+	if p.Multiplier < 0 || (p.Multiplier > 0 && p.Multiplier < 1) {
+		errs = append(errs, fmt.Errorf("%w: RetryPolicy.Multiplier is %g: want 1 or more", ErrInvalidConfig, p.Multiplier))
+	}
+	return errors.Join(errs...)
+}
+
+// Decide judges a handling that ended with err. attempts is how many were
+// abandoned before it (Record.Attempts).
+func (p RetryPolicy) Decide(attempts int, err error) Verdict {
+	if delay, ok := SnoozeDelay(err); ok {
+		return Verdict{Snooze: true, Delay: delay}
+	}
+	failures := attempts + 1
+	if IsPermanent(err) || p.Exhausted(failures) {
+		return Verdict{Dead: true}
+	}
+	if delay, ok := RetryAfterDelay(err); ok {
+		return Verdict{Delay: delay}
+	}
+	delay := p.Delay(failures)
+	if delay == backoff.Stop {
+		return Verdict{Dead: true}
+	}
+	return Verdict{Delay: delay}
+}
+
+// Exhausted reports whether a record with that many failures gets no further
+// attempt.
+func (p RetryPolicy) Exhausted(failures int) bool {
+	limit := p.MaxAttempts
+	if limit == 0 {
+		limit = DefaultMaxAttempts
+	}
+	return limit > 0 && failures >= limit
+}
+
+// Delay returns the wait after the n-th failure, n from 1, or backoff.Stop.
+func (p RetryPolicy) Delay(n int) time.Duration {
+	b := p.backOff()
+	var delay time.Duration
+	for range min(max(n, 1), backoffSteps) {
+		if delay = b.NextBackOff(); delay == backoff.Stop {
+			return backoff.Stop
+		}
+	}
+	if p.FullJitter && delay > 0 {
+		delay = 1 + rand.N(delay)
+	}
+	return delay
+}
+
+func (p RetryPolicy) backOff() backoff.BackOff {
+	if p.BackOff != nil {
+		b := p.BackOff()
+		b.Reset()
+		return b
+	}
+	b := &backoff.ExponentialBackOff{
+		InitialInterval: DefaultInitialInterval,
+		MaxInterval:     DefaultMaxInterval,
+		Multiplier:      DefaultMultiplier,
+		Stop:            backoff.Stop,
+		Clock:           backoff.SystemClock,
+	}
+	if p.MaxInterval > 0 {
+		b.MaxInterval = p.MaxInterval
+	}
+	if p.InitialInterval > 0 {
+		b.InitialInterval = p.InitialInterval
+	}
+	b.InitialInterval = min(b.InitialInterval, b.MaxInterval)
+	if p.Multiplier > 0 {
+		b.Multiplier = p.Multiplier
+	}
+	b.Reset()
+	return b
+}

@@ -1,0 +1,301 @@
+package outmill
+
+import (
+	"context"
+	"time"
+)
+
+// The roles below are small so that whoever writes never sees what only a
+// worker needs. A store implements all that its engine can; [Store] is the
+// usual whole. All methods may be called concurrently. A method returns
+// ctx.Err() (wrapped) when its context ends, and leaves nothing half done: each
+// call is one transaction.
+
+// Writer appends records.
+type Writer interface {
+	// Append writes all the records or none. With a context that carries a
+	// transaction of this store (the store's WithTx), it takes part in that
+	// transaction and neither commits nor rolls back, nor uses a second
+	// connection; otherwise it runs a transaction of its own. It returns
+	// ErrForeignTx where the context carries transactions of other stores only,
+	// and ErrInvalidRecord, with nothing written, where a record is.
+	//
+	// Each record reaches every group that is registered for its topic, decided
+	// in the same transaction. Where no group is, it waits for the first that
+	// registers. A record with a DedupKey that was seen within the store's
+	// window is left out and marked Duplicate; this never aborts the caller's
+	// transaction.
+	//
+	// Append fills ID where it is zero. It does not retain the records.
+	Append(ctx context.Context, records ...*Record) error
+
+	// TxOf returns the transaction of this store that ctx carries: a comparable
+	// value that is equal for equal transactions, nil where ctx carries none,
+	// ErrForeignTx where it carries transactions of other stores only.
+	TxOf(ctx context.Context) (any, error)
+
+	// Name identifies the store in logs, metrics and deliveries.
+	Name() string
+}
+
+// Order is how a claim treats the order of records.
+type Order int
+
+const (
+	// OrderNone: oldest due first, no order promised; never waits for another
+	// worker.
+	OrderNone Order = iota
+	// OrderKey: records of one topic and key one after the other, in the order
+	// in which they were appended. Records without a key are not ordered.
+	OrderKey
+	// OrderTopic: all records of a topic one after the other, as if they had
+	// one key.
+	OrderTopic
+)
+
+func (o Order) String() string {
+	switch o {
+	case OrderNone:
+		return "none"
+	case OrderKey:
+		return "key"
+	case OrderTopic:
+		return "topic"
+	}
+	return "invalid"
+}
+
+// KeyPolicy is what a record that waits for a retry, or went dead, means for
+// the later records of its key, for ordered claims.
+type KeyPolicy int
+
+const (
+	// Block holds the key until the record's retry. A record that goes dead
+	// lets the key go on.
+	Block KeyPolicy = iota
+	// Skip lets later records of the key pass.
+	Skip
+	// Park blocks while the record is retried; when it goes dead, the later
+	// records of its key go dead with it, and those appended afterwards too,
+	// until they are requeued together.
+	Park
+)
+
+func (p KeyPolicy) String() string {
+	switch p {
+	case Block:
+		return "block"
+	case Skip:
+		return "skip"
+	case Park:
+		return "park"
+	}
+	return "invalid"
+}
+
+// ClaimRequest says what to claim.
+type ClaimRequest struct {
+	Owner OwnerToken
+	Group string
+	// Topics to claim from. A selection of many topics is served in turn, so
+	// that a topic with a large backlog does not starve another one.
+	Topics Topics
+	// Limit is the most records to hand out, at least 1.
+	Limit int
+	// MaxBytes bounds the sum of the records' sizes; at least one record is
+	// handed out whatever its size. 0 is no bound.
+	MaxBytes int
+	// Lease is how long the records are held, more than 0.
+	Lease time.Duration
+	Order Order
+	// KeyPolicy is for ordered claims.
+	KeyPolicy KeyPolicy
+}
+
+// Abandonment gives a record back after a handling that failed.
+type Abandonment struct {
+	Lease Lease
+	// Delay until the record is due again.
+	Delay time.Duration
+	// Err becomes the record's LastError.
+	Err string
+}
+
+// Failure makes a record dead.
+type Failure struct {
+	Lease Lease
+	// Err becomes the record's LastError.
+	Err string
+	// Park takes the later records of the same topic and key along.
+	Park bool
+}
+
+// Snoozing gives a record back until a time that its handler chose.
+type Snoozing struct {
+	Lease Lease
+	Delay time.Duration
+}
+
+// Queue hands records out under leases and takes back what became of them.
+//
+// The database's clock decides about due times, leases and expiry, never the
+// caller's. Ack, Abandon, Fail, Release, Snooze and Extend act only on leases
+// that still stand: the record is leased, by that owner, under that claim
+// number. A lease whose time is over still stands until the record is reaped
+// or claimed again. Leases that do not stand, and ids that do not exist, are
+// passed over in silence. One call is one round trip, however many leases.
+//
+// A record whose lease ran out SuspectExpiries times since it was last
+// settled is suspected of killing its worker: from then on a claim hands it
+// out alone, and each further expiry counts as an attempt, so that whoever
+// claims can make it dead after the last one. Records that were merely
+// prefetched beside it are thus never counted to death.
+type Queue interface {
+	// RegisterGroup makes group a reader of the topics: from then on each
+	// appended message of these reaches the group, once. Records that waited for
+	// a reader go to the group that registers first. It is idempotent, and
+	// refreshes the time at which the group was last seen.
+	RegisterGroup(ctx context.Context, group string, topics Topics) error
+
+	// Claim leases up to Limit records of the group that are due: pending, or
+	// leased under a lease that ended; not expired. It is atomic: no record has
+	// two owners. Where nothing is due it returns no records and no error.
+	Claim(ctx context.Context, req ClaimRequest) ([]*Record, error)
+
+	// Extend sets the end of the leases to now + lease and returns those that
+	// still stand.
+	Extend(ctx context.Context, lease time.Duration, leases []Lease) ([]Lease, error)
+
+	// Ack makes the records processed: deleted, or kept with the time and the
+	// owner where the store retains.
+	Ack(ctx context.Context, leases []Lease) error
+
+	// Abandon makes the records due again after their delay, and counts the
+	// attempt.
+	Abandon(ctx context.Context, abandonments []Abandonment) error
+
+	// Fail makes the records dead.
+	Fail(ctx context.Context, failures []Failure) error
+
+	// Release gives the records back as if they had not been claimed, save that
+	// the claim stays counted.
+	Release(ctx context.Context, leases []Lease) error
+
+	// Snooze makes the records due again after their delay; the attempt is not
+	// counted.
+	Snooze(ctx context.Context, snoozings []Snoozing) error
+
+	// ReapExpired makes up to limit records whose lease has ended pending again,
+	// counts the expiry, and returns how many there were.
+	ReapExpired(ctx context.Context, limit int) (int, error)
+
+	// Name identifies the store in logs, metrics and deliveries.
+	Name() string
+}
+
+// TopicStats counts the records of one topic and group by status. A count
+// that equals the limit of the request means "that many or more": a store
+// counts no further, so that the cost does not grow with the backlog.
+type TopicStats struct {
+	// Group is the group, and Routed is true; or Routed is false and the
+	// records wait for the first group that registers for their topic.
+	Group  string
+	Routed bool
+	Topic  string
+
+	// Pending counts all pending records, those not yet due too.
+	Pending, Leased, Processed, Dead int
+	// OldestDue is when the record that has been due longest became due; zero
+	// where nothing is due.
+	OldestDue time.Time
+}
+
+// GroupInfo describes a registered group.
+type GroupInfo struct {
+	Group string
+	// Topics are the selections that were registered.
+	Topics []Topics
+	// SeenAt is when the group was last registered. Subscribers and forwarders
+	// register again in every janitor's round, so a time long ago means that
+	// nobody reads the group any more.
+	SeenAt time.Time
+}
+
+// ListQuery selects records to look at.
+type ListQuery struct {
+	// Group limits the list to one group; nil is all of them.
+	Group *string
+	// Topic limits the list to one topic; "" is all of them.
+	Topic string
+	// Status limits the list; "" is all of them.
+	Status Status
+	// After continues a list behind the last record of the page before; zero is
+	// the beginning.
+	After WorkItemID
+	// Limit is the most records to return; 0 is 100.
+	Limit int
+}
+
+// Inspector is what operators need: CLI, dashboard, metrics.
+type Inspector interface {
+	// Stats counts the records of each group and topic up to limit per count;
+	// 0 is 10,000.
+	Stats(ctx context.Context, limit int) ([]TopicStats, error)
+	// Groups lists the registered groups.
+	Groups(ctx context.Context) ([]GroupInfo, error)
+	// DropGroup removes the group's registration and its records, whatever
+	// their status, and returns how many records those were.
+	DropGroup(ctx context.Context, group string) (int, error)
+	// List returns records in the order in which they were appended.
+	List(ctx context.Context, query ListQuery) ([]*Record, error)
+	// Get returns one record, ErrNotFound where there is none.
+	Get(ctx context.Context, id WorkItemID) (*Record, error)
+	// Requeue makes dead records pending and due at once, with no attempts and no
+	// expiry, and returns how many. Records that are not dead are passed over. A
+	// parked record brings those parked with its key along.
+	Requeue(ctx context.Context, ids ...WorkItemID) (int, error)
+	// Delete removes records, whatever their status, and returns how many.
+	Delete(ctx context.Context, ids ...WorkItemID) (int, error)
+}
+
+// Janitor keeps a store small. Each call does at most limit records of work
+// and returns how many it did; fewer than limit means that it is done.
+type Janitor interface {
+	// DeleteProcessed deletes processed records older than the retention.
+	DeleteProcessed(ctx context.Context, limit int) (int, error)
+	// ExpireDue makes pending records dead whose expiry has passed.
+	ExpireDue(ctx context.Context, limit int) (int, error)
+	// DeleteDedupKeys deletes dedup keys whose window has ended.
+	DeleteDedupKeys(ctx context.Context, limit int) (int, error)
+}
+
+// Waker hints that something may have become claimable. It is a hint: polling
+// is always the fallback.
+type Waker interface {
+	// Wake returns a channel that receives, without ever blocking the sender,
+	// when something may have become claimable. It is quiet after ctx ends.
+	Wake(ctx context.Context) <-chan struct{}
+}
+
+// Schema manages the tables of a store.
+type Schema interface {
+	// Ensure creates the schema or brings it up to date. It is idempotent, and
+	// safe when many processes start at once. ErrSchemaNewer where the schema
+	// was made by a newer version of Outmill.
+	Ensure(ctx context.Context) error
+	// Statements returns the whole schema as plain SQL (or the engine's own
+	// language), for the user's own migration tool.
+	Statements() []string
+}
+
+// Store is one outbox in one database, in all its roles.
+type Store interface {
+	Writer
+	Queue
+	Inspector
+	Janitor
+	Schema
+	// Close ends what the store itself started and opened. It does not close a
+	// handle that it was given.
+	Close() error
+}

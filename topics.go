@@ -1,0 +1,132 @@
+package outmill
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"strings"
+)
+
+// Topics selects topics. An entry is a pattern in which * stands for any run
+// of characters, the empty one too; \ takes the special meaning from a * or \
+// that follows. [Exact] makes an entry from a topic name.
+type Topics struct {
+	// Include lists what is selected; empty selects all topics.
+	Include []string
+	// Exclude lists what is left out, whatever Include says.
+	Exclude []string
+}
+
+// Exact returns the entry that selects the one topic of that name.
+func Exact(topic string) string {
+	if !strings.ContainsAny(topic, `*\`) {
+		return topic
+	}
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`).Replace(topic)
+}
+
+// Match reports whether the topic is selected.
+func (t Topics) Match(topic string) bool {
+	matches := func(pattern string) bool { return matchPattern(pattern, topic) }
+	if slices.ContainsFunc(t.Exclude, matches) {
+		return false
+	}
+	return len(t.Include) == 0 || slices.ContainsFunc(t.Include, matches)
+}
+
+// Names returns the topic names if the selection is a plain list of names:
+// every entry of Include without a wildcard. It saves a store from looking for
+// the topics that match.
+func (t Topics) Names() ([]string, bool) {
+	if len(t.Include) == 0 {
+		return nil, false
+	}
+	names := make([]string, 0, len(t.Include))
+	for _, pattern := range t.Include {
+		name, ok := patternName(pattern)
+		if !ok {
+			return nil, false
+		}
+		if t.Match(name) && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names, true
+}
+
+// Validate reports every entry that is not a pattern.
+func (t Topics) Validate() error {
+	var errs []error
+	for _, entries := range [][]string{t.Include, t.Exclude} {
+		for _, pattern := range entries {
+			if field := checkText(pattern, 2*MaxTopicLength); pattern == "" || field != "" {
+				errs = append(errs, &InvalidRecordError{Index: -1, Field: "topic pattern", Reason: cmp.Or(field, "is empty")})
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// matchPattern walks both strings once and, after a mismatch, goes back to
+// just behind the last *, which then takes one character more.
+func matchPattern(pattern, s string) bool {
+	p, i := 0, 0
+	star, resume := -1, 0
+	for i < len(s) {
+		if p < len(pattern) && pattern[p] == '*' {
+			star, resume = p, i
+			p++
+			continue
+		}
+		if width := literalAt(pattern, p, s[i]); width > 0 {
+			p += width
+			i++
+			continue
+		}
+		if star < 0 {
+			return false
+		}
+		resume++
+		p, i = star+1, resume
+	}
+	for p < len(pattern) && pattern[p] == '*' {
+		p++
+	}
+	return p == len(pattern)
+}
+
+// literalAt returns how many bytes of the pattern at p stand for the literal
+// byte c, 0 if they do not.
+func literalAt(pattern string, p int, c byte) int {
+	switch {
+	case p >= len(pattern):
+		return 0
+	case pattern[p] == '\\' && p+1 < len(pattern) && (pattern[p+1] == '*' || pattern[p+1] == '\\'):
+		if pattern[p+1] == c {
+			return 2
+		}
+		return 0
+	case pattern[p] == c:
+		return 1
+	}
+	return 0
+}
+
+func patternName(pattern string) (string, bool) {
+	if !strings.ContainsAny(pattern, `*\`) {
+		return pattern, true
+	}
+	var name strings.Builder
+	for p := 0; p < len(pattern); p++ {
+		switch c := pattern[p]; {
+		case c == '*':
+			return "", false
+		case c == '\\' && p+1 < len(pattern) && (pattern[p+1] == '*' || pattern[p+1] == '\\'):
+			p++
+			name.WriteByte(pattern[p])
+		default:
+			name.WriteByte(c)
+		}
+	}
+	return name.String(), true
+}
