@@ -151,4 +151,3 @@ func utf16Length(s string) int {
 	}
 	return n
 }
-

@@ -1,0 +1,103 @@
+package worker
+
+import (
+	"strings"
+	"time"
+
+	"github.com/outmill/outmill"
+)
+
+// MaxErrorLength bounds what is kept of an error as last_error, in bytes.
+const MaxErrorLength = 4096
+
+// Item is a claimed record. Exactly one of Ack, Abandon, Fail, Release and
+// Snooze takes effect, the first; all are quick and may be called by any
+// goroutine.
+type Item struct {
+	Record *outmill.Record
+	// Clock is the end of the lease by the database's clock.
+	Clock *outmill.LeaseClock
+
+	worker *Worker
+	key    string
+	lost   chan struct{}
+
+	// All below is guarded by the worker's mutex.
+	state     itemState
+	claimedAt time.Time
+	startedAt time.Time
+	// until is when the lease ends by this process's monotonic clock, at the
+	// earliest.
+	until time.Time
+}
+
+type itemState int
+
+const (
+	// queued: claimed, waits in the worker.
+	queued itemState = iota
+	// taken: handed to the user.
+	taken
+	// settled: its outcome waits for the next flush.
+	settled
+	// gone: the store knows the outcome, or the lease was lost.
+	gone
+)
+
+// Started tells the worker that the handling has begun: MaxProcessing counts
+// from here. It reports false if the lease was lost in the meantime.
+func (it *Item) Started() bool {
+	w := it.worker
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if it.state != taken || time.Now().After(it.until) {
+		return false
+	}
+	it.startedAt = time.Now()
+	return true
+}
+
+// Lost is closed when the lease is no longer ours: another worker may handle
+// the record from now on.
+func (it *Item) Lost() <-chan struct{} { return it.lost }
+
+// Ack says that the record was handled.
+func (it *Item) Ack() { it.worker.settle(it, outcome{kind: acked}) }
+
+// Abandon says that the handling failed; the record is due again after delay.
+func (it *Item) Abandon(delay time.Duration, reason string) {
+	it.worker.settle(it, outcome{kind: abandoned, delay: delay, reason: cleanError(reason)})
+}
+
+// Fail makes the record dead.
+func (it *Item) Fail(reason string) {
+	it.worker.settle(it, outcome{kind: failed, reason: cleanError(reason)})
+}
+
+// Release gives the record back, not counted.
+func (it *Item) Release() { it.worker.settle(it, outcome{kind: released}) }
+
+// Snooze gives the record back until later, not counted.
+func (it *Item) Snooze(delay time.Duration) {
+	it.worker.settle(it, outcome{kind: snoozed, delay: delay})
+}
+
+// Judge settles the item as the policy decides about err.
+func (it *Item) Judge(err error) {
+	switch verdict := it.worker.cfg.Retry.Decide(it.Record.Attempts, err); {
+	case verdict.Snooze:
+		it.Snooze(verdict.Delay)
+	case verdict.Dead:
+		it.Fail(err.Error())
+	default:
+		it.Abandon(verdict.Delay, err.Error())
+	}
+}
+
+// cleanError makes an error's text storable by every engine.
+func cleanError(s string) string {
+	if len(s) > MaxErrorLength {
+		s = s[:MaxErrorLength]
+	}
+	return strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", ""), "")
+}

@@ -1,0 +1,70 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/outmill/outmill"
+)
+
+// upkeepBatch bounds each statement of the upkeep.
+const upkeepBatch = 1000
+
+// Upkeep does a janitor's rounds for a store until ctx ends: it reaps expired
+// leases, expires records, deletes what is no longer retained, and calls
+// round, if given, at the end of each. The first round begins after a random
+// part of the interval, so that processes that start together do not work
+// together. Errors are logged; the next round tries again.
+func Upkeep(ctx context.Context, queue outmill.Queue, interval time.Duration, log watermill.LoggerAdapter, round func(context.Context) error) {
+	timer := time.NewTimer(1 + rand.N(interval))
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		err := Tidy(ctx, queue, log)
+		if err == nil && round != nil {
+			err = round(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			log.Error("Upkeep of the store failed, will try again", err, watermill.LogFields{"store": queue.Name()})
+		}
+		timer.Reset(interval)
+	}
+}
+
+// Tidy does one round for the store.
+func Tidy(ctx context.Context, queue outmill.Queue, log watermill.LoggerAdapter) error {
+	reaped, err := repeat(ctx, queue.ReapExpired)
+	if reaped > 0 {
+		log.Info("Reaped expired leases", watermill.LogFields{"count": reaped, "store": queue.Name()})
+	}
+	janitor, ok := queue.(outmill.Janitor)
+	if !ok {
+		return err
+	}
+	expired, expireErr := repeat(ctx, janitor.ExpireDue)
+	if expired > 0 {
+		log.Info("Records expired and are dead", watermill.LogFields{"count": expired, "store": queue.Name()})
+	}
+	_, processedErr := repeat(ctx, janitor.DeleteProcessed)
+	_, dedupErr := repeat(ctx, janitor.DeleteDedupKeys)
+	return errors.Join(err, expireErr, processedErr, dedupErr)
+}
+
+func repeat(ctx context.Context, work func(context.Context, int) (int, error)) (int, error) {
+	total := 0
+	for {
+		n, err := work(ctx, upkeepBatch)
+		total += n
+		if err != nil || n < upkeepBatch {
+			return total, err
+		}
+	}
+}

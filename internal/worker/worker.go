@@ -1,0 +1,177 @@
+package worker
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/outmill/outmill"
+)
+
+// Worker claims records and settles them. Make one with New, Start it, Take
+// from it, then Stop and Close it.
+type Worker struct {
+	cfg   Config
+	owner outmill.OwnerToken
+	log   watermill.LoggerAdapter
+
+	stopClaiming context.CancelFunc
+	stopRest     context.CancelFunc
+	claiming     sync.WaitGroup
+	rest         sync.WaitGroup
+
+	// One goroutine waits on each of these; they hold at most one signal.
+	readySignal   chan struct{}
+	roomSignal    chan struct{}
+	settleSignal  chan struct{}
+	flushedSignal chan struct{}
+	poke          chan struct{}
+
+	mu    sync.Mutex
+	items map[outmill.WorkItemID]*Item
+	bytes int
+	ready []*Item
+	// keys has the items of each key that are not settled, in order.
+	keys map[string][]*Item
+	// tainted are the keys of which a record was given back while a claim was
+	// under way: what that claim returns of them goes back as well.
+	tainted  map[string]struct{}
+	outcomes []outcome
+	// giveBacks counts the outcomes that must reach the store before the next
+	// ordered claim.
+	giveBacks int
+	flushing  int
+	solo      *Item
+	stopping  bool
+	// rounds counts finished claims; roundDone is closed after each.
+	rounds    int
+	lastEmpty bool
+	roundDone chan struct{}
+	settledN  int
+}
+
+// New makes a worker that does nothing yet.
+func New(cfg Config) *Worker {
+	owner := outmill.NewOwnerToken()
+	return &Worker{
+		cfg:           cfg,
+		owner:         owner,
+		log:           cfg.Logger.With(watermill.LogFields{"store": cfg.Queue.Name(), "group": cfg.Group, "owner": owner.String()}),
+		readySignal:   make(chan struct{}, 1),
+		roomSignal:    make(chan struct{}, 1),
+		settleSignal:  make(chan struct{}, 1),
+		flushedSignal: make(chan struct{}, 1),
+		poke:          make(chan struct{}, 1),
+		items:         map[outmill.WorkItemID]*Item{},
+		keys:          map[string][]*Item{},
+		tainted:       map[string]struct{}{},
+		roundDone:     make(chan struct{}),
+	}
+}
+
+// Start begins to claim. Values of ctx are for the calls to the store; its end
+// stops the claiming, as Stop does.
+func (w *Worker) Start(ctx context.Context) {
+	claimCtx, stopClaiming := context.WithCancel(ctx)
+	restCtx, stopRest := context.WithCancel(context.WithoutCancel(ctx))
+	w.stopClaiming, w.stopRest = stopClaiming, stopRest
+	w.claiming.Go(func() { w.claimLoop(claimCtx) })
+	w.rest.Go(func() { w.keepLoop(restCtx) })
+	w.rest.Go(func() { w.settleLoop(restCtx) })
+}
+
+// Take returns up to limit items, at least one; it waits for them. The items
+// are the caller's to settle.
+func (w *Worker) Take(ctx context.Context, limit int) ([]*Item, error) {
+	for {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if items := w.take(limit); len(items) > 0 {
+			return items, nil
+		}
+		select {
+		case <-w.readySignal:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (w *Worker) take(limit int) []*Item {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stopping {
+		return nil
+	}
+	var items []*Item
+	rest := w.ready[:0]
+	for _, it := range w.ready {
+		// A suspect is handled while nothing else is, so that it can only take
+		// itself down.
+		if len(items) == limit || it == w.solo && len(w.items) > 1 {
+			rest = append(rest, it)
+			continue
+		}
+		it.state = taken
+		it.startedAt = time.Now()
+		items = append(items, it)
+	}
+	clear(w.ready[len(rest):])
+	w.ready = rest
+	return items
+}
+
+// Stop ends the claiming and gives back what was not taken. It returns when no
+// further claim is under way; items that were taken are still to be settled.
+func (w *Worker) Stop() {
+	w.mu.Lock()
+	w.stopping = true
+	w.mu.Unlock()
+	w.stopClaiming()
+	w.claiming.Wait()
+	w.releaseQueued(func(*Item) bool { return true })
+}
+
+// Close waits until all that was settled is stored, at most until ctx ends, and
+// then ends the worker. Call Stop first. What was taken and never settled is
+// left to its lease.
+func (w *Worker) Close(ctx context.Context) error {
+	err := w.waitFlushed(ctx)
+	w.stopRest()
+	w.rest.Wait()
+	return err
+}
+
+// Settled returns how many items were settled so far.
+func (w *Worker) Settled() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.settledN
+}
+
+// Poke makes the worker look for records at once.
+func (w *Worker) Poke() { signal(w.poke) }
+
+func (w *Worker) releaseQueued(match func(*Item) bool) {
+	w.mu.Lock()
+	var back []*Item
+	for _, it := range w.items {
+		if it.state == queued && match(it) {
+			back = append(back, it)
+		}
+	}
+	w.mu.Unlock()
+	for _, it := range back {
+		it.Release()
+	}
+}
+
+// signal never blocks: a signal that waits already says the same.
+func signal(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,55 @@
+package publisher
+
+import (
+	"context"
+	"errors"
+	"reflect"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/outmill/outmill"
+)
+
+// transaction returns the context whose transaction the call takes part in.
+func (p *Publisher) transaction(base context.Context, messages []*message.Message) (context.Context, error) {
+	var first context.Context
+	var firstTx any
+	for i, msg := range messages {
+		ctx, tx, err := p.transactionOf(base, msg)
+		switch {
+		case err != nil:
+			return nil, err
+		case i == 0:
+			first, firstTx = ctx, tx
+		case !sameTx(firstTx, tx):
+			return nil, outmill.ErrMixedTx
+		}
+	}
+	if firstTx == nil && p.cfg.RequireTx {
+		return nil, outmill.ErrNoTx
+	}
+	return first, nil
+}
+
+// transactionOf looks in the message's own context first, then in the view's.
+func (p *Publisher) transactionOf(base context.Context, msg *message.Message) (context.Context, any, error) {
+	own := msg.Context()
+	tx, err := p.writer.TxOf(own)
+	if base == nil || tx != nil || (err != nil && !errors.Is(err, outmill.ErrForeignTx)) {
+		return own, tx, err
+	}
+	baseTx, baseErr := p.writer.TxOf(base)
+	if baseErr == nil && baseTx == nil && err != nil {
+		return own, nil, err
+	}
+	return base, baseTx, baseErr
+}
+
+// sameTx does not panic on handles that cannot be compared; two of them are
+// taken for different ones.
+func sameTx(a, b any) bool {
+	if a == nil || b == nil {
+		return a == nil && b == nil
+	}
+	return reflect.TypeOf(a).Comparable() && reflect.TypeOf(b).Comparable() && a == b
+}

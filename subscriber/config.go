@@ -1,0 +1,126 @@
+package subscriber
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/outmill/outmill"
+)
+
+// Config has the settings of a Subscriber. The zero value is ready to use.
+type Config struct {
+	// Group is the consumer group, "" by default. Subscribers of one group share
+	// the messages of a topic; each group gets every message.
+	Group string
+
+	// Order is whether records come one after the other: outmill.OrderNone (the
+	// default), OrderKey for the records of one key, OrderTopic for all records
+	// of a topic (strict mode: one message of the topic at a time, in all
+	// processes together). All subscribers of a group should agree.
+	Order outmill.Order
+
+	// KeyPolicy is what a failing record means for the later ones of its key, in
+	// the ordered modes: outmill.Block (the default), Skip or Park.
+	KeyPolicy outmill.KeyPolicy
+
+	// Retry says how often and when a record is delivered again after a nack.
+	// Default: 10 attempts, min(2^n s, 60 s).
+	Retry outmill.RetryPolicy
+
+	// BatchSize is the most records of one claim. Default 100. Larger batches
+	// cost memory and make a crash repeat more; smaller ones cost round trips.
+	BatchSize int
+
+	// MaxInFlight is how many messages of one subscription are with handlers at
+	// a time. Default 100. 1 handles one after the other, though in no promised
+	// order if several processes subscribe; see Order.
+	MaxInFlight int
+
+	// MaxInFlightBytes bounds the payloads and metadata that one subscription
+	// holds, waiting ones included; one record may go beyond it. Default 64 MiB.
+	MaxInFlightBytes int
+
+	// Lease is how long a record is held without a sign of life. It is extended
+	// while a handler runs. Default 30 s. A shorter one makes the records of a
+	// dead process come sooner; a longer one survives longer database outages.
+	Lease time.Duration
+
+	// MaxProcessing ends the extension: a handler that takes longer is taken for
+	// stuck, its message's context ends with the lease, and the record is
+	// delivered again. Default 15 min.
+	MaxProcessing time.Duration
+
+	// PollInterval is the longest wait between looks for new records when there
+	// are none. Default 500 ms. Stores that can wake their readers make the
+	// usual wait shorter.
+	PollInterval time.Duration
+
+	// MaxErrorBackoff is the longest wait between attempts while the database
+	// fails. Default 30 s.
+	MaxErrorBackoff time.Duration
+
+	// AckFlushInterval is the longest that an ack waits for others to share its
+	// statement. Default 5 ms. A crash in that time delivers the message again.
+	AckFlushInterval time.Duration
+
+	// CloseTimeout is how long Close lets handlers finish before it ends their
+	// messages' contexts and gives their records back. Default 10 s.
+	CloseTimeout time.Duration
+
+	// UpkeepInterval is how often the subscriber tidies the store (expired
+	// leases and records, retention) and looks for topics that nobody reads.
+	// Default 60 s; negative leaves that to others.
+	UpkeepInterval time.Duration
+
+	// OnDead is told of each record that this subscriber made dead, after the
+	// store knows it. It is called by the goroutine that stores acks: be quick,
+	// and do not call the subscriber. The record is the callee's.
+	OnDead func(rec *outmill.Record, reason string)
+}
+
+func (c *Config) setDefaults() {
+	defaultTo(&c.BatchSize, 100)
+	defaultTo(&c.MaxInFlight, 100)
+	defaultTo(&c.MaxInFlightBytes, 64<<20)
+	defaultTo(&c.Lease, 30*time.Second)
+	defaultTo(&c.MaxProcessing, 15*time.Minute)
+	defaultTo(&c.PollInterval, 500*time.Millisecond)
+	defaultTo(&c.MaxErrorBackoff, 30*time.Second)
+	defaultTo(&c.AckFlushInterval, 5*time.Millisecond)
+	defaultTo(&c.CloseTimeout, 10*time.Second)
+	defaultTo(&c.UpkeepInterval, time.Minute)
+}
+
+func defaultTo[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Validate reports every setting that makes no sense; each error is an
+// outmill.ErrInvalidConfig, or ErrInvalidRecord for the group's name. New
+// calls it.
+func (c Config) Validate() error {
+	c.setDefaults()
+	errs := []error{outmill.CheckGroup(c.Group), c.Retry.Validate()}
+	invalid := func(bad bool, field string, value any, want string) {
+		if bad {
+			errs = append(errs, fmt.Errorf("%w: subscriber.Config.%s is %v: want %s", outmill.ErrInvalidConfig, field, value, want))
+		}
+	}
+	positive := func(d time.Duration, field string) { invalid(d < 0, field, d, "a duration above 0") }
+	invalid(c.Order < outmill.OrderNone || c.Order > outmill.OrderTopic, "Order", c.Order, "OrderNone, OrderKey or OrderTopic")
+	invalid(c.KeyPolicy < outmill.Block || c.KeyPolicy > outmill.Park, "KeyPolicy", c.KeyPolicy, "Block, Skip or Park")
+	invalid(c.BatchSize < 1, "BatchSize", c.BatchSize, "1 or more")
+	invalid(c.MaxInFlight < 1, "MaxInFlight", c.MaxInFlight, "1 or more")
+	invalid(c.MaxInFlightBytes < 1, "MaxInFlightBytes", c.MaxInFlightBytes, "1 or more")
+	positive(c.Lease, "Lease")
+	positive(c.MaxProcessing, "MaxProcessing")
+	positive(c.PollInterval, "PollInterval")
+	positive(c.MaxErrorBackoff, "MaxErrorBackoff")
+	positive(c.AckFlushInterval, "AckFlushInterval")
+	positive(c.CloseTimeout, "CloseTimeout")
+	return errors.Join(errs...)
+}

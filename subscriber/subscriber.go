@@ -1,0 +1,217 @@
+package subscriber
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/worker"
+)
+
+var (
+	_ message.Subscriber           = (*Subscriber)(nil)
+	_ message.SubscribeInitializer = (*Subscriber)(nil)
+)
+
+// Subscriber delivers the records of a store as Watermill messages. It is safe
+// for concurrent use. It does not close the store.
+type Subscriber struct {
+	queue   outmill.Queue
+	cfg     Config
+	log     watermill.LoggerAdapter
+	running *worker.Registry
+
+	mu      sync.Mutex
+	closed  bool
+	subs    map[*subscription]struct{}
+	done    chan struct{}
+	upkeep  sync.Once
+	closing sync.WaitGroup
+
+	stopUpkeep context.CancelFunc
+	upkeepCtx  context.Context
+}
+
+// New makes a subscriber over a store. A nil logger logs nothing. Nothing is
+// read before Subscribe.
+func New(queue outmill.Queue, cfg Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
+	if outmill.IsNil(queue) {
+		return nil, fmt.Errorf("%w: subscriber.New: the store is nil", outmill.ErrInvalidConfig)
+	}
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg.setDefaults()
+	if logger == nil {
+		logger = watermill.NopLogger{}
+	}
+	s := &Subscriber{
+		queue:   queue,
+		cfg:     cfg,
+		log:     logger,
+		running: worker.NewRegistry(),
+		subs:    map[*subscription]struct{}{},
+		done:    make(chan struct{}),
+	}
+	s.upkeepCtx, s.stopUpkeep = context.WithCancel(context.Background())
+	return s, nil
+}
+
+// SubscribeInitialize registers the group for the topic, so that it gets what
+// is appended from now on. Subscribe does so by itself.
+func (s *Subscriber) SubscribeInitialize(topic string) error {
+	ctx, cancel := context.WithTimeout(s.upkeepCtx, s.cfg.Lease)
+	defer cancel()
+	return s.register(ctx, topic)
+}
+
+func (s *Subscriber) register(ctx context.Context, topic string) error {
+	if err := outmill.CheckTopic(topic); err != nil {
+		return err
+	}
+	if err := s.queue.RegisterGroup(ctx, s.cfg.Group, topicOnly(topic)); err != nil {
+		return fmt.Errorf("outmill: subscribe to %q in group %q: %w", topic, s.cfg.Group, err)
+	}
+	return nil
+}
+
+// Subscribe delivers the topic's messages on the returned channel until ctx
+// ends or the subscriber is closed; then the channel is closed. Each message
+// must be acked or nacked; its context is canceled afterwards, or when its
+// lease is lost. A nack after ctx has ended gives the record back without
+// counting an attempt.
+func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+	if err := s.open(); err != nil {
+		return nil, err
+	}
+	if err := s.register(ctx, topic); err != nil {
+		return nil, err
+	}
+	sub := newSubscription(ctx, s, topic)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, fmt.Errorf("outmill: subscribe to %q: %w", topic, outmill.ErrClosed)
+	}
+	s.subs[sub] = struct{}{}
+	s.closing.Go(func() {
+		sub.run(s.done)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.subs, sub)
+	})
+	s.startUpkeep()
+	return sub.out, nil
+}
+
+func (s *Subscriber) open() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return fmt.Errorf("outmill: subscriber: %w", outmill.ErrClosed)
+	}
+	return nil
+}
+
+// Once delivers what is due for the current subscriptions and returns when all
+// of it is settled: how many messages that were, retries that became due in
+// the meantime included. Messages that are due later, or that other processes
+// hold, are not waited for.
+func (s *Subscriber) Once(ctx context.Context) (int, error) {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var errs []error
+	total := 0
+	for _, sub := range s.subscriptions() {
+		wg.Go(func() {
+			before := sub.worker.Settled()
+			err := sub.worker.Drain(ctx)
+			mu.Lock()
+			defer mu.Unlock()
+			total += sub.worker.Settled() - before
+			errs = append(errs, err)
+		})
+	}
+	wg.Wait()
+	return total, errors.Join(errs...)
+}
+
+func (s *Subscriber) subscriptions() []*subscription {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	subs := make([]*subscription, 0, len(s.subs))
+	for sub := range s.subs {
+		subs = append(subs, sub)
+	}
+	return subs
+}
+
+// Close ends all subscriptions. It lets handlers finish for CloseTimeout, then
+// ends their messages' contexts; it stores every ack that it got, and gives
+// back what was claimed and not handled. It may be called more than once.
+func (s *Subscriber) Close() error {
+	s.mu.Lock()
+	if !s.closed {
+		s.closed = true
+		close(s.done)
+	}
+	s.mu.Unlock()
+	s.stopUpkeep()
+	s.closing.Wait()
+	return nil
+}
+
+func (s *Subscriber) startUpkeep() {
+	if s.cfg.UpkeepInterval < 0 {
+		return
+	}
+	s.upkeep.Do(func() {
+		s.closing.Go(func() {
+			worker.Upkeep(s.upkeepCtx, s.queue, s.cfg.UpkeepInterval, s.log, s.round)
+		})
+	})
+}
+
+// round registers the group anew, which tells the store that somebody reads
+// it, and looks for topics that nobody reads.
+func (s *Subscriber) round(ctx context.Context) error {
+	read := map[string]bool{}
+	var errs []error
+	for _, sub := range s.subscriptions() {
+		read[sub.topic] = true
+		errs = append(errs, s.register(ctx, sub.topic))
+	}
+	if inspector, ok := s.queue.(outmill.Inspector); ok {
+		errs = append(errs, s.warnUnread(ctx, inspector, read))
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Subscriber) warnUnread(ctx context.Context, inspector outmill.Inspector, read map[string]bool) error {
+	// Whether there is any is all that matters: a count of 1 costs least.
+	stats, err := inspector.Stats(ctx, 1)
+	if err != nil {
+		return err
+	}
+	for _, t := range stats {
+		fields := watermill.LogFields{"topic": t.Topic, "group": t.Group, "store": s.queue.Name(), "oldest_due": t.OldestDue.UTC().Format(time.RFC3339)}
+		switch {
+		case t.OldestDue.IsZero():
+		case !t.Routed:
+			s.log.Error("Records are due that no group has registered for: subscribe to the topic, forward it, or stop publishing to it", nil, fields)
+		case t.Group == s.cfg.Group && !read[t.Topic] && time.Since(t.OldestDue) > s.cfg.UpkeepInterval:
+			s.log.Error("Records of this group are due and this process does not subscribe to their topic: make sure that another one does", nil, fields)
+		}
+	}
+	return nil
+}
+
+func topicOnly(topic string) outmill.Topics {
+	return outmill.Topics{Include: []string{outmill.Exact(topic)}}
+}
