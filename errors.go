@@ -36,6 +36,9 @@ var (
 	// (unknown, not authorised). A publisher wraps it; a forwarder then holds
 	// that topic and goes on with the others.
 	ErrTopicUnavailable = errors.New("outmill: topic unavailable")
+	// ErrBrokerUnavailable: the broker is away, and the message is not to blame.
+	// A forwarder pauses and counts no attempt.
+	ErrBrokerUnavailable = errors.New("outmill: broker unavailable")
 )
 
 // Permanent wraps an error of a handler that no retry can mend: the record

@@ -7,18 +7,15 @@ import (
 )
 
 // InheritTx is a router middleware that gives the messages which a handler
-// returns the context values of the incoming message, and so the transaction
-// that the handler (or a middleware closer to it) put there with SetContext.
-// Without it they carry none: the router publishes them with contexts of their
-// own.
+// returns the context values of the incoming message, and with them its
+// transaction. Without it they carry none: the router publishes them with
+// contexts of their own.
 //
-// The transaction must still be open when the router publishes, so it is a
-// middleware outside of this one's caller that commits it:
-//
-//	router.AddMiddleware(myTxMiddleware, publisher.InheritTx)
-//
-// where myTxMiddleware publishes what the handler returned before it commits,
-// or the handler's subscriber commits on ack, as watermill-sql's does.
+// The router publishes after all middlewares have returned, so the transaction
+// must be one that is committed later still: by the subscriber when the
+// message is acked, as watermill-sql's is (set AdoptWatermillTx in the store's
+// configuration). With a transaction that a middleware or the handler commits,
+// publish inside of it instead of returning the messages.
 //
 // Values that a returned message's own context has are kept.
 func InheritTx(h message.HandlerFunc) message.HandlerFunc {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -187,29 +186,8 @@ func (s *Subscriber) round(ctx context.Context) error {
 		read[sub.topic] = true
 		errs = append(errs, s.register(ctx, sub.topic))
 	}
-	if inspector, ok := s.queue.(outmill.Inspector); ok {
-		errs = append(errs, s.warnUnread(ctx, inspector, read))
-	}
+	errs = append(errs, worker.WarnUnread(ctx, s.queue, s.log, s.cfg.Group, func(topic string) bool { return read[topic] }, s.cfg.UpkeepInterval))
 	return errors.Join(errs...)
-}
-
-func (s *Subscriber) warnUnread(ctx context.Context, inspector outmill.Inspector, read map[string]bool) error {
-	// Whether there is any is all that matters: a count of 1 costs least.
-	stats, err := inspector.Stats(ctx, 1)
-	if err != nil {
-		return err
-	}
-	for _, t := range stats {
-		fields := watermill.LogFields{"topic": t.Topic, "group": t.Group, "store": s.queue.Name(), "oldest_due": t.OldestDue.UTC().Format(time.RFC3339)}
-		switch {
-		case t.OldestDue.IsZero():
-		case !t.Routed:
-			s.log.Error("Records are due that no group has registered for: subscribe to the topic, forward it, or stop publishing to it", nil, fields)
-		case t.Group == s.cfg.Group && !read[t.Topic] && time.Since(t.OldestDue) > s.cfg.UpkeepInterval:
-			s.log.Error("Records of this group are due and this process does not subscribe to their topic: make sure that another one does", nil, fields)
-		}
-	}
-	return nil
 }
 
 func topicOnly(topic string) outmill.Topics {

@@ -24,12 +24,12 @@ func (w *Worker) claimLoop(ctx context.Context) {
 	)
 	idle := firstPoll
 	for ctx.Err() == nil {
-		limit, maxBytes, ok := w.room()
+		req, ok := w.room()
 		if !ok {
 			w.wait(ctx, nil, w.roomSignal, nil)
 			continue
 		}
-		found, err := w.claim(ctx, limit, maxBytes)
+		found, err := w.claim(ctx, req)
 		switch {
 		case err != nil && ctx.Err() != nil:
 		case err != nil:
@@ -75,51 +75,53 @@ func (w *Worker) wait(ctx context.Context, timeout <-chan time.Time, signals, wa
 // do not become small when handlers finish one by one, and, for ordered
 // claims, until what was given back is in the store: otherwise the store would
 // take this owner for the holder of the key and hand out its later records.
-func (w *Worker) room() (limit, maxBytes int, ok bool) {
+func (w *Worker) room() (outmill.ClaimRequest, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.ordered() && w.giveBacks > 0 || w.solo != nil {
-		return 0, 0, false
+		return outmill.ClaimRequest{}, false
 	}
 	free := w.cfg.MaxItems - len(w.items)
-	batch := min(w.cfg.BatchSize, w.cfg.MaxItems)
-	if free < (batch+1)/2 {
-		return 0, 0, false
+	if w.limit < w.cfg.BatchSize {
+		free = w.limit - len(w.items)
 	}
-	if maxBytes = w.cfg.MaxBytes - w.bytes; maxBytes <= 0 {
-		return 0, 0, false
+	batch := min(w.limit, w.cfg.MaxItems)
+	maxBytes := w.cfg.MaxBytes - w.bytes
+	if free < 1 || free < (batch+1)/2 || maxBytes <= 0 {
+		return outmill.ClaimRequest{}, false
 	}
 	clear(w.tainted)
-	return min(free, batch), maxBytes, true
+	return outmill.ClaimRequest{
+		Owner:     w.owner,
+		Group:     w.cfg.Group,
+		Topics:    w.topics,
+		Limit:     min(free, batch),
+		MaxBytes:  maxBytes,
+		Lease:     w.cfg.Lease,
+		Order:     w.cfg.Order,
+		KeyPolicy: w.cfg.KeyPolicy,
+	}, true
 }
 
 func (w *Worker) ordered() bool { return w.cfg.Order != outmill.OrderNone }
 
 // claim is not cut short by a shutdown: a claim that the store carried out but
 // that nobody heard of would hold its records until the lease ends.
-func (w *Worker) claim(ctx context.Context, limit, maxBytes int) (int, error) {
+func (w *Worker) claim(ctx context.Context, req outmill.ClaimRequest) (int, error) {
 	storeCtx, cancel := detached(ctx)
 	defer cancel()
 	idleBefore := w.idle()
 	begin := time.Now()
-	records, err := w.cfg.Queue.Claim(storeCtx, outmill.ClaimRequest{
-		Owner:     w.owner,
-		Group:     w.cfg.Group,
-		Topics:    w.cfg.Topics,
-		Limit:     limit,
-		MaxBytes:  maxBytes,
-		Lease:     w.cfg.Lease,
-		Order:     w.cfg.Order,
-		KeyPolicy: w.cfg.KeyPolicy,
-	})
+	records, err := w.cfg.Queue.Claim(storeCtx, req)
 	if err != nil {
+		w.endRound(false, err)
 		return 0, err
 	}
 	if len(records) > 0 {
 		w.log.Debug("Claimed records", watermill.LogFields{"count": len(records)})
 	}
 	w.accept(records, begin)
-	w.endRound(idleBefore && len(records) == 0)
+	w.endRound(idleBefore && len(records) == 0, nil)
 	return len(records), nil
 }
 
@@ -192,17 +194,18 @@ func (w *Worker) idle() bool {
 	return len(w.items) == 0
 }
 
-func (w *Worker) endRound(empty bool) {
+func (w *Worker) endRound(empty bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.rounds++
-	w.lastEmpty = empty
+	w.lastEmpty, w.lastErr = empty, err
 	close(w.roundDone)
 	w.roundDone = make(chan struct{})
 }
 
 // Drain returns when a claim that began after the call, while nothing was in
-// flight, has found nothing: all that was due has been settled.
+// flight, has found nothing: all that was due has been settled. It returns the
+// error of a claim that fails meanwhile, and ErrClosed if the worker stops.
 func (w *Worker) Drain(ctx context.Context) error {
 	w.mu.Lock()
 	// A claim may be under way that began before the call.
@@ -211,14 +214,16 @@ func (w *Worker) Drain(ctx context.Context) error {
 	for {
 		w.Poke()
 		w.mu.Lock()
-		done := w.rounds >= target && w.lastEmpty
+		current, empty, err := w.rounds >= target, w.lastEmpty, w.lastErr
 		next := w.roundDone
 		w.mu.Unlock()
-		if done {
-			return nil
+		if current && (empty || err != nil) {
+			return err
 		}
 		select {
 		case <-next:
+		case <-w.stopped:
+			return outmill.ErrClosed
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(firstPoll):

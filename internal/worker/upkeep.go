@@ -68,3 +68,29 @@ func repeat(ctx context.Context, work func(context.Context, int) (int, error)) (
 		}
 	}
 }
+
+// WarnUnread logs the topics whose due records nobody seems to read: those
+// that no group has registered for, and those of this group that have been due
+// for longer than patience and that reads denies.
+func WarnUnread(ctx context.Context, queue outmill.Queue, log watermill.LoggerAdapter, group string, reads func(topic string) bool, patience time.Duration) error {
+	inspector, ok := queue.(outmill.Inspector)
+	if !ok {
+		return nil
+	}
+	// Whether there is any is all that matters: a count of 1 costs least.
+	stats, err := inspector.Stats(ctx, 1)
+	if err != nil {
+		return err
+	}
+	for _, t := range stats {
+		fields := watermill.LogFields{"topic": t.Topic, "group": t.Group, "store": queue.Name(), "oldest_due": t.OldestDue.UTC().Format(time.RFC3339)}
+		switch {
+		case t.OldestDue.IsZero():
+		case !t.Routed:
+			log.Error("Warning: records are due that no group has registered for; subscribe to the topic, forward it, or stop publishing to it", nil, fields)
+		case t.Group == group && !reads(t.Topic) && time.Since(t.OldestDue) > patience:
+			log.Error("Warning: records of this group are due and this process does not read their topic; make sure that another one does", nil, fields)
+		}
+	}
+	return nil
+}

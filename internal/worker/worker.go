@@ -21,6 +21,7 @@ type Worker struct {
 	stopRest     context.CancelFunc
 	claiming     sync.WaitGroup
 	rest         sync.WaitGroup
+	stopped      chan struct{}
 
 	// One goroutine waits on each of these; they hold at most one signal.
 	readySignal   chan struct{}
@@ -45,9 +46,12 @@ type Worker struct {
 	flushing  int
 	solo      *Item
 	stopping  bool
+	topics    outmill.Topics
+	limit     int
 	// rounds counts finished claims; roundDone is closed after each.
 	rounds    int
 	lastEmpty bool
+	lastErr   error
 	roundDone chan struct{}
 	settledN  int
 }
@@ -68,6 +72,9 @@ func New(cfg Config) *Worker {
 		keys:          map[string][]*Item{},
 		tainted:       map[string]struct{}{},
 		roundDone:     make(chan struct{}),
+		stopped:       make(chan struct{}),
+		topics:        cfg.Topics,
+		limit:         cfg.BatchSize,
 	}
 }
 
@@ -127,7 +134,10 @@ func (w *Worker) take(limit int) []*Item {
 // further claim is under way; items that were taken are still to be settled.
 func (w *Worker) Stop() {
 	w.mu.Lock()
-	w.stopping = true
+	if !w.stopping {
+		w.stopping = true
+		close(w.stopped)
+	}
 	w.mu.Unlock()
 	w.stopClaiming()
 	w.claiming.Wait()
@@ -153,6 +163,30 @@ func (w *Worker) Settled() int {
 
 // Poke makes the worker look for records at once.
 func (w *Worker) Poke() { signal(w.poke) }
+
+// SetTopics changes what is claimed from now on, and gives back what was
+// claimed, not taken, and is no longer wanted.
+func (w *Worker) SetTopics(topics outmill.Topics) {
+	w.mu.Lock()
+	w.topics = topics
+	w.mu.Unlock()
+	w.releaseQueued(func(it *Item) bool { return !topics.Match(it.Record.Topic) })
+	w.Poke()
+}
+
+// SetLimit changes how many records are claimed at a time. With less than the
+// batch size, no more than that many are in flight either: 1 is for a probe, 0
+// pauses. What was claimed and not taken is given back then.
+func (w *Worker) SetLimit(limit int) {
+	w.mu.Lock()
+	w.limit = limit
+	w.mu.Unlock()
+	if limit < w.cfg.BatchSize {
+		w.releaseQueued(func(*Item) bool { return true })
+	}
+	signal(w.roomSignal)
+	w.Poke()
+}
 
 func (w *Worker) releaseQueued(match func(*Item) bool) {
 	w.mu.Lock()

@@ -1,0 +1,141 @@
+package forwarder
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/outmill/outmill"
+)
+
+// DefaultGroup is the group of a forwarder that names none.
+const DefaultGroup = "forwarder"
+
+// Config has the settings of a Forwarder. The zero value forwards all topics.
+type Config struct {
+	// Group is the forwarder's consumer group. Default "forwarder". Forwarders
+	// of one group share the records; a second destination needs a second group.
+	Group string
+
+	// Topics selects what is forwarded, by name or pattern. Default: all.
+	Topics outmill.Topics
+
+	// Unordered gives up the order of keys. Claims are then cheaper, and
+	// forwarders of several processes share the records of one key.
+	Unordered bool
+
+	// KeyPolicy is what a failing record means for the later ones of its key:
+	// outmill.Block (the default), Skip or Park.
+	KeyPolicy outmill.KeyPolicy
+
+	// Retry is for messages that fail while others of the same call are
+	// delivered, and for hooks that fail. Default: 10 attempts, min(2^n s, 60 s).
+	Retry outmill.RetryPolicy
+
+	// Filter, if set, decides which messages are forwarded; the others are acked
+	// unpublished.
+	Filter func(topic string, msg *message.Message) bool
+
+	// Transform, if set, replaces each message before it is published. An error
+	// is the message's own failure: retried by Retry, or dead if it is
+	// outmill.Permanent. It may change and return the message that it gets.
+	Transform func(topic string, msg *message.Message) (*message.Message, error)
+
+	// MapTopic, if set, returns the topic to publish to. It sees the message that
+	// Transform returned.
+	MapTopic func(topic string, msg *message.Message) string
+
+	// Classify, if set, judges errors of publishers that do not mark theirs:
+	// return outmill.Permanent(err), an error that wraps
+	// outmill.ErrTopicUnavailable or outmill.ErrBrokerUnavailable, or err
+	// unchanged.
+	Classify func(err error) error
+
+	// BatchSize is the most records of one claim and one publish. Default 100.
+	BatchSize int
+
+	// MaxInFlightBytes bounds the payloads and metadata in memory; one record may
+	// go beyond it. Default 64 MiB.
+	MaxInFlightBytes int
+
+	// Lanes is how many messages are published at a time to a publisher that
+	// takes one at a time. Default 64.
+	Lanes int
+
+	// Lease is how long a record is held without a sign of life. Default 30 s.
+	Lease time.Duration
+
+	// PublishTimeout bounds one call to a BatchPublisher. Default 30 s. A plain
+	// publisher must bound its calls itself.
+	PublishTimeout time.Duration
+
+	// PollInterval is the longest wait between looks for new records. Default
+	// 500 ms.
+	PollInterval time.Duration
+
+	// MaxErrorBackoff is the longest wait between attempts while the database or
+	// the broker is away, or a topic is refused. Default 30 s.
+	MaxErrorBackoff time.Duration
+
+	// AckFlushInterval is the longest that an ack waits for others to share its
+	// statement. Default 5 ms.
+	AckFlushInterval time.Duration
+
+	// CloseTimeout is how long Close waits for a publish under way. Default 10 s.
+	CloseTimeout time.Duration
+
+	// UpkeepInterval is how often the forwarder tidies the store. Default 60 s;
+	// negative leaves that to others.
+	UpkeepInterval time.Duration
+
+	// OnDead is told of each record that this forwarder made dead, after the
+	// store knows it. Be quick.
+	OnDead func(rec *outmill.Record, reason string)
+}
+
+func (c *Config) setDefaults() {
+	defaultTo(&c.Group, DefaultGroup)
+	defaultTo(&c.BatchSize, 100)
+	defaultTo(&c.MaxInFlightBytes, 64<<20)
+	defaultTo(&c.Lanes, 64)
+	defaultTo(&c.Lease, 30*time.Second)
+	defaultTo(&c.PublishTimeout, 30*time.Second)
+	defaultTo(&c.PollInterval, 500*time.Millisecond)
+	defaultTo(&c.MaxErrorBackoff, 30*time.Second)
+	defaultTo(&c.AckFlushInterval, 5*time.Millisecond)
+	defaultTo(&c.CloseTimeout, 10*time.Second)
+	defaultTo(&c.UpkeepInterval, time.Minute)
+}
+
+func defaultTo[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Validate reports every setting that makes no sense; each error is an
+// outmill.ErrInvalidConfig, or ErrInvalidRecord for a name. New calls it.
+func (c Config) Validate() error {
+	c.setDefaults()
+	errs := []error{outmill.CheckGroup(c.Group), c.Topics.Validate(), c.Retry.Validate()}
+	invalid := func(bad bool, field string, value any, want string) {
+		if bad {
+			errs = append(errs, fmt.Errorf("%w: forwarder.Config.%s is %v: want %s", outmill.ErrInvalidConfig, field, value, want))
+		}
+	}
+	positive := func(d time.Duration, field string) { invalid(d < 0, field, d, "a duration above 0") }
+	invalid(c.KeyPolicy < outmill.Block || c.KeyPolicy > outmill.Park, "KeyPolicy", c.KeyPolicy, "Block, Skip or Park")
+	invalid(c.BatchSize < 1, "BatchSize", c.BatchSize, "1 or more")
+	invalid(c.MaxInFlightBytes < 1, "MaxInFlightBytes", c.MaxInFlightBytes, "1 or more")
+	invalid(c.Lanes < 1, "Lanes", c.Lanes, "1 or more")
+	positive(c.Lease, "Lease")
+	positive(c.PublishTimeout, "PublishTimeout")
+	positive(c.PollInterval, "PollInterval")
+	positive(c.MaxErrorBackoff, "MaxErrorBackoff")
+	positive(c.AckFlushInterval, "AckFlushInterval")
+	positive(c.CloseTimeout, "CloseTimeout")
+	return errors.Join(errs...)
+}
