@@ -63,7 +63,7 @@ type Record struct {
 	// from the moment of the append. It wins over DueAt.
 	Delay time.Duration
 	// DueAt is when the record may first be delivered; zero or past is at once.
-	// A store fills it on delivery.
+	// A store fills it on delivery; retries do not move it, see NextAttemptAt.
 	DueAt time.Time
 	// ExpiresAt is when the record is no longer worth delivering: from then on
 	// it is never claimed, but goes dead. Zero is never.
@@ -79,19 +79,25 @@ type Record struct {
 	// Duplicate is set by Append on a record that it left out because of its
 	// DedupKey.
 	Duplicate bool
-	// Group is whose record this is. It is not for the writer to set: the
-	// store appends a record for each group registered for the topic.
-	Group string
+	// Group is whose record this is, if Routed; else the record waits for the
+	// first group that registers for its topic. Neither is for the writer to set.
+	Group  string
+	Routed bool
 	// Status is where the record is in its life.
 	Status Status
 	// CreatedAt is the database's time of the append.
 	CreatedAt time.Time
-	// Attempts counts handlings that were abandoned.
+	// NextAttemptAt is when a pending record may be claimed: when it is due, or
+	// due again. Zero for other records, and for one that waits for an earlier
+	// record of its key.
+	NextAttemptAt time.Time
+	// Attempts counts handlings that were abandoned, and expired leases of a
+	// suspect record.
 	Attempts int
 	// Claims counts leases. Together with the owner it identifies one lease.
 	Claims int
-	// Expiries counts the leases that ran out since the last one that was
-	// settled in any other way.
+	// Expiries counts the leases that ran out since the record was last abandoned,
+	// snoozed or requeued.
 	Expiries int
 	// Owner holds the lease; zero where there is none.
 	Owner OwnerToken

@@ -2,14 +2,25 @@ package outmill
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 )
 
 // The roles below are small so that whoever writes never sees what only a
 // worker needs. A store implements all that its engine can; [Store] is the
-// usual whole. All methods may be called concurrently. A method returns
-// ctx.Err() (wrapped) when its context ends, and leaves nothing half done: each
-// call is one transaction.
+// usual whole. All methods may be called concurrently.
+//
+// A call is done or not done, never half done. It returns ctx.Err() (wrapped)
+// when its context ends; an error does not say which of the two it was, since
+// the answer to a commit can be lost. In a transaction of its own a store
+// repeats what failed for a reason that passes (deadlock, serialization, busy);
+// in the caller's it returns the driver's error, wrapped. After Close every
+// method returns ErrClosed. Methods other than Append and TxOf take no notice
+// of a transaction in the context.
+//
+// DropGroup, Requeue and the adoption of records by RegisterGroup may have more
+// to do than one transaction should: they may use several, and may be repeated.
 
 // Writer appends records.
 type Writer interface {
@@ -26,7 +37,15 @@ type Writer interface {
 	// window is left out and marked Duplicate; this never aborts the caller's
 	// transaction.
 	//
-	// Append fills ID where it is zero. It does not retain the records.
+	// Append fills ID and MessageID where they are zero, and sets Duplicate. An ID
+	// that exists already is an error. Where a message goes to several groups, the
+	// first by name gets the record's ID and the others new ones. What is for a
+	// store to set is not read. Append does not retain the records; to append
+	// none is no error.
+	//
+	// Two open transactions with the same dedup key may get the engine's retryable
+	// error; a duplicate does not renew the window, and the window's end counts by
+	// the database's clock.
 	Append(ctx context.Context, records ...*Record) error
 
 	// TxOf returns the transaction of this store that ctx carries: a comparable
@@ -42,11 +61,20 @@ type Writer interface {
 type Order int
 
 const (
-	// OrderNone: oldest due first, no order promised; never waits for another
-	// worker.
+	// OrderNone: oldest due first within a topic, no order promised; never waits
+	// for another worker's handling.
 	OrderNone Order = iota
 	// OrderKey: records of one topic and key one after the other, in the order
-	// in which they were appended. Records without a key are not ordered.
+	// in which they were appended, among writers that the application itself
+	// serialises. Records without a key are not ordered. All readers of a group
+	// must agree on the order and the policy, else none is promised.
+	//
+	// A key is held while another owner has a lease on a record of it that has not
+	// ended. The owner itself may claim more of the key, and keeps the order
+	// itself. A record that was never claimed and is not due yet holds nothing:
+	// its place in the order begins when it is due. An expired record holds
+	// nothing. No bound of a claim makes it pass over a record and hand out a
+	// later one of its key.
 	OrderKey
 	// OrderTopic: all records of a topic one after the other, as if they had
 	// one key.
@@ -65,8 +93,9 @@ func (o Order) String() string {
 	return "invalid"
 }
 
-// KeyPolicy is what a record that waits for a retry, or went dead, means for
-// the later records of its key, for ordered claims.
+// KeyPolicy is what a record that was claimed before and is not due (it waits
+// for a retry, or was snoozed), or that went dead, means for the later records
+// of its key, for ordered claims. A leased record holds its key under each.
 type KeyPolicy int
 
 const (
@@ -75,9 +104,12 @@ const (
 	Block KeyPolicy = iota
 	// Skip lets later records of the key pass.
 	Skip
-	// Park blocks while the record is retried; when it goes dead, the later
-	// records of its key go dead with it, and those appended afterwards too,
-	// until they are requeued together.
+	// Park blocks while the record is retried; when it fails for good, the later
+	// records of its key that are pending go dead with it, and so does every
+	// further one of the key that an ordered claim with this policy meets, until
+	// the last parked record of the key is requeued or deleted. It is for
+	// OrderKey, and parks nothing behind a record without a key. Records that
+	// expire park nothing.
 	Park
 )
 
@@ -112,27 +144,47 @@ type ClaimRequest struct {
 	KeyPolicy KeyPolicy
 }
 
+// Validate reports every value that makes no sense, as ErrInvalidConfig or
+// ErrInvalidRecord. Stores call it.
+func (r ClaimRequest) Validate() error {
+	errs := []error{CheckGroup(r.Group), r.Topics.Validate()}
+	invalid := func(bad bool, field string, value any, want string) {
+		if bad {
+			errs = append(errs, fmt.Errorf("%w: ClaimRequest.%s is %v: want %s", ErrInvalidConfig, field, value, want))
+		}
+	}
+	invalid(r.Owner.IsZero(), "Owner", "zero", "a token from NewOwnerToken")
+	invalid(r.Limit < 1, "Limit", r.Limit, "1 or more")
+	invalid(r.MaxBytes < 0, "MaxBytes", r.MaxBytes, "0 (no bound) or more")
+	invalid(r.Lease <= 0, "Lease", r.Lease, "a duration above 0")
+	invalid(r.Order < OrderNone || r.Order > OrderTopic, "Order", int(r.Order), "OrderNone, OrderKey or OrderTopic")
+	invalid(r.KeyPolicy < Block || r.KeyPolicy > Park, "KeyPolicy", int(r.KeyPolicy), "Block, Skip or Park")
+	invalid(r.Order == OrderTopic && r.KeyPolicy == Park, "KeyPolicy", r.KeyPolicy, "Block or Skip with OrderTopic")
+	return errors.Join(errs...)
+}
+
 // Abandonment gives a record back after a handling that failed.
 type Abandonment struct {
 	Lease Lease
-	// Delay until the record is due again.
+	// Delay until the record is due again; negative is 0.
 	Delay time.Duration
-	// Err becomes the record's LastError.
+	// Err becomes the record's LastError, after CleanError.
 	Err string
 }
 
 // Failure makes a record dead.
 type Failure struct {
 	Lease Lease
-	// Err becomes the record's LastError.
+	// Err becomes the record's LastError, after CleanError.
 	Err string
-	// Park takes the later records of the same topic and key along.
+	// Park takes the later records of the same topic and key along. See KeyPolicy.
 	Park bool
 }
 
 // Snoozing gives a record back until a time that its handler chose.
 type Snoozing struct {
 	Lease Lease
+	// Delay until the record is due again; negative is 0.
 	Delay time.Duration
 }
 
@@ -143,23 +195,36 @@ type Snoozing struct {
 // that still stand: the record is leased, by that owner, under that claim
 // number. A lease whose time is over still stands until the record is reaped
 // or claimed again. Leases that do not stand, and ids that do not exist, are
-// passed over in silence. One call is one round trip, however many leases.
+// passed over in silence. The number of round trips of a call does not grow
+// with the number of leases.
 //
 // A record whose lease ran out SuspectExpiries times since it was last
-// settled is suspected of killing its worker: from then on a claim hands it
-// out alone, and each further expiry counts as an attempt, so that whoever
-// claims can make it dead after the last one. Records that were merely
-// prefetched beside it are thus never counted to death.
+// abandoned, snoozed or requeued is suspected of killing its worker: from then
+// on a claim that meets it first hands it out alone, one that meets it later
+// ends before it, and each further expiry counts as an attempt. The store
+// counts; whoever claims makes the record dead after the last attempt.
+//
+// What a reader owes: it finishes or releases what else it holds before it
+// starts a suspect, and claims nothing until that is settled; it starts no
+// handling after the lease's end, counted by its own monotonic clock from
+// before the claim; it does not start a record that it is still handling under
+// an older lease. Records that were merely prefetched beside a killer are then
+// never counted to death by it. (Other readers in the killer's process die with
+// it: what they are handling at the time may be counted.)
 type Queue interface {
 	// RegisterGroup makes group a reader of the topics: from then on each
 	// appended message of these reaches the group, once. Records that waited for
-	// a reader go to the group that registers first. It is idempotent, and
-	// refreshes the time at which the group was last seen.
+	// a reader go to the group that registers first, in their order, and ordered
+	// claims see none of the topic before all have. It is idempotent; each call
+	// refreshes the time at which the group was last seen and adopts what waits
+	// for its topics. Of messages whose transactions are open during the first
+	// call, each reaches the groups that were there before, or the new one too.
 	RegisterGroup(ctx context.Context, group string, topics Topics) error
 
 	// Claim leases up to Limit records of the group that are due: pending, or
-	// leased under a lease that ended; not expired. It is atomic: no record has
-	// two owners. Where nothing is due it returns no records and no error.
+	// leased under a lease that ended; not expired. A lease that ended is counted
+	// as ReapExpired would. It is atomic: no record has two owners. Where nothing
+	// is due it returns no records and no error. Claim numbers never go back.
 	Claim(ctx context.Context, req ClaimRequest) ([]*Record, error)
 
 	// Extend sets the end of the leases to now + lease and returns those that
@@ -174,11 +239,11 @@ type Queue interface {
 	// attempt.
 	Abandon(ctx context.Context, abandonments []Abandonment) error
 
-	// Fail makes the records dead.
+	// Fail makes the records dead. Attempts stays as it is.
 	Fail(ctx context.Context, failures []Failure) error
 
 	// Release gives the records back as if they had not been claimed, save that
-	// the claim stays counted.
+	// the claim stays counted: due as before, expiries and last error kept.
 	Release(ctx context.Context, leases []Lease) error
 
 	// Snooze makes the records due again after their delay; the attempt is not
@@ -229,10 +294,10 @@ type ListQuery struct {
 	Topic string
 	// Status limits the list; "" is all of them.
 	Status Status
-	// After continues a list behind the last record of the page before; zero is
-	// the beginning.
+	// After continues a list behind that id, whether or not the record is still
+	// there; zero is the beginning.
 	After WorkItemID
-	// Limit is the most records to return; 0 is 100.
+	// Limit is the most records to return; 0 is 100, negative is refused.
 	Limit int
 }
 
@@ -246,24 +311,28 @@ type Inspector interface {
 	// DropGroup removes the group's registration and its records, whatever
 	// their status, and returns how many records those were.
 	DropGroup(ctx context.Context, group string) (int, error)
-	// List returns records in the order in which they were appended.
+	// List returns records in the order of their ids, which is about the order in
+	// which they were appended.
 	List(ctx context.Context, query ListQuery) ([]*Record, error)
 	// Get returns one record, ErrNotFound where there is none.
 	Get(ctx context.Context, id WorkItemID) (*Record, error)
-	// Requeue makes dead records pending and due at once, with no attempts and no
-	// expiry, and returns how many. Records that are not dead are passed over. A
-	// parked record brings those parked with its key along.
+	// Requeue makes dead records pending and due at once, and returns how many.
+	// Attempts and Expiries begin at 0, ExpiresAt is cleared, LastError kept.
+	// Records that are not dead are passed over. A parked record brings those
+	// parked with its key along.
 	Requeue(ctx context.Context, ids ...WorkItemID) (int, error)
 	// Delete removes records, whatever their status, and returns how many.
 	Delete(ctx context.Context, ids ...WorkItemID) (int, error)
 }
 
 // Janitor keeps a store small. Each call does at most limit records of work
-// and returns how many it did; fewer than limit means that it is done.
+// and returns how many it did; fewer than limit means that it is done, or that
+// another janitor is at the rest.
 type Janitor interface {
 	// DeleteProcessed deletes processed records older than the retention.
 	DeleteProcessed(ctx context.Context, limit int) (int, error)
-	// ExpireDue makes pending records dead whose expiry has passed.
+	// ExpireDue makes records dead whose expiry has passed and that nobody holds,
+	// those that wait for a group too. LastError then says "expired".
 	ExpireDue(ctx context.Context, limit int) (int, error)
 	// DeleteDedupKeys deletes dedup keys whose window has ended.
 	DeleteDedupKeys(ctx context.Context, limit int) (int, error)
@@ -273,7 +342,9 @@ type Janitor interface {
 // is always the fallback.
 type Waker interface {
 	// Wake returns a channel that receives, without ever blocking the sender,
-	// when something may have become claimable. It is quiet after ctx ends.
+	// when something may have become claimable: after an Append or a Release, and
+	// after a caller's commit where the engine can tell. It is quiet after ctx
+	// ends, and never closed.
 	Wake(ctx context.Context) <-chan struct{}
 }
 

@@ -1,14 +1,10 @@
 package worker
 
 import (
-	"strings"
 	"time"
 
 	"github.com/outmill/outmill"
 )
-
-// MaxErrorLength bounds what is kept of an error as last_error, in bytes.
-const MaxErrorLength = 4096
 
 // Item is a claimed record. Exactly one of Ack, Abandon, Fail, Release and
 // Snooze takes effect, the first; all are quick and may be called by any
@@ -66,12 +62,12 @@ func (it *Item) Ack() { it.worker.settle(it, outcome{kind: acked}) }
 
 // Abandon says that the handling failed; the record is due again after delay.
 func (it *Item) Abandon(delay time.Duration, reason string) {
-	it.worker.settle(it, outcome{kind: abandoned, delay: delay, reason: cleanError(reason)})
+	it.worker.settle(it, outcome{kind: abandoned, delay: delay, reason: reason})
 }
 
 // Fail makes the record dead.
 func (it *Item) Fail(reason string) {
-	it.worker.settle(it, outcome{kind: failed, reason: cleanError(reason)})
+	it.worker.settle(it, outcome{kind: failed, reason: reason})
 }
 
 // Release gives the record back, not counted.
@@ -92,12 +88,4 @@ func (it *Item) Judge(err error) {
 	default:
 		it.Abandon(verdict.Delay, err.Error())
 	}
-}
-
-// cleanError makes an error's text storable by every engine.
-func cleanError(s string) string {
-	if len(s) > MaxErrorLength {
-		s = s[:MaxErrorLength]
-	}
-	return strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", ""), "")
 }

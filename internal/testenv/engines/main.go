@@ -1,0 +1,113 @@
+// Command engines starts the real engines that the tests can use, and stops
+// them again.
+//
+//	eval "$(go run ./internal/testenv/engines start -dir DIR)"
+//	go test ./...
+//	go run ./internal/testenv/engines stop -dir DIR
+//
+// start prints one export line on standard output for each engine that can be
+// had, and says on standard error what it does and why an engine cannot be had;
+// that is no error unless -require is given. An engine that the environment
+// names already, or that listens at its usual port, is taken as it is. What
+// start started stays in the background, with its data and its pid in DIR; stop
+// ends just that and removes its data.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// startWithin bounds the download and the start of all engines.
+const startWithin = 6 * time.Minute
+
+const usage = "usage: engines start|stop -dir DIR [-require]"
+
+func main() {
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer cancel()
+	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "engines:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	if len(args) == 0 {
+		return fmt.Errorf("no command: %s", usage)
+	}
+	flags := flag.NewFlagSet("engines "+args[0], flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	dir := flags.String("dir", "", "directory for pids, logs and data of the engines")
+	require := flags.Bool("require", false, "fail if an engine cannot be had")
+	if err := flags.Parse(args[1:]); err != nil {
+		return err
+	}
+	if *dir == "" {
+		return fmt.Errorf("no -dir: %s", usage)
+	}
+	abs, err := filepath.Abs(*dir)
+	if err != nil {
+		return fmt.Errorf("-dir %s: %w", *dir, err)
+	}
+	log := func(format string, args ...any) { fmt.Fprintf(stderr, "engines: "+format+"\n", args...) }
+	switch args[0] {
+	case "start":
+		return start(ctx, abs, *require, stdout, log)
+	case "stop":
+		return stop(ctx, abs, log)
+	}
+	return fmt.Errorf("unknown command %q: %s", args[0], usage)
+}
+
+// engine is one kind of engine.
+type engine struct {
+	name string
+	// env names the variable that tells the tests where the engine is.
+	env string
+	// start returns the value of env.
+	start func(ctx context.Context, dir string, log func(string, ...any)) (string, error)
+	stop  func(ctx context.Context, dir string, log func(string, ...any)) error
+}
+
+var engines = []engine{kafka}
+
+func start(ctx context.Context, dir string, require bool, stdout io.Writer, log func(string, ...any)) error {
+	ctx, cancel := context.WithTimeout(ctx, startWithin)
+	defer cancel()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make %s: %w", dir, err)
+	}
+	var missing error
+	for _, e := range engines {
+		url, err := e.start(ctx, filepath.Join(dir, e.name), log)
+		if err != nil {
+			log("%s cannot be had: %v", e.name, err)
+			missing = fmt.Errorf("%s is required and cannot be had", e.name)
+			continue
+		}
+		fmt.Fprintf(stdout, "export %s='%s'\n", e.env, url)
+	}
+	if require {
+		return missing
+	}
+	return nil
+}
+
+func stop(ctx context.Context, dir string, log func(string, ...any)) error {
+	var failed error
+	for _, e := range engines {
+		if err := e.stop(ctx, filepath.Join(dir, e.name), log); err != nil {
+			log("%s was not stopped: %v", e.name, err)
+			failed = fmt.Errorf("%s was not stopped", e.name)
+		}
+	}
+	return failed
+}

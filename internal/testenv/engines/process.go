@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// process is one that an earlier run of this program started.
+type process struct {
+	pid int
+	// mark is a part of its command line, by which it is told from a process
+	// that got the same pid later.
+	mark string
+}
+
+// end asks the process to end, and kills it if it has not within grace.
+func (p process) end(ctx context.Context, grace time.Duration) error {
+	for _, signal := range []os.Signal{syscall.SIGTERM, os.Kill} {
+		runs, err := p.runs(ctx)
+		if err != nil || !runs {
+			return err
+		}
+		if err := p.signal(signal); err != nil {
+			return err
+		}
+		if gone, err := p.gone(ctx, grace); err != nil || gone {
+			return err
+		}
+	}
+	return fmt.Errorf("process %d is still there", p.pid)
+}
+
+func (p process) signal(signal os.Signal) error {
+	handle, err := os.FindProcess(p.pid)
+	if err != nil {
+		return fmt.Errorf("find process %d: %w", p.pid, err)
+	}
+	defer func() { _ = handle.Release() }()
+	if err := handle.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("end process %d: %w", p.pid, err)
+	}
+	return nil
+}
+
+func (p process) gone(ctx context.Context, within time.Duration) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	poll := time.NewTicker(100 * time.Millisecond)
+	defer poll.Stop()
+	for {
+		runs, err := p.runs(ctx)
+		if err != nil || !runs {
+			return !runs, err
+		}
+		select {
+		case <-ctx.Done():
+			return false, nil
+		case <-poll.C:
+		}
+	}
+}
+
+// runs looks at the command line, in /proc where there is one, else with ps.
+func (p process) runs(ctx context.Context) (bool, error) {
+	pid := strconv.Itoa(p.pid)
+	if _, err := os.Stat("/proc/self/cmdline"); err == nil {
+		line, err := os.ReadFile("/proc/" + pid + "/cmdline")
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+			return false, nil
+		}
+		return strings.Contains(string(line), p.mark), err
+	}
+	line, err := exec.CommandContext(context.WithoutCancel(ctx), "ps", "-ww", "-o", "command=", "-p", pid).Output()
+	var none *exec.ExitError
+	if errors.As(err, &none) {
+		return false, nil
+	}
+	return strings.Contains(string(line), p.mark), err
+}

@@ -1,0 +1,139 @@
+package testenv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/outmill/outmill/internal/testenv/kafkaengine"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
+)
+
+// startWithin bounds the download and the start of a real broker.
+const startWithin = 5 * time.Minute
+
+// Broker is a fake Kafka of the test's own.
+type Broker struct {
+	// Addrs are the addresses to connect to.
+	Addrs []string
+	// Cluster controls the fake: faults, topics, nodes.
+	Cluster *kfake.Cluster
+}
+
+// Kafka starts a fake broker of one node in the test's process, on loopback,
+// and ends it with the test. It creates topics where a client asks for it, with
+// one partition, unless an option says otherwise.
+func Kafka(tb testing.TB, opts ...kfake.Opt) Broker {
+	tb.Helper()
+	defaults := []kfake.Opt{kfake.NumBrokers(1), kfake.DefaultNumPartitions(1), kfake.AllowAutoTopicCreation()}
+	return start(tb, append(defaults, opts...)...)
+}
+
+// KafkaWithoutAutoTopics is Kafka, but topics exist only where a test has
+// created them.
+func KafkaWithoutAutoTopics(tb testing.TB, opts ...kfake.Opt) Broker {
+	tb.Helper()
+	defaults := []kfake.Opt{kfake.NumBrokers(1), kfake.DefaultNumPartitions(1)}
+	return start(tb, append(defaults, opts...)...)
+}
+
+func start(tb testing.TB, opts ...kfake.Opt) Broker {
+	tb.Helper()
+	cluster, err := kfake.NewCluster(opts...)
+	require.NoError(tb, err, "start a fake Kafka")
+	tb.Cleanup(cluster.Close)
+	return Broker{Addrs: cluster.ListenAddrs(), Cluster: cluster}
+}
+
+// RealKafka returns the addresses of a real Kafka, the same for all tests of
+// the binary, or skips the test.
+func RealKafka(tb testing.TB) []string {
+	tb.Helper()
+	addrs, err := findOrStart()
+	if err != nil {
+		if os.Getenv(kafkaengine.EnvURL) != "" {
+			tb.Fatalf("no real Kafka: %v", err)
+		}
+		skip(tb, err)
+	}
+	return addrs
+}
+
+// OwnKafka starts a real Kafka that the test alone uses, to stop and kill it as
+// it likes, and ends it with the test. Where it cannot be started the test is
+// skipped.
+func OwnKafka(tb testing.TB) *kafkaengine.Engine {
+	tb.Helper()
+	engine, err := startEngine(tb.Context())
+	if err != nil {
+		skip(tb, err)
+	}
+	tb.Cleanup(engine.Detach)
+	return engine
+}
+
+// EachKafka runs the test twice, in parallel: on a fake Kafka of its own and
+// on a real one.
+func EachKafka(t *testing.T, test func(t *testing.T, brokers []string)) {
+	t.Helper()
+	t.Run("on a fake Kafka", func(t *testing.T) {
+		t.Parallel()
+		test(t, KafkaWithoutAutoTopics(t).Addrs)
+	})
+	t.Run("on a real Kafka", func(t *testing.T) {
+		t.Parallel()
+		test(t, RealKafka(t))
+	})
+}
+
+func skip(tb testing.TB, reason error) {
+	tb.Helper()
+	text := strings.Join(strings.Fields(reason.Error()), " ")
+	tb.Skipf("skipped: no real Kafka (%s); set %s=host:port, or install Java 17 and Maven so that the test can start one", text, kafkaengine.EnvURL)
+}
+
+var findOrStart = sync.OnceValues(func() ([]string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), startWithin)
+	defer cancel()
+	if addrs, err := kafkaengine.Find(ctx); err != nil || addrs != nil {
+		return addrs, err
+	}
+	engine, err := startEngine(ctx)
+	if err != nil {
+		return nil, err
+	}
+	shared = engine
+	return []string{engine.Addr}, nil
+})
+
+// shared lives as long as the test binary, and so does its broker.
+var shared *kafkaengine.Engine
+
+func startEngine(ctx context.Context) (*kafkaengine.Engine, error) {
+	if testing.Short() {
+		return nil, errors.New("none is started under -short")
+	}
+	ctx, cancel := context.WithTimeout(ctx, startWithin)
+	defer cancel()
+	dir, err := os.MkdirTemp("", "outmill-kafka-")
+	if err != nil {
+		return nil, fmt.Errorf("make a directory for Kafka: %w", err)
+	}
+	engine, err := kafkaengine.Prepare(ctx, dir)
+	if err == nil {
+		err = engine.StartAttached(ctx)
+	}
+	if err != nil {
+		if engine != nil {
+			engine.Detach()
+		}
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return engine, nil
+}

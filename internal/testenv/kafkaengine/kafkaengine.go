@@ -1,0 +1,256 @@
+// Package kafkaengine finds an Apache Kafka broker for tests, or downloads and
+// starts one. It is for internal/testenv and for the program engines beside it.
+package kafkaengine
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Version is the Apache Kafka release that Start runs.
+const Version = "4.3.1"
+
+// readyWithin bounds the wait for a broker that was started.
+const readyWithin = 90 * time.Second
+
+// Engine is a broker on loopback, one node, KRaft. Its files live in one
+// directory.
+type Engine struct {
+	// Addr is the host:port that clients connect to.
+	Addr string
+	// Dir holds the configuration, the data, the log and the pid.
+	Dir string
+
+	libs string
+	// attached keeps the pipes of StartAttached from being collected, which
+	// would close them: who holds the engine holds the broker.
+	attached []io.WriteCloser
+}
+
+// Prepare downloads the broker if the machine does not have it yet, chooses
+// free ports and formats the storage in dir, which must be empty or not exist.
+func Prepare(ctx context.Context, dir string) (*Engine, error) {
+	if err := checkJava(ctx); err != nil {
+		return nil, err
+	}
+	libs, err := Libs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	client, controller, err := freePorts()
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(client)), Dir: dir, libs: libs}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("kafka: make the data directory: %w", err)
+	}
+	if err := os.WriteFile(e.configFile(), properties(dir, client, controller), 0o600); err != nil {
+		return nil, fmt.Errorf("kafka: write the configuration: %w", err)
+	}
+	return e, e.format(ctx)
+}
+
+// StartAttached starts the broker so that it ends with this process, however
+// that ends, or at Detach, and waits until it is ready. The engine's directory
+// is removed then. It may be called again after the broker has died.
+func (e *Engine) StartAttached(ctx context.Context) error {
+	// The shell reads from a pipe that only this process holds open: end of file
+	// means that this process is gone.
+	const supervise = `"$@" & pid=$!; echo $pid >"$PIDFILE.new"; mv "$PIDFILE.new" "$PIDFILE"; read -r _; kill $pid 2>/dev/null; wait $pid; rm -rf "$DIR"`
+	cmd := exec.Command("sh", append([]string{"-c", supervise, "sh"}, e.command()...)...)
+	cmd.Env = append(os.Environ(), "PIDFILE="+e.PidFile(), "DIR="+e.Dir)
+	if err := os.Remove(e.PidFile()); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("kafka: remove the old pid: %w", err)
+	}
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return fmt.Errorf("kafka: start the broker: %w", err)
+	}
+	if err := e.launch(cmd); err != nil {
+		return err
+	}
+	e.attached = append(e.attached, stdin)
+	return e.awaitReady(ctx)
+}
+
+// Detach ends a broker of StartAttached. It does not wait for its end.
+func (e *Engine) Detach() {
+	for _, stdin := range e.attached {
+		_ = stdin.Close()
+	}
+	e.attached = nil
+}
+
+// StartDetached starts the broker in the background, where it outlives this
+// process, and waits until it is ready. Its pid is in PidFile.
+func (e *Engine) StartDetached(ctx context.Context) error {
+	args := e.command()
+	cmd := exec.Command(args[0], args[1:]...)
+	if err := e.launch(cmd); err != nil {
+		return err
+	}
+	if err := os.WriteFile(e.PidFile(), []byte(strconv.Itoa(cmd.Process.Pid)+"\n"), 0o600); err != nil {
+		return errors.Join(fmt.Errorf("kafka: write the pid: %w", err), cmd.Process.Kill())
+	}
+	return e.awaitReady(ctx)
+}
+
+// PidFile is where the pid of the broker is.
+func (e *Engine) PidFile() string { return filepath.Join(e.Dir, "pid") }
+
+// LogFile is where the broker's output goes.
+func (e *Engine) LogFile() string { return filepath.Join(e.Dir, "log") }
+
+// Process returns the running broker.
+func (e *Engine) Process() (*os.Process, error) {
+	pid, err := ReadPid(e.PidFile())
+	if err != nil {
+		return nil, err
+	}
+	return os.FindProcess(pid)
+}
+
+// ReadPid reads a file that holds one process id.
+func ReadPid(file string) (int, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return 0, err
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil || pid <= 1 {
+		return 0, fmt.Errorf("%s does not hold a process id", file)
+	}
+	return pid, nil
+}
+
+func (e *Engine) launch(cmd *exec.Cmd) error {
+	log, err := os.OpenFile(e.LogFile(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return fmt.Errorf("kafka: open the log: %w", err)
+	}
+	defer log.Close()
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = ownSession()
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("kafka: start the broker: %w", err)
+	}
+	return nil
+}
+
+func (e *Engine) awaitReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readyWithin)
+	defer cancel()
+	poll := time.NewTicker(200 * time.Millisecond)
+	defer poll.Stop()
+	for {
+		err := Check(ctx, []string{e.Addr})
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("kafka: the broker was not ready in time: %w; the end of its log: %s", err, e.lastLines())
+		case <-poll.C:
+		}
+	}
+}
+
+func (e *Engine) configFile() string { return filepath.Join(e.Dir, "server.properties") }
+
+func (e *Engine) command() []string {
+	return []string{"java", "-Xmx512m", "-cp", filepath.Join(e.libs, "*"), "kafka.Kafka", e.configFile()}
+}
+
+func (e *Engine) format(ctx context.Context) error {
+	id := make([]byte, 16)
+	if _, err := rand.Read(id); err != nil {
+		return fmt.Errorf("kafka: make a cluster id: %w", err)
+	}
+	// A leading dash would be taken for a flag.
+	id[0] &= 0x7f
+	out, err := exec.CommandContext(ctx, "java", "-cp", filepath.Join(e.libs, "*"), "kafka.tools.StorageTool",
+		"format", "-t", base64.RawURLEncoding.EncodeToString(id), "-c", e.configFile()).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("kafka: format the storage: %w: %s", err, lastLine(out))
+	}
+	return nil
+}
+
+func (e *Engine) lastLines() string {
+	text, err := os.ReadFile(e.LogFile())
+	if err != nil {
+		return err.Error()
+	}
+	const enough = 600
+	return string(text[max(0, len(text)-enough):])
+}
+
+func properties(dir string, client, controller int) []byte {
+	return fmt.Appendf(nil, `process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:%[3]d
+listeners=PLAINTEXT://127.0.0.1:%[2]d,CONTROLLER://127.0.0.1:%[3]d
+advertised.listeners=PLAINTEXT://127.0.0.1:%[2]d
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+inter.broker.listener.name=PLAINTEXT
+log.dirs=%[1]s
+auto.create.topics.enable=false
+offsets.topic.num.partitions=4
+offsets.topic.replication.factor=1
+transaction.state.log.num.partitions=4
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+group.initial.rebalance.delay.ms=0
+`, filepath.ToSlash(filepath.Join(dir, "data")), client, controller)
+}
+
+// freePorts returns two ports that were free a moment ago.
+func freePorts() (int, int, error) {
+	var ports [2]int
+	for i := range ports {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return 0, 0, fmt.Errorf("kafka: find a free port: %w", err)
+		}
+		defer l.Close()
+		ports[i] = l.Addr().(*net.TCPAddr).Port
+	}
+	return ports[0], ports[1], nil
+}
+
+var javaVersion = regexp.MustCompile(`version "(\d+)`)
+
+func checkJava(ctx context.Context) error {
+	out, err := exec.CommandContext(ctx, "java", "-version").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("no usable Java: %w", err)
+	}
+	found := javaVersion.FindSubmatch(out)
+	if found == nil {
+		return fmt.Errorf("cannot tell the version of Java from %q", lastLine(out))
+	}
+	if major, _ := strconv.Atoi(string(found[1])); major < 17 {
+		return fmt.Errorf("the Java of this machine has version %s: Kafka wants 17 or later", found[1])
+	}
+	return nil
+}
+
+func lastLine(out []byte) string {
+	lines := bytes.Split(bytes.TrimSpace(out), []byte("\n"))
+	return string(lines[len(lines)-1])
+}

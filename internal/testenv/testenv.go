@@ -1,0 +1,11 @@
+// Package testenv provides real engines for tests.
+//
+// A fake broker that speaks Kafka's protocol runs in the test's process and is
+// always there. For the real one a test takes, in this order, what
+// OUTMILL_TEST_KAFKA_URL names, what listens at 127.0.0.1:9092, what the
+// machine's Java and Maven can download and start; else it is skipped with one
+// line that says what to do. The program in engines starts engines once for
+// many test binaries.
+//
+// Tests never share a topic: see Topic and CreateTopic.
+package testenv
