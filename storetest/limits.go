@@ -91,8 +91,8 @@ func (f textField) checkLimit(e *env) {
 		require.Equal(e.t, longest, f.get(e.get(r)))
 		e.delete(r)
 		e.requireRefused(f.with(longest+"x"), f.name)
-		e.requireRefused(f.with("😀"+longest[:len(longest)-1]), f.name)
 	}
+	e.requireRefused(f.with(strings.Repeat("x", f.limit-1)+"😀"), f.name)
 }
 
 func (f textField) checkText(e *env) {

@@ -1,0 +1,41 @@
+# Every target has a line of help: `make` prints them.
+GOLANGCI_VERSION := v2.15.0
+
+.DEFAULT_GOAL := help
+.PHONY: help
+help: ## print this help
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "%-14s %s\n", $$1, $$2}'
+
+.PHONY: test
+test: ## run all tests; says which engines it could not find
+	go test ./...
+
+.PHONY: race
+race: ## run all tests with the race detector
+	go test -race ./...
+
+.PHONY: flaky
+flaky: ## run the tests 20 times under the race detector: a flaky test is a bug
+	go test -race -short -count=20 ./...
+
+.PHONY: stress
+stress: ## run Watermill's stress suite on every store
+	go test -tags stress -run Stress -timeout 30m ./sqlite/...
+
+.PHONY: examples
+examples: ## run the quickstart and the examples' tests
+	go run -C _examples ./quickstart
+	go test -C _examples ./...
+
+.PHONY: lint
+lint: ## vet, formatting, import rules, linters
+	go vet ./...
+	go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION) run ./...
+
+.PHONY: fmt
+fmt: ## format the code
+	go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION) fmt ./...
+
+.PHONY: ci
+ci: ## all that CI runs, engines included
+	./.ci/run

@@ -1,0 +1,152 @@
+package kafka
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	wkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
+	"github.com/outmill/outmill"
+)
+
+// Defaults of Config.
+const (
+	DefaultClientID           = "outmill"
+	DefaultDeliveryTimeout    = 10 * time.Second
+	DefaultTopicTimeout       = 3 * time.Second
+	DefaultMaxMessageBytes    = 1_000_012
+	DefaultMaxBufferedRecords = 10_000
+	DefaultMaxBufferedBytes   = 32 << 20
+)
+
+// minTimeout is the shortest timeout that leaves a broker time to answer.
+const minTimeout = 100 * time.Millisecond
+
+// Config holds what watermill-kafka's PublisherConfig has no field for. The
+// zero value is ready to use: plaintext, no authentication, no compression.
+type Config struct {
+	// ClientID is what brokers show in their logs and quotas. "" is "outmill".
+	ClientID string
+	// Compression of the batches. "" is none, as watermill-kafka writes them:
+	// every broker and consumer can read that. LZ4 and Snappy cost little CPU
+	// and are the ones to try where the network or the broker's disk is narrow;
+	// Zstd compresses best and wants brokers and consumers of 2.1 or later.
+	Compression Compression
+	// TLS is used for all connections if it is not nil. The server's name is
+	// taken from each broker's address unless TLS.ServerName is set.
+	TLS *tls.Config
+	// SASL authenticates all connections. The zero value is none.
+	SASL SASL
+	// DeliveryTimeout is how long messages may take from the first attempt to
+	// the broker's acknowledgement. Within it everything that may pass is tried
+	// again: leader elections, connections that break. 0 is 10 s. A message may
+	// wait as long once more for those before it.
+	DeliveryTimeout time.Duration
+	// TopicTimeout is how long a topic that the broker does not know is asked
+	// for again before its messages fail with outmill.ErrTopicUnavailable: a
+	// topic that was created a moment ago is not known to every broker. 0 is 3 s.
+	TopicTimeout time.Duration
+	// NoTopicCreation keeps the publisher from asking brokers to create a topic
+	// that does not exist. It is false, as in sarama: the brokers decide, by their
+	// setting auto.create.topics.enable.
+	NoTopicCreation bool
+	// MaxMessageBytes is the size of the largest batch, uncompressed, and so of
+	// the largest message with its key and headers. 0 is 1,000,012 bytes, below
+	// what brokers take by default (max.message.bytes of the topic). Where a topic
+	// takes less than this, batches are refused, split and sent again: that
+	// works, but slowly.
+	MaxMessageBytes int
+	// MaxBufferedRecords and MaxBufferedBytes bound what is handed to the network
+	// at a time. A larger call is sent in parts, one after the other; calls that
+	// come meanwhile wait. 0 is 10,000 records and 32 MiB of payloads, keys and
+	// headers.
+	MaxBufferedRecords int
+	MaxBufferedBytes   int
+}
+
+func (c *Config) setDefaults() {
+	setDefault(&c.ClientID, DefaultClientID)
+	setDefault(&c.Compression, CompressionNone)
+	setDefault(&c.DeliveryTimeout, DefaultDeliveryTimeout)
+	setDefault(&c.TopicTimeout, DefaultTopicTimeout)
+	setDefault(&c.MaxMessageBytes, DefaultMaxMessageBytes)
+	setDefault(&c.MaxBufferedRecords, DefaultMaxBufferedRecords)
+	setDefault(&c.MaxBufferedBytes, DefaultMaxBufferedBytes)
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Validate reports every setting that makes no sense.
+func (c Config) Validate() error {
+	c.setDefaults()
+	var errs []error
+	refuse := func(field string, value any, want string) {
+		errs = append(errs, fmt.Errorf("%w: kafka.Config.%s is %v: want %s", outmill.ErrInvalidConfig, field, value, want))
+	}
+	if !slices.Contains(compressions, c.Compression) {
+		refuse("Compression", fmt.Sprintf("%q", c.Compression), "one of none, gzip, snappy, lz4, zstd")
+	}
+	if c.DeliveryTimeout < minTimeout {
+		refuse("DeliveryTimeout", c.DeliveryTimeout, "at least "+minTimeout.String())
+	}
+	if c.TopicTimeout < 0 {
+		refuse("TopicTimeout", c.TopicTimeout, "0 or more")
+	}
+	if c.MaxMessageBytes < 512 || c.MaxMessageBytes > 1<<30 {
+		refuse("MaxMessageBytes", c.MaxMessageBytes, "512 to 1,073,741,824")
+	}
+	if c.MaxBufferedRecords < 1 {
+		refuse("MaxBufferedRecords", c.MaxBufferedRecords, "1 or more")
+	}
+	if c.MaxBufferedBytes < 1 {
+		refuse("MaxBufferedBytes", c.MaxBufferedBytes, "1 or more")
+	}
+	return errors.Join(append(errs, c.SASL.validate())...)
+}
+
+// checkPublisherConfig refuses what of watermill-kafka's configuration has no
+// meaning here, rather than to pass over it in silence.
+func checkPublisherConfig(c wkafka.PublisherConfig) error {
+	var errs []error
+	refuse := func(field, reason string) {
+		errs = append(errs, fmt.Errorf("%w: PublisherConfig.%s %s", outmill.ErrInvalidConfig, field, reason))
+	}
+	if len(c.Brokers) == 0 {
+		refuse("Brokers", "is empty: want at least one host:port")
+	}
+	if slices.ContainsFunc(c.Brokers, func(b string) bool { return strings.TrimSpace(b) == "" }) {
+		refuse("Brokers", "has an empty address: want host:port")
+	}
+	if c.Marshaler != nil && isNil(c.Marshaler) {
+		refuse("Marshaler", "holds a nil pointer: leave it out for kafka.DefaultMarshaler of watermill-kafka")
+	}
+	if c.OverwriteSaramaConfig != nil {
+		refuse("OverwriteSaramaConfig", "is set, but this publisher does not use sarama: use kafka.Config (ClientID, Compression, TLS, SASL, DeliveryTimeout, MaxMessageBytes); acks and idempotence are always on")
+	}
+	if c.OTELEnabled {
+		refuse("OTELEnabled", "is set, but its tracer wraps sarama's producer, which this publisher does not use: leave it out and give messages their trace with outmill.SetTrace, which travels in the headers")
+	}
+	if c.Tracer != nil {
+		refuse("Tracer", "is set, but it wraps sarama's producer, which this publisher does not use: leave it out and give messages their trace with outmill.SetTrace, which travels in the headers")
+	}
+	return errors.Join(errs...)
+}
+
+// isNil reports whether an interface that is not nil holds nil.
+func isNil(v any) bool {
+	switch r := reflect.ValueOf(v); r.Kind() {
+	case reflect.Pointer, reflect.Map, reflect.Func, reflect.Slice, reflect.Chan, reflect.Interface:
+		return r.IsNil()
+	default:
+		return false
+	}
+}

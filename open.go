@@ -1,0 +1,262 @@
+package outmill
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/ThreeDotsLabs/watermill"
+)
+
+// Provider is a kind of store that can be opened by URL. A store's package
+// registers its own in init, so that a program chooses its stores by import,
+// as it does the drivers of database/sql.
+type Provider struct {
+	// Name identifies the provider in settings and logs: sqlite, postgres, ….
+	Name string
+	// Schemes are the URL schemes that the provider opens, in lower case.
+	Schemes []string
+	// Priority decides between providers where a [Connection] names none: the
+	// highest wins; among equals, the first by name.
+	Priority int
+	// Open opens the store behind a URL of one of the Schemes; the logger is
+	// never nil. The store owns what it opens and ends it in Close. Errors do not
+	// contain the URL, which may hold a password: [Open] names it, redacted.
+	Open func(ctx context.Context, url string, logger watermill.LoggerAdapter) (Store, error)
+}
+
+// RegisterProvider makes a provider known to [Open] and [Resolve]. It is meant
+// for init functions, and, as database/sql.Register does, it panics on what
+// only a mistake in the program can cause: an empty name, no schemes or one
+// that is not a URL scheme in lower case, a nil Open, or a name or scheme that
+// is registered already.
+func RegisterProvider(provider Provider) {
+	if err := providers.add(provider); err != nil {
+		panic(err)
+	}
+}
+
+// Providers returns the names of the registered providers, sorted.
+func Providers() []string { return providers.names() }
+
+// Open opens the store behind a URL with the provider that is registered for
+// its scheme. A nil logger logs nothing. The caller closes the store.
+//
+// Errors: *InvalidURLError, *UnknownSchemeError, or the provider's own,
+// wrapped. None of them shows a password.
+func Open(ctx context.Context, url string, logger watermill.LoggerAdapter) (Store, error) {
+	provider, err := providers.forURL(url)
+	if err != nil {
+		return nil, err
+	}
+	return provider.open(ctx, url, logger)
+}
+
+// InvalidURLError says what is wrong with a store's URL. It is an
+// [ErrInvalidConfig].
+type InvalidURLError struct {
+	// URL is the URL as [RedactURL] shows it.
+	URL string
+	// Reason says what is wrong and what would be right.
+	Reason string
+}
+
+func (e *InvalidURLError) Error() string {
+	return fmt.Sprintf("%s: store URL %q %s", ErrInvalidConfig, e.URL, e.Reason)
+}
+
+// Is makes errors.Is(err, ErrInvalidConfig) true.
+func (e *InvalidURLError) Is(target error) bool { return target == ErrInvalidConfig }
+
+// UnknownSchemeError says that no provider is registered for a URL's scheme:
+// most often an import is missing. It is an [ErrInvalidConfig].
+type UnknownSchemeError struct {
+	// Scheme is that of the URL.
+	Scheme string
+	// Registered are the schemes that could be opened, sorted.
+	Registered []string
+}
+
+func (e *UnknownSchemeError) Error() string {
+	return fmt.Sprintf("%s: no store is registered for URLs that begin with %q (registered: %s): %s",
+		ErrInvalidConfig, e.Scheme+":", listOrNone(e.Registered), importHint(e.Scheme))
+}
+
+// Is makes errors.Is(err, ErrInvalidConfig) true.
+func (e *UnknownSchemeError) Is(target error) bool { return target == ErrInvalidConfig }
+
+// storeImports are the stores of this module, by scheme and provider name, for
+// the remedy in an error; the root package cannot import them.
+var storeImports = map[string]string{
+	"sqlite": "github.com/outmill/outmill/sqlite",
+}
+
+func importHint(name string) string {
+	if path, ok := storeImports[name]; ok {
+		return fmt.Sprintf("add import _ %q", path)
+	}
+	return fmt.Sprintf("import the package of the store that you want, such as import _ %q", storeImports["sqlite"])
+}
+
+func listOrNone(names []string) string {
+	return cmp.Or(strings.Join(names, ", "), "none")
+}
+
+const redacted = "xxxxx"
+
+var (
+	schemePattern = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*:`)
+	secretPattern = regexp.MustCompile(`(?i)([^?&;=]*(?:pass|pwd|secret|token|credential|key|mechanismprop)[^?&;=]*=)[^&;]*`)
+)
+
+// RedactURL returns the URL fit for logs and errors: its password and those
+// parameters whose names sound like secrets are replaced. Where it cannot tell
+// what belongs to a password it hides too much rather than too little; of text
+// that is no URL it shows nothing.
+func RedactURL(url string) string {
+	scheme := schemePattern.FindString(url)
+	if scheme == "" {
+		return redacted
+	}
+	rest := url[len(scheme):]
+	if after, ok := strings.CutPrefix(rest, "//"); ok {
+		rest = "//" + redactPassword(after)
+	}
+	return scheme + secretPattern.ReplaceAllString(rest, "${1}"+redacted)
+}
+
+// redactPassword does not leave it to net/url, which refuses a list of hosts
+// as MongoDB has it, and ends the authority at a / or ? inside a password that
+// was not escaped.
+func redactPassword(afterSlashes string) string {
+	userinfoEnd := strings.LastIndexByte(afterSlashes, '@')
+	if userinfoEnd < 0 {
+		return afterSlashes
+	}
+	user, _, hasPassword := strings.Cut(afterSlashes[:userinfoEnd], ":")
+	if !hasPassword || strings.ContainsAny(user, "/?#") {
+		return afterSlashes
+	}
+	return user + ":" + redacted + afterSlashes[userinfoEnd:]
+}
+
+func schemeOf(url string) (string, error) {
+	found := schemePattern.FindString(url)
+	if found == "" {
+		return "", &InvalidURLError{URL: RedactURL(url), Reason: "has no scheme: want a URL such as sqlite:orders.db"}
+	}
+	if strings.IndexByte(url, 0) >= 0 {
+		return "", &InvalidURLError{URL: RedactURL(url), Reason: "has a NUL byte"}
+	}
+	return strings.ToLower(strings.TrimSuffix(found, ":")), nil
+}
+
+func (p Provider) open(ctx context.Context, url string, logger watermill.LoggerAdapter) (Store, error) {
+	if IsNil(logger) {
+		logger = watermill.NopLogger{}
+	}
+	store, err := p.Open(ctx, url, logger)
+	if err != nil {
+		return nil, fmt.Errorf("outmill: open %s: %w", RedactURL(url), err)
+	}
+	if IsNil(store) {
+		return nil, fmt.Errorf("outmill: open %s: the provider %q returned no store and no error", RedactURL(url), p.Name)
+	}
+	return store, nil
+}
+
+func (p Provider) validate() error {
+	if p.Name == "" {
+		return fmt.Errorf("outmill: RegisterProvider: Name is empty")
+	}
+	if p.Open == nil {
+		return fmt.Errorf("outmill: RegisterProvider: %s: Open is nil", p.Name)
+	}
+	if len(p.Schemes) == 0 {
+		return fmt.Errorf("outmill: RegisterProvider: %s: Schemes is empty", p.Name)
+	}
+	for _, scheme := range p.Schemes {
+		if schemePattern.FindString(scheme+":") != scheme+":" || scheme != strings.ToLower(scheme) {
+			return fmt.Errorf("outmill: RegisterProvider: %s: %q is not a URL scheme in lower case", p.Name, scheme)
+		}
+	}
+	return nil
+}
+
+var providers = &registry{}
+
+// registry holds the providers by name and by scheme.
+type registry struct {
+	mu       sync.RWMutex
+	byName   map[string]Provider
+	byScheme map[string]Provider
+}
+
+func (r *registry) add(p Provider) error {
+	if err := p.validate(); err != nil {
+		return err
+	}
+	p.Schemes = slices.Clone(p.Schemes)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, taken := r.byName[p.Name]; taken {
+		return fmt.Errorf("outmill: RegisterProvider: %s is registered already", p.Name)
+	}
+	for i, scheme := range p.Schemes {
+		if other, taken := r.byScheme[scheme]; taken {
+			return fmt.Errorf("outmill: RegisterProvider: %s: the scheme %q is registered already, by %s", p.Name, scheme, other.Name)
+		}
+		if slices.Contains(p.Schemes[:i], scheme) {
+			return fmt.Errorf("outmill: RegisterProvider: %s: the scheme %q is listed twice", p.Name, scheme)
+		}
+	}
+	if r.byName == nil {
+		r.byName, r.byScheme = map[string]Provider{}, map[string]Provider{}
+	}
+	r.byName[p.Name] = p
+	for _, scheme := range p.Schemes {
+		r.byScheme[scheme] = p
+	}
+	return nil
+}
+
+func (r *registry) names() []string {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return slices.Sorted(maps.Keys(r.byName))
+}
+
+func (r *registry) named(name string) (Provider, bool) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	p, ok := r.byName[name]
+	return p, ok
+}
+
+func (r *registry) forURL(url string) (Provider, error) {
+	scheme, err := schemeOf(url)
+	if err != nil {
+		return Provider{}, err
+	}
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	p, ok := r.byScheme[scheme]
+	if !ok {
+		return Provider{}, &UnknownSchemeError{Scheme: scheme, Registered: slices.Sorted(maps.Keys(r.byScheme))}
+	}
+	return p, nil
+}
+
+// byPriority returns all providers, the highest priority first.
+func (r *registry) byPriority() []Provider {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return slices.SortedFunc(maps.Values(r.byName), func(a, b Provider) int {
+		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Name, b.Name))
+	})
+}
