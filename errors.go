@@ -42,8 +42,9 @@ var (
 )
 
 // Permanent wraps an error of a handler that no retry can mend: the record
-// goes dead at once. Watermill's Retry middleware stops at it too, because the
-// marker travels inside backoff v5's Permanent. Permanent(nil) is nil.
+// goes dead at once. Watermill's Retry middleware stops at it too, however many
+// of them there are, and so does backoff.Retry of v4 and v5: to them it is a
+// Permanent of their own. Permanent(nil) is nil.
 //
 // It takes effect where the subscriber learns of the error: behind the
 // middleware subscriber.KeepError, since a nack alone carries no reason.
@@ -51,7 +52,7 @@ func Permanent(err error) error {
 	if err == nil {
 		return nil
 	}
-	return backoffv5.Permanent(&permanentError{err})
+	return &permanentError{err}
 }
 
 // RetryAfter wraps an error of a handler that says itself when the record is
@@ -61,7 +62,7 @@ func RetryAfter(err error, delay time.Duration) error {
 	if err == nil {
 		return nil
 	}
-	return backoffv5.Permanent(&retryAfterError{err, delay})
+	return &retryAfterError{err, delay}
 }
 
 // Snooze is returned by a handler that wants its message again after a delay:
@@ -69,7 +70,7 @@ func RetryAfter(err error, delay time.Duration) error {
 // Watermill's PoisonQueue takes every error for a failure: with it, use
 // PoisonQueueWithFilter and [IsPermanent].
 func Snooze(delay time.Duration) error {
-	return backoffv5.Permanent(&snoozeError{delay})
+	return &snoozeError{delay}
 }
 
 // IsPermanent reports whether err asks for no further attempt: Permanent, or
@@ -107,20 +108,38 @@ func SnoozeDelay(err error) (time.Duration, bool) {
 
 type permanentError struct{ err error }
 
-func (e *permanentError) Error() string { return e.err.Error() }
-func (e *permanentError) Unwrap() error { return e.err }
+func (e *permanentError) Error() string      { return e.err.Error() }
+func (e *permanentError) Unwrap() error      { return e.err }
+func (e *permanentError) As(target any) bool { return asPermanent(e, target) }
 
 type retryAfterError struct {
 	err   error
 	delay time.Duration
 }
 
-func (e *retryAfterError) Error() string { return e.err.Error() }
-func (e *retryAfterError) Unwrap() error { return e.err }
+func (e *retryAfterError) Error() string      { return e.err.Error() }
+func (e *retryAfterError) Unwrap() error      { return e.err }
+func (e *retryAfterError) As(target any) bool { return asPermanent(e, target) }
 
 type snoozeError struct{ delay time.Duration }
 
-func (e *snoozeError) Error() string { return fmt.Sprintf("outmill: snoozed for %s", e.delay) }
+func (e *snoozeError) Error() string      { return fmt.Sprintf("outmill: snoozed for %s", e.delay) }
+func (e *snoozeError) As(target any) bool { return asPermanent(e, target) }
+
+// asPermanent makes a marker backoff's Permanent for errors.As. Were it wrapped
+// in one instead, the first Retry would take the wrapping off, and a second
+// Retry around it would go on.
+func asPermanent(marker error, target any) bool {
+	switch target := target.(type) {
+	case **backoffv5.PermanentError:
+		*target = &backoffv5.PermanentError{Err: marker}
+	case **backoffv4.PermanentError:
+		*target = &backoffv4.PermanentError{Err: marker}
+	default:
+		return false
+	}
+	return true
+}
 
 // PublishError names the messages of a call that were not delivered; the
 // others were. Publishers that batch return it, so that a forwarder retries
@@ -154,7 +173,7 @@ func (e *PublishError) Error() string {
 			b.WriteString("; …")
 			break
 		}
-		fmt.Fprintf(&b, "; message %d (%s) to %q: %v", f.Index, f.MessageID, f.Topic, f.Err)
+		fmt.Fprintf(&b, "; message %d (%s) to %q: %v", f.Index, clip(f.MessageID), clip(f.Topic), clip(fmt.Sprint(f.Err)))
 	}
 	return b.String()
 }
@@ -175,9 +194,8 @@ const MaxErrorLength = 4096
 // NUL, at most MaxErrorLength bytes. Stores call it, so that one handler's text
 // cannot fail the statement that settles its neighbours.
 func CleanError(s string) string {
-	if len(s) > MaxErrorLength {
-		s = s[:MaxErrorLength]
-	}
-	s = strings.ReplaceAll(s, "\x00", "\uFFFD")
+	s = s[:min(len(s), MaxErrorLength)]
+	s = strings.ReplaceAll(s, "\x00", "\uFFFD") // three bytes for one
+	s = s[:min(len(s), MaxErrorLength)]
 	return strings.ToValidUTF8(s, "")
 }

@@ -16,14 +16,18 @@ type WorkItemID uuid.UUID
 // NewWorkItemID returns a new UUIDv7. Ids made by one process ascend.
 func NewWorkItemID() WorkItemID { return WorkItemID(newUUID()) }
 
-// ParseWorkItemID parses the canonical form of a UUID.
+// ParseWorkItemID parses the canonical form of a UUID, in either case.
 func ParseWorkItemID(s string) (WorkItemID, error) {
 	id, err := uuid.Parse(s)
-	if err != nil {
-		return WorkItemID{}, fmt.Errorf("outmill: work item id %q: %w", s, err)
+	if err != nil || len(s) != canonicalLength {
+		return WorkItemID{}, fmt.Errorf("outmill: work item id %q: want a UUID such as %s", clip(s), WorkItemID{})
 	}
 	return WorkItemID(id), nil
 }
+
+// canonicalLength tells the canonical form from the others that uuid.Parse
+// takes, of which it does not even read the first and last character.
+const canonicalLength = 36
 
 // String returns the canonical form of the UUID.
 func (id WorkItemID) String() string { return uuid.UUID(id).String() }
@@ -36,14 +40,20 @@ func (id WorkItemID) MarshalText() ([]byte, error) { return uuid.UUID(id).Marsha
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (id *WorkItemID) UnmarshalText(text []byte) error {
-	return (*uuid.UUID)(id).UnmarshalText(text)
+	parsed, err := ParseWorkItemID(string(text))
+	if err != nil {
+		return err
+	}
+	*id = parsed
+	return nil
 }
 
 // Value implements driver.Valuer; the id is stored in its canonical form.
 func (id WorkItemID) Value() (driver.Value, error) { return id.String(), nil }
 
-// Scan implements sql.Scanner for text and 16-byte columns.
-func (id *WorkItemID) Scan(src any) error { return (*uuid.UUID)(id).Scan(src) }
+// Scan implements sql.Scanner for text and 16-byte columns; NULL is the zero
+// id.
+func (id *WorkItemID) Scan(src any) error { return scanUUID((*uuid.UUID)(id), src) }
 
 // OwnerToken identifies who claims. Each subscriber and forwarder makes a new
 // one for itself, so that a restarted process never takes its own old leases
@@ -62,8 +72,16 @@ func (t OwnerToken) IsZero() bool { return t == OwnerToken{} }
 // Value implements driver.Valuer; the token is stored in its canonical form.
 func (t OwnerToken) Value() (driver.Value, error) { return t.String(), nil }
 
-// Scan implements sql.Scanner for text and 16-byte columns.
-func (t *OwnerToken) Scan(src any) error { return (*uuid.UUID)(t).Scan(src) }
+// Scan implements sql.Scanner for text and 16-byte columns; NULL is the zero
+// token.
+func (t *OwnerToken) Scan(src any) error { return scanUUID((*uuid.UUID)(t), src) }
+
+// scanUUID exists because uuid.UUID.Scan leaves the value of the row before
+// where a column is NULL.
+func scanUUID(id *uuid.UUID, src any) error {
+	*id = uuid.UUID{}
+	return id.Scan(src)
+}
 
 // newUUID falls back to a random UUID when the clock or the random source
 // that version 7 wants is unavailable: an id is needed all the same.

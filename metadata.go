@@ -83,10 +83,13 @@ func set(msg *message.Message, name, value string) {
 }
 
 // RecordOf makes a record of a message: metadata that has a column moves
-// there, the rest is copied. It does not change the message. Metadata that
-// cannot be parsed is an InvalidRecordError with Index -1. The payload is
-// shared, not copied.
+// there, the rest is copied. It does not change the message. A nil message and
+// metadata that cannot be parsed are an InvalidRecordError with Index -1. The
+// payload is shared, not copied.
 func RecordOf(topic string, msg *message.Message) (*Record, error) {
+	if msg == nil {
+		return nil, &InvalidRecordError{Index: -1, Field: "message", Reason: "is nil"}
+	}
 	rec := &Record{
 		ID:        NewWorkItemID(),
 		MessageID: msg.UUID,
@@ -142,7 +145,7 @@ func RecordOf(topic string, msg *message.Message) (*Record, error) {
 		rec.DueAt, rec.Delay = p.time(MetadataDueAt, dueAt), 0
 	}
 	if delayed != "" {
-		rec.Delay = max(p.duration(MetadataDelay, delayed), 0)
+		rec.DueAt, rec.Delay = time.Time{}, max(p.duration(MetadataDelay, delayed), 0)
 	}
 	rec.ExpiresAt = p.time(MetadataExpiresAt, expires)
 	rec.TimeToLive = p.duration(MetadataTimeToLive, ttl)
@@ -176,7 +179,7 @@ type parser struct{ err error }
 
 func (p *parser) fail(name, value, want string) {
 	if p.err == nil {
-		p.err = &InvalidRecordError{Index: -1, Field: fmt.Sprintf("metadata %q", name), Reason: fmt.Sprintf("is %q: want %s", value, want)}
+		p.err = &InvalidRecordError{Index: -1, Field: fmt.Sprintf("metadata %q", name), Reason: fmt.Sprintf("is %q: want %s", clip(value), want)}
 	}
 }
 

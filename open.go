@@ -111,13 +111,13 @@ const redacted = "xxxxx"
 
 var (
 	schemePattern = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*:`)
-	secretPattern = regexp.MustCompile(`(?i)([^?&;=]*(?:pass|pwd|secret|token|credential|key|mechanismprop)[^?&;=]*=)[^&;]*`)
+	secretPattern = regexp.MustCompile(`(?is)([^?&;=]*(?:pass|pwd|secret|token|credential|key|mechanismprop)[^?&;=]*=).*`)
 )
 
-// RedactURL returns the URL fit for logs and errors: its password and those
-// parameters whose names sound like secrets are replaced. Where it cannot tell
-// what belongs to a password it hides too much rather than too little; of text
-// that is no URL it shows nothing.
+// RedactURL returns the URL fit for logs and errors: without its password, and
+// without all that follows the first parameter whose name sounds like a secret.
+// Where it cannot tell what belongs to a password it hides too much rather than
+// too little; of text that is no URL it shows nothing.
 func RedactURL(url string) string {
 	scheme := schemePattern.FindString(url)
 	if scheme == "" {
@@ -135,11 +135,11 @@ func RedactURL(url string) string {
 // was not escaped.
 func redactPassword(afterSlashes string) string {
 	userinfoEnd := strings.LastIndexByte(afterSlashes, '@')
-	if userinfoEnd < 0 {
+	if userinfoEnd < 0 || strings.HasPrefix(afterSlashes, "/") {
 		return afterSlashes
 	}
 	user, _, hasPassword := strings.Cut(afterSlashes[:userinfoEnd], ":")
-	if !hasPassword || strings.ContainsAny(user, "/?#") {
+	if !hasPassword {
 		return afterSlashes
 	}
 	return user + ":" + redacted + afterSlashes[userinfoEnd:]

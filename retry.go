@@ -3,6 +3,7 @@ package outmill
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -19,7 +20,7 @@ const (
 
 // backoffSteps bounds how far a backoff is played forward for a record that
 // has been retried without limit; by then every sensible one is at its maximum.
-const backoffSteps = 64
+const backoffSteps = 1000
 
 // RetryPolicy says how often and when a record is delivered again after a
 // handling that failed. The zero value is the default: 10 attempts, the n-th
@@ -40,7 +41,10 @@ type RetryPolicy struct {
 	// "Exponential Backoff And Jitter").
 	FullJitter bool
 	// BackOff makes the sequence of waits itself and replaces the settings above,
-	// save MaxAttempts and FullJitter. backoff.Stop makes the record dead.
+	// save MaxAttempts and FullJitter. backoff.Stop makes the record dead; any
+	// other wait below 0 is none. It is called at each failure, from several
+	// goroutines, and returns a new sequence each time; a nil one means those
+	// settings after all.
 	BackOff func() backoff.BackOff
 }
 
@@ -62,8 +66,8 @@ func (p RetryPolicy) Validate() error {
 	if p.MaxInterval < 0 {
 		errs = append(errs, fmt.Errorf("%w: RetryPolicy.MaxInterval is %s: want 0 or more", ErrInvalidConfig, p.MaxInterval))
 	}
-	if p.Multiplier < 0 || (p.Multiplier > 0 && p.Multiplier < 1) {
-		errs = append(errs, fmt.Errorf("%w: RetryPolicy.Multiplier is %g: want 1 or more", ErrInvalidConfig, p.Multiplier))
+	if p.Multiplier != 0 && !(p.Multiplier >= 1 && p.Multiplier <= math.MaxFloat64) {
+		errs = append(errs, fmt.Errorf("%w: RetryPolicy.Multiplier is %g: want a number from 1", ErrInvalidConfig, p.Multiplier))
 	}
 	return errors.Join(errs...)
 }
@@ -110,14 +114,15 @@ func (p RetryPolicy) Delay(n int) time.Duration {
 	if p.FullJitter && delay > 0 {
 		delay = 1 + rand.N(delay)
 	}
-	return delay
+	return max(delay, 0)
 }
 
 func (p RetryPolicy) backOff() backoff.BackOff {
 	if p.BackOff != nil {
-		b := p.BackOff()
-		b.Reset()
-		return b
+		if b := p.BackOff(); !IsNil(b) {
+			b.Reset()
+			return b
+		}
 	}
 	b := &backoff.ExponentialBackOff{
 		InitialInterval: DefaultInitialInterval,

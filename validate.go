@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 )
 
@@ -91,7 +92,9 @@ func (r *Record) violations(maxPayload int) []*InvalidRecordError {
 	add("traceparent", checkText(r.TraceParent, MaxTextLength))
 	// W3C trace context lets a tracestate grow to 512 characters and more.
 	add("tracestate", checkText(r.TraceState, 4*MaxTextLength))
-	add("dedup key", checkText(r.DedupKey, MaxTextLength))
+	add("dedup key", checkName(r.DedupKey))
+	add("due at", checkTime(r.DueAt))
+	add("expires at", checkTime(r.ExpiresAt))
 	if r.Delay < 0 {
 		add("delay", fmt.Sprintf("is %s: want 0 or more", r.Delay))
 	}
@@ -102,8 +105,8 @@ func (r *Record) violations(maxPayload int) []*InvalidRecordError {
 		add("payload", fmt.Sprintf("has %d bytes: the store takes at most %d; store the data elsewhere and publish a reference", len(r.Payload), maxPayload))
 	}
 	for k, v := range r.Metadata {
-		add(fmt.Sprintf("metadata name %q", k), checkText(k, 0))
-		add(fmt.Sprintf("metadata %q", k), checkText(v, 0))
+		add(fmt.Sprintf("metadata name %q", clip(k)), checkText(k, 0))
+		add(fmt.Sprintf("metadata %q", clip(k)), checkText(v, 0))
 	}
 	slices.SortFunc(found, func(a, b *InvalidRecordError) int { return cmp.Compare(a.Field, b.Field) })
 	return found
@@ -116,8 +119,8 @@ func topicReason(topic string) string {
 	return checkName(topic)
 }
 
-// checkName is for topics, keys and groups, which every engine must compare
-// alike: SQL Server ignores blanks at the end in =.
+// checkName is for topics, keys, dedup keys and groups, which every engine must
+// compare alike: SQL Server ignores blanks at the end in =.
 func checkName(s string) string {
 	if reason := checkText(s, MaxTopicLength); reason != "" {
 		return reason
@@ -139,6 +142,27 @@ func checkText(s string, limit int) string {
 		return fmt.Sprintf("has %d characters: want at most %d", utf16Length(s), limit)
 	}
 	return ""
+}
+
+// checkTime keeps to the years that every engine can store.
+func checkTime(t time.Time) string {
+	if year := t.UTC().Year(); year < 1 || year > 9999 {
+		return fmt.Sprintf("is in the year %d: want 1 to 9999", year)
+	}
+	return ""
+}
+
+// clip shortens text that somebody else wrote for use in an error's text.
+func clip(s string) string {
+	const limit = 200
+	if len(s) <= limit {
+		return s
+	}
+	end := limit
+	for end > 0 && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end] + "…"
 }
 
 func utf16Length(s string) int {

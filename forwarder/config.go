@@ -13,6 +13,12 @@ import (
 // DefaultGroup is the group of a forwarder that names none.
 const DefaultGroup = "forwarder"
 
+const (
+	defaultUpkeepInterval = time.Minute
+	// maxBatch bounds what one statement of a store is asked for.
+	maxBatch = 10_000
+)
+
 // Config has the settings of a Forwarder. The zero value forwards all topics.
 type Config struct {
 	// Group is the forwarder's consumer group. Default "forwarder". Forwarders
@@ -23,15 +29,18 @@ type Config struct {
 	Topics outmill.Topics
 
 	// Unordered gives up the order of keys. Claims are then cheaper, and
-	// forwarders of several processes share the records of one key.
+	// forwarders of several processes share the records of one key. It goes with
+	// the KeyPolicy Block only, which then means nothing.
 	Unordered bool
 
 	// KeyPolicy is what a failing record means for the later ones of its key:
-	// outmill.Block (the default), Skip or Park.
+	// outmill.Block (the default), Skip or Park. Park costs a BatchPublisher's
+	// speed: the records of one key are published one call after the other.
 	KeyPolicy outmill.KeyPolicy
 
-	// Retry is for messages that fail while others of the same call are
-	// delivered, and for hooks that fail. Default: 10 attempts, min(2^n s, 60 s).
+	// Retry is for messages that fail by themselves, and for hooks that fail; see
+	// the package's words on what fails when. Default: 10 attempts,
+	// min(2^n s, 60 s).
 	Retry outmill.RetryPolicy
 
 	// Filter, if set, decides which messages are forwarded; the others are acked
@@ -44,16 +53,18 @@ type Config struct {
 	Transform func(topic string, msg *message.Message) (*message.Message, error)
 
 	// MapTopic, if set, returns the topic to publish to. It sees the message that
-	// Transform returned.
+	// Transform returned. Where the broker refuses that topic, the one that the
+	// message came from is held.
 	MapTopic func(topic string, msg *message.Message) string
 
 	// Classify, if set, judges errors of publishers that do not mark theirs:
-	// return outmill.Permanent(err), an error that wraps
-	// outmill.ErrTopicUnavailable or outmill.ErrBrokerUnavailable, or err
+	// return outmill.Permanent(err), outmill.RetryAfter(err, d), an error that
+	// wraps outmill.ErrTopicUnavailable or outmill.ErrBrokerUnavailable, or err
 	// unchanged.
 	Classify func(err error) error
 
-	// BatchSize is the most records of one claim and one publish. Default 100.
+	// BatchSize is the most records of one claim and one publish, up to 10,000.
+	// Default 100.
 	BatchSize int
 
 	// MaxInFlightBytes bounds the payloads and metadata in memory; one record may
@@ -61,14 +72,15 @@ type Config struct {
 	MaxInFlightBytes int
 
 	// Lanes is how many messages are published at a time to a publisher that
-	// takes one at a time. Default 64.
+	// takes one at a time; no more than BatchSize. Default 64.
 	Lanes int
 
 	// Lease is how long a record is held without a sign of life. Default 30 s.
 	Lease time.Duration
 
 	// PublishTimeout bounds one call to a BatchPublisher. Default 30 s. A plain
-	// publisher must bound its calls itself.
+	// publisher must bound its calls itself; after this time no further message
+	// of a batch is given to it.
 	PublishTimeout time.Duration
 
 	// PollInterval is the longest wait between looks for new records. Default
@@ -87,7 +99,7 @@ type Config struct {
 	CloseTimeout time.Duration
 
 	// UpkeepInterval is how often the forwarder tidies the store. Default 60 s;
-	// negative leaves that to others.
+	// negative leaves that to others. Its registration it renews either way.
 	UpkeepInterval time.Duration
 
 	// OnDead is told of each record that this forwarder made dead, after the
@@ -106,7 +118,7 @@ func (c *Config) setDefaults() {
 	defaultTo(&c.MaxErrorBackoff, 30*time.Second)
 	defaultTo(&c.AckFlushInterval, 5*time.Millisecond)
 	defaultTo(&c.CloseTimeout, 10*time.Second)
-	defaultTo(&c.UpkeepInterval, time.Minute)
+	defaultTo(&c.UpkeepInterval, defaultUpkeepInterval)
 }
 
 func defaultTo[T comparable](field *T, value T) {
@@ -128,7 +140,8 @@ func (c Config) Validate() error {
 	}
 	positive := func(d time.Duration, field string) { invalid(d < 0, field, d, "a duration above 0") }
 	invalid(c.KeyPolicy < outmill.Block || c.KeyPolicy > outmill.Park, "KeyPolicy", c.KeyPolicy, "Block, Skip or Park")
-	invalid(c.BatchSize < 1, "BatchSize", c.BatchSize, "1 or more")
+	invalid(c.Unordered && c.KeyPolicy != outmill.Block, "KeyPolicy", c.KeyPolicy, "Block with Unordered")
+	invalid(c.BatchSize < 1 || c.BatchSize > maxBatch, "BatchSize", c.BatchSize, "1 to 10000")
 	invalid(c.MaxInFlightBytes < 1, "MaxInFlightBytes", c.MaxInFlightBytes, "1 or more")
 	invalid(c.Lanes < 1, "Lanes", c.Lanes, "1 or more")
 	positive(c.Lease, "Lease")

@@ -2,8 +2,8 @@ package forwarder
 
 import (
 	"context"
-	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -33,13 +33,17 @@ type flow struct {
 	worker *worker.Worker
 	log    watermill.LoggerAdapter
 	wake   chan struct{}
+	doubts *doubts
+	// published counts the messages that the publisher took.
+	published atomic.Int64
 
 	mu      sync.Mutex
 	state   breakerState
 	pause   *backoff.ExponentialBackOff
 	probeAt time.Time
+	away    error
 	held    map[string]*hold
-	trouble map[*func(error)]struct{}
+	witnesses map[*witness]struct{}
 }
 
 type breakerState int
@@ -50,21 +54,15 @@ const (
 	probing
 )
 
-type hold struct {
-	until time.Time
-	pause *backoff.ExponentialBackOff
-	// lifted: the topic is being tried again.
-	lifted bool
-}
-
 func newFlow(cfg Config, w *worker.Worker, log watermill.LoggerAdapter) *flow {
 	fl := &flow{
-		cfg:     cfg,
-		worker:  w,
-		log:     log,
-		wake:    make(chan struct{}, 1),
-		held:    map[string]*hold{},
-		trouble: map[*func(error)]struct{}{},
+		cfg:       cfg,
+		worker:    w,
+		log:       log,
+		wake:      make(chan struct{}, 1),
+		doubts:    newDoubts(),
+		held:      map[string]*hold{},
+		witnesses: map[*witness]struct{}{},
 	}
 	fl.pause = fl.newPause(firstPause)
 	return fl
@@ -78,135 +76,127 @@ func (fl *flow) newPause(first time.Duration) *backoff.ExponentialBackOff {
 	)
 }
 
-// onTrouble calls f once the broker is away or refuses a topic, until stopped.
-func (fl *flow) onTrouble(f func(error)) (stop func()) {
-	fl.mu.Lock()
-	defer fl.mu.Unlock()
-	fl.trouble[&f] = struct{}{}
-	return func() {
-		fl.mu.Lock()
-		defer fl.mu.Unlock()
-		delete(fl.trouble, &f)
-	}
+// next is the pause's next wait; the jitter would go beyond the maximum.
+func (fl *flow) next(pause *backoff.ExponentialBackOff) time.Duration {
+	return min(pause.NextBackOff(), fl.cfg.MaxErrorBackoff)
 }
 
-// settle settles each parcel's item and moves the breaker.
+// settle settles each parcel's item and moves the breaker. One goroutine
+// calls it.
 func (fl *flow) settle(parcels []*parcel) {
-	delivered, away, topics := 0, error(nil), map[string]error{}
+	r := fl.assess(parcels)
+	fl.published.Add(int64(r.delivered))
+	pause := fl.react(r)
 	for _, p := range parcels {
-		if p.err != nil && !p.own && fl.cfg.Classify != nil {
-			p.err = fl.cfg.Classify(p.err)
+		if p.verdict == trouble {
+			fl.putOff(p, r, pause)
+		} else {
+			fl.settleOne(p)
 		}
-		switch {
-		case p.err == nil && !p.filtered:
-			delivered++
-		case p.err == nil || p.own || outmill.IsPermanent(p.err) || errors.Is(p.err, errBehind):
-		case errors.Is(p.err, outmill.ErrTopicUnavailable):
-			topics[p.item.Record.Topic] = p.err
-		default:
-			away = p.err
-		}
-	}
-	fl.react(delivered, away, topics)
-	for _, p := range parcels {
-		fl.settleOne(p, delivered)
 	}
 }
 
-func (fl *flow) settleOne(p *parcel, delivered int) {
-	it := p.item
-	switch {
-	case p.err == nil:
-		it.Ack()
-	case errors.Is(p.err, errBehind), errors.Is(p.err, outmill.ErrTopicUnavailable):
-		it.Release()
-	case outmill.IsPermanent(p.err), p.own:
-		it.Judge(p.err)
-	case delivered > 0 && !p.explained && !errors.Is(p.err, outmill.ErrBrokerUnavailable):
-		// Others got through and the publisher does not say what is wrong: it may
-		// be the message.
-		it.Judge(p.err)
-	default:
-		// The next claim, or probe, should get other records, lest a bad one that
-		// nobody explains keeps the breaker open.
-		it.Snooze(firstPause)
+// settleLast is settle for a forwarder that stops: what fails now may fail
+// because of that.
+func (fl *flow) settleLast(parcels []*parcel) {
+	for _, p := range parcels {
+		if p.verdict = fl.verdict(p); p.is(delivered) {
+			fl.published.Add(1)
+		}
+		fl.settleOne(p)
 	}
+}
+
+func (fl *flow) settleOne(p *parcel) {
+	switch p.verdict {
+	case ack:
+		p.item.Ack()
+	case judge:
+		fl.logFailure(p)
+		p.item.Judge(p.err)
+	case giveBack, refused, trouble:
+		p.item.Release()
+	case forget:
+	}
+}
+
+// putOff gives a record back that is not to blame, or not proven to be.
+func (fl *flow) putOff(p *parcel, r report, pause time.Duration) {
+	switch {
+	case r.delivered > 0:
+		p.item.Snooze(fl.growing(p.item.Record.Claims))
+	case r.sent > 1:
+		p.item.Release()
+	default:
+		// The next probe should be another record, lest a bad one that nobody
+		// explains keeps the breaker open.
+		p.item.Snooze(pause + fl.growing(1))
+	}
+}
+
+// growing doubles from claim to claim.
+func (fl *flow) growing(claims int) time.Duration {
+	wait := firstPause
+	for i := 1; i < claims && wait < fl.cfg.MaxErrorBackoff; i++ {
+		wait *= 2
+	}
+	return min(wait, fl.cfg.MaxErrorBackoff)
+}
+
+func (fl *flow) logFailure(p *parcel) {
+	rec := p.item.Record
+	fl.log.Error("Message could not be forwarded", p.err, watermill.LogFields{
+		"message_uuid":   rec.MessageID,
+		"work_item_id":   rec.ID.String(),
+		"correlation_id": rec.CorrelationID,
+		"topic":          rec.Topic,
+		"attempt":        rec.Attempts + 1,
+		"dead":           fl.cfg.Retry.Decide(rec.Attempts, p.err).Dead,
+	})
 }
 
 // react moves the breaker and the holds before any item is given back, so that
-// none of them is claimed again at once.
-func (fl *flow) react(delivered int, away error, topics map[string]error) {
+// none of them is claimed again at once. It returns how long the breaker stays
+// open.
+func (fl *flow) react(r report) (pause time.Duration) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	now := time.Now()
-	for topic, err := range topics {
-		fl.holdTopic(topic, err, now)
-	}
+	fl.updateHolds(r, now)
 	switch {
-	case delivered > 0 && fl.state != closed:
-		fl.log.Info("The broker takes messages again", nil)
-		fl.state = closed
-		fl.pause.Reset()
-		fl.worker.SetLimit(fl.cfg.BatchSize)
-	case delivered == 0 && away != nil:
-		fl.openBreaker(away, now)
-	case fl.state == probing && len(topics) > 0:
-		// The broker answers, if only to refuse a topic.
-		fl.state = closed
-		fl.pause.Reset()
-		fl.worker.SetLimit(fl.cfg.BatchSize)
-	}
-	if len(topics) > 0 {
-		fl.worker.SetTopics(fl.claimable())
+	case r.away != nil:
+		pause = fl.openBreaker(r.away, now)
+	case fl.state != closed && (r.delivered > 0 || len(r.refused) > 0):
+		// If only to refuse a topic: the broker answers.
+		fl.closeBreaker()
 	}
 	fl.signal()
+	return pause
 }
 
-func (fl *flow) openBreaker(err error, now time.Time) {
-	wait := fl.pause.NextBackOff()
-	fl.state = open
+func (fl *flow) openBreaker(err error, now time.Time) time.Duration {
+	wait := fl.next(fl.pause)
+	fl.state, fl.away = open, err
 	fl.probeAt = now.Add(wait)
 	fl.worker.SetLimit(0)
 	fl.log.Error("The broker took nothing; forwarding pauses, then probes with one record. No attempt is counted. Check that the broker is up and its address right", err, watermill.LogFields{"probe_in": wait.String()})
-	fl.tell(err)
-}
-
-func (fl *flow) holdTopic(topic string, err error, now time.Time) {
-	h := fl.held[topic]
-	if h == nil {
-		h = &hold{pause: fl.newPause(firstHold)}
-		fl.held[topic] = h
-	} else if !h.lifted {
-		return
+	for w := range fl.witnesses {
+		w.sawAway(err)
 	}
-	wait := h.pause.NextBackOff()
-	h.until, h.lifted = now.Add(wait), false
-	fl.log.Error("The broker refuses the topic; it is held, the others go on. Create the topic, or grant access to it", err, watermill.LogFields{"topic": topic, "again_in": wait.String()})
-	fl.tell(err)
+	return wait
 }
 
-func (fl *flow) tell(err error) {
-	for f := range fl.trouble {
-		(*f)(err)
-	}
+func (fl *flow) closeBreaker() {
+	fl.log.Info("The broker takes messages again", nil)
+	fl.state, fl.away = closed, nil
+	fl.pause.Reset()
+	fl.worker.SetLimit(fl.cfg.BatchSize)
 }
 
-// claimable is the configured selection without the topics that are held.
-func (fl *flow) claimable() outmill.Topics {
-	topics := outmill.Topics{Include: fl.cfg.Topics.Include}
-	topics.Exclude = append(topics.Exclude, fl.cfg.Topics.Exclude...)
-	for topic, h := range fl.held {
-		if !h.lifted {
-			topics.Exclude = append(topics.Exclude, outmill.Exact(topic))
-		}
-	}
-	return topics
-}
-
-// run lifts pauses and holds when their time has come.
+// run ends pauses and holds when their time has come.
 func (fl *flow) run(ctx context.Context) {
 	for {
-		timer := time.NewTimer(fl.next())
+		timer := time.NewTimer(fl.untilNext())
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -215,11 +205,11 @@ func (fl *flow) run(ctx context.Context) {
 		case <-timer.C:
 		}
 		timer.Stop()
-		fl.lift(time.Now())
+		fl.goOn(time.Now())
 	}
 }
 
-func (fl *flow) next() time.Duration {
+func (fl *flow) untilNext() time.Duration {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	next := time.Now().Add(time.Hour)
@@ -234,22 +224,14 @@ func (fl *flow) next() time.Duration {
 	return max(time.Until(next), 0)
 }
 
-func (fl *flow) lift(now time.Time) {
+func (fl *flow) goOn(now time.Time) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	if fl.state == open && !now.Before(fl.probeAt) {
 		fl.state = probing
 		fl.worker.SetLimit(1)
 	}
-	lifted := false
-	for _, h := range fl.held {
-		if !h.lifted && !now.Before(h.until) {
-			h.lifted, lifted = true, true
-		}
-	}
-	if lifted {
-		fl.worker.SetTopics(fl.claimable())
-	}
+	fl.liftHolds(now)
 }
 
 func (fl *flow) signal() {

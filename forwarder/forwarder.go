@@ -14,11 +14,8 @@ import (
 	"github.com/outmill/outmill/internal/worker"
 )
 
-// afterCancel is how long a publisher gets to notice that its context has
-// ended.
-const afterCancel = time.Second
-
-// Forwarder moves records from a store to a publisher. It closes neither.
+// Forwarder moves records from a store to a publisher. It closes neither. Its
+// methods may be called concurrently.
 type Forwarder struct {
 	queue outmill.Queue
 	send  sender
@@ -26,14 +23,16 @@ type Forwarder struct {
 	log   watermill.LoggerAdapter
 
 	running chan struct{}
-	closing chan struct{}
+	// life ends with Close.
+	life context.Context
+	end  context.CancelFunc
 
-	mu      sync.Mutex
-	started bool
-	closed  bool
-	done    chan struct{}
-	worker  *worker.Worker
-	flow    *flow
+	mu     sync.Mutex
+	closed bool
+	// began: Run was called, current is its pass once it has registered.
+	began   bool
+	current *pass
+	passes  sync.WaitGroup
 }
 
 // New makes a forwarder. A nil logger logs nothing. Nothing is read or
@@ -49,145 +48,142 @@ func New(queue outmill.Queue, publisher message.Publisher, cfg Config, logger wa
 		return nil, err
 	}
 	cfg.setDefaults()
-	if logger == nil {
+	if outmill.IsNil(logger) {
 		logger = watermill.NopLogger{}
 	}
-	return &Forwarder{
+	f := &Forwarder{
 		queue:   queue,
 		send:    newSender(publisher, cfg),
 		cfg:     cfg,
 		log:     logger.With(watermill.LogFields{"store": queue.Name(), "group": cfg.Group}),
 		running: make(chan struct{}),
-		closing: make(chan struct{}),
-		done:    make(chan struct{}),
-	}, nil
+	}
+	f.life, f.end = context.WithCancel(context.Background())
+	return f, nil
 }
 
 // Run forwards until ctx ends or Close is called, and then returns nil; or an
-// error if it cannot begin. A forwarder runs once.
+// error if it cannot begin, and may then be called again. A forwarder runs
+// once.
 func (f *Forwarder) Run(ctx context.Context) error {
-	if err := f.start(ctx); err != nil {
+	p, err := f.start(ctx)
+	if p == nil {
 		return err
 	}
-	close(f.running)
-	return f.loop(ctx)
+	f.run(p)
+	return nil
 }
 
 // Running is closed when the forwarder has begun to forward.
 func (f *Forwarder) Running() chan struct{} { return f.running }
 
-// Close stops the forwarder: it waits for the publish under way, at most for
-// CloseTimeout, stores the acks and gives back the rest. It may be called more
-// than once.
+// Close stops the forwarder, and Once with it: it waits for the publish under
+// way, at most for CloseTimeout, stores the acks and gives back the rest. It
+// may be called more than once, and before Run, which then refuses to begin.
 func (f *Forwarder) Close() error {
 	f.mu.Lock()
-	if !f.closed {
-		f.closed = true
-		close(f.closing)
-	}
-	started := f.started
+	f.closed = true
 	f.mu.Unlock()
-	if started {
-		<-f.done
-	}
+	f.end()
+	f.passes.Wait()
 	return nil
 }
 
 // Once forwards what is due and returns when all of it is settled: how many
-// records that were. It returns an error, with what was not delivered given
-// back, when the broker is away or refuses a topic. Beside Run it waits for
-// what Run does; without, it runs just for this.
+// messages were published. It returns an error, with what was not delivered
+// given back, when the broker is away; when the broker refuses a topic, the
+// others are forwarded first. Beside Run it waits for what Run does; without,
+// it runs just for this.
 func (f *Forwarder) Once(ctx context.Context) (int, error) {
 	f.mu.Lock()
-	w, fl, closed := f.worker, f.flow, f.closed
+	p := f.current
 	f.mu.Unlock()
-	if closed {
-		return 0, fmt.Errorf("outmill: forwarder: %w", outmill.ErrClosed)
+	if p != nil {
+		return p.drain(ctx)
 	}
-	if w != nil {
-		return drain(ctx, w, fl)
-	}
-	once, err := f.again()
-	if err != nil {
+	if err := f.enter(); err != nil {
 		return 0, err
 	}
-	if err := once.start(ctx); err != nil {
-		return 0, err
+	defer f.passes.Done()
+	p = f.newPass(ctx)
+	defer p.stop()
+	if err := f.register(p.ctx); err != nil {
+		return 0, f.orClosed(err)
 	}
-	loopCtx, stop := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	wg.Go(func() { err = once.loop(loopCtx) })
-	n, drainErr := drain(ctx, once.worker, once.flow)
-	stop()
-	wg.Wait()
-	return n, errors.Join(drainErr, err)
+	f.tidy(p.ctx)
+	var forwarding sync.WaitGroup
+	forwarding.Go(p.forward)
+	n, err := p.drain(ctx)
+	p.stop()
+	forwarding.Wait()
+	return n, err
 }
 
-// again makes a forwarder like this one for a single pass.
-func (f *Forwarder) again() (*Forwarder, error) {
-	cfg := f.cfg
-	cfg.UpkeepInterval = -1
-	once := &Forwarder{
-		queue: f.queue, send: f.send, cfg: cfg, log: f.log,
-		running: make(chan struct{}), closing: f.closing, done: make(chan struct{}),
+// start makes the pass of Run; nil without an error if ctx or Close ended it
+// before it began.
+func (f *Forwarder) start(ctx context.Context) (*pass, error) {
+	if err := f.beginRun(); err != nil {
+		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), cfg.Lease)
-	defer cancel()
-	return once, worker.Tidy(ctx, f.queue, f.log)
-}
-
-func drain(ctx context.Context, w *worker.Worker, fl *flow) (int, error) {
-	before := w.Settled()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	stop := fl.onTrouble(cancel)
-	defer stop()
-	err := w.Drain(ctx)
-	if err != nil {
-		err = context.Cause(ctx)
+	p := f.newPass(ctx)
+	if err := f.register(p.ctx); err != nil {
+		defer f.passes.Done()
+		f.mu.Lock()
+		f.began = false
+		f.mu.Unlock()
+		if p.ctx.Err() != nil {
+			err = nil
+		}
+		p.stop()
+		return nil, err
 	}
-	return w.Settled() - before, err
-}
-
-func (f *Forwarder) start(ctx context.Context) error {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	switch {
-	case f.closed:
-		return fmt.Errorf("outmill: forwarder: %w", outmill.ErrClosed)
-	case f.started:
-		return errors.New("outmill: forwarder: Run was called before; make a new forwarder")
-	}
-	if err := f.register(ctx); err != nil {
+	f.current = p
+	f.mu.Unlock()
+	close(f.running)
+	return p, nil
+}
+
+func (f *Forwarder) beginRun() error {
+	if err := f.enter(); err != nil {
 		return err
 	}
-	order := outmill.OrderKey
-	if f.cfg.Unordered {
-		order = outmill.OrderNone
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.began {
+		f.passes.Done()
+		return errors.New("outmill: forwarder: Run was called before; make a new forwarder")
 	}
-	f.worker = worker.New(worker.Config{
-		Queue:           f.queue,
-		Logger:          f.log,
-		Group:           f.cfg.Group,
-		Topics:          f.cfg.Topics,
-		Order:           order,
-		KeyPolicy:       f.cfg.KeyPolicy,
-		Retry:           f.cfg.Retry,
-		BatchSize:       f.cfg.BatchSize,
-		MaxItems:        3 * f.cfg.BatchSize,
-		MaxBytes:        f.cfg.MaxInFlightBytes,
-		Lease:           f.cfg.Lease,
-		MaxProcessing:   2*f.cfg.PublishTimeout + f.cfg.Lease,
-		PollInterval:    f.cfg.PollInterval,
-		MaxErrorBackoff: f.cfg.MaxErrorBackoff,
-		FlushInterval:   f.cfg.AckFlushInterval,
-		Pipelined:       true,
-		OnDead:          f.cfg.OnDead,
-		Running:         worker.NewRegistry(),
-	})
-	f.flow = newFlow(f.cfg, f.worker, f.log)
-	f.started = true
+	f.began = true
 	return nil
+}
+
+// enter adds to passes, unless the forwarder is closed.
+func (f *Forwarder) enter() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return fmt.Errorf("outmill: forwarder: %w", outmill.ErrClosed)
+	}
+	f.passes.Add(1)
+	return nil
+}
+
+func (f *Forwarder) run(p *pass) {
+	defer f.passes.Done()
+	defer p.stop()
+	var upkeep sync.WaitGroup
+	upkeep.Go(func() { f.keepUp(p.ctx) })
+	p.forward()
+	upkeep.Wait()
+}
+
+// orClosed says that the forwarder was closed where that is why err happened.
+func (f *Forwarder) orClosed(err error) error {
+	if f.life.Err() != nil {
+		return fmt.Errorf("outmill: forwarder: %w", outmill.ErrClosed)
+	}
+	return err
 }
 
 func (f *Forwarder) register(ctx context.Context) error {
@@ -197,99 +193,44 @@ func (f *Forwarder) register(ctx context.Context) error {
 	return nil
 }
 
-func (f *Forwarder) loop(ctx context.Context) error {
-	defer close(f.done)
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	var background sync.WaitGroup
-	background.Go(func() {
-		select {
-		case <-f.closing:
-			stop()
-		case <-ctx.Done():
-		}
-	})
+// keepUp does the upkeep until ctx ends. A group must be registered again from
+// time to time even where others tidy the store.
+func (f *Forwarder) keepUp(ctx context.Context) {
 	if f.cfg.UpkeepInterval > 0 {
-		background.Go(func() {
-			worker.Upkeep(ctx, f.queue, f.cfg.UpkeepInterval, f.log, f.round)
-		})
+		worker.Upkeep(ctx, f.queue, f.cfg.UpkeepInterval, f.log, f.round)
+		return
 	}
-	background.Go(func() { f.flow.run(ctx) })
-	f.worker.Start(ctx)
-	f.forward(ctx)
-	f.worker.Stop()
-	closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), f.cfg.CloseTimeout)
-	defer cancel()
-	if err := f.worker.Close(closeCtx); err != nil {
-		f.log.Error("Forwarder closed with outcomes that could not be stored", err, nil)
+	ticker := time.NewTicker(defaultUpkeepInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if err := f.round(ctx); err != nil && ctx.Err() == nil {
+			f.log.Error("Forwarder could not renew its registration, will try again", err, nil)
+		}
 	}
-	background.Wait()
-	return nil
 }
 
 func (f *Forwarder) round(ctx context.Context) error {
+	patience := f.cfg.UpkeepInterval
+	if patience < 0 {
+		patience = defaultUpkeepInterval
+	}
 	return errors.Join(
 		f.register(ctx),
-		worker.WarnUnread(ctx, f.queue, f.log, f.cfg.Group, f.cfg.Topics.Match, f.cfg.UpkeepInterval),
+		worker.WarnUnread(ctx, f.queue, f.log, f.cfg.Group, f.cfg.Topics.Match, patience),
 	)
 }
 
-// forward publishes one batch after the other, so that the order of keys needs
-// no bookkeeping between batches; the worker claims the next one meanwhile.
-func (f *Forwarder) forward(ctx context.Context) {
-	for {
-		items, err := f.worker.Take(ctx, f.cfg.BatchSize)
-		if err != nil {
-			return
-		}
-		f.forwardBatch(ctx, items)
-	}
-}
-
-func (f *Forwarder) forwardBatch(ctx context.Context, items []*worker.Item) {
-	parcels := f.prepare(items)
-	sendCtx, cancel := f.sendContext(ctx)
-	defer cancel()
-	sent := make(chan struct{})
-	go func() {
-		defer close(sent)
-		f.send.send(sendCtx, parcels)
-	}()
-	select {
-	case <-sent:
-		f.flow.settle(parcels)
-	case <-sendCtx.Done():
-		f.awaitSend(ctx, sent, parcels)
-	}
-}
-
-// sendContext ends with the publish timeout, or with the close timeout after
-// the forwarder was told to stop.
-func (f *Forwarder) sendContext(ctx context.Context) (context.Context, context.CancelFunc) {
-	sendCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), f.cfg.PublishTimeout)
-	stop := context.AfterFunc(ctx, func() {
-		timer := time.AfterFunc(f.cfg.CloseTimeout, cancel)
-		context.AfterFunc(sendCtx, func() { timer.Stop() })
-	})
-	return sendCtx, func() { stop(); cancel() }
-}
-
-// awaitSend waits for a plain publisher that knows nothing of contexts, but not
-// once the forwarder is to stop: then the records are left to their leases,
-// since nobody knows what became of them.
-func (f *Forwarder) awaitSend(ctx context.Context, sent <-chan struct{}, parcels []*parcel) {
-	select {
-	case <-sent:
-		f.flow.settle(parcels)
+// tidy is not what Once is for: what goes wrong is only logged.
+func (f *Forwarder) tidy(ctx context.Context) {
+	if f.cfg.UpkeepInterval < 0 {
 		return
-	case <-ctx.Done():
 	}
-	grace := time.NewTimer(afterCancel)
-	defer grace.Stop()
-	select {
-	case <-sent:
-		f.flow.settle(parcels)
-	case <-grace.C:
-		f.log.Error("The publisher did not return in time; records may be published again", nil, watermill.LogFields{"count": len(parcels)})
+	if err := worker.Tidy(ctx, f.queue, f.log); err != nil && ctx.Err() == nil {
+		f.log.Error("Upkeep of the store failed", err, nil)
 	}
 }

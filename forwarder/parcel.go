@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -11,51 +12,116 @@ import (
 	"github.com/outmill/outmill/internal/worker"
 )
 
-// errBehind is the fate of a message whose key failed before it.
-var errBehind = errors.New("outmill: an earlier message of the key was not delivered")
+// fate is what became of a parcel.
+type fate int32
+
+const (
+	// underway: not known yet.
+	underway fate = iota
+	// filtered: nothing is to be published.
+	filtered
+	// unfit: a hook failed, the publisher never saw the message.
+	unfit
+	// unsent: the publisher never saw the message, and that is not its fault: an
+	// earlier one of its key failed, the time was over, or the lease was lost.
+	unsent
+	// delivered: the publisher took it.
+	delivered
+	// failed: the publisher did not take it, or nobody knows.
+	failed
+)
 
 // parcel is one record on its way.
 type parcel struct {
 	item  *worker.Item
 	topic string
 	msg   *message.Message
-	// own: the hooks failed, the message never got to the publisher.
-	own bool
-	// explained: the publisher named this message in a PublishError.
-	explained bool
-	// filtered: nothing is to be published.
-	filtered bool
-	err      error
+	// key is what the order hangs on; "" is nothing.
+	key string
+
+	// fate is written last, so that whoever reads it may read err too while
+	// other parcels of the batch are still under way.
+	fate atomic.Int32
+	err  error
+	// named: the publisher says of this very message that it failed. Else it
+	// failed with a call.
+	named bool
+	// shared: the call that failed was for other messages too.
+	shared bool
+
+	// verdict is the flow's.
+	verdict verdict
 }
 
-// key is what the order hangs on; "" is nothing.
-func (p *parcel) key() string {
-	rec := p.item.Record
-	if rec.Key == "" {
-		return ""
+func (f *Forwarder) wrap(items []*worker.Item) []*parcel {
+	parcels := make([]*parcel, len(items))
+	for i, it := range items {
+		rec := it.Record
+		p := &parcel{item: it, topic: rec.Topic}
+		if rec.Key != "" && !f.cfg.Unordered {
+			p.key = rec.Topic + "\x00" + rec.Key
+		}
+		parcels[i] = p
 	}
-	return rec.Topic + "\x00" + rec.Key
+	return parcels
+}
+
+func (p *parcel) end(f fate, err error) {
+	p.err = err
+	p.fate.Store(int32(f))
+}
+
+func (p *parcel) is(f fate) bool { return fate(p.fate.Load()) == f }
+
+// holdsBack reports whether later messages of the key must not be published
+// now.
+func (p *parcel) holdsBack(policy outmill.KeyPolicy) bool {
+	switch fate(p.fate.Load()) {
+	case unsent:
+		return true
+	case unfit, failed:
+		if outmill.IsPermanent(p.err) {
+			return policy == outmill.Park
+		}
+		return policy != outmill.Skip
+	case underway, filtered, delivered:
+	}
+	return false
+}
+
+// line notes which keys are held back while parcels are gone through in their
+// order.
+type line struct {
+	policy outmill.KeyPolicy
+	held   map[string]struct{}
+}
+
+func newLine(policy outmill.KeyPolicy) *line {
+	return &line{policy: policy, held: map[string]struct{}{}}
+}
+
+func (l *line) holds(p *parcel) bool {
+	_, held := l.held[p.key]
+	return held
+}
+
+func (l *line) note(p *parcel) {
+	if p.key != "" && p.holdsBack(l.policy) {
+		l.held[p.key] = struct{}{}
+	}
 }
 
 // prepare runs the user's hooks.
-func (f *Forwarder) prepare(items []*worker.Item) []*parcel {
-	parcels := make([]*parcel, len(items))
-	blocked := map[string]bool{}
-	for i, it := range items {
-		p := &parcel{item: it, topic: it.Record.Topic}
-		parcels[i] = p
-		if !f.cfg.Unordered && blocked[p.key()] {
-			p.err, p.own = errBehind, true
-			continue
+func (f *Forwarder) prepare(parcels []*parcel) {
+	keys := newLine(f.cfg.KeyPolicy)
+	for _, p := range parcels {
+		if keys.holds(p) || !p.item.Started() {
+			p.end(unsent, nil)
+		} else if err := f.dress(p); err != nil {
+			p.end(unfit, err)
 		}
-		if err := f.dress(p); err != nil {
-			p.err, p.own = err, true
-			if key := p.key(); key != "" && blocks(f.cfg.KeyPolicy, err) {
-				blocked[key] = true
-			}
-		}
+		keys.note(p)
 	}
-	return parcels
 }
 
 // dress makes the message to publish. A hook that panics fails its message.
@@ -69,7 +135,7 @@ func (f *Forwarder) dress(p *parcel) (err error) {
 	p.msg = outmill.MessageOf(rec)
 	p.msg.SetContext(outmill.WithDelivery(context.Background(), f.queue.Name(), rec, p.item.Clock))
 	if f.cfg.Filter != nil && !f.cfg.Filter(rec.Topic, p.msg) {
-		p.filtered = true
+		p.end(filtered, nil)
 		return nil
 	}
 	if f.cfg.Transform != nil {
@@ -81,19 +147,9 @@ func (f *Forwarder) dress(p *parcel) (err error) {
 		}
 	}
 	if f.cfg.MapTopic != nil {
-		p.topic = f.cfg.MapTopic(rec.Topic, p.msg)
+		if p.topic = f.cfg.MapTopic(rec.Topic, p.msg); p.topic == "" {
+			return outmill.Permanent(errors.New("outmill: forwarder.Config.MapTopic returned no topic; use Filter to leave messages out"))
+		}
 	}
 	return nil
-}
-
-// blocks reports whether later messages of a key must wait for one that ended
-// with err.
-func blocks(policy outmill.KeyPolicy, err error) bool {
-	switch {
-	case err == nil, policy == outmill.Skip:
-		return false
-	case outmill.IsPermanent(err):
-		return policy == outmill.Park
-	}
-	return true
 }

@@ -4,8 +4,9 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/outmill/outmill"
 )
 
 // AddToRouter lets the router start and stop the forwarder: it becomes a
@@ -13,9 +14,21 @@ import (
 // share a router, each under a name of its own. The router's middlewares see
 // nothing of the messages, which do not pass through it; use the hooks of
 // Config.
-func (f *Forwarder) AddToRouter(router *message.Router, name string) *message.Handler {
+//
+// It returns an error for a nil router and for a name that is taken. To a
+// router that runs already, call its RunHandlers afterwards.
+func (f *Forwarder) AddToRouter(router *message.Router, name string) (err error) {
+	if router == nil {
+		return fmt.Errorf("%w: Forwarder.AddToRouter: the router is nil", outmill.ErrInvalidConfig)
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%w: Forwarder.AddToRouter: %v", outmill.ErrInvalidConfig, r)
+		}
+	}()
 	never := func(*message.Message) error { return nil }
-	return router.AddConsumerHandler(name, f.cfg.Group, routed{f}, never)
+	router.AddConsumerHandler(name, f.cfg.Group, routed{f}, never)
+	return nil
 }
 
 // routed makes a forwarder look like a subscriber that has no messages.
@@ -23,16 +36,18 @@ type routed struct{ forwarder *Forwarder }
 
 func (r routed) Subscribe(ctx context.Context, _ string) (<-chan *message.Message, error) {
 	f := r.forwarder
-	if err := f.start(ctx); err != nil {
+	p, err := f.start(ctx)
+	if err != nil {
 		return nil, fmt.Errorf("outmill: forwarder in a router: %w", err)
 	}
 	out := make(chan *message.Message)
-	close(f.running)
+	if p == nil {
+		close(out)
+		return out, nil
+	}
 	go func() {
 		defer close(out)
-		if err := f.loop(ctx); err != nil {
-			f.log.Error("Forwarder stopped", err, watermill.LogFields{})
-		}
+		f.run(p)
 	}()
 	return out, nil
 }

@@ -4,114 +4,136 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
-	"sync"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/outmill/outmill"
 )
 
-// sender publishes parcels and notes in each what went wrong with it. It skips
-// those that have an error already or are filtered.
+// sender publishes the parcels that are under way and ends each of them. It
+// begins no publish after ctx has ended.
 type sender interface {
 	send(ctx context.Context, parcels []*parcel)
 }
 
 func newSender(publisher message.Publisher, cfg Config) sender {
 	if batching, ok := publisher.(outmill.BatchPublisher); ok {
-		return &batchSender{batching}
+		return &batchSender{publisher: batching, policy: cfg.KeyPolicy}
 	}
-	return &laneSender{publisher: publisher, lanes: cfg.Lanes, ordered: !cfg.Unordered, policy: cfg.KeyPolicy, seed: maphash.MakeSeed()}
+	return newLaneSender(publisher, cfg)
 }
 
-// batchSender hands all parcels over in one call.
-type batchSender struct{ publisher outmill.BatchPublisher }
+// batchSender hands the parcels over in one call.
+type batchSender struct {
+	publisher outmill.BatchPublisher
+	policy    outmill.KeyPolicy
+}
 
 func (s *batchSender) send(ctx context.Context, parcels []*parcel) {
-	batch := make([]outmill.Outgoing, 0, len(parcels))
-	sent := make([]*parcel, 0, len(parcels))
-	for _, p := range parcels {
-		if p.err == nil && !p.filtered {
-			batch = append(batch, outmill.Outgoing{Topic: p.topic, Message: p.msg})
-			sent = append(sent, p)
-		}
-	}
-	if len(batch) == 0 {
+	parcels = stillUnderway(parcels)
+	if s.policy == outmill.Park {
+		s.sendInWaves(ctx, parcels)
 		return
 	}
-	note(sent, guard(func() error { return s.publisher.PublishBatch(ctx, batch) }))
+	s.call(ctx, parcels)
 }
 
-// note spreads the error of a call over its messages.
-func note(sent []*parcel, err error) {
-	if err == nil {
-		return
-	}
-	var failed *outmill.PublishError
-	if !errors.As(err, &failed) {
-		for _, p := range sent {
-			p.err = err
-		}
-		return
-	}
-	for _, f := range failed.Failed {
-		if f.Index >= 0 && f.Index < len(sent) {
-			sent[f.Index].err = f.Err
-			sent[f.Index].explained = true
-		}
-	}
-}
-
-// laneSender is for publishers that take one message at a time.
-type laneSender struct {
-	publisher message.Publisher
-	lanes     int
-	ordered   bool
-	policy    outmill.KeyPolicy
-	seed      maphash.Seed
-}
-
-// send deals the parcels out to lanes: those of a key always to the same one,
-// the others in turn.
-func (s *laneSender) send(ctx context.Context, parcels []*parcel) {
-	lanes := make([][]*parcel, min(s.lanes, len(parcels)))
-	for i, p := range parcels {
-		if p.err != nil || p.filtered {
-			continue
-		}
-		lane := i % len(lanes)
-		if key := p.key(); s.ordered && key != "" {
-			lane = int(maphash.String(s.seed, key) % uint64(len(lanes)))
-		}
-		lanes[lane] = append(lanes[lane], p)
-	}
-	var wg sync.WaitGroup
-	for _, lane := range lanes {
-		if len(lane) > 0 {
-			wg.Go(func() { s.sendLane(ctx, lane) })
-		}
-	}
-	wg.Wait()
-}
-
-func (s *laneSender) sendLane(ctx context.Context, lane []*parcel) {
-	blocked := map[string]bool{}
-	for _, p := range lane {
-		key := p.key()
-		switch {
-		case ctx.Err() != nil:
-			p.err = fmt.Errorf("%w: %w", outmill.ErrBrokerUnavailable, ctx.Err())
-		case s.ordered && blocked[key]:
-			p.err = errBehind
-		default:
-			err := guard(func() error { return s.publisher.Publish(p.topic, p.msg) })
-			note([]*parcel{p}, err)
-			if key != "" && blocks(s.policy, p.err) {
-				blocked[key] = true
+// sendInWaves sends no more than one message of each key in a call: one that
+// cannot be delivered at all takes the later ones of its key along, which the
+// publisher, in one call, would deliver.
+func (s *batchSender) sendInWaves(ctx context.Context, parcels []*parcel) {
+	keys := newLine(s.policy)
+	for len(parcels) > 0 {
+		var wave, later []*parcel
+		inWave := map[string]struct{}{}
+		for _, p := range parcels {
+			if keys.holds(p) {
+				p.end(unsent, nil)
+			} else if _, ok := inWave[p.key]; ok && p.key != "" {
+				later = append(later, p)
+			} else {
+				inWave[p.key] = struct{}{}
+				wave = append(wave, p)
 			}
 		}
+		s.call(ctx, wave)
+		for _, p := range wave {
+			keys.note(p)
+		}
+		parcels = later
 	}
+}
+
+func (s *batchSender) call(ctx context.Context, parcels []*parcel) {
+	if len(parcels) == 0 {
+		return
+	}
+	if ctx.Err() != nil {
+		endAll(parcels, unsent, nil)
+		return
+	}
+	batch := make([]outmill.Outgoing, len(parcels))
+	for i, p := range parcels {
+		batch[i] = outmill.Outgoing{Topic: p.topic, Message: p.msg}
+	}
+	note(parcels, guard(func() error { return s.publisher.PublishBatch(ctx, batch) }))
+}
+
+func stillUnderway(parcels []*parcel) []*parcel {
+	left := make([]*parcel, 0, len(parcels))
+	for _, p := range parcels {
+		if p.is(underway) {
+			left = append(left, p)
+		}
+	}
+	return left
+}
+
+func endAll(parcels []*parcel, f fate, err error) {
+	for _, p := range parcels {
+		p.end(f, err)
+	}
+}
+
+// note ends the parcels of a call that returned err.
+func note(parcels []*parcel, err error) {
+	if err == nil {
+		endAll(parcels, delivered, nil)
+		return
+	}
+	var partly *outmill.PublishError
+	if !errors.As(err, &partly) || !namesItsFailures(partly, len(parcels)) {
+		for _, p := range parcels {
+			p.shared = len(parcels) > 1
+			p.end(failed, err)
+		}
+		return
+	}
+	for _, f := range partly.Failed {
+		p := parcels[f.Index]
+		p.named = true
+		if p.err = f.Err; p.err == nil {
+			p.err = errors.New("outmill: the publisher says that the message failed, and not why")
+		}
+	}
+	for _, p := range parcels {
+		if p.named {
+			p.end(failed, p.err)
+		} else {
+			p.end(delivered, nil)
+		}
+	}
+}
+
+// namesItsFailures: an error that names no failed message, or one that was not
+// in the call, does not tell which were delivered.
+func namesItsFailures(err *outmill.PublishError, messages int) bool {
+	for _, f := range err.Failed {
+		if f.Index < 0 || f.Index >= messages {
+			return false
+		}
+	}
+	return len(err.Failed) > 0
 }
 
 // guard makes an error of a panic: it is the user's publisher.

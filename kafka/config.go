@@ -68,6 +68,13 @@ type Config struct {
 	MaxBufferedBytes   int
 }
 
+// What brokers take at all: a request is at most 100 MiB
+// (socket.request.max.bytes).
+const (
+	minMessageBytes = 512
+	maxMessageBytes = 100_000_000
+)
+
 func (c *Config) setDefaults() {
 	setDefault(&c.ClientID, DefaultClientID)
 	setDefault(&c.Compression, CompressionNone)
@@ -101,8 +108,8 @@ func (c Config) Validate() error {
 	if c.TopicTimeout < 0 {
 		refuse("TopicTimeout", c.TopicTimeout, "0 or more")
 	}
-	if c.MaxMessageBytes < 512 || c.MaxMessageBytes > 1<<30 {
-		refuse("MaxMessageBytes", c.MaxMessageBytes, "512 to 1,073,741,824")
+	if c.MaxMessageBytes < minMessageBytes || c.MaxMessageBytes > maxMessageBytes {
+		refuse("MaxMessageBytes", c.MaxMessageBytes, fmt.Sprintf("%d to %d", minMessageBytes, maxMessageBytes))
 	}
 	if c.MaxBufferedRecords < 1 {
 		refuse("MaxBufferedRecords", c.MaxBufferedRecords, "1 or more")

@@ -46,8 +46,8 @@ func (s SASL) validate() error {
 			refuse("Mechanism", "is empty while credentials are set: want PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER")
 		}
 	case SASLPlain, SASLScramSHA256, SASLScramSHA512:
-		if s.Username == "" {
-			refuse("Username", fmt.Sprintf("is empty: %s wants one", s.Mechanism))
+		if s.Username == "" || s.Password == "" {
+			refuse("Username", fmt.Sprintf("or Password is empty: %s wants both", s.Mechanism))
 		}
 		if s.Token != nil {
 			refuse("Token", fmt.Sprintf("is set: %s does not use it", s.Mechanism))

@@ -12,16 +12,16 @@ import (
 // contexts of their own.
 //
 // The router publishes after all middlewares have returned, so the transaction
-// must be one that is committed later still: by the subscriber when the
-// message is acked, as watermill-sql's is (set AdoptWatermillTx in the store's
-// configuration). With a transaction that a middleware or the handler commits,
-// publish inside of it instead of returning the messages.
+// must be one that is committed later still: by the subscriber, when the
+// message is acked. With a transaction that a middleware or the handler
+// commits, publish inside of it instead of returning the messages.
 //
-// Values that a returned message's own context has are kept.
+// Values that a returned message's own context has are kept, and so is its
+// end; the incoming message's context lends its values only.
 func InheritTx(h message.HandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) ([]*message.Message, error) {
 		produced, err := h(msg)
-		incoming := msg.Context()
+		incoming := context.WithoutCancel(msg.Context())
 		for _, out := range produced {
 			if out != nil && out != msg {
 				out.SetContext(inherited{out.Context(), incoming})

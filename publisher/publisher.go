@@ -3,6 +3,8 @@ package publisher
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -21,9 +23,9 @@ type Publisher struct {
 	log    watermill.LoggerAdapter
 	delays *delays
 
-	// calls is held for reading by each call under way.
-	calls  sync.RWMutex
+	mu     sync.Mutex
 	closed bool
+	calls  sync.WaitGroup
 }
 
 // New makes a publisher over a store. A nil logger logs nothing.
@@ -35,7 +37,7 @@ func New(writer outmill.Writer, cfg Config, logger watermill.LoggerAdapter) (*Pu
 		return nil, err
 	}
 	cfg.setDefaults()
-	if logger == nil {
+	if outmill.IsNil(logger) {
 		logger = watermill.NopLogger{}
 	}
 	delays, err := newDelays()
@@ -54,15 +56,17 @@ func New(writer outmill.Writer, cfg Config, logger watermill.LoggerAdapter) (*Pu
 // none. It takes part in the transaction that the messages' contexts carry.
 //
 // Errors: outmill.ErrInvalidRecord (which message and field, and why),
-// ErrMixedTx, ErrForeignTx, ErrNoTx, ErrClosed, ErrSchemaMissing, or the
-// database's own, wrapped. The messages are not changed and not retained.
+// ErrMixedTx, ErrForeignTx, ErrInvalidTx, ErrNoTx, ErrClosed,
+// ErrSchemaMissing, or the database's own, wrapped. The messages are not
+// changed and not retained.
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	return p.publish(nil, topic, messages)
 }
 
-// WithContext returns a view of the publisher that publishes in the
-// transaction of ctx whatever messages' own contexts do not say otherwise. Its
-// Close does nothing.
+// WithContext returns a view of the publisher that publishes with the
+// transaction and Watermill's delay of ctx, save where a message's own context
+// has others. As with those, the end of ctx is no matter. The view's Close
+// does nothing.
 func (p *Publisher) WithContext(ctx context.Context) message.Publisher {
 	return view{p, ctx}
 }
@@ -72,49 +76,85 @@ func (p *Publisher) WithContext(ctx context.Context) message.Publisher {
 // others go on to use the publisher.
 func (p *Publisher) Shared() message.Publisher { return view{p, nil} }
 
-// Close waits for the calls under way and refuses later ones with
-// outmill.ErrClosed. It may be called more than once.
+// Close refuses further calls with outmill.ErrClosed and waits for those under
+// way. It may be called more than once.
 func (p *Publisher) Close() error {
-	p.calls.Lock()
-	defer p.calls.Unlock()
+	p.mu.Lock()
 	p.closed = true
+	p.mu.Unlock()
+	p.calls.Wait()
 	return nil
 }
 
-func (p *Publisher) publish(base context.Context, topic string, messages []*message.Message) error {
-	p.calls.RLock()
-	defer p.calls.RUnlock()
+// enter counts a call under way, unless the publisher is closed.
+func (p *Publisher) enter() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.closed {
-		return fmt.Errorf("outmill: publish to %q: %w", topic, outmill.ErrClosed)
+		return false
 	}
+	p.calls.Add(1)
+	return true
+}
+
+// publish reports when the call is over for Close, so that OnDuplicate may use
+// the publisher.
+func (p *Publisher) publish(base context.Context, topic string, messages []*message.Message) error {
+	if err := outmill.CheckTopic(topic); err != nil {
+		return fmt.Errorf("outmill: publish: %w", err)
+	}
+	records, err := p.append(base, topic, messages)
+	if err != nil {
+		return fmt.Errorf("outmill: publish to %q: %w", topic, err)
+	}
+	if len(records) > 0 {
+		p.report(topic, messages, records)
+	}
+	return nil
+}
+
+func (p *Publisher) append(base context.Context, topic string, messages []*message.Message) ([]*outmill.Record, error) {
+	if !p.enter() {
+		return nil, outmill.ErrClosed
+	}
+	defer p.calls.Done()
 	if len(messages) == 0 {
-		return nil
+		return nil, nil
 	}
 	records, err := p.records(base, topic, messages)
 	if err != nil {
-		return fmt.Errorf("outmill: publish to %q: %w", topic, err)
+		return nil, err
 	}
 	txCtx, err := p.transaction(base, messages)
 	if err != nil {
-		return fmt.Errorf("outmill: publish to %q: %w", topic, err)
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(txCtx), p.cfg.PublishTimeout)
 	defer cancel()
-	if err := p.writer.Append(ctx, records...); err != nil {
-		return fmt.Errorf("outmill: publish to %q: %w", topic, err)
+	err = p.writer.Append(ctx, records...)
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("not done within publisher.Config.PublishTimeout (%s): %w", p.cfg.PublishTimeout, err)
 	}
-	p.report(topic, messages, records)
-	return nil
+	return records, err
 }
 
+// report never sees more of a message than its identity.
 func (p *Publisher) report(topic string, messages []*message.Message, records []*outmill.Record) {
-	fields := watermill.LogFields{"topic": topic, "count": len(records)}
+	fields := watermill.LogFields{"topic": topic, "count": len(records), "correlation_id": correlation(records)}
 	if len(records) == 1 {
 		fields["message_uuid"] = records[0].MessageID
-		fields["correlation_id"] = records[0].CorrelationID
+	}
+	duplicates := 0
+	for _, rec := range records {
+		if rec.Duplicate {
+			duplicates++
+		}
+	}
+	if duplicates > 0 {
+		fields["duplicates"] = duplicates
 	}
 	p.log.Info("Appended messages", fields)
-	if p.cfg.OnDuplicate == nil {
+	if duplicates == 0 || p.cfg.OnDuplicate == nil {
 		return
 	}
 	for i, rec := range records {
@@ -122,6 +162,24 @@ func (p *Publisher) report(topic string, messages []*message.Message, records []
 			p.cfg.OnDuplicate(topic, messages[i])
 		}
 	}
+}
+
+// correlation is the correlation id of the records, or several, separated by
+// commas.
+func correlation(records []*outmill.Record) string {
+	const atMost = 10
+	ids := make([]string, 0, 1)
+	for _, rec := range records {
+		if rec.CorrelationID == "" || slices.Contains(ids, rec.CorrelationID) {
+			continue
+		}
+		if len(ids) == atMost {
+			ids = append(ids, "…")
+			break
+		}
+		ids = append(ids, rec.CorrelationID)
+	}
+	return strings.Join(ids, ",")
 }
 
 // view is a publisher for a context, or one that must not be closed.

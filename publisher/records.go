@@ -4,14 +4,13 @@ import (
 	"context"
 	"errors"
 
-	"github.com/ThreeDotsLabs/watermill/components/delay"
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/outmill/outmill"
 )
 
 // records makes the records of a call, and collects all that is wrong with the
-// messages before anything is written.
+// messages themselves. The store checks the limits, before it writes.
 func (p *Publisher) records(base context.Context, topic string, messages []*message.Message) ([]*outmill.Record, error) {
 	records := make([]*outmill.Record, len(messages))
 	var errs []error
@@ -38,40 +37,3 @@ func (p *Publisher) records(base context.Context, topic string, messages []*mess
 	}
 	return records, errors.Join(errs...)
 }
-
-// delays reads the delay that Watermill's components/delay keeps in a context.
-// The key is that package's own, so its publisher decorator does the reading,
-// on a message that is thrown away: the user's message stays as it is.
-type delays struct{ decorated message.Publisher }
-
-func newDelays() (*delays, error) {
-	decorated, err := delay.NewPublisher(nowhere{}, delay.PublisherConfig{AllowNoDelay: true})
-	return &delays{decorated}, err
-}
-
-func (d *delays) apply(base context.Context, msg *message.Message) *message.Message {
-	ctx := msg.Context()
-	if ctx == context.Background() {
-		if base == nil {
-			return msg
-		}
-		ctx = base
-	}
-	if msg.Metadata.Get(delay.DelayedForKey) != "" {
-		return msg
-	}
-	probe := message.NewMessageWithContext(ctx, "", nil)
-	if err := d.decorated.Publish("", probe); err != nil || len(probe.Metadata) == 0 {
-		return msg
-	}
-	delayed := msg.Copy()
-	for name, value := range probe.Metadata {
-		delayed.Metadata.Set(name, value)
-	}
-	return delayed
-}
-
-type nowhere struct{}
-
-func (nowhere) Publish(string, ...*message.Message) error { return nil }
-func (nowhere) Close() error                              { return nil }

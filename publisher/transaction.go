@@ -3,6 +3,7 @@ package publisher
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -18,11 +19,11 @@ func (p *Publisher) transaction(base context.Context, messages []*message.Messag
 		ctx, tx, err := p.transactionOf(base, msg)
 		switch {
 		case err != nil:
-			return nil, err
+			return nil, fmt.Errorf("message %d: %w", i, err)
 		case i == 0:
 			first, firstTx = ctx, tx
 		case !sameTx(firstTx, tx):
-			return nil, outmill.ErrMixedTx
+			return nil, fmt.Errorf("message %d: %w", i, outmill.ErrMixedTx)
 		}
 	}
 	if firstTx == nil && p.cfg.RequireTx {
@@ -51,5 +52,5 @@ func sameTx(a, b any) bool {
 	if a == nil || b == nil {
 		return a == nil && b == nil
 	}
-	return reflect.TypeOf(a).Comparable() && reflect.TypeOf(b).Comparable() && a == b
+	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }

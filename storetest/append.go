@@ -16,6 +16,7 @@ func appendSentences() []sentence {
 		{"OBX-001 OBX-016 an appended record is pending, with no attempts, claims, expiries or owner", appendedIsPending},
 		{"OBX-002 OBX-097 Append without a transaction commits one of its own", appendCommits},
 		{"OBX-014 Append fills ids where they are zero", appendFillsIDs},
+		{"Append fills an empty message id with the id", appendFillsMessageID},
 		{"Append keeps an id that the writer made", appendKeepsIDs},
 		{"an id that a record has already is refused and nothing is written", takenIDIsRefused},
 		{"OBX-015 CreatedAt is the database's time of the append", createdAtIsTheAppend},
@@ -42,6 +43,7 @@ func appendedIsPending(e *env) {
 	got := e.get(r)
 	require.Equal(e.t, outmill.StatusPending, got.Status)
 	require.Equal(e.t, group, got.Group)
+	require.True(e.t, got.Routed, "routed")
 	require.Zero(e.t, got.Attempts, "attempts")
 	require.Zero(e.t, got.Claims, "claims")
 	require.Zero(e.t, got.Expiries, "expiries")
@@ -50,6 +52,7 @@ func appendedIsPending(e *env) {
 	require.True(e.t, got.ProcessedAt.IsZero(), "processed at")
 	require.True(e.t, got.ProcessedBy.IsZero(), "processed by")
 	require.True(e.t, got.ExpiresAt.IsZero(), "expires at")
+	require.WithinDuration(e.t, got.DueAt, got.NextAttemptAt, 2*time.Millisecond, "next attempt at")
 	require.Empty(e.t, got.LastError)
 	require.False(e.t, got.Duplicate)
 }
@@ -70,6 +73,13 @@ func appendFillsIDs(e *env) {
 	require.NotEqual(e.t, a.ID, b.ID)
 	require.Equal(e.t, "a", e.get(a).MessageID)
 	require.Equal(e.t, "b", e.get(b).MessageID)
+}
+
+func appendFillsMessageID(e *env) {
+	r := rec(orders, "")
+	e.append(r)
+	require.Equal(e.t, r.ID.String(), r.MessageID)
+	require.Equal(e.t, r.MessageID, e.get(r).MessageID)
 }
 
 func appendKeepsIDs(e *env) {
@@ -148,12 +158,12 @@ func writerCannotSetState(e *env) {
 	e.register(group)
 	r := rec(orders, "m1", func(r *outmill.Record) {
 		r.Duplicate = true
-		r.Group = "others"
+		r.Group, r.Routed = "others", true
 		r.Status = outmill.StatusDead
 		r.CreatedAt = time.Now().Add(-1000 * time.Hour)
 		r.Attempts, r.Claims, r.Expiries = 7, 7, 7
 		r.Owner, r.ProcessedBy = outmill.NewOwnerToken(), outmill.NewOwnerToken()
-		r.LeaseUntil, r.ProcessedAt = time.Now().Add(time.Hour), time.Now()
+		r.LeaseUntil, r.ProcessedAt, r.NextAttemptAt = time.Now().Add(time.Hour), time.Now(), time.Now().Add(time.Hour)
 		r.LastError = "said the writer"
 	})
 	e.append(r)
@@ -165,6 +175,7 @@ func writerCannotSetState(e *env) {
 	require.True(e.t, got.Owner.IsZero() && got.ProcessedBy.IsZero() && got.LeaseUntil.IsZero() && got.ProcessedAt.IsZero())
 	require.Empty(e.t, got.LastError)
 	e.requireAbout(e.now(), got.CreatedAt, "created at")
+	e.claimOne(outmill.NewOwnerToken(), "m1")
 }
 
 func columnsRoundTrip(e *env) {
@@ -208,7 +219,7 @@ func emptyTextIsNone(e *env) {
 	r := &outmill.Record{Topic: orders}
 	e.append(r)
 	got := e.get(r)
-	require.Empty(e.t, got.MessageID+got.Key+got.CorrelationID+got.CausationID+got.TenantID+
+	require.Empty(e.t, got.Key+got.CorrelationID+got.CausationID+got.TenantID+
 		got.TraceParent+got.TraceState+got.DedupKey+got.LastError)
 	require.Empty(e.t, got.Metadata)
 	require.Empty(e.t, got.Payload)

@@ -89,7 +89,7 @@ func keyIsOfTopic(e *env) {
 
 func keysAreExact(e *env) {
 	e.register(group)
-	keys := []string{"k", "K", "k ", " k", "k%", "k_", "k'", "ḱ", "k\u0301", "😀"}
+	keys := []string{"k", "K", "kk", "k k", "k%", "k_", "k'", "ḱ", "k\u0301", "😀"}
 	var records []*outmill.Record
 	for _, key := range keys {
 		records = append(records, rec(orders, key, withDedup(key)))

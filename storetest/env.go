@@ -52,6 +52,13 @@ func (e *env) reopen() outmill.Store {
 	return e.h.Reopen(e.t, e.store())
 }
 
+// on is e with another store on the same database.
+func (e *env) on(store outmill.Store) *env {
+	other := *e
+	other.opened = store
+	return &other
+}
+
 func (e *env) elapse(d time.Duration) {
 	e.t.Helper()
 	e.h.Elapse(e.t, e.store(), d)
@@ -167,10 +174,31 @@ func (e *env) claimOne(owner outmill.OwnerToken, name string, changes ...func(*o
 	return found[0]
 }
 
+// claimNamed claims all there is, by the names of the records: which one of
+// several an unordered claim hands out first is often the store's affair.
+func (e *env) claimNamed(owner outmill.OwnerToken, changes ...func(*outmill.ClaimRequest)) map[string]*outmill.Record {
+	e.t.Helper()
+	return byName(e.claimOn(owner, changes...))
+}
+
+func byName(records []*outmill.Record) map[string]*outmill.Record {
+	all := map[string]*outmill.Record{}
+	for _, r := range records {
+		all[r.MessageID] = r
+	}
+	return all
+}
+
 // claimAll claims until there is nothing more, with an owner of its own.
 func (e *env) claimAll(changes ...func(*outmill.ClaimRequest)) []*outmill.Record {
 	e.t.Helper()
-	owner := outmill.NewOwnerToken()
+	return e.claimOn(outmill.NewOwnerToken(), changes...)
+}
+
+// claimOn claims until there is nothing more: how many records one claim hands
+// out, up to its limit, is the store's affair.
+func (e *env) claimOn(owner outmill.OwnerToken, changes ...func(*outmill.ClaimRequest)) []*outmill.Record {
+	e.t.Helper()
 	var all []*outmill.Record
 	for {
 		found := e.claim(owner, changes...)
@@ -180,6 +208,18 @@ func (e *env) claimAll(changes ...func(*outmill.ClaimRequest)) []*outmill.Record
 		all = append(all, found...)
 		require.LessOrEqual(e.t, len(all), 100_000, "the store hands out records without end")
 	}
+}
+
+// claimN claims n records.
+func (e *env) claimN(owner outmill.OwnerToken, n int, changes ...func(*outmill.ClaimRequest)) []*outmill.Record {
+	e.t.Helper()
+	var all []*outmill.Record
+	for len(all) < n {
+		found := e.claim(owner, append(changes, limit(n-len(all)))...)
+		require.NotEmpty(e.t, found, "claimed %d of %d", len(all), n)
+		all = append(all, found...)
+	}
+	return all
 }
 
 func (e *env) ack(records ...*outmill.Record) {

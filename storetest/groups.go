@@ -14,7 +14,7 @@ import (
 func groupSentences() []sentence {
 	return []sentence{
 		{"a record reaches every group that is registered for its topic, once", everyGroupOnce},
-		{"the records of one message have ids of their own and share the message id", idsOfGroups},
+		{"the first group by name gets the id of the record, others ids of their own, and all the message id", idsOfGroups},
 		{"what one group does to its record is nothing to another group", groupsAreIndependent},
 		{"a record of a topic that nobody registered for waits and is handed to nobody", unroutedWaits},
 		{"records that waited go to the group that registers first, and to that one only", waitingGoToTheFirst},
@@ -32,7 +32,8 @@ func groupSentences() []sentence {
 		{"DropGroup removes the group's registration and its records, whatever their status", dropGroup},
 		{"DropGroup of a group that is not there removes nothing", dropUnknownGroup},
 		{"after DropGroup records wait for the next group", dropThenWait},
-		{"an append in a transaction that commits after a registration is not lost", appendAcrossRegistration},
+		{"a record of a transaction that was open during a registration comes when the group registers again", appendAcrossRegistration},
+		{"each registration takes in what waits for its topics", laterRegistrationAdopts},
 		{"appends concurrent with a registration lose nothing and duplicate nothing", appendsBesideRegistration},
 		{"of two groups that register at once each waiting record goes to one", registrationsCompete},
 	}
@@ -51,13 +52,18 @@ func everyGroupOnce(e *env) {
 func groupQuery(name string) outmill.ListQuery { return outmill.ListQuery{Group: &name} }
 
 func idsOfGroups(e *env) {
-	e.register("one")
-	e.register("two")
-	e.append(rec(orders, "m1"))
-	all := e.list(outmill.ListQuery{})
-	require.Equal(e.t, []string{"m1", "m1"}, names(all))
-	require.NotEqual(e.t, all[0].ID, all[1].ID)
-	require.ElementsMatch(e.t, []string{"one", "two"}, []string{all[0].Group, all[1].Group})
+	for _, name := range []string{"c", "a", "b"} {
+		e.register(name)
+	}
+	r := rec(orders, "m1")
+	e.append(r)
+	seen := map[outmill.WorkItemID]bool{}
+	for _, name := range []string{"a", "b", "c"} {
+		got := e.claimOne(outmill.NewOwnerToken(), "m1", ofGroup(name))
+		require.False(e.t, seen[got.ID], "two records of one id")
+		seen[got.ID] = true
+		require.Equal(e.t, name == "a", got.ID == r.ID, "group %q has the id of the record", name)
+	}
 }
 
 func groupsAreIndependent(e *env) {
@@ -65,7 +71,7 @@ func groupsAreIndependent(e *env) {
 	e.register("two")
 	e.append(keyed("k", "m1", "m2")...)
 	first := e.claimOne(outmill.NewOwnerToken(), "m1", ofGroup("one"), byKey)
-	require.Equal(e.t, []string{"m1", "m2"}, names(e.claim(outmill.NewOwnerToken(), ofGroup("two"), byKey)))
+	require.Equal(e.t, []string{"m1", "m2"}, names(e.claimAll(ofGroup("two"), byKey)))
 	e.park(first)
 	require.Empty(e.t, e.claimAll(ofGroup("one")), "parked")
 	for _, r := range e.list(groupQuery("two")) {
@@ -81,6 +87,7 @@ func unroutedWaits(e *env) {
 	require.Empty(e.t, e.claimAll(ofGroup("")))
 	require.Empty(e.t, e.claimAll(ofGroup("strangers")))
 	e.requireStatus(outmill.StatusPending, r)
+	require.False(e.t, e.get(r).Routed)
 }
 
 func waitingGoToTheFirst(e *env) {
@@ -106,8 +113,9 @@ func waitingKeepsItself(e *env) {
 	found := e.claimAll(byKey)
 	require.Equal(e.t, []string{"m1", "m2", "m3"}, names(found))
 	require.Equal(e.t, waited[0].ID, found[0].ID)
+	e.ack(found...)
 	e.elapse(30 * time.Minute)
-	e.claimOne(outmill.NewOwnerToken(), "delayed", from(orders))
+	e.claimOne(outmill.NewOwnerToken(), "delayed")
 }
 
 func laterGroupGetsLater(e *env) {
@@ -220,10 +228,10 @@ func groupKnownElsewhere(e *env) {
 func dropGroup(e *env) {
 	e.register("stays")
 	e.filled(rec(orders, "acked"), rec(orders, "dead"), rec(orders, "leased"), rec(orders, "pending"))
-	owner := outmill.NewOwnerToken()
-	e.ack(e.claimOne(owner, "acked"))
-	e.fail(e.claimOne(owner, "dead"))
-	e.claimOne(owner, "leased")
+	found := e.claimNamed(outmill.NewOwnerToken())
+	e.ack(found["acked"])
+	e.fail(found["dead"])
+	e.release(found["pending"])
 	want := len(e.list(groupQuery(group)))
 	n, err := e.store().DropGroup(e.ctx, group)
 	require.NoError(e.t, err)
@@ -253,7 +261,7 @@ func dropThenWait(e *env) {
 }
 
 // appendAcrossRegistration: a store may make the registration wait for the
-// transaction, or find the record later; it may not leave the record behind.
+// transaction, or find the record in the next one.
 func appendAcrossRegistration(e *env) {
 	ctx, commit, _ := e.begin()
 	require.NoError(e.t, e.store().Append(ctx, rec(orders, "m1")))
@@ -269,7 +277,18 @@ func appendAcrossRegistration(e *env) {
 	}
 	commit()
 	require.NoError(e.t, <-registered)
+	e.register(group)
 	require.Equal(e.t, []string{"m1"}, names(e.claimAll()))
+}
+
+func laterRegistrationAdopts(e *env) {
+	e.append(rec("a", "m1"), rec("b", "m2"), rec("c", "m3"))
+	e.register(group, "a")
+	require.Equal(e.t, []string{"m1"}, names(e.claimAll()))
+	e.register(group, "b")
+	require.Equal(e.t, []string{"m2"}, names(e.claimAll()))
+	e.register(group)
+	require.Equal(e.t, []string{"m3"}, names(e.claimAll()))
 }
 
 func appendsBesideRegistration(e *env) {
@@ -297,6 +316,7 @@ func appendsBesideRegistration(e *env) {
 		return other.RegisterGroup(e.ctx, group, outmill.Topics{})
 	})
 	require.NoError(e.t, work.Wait())
+	e.register(group)
 	seen := map[string]int{}
 	for _, name := range names(e.claimAll()) {
 		seen[name]++

@@ -30,7 +30,7 @@ func textFields() []textField {
 		{"tenant id", outmill.MaxTextLength, func(r *outmill.Record, s string) { r.TenantID = s }, func(r *outmill.Record) string { return r.TenantID }, false},
 		{"traceparent", outmill.MaxTextLength, func(r *outmill.Record, s string) { r.TraceParent = s }, func(r *outmill.Record) string { return r.TraceParent }, false},
 		{"tracestate", 4 * outmill.MaxTextLength, func(r *outmill.Record, s string) { r.TraceState = s }, func(r *outmill.Record) string { return r.TraceState }, false},
-		{"dedup key", outmill.MaxTextLength, func(r *outmill.Record, s string) { r.DedupKey = s }, func(r *outmill.Record) string { return r.DedupKey }, false},
+		{"dedup key", outmill.MaxTextLength, func(r *outmill.Record, s string) { r.DedupKey = s }, func(r *outmill.Record) string { return r.DedupKey }, true},
 	}
 }
 
@@ -47,6 +47,13 @@ func limitSentences() []sentence {
 		}},
 		{"a negative time to live is refused and nothing is written", func(e *env) {
 			e.requireRefused(rec(orders, "m1", withTTL(-time.Nanosecond)), "time to live")
+		}},
+		{"a due time or expiry outside the years 1 to 9999 is refused and nothing is written", func(e *env) {
+			for _, year := range []int{0, 10_000} {
+				far := time.Date(year, 6, 1, 0, 0, 0, 0, time.UTC)
+				e.requireRefused(rec(orders, "m1", withDue(far)), "due at")
+				e.requireRefused(rec(orders, "m1", withExpiry(far)), "expires at")
+			}
 		}},
 		{"metadata that is not text is refused and nothing is written", func(e *env) {
 			for _, bad := range []string{"\xff", "a\x00b"} {

@@ -24,6 +24,7 @@ func timeSentences() []sentence {
 		{"a record that expires while it is leased may still be acked", expiresWhileLeased},
 		{"a record that expired while it was leased is not claimed again", expiredLease},
 		{"a record that expired while it waited for a retry is not claimed again", expiredRetry},
+		{"retries do not move DueAt, and NextAttemptAt says when a pending record may be claimed", nextAttempt},
 		{"times far away are times like others", farTimes},
 		{"the longest delay, time to live and lease are no overflow", longestDurations},
 	}
@@ -143,10 +144,27 @@ func expiredLease(e *env) {
 	require.Empty(e.t, e.claimAll())
 	require.Equal(e.t, 1, e.reap(10))
 	require.Empty(e.t, e.claimAll())
-	n, err := e.store().ExpireDue(e.ctx, 10)
-	require.NoError(e.t, err)
-	require.Equal(e.t, 1, n)
-	e.requireStatus(outmill.StatusDead, r)
+	e.requireStatus(outmill.StatusPending, r)
+}
+
+func nextAttempt(e *env) {
+	delayed := rec(orders, "m1", withDelay(time.Hour))
+	e.filled(delayed)
+	before := e.get(delayed)
+	require.WithinDuration(e.t, before.CreatedAt.Add(time.Hour), before.DueAt, time.Second)
+	require.WithinDuration(e.t, before.DueAt, before.NextAttemptAt, time.Second)
+	e.elapse(61 * time.Minute)
+	r := e.claimOne(outmill.NewOwnerToken(), "m1")
+	require.True(e.t, r.NextAttemptAt.IsZero(), "next attempt of a leased record")
+	require.WithinDuration(e.t, before.DueAt.Add(-61*time.Minute), r.DueAt, time.Second, "due at, an hour later")
+	e.abandon(2*time.Hour, r)
+	got := e.get(r)
+	require.WithinDuration(e.t, r.DueAt, got.DueAt, time.Millisecond, "due at, after an abandon")
+	e.requireAbout(e.now().Add(2*time.Hour), got.NextAttemptAt, "next attempt at")
+	e.elapse(121 * time.Minute)
+	r = e.claimOne(outmill.NewOwnerToken(), "m1")
+	e.fail(r)
+	require.True(e.t, e.get(r).NextAttemptAt.IsZero(), "next attempt of a dead record")
 }
 
 func expiredRetry(e *env) {
@@ -158,7 +176,7 @@ func expiredRetry(e *env) {
 
 func farTimes(e *env) {
 	far := time.Date(9999, 12, 31, 23, 0, 0, 0, time.UTC)
-	old := time.Date(1700, 1, 1, 0, 0, 0, 0, time.UTC)
+	old := time.Date(1, 6, 1, 0, 0, 0, 0, time.UTC)
 	later := rec(orders, "due far away", withDue(far))
 	never := rec(orders, "expires far away", withExpiry(far))
 	gone := rec(orders, "expired long ago", withExpiry(old))
@@ -177,5 +195,5 @@ func longestDurations(e *env) {
 	require.True(e.t, r.LeaseUntil.After(time.Now().AddDate(200, 0, 0)), "lease until %s", r.LeaseUntil)
 	e.abandon(longest, r)
 	require.Empty(e.t, e.claimAll())
-	require.True(e.t, e.get(r).DueAt.After(time.Now().AddDate(200, 0, 0)), "due at %s", e.get(r).DueAt)
+	require.True(e.t, e.get(r).NextAttemptAt.After(time.Now().AddDate(200, 0, 0)), "next attempt at %s", e.get(r).NextAttemptAt)
 }

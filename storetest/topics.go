@@ -82,23 +82,14 @@ func claimPatterns(e *env) {
 	e.filled(hostileRecords()...)
 	owner := outmill.NewOwnerToken()
 	for _, pattern := range hostilePatterns() {
-		found := e.claimEach(owner, outmill.Topics{Include: []string{pattern}})
+		found := e.claimOn(owner, from(pattern))
 		require.ElementsMatch(e.t, matching(outmill.Topics{Include: []string{pattern}}), names(found), "pattern %q", pattern)
 		e.release(found...)
 	}
 }
 
-// claimEach claims from the topics until there is nothing more.
-func (e *env) claimEach(owner outmill.OwnerToken, topics outmill.Topics) []*outmill.Record {
-	e.t.Helper()
-	var all []*outmill.Record
-	for {
-		found := e.claim(owner, func(r *outmill.ClaimRequest) { r.Topics = topics })
-		if len(found) == 0 {
-			return all
-		}
-		all = append(all, found...)
-	}
+func selected(topics outmill.Topics) func(*outmill.ClaimRequest) {
+	return func(r *outmill.ClaimRequest) { r.Topics = topics }
 }
 
 func registrationPatterns(e *env) {
@@ -116,7 +107,7 @@ func registrationPatterns(e *env) {
 func claimNames(e *env) {
 	e.filled(hostileRecords()...)
 	topics := outmill.Topics{Include: []string{"orders", outmill.Exact("a*b"), "orders", "absent", "it's"}}
-	require.ElementsMatch(e.t, []string{"orders", "a*b", "it's"}, names(e.claimEach(outmill.NewOwnerToken(), topics)))
+	require.ElementsMatch(e.t, []string{"orders", "a*b", "it's"}, names(e.claimAll(selected(topics))))
 }
 
 func claimExclude(e *env) {
@@ -128,7 +119,7 @@ func claimExclude(e *env) {
 		{Include: []string{"orders", "Orders"}, Exclude: []string{"Orders"}},
 		{Include: []string{"*"}, Exclude: []string{`*\**`, `*\\*`, "*'*", "%", "_"}},
 	} {
-		found := e.claimEach(outmill.NewOwnerToken(), topics)
+		found := e.claimAll(selected(topics))
 		require.ElementsMatch(e.t, matching(topics), names(found), "%+v", topics)
 		e.release(found...)
 	}
@@ -142,7 +133,7 @@ func claimNothingSelected(e *env) {
 		{Include: []string{"absent*"}},
 	} {
 		for _, order := range []outmill.Order{outmill.OrderNone, outmill.OrderKey, outmill.OrderTopic} {
-			found := e.claim(outmill.NewOwnerToken(), func(r *outmill.ClaimRequest) { r.Topics, r.Order = topics, order })
+			found := e.claim(outmill.NewOwnerToken(), selected(topics), inOrder(order, outmill.Block))
 			require.Empty(e.t, found, "%+v, order %s", topics, order)
 		}
 	}

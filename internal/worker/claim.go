@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -18,18 +19,18 @@ const firstPoll = 10 * time.Millisecond
 func (w *Worker) claimLoop(ctx context.Context) {
 	wake := w.wake(ctx)
 	trouble := backoff.NewExponentialBackOff(
-		backoff.WithInitialInterval(100*time.Millisecond),
+		backoff.WithInitialInterval(min(100*time.Millisecond, w.cfg.MaxErrorBackoff)),
 		backoff.WithMaxInterval(w.cfg.MaxErrorBackoff),
 		backoff.WithMaxElapsedTime(0),
 	)
 	idle := firstPoll
 	for ctx.Err() == nil {
-		req, ok := w.room()
+		order, ok := w.room()
 		if !ok {
 			w.wait(ctx, nil, w.roomSignal, nil)
 			continue
 		}
-		found, err := w.claim(ctx, req)
+		found, err := w.claim(ctx, order)
 		switch {
 		case err != nil && ctx.Err() != nil:
 		case err != nil:
@@ -71,15 +72,24 @@ func (w *Worker) wait(ctx context.Context, timeout <-chan time.Time, signals, wa
 	}
 }
 
+// order is a claim to be made.
+type order struct {
+	request outmill.ClaimRequest
+	// wishes tells whether topics or limit were changed since.
+	wishes int
+	// fresh: nothing was in flight.
+	fresh bool
+}
+
 // room says how much may be claimed. It waits for half a batch, so that claims
 // do not become small when handlers finish one by one, and, for ordered
 // claims, until what was given back is in the store: otherwise the store would
 // take this owner for the holder of the key and hand out its later records.
-func (w *Worker) room() (outmill.ClaimRequest, bool) {
+func (w *Worker) room() (order, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.ordered() && w.giveBacks > 0 || w.solo != nil {
-		return outmill.ClaimRequest{}, false
+		return order{}, false
 	}
 	free := w.cfg.MaxItems - len(w.items)
 	if w.limit < w.cfg.BatchSize {
@@ -88,31 +98,30 @@ func (w *Worker) room() (outmill.ClaimRequest, bool) {
 	batch := min(w.limit, w.cfg.MaxItems)
 	maxBytes := w.cfg.MaxBytes - w.bytes
 	if free < 1 || free < (batch+1)/2 || maxBytes <= 0 {
-		return outmill.ClaimRequest{}, false
+		return order{}, false
 	}
 	clear(w.tainted)
-	return outmill.ClaimRequest{
-		Owner:     w.owner,
-		Group:     w.cfg.Group,
-		Topics:    w.topics,
-		Limit:     min(free, batch),
-		MaxBytes:  maxBytes,
-		Lease:     w.cfg.Lease,
-		Order:     w.cfg.Order,
-		KeyPolicy: w.cfg.KeyPolicy,
+	return order{
+		request: outmill.ClaimRequest{
+			Owner:     w.owner,
+			Group:     w.cfg.Group,
+			Topics:    w.topics,
+			Limit:     min(free, batch),
+			MaxBytes:  maxBytes,
+			Lease:     w.cfg.Lease,
+			Order:     w.cfg.Order,
+			KeyPolicy: w.cfg.KeyPolicy,
+		},
+		wishes: w.wishes,
+		fresh:  len(w.items) == 0,
 	}, true
 }
 
-func (w *Worker) ordered() bool { return w.cfg.Order != outmill.OrderNone }
-
-// claim is not cut short by a shutdown: a claim that the store carried out but
-// that nobody heard of would hold its records until the lease ends.
-func (w *Worker) claim(ctx context.Context, req outmill.ClaimRequest) (int, error) {
-	storeCtx, cancel := detached(ctx)
+func (w *Worker) claim(ctx context.Context, o order) (int, error) {
+	ctx, cancel := outlast(ctx)
 	defer cancel()
-	idleBefore := w.idle()
 	begin := time.Now()
-	records, err := w.cfg.Queue.Claim(storeCtx, req)
+	records, err := w.cfg.Queue.Claim(ctx, o.request)
 	if err != nil {
 		w.endRound(false, err)
 		return 0, err
@@ -120,113 +129,103 @@ func (w *Worker) claim(ctx context.Context, req outmill.ClaimRequest) (int, erro
 	if len(records) > 0 {
 		w.log.Debug("Claimed records", watermill.LogFields{"count": len(records)})
 	}
-	w.accept(records, begin)
-	w.endRound(idleBefore && len(records) == 0, nil)
+	w.accept(o, records, begin)
+	w.endRound(o.fresh && len(records) == 0, nil)
 	return len(records), nil
 }
 
 // accept takes what was claimed into the worker's care. All of it happens under
 // one lock, so that nobody can take an item that has to go back.
-func (w *Worker) accept(records []*outmill.Record, begin time.Time) {
+func (w *Worker) accept(o order, records []*outmill.Record, begin time.Time) {
+	if len(records) == 0 {
+		return
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.ready = slices.DeleteFunc(w.ready, func(it *Item) bool { return it.state != queued })
 	for _, rec := range records {
 		it := &Item{
 			Record:    rec,
 			Clock:     &outmill.LeaseClock{},
 			worker:    w,
+			lease:     rec.Lease(),
 			key:       w.keyOf(rec),
+			size:      rec.Size(),
 			lost:      make(chan struct{}),
 			claimedAt: begin,
 			until:     begin.Add(w.cfg.Lease),
 		}
 		it.Clock.Set(rec.LeaseUntil)
+		if old := w.items[rec.ID]; old != nil {
+			w.loseLocked(old, "it ended, and the record was claimed again")
+		}
 		w.items[rec.ID] = it
-		w.bytes += rec.Size()
-		w.admit(it)
+		w.bytes += it.size
+		w.admit(it, o.wishes != w.wishes)
 	}
 	signal(w.readySignal)
-	signal(w.settleSignal)
 }
 
 // admit queues the item, or settles it where it must not be handled.
-func (w *Worker) admit(it *Item) {
+func (w *Worker) admit(it *Item, wishesChanged bool) {
 	rec := it.Record
-	if !w.cfg.Running.enter(rec.ID) {
-		// The handling that began under a lost lease is still under way.
-		w.settleLocked(it, outcome{kind: snoozed, delay: w.cfg.Lease, foreign: true})
-		return
+	ended := w.inherit(it)
+	_, back := w.tainted[it.key]
+	switch {
+	case ended != nil:
+		it.decided = true
+		w.settleLocked(it, *ended)
+	case rec.Suspect() && w.cfg.Retry.Exhausted(rec.Attempts):
+		w.settleLocked(it, outcome{kind: failed, reason: fmt.Sprintf("outmill: the lease expired %d times: the record may be killing its workers", rec.Expiries)})
+	case it.heir:
+		w.enqueueKey(it)
+	case back, wishesChanged && w.unwanted(it):
+		w.settleLocked(it, outcome{kind: released})
+	default:
+		w.enqueue(it)
 	}
-	if rec.Suspect() {
-		if w.cfg.Retry.Exhausted(rec.Attempts) {
-			w.settleLocked(it, outcome{kind: failed, reason: fmt.Sprintf("outmill: the lease expired %d times: the record may be killing its workers", rec.Expiries)})
-			return
-		}
+}
+
+func (w *Worker) enqueue(it *Item) {
+	if it.Record.Suspect() {
 		w.solo = it
 	}
-	if it.key != "" {
-		if _, back := w.tainted[it.key]; back {
-			w.settleLocked(it, outcome{kind: released})
-			return
-		}
-		w.keys[it.key] = append(w.keys[it.key], it)
-		if len(w.keys[it.key]) > 1 && !w.cfg.Pipelined {
-			return
-		}
+	if first := w.enqueueKey(it); first || w.cfg.Pipelined {
+		w.ready = append(w.ready, it)
 	}
-	w.ready = append(w.ready, it)
 }
 
-// keyOf is what the item's order hangs on; "" is nothing.
-func (w *Worker) keyOf(rec *outmill.Record) string {
-	switch {
-	case w.cfg.Order == outmill.OrderTopic:
-		return rec.Topic
-	case w.cfg.Order == outmill.OrderKey && rec.Key != "":
-		return rec.Topic + "\x00" + rec.Key
+// inherit makes the item the heir of the handling of its record, if that began
+// under a lost lease and is still under way, or its outcome is not stored yet:
+// then it returns the outcome.
+func (w *Worker) inherit(it *Item) (ended *outcome) {
+	h, ended := w.cfg.Running.inherit(it)
+	if h != nil {
+		it.handling, it.heir = h, true
+		it.state, it.startedAt = taken, h.startedAt
 	}
-	return ""
+	return ended
 }
 
-func (w *Worker) idle() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return len(w.items) == 0
+// unwanted is for items that were claimed before the topics or the limit were
+// changed.
+func (w *Worker) unwanted(it *Item) bool {
+	tooMany := w.limit < w.cfg.BatchSize && len(w.items) > w.limit
+	return tooMany || !w.topics.Match(it.Record.Topic)
 }
 
+// endRound takes note of a finished claim. After one that failed, nobody knows
+// whether the store carried it out: then this owner may hold records of keys
+// that it knows nothing of, and a store hands a key's later records to its
+// holder. A new owner is not the holder.
 func (w *Worker) endRound(empty bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if err != nil && w.ordered() {
+		w.owner = outmill.NewOwnerToken()
+	}
 	w.rounds++
 	w.lastEmpty, w.lastErr = empty, err
 	close(w.roundDone)
 	w.roundDone = make(chan struct{})
-}
-
-// Drain returns when a claim that began after the call, while nothing was in
-// flight, has found nothing: all that was due has been settled. It returns the
-// error of a claim that fails meanwhile, and ErrClosed if the worker stops.
-func (w *Worker) Drain(ctx context.Context) error {
-	w.mu.Lock()
-	// A claim may be under way that began before the call.
-	target := w.rounds + 2
-	w.mu.Unlock()
-	for {
-		w.Poke()
-		w.mu.Lock()
-		current, empty, err := w.rounds >= target, w.lastEmpty, w.lastErr
-		next := w.roundDone
-		w.mu.Unlock()
-		if current && (empty || err != nil) {
-			return err
-		}
-		select {
-		case <-next:
-		case <-w.stopped:
-			return outmill.ErrClosed
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(firstPoll):
-		}
-	}
 }

@@ -26,7 +26,10 @@ type Config struct {
 	MaxItems int
 	MaxBytes int
 
-	Lease         time.Duration
+	Lease time.Duration
+	// MaxProcessing ends the extension of a lease, counted from Take, or with
+	// AwaitStart from Started. What waits longer than that before its handling is
+	// given back, so that other processes get a chance.
 	MaxProcessing time.Duration
 
 	// PollInterval is the longest wait between claims that find nothing.
@@ -40,6 +43,9 @@ type Config struct {
 	// settled: the user keeps their order, and gives the later ones back when
 	// an earlier one fails.
 	Pipelined bool
+	// AwaitStart: what was taken is handled only once Started has said so, and
+	// may have to wait for that.
+	AwaitStart bool
 
 	// OnDead is told of records that went dead, after the store knows it.
 	OnDead func(rec *outmill.Record, reason string)
@@ -48,11 +54,24 @@ type Config struct {
 	Running *Registry
 }
 
-// storeTimeout bounds each call to the store that must not be cut short by a
-// shutdown: settling, extending, claiming.
-const storeTimeout = 30 * time.Second
+const (
+	// storeTimeout bounds each call to the store.
+	storeTimeout = 30 * time.Second
+	// claimGrace is how long a claim may go on when the worker stops.
+	claimGrace = 5 * time.Second
+)
 
-// detached returns a context for such a call.
-func detached(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+// outlast returns a context for a claim: it ends a grace after ctx, since a
+// claim that the store carried out but that nobody heard of holds its records
+// until the lease ends.
+func outlast(ctx context.Context) (context.Context, context.CancelFunc) {
+	lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+	stop := context.AfterFunc(ctx, func() {
+		grace := time.AfterFunc(claimGrace, cancel)
+		context.AfterFunc(lasting, func() { grace.Stop() })
+	})
+	return lasting, func() {
+		stop()
+		cancel()
+	}
 }

@@ -15,16 +15,26 @@ type Item struct {
 	Clock *outmill.LeaseClock
 
 	worker *Worker
+	lease  outmill.Lease
 	key    string
+	size   int
 	lost   chan struct{}
 
 	// All below is guarded by the worker's mutex.
 	state     itemState
 	claimedAt time.Time
+	// startedAt is zero until the handling begins.
 	startedAt time.Time
 	// until is when the lease ends by this process's monotonic clock, at the
 	// earliest.
-	until time.Time
+	until    time.Time
+	lostSent bool
+	// handling is that of the record, from Take on.
+	handling *handling
+	// heir: the record is being handled under an older lease.
+	heir bool
+	// decided: the user has settled it.
+	decided bool
 }
 
 type itemState int
@@ -32,13 +42,25 @@ type itemState int
 const (
 	// queued: claimed, waits in the worker.
 	queued itemState = iota
-	// taken: handed to the user.
+	// taken: handed to the user, or the heir of what was.
 	taken
 	// settled: its outcome waits for the next flush.
 	settled
 	// gone: the store knows the outcome, or the lease was lost.
 	gone
 )
+
+// Left is how much longer the lease stands if it is not extended; 0 says that
+// it does not, and that the handling must not begin.
+func (it *Item) Left() time.Duration {
+	w := it.worker
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if it.state != taken {
+		return 0
+	}
+	return max(time.Until(it.until), 0)
+}
 
 // Started tells the worker that the handling has begun: MaxProcessing counts
 // from here. It reports false if the lease was lost in the meantime.
@@ -78,14 +100,21 @@ func (it *Item) Snooze(delay time.Duration) {
 	it.worker.settle(it, outcome{kind: snoozed, delay: delay})
 }
 
-// Judge settles the item as the policy decides about err.
-func (it *Item) Judge(err error) {
-	switch verdict := it.worker.cfg.Retry.Decide(it.Record.Attempts, err); {
+// GiveUp gives the record back while its handling goes on: this instance does
+// not handle it again before one of the methods above says that it has ended.
+func (it *Item) GiveUp() { it.worker.giveUp(it) }
+
+// Judge settles the item as the policy decides about err, and returns what
+// that was.
+func (it *Item) Judge(err error) outmill.Verdict {
+	verdict, reason := it.worker.judge(it.Record.Attempts, err)
+	switch {
 	case verdict.Snooze:
 		it.Snooze(verdict.Delay)
 	case verdict.Dead:
-		it.Fail(err.Error())
+		it.Fail(reason)
 	default:
-		it.Abandon(verdict.Delay, err.Error())
+		it.Abandon(verdict.Delay, reason)
 	}
+	return verdict
 }

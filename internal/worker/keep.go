@@ -9,10 +9,10 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// keepLoop extends leases at a third of their time, so that two attempts may
-// fail before one is lost.
+// keepLoop extends leases from two thirds of their time on, and looks often
+// enough for three attempts to fail before one is lost.
 func (w *Worker) keepLoop(ctx context.Context) {
-	ticker := time.NewTicker(max(w.cfg.Lease/3, time.Millisecond))
+	ticker := time.NewTicker(max(w.cfg.Lease/6, time.Millisecond))
 	defer ticker.Stop()
 	for {
 		select {
@@ -20,7 +20,7 @@ func (w *Worker) keepLoop(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		w.releaseQueued(func(it *Item) bool { return time.Since(it.claimedAt) > w.cfg.MaxProcessing })
+		w.releaseIdle()
 		if err := w.extend(ctx); err != nil {
 			w.log.Error("Leases could not be extended, will try again", err, nil)
 		}
@@ -33,7 +33,8 @@ func (w *Worker) extend(ctx context.Context) error {
 	if len(leases) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, w.cfg.Lease)
+	// One that hangs leaves time for another attempt.
+	ctx, cancel := context.WithTimeout(ctx, w.cfg.Lease/3)
 	defer cancel()
 	begin := time.Now()
 	standing, err := w.cfg.Queue.Extend(ctx, w.cfg.Lease, leases)
@@ -53,14 +54,14 @@ func (w *Worker) leasesToExtend() []outmill.Lease {
 		if it.until.Sub(now) > w.cfg.Lease*2/3 || w.overdue(it, now) {
 			continue
 		}
-		leases = append(leases, it.Record.Lease())
+		leases = append(leases, it.lease)
 	}
 	return leases
 }
 
 // overdue: a handling that takes longer than MaxProcessing is taken for stuck.
 func (w *Worker) overdue(it *Item, now time.Time) bool {
-	return it.state == taken && now.Sub(it.startedAt) > w.cfg.MaxProcessing
+	return it.state == taken && !it.startedAt.IsZero() && now.Sub(it.startedAt) > w.cfg.MaxProcessing
 }
 
 func (w *Worker) extended(asked, standing []outmill.Lease, begin time.Time) {
@@ -72,7 +73,7 @@ func (w *Worker) extended(asked, standing []outmill.Lease, begin time.Time) {
 	defer w.mu.Unlock()
 	for _, lease := range asked {
 		it := w.items[lease.ID]
-		if it == nil || it.Record.Claims != lease.Claim {
+		if it == nil || it.lease != lease {
 			continue
 		}
 		if _, ok := stands[lease]; ok {
@@ -88,40 +89,40 @@ func (w *Worker) extended(asked, standing []outmill.Lease, begin time.Time) {
 }
 
 // dropLost gives up items whose lease has ended by this process's clock: the
-// store could not be reached, or the handling takes too long.
+// store could not be reached, or the handling takes too long. What nobody has
+// taken yet is given back, in case nobody else has claimed it: then no expiry
+// counts.
 func (w *Worker) dropLost() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
 	for _, it := range w.items {
-		if it.state != settled && now.After(it.until) {
-			w.loseLocked(it, "the lease ended")
+		if it.state == settled || now.Before(it.until) {
+			continue
 		}
+		if it.state == queued {
+			w.settleLocked(it, outcome{kind: released})
+			continue
+		}
+		w.loseLocked(it, "the lease ended")
 	}
 }
 
 func (w *Worker) loseLocked(it *Item, why string) {
-	w.log.Error("Lease lost; the record may be delivered to another worker", nil, watermill.LogFields{
-		"work_item_id": it.Record.ID.String(),
-		"message_uuid": it.Record.MessageID,
-		"topic":        it.Record.Topic,
-		"reason":       why,
-	})
-	if it.state == queued {
-		w.ready = deleteItem(w.ready, it)
-		w.cfg.Running.leave(it.Record.ID)
+	if it.state == taken {
+		w.log.Error("Lease lost; the record may be delivered to another worker", nil, watermill.LogFields{
+			"work_item_id": it.lease.ID.String(),
+			"message_uuid": it.Record.MessageID,
+			"topic":        it.Record.Topic,
+			"reason":       why,
+		})
 	}
-	w.giveBackKey(it)
+	if it.state != settled {
+		w.giveBackKey(it)
+	}
 	w.removeLocked(it)
-	close(it.lost)
-	signal(w.roomSignal)
-}
-
-func deleteItem(items []*Item, it *Item) []*Item {
-	for i, other := range items {
-		if other == it {
-			return append(items[:i], items[i+1:]...)
-		}
+	if it.handling != nil {
+		w.cfg.Running.leave(it.handling, it)
 	}
-	return items
+	it.sayLost()
 }

@@ -2,36 +2,78 @@ package worker
 
 import (
 	"sync"
+	"time"
 
 	"github.com/outmill/outmill"
 )
 
-// Registry knows the records whose handling is under way in this instance,
-// also after their lease was lost: none of them is delivered a second time
-// before the first handling has ended.
+// Registry knows the handlings that are under way in this instance, also after
+// their leases were lost. A record that is claimed again meanwhile is not
+// handled a second time: the new item is the heir of the handling, and gets its
+// outcome.
 type Registry struct {
-	mu      sync.Mutex
-	running map[outmill.WorkItemID]struct{}
+	mu        sync.Mutex
+	handlings map[outmill.WorkItemID]*handling
+}
+
+// handling is guarded by the registry's mutex, save startedAt, which is set
+// once, before anybody else can see it.
+type handling struct {
+	startedAt time.Time
+	// newest is the item of the latest lease.
+	newest *Item
+	// outcome is how the handling ended, nil while it goes on.
+	outcome *outcome
 }
 
 // NewRegistry returns an empty registry.
 func NewRegistry() *Registry {
-	return &Registry{running: map[outmill.WorkItemID]struct{}{}}
+	return &Registry{handlings: map[outmill.WorkItemID]*handling{}}
 }
 
-// enter reports false if the record is being handled already.
-func (r *Registry) enter(id outmill.WorkItemID) bool {
+func (r *Registry) begin(it *Item, now time.Time) *handling {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, ok := r.running[id]; ok {
+	h := &handling{startedAt: now, newest: it}
+	r.handlings[it.lease.ID] = h
+	return h
+}
+
+// inherit makes the item the heir of the handling of its record, and returns
+// how that ended, if it has; nil, nil if there is none.
+func (r *Registry) inherit(it *Item) (*handling, *outcome) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h := r.handlings[it.lease.ID]
+	if h == nil {
+		return nil, nil
+	}
+	h.newest = it
+	return h, h.outcome
+}
+
+// end notes how the handling ended, and returns the heir of the item, if it
+// has one.
+func (r *Registry) end(h *handling, it *Item, o outcome) *Item {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h.outcome = &o
+	if h.newest == it {
+		return nil
+	}
+	return h.newest
+}
+
+// leave forgets a handling that has ended, once nothing is left to do under its
+// latest lease. It reports whether the item's lease was that one.
+func (r *Registry) leave(h *handling, it *Item) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if h.newest != it {
 		return false
 	}
-	r.running[id] = struct{}{}
+	if h.outcome != nil && r.handlings[it.lease.ID] == h {
+		delete(r.handlings, it.lease.ID)
+	}
 	return true
-}
-
-func (r *Registry) leave(id outmill.WorkItemID) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.running, id)
 }

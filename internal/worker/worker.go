@@ -11,17 +11,15 @@ import (
 )
 
 // Worker claims records and settles them. Make one with New, Start it, Take
-// from it, then Stop and Close it.
+// from it, then Stop and Close it. All methods may be called concurrently, and
+// Stop and Close at any time.
 type Worker struct {
-	cfg   Config
-	owner outmill.OwnerToken
-	log   watermill.LoggerAdapter
+	cfg Config
+	log watermill.LoggerAdapter
 
-	stopClaiming context.CancelFunc
-	stopRest     context.CancelFunc
-	claiming     sync.WaitGroup
-	rest         sync.WaitGroup
-	stopped      chan struct{}
+	claiming sync.WaitGroup
+	rest     sync.WaitGroup
+	stopped  chan struct{}
 
 	// One goroutine waits on each of these; they hold at most one signal.
 	readySignal   chan struct{}
@@ -30,9 +28,12 @@ type Worker struct {
 	flushedSignal chan struct{}
 	poke          chan struct{}
 
-	mu    sync.Mutex
+	mu sync.Mutex
+	// owner is for the claims to come; each item has that of its own lease.
+	owner outmill.OwnerToken
 	items map[outmill.WorkItemID]*Item
 	bytes int
+	// ready may have items that were settled in the meantime.
 	ready []*Item
 	// keys has the items of each key that are not settled, in order.
 	keys map[string][]*Item
@@ -44,16 +45,23 @@ type Worker struct {
 	// ordered claim.
 	giveBacks int
 	flushing  int
-	solo      *Item
-	stopping  bool
-	topics    outmill.Topics
-	limit     int
+	// solo is a suspect that waits until it is alone, or is being handled.
+	solo   *Item
+	topics outmill.Topics
+	limit  int
+	// wishes counts the changes of topics and limit.
+	wishes int
 	// rounds counts finished claims; roundDone is closed after each.
 	rounds    int
 	lastEmpty bool
 	lastErr   error
 	roundDone chan struct{}
 	settledN  int
+
+	stopClaiming context.CancelFunc
+	stopRest     context.CancelFunc
+	stopping     bool
+	closing      bool
 }
 
 // New makes a worker that does nothing yet.
@@ -79,8 +87,13 @@ func New(cfg Config) *Worker {
 }
 
 // Start begins to claim. Values of ctx are for the calls to the store; its end
-// stops the claiming, as Stop does.
+// stops the claiming, as Stop does. A worker starts once, and not after Stop.
 func (w *Worker) Start(ctx context.Context) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stopping || w.stopClaiming != nil {
+		return
+	}
 	claimCtx, stopClaiming := context.WithCancel(ctx)
 	restCtx, stopRest := context.WithCancel(context.WithoutCancel(ctx))
 	w.stopClaiming, w.stopRest = stopClaiming, stopRest
@@ -89,8 +102,8 @@ func (w *Worker) Start(ctx context.Context) {
 	w.rest.Go(func() { w.settleLoop(restCtx) })
 }
 
-// Take returns up to limit items, at least one; it waits for them. The items
-// are the caller's to settle.
+// Take returns up to limit items, at least one; it waits for them, and returns
+// ErrClosed once the worker was stopped. The items are the caller's to settle.
 func (w *Worker) Take(ctx context.Context, limit int) ([]*Item, error) {
 	for {
 		if err := ctx.Err(); err != nil {
@@ -101,6 +114,8 @@ func (w *Worker) Take(ctx context.Context, limit int) ([]*Item, error) {
 		}
 		select {
 		case <-w.readySignal:
+		case <-w.stopped:
+			return nil, outmill.ErrClosed
 		case <-ctx.Done():
 		}
 	}
@@ -112,22 +127,38 @@ func (w *Worker) take(limit int) []*Item {
 	if w.stopping {
 		return nil
 	}
+	now := time.Now()
+	for _, it := range w.ready {
+		// Those behind it in its key go back with it.
+		if it.state == queued && now.After(it.until) {
+			w.settleLocked(it, outcome{kind: released})
+		}
+	}
 	var items []*Item
 	rest := w.ready[:0]
 	for _, it := range w.ready {
+		switch {
+		case it.state != queued:
 		// A suspect is handled while nothing else is, so that it can only take
 		// itself down.
-		if len(items) == limit || it == w.solo && len(w.items) > 1 {
+		case len(items) == limit || it == w.solo && len(w.items) > 1:
 			rest = append(rest, it)
-			continue
+		default:
+			w.begin(it, now)
+			items = append(items, it)
 		}
-		it.state = taken
-		it.startedAt = time.Now()
-		items = append(items, it)
 	}
 	clear(w.ready[len(rest):])
 	w.ready = rest
 	return items
+}
+
+func (w *Worker) begin(it *Item, now time.Time) {
+	it.state = taken
+	it.handling = w.cfg.Running.begin(it, now)
+	if !w.cfg.AwaitStart {
+		it.startedAt = now
+	}
 }
 
 // Stop ends the claiming and gives back what was not taken. It returns when no
@@ -138,23 +169,35 @@ func (w *Worker) Stop() {
 		w.stopping = true
 		close(w.stopped)
 	}
+	if w.stopClaiming != nil {
+		w.stopClaiming()
+	}
 	w.mu.Unlock()
-	w.stopClaiming()
 	w.claiming.Wait()
-	w.releaseQueued(func(*Item) bool { return true })
+	w.releaseWhere(func(*Item) bool { return true })
 }
 
 // Close waits until all that was settled is stored, at most until ctx ends, and
-// then ends the worker. Call Stop first. What was taken and never settled is
-// left to its lease.
+// then ends the worker. It stops it first where Stop was not called. What was
+// taken and never settled is left to its lease.
 func (w *Worker) Close(ctx context.Context) error {
+	w.Stop()
+	w.mu.Lock()
+	w.closing = true
+	stopRest := w.stopRest
+	w.mu.Unlock()
+	if stopRest == nil {
+		return nil
+	}
+	w.releaseHeirs()
 	err := w.waitFlushed(ctx)
-	w.stopRest()
+	stopRest()
 	w.rest.Wait()
 	return err
 }
 
-// Settled returns how many items were settled so far.
+// Settled returns how many items were settled so far; what was given back does
+// not count.
 func (w *Worker) Settled() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -169,8 +212,9 @@ func (w *Worker) Poke() { signal(w.poke) }
 func (w *Worker) SetTopics(topics outmill.Topics) {
 	w.mu.Lock()
 	w.topics = topics
+	w.wishes++
 	w.mu.Unlock()
-	w.releaseQueued(func(it *Item) bool { return !topics.Match(it.Record.Topic) })
+	w.releaseWhere(func(it *Item) bool { return !topics.Match(it.Record.Topic) })
 	w.Poke()
 }
 
@@ -180,26 +224,13 @@ func (w *Worker) SetTopics(topics outmill.Topics) {
 func (w *Worker) SetLimit(limit int) {
 	w.mu.Lock()
 	w.limit = limit
+	w.wishes++
 	w.mu.Unlock()
 	if limit < w.cfg.BatchSize {
-		w.releaseQueued(func(*Item) bool { return true })
+		w.releaseWhere(func(*Item) bool { return true })
 	}
 	signal(w.roomSignal)
 	w.Poke()
-}
-
-func (w *Worker) releaseQueued(match func(*Item) bool) {
-	w.mu.Lock()
-	var back []*Item
-	for _, it := range w.items {
-		if it.state == queued && match(it) {
-			back = append(back, it)
-		}
-	}
-	w.mu.Unlock()
-	for _, it := range back {
-		it.Release()
-	}
 }
 
 // signal never blocks: a signal that waits already says the same.

@@ -31,6 +31,10 @@ const readyWithin = 90 * time.Second
 type Engine struct {
 	// Addr is the host:port that clients connect to.
 	Addr string
+	// SecureAddr is the host:port of the listener that wants TLS and SASL, as
+	// User, with Certificate as the one that it shows.
+	SecureAddr  string
+	Certificate Certificate
 	// Dir holds the configuration, the data, the log and the pid.
 	Dir string
 
@@ -50,15 +54,22 @@ func Prepare(ctx context.Context, dir string) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, controller, err := freePorts()
+	ports, err := freePorts(3)
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(client)), Dir: dir, libs: libs}
+	certificate, err := NewCertificate()
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{Addr: loopback(ports[0]), SecureAddr: loopback(ports[1]), Certificate: certificate, Dir: dir, libs: libs}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("kafka: make the data directory: %w", err)
 	}
-	if err := os.WriteFile(e.configFile(), properties(dir, client, controller), 0o600); err != nil {
+	if err := os.WriteFile(e.keystoreFile(), certificate.keystore(), 0o600); err != nil {
+		return nil, fmt.Errorf("kafka: write the certificate: %w", err)
+	}
+	if err := os.WriteFile(e.configFile(), e.properties(loopback(ports[2])), 0o600); err != nil {
 		return nil, fmt.Errorf("kafka: write the configuration: %w", err)
 	}
 	return e, e.format(ctx)
@@ -169,7 +180,8 @@ func (e *Engine) awaitReady(ctx context.Context) error {
 	}
 }
 
-func (e *Engine) configFile() string { return filepath.Join(e.Dir, "server.properties") }
+func (e *Engine) configFile() string   { return filepath.Join(e.Dir, "server.properties") }
+func (e *Engine) keystoreFile() string { return filepath.Join(e.Dir, "keystore.pem") }
 
 func (e *Engine) command() []string {
 	return []string{"java", "-Xmx512m", "-cp", filepath.Join(e.libs, "*"), "kafka.Kafka", e.configFile()}
@@ -183,7 +195,9 @@ func (e *Engine) format(ctx context.Context) error {
 	// A leading dash would be taken for a flag.
 	id[0] &= 0x7f
 	out, err := exec.CommandContext(ctx, "java", "-cp", filepath.Join(e.libs, "*"), "kafka.tools.StorageTool",
-		"format", "-t", base64.RawURLEncoding.EncodeToString(id), "-c", e.configFile()).CombinedOutput()
+		"format", "-t", base64.RawURLEncoding.EncodeToString(id), "-c", e.configFile(),
+		"--add-scram", "SCRAM-SHA-256=[name="+User+",password="+Password+"]",
+		"--add-scram", "SCRAM-SHA-512=[name="+User+",password="+Password+"]").CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("kafka: format the storage: %w: %s", err, lastLine(out))
 	}
@@ -199,16 +213,23 @@ func (e *Engine) lastLines() string {
 	return string(text[max(0, len(text)-enough):])
 }
 
-func properties(dir string, client, controller int) []byte {
+func (e *Engine) properties(controller string) []byte {
 	return fmt.Appendf(nil, `process.roles=broker,controller
 node.id=1
-controller.quorum.voters=1@127.0.0.1:%[3]d
-listeners=PLAINTEXT://127.0.0.1:%[2]d,CONTROLLER://127.0.0.1:%[3]d
-advertised.listeners=PLAINTEXT://127.0.0.1:%[2]d
+controller.quorum.voters=1@%[3]s
+listeners=PLAINTEXT://%[1]s,SECURE://%[2]s,CONTROLLER://%[3]s
+advertised.listeners=PLAINTEXT://%[1]s,SECURE://%[2]s
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL
 inter.broker.listener.name=PLAINTEXT
-log.dirs=%[1]s
+listener.name.secure.ssl.keystore.type=PEM
+listener.name.secure.ssl.keystore.location=%[4]s
+listener.name.secure.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER
+listener.name.secure.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required user_%[6]s="%[7]s";
+listener.name.secure.scram-sha-256.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
+listener.name.secure.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
+listener.name.secure.oauthbearer.sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker";
+log.dirs=%[5]s
 auto.create.topics.enable=false
 offsets.topic.num.partitions=4
 offsets.topic.replication.factor=1
@@ -216,21 +237,23 @@ transaction.state.log.num.partitions=4
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 group.initial.rebalance.delay.ms=0
-`, filepath.ToSlash(filepath.Join(dir, "data")), client, controller)
+`, e.Addr, e.SecureAddr, controller, filepath.ToSlash(e.keystoreFile()), filepath.ToSlash(filepath.Join(e.Dir, "data")), User, Password)
 }
 
-// freePorts returns two ports that were free a moment ago.
-func freePorts() (int, int, error) {
-	var ports [2]int
+func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
+
+// freePorts returns ports that were free a moment ago.
+func freePorts(n int) ([]int, error) {
+	ports := make([]int, n)
 	for i := range ports {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		l, err := net.Listen("tcp", loopback(0))
 		if err != nil {
-			return 0, 0, fmt.Errorf("kafka: find a free port: %w", err)
+			return nil, fmt.Errorf("kafka: find a free port: %w", err)
 		}
 		defer l.Close()
 		ports[i] = l.Addr().(*net.TCPAddr).Port
 	}
-	return ports[0], ports[1], nil
+	return ports, nil
 }
 
 var javaVersion = regexp.MustCompile(`version "(\d+)`)

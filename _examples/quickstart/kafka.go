@@ -1,0 +1,68 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/ThreeDotsLabs/watermill"
+	wkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// broker is a Kafka cluster and the topic of this run.
+type broker struct {
+	brokers []string
+	topic   string
+	close   func()
+}
+
+// startKafka makes a broker in this process, unless one is named, and a topic
+// that no other run uses.
+func startKafka(ctx context.Context, address string) (*broker, error) {
+	b := &broker{topic: "outmill-quickstart-" + watermill.NewShortUUID(), close: func() {}}
+	if address != "" {
+		b.brokers = strings.Split(address, ",")
+	} else {
+		cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
+		if err != nil {
+			return nil, fmt.Errorf("start the in-process Kafka: %w", err)
+		}
+		b.brokers, b.close = cluster.ListenAddrs(), cluster.Close
+	}
+	if err := b.createTopic(ctx); err != nil {
+		b.close()
+		return nil, err
+	}
+	return b, nil
+}
+
+func (b *broker) createTopic(ctx context.Context) error {
+	client, err := kgo.NewClient(kgo.SeedBrokers(b.brokers...))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	created, err := kadm.NewClient(client).CreateTopic(ctx, 4, 1, nil, b.topic)
+	if err == nil {
+		err = created.Err
+	}
+	if err != nil {
+		return fmt.Errorf("create topic %s on %s: %w; check that a Kafka broker listens there", b.topic, strings.Join(b.brokers, ","), err)
+	}
+	return nil
+}
+
+// saramaConfig is what a new reader of a topic wants: all of it.
+func saramaConfig() *sarama.Config {
+	config := wkafka.DefaultSaramaSubscriberConfig()
+	config.Consumer.Offsets.Initial = sarama.OffsetOldest
+	config.Version = sarama.V2_1_0_0
+	return config
+}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/outmill/outmill"
+)
+
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// command is one subcommand.
+type command struct {
+	name string
+	// synopsis are the arguments as the help shows them.
+	synopsis string
+	// summary is one line for the list of commands, help the rest.
+	summary, help string
+	// prepare declares the command's flags and returns what runs once they are
+	// parsed, with the other arguments.
+	prepare func(flags *flag.FlagSet) action
+}
+
+type action func(ctx context.Context, args []string, stdout io.Writer) error
+
+var commands = []command{schema}
+
+// usageError is for arguments that cannot be right, whatever the store says.
+type usageError string
+
+func (e usageError) Error() string { return string(e) }
+
+// run is the whole tool, but for the process around it.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	if len(args) == 0 {
+		fmt.Fprint(stderr, overview())
+		return exitUsage
+	}
+	if args[0] == "help" && len(args) > 1 {
+		args = []string{args[1], "-h"}
+	}
+	if slices.Contains([]string{"-h", "-help", "--help", "help"}, args[0]) {
+		return printed(fmt.Fprint(stdout, overview()))
+	}
+	for _, c := range commands {
+		if c.name == args[0] {
+			return c.run(ctx, args[1:], stdout, stderr)
+		}
+	}
+	fmt.Fprintf(stderr, "outmill: there is no command %q\n\n%s", args[0], overview())
+	return exitUsage
+}
+
+func (c command) run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("outmill "+c.name, flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	act := c.prepare(flags)
+	rest, err := parse(flags, args)
+	if errors.Is(err, flag.ErrHelp) {
+		return printed(fmt.Fprint(stdout, c.usage(flags)))
+	}
+	if err != nil {
+		err = usageError(err.Error())
+	} else {
+		err = act(ctx, rest, stdout)
+	}
+	var usage usageError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &usage):
+		fmt.Fprintf(stderr, "outmill %s: %s\nusage: outmill %s %s\n", c.name, usage, c.name, c.synopsis)
+		return exitUsage
+	default:
+		fmt.Fprintln(stderr, err)
+		return exitFailed
+	}
+}
+
+func (c command) usage(flags *flag.FlagSet) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "usage: outmill %s %s\n\n%s\n\n%s\n\nflags:\n", c.name, c.synopsis, c.summary, c.help)
+	flags.SetOutput(&b)
+	flags.PrintDefaults()
+	flags.SetOutput(io.Discard)
+	fmt.Fprintf(&b, "\nstores: %s\n", strings.Join(outmill.Providers(), ", "))
+	return b.String()
+}
+
+func overview() string {
+	var b strings.Builder
+	b.WriteString("outmill is the operator's tool for outboxes.\n\nusage: outmill COMMAND …\n\ncommands:\n")
+	for _, c := range commands {
+		fmt.Fprintf(&b, "  %-10s %s\n", c.name, c.summary)
+	}
+	b.WriteString("\noutmill COMMAND -h says more. Exit codes: 0 success, 1 failure, 2 wrong usage.\n")
+	return b.String()
+}
+
+// parse lets flags stand before and behind the other arguments.
+func parse(flags *flag.FlagSet, args []string) ([]string, error) {
+	var rest []string
+	for {
+		if err := flags.Parse(args); err != nil {
+			return nil, err
+		}
+		if flags.NArg() == 0 {
+			return rest, nil
+		}
+		rest = append(rest, flags.Arg(0))
+		args = flags.Args()[1:]
+	}
+}
+
+func printed(_ int, err error) int {
+	if err != nil {
+		return exitFailed
+	}
+	return exitOK
+}

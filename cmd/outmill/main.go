@@ -1,0 +1,21 @@
+// Command outmill is the operator's tool for outboxes.
+//
+//	outmill schema [-ensure] URL    print a store's schema as SQL, or create it
+//
+// The URL's scheme says which store it is: sqlite:orders.db. The exit code is 0
+// for success, 1 for failure and 2 for wrong usage.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/outmill/outmill"
+)
+
+var schema = command{
+	name:     "schema",
+	synopsis: "[-ensure] URL",
+	summary:  "print a store's schema as SQL, or create it",
+	help: `Prints the statements of the schema, for a migration tool or the engine's own
+shell, and changes nothing:
+
+    outmill schema sqlite:orders.db | sqlite3 orders.db
+
+With -ensure it creates the schema, or brings it up to date, itself. That is safe
+to repeat, and while programs use the store.`,
+	prepare: func(flags *flag.FlagSet) action {
+		ensure := flags.Bool("ensure", false, "create the schema or bring it up to date instead of printing it")
+		return func(ctx context.Context, args []string, stdout io.Writer) error {
+			return runSchema(ctx, args, *ensure, stdout)
+		}
+	},
+}
+
+func runSchema(ctx context.Context, args []string, ensure bool, stdout io.Writer) (err error) {
+	if len(args) != 1 {
+		return usageError(fmt.Sprintf("want one URL, such as sqlite:orders.db; got %d arguments", len(args)))
+	}
+	store, err := outmill.Open(ctx, args[0], nil)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	if !ensure {
+		return printStatements(store.Statements(), stdout)
+	}
+	if err := store.Ensure(ctx); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(stdout, "The schema in %s is up to date.\n", outmill.RedactURL(args[0]))
+	return err
+}
+
+func printStatements(statements []string, stdout io.Writer) error {
+	if len(statements) == 0 {
+		return errors.New("outmill: the store names no statements for its schema")
+	}
+	for i, statement := range statements {
+		if i > 0 {
+			statement = "\n" + statement
+		}
+		if _, err := fmt.Fprintln(stdout, terminated(statement)); err != nil {
+			return fmt.Errorf("outmill: print the schema: %w", err)
+		}
+	}
+	return nil
+}
+
+// terminated puts the semicolon where a comment at the end cannot swallow it.
+func terminated(statement string) string {
+	statement = strings.TrimRight(statement, "; \t\r\n")
+	lastLine := statement[strings.LastIndexByte(statement, '\n')+1:]
+	if strings.Contains(lastLine, "--") {
+		return statement + "\n;"
+	}
+	return statement + ";"
+}

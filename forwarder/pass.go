@@ -1,0 +1,169 @@
+package forwarder
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/worker"
+)
+
+// afterCancel is how long a publisher gets to notice that its context has
+// ended.
+const afterCancel = time.Second
+
+// pass is one stretch of forwarding: Run's, or that of a single Once.
+type pass struct {
+	forwarder *Forwarder
+	worker    *worker.Worker
+	flow      *flow
+
+	// ctx ends when the pass is to stop, with stop.
+	ctx  context.Context
+	stop func()
+	// sendCtx ends CloseTimeout after ctx, giveUp soon after that.
+	sendCtx context.Context
+	giveUp  context.Context
+}
+
+func (f *Forwarder) newPass(ctx context.Context) *pass {
+	p := &pass{forwarder: f}
+	passCtx, stop := context.WithCancel(ctx)
+	detach := context.AfterFunc(f.life, stop)
+	p.ctx, p.stop = passCtx, func() { stop(); detach() }
+	p.worker = worker.New(f.workerConfig())
+	p.flow = newFlow(f.cfg, p.worker, f.log)
+	return p
+}
+
+func (f *Forwarder) workerConfig() worker.Config {
+	order := outmill.OrderKey
+	if f.cfg.Unordered {
+		order = outmill.OrderNone
+	}
+	return worker.Config{
+		Queue:     f.queue,
+		Logger:    f.log,
+		Group:     f.cfg.Group,
+		Topics:    f.cfg.Topics,
+		Order:     order,
+		KeyPolicy: f.cfg.KeyPolicy,
+		Retry:     f.cfg.Retry,
+		BatchSize: f.cfg.BatchSize,
+		MaxItems:  3 * f.cfg.BatchSize,
+		MaxBytes:  f.cfg.MaxInFlightBytes,
+		Lease:     f.cfg.Lease,
+		// A record may wait for two batches before its own.
+		MaxProcessing:   3*f.cfg.PublishTimeout + f.cfg.Lease,
+		PollInterval:    f.cfg.PollInterval,
+		MaxErrorBackoff: f.cfg.MaxErrorBackoff,
+		FlushInterval:   f.cfg.AckFlushInterval,
+		Pipelined:       true,
+		OnDead:          f.cfg.OnDead,
+		Running:         worker.NewRegistry(),
+	}
+}
+
+// forward claims, publishes and settles until the pass is to stop, and then
+// sees to it that what it knows is stored.
+func (p *pass) forward() {
+	endSends := p.prepareEnd()
+	defer endSends()
+	var background sync.WaitGroup
+	background.Go(func() { p.flow.run(p.ctx) })
+	p.worker.Start(p.ctx)
+	p.forwardAll()
+	p.worker.Stop()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.ctx), p.forwarder.cfg.CloseTimeout)
+	defer cancel()
+	if err := p.worker.Close(ctx); err != nil {
+		p.forwarder.log.Error("Forwarder closed with outcomes that could not be stored", err, nil)
+	}
+	background.Wait()
+}
+
+// prepareEnd sets the time for what is to end some time after ctx.
+func (p *pass) prepareEnd() (stop func()) {
+	closeTimeout := p.forwarder.cfg.CloseTimeout
+	sendCtx, endSends := context.WithCancel(context.WithoutCancel(p.ctx))
+	giveUp, giveUpNow := context.WithCancel(context.WithoutCancel(p.ctx))
+	p.sendCtx, p.giveUp = sendCtx, giveUp
+	context.AfterFunc(p.ctx, func() {
+		soon := time.AfterFunc(closeTimeout, endSends)
+		later := time.AfterFunc(closeTimeout+afterCancel, giveUpNow)
+		context.AfterFunc(giveUp, func() { soon.Stop(); later.Stop() })
+	})
+	return func() { endSends(); giveUpNow() }
+}
+
+// forwardAll publishes one batch after the other, so that the order of keys
+// needs no bookkeeping between batches; the worker claims the next one and
+// stores the last one meanwhile.
+func (p *pass) forwardAll() {
+	for {
+		items, err := p.worker.Take(p.ctx, p.forwarder.cfg.BatchSize)
+		if err != nil {
+			return
+		}
+		parcels := p.forwarder.wrap(items)
+		p.publish(parcels)
+		if p.ctx.Err() != nil {
+			p.flow.settleLast(parcels)
+		} else {
+			p.flow.settle(parcels)
+		}
+	}
+}
+
+// publish returns when it is known what became of the parcels. A hook or a
+// plain publisher that does not return is waited for, since publishing on would
+// break the order; but not once the forwarder is to stop. What is then under
+// way is left to its lease, since nobody knows what becomes of it.
+func (p *pass) publish(parcels []*parcel) {
+	timeout := p.forwarder.cfg.PublishTimeout
+	ctx, cancel := context.WithTimeout(p.sendCtx, timeout)
+	defer cancel()
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		p.forwarder.prepare(parcels)
+		p.forwarder.send.send(ctx, parcels)
+	}()
+	late := time.NewTimer(timeout + afterCancel)
+	defer late.Stop()
+	for {
+		select {
+		case <-sent:
+			return
+		case <-late.C:
+			p.forwarder.log.Error("The publisher has not returned; nothing is forwarded until it does. Give it a timeout of its own", nil, watermill.LogFields{"count": len(parcels), "after": timeout.String()})
+		case <-p.giveUp.Done():
+			p.forwarder.log.Error("The publisher did not return in time; records may be published again", nil, watermill.LogFields{"count": len(stillUnderway(parcels))})
+			return
+		}
+	}
+}
+
+// drain returns when all that was due has been settled, and how many messages
+// were published meanwhile.
+func (p *pass) drain(ctx context.Context) (int, error) {
+	before := p.flow.published.Load()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	witness := p.flow.watch(cancel)
+	err := p.worker.Drain(ctx)
+	held := p.flow.dismiss(witness)
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		err = cause
+	}
+	if err == nil {
+		err = held
+	} else if held != nil {
+		err = fmt.Errorf("%w (%w)", err, held)
+	}
+	return int(p.flow.published.Load() - before), err
+}

@@ -1,0 +1,51 @@
+package forwarder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// witness sees for Once what goes wrong meanwhile. The flow's lock guards it.
+type witness struct {
+	// giveUp is called when the broker is away.
+	giveUp context.CancelCauseFunc
+	holds  map[string]error
+}
+
+// watch adds a witness, who also learns how things are now.
+func (fl *flow) watch(giveUp context.CancelCauseFunc) *witness {
+	w := &witness{giveUp: giveUp, holds: map[string]error{}}
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	fl.witnesses[w] = struct{}{}
+	if fl.state == open {
+		w.sawAway(fl.away)
+	}
+	for topic, h := range fl.held {
+		if !h.lifted {
+			w.sawHold(topic, h.err)
+		}
+	}
+	return w
+}
+
+// dismiss returns what the witness saw of topics.
+func (fl *flow) dismiss(w *witness) error {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	delete(fl.witnesses, w)
+	var errs []error
+	for _, topic := range slices.Sorted(maps.Keys(w.holds)) {
+		errs = append(errs, fmt.Errorf("outmill: topic %q is held: %w", topic, w.holds[topic]))
+	}
+	return errors.Join(errs...)
+}
+
+func (w *witness) sawAway(err error) {
+	w.giveUp(fmt.Errorf("outmill: the broker took nothing: %w", err))
+}
+
+func (w *witness) sawHold(topic string, err error) { w.holds[topic] = err }

@@ -1,0 +1,70 @@
+// Package migrate reads a store's schema from versioned SQL files.
+package migrate
+
+import (
+	"fmt"
+	"io/fs"
+	"path"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// Migration is one file: what brings a schema from the version before to
+// Version.
+type Migration struct {
+	Version    int
+	Statements []string
+}
+
+var fileName = regexp.MustCompile(`^(\d{4})_[a-z0-9_]+\.sql$`)
+
+// Load reads the files NNNN_name.sql of dir, which must number from 1 without
+// a gap. Statements end with a semicolon at the end of a line. rewrite turns
+// each statement into its final form (names of tables, …).
+func Load(fsys fs.FS, dir string, rewrite func(string) string) ([]Migration, error) {
+	entries, err := fs.ReadDir(fsys, dir)
+	if err != nil {
+		return nil, fmt.Errorf("migrate: %w", err)
+	}
+	migrations := make([]Migration, 0, len(entries))
+	for i, entry := range entries {
+		version, err := versionOf(entry.Name())
+		if err != nil {
+			return nil, err
+		}
+		if version != i+1 {
+			return nil, fmt.Errorf("migrate: %s: want version %04d here", entry.Name(), i+1)
+		}
+		text, err := fs.ReadFile(fsys, path.Join(dir, entry.Name()))
+		if err != nil {
+			return nil, fmt.Errorf("migrate: %w", err)
+		}
+		statements := split(string(text))
+		for j := range statements {
+			statements[j] = rewrite(statements[j])
+		}
+		migrations = append(migrations, Migration{Version: version, Statements: statements})
+	}
+	return migrations, nil
+}
+
+func versionOf(name string) (int, error) {
+	match := fileName.FindStringSubmatch(name)
+	if match == nil {
+		return 0, fmt.Errorf("migrate: %s: want a name such as 0001_records.sql", name)
+	}
+	return strconv.Atoi(match[1])
+}
+
+// split keeps the comments of a statement with it, since users read the
+// statements in their own migration files.
+func split(text string) []string {
+	var statements []string
+	for part := range strings.SplitSeq(text, ";\n") {
+		if part = strings.TrimSpace(part); part != "" {
+			statements = append(statements, strings.TrimSuffix(part, ";"))
+		}
+	}
+	return statements
+}

@@ -1,0 +1,38 @@
+package worker
+
+import (
+	"context"
+	"time"
+
+	"github.com/outmill/outmill"
+)
+
+// Drain returns when a claim that began after the call, while nothing was in
+// flight, has found nothing: all that was due has been settled. It returns the
+// error of a claim that fails meanwhile, and ErrClosed if the worker stops.
+func (w *Worker) Drain(ctx context.Context) error {
+	w.mu.Lock()
+	// A claim may be under way that began before the call.
+	target := w.rounds + 2
+	w.mu.Unlock()
+	for {
+		w.mu.Lock()
+		current, empty, err := w.rounds >= target, w.lastEmpty, w.lastErr
+		idle, next := len(w.items) == 0, w.roundDone
+		w.mu.Unlock()
+		if current && (empty || err != nil) {
+			return err
+		}
+		if idle {
+			w.Poke()
+		}
+		select {
+		case <-next:
+		case <-w.stopped:
+			return outmill.ErrClosed
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(firstPoll):
+		}
+	}
+}

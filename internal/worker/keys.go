@@ -1,0 +1,79 @@
+package worker
+
+import (
+	"slices"
+
+	"github.com/outmill/outmill"
+)
+
+func (w *Worker) ordered() bool { return w.cfg.Order != outmill.OrderNone }
+
+// keyOf is what the record's order hangs on; "" is nothing.
+func (w *Worker) keyOf(rec *outmill.Record) string {
+	switch {
+	case w.cfg.Order == outmill.OrderTopic:
+		return rec.Topic
+	case w.cfg.Order == outmill.OrderKey && rec.Key != "":
+		return rec.Topic + "\x00" + rec.Key
+	}
+	return ""
+}
+
+// enqueueKey puts the item last in its key's sequence, and reports whether it
+// is the first.
+func (w *Worker) enqueueKey(it *Item) bool {
+	if it.key == "" {
+		return true
+	}
+	w.keys[it.key] = append(w.keys[it.key], it)
+	return len(w.keys[it.key]) == 1
+}
+
+// giveBackKey returns the later records of the key that nobody has taken yet.
+func (w *Worker) giveBackKey(it *Item) {
+	if it.key == "" {
+		return
+	}
+	w.tainted[it.key] = struct{}{}
+	sequence := w.keys[it.key]
+	i := slices.Index(sequence, it)
+	if i < 0 {
+		return
+	}
+	kept := sequence[:i]
+	for _, later := range sequence[i+1:] {
+		if later.state == queued {
+			w.conclude(later, outcome{kind: released})
+			continue
+		}
+		kept = append(kept, later)
+	}
+	clear(sequence[len(kept):])
+	w.setSequence(it.key, kept)
+}
+
+// nextOfKey makes the next record of the key ready.
+func (w *Worker) nextOfKey(it *Item) {
+	if it.key == "" {
+		return
+	}
+	sequence := w.keys[it.key]
+	i := slices.Index(sequence, it)
+	if i < 0 {
+		return
+	}
+	sequence = slices.Delete(sequence, i, i+1)
+	w.setSequence(it.key, sequence)
+	if i == 0 && len(sequence) > 0 && sequence[0].state == queued && !w.cfg.Pipelined {
+		w.ready = append(w.ready, sequence[0])
+		signal(w.readySignal)
+	}
+}
+
+func (w *Worker) setSequence(key string, sequence []*Item) {
+	if len(sequence) == 0 {
+		delete(w.keys, key)
+		return
+	}
+	w.keys[key] = sequence
+}

@@ -1,0 +1,49 @@
+package worker
+
+import (
+	"time"
+
+	"github.com/outmill/outmill"
+)
+
+type outcomeKind int
+
+// The order of the kinds is the order in which a flush stores them: a failed
+// record must wait in the store before the later ones of its key are given
+// back.
+const (
+	abandoned outcomeKind = iota
+	failed
+	acked
+	snoozed
+	released
+)
+
+type outcome struct {
+	kind   outcomeKind
+	item   *Item
+	delay  time.Duration
+	reason string
+}
+
+func (o outcome) lease() outmill.Lease { return o.item.lease }
+
+// givesBack reports whether the record may come again before later records of
+// its key.
+func (o outcome) givesBack(policy outmill.KeyPolicy) bool {
+	switch o.kind {
+	case abandoned, snoozed:
+		return policy != outmill.Skip
+	case failed:
+		return policy == outmill.Park
+	case released:
+		return true
+	case acked:
+	}
+	return false
+}
+
+// maySetFree reports whether the outcome may have made a record claimable.
+func (o outcome) maySetFree() bool {
+	return o.kind != acked && o.kind != failed || o.item.key != ""
+}

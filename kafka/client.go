@@ -1,0 +1,70 @@
+package kafka
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/outmill/outmill"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// newClient makes a client for a lane. It does not connect.
+func newClient(brokers []string, config Config, logger watermill.LoggerAdapter) (*kgo.Client, error) {
+	// A connection that hangs is given up early enough to try another one.
+	attempt := max(config.DeliveryTimeout/3, minTimeout)
+	opts := []kgo.Opt{
+		kgo.SeedBrokers(brokers...),
+		kgo.ClientID(config.ClientID),
+		kgo.WithLogger(clientLogger{logger}),
+		kgo.WithHooks(placer{}),
+		kgo.DisableClientMetrics(),
+		kgo.DialTimeout(attempt),
+		kgo.RequestTimeoutOverhead(attempt),
+		kgo.RequestRetries(3),
+		kgo.RetryTimeout(config.DeliveryTimeout),
+		kgo.RetryBackoffFn(backoff),
+		// What is wrong with a topic shows in the metadata: with the client's
+		// default of 5 s between two looks, a topic that was deleted would hold a
+		// round for as long as the time allows.
+		kgo.MetadataMinAge(askAgainAfter),
+
+		kgo.ManualFlushing(),
+		kgo.ProducerLinger(0),
+		kgo.RequiredAcks(kgo.AllISRAcks()),
+		kgo.ProduceRequestTimeout(attempt),
+		// A round must end. See fly for why that does no harm to the order.
+		kgo.AllowIdempotentProduceCancellation(),
+		kgo.RecordPartitioner(partitioner()),
+		kgo.ProducerBatchCompression(config.Compression.codec()),
+		kgo.ProducerBatchMaxBytes(int32(config.MaxMessageBytes)),
+		// Rounds are bounded already; the client counts a record for a moment after
+		// its outcome is known.
+		kgo.MaxBufferedRecords(2 * config.MaxBufferedRecords),
+	}
+	if !config.NoTopicCreation {
+		opts = append(opts, kgo.AllowAutoTopicCreation())
+	}
+	if config.TLS != nil {
+		opts = append(opts, kgo.DialTLSConfig(config.TLS.Clone()))
+	}
+	if mechanism := config.SASL.mechanism(); mechanism != nil {
+		opts = append(opts, kgo.SASL(mechanism))
+	}
+	client, err := kgo.NewClient(opts...)
+	if err != nil {
+		return nil, fmt.Errorf("%w: kafka: make the client: %w", outmill.ErrInvalidConfig, err)
+	}
+	return client, nil
+}
+
+// backoff grows from 50 ms to 1 s, with a jitter.
+func backoff(failures int) time.Duration {
+	const first, longest = 50 * time.Millisecond, time.Second
+	d := longest
+	if failures < 5 {
+		d = first << max(failures-1, 0)
+	}
+	return d/2 + rand.N(d/2)
+}

@@ -1,0 +1,78 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/outmill/outmill"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// blame is what an error of the client is about.
+type blame int
+
+const (
+	// blameBroker: everything that may pass, and what is not known.
+	blameBroker blame = iota
+	// blameRecord: a record of the batch is refused, and the batch with it.
+	blameRecord
+	// blameTopic: the broker will not take this topic.
+	blameTopic
+	// blameClient: the client itself will not go on.
+	blameClient
+)
+
+var (
+	recordErrors = []error{
+		kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidRecord, kerr.InvalidTimestamp,
+		kerr.CorruptMessage, kerr.UnsupportedForMessageFormat,
+	}
+	topicErrors = []error{
+		kerr.UnknownTopicOrPartition, kerr.UnknownTopicID, kerr.TopicAuthorizationFailed, kerr.InvalidTopicException,
+	}
+)
+
+func blameOf(err error) blame {
+	is := func(target error) bool { return errors.Is(err, target) }
+	var answer *kerr.Error
+	switch {
+	case slices.ContainsFunc(recordErrors, is):
+		return blameRecord
+	case slices.ContainsFunc(topicErrors, is):
+		return blameTopic
+	case errors.As(err, &answer) && !answer.Retriable:
+		return blameClient
+	}
+	return blameBroker
+}
+
+func topicError(topic string, err error) error {
+	remedy := "create it, or map the topic to one that exists"
+	if errors.Is(err, kerr.TopicAuthorizationFailed) {
+		remedy = "give the user WRITE and DESCRIBE on it"
+	}
+	return fmt.Errorf("%w: kafka: topic %q: %w: %s", outmill.ErrTopicUnavailable, topic, err, remedy)
+}
+
+func refusedError(r *kgo.Record, err error) error {
+	if errors.Is(err, kerr.MessageTooLarge) || errors.Is(err, kerr.RecordListTooLarge) {
+		return outmill.Permanent(fmt.Errorf("kafka: message of %d bytes: %w: raise kafka.Config.MaxMessageBytes and the topic's max.message.bytes, or publish a reference to the data", recordSize(r), err))
+	}
+	return outmill.Permanent(fmt.Errorf("kafka: message refused: %w", err))
+}
+
+func unreachableError(brokers []string, err error) error {
+	return fmt.Errorf("kafka: brokers %s cannot be reached: %w: check PublisherConfig.Brokers, and that kafka.Config.TLS and SASL are what the brokers want", strings.Join(brokers, ", "), err)
+}
+
+// endedError is for messages whose caller did not wait any longer.
+func endedError(ctx context.Context, sent bool) error {
+	if sent {
+		return fmt.Errorf("kafka: not acknowledged yet, and may still be delivered: %w", context.Cause(ctx))
+	}
+	return fmt.Errorf("kafka: not sent: %w", context.Cause(ctx))
+}

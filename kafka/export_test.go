@@ -1,0 +1,4 @@
+package kafka
+
+// PartitionOf is for the test that compares it with sarama's.
+var PartitionOf = partitionOf

@@ -1,0 +1,159 @@
+package kafka
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// lane sends jobs in rounds. A round takes all the jobs that wait, up to a
+// bound, and ends when the fate of each of its records is known.
+//
+// The client fails records of a partition together, those that it holds at
+// that moment. For order to hold, all that a round sends must be in its hands
+// before the first request goes out: otherwise a record could be added, and
+// delivered, just after an earlier one of its key has failed. Hence a client
+// that sends nothing until it is flushed, and rounds that do not overlap. It
+// also keeps what the brokers refuse in one call from another call, and costs
+// little: jobs that come during a round make the next one larger.
+type lane struct {
+	newClient func() (*kgo.Client, error)
+	logger    watermill.LoggerAdapter
+	brokers   []string
+	topics    *topics
+	timeout   time.Duration
+
+	maxRecords, maxBytes int
+
+	mu      sync.Mutex
+	client  *kgo.Client
+	waiting []*job
+	running bool
+	// idle is signalled when the last round has ended.
+	idle *sync.Cond
+}
+
+func newLane(brokers []string, config Config, logger watermill.LoggerAdapter) (*lane, error) {
+	l := &lane{
+		newClient:  func() (*kgo.Client, error) { return newClient(brokers, config, logger) },
+		logger:     logger,
+		brokers:    brokers,
+		timeout:    config.DeliveryTimeout,
+		maxRecords: config.MaxBufferedRecords,
+		maxBytes:   config.MaxBufferedBytes,
+	}
+	l.topics = &topics{
+		client:   l.currentClient,
+		brokers:  brokers,
+		create:   !config.NoTopicCreation,
+		patience: config.TopicTimeout,
+		timeout:  config.DeliveryTimeout,
+		known:    map[string]bool{},
+	}
+	l.idle = sync.NewCond(&l.mu)
+	var err error
+	l.client, err = l.newClient()
+	return l, err
+}
+
+func (l *lane) currentClient() *kgo.Client {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.client
+}
+
+// submit queues a job. The lane has a goroutine only while there is work.
+func (l *lane) submit(j *job) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.waiting = append(l.waiting, j)
+	if !l.running {
+		l.running = true
+		go l.run()
+	}
+}
+
+// withdraw takes a job back, unless it is on its way.
+func (l *lane) withdraw(j *job) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	i := slices.Index(l.waiting, j)
+	if i < 0 {
+		return false
+	}
+	l.waiting = slices.Delete(l.waiting, i, i+1)
+	return true
+}
+
+// close waits for the rounds to end; no job may be submitted any more.
+func (l *lane) close() {
+	l.mu.Lock()
+	for l.running {
+		l.idle.Wait()
+	}
+	client := l.client
+	l.mu.Unlock()
+	client.Close()
+}
+
+func (l *lane) run() {
+	for {
+		round := l.next()
+		if round == nil {
+			return
+		}
+		l.send(round)
+	}
+}
+
+// next takes the jobs of a round, at least one, nil if none waits.
+func (l *lane) next() []*delivery {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var round []*delivery
+	bytes := 0
+	for len(l.waiting) > 0 {
+		j := l.waiting[0]
+		if round != nil && (len(round)+len(j.deliveries) > l.maxRecords || bytes+j.bytes > l.maxBytes) {
+			break
+		}
+		round = append(round, j.deliveries...)
+		bytes += j.bytes
+		l.waiting = slices.Delete(l.waiting, 0, 1)
+	}
+	if round == nil {
+		l.running = false
+		l.idle.Broadcast()
+	}
+	return round
+}
+
+// send settles every delivery of a round.
+func (l *lane) send(deliveries []*delivery) {
+	ctx, cancel := context.WithTimeout(context.Background(), l.timeout)
+	defer cancel()
+	r := &round{lane: l, client: l.currentClient(), ctx: ctx}
+	refused, _ := r.send(deliveries)
+	for _, partition := range byPartition(refused) {
+		r.singleOut(partition)
+	}
+	r.repair()
+}
+
+// replaceClient makes a new client, unless that fails: then the old one stays.
+func (l *lane) replaceClient() error {
+	client, err := l.newClient()
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	old := l.client
+	l.client = client
+	l.mu.Unlock()
+	old.Close()
+	return nil
+}

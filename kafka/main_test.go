@@ -1,0 +1,90 @@
+package kafka_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	wkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/google/uuid"
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/kafka"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) {
+	// sarama's metrics library has one goroutine that never ends.
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"))
+}
+
+// soon bounds what a test waits for.
+const soon = 30 * time.Second
+
+func newPublisher(t testing.TB, brokers []string, config kafka.Config) *kafka.Publisher {
+	t.Helper()
+	return newPublisherWith(t, wkafka.PublisherConfig{Brokers: brokers}, config)
+}
+
+func newPublisherWith(t testing.TB, publisherConfig wkafka.PublisherConfig, config kafka.Config) *kafka.Publisher {
+	t.Helper()
+	pub, err := kafka.NewPublisher(publisherConfig, config, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, pub.Close()) })
+	return pub
+}
+
+func newMessage(payload string) *message.Message {
+	return message.NewMessage(uuid.NewString(), []byte(payload))
+}
+
+func keyedMessage(key, payload string) *message.Message {
+	msg := newMessage(payload)
+	outmill.SetKey(msg, key)
+	return msg
+}
+
+// numbered returns n messages with the payloads 0 to n-1.
+func numbered(n int) []*message.Message {
+	messages := make([]*message.Message, n)
+	for i := range messages {
+		messages[i] = newMessage(fmt.Sprint(i))
+	}
+	return messages
+}
+
+func outgoing(topic string, messages ...*message.Message) []outmill.Outgoing {
+	batch := make([]outmill.Outgoing, len(messages))
+	for i, msg := range messages {
+		batch[i] = outmill.Outgoing{Topic: topic, Message: msg}
+	}
+	return batch
+}
+
+func payloads(records []*kgo.Record) []string {
+	texts := make([]string, len(records))
+	for i, r := range records {
+		texts[i] = string(r.Value)
+	}
+	return texts
+}
+
+// failedMessages returns what a PublishError names.
+func failedMessages(t testing.TB, err error) []outmill.FailedMessage {
+	t.Helper()
+	var failed *outmill.PublishError
+	require.True(t, errors.As(err, &failed), "want a PublishError, got %v", err)
+	require.NotEmpty(t, failed.Failed)
+	return failed.Failed
+}
+
+// failedAlone returns the only message that a PublishError names.
+func failedAlone(t testing.TB, err error) outmill.FailedMessage {
+	t.Helper()
+	failed := failedMessages(t, err)
+	require.Len(t, failed, 1, "%v", err)
+	return failed[0]
+}

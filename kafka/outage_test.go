@@ -1,0 +1,259 @@
+package kafka_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	wkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/kafka"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+func Test_brokers_that_are_away_are_reported_in_bounded_time_with_what_to_check(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { silent.Close() })
+	for name, addr := range map[string]string{"nothing listens": "127.0.0.1:1", "nothing answers": silent.Addr().String(), "no such host": "broker.invalid:9092"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pub := newPublisher(t, []string{addr}, kafka.Config{DeliveryTimeout: time.Second})
+			began := time.Now()
+			batch := numbered(3)
+			failed := failedMessages(t, pub.Publish("topic", batch...))
+			require.Less(t, time.Since(began), 10*time.Second)
+			require.Len(t, failed, 3)
+			for i, f := range failed {
+				require.Equal(t, batch[i].UUID, f.MessageID)
+				require.Equal(t, "topic", f.Topic)
+				require.False(t, outmill.IsPermanent(f.Err))
+				require.NotErrorIs(t, f.Err, outmill.ErrTopicUnavailable)
+				for _, want := range []string{addr, "Brokers", "TLS", "SASL"} {
+					require.ErrorContains(t, f.Err, want)
+				}
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			require.ErrorContains(t, pub.Ping(ctx), addr)
+		})
+	}
+}
+
+func Test_a_broker_that_goes_away_and_comes_back_needs_no_new_publisher(t *testing.T) {
+	t.Parallel()
+	for name, start := range map[string]func(*testing.T) (string, restarter){"a fake Kafka": restartableFake, "a real Kafka, killed": restartableReal} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			addr, broker := start(t)
+			brokers := []string{addr}
+			topic := testenv.CreateTopic(t, brokers, 2)
+			pub := newPublisher(t, brokers, kafka.Config{DeliveryTimeout: 3 * time.Second})
+			require.NoError(t, pub.Ping(t.Context()))
+			require.NoError(t, pub.Publish(topic, numbered(10)...))
+
+			broker.stop(t)
+			for range 2 {
+				batch := numbered(10)
+				began := time.Now()
+				failed := failedMessages(t, pub.Publish(topic, batch...))
+				require.Less(t, time.Since(began), 15*time.Second)
+				require.Len(t, failed, len(batch))
+				require.ErrorContains(t, failed[0].Err, "PublisherConfig.Brokers")
+			}
+			require.Error(t, pub.Ping(t.Context()))
+
+			broker.start(t)
+			require.NoError(t, pub.Publish(topic, numbered(10)...))
+			require.NoError(t, pub.Ping(t.Context()))
+			require.Len(t, testenv.ReadAll(t, brokers, topic), 20)
+		})
+	}
+}
+
+type restarter struct{ stop, start func(*testing.T) }
+
+func restartableFake(t *testing.T) (string, restarter) {
+	dir := t.TempDir()
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.DataDir(dir))
+	require.NoError(t, err)
+	addr := cluster.ListenAddrs()[0]
+	t.Cleanup(func() { cluster.Close() })
+	return addr, restarter{
+		stop: func(*testing.T) { cluster.Close() },
+		start: func(t *testing.T) {
+			_, port, err := net.SplitHostPort(addr)
+			require.NoError(t, err)
+			number, err := net.LookupPort("tcp", port)
+			require.NoError(t, err)
+			cluster, err = kfake.NewCluster(kfake.NumBrokers(1), kfake.Ports(number), kfake.DataDir(dir))
+			require.NoError(t, err)
+		},
+	}
+}
+
+func restartableReal(t *testing.T) (string, restarter) {
+	engine := testenv.OwnKafka(t)
+	return engine.Addr, restarter{
+		stop: func(t *testing.T) {
+			process, err := engine.Process()
+			require.NoError(t, err)
+			require.NoError(t, process.Kill())
+			require.Eventually(t, func() bool {
+				conn, err := net.Dial("tcp", engine.Addr)
+				if err == nil {
+					_ = conn.Close()
+				}
+				return err != nil
+			}, soon, 10*time.Millisecond)
+		},
+		start: func(t *testing.T) { require.NoError(t, engine.StartAttached(t.Context())) },
+	}
+}
+
+func Test_what_a_hung_broker_may_still_deliver_comes_before_what_is_sent_later(t *testing.T) {
+	t.Parallel()
+	engine := testenv.OwnKafka(t)
+	brokers := []string{engine.Addr}
+	topic := testenv.CreateTopic(t, brokers, 1)
+	pub := newPublisher(t, brokers, kafka.Config{DeliveryTimeout: 2 * time.Second})
+	require.NoError(t, pub.Publish(topic, keyedMessage("k", "0")))
+	process, err := engine.Process()
+	require.NoError(t, err)
+	next := 1
+	for range 3 {
+		// The broker has the request in its socket, and reads it when it wakes up.
+		require.NoError(t, process.Signal(syscall.SIGSTOP))
+		hung := keyedMessage("k", fmt.Sprint(next))
+		failed := failedAlone(t, pub.Publish(topic, hung))
+		require.NotErrorIs(t, failed.Err, outmill.ErrTopicUnavailable)
+		require.False(t, outmill.IsPermanent(failed.Err))
+		require.NoError(t, process.Signal(syscall.SIGCONT))
+		require.Eventually(t, func() bool { return pub.Publish(topic, hung) == nil }, soon, time.Millisecond)
+		require.NoError(t, pub.Publish(topic, keyedMessage("k", fmt.Sprint(next+1))))
+		next += 2
+	}
+	requireOrder(t, payloads(testenv.ReadAll(t, brokers, topic)), next)
+}
+
+// requireOrder wants 0 to n-1, where one may be repeated, but none may come
+// after a later one.
+func requireOrder(t *testing.T, got []string, n int) {
+	t.Helper()
+	highest := -1
+	for _, text := range got {
+		var i int
+		_, err := fmt.Sscan(text, &i)
+		require.NoError(t, err)
+		require.True(t, i == highest || i == highest+1, "%d after %d: %s", i, highest, strings.Join(got, " "))
+		highest = i
+	}
+	require.Equal(t, n-1, highest)
+}
+
+func Test_a_call_returns_soon_after_its_context_ends_and_says_what_it_does_not_know(t *testing.T) {
+	t.Parallel()
+	broker := testenv.KafkaWithoutAutoTopics(t, kfake.SeedTopics(1, "fast", "slow"), kfake.NumBrokers(2))
+	require.NoError(t, broker.Cluster.MoveTopicPartition("fast", 0, 0))
+	require.NoError(t, broker.Cluster.MoveTopicPartition("slow", 0, 1))
+	pub := newPublisher(t, broker.Addrs, kafka.Config{})
+	require.NoError(t, pub.PublishBatch(t.Context(), append(outgoing("fast", newMessage("0")), outgoing("slow", newMessage("0"))...)))
+
+	held, let := holdProduce(broker, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	first, second := make(chan error, 1), make(chan error, 1)
+	go func() {
+		first <- pub.PublishBatch(ctx, append(outgoing("fast", newMessage("1")), outgoing("slow", newMessage("1"))...))
+	}()
+	<-held
+	require.Eventually(t, func() bool { return broker.Cluster.PartitionInfo("fast", 0).HighWatermark == 2 }, soon, time.Millisecond)
+	go func() { second <- pub.PublishBatch(ctx, outgoing("slow", newMessage("2"))) }()
+	cancel()
+	failed := failedAlone(t, <-first)
+	require.Equal(t, "slow", failed.Topic)
+	require.ErrorIs(t, failed.Err, context.Canceled)
+	require.ErrorContains(t, failed.Err, "may still be delivered")
+	failed = failedAlone(t, <-second)
+	require.ErrorIs(t, failed.Err, context.Canceled)
+	require.ErrorContains(t, failed.Err, "not sent")
+	close(let)
+	require.NoError(t, pub.Publish("slow", newMessage("3")))
+	require.Equal(t, []string{"0", "1", "3"}, payloads(testenv.ReadAll(t, broker.Addrs, "slow")))
+}
+
+// holdProduce holds produce requests to a node: one is reported on held, and
+// all go on when let is closed.
+func holdProduce(broker testenv.Broker, node int32) (held, let chan struct{}) {
+	held, let = make(chan struct{}, 1), make(chan struct{})
+	broker.Cluster.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+		if broker.Cluster.CurrentNode() != node {
+			return nil, nil, false
+		}
+		broker.Cluster.SleepControl(func() {
+			select {
+			case held <- struct{}{}:
+			default:
+			}
+			<-let
+		})
+		return nil, nil, false
+	})
+	return held, let
+}
+
+func Test_a_call_whose_context_has_ended_sends_nothing(t *testing.T) {
+	t.Parallel()
+	broker := testenv.KafkaWithoutAutoTopics(t, kfake.SeedTopics(1, "topic"))
+	pub := newPublisher(t, broker.Addrs, kafka.Config{})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 2 {
+		failed := failedAlone(t, pub.PublishBatch(ctx, outgoing("topic", newMessage("x"))))
+		require.ErrorIs(t, failed.Err, context.Canceled)
+		require.ErrorContains(t, failed.Err, "not sent")
+		require.NoError(t, pub.Publish("topic", newMessage("y")))
+	}
+	require.Equal(t, []string{"y", "y"}, payloads(testenv.ReadAll(t, broker.Addrs, "topic")))
+}
+
+func Test_a_publisher_that_was_refused_a_producer_id_works_once_it_gets_one(t *testing.T) {
+	t.Parallel()
+	broker := testenv.KafkaWithoutAutoTopics(t, kfake.SeedTopics(1, "topic"))
+	refused := broker.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, TopLevel: true, Err: kerr.ClusterAuthorizationFailed, Count: -1})
+	pub := newPublisher(t, broker.Addrs, kafka.Config{})
+	for range 2 {
+		failed := failedAlone(t, pub.Publish("topic", newMessage("x")))
+		require.ErrorIs(t, failed.Err, kerr.ClusterAuthorizationFailed)
+		require.NotErrorIs(t, failed.Err, outmill.ErrTopicUnavailable)
+		require.False(t, outmill.IsPermanent(failed.Err))
+	}
+	refused.Remove()
+	require.Eventually(t, func() bool { return pub.Publish("topic", newMessage("y")) == nil }, soon, time.Millisecond)
+	require.Equal(t, []string{"y"}, payloads(testenv.ReadAll(t, broker.Addrs, "topic")))
+}
+
+func Test_close_is_bounded_while_the_broker_is_away(t *testing.T) {
+	t.Parallel()
+	broker := testenv.KafkaWithoutAutoTopics(t, kfake.SeedTopics(1, "topic"))
+	pub, err := kafka.NewPublisher(wkafka.PublisherConfig{Brokers: broker.Addrs}, kafka.Config{DeliveryTimeout: 500 * time.Millisecond}, nil)
+	require.NoError(t, err)
+	require.NoError(t, pub.Publish("topic", newMessage("x")))
+	held, let := holdProduce(broker, 0)
+	defer close(let)
+	result := make(chan error, 1)
+	go func() { result <- pub.Publish("topic", newMessage("y")) }()
+	<-held
+	began := time.Now()
+	require.NoError(t, pub.Close())
+	require.Less(t, time.Since(began), 10*time.Second)
+	require.ErrorContains(t, failedAlone(t, <-result).Err, "DeliveryTimeout")
+}

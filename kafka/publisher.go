@@ -1,0 +1,289 @@
+package kafka
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	wkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/outmill/outmill"
+)
+
+// Publisher publishes to Kafka in batches. It implements message.Publisher and
+// outmill.BatchPublisher and is safe for concurrent use; calls that run at the
+// same time share requests. Make one with NewPublisher and share it.
+type Publisher struct {
+	config    Config
+	brokers   []string
+	marshaler wkafka.Marshaler
+	lane      *lane
+
+	mu     sync.Mutex
+	closed bool
+	calls  sync.WaitGroup
+	finish sync.Once
+}
+
+var _ outmill.BatchPublisher = (*Publisher)(nil)
+
+// NewPublisher makes a publisher from watermill-kafka's configuration: its
+// Brokers and Marshaler are honoured (nil is watermill-kafka's
+// DefaultMarshaler); OverwriteSaramaConfig, OTELEnabled and Tracer are refused,
+// with a word on what to use instead, because there is no sarama here. A nil
+// logger is no logging.
+//
+// It does not connect: brokers may be down until the first Publish. Ping tells
+// whether they are there. The publisher must be closed.
+func NewPublisher(publisherConfig wkafka.PublisherConfig, config Config, logger watermill.LoggerAdapter) (*Publisher, error) {
+	if err := errors.Join(checkPublisherConfig(publisherConfig), config.Validate()); err != nil {
+		return nil, err
+	}
+	config.setDefaults()
+	if logger == nil || isNil(logger) {
+		logger = watermill.NopLogger{}
+	}
+	p := &Publisher{
+		config:    config,
+		brokers:   slices.Clone(publisherConfig.Brokers),
+		marshaler: publisherConfig.Marshaler,
+	}
+	if p.marshaler == nil {
+		p.marshaler = wkafka.DefaultMarshaler{}
+	}
+	l, err := newLane(p.brokers, config, logger)
+	if err != nil {
+		return nil, err
+	}
+	p.lane = l
+	return p, nil
+}
+
+// Publish publishes the messages to the topic. It returns when the brokers
+// have acknowledged all of them (acks=all) or given them up; *PublishError
+// names those that were given up, the others were delivered. It takes at most
+// about twice Config.DeliveryTimeout. See PublishBatch for order and errors.
+func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
+	batch := make([]outmill.Outgoing, len(messages))
+	for i, msg := range messages {
+		batch[i] = outmill.Outgoing{Topic: topic, Message: msg}
+	}
+	return p.PublishBatch(context.Background(), batch)
+}
+
+// PublishBatch implements outmill.BatchPublisher. The errors in the
+// *PublishError that it returns are
+//
+//   - outmill.Permanent for a message that no retry can deliver: too large,
+//     refused by the broker or by the marshaler, nil;
+//   - outmill.ErrTopicUnavailable for a topic that is unknown, forbidden or has a
+//     name that Kafka does not allow;
+//   - anything else: trouble with the brokers.
+//
+// One message that is refused and one topic that is unavailable fail alone. A
+// call that was made after Close returns outmill.ErrClosed.
+//
+// When ctx ends before the brokers have answered, the messages fail but may
+// still be delivered, and their payloads are read until then, at most for
+// Config.DeliveryTimeout. Messages that this publisher sends later come after
+// them.
+func (p *Publisher) PublishBatch(ctx context.Context, batch []outmill.Outgoing) error {
+	if err := p.enter(); err != nil {
+		return err
+	}
+	defer p.calls.Done()
+	deliveries, failed := p.prepare(batch)
+	known, unknown := p.split(deliveries)
+	var late []failure
+	var asking sync.WaitGroup
+	if len(unknown) > 0 {
+		asking.Go(func() { late = p.askAndDeliver(ctx, unknown) })
+	}
+	failed = append(failed, p.deliver(ctx, known)...)
+	asking.Wait()
+	return publishError(len(batch), append(failed, late...))
+}
+
+// Ping reports whether brokers can be reached and will talk to this
+// publisher. It gives up when ctx ends.
+func (p *Publisher) Ping(ctx context.Context) error {
+	if err := p.enter(); err != nil {
+		return err
+	}
+	defer p.calls.Done()
+	if err := p.lane.currentClient().Ping(ctx); err != nil {
+		return unreachableError(p.brokers, err)
+	}
+	return nil
+}
+
+// Close waits for the calls that have begun, and for what they left behind when
+// their contexts ended, and closes the connections. Calls that begin later
+// fail with outmill.ErrClosed. It may be called more than once, and then waits
+// as well.
+func (p *Publisher) Close() error {
+	if p == nil || p.lane == nil {
+		return nil
+	}
+	p.finish.Do(func() {
+		p.mu.Lock()
+		p.closed = true
+		p.mu.Unlock()
+		p.calls.Wait()
+		p.lane.close()
+	})
+	return nil
+}
+
+func (p *Publisher) enter() error {
+	if p == nil || p.lane == nil {
+		return fmt.Errorf("%w: kafka.Publisher: make it with kafka.NewPublisher", outmill.ErrInvalidConfig)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return fmt.Errorf("kafka: publisher: %w", outmill.ErrClosed)
+	}
+	p.calls.Add(1)
+	return nil
+}
+
+// prepare marshals the messages and fails those that cannot be.
+func (p *Publisher) prepare(batch []outmill.Outgoing) (deliveries []*delivery, failed []failure) {
+	deliveries = make([]*delivery, 0, len(batch))
+	space := make([]delivery, len(batch))
+	for i, out := range batch {
+		d := &space[i]
+		d.index, d.topic = i, out.Topic
+		if out.Message != nil {
+			d.messageID = out.Message.UUID
+		}
+		var err error
+		if d.record, err = recordOf(p.marshaler, out.Topic, out.Message); err == nil {
+			d.topic = d.record.Topic
+			deliveries = append(deliveries, d)
+			continue
+		}
+		if !errors.Is(err, outmill.ErrTopicUnavailable) {
+			err = outmill.Permanent(err)
+		}
+		failed = append(failed, failure{d, err})
+	}
+	return deliveries, failed
+}
+
+// split tells the deliveries whose topic is known to exist from the others.
+func (p *Publisher) split(deliveries []*delivery) (known, unknown []*delivery) {
+	isKnown := map[string]bool{}
+	for _, d := range deliveries {
+		k, asked := isKnown[d.topic]
+		if !asked {
+			k = p.lane.topics.isKnown(d.topic)
+			isKnown[d.topic] = k
+		}
+		if k {
+			known = append(known, d)
+		} else {
+			unknown = append(unknown, d)
+		}
+	}
+	return known, unknown
+}
+
+// askAndDeliver delivers what belongs to topics that turn out to exist.
+func (p *Publisher) askAndDeliver(ctx context.Context, deliveries []*delivery) (failed []failure) {
+	asked := map[string]error{}
+	for _, d := range deliveries {
+		asked[d.topic] = nil
+	}
+	verdicts := p.lane.topics.check(ctx, slices.Collect(maps.Keys(asked)))
+	var found []*delivery
+	for _, d := range deliveries {
+		if err := verdicts[d.topic]; err != nil {
+			failed = append(failed, failure{d, err})
+		} else {
+			found = append(found, d)
+		}
+	}
+	return append(failed, p.deliver(ctx, found)...)
+}
+
+// deliver sends deliveries in parts, one after the other. What failed in one
+// part for a reason that may pass is not tried in the next.
+func (p *Publisher) deliver(ctx context.Context, deliveries []*delivery) (failed []failure) {
+	var trouble error
+	lost := map[string]error{}
+	for _, part := range parts(deliveries, p.config.MaxBufferedRecords, p.config.MaxBufferedBytes) {
+		var sent []*delivery
+		for _, d := range part {
+			if err := cmp.Or(trouble, lost[d.topic]); err != nil {
+				failed = append(failed, failure{d, err})
+			} else {
+				sent = append(sent, d)
+			}
+		}
+		for _, f := range p.deliverPart(ctx, sent) {
+			failed = append(failed, f)
+			switch {
+			case outmill.IsPermanent(f.err):
+			case errors.Is(f.err, outmill.ErrTopicUnavailable):
+				lost[f.topic] = f.err
+			default:
+				trouble = f.err
+			}
+		}
+	}
+	return failed
+}
+
+func (p *Publisher) deliverPart(ctx context.Context, deliveries []*delivery) []failure {
+	if len(deliveries) == 0 {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return failAll(deliveries, endedError(ctx, false))
+	}
+	j := newJob(deliveries)
+	p.lane.submit(j)
+	patience := time.NewTimer(p.config.DeliveryTimeout)
+	defer patience.Stop()
+	for {
+		select {
+		case <-j.done:
+			return j.failures(nil)
+		case <-ctx.Done():
+			sent := !p.lane.withdraw(j)
+			return j.failures(endedError(ctx, sent))
+		case <-patience.C:
+			if p.lane.withdraw(j) {
+				return failAll(deliveries, fmt.Errorf("kafka: not sent: the brokers have not answered for earlier messages within kafka.Config.DeliveryTimeout (%s)", p.config.DeliveryTimeout))
+			}
+		}
+	}
+}
+
+func failAll(deliveries []*delivery, err error) []failure {
+	failed := make([]failure, len(deliveries))
+	for i, d := range deliveries {
+		failed[i] = failure{d, err}
+	}
+	return failed
+}
+
+func publishError(total int, failed []failure) error {
+	if len(failed) == 0 {
+		return nil
+	}
+	slices.SortFunc(failed, func(a, b failure) int { return cmp.Compare(a.index, b.index) })
+	e := &outmill.PublishError{Total: total, Failed: make([]outmill.FailedMessage, len(failed))}
+	for i, f := range failed {
+		e.Failed[i] = outmill.FailedMessage{Index: f.index, MessageID: f.messageID, Topic: f.topic, Err: f.err}
+	}
+	return e
+}

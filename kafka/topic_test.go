@@ -1,0 +1,175 @@
+package kafka_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/kafka"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// noTopics keeps a real broker that would create topics from doing so.
+var noTopics = kafka.Config{NoTopicCreation: true, TopicTimeout: 500 * time.Millisecond}
+
+func Test_an_unknown_topic_is_reported_in_bounded_time_and_fails_alone(t *testing.T) {
+	t.Parallel()
+	testenv.EachKafka(t, func(t *testing.T, brokers []string) {
+		topic, unknown := testenv.CreateTopic(t, brokers, 1), testenv.Topic(t)
+		pub := newPublisher(t, brokers, noTopics)
+		began := time.Now()
+		err := pub.PublishBatch(t.Context(), append(outgoing(unknown, newMessage("lost"), newMessage("lost")), outgoing(topic, newMessage("found"))...))
+		require.Less(t, time.Since(began), 10*time.Second)
+		failed := failedMessages(t, err)
+		require.Len(t, failed, 2)
+		for i, f := range failed {
+			require.Equal(t, i, f.Index)
+			require.Equal(t, unknown, f.Topic)
+			require.ErrorIs(t, f.Err, outmill.ErrTopicUnavailable)
+			require.ErrorIs(t, f.Err, kerr.UnknownTopicOrPartition)
+			require.False(t, outmill.IsPermanent(f.Err))
+			require.ErrorContains(t, f.Err, unknown)
+		}
+		require.Equal(t, []string{"found"}, payloads(testenv.ReadAll(t, brokers, topic)))
+
+		testenv.CreateTopicNamed(t, brokers, unknown, 1)
+		require.NoError(t, pub.Publish(unknown, newMessage("found")))
+	})
+}
+
+func Test_an_unknown_topic_keeps_no_other_waiting(t *testing.T) {
+	t.Parallel()
+	testenv.EachKafka(t, func(t *testing.T, brokers []string) {
+		topic, unknown := testenv.CreateTopic(t, brokers, 1), testenv.Topic(t)
+		pub := newPublisher(t, brokers, kafka.Config{NoTopicCreation: true, TopicTimeout: time.Hour, DeliveryTimeout: time.Hour})
+		require.NoError(t, pub.Publish(topic, newMessage("1")))
+		ctx, cancel := context.WithCancel(t.Context())
+		result := make(chan error, 1)
+		go func() {
+			result <- pub.PublishBatch(ctx, append(outgoing(unknown, newMessage("lost")), outgoing(topic, newMessage("2"))...))
+		}()
+		for len(testenv.ReadAll(t, brokers, topic)) < 2 {
+		}
+		require.NoError(t, pub.Publish(topic, newMessage("3")))
+		require.Empty(t, result)
+		cancel()
+		failed := failedAlone(t, <-result)
+		require.Equal(t, unknown, failed.Topic)
+		require.ErrorIs(t, failed.Err, context.Canceled)
+		require.Equal(t, []string{"1", "2", "3"}, payloads(testenv.ReadAll(t, brokers, topic)))
+	})
+}
+
+func Test_a_topic_that_appears_while_it_is_waited_for_is_published_to(t *testing.T) {
+	t.Parallel()
+	broker := testenv.KafkaWithoutAutoTopics(t)
+	topic := testenv.Topic(t)
+	asked := broker.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Observe: true, Count: -1, When: asksFor(topic)})
+	pub := newPublisher(t, broker.Addrs, kafka.Config{TopicTimeout: soon, DeliveryTimeout: soon})
+	result := make(chan error, 1)
+	go func() { result <- pub.Publish(topic, newMessage("x")) }()
+	require.NoError(t, asked.Wait(t.Context(), 1))
+	require.NoError(t, broker.Cluster.CreateTopic(topic, 1, nil))
+	require.NoError(t, <-result)
+}
+
+func asksFor(topic string) func(kmsg.Request) bool {
+	return func(r kmsg.Request) bool {
+		for _, t := range r.(*kmsg.MetadataRequest).Topics {
+			if t.Topic != nil && *t.Topic == topic {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+func Test_topics_are_created_where_broker_and_publisher_allow_it(t *testing.T) {
+	t.Parallel()
+	brokers := testenv.Kafka(t).Addrs
+	require.NoError(t, newPublisher(t, brokers, kafka.Config{}).Publish(testenv.Topic(t), newMessage("x")))
+	failed := failedAlone(t, newPublisher(t, brokers, noTopics).Publish(testenv.Topic(t), newMessage("x")))
+	require.ErrorIs(t, failed.Err, outmill.ErrTopicUnavailable)
+}
+
+func Test_a_topic_that_is_deleted_under_the_publisher_fails_and_comes_back(t *testing.T) {
+	t.Parallel()
+	testenv.EachKafka(t, func(t *testing.T, brokers []string) {
+		topic, other := testenv.CreateTopic(t, brokers, 2), testenv.CreateTopic(t, brokers, 1)
+		pub := newPublisher(t, brokers, noTopics)
+		both := func(n string) []outmill.Outgoing {
+			return append(outgoing(topic, keyedMessage("k", n), keyedMessage("k", n)), outgoing(other, newMessage(n))...)
+		}
+		require.NoError(t, pub.PublishBatch(t.Context(), both("1")))
+		testenv.DeleteTopic(t, brokers, topic)
+		for range 2 {
+			failed := failedMessages(t, pub.PublishBatch(t.Context(), both("2")))
+			require.Len(t, failed, 2)
+			require.ErrorIs(t, failed[0].Err, outmill.ErrTopicUnavailable)
+			require.ErrorIs(t, failed[1].Err, outmill.ErrTopicUnavailable)
+		}
+		testenv.CreateTopicNamed(t, brokers, topic, 2)
+		require.NoError(t, pub.PublishBatch(t.Context(), both("3")))
+
+		// Deleted and created again between two calls: it has another identity.
+		testenv.DeleteTopic(t, brokers, topic)
+		testenv.CreateTopicNamed(t, brokers, topic, 2)
+		if err := pub.PublishBatch(t.Context(), both("4")); err != nil {
+			require.ErrorIs(t, failedMessages(t, err)[0].Err, outmill.ErrTopicUnavailable)
+			require.NoError(t, pub.PublishBatch(t.Context(), both("4")[:2]))
+		}
+		require.Equal(t, []string{"4", "4"}, payloads(testenv.ReadAll(t, brokers, topic)))
+		require.Equal(t, []string{"1", "2", "2", "3", "4"}, payloads(testenv.ReadAll(t, brokers, other)))
+	})
+}
+
+func Test_a_topic_that_is_forbidden_fails_alone_and_says_what_is_missing(t *testing.T) {
+	t.Parallel()
+	allow := func(topic string, op kmsg.ACLOperation) kfake.ACL {
+		return kfake.ACL{Resource: kmsg.ACLResourceTypeTopic, Name: topic, Pattern: kmsg.ACLResourcePatternTypeLiteral, Operation: op, Allow: true}
+	}
+	broker := testenv.KafkaWithoutAutoTopics(t, kfake.EnableSASL(), kfake.EnableACLs(),
+		kfake.SeedTopics(1, "open", "hidden", "readable"),
+		kfake.Superuser("PLAIN", "admin", "admin"),
+		kfake.User("PLAIN", "app", "secret",
+			allow("open", kmsg.ACLOperationWrite), allow("open", kmsg.ACLOperationDescribe), allow("readable", kmsg.ACLOperationDescribe)))
+	pub := newPublisher(t, broker.Addrs, kafka.Config{SASL: kafka.SASL{Mechanism: kafka.SASLPlain, Username: "app", Password: "secret"}})
+	for _, forbidden := range []string{"hidden", "readable"} {
+		failed := failedAlone(t, pub.PublishBatch(t.Context(), append(outgoing(forbidden, newMessage("x")), outgoing("open", newMessage("x"))...)))
+		require.Equal(t, forbidden, failed.Topic)
+		require.ErrorIs(t, failed.Err, outmill.ErrTopicUnavailable)
+		require.ErrorIs(t, failed.Err, kerr.TopicAuthorizationFailed)
+		require.ErrorContains(t, failed.Err, "WRITE")
+	}
+	require.EqualValues(t, 2, broker.Cluster.PartitionInfo("open", 0).HighWatermark)
+}
+
+func Test_a_large_call_does_not_wait_for_its_lost_topic_again_and_again(t *testing.T) {
+	t.Parallel()
+	broker := testenv.KafkaWithoutAutoTopics(t)
+	require.NoError(t, broker.Cluster.CreateTopic("lost", 1, nil))
+	require.NoError(t, broker.Cluster.CreateTopic("kept", 1, nil))
+	pub := newPublisher(t, broker.Addrs, kafka.Config{NoTopicCreation: true, MaxBufferedRecords: 10})
+	require.NoError(t, pub.Publish("lost", newMessage("1")))
+	broker.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "lost", Err: kerr.TopicAuthorizationFailed})
+	produced := broker.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "lost", Observe: true, Count: -1})
+	var batch []outmill.Outgoing
+	for range 50 {
+		batch = append(batch, outgoing("lost", newMessage("2"))...)
+		batch = append(batch, outgoing("kept", newMessage("2"))...)
+	}
+	failed := failedMessages(t, pub.PublishBatch(t.Context(), batch))
+	require.Len(t, failed, 50)
+	for _, f := range failed {
+		require.Equal(t, "lost", f.Topic)
+		require.True(t, errors.Is(f.Err, outmill.ErrTopicUnavailable))
+	}
+	require.Zero(t, produced.Hits(), "requests for the lost topic after it was lost")
+	require.EqualValues(t, 50, broker.Cluster.PartitionInfo("kept", 0).HighWatermark)
+}

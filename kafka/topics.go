@@ -1,0 +1,127 @@
+package kafka
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// askAgainAfter is the wait between two questions for an unknown topic.
+const askAgainAfter = 250 * time.Millisecond
+
+// topics knows which topics the brokers have taken before. It asks for the
+// others before their messages are sent, so that a topic that does not exist
+// keeps nobody else waiting, and an unreachable broker is found out at once.
+type topics struct {
+	client  func() *kgo.Client
+	brokers []string
+	create  bool
+	// patience is how long an unknown topic is asked for again, timeout how long
+	// the brokers may take to answer at all.
+	patience, timeout time.Duration
+
+	mu    sync.Mutex
+	known map[string]bool
+}
+
+func (t *topics) isKnown(topic string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.known[topic]
+}
+
+func (t *topics) learn(topic string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.known[topic] = true
+}
+
+func (t *topics) forget(topic string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.known, topic)
+}
+
+func (t *topics) forgetAll() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	clear(t.known)
+}
+
+// check returns for each topic why it cannot be produced to, nil where it can.
+func (t *topics) check(ctx context.Context, names []string) map[string]error {
+	limited, cancel := context.WithTimeout(ctx, t.timeout)
+	defer cancel()
+	verdicts := make(map[string]error, len(names))
+	giveUp := time.Now().Add(t.patience)
+	for {
+		answers, err := t.ask(limited, names)
+		if err != nil {
+			if ctx.Err() != nil {
+				err = endedError(ctx, false)
+			} else {
+				err = unreachableError(t.brokers, err)
+			}
+			for _, name := range names {
+				verdicts[name] = err
+			}
+			return verdicts
+		}
+		var again []string
+		for _, name := range names {
+			err := answers[name]
+			switch {
+			case err == nil:
+				t.learn(name)
+				verdicts[name] = nil
+			case kerr.IsRetriable(err) && time.Now().Before(giveUp):
+				again = append(again, name)
+			default:
+				verdicts[name] = topicError(name, err)
+			}
+		}
+		if len(again) == 0 {
+			return verdicts
+		}
+		names = again
+		wait(limited, askAgainAfter)
+	}
+}
+
+// ask returns what the brokers say of each topic.
+func (t *topics) ask(ctx context.Context, names []string) (map[string]error, error) {
+	req := kmsg.NewPtrMetadataRequest()
+	req.AllowAutoTopicCreation = t.create
+	for _, name := range names {
+		topic := kmsg.NewMetadataRequestTopic()
+		topic.Topic = kmsg.StringPtr(name)
+		req.Topics = append(req.Topics, topic)
+	}
+	resp, err := req.RequestWith(ctx, t.client())
+	if err != nil {
+		return nil, err
+	}
+	answers := make(map[string]error, len(names))
+	for _, name := range names {
+		answers[name] = kerr.UnknownTopicOrPartition
+	}
+	for _, topic := range resp.Topics {
+		if topic.Topic != nil {
+			answers[*topic.Topic] = kerr.ErrorForCode(topic.ErrorCode)
+		}
+	}
+	return answers, nil
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}

@@ -1,0 +1,165 @@
+package outmilltest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"reflect"
+	"time"
+
+	"github.com/outmill/outmill"
+)
+
+// A Matcher looks at the record of a published message and says what does not
+// match; "" is a match. It must not change the record.
+type Matcher func(rec *outmill.Record) string
+
+// Any matches every message: it holds a place in RequireManyPublished.
+func Any() Matcher { return func(*outmill.Record) string { return "" } }
+
+// All matches what every one of the matchers matches.
+func All(matchers ...Matcher) Matcher {
+	return func(rec *outmill.Record) string {
+		for _, match := range matchers {
+			if match == nil {
+				return "the matcher is nil"
+			}
+			if mismatch := match(rec); mismatch != "" {
+				return mismatch
+			}
+		}
+		return ""
+	}
+}
+
+// MessageID matches the Watermill message UUID.
+func MessageID(want string) Matcher {
+	return func(rec *outmill.Record) string { return compare("message id", rec.MessageID, want) }
+}
+
+// Key matches the key (outmill.SetKey); "" is none.
+func Key(want string) Matcher {
+	return func(rec *outmill.Record) string { return compare("key", rec.Key, want) }
+}
+
+// Metadata matches one entry of the metadata, as a handler will find it: key,
+// correlation id and the like are there under their names, what instructed the
+// publish (delay, expiry, dedup key) is not. An entry that is not there is "".
+func Metadata(name, want string) Matcher {
+	return func(rec *outmill.Record) string {
+		return compare(fmt.Sprintf("metadata %q", name), metadataOf(rec)[name], want)
+	}
+}
+
+// Payload matches the payload byte for byte; nil and empty are alike.
+func Payload(want []byte) Matcher {
+	return func(rec *outmill.Record) string {
+		if bytes.Equal(rec.Payload, want) {
+			return ""
+		}
+		return fmt.Sprintf("payload is %s, want %s", show(rec.Payload), show(want))
+	}
+}
+
+// PayloadJSON matches a payload that is the same JSON value: white space and
+// the order of members do not matter, numbers must be written alike. A string,
+// []byte or json.RawMessage is taken for JSON text, anything else is marshaled.
+func PayloadJSON(want any) Matcher {
+	text, err := jsonText(want)
+	if err != nil {
+		return refuse(fmt.Sprintf("PayloadJSON was given what is not JSON: %v", err))
+	}
+	wanted, err := decodeJSON(text)
+	if err != nil {
+		return refuse(fmt.Sprintf("PayloadJSON was given what is not JSON: %s: %v", show(text), err))
+	}
+	return func(rec *outmill.Record) string {
+		got, err := decodeJSON(rec.Payload)
+		switch {
+		case err != nil:
+			return fmt.Sprintf("payload is not JSON: %s: %v", show(rec.Payload), err)
+		case !reflect.DeepEqual(got, wanted):
+			return fmt.Sprintf("payload is %s, want the JSON %s", show(rec.Payload), show(text))
+		}
+		return ""
+	}
+}
+
+// DueAtOnce matches a message that was published without a delay, or with one
+// that was over already.
+func DueAtOnce() Matcher {
+	return func(rec *outmill.Record) string {
+		if rec.DueAt.After(rec.CreatedAt) {
+			return fmt.Sprintf("is due %s after it was published, want at once", rec.DueAt.Sub(rec.CreatedAt))
+		}
+		return ""
+	}
+}
+
+// DueIn matches a message whose first delivery was postponed by that delay,
+// give or take within. The database's clock is its measure.
+func DueIn(delay, within time.Duration) Matcher {
+	return func(rec *outmill.Record) string {
+		got := rec.DueAt.Sub(rec.CreatedAt)
+		if (got - delay).Abs() <= within {
+			return ""
+		}
+		return fmt.Sprintf("is due %s after it was published, want %s give or take %s", got, delay, within)
+	}
+}
+
+// DueAt matches a message whose first delivery was postponed until that time,
+// give or take within.
+func DueAt(want time.Time, within time.Duration) Matcher {
+	return func(rec *outmill.Record) string {
+		if rec.DueAt.Sub(want).Abs() <= within {
+			return ""
+		}
+		return fmt.Sprintf("is due at %s, want %s give or take %s", rec.DueAt.Format(time.RFC3339Nano), want.Format(time.RFC3339Nano), within)
+	}
+}
+
+func refuse(reason string) Matcher { return func(*outmill.Record) string { return reason } }
+
+func compare(what, got, want string) string {
+	if got == want {
+		return ""
+	}
+	return fmt.Sprintf("%s is %q, want %q", what, got, want)
+}
+
+// metadataOf works on a copy, because MessageOf adds to the record's own map.
+func metadataOf(rec *outmill.Record) map[string]string {
+	copied := *rec
+	copied.Metadata = maps.Clone(rec.Metadata)
+	return outmill.MessageOf(&copied).Metadata
+}
+
+func jsonText(value any) ([]byte, error) {
+	switch v := value.(type) {
+	case string:
+		return []byte(v), nil
+	case []byte:
+		return v, nil
+	case json.RawMessage:
+		return v, nil
+	}
+	return json.Marshal(value)
+}
+
+// decodeJSON keeps numbers as they are written: as float64 two different ids
+// of 17 digits may be equal.
+func decodeJSON(text []byte) (any, error) {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	var value any
+	if err := decoder.Decode(&value); err != nil {
+		return nil, err
+	}
+	if _, err := decoder.Token(); err != io.EOF {
+		return nil, fmt.Errorf("more follows after the first value")
+	}
+	return value, nil
+}

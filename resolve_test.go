@@ -1,0 +1,206 @@
+package outmill_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+)
+
+func Test_where_a_connection_is_found(t *testing.T) {
+	t.Parallel()
+	settings := map[string]string{
+		"sources.default.high.connection_string":     "high:default-source",
+		"sources.orders.low.connection_string":       "low:orders-source",
+		"sources.bills.high.connection_string":       "high:bills-high",
+		"sources.bills.low.connection_string":        "low:bills-low",
+		"sources.blank.low.connection_string":        "  ",
+		"connection_strings.low":                     "low:by-provider",
+		"connection_strings.main":                    " low:main ",
+		"connection_strings.tls":                     "high+tls://h",
+		"connection_strings.elsewhere":               "cassandra://h",
+		"sources.equal.low.connection_string":        "low:equal",
+		"sources.equal.alsolow.connection_string":    "alsolow:equal",
+		"sources.stray.high.connection_string":       "low:not-high",
+		"sources.stray.low.connection_string":        "low:never-reached",
+		"sources.malformed.low.connection_string":    "no scheme S3CRET",
+		"sources.a.b low.c.high.connection_string":   "high:odd-name",
+		"sources.unregistered.zzz.connection_string": "zzz:x",
+	}
+	const explicit = "Connection.URL"
+	for _, tc := range []struct {
+		name           string
+		conn           outmill.Connection
+		provider, from string
+		url            string
+	}{
+		{"the explicit URL wins over all settings", outmill.Connection{URL: "low:mine", Source: "bills"}, "low", explicit, "low:mine"},
+		{"the explicit URL says which provider, whatever the priorities", outmill.Connection{URL: "alsolow:x"}, "alsolow", explicit, "alsolow:x"},
+		{"a blank URL counts as none", outmill.Connection{URL: " \n", Source: "orders"}, "low", "sources.orders.low.connection_string", "low:orders-source"},
+		{"blanks around a URL are dropped", outmill.Connection{URL: " low:mine\n"}, "low", explicit, "low:mine"},
+		{"without a source it is the default one", outmill.Connection{}, "high", "sources.default.high.connection_string", "high:default-source"},
+		{"the named source for the named provider", outmill.Connection{Provider: "low", Source: "bills"}, "low", "sources.bills.low.connection_string", "low:bills-low"},
+		{"without a provider the higher priority wins", outmill.Connection{Source: "bills"}, "high", "sources.bills.high.connection_string", "high:bills-high"},
+		{"among equal priorities the first by name wins", outmill.Connection{Source: "equal"}, "alsolow", "sources.equal.alsolow.connection_string", "alsolow:equal"},
+		{"a provider with settings wins over a higher one without", outmill.Connection{Source: "orders"}, "low", "sources.orders.low.connection_string", "low:orders-source"},
+		{"the connection string is the provider's where none is named", outmill.Connection{Provider: "low", Source: "nowhere"}, "low", "connection_strings.low", "low:by-provider"},
+		{"a setting that is blank counts as none", outmill.Connection{Provider: "low", Source: "blank"}, "low", "connection_strings.low", "low:by-provider"},
+		{"a source wins over a named connection string", outmill.Connection{Provider: "low", Source: "orders", ConnectionString: "main"}, "low", "sources.orders.low.connection_string", "low:orders-source"},
+		{"a named connection string says which provider by its scheme", outmill.Connection{Source: "nowhere", ConnectionString: "main"}, "low", "connection_strings.main", "low:main"},
+		{"any scheme of the provider will do", outmill.Connection{Provider: "high", Source: "nowhere", ConnectionString: "tls"}, "high", "connection_strings.tls", "high+tls://h"},
+		{"a source's name may be anything", outmill.Connection{Source: "a.b low.c"}, "high", "sources.a.b low.c.high.connection_string", "high:odd-name"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			tc.conn.Lookup = outmill.LookupMap(settings)
+			choice, err := outmill.Resolve(tc.conn)
+			require.NoError(t, err)
+			require.Equal(t, outmill.Resolution{URL: tc.url, Provider: tc.provider, From: tc.from}, choice)
+		})
+	}
+
+	for _, tc := range []struct {
+		name string
+		conn outmill.Connection
+		as   any
+		want []string
+	}{
+		{"a source with another provider's URL", outmill.Connection{Source: "stray"}, new(*outmill.InvalidURLError),
+			[]string{"sources.stray.high.connection_string", `"low:not-high"`, "want the scheme high or high+tls"}},
+		{"a source with what is no URL", outmill.Connection{Source: "malformed", Provider: "low"}, new(*outmill.InvalidURLError),
+			[]string{"sources.malformed.low.connection_string", "has no scheme"}},
+		{"an explicit URL of another provider than the named one", outmill.Connection{URL: "low:x", Provider: "high"}, new(*outmill.InvalidURLError),
+			[]string{"Connection.URL", "not for the provider high"}},
+		{"a named connection string of another provider than the named one", outmill.Connection{Provider: "high", Source: "nowhere", ConnectionString: "main"},
+			new(*outmill.InvalidURLError), []string{"connection_strings.main", "not for the provider high"}},
+		{"an explicit URL that no provider opens", outmill.Connection{URL: "cassandra://h"}, new(*outmill.UnknownSchemeError),
+			[]string{"Connection.URL", `"cassandra:"`}},
+		{"a named connection string that no provider opens", outmill.Connection{Source: "nowhere", ConnectionString: "elsewhere"},
+			new(*outmill.UnknownSchemeError), []string{"connection_strings.elsewhere", `"cassandra:"`}},
+		{"a provider that is not registered", outmill.Connection{Provider: "zzz", Source: "unregistered"}, new(*outmill.UnknownProviderError),
+			[]string{`Connection.Provider "zzz" is not registered`, "high, low", "import _"}},
+		{"a provider that is not registered, with a URL", outmill.Connection{Provider: "sqlserver", URL: "low:x"}, new(*outmill.UnknownProviderError),
+			[]string{"sqlserver"}},
+	} {
+		t.Run(tc.name+" is an error, and no later place takes over", func(t *testing.T) {
+			t.Parallel()
+			tc.conn.Lookup = outmill.LookupMap(settings)
+			choice, err := outmill.Resolve(tc.conn)
+			require.ErrorAs(t, err, tc.as)
+			require.ErrorIs(t, err, outmill.ErrInvalidConfig)
+			require.Zero(t, choice)
+			for _, part := range tc.want {
+				require.ErrorContains(t, err, part)
+			}
+			require.NotContains(t, err.Error(), "S3CRET")
+		})
+	}
+}
+
+func Test_nothing_found_lists_everything_that_was_looked_at_in_order(t *testing.T) {
+	t.Parallel()
+	_, err := outmill.Resolve(outmill.Connection{Provider: "low", Source: "orders", Lookup: outmill.LookupMap(nil)})
+	var missing *outmill.ConnectionNotFoundError
+	require.ErrorAs(t, err, &missing)
+	require.Equal(t, []string{"Connection.URL", "sources.orders.low.connection_string", "connection_strings.low"}, missing.Looked)
+	require.EqualError(t, err, "outmill: invalid configuration: no connection to a store; looked at, in this order: "+
+		"Connection.URL, sources.orders.low.connection_string, connection_strings.low; set one of them")
+
+	_, err = outmill.Resolve(outmill.Connection{ConnectionString: "main", Lookup: outmill.LookupMap(nil)})
+	require.ErrorAs(t, err, &missing)
+	require.Equal(t, []string{
+		"Connection.URL",
+		"sources.default.high.connection_string", "connection_strings.main",
+		"sources.default.alsolow.connection_string", "sources.default.low.connection_string",
+	}, missing.Looked[:5], "by priority, then by name; what all share once")
+}
+
+func Test_where_no_store_is_registered_the_error_says_what_to_import(t *testing.T) {
+	t.Parallel()
+	require.EqualError(t, &outmill.UnknownProviderError{},
+		`outmill: invalid configuration: no store is registered: import the package of the store that you want, such as import _ "github.com/outmill/outmill/sqlite"`)
+}
+
+func Test_without_a_lookup_only_the_URL_is_looked_at(t *testing.T) {
+	t.Parallel()
+	_, err := outmill.Resolve(outmill.Connection{})
+	var missing *outmill.ConnectionNotFoundError
+	require.ErrorAs(t, err, &missing)
+	require.Equal(t, []string{"Connection.URL"}, missing.Looked)
+	require.ErrorContains(t, err, "set Connection.Lookup")
+}
+
+func Test_LookupMap_keeps_a_copy(t *testing.T) {
+	t.Parallel()
+	settings := map[string]string{"a": "1"}
+	lookup := outmill.LookupMap(settings)
+	settings["a"], settings["b"] = "2", "2"
+	value, found := lookup("a")
+	require.True(t, found)
+	require.Equal(t, "1", value)
+	_, found = lookup("b")
+	require.False(t, found)
+}
+
+// Not parallel: it sets the environment.
+func Test_LookupEnv_names_variables_after_prefix_and_key(t *testing.T) {
+	t.Setenv("OUTMILL_SOURCES_ORDERS_EU_2B_LOW_CONNECTION_STRING", "low:env")
+	t.Setenv("CONNECTION_STRINGS_LOW", "low:no-prefix")
+
+	choice, err := outmill.Resolve(outmill.Connection{Provider: "low", Source: "orders-eu.2B", Lookup: outmill.LookupEnv("OUTMILL")})
+	require.NoError(t, err)
+	require.Equal(t, "low:env", choice.URL)
+
+	choice, err = outmill.Resolve(outmill.Connection{Provider: "low", Lookup: outmill.LookupEnv("")})
+	require.NoError(t, err)
+	require.Equal(t, "low:no-prefix", choice.URL)
+
+	_, found := outmill.LookupEnv("OUTMILL")("connection_strings.low")
+	require.False(t, found)
+}
+
+func Test_a_resolution_never_prints_the_password(t *testing.T) {
+	t.Parallel()
+	choice, err := outmill.Resolve(outmill.Connection{URL: "high://u:S3CRET@h/db"})
+	require.NoError(t, err)
+	require.Equal(t, "high from Connection.URL: high://u:xxxxx@h/db", choice.String())
+	for _, verb := range []string{"%v", "%+v", "%s", "%q", "%#v"} {
+		require.NotContains(t, fmt.Sprintf(verb, choice), "S3CRET", verb)
+		require.NotContains(t, fmt.Sprintf(verb, &choice), "S3CRET", verb)
+	}
+}
+
+func Test_OpenConnection_logs_its_choice_and_opens_it(t *testing.T) {
+	t.Parallel()
+	logger := watermill.NewCaptureLogger()
+	store, err := outmill.OpenConnection(t.Context(), outmill.Connection{
+		Source: "orders",
+		Lookup: outmill.LookupMap(map[string]string{"sources.orders.low.connection_string": "low://u:S3CRET@h/db"}),
+	}, logger)
+	require.NoError(t, err)
+	require.Equal(t, "low://u:S3CRET@h/db", store.(*openedStore).url)
+	require.Same(t, logger, store.(*openedStore).logger)
+	require.True(t, logger.Has(watermill.CapturedMessage{
+		Level: watermill.InfoLogLevel,
+		Msg:   "Chose the store's connection",
+		Fields: watermill.LogFields{
+			"provider": "low", "from": "sources.orders.low.connection_string", "url": "low://u:xxxxx@h/db",
+		},
+	}), "%v", logger.Captured())
+}
+
+func Test_OpenConnection_opens_nothing_where_nothing_is_found(t *testing.T) {
+	t.Parallel()
+	logger := watermill.NewCaptureLogger()
+	store, err := outmill.OpenConnection(t.Context(), outmill.Connection{Provider: "low", Lookup: outmill.LookupMap(nil)}, logger)
+	require.ErrorAs(t, err, new(*outmill.ConnectionNotFoundError))
+	require.Nil(t, store)
+	require.Empty(t, logger.Captured())
+
+	store, err = outmill.OpenConnection(t.Context(), outmill.Connection{URL: "low:x"}, nil)
+	require.NoError(t, err)
+	require.NotNil(t, store)
+}

@@ -1,0 +1,310 @@
+package sqlite
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/sqltx"
+)
+
+// MaxPayload is the size in bytes of the largest payload that the store takes:
+// SQLite holds rows of up to 1e9 bytes, and the row has other columns too.
+const MaxPayload = 900_000_000
+
+const insertColumns = `INSERT INTO {p:records} (id, grp, topic, key, stage, available_at, due_at, created_at, expires_at, size,
+	message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, metadata, payload) VALUES `
+
+const insertRow = `(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+
+var (
+	insertOne     = insertColumns + insertRow
+	insertTen     = insertOne + strings.Repeat(", "+insertRow, 9)
+	insertHundred = insertOne + strings.Repeat(", "+insertRow, 99)
+)
+
+const (
+	// sqlDedup takes dedup keys and returns those that were free.
+	sqlDedup = `INSERT INTO {p:dedup} (topic, dedup_key, expires_at)
+SELECT value ->> 0, value ->> 1, ?2 FROM json_each(?1) WHERE true
+ON CONFLICT (topic, dedup_key) DO UPDATE SET expires_at = excluded.expires_at WHERE expires_at <= ?3
+RETURNING topic, dedup_key`
+
+	sqlLanesOfKeys = `SELECT l.grp, l.topic, l.key FROM json_each(?1) AS k
+CROSS JOIN {p:lanes} AS l ON l.grp = k.value ->> 0 AND l.topic = k.value ->> 1 AND l.key = k.value ->> 2`
+)
+
+// Append writes all the records or none. See outmill.Writer.
+func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
+	const operation = "append"
+	tx, err := sqltx.From(ctx, s)
+	if err != nil {
+		return s.explain(ctx, operation, err)
+	}
+	if err := outmill.CheckRecords(records, MaxPayload); err != nil {
+		return s.explain(ctx, operation, err)
+	}
+	if len(records) == 0 {
+		return nil
+	}
+	batch := &appending{records: records}
+	if tx != nil {
+		err = s.within(ctx, operation, tx, batch.run)
+	} else {
+		err = s.write(ctx, operation, batch.run)
+	}
+	if err != nil {
+		return err
+	}
+	batch.report()
+	switch {
+	case batch.last == 0:
+	case tx != nil:
+		s.watch(tx, batch.last)
+	default:
+		s.waker.wake()
+	}
+	return nil
+}
+
+// appending is the work of one Append. run may be called again after it
+// failed, and changes no record; report does.
+type appending struct {
+	records   []*outmill.Record
+	ids       []outmill.WorkItemID
+	duplicate []bool
+	// last is the place in the order of the last row, 0 where there is none.
+	last int64
+}
+
+// topicKey names a key of a topic, or a dedup key of a topic.
+type topicKey struct{ topic, key string }
+
+type laneKey struct{ group, topic, key string }
+
+func (a *appending) run(ctx context.Context, t *txn) error {
+	a.ids = make([]outmill.WorkItemID, len(a.records))
+	a.duplicate = make([]bool, len(a.records))
+	for i, r := range a.records {
+		if a.ids[i] = r.ID; r.ID.IsZero() {
+			a.ids[i] = outmill.NewWorkItemID()
+		}
+	}
+	if err := a.deduplicate(ctx, t); err != nil {
+		return err
+	}
+	routes, err := t.routes(ctx)
+	if err != nil {
+		return err
+	}
+	blocked, err := a.blockedLanes(ctx, t, routes)
+	if err != nil {
+		return err
+	}
+	rows, err := a.rows(t.now, routes, blocked)
+	if err != nil {
+		return err
+	}
+	a.last, err = insert(ctx, t, rows)
+	return err
+}
+
+func (a *appending) report() {
+	for i, r := range a.records {
+		r.ID, r.Duplicate = a.ids[i], a.duplicate[i]
+	}
+}
+
+func (a *appending) deduplicate(ctx context.Context, t *txn) error {
+	var wanted [][2]string
+	first := map[topicKey]int{}
+	for i, r := range a.records {
+		if r.DedupKey == "" {
+			continue
+		}
+		a.duplicate[i] = true
+		key := topicKey{r.Topic, r.DedupKey}
+		if _, seen := first[key]; !seen {
+			first[key] = i
+			wanted = append(wanted, [2]string{r.Topic, r.DedupKey})
+		}
+	}
+	if len(wanted) == 0 {
+		return nil
+	}
+	list, err := json.Marshal(wanted)
+	if err != nil {
+		return err
+	}
+	rows, err := t.query(ctx, sqlDedup, string(list), t.after(t.s.config.DedupWindow), t.now)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var free topicKey
+		if err := rows.Scan(&free.topic, &free.key); err != nil {
+			return err
+		}
+		a.duplicate[first[free]] = false
+	}
+	return rows.Err()
+}
+
+// blockedLanes returns the keys of the batch that have held records: what is
+// appended to them is held as well.
+func (a *appending) blockedLanes(ctx context.Context, t *txn, routes *routes) (map[laneKey]bool, error) {
+	if !t.lanes {
+		return nil, nil
+	}
+	var wanted [][3]string
+	asked := map[topicKey]bool{}
+	for _, r := range a.records {
+		key := topicKey{r.Topic, r.Key}
+		if r.Key == "" || asked[key] {
+			continue
+		}
+		asked[key] = true
+		for _, group := range routes.of(r.Topic) {
+			wanted = append(wanted, [3]string{group, r.Topic, r.Key})
+		}
+	}
+	if len(wanted) == 0 {
+		return nil, nil
+	}
+	list, err := json.Marshal(wanted)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := t.query(ctx, sqlLanesOfKeys, string(list))
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	blocked := map[laneKey]bool{}
+	for rows.Next() {
+		var lane laneKey
+		if err := rows.Scan(&lane.group, &lane.topic, &lane.key); err != nil {
+			return nil, err
+		}
+		blocked[lane] = true
+	}
+	return blocked, rows.Err()
+}
+
+// rows returns the arguments of each row to insert: one for each group of
+// each record, or one without a group.
+func (a *appending) rows(now int64, routes *routes, blocked map[laneKey]bool) ([][]any, error) {
+	rows := make([][]any, 0, len(a.records))
+	for i, r := range a.records {
+		if a.duplicate[i] {
+			continue
+		}
+		metadata, err := metadataText(r.Metadata)
+		if err != nil {
+			return nil, fmt.Errorf("record %d: metadata: %w", i, err)
+		}
+		groups := routes.of(r.Topic)
+		if len(groups) == 0 {
+			rows = append(rows, insertion(r, a.ids[i], nil, stageLine, now, metadata))
+			continue
+		}
+		for n, group := range groups {
+			id := a.ids[i]
+			if n > 0 {
+				id = outmill.NewWorkItemID()
+			}
+			stage := stageLine
+			if blocked[laneKey{group, r.Topic, r.Key}] {
+				stage = stageHeld
+			}
+			rows = append(rows, insertion(r, id, group, stage, now, metadata))
+		}
+	}
+	return rows, nil
+}
+
+func insertion(r *outmill.Record, id outmill.WorkItemID, group any, stage int, now int64, metadata string) []any {
+	due := dueOf(r, now)
+	var available any
+	if due > now {
+		stage, available = stageDelayed, due
+	}
+	payload := r.Payload
+	if payload == nil {
+		payload = []byte{}
+	}
+	return []any{
+		id.String(), group, r.Topic, r.Key, stage, available, due, now, expiryOf(r, now), r.Size(),
+		r.MessageID, r.CorrelationID, r.CausationID, r.TenantID, r.TraceParent, r.TraceState, r.DedupKey, metadata, payload,
+	}
+}
+
+func dueOf(r *outmill.Record, now int64) int64 {
+	switch {
+	case r.Delay > 0:
+		return now + ceilMicros(r.Delay)
+	case r.DueAt.IsZero():
+		return now
+	default:
+		return micros(r.DueAt)
+	}
+}
+
+func expiryOf(r *outmill.Record, now int64) any {
+	switch {
+	case r.TimeToLive > 0:
+		return now + ceilMicros(r.TimeToLive)
+	case r.ExpiresAt.IsZero():
+		return nil
+	default:
+		return micros(r.ExpiresAt)
+	}
+}
+
+// ceilMicros rounds up, so that nothing is due or over too early.
+func ceilMicros(d time.Duration) int64 {
+	whole := d.Microseconds()
+	if d > time.Duration(whole)*time.Microsecond {
+		whole++
+	}
+	return whole
+}
+
+// after is the time d from now; what is not positive is now.
+func (t *txn) after(d time.Duration) int64 { return t.now + ceilMicros(max(d, 0)) }
+
+func metadataText(metadata map[string]string) (string, error) {
+	if len(metadata) == 0 {
+		return "", nil
+	}
+	text, err := json.Marshal(metadata)
+	return string(text), err
+}
+
+// insert writes the rows with as few statements as the prepared sizes allow,
+// and returns the place in the order of the last one.
+func insert(ctx context.Context, t *txn, rows [][]any) (last int64, err error) {
+	for len(rows) > 0 {
+		template, n := insertOne, 1
+		switch {
+		case len(rows) >= 100:
+			template, n = insertHundred, 100
+		case len(rows) >= 10:
+			template, n = insertTen, 10
+		}
+		result, err := t.run(ctx, template, slices.Concat(rows[:n]...)...)
+		if err != nil {
+			return 0, err
+		}
+		if last, err = result.LastInsertId(); err != nil {
+			return 0, err
+		}
+		rows = rows[n:]
+	}
+	return last, nil
+}

@@ -1,0 +1,366 @@
+package sqlite
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+
+	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/outmill/outmill"
+)
+
+// now in the statements that look whether a write transaction is worth while.
+const sqlNow = `CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000`
+
+// sqlClaimable is true for a topic of which a claim may find something.
+// ?2 is the claimer, ?3 'waiting' where records that wait are passed over.
+const sqlClaimable = `(
+	EXISTS (SELECT 1 FROM {p:records} INDEXED BY {p:line} WHERE grp = ?1 AND topic = t.topic AND stage = 0)
+	OR EXISTS (SELECT 1 FROM {p:records} INDEXED BY {p:later} WHERE grp = ?1 AND topic = t.topic AND stage = 2 AND available_at <= ` + sqlNow + `)
+	OR EXISTS (SELECT 1 FROM {p:records} INDEXED BY {p:later} WHERE grp = ?1 AND topic = t.topic AND stage = 3 AND available_at <= ` + sqlNow + `)
+	OR EXISTS (SELECT 1 FROM {p:records} INDEXED BY {p:later} WHERE grp = ?1 AND topic = t.topic AND stage = 4 AND available_at <= ` + sqlNow + `)
+	OR EXISTS (SELECT 1 FROM {p:lanes} WHERE grp = ?1 AND topic = t.topic AND blocked_by IN ('', ?2, ?3))
+	OR (?4 AND EXISTS (SELECT 1 FROM {p:records} INDEXED BY {p:held} WHERE grp = ?1 AND topic = t.topic AND stage = 1)))`
+
+const (
+	// sqlDueTopics leaps from topic to topic, so its cost is that of the topics
+	// and not of their records.
+	sqlDueTopics = `WITH RECURSIVE
+	line (topic) AS (
+		SELECT min(topic) FROM {p:records} INDEXED BY {p:line} WHERE grp = ?1 AND stage = 0
+		UNION ALL
+		SELECT (SELECT min(topic) FROM {p:records} INDEXED BY {p:line} WHERE grp = ?1 AND stage = 0 AND topic > line.topic)
+		FROM line WHERE topic IS NOT NULL),
+	later (topic) AS (
+		SELECT min(topic) FROM {p:records} INDEXED BY {p:later} WHERE grp = ?1 AND available_at IS NOT NULL
+		UNION ALL
+		SELECT (SELECT min(topic) FROM {p:records} INDEXED BY {p:later} WHERE grp = ?1 AND available_at IS NOT NULL AND topic > later.topic)
+		FROM later WHERE topic IS NOT NULL),
+	held (topic) AS (
+		SELECT min(topic) FROM {p:records} INDEXED BY {p:held} WHERE grp = ?1 AND stage = 1
+		UNION ALL
+		SELECT (SELECT min(topic) FROM {p:records} INDEXED BY {p:held} WHERE grp = ?1 AND stage = 1 AND topic > held.topic)
+		FROM held WHERE topic IS NOT NULL)
+SELECT topic FROM (
+	SELECT topic FROM line WHERE topic IS NOT NULL
+	UNION SELECT topic FROM later WHERE topic IS NOT NULL
+	UNION SELECT topic FROM held WHERE topic IS NOT NULL) AS t
+WHERE ` + sqlClaimable
+
+	sqlDueNames = `SELECT topic FROM (SELECT value AS topic FROM json_each(?5)) AS t WHERE ` + sqlClaimable
+
+	sqlLease = `UPDATE {p:records} SET status = 'leased', stage = 4, owner = ?2, available_at = ?3, claims = claims + 1,
+	attempts = attempts + (stage = 4 AND expiries >= 2), expiries = expiries + (stage = 4)
+WHERE seq IN (SELECT value FROM json_each(?1)) RETURNING ` + recordColumns
+
+	sqlExpire = `UPDATE {p:records} SET status = 'dead', stage = NULL, available_at = NULL, owner = '',
+	attempts = attempts + (stage = 4 AND expiries >= 2), expiries = expiries + (stage = 4),
+	last_error = 'expired at ' || strftime('%Y-%m-%dT%H:%M:%fZ', expires_at / 1000000.0, 'unixepoch')
+		|| CASE last_error WHEN '' THEN '' ELSE '; before: ' || last_error END
+WHERE seq IN (SELECT value FROM json_each(?1))`
+)
+
+// Claim leases up to req.Limit records. See outmill.Queue. Where nothing is
+// due it does not lock the database.
+func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.Record, error) {
+	const operation = "claim"
+	if err := checkClaim(req); err != nil {
+		return nil, s.explain(ctx, operation, err)
+	}
+	for {
+		topics, err := s.dueTopics(ctx, req)
+		if err != nil || len(topics) == 0 {
+			return nil, err
+		}
+		c := &claim{req: req, topics: s.topics.order(req.Group, req.Topics, topics)}
+		if err := s.write(ctx, operation, c.run); err != nil {
+			return nil, err
+		}
+		if len(c.records) > 0 || !c.again {
+			s.logger.Debug("Records claimed", watermill.LogFields{
+				"group": req.Group, "owner": req.Owner.String(), "count": len(c.records),
+			})
+			return c.records, nil
+		}
+	}
+}
+
+func checkClaim(req outmill.ClaimRequest) error {
+	errs := []error{outmill.CheckGroup(req.Group), req.Topics.Validate()}
+	if req.Owner.IsZero() {
+		errs = append(errs, invalid("ClaimRequest.Owner is zero: want outmill.NewOwnerToken()"))
+	}
+	if req.Limit < 1 {
+		errs = append(errs, invalid("ClaimRequest.Limit is %d: want 1 or more", req.Limit))
+	}
+	if req.MaxBytes < 0 {
+		errs = append(errs, invalid("ClaimRequest.MaxBytes is %d: want 0 (no bound) or more", req.MaxBytes))
+	}
+	if req.Lease <= 0 {
+		errs = append(errs, invalid("ClaimRequest.Lease is %s: want more than 0", req.Lease))
+	}
+	if req.Order < outmill.OrderNone || req.Order > outmill.OrderTopic {
+		errs = append(errs, invalid("ClaimRequest.Order is %d: want OrderNone, OrderKey or OrderTopic", req.Order))
+	}
+	if req.KeyPolicy < outmill.Block || req.KeyPolicy > outmill.Park {
+		errs = append(errs, invalid("ClaimRequest.KeyPolicy is %d: want Block, Skip or Park", req.KeyPolicy))
+	}
+	return errors.Join(errs...)
+}
+
+// dueTopics returns the selected topics of which there may be something to
+// claim.
+func (s *Store) dueTopics(ctx context.Context, req outmill.ClaimRequest) ([]string, error) {
+	// Every record that is held concerns only claims without an order and those
+	// of whole topics; claims by key go by the lanes.
+	heldToo := req.Order != outmill.OrderKey
+	args := []any{req.Group, req.Owner.String(), passedOver(req.KeyPolicy), heldToo}
+	var found []string
+	err := s.read(ctx, "claim", func(ctx context.Context, t *txn) (err error) {
+		names, listed := req.Topics.Names()
+		if listed {
+			found, err = t.texts(ctx, sqlDueNames, append(args, textList(names))...)
+			return err
+		}
+		found, err = t.texts(ctx, sqlDueTopics, args...)
+		return err
+	})
+	return slices.DeleteFunc(found, func(topic string) bool { return !req.Topics.Match(topic) }), err
+}
+
+// claim is one claim within one transaction.
+type claim struct {
+	req    outmill.ClaimRequest
+	owner  string
+	topics []string
+	// records are leased, taken are about to be.
+	records []*outmill.Record
+	taken   []int64
+	bytes   int
+	// alone: a suspect was taken, which goes without company.
+	alone bool
+	// looks is how many more records this transaction may look at.
+	looks int
+	// again: the looks were used up, so there may be more to claim.
+	again bool
+}
+
+// minLooks bounds what one transaction of a claim passes over (expired or
+// blocked records), each of them once.
+const minLooks = 1000
+
+// candidate is what a claim must know of a record to decide about it.
+type candidate struct {
+	seq      int64
+	key      string
+	stage    int
+	due      int64
+	expires  sql.NullInt64
+	expiries int
+	size     int
+}
+
+const candidateColumns = `seq, key, stage, due_at, expires_at, expiries, size`
+
+func (c *claim) run(ctx context.Context, t *txn) error {
+	*c = claim{req: c.req, topics: c.topics, owner: c.req.Owner.String(), looks: max(minLooks, 10*c.req.Limit)}
+	share := (c.req.Limit + len(c.topics) - 1) / len(c.topics)
+	open, err := c.serve(ctx, t, c.topics, share)
+	if err != nil {
+		return err
+	}
+	// What topics with little to claim have left over goes to the others.
+	if len(open) > 0 && share < c.req.Limit {
+		_, err = c.serve(ctx, t, open, c.req.Limit)
+	}
+	return err
+}
+
+// serve takes up to share records of each topic, and returns the topics that
+// may have more.
+func (c *claim) serve(ctx context.Context, t *txn, topics []string, share int) ([]string, error) {
+	var open []string
+	for _, topic := range topics {
+		if c.room() <= 0 {
+			break
+		}
+		before := len(c.records)
+		want := min(share, c.room())
+		var err error
+		switch c.req.Order {
+		case outmill.OrderKey:
+			err = c.takeByKey(ctx, t, topic, want)
+		case outmill.OrderTopic:
+			err = c.takeByTopic(ctx, t, topic, want)
+		default:
+			err = c.takeAny(ctx, t, topic, want)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if len(c.records)-before == want {
+			open = append(open, topic)
+		}
+	}
+	return open, nil
+}
+
+// room is how many records the claim may still take.
+func (c *claim) room() int {
+	if c.alone {
+		return 0
+	}
+	return c.req.Limit - len(c.records) - len(c.taken)
+}
+
+// look spends looks, and tells whether there are any left.
+func (c *claim) look(n int) bool {
+	c.looks -= n
+	c.again = c.again || c.looks <= 0
+	return c.looks > 0
+}
+
+// take takes the record unless it does not fit in, and tells whether the next
+// one may be considered.
+func (c *claim) take(r candidate) bool {
+	first := len(c.records)+len(c.taken) == 0
+	tooBig := c.req.MaxBytes > 0 && c.bytes+r.size > c.req.MaxBytes
+	if c.room() <= 0 || !first && (tooBig || suspect(r)) {
+		return false
+	}
+	c.taken = append(c.taken, r.seq)
+	c.bytes += r.size
+	c.alone = suspect(r)
+	return true
+}
+
+// suspect counts the expiry with which a record comes up again.
+func suspect(r candidate) bool {
+	if r.stage == stageLeased {
+		return r.expiries+1 >= outmill.SuspectExpiries
+	}
+	return r.expiries >= outmill.SuspectExpiries
+}
+
+func (r candidate) expired(now int64) bool { return r.expires.Valid && r.expires.Int64 <= now }
+
+// lease makes the records that were taken the claimer's.
+func (c *claim) lease(ctx context.Context, t *txn) error {
+	if len(c.taken) == 0 {
+		return nil
+	}
+	if err := t.openLanes(ctx, c.taken); err != nil {
+		return err
+	}
+	rows, err := t.query(ctx, sqlLease, seqList(c.taken), c.owner, t.after(c.req.Lease))
+	if err != nil {
+		return err
+	}
+	records, seqs, err := scanRecords(rows)
+	if err != nil {
+		return err
+	}
+	// RETURNING has an order of its own.
+	bySeq := make(map[int64]*outmill.Record, len(records))
+	for i, seq := range seqs {
+		bySeq[seq] = records[i]
+	}
+	for _, seq := range c.taken {
+		c.records = append(c.records, bySeq[seq])
+	}
+	c.taken = c.taken[:0]
+	return nil
+}
+
+// expire makes records dead whose expiry has passed, instead of passing over
+// them now and at each later claim.
+func (t *txn) expire(ctx context.Context, seqs []int64) error {
+	if len(seqs) == 0 {
+		return nil
+	}
+	if err := t.openLanes(ctx, seqs); err != nil {
+		return err
+	}
+	_, err := t.exec(ctx, sqlExpire, seqList(seqs))
+	return err
+}
+
+func scanCandidates(rows *sql.Rows) ([]candidate, error) {
+	defer rows.Close()
+	var list []candidate
+	for rows.Next() {
+		var r candidate
+		if err := rows.Scan(&r.seq, &r.key, &r.stage, &r.due, &r.expires, &r.expiries, &r.size); err != nil {
+			return nil, err
+		}
+		list = append(list, r)
+	}
+	return list, rows.Err()
+}
+
+func (t *txn) candidates(ctx context.Context, template string, args ...any) ([]candidate, error) {
+	rows, err := t.query(ctx, template, args...)
+	if err != nil {
+		return nil, err
+	}
+	return scanCandidates(rows)
+}
+
+// sqlCandidates reads the first of each kind that may be due.
+const sqlCandidates = `
+SELECT * FROM (SELECT seq, key, stage, max(due_at, created_at), expires_at, expiries, size FROM {p:records} INDEXED BY {p:line}
+	WHERE grp = ?1 AND topic = ?2 AND stage = 0 ORDER BY seq LIMIT ?4)
+UNION ALL
+SELECT * FROM (SELECT seq, key, stage, max(due_at, created_at), expires_at, expiries, size FROM {p:records} INDEXED BY {p:held}
+	WHERE grp = ?1 AND topic = ?2 AND stage = 1 ORDER BY seq LIMIT ?4)
+UNION ALL
+SELECT * FROM (SELECT seq, key, stage, available_at, expires_at, expiries, size FROM {p:records} INDEXED BY {p:later}
+	WHERE grp = ?1 AND topic = ?2 AND stage = 2 AND available_at <= ?3 ORDER BY available_at, seq LIMIT ?4)
+UNION ALL
+SELECT * FROM (SELECT seq, key, stage, available_at, expires_at, expiries, size FROM {p:records} INDEXED BY {p:later}
+	WHERE grp = ?1 AND topic = ?2 AND stage = 3 AND available_at <= ?3 ORDER BY available_at, seq LIMIT ?4)
+UNION ALL
+SELECT * FROM (SELECT seq, key, stage, available_at, expires_at, expiries, size FROM {p:records} INDEXED BY {p:later}
+	WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND available_at <= ?3 ORDER BY available_at, seq LIMIT ?4)`
+
+// takeAny takes records without an order: the oldest due first.
+func (c *claim) takeAny(ctx context.Context, t *txn, topic string, want int) error {
+	for want > 0 {
+		list, err := t.candidates(ctx, sqlCandidates, c.req.Group, topic, t.now, want)
+		if err != nil {
+			return err
+		}
+		slices.SortFunc(list, func(a, b candidate) int {
+			return cmp.Or(cmp.Compare(a.due, b.due), cmp.Compare(a.seq, b.seq))
+		})
+		before := len(c.records)
+		more, err := c.takeInOrder(ctx, t, list, want)
+		if err != nil || !more {
+			return err
+		}
+		want -= len(c.records) - before
+	}
+	return nil
+}
+
+// takeInOrder leases up to want of the records. It tells whether it met some
+// that have expired, so that looking again may find others.
+func (c *claim) takeInOrder(ctx context.Context, t *txn, list []candidate, want int) (more bool, err error) {
+	var expired []int64
+	full := false
+	for _, r := range list {
+		if r.expired(t.now) {
+			expired = append(expired, r.seq)
+			continue
+		}
+		if len(c.taken) == want || !c.take(r) {
+			full = true
+			break
+		}
+	}
+	more = !full && len(expired) > 0 && c.look(len(expired))
+	return more, errors.Join(t.expire(ctx, expired), c.lease(ctx, t))
+}

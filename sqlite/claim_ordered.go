@@ -1,0 +1,334 @@
+package sqlite
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"math"
+	"slices"
+
+	"github.com/outmill/outmill"
+)
+
+// admitAtOnce bounds how many records of a topic one ordered claim takes in
+// whose wait, delay or lease is over. While more than that are due, those due
+// first come first.
+const admitAtOnce = 10_000
+
+const (
+	// sqlAdmit puts in line what is due: from then on its place is that of its
+	// append, and stage 4 stands for leases that have not ended.
+	sqlAdmit = `UPDATE {p:records} SET status = 'pending', stage = 0, available_at = NULL, owner = '',
+	attempts = attempts + (stage = 4 AND expiries >= 2), expiries = expiries + (stage = 4)
+WHERE seq IN (
+	SELECT seq FROM (SELECT seq FROM {p:records} INDEXED BY {p:later}
+		WHERE grp = ?1 AND topic = ?2 AND stage = 2 AND available_at <= ?3 ORDER BY available_at, seq LIMIT ?4)
+	UNION ALL
+	SELECT seq FROM (SELECT seq FROM {p:records} INDEXED BY {p:later}
+		WHERE grp = ?1 AND topic = ?2 AND stage = 3 AND available_at <= ?3 ORDER BY available_at, seq LIMIT ?4)
+	UNION ALL
+	SELECT seq FROM (SELECT seq FROM {p:records} INDEXED BY {p:later}
+		WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND available_at <= ?3 ORDER BY available_at, seq LIMIT ?4))
+RETURNING seq`
+
+	sqlLine = `SELECT ` + candidateColumns + ` FROM {p:records} INDEXED BY {p:line}
+WHERE grp = ?1 AND topic = ?2 AND stage = 0 AND seq > ?3 ORDER BY seq LIMIT ?4`
+
+	// sqlTopicLine reads the line and what claims by key have held.
+	sqlTopicLine = `
+SELECT * FROM (SELECT ` + candidateColumns + ` FROM {p:records} INDEXED BY {p:line}
+	WHERE grp = ?1 AND topic = ?2 AND stage = 0 AND seq < ?3 ORDER BY seq LIMIT ?4)
+UNION ALL
+SELECT * FROM (SELECT ` + candidateColumns + ` FROM {p:records} INDEXED BY {p:held}
+	WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND seq < ?3 ORDER BY seq LIMIT ?4)`
+
+	// sqlKeyStates: the lease of another owner, the first record that waits, the
+	// first that is held, and whether any is parked.
+	sqlKeyStates = `SELECT k.value,
+	coalesce(
+		(SELECT min(owner) FROM {p:records} INDEXED BY {p:leased_key}
+			WHERE grp = ?1 AND topic = ?2 AND key = k.value AND stage = 4 AND key <> '' AND owner < ?4),
+		(SELECT max(owner) FROM {p:records} INDEXED BY {p:leased_key}
+			WHERE grp = ?1 AND topic = ?2 AND key = k.value AND stage = 4 AND key <> '' AND owner > ?4),
+		''),
+	(SELECT min(seq) FROM {p:records} INDEXED BY {p:waiting_key}
+		WHERE grp = ?1 AND topic = ?2 AND key = k.value AND stage = 2 AND key <> ''),
+	(SELECT min(seq) FROM {p:records} INDEXED BY {p:held_key}
+		WHERE grp = ?1 AND topic = ?2 AND key = k.value AND stage = 1),
+	EXISTS (SELECT 1 FROM {p:records} INDEXED BY {p:parked}
+		WHERE grp = ?1 AND topic = ?2 AND key = k.value AND parked > 0)
+FROM json_each(?3) AS k`
+
+	// sqlTopicState is the same for a whole topic.
+	sqlTopicState = `SELECT
+	coalesce((SELECT owner FROM {p:records} INDEXED BY {p:later}
+		WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND available_at IS NOT NULL AND owner <> ?3 LIMIT 1), ''),
+	(SELECT min(seq) FROM {p:records} INDEXED BY {p:waiting} WHERE grp = ?1 AND topic = ?2 AND stage = 2),
+	EXISTS (SELECT 1 FROM {p:records} INDEXED BY {p:parked} WHERE grp = ?1 AND topic = ?2 AND parked > 0)`
+
+	sqlParkMet = `UPDATE {p:records} SET status = 'dead', stage = NULL, available_at = NULL, parked = ?2, last_error = ?3
+WHERE seq IN (SELECT value FROM json_each(?1))`
+)
+
+const (
+	parkedWithKey   = 1
+	parkedWithTopic = 2
+
+	parkedError = "parked: an earlier record went dead"
+)
+
+// lineState is what an ordered claim knows of a key, or of a topic.
+type lineState struct {
+	// other is the owner of a lease that is not the claimer's.
+	other string
+	// waiting and held are places in the order; nothing is far behind.
+	waiting, held int64
+	parked        bool
+}
+
+const nowhere = math.MaxInt64
+
+func placeOf(seq sql.NullInt64) int64 {
+	if !seq.Valid {
+		return nowhere
+	}
+	return seq.Int64
+}
+
+// barrier is the place from which on records may not be taken because of a
+// record that waits.
+func (s lineState) barrier(policy outmill.KeyPolicy) int64 {
+	if policy == outmill.Skip {
+		return nowhere
+	}
+	return s.waiting
+}
+
+// admit takes in what is due.
+func (c *claim) admit(ctx context.Context, t *txn, topic string) error {
+	rows, err := t.query(ctx, sqlAdmit, c.req.Group, topic, t.now, admitAtOnce)
+	if err != nil {
+		return err
+	}
+	seqs, err := scanSeqs(rows)
+	if err != nil {
+		return err
+	}
+	return t.openLanes(ctx, seqs)
+}
+
+// takeByKey leases up to want records, those of each key in their order.
+func (c *claim) takeByKey(ctx context.Context, t *txn, topic string, want int) error {
+	if err := c.admit(ctx, t, topic); err != nil {
+		return err
+	}
+	if err := c.lookAtLanes(ctx, t, topic, want); err != nil {
+		return err
+	}
+	line := keyLine{c: c, t: t, topic: topic, states: map[string]lineState{}}
+	size := max(want, minPage)
+	for {
+		page, err := t.candidates(ctx, sqlLine, c.req.Group, topic, line.seen, size)
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		if err := line.learn(ctx, page); err != nil {
+			return err
+		}
+		before := len(c.records)
+		full, err := line.walk(ctx, page, want)
+		if err != nil {
+			return err
+		}
+		want -= len(c.records) - before
+		if full || want == 0 || len(page) < size || !c.look(len(page)) {
+			return nil
+		}
+	}
+}
+
+const minPage = 32
+
+// keyLine walks along the line of a topic.
+type keyLine struct {
+	c      *claim
+	t      *txn
+	topic  string
+	states map[string]lineState
+	seen   int64
+}
+
+// learn reads the states of the page's keys.
+func (l *keyLine) learn(ctx context.Context, page []candidate) error {
+	var unknown []string
+	asked := map[string]bool{}
+	for _, r := range page {
+		if _, known := l.states[r.key]; known || r.key == "" || asked[r.key] {
+			continue
+		}
+		asked[r.key] = true
+		unknown = append(unknown, r.key)
+	}
+	states, err := l.t.keyStates(ctx, l.c.req.Group, l.topic, unknown, l.c.owner)
+	for key, state := range states {
+		l.states[key] = state
+	}
+	return err
+}
+
+// walk decides about each record of the page and carries that out. It tells
+// whether the claim wants no more.
+func (l *keyLine) walk(ctx context.Context, page []candidate, want int) (full bool, err error) {
+	var expired, parked []int64
+	var held holds
+	for _, r := range page {
+		if r.expired(l.t.now) {
+			expired = append(expired, r.seq)
+			l.seen = r.seq
+			continue
+		}
+		if r.key != "" {
+			state := l.states[r.key]
+			if state.parked && l.c.req.KeyPolicy == outmill.Park {
+				parked = append(parked, r.seq)
+				l.seen = r.seq
+				continue
+			}
+			if reason, blocked := state.blocks(r.seq, l.c.req.KeyPolicy); blocked {
+				held.add(r.seq, r.key, reason)
+				l.seen = r.seq
+				continue
+			}
+		}
+		if len(l.c.taken) == want || !l.c.take(r) {
+			full = true
+			break
+		}
+		l.seen = r.seq
+	}
+	for _, step := range []func() error{
+		func() error { return l.t.expire(ctx, expired) },
+		func() error { return l.t.park(ctx, parked, parkedWithKey) },
+		func() error { return l.c.lease(ctx, l.t) },
+		func() error { return l.t.hold(ctx, l.c.req.Group, l.topic, held) },
+	} {
+		if err := step(); err != nil {
+			return false, err
+		}
+	}
+	return full, nil
+}
+
+// blocks tells whether a record at this place of the key may not be taken, and
+// what to note in the key's lane.
+func (s lineState) blocks(seq int64, policy outmill.KeyPolicy) (blockedBy string, blocked bool) {
+	barrier := s.barrier(policy)
+	switch {
+	case s.other != "":
+		return s.other, true
+	case seq > s.held && s.held < barrier:
+		return blockedByNothing, true
+	case seq > barrier:
+		return blockedByWaiting, true
+	}
+	return "", false
+}
+
+// takeByTopic leases up to want records as if the topic were one key. It needs
+// no lane: where the topic is blocked, it sees that at the head of the line.
+func (c *claim) takeByTopic(ctx context.Context, t *txn, topic string, want int) error {
+	if err := c.admit(ctx, t, topic); err != nil {
+		return err
+	}
+	for want > 0 {
+		state, err := t.topicState(ctx, c.req.Group, topic, c.owner)
+		if err != nil || state.other != "" {
+			return err
+		}
+		list, err := t.candidates(ctx, sqlTopicLine, c.req.Group, topic, state.barrier(c.req.KeyPolicy), want)
+		if err != nil {
+			return err
+		}
+		slices.SortFunc(list, func(a, b candidate) int { return cmp.Compare(a.seq, b.seq) })
+		before := len(c.records)
+		var more bool
+		if state.parked && c.req.KeyPolicy == outmill.Park {
+			more, err = c.parkTopic(ctx, t, list)
+		} else {
+			more, err = c.takeInOrder(ctx, t, list, want)
+		}
+		if err != nil || !more {
+			return err
+		}
+		want -= len(c.records) - before
+	}
+	return nil
+}
+
+func (c *claim) parkTopic(ctx context.Context, t *txn, list []candidate) (more bool, err error) {
+	seqs := make([]int64, len(list))
+	for i, r := range list {
+		seqs[i] = r.seq
+	}
+	return len(list) > 0 && c.look(len(list)), t.park(ctx, seqs, parkedWithTopic)
+}
+
+// park makes records dead that a claim met behind a parked one.
+func (t *txn) park(ctx context.Context, seqs []int64, with int) error {
+	if len(seqs) == 0 {
+		return nil
+	}
+	if err := t.openLanes(ctx, seqs); err != nil {
+		return err
+	}
+	_, err := t.exec(ctx, sqlParkMet, seqList(seqs), with, parkedError)
+	return err
+}
+
+func (t *txn) keyStates(ctx context.Context, group, topic string, keys []string, owner string) (map[string]lineState, error) {
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	rows, err := t.query(ctx, sqlKeyStates, group, topic, textList(keys), owner)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	states := make(map[string]lineState, len(keys))
+	for rows.Next() {
+		var key string
+		var state lineState
+		var waiting, held sql.NullInt64
+		if err := rows.Scan(&key, &state.other, &waiting, &held, &state.parked); err != nil {
+			return nil, err
+		}
+		state.waiting, state.held = placeOf(waiting), placeOf(held)
+		states[key] = state
+	}
+	return states, rows.Err()
+}
+
+func (t *txn) topicState(ctx context.Context, group, topic, owner string) (lineState, error) {
+	rows, err := t.query(ctx, sqlTopicState, group, topic, owner)
+	if err != nil {
+		return lineState{}, err
+	}
+	state := lineState{held: nowhere}
+	var waiting sql.NullInt64
+	_, err = scanOne(rows, &state.other, &waiting, &state.parked)
+	state.waiting = placeOf(waiting)
+	return state, err
+}
+
+func scanSeqs(rows *sql.Rows) ([]int64, error) {
+	defer rows.Close()
+	var seqs []int64
+	for rows.Next() {
+		var seq int64
+		if err := rows.Scan(&seq); err != nil {
+			return nil, err
+		}
+		seqs = append(seqs, seq)
+	}
+	return seqs, rows.Err()
+}

@@ -1,0 +1,76 @@
+package sqlite
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+
+	"github.com/outmill/outmill"
+)
+
+// Defaults of Config.
+const (
+	DefaultTablePrefix = "outmill_"
+	DefaultDedupWindow = 24 * time.Hour
+	DefaultBusyTimeout = 5 * time.Second
+)
+
+// Config holds the settings of a Store. The zero value is the default.
+type Config struct {
+	// Name identifies the store in logs, metrics and deliveries. Open's default
+	// is "sqlite:" and the file's name without its folder, New's is "sqlite".
+	Name string
+	// TablePrefix begins the name of every table, index and view. Two stores
+	// with different prefixes share one database. A letter or _, then letters,
+	// digits and _, at most 40 of them. Default "outmill_".
+	TablePrefix string
+	// Retain is how long a processed record is kept. 0 deletes it on ack.
+	Retain time.Duration
+	// DedupWindow is how long a dedup key is remembered. Default 24 h.
+	DedupWindow time.Duration
+	// BusyTimeout is how long an operation waits for somebody else's write
+	// transaction before it gives up. A context that ends earlier ends the wait
+	// earlier. Open also makes it the busy_timeout of the connections that it
+	// opens. Default 5 s.
+	BusyTimeout time.Duration
+}
+
+var prefixPattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,39}$`)
+
+func (c *Config) setDefaults() {
+	if c.Name == "" {
+		c.Name = "sqlite"
+	}
+	if c.TablePrefix == "" {
+		c.TablePrefix = DefaultTablePrefix
+	}
+	if c.DedupWindow == 0 {
+		c.DedupWindow = DefaultDedupWindow
+	}
+	if c.BusyTimeout == 0 {
+		c.BusyTimeout = DefaultBusyTimeout
+	}
+}
+
+// Validate reports every setting that makes no sense, each as an
+// outmill.ErrInvalidConfig. Unset fields are fine.
+func (c Config) Validate() error {
+	var errs []error
+	refuse := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%w: sqlite.Config."+format, append([]any{outmill.ErrInvalidConfig}, args...)...))
+	}
+	if c.TablePrefix != "" && !prefixPattern.MatchString(c.TablePrefix) {
+		refuse("TablePrefix is %q: want a letter or _, then letters, digits and _, at most 40", c.TablePrefix)
+	}
+	if c.Retain < 0 {
+		refuse("Retain is %s: want 0 or more", c.Retain)
+	}
+	if c.DedupWindow < 0 {
+		refuse("DedupWindow is %s: want 0 (24 h) or more", c.DedupWindow)
+	}
+	if c.BusyTimeout < 0 {
+		refuse("BusyTimeout is %s: want 0 (5 s) or more", c.BusyTimeout)
+	}
+	return errors.Join(errs...)
+}

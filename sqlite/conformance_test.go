@@ -1,0 +1,105 @@
+package sqlite_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/sqlite"
+	"github.com/outmill/outmill/storetest"
+)
+
+func Test_a_store_keeps_the_contract(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, storetest.Harness{
+		New:        newConforming,
+		Reopen:     reopen,
+		Elapse:     elapse,
+		Begin:      begin,
+		MaxPayload: sqlite.MaxPayload,
+		Apply:      apply,
+		MakeNewer:  makeNewer,
+	})
+}
+
+// file is a store that remembers how it was opened, for Reopen.
+type file struct {
+	*sqlite.Store
+	path   string
+	config sqlite.Config
+}
+
+func newConforming(t *testing.T, options storetest.Options) outmill.Store {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "outbox.db")
+	store := openFile(t, path, sqlite.Config{Retain: options.Retain, DedupWindow: options.DedupWindow})
+	if !options.NoSchema {
+		require.NoError(t, store.Ensure(t.Context()))
+	}
+	return store
+}
+
+// openFile leaves out the fsync of each commit, which no sentence is about.
+func openFile(t *testing.T, path string, config sqlite.Config) file {
+	t.Helper()
+	store, err := sqlite.Open(t.Context(), "file:"+path+"?_pragma=synchronous(OFF)", config, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	return file{store, path, config}
+}
+
+func reopen(t *testing.T, store outmill.Store) outmill.Store {
+	t.Helper()
+	f := store.(file)
+	return openFile(t, f.path, f.config)
+}
+
+func elapse(t *testing.T, store outmill.Store, d time.Duration) {
+	t.Helper()
+	passTime(t, store.(file).DB(), d)
+}
+
+// passTime moves every time in the tables back by d.
+func passTime(t *testing.T, db *sql.DB, d time.Duration) {
+	t.Helper()
+	for table, columns := range map[string][]string{
+		"records": {"created_at", "due_at", "available_at", "expires_at", "processed_at"},
+		"groups":  {"seen_at"},
+		"dedup":   {"expires_at"},
+	} {
+		for _, column := range columns {
+			_, err := db.ExecContext(context.WithoutCancel(t.Context()),
+				fmt.Sprintf(`UPDATE outmill_%s SET %s = %s - ? WHERE %s IS NOT NULL`, table, column, column, column), d.Microseconds())
+			require.NoError(t, err)
+		}
+	}
+}
+
+func begin(t *testing.T, store outmill.Store) (ctx context.Context, commit, rollback func() error) {
+	t.Helper()
+	f := store.(file)
+	tx, err := f.DB().BeginTx(context.WithoutCancel(t.Context()), nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback() })
+	return f.WithTx(t.Context(), tx), tx.Commit, tx.Rollback
+}
+
+func apply(t *testing.T, store outmill.Store, statements []string) {
+	t.Helper()
+	for _, statement := range statements {
+		_, err := store.(file).DB().ExecContext(t.Context(), statement)
+		require.NoError(t, err, statement)
+	}
+}
+
+func makeNewer(t *testing.T, store outmill.Store) {
+	t.Helper()
+	_, err := store.(file).DB().ExecContext(t.Context(), `UPDATE outmill_meta SET version = version + 1`)
+	require.NoError(t, err)
+}

@@ -1,0 +1,58 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	driver "modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/sqltx"
+)
+
+// explain names the operation, and turns what the driver says into what the
+// contract says.
+func (s *Store) explain(ctx context.Context, operation string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if cause := ctx.Err(); cause != nil && !errors.Is(err, cause) && (code(err) == sqlite3.SQLITE_INTERRUPT || isBusy(err)) {
+		err = cause
+	}
+	if s.closed.Load() && !errors.Is(err, outmill.ErrClosed) {
+		err = fmt.Errorf("%w: %w", outmill.ErrClosed, err)
+	}
+	if isMissingTable(err) {
+		err = fmt.Errorf("%w (%w)", versionError(0), err)
+	}
+	return fmt.Errorf("outmill/sqlite: %s %s: %w", s.config.Name, operation, sqltx.Ended(err))
+}
+
+// code is SQLite's primary result code, 0 where err is not SQLite's.
+func code(err error) int {
+	var e *driver.Error
+	if errors.As(err, &e) {
+		return e.Code() & 0xff
+	}
+	return 0
+}
+
+func isBusy(err error) bool {
+	switch code(err) {
+	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
+		return true
+	}
+	return false
+}
+
+// isMissingTable reads the message, since SQLite has no code for it.
+func isMissingTable(err error) bool {
+	return code(err) == sqlite3.SQLITE_ERROR && strings.Contains(err.Error(), "no such table")
+}
+
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{outmill.ErrInvalidConfig}, args...)...)
+}

@@ -1,0 +1,262 @@
+package sqlite
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/outmill/outmill"
+)
+
+const (
+	sqlGroups = `SELECT grp, include, exclude, seen_at FROM {p:groups} ORDER BY grp, include, exclude`
+
+	sqlSeeGroup = `UPDATE {p:groups} SET seen_at = ?4 WHERE grp = ?1 AND include = ?2 AND exclude = ?3`
+	sqlAddGroup = `INSERT INTO {p:groups} (grp, include, exclude, seen_at) VALUES (?1, ?2, ?3, ?4)`
+
+	sqlGroupsChanged = `UPDATE {p:meta} SET generation = generation + 1 WHERE only_row = 1`
+
+	sqlUnroutedTopics = `WITH RECURSIVE
+	line (topic) AS (
+		SELECT min(topic) FROM {p:records} INDEXED BY {p:line} WHERE grp IS NULL AND stage = 0
+		UNION ALL
+		SELECT (SELECT min(topic) FROM {p:records} INDEXED BY {p:line} WHERE grp IS NULL AND stage = 0 AND topic > line.topic)
+		FROM line WHERE topic IS NOT NULL),
+	later (topic) AS (
+		SELECT min(topic) FROM {p:records} INDEXED BY {p:later} WHERE grp IS NULL AND available_at IS NOT NULL
+		UNION ALL
+		SELECT (SELECT min(topic) FROM {p:records} INDEXED BY {p:later} WHERE grp IS NULL AND available_at IS NOT NULL AND topic > later.topic)
+		FROM later WHERE topic IS NOT NULL),
+	settled (topic) AS (
+		SELECT min(topic) FROM {p:records} INDEXED BY {p:settled} WHERE grp IS NULL AND stage IS NULL
+		UNION ALL
+		SELECT (SELECT min(topic) FROM {p:records} INDEXED BY {p:settled} WHERE grp IS NULL AND stage IS NULL AND topic > settled.topic)
+		FROM settled WHERE topic IS NOT NULL)
+SELECT topic FROM line WHERE topic IS NOT NULL
+UNION SELECT topic FROM later WHERE topic IS NOT NULL
+UNION SELECT topic FROM settled WHERE topic IS NOT NULL`
+
+	sqlAdoptLine    = `UPDATE {p:records} INDEXED BY {p:line} SET grp = ?1 WHERE grp IS NULL AND topic = ?2 AND stage = 0`
+	sqlAdoptLater   = `UPDATE {p:records} INDEXED BY {p:later} SET grp = ?1 WHERE grp IS NULL AND topic = ?2 AND available_at IS NOT NULL`
+	sqlAdoptSettled = `UPDATE {p:records} INDEXED BY {p:settled} SET grp = ?1 WHERE grp IS NULL AND topic = ?2 AND stage IS NULL`
+
+	sqlDropRegistrations = `DELETE FROM {p:groups} WHERE grp = ?1`
+	sqlDropLanes         = `DELETE FROM {p:lanes} WHERE grp = ?1`
+	sqlDropLine          = `DELETE FROM {p:records} INDEXED BY {p:line} WHERE grp = ?1 AND stage = 0`
+	sqlDropHeld          = `DELETE FROM {p:records} INDEXED BY {p:held} WHERE grp = ?1 AND stage = 1`
+	sqlDropLater         = `DELETE FROM {p:records} INDEXED BY {p:later} WHERE grp = ?1 AND available_at IS NOT NULL`
+	sqlDropSettled       = `DELETE FROM {p:records} INDEXED BY {p:settled} WHERE grp = ?1 AND stage IS NULL`
+)
+
+// RegisterGroup makes group a reader of the topics. See outmill.Queue. Records
+// that waited for a reader are moved in the same transaction, all of them.
+func (s *Store) RegisterGroup(ctx context.Context, group string, topics outmill.Topics) error {
+	const operation = "register group"
+	if err := outmill.CheckGroup(group); err != nil {
+		return s.explain(ctx, operation, err)
+	}
+	if err := topics.Validate(); err != nil {
+		return s.explain(ctx, operation, err)
+	}
+	var adopted int
+	err := s.write(ctx, operation, func(ctx context.Context, t *txn) (err error) {
+		if err := t.register(ctx, group, topics); err != nil {
+			return err
+		}
+		adopted, err = t.adopt(ctx, group, topics)
+		return err
+	})
+	if err == nil && adopted > 0 {
+		s.waker.wake()
+	}
+	return err
+}
+
+func (t *txn) register(ctx context.Context, group string, topics outmill.Topics) error {
+	args := []any{group, textList(topics.Include), textList(topics.Exclude), t.now}
+	seen, err := t.exec(ctx, sqlSeeGroup, args...)
+	if err != nil || seen > 0 {
+		return err
+	}
+	if _, err := t.exec(ctx, sqlAddGroup, args...); err != nil {
+		return err
+	}
+	_, err = t.exec(ctx, sqlGroupsChanged)
+	return err
+}
+
+// adopt gives the group the records of its topics that waited for a reader.
+func (t *txn) adopt(ctx context.Context, group string, topics outmill.Topics) (int, error) {
+	unrouted, err := t.texts(ctx, sqlUnroutedTopics)
+	if err != nil {
+		return 0, err
+	}
+	var adopted int
+	for _, topic := range unrouted {
+		if !topics.Match(topic) {
+			continue
+		}
+		n, err := t.execAll(ctx, []string{sqlAdoptLine, sqlAdoptLater, sqlAdoptSettled}, group, topic)
+		if err != nil {
+			return 0, err
+		}
+		adopted += n
+	}
+	return adopted, nil
+}
+
+// execAll runs statements that take the same arguments, and adds up the rows
+// that they changed.
+func (t *txn) execAll(ctx context.Context, templates []string, args ...any) (int, error) {
+	var changed int
+	for _, template := range templates {
+		n, err := t.exec(ctx, template, args...)
+		if err != nil {
+			return 0, err
+		}
+		changed += n
+	}
+	return changed, nil
+}
+
+// texts returns the only column of the query.
+func (t *txn) texts(ctx context.Context, template string, args ...any) ([]string, error) {
+	rows, err := t.query(ctx, template, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var list []string
+	for rows.Next() {
+		var text string
+		if err := rows.Scan(&text); err != nil {
+			return nil, err
+		}
+		list = append(list, text)
+	}
+	return list, rows.Err()
+}
+
+// DropGroup removes the group's registration and its records. See
+// outmill.Inspector.
+func (s *Store) DropGroup(ctx context.Context, group string) (int, error) {
+	const operation = "drop group"
+	if err := outmill.CheckGroup(group); err != nil {
+		return 0, s.explain(ctx, operation, err)
+	}
+	var dropped int
+	err := s.write(ctx, operation, func(ctx context.Context, t *txn) (err error) {
+		if _, err := t.execAll(ctx, []string{sqlDropRegistrations, sqlDropLanes}, group); err != nil {
+			return err
+		}
+		if dropped, err = t.execAll(ctx, []string{sqlDropLine, sqlDropHeld, sqlDropLater, sqlDropSettled}, group); err != nil {
+			return err
+		}
+		_, err = t.exec(ctx, sqlGroupsChanged)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return dropped, nil
+}
+
+// Groups lists the registered groups. See outmill.Inspector.
+func (s *Store) Groups(ctx context.Context) ([]outmill.GroupInfo, error) {
+	var groups []outmill.GroupInfo
+	err := s.read(ctx, "list groups", func(ctx context.Context, t *txn) error {
+		registrations, err := t.registrations(ctx)
+		if err != nil {
+			return err
+		}
+		groups = nil
+		for _, r := range registrations {
+			if n := len(groups); n == 0 || groups[n-1].Group != r.group {
+				groups = append(groups, outmill.GroupInfo{Group: r.group})
+			}
+			info := &groups[len(groups)-1]
+			info.Topics = append(info.Topics, r.topics)
+			if r.seenAt.After(info.SeenAt) {
+				info.SeenAt = r.seenAt
+			}
+		}
+		return nil
+	})
+	return groups, err
+}
+
+type registration struct {
+	group  string
+	topics outmill.Topics
+	seenAt time.Time
+}
+
+// registrations come sorted by group.
+func (t *txn) registrations(ctx context.Context) ([]registration, error) {
+	rows, err := t.query(ctx, sqlGroups)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var list []registration
+	for rows.Next() {
+		var r registration
+		var include, exclude string
+		var seen int64
+		if err := rows.Scan(&r.group, &include, &exclude, &seen); err != nil {
+			return nil, err
+		}
+		if r.topics.Include, err = patterns(include); err != nil {
+			return nil, err
+		}
+		if r.topics.Exclude, err = patterns(exclude); err != nil {
+			return nil, err
+		}
+		r.seenAt = timeOf(seen)
+		list = append(list, r)
+	}
+	return list, rows.Err()
+}
+
+func patterns(text string) ([]string, error) {
+	if text == "[]" {
+		return nil, nil
+	}
+	var list []string
+	err := json.Unmarshal([]byte(text), &list)
+	return list, err
+}
+
+// routes answers which groups read a topic, for one generation of the
+// registrations.
+type routes struct {
+	generation    int64
+	registrations []registration
+}
+
+// of returns the groups of the topic, sorted, each once.
+func (r *routes) of(topic string) []string {
+	var groups []string
+	for _, reg := range r.registrations {
+		if reg.topics.Match(topic) && !slices.Contains(groups, reg.group) {
+			groups = append(groups, reg.group)
+		}
+	}
+	return groups
+}
+
+// routes reads the registrations, unless those known are of the generation
+// that this transaction sees.
+func (t *txn) routes(ctx context.Context) (*routes, error) {
+	if known := t.s.routes.Load(); known != nil && known.generation == t.generation {
+		return known, nil
+	}
+	registrations, err := t.registrations(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found := &routes{generation: t.generation, registrations: registrations}
+	t.s.routes.Store(found)
+	return found, nil
+}

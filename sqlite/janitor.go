@@ -1,0 +1,117 @@
+package sqlite
+
+import (
+	"context"
+
+	"github.com/ThreeDotsLabs/watermill"
+)
+
+const (
+	// sqlNextTopic leaps to the next group and topic that have records with a
+	// time of their own.
+	sqlNextLater = `SELECT grp, topic FROM {p:records} INDEXED BY {p:later}
+WHERE available_at IS NOT NULL AND (grp, topic) > (?1, ?2) ORDER BY grp, topic LIMIT 1`
+
+	sqlEndedLeases = `SELECT seq FROM {p:records} INDEXED BY {p:later}
+WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND available_at <= ?3 ORDER BY available_at, seq LIMIT ?4`
+
+	sqlReap = `UPDATE {p:records} SET status = 'pending', stage = 0, available_at = NULL, owner = '',
+	attempts = attempts + (expiries >= 2), expiries = expiries + 1 WHERE seq IN (SELECT value FROM json_each(?1))`
+
+	sqlExpired = `SELECT seq FROM {p:records} INDEXED BY {p:expiring}
+WHERE status = 'pending' AND expires_at <= ?1 ORDER BY expires_at LIMIT ?2`
+
+	sqlDeleteProcessed = `DELETE FROM {p:records} WHERE seq IN (
+	SELECT seq FROM {p:records} INDEXED BY {p:processed} WHERE processed_at <= ?1 ORDER BY processed_at LIMIT ?2)`
+
+	sqlDeleteDedup = `DELETE FROM {p:dedup} WHERE (topic, dedup_key) IN (
+	SELECT topic, dedup_key FROM {p:dedup} INDEXED BY {p:dedup_expires} WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2)`
+)
+
+// ReapExpired makes leased records pending whose lease has ended. See
+// outmill.Queue.
+func (s *Store) ReapExpired(ctx context.Context, limit int) (int, error) {
+	reaped, err := s.tidy(ctx, "reap", limit, (*txn).reap)
+	if reaped > 0 {
+		s.logger.Info("Leases that ran out were reaped", watermill.LogFields{"count": reaped})
+		s.waker.wake()
+	}
+	return reaped, err
+}
+
+// tidy runs one bounded batch of work.
+func (s *Store) tidy(ctx context.Context, operation string, limit int, work func(t *txn, ctx context.Context, limit int) (int, error)) (int, error) {
+	if limit <= 0 {
+		return 0, nil
+	}
+	var done int
+	err := s.write(ctx, operation, func(ctx context.Context, t *txn) (err error) {
+		done, err = work(t, ctx, limit)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return done, nil
+}
+
+func (t *txn) reap(ctx context.Context, limit int) (int, error) {
+	var reaped int
+	var group, topic string
+	for reaped < limit {
+		rows, err := t.query(ctx, sqlNextLater, group, topic)
+		if err != nil {
+			return 0, err
+		}
+		if found, err := scanOne(rows, &group, &topic); err != nil || !found {
+			return reaped, err
+		}
+		if rows, err = t.query(ctx, sqlEndedLeases, group, topic, t.now, limit-reaped); err != nil {
+			return 0, err
+		}
+		seqs, err := scanSeqs(rows)
+		if err != nil {
+			return 0, err
+		}
+		if err := t.openLanes(ctx, seqs); err != nil {
+			return 0, err
+		}
+		if _, err := t.exec(ctx, sqlReap, seqList(seqs)); err != nil {
+			return 0, err
+		}
+		reaped += len(seqs)
+	}
+	return reaped, nil
+}
+
+// ExpireDue makes pending records dead whose expiry has passed. See
+// outmill.Janitor.
+func (s *Store) ExpireDue(ctx context.Context, limit int) (int, error) {
+	return s.tidy(ctx, "expire", limit, func(t *txn, ctx context.Context, limit int) (int, error) {
+		rows, err := t.query(ctx, sqlExpired, t.now, limit)
+		if err != nil {
+			return 0, err
+		}
+		seqs, err := scanSeqs(rows)
+		if err != nil {
+			return 0, err
+		}
+		return len(seqs), t.expire(ctx, seqs)
+	})
+}
+
+// DeleteProcessed deletes processed records older than Config.Retain. See
+// outmill.Janitor.
+func (s *Store) DeleteProcessed(ctx context.Context, limit int) (int, error) {
+	return s.tidy(ctx, "delete processed", limit, func(t *txn, ctx context.Context, limit int) (int, error) {
+		return t.exec(ctx, sqlDeleteProcessed, t.now-s.config.Retain.Microseconds(), limit)
+	})
+}
+
+// DeleteDedupKeys deletes dedup keys whose window has ended. See
+// outmill.Janitor.
+func (s *Store) DeleteDedupKeys(ctx context.Context, limit int) (int, error) {
+	return s.tidy(ctx, "delete dedup keys", limit, func(t *txn, ctx context.Context, limit int) (int, error) {
+		return t.exec(ctx, sqlDeleteDedup, t.now, limit)
+	})
+}

@@ -1,0 +1,132 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net/url"
+	"path"
+	"strings"
+
+	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/outmill/outmill"
+)
+
+const memory = ":memory:"
+
+// Open opens the database file, makes a store on it, and closes it with the
+// store. The file is created where it does not exist, the schema is not: see
+// Ensure. A nil logger logs nothing.
+//
+// The database is given as a path (orders.db), a URL (sqlite:orders.db,
+// sqlite://orders.db, sqlite:///var/lib/orders.db), a DSN as SQLite has it
+// (file:orders.db?mode=rwc), or ":memory:". Parameters of URLs and DSNs are the
+// driver's (_pragma=…); they come after the settings below and so win. In a
+// plain path a ? is part of the name.
+//
+// Every connection gets journal_mode(WAL), synchronous(FULL) (NORMAL may lose
+// the last commits when the power fails), foreign_keys(1), busy_timeout
+// (Config.BusyTimeout) and _txlock=immediate, so that DB().BeginTx begins a
+// transaction that can be appended to.
+//
+// A database in memory has a single connection: while a transaction is open,
+// everything else on the store waits for it to end.
+func Open(ctx context.Context, database string, config Config, logger watermill.LoggerAdapter) (*Store, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	source, err := parseSource(database)
+	if err != nil {
+		return nil, err
+	}
+	if config.Name == "" {
+		config.Name = "sqlite:" + source.base()
+	}
+	config.setDefaults()
+	db, err := sql.Open("sqlite", source.dsn(config))
+	if err != nil {
+		return nil, fmt.Errorf("outmill/sqlite: open %s: %w", source.path, err)
+	}
+	if source.inMemory() {
+		db.SetMaxOpenConns(1)
+	}
+	store, err := New(db, config, logger)
+	if err != nil {
+		_ = db.Close()
+		return nil, err
+	}
+	store.ownsDB = true
+	if err := store.ping(ctx); err != nil {
+		_ = db.Close()
+		return nil, fmt.Errorf("outmill/sqlite: open %s: check that its folder exists, that it may be written, and that it is a SQLite database: %w", source.path, err)
+	}
+	return store, nil
+}
+
+// ping connects, which the switch to WAL can make wait for others that are
+// just opening the same file.
+func (s *Store) ping(ctx context.Context) error {
+	return s.whileBusy(ctx, func() error { return s.db.PingContext(ctx) })
+}
+
+// source is a database as Open takes it.
+type source struct {
+	// path is a file, or :memory:, unescaped.
+	path string
+	// query are parameters in the form of a URL's.
+	query string
+}
+
+func parseSource(database string) (source, error) {
+	for _, scheme := range []string{"sqlite:", "file:"} {
+		if rest, ok := strings.CutPrefix(database, scheme); ok {
+			return parseURL(database, strings.TrimPrefix(rest, "//"))
+		}
+	}
+	if database == "" {
+		return source{}, invalid("sqlite.Open: the path is empty: want a file, or \":memory:\"")
+	}
+	return source{path: database}, nil
+}
+
+func parseURL(database, rest string) (source, error) {
+	rest, _, _ = strings.Cut(rest, "#")
+	escaped, query, _ := strings.Cut(rest, "?")
+	file, err := url.PathUnescape(escaped)
+	if err != nil {
+		return source{}, invalid("sqlite.Open: %q: %w", database, err)
+	}
+	if _, err := url.ParseQuery(query); err != nil {
+		return source{}, invalid("sqlite.Open: %q: %w", database, err)
+	}
+	if file == "" {
+		return source{}, invalid("sqlite.Open: %q names no file: want sqlite:orders.db, sqlite:///var/lib/orders.db or sqlite::memory:", database)
+	}
+	return source{path: file, query: query}, nil
+}
+
+func (s source) inMemory() bool {
+	return s.path == memory || strings.Contains("&"+s.query+"&", "&mode=memory&")
+}
+
+func (s source) base() string { return path.Base(strings.ReplaceAll(s.path, `\`, "/")) }
+
+func (s source) dsn(config Config) string {
+	settings := []string{
+		fmt.Sprintf("_pragma=busy_timeout(%d)", config.BusyTimeout.Milliseconds()),
+		"_pragma=foreign_keys(1)",
+		"_pragma=synchronous(FULL)",
+		"_txlock=immediate",
+	}
+	if !s.inMemory() {
+		settings = append(settings, "_pragma=journal_mode(WAL)")
+	}
+	query := strings.Join(settings, "&")
+	if s.query != "" {
+		query += "&" + s.query
+	}
+	return "file:" + (&url.URL{Path: s.path}).EscapedPath() + "?" + query
+}
+
+var _ outmill.Store = (*Store)(nil)

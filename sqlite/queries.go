@@ -1,0 +1,46 @@
+package sqlite
+
+import (
+	"regexp"
+)
+
+// queries turns the templates of this package into SQL for one table prefix:
+// {p:records} becomes the quoted name of the table (or index) records.
+type queries struct {
+	prefix   string
+	expanded map[string]string
+}
+
+var placeholder = regexp.MustCompile(`\{p:([a-z_]+)\}`)
+
+func newQueries(prefix string) *queries {
+	q := &queries{prefix: prefix, expanded: make(map[string]string, len(hotStatements))}
+	for _, template := range hotStatements {
+		q.expanded[template] = q.expand(template)
+	}
+	return q
+}
+
+func (q *queries) text(template string) string {
+	if text, ok := q.expanded[template]; ok {
+		return text
+	}
+	return q.expand(template)
+}
+
+func (q *queries) expand(template string) string {
+	return placeholder.ReplaceAllString(template, `"`+q.prefix+`$1"`)
+}
+
+// hotStatements are prepared once. The indexes are named in them, so that
+// neither ANALYZE nor its absence can turn one into a scan.
+var hotStatements = []string{
+	sqlLock, sqlHeader,
+	insertOne, insertTen, insertHundred, sqlDedup, sqlLanesOfKeys,
+	sqlDueTopics, sqlDueNames,
+	sqlCandidates, sqlLine, sqlTopicLine, sqlAdmit, sqlKeyStates, sqlTopicState,
+	sqlLookAtLanes, sqlLaneHead, sqlUnhold, sqlHold, sqlBlockLane, sqlMoveLane, sqlDropLane, sqlOpenLanes,
+	sqlLease, sqlExpire, sqlParkMet,
+	sqlStanding, sqlDeleteAcked, sqlProcess, sqlAbandon, sqlSnooze, sqlRelease, sqlFail, sqlExtend,
+	sqlGroups,
+}

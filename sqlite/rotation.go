@@ -1,0 +1,42 @@
+package sqlite
+
+import (
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/outmill/outmill"
+)
+
+// maxRotations bounds the memory for selections that are never seen again.
+const maxRotations = 1024
+
+// rotation remembers, for each group and selection of topics, which topic was
+// served first the last time, so that the next claim begins with the one
+// after.
+type rotation struct {
+	mu    sync.Mutex
+	first map[string]string
+}
+
+// order sorts the topics and begins with the one whose turn it is.
+func (r *rotation) order(group string, selection outmill.Topics, topics []string) []string {
+	slices.Sort(topics)
+	if len(topics) < 2 {
+		return topics
+	}
+	key := strings.Join(slices.Concat([]string{group}, selection.Include, []string{""}, selection.Exclude), "\x00")
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	last, known := r.first[key]
+	start := 0
+	if known {
+		start = slices.IndexFunc(topics, func(topic string) bool { return topic > last })
+		start = max(start, 0)
+	}
+	if r.first == nil || len(r.first) >= maxRotations {
+		r.first = map[string]string{}
+	}
+	r.first[key] = topics[start]
+	return slices.Concat(topics[start:], topics[:start])
+}

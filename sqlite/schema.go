@@ -1,0 +1,152 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"errors"
+	"fmt"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/migrate"
+	"github.com/outmill/outmill/internal/sqltx"
+)
+
+//go:embed schema/*.sql
+var schemaFiles embed.FS
+
+// schemaVersion is the version that this program works with: that of the
+// newest file in schema.
+const schemaVersion = 1
+
+const (
+	sqlHasMeta = `SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?`
+	sqlVersion = `SELECT version FROM {p:meta} WHERE only_row = 1`
+
+	sqlSetVersion = `INSERT INTO {p:meta} (only_row, version) VALUES (1, %d)
+ON CONFLICT (only_row) DO UPDATE SET version = excluded.version`
+)
+
+// Ensure creates the tables, or brings them up to date, in one transaction.
+// See outmill.Schema.
+func (s *Store) Ensure(ctx context.Context) error {
+	return s.explain(ctx, "ensure the schema", s.ensure(ctx))
+}
+
+func (s *Store) ensure(ctx context.Context) error {
+	if s.closed.Load() {
+		return outmill.ErrClosed
+	}
+	err := s.checkSchema(ctx, s.db)
+	if err == nil || !(errors.Is(err, outmill.ErrSchemaMissing) || errors.Is(err, outmill.ErrSchemaOutdated)) {
+		return err
+	}
+	migrations, err := s.migrations()
+	if err != nil {
+		return err
+	}
+	if err := s.writer.enter(ctx, s.config.BusyTimeout); err != nil {
+		return err
+	}
+	defer s.writer.leave()
+	return s.whileBusy(ctx, func() error { return s.migrate(ctx, migrations) })
+}
+
+func (s *Store) migrate(ctx context.Context, migrations []migrate.Migration) error {
+	conn, err := s.db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	own := &ownTx{conn: conn}
+	defer own.discard()
+	if own.tx, err = conn.BeginTx(context.WithoutCancel(ctx), nil); err != nil {
+		return err
+	}
+	// Writing first takes the write lock; reading first could not be followed
+	// by a write once another process has migrated.
+	if _, err := own.tx.ExecContext(ctx, s.sql.text(`CREATE TABLE IF NOT EXISTS {p:lock} (x); DROP TABLE {p:lock}`)); err != nil {
+		return err
+	}
+	version, err := s.version(ctx, own.tx)
+	if err != nil {
+		return err
+	}
+	if version > schemaVersion {
+		return versionError(version)
+	}
+	for _, migration := range migrations {
+		if migration.Version <= version {
+			continue
+		}
+		for _, statement := range migration.Statements {
+			if _, err := own.tx.ExecContext(ctx, statement); err != nil {
+				return fmt.Errorf("schema version %d: %w", migration.Version, err)
+			}
+		}
+	}
+	return own.commit(ctx)
+}
+
+// Statements returns the schema as plain SQL, with the statements that record
+// its version.
+func (s *Store) Statements() []string {
+	migrations, err := s.migrations()
+	if err != nil {
+		return nil
+	}
+	var statements []string
+	for _, migration := range migrations {
+		statements = append(statements, migration.Statements...)
+	}
+	return statements
+}
+
+// migrations can fail only if the files built into the program are wrong,
+// which a test excludes.
+func (s *Store) migrations() ([]migrate.Migration, error) {
+	migrations, err := migrate.Load(schemaFiles, "schema", s.sql.expand)
+	if err != nil {
+		return nil, err
+	}
+	for i := range migrations {
+		m := &migrations[i]
+		m.Statements = append(m.Statements, s.sql.expand(fmt.Sprintf(sqlSetVersion, m.Version)))
+	}
+	return migrations, nil
+}
+
+// checkSchema returns what is wrong with the schema's version.
+func (s *Store) checkSchema(ctx context.Context, h sqltx.Handle) error {
+	version, err := s.version(ctx, h)
+	if err != nil {
+		return err
+	}
+	return versionError(version)
+}
+
+// version returns 0 where there is no schema.
+func (s *Store) version(ctx context.Context, h sqltx.Handle) (int, error) {
+	var tables, version int
+	if err := h.QueryRowContext(ctx, sqlHasMeta, s.sql.prefix+"meta").Scan(&tables); err != nil || tables == 0 {
+		return 0, err
+	}
+	err := h.QueryRowContext(ctx, s.sql.expand(sqlVersion)).Scan(&version)
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, nil
+	}
+	return version, err
+}
+
+func versionError(version int) error {
+	const remedy = "call store.Ensure(ctx), or run: go run github.com/outmill/outmill/cmd/outmill schema -ensure <url>"
+	switch {
+	case version == schemaVersion:
+		return nil
+	case version == 0:
+		return fmt.Errorf("%w: %s", outmill.ErrSchemaMissing, remedy)
+	case version < schemaVersion:
+		return fmt.Errorf("%w (it has version %d, this program wants %d): %s", outmill.ErrSchemaOutdated, version, schemaVersion, remedy)
+	default:
+		return fmt.Errorf("%w (it has version %d, this program knows %d): update Outmill", outmill.ErrSchemaNewer, version, schemaVersion)
+	}
+}

@@ -1,0 +1,117 @@
+-- The schema's version, and a counter that moves whenever the registered
+-- groups change, so that an append need not read them each time.
+CREATE TABLE {p:meta} (
+    only_row   INTEGER PRIMARY KEY CHECK (only_row = 1),
+    version    INTEGER NOT NULL,
+    generation INTEGER NOT NULL DEFAULT 0
+);
+
+-- One row for each message and group. Times are microseconds since 1970.
+-- What is small comes first: whoever looks at a row need not read its payload.
+CREATE TABLE {p:records} (
+    seq            INTEGER PRIMARY KEY AUTOINCREMENT, -- the order of the appends
+    id             TEXT    NOT NULL UNIQUE,
+    grp            TEXT,                              -- NULL: no group has registered for the topic yet
+    topic          TEXT    NOT NULL,
+    key            TEXT    NOT NULL DEFAULT '',
+    status         TEXT    NOT NULL DEFAULT 'pending', -- pending, leased, processed, dead
+    stage          INTEGER,                           -- 0 in line, 1 held, 2 waiting, 3 delayed, 4 leased; NULL: processed or dead
+    available_at   INTEGER,                           -- stages 2 to 4: the end of the wait, the delay or the lease
+    due_at         INTEGER NOT NULL,
+    created_at     INTEGER NOT NULL,
+    expires_at     INTEGER,
+    attempts       INTEGER NOT NULL DEFAULT 0,
+    claims         INTEGER NOT NULL DEFAULT 0,
+    expiries       INTEGER NOT NULL DEFAULT 0,
+    parked         INTEGER NOT NULL DEFAULT 0,        -- 1 with its key, 2 with its topic
+    size           INTEGER NOT NULL,
+    owner          TEXT    NOT NULL DEFAULT '',
+    processed_at   INTEGER,
+    processed_by   TEXT    NOT NULL DEFAULT '',
+    message_id     TEXT    NOT NULL,
+    correlation_id TEXT    NOT NULL DEFAULT '',
+    causation_id   TEXT    NOT NULL DEFAULT '',
+    tenant_id      TEXT    NOT NULL DEFAULT '',
+    traceparent    TEXT    NOT NULL DEFAULT '',
+    tracestate     TEXT    NOT NULL DEFAULT '',
+    dedup_key      TEXT    NOT NULL DEFAULT '',
+    last_error     TEXT    NOT NULL DEFAULT '',
+    metadata       TEXT    NOT NULL DEFAULT '',       -- a JSON object
+    payload        BLOB    NOT NULL DEFAULT x''
+);
+
+-- Due, and nothing is known to be in the way: what claims take from.
+CREATE INDEX {p:line} ON {p:records} (grp, topic, seq) WHERE stage = 0;
+
+-- Due, but an earlier record of the key was in the way when an ordered claim looked.
+CREATE INDEX {p:held} ON {p:records} (grp, topic, seq) WHERE stage = 1;
+
+CREATE INDEX {p:held_key} ON {p:records} (grp, topic, key, seq) WHERE stage = 1;
+
+-- What becomes claimable by itself when its time comes.
+CREATE INDEX {p:later} ON {p:records} (grp, topic, stage, available_at, seq) WHERE available_at IS NOT NULL;
+
+-- The records of one key, whatever their status.
+CREATE INDEX {p:by_key} ON {p:records} (grp, topic, key, seq) WHERE key <> '';
+
+-- What stands in the way of ordered claims.
+CREATE INDEX {p:waiting} ON {p:records} (grp, topic, seq) WHERE stage = 2;
+
+CREATE INDEX {p:waiting_key} ON {p:records} (grp, topic, key, seq) WHERE stage = 2 AND key <> '';
+
+CREATE INDEX {p:leased_key} ON {p:records} (grp, topic, key, owner) WHERE stage = 4 AND key <> '';
+
+CREATE INDEX {p:parked} ON {p:records} (grp, topic, key) WHERE parked > 0;
+
+CREATE INDEX {p:expiring} ON {p:records} (expires_at) WHERE expires_at IS NOT NULL AND status = 'pending';
+
+-- Processed and dead records.
+CREATE INDEX {p:settled} ON {p:records} (grp, topic, status, seq) WHERE stage IS NULL;
+
+CREATE INDEX {p:processed} ON {p:records} (processed_at) WHERE processed_at IS NOT NULL;
+
+-- One row for each key that has held records. blocked_by is the owner whose
+-- lease was in the way, 'waiting' for a record that waits for its retry, or
+-- empty: something has changed since, look again. head is the first of them.
+CREATE TABLE {p:lanes} (
+    grp        TEXT    NOT NULL,
+    topic      TEXT    NOT NULL,
+    key        TEXT    NOT NULL,
+    blocked_by TEXT    NOT NULL,
+    head       INTEGER NOT NULL,
+    PRIMARY KEY (grp, topic, key)
+) WITHOUT ROWID;
+
+CREATE INDEX {p:lanes_blocked} ON {p:lanes} (grp, topic, blocked_by, head);
+
+-- Who reads which topics: JSON lists of patterns.
+CREATE TABLE {p:groups} (
+    grp     TEXT    NOT NULL,
+    include TEXT    NOT NULL,
+    exclude TEXT    NOT NULL,
+    seen_at INTEGER NOT NULL,
+    PRIMARY KEY (grp, include, exclude)
+) WITHOUT ROWID;
+
+CREATE TABLE {p:dedup} (
+    topic      TEXT    NOT NULL,
+    dedup_key  TEXT    NOT NULL,
+    expires_at INTEGER NOT NULL,
+    PRIMARY KEY (topic, dedup_key)
+) WITHOUT ROWID;
+
+CREATE INDEX {p:dedup_expires} ON {p:dedup} (expires_at);
+
+-- For people: the records with readable times.
+CREATE VIEW {p:readable} AS
+SELECT seq, id, grp, topic, key, message_id, status,
+       CASE stage WHEN 0 THEN 'in line' WHEN 1 THEN 'held' WHEN 2 THEN 'waiting' WHEN 3 THEN 'delayed' WHEN 4 THEN 'leased' ELSE '' END AS stage,
+       strftime('%Y-%m-%dT%H:%M:%fZ', created_at / 1000000.0, 'unixepoch') AS created_at,
+       strftime('%Y-%m-%dT%H:%M:%fZ', due_at / 1000000.0, 'unixepoch') AS due_at,
+       strftime('%Y-%m-%dT%H:%M:%fZ', available_at / 1000000.0, 'unixepoch') AS available_at,
+       strftime('%Y-%m-%dT%H:%M:%fZ', expires_at / 1000000.0, 'unixepoch') AS expires_at,
+       strftime('%Y-%m-%dT%H:%M:%fZ', processed_at / 1000000.0, 'unixepoch') AS processed_at,
+       attempts, claims, expiries, parked, owner, processed_by, last_error,
+       correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key,
+       size, metadata, CAST(payload AS TEXT) AS payload
+FROM {p:records};

@@ -1,0 +1,115 @@
+package sqlite
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"slices"
+
+	"github.com/outmill/outmill"
+)
+
+const (
+	sqlNextLine = `SELECT grp, topic FROM {p:records} INDEXED BY {p:line}
+WHERE stage = 0 AND (grp, topic) > (?1, ?2) ORDER BY grp, topic LIMIT 1`
+	sqlNextHeld = `SELECT grp, topic FROM {p:records} INDEXED BY {p:held}
+WHERE stage = 1 AND (grp, topic) > (?1, ?2) ORDER BY grp, topic LIMIT 1`
+	sqlNextSettled = `SELECT grp, topic FROM {p:records} INDEXED BY {p:settled}
+WHERE stage IS NULL AND (grp, topic) > (?1, ?2) ORDER BY grp, topic LIMIT 1`
+
+	// sqlTopicStats counts each kind up to ?3. A topic's line is in the order of
+	// the appends, so its head has been due longest, or nearly so.
+	sqlTopicStats = `SELECT
+	(SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:line} WHERE grp IS ?1 AND topic = ?2 AND stage = 0 LIMIT ?3))
+	+ (SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:held} WHERE grp IS ?1 AND topic = ?2 AND stage = 1 LIMIT ?3))
+	+ (SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:later} WHERE grp IS ?1 AND topic = ?2 AND stage = 2 AND available_at IS NOT NULL LIMIT ?3))
+	+ (SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:later} WHERE grp IS ?1 AND topic = ?2 AND stage = 3 AND available_at IS NOT NULL LIMIT ?3)),
+	(SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:later} WHERE grp IS ?1 AND topic = ?2 AND stage = 4 AND available_at IS NOT NULL LIMIT ?3)),
+	(SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:settled} WHERE grp IS ?1 AND topic = ?2 AND stage IS NULL AND status = 'processed' LIMIT ?3)),
+	(SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:settled} WHERE grp IS ?1 AND topic = ?2 AND stage IS NULL AND status = 'dead' LIMIT ?3)),
+	(SELECT min(due) FROM (
+		SELECT * FROM (SELECT max(due_at, created_at) AS due FROM {p:records} INDEXED BY {p:line} WHERE grp IS ?1 AND topic = ?2 AND stage = 0 ORDER BY seq LIMIT 1)
+		UNION ALL
+		SELECT * FROM (SELECT max(due_at, created_at) FROM {p:records} INDEXED BY {p:held} WHERE grp IS ?1 AND topic = ?2 AND stage = 1 ORDER BY seq LIMIT 1)
+		UNION ALL
+		SELECT min(available_at) FROM {p:records} INDEXED BY {p:later} WHERE grp IS ?1 AND topic = ?2 AND stage = 2 AND available_at <= ?4
+		UNION ALL
+		SELECT min(available_at) FROM {p:records} INDEXED BY {p:later} WHERE grp IS ?1 AND topic = ?2 AND stage = 3 AND available_at <= ?4
+		UNION ALL
+		SELECT min(available_at) FROM {p:records} INDEXED BY {p:later} WHERE grp IS ?1 AND topic = ?2 AND stage = 4 AND available_at <= ?4))`
+)
+
+// Stats counts the records of each group and topic. See outmill.Inspector.
+func (s *Store) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, error) {
+	const operation = "stats"
+	if limit < 0 {
+		return nil, s.explain(ctx, operation, invalid("Stats: limit is %d: want 0 (10,000) or more", limit))
+	}
+	var found []outmill.TopicStats
+	err := s.read(ctx, operation, func(ctx context.Context, t *txn) error {
+		keys, err := t.topicsWithRecords(ctx)
+		if err != nil {
+			return err
+		}
+		found = make([]outmill.TopicStats, len(keys))
+		for i, key := range keys {
+			if found[i], err = t.stats(ctx, key, cmp.Or(limit, defaultStatsLimit)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return found, err
+}
+
+// groupTopic is a topic of a group, or one of no group.
+type groupTopic struct {
+	group sql.NullString
+	topic string
+}
+
+// topicsWithRecords leaps through the indexes, those of no group last.
+func (t *txn) topicsWithRecords(ctx context.Context) ([]groupTopic, error) {
+	var list []groupTopic
+	for _, template := range []string{sqlNextLine, sqlNextHeld, sqlNextLater, sqlNextSettled} {
+		var group, topic string
+		for {
+			rows, err := t.query(ctx, template, group, topic)
+			if err != nil {
+				return nil, err
+			}
+			found, err := scanOne(rows, &group, &topic)
+			if err != nil {
+				return nil, err
+			}
+			if !found {
+				break
+			}
+			list = append(list, groupTopic{sql.NullString{String: group, Valid: true}, topic})
+		}
+	}
+	slices.SortFunc(list, func(a, b groupTopic) int {
+		return cmp.Or(cmp.Compare(a.group.String, b.group.String), cmp.Compare(a.topic, b.topic))
+	})
+	list = slices.Compact(list)
+	unrouted, err := t.texts(ctx, sqlUnroutedTopics)
+	for _, topic := range unrouted {
+		list = append(list, groupTopic{topic: topic})
+	}
+	return list, err
+}
+
+func (t *txn) stats(ctx context.Context, key groupTopic, limit int) (outmill.TopicStats, error) {
+	stats := outmill.TopicStats{Group: key.group.String, Routed: key.group.Valid, Topic: key.topic}
+	rows, err := t.query(ctx, sqlTopicStats, key.group, key.topic, limit, t.now)
+	if err != nil {
+		return stats, err
+	}
+	var oldest sql.NullInt64
+	if _, err := scanOne(rows, &stats.Pending, &stats.Leased, &stats.Processed, &stats.Dead, &oldest); err != nil {
+		return stats, err
+	}
+	stats.Pending = min(stats.Pending, limit)
+	stats.OldestDue = nullTime(oldest)
+	return stats, nil
+}

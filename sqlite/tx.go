@@ -1,0 +1,145 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/sqltx"
+)
+
+// Handle is what WithTx takes for a transaction: *sql.Tx, or anything else
+// with these methods, such as watermill-sql's ContextExecutor.
+type Handle = sqltx.Handle
+
+// WithTx returns a context that carries tx: with it, Append takes part in
+// that transaction. The transaction stays the caller's, who begins and ends
+// it.
+//
+// A nil handle and a *sql.DB, which is no transaction, are refused with
+// outmill.ErrInvalidTx by whatever uses the context. A *sql.Conn is taken for
+// a connection on which the caller has said BEGIN.
+//
+// An Append in the transaction checks its context before it begins and is then
+// not interrupted: SQLite would roll the caller's whole transaction back.
+func (s *Store) WithTx(ctx context.Context, tx Handle) context.Context {
+	return sqltx.Carry(ctx, s, tx)
+}
+
+// TxOf returns the transaction that ctx carries for this store. See
+// outmill.Writer.
+func (s *Store) TxOf(ctx context.Context) (any, error) {
+	tx, err := sqltx.From(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	if tx == nil {
+		return nil, nil
+	}
+	return tx, nil
+}
+
+// InTx runs fn in a transaction that has the write lock from its beginning,
+// commits if fn returns nil, and rolls back if it returns an error, panics
+// (the panic goes on) or ctx has ended. The context that fn gets carries the
+// transaction, so publishers and Append take part in it. Readers in this
+// process are woken as soon as it is committed.
+//
+// fn must not call other methods of the store that write (Claim, Ack, …):
+// they would wait for fn's transaction to end.
+func (s *Store) InTx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
+	err := s.inTx(ctx, fn)
+	var own *callerError
+	if errors.As(err, &own) {
+		return own.err
+	}
+	if err == nil {
+		s.waker.wake()
+	}
+	return s.explain(ctx, "transaction", err)
+}
+
+// callerError is what fn returned: InTx gives it back as it is.
+type callerError struct{ err error }
+
+func (e *callerError) Error() string { return e.err.Error() }
+
+func (s *Store) inTx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
+	if fn == nil {
+		return invalid("InTx: fn is nil")
+	}
+	if err := s.ready(ctx); err != nil {
+		return err
+	}
+	if err := s.writer.enter(ctx, s.config.BusyTimeout); err != nil {
+		if errors.Is(err, errHeld) {
+			return s.busy(err)
+		}
+		return err
+	}
+	defer s.writer.leave()
+	var own *ownTx
+	err := s.whileBusy(ctx, func() (err error) {
+		own, err = s.beginImmediate(ctx)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer own.discard()
+	if err := fn(s.WithTx(ctx, own.tx), own.tx); err != nil {
+		return &callerError{err}
+	}
+	return own.commit(ctx)
+}
+
+// within runs fn in the caller's transaction, all of it or nothing.
+func (s *Store) within(ctx context.Context, operation string, h Handle, fn func(ctx context.Context, t *txn) error) error {
+	if s.closed.Load() {
+		return s.explain(ctx, operation, outmill.ErrClosed)
+	}
+	if err := ctx.Err(); err != nil {
+		return s.explain(ctx, operation, err)
+	}
+	uncancelled := context.WithoutCancel(ctx)
+	err := s.savepoint(uncancelled, h, func() error {
+		t, err := s.join(uncancelled, h)
+		if err != nil {
+			return err
+		}
+		return fn(uncancelled, t)
+	})
+	if isBusy(err) {
+		err = fmt.Errorf("another connection is writing, or has written since this transaction first read: begin it with BEGIN IMMEDIATE (store.InTx, or _txlock=immediate in the DSN), roll it back and try again (%w)", err)
+	}
+	return s.explain(uncancelled, operation, err)
+}
+
+// join makes a txn of the caller's handle. Prepared statements serve only
+// transactions of the same *sql.DB, which database/sql tells in no other way
+// than by refusing them.
+func (s *Store) join(ctx context.Context, h Handle) (*txn, error) {
+	t := &txn{s: s, h: h}
+	if tx, ok := h.(*sql.Tx); ok && s.statements.Load() != nil {
+		prepared := &txn{s: s, h: h, tx: tx}
+		if err := prepared.begin(ctx); err == nil {
+			return prepared, nil
+		}
+	}
+	return t, t.begin(ctx)
+}
+
+func (s *Store) savepoint(ctx context.Context, h Handle, fn func() error) error {
+	if _, err := h.ExecContext(ctx, "SAVEPOINT outmill"); err != nil {
+		return err
+	}
+	if err := fn(); err != nil {
+		_, undo := h.ExecContext(ctx, "ROLLBACK TO outmill")
+		_, release := h.ExecContext(ctx, "RELEASE outmill")
+		return errors.Join(err, undo, release)
+	}
+	_, err := h.ExecContext(ctx, "RELEASE outmill")
+	return err
+}

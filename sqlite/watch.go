@@ -1,0 +1,42 @@
+package sqlite
+
+import (
+	"context"
+	"time"
+)
+
+const (
+	firstWatch = time.Millisecond
+	lastWatch  = 50 * time.Millisecond
+	// watchFor is how long a watch waits for the caller's transaction to commit.
+	// Later commits are found by polling.
+	watchFor = 30 * time.Second
+)
+
+const sqlReached = `SELECT count(*) FROM sqlite_sequence WHERE name = ? AND seq >= ?`
+
+// watch wakes the readers when what was appended in the caller's transaction
+// becomes visible to others: database/sql tells nobody of a commit.
+func (s *Store) watch(tx Handle, seq int64) {
+	s.waker.watch(tx, func(ctx context.Context) {
+		for pause := firstWatch; pauseFor(ctx, pause) == nil; pause = min(2*pause, lastWatch) {
+			var reached int
+			err := s.db.QueryRowContext(ctx, sqlReached, s.sql.prefix+"records", seq).Scan(&reached)
+			if err == nil && reached > 0 {
+				s.waker.wake()
+				return
+			}
+		}
+	})
+}
+
+func pauseFor(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}

@@ -1,0 +1,279 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/sqltx"
+)
+
+const (
+	// sqlLock changes nothing, but takes the write lock: a deferred transaction
+	// that begins with it is as good as an immediate one.
+	sqlLock = `DELETE FROM {p:lanes} WHERE 0`
+
+	// sqlHeader begins every transaction: it checks the schema's version, reads
+	// the clock once for all statements, and tells whether any key is blocked.
+	sqlHeader = `SELECT version, generation, CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000,
+	EXISTS (SELECT 1 FROM {p:lanes}) FROM {p:meta} WHERE only_row = 1`
+)
+
+const (
+	firstPause = time.Millisecond
+	lastPause  = 50 * time.Millisecond
+)
+
+// txn is one transaction: the store's own, or the caller's.
+type txn struct {
+	s *Store
+	h sqltx.Handle
+	// tx is set where prepared statements can be used.
+	tx *sql.Tx
+	// now is the database's clock in microseconds, the same for all statements.
+	now int64
+	// generation moves when the registered groups change.
+	generation int64
+	// lanes tells whether there are any.
+	lanes bool
+}
+
+// begin reads the header.
+func (t *txn) begin(ctx context.Context) error {
+	var version int
+	rows, err := t.query(ctx, sqlHeader)
+	if err != nil {
+		return err
+	}
+	found, err := scanOne(rows, &version, &t.generation, &t.now, &t.lanes)
+	if err != nil {
+		return err
+	}
+	if !found {
+		version = 0
+	}
+	return versionError(version)
+}
+
+func (t *txn) statement(ctx context.Context, template string) *sql.Stmt {
+	if t.tx == nil {
+		return nil
+	}
+	prepared := t.s.statements.Load()
+	if prepared == nil {
+		return nil
+	}
+	statement, ok := (*prepared)[template]
+	if !ok {
+		return nil
+	}
+	return t.tx.StmtContext(ctx, statement)
+}
+
+func (t *txn) query(ctx context.Context, template string, args ...any) (*sql.Rows, error) {
+	if statement := t.statement(ctx, template); statement != nil {
+		return statement.QueryContext(ctx, args...)
+	}
+	return t.h.QueryContext(ctx, t.s.sql.text(template), args...)
+}
+
+func (t *txn) run(ctx context.Context, template string, args ...any) (sql.Result, error) {
+	if statement := t.statement(ctx, template); statement != nil {
+		return statement.ExecContext(ctx, args...)
+	}
+	return t.h.ExecContext(ctx, t.s.sql.text(template), args...)
+}
+
+// exec returns the number of rows that the statement changed.
+func (t *txn) exec(ctx context.Context, template string, args ...any) (int, error) {
+	result, err := t.run(ctx, template, args...)
+	if err != nil {
+		return 0, err
+	}
+	n, err := result.RowsAffected()
+	return int(n), err
+}
+
+// write runs fn in a write transaction of the store's own, again if the
+// database is busy.
+func (s *Store) write(ctx context.Context, operation string, fn func(ctx context.Context, t *txn) error) error {
+	return s.explain(ctx, operation, s.tryWrite(ctx, fn))
+}
+
+func (s *Store) tryWrite(ctx context.Context, fn func(ctx context.Context, t *txn) error) error {
+	if err := s.ready(ctx); err != nil {
+		return err
+	}
+	if err := s.writer.enter(ctx, s.config.BusyTimeout); err != nil {
+		if errors.Is(err, errHeld) {
+			return s.busy(err)
+		}
+		return err
+	}
+	defer s.writer.leave()
+	return s.whileBusy(ctx, func() error { return s.writeOnce(ctx, fn) })
+}
+
+// ready checks what can be checked before a transaction begins.
+func (s *Store) ready(ctx context.Context) error {
+	if s.closed.Load() {
+		return outmill.ErrClosed
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return s.prepare(ctx)
+}
+
+// whileBusy repeats fn until it meets the database free, with growing pauses.
+func (s *Store) whileBusy(ctx context.Context, fn func() error) error {
+	deadline := time.Now().Add(s.config.BusyTimeout)
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		err := fn()
+		if err == nil || !isBusy(err) {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return s.busy(err)
+		}
+		if err := pauseFor(ctx, pause/2+rand.N(pause)); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *Store) busy(err error) error {
+	return fmt.Errorf("the database was locked by another write transaction for %s: look for one that stays open too long, in this process or another (%w)", s.config.BusyTimeout, err)
+}
+
+func (s *Store) writeOnce(ctx context.Context, fn func(ctx context.Context, t *txn) error) error {
+	own, err := s.beginImmediate(ctx)
+	if err != nil {
+		return err
+	}
+	defer own.discard()
+	t := &txn{s: s, h: own.tx, tx: own.tx}
+	if err := t.begin(ctx); err != nil {
+		return err
+	}
+	if err := fn(ctx, t); err != nil {
+		return err
+	}
+	return own.commit(ctx)
+}
+
+// ownTx is a transaction of the store's own on a connection of the pool.
+type ownTx struct {
+	conn *sql.Conn
+	tx   *sql.Tx
+}
+
+// beginImmediate returns a transaction that has the write lock, or a busy
+// error at once: whoever calls waits in a way that ends with ctx, as SQLite's
+// own busy handler does not.
+//
+// The transaction does not end with ctx by itself: database/sql would roll it
+// back behind the back of whoever is using it.
+func (s *Store) beginImmediate(ctx context.Context) (*ownTx, error) {
+	conn, err := s.db.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	own := &ownTx{conn: conn}
+	if err := s.lock(ctx, own); err != nil {
+		own.discard()
+		return nil, err
+	}
+	return own, nil
+}
+
+func (s *Store) lock(ctx context.Context, own *ownTx) (err error) {
+	uncancelled := context.WithoutCancel(ctx)
+	var patience int
+	if err := own.conn.QueryRowContext(uncancelled, "PRAGMA busy_timeout").Scan(&patience); err != nil {
+		return err
+	}
+	if patience > 0 {
+		if err := setBusyTimeout(uncancelled, own.conn, 0); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, setBusyTimeout(uncancelled, own.conn, patience)) }()
+	}
+	if own.tx, err = own.conn.BeginTx(uncancelled, nil); err != nil {
+		return err
+	}
+	_, err = (&txn{s: s, h: own.tx, tx: own.tx}).exec(ctx, sqlLock)
+	return err
+}
+
+func setBusyTimeout(ctx context.Context, conn *sql.Conn, milliseconds int) error {
+	_, err := conn.ExecContext(ctx, fmt.Sprintf("PRAGMA busy_timeout = %d", milliseconds))
+	return err
+}
+
+// commit commits unless ctx has ended: what its caller gave up is not done.
+func (o *ownTx) commit(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return o.tx.Commit()
+}
+
+// discard rolls back what was not committed and gives the connection back,
+// or throws it away where it may still be in a transaction.
+func (o *ownTx) discard() {
+	if o.tx != nil {
+		err := o.tx.Rollback()
+		if err != nil && !errors.Is(err, sql.ErrTxDone) && code(err) != sqlite3.SQLITE_ERROR {
+			_ = o.conn.Raw(func(any) error { return driver.ErrBadConn })
+		}
+	}
+	_ = o.conn.Close()
+}
+
+// read runs fn in a read transaction: it sees one state of the database, and
+// in WAL mode waits for no writer.
+func (s *Store) read(ctx context.Context, operation string, fn func(ctx context.Context, t *txn) error) error {
+	return s.explain(ctx, operation, s.tryRead(ctx, fn))
+}
+
+func (s *Store) tryRead(ctx context.Context, fn func(ctx context.Context, t *txn) error) error {
+	if err := s.ready(ctx); err != nil {
+		return err
+	}
+	return s.whileBusy(ctx, func() error {
+		conn, err := s.db.Conn(ctx)
+		if err != nil {
+			return err
+		}
+		own := &ownTx{conn: conn}
+		defer own.discard()
+		if own.tx, err = conn.BeginTx(context.WithoutCancel(ctx), &sql.TxOptions{ReadOnly: true}); err != nil {
+			return err
+		}
+		t := &txn{s: s, h: own.tx, tx: own.tx}
+		if err := t.begin(ctx); err != nil {
+			return err
+		}
+		return fn(ctx, t)
+	})
+}
+
+// scanOne reads the only row of rows, and tells whether there was one.
+func scanOne(rows *sql.Rows, into ...any) (bool, error) {
+	defer rows.Close()
+	if !rows.Next() {
+		return false, rows.Err()
+	}
+	if err := rows.Scan(into...); err != nil {
+		return false, err
+	}
+	return true, rows.Close()
+}

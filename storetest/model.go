@@ -1,0 +1,381 @@
+package storetest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/outmill/outmill"
+)
+
+// model is a queue as the contract describes one, in memory, for one caller at
+// a time. Its time is what Elapse added up since the walk began; the real time
+// that a walk takes is too short to matter, because all durations of a walk
+// are multiples of ten minutes and every lapse of time is a second longer.
+type model struct {
+	now    time.Duration
+	retain time.Duration
+	// items are in the order in which they were appended.
+	items  []*item
+	groups []*modelGroup
+	// keys holds when the record of a dedup key was appended, by topic and key.
+	keys map[[2]string]time.Duration
+}
+
+type modelGroup struct {
+	name   string
+	topics []outmill.Topics
+}
+
+// item is a record as the model sees it.
+type item struct {
+	id         outmill.WorkItemID
+	message    int
+	name       string
+	group      string
+	routed     bool
+	topic, key string
+	payload    []byte
+	size       int
+
+	status outmill.Status
+	// due is the first time, next that of the next attempt.
+	due, next  time.Duration
+	expires    time.Duration
+	mayExpire  bool
+	attempts   int
+	claims     int
+	expiries   int
+	owner      outmill.OwnerToken
+	leaseUntil time.Duration
+	processed  time.Duration
+	processor  outmill.OwnerToken
+	parked     bool
+}
+
+func (m *model) String() string {
+	s := fmt.Sprintf("now %s\n", m.now)
+	for _, g := range m.groups {
+		s += fmt.Sprintf("group %s reads %+v\n", g.name, g.topics)
+	}
+	for _, it := range m.items {
+		s += it.String() + "\n"
+	}
+	return s
+}
+
+func (it *item) String() string {
+	return fmt.Sprintf("%s group=%q routed=%t %s/%s %s next=%s expires=%t:%s attempts=%d claims=%d expiries=%d owner=%.8s until=%s parked=%t",
+		it.name, it.group, it.routed, it.topic, it.key, it.status, it.next, it.mayExpire, it.expires,
+		it.attempts, it.claims, it.expiries, it.owner, it.leaseUntil, it.parked)
+}
+
+func (m *model) expired(it *item) bool { return it.mayExpire && it.expires <= m.now }
+
+func (m *model) leaseEnded(it *item) bool {
+	return it.status == outmill.StatusLeased && it.leaseUntil <= m.now
+}
+
+// ready reports whether the item is due and could be claimed, order aside.
+func (m *model) ready(it *item) bool {
+	pending := it.status == outmill.StatusPending && it.next <= m.now
+	return (pending || m.leaseEnded(it)) && !m.expired(it)
+}
+
+// waitsForRetry reports whether the item was claimed before and is due later.
+func (m *model) waitsForRetry(it *item) bool {
+	return it.status == outmill.StatusPending && it.next > m.now && it.claims > 0 && !m.expired(it)
+}
+
+// held reports whether an owner that satisfies who holds the item.
+func (m *model) held(it *item, who func(outmill.OwnerToken) bool) bool {
+	return it.status == outmill.StatusLeased && it.leaseUntil > m.now && who(it.owner)
+}
+
+// lane names what the item is ordered by; "" is nothing.
+func lane(it *item, order outmill.Order) string {
+	switch {
+	case order == outmill.OrderTopic:
+		return it.topic
+	case order == outmill.OrderKey && it.key != "":
+		return it.topic + "\x00" + it.key
+	}
+	return ""
+}
+
+// peers returns the others of the item's lane that are not at rest.
+func (m *model) peers(it *item, order outmill.Order) []*item {
+	name := lane(it, order)
+	if name == "" {
+		return nil
+	}
+	var list []*item
+	for _, other := range m.items {
+		alive := other.status == outmill.StatusPending || other.status == outmill.StatusLeased
+		if other != it && alive && other.routed && other.group == it.group && lane(other, order) == name {
+			list = append(list, other)
+		}
+	}
+	return list
+}
+
+// selects reports whether the claim looks at the item at all.
+func selects(req outmill.ClaimRequest, it *item) bool {
+	return it.routed && it.group == req.Group && req.Topics.Match(it.topic)
+}
+
+// forbids says why a claim may not hand out the item behind those taken before
+// it; "" where it may.
+func (m *model) forbids(req outmill.ClaimRequest, it *item, taken []*item) string {
+	switch {
+	case !selects(req, it):
+		return "it is of another group or topic"
+	case !m.ready(it):
+		return "it is not due, leased, expired or settled"
+	case parks(req) && m.parkedBefore(it):
+		return "its key is parked"
+	}
+	stranger := func(owner outmill.OwnerToken) bool { return owner != req.Owner }
+	for _, peer := range m.peers(it, req.Order) {
+		switch {
+		case contains(taken, peer):
+		case m.held(peer, stranger):
+			return fmt.Sprintf("another owner holds %s of its %s", peer.name, req.Order)
+		case peer.message > it.message:
+		case m.ready(peer):
+			return fmt.Sprintf("%s comes before it", peer.name)
+		case m.waitsForRetry(peer) && req.KeyPolicy != outmill.Skip:
+			return fmt.Sprintf("%s before it waits for a retry", peer.name)
+		}
+	}
+	return ""
+}
+
+// owed returns an item that the claim must not leave lying while it returns
+// nothing; nil where there is none.
+func (m *model) owed(req outmill.ClaimRequest) *item {
+	for _, it := range m.items {
+		if m.forbids(req, it, nil) == "" && !m.arguable(req, it) {
+			return it
+		}
+	}
+	return nil
+}
+
+// arguable: the contract does not say what the holder of a later record gets,
+// nor what becomes of a record before those that parked its key.
+func (m *model) arguable(req outmill.ClaimRequest, it *item) bool {
+	if parks(req) && m.keyParked(it) {
+		return true
+	}
+	own := func(owner outmill.OwnerToken) bool { return owner == req.Owner }
+	for _, peer := range m.peers(it, req.Order) {
+		if m.held(peer, own) && peer.message > it.message {
+			return true
+		}
+	}
+	return false
+}
+
+func parks(req outmill.ClaimRequest) bool {
+	return req.Order == outmill.OrderKey && req.KeyPolicy == outmill.Park
+}
+
+func contains(items []*item, it *item) bool {
+	for _, other := range items {
+		if other == it {
+			return true
+		}
+	}
+	return false
+}
+
+// countExpiry is what happens to an item whose lease ran out.
+func (it *item) countExpiry() {
+	if it.expiries >= outmill.SuspectExpiries {
+		it.attempts++
+	}
+	it.expiries++
+}
+
+func (m *model) claim(req outmill.ClaimRequest, it *item) {
+	if it.status == outmill.StatusLeased {
+		it.countExpiry()
+	}
+	it.status = outmill.StatusLeased
+	it.owner = req.Owner
+	it.leaseUntil = m.now + req.Lease
+	it.claims++
+}
+
+// toPending ends the item's lease.
+func (it *item) toPending() {
+	it.status = outmill.StatusPending
+	it.owner = outmill.OwnerToken{}
+	it.leaseUntil = 0
+}
+
+func (it *item) toDead() {
+	it.toPending()
+	it.status = outmill.StatusDead
+}
+
+// standing returns the item whose lease that is, nil where it does not stand.
+func (m *model) standing(lease outmill.Lease) *item {
+	it := m.find(lease.ID)
+	if it == nil || it.status != outmill.StatusLeased || it.owner != lease.Owner || it.claims != lease.Claim {
+		return nil
+	}
+	return it
+}
+
+func (m *model) find(id outmill.WorkItemID) *item {
+	for _, it := range m.items {
+		if it.id == id {
+			return it
+		}
+	}
+	return nil
+}
+
+func (m *model) remove(gone func(*item) bool) int {
+	kept := m.items[:0]
+	for _, it := range m.items {
+		if !gone(it) {
+			kept = append(kept, it)
+		}
+	}
+	n := len(m.items) - len(kept)
+	m.items = kept
+	return n
+}
+
+func (m *model) ack(it *item) {
+	if m.retain == 0 {
+		m.remove(func(other *item) bool { return other == it })
+		return
+	}
+	owner := it.owner
+	it.toPending()
+	it.status, it.processed, it.processor = outmill.StatusProcessed, m.now, owner
+}
+
+// sameKey reports whether both are of one group, topic and key.
+func sameKey(a, b *item) bool {
+	return a.key != "" && a.key == b.key && a.topic == b.topic && a.group == b.group && a.routed == b.routed
+}
+
+func (m *model) keyParked(it *item) bool {
+	for _, other := range m.items {
+		if other.parked && sameKey(it, other) {
+			return true
+		}
+	}
+	return false
+}
+
+// parkedBefore reports whether an earlier record of the item's key is parked.
+func (m *model) parkedBefore(it *item) bool {
+	for _, other := range m.items {
+		if other.parked && sameKey(it, other) && other.message < it.message {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *model) fail(it *item, park bool) {
+	it.toDead()
+	if !park || it.key == "" {
+		return
+	}
+	it.parked = true
+	for _, other := range m.items {
+		if sameKey(it, other) && other.message > it.message && other.status == outmill.StatusPending {
+			other.toDead()
+			other.parked = true
+		}
+	}
+}
+
+// requeue revives the item and what was parked with it.
+func (m *model) requeue(it *item) int {
+	if it.status != outmill.StatusDead {
+		return 0
+	}
+	together := []*item{it}
+	if it.parked {
+		for _, other := range m.items {
+			if other != it && other.parked && sameKey(it, other) {
+				together = append(together, other)
+			}
+		}
+	}
+	for _, it := range together {
+		it.toPending()
+		it.parked, it.mayExpire = false, false
+		it.next, it.attempts, it.expiries = m.now, 0, 0
+	}
+	return len(together)
+}
+
+// readers returns the groups that get records of the topic.
+func (m *model) readers(topic string) []string {
+	var list []string
+	for _, g := range m.groups {
+		for _, topics := range g.topics {
+			if topics.Match(topic) {
+				list = append(list, g.name)
+				break
+			}
+		}
+	}
+	return list
+}
+
+func (m *model) register(name string, topics outmill.Topics) {
+	var g *modelGroup
+	for _, other := range m.groups {
+		if other.name == name {
+			g = other
+		}
+	}
+	if g == nil {
+		g = &modelGroup{name: name}
+		m.groups = append(m.groups, g)
+	}
+	g.topics = append(g.topics, topics)
+	for _, it := range m.items {
+		if !it.routed && it.status == outmill.StatusPending && topics.Match(it.topic) {
+			it.group, it.routed = name, true
+		}
+	}
+}
+
+// appendMessage returns the items that the record becomes, none where it is a
+// duplicate.
+func (m *model) appendMessage(r *outmill.Record, message int) []*item {
+	if r.DedupKey != "" {
+		key := [2]string{r.Topic, r.DedupKey}
+		if seen, ok := m.keys[key]; ok && m.now < seen+dedupWindow {
+			return nil
+		}
+		m.keys[key] = m.now
+	}
+	groups := m.readers(r.Topic)
+	routed := len(groups) > 0
+	if !routed {
+		groups = []string{""}
+	}
+	var added []*item
+	for _, g := range groups {
+		it := &item{
+			message: message, name: r.MessageID, group: g, routed: routed, topic: r.Topic, key: r.Key,
+			payload: r.Payload, size: r.Size(),
+			status: outmill.StatusPending, due: m.now + r.Delay, next: m.now + r.Delay,
+			mayExpire: r.TimeToLive > 0, expires: m.now + r.TimeToLive,
+		}
+		added = append(added, it)
+	}
+	m.items = append(m.items, added...)
+	return added
+}
