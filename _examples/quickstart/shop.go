@@ -15,8 +15,10 @@ import (
 	"github.com/outmill/outmill/sqlite"
 )
 
-// A cart is placed in one transaction: its orders are all placed, or none.
-const cartSize = 20
+// cartSize is how many orders are placed in one transaction: all of them, or
+// none. Many orders come in larger carts, since a disk commits only some
+// hundred transactions a second.
+func cartSize(orders int) int { return max(20, orders/2000) }
 
 type order struct {
 	ID       int    `json:"id"`
@@ -37,8 +39,9 @@ func placeOrders(ctx context.Context, store *sqlite.Store, n int, audit *audit, 
 	if _, err := store.DB().ExecContext(ctx, `CREATE TABLE IF NOT EXISTS orders (id INTEGER PRIMARY KEY, customer TEXT, cents INTEGER)`); err != nil {
 		return err
 	}
-	for first, cart := 0, 0; first < n; first, cart = first+cartSize, cart+1 {
-		orders := fillCart(first, min(first+cartSize, n), cart)
+	size := cartSize(n)
+	for first, cart := 0, 0; first < n; first, cart = first+size, cart+1 {
+		orders := fillCart(first, min(first+size, n), cart)
 		declined := cart%7 == 3
 		err := store.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 			if err := placeCart(ctx, tx, pub, orders); err != nil {
