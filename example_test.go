@@ -136,27 +136,6 @@ func ExampleRegisterProvider() {
 	})
 }
 
-func ExampleResolve() {
-	// In a program: outmill.LookupEnv("OUTMILL"), or the application's own settings.
-	settings := outmill.LookupMap(map[string]string{
-		"sources.orders.low.connection_string": "low://me:secret@db/orders",
-		"connection_strings.low":               "low://db/everything-else",
-	})
-
-	choice, err := outmill.Resolve(outmill.Connection{Provider: "low", Source: "orders", Lookup: settings})
-	fmt.Println(choice, err)
-
-	choice, err = outmill.Resolve(outmill.Connection{Provider: "low", Source: "bills", Lookup: settings})
-	fmt.Println(choice, err)
-
-	_, err = outmill.Resolve(outmill.Connection{Provider: "low", Source: "bills", ConnectionString: "main", Lookup: settings})
-	fmt.Println(err)
-	// Output:
-	// low from sources.orders.low.connection_string: low://me:xxxxx@db/orders <nil>
-	// low from connection_strings.low: low://db/everything-else <nil>
-	// outmill: invalid configuration: no connection to a store; looked at, in this order: Connection.URL, sources.bills.low.connection_string, connection_strings.main; set one of them
-}
-
 func ExampleRedactURL() {
 	fmt.Println(outmill.RedactURL("postgres://me:secret@db:5432/orders"))
 	// Output: postgres://me:xxxxx@db:5432/orders

@@ -24,8 +24,8 @@ type Provider struct {
 	// Priority decides between providers where a [Connection] names none: the
 	// highest wins; among equals, the first by name.
 	Priority int
-	// Open opens the store behind a URL of one of the Schemes; the logger is
-	// never nil. The store owns what it opens and ends it in Close. Errors do not
+	// Open opens the store behind a URL that begins with one of the Schemes, in
+	// lower case; the logger is never nil. The store owns what it opens and ends it in Close. Errors do not
 	// contain the URL, which may hold a password: [Open] names it, redacted.
 	Open func(ctx context.Context, url string, logger watermill.LoggerAdapter) (Store, error)
 }
@@ -54,7 +54,7 @@ func Open(ctx context.Context, url string, logger watermill.LoggerAdapter) (Stor
 	if err != nil {
 		return nil, err
 	}
-	return provider.open(ctx, url, logger)
+	return provider.open(ctx, lowerScheme(url), logger)
 }
 
 // InvalidURLError says what is wrong with a store's URL. It is an
@@ -154,6 +154,10 @@ func schemeOf(url string) (string, error) {
 		return "", &InvalidURLError{URL: RedactURL(url), Reason: "has a NUL byte"}
 	}
 	return strings.ToLower(strings.TrimSuffix(found, ":")), nil
+}
+
+func lowerScheme(url string) string {
+	return schemePattern.ReplaceAllStringFunc(url, strings.ToLower)
 }
 
 func (p Provider) open(ctx context.Context, url string, logger watermill.LoggerAdapter) (Store, error) {

@@ -43,13 +43,20 @@ func open(_ context.Context, _ string, _ watermill.LoggerAdapter) (outmill.Store
 
 func Test_Open_picks_the_provider_by_scheme(t *testing.T) {
 	t.Parallel()
-	for _, url := range []string{"high://u:p@h/db", "high+tls://h", "HIGH:opaque", "low:file.db?x=1"} {
+	for _, url := range []string{"high://u:P@h/db", "high+tls://H", "low:file.db?x=HIGH:1"} {
 		store, err := outmill.Open(t.Context(), url, nil)
 		require.NoError(t, err)
 		opened := store.(*openedStore)
 		require.Equal(t, url, opened.url, "the provider gets the URL as it is, password included")
 		require.NotNil(t, opened.logger, "a nil logger never reaches a provider")
 	}
+}
+
+func Test_the_scheme_of_a_URL_may_be_written_in_capitals(t *testing.T) {
+	t.Parallel()
+	store, err := outmill.Open(t.Context(), "High+TLS://U:P@H", nil)
+	require.NoError(t, err)
+	require.Equal(t, "high+tls://U:P@H", store.(*openedStore).url, "providers need not care")
 }
 
 func Test_Open_with_a_typed_nil_logger_logs_nothing(t *testing.T) {

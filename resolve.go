@@ -26,9 +26,10 @@ const DefaultSource = "default"
 //     connection_strings.<ConnectionString>.
 //
 // Where Provider is empty, 2 and 3 are tried for each registered provider, that
-// with the highest priority first, and what is found first wins. Every value is
-// a URL whose scheme belongs to the provider. Settings that are empty or blank
-// count as not set.
+// with the highest priority first, and what is found first wins; but a named
+// ConnectionString is looked at once, after all sources, and its scheme says
+// whose it is. Every value is a URL whose scheme belongs to the provider.
+// Settings that are empty or blank count as not set.
 type Connection struct {
 	// URL of the store; it wins over all else.
 	URL string
@@ -196,7 +197,7 @@ func (s *search) run() (Resolution, error) {
 			return choice, err
 		}
 	}
-	return s.leftover()
+	return s.sharedString()
 }
 
 // explicit decides about a URL that is not tied to a provider by its place.
@@ -241,23 +242,23 @@ func (s *search) settingsOf(provider Provider) (Resolution, bool, error) {
 		choice, err := choose(provider, source, url)
 		return choice, true, err
 	}
-	key := "connection_strings." + cmp.Or(s.conn.ConnectionString, provider.Name)
-	url, found := s.lookup(key)
-	if !found || s.shared() && !provider.opens(url) {
+	if s.shared() {
 		return Resolution{}, false, nil
 	}
-	choice, err := choose(provider, key, url)
-	return choice, true, err
+	key := connectionStringKey(cmp.Or(s.conn.ConnectionString, provider.Name))
+	if url, found := s.lookup(key); found {
+		choice, err := choose(provider, key, url)
+		return choice, true, err
+	}
+	return Resolution{}, false, nil
 }
 
-// shared reports whether all providers are tried with one and the same
-// connection string, which then says by its scheme whose it is.
+// shared reports whether the connection string belongs to no provider yet.
 func (s *search) shared() bool { return s.conn.ConnectionString != "" && s.conn.Provider == "" }
 
-// leftover is for a shared connection string that no provider opens.
-func (s *search) leftover() (Resolution, error) {
+func (s *search) sharedString() (Resolution, error) {
 	if s.shared() {
-		key := "connection_strings." + s.conn.ConnectionString
+		key := connectionStringKey(s.conn.ConnectionString)
 		if url, found := s.lookup(key); found {
 			return s.explicit(key, url)
 		}
@@ -265,15 +266,15 @@ func (s *search) leftover() (Resolution, error) {
 	return Resolution{}, &ConnectionNotFoundError{Looked: s.looked}
 }
 
+func connectionStringKey(name string) string { return "connection_strings." + name }
+
 func (s *search) lookup(key string) (string, bool) {
 	value, found := s.conn.Lookup(key)
 	return s.take(key, value, found)
 }
 
 func (s *search) take(place, value string, found bool) (string, bool) {
-	if !slices.Contains(s.looked, place) {
-		s.looked = append(s.looked, place)
-	}
+	s.looked = append(s.looked, place)
 	value = strings.TrimSpace(value)
 	return value, found && value != ""
 }

@@ -50,6 +50,7 @@ func Test_where_a_connection_is_found(t *testing.T) {
 		{"a setting that is blank counts as none", outmill.Connection{Provider: "low", Source: "blank"}, "low", "connection_strings.low", "low:by-provider"},
 		{"a source wins over a named connection string", outmill.Connection{Provider: "low", Source: "orders", ConnectionString: "main"}, "low", "sources.orders.low.connection_string", "low:orders-source"},
 		{"a named connection string says which provider by its scheme", outmill.Connection{Source: "nowhere", ConnectionString: "main"}, "low", "connection_strings.main", "low:main"},
+		{"any source wins over a connection string that is no provider's", outmill.Connection{Source: "orders", ConnectionString: "tls"}, "low", "sources.orders.low.connection_string", "low:orders-source"},
 		{"any scheme of the provider will do", outmill.Connection{Provider: "high", Source: "nowhere", ConnectionString: "tls"}, "high", "connection_strings.tls", "high+tls://h"},
 		{"a source's name may be anything", outmill.Connection{Source: "a.b low.c"}, "high", "sources.a.b low.c.high.connection_string", "high:odd-name"},
 	} {
@@ -112,10 +113,11 @@ func Test_nothing_found_lists_everything_that_was_looked_at_in_order(t *testing.
 	_, err = outmill.Resolve(outmill.Connection{ConnectionString: "main", Lookup: outmill.LookupMap(nil)})
 	require.ErrorAs(t, err, &missing)
 	require.Equal(t, []string{
-		"Connection.URL",
-		"sources.default.high.connection_string", "connection_strings.main",
+		"Connection.URL", "sources.default.high.connection_string",
 		"sources.default.alsolow.connection_string", "sources.default.low.connection_string",
-	}, missing.Looked[:5], "by priority, then by name; what all share once")
+	}, missing.Looked[:4], "by priority, then by name")
+	require.Equal(t, "connection_strings.main", missing.Looked[len(missing.Looked)-1], "what all share, once, at the end")
+	require.Len(t, missing.Looked, len(outmill.Providers())+2)
 }
 
 func Test_where_no_store_is_registered_the_error_says_what_to_import(t *testing.T) {

@@ -16,6 +16,8 @@ import (
 const (
 	firstPause = 500 * time.Millisecond
 	firstHold  = 2 * time.Second
+	// probeChoice is how many records a probe is chosen from.
+	probeChoice = 20
 )
 
 // flow decides, from what became of each parcel, what is claimed next. It is a
@@ -42,7 +44,9 @@ type flow struct {
 	pause   *backoff.ExponentialBackOff
 	probeAt time.Time
 	away    error
-	held    map[string]*hold
+	// probed are the records that failed alone since the breaker opened.
+	probed    map[outmill.WorkItemID]struct{}
+	held      map[string]*hold
 	witnesses map[*witness]struct{}
 }
 
@@ -61,6 +65,7 @@ func newFlow(cfg Config, w *worker.Worker, log watermill.LoggerAdapter) *flow {
 		log:       log,
 		wake:      make(chan struct{}, 1),
 		doubts:    newDoubts(),
+		probed:    map[outmill.WorkItemID]struct{}{},
 		held:      map[string]*hold{},
 		witnesses: map[*witness]struct{}{},
 	}
@@ -86,10 +91,10 @@ func (fl *flow) next(pause *backoff.ExponentialBackOff) time.Duration {
 func (fl *flow) settle(parcels []*parcel) {
 	r := fl.assess(parcels)
 	fl.published.Add(int64(r.delivered))
-	pause := fl.react(r)
+	fl.react(r, parcels)
 	for _, p := range parcels {
-		if p.verdict == trouble {
-			fl.putOff(p, r, pause)
+		if p.verdict == trouble && r.delivered > 0 {
+			p.item.Snooze(fl.growing(p.item.Record.Claims))
 		} else {
 			fl.settleOne(p)
 		}
@@ -120,20 +125,6 @@ func (fl *flow) settleOne(p *parcel) {
 	}
 }
 
-// putOff gives a record back that is not to blame, or not proven to be.
-func (fl *flow) putOff(p *parcel, r report, pause time.Duration) {
-	switch {
-	case r.delivered > 0:
-		p.item.Snooze(fl.growing(p.item.Record.Claims))
-	case r.sent > 1:
-		p.item.Release()
-	default:
-		// The next probe should be another record, lest a bad one that nobody
-		// explains keeps the breaker open.
-		p.item.Snooze(pause + fl.growing(1))
-	}
-}
-
 // growing doubles from claim to claim.
 func (fl *flow) growing(claims int) time.Duration {
 	wait := firstPause
@@ -156,25 +147,24 @@ func (fl *flow) logFailure(p *parcel) {
 }
 
 // react moves the breaker and the holds before any item is given back, so that
-// none of them is claimed again at once. It returns how long the breaker stays
-// open.
-func (fl *flow) react(r report) (pause time.Duration) {
+// none of them is claimed again at once.
+func (fl *flow) react(r report, parcels []*parcel) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	now := time.Now()
 	fl.updateHolds(r, now)
 	switch {
 	case r.away != nil:
-		pause = fl.openBreaker(r.away, now)
+		fl.openBreaker(r.away, now)
+		fl.noteProbe(r, parcels)
 	case fl.state != closed && (r.delivered > 0 || len(r.refused) > 0):
 		// If only to refuse a topic: the broker answers.
 		fl.closeBreaker()
 	}
 	fl.signal()
-	return pause
 }
 
-func (fl *flow) openBreaker(err error, now time.Time) time.Duration {
+func (fl *flow) openBreaker(err error, now time.Time) {
 	wait := fl.next(fl.pause)
 	fl.state, fl.away = open, err
 	fl.probeAt = now.Add(wait)
@@ -183,14 +173,70 @@ func (fl *flow) openBreaker(err error, now time.Time) time.Duration {
 	for w := range fl.witnesses {
 		w.sawAway(err)
 	}
-	return wait
 }
 
 func (fl *flow) closeBreaker() {
 	fl.log.Info("The broker takes messages again", nil)
 	fl.state, fl.away = closed, nil
 	fl.pause.Reset()
+	clear(fl.probed)
 	fl.worker.SetLimit(fl.cfg.BatchSize)
+}
+
+// noteProbe remembers the record that failed alone.
+func (fl *flow) noteProbe(r report, parcels []*parcel) {
+	if r.sent > 1 {
+		return
+	}
+	for _, p := range parcels {
+		if p.is(failed) {
+			fl.probed[p.item.Record.ID] = struct{}{}
+		}
+	}
+}
+
+// admit ends the parcels that are not to be published now: what was claimed
+// before the breaker opened or the topic was held, and, of the choice for a
+// probe, all but one.
+func (fl *flow) admit(parcels []*parcel) {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	for _, p := range parcels {
+		if h := fl.held[p.item.Record.Topic]; fl.state == open || h != nil && !h.lifted {
+			p.end(unsent, nil)
+		}
+	}
+	if fl.state != probing {
+		return
+	}
+	probe := fl.chooseProbe(stillUnderway(parcels))
+	for _, p := range parcels {
+		if p != probe {
+			p.end(unsent, nil)
+		}
+	}
+}
+
+// chooseProbe prefers a record that was no probe before, lest bad ones that
+// nobody explains keep the breaker open. It takes none that is behind another
+// one of its key.
+func (fl *flow) chooseProbe(parcels []*parcel) *parcel {
+	var first *parcel
+	seen := map[string]bool{}
+	for _, p := range parcels {
+		if p.key != "" && seen[p.key] {
+			continue
+		}
+		seen[p.key] = true
+		if _, before := fl.probed[p.item.Record.ID]; !before {
+			return p
+		}
+		if first == nil {
+			first = p
+		}
+	}
+	clear(fl.probed)
+	return first
 }
 
 // run ends pauses and holds when their time has come.
@@ -229,7 +275,7 @@ func (fl *flow) goOn(now time.Time) {
 	defer fl.mu.Unlock()
 	if fl.state == open && !now.Before(fl.probeAt) {
 		fl.state = probing
-		fl.worker.SetLimit(1)
+		fl.worker.SetLimit(min(probeChoice, fl.cfg.BatchSize))
 	}
 	fl.liftHolds(now)
 }

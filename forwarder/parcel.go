@@ -23,7 +23,8 @@ const (
 	// unfit: a hook failed, the publisher never saw the message.
 	unfit
 	// unsent: the publisher never saw the message, and that is not its fault: an
-	// earlier one of its key failed, the time was over, or the lease was lost.
+	// earlier one of its key failed, the time was over, the lease was lost, or the
+	// broker is away.
 	unsent
 	// delivered: the publisher took it.
 	delivered
@@ -114,7 +115,7 @@ func (l *line) note(p *parcel) {
 // prepare runs the user's hooks.
 func (f *Forwarder) prepare(parcels []*parcel) {
 	keys := newLine(f.cfg.KeyPolicy)
-	for _, p := range parcels {
+	for _, p := range stillUnderway(parcels) {
 		if keys.holds(p) || !p.item.Started() {
 			p.end(unsent, nil)
 		} else if err := f.dress(p); err != nil {

@@ -110,6 +110,7 @@ func (p *pass) forwardAll() {
 			return
 		}
 		parcels := p.forwarder.wrap(items)
+		p.flow.admit(parcels)
 		p.publish(parcels)
 		if p.ctx.Err() != nil {
 			p.flow.settleLast(parcels)

@@ -10,10 +10,21 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
+// longestAttempt bounds how long one request may hang, however long messages
+// may take.
+const longestAttempt = 30 * time.Second
+
+// A topic that was there is taken for deleted after so many looks at the
+// metadata, which is 1 to 2 s.
+const (
+	lookAgainAfter    = 100 * time.Millisecond
+	unknownTopicLooks = 10
+)
+
 // newClient makes a client for a lane. It does not connect.
 func newClient(brokers []string, config Config, logger watermill.LoggerAdapter) (*kgo.Client, error) {
 	// A connection that hangs is given up early enough to try another one.
-	attempt := max(config.DeliveryTimeout/3, minTimeout)
+	attempt := min(max(config.DeliveryTimeout/3, minTimeout), longestAttempt)
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(brokers...),
 		kgo.ClientID(config.ClientID),
@@ -25,10 +36,11 @@ func newClient(brokers []string, config Config, logger watermill.LoggerAdapter) 
 		kgo.RequestRetries(3),
 		kgo.RetryTimeout(config.DeliveryTimeout),
 		kgo.RetryBackoffFn(backoff),
-		// What is wrong with a topic shows in the metadata: with the client's
-		// default of 5 s between two looks, a topic that was deleted would hold a
-		// round for as long as the time allows.
-		kgo.MetadataMinAge(askAgainAfter),
+		// A leader that has moved and a topic that was deleted show in the
+		// metadata, and a round waits for what they show: with the client's default
+		// of 5 s between two looks, for as long as the time allows.
+		kgo.MetadataMinAge(lookAgainAfter),
+		kgo.UnknownTopicRetries(unknownTopicLooks),
 
 		kgo.ManualFlushing(),
 		kgo.ProducerLinger(0),

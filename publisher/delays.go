@@ -17,15 +17,15 @@ func newDelays() (*delays, error) {
 	return &delays{decorated}, err
 }
 
-// apply returns the message, or a copy that has the delay of its own context
-// or else of base in its metadata. A delay that the metadata has already wins.
-func (d *delays) apply(base context.Context, msg *message.Message) *message.Message {
+// apply returns the message, or a copy that has the delay of its own context,
+// or else the given one, in its metadata. A delay that is there already wins.
+func (d *delays) apply(msg *message.Message, otherwise message.Metadata) *message.Message {
 	if msg.Metadata.Get(delay.DelayedForKey) != "" {
 		return msg
 	}
 	found := d.of(msg.Context())
 	if len(found) == 0 {
-		found = d.of(base)
+		found = otherwise
 	}
 	if len(found) == 0 {
 		return msg

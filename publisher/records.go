@@ -21,6 +21,7 @@ func (p *Publisher) records(base context.Context, topic string, messages []*mess
 		}
 		errs = append(errs, err)
 	}
+	ofBase := p.delays.of(base)
 	for i, msg := range messages {
 		if msg == nil {
 			refuse(i, &outmill.InvalidRecordError{Field: "message", Reason: "is nil"})
@@ -29,7 +30,7 @@ func (p *Publisher) records(base context.Context, topic string, messages []*mess
 		if p.cfg.RequirePayload && msg.Payload == nil {
 			refuse(i, &outmill.InvalidRecordError{Field: "payload", Reason: "is nil, and publisher.Config.RequirePayload is set"})
 		}
-		rec, err := outmill.RecordOf(topic, p.delays.apply(base, msg))
+		rec, err := outmill.RecordOf(topic, p.delays.apply(msg, ofBase))
 		if err != nil {
 			refuse(i, err)
 		}

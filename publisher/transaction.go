@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -22,7 +21,7 @@ func (p *Publisher) transaction(base context.Context, messages []*message.Messag
 			return nil, fmt.Errorf("message %d: %w", i, err)
 		case i == 0:
 			first, firstTx = ctx, tx
-		case !sameTx(firstTx, tx):
+		case tx != firstTx:
 			return nil, fmt.Errorf("message %d: %w", i, outmill.ErrMixedTx)
 		}
 	}
@@ -44,13 +43,4 @@ func (p *Publisher) transactionOf(base context.Context, msg *message.Message) (c
 		return own, nil, err
 	}
 	return base, baseTx, baseErr
-}
-
-// sameTx does not panic on handles that cannot be compared; two of them are
-// taken for different ones.
-func sameTx(a, b any) bool {
-	if a == nil || b == nil {
-		return a == nil && b == nil
-	}
-	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }

@@ -16,10 +16,10 @@ import (
 // SQLite holds rows of up to 1e9 bytes, and the row has other columns too.
 const MaxPayload = 900_000_000
 
-const insertColumns = `INSERT INTO {p:records} (id, grp, topic, key, stage, available_at, due_at, created_at, expires_at, size,
+const insertColumns = `INSERT INTO {p:records} (id, grp, topic, key, stage, available_at, due_at, next_at, created_at, expires_at, size,
 	message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, metadata, payload) VALUES `
 
-const insertRow = `(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+const insertRow = `(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 var (
 	insertOne     = insertColumns + insertRow
@@ -116,6 +116,9 @@ func (a *appending) run(ctx context.Context, t *txn) error {
 func (a *appending) report() {
 	for i, r := range a.records {
 		r.ID, r.Duplicate = a.ids[i], a.duplicate[i]
+		if r.MessageID == "" {
+			r.MessageID = r.ID.String()
+		}
 	}
 }
 
@@ -210,7 +213,7 @@ func (a *appending) rows(now int64, routes *routes, blocked map[laneKey]bool) ([
 		}
 		groups := routes.of(r.Topic)
 		if len(groups) == 0 {
-			rows = append(rows, insertion(r, a.ids[i], nil, stageLine, now, metadata))
+			rows = append(rows, insertion(r, a.ids[i], a.ids[i], nil, stageLine, now, metadata))
 			continue
 		}
 		for n, group := range groups {
@@ -222,25 +225,32 @@ func (a *appending) rows(now int64, routes *routes, blocked map[laneKey]bool) ([
 			if blocked[laneKey{group, r.Topic, r.Key}] {
 				stage = stageHeld
 			}
-			rows = append(rows, insertion(r, id, group, stage, now, metadata))
+			rows = append(rows, insertion(r, a.ids[i], id, group, stage, now, metadata))
 		}
 	}
 	return rows, nil
 }
 
-func insertion(r *outmill.Record, id outmill.WorkItemID, group any, stage int, now int64, metadata string) []any {
+// insertion returns a row's values. first is the id of the record's first row,
+// and its message id where it has none.
+func insertion(r *outmill.Record, first, id outmill.WorkItemID, group any, stage int, now int64, metadata string) []any {
 	due := dueOf(r, now)
 	var available any
 	if due > now {
 		stage, available = stageDelayed, due
+	}
+	messageID, size := r.MessageID, r.Size()
+	if messageID == "" {
+		messageID = first.String()
+		size += len(messageID)
 	}
 	payload := r.Payload
 	if payload == nil {
 		payload = []byte{}
 	}
 	return []any{
-		id.String(), group, r.Topic, r.Key, stage, available, due, now, expiryOf(r, now), r.Size(),
-		r.MessageID, r.CorrelationID, r.CausationID, r.TenantID, r.TraceParent, r.TraceState, r.DedupKey, metadata, payload,
+		id.String(), group, r.Topic, r.Key, stage, available, due, due, now, expiryOf(r, now), size,
+		messageID, r.CorrelationID, r.CausationID, r.TenantID, r.TraceParent, r.TraceState, r.DedupKey, metadata, payload,
 	}
 }
 

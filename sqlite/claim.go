@@ -22,7 +22,8 @@ const sqlClaimable = `(
 	OR EXISTS (SELECT 1 FROM {p:records} INDEXED BY {p:later} WHERE grp = ?1 AND topic = t.topic AND stage = 2 AND available_at <= ` + sqlNow + `)
 	OR EXISTS (SELECT 1 FROM {p:records} INDEXED BY {p:later} WHERE grp = ?1 AND topic = t.topic AND stage = 3 AND available_at <= ` + sqlNow + `)
 	OR EXISTS (SELECT 1 FROM {p:records} INDEXED BY {p:later} WHERE grp = ?1 AND topic = t.topic AND stage = 4 AND available_at <= ` + sqlNow + `)
-	OR EXISTS (SELECT 1 FROM {p:lanes} WHERE grp = ?1 AND topic = t.topic AND blocked_by IN ('', ?2, ?3))
+	OR EXISTS (SELECT 1 FROM {p:lanes} INDEXED BY {p:lanes_blocked} WHERE grp = ?1 AND topic = t.topic AND blocked_by IN ('', ?2, ?3))
+	OR EXISTS (SELECT 1 FROM {p:lanes} INDEXED BY {p:lanes_until} WHERE grp = ?1 AND topic = t.topic AND until <= ` + sqlNow + `)
 	OR (?4 AND EXISTS (SELECT 1 FROM {p:records} INDEXED BY {p:held} WHERE grp = ?1 AND topic = t.topic AND stage = 1)))`
 
 const (
@@ -54,20 +55,18 @@ WHERE ` + sqlClaimable
 
 	sqlLease = `UPDATE {p:records} SET status = 'leased', stage = 4, owner = ?2, available_at = ?3, claims = claims + 1,
 	attempts = attempts + (stage = 4 AND expiries >= 2), expiries = expiries + (stage = 4)
-WHERE seq IN (SELECT value FROM json_each(?1)) RETURNING ` + recordColumns
+WHERE seq IN (SELECT value FROM json_each(?1)) RETURNING ` + recordColumns + `, false`
 
-	sqlExpire = `UPDATE {p:records} SET status = 'dead', stage = NULL, available_at = NULL, owner = '',
-	attempts = attempts + (stage = 4 AND expiries >= 2), expiries = expiries + (stage = 4),
-	last_error = 'expired at ' || strftime('%Y-%m-%dT%H:%M:%fZ', expires_at / 1000000.0, 'unixepoch')
-		|| CASE last_error WHEN '' THEN '' ELSE '; before: ' || last_error END
-WHERE seq IN (SELECT value FROM json_each(?1))`
+	// sqlPassExpired takes records out of the line whose expiry has passed. They
+	// stay pending until the janitor makes them dead.
+	sqlPassExpired = `UPDATE {p:records} SET stage = 5, available_at = NULL WHERE seq IN (SELECT value FROM json_each(?1))`
 )
 
 // Claim leases up to req.Limit records. See outmill.Queue. Where nothing is
 // due it does not lock the database.
 func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.Record, error) {
 	const operation = "claim"
-	if err := checkClaim(req); err != nil {
+	if err := req.Validate(); err != nil {
 		return nil, s.explain(ctx, operation, err)
 	}
 	for {
@@ -86,29 +85,6 @@ func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill
 			return c.records, nil
 		}
 	}
-}
-
-func checkClaim(req outmill.ClaimRequest) error {
-	errs := []error{outmill.CheckGroup(req.Group), req.Topics.Validate()}
-	if req.Owner.IsZero() {
-		errs = append(errs, invalid("ClaimRequest.Owner is zero: want outmill.NewOwnerToken()"))
-	}
-	if req.Limit < 1 {
-		errs = append(errs, invalid("ClaimRequest.Limit is %d: want 1 or more", req.Limit))
-	}
-	if req.MaxBytes < 0 {
-		errs = append(errs, invalid("ClaimRequest.MaxBytes is %d: want 0 (no bound) or more", req.MaxBytes))
-	}
-	if req.Lease <= 0 {
-		errs = append(errs, invalid("ClaimRequest.Lease is %s: want more than 0", req.Lease))
-	}
-	if req.Order < outmill.OrderNone || req.Order > outmill.OrderTopic {
-		errs = append(errs, invalid("ClaimRequest.Order is %d: want OrderNone, OrderKey or OrderTopic", req.Order))
-	}
-	if req.KeyPolicy < outmill.Block || req.KeyPolicy > outmill.Park {
-		errs = append(errs, invalid("ClaimRequest.KeyPolicy is %d: want Block, Skip or Park", req.KeyPolicy))
-	}
-	return errors.Join(errs...)
 }
 
 // dueTopics returns the selected topics of which there may be something to
@@ -140,8 +116,8 @@ type claim struct {
 	records []*outmill.Record
 	taken   []int64
 	bytes   int
-	// alone: a suspect was taken, which goes without company.
-	alone bool
+	// over: a suspect was met, which goes without company.
+	over bool
 	// looks is how many more records this transaction may look at.
 	looks int
 	// again: the looks were used up, so there may be more to claim.
@@ -163,7 +139,7 @@ type candidate struct {
 	size     int
 }
 
-const candidateColumns = `seq, key, stage, due_at, expires_at, expiries, size`
+const candidateColumns = `seq, key, stage, next_at, expires_at, expiries, size`
 
 func (c *claim) run(ctx context.Context, t *txn) error {
 	*c = claim{req: c.req, topics: c.topics, owner: c.req.Owner.String(), looks: max(minLooks, 10*c.req.Limit)}
@@ -210,7 +186,7 @@ func (c *claim) serve(ctx context.Context, t *txn, topics []string, share int) (
 
 // room is how many records the claim may still take.
 func (c *claim) room() int {
-	if c.alone {
+	if c.over {
 		return 0
 	}
 	return c.req.Limit - len(c.records) - len(c.taken)
@@ -223,17 +199,22 @@ func (c *claim) look(n int) bool {
 	return c.looks > 0
 }
 
-// take takes the record unless it does not fit in, and tells whether the next
-// one may be considered.
+// take takes the record unless it does not fit in, and then no later one of
+// its topic may be taken either.
 func (c *claim) take(r candidate) bool {
 	first := len(c.records)+len(c.taken) == 0
 	tooBig := c.req.MaxBytes > 0 && c.bytes+r.size > c.req.MaxBytes
-	if c.room() <= 0 || !first && (tooBig || suspect(r)) {
+	if c.room() <= 0 || tooBig && !first {
 		return false
+	}
+	if suspect(r) {
+		c.over = true
+		if !first {
+			return false
+		}
 	}
 	c.taken = append(c.taken, r.seq)
 	c.bytes += r.size
-	c.alone = suspect(r)
 	return true
 }
 
@@ -275,16 +256,15 @@ func (c *claim) lease(ctx context.Context, t *txn) error {
 	return nil
 }
 
-// expire makes records dead whose expiry has passed, instead of passing over
-// them now and at each later claim.
-func (t *txn) expire(ctx context.Context, seqs []int64) error {
+// passExpired has later claims not meet the records again.
+func (t *txn) passExpired(ctx context.Context, seqs []int64) error {
 	if len(seqs) == 0 {
 		return nil
 	}
 	if err := t.openLanes(ctx, seqs); err != nil {
 		return err
 	}
-	_, err := t.exec(ctx, sqlExpire, seqList(seqs))
+	_, err := t.exec(ctx, sqlPassExpired, seqList(seqs))
 	return err
 }
 
@@ -309,12 +289,17 @@ func (t *txn) candidates(ctx context.Context, template string, args ...any) ([]c
 	return scanCandidates(rows)
 }
 
+// notExpired leaves out what ?3, the time, makes expired. It is for leases that
+// have ended, which stand until they are reaped; there are never more of them
+// than were in work.
+const notExpired = `(expires_at IS NULL OR expires_at > ?3)`
+
 // sqlCandidates reads the first of each kind that may be due.
 const sqlCandidates = `
-SELECT * FROM (SELECT seq, key, stage, max(due_at, created_at), expires_at, expiries, size FROM {p:records} INDEXED BY {p:line}
+SELECT * FROM (SELECT seq, key, stage, max(next_at, created_at), expires_at, expiries, size FROM {p:records} INDEXED BY {p:line}
 	WHERE grp = ?1 AND topic = ?2 AND stage = 0 ORDER BY seq LIMIT ?4)
 UNION ALL
-SELECT * FROM (SELECT seq, key, stage, max(due_at, created_at), expires_at, expiries, size FROM {p:records} INDEXED BY {p:held}
+SELECT * FROM (SELECT seq, key, stage, max(next_at, created_at), expires_at, expiries, size FROM {p:records} INDEXED BY {p:held}
 	WHERE grp = ?1 AND topic = ?2 AND stage = 1 ORDER BY seq LIMIT ?4)
 UNION ALL
 SELECT * FROM (SELECT seq, key, stage, available_at, expires_at, expiries, size FROM {p:records} INDEXED BY {p:later}
@@ -324,7 +309,8 @@ SELECT * FROM (SELECT seq, key, stage, available_at, expires_at, expiries, size 
 	WHERE grp = ?1 AND topic = ?2 AND stage = 3 AND available_at <= ?3 ORDER BY available_at, seq LIMIT ?4)
 UNION ALL
 SELECT * FROM (SELECT seq, key, stage, available_at, expires_at, expiries, size FROM {p:records} INDEXED BY {p:later}
-	WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND available_at <= ?3 ORDER BY available_at, seq LIMIT ?4)`
+	WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND available_at <= ?3 AND ` + notExpired + `
+	ORDER BY available_at, seq LIMIT ?4)`
 
 // takeAny takes records without an order: the oldest due first.
 func (c *claim) takeAny(ctx context.Context, t *txn, topic string, want int) error {
@@ -362,5 +348,5 @@ func (c *claim) takeInOrder(ctx context.Context, t *txn, list []candidate, want 
 		}
 	}
 	more = !full && len(expired) > 0 && c.look(len(expired))
-	return more, errors.Join(t.expire(ctx, expired), c.lease(ctx, t))
+	return more, errors.Join(t.passExpired(ctx, expired), c.lease(ctx, t))
 }

@@ -28,7 +28,8 @@ WHERE seq IN (
 		WHERE grp = ?1 AND topic = ?2 AND stage = 3 AND available_at <= ?3 ORDER BY available_at, seq LIMIT ?4)
 	UNION ALL
 	SELECT seq FROM (SELECT seq FROM {p:records} INDEXED BY {p:later}
-		WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND available_at <= ?3 ORDER BY available_at, seq LIMIT ?4))
+		WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND available_at <= ?3 AND ` + notExpired + `
+		ORDER BY available_at, seq LIMIT ?4))
 RETURNING seq`
 
 	sqlLine = `SELECT ` + candidateColumns + ` FROM {p:records} INDEXED BY {p:line}
@@ -42,47 +43,47 @@ UNION ALL
 SELECT * FROM (SELECT ` + candidateColumns + ` FROM {p:records} INDEXED BY {p:held}
 	WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND seq < ?3 ORDER BY seq LIMIT ?4)`
 
-	// sqlKeyStates: the lease of another owner, the first record that waits, the
-	// first that is held, and whether any is parked.
-	sqlKeyStates = `SELECT k.value,
-	coalesce(
-		(SELECT min(owner) FROM {p:records} INDEXED BY {p:leased_key}
-			WHERE grp = ?1 AND topic = ?2 AND key = k.value AND stage = 4 AND key <> '' AND owner < ?4),
-		(SELECT max(owner) FROM {p:records} INDEXED BY {p:leased_key}
-			WHERE grp = ?1 AND topic = ?2 AND key = k.value AND stage = 4 AND key <> '' AND owner > ?4),
-		''),
-	(SELECT min(seq) FROM {p:records} INDEXED BY {p:waiting_key}
-		WHERE grp = ?1 AND topic = ?2 AND key = k.value AND stage = 2 AND key <> ''),
+	// sqlKeyStates: the lease of another owner and its end, the first record that
+	// waits and how long it stands in the way, the first that is held, and whether
+	// any is parked.
+	sqlKeyStates = `SELECT k.value, coalesce(below.owner, above.owner, ''), coalesce(below.available_at, above.available_at),
+	w.seq, min(w.available_at, coalesce(w.expires_at, w.available_at)),
 	(SELECT min(seq) FROM {p:records} INDEXED BY {p:held_key}
 		WHERE grp = ?1 AND topic = ?2 AND key = k.value AND stage = 1),
 	EXISTS (SELECT 1 FROM {p:records} INDEXED BY {p:parked}
 		WHERE grp = ?1 AND topic = ?2 AND key = k.value AND parked > 0)
-FROM json_each(?3) AS k`
+FROM json_each(?4) AS k
+LEFT JOIN {p:records} AS below ON below.seq = (SELECT seq FROM {p:records} INDEXED BY {p:leased_key}
+	WHERE grp = ?1 AND topic = ?2 AND key = k.value AND stage = 4 AND key <> '' AND owner < ?5
+	AND (available_at > ?3 OR ` + notExpired + `) LIMIT 1)
+LEFT JOIN {p:records} AS above ON above.seq = (SELECT seq FROM {p:records} INDEXED BY {p:leased_key}
+	WHERE grp = ?1 AND topic = ?2 AND key = k.value AND stage = 4 AND key <> '' AND owner > ?5
+	AND (available_at > ?3 OR ` + notExpired + `) LIMIT 1)
+LEFT JOIN {p:records} AS w ON w.seq = (SELECT seq FROM {p:records} INDEXED BY {p:waiting_key}
+	WHERE grp = ?1 AND topic = ?2 AND key = k.value AND stage = 2 AND key <> '' AND ` + notExpired + ` ORDER BY seq LIMIT 1)`
 
 	// sqlTopicState is the same for a whole topic.
 	sqlTopicState = `SELECT
 	coalesce((SELECT owner FROM {p:records} INDEXED BY {p:later}
-		WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND available_at IS NOT NULL AND owner <> ?3 LIMIT 1), ''),
-	(SELECT min(seq) FROM {p:records} INDEXED BY {p:waiting} WHERE grp = ?1 AND topic = ?2 AND stage = 2),
-	EXISTS (SELECT 1 FROM {p:records} INDEXED BY {p:parked} WHERE grp = ?1 AND topic = ?2 AND parked > 0)`
+		WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND available_at IS NOT NULL AND owner <> ?4
+		AND (available_at > ?3 OR ` + notExpired + `) LIMIT 1), ''),
+	(SELECT seq FROM {p:records} INDEXED BY {p:waiting}
+		WHERE grp = ?1 AND topic = ?2 AND stage = 2 AND ` + notExpired + ` ORDER BY seq LIMIT 1)`
 
-	sqlParkMet = `UPDATE {p:records} SET status = 'dead', stage = NULL, available_at = NULL, parked = ?2, last_error = ?3
+	sqlParkMet = `UPDATE {p:records} SET status = 'dead', stage = 6, available_at = NULL, parked = 1, last_error = ?2
 WHERE seq IN (SELECT value FROM json_each(?1))`
 )
 
-const (
-	parkedWithKey   = 1
-	parkedWithTopic = 2
-
-	parkedError = "parked: an earlier record went dead"
-)
+const parkedError = "parked: an earlier record of its key went dead"
 
 // lineState is what an ordered claim knows of a key, or of a topic.
 type lineState struct {
-	// other is the owner of a lease that is not the claimer's.
-	other string
+	// other is the owner of a lease that is not the claimer's, and its end.
+	other    string
+	otherEnd sql.NullInt64
 	// waiting and held are places in the order; nothing is far behind.
 	waiting, held int64
+	waitingEnd    sql.NullInt64
 	parked        bool
 }
 
@@ -169,7 +170,7 @@ func (l *keyLine) learn(ctx context.Context, page []candidate) error {
 		asked[r.key] = true
 		unknown = append(unknown, r.key)
 	}
-	states, err := l.t.keyStates(ctx, l.c.req.Group, l.topic, unknown, l.c.owner)
+	states, err := l.t.keyStates(ctx, l.c, l.topic, unknown)
 	for key, state := range states {
 		l.states[key] = state
 	}
@@ -182,33 +183,26 @@ func (l *keyLine) walk(ctx context.Context, page []candidate, want int) (full bo
 	var expired, parked []int64
 	var held holds
 	for _, r := range page {
-		if r.expired(l.t.now) {
+		state := l.states[r.key]
+		block, blocked := state.blocks(r, l.c.req.KeyPolicy)
+		switch {
+		case r.expired(l.t.now):
 			expired = append(expired, r.seq)
-			l.seen = r.seq
-			continue
+		case state.parked && l.c.req.KeyPolicy == outmill.Park:
+			parked = append(parked, r.seq)
+		case blocked:
+			held.add(r, block)
+		default:
+			full = len(l.c.taken) == want || !l.c.take(r)
 		}
-		if r.key != "" {
-			state := l.states[r.key]
-			if state.parked && l.c.req.KeyPolicy == outmill.Park {
-				parked = append(parked, r.seq)
-				l.seen = r.seq
-				continue
-			}
-			if reason, blocked := state.blocks(r.seq, l.c.req.KeyPolicy); blocked {
-				held.add(r.seq, r.key, reason)
-				l.seen = r.seq
-				continue
-			}
-		}
-		if len(l.c.taken) == want || !l.c.take(r) {
-			full = true
+		if full {
 			break
 		}
 		l.seen = r.seq
 	}
 	for _, step := range []func() error{
-		func() error { return l.t.expire(ctx, expired) },
-		func() error { return l.t.park(ctx, parked, parkedWithKey) },
+		func() error { return l.t.passExpired(ctx, expired) },
+		func() error { return l.t.park(ctx, parked) },
 		func() error { return l.c.lease(ctx, l.t) },
 		func() error { return l.t.hold(ctx, l.c.req.Group, l.topic, held) },
 	} {
@@ -219,20 +213,26 @@ func (l *keyLine) walk(ctx context.Context, page []candidate, want int) (full bo
 	return full, nil
 }
 
-// blocks tells whether a record at this place of the key may not be taken, and
-// what to note in the key's lane.
-func (s lineState) blocks(seq int64, policy outmill.KeyPolicy) (blockedBy string, blocked bool) {
+// blocks tells whether the record may not be taken, and what to note in its
+// key's lane.
+func (s lineState) blocks(r candidate, policy outmill.KeyPolicy) (block, bool) {
 	barrier := s.barrier(policy)
 	switch {
+	case r.key == "":
+		return block{}, false
 	case s.other != "":
-		return s.other, true
-	case seq > s.held && s.held < barrier:
-		return blockedByNothing, true
-	case seq > barrier:
-		return blockedByWaiting, true
+		return s.byLease(), true
+	case r.seq > s.held && s.held < barrier:
+		return block{by: blockedByNothing}, true
+	case r.seq > barrier:
+		return s.byWaiting(), true
 	}
-	return "", false
+	return block{}, false
 }
+
+func (s lineState) byLease() block { return block{s.other, s.otherEnd} }
+
+func (s lineState) byWaiting() block { return block{blockedByWaiting, s.waitingEnd} }
 
 // takeByTopic leases up to want records as if the topic were one key. It needs
 // no lane: where the topic is blocked, it sees that at the head of the line.
@@ -241,7 +241,7 @@ func (c *claim) takeByTopic(ctx context.Context, t *txn, topic string, want int)
 		return err
 	}
 	for want > 0 {
-		state, err := t.topicState(ctx, c.req.Group, topic, c.owner)
+		state, err := t.topicState(ctx, c, topic)
 		if err != nil || state.other != "" {
 			return err
 		}
@@ -251,12 +251,7 @@ func (c *claim) takeByTopic(ctx context.Context, t *txn, topic string, want int)
 		}
 		slices.SortFunc(list, func(a, b candidate) int { return cmp.Compare(a.seq, b.seq) })
 		before := len(c.records)
-		var more bool
-		if state.parked && c.req.KeyPolicy == outmill.Park {
-			more, err = c.parkTopic(ctx, t, list)
-		} else {
-			more, err = c.takeInOrder(ctx, t, list, want)
-		}
+		more, err := c.takeInOrder(ctx, t, list, want)
 		if err != nil || !more {
 			return err
 		}
@@ -265,31 +260,23 @@ func (c *claim) takeByTopic(ctx context.Context, t *txn, topic string, want int)
 	return nil
 }
 
-func (c *claim) parkTopic(ctx context.Context, t *txn, list []candidate) (more bool, err error) {
-	seqs := make([]int64, len(list))
-	for i, r := range list {
-		seqs[i] = r.seq
-	}
-	return len(list) > 0 && c.look(len(list)), t.park(ctx, seqs, parkedWithTopic)
-}
-
 // park makes records dead that a claim met behind a parked one.
-func (t *txn) park(ctx context.Context, seqs []int64, with int) error {
+func (t *txn) park(ctx context.Context, seqs []int64) error {
 	if len(seqs) == 0 {
 		return nil
 	}
 	if err := t.openLanes(ctx, seqs); err != nil {
 		return err
 	}
-	_, err := t.exec(ctx, sqlParkMet, seqList(seqs), with, parkedError)
+	_, err := t.exec(ctx, sqlParkMet, seqList(seqs), parkedError)
 	return err
 }
 
-func (t *txn) keyStates(ctx context.Context, group, topic string, keys []string, owner string) (map[string]lineState, error) {
+func (t *txn) keyStates(ctx context.Context, c *claim, topic string, keys []string) (map[string]lineState, error) {
 	if len(keys) == 0 {
 		return nil, nil
 	}
-	rows, err := t.query(ctx, sqlKeyStates, group, topic, textList(keys), owner)
+	rows, err := t.query(ctx, sqlKeyStates, c.req.Group, topic, t.now, textList(keys), c.owner)
 	if err != nil {
 		return nil, err
 	}
@@ -299,7 +286,7 @@ func (t *txn) keyStates(ctx context.Context, group, topic string, keys []string,
 		var key string
 		var state lineState
 		var waiting, held sql.NullInt64
-		if err := rows.Scan(&key, &state.other, &waiting, &held, &state.parked); err != nil {
+		if err := rows.Scan(&key, &state.other, &state.otherEnd, &waiting, &state.waitingEnd, &held, &state.parked); err != nil {
 			return nil, err
 		}
 		state.waiting, state.held = placeOf(waiting), placeOf(held)
@@ -308,14 +295,14 @@ func (t *txn) keyStates(ctx context.Context, group, topic string, keys []string,
 	return states, rows.Err()
 }
 
-func (t *txn) topicState(ctx context.Context, group, topic, owner string) (lineState, error) {
-	rows, err := t.query(ctx, sqlTopicState, group, topic, owner)
+func (t *txn) topicState(ctx context.Context, c *claim, topic string) (lineState, error) {
+	rows, err := t.query(ctx, sqlTopicState, c.req.Group, topic, t.now, c.owner)
 	if err != nil {
 		return lineState{}, err
 	}
-	state := lineState{held: nowhere}
+	var state lineState
 	var waiting sql.NullInt64
-	_, err = scanOne(rows, &state.other, &waiting, &state.parked)
+	_, err = scanOne(rows, &state.other, &waiting)
 	state.waiting = placeOf(waiting)
 	return state, err
 }

@@ -69,7 +69,8 @@ func elapse(t *testing.T, store outmill.Store, d time.Duration) {
 func passTime(t *testing.T, db *sql.DB, d time.Duration) {
 	t.Helper()
 	for table, columns := range map[string][]string{
-		"records": {"created_at", "due_at", "available_at", "expires_at", "processed_at"},
+		"records": {"created_at", "due_at", "next_at", "available_at", "expires_at", "processed_at"},
+		"lanes":   {"until"},
 		"groups":  {"seen_at"},
 		"dedup":   {"expires_at"},
 	} {

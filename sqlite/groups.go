@@ -29,9 +29,9 @@ const (
 		SELECT (SELECT min(topic) FROM {p:records} INDEXED BY {p:later} WHERE grp IS NULL AND available_at IS NOT NULL AND topic > later.topic)
 		FROM later WHERE topic IS NOT NULL),
 	settled (topic) AS (
-		SELECT min(topic) FROM {p:records} INDEXED BY {p:settled} WHERE grp IS NULL AND stage IS NULL
+		SELECT min(topic) FROM {p:records} INDEXED BY {p:settled} WHERE grp IS NULL AND stage = 6
 		UNION ALL
-		SELECT (SELECT min(topic) FROM {p:records} INDEXED BY {p:settled} WHERE grp IS NULL AND stage IS NULL AND topic > settled.topic)
+		SELECT (SELECT min(topic) FROM {p:records} INDEXED BY {p:settled} WHERE grp IS NULL AND stage = 6 AND topic > settled.topic)
 		FROM settled WHERE topic IS NOT NULL)
 SELECT topic FROM line WHERE topic IS NOT NULL
 UNION SELECT topic FROM later WHERE topic IS NOT NULL
@@ -39,14 +39,15 @@ UNION SELECT topic FROM settled WHERE topic IS NOT NULL`
 
 	sqlAdoptLine    = `UPDATE {p:records} INDEXED BY {p:line} SET grp = ?1 WHERE grp IS NULL AND topic = ?2 AND stage = 0`
 	sqlAdoptLater   = `UPDATE {p:records} INDEXED BY {p:later} SET grp = ?1 WHERE grp IS NULL AND topic = ?2 AND available_at IS NOT NULL`
-	sqlAdoptSettled = `UPDATE {p:records} INDEXED BY {p:settled} SET grp = ?1 WHERE grp IS NULL AND topic = ?2 AND stage IS NULL`
+	sqlAdoptSettled = `UPDATE {p:records} INDEXED BY {p:settled} SET grp = ?1 WHERE grp IS NULL AND topic = ?2 AND stage = 6`
 
 	sqlDropRegistrations = `DELETE FROM {p:groups} WHERE grp = ?1`
 	sqlDropLanes         = `DELETE FROM {p:lanes} WHERE grp = ?1`
 	sqlDropLine          = `DELETE FROM {p:records} INDEXED BY {p:line} WHERE grp = ?1 AND stage = 0`
 	sqlDropHeld          = `DELETE FROM {p:records} INDEXED BY {p:held} WHERE grp = ?1 AND stage = 1`
+	sqlDropExpired       = `DELETE FROM {p:records} INDEXED BY {p:expired} WHERE grp = ?1 AND stage = 5`
 	sqlDropLater         = `DELETE FROM {p:records} INDEXED BY {p:later} WHERE grp = ?1 AND available_at IS NOT NULL`
-	sqlDropSettled       = `DELETE FROM {p:records} INDEXED BY {p:settled} WHERE grp = ?1 AND stage IS NULL`
+	sqlDropSettled       = `DELETE FROM {p:records} INDEXED BY {p:settled} WHERE grp = ?1 AND stage = 6`
 )
 
 // RegisterGroup makes group a reader of the topics. See outmill.Queue. Records
@@ -150,7 +151,7 @@ func (s *Store) DropGroup(ctx context.Context, group string) (int, error) {
 		if _, err := t.execAll(ctx, []string{sqlDropRegistrations, sqlDropLanes}, group); err != nil {
 			return err
 		}
-		if dropped, err = t.execAll(ctx, []string{sqlDropLine, sqlDropHeld, sqlDropLater, sqlDropSettled}, group); err != nil {
+		if dropped, err = t.execAll(ctx, []string{sqlDropLine, sqlDropHeld, sqlDropExpired, sqlDropLater, sqlDropSettled}, group); err != nil {
 			return err
 		}
 		_, err = t.exec(ctx, sqlGroupsChanged)

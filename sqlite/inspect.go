@@ -3,8 +3,6 @@ package sqlite
 import (
 	"cmp"
 	"context"
-	"database/sql"
-	"slices"
 
 	"github.com/outmill/outmill"
 )
@@ -15,33 +13,30 @@ const (
 )
 
 const (
-	sqlGet = `SELECT ` + recordColumns + ` FROM {p:records} WHERE id = ?1`
-
-	sqlSeqOf = `SELECT seq FROM {p:records} WHERE id = ?1`
-	// sqlSeqBefore stands in for a record that is gone: ids ascend in time.
-	sqlSeqBefore = `SELECT seq FROM {p:records} WHERE id < ?1 ORDER BY id DESC LIMIT 1`
+	sqlGet = `SELECT ` + recordColumns + `, ` + blockedColumn + ` FROM {p:records} AS r WHERE id = ?1`
 
 	sqlSeqsOf = `SELECT r.seq FROM json_each(?1) AS j CROSS JOIN {p:records} AS r ON r.id = j.value`
 
 	sqlDelete = `DELETE FROM {p:records} WHERE seq IN (SELECT value FROM json_each(?1))`
 
-	sqlDeadOf = `SELECT r.seq, r.grp, r.topic, r.key, r.parked FROM json_each(?1) AS j
-CROSS JOIN {p:records} AS r ON r.id = j.value WHERE r.status = 'dead'`
-
-	sqlParkedOfKey = `SELECT seq FROM {p:records} INDEXED BY {p:parked}
-WHERE grp IS ?1 AND topic = ?2 AND key = ?3 AND parked > 0`
-	sqlParkedOfTopic = `SELECT seq FROM {p:records} INDEXED BY {p:parked}
-WHERE grp IS ?1 AND topic = ?2 AND parked = 2 AND parked > 0`
-	sqlAllParkedOfTopic = `SELECT seq FROM {p:records} INDEXED BY {p:parked} WHERE grp IS ?1 AND topic = ?2 AND parked > 0`
+	// sqlDeadOf adds to the dead records those that were parked with their keys.
+	sqlDeadOf = `WITH dead AS (
+	SELECT r.seq, r.grp, r.topic, r.key, r.parked FROM json_each(?1) AS j
+	CROSS JOIN {p:records} AS r ON r.id = j.value WHERE r.status = 'dead')
+SELECT seq FROM dead
+UNION
+SELECT along.seq FROM (SELECT DISTINCT grp, topic, key FROM dead WHERE parked > 0) AS d
+CROSS JOIN {p:records} AS along INDEXED BY {p:parked}
+	ON along.grp IS d.grp AND along.topic = d.topic AND along.key = d.key AND along.parked > 0`
 
 	// sqlRequeue makes the records due by time (stage 3), so that those that have
 	// been due for longer go first where no order is wanted.
-	sqlRequeue = `UPDATE {p:records} SET status = 'pending', stage = 3, available_at = ?2, due_at = ?2,
+	sqlRequeue = `UPDATE {p:records} SET status = 'pending', stage = 3, available_at = ?2, next_at = ?2,
 	attempts = 0, expiries = 0, expires_at = NULL, parked = 0
 WHERE seq IN (SELECT value FROM json_each(?1)) AND status = 'dead'`
 
-	sqlList = `SELECT ` + recordColumns + ` FROM {p:records}
-WHERE seq > ?1 AND (?2 OR grp = ?3) AND (?4 = '' OR topic = ?4) AND (?5 = '' OR status = ?5) ORDER BY seq LIMIT ?6`
+	sqlList = `SELECT ` + recordColumns + `, ` + blockedColumn + ` FROM {p:records} AS r
+WHERE id > ?1 AND (?2 OR grp = ?3) AND (?4 = '' OR topic = ?4) AND (?5 = '' OR status = ?5) ORDER BY id LIMIT ?6`
 )
 
 // Get returns one record. See outmill.Inspector.
@@ -65,9 +60,7 @@ func (s *Store) Get(ctx context.Context, id outmill.WorkItemID) (*outmill.Record
 	return found, err
 }
 
-// List returns records in the order in which they were appended. See
-// outmill.Inspector. Where query.After is gone by now, the list goes on behind
-// the record with the greatest id before it.
+// List returns records in the order of their ids. See outmill.Inspector.
 func (s *Store) List(ctx context.Context, query outmill.ListQuery) ([]*outmill.Record, error) {
 	const operation = "list"
 	if query.Limit < 0 {
@@ -80,11 +73,10 @@ func (s *Store) List(ctx context.Context, query outmill.ListQuery) ([]*outmill.R
 	}
 	var found []*outmill.Record
 	err := s.read(ctx, operation, func(ctx context.Context, t *txn) error {
-		after, err := t.placeAfter(ctx, query.After)
-		if err != nil {
-			return err
+		after, group := "", ""
+		if !query.After.IsZero() {
+			after = query.After.String()
 		}
-		group := ""
 		if query.Group != nil {
 			group = *query.Group
 		}
@@ -96,23 +88,6 @@ func (s *Store) List(ctx context.Context, query outmill.ListQuery) ([]*outmill.R
 		return err
 	})
 	return found, err
-}
-
-func (t *txn) placeAfter(ctx context.Context, id outmill.WorkItemID) (int64, error) {
-	if id.IsZero() {
-		return 0, nil
-	}
-	var place int64
-	for _, template := range []string{sqlSeqOf, sqlSeqBefore} {
-		rows, err := t.query(ctx, template, id.String())
-		if err != nil {
-			return 0, err
-		}
-		if found, err := scanOne(rows, &place); err != nil || found {
-			return place, err
-		}
-	}
-	return 0, nil
 }
 
 // Delete removes records, whatever their status. See outmill.Inspector.
@@ -149,7 +124,11 @@ func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (int, er
 	}
 	var requeued int
 	err := s.write(ctx, "requeue", func(ctx context.Context, t *txn) error {
-		seqs, err := t.deadAndParkedAlong(ctx, ids)
+		rows, err := t.query(ctx, sqlDeadOf, idList(ids))
+		if err != nil {
+			return err
+		}
+		seqs, err := scanSeqs(rows)
 		if err != nil {
 			return err
 		}
@@ -163,74 +142,6 @@ func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (int, er
 		s.waker.wake()
 	}
 	return requeued, nil
-}
-
-type deadRecord struct {
-	seq        int64
-	group      sql.NullString
-	topic, key string
-	parked     int
-}
-
-func (t *txn) deadAndParkedAlong(ctx context.Context, ids []outmill.WorkItemID) ([]int64, error) {
-	dead, err := t.dead(ctx, ids)
-	if err != nil {
-		return nil, err
-	}
-	var seqs []int64
-	for _, r := range dead {
-		seqs = append(seqs, r.seq)
-		along, err := t.parkedAlong(ctx, r)
-		if err != nil {
-			return nil, err
-		}
-		seqs = append(seqs, along...)
-	}
-	slices.Sort(seqs)
-	return slices.Compact(seqs), nil
-}
-
-// parkedAlong: a record that went dead with its whole topic brings the topic
-// back, any other parked record its key, and what went dead with the topic
-// because of it.
-func (t *txn) parkedAlong(ctx context.Context, r deadRecord) ([]int64, error) {
-	switch {
-	case r.parked == 0:
-		return nil, nil
-	case r.parked == parkedWithTopic:
-		return t.seqs(ctx, sqlAllParkedOfTopic, r.group, r.topic)
-	}
-	withTopic, err := t.seqs(ctx, sqlParkedOfTopic, r.group, r.topic)
-	if err != nil || r.key == "" {
-		return withTopic, err
-	}
-	withKey, err := t.seqs(ctx, sqlParkedOfKey, r.group, r.topic, r.key)
-	return append(withTopic, withKey...), err
-}
-
-func (t *txn) seqs(ctx context.Context, template string, args ...any) ([]int64, error) {
-	rows, err := t.query(ctx, template, args...)
-	if err != nil {
-		return nil, err
-	}
-	return scanSeqs(rows)
-}
-
-func (t *txn) dead(ctx context.Context, ids []outmill.WorkItemID) ([]deadRecord, error) {
-	rows, err := t.query(ctx, sqlDeadOf, idList(ids))
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var list []deadRecord
-	for rows.Next() {
-		var r deadRecord
-		if err := rows.Scan(&r.seq, &r.group, &r.topic, &r.key, &r.parked); err != nil {
-			return nil, err
-		}
-		list = append(list, r)
-	}
-	return list, rows.Err()
 }
 
 func idList(ids []outmill.WorkItemID) string {

@@ -19,7 +19,10 @@ WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND available_at <= ?3 ORDER BY avai
 	attempts = attempts + (expiries >= 2), expiries = expiries + 1 WHERE seq IN (SELECT value FROM json_each(?1))`
 
 	sqlExpired = `SELECT seq FROM {p:records} INDEXED BY {p:expiring}
-WHERE status = 'pending' AND expires_at <= ?1 ORDER BY expires_at LIMIT ?2`
+WHERE stage < 6 AND expires_at <= ?1 AND (stage <> 4 OR available_at <= ?1) ORDER BY expires_at LIMIT ?2`
+
+	sqlExpire = `UPDATE {p:records} SET status = 'dead', stage = 6, available_at = NULL, owner = '', last_error = 'expired'
+WHERE seq IN (SELECT value FROM json_each(?1))`
 
 	sqlDeleteProcessed = `DELETE FROM {p:records} WHERE seq IN (
 	SELECT seq FROM {p:records} INDEXED BY {p:processed} WHERE processed_at <= ?1 ORDER BY processed_at LIMIT ?2)`
@@ -41,8 +44,8 @@ func (s *Store) ReapExpired(ctx context.Context, limit int) (int, error) {
 
 // tidy runs one bounded batch of work.
 func (s *Store) tidy(ctx context.Context, operation string, limit int, work func(t *txn, ctx context.Context, limit int) (int, error)) (int, error) {
-	if limit <= 0 {
-		return 0, nil
+	if limit < 1 {
+		return 0, s.explain(ctx, operation, invalid("limit is %d: want 1 or more", limit))
 	}
 	var done int
 	err := s.write(ctx, operation, func(ctx context.Context, t *txn) (err error) {
@@ -84,8 +87,8 @@ func (t *txn) reap(ctx context.Context, limit int) (int, error) {
 	return reaped, nil
 }
 
-// ExpireDue makes pending records dead whose expiry has passed. See
-// outmill.Janitor.
+// ExpireDue makes records dead whose expiry has passed and that nobody holds.
+// See outmill.Janitor.
 func (s *Store) ExpireDue(ctx context.Context, limit int) (int, error) {
 	return s.tidy(ctx, "expire", limit, func(t *txn, ctx context.Context, limit int) (int, error) {
 		rows, err := t.query(ctx, sqlExpired, t.now, limit)
@@ -96,7 +99,10 @@ func (s *Store) ExpireDue(ctx context.Context, limit int) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		return len(seqs), t.expire(ctx, seqs)
+		if err := t.openLanes(ctx, seqs); err != nil {
+			return 0, err
+		}
+		return t.exec(ctx, sqlExpire, seqList(seqs))
 	})
 }
 

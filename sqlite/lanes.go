@@ -36,21 +36,25 @@ UNION ALL
 SELECT * FROM (SELECT key, head FROM {p:lanes} INDEXED BY {p:lanes_blocked}
 	WHERE grp = ?1 AND topic = ?2 AND blocked_by = ?4 ORDER BY head LIMIT ?5)`
 
+	sqlOpenOverdue = `UPDATE {p:lanes} INDEXED BY {p:lanes_until} SET blocked_by = '', until = NULL
+WHERE grp = ?1 AND topic = ?2 AND until <= ?3`
+
 	sqlUnhold = `UPDATE {p:records} SET stage = 0 WHERE seq IN (SELECT seq FROM {p:records} INDEXED BY {p:held_key}
 	WHERE grp = ?1 AND topic = ?2 AND key = ?3 AND stage = 1 AND seq < ?4 ORDER BY seq LIMIT ?5)`
 
 	sqlLaneHead = `SELECT min(seq) FROM {p:records} INDEXED BY {p:held_key}
 WHERE grp = ?1 AND topic = ?2 AND key = ?3 AND stage = 1`
 
-	sqlMoveLane  = `UPDATE {p:lanes} SET blocked_by = ?4, head = ?5 WHERE grp = ?1 AND topic = ?2 AND key = ?3`
+	sqlMoveLane  = `UPDATE {p:lanes} SET blocked_by = ?4, until = ?5, head = ?6 WHERE grp = ?1 AND topic = ?2 AND key = ?3`
 	sqlDropLane  = `DELETE FROM {p:lanes} WHERE grp = ?1 AND topic = ?2 AND key = ?3`
-	sqlBlockLane = `INSERT INTO {p:lanes} (grp, topic, key, blocked_by, head)
-SELECT ?1, ?2, value ->> 0, value ->> 1, value ->> 2 FROM json_each(?3) WHERE true
-ON CONFLICT (grp, topic, key) DO UPDATE SET blocked_by = excluded.blocked_by, head = min(head, excluded.head)`
+	sqlBlockLane = `INSERT INTO {p:lanes} (grp, topic, key, blocked_by, until, head)
+SELECT ?1, ?2, value ->> 0, value ->> 1, value ->> 2, value ->> 3 FROM json_each(?3) WHERE true
+ON CONFLICT (grp, topic, key) DO UPDATE
+SET blocked_by = excluded.blocked_by, until = excluded.until, head = min(head, excluded.head)`
 
 	sqlHold = `UPDATE {p:records} SET stage = 1 WHERE seq IN (SELECT value FROM json_each(?1))`
 
-	sqlOpenLanes = `UPDATE {p:lanes} SET blocked_by = '' WHERE (grp, topic, key) IN (
+	sqlOpenLanes = `UPDATE {p:lanes} SET blocked_by = '', until = NULL WHERE (grp, topic, key) IN (
 	SELECT grp, topic, key FROM {p:records} WHERE seq IN (SELECT value FROM json_each(?1)) AND key <> '')`
 )
 
@@ -77,10 +81,22 @@ type lane struct {
 	head int64
 }
 
+// block is what blocks a lane, and when it will have ended.
+type block struct {
+	by    string
+	until sql.NullInt64
+}
+
 // lookAtLanes puts up to want held records back in line, of lanes that are no
 // longer blocked for the claimer, and notes what blocks the others.
 func (c *claim) lookAtLanes(ctx context.Context, t *txn, topic string, want int) error {
-	for t.lanes && want > 0 {
+	if !t.lanes {
+		return nil
+	}
+	if _, err := t.exec(ctx, sqlOpenOverdue, c.req.Group, topic, t.now); err != nil {
+		return err
+	}
+	for want > 0 {
 		lanes, err := c.openedLanes(ctx, t, topic, max(want, minPage))
 		if err != nil || len(lanes) == 0 {
 			return err
@@ -89,12 +105,12 @@ func (c *claim) lookAtLanes(ctx context.Context, t *txn, topic string, want int)
 		for i, lane := range lanes {
 			keys[i] = lane.key
 		}
-		states, err := t.keyStates(ctx, c.req.Group, topic, keys, c.owner)
+		states, err := t.keyStates(ctx, c, topic, keys)
 		if err != nil {
 			return err
 		}
 		for _, lane := range lanes {
-			n, err := c.lookAtLane(ctx, t, topic, lane, states[lane.key], want)
+			n, err := c.lookAtLane(ctx, t, topic, lane.key, states[lane.key], want)
 			if err != nil {
 				return err
 			}
@@ -129,52 +145,57 @@ func (c *claim) openedLanes(ctx context.Context, t *txn, topic string, limit int
 }
 
 // lookAtLane returns how many records it put back in line.
-func (c *claim) lookAtLane(ctx context.Context, t *txn, topic string, l lane, state lineState, want int) (int, error) {
-	if state.held == nowhere {
-		_, err := t.exec(ctx, sqlDropLane, c.req.Group, topic, l.key)
-		return 0, err
-	}
-	if state.other != "" {
-		return 0, c.moveLane(ctx, t, topic, l.key, state.other, state.held)
+func (c *claim) lookAtLane(ctx context.Context, t *txn, topic, key string, state lineState, want int) (int, error) {
+	if state.other != "" && state.held != nowhere {
+		return 0, c.moveLane(ctx, t, topic, key, state.byLease(), state.held)
 	}
 	barrier := state.barrier(c.req.KeyPolicy)
-	n, err := t.exec(ctx, sqlUnhold, c.req.Group, topic, l.key, barrier, want)
+	n, err := t.exec(ctx, sqlUnhold, c.req.Group, topic, key, barrier, want)
 	if err != nil {
 		return 0, err
 	}
-	rows, err := t.query(ctx, sqlLaneHead, c.req.Group, topic, l.key)
-	if err != nil {
-		return 0, err
-	}
-	var head sql.NullInt64
-	if _, err := scanOne(rows, &head); err != nil {
-		return 0, err
-	}
+	head, err := t.laneHead(ctx, c.req.Group, topic, key)
 	switch {
-	case !head.Valid:
-		_, err = t.exec(ctx, sqlDropLane, c.req.Group, topic, l.key)
-	case head.Int64 > barrier:
-		err = c.moveLane(ctx, t, topic, l.key, blockedByWaiting, head.Int64)
+	case err != nil:
+		return 0, err
+	case head == nowhere:
+		_, err = t.exec(ctx, sqlDropLane, c.req.Group, topic, key)
+	case head > barrier:
+		err = c.moveLane(ctx, t, topic, key, state.byWaiting(), head)
 	default:
-		err = c.moveLane(ctx, t, topic, l.key, blockedByNothing, head.Int64)
+		err = c.moveLane(ctx, t, topic, key, block{by: blockedByNothing}, head)
 	}
 	return n, err
 }
 
-func (c *claim) moveLane(ctx context.Context, t *txn, topic, key, blockedBy string, head int64) error {
-	_, err := t.exec(ctx, sqlMoveLane, c.req.Group, topic, key, blockedBy, head)
+func (t *txn) laneHead(ctx context.Context, group, topic, key string) (int64, error) {
+	rows, err := t.query(ctx, sqlLaneHead, group, topic, key)
+	if err != nil {
+		return 0, err
+	}
+	var head sql.NullInt64
+	_, err = scanOne(rows, &head)
+	return placeOf(head), err
+}
+
+func (c *claim) moveLane(ctx context.Context, t *txn, topic, key string, b block, head int64) error {
+	_, err := t.exec(ctx, sqlMoveLane, c.req.Group, topic, key, b.by, b.until, head)
 	return err
 }
 
 // holds are records to hold, and the lanes of their keys.
 type holds struct {
 	seqs  []int64
-	lanes [][3]any
+	lanes [][4]any
 }
 
-func (h *holds) add(seq int64, key, blockedBy string) {
-	h.seqs = append(h.seqs, seq)
-	h.lanes = append(h.lanes, [3]any{key, blockedBy, seq})
+func (h *holds) add(r candidate, b block) {
+	var until any
+	if b.until.Valid {
+		until = b.until.Int64
+	}
+	h.seqs = append(h.seqs, r.seq)
+	h.lanes = append(h.lanes, [4]any{r.key, b.by, until, r.seq})
 }
 
 // hold takes records out of the line.

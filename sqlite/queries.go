@@ -39,8 +39,8 @@ var hotStatements = []string{
 	insertOne, insertTen, insertHundred, sqlDedup, sqlLanesOfKeys,
 	sqlDueTopics, sqlDueNames,
 	sqlCandidates, sqlLine, sqlTopicLine, sqlAdmit, sqlKeyStates, sqlTopicState,
-	sqlLookAtLanes, sqlLaneHead, sqlUnhold, sqlHold, sqlBlockLane, sqlMoveLane, sqlDropLane, sqlOpenLanes,
-	sqlLease, sqlExpire, sqlParkMet,
+	sqlLookAtLanes, sqlOpenOverdue, sqlLaneHead, sqlUnhold, sqlHold, sqlBlockLane, sqlMoveLane, sqlDropLane, sqlOpenLanes,
+	sqlLease, sqlPassExpired, sqlParkMet,
 	sqlStanding, sqlDeleteAcked, sqlProcess, sqlAbandon, sqlSnooze, sqlRelease, sqlFail, sqlExtend,
 	sqlGroups,
 }

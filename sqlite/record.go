@@ -9,46 +9,51 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// The stages of a live record; see the schema. Statements spell them out as
+// Stages that this code decides about; the schema has them all. Statements spell them out as
 // literals, because only so does SQLite use an index on a part of the table.
 const (
 	stageLine    = 0
 	stageHeld    = 1
-	stageWaiting = 2
 	stageDelayed = 3
 	stageLeased  = 4
 )
 
 // recordColumns are what scanRecord reads, in its order.
-const recordColumns = `seq, id, grp, topic, key, status, stage, available_at, due_at, created_at, expires_at,
+const recordColumns = `seq, id, grp, topic, key, status, available_at, due_at, next_at, created_at, expires_at,
 	attempts, claims, expiries, owner, processed_at, processed_by, message_id, correlation_id, causation_id,
 	tenant_id, traceparent, tracestate, dedup_key, last_error, metadata, payload`
+
+// blockedColumn tells of a held record whether an earlier one of its key was
+// still in the way when a claim looked last.
+const blockedColumn = `(stage = 1 AND EXISTS (SELECT 1 FROM {p:lanes} AS l
+	WHERE l.grp = r.grp AND l.topic = r.topic AND l.key = r.key AND l.blocked_by <> ''))`
 
 // scanRecord returns the record in the current row, and its place in the order.
 func scanRecord(rows *sql.Rows) (*outmill.Record, int64, error) {
 	var (
-		r                                    outmill.Record
-		seq, due, created                    int64
-		group                                sql.NullString
-		stage, available, expires, processed sql.NullInt64
-		owner, processedBy, metadata         string
+		blocked                       bool
+		r                             outmill.Record
+		seq, due, next, created       int64
+		group                         sql.NullString
+		available, expires, processed sql.NullInt64
+		owner, processedBy, metadata  string
 	)
-	err := rows.Scan(&seq, &r.ID, &group, &r.Topic, &r.Key, &r.Status, &stage, &available, &due, &created, &expires,
+	err := rows.Scan(&seq, &r.ID, &group, &r.Topic, &r.Key, &r.Status, &available, &due, &next, &created, &expires,
 		&r.Attempts, &r.Claims, &r.Expiries, &owner, &processed, &processedBy, &r.MessageID, &r.CorrelationID, &r.CausationID,
-		&r.TenantID, &r.TraceParent, &r.TraceState, &r.DedupKey, &r.LastError, &metadata, &r.Payload)
+		&r.TenantID, &r.TraceParent, &r.TraceState, &r.DedupKey, &r.LastError, &metadata, &r.Payload, &blocked)
 	if err != nil {
 		return nil, 0, err
 	}
-	r.Group = group.String
+	r.Group, r.Routed = group.String, group.Valid
 	r.CreatedAt = timeOf(created)
 	r.DueAt = timeOf(due)
 	r.ExpiresAt = nullTime(expires)
 	r.ProcessedAt = nullTime(processed)
-	switch stage.Int64 {
-	case stageLeased:
+	switch {
+	case r.Status == outmill.StatusLeased:
 		r.LeaseUntil = nullTime(available)
-	case stageWaiting:
-		r.DueAt = nullTime(available)
+	case r.Status == outmill.StatusPending && !blocked:
+		r.NextAttemptAt = timeOf(next)
 	}
 	if err := parseToken(&r.Owner, owner); err != nil {
 		return nil, 0, fmt.Errorf("record %s: owner: %w", r.ID, err)

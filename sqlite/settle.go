@@ -3,7 +3,7 @@ package sqlite
 import (
 	"context"
 	"encoding/json"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/outmill/outmill"
@@ -19,11 +19,11 @@ const (
 
 	sqlDeleteAcked = `DELETE FROM {p:records} WHERE seq IN (SELECT r.seq` + standing + `)`
 
-	sqlProcess = `UPDATE {p:records} SET status = 'processed', stage = NULL, available_at = NULL, owner = '',
-	expiries = 0, processed_at = ?3, processed_by = ?2
+	sqlProcess = `UPDATE {p:records} SET status = 'processed', stage = 6, available_at = NULL, owner = '',
+	processed_at = ?3, processed_by = ?2
 WHERE seq IN (SELECT r.seq` + standing + `)`
 
-	sqlRelease = `UPDATE {p:records} SET status = 'pending', stage = 0, available_at = NULL, owner = '', expiries = 0
+	sqlRelease = `UPDATE {p:records} SET status = 'pending', stage = 0, available_at = NULL, owner = ''
 WHERE seq IN (SELECT r.seq` + standing + `)`
 
 	sqlExtend = `UPDATE {p:records} SET available_at = ?3 WHERE seq IN (SELECT r.seq` + standing + `) RETURNING id, claims`
@@ -31,24 +31,23 @@ WHERE seq IN (SELECT r.seq` + standing + `)`
 	// What differs from record to record comes with the lease:
 	// [claim, time, error] or [claim, park, error].
 	sqlAbandon = `UPDATE {p:records} SET status = 'pending', stage = 2, owner = '', expiries = 0, attempts = attempts + 1,
-	available_at = l.until, last_error = l.error
+	available_at = l.until, next_at = l.until, last_error = l.error
 FROM (SELECT r.seq AS leased, j.value ->> 1 AS until, j.value ->> 2 AS error` + standing + `) AS l WHERE seq = l.leased`
 
-	sqlSnooze = `UPDATE {p:records} SET status = 'pending', stage = 2, owner = '', expiries = 0, available_at = l.until
+	sqlSnooze = `UPDATE {p:records} SET status = 'pending', stage = 2, owner = '', expiries = 0,
+	available_at = l.until, next_at = l.until
 FROM (SELECT r.seq AS leased, j.value ->> 1 AS until` + standing + `) AS l WHERE seq = l.leased`
 
-	sqlFail = `UPDATE {p:records} SET status = 'dead', stage = NULL, available_at = NULL, owner = '', expiries = 0,
-	parked = l.park, last_error = l.error
+	sqlFail = `UPDATE {p:records} SET status = 'dead', stage = 6, available_at = NULL, owner = '',
+	parked = l.park AND key <> '', last_error = l.error
 FROM (SELECT r.seq AS leased, j.value ->> 1 AS park, j.value ->> 2 AS error` + standing + `) AS l WHERE seq = l.leased
 RETURNING seq, grp, topic, key, parked`
 
-	// sqlParkBehind leaves alone what another owner is at work on: a claim
-	// parks it when it comes back.
-	sqlParkBehind = `UPDATE {p:records} SET status = 'dead', stage = NULL, available_at = NULL, owner = '', expiries = 0,
-	parked = 1, last_error = ?6
+	// sqlParkBehind leaves alone what is leased: a claim parks it if it comes
+	// back.
+	sqlParkBehind = `UPDATE {p:records} SET status = 'dead', stage = 6, available_at = NULL, parked = 1, last_error = ?5
 WHERE seq IN (SELECT seq FROM {p:records} INDEXED BY {p:by_key}
-	WHERE grp = ?1 AND topic = ?2 AND key = ?3 AND key <> '' AND seq > ?4
-	AND (status = 'pending' OR status = 'leased' AND (owner = ?5 OR available_at <= ?7)))`
+	WHERE grp = ?1 AND topic = ?2 AND key = ?3 AND key <> '' AND seq > ?4 AND status = 'pending')`
 )
 
 // settlement is what becomes of the leases of one owner: the statement's
@@ -78,7 +77,7 @@ func settlements[T any](items []T, lease func(T) outmill.Lease, more func(T) []a
 
 func self(l outmill.Lease) outmill.Lease { return l }
 
-func nothingMore(outmill.Lease) []any { return nil }
+func nothingMore(*txn, outmill.Lease) []any { return nil }
 
 // settle runs work for the leases of each owner in one transaction.
 func settle[T any](ctx context.Context, s *Store, operation string, items []T, lease func(T) outmill.Lease,
@@ -121,7 +120,7 @@ func (t *txn) openLanesOf(ctx context.Context, owner, leases string) error {
 
 // Ack makes the records processed. See outmill.Queue.
 func (s *Store) Ack(ctx context.Context, leases []outmill.Lease) error {
-	return settle(ctx, s, "ack", leases, self, func(*txn, outmill.Lease) []any { return nil },
+	return settle(ctx, s, "ack", leases, self, nothingMore,
 		func(ctx context.Context, t *txn, owner, list string) error {
 			if s.config.Retain > 0 {
 				_, err := t.exec(ctx, sqlProcess, list, owner, t.now)
@@ -134,31 +133,39 @@ func (s *Store) Ack(ctx context.Context, leases []outmill.Lease) error {
 
 // Abandon makes the records due again after their delay. See outmill.Queue.
 func (s *Store) Abandon(ctx context.Context, abandonments []outmill.Abandonment) error {
-	return settle(ctx, s, "abandon", abandonments,
+	err := settle(ctx, s, "abandon", abandonments,
 		func(a outmill.Abandonment) outmill.Lease { return a.Lease },
-		func(t *txn, a outmill.Abandonment) []any { return []any{t.after(a.Delay), storable(a.Err)} },
+		func(t *txn, a outmill.Abandonment) []any { return []any{t.after(a.Delay), outmill.CleanError(a.Err)} },
 		func(ctx context.Context, t *txn, owner, list string) error {
 			_, err := t.exec(ctx, sqlAbandon, list, owner)
 			return err
 		})
+	if err == nil && slices.ContainsFunc(abandonments, func(a outmill.Abandonment) bool { return a.Delay <= 0 }) {
+		s.waker.wake()
+	}
+	return err
 }
 
 // Snooze makes the records due again after their delay, uncounted. See
 // outmill.Queue.
 func (s *Store) Snooze(ctx context.Context, snoozings []outmill.Snoozing) error {
-	return settle(ctx, s, "snooze", snoozings,
+	err := settle(ctx, s, "snooze", snoozings,
 		func(z outmill.Snoozing) outmill.Lease { return z.Lease },
 		func(t *txn, z outmill.Snoozing) []any { return []any{t.after(z.Delay)} },
 		func(ctx context.Context, t *txn, owner, list string) error {
 			_, err := t.exec(ctx, sqlSnooze, list, owner)
 			return err
 		})
+	if err == nil && slices.ContainsFunc(snoozings, func(z outmill.Snoozing) bool { return z.Delay <= 0 }) {
+		s.waker.wake()
+	}
+	return err
 }
 
 // Release gives the records back. See outmill.Queue.
 func (s *Store) Release(ctx context.Context, leases []outmill.Lease) error {
 	var released int
-	err := settle(ctx, s, "release", leases, self, func(*txn, outmill.Lease) []any { return nil },
+	err := settle(ctx, s, "release", leases, self, nothingMore,
 		func(ctx context.Context, t *txn, owner, list string) error {
 			n, err := t.exec(ctx, sqlRelease, list, owner)
 			released += n
@@ -178,7 +185,7 @@ func (s *Store) Extend(ctx context.Context, lease time.Duration, leases []outmil
 		return nil, s.explain(ctx, operation, invalid("Extend: lease is %s: want more than 0", lease))
 	}
 	var held []outmill.Lease
-	err := settle(ctx, s, operation, leases, self, func(*txn, outmill.Lease) []any { return nil },
+	err := settle(ctx, s, operation, leases, self, nothingMore,
 		func(ctx context.Context, t *txn, owner, list string) error {
 			extended, err := t.extend(ctx, owner, list, lease)
 			held = append(held, extended...)
@@ -214,14 +221,14 @@ func (t *txn) extend(ctx context.Context, owner, list string, lease time.Duratio
 func (s *Store) Fail(ctx context.Context, failures []outmill.Failure) error {
 	return settle(ctx, s, "fail", failures,
 		func(f outmill.Failure) outmill.Lease { return f.Lease },
-		func(_ *txn, f outmill.Failure) []any { return []any{flag(f.Park), storable(f.Err)} },
+		func(_ *txn, f outmill.Failure) []any { return []any{flag(f.Park), outmill.CleanError(f.Err)} },
 		func(ctx context.Context, t *txn, owner, list string) error {
 			parked, err := t.fail(ctx, owner, list)
 			if err != nil {
 				return err
 			}
 			for _, p := range parked {
-				if err := t.parkBehind(ctx, p, owner); err != nil {
+				if err := t.parkBehind(ctx, p); err != nil {
 					return err
 				}
 			}
@@ -248,15 +255,15 @@ func (t *txn) fail(ctx context.Context, owner, list string) ([]parkedRecord, err
 		if err := rows.Scan(&r.seq, &r.group, &r.topic, &r.key, &park); err != nil {
 			return nil, err
 		}
-		if park && r.key != "" {
+		if park {
 			parked = append(parked, r)
 		}
 	}
 	return parked, rows.Err()
 }
 
-func (t *txn) parkBehind(ctx context.Context, r parkedRecord, owner string) error {
-	_, err := t.exec(ctx, sqlParkBehind, r.group, r.topic, r.key, r.seq, owner, parkedError, t.now)
+func (t *txn) parkBehind(ctx context.Context, r parkedRecord) error {
+	_, err := t.exec(ctx, sqlParkBehind, r.group, r.topic, r.key, r.seq, parkedError)
 	return err
 }
 
@@ -265,9 +272,4 @@ func flag(b bool) int {
 		return 1
 	}
 	return 0
-}
-
-// storable makes text of an error that any column can hold.
-func storable(text string) string {
-	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 }

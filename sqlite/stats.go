@@ -14,23 +14,26 @@ const (
 WHERE stage = 0 AND (grp, topic) > (?1, ?2) ORDER BY grp, topic LIMIT 1`
 	sqlNextHeld = `SELECT grp, topic FROM {p:records} INDEXED BY {p:held}
 WHERE stage = 1 AND (grp, topic) > (?1, ?2) ORDER BY grp, topic LIMIT 1`
+	sqlNextExpired = `SELECT grp, topic FROM {p:records} INDEXED BY {p:expired}
+WHERE stage = 5 AND (grp, topic) > (?1, ?2) ORDER BY grp, topic LIMIT 1`
 	sqlNextSettled = `SELECT grp, topic FROM {p:records} INDEXED BY {p:settled}
-WHERE stage IS NULL AND (grp, topic) > (?1, ?2) ORDER BY grp, topic LIMIT 1`
+WHERE stage = 6 AND (grp, topic) > (?1, ?2) ORDER BY grp, topic LIMIT 1`
 
 	// sqlTopicStats counts each kind up to ?3. A topic's line is in the order of
-	// the appends, so its head has been due longest, or nearly so.
+	// the appends, so the record that has been due longest is near its head.
 	sqlTopicStats = `SELECT
 	(SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:line} WHERE grp IS ?1 AND topic = ?2 AND stage = 0 LIMIT ?3))
 	+ (SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:held} WHERE grp IS ?1 AND topic = ?2 AND stage = 1 LIMIT ?3))
+	+ (SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:expired} WHERE grp IS ?1 AND topic = ?2 AND stage = 5 LIMIT ?3))
 	+ (SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:later} WHERE grp IS ?1 AND topic = ?2 AND stage = 2 AND available_at IS NOT NULL LIMIT ?3))
 	+ (SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:later} WHERE grp IS ?1 AND topic = ?2 AND stage = 3 AND available_at IS NOT NULL LIMIT ?3)),
 	(SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:later} WHERE grp IS ?1 AND topic = ?2 AND stage = 4 AND available_at IS NOT NULL LIMIT ?3)),
-	(SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:settled} WHERE grp IS ?1 AND topic = ?2 AND stage IS NULL AND status = 'processed' LIMIT ?3)),
-	(SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:settled} WHERE grp IS ?1 AND topic = ?2 AND stage IS NULL AND status = 'dead' LIMIT ?3)),
+	(SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:settled} WHERE grp IS ?1 AND topic = ?2 AND stage = 6 AND status = 'processed' LIMIT ?3)),
+	(SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:settled} WHERE grp IS ?1 AND topic = ?2 AND stage = 6 AND status = 'dead' LIMIT ?3)),
 	(SELECT min(due) FROM (
-		SELECT * FROM (SELECT max(due_at, created_at) AS due FROM {p:records} INDEXED BY {p:line} WHERE grp IS ?1 AND topic = ?2 AND stage = 0 ORDER BY seq LIMIT 1)
+		SELECT * FROM (SELECT max(next_at, created_at) AS due FROM {p:records} INDEXED BY {p:line} WHERE grp IS ?1 AND topic = ?2 AND stage = 0 ORDER BY seq LIMIT 100)
 		UNION ALL
-		SELECT * FROM (SELECT max(due_at, created_at) FROM {p:records} INDEXED BY {p:held} WHERE grp IS ?1 AND topic = ?2 AND stage = 1 ORDER BY seq LIMIT 1)
+		SELECT * FROM (SELECT max(next_at, created_at) FROM {p:records} INDEXED BY {p:held} WHERE grp IS ?1 AND topic = ?2 AND stage = 1 ORDER BY seq LIMIT 100)
 		UNION ALL
 		SELECT min(available_at) FROM {p:records} INDEXED BY {p:later} WHERE grp IS ?1 AND topic = ?2 AND stage = 2 AND available_at <= ?4
 		UNION ALL
@@ -71,7 +74,7 @@ type groupTopic struct {
 // topicsWithRecords leaps through the indexes, those of no group last.
 func (t *txn) topicsWithRecords(ctx context.Context) ([]groupTopic, error) {
 	var list []groupTopic
-	for _, template := range []string{sqlNextLine, sqlNextHeld, sqlNextLater, sqlNextSettled} {
+	for _, template := range []string{sqlNextLine, sqlNextHeld, sqlNextLater, sqlNextExpired, sqlNextSettled} {
 		var group, topic string
 		for {
 			rows, err := t.query(ctx, template, group, topic)

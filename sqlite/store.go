@@ -10,6 +10,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/sqltx"
 )
 
 var (
@@ -28,6 +29,8 @@ type Store struct {
 	writer *turnstile
 	waker  *waker
 	topics *rotation
+	// inUse are the callers' transactions that are being appended to.
+	inUse sqltx.Locks
 	// statements are prepared once for the whole handle; nil until then.
 	statements  atomic.Pointer[map[string]*sql.Stmt]
 	preparation sync.Mutex

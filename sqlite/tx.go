@@ -103,8 +103,13 @@ func (s *Store) within(ctx context.Context, operation string, h Handle, fn func(
 	if err := ctx.Err(); err != nil {
 		return s.explain(ctx, operation, err)
 	}
+	unlock, err := s.inUse.Lock(ctx, h)
+	if err != nil {
+		return s.explain(ctx, operation, err)
+	}
+	defer unlock()
 	uncancelled := context.WithoutCancel(ctx)
-	err := s.savepoint(uncancelled, h, func() error {
+	err = s.savepoint(uncancelled, h, func() error {
 		t, err := s.join(uncancelled, h)
 		if err != nil {
 			return err

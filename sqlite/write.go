@@ -18,7 +18,7 @@ import (
 const (
 	// sqlLock changes nothing, but takes the write lock: a deferred transaction
 	// that begins with it is as good as an immediate one.
-	sqlLock = `DELETE FROM {p:lanes} WHERE 0`
+	sqlLock = `UPDATE {p:meta} SET version = version WHERE only_row = 0`
 
 	// sqlHeader begins every transaction: it checks the schema's version, reads
 	// the clock once for all statements, and tells whether any key is blocked.

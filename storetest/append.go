@@ -96,11 +96,11 @@ func takenIDIsRefused(e *env) {
 	first := rec(orders, "first")
 	e.append(first)
 	again := rec(orders, "again", func(r *outmill.Record) { r.ID = first.ID })
-	require.Error(e.t, e.store().Append(e.ctx, rec(orders, "before"), again, rec(orders, "after")))
+	require.Error(e.t, e.store.Append(e.ctx, rec(orders, "before"), again, rec(orders, "after")))
 	require.Equal(e.t, []string{"first"}, names(e.list(outmill.ListQuery{})))
 
 	twin := func(r *outmill.Record) { r.ID = outmill.WorkItemID{15: 1} }
-	require.Error(e.t, e.store().Append(e.ctx, rec(orders, "twin 1", twin), rec(orders, "twin 2", twin)))
+	require.Error(e.t, e.store.Append(e.ctx, rec(orders, "twin 1", twin), rec(orders, "twin 2", twin)))
 	require.Equal(e.t, []string{"first"}, names(e.list(outmill.ListQuery{})))
 }
 
@@ -115,13 +115,13 @@ func createdAtIsTheAppend(e *env) {
 }
 
 func appendOfNothing(e *env) {
-	require.NoError(e.t, e.store().Append(e.ctx))
+	require.NoError(e.t, e.store.Append(e.ctx))
 	require.Empty(e.t, e.list(outmill.ListQuery{}))
 }
 
 func appendAllOrNothing(e *env) {
 	e.register(group)
-	err := e.store().Append(e.ctx, rec(orders, "good"), rec("", "bad"), rec(orders, "good too"))
+	err := e.store.Append(e.ctx, rec(orders, "good"), rec("", "bad"), rec(orders, "good too"))
 	require.ErrorIs(e.t, err, outmill.ErrInvalidRecord)
 	require.Empty(e.t, e.list(outmill.ListQuery{}))
 }
@@ -147,7 +147,7 @@ func appendRetainsNothing(e *env) {
 	clear(r.Payload)
 	r.Metadata["a"], r.Metadata["b"] = "after", "after"
 	r.MessageID = "after"
-	got, err := e.store().Get(e.ctx, id)
+	got, err := e.store.Get(e.ctx, id)
 	require.NoError(e.t, err)
 	require.Equal(e.t, want, got.Payload)
 	require.Equal(e.t, map[string]string{"a": "before"}, got.Metadata)
@@ -276,7 +276,7 @@ func oversizePayload(e *env) {
 		e.t.Skip("Harness.MaxPayload does not say what the limit is")
 	}
 	r := rec(orders, "too large", func(r *outmill.Record) { r.Payload = make([]byte, e.h.MaxPayload+1) })
-	err := e.store().Append(e.ctx, rec(orders, "good"), r)
+	err := e.store.Append(e.ctx, rec(orders, "good"), r)
 	var invalid *outmill.InvalidRecordError
 	require.ErrorAs(e.t, err, &invalid)
 	require.Equal(e.t, "payload", invalid.Field)
@@ -285,7 +285,7 @@ func oversizePayload(e *env) {
 }
 
 func nameIsConstant(e *env) {
-	require.NotEmpty(e.t, e.store().Name())
-	require.Equal(e.t, e.store().Name(), e.store().Name())
-	require.Equal(e.t, e.store().Name(), e.reopen().Name(), "name of a second store on the same database")
+	require.NotEmpty(e.t, e.store.Name())
+	require.Equal(e.t, e.store.Name(), e.store.Name())
+	require.Equal(e.t, e.store.Name(), e.reopen().Name(), "name of a second store on the same database")
 }

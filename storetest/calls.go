@@ -98,7 +98,7 @@ func counted(method func(outmill.Store, context.Context, int) (int, error)) func
 func otherCallsTakeNoNotice(e *env) {
 	e.filled(rec(orders, "m1"))
 	for _, call := range storeCalls() {
-		err := call.do(foreign(e.ctx), e.store())
+		err := call.do(foreign(e.ctx), e.store)
 		switch call.name {
 		case "Append":
 			require.ErrorIs(e.t, err, outmill.ErrForeignTx, call.name)
@@ -112,21 +112,21 @@ func otherCallsTakeNoNotice(e *env) {
 
 func closedStore(e *env) {
 	e.filled(rec(orders, "m1"))
-	require.NoError(e.t, e.store().Close())
+	require.NoError(e.t, e.store.Close())
 	for _, call := range storeCalls() {
-		require.ErrorIs(e.t, call.do(e.ctx, e.store()), outmill.ErrClosed, call.name)
+		require.ErrorIs(e.t, call.do(e.ctx, e.store), outmill.ErrClosed, call.name)
 	}
 }
 
 func closedTwice(e *env) {
-	require.NoError(e.t, e.store().Close())
-	require.NoError(e.t, e.store().Close())
+	require.NoError(e.t, e.store.Close())
+	require.NoError(e.t, e.store.Close())
 }
 
 func closeLeavesOthers(e *env) {
 	e.filled(rec(orders, "m1"))
 	other := e.on(e.reopen())
-	require.NoError(e.t, e.store().Close())
+	require.NoError(e.t, e.store.Close())
 	other.append(rec(orders, "m2"))
 	require.Len(e.t, other.claimAll(), 2)
 }
@@ -135,7 +135,7 @@ func closeKeepsLeases(e *env) {
 	e.filled(rec(orders, "m1"))
 	other := e.on(e.reopen())
 	e.claimOne(outmill.NewOwnerToken(), "m1")
-	require.NoError(e.t, e.store().Close())
+	require.NoError(e.t, e.store.Close())
 	require.Empty(e.t, other.claimAll())
 	other.elapse(leaseOf + time.Minute)
 	other.claimOne(outmill.NewOwnerToken(), "m1")
@@ -158,7 +158,7 @@ func (e *env) requireNoCall(ctx context.Context, want error) {
 	e.filled(rec(orders, "m1"))
 	before := e.list(outmill.ListQuery{})
 	for _, call := range storeCalls() {
-		require.ErrorIs(e.t, call.do(ctx, e.store()), want, call.name)
+		require.ErrorIs(e.t, call.do(ctx, e.store), want, call.name)
 	}
 	require.Equal(e.t, before, e.list(outmill.ListQuery{}))
 	require.Len(e.t, e.groups(), 1)
@@ -173,7 +173,7 @@ func cutShort(e *env) {
 	for i := range 30 {
 		begin := time.Now()
 		ctx, cancel := context.WithTimeout(e.ctx, longest*time.Duration(i)/20)
-		err := e.store().Append(ctx, recs("t"+numbered(i + 1)[i], plain, numbered(each)...)...)
+		err := e.store.Append(ctx, recs("t"+numbered(i + 1)[i], plain, numbered(each)...)...)
 		cancel()
 		if err == nil {
 			longest = max(time.Since(begin), time.Microsecond)

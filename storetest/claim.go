@@ -314,7 +314,7 @@ func concurrentOrderedClaims(e *env) {
 // tenOwners runs ten workers at once, on two stores of one database.
 func (e *env) tenOwners(work func(outmill.Store, outmill.OwnerToken) error) {
 	e.t.Helper()
-	stores := []outmill.Store{e.store(), e.reopen()}
+	stores := []outmill.Store{e.store, e.reopen()}
 	var workers errgroup.Group
 	for i := range 10 {
 		workers.Go(func() error { return work(stores[i%len(stores)], outmill.NewOwnerToken()) })
@@ -336,7 +336,7 @@ func refuseClaim(changes ...func(*outmill.ClaimRequest)) func(*env) {
 	return func(e *env) {
 		e.filled(keyed("k", "m1")...)
 		for i, change := range changes {
-			found, err := e.store().Claim(e.ctx, request(outmill.NewOwnerToken(), change))
+			found, err := e.store.Claim(e.ctx, request(outmill.NewOwnerToken(), change))
 			e.requireRefusal(err, "change %d", i)
 			require.Empty(e.t, found)
 		}
@@ -384,15 +384,15 @@ func badTopics() []func(*outmill.ClaimRequest) {
 
 func refuseGroupNames(e *env) {
 	for _, name := range badNames() {
-		e.requireRefusal(e.store().RegisterGroup(e.ctx, name, outmill.Topics{}), "group %q", name)
+		e.requireRefusal(e.store.RegisterGroup(e.ctx, name, outmill.Topics{}), "group %q", name)
 	}
 	require.Empty(e.t, e.groups())
 }
 
 func refuseRegisteredTopics(e *env) {
 	for _, pattern := range badPatterns() {
-		e.requireRefusal(e.store().RegisterGroup(e.ctx, group, outmill.Topics{Include: []string{orders, pattern}}), "include %q", pattern)
-		e.requireRefusal(e.store().RegisterGroup(e.ctx, group, outmill.Topics{Exclude: []string{pattern}}), "exclude %q", pattern)
+		e.requireRefusal(e.store.RegisterGroup(e.ctx, group, outmill.Topics{Include: []string{orders, pattern}}), "include %q", pattern)
+		e.requireRefusal(e.store.RegisterGroup(e.ctx, group, outmill.Topics{Exclude: []string{pattern}}), "exclude %q", pattern)
 	}
 	require.Empty(e.t, e.groups())
 }

@@ -155,11 +155,11 @@ func duplicateInTransaction(e *env) {
 	e.filled(rec(orders, "first", withDedup("k")))
 	ctx, commit, _ := e.begin()
 	second := rec(orders, "second", withDedup("k"))
-	require.NoError(e.t, e.store().Append(ctx, rec(orders, "before"), second))
+	require.NoError(e.t, e.store.Append(ctx, rec(orders, "before"), second))
 	require.True(e.t, second.Duplicate)
-	require.NoError(e.t, e.store().Append(ctx, rec(orders, "new", withDedup("new"))))
+	require.NoError(e.t, e.store.Append(ctx, rec(orders, "new", withDedup("new"))))
 	again := rec(orders, "again", withDedup("new"))
-	require.NoError(e.t, e.store().Append(ctx, again))
+	require.NoError(e.t, e.store.Append(ctx, again))
 	require.True(e.t, again.Duplicate, "the key was seen in the same transaction")
 	commit()
 	require.ElementsMatch(e.t, []string{"first", "before", "new"}, names(e.claimAll()))
@@ -168,7 +168,7 @@ func duplicateInTransaction(e *env) {
 func rolledBackKeyIsFree(e *env) {
 	e.register(group)
 	ctx, _, rollback := e.begin()
-	require.NoError(e.t, e.store().Append(ctx, rec(orders, "never", withDedup("k"))))
+	require.NoError(e.t, e.store.Append(ctx, rec(orders, "never", withDedup("k"))))
 	rollback()
 	r := rec(orders, "m1", withDedup("k"))
 	e.append(r)
@@ -178,7 +178,7 @@ func rolledBackKeyIsFree(e *env) {
 
 func refusedKeyIsFree(e *env) {
 	e.register(group)
-	require.Error(e.t, e.store().Append(e.ctx, rec(orders, "never", withDedup("k")), rec("", "bad")))
+	require.Error(e.t, e.store.Append(e.ctx, rec(orders, "never", withDedup("k")), rec("", "bad")))
 	r := rec(orders, "m1", withDedup("k"))
 	e.append(r)
 	require.False(e.t, r.Duplicate)
@@ -199,7 +199,7 @@ func concurrentDuplicates(e *env) {
 	for i := range writers {
 		work.Go(func() error {
 			r := rec(orders, fmt.Sprintf("m%d", i), withDedup("k"))
-			if err := e.store().Append(e.ctx, r, rec(orders, "beside")); err != nil {
+			if err := e.store.Append(e.ctx, r, rec(orders, "beside")); err != nil {
 				return err
 			}
 			if !r.Duplicate {

@@ -28,46 +28,38 @@ type env struct {
 	ctx     context.Context
 	h       Harness
 	options Options
-	opened  outmill.Store
+	store   outmill.Store
 }
 
 func newEnv(t *testing.T, h Harness, options Options) *env {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
-	return &env{t: t, ctx: ctx, h: h, options: options}
-}
-
-// store opens the test's store when it is first used.
-func (e *env) store() outmill.Store {
-	e.t.Helper()
-	if e.opened == nil {
-		e.opened = e.h.New(e.t, e.options)
-		require.NotNil(e.t, e.opened, "Harness.New returned no store")
-	}
-	return e.opened
+	store := h.New(t, options)
+	require.NotNil(t, store, "Harness.New returned no store")
+	return &env{t: t, ctx: ctx, h: h, options: options, store: store}
 }
 
 func (e *env) reopen() outmill.Store {
 	e.t.Helper()
-	return e.h.Reopen(e.t, e.store())
+	return e.h.Reopen(e.t, e.store)
 }
 
 // on is e with another store on the same database.
 func (e *env) on(store outmill.Store) *env {
 	other := *e
-	other.opened = store
+	other.store = store
 	return &other
 }
 
 func (e *env) elapse(d time.Duration) {
 	e.t.Helper()
-	e.h.Elapse(e.t, e.store(), d)
+	e.h.Elapse(e.t, e.store, d)
 }
 
 // begin opens a user's transaction.
 func (e *env) begin() (ctx context.Context, commit, rollback func()) {
 	e.t.Helper()
-	ctx, end, undo := e.h.Begin(e.t, e.store())
+	ctx, end, undo := e.h.Begin(e.t, e.store)
 	return ctx,
 		func() { e.t.Helper(); require.NoError(e.t, end(), "commit") },
 		func() { e.t.Helper(); require.NoError(e.t, undo(), "rollback") }
@@ -115,13 +107,13 @@ func plain(*outmill.Record) {}
 
 func (e *env) append(records ...*outmill.Record) {
 	e.t.Helper()
-	require.NoError(e.t, e.store().Append(e.ctx, records...), "Append")
+	require.NoError(e.t, e.store.Append(e.ctx, records...), "Append")
 }
 
 // register makes the group read the topics, all of them where none is named.
 func (e *env) register(group string, include ...string) {
 	e.t.Helper()
-	require.NoError(e.t, e.store().RegisterGroup(e.ctx, group, outmill.Topics{Include: include}), "RegisterGroup")
+	require.NoError(e.t, e.store.RegisterGroup(e.ctx, group, outmill.Topics{Include: include}), "RegisterGroup")
 }
 
 // filled registers the usual group and appends.
@@ -161,7 +153,7 @@ func byTopic(r *outmill.ClaimRequest) { r.Order = outmill.OrderTopic }
 
 func (e *env) claim(owner outmill.OwnerToken, changes ...func(*outmill.ClaimRequest)) []*outmill.Record {
 	e.t.Helper()
-	found, err := e.store().Claim(e.ctx, request(owner, changes...))
+	found, err := e.store.Claim(e.ctx, request(owner, changes...))
 	require.NoError(e.t, err, "Claim")
 	return found
 }
@@ -224,51 +216,51 @@ func (e *env) claimN(owner outmill.OwnerToken, n int, changes ...func(*outmill.C
 
 func (e *env) ack(records ...*outmill.Record) {
 	e.t.Helper()
-	require.NoError(e.t, e.store().Ack(e.ctx, leases(records)), "Ack")
+	require.NoError(e.t, e.store.Ack(e.ctx, leases(records)), "Ack")
 }
 
 func (e *env) release(records ...*outmill.Record) {
 	e.t.Helper()
-	require.NoError(e.t, e.store().Release(e.ctx, leases(records)), "Release")
+	require.NoError(e.t, e.store.Release(e.ctx, leases(records)), "Release")
 }
 
 func (e *env) abandon(delay time.Duration, records ...*outmill.Record) {
 	e.t.Helper()
-	require.NoError(e.t, e.store().Abandon(e.ctx, abandonments(delay, "boom", leases(records))), "Abandon")
+	require.NoError(e.t, e.store.Abandon(e.ctx, abandonments(delay, "boom", leases(records))), "Abandon")
 }
 
 func (e *env) snooze(delay time.Duration, records ...*outmill.Record) {
 	e.t.Helper()
-	require.NoError(e.t, e.store().Snooze(e.ctx, snoozings(delay, leases(records))), "Snooze")
+	require.NoError(e.t, e.store.Snooze(e.ctx, snoozings(delay, leases(records))), "Snooze")
 }
 
 func (e *env) fail(records ...*outmill.Record) {
 	e.t.Helper()
-	require.NoError(e.t, e.store().Fail(e.ctx, failures(false, "poison", leases(records))), "Fail")
+	require.NoError(e.t, e.store.Fail(e.ctx, failures(false, "poison", leases(records))), "Fail")
 }
 
 func (e *env) park(records ...*outmill.Record) {
 	e.t.Helper()
-	require.NoError(e.t, e.store().Fail(e.ctx, failures(true, "poison", leases(records))), "Fail")
+	require.NoError(e.t, e.store.Fail(e.ctx, failures(true, "poison", leases(records))), "Fail")
 }
 
 func (e *env) reap(limit int) int {
 	e.t.Helper()
-	n, err := e.store().ReapExpired(e.ctx, limit)
+	n, err := e.store.ReapExpired(e.ctx, limit)
 	require.NoError(e.t, err, "ReapExpired")
 	return n
 }
 
 func (e *env) requeue(records ...*outmill.Record) int {
 	e.t.Helper()
-	n, err := e.store().Requeue(e.ctx, ids(records)...)
+	n, err := e.store.Requeue(e.ctx, ids(records)...)
 	require.NoError(e.t, err, "Requeue")
 	return n
 }
 
 func (e *env) delete(records ...*outmill.Record) int {
 	e.t.Helper()
-	n, err := e.store().Delete(e.ctx, ids(records)...)
+	n, err := e.store.Delete(e.ctx, ids(records)...)
 	require.NoError(e.t, err, "Delete")
 	return n
 }
@@ -276,14 +268,14 @@ func (e *env) delete(records ...*outmill.Record) int {
 // get returns the record as the store has it now.
 func (e *env) get(r *outmill.Record) *outmill.Record {
 	e.t.Helper()
-	found, err := e.store().Get(e.ctx, r.ID)
+	found, err := e.store.Get(e.ctx, r.ID)
 	require.NoError(e.t, err, "Get of %s", r.MessageID)
 	return found
 }
 
 func (e *env) requireGone(r *outmill.Record) {
 	e.t.Helper()
-	_, err := e.store().Get(e.ctx, r.ID)
+	_, err := e.store.Get(e.ctx, r.ID)
 	require.ErrorIs(e.t, err, outmill.ErrNotFound, "Get of %s", r.MessageID)
 }
 
@@ -307,7 +299,7 @@ func (e *env) requireProcessed(r *outmill.Record) {
 // list pages through everything that the query selects.
 func (e *env) list(query outmill.ListQuery) []*outmill.Record {
 	e.t.Helper()
-	return listAll(e.t, e.ctx, e.store(), query)
+	return listAll(e.t, e.ctx, e.store, query)
 }
 
 func listAll(t require.TestingT, ctx context.Context, store outmill.Store, query outmill.ListQuery) []*outmill.Record {

@@ -39,7 +39,7 @@ func inspectSentences() []sentence {
 // stats returns the rows that count anything, by group and topic.
 func (e *env) stats(limit int) map[string]outmill.TopicStats {
 	e.t.Helper()
-	rows, err := e.store().Stats(e.ctx, limit)
+	rows, err := e.store.Stats(e.ctx, limit)
 	require.NoError(e.t, err, "Stats")
 	all := map[string]outmill.TopicStats{}
 	for _, row := range rows {
@@ -114,7 +114,7 @@ func groupsAreListed(e *env) {
 		{},
 	}
 	for _, topics := range selections {
-		require.NoError(e.t, e.store().RegisterGroup(e.ctx, group, topics))
+		require.NoError(e.t, e.store.RegisterGroup(e.ctx, group, topics))
 	}
 	e.register("", orders)
 	all := map[string]outmill.GroupInfo{}
@@ -163,7 +163,7 @@ func listOrder(e *env) {
 	}
 	e.abandon(time.Hour, e.claimN(outmill.NewOwnerToken(), 2)...)
 	e.requireNames([]string{"10", "20", "7f", "80", "ff"}, e.list(outmill.ListQuery{}))
-	page, err := e.store().List(e.ctx, outmill.ListQuery{After: outmill.WorkItemID{0x21}, Limit: 2})
+	page, err := e.store.List(e.ctx, outmill.ListQuery{After: outmill.WorkItemID{0x21}, Limit: 2})
 	require.NoError(e.t, err)
 	e.requireNames([]string{"7f", "80"}, page)
 }
@@ -183,7 +183,7 @@ func listPages(e *env) {
 	var got []string
 	query := outmill.ListQuery{Limit: 10}
 	for _, n := range []int{10, 10, 5, 0} {
-		page, err := e.store().List(e.ctx, query)
+		page, err := e.store.List(e.ctx, query)
 		require.NoError(e.t, err)
 		require.Len(e.t, page, n)
 		got = append(got, names(page)...)
@@ -196,12 +196,12 @@ func listPages(e *env) {
 
 func listPagesWhileChanging(e *env) {
 	e.filled(recs(orders, plain, numbered(6)...)...)
-	page, err := e.store().List(e.ctx, outmill.ListQuery{Limit: 3})
+	page, err := e.store.List(e.ctx, outmill.ListQuery{Limit: 3})
 	require.NoError(e.t, err)
 	e.requireNames([]string{"m0000", "m0001", "m0002"}, page)
 	e.delete(page...)
 	e.append(rec(orders, "new"))
-	page, err = e.store().List(e.ctx, outmill.ListQuery{Limit: 10, After: page[2].ID})
+	page, err = e.store.List(e.ctx, outmill.ListQuery{Limit: 10, After: page[2].ID})
 	require.NoError(e.t, err)
 	e.requireNames([]string{"m0003", "m0004", "m0005", "new"}, page)
 }
@@ -241,7 +241,7 @@ func listEmptyGroup(e *env) {
 
 func listDefaultLimit(e *env) {
 	e.filled(recs(orders, plain, numbered(120)...)...)
-	page, err := e.store().List(e.ctx, outmill.ListQuery{})
+	page, err := e.store.List(e.ctx, outmill.ListQuery{})
 	require.NoError(e.t, err)
 	require.Equal(e.t, numbered(120)[:100], names(page))
 }
@@ -270,7 +270,7 @@ func getWhole(e *env) {
 func getUnknown(e *env) {
 	e.filled(rec(orders, "m1"))
 	for _, id := range []outmill.WorkItemID{{}, outmill.NewWorkItemID()} {
-		_, err := e.store().Get(e.ctx, id)
+		_, err := e.store.Get(e.ctx, id)
 		require.ErrorIs(e.t, err, outmill.ErrNotFound)
 	}
 }
@@ -285,7 +285,7 @@ func requeueRevives(e *env) {
 	r := e.claimOne(owner, "m1")
 	require.Equal(e.t, 1, r.Attempts)
 	e.fail(r)
-	n, err := e.store().ExpireDue(e.ctx, 10)
+	n, err := e.store.ExpireDue(e.ctx, 10)
 	require.NoError(e.t, err)
 	require.Equal(e.t, 1, n)
 	e.requireStatus(outmill.StatusDead, r, found["expired"])
@@ -354,13 +354,13 @@ func inspectNothing(e *env) {
 }
 
 func refuseInspectLimits(e *env) {
-	_, err := e.store().Stats(e.ctx, -1)
+	_, err := e.store.Stats(e.ctx, -1)
 	e.requireRefusal(err, "Stats")
-	_, err = e.store().List(e.ctx, outmill.ListQuery{Limit: -1})
+	_, err = e.store.List(e.ctx, outmill.ListQuery{Limit: -1})
 	e.requireRefusal(err, "List")
 }
 
 func refuseListStatus(e *env) {
-	_, err := e.store().List(e.ctx, outmill.ListQuery{Status: "done"})
+	_, err := e.store.List(e.ctx, outmill.ListQuery{Status: "done"})
 	e.requireRefusal(err)
 }

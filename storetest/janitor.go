@@ -34,17 +34,17 @@ func (e *env) did(method func(context.Context, int) (int, error), limit int) int
 func deleteProcessed(e *env) {
 	e.filled(rec(orders, "old"))
 	e.ack(e.claimAll()...)
-	require.Zero(e.t, e.did(e.store().DeleteProcessed, 10))
+	require.Zero(e.t, e.did(e.store.DeleteProcessed, 10))
 	if e.options.Retain == 0 {
 		return
 	}
 	e.elapse(e.options.Retain - time.Minute)
 	e.append(rec(orders, "young"))
 	e.ack(e.claimAll()...)
-	require.Zero(e.t, e.did(e.store().DeleteProcessed, 10))
+	require.Zero(e.t, e.did(e.store.DeleteProcessed, 10))
 	e.requireNames([]string{"old", "young"}, e.list(outmill.ListQuery{Status: outmill.StatusProcessed}))
 	e.elapse(2 * time.Minute)
-	require.Equal(e.t, 1, e.did(e.store().DeleteProcessed, 10))
+	require.Equal(e.t, 1, e.did(e.store.DeleteProcessed, 10))
 	e.requireNames([]string{"young"}, e.list(outmill.ListQuery{}))
 }
 
@@ -56,7 +56,7 @@ func deleteProcessedLeaves(e *env) {
 	e.fail(found["dead"])
 	e.release(found["pending"])
 	e.elapse(10 * retention)
-	require.Zero(e.t, e.did(e.store().DeleteProcessed, 10))
+	require.Zero(e.t, e.did(e.store.DeleteProcessed, 10))
 	require.Len(e.t, e.list(outmill.ListQuery{}), 4)
 }
 
@@ -69,10 +69,10 @@ func expireDue(e *env) {
 	delayed := rec(orders, "delayed", withTTL(time.Hour), withDelay(2*time.Hour))
 	waiting := rec("nobody's", "waiting", withTTL(time.Hour))
 	e.append(past, soon, later, never, delayed, waiting)
-	require.Equal(e.t, 1, e.did(e.store().ExpireDue, 10))
-	require.Zero(e.t, e.did(e.store().ExpireDue, 10))
+	require.Equal(e.t, 1, e.did(e.store.ExpireDue, 10))
+	require.Zero(e.t, e.did(e.store.ExpireDue, 10))
 	e.elapse(61 * time.Minute)
-	require.Equal(e.t, 3, e.did(e.store().ExpireDue, 10))
+	require.Equal(e.t, 3, e.did(e.store.ExpireDue, 10))
 	e.requireStatus(outmill.StatusDead, past, soon, delayed, waiting)
 	e.requireStatus(outmill.StatusPending, later, never)
 	for _, r := range []*outmill.Record{past, soon, delayed, waiting} {
@@ -85,9 +85,9 @@ func expireDueEndedLease(e *env) {
 	e.filled(rec(orders, "m1", withTTL(time.Hour)))
 	r := e.claimOne(outmill.NewOwnerToken(), "m1", leased(2*time.Hour))
 	e.elapse(61 * time.Minute)
-	require.Zero(e.t, e.did(e.store().ExpireDue, 10), "somebody holds it")
+	require.Zero(e.t, e.did(e.store.ExpireDue, 10), "somebody holds it")
 	e.elapse(time.Hour)
-	require.Equal(e.t, 1, e.did(e.store().ExpireDue, 10))
+	require.Equal(e.t, 1, e.did(e.store.ExpireDue, 10))
 	got := e.get(r)
 	require.Equal(e.t, outmill.StatusDead, got.Status)
 	require.Equal(e.t, "expired", got.LastError)
@@ -100,11 +100,11 @@ func expireDueLeaves(e *env) {
 	found := e.claimNamed(outmill.NewOwnerToken())
 	e.ack(found["acked"])
 	e.fail(found["dead"])
-	_, err := e.store().Extend(e.ctx, 10*time.Hour, leases([]*outmill.Record{found["leased"]}))
+	_, err := e.store.Extend(e.ctx, 10*time.Hour, leases([]*outmill.Record{found["leased"]}))
 	require.NoError(e.t, err)
 	e.elapse(2 * time.Hour)
 	e.unchanged(found["leased"], func() {
-		e.unchanged(found["dead"], func() { require.Zero(e.t, e.did(e.store().ExpireDue, 10)) })
+		e.unchanged(found["dead"], func() { require.Zero(e.t, e.did(e.store.ExpireDue, 10)) })
 	})
 	e.requireProcessed(found["acked"])
 }
@@ -114,10 +114,10 @@ func deleteDedupKeys(e *env) {
 	e.append(rec(orders, "old", withDedup("old")))
 	e.elapse(dedupWindow - time.Minute)
 	e.append(rec(orders, "young", withDedup("young")))
-	require.Zero(e.t, e.did(e.store().DeleteDedupKeys, 10))
+	require.Zero(e.t, e.did(e.store.DeleteDedupKeys, 10))
 	e.elapse(2 * time.Minute)
-	require.Equal(e.t, 1, e.did(e.store().DeleteDedupKeys, 10))
-	require.Zero(e.t, e.did(e.store().DeleteDedupKeys, 10))
+	require.Equal(e.t, 1, e.did(e.store.DeleteDedupKeys, 10))
+	require.Zero(e.t, e.did(e.store.DeleteDedupKeys, 10))
 	old, young := rec(orders, "old again", withDedup("old")), rec(orders, "young again", withDedup("young"))
 	e.append(old, young)
 	require.False(e.t, old.Duplicate)
@@ -135,11 +135,11 @@ func janitorLimits(e *env) {
 	e.ack(e.claimAll(from("processed"))...)
 	e.elapse(retention + dedupWindow)
 	calls := map[string]func(context.Context, int) (int, error){
-		"ExpireDue":       e.store().ExpireDue,
-		"DeleteDedupKeys": e.store().DeleteDedupKeys,
+		"ExpireDue":       e.store.ExpireDue,
+		"DeleteDedupKeys": e.store.DeleteDedupKeys,
 	}
 	if e.options.Retain > 0 {
-		calls["DeleteProcessed"] = e.store().DeleteProcessed
+		calls["DeleteProcessed"] = e.store.DeleteProcessed
 	}
 	for name, call := range calls {
 		for _, want := range []int{4, 4, 2, 0} {
@@ -151,9 +151,9 @@ func janitorLimits(e *env) {
 
 func refuseJanitorLimits(e *env) {
 	for name, call := range map[string]func(context.Context, int) (int, error){
-		"ExpireDue":       e.store().ExpireDue,
-		"DeleteDedupKeys": e.store().DeleteDedupKeys,
-		"DeleteProcessed": e.store().DeleteProcessed,
+		"ExpireDue":       e.store.ExpireDue,
+		"DeleteDedupKeys": e.store.DeleteDedupKeys,
+		"DeleteProcessed": e.store.DeleteProcessed,
 	} {
 		for _, limit := range []int{0, -1} {
 			_, err := call(e.ctx, limit)

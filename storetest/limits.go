@@ -117,7 +117,7 @@ func (f textField) checkBlanks(e *env) {
 // requireRefused appends the record between two good ones.
 func (e *env) requireRefused(bad *outmill.Record, field string) {
 	e.t.Helper()
-	err := e.store().Append(e.ctx, rec(orders, "good"), bad, rec(orders, "good too"))
+	err := e.store.Append(e.ctx, rec(orders, "good"), bad, rec(orders, "good too"))
 	require.ErrorIs(e.t, err, outmill.ErrInvalidRecord)
 	var invalid *outmill.InvalidRecordError
 	require.ErrorAs(e.t, err, &invalid)
@@ -127,7 +127,7 @@ func (e *env) requireRefused(bad *outmill.Record, field string) {
 }
 
 func everyViolationIsNamed(e *env) {
-	err := e.store().Append(e.ctx,
+	err := e.store.Append(e.ctx,
 		rec("", "m1", withKey(" ")),
 		nil,
 		rec(orders, "m2", withDelay(-1)))

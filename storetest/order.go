@@ -70,7 +70,7 @@ func keyOrderAcrossAppends(e *env) {
 	other := e.reopen()
 	e.append(keyed("k", "m1")...)
 	ctx, commit, _ := e.begin()
-	require.NoError(e.t, e.store().Append(ctx, keyed("k", "m2", "m3")...))
+	require.NoError(e.t, e.store.Append(ctx, keyed("k", "m2", "m3")...))
 	commit()
 	require.NoError(e.t, other.Append(e.ctx, keyed("k", "m4")...))
 	e.append(keyed("k", "m5")...)
@@ -356,7 +356,7 @@ func blockerEnds() []blockerEnd {
 		{"deleted while it waits for its retry", retriedThen(func(e *env, r *outmill.Record) { e.delete(r) })},
 		{"expired while it waits for its retry", retriedThen(func(e *env, r *outmill.Record) {
 			e.elapse(31 * time.Minute)
-			n, err := e.store().ExpireDue(e.ctx, 10)
+			n, err := e.store.ExpireDue(e.ctx, 10)
 			require.NoError(e.t, err)
 			require.Equal(e.t, 1, n)
 		})},
@@ -408,10 +408,10 @@ func upkeepKeepsKeys(e *env) {
 func (e *env) tidy() {
 	e.t.Helper()
 	e.reap(1000)
-	_, err := e.store().ExpireDue(e.ctx, 1000)
+	_, err := e.store.ExpireDue(e.ctx, 1000)
 	require.NoError(e.t, err, "ExpireDue")
-	_, err = e.store().DeleteProcessed(e.ctx, 1000)
+	_, err = e.store.DeleteProcessed(e.ctx, 1000)
 	require.NoError(e.t, err, "DeleteProcessed")
-	_, err = e.store().DeleteDedupKeys(e.ctx, 1000)
+	_, err = e.store.DeleteDedupKeys(e.ctx, 1000)
 	require.NoError(e.t, err, "DeleteDedupKeys")
 }

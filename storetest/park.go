@@ -72,7 +72,7 @@ func parkedKeyInTransaction(e *env) {
 	e.parked("m1")
 	ctx, commit, _ := e.begin()
 	later := keyed("k", "m2")
-	require.NoError(e.t, e.store().Append(ctx, later...))
+	require.NoError(e.t, e.store.Append(ctx, later...))
 	commit()
 	require.Empty(e.t, e.claimAll(parkOrder))
 	e.requireStatus(outmill.StatusDead, later...)
@@ -101,7 +101,7 @@ func expiryParksNothing(e *env) {
 	e.abandon(time.Hour, e.claimOne(outmill.NewOwnerToken(), "m1", parkOrder))
 	require.Empty(e.t, e.claimAll(parkOrder))
 	e.elapse(31 * time.Minute)
-	require.Equal(e.t, 1, e.did(e.store().ExpireDue, 10))
+	require.Equal(e.t, 1, e.did(e.store.ExpireDue, 10))
 	e.requireNames([]string{"m2"}, e.claimAll(parkOrder))
 }
 
@@ -201,7 +201,7 @@ func keyGoesOnAfterDelete(e *env) {
 
 func keyFreeAfterDrop(e *env) {
 	e.parked("m1", "m2")
-	_, err := e.store().DropGroup(e.ctx, group)
+	_, err := e.store.DropGroup(e.ctx, group)
 	require.NoError(e.t, err)
 	e.filled(keyed("k", "m3")...)
 	e.claimOne(outmill.NewOwnerToken(), "m3", parkOrder)

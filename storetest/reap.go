@@ -87,7 +87,7 @@ func refuseReap(e *env) {
 	e.elapse(leaseOf + time.Minute)
 	e.unchanged(r, func() {
 		for _, limit := range []int{0, -1} {
-			_, err := e.store().ReapExpired(e.ctx, limit)
+			_, err := e.store.ReapExpired(e.ctx, limit)
 			e.requireRefusal(err, "limit %d", limit)
 		}
 	})

@@ -30,7 +30,7 @@ func (e *env) bare() *env {
 
 func (e *env) ensure() {
 	e.t.Helper()
-	require.NoError(e.t, e.store().Ensure(e.ctx), "Ensure")
+	require.NoError(e.t, e.store.Ensure(e.ctx), "Ensure")
 }
 
 func (e *env) requireWorks() {
@@ -61,7 +61,7 @@ func ensureKeeps(e *env) {
 
 func ensureAtOnce(e *env) {
 	e = e.bare()
-	stores := []outmill.Store{e.store()}
+	stores := []outmill.Store{e.store}
 	for range 9 {
 		stores = append(stores, e.reopen())
 	}
@@ -77,7 +77,7 @@ func schemaMissing(e *env) {
 	e = e.bare()
 	for _, call := range storeCalls() {
 		if call.name != "Ensure" {
-			require.ErrorIs(e.t, call.do(e.ctx, e.store()), outmill.ErrSchemaMissing, call.name)
+			require.ErrorIs(e.t, call.do(e.ctx, e.store), outmill.ErrSchemaMissing, call.name)
 		}
 	}
 }
@@ -87,17 +87,17 @@ func schemaNewer(e *env) {
 		e.t.Skip("Harness.MakeNewer is not given")
 	}
 	e.filled(rec(orders, "m1"))
-	e.h.MakeNewer(e.t, e.store())
+	e.h.MakeNewer(e.t, e.store)
 	require.ErrorIs(e.t, e.reopen().Ensure(e.ctx), outmill.ErrSchemaNewer)
 }
 
 func statementsAreText(e *env) {
-	statements := e.store().Statements()
+	statements := e.store.Statements()
 	require.NotEmpty(e.t, statements)
 	for _, s := range statements {
 		require.NotEmpty(e.t, strings.TrimSpace(s))
 	}
-	require.Equal(e.t, statements, e.store().Statements())
+	require.Equal(e.t, statements, e.store.Statements())
 }
 
 func statementsMakeSchema(e *env) {
@@ -105,7 +105,7 @@ func statementsMakeSchema(e *env) {
 		e.t.Skip("Harness.Apply is not given")
 	}
 	e = e.bare()
-	e.h.Apply(e.t, e.store(), e.store().Statements())
+	e.h.Apply(e.t, e.store, e.store.Statements())
 	e.requireWorks()
 	e.ensure()
 	require.Len(e.t, e.groups(), 1, "groups after Ensure")

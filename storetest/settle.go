@@ -75,24 +75,24 @@ func (s settlement) sentences() []sentence {
 	}
 }
 
-func applyAck(e *env, leases ...outmill.Lease) error { return e.store().Ack(e.ctx, leases) }
+func applyAck(e *env, leases ...outmill.Lease) error { return e.store.Ack(e.ctx, leases) }
 
 func applyAbandon(e *env, leases ...outmill.Lease) error {
-	return e.store().Abandon(e.ctx, abandonments(retryDelay, "boom", leases))
+	return e.store.Abandon(e.ctx, abandonments(retryDelay, "boom", leases))
 }
 
 func applyFail(e *env, leases ...outmill.Lease) error {
-	return e.store().Fail(e.ctx, failures(false, "poison", leases))
+	return e.store.Fail(e.ctx, failures(false, "poison", leases))
 }
 
-func applyRelease(e *env, leases ...outmill.Lease) error { return e.store().Release(e.ctx, leases) }
+func applyRelease(e *env, leases ...outmill.Lease) error { return e.store.Release(e.ctx, leases) }
 
 func applySnooze(e *env, leases ...outmill.Lease) error {
-	return e.store().Snooze(e.ctx, snoozings(retryDelay, leases))
+	return e.store.Snooze(e.ctx, snoozings(retryDelay, leases))
 }
 
 func applyExtend(e *env, leases ...outmill.Lease) error {
-	_, err := e.store().Extend(e.ctx, 3*leaseOf, leases)
+	_, err := e.store.Extend(e.ctx, 3*leaseOf, leases)
 	return err
 }
 
@@ -400,13 +400,13 @@ func lastErrorIsTheLast(e *env) {
 	e.filled(rec(orders, "m1"))
 	owner := outmill.NewOwnerToken()
 	r := e.claimOne(owner, "m1")
-	require.NoError(e.t, e.store().Abandon(e.ctx, abandonments(0, "first", leases([]*outmill.Record{r}))))
+	require.NoError(e.t, e.store.Abandon(e.ctx, abandonments(0, "first", leases([]*outmill.Record{r}))))
 	r = e.claimOne(owner, "m1")
 	require.Equal(e.t, "first", r.LastError)
 	e.release(r)
 	require.Equal(e.t, "first", e.get(r).LastError, "a release says nothing")
 	r = e.claimOne(owner, "m1")
-	require.NoError(e.t, e.store().Fail(e.ctx, failures(false, "second", leases([]*outmill.Record{r}))))
+	require.NoError(e.t, e.store.Fail(e.ctx, failures(false, "second", leases([]*outmill.Record{r}))))
 	require.Equal(e.t, "second", e.get(r).LastError)
 }
 
@@ -426,9 +426,9 @@ func anyErrorText(e *env) {
 			want := outmill.StatusPending
 			if fail {
 				want = outmill.StatusDead
-				require.NoError(e.t, e.store().Fail(e.ctx, failures(false, text, leases([]*outmill.Record{r}))), name)
+				require.NoError(e.t, e.store.Fail(e.ctx, failures(false, text, leases([]*outmill.Record{r}))), name)
 			} else {
-				require.NoError(e.t, e.store().Abandon(e.ctx, abandonments(time.Hour, text, leases([]*outmill.Record{r}))), name)
+				require.NoError(e.t, e.store.Abandon(e.ctx, abandonments(time.Hour, text, leases([]*outmill.Record{r}))), name)
 			}
 			got := e.get(r)
 			require.Equal(e.t, want, got.Status, name)
@@ -449,10 +449,10 @@ func extendReturns(e *env) {
 	asked := append(leases(all),
 		outmill.Lease{ID: foreign.ID, Owner: owner, Claim: foreign.Claims},
 		outmill.Lease{ID: outmill.NewWorkItemID(), Owner: owner, Claim: 1})
-	standing, err := e.store().Extend(e.ctx, leaseOf, asked)
+	standing, err := e.store.Extend(e.ctx, leaseOf, asked)
 	require.NoError(e.t, err)
 	require.ElementsMatch(e.t, leases([]*outmill.Record{found["a"], found["b"], found["late"]}), standing)
-	none, err := e.store().Extend(e.ctx, leaseOf, nil)
+	none, err := e.store.Extend(e.ctx, leaseOf, nil)
 	require.NoError(e.t, err)
 	require.Empty(e.t, none)
 }
@@ -460,7 +460,7 @@ func extendReturns(e *env) {
 func extendShortens(e *env) {
 	e.filled(rec(orders, "m1"))
 	r := e.claimOne(outmill.NewOwnerToken(), "m1")
-	_, err := e.store().Extend(e.ctx, leaseOf/10, []outmill.Lease{r.Lease()})
+	_, err := e.store.Extend(e.ctx, leaseOf/10, []outmill.Lease{r.Lease()})
 	require.NoError(e.t, err)
 	e.requireAbout(e.now().Add(leaseOf/10), e.get(r).LeaseUntil, "lease until")
 	e.elapse(leaseOf / 2)
@@ -472,7 +472,7 @@ func extendedHolds(e *env) {
 	r := e.claimOne(outmill.NewOwnerToken(), "m1")
 	for range 5 {
 		e.elapse(leaseOf - time.Minute)
-		standing, err := e.store().Extend(e.ctx, leaseOf, []outmill.Lease{r.Lease()})
+		standing, err := e.store.Extend(e.ctx, leaseOf, []outmill.Lease{r.Lease()})
 		require.NoError(e.t, err)
 		require.Equal(e.t, []outmill.Lease{r.Lease()}, standing)
 		require.Empty(e.t, e.claimAll())
@@ -487,7 +487,7 @@ func refuseExtend(e *env) {
 	r := e.claimOne(outmill.NewOwnerToken(), "m1")
 	e.unchanged(r, func() {
 		for _, lease := range []time.Duration{0, -time.Second} {
-			_, err := e.store().Extend(e.ctx, lease, []outmill.Lease{r.Lease()})
+			_, err := e.store.Extend(e.ctx, lease, []outmill.Lease{r.Lease()})
 			e.requireRefusal(err, "lease %s", lease)
 		}
 	})
@@ -496,10 +496,10 @@ func refuseExtend(e *env) {
 func negativeDelay(e *env) {
 	e.filled(rec(orders, "m1"))
 	r := e.claimOne(outmill.NewOwnerToken(), "m1")
-	require.NoError(e.t, e.store().Abandon(e.ctx, abandonments(-time.Hour, "boom", leases([]*outmill.Record{r}))))
+	require.NoError(e.t, e.store.Abandon(e.ctx, abandonments(-time.Hour, "boom", leases([]*outmill.Record{r}))))
 	e.requireAbout(e.now(), e.get(r).NextAttemptAt, "next attempt at, after an abandon")
 	r = e.claimOne(outmill.NewOwnerToken(), "m1")
-	require.NoError(e.t, e.store().Snooze(e.ctx, snoozings(-time.Hour, leases([]*outmill.Record{r}))))
+	require.NoError(e.t, e.store.Snooze(e.ctx, snoozings(-time.Hour, leases([]*outmill.Record{r}))))
 	e.requireAbout(e.now(), e.get(r).NextAttemptAt, "next attempt at, after a snooze")
 	e.claimOne(outmill.NewOwnerToken(), "m1")
 }

@@ -34,8 +34,8 @@ func committedIsThere(e *env) {
 	other := e.reopen()
 	ctx, commit, _ := e.begin()
 	r := rec(orders, "m1")
-	require.NoError(e.t, e.store().Append(ctx, r))
-	for _, store := range []outmill.Store{e.store(), other} {
+	require.NoError(e.t, e.store.Append(ctx, r))
+	for _, store := range []outmill.Store{e.store, other} {
 		require.Empty(e.t, listAll(e.t, e.ctx, store, outmill.ListQuery{}), "before the commit")
 		_, err := store.Get(e.ctx, r.ID)
 		require.ErrorIs(e.t, err, outmill.ErrNotFound, "before the commit")
@@ -48,7 +48,7 @@ func committedIsThere(e *env) {
 func rolledBackIsGone(e *env) {
 	e.register(group)
 	ctx, _, rollback := e.begin()
-	require.NoError(e.t, e.store().Append(ctx, rec(orders, "m1")))
+	require.NoError(e.t, e.store.Append(ctx, rec(orders, "m1")))
 	rollback()
 	require.Empty(e.t, e.list(outmill.ListQuery{}))
 	require.Empty(e.t, e.claimAll())
@@ -56,18 +56,18 @@ func rolledBackIsGone(e *env) {
 
 func appendLeavesTheTransaction(e *env) {
 	ctx, commit, _ := e.begin()
-	require.NoError(e.t, e.store().Append(ctx, rec(orders, "m1")))
+	require.NoError(e.t, e.store.Append(ctx, rec(orders, "m1")))
 	commit()
 	ctx, _, rollback := e.begin()
-	require.NoError(e.t, e.store().Append(ctx, rec(orders, "m2")))
+	require.NoError(e.t, e.store.Append(ctx, rec(orders, "m2")))
 	rollback()
 	require.Equal(e.t, []string{"m1"}, names(e.list(outmill.ListQuery{})))
 }
 
 func refusalLeavesTheTransaction(e *env) {
 	ctx, commit, _ := e.begin()
-	require.ErrorIs(e.t, e.store().Append(ctx, rec(orders, "never"), rec("", "bad")), outmill.ErrInvalidRecord)
-	require.NoError(e.t, e.store().Append(ctx, rec(orders, "m1")))
+	require.ErrorIs(e.t, e.store.Append(ctx, rec(orders, "never"), rec("", "bad")), outmill.ErrInvalidRecord)
+	require.NoError(e.t, e.store.Append(ctx, rec(orders, "m1")))
 	commit()
 	require.Equal(e.t, []string{"m1"}, names(e.list(outmill.ListQuery{})))
 }
@@ -75,7 +75,7 @@ func refusalLeavesTheTransaction(e *env) {
 func idsInTransaction(e *env) {
 	ctx, commit, _ := e.begin()
 	r := rec(orders, "m1")
-	require.NoError(e.t, e.store().Append(ctx, r))
+	require.NoError(e.t, e.store.Append(ctx, r))
 	require.False(e.t, r.ID.IsZero())
 	commit()
 	require.Equal(e.t, "m1", e.get(r).MessageID)
@@ -86,7 +86,7 @@ func manyAppendsOneTransaction(e *env) {
 	ctx, commit, _ := e.begin()
 	want := []string{"m1", "m2", "m3", "m4"}
 	for _, name := range want {
-		require.NoError(e.t, e.store().Append(ctx, rec(orders, name, withKey("k"))))
+		require.NoError(e.t, e.store.Append(ctx, rec(orders, name, withKey("k"))))
 	}
 	require.Empty(e.t, e.list(outmill.ListQuery{}))
 	commit()
@@ -101,7 +101,7 @@ func concurrentAppendsOneTransaction(e *env) {
 	for i := range 8 {
 		name := fmt.Sprintf("m%d", i)
 		want = append(want, name)
-		appends.Go(func() error { return e.store().Append(ctx, rec(orders, name)) })
+		appends.Go(func() error { return e.store.Append(ctx, rec(orders, name)) })
 	}
 	require.NoError(e.t, appends.Wait())
 	commit()
@@ -112,7 +112,7 @@ func transactionReachesGroups(e *env) {
 	e.register("one")
 	e.register("two")
 	ctx, commit, _ := e.begin()
-	require.NoError(e.t, e.store().Append(ctx, rec(orders, "m1")))
+	require.NoError(e.t, e.store.Append(ctx, rec(orders, "m1")))
 	commit()
 	require.Equal(e.t, []string{"m1"}, names(e.claimAll(ofGroup("one"))))
 	require.Equal(e.t, []string{"m1"}, names(e.claimAll(ofGroup("two"))))
@@ -124,13 +124,13 @@ func foreign(ctx context.Context) context.Context {
 }
 
 func foreignTransaction(e *env) {
-	require.ErrorIs(e.t, e.store().Append(foreign(e.ctx), rec(orders, "m1")), outmill.ErrForeignTx)
+	require.ErrorIs(e.t, e.store.Append(foreign(e.ctx), rec(orders, "m1")), outmill.ErrForeignTx)
 	require.Empty(e.t, e.list(outmill.ListQuery{}))
 }
 
 func ownBesideForeign(e *env) {
 	ctx, commit, _ := e.begin()
-	require.NoError(e.t, e.store().Append(foreign(ctx), rec(orders, "m1")))
+	require.NoError(e.t, e.store.Append(foreign(ctx), rec(orders, "m1")))
 	require.Empty(e.t, e.list(outmill.ListQuery{}))
 	commit()
 	require.Equal(e.t, []string{"m1"}, names(e.list(outmill.ListQuery{})))
@@ -139,36 +139,36 @@ func ownBesideForeign(e *env) {
 func endedTransaction(e *env) {
 	ctx, commit, _ := e.begin()
 	commit()
-	require.Error(e.t, e.store().Append(ctx, rec(orders, "after the commit")))
+	require.Error(e.t, e.store.Append(ctx, rec(orders, "after the commit")))
 	ctx, _, rollback := e.begin()
 	rollback()
-	require.Error(e.t, e.store().Append(ctx, rec(orders, "after the rollback")))
+	require.Error(e.t, e.store.Append(ctx, rec(orders, "after the rollback")))
 	require.Empty(e.t, e.list(outmill.ListQuery{}))
 }
 
 func txOfNothing(e *env) {
-	tx, err := e.store().TxOf(e.ctx)
+	tx, err := e.store.TxOf(e.ctx)
 	require.NoError(e.t, err)
 	require.Nil(e.t, tx)
 }
 
 func txOfOwn(e *env) {
 	ctx, _, rollback := e.begin()
-	first, err := e.store().TxOf(ctx)
+	first, err := e.store.TxOf(ctx)
 	require.NoError(e.t, err)
 	require.NotNil(e.t, first)
-	again, err := e.store().TxOf(foreign(context.WithoutCancel(ctx)))
+	again, err := e.store.TxOf(foreign(context.WithoutCancel(ctx)))
 	require.NoError(e.t, err)
 	require.True(e.t, first == again, "two looks at one transaction differ")
 	rollback()
 	ctx, _, _ = e.begin()
-	second, err := e.store().TxOf(ctx)
+	second, err := e.store.TxOf(ctx)
 	require.NoError(e.t, err)
 	require.False(e.t, first == second, "two transactions are equal")
 }
 
 func txOfForeign(e *env) {
-	tx, err := e.store().TxOf(foreign(e.ctx))
+	tx, err := e.store.TxOf(foreign(e.ctx))
 	require.ErrorIs(e.t, err, outmill.ErrForeignTx)
 	require.Nil(e.t, tx)
 }

@@ -24,7 +24,7 @@ const hintWithin = 30 * time.Second
 
 func (e *env) waker() outmill.Waker {
 	e.t.Helper()
-	waker, ok := e.store().(outmill.Waker)
+	waker, ok := e.store.(outmill.Waker)
 	if !ok {
 		e.t.Skip("the store is no outmill.Waker: readers poll")
 	}
@@ -56,7 +56,7 @@ func hintAfterCommit(e *env) {
 	hints := e.waker().Wake(e.ctx)
 	e.register(group)
 	ctx, commit, _ := e.begin()
-	require.NoError(e.t, e.store().Append(ctx, rec(orders, "m1")))
+	require.NoError(e.t, e.store.Append(ctx, rec(orders, "m1")))
 	e.settleDown(hints)
 	commit()
 	e.requireHint(hints)

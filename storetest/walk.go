@@ -20,7 +20,7 @@ func modelSentences() []sentence {
 
 // randomWalk makes all its walks on one store, which each walk empties first.
 func randomWalk(e *env) {
-	store := e.store()
+	store := e.store
 	walks := 0
 	rapid.Check(e.t, func(t *rapid.T) {
 		walks++

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -18,6 +19,9 @@ var (
 	_ message.SubscribeInitializer = (*Subscriber)(nil)
 )
 
+// registerTimeout bounds a registration that nobody else bounds.
+const registerTimeout = 30 * time.Second
+
 // Subscriber delivers the records of a store as Watermill messages. It is safe
 // for concurrent use. It does not close the store.
 type Subscriber struct {
@@ -26,15 +30,17 @@ type Subscriber struct {
 	log     watermill.LoggerAdapter
 	running *worker.Registry
 
-	mu      sync.Mutex
-	closed  bool
-	subs    map[*subscription]struct{}
-	done    chan struct{}
-	upkeep  sync.Once
-	closing sync.WaitGroup
+	// quiet: the logger logs nothing, so that fields need not be made.
+	quiet bool
 
-	stopUpkeep context.CancelFunc
-	upkeepCtx  context.Context
+	// ctx ends when the subscriber is closed.
+	ctx     context.Context
+	cancel  context.CancelFunc
+	closing sync.WaitGroup
+	upkeep  sync.Once
+
+	mu   sync.Mutex
+	subs map[*subscription]struct{}
 }
 
 // New makes a subscriber over a store. A nil logger logs nothing. Nothing is
@@ -47,25 +53,29 @@ func New(queue outmill.Queue, cfg Config, logger watermill.LoggerAdapter) (*Subs
 		return nil, err
 	}
 	cfg.setDefaults()
-	if logger == nil {
+	if outmill.IsNil(logger) {
 		logger = watermill.NopLogger{}
 	}
+	_, quiet := logger.(watermill.NopLogger)
 	s := &Subscriber{
 		queue:   queue,
 		cfg:     cfg,
 		log:     logger,
 		running: worker.NewRegistry(),
+		quiet:   quiet,
 		subs:    map[*subscription]struct{}{},
-		done:    make(chan struct{}),
 	}
-	s.upkeepCtx, s.stopUpkeep = context.WithCancel(context.Background())
+	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s, nil
 }
 
 // SubscribeInitialize registers the group for the topic, so that it gets what
 // is appended from now on. Subscribe does so by itself.
 func (s *Subscriber) SubscribeInitialize(topic string) error {
-	ctx, cancel := context.WithTimeout(s.upkeepCtx, s.cfg.Lease)
+	if err := s.open(topic); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(s.ctx, registerTimeout)
 	defer cancel()
 	return s.register(ctx, topic)
 }
@@ -86,21 +96,22 @@ func (s *Subscriber) register(ctx context.Context, topic string) error {
 // lease is lost. A nack after ctx has ended gives the record back without
 // counting an attempt.
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
-	if err := s.open(); err != nil {
+	if err := s.open(topic); err != nil {
 		return nil, err
 	}
 	if err := s.register(ctx, topic); err != nil {
 		return nil, err
 	}
-	sub := newSubscription(ctx, s, topic)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
-		return nil, fmt.Errorf("outmill: subscribe to %q: %w", topic, outmill.ErrClosed)
+	// Close may have come in between.
+	if err := s.open(topic); err != nil {
+		return nil, err
 	}
+	sub := newSubscription(ctx, s, topic)
 	s.subs[sub] = struct{}{}
 	s.closing.Go(func() {
-		sub.run(s.done)
+		sub.run()
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.subs, sub)
@@ -109,11 +120,9 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	return sub.out, nil
 }
 
-func (s *Subscriber) open() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return fmt.Errorf("outmill: subscriber: %w", outmill.ErrClosed)
+func (s *Subscriber) open(topic string) error {
+	if s.ctx.Err() != nil {
+		return fmt.Errorf("outmill: subscribe to %q: %w", topic, outmill.ErrClosed)
 	}
 	return nil
 }
@@ -122,7 +131,13 @@ func (s *Subscriber) open() error {
 // of it is settled: how many messages that were, retries that became due in
 // the meantime included. Messages that are due later, or that other processes
 // hold, are not waited for.
+//
+// It returns the error of a claim that failed, and outmill.ErrClosed where the
+// subscriber is closed, or is meanwhile.
 func (s *Subscriber) Once(ctx context.Context) (int, error) {
+	if s.ctx.Err() != nil {
+		return 0, fmt.Errorf("outmill: subscriber: %w", outmill.ErrClosed)
+	}
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var errs []error
@@ -156,12 +171,8 @@ func (s *Subscriber) subscriptions() []*subscription {
 // back what was claimed and not handled. It may be called more than once.
 func (s *Subscriber) Close() error {
 	s.mu.Lock()
-	if !s.closed {
-		s.closed = true
-		close(s.done)
-	}
+	s.cancel()
 	s.mu.Unlock()
-	s.stopUpkeep()
 	s.closing.Wait()
 	return nil
 }
@@ -172,7 +183,7 @@ func (s *Subscriber) startUpkeep() {
 	}
 	s.upkeep.Do(func() {
 		s.closing.Go(func() {
-			worker.Upkeep(s.upkeepCtx, s.queue, s.cfg.UpkeepInterval, s.log, s.round)
+			worker.Upkeep(s.ctx, s.queue, s.cfg.UpkeepInterval, s.log, s.round)
 		})
 	})
 }

@@ -2,6 +2,7 @@ package subscriber
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -38,6 +39,8 @@ type subscription struct {
 	handling sync.WaitGroup
 	// giveUp is closed when handlers are no longer waited for.
 	giveUp chan struct{}
+	// patience is for the only goroutine that delivers.
+	patience *time.Timer
 }
 
 func newSubscription(ctx context.Context, s *Subscriber, topic string) *subscription {
@@ -48,6 +51,7 @@ func newSubscription(ctx context.Context, s *Subscriber, topic string) *subscrip
 		out:        make(chan *message.Message),
 		slots:      make(chan struct{}, s.cfg.MaxInFlight),
 		giveUp:     make(chan struct{}),
+		patience:   time.NewTimer(time.Hour),
 	}
 	sub.ctx, sub.cancel = context.WithCancel(ctx)
 	sub.worker = worker.New(worker.Config{
@@ -66,27 +70,23 @@ func newSubscription(ctx context.Context, s *Subscriber, topic string) *subscrip
 		PollInterval:    s.cfg.PollInterval,
 		MaxErrorBackoff: s.cfg.MaxErrorBackoff,
 		FlushInterval:   s.cfg.AckFlushInterval,
+		AwaitStart:      true,
 		OnDead:          s.cfg.OnDead,
 		Running:         s.running,
 	})
 	return sub
 }
 
-// run delivers until the subscription's context ends or closing is closed,
-// then sees to it that everything claimed is settled.
-func (sub *subscription) run(closing <-chan struct{}) {
+// run delivers until the subscription's context ends or the subscriber is
+// closed, then sees to it that everything claimed is settled.
+func (sub *subscription) run() {
 	defer sub.cancel()
-	deliverCtx, stop := context.WithCancel(sub.ctx)
+	defer sub.patience.Stop()
+	ctx, stop := context.WithCancel(sub.ctx)
 	defer stop()
-	go func() {
-		select {
-		case <-closing:
-			stop()
-		case <-deliverCtx.Done():
-		}
-	}()
-	sub.worker.Start(deliverCtx)
-	sub.deliverAll(deliverCtx)
+	defer context.AfterFunc(sub.subscriber.ctx, stop)()
+	sub.worker.Start(ctx)
+	sub.deliverAll(ctx)
 	sub.worker.Stop()
 	close(sub.out)
 	sub.finish()
@@ -166,37 +166,55 @@ func (sub *subscription) free(n int) {
 	}
 }
 
-// deliver hands one message over, unless the subscription ends first.
+// deliver hands one message over, unless the subscription ends first, or the
+// lease.
 func (sub *subscription) deliver(ctx context.Context, it *worker.Item) {
-	if ctx.Err() != nil || !it.Started() {
-		it.Release()
-		sub.free(1)
-		return
-	}
 	msgCtx, cancel := context.WithCancel(sub.ctx)
 	msgCtx, kept := withKeptError(msgCtx)
 	msg := outmill.MessageOf(it.Record)
 	msg.SetContext(outmill.WithDelivery(msgCtx, sub.subscriber.queue.Name(), it.Record, it.Clock))
-	sub.log.Info("Delivering message", fieldsOf(it.Record))
-	select {
-	case sub.out <- msg:
-		sub.handling.Go(func() {
-			defer sub.free(1)
-			defer cancel()
-			sub.await(it, msg, msgCtx, cancel, kept)
-		})
+	if !sub.offer(ctx, it, msg) {
+		cancel()
+		it.Release()
+		sub.free(1)
 		return
-	case <-ctx.Done():
-	case <-it.Lost():
 	}
-	cancel()
-	it.Release()
-	sub.free(1)
+	it.Started()
+	if !sub.subscriber.quiet {
+		sub.log.Info("Message delivered", fieldsOf(it.Record))
+	}
+	sub.handling.Go(func() {
+		defer sub.free(1)
+		defer cancel()
+		sub.await(it, msg, msgCtx, cancel, kept)
+	})
+}
+
+// offer waits for somebody to take the message, for as long as the lease
+// stands.
+func (sub *subscription) offer(ctx context.Context, it *worker.Item, msg *message.Message) bool {
+	for {
+		left := it.Left()
+		if left <= 0 || ctx.Err() != nil {
+			return false
+		}
+		sub.patience.Reset(left)
+		select {
+		case sub.out <- msg:
+			return true
+		case <-it.Lost():
+			return false
+		case <-ctx.Done():
+			return false
+		case <-sub.patience.C:
+			// The lease may have been extended.
+		}
+	}
 }
 
 // await settles the item as the handler decides. After a lost lease it only
-// waits for the handler to end, so that the record is not delivered here a
-// second time meanwhile.
+// waits for the handler to end: its outcome counts if this process has got the
+// record again, and until then the record is not delivered here a second time.
 func (sub *subscription) await(it *worker.Item, msg *message.Message, ctx context.Context, cancel context.CancelFunc, kept *keptError) {
 	select {
 	case <-msg.Acked():
@@ -215,6 +233,20 @@ func (sub *subscription) await(it *worker.Item, msg *message.Message, ctx contex
 	case <-msg.Nacked():
 		it.Release()
 	case <-sub.giveUp:
+		it.GiveUp()
+		sub.subscriber.closing.Go(func() { sub.awaitEnd(it, msg) })
+	}
+}
+
+// awaitEnd waits for a handler that was given up, so that other subscriptions
+// of this subscriber do not get its record before it has ended.
+func (sub *subscription) awaitEnd(it *worker.Item, msg *message.Message) {
+	select {
+	case <-msg.Acked():
+		it.Ack()
+	case <-msg.Nacked():
+		it.Release()
+	case <-sub.subscriber.ctx.Done():
 		it.Release()
 	}
 }
@@ -226,13 +258,19 @@ func (sub *subscription) nacked(it *worker.Item, ctx context.Context, kept *kept
 		return
 	}
 	err := kept.reason()
-	if _, snoozed := outmill.SnoozeDelay(err); !snoozed {
+	if verdict := it.Judge(err); !verdict.Snooze {
 		fields := fieldsOf(it.Record)
-		fields["dead"] = sub.subscriber.cfg.Retry.Decide(it.Record.Attempts, err).Dead
-		sub.log.Error("Handling failed", err, fields)
+		fields["dead"] = verdict.Dead
+		sub.log.Error("Handling failed", handlerError{err}, fields)
 	}
-	it.Judge(err)
 }
+
+// handlerError is for loggers: a typed nil or another error whose text panics
+// must not end the process.
+type handlerError struct{ err error }
+
+func (e handlerError) Error() string { return fmt.Sprint(e.err) }
+func (e handlerError) Unwrap() error { return e.err }
 
 func fieldsOf(rec *outmill.Record) watermill.LogFields {
 	return watermill.LogFields{

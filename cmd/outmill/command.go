@@ -42,7 +42,7 @@ func (e usageError) Error() string { return string(e) }
 // run is the whole tool, but for the process around it.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if len(args) == 0 {
-		fmt.Fprint(stderr, overview())
+		complain(stderr, "%s", overview())
 		return exitUsage
 	}
 	if args[0] == "help" && len(args) > 1 {
@@ -56,7 +56,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 			return c.run(ctx, args[1:], stdout, stderr)
 		}
 	}
-	fmt.Fprintf(stderr, "outmill: there is no command %q\n\n%s", args[0], overview())
+	complain(stderr, "outmill: there is no command %q\n\n%s", args[0], overview())
 	return exitUsage
 }
 
@@ -78,10 +78,10 @@ func (c command) run(ctx context.Context, args []string, stdout, stderr io.Write
 	case err == nil:
 		return exitOK
 	case errors.As(err, &usage):
-		fmt.Fprintf(stderr, "outmill %s: %s\nusage: outmill %s %s\n", c.name, usage, c.name, c.synopsis)
+		complain(stderr, "outmill %s: %s\nusage: outmill %s %s\n", c.name, usage, c.name, c.synopsis)
 		return exitUsage
 	default:
-		fmt.Fprintln(stderr, err)
+		complain(stderr, "%v\n", err)
 		return exitFailed
 	}
 }
@@ -119,6 +119,11 @@ func parse(flags *flag.FlagSet, args []string) ([]string, error) {
 		rest = append(rest, flags.Arg(0))
 		args = flags.Args()[1:]
 	}
+}
+
+// complain has nobody left to tell where standard error cannot be written.
+func complain(stderr io.Writer, format string, args ...any) {
+	_, _ = fmt.Fprintf(stderr, format, args...)
 }
 
 func printed(_ int, err error) int {

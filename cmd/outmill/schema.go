@@ -16,9 +16,10 @@ var schema = command{
 	synopsis: "[-ensure] URL",
 	summary:  "print a store's schema as SQL, or create it",
 	help: `Prints the statements of the schema, for a migration tool or the engine's own
-shell, and changes nothing:
+shell. They are not run; but the database is opened, and SQLite makes a file
+that does not exist. sqlite::memory: prints the same without a file:
 
-    outmill schema sqlite:orders.db | sqlite3 orders.db
+    outmill schema sqlite::memory: | sqlite3 orders.db
 
 With -ensure it creates the schema, or brings it up to date, itself. That is safe
 to repeat, and while programs use the store.`,
@@ -34,7 +35,7 @@ func runSchema(ctx context.Context, args []string, ensure bool, stdout io.Writer
 	if len(args) != 1 {
 		return usageError(fmt.Sprintf("want one URL, such as sqlite:orders.db; got %d arguments", len(args)))
 	}
-	store, err := outmill.Open(ctx, args[0], nil)
+	store, err := open(ctx, args[0])
 	if err != nil {
 		return err
 	}

@@ -15,15 +15,16 @@ CREATE TABLE {p:records} (
     topic          TEXT    NOT NULL,
     key            TEXT    NOT NULL DEFAULT '',
     status         TEXT    NOT NULL DEFAULT 'pending', -- pending, leased, processed, dead
-    stage          INTEGER,                           -- 0 in line, 1 held, 2 waiting, 3 delayed, 4 leased; NULL: processed or dead
+    stage          INTEGER NOT NULL,                  -- 0 in line, 1 held, 2 waiting, 3 delayed, 4 leased, 5 expired, 6 settled (processed or dead)
     available_at   INTEGER,                           -- stages 2 to 4: the end of the wait, the delay or the lease
-    due_at         INTEGER NOT NULL,
+    due_at         INTEGER NOT NULL,                  -- first due
+    next_at        INTEGER NOT NULL,                  -- due, or due again
     created_at     INTEGER NOT NULL,
     expires_at     INTEGER,
     attempts       INTEGER NOT NULL DEFAULT 0,
     claims         INTEGER NOT NULL DEFAULT 0,
     expiries       INTEGER NOT NULL DEFAULT 0,
-    parked         INTEGER NOT NULL DEFAULT 0,        -- 1 with its key, 2 with its topic
+    parked         INTEGER NOT NULL DEFAULT 0,        -- 1: went dead with Park
     size           INTEGER NOT NULL,
     owner          TEXT    NOT NULL DEFAULT '',
     processed_at   INTEGER,
@@ -63,26 +64,33 @@ CREATE INDEX {p:leased_key} ON {p:records} (grp, topic, key, owner) WHERE stage 
 
 CREATE INDEX {p:parked} ON {p:records} (grp, topic, key) WHERE parked > 0;
 
-CREATE INDEX {p:expiring} ON {p:records} (expires_at) WHERE expires_at IS NOT NULL AND status = 'pending';
+CREATE INDEX {p:expiring} ON {p:records} (expires_at) WHERE expires_at IS NOT NULL AND stage < 6;
+
+-- Expired records that a claim has met; they wait for the janitor.
+CREATE INDEX {p:expired} ON {p:records} (grp, topic, seq) WHERE stage = 5;
 
 -- Processed and dead records.
-CREATE INDEX {p:settled} ON {p:records} (grp, topic, status, seq) WHERE stage IS NULL;
+CREATE INDEX {p:settled} ON {p:records} (grp, topic, status, seq) WHERE stage = 6;
 
 CREATE INDEX {p:processed} ON {p:records} (processed_at) WHERE processed_at IS NOT NULL;
 
 -- One row for each key that has held records. blocked_by is the owner whose
 -- lease was in the way, 'waiting' for a record that waits for its retry, or
--- empty: something has changed since, look again. head is the first of them.
+-- empty: something has changed since, look again. So does a claim at until,
+-- when the lease or the wait is over. head is the first of the held records.
 CREATE TABLE {p:lanes} (
     grp        TEXT    NOT NULL,
     topic      TEXT    NOT NULL,
     key        TEXT    NOT NULL,
     blocked_by TEXT    NOT NULL,
+    until      INTEGER,
     head       INTEGER NOT NULL,
     PRIMARY KEY (grp, topic, key)
 ) WITHOUT ROWID;
 
 CREATE INDEX {p:lanes_blocked} ON {p:lanes} (grp, topic, blocked_by, head);
+
+CREATE INDEX {p:lanes_until} ON {p:lanes} (grp, topic, until) WHERE until IS NOT NULL;
 
 -- Who reads which topics: JSON lists of patterns.
 CREATE TABLE {p:groups} (
@@ -105,9 +113,10 @@ CREATE INDEX {p:dedup_expires} ON {p:dedup} (expires_at);
 -- For people: the records with readable times.
 CREATE VIEW {p:readable} AS
 SELECT seq, id, grp, topic, key, message_id, status,
-       CASE stage WHEN 0 THEN 'in line' WHEN 1 THEN 'held' WHEN 2 THEN 'waiting' WHEN 3 THEN 'delayed' WHEN 4 THEN 'leased' ELSE '' END AS stage,
+       CASE stage WHEN 0 THEN 'in line' WHEN 1 THEN 'held' WHEN 2 THEN 'waiting' WHEN 3 THEN 'delayed' WHEN 4 THEN 'leased' WHEN 5 THEN 'expired' ELSE 'settled' END AS stage,
        strftime('%Y-%m-%dT%H:%M:%fZ', created_at / 1000000.0, 'unixepoch') AS created_at,
        strftime('%Y-%m-%dT%H:%M:%fZ', due_at / 1000000.0, 'unixepoch') AS due_at,
+       strftime('%Y-%m-%dT%H:%M:%fZ', next_at / 1000000.0, 'unixepoch') AS next_at,
        strftime('%Y-%m-%dT%H:%M:%fZ', available_at / 1000000.0, 'unixepoch') AS available_at,
        strftime('%Y-%m-%dT%H:%M:%fZ', expires_at / 1000000.0, 'unixepoch') AS expires_at,
        strftime('%Y-%m-%dT%H:%M:%fZ', processed_at / 1000000.0, 'unixepoch') AS processed_at,

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+)
+
+func newFile(t *testing.T) string {
+	t.Helper()
+	return filepath.Join(t.TempDir(), "orders.db")
+}
+
+func openDB(t *testing.T, file string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("sqlite", file)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return db
+}
+
+// requireWorks appends a record and claims it.
+func requireWorks(t *testing.T, url string) {
+	t.Helper()
+	store, err := outmill.Open(t.Context(), url, nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, store.Close()) }()
+	require.NoError(t, store.RegisterGroup(t.Context(), "", outmill.Topics{}))
+	require.NoError(t, store.Append(t.Context(), &outmill.Record{Topic: "orders"}))
+	claimed, err := store.Claim(t.Context(), outmill.ClaimRequest{Owner: outmill.NewOwnerToken(), Limit: 10, Lease: 1e9})
+	require.NoError(t, err)
+	require.Len(t, claimed, 1)
+}
+
+func schemaOf(t *testing.T, db *sql.DB) string {
+	t.Helper()
+	var text string
+	require.NoError(t, db.QueryRowContext(t.Context(),
+		`SELECT group_concat(type || ' ' || name || ' ' || coalesce(sql, ''), char(10)) FROM (SELECT * FROM sqlite_master ORDER BY name)`).Scan(&text))
+	return text
+}
+
+func Test_the_printed_schema(t *testing.T) {
+	t.Parallel()
+	printed := outmillTool(t.Context(), "schema", "sqlite::memory:")
+	require.Equal(t, exitOK, printed.code, printed.stderr)
+	require.Empty(t, printed.stderr)
+
+	t.Run("is one script that makes a store that works", func(t *testing.T) {
+		t.Parallel()
+		file := newFile(t)
+		_, err := openDB(t, file).ExecContext(t.Context(), printed.stdout)
+		require.NoError(t, err)
+		requireWorks(t, "sqlite:"+file)
+	})
+	t.Run("is what -ensure makes, which then has nothing left to do", func(t *testing.T) {
+		t.Parallel()
+		byHand, byEnsure := newFile(t), newFile(t)
+		db := openDB(t, byHand)
+		_, err := db.ExecContext(t.Context(), printed.stdout)
+		require.NoError(t, err)
+		before := schemaOf(t, db)
+		require.Equal(t, exitOK, outmillTool(t.Context(), "schema", "-ensure", "sqlite:"+byEnsure).code)
+		require.Equal(t, schemaOf(t, openDB(t, byEnsure)), before)
+		require.Equal(t, exitOK, outmillTool(t.Context(), "schema", "-ensure", "sqlite:"+byHand).code)
+		require.Equal(t, before, schemaOf(t, db))
+	})
+	t.Run("runs in SQLite's own shell", func(t *testing.T) {
+		t.Parallel()
+		shell, err := exec.LookPath("sqlite3")
+		if err != nil {
+			t.Skip("skipped: no sqlite3 shell on this machine; install the package sqlite3")
+		}
+		file := newFile(t)
+		cmd := exec.CommandContext(t.Context(), shell, "-bail", file)
+		cmd.Stdin = strings.NewReader(printed.stdout)
+		output, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", output)
+		require.Empty(t, output)
+		requireWorks(t, "sqlite:"+file)
+	})
+}
+
+func Test_printing_runs_nothing(t *testing.T) {
+	t.Parallel()
+	file := newFile(t)
+	require.Equal(t, exitOK, outmillTool(t.Context(), "schema", "sqlite:"+file).code)
+	var objects int
+	require.NoError(t, openDB(t, file).QueryRowContext(t.Context(), `SELECT count(*) FROM sqlite_master`).Scan(&objects))
+	require.Zero(t, objects)
+}
+
+func Test_ensure_makes_the_schema_and_can_be_repeated(t *testing.T) {
+	t.Parallel()
+	url := "sqlite:" + newFile(t)
+	for _, args := range [][]string{{"schema", "-ensure", url}, {"schema", url, "-ensure"}} {
+		got := outmillTool(t.Context(), args...)
+		require.Equal(t, exitOK, got.code, got.stderr)
+		require.Equal(t, "The schema in "+url+" is up to date.\n", got.stdout)
+	}
+	requireWorks(t, url)
+}
+
+func Test_failures_say_why_on_standard_error(t *testing.T) {
+	t.Parallel()
+	fails := func(t *testing.T, ctx context.Context, args ...string) string {
+		t.Helper()
+		got := outmillTool(ctx, args...)
+		require.Equal(t, exitFailed, got.code)
+		require.Empty(t, got.stdout)
+		require.True(t, strings.HasSuffix(got.stderr, "\n"))
+		return got.stderr
+	}
+	t.Run("a store that the tool does not have", func(t *testing.T) {
+		t.Parallel()
+		stderr := fails(t, t.Context(), "schema", "postgres://me:S3CRET@db/orders")
+		require.Contains(t, stderr, "opens no postgres: URLs; it opens")
+		require.Contains(t, stderr, "sqlite")
+		require.NotContains(t, stderr, "S3CRET")
+	})
+	t.Run("what is no URL", func(t *testing.T) {
+		t.Parallel()
+		require.Contains(t, fails(t, t.Context(), "schema", "orders.db"), "has no scheme")
+	})
+	t.Run("a folder that does not exist", func(t *testing.T) {
+		t.Parallel()
+		file := filepath.Join(t.TempDir(), "missing", "orders.db")
+		require.Contains(t, fails(t, t.Context(), "schema", "-ensure", "sqlite:"+file), file)
+	})
+	t.Run("a schema that is newer than the tool", func(t *testing.T) {
+		t.Parallel()
+		file := newFile(t)
+		require.Equal(t, exitOK, outmillTool(t.Context(), "schema", "-ensure", "sqlite:"+file).code)
+		_, err := openDB(t, file).ExecContext(t.Context(), `UPDATE outmill_meta SET version = 999`)
+		require.NoError(t, err)
+		require.Contains(t, fails(t, t.Context(), "schema", "-ensure", "sqlite:"+file), outmill.ErrSchemaNewer.Error())
+	})
+	t.Run("an interruption", func(t *testing.T) {
+		t.Parallel()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.Contains(t, fails(t, ctx, "schema", "-ensure", "sqlite:"+newFile(t)), context.Canceled.Error())
+	})
+}
+
+func Test_a_statement_ends_with_one_semicolon_that_no_comment_swallows(t *testing.T) {
+	t.Parallel()
+	for statement, want := range map[string]string{
+		"SELECT 1":                     "SELECT 1;",
+		"SELECT 1;":                    "SELECT 1;",
+		"SELECT 1 ; \n":                "SELECT 1;",
+		"SELECT 1 -- one":              "SELECT 1 -- one\n;",
+		"-- one\nSELECT 1":             "-- one\nSELECT 1;",
+		"SELECT 1\nFROM t -- c;\n\n\n": "SELECT 1\nFROM t -- c\n;",
+	} {
+		require.Equal(t, want, terminated(statement))
+	}
+}
+
+func Test_a_store_without_statements_is_a_failure(t *testing.T) {
+	t.Parallel()
+	require.Error(t, printStatements(nil, &strings.Builder{}))
+}

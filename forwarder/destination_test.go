@@ -1,0 +1,235 @@
+package forwarder_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+)
+
+var errAway = errors.New("connection refused")
+
+// destination publishes to Watermill's Go channel, fails what the test wants
+// it to, and notes what got through.
+type destination struct {
+	real *gochannel.GoChannel
+
+	mu      sync.Mutex
+	verdict func(topic string, msg *message.Message) error
+	arrived []arrival
+	tries   []arrival
+	calls   int
+}
+
+type arrival struct {
+	topic string
+	msg   *message.Message
+}
+
+func newDestination(tb testing.TB) *destination {
+	d := &destination{real: gochannel.NewGoChannel(gochannel.Config{}, nil)}
+	tb.Cleanup(func() { require.NoError(tb, d.real.Close()) })
+	return d
+}
+
+// judge sets what becomes of each message from now on; nil takes all.
+func (d *destination) judge(verdict func(topic string, msg *message.Message) error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.verdict = verdict
+}
+
+func (d *destination) goAway() {
+	d.judge(func(string, *message.Message) error { return errAway })
+}
+
+func (d *destination) comeBack() { d.judge(nil) }
+
+// failOnly fails the messages with these ids.
+func (d *destination) failOnly(err error, ids ...string) {
+	d.judge(func(_ string, msg *message.Message) error {
+		if slices.Contains(ids, msg.UUID) {
+			return err
+		}
+		return nil
+	})
+}
+
+func (d *destination) Publish(topic string, messages ...*message.Message) error {
+	d.mu.Lock()
+	verdict := d.verdict
+	d.calls++
+	for _, msg := range messages {
+		d.tries = append(d.tries, arrival{topic, msg})
+	}
+	d.mu.Unlock()
+	for _, msg := range messages {
+		if verdict != nil {
+			if err := verdict(topic, msg); err != nil {
+				return err
+			}
+		}
+		if err := d.real.Publish(topic, msg); err != nil {
+			return err
+		}
+		d.mu.Lock()
+		d.arrived = append(d.arrived, arrival{topic, msg})
+		d.mu.Unlock()
+	}
+	return nil
+}
+
+func (d *destination) Close() error { return d.real.Close() }
+
+// all are the arrivals so far.
+func (d *destination) all() []arrival {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.arrived)
+}
+
+func (d *destination) ids() []string { return uuidsOf(d.all()) }
+
+func (d *destination) triedIDs() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return uuidsOf(d.tries)
+}
+
+func (d *destination) numberOfCalls() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.calls
+}
+
+func uuidsOf(arrivals []arrival) []string {
+	ids := make([]string, len(arrivals))
+	for i, a := range arrivals {
+		ids[i] = a.msg.UUID
+	}
+	return ids
+}
+
+// withKey are the ids of a key in the order in which they first arrived.
+func (d *destination) withKey(key string) []string {
+	var ids []string
+	for _, a := range d.all() {
+		if a.msg.Metadata.Get(outmill.MetadataKey) == key && !slices.Contains(ids, a.msg.UUID) {
+			ids = append(ids, a.msg.UUID)
+		}
+	}
+	return ids
+}
+
+// requireArrived waits until these and no others have arrived, in any order,
+// each once.
+func (d *destination) requireArrived(tb testing.TB, ids ...string) {
+	tb.Helper()
+	d.waitFor(tb, len(ids))
+	got := d.ids()
+	slices.Sort(got)
+	want := slices.Sorted(slices.Values(ids))
+	require.Equal(tb, want, got)
+}
+
+func (d *destination) waitFor(tb testing.TB, n int) {
+	tb.Helper()
+	require.Eventually(tb, func() bool { return len(d.all()) >= n }, patience, tick, "too few messages arrived: want %d", n)
+}
+
+func (d *destination) waitForTries(tb testing.TB, n int) {
+	tb.Helper()
+	require.Eventually(tb, func() bool { return len(d.triedIDs()) >= n }, patience, tick, "too few messages were tried: want %d", n)
+}
+
+// batchDestination takes batches, as outmill.BatchPublisher has it.
+type batchDestination struct {
+	*destination
+	mu      sync.Mutex
+	batches [][]string
+	// around, if set, is called instead of publish and may call it.
+	around func(ctx context.Context, batch []outmill.Outgoing, publish func() error) error
+}
+
+func newBatchDestination(tb testing.TB) *batchDestination {
+	return &batchDestination{destination: newDestination(tb)}
+}
+
+func (d *batchDestination) PublishBatch(ctx context.Context, batch []outmill.Outgoing) error {
+	d.mu.Lock()
+	ids := make([]string, len(batch))
+	for i, out := range batch {
+		ids[i] = out.Message.UUID
+	}
+	d.batches = append(d.batches, ids)
+	around := d.around
+	d.mu.Unlock()
+	publish := func() error { return d.publish(ctx, batch) }
+	if around != nil {
+		return around(ctx, batch, publish)
+	}
+	return publish()
+}
+
+func (d *batchDestination) publish(ctx context.Context, batch []outmill.Outgoing) error {
+	failed := &outmill.PublishError{Total: len(batch)}
+	behind := map[string]error{}
+	for i, out := range batch {
+		key := out.Topic + "\x00" + out.Message.Metadata.Get(outmill.MetadataKey)
+		err := behind[key]
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err == nil {
+			err = d.Publish(out.Topic, out.Message)
+		}
+		if err == nil {
+			continue
+		}
+		if !outmill.IsPermanent(err) && out.Message.Metadata.Get(outmill.MetadataKey) != "" {
+			behind[key] = err
+		}
+		failed.Failed = append(failed.Failed, outmill.FailedMessage{Index: i, MessageID: out.Message.UUID, Topic: out.Topic, Err: err})
+	}
+	if len(failed.Failed) == 0 {
+		return nil
+	}
+	return failed
+}
+
+func (d *batchDestination) wrap(around func(ctx context.Context, batch []outmill.Outgoing, publish func() error) error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.around = around
+}
+
+func (d *batchDestination) allBatches() [][]string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.batches)
+}
+
+// each runs the test with a publisher that takes batches and with one that
+// does not.
+func each(t *testing.T, test func(t *testing.T, pub message.Publisher, d *destination)) {
+	t.Helper()
+	t.Run("with a publisher of batches", func(t *testing.T) {
+		t.Parallel()
+		d := newBatchDestination(t)
+		test(t, d, d.destination)
+	})
+	t.Run("with a plain publisher", func(t *testing.T) {
+		t.Parallel()
+		d := newDestination(t)
+		test(t, d, d)
+	})
+}
+
+var _ outmill.BatchPublisher = (*batchDestination)(nil)

@@ -1,0 +1,20 @@
+package forwarder_test
+
+import (
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// TestMain makes of the test binary a program that forwards, where a test
+// starts it as one.
+func TestMain(m *testing.M) {
+	if file := os.Getenv(childFile); file != "" {
+		os.Exit(forwardUntilKilled(file, os.Getenv(childBrokers)))
+	}
+	goleak.VerifyTestMain(m,
+		// sarama's metrics have one for the whole process, which never ends.
+		goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"),
+	)
+}

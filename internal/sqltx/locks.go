@@ -1,0 +1,58 @@
+package sqltx
+
+import (
+	"context"
+	"sync"
+)
+
+// Locks has one lock for each transaction, so that the concurrent appends of
+// one transaction do not get into each other's savepoints. The zero value is
+// ready.
+type Locks struct {
+	mu    sync.Mutex
+	locks map[Handle]*lock
+}
+
+type lock struct {
+	token chan struct{}
+	users int
+}
+
+// Lock waits for the transaction's lock, or for ctx to end. The lock is
+// forgotten when its last user unlocks it.
+func (l *Locks) Lock(ctx context.Context, tx Handle) (unlock func(), err error) {
+	entry := l.join(tx)
+	select {
+	case entry.token <- struct{}{}:
+		return func() {
+			<-entry.token
+			l.leave(tx, entry)
+		}, nil
+	case <-ctx.Done():
+		l.leave(tx, entry)
+		return nil, ctx.Err()
+	}
+}
+
+func (l *Locks) join(tx Handle) *lock {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.locks == nil {
+		l.locks = map[Handle]*lock{}
+	}
+	entry := l.locks[tx]
+	if entry == nil {
+		entry = &lock{token: make(chan struct{}, 1)}
+		l.locks[tx] = entry
+	}
+	entry.users++
+	return entry
+}
+
+func (l *Locks) leave(tx Handle, entry *lock) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if entry.users--; entry.users == 0 {
+		delete(l.locks, tx)
+	}
+}

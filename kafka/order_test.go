@@ -1,0 +1,165 @@
+package kafka_test
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	wkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/kafka"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"pgregory.net/rapid"
+)
+
+// smallBatches makes one call go out in many requests.
+var smallBatches = kafka.Config{MaxMessageBytes: 1000, DeliveryTimeout: 5 * time.Second}
+
+func Test_when_a_message_fails_the_later_ones_of_its_key_fail_with_it(t *testing.T) {
+	t.Parallel()
+	for _, failure := range []*kerr.Error{kerr.UnknownServerError, kerr.TopicAuthorizationFailed} {
+		for request := range 6 {
+			t.Run(fmt.Sprintf("%s in request %d", failure.Message, request), func(t *testing.T) {
+				t.Parallel()
+				broker := testenv.KafkaWithoutAutoTopics(t, kfake.SeedTopics(2, "topic"))
+				pub := newPublisher(t, broker.Addrs, smallBatches)
+				var requests atomic.Int64
+				broker.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Partitions: []int32{0}, Err: failure, When: func(kmsg.Request) bool {
+					return requests.Add(1) > int64(request)
+				}})
+				var batch []outmill.Outgoing
+				for i := range 100 {
+					batch = append(batch, outgoing("topic", keyedMessage(fmt.Sprint("key", i%5), strconv.Itoa(i)))...)
+				}
+				failed := map[string]bool{}
+				for _, f := range failedMessages(t, pub.PublishBatch(t.Context(), batch)) {
+					require.ErrorIs(t, f.Err, failure)
+					failed[f.MessageID] = true
+				}
+				sent := map[string][]string{}
+				for i, out := range batch {
+					key := out.Message.Metadata.Get(outmill.MetadataKey)
+					if failed[out.Message.UUID] {
+						sent[key] = append(sent[key], "")
+						continue
+					}
+					require.NotContains(t, sent[key], "", "message %d was sent after an earlier one of its key had failed", i)
+					sent[key] = append(sent[key], strconv.Itoa(i))
+				}
+				arrived := map[string][]string{}
+				for _, r := range testenv.ReadAll(t, broker.Addrs, "topic") {
+					arrived[string(r.Key)] = append(arrived[string(r.Key)], string(r.Value))
+				}
+				for key := range sent {
+					var want []string
+					for _, text := range sent[key] {
+						if text != "" {
+							want = append(want, text)
+						}
+					}
+					require.Equal(t, want, arrived[key])
+				}
+			})
+		}
+	}
+}
+
+// What a forwarder does: publish, and publish again what failed, while the
+// broker errs in every way that it can.
+func Test_keys_keep_their_order_through_failures_and_retries(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		keys := rapid.IntRange(1, 4).Draw(rt, "keys")
+		count := rapid.IntRange(1, 60).Draw(rt, "messages")
+		config := kafka.Config{
+			MaxMessageBytes:    rapid.SampledFrom([]int{512, 1500, 100_000}).Draw(rt, "batch bytes"),
+			MaxBufferedRecords: rapid.SampledFrom([]int{7, 1000}).Draw(rt, "buffered"),
+			DeliveryTimeout:    300 * time.Millisecond,
+		}
+		faults := rapid.SliceOfN(rapid.SampledFrom(brokerFaults), 0, 6).Draw(rt, "faults")
+		cluster, err := kfake.NewCluster(kfake.NumBrokers(2), kfake.SeedTopics(2, "topic"))
+		require.NoError(rt, err)
+		defer cluster.Close()
+		pub, err := kafka.NewPublisher(wkafka.PublisherConfig{Brokers: cluster.ListenAddrs()}, config, nil)
+		require.NoError(rt, err)
+		defer pub.Close()
+		inject(cluster, faults)
+
+		var left []outmill.Outgoing
+		for i := range count {
+			left = append(left, outgoing("topic", keyedMessage(strconv.Itoa(i%keys), strconv.Itoa(i/keys)))...)
+		}
+		for tries := 0; len(left) > 0; tries++ {
+			require.Less(rt, tries, 100)
+			left = retried(rt, left, pub.PublishBatch(t.Context(), left))
+		}
+		arrived := map[string][]string{}
+		for _, r := range testenv.ReadAll(t, cluster.ListenAddrs(), "topic") {
+			arrived[string(r.Key)] = append(arrived[string(r.Key)], string(r.Value))
+		}
+		for key := range min(keys, count) {
+			requireReplays(rt, arrived[strconv.Itoa(key)], (count-key+keys-1)/keys)
+		}
+	})
+}
+
+// hangUp stands for a connection that breaks before the request was handled.
+var hangUp = &kerr.Error{Message: "HANG_UP"}
+
+// brokerFaults are answers to one request each. After a timeout the records are
+// written all the same.
+var brokerFaults = []*kerr.Error{
+	hangUp, kerr.RequestTimedOut, kerr.NotEnoughReplicasAfterAppend, kerr.NotEnoughReplicas, kerr.NotLeaderForPartition,
+	kerr.UnknownServerError, kerr.KafkaStorageError, kerr.TopicAuthorizationFailed, kerr.InvalidRecord, nil, nil,
+}
+
+// inject makes the requests to come err one after the other, nil meaning not.
+func inject(cluster *kfake.Cluster, faults []*kerr.Error) {
+	var request atomic.Int64
+	cluster.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		i := request.Add(1) - 1
+		if i >= int64(len(faults)) || faults[i] == nil {
+			return nil, nil, false
+		}
+		if faults[i] == hangUp {
+			return nil, errors.New("hang up"), true
+		}
+		cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: faults[i]})
+		return nil, nil, false
+	})
+}
+
+// retried returns the messages that failed, in their order.
+func retried(t *rapid.T, batch []outmill.Outgoing, err error) []outmill.Outgoing {
+	if err == nil {
+		return nil
+	}
+	var failed *outmill.PublishError
+	require.ErrorAs(t, err, &failed)
+	var again []outmill.Outgoing
+	for _, f := range failed.Failed {
+		again = append(again, batch[f.Index])
+	}
+	return again
+}
+
+// requireReplays wants 0 to n-1 in their order, where a part of it may be
+// repeated: from a message that arrived before on, and up to the last one.
+func requireReplays(t *rapid.T, got []string, n int) {
+	last := -1
+	for _, text := range got {
+		i, err := strconv.Atoi(text)
+		require.NoError(t, err)
+		require.LessOrEqual(t, i, last+1, "%v", got)
+		last = i
+	}
+	require.Equal(t, n-1, last, "%v", got)
+}

@@ -1,0 +1,105 @@
+package kafka_test
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/kafkaengine"
+	"github.com/outmill/outmill/kafka"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
+)
+
+// authenticates uses the listener that wants TLS and SASL.
+func authenticates(t *testing.T, engine *kafkaengine.Engine) {
+	topic := testenv.CreateTopic(t, []string{engine.Addr}, 1)
+	brokers := []string{engine.SecureAddr}
+	token := func(context.Context) (string, error) { return unsecuredToken(kafkaengine.User), nil }
+	sent := 0
+	for _, s := range []kafka.SASL{
+		{Mechanism: kafka.SASLPlain, Username: kafkaengine.User, Password: kafkaengine.Password},
+		{Mechanism: kafka.SASLScramSHA256, Username: kafkaengine.User, Password: kafkaengine.Password},
+		{Mechanism: kafka.SASLScramSHA512, Username: kafkaengine.User, Password: kafkaengine.Password},
+		{Mechanism: kafka.SASLOAuthBearer, Token: token},
+	} {
+		pub := newPublisher(t, brokers, kafka.Config{TLS: engine.Certificate.Client(), SASL: s})
+		require.NoError(t, pub.Ping(t.Context()), s.Mechanism)
+		require.NoError(t, pub.Publish(topic, newMessage("x")), s.Mechanism)
+		sent++
+	}
+	require.Len(t, testenv.ReadAll(t, []string{engine.Addr}, topic), sent)
+	wrong := kafka.SASL{Mechanism: kafka.SASLScramSHA512, Username: kafkaengine.User, Password: "wrong"}
+	requireRefused(t, brokers, kafka.Config{TLS: engine.Certificate.Client(), SASL: wrong})
+	requireRefused(t, brokers, kafka.Config{TLS: engine.Certificate.Client()})
+	requireRefused(t, brokers, kafka.Config{})
+}
+
+// unsecuredToken is a JSON web token that nobody signed.
+func unsecuredToken(user string) string {
+	encode := base64.RawURLEncoding.EncodeToString
+	now := time.Now().Unix()
+	claims := fmt.Sprintf(`{"sub":%q,"iat":%d,"exp":%d}`, user, now, now+3600)
+	return encode([]byte(`{"alg":"none"}`)) + "." + encode([]byte(claims)) + "."
+}
+
+// requireRefused wants an error that comes soon and says what to check, and
+// tells no secret.
+func requireRefused(t *testing.T, brokers []string, config kafka.Config) {
+	t.Helper()
+	config.DeliveryTimeout = time.Second
+	pub := newPublisher(t, brokers, config)
+	began := time.Now()
+	failed := failedAlone(t, pub.Publish("topic", newMessage("x")))
+	require.Less(t, time.Since(began), 10*time.Second)
+	require.False(t, outmill.IsPermanent(failed.Err))
+	require.NotErrorIs(t, failed.Err, outmill.ErrTopicUnavailable)
+	for _, want := range []string{brokers[0], "TLS", "SASL"} {
+		require.ErrorContains(t, failed.Err, want)
+	}
+	if config.SASL.Password != "" {
+		require.NotContains(t, failed.Err.Error(), config.SASL.Password)
+	}
+}
+
+func Test_a_publisher_authenticates_with_a_password(t *testing.T) {
+	t.Parallel()
+	for _, mechanism := range []kafka.SASLMechanism{kafka.SASLPlain, kafka.SASLScramSHA256, kafka.SASLScramSHA512} {
+		t.Run(string(mechanism), func(t *testing.T) {
+			t.Parallel()
+			brokers := testenv.Kafka(t, kfake.EnableSASL(), kfake.Superuser(string(mechanism), "me", "my-secret")).Addrs
+			right := kafka.SASL{Mechanism: mechanism, Username: "me", Password: "my-secret"}
+			pub := newPublisher(t, brokers, kafka.Config{SASL: right})
+			require.NoError(t, pub.Ping(t.Context()))
+			require.NoError(t, pub.Publish(testenv.Topic(t), newMessage("x")))
+			requireRefused(t, brokers, kafka.Config{SASL: kafka.SASL{Mechanism: mechanism, Username: "me", Password: "guessed-wrong"}})
+			requireRefused(t, brokers, kafka.Config{})
+		})
+	}
+}
+
+func Test_a_token_that_cannot_be_had_is_reported(t *testing.T) {
+	t.Parallel()
+	brokers := testenv.Kafka(t).Addrs
+	token := func(context.Context) (string, error) { return "", errors.New("no token today") }
+	pub := newPublisher(t, brokers, kafka.Config{DeliveryTimeout: time.Second, SASL: kafka.SASL{Mechanism: kafka.SASLOAuthBearer, Token: token}})
+	require.Error(t, pub.Publish("topic", newMessage("x")))
+}
+
+func Test_a_publisher_talks_TLS_to_brokers_that_it_trusts(t *testing.T) {
+	t.Parallel()
+	certificate, err := kafkaengine.NewCertificate()
+	require.NoError(t, err)
+	server, err := certificate.Server()
+	require.NoError(t, err)
+	brokers := testenv.Kafka(t, kfake.TLS(server)).Addrs
+	require.NoError(t, newPublisher(t, brokers, kafka.Config{TLS: certificate.Client()}).Publish(testenv.Topic(t), newMessage("x")))
+	requireRefused(t, brokers, kafka.Config{TLS: &tls.Config{MinVersion: tls.VersionTLS12}})
+	requireRefused(t, brokers, kafka.Config{})
+}

@@ -1,0 +1,20 @@
+package subscriber_test
+
+import (
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// TestMain looks for goroutines that a test left behind. A test that needs
+// another process starts this binary again with a role.
+func TestMain(m *testing.M) {
+	if role := os.Getenv(roleVariable); role != "" {
+		os.Exit(play(role))
+	}
+	goleak.VerifyTestMain(m,
+		// Watermill's Deduplicator cleans its map for ever.
+		goleak.IgnoreAnyFunction("github.com/ThreeDotsLabs/watermill/message/router/middleware.(*mapExpiringKeyRepository).cleanOutLoop"),
+	)
+}

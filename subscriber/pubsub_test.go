@@ -1,0 +1,90 @@
+package subscriber_test
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/pubsub/tests"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/publisher"
+	"github.com/outmill/outmill/sqlite"
+	"github.com/outmill/outmill/subscriber"
+)
+
+// suite is one way to run Watermill's own test suite.
+type suite struct {
+	name     string
+	order    outmill.Order
+	features tests.Features
+}
+
+// suites run with exactly-once delivery claimed and not: the suite skips its
+// tests of loss on close where it is claimed, and forgives duplicates where it
+// is not.
+func suites() []suite {
+	var all []suite
+	for _, exactlyOnce := range []bool{false, true} {
+		delivery := "at least once"
+		if exactlyOnce {
+			delivery = "exactly once"
+		}
+		features := tests.Features{
+			ConsumerGroups:      true,
+			ExactlyOnceDelivery: exactlyOnce,
+			Persistent:          true,
+			ForceShort:          testing.Short(),
+		}
+		inOrder := features
+		inOrder.GuaranteedOrder = true
+		all = append(all,
+			suite{"unordered, " + delivery, outmill.OrderNone, features},
+			suite{"strict, " + delivery, outmill.OrderTopic, inOrder},
+			suite{"ordered by key, " + delivery, outmill.OrderKey, features},
+		)
+	}
+	return all
+}
+
+func Test_Watermills_suite_for_pubsubs_passes(t *testing.T) {
+	for _, s := range suites() {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			construct, constructWithGroup := s.constructors(t)
+			tests.TestPubSub(t, s.features, construct, constructWithGroup)
+		})
+	}
+}
+
+// constructors make publishers and subscribers over one database.
+func (s suite) constructors(t *testing.T) (tests.PubSubConstructor, tests.ConsumerGroupPubSubConstructor) {
+	t.Helper()
+	// The suite publishes one by one, and waits for the disk with each.
+	file := "file:" + filepath.Join(t.TempDir(), "outbox.db") + "?_pragma=synchronous(OFF)"
+	store, err := sqlite.Open(t.Context(), file, sqlite.Config{BusyTimeout: time.Minute}, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	require.NoError(t, store.Ensure(t.Context()))
+	withGroup := func(t *testing.T, group string) (message.Publisher, message.Subscriber) {
+		t.Helper()
+		pub, err := publisher.New(store, publisher.Config{}, nil)
+		require.NoError(t, err)
+		sub, err := subscriber.New(store, subscriber.Config{
+			Group:        group,
+			Order:        s.order,
+			Retry:        outmill.RetryPolicy{MaxAttempts: -1, InitialInterval: 10 * time.Millisecond, MaxInterval: 10 * time.Millisecond},
+			CloseTimeout: time.Second,
+		}, nil)
+		require.NoError(t, err)
+		// The suite forgets to close some.
+		t.Cleanup(func() { require.NoError(t, sub.Close()) })
+		return pub, sub
+	}
+	return func(t *testing.T) (message.Publisher, message.Subscriber) {
+		t.Helper()
+		return withGroup(t, "")
+	}, withGroup
+}
