@@ -11,32 +11,32 @@ import (
 )
 
 var (
-	// ErrForeignTx: the context carries a transaction, but of another store.
+	// ErrForeignTx says that the context carries a transaction, but of another store.
 	ErrForeignTx = errors.New("outmill: the context carries a transaction of another store: pass the result of this store's WithTx")
-	// ErrMixedTx: messages of one Publish carry different transactions.
+	// ErrMixedTx says that messages of one Publish carry different transactions.
 	ErrMixedTx = errors.New("outmill: the messages of one call carry different transactions: publish them in one call for each transaction")
-	// ErrNoTx: a transaction is required and the context carries none.
+	// ErrNoTx says that a transaction is required and the context carries none.
 	ErrNoTx = errors.New("outmill: a transaction is required and the context carries none: pass the result of the store's WithTx")
-	// ErrInvalidTx: what was passed to WithTx cannot be used as a transaction.
+	// ErrInvalidTx says that what was passed to WithTx cannot be used as a transaction.
 	ErrInvalidTx = errors.New("outmill: not a usable transaction")
-	// ErrClosed: the publisher, subscriber, forwarder or store is closed.
+	// ErrClosed says that the publisher, subscriber, forwarder or store is closed.
 	ErrClosed = errors.New("outmill: closed")
-	// ErrNotFound: no record has that id.
+	// ErrNotFound says that no record has that id.
 	ErrNotFound = errors.New("outmill: record not found")
-	// ErrInvalidConfig: a setting is refused. The error names it.
+	// ErrInvalidConfig says that a setting is refused. The error names it.
 	ErrInvalidConfig = errors.New("outmill: invalid configuration")
-	// ErrSchemaMissing: the store's tables do not exist. The error names the
+	// ErrSchemaMissing says that the store's tables do not exist. The error names the
 	// command that makes them.
 	ErrSchemaMissing = errors.New("outmill: the schema is missing")
-	// ErrSchemaOutdated: the schema is older than this version of Outmill wants.
+	// ErrSchemaOutdated says that the schema is older than this version of Outmill wants.
 	ErrSchemaOutdated = errors.New("outmill: the schema is older than this program")
-	// ErrSchemaNewer: the schema was made by a newer version of Outmill.
+	// ErrSchemaNewer says that the schema was made by a newer version of Outmill.
 	ErrSchemaNewer = errors.New("outmill: the schema is newer than this program")
-	// ErrTopicUnavailable: the broker is there, but will not take this topic
+	// ErrTopicUnavailable says that the broker is there, but will not take this topic
 	// (unknown, not authorised). A publisher wraps it; a forwarder then holds
 	// that topic and goes on with the others.
 	ErrTopicUnavailable = errors.New("outmill: topic unavailable")
-	// ErrBrokerUnavailable: the broker is away, and the message is not to blame.
+	// ErrBrokerUnavailable says that the broker is away, and the message is not to blame.
 	// A forwarder pauses and counts no attempt.
 	ErrBrokerUnavailable = errors.New("outmill: broker unavailable")
 )

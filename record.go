@@ -10,13 +10,13 @@ import (
 type Status string
 
 const (
-	// StatusPending: waits to be claimed, now or when it is due.
+	// StatusPending is a record that waits to be claimed, now or when it is due.
 	StatusPending Status = "pending"
-	// StatusLeased: an owner holds it until its lease ends.
+	// StatusLeased is a record that an owner holds until its lease ends.
 	StatusLeased Status = "leased"
-	// StatusProcessed: acked, and kept because the store retains records.
+	// StatusProcessed is a record that was acked, and is kept because the store retains records.
 	StatusProcessed Status = "processed"
-	// StatusDead: will not be delivered again until it is requeued.
+	// StatusDead is a record that will not be delivered again until it is requeued.
 	StatusDead Status = "dead"
 )
 

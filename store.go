@@ -61,12 +61,12 @@ type Writer interface {
 type Order int
 
 const (
-	// OrderNone: oldest due first within a topic, no order promised; never waits
-	// for another worker's handling.
+	// OrderNone hands out the oldest due first within a topic. It promises no
+	// order, and never waits for another worker's handling.
 	OrderNone Order = iota
-	// OrderKey: records of one topic and key one after the other, in the order
-	// in which they were appended, among writers that the application itself
-	// serialises. Records without a key are not ordered. All readers of a group
+	// OrderKey hands out the records of one topic and key one after the other, in
+	// the order in which they were appended, among writers that the application
+	// itself serialises. Records without a key are not ordered. All readers of a group
 	// must agree on the order and the policy, else none is promised.
 	//
 	// A key is held while another owner has a lease on a record of it that has not
@@ -76,8 +76,8 @@ const (
 	// nothing. No bound of a claim makes it pass over a record and hand out a
 	// later one of its key.
 	OrderKey
-	// OrderTopic: all records of a topic one after the other, as if they had
-	// one key.
+	// OrderTopic hands out all records of a topic one after the other, as if they
+	// had one key.
 	OrderTopic
 )
 

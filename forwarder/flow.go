@@ -117,8 +117,7 @@ func (fl *flow) settleOne(p *parcel) {
 	case ack:
 		p.item.Ack()
 	case judge:
-		fl.logFailure(p)
-		p.item.Judge(p.err)
+		fl.logFailure(p, p.item.Judge(p.err))
 	case giveBack, refused, trouble:
 		p.item.Release()
 	case forget:
@@ -134,7 +133,10 @@ func (fl *flow) growing(claims int) time.Duration {
 	return min(wait, fl.cfg.MaxErrorBackoff)
 }
 
-func (fl *flow) logFailure(p *parcel) {
+func (fl *flow) logFailure(p *parcel, outcome outmill.Verdict) {
+	if outcome.Snooze {
+		return
+	}
 	rec := p.item.Record
 	fl.log.Error("Message could not be forwarded", p.err, watermill.LogFields{
 		"message_uuid":   rec.MessageID,
@@ -142,7 +144,7 @@ func (fl *flow) logFailure(p *parcel) {
 		"correlation_id": rec.CorrelationID,
 		"topic":          rec.Topic,
 		"attempt":        rec.Attempts + 1,
-		"dead":           fl.cfg.Retry.Decide(rec.Attempts, p.err).Dead,
+		"dead":           outcome.Dead,
 	})
 }
 

@@ -68,6 +68,10 @@ func (f *Forwarder) wrap(items []*worker.Item) []*parcel {
 }
 
 func (p *parcel) end(f fate, err error) {
+	if err != nil && outmill.IsNil(err) {
+		// It fails, but has nothing to say, and may panic when asked.
+		err = fmt.Errorf("outmill: an error that is a nil %T", err)
+	}
 	p.err = err
 	p.fate.Store(int32(f))
 }

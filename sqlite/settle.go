@@ -30,17 +30,20 @@ WHERE seq IN (SELECT r.seq` + standing + `)`
 
 	// What differs from record to record comes with the lease:
 	// [claim, time, error] or [claim, park, error].
-	sqlAbandon = `UPDATE {p:records} SET status = 'pending', stage = 2, owner = '', expiries = 0, attempts = attempts + 1,
+	sqlAbandon = `WITH l AS MATERIALIZED (SELECT r.seq AS leased, j.value ->> 1 AS until, j.value ->> 2 AS error` + standing + `)
+UPDATE {p:records} SET status = 'pending', stage = 2, owner = '', expiries = 0, attempts = attempts + 1,
 	available_at = l.until, next_at = l.until, last_error = l.error
-FROM (SELECT r.seq AS leased, j.value ->> 1 AS until, j.value ->> 2 AS error` + standing + `) AS l WHERE seq = l.leased`
+FROM l WHERE seq = l.leased`
 
-	sqlSnooze = `UPDATE {p:records} SET status = 'pending', stage = 2, owner = '', expiries = 0,
+	sqlSnooze = `WITH l AS MATERIALIZED (SELECT r.seq AS leased, j.value ->> 1 AS until` + standing + `)
+UPDATE {p:records} SET status = 'pending', stage = 2, owner = '', expiries = 0,
 	available_at = l.until, next_at = l.until
-FROM (SELECT r.seq AS leased, j.value ->> 1 AS until` + standing + `) AS l WHERE seq = l.leased`
+FROM l WHERE seq = l.leased`
 
-	sqlFail = `UPDATE {p:records} SET status = 'dead', stage = 6, available_at = NULL, owner = '',
+	sqlFail = `WITH l AS MATERIALIZED (SELECT r.seq AS leased, j.value ->> 1 AS park, j.value ->> 2 AS error` + standing + `)
+UPDATE {p:records} SET status = 'dead', stage = 6, available_at = NULL, owner = '',
 	parked = l.park AND key <> '', last_error = l.error
-FROM (SELECT r.seq AS leased, j.value ->> 1 AS park, j.value ->> 2 AS error` + standing + `) AS l WHERE seq = l.leased
+FROM l WHERE seq = l.leased
 RETURNING seq, grp, topic, key, parked`
 
 	// sqlParkBehind leaves alone what is leased: a claim parks it if it comes
@@ -50,52 +53,78 @@ WHERE seq IN (SELECT seq FROM {p:records} INDEXED BY {p:by_key}
 	WHERE grp = ?1 AND topic = ?2 AND key = ?3 AND key <> '' AND seq > ?4 AND status = 'pending')`
 )
 
-// settlement is what becomes of the leases of one owner: the statement's
-// object of id to [claim, …].
+// settlement is what becomes of the leases of one owner.
 type settlement struct {
-	owner  string
-	leases map[string][]any
+	owner string
+	// leases is the statement's object of id to [claim, …], without the last
+	// brace. An id may come twice, with different claims.
+	leases []byte
 }
+
+func (s *settlement) add(id outmill.WorkItemID, values []any) error {
+	list, err := json.Marshal(values)
+	if err != nil {
+		return err
+	}
+	separator := byte(',')
+	if len(s.leases) == 0 {
+		separator = '{'
+	}
+	s.leases = append(s.leases, separator, '"')
+	s.leases = append(s.leases, id.String()...)
+	s.leases = append(s.leases, '"', ':')
+	s.leases = append(s.leases, list...)
+	return nil
+}
+
+func (s *settlement) object() string { return string(s.leases) + "}" }
 
 // settlements sorts leases by owner; more returns what the statement needs
 // besides the claim number.
-func settlements[T any](items []T, lease func(T) outmill.Lease, more func(T) []any) []settlement {
-	var list []settlement
-	byOwner := map[outmill.OwnerToken]int{}
+func settlements[T any](items []T, lease func(T) outmill.Lease, more func(T) []any) ([]*settlement, error) {
+	var list []*settlement
+	byOwner := map[outmill.OwnerToken]*settlement{}
 	for _, item := range items {
 		l := lease(item)
-		i, known := byOwner[l.Owner]
-		if !known {
-			i = len(list)
-			byOwner[l.Owner] = i
-			list = append(list, settlement{owner: l.Owner.String(), leases: map[string][]any{}})
+		of := byOwner[l.Owner]
+		if of == nil {
+			of = &settlement{owner: l.Owner.String()}
+			byOwner[l.Owner] = of
+			list = append(list, of)
 		}
-		list[i].leases[l.ID.String()] = append([]any{l.Claim}, more(item)...)
+		if err := of.add(l.ID, append([]any{l.Claim}, more(item)...)); err != nil {
+			return nil, err
+		}
 	}
-	return list
+	return list, nil
 }
 
 func self(l outmill.Lease) outmill.Lease { return l }
 
+func nothing() {}
+
 func nothingMore(*txn, outmill.Lease) []any { return nil }
 
-// settle runs work for the leases of each owner in one transaction.
+// settle runs work for the leases of each owner in one transaction. If that
+// has to be repeated, reset comes first again.
 func settle[T any](ctx context.Context, s *Store, operation string, items []T, lease func(T) outmill.Lease,
-	more func(*txn, T) []any, work func(ctx context.Context, t *txn, owner, leases string) error,
+	more func(*txn, T) []any, reset func(), work func(ctx context.Context, t *txn, owner, leases string) error,
 ) error {
 	if len(items) == 0 {
 		return nil
 	}
 	return s.write(ctx, operation, func(ctx context.Context, t *txn) error {
-		for _, each := range settlements(items, lease, func(item T) []any { return more(t, item) }) {
-			list, err := json.Marshal(each.leases)
-			if err != nil {
+		reset()
+		list, err := settlements(items, lease, func(item T) []any { return more(t, item) })
+		if err != nil {
+			return err
+		}
+		for _, each := range list {
+			leases := each.object()
+			if err := t.openLanesOf(ctx, each.owner, leases); err != nil {
 				return err
 			}
-			if err := t.openLanesOf(ctx, each.owner, string(list)); err != nil {
-				return err
-			}
-			if err := work(ctx, t, each.owner, string(list)); err != nil {
+			if err := work(ctx, t, each.owner, leases); err != nil {
 				return err
 			}
 		}
@@ -120,7 +149,7 @@ func (t *txn) openLanesOf(ctx context.Context, owner, leases string) error {
 
 // Ack makes the records processed. See outmill.Queue.
 func (s *Store) Ack(ctx context.Context, leases []outmill.Lease) error {
-	return settle(ctx, s, "ack", leases, self, nothingMore,
+	return settle(ctx, s, "ack", leases, self, nothingMore, nothing,
 		func(ctx context.Context, t *txn, owner, list string) error {
 			if s.config.Retain > 0 {
 				_, err := t.exec(ctx, sqlProcess, list, owner, t.now)
@@ -136,6 +165,7 @@ func (s *Store) Abandon(ctx context.Context, abandonments []outmill.Abandonment)
 	err := settle(ctx, s, "abandon", abandonments,
 		func(a outmill.Abandonment) outmill.Lease { return a.Lease },
 		func(t *txn, a outmill.Abandonment) []any { return []any{t.after(a.Delay), outmill.CleanError(a.Err)} },
+		nothing,
 		func(ctx context.Context, t *txn, owner, list string) error {
 			_, err := t.exec(ctx, sqlAbandon, list, owner)
 			return err
@@ -152,6 +182,7 @@ func (s *Store) Snooze(ctx context.Context, snoozings []outmill.Snoozing) error 
 	err := settle(ctx, s, "snooze", snoozings,
 		func(z outmill.Snoozing) outmill.Lease { return z.Lease },
 		func(t *txn, z outmill.Snoozing) []any { return []any{t.after(z.Delay)} },
+		nothing,
 		func(ctx context.Context, t *txn, owner, list string) error {
 			_, err := t.exec(ctx, sqlSnooze, list, owner)
 			return err
@@ -165,7 +196,7 @@ func (s *Store) Snooze(ctx context.Context, snoozings []outmill.Snoozing) error 
 // Release gives the records back. See outmill.Queue.
 func (s *Store) Release(ctx context.Context, leases []outmill.Lease) error {
 	var released int
-	err := settle(ctx, s, "release", leases, self, nothingMore,
+	err := settle(ctx, s, "release", leases, self, nothingMore, func() { released = 0 },
 		func(ctx context.Context, t *txn, owner, list string) error {
 			n, err := t.exec(ctx, sqlRelease, list, owner)
 			released += n
@@ -185,7 +216,7 @@ func (s *Store) Extend(ctx context.Context, lease time.Duration, leases []outmil
 		return nil, s.explain(ctx, operation, invalid("Extend: lease is %s: want more than 0", lease))
 	}
 	var held []outmill.Lease
-	err := settle(ctx, s, operation, leases, self, nothingMore,
+	err := settle(ctx, s, operation, leases, self, nothingMore, func() { held = nil },
 		func(ctx context.Context, t *txn, owner, list string) error {
 			extended, err := t.extend(ctx, owner, list, lease)
 			held = append(held, extended...)
@@ -222,6 +253,7 @@ func (s *Store) Fail(ctx context.Context, failures []outmill.Failure) error {
 	return settle(ctx, s, "fail", failures,
 		func(f outmill.Failure) outmill.Lease { return f.Lease },
 		func(_ *txn, f outmill.Failure) []any { return []any{flag(f.Park), outmill.CleanError(f.Err)} },
+		nothing,
 		func(ctx context.Context, t *txn, owner, list string) error {
 			parked, err := t.fail(ctx, owner, list)
 			if err != nil {

@@ -23,7 +23,7 @@ func janitorSentences() []sentence {
 	}
 }
 
-// call is a janitor's method with what it returns.
+// did calls a janitor's method and returns how much it did.
 func (e *env) did(method func(context.Context, int) (int, error), limit int) int {
 	e.t.Helper()
 	n, err := method(e.ctx, limit)

@@ -356,9 +356,7 @@ func blockerEnds() []blockerEnd {
 		{"deleted while it waits for its retry", retriedThen(func(e *env, r *outmill.Record) { e.delete(r) })},
 		{"expired while it waits for its retry", retriedThen(func(e *env, r *outmill.Record) {
 			e.elapse(31 * time.Minute)
-			n, err := e.store.ExpireDue(e.ctx, 10)
-			require.NoError(e.t, err)
-			require.Equal(e.t, 1, n)
+			require.Equal(e.t, 1, e.did(e.store.ExpireDue, 10))
 		})},
 	}
 }
@@ -408,10 +406,7 @@ func upkeepKeepsKeys(e *env) {
 func (e *env) tidy() {
 	e.t.Helper()
 	e.reap(1000)
-	_, err := e.store.ExpireDue(e.ctx, 1000)
-	require.NoError(e.t, err, "ExpireDue")
-	_, err = e.store.DeleteProcessed(e.ctx, 1000)
-	require.NoError(e.t, err, "DeleteProcessed")
-	_, err = e.store.DeleteDedupKeys(e.ctx, 1000)
-	require.NoError(e.t, err, "DeleteDedupKeys")
+	e.did(e.store.ExpireDue, 1000)
+	e.did(e.store.DeleteProcessed, 1000)
+	e.did(e.store.DeleteDedupKeys, 1000)
 }

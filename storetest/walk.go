@@ -100,7 +100,7 @@ func withPayload(payload string) func(*outmill.Record) {
 }
 
 func pick[T any](t *rapid.T, what string, choices ...T) T {
-	return choices[rapid.IntRange(0, len(choices)-1).Draw(t, what)]
+	return rapid.SampledFrom(choices).Draw(t, what)
 }
 
 const tenMinutes = 10 * time.Minute
@@ -232,10 +232,32 @@ func (w *walk) claim(t *rapid.T) {
 	}
 	found, err := w.store.Claim(w.ctx(), req)
 	w.no(err, "Claim")
+	w.adoptTidied(req, found)
 	if parks(req) {
 		w.adoptParked(req, len(found) == 0)
 	}
 	w.claimed(req, found)
+}
+
+// adoptTidied: a claim may reap and expire in passing.
+func (w *walk) adoptTidied(req outmill.ClaimRequest, found []*outmill.Record) {
+	tidy := func(it *item) bool {
+		claimed := slices.ContainsFunc(found, func(r *outmill.Record) bool { return r.ID == it.id })
+		expired := it.status == outmill.StatusPending && w.m.expired(it)
+		return !claimed && it.routed && it.group == req.Group && (expired || w.m.leaseEnded(it))
+	}
+	for _, it := range w.filter(tidy) {
+		got, err := w.store.Get(w.ctx(), it.id)
+		w.no(err, "Get")
+		switch {
+		case got.Status == outmill.StatusPending && it.status == outmill.StatusLeased:
+			it.countExpiry()
+			it.toPending()
+		case got.Status == outmill.StatusDead && w.m.expired(it):
+			it.toDead()
+			it.attempts = got.Attempts
+		}
+	}
 }
 
 // adoptParked: which records of parked keys a claim meets is the store's
@@ -501,6 +523,7 @@ func (w *walk) claimAway(t *rapid.T, name string) {
 	for {
 		found, err := w.store.Claim(w.ctx(), req)
 		w.no(err, "Claim")
+		w.adoptTidied(req, found)
 		w.claimed(req, found)
 		if len(found) == 0 {
 			return

@@ -1,0 +1,153 @@
+package forwarder_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+)
+
+// logs keeps everything that is logged, at every level.
+type logs struct {
+	with  watermill.LogFields
+	lines *lines
+}
+
+type lines struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func newLogs() *logs { return &logs{lines: &lines{}} }
+
+func (l *logs) log(level, msg string, err error, fields watermill.LogFields) {
+	l.lines.mu.Lock()
+	defer l.lines.mu.Unlock()
+	l.lines.all = append(l.lines.all, fmt.Sprintf("%s %s err=%v %v", level, msg, err, l.with.Add(fields)))
+}
+
+func (l *logs) Error(msg string, err error, fields watermill.LogFields) {
+	l.log("ERROR", msg, err, fields)
+}
+func (l *logs) Info(msg string, fields watermill.LogFields)  { l.log("INFO", msg, nil, fields) }
+func (l *logs) Debug(msg string, fields watermill.LogFields) { l.log("DEBUG", msg, nil, fields) }
+func (l *logs) Trace(msg string, fields watermill.LogFields) { l.log("TRACE", msg, nil, fields) }
+func (l *logs) With(fields watermill.LogFields) watermill.LoggerAdapter {
+	return &logs{with: l.with.Add(fields), lines: l.lines}
+}
+
+// find returns the lines that have all the words.
+func (l *logs) find(words ...string) []string {
+	l.lines.mu.Lock()
+	defer l.lines.mu.Unlock()
+	var found []string
+	for _, line := range l.lines.all {
+		has := true
+		for _, word := range words {
+			has = has && strings.Contains(line, word)
+		}
+		if has {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+func (l *logs) waitFor(tb testing.TB, words ...string) string {
+	tb.Helper()
+	require.Eventually(tb, func() bool { return len(l.find(words...)) > 0 }, patience, tick, "no log line with %q", words)
+	return l.find(words...)[0]
+}
+
+func Test_payloads_are_never_logged(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, dest message.Publisher, d *destination) {
+		store := newStore(t)
+		register(t, store)
+		records := recs("orders", "a", 5)
+		for _, r := range records {
+			r.Payload = []byte("the secret")
+			r.Metadata = map[string]string{"also": "the secret"}
+		}
+		add(t, store, records...)
+		l := newLogs()
+		d.failOnly(outmill.Permanent(errPoison), nameOf("orders", "a", 0))
+		startLogged(t, store, dest, quick(), l)
+		d.waitFor(t, 4)
+		d.goAway()
+		secret := rec("orders", "", "more")
+		secret.Payload = []byte("the secret")
+		add(t, store, secret)
+		l.waitFor(t, "The broker took nothing")
+		d.comeBack()
+		d.waitFor(t, 5)
+		require.NotEmpty(t, l.find(""))
+		require.Empty(t, l.find("the secret"))
+	})
+}
+
+func Test_a_message_that_fails_is_logged_with_what_identifies_it(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	register(t, store)
+	bad := rec("orders", "a", "bad")
+	bad.CorrelationID = "conversation"
+	add(t, store, bad)
+	d := newDestination(t)
+	d.failOnly(outmill.Permanent(errPoison), "bad")
+	l := newLogs()
+	startLogged(t, store, d, quick(), l)
+	line := l.waitFor(t, "could not be forwarded")
+	for _, want := range []string{"ERROR", errPoison.Error(), "message_uuid:bad", "topic:orders", "correlation_id:conversation", "work_item_id:" + bad.ID.String(), "dead:true", "store:" + store.Name(), "group:forwarder"} {
+		require.Contains(t, line, want)
+	}
+}
+
+func Test_an_outage_is_logged_with_its_cause_and_what_to_check_and_its_end_too(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	add(t, store, rec("orders", "a", "m"))
+	d := newDestination(t)
+	d.goAway()
+	l := newLogs()
+	startLogged(t, store, d, quick(), l)
+	line := l.waitFor(t, "The broker took nothing")
+	require.Contains(t, line, errAway.Error())
+	require.Contains(t, line, "Check")
+	d.comeBack()
+	l.waitFor(t, "The broker takes messages again")
+}
+
+func Test_topics_that_nobody_registered_for_are_warned_of(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	add(t, store, rec("forgotten", "", "m"))
+	l := newLogs()
+	cfg := quick()
+	cfg.Topics = outmill.Topics{Include: []string{"orders"}}
+	cfg.UpkeepInterval = 10 * time.Millisecond
+	startLogged(t, store, newDestination(t), cfg, l)
+	line := l.waitFor(t, "Warning", "no group has registered")
+	require.Contains(t, line, "topic:forgotten")
+}
+
+func Test_topics_of_the_group_that_this_process_does_not_read_are_warned_of(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	register(t, store)
+	add(t, store, rec("elsewhere", "", "m"))
+	l := newLogs()
+	cfg := quick()
+	cfg.Topics = outmill.Topics{Include: []string{"orders"}}
+	cfg.UpkeepInterval = 10 * time.Millisecond
+	startLogged(t, store, newDestination(t), cfg, l)
+	line := l.waitFor(t, "Warning", "does not read")
+	require.Contains(t, line, "topic:elsewhere")
+}
