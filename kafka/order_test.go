@@ -19,56 +19,56 @@ import (
 	"pgregory.net/rapid"
 )
 
-// smallBatches makes one call go out in many requests.
-var smallBatches = kafka.Config{MaxMessageBytes: 1000, DeliveryTimeout: 5 * time.Second}
-
 func Test_when_a_message_fails_the_later_ones_of_its_key_fail_with_it(t *testing.T) {
 	t.Parallel()
+	smallBatches := kafka.Config{MaxMessageBytes: 1000}
 	for _, failure := range []*kerr.Error{kerr.UnknownServerError, kerr.TopicAuthorizationFailed} {
 		for request := range 6 {
 			t.Run(fmt.Sprintf("%s in request %d", failure.Message, request), func(t *testing.T) {
 				t.Parallel()
-				broker := testenv.KafkaWithoutAutoTopics(t, kfake.SeedTopics(2, "topic"))
-				pub := newPublisher(t, broker.Addrs, smallBatches)
-				var requests atomic.Int64
-				broker.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Partitions: []int32{0}, Err: failure, When: func(kmsg.Request) bool {
-					return requests.Add(1) > int64(request)
-				}})
-				var batch []outmill.Outgoing
-				for i := range 100 {
-					batch = append(batch, outgoing("topic", keyedMessage(fmt.Sprint("key", i%5), strconv.Itoa(i)))...)
-				}
-				failed := map[string]bool{}
-				for _, f := range failedMessages(t, pub.PublishBatch(t.Context(), batch)) {
-					require.ErrorIs(t, f.Err, failure)
-					failed[f.MessageID] = true
-				}
-				sent := map[string][]string{}
-				for i, out := range batch {
-					key := out.Message.Metadata.Get(outmill.MetadataKey)
-					if failed[out.Message.UUID] {
-						sent[key] = append(sent[key], "")
-						continue
-					}
-					require.NotContains(t, sent[key], "", "message %d was sent after an earlier one of its key had failed", i)
-					sent[key] = append(sent[key], strconv.Itoa(i))
-				}
-				arrived := map[string][]string{}
-				for _, r := range testenv.ReadAll(t, broker.Addrs, "topic") {
-					arrived[string(r.Key)] = append(arrived[string(r.Key)], string(r.Value))
-				}
-				for key := range sent {
-					var want []string
-					for _, text := range sent[key] {
-						if text != "" {
-							want = append(want, text)
-						}
-					}
-					require.Equal(t, want, arrived[key])
-				}
+				failsTogether(t, smallBatches, 100, request, failure)
 			})
 		}
+		t.Run(failure.Message+" while the call is still being taken in", func(t *testing.T) {
+			t.Parallel()
+			failsTogether(t, kafka.Config{MaxBufferedRecords: 20_000}, 20_000, 0, failure)
+		})
 	}
+}
+
+// failsTogether publishes in one call, makes one request fail, and compares
+// what the call says with what has arrived.
+func failsTogether(t *testing.T, config kafka.Config, messages, request int, failure *kerr.Error) {
+	broker := testenv.KafkaWithoutAutoTopics(t, kfake.SeedTopics(2, "topic"))
+	pub := newPublisher(t, broker.Addrs, config)
+	require.NoError(t, pub.Publish("topic", keyedMessage("another key", "x")))
+	var requests atomic.Int64
+	broker.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Partitions: []int32{0}, Err: failure, When: func(kmsg.Request) bool {
+		return requests.Add(1) > int64(request)
+	}})
+	var batch []outmill.Outgoing
+	for i := range messages {
+		batch = append(batch, outgoing("topic", keyedMessage(fmt.Sprint("key", i%5), strconv.Itoa(i)))...)
+	}
+	failed := map[int]bool{}
+	for _, f := range failedMessages(t, pub.PublishBatch(t.Context(), batch)) {
+		require.ErrorIs(t, f.Err, failure)
+		failed[f.Index] = true
+	}
+	broken, want := map[string]bool{}, map[string][]string{"another key": {"x"}}
+	for i, out := range batch {
+		key := out.Message.Metadata.Get(outmill.MetadataKey)
+		require.False(t, broken[key] && !failed[i], "message %d did not fail with an earlier one of its key", i)
+		broken[key] = failed[i]
+		if !failed[i] {
+			want[key] = append(want[key], strconv.Itoa(i))
+		}
+	}
+	arrived := map[string][]string{}
+	for _, r := range testenv.ReadAll(t, broker.Addrs, "topic") {
+		arrived[string(r.Key)] = append(arrived[string(r.Key)], string(r.Value))
+	}
+	require.Equal(t, want, arrived)
 }
 
 // What a forwarder does: publish, and publish again what failed, while the

@@ -196,9 +196,15 @@ func Test_InheritTx(t *testing.T) {
 
 	t.Run("lends no end and no deadline of the incoming message", func(t *testing.T) {
 		t.Parallel()
+		bare := msg("bare")
+		_, err := run(msg("in", in(cancelled(t.Context()))), []*message.Message{bare}, nil)
+		require.NoError(t, err)
+		require.NoError(t, bare.Context().Err())
+		require.NoError(t, context.Cause(bare.Context()))
+
 		own, cancel := context.WithCancelCause(context.Background())
 		out := msg("out", in(own))
-		_, err := run(msg("in", in(overdue(t, t.Context()))), []*message.Message{out}, nil)
+		_, err = run(msg("in", in(overdue(t, t.Context()))), []*message.Message{out}, nil)
 		require.NoError(t, err)
 		_, bounded := out.Context().Deadline()
 		require.False(t, bounded)

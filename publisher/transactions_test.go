@@ -104,9 +104,11 @@ func Test_A_message_published_in_the_callers_transaction(t *testing.T) {
 		t.Parallel()
 		store := outmilltest.NewStore(t)
 		pub := newPublisher(t, store)
+		good := pub.WithContext(store.WithTx(t.Context(), begin(t, store)))
 		for _, ctx := range []context.Context{store.WithTx(t.Context(), nil), store.WithTx(t.Context(), (*sql.Tx)(nil))} {
 			require.ErrorIs(t, pub.WithContext(ctx).Publish(orders, msg("m1")), outmill.ErrInvalidTx)
 			require.ErrorIs(t, pub.Publish(orders, msg("m1", in(ctx))), outmill.ErrInvalidTx)
+			require.ErrorIs(t, good.Publish(orders, msg("m1", in(ctx))), outmill.ErrInvalidTx)
 		}
 		outmilltest.RequireNotPublished(t, store, orders)
 	})

@@ -36,7 +36,7 @@ func suites() []suite {
 			ConsumerGroups:      true,
 			ExactlyOnceDelivery: exactlyOnce,
 			Persistent:          true,
-			ForceShort:          testing.Short(),
+			ForceShort:          testing.Short() || underRace,
 		}
 		inOrder := features
 		inOrder.GuaranteedOrder = true

@@ -1,0 +1,48 @@
+// Package house holds tests of how the project's packages hang together.
+package house
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const module = "github.com/outmill/outmill"
+
+func Test_a_user_of_the_sqlite_store_and_the_publisher_compiles_neither_Kafka_nor_test_code(t *testing.T) {
+	t.Parallel()
+	unwanted := []string{
+		"github.com/twmb/franz-go", "github.com/IBM/sarama", "github.com/ThreeDotsLabs/watermill-kafka", "github.com/ThreeDotsLabs/watermill-sql",
+		"github.com/stretchr/testify", "pgregory.net/rapid", "go.uber.org/goleak", "testing",
+		module + "/storetest", module + "/outmilltest", module + "/internal/testenv", module + "/kafka",
+	}
+	for _, dep := range dependencies(t, module+"/sqlite", module+"/publisher", module+"/subscriber", module+"/forwarder") {
+		for _, prefix := range unwanted {
+			require.False(t, dep == prefix || strings.HasPrefix(dep, prefix+"/"), "%s is compiled into programs that do not use it", dep)
+		}
+	}
+}
+
+func Test_a_user_of_the_forwarder_and_the_kafka_publisher_compiles_no_store(t *testing.T) {
+	t.Parallel()
+	deps := dependencies(t, module+"/forwarder", module+"/kafka")
+	require.False(t, slices.Contains(deps, module+"/sqlite"))
+	require.False(t, slices.ContainsFunc(deps, func(dep string) bool { return strings.HasPrefix(dep, "modernc.org/") }))
+}
+
+func Test_the_root_imports_nothing_of_the_project(t *testing.T) {
+	t.Parallel()
+	for _, dep := range dependencies(t, module) {
+		require.False(t, strings.HasPrefix(dep, module+"/"), dep)
+	}
+}
+
+func dependencies(t *testing.T, packages ...string) []string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", append([]string{"list", "-deps"}, packages...)...).CombinedOutput()
+	require.NoError(t, err, string(out))
+	return strings.Fields(string(out))
+}

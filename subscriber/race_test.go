@@ -1,0 +1,7 @@
+//go:build race
+
+package subscriber_test
+
+// underRace: SQLite in Go is some thirty times slower under the race detector,
+// so Watermill's suite runs with fewer messages.
+const underRace = true
