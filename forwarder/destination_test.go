@@ -33,9 +33,17 @@ type arrival struct {
 	msg   *message.Message
 }
 
-func newDestination(tb testing.TB) *destination {
+// tester is what testing.TB and rapid.T have in common.
+type tester interface {
+	require.TestingT
+	Helper()
+	Cleanup(f func())
+	Context() context.Context
+}
+
+func newDestination(t tester) *destination {
 	d := &destination{real: gochannel.NewGoChannel(gochannel.Config{}, nil)}
-	tb.Cleanup(func() { require.NoError(tb, d.real.Close()) })
+	t.Cleanup(func() { require.NoError(t, d.real.Close()) })
 	return d
 }
 
@@ -158,8 +166,8 @@ type batchDestination struct {
 	around func(ctx context.Context, batch []outmill.Outgoing, publish func() error) error
 }
 
-func newBatchDestination(tb testing.TB) *batchDestination {
-	return &batchDestination{destination: newDestination(tb)}
+func newBatchDestination(t tester) *batchDestination {
+	return &batchDestination{destination: newDestination(t)}
 }
 
 func (d *batchDestination) PublishBatch(ctx context.Context, batch []outmill.Outgoing) error {

@@ -111,7 +111,7 @@ func register(tb testing.TB, store outmill.Queue) {
 	require.NoError(tb, store.RegisterGroup(tb.Context(), forwarder.DefaultGroup, outmill.Topics{}))
 }
 
-func list(tb testing.TB, store outmill.Inspector, status outmill.Status) []*outmill.Record {
+func list(tb tester, store outmill.Inspector, status outmill.Status) []*outmill.Record {
 	tb.Helper()
 	records, err := store.List(tb.Context(), outmill.ListQuery{Status: status, Limit: 10_000})
 	require.NoError(tb, err)

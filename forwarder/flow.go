@@ -44,6 +44,8 @@ type flow struct {
 	pause   *backoff.ExponentialBackOff
 	probeAt time.Time
 	away    error
+	// stalled: the publisher does not return.
+	stalled bool
 	// probed are the records that failed alone since the breaker opened.
 	probed    map[outmill.WorkItemID]struct{}
 	held      map[string]*hold
@@ -170,7 +172,7 @@ func (fl *flow) openBreaker(err error, now time.Time) {
 	wait := fl.next(fl.pause)
 	fl.state, fl.away = open, err
 	fl.probeAt = now.Add(wait)
-	fl.worker.SetLimit(0)
+	fl.setLimit()
 	fl.log.Error("The broker took nothing; forwarding pauses, then probes with one record. No attempt is counted. Check that the broker is up and its address right", err, watermill.LogFields{"probe_in": wait.String()})
 	for w := range fl.witnesses {
 		w.sawAway(err)
@@ -182,7 +184,31 @@ func (fl *flow) closeBreaker() {
 	fl.state, fl.away = closed, nil
 	fl.pause.Reset()
 	clear(fl.probed)
-	fl.worker.SetLimit(fl.cfg.BatchSize)
+	fl.setLimit()
+}
+
+// setLimit says how many records are to be claimed.
+func (fl *flow) setLimit() {
+	limit := fl.cfg.BatchSize
+	switch {
+	case fl.stalled || fl.state == open:
+		limit = 0
+	case fl.state == probing:
+		limit = min(probeChoice, limit)
+	}
+	fl.worker.SetLimit(limit)
+}
+
+// stall stops the claiming until resume.
+func (fl *flow) stall() { fl.setStalled(true) }
+
+func (fl *flow) resume() { fl.setStalled(false) }
+
+func (fl *flow) setStalled(stalled bool) {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	fl.stalled = stalled
+	fl.setLimit()
 }
 
 // noteProbe remembers the record that failed alone.
@@ -277,7 +303,7 @@ func (fl *flow) goOn(now time.Time) {
 	defer fl.mu.Unlock()
 	if fl.state == open && !now.Before(fl.probeAt) {
 		fl.state = probing
-		fl.worker.SetLimit(min(probeChoice, fl.cfg.BatchSize))
+		fl.setLimit()
 	}
 	fl.liftHolds(now)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
@@ -237,6 +238,36 @@ func Test_a_plain_publisher_that_hangs_is_waited_for_and_said_so(t *testing.T) {
 	requireEmpty(t, store)
 }
 
+func Test_other_processes_go_on_with_what_a_publisher_that_hangs_holds_and_it_loses_no_attempt(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	register(t, store)
+	add(t, store, recs("orders", "a", 50)...)
+	g := newGate()
+	d := newDestination(t)
+	d.judge(func(string, *message.Message) error { g.pass(); return nil })
+	cfg := quick()
+	cfg.BatchSize = 10
+	cfg.PublishTimeout = 10 * time.Millisecond
+	start(t, store, d, cfg)
+	<-g.reached
+	require.Eventually(t, func() bool { return len(list(t, store, outmill.StatusPending)) == 50 }, patience, tick, "all should be given back")
+	for _, r := range list(t, store, "") {
+		require.Zero(t, r.Expiries, "giving up is not an expiry")
+	}
+	requireUntouched(t, store)
+	other := newDestination(t)
+	fwd := newForwarder(t, store, other, quick())
+	n, err := fwd.Once(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 50, n)
+	require.Equal(t, namesOf("orders", "a", 50), other.withKey("a"))
+	close(g.open)
+	add(t, store, rec("orders", "a", "later"))
+	require.Eventually(t, func() bool { return len(list(t, store, "")) == 0 }, patience, tick)
+	require.Equal(t, []string{nameOf("orders", "a", 0), "later"}, d.ids(), "of the others none may come from the one that hung")
+}
+
 func Test_a_hook_that_hangs_does_not_keep_Close_for_ever(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
@@ -355,10 +386,21 @@ func Test_what_was_held_under_a_lease_that_has_ended_is_not_published(t *testing
 		real := newStore(t)
 		register(t, real)
 		add(t, real, recs("orders", "a", 10)...)
-		sleepy := &queueWith{Store: real, extend: func(context.Context, time.Duration, []outmill.Lease) ([]outmill.Lease, error) {
-			return nil, errors.New("asleep")
-		}}
 		g := newGate()
+		sleepy := &queueWith{
+			Store: real,
+			extend: func(context.Context, time.Duration, []outmill.Lease) ([]outmill.Lease, error) {
+				return nil, errors.New("asleep")
+			},
+			claim: func(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.Record, error) {
+				select {
+				case <-g.reached:
+					<-g.open
+				default:
+				}
+				return real.Claim(ctx, req)
+			},
+		}
 		cfg := quick()
 		cfg.Lease = 50 * time.Millisecond
 		asleep := cfg
@@ -385,13 +427,13 @@ func Test_the_registration_is_renewed_and_late_records_are_adopted(t *testing.T)
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			real := newStore(t)
-			renewed := make(chan struct{}, 100)
-			store := &queueWith{Store: real, register: func(ctx context.Context, group string, topics outmill.Topics) error {
-				renewed <- struct{}{}
-				return real.RegisterGroup(ctx, group, topics)
-			}}
-			d := newDestination(t)
 			synctest.Test(t, func(t *testing.T) {
+				renewed := make(chan struct{}, 100)
+				store := &queueWith{Store: real, register: func(ctx context.Context, group string, topics outmill.Topics) error {
+					renewed <- struct{}{}
+					return real.RegisterGroup(ctx, group, topics)
+				}}
+				d := &destination{real: gochannel.NewGoChannel(gochannel.Config{}, nil)}
 				fwd := newForwarder(t, store, d, forwarder.Config{UpkeepInterval: interval})
 				ended := make(chan error, 1)
 				go func() { ended <- fwd.Run(context.Background()) }()

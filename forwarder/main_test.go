@@ -16,5 +16,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
 		// sarama's metrics have one for the whole process, which never ends.
 		goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"),
+		// A Watermill router whose Run fails leaves this behind.
+		goleak.IgnoreAnyFunction("github.com/ThreeDotsLabs/watermill/message.(*Router).watchAllHandlersStopped.func1"),
 	)
 }

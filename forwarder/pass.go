@@ -57,8 +57,9 @@ func (f *Forwarder) workerConfig() worker.Config {
 		MaxItems:  3 * f.cfg.BatchSize,
 		MaxBytes:  f.cfg.MaxInFlightBytes,
 		Lease:     f.cfg.Lease,
-		// A record may wait for two batches before its own.
-		MaxProcessing:   3*f.cfg.PublishTimeout + f.cfg.Lease,
+		// A record may wait for two batches before its own; a batch that takes too
+		// long is given up before this.
+		MaxProcessing:   4*f.cfg.PublishTimeout + f.cfg.Lease,
 		PollInterval:    f.cfg.PollInterval,
 		MaxErrorBackoff: f.cfg.MaxErrorBackoff,
 		FlushInterval:   f.cfg.AckFlushInterval,
@@ -125,8 +126,7 @@ func (p *pass) forwardAll() {
 // break the order; but not once the forwarder is to stop. What is then under
 // way is left to its lease, since nobody knows what becomes of it.
 func (p *pass) publish(parcels []*parcel) {
-	timeout := p.forwarder.cfg.PublishTimeout
-	ctx, cancel := context.WithTimeout(p.sendCtx, timeout)
+	ctx, cancel := context.WithTimeout(p.sendCtx, p.forwarder.cfg.PublishTimeout)
 	defer cancel()
 	sent := make(chan struct{})
 	go func() {
@@ -134,19 +134,43 @@ func (p *pass) publish(parcels []*parcel) {
 		p.forwarder.prepare(parcels)
 		p.forwarder.send.send(ctx, parcels)
 	}()
-	late := time.NewTimer(timeout + afterCancel)
+	late := time.NewTimer(p.forwarder.cfg.PublishTimeout + afterCancel)
 	defer late.Stop()
+	select {
+	case <-sent:
+	case <-p.giveUp.Done():
+		p.abandon(parcels)
+	case <-late.C:
+		p.awaitLate(parcels, sent)
+	}
+}
+
+// awaitLate lets other processes go on with the records: at once with those
+// that were claimed ahead, later with those of the call that hangs.
+func (p *pass) awaitLate(parcels []*parcel, sent <-chan struct{}) {
+	timeout := p.forwarder.cfg.PublishTimeout
+	p.forwarder.log.Error("The publisher has not returned; nothing is forwarded until it does. Give it a timeout of its own", nil, watermill.LogFields{"count": len(stillUnderway(parcels)), "after": timeout.String()})
+	p.flow.stall()
+	defer p.flow.resume()
+	tooLate := time.NewTimer(timeout)
+	defer tooLate.Stop()
 	for {
 		select {
 		case <-sent:
 			return
-		case <-late.C:
-			p.forwarder.log.Error("The publisher has not returned; nothing is forwarded until it does. Give it a timeout of its own", nil, watermill.LogFields{"count": len(parcels), "after": timeout.String()})
 		case <-p.giveUp.Done():
-			p.forwarder.log.Error("The publisher did not return in time; records may be published again", nil, watermill.LogFields{"count": len(stillUnderway(parcels))})
+			p.abandon(parcels)
 			return
+		case <-tooLate.C:
+			for _, parcel := range stillUnderway(parcels) {
+				parcel.item.GiveUp()
+			}
 		}
 	}
+}
+
+func (p *pass) abandon(parcels []*parcel) {
+	p.forwarder.log.Error("The publisher did not return in time; records may be published again", nil, watermill.LogFields{"count": len(stillUnderway(parcels))})
 }
 
 // drain returns when all that was due has been settled, and how many messages

@@ -18,6 +18,19 @@ type flight struct {
 	failed []failure
 }
 
+// passenger is one delivery on one flight. The client hands a record back with
+// its context: that is how its passenger is found again. It may look at the
+// context a little longer, so that the next flight has passengers of its own.
+type passenger struct {
+	context.Context
+
+	delivery *delivery
+	flight   *flight
+	record   kgo.Record
+	// placed says that the record was put into a partition's batch.
+	placed bool
+}
+
 // fly produces all deliveries before the first request goes out, waits for
 // their outcome and settles those that arrived. It returns the others. The
 // client must not be used for producing by anybody else meanwhile.
@@ -25,15 +38,20 @@ func fly(ctx context.Context, client *kgo.Client, deliveries []*delivery) []fail
 	f := &flight{}
 	f.placing.Add(len(deliveries))
 	f.landing.Add(len(deliveries))
-	for _, d := range deliveries {
-		d.Context, d.flight, d.placed = ctx, f, false
-		d.record.Context = d
-		client.Produce(ctx, d.record, landed)
+	passengers := make([]passenger, len(deliveries))
+	for i, d := range deliveries {
+		p := &passengers[i]
+		p.Context, p.delivery, p.flight = ctx, d, f
+		p.record = kgo.Record{
+			Topic: d.record.Topic, Key: d.record.Key, Value: d.record.Value,
+			Headers: d.record.Headers, Timestamp: d.record.Timestamp, Context: p,
+		}
+		client.Produce(ctx, &p.record, landed)
 	}
 	// Records of a topic that the client does not know yet wait for it outside of
 	// the batches.
 	f.placing.Wait()
-	awaitPartitions(ctx, client, deliveries)
+	awaitPartitions(ctx, client, passengers)
 	if err := client.Flush(ctx); err != nil {
 		// What is with a broker may still arrive, but not after something that this
 		// client sends later: the producer's next epoch shuts it out.
@@ -46,14 +64,16 @@ func fly(ctx context.Context, client *kgo.Client, deliveries []*delivery) []fail
 // awaitPartitions waits until the client's view of each topic has partitions.
 // It fills the batches of a topic that is new to it a moment before; a flush in
 // between would see no partition to flush, and wait for ever.
-func awaitPartitions(ctx context.Context, client *kgo.Client, deliveries []*delivery) {
+func awaitPartitions(ctx context.Context, client *kgo.Client, passengers []passenger) {
 	last := ""
-	for _, d := range deliveries {
-		if d.topic == last || !d.placed {
+	for i := range passengers {
+		p := &passengers[i]
+		topic := p.delivery.topic
+		if topic == last || !p.placed {
 			continue
 		}
-		last = d.topic
-		for ctx.Err() == nil && !hasPartitions(client, d.topic) {
+		last = topic
+		for ctx.Err() == nil && !hasPartitions(client, topic) {
 			wait(ctx, time.Millisecond)
 		}
 	}
@@ -66,17 +86,16 @@ func hasPartitions(client *kgo.Client, topic string) bool {
 
 // landed is the client's promise for every record.
 func landed(r *kgo.Record, err error) {
-	d := r.Context.(*delivery)
-	f := d.flight
-	if !d.placed {
-		f.placing.Done()
+	p := r.Context.(*passenger)
+	if !p.placed {
+		p.flight.placing.Done()
 	}
 	if err == nil {
-		d.settle(nil)
+		p.delivery.settle(nil)
 	} else {
-		f.failed = append(f.failed, failure{d, err})
+		p.flight.failed = append(p.flight.failed, failure{p.delivery, err, p.placed, r.Partition})
 	}
-	f.landing.Done()
+	p.flight.landing.Done()
 }
 
 // placer tells a flight which of its records are in a batch.
@@ -84,7 +103,7 @@ type placer struct{}
 
 // OnProduceRecordPartitioned implements kgo.HookProduceRecordPartitioned.
 func (placer) OnProduceRecordPartitioned(r *kgo.Record, _ int32) {
-	d := r.Context.(*delivery)
-	d.placed = true
-	d.flight.placing.Done()
+	p := r.Context.(*passenger)
+	p.placed = true
+	p.flight.placing.Done()
 }

@@ -1,7 +1,6 @@
 package kafka
 
 import (
-	"context"
 	"sync"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -9,20 +8,13 @@ import (
 
 // delivery is one message on its way.
 type delivery struct {
-	// Context is the flight's. The client hands a record back with its context:
-	// that is how its delivery is found again.
-	context.Context
-
 	// index is the message's place in the call, topic where it should go.
 	index     int
 	messageID string
 	topic     string
 	record    *kgo.Record
 
-	job    *job
-	flight *flight
-	// placed says that the client has put the record into a partition's batch.
-	placed bool
+	job *job
 	// settled and err are the outcome, guarded by the job's lock.
 	settled bool
 	err     error
@@ -62,22 +54,29 @@ func newJob(deliveries []*delivery) *job {
 func (j *job) failures(pending error) []failure {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	var failed []failure
+	var failures []failure
 	for _, d := range j.deliveries {
 		switch {
 		case !d.settled:
-			failed = append(failed, failure{d, pending})
+			failures = append(failures, failed(d, pending))
 		case d.err != nil:
-			failed = append(failed, failure{d, d.err})
+			failures = append(failures, failed(d, d.err))
 		}
 	}
-	return failed
+	return failures
 }
 
+// failure is a delivery that did not arrive.
 type failure struct {
 	*delivery
-	err error
+	reason error
+	// placed says that the record was in a batch of its partition, so that the
+	// reason may be another record's.
+	placed    bool
+	partition int32
 }
+
+func failed(d *delivery, reason error) failure { return failure{delivery: d, reason: reason} }
 
 // parts cuts the deliveries of a call into runs that the lane takes at a time.
 func parts(deliveries []*delivery, maxRecords, maxBytes int) [][]*delivery {

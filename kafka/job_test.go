@@ -16,10 +16,10 @@ func Test_what_has_arrived_does_not_fail_with_what_is_not_known(t *testing.T) {
 	errRefused, errPending := errors.New("refused"), errors.New("pending")
 	arrived.settle(nil)
 	refused.settle(errRefused)
-	require.Equal(t, []failure{{refused, errRefused}, {unknown, errPending}}, j.failures(errPending))
+	require.Equal(t, []failure{failed(refused, errRefused), failed(unknown, errPending)}, j.failures(errPending))
 	unknown.settle(nil)
 	<-j.done
-	require.Equal(t, []failure{{refused, errRefused}}, j.failures(nil))
+	require.Equal(t, []failure{failed(refused, errRefused)}, j.failures(nil))
 }
 
 func Test_parts_are_a_call_cut_within_its_bounds(t *testing.T) {

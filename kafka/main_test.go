@@ -2,7 +2,9 @@ package kafka_test
 
 import (
 	"errors"
+	"flag"
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
@@ -17,6 +19,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if flag.Lookup("test.bench").Value.String() == "" {
+		// On a small machine what happens at the same time hardly ever meets.
+		runtime.GOMAXPROCS(max(8, runtime.NumCPU()))
+	}
 	// sarama's metrics library has one goroutine that never ends.
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"))
 }

@@ -196,19 +196,20 @@ func requireOrder(t *testing.T, got []string, n int) {
 
 func Test_a_call_returns_soon_after_its_context_ends_and_says_what_it_does_not_know(t *testing.T) {
 	t.Parallel()
-	broker := testenv.KafkaWithoutAutoTopics(t, kfake.SeedTopics(1, "fast", "slow"), kfake.NumBrokers(2))
+	broker, gates := gatedKafka(t, 2, kfake.SeedTopics(1, "fast", "slow"))
 	require.NoError(t, broker.Cluster.MoveTopicPartition("fast", 0, 0))
 	require.NoError(t, broker.Cluster.MoveTopicPartition("slow", 0, 1))
 	pub := newPublisher(t, broker.Addrs, kafka.Config{})
 	require.NoError(t, pub.PublishBatch(t.Context(), append(outgoing("fast", newMessage("0")), outgoing("slow", newMessage("0"))...)))
 
-	held, let := holdProduce(broker, 1)
+	open := gates[1].shut()
+	defer open()
 	ctx, cancel := context.WithCancel(t.Context())
 	first, second := make(chan error, 1), make(chan error, 1)
 	go func() {
 		first <- pub.PublishBatch(ctx, append(outgoing("fast", newMessage("1")), outgoing("slow", newMessage("1"))...))
 	}()
-	<-held
+	<-gates[1].held
 	require.Eventually(t, func() bool { return broker.Cluster.PartitionInfo("fast", 0).HighWatermark == 2 }, soon, time.Millisecond)
 	go func() { second <- pub.PublishBatch(ctx, outgoing("slow", newMessage("2"))) }()
 	cancel()
@@ -220,29 +221,9 @@ func Test_a_call_returns_soon_after_its_context_ends_and_says_what_it_does_not_k
 	failed := failedAlone(t, <-second)
 	require.ErrorIs(t, failed.Err, context.Canceled)
 	require.ErrorContains(t, failed.Err, "not sent")
-	close(let)
+	open()
 	require.NoError(t, pub.Publish("slow", newMessage("3")))
 	require.Equal(t, []string{"0", "1", "3"}, payloads(testenv.ReadAll(t, broker.Addrs, "slow")))
-}
-
-// holdProduce holds produce requests to a node: one is reported on held, and
-// all go on when let is closed.
-func holdProduce(broker testenv.Broker, node int32) (held, let chan struct{}) {
-	held, let = make(chan struct{}, 1), make(chan struct{})
-	broker.Cluster.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
-		if broker.Cluster.CurrentNode() != node {
-			return nil, nil, false
-		}
-		broker.Cluster.SleepControl(func() {
-			select {
-			case held <- struct{}{}:
-			default:
-			}
-			<-let
-		})
-		return nil, nil, false
-	})
-	return held, let
 }
 
 func Test_a_call_whose_context_has_ended_sends_nothing(t *testing.T) {
@@ -278,15 +259,14 @@ func Test_a_publisher_that_was_refused_a_producer_id_works_once_it_gets_one(t *t
 
 func Test_close_is_bounded_while_the_broker_is_away(t *testing.T) {
 	t.Parallel()
-	broker := testenv.KafkaWithoutAutoTopics(t, kfake.SeedTopics(1, "topic"))
+	broker, gates := gatedKafka(t, 1, kfake.SeedTopics(1, "topic"))
 	pub, err := kafka.NewPublisher(wkafka.PublisherConfig{Brokers: broker.Addrs}, kafka.Config{DeliveryTimeout: 500 * time.Millisecond}, nil)
 	require.NoError(t, err)
 	require.NoError(t, pub.Publish("topic", newMessage("x")))
-	held, let := holdProduce(broker, 0)
-	defer close(let)
+	defer gates[0].shut()()
 	result := make(chan error, 1)
 	go func() { result <- pub.Publish("topic", newMessage("y")) }()
-	<-held
+	<-gates[0].held
 	began := time.Now()
 	require.NoError(t, pub.Close())
 	require.Less(t, time.Since(began), 10*time.Second)

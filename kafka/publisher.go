@@ -98,16 +98,16 @@ func (p *Publisher) PublishBatch(ctx context.Context, batch []outmill.Outgoing) 
 		return err
 	}
 	defer p.calls.Done()
-	deliveries, failed := p.prepare(batch)
+	deliveries, failures := p.prepare(batch)
 	known, unknown := p.split(deliveries)
 	var late []failure
 	var asking sync.WaitGroup
 	if len(unknown) > 0 {
 		asking.Go(func() { late = p.askAndDeliver(ctx, unknown) })
 	}
-	failed = append(failed, p.deliver(ctx, known)...)
+	failures = append(failures, p.deliver(ctx, known)...)
 	asking.Wait()
-	return publishError(len(batch), append(failed, late...))
+	return publishError(len(batch), append(failures, late...))
 }
 
 // Ping reports whether brokers can be reached and will talk to this
@@ -155,7 +155,7 @@ func (p *Publisher) enter() error {
 }
 
 // prepare marshals the messages and fails those that cannot be.
-func (p *Publisher) prepare(batch []outmill.Outgoing) (deliveries []*delivery, failed []failure) {
+func (p *Publisher) prepare(batch []outmill.Outgoing) (deliveries []*delivery, failures []failure) {
 	deliveries = make([]*delivery, 0, len(batch))
 	space := make([]delivery, len(batch))
 	for i, out := range batch {
@@ -173,9 +173,9 @@ func (p *Publisher) prepare(batch []outmill.Outgoing) (deliveries []*delivery, f
 		if !errors.Is(err, outmill.ErrTopicUnavailable) {
 			err = outmill.Permanent(err)
 		}
-		failed = append(failed, failure{d, err})
+		failures = append(failures, failed(d, err))
 	}
-	return deliveries, failed
+	return deliveries, failures
 }
 
 // split tells the deliveries whose topic is known to exist from the others.
@@ -197,7 +197,7 @@ func (p *Publisher) split(deliveries []*delivery) (known, unknown []*delivery) {
 }
 
 // askAndDeliver delivers what belongs to topics that turn out to exist.
-func (p *Publisher) askAndDeliver(ctx context.Context, deliveries []*delivery) (failed []failure) {
+func (p *Publisher) askAndDeliver(ctx context.Context, deliveries []*delivery) (failures []failure) {
 	asked := map[string]error{}
 	for _, d := range deliveries {
 		asked[d.topic] = nil
@@ -206,40 +206,40 @@ func (p *Publisher) askAndDeliver(ctx context.Context, deliveries []*delivery) (
 	var found []*delivery
 	for _, d := range deliveries {
 		if err := verdicts[d.topic]; err != nil {
-			failed = append(failed, failure{d, err})
+			failures = append(failures, failed(d, err))
 		} else {
 			found = append(found, d)
 		}
 	}
-	return append(failed, p.deliver(ctx, found)...)
+	return append(failures, p.deliver(ctx, found)...)
 }
 
 // deliver sends deliveries in parts, one after the other. What failed in one
 // part for a reason that may pass is not tried in the next.
-func (p *Publisher) deliver(ctx context.Context, deliveries []*delivery) (failed []failure) {
+func (p *Publisher) deliver(ctx context.Context, deliveries []*delivery) (failures []failure) {
 	var trouble error
 	lost := map[string]error{}
 	for _, part := range parts(deliveries, p.config.MaxBufferedRecords, p.config.MaxBufferedBytes) {
 		var sent []*delivery
 		for _, d := range part {
 			if err := cmp.Or(trouble, lost[d.topic]); err != nil {
-				failed = append(failed, failure{d, err})
+				failures = append(failures, failed(d, err))
 			} else {
 				sent = append(sent, d)
 			}
 		}
 		for _, f := range p.deliverPart(ctx, sent) {
-			failed = append(failed, f)
+			failures = append(failures, f)
 			switch {
-			case outmill.IsPermanent(f.err):
-			case errors.Is(f.err, outmill.ErrTopicUnavailable):
-				lost[f.topic] = f.err
+			case outmill.IsPermanent(f.reason):
+			case errors.Is(f.reason, outmill.ErrTopicUnavailable):
+				lost[f.topic] = f.reason
 			default:
-				trouble = f.err
+				trouble = f.reason
 			}
 		}
 	}
-	return failed
+	return failures
 }
 
 func (p *Publisher) deliverPart(ctx context.Context, deliveries []*delivery) []failure {
@@ -269,21 +269,21 @@ func (p *Publisher) deliverPart(ctx context.Context, deliveries []*delivery) []f
 }
 
 func failAll(deliveries []*delivery, err error) []failure {
-	failed := make([]failure, len(deliveries))
+	failures := make([]failure, len(deliveries))
 	for i, d := range deliveries {
-		failed[i] = failure{d, err}
+		failures[i] = failed(d, err)
 	}
-	return failed
+	return failures
 }
 
-func publishError(total int, failed []failure) error {
-	if len(failed) == 0 {
+func publishError(total int, failures []failure) error {
+	if len(failures) == 0 {
 		return nil
 	}
-	slices.SortFunc(failed, func(a, b failure) int { return cmp.Compare(a.index, b.index) })
-	e := &outmill.PublishError{Total: total, Failed: make([]outmill.FailedMessage, len(failed))}
-	for i, f := range failed {
-		e.Failed[i] = outmill.FailedMessage{Index: f.index, MessageID: f.messageID, Topic: f.topic, Err: f.err}
+	slices.SortFunc(failures, func(a, b failure) int { return cmp.Compare(a.index, b.index) })
+	e := &outmill.PublishError{Total: total, Failed: make([]outmill.FailedMessage, len(failures))}
+	for i, f := range failures {
+		e.Failed[i] = outmill.FailedMessage{Index: f.index, MessageID: f.messageID, Topic: f.topic, Err: f.reason}
 	}
 	return e
 }

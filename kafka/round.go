@@ -30,24 +30,24 @@ type round struct {
 // the last error that was about something else than a record.
 func (r *round) send(deliveries []*delivery) (refused []failure, err error) {
 	for _, f := range fly(r.ctx, r.client, deliveries) {
-		switch blameOf(f.err) {
+		switch blameOf(f.reason) {
 		case blameRecord:
 			if f.placed {
 				refused = append(refused, f)
 			} else {
-				f.settle(refusedError(f.record, f.err))
+				f.settle(refusedError(f.record, f.reason))
 			}
 			continue
 		case blameTopic:
 			r.lose(f.topic)
-			err = topicError(f.topic, f.err)
+			err = topicError(f.topic, f.reason)
 		case blameClient:
 			r.stuck = true
 			r.lane.topics.forgetAll()
-			err = fmt.Errorf("kafka: %w", f.err)
+			err = fmt.Errorf("kafka: %w", f.reason)
 		case blameBroker:
 			r.lane.topics.forgetAll()
-			err = r.explain(f.err)
+			err = r.explain(f.reason)
 		}
 		f.settle(err)
 	}
@@ -83,7 +83,7 @@ func halves(todo [][]failure, refused []failure) [][]failure {
 	case 0:
 		return todo
 	case 1:
-		refused[0].settle(refusedError(refused[0].record, refused[0].err))
+		refused[0].settle(refusedError(refused[0].record, refused[0].reason))
 		return todo
 	default:
 		return append(todo, refused[n/2:], refused[:n/2])
@@ -157,7 +157,7 @@ func byPartition(failures []failure) [][]failure {
 	places := map[partition]int{}
 	var groups [][]failure
 	for _, f := range failures {
-		p := partition{f.topic, f.record.Partition}
+		p := partition{f.topic, f.partition}
 		place, ok := places[p]
 		if !ok {
 			place = len(groups)

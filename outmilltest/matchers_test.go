@@ -73,6 +73,7 @@ func Test_A_matcher(t *testing.T) {
 		"DueIn is earlier":                          {full, outmilltest.DueIn(2*time.Hour, time.Minute), "is due 1h0m0s after it was published, want 2h0m0s give or take 1m0s"},
 		"DueIn is later":                            {full, outmilltest.DueIn(time.Minute, time.Minute), "is due 1h0m0s after it was published, want 1m0s give or take 1m0s"},
 		"DueAt matches about":                       {full, outmilltest.DueAt(now.Add(59*time.Minute), time.Minute), ""},
+		"DueAt is earlier":                          {full, outmilltest.DueAt(now.Add(2*time.Hour), time.Minute), "is due at 2030-01-02T04:04:05Z, want 2030-01-02T05:04:05Z give or take 1m0s"},
 		"DueAt is later":                            {full, outmilltest.DueAt(now, time.Minute), "is due at 2030-01-02T04:04:05Z, want 2030-01-02T03:04:05Z give or take 1m0s"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -25,7 +25,9 @@ type Config struct {
 	PublishTimeout time.Duration
 
 	// OnDuplicate is told of each message that the store left out because its
-	// dedup key was seen before. The call succeeds all the same.
+	// dedup key was seen before. The call succeeds all the same. The goroutine
+	// that publishes calls it, before the commit of a caller's transaction, and it
+	// may use the publisher. Default nil.
 	OnDuplicate func(topic string, msg *message.Message)
 }
 

@@ -60,7 +60,7 @@ func New(writer outmill.Writer, cfg Config, logger watermill.LoggerAdapter) (*Pu
 // ErrSchemaMissing, or the database's own, wrapped. The messages are not
 // changed and not retained.
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
-	return p.publish(nil, topic, messages)
+	return view{publisher: p}.Publish(topic, messages...)
 }
 
 // WithContext returns a view of the publisher that publishes with the
@@ -74,7 +74,7 @@ func (p *Publisher) WithContext(ctx context.Context) message.Publisher {
 // Shared returns a view of the publisher whose Close does nothing. The router
 // closes a handler's publisher when that handler stops; give it this one where
 // others go on to use the publisher.
-func (p *Publisher) Shared() message.Publisher { return view{p, nil} }
+func (p *Publisher) Shared() message.Publisher { return view{publisher: p} }
 
 // Close refuses further calls with outmill.ErrClosed and waits for those under
 // way. It may be called more than once.
@@ -185,7 +185,8 @@ func correlation(records []*outmill.Record) string {
 // view is a publisher for a context, or one that must not be closed.
 type view struct {
 	publisher *Publisher
-	ctx       context.Context
+	// ctx is nil where the messages have only their own.
+	ctx context.Context
 }
 
 func (v view) Publish(topic string, messages ...*message.Message) error {

@@ -203,7 +203,7 @@ func violations(err error) []string {
 			found = append(found, fmt.Sprintf("%d %s", invalid.Index, invalid.Field))
 			return
 		}
-		if many, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // walks the tree itself
+		if many, ok := err.(interface{ Unwrap() []error }); ok {
 			for _, one := range many.Unwrap() {
 				walk(one)
 			}

@@ -12,10 +12,6 @@ import (
 	"github.com/outmill/outmill/internal/sqltx"
 )
 
-// MaxPayload is the size in bytes of the largest payload that the store takes:
-// SQLite holds rows of up to 1e9 bytes, and the row has other columns too.
-const MaxPayload = 900_000_000
-
 const insertColumns = `INSERT INTO {p:records} (id, grp, topic, key, stage, available_at, due_at, next_at, created_at, expires_at, size,
 	message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, metadata, payload) VALUES `
 
@@ -45,7 +41,7 @@ func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
 	if err != nil {
 		return s.explain(ctx, operation, err)
 	}
-	if err := outmill.CheckRecords(records, MaxPayload); err != nil {
+	if err := outmill.CheckRecords(records, s.config.MaxPayload); err != nil {
 		return s.explain(ctx, operation, err)
 	}
 	if len(records) == 0 {
@@ -203,6 +199,7 @@ func (a *appending) blockedLanes(ctx context.Context, t *txn, routes *routes) (m
 // each record, or one without a group.
 func (a *appending) rows(now int64, routes *routes, blocked map[laneKey]bool) ([][]any, error) {
 	rows := make([][]any, 0, len(a.records))
+	readers := map[string][]string{}
 	for i, r := range a.records {
 		if a.duplicate[i] {
 			continue
@@ -211,7 +208,11 @@ func (a *appending) rows(now int64, routes *routes, blocked map[laneKey]bool) ([
 		if err != nil {
 			return nil, fmt.Errorf("record %d: metadata: %w", i, err)
 		}
-		groups := routes.of(r.Topic)
+		groups, known := readers[r.Topic]
+		if !known {
+			groups = routes.of(r.Topic)
+			readers[r.Topic] = groups
+		}
 		if len(groups) == 0 {
 			rows = append(rows, insertion(r, a.ids[i], a.ids[i], nil, stageLine, now, metadata))
 			continue

@@ -14,6 +14,9 @@ const (
 	DefaultTablePrefix = "outmill_"
 	DefaultDedupWindow = 24 * time.Hour
 	DefaultBusyTimeout = 5 * time.Second
+	// DefaultMaxPayload leaves room for the other columns: SQLite holds rows of up
+	// to 1e9 bytes.
+	DefaultMaxPayload = 900_000_000
 )
 
 // Config holds the settings of a Store. The zero value is the default.
@@ -34,6 +37,9 @@ type Config struct {
 	// earlier. Open also makes it the busy_timeout of the connections that it
 	// opens. Default 5 s.
 	BusyTimeout time.Duration
+	// MaxPayload is the size in bytes of the largest payload that is taken, at
+	// most the default of 900,000,000.
+	MaxPayload int
 }
 
 var prefixPattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,39}$`)
@@ -50,6 +56,9 @@ func (c *Config) setDefaults() {
 	}
 	if c.BusyTimeout == 0 {
 		c.BusyTimeout = DefaultBusyTimeout
+	}
+	if c.MaxPayload == 0 {
+		c.MaxPayload = DefaultMaxPayload
 	}
 }
 
@@ -71,6 +80,9 @@ func (c Config) Validate() error {
 	}
 	if c.BusyTimeout < 0 {
 		refuse("BusyTimeout is %s: want 0 (5 s) or more", c.BusyTimeout)
+	}
+	if c.MaxPayload < 0 || c.MaxPayload > DefaultMaxPayload {
+		refuse("MaxPayload is %d: want 0 (900,000,000) to 900,000,000", c.MaxPayload)
 	}
 	return errors.Join(errs...)
 }

@@ -15,6 +15,9 @@ import (
 	"github.com/outmill/outmill/storetest"
 )
 
+// maxPayload is small, so that a test need not hold what SQLite could.
+const maxPayload = 16 << 20
+
 func Test_a_store_keeps_the_contract(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, storetest.Harness{
@@ -22,7 +25,7 @@ func Test_a_store_keeps_the_contract(t *testing.T) {
 		Reopen:     reopen,
 		Elapse:     elapse,
 		Begin:      begin,
-		MaxPayload: sqlite.MaxPayload,
+		MaxPayload: maxPayload,
 		Apply:      apply,
 		MakeNewer:  makeNewer,
 	})
@@ -38,7 +41,7 @@ type file struct {
 func newConforming(t *testing.T, options storetest.Options) outmill.Store {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "outbox.db")
-	store := openFile(t, path, sqlite.Config{Retain: options.Retain, DedupWindow: options.DedupWindow})
+	store := openFile(t, path, sqlite.Config{Retain: options.Retain, DedupWindow: options.DedupWindow, MaxPayload: maxPayload})
 	if !options.NoSchema {
 		require.NoError(t, store.Ensure(t.Context()))
 	}

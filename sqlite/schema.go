@@ -45,11 +45,9 @@ func (s *Store) ensure(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.writer.enter(ctx, s.config.BusyTimeout); err != nil {
-		return err
-	}
-	defer s.writer.leave()
-	return s.whileBusy(ctx, func() error { return s.migrate(ctx, migrations) })
+	return s.inTurn(ctx, func() error {
+		return s.whileBusy(ctx, func() error { return s.migrate(ctx, migrations) })
+	})
 }
 
 func (s *Store) migrate(ctx context.Context, migrations []migrate.Migration) error {

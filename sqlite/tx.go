@@ -73,26 +73,26 @@ func (s *Store) inTx(ctx context.Context, fn func(ctx context.Context, tx *sql.T
 	if err := s.ready(ctx); err != nil {
 		return err
 	}
-	if err := s.writer.enter(ctx, s.config.BusyTimeout); err != nil {
-		if errors.Is(err, errHeld) {
-			return s.busy(err)
+	return s.inTurn(ctx, func() error {
+		own, err := s.beginPatiently(ctx)
+		if err != nil {
+			return err
 		}
-		return err
-	}
-	defer s.writer.leave()
-	var own *ownTx
-	err := s.whileBusy(ctx, func() (err error) {
+		defer own.discard()
+		defer s.waker.forget(own.tx)
+		if err := fn(s.WithTx(ctx, own.tx), own.tx); err != nil {
+			return &callerError{err}
+		}
+		return own.commit(ctx)
+	})
+}
+
+func (s *Store) beginPatiently(ctx context.Context) (own *ownTx, err error) {
+	err = s.whileBusy(ctx, func() (err error) {
 		own, err = s.beginImmediate(ctx)
 		return err
 	})
-	if err != nil {
-		return err
-	}
-	defer own.discard()
-	if err := fn(s.WithTx(ctx, own.tx), own.tx); err != nil {
-		return &callerError{err}
-	}
-	return own.commit(ctx)
+	return own, err
 }
 
 // within runs fn in the caller's transaction, all of it or nothing.

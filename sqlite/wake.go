@@ -100,6 +100,16 @@ func (w *waker) watch(tx any, fn func(ctx context.Context)) {
 	})
 }
 
+// forget ends the watch of a transaction that is over.
+func (w *waker) forget(tx any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.watched != nil && w.watched.tx == tx {
+		w.watched.stop()
+		w.watched = nil
+	}
+}
+
 // close ends the watch and waits for it.
 func (w *waker) close() {
 	w.mu.Lock()

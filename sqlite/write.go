@@ -111,14 +111,22 @@ func (s *Store) tryWrite(ctx context.Context, fn func(ctx context.Context, t *tx
 	if err := s.ready(ctx); err != nil {
 		return err
 	}
-	if err := s.writer.enter(ctx, s.config.BusyTimeout); err != nil {
-		if errors.Is(err, errHeld) {
-			return s.busy(err)
-		}
+	return s.inTurn(ctx, func() error {
+		return s.whileBusy(ctx, func() error { return s.writeOnce(ctx, fn) })
+	})
+}
+
+// inTurn runs fn when no other write transaction of the store is under way.
+func (s *Store) inTurn(ctx context.Context, fn func() error) error {
+	err := s.writer.enter(ctx, s.config.BusyTimeout)
+	if errors.Is(err, errHeld) {
+		return s.busy(err)
+	}
+	if err != nil {
 		return err
 	}
 	defer s.writer.leave()
-	return s.whileBusy(ctx, func() error { return s.writeOnce(ctx, fn) })
+	return fn()
 }
 
 // ready checks what can be checked before a transaction begins.

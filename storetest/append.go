@@ -128,7 +128,7 @@ func appendAllOrNothing(e *env) {
 
 func appendThousands(e *env) {
 	e.register(group)
-	const n = 5000
+	n := large(5000)
 	records := make([]*outmill.Record, n)
 	want := make([]string, n)
 	for i := range records {

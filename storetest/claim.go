@@ -230,7 +230,7 @@ func topicsInTurnOrdered(e *env) { e.checkTurns(byKey) }
 
 func (e *env) checkTurns(changes ...func(*outmill.ClaimRequest)) {
 	var backlog []string
-	for i := range 300 {
+	for i := range 150 {
 		backlog = append(backlog, fmt.Sprintf("m%d", i))
 	}
 	e.filled(recs("large", plain, backlog...)...)
@@ -243,7 +243,7 @@ func (e *env) checkTurns(changes ...func(*outmill.ClaimRequest)) {
 			claimed = append(claimed, found...)
 			missing = slices.DeleteFunc(missing, func(name string) bool { return slices.Contains(names(found), name) })
 		}
-		require.Empty(e.t, missing, "not served within 50 claims of 1 from %q, beside 300 older records", topics)
+		require.Empty(e.t, missing, "not served within 50 claims of 1 from %q, beside 150 older records", topics)
 		e.release(claimed...)
 	}
 }
@@ -259,7 +259,7 @@ func hugeLimit(e *env) {
 }
 
 func concurrentClaims(e *env) {
-	const records = 200
+	const records = 100
 	e.filled(recs(orders, plain, numbered(records)...)...)
 	var mu sync.Mutex
 	var all []string
@@ -278,7 +278,7 @@ func concurrentClaims(e *env) {
 }
 
 func concurrentOrderedClaims(e *env) {
-	const keys, each = 20, 5
+	const keys, each = 15, 4
 	var all []*outmill.Record
 	for i := range keys {
 		all = append(all, keyed(fmt.Sprintf("k%d", i), numbered(each)...)...)

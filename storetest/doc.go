@@ -5,11 +5,12 @@
 //		storetest.Run(t, storetest.Harness{New: …, Reopen: …, Elapse: …, Begin: …})
 //	}
 //
-// The suite runs twice, for a store that deletes what is acked and for one
-// that retains it. Names of tests are sentences of the contract; numbers such
+// What has to do with acks runs twice, for a store that deletes what is acked
+// and for one that retains it. Names of tests are sentences of the contract; numbers such
 // as OBX-012 point to the functional specification. Nothing in the suite
 // sleeps: [Harness.Elapse] makes the database's time pass.
 //
-// A random walk compares the store with a model of a queue. rapid's flags set
-// its length (-rapid.checks, -rapid.steps); -short makes it a tenth.
+// Random walks compare the store with a model of a queue, for some seconds.
+// With -rapid.checks given, as many walks are made as it says; -rapid.steps
+// sets their length.
 package storetest

@@ -65,6 +65,14 @@ func (e *env) begin() (ctx context.Context, commit, rollback func()) {
 		func() { e.t.Helper(); require.NoError(e.t, undo(), "rollback") }
 }
 
+// large is n, or less where the race detector slows the engine down.
+func large(n int) int {
+	if underRace {
+		return n / 10
+	}
+	return n
+}
+
 // rec makes a record. Tests name records by their message ids, so that a
 // failure prints names.
 func rec(topic, name string, changes ...func(*outmill.Record)) *outmill.Record {

@@ -292,7 +292,7 @@ func laterRegistrationAdopts(e *env) {
 }
 
 func appendsBesideRegistration(e *env) {
-	const writers, each = 4, 10
+	const writers, each = 4, 6
 	var work errgroup.Group
 	var appended atomic.Int64
 	for w := range writers {

@@ -334,7 +334,7 @@ func deleteRemoves(e *env) {
 }
 
 func inspectThousands(e *env) {
-	const n = 2500
+	n := large(2500)
 	e.filled(recs(orders, plain, numbered(n)...)...)
 	found := e.claimN(outmill.NewOwnerToken(), n)
 	e.fail(found...)

@@ -22,7 +22,7 @@ func orderSentences() []sentence {
 		{"topics and keys are not run together", topicsAndKeysApart},
 		{"records without a key are not ordered", keylessIsUnordered},
 		{"a held key does not hold up other keys", otherKeysPass},
-		{"10,000 records behind one blocked key do not hold up other keys", blockedBacklog},
+		{"a huge backlog behind one blocked key does not hold up other keys", blockedBacklog},
 		{"after a lease has ended the key begins again with its oldest record", orderAfterExpiry},
 		{"after a lease has ended its own holder begins again too", orderAfterOwnExpiry},
 		{"after a release the released record comes first again", orderAfterRelease},
@@ -162,8 +162,9 @@ func otherKeysPass(e *env) {
 }
 
 func blockedBacklog(e *env) {
-	e.filled(keyed("blocked", numbered(10_000)...)...)
-	e.abandon(time.Hour, e.claimOne(outmill.NewOwnerToken(), "m0000", byKey))
+	backlog := numbered(large(10_000))
+	e.filled(keyed("blocked", backlog...)...)
+	e.abandon(time.Hour, e.claimOne(outmill.NewOwnerToken(), backlog[0], byKey))
 	e.append(keyed("free", "f1")...)
 	e.append(rec(orders, "no key"))
 	found := e.claimAll(byKey, limit(10))
@@ -172,7 +173,7 @@ func blockedBacklog(e *env) {
 	e.append(keyed("late", "l1")...)
 	e.ack(e.claimOne(outmill.NewOwnerToken(), "l1", byKey))
 	e.elapse(61 * time.Minute)
-	e.requireNames(numbered(10_000)[:50], e.claimN(outmill.NewOwnerToken(), 50, byKey))
+	e.requireNames(backlog[:50], e.claimN(outmill.NewOwnerToken(), 50, byKey))
 }
 
 func orderAfterExpiry(e *env) {

@@ -313,7 +313,7 @@ func (s settlement) twice(e *env) {
 }
 
 func (s settlement) thousands(e *env) {
-	const n = 2500
+	n := large(2500)
 	e.filled(recs(orders, plain, numbered(n)...)...)
 	owner := outmill.NewOwnerToken()
 	found := e.claimN(owner, n)

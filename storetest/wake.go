@@ -20,7 +20,7 @@ func wakeSentences() []sentence {
 	}
 }
 
-const hintWithin = 30 * time.Second
+const hintWithin = 10 * time.Second
 
 func (e *env) waker() outmill.Waker {
 	e.t.Helper()

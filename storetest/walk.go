@@ -3,6 +3,7 @@ package storetest
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,11 +19,22 @@ func modelSentences() []sentence {
 	return []sentence{{"a random walk leaves the store as the model of a queue", randomWalk}}
 }
 
+// walking is how long the walks of one store take if -rapid.checks is not
+// given.
+const walking = 5 * time.Second
+
 // randomWalk makes all its walks on one store, which each walk empties first.
 func randomWalk(e *env) {
 	store := e.store
-	walks := 0
+	walks, failed := 0, false
+	limited := flag.Lookup("rapid.checks").Value.String() == flag.Lookup("rapid.checks").DefValue
+	begin := time.Now()
 	rapid.Check(e.t, func(t *rapid.T) {
+		// Once a walk has failed, rapid makes more of them to find a short one.
+		if limited && !failed && time.Since(begin) > walking {
+			return
+		}
+		defer func() { failed = failed || t.Failed() }()
 		walks++
 		w := &walk{t: t, e: e, store: store, prefix: fmt.Sprintf("w%d.", walks)}
 		w.begin()
@@ -49,6 +61,7 @@ func randomWalk(e *env) {
 			"everything over": w.everythingOver,
 		})
 	})
+	e.t.Logf("%d walks", walks)
 }
 
 // walk is one random walk over store and model.

@@ -54,7 +54,7 @@ func (t *tally) requireOnce(e *env, want []string) {
 }
 
 func tenWorkers(e *env) {
-	want := numbered(150)
+	want := numbered(60)
 	e.filled(recs(orders, plain, want...)...)
 	counts := newTally()
 	e.tenOwners(func(store outmill.Store, owner outmill.OwnerToken) error {
@@ -99,7 +99,7 @@ func (e *env) settleSome(store outmill.Store, counts *tally, found []*outmill.Re
 }
 
 func tenOrderedWorkers(e *env) {
-	const keys, each = 12, 8
+	const keys, each = 12, 4
 	e.register(group)
 	var want []string
 	for i := range each {
@@ -154,7 +154,7 @@ func (e *env) settleInOrder(store outmill.Store, counts *tally, found []*outmill
 }
 
 func workersBesideWriters(e *env) {
-	const writers, each = 3, 40
+	const writers, each = 3, 20
 	e.register(group)
 	var want []string
 	for w := range writers {
@@ -196,7 +196,7 @@ func workersBesideWriters(e *env) {
 }
 
 func workersThatDie(e *env) {
-	want := numbered(60)
+	want := numbered(40)
 	e.filled(recs(orders, plain, want...)...)
 	counts := newTally()
 	for generation := 0; !counts.done(len(want)); generation++ {

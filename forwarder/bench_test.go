@@ -1,0 +1,91 @@
+package forwarder_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/forwarder"
+	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/sqlite"
+)
+
+// Every iteration drains 50,000 waiting messages of 200 bytes, of 1,000 keys,
+// from a SQLite file:
+//
+//	go test ./forwarder -run '^$' -bench Drain -benchtime 3x
+const (
+	benchMessages = 50_000
+	benchPayload  = 200
+	benchKeys     = 1_000
+)
+
+// discard takes every message and forgets it.
+type discard struct{}
+
+func (discard) Publish(string, ...*message.Message) error              { return nil }
+func (discard) PublishBatch(context.Context, []outmill.Outgoing) error { return nil }
+func (discard) Close() error                                           { return nil }
+
+// oneByOne hides that a publisher takes batches.
+type oneByOne struct{ message.Publisher }
+
+func BenchmarkDrain(b *testing.B) {
+	for _, batch := range []int{100, 500, 1000} {
+		cfg := forwarder.Config{BatchSize: batch}
+		unordered := cfg
+		unordered.Unordered = true
+		run := func(name string, cfg forwarder.Config, connect func(b *testing.B) (message.Publisher, string)) {
+			b.Run(fmt.Sprintf("%s/batches of %d", name, batch), func(b *testing.B) { drain(b, cfg, connect) })
+		}
+		run("nowhere", cfg, func(*testing.B) (message.Publisher, string) { return discard{}, "orders" })
+		run("nowhere, unordered", unordered, func(*testing.B) (message.Publisher, string) { return discard{}, "orders" })
+		run("nowhere, one by one", cfg, func(*testing.B) (message.Publisher, string) { return oneByOne{discard{}}, "orders" })
+		run("fake Kafka", cfg, func(b *testing.B) (message.Publisher, string) {
+			return toKafka(b, testenv.KafkaWithoutAutoTopics(b).Addrs, ours)
+		})
+		run("real Kafka", cfg, func(b *testing.B) (message.Publisher, string) {
+			return toKafka(b, testenv.RealKafka(b), ours)
+		})
+		run("real Kafka by watermill-kafka in 64 lanes", cfg, func(b *testing.B) (message.Publisher, string) {
+			return toKafka(b, testenv.RealKafka(b), watermills)
+		})
+	}
+}
+
+func toKafka(b *testing.B, brokers []string, connect func(tb testing.TB, brokers []string) message.Publisher) (message.Publisher, string) {
+	return connect(b, brokers), testenv.CreateTopic(b, brokers, 4)
+}
+
+func drain(b *testing.B, cfg forwarder.Config, connect func(b *testing.B) (message.Publisher, string)) {
+	pub, topic := connect(b)
+	store := openStore(b, filepath.Join(b.TempDir(), "outbox.db"), sqlite.Config{})
+	register(b, store)
+	fwd := newForwarder(b, store, pub, cfg)
+	for b.Loop() {
+		b.StopTimer()
+		fill(b, store, topic)
+		b.StartTimer()
+		n, err := fwd.Once(b.Context())
+		require.NoError(b, err)
+		require.Equal(b, benchMessages, n)
+	}
+	b.ReportMetric(float64(b.N)*benchMessages/b.Elapsed().Seconds(), "msg/s")
+}
+
+func fill(b *testing.B, store outmill.Writer, topic string) {
+	payload := make([]byte, benchPayload)
+	const atOnce = 1_000
+	for i := 0; i < benchMessages; i += atOnce {
+		records := make([]*outmill.Record, atOnce)
+		for j := range records {
+			records[j] = &outmill.Record{Topic: topic, Key: fmt.Sprint("key ", (i+j)%benchKeys), Payload: payload}
+		}
+		add(b, store, records...)
+	}
+}

@@ -1,0 +1,269 @@
+package forwarder_test
+
+import (
+	"net"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	wkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/kafka"
+)
+
+// ours is the publisher of package kafka, which takes batches.
+func ours(tb testing.TB, brokers []string) message.Publisher {
+	tb.Helper()
+	pub, err := kafka.NewPublisher(wkafka.PublisherConfig{Brokers: brokers}, kafka.Config{DeliveryTimeout: 2 * time.Second, TopicTimeout: 50 * time.Millisecond}, nil)
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, pub.Close()) })
+	return pub
+}
+
+// watermills is watermill-kafka's, which takes one message at a time.
+func watermills(tb testing.TB, brokers []string) message.Publisher {
+	tb.Helper()
+	config := wkafka.DefaultSaramaSyncPublisherConfig()
+	config.Producer.Retry.Max = 1
+	config.Producer.Retry.Backoff = 10 * time.Millisecond
+	config.Metadata.Retry.Max = 1
+	config.Metadata.Retry.Backoff = 10 * time.Millisecond
+	byKey := wkafka.NewWithPartitioningMarshaler(func(_ string, msg *message.Message) (string, error) {
+		return msg.Metadata.Get(outmill.MetadataKey), nil
+	})
+	pub, err := wkafka.NewPublisher(wkafka.PublisherConfig{Brokers: brokers, Marshaler: byKey, OverwriteSaramaConfig: config}, nil)
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, pub.Close()) })
+	return pub
+}
+
+// eachPublisher runs the test with both.
+func eachPublisher(t *testing.T, test func(t *testing.T, connect func(tb testing.TB, brokers []string) message.Publisher)) {
+	t.Helper()
+	t.Run("with Outmill's publisher", func(t *testing.T) {
+		t.Parallel()
+		test(t, ours)
+	})
+	t.Run("with watermill-kafka's publisher", func(t *testing.T) {
+		t.Parallel()
+		test(t, watermills)
+	})
+}
+
+func uuidOf(r *kgo.Record) string {
+	for _, h := range r.Headers {
+		if h.Key == wkafka.UUIDHeaderKey {
+			return string(h.Value)
+		}
+	}
+	return ""
+}
+
+// inKafka returns the message ids of the topic, and those of each key in the
+// order in which they first came.
+func inKafka(tb testing.TB, brokers []string, topic string) (ids []string, byKey map[string][]string) {
+	tb.Helper()
+	byKey = map[string][]string{}
+	for _, r := range testenv.ReadAll(tb, brokers, topic) {
+		id, key := uuidOf(r), string(r.Key)
+		ids = append(ids, id)
+		if !slices.Contains(byKey[key], id) {
+			byKey[key] = append(byKey[key], id)
+		}
+	}
+	return ids, byKey
+}
+
+func Test_everything_is_in_Kafka_once_and_in_the_order_of_its_keys(t *testing.T) {
+	t.Parallel()
+	eachPublisher(t, func(t *testing.T, connect func(tb testing.TB, brokers []string) message.Publisher) {
+		testenv.EachKafka(t, func(t *testing.T, brokers []string) {
+			topic := testenv.CreateTopic(t, brokers, 4)
+			store := newStore(t)
+			register(t, store)
+			keys := []string{"a", "b", "c", "d"}
+			for i := range 100 {
+				for _, key := range keys {
+					add(t, store, rec(topic, key, nameOf("", key, i)))
+				}
+			}
+			start(t, store, connect(t, brokers), quick())
+			requireEmpty(t, store)
+			ids, byKey := inKafka(t, brokers, topic)
+			require.Len(t, ids, 400)
+			for _, key := range keys {
+				require.Equal(t, namesOf("", key, 100), byKey[key])
+			}
+		})
+	})
+}
+
+// restartable is a fake Kafka that can be taken away and brought back with
+// what it has.
+type restartable struct {
+	dir     string
+	port    int
+	cluster *kfake.Cluster
+}
+
+func newRestartable(t *testing.T) *restartable {
+	r := &restartable{dir: t.TempDir()}
+	r.start(t)
+	_, port, err := net.SplitHostPort(r.addrs()[0])
+	require.NoError(t, err)
+	r.port, err = strconv.Atoi(port)
+	require.NoError(t, err)
+	t.Cleanup(r.stop)
+	return r
+}
+
+func (r *restartable) start(t *testing.T) {
+	opts := []kfake.Opt{kfake.NumBrokers(1), kfake.DataDir(r.dir)}
+	if r.port != 0 {
+		opts = append(opts, kfake.Ports(r.port))
+	}
+	var err error
+	r.cluster, err = kfake.NewCluster(opts...)
+	require.NoError(t, err)
+}
+
+func (r *restartable) stop() { r.cluster.Close() }
+
+func (r *restartable) addrs() []string { return r.cluster.ListenAddrs() }
+
+func Test_a_Kafka_that_goes_away_and_comes_back_costs_nothing_but_time(t *testing.T) {
+	t.Parallel()
+	eachPublisher(t, func(t *testing.T, connect func(tb testing.TB, brokers []string) message.Publisher) {
+		broker := newRestartable(t)
+		brokers := broker.addrs()
+		topic := testenv.CreateTopic(t, brokers, 2)
+		store := newStore(t)
+		register(t, store)
+		l := newLogs()
+		cfg := quick()
+		cfg.Retry = mortal()
+		cfg.MaxErrorBackoff = 50 * time.Millisecond
+		startLogged(t, store, connect(t, brokers), cfg, l)
+		appended := map[string]int{}
+		addSome := func() {
+			for range 50 {
+				for _, key := range []string{"a", "b"} {
+					add(t, store, rec(topic, key, nameOf("", key, appended[key])))
+					appended[key]++
+				}
+			}
+		}
+		const outages = 2
+		for outage := range outages {
+			addSome()
+			requireEmpty(t, store)
+			// Some are on their way when it goes.
+			addSome()
+			broker.stop()
+			addSome()
+			require.Eventually(t, func() bool { return len(l.find("The broker took nothing")) > outage }, patience, tick)
+			requireUntouched(t, store)
+			broker.start(t)
+		}
+		requireEmpty(t, store)
+		_, byKey := inKafka(t, brokers, topic)
+		for key, n := range appended {
+			require.Equal(t, namesOf("", key, n), byKey[key])
+		}
+	})
+}
+
+func Test_a_topic_that_Kafka_does_not_have_is_held_until_it_has(t *testing.T) {
+	t.Parallel()
+	brokers := testenv.KafkaWithoutAutoTopics(t).Addrs
+	there := testenv.CreateTopic(t, brokers, 1)
+	missing := testenv.Topic(t)
+	store := newStore(t)
+	register(t, store)
+	add(t, store, recs(missing, "a", 50)...)
+	add(t, store, recs(there, "a", 50)...)
+	cfg := quick()
+	cfg.Retry = mortal()
+	cfg.BatchSize = 20
+	l := newLogs()
+	startLogged(t, store, ours(t, brokers), cfg, l)
+	require.Eventually(t, func() bool { return len(list(t, store, "")) == 50 }, patience, tick)
+	require.Contains(t, l.waitFor(t, "it is held"), missing)
+	requireUntouched(t, store)
+	testenv.CreateTopicNamed(t, brokers, missing, 1)
+	requireEmpty(t, store)
+	_, byKey := inKafka(t, brokers, missing)
+	require.Equal(t, namesOf(missing, "a", 50), byKey["a"])
+}
+
+func Test_a_message_that_is_too_large_for_Kafka_goes_dead_alone(t *testing.T) {
+	t.Parallel()
+	brokers := testenv.KafkaWithoutAutoTopics(t).Addrs
+	topic := testenv.CreateTopic(t, brokers, 1)
+	store := newStore(t)
+	register(t, store)
+	records := recs(topic, "a", 20)
+	records[7].Payload = make([]byte, 2<<20)
+	add(t, store, records...)
+	start(t, store, ours(t, brokers), quick())
+	dead := requireDead(t, store, nameOf(topic, "a", 7))
+	require.Contains(t, dead[0].LastError, "message of 2097")
+	require.Zero(t, dead[0].Attempts)
+	require.Eventually(t, func() bool { return len(list(t, store, "")) == 1 }, patience, tick)
+	_, byKey := inKafka(t, brokers, topic)
+	require.Equal(t, slices.Delete(namesOf(topic, "a", 20), 7, 8), byKey["a"])
+}
+
+func Test_a_Kafka_that_refuses_some_requests_costs_no_attempt(t *testing.T) {
+	t.Parallel()
+	eachPublisher(t, func(t *testing.T, connect func(tb testing.TB, brokers []string) message.Publisher) {
+		broker := testenv.KafkaWithoutAutoTopics(t)
+		topic := testenv.CreateTopic(t, broker.Addrs, 2)
+		var requests atomic.Int64
+		broker.Cluster.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
+			broker.Cluster.KeepControl()
+			n := requests.Add(1)
+			if n%4 != 0 || n > 60 {
+				return nil, nil, false
+			}
+			return refusal(req.(*kmsg.ProduceRequest), kerr.NotEnoughReplicas), nil, true
+		})
+		store := newStore(t)
+		register(t, store)
+		add(t, store, recs(topic, "a", 100)...)
+		add(t, store, recs(topic, "b", 100)...)
+		cfg := quick()
+		cfg.BatchSize = 10
+		start(t, store, connect(t, broker.Addrs), cfg)
+		requireEmpty(t, store)
+		_, byKey := inKafka(t, broker.Addrs, topic)
+		require.Equal(t, namesOf(topic, "a", 100), byKey["a"])
+		require.Equal(t, namesOf(topic, "b", 100), byKey["b"])
+	})
+}
+
+// refusal answers a produce request with an error for all partitions.
+func refusal(req *kmsg.ProduceRequest, err *kerr.Error) kmsg.Response {
+	resp := req.ResponseKind().(*kmsg.ProduceResponse)
+	for _, topic := range req.Topics {
+		t := kmsg.NewProduceResponseTopic()
+		t.Topic, t.TopicID = topic.Topic, topic.TopicID
+		for _, partition := range topic.Partitions {
+			p := kmsg.NewProduceResponseTopicPartition()
+			p.Partition, p.ErrorCode = partition.Partition, err.Code
+			t.Partitions = append(t.Partitions, p)
+		}
+		resp.Topics = append(resp.Topics, t)
+	}
+	return resp
+}

@@ -1,0 +1,50 @@
+package migrate_test
+
+import (
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill/internal/migrate"
+)
+
+func files(texts map[string]string) fstest.MapFS {
+	fsys := fstest.MapFS{}
+	for name, text := range texts {
+		fsys["schema/"+name] = &fstest.MapFile{Data: []byte(text)}
+	}
+	return fsys
+}
+
+func Test_files_become_migrations_in_the_order_of_their_versions(t *testing.T) {
+	t.Parallel()
+	migrations, err := migrate.Load(files(map[string]string{
+		"0002_more.sql":  "CREATE INDEX i\n  ON a (x);\n",
+		"0001_first.sql": "-- What it is for; and why.\nCREATE TABLE a (x);\n\nINSERT INTO a VALUES (';');\n",
+	}), "schema", strings.ToUpper)
+	require.NoError(t, err)
+	require.Equal(t, []migrate.Migration{
+		{Version: 1, Statements: []string{"-- WHAT IT IS FOR; AND WHY.\nCREATE TABLE A (X)", "INSERT INTO A VALUES (';')"}},
+		{Version: 2, Statements: []string{"CREATE INDEX I\n  ON A (X)"}},
+	}, migrations)
+}
+
+func Test_files_that_leave_the_order_open_are_refused(t *testing.T) {
+	t.Parallel()
+	for name, texts := range map[string]map[string]string{
+		"a gap":          {"0001_a.sql": "", "0003_c.sql": ""},
+		"no first":       {"0002_b.sql": ""},
+		"twice":          {"0001_a.sql": "", "0001_b.sql": ""},
+		"a foreign name": {"0001_a.sql": "", "readme.md": ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := migrate.Load(files(texts), "schema", strings.ToUpper)
+			require.ErrorContains(t, err, "want")
+		})
+	}
+	_, err := migrate.Load(files(nil), "nowhere", strings.ToUpper)
+	require.Error(t, err)
+}

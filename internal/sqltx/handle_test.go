@@ -1,0 +1,96 @@
+package sqltx_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"testing"
+
+	watermillsql "github.com/ThreeDotsLabs/watermill-sql/v3/pkg/sql"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/sqltx"
+)
+
+// Whatever watermill-sql takes for a transaction, Outmill takes too.
+var _ sqltx.Handle = watermillsql.ContextExecutor(nil)
+
+type handle struct{ *sql.Tx }
+
+func Test_a_transaction_is_found_under_the_store_that_carried_it(t *testing.T) {
+	t.Parallel()
+	tx := &handle{}
+	ctx := sqltx.Carry(t.Context(), "store", tx)
+	found, err := sqltx.From(ctx, "store")
+	require.NoError(t, err)
+	require.Same(t, tx, found)
+
+	_, err = sqltx.From(ctx, "another store")
+	require.ErrorIs(t, err, outmill.ErrForeignTx)
+
+	found, err = sqltx.From(t.Context(), "store")
+	require.NoError(t, err)
+	require.Nil(t, found)
+}
+
+func Test_what_is_no_transaction_is_refused_where_it_is_used(t *testing.T) {
+	t.Parallel()
+	for name, tx := range map[string]sqltx.Handle{
+		"nil":       nil,
+		"typed nil": (*sql.Tx)(nil),
+		"pool":      &sql.DB{},
+		"not comparable": struct {
+			*sql.Tx
+			_ []int
+		}{},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := sqltx.From(sqltx.Carry(t.Context(), "store", tx), "store")
+			require.ErrorIs(t, err, outmill.ErrInvalidTx)
+		})
+	}
+	t.Run("something else under the store's key", func(t *testing.T) {
+		t.Parallel()
+		_, err := sqltx.From(outmill.ContextWithTx(t.Context(), "store", "text"), "store")
+		require.ErrorIs(t, err, outmill.ErrInvalidTx)
+	})
+}
+
+func Test_the_error_of_a_transaction_that_is_over_says_so(t *testing.T) {
+	t.Parallel()
+	require.ErrorIs(t, sqltx.Ended(sql.ErrTxDone), outmill.ErrInvalidTx)
+	require.ErrorIs(t, sqltx.Ended(sql.ErrTxDone), sql.ErrTxDone)
+	other := errors.New("other")
+	require.Equal(t, other, sqltx.Ended(other))
+	require.NoError(t, sqltx.Ended(nil))
+}
+
+func Test_appends_of_one_transaction_take_turns_and_those_of_others_do_not_wait(t *testing.T) {
+	t.Parallel()
+	var locks sqltx.Locks
+	one, two := &handle{}, &handle{new(sql.Tx)}
+	unlock, err := locks.Lock(t.Context(), one)
+	require.NoError(t, err)
+
+	unlockTwo, err := locks.Lock(t.Context(), two)
+	require.NoError(t, err)
+	unlockTwo()
+
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = locks.Lock(ended, one)
+	require.ErrorIs(t, err, context.Canceled)
+
+	turns := make(chan struct{})
+	go func() {
+		unlock, err := locks.Lock(t.Context(), one)
+		if err == nil {
+			unlock()
+		}
+		close(turns)
+	}()
+	unlock()
+	<-turns
+}

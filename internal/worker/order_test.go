@@ -1,0 +1,171 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/worker"
+)
+
+func byKey(c *worker.Config) { c.Order = outmill.OrderKey }
+
+func Test_a_key_is_handed_out_one_by_one(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.append("k:1", "k:2", "l:1", "free")
+	w := r.start(byKey)
+	items := r.takeN(w, 3)
+	require.ElementsMatch(t, []string{"k:1", "l:1", "free"}, names(items))
+	r.takesNothing(w)
+	items[0].Ack()
+	require.Equal(t, "k:2", r.take(w).Record.MessageID)
+}
+
+func Test_a_pipelined_key_is_handed_out_at_once_and_in_order(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.append("k:1", "k:2", "k:3")
+	w := r.start(func(c *worker.Config) {
+		byKey(c)
+		c.Pipelined = true
+	})
+	require.Equal(t, []string{"k:1", "k:2", "k:3"}, names(r.takeN(w, 3)))
+}
+
+func Test_later_records_of_a_key_wait_for_one_that_was_given_back(t *testing.T) {
+	t.Parallel()
+	givenBack := map[string]func(*worker.Item){
+		"released":  (*worker.Item).Release,
+		"abandoned": func(it *worker.Item) { it.Abandon(0, "no luck") },
+		"snoozed":   func(it *worker.Item) { it.Snooze(0) },
+	}
+	for name, giveBack := range givenBack {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.append("k:1", "k:2", "k:3")
+			w := r.start(byKey)
+			giveBack(r.take(w))
+			for _, want := range []string{"k:1", "k:2", "k:3"} {
+				it := r.take(w)
+				require.Equal(t, want, it.Record.MessageID)
+				it.Ack()
+			}
+		})
+
+		t.Run(name+" while a claim is under way that returns later ones", func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.append("k:1", "k:2")
+			w := r.start(byKey)
+			first := r.take(w)
+			answer, answered := make(chan struct{}), make(chan struct{})
+			var once sync.Once
+			r.store.failAfter("Claim", func(context.Context) error {
+				once.Do(func() {
+					close(answered)
+					<-answer
+				})
+				return nil
+			})
+			later := r.append("k:3", "k:4")
+			<-answered
+			giveBack(first)
+			r.eventually("it is in the store", func() bool { return r.get(later[0]).Claims == 1 })
+			close(answer)
+			for _, want := range []string{"k:1", "k:2", "k:3", "k:4"} {
+				it := r.take(w)
+				require.Equal(t, want, it.Record.MessageID)
+				it.Ack()
+			}
+		})
+	}
+}
+
+func Test_a_key_keeps_its_order_when_the_answer_to_a_claim_is_lost(t *testing.T) {
+	t.Parallel()
+	for _, order := range []outmill.Order{outmill.OrderKey, outmill.OrderTopic} {
+		t.Run("order "+order.String(), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			records := r.append("k:1")
+			var once sync.Once
+			r.store.failAfter("Claim", func(context.Context) error {
+				err := error(nil)
+				once.Do(func() {
+					err = errors.New("connection reset")
+					records = append(records, r.append("k:2", "k:3")...)
+				})
+				return err
+			})
+			w := r.start(func(c *worker.Config) {
+				c.Order = order
+				c.Lease = shortLease
+			})
+			for _, want := range []string{"k:1", "k:2", "k:3"} {
+				it := r.take(w)
+				require.Equal(t, want, it.Record.MessageID)
+				it.Ack()
+			}
+			r.eventuallyGone(records...)
+		})
+	}
+}
+
+func Test_a_skipped_key_goes_on_at_once(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.append("k:1", "k:2")
+	w := r.start(func(c *worker.Config) {
+		byKey(c)
+		c.KeyPolicy = outmill.Skip
+	})
+	r.take(w).Abandon(never, "no luck")
+	require.Equal(t, "k:2", r.take(w).Record.MessageID)
+}
+
+func Test_a_parked_key_goes_dead_with_its_record(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	records := r.append("k:1", "k:2", "l:1")
+	w := r.start(func(c *worker.Config) {
+		byKey(c)
+		c.KeyPolicy = outmill.Park
+	})
+	items := r.takeN(w, 2)
+	require.Equal(t, []string{"k:1", "l:1"}, names(items))
+	items[0].Fail("no good")
+	r.eventuallyStatus(records[0], outmill.StatusDead)
+	r.eventuallyStatus(records[1], outmill.StatusDead)
+	items[1].Ack()
+	r.eventuallyGone(records[2])
+}
+
+func Test_pipelined_records_behind_one_whose_lease_has_ended_go_back_with_it(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	first := r.append("k:1")
+	w := r.start(func(c *worker.Config) {
+		byKey(c)
+		c.Pipelined = true
+		c.BatchSize, c.MaxItems = 2, 4
+		c.Lease = shortLease
+	})
+	r.eventuallyStatus(first[0], outmill.StatusLeased)
+	r.store.failBefore("Extend", away)
+	later := r.append("k:2")
+	seen := 0
+	for seen < 30 {
+		for _, it := range r.takeN(w, 1) {
+			require.Equal(t, "k:1", it.Record.MessageID, "k:2 is behind it, or not there yet")
+			it.Release()
+			seen++
+		}
+	}
+	_ = later
+}

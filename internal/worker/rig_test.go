@@ -1,0 +1,272 @@
+package worker_test
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/worker"
+	"github.com/outmill/outmill/sqlite"
+)
+
+const (
+	// soon is long enough for anything that is going to happen, on a machine
+	// that is busy with other things.
+	soon = 20 * time.Second
+	// tick is how often a test looks.
+	tick = 2 * time.Millisecond
+	// never is a time that no test takes.
+	never = time.Hour
+
+	topic = "orders"
+)
+
+// rig is a store of the test's own, with the group "" registered for all
+// topics, and faults to inject.
+type rig struct {
+	*testing.T
+	store *faulty
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	file := "file:" + filepath.Join(t.TempDir(), "outbox.db") + "?_pragma=synchronous(OFF)"
+	store, err := sqlite.Open(t.Context(), file, sqlite.Config{BusyTimeout: soon}, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	require.NoError(t, store.Ensure(t.Context()))
+	require.NoError(t, store.RegisterGroup(t.Context(), "", outmill.Topics{}))
+	return &rig{t, &faulty{Store: store, before: map[string]fault{}, after: map[string]fault{}}}
+}
+
+// append writes one record for each word, with the word as message id. "k:1"
+// has the key k.
+func (r *rig) append(words ...string) []*outmill.Record {
+	r.Helper()
+	records := make([]*outmill.Record, len(words))
+	for i, word := range words {
+		key, _, ok := strings.Cut(word, ":")
+		if !ok {
+			key = ""
+		}
+		records[i] = &outmill.Record{MessageID: word, Topic: topic, Key: key}
+	}
+	require.NoError(r, r.store.Append(context.WithoutCancel(r.Context()), records...))
+	return records
+}
+
+func config(queue outmill.Queue) worker.Config {
+	return worker.Config{
+		Queue:           queue,
+		Logger:          watermill.NopLogger{},
+		Retry:           outmill.RetryPolicy{InitialInterval: time.Millisecond, MaxInterval: time.Millisecond},
+		BatchSize:       10,
+		MaxItems:        20,
+		MaxBytes:        1 << 20,
+		Lease:           soon,
+		MaxProcessing:   never,
+		PollInterval:    20 * time.Millisecond,
+		MaxErrorBackoff: 20 * time.Millisecond,
+		FlushInterval:   time.Millisecond,
+		Running:         worker.NewRegistry(),
+	}
+}
+
+// start runs a worker over the rig's store until the test ends.
+func (r *rig) start(change func(*worker.Config)) *worker.Worker {
+	r.Helper()
+	cfg := config(r.store)
+	if change != nil {
+		change(&cfg)
+	}
+	w := worker.New(cfg)
+	w.Start(context.WithoutCancel(r.Context()))
+	r.Cleanup(func() {
+		w.Stop()
+		r.store.heal()
+		require.NoError(r, w.Close(context.Background()))
+	})
+	return w
+}
+
+// take returns the next item.
+func (r *rig) take(w *worker.Worker) *worker.Item {
+	r.Helper()
+	return r.takeN(w, 1)[0]
+}
+
+func (r *rig) takeN(w *worker.Worker, n int) []*worker.Item {
+	r.Helper()
+	ctx, cancel := context.WithTimeout(r.Context(), soon)
+	defer cancel()
+	var items []*worker.Item
+	for len(items) < n {
+		more, err := w.Take(ctx, n-len(items))
+		require.NoError(r, err, "took %d of %d items", len(items), n)
+		items = append(items, more...)
+	}
+	return items
+}
+
+// takesNothing waits a little; it cannot prove what will not come.
+func (r *rig) takesNothing(w *worker.Worker) {
+	r.Helper()
+	ctx, cancel := context.WithTimeout(r.Context(), 100*time.Millisecond)
+	defer cancel()
+	items, err := w.Take(ctx, 1)
+	require.ErrorIs(r, err, context.DeadlineExceeded, "took %v", names(items))
+}
+
+func names(items []*worker.Item) []string {
+	list := make([]string, len(items))
+	for i, it := range items {
+		list[i] = it.Record.MessageID
+	}
+	return list
+}
+
+// get returns the record, nil where it is gone.
+func (r *rig) get(rec *outmill.Record) *outmill.Record {
+	r.Helper()
+	found, err := r.store.Get(context.WithoutCancel(r.Context()), rec.ID)
+	if err != nil {
+		require.ErrorIs(r, err, outmill.ErrNotFound)
+		return nil
+	}
+	return found
+}
+
+func (r *rig) eventually(what string, condition func() bool) {
+	r.Helper()
+	require.Eventually(r, condition, soon, tick, what)
+}
+
+func (r *rig) eventuallyGone(records ...*outmill.Record) {
+	r.Helper()
+	for _, rec := range records {
+		r.eventually(rec.MessageID+" is acked", func() bool { return r.get(rec) == nil })
+	}
+}
+
+func (r *rig) eventuallyStatus(rec *outmill.Record, status outmill.Status) *outmill.Record {
+	r.Helper()
+	var found *outmill.Record
+	r.eventually(rec.MessageID+" is "+string(status), func() bool {
+		found = r.get(rec)
+		return found != nil && found.Status == status
+	})
+	return found
+}
+
+// exec changes the store's tables, to make time pass or a crash have happened.
+func (r *rig) exec(query string, args ...any) {
+	r.Helper()
+	_, err := r.store.DB().ExecContext(r.Context(), query, args...)
+	require.NoError(r, err)
+}
+
+// fault is called with the call's context; its error is the call's.
+type fault func(ctx context.Context) error
+
+// faulty is a real store whose calls fail when they are told to: before they
+// are carried out, or after, when the answer is lost.
+type faulty struct {
+	*sqlite.Store
+
+	mu            sync.Mutex
+	before, after map[string]fault
+	calls         map[string]int
+}
+
+func (f *faulty) failBefore(call string, fn fault) { f.set(f.before, call, fn) }
+
+func (f *faulty) failAfter(call string, fn fault) { f.set(f.after, call, fn) }
+
+func (f *faulty) set(faults map[string]fault, call string, fn fault) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	faults[call] = fn
+}
+
+// heal ends all faults.
+func (f *faulty) heal() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	clear(f.before)
+	clear(f.after)
+}
+
+func (f *faulty) called(call string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.calls[call]
+}
+
+func (f *faulty) around(ctx context.Context, call string, carryOut func() error) error {
+	f.mu.Lock()
+	if f.calls == nil {
+		f.calls = map[string]int{}
+	}
+	f.calls[call]++
+	before := f.before[call]
+	f.mu.Unlock()
+	if before != nil {
+		if err := before(ctx); err != nil {
+			return err
+		}
+	}
+	err := carryOut()
+	f.mu.Lock()
+	after := f.after[call]
+	f.mu.Unlock()
+	if err == nil && after != nil {
+		err = after(ctx)
+	}
+	return err
+}
+
+func (f *faulty) Claim(ctx context.Context, req outmill.ClaimRequest) (records []*outmill.Record, err error) {
+	err = f.around(ctx, "Claim", func() error {
+		records, err = f.Store.Claim(ctx, req)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return records, nil
+}
+
+func (f *faulty) Extend(ctx context.Context, lease time.Duration, leases []outmill.Lease) (standing []outmill.Lease, err error) {
+	err = f.around(ctx, "Extend", func() error {
+		standing, err = f.Store.Extend(ctx, lease, leases)
+		return err
+	})
+	return standing, err
+}
+
+func (f *faulty) Ack(ctx context.Context, leases []outmill.Lease) error {
+	return f.around(ctx, "Ack", func() error { return f.Store.Ack(ctx, leases) })
+}
+
+func (f *faulty) Abandon(ctx context.Context, list []outmill.Abandonment) error {
+	return f.around(ctx, "Abandon", func() error { return f.Store.Abandon(ctx, list) })
+}
+
+func (f *faulty) Fail(ctx context.Context, list []outmill.Failure) error {
+	return f.around(ctx, "Fail", func() error { return f.Store.Fail(ctx, list) })
+}
+
+func (f *faulty) Release(ctx context.Context, leases []outmill.Lease) error {
+	return f.around(ctx, "Release", func() error { return f.Store.Release(ctx, leases) })
+}
+
+func (f *faulty) Snooze(ctx context.Context, list []outmill.Snoozing) error {
+	return f.around(ctx, "Snooze", func() error { return f.Store.Snooze(ctx, list) })
+}

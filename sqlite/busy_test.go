@@ -1,0 +1,107 @@
+package sqlite_test
+
+import (
+	"context"
+	"database/sql"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/sqlite"
+)
+
+// lock holds the database's write lock from outside of the store, as another
+// process would, until unlock is called.
+func lock(t *testing.T, store file) (unlock func()) {
+	t.Helper()
+	db, err := sql.Open("sqlite", "file:"+store.path+"?_txlock=immediate")
+	require.NoError(t, err)
+	tx, err := db.BeginTx(context.WithoutCancel(t.Context()), nil)
+	require.NoError(t, err)
+	unlock = func() {
+		_ = tx.Rollback()
+		_ = db.Close()
+	}
+	t.Cleanup(unlock)
+	return unlock
+}
+
+func Test_a_write_waits_for_a_database_that_another_process_has_locked(t *testing.T) {
+	t.Parallel()
+	store := newStore(t, sqlite.Config{BusyTimeout: time.Minute})
+	unlock := lock(t, store)
+	done := make(chan error, 1)
+	go func() { done <- store.Append(t.Context(), rec("m1", "")) }()
+	select {
+	case err := <-done:
+		t.Fatalf("the append did not wait: %v", err)
+	case <-time.After(100 * time.Millisecond):
+	}
+	unlock()
+	require.NoError(t, <-done)
+}
+
+func Test_a_write_that_waited_for_too_long_says_what_to_look_for(t *testing.T) {
+	t.Parallel()
+	store := newStore(t, sqlite.Config{BusyTimeout: 20 * time.Millisecond})
+	lock(t, store)
+	err := store.Append(t.Context(), rec("m1", ""))
+	require.ErrorContains(t, err, "locked by another write transaction for 20ms")
+	require.ErrorContains(t, err, "look for one that stays open too long")
+}
+
+func Test_a_write_stops_waiting_when_its_context_ends(t *testing.T) {
+	t.Parallel()
+	store := newStore(t, sqlite.Config{BusyTimeout: time.Hour})
+	lock(t, store)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	begin := time.Now()
+	require.ErrorIs(t, store.Append(ctx, rec("m1", "")), context.DeadlineExceeded)
+	require.Less(t, time.Since(begin), 30*time.Second, "SQLite's own busy handler would have gone on for an hour")
+}
+
+func Test_a_claim_of_nothing_does_not_wait_for_a_locked_database(t *testing.T) {
+	t.Parallel()
+	store := newStore(t, sqlite.Config{BusyTimeout: time.Millisecond})
+	lock(t, store)
+	for _, order := range []outmill.Order{outmill.OrderNone, outmill.OrderKey, outmill.OrderTopic} {
+		require.Empty(t, claim(t, store, claimRequest(outmill.NewOwnerToken(), 10, order)))
+	}
+}
+
+func Test_a_store_leaves_the_busy_timeout_of_a_connection_as_it_was(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	store.DB().SetMaxOpenConns(1)
+	_, err := store.DB().ExecContext(t.Context(), `PRAGMA busy_timeout = 1234`)
+	require.NoError(t, err)
+	appendAll(t, store, rec("m1", ""))
+	require.Equal(t, 1234, number(t, store.DB(), `PRAGMA busy_timeout`))
+}
+
+func Test_writers_of_one_process_queue_however_long_the_queue_is(t *testing.T) {
+	t.Parallel()
+	// Each transaction is short, but all of them together take longer than the
+	// patience with one.
+	store := newStore(t, sqlite.Config{BusyTimeout: 50 * time.Millisecond})
+	const writers = 20
+	done := make(chan error, writers)
+	for range writers {
+		go func() {
+			done <- store.InTx(t.Context(), func(ctx context.Context, _ *sql.Tx) error {
+				if err := store.Append(ctx, rec("m", "")); err != nil {
+					return err
+				}
+				<-time.After(5 * time.Millisecond)
+				return nil
+			})
+		}()
+	}
+	for range writers {
+		require.NoError(t, <-done)
+	}
+	require.Equal(t, writers, number(t, store.DB(), `SELECT count(*) FROM outmill_records`))
+}

@@ -1,0 +1,148 @@
+package sqlite_test
+
+import (
+	"context"
+	"database/sql"
+	"net/url"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/sqlite"
+)
+
+func Test_Open_takes_paths_URLs_and_DSNs(t *testing.T) {
+	t.Parallel()
+	const odd = "or ders?50%#ü.db"
+	for name, database := range map[string]func(path string) string{
+		"a path":           func(path string) string { return path },
+		"a file: DSN":      func(path string) string { return "file:" + (&url.URL{Path: path}).EscapedPath() + "?mode=rwc" },
+		"a file:// URL":    func(path string) string { return "file://" + (&url.URL{Path: path}).EscapedPath() },
+		"a sqlite: URL":    func(path string) string { return "sqlite:" + (&url.URL{Path: path}).EscapedPath() },
+		"a sqlite:/// URL": func(path string) string { return "sqlite://" + (&url.URL{Path: path}).EscapedPath() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), odd)
+			store, err := sqlite.Open(t.Context(), database(path), sqlite.Config{}, nil)
+			require.NoError(t, err)
+			defer func() { require.NoError(t, store.Close()) }()
+			require.NoError(t, store.Ensure(t.Context()))
+			require.FileExists(t, path)
+			require.Equal(t, "sqlite:"+odd, store.Name())
+		})
+	}
+}
+
+// Not parallel: it changes the folder of the process.
+func Test_Open_takes_relative_URLs(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, database := range []string{"orders.db", "sqlite:orders.db", "sqlite://orders.db", "file:orders.db"} {
+		store, err := sqlite.Open(t.Context(), database, sqlite.Config{}, nil)
+		require.NoError(t, err, database)
+		require.NoError(t, store.Close())
+		require.FileExists(t, "orders.db", database)
+		require.NoError(t, os.Remove("orders.db"))
+	}
+}
+
+func Test_Open_sets_what_an_outbox_wants(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "orders.db")
+	settings := map[string]string{"journal_mode": "wal", "synchronous": "2", "foreign_keys": "1", "busy_timeout": "1500"}
+	check := func(t *testing.T, database string, changed map[string]string) {
+		store, err := sqlite.Open(t.Context(), database, sqlite.Config{BusyTimeout: 1500 * time.Millisecond}, nil)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, store.Close()) }()
+		for name, want := range settings {
+			if other, ok := changed[name]; ok {
+				want = other
+			}
+			var got string
+			require.NoError(t, store.DB().QueryRowContext(t.Context(), "PRAGMA "+name).Scan(&got))
+			require.Equal(t, want, got, name)
+		}
+	}
+	check(t, path, nil)
+	t.Run("and what the user sets wins", func(t *testing.T) {
+		check(t, "file:"+path+"?_pragma=synchronous(NORMAL)", map[string]string{"synchronous": "1"})
+	})
+}
+
+func Test_transactions_of_the_opened_handle_have_the_write_lock(t *testing.T) {
+	t.Parallel()
+	store := newStore(t, sqlite.Config{BusyTimeout: time.Millisecond})
+	tx, err := store.DB().BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, tx.Rollback()) }()
+	require.ErrorContains(t, store.Append(t.Context(), rec("m1", "")), "locked")
+}
+
+func Test_Open_says_what_is_wrong(t *testing.T) {
+	t.Parallel()
+	noDatabase := filepath.Join(t.TempDir(), "notes.txt")
+	require.NoError(t, os.WriteFile(noDatabase, []byte("this is not a database, but it is long enough to look like a header of one, which has a hundred bytes"), 0o600))
+	for name, c := range map[string]struct{ database, says string }{
+		"a folder that does not exist": {filepath.Join(t.TempDir(), "missing", "orders.db"), "check that its folder exists"},
+		"a file of another kind":       {noDatabase, "not a database"},
+		"an empty path":                {"", "the path is empty"},
+		"a URL without a file":         {"sqlite://", "names no file"},
+		"a bad escape":                 {"sqlite:%zz", "%zz"},
+		"a bad query":                  {"sqlite:orders.db?a=%zz", "%zz"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := sqlite.Open(t.Context(), c.database, sqlite.Config{}, nil)
+			require.ErrorContains(t, err, c.says)
+		})
+	}
+	t.Run("a context that has ended", func(t *testing.T) {
+		t.Parallel()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := sqlite.Open(ctx, filepath.Join(t.TempDir(), "orders.db"), sqlite.Config{}, nil)
+		require.ErrorIs(t, err, context.Canceled)
+	})
+}
+
+func Test_a_store_in_memory_has_one_connection_and_keeps_its_records(t *testing.T) {
+	t.Parallel()
+	for _, database := range []string{":memory:", "sqlite::memory:", "file:orders?mode=memory"} {
+		t.Run(database, func(t *testing.T) {
+			t.Parallel()
+			store, err := sqlite.Open(t.Context(), database, sqlite.Config{}, nil)
+			require.NoError(t, err)
+			defer func() { require.NoError(t, store.Close()) }()
+			require.Equal(t, 1, store.DB().Stats().MaxOpenConnections)
+			require.NoError(t, store.Ensure(t.Context()))
+			require.NoError(t, store.RegisterGroup(t.Context(), group, outmill.Topics{}))
+
+			// The first statement of the store's life comes in a caller's transaction,
+			// which has the only connection.
+			require.NoError(t, store.InTx(t.Context(), func(ctx context.Context, _ *sql.Tx) error {
+				return store.Append(ctx, rec("m1", ""))
+			}))
+			cancelled, cancel := context.WithCancel(t.Context())
+			cancel()
+			require.ErrorIs(t, store.Append(cancelled, rec("never", "")), context.Canceled)
+			require.Equal(t, []string{"m1"}, names(claim(t, store, claimRequest(outmill.NewOwnerToken(), 10, outmill.OrderNone))))
+		})
+	}
+}
+
+func Test_outmill_Open_finds_this_store_by_its_scheme(t *testing.T) {
+	t.Parallel()
+	require.Contains(t, outmill.Providers(), "sqlite")
+	path := filepath.Join(t.TempDir(), "orders.db")
+	for _, scheme := range []string{"sqlite:", "sqlite://", "file:"} {
+		store, err := outmill.Open(t.Context(), scheme+path, nil)
+		require.NoError(t, err)
+		require.NoError(t, store.Ensure(t.Context()))
+		require.IsType(t, &sqlite.Store{}, store)
+		require.NoError(t, store.Close())
+	}
+}

@@ -1,0 +1,153 @@
+package sqlite_test
+
+import (
+	"database/sql"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/sqlite"
+)
+
+// million fills the table with 1,000,000 records in every state. In front of
+// the line stand 100,000 of one key.
+const million = `
+WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000),
+clock (now) AS (SELECT CAST(unixepoch('subsec') * 1000 AS INTEGER) * 1000),
+kinds AS (SELECT i, now, CASE
+	WHEN i <= 800000 THEN 0
+	WHEN i <= 850000 THEN 2
+	WHEN i <= 900000 THEN 3
+	WHEN i <= 920000 THEN 4
+	WHEN i <= 930000 THEN 5
+	ELSE 6 END AS stage FROM n, clock)
+INSERT INTO outmill_records (id, grp, topic, key, status, stage, available_at, due_at, next_at, created_at, expires_at, size,
+	owner, processed_at, message_id, payload)
+SELECT printf('00000000-0000-7000-8000-%012d', i),
+	CASE WHEN i % 10 = 0 AND i > 100000 AND stage = 0 THEN NULL ELSE 'readers' END,
+	CASE WHEN i <= 100000 THEN 'orders' ELSE 'orders' || (i % 50) END,
+	CASE WHEN i <= 100000 THEN 'blocked' WHEN i % 3 = 0 THEN '' ELSE 'k' || (i % 20000) END,
+	CASE stage WHEN 4 THEN 'leased' WHEN 6 THEN iif(i % 2, 'dead', 'processed') ELSE 'pending' END,
+	stage, CASE WHEN stage IN (2, 3, 4) THEN now + 3600000000 + i END, now, now, now,
+	CASE WHEN stage = 5 OR i % 100 = 0 THEN now + 3600000000 END, 100,
+	CASE stage WHEN 4 THEN '00000000-0000-7000-8000-000000000000' ELSE '' END,
+	CASE WHEN stage = 6 AND i % 2 = 0 THEN now END,
+	printf('m%d', i), zeroblob(50)
+FROM kinds`
+
+func Test_at_a_million_records(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("-short: filling the table takes some seconds")
+	}
+	store := newStore(t)
+	// One connection, so that total_changes() counts what all statements change.
+	store.DB().SetMaxOpenConns(1)
+	_, err := store.DB().ExecContext(t.Context(), million)
+	require.NoError(t, err)
+
+	t.Run("no statement scans the records or sorts them", func(t *testing.T) {
+		requireGoodPlans(t, store)
+	})
+	t.Run("nor does one after ANALYZE", func(t *testing.T) {
+		_, err := store.DB().ExecContext(t.Context(), "ANALYZE")
+		require.NoError(t, err)
+		requireGoodPlans(t, store)
+	})
+	t.Run("100,000 records of a blocked key are passed over once, and then cost nothing", func(t *testing.T) {
+		requireBoundedClaims(t, store)
+	})
+}
+
+var (
+	scan = regexp.MustCompile(`\bSCAN (outmill_records|r|along|below|above|w)\b`)
+	sort = regexp.MustCompile(`USE TEMP B-TREE`)
+)
+
+func requireGoodPlans(t *testing.T, store file) {
+	t.Helper()
+	for _, template := range sqlite.AllStatements() {
+		text := store.SQL(template)
+		plan := planOf(t, store.DB(), text)
+		require.NotRegexp(t, scan, plan, text)
+		if !slices.Contains(sqlite.SortsTopics(), template) {
+			require.NotRegexp(t, sort, plan, text)
+		}
+	}
+}
+
+func planOf(t *testing.T, db *sql.DB, text string) string {
+	t.Helper()
+	rows, err := db.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+text, make([]any, parameters(text))...)
+	require.NoError(t, err, text)
+	defer rows.Close()
+	var plan strings.Builder
+	for rows.Next() {
+		var id, parent, unused int
+		var detail string
+		require.NoError(t, rows.Scan(&id, &parent, &unused, &detail))
+		plan.WriteString(detail + "\n")
+	}
+	require.NoError(t, rows.Err())
+	return plan.String()
+}
+
+// parameters counts ?1 to ?9, or ? without a number.
+func parameters(text string) int {
+	for n := 9; n > 0; n-- {
+		if strings.Contains(text, "?"+strconv.Itoa(n)) {
+			return n
+		}
+	}
+	return strings.Count(text, "?")
+}
+
+func requireBoundedClaims(t *testing.T, store file) {
+	t.Helper()
+	const limit = 100
+	holder, other := outmill.NewOwnerToken(), outmill.NewOwnerToken()
+	byKey := func(owner outmill.OwnerToken) outmill.ClaimRequest {
+		req := claimRequest(owner, limit, outmill.OrderKey)
+		req.Lease = time.Hour
+		return req
+	}
+	req := byKey(holder)
+	req.Limit, req.Topics.Include = 1, []string{"orders"}
+	require.Len(t, claim(t, store, req), 1)
+
+	// The rest of the topic is of the key that the holder has.
+	req = byKey(other)
+	req.Topics.Include = []string{"orders"}
+	require.Empty(t, claim(t, store, req))
+	require.Equal(t, 99_999, number(t, store.DB(), `SELECT count(*) FROM outmill_records WHERE stage = 1`))
+
+	for range 3 {
+		require.Zero(t, changes(t, store, func() { require.Empty(t, claim(t, store, req)) }), "rows changed by a claim that finds a key blocked")
+	}
+	for range 3 {
+		changed := changes(t, store, func() { require.Len(t, claim(t, store, byKey(other)), limit) })
+		require.LessOrEqual(t, changed, 4*limit, "rows changed by a claim beside a blocked key")
+	}
+	changed := changes(t, store, func() { require.NoError(t, store.Append(t.Context(), rec("last", "blocked"))) })
+	require.LessOrEqual(t, changed, 2)
+	require.Empty(t, claim(t, store, req))
+
+	req.Owner = holder
+	changed = changes(t, store, func() { require.Len(t, claim(t, store, req), limit) })
+	require.LessOrEqual(t, changed, 4*limit, "rows changed by the holder's claim")
+}
+
+// changes counts the rows that fn inserts, updates and deletes.
+func changes(t *testing.T, store file, fn func()) int {
+	t.Helper()
+	const total = `SELECT total_changes()`
+	before := number(t, store.DB(), total)
+	fn()
+	return number(t, store.DB(), total) - before
+}
