@@ -17,9 +17,12 @@ import (
 )
 
 // Every iteration is 100,000 messages of 200 bytes to one topic of four
-// partitions, acknowledged by all replicas, idempotent, on a real broker:
+// partitions, acknowledged by all replicas, idempotent, on a real broker. One
+// that a test starts itself is tuned to start quickly; measure with
 //
+//	eval "$(go run ./internal/testenv/engines start -dir DIR)"
 //	go test ./kafka -run '^$' -bench . -benchtime 5x
+//	go run ./internal/testenv/engines stop -dir DIR
 const (
 	benchMessages   = 100_000
 	benchPayload    = 200

@@ -3,6 +3,7 @@ package kafka
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -66,7 +67,7 @@ func newClient(brokers []string, config Config, logger watermill.LoggerAdapter) 
 	}
 	client, err := kgo.NewClient(opts...)
 	if err != nil {
-		return nil, fmt.Errorf("%w: kafka: make the client: %w", outmill.ErrInvalidConfig, err)
+		return nil, fmt.Errorf("%w: kafka: make a client for PublisherConfig.Brokers (%s) with kafka.Config: %w", outmill.ErrInvalidConfig, strings.Join(brokers, ", "), err)
 	}
 	return client, nil
 }

@@ -2,12 +2,16 @@ package kafka_test
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/ThreeDotsLabs/watermill"
 	wkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/kafka"
 	"github.com/stretchr/testify/require"
 )
@@ -30,6 +34,7 @@ func Test_a_configuration_that_makes_no_sense_is_refused_by_the_name_of_its_fiel
 	}{
 		"no brokers":           {publisher: wkafka.PublisherConfig{}, want: []string{"PublisherConfig.Brokers"}},
 		"an empty broker":      {publisher: wkafka.PublisherConfig{Brokers: []string{"a:1", " "}}, want: []string{"PublisherConfig.Brokers"}},
+		"no address":           {publisher: wkafka.PublisherConfig{Brokers: []string{"a:port"}}, want: []string{"a:port"}},
 		"a nil marshaler":      {publisher: with(func(c *wkafka.PublisherConfig) { c.Marshaler = (*pointerMarshaler)(nil) }), want: []string{"PublisherConfig.Marshaler"}},
 		"sarama's settings":    {publisher: with(func(c *wkafka.PublisherConfig) { c.OverwriteSaramaConfig = sarama.NewConfig() }), want: []string{"OverwriteSaramaConfig", "kafka.Config"}},
 		"OpenTelemetry":        {publisher: with(func(c *wkafka.PublisherConfig) { c.OTELEnabled = true }), want: []string{"OTELEnabled", "outmill.SetTrace"}},
@@ -73,3 +78,21 @@ func Test_a_publisher_that_nobody_made_returns_an_error(t *testing.T) {
 		})
 	}
 }
+
+func Test_the_clients_own_log_goes_to_the_logger(t *testing.T) {
+	t.Parallel()
+	logger := watermill.NewCaptureLogger()
+	brokers := testenv.Kafka(t).Addrs
+	pub, err := kafka.NewPublisher(wkafka.PublisherConfig{Brokers: brokers}, kafka.Config{}, logger)
+	require.NoError(t, err)
+	require.NoError(t, pub.Publish(testenv.Topic(t), newMessage("the payload")))
+	require.NoError(t, pub.Close())
+	var log logText
+	logger.PrintCaptured(&log)
+	require.Contains(t, log.String(), "kafka client: ")
+	require.NotContains(t, log.String(), "the payload")
+}
+
+type logText struct{ strings.Builder }
+
+func (l *logText) Logf(format string, args ...any) { fmt.Fprintf(l, format+"\n", args...) }

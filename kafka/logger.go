@@ -13,7 +13,12 @@ import (
 // is detail.
 type clientLogger struct{ logger watermill.LoggerAdapter }
 
-func (clientLogger) Level() kgo.LogLevel { return kgo.LogLevelInfo }
+func (l clientLogger) Level() kgo.LogLevel {
+	if _, nop := l.logger.(watermill.NopLogger); nop {
+		return kgo.LogLevelNone
+	}
+	return kgo.LogLevelInfo
+}
 
 func (l clientLogger) Log(level kgo.LogLevel, msg string, keyvals ...any) {
 	fields := make(watermill.LogFields, len(keyvals)/2)

@@ -67,8 +67,10 @@ func NewPublisher(publisherConfig wkafka.PublisherConfig, config Config, logger 
 
 // Publish publishes the messages to the topic. It returns when the brokers
 // have acknowledged all of them (acks=all) or given them up; *PublishError
-// names those that were given up, the others were delivered. It takes at most
-// about twice Config.DeliveryTimeout. See PublishBatch for order and errors.
+// names those that were given up, the others were delivered. While brokers do
+// not answer it returns within three times Config.DeliveryTimeout: to ask for
+// a topic that is new, to wait for earlier messages, and to deliver. See
+// PublishBatch for order and errors.
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	batch := make([]outmill.Outgoing, len(messages))
 	for i, msg := range messages {
@@ -98,6 +100,9 @@ func (p *Publisher) PublishBatch(ctx context.Context, batch []outmill.Outgoing) 
 		return err
 	}
 	defer p.calls.Done()
+	if ctx == nil {
+		ctx = context.Background()
+	}
 	deliveries, failures := p.prepare(batch)
 	known, unknown := p.split(deliveries)
 	var late []failure
@@ -117,6 +122,9 @@ func (p *Publisher) Ping(ctx context.Context) error {
 		return err
 	}
 	defer p.calls.Done()
+	if ctx == nil {
+		ctx = context.Background()
+	}
 	if err := p.lane.currentClient().Ping(ctx); err != nil {
 		return unreachableError(p.brokers, err)
 	}

@@ -110,7 +110,7 @@ func (r *round) explain(err error) error {
 }
 
 func (r *round) diagnose() error {
-	ctx, cancel := context.WithTimeout(context.Background(), diagnoseWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), min(diagnoseWithin, r.lane.timeout))
 	defer cancel()
 	late := fmt.Errorf("no acknowledgement within kafka.Config.DeliveryTimeout (%s)", r.lane.timeout)
 	if err := r.client.Ping(ctx); err != nil {

@@ -45,7 +45,7 @@ func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
 		return s.explain(ctx, operation, err)
 	}
 	if len(records) == 0 {
-		return nil
+		return s.explain(ctx, operation, s.usable(ctx))
 	}
 	batch := &appending{records: records}
 	if tx != nil {

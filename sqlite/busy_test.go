@@ -3,10 +3,14 @@ package sqlite_test
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/sqlite"
@@ -104,4 +108,46 @@ func Test_writers_of_one_process_queue_however_long_the_queue_is(t *testing.T) {
 		require.NoError(t, <-done)
 	}
 	require.Equal(t, writers, number(t, store.DB(), `SELECT count(*) FROM outmill_records`))
+}
+
+func Test_a_handle_without_WAL_and_busy_timeout_serves_concurrent_processes(t *testing.T) {
+	t.Parallel()
+	const processes, each = 3, 15
+	path := filepath.Join(t.TempDir(), "users.db")
+	var work errgroup.Group
+	var ensured sync.WaitGroup
+	ensured.Add(processes)
+	for range processes {
+		db, err := sql.Open("sqlite", "file:"+path+"?_pragma=synchronous(OFF)")
+		require.NoError(t, err)
+		store, err := sqlite.New(db, sqlite.Config{BusyTimeout: time.Minute}, nil)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, errors.Join(store.Close(), db.Close())) })
+		work.Go(func() error {
+			err := errors.Join(store.Ensure(t.Context()), store.RegisterGroup(t.Context(), group, outmill.Topics{}))
+			ensured.Done()
+			if err != nil {
+				return err
+			}
+			ensured.Wait()
+			for range each {
+				if err := store.Append(t.Context(), rec("m", "k")); err != nil {
+					return err
+				}
+				found, err := store.Claim(t.Context(), claimRequest(outmill.NewOwnerToken(), 1, outmill.OrderNone))
+				if err != nil {
+					return err
+				}
+				if err := store.Ack(t.Context(), leases(found)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	require.NoError(t, work.Wait())
+	db, err := sql.Open("sqlite", path)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, db.Close()) }()
+	require.Zero(t, number(t, db, `SELECT count(*) FROM outmill_records`), "records that nobody claimed")
 }

@@ -62,13 +62,17 @@ WHERE seq IN (SELECT value FROM json_each(?1)) RETURNING ` + recordColumns + `, 
 	sqlPassExpired = `UPDATE {p:records} SET stage = 5, available_at = NULL WHERE seq IN (SELECT value FROM json_each(?1))`
 )
 
-// Claim leases up to req.Limit records. See outmill.Queue. Where nothing is
+// maxClaim bounds what one claim hands out, whatever its limit.
+const maxClaim = 100_000
+
+// Claim leases up to req.Limit records, and never more than 100,000. See outmill.Queue. Where nothing is
 // due it does not lock the database.
 func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.Record, error) {
 	const operation = "claim"
 	if err := req.Validate(); err != nil {
 		return nil, s.explain(ctx, operation, err)
 	}
+	req.Limit = min(req.Limit, maxClaim)
 	for {
 		topics, err := s.dueTopics(ctx, req)
 		if err != nil || len(topics) == 0 {

@@ -7,14 +7,16 @@ func AllStatements() []string {
 		sqlUnroutedTopics, sqlAdoptLine, sqlAdoptLater, sqlAdoptSettled,
 		sqlDropLine, sqlDropHeld, sqlDropLater, sqlDropExpired, sqlDropSettled,
 		sqlNextLater, sqlEndedLeases, sqlReap, sqlExpired, sqlExpire, sqlDeleteProcessed, sqlDeleteDedup,
-		sqlGet, sqlList, sqlSeqsOf, sqlDelete, sqlDeadOf, sqlRequeue, sqlParkBehind,
+		sqlGet, sqlList, sqlSettledIDs, sqlLeasedIDs, sqlRecordsOf, sqlSeqsOf, sqlDelete, sqlDeadOf, sqlRequeue, sqlParkBehind,
 		sqlNextLine, sqlNextHeld, sqlNextExpired, sqlNextSettled, sqlTopicStats,
 	}, hotStatements...)
 }
 
-// SortsTopics are the statements that sort topics or the ids of a call, which
-// are few; nothing else may sort.
-func SortsTopics() []string { return []string{sqlDueTopics, sqlUnroutedTopics, sqlDeadOf} }
+// Sorting are the statements that sort topics, the ids of a call, or what is
+// in work, which are few; nothing else may sort.
+func Sorting() []string {
+	return []string{sqlDueTopics, sqlUnroutedTopics, sqlDeadOf, sqlLeasedIDs}
+}
 
 // SQL returns the text of a template.
 func (s *Store) SQL(template string) string { return s.sql.text(template) }

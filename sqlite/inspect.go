@@ -1,15 +1,9 @@
 package sqlite
 
 import (
-	"cmp"
 	"context"
 
 	"github.com/outmill/outmill"
-)
-
-const (
-	defaultStatsLimit = 10_000
-	defaultListLimit  = 100
 )
 
 const (
@@ -34,9 +28,6 @@ CROSS JOIN {p:records} AS along INDEXED BY {p:parked}
 	sqlRequeue = `UPDATE {p:records} SET status = 'pending', stage = 3, available_at = ?2, next_at = ?2,
 	attempts = 0, expiries = 0, expires_at = NULL, parked = 0
 WHERE seq IN (SELECT value FROM json_each(?1)) AND status = 'dead'`
-
-	sqlList = `SELECT ` + recordColumns + `, ` + blockedColumn + ` FROM {p:records} AS r
-WHERE id > ?1 AND (?2 OR grp = ?3) AND (?4 = '' OR topic = ?4) AND (?5 = '' OR status = ?5) ORDER BY id LIMIT ?6`
 )
 
 // Get returns one record. See outmill.Inspector.
@@ -60,40 +51,10 @@ func (s *Store) Get(ctx context.Context, id outmill.WorkItemID) (*outmill.Record
 	return found, err
 }
 
-// List returns records in the order of their ids. See outmill.Inspector.
-func (s *Store) List(ctx context.Context, query outmill.ListQuery) ([]*outmill.Record, error) {
-	const operation = "list"
-	if query.Limit < 0 {
-		return nil, s.explain(ctx, operation, invalid("ListQuery.Limit is %d: want 0 (100) or more", query.Limit))
-	}
-	if query.Status != "" {
-		if _, err := outmill.ParseStatus(string(query.Status)); err != nil {
-			return nil, s.explain(ctx, operation, invalid("ListQuery.Status: %w", err))
-		}
-	}
-	var found []*outmill.Record
-	err := s.read(ctx, operation, func(ctx context.Context, t *txn) error {
-		after, group := "", ""
-		if !query.After.IsZero() {
-			after = query.After.String()
-		}
-		if query.Group != nil {
-			group = *query.Group
-		}
-		rows, err := t.query(ctx, sqlList, after, query.Group == nil, group, query.Topic, string(query.Status), cmp.Or(query.Limit, defaultListLimit))
-		if err != nil {
-			return err
-		}
-		found, _, err = scanRecords(rows)
-		return err
-	})
-	return found, err
-}
-
 // Delete removes records, whatever their status. See outmill.Inspector.
 func (s *Store) Delete(ctx context.Context, ids ...outmill.WorkItemID) (int, error) {
 	if len(ids) == 0 {
-		return 0, nil
+		return 0, s.explain(ctx, "delete", s.usable(ctx))
 	}
 	var deleted int
 	err := s.write(ctx, "delete", func(ctx context.Context, t *txn) error {
@@ -120,7 +81,7 @@ func (s *Store) Delete(ctx context.Context, ids ...outmill.WorkItemID) (int, err
 // Requeue makes dead records pending again. See outmill.Inspector.
 func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (int, error) {
 	if len(ids) == 0 {
-		return 0, nil
+		return 0, s.explain(ctx, "requeue", s.usable(ctx))
 	}
 	var requeued int
 	err := s.write(ctx, "requeue", func(ctx context.Context, t *txn) error {

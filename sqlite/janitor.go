@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// sqlNextTopic leaps to the next group and topic that have records with a
+	// sqlNextLater leaps to the next group and topic that have records with a
 	// time of their own.
 	sqlNextLater = `SELECT grp, topic FROM {p:records} INDEXED BY {p:later}
 WHERE available_at IS NOT NULL AND (grp, topic) > (?1, ?2) ORDER BY grp, topic LIMIT 1`
@@ -15,7 +15,7 @@ WHERE available_at IS NOT NULL AND (grp, topic) > (?1, ?2) ORDER BY grp, topic L
 	sqlEndedLeases = `SELECT seq FROM {p:records} INDEXED BY {p:later}
 WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND available_at <= ?3 ORDER BY available_at, seq LIMIT ?4`
 
-	sqlReap = `UPDATE {p:records} SET status = 'pending', stage = 0, available_at = NULL, owner = '',
+	sqlReap = `UPDATE {p:records} SET status = 'pending', ` + dueAsBefore + `, owner = '',
 	attempts = attempts + (expiries >= 2), expiries = expiries + 1 WHERE seq IN (SELECT value FROM json_each(?1))`
 
 	sqlExpired = `SELECT seq FROM {p:records} INDEXED BY {p:expiring}

@@ -5,15 +5,17 @@ import (
 	"database/sql"
 	"fmt"
 	"net/url"
-	"path"
+	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
-
-	"github.com/outmill/outmill"
 )
 
-const memory = ":memory:"
+const (
+	memory          = ":memory:"
+	idleConnections = 8
+)
 
 // Open opens the database file, makes a store on it, and closes it with the
 // store. The file is created where it does not exist, the schema is not: see
@@ -31,7 +33,9 @@ const memory = ":memory:"
 // transaction that can be appended to.
 //
 // A database in memory has a single connection: while a transaction is open,
-// everything else on the store waits for it to end.
+// everything else on the store waits for it to end. Of a file, up to 8 idle
+// connections are kept for a minute; how many are open at a time is not
+// limited (DB().SetMaxOpenConns).
 func Open(ctx context.Context, database string, config Config, logger watermill.LoggerAdapter) (*Store, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
@@ -50,6 +54,10 @@ func Open(ctx context.Context, database string, config Config, logger watermill.
 	}
 	if source.inMemory() {
 		db.SetMaxOpenConns(1)
+	} else {
+		// A new connection runs the settings above and prepares its statements anew.
+		db.SetMaxIdleConns(idleConnections)
+		db.SetConnMaxIdleTime(time.Minute)
 	}
 	store, err := New(db, config, logger)
 	if err != nil {
@@ -79,10 +87,14 @@ type source struct {
 }
 
 func parseSource(database string) (source, error) {
-	for _, scheme := range []string{"sqlite:", "file:"} {
-		if rest, ok := strings.CutPrefix(database, scheme); ok {
-			return parseURL(database, strings.TrimPrefix(rest, "//"))
+	if rest, ok := strings.CutPrefix(database, "sqlite:"); ok {
+		return parseURL(database, strings.TrimPrefix(rest, "//"))
+	}
+	if rest, ok := strings.CutPrefix(database, "file:"); ok {
+		if local, ok := strings.CutPrefix(rest, "//"); ok {
+			rest = strings.TrimPrefix(local, "localhost")
 		}
+		return parseURL(database, rest)
 	}
 	if database == "" {
 		return source{}, invalid("sqlite.Open: the path is empty: want a file, or \":memory:\"")
@@ -110,7 +122,7 @@ func (s source) inMemory() bool {
 	return s.path == memory || strings.Contains("&"+s.query+"&", "&mode=memory&")
 }
 
-func (s source) base() string { return path.Base(strings.ReplaceAll(s.path, `\`, "/")) }
+func (s source) base() string { return filepath.Base(s.path) }
 
 func (s source) dsn(config Config) string {
 	settings := []string{
@@ -126,7 +138,15 @@ func (s source) dsn(config Config) string {
 	if s.query != "" {
 		query += "&" + s.query
 	}
-	return "file:" + (&url.URL{Path: s.path}).EscapedPath() + "?" + query
+	return "file:" + s.escapedPath() + "?" + query
 }
 
-var _ outmill.Store = (*Store)(nil)
+// escapedPath is the path as it stands in a URL: with slashes, and one before
+// the letter of a drive.
+func (s source) escapedPath() string {
+	file := filepath.ToSlash(filepath.Clean(s.path))
+	if filepath.VolumeName(s.path) != "" {
+		file = "/" + file
+	}
+	return (&url.URL{Path: file}).EscapedPath()
+}

@@ -19,11 +19,13 @@ func Test_Open_takes_paths_URLs_and_DSNs(t *testing.T) {
 	t.Parallel()
 	const odd = "or ders?50%#ü.db"
 	for name, database := range map[string]func(path string) string{
-		"a path":           func(path string) string { return path },
-		"a file: DSN":      func(path string) string { return "file:" + (&url.URL{Path: path}).EscapedPath() + "?mode=rwc" },
-		"a file:// URL":    func(path string) string { return "file://" + (&url.URL{Path: path}).EscapedPath() },
-		"a sqlite: URL":    func(path string) string { return "sqlite:" + (&url.URL{Path: path}).EscapedPath() },
-		"a sqlite:/// URL": func(path string) string { return "sqlite://" + (&url.URL{Path: path}).EscapedPath() },
+		"a path":                     func(path string) string { return path },
+		"a file: DSN":                func(path string) string { return "file:" + (&url.URL{Path: path}).EscapedPath() + "?mode=rwc" },
+		"a file: URL with a host":    func(path string) string { return "file://localhost" + (&url.URL{Path: path}).EscapedPath() },
+		"a path with needless parts": func(path string) string { return filepath.Dir(path) + "//./" + filepath.Base(path) },
+		"a file:// URL":              func(path string) string { return "file://" + (&url.URL{Path: path}).EscapedPath() },
+		"a sqlite: URL":              func(path string) string { return "sqlite:" + (&url.URL{Path: path}).EscapedPath() },
+		"a sqlite:/// URL":           func(path string) string { return "sqlite://" + (&url.URL{Path: path}).EscapedPath() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -131,6 +133,34 @@ func Test_a_store_in_memory_has_one_connection_and_keeps_its_records(t *testing.
 			require.ErrorIs(t, store.Append(cancelled, rec("never", "")), context.Canceled)
 			require.Equal(t, []string{"m1"}, names(claim(t, store, claimRequest(outmill.NewOwnerToken(), 10, outmill.OrderNone))))
 		})
+	}
+}
+
+func Test_the_parameters_of_a_URL_are_settings(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "orders.db")
+	opened, err := outmill.Open(t.Context(), "sqlite:"+path+
+		"?table_prefix=shop_&_pragma=cache_size(123)&retain=1h&name=a%20shop&dedup_window=2h&busy_timeout=3s", nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, opened.Close()) }()
+	require.NoError(t, opened.Ensure(t.Context()))
+	require.Equal(t, "a shop", opened.Name())
+	db := opened.(*sqlite.Store).DB()
+	require.Equal(t, 123, number(t, db, `PRAGMA cache_size`))
+	require.Equal(t, 3000, number(t, db, `PRAGMA busy_timeout`))
+	require.NoError(t, opened.RegisterGroup(t.Context(), group, outmill.Topics{}))
+	record := rec("m1", "")
+	record.DedupKey = "k"
+	require.NoError(t, opened.Append(t.Context(), record))
+	require.InDelta(t, 7200, number(t, db, `SELECT (d.expires_at - r.created_at) / 1000000 FROM shop_dedup AS d, shop_records AS r`), 1)
+	found := claim(t, opened, claimRequest(outmill.NewOwnerToken(), 1, outmill.OrderNone))
+	require.NoError(t, opened.Ack(t.Context(), leases(found)))
+	require.Equal(t, 1, number(t, db, `SELECT count(*) FROM shop_records WHERE status = 'processed'`))
+
+	for parameter, says := range map[string]string{"retain=soon": "want a duration", "table_prefix=a-b": "TablePrefix", "name=%zz": "%zz"} {
+		_, err := outmill.Open(t.Context(), "sqlite:"+path+"?"+parameter, nil)
+		require.ErrorIs(t, err, outmill.ErrInvalidConfig)
+		require.ErrorContains(t, err, says)
 	}
 }
 

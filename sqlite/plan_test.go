@@ -76,7 +76,7 @@ func requireGoodPlans(t *testing.T, store file) {
 		text := store.SQL(template)
 		plan := planOf(t, store.DB(), text)
 		require.NotRegexp(t, scan, plan, text)
-		if !slices.Contains(sqlite.SortsTopics(), template) {
+		if !slices.Contains(sqlite.Sorting(), template) {
 			require.NotRegexp(t, sort, plan, text)
 		}
 	}

@@ -2,6 +2,10 @@ package sqlite
 
 import (
 	"context"
+	"errors"
+	"net/url"
+	"strings"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 
@@ -9,14 +13,63 @@ import (
 )
 
 // Importing this package makes outmill.Open take URLs such as
-// sqlite:orders.db, sqlite:///var/lib/orders.db and sqlite::memory:, with the
-// default Config.
+// sqlite:orders.db, sqlite:///var/lib/orders.db and sqlite::memory:. The
+// parameters name, table_prefix, retain, dedup_window and busy_timeout set the
+// fields of Config, as in sqlite:orders.db?table_prefix=shop_&retain=24h; all
+// others are the driver's.
 func init() {
 	outmill.RegisterProvider(outmill.Provider{
 		Name:    "sqlite",
 		Schemes: []string{"sqlite", "file"},
 		Open: func(ctx context.Context, url string, logger watermill.LoggerAdapter) (outmill.Store, error) {
-			return Open(ctx, url, Config{}, logger)
+			database, config, err := configOf(url)
+			if err != nil {
+				return nil, err
+			}
+			return Open(ctx, database, config, logger)
 		},
 	})
+}
+
+// configOf takes the parameters out of the URL that are Config's.
+func configOf(database string) (string, Config, error) {
+	rest, query, _ := strings.Cut(database, "?")
+	var config Config
+	var errs []error
+	var others []string
+	for parameter := range strings.SplitSeq(query, "&") {
+		name, escaped, _ := strings.Cut(parameter, "=")
+		value, err := url.QueryUnescape(escaped)
+		if err != nil {
+			return "", Config{}, invalid("parameter %s: %w", name, err)
+		}
+		switch name {
+		case "name":
+			config.Name = value
+		case "table_prefix":
+			config.TablePrefix = value
+		case "retain":
+			config.Retain, err = duration(name, value)
+		case "dedup_window":
+			config.DedupWindow, err = duration(name, value)
+		case "busy_timeout":
+			config.BusyTimeout, err = duration(name, value)
+		case "":
+		default:
+			others = append(others, parameter)
+		}
+		errs = append(errs, err)
+	}
+	if len(others) > 0 {
+		rest += "?" + strings.Join(others, "&")
+	}
+	return rest, config, errors.Join(errs...)
+}
+
+func duration(name, value string) (time.Duration, error) {
+	d, err := time.ParseDuration(value)
+	if err != nil {
+		return 0, invalid("parameter %s is %q: want a duration such as 24h", name, value)
+	}
+	return d, nil
 }

@@ -34,8 +34,8 @@ func (s *Store) Ensure(ctx context.Context) error {
 }
 
 func (s *Store) ensure(ctx context.Context) error {
-	if s.closed.Load() {
-		return outmill.ErrClosed
+	if err := s.usable(ctx); err != nil {
+		return err
 	}
 	err := s.checkSchema(ctx, s.db)
 	if err == nil || !(errors.Is(err, outmill.ErrSchemaMissing) || errors.Is(err, outmill.ErrSchemaOutdated)) {

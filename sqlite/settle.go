@@ -14,6 +14,11 @@ import (
 const standing = ` FROM json_each(?1) AS j CROSS JOIN {p:records} AS r ON r.id = j.key
 	WHERE r.stage = 4 AND r.owner = ?2 AND r.claims = j.value ->> 0`
 
+// dueAsBefore puts a record that is due back where claims take the oldest due
+// first: the line is in the order of the appends, so it is not for records that
+// became due later.
+const dueAsBefore = `stage = iif(next_at > created_at, 2, 0), available_at = iif(next_at > created_at, next_at, NULL)`
+
 const (
 	sqlStanding = `SELECT r.seq` + standing
 
@@ -23,7 +28,7 @@ const (
 	processed_at = ?3, processed_by = ?2
 WHERE seq IN (SELECT r.seq` + standing + `)`
 
-	sqlRelease = `UPDATE {p:records} SET status = 'pending', stage = 0, available_at = NULL, owner = ''
+	sqlRelease = `UPDATE {p:records} SET status = 'pending', ` + dueAsBefore + `, owner = ''
 WHERE seq IN (SELECT r.seq` + standing + `)`
 
 	sqlExtend = `UPDATE {p:records} SET available_at = ?3 WHERE seq IN (SELECT r.seq` + standing + `) RETURNING id, claims`
@@ -111,7 +116,7 @@ func settle[T any](ctx context.Context, s *Store, operation string, items []T, l
 	more func(*txn, T) []any, reset func(), work func(ctx context.Context, t *txn, owner, leases string) error,
 ) error {
 	if len(items) == 0 {
-		return nil
+		return s.explain(ctx, operation, s.usable(ctx))
 	}
 	return s.write(ctx, operation, func(ctx context.Context, t *txn) error {
 		reset()

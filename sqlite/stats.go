@@ -9,6 +9,8 @@ import (
 	"github.com/outmill/outmill"
 )
 
+const defaultStatsLimit = 10_000
+
 const (
 	sqlNextLine = `SELECT grp, topic FROM {p:records} INDEXED BY {p:line}
 WHERE stage = 0 AND (grp, topic) > (?1, ?2) ORDER BY grp, topic LIMIT 1`
@@ -50,7 +52,7 @@ func (s *Store) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, err
 	}
 	var found []outmill.TopicStats
 	err := s.read(ctx, operation, func(ctx context.Context, t *txn) error {
-		keys, err := t.topicsWithRecords(ctx)
+		keys, err := t.topicsWithRecords(ctx, []string{sqlNextLine, sqlNextHeld, sqlNextLater, sqlNextExpired, sqlNextSettled})
 		if err != nil {
 			return err
 		}
@@ -71,10 +73,11 @@ type groupTopic struct {
 	topic string
 }
 
-// topicsWithRecords leaps through the indexes, those of no group last.
-func (t *txn) topicsWithRecords(ctx context.Context) ([]groupTopic, error) {
+// topicsWithRecords leaps from topic to topic through the indexes that the
+// statements name, and adds those of no group.
+func (t *txn) topicsWithRecords(ctx context.Context, next []string) ([]groupTopic, error) {
 	var list []groupTopic
-	for _, template := range []string{sqlNextLine, sqlNextHeld, sqlNextLater, sqlNextExpired, sqlNextSettled} {
+	for _, template := range next {
 		var group, topic string
 		for {
 			rows, err := t.query(ctx, template, group, topic)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"sync"
 	"sync/atomic"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -32,10 +31,10 @@ type Store struct {
 	// inUse are the callers' transactions that are being appended to.
 	inUse sqltx.Locks
 	// statements are prepared once for the whole handle; nil until then.
-	statements  atomic.Pointer[map[string]*sql.Stmt]
-	preparation sync.Mutex
-	routes      atomic.Pointer[routes]
-	closed      atomic.Bool
+	statements atomic.Pointer[map[string]*sql.Stmt]
+	preparing  chan struct{}
+	routes     atomic.Pointer[routes]
+	closed     atomic.Bool
 }
 
 // New makes a store on a handle that the user opened with the driver
@@ -65,6 +64,8 @@ func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Store, err
 		writer: newTurnstile(),
 		waker:  newWaker(),
 		topics: &rotation{},
+
+		preparing: make(chan struct{}, 1),
 	}, nil
 }
 
@@ -83,14 +84,7 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.waker.close()
-	s.preparation.Lock()
-	prepared := s.statements.Swap(nil)
-	s.preparation.Unlock()
-	if prepared != nil {
-		for _, statement := range *prepared {
-			_ = statement.Close()
-		}
-	}
+	s.closeStatements()
 	if !s.ownsDB {
 		return nil
 	}
@@ -100,34 +94,57 @@ func (s *Store) Close() error {
 	return nil
 }
 
+func (s *Store) closeStatements() {
+	if prepared := s.statements.Swap(nil); prepared != nil {
+		closeAll(*prepared)
+	}
+}
+
+func closeAll(statements map[string]*sql.Stmt) {
+	for _, statement := range statements {
+		_ = statement.Close()
+	}
+}
+
 // prepare fills the statements. Within a caller's transaction it must not be
 // called: it may need a connection of its own.
 func (s *Store) prepare(ctx context.Context) error {
 	if s.statements.Load() != nil {
 		return nil
 	}
-	s.preparation.Lock()
-	defer s.preparation.Unlock()
+	select {
+	case s.preparing <- struct{}{}:
+		defer func() { <-s.preparing }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	if s.statements.Load() != nil {
 		return nil
 	}
+	prepared, err := s.prepareAll(ctx)
+	if err != nil {
+		return err
+	}
+	s.statements.Store(&prepared)
 	if s.closed.Load() {
+		s.closeStatements()
 		return outmill.ErrClosed
 	}
+	return nil
+}
+
+func (s *Store) prepareAll(ctx context.Context) (map[string]*sql.Stmt, error) {
 	prepared := make(map[string]*sql.Stmt, len(hotStatements))
 	for _, template := range hotStatements {
 		statement, err := s.db.PrepareContext(ctx, s.sql.text(template))
 		if err != nil {
-			for _, other := range prepared {
-				_ = other.Close()
-			}
+			closeAll(prepared)
 			if schemaErr := s.checkSchema(ctx, s.db); schemaErr != nil {
-				return schemaErr
+				return nil, schemaErr
 			}
-			return err
+			return nil, err
 		}
 		prepared[template] = statement
 	}
-	s.statements.Store(&prepared)
-	return nil
+	return prepared, nil
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/sqltx"
 )
 
@@ -97,10 +96,7 @@ func (s *Store) beginPatiently(ctx context.Context) (own *ownTx, err error) {
 
 // within runs fn in the caller's transaction, all of it or nothing.
 func (s *Store) within(ctx context.Context, operation string, h Handle, fn func(ctx context.Context, t *txn) error) error {
-	if s.closed.Load() {
-		return s.explain(ctx, operation, outmill.ErrClosed)
-	}
-	if err := ctx.Err(); err != nil {
+	if err := s.usable(ctx); err != nil {
 		return s.explain(ctx, operation, err)
 	}
 	unlock, err := s.inUse.Lock(ctx, h)

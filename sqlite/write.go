@@ -131,13 +131,17 @@ func (s *Store) inTurn(ctx context.Context, fn func() error) error {
 
 // ready checks what can be checked before a transaction begins.
 func (s *Store) ready(ctx context.Context) error {
-	if s.closed.Load() {
-		return outmill.ErrClosed
-	}
-	if err := ctx.Err(); err != nil {
+	if err := s.usable(ctx); err != nil {
 		return err
 	}
 	return s.prepare(ctx)
+}
+
+func (s *Store) usable(ctx context.Context) error {
+	if s.closed.Load() {
+		return outmill.ErrClosed
+	}
+	return ctx.Err()
 }
 
 // whileBusy repeats fn until it meets the database free, with growing pauses.

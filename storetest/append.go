@@ -24,6 +24,7 @@ func appendSentences() []sentence {
 		{"Append writes all the records or none", appendAllOrNothing},
 		{"Append takes thousands of records in one call", appendThousands},
 		{"Append does not retain the records", appendRetainsNothing},
+		{"Append changes nothing else of a record", appendChangesNothing},
 		{"what a store fills is not for the writer to set", writerCannotSetState},
 		{"every column comes back as it was appended", columnsRoundTrip},
 		{"OBX-008 empty text fields are none", emptyTextIsNone},
@@ -152,6 +153,17 @@ func appendRetainsNothing(e *env) {
 	require.Equal(e.t, want, got.Payload)
 	require.Equal(e.t, map[string]string{"a": "before"}, got.Metadata)
 	require.Equal(e.t, "m1", got.MessageID)
+}
+
+func appendChangesNothing(e *env) {
+	e.register(group)
+	r := rec(orders, "m1", withKey("k"), withDelay(time.Hour), withTTL(2*time.Hour), withDedup("d"), withDue(time.Now()), withExpiry(time.Now()))
+	r.Metadata = map[string]string{"a": "b"}
+	before := *r
+	before.Payload, before.Metadata = bytes.Clone(r.Payload), map[string]string{"a": "b"}
+	e.append(r)
+	before.ID = r.ID
+	require.Equal(e.t, &before, r)
 }
 
 func writerCannotSetState(e *env) {

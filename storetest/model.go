@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/outmill/outmill"
@@ -362,6 +363,7 @@ func (m *model) appendMessage(r *outmill.Record, message int) []*item {
 		m.keys[key] = m.now
 	}
 	groups := m.readers(r.Topic)
+	slices.Sort(groups)
 	routed := len(groups) > 0
 	if !routed {
 		groups = []string{""}

@@ -86,20 +86,12 @@ func Test_a_limit_of_0_pauses(t *testing.T) {
 	t.Run("and gives back what a claim under way returns", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t)
-		answer, answered := make(chan struct{}), make(chan struct{})
-		var once sync.Once
 		r.append("a", "b")
-		r.store.failAfter("Claim", func(context.Context) error {
-			once.Do(func() {
-				close(answered)
-				<-answer
-			})
-			return nil
-		})
+		answered, answer := r.holdClaim()
 		w := r.start(nil)
 		<-answered
 		w.SetLimit(0)
-		close(answer)
+		answer()
 		r.takesNothing(w)
 		r.eventually("nothing is held", func() bool { return r.leased() == 0 })
 		w.SetLimit(1)
@@ -111,21 +103,13 @@ func Test_a_limit_of_0_pauses(t *testing.T) {
 func Test_topics_can_be_changed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	answer, answered := make(chan struct{}), make(chan struct{})
-	var once sync.Once
 	require.NoError(t, r.store.Append(t.Context(),
 		&outmill.Record{Topic: "bills", MessageID: "bill"}, &outmill.Record{Topic: "orders", MessageID: "order"}))
-	r.store.failAfter("Claim", func(context.Context) error {
-		once.Do(func() {
-			close(answered)
-			<-answer
-		})
-		return nil
-	})
+	answered, answer := r.holdClaim()
 	w := r.start(nil)
 	<-answered
 	w.SetTopics(outmill.Topics{Exclude: []string{"bills"}})
-	close(answer)
+	answer()
 	require.Equal(t, "order", r.take(w).Record.MessageID)
 	r.takesNothing(w)
 	r.eventually("the other topic's record is given back", func() bool { return r.leased() == 1 })

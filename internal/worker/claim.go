@@ -156,20 +156,21 @@ func (w *Worker) accept(o order, records []*outmill.Record, begin time.Time) {
 			until:     begin.Add(w.cfg.Lease),
 		}
 		it.Clock.Set(rec.LeaseUntil)
+		// First, so that an outcome that is not stored yet has an heir.
+		ended := w.inherit(it)
 		if old := w.items[rec.ID]; old != nil {
 			w.loseLocked(old, "it ended, and the record was claimed again")
 		}
 		w.items[rec.ID] = it
 		w.bytes += it.size
-		w.admit(it, o.wishes != w.wishes)
+		w.admit(it, ended, o.wishes != w.wishes)
 	}
 	signal(w.readySignal)
 }
 
 // admit queues the item, or settles it where it must not be handled.
-func (w *Worker) admit(it *Item, wishesChanged bool) {
+func (w *Worker) admit(it *Item, ended *outcome, wishesChanged bool) {
 	rec := it.Record
-	ended := w.inherit(it)
 	_, back := w.tainted[it.key]
 	switch {
 	case ended != nil:

@@ -9,10 +9,12 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// keepLoop extends leases from two thirds of their time on, and looks often
-// enough for three attempts to fail before one is lost.
+// watch is how often the leases are looked at: they are extended from two
+// thirds of their time on, so two attempts may fail before one is lost.
+func (w *Worker) watch() time.Duration { return max(w.cfg.Lease/6, time.Millisecond) }
+
 func (w *Worker) keepLoop(ctx context.Context) {
-	ticker := time.NewTicker(max(w.cfg.Lease/6, time.Millisecond))
+	ticker := time.NewTicker(w.watch())
 	defer ticker.Stop()
 	for {
 		select {
@@ -90,21 +92,18 @@ func (w *Worker) extended(asked, standing []outmill.Lease, begin time.Time) {
 
 // dropLost gives up items whose lease has ended by this process's clock: the
 // store could not be reached, or the handling takes too long. What nobody has
-// taken yet is given back, in case nobody else has claimed it: then no expiry
-// counts.
+// taken yet is given back in time, so that no expiry counts.
 func (w *Worker) dropLost() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
 	for _, it := range w.items {
-		if it.state == settled || now.Before(it.until) {
-			continue
-		}
-		if it.state == queued {
+		switch left := it.until.Sub(now); {
+		case it.state == queued && left < w.watch():
 			w.settleLocked(it, outcome{kind: released})
-			continue
+		case it.state == taken && left <= 0:
+			w.loseLocked(it, "the lease ended")
 		}
-		w.loseLocked(it, "the lease ended")
 	}
 }
 

@@ -64,20 +64,11 @@ func Test_later_records_of_a_key_wait_for_one_that_was_given_back(t *testing.T) 
 			r.append("k:1", "k:2")
 			w := r.start(byKey)
 			first := r.take(w)
-			answer, answered := make(chan struct{}), make(chan struct{})
-			var once sync.Once
-			r.store.failAfter("Claim", func(context.Context) error {
-				once.Do(func() {
-					close(answered)
-					<-answer
-				})
-				return nil
-			})
-			later := r.append("k:3", "k:4")
+			answered, answer := r.holdClaim()
+			r.append("k:3", "k:4")
 			<-answered
 			giveBack(first)
-			r.eventually("it is in the store", func() bool { return r.get(later[0]).Claims == 1 })
-			close(answer)
+			answer()
 			for _, want := range []string{"k:1", "k:2", "k:3", "k:4"} {
 				it := r.take(w)
 				require.Equal(t, want, it.Record.MessageID)

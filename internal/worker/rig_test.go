@@ -89,9 +89,12 @@ func (r *rig) start(change func(*worker.Config)) *worker.Worker {
 	w := worker.New(cfg)
 	w.Start(context.WithoutCancel(r.Context()))
 	r.Cleanup(func() {
-		w.Stop()
 		r.store.heal()
-		require.NoError(r, w.Close(context.Background()))
+		ctx, cancel := context.WithTimeout(context.Background(), soon)
+		defer cancel()
+		if err := w.Close(ctx); err != nil {
+			r.Error(err)
+		}
 	})
 	return w
 }
@@ -183,6 +186,32 @@ type faulty struct {
 	mu            sync.Mutex
 	before, after map[string]fault
 	calls         map[string]int
+	held          *heldClaim
+}
+
+// heldClaim is a claim that was carried out and whose answer is under way.
+type heldClaim struct{ answered, answer chan struct{} }
+
+// holdClaim holds back the answer of the next claim that finds something.
+func (r *rig) holdClaim() (answered <-chan struct{}, release func()) {
+	held := &heldClaim{make(chan struct{}), make(chan struct{})}
+	r.store.mu.Lock()
+	r.store.held = held
+	r.store.mu.Unlock()
+	release = sync.OnceFunc(func() { close(held.answer) })
+	r.Cleanup(release)
+	return held.answered, release
+}
+
+func (f *faulty) holdAnswer() {
+	f.mu.Lock()
+	held := f.held
+	f.held = nil
+	f.mu.Unlock()
+	if held != nil {
+		close(held.answered)
+		<-held.answer
+	}
 }
 
 func (f *faulty) failBefore(call string, fn fault) { f.set(f.before, call, fn) }
@@ -239,6 +268,9 @@ func (f *faulty) Claim(ctx context.Context, req outmill.ClaimRequest) (records [
 	})
 	if err != nil {
 		return nil, err
+	}
+	if len(records) > 0 {
+		f.holdAnswer()
 	}
 	return records, nil
 }

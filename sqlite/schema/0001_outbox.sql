@@ -70,7 +70,7 @@ CREATE INDEX {p:expiring} ON {p:records} (expires_at) WHERE expires_at IS NOT NU
 CREATE INDEX {p:expired} ON {p:records} (grp, topic, seq) WHERE stage = 5;
 
 -- Processed and dead records.
-CREATE INDEX {p:settled} ON {p:records} (grp, topic, status, seq) WHERE stage = 6;
+CREATE INDEX {p:settled} ON {p:records} (grp, topic, status, id) WHERE stage = 6;
 
 CREATE INDEX {p:processed} ON {p:records} (processed_at) WHERE processed_at IS NOT NULL;
 

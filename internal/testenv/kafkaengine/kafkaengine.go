@@ -83,8 +83,9 @@ func Prepare(ctx context.Context, dir string) (*Engine, error) {
 // is removed then. It may be called again after the broker has died.
 func (e *Engine) StartAttached(ctx context.Context) error {
 	// The shell reads from a pipe that only this process holds open: end of file
-	// means that this process is gone.
-	const supervise = `"$@" & pid=$!; echo $pid >"$PIDFILE.new"; mv "$PIDFILE.new" "$PIDFILE"; read -r _; kill $pid 2>/dev/null; wait $pid; rm -rf "$DIR"`
+	// means that this process is gone. Nothing of the broker is worth a shutdown,
+	// and one that a test has stopped would not hear of it.
+	const supervise = `"$@" & pid=$!; echo $pid >"$PIDFILE.new"; mv "$PIDFILE.new" "$PIDFILE"; read -r _; kill -9 $pid 2>/dev/null; wait $pid; rm -rf "$DIR"`
 	cmd := exec.Command("sh", append([]string{"-c", supervise, "sh"}, e.java(quickStart, brokerClass, e.configFile())...)...)
 	cmd.Env = append(os.Environ(), "PIDFILE="+e.PidFile(), "DIR="+e.Dir)
 	if err := os.Remove(e.PidFile()); err != nil && !errors.Is(err, os.ErrNotExist) {

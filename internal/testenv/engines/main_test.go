@@ -1,0 +1,95 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/kafkaengine"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func command(t *testing.T, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	err = run(t.Context(), args, &out, &errs)
+	return out.String(), errs.String(), err
+}
+
+func Test_an_engine_that_is_there_already_is_taken_as_it_is(t *testing.T) {
+	addr := testenv.Kafka(t).Addrs[0]
+	t.Setenv(kafkaengine.EnvURL, addr)
+	dir := t.TempDir()
+	stdout, stderr, err := command(t, "start", "-dir", dir)
+	require.NoError(t, err)
+	require.Equal(t, "export OUTMILL_TEST_KAFKA_URL='"+addr+"'\n", stdout)
+	require.Contains(t, stderr, "found")
+	_, _, err = command(t, "stop", "-dir", dir)
+	require.NoError(t, err)
+	require.NoError(t, kafkaengine.Check(t.Context(), []string{addr}))
+}
+
+func Test_an_engine_that_cannot_be_had_is_an_error_only_where_it_is_required(t *testing.T) {
+	t.Setenv(kafkaengine.EnvURL, "127.0.0.1:1")
+	stdout, stderr, err := command(t, "start", "-dir", t.TempDir())
+	require.NoError(t, err)
+	require.Empty(t, stdout)
+	require.Contains(t, stderr, "kafka cannot be had: OUTMILL_TEST_KAFKA_URL=127.0.0.1:1")
+	_, _, err = command(t, "start", "-dir", t.TempDir(), "-require")
+	require.ErrorContains(t, err, "kafka")
+}
+
+func Test_a_command_line_that_makes_no_sense_is_refused(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{}, {"start"}, {"stop"}, {"dance", "-dir", t.TempDir()}, {"start", "-dir", t.TempDir(), "-what"}} {
+		_, _, err := command(t, args...)
+		require.Error(t, err, "%q", args)
+	}
+}
+
+func Test_stop_ends_only_what_start_has_started(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	// The pid of a process that is not ours: this one.
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "kafka"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "kafka", "pid"), []byte(strconv.Itoa(os.Getpid())), 0o600))
+	_, _, err := command(t, "stop", "-dir", dir)
+	require.NoError(t, err)
+	require.NoDirExists(t, filepath.Join(dir, "kafka"))
+}
+
+func Test_a_real_engine_is_started_once_and_stopped(t *testing.T) {
+	if testing.Short() {
+		t.Skip("skipped: no real Kafka is started under -short")
+	}
+	t.Setenv(kafkaengine.EnvURL, "")
+	dir := t.TempDir()
+	t.Cleanup(func() { _, _, _ = command(t, "stop", "-dir", dir) })
+	stdout, stderr, err := command(t, "start", "-dir", dir)
+	require.NoError(t, err)
+	if !strings.Contains(stderr, "ready") {
+		t.Skipf("skipped: no real Kafka was started: %s", strings.TrimSpace(stderr))
+	}
+	addr, ok := strings.CutPrefix(strings.TrimSpace(stdout), "export OUTMILL_TEST_KAFKA_URL=")
+	require.True(t, ok, stdout)
+	brokers := []string{strings.Trim(addr, "'")}
+	require.NoError(t, kafkaengine.Check(t.Context(), brokers))
+
+	again, _, err := command(t, "start", "-dir", dir)
+	require.NoError(t, err)
+	require.Equal(t, stdout, again)
+
+	_, _, err = command(t, "stop", "-dir", dir)
+	require.NoError(t, err)
+	require.Error(t, kafkaengine.Check(t.Context(), brokers))
+	require.NoDirExists(t, filepath.Join(dir, "kafka"))
+	_, _, err = command(t, "stop", "-dir", dir)
+	require.NoError(t, err)
+}

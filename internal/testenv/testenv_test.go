@@ -1,0 +1,108 @@
+package testenv_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/kafkaengine"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func Test_each_topic_name_is_another_one_that_kafka_allows(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	t.Run("with / and ä and "+strings.Repeat("a long name ", 50), func(t *testing.T) {
+		for range 100 {
+			topic := testenv.Topic(t)
+			require.False(t, seen[topic], topic)
+			seen[topic] = true
+			require.Regexp(t, `^[a-zA-Z0-9._-]{1,249}$`, topic)
+		}
+	})
+}
+
+func Test_all_records_are_read_back_and_the_topic_is_gone_with_its_test(t *testing.T) {
+	t.Parallel()
+	testenv.EachKafka(t, func(t *testing.T, brokers []string) {
+		var topic string
+		t.Run("inner", func(t *testing.T) {
+			topic = testenv.CreateTopic(t, brokers, 3, "max.message.bytes=100000")
+			require.Empty(t, testenv.ReadAll(t, brokers, topic))
+			cl, err := kgo.NewClient(kgo.SeedBrokers(brokers...))
+			require.NoError(t, err)
+			defer cl.Close()
+			for _, key := range []string{"a", "b", "c", "d"} {
+				for _, value := range []string{"1", "2"} {
+					require.NoError(t, cl.ProduceSync(t.Context(), &kgo.Record{Topic: topic, Key: []byte(key), Value: []byte(value)}).FirstErr())
+				}
+			}
+			values := map[string]string{}
+			for _, r := range testenv.ReadAll(t, brokers, topic) {
+				values[string(r.Key)] += string(r.Value)
+			}
+			require.Equal(t, map[string]string{"a": "12", "b": "12", "c": "12", "d": "12"}, values)
+		})
+		cl, err := kgo.NewClient(kgo.SeedBrokers(brokers...))
+		require.NoError(t, err)
+		defer cl.Close()
+		require.Eventually(t, func() bool {
+			listed, err := kadm.NewClient(cl).ListTopics(context.Background(), topic)
+			return err == nil && listed[topic].Err != nil
+		}, 30*time.Second, 10*time.Millisecond)
+	})
+}
+
+func Test_a_deleted_topic_is_gone(t *testing.T) {
+	t.Parallel()
+	testenv.EachKafka(t, func(t *testing.T, brokers []string) {
+		topic := testenv.CreateTopic(t, brokers, 1)
+		testenv.DeleteTopic(t, brokers, topic)
+		testenv.CreateTopicNamed(t, brokers, topic, 2)
+	})
+}
+
+func Test_topics_appear_by_themselves_only_where_it_is_said(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		broker testenv.Broker
+		want   bool
+	}{
+		"with":    {testenv.Kafka(t), true},
+		"without": {testenv.KafkaWithoutAutoTopics(t), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cl, err := kgo.NewClient(kgo.SeedBrokers(c.broker.Addrs...), kgo.AllowAutoTopicCreation(), kgo.UnknownTopicRetries(0))
+			require.NoError(t, err)
+			defer cl.Close()
+			err = cl.ProduceSync(t.Context(), &kgo.Record{Topic: testenv.Topic(t)}).FirstErr()
+			require.Equal(t, c.want, err == nil, "%v", err)
+		})
+	}
+}
+
+func Test_what_is_no_kafka_is_not_taken_for_one(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, kafkaengine.Check(t.Context(), testenv.Kafka(t).Addrs))
+	require.Error(t, kafkaengine.Check(t.Context(), []string{"127.0.0.1:1"}))
+}
+
+func Test_brokers_named_by_the_environment_are_taken_and_must_answer(t *testing.T) {
+	addrs := testenv.Kafka(t).Addrs
+	t.Setenv(kafkaengine.EnvURL, strings.Join(addrs, ", "))
+	found, err := kafkaengine.Find(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, addrs, found)
+
+	t.Setenv(kafkaengine.EnvURL, "127.0.0.1:1")
+	_, err = kafkaengine.Find(t.Context())
+	require.ErrorContains(t, err, kafkaengine.EnvURL+"=127.0.0.1:1")
+}

@@ -1,0 +1,104 @@
+package sqlite
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"slices"
+
+	"github.com/outmill/outmill"
+)
+
+const defaultListLimit = 100
+
+const (
+	// sqlList goes through the records by id, and so looks at all those that the
+	// filter leaves out. That is fine for what most records are.
+	sqlList = `SELECT ` + recordColumns + `, ` + blockedColumn + ` FROM {p:records} AS r
+WHERE id > ?1 AND (?2 OR grp = ?3) AND (?4 = '' OR topic = ?4) AND (?5 = '' OR status = ?5) ORDER BY id LIMIT ?6`
+
+	// What few records are is found topic by topic.
+	sqlSettledIDs = `SELECT id FROM {p:records} INDEXED BY {p:settled}
+WHERE grp IS ?1 AND topic = ?2 AND stage = 6 AND status = ?3 AND id > ?4 ORDER BY id LIMIT ?5`
+	// sqlLeasedIDs sorts the leased records of a topic: what is in work.
+	sqlLeasedIDs = `SELECT id FROM {p:records} INDEXED BY {p:later}
+WHERE grp IS ?1 AND topic = ?2 AND stage = 4 AND available_at IS NOT NULL AND ?3 = 'leased' AND id > ?4 ORDER BY id LIMIT ?5`
+
+	sqlRecordsOf = `SELECT ` + recordColumns + `, ` + blockedColumn + ` FROM (SELECT value AS wanted FROM json_each(?1)) AS j
+CROSS JOIN {p:records} AS r ON r.id = j.wanted`
+)
+
+// List returns records in the order of their ids. See outmill.Inspector.
+func (s *Store) List(ctx context.Context, query outmill.ListQuery) ([]*outmill.Record, error) {
+	const operation = "list"
+	if query.Limit < 0 {
+		return nil, s.explain(ctx, operation, invalid("ListQuery.Limit is %d: want 0 (100) or more", query.Limit))
+	}
+	if query.Status != "" {
+		if _, err := outmill.ParseStatus(string(query.Status)); err != nil {
+			return nil, s.explain(ctx, operation, invalid("ListQuery.Status: %w", err))
+		}
+	}
+	query.Limit = cmp.Or(query.Limit, defaultListLimit)
+	var found []*outmill.Record
+	err := s.read(ctx, operation, func(ctx context.Context, t *txn) (err error) {
+		switch query.Status {
+		case outmill.StatusLeased:
+			found, err = t.listByTopic(ctx, query, []string{sqlNextLater}, sqlLeasedIDs)
+		case outmill.StatusDead, outmill.StatusProcessed:
+			found, err = t.listByTopic(ctx, query, []string{sqlNextSettled}, sqlSettledIDs)
+		default:
+			found, err = t.listByID(ctx, query)
+		}
+		return err
+	})
+	return found, err
+}
+
+func (t *txn) listByID(ctx context.Context, query outmill.ListQuery) ([]*outmill.Record, error) {
+	group := ""
+	if query.Group != nil {
+		group = *query.Group
+	}
+	rows, err := t.query(ctx, sqlList, after(query), query.Group == nil, group, query.Topic, string(query.Status), query.Limit)
+	if err != nil {
+		return nil, err
+	}
+	records, _, err := scanRecords(rows)
+	return records, err
+}
+
+// listByTopic collects as many ids as are wanted from each topic, and reads
+// the first of all of them.
+func (t *txn) listByTopic(ctx context.Context, query outmill.ListQuery, next []string, idsOf string) ([]*outmill.Record, error) {
+	topics, err := t.topicsWithRecords(ctx, next)
+	if err != nil {
+		return nil, err
+	}
+	var ids []string
+	for _, of := range topics {
+		if query.Topic != "" && query.Topic != of.topic ||
+			query.Group != nil && of.group != (sql.NullString{String: *query.Group, Valid: true}) {
+			continue
+		}
+		some, err := t.texts(ctx, idsOf, of.group, of.topic, string(query.Status), after(query), query.Limit)
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, some...)
+	}
+	slices.Sort(ids)
+	rows, err := t.query(ctx, sqlRecordsOf, textList(ids[:min(len(ids), query.Limit)]))
+	if err != nil {
+		return nil, err
+	}
+	records, _, err := scanRecords(rows)
+	return records, err
+}
+
+func after(query outmill.ListQuery) string {
+	if query.After.IsZero() {
+		return ""
+	}
+	return query.After.String()
+}
