@@ -378,46 +378,64 @@ func Test_a_database_that_is_away_for_a_while_loses_nothing(t *testing.T) {
 	})
 }
 
-// A process that was stopped for longer than its leases wakes up and still
-// holds, as it thinks, what others have got in the meantime.
-func Test_what_was_held_under_a_lease_that_has_ended_is_not_published(t *testing.T) {
+// sleepy is the store as a process sees it that is stopped at the gate: it
+// does not extend its leases, and wakes up when the gate opens.
+func sleepy(store *sqlite.Store, g *gate) *queueWith {
+	return &queueWith{
+		Store: store,
+		extend: func(context.Context, time.Duration, []outmill.Lease) ([]outmill.Lease, error) {
+			return nil, errors.New("asleep")
+		},
+		claim: func(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.Record, error) {
+			select {
+			case <-g.reached:
+				<-g.open
+			default:
+			}
+			return store.Claim(ctx, req)
+		},
+	}
+}
+
+func Test_a_process_that_slept_longer_than_its_leases_publishes_nothing_that_others_have_got_meanwhile(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, dest message.Publisher, d *destination) {
-		real := newStore(t)
-		register(t, real)
-		add(t, real, recs("orders", "a", 10)...)
+	sleepIn := func(t *testing.T, dest message.Publisher, d *destination, where func(cfg *forwarder.Config, sleep func())) {
+		store := newStore(t)
+		register(t, store)
+		add(t, store, recs("orders", "a", 10)...)
 		g := newGate()
-		sleepy := &queueWith{
-			Store: real,
-			extend: func(context.Context, time.Duration, []outmill.Lease) ([]outmill.Lease, error) {
-				return nil, errors.New("asleep")
-			},
-			claim: func(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.Record, error) {
-				select {
-				case <-g.reached:
-					<-g.open
-				default:
-				}
-				return real.Claim(ctx, req)
-			},
-		}
 		cfg := quick()
 		cfg.Lease = 50 * time.Millisecond
 		asleep := cfg
-		asleep.Filter = func(string, *message.Message) bool { g.pass(); return true }
-		start(t, sleepy, dest, asleep)
+		where(&asleep, g.pass)
+		start(t, sleepy(store, g), dest, asleep)
 		<-g.reached
 		other := newBatchDestination(t)
-		start(t, real, other, cfg)
+		start(t, store, other, cfg)
 		other.waitFor(t, 10)
-		requireEmpty(t, real)
+		requireEmpty(t, store)
 		close(g.open)
-		add(t, real, rec("orders", "b", "later"))
+		add(t, store, rec("orders", "b", "later"))
 		require.Eventually(t, func() bool { return len(d.ids())+len(other.ids()) >= 11 }, patience, tick)
-		requireEmpty(t, real)
+		requireEmpty(t, store)
 		for _, id := range d.ids() {
 			require.Contains(t, []string{nameOf("orders", "a", 0), "later"}, id, "only what had begun before may be published again")
 		}
+	}
+	t.Run("asleep in a hook", func(t *testing.T) {
+		t.Parallel()
+		each(t, func(t *testing.T, dest message.Publisher, d *destination) {
+			sleepIn(t, dest, d, func(cfg *forwarder.Config, sleep func()) {
+				cfg.Filter = func(string, *message.Message) bool { sleep(); return true }
+			})
+		})
+	})
+	t.Run("asleep in a plain publisher", func(t *testing.T) {
+		t.Parallel()
+		d := newDestination(t)
+		sleepIn(t, d, d, func(_ *forwarder.Config, sleep func()) {
+			d.judge(func(string, *message.Message) error { sleep(); return nil })
+		})
 	})
 }
 

@@ -87,6 +87,7 @@ func Test_Once_beside_Run_reports_an_outage_that_Run_knows_of(t *testing.T) {
 	l.waitFor(t, "The broker took nothing")
 	_, err := fwd.Once(t.Context())
 	require.ErrorIs(t, err, errAway)
+	require.Len(t, d.triedIDs(), 1, "it need not wait for the next probe")
 }
 
 func Test_Once_forwards_the_other_topics_before_it_reports_one_that_is_refused(t *testing.T) {

@@ -363,11 +363,13 @@ func Test_a_topic_with_trouble_of_its_own_is_held_while_others_go_on(t *testing.
 	})
 	cfg := quick()
 	cfg.Retry = mortal()
-	cfg.BatchSize = 10
-	start(t, store, d, cfg)
+	cfg.BatchSize = 20
+	l := newLogs()
+	startLogged(t, store, d, cfg, l)
 	d.requireArrived(t, namesOf("orders", "a", 10)...)
 	add(t, store, recs("orders", "b", 50)...)
 	d.waitFor(t, 60)
+	require.Contains(t, l.waitFor(t, "it is held"), "topic:leaderless")
 	requireUntouched(t, store)
 	d.comeBack()
 	d.waitFor(t, 70)
@@ -420,8 +422,9 @@ func Test_Classify_explains_the_errors_of_a_publisher_that_does_not(t *testing.T
 			d.goAway()
 			cfg := quick()
 			cfg.Classify = classify
-			start(t, store, d, cfg)
-			d.waitForTries(t, 3)
+			l := newLogs()
+			startLogged(t, store, d, cfg, l)
+			require.Contains(t, l.waitFor(t, "The broker took nothing"), errAway.Error())
 			d.comeBack()
 			d.requireArrived(t, "m")
 		})
@@ -461,6 +464,18 @@ func Test_an_error_of_a_whole_call_does_not_decide_about_each_of_its_messages(t 
 			d.requireArrived(t, append(namesOf("orders", "a", 10), namesOf("invoices", "a", 10)...)...)
 		})
 	}
+}
+
+func Test_a_failed_message_without_a_reason_is_a_failed_message(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	add(t, store, rec("orders", "", "m"))
+	d := newBatchDestination(t)
+	d.wrap(func(context.Context, []outmill.Outgoing, func() error) error {
+		return &outmill.PublishError{Total: 1, Failed: []outmill.FailedMessage{{}}}
+	})
+	_, err := newForwarder(t, store, d, quick()).Once(t.Context())
+	require.ErrorContains(t, err, "not why")
 }
 
 func Test_a_failed_message_without_a_reason_is_not_taken_for_delivered(t *testing.T) {

@@ -29,6 +29,7 @@ func orderSentences() []sentence {
 		{"a delayed record does not hold up its key", delayedDoesNotHold},
 		{"a delayed record comes before later ones once it is due", delayedTakesItsPlace},
 		{"an expired record does not hold up its key, even before the janitor comes", expiredDoesNotHold},
+		{"a record that expired while it was held up does not hold up its key", expiredWhileHeld},
 		{"NextAttemptAt is zero for a record that was found behind another one of its key", heldHasNoNextAttempt},
 		{"a snoozed record holds its key under Block, until its time", snoozedBlocks},
 		{"a record that waits for a retry holds its key under Block, from its holder too", retryBlocks},
@@ -218,6 +219,24 @@ func expiredDoesNotHold(e *env) {
 	require.Empty(e.t, e.claimAll(byKey))
 	e.elapse(31 * time.Minute)
 	e.requireNames([]string{"m2", "m3"}, e.claimAll(byKey))
+}
+
+func expiredWhileHeld(e *env) {
+	for i, end := range []func(*outmill.Record){
+		func(r *outmill.Record) { e.ack(r); e.elapse(31 * time.Minute) },
+		func(r *outmill.Record) { e.elapse(31 * time.Minute); e.ack(r) },
+		func(r *outmill.Record) { e.delete(r); e.elapse(31 * time.Minute) },
+		func(r *outmill.Record) { e.elapse(31 * time.Minute); e.delete(r) },
+	} {
+		key := fmt.Sprintf("k%d", i)
+		e.filled(keyed(key, "m1")...)
+		r := e.claimOne(outmill.NewOwnerToken(), "m1", byKey, leased(time.Hour))
+		e.append(rec(orders, "held, then expired", withKey(key), withTTL(30*time.Minute)))
+		require.Empty(e.t, e.claimAll(byKey))
+		end(r)
+		e.append(keyed(key, "m3")...)
+		e.claimOne(outmill.NewOwnerToken(), "m3", byKey)
+	}
 }
 
 func heldHasNoNextAttempt(e *env) {

@@ -20,6 +20,7 @@ func parkSentences() []sentence {
 		{"a record that expires parks nothing", expiryParksNothing},
 		{"Park leaves other keys, topics and groups, and records without a key", parkLeavesOthers},
 		{"a record without a key that is failed with Park takes nothing along", parkWithoutKey},
+		{"one call of Fail parks some keys and not others", parkSome},
 		{"Requeue of the record that failed brings the parked ones back, in order", requeueHead},
 		{"Requeue of a record that was parked brings all that were parked with it, in order", requeueFollower},
 		{"Requeue of some or all of the parked records counts each once", requeueAllParked},
@@ -133,6 +134,22 @@ func parkWithoutKey(e *env) {
 	e.append(rec(orders, "m4"))
 	require.Len(e.t, e.claimAll(parkOrder), 3, "m4 and two others")
 	require.Len(e.t, e.list(outmill.ListQuery{Status: outmill.StatusDead}), 1)
+}
+
+func parkSome(e *env) {
+	e.filled(append(append(keyed("a", "a1", "a2"), keyed("b", "b1", "b2")...), keyed("c", "c1", "c2")...)...)
+	owner := outmill.NewOwnerToken()
+	var heads []*outmill.Record
+	for range 3 {
+		heads = append(heads, e.claim(outmill.NewOwnerToken(), parkOrder, limit(1))...)
+	}
+	list := failures(true, "poison", leases(heads))
+	for i, r := range heads {
+		list[i].Park = r.Key != "b"
+	}
+	require.NoError(e.t, e.store.Fail(e.ctx, list))
+	e.requireNames([]string{"b2"}, e.claimOn(owner, parkOrder))
+	require.Len(e.t, e.list(outmill.ListQuery{Status: outmill.StatusDead}), 5)
 }
 
 func requeueHead(e *env) {

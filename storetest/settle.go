@@ -282,8 +282,11 @@ func (s settlement) nothing(e *env) {
 }
 
 func (s settlement) mixed(e *env) {
+	e.register("second", "second's")
+	e.append(rec("second's", "of another group"))
 	e.filled(recs(orders, plain, "a", "foreign", "b", "stale", "pending")...)
 	owner := outmill.NewOwnerToken()
+	second := e.claimOne(owner, "of another group", ofGroup("second"))
 	found := e.claimNamed(owner)
 	a, b, stale, pending := found["a"], found["b"], found["stale"], found["pending"]
 	e.release(found["foreign"])
@@ -297,11 +300,13 @@ func (s settlement) mixed(e *env) {
 				outmill.Lease{ID: outmill.NewWorkItemID(), Owner: owner, Claim: 1},
 				outmill.Lease{ID: stale.ID, Owner: owner, Claim: stale.Claims + 1},
 				pending.Lease(),
+				second.Lease(),
 				b.Lease()))
 		})
 	})
 	s.requireDone(e, a)
 	s.requireDone(e, b)
+	s.requireDone(e, second)
 	e.requireStatus(outmill.StatusPending, pending)
 }
 
