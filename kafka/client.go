@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -22,15 +23,24 @@ const (
 	unknownTopicLooks = 10
 )
 
+// client is what one lane produces with.
+type client struct {
+	*kgo.Client
+	// loading is held while records are handed to the client. What brokers say of
+	// records is not heard meanwhile.
+	loading sync.RWMutex
+}
+
 // newClient makes a client for a lane. It does not connect.
-func newClient(brokers []string, config Config, logger watermill.LoggerAdapter) (*kgo.Client, error) {
+func newClient(brokers []string, config Config, logger watermill.LoggerAdapter) (*client, error) {
+	c := &client{}
 	// A connection that hangs is given up early enough to try another one.
 	attempt := min(max(config.DeliveryTimeout/3, minTimeout), longestAttempt)
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(brokers...),
 		kgo.ClientID(config.ClientID),
 		kgo.WithLogger(clientLogger{logger}),
-		kgo.WithHooks(placer{}),
+		kgo.WithHooks(hooks{&c.loading}),
 		kgo.DisableClientMetrics(),
 		kgo.DialTimeout(attempt),
 		kgo.RequestTimeoutOverhead(attempt),
@@ -65,11 +75,11 @@ func newClient(brokers []string, config Config, logger watermill.LoggerAdapter) 
 	if mechanism := config.SASL.mechanism(); mechanism != nil {
 		opts = append(opts, kgo.SASL(mechanism))
 	}
-	client, err := kgo.NewClient(opts...)
-	if err != nil {
+	var err error
+	if c.Client, err = kgo.NewClient(opts...); err != nil {
 		return nil, fmt.Errorf("%w: kafka: make a client for PublisherConfig.Brokers (%s) with kafka.Config: %w", outmill.ErrInvalidConfig, strings.Join(brokers, ", "), err)
 	}
-	return client, nil
+	return c, nil
 }
 
 // backoff grows from 50 ms to 1 s, with a jitter.

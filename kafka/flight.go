@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // flight is one attempt to send deliveries.
@@ -31,10 +32,26 @@ type passenger struct {
 	placed bool
 }
 
-// fly produces all deliveries before the first request goes out, waits for
-// their outcome and settles those that arrived. It returns the others. The
-// client must not be used for producing by anybody else meanwhile.
-func fly(ctx context.Context, client *kgo.Client, deliveries []*delivery) []failure {
+// fly hands all deliveries to the client before it hears of the first failure,
+// waits for their outcome and settles those that arrived. It returns the
+// others. The client must not be used for producing by anybody else meanwhile.
+func fly(ctx context.Context, client *client, deliveries []*delivery) []failure {
+	f := load(ctx, client, deliveries)
+	if err := client.Flush(ctx); err != nil {
+		// What is with a broker may still arrive, but not after something that this
+		// client sends later: the producer's next epoch shuts it out.
+		client.UnsafeAbortBufferedRecords()
+	}
+	f.landing.Wait()
+	return f.failed
+}
+
+// load returns when every record is in a batch or has failed. The client sends
+// on a flush only, so that batches are full; but it may not be done yet with
+// the flush before, and send some of these at once.
+func load(ctx context.Context, client *client, deliveries []*delivery) *flight {
+	client.loading.Lock()
+	defer client.loading.Unlock()
 	f := &flight{}
 	f.placing.Add(len(deliveries))
 	f.landing.Add(len(deliveries))
@@ -52,19 +69,13 @@ func fly(ctx context.Context, client *kgo.Client, deliveries []*delivery) []fail
 	// the batches.
 	f.placing.Wait()
 	awaitPartitions(ctx, client, passengers)
-	if err := client.Flush(ctx); err != nil {
-		// What is with a broker may still arrive, but not after something that this
-		// client sends later: the producer's next epoch shuts it out.
-		client.UnsafeAbortBufferedRecords()
-	}
-	f.landing.Wait()
-	return f.failed
+	return f
 }
 
 // awaitPartitions waits until the client's view of each topic has partitions.
 // It fills the batches of a topic that is new to it a moment before; a flush in
 // between would see no partition to flush, and wait for ever.
-func awaitPartitions(ctx context.Context, client *kgo.Client, passengers []passenger) {
+func awaitPartitions(ctx context.Context, client *client, passengers []passenger) {
 	last := ""
 	for i := range passengers {
 		p := &passengers[i]
@@ -79,7 +90,7 @@ func awaitPartitions(ctx context.Context, client *kgo.Client, passengers []passe
 	}
 }
 
-func hasPartitions(client *kgo.Client, topic string) bool {
+func hasPartitions(client *client, topic string) bool {
 	leader, _, err := client.PartitionLeader(topic, 0)
 	return leader != -1 || err != nil
 }
@@ -98,12 +109,21 @@ func landed(r *kgo.Record, err error) {
 	p.flight.landing.Done()
 }
 
-// placer tells a flight which of its records are in a batch.
-type placer struct{}
+// hooks are called by the client, from several goroutines.
+type hooks struct{ loading *sync.RWMutex }
 
-// OnProduceRecordPartitioned implements kgo.HookProduceRecordPartitioned.
-func (placer) OnProduceRecordPartitioned(r *kgo.Record, _ int32) {
+// OnProduceRecordPartitioned tells a flight that a record is in a batch.
+func (hooks) OnProduceRecordPartitioned(r *kgo.Record, _ int32) {
 	p := r.Context.(*passenger)
 	p.placed = true
 	p.flight.placing.Done()
+}
+
+// OnBrokerRead is called before the client looks at an answer. It keeps answers
+// about records back while a flight is loaded.
+func (h hooks) OnBrokerRead(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, _ error) {
+	if key == kmsg.Produce.Int16() {
+		h.loading.RLock()
+		defer h.loading.RUnlock()
+	}
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
-	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // lane sends jobs in rounds. A round takes all the jobs that wait, up to a
@@ -15,13 +14,13 @@ import (
 //
 // The client fails records of a partition together, those that it holds at
 // that moment. For order to hold, all that a round sends must be in its hands
-// before the first request goes out: otherwise a record could be added, and
-// delivered, just after an earlier one of its key has failed. Hence a client
-// that sends nothing until it is flushed, and rounds that do not overlap. It
-// also keeps what the brokers refuse in one call from another call, and costs
-// little: jobs that come during a round make the next one larger.
+// before it hears of the first failure: otherwise a record could be added, and
+// delivered, just after an earlier one of its key has failed. Hence rounds that
+// do not overlap, and see fly. It also keeps what the brokers refuse in one
+// call from another call, and costs little: jobs that come during a round make
+// the next one larger.
 type lane struct {
-	newClient func() (*kgo.Client, error)
+	newClient func() (*client, error)
 	logger    watermill.LoggerAdapter
 	brokers   []string
 	topics    *topics
@@ -30,7 +29,7 @@ type lane struct {
 	maxRecords, maxBytes int
 
 	mu      sync.Mutex
-	client  *kgo.Client
+	client  *client
 	waiting []*job
 	running bool
 	// idle is signalled when the last round has ended.
@@ -39,7 +38,7 @@ type lane struct {
 
 func newLane(brokers []string, config Config, logger watermill.LoggerAdapter) (*lane, error) {
 	l := &lane{
-		newClient:  func() (*kgo.Client, error) { return newClient(brokers, config, logger) },
+		newClient:  func() (*client, error) { return newClient(brokers, config, logger) },
 		logger:     logger,
 		brokers:    brokers,
 		timeout:    config.DeliveryTimeout,
@@ -60,7 +59,7 @@ func newLane(brokers []string, config Config, logger watermill.LoggerAdapter) (*
 	return l, err
 }
 
-func (l *lane) currentClient() *kgo.Client {
+func (l *lane) currentClient() *client {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.client

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"time"
-
-	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // diagnoseWithin bounds the question why a round has failed.
@@ -14,7 +12,7 @@ const diagnoseWithin = 2 * time.Second
 // round sends deliveries until each is settled.
 type round struct {
 	lane   *lane
-	client *kgo.Client
+	client *client
 	ctx    context.Context
 
 	// lost are topics that the brokers no longer take.

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -17,7 +16,7 @@ const askAgainAfter = 250 * time.Millisecond
 // others before their messages are sent, so that a topic that does not exist
 // keeps nobody else waiting, and an unreachable broker is found out at once.
 type topics struct {
-	client  func() *kgo.Client
+	client  func() *client
 	brokers []string
 	create  bool
 	// patience is how long an unknown topic is asked for again, timeout how long
@@ -101,7 +100,13 @@ func (t *topics) ask(ctx context.Context, names []string) (map[string]error, err
 		topic.Topic = kmsg.StringPtr(name)
 		req.Topics = append(req.Topics, topic)
 	}
-	resp, err := req.RequestWith(ctx, t.client())
+	client := t.client()
+	resp, err := req.RequestWith(ctx, client.Client)
+	for err != nil && client != t.client() {
+		// The client was replaced meanwhile, and its connections closed.
+		client = t.client()
+		resp, err = req.RequestWith(ctx, client.Client)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,399 @@
+package subscriber_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/publisher"
+	"github.com/outmill/outmill/sqlite"
+	"github.com/outmill/outmill/subscriber"
+)
+
+const (
+	patience = 20 * time.Second
+	topic    = "orders"
+	poison   = "orders.poison"
+)
+
+var errBroken = errors.New("the machine is broken")
+
+// shop is a store with a publisher, and a router to come.
+type shop struct {
+	*sqlite.Store
+	pub *publisher.Publisher
+}
+
+func openShop(t *testing.T) *shop {
+	t.Helper()
+	file := "file:" + filepath.Join(t.TempDir(), "outbox.db") + "?_pragma=synchronous(OFF)"
+	store, err := sqlite.Open(t.Context(), file, sqlite.Config{Retain: time.Hour}, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	require.NoError(t, store.Ensure(t.Context()))
+	pub, err := publisher.New(store, publisher.Config{}, nil)
+	require.NoError(t, err)
+	return &shop{Store: store, pub: pub}
+}
+
+// quick is a configuration whose retries do not keep a test waiting.
+func quick() subscriber.Config {
+	return subscriber.Config{
+		Retry:        outmill.RetryPolicy{MaxAttempts: 3, InitialInterval: time.Millisecond, MaxInterval: time.Millisecond},
+		PollInterval: 10 * time.Millisecond,
+		CloseTimeout: time.Second,
+	}
+}
+
+func (s *shop) subscriber(t *testing.T, cfg subscriber.Config) *subscriber.Subscriber {
+	t.Helper()
+	sub, err := subscriber.New(s, cfg, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, sub.Close()) })
+	return sub
+}
+
+func (s *shop) publish(t *testing.T, messages ...*message.Message) {
+	t.Helper()
+	require.NoError(t, s.pub.Publish(topic, messages...))
+}
+
+// route runs a router with the middlewares, the first one outermost, until the
+// test ends.
+func (s *shop) route(t *testing.T, cfg subscriber.Config, handle message.NoPublishHandlerFunc, middlewares ...message.HandlerMiddleware) {
+	t.Helper()
+	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: 5 * time.Second}, nil)
+	require.NoError(t, err)
+	router.AddMiddleware(middlewares...)
+	router.AddConsumerHandler("handler", topic, s.subscriber(t, cfg), handle)
+	ended := make(chan error, 1)
+	go func() { ended <- router.Run(context.Background()) }()
+	<-router.Running()
+	t.Cleanup(func() {
+		require.NoError(t, router.Close())
+		require.NoError(t, <-ended)
+	})
+}
+
+// only returns the only record of the topic once it has the status.
+func (s *shop) only(t *testing.T, of string, status outmill.Status) *outmill.Record {
+	t.Helper()
+	var found []*outmill.Record
+	require.Eventually(t, func() bool {
+		var err error
+		found, err = s.List(t.Context(), outmill.ListQuery{Topic: of})
+		require.NoError(t, err)
+		return len(found) == 1 && found[0].Status == status
+	}, patience, 5*time.Millisecond, "no single %s record in %s", status, of)
+	return found[0]
+}
+
+func newOrder() *message.Message { return message.NewMessage(watermill.NewUUID(), []byte("{}")) }
+
+// stack is one middleware of Watermill's beside KeepError.
+type stack struct {
+	name string
+	make func(t *testing.T, s *shop) message.HandlerMiddleware
+	// tries is how often the handler is called in one delivery that fails.
+	tries int
+	// poisons: what fails leaves for the poison queue and counts as handled.
+	poisons bool
+}
+
+func watermillMiddlewares() []stack {
+	plain := func(m message.HandlerMiddleware) func(*testing.T, *shop) message.HandlerMiddleware {
+		return func(*testing.T, *shop) message.HandlerMiddleware { return m }
+	}
+	return []stack{
+		{name: "none", make: plain(func(h message.HandlerFunc) message.HandlerFunc { return h }), tries: 1},
+		{name: "Retry", tries: 3, make: plain(middleware.Retry{
+			MaxRetries: 2, InitialInterval: time.Millisecond, MaxInterval: time.Millisecond, Multiplier: 1,
+		}.Middleware)},
+		{name: "Timeout", tries: 1, make: plain(middleware.Timeout(time.Minute))},
+		{name: "CorrelationID", tries: 1, make: plain(middleware.CorrelationID)},
+		{name: "Recoverer", tries: 1, make: plain(middleware.Recoverer)},
+		{name: "PoisonQueue", tries: 1, poisons: true, make: func(t *testing.T, s *shop) message.HandlerMiddleware {
+			t.Helper()
+			queue, err := middleware.PoisonQueue(s.pub.Shared(), poison)
+			require.NoError(t, err)
+			return queue
+		}},
+	}
+}
+
+// withKeepError returns the middlewares with KeepError outermost, or innermost.
+func withKeepError(outermost bool, middlewares ...message.HandlerMiddleware) []message.HandlerMiddleware {
+	if outermost {
+		return slices.Concat([]message.HandlerMiddleware{subscriber.KeepError}, middlewares)
+	}
+	return slices.Concat(middlewares, []message.HandlerMiddleware{subscriber.KeepError})
+}
+
+func eachStack(t *testing.T, test func(t *testing.T, m stack, outermost bool)) {
+	t.Helper()
+	for _, m := range watermillMiddlewares() {
+		for _, outermost := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, KeepError outermost %t", m.name, outermost), func(t *testing.T) {
+				t.Parallel()
+				test(t, m, outermost)
+			})
+		}
+	}
+}
+
+func Test_a_message_that_is_handled_is_acked_once_through_each_of_Watermills_middlewares(t *testing.T) {
+	t.Parallel()
+	eachStack(t, func(t *testing.T, m stack, outermost bool) {
+		s := openShop(t)
+		var calls atomic.Int32
+		s.route(t, quick(), func(*message.Message) error { calls.Add(1); return nil }, withKeepError(outermost, m.make(t, s))...)
+		s.publish(t, newOrder())
+		rec := s.only(t, topic, outmill.StatusProcessed)
+		require.EqualValues(t, 1, calls.Load())
+		require.Zero(t, rec.Attempts)
+	})
+}
+
+func Test_a_failing_handler_is_tried_again_until_the_record_is_dead_and_keeps_the_error(t *testing.T) {
+	t.Parallel()
+	eachStack(t, func(t *testing.T, m stack, outermost bool) {
+		s := openShop(t)
+		var calls atomic.Int32
+		fail := func(*message.Message) error { calls.Add(1); return errBroken }
+		s.route(t, quick(), fail, withKeepError(outermost, m.make(t, s))...)
+		s.publish(t, newOrder())
+		if m.poisons {
+			s.only(t, topic, outmill.StatusProcessed)
+			require.Equal(t, errBroken.Error(), s.only(t, poison, outmill.StatusPending).Metadata[middleware.ReasonForPoisonedKey])
+			require.EqualValues(t, 1, calls.Load())
+			return
+		}
+		rec := s.only(t, topic, outmill.StatusDead)
+		require.Contains(t, rec.LastError, errBroken.Error())
+		require.EqualValues(t, 3*m.tries, calls.Load())
+	})
+}
+
+func Test_Permanent_makes_the_record_dead_after_one_call(t *testing.T) {
+	t.Parallel()
+	eachStack(t, func(t *testing.T, m stack, outermost bool) {
+		s := openShop(t)
+		var calls atomic.Int32
+		fail := func(*message.Message) error { calls.Add(1); return outmill.Permanent(errBroken) }
+		s.route(t, quick(), fail, withKeepError(outermost, m.make(t, s))...)
+		s.publish(t, newOrder())
+		if m.poisons {
+			s.only(t, poison, outmill.StatusPending)
+		} else {
+			require.Contains(t, s.only(t, topic, outmill.StatusDead).LastError, errBroken.Error())
+		}
+		require.EqualValues(t, 1, calls.Load())
+	})
+}
+
+func Test_Snooze_brings_the_message_again_without_counting_an_attempt(t *testing.T) {
+	t.Parallel()
+	eachStack(t, func(t *testing.T, m stack, outermost bool) {
+		if m.poisons {
+			t.Skip("PoisonQueue takes every error for a failure, as Snooze's doc says; with IsPermanent as filter it is tested below")
+		}
+		s := openShop(t)
+		var calls atomic.Int32
+		later := func(*message.Message) error {
+			if calls.Add(1) < 6 {
+				return outmill.Snooze(time.Millisecond)
+			}
+			return nil
+		}
+		s.route(t, quick(), later, withKeepError(outermost, m.make(t, s))...)
+		s.publish(t, newOrder())
+		rec := s.only(t, topic, outmill.StatusProcessed)
+		require.EqualValues(t, 6, calls.Load())
+		require.Zero(t, rec.Attempts)
+		require.Equal(t, 6, rec.Claims)
+	})
+}
+
+func Test_RetryAfter_sets_the_wait_and_counts_the_attempt(t *testing.T) {
+	t.Parallel()
+	eachStack(t, func(t *testing.T, m stack, outermost bool) {
+		if m.poisons {
+			t.Skip("PoisonQueue takes every error for a failure; with IsPermanent as filter it is tested below")
+		}
+		s := openShop(t)
+		wait := func(*message.Message) error { return outmill.RetryAfter(errBroken, time.Hour) }
+		s.route(t, quick(), wait, withKeepError(outermost, m.make(t, s))...)
+		s.publish(t, newOrder())
+		require.Eventually(t, func() bool {
+			found, err := s.List(t.Context(), outmill.ListQuery{Topic: topic})
+			require.NoError(t, err)
+			return found[0].Attempts == 1 && time.Until(found[0].NextAttemptAt) > 50*time.Minute
+		}, patience, 5*time.Millisecond)
+	})
+}
+
+func Test_a_filtered_poison_queue_takes_what_is_permanent_and_leaves_the_rest_to_the_retry_policy(t *testing.T) {
+	t.Parallel()
+	for _, retryOutside := range []bool{true, false} {
+		t.Run(fmt.Sprintf("Retry outside of it %t", retryOutside), func(t *testing.T) {
+			t.Parallel()
+			s := openShop(t)
+			queue, err := middleware.PoisonQueueWithFilter(s.pub.Shared(), poison, outmill.IsPermanent)
+			require.NoError(t, err)
+			stacked := []message.HandlerMiddleware{
+				middleware.Retry{MaxRetries: 1, InitialInterval: time.Millisecond, MaxInterval: time.Millisecond, Multiplier: 1}.Middleware,
+				queue,
+			}
+			if !retryOutside {
+				slices.Reverse(stacked)
+			}
+			var calls atomic.Int32
+			handle := func(*message.Message) error {
+				switch calls.Add(1) {
+				case 1, 2:
+					return errBroken
+				case 3:
+					return outmill.Snooze(time.Millisecond)
+				}
+				return outmill.Permanent(errBroken)
+			}
+			s.route(t, quick(), handle, withKeepError(true, stacked...)...)
+			s.publish(t, newOrder())
+			require.Equal(t, 1, s.only(t, topic, outmill.StatusProcessed).Attempts, "the two calls of one delivery")
+			s.only(t, poison, outmill.StatusPending)
+			require.EqualValues(t, 4, calls.Load())
+		})
+	}
+}
+
+func Test_a_poison_queue_publishes_a_message_whose_time_is_over_in_either_order(t *testing.T) {
+	t.Parallel()
+	for _, timeoutOutside := range []bool{true, false} {
+		t.Run(fmt.Sprintf("Timeout outside of it %t", timeoutOutside), func(t *testing.T) {
+			t.Parallel()
+			s := openShop(t)
+			queue, err := middleware.PoisonQueue(s.pub.Shared(), poison)
+			require.NoError(t, err)
+			stacked := []message.HandlerMiddleware{middleware.Timeout(10 * time.Millisecond), queue}
+			if !timeoutOutside {
+				slices.Reverse(stacked)
+			}
+			tooSlow := func(msg *message.Message) error {
+				<-msg.Context().Done()
+				return msg.Context().Err()
+			}
+			s.route(t, quick(), tooSlow, withKeepError(true, stacked...)...)
+			s.publish(t, newOrder())
+			s.only(t, topic, outmill.StatusProcessed)
+			s.only(t, poison, outmill.StatusPending)
+		})
+	}
+}
+
+func Test_a_handler_that_times_out_is_a_failure_and_not_a_release(t *testing.T) {
+	t.Parallel()
+	s := openShop(t)
+	tooSlow := func(msg *message.Message) error {
+		<-msg.Context().Done()
+		return msg.Context().Err()
+	}
+	s.route(t, quick(), tooSlow, withKeepError(true, middleware.Timeout(time.Millisecond))...)
+	s.publish(t, newOrder())
+	require.Contains(t, s.only(t, topic, outmill.StatusDead).LastError, context.DeadlineExceeded.Error())
+}
+
+func Test_a_panic_is_a_failure_whoever_recovers(t *testing.T) {
+	t.Parallel()
+	stacks := map[string][]message.HandlerMiddleware{
+		"the router recovers":                     {subscriber.KeepError},
+		"Recoverer inside of KeepError":           {subscriber.KeepError, middleware.Recoverer},
+		"Recoverer outside of KeepError":          {middleware.Recoverer, subscriber.KeepError},
+		"Retry between Recoverer and KeepError":   {subscriber.KeepError, middleware.Retry{MaxRetries: 1, InitialInterval: time.Millisecond}.Middleware, middleware.Recoverer},
+		"Recoverer outside, Retry inside of both": {middleware.Recoverer, subscriber.KeepError, middleware.Retry{MaxRetries: 1, InitialInterval: time.Millisecond}.Middleware},
+	}
+	for name, stacked := range stacks {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := openShop(t)
+			s.route(t, quick(), func(*message.Message) error { panic("kaboom") }, stacked...)
+			s.publish(t, newOrder())
+			require.Contains(t, s.only(t, topic, outmill.StatusDead).LastError, "kaboom")
+		})
+	}
+}
+
+func Test_without_KeepError_the_record_says_how_to_keep_the_error(t *testing.T) {
+	t.Parallel()
+	s := openShop(t)
+	s.route(t, quick(), func(*message.Message) error { return errBroken })
+	s.publish(t, newOrder())
+	require.Contains(t, s.only(t, topic, outmill.StatusDead).LastError, "subscriber.KeepError")
+}
+
+func Test_the_Deduplicator_drops_a_second_message_in_either_order_with_Retry(t *testing.T) {
+	t.Parallel()
+	for _, retryOutside := range []bool{true, false} {
+		t.Run(fmt.Sprintf("Retry outside of it %t", retryOutside), func(t *testing.T) {
+			t.Parallel()
+			s := openShop(t)
+			known, err := middleware.NewMapExpiringKeyRepository(time.Minute)
+			require.NoError(t, err)
+			deduplicator := &middleware.Deduplicator{
+				KeyFactory: middleware.NewMessageHasherFromMetadataField("order"),
+				Repository: known,
+				Timeout:    time.Second,
+			}
+			stacked := []message.HandlerMiddleware{middleware.Retry{MaxRetries: 1, InitialInterval: time.Millisecond}.Middleware, deduplicator.Middleware}
+			if !retryOutside {
+				slices.Reverse(stacked)
+			}
+			var calls atomic.Int32
+			s.route(t, quick(), func(*message.Message) error { calls.Add(1); return nil }, withKeepError(true, stacked...)...)
+			first, second := newOrder(), newOrder()
+			first.Metadata.Set("order", "7")
+			second.Metadata.Set("order", "7")
+			s.publish(t, first, second)
+			require.Eventually(t, func() bool { return s.count(t, outmill.StatusProcessed) == 2 }, patience, 5*time.Millisecond)
+			require.EqualValues(t, 1, calls.Load())
+		})
+	}
+}
+
+// count returns how many records of the topic have the status.
+func (s *shop) count(t *testing.T, status outmill.Status) int {
+	t.Helper()
+	found, err := s.List(t.Context(), outmill.ListQuery{Topic: topic, Status: status, Limit: 10_000})
+	require.NoError(t, err)
+	return len(found)
+}
+
+func Test_the_CorrelationID_travels_from_the_message_to_what_the_handler_returns(t *testing.T) {
+	t.Parallel()
+	s := openShop(t)
+	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: 5 * time.Second}, nil)
+	require.NoError(t, err)
+	router.AddMiddleware(subscriber.KeepError, middleware.CorrelationID)
+	router.AddHandler("handler", topic, s.subscriber(t, quick()), "shipments", s.pub.Shared(), func(*message.Message) ([]*message.Message, error) {
+		return []*message.Message{newOrder()}, nil
+	})
+	ended := make(chan error, 1)
+	go func() { ended <- router.Run(context.Background()) }()
+	<-router.Running()
+	msg := newOrder()
+	outmill.SetCorrelationID(msg, "conversation-1")
+	s.publish(t, msg)
+	require.Equal(t, "conversation-1", s.only(t, "shipments", outmill.StatusPending).CorrelationID)
+	require.NoError(t, router.Close())
+	require.NoError(t, <-ended)
+}
