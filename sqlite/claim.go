@@ -65,8 +65,8 @@ WHERE seq IN (SELECT value FROM json_each(?1)) RETURNING ` + recordColumns + `, 
 // maxClaim bounds what one claim hands out, whatever its limit.
 const maxClaim = 100_000
 
-// Claim leases up to req.Limit records, and never more than 100,000. See outmill.Queue. Where nothing is
-// due it does not lock the database.
+// Claim leases up to req.Limit records, and never more than 100,000. See
+// outmill.Queue. Where nothing is due it does not lock the database.
 func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.Record, error) {
 	const operation = "claim"
 	if err := req.Validate(); err != nil {

@@ -26,6 +26,12 @@
 // DSN, as Open sets it): a deferred transaction that has read before it writes
 // is refused by SQLite as soon as anybody else wrote in between.
 //
+// # Time
+//
+// The database's clock is that of the process, read by SQLite once for each
+// transaction, in milliseconds. Processes that share a file share a machine, and
+// so a clock.
+//
 // # Order
 //
 // A record that an ordered claim finds behind another one of its key is held:

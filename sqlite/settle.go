@@ -3,6 +3,8 @@ package sqlite
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -34,13 +36,13 @@ WHERE seq IN (SELECT r.seq` + standing + `)`
 	sqlExtend = `UPDATE {p:records} SET available_at = ?3 WHERE seq IN (SELECT r.seq` + standing + `) RETURNING id, claims`
 
 	// What differs from record to record comes with the lease:
-	// [claim, time, error] or [claim, park, error].
-	sqlAbandon = `WITH l AS MATERIALIZED (SELECT r.seq AS leased, j.value ->> 1 AS until, j.value ->> 2 AS error` + standing + `)
+	// [claim, delay, error] or [claim, park, error].
+	sqlAbandon = `WITH l AS MATERIALIZED (SELECT r.seq AS leased, ?3 + (j.value ->> 1) AS until, j.value ->> 2 AS error` + standing + `)
 UPDATE {p:records} SET status = 'pending', stage = 2, owner = '', expiries = 0, attempts = attempts + 1,
 	available_at = l.until, next_at = l.until, last_error = l.error
 FROM l WHERE seq = l.leased`
 
-	sqlSnooze = `WITH l AS MATERIALIZED (SELECT r.seq AS leased, j.value ->> 1 AS until` + standing + `)
+	sqlSnooze = `WITH l AS MATERIALIZED (SELECT r.seq AS leased, ?3 + (j.value ->> 1) AS until` + standing + `)
 UPDATE {p:records} SET status = 'pending', stage = 2, owner = '', expiries = 0,
 	available_at = l.until, next_at = l.until
 FROM l WHERE seq = l.leased`
@@ -58,78 +60,68 @@ WHERE seq IN (SELECT seq FROM {p:records} INDEXED BY {p:by_key}
 	WHERE grp = ?1 AND topic = ?2 AND key = ?3 AND key <> '' AND seq > ?4 AND status = 'pending')`
 )
 
+// settling is a lease, and what its statement needs besides.
+type settling struct {
+	lease  outmill.Lease
+	values []any
+}
+
+func bare(leases []outmill.Lease) []settling {
+	list := make([]settling, len(leases))
+	for i, l := range leases {
+		list[i].lease = l
+	}
+	return list
+}
+
 // settlement is what becomes of the leases of one owner.
 type settlement struct {
 	owner string
-	// leases is the statement's object of id to [claim, …], without the last
-	// brace. An id may come twice, with different claims.
-	leases []byte
+	// leases is the statement's object of id to [claim, …]. An id may come twice,
+	// with different claims.
+	leases string
 }
 
-func (s *settlement) add(id outmill.WorkItemID, values []any) error {
-	list, err := json.Marshal(values)
-	if err != nil {
-		return err
-	}
-	separator := byte(',')
-	if len(s.leases) == 0 {
-		separator = '{'
-	}
-	s.leases = append(s.leases, separator, '"')
-	s.leases = append(s.leases, id.String()...)
-	s.leases = append(s.leases, '"', ':')
-	s.leases = append(s.leases, list...)
-	return nil
-}
-
-func (s *settlement) object() string { return string(s.leases) + "}" }
-
-// settlements sorts leases by owner; more returns what the statement needs
-// besides the claim number.
-func settlements[T any](items []T, lease func(T) outmill.Lease, more func(T) []any) ([]*settlement, error) {
-	var list []*settlement
-	byOwner := map[outmill.OwnerToken]*settlement{}
+// settlements sorts leases by owner, nearly always a single one.
+func settlements(items []settling) ([]settlement, error) {
+	var owners []outmill.OwnerToken
+	objects := map[outmill.OwnerToken][]byte{}
 	for _, item := range items {
-		l := lease(item)
-		of := byOwner[l.Owner]
-		if of == nil {
-			of = &settlement{owner: l.Owner.String()}
-			byOwner[l.Owner] = of
-			list = append(list, of)
-		}
-		if err := of.add(l.ID, append([]any{l.Claim}, more(item)...)); err != nil {
+		values, err := json.Marshal(append([]any{item.lease.Claim}, item.values...))
+		if err != nil {
 			return nil, err
 		}
+		object, known := objects[item.lease.Owner]
+		separator := byte(',')
+		if !known {
+			owners = append(owners, item.lease.Owner)
+			separator = '{'
+		}
+		object = append(object, separator, '"')
+		object = append(object, item.lease.ID.String()...)
+		object = append(object, '"', ':')
+		objects[item.lease.Owner] = append(object, values...)
+	}
+	list := make([]settlement, len(owners))
+	for i, owner := range owners {
+		list[i] = settlement{owner.String(), string(objects[owner]) + "}"}
 	}
 	return list, nil
 }
 
-func self(l outmill.Lease) outmill.Lease { return l }
-
-func nothing() {}
-
-func nothingMore(*txn, outmill.Lease) []any { return nil }
-
-// settle runs work for the leases of each owner in one transaction. If that
-// has to be repeated, reset comes first again.
-func settle[T any](ctx context.Context, s *Store, operation string, items []T, lease func(T) outmill.Lease,
-	more func(*txn, T) []any, reset func(), work func(ctx context.Context, t *txn, owner, leases string) error,
-) error {
-	if len(items) == 0 {
-		return s.explain(ctx, operation, s.usable(ctx))
+// settle runs work for the leases of each owner in one transaction, which may
+// have to be repeated.
+func (s *Store) settle(ctx context.Context, operation string, items []settling, work func(ctx context.Context, t *txn, of settlement) error) error {
+	list, err := settlements(items)
+	if err != nil || len(list) == 0 {
+		return s.explain(ctx, operation, errors.Join(err, s.usable(ctx)))
 	}
 	return s.write(ctx, operation, func(ctx context.Context, t *txn) error {
-		reset()
-		list, err := settlements(items, lease, func(item T) []any { return more(t, item) })
-		if err != nil {
-			return err
-		}
-		for _, each := range list {
-			leases := each.object()
-			if err := t.openLanesOf(ctx, each.owner, leases); err != nil {
+		for _, of := range list {
+			if err := t.openLanesOf(ctx, of); err != nil {
 				return err
 			}
-			if err := work(ctx, t, each.owner, leases); err != nil {
+			if err := work(ctx, t, of); err != nil {
 				return err
 			}
 		}
@@ -137,11 +129,11 @@ func settle[T any](ctx context.Context, s *Store, operation string, items []T, l
 	})
 }
 
-func (t *txn) openLanesOf(ctx context.Context, owner, leases string) error {
+func (t *txn) openLanesOf(ctx context.Context, of settlement) error {
 	if !t.lanes {
 		return nil
 	}
-	rows, err := t.query(ctx, sqlStanding, leases, owner)
+	rows, err := t.query(ctx, sqlStanding, of.leases, of.owner)
 	if err != nil {
 		return err
 	}
@@ -154,60 +146,52 @@ func (t *txn) openLanesOf(ctx context.Context, owner, leases string) error {
 
 // Ack makes the records processed. See outmill.Queue.
 func (s *Store) Ack(ctx context.Context, leases []outmill.Lease) error {
-	return settle(ctx, s, "ack", leases, self, nothingMore, nothing,
-		func(ctx context.Context, t *txn, owner, list string) error {
-			if s.config.Retain > 0 {
-				_, err := t.exec(ctx, sqlProcess, list, owner, t.now)
-				return err
-			}
-			_, err := t.exec(ctx, sqlDeleteAcked, list, owner)
-			return err
-		})
+	return s.settle(ctx, "ack", bare(leases), func(ctx context.Context, t *txn, of settlement) (err error) {
+		if s.config.Retain > 0 {
+			_, err = t.exec(ctx, sqlProcess, of.leases, of.owner, t.now)
+		} else {
+			_, err = t.exec(ctx, sqlDeleteAcked, of.leases, of.owner)
+		}
+		return err
+	})
 }
 
 // Abandon makes the records due again after their delay. See outmill.Queue.
 func (s *Store) Abandon(ctx context.Context, abandonments []outmill.Abandonment) error {
-	err := settle(ctx, s, "abandon", abandonments,
-		func(a outmill.Abandonment) outmill.Lease { return a.Lease },
-		func(t *txn, a outmill.Abandonment) []any { return []any{t.after(a.Delay), outmill.CleanError(a.Err)} },
-		nothing,
-		func(ctx context.Context, t *txn, owner, list string) error {
-			_, err := t.exec(ctx, sqlAbandon, list, owner)
-			return err
-		})
-	if err == nil && slices.ContainsFunc(abandonments, func(a outmill.Abandonment) bool { return a.Delay <= 0 }) {
-		s.waker.wake()
+	items := make([]settling, len(abandonments))
+	atOnce := false
+	for i, a := range abandonments {
+		items[i] = settling{a.Lease, []any{ceilMicros(max(a.Delay, 0)), outmill.CleanError(a.Err)}}
+		atOnce = atOnce || a.Delay <= 0
 	}
-	return err
+	return s.giveBack(ctx, "abandon", sqlAbandon, items, atOnce)
 }
 
 // Snooze makes the records due again after their delay, uncounted. See
 // outmill.Queue.
 func (s *Store) Snooze(ctx context.Context, snoozings []outmill.Snoozing) error {
-	err := settle(ctx, s, "snooze", snoozings,
-		func(z outmill.Snoozing) outmill.Lease { return z.Lease },
-		func(t *txn, z outmill.Snoozing) []any { return []any{t.after(z.Delay)} },
-		nothing,
-		func(ctx context.Context, t *txn, owner, list string) error {
-			_, err := t.exec(ctx, sqlSnooze, list, owner)
-			return err
-		})
-	if err == nil && slices.ContainsFunc(snoozings, func(z outmill.Snoozing) bool { return z.Delay <= 0 }) {
-		s.waker.wake()
+	items := make([]settling, len(snoozings))
+	atOnce := false
+	for i, z := range snoozings {
+		items[i] = settling{z.Lease, []any{ceilMicros(max(z.Delay, 0))}}
+		atOnce = atOnce || z.Delay <= 0
 	}
-	return err
+	return s.giveBack(ctx, "snooze", sqlSnooze, items, atOnce)
 }
 
 // Release gives the records back. See outmill.Queue.
 func (s *Store) Release(ctx context.Context, leases []outmill.Lease) error {
-	var released int
-	err := settle(ctx, s, "release", leases, self, nothingMore, func() { released = 0 },
-		func(ctx context.Context, t *txn, owner, list string) error {
-			n, err := t.exec(ctx, sqlRelease, list, owner)
-			released += n
-			return err
-		})
-	if err == nil && released > 0 {
+	return s.giveBack(ctx, "release", sqlRelease, bare(leases), len(leases) > 0)
+}
+
+// giveBack makes the records pending again, and wakes readers if some are due
+// at once.
+func (s *Store) giveBack(ctx context.Context, operation, template string, items []settling, atOnce bool) error {
+	err := s.settle(ctx, operation, items, func(ctx context.Context, t *txn, of settlement) error {
+		_, err := t.exec(ctx, template, of.leases, of.owner, t.now)
+		return err
+	})
+	if err == nil && atOnce {
 		s.waker.wake()
 	}
 	return err
@@ -220,57 +204,55 @@ func (s *Store) Extend(ctx context.Context, lease time.Duration, leases []outmil
 	if lease <= 0 {
 		return nil, s.explain(ctx, operation, invalid("Extend: lease is %s: want more than 0", lease))
 	}
-	var held []outmill.Lease
-	err := settle(ctx, s, operation, leases, self, nothingMore, func() { held = nil },
-		func(ctx context.Context, t *txn, owner, list string) error {
-			extended, err := t.extend(ctx, owner, list, lease)
-			held = append(held, extended...)
-			return err
-		})
+	extended := map[string][]outmill.Lease{}
+	err := s.settle(ctx, operation, bare(leases), func(ctx context.Context, t *txn, of settlement) (err error) {
+		extended[of.owner], err = t.extend(ctx, of, lease)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	return held, nil
+	return slices.Concat(slices.Collect(maps.Values(extended))...), nil
 }
 
-func (t *txn) extend(ctx context.Context, owner, list string, lease time.Duration) ([]outmill.Lease, error) {
-	rows, err := t.query(ctx, sqlExtend, list, owner, t.after(lease))
+func (t *txn) extend(ctx context.Context, of settlement, lease time.Duration) ([]outmill.Lease, error) {
+	rows, err := t.query(ctx, sqlExtend, of.leases, of.owner, t.after(lease))
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var held []outmill.Lease
+	var extended []outmill.Lease
 	for rows.Next() {
 		var l outmill.Lease
 		if err := rows.Scan(&l.ID, &l.Claim); err != nil {
 			return nil, err
 		}
-		if err := l.Owner.Scan(owner); err != nil {
+		if err := l.Owner.Scan(of.owner); err != nil {
 			return nil, err
 		}
-		held = append(held, l)
+		extended = append(extended, l)
 	}
-	return held, rows.Err()
+	return extended, rows.Err()
 }
 
 // Fail makes the records dead. See outmill.Queue.
 func (s *Store) Fail(ctx context.Context, failures []outmill.Failure) error {
-	return settle(ctx, s, "fail", failures,
-		func(f outmill.Failure) outmill.Lease { return f.Lease },
-		func(_ *txn, f outmill.Failure) []any { return []any{flag(f.Park), outmill.CleanError(f.Err)} },
-		nothing,
-		func(ctx context.Context, t *txn, owner, list string) error {
-			parked, err := t.fail(ctx, owner, list)
-			if err != nil {
+	items := make([]settling, len(failures))
+	for i, f := range failures {
+		items[i] = settling{f.Lease, []any{f.Park, outmill.CleanError(f.Err)}}
+	}
+	return s.settle(ctx, "fail", items, func(ctx context.Context, t *txn, of settlement) error {
+		parked, err := t.fail(ctx, of)
+		if err != nil {
+			return err
+		}
+		for _, r := range parked {
+			if _, err := t.exec(ctx, sqlParkBehind, r.group, r.topic, r.key, r.seq, parkedError); err != nil {
 				return err
 			}
-			for _, p := range parked {
-				if err := t.parkBehind(ctx, p); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+		}
+		return nil
+	})
 }
 
 // parkedRecord is a record that failed and takes its key along.
@@ -279,8 +261,9 @@ type parkedRecord struct {
 	group, topic, key string
 }
 
-func (t *txn) fail(ctx context.Context, owner, list string) ([]parkedRecord, error) {
-	rows, err := t.query(ctx, sqlFail, list, owner)
+// fail returns the records that take their keys along.
+func (t *txn) fail(ctx context.Context, of settlement) ([]parkedRecord, error) {
+	rows, err := t.query(ctx, sqlFail, of.leases, of.owner)
 	if err != nil {
 		return nil, err
 	}
@@ -297,16 +280,4 @@ func (t *txn) fail(ctx context.Context, owner, list string) ([]parkedRecord, err
 		}
 	}
 	return parked, rows.Err()
-}
-
-func (t *txn) parkBehind(ctx context.Context, r parkedRecord) error {
-	_, err := t.exec(ctx, sqlParkBehind, r.group, r.topic, r.key, r.seq, parkedError)
-	return err
-}
-
-func flag(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }

@@ -58,7 +58,7 @@ func sections() []section {
 		{name: "janitor", sentences: janitorSentences()},
 		{name: "wake", sentences: wakeSentences(), anyMode: true},
 		{name: "schema", sentences: schemaSentences(), anyMode: true},
-		{name: "calls", sentences: callSentences()},
+		{name: "calls", sentences: callSentences(), anyMode: true},
 		{name: "workers", sentences: workerSentences()},
 		{name: "model", sentences: modelSentences()},
 	}

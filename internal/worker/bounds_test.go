@@ -119,7 +119,7 @@ func Test_topics_can_be_changed(t *testing.T) {
 
 func Test_a_record_that_was_taken_is_not_given_back_by_a_pause(t *testing.T) {
 	t.Parallel()
-	const n = 300
+	const n = 60
 	r := newRig(t)
 	r.append(words(n)...)
 	w := r.start(func(c *worker.Config) { c.Running = worker.NewRegistry() })

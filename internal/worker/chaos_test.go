@@ -26,13 +26,13 @@ func Test_records_are_handled_in_order_and_none_is_lost_on_a_store_that_fails(t 
 			t.Parallel()
 			r := newRig(t)
 			c := &chaos{rig: r, order: order, done: make(chan struct{}), acked: map[string]bool{}, running: map[string]int{}}
-			const keys, perKey = 4, 12
+			const perKey = 8
 			for i := range perKey {
-				for k := range keys {
+				for k := range chaosKeys {
 					r.append(fmt.Sprintf("k%d:%d", k, i))
 				}
 			}
-			c.want = keys * perKey
+			c.want = chaosKeys * perKey
 			for _, call := range []string{"Claim", "Extend", "Ack", "Abandon", "Release", "Snooze"} {
 				r.store.failBefore(call, sometimes)
 				r.store.failAfter(call, sometimes)
@@ -60,6 +60,8 @@ func Test_records_are_handled_in_order_and_none_is_lost_on_a_store_that_fails(t 
 		})
 	}
 }
+
+const chaosKeys = 3
 
 var errChaos = errors.New("chaos")
 
@@ -177,7 +179,7 @@ func (c *chaos) check(word string) {
 		return
 	}
 	for i := range mine {
-		for k := range 4 {
+		for k := range chaosKeys {
 			other := fmt.Sprintf("k%d:%d", k, i)
 			if c.order == outmill.OrderKey && !strings.HasPrefix(other, key+":") {
 				continue

@@ -167,7 +167,7 @@ func Test_what_was_claimed_and_not_taken_is_given_back_on_stop(t *testing.T) {
 func Test_nothing_is_left_leased_however_a_worker_ends(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	for round := range 30 {
+	for round := range 12 {
 		var words []string
 		for i := range 30 {
 			words = append(words, fmt.Sprintf("k%d:%d-%d", i%4, round, i))

@@ -175,6 +175,12 @@ func (r *rig) exec(query string, args ...any) {
 	require.NoError(r, err)
 }
 
+// endLease lets the lease of the record end now, by the database's clock.
+func (r *rig) endLease(rec *outmill.Record) {
+	r.Helper()
+	r.exec(`UPDATE outmill_records SET available_at = 0 WHERE id = ? AND status = 'leased'`, rec.ID)
+}
+
 // fault is called with the call's context; its error is the call's.
 type fault func(ctx context.Context) error
 
