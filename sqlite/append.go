@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -135,23 +136,16 @@ func (a *appending) deduplicate(ctx context.Context, t *txn) error {
 	if len(wanted) == 0 {
 		return nil
 	}
-	list, err := json.Marshal(wanted)
+	keys, err := json.Marshal(wanted)
 	if err != nil {
 		return err
 	}
-	rows, err := t.query(ctx, sqlDedup, string(list), t.after(t.s.config.DedupWindow), t.now)
-	if err != nil {
-		return err
+	free, err := list(ctx, t, func(rows *sql.Rows, k *topicKey) error { return rows.Scan(&k.topic, &k.key) },
+		sqlDedup, string(keys), t.after(t.s.config.DedupWindow), t.now)
+	for _, key := range free {
+		a.duplicate[first[key]] = false
 	}
-	defer rows.Close()
-	for rows.Next() {
-		var free topicKey
-		if err := rows.Scan(&free.topic, &free.key); err != nil {
-			return err
-		}
-		a.duplicate[first[free]] = false
-	}
-	return rows.Err()
+	return err
 }
 
 // blockedLanes returns the keys of the batch that have held records: what is
@@ -175,24 +169,17 @@ func (a *appending) blockedLanes(ctx context.Context, t *txn, routes *routes) (m
 	if len(wanted) == 0 {
 		return nil, nil
 	}
-	list, err := json.Marshal(wanted)
+	keys, err := json.Marshal(wanted)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := t.query(ctx, sqlLanesOfKeys, string(list))
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
+	lanes, err := list(ctx, t, func(rows *sql.Rows, l *laneKey) error { return rows.Scan(&l.group, &l.topic, &l.key) },
+		sqlLanesOfKeys, string(keys))
 	blocked := map[laneKey]bool{}
-	for rows.Next() {
-		var lane laneKey
-		if err := rows.Scan(&lane.group, &lane.topic, &lane.key); err != nil {
-			return nil, err
-		}
+	for _, lane := range lanes {
 		blocked[lane] = true
 	}
-	return blocked, rows.Err()
+	return blocked, err
 }
 
 // rows returns the arguments of each row to insert: one for each group of

@@ -240,18 +240,14 @@ func (c *claim) lease(ctx context.Context, t *txn) error {
 	if err := t.openLanes(ctx, c.taken); err != nil {
 		return err
 	}
-	rows, err := t.query(ctx, sqlLease, seqList(c.taken), c.owner, t.after(c.req.Lease))
-	if err != nil {
-		return err
-	}
-	records, seqs, err := scanRecords(rows)
+	leased, err := list(ctx, t, scanRecord, sqlLease, seqList(c.taken), c.owner, t.after(c.req.Lease))
 	if err != nil {
 		return err
 	}
 	// RETURNING has an order of its own.
-	bySeq := make(map[int64]*outmill.Record, len(records))
-	for i, seq := range seqs {
-		bySeq[seq] = records[i]
+	bySeq := make(map[int64]*outmill.Record, len(leased))
+	for _, l := range leased {
+		bySeq[l.seq] = l.record
 	}
 	for _, seq := range c.taken {
 		c.records = append(c.records, bySeq[seq])
@@ -272,25 +268,10 @@ func (t *txn) passExpired(ctx context.Context, seqs []int64) error {
 	return err
 }
 
-func scanCandidates(rows *sql.Rows) ([]candidate, error) {
-	defer rows.Close()
-	var list []candidate
-	for rows.Next() {
-		var r candidate
-		if err := rows.Scan(&r.seq, &r.key, &r.stage, &r.due, &r.expires, &r.expiries, &r.size); err != nil {
-			return nil, err
-		}
-		list = append(list, r)
-	}
-	return list, rows.Err()
-}
-
 func (t *txn) candidates(ctx context.Context, template string, args ...any) ([]candidate, error) {
-	rows, err := t.query(ctx, template, args...)
-	if err != nil {
-		return nil, err
-	}
-	return scanCandidates(rows)
+	return list(ctx, t, func(rows *sql.Rows, r *candidate) error {
+		return rows.Scan(&r.seq, &r.key, &r.stage, &r.due, &r.expires, &r.expiries, &r.size)
+	}, template, args...)
 }
 
 // notExpired leaves out what ?3, the time, makes expired. It is for leases that

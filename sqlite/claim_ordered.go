@@ -107,11 +107,7 @@ func (s lineState) barrier(policy outmill.KeyPolicy) int64 {
 
 // admit takes in what is due.
 func (c *claim) admit(ctx context.Context, t *txn, topic string) error {
-	rows, err := t.query(ctx, sqlAdmit, c.req.Group, topic, t.now, admitAtOnce)
-	if err != nil {
-		return err
-	}
-	seqs, err := scanSeqs(rows)
+	seqs, err := t.seqs(ctx, sqlAdmit, c.req.Group, topic, t.now, admitAtOnce)
 	if err != nil {
 		return err
 	}
@@ -123,29 +119,46 @@ func (c *claim) takeByKey(ctx context.Context, t *txn, topic string, want int) e
 	if err := c.admit(ctx, t, topic); err != nil {
 		return err
 	}
-	if err := c.lookAtLanes(ctx, t, topic, want); err != nil {
-		return err
-	}
-	line := keyLine{c: c, t: t, topic: topic, states: map[string]lineState{}}
-	size := max(want, minPage)
-	for {
-		page, err := t.candidates(ctx, sqlLine, c.req.Group, topic, line.seen, size)
-		if err != nil || len(page) == 0 {
-			return err
-		}
-		if err := line.learn(ctx, page); err != nil {
-			return err
-		}
-		before := len(c.records)
-		full, err := line.walk(ctx, page, want)
+	for want > 0 {
+		back, err := c.lookAtLanes(ctx, t, topic, want)
 		if err != nil {
 			return err
 		}
+		before := len(c.records)
+		full, err := c.walkLine(ctx, t, topic, want)
+		// Where as many as are wanted were put back in line, but some of them went
+		// nowhere (expired, parked), the lanes may have more.
+		if err != nil || full || back < want || c.looks <= 0 {
+			return err
+		}
 		want -= len(c.records) - before
-		if full || want == 0 || len(page) < size || !c.look(len(page)) {
-			return nil
+	}
+	return nil
+}
+
+// walkLine leases up to want records of the line. It tells whether the claim
+// wants no more of the topic.
+func (c *claim) walkLine(ctx context.Context, t *txn, topic string, want int) (full bool, err error) {
+	line := keyLine{c: c, t: t, topic: topic, states: map[string]lineState{}}
+	size := max(want, minPage)
+	for want > 0 {
+		page, err := t.candidates(ctx, sqlLine, c.req.Group, topic, line.seen, size)
+		if err != nil || len(page) == 0 {
+			return false, err
+		}
+		if err := line.learn(ctx, page); err != nil {
+			return false, err
+		}
+		before := len(c.records)
+		if full, err = line.walk(ctx, page, want); err != nil || full {
+			return full, err
+		}
+		want -= len(c.records) - before
+		if len(page) < size || !c.look(len(page)) {
+			return false, nil
 		}
 	}
+	return true, nil
 }
 
 const minPage = 32
@@ -276,46 +289,25 @@ func (t *txn) keyStates(ctx context.Context, c *claim, topic string, keys []stri
 	if len(keys) == 0 {
 		return nil, nil
 	}
-	rows, err := t.query(ctx, sqlKeyStates, c.req.Group, topic, t.now, textList(keys), c.owner)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
 	states := make(map[string]lineState, len(keys))
-	for rows.Next() {
+	_, err := list(ctx, t, func(rows *sql.Rows, _ *struct{}) error {
 		var key string
 		var state lineState
 		var waiting, held sql.NullInt64
 		if err := rows.Scan(&key, &state.other, &state.otherEnd, &waiting, &state.waitingEnd, &held, &state.parked); err != nil {
-			return nil, err
+			return err
 		}
 		state.waiting, state.held = placeOf(waiting), placeOf(held)
 		states[key] = state
-	}
-	return states, rows.Err()
+		return nil
+	}, sqlKeyStates, c.req.Group, topic, t.now, textList(keys), c.owner)
+	return states, err
 }
 
 func (t *txn) topicState(ctx context.Context, c *claim, topic string) (lineState, error) {
-	rows, err := t.query(ctx, sqlTopicState, c.req.Group, topic, t.now, c.owner)
-	if err != nil {
-		return lineState{}, err
-	}
 	var state lineState
 	var waiting sql.NullInt64
-	_, err = scanOne(rows, &state.other, &waiting)
+	_, err := t.one(ctx, []any{&state.other, &waiting}, sqlTopicState, c.req.Group, topic, t.now, c.owner)
 	state.waiting = placeOf(waiting)
 	return state, err
-}
-
-func scanSeqs(rows *sql.Rows) ([]int64, error) {
-	defer rows.Close()
-	var seqs []int64
-	for rows.Next() {
-		var seq int64
-		if err := rows.Scan(&seq); err != nil {
-			return nil, err
-		}
-		seqs = append(seqs, seq)
-	}
-	return seqs, rows.Err()
 }

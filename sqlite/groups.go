@@ -2,7 +2,9 @@ package sqlite
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
+	"errors"
 	"slices"
 	"time"
 
@@ -121,24 +123,6 @@ func (t *txn) execAll(ctx context.Context, templates []string, args ...any) (int
 	return changed, nil
 }
 
-// texts returns the only column of the query.
-func (t *txn) texts(ctx context.Context, template string, args ...any) ([]string, error) {
-	rows, err := t.query(ctx, template, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var list []string
-	for rows.Next() {
-		var text string
-		if err := rows.Scan(&text); err != nil {
-			return nil, err
-		}
-		list = append(list, text)
-	}
-	return list, rows.Err()
-}
-
 // DropGroup removes the group's registration and its records. See
 // outmill.Inspector.
 func (s *Store) DropGroup(ctx context.Context, group string) (int, error) {
@@ -195,38 +179,22 @@ type registration struct {
 
 // registrations come sorted by group.
 func (t *txn) registrations(ctx context.Context) ([]registration, error) {
-	rows, err := t.query(ctx, sqlGroups)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var list []registration
-	for rows.Next() {
-		var r registration
+	return list(ctx, t, func(rows *sql.Rows, r *registration) error {
 		var include, exclude string
 		var seen int64
 		if err := rows.Scan(&r.group, &include, &exclude, &seen); err != nil {
-			return nil, err
-		}
-		if r.topics.Include, err = patterns(include); err != nil {
-			return nil, err
-		}
-		if r.topics.Exclude, err = patterns(exclude); err != nil {
-			return nil, err
+			return err
 		}
 		r.seenAt = timeOf(seen)
-		list = append(list, r)
-	}
-	return list, rows.Err()
+		return errors.Join(patterns(include, &r.topics.Include), patterns(exclude, &r.topics.Exclude))
+	}, sqlGroups)
 }
 
-func patterns(text string) ([]string, error) {
+func patterns(text string, into *[]string) error {
 	if text == "[]" {
-		return nil, nil
+		return nil
 	}
-	var list []string
-	err := json.Unmarshal([]byte(text), &list)
-	return list, err
+	return json.Unmarshal([]byte(text), into)
 }
 
 // routes answers which groups read a topic, for one generation of the

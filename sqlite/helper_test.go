@@ -2,7 +2,6 @@ package sqlite_test
 
 import (
 	"database/sql"
-	"fmt"
 	"path/filepath"
 	"testing"
 	"time"
@@ -36,14 +35,6 @@ func rec(name, key string) *outmill.Record {
 func appendAll(t *testing.T, store outmill.Store, records ...*outmill.Record) {
 	t.Helper()
 	require.NoError(t, store.Append(t.Context(), records...))
-}
-
-func keyed(key string, from, to int) []*outmill.Record {
-	var records []*outmill.Record
-	for i := from; i <= to; i++ {
-		records = append(records, rec(fmt.Sprintf("%s%d", key, i), key))
-	}
-	return records
 }
 
 func claimRequest(owner outmill.OwnerToken, limit int, order outmill.Order) outmill.ClaimRequest {

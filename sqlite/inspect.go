@@ -34,11 +34,7 @@ WHERE seq IN (SELECT value FROM json_each(?1)) AND status = 'dead'`
 func (s *Store) Get(ctx context.Context, id outmill.WorkItemID) (*outmill.Record, error) {
 	var found *outmill.Record
 	err := s.read(ctx, "get", func(ctx context.Context, t *txn) error {
-		rows, err := t.query(ctx, sqlGet, id.String())
-		if err != nil {
-			return err
-		}
-		records, _, err := scanRecords(rows)
+		records, err := t.records(ctx, sqlGet, id.String())
 		if err != nil {
 			return err
 		}
@@ -58,11 +54,7 @@ func (s *Store) Delete(ctx context.Context, ids ...outmill.WorkItemID) (int, err
 	}
 	var deleted int
 	err := s.write(ctx, "delete", func(ctx context.Context, t *txn) error {
-		rows, err := t.query(ctx, sqlSeqsOf, idList(ids))
-		if err != nil {
-			return err
-		}
-		seqs, err := scanSeqs(rows)
+		seqs, err := t.seqs(ctx, sqlSeqsOf, idList(ids))
 		if err != nil {
 			return err
 		}
@@ -85,11 +77,7 @@ func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (int, er
 	}
 	var requeued int
 	err := s.write(ctx, "requeue", func(ctx context.Context, t *txn) error {
-		rows, err := t.query(ctx, sqlDeadOf, idList(ids))
-		if err != nil {
-			return err
-		}
-		seqs, err := scanSeqs(rows)
+		seqs, err := t.seqs(ctx, sqlDeadOf, idList(ids))
 		if err != nil {
 			return err
 		}

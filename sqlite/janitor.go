@@ -62,17 +62,11 @@ func (t *txn) reap(ctx context.Context, limit int) (int, error) {
 	var reaped int
 	var group, topic string
 	for reaped < limit {
-		rows, err := t.query(ctx, sqlNextLater, group, topic)
-		if err != nil {
-			return 0, err
-		}
-		if found, err := scanOne(rows, &group, &topic); err != nil || !found {
+		found, err := t.one(ctx, []any{&group, &topic}, sqlNextLater, group, topic)
+		if err != nil || !found {
 			return reaped, err
 		}
-		if rows, err = t.query(ctx, sqlEndedLeases, group, topic, t.now, limit-reaped); err != nil {
-			return 0, err
-		}
-		seqs, err := scanSeqs(rows)
+		seqs, err := t.seqs(ctx, sqlEndedLeases, group, topic, t.now, limit-reaped)
 		if err != nil {
 			return 0, err
 		}
@@ -91,11 +85,7 @@ func (t *txn) reap(ctx context.Context, limit int) (int, error) {
 // See outmill.Janitor.
 func (s *Store) ExpireDue(ctx context.Context, limit int) (int, error) {
 	return s.tidy(ctx, "expire", limit, func(t *txn, ctx context.Context, limit int) (int, error) {
-		rows, err := t.query(ctx, sqlExpired, t.now, limit)
-		if err != nil {
-			return 0, err
-		}
-		seqs, err := scanSeqs(rows)
+		seqs, err := t.seqs(ctx, sqlExpired, t.now, limit)
 		if err != nil {
 			return 0, err
 		}

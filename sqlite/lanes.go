@@ -88,18 +88,19 @@ type block struct {
 }
 
 // lookAtLanes puts up to want held records back in line, of lanes that are no
-// longer blocked for the claimer, and notes what blocks the others.
-func (c *claim) lookAtLanes(ctx context.Context, t *txn, topic string, want int) error {
+// longer blocked for the claimer, notes what blocks the others, and returns
+// how many it put back.
+func (c *claim) lookAtLanes(ctx context.Context, t *txn, topic string, want int) (back int, err error) {
 	if !t.lanes {
-		return nil
+		return 0, nil
 	}
 	if _, err := t.exec(ctx, sqlOpenOverdue, c.req.Group, topic, t.now); err != nil {
-		return err
+		return 0, err
 	}
-	for want > 0 {
+	for back < want {
 		lanes, err := c.openedLanes(ctx, t, topic, max(want, minPage))
 		if err != nil || len(lanes) == 0 {
-			return err
+			return back, err
 		}
 		keys := make([]string, len(lanes))
 		for i, lane := range lanes {
@@ -107,41 +108,27 @@ func (c *claim) lookAtLanes(ctx context.Context, t *txn, topic string, want int)
 		}
 		states, err := t.keyStates(ctx, c, topic, keys)
 		if err != nil {
-			return err
+			return back, err
 		}
-		for _, lane := range lanes {
-			n, err := c.lookAtLane(ctx, t, topic, lane.key, states[lane.key], want)
-			if err != nil {
-				return err
-			}
-			if want -= n; want == 0 {
-				return nil
+		for _, key := range keys {
+			n, err := c.lookAtLane(ctx, t, topic, key, states[key], want-back)
+			if back += n; err != nil || back == want {
+				return back, err
 			}
 		}
 		if !c.look(len(lanes)) {
-			return nil
+			break
 		}
 	}
-	return nil
+	return back, nil
 }
 
 // openedLanes returns lanes to look at, those with the oldest head first.
 func (c *claim) openedLanes(ctx context.Context, t *txn, topic string, limit int) ([]lane, error) {
-	rows, err := t.query(ctx, sqlLookAtLanes, c.req.Group, topic, c.owner, passedOver(c.req.KeyPolicy), limit)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var lanes []lane
-	for rows.Next() {
-		var l lane
-		if err := rows.Scan(&l.key, &l.head); err != nil {
-			return nil, err
-		}
-		lanes = append(lanes, l)
-	}
+	lanes, err := list(ctx, t, func(rows *sql.Rows, l *lane) error { return rows.Scan(&l.key, &l.head) },
+		sqlLookAtLanes, c.req.Group, topic, c.owner, passedOver(c.req.KeyPolicy), limit)
 	slices.SortFunc(lanes, func(a, b lane) int { return cmp.Compare(a.head, b.head) })
-	return lanes, rows.Err()
+	return lanes, err
 }
 
 // lookAtLane returns how many records it put back in line.
@@ -169,12 +156,8 @@ func (c *claim) lookAtLane(ctx context.Context, t *txn, topic, key string, state
 }
 
 func (t *txn) laneHead(ctx context.Context, group, topic, key string) (int64, error) {
-	rows, err := t.query(ctx, sqlLaneHead, group, topic, key)
-	if err != nil {
-		return 0, err
-	}
 	var head sql.NullInt64
-	_, err = scanOne(rows, &head)
+	_, err := t.one(ctx, []any{&head}, sqlLaneHead, group, topic, key)
 	return placeOf(head), err
 }
 

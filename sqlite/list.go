@@ -60,12 +60,7 @@ func (t *txn) listByID(ctx context.Context, query outmill.ListQuery) ([]*outmill
 	if query.Group != nil {
 		group = *query.Group
 	}
-	rows, err := t.query(ctx, sqlList, after(query), query.Group == nil, group, query.Topic, string(query.Status), query.Limit)
-	if err != nil {
-		return nil, err
-	}
-	records, _, err := scanRecords(rows)
-	return records, err
+	return t.records(ctx, sqlList, after(query), query.Group == nil, group, query.Topic, string(query.Status), query.Limit)
 }
 
 // listByTopic collects as many ids as are wanted from each topic, and reads
@@ -88,12 +83,7 @@ func (t *txn) listByTopic(ctx context.Context, query outmill.ListQuery, next []s
 		ids = append(ids, some...)
 	}
 	slices.Sort(ids)
-	rows, err := t.query(ctx, sqlRecordsOf, textList(ids[:min(len(ids), query.Limit)]))
-	if err != nil {
-		return nil, err
-	}
-	records, _, err := scanRecords(rows)
-	return records, err
+	return t.records(ctx, sqlRecordsOf, textList(ids[:min(len(ids), query.Limit)]))
 }
 
 func after(query outmill.ListQuery) string {

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"context"
 	"database/sql"
 	"encoding/json"
 	"fmt"
@@ -28,8 +29,22 @@ const recordColumns = `seq, id, grp, topic, key, status, available_at, due_at, n
 const blockedColumn = `(stage = 1 AND EXISTS (SELECT 1 FROM {p:lanes} AS l
 	WHERE l.grp = r.grp AND l.topic = r.topic AND l.key = r.key AND l.blocked_by <> ''))`
 
-// scanRecord returns the record in the current row, and its place in the order.
-func scanRecord(rows *sql.Rows) (*outmill.Record, int64, error) {
+// placed is a record and its place in the order.
+type placed struct {
+	seq    int64
+	record *outmill.Record
+}
+
+func (t *txn) records(ctx context.Context, template string, args ...any) ([]*outmill.Record, error) {
+	found, err := list(ctx, t, scanRecord, template, args...)
+	records := make([]*outmill.Record, len(found))
+	for i, f := range found {
+		records[i] = f.record
+	}
+	return records, err
+}
+
+func scanRecord(rows *sql.Rows, into *placed) error {
 	var (
 		blocked                       bool
 		r                             outmill.Record
@@ -42,7 +57,7 @@ func scanRecord(rows *sql.Rows) (*outmill.Record, int64, error) {
 		&r.Attempts, &r.Claims, &r.Expiries, &owner, &processed, &processedBy, &r.MessageID, &r.CorrelationID, &r.CausationID,
 		&r.TenantID, &r.TraceParent, &r.TraceState, &r.DedupKey, &r.LastError, &metadata, &r.Payload, &blocked)
 	if err != nil {
-		return nil, 0, err
+		return err
 	}
 	r.Group, r.Routed = group.String, group.Valid
 	r.CreatedAt = timeOf(created)
@@ -56,17 +71,18 @@ func scanRecord(rows *sql.Rows) (*outmill.Record, int64, error) {
 		r.NextAttemptAt = timeOf(next)
 	}
 	if err := parseToken(&r.Owner, owner); err != nil {
-		return nil, 0, fmt.Errorf("record %s: owner: %w", r.ID, err)
+		return fmt.Errorf("record %s: owner: %w", r.ID, err)
 	}
 	if err := parseToken(&r.ProcessedBy, processedBy); err != nil {
-		return nil, 0, fmt.Errorf("record %s: processed_by: %w", r.ID, err)
+		return fmt.Errorf("record %s: processed_by: %w", r.ID, err)
 	}
 	if metadata != "" {
 		if err := json.Unmarshal([]byte(metadata), &r.Metadata); err != nil {
-			return nil, 0, fmt.Errorf("record %s: metadata: %w", r.ID, err)
+			return fmt.Errorf("record %s: metadata: %w", r.ID, err)
 		}
 	}
-	return &r, seq, nil
+	into.seq, into.record = seq, &r
+	return nil
 }
 
 func parseToken(token *outmill.OwnerToken, text string) error {
@@ -74,22 +90,6 @@ func parseToken(token *outmill.OwnerToken, text string) error {
 		return nil
 	}
 	return token.Scan(text)
-}
-
-// scanRecords reads all rows and closes them.
-func scanRecords(rows *sql.Rows) ([]*outmill.Record, []int64, error) {
-	defer rows.Close()
-	var records []*outmill.Record
-	var seqs []int64
-	for rows.Next() {
-		record, seq, err := scanRecord(rows)
-		if err != nil {
-			return nil, nil, err
-		}
-		records = append(records, record)
-		seqs = append(seqs, seq)
-	}
-	return records, seqs, rows.Err()
 }
 
 func timeOf(micros int64) time.Time { return time.UnixMicro(micros).UTC() }

@@ -38,7 +38,7 @@ func (s *Store) ensure(ctx context.Context) error {
 		return err
 	}
 	err := s.checkSchema(ctx, s.db)
-	if err == nil || !(errors.Is(err, outmill.ErrSchemaMissing) || errors.Is(err, outmill.ErrSchemaOutdated)) {
+	if !errors.Is(err, outmill.ErrSchemaMissing) && !errors.Is(err, outmill.ErrSchemaOutdated) {
 		return err
 	}
 	migrations, err := s.migrations()

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"maps"
@@ -133,11 +134,7 @@ func (t *txn) openLanesOf(ctx context.Context, of settlement) error {
 	if !t.lanes {
 		return nil
 	}
-	rows, err := t.query(ctx, sqlStanding, of.leases, of.owner)
-	if err != nil {
-		return err
-	}
-	seqs, err := scanSeqs(rows)
+	seqs, err := t.seqs(ctx, sqlStanding, of.leases, of.owner)
 	if err != nil {
 		return err
 	}
@@ -216,23 +213,9 @@ func (s *Store) Extend(ctx context.Context, lease time.Duration, leases []outmil
 }
 
 func (t *txn) extend(ctx context.Context, of settlement, lease time.Duration) ([]outmill.Lease, error) {
-	rows, err := t.query(ctx, sqlExtend, of.leases, of.owner, t.after(lease))
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var extended []outmill.Lease
-	for rows.Next() {
-		var l outmill.Lease
-		if err := rows.Scan(&l.ID, &l.Claim); err != nil {
-			return nil, err
-		}
-		if err := l.Owner.Scan(of.owner); err != nil {
-			return nil, err
-		}
-		extended = append(extended, l)
-	}
-	return extended, rows.Err()
+	return list(ctx, t, func(rows *sql.Rows, l *outmill.Lease) error {
+		return errors.Join(rows.Scan(&l.ID, &l.Claim), l.Owner.Scan(of.owner))
+	}, sqlExtend, of.leases, of.owner, t.after(lease))
 }
 
 // Fail makes the records dead. See outmill.Queue.
@@ -242,11 +225,14 @@ func (s *Store) Fail(ctx context.Context, failures []outmill.Failure) error {
 		items[i] = settling{f.Lease, []any{f.Park, outmill.CleanError(f.Err)}}
 	}
 	return s.settle(ctx, "fail", items, func(ctx context.Context, t *txn, of settlement) error {
-		parked, err := t.fail(ctx, of)
+		failed, err := t.fail(ctx, of)
 		if err != nil {
 			return err
 		}
-		for _, r := range parked {
+		for _, r := range failed {
+			if !r.parked {
+				continue
+			}
 			if _, err := t.exec(ctx, sqlParkBehind, r.group, r.topic, r.key, r.seq, parkedError); err != nil {
 				return err
 			}
@@ -255,29 +241,15 @@ func (s *Store) Fail(ctx context.Context, failures []outmill.Failure) error {
 	})
 }
 
-// parkedRecord is a record that failed and takes its key along.
-type parkedRecord struct {
+// failedRecord may take its key along.
+type failedRecord struct {
 	seq               int64
 	group, topic, key string
+	parked            bool
 }
 
-// fail returns the records that take their keys along.
-func (t *txn) fail(ctx context.Context, of settlement) ([]parkedRecord, error) {
-	rows, err := t.query(ctx, sqlFail, of.leases, of.owner)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var parked []parkedRecord
-	for rows.Next() {
-		var r parkedRecord
-		var park bool
-		if err := rows.Scan(&r.seq, &r.group, &r.topic, &r.key, &park); err != nil {
-			return nil, err
-		}
-		if park {
-			parked = append(parked, r)
-		}
-	}
-	return parked, rows.Err()
+func (t *txn) fail(ctx context.Context, of settlement) ([]failedRecord, error) {
+	return list(ctx, t, func(rows *sql.Rows, r *failedRecord) error {
+		return rows.Scan(&r.seq, &r.group, &r.topic, &r.key, &r.parked)
+	}, sqlFail, of.leases, of.owner)
 }

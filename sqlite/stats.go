@@ -80,11 +80,7 @@ func (t *txn) topicsWithRecords(ctx context.Context, next []string) ([]groupTopi
 	for _, template := range next {
 		var group, topic string
 		for {
-			rows, err := t.query(ctx, template, group, topic)
-			if err != nil {
-				return nil, err
-			}
-			found, err := scanOne(rows, &group, &topic)
+			found, err := t.one(ctx, []any{&group, &topic}, template, group, topic)
 			if err != nil {
 				return nil, err
 			}
@@ -107,15 +103,10 @@ func (t *txn) topicsWithRecords(ctx context.Context, next []string) ([]groupTopi
 
 func (t *txn) stats(ctx context.Context, key groupTopic, limit int) (outmill.TopicStats, error) {
 	stats := outmill.TopicStats{Group: key.group.String, Routed: key.group.Valid, Topic: key.topic}
-	rows, err := t.query(ctx, sqlTopicStats, key.group, key.topic, limit, t.now)
-	if err != nil {
-		return stats, err
-	}
 	var oldest sql.NullInt64
-	if _, err := scanOne(rows, &stats.Pending, &stats.Leased, &stats.Processed, &stats.Dead, &oldest); err != nil {
-		return stats, err
-	}
+	_, err := t.one(ctx, []any{&stats.Pending, &stats.Leased, &stats.Processed, &stats.Dead, &oldest},
+		sqlTopicStats, key.group, key.topic, limit, t.now)
 	stats.Pending = min(stats.Pending, limit)
 	stats.OldestDue = nullTime(oldest)
-	return stats, nil
+	return stats, err
 }

@@ -136,7 +136,7 @@ func (s *Store) prepare(ctx context.Context) error {
 func (s *Store) prepareAll(ctx context.Context) (map[string]*sql.Stmt, error) {
 	prepared := make(map[string]*sql.Stmt, len(hotStatements))
 	for _, template := range hotStatements {
-		statement, err := s.db.PrepareContext(ctx, s.sql.text(template))
+		statement, err := s.db.PrepareContext(ctx, s.sql.text(template)) //nolint:sqlclosecheck // Close does
 		if err != nil {
 			closeAll(prepared)
 			if schemaErr := s.checkSchema(ctx, s.db); schemaErr != nil {

@@ -48,16 +48,9 @@ type txn struct {
 // begin reads the header.
 func (t *txn) begin(ctx context.Context) error {
 	var version int
-	rows, err := t.query(ctx, sqlHeader)
-	if err != nil {
+	// No row leaves version at 0: the schema was being made when it was lost.
+	if _, err := t.one(ctx, []any{&version, &t.generation, &t.now, &t.lanes}, sqlHeader); err != nil {
 		return err
-	}
-	found, err := scanOne(rows, &version, &t.generation, &t.now, &t.lanes)
-	if err != nil {
-		return err
-	}
-	if !found {
-		version = 0
 	}
 	return versionError(version)
 }
@@ -78,14 +71,14 @@ func (t *txn) statement(ctx context.Context, template string) *sql.Stmt {
 }
 
 func (t *txn) query(ctx context.Context, template string, args ...any) (*sql.Rows, error) {
-	if statement := t.statement(ctx, template); statement != nil {
+	if statement := t.statement(ctx, template); statement != nil { //nolint:sqlclosecheck // ends with its transaction
 		return statement.QueryContext(ctx, args...)
 	}
 	return t.h.QueryContext(ctx, t.s.sql.text(template), args...)
 }
 
 func (t *txn) run(ctx context.Context, template string, args ...any) (sql.Result, error) {
-	if statement := t.statement(ctx, template); statement != nil {
+	if statement := t.statement(ctx, template); statement != nil { //nolint:sqlclosecheck // ends with its transaction
 		return statement.ExecContext(ctx, args...)
 	}
 	return t.h.ExecContext(ctx, t.s.sql.text(template), args...)
@@ -276,16 +269,4 @@ func (s *Store) tryRead(ctx context.Context, fn func(ctx context.Context, t *txn
 		}
 		return fn(ctx, t)
 	})
-}
-
-// scanOne reads the only row of rows, and tells whether there was one.
-func scanOne(rows *sql.Rows, into ...any) (bool, error) {
-	defer rows.Close()
-	if !rows.Next() {
-		return false, rows.Err()
-	}
-	if err := rows.Scan(into...); err != nil {
-		return false, err
-	}
-	return true, rows.Close()
 }
