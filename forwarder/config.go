@@ -17,6 +17,8 @@ const (
 	defaultUpkeepInterval = time.Minute
 	// maxBatch bounds what one statement of a store is asked for.
 	maxBatch = 10_000
+	// maxDuration leaves room for sums.
+	maxDuration = 24 * time.Hour
 )
 
 // Config has the settings of a Forwarder. The zero value forwards all topics.
@@ -80,7 +82,7 @@ type Config struct {
 
 	// PublishTimeout bounds one call to a BatchPublisher. Default 30 s. A plain
 	// publisher must bound its calls itself; after this time no further message
-	// of a batch is given to it.
+	// of a batch is given to it. The hooks have as long for their batch.
 	PublishTimeout time.Duration
 
 	// PollInterval is the longest wait between looks for new records. Default
@@ -138,7 +140,9 @@ func (c Config) Validate() error {
 			errs = append(errs, fmt.Errorf("%w: forwarder.Config.%s is %v: want %s", outmill.ErrInvalidConfig, field, value, want))
 		}
 	}
-	positive := func(d time.Duration, field string) { invalid(d < 0, field, d, "a duration above 0") }
+	positive := func(d time.Duration, field string) {
+		invalid(d < 0 || d > maxDuration, field, d, "a duration above 0, at most "+maxDuration.String())
+	}
 	invalid(c.KeyPolicy < outmill.Block || c.KeyPolicy > outmill.Park, "KeyPolicy", c.KeyPolicy, "Block, Skip or Park")
 	invalid(c.Unordered && c.KeyPolicy != outmill.Block, "KeyPolicy", c.KeyPolicy, "Block with Unordered")
 	invalid(c.BatchSize < 1 || c.BatchSize > maxBatch, "BatchSize", c.BatchSize, "1 to 10000")

@@ -1,6 +1,7 @@
 package forwarder_test
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -67,6 +68,7 @@ func Test_an_invalid_setting_is_refused_by_name(t *testing.T) {
 		"MaxErrorBackoff":  {MaxErrorBackoff: -1},
 		"AckFlushInterval": {AckFlushInterval: -1},
 		"CloseTimeout":     {CloseTimeout: -1},
+		"at most 24h":      {PublishTimeout: math.MaxInt64},
 	} {
 		_, err := forwarder.New(store, d, cfg, nil)
 		require.Error(t, err, field)

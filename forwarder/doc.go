@@ -8,24 +8,33 @@
 // It claims batches, publishes, and acks; the three overlap. A publisher that
 // takes batches (outmill.BatchPublisher, such as package kafka's) gets them
 // whole. With any other one the forwarder publishes one message at a time in
-// many lanes, and the messages of a key always in the same lane. Either way
-// the messages of one topic and key arrive in the order in which they were
+// many lanes, and the messages of a key one after the other in one lane. Either
+// way the messages of one topic and key arrive in the order in which they were
 // appended.
 //
 // # Guarantees
 //
 // Delivery is at least once: a crash between the broker's acknowledgement and
 // the ack in the store publishes a message again, with the same message UUID.
+// The order of a key is that of first arrivals.
 //
 // # When publishing fails
 //
 //   - One message cannot be delivered (outmill.Permanent: too large, say): it
 //     goes dead, the others go on.
-//   - The broker refuses a topic (outmill.ErrTopicUnavailable): the topic is
-//     held and tried again later, other topics go on, no attempt is counted.
+//   - The broker refuses a topic (outmill.ErrTopicUnavailable), or has trouble
+//     with one topic only: the topic is held and tried again later, other topics
+//     go on, no attempt is counted.
 //   - The broker is away: all is given back, the forwarder pauses and probes
 //     with one record until the broker takes it. No attempt is counted and
 //     nothing goes dead, however long it lasts.
-//   - A publisher that explains nothing fails for one message and not for
-//     others: that message is retried by the retry policy, attempts counted.
+//   - The publisher does not say what is wrong, as most do not: if nothing gets
+//     through, that is an outage. A message that fails again although others got
+//     through meanwhile is to blame itself: it is retried by the retry policy,
+//     attempts counted. Config.Classify leaves no doubt.
+//   - The publisher does not return: nothing is published past it. Other
+//     processes of the group go on with the records.
+//
+// The first pause is half a second and the first hold two; they grow to
+// Config.MaxErrorBackoff.
 package forwarder

@@ -239,6 +239,31 @@ func Test_the_next_batch_is_claimed_and_the_last_one_acked_while_one_is_publishe
 	requireEmpty(t, store)
 }
 
+func Test_what_is_in_memory_is_bounded_by_bytes(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, dest message.Publisher, d *destination) {
+		store := newStore(t)
+		register(t, store)
+		records := recs("orders", "a", 12)
+		for _, r := range records {
+			r.Payload = make([]byte, 4<<10)
+		}
+		add(t, store, records...)
+		most := 0
+		d.judge(func(string, *message.Message) error {
+			most = max(most, len(list(t, store, outmill.StatusLeased)))
+			return nil
+		})
+		cfg := quick()
+		cfg.MaxInFlightBytes = 10 << 10
+		cfg.Lanes = 1
+		start(t, store, dest, cfg)
+		d.waitFor(t, 12)
+		requireEmpty(t, store)
+		require.LessOrEqual(t, most, 3)
+	})
+}
+
 func Test_a_store_of_many_topics_is_drained_though_one_has_a_large_backlog(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/stretchr/testify/require"
@@ -184,6 +185,52 @@ func Test_a_hook_may_postpone_its_message_without_losing_an_attempt(t *testing.T
 	start(t, store, d, cfg)
 	d.waitFor(t, 3)
 	require.Equal(t, namesOf("orders", "a", 3), d.withKey("a"))
+}
+
+func Test_hooks_that_are_slow_leave_the_rest_of_a_batch_for_another_time(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, dest message.Publisher, d *destination) {
+		store := newStore(t)
+		register(t, store)
+		add(t, store, recs("orders", "a", 20)...)
+		cfg := quick()
+		cfg.Retry = mortal()
+		cfg.PublishTimeout = 10 * time.Millisecond
+		calls := 0
+		cfg.Transform = func(_ string, msg *message.Message) (*message.Message, error) {
+			calls++
+			<-time.After(6 * time.Millisecond)
+			return msg, nil
+		}
+		start(t, store, dest, cfg)
+		d.waitFor(t, 20)
+		require.Equal(t, namesOf("orders", "a", 20), d.withKey("a"))
+		requireEmpty(t, store)
+		require.Less(t, calls, 40, "the hooks must not run again and again for nothing")
+	})
+}
+
+func Test_OnDead_gets_the_record_as_it_is_stored(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	bad := rec("orders", "a", "bad")
+	bad.Metadata = map[string]string{"mine": "yes"}
+	add(t, store, bad)
+	d := newDestination(t)
+	d.failOnly(outmill.Permanent(errPoison), "bad")
+	cfg := quick()
+	cfg.Transform = func(_ string, msg *message.Message) (*message.Message, error) {
+		msg.Metadata.Set("mine", "no")
+		msg.Metadata.Set("more", "yes")
+		return msg, nil
+	}
+	told := make(chan *outmill.Record, 1)
+	cfg.OnDead = func(rec *outmill.Record, _ string) { told <- rec }
+	start(t, store, d, cfg)
+	got := <-told
+	require.Equal(t, map[string]string{"mine": "yes"}, got.Metadata)
+	require.Equal(t, "a", got.Key)
+	require.Equal(t, "payload of bad", string(got.Payload))
 }
 
 func Test_OnDead_that_panics_harms_nobody(t *testing.T) {

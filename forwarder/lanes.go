@@ -2,8 +2,8 @@ package forwarder
 
 import (
 	"context"
-	"hash/maphash"
 	"sync"
+	"sync/atomic"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -15,43 +15,55 @@ type laneSender struct {
 	publisher message.Publisher
 	lanes     int
 	policy    outmill.KeyPolicy
-	seed      maphash.Seed
 }
 
-func newLaneSender(publisher message.Publisher, cfg Config) *laneSender {
-	return &laneSender{publisher: publisher, lanes: cfg.Lanes, policy: cfg.KeyPolicy, seed: maphash.MakeSeed()}
-}
-
-// send deals the parcels out to lanes: those of a key always to the same one,
-// the others in turn.
+// send publishes in many lanes. A lane that is free takes the next key, with
+// all of its messages, or the next message without a key: so a key is never in
+// two lanes, and none waits behind a slow lane while another one is free.
 func (s *laneSender) send(ctx context.Context, parcels []*parcel) {
-	parcels = stillUnderway(parcels)
-	lanes := make([][]*parcel, min(s.lanes, len(parcels)))
-	for i, p := range parcels {
-		lane := i % len(lanes)
-		if p.key != "" {
-			lane = int(maphash.String(s.seed, p.key) % uint64(len(lanes)))
-		}
-		lanes[lane] = append(lanes[lane], p)
-	}
+	chains := chainsOf(stillUnderway(parcels))
+	var next atomic.Int64
 	var wg sync.WaitGroup
-	for _, lane := range lanes {
-		if len(lane) > 0 {
-			wg.Go(func() { s.sendLane(ctx, lane) })
-		}
+	for range min(s.lanes, len(chains)) {
+		wg.Go(func() {
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= len(chains) {
+					return
+				}
+				s.sendChain(ctx, chains[i])
+			}
+		})
 	}
 	wg.Wait()
 }
 
-func (s *laneSender) sendLane(ctx context.Context, lane []*parcel) {
-	keys := newLine(s.policy)
-	for _, p := range lane {
-		// The lease may have ended while others of the lane were published.
-		if ctx.Err() != nil || keys.holds(p) || !p.item.Started() {
+// chainsOf has one chain for each key, in the order of the keys' first parcels,
+// and one for each parcel without a key.
+func chainsOf(parcels []*parcel) [][]*parcel {
+	chains := make([][]*parcel, 0, len(parcels))
+	places := map[string]int{}
+	for _, p := range parcels {
+		place, known := places[p.key]
+		if known && p.key != "" {
+			chains[place] = append(chains[place], p)
+			continue
+		}
+		places[p.key] = len(chains)
+		chains = append(chains, []*parcel{p})
+	}
+	return chains
+}
+
+func (s *laneSender) sendChain(ctx context.Context, chain []*parcel) {
+	held := false
+	for _, p := range chain {
+		// The lease may have ended while others were published.
+		if held || ctx.Err() != nil || !p.item.Started() {
 			p.end(unsent, nil)
 		} else {
 			note([]*parcel{p}, guard(func() error { return s.publisher.Publish(p.topic, p.msg) }))
 		}
-		keys.note(p)
+		held = held || p.holdsBack(s.policy)
 	}
 }

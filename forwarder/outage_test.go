@@ -321,6 +321,20 @@ func Test_a_topic_that_the_broker_refuses_is_held_alone_and_tried_again(t *testi
 	})
 }
 
+func Test_while_all_topics_of_a_forwarder_are_held_it_takes_no_others(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	register(t, store)
+	add(t, store, rec("forbidden", "", "forbidden"), rec("orders", "", "somebody else's"))
+	d := newDestination(t)
+	d.judge(func(string, *message.Message) error { return outmill.ErrTopicUnavailable })
+	cfg := quick()
+	cfg.Topics = outmill.Topics{Include: []string{"forbidden"}}
+	start(t, store, d, cfg)
+	d.waitForTries(t, 4)
+	require.NotContains(t, d.triedIDs(), "somebody else's")
+}
+
 func Test_a_topic_that_is_mapped_is_held_under_the_name_that_it_has_in_the_store(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, dest message.Publisher, d *destination) {

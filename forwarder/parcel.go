@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync/atomic"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -116,11 +117,12 @@ func (l *line) note(p *parcel) {
 	}
 }
 
-// prepare runs the user's hooks.
-func (f *Forwarder) prepare(parcels []*parcel) {
+// prepare runs the user's hooks. Once ctx has ended it leaves the rest for
+// another time.
+func (f *Forwarder) prepare(ctx context.Context, parcels []*parcel) {
 	keys := newLine(f.cfg.KeyPolicy)
-	for _, p := range stillUnderway(parcels) {
-		if keys.holds(p) || !p.item.Started() {
+	for i, p := range stillUnderway(parcels) {
+		if i > 0 && ctx.Err() != nil || keys.holds(p) || !p.item.Started() {
 			p.end(unsent, nil)
 		} else if err := f.dress(p); err != nil {
 			p.end(unfit, err)
@@ -137,7 +139,7 @@ func (f *Forwarder) dress(p *parcel) (err error) {
 		}
 	}()
 	rec := p.item.Record
-	p.msg = outmill.MessageOf(rec)
+	p.msg = f.messageOf(rec)
 	p.msg.SetContext(outmill.WithDelivery(context.Background(), f.queue.Name(), rec, p.item.Clock))
 	if f.cfg.Filter != nil && !f.cfg.Filter(rec.Topic, p.msg) {
 		p.end(filtered, nil)
@@ -157,4 +159,15 @@ func (f *Forwarder) dress(p *parcel) (err error) {
 		}
 	}
 	return nil
+}
+
+// messageOf keeps the metadata of the record out of the hooks' reach where the
+// user may see the record again.
+func (f *Forwarder) messageOf(rec *outmill.Record) *message.Message {
+	if f.cfg.OnDead == nil {
+		return outmill.MessageOf(rec)
+	}
+	lent := *rec
+	lent.Metadata = maps.Clone(rec.Metadata)
+	return outmill.MessageOf(&lent)
 }

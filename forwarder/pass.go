@@ -57,8 +57,7 @@ func (f *Forwarder) workerConfig() worker.Config {
 		MaxItems:  3 * f.cfg.BatchSize,
 		MaxBytes:  f.cfg.MaxInFlightBytes,
 		Lease:     f.cfg.Lease,
-		// A record may wait for two batches before its own; a batch that takes too
-		// long is given up before this.
+		// A batch that takes too long is given up before this, see awaitLate.
 		MaxProcessing:   4*f.cfg.PublishTimeout + f.cfg.Lease,
 		PollInterval:    f.cfg.PollInterval,
 		MaxErrorBackoff: f.cfg.MaxErrorBackoff,
@@ -126,15 +125,13 @@ func (p *pass) forwardAll() {
 // break the order; but not once the forwarder is to stop. What is then under
 // way is left to its lease, since nobody knows what becomes of it.
 func (p *pass) publish(parcels []*parcel) {
-	ctx, cancel := context.WithTimeout(p.sendCtx, p.forwarder.cfg.PublishTimeout)
-	defer cancel()
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
-		p.forwarder.prepare(parcels)
-		p.forwarder.send.send(ctx, parcels)
+		p.within(func(ctx context.Context) { p.forwarder.prepare(ctx, parcels) })
+		p.within(func(ctx context.Context) { p.forwarder.send.send(ctx, parcels) })
 	}()
-	late := time.NewTimer(p.forwarder.cfg.PublishTimeout + afterCancel)
+	late := time.NewTimer(2*p.forwarder.cfg.PublishTimeout + afterCancel)
 	defer late.Stop()
 	select {
 	case <-sent:
@@ -145,11 +142,17 @@ func (p *pass) publish(parcels []*parcel) {
 	}
 }
 
+func (p *pass) within(do func(ctx context.Context)) {
+	ctx, cancel := context.WithTimeout(p.sendCtx, p.forwarder.cfg.PublishTimeout)
+	defer cancel()
+	do(ctx)
+}
+
 // awaitLate lets other processes go on with the records: at once with those
 // that were claimed ahead, later with those of the call that hangs.
 func (p *pass) awaitLate(parcels []*parcel, sent <-chan struct{}) {
 	timeout := p.forwarder.cfg.PublishTimeout
-	p.forwarder.log.Error("The publisher has not returned; nothing is forwarded until it does. Give it a timeout of its own", nil, watermill.LogFields{"count": len(stillUnderway(parcels)), "after": timeout.String()})
+	p.forwarder.log.Error("The publisher, or a hook, has not returned; nothing is forwarded until it does. Give it a timeout of its own", nil, watermill.LogFields{"count": len(stillUnderway(parcels)), "publish_timeout": timeout.String()})
 	p.flow.stall()
 	defer p.flow.resume()
 	tooLate := time.NewTimer(timeout)

@@ -20,7 +20,7 @@ func newSender(publisher message.Publisher, cfg Config) sender {
 	if batching, ok := publisher.(outmill.BatchPublisher); ok {
 		return &batchSender{publisher: batching, policy: cfg.KeyPolicy}
 	}
-	return newLaneSender(publisher, cfg)
+	return &laneSender{publisher: publisher, lanes: cfg.Lanes, policy: cfg.KeyPolicy}
 }
 
 // batchSender hands the parcels over in one call.

@@ -119,16 +119,16 @@ func (c *claim) takeByKey(ctx context.Context, t *txn, topic string, want int) e
 	if err := c.admit(ctx, t, topic); err != nil {
 		return err
 	}
-	for want > 0 {
-		back, err := c.lookAtLanes(ctx, t, topic, want)
+	for ask := want; want > 0; ask = max(ask, min(2*ask, minLooks)) {
+		back, err := c.lookAtLanes(ctx, t, topic, ask)
 		if err != nil {
 			return err
 		}
 		before := len(c.records)
 		full, err := c.walkLine(ctx, t, topic, want)
-		// Where as many as are wanted were put back in line, but some of them went
-		// nowhere (expired, parked), the lanes may have more.
-		if err != nil || full || back < want || c.looks <= 0 {
+		// Where as many as were asked for were put back in line, but some of them
+		// went nowhere (expired, parked), the lanes may have more.
+		if err != nil || full || back < ask || c.looks <= 0 {
 			return err
 		}
 		want -= len(c.records) - before

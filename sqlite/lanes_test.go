@@ -167,3 +167,30 @@ func (w *laneWalk) drain(rt *rapid.T) {
 		AND NOT (stage = 4 AND expires_at <= unixepoch() * 1000000)`
 	require.Zero(rt, number(rt, w.store.DB(), left), "records that were never claimed")
 }
+
+func Test_records_that_expired_while_they_were_held_do_not_hide_those_behind_them(t *testing.T) {
+	t.Parallel()
+	const expiring = 5000
+	store := newStore(t)
+	first := rec("first", "k")
+	appendAll(t, store, first)
+	holder := claimRequest(outmill.NewOwnerToken(), 1, outmill.OrderKey)
+	holder.Lease = 2 * time.Hour
+	require.Equal(t, []string{"first"}, names(claim(t, store, holder)))
+	behind := make([]*outmill.Record, expiring)
+	for i := range behind {
+		behind[i] = rec(fmt.Sprint(i), "k")
+		behind[i].TimeToLive = time.Hour
+	}
+	appendAll(t, store, append(behind, rec("last", "k"))...)
+	other := claimRequest(outmill.NewOwnerToken(), 1, outmill.OrderKey)
+	require.Empty(t, claim(t, store, other))
+	passTime(t, store.DB(), 61*time.Minute)
+	n, err := store.Delete(t.Context(), first.ID)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	require.Equal(t, []string{"last"}, names(claim(t, store, other)))
+	n, err = store.ExpireDue(t.Context(), 2*expiring)
+	require.NoError(t, err)
+	require.Equal(t, expiring, n)
+}

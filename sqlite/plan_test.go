@@ -86,7 +86,7 @@ func planOf(t *testing.T, db *sql.DB, text string) string {
 	t.Helper()
 	rows, err := db.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+text, make([]any, parameters(text))...)
 	require.NoError(t, err, text)
-	defer rows.Close()
+	defer func() { require.NoError(t, rows.Close()) }()
 	var plan strings.Builder
 	for rows.Next() {
 		var id, parent, unused int

@@ -246,7 +246,7 @@ func metadataRoundTrip(e *env) {
 		"ümläut": "日本 😀 \u2028 \ufeff", "null": "null", "json": `{"a":[1,2]}`,
 		"long": strings.Repeat("x", 100_000), strings.Repeat("n", 1000): "long name",
 		"sql": "'); DROP TABLE records; --", "__proto__": "x", "_id": "y",
-		" blank ": " kept ",
+		strings.Repeat(" ", 3): " blanks kept ",
 	}
 	r := rec(orders, "m1", func(r *outmill.Record) { r.Metadata = metadata })
 	e.append(r)

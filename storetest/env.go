@@ -307,10 +307,10 @@ func (e *env) requireProcessed(r *outmill.Record) {
 // list pages through everything that the query selects.
 func (e *env) list(query outmill.ListQuery) []*outmill.Record {
 	e.t.Helper()
-	return listAll(e.t, e.ctx, e.store, query)
+	return listAll(e.ctx, e.t, e.store, query)
 }
 
-func listAll(t require.TestingT, ctx context.Context, store outmill.Store, query outmill.ListQuery) []*outmill.Record {
+func listAll(ctx context.Context, t require.TestingT, store outmill.Store, query outmill.ListQuery) []*outmill.Record {
 	query.Limit = 1000
 	var all []*outmill.Record
 	for {

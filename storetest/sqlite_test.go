@@ -71,6 +71,7 @@ func passTime(t *testing.T, store outmill.Store, d time.Duration) {
 	rows, err := db.QueryContext(t.Context(), `SELECT t.name, c.name FROM sqlite_schema AS t, pragma_table_info(t.name) AS c
 		WHERE t.type = 'table' AND c.name LIKE '%\_at' ESCAPE '\'`)
 	require.NoError(t, err)
+	defer func() { require.NoError(t, rows.Close()) }()
 	var updates []string
 	for rows.Next() {
 		var table, column string

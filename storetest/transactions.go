@@ -36,12 +36,12 @@ func committedIsThere(e *env) {
 	r := rec(orders, "m1")
 	require.NoError(e.t, e.store.Append(ctx, r))
 	for _, store := range []outmill.Store{e.store, other} {
-		require.Empty(e.t, listAll(e.t, e.ctx, store, outmill.ListQuery{}), "before the commit")
+		require.Empty(e.t, listAll(e.ctx, e.t, store, outmill.ListQuery{}), "before the commit")
 		_, err := store.Get(e.ctx, r.ID)
 		require.ErrorIs(e.t, err, outmill.ErrNotFound, "before the commit")
 	}
 	commit()
-	require.Equal(e.t, []string{"m1"}, names(listAll(e.t, e.ctx, other, outmill.ListQuery{})))
+	require.Equal(e.t, []string{"m1"}, names(listAll(e.ctx, e.t, other, outmill.ListQuery{})))
 	e.claimOne(outmill.NewOwnerToken(), "m1")
 }
 

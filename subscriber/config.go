@@ -8,6 +8,8 @@ import (
 	"github.com/outmill/outmill"
 )
 
+const defaultUpkeepInterval = time.Minute
+
 // Config has the settings of a Subscriber. The zero value is ready to use.
 type Config struct {
 	// Group is the consumer group, "" by default. Subscribers of one group share
@@ -69,8 +71,9 @@ type Config struct {
 	CloseTimeout time.Duration
 
 	// UpkeepInterval is how often the subscriber tidies the store (expired
-	// leases and records, retention) and looks for topics that nobody reads.
-	// Default 60 s; negative leaves that to others.
+	// leases and records, retention), registers its group anew, and looks for
+	// topics that nobody reads. Default 60 s; negative leaves the tidying to
+	// others.
 	UpkeepInterval time.Duration
 
 	// OnDead is told of each record that this subscriber made dead, after the
@@ -89,7 +92,7 @@ func (c *Config) setDefaults() {
 	defaultTo(&c.MaxErrorBackoff, 30*time.Second)
 	defaultTo(&c.AckFlushInterval, 5*time.Millisecond)
 	defaultTo(&c.CloseTimeout, 10*time.Second)
-	defaultTo(&c.UpkeepInterval, time.Minute)
+	defaultTo(&c.UpkeepInterval, defaultUpkeepInterval)
 }
 
 func defaultTo[T comparable](field *T, value T) {

@@ -73,10 +73,15 @@ func (s *shop) publish(t *testing.T, messages ...*message.Message) {
 // test ends.
 func (s *shop) route(t *testing.T, cfg subscriber.Config, handle message.NoPublishHandlerFunc, middlewares ...message.HandlerMiddleware) {
 	t.Helper()
+	s.routeTopic(t, topic, cfg, handle, middlewares...)
+}
+
+func (s *shop) routeTopic(t *testing.T, from string, cfg subscriber.Config, handle message.NoPublishHandlerFunc, middlewares ...message.HandlerMiddleware) {
+	t.Helper()
 	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: 5 * time.Second}, nil)
 	require.NoError(t, err)
 	router.AddMiddleware(middlewares...)
-	router.AddConsumerHandler("handler", topic, s.subscriber(t, cfg), handle)
+	router.AddConsumerHandler("handler", from, s.subscriber(t, cfg), handle)
 	ended := make(chan error, 1)
 	go func() { ended <- router.Run(context.Background()) }()
 	<-router.Running()

@@ -177,12 +177,15 @@ func (s *Subscriber) Close() error {
 	return nil
 }
 
+// startUpkeep: a group must be registered again from time to time even where
+// others tidy the store.
 func (s *Subscriber) startUpkeep() {
-	if s.cfg.UpkeepInterval < 0 {
-		return
-	}
 	s.upkeep.Do(func() {
 		s.closing.Go(func() {
+			if s.cfg.UpkeepInterval < 0 {
+				worker.Rounds(s.ctx, s.queue, defaultUpkeepInterval, s.log, s.round)
+				return
+			}
 			worker.Upkeep(s.ctx, s.queue, s.cfg.UpkeepInterval, s.log, s.round)
 		})
 	})
@@ -197,7 +200,12 @@ func (s *Subscriber) round(ctx context.Context) error {
 		read[sub.topic] = true
 		errs = append(errs, s.register(ctx, sub.topic))
 	}
-	errs = append(errs, worker.WarnUnread(ctx, s.queue, s.log, s.cfg.Group, func(topic string) bool { return read[topic] }, s.cfg.UpkeepInterval))
+	patience := s.cfg.UpkeepInterval
+	if patience < 0 {
+		patience = defaultUpkeepInterval
+	}
+	reads := func(topic string) bool { return read[topic] }
+	errs = append(errs, worker.WarnUnread(ctx, s.queue, s.log, s.cfg.Group, reads, patience))
 	return errors.Join(errs...)
 }
 

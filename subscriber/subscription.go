@@ -18,7 +18,7 @@ const (
 	// context has ended.
 	afterCancel = time.Second
 	// storeOutcomes is how long a closing subscription tries to store acks.
-	storeOutcomes = 30 * time.Second
+	storeOutcomes = 10 * time.Second
 	// takeAtOnce bounds how many records move from the worker at a time.
 	takeAtOnce = 32
 )

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
-	"github.com/cenkalti/backoff/v4"
 
 	"github.com/outmill/outmill"
 )
@@ -18,11 +17,7 @@ const firstPoll = 10 * time.Millisecond
 
 func (w *Worker) claimLoop(ctx context.Context) {
 	wake := w.wake(ctx)
-	trouble := backoff.NewExponentialBackOff(
-		backoff.WithInitialInterval(min(100*time.Millisecond, w.cfg.MaxErrorBackoff)),
-		backoff.WithMaxInterval(w.cfg.MaxErrorBackoff),
-		backoff.WithMaxElapsedTime(0),
-	)
+	trouble := newPauses(100*time.Millisecond, w.cfg.MaxErrorBackoff)
 	idle := firstPoll
 	for ctx.Err() == nil {
 		order, ok := w.room()
@@ -34,14 +29,14 @@ func (w *Worker) claimLoop(ctx context.Context) {
 		switch {
 		case err != nil && ctx.Err() != nil:
 		case err != nil:
-			pause := trouble.NextBackOff()
+			pause := trouble.next()
 			w.log.Error("Claim failed, will try again", err, watermill.LogFields{"after": pause.String()})
 			w.wait(ctx, time.After(pause), nil, nil)
 		case found > 0:
-			trouble.Reset()
+			trouble.reset()
 			idle = firstPoll
 		default:
-			trouble.Reset()
+			trouble.reset()
 			if w.wait(ctx, time.After(min(idle, w.cfg.PollInterval)), w.poke, wake) {
 				idle = firstPoll
 			} else {
@@ -177,7 +172,7 @@ func (w *Worker) admit(it *Item, ended *outcome, wishesChanged bool) {
 		it.decided = true
 		w.settleLocked(it, *ended)
 	case rec.Suspect() && w.cfg.Retry.Exhausted(rec.Attempts):
-		w.settleLocked(it, outcome{kind: failed, reason: fmt.Sprintf("outmill: the lease expired %d times: the record may be killing its workers", rec.Expiries)})
+		w.settleLocked(it, outcome{kind: failed, reason: fmt.Sprintf("outmill: the lease expired %d times: the record may be killing its workers, or hanging them", rec.Expiries)})
 	case it.heir:
 		w.enqueueKey(it)
 	case back, wishesChanged && w.unwanted(it):

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
-	"github.com/cenkalti/backoff/v4"
 
 	"github.com/outmill/outmill"
 )
@@ -62,11 +61,7 @@ func (w *Worker) flush(ctx context.Context) {
 		return
 	}
 	slices.SortStableFunc(batch, func(a, b outcome) int { return int(a.kind) - int(b.kind) })
-	retry := backoff.NewExponentialBackOff(
-		backoff.WithInitialInterval(20*time.Millisecond),
-		backoff.WithMaxInterval(min(5*time.Second, w.cfg.MaxErrorBackoff)),
-		backoff.WithMaxElapsedTime(0),
-	)
+	retry := newPauses(20*time.Millisecond, min(5*time.Second, w.cfg.MaxErrorBackoff))
 	for len(batch) > 0 {
 		n := slices.IndexFunc(batch, func(o outcome) bool { return o.kind != batch[0].kind })
 		if n < 0 {
@@ -78,7 +73,7 @@ func (w *Worker) flush(ctx context.Context) {
 				w.forget(batch)
 				return
 			}
-			pause := retry.NextBackOff()
+			pause := retry.next()
 			w.log.Error("Outcomes could not be stored, will try again", err, watermill.LogFields{"count": len(batch), "after": pause.String()})
 			w.wait(ctx, time.After(pause), nil, nil)
 			continue

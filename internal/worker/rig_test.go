@@ -308,3 +308,11 @@ func (f *faulty) Release(ctx context.Context, leases []outmill.Lease) error {
 func (f *faulty) Snooze(ctx context.Context, list []outmill.Snoozing) error {
 	return f.around(ctx, "Snooze", func() error { return f.Store.Snooze(ctx, list) })
 }
+
+func (f *faulty) ReapExpired(ctx context.Context, limit int) (reaped int, err error) {
+	err = f.around(ctx, "ReapExpired", func() error {
+		reaped, err = f.Store.ReapExpired(ctx, limit)
+		return err
+	})
+	return reaped, err
+}

@@ -68,7 +68,7 @@ func Test_a_suspect_goes_dead_after_the_last_attempt_without_being_handed_out(t 
 				c.OnDead = func(rec *outmill.Record, reason string) { dead <- rec.MessageID + ": " + reason }
 			})
 			require.Equal(t, "free", r.take(w).Record.MessageID)
-			require.Equal(t, "k:killer: outmill: the lease expired 2 times: the record may be killing its workers", <-dead)
+			require.Equal(t, "k:killer: outmill: the lease expired 2 times: the record may be killing its workers, or hanging them", <-dead)
 			require.Equal(t, outmill.StatusDead, r.get(records[0]).Status)
 		})
 	}

@@ -16,10 +16,21 @@ const upkeepBatch = 1000
 
 // Upkeep does a janitor's rounds for a store until ctx ends: it reaps expired
 // leases, expires records, deletes what is no longer retained, and calls
-// round, if given, at the end of each. The first round begins after a random
-// part of the interval, so that processes that start together do not work
-// together. Errors are logged; the next round tries again.
+// round, if given, at the end of each, whatever went wrong before.
 func Upkeep(ctx context.Context, queue outmill.Queue, interval time.Duration, log watermill.LoggerAdapter, round func(context.Context) error) {
+	Rounds(ctx, queue, interval, log, func(ctx context.Context) error {
+		err := Tidy(ctx, queue, log)
+		if round != nil {
+			err = errors.Join(err, round(ctx))
+		}
+		return err
+	})
+}
+
+// Rounds calls round at each interval until ctx ends. The first one begins
+// after a random part of the interval, so that processes that start together
+// do not work together. Errors are logged; the next round tries again.
+func Rounds(ctx context.Context, queue outmill.Queue, interval time.Duration, log watermill.LoggerAdapter, round func(context.Context) error) {
 	timer := time.NewTimer(1 + rand.N(interval))
 	defer timer.Stop()
 	for {
@@ -28,11 +39,7 @@ func Upkeep(ctx context.Context, queue outmill.Queue, interval time.Duration, lo
 			return
 		case <-timer.C:
 		}
-		err := Tidy(ctx, queue, log)
-		if err == nil && round != nil {
-			err = round(ctx)
-		}
-		if err != nil && ctx.Err() == nil {
+		if err := round(ctx); err != nil && ctx.Err() == nil {
 			log.Error("Upkeep of the store failed, will try again", err, watermill.LogFields{"store": queue.Name()})
 		}
 		timer.Reset(interval)

@@ -1,0 +1,56 @@
+package worker_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/worker"
+)
+
+func Test_a_janitors_round_ends_with_the_rooms_own(t *testing.T) {
+	t.Parallel()
+	for name, failure := range map[string]fault{"": nil, " also where the tidying failed": away} {
+		t.Run("round"+name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.store.failBefore("ReapExpired", failure)
+			ctx, stop := context.WithCancel(t.Context())
+			rounds, ended := make(chan struct{}), make(chan struct{})
+			go func() {
+				defer close(ended)
+				worker.Upkeep(ctx, r.store, time.Millisecond, watermill.NopLogger{}, func(ctx context.Context) error {
+					select {
+					case rounds <- struct{}{}:
+					case <-ctx.Done():
+					}
+					return nil
+				})
+			}()
+			for range 3 {
+				<-rounds
+			}
+			stop()
+			<-ended
+			require.GreaterOrEqual(t, r.store.called("ReapExpired"), 3)
+		})
+	}
+}
+
+func Test_tidying_reaps_ended_leases(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	rec := r.append("a")[0]
+	w := r.start(nil)
+	it := r.take(w)
+	w.SetLimit(0)
+	r.endLease(rec)
+	require.NoError(t, worker.Tidy(t.Context(), r.store, watermill.NopLogger{}))
+	require.Equal(t, outmill.StatusPending, r.get(rec).Status)
+	require.Equal(t, 1, r.get(rec).Expiries)
+	it.Release()
+}

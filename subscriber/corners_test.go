@@ -1,0 +1,324 @@
+package subscriber_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/subscriber"
+)
+
+// nothing waits a little; it cannot prove what will not come.
+func nothing(t *testing.T, messages <-chan *message.Message, why string) {
+	t.Helper()
+	select {
+	case _, open := <-messages:
+		require.False(t, open, why)
+	case <-time.After(100 * time.Millisecond):
+	}
+}
+
+func (s *shop) publishOrders(t *testing.T, n int) []string {
+	t.Helper()
+	uuids := make([]string, n)
+	batch := make([]*message.Message, n)
+	for i := range batch {
+		batch[i] = newOrder()
+		uuids[i] = batch[i].UUID
+	}
+	s.publish(t, batch...)
+	return uuids
+}
+
+func Test_records_are_claimed_ahead_of_their_use(t *testing.T) {
+	t.Parallel()
+	s := openShop(t)
+	s.publishOrders(t, 20)
+	cfg := quick()
+	cfg.MaxInFlight, cfg.BatchSize = 1, 5
+	messages := subscribe(t, s.subscriber(t, cfg))
+	msg := next(t, messages)
+	require.Eventually(t, func() bool { return s.count(t, outmill.StatusLeased) >= 5 }, patience, 5*time.Millisecond)
+	nothing(t, messages, "one is with a handler")
+	require.LessOrEqual(t, s.count(t, outmill.StatusLeased), 6, "MaxInFlight and one batch")
+	msg.Ack()
+	next(t, messages).Ack()
+}
+
+func Test_a_skipped_key_goes_on_while_its_failed_record_waits(t *testing.T) {
+	t.Parallel()
+	s := openShop(t)
+	cfg := quick()
+	cfg.Order, cfg.KeyPolicy = outmill.OrderKey, outmill.Skip
+	cfg.Retry.InitialInterval, cfg.Retry.MaxInterval = time.Hour, time.Hour
+	messages := subscribe(t, s.subscriber(t, cfg))
+	first, second := newOrder(), newOrder()
+	outmill.SetKey(first, "k")
+	outmill.SetKey(second, "k")
+	s.publish(t, first, second)
+	failing := next(t, messages)
+	require.Equal(t, first.UUID, failing.UUID)
+	nothing(t, messages, "a key is handled one by one")
+	failing.Nack()
+	passing := next(t, messages)
+	require.Equal(t, second.UUID, passing.UUID)
+	passing.Ack()
+}
+
+func Test_SubscribeInitialize_makes_a_group_that_gets_what_is_published_from_then_on(t *testing.T) {
+	t.Parallel()
+	s := openShop(t)
+	early, late := quick(), quick()
+	early.Group, late.Group = "early", "late"
+	first := s.subscriber(t, early)
+	require.NoError(t, first.SubscribeInitialize(topic))
+	s.publishOrders(t, 1)
+	nothing(t, subscribe(t, s.subscriber(t, late)), "the message went to the group that was there")
+	next(t, subscribe(t, first)).Ack()
+	require.NoError(t, first.Close())
+	require.ErrorIs(t, first.SubscribeInitialize(topic), outmill.ErrClosed)
+}
+
+func Test_a_subscription_whose_context_has_ended_does_not_begin(t *testing.T) {
+	t.Parallel()
+	s := openShop(t)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := s.subscriber(t, quick()).Subscribe(ended, topic)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func Test_Close_and_Subscribe_may_meet(t *testing.T) {
+	t.Parallel()
+	s := openShop(t)
+	for range 20 {
+		sub := s.subscriber(t, quick())
+		var meeting sync.WaitGroup
+		for range 3 {
+			meeting.Go(func() {
+				messages, err := sub.Subscribe(context.Background(), topic)
+				if err != nil {
+					if !errors.Is(err, outmill.ErrClosed) {
+						t.Error(err)
+					}
+					return
+				}
+				for range messages {
+					t.Error("a message came")
+				}
+			})
+			meeting.Go(func() {
+				if err := sub.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		meeting.Wait()
+	}
+}
+
+func Test_a_channel_that_nobody_reads_costs_no_attempt(t *testing.T) {
+	t.Parallel()
+	s := openShop(t)
+	cfg := quick()
+	cfg.Lease, cfg.MaxProcessing = time.Second, 20*time.Millisecond
+	cfg.MaxInFlight, cfg.BatchSize = 2, 2
+	s.publishOrders(t, 5)
+	messages := subscribe(t, s.subscriber(t, cfg))
+	oldest := func() *outmill.Record {
+		records, err := s.List(t.Context(), outmill.ListQuery{Topic: topic, Limit: 1})
+		require.NoError(t, err)
+		return records[0]
+	}
+	require.Eventually(t, func() bool { return oldest().Claims >= 3 }, patience, 5*time.Millisecond, "others get a chance at it")
+	for range 5 {
+		msg := next(t, messages)
+		info, _ := outmill.Delivery(msg.Context())
+		require.Equal(t, 1, info.Attempt)
+		msg.Ack()
+	}
+	require.Eventually(t, func() bool { return s.count(t, outmill.StatusProcessed) == 5 }, patience, 5*time.Millisecond)
+	require.Zero(t, oldest().Expiries)
+}
+
+func Test_a_handler_that_outlives_its_subscription_keeps_its_record_from_the_next_one(t *testing.T) {
+	t.Parallel()
+	s := openShop(t)
+	cfg := quick()
+	cfg.CloseTimeout = 10 * time.Millisecond
+	sub := s.subscriber(t, cfg)
+	ctx, cancel := context.WithCancel(t.Context())
+	messages, err := sub.Subscribe(ctx, topic)
+	require.NoError(t, err)
+	want := s.publishOrders(t, 1)[0]
+	running := next(t, messages)
+	cancel()
+	require.Eventually(t, func() bool { return s.count(t, outmill.StatusPending) == 1 }, patience, 5*time.Millisecond, "it is given back")
+
+	again := subscribe(t, sub)
+	require.Eventually(t, func() bool { return s.count(t, outmill.StatusLeased) == 1 }, patience, 5*time.Millisecond)
+	nothing(t, again, "the handler still runs")
+	running.Nack()
+	msg := next(t, again)
+	require.Equal(t, want, msg.UUID)
+	msg.Ack()
+	require.Zero(t, s.only(t, topic, outmill.StatusProcessed).Attempts)
+}
+
+func Test_Close_waits_for_handlers_and_stores_what_they_answer(t *testing.T) {
+	t.Parallel()
+	s := openShop(t)
+	cfg := quick()
+	cfg.CloseTimeout = patience
+	sub := s.subscriber(t, cfg)
+	messages := subscribe(t, sub)
+	s.publishOrders(t, 2)
+	acked, nacked := next(t, messages), next(t, messages)
+	closed := make(chan error)
+	go func() { closed <- sub.Close() }()
+	_, open := <-messages
+	require.False(t, open)
+	require.NoError(t, acked.Context().Err(), "handlers may finish")
+	acked.Ack()
+	nacked.Nack()
+	require.NoError(t, <-closed)
+	require.Equal(t, 1, s.count(t, outmill.StatusProcessed))
+	pending, err := s.List(t.Context(), outmill.ListQuery{Topic: topic, Status: outmill.StatusPending})
+	require.NoError(t, err)
+	require.Equal(t, 1, pending[0].Attempts, "it failed before the time was over")
+}
+
+func Test_Close_ends_the_contexts_of_handlers_that_take_too_long(t *testing.T) {
+	t.Parallel()
+	s := openShop(t)
+	cfg := quick()
+	cfg.CloseTimeout = 10 * time.Millisecond
+	sub := s.subscriber(t, cfg)
+	messages := subscribe(t, sub)
+	s.publishOrders(t, 1)
+	msg := next(t, messages)
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		<-msg.Context().Done()
+		msg.Nack()
+	}()
+	require.NoError(t, sub.Close())
+	<-answered
+	rec := s.only(t, topic, outmill.StatusPending)
+	require.Zero(t, rec.Attempts, "what ends because the subscription does was not the message's fault")
+}
+
+// nilError is an error type whose methods do not bear a nil receiver.
+type nilError struct{ text string }
+
+func (e *nilError) Error() string { return e.text }
+func (e *nilError) Unwrap() error { return errors.New(e.text) }
+
+func Test_a_handler_that_returns_a_typed_nil_has_failed(t *testing.T) {
+	t.Parallel()
+	s := openShop(t)
+	sub, err := subscriber.New(s, quick(), newJournal())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, sub.Close()) })
+	messages := subscribe(t, sub)
+	s.publishOrders(t, 1)
+	handle := subscriber.KeepError(func(*message.Message) ([]*message.Message, error) {
+		var typedNil *nilError
+		return nil, typedNil
+	})
+	for range 3 {
+		msg := next(t, messages)
+		_, err := handle(msg)
+		require.True(t, err != nil, "as the router sees it")
+		msg.Nack()
+	}
+	s.only(t, topic, outmill.StatusDead)
+}
+
+func Test_two_subscriptions_of_one_subscriber_share_a_topic(t *testing.T) {
+	t.Parallel()
+	s := openShop(t)
+	sub := s.subscriber(t, quick())
+	one, two := subscribe(t, sub), subscribe(t, sub)
+	want := s.publishOrders(t, 40)
+	var got []string
+	for range want {
+		var msg *message.Message
+		select {
+		case msg = <-one:
+		case msg = <-two:
+		case <-time.After(patience):
+			require.FailNow(t, "no message came")
+		}
+		got = append(got, msg.UUID)
+		msg.Ack()
+	}
+	require.ElementsMatch(t, want, got)
+}
+
+func Test_routers_that_come_and_go_lose_nothing_and_repeat_nothing_that_was_acked(t *testing.T) {
+	t.Parallel()
+	s := openShop(t)
+	const total = 300
+	var mu sync.Mutex
+	acked := map[string]int{}
+	handle := func(msg *message.Message) error {
+		if rand.IntN(10) == 0 || msg.Context().Err() != nil {
+			return errBroken
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		acked[msg.UUID]++
+		return nil
+	}
+	cfg := quick()
+	cfg.Retry.MaxAttempts = -1
+	s.publishOrders(t, total)
+	for s.count(t, outmill.StatusProcessed) < total {
+		router, err := message.NewRouter(message.RouterConfig{CloseTimeout: patience}, nil)
+		require.NoError(t, err)
+		router.AddMiddleware(subscriber.KeepError)
+		router.AddConsumerHandler("handler", topic, s.subscriber(t, cfg), handle)
+		ended := make(chan error, 1)
+		go func() { ended <- router.Run(context.Background()) }()
+		<-router.Running()
+		before := s.count(t, outmill.StatusProcessed)
+		require.Eventually(t, func() bool { return s.count(t, outmill.StatusProcessed) > before }, patience, time.Millisecond)
+		require.NoError(t, router.Close())
+		require.NoError(t, <-ended)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	require.Len(t, acked, total)
+	for uuid, times := range acked {
+		require.Equal(t, 1, times, uuid)
+	}
+}
+
+func Test_deliveries_and_failures_are_logged_with_what_identifies_them(t *testing.T) {
+	t.Parallel()
+	s := openShop(t)
+	logger := newJournal()
+	sub, err := subscriber.New(s, quick(), logger)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, sub.Close()) })
+	messages := subscribe(t, sub)
+	msg := newOrder()
+	outmill.SetCorrelationID(msg, "conversation-1")
+	s.publish(t, msg)
+	next(t, messages).Nack()
+	next(t, messages).Ack()
+	s.only(t, topic, outmill.StatusProcessed)
+	known := []string{msg.UUID, topic, "conversation-1", s.Name()}
+	require.Equal(t, 2, logger.count(append(known, "INFO", "Message delivered")...))
+	require.Equal(t, 1, logger.count(append(known, "ERROR", "Handling failed", "dead:false")...))
+	require.Positive(t, logger.count("DEBUG", "Claimed records", "count:1"))
+}
