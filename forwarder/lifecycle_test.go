@@ -231,7 +231,7 @@ func Test_a_plain_publisher_that_hangs_is_waited_for_and_said_so(t *testing.T) {
 	l := newLogs()
 	startLogged(t, store, d, cfg, l)
 	<-g.reached
-	l.waitFor(t, "The publisher has not returned")
+	l.waitFor(t, "has not returned")
 	close(g.open)
 	d.waitFor(t, 5)
 	require.Equal(t, namesOf("orders", "a", 5), d.withKey("a"))

@@ -31,8 +31,9 @@ var invariants = map[string]string{
 
 func Test_whatever_is_done_to_records_of_a_key_none_is_stranded(t *testing.T) {
 	t.Parallel()
+	store := newStore(t)
 	rapid.Check(t, func(rt *rapid.T) {
-		w := newLaneWalk(t, rt)
+		w := newLaneWalk(t, rt, store)
 		rt.Repeat(map[string]func(*rapid.T){
 			"append":  w.append,
 			"claim":   w.claim,
@@ -55,9 +56,11 @@ type laneWalk struct {
 	names  int
 }
 
-func newLaneWalk(t *testing.T, rt *rapid.T) *laneWalk {
-	store := newStore(t)
-	rt.Cleanup(func() { require.NoError(rt, store.Close()) })
+func newLaneWalk(t *testing.T, rt *rapid.T, store file) *laneWalk {
+	for _, table := range []string{"records", "lanes"} {
+		_, err := store.DB().ExecContext(t.Context(), "DELETE FROM outmill_"+table)
+		require.NoError(rt, err)
+	}
 	return &laneWalk{t: t, ctx: t.Context(), store: store, owners: []outmill.OwnerToken{outmill.NewOwnerToken(), outmill.NewOwnerToken()}}
 }
 

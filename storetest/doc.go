@@ -12,5 +12,5 @@
 //
 // Random walks compare the store with a model of a queue, for some seconds.
 // With -rapid.checks given, as many walks are made as it says; -rapid.steps
-// sets their length.
+// sets their length. Under -race, sizes that are about size alone are a tenth.
 package storetest

@@ -36,7 +36,8 @@ type Harness struct {
 
 	// Elapse makes d pass for the database of the store. Where the database's
 	// clock cannot be moved, it moves every time in the store's tables back by
-	// d. It is not called while other calls on the store are under way.
+	// d. The store is one that New or Reopen returned; no other call on it is
+	// under way meanwhile.
 	Elapse func(t *testing.T, store outmill.Store, d time.Duration)
 
 	// Begin begins a transaction as a user of the store would, and returns a

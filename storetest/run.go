@@ -1,6 +1,8 @@
 package storetest
 
 import (
+	"errors"
+	"fmt"
 	"testing"
 	"time"
 )
@@ -70,7 +72,9 @@ func Run(t *testing.T, h Harness) {
 	if h.New == nil || h.Reopen == nil || h.Elapse == nil || h.Begin == nil {
 		t.Fatal("storetest: Harness wants New, Reopen, Elapse and Begin")
 	}
-	checkUnsupported(t, h.Unsupported)
+	if err := checkUnsupported(h.Unsupported); err != nil {
+		t.Fatal(err)
+	}
 	for i, mode := range modes() {
 		t.Run(mode.name, func(t *testing.T) {
 			t.Parallel()
@@ -102,7 +106,10 @@ func (s section) run(t *testing.T, h Harness, options Options) {
 	}
 }
 
-func checkUnsupported(t *testing.T, unsupported map[string]string) {
+// checkUnsupported reports names that the suite does not have, or no longer,
+// and those without a reason.
+func checkUnsupported(unsupported map[string]string) error {
+	var errs []error
 	known := map[string]bool{}
 	for _, section := range sections() {
 		known[section.name] = true
@@ -112,10 +119,11 @@ func checkUnsupported(t *testing.T, unsupported map[string]string) {
 	}
 	for name, reason := range unsupported {
 		if !known[name] {
-			t.Errorf("storetest: Harness.Unsupported names %q: no section or sentence has that name", name)
+			errs = append(errs, fmt.Errorf("storetest: Harness.Unsupported names %q: no section or sentence has that name", name))
 		}
 		if reason == "" {
-			t.Errorf("storetest: Harness.Unsupported names %q without a reason", name)
+			errs = append(errs, fmt.Errorf("storetest: Harness.Unsupported names %q without a reason", name))
 		}
 	}
+	return errors.Join(errs...)
 }

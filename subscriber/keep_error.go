@@ -24,7 +24,7 @@ var (
 // did not come from an Outmill subscriber.
 func KeepError(h message.HandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) (produced []*message.Message, err error) {
-		kept, ok := msg.Context().Value(keptKey{}).(*keptError)
+		kept, ok := msg.Context().Value(keptKey{}).(*keptContext)
 		if !ok {
 			return h(msg)
 		}
@@ -48,26 +48,29 @@ func KeepError(h message.HandlerFunc) message.HandlerFunc {
 
 type keptKey struct{}
 
-// keptError is where a handler's error is kept for the nack that follows it.
-type keptError struct {
+// keptContext is where a handler's error is kept for the nack that follows it.
+type keptContext struct {
+	context.Context
 	mu   sync.Mutex
 	kept bool
 	err  error
 }
 
-func withKeptError(ctx context.Context) (context.Context, *keptError) {
-	kept := &keptError{}
-	return context.WithValue(ctx, keptKey{}, kept), kept
+func (k *keptContext) Value(key any) any {
+	if key == (keptKey{}) {
+		return k
+	}
+	return k.Context.Value(key)
 }
 
-func (k *keptError) set(err error) {
+func (k *keptContext) set(err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.kept, k.err = true, err
 }
 
 // reason is never nil.
-func (k *keptError) reason() error {
+func (k *keptContext) reason() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {

@@ -170,9 +170,9 @@ func (sub *subscription) free(n int) {
 // lease.
 func (sub *subscription) deliver(ctx context.Context, it *worker.Item) {
 	msgCtx, cancel := context.WithCancel(sub.ctx)
-	msgCtx, kept := withKeptError(msgCtx)
+	kept := &keptContext{Context: msgCtx}
 	msg := outmill.MessageOf(it.Record)
-	msg.SetContext(outmill.WithDelivery(msgCtx, sub.subscriber.queue.Name(), it.Record, it.Clock))
+	msg.SetContext(outmill.WithDelivery(kept, sub.subscriber.queue.Name(), it.Record, it.Clock))
 	if !sub.offer(ctx, it, msg) {
 		cancel()
 		it.Release()
@@ -183,11 +183,8 @@ func (sub *subscription) deliver(ctx context.Context, it *worker.Item) {
 	if !sub.subscriber.quiet {
 		sub.log.Info("Message delivered", fieldsOf(it.Record))
 	}
-	sub.handling.Go(func() {
-		defer sub.free(1)
-		defer cancel()
-		sub.await(it, msg, msgCtx, cancel, kept)
-	})
+	sub.handling.Add(1)
+	go sub.attend(kept, cancel, it, msg)
 }
 
 // offer waits for somebody to take the message, for as long as the lease
@@ -212,16 +209,23 @@ func (sub *subscription) offer(ctx context.Context, it *worker.Item, msg *messag
 	}
 }
 
+func (sub *subscription) attend(ctx *keptContext, cancel context.CancelFunc, it *worker.Item, msg *message.Message) {
+	defer sub.handling.Done()
+	defer sub.free(1)
+	defer cancel()
+	sub.await(ctx, cancel, it, msg)
+}
+
 // await settles the item as the handler decides. After a lost lease it only
 // waits for the handler to end: its outcome counts if this process has got the
 // record again, and until then the record is not delivered here a second time.
-func (sub *subscription) await(it *worker.Item, msg *message.Message, ctx context.Context, cancel context.CancelFunc, kept *keptError) {
+func (sub *subscription) await(ctx *keptContext, cancel context.CancelFunc, it *worker.Item, msg *message.Message) {
 	select {
 	case <-msg.Acked():
 		it.Ack()
 		return
 	case <-msg.Nacked():
-		sub.nacked(it, ctx, kept)
+		sub.nacked(ctx, it)
 		return
 	case <-it.Lost():
 		cancel()
@@ -252,12 +256,12 @@ func (sub *subscription) awaitEnd(it *worker.Item, msg *message.Message) {
 }
 
 // nacked: what ends because the subscription does was not the message's fault.
-func (sub *subscription) nacked(it *worker.Item, ctx context.Context, kept *keptError) {
+func (sub *subscription) nacked(ctx *keptContext, it *worker.Item) {
 	if ctx.Err() != nil {
 		it.Release()
 		return
 	}
-	err := kept.reason()
+	err := ctx.reason()
 	if verdict := it.Judge(err); !verdict.Snooze {
 		fields := fieldsOf(it.Record)
 		fields["dead"] = verdict.Dead

@@ -10,9 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outmill/outmill/internal/testenv/kafkaengine"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/outmill/outmill/internal/testenv/kafkaengine"
 )
 
 // startWithin bounds the download and the start of a real broker.
@@ -108,12 +109,14 @@ var findOrStart = sync.OnceValues(func() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	shared = engine
+	started = append(started, engine)
 	return []string{engine.Addr}, nil
 })
 
-// shared lives as long as the test binary, and so does its broker.
-var shared *kafkaengine.Engine
+// started keeps the engine reachable: its pipe to the broker is closed when it
+// is collected, and that ends the broker. So the broker lives as long as the
+// test binary.
+var started []*kafkaengine.Engine
 
 func startEngine(ctx context.Context) (*kafkaengine.Engine, error) {
 	if testing.Short() {

@@ -6,12 +6,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outmill/outmill/internal/testenv"
-	"github.com/outmill/outmill/internal/testenv/kafkaengine"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/goleak"
+
+	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/kafkaengine"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

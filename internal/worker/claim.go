@@ -141,7 +141,6 @@ func (w *Worker) accept(o order, records []*outmill.Record, begin time.Time) {
 	for _, rec := range records {
 		it := &Item{
 			Record:    rec,
-			Clock:     &outmill.LeaseClock{},
 			worker:    w,
 			lease:     rec.Lease(),
 			key:       w.keyOf(rec),
@@ -150,27 +149,30 @@ func (w *Worker) accept(o order, records []*outmill.Record, begin time.Time) {
 			claimedAt: begin,
 			until:     begin.Add(w.cfg.Lease),
 		}
+		it.Clock = &it.ownClock
 		it.Clock.Set(rec.LeaseUntil)
 		// First, so that an outcome that is not stored yet has an heir.
-		ended := w.inherit(it)
+		how, ended := w.inherit(it)
 		if old := w.items[rec.ID]; old != nil {
 			w.loseLocked(old, "it ended, and the record was claimed again")
 		}
 		w.items[rec.ID] = it
 		w.bytes += it.size
-		w.admit(it, ended, o.wishes != w.wishes)
+		if ended {
+			it.decided = true
+			w.settleLocked(it, how)
+			continue
+		}
+		w.admit(it, o.wishes != w.wishes)
 	}
 	signal(w.readySignal)
 }
 
 // admit queues the item, or settles it where it must not be handled.
-func (w *Worker) admit(it *Item, ended *outcome, wishesChanged bool) {
+func (w *Worker) admit(it *Item, wishesChanged bool) {
 	rec := it.Record
 	_, back := w.tainted[it.key]
 	switch {
-	case ended != nil:
-		it.decided = true
-		w.settleLocked(it, *ended)
 	case rec.Suspect() && w.cfg.Retry.Exhausted(rec.Attempts):
 		w.settleLocked(it, outcome{kind: failed, reason: fmt.Sprintf("outmill: the lease expired %d times: the record may be killing its workers, or hanging them", rec.Expiries)})
 	case it.heir:
@@ -194,13 +196,13 @@ func (w *Worker) enqueue(it *Item) {
 // inherit makes the item the heir of the handling of its record, if that began
 // under a lost lease and is still under way, or its outcome is not stored yet:
 // then it returns the outcome.
-func (w *Worker) inherit(it *Item) (ended *outcome) {
-	h, ended := w.cfg.Running.inherit(it)
+func (w *Worker) inherit(it *Item) (how outcome, ended bool) {
+	h, how, ended := w.cfg.Running.inherit(it)
 	if h != nil {
 		it.handling, it.heir = h, true
 		it.state, it.startedAt = taken, h.startedAt
 	}
-	return ended
+	return how, ended
 }
 
 // unwanted is for items that were claimed before the topics or the limit were

@@ -62,7 +62,13 @@ func (w *Worker) nextOfKey(it *Item) {
 	if i < 0 {
 		return
 	}
-	sequence = slices.Delete(sequence, i, i+1)
+	if i == 0 {
+		// The usual case, in which the others need not move.
+		sequence[0] = nil
+		sequence = sequence[1:]
+	} else {
+		sequence = slices.Delete(sequence, i, i+1)
+	}
 	w.setSequence(it.key, sequence)
 	if i == 0 && len(sequence) > 0 && sequence[0].state == queued && !w.cfg.Pipelined {
 		w.ready = append(w.ready, sequence[0])

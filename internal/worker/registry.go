@@ -22,8 +22,9 @@ type handling struct {
 	startedAt time.Time
 	// newest is the item of the latest lease.
 	newest *Item
-	// outcome is how the handling ended, nil while it goes on.
-	outcome *outcome
+	// outcome is how the handling ended, once it has.
+	outcome outcome
+	ended   bool
 }
 
 // NewRegistry returns an empty registry.
@@ -34,22 +35,22 @@ func NewRegistry() *Registry {
 func (r *Registry) begin(it *Item, now time.Time) *handling {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	h := &handling{startedAt: now, newest: it}
-	r.handlings[it.lease.ID] = h
-	return h
+	it.ownHandling = handling{startedAt: now, newest: it}
+	r.handlings[it.lease.ID] = &it.ownHandling
+	return &it.ownHandling
 }
 
-// inherit makes the item the heir of the handling of its record, and returns
-// how that ended, if it has; nil, nil if there is none.
-func (r *Registry) inherit(it *Item) (*handling, *outcome) {
+// inherit makes the item the heir of the handling of its record; nil if there
+// is none. It returns how that ended, if it has.
+func (r *Registry) inherit(it *Item) (h *handling, how outcome, ended bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	h := r.handlings[it.lease.ID]
+	h = r.handlings[it.lease.ID]
 	if h == nil {
-		return nil, nil
+		return nil, outcome{}, false
 	}
 	h.newest = it
-	return h, h.outcome
+	return h, h.outcome, h.ended
 }
 
 // end notes how the handling ended, and returns the heir of the item, if it
@@ -57,7 +58,7 @@ func (r *Registry) inherit(it *Item) (*handling, *outcome) {
 func (r *Registry) end(h *handling, it *Item, o outcome) *Item {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	h.outcome = &o
+	h.outcome, h.ended = o, true
 	if h.newest == it {
 		return nil
 	}
@@ -72,7 +73,7 @@ func (r *Registry) leave(h *handling, it *Item) bool {
 	if h.newest != it {
 		return false
 	}
-	if h.outcome != nil && r.handlings[it.lease.ID] == h {
+	if h.ended && r.handlings[it.lease.ID] == h {
 		delete(r.handlings, it.lease.ID)
 	}
 	return true

@@ -134,7 +134,7 @@ func (w *Worker) take(limit int) []*Item {
 			w.settleLocked(it, outcome{kind: released})
 		}
 	}
-	var items []*Item
+	items := make([]*Item, 0, min(limit, len(w.ready)))
 	rest := w.ready[:0]
 	for _, it := range w.ready {
 		switch {

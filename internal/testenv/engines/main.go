@@ -32,8 +32,9 @@ const usage = "usage: engines start|stop -dir DIR [-require]"
 
 func main() {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer cancel()
-	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	cancel()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "engines:", err)
 		os.Exit(1)
 	}

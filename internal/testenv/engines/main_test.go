@@ -8,10 +8,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/outmill/outmill/internal/testenv"
-	"github.com/outmill/outmill/internal/testenv/kafkaengine"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/kafkaengine"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

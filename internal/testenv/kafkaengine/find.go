@@ -31,10 +31,10 @@ func Find(ctx context.Context) ([]string, error) {
 		}
 		return addrs, nil
 	}
-	if Check(ctx, []string{DefaultAddr}) != nil {
-		return nil, nil
+	if Check(ctx, []string{DefaultAddr}) == nil {
+		return []string{DefaultAddr}, nil
 	}
-	return []string{DefaultAddr}, nil
+	return nil, nil
 }
 
 // Check reports whether Kafka answers at the addresses, and whether the

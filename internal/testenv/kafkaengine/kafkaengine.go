@@ -86,7 +86,8 @@ func (e *Engine) StartAttached(ctx context.Context) error {
 	// means that this process is gone. Nothing of the broker is worth a shutdown,
 	// and one that a test has stopped would not hear of it.
 	const supervise = `"$@" & pid=$!; echo $pid >"$PIDFILE.new"; mv "$PIDFILE.new" "$PIDFILE"; read -r _; kill -9 $pid 2>/dev/null; wait $pid; rm -rf "$DIR"`
-	cmd := exec.Command("sh", append([]string{"-c", supervise, "sh"}, e.java(quickStart, brokerClass, e.configFile())...)...)
+	// The broker's life is not bounded by ctx, which is for its start.
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), "sh", append([]string{"-c", supervise, "sh"}, e.java(quickStart, brokerClass, e.configFile())...)...)
 	cmd.Env = append(os.Environ(), "PIDFILE="+e.PidFile(), "DIR="+e.Dir)
 	if err := os.Remove(e.PidFile()); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("kafka: remove the old pid: %w", err)
@@ -114,7 +115,7 @@ func (e *Engine) Detach() {
 // process, and waits until it is ready. Its pid is in PidFile.
 func (e *Engine) StartDetached(ctx context.Context) error {
 	line := e.java(nil, brokerClass, e.configFile())
-	cmd := exec.Command(line[0], line[1:]...)
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), line[0], line[1:]...)
 	if err := e.launch(cmd); err != nil {
 		return err
 	}
@@ -257,11 +258,11 @@ func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.It
 func freePorts(n int) ([]int, error) {
 	ports := make([]int, n)
 	for i := range ports {
-		l, err := net.Listen("tcp", loopback(0))
+		l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", loopback(0))
 		if err != nil {
 			return nil, fmt.Errorf("kafka: find a free port: %w", err)
 		}
-		defer l.Close()
+		defer func() { _ = l.Close() }()
 		ports[i] = l.Addr().(*net.TCPAddr).Port
 	}
 	return ports, nil

@@ -57,7 +57,7 @@ func download(ctx context.Context, mvn, dir, libs string) error {
 	if err != nil {
 		return fmt.Errorf("kafka: make the download directory: %w", err)
 	}
-	defer os.RemoveAll(work)
+	defer func() { _ = os.RemoveAll(work) }()
 	if err := os.WriteFile(filepath.Join(work, "pom.xml"), []byte(pom), 0o600); err != nil {
 		return fmt.Errorf("kafka: write the list of jars: %w", err)
 	}

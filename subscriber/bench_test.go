@@ -1,0 +1,147 @@
+package subscriber_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/sqlite"
+	"github.com/outmill/outmill/subscriber"
+)
+
+// waiting is how many messages a burndown begins with.
+const waiting = 20_000
+
+// Benchmark_Burndown handles all that waits in a SQLite file, commits on disk
+// included: with a router and a handler that does nothing, and from the
+// channel alone.
+//
+//	go test ./subscriber -run '^$' -bench Burndown -benchtime 5x -cpuprofile cpu.out
+func Benchmark_Burndown(b *testing.B) {
+	for _, order := range []outmill.Order{outmill.OrderNone, outmill.OrderKey} {
+		for name, burn := range map[string]func(*testing.B, *subscriber.Subscriber){"router": burnByRouter, "channel": burnByChannel} {
+			b.Run(fmt.Sprintf("%s, order %s", name, order), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					b.StopTimer()
+					store := stocked(b)
+					sub, err := subscriber.New(store, subscriber.Config{Order: order}, nil)
+					require.NoError(b, err)
+					b.StartTimer()
+					burn(b, sub)
+					b.StopTimer()
+					require.NoError(b, store.Close())
+					b.StartTimer()
+				}
+				b.ReportMetric(float64(waiting*b.N)/b.Elapsed().Seconds(), "messages/s")
+			})
+		}
+	}
+}
+
+// stocked returns a store with the waiting messages, of 200 bytes and 1,000
+// keys.
+func stocked(b *testing.B) *sqlite.Store {
+	b.Helper()
+	store, err := sqlite.Open(b.Context(), filepath.Join(b.TempDir(), "outbox.db"), sqlite.Config{}, nil)
+	require.NoError(b, err)
+	require.NoError(b, store.Ensure(b.Context()))
+	require.NoError(b, store.RegisterGroup(b.Context(), "", outmill.Topics{Include: []string{topic}}))
+	for from := 0; from < waiting; from += 1000 {
+		batch := make([]*outmill.Record, 1000)
+		for i := range batch {
+			batch[i] = &outmill.Record{
+				Topic:    topic,
+				Key:      fmt.Sprint(i),
+				Payload:  make([]byte, 200),
+				Metadata: map[string]string{"colour": "green"},
+			}
+		}
+		require.NoError(b, store.Append(b.Context(), batch...))
+	}
+	return store
+}
+
+func burnByChannel(b *testing.B, sub *subscriber.Subscriber) {
+	b.Helper()
+	messages, err := sub.Subscribe(context.Background(), topic)
+	require.NoError(b, err)
+	for range waiting {
+		(<-messages).Ack()
+	}
+	require.NoError(b, sub.Close())
+}
+
+func burnByRouter(b *testing.B, sub *subscriber.Subscriber) {
+	b.Helper()
+	router, err := message.NewRouter(message.RouterConfig{}, nil)
+	require.NoError(b, err)
+	router.AddMiddleware(subscriber.KeepError)
+	var handled atomic.Int64
+	done := make(chan struct{})
+	router.AddConsumerHandler("handler", topic, sub, func(*message.Message) error {
+		if handled.Add(1) == waiting {
+			close(done)
+		}
+		return nil
+	})
+	ended := make(chan error, 1)
+	go func() { ended <- router.Run(context.Background()) }()
+	<-done
+	require.NoError(b, router.Close())
+	require.NoError(b, <-ended)
+}
+
+// Benchmark_Delivery_alone is what the subscriber itself adds to the store's
+// work: the store hands out records without end and takes every ack.
+func Benchmark_Delivery_alone(b *testing.B) {
+	store, err := sqlite.Open(b.Context(), filepath.Join(b.TempDir(), "outbox.db"), sqlite.Config{}, nil)
+	require.NoError(b, err)
+	b.Cleanup(func() { require.NoError(b, store.Close()) })
+	require.NoError(b, store.Ensure(b.Context()))
+	for _, order := range []outmill.Order{outmill.OrderNone, outmill.OrderKey, outmill.OrderTopic} {
+		b.Run("order "+order.String(), func(b *testing.B) {
+			sub, err := subscriber.New(endless{store}, subscriber.Config{Order: order}, nil)
+			require.NoError(b, err)
+			messages, err := sub.Subscribe(context.Background(), topic)
+			require.NoError(b, err)
+			b.ReportAllocs()
+			for b.Loop() {
+				(<-messages).Ack()
+			}
+			b.StopTimer()
+			require.NoError(b, sub.Close())
+		})
+	}
+}
+
+// endless has a store's name and groups, and records that cost nothing.
+type endless struct{ *sqlite.Store }
+
+func (endless) Claim(_ context.Context, req outmill.ClaimRequest) ([]*outmill.Record, error) {
+	block := make([]outmill.Record, req.Limit)
+	records := make([]*outmill.Record, req.Limit)
+	for i := range block {
+		rec := &block[i]
+		rec.ID, rec.MessageID, rec.Topic, rec.Key = outmill.NewWorkItemID(), "message", topic, keys[i%len(keys)]
+		rec.Owner, rec.Claims = req.Owner, 1
+		records[i] = rec
+	}
+	return records, nil
+}
+
+func (endless) Ack(context.Context, []outmill.Lease) error     { return nil }
+func (endless) Release(context.Context, []outmill.Lease) error { return nil }
+
+func (endless) Extend(_ context.Context, _ time.Duration, leases []outmill.Lease) ([]outmill.Lease, error) {
+	return leases, nil
+}
+
+var keys = []string{"a", "b", "c", "d", "e", "f", "g", "h"}

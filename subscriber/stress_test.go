@@ -1,0 +1,21 @@
+//go:build stress
+
+package subscriber_test
+
+import (
+	"testing"
+
+	"github.com/ThreeDotsLabs/watermill/pubsub/tests"
+)
+
+// Test_Watermills_stress_suite_for_pubsubs_passes runs the suite several times
+// in parallel over one database; STRESS_TEST_COUNT says how many, 10 unless
+// set.
+func Test_Watermills_stress_suite_for_pubsubs_passes(t *testing.T) {
+	for _, s := range suites() {
+		t.Run(s.name, func(t *testing.T) {
+			construct, constructWithGroup := s.constructors(t)
+			tests.TestPubSubStressTest(t, s.features, construct, constructWithGroup)
+		})
+	}
+}
