@@ -29,9 +29,10 @@
 //     with one record until the broker takes it. No attempt is counted and
 //     nothing goes dead, however long it lasts.
 //   - The publisher does not say what is wrong, as most do not: if nothing gets
-//     through, that is an outage. A message that fails again although others got
-//     through meanwhile is to blame itself: it is retried by the retry policy,
-//     attempts counted. Config.Classify leaves no doubt.
+//     through, that is an outage. A message that fails for as long as
+//     Config.MaxErrorBackoff although others get through is to blame itself: it
+//     is retried by the retry policy, attempts counted. Config.Classify leaves no
+//     doubt.
 //   - The publisher does not return: nothing is published past it. Other
 //     processes of the group go on with the records.
 //

@@ -1,51 +1,71 @@
 package forwarder
 
-import "github.com/outmill/outmill"
+import (
+	"time"
+
+	"github.com/outmill/outmill"
+)
 
 // doubts tells a message that the broker will never take from a broker that
 // takes none, for publishers that do not: a message is guilty if it fails, the
-// very next publish of others goes through, and it then fails again. Each
-// further attempt that is counted needs the same proof again, so that an outage
-// costs a message no more than one.
+// very next publish gets through, and some time after that it still fails. The
+// time is for clients that need some themselves before they take note that a
+// part of the broker is back. Each further attempt that is counted needs the
+// same proof again, so that an outage costs a message no more than one.
 //
 // It is used by the one goroutine that settles.
 type doubts struct {
+	patience time.Duration
 	// accused failed in the last publish.
 	accused map[outmill.WorkItemID]struct{}
-	// guilty failed before a publish that went through.
-	guilty map[outmill.WorkItemID]struct{}
+	// suspected failed before a publish that got through, at that time.
+	suspected map[outmill.WorkItemID]time.Time
 }
 
-// maxGuilty bounds the memory of records that went elsewhere.
-const maxGuilty = 10_000
+// maxSuspected bounds the memory of records that went elsewhere.
+const maxSuspected = 10_000
 
-func newDoubts() *doubts {
-	return &doubts{accused: map[outmill.WorkItemID]struct{}{}, guilty: map[outmill.WorkItemID]struct{}{}}
+func newDoubts(patience time.Duration) *doubts {
+	return &doubts{
+		patience:  patience,
+		accused:   map[outmill.WorkItemID]struct{}{},
+		suspected: map[outmill.WorkItemID]time.Time{},
+	}
 }
 
-// next is told of each publish, and whether the broker took anything.
-func (d *doubts) next(took bool) {
-	if took {
-		if len(d.guilty) > maxGuilty {
-			clear(d.guilty)
-		}
-		for id := range d.accused {
-			d.guilty[id] = struct{}{}
-		}
+// gotThrough is told of each publish that delivered something.
+func (d *doubts) gotThrough(now time.Time) {
+	if len(d.suspected) > maxSuspected {
+		clear(d.suspected)
+	}
+	for id := range d.accused {
+		d.suspected[id] = now
 	}
 	clear(d.accused)
 }
 
-// accuse notes that the message failed and reports whether it was guilty.
-func (d *doubts) accuse(id outmill.WorkItemID) bool {
-	_, guilty := d.guilty[id]
-	delete(d.guilty, id)
+// tookNothing is told of each publish that delivered nothing. With several
+// messages it is an outage, and what failed before may have been one too.
+func (d *doubts) tookNothing(messages int) {
+	clear(d.accused)
+	if messages > 1 {
+		clear(d.suspected)
+	}
+}
+
+// accuse notes that the message failed and reports whether it is guilty.
+func (d *doubts) accuse(id outmill.WorkItemID, now time.Time) bool {
+	since, suspected := d.suspected[id]
+	if suspected && now.Sub(since) < d.patience {
+		return false
+	}
+	delete(d.suspected, id)
 	d.accused[id] = struct{}{}
-	return guilty
+	return suspected
 }
 
 // acquit: the message was delivered after all.
 func (d *doubts) acquit(id outmill.WorkItemID) {
 	delete(d.accused, id)
-	delete(d.guilty, id)
+	delete(d.suspected, id)
 }

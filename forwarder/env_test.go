@@ -19,7 +19,7 @@ import (
 
 const (
 	// patience bounds each wait for something that is going to happen.
-	patience = 20 * time.Second
+	patience = time.Minute
 	tick     = 2 * time.Millisecond
 )
 
@@ -130,7 +130,16 @@ func idsOf(records []*outmill.Record) []string {
 // requireEmpty waits until nothing is left in the store.
 func requireEmpty(tb testing.TB, store outmill.Inspector) {
 	tb.Helper()
-	require.Eventually(tb, func() bool { return len(list(tb, store, "")) == 0 }, patience, tick, "records are left in the store")
+	left := []*outmill.Record{}
+	defer func() {
+		for _, r := range left[:min(len(left), 3)] {
+			tb.Logf("left: %s %s, attempts %d, claims %d, expiries %d, %q", r.MessageID, r.Status, r.Attempts, r.Claims, r.Expiries, r.LastError)
+		}
+	}()
+	require.Eventually(tb, func() bool {
+		left = list(tb, store, "")
+		return len(left) == 0
+	}, patience, tick, "records are left in the store")
 }
 
 // requireDead waits until these and no others are dead.

@@ -66,7 +66,7 @@ func newFlow(cfg Config, w *worker.Worker, log watermill.LoggerAdapter) *flow {
 		worker:    w,
 		log:       log,
 		wake:      make(chan struct{}, 1),
-		doubts:    newDoubts(),
+		doubts:    newDoubts(cfg.MaxErrorBackoff),
 		probed:    map[outmill.WorkItemID]struct{}{},
 		held:      map[string]*hold{},
 		witnesses: map[*witness]struct{}{},

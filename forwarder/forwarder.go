@@ -96,16 +96,22 @@ func (f *Forwarder) Close() error {
 // it runs just for this.
 func (f *Forwarder) Once(ctx context.Context) (int, error) {
 	f.mu.Lock()
-	p := f.current
+	running := f.current
 	f.mu.Unlock()
-	if p != nil {
-		return p.drain(ctx)
+	if running == nil {
+		return f.onceAlone(ctx)
 	}
+	before := running.published()
+	err := running.drain(ctx)
+	return running.published() - before, err
+}
+
+func (f *Forwarder) onceAlone(ctx context.Context) (int, error) {
 	if err := f.enter(); err != nil {
 		return 0, err
 	}
 	defer f.passes.Done()
-	p = f.newPass(ctx)
+	p := f.newPass(ctx)
 	defer p.stop()
 	if err := f.register(p.ctx); err != nil {
 		return 0, f.orClosed(err)
@@ -113,10 +119,10 @@ func (f *Forwarder) Once(ctx context.Context) (int, error) {
 	f.tidy(p.ctx)
 	var forwarding sync.WaitGroup
 	forwarding.Go(p.forward)
-	n, err := p.drain(ctx)
+	err := p.drain(ctx)
 	p.stop()
 	forwarding.Wait()
-	return n, err
+	return p.published(), err
 }
 
 // start makes the pass of Run; nil without an error if ctx or Close ended it

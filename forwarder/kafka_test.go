@@ -152,7 +152,8 @@ func Test_a_Kafka_that_goes_away_and_comes_back_costs_nothing_but_time(t *testin
 		l := newLogs()
 		cfg := quick()
 		cfg.Retry = mortal()
-		cfg.MaxErrorBackoff = 50 * time.Millisecond
+		// sarama gives up a part of a broker for 10 s.
+		cfg.MaxErrorBackoff = 15 * time.Second
 		startLogged(t, store, connect(t, brokers), cfg, l)
 		appended := map[string]int{}
 		addSome := func() {

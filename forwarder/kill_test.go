@@ -66,7 +66,7 @@ func forwardFrom(file string, brokers []string) error {
 func killable() forwarder.Config {
 	cfg := quick()
 	cfg.BatchSize = 10
-	cfg.Lease = 200 * time.Millisecond
+	cfg.Lease = time.Second
 	return cfg
 }
 

@@ -383,8 +383,13 @@ func Test_a_database_that_is_away_for_a_while_loses_nothing(t *testing.T) {
 func sleepy(store *sqlite.Store, g *gate) *queueWith {
 	return &queueWith{
 		Store: store,
-		extend: func(context.Context, time.Duration, []outmill.Lease) ([]outmill.Lease, error) {
-			return nil, errors.New("asleep")
+		extend: func(ctx context.Context, lease time.Duration, leases []outmill.Lease) ([]outmill.Lease, error) {
+			select {
+			case <-g.open:
+				return store.Extend(ctx, lease, leases)
+			default:
+				return nil, errors.New("asleep")
+			}
 		},
 		claim: func(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.Record, error) {
 			select {
@@ -404,14 +409,13 @@ func Test_a_process_that_slept_longer_than_its_leases_publishes_nothing_that_oth
 		register(t, store)
 		add(t, store, recs("orders", "a", 10)...)
 		g := newGate()
-		cfg := quick()
-		cfg.Lease = 50 * time.Millisecond
-		asleep := cfg
+		asleep := quick()
+		asleep.Lease = 200 * time.Millisecond
 		where(&asleep, g.pass)
 		start(t, sleepy(store, g), dest, asleep)
 		<-g.reached
 		other := newBatchDestination(t)
-		start(t, store, other, cfg)
+		start(t, store, other, quick())
 		other.waitFor(t, 10)
 		requireEmpty(t, store)
 		close(g.open)

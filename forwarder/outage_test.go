@@ -177,7 +177,7 @@ func Test_a_broker_that_comes_and_goes_loses_nothing_and_kills_nothing(t *testin
 		store := newStore(t)
 		register(t, store)
 		for _, key := range []string{"a", "b", "c", ""} {
-			add(t, store, recs("orders", key, 100)...)
+			add(t, store, recs("orders", key, 50)...)
 		}
 		var tries atomic.Int64
 		d.judge(func(string, *message.Message) error {
@@ -189,11 +189,11 @@ func Test_a_broker_that_comes_and_goes_loses_nothing_and_kills_nothing(t *testin
 		cfg := quick()
 		cfg.BatchSize = 20
 		start(t, store, dest, cfg)
-		d.waitFor(t, 400)
+		d.waitFor(t, 200)
 		for _, key := range []string{"a", "b", "c"} {
-			require.Equal(t, namesOf("orders", key, 100), d.withKey(key))
+			require.Equal(t, namesOf("orders", key, 50), d.withKey(key))
 		}
-		require.Len(t, d.ids(), 400)
+		require.Len(t, d.ids(), 200)
 		requireEmpty(t, store)
 	})
 }

@@ -12,9 +12,13 @@ import (
 	"github.com/outmill/outmill/internal/worker"
 )
 
-// afterCancel is how long a publisher gets to notice that its context has
-// ended.
-const afterCancel = time.Second
+const (
+	// afterCancel is how long a publisher gets to notice that its context has
+	// ended.
+	afterCancel = time.Second
+	// storeOutcomes is how long a pass that ends tries to store acks.
+	storeOutcomes = 30 * time.Second
+)
 
 // pass is one stretch of forwarding: Run's, or that of a single Once.
 type pass struct {
@@ -78,7 +82,7 @@ func (p *pass) forward() {
 	p.worker.Start(p.ctx)
 	p.forwardAll()
 	p.worker.Stop()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.ctx), p.forwarder.cfg.CloseTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.ctx), storeOutcomes)
 	defer cancel()
 	if err := p.worker.Close(ctx); err != nil {
 		p.forwarder.log.Error("Forwarder closed with outcomes that could not be stored", err, nil)
@@ -176,10 +180,8 @@ func (p *pass) abandon(parcels []*parcel) {
 	p.forwarder.log.Error("The publisher did not return in time; records may be published again", nil, watermill.LogFields{"count": len(stillUnderway(parcels))})
 }
 
-// drain returns when all that was due has been settled, and how many messages
-// were published meanwhile.
-func (p *pass) drain(ctx context.Context) (int, error) {
-	before := p.flow.published.Load()
+// drain returns when all that was due has been settled.
+func (p *pass) drain(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	witness := p.flow.watch(cancel)
@@ -188,10 +190,14 @@ func (p *pass) drain(ctx context.Context) (int, error) {
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		err = cause
 	}
-	if err == nil {
-		err = held
-	} else if held != nil {
-		err = fmt.Errorf("%w (%w)", err, held)
+	switch {
+	case err == nil:
+		return held
+	case held == nil:
+		return err
 	}
-	return int(p.flow.published.Load() - before), err
+	return fmt.Errorf("%w (%w)", err, held)
 }
+
+// published counts the messages that the publisher took so far.
+func (p *pass) published() int { return int(p.flow.published.Load()) }

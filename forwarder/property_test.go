@@ -38,7 +38,7 @@ type scenario struct {
 func drawScenario(t *rapid.T) *scenario {
 	s := &scenario{failures: map[string]int{}, doomed: map[string]bool{}}
 	numbers := map[string]int{}
-	for range rapid.IntRange(1, 80).Draw(t, "records") {
+	for range rapid.IntRange(1, 40).Draw(t, "records") {
 		topic := rapid.SampledFrom([]string{"first", "second"}).Draw(t, "topic")
 		key := rapid.SampledFrom([]string{"", "a", "b", "c"}).Draw(t, "key")
 		id := nameOf(topic, key, numbers[topic+key])
@@ -53,7 +53,7 @@ func drawScenario(t *rapid.T) *scenario {
 	}
 	s.failure = rapid.SampledFrom([]error{errPoison, outmill.RetryAfter(errPoison, 0), outmill.ErrBrokerUnavailable, outmill.Snooze(0)}).Draw(t, "failure")
 	s.period = rapid.SampledFrom([]int{0, 10, 40}).Draw(t, "period")
-	s.away = rapid.IntRange(0, 9).Draw(t, "away")
+	s.away = rapid.IntRange(0, 6).Draw(t, "away")
 	s.refused = rapid.IntRange(0, 5).Draw(t, "refused")
 	return s
 }

@@ -2,6 +2,7 @@ package forwarder
 
 import (
 	"errors"
+	"time"
 
 	"github.com/outmill/outmill"
 )
@@ -131,15 +132,19 @@ func (fl *flow) blame(parcels []*parcel, r report) {
 			doubtful = append(doubtful, p)
 		}
 	}
-	if r.sent > 0 {
-		fl.doubts.next(r.delivered > 0)
+	now := time.Now()
+	switch {
+	case r.delivered > 0:
+		fl.doubts.gotThrough(now)
+	case r.sent > 0:
+		fl.doubts.tookNothing(r.sent)
 	}
 	if r.delivered == 0 && r.sent > 1 {
 		// So many at a time: it is the broker.
 		return
 	}
 	for _, p := range doubtful {
-		if fl.doubts.accuse(p.item.Record.ID) {
+		if fl.doubts.accuse(p.item.Record.ID, now) {
 			p.verdict = judge
 		}
 	}

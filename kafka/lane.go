@@ -28,6 +28,9 @@ type lane struct {
 
 	maxRecords, maxBytes int
 
+	// lastAbort is when a round was last given up. Only rounds use it.
+	lastAbort time.Time
+
 	mu      sync.Mutex
 	client  *client
 	waiting []*job

@@ -3,6 +3,8 @@ package kafka_test
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -84,7 +86,7 @@ func Test_keys_keep_their_order_through_failures_and_retries(t *testing.T) {
 			MaxBufferedRecords: rapid.SampledFrom([]int{7, 1000}).Draw(rt, "buffered"),
 			DeliveryTimeout:    300 * time.Millisecond,
 		}
-		faults := rapid.SliceOfN(rapid.SampledFrom(brokerFaults), 0, 6).Draw(rt, "faults")
+		faults := rapid.SliceOfN(rapid.SampledFrom(slices.Sorted(maps.Keys(brokerFaults))), 0, 6).Draw(rt, "faults")
 		cluster, err := kfake.NewCluster(kfake.NumBrokers(2), kfake.SeedTopics(2, "topic"))
 		require.NoError(rt, err)
 		defer cluster.Close()
@@ -117,29 +119,40 @@ func Test_keys_keep_their_order_through_failures_and_retries(t *testing.T) {
 	})
 }
 
-// hangUp stands for a connection that breaks before the request was handled.
-var hangUp = &kerr.Error{Message: "HANG_UP"}
+const hangUp = "hang up"
 
-// brokerFaults are answers to one request each. After a timeout the records are
-// written all the same.
-var brokerFaults = []*kerr.Error{
-	hangUp, kerr.RequestTimedOut, kerr.NotEnoughReplicasAfterAppend, kerr.NotEnoughReplicas, kerr.NotLeaderForPartition,
-	kerr.UnknownServerError, kerr.KafkaStorageError, kerr.TopicAuthorizationFailed, kerr.InvalidRecord, nil, nil,
+// brokerFaults are what may become of one request. After a timeout, or with too
+// few replicas left, the records are written all the same.
+var brokerFaults = map[string]*kerr.Error{
+	"none":                  nil,
+	hangUp:                  nil,
+	"timeout":               kerr.RequestTimedOut,
+	"replicas lost":         kerr.NotEnoughReplicasAfterAppend,
+	"too few replicas":      kerr.NotEnoughReplicas,
+	"not the leader":        kerr.NotLeaderForPartition,
+	"server error":          kerr.UnknownServerError,
+	"disk error":            kerr.KafkaStorageError,
+	"topic forbidden":       kerr.TopicAuthorizationFailed,
+	"partition unknown":     kerr.UnknownTopicOrPartition,
+	"topic's id unknown":    kerr.UnknownTopicID,
+	"record not acceptable": kerr.InvalidRecord,
 }
 
-// inject makes the requests to come err one after the other, nil meaning not.
-func inject(cluster *kfake.Cluster, faults []*kerr.Error) {
+// inject makes the requests to come err one after the other.
+func inject(cluster *kfake.Cluster, faults []string) {
 	var request atomic.Int64
 	cluster.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
 		cluster.KeepControl()
 		i := request.Add(1) - 1
-		if i >= int64(len(faults)) || faults[i] == nil {
+		if i >= int64(len(faults)) {
 			return nil, nil, false
 		}
 		if faults[i] == hangUp {
-			return nil, errors.New("hang up"), true
+			return nil, errors.New(hangUp), true
 		}
-		cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: faults[i]})
+		if err := brokerFaults[faults[i]]; err != nil {
+			cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: err})
+		}
 		return nil, nil, false
 	})
 }

@@ -2,8 +2,11 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
 )
 
 // diagnoseWithin bounds the question why a round has failed.
@@ -15,10 +18,9 @@ type round struct {
 	client *client
 	ctx    context.Context
 
-	// lost are topics that the brokers no longer take.
-	lost map[string]bool
-	// stuck says that the client failed a delivery for a reason of its own.
-	stuck bool
+	// gone says that a topic is gone, suspect that the client failed a delivery
+	// for a reason that may be its own.
+	gone, suspect bool
 	// outage explains why the time is over.
 	outage error
 }
@@ -37,10 +39,10 @@ func (r *round) send(deliveries []*delivery) (refused []failure, err error) {
 			}
 			continue
 		case blameTopic:
-			r.lose(f.topic)
+			r.lose(f)
 			err = topicError(f.topic, f.reason)
 		case blameClient:
-			r.stuck = true
+			r.suspect = true
 			r.lane.topics.forgetAll()
 			err = fmt.Errorf("kafka: %w", f.reason)
 		case blameBroker:
@@ -88,12 +90,11 @@ func halves(todo [][]failure, refused []failure) [][]failure {
 	}
 }
 
-func (r *round) lose(topic string) {
-	r.lane.topics.forget(topic)
-	if r.lost == nil {
-		r.lost = map[string]bool{}
+func (r *round) lose(f failure) {
+	r.lane.topics.forget(f.topic)
+	if errors.Is(f.reason, kerr.UnknownTopicOrPartition) || errors.Is(f.reason, kerr.UnknownTopicID) {
+		r.gone = true
 	}
-	r.lost[topic] = true
 }
 
 // explain says more of an error than that the time was over.
@@ -118,32 +119,41 @@ func (r *round) diagnose() error {
 }
 
 // repair leaves a client that the next round can work with.
+//
+// A client goes on asking for a topic that is gone, and does not take one that
+// was deleted and created again for the same. It can be told to forget the
+// topic, but would then number its records from the beginning while the
+// partitions may still remember the numbers: they would take new records for
+// repeated ones, acknowledge them and drop them. Hence a new client, which is
+// another producer.
 func (r *round) repair() {
-	if len(r.lost) > 0 {
-		// The client asks for a topic until it is told not to, and does not take
-		// one that was deleted and created again for the same.
-		topics := make([]string, 0, len(r.lost))
-		for topic := range r.lost {
-			topics = append(topics, topic)
-		}
-		r.client.PurgeTopicsFromProducing(topics...)
+	l := r.lane
+	if r.ctx.Err() != nil {
+		l.lastAbort = time.Now()
 	}
-	if r.stuck {
-		r.unstick()
+	gone := r.gone && time.Since(l.lastAbort) > zombieLife
+	if !gone && !r.isStuck() {
+		return
+	}
+	if err := l.replaceClient(); err != nil {
+		l.logger.Error("kafka: cannot make a new client, the old one stays", err, nil)
 	}
 }
 
-// unstick replaces a client that was refused a producer id: it would fail
+// zombieLife is how long a request that was given up may still be carried out.
+// Only the client that sent it can shut it out.
+const zombieLife = time.Minute
+
+// isStuck reports whether the client was refused a producer id. It fails
 // everything from then on, even when the reason has passed.
-func (r *round) unstick() {
+func (r *round) isStuck() bool {
+	if !r.suspect {
+		return false
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), diagnoseWithin)
 	defer cancel()
-	if _, _, err := r.client.ProducerID(ctx); err == nil {
-		return
-	}
-	if err := r.lane.replaceClient(); err != nil {
-		r.lane.logger.Error("kafka: cannot make a new client, the old one stays", err, nil)
-	}
+	_, _, err := r.client.ProducerID(ctx)
+	return err != nil
 }
 
 // byPartition groups failures, keeping their order.

@@ -129,6 +129,39 @@ func Test_a_topic_that_is_deleted_under_the_publisher_fails_and_comes_back(t *te
 	})
 }
 
+// A partition remembers the numbers of a producer's last batches, and drops a
+// batch that has the numbers of one that it has.
+func Test_what_is_published_after_a_topic_was_lost_is_not_taken_for_a_repetition(t *testing.T) {
+	t.Parallel()
+	for _, failure := range []*kerr.Error{kerr.UnknownTopicOrPartition, kerr.UnknownTopicID, kerr.TopicAuthorizationFailed} {
+		t.Run(failure.Message, func(t *testing.T) {
+			t.Parallel()
+			broker := testenv.KafkaWithoutAutoTopics(t, kfake.NumBrokers(2), kfake.SeedTopics(2, "topic"))
+			keys := map[int]string{kafka.PartitionOf([]byte("a"), 2): "a", kafka.PartitionOf([]byte("b"), 2): "b"}
+			require.Len(t, keys, 2)
+			for node := range int32(2) {
+				require.NoError(t, broker.Cluster.MoveTopicPartition("topic", node, node))
+			}
+			// One partition refuses a batch, which makes the producer number its
+			// records anew; the other one still has a batch of the old numbers when
+			// the topic is lost.
+			broker.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Partitions: []int32{1}, Err: kerr.InvalidRecord})
+			lost := broker.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Partitions: []int32{0}, Err: failure, Count: -1})
+			broker.Cluster.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+				return nil, errors.New("hang up"), broker.Cluster.CurrentNode() == 0
+			})
+			pub := newPublisher(t, broker.Addrs, kafka.Config{})
+			failed := failedAlone(t, pub.Publish("topic", keyedMessage(keys[1], "1"), keyedMessage(keys[1], "2"), keyedMessage(keys[0], "x")))
+			require.Equal(t, 2, failed.Index)
+			require.ErrorIs(t, failed.Err, outmill.ErrTopicUnavailable)
+			lost.Remove()
+			require.NoError(t, pub.Publish("topic", keyedMessage(keys[1], "3")))
+			require.NoError(t, pub.Publish("topic", keyedMessage(keys[1], "4")))
+			require.Equal(t, []string{"1", "2", "3", "4"}, payloads(testenv.ReadAll(t, broker.Addrs, "topic")))
+		})
+	}
+}
+
 func Test_a_topic_that_is_forbidden_fails_alone_and_says_what_is_missing(t *testing.T) {
 	t.Parallel()
 	allow := func(topic string, op kmsg.ACLOperation) kfake.ACL {

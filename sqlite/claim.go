@@ -31,7 +31,7 @@ const (
 	// and not of their records.
 	sqlDueTopics = `WITH RECURSIVE
 	line (topic) AS (
-		SELECT min(topic) FROM {p:records} NOT INDEXED WHERE grp = ?1 AND stage = 0
+		SELECT min(topic) FROM {p:records} INDEXED BY {p:line} WHERE grp = ?1 AND stage = 0
 		UNION ALL
 		SELECT (SELECT min(topic) FROM {p:records} INDEXED BY {p:line} WHERE grp = ?1 AND stage = 0 AND topic > line.topic)
 		FROM line WHERE topic IS NOT NULL),

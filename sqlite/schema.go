@@ -37,7 +37,7 @@ func (s *Store) ensure(ctx context.Context) error {
 	if err := s.usable(ctx); err != nil {
 		return err
 	}
-	err := s.checkSchema(ctx, s.db)
+	err := s.whileBusy(ctx, func() error { return s.checkSchema(ctx, s.db) })
 	if !errors.Is(err, outmill.ErrSchemaMissing) && !errors.Is(err, outmill.ErrSchemaOutdated) {
 		return err
 	}

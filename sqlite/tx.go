@@ -19,7 +19,8 @@ type Handle = sqltx.Handle
 //
 // A nil handle and a *sql.DB, which is no transaction, are refused with
 // outmill.ErrInvalidTx by whatever uses the context. A *sql.Conn is taken for
-// a connection on which the caller has said BEGIN.
+// a connection on which the caller has said BEGIN. Two handles around one
+// transaction count as two transactions.
 //
 // An Append in the transaction checks its context before it begins and is then
 // not interrupted: SQLite would roll the caller's whole transaction back.

@@ -127,7 +127,7 @@ func (s *Store) ready(ctx context.Context) error {
 	if err := s.usable(ctx); err != nil {
 		return err
 	}
-	return s.prepare(ctx)
+	return s.whileBusy(ctx, func() error { return s.prepare(ctx) })
 }
 
 func (s *Store) usable(ctx context.Context) error {

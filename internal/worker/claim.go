@@ -22,7 +22,9 @@ func (w *Worker) claimLoop(ctx context.Context) {
 	for ctx.Err() == nil {
 		order, ok := w.room()
 		if !ok {
-			w.wait(ctx, nil, w.roomSignal, nil)
+			if !w.wait(ctx, time.After(crowdPatience), w.roomSignal, nil) {
+				w.relieve()
+			}
 			continue
 		}
 		found, err := w.claim(ctx, order)

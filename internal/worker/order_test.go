@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 
@@ -159,4 +160,35 @@ func Test_pipelined_records_behind_one_whose_lease_has_ended_go_back_with_it(t *
 		}
 	}
 	_ = later
+}
+
+func Test_a_key_with_a_long_backlog_does_not_hold_up_other_keys(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	var hot []string
+	for i := range 60 {
+		hot = append(hot, fmt.Sprintf("hot:%d", i))
+	}
+	r.append(hot...)
+	r.append("a:1", "b:1", "b:2")
+	w := r.start(func(c *worker.Config) {
+		byKey(c)
+		c.BatchSize, c.MaxItems = 20, 40
+	})
+	slow := r.take(w)
+	require.Equal(t, hot[0], slow.Record.MessageID)
+	others := r.takeN(w, 2)
+	require.ElementsMatch(t, []string{"a:1", "b:1"}, names(others))
+	for _, it := range others {
+		it.Ack()
+	}
+	last := r.take(w)
+	require.Equal(t, "b:2", last.Record.MessageID)
+	last.Ack()
+	slow.Ack()
+	for _, want := range hot[1:] {
+		it := r.take(w)
+		require.Equal(t, want, it.Record.MessageID)
+		it.Ack()
+	}
 }
