@@ -111,12 +111,6 @@ func (d *destination) triedIDs() []string {
 	return uuidsOf(d.tries)
 }
 
-func (d *destination) numberOfCalls() int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.calls
-}
-
 func uuidsOf(arrivals []arrival) []string {
 	ids := make([]string, len(arrivals))
 	for i, a := range arrivals {

@@ -264,6 +264,58 @@ func Test_a_message_that_nobody_explains_does_not_hold_up_the_few_others_that_co
 	requireDead(t, store, "poison")
 }
 
+func Test_several_messages_that_nobody_explains_go_dead_though_hardly_any_others_come(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	register(t, store)
+	bad := []string{"bad 1", "bad 2", "bad 3"}
+	d := newDestination(t)
+	d.failOnly(errPoison, bad...)
+	cfg := quick()
+	cfg.Retry.MaxAttempts = 2
+	start(t, store, d, cfg)
+	for _, id := range bad {
+		add(t, store, rec("orders", "", id))
+	}
+	d.waitForTries(t, 10)
+	stop := keepBusy(t, store, d)
+	defer stop()
+	requireDead(t, store, bad...)
+}
+
+func Test_a_part_of_the_broker_that_takes_longer_to_come_back_costs_no_attempt(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	register(t, store)
+	d := newDestination(t)
+	d.judge(func(_ string, msg *message.Message) error {
+		if msg.Metadata.Get(outmill.MetadataKey) == "a" {
+			return errAway
+		}
+		return nil
+	})
+	cfg := quick()
+	cfg.Retry = mortal()
+	cfg.MaxErrorBackoff = time.Minute
+	start(t, store, d, cfg)
+	stop := keepBusy(t, store, d)
+	defer stop()
+	add(t, store, recs("orders", "a", 5)...)
+	tried := func() (n int) {
+		for _, id := range d.triedIDs() {
+			if id == nameOf("orders", "a", 0) {
+				n++
+			}
+		}
+		return n
+	}
+	require.Eventually(t, func() bool { return tried() >= 3 }, patience, tick)
+	requireUntouched(t, store)
+	d.comeBack()
+	require.Eventually(t, func() bool { return len(d.withKey("a")) == 5 }, patience, tick)
+	require.Equal(t, namesOf("orders", "a", 5), d.withKey("a"))
+}
+
 func Test_a_message_that_fails_alone_may_have_met_an_outage_and_never_goes_dead(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, dest message.Publisher, d *destination) {

@@ -8,8 +8,9 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
-	"github.com/outmill/outmill"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/outmill/outmill"
 )
 
 // longestAttempt bounds how long one request may hang, however long messages

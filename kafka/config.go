@@ -10,6 +10,7 @@ import (
 	"time"
 
 	wkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
+
 	"github.com/outmill/outmill"
 )
 

@@ -10,10 +10,11 @@ import (
 	"github.com/IBM/sarama"
 	"github.com/ThreeDotsLabs/watermill"
 	wkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
+	"github.com/stretchr/testify/require"
+
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/kafka"
-	"github.com/stretchr/testify/require"
 )
 
 type pointerMarshaler struct{ wkafka.DefaultMarshaler }

@@ -7,9 +7,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/outmill/outmill"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/outmill/outmill"
 )
 
 // blame is what an error of the client is about.

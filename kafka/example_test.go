@@ -9,9 +9,10 @@ import (
 
 	wkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/twmb/franz-go/pkg/kfake"
+
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/kafka"
-	"github.com/twmb/franz-go/pkg/kfake"
 )
 
 // A broker in this process, so that the examples run anywhere.

@@ -5,8 +5,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/outmill/outmill/internal/testenv"
 	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/outmill/outmill/internal/testenv"
 )
 
 // gate stands before a broker. While it is shut, requests wait in front of it.

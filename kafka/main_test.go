@@ -11,11 +11,12 @@ import (
 	wkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/google/uuid"
-	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/kafka"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/goleak"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/kafka"
 )
 
 func TestMain(m *testing.M) {

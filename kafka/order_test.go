@@ -12,14 +12,15 @@ import (
 
 	wkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv"
-	"github.com/outmill/outmill/kafka"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"pgregory.net/rapid"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/kafka"
 )
 
 func Test_when_a_message_fails_the_later_ones_of_its_key_fail_with_it(t *testing.T) {

@@ -14,14 +14,15 @@ import (
 	"time"
 
 	wkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
-	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv"
-	"github.com/outmill/outmill/internal/testenv/kafkaengine"
-	"github.com/outmill/outmill/kafka"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/kafkaengine"
+	"github.com/outmill/outmill/kafka"
 )
 
 func Test_brokers_that_are_away_are_reported_in_bounded_time_with_what_to_check(t *testing.T) {

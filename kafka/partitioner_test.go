@@ -5,10 +5,11 @@ import (
 	"testing"
 
 	"github.com/IBM/sarama"
-	"github.com/outmill/outmill/internal/testenv"
-	"github.com/outmill/outmill/kafka"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/kafka"
 )
 
 func Test_a_key_goes_where_saramas_default_partitioner_puts_it(t *testing.T) {

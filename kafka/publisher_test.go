@@ -12,12 +12,13 @@ import (
 	"github.com/IBM/sarama"
 	wkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv"
-	"github.com/outmill/outmill/kafka"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/kafka"
 )
 
 func Test_a_watermill_kafka_subscriber_reads_what_was_published(t *testing.T) {

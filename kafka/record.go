@@ -6,8 +6,9 @@ import (
 	"github.com/IBM/sarama"
 	wkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/outmill/outmill"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/outmill/outmill"
 )
 
 // recordOf marshals a message for the topic. Its errors are those of the

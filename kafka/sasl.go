@@ -5,11 +5,12 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/outmill/outmill"
 	"github.com/twmb/franz-go/pkg/sasl"
 	"github.com/twmb/franz-go/pkg/sasl/oauth"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
+
+	"github.com/outmill/outmill"
 )
 
 // SASLMechanism names how a client proves who it is.

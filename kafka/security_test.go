@@ -9,12 +9,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
+
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/kafkaengine"
 	"github.com/outmill/outmill/kafka"
-	"github.com/stretchr/testify/require"
-	"github.com/twmb/franz-go/pkg/kfake"
 )
 
 // authenticates uses the listener that wants TLS and SASL.

@@ -6,13 +6,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv"
-	"github.com/outmill/outmill/kafka"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/kafka"
 )
 
 // noTopics keeps a real broker that would create topics from doing so.

@@ -49,8 +49,9 @@ type Config struct {
 	Lease time.Duration
 
 	// MaxProcessing ends the extension: a handler that takes longer is taken for
-	// stuck, its message's context ends with the lease, and the record is
-	// delivered again. Default 15 min.
+	// stuck. Its message's context ends, the attempt counts as failed, and the
+	// record is delivered again, though not in this process before that handler
+	// has returned. Default 15 min.
 	MaxProcessing time.Duration
 
 	// PollInterval is the longest wait between looks for new records when there

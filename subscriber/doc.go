@@ -15,13 +15,26 @@
 // # Guarantees
 //
 // Delivery is at least once. A message comes again after a nack, when a worker
-// dies before its ack is stored, when a handler outlives its lease
-// (Config.MaxProcessing), or when the database cannot be reached for longer
-// than a lease. One subscriber never delivers a record twice at a time.
+// dies before its ack is stored, when a handler takes longer than
+// Config.MaxProcessing, or when the database cannot be reached for longer than
+// a lease. One subscriber never delivers a record twice at a time.
 //
 // By default messages are handled concurrently, up to Config.MaxInFlight of a
 // topic, in no promised order. Config.Order makes the records of a key, or of
 // the whole topic, come one after the other, across all processes of a group.
+//
+// A record that is in hand while its worker dies, time after time, is suspected
+// of killing it: it is handled alone, and goes dead after the last attempt,
+// while its neighbours are handled as usual.
+//
+// # Watermill's middlewares
+//
+// They work as with any subscriber, in any order with KeepError. Two of them
+// deserve a thought. PoisonQueue takes every error for a failure, Snooze and
+// RetryAfter too: use PoisonQueueWithFilter with outmill.IsPermanent.
+// Deduplicator takes the second delivery of a message that failed for a
+// duplicate, so the message is acked unhandled: let Retry run inside of it, or
+// use outmill.SetDedupKey where messages are published.
 //
 // # Groups
 //

@@ -177,6 +177,10 @@ func (w *Worker) admit(it *Item, wishesChanged bool) {
 	switch {
 	case rec.Suspect() && w.cfg.Retry.Exhausted(rec.Attempts):
 		w.settleLocked(it, outcome{kind: failed, reason: fmt.Sprintf("outmill: the lease expired %d times: the record may be killing its workers, or hanging them", rec.Expiries)})
+	case w.overdue(it, time.Now()):
+		// It was given up for this handling, which still goes on: others may be able
+		// to handle it.
+		w.settleLocked(it, outcome{kind: snoozed, delay: w.cfg.Lease})
 	case it.heir:
 		w.enqueueKey(it)
 	case back, wishesChanged && w.unwanted(it):

@@ -27,9 +27,10 @@ type Config struct {
 	MaxBytes int
 
 	Lease time.Duration
-	// MaxProcessing ends the extension of a lease, counted from Take, or with
-	// AwaitStart from Started. What waits longer than that before its handling is
-	// given back, so that other processes get a chance.
+	// MaxProcessing ends a handling, counted from Take, or with AwaitStart from
+	// Started: it has failed then, and its lease is lost. What waits longer than
+	// that before its handling is given back, so that other processes get a
+	// chance.
 	MaxProcessing time.Duration
 
 	// PollInterval is the longest wait between claims that find nothing.

@@ -80,8 +80,8 @@ func (it *Item) Started() bool {
 	return true
 }
 
-// Lost is closed when the lease is no longer ours: another worker may handle
-// the record from now on.
+// Lost is closed when the lease is no longer ours, or the handling was given up
+// for taking too long: another worker may handle the record from now on.
 func (it *Item) Lost() <-chan struct{} { return it.lost }
 
 // Ack says that the record was handled.

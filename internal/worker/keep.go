@@ -22,7 +22,7 @@ func (w *Worker) keepLoop(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		w.releaseIdle()
+		w.giveUpLate()
 		if err := w.extend(ctx); err != nil {
 			w.log.Error("Leases could not be extended, will try again", err, nil)
 		}
@@ -53,17 +53,11 @@ func (w *Worker) leasesToExtend() []outmill.Lease {
 	var leases []outmill.Lease
 	now := time.Now()
 	for _, it := range w.items {
-		if it.until.Sub(now) > w.cfg.Lease*2/3 || w.overdue(it, now) {
-			continue
+		if it.until.Sub(now) <= w.cfg.Lease*2/3 {
+			leases = append(leases, it.lease)
 		}
-		leases = append(leases, it.lease)
 	}
 	return leases
-}
-
-// overdue: a handling that takes longer than MaxProcessing is taken for stuck.
-func (w *Worker) overdue(it *Item, now time.Time) bool {
-	return it.state == taken && !it.startedAt.IsZero() && now.Sub(it.startedAt) > w.cfg.MaxProcessing
 }
 
 func (w *Worker) extended(asked, standing []outmill.Lease, begin time.Time) {
@@ -91,8 +85,8 @@ func (w *Worker) extended(asked, standing []outmill.Lease, begin time.Time) {
 }
 
 // dropLost gives up items whose lease has ended by this process's clock: the
-// store could not be reached, or the handling takes too long. What nobody has
-// taken yet is given back in time, so that no expiry counts.
+// store could not be reached. What nobody has taken yet is given back in time,
+// so that no expiry counts.
 func (w *Worker) dropLost() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -109,12 +103,9 @@ func (w *Worker) dropLost() {
 
 func (w *Worker) loseLocked(it *Item, why string) {
 	if it.state == taken {
-		w.log.Error("Lease lost; the record may be delivered to another worker", nil, watermill.LogFields{
-			"work_item_id": it.lease.ID.String(),
-			"message_uuid": it.Record.MessageID,
-			"topic":        it.Record.Topic,
-			"reason":       why,
-		})
+		fields := fieldsOf(it)
+		fields["reason"] = why
+		w.log.Error("Lease lost; the record may be delivered to another worker", nil, fields)
 	}
 	if it.state != settled {
 		w.giveBackKey(it)
@@ -124,4 +115,12 @@ func (w *Worker) loseLocked(it *Item, why string) {
 		w.cfg.Running.leave(it.handling, it)
 	}
 	it.sayLost()
+}
+
+func fieldsOf(it *Item) watermill.LogFields {
+	return watermill.LogFields{
+		"work_item_id": it.lease.ID.String(),
+		"message_uuid": it.Record.MessageID,
+		"topic":        it.Record.Topic,
+	}
 }

@@ -3,7 +3,6 @@ package worker_test
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -189,32 +188,32 @@ func Test_a_handling_that_never_ends_does_not_keep_its_record_for_ever(t *testin
 	t.Parallel()
 	r := newRig(t)
 	rec := r.append("a")[0]
-	var dead atomic.Int32
-	w := r.start(func(c *worker.Config) {
-		c.Lease = 150 * time.Millisecond
+	dead := make(chan string, 1)
+	slow := func(c *worker.Config) {
+		c.Lease = 600 * time.Millisecond
 		c.MaxProcessing = 10 * time.Millisecond
-		c.Retry.MaxAttempts = 1
-		c.OnDead = func(*outmill.Record, string) { dead.Add(1) }
-	})
-	it := r.take(w)
-	found := r.eventuallyStatus(rec, outmill.StatusDead)
-	require.Contains(t, found.LastError, "the lease expired")
-	r.eventually("OnDead is called", func() bool { return dead.Load() == 1 })
-	lost(t, it)
-	// An operator requeues it; it is still being handled here.
-	_, err := r.store.Requeue(t.Context(), rec.ID)
-	require.NoError(t, err)
+		c.Retry.MaxAttempts = 2
+		c.OnDead = func(_ *outmill.Record, reason string) { dead <- reason }
+	}
+	w := r.start(slow)
+	stuck := r.take(w)
+	lost(t, stuck)
+	found := r.eventuallyStatus(rec, outmill.StatusPending)
+	require.Contains(t, found.LastError, "did not end within 10ms")
+	r.eventually("the worker meets it again, and leaves it to others", func() bool { return r.get(rec).Claims >= 3 })
+	found = r.get(rec)
+	require.Equal(t, 1, found.Attempts, "it was handled once")
+	require.Zero(t, found.Expiries)
+
+	other := r.start(slow)
+	again := r.take(other)
+	require.Equal(t, 1, again.Record.Attempts)
+	require.Contains(t, <-dead, "did not end within 10ms")
+	r.eventuallyStatus(rec, outmill.StatusDead)
 	r.takesNothing(w)
-	it.Ack()
-	// Where no lease stood at that time, it comes once more.
-	r.eventually("it is acked", func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-		defer cancel()
-		if items, err := w.Take(ctx, 1); err == nil {
-			items[0].Ack()
-		}
-		return r.get(rec) == nil
-	})
+	stuck.Ack()
+	again.Ack()
+	require.Equal(t, outmill.StatusDead, r.get(rec).Status, "too late")
 }
 
 func Test_a_handling_that_was_given_up_is_not_begun_again_before_it_has_ended(t *testing.T) {

@@ -1,6 +1,9 @@
 package worker
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // settle is for the user of the item; only the first outcome counts. It goes on
 // to the heir, if there is one: then the item's own lease no longer stands.
@@ -69,19 +72,41 @@ func (w *Worker) releaseWhere(match func(*Item) bool) {
 	}
 }
 
-// releaseIdle gives back what has been waiting for its handling so long that
-// others should get a chance.
-func (w *Worker) releaseIdle() {
+// giveUpLate gives up what has been held for too long. A handling that does not
+// end has failed; what still waits for its handling is given back, so that
+// others get a chance.
+func (w *Worker) giveUpLate() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
 	for _, it := range w.items {
 		waits := it.state == queued || it.state == taken && it.startedAt.IsZero()
-		if waits && now.Sub(it.claimedAt) > w.cfg.MaxProcessing {
+		switch {
+		case waits && now.Sub(it.claimedAt) > w.cfg.MaxProcessing:
 			w.settleLocked(it, outcome{kind: released})
-			it.sayLost()
+		case w.overdue(it, now):
+			w.failLate(it)
+		default:
+			continue
 		}
+		it.sayLost()
 	}
+}
+
+// overdue: a handling that takes longer than MaxProcessing is taken for stuck.
+func (w *Worker) overdue(it *Item, now time.Time) bool {
+	return it.state == taken && !it.startedAt.IsZero() && now.Sub(it.startedAt) > w.cfg.MaxProcessing
+}
+
+func (w *Worker) failLate(it *Item) {
+	late := fmt.Errorf("outmill: the handling did not end within %s (MaxProcessing)", w.cfg.MaxProcessing)
+	w.log.Error("Handling takes too long; the record is delivered again", late, fieldsOf(it))
+	o := outcome{kind: abandoned, reason: late.Error()}
+	verdict, _ := w.judge(it.Record.Attempts, late)
+	if o.delay = verdict.Delay; verdict.Dead {
+		o.kind = failed
+	}
+	w.settleLocked(it, o)
 }
 
 // releaseHeirs gives back what is handled under another lease, and therefore

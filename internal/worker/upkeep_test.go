@@ -14,8 +14,8 @@ import (
 
 func Test_a_janitors_round_ends_with_the_rooms_own(t *testing.T) {
 	t.Parallel()
-	for name, failure := range map[string]fault{"": nil, " also where the tidying failed": away} {
-		t.Run("round"+name, func(t *testing.T) {
+	for name, failure := range map[string]fault{"where the tidying went well": nil, "also where it failed": away} {
+		t.Run("round, "+name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
 			r.store.failBefore("ReapExpired", failure)
