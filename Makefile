@@ -20,7 +20,7 @@ flaky: ## run the tests 20 times under the race detector: a flaky test is a bug
 
 .PHONY: stress
 stress: ## run Watermill's stress suite on every store
-	go test -tags stress -run Stress -timeout 30m ./sqlite/...
+	go test -tags stress -run Stress -timeout 30m ./subscriber
 
 .PHONY: examples
 examples: ## run the quickstart and the examples' tests
