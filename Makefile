@@ -7,8 +7,12 @@ help: ## print this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "%-14s %s\n", $$1, $$2}'
 
 .PHONY: test
-test: ## run all tests; says which engines it could not find
+test: ## run all tests
 	go test ./...
+
+.PHONY: skipped
+skipped: ## run all tests and say what was skipped, why, and how to get it
+	@go test -v ./... | grep -E '^(FAIL|ok)|skipped:' | sort -u
 
 .PHONY: race
 race: ## run all tests with the race detector
@@ -20,7 +24,7 @@ flaky: ## run the tests 20 times under the race detector: a flaky test is a bug
 
 .PHONY: stress
 stress: ## run Watermill's stress suite on every store
-	go test -tags stress -run Stress -timeout 30m ./subscriber
+	go test -tags stress -run stress -timeout 30m ./subscriber
 
 .PHONY: examples
 examples: ## run the quickstart and the examples' tests
