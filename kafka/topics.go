@@ -93,19 +93,12 @@ func (t *topics) check(ctx context.Context, names []string) map[string]error {
 
 // ask returns what the brokers say of each topic.
 func (t *topics) ask(ctx context.Context, names []string) (map[string]error, error) {
-	req := kmsg.NewPtrMetadataRequest()
-	req.AllowAutoTopicCreation = t.create
-	for _, name := range names {
-		topic := kmsg.NewMetadataRequestTopic()
-		topic.Topic = kmsg.StringPtr(name)
-		req.Topics = append(req.Topics, topic)
-	}
 	client := t.client()
-	resp, err := req.RequestWith(ctx, client.Client)
+	resp, err := t.request(names).RequestWith(ctx, client.Client)
 	for err != nil && client != t.client() {
 		// The client was replaced meanwhile, and its connections closed.
 		client = t.client()
-		resp, err = req.RequestWith(ctx, client.Client)
+		resp, err = t.request(names).RequestWith(ctx, client.Client)
 	}
 	if err != nil {
 		return nil, err
@@ -120,6 +113,19 @@ func (t *topics) ask(ctx context.Context, names []string) (map[string]error, err
 		}
 	}
 	return answers, nil
+}
+
+// request makes a new request each time: a client may hold on to one for a
+// moment after it has failed.
+func (t *topics) request(names []string) *kmsg.MetadataRequest {
+	req := kmsg.NewPtrMetadataRequest()
+	req.AllowAutoTopicCreation = t.create
+	for _, name := range names {
+		topic := kmsg.NewMetadataRequestTopic()
+		topic.Topic = kmsg.StringPtr(name)
+		req.Topics = append(req.Topics, topic)
+	}
+	return req
 }
 
 func wait(ctx context.Context, d time.Duration) {
