@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -48,6 +49,42 @@ func Test_an_outcome_whose_answer_was_lost_counts_once(t *testing.T) {
 	r.store.heal()
 	require.NoError(t, w.Drain(t.Context()))
 	require.Equal(t, 1, r.get(rec).Attempts)
+}
+
+func Test_a_record_that_comes_again_before_the_answer_of_its_outcome_is_handled_anew(t *testing.T) {
+	t.Parallel()
+	for call, settle := range map[string]func(*worker.Item){
+		"Abandon": func(it *worker.Item) { it.Abandon(0, "no luck") },
+		"Snooze":  func(it *worker.Item) { it.Snooze(0) },
+		"Release": (*worker.Item).Release,
+	} {
+		t.Run(call, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			rec := r.append("a")[0]
+			w := r.start(nil)
+			answer := make(chan struct{})
+			r.store.failAfter(call, func(ctx context.Context) error {
+				select {
+				case <-answer:
+				case <-ctx.Done():
+				}
+				return nil
+			})
+			settle(r.take(w))
+			again := r.take(w)
+			want := 0
+			if call == "Abandon" {
+				want = 1
+			}
+			require.Equal(t, want, again.Record.Attempts)
+			close(answer)
+			again.Ack()
+			r.eventuallyGone(rec)
+			require.NoError(t, w.Drain(t.Context()))
+			require.Equal(t, want, r.store.called("Abandon"))
+		})
+	}
 }
 
 func Test_only_the_first_outcome_of_an_item_counts(t *testing.T) {

@@ -18,7 +18,9 @@ type Item struct {
 	lease  outmill.Lease
 	key    string
 	size   int
-	lost   chan struct{}
+	// expiries are the record's when it was claimed.
+	expiries int
+	lost     chan struct{}
 
 	// All below is guarded by the worker's mutex.
 	state     itemState

@@ -41,12 +41,14 @@ func (r *Registry) begin(it *Item, now time.Time) *handling {
 }
 
 // inherit makes the item the heir of the handling of its record; nil if there
-// is none. It returns how that ended, if it has.
+// is none. It returns how that ended, if it has and the store does not know it:
+// a record whose last lease did not run out comes again because of an outcome
+// that was stored a moment ago.
 func (r *Registry) inherit(it *Item) (h *handling, how outcome, ended bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h = r.handlings[it.lease.ID]
-	if h == nil {
+	if h == nil || h.ended && it.expiries <= h.newest.expiries {
 		return nil, outcome{}, false
 	}
 	h.newest = it
