@@ -93,7 +93,9 @@ func (e *UnknownSchemeError) Is(target error) bool { return target == ErrInvalid
 // storeImports are the stores of this module, by scheme and provider name, for
 // the remedy in an error; the root package cannot import them.
 var storeImports = map[string]string{
-	"sqlite": "github.com/outmill/outmill/sqlite",
+	"postgres":   "github.com/outmill/outmill/postgres",
+	"postgresql": "github.com/outmill/outmill/postgres",
+	"sqlite":     "github.com/outmill/outmill/sqlite",
 }
 
 func importHint(name string) string {

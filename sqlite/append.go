@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/routing"
 	"github.com/outmill/outmill/internal/sqltx"
 )
 
@@ -63,7 +64,7 @@ func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
 	case tx != nil:
 		s.watch(tx, batch.last)
 	default:
-		s.waker.wake()
+		s.waker.bell.Ring()
 	}
 	return nil
 }
@@ -150,7 +151,7 @@ func (a *appending) deduplicate(ctx context.Context, t *txn) error {
 
 // blockedLanes returns the keys of the batch that have held records: what is
 // appended to them is held as well.
-func (a *appending) blockedLanes(ctx context.Context, t *txn, routes *routes) (map[laneKey]bool, error) {
+func (a *appending) blockedLanes(ctx context.Context, t *txn, routes *routing.Table) (map[laneKey]bool, error) {
 	if !t.lanes {
 		return nil, nil
 	}
@@ -162,7 +163,7 @@ func (a *appending) blockedLanes(ctx context.Context, t *txn, routes *routes) (m
 			continue
 		}
 		asked[key] = true
-		for _, group := range routes.of(r.Topic) {
+		for _, group := range routes.Of(r.Topic) {
 			wanted = append(wanted, [3]string{group, r.Topic, r.Key})
 		}
 	}
@@ -184,7 +185,7 @@ func (a *appending) blockedLanes(ctx context.Context, t *txn, routes *routes) (m
 
 // rows returns the arguments of each row to insert: one for each group of
 // each record, or one without a group.
-func (a *appending) rows(now int64, routes *routes, blocked map[laneKey]bool) ([][]any, error) {
+func (a *appending) rows(now int64, routes *routing.Table, blocked map[laneKey]bool) ([][]any, error) {
 	rows := make([][]any, 0, len(a.records))
 	readers := map[string][]string{}
 	for i, r := range a.records {
@@ -197,7 +198,7 @@ func (a *appending) rows(now int64, routes *routes, blocked map[laneKey]bool) ([
 		}
 		groups, known := readers[r.Topic]
 		if !known {
-			groups = routes.of(r.Topic)
+			groups = routes.Of(r.Topic)
 			readers[r.Topic] = groups
 		}
 		if len(groups) == 0 {

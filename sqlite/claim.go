@@ -78,7 +78,7 @@ func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill
 		if err != nil || len(topics) == 0 {
 			return nil, err
 		}
-		c := &claim{req: req, topics: s.topics.order(req.Group, req.Topics, topics)}
+		c := &claim{req: req, topics: s.topics.Order(req.Group, req.Topics, topics)}
 		if err := s.write(ctx, operation, c.run); err != nil {
 			return nil, err
 		}

@@ -5,10 +5,9 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
-	"slices"
-	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/routing"
 )
 
 const (
@@ -71,7 +70,7 @@ func (s *Store) RegisterGroup(ctx context.Context, group string, topics outmill.
 		return err
 	})
 	if err == nil && adopted > 0 {
-		s.waker.wake()
+		s.waker.bell.Ring()
 	}
 	return err
 }
@@ -149,44 +148,27 @@ func (s *Store) DropGroup(ctx context.Context, group string) (int, error) {
 
 // Groups lists the registered groups. See outmill.Inspector.
 func (s *Store) Groups(ctx context.Context) ([]outmill.GroupInfo, error) {
-	var groups []outmill.GroupInfo
-	err := s.read(ctx, "list groups", func(ctx context.Context, t *txn) error {
-		registrations, err := t.registrations(ctx)
-		if err != nil {
-			return err
-		}
-		groups = nil
-		for _, r := range registrations {
-			if n := len(groups); n == 0 || groups[n-1].Group != r.group {
-				groups = append(groups, outmill.GroupInfo{Group: r.group})
-			}
-			info := &groups[len(groups)-1]
-			info.Topics = append(info.Topics, r.topics)
-			if r.seenAt.After(info.SeenAt) {
-				info.SeenAt = r.seenAt
-			}
-		}
-		return nil
+	var table routing.Table
+	err := s.read(ctx, "list groups", func(ctx context.Context, t *txn) (err error) {
+		table.Registrations, err = t.registrations(ctx)
+		return err
 	})
-	return groups, err
-}
-
-type registration struct {
-	group  string
-	topics outmill.Topics
-	seenAt time.Time
+	if err != nil {
+		return nil, err
+	}
+	return table.Infos(), nil
 }
 
 // registrations come sorted by group.
-func (t *txn) registrations(ctx context.Context) ([]registration, error) {
-	return list(ctx, t, func(rows *sql.Rows, r *registration) error {
+func (t *txn) registrations(ctx context.Context) ([]routing.Registration, error) {
+	return list(ctx, t, func(rows *sql.Rows, r *routing.Registration) error {
 		var include, exclude string
 		var seen int64
-		if err := rows.Scan(&r.group, &include, &exclude, &seen); err != nil {
+		if err := rows.Scan(&r.Group, &include, &exclude, &seen); err != nil {
 			return err
 		}
-		r.seenAt = timeOf(seen)
-		return errors.Join(patterns(include, &r.topics.Include), patterns(exclude, &r.topics.Exclude))
+		r.SeenAt = timeOf(seen)
+		return errors.Join(patterns(include, &r.Topics.Include), patterns(exclude, &r.Topics.Exclude))
 	}, sqlGroups)
 }
 
@@ -197,35 +179,17 @@ func patterns(text string, into *[]string) error {
 	return json.Unmarshal([]byte(text), into)
 }
 
-// routes answers which groups read a topic, for one generation of the
-// registrations.
-type routes struct {
-	generation    int64
-	registrations []registration
-}
-
-// of returns the groups of the topic, sorted, each once.
-func (r *routes) of(topic string) []string {
-	var groups []string
-	for _, reg := range r.registrations {
-		if reg.topics.Match(topic) && !slices.Contains(groups, reg.group) {
-			groups = append(groups, reg.group)
-		}
-	}
-	return groups
-}
-
 // routes reads the registrations, unless those known are of the generation
 // that this transaction sees.
-func (t *txn) routes(ctx context.Context) (*routes, error) {
-	if known := t.s.routes.Load(); known != nil && known.generation == t.generation {
+func (t *txn) routes(ctx context.Context) (*routing.Table, error) {
+	if known := t.s.routes.Load(); known != nil && known.Generation == t.generation {
 		return known, nil
 	}
 	registrations, err := t.registrations(ctx)
 	if err != nil {
 		return nil, err
 	}
-	found := &routes{generation: t.generation, registrations: registrations}
+	found := &routing.Table{Generation: t.generation, Registrations: registrations}
 	t.s.routes.Store(found)
 	return found, nil
 }

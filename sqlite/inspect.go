@@ -88,7 +88,7 @@ func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (int, er
 		return 0, err
 	}
 	if requeued > 0 {
-		s.waker.wake()
+		s.waker.bell.Ring()
 	}
 	return requeued, nil
 }

@@ -37,7 +37,7 @@ func (s *Store) ReapExpired(ctx context.Context, limit int) (int, error) {
 	reaped, err := s.tidy(ctx, "reap", limit, (*txn).reap)
 	if reaped > 0 {
 		s.logger.Info("Leases that ran out were reaped", watermill.LogFields{"count": reaped})
-		s.waker.wake()
+		s.waker.bell.Ring()
 	}
 	return reaped, err
 }

@@ -189,7 +189,7 @@ func (s *Store) giveBack(ctx context.Context, operation, template string, items 
 		return err
 	})
 	if err == nil && atOnce {
-		s.waker.wake()
+		s.waker.bell.Ring()
 	}
 	return err
 }

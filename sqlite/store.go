@@ -9,6 +9,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/rotation"
+	"github.com/outmill/outmill/internal/routing"
 	"github.com/outmill/outmill/internal/sqltx"
 )
 
@@ -27,13 +29,13 @@ type Store struct {
 	sql    *queries
 	writer *turnstile
 	waker  *waker
-	topics *rotation
+	topics rotation.Rotation
 	// inUse are the callers' transactions that are being appended to.
 	inUse sqltx.Locks
 	// statements are prepared once for the whole handle; nil until then.
 	statements atomic.Pointer[map[string]*sql.Stmt]
 	preparing  chan struct{}
-	routes     atomic.Pointer[routes]
+	routes     atomic.Pointer[routing.Table]
 	closed     atomic.Bool
 }
 
@@ -63,7 +65,6 @@ func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Store, err
 		sql:    newQueries(config.TablePrefix),
 		writer: newTurnstile(),
 		waker:  newWaker(),
-		topics: &rotation{},
 
 		preparing: make(chan struct{}, 1),
 	}, nil

@@ -56,7 +56,7 @@ func (s *Store) InTx(ctx context.Context, fn func(ctx context.Context, tx *sql.T
 		return own.err
 	}
 	if err == nil {
-		s.waker.wake()
+		s.waker.bell.Ring()
 	}
 	return s.explain(ctx, "transaction", err)
 }

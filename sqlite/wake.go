@@ -3,6 +3,8 @@ package sqlite
 import (
 	"context"
 	"sync"
+
+	"github.com/outmill/outmill/internal/bell"
 )
 
 // Wake returns a channel that receives when something may have become
@@ -10,19 +12,21 @@ import (
 // what this Store does; of other processes it knows nothing. It is quiet after
 // ctx ends or the store is closed.
 func (s *Store) Wake(ctx context.Context) <-chan struct{} {
-	return s.waker.listen(ctx)
+	return s.waker.bell.Listen(ctx)
 }
 
-// waker tells listeners, and never waits for one.
+// waker rings when something may have become claimable, and hears of callers'
+// commits.
 type waker struct {
 	// ctx ends when the store is closed.
 	ctx  context.Context
 	end  context.CancelFunc
 	work sync.WaitGroup
 
-	mu        sync.Mutex
-	listeners map[chan struct{}]struct{}
-	watched   *watched
+	bell bell.Bell
+
+	mu      sync.Mutex
+	watched *watched
 }
 
 // watched is the caller's transaction of whose commit the waker waits to hear.
@@ -33,38 +37,7 @@ type watched struct {
 
 func newWaker() *waker {
 	ctx, end := context.WithCancel(context.Background())
-	return &waker{ctx: ctx, end: end, listeners: map[chan struct{}]struct{}{}}
-}
-
-func (w *waker) listen(ctx context.Context) <-chan struct{} {
-	told := make(chan struct{}, 1)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.ctx.Err() != nil || ctx.Err() != nil {
-		return told
-	}
-	w.listeners[told] = struct{}{}
-	context.AfterFunc(ctx, func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		delete(w.listeners, told)
-	})
-	return told
-}
-
-func (w *waker) wake() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.tell()
-}
-
-func (w *waker) tell() {
-	for told := range w.listeners {
-		select {
-		case told <- struct{}{}:
-		default:
-		}
-	}
+	return &waker{ctx: ctx, end: end}
 }
 
 // watch runs fn in the background, which returns once the transaction has
@@ -76,7 +49,7 @@ func (w *waker) tell() {
 func (w *waker) watch(tx any, fn func(ctx context.Context)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.ctx.Err() != nil || len(w.listeners) == 0 {
+	if w.ctx.Err() != nil || !w.bell.Heard() {
 		return
 	}
 	if w.watched != nil {
@@ -84,7 +57,7 @@ func (w *waker) watch(tx any, fn func(ctx context.Context)) {
 			return
 		}
 		w.watched.stop()
-		w.tell()
+		w.bell.Ring()
 	}
 	ctx, stop := context.WithTimeout(w.ctx, watchFor)
 	current := &watched{tx, stop}
@@ -114,7 +87,7 @@ func (w *waker) forget(tx any) {
 func (w *waker) close() {
 	w.mu.Lock()
 	w.end()
-	clear(w.listeners)
+	w.bell.Close()
 	w.mu.Unlock()
 	w.work.Wait()
 }

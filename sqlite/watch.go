@@ -23,7 +23,7 @@ func (s *Store) watch(tx Handle, seq int64) {
 			var reached int
 			err := s.db.QueryRowContext(ctx, sqlReached, s.sql.prefix+"records", seq).Scan(&reached)
 			if err == nil && reached > 0 {
-				s.waker.wake()
+				s.waker.bell.Ring()
 				return
 			}
 		}

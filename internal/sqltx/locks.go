@@ -10,7 +10,7 @@ import (
 // ready.
 type Locks struct {
 	mu    sync.Mutex
-	locks map[Handle]*lock
+	locks map[any]*lock
 }
 
 type lock struct {
@@ -20,7 +20,7 @@ type lock struct {
 
 // Lock waits for the transaction's lock, or for ctx to end. The lock is
 // forgotten when its last user unlocks it.
-func (l *Locks) Lock(ctx context.Context, tx Handle) (unlock func(), err error) {
+func (l *Locks) Lock(ctx context.Context, tx any) (unlock func(), err error) {
 	entry := l.join(tx)
 	select {
 	case entry.token <- struct{}{}:
@@ -34,11 +34,11 @@ func (l *Locks) Lock(ctx context.Context, tx Handle) (unlock func(), err error) 
 	}
 }
 
-func (l *Locks) join(tx Handle) *lock {
+func (l *Locks) join(tx any) *lock {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.locks == nil {
-		l.locks = map[Handle]*lock{}
+		l.locks = map[any]*lock{}
 	}
 	entry := l.locks[tx]
 	if entry == nil {
@@ -49,7 +49,7 @@ func (l *Locks) join(tx Handle) *lock {
 	return entry
 }
 
-func (l *Locks) leave(tx Handle, entry *lock) {
+func (l *Locks) leave(tx any, entry *lock) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if entry.users--; entry.users == 0 {

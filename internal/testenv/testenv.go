@@ -7,5 +7,11 @@
 // line that says what to do. The program in engines starts engines once for
 // many test binaries.
 //
-// Tests never share a topic: see Topic and CreateTopic.
+// PostgreSQL is a real one always: the server that OUTMILL_TEST_POSTGRES_URL
+// names, one that listens at 127.0.0.1:5432 and trusts the user postgres, one
+// that is started with the machine's programs or with downloaded ones.
+// OUTMILL_TEST_POSTGRES_VERSIONS names versions to run on: see EachPostgres.
+//
+// Tests never share a database: see PostgresDatabase and PostgresSchema. They
+// never share a topic: see Topic and CreateTopic.
 package testenv

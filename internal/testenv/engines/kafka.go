@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/outmill/outmill/internal/testenv/kafkaengine"
@@ -64,7 +65,7 @@ func stopKafka(ctx context.Context, dir string, log func(string, ...any)) error 
 	}
 	// A pid may belong to another process by now: only one that was given our
 	// configuration is ended.
-	p := process{pid: pid, mark: dir}
+	p := process{pid: pid, mark: dir, signal: syscall.SIGTERM}
 	if err := p.end(ctx, 20*time.Second); err != nil {
 		return err
 	}

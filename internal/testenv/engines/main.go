@@ -21,6 +21,8 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -28,7 +30,7 @@ import (
 // startWithin bounds the download and the start of all engines.
 const startWithin = 6 * time.Minute
 
-const usage = "usage: engines start|stop -dir DIR [-require]"
+const usage = "usage: engines start|stop -dir DIR [-require] [-only NAME]"
 
 func main() {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -48,6 +50,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.SetOutput(stderr)
 	dir := flags.String("dir", "", "directory for pids, logs and data of the engines")
 	require := flags.Bool("require", false, "fail if an engine cannot be had")
+	only := flags.String("only", "", "name of the only engine to start or stop: "+names(engines))
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
 	}
@@ -58,12 +61,19 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("-dir %s: %w", *dir, err)
 	}
+	chosen := engines
+	if *only != "" {
+		chosen = slices.DeleteFunc(slices.Clone(engines), func(e engine) bool { return e.name != *only })
+	}
+	if len(chosen) == 0 {
+		return fmt.Errorf("-only %s: the engines are %s", *only, names(engines))
+	}
 	log := func(format string, args ...any) { fmt.Fprintf(stderr, "engines: "+format+"\n", args...) }
 	switch args[0] {
 	case "start":
-		return start(ctx, abs, *require, stdout, log)
+		return start(ctx, chosen, abs, *require, stdout, log)
 	case "stop":
-		return stop(ctx, abs, log)
+		return stop(ctx, chosen, abs, log)
 	}
 	return fmt.Errorf("unknown command %q: %s", args[0], usage)
 }
@@ -78,9 +88,17 @@ type engine struct {
 	stop  func(ctx context.Context, dir string, log func(string, ...any)) error
 }
 
-var engines = []engine{kafka}
+var engines = []engine{postgres, kafka}
 
-func start(ctx context.Context, dir string, require bool, stdout io.Writer, log func(string, ...any)) error {
+func names(engines []engine) string {
+	var all []string
+	for _, e := range engines {
+		all = append(all, e.name)
+	}
+	return strings.Join(all, ", ")
+}
+
+func start(ctx context.Context, engines []engine, dir string, require bool, stdout io.Writer, log func(string, ...any)) error {
 	ctx, cancel := context.WithTimeout(ctx, startWithin)
 	defer cancel()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -102,7 +120,7 @@ func start(ctx context.Context, dir string, require bool, stdout io.Writer, log 
 	return nil
 }
 
-func stop(ctx context.Context, dir string, log func(string, ...any)) error {
+func stop(ctx context.Context, engines []engine, dir string, log func(string, ...any)) error {
 	var failed error
 	for _, e := range engines {
 		if err := e.stop(ctx, filepath.Join(dir, e.name), log); err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/kafkaengine"
+	"github.com/outmill/outmill/internal/testenv/postgresengine"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -20,7 +22,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func command(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	err = run(t.Context(), args, &out, &errs)
+	// The context of a test is done before its cleanup, which has engines to stop.
+	err = run(context.WithoutCancel(t.Context()), args, &out, &errs)
 	return out.String(), errs.String(), err
 }
 
@@ -28,28 +31,79 @@ func Test_an_engine_that_is_there_already_is_taken_as_it_is(t *testing.T) {
 	addr := testenv.Kafka(t).Addrs[0]
 	t.Setenv(kafkaengine.EnvURL, addr)
 	dir := t.TempDir()
-	stdout, stderr, err := command(t, "start", "-dir", dir)
+	stdout, stderr, err := command(t, "start", "-dir", dir, "-only", "kafka")
 	require.NoError(t, err)
 	require.Equal(t, "export OUTMILL_TEST_KAFKA_URL='"+addr+"'\n", stdout)
 	require.Contains(t, stderr, "found")
-	_, _, err = command(t, "stop", "-dir", dir)
+	_, _, err = command(t, "stop", "-dir", dir, "-only", "kafka")
 	require.NoError(t, err)
 	require.NoError(t, kafkaengine.Check(t.Context(), []string{addr}))
 }
 
 func Test_an_engine_that_cannot_be_had_is_an_error_only_where_it_is_required(t *testing.T) {
 	t.Setenv(kafkaengine.EnvURL, "127.0.0.1:1")
-	stdout, stderr, err := command(t, "start", "-dir", t.TempDir())
+	stdout, stderr, err := command(t, "start", "-dir", t.TempDir(), "-only", "kafka")
 	require.NoError(t, err)
 	require.Empty(t, stdout)
 	require.Contains(t, stderr, "kafka cannot be had: OUTMILL_TEST_KAFKA_URL=127.0.0.1:1")
-	_, _, err = command(t, "start", "-dir", t.TempDir(), "-require")
+	_, _, err = command(t, "start", "-dir", t.TempDir(), "-only", "kafka", "-require")
 	require.ErrorContains(t, err, "kafka")
+}
+
+func Test_a_postgres_that_is_there_already_is_taken_as_it_is(t *testing.T) {
+	url := testenv.Postgres(t)
+	t.Setenv(postgresengine.EnvURL, url)
+	dir := t.TempDir()
+	stdout, stderr, err := command(t, "start", "-dir", dir, "-only", "postgres")
+	require.NoError(t, err)
+	require.Equal(t, "export OUTMILL_TEST_POSTGRES_URL='"+url+"'\n", stdout)
+	require.Contains(t, stderr, "found")
+	_, _, err = command(t, "stop", "-dir", dir)
+	require.NoError(t, err)
+	require.NoError(t, postgresengine.Check(t.Context(), url))
+}
+
+func Test_a_postgres_that_is_named_and_does_not_answer_cannot_be_had(t *testing.T) {
+	t.Setenv(postgresengine.EnvURL, "postgres://postgres:secret@127.0.0.1:1/postgres")
+	_, stderr, err := command(t, "start", "-dir", t.TempDir(), "-only", "postgres", "-require")
+	require.ErrorContains(t, err, "postgres")
+	require.Contains(t, stderr, "postgres cannot be had: OUTMILL_TEST_POSTGRES_URL")
+	require.NotContains(t, stderr, "secret")
+}
+
+func Test_a_real_postgres_is_started_once_and_stopped(t *testing.T) {
+	if testing.Short() {
+		t.Skip("skipped: no PostgreSQL is started under -short")
+	}
+	t.Setenv(postgresengine.EnvURL, "")
+	dir := t.TempDir()
+	t.Cleanup(func() { _, _, _ = command(t, "stop", "-dir", dir) })
+	stdout, stderr, err := command(t, "start", "-dir", dir, "-only", "postgres")
+	require.NoError(t, err)
+	if !strings.Contains(stderr, "ready") {
+		t.Skipf("skipped: no PostgreSQL was started: %s", strings.TrimSpace(stderr))
+	}
+	url, ok := strings.CutPrefix(strings.TrimSpace(stdout), "export OUTMILL_TEST_POSTGRES_URL=")
+	require.True(t, ok, stdout)
+	url = strings.Trim(url, "'")
+	require.NoError(t, postgresengine.Check(t.Context(), url))
+	files, err := os.Readlink(filepath.Join(dir, "postgres"))
+	require.NoError(t, err)
+
+	again, _, err := command(t, "start", "-dir", dir, "-only", "postgres")
+	require.NoError(t, err)
+	require.Equal(t, stdout, again)
+
+	_, _, err = command(t, "stop", "-dir", dir)
+	require.NoError(t, err)
+	require.Error(t, postgresengine.Check(t.Context(), url))
+	require.NoDirExists(t, files)
+	require.NoDirExists(t, filepath.Join(dir, "postgres"))
 }
 
 func Test_a_command_line_that_makes_no_sense_is_refused(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{}, {"start"}, {"stop"}, {"dance", "-dir", t.TempDir()}, {"start", "-dir", t.TempDir(), "-what"}} {
+	for _, args := range [][]string{{}, {"start"}, {"stop"}, {"dance", "-dir", t.TempDir()}, {"start", "-dir", t.TempDir(), "-what"}, {"start", "-dir", t.TempDir(), "-only", "cassandra"}} {
 		_, _, err := command(t, args...)
 		require.Error(t, err, "%q", args)
 	}
@@ -73,7 +127,7 @@ func Test_a_real_engine_is_started_once_and_stopped(t *testing.T) {
 	t.Setenv(kafkaengine.EnvURL, "")
 	dir := t.TempDir()
 	t.Cleanup(func() { _, _, _ = command(t, "stop", "-dir", dir) })
-	stdout, stderr, err := command(t, "start", "-dir", dir)
+	stdout, stderr, err := command(t, "start", "-dir", dir, "-only", "kafka")
 	require.NoError(t, err)
 	if !strings.Contains(stderr, "ready") {
 		t.Skipf("skipped: no real Kafka was started: %s", strings.TrimSpace(stderr))
@@ -83,7 +137,7 @@ func Test_a_real_engine_is_started_once_and_stopped(t *testing.T) {
 	brokers := []string{strings.Trim(addr, "'")}
 	require.NoError(t, kafkaengine.Check(t.Context(), brokers))
 
-	again, _, err := command(t, "start", "-dir", dir)
+	again, _, err := command(t, "start", "-dir", dir, "-only", "kafka")
 	require.NoError(t, err)
 	require.Equal(t, stdout, again)
 

@@ -18,16 +18,18 @@ type process struct {
 	// mark is a part of its command line, by which it is told from a process
 	// that got the same pid later.
 	mark string
+	// signal asks it to end.
+	signal os.Signal
 }
 
 // end asks the process to end, and kills it if it has not within grace.
 func (p process) end(ctx context.Context, grace time.Duration) error {
-	for _, signal := range []os.Signal{syscall.SIGTERM, os.Kill} {
+	for _, signal := range []os.Signal{p.signal, os.Kill} {
 		runs, err := p.runs(ctx)
 		if err != nil || !runs {
 			return err
 		}
-		if err := p.signal(signal); err != nil {
+		if err := p.send(signal); err != nil {
 			return err
 		}
 		if gone, err := p.gone(ctx, grace); err != nil || gone {
@@ -37,7 +39,7 @@ func (p process) end(ctx context.Context, grace time.Duration) error {
 	return fmt.Errorf("process %d is still there", p.pid)
 }
 
-func (p process) signal(signal os.Signal) error {
+func (p process) send(signal os.Signal) error {
 	handle, err := os.FindProcess(p.pid)
 	if err != nil {
 		return fmt.Errorf("find process %d: %w", p.pid, err)

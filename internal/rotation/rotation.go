@@ -1,4 +1,6 @@
-package sqlite
+// Package rotation serves topics in turn, so that one with a large backlog
+// does not starve another one. Stores share it.
+package rotation
 
 import (
 	"slices"
@@ -11,16 +13,17 @@ import (
 // maxRotations bounds the memory for selections that are never seen again.
 const maxRotations = 1024
 
-// rotation remembers, for each group and selection of topics, which topic was
+// Rotation remembers, for each group and selection of topics, which topic was
 // served first the last time, so that the next claim begins with the one
-// after.
-type rotation struct {
+// after. The zero value is ready; it may be used concurrently.
+type Rotation struct {
 	mu    sync.Mutex
 	first map[string]string
 }
 
-// order sorts the topics and begins with the one whose turn it is.
-func (r *rotation) order(group string, selection outmill.Topics, topics []string) []string {
+// Order sorts the topics, in place, and returns them beginning with the one
+// whose turn it is.
+func (r *Rotation) Order(group string, selection outmill.Topics, topics []string) []string {
 	slices.Sort(topics)
 	if len(topics) < 2 {
 		return topics

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/outmill/outmill/internal/testenv/postgresengine"
+)
+
+var postgres = engine{name: "postgres", env: postgresengine.EnvURL, start: startPostgres, stop: stopPostgres}
+
+func startPostgres(ctx context.Context, dir string, log func(string, ...any)) (string, error) {
+	if url, ok := runningPostgres(ctx, dir); ok {
+		log("postgres: runs already at %s", url)
+		return url, nil
+	}
+	url, err := postgresengine.Find(ctx)
+	if err != nil {
+		return "", err
+	}
+	if url != "" {
+		log("postgres: found")
+		return url, nil
+	}
+	if err := stopPostgres(ctx, dir, log); err != nil {
+		return "", fmt.Errorf("tidy up an earlier start: %w", err)
+	}
+	bin, err := postgresengine.Binaries(ctx)
+	if err != nil {
+		return "", err
+	}
+	log("postgres: starting that of %s", bin)
+	url, err = startPostgresOf(ctx, bin, dir)
+	if err != nil {
+		return "", errors.Join(err, stopPostgres(context.WithoutCancel(ctx), dir, log))
+	}
+	log("postgres: ready at %s", url)
+	return url, nil
+}
+
+// startPostgresOf keeps the server's files elsewhere and links to them: where
+// the server runs as another user, dir may be out of its reach.
+func startPostgresOf(ctx context.Context, bin, dir string) (string, error) {
+	files, err := os.MkdirTemp("", "outmill-postgres-")
+	if err != nil {
+		return "", fmt.Errorf("make a directory for the server: %w", err)
+	}
+	if err := os.Symlink(files, dir); err != nil {
+		return "", errors.Join(fmt.Errorf("link to the server's directory: %w", err), os.RemoveAll(files))
+	}
+	e, err := postgresengine.Prepare(ctx, bin, files)
+	if err != nil {
+		return "", err
+	}
+	if err := e.StartDetached(ctx); err != nil {
+		return "", err
+	}
+	return e.URL, os.WriteFile(filepath.Join(files, "url"), []byte(e.URL), 0o600)
+}
+
+// runningPostgres returns the server that an earlier start left in dir.
+func runningPostgres(ctx context.Context, dir string) (string, bool) {
+	url, err := os.ReadFile(filepath.Join(dir, "url"))
+	if err != nil || postgresengine.Check(ctx, string(url)) != nil {
+		return "", false
+	}
+	return string(url), true
+}
+
+func stopPostgres(ctx context.Context, dir string, log func(string, ...any)) error {
+	files, err := os.Readlink(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	pid, err := postgresengine.ReadPid(filepath.Join(files, "pid"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err == nil {
+		// A pid may belong to another process by now: only one that was given our
+		// data is ended.
+		p := process{pid: pid, mark: files, signal: postgresengine.Fast.Signal()}
+		if err := p.end(ctx, 20*time.Second); err != nil {
+			return err
+		}
+		log("postgres: stopped")
+	}
+	return errors.Join(os.RemoveAll(files), os.Remove(dir))
+}

@@ -1,0 +1,101 @@
+package testenv
+
+import (
+	"context"
+	"net/url"
+	"strconv"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+)
+
+var databaseNumber atomic.Int64
+
+// PostgresDatabase returns the URL of a database of its own for the test, empty,
+// on the server of Postgres. It is dropped with the test.
+func PostgresDatabase(tb testing.TB) string {
+	tb.Helper()
+	return PostgresDatabaseOn(tb, Postgres(tb))
+}
+
+// PostgresDatabaseOn is PostgresDatabase on the server that a URL names,
+// whatever the database in it.
+func PostgresDatabaseOn(tb testing.TB, serverURL string) string {
+	tb.Helper()
+	name := databaseName()
+	u := parse(tb, serverURL)
+	ctx, cancel := context.WithTimeout(tb.Context(), patience)
+	defer cancel()
+	require.NoError(tb, execute(ctx, serverURL, "CREATE DATABASE "+name+" TEMPLATE template0"))
+	tb.Cleanup(func() { dropDatabase(tb, serverURL, name) })
+	u.Path = "/" + name
+	return u.String()
+}
+
+// PostgresSchema returns the URL of a schema of its own for the test, empty, in
+// a database that other tests use as well: ten times as fast as a database of
+// its own. What is the database's is shared: advisory locks, channels of NOTIFY,
+// pg_stat views. The schema is the search path of each session, which PgBouncer
+// does not pass on. It is dropped with the test.
+func PostgresSchema(tb testing.TB) string {
+	tb.Helper()
+	serverURL := Postgres(tb)
+	name := databaseName()
+	u := parse(tb, serverURL)
+	ctx, cancel := context.WithTimeout(tb.Context(), patience)
+	defer cancel()
+	require.NoError(tb, execute(ctx, serverURL, "CREATE SCHEMA "+name))
+	tb.Cleanup(func() { dropSchema(tb, serverURL, name) })
+	query := u.Query()
+	query.Set("search_path", name)
+	// By it the sessions that the test has left open are found.
+	query.Set("application_name", name)
+	u.RawQuery = query.Encode()
+	return u.String()
+}
+
+func databaseName() string {
+	return "outmill_" + binary + "_" + strconv.FormatInt(databaseNumber.Add(1), 10)
+}
+
+func parse(tb testing.TB, serverURL string) *url.URL {
+	tb.Helper()
+	u, err := url.Parse(serverURL)
+	require.NoError(tb, err, "the URL of the server")
+	require.Contains(tb, []string{"postgres", "postgresql"}, u.Scheme, "the URL of the server")
+	return u
+}
+
+// dropDatabase tidies up; a server that is gone has nothing left to tidy.
+func dropDatabase(tb testing.TB, serverURL, name string) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := execute(ctx, serverURL, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)"); err != nil {
+		tb.Logf("database %s was not dropped: %v", name, err)
+	}
+}
+
+func dropSchema(tb testing.TB, serverURL, name string) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for _, statement := range []string{
+		"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '" + name + "'",
+		"DROP SCHEMA IF EXISTS " + name + " CASCADE",
+	} {
+		if err := execute(ctx, serverURL, statement); err != nil {
+			tb.Logf("schema %s was not dropped: %v", name, err)
+		}
+	}
+}
+
+func execute(ctx context.Context, url, statement string) error {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	_, err = conn.Exec(ctx, statement)
+	return err
+}

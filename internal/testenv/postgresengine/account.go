@@ -1,0 +1,61 @@
+package postgresengine
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"strconv"
+)
+
+// nobody is the user without rights where there is no user "postgres".
+const nobody = 65534
+
+// account is who servers run as.
+type account struct{ uid, gid int }
+
+// serverAccount returns nil where servers run as the user of this process.
+// PostgreSQL and PgBouncer refuse to run as root.
+func serverAccount() *account {
+	if os.Getuid() != 0 {
+		return nil
+	}
+	if found, err := user.Lookup("postgres"); err == nil {
+		uid, err1 := strconv.Atoi(found.Uid)
+		gid, err2 := strconv.Atoi(found.Gid)
+		if err1 == nil && err2 == nil && uid != 0 {
+			return &account{uid, gid}
+		}
+	}
+	return &account{nobody, nobody}
+}
+
+// asAccount makes a command run in dir as the servers' account.
+func asAccount(cmd *exec.Cmd, dir string) {
+	cmd.Dir = dir
+	if cmd.Env == nil {
+		cmd.Env = os.Environ()
+	}
+	// The language of the machine may be one that the programs do not have.
+	cmd.Env = append(cmd.Env, "LC_ALL=C")
+	cmd.SysProcAttr = childAttributes(serverAccount())
+}
+
+// makeDir makes a directory that belongs to the servers' account.
+func makeDir(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make a directory for the server: %w", err)
+	}
+	return giveAway(dir)
+}
+
+func giveAway(name string) error {
+	a := serverAccount()
+	if a == nil {
+		return nil
+	}
+	if err := os.Chown(name, a.uid, a.gid); err != nil {
+		return fmt.Errorf("give a file to the user of the server: %w", err)
+	}
+	return nil
+}

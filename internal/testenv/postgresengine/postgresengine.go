@@ -1,0 +1,297 @@
+// Package postgresengine finds a PostgreSQL server for tests, or starts one on
+// loopback, and PgBouncer in front of it. It is for internal/testenv and for
+// the program engines beside it.
+package postgresengine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	// readyWithin bounds the wait for a server that was started. It takes 0.2 s
+	// on a machine that is idle.
+	readyWithin = time.Minute
+	// poll is the time between two looks at a server that starts or ends.
+	poll = 10 * time.Millisecond
+)
+
+// Mode is how a server is asked to stop.
+type Mode syscall.Signal
+
+const (
+	// Fast ends all sessions, rolls their transactions back and shuts down in
+	// order.
+	Fast = Mode(syscall.SIGINT)
+	// Immediate ends all processes at once: the next start recovers from the log.
+	Immediate = Mode(syscall.SIGQUIT)
+)
+
+// Signal is what the server's first process is sent.
+func (m Mode) Signal() os.Signal { return syscall.Signal(m) }
+
+// Engine is a server on loopback. Its files live in one directory. Its methods
+// are for one goroutine at a time.
+type Engine struct {
+	// URL is for the superuser and the database "postgres". It stays the same
+	// over restarts.
+	URL string
+	// Dir holds the data, the log and the pid.
+	Dir string
+
+	bin string
+	// started is false until the server was up once: only before that its port
+	// may be changed.
+	started bool
+	run     *supervised
+}
+
+// Prepare makes a database cluster in dir, which must be empty or not exist,
+// with the programs in bin. Settings are pairs such as "fsync=on", and win over
+// those that are good for tests.
+func Prepare(ctx context.Context, bin, dir string, settings ...string) (*Engine, error) {
+	if err := makeDir(dir); err != nil {
+		return nil, err
+	}
+	e := &Engine{Dir: dir, bin: bin}
+	config, err := configuration(settings)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.initdb(ctx); err != nil {
+		return nil, err
+	}
+	if err := appendTo(filepath.Join(e.dataDir(), "postgresql.conf"), config); err != nil {
+		return nil, err
+	}
+	return e, e.choosePort()
+}
+
+// Start starts the server so that it ends with this process, however that ends,
+// or at End, and waits until it is ready. It may be called again after Stop and
+// Kill: the port and the data stay.
+func (e *Engine) Start(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readyWithin)
+	defer cancel()
+	for {
+		err := e.startOnce(ctx)
+		if err == nil {
+			e.started = true
+			return nil
+		}
+		if err := e.mayTryAgain(ctx, err); err != nil {
+			return err
+		}
+	}
+}
+
+func (e *Engine) startOnce(ctx context.Context) error {
+	if err := e.run.leave(); err != nil {
+		return err
+	}
+	if err := empty(e.LogFile()); err != nil {
+		return err
+	}
+	run, err := supervise(ctx, e.Dir, e.LogFile(), "QUIT", e.commandLine())
+	if err != nil {
+		return err
+	}
+	e.run = run
+	return e.run.awaitReady(ctx, e.checkReady)
+}
+
+// mayTryAgain returns nil if what has kept the server from starting is somebody
+// else's and passes.
+func (e *Engine) mayTryAgain(ctx context.Context, err error) error {
+	if !errors.Is(err, errEnded) {
+		return err
+	}
+	log := lastLines(e.LogFile())
+	switch {
+	case strings.Contains(log, "could not create any TCP/IP sockets") && !e.started:
+		return e.choosePort()
+	case strings.Contains(log, "is still in use"):
+		// The children of a server that was killed take a moment to notice.
+		return wait(ctx, poll)
+	}
+	return err
+}
+
+// Stop asks the server to stop and waits until it has.
+func (e *Engine) Stop(ctx context.Context, mode Mode) error {
+	return e.run.signal(ctx, syscall.Signal(mode))
+}
+
+// Kill kills the server's first process, as kill -9 does, and waits for its
+// end. Its other processes end by themselves, soon after.
+func (e *Engine) Kill(ctx context.Context) error {
+	return e.run.signal(ctx, syscall.SIGKILL)
+}
+
+// Restart stops the server and starts it again.
+func (e *Engine) Restart(ctx context.Context, mode Mode) error {
+	if err := e.Stop(ctx, mode); err != nil {
+		return err
+	}
+	return e.Start(ctx)
+}
+
+// End ends a server of Start, if it still runs, removes its directory and waits
+// for that.
+func (e *Engine) End() {
+	if e.run == nil {
+		_ = os.RemoveAll(e.Dir)
+		return
+	}
+	e.run.end()
+	e.run = nil
+}
+
+// StartDetached starts the server in the background, where it outlives this
+// process, and waits until it is ready. Its pid is in PidFile.
+func (e *Engine) StartDetached(ctx context.Context) error {
+	line := e.commandLine()
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), line[0], line[1:]...)
+	if err := launch(cmd, e.Dir, e.LogFile()); err != nil {
+		return err
+	}
+	if err := os.WriteFile(e.PidFile(), []byte(strconv.Itoa(cmd.Process.Pid)+"\n"), 0o600); err != nil {
+		return errors.Join(fmt.Errorf("postgres: write the pid: %w", err), cmd.Process.Kill())
+	}
+	ctx, cancel := context.WithTimeout(ctx, readyWithin)
+	defer cancel()
+	for {
+		err := e.checkReady(ctx)
+		if err == nil {
+			return nil
+		}
+		if waited := wait(ctx, poll); waited != nil {
+			return fmt.Errorf("postgres: the server was not ready in time: %w; the end of its log: %s", err, lastLines(e.LogFile()))
+		}
+	}
+}
+
+// checkReady looks at the server's own word first: at its port another server
+// may answer, when that was quicker to take it.
+func (e *Engine) checkReady(ctx context.Context) error {
+	state, err := os.ReadFile(filepath.Join(e.dataDir(), "postmaster.pid"))
+	if err != nil {
+		return err
+	}
+	if !strings.Contains(string(state), "\nready") {
+		return errors.New("it is starting")
+	}
+	return Check(ctx, e.URL)
+}
+
+// PidFile is where the pid of the server is.
+func (e *Engine) PidFile() string { return filepath.Join(e.Dir, pidFile) }
+
+// LogFile is where the server's output goes, that of its last start.
+func (e *Engine) LogFile() string { return filepath.Join(e.Dir, "log") }
+
+func (e *Engine) dataDir() string { return filepath.Join(e.Dir, "data") }
+
+func (e *Engine) commandLine() []string {
+	address, err := url.Parse(e.URL)
+	if err != nil {
+		panic("postgres: a URL made here is none: " + err.Error())
+	}
+	return []string{filepath.Join(e.bin, "postgres"), "-D", e.dataDir(), "-p", address.Port()}
+}
+
+func (e *Engine) choosePort() error {
+	port, err := freePort()
+	if err != nil {
+		return err
+	}
+	e.URL = serverURL(net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	return nil
+}
+
+func (e *Engine) initdb(ctx context.Context) error {
+	cmd := exec.CommandContext(ctx, filepath.Join(e.bin, "initdb"), "-D", e.dataDir(), "-U", "postgres",
+		"--auth=trust", "--locale=C", "--encoding=UTF8", "--no-sync")
+	asAccount(cmd, e.Dir)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("postgres: make a database cluster: %w: %s", err, lastLine(out))
+	}
+	return nil
+}
+
+func configuration(settings []string) (string, error) {
+	// Dynamic shared memory as files of the data directory goes with it, even
+	// after kill -9.
+	text := `
+listen_addresses = '127.0.0.1'
+unix_socket_directories = ''
+dynamic_shared_memory_type = mmap
+shared_buffers = 64MB
+max_connections = 300
+max_prepared_transactions = 10
+fsync = off
+full_page_writes = off
+synchronous_commit = on
+autovacuum = on
+`
+	for _, setting := range settings {
+		name, value, ok := strings.Cut(setting, "=")
+		if !ok || name == "" {
+			return "", fmt.Errorf("postgres: setting %q: want name=value", setting)
+		}
+		text += name + " = '" + strings.ReplaceAll(value, "'", "''") + "'\n"
+	}
+	return text, nil
+}
+
+func appendTo(file, text string) error {
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return fmt.Errorf("postgres: write the configuration: %w", err)
+	}
+	_, err = f.WriteString(text)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("postgres: write the configuration: %w", err)
+	}
+	return nil
+}
+
+// freePort returns a port that was free a moment ago. It is one that the system
+// does not give to outgoing connections: those could take it while the server
+// is down.
+func freePort() (int, error) {
+	const lowest, count, tries = 15_000, 15_000, 100
+	var failed error
+	for range tries {
+		port := lowest + rand.IntN(count)
+		l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err != nil {
+			failed = err
+			continue
+		}
+		return port, l.Close()
+	}
+	return 0, fmt.Errorf("postgres: find a free port: %w", failed)
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}

@@ -1,0 +1,328 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/routing"
+)
+
+const (
+	// sqlInsert writes nothing where the registered groups, or the schema's
+	// version, are not those that the rows were made for.
+	sqlInsert = `INSERT INTO {p:records} (` + insertColumns + `)
+SELECT ` + insertValues + `
+FROM unnest(` + insertArrays + `) AS r (` + insertNames + `)
+CROSS JOIN LATERAL (SELECT statement_timestamp() AS at) AS now
+CROSS JOIN LATERAL (SELECT ` + dueValue + ` AS due) AS d
+WHERE EXISTS (SELECT 1 FROM {p:meta} WHERE ` + sqlFits + `)`
+
+	// sqlInsertNew takes the dedup keys that are free, and leaves out the rows
+	// whose key is not.
+	sqlInsertNew = `WITH free AS (
+	INSERT INTO {p:dedup} AS d (topic, dedup_key, expires_at)
+	SELECT k.topic, k.dedup_key, statement_timestamp() + $19::bigint * interval '1 microsecond'
+	FROM unnest($20::text[], $21::text[]) AS k (topic, dedup_key)
+	WHERE EXISTS (SELECT 1 FROM {p:meta} WHERE ` + sqlFits + `)
+	ORDER BY 1, 2
+	ON CONFLICT (topic, dedup_key) DO UPDATE SET expires_at = excluded.expires_at WHERE d.expires_at <= statement_timestamp()
+	RETURNING topic, dedup_key),
+inserted AS (` + sqlInsert + `
+	AND (r.dedup_key = '' OR EXISTS (SELECT 1 FROM free WHERE free.topic = r.topic AND free.dedup_key = r.dedup_key)))
+SELECT EXISTS (SELECT 1 FROM {p:meta} WHERE ` + sqlFits + `), '', ''
+UNION ALL SELECT true, topic, dedup_key FROM free`
+
+	sqlFits = `only_row AND generation = $1::bigint AND version >= $2::integer AND compatible <= $2::integer`
+
+	insertColumns = `id, grp, topic, key, stage, available_at, due_at, next_at, created_at, expires_at, size,
+	message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, metadata, payload`
+
+	insertNames = `id, topic, key, size, message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate,
+	dedup_key, metadata, payload, due, expires, grp`
+
+	insertArrays = `$3::text[], $4::text[], $5::text[], $6::bigint[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[],
+	$13::text[], $14::text[], $15::bytea[], $16::text[], $17::text[], $18::text[]`
+
+	// A group comes with a mark before its name, since "" is a group too.
+	insertValues = `r.id::uuid, CASE WHEN r.grp <> '' THEN substr(r.grp, 2) END, r.topic, r.key,
+	CASE WHEN d.due > now.at THEN 3 ELSE 0 END, CASE WHEN d.due > now.at THEN d.due END, d.due, d.due, now.at,
+	CASE WHEN r.expires LIKE '+%' THEN now.at + r.expires::interval ELSE nullif(r.expires, '')::timestamptz END, r.size,
+	r.message_id, r.correlation_id, r.causation_id, r.tenant_id, r.traceparent, r.tracestate, r.dedup_key,
+	nullif(r.metadata, '')::jsonb, r.payload`
+
+	// A time is empty, a time in full, or + and what to add to the server's now.
+	dueValue = `CASE WHEN r.due = '' THEN now.at WHEN r.due LIKE '+%' THEN now.at + r.due::interval ELSE r.due::timestamptz END`
+)
+
+// groupMark stands before the name of a group.
+const groupMark = "g"
+
+// Append writes all the records or none. See outmill.Writer.
+func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
+	const operation = "append"
+	tx, err := s.TxOf(ctx)
+	if err != nil {
+		return s.explain(ctx, operation, err)
+	}
+	if err := outmill.CheckRecords(records, s.config.MaxPayload); err != nil {
+		return s.explain(ctx, operation, err)
+	}
+	if len(records) == 0 {
+		return s.explain(ctx, operation, s.usable(ctx))
+	}
+	a, err := newAppending(s, records)
+	if err != nil {
+		return s.explain(ctx, operation, err)
+	}
+	if tx != nil {
+		err = s.within(ctx, operation, tx, a.write)
+	} else {
+		err = s.durably(ctx, operation, a.writeOwn)
+	}
+	if err != nil {
+		return err
+	}
+	a.report()
+	if tx == nil {
+		s.bell.Ring()
+	}
+	return nil
+}
+
+// topicKey names a dedup key of a topic.
+type topicKey struct{ topic, key string }
+
+// appending is the work of one Append. It may be tried more than once, and
+// changes no record before report.
+type appending struct {
+	s         *Store
+	records   []*outmill.Record
+	ids       []outmill.WorkItemID
+	metadata  []string
+	duplicate []bool
+	// first is the first record with each dedup key.
+	first map[topicKey]int
+}
+
+func newAppending(s *Store, records []*outmill.Record) (*appending, error) {
+	a := &appending{
+		s: s, records: records,
+		ids:       make([]outmill.WorkItemID, len(records)),
+		metadata:  make([]string, len(records)),
+		duplicate: make([]bool, len(records)),
+	}
+	for i, r := range records {
+		if a.ids[i] = r.ID; r.ID.IsZero() {
+			a.ids[i] = outmill.NewWorkItemID()
+		}
+		if len(r.Metadata) > 0 {
+			text, err := json.Marshal(r.Metadata)
+			if err != nil {
+				return nil, fmt.Errorf("record %d: metadata: %w", i, err)
+			}
+			a.metadata[i] = string(text)
+		}
+		if r.DedupKey == "" {
+			continue
+		}
+		if a.first == nil {
+			a.first = map[topicKey]int{}
+		}
+		key := topicKey{r.Topic, r.DedupKey}
+		if _, seen := a.first[key]; seen {
+			a.duplicate[i] = true
+			continue
+		}
+		a.first[key] = i
+	}
+	return a, nil
+}
+
+// writeOwn writes in a transaction of the store's own.
+func (a *appending) writeOwn(ctx context.Context, t *txn) error {
+	table := a.s.routes.Load()
+	if table == nil {
+		var err error
+		if table, err = a.s.loadRoutes(ctx, t); err != nil {
+			return err
+		}
+	}
+	fits, err := a.insert(ctx, table, t.finish)
+	if err != nil || fits {
+		return err
+	}
+	// Nothing was written: the groups have changed.
+	a.s.routes.CompareAndSwap(table, nil)
+	return errRoutesChanged
+}
+
+// write writes in the caller's transaction.
+func (a *appending) write(ctx context.Context, r runner) error {
+	table := a.s.routes.Load()
+	for range attempts {
+		if table == nil {
+			var err error
+			if table, err = a.s.loadRoutes(ctx, r); err != nil {
+				return err
+			}
+		}
+		fits, err := a.insert(ctx, table, r.run)
+		if err != nil || fits {
+			return err
+		}
+		table = nil
+	}
+	return errRoutesChanged
+}
+
+// insert sends the rows, and reports whether table was that of the
+// transaction.
+func (a *appending) insert(ctx context.Context, table *routing.Table, send func(context.Context, ...step) error) (fits bool, err error) {
+	rows := a.rows(table)
+	var steps []step
+	if len(a.first) == 0 {
+		var written int
+		steps = append(steps, step{template: sqlInsert, args: rows.args(), count: &written})
+		defer func() { fits = written == len(rows.ids) }()
+	} else {
+		steps = append(steps, a.insertNew(rows, &fits))
+	}
+	if a.s.notices.due() {
+		steps = append(steps, a.s.notices.step())
+	}
+	err = send(ctx, steps...)
+	return fits, err
+}
+
+func (a *appending) insertNew(rows *rows, fits *bool) step {
+	var topics, keys []string
+	for key, i := range a.first {
+		a.duplicate[i] = true
+		topics, keys = append(topics, key.topic), append(keys, key.key)
+	}
+	return step{
+		template: sqlInsertNew,
+		args:     append(rows.args(), a.s.config.DedupWindow.Microseconds(), topics, keys),
+		row: func(scan func(...any) error) error {
+			var free topicKey
+			if err := scan(fits, &free.topic, &free.key); err != nil || free.topic == "" {
+				return err
+			}
+			a.duplicate[a.first[free]] = false
+			return nil
+		},
+	}
+}
+
+func (a *appending) report() {
+	for i, r := range a.records {
+		r.ID, r.Duplicate = a.ids[i], a.duplicate[i]
+		if r.MessageID == "" {
+			r.MessageID = r.ID.String()
+		}
+	}
+}
+
+// rows are the columns of what is to be inserted: a row for each group of each
+// record, or one without a group.
+type rows struct {
+	generation int64
+
+	ids, topics, keys, messageIDs, correlationIDs, causationIDs, tenantIDs []string
+	traceParents, traceStates, dedupKeys, metadata, due, expires, groups   []string
+	sizes                                                                  []int64
+	payloads                                                               [][]byte
+}
+
+func (r *rows) args() []any {
+	return []any{
+		r.generation, schemaVersion, r.ids, r.topics, r.keys, r.sizes, r.messageIDs, r.correlationIDs, r.causationIDs, r.tenantIDs,
+		r.traceParents, r.traceStates, r.dedupKeys, r.metadata, r.payloads, r.due, r.expires, r.groups,
+	}
+}
+
+func (a *appending) rows(table *routing.Table) *rows {
+	rows := &rows{generation: table.Generation}
+	readers := map[string][]string{}
+	for i, r := range a.records {
+		// A record whose key came before in this call is no candidate at all.
+		if a.duplicate[i] && a.first[topicKey{r.Topic, r.DedupKey}] != i {
+			continue
+		}
+		groups, known := readers[r.Topic]
+		if !known {
+			for _, group := range table.Of(r.Topic) {
+				groups = append(groups, groupMark+group)
+			}
+			if len(groups) == 0 {
+				groups = []string{""}
+			}
+			readers[r.Topic] = groups
+		}
+		for n, group := range groups {
+			id := a.ids[i]
+			if n > 0 {
+				id = outmill.NewWorkItemID()
+			}
+			rows.add(r, a.ids[i], id, group, a.metadata[i])
+		}
+	}
+	return rows
+}
+
+// add adds a row. first is the id of the record's first row, and its message id
+// where it has none.
+func (r *rows) add(of *outmill.Record, first, id outmill.WorkItemID, group, metadata string) {
+	messageID, size := of.MessageID, of.Size()
+	if messageID == "" {
+		messageID = first.String()
+		size += len(messageID)
+	}
+	payload := of.Payload
+	if payload == nil {
+		payload = []byte{}
+	}
+	r.ids = append(r.ids, id.String())
+	r.topics = append(r.topics, of.Topic)
+	r.keys = append(r.keys, of.Key)
+	r.sizes = append(r.sizes, int64(size))
+	r.messageIDs = append(r.messageIDs, messageID)
+	r.correlationIDs = append(r.correlationIDs, of.CorrelationID)
+	r.causationIDs = append(r.causationIDs, of.CausationID)
+	r.tenantIDs = append(r.tenantIDs, of.TenantID)
+	r.traceParents = append(r.traceParents, of.TraceParent)
+	r.traceStates = append(r.traceStates, of.TraceState)
+	r.dedupKeys = append(r.dedupKeys, of.DedupKey)
+	r.metadata = append(r.metadata, metadata)
+	r.payloads = append(r.payloads, payload)
+	r.due = append(r.due, timeText(of.Delay, of.DueAt))
+	r.expires = append(r.expires, timeText(of.TimeToLive, of.ExpiresAt))
+	r.groups = append(r.groups, group)
+}
+
+// timeText is the time for the statement: what to add to the server's now, or
+// a time in full, or nothing.
+func timeText(after time.Duration, at time.Time) string {
+	switch {
+	case after > 0:
+		micros := ceilMicros(after)
+		const second = 1_000_000
+		return fmt.Sprintf("+%d:%02d:%02d.%06d", micros/(3600*second), micros/(60*second)%60, micros/second%60, micros%second)
+	case at.IsZero():
+		return ""
+	default:
+		return at.UTC().Format("2006-01-02T15:04:05.000000Z")
+	}
+}
+
+// ceilMicros rounds up, so that nothing is due or over too early.
+func ceilMicros(d time.Duration) int64 {
+	whole := d.Microseconds()
+	if d > time.Duration(whole)*time.Microsecond {
+		whole++
+	}
+	return whole
+}

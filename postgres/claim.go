@@ -1,0 +1,305 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/outmill/outmill"
+)
+
+// maxClaim bounds what one claim hands out, whatever its limit.
+const maxClaim = 100_000
+
+const (
+	// leaseSet makes a record the claimer's: $1 is the owner, $2 the lease in
+	// microseconds. An expired one is taken out of the line instead; it stays
+	// pending until the janitor makes it dead.
+	leaseSet = `stage = CASE WHEN r.expires_at <= statement_timestamp() THEN 5 ELSE 4 END,
+	available_at = CASE WHEN r.expires_at <= statement_timestamp() THEN NULL ELSE statement_timestamp() + $2::bigint * interval '1 microsecond' END,
+	owner = CASE WHEN r.expires_at <= statement_timestamp() THEN NULL ELSE $1::text::uuid END,
+	claims = r.claims + CASE WHEN r.expires_at <= statement_timestamp() THEN 0 ELSE 1 END,
+	attempts = r.attempts + CASE WHEN r.stage = 4 AND r.expiries >= 2 THEN 1 ELSE 0 END,
+	expiries = r.expiries + CASE WHEN r.stage = 4 THEN 1 ELSE 0 END`
+
+	// notExpired leaves out what has expired. It is for leases that have ended,
+	// which stand until they are reaped; there are never more of them than were in
+	// work.
+	notExpired = `(expires_at IS NULL OR expires_at > statement_timestamp())`
+
+	// sqlClaimAny leases the oldest due of each topic: $3 the group, $4 the
+	// topics in the order of their turn, $5 how many of each, $6 how many of all,
+	// $7 how many bytes, $8 whether the claim has none yet. What another claim has locked is passed over.
+	//
+	// The last condition is the claim's limit in bytes, and that a suspect goes
+	// alone.
+	sqlClaimAny = `WITH found AS MATERIALIZED (
+	SELECT t.turn, c.* FROM unnest($4::text[]) WITH ORDINALITY AS t (topic, turn)
+	CROSS JOIN LATERAL (SELECT * FROM (
+		SELECT * FROM (SELECT ` + candidate + `, greatest(next_at, created_at) AS due, expiries FROM {p:records}
+			WHERE grp = $3::text AND topic = t.topic AND stage = 0 ORDER BY seq LIMIT $5::bigint FOR UPDATE SKIP LOCKED) AS line
+		UNION ALL
+		SELECT * FROM (SELECT ` + candidate + `, greatest(next_at, created_at), expiries FROM {p:records}
+			WHERE grp = $3::text AND topic = t.topic AND stage = 1 ORDER BY seq LIMIT $5::bigint FOR UPDATE SKIP LOCKED) AS held
+		UNION ALL
+		SELECT * FROM (SELECT ` + candidate + `, available_at, expiries FROM {p:records}
+			WHERE grp = $3::text AND topic = t.topic AND stage = 2 AND available_at <= statement_timestamp()
+			ORDER BY available_at, seq LIMIT $5::bigint FOR UPDATE SKIP LOCKED) AS waiting
+		UNION ALL
+		SELECT * FROM (SELECT ` + candidate + `, available_at, expiries FROM {p:records}
+			WHERE grp = $3::text AND topic = t.topic AND stage = 3 AND available_at <= statement_timestamp()
+			ORDER BY available_at, seq LIMIT $5::bigint FOR UPDATE SKIP LOCKED) AS delayed
+		UNION ALL
+		SELECT * FROM (SELECT ` + candidate + `, available_at, expiries + 1 FROM {p:records}
+			WHERE grp = $3::text AND topic = t.topic AND stage = 4 AND available_at <= statement_timestamp() AND ` + notExpired + `
+			ORDER BY available_at, seq LIMIT $5::bigint FOR UPDATE SKIP LOCKED) AS leased
+		) AS each ORDER BY due, seq LIMIT $5::bigint) AS c),
+counted AS (
+	SELECT tid, expired,
+		count(*) FILTER (WHERE NOT expired) OVER upto AS nth,
+		sum(size) FILTER (WHERE NOT expired) OVER upto AS bytes,
+		count(*) FILTER (WHERE NOT expired AND expiries >= 2) OVER upto AS suspects
+	FROM found WINDOW upto AS (ORDER BY turn, due, seq))
+UPDATE {p:records} AS r SET ` + leaseSet + `
+WHERE r.ctid = ANY (ARRAY(SELECT tid FROM counted WHERE expired
+	OR nth = 1 AND $8::boolean OR nth <= $6::bigint AND suspects = 0 AND ($7::bigint = 0 OR bytes <= $7::bigint)))
+RETURNING ` + recordColumns + `, false`
+
+	candidate = `ctid AS tid, seq, coalesce(expires_at <= statement_timestamp(), false) AS expired, size`
+)
+
+// claimable is true for a topic t of which a claim may find something. $1 is
+// the group, $2 the claimer, $3 'waiting' where records that wait are passed
+// over, $4 whether held records count.
+const claimable = `(
+	EXISTS (SELECT 1 FROM {p:records} WHERE grp = $1::text AND topic = t.topic AND stage = 0)
+	OR EXISTS (SELECT 1 FROM {p:records} WHERE grp = $1::text AND topic = t.topic AND stage = 2 AND available_at <= statement_timestamp())
+	OR EXISTS (SELECT 1 FROM {p:records} WHERE grp = $1::text AND topic = t.topic AND stage = 3 AND available_at <= statement_timestamp())
+	OR EXISTS (SELECT 1 FROM {p:records} WHERE grp = $1::text AND topic = t.topic AND stage = 4 AND available_at <= statement_timestamp())
+	OR EXISTS (SELECT 1 FROM {p:lanes} WHERE grp = $1::text AND topic = t.topic AND blocked_by IN ('', $2::text, $3::text))
+	OR EXISTS (SELECT 1 FROM {p:lanes} WHERE grp = $1::text AND topic = t.topic AND until <= statement_timestamp())
+	OR ($4::boolean AND EXISTS (SELECT 1 FROM {p:records} WHERE grp = $1::text AND topic = t.topic AND stage = 1)))`
+
+// unroutedDue is true for a topic t of which records that are due, or will be,
+// wait for a group.
+const unroutedDue = `(
+	EXISTS (SELECT 1 FROM {p:records} WHERE grp IS NULL AND topic = t.topic AND stage = 0)
+	OR EXISTS (SELECT 1 FROM {p:records} WHERE grp IS NULL AND topic = t.topic AND stage IN (2, 3, 4)))`
+
+var (
+	sqlDueTopics = `SELECT topic, ` + claimable + `, ` + unroutedDue + ` FROM (
+` + leaps("grp = $1::text", "stage = 0", "stage IN (2, 3, 4)", "stage = 1") + `
+UNION ` + leaps("grp IS NULL", "stage = 0", "stage IN (2, 3, 4)") + `) AS t`
+
+	sqlDueNames = `SELECT topic, ` + claimable + `, ` + unroutedDue + ` FROM unnest($5::text[]) AS t (topic)`
+)
+
+// Claim leases up to req.Limit records, and never more than 100,000. See
+// outmill.Queue. Of a claim over several topics that fails after it has leased
+// some records, it returns these.
+func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.Record, error) {
+	const operation = "claim"
+	if err := req.Validate(); err != nil {
+		return nil, s.explain(ctx, operation, err)
+	}
+	req.Limit = min(req.Limit, maxClaim)
+	for {
+		topics, err := s.dueTopics(ctx, req)
+		if err != nil || len(topics) == 0 {
+			return nil, err
+		}
+		c := &claim{s: s, req: req}
+		err = c.serveAll(ctx, s.turns.Order(req.Group, req.Topics, topics))
+		if len(c.records) > 0 {
+			if err != nil {
+				s.logger.Error("A claim ended early", err, watermill.LogFields{"group": req.Group})
+			}
+			s.logger.Debug("Records claimed", watermill.LogFields{
+				"group": req.Group, "owner": req.Owner.String(), "count": len(c.records),
+			})
+			return c.records, nil
+		}
+		if err != nil || !c.again {
+			return nil, err
+		}
+	}
+}
+
+// dueTopics returns the selected topics of which there may be something to
+// claim. Records of theirs that wait for a group are given to one.
+func (s *Store) dueTopics(ctx context.Context, req outmill.ClaimRequest) ([]string, error) {
+	for {
+		due, unrouted, err := s.lookForTopics(ctx, req)
+		if err != nil || len(unrouted) == 0 {
+			return due, err
+		}
+		adopted := 0
+		for _, topic := range unrouted {
+			n, err := s.adoptAll(ctx, "claim", outmill.Topics{Include: []string{outmill.Exact(topic)}})
+			if adopted += n; err != nil {
+				return nil, err
+			}
+		}
+		if adopted == 0 {
+			return due, nil
+		}
+	}
+}
+
+func (s *Store) lookForTopics(ctx context.Context, req outmill.ClaimRequest) (due, unrouted []string, err error) {
+	// Every record that is held concerns only claims without an order and those
+	// of whole topics; claims by key go by the lanes.
+	heldToo := req.Order != outmill.OrderKey
+	look := step{template: sqlDueTopics, args: []any{req.Group, req.Owner.String(), passedOver(req.KeyPolicy), heldToo}}
+	if names, listed := req.Topics.Names(); listed {
+		look.template, look.args = sqlDueNames, append(look.args, names)
+	}
+	look.row = func(scan func(...any) error) error {
+		var topic string
+		var isDue, isUnrouted bool
+		if err := scan(&topic, &isDue, &isUnrouted); err != nil || !req.Topics.Match(topic) {
+			return err
+		}
+		if isDue {
+			due = append(due, topic)
+		}
+		if isUnrouted {
+			unrouted = append(unrouted, topic)
+		}
+		return nil
+	}
+	err = s.write(ctx, "claim", func(ctx context.Context, t *txn) error {
+		due, unrouted = nil, nil
+		return t.finish(ctx, look)
+	})
+	return due, unrouted, err
+}
+
+// claim is one claim, in a transaction for each topic or, without an order, for
+// all of them.
+type claim struct {
+	s       *Store
+	req     outmill.ClaimRequest
+	records []*outmill.Record
+	bytes   int
+	// over: a suspect was met, which goes without company, or a record that does
+	// not fit in.
+	over bool
+	// again: so much was passed over that there may be more to claim.
+	again bool
+}
+
+// room is how many records the claim may still take.
+func (c *claim) room() int {
+	if c.over {
+		return 0
+	}
+	return c.req.Limit - len(c.records)
+}
+
+func (c *claim) serveAll(ctx context.Context, topics []string) error {
+	if c.req.Order == outmill.OrderNone {
+		return c.takeAny(ctx, topics)
+	}
+	share := (c.req.Limit + len(topics) - 1) / len(topics)
+	open, err := c.serve(ctx, topics, share)
+	// What topics with little to claim have left over goes to the others.
+	if err == nil && len(open) > 0 && share < c.req.Limit {
+		_, err = c.serve(ctx, open, c.req.Limit)
+	}
+	return err
+}
+
+// serve takes up to share records of each topic, and returns the topics that
+// may have more.
+func (c *claim) serve(ctx context.Context, topics []string, share int) ([]string, error) {
+	take := c.takeByKey
+	if c.req.Order == outmill.OrderTopic {
+		take = c.takeByTopic
+	}
+	var open []string
+	for _, topic := range topics {
+		if c.room() <= 0 {
+			break
+		}
+		before := len(c.records)
+		want := min(share, c.room())
+		if err := take(ctx, topic, want); err != nil {
+			return nil, err
+		}
+		if len(c.records)-before == want {
+			open = append(open, topic)
+		}
+	}
+	return open, nil
+}
+
+// takeAny takes records without an order: the oldest due first, of each topic
+// its share, and then of those that have more what the others left over.
+func (c *claim) takeAny(ctx context.Context, topics []string) error {
+	share := (c.req.Limit + len(topics) - 1) / len(topics)
+	for c.room() > 0 && len(topics) > 0 {
+		taken, expired, err := c.takeShare(ctx, topics, min(share, c.room()))
+		if err != nil {
+			return err
+		}
+		c.again = c.again || expired > 0
+		if taken.records == 0 || share >= c.req.Limit {
+			return nil
+		}
+		topics = slices.DeleteFunc(topics, func(topic string) bool { return taken.of[topic] < share })
+		share = c.req.Limit
+	}
+	return nil
+}
+
+type takings struct {
+	records int
+	of      map[string]int
+}
+
+func (c *claim) takeShare(ctx context.Context, topics []string, share int) (taken takings, expired int, err error) {
+	bytes := 0
+	if c.req.MaxBytes > 0 {
+		if bytes = c.req.MaxBytes - c.bytes; bytes <= 0 {
+			c.over = true
+			return taken, 0, nil
+		}
+	}
+	var found []placed
+	err = c.s.writeAll(ctx, "claim", step{
+		template: sqlClaimAny,
+		args: []any{
+			c.req.Owner.String(), ceilMicros(c.req.Lease), c.req.Group, topics, share, c.room(), bytes, len(c.records) == 0,
+		},
+		row: collect(&found),
+	})
+	if err != nil {
+		return taken, 0, err
+	}
+	taken.of = map[string]int{}
+	for _, p := range found {
+		taken.of[p.record.Topic]++
+	}
+	all := len(found)
+	found = slices.DeleteFunc(found, func(p placed) bool { return p.stage == stageExpired })
+	taken.records, expired = len(found), all-len(found)
+	c.add(found, topics)
+	return taken, expired, nil
+}
+
+// add sorts the records as they were chosen, topic by topic.
+func (c *claim) add(found []placed, topics []string) {
+	slices.SortFunc(found, func(a, b placed) int {
+		return cmp.Or(
+			cmp.Compare(slices.Index(topics, a.record.Topic), slices.Index(topics, b.record.Topic)),
+			a.due.Compare(b.due), cmp.Compare(a.seq, b.seq))
+	})
+	for _, p := range found {
+		c.records = append(c.records, p.record)
+		c.bytes += p.record.Size()
+		c.over = c.over || p.record.Suspect()
+	}
+}

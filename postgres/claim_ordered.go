@@ -1,0 +1,423 @@
+package postgres
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/outmill/outmill"
+)
+
+// Claims in order of one topic are serialised by an advisory lock of the
+// transaction, so that each begins after the one before has committed.
+// Everything else goes on beside them: settling, appending, tidying up.
+
+// admitAtOnce bounds how many records of a topic one ordered claim takes in
+// whose wait, delay or lease is over. While more than that are due, those due
+// first come first.
+const admitAtOnce = 10_000
+
+const (
+	sqlLockTopic = `SELECT pg_advisory_xact_lock($1::bigint)`
+
+	// sqlAdmit puts in line what is due: from then on its place is that of its
+	// append, and stage 4 stands for leases that have not ended. It also opens
+	// the lanes that have waited long enough. $1 is the group, $2 the topic.
+	sqlAdmit = `WITH admitted AS (
+	UPDATE {p:records} AS r SET stage = 0, available_at = NULL, owner = NULL,
+		attempts = r.attempts + CASE WHEN r.stage = 4 AND r.expiries >= 2 THEN 1 ELSE 0 END,
+		expiries = r.expiries + CASE WHEN r.stage = 4 THEN 1 ELSE 0 END
+	WHERE r.ctid = ANY (ARRAY(
+		SELECT * FROM (SELECT ctid FROM {p:records}
+			WHERE grp = $1::text AND topic = $2::text AND stage = 2 AND available_at <= statement_timestamp()
+			ORDER BY available_at, seq LIMIT $3::bigint FOR UPDATE SKIP LOCKED) AS waiting
+		UNION ALL
+		SELECT * FROM (SELECT ctid FROM {p:records}
+			WHERE grp = $1::text AND topic = $2::text AND stage = 3 AND available_at <= statement_timestamp()
+			ORDER BY available_at, seq LIMIT $3::bigint FOR UPDATE SKIP LOCKED) AS delayed
+		UNION ALL
+		SELECT * FROM (SELECT ctid FROM {p:records}
+			WHERE grp = $1::text AND topic = $2::text AND stage = 4 AND available_at <= statement_timestamp() AND ` + notExpired + `
+			ORDER BY available_at, seq LIMIT $3::bigint FOR UPDATE SKIP LOCKED) AS leased))
+	RETURNING r.key)
+UPDATE {p:lanes} SET blocked_by = '', until = NULL WHERE ctid = ANY (ARRAY(
+	SELECT l.ctid FROM (SELECT DISTINCT key FROM admitted WHERE key <> '') AS k
+	CROSS JOIN LATERAL (SELECT ctid FROM {p:lanes} WHERE grp = $1::text AND topic = $2::text AND key = k.key) AS l
+	UNION ALL SELECT ctid FROM {p:lanes} WHERE grp = $1::text AND topic = $2::text AND until <= statement_timestamp()))`
+
+	// stateOfKey: the lease of another owner ($3) and its end, the first record
+	// that waits and how long it stands in the way, the first that is held, and
+	// whether any is parked, of the key k.key.
+	stateOfKey = `
+	LEFT JOIN LATERAL (SELECT owner, available_at FROM {p:records} WHERE grp = $1::text AND topic = $2::text AND key = k.key AND key <> ''
+		AND stage = 4 AND owner <> $3::text::uuid AND (available_at > statement_timestamp() OR ` + notExpired + `) AND k.nth = 1 LIMIT 1) AS other ON true
+	LEFT JOIN LATERAL (SELECT seq, least(available_at, expires_at) AS until FROM {p:records} WHERE grp = $1::text AND topic = $2::text AND key = k.key AND key <> ''
+		AND stage = 2 AND ` + notExpired + ` AND k.nth = 1 ORDER BY seq LIMIT 1) AS waiting ON true
+	LEFT JOIN LATERAL (SELECT seq FROM {p:records} WHERE grp = $1::text AND topic = $2::text AND key = k.key
+		AND stage = 1 AND k.nth = 1 ORDER BY seq LIMIT 1) AS held ON true
+	LEFT JOIN LATERAL (SELECT true AS yes FROM {p:records} WHERE grp = $1::text AND topic = $2::text AND key = k.key
+		AND parked AND k.nth = 1 LIMIT 1) AS park ON true`
+
+	stateColumns = `other.owner::text, other.available_at, waiting.seq, waiting.until, held.seq, coalesce(park.yes, false)`
+
+	// sqlLine reads the line behind $4, with the state of each key at its first
+	// record, all as of one moment. It reads nothing while records of the topic
+	// wait for a group.
+	sqlLine = `WITH page AS MATERIALIZED (
+	SELECT id, seq, key, coalesce(expires_at <= statement_timestamp(), false) AS expired, expiries, size FROM {p:records}
+	WHERE grp = $1::text AND topic = $2::text AND stage = 0 AND seq > $4::bigint ORDER BY seq LIMIT $5::bigint),
+k AS MATERIALIZED (SELECT *, row_number() OVER (PARTITION BY key ORDER BY seq) AS nth FROM page)
+SELECT k.id::text, k.seq, k.key, k.expired, k.expiries, k.size, k.nth = 1, ` + stateColumns + ` FROM k` + stateOfKey + `
+WHERE NOT EXISTS (SELECT 1 FROM {p:records} WHERE grp IS NULL AND topic = $2::text AND stage = 0)
+ORDER BY k.seq`
+
+	// sqlTopicLine reads the line and what claims by key have held, up to what
+	// waits unless $5. It reads nothing while another owner has a lease.
+	sqlTopicLine = `SELECT id::text, seq, key, expired, expiries, size, false, NULL, NULL, NULL, NULL, NULL, false FROM (
+	SELECT * FROM (SELECT ` + lineColumns + ` FROM {p:records}
+		WHERE grp = $1::text AND topic = $2::text AND stage = 0 ORDER BY seq LIMIT $4::bigint) AS line
+	UNION ALL
+	SELECT * FROM (SELECT ` + lineColumns + ` FROM {p:records}
+		WHERE grp = $1::text AND topic = $2::text AND stage = 1 ORDER BY seq LIMIT $4::bigint) AS held) AS r
+WHERE ($5::boolean OR seq < coalesce((SELECT seq FROM {p:records} WHERE grp = $1::text AND topic = $2::text AND stage = 2 AND ` + notExpired + `
+	ORDER BY seq LIMIT 1), 9223372036854775807))
+AND NOT EXISTS (SELECT 1 FROM {p:records} WHERE grp = $1::text AND topic = $2::text AND stage = 4
+	AND owner <> $3::text::uuid AND (available_at > statement_timestamp() OR ` + notExpired + `))
+AND NOT EXISTS (SELECT 1 FROM {p:records} WHERE grp IS NULL AND topic = $2::text AND stage = 0)
+ORDER BY seq LIMIT $4::bigint`
+
+	lineColumns = `id, seq, key, coalesce(expires_at <= statement_timestamp(), false) AS expired, expiries, size`
+
+	sqlLease = `UPDATE {p:records} AS r SET ` + leaseSet + `
+WHERE r.id = ANY ($3::text[]::uuid[]) AND r.stage IN (0, 1) RETURNING ` + recordColumns + `, false`
+
+	// sqlPassExpired takes records out of the line whose expiry has passed. They
+	// stay pending until the janitor makes them dead.
+	sqlPassExpired = `UPDATE {p:records} SET stage = 5 WHERE id = ANY ($1::text[]::uuid[]) AND stage IN (0, 1)`
+
+	sqlParkMet = `UPDATE {p:records} SET stage = 7, parked = true, last_error = $2::text
+WHERE id = ANY ($1::text[]::uuid[]) AND stage = 0`
+)
+
+const parkedError = "parked: an earlier record of its key went dead"
+
+// lineRecord is what a claim must know of a record to decide about it.
+type lineRecord struct {
+	id       string
+	seq      int64
+	key      string
+	expired  bool
+	expiries int
+	size     int
+	// first of its key on its page: state is set.
+	first bool
+	state keyState
+}
+
+// keyState is what an ordered claim knows of a key.
+type keyState struct {
+	// other is the owner of a lease that is not the claimer's, and its end.
+	other    string
+	otherEnd *time.Time
+	// waiting and held are places in the order; nothing is far behind.
+	waiting, held int64
+	waitingEnd    *time.Time
+	parked        bool
+}
+
+const nowhere = math.MaxInt64
+
+func placeOf(seq *int64) int64 {
+	if seq == nil {
+		return nowhere
+	}
+	return *seq
+}
+
+// barrier is the place from which on records may not be taken because of a
+// record that waits.
+func (s keyState) barrier(policy outmill.KeyPolicy) int64 {
+	if policy == outmill.Skip {
+		return nowhere
+	}
+	return s.waiting
+}
+
+// blocks tells whether the record may not be taken, and what to note in its
+// key's lane.
+func (s keyState) blocks(r lineRecord, policy outmill.KeyPolicy) (block, bool) {
+	barrier := s.barrier(policy)
+	switch {
+	case r.key == "":
+		return block{}, false
+	case s.other != "":
+		return block{s.other, s.otherEnd}, true
+	case r.seq > s.held && s.held < barrier:
+		return block{by: blockedByNothing}, true
+	case r.seq > barrier:
+		return block{blockedByWaiting, s.waitingEnd}, true
+	}
+	return block{}, false
+}
+
+// scanState reads stateColumns.
+type scanState struct {
+	other         *string
+	waiting, held *int64
+}
+
+func (r *lineRecord) scan(scan func(...any) error) error {
+	var s scanState
+	err := scan(&r.id, &r.seq, &r.key, &r.expired, &r.expiries, &r.size, &r.first,
+		&s.other, &r.state.otherEnd, &s.waiting, &r.state.waitingEnd, &s.held, &r.state.parked)
+	s.into(&r.state)
+	return err
+}
+
+func (s scanState) into(state *keyState) {
+	if s.other != nil {
+		state.other = *s.other
+	}
+	state.waiting, state.held = placeOf(s.waiting), placeOf(s.held)
+}
+
+const (
+	// minLooks bounds what one transaction of a claim passes over (expired or
+	// blocked records), each of them once.
+	minLooks = 1000
+	minPage  = 32
+)
+
+// line is an ordered claim of one topic, in one transaction.
+type line struct {
+	c     *claim
+	t     *txn
+	topic string
+	want  int
+	// looks is how many more records this transaction may look at.
+	looks int
+	// seen is the place up to which the line was walked.
+	seen   int64
+	states map[string]keyState
+	bytes  int
+	// full: the claim wants no more of the topic. over: nor of any other.
+	full, over bool
+
+	taken, expired, parked []string
+	// reopen are the keys of records that leave their lane's way.
+	reopen []string
+	held   holds
+}
+
+func (c *claim) newLine(t *txn, topic string, want int) *line {
+	return &line{c: c, t: t, topic: topic, want: want, looks: max(minLooks, 10*want), states: map[string]keyState{}, bytes: c.bytes}
+}
+
+// takeByKey leases up to want records, those of each key in their order.
+func (c *claim) takeByKey(ctx context.Context, topic string, want int) error {
+	return c.inOrder(ctx, func(ctx context.Context, t *txn) (*line, error) {
+		l := c.newLine(t, topic, want)
+		page, err := l.begin(ctx)
+		for err == nil {
+			size := len(page)
+			l.walk(page)
+			if l.full || size < l.pageSize() || !l.look(size) {
+				break
+			}
+			page, err = l.page(ctx)
+		}
+		return l, err
+	})
+}
+
+// takeByTopic leases up to want records as if the topic were one key. It needs
+// no lane: where the topic is blocked, it sees that at the head of the line.
+func (c *claim) takeByTopic(ctx context.Context, topic string, want int) error {
+	return c.inOrder(ctx, func(ctx context.Context, t *txn) (*line, error) {
+		l := c.newLine(t, topic, want)
+		var page []lineRecord
+		err := t.run(ctx, l.lock(), l.admit(), step{
+			template: sqlTopicLine,
+			args:     []any{c.req.Group, topic, c.req.Owner.String(), want, c.req.KeyPolicy == outmill.Skip},
+			row:      pageOf(&page),
+		})
+		if err != nil {
+			return nil, err
+		}
+		l.walk(page)
+		// Behind records that have expired there may be others.
+		l.c.again = l.c.again || len(l.expired) > 0 && !l.full
+		return l, nil
+	})
+}
+
+// inOrder runs a claim's transaction on one topic and takes over what it
+// leased.
+func (c *claim) inOrder(ctx context.Context, fn func(ctx context.Context, t *txn) (*line, error)) error {
+	var done *line
+	var leased []placed
+	err := c.s.write(ctx, "claim", func(ctx context.Context, t *txn) (err error) {
+		if done, err = fn(ctx, t); err != nil {
+			return err
+		}
+		return t.finish(ctx, done.settle(&leased)...)
+	})
+	if err != nil {
+		return err
+	}
+	c.over = c.over || done.over
+	byID := map[string]*outmill.Record{}
+	for _, p := range leased {
+		if p.stage == stageLeased {
+			byID[p.record.ID.String()] = p.record
+		}
+	}
+	for _, id := range done.taken {
+		if r := byID[id]; r != nil {
+			c.records = append(c.records, r)
+			c.bytes += r.Size()
+		}
+	}
+	return nil
+}
+
+func (l *line) lock() step {
+	return step{template: sqlLockTopic, args: []any{l.c.s.lockOf("topic", l.c.req.Group, l.topic)}}
+}
+
+func (l *line) admit() step {
+	return step{template: sqlAdmit, args: []any{l.c.req.Group, l.topic, admitAtOnce}}
+}
+
+func (l *line) pageSize() int { return max(l.want, minPage) }
+
+func (l *line) pageStep(into *[]lineRecord) step {
+	return step{
+		template: sqlLine,
+		args:     []any{l.c.req.Group, l.topic, l.c.req.Owner.String(), l.seen, l.pageSize()},
+		row:      pageOf(into),
+	}
+}
+
+func pageOf(into *[]lineRecord) func(scan func(...any) error) error {
+	*into = nil
+	return func(scan func(...any) error) error {
+		var r lineRecord
+		if err := r.scan(scan); err != nil {
+			return err
+		}
+		*into = append(*into, r)
+		return nil
+	}
+}
+
+func (l *line) page(ctx context.Context) (page []lineRecord, err error) {
+	err = l.t.run(ctx, l.pageStep(&page))
+	return page, err
+}
+
+// begin locks the topic, takes in what is due, looks at lanes that are no
+// longer blocked, and reads the first page.
+func (l *line) begin(ctx context.Context) (page []lineRecord, err error) {
+	var lanes []lane
+	if err := l.t.run(ctx, l.lock(), l.admit(), l.lanesStep(&lanes), l.pageStep(&page)); err != nil {
+		return nil, err
+	}
+	for len(lanes) > 0 {
+		looked, back := len(lanes), 0
+		steps := append(l.lookAt(lanes, &back), l.lanesStep(&lanes), l.pageStep(&page))
+		if err := l.t.run(ctx, steps...); err != nil {
+			return nil, err
+		}
+		if back >= l.want {
+			// If these go nowhere (expired, parked), the lanes may have more.
+			l.c.again = true
+			break
+		}
+		if !l.look(looked) {
+			break
+		}
+	}
+	return page, nil
+}
+
+// look spends looks, and tells whether there are any left.
+func (l *line) look(n int) bool {
+	l.looks -= n
+	l.c.again = l.c.again || l.looks <= 0
+	return l.looks > 0
+}
+
+// walk decides about each record of the page.
+func (l *line) walk(page []lineRecord) {
+	policy := l.c.req.KeyPolicy
+	for _, r := range page {
+		if r.first {
+			if _, known := l.states[r.key]; !known {
+				l.states[r.key] = r.state
+			}
+		}
+		state, known := l.states[r.key]
+		if !known {
+			state = keyState{waiting: nowhere, held: nowhere}
+		}
+		block, blocked := state.blocks(r, policy)
+		switch {
+		case r.expired:
+			l.expired = append(l.expired, r.id)
+		case state.parked && policy == outmill.Park:
+			l.parked = append(l.parked, r.id)
+		case blocked:
+			l.held.add(r, block)
+		case !l.take(r):
+			l.full = true
+			return
+		}
+		if state.held != nowhere && !blocked {
+			l.reopen = append(l.reopen, r.key)
+		}
+		l.seen = r.seq
+	}
+}
+
+// take takes the record unless it does not fit in, and then no later one of
+// its topic may be taken either.
+func (l *line) take(r lineRecord) bool {
+	first := len(l.c.records)+len(l.taken) == 0
+	tooBig := l.c.req.MaxBytes > 0 && l.bytes+r.size > l.c.req.MaxBytes
+	if l.over || len(l.taken) == l.want || tooBig && !first {
+		return false
+	}
+	if r.expiries >= outmill.SuspectExpiries {
+		l.over = true
+		if !first {
+			return false
+		}
+	}
+	l.taken = append(l.taken, r.id)
+	l.bytes += r.size
+	return true
+}
+
+// settle carries out what was decided.
+func (l *line) settle(leased *[]placed) []step {
+	var steps []step
+	if len(l.expired) > 0 {
+		steps = append(steps, step{template: sqlPassExpired, args: []any{l.expired}})
+	}
+	if len(l.parked) > 0 {
+		steps = append(steps, step{template: sqlParkMet, args: []any{l.parked, parkedError}})
+	}
+	*leased = nil
+	if len(l.taken) > 0 {
+		steps = append(steps, step{
+			template: sqlLease,
+			args:     []any{l.c.req.Owner.String(), ceilMicros(l.c.req.Lease), l.taken},
+			row:      collect(leased),
+		})
+	}
+	if len(l.reopen) > 0 {
+		steps = append(steps, step{template: sqlOpenLanes, args: []any{l.c.req.Group, l.topic, l.reopen}})
+	}
+	return append(steps, l.hold()...)
+}

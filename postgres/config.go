@@ -1,0 +1,113 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+
+	"github.com/outmill/outmill"
+)
+
+// Defaults of Config.
+const (
+	DefaultSchema         = "outmill"
+	DefaultDedupWindow    = 24 * time.Hour
+	DefaultNotifyInterval = 20 * time.Millisecond
+	// DefaultMaxPayload leaves room for PostgreSQL's own limit of 1 GiB for a row,
+	// which a payload crosses in text form as twice its size.
+	DefaultMaxPayload = 256 << 20
+)
+
+// Config holds the settings of a Store. The zero value is the default.
+type Config struct {
+	// Name identifies the store in logs, metrics and deliveries. Open's default
+	// is "postgres:" and the database's name, New's is "postgres".
+	Name string
+	// Schema is where the tables are. Any name that PostgreSQL takes, at most 63
+	// bytes. Default "outmill".
+	Schema string
+	// TablePrefix begins the name of every table, index and view. Two stores
+	// with different prefixes share one schema. Empty, or a letter or _, then
+	// letters, digits and _, at most 40 of them. Default none.
+	TablePrefix string
+	// Retain is how long a processed record is kept. 0 deletes it on ack.
+	Retain time.Duration
+	// DedupWindow is how long a dedup key is remembered. Default 24 h.
+	DedupWindow time.Duration
+	// MaxPayload is the size in bytes of the largest payload that is taken, at
+	// most the default of 256 MiB.
+	MaxPayload int
+
+	// DurableSettle has Claim, Ack and what else a worker does wait for the disk
+	// (synchronous_commit as the server has it). By default only appends do: a
+	// crash of the server may then hand out again what was acked within its
+	// last moments (three times wal_writer_delay, 0.6 s unless set). Delivery is
+	// at least once either way, and nothing is lost.
+	DurableSettle bool
+
+	// NotifyInterval is the least time between two notifications that this store
+	// sends to the subscribers and forwarders of other processes. PostgreSQL
+	// commits transactions that notify one after the other, so not each does.
+	// Negative turns NOTIFY and LISTEN off: readers poll. It must be off where
+	// callers prepare their transactions (PREPARE TRANSACTION). Default 20 ms.
+	NotifyInterval time.Duration
+	// ListenURL is a connection string for the one connection that listens for
+	// notifications. It is needed where the pool goes through a proxy that pools
+	// transactions, such as PgBouncer, and should lead past it. Default: as the
+	// pool connects.
+	ListenURL string
+
+	// TxFromContext finds the transaction of a context that WithTx did not make,
+	// such as watermill-sql's: Adopt(sql.TxFromContext). What it returns must be
+	// a transaction in the database of this store. Default none.
+	TxFromContext func(ctx context.Context) (tx any, ok bool)
+}
+
+// Adopt makes a Config.TxFromContext of a function such as watermill-sql's
+// TxFromContext.
+func Adopt[T any](from func(ctx context.Context) (T, bool)) func(ctx context.Context) (any, bool) {
+	return func(ctx context.Context) (any, bool) {
+		tx, ok := from(ctx)
+		return tx, ok
+	}
+}
+
+var prefixPattern = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_]{0,39})?$`)
+
+const maxIdentifier = 63
+
+func (c *Config) setDefaults() {
+	c.Name = cmp.Or(c.Name, "postgres")
+	c.Schema = cmp.Or(c.Schema, DefaultSchema)
+	c.DedupWindow = cmp.Or(c.DedupWindow, DefaultDedupWindow)
+	c.MaxPayload = cmp.Or(c.MaxPayload, DefaultMaxPayload)
+	c.NotifyInterval = cmp.Or(c.NotifyInterval, DefaultNotifyInterval)
+}
+
+// Validate reports every setting that makes no sense, each as an
+// outmill.ErrInvalidConfig. Unset fields are fine.
+func (c Config) Validate() error {
+	var errs []error
+	refuse := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%w: postgres.Config."+format, append([]any{outmill.ErrInvalidConfig}, args...)...))
+	}
+	if c.Schema != "" && !isIdentifier(c.Schema) {
+		refuse("Schema is %q: want the name of a schema, 1 to 63 bytes without NUL", c.Schema)
+	}
+	if !prefixPattern.MatchString(c.TablePrefix) {
+		refuse("TablePrefix is %q: want a letter or _, then letters, digits and _, at most 40", c.TablePrefix)
+	}
+	if c.Retain < 0 {
+		refuse("Retain is %s: want 0 or more", c.Retain)
+	}
+	if c.DedupWindow < 0 {
+		refuse("DedupWindow is %s: want 0 (24 h) or more", c.DedupWindow)
+	}
+	if c.MaxPayload < 0 || c.MaxPayload > DefaultMaxPayload {
+		refuse("MaxPayload is %d: want 0 (256 MiB) to %d", c.MaxPayload, DefaultMaxPayload)
+	}
+	return errors.Join(errs...)
+}

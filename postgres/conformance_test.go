@@ -1,0 +1,142 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/postgres"
+	"github.com/outmill/outmill/storetest"
+)
+
+// maxPayload is small, so that a test need not hold what PostgreSQL could.
+const maxPayload = 16 << 20
+
+func Test_a_store_keeps_the_contract(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, harness(pool(t)))
+}
+
+// harness has a schema for each store, in one database.
+func harness(db *pgxpool.Pool) storetest.Harness {
+	return storetest.Harness{
+		New:        func(t *testing.T, options storetest.Options) outmill.Store { return newConforming(t, db, options) },
+		Reopen:     reopen,
+		Elapse:     elapse,
+		Begin:      begin,
+		MaxPayload: maxPayload,
+		Apply:      apply,
+		MakeNewer:  makeNewer,
+	}
+}
+
+// pool returns a pool on a database that is dropped with the test.
+func pool(t *testing.T) *pgxpool.Pool {
+	t.Helper()
+	return connect(t, testenv.PostgresDatabase(t))
+}
+
+func connect(t *testing.T, url string) *pgxpool.Pool {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(url)
+	require.NoError(t, err)
+	config.MaxConns = 40
+	db, err := pgxpool.NewWithConfig(context.WithoutCancel(t.Context()), config)
+	require.NoError(t, err)
+	t.Cleanup(db.Close)
+	return db
+}
+
+// conforming is a store that remembers how it was made, for Reopen.
+type conforming struct {
+	*postgres.Store
+	config postgres.Config
+}
+
+func newConforming(t *testing.T, db *pgxpool.Pool, options storetest.Options) outmill.Store {
+	t.Helper()
+	config := postgres.Config{
+		Schema:     "s" + strings.ReplaceAll(outmill.NewWorkItemID().String(), "-", ""),
+		Retain:     options.Retain,
+		MaxPayload: maxPayload, DedupWindow: options.DedupWindow,
+	}
+	store := newStore(t, db, config)
+	t.Cleanup(func() {
+		_, err := db.Exec(context.WithoutCancel(t.Context()), `DROP SCHEMA IF EXISTS `+config.Schema+` CASCADE`)
+		require.NoError(t, err)
+	})
+	if !options.NoSchema {
+		require.NoError(t, store.Ensure(t.Context()))
+	}
+	return conforming{store, config}
+}
+
+func newStore(t *testing.T, db *pgxpool.Pool, config postgres.Config) *postgres.Store {
+	t.Helper()
+	store, err := postgres.New(db, config, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	return store
+}
+
+func reopen(t *testing.T, store outmill.Store) outmill.Store {
+	t.Helper()
+	c := store.(conforming)
+	return conforming{newStore(t, c.Pool(), c.config), c.config}
+}
+
+func elapse(t *testing.T, store outmill.Store, d time.Duration) {
+	t.Helper()
+	c := store.(conforming)
+	passTime(t, c.Pool(), c.config.Schema, d)
+}
+
+// passTime moves every time in the tables back by d.
+func passTime(t *testing.T, db *pgxpool.Pool, schema string, d time.Duration) {
+	t.Helper()
+	for table, columns := range map[string][]string{
+		"records": {"created_at", "due_at", "next_at", "available_at", "expires_at", "processed_at"},
+		"lanes":   {"until"},
+		"groups":  {"seen_at"},
+		"dedup":   {"expires_at"},
+	} {
+		set := make([]string, len(columns))
+		for i, column := range columns {
+			set[i] = fmt.Sprintf("%s = %s - $1::bigint * interval '1 microsecond'", column, column)
+		}
+		_, err := db.Exec(context.WithoutCancel(t.Context()), "UPDATE "+schema+"."+table+" SET "+strings.Join(set, ", "), d.Microseconds())
+		require.NoError(t, err)
+	}
+}
+
+func begin(t *testing.T, store outmill.Store) (ctx context.Context, commit, rollback func() error) {
+	t.Helper()
+	c := store.(conforming)
+	own := context.WithoutCancel(t.Context())
+	tx, err := c.Pool().Begin(own)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback(own) })
+	return c.WithTx(t.Context(), tx), func() error { return tx.Commit(own) }, func() error { return tx.Rollback(own) }
+}
+
+func apply(t *testing.T, store outmill.Store, statements []string) {
+	t.Helper()
+	for _, statement := range statements {
+		_, err := store.(conforming).Pool().Exec(t.Context(), statement)
+		require.NoError(t, err, statement)
+	}
+}
+
+func makeNewer(t *testing.T, store outmill.Store) {
+	t.Helper()
+	c := store.(conforming)
+	_, err := c.Pool().Exec(t.Context(), "UPDATE "+c.config.Schema+".meta SET version = version + 1, compatible = version + 1")
+	require.NoError(t, err)
+}

@@ -1,0 +1,98 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/sqltx"
+)
+
+// Codes of PostgreSQL's errors: Appendix A of its manual.
+const (
+	codeSerialization  = "40001"
+	codeDeadlock       = "40P01"
+	codeLockTimeout    = "55P03"
+	codeStalePlan      = "0A000"
+	codeNoTable        = "42P01"
+	codeNoSchema       = "3F000"
+	codeNoRight        = "42501"
+	codeFailedTx       = "25P02"
+	codeIdleTx         = "25P03"
+	codeQueryCanceled  = "57014"
+	codeNoColumn       = "42703"
+	codeDuplicateTable = "42P07"
+)
+
+// explain names the operation, and turns what the driver says into what the
+// contract says.
+func (s *Store) explain(ctx context.Context, operation string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if cause := ctx.Err(); cause != nil && !errors.Is(err, cause) {
+		err = fmt.Errorf("%w (%w)", cause, err)
+	}
+	if s.closed.Load() && !errors.Is(err, outmill.ErrClosed) {
+		err = fmt.Errorf("%w: %w", outmill.ErrClosed, err)
+	}
+	switch code(err) {
+	case codeNoTable, codeNoSchema:
+		if !errors.Is(err, outmill.ErrSchemaMissing) {
+			err = fmt.Errorf("%w (%w)", schemaError(state{}), err)
+		}
+	case codeNoRight:
+		err = fmt.Errorf("%w (the rights that the store needs are in the documentation of package postgres)", err)
+	}
+	return fmt.Errorf("outmill/postgres: %s %s: %w", s.config.Name, operation, ended(err))
+}
+
+// ended marks the error of a statement on a transaction that is already over.
+func ended(err error) error {
+	if errors.Is(err, pgx.ErrTxClosed) && !errors.Is(err, outmill.ErrInvalidTx) {
+		return fmt.Errorf("%w: it was committed or rolled back before: %w", outmill.ErrInvalidTx, err)
+	}
+	return sqltx.Ended(err)
+}
+
+// sqlState is what errors of both pgx and lib/pq answer.
+type sqlState interface{ SQLState() string }
+
+// code is PostgreSQL's code of the error, "" where err is not PostgreSQL's.
+func code(err error) string {
+	var e sqlState
+	if errors.As(err, &e) {
+		return e.SQLState()
+	}
+	return ""
+}
+
+// passes tells whether the same transaction may well succeed when it is run
+// again.
+func passes(err error) bool {
+	if errors.Is(err, errRoutesChanged) {
+		return true
+	}
+	switch code(err) {
+	case codeSerialization, codeDeadlock, codeLockTimeout:
+		return true
+	case codeStalePlan:
+		var e *pgconn.PgError
+		return errors.As(err, &e) && strings.Contains(e.Message, "cached plan")
+	}
+	return false
+}
+
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{outmill.ErrInvalidConfig}, args...)...)
+}
+
+func isIdentifier(name string) bool {
+	return name != "" && len(name) <= maxIdentifier && utf8.ValidString(name) && !strings.Contains(name, "\x00")
+}

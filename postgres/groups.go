@@ -1,0 +1,242 @@
+package postgres
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/routing"
+)
+
+const (
+	sqlGeneration = `SELECT version, compatible, generation FROM {p:meta} WHERE only_row`
+	sqlGroups     = `SELECT grp, array_to_json(include)::text, array_to_json(exclude)::text, seen_at FROM {p:groups} ORDER BY place`
+
+	// sqlLockGroups has one registration at a time, so that their places are in
+	// the order of their commits. Appends only read, and do not wait.
+	sqlLockGroups = `LOCK TABLE {p:groups} IN SHARE ROW EXCLUSIVE MODE`
+
+	sqlSeeGroup = `UPDATE {p:groups} SET seen_at = statement_timestamp() WHERE grp = $1::text AND selection = $2::text`
+	sqlAddGroup = `WITH added AS (
+	INSERT INTO {p:groups} (grp, selection, include, exclude, seen_at)
+	VALUES ($1::text, $2::text, $3::text[], $4::text[], statement_timestamp())
+	ON CONFLICT DO NOTHING RETURNING 1)
+UPDATE {p:meta} SET generation = generation + 1 WHERE only_row AND EXISTS (SELECT 1 FROM added)`
+
+	sqlForgetGroup = `WITH gone AS (DELETE FROM {p:groups} WHERE grp = $1::text RETURNING 1)
+UPDATE {p:meta} SET generation = generation + 1 WHERE only_row AND EXISTS (SELECT 1 FROM gone)`
+	sqlDropLanes   = `DELETE FROM {p:lanes} WHERE grp = $1::text`
+	sqlDropRecords = `DELETE FROM {p:records} WHERE ctid = ANY (ARRAY(
+	SELECT ctid FROM (
+		(SELECT ctid FROM {p:records} WHERE grp = $1::text AND stage = 0 LIMIT $2::bigint)
+		UNION ALL (SELECT ctid FROM {p:records} WHERE grp = $1::text AND stage = 1 LIMIT $2::bigint)
+		UNION ALL (SELECT ctid FROM {p:records} WHERE grp = $1::text AND stage IN (2, 3, 4) LIMIT $2::bigint)
+		UNION ALL (SELECT ctid FROM {p:records} WHERE grp = $1::text AND stage = 5 LIMIT $2::bigint)
+		UNION ALL (SELECT ctid FROM {p:records} WHERE grp = $1::text AND stage >= 6 LIMIT $2::bigint)) AS r LIMIT $2::bigint))`
+
+	// sqlAdopt takes the records in line in their order. Claims in order hand out
+	// none of a topic while any of its records waits for a group.
+	sqlAdopt = `UPDATE {p:records} SET grp = $1::text WHERE ctid = ANY (ARRAY(
+	SELECT ctid FROM (
+		(SELECT ctid FROM {p:records} WHERE grp IS NULL AND topic = $2::text AND stage = 0 ORDER BY grp, topic, seq LIMIT $3::bigint)
+		UNION ALL (SELECT ctid FROM {p:records} WHERE grp IS NULL AND topic = $2::text AND stage IN (2, 3, 4) LIMIT $3::bigint)
+		UNION ALL (SELECT ctid FROM {p:records} WHERE grp IS NULL AND topic = $2::text AND stage = 5 LIMIT $3::bigint)
+		UNION ALL (SELECT ctid FROM {p:records} WHERE grp IS NULL AND topic = $2::text AND stage >= 6 LIMIT $3::bigint)) AS r LIMIT $3::bigint))
+	AND grp IS NULL`
+)
+
+// sqlUnrouted leaps from topic to topic.
+var sqlUnrouted = leaps("grp IS NULL", "stage = 0", "stage IN (2, 3, 4)", "stage = 5", "stage >= 6")
+
+// leaps selects the topics of the records that are of a group and, each by an
+// index, of one of the kinds. Its cost is that of the topics and not of their
+// records.
+func leaps(group string, kinds ...string) string {
+	text := ""
+	for i, kind := range kinds {
+		if i > 0 {
+			text += "\nUNION "
+		}
+		// By grp too, or an index does not serve the order where grp is null.
+		next := `SELECT topic FROM {p:records} WHERE ` + group + ` AND ` + kind
+		text += `(WITH RECURSIVE t AS (
+	(` + next + ` ORDER BY grp, topic LIMIT 1)
+	UNION ALL SELECT (` + next + ` AND topic > t.topic ORDER BY grp, topic LIMIT 1) FROM t WHERE topic IS NOT NULL)
+SELECT topic FROM t WHERE topic IS NOT NULL)`
+	}
+	return text
+}
+
+var errRoutesChanged = errors.New("the registered groups changed again and again meanwhile")
+
+// loadRoutes reads the registrations within a transaction, and keeps them
+// where they are newer than those known.
+func (s *Store) loadRoutes(ctx context.Context, r runner) (*routing.Table, error) {
+	var found state
+	table := &routing.Table{}
+	err := r.run(ctx,
+		step{template: sqlGeneration, row: func(scan func(...any) error) error {
+			return scan(&found.version, &found.compatible, &table.Generation)
+		}},
+		step{template: sqlGroups, row: func(scan func(...any) error) error { return scanGroup(table, scan) }})
+	if err != nil {
+		return nil, err
+	}
+	if err := schemaError(found); err != nil {
+		return nil, err
+	}
+	for known := s.routes.Load(); known == nil || known.Generation < table.Generation; known = s.routes.Load() {
+		if s.routes.CompareAndSwap(known, table) {
+			break
+		}
+	}
+	return table, nil
+}
+
+func scanGroup(table *routing.Table, scan func(...any) error) error {
+	var found routing.Registration
+	var include, exclude string
+	if err := scan(&found.Group, &include, &exclude, &found.SeenAt); err != nil {
+		return err
+	}
+	found.SeenAt = found.SeenAt.UTC()
+	table.Registrations = append(table.Registrations, found)
+	last := &table.Registrations[len(table.Registrations)-1].Topics
+	return errors.Join(json.Unmarshal([]byte(include), &last.Include), json.Unmarshal([]byte(exclude), &last.Exclude))
+}
+
+// adoptAtOnce is how many records one transaction gives to a group.
+const adoptAtOnce = 5000
+
+// RegisterGroup makes group a reader of the topics. See outmill.Queue. Records
+// that waited for a reader are moved 5,000 in a transaction; claims in order
+// hand out none of a topic before all of it has been.
+//
+// A record whose transaction was open during the first registration may still
+// come without a group; claims adopt it.
+func (s *Store) RegisterGroup(ctx context.Context, group string, topics outmill.Topics) error {
+	const operation = "register group"
+	if err := errors.Join(outmill.CheckGroup(group), topics.Validate()); err != nil {
+		return s.explain(ctx, operation, err)
+	}
+	s.checked.Store(false)
+	selection := digest(topics)
+	var seen int
+	if err := s.writeAll(ctx, operation, step{template: sqlSeeGroup, args: []any{group, selection}, count: &seen}); err != nil {
+		return err
+	}
+	if seen == 0 {
+		err := s.durably(ctx, operation, func(ctx context.Context, t *txn) error {
+			return t.finish(ctx, step{template: sqlLockGroups},
+				step{template: sqlAddGroup, args: []any{group, selection, orEmpty(topics.Include), orEmpty(topics.Exclude)}})
+		})
+		if err != nil {
+			return err
+		}
+	}
+	adopted, err := s.adoptAll(ctx, operation, topics)
+	if adopted > 0 {
+		s.wake()
+	}
+	return err
+}
+
+// digest names a selection.
+func digest(topics outmill.Topics) string {
+	// A selection always marshals: it is nothing but strings.
+	text, _ := json.Marshal([][]string{orEmpty(topics.Include), orEmpty(topics.Exclude)})
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}
+
+func orEmpty(list []string) []string {
+	if list == nil {
+		return []string{}
+	}
+	return list
+}
+
+// adoptAll gives the records of the topics that wait for a group to the first
+// that registered for each, and returns how many there were.
+func (s *Store) adoptAll(ctx context.Context, operation string, topics outmill.Topics) (adopted int, err error) {
+	var unrouted []string
+	table := &routing.Table{}
+	err = s.writeAll(ctx, operation, step{template: sqlUnrouted, row: texts(&unrouted)},
+		step{template: sqlGroups, row: func(scan func(...any) error) error { return scanGroup(table, scan) }})
+	if err != nil {
+		return 0, err
+	}
+	for _, topic := range unrouted {
+		group, found := table.First(topic)
+		if !topics.Match(topic) || !found {
+			continue
+		}
+		n, err := s.adopt(ctx, operation, group, topic)
+		if adopted += n; err != nil {
+			return adopted, err
+		}
+	}
+	return adopted, nil
+}
+
+func (s *Store) adopt(ctx context.Context, operation, group, topic string) (adopted int, err error) {
+	for {
+		var n int
+		err := s.writeAll(ctx, operation, step{template: sqlAdopt, args: []any{group, topic, adoptAtOnce}, count: &n})
+		if adopted += n; err != nil || n == 0 {
+			return adopted, err
+		}
+	}
+}
+
+// texts collects a column of text.
+func texts(into *[]string) func(scan func(...any) error) error {
+	*into = nil
+	return func(scan func(...any) error) error {
+		var text string
+		if err := scan(&text); err != nil {
+			return err
+		}
+		*into = append(*into, text)
+		return nil
+	}
+}
+
+// DropGroup removes the group's registration and its records, 5,000 in a
+// transaction. See outmill.Inspector. What transactions append that were open
+// meanwhile remains; another call removes it.
+func (s *Store) DropGroup(ctx context.Context, group string) (int, error) {
+	const operation = "drop group"
+	if err := outmill.CheckGroup(group); err != nil {
+		return 0, s.explain(ctx, operation, err)
+	}
+	err := s.durably(ctx, operation, func(ctx context.Context, t *txn) error {
+		return t.finish(ctx, step{template: sqlLockGroups}, step{template: sqlForgetGroup, args: []any{group}},
+			step{template: sqlDropLanes, args: []any{group}})
+	})
+	if err != nil {
+		return 0, err
+	}
+	for dropped := 0; ; {
+		var n int
+		if err := s.writeAll(ctx, operation, step{template: sqlDropRecords, args: []any{group, adoptAtOnce}, count: &n}); err != nil {
+			return dropped, err
+		}
+		if dropped += n; n == 0 {
+			return dropped, nil
+		}
+	}
+}
+
+// Groups lists the registered groups. See outmill.Inspector.
+func (s *Store) Groups(ctx context.Context) ([]outmill.GroupInfo, error) {
+	var table routing.Table
+	err := s.writeAll(ctx, "list groups", step{template: sqlGroups, row: func(scan func(...any) error) error { return scanGroup(&table, scan) }})
+	if err != nil {
+		return nil, err
+	}
+	return table.Infos(), nil
+}

@@ -1,0 +1,79 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/outmill/outmill"
+)
+
+const (
+	sqlGet = `SELECT ` + recordColumns + `, ` + blockedColumn + ` FROM {p:records} AS r WHERE r.id = $1::text::uuid`
+
+	sqlDelete = `WITH gone AS (DELETE FROM {p:records} WHERE id = ANY ($1::text[]::uuid[]) RETURNING grp, topic, key),
+opened AS (` + openLanesOf + `)
+SELECT count(*) FROM gone`
+
+	// sqlRequeue makes the records due by time (stage 3), so that those that have
+	// been due for longer go first where no order is wanted. It takes those along
+	// that were parked with their keys.
+	sqlRequeue = `WITH dead AS (SELECT ctid AS tid, grp, topic, key, parked FROM {p:records} WHERE id = ANY ($1::text[]::uuid[]) AND stage = 7)
+UPDATE {p:records} SET stage = 3, available_at = statement_timestamp(), next_at = statement_timestamp(),
+	attempts = 0, expiries = 0, expires_at = NULL, parked = false
+WHERE ctid = ANY (ARRAY(SELECT tid FROM dead
+	UNION ALL SELECT r.tid FROM (SELECT DISTINCT grp, topic, key FROM dead WHERE parked) AS d
+	CROSS JOIN LATERAL (SELECT ctid AS tid FROM {p:records} WHERE grp = d.grp AND topic = d.topic AND key = d.key AND parked) AS r))
+AND stage = 7`
+)
+
+// Get returns one record. See outmill.Inspector.
+func (s *Store) Get(ctx context.Context, id outmill.WorkItemID) (*outmill.Record, error) {
+	var found []placed
+	err := s.writeAll(ctx, "get", step{template: sqlGet, args: []any{id.String()}, row: collect(&found)})
+	if err != nil {
+		return nil, err
+	}
+	if len(found) == 0 {
+		return nil, s.explain(ctx, "get", outmill.ErrNotFound)
+	}
+	return found[0].record, nil
+}
+
+// Delete removes records, whatever their status. See outmill.Inspector.
+func (s *Store) Delete(ctx context.Context, ids ...outmill.WorkItemID) (int, error) {
+	if len(ids) == 0 {
+		return 0, s.explain(ctx, "delete", s.ready(ctx))
+	}
+	var deleted int
+	err := s.writeAll(ctx, "delete", step{
+		template: sqlDelete, args: []any{idTexts(ids)},
+		row: func(scan func(...any) error) error { return scan(&deleted) },
+	})
+	if err != nil {
+		return 0, err
+	}
+	return deleted, nil
+}
+
+// Requeue makes dead records pending again. See outmill.Inspector.
+func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (int, error) {
+	if len(ids) == 0 {
+		return 0, s.explain(ctx, "requeue", s.ready(ctx))
+	}
+	var requeued int
+	err := s.writeAll(ctx, "requeue", step{template: sqlRequeue, args: []any{idTexts(ids)}, count: &requeued})
+	if err != nil {
+		return 0, err
+	}
+	if requeued > 0 {
+		s.wake()
+	}
+	return requeued, nil
+}
+
+func idTexts(ids []outmill.WorkItemID) []string {
+	texts := make([]string, len(ids))
+	for i, id := range ids {
+		texts[i] = id.String()
+	}
+	return texts
+}

@@ -1,0 +1,89 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/ThreeDotsLabs/watermill"
+)
+
+const (
+	// sqlReap takes leases that have ended of whatever topic. It goes from topic
+	// to topic, since the index does.
+	sqlReap = `WITH RECURSIVE t AS (
+	(SELECT grp, topic FROM {p:records} WHERE grp IS NOT NULL AND stage IN (2, 3, 4) ORDER BY grp, topic LIMIT 1)
+	UNION ALL
+	SELECT n.grp, n.topic FROM t CROSS JOIN LATERAL (SELECT grp, topic FROM {p:records}
+		WHERE stage IN (2, 3, 4) AND (grp, topic) > (t.grp, t.topic) ORDER BY grp, topic LIMIT 1) AS n),
+gone AS (UPDATE {p:records} SET ` + dueAsBefore + `,
+		attempts = attempts + CASE WHEN expiries >= 2 THEN 1 ELSE 0 END, expiries = expiries + 1
+	WHERE ctid = ANY (ARRAY(SELECT r.ctid FROM t CROSS JOIN LATERAL (SELECT ctid FROM {p:records}
+		WHERE grp = t.grp AND topic = t.topic AND stage = 4 AND available_at <= statement_timestamp()
+		ORDER BY available_at, seq LIMIT $1::bigint FOR UPDATE SKIP LOCKED) AS r LIMIT $1::bigint))
+	RETURNING grp, topic, key),
+opened AS (` + openLanesOf + `)
+SELECT count(*) FROM gone`
+
+	sqlExpire = `WITH gone AS (UPDATE {p:records} SET stage = 7, available_at = NULL, owner = NULL, last_error = 'expired'
+	WHERE ctid = ANY (ARRAY(SELECT ctid FROM {p:records}
+		WHERE expires_at <= statement_timestamp() AND stage < 6 AND (stage <> 4 OR available_at <= statement_timestamp())
+		ORDER BY expires_at LIMIT $1::bigint FOR UPDATE SKIP LOCKED))
+	RETURNING grp, topic, key),
+opened AS (` + openLanesOf + `)
+SELECT count(*) FROM gone`
+
+	sqlDeleteProcessed = `WITH gone AS (DELETE FROM {p:records} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {p:records}
+	WHERE processed_at <= statement_timestamp() - $2::bigint * interval '1 microsecond'
+	ORDER BY processed_at LIMIT $1::bigint FOR UPDATE SKIP LOCKED)) RETURNING 1)
+SELECT count(*) FROM gone`
+
+	sqlDeleteDedup = `WITH gone AS (DELETE FROM {p:dedup} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {p:dedup}
+	WHERE expires_at <= statement_timestamp() ORDER BY expires_at LIMIT $1::bigint FOR UPDATE SKIP LOCKED)) RETURNING 1)
+SELECT count(*) FROM gone`
+)
+
+// ReapExpired makes leased records pending whose lease has ended. See
+// outmill.Queue.
+func (s *Store) ReapExpired(ctx context.Context, limit int) (int, error) {
+	reaped, err := s.tidy(ctx, "reap", sqlReap, limit)
+	if reaped > 0 {
+		s.logger.Info("Leases that ran out were reaped", watermill.LogFields{"count": reaped})
+		s.wake()
+	}
+	return reaped, err
+}
+
+// tidy runs one bounded batch of work. What another transaction is at is
+// passed over.
+func (s *Store) tidy(ctx context.Context, operation, template string, limit int, more ...any) (int, error) {
+	if limit < 1 {
+		return 0, s.explain(ctx, operation, invalid("limit is %d: want 1 or more", limit))
+	}
+	var done int
+	err := s.writeAll(ctx, operation, step{
+		template: template,
+		args:     append([]any{limit}, more...),
+		row:      func(scan func(...any) error) error { return scan(&done) },
+	})
+	if err != nil {
+		return 0, err
+	}
+	return done, nil
+}
+
+// ExpireDue makes records dead whose expiry has passed and that nobody holds.
+// See outmill.Janitor.
+func (s *Store) ExpireDue(ctx context.Context, limit int) (int, error) {
+	return s.tidy(ctx, "expire", sqlExpire, limit)
+}
+
+// DeleteProcessed deletes processed records older than Config.Retain. See
+// outmill.Janitor.
+func (s *Store) DeleteProcessed(ctx context.Context, limit int) (int, error) {
+	return s.tidy(ctx, "delete processed", sqlDeleteProcessed, limit, s.config.Retain.Microseconds())
+}
+
+// DeleteDedupKeys deletes dedup keys whose window has ended. See
+// outmill.Janitor.
+func (s *Store) DeleteDedupKeys(ctx context.Context, limit int) (int, error) {
+	return s.tidy(ctx, "delete dedup keys", sqlDeleteDedup, limit)
+}

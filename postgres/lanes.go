@@ -1,0 +1,183 @@
+package postgres
+
+import (
+	"time"
+
+	"github.com/outmill/outmill"
+)
+
+// A lane stands for a key that has held records, and says what blocked them
+// when an ordered claim looked last. Whatever ends a lease or a wait opens the
+// lane of its key, without thinking about whether that can have made a
+// difference: the next ordered claim looks and knows.
+//
+// Lanes are hints. Settling does not wait for a claim that is about to note
+// what blocks a key, so the note can be outdated when it commits. Each lane
+// has a time at which it is looked at again: soon at first, then less and less
+// often, and when the lease or the wait is over at the latest.
+
+const (
+	// blockedByNothing: look at the lane.
+	blockedByNothing = ""
+	// blockedByWaiting: a record of the key waits for its retry. Other values are
+	// the owners of leases.
+	blockedByWaiting = "waiting"
+	// blockedByNobody is in no lane.
+	blockedByNobody = "-"
+)
+
+const (
+	// sqlLookAtLanes returns lanes to look at, those with the oldest head first.
+	sqlLookAtLanes = `SELECT k.key, k.head, ` + stateColumns + ` FROM (
+	SELECT key, head, 1 AS nth FROM (
+		SELECT * FROM (SELECT key, head FROM {p:lanes} WHERE grp = $1::text AND topic = $2::text AND blocked_by = '' ORDER BY head LIMIT $5::bigint) AS open
+		UNION ALL
+		SELECT * FROM (SELECT key, head FROM {p:lanes} WHERE grp = $1::text AND topic = $2::text AND blocked_by = $3::text ORDER BY head LIMIT $5::bigint) AS own
+		UNION ALL
+		SELECT * FROM (SELECT key, head FROM {p:lanes} WHERE grp = $1::text AND topic = $2::text AND blocked_by = $4::text ORDER BY head LIMIT $5::bigint) AS passed
+	) AS each ORDER BY head LIMIT $5::bigint) AS k` + stateOfKey + `
+ORDER BY k.head`
+
+	// sqlUnhold puts held records back in line, $5 of all keys, each key's up to
+	// its barrier.
+	sqlUnhold = `UPDATE {p:records} SET stage = 0 WHERE ctid = ANY (ARRAY(
+	SELECT r.ctid FROM unnest($3::text[], $4::bigint[]) WITH ORDINALITY AS k (key, barrier, turn)
+	CROSS JOIN LATERAL (SELECT ctid FROM {p:records}
+		WHERE grp = $1::text AND topic = $2::text AND key = k.key AND stage = 1 AND seq < k.barrier ORDER BY seq LIMIT $5::bigint) AS r
+	ORDER BY k.turn LIMIT $5::bigint)) AND stage = 1`
+
+	// sqlMoveLanes notes what blocks the lanes that were looked at: $4 by whom,
+	// $5 its end, $6 the barrier. They are looked at again at that end, but within
+	// 100 ms at first, and twice as long each time.
+	sqlMoveLanes = `UPDATE {p:lanes} AS l SET head = h.seq, looks = least(l.looks + 1, 100)::smallint,
+	blocked_by = CASE WHEN h.seq < k.barrier THEN '' ELSE k.blocked_by END,
+	until = CASE WHEN h.seq < k.barrier THEN NULL ELSE least(nullif(k.until, '')::timestamptz,
+		statement_timestamp() + interval '100 milliseconds' * power(2, least(l.looks, 9))) END
+FROM unnest($3::text[], $4::text[], $5::text[], $6::bigint[]) AS k (key, blocked_by, until, barrier)
+CROSS JOIN LATERAL (SELECT seq FROM {p:records} WHERE grp = $1::text AND topic = $2::text AND key = k.key AND stage = 1 ORDER BY seq LIMIT 1) AS h
+WHERE l.grp = $1::text AND l.topic = $2::text AND l.key = k.key`
+
+	// sqlDropLanesOf drops the lanes that hold nothing any more.
+	sqlDropLanesOf = `DELETE FROM {p:lanes} AS l WHERE l.grp = $1::text AND l.topic = $2::text AND l.key = ANY ($3::text[])
+	AND NOT EXISTS (SELECT 1 FROM {p:records} WHERE grp = $1::text AND topic = $2::text AND key = l.key AND stage = 1)`
+
+	sqlHold = `UPDATE {p:records} SET stage = 1 WHERE id = ANY ($1::text[]::uuid[]) AND stage = 0`
+
+	sqlBlockLanes = `INSERT INTO {p:lanes} AS l (grp, topic, key, blocked_by, until, head)
+SELECT $1::text, $2::text, k.key, k.blocked_by,
+	CASE WHEN k.blocked_by <> '' THEN least(nullif(k.until, '')::timestamptz, statement_timestamp() + interval '100 milliseconds') END, k.head
+FROM unnest($3::text[], $4::text[], $5::text[], $6::bigint[]) AS k (key, blocked_by, until, head) ORDER BY k.key
+ON CONFLICT (grp, topic, key) DO UPDATE
+SET blocked_by = excluded.blocked_by, until = excluded.until, head = least(l.head, excluded.head)`
+
+	sqlOpenLanes = `UPDATE {p:lanes} SET blocked_by = '', until = NULL
+WHERE grp = $1::text AND topic = $2::text AND key = ANY ($3::text[])`
+
+	// openLanesOf opens the lanes of the records of a WITH query named gone. What
+	// another transaction is at is passed over: it opens the lane itself, or its
+	// note is looked at again soon.
+	openLanesOf = `UPDATE {p:lanes} SET blocked_by = '', until = NULL, looks = 0 WHERE ctid = ANY (ARRAY(
+	SELECT l.ctid FROM (SELECT DISTINCT grp, topic, key FROM gone WHERE key <> '') AS k
+	CROSS JOIN LATERAL (SELECT ctid FROM {p:lanes} WHERE grp = k.grp AND topic = k.topic AND key = k.key FOR UPDATE SKIP LOCKED) AS l))`
+)
+
+// passedOver is the mark of lanes that the policy does not stop at.
+func passedOver(policy outmill.KeyPolicy) string {
+	if policy == outmill.Skip {
+		return blockedByWaiting
+	}
+	return blockedByNobody
+}
+
+// block is what blocks a lane, and when it will have ended.
+type block struct {
+	by    string
+	until *time.Time
+}
+
+func (b block) untilText() string {
+	if b.until == nil {
+		return ""
+	}
+	return b.until.UTC().Format("2006-01-02T15:04:05.000000Z")
+}
+
+type lane struct {
+	key   string
+	head  int64
+	state keyState
+}
+
+func (l *line) lanesStep(into *[]lane) step {
+	*into = nil
+	return step{
+		template: sqlLookAtLanes,
+		args:     []any{l.c.req.Group, l.topic, l.c.req.Owner.String(), passedOver(l.c.req.KeyPolicy), l.pageSize()},
+		row: func(scan func(...any) error) error {
+			var found lane
+			var s scanState
+			err := scan(&found.key, &found.head, &s.other, &found.state.otherEnd, &s.waiting, &found.state.waitingEnd, &s.held, &found.state.parked)
+			s.into(&found.state)
+			*into = append(*into, found)
+			return err
+		},
+	}
+}
+
+// lookAt puts held records back in line, of lanes that are no longer blocked
+// for the claimer, as many as the claim wants, notes what blocks the others,
+// and counts in back what it put back.
+func (l *line) lookAt(lanes []lane, back *int) []step {
+	var keys, by, until []string
+	var barriers []int64
+	for _, lane := range lanes {
+		b, barrier := block{blockedByWaiting, lane.state.waitingEnd}, lane.state.barrier(l.c.req.KeyPolicy)
+		if lane.state.other != "" {
+			b, barrier = block{lane.state.other, lane.state.otherEnd}, 0
+		}
+		keys, by, until, barriers = append(keys, lane.key), append(by, b.by), append(until, b.untilText()), append(barriers, barrier)
+	}
+	group := l.c.req.Group
+	return []step{
+		{template: sqlUnhold, args: []any{group, l.topic, keys, barriers, l.want}, count: back},
+		{template: sqlMoveLanes, args: []any{group, l.topic, keys, by, until, barriers}},
+		{template: sqlDropLanesOf, args: []any{group, l.topic, keys}},
+	}
+}
+
+// holds are records to hold, and the lanes of their keys.
+type holds struct {
+	ids   []string
+	lanes map[string]heldLane
+}
+
+type heldLane struct {
+	block
+	head int64
+}
+
+func (h *holds) add(r lineRecord, b block) {
+	h.ids = append(h.ids, r.id)
+	if h.lanes == nil {
+		h.lanes = map[string]heldLane{}
+	}
+	if _, known := h.lanes[r.key]; !known {
+		h.lanes[r.key] = heldLane{b, r.seq}
+	}
+}
+
+// hold takes records out of the line.
+func (l *line) hold() []step {
+	if len(l.held.ids) == 0 {
+		return nil
+	}
+	var keys, by, until []string
+	var heads []int64
+	for key, lane := range l.held.lanes {
+		keys, by, until, heads = append(keys, key), append(by, lane.by), append(until, lane.untilText()), append(heads, lane.head)
+	}
+	return []step{
+		{template: sqlHold, args: []any{l.held.ids}},
+		{template: sqlBlockLanes, args: []any{l.c.req.Group, l.topic, keys, by, until, heads}},
+	}
+}

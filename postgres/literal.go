@@ -1,0 +1,44 @@
+package postgres
+
+import (
+	"encoding/hex"
+	"strconv"
+	"strings"
+)
+
+// literal makes of an argument what every driver of database/sql passes on:
+// lists become PostgreSQL's text form of an array, which the statements cast.
+func literal(arg any) any {
+	switch list := arg.(type) {
+	case []string:
+		return array(list, quote)
+	case [][]byte:
+		return array(list, func(into []byte, item []byte) []byte {
+			return append(hex.AppendEncode(append(into, `"\\x`...), item), '"')
+		})
+	case []int64:
+		return array(list, func(into []byte, item int64) []byte { return strconv.AppendInt(into, item, 10) })
+	case []bool:
+		return array(list, strconv.AppendBool)
+	}
+	return arg
+}
+
+func array[T any](list []T, item func(into []byte, item T) []byte) string {
+	text := []byte{'{'}
+	for i, x := range list {
+		if i > 0 {
+			text = append(text, ',')
+		}
+		text = item(text, x)
+	}
+	return string(append(text, '}'))
+}
+
+var escape = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
+
+func quote(into []byte, item string) []byte {
+	into = append(into, '"')
+	into = append(into, escape.Replace(item)...)
+	return append(into, '"')
+}

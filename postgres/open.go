@@ -1,0 +1,44 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outmill/outmill"
+)
+
+// Open opens a pool of connections, makes a store on it, and closes it with
+// the store. The schema is not created: see Ensure. A nil logger logs nothing.
+//
+// The database is given as pgxpool.ParseConfig takes it: a URL
+// (postgres://user:password@host:5432/database?pool_max_conns=10) or key=value
+// pairs.
+func Open(ctx context.Context, database string, config Config, logger watermill.LoggerAdapter) (*Store, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	parsed, err := pgxpool.ParseConfig(database)
+	if err != nil {
+		return nil, invalid("postgres.Open: %w", err)
+	}
+	if config.Name == "" {
+		config.Name = "postgres:" + parsed.ConnConfig.Database
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, parsed)
+	if err != nil {
+		return nil, fmt.Errorf("outmill/postgres: open %s: %w", outmill.RedactURL(database), err)
+	}
+	store, err := New(pool, config, logger)
+	if err == nil {
+		err = pool.Ping(ctx)
+	}
+	if err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("outmill/postgres: open %s: %w", outmill.RedactURL(database), err)
+	}
+	store.ownsPool = true
+	return store, nil
+}

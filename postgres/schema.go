@@ -1,0 +1,230 @@
+package postgres
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io/fs"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/migrate"
+)
+
+//go:embed schema/*.sql
+var schemaFiles embed.FS
+
+// schemaVersion is the version that this program works with: that of the
+// newest file in schema.
+const schemaVersion = 1
+
+const (
+	sqlHasMeta  = `SELECT to_regclass($1::text) IS NOT NULL`
+	sqlVersions = `SELECT version, compatible FROM {p:meta} WHERE only_row`
+
+	// A program older than compatible must not work with the schema. A migration
+	// that older programs do not notice leaves it as it is.
+	sqlSetVersion = `INSERT INTO {p:meta} (only_row, version, compatible) VALUES (true, %d, %d)
+ON CONFLICT (only_row) DO UPDATE SET version = excluded.version, compatible = excluded.compatible`
+
+	sqlHasSchema    = `SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = $1::text)`
+	sqlLockSchema   = `SELECT pg_advisory_xact_lock($1::bigint)`
+	sqlDDLSettings  = `SELECT set_config('lock_timeout', '3s', true)`
+	sqlCreateSchema = `CREATE SCHEMA IF NOT EXISTS `
+)
+
+// compatible tells, for each version that older programs cannot work with,
+// that it is so: the oldest version that can. See compatibleWith.
+var compatible = map[int]int{1: 1}
+
+// compatibleWith is the oldest version whose programs may work with a schema
+// of the version.
+func compatibleWith(version int) int {
+	for v := version; ; v-- {
+		if oldest, ok := compatible[v]; ok || v <= 1 {
+			return max(oldest, 1)
+		}
+	}
+}
+
+// state is what a schema says of itself; zero where there is none.
+type state struct{ version, compatible int }
+
+// Ensure creates the schema and its tables, or brings them up to date. Each
+// version is one transaction. While a migration waits for a lock on a table, at
+// most 3 s at a time, others wait behind it; then it lets them pass and tries
+// again. See outmill.Schema.
+//
+// It creates the schema of Config.Schema if that is missing, which takes the
+// right CREATE on the database; the tables take the right CREATE on the schema.
+func (s *Store) Ensure(ctx context.Context) error {
+	return s.explain(ctx, "ensure the schema", s.ensure(ctx, schemaFiles))
+}
+
+func (s *Store) ensure(ctx context.Context, files fs.FS) error {
+	if err := s.usable(ctx); err != nil {
+		return err
+	}
+	migrations, err := s.migrations(files)
+	if err != nil {
+		return err
+	}
+	found, err := s.state(ctx)
+	if err != nil {
+		return err
+	}
+	if found.version < len(migrations) {
+		if err := s.migrateAll(ctx, migrations); err != nil {
+			return err
+		}
+		return nil
+	}
+	return schemaError(found)
+}
+
+func (s *Store) migrateAll(ctx context.Context, migrations []migrate.Migration) error {
+	for _, m := range migrations {
+		for pause := firstPause; ; pause = min(2*pause, lastPause) {
+			err := s.migrate(ctx, m)
+			if err == nil {
+				break
+			}
+			if !passes(err) {
+				return fmt.Errorf("schema version %d: %w", m.Version, err)
+			}
+			if err := pauseFor(ctx, pause); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// migrate brings the schema to the migration's version, unless it is there.
+func (s *Store) migrate(ctx context.Context, m migrate.Migration) error {
+	return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, sqlLockSchema, s.lockOf("schema")); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, sqlDDLSettings); err != nil {
+			return err
+		}
+		found, err := s.stateIn(ctx, tx)
+		if err != nil {
+			return err
+		}
+		if found.version >= m.Version {
+			if found.version > schemaVersion {
+				return schemaError(found)
+			}
+			return nil
+		}
+		if err := s.createSchema(ctx, tx); err != nil {
+			return err
+		}
+		for _, statement := range m.Statements {
+			if _, err := tx.Exec(ctx, statement, pgx.QueryExecModeSimpleProtocol); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// createSchema asks first, since CREATE SCHEMA IF NOT EXISTS wants the right to
+// create one even where there is one.
+func (s *Store) createSchema(ctx context.Context, tx pgx.Tx) error {
+	var exists bool
+	if err := tx.QueryRow(ctx, sqlHasSchema, s.config.Schema).Scan(&exists); err != nil || exists {
+		return err
+	}
+	_, err := tx.Exec(ctx, s.createSchemaStatement())
+	return err
+}
+
+func (s *Store) createSchemaStatement() string {
+	return sqlCreateSchema + pgx.Identifier{s.config.Schema}.Sanitize()
+}
+
+// Statements returns the schema as plain SQL, with the statements that record
+// its version.
+func (s *Store) Statements() []string {
+	migrations, err := s.migrations(schemaFiles)
+	if err != nil {
+		return nil
+	}
+	statements := []string{s.createSchemaStatement()}
+	for _, m := range migrations {
+		statements = append(statements, m.Statements...)
+	}
+	return statements
+}
+
+// migrations can fail only if the files built into the program are wrong,
+// which a test excludes.
+func (s *Store) migrations(files fs.FS) ([]migrate.Migration, error) {
+	migrations, err := migrate.Load(files, "schema", s.sql.expand)
+	if err != nil {
+		return nil, err
+	}
+	for i := range migrations {
+		m := &migrations[i]
+		m.Statements = append(m.Statements, s.sql.expand(fmt.Sprintf(sqlSetVersion, m.Version, compatibleWith(m.Version))))
+	}
+	return migrations, nil
+}
+
+func (s *Store) checkSchema(ctx context.Context) error {
+	found, err := s.state(ctx)
+	if err != nil {
+		return err
+	}
+	return schemaError(found)
+}
+
+// querier is a pool, a connection or a transaction.
+type querier interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+func (s *Store) state(ctx context.Context) (state, error) { return s.stateIn(ctx, s.pool) }
+
+func (s *Store) stateIn(ctx context.Context, db querier) (state, error) {
+	var exists bool
+	if err := db.QueryRow(ctx, sqlHasMeta, s.sql.expand("{p:meta}")).Scan(&exists); err != nil || !exists {
+		return state{}, err
+	}
+	var found state
+	err := db.QueryRow(ctx, s.sql.expand(sqlVersions)).Scan(&found.version, &found.compatible)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return state{}, nil
+	}
+	return found, err
+}
+
+// schemaError returns what is wrong with a schema for this program.
+func schemaError(found state) error {
+	const remedy = "call store.Ensure(ctx), or run: go run github.com/outmill/outmill/cmd/outmill schema -ensure <url>"
+	switch {
+	case found.version == 0:
+		return fmt.Errorf("%w: %s", outmill.ErrSchemaMissing, remedy)
+	case found.version < schemaVersion:
+		return fmt.Errorf("%w (it has version %d, this program wants %d): %s", outmill.ErrSchemaOutdated, found.version, schemaVersion, remedy)
+	case found.compatible > schemaVersion:
+		return fmt.Errorf("%w (it has version %d, and programs need version %d at least, this one has %d): update Outmill", outmill.ErrSchemaNewer, found.version, found.compatible, schemaVersion)
+	}
+	return nil
+}
+
+// lockOf is the number of an advisory lock of this store's schema.
+func (s *Store) lockOf(parts ...string) int64 {
+	hash := fnv.New64a()
+	for _, part := range append([]string{"outmill", s.config.Schema, s.config.TablePrefix}, parts...) {
+		_, _ = hash.Write([]byte(part))
+		_, _ = hash.Write([]byte{0})
+	}
+	return int64(hash.Sum64())
+}

@@ -1,0 +1,130 @@
+-- The schema's version, the oldest program that may still work with it, and a
+-- counter that moves whenever the registered groups change, so that an append
+-- need not read them each time.
+CREATE TABLE {p:meta} (
+    only_row   boolean PRIMARY KEY DEFAULT true CHECK (only_row),
+    version    integer NOT NULL,
+    compatible integer NOT NULL,
+    generation bigint  NOT NULL DEFAULT 0
+);
+
+-- One row for each message and group. Text is compared byte by byte, whatever
+-- the database's collation.
+CREATE TABLE {p:records} (
+    seq            bigint      GENERATED ALWAYS AS IDENTITY, -- the order of the appends
+    id             uuid        NOT NULL PRIMARY KEY,
+    available_at   timestamptz,                              -- stages 2 to 4: the end of the wait, the delay or the lease
+    due_at         timestamptz NOT NULL,                     -- first due
+    next_at        timestamptz NOT NULL,                     -- due, or due again
+    created_at     timestamptz NOT NULL,
+    expires_at     timestamptz,
+    processed_at   timestamptz,
+    owner          uuid,
+    processed_by   uuid,
+    size           integer     NOT NULL,
+    attempts       integer     NOT NULL DEFAULT 0,
+    claims         integer     NOT NULL DEFAULT 0,
+    expiries       integer     NOT NULL DEFAULT 0,
+    stage          smallint    NOT NULL,                     -- 0 in line, 1 held, 2 waiting, 3 delayed, 4 leased, 5 expired, 6 processed, 7 dead
+    parked         boolean     NOT NULL DEFAULT false,       -- went dead with Park
+    grp            text COLLATE "C",                         -- NULL: no group has registered for the topic yet
+    topic          text COLLATE "C" NOT NULL,
+    key            text COLLATE "C" NOT NULL DEFAULT '',
+    message_id     text COLLATE "C" NOT NULL,
+    correlation_id text COLLATE "C" NOT NULL DEFAULT '',
+    causation_id   text COLLATE "C" NOT NULL DEFAULT '',
+    tenant_id      text COLLATE "C" NOT NULL DEFAULT '',
+    traceparent    text COLLATE "C" NOT NULL DEFAULT '',
+    tracestate     text COLLATE "C" NOT NULL DEFAULT '',
+    dedup_key      text COLLATE "C" NOT NULL DEFAULT '',
+    last_error     text COLLATE "C" NOT NULL DEFAULT '',
+    metadata       jsonb,                                    -- NULL: none
+    payload        bytea       NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 5000,
+        autovacuum_analyze_scale_factor = 0.2, autovacuum_analyze_threshold = 5000);
+
+-- Due, and nothing is known to be in the way: what claims take from.
+CREATE INDEX {i:line} ON {p:records} (grp, topic, seq) WHERE stage = 0;
+
+-- Due, but an earlier record of the key was in the way when an ordered claim looked.
+CREATE INDEX {i:held} ON {p:records} (grp, topic, seq) WHERE stage = 1;
+
+CREATE INDEX {i:held_key} ON {p:records} (grp, topic, key, seq) WHERE stage = 1;
+
+-- What becomes claimable by itself when its time comes.
+CREATE INDEX {i:later} ON {p:records} (grp, topic, stage, available_at, seq) WHERE stage IN (2, 3, 4);
+
+-- The records of one key that are not settled.
+CREATE INDEX {i:by_key} ON {p:records} (grp, topic, key) WHERE key <> '' AND stage < 6;
+
+-- What stands in the way of ordered claims.
+CREATE INDEX {i:waiting} ON {p:records} (grp, topic, seq) WHERE stage = 2;
+
+CREATE INDEX {i:waiting_key} ON {p:records} (grp, topic, key, seq) WHERE stage = 2 AND key <> '';
+
+CREATE INDEX {i:leased_key} ON {p:records} (grp, topic, key, owner) WHERE stage = 4 AND key <> '';
+
+CREATE INDEX {i:parked} ON {p:records} (grp, topic, key) WHERE parked;
+
+CREATE INDEX {i:expiring} ON {p:records} (expires_at) WHERE expires_at IS NOT NULL AND stage < 6;
+
+-- Expired records that a claim has met; they wait for the janitor.
+CREATE INDEX {i:expired} ON {p:records} (grp, topic, seq) WHERE stage = 5;
+
+-- Processed and dead records.
+CREATE INDEX {i:settled} ON {p:records} (grp, topic, stage, id) WHERE stage >= 6;
+
+CREATE INDEX {i:processed} ON {p:records} (processed_at) WHERE processed_at IS NOT NULL;
+
+-- One row for each key that has held records. blocked_by is the owner whose
+-- lease was in the way, 'waiting' for a record that waits for its retry, or
+-- empty: something has changed since, look again. So does a claim at until. It
+-- comes before the lease or the wait is over, at first soon and then later and
+-- later (looks), because what blocks may end while a claim takes note of it.
+-- head is the first of the held records.
+CREATE TABLE {p:lanes} (
+    grp        text COLLATE "C" NOT NULL,
+    topic      text COLLATE "C" NOT NULL,
+    key        text COLLATE "C" NOT NULL,
+    blocked_by text COLLATE "C" NOT NULL,
+    until      timestamptz,
+    looks      smallint NOT NULL DEFAULT 0,
+    head       bigint   NOT NULL,
+    PRIMARY KEY (grp, topic, key)
+);
+
+CREATE INDEX {i:lanes_blocked} ON {p:lanes} (grp, topic, blocked_by, head);
+
+CREATE INDEX {i:lanes_until} ON {p:lanes} (grp, topic, until) WHERE until IS NOT NULL;
+
+-- Who reads which topics, in the order of the registrations. selection is a
+-- digest of include and exclude, which may be longer than an index takes.
+CREATE TABLE {p:groups} (
+    grp       text COLLATE "C" NOT NULL,
+    selection text COLLATE "C" NOT NULL,
+    place     bigint GENERATED ALWAYS AS IDENTITY,
+    include   text[]      NOT NULL,
+    exclude   text[]      NOT NULL,
+    seen_at   timestamptz NOT NULL,
+    PRIMARY KEY (grp, selection)
+);
+
+CREATE TABLE {p:dedup} (
+    topic      text COLLATE "C" NOT NULL,
+    dedup_key  text COLLATE "C" NOT NULL,
+    expires_at timestamptz      NOT NULL,
+    PRIMARY KEY (topic, dedup_key)
+);
+
+CREATE INDEX {i:dedup_expires} ON {p:dedup} (expires_at);
+
+-- For people: the records with words and readable payloads.
+CREATE VIEW {p:readable} AS
+SELECT seq, id, grp, topic, key, message_id,
+       CASE stage WHEN 4 THEN 'leased' WHEN 6 THEN 'processed' WHEN 7 THEN 'dead' ELSE 'pending' END AS status,
+       CASE stage WHEN 0 THEN 'in line' WHEN 1 THEN 'held' WHEN 2 THEN 'waiting' WHEN 3 THEN 'delayed' WHEN 4 THEN 'leased' WHEN 5 THEN 'expired' ELSE 'settled' END AS stage,
+       created_at, due_at, next_at, available_at, expires_at, processed_at,
+       attempts, claims, expiries, parked, owner, processed_by, last_error,
+       correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key,
+       size, metadata, encode(payload, 'escape') AS payload
+FROM {p:records};

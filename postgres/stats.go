@@ -1,0 +1,83 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/outmill/outmill"
+)
+
+const defaultStatsLimit = 10_000
+
+var statsKinds = []string{"stage = 0", "stage = 1", "stage IN (2, 3, 4)", "stage = 5", "stage >= 6"}
+
+// sqlStats counts each kind of each topic up to $1.
+var sqlStats = func() string {
+	names := []string{"line", "held", "later", "expired", "settled"}
+	text, union := "WITH RECURSIVE ", ""
+	for i, name := range names {
+		if i > 0 {
+			union += " UNION "
+		}
+		text += groupTopics(name, statsKinds[i]) + ",\n"
+		union += "SELECT grp, topic FROM " + name
+	}
+	return text + `routed AS MATERIALIZED (` + union + `), unrouted AS MATERIALIZED (` + leaps("grp IS NULL", statsKinds...) + `)
+SELECT t.grp, t.topic, ` + topicCounts("grp = t.grp") + ` FROM routed AS t
+UNION ALL SELECT NULL, t.topic, ` + topicCounts("grp IS NULL") + ` FROM unrouted AS t`
+}()
+
+// topicCounts counts the records of one topic. A topic's line is in the order
+// of the appends, so the record that has been due longest is near its head.
+func topicCounts(group string) string {
+	of := `FROM {p:records} WHERE ` + group + ` AND topic = t.topic AND `
+	count := func(kind string) string {
+		return `(SELECT count(*) FROM (SELECT 1 ` + of + kind + ` LIMIT $1::bigint) AS n)`
+	}
+	return count(`stage = 0`) + ` + ` + count(`stage = 1`) + ` + ` + count(`stage = 5`) + ` + ` + count(`stage = 2`) + ` + ` + count(`stage = 3`) + `,
+	` + count(`stage = 4`) + `, ` + count(`stage = 6`) + `, ` + count(`stage = 7`) + `,
+	(SELECT min(due) FROM (
+		SELECT * FROM (SELECT greatest(next_at, created_at) AS due ` + of + `stage = 0 ORDER BY grp, topic, seq LIMIT 100) AS line
+		UNION ALL SELECT * FROM (SELECT greatest(next_at, created_at) ` + of + `stage = 1 ORDER BY grp, topic, seq LIMIT 100) AS held
+		UNION ALL SELECT * FROM (SELECT available_at ` + of + `stage = 2 AND available_at <= statement_timestamp() ORDER BY grp, topic, stage, available_at LIMIT 1) AS waiting
+		UNION ALL SELECT * FROM (SELECT available_at ` + of + `stage = 3 AND available_at <= statement_timestamp() ORDER BY grp, topic, stage, available_at LIMIT 1) AS delayed
+		UNION ALL SELECT * FROM (SELECT available_at ` + of + `stage = 4 AND available_at <= statement_timestamp() ORDER BY grp, topic, stage, available_at LIMIT 1) AS leased) AS dues)`
+}
+
+// Stats counts the records of each group and topic. See outmill.Inspector.
+func (s *Store) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, error) {
+	const operation = "stats"
+	if limit < 0 {
+		return nil, s.explain(ctx, operation, invalid("Stats: limit is %d: want 0 (10,000) or more", limit))
+	}
+	limit = cmp.Or(limit, defaultStatsLimit)
+	var found []outmill.TopicStats
+	err := s.write(ctx, operation, func(ctx context.Context, t *txn) error {
+		found = nil
+		return t.finish(ctx, step{template: sqlStats, args: []any{limit}, row: func(scan func(...any) error) error {
+			var stats outmill.TopicStats
+			var group *string
+			var oldest *time.Time
+			if err := scan(&group, &stats.Topic, &stats.Pending, &stats.Leased, &stats.Processed, &stats.Dead, &oldest); err != nil {
+				return err
+			}
+			if group != nil {
+				stats.Group, stats.Routed = *group, true
+			}
+			// Pending is the sum of several kinds.
+			stats.Pending = min(stats.Pending, limit)
+			stats.OldestDue = utc(oldest)
+			found = append(found, stats)
+			return nil
+		}})
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(found, func(a, b outmill.TopicStats) int {
+		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Topic, b.Topic))
+	})
+	return found, nil
+}

@@ -1,0 +1,117 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/bell"
+	"github.com/outmill/outmill/internal/rotation"
+	"github.com/outmill/outmill/internal/routing"
+	"github.com/outmill/outmill/internal/sqltx"
+)
+
+var (
+	_ outmill.Store = (*Store)(nil)
+	_ outmill.Waker = (*Store)(nil)
+)
+
+// Store is an outbox in one PostgreSQL database. All methods may be called
+// concurrently.
+type Store struct {
+	pool     *pgxpool.Pool
+	ownsPool bool
+	config   Config
+	logger   watermill.LoggerAdapter
+	sql      *queries
+	// relaxed are the settings of the transactions that need not wait for the disk.
+	relaxed string
+	turns   rotation.Rotation
+	bell    bell.Bell
+	notices *notices
+	// inUse are the callers' transactions that are being appended to.
+	inUse   sqltx.Locks
+	routes  atomic.Pointer[routing.Table]
+	checked atomic.Bool
+	closed  atomic.Bool
+}
+
+// New makes a store on a pool that the user made and closes. It does not
+// connect. A nil logger logs nothing.
+//
+// The pool's own settings hold. Behind a proxy that pools transactions give it
+// a DefaultQueryExecMode of QueryExecModeExec or QueryExecModeCacheDescribe,
+// and set Config.ListenURL.
+func New(pool *pgxpool.Pool, config Config, logger watermill.LoggerAdapter) (*Store, error) {
+	if pool == nil {
+		return nil, fmt.Errorf("%w: postgres.New: pool is nil: want what pgxpool.New returns", outmill.ErrInvalidConfig)
+	}
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	config.setDefaults()
+	listen, err := listenConfig(pool, config)
+	if err != nil {
+		return nil, err
+	}
+	if outmill.IsNil(logger) {
+		logger = watermill.NopLogger{}
+	}
+	s := &Store{
+		pool:    pool,
+		config:  config,
+		logger:  logger.With(watermill.LogFields{"store": config.Name}),
+		sql:     &queries{schema: config.Schema, prefix: config.TablePrefix},
+		relaxed: sqlRelaxed,
+	}
+	if config.DurableSettle {
+		s.relaxed = sqlSettings
+	}
+	s.notices = newNotices(s, listen)
+	return s, nil
+}
+
+// Pool returns the pool of connections, for the user's own tables. It stays
+// open until Close if the store opened it.
+func (s *Store) Pool() *pgxpool.Pool { return s.pool }
+
+// Name identifies the store in logs, metrics and deliveries.
+func (s *Store) Name() string { return s.config.Name }
+
+// Close ends what the store started, and the pool if the store opened it. It
+// may be called more than once. Other methods then return outmill.ErrClosed.
+func (s *Store) Close() error {
+	if s.closed.Swap(true) {
+		return nil
+	}
+	s.notices.close()
+	s.bell.Close()
+	if s.ownsPool {
+		s.pool.Close()
+	}
+	return nil
+}
+
+func (s *Store) usable(ctx context.Context) error {
+	if s.closed.Load() {
+		return outmill.ErrClosed
+	}
+	return ctx.Err()
+}
+
+// ready checks what can be checked before a transaction begins; the schema's
+// version until it was found right once.
+func (s *Store) ready(ctx context.Context) error {
+	if err := s.usable(ctx); err != nil || s.checked.Load() {
+		return err
+	}
+	if err := s.checkSchema(ctx); err != nil {
+		return err
+	}
+	s.checked.Store(true)
+	return nil
+}

@@ -1,0 +1,188 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"reflect"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/sqltx"
+)
+
+// Handle is a transaction of database/sql: *sql.Tx of any PostgreSQL driver,
+// or anything else with these methods, such as watermill-sql's ContextExecutor.
+type Handle = sqltx.Handle
+
+// WithTx returns a context that carries tx: with it, Append takes part in
+// that transaction. The transaction stays the caller's, who begins and ends
+// it.
+//
+// tx is a pgx.Tx (a nested one too), or a Handle: *sql.Tx, or what wraps one.
+// A nil, a pool and a bare connection, which are no transactions, and anything
+// else is refused with outmill.ErrInvalidTx by whatever uses the context. A
+// *sql.Conn is taken for a connection on which the caller has said BEGIN. Two
+// handles around one transaction count as two transactions.
+//
+// As PostgreSQL has it, an error of a statement leaves the transaction
+// unusable until it is rolled back, to a savepoint at least. What Append
+// refuses (ErrInvalidRecord, …) sends no statement.
+func (s *Store) WithTx(ctx context.Context, tx any) context.Context {
+	return outmill.ContextWithTx(ctx, s, carried{tx})
+}
+
+// carried is what WithTx puts in a context, whether or not it can be used.
+type carried struct{ tx any }
+
+// TxOf returns the transaction that ctx carries for this store. See
+// outmill.Writer.
+func (s *Store) TxOf(ctx context.Context) (any, error) {
+	found, err := outmill.TxFromContext(ctx, s)
+	if tx, ok := found.(carried); ok {
+		return tx.tx, checkTx(tx.tx)
+	}
+	if s.config.TxFromContext != nil {
+		if tx, ok := s.config.TxFromContext(ctx); ok {
+			return tx, checkTx(tx)
+		}
+	}
+	return nil, err
+}
+
+func checkTx(tx any) error {
+	if outmill.IsNil(tx) {
+		return fmt.Errorf("%w: it is nil", outmill.ErrInvalidTx)
+	}
+	switch tx.(type) {
+	case *sql.DB, *pgxpool.Pool:
+		return fmt.Errorf("%w: a %T is a pool, not a transaction: pass what its Begin returns", outmill.ErrInvalidTx, tx)
+	case *pgx.Conn, *pgxpool.Conn:
+		return fmt.Errorf("%w: a %T is a connection, not a transaction: pass what its Begin returns", outmill.ErrInvalidTx, tx)
+	case pgx.Tx, Handle:
+	default:
+		return fmt.Errorf("%w: a %T is neither a pgx.Tx nor a handle of database/sql", outmill.ErrInvalidTx, tx)
+	}
+	if !reflect.ValueOf(tx).Comparable() {
+		return fmt.Errorf("%w: a %T cannot be compared, so two uses of it cannot be told from two transactions: pass a pointer", outmill.ErrInvalidTx, tx)
+	}
+	return nil
+}
+
+// InTx runs fn in a transaction of the pool, READ COMMITTED, commits if fn
+// returns nil, and rolls back if it returns an error or panics (the panic goes
+// on). The context that fn gets carries the transaction, so publishers and
+// Append take part in it.
+func (s *Store) InTx(ctx context.Context, fn func(ctx context.Context, tx pgx.Tx) error) error {
+	if fn == nil {
+		return s.explain(ctx, "transaction", invalid("InTx: fn is nil"))
+	}
+	if err := s.ready(ctx); err != nil {
+		return s.explain(ctx, "transaction", err)
+	}
+	var own error
+	err := pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		own = fn(s.WithTx(ctx, tx), tx)
+		return own
+	})
+	if own != nil && errors.Is(err, own) {
+		return own
+	}
+	if err == nil {
+		s.bell.Ring()
+	}
+	return s.explain(ctx, "transaction", err)
+}
+
+// within runs fn in the caller's transaction.
+func (s *Store) within(ctx context.Context, operation string, tx any, fn func(ctx context.Context, r runner) error) error {
+	if err := s.usable(ctx); err != nil {
+		return s.explain(ctx, operation, err)
+	}
+	unlock, err := s.inUse.Lock(ctx, lockOwner(tx))
+	if err != nil {
+		return s.explain(ctx, operation, err)
+	}
+	defer unlock()
+	return s.explain(ctx, operation, fn(ctx, s.callers(tx)))
+}
+
+// lockOwner is the connection where it is known, since nested transactions
+// share theirs.
+func lockOwner(tx any) any {
+	if tx, ok := tx.(pgx.Tx); ok {
+		if conn := tx.Conn(); conn != nil {
+			return conn
+		}
+	}
+	return tx
+}
+
+func (s *Store) callers(tx any) runner {
+	if tx, ok := tx.(pgx.Tx); ok {
+		return pgxRunner{s, tx}
+	}
+	return sqlRunner{s, tx.(Handle)}
+}
+
+// pgxRunner runs steps in a caller's pgx.Tx.
+type pgxRunner struct {
+	s  *Store
+	tx pgx.Tx
+}
+
+func (r pgxRunner) run(ctx context.Context, steps ...step) error {
+	batch := &pgx.Batch{}
+	for _, s := range steps {
+		batch.Queue(r.s.sql.text(s.template), s.args...)
+	}
+	results := r.tx.SendBatch(ctx, batch)
+	return closed(results, readSteps(results, steps))
+}
+
+// sqlRunner runs steps in a caller's transaction of database/sql, one after
+// the other.
+type sqlRunner struct {
+	s      *Store
+	handle Handle
+}
+
+func (r sqlRunner) run(ctx context.Context, steps ...step) error {
+	for _, s := range steps {
+		if err := r.runOne(ctx, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r sqlRunner) runOne(ctx context.Context, s step) (err error) {
+	args := make([]any, len(s.args))
+	for i, arg := range s.args {
+		args[i] = literal(arg)
+	}
+	text := r.s.sql.text(s.template)
+	if s.row == nil {
+		result, err := r.handle.ExecContext(ctx, text, args...)
+		if err != nil || s.count == nil {
+			return err
+		}
+		n, err := result.RowsAffected()
+		*s.count = int(n)
+		return err
+	}
+	rows, err := r.handle.QueryContext(ctx, text, args...)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		if err := s.row(rows.Scan); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}

@@ -1,0 +1,209 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// step is one statement of a round trip.
+type step struct {
+	template string
+	args     []any
+	// row is called for each row of the result; nil where there is none to read.
+	row func(scan func(into ...any) error) error
+	// count gets the number of rows that the statement changed or returned.
+	count *int
+}
+
+// runner sends the steps in one round trip where it can, and in their order.
+type runner interface {
+	run(ctx context.Context, steps ...step) error
+}
+
+const (
+	sqlBegin  = `BEGIN ISOLATION LEVEL READ COMMITTED`
+	sqlCommit = `COMMIT`
+
+	// sqlSettings keeps the planner to the indexes, whatever statistics it has or
+	// lacks (a plan that was cached while a table was empty stays for a while),
+	// and ends the transaction of a process that was stopped in the middle of it.
+	sqlSettings = `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
+	set_config('jit', 'off', true), set_config('lock_timeout', '10s', true),
+	set_config('idle_in_transaction_session_timeout', '10s', true)`
+
+	// sqlRelaxed does without the wait for the disk: see Config.DurableSettle.
+	sqlRelaxed = sqlSettings + `, set_config('synchronous_commit', 'off', true)`
+)
+
+const (
+	attempts   = 10
+	firstPause = 2 * time.Millisecond
+	lastPause  = 200 * time.Millisecond
+	// rollbackWithin bounds the tidying up after a failure.
+	rollbackWithin = 2 * time.Second
+)
+
+// txn is a transaction of the store's own. Its beginning goes out with the
+// first steps, and its end with the last ones.
+type txn struct {
+	s        *Store
+	conn     *pgxpool.Conn
+	settings string
+	begun    bool
+	over     bool
+}
+
+// run sends the steps and stays in the transaction.
+func (t *txn) run(ctx context.Context, steps ...step) error { return t.send(ctx, steps, false) }
+
+// finish sends the steps and commits.
+func (t *txn) finish(ctx context.Context, steps ...step) error { return t.send(ctx, steps, true) }
+
+func (t *txn) send(ctx context.Context, steps []step, last bool) error {
+	batch := &pgx.Batch{}
+	before := 0
+	if !t.begun {
+		batch.Queue(sqlBegin)
+		batch.Queue(t.settings)
+		before, t.begun = 2, true
+	}
+	for _, s := range steps {
+		batch.Queue(t.s.sql.text(s.template), s.args...)
+	}
+	if last {
+		batch.Queue(sqlCommit)
+	}
+	results := t.conn.SendBatch(ctx, batch)
+	if err := closed(results, read(results, before, steps, last)); err != nil {
+		return err
+	}
+	t.over = last
+	return nil
+}
+
+func read(results pgx.BatchResults, before int, steps []step, last bool) error {
+	for range before {
+		if _, err := results.Exec(); err != nil {
+			return err
+		}
+	}
+	if err := readSteps(results, steps); err != nil {
+		return err
+	}
+	if last {
+		_, err := results.Exec()
+		return err
+	}
+	return nil
+}
+
+func readSteps(results pgx.BatchResults, steps []step) error {
+	for _, s := range steps {
+		rows, err := results.Query()
+		if err != nil {
+			return err
+		}
+		if err := s.read(rows); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// closed closes the results, which tells of an error again that was read.
+func closed(results pgx.BatchResults, read error) error {
+	unread := results.Close()
+	return cmp.Or(read, unread)
+}
+
+func (s step) read(rows pgx.Rows) error {
+	defer rows.Close()
+	for rows.Next() {
+		if s.row == nil {
+			continue
+		}
+		if err := s.row(rows.Scan); err != nil {
+			return err
+		}
+	}
+	rows.Close()
+	if s.count != nil {
+		*s.count = int(rows.CommandTag().RowsAffected())
+	}
+	return rows.Err()
+}
+
+// release gives the connection back, after a rollback where the transaction
+// is not over.
+func (t *txn) release(ctx context.Context) {
+	defer t.conn.Release()
+	if t.over || !t.begun || t.conn.Conn().PgConn().TxStatus() == 'I' {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackWithin)
+	defer cancel()
+	_, _ = t.conn.Exec(ctx, "ROLLBACK")
+}
+
+// write runs fn, which ends with t.finish, in a transaction of the store's
+// own, again if it fails for a reason that passes.
+func (s *Store) write(ctx context.Context, operation string, fn func(ctx context.Context, t *txn) error) error {
+	return s.explain(ctx, operation, s.try(ctx, s.relaxed, fn))
+}
+
+// durably is write, but its commit waits for the disk as the server is set.
+func (s *Store) durably(ctx context.Context, operation string, fn func(ctx context.Context, t *txn) error) error {
+	return s.explain(ctx, operation, s.try(ctx, sqlSettings, fn))
+}
+
+// writeAll sends the steps as one transaction in one round trip.
+func (s *Store) writeAll(ctx context.Context, operation string, steps ...step) error {
+	return s.write(ctx, operation, func(ctx context.Context, t *txn) error { return t.finish(ctx, steps...) })
+}
+
+func (s *Store) try(ctx context.Context, settings string, fn func(ctx context.Context, t *txn) error) error {
+	pause := firstPause
+	for attempt := 1; ; attempt++ {
+		err := s.once(ctx, settings, fn)
+		if err == nil || !passes(err) {
+			return err
+		}
+		if attempt == attempts {
+			return fmt.Errorf("tried %d times: %w", attempts, err)
+		}
+		if err := pauseFor(ctx, pause/2+rand.N(pause)); err != nil {
+			return err
+		}
+		pause = min(2*pause, lastPause)
+	}
+}
+
+func (s *Store) once(ctx context.Context, settings string, fn func(ctx context.Context, t *txn) error) error {
+	if err := s.ready(ctx); err != nil {
+		return err
+	}
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	t := &txn{s: s, conn: conn, settings: settings}
+	defer t.release(ctx)
+	return fn(ctx, t)
+}
+
+func pauseFor(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}

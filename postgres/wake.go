@@ -1,0 +1,187 @@
+package postgres
+
+import (
+	"context"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+const sqlNotify = `SELECT pg_notify($1::text, '')`
+
+const (
+	firstReconnect = 100 * time.Millisecond
+	lastReconnect  = 30 * time.Second
+	// notifyWithin bounds a notification that goes out by itself.
+	notifyWithin = 5 * time.Second
+)
+
+// Wake returns a channel that receives when something may have become
+// claimable: see outmill.Waker. Within this process it is told at once by what
+// the Store does in transactions of its own. Commits of callers' transactions
+// and of other processes come as notifications, over a connection that the
+// first Wake opens and Close ends, and that is opened again when it breaks.
+func (s *Store) Wake(ctx context.Context) <-chan struct{} {
+	told := s.bell.Listen(ctx)
+	if s.bell.Heard() {
+		s.notices.listen()
+	}
+	return told
+}
+
+// wake tells readers in this process and others that something may be
+// claimable now.
+func (s *Store) wake() {
+	s.bell.Ring()
+	s.notices.send()
+}
+
+// notices sends and hears notifications. Not each append sends one: one that
+// follows within the interval is made up for by one at its end.
+type notices struct {
+	s        *Store
+	channel  string
+	interval time.Duration
+	config   *pgx.ConnConfig
+
+	ctx  context.Context
+	end  context.CancelFunc
+	work sync.WaitGroup
+
+	mu        sync.Mutex
+	last      time.Time
+	owed      bool
+	listening bool
+}
+
+func newNotices(s *Store, config *pgx.ConnConfig) *notices {
+	n := &notices{
+		s: s, interval: s.config.NotifyInterval, config: config,
+		// Names of channels are as short as other identifiers.
+		channel: "outmill_" + strconv.FormatUint(uint64(s.lockOf("notify")), 36),
+	}
+	n.ctx, n.end = context.WithCancel(context.Background())
+	return n
+}
+
+func listenConfig(pool *pgxpool.Pool, config Config) (*pgx.ConnConfig, error) {
+	if config.ListenURL == "" {
+		return pool.Config().ConnConfig, nil
+	}
+	parsed, err := pgx.ParseConfig(config.ListenURL)
+	if err != nil {
+		return nil, invalid("postgres.Config.ListenURL: %w", err)
+	}
+	return parsed, nil
+}
+
+func (n *notices) off() bool { return n.interval < 0 }
+
+// due tells whether a transaction is to notify, and sees to it that what a
+// later one does not is made up for.
+func (n *notices) due() bool {
+	if n.off() {
+		return false
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	now := time.Now()
+	if now.Sub(n.last) >= n.interval {
+		n.last = now
+		return true
+	}
+	n.owe(n.interval - now.Sub(n.last))
+	return false
+}
+
+func (n *notices) step() step { return step{template: sqlNotify, args: []any{n.channel}} }
+
+// send notifies by itself.
+func (n *notices) send() {
+	if n.off() {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.owe(max(0, n.interval-time.Since(n.last)))
+}
+
+// owe sends a notification after a while, unless one is going to be sent
+// anyway.
+func (n *notices) owe(after time.Duration) {
+	if n.owed || n.ctx.Err() != nil {
+		return
+	}
+	n.owed = true
+	n.work.Go(func() {
+		_ = pauseFor(n.ctx, after)
+		n.mu.Lock()
+		n.owed, n.last = false, time.Now()
+		n.mu.Unlock()
+		ctx, cancel := context.WithTimeout(n.ctx, notifyWithin)
+		defer cancel()
+		// Readers poll, so nothing is lost by a notification that fails.
+		_, _ = n.s.pool.Exec(ctx, sqlNotify, n.channel)
+	})
+}
+
+// listen begins to listen, once.
+func (n *notices) listen() {
+	if n.off() {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.listening || n.ctx.Err() != nil {
+		return
+	}
+	n.listening = true
+	n.work.Go(n.keepListening)
+}
+
+func (n *notices) keepListening() {
+	pause := firstReconnect
+	for n.ctx.Err() == nil {
+		began := time.Now()
+		err := n.hear()
+		if n.ctx.Err() != nil {
+			return
+		}
+		n.s.logger.Error("Not listening for notifications; readers poll until it works again", err, nil)
+		if time.Since(began) > lastReconnect {
+			pause = firstReconnect
+		}
+		_ = pauseFor(n.ctx, pause/2+rand.N(pause))
+		pause = min(2*pause, lastReconnect)
+	}
+}
+
+// hear listens until the connection breaks.
+func (n *notices) hear() error {
+	conn, err := pgx.ConnectConfig(n.ctx, n.config.Copy())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(n.ctx)) }()
+	if _, err := conn.Exec(n.ctx, "LISTEN "+pgx.Identifier{n.channel}.Sanitize()); err != nil {
+		return err
+	}
+	for {
+		// Something may have been committed before the connection listened.
+		n.s.bell.Ring()
+		if _, err := conn.WaitForNotification(n.ctx); err != nil {
+			return err
+		}
+	}
+}
+
+func (n *notices) close() {
+	n.mu.Lock()
+	n.end()
+	n.mu.Unlock()
+	n.work.Wait()
+}
