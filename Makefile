@@ -24,7 +24,15 @@ flaky: ## run the tests 20 times under the race detector: a flaky test is a bug
 
 .PHONY: stress
 stress: ## run Watermill's stress suite on every store
-	go test -tags stress -run stress -timeout 30m ./subscriber
+	go test -tags stress -run stress -timeout 60m ./subscriber
+
+.PHONY: chaos
+chaos: ## kill and stop processes, cut connections, restart engines for two minutes, and count what was lost
+	go test -v -count=1 -timeout 20m ./internal/chaos
+
+.PHONY: versions
+versions: ## run the PostgreSQL store's contract on each version that can be had
+	OUTMILL_TEST_POSTGRES_VERSIONS=14,15,16,17,18 go test -count=1 -timeout 30m -run versions ./postgres
 
 .PHONY: examples
 examples: ## run the quickstart and the examples' tests

@@ -31,7 +31,7 @@ WHERE EXISTS (SELECT 1 FROM {p:meta} WHERE ` + sqlFits + `)`
 	ON CONFLICT (topic, dedup_key) DO UPDATE SET expires_at = excluded.expires_at WHERE d.expires_at <= statement_timestamp()
 	RETURNING topic, dedup_key),
 inserted AS (` + sqlInsert + `
-	AND (r.dedup_key = '' OR EXISTS (SELECT 1 FROM free WHERE free.topic = r.topic AND free.dedup_key = r.dedup_key)))
+	AND (r.dedup_key = '' OR (r.topic, r.dedup_key) IN (SELECT topic, dedup_key FROM free)))
 SELECT EXISTS (SELECT 1 FROM {p:meta} WHERE ` + sqlFits + `), '', ''
 UNION ALL SELECT true, topic, dedup_key FROM free`
 
@@ -150,7 +150,7 @@ func (a *appending) writeOwn(ctx context.Context, t *txn) error {
 			return err
 		}
 	}
-	fits, err := a.insert(ctx, table, t.finish)
+	fits, err := a.put(ctx, table, t, t.finish)
 	if err != nil || fits {
 		return err
 	}
@@ -169,7 +169,7 @@ func (a *appending) write(ctx context.Context, r runner) error {
 				return err
 			}
 		}
-		fits, err := a.insert(ctx, table, r.run)
+		fits, err := a.put(ctx, table, r, r.run)
 		if err != nil || fits {
 			return err
 		}
@@ -178,23 +178,34 @@ func (a *appending) write(ctx context.Context, r runner) error {
 	return errRoutesChanged
 }
 
-// insert sends the rows, and reports whether table was that of the
-// transaction.
-func (a *appending) insert(ctx context.Context, table *routing.Table, send func(context.Context, ...step) error) (fits bool, err error) {
+// send sends the last steps.
+type send func(context.Context, ...step) error
+
+// put writes the rows, and reports whether table was that of the transaction;
+// if not, it wrote nothing.
+func (a *appending) put(ctx context.Context, table *routing.Table, r runner, last send) (fits bool, err error) {
 	rows := a.rows(table)
 	var steps []step
-	if len(a.first) == 0 {
-		var written int
-		steps = append(steps, step{template: sqlInsert, args: rows.args(), count: &written})
-		defer func() { fits = written == len(rows.ids) }()
-	} else {
-		steps = append(steps, a.insertNew(rows, &fits))
-	}
 	if a.s.notices.due() {
 		steps = append(steps, a.s.notices.step())
 	}
-	err = send(ctx, steps...)
-	return fits, err
+	if to := r.copier(); to != nil && len(rows.ids) >= copyFrom && len(a.first) == 0 {
+		if fits, err = a.copy(ctx, rows, r, to); err != nil || !fits {
+			return false, err
+		}
+		return true, last(ctx, steps...)
+	}
+	return a.insert(ctx, rows, steps, last)
+}
+
+func (a *appending) insert(ctx context.Context, rows *rows, steps []step, last send) (fits bool, err error) {
+	if len(a.first) > 0 {
+		err = last(ctx, append([]step{a.insertNew(rows, &fits)}, steps...)...)
+		return fits, err
+	}
+	var written int
+	err = last(ctx, append([]step{{template: sqlInsert, args: rows.args(), count: &written}}, steps...)...)
+	return written == len(rows.ids), err
 }
 
 func (a *appending) insertNew(rows *rows, fits *bool) step {
@@ -235,6 +246,7 @@ type rows struct {
 	traceParents, traceStates, dedupKeys, metadata, due, expires, groups   []string
 	sizes                                                                  []int64
 	payloads                                                               [][]byte
+	times                                                                  []times
 }
 
 func (r *rows) args() []any {
@@ -298,6 +310,7 @@ func (r *rows) add(of *outmill.Record, first, id outmill.WorkItemID, group, meta
 	r.dedupKeys = append(r.dedupKeys, of.DedupKey)
 	r.metadata = append(r.metadata, metadata)
 	r.payloads = append(r.payloads, payload)
+	r.times = append(r.times, times{of})
 	r.due = append(r.due, timeText(of.Delay, of.DueAt))
 	r.expires = append(r.expires, timeText(of.TimeToLive, of.ExpiresAt))
 	r.groups = append(r.groups, group)
@@ -316,6 +329,27 @@ func timeText(after time.Duration, at time.Time) string {
 	default:
 		return at.UTC().Format("2006-01-02T15:04:05.000000Z")
 	}
+}
+
+// times are those of a record, for a server whose time is known.
+type times struct{ of *outmill.Record }
+
+func (t times) due(now time.Time) time.Time {
+	switch {
+	case t.of.Delay > 0:
+		return now.Add(time.Duration(ceilMicros(t.of.Delay)) * time.Microsecond)
+	case t.of.DueAt.IsZero():
+		return now
+	default:
+		return t.of.DueAt
+	}
+}
+
+func (t times) expiry(now time.Time) (at time.Time, ok bool) {
+	if t.of.TimeToLive > 0 {
+		return now.Add(time.Duration(ceilMicros(t.of.TimeToLive)) * time.Microsecond), true
+	}
+	return t.of.ExpiresAt, !t.of.ExpiresAt.IsZero()
 }
 
 // ceilMicros rounds up, so that nothing is due or over too early.

@@ -73,20 +73,20 @@ RETURNING ` + recordColumns + `, false`
 // claimable is true for a topic t of which a claim may find something. $1 is
 // the group, $2 the claimer, $3 'waiting' where records that wait are passed
 // over, $4 whether held records count.
-const claimable = `(
-	EXISTS (SELECT 1 FROM {p:records} WHERE grp = $1::text AND topic = t.topic AND stage = 0)
-	OR EXISTS (SELECT 1 FROM {p:records} WHERE grp = $1::text AND topic = t.topic AND stage = 2 AND available_at <= statement_timestamp())
-	OR EXISTS (SELECT 1 FROM {p:records} WHERE grp = $1::text AND topic = t.topic AND stage = 3 AND available_at <= statement_timestamp())
-	OR EXISTS (SELECT 1 FROM {p:records} WHERE grp = $1::text AND topic = t.topic AND stage = 4 AND available_at <= statement_timestamp())
-	OR EXISTS (SELECT 1 FROM {p:lanes} WHERE grp = $1::text AND topic = t.topic AND blocked_by IN ('', $2::text, $3::text))
-	OR EXISTS (SELECT 1 FROM {p:lanes} WHERE grp = $1::text AND topic = t.topic AND until <= statement_timestamp())
-	OR ($4::boolean AND EXISTS (SELECT 1 FROM {p:records} WHERE grp = $1::text AND topic = t.topic AND stage = 1)))`
+var claimable = `(` + anyOf(`{p:records} WHERE grp = $1::text AND topic = t.topic AND stage = 0`) + `
+	OR ` + anyOf(`{p:records} WHERE grp = $1::text AND topic = t.topic AND stage = 2 AND available_at <= statement_timestamp()`) + `
+	OR ` + anyOf(`{p:records} WHERE grp = $1::text AND topic = t.topic AND stage = 3 AND available_at <= statement_timestamp()`) + `
+	OR ` + anyOf(`{p:records} WHERE grp = $1::text AND topic = t.topic AND stage = 4 AND available_at <= statement_timestamp()`) + `
+	OR ` + anyOf(`{p:lanes} WHERE `+ofLine(`t.topic`)+` AND blocked_by = ''`) + `
+	OR ` + anyOf(`{p:lanes} WHERE `+ofLine(`t.topic`)+` AND blocked_by = $2::text`) + `
+	OR ` + anyOf(`{p:lanes} WHERE `+ofLine(`t.topic`)+` AND blocked_by = $3::text`) + `
+	OR ` + anyOf(`{p:lanes} WHERE `+overdue(`t.topic`)) + `
+	OR ($4::boolean AND ` + anyOf(`{p:records} WHERE grp = $1::text AND topic = t.topic AND stage = 1`) + `))`
 
 // unroutedDue is true for a topic t of which records that are due, or will be,
 // wait for a group.
-const unroutedDue = `(
-	EXISTS (SELECT 1 FROM {p:records} WHERE grp IS NULL AND topic = t.topic AND stage = 0)
-	OR EXISTS (SELECT 1 FROM {p:records} WHERE grp IS NULL AND topic = t.topic AND stage IN (2, 3, 4)))`
+var unroutedDue = `(` + anyOf(`{p:records} WHERE grp IS NULL AND topic = t.topic AND stage = 0`) + `
+	OR ` + anyOf(`{p:records} WHERE grp IS NULL AND topic = t.topic AND stage IN (2, 3, 4)`) + `)`
 
 var (
 	sqlDueTopics = `SELECT topic, ` + claimable + `, ` + unroutedDue + ` FROM (

@@ -12,12 +12,12 @@ import (
 // transaction, so that each begins after the one before has committed.
 // Everything else goes on beside them: settling, appending, tidying up.
 
-// admitAtOnce bounds how many records of a topic one ordered claim takes in
-// whose wait, delay or lease is over. While more than that are due, those due
-// first come first.
+// admitAtOnce bounds how many records of each kind one statement puts in line
+// whose wait, delay or lease is over. There are more statements until all are:
+// what is due and not in line holds up nothing.
 const admitAtOnce = 10_000
 
-const (
+var (
 	sqlLockTopic = `SELECT pg_advisory_xact_lock($1::bigint)`
 
 	// sqlAdmit puts in line what is due: from then on its place is that of its
@@ -39,36 +39,43 @@ const (
 		SELECT * FROM (SELECT ctid FROM {p:records}
 			WHERE grp = $1::text AND topic = $2::text AND stage = 4 AND available_at <= statement_timestamp() AND ` + notExpired + `
 			ORDER BY available_at, seq LIMIT $3::bigint FOR UPDATE SKIP LOCKED) AS leased))
-	RETURNING r.key)
-UPDATE {p:lanes} SET blocked_by = '', until = NULL WHERE ctid = ANY (ARRAY(
+	RETURNING r.key),
+opened AS (UPDATE {p:lanes} SET blocked_by = '', until = NULL WHERE ctid = ANY (ARRAY(
 	SELECT l.ctid FROM (SELECT DISTINCT key FROM admitted WHERE key <> '') AS k
-	CROSS JOIN LATERAL (SELECT ctid FROM {p:lanes} WHERE grp = $1::text AND topic = $2::text AND key = k.key) AS l
-	UNION ALL SELECT ctid FROM {p:lanes} WHERE grp = $1::text AND topic = $2::text AND until <= statement_timestamp()))`
+	CROSS JOIN LATERAL (SELECT ctid FROM {p:lanes} WHERE grp = $1::text AND topic = $2::text AND key = k.key LIMIT 1) AS l
+	UNION ALL SELECT ctid FROM {p:lanes} WHERE ` + overdue(`$2::text`) + `)))
+SELECT count(*) FROM admitted`
 
 	// stateOfKey: the lease of another owner ($3) and its end, the first record
 	// that waits and how long it stands in the way, the first that is held, and
 	// whether any is parked, of the key k.key.
 	stateOfKey = `
-	LEFT JOIN LATERAL (SELECT owner, available_at FROM {p:records} WHERE grp = $1::text AND topic = $2::text AND key = k.key AND key <> ''
-		AND stage = 4 AND owner <> $3::text::uuid AND (available_at > statement_timestamp() OR ` + notExpired + `) AND k.nth = 1 LIMIT 1) AS other ON true
-	LEFT JOIN LATERAL (SELECT seq, least(available_at, expires_at) AS until FROM {p:records} WHERE grp = $1::text AND topic = $2::text AND key = k.key AND key <> ''
-		AND stage = 2 AND ` + notExpired + ` AND k.nth = 1 ORDER BY seq LIMIT 1) AS waiting ON true
-	LEFT JOIN LATERAL (SELECT seq FROM {p:records} WHERE grp = $1::text AND topic = $2::text AND key = k.key
-		AND stage = 1 AND k.nth = 1 ORDER BY seq LIMIT 1) AS held ON true
-	LEFT JOIN LATERAL (SELECT true AS yes FROM {p:records} WHERE grp = $1::text AND topic = $2::text AND key = k.key
-		AND parked AND k.nth = 1 LIMIT 1) AS park ON true`
+	LEFT JOIN LATERAL (SELECT * FROM (
+		SELECT * FROM (SELECT owner, available_at FROM {p:records} WHERE ` + ofKey(`k.key`) + ` AND key <> '' AND stage - 4 = 0 AND owner < $3::text::uuid
+			AND (available_at > statement_timestamp() OR ` + notExpired + `) AND k.nth = 1 LIMIT 1) AS below
+		UNION ALL
+		SELECT * FROM (SELECT owner, available_at FROM {p:records} WHERE ` + ofKey(`k.key`) + ` AND key <> '' AND stage - 4 = 0 AND owner > $3::text::uuid
+			AND (available_at > statement_timestamp() OR ` + notExpired + `) AND k.nth = 1 LIMIT 1) AS above) AS o LIMIT 1) AS other ON true
+	LEFT JOIN LATERAL (SELECT seq, least(available_at, expires_at) AS until FROM {p:records} WHERE ` + ofKey(`k.key`) + ` AND key <> ''
+		AND stage - 3 = -1 AND ` + notExpired + ` AND k.nth = 1 ORDER BY seq LIMIT 1) AS waiting ON true
+	LEFT JOIN LATERAL (SELECT seq FROM {p:records} WHERE ` + ofKey(`k.key`) + ` AND stage - 1 = 0 AND k.nth = 1 ORDER BY seq LIMIT 1) AS held ON true
+	LEFT JOIN LATERAL (SELECT true AS yes FROM {p:records} WHERE ` + ofKey(`k.key`) + ` AND parked AND k.nth = 1 LIMIT 1) AS park ON true`
 
 	stateColumns = `other.owner::text, other.available_at, waiting.seq, waiting.until, held.seq, coalesce(park.yes, false)`
 
-	// sqlLine reads the line behind $4, with the state of each key at its first
+	// allRouted: no records of the topic $2 are due and wait for a group.
+	allRouted = noneOf(`{p:records} WHERE grp IS NULL AND topic = $2::text AND stage = 0`) + `
+AND ` + noneOf(`{p:records} WHERE grp IS NULL AND topic = $2::text AND stage = 3 AND available_at <= statement_timestamp()`)
+
+	// sqlLine reads the head of the line, with the state of each key at its first
 	// record, all as of one moment. It reads nothing while records of the topic
 	// wait for a group.
 	sqlLine = `WITH page AS MATERIALIZED (
 	SELECT id, seq, key, coalesce(expires_at <= statement_timestamp(), false) AS expired, expiries, size FROM {p:records}
-	WHERE grp = $1::text AND topic = $2::text AND stage = 0 AND seq > $4::bigint ORDER BY seq LIMIT $5::bigint),
+	WHERE grp = $1::text AND topic = $2::text AND stage = 0 ORDER BY seq LIMIT $4::bigint),
 k AS MATERIALIZED (SELECT *, row_number() OVER (PARTITION BY key ORDER BY seq) AS nth FROM page)
 SELECT k.id::text, k.seq, k.key, k.expired, k.expiries, k.size, k.nth = 1, ` + stateColumns + ` FROM k` + stateOfKey + `
-WHERE NOT EXISTS (SELECT 1 FROM {p:records} WHERE grp IS NULL AND topic = $2::text AND stage = 0)
+WHERE ` + allRouted + `
 ORDER BY k.seq`
 
 	// sqlTopicLine reads the line and what claims by key have held, up to what
@@ -79,24 +86,25 @@ ORDER BY k.seq`
 	UNION ALL
 	SELECT * FROM (SELECT ` + lineColumns + ` FROM {p:records}
 		WHERE grp = $1::text AND topic = $2::text AND stage = 1 ORDER BY seq LIMIT $4::bigint) AS held) AS r
-WHERE ($5::boolean OR seq < coalesce((SELECT seq FROM {p:records} WHERE grp = $1::text AND topic = $2::text AND stage = 2 AND ` + notExpired + `
-	ORDER BY seq LIMIT 1), 9223372036854775807))
-AND NOT EXISTS (SELECT 1 FROM {p:records} WHERE grp = $1::text AND topic = $2::text AND stage = 4
-	AND owner <> $3::text::uuid AND (available_at > statement_timestamp() OR ` + notExpired + `))
-AND NOT EXISTS (SELECT 1 FROM {p:records} WHERE grp IS NULL AND topic = $2::text AND stage = 0)
+WHERE ($5::boolean OR seq < coalesce((SELECT seq FROM {p:records}
+	WHERE hashtextextended(topic, 0) = hashtextextended($2::text, 0) AND topic IS NOT DISTINCT FROM $2::text AND grp IS NOT DISTINCT FROM $1::text
+	AND stage - 2 = 0 AND ` + notExpired + ` ORDER BY seq LIMIT 1), 9223372036854775807))
+AND ` + noneOf(`{p:records} WHERE grp = $1::text AND topic = $2::text AND stage = 4
+	AND owner <> $3::text::uuid AND (available_at > statement_timestamp() OR `+notExpired+`)`) + `
+AND ` + allRouted + `
 ORDER BY seq LIMIT $4::bigint`
 
 	lineColumns = `id, seq, key, coalesce(expires_at <= statement_timestamp(), false) AS expired, expiries, size`
 
 	sqlLease = `UPDATE {p:records} AS r SET ` + leaseSet + `
-WHERE r.id = ANY ($3::text[]::uuid[]) AND r.stage IN (0, 1) RETURNING ` + recordColumns + `, false`
+WHERE r.id = ANY ($3::text[]::uuid[]) AND r.stage + 0 IN (0, 1) RETURNING ` + recordColumns + `, false`
 
 	// sqlPassExpired takes records out of the line whose expiry has passed. They
 	// stay pending until the janitor makes them dead.
-	sqlPassExpired = `UPDATE {p:records} SET stage = 5 WHERE id = ANY ($1::text[]::uuid[]) AND stage IN (0, 1)`
+	sqlPassExpired = `UPDATE {p:records} SET stage = 5 WHERE id = ANY ($1::text[]::uuid[]) AND stage + 0 IN (0, 1)`
 
 	sqlParkMet = `UPDATE {p:records} SET stage = 7, parked = true, last_error = $2::text
-WHERE id = ANY ($1::text[]::uuid[]) AND stage = 0`
+WHERE id = ANY ($1::text[]::uuid[]) AND stage + 0 = 0`
 )
 
 const parkedError = "parked: an earlier record of its key went dead"
@@ -196,24 +204,30 @@ type line struct {
 	want  int
 	// looks is how many more records this transaction may look at.
 	looks int
-	// seen is the place up to which the line was walked.
-	seen   int64
-	states map[string]keyState
-	bytes  int
+	bytes int
 	// full: the claim wants no more of the topic. over: nor of any other.
 	full, over bool
 
-	taken, expired, parked []string
+	// taken are to be leased, in their order; leased are those of the pages before
+	// and, in the end, all.
+	taken  []string
+	leased []placed
+	// What else is decided about the page, and not carried out yet.
+	leasing, expired, parked []string
 	// reopen are the keys of records that leave their lane's way.
 	reopen []string
 	held   holds
 }
 
 func (c *claim) newLine(t *txn, topic string, want int) *line {
-	return &line{c: c, t: t, topic: topic, want: want, looks: max(minLooks, 10*want), states: map[string]keyState{}, bytes: c.bytes}
+	return &line{c: c, t: t, topic: topic, want: want, looks: max(minLooks, 10*want), bytes: c.bytes}
 }
 
 // takeByKey leases up to want records, those of each key in their order.
+//
+// Each page is read from the head of the line, after what was decided about
+// the one before has been carried out: what another transaction has put in line
+// meanwhile may come before what was seen.
 func (c *claim) takeByKey(ctx context.Context, topic string, want int) error {
 	return c.inOrder(ctx, func(ctx context.Context, t *txn) (*line, error) {
 		l := c.newLine(t, topic, want)
@@ -221,10 +235,10 @@ func (c *claim) takeByKey(ctx context.Context, topic string, want int) error {
 		for err == nil {
 			size := len(page)
 			l.walk(page)
-			if l.full || size < l.pageSize() || !l.look(size) {
+			if l.full || len(l.taken) == want || size < l.pageSize() || !l.look(size) {
 				break
 			}
-			page, err = l.page(ctx)
+			page, err = l.nextPage(ctx)
 		}
 		return l, err
 	})
@@ -236,17 +250,19 @@ func (c *claim) takeByTopic(ctx context.Context, topic string, want int) error {
 	return c.inOrder(ctx, func(ctx context.Context, t *txn) (*line, error) {
 		l := c.newLine(t, topic, want)
 		var page []lineRecord
-		err := t.run(ctx, l.lock(), l.admit(), step{
-			template: sqlTopicLine,
-			args:     []any{c.req.Group, topic, c.req.Owner.String(), want, c.req.KeyPolicy == outmill.Skip},
-			row:      pageOf(&page),
+		err := l.start(ctx, func() []step {
+			return []step{{
+				template: sqlTopicLine,
+				args:     []any{c.req.Group, topic, c.req.Owner.String(), want, c.req.KeyPolicy == outmill.Skip},
+				row:      pageOf(&page),
+			}}
 		})
 		if err != nil {
 			return nil, err
 		}
 		l.walk(page)
 		// Behind records that have expired there may be others.
-		l.c.again = l.c.again || len(l.expired) > 0 && !l.full
+		c.again = c.again || len(l.expired) > 0 && !l.full
 		return l, nil
 	})
 }
@@ -255,19 +271,18 @@ func (c *claim) takeByTopic(ctx context.Context, topic string, want int) error {
 // leased.
 func (c *claim) inOrder(ctx context.Context, fn func(ctx context.Context, t *txn) (*line, error)) error {
 	var done *line
-	var leased []placed
 	err := c.s.write(ctx, "claim", func(ctx context.Context, t *txn) (err error) {
 		if done, err = fn(ctx, t); err != nil {
 			return err
 		}
-		return t.finish(ctx, done.settle(&leased)...)
+		return t.finish(ctx, done.settle()...)
 	})
 	if err != nil {
 		return err
 	}
 	c.over = c.over || done.over
 	byID := map[string]*outmill.Record{}
-	for _, p := range leased {
+	for _, p := range done.leased {
 		if p.stage == stageLeased {
 			byID[p.record.ID.String()] = p.record
 		}
@@ -282,11 +297,24 @@ func (c *claim) inOrder(ctx context.Context, fn func(ctx context.Context, t *txn
 }
 
 func (l *line) lock() step {
-	return step{template: sqlLockTopic, args: []any{l.c.s.lockOf("topic", l.c.req.Group, l.topic)}}
+	return step{template: sqlLockTopic, args: []any{l.c.s.lockOfTopic(l.c.req.Group, l.topic)}}
 }
 
-func (l *line) admit() step {
-	return step{template: sqlAdmit, args: []any{l.c.req.Group, l.topic, admitAtOnce}}
+func (l *line) admit(admitted *int) step {
+	return step{
+		template: sqlAdmit, args: []any{l.c.req.Group, l.topic, admitAtOnce},
+		row: func(scan func(...any) error) error { return scan(admitted) },
+	}
+}
+
+// start locks the topic, takes in all that is due, and then sends the steps.
+func (l *line) start(ctx context.Context, steps func() []step) error {
+	var admitted int
+	err := l.t.run(ctx, append([]step{l.lock(), l.admit(&admitted)}, steps()...)...)
+	for err == nil && admitted >= admitAtOnce {
+		err = l.t.run(ctx, append([]step{l.admit(&admitted)}, steps()...)...)
+	}
+	return err
 }
 
 func (l *line) pageSize() int { return max(l.want, minPage) }
@@ -294,7 +322,7 @@ func (l *line) pageSize() int { return max(l.want, minPage) }
 func (l *line) pageStep(into *[]lineRecord) step {
 	return step{
 		template: sqlLine,
-		args:     []any{l.c.req.Group, l.topic, l.c.req.Owner.String(), l.seen, l.pageSize()},
+		args:     []any{l.c.req.Group, l.topic, l.c.req.Owner.String(), l.pageSize()},
 		row:      pageOf(into),
 	}
 }
@@ -311,22 +339,27 @@ func pageOf(into *[]lineRecord) func(scan func(...any) error) error {
 	}
 }
 
-func (l *line) page(ctx context.Context) (page []lineRecord, err error) {
-	err = l.t.run(ctx, l.pageStep(&page))
+func (l *line) nextPage(ctx context.Context) (page []lineRecord, err error) {
+	steps := append(l.settle(), l.pageStep(&page))
+	err = l.t.run(ctx, steps...)
 	return page, err
 }
 
-// begin locks the topic, takes in what is due, looks at lanes that are no
+// begin looks, once what is due is in line, at lanes that are no
 // longer blocked, and reads the first page.
 func (l *line) begin(ctx context.Context) (page []lineRecord, err error) {
 	var lanes []lane
-	if err := l.t.run(ctx, l.lock(), l.admit(), l.lanesStep(&lanes), l.pageStep(&page)); err != nil {
+	err = l.start(ctx, func() []step { return []step{l.lanesStep(&lanes), l.pageStep(&page)} })
+	if err != nil {
 		return nil, err
 	}
 	for len(lanes) > 0 {
 		looked, back := len(lanes), 0
-		steps := append(l.lookAt(lanes, &back), l.lanesStep(&lanes), l.pageStep(&page))
-		if err := l.t.run(ctx, steps...); err != nil {
+		steps, err := l.lookAt(lanes, &back)
+		if err != nil {
+			return nil, err
+		}
+		if err := l.t.run(ctx, append(steps, l.lanesStep(&lanes), l.pageStep(&page))...); err != nil {
 			return nil, err
 		}
 		if back >= l.want {
@@ -351,13 +384,12 @@ func (l *line) look(n int) bool {
 // walk decides about each record of the page.
 func (l *line) walk(page []lineRecord) {
 	policy := l.c.req.KeyPolicy
+	states := map[string]keyState{}
 	for _, r := range page {
 		if r.first {
-			if _, known := l.states[r.key]; !known {
-				l.states[r.key] = r.state
-			}
+			states[r.key] = r.state
 		}
-		state, known := l.states[r.key]
+		state, known := states[r.key]
 		if !known {
 			state = keyState{waiting: nowhere, held: nowhere}
 		}
@@ -376,7 +408,6 @@ func (l *line) walk(page []lineRecord) {
 		if state.held != nowhere && !blocked {
 			l.reopen = append(l.reopen, r.key)
 		}
-		l.seen = r.seq
 	}
 }
 
@@ -394,13 +425,13 @@ func (l *line) take(r lineRecord) bool {
 			return false
 		}
 	}
-	l.taken = append(l.taken, r.id)
+	l.taken, l.leasing = append(l.taken, r.id), append(l.leasing, r.id)
 	l.bytes += r.size
 	return true
 }
 
-// settle carries out what was decided.
-func (l *line) settle(leased *[]placed) []step {
+// settle carries out what was decided about the page.
+func (l *line) settle() []step {
 	var steps []step
 	if len(l.expired) > 0 {
 		steps = append(steps, step{template: sqlPassExpired, args: []any{l.expired}})
@@ -408,16 +439,22 @@ func (l *line) settle(leased *[]placed) []step {
 	if len(l.parked) > 0 {
 		steps = append(steps, step{template: sqlParkMet, args: []any{l.parked, parkedError}})
 	}
-	*leased = nil
-	if len(l.taken) > 0 {
+	if len(l.leasing) > 0 {
 		steps = append(steps, step{
 			template: sqlLease,
-			args:     []any{l.c.req.Owner.String(), ceilMicros(l.c.req.Lease), l.taken},
-			row:      collect(leased),
+			args:     []any{l.c.req.Owner.String(), ceilMicros(l.c.req.Lease), l.leasing},
+			row: func(scan func(...any) error) error {
+				var p placed
+				err := p.scan(scan)
+				l.leased = append(l.leased, p)
+				return err
+			},
 		})
 	}
 	if len(l.reopen) > 0 {
 		steps = append(steps, step{template: sqlOpenLanes, args: []any{l.c.req.Group, l.topic, l.reopen}})
 	}
-	return append(steps, l.hold()...)
+	steps = append(steps, l.hold()...)
+	l.leasing, l.expired, l.parked, l.reopen, l.held = nil, nil, nil, nil, holds{}
+	return steps
 }

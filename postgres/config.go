@@ -41,6 +41,11 @@ type Config struct {
 	// most the default of 256 MiB.
 	MaxPayload int
 
+	// EnsureSchema has Open, or after New the first call that is not in a
+	// caller's transaction, do what Ensure does. Default: Ensure is called
+	// explicitly.
+	EnsureSchema bool
+
 	// DurableSettle has Claim, Ack and what else a worker does wait for the disk
 	// (synchronous_commit as the server has it). By default only appends do: a
 	// crash of the server may then hand out again what was acked within its
@@ -51,6 +56,8 @@ type Config struct {
 	// NotifyInterval is the least time between two notifications that this store
 	// sends to the subscribers and forwarders of other processes. PostgreSQL
 	// commits transactions that notify one after the other, so not each does.
+	// What a caller's transaction commits that did not notify, after the end of the
+	// interval, is found by polling, or with the next notification.
 	// Negative turns NOTIFY and LISTEN off: readers poll. It must be off where
 	// callers prepare their transactions (PREPARE TRANSACTION). Default 20 ms.
 	NotifyInterval time.Duration

@@ -1,3 +1,100 @@
 // Package postgres is the outbox store on PostgreSQL 14 and later, by pgx. It
 // implements outmill.Store and outmill.Waker.
+//
+//	store, err := postgres.Open(ctx, "postgres://localhost/orders", postgres.Config{}, logger)
+//	err = store.Ensure(ctx)
+//	err = pgx.BeginFunc(ctx, store.Pool(), func(tx pgx.Tx) error {
+//		if _, err := tx.Exec(ctx, "INSERT INTO orders …"); err != nil {
+//			return err
+//		}
+//		return pub.WithContext(store.WithTx(ctx, tx)).Publish("orders", msg)
+//	})
+//
+// # Transactions
+//
+// WithTx takes a pgx.Tx, nested ones too, and any transaction of database/sql:
+// *sql.Tx, or what wraps one. The isolation level is the caller's. Appends of
+// several goroutines to one pgx.Tx are serialised; what else the caller does
+// with it is not. Append sends one statement in one round trip, and from 200
+// records on COPY, where no record has a dedup key.
+//
+// The store's own transactions are READ COMMITTED, said explicitly, and are
+// repeated after a deadlock or a serialization failure. In a caller's
+// transaction such an error comes back wrapped: errors.As finds the
+// *pgconn.PgError, and the caller runs the transaction again.
+//
+// # Durability
+//
+// An append is as durable as the server is set to make commits. What workers do
+// (claims, acks, …) does not wait for the disk: a crash of the server may take
+// back its last moments, and then deliver again. Config.DurableSettle waits.
+//
+// # Order
+//
+// Records of a key are ordered by an identity column, which PostgreSQL counts
+// up as rows are inserted: among writers that the application serialises (by a
+// row lock, say), that is the order of their commits. The sequence must keep its
+// CACHE of 1. Claims in order take one topic at a time and are serialised by an
+// advisory lock; those without an order never wait for each other (SKIP LOCKED).
+//
+// A record that an ordered claim finds behind another one of its key is held:
+// claims no longer look at it until something about its key changes, so that
+// the cost of a claim does not grow with the backlog of a blocked key.
+//
+// # Readers are woken
+//
+// An append notifies readers in all processes when it commits (LISTEN/NOTIFY),
+// at most once in Config.NotifyInterval for each store, since PostgreSQL commits
+// transactions that notify one after the other. Polling finds whatever a
+// notification did not tell of.
+//
+// # Behind a proxy
+//
+// The store keeps nothing in a session, save for the one connection that
+// listens. Behind a proxy that pools transactions (PgBouncer, …) set the pool's
+// DefaultQueryExecMode to pgx.QueryExecModeExec or pgx.QueryExecModeCacheDescribe,
+// and Config.ListenURL to a URL that leads past it.
+//
+// # Schema
+//
+// The tables are made by Ensure, called explicitly (a deploy job, outmill schema
+// -ensure), or at the start with Config.EnsureSchema, or by the user's own
+// migration tool from Statements. Each version of the schema is one transaction.
+// Programs of an older version go on working with a newer schema unless its
+// migration says otherwise (the column compatible of meta): so deploy the schema
+// first, and then one instance after the other. The table records, and the view
+// readable over it, are fit to be looked at with psql.
+//
+// Stages are the store's own refinement of the four statuses. Beside the names
+// that LiteBus gives to the states of its outbox:
+//
+//	status     stages                                    LiteBus
+//	pending    in line, held, waiting, delayed, expired  Pending; waiting for a retry: Failed
+//	leased     leased                                    Publishing
+//	processed  processed                                 Published
+//	dead       dead                                      DeadLettered
+//
+// # Rights
+//
+// These are all that are needed, for a schema named outmill:
+//
+//	-- everybody
+//	GRANT USAGE ON SCHEMA outmill TO app;
+//	-- who publishes
+//	GRANT SELECT ON outmill.meta, outmill.groups TO app;
+//	GRANT INSERT ON outmill.records TO app;
+//	GRANT SELECT, INSERT, UPDATE ON outmill.dedup TO app;
+//	-- who subscribes or forwards (the janitor too)
+//	GRANT SELECT, UPDATE ON outmill.meta TO app;
+//	GRANT SELECT, INSERT, UPDATE ON outmill.groups TO app;
+//	GRANT SELECT, UPDATE, DELETE ON outmill.records, outmill.dedup TO app;
+//	GRANT SELECT, INSERT, UPDATE, DELETE ON outmill.lanes TO app;
+//	-- who looks on (Stats, List, Get, Groups)
+//	GRANT SELECT ON outmill.meta, outmill.groups, outmill.records, outmill.lanes TO app;
+//	-- who operates (Requeue, Delete, DropGroup), besides looking on
+//	GRANT UPDATE ON outmill.meta TO app;
+//	GRANT DELETE ON outmill.groups TO app;
+//	GRANT UPDATE, DELETE ON outmill.records, outmill.lanes TO app;
+//
+// Ensure takes CREATE on the database, or on the schema where that exists.
 package postgres

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"time"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/routing"
@@ -28,28 +29,41 @@ UPDATE {p:meta} SET generation = generation + 1 WHERE only_row AND EXISTS (SELEC
 
 	sqlForgetGroup = `WITH gone AS (DELETE FROM {p:groups} WHERE grp = $1::text RETURNING 1)
 UPDATE {p:meta} SET generation = generation + 1 WHERE only_row AND EXISTS (SELECT 1 FROM gone)`
-	sqlDropLanes   = `DELETE FROM {p:lanes} WHERE grp = $1::text`
-	sqlDropRecords = `DELETE FROM {p:records} WHERE ctid = ANY (ARRAY(
-	SELECT ctid FROM (
-		(SELECT ctid FROM {p:records} WHERE grp = $1::text AND stage = 0 LIMIT $2::bigint)
-		UNION ALL (SELECT ctid FROM {p:records} WHERE grp = $1::text AND stage = 1 LIMIT $2::bigint)
-		UNION ALL (SELECT ctid FROM {p:records} WHERE grp = $1::text AND stage IN (2, 3, 4) LIMIT $2::bigint)
-		UNION ALL (SELECT ctid FROM {p:records} WHERE grp = $1::text AND stage = 5 LIMIT $2::bigint)
-		UNION ALL (SELECT ctid FROM {p:records} WHERE grp = $1::text AND stage >= 6 LIMIT $2::bigint)) AS r LIMIT $2::bigint))`
+	sqlNow = `SELECT statement_timestamp()`
 
-	// sqlAdopt takes the records in line in their order. Claims in order hand out
-	// none of a topic while any of its records waits for a group.
-	sqlAdopt = `UPDATE {p:records} SET grp = $1::text WHERE ctid = ANY (ARRAY(
-	SELECT ctid FROM (
-		(SELECT ctid FROM {p:records} WHERE grp IS NULL AND topic = $2::text AND stage = 0 ORDER BY grp, topic, seq LIMIT $3::bigint)
-		UNION ALL (SELECT ctid FROM {p:records} WHERE grp IS NULL AND topic = $2::text AND stage IN (2, 3, 4) LIMIT $3::bigint)
-		UNION ALL (SELECT ctid FROM {p:records} WHERE grp IS NULL AND topic = $2::text AND stage = 5 LIMIT $3::bigint)
-		UNION ALL (SELECT ctid FROM {p:records} WHERE grp IS NULL AND topic = $2::text AND stage >= 6 LIMIT $3::bigint)) AS r LIMIT $3::bigint))
-	AND grp IS NULL`
+	sqlTopicsOfLanes = `SELECT DISTINCT topic FROM {p:lanes} WHERE grp = $1::text`
+
+	// sqlDropRecords takes records by id, so that it follows those that change
+	// just now. It returns how many it found, and how many it deleted.
+	sqlDropRecords = `WITH doomed AS MATERIALIZED (
+	SELECT id FROM (
+		(SELECT id FROM {p:records} WHERE grp = $1::text AND stage = 0 AND created_at <= $3::timestamptz LIMIT $2::bigint)
+		UNION ALL (SELECT id FROM {p:records} WHERE grp = $1::text AND stage = 1 AND created_at <= $3::timestamptz LIMIT $2::bigint)
+		UNION ALL (SELECT id FROM {p:records} WHERE grp = $1::text AND stage IN (2, 3, 4) AND created_at <= $3::timestamptz LIMIT $2::bigint)
+		UNION ALL (SELECT id FROM {p:records} WHERE grp = $1::text AND stage = 5 AND created_at <= $3::timestamptz LIMIT $2::bigint)
+		UNION ALL (SELECT id FROM {p:records} WHERE grp = $1::text AND stage >= 6 AND created_at <= $3::timestamptz LIMIT $2::bigint)) AS r LIMIT $2::bigint),
+gone AS (DELETE FROM {p:records} WHERE id = ANY (ARRAY(SELECT id FROM doomed)) RETURNING 1)
+SELECT (SELECT count(*) FROM doomed), (SELECT count(*) FROM gone)`
+
+	// sqlAdopt takes the records in line in their order, by id so that it follows
+	// those that change just now. Claims in order hand out none of a topic while
+	// any of its records waits for a group. The group's row is locked: who drops
+	// the group waits, and then finds what it was given.
+	sqlAdopt = `WITH g AS MATERIALIZED (SELECT 1 FROM {p:groups} WHERE grp = $1::text LIMIT 1 FOR SHARE)
+UPDATE {p:records} SET grp = $1::text WHERE id = ANY (ARRAY(
+	SELECT id FROM (
+		(SELECT id FROM {p:records} WHERE grp IS NULL AND topic = $2::text AND stage = 0 ORDER BY grp, topic, seq LIMIT $3::bigint)
+		UNION ALL (SELECT id FROM {p:records} WHERE grp IS NULL AND topic = $2::text AND stage IN (2, 3, 4) LIMIT $3::bigint)
+		UNION ALL (SELECT id FROM {p:records} WHERE grp IS NULL AND topic = $2::text AND stage = 5 LIMIT $3::bigint)
+		UNION ALL (SELECT id FROM {p:records} WHERE grp IS NULL AND topic = $2::text AND stage >= 6 LIMIT $3::bigint)) AS r LIMIT $3::bigint))
+	AND coalesce(grp) IS NULL AND EXISTS (SELECT 1 FROM g)`
 )
 
 // sqlUnrouted leaps from topic to topic.
 var sqlUnrouted = leaps("grp IS NULL", "stage = 0", "stage IN (2, 3, 4)", "stage = 5", "stage >= 6")
+
+var sqlDropLanes = `DELETE FROM {p:lanes} AS l WHERE grp = $1::text AND topic = $2::text
+AND ` + noneOf(`{p:records} WHERE `+ofKey(`l.key`)+` AND stage - 1 = 0`)
 
 // leaps selects the topics of the records that are of a group and, each by an
 // index, of one of the kinds. Its cost is that of the topics and not of their
@@ -162,26 +176,44 @@ func orEmpty(list []string) []string {
 // adoptAll gives the records of the topics that wait for a group to the first
 // that registered for each, and returns how many there were.
 func (s *Store) adoptAll(ctx context.Context, operation string, topics outmill.Topics) (adopted int, err error) {
-	var unrouted []string
-	table := &routing.Table{}
-	err = s.writeAll(ctx, operation, step{template: sqlUnrouted, row: texts(&unrouted)},
-		step{template: sqlGroups, row: func(scan func(...any) error) error { return scanGroup(table, scan) }})
-	if err != nil {
-		return 0, err
-	}
-	for _, topic := range unrouted {
-		group, found := table.First(topic)
-		if !topics.Match(topic) || !found {
-			continue
-		}
-		n, err := s.adopt(ctx, operation, group, topic)
-		if adopted += n; err != nil {
+	for {
+		waiting, err := s.unrouted(ctx, operation, topics)
+		if err != nil || len(waiting) == 0 {
 			return adopted, err
 		}
+		for topic, group := range waiting {
+			n, err := s.adopt(ctx, operation, group, topic)
+			if adopted += n; err != nil {
+				return adopted, err
+			}
+		}
 	}
-	return adopted, nil
 }
 
+// unrouted returns the topics with records that wait for a group, and for each
+// the first group that registered.
+func (s *Store) unrouted(ctx context.Context, operation string, topics outmill.Topics) (map[string]string, error) {
+	var unrouted []string
+	var table *routing.Table
+	err := s.write(ctx, operation, func(ctx context.Context, t *txn) error {
+		table = &routing.Table{}
+		return t.finish(ctx, step{template: sqlUnrouted, row: texts(&unrouted)},
+			step{template: sqlGroups, row: func(scan func(...any) error) error { return scanGroup(table, scan) }})
+	})
+	if err != nil {
+		return nil, err
+	}
+	first := map[string]string{}
+	for _, topic := range unrouted {
+		if group, found := table.First(topic); found && topics.Match(topic) {
+			first[topic] = group
+		}
+	}
+	return first, nil
+}
+
+// adopt gives the topic's records to the group until there are no more, or the
+// group is gone.
 func (s *Store) adopt(ctx context.Context, operation, group, topic string) (adopted int, err error) {
 	for {
 		var n int
@@ -213,19 +245,53 @@ func (s *Store) DropGroup(ctx context.Context, group string) (int, error) {
 	if err := outmill.CheckGroup(group); err != nil {
 		return 0, s.explain(ctx, operation, err)
 	}
+	// Somebody may register the group again, and get records of its own.
+	var now time.Time
 	err := s.durably(ctx, operation, func(ctx context.Context, t *txn) error {
 		return t.finish(ctx, step{template: sqlLockGroups}, step{template: sqlForgetGroup, args: []any{group}},
-			step{template: sqlDropLanes, args: []any{group}})
+			step{template: sqlNow, row: func(scan func(...any) error) error { return scan(&now) }})
 	})
 	if err != nil {
 		return 0, err
 	}
-	for dropped := 0; ; {
-		var n int
-		if err := s.writeAll(ctx, operation, step{template: sqlDropRecords, args: []any{group, adoptAtOnce}, count: &n}); err != nil {
+	dropped, err := s.dropRecords(ctx, operation, group, now)
+	if err != nil {
+		return dropped, err
+	}
+	// A lane without records does no harm, but records without their lane would
+	// wait for ever: so the lanes come last, those that have none.
+	return dropped, s.dropLanes(ctx, operation, group)
+}
+
+// dropLanes drops the lanes that hold nothing, while no claim of their topic is
+// under way.
+func (s *Store) dropLanes(ctx context.Context, operation, group string) error {
+	var topics []string
+	if err := s.writeAll(ctx, operation, step{template: sqlTopicsOfLanes, args: []any{group}, row: texts(&topics)}); err != nil {
+		return err
+	}
+	for _, topic := range topics {
+		err := s.writeAll(ctx, operation,
+			step{template: sqlLockTopic, args: []any{s.lockOfTopic(group, topic)}},
+			step{template: sqlDropLanes, args: []any{group, topic}})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) dropRecords(ctx context.Context, operation, group string, before time.Time) (dropped int, err error) {
+	for {
+		var found, deleted int
+		err := s.writeAll(ctx, operation, step{
+			template: sqlDropRecords, args: []any{group, adoptAtOnce, before},
+			row: func(scan func(...any) error) error { return scan(&found, &deleted) },
+		})
+		if err != nil {
 			return dropped, err
 		}
-		if dropped += n; n == 0 {
+		if dropped += deleted; found == 0 {
 			return dropped, nil
 		}
 	}

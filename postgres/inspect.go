@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"slices"
 
 	"github.com/outmill/outmill"
 )
@@ -13,16 +14,20 @@ const (
 opened AS (` + openLanesOf + `)
 SELECT count(*) FROM gone`
 
+	sqlParkedTopics = `SELECT DISTINCT grp, topic FROM {p:records} WHERE id = ANY ($1::text[]::uuid[]) AND parked IS TRUE AND grp IS NOT NULL`
+
 	// sqlRequeue makes the records due by time (stage 3), so that those that have
 	// been due for longer go first where no order is wanted. It takes those along
 	// that were parked with their keys.
-	sqlRequeue = `WITH dead AS (SELECT ctid AS tid, grp, topic, key, parked FROM {p:records} WHERE id = ANY ($1::text[]::uuid[]) AND stage = 7)
+	sqlRequeue = `WITH dead AS (SELECT ctid AS tid, grp, topic, key, parked FROM {p:records} WHERE id = ANY ($1::text[]::uuid[]) AND stage + 0 = 7)
 UPDATE {p:records} SET stage = 3, available_at = statement_timestamp(), next_at = statement_timestamp(),
 	attempts = 0, expiries = 0, expires_at = NULL, parked = false
 WHERE ctid = ANY (ARRAY(SELECT tid FROM dead
 	UNION ALL SELECT r.tid FROM (SELECT DISTINCT grp, topic, key FROM dead WHERE parked) AS d
-	CROSS JOIN LATERAL (SELECT ctid AS tid FROM {p:records} WHERE grp = d.grp AND topic = d.topic AND key = d.key AND parked) AS r))
-AND stage = 7`
+	CROSS JOIN LATERAL (SELECT ctid AS tid FROM {p:records}
+		WHERE hashtextextended(key, hashtextextended(topic, 0)) = hashtextextended(d.key, hashtextextended(d.topic, 0))
+		AND grp IS NOT DISTINCT FROM d.grp AND topic IS NOT DISTINCT FROM d.topic AND key IS NOT DISTINCT FROM d.key AND parked OFFSET 0) AS r))
+AND stage + 0 = 7`
 )
 
 // Get returns one record. See outmill.Inspector.
@@ -54,13 +59,32 @@ func (s *Store) Delete(ctx context.Context, ids ...outmill.WorkItemID) (int, err
 	return deleted, nil
 }
 
-// Requeue makes dead records pending again. See outmill.Inspector.
+// Requeue makes dead records pending again. See outmill.Inspector. Where a
+// parked key comes back it waits for a claim that is under way, which would
+// else park what it meets next.
 func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (int, error) {
 	if len(ids) == 0 {
 		return 0, s.explain(ctx, "requeue", s.ready(ctx))
 	}
 	var requeued int
-	err := s.writeAll(ctx, "requeue", step{template: sqlRequeue, args: []any{idTexts(ids)}, count: &requeued})
+	err := s.write(ctx, "requeue", func(ctx context.Context, t *txn) error {
+		var locks []int64
+		err := t.run(ctx, step{template: sqlParkedTopics, args: []any{idTexts(ids)}, row: func(scan func(...any) error) error {
+			var group, topic string
+			err := scan(&group, &topic)
+			locks = append(locks, s.lockOfTopic(group, topic))
+			return err
+		}})
+		if err != nil {
+			return err
+		}
+		slices.Sort(locks)
+		var steps []step
+		for _, lock := range locks {
+			steps = append(steps, step{template: sqlLockTopic, args: []any{lock}})
+		}
+		return t.finish(ctx, append(steps, step{template: sqlRequeue, args: []any{idTexts(ids)}, count: &requeued})...)
+	})
 	if err != nil {
 		return 0, err
 	}

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"encoding/json"
 	"time"
 
 	"github.com/outmill/outmill"
@@ -26,15 +27,15 @@ const (
 	blockedByNobody = "-"
 )
 
-const (
+var (
 	// sqlLookAtLanes returns lanes to look at, those with the oldest head first.
 	sqlLookAtLanes = `SELECT k.key, k.head, ` + stateColumns + ` FROM (
 	SELECT key, head, 1 AS nth FROM (
-		SELECT * FROM (SELECT key, head FROM {p:lanes} WHERE grp = $1::text AND topic = $2::text AND blocked_by = '' ORDER BY head LIMIT $5::bigint) AS open
+		SELECT * FROM (SELECT key, head FROM {p:lanes} WHERE ` + ofLine(`$2::text`) + ` AND blocked_by = '' ORDER BY head LIMIT $5::bigint) AS open
 		UNION ALL
-		SELECT * FROM (SELECT key, head FROM {p:lanes} WHERE grp = $1::text AND topic = $2::text AND blocked_by = $3::text ORDER BY head LIMIT $5::bigint) AS own
+		SELECT * FROM (SELECT key, head FROM {p:lanes} WHERE ` + ofLine(`$2::text`) + ` AND blocked_by = $3::text ORDER BY head LIMIT $5::bigint) AS own
 		UNION ALL
-		SELECT * FROM (SELECT key, head FROM {p:lanes} WHERE grp = $1::text AND topic = $2::text AND blocked_by = $4::text ORDER BY head LIMIT $5::bigint) AS passed
+		SELECT * FROM (SELECT key, head FROM {p:lanes} WHERE ` + ofLine(`$2::text`) + ` AND blocked_by = $4::text ORDER BY head LIMIT $5::bigint) AS passed
 	) AS each ORDER BY head LIMIT $5::bigint) AS k` + stateOfKey + `
 ORDER BY k.head`
 
@@ -43,25 +44,28 @@ ORDER BY k.head`
 	sqlUnhold = `UPDATE {p:records} SET stage = 0 WHERE ctid = ANY (ARRAY(
 	SELECT r.ctid FROM unnest($3::text[], $4::bigint[]) WITH ORDINALITY AS k (key, barrier, turn)
 	CROSS JOIN LATERAL (SELECT ctid FROM {p:records}
-		WHERE grp = $1::text AND topic = $2::text AND key = k.key AND stage = 1 AND seq < k.barrier ORDER BY seq LIMIT $5::bigint) AS r
-	ORDER BY k.turn LIMIT $5::bigint)) AND stage = 1`
+		WHERE ` + ofKey(`k.key`) + ` AND stage - 1 = 0 AND seq < k.barrier ORDER BY seq LIMIT $5::bigint) AS r
+	ORDER BY k.turn LIMIT $5::bigint)) AND stage + 0 = 1`
 
-	// sqlMoveLanes notes what blocks the lanes that were looked at: $4 by whom,
-	// $5 its end, $6 the barrier. They are looked at again at that end, but within
-	// 100 ms at first, and twice as long each time.
-	sqlMoveLanes = `UPDATE {p:lanes} AS l SET head = h.seq, looks = least(l.looks + 1, 100)::smallint,
-	blocked_by = CASE WHEN h.seq < k.barrier THEN '' ELSE k.blocked_by END,
-	until = CASE WHEN h.seq < k.barrier THEN NULL ELSE least(nullif(k.until, '')::timestamptz,
-		statement_timestamp() + interval '100 milliseconds' * power(2, least(l.looks, 9))) END
-FROM unnest($3::text[], $4::text[], $5::text[], $6::bigint[]) AS k (key, blocked_by, until, barrier)
-CROSS JOIN LATERAL (SELECT seq FROM {p:records} WHERE grp = $1::text AND topic = $2::text AND key = k.key AND stage = 1 ORDER BY seq LIMIT 1) AS h
-WHERE l.grp = $1::text AND l.topic = $2::text AND l.key = k.key`
+	// sqlMoveLanes notes what blocks the lanes of the keys $3: $4 is an object of
+	// key to [by whom, its end, the barrier]. They are looked at again at that end,
+	// but within 100 ms at first, and twice as long each time, up to 6.4 s.
+	sqlMoveLanes = `UPDATE {p:lanes} AS l SET looks = least(l.looks + 1, 100)::smallint, (head, blocked_by, until) = (
+	SELECT h.seq, CASE WHEN h.seq < b.barrier THEN '' ELSE b.blocked_by END,
+		CASE WHEN h.seq >= b.barrier THEN least(b.until, statement_timestamp() + interval '100 milliseconds' * power(2, least(l.looks, 6))) END
+	FROM (SELECT coalesce((SELECT seq FROM {p:records} WHERE ` + ofKey(`l.key`) + ` AND stage - 1 = 0 ORDER BY seq LIMIT 1), l.head) AS seq) AS h,
+	(SELECT $4::jsonb -> l.key ->> 0 AS blocked_by, nullif($4::jsonb -> l.key ->> 1, '')::timestamptz AS until,
+		($4::jsonb -> l.key ->> 2)::bigint AS barrier) AS b)
+WHERE l.ctid = ANY (ARRAY(SELECT c.ctid FROM unnest($3::text[]) AS k (key)
+	CROSS JOIN LATERAL (SELECT ctid FROM {p:lanes} WHERE grp = $1::text AND topic = $2::text AND key = k.key LIMIT 1) AS c))`
 
 	// sqlDropLanesOf drops the lanes that hold nothing any more.
-	sqlDropLanesOf = `DELETE FROM {p:lanes} AS l WHERE l.grp = $1::text AND l.topic = $2::text AND l.key = ANY ($3::text[])
-	AND NOT EXISTS (SELECT 1 FROM {p:records} WHERE grp = $1::text AND topic = $2::text AND key = l.key AND stage = 1)`
+	sqlDropLanesOf = `DELETE FROM {p:lanes} WHERE ctid = ANY (ARRAY(
+	SELECT l.ctid FROM unnest($3::text[]) AS k (key)
+	CROSS JOIN LATERAL (SELECT ctid FROM {p:lanes} WHERE grp = $1::text AND topic = $2::text AND key = k.key LIMIT 1) AS l
+	WHERE ` + noneOf(`{p:records} WHERE `+ofKey(`k.key`)+` AND stage - 1 = 0`) + `))`
 
-	sqlHold = `UPDATE {p:records} SET stage = 1 WHERE id = ANY ($1::text[]::uuid[]) AND stage = 0`
+	sqlHold = `UPDATE {p:records} SET stage = 1 WHERE id = ANY ($1::text[]::uuid[]) AND stage + 0 = 0`
 
 	sqlBlockLanes = `INSERT INTO {p:lanes} AS l (grp, topic, key, blocked_by, until, head)
 SELECT $1::text, $2::text, k.key, k.blocked_by,
@@ -70,16 +74,17 @@ FROM unnest($3::text[], $4::text[], $5::text[], $6::bigint[]) AS k (key, blocked
 ON CONFLICT (grp, topic, key) DO UPDATE
 SET blocked_by = excluded.blocked_by, until = excluded.until, head = least(l.head, excluded.head)`
 
-	sqlOpenLanes = `UPDATE {p:lanes} SET blocked_by = '', until = NULL
-WHERE grp = $1::text AND topic = $2::text AND key = ANY ($3::text[])`
+	sqlOpenLanes = `UPDATE {p:lanes} SET blocked_by = '', until = NULL WHERE ctid = ANY (ARRAY(
+	SELECT l.ctid FROM (SELECT DISTINCT key FROM unnest($3::text[]) AS u (key)) AS k
+	CROSS JOIN LATERAL (SELECT ctid FROM {p:lanes} WHERE grp = $1::text AND topic = $2::text AND key = k.key LIMIT 1) AS l))`
+)
 
-	// openLanesOf opens the lanes of the records of a WITH query named gone. What
-	// another transaction is at is passed over: it opens the lane itself, or its
-	// note is looked at again soon.
-	openLanesOf = `UPDATE {p:lanes} SET blocked_by = '', until = NULL, looks = 0 WHERE ctid = ANY (ARRAY(
+// openLanesOf opens the lanes of the records of a WITH query named gone. What
+// another transaction is at is passed over: it opens the lane itself, or its
+// note is looked at again soon.
+const openLanesOf = `UPDATE {p:lanes} SET blocked_by = '', until = NULL, looks = 0 WHERE ctid = ANY (ARRAY(
 	SELECT l.ctid FROM (SELECT DISTINCT grp, topic, key FROM gone WHERE key <> '') AS k
 	CROSS JOIN LATERAL (SELECT ctid FROM {p:lanes} WHERE grp = k.grp AND topic = k.topic AND key = k.key FOR UPDATE SKIP LOCKED) AS l))`
-)
 
 // passedOver is the mark of lanes that the policy does not stop at.
 func passedOver(policy outmill.KeyPolicy) string {
@@ -127,22 +132,25 @@ func (l *line) lanesStep(into *[]lane) step {
 // lookAt puts held records back in line, of lanes that are no longer blocked
 // for the claimer, as many as the claim wants, notes what blocks the others,
 // and counts in back what it put back.
-func (l *line) lookAt(lanes []lane, back *int) []step {
-	var keys, by, until []string
+func (l *line) lookAt(lanes []lane, back *int) ([]step, error) {
+	var keys []string
 	var barriers []int64
+	blocks := map[string][3]any{}
 	for _, lane := range lanes {
 		b, barrier := block{blockedByWaiting, lane.state.waitingEnd}, lane.state.barrier(l.c.req.KeyPolicy)
 		if lane.state.other != "" {
 			b, barrier = block{lane.state.other, lane.state.otherEnd}, 0
 		}
-		keys, by, until, barriers = append(keys, lane.key), append(by, b.by), append(until, b.untilText()), append(barriers, barrier)
+		keys, barriers = append(keys, lane.key), append(barriers, barrier)
+		blocks[lane.key] = [3]any{b.by, b.untilText(), barrier}
 	}
+	notes, err := json.Marshal(blocks)
 	group := l.c.req.Group
 	return []step{
 		{template: sqlUnhold, args: []any{group, l.topic, keys, barriers, l.want}, count: back},
-		{template: sqlMoveLanes, args: []any{group, l.topic, keys, by, until, barriers}},
 		{template: sqlDropLanesOf, args: []any{group, l.topic, keys}},
-	}
+		{template: sqlMoveLanes, args: []any{group, l.topic, keys, string(notes)}},
+	}, err
 }
 
 // holds are records to hold, and the lanes of their keys.

@@ -1,9 +1,17 @@
 package postgres_test
 
 import (
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain looks for goroutines that a test left behind. A test that needs
+// another process starts this binary again with a step at which it is killed.
+func TestMain(m *testing.M) {
+	if step := os.Getenv(stepVariable); step != "" {
+		os.Exit(moveUntil(step))
+	}
+	goleak.VerifyTestMain(m)
+}

@@ -6,12 +6,11 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	"github.com/outmill/outmill"
 )
 
 // Open opens a pool of connections, makes a store on it, and closes it with
-// the store. The schema is not created: see Ensure. A nil logger logs nothing.
+// the store. The schema is not created, unless Config.EnsureSchema: see Ensure.
+// A nil logger logs nothing.
 //
 // The database is given as pgxpool.ParseConfig takes it: a URL
 // (postgres://user:password@host:5432/database?pool_max_conns=10) or key=value
@@ -29,15 +28,18 @@ func Open(ctx context.Context, database string, config Config, logger watermill.
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, parsed)
 	if err != nil {
-		return nil, fmt.Errorf("outmill/postgres: open %s: %w", outmill.RedactURL(database), err)
+		return nil, fmt.Errorf("outmill/postgres: open: %w", err)
 	}
 	store, err := New(pool, config, logger)
 	if err == nil {
 		err = pool.Ping(ctx)
 	}
+	if err == nil && config.EnsureSchema {
+		err = store.Ensure(ctx)
+	}
 	if err != nil {
 		pool.Close()
-		return nil, fmt.Errorf("outmill/postgres: open %s: %w", outmill.RedactURL(database), err)
+		return nil, fmt.Errorf("outmill/postgres: open: %w", err)
 	}
 	store.ownsPool = true
 	return store, nil

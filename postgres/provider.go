@@ -15,8 +15,8 @@ import (
 
 // Importing this package makes outmill.Open take URLs such as
 // postgres://user:password@host:5432/orders. The parameters name, schema,
-// table_prefix, retain, dedup_window, notify_interval, listen_url and
-// durable_settle set the fields of Config, as in
+// table_prefix, retain, dedup_window, notify_interval, listen_url,
+// durable_settle and ensure_schema set the fields of Config, as in
 // postgres://host/orders?schema=shop&retain=24h; all others are pgxpool's and
 // PostgreSQL's (pool_max_conns, sslmode, …).
 func init() {
@@ -65,12 +65,8 @@ func configOf(text string) (string, Config, error) {
 	take("retain", duration("retain", &config.Retain))
 	take("dedup_window", duration("dedup_window", &config.DedupWindow))
 	take("notify_interval", duration("notify_interval", &config.NotifyInterval))
-	take("durable_settle", func(value string) (err error) {
-		if config.DurableSettle, err = strconv.ParseBool(value); err != nil {
-			return invalid("parameter durable_settle is %q: want true or false", value)
-		}
-		return nil
-	})
+	take("durable_settle", truth("durable_settle", &config.DurableSettle))
+	take("ensure_schema", truth("ensure_schema", &config.EnsureSchema))
 	parsed.RawQuery = query.Encode()
 	return parsed.String(), config, errors.Join(errs...)
 }
@@ -79,6 +75,15 @@ func duration(name string, into *time.Duration) func(value string) error {
 	return func(value string) (err error) {
 		if *into, err = time.ParseDuration(value); err != nil {
 			return fmt.Errorf("%w: parameter %s is %q: want a duration such as 24h", outmill.ErrInvalidConfig, name, value)
+		}
+		return nil
+	}
+}
+
+func truth(name string, into *bool) func(value string) error {
+	return func(value string) (err error) {
+		if *into, err = strconv.ParseBool(value); err != nil {
+			return invalid("parameter %s is %q: want true or false", name, value)
 		}
 		return nil
 	}

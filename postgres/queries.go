@@ -36,3 +36,36 @@ func (q *queries) expand(template string) string {
 		return pgx.Identifier{q.schema, name}.Sanitize()
 	})
 }
+
+// The conditions below fit one index each, so that the planner has no choice:
+// with statistics that are missing or old it chooses badly, and a plan that
+// was cached while a table was empty is used for a while. IS NOT DISTINCT FROM
+// compares without an index, and an index on a part of the table is not looked
+// at where a query does not repeat its condition as it is spelled.
+
+// ofKey is true for records of the group $1, the topic $2 and a key.
+func ofKey(key string) string {
+	return `hashtextextended(key, hashtextextended(topic, 0)) = hashtextextended(` + key + `, hashtextextended($2::text, 0))
+		AND grp IS NOT DISTINCT FROM $1::text AND topic IS NOT DISTINCT FROM $2::text AND key IS NOT DISTINCT FROM ` + key
+}
+
+// ofLine is true for lanes of the group $1 and a topic. It is for what blocks
+// them.
+func ofLine(topic string) string {
+	return `hashtextextended(topic, hashtextextended(grp, 0)) = hashtextextended(` + topic + `, hashtextextended($1::text, 0))
+		AND grp IS NOT DISTINCT FROM $1::text AND topic IS NOT DISTINCT FROM ` + topic
+}
+
+// overdue is true for lanes of the group $1 and a topic that are to be looked
+// at by now.
+func overdue(topic string) string {
+	return `hashtextextended(grp, hashtextextended(topic, 0)) = hashtextextended($1::text, hashtextextended(` + topic + `, 0))
+		AND grp IS NOT DISTINCT FROM $1::text AND topic IS NOT DISTINCT FROM ` + topic + ` AND until <= statement_timestamp()`
+}
+
+// anyOf is EXISTS, which PostgreSQL may answer for all outer rows at once by
+// reading all there is; this it answers for one.
+func anyOf(from string) string { return `(SELECT 1 FROM ` + from + ` LIMIT 1) IS NOT NULL` }
+
+// noneOf is NOT EXISTS, in the same way.
+func noneOf(from string) string { return `(SELECT 1 FROM ` + from + ` LIMIT 1) IS NULL` }

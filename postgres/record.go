@@ -12,7 +12,8 @@ import (
 // spell them out as literals, because only so does PostgreSQL use an index on a
 // part of the table.
 const (
-	stageHeld      = 1
+	stageLine      = 0
+	stageDelayed   = 3
 	stageLeased    = 4
 	stageExpired   = 5
 	stageProcessed = 6
@@ -26,8 +27,8 @@ const recordColumns = `r.seq, r.id::text, r.grp, r.topic, r.key, r.stage, r.avai
 
 // blockedColumn tells of a held record whether an earlier one of its key was
 // still in the way when a claim looked last.
-const blockedColumn = `(r.stage = 1 AND EXISTS (SELECT 1 FROM {p:lanes} AS l
-	WHERE l.grp = r.grp AND l.topic = r.topic AND l.key = r.key AND l.blocked_by <> ''))`
+const blockedColumn = `(r.stage = 1 AND (SELECT 1 FROM {p:lanes} AS l
+	WHERE l.grp = r.grp AND l.topic = r.topic AND l.key = r.key AND l.blocked_by <> '' LIMIT 1) IS NOT NULL)`
 
 // placed is a record and its place in the order.
 type placed struct {

@@ -22,7 +22,10 @@ var schemaFiles embed.FS
 const schemaVersion = 1
 
 const (
-	sqlHasMeta  = `SELECT to_regclass($1::text) IS NOT NULL`
+	// sqlHasMeta reads the catalog: to_regclass may remember that there was no
+	// table before the transaction waited for a lock.
+	sqlHasMeta = `SELECT EXISTS (SELECT 1 FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+	WHERE n.nspname = $1::text AND c.relname = $2::text)`
 	sqlVersions = `SELECT version, compatible FROM {p:meta} WHERE only_row`
 
 	// A program older than compatible must not work with the schema. A migration
@@ -194,7 +197,7 @@ func (s *Store) state(ctx context.Context) (state, error) { return s.stateIn(ctx
 
 func (s *Store) stateIn(ctx context.Context, db querier) (state, error) {
 	var exists bool
-	if err := db.QueryRow(ctx, sqlHasMeta, s.sql.expand("{p:meta}")).Scan(&exists); err != nil || !exists {
+	if err := db.QueryRow(ctx, sqlHasMeta, s.config.Schema, s.config.TablePrefix+"meta").Scan(&exists); err != nil || !exists {
 		return state{}, err
 	}
 	var found state
@@ -228,3 +231,6 @@ func (s *Store) lockOf(parts ...string) int64 {
 	}
 	return int64(hash.Sum64())
 }
+
+// lockOfTopic is held by whoever claims in order from the topic.
+func (s *Store) lockOfTopic(group, topic string) int64 { return s.lockOf("topic", group, topic) }

@@ -2,7 +2,7 @@ package postgres
 
 import (
 	"context"
-	"errors"
+	"encoding/json"
 	"time"
 
 	"github.com/outmill/outmill"
@@ -10,8 +10,10 @@ import (
 
 // A lease stands where the record is leased, by the owner, under the claim
 // number. Leases of one owner and one claim number, nearly always all of a
-// call, are one list of ids; the owner is $2 and the number $3.
-const standing = `id = ANY ($1::text[]::uuid[]) AND stage = 4 AND owner = $2::text::uuid AND claims = $3::integer`
+// call, are one list of ids; the owner is $2 and the number $3. What differs
+// from record to record comes as an object of id to [number, text], $4: a list
+// that is joined leaves the planner a choice, and it chooses badly.
+const standing = `id = ANY ($1::text[]::uuid[]) AND stage + 0 = 4 AND owner = $2::text::uuid AND claims = $3::integer`
 
 // dueAsBefore puts a record that is due back where claims take the oldest due
 // first: the line is in the order of the appends, so it is not for records that
@@ -34,72 +36,101 @@ const (
 	sqlExtend = `UPDATE {p:records} SET available_at = statement_timestamp() + $4::bigint * interval '1 microsecond'
 WHERE ` + standing + ` RETURNING id::text`
 
-	// leases are those that stand, each with what its statement needs: $3 the
-	// claim numbers, $4 a number and $5 a text for each.
-	leases = `leases AS MATERIALIZED (
-	SELECT r.tid, j.number, j.text FROM unnest($1::text[], $3::bigint[], $4::bigint[], $5::text[]) AS j (id, claim, number, text)
-	CROSS JOIN LATERAL (SELECT ctid AS tid FROM {p:records}
-		WHERE id = j.id::uuid AND stage = 4 AND owner = $2::text::uuid AND claims = j.claim FOR UPDATE) AS r)`
-
-	sqlAbandon = `WITH ` + leases + `,
-gone AS (UPDATE {p:records} AS r SET stage = 2, owner = NULL, expiries = 0, attempts = attempts + 1, last_error = l.text,
-		available_at = statement_timestamp() + l.number * interval '1 microsecond', next_at = statement_timestamp() + l.number * interval '1 microsecond'
-	FROM leases AS l WHERE r.ctid = l.tid RETURNING r.grp, r.topic, r.key)
+	sqlAbandon = `WITH gone AS (UPDATE {p:records} AS r SET stage = 2, owner = NULL, expiries = 0, attempts = r.attempts + 1, last_error = $4::jsonb -> r.id::text ->> 1,
+		available_at = statement_timestamp() + ($4::jsonb -> r.id::text ->> 0)::bigint * interval '1 microsecond', next_at = statement_timestamp() + ($4::jsonb -> r.id::text ->> 0)::bigint * interval '1 microsecond'
+	WHERE ` + standing + ` RETURNING r.grp, r.topic, r.key)
 ` + openLanesOf
 
-	sqlSnooze = `WITH ` + leases + `,
-gone AS (UPDATE {p:records} AS r SET stage = 2, owner = NULL, expiries = 0,
-		available_at = statement_timestamp() + l.number * interval '1 microsecond', next_at = statement_timestamp() + l.number * interval '1 microsecond'
-	FROM leases AS l WHERE r.ctid = l.tid RETURNING r.grp, r.topic, r.key)
+	sqlSnooze = `WITH gone AS (UPDATE {p:records} AS r SET stage = 2, owner = NULL, expiries = 0,
+		available_at = statement_timestamp() + ($4::jsonb -> r.id::text ->> 0)::bigint * interval '1 microsecond', next_at = statement_timestamp() + ($4::jsonb -> r.id::text ->> 0)::bigint * interval '1 microsecond'
+	WHERE ` + standing + ` RETURNING r.grp, r.topic, r.key)
 ` + openLanesOf
 
-	// sqlFail also parks what is behind a record whose number is 1 ($6 says why).
+	// sqlFail also parks what is behind a record whose number is 1 ($5 says why).
 	// It leaves alone what is leased: a claim parks it if it comes back.
-	sqlFail = `WITH ` + leases + `,
-gone AS (UPDATE {p:records} AS r SET stage = 7, available_at = NULL, owner = NULL, last_error = l.text, parked = l.number = 1 AND r.key <> ''
-	FROM leases AS l WHERE r.ctid = l.tid RETURNING r.grp, r.topic, r.key, r.seq, r.parked),
-behind AS (UPDATE {p:records} SET stage = 7, available_at = NULL, parked = true, last_error = $6::text
+	sqlFail = `WITH gone AS (UPDATE {p:records} AS r SET stage = 7, available_at = NULL, owner = NULL, last_error = $4::jsonb -> r.id::text ->> 1, parked = $4::jsonb -> r.id::text ->> 0 = '1' AND r.key <> ''
+	WHERE ` + standing + ` RETURNING r.grp, r.topic, r.key, r.seq, r.parked),
+behind AS (UPDATE {p:records} SET stage = 7, available_at = NULL, parked = true, last_error = $5::text
 	WHERE ctid = ANY (ARRAY(SELECT b.ctid FROM gone CROSS JOIN LATERAL (SELECT ctid FROM {p:records}
-		WHERE grp = gone.grp AND topic = gone.topic AND key = gone.key AND key <> '' AND stage < 6 AND stage <> 4 AND seq > gone.seq) AS b
-		WHERE gone.parked)) AND stage < 6 AND stage <> 4)
+		WHERE hashtextextended(key, hashtextextended(topic, 0)) = hashtextextended(gone.key, hashtextextended(gone.topic, 0))
+		AND grp IS NOT DISTINCT FROM gone.grp AND topic IS NOT DISTINCT FROM gone.topic AND key IS NOT DISTINCT FROM gone.key
+		AND key <> '' AND stage - 6 < 0 AND stage - 4 <> 0 AND seq > gone.seq OFFSET 0) AS b
+		WHERE gone.parked)) AND stage + 0 NOT IN (4, 6, 7))
 ` + openLanesOf
 )
 
-// sameLeases are the leases of one owner under one claim number.
-type sameLeases struct {
-	owner outmill.OwnerToken
-	claim int
-	ids   []string
+// settling is a lease, and what its statement needs besides.
+type settling struct {
+	lease  outmill.Lease
+	number int64
+	text   string
 }
 
-func sorted(leases []outmill.Lease) []*sameLeases {
+func bare(leases []outmill.Lease) []settling {
+	items := make([]settling, len(leases))
+	for i, l := range leases {
+		items[i].lease = l
+	}
+	return items
+}
+
+// sameLeases are the leases of one owner under one claim number.
+type sameLeases struct {
+	owner  outmill.OwnerToken
+	claim  int
+	ids    []string
+	values map[string][2]any
+}
+
+func sorted(items []settling) []*sameLeases {
 	type key struct {
 		owner outmill.OwnerToken
 		claim int
 	}
 	var list []*sameLeases
 	known := map[key]*sameLeases{}
-	for _, l := range leases {
-		k := key{l.Owner, l.Claim}
+	for _, item := range items {
+		k := key{item.lease.Owner, item.lease.Claim}
 		same := known[k]
 		if same == nil {
-			same = &sameLeases{owner: l.Owner, claim: l.Claim}
+			same = &sameLeases{owner: k.owner, claim: k.claim, values: map[string][2]any{}}
 			known[k] = same
 			list = append(list, same)
 		}
-		same.ids = append(same.ids, l.ID.String())
+		id := item.lease.ID.String()
+		same.ids = append(same.ids, id)
+		same.values[id] = [2]any{item.number, item.text}
 	}
 	return list
 }
 
+func (s *sameLeases) args() []any { return []any{s.ids, s.owner.String(), s.claim} }
+
 // settle runs a statement on the leases, in one round trip.
 func (s *Store) settle(ctx context.Context, operation, template string, leases []outmill.Lease) error {
-	if len(leases) == 0 {
-		return s.explain(ctx, operation, errors.Join(s.ready(ctx)))
-	}
 	var steps []step
-	for _, same := range sorted(leases) {
-		steps = append(steps, step{template: template, args: []any{same.ids, same.owner.String(), same.claim}})
+	for _, same := range sorted(bare(leases)) {
+		steps = append(steps, step{template: template, args: same.args()})
+	}
+	return s.settleAll(ctx, operation, steps)
+}
+
+// settleEach is settle for leases that each have values of their own.
+func (s *Store) settleEach(ctx context.Context, operation, template string, items []settling, more ...any) error {
+	var steps []step
+	for _, same := range sorted(items) {
+		values, err := json.Marshal(same.values)
+		if err != nil {
+			return s.explain(ctx, operation, err)
+		}
+		steps = append(steps, step{template: template, args: append(append(same.args(), string(values)), more...)})
+	}
+	return s.settleAll(ctx, operation, steps)
+}
+
+func (s *Store) settleAll(ctx context.Context, operation string, steps []step) error {
+	if len(steps) == 0 {
+		return s.explain(ctx, operation, s.ready(ctx))
 	}
 	return s.writeAll(ctx, operation, steps...)
 }
@@ -135,10 +166,10 @@ func (s *Store) Extend(ctx context.Context, lease time.Duration, leases []outmil
 	err := s.write(ctx, operation, func(ctx context.Context, t *txn) error {
 		extended = nil
 		var steps []step
-		for _, same := range sorted(leases) {
+		for _, same := range sorted(bare(leases)) {
 			steps = append(steps, step{
 				template: sqlExtend,
-				args:     []any{same.ids, same.owner.String(), same.claim, ceilMicros(lease)},
+				args:     append(same.args(), ceilMicros(lease)),
 				row: func(scan func(...any) error) error {
 					var id string
 					l := outmill.Lease{Owner: same.owner, Claim: same.claim}
@@ -157,40 +188,6 @@ func (s *Store) Extend(ctx context.Context, lease time.Duration, leases []outmil
 		return nil, err
 	}
 	return extended, nil
-}
-
-// settling is a lease, and what its statement needs besides.
-type settling struct {
-	lease  outmill.Lease
-	number int64
-	text   string
-}
-
-// settleEach runs a statement on leases that each have values of their own.
-func (s *Store) settleEach(ctx context.Context, operation, template string, items []settling, more ...any) error {
-	if len(items) == 0 {
-		return s.explain(ctx, operation, s.ready(ctx))
-	}
-	var owners []outmill.OwnerToken
-	byOwner := map[outmill.OwnerToken][]settling{}
-	for _, item := range items {
-		owner := item.lease.Owner
-		if byOwner[owner] == nil {
-			owners = append(owners, owner)
-		}
-		byOwner[owner] = append(byOwner[owner], item)
-	}
-	var steps []step
-	for _, owner := range owners {
-		var ids, texts []string
-		var claims, numbers []int64
-		for _, item := range byOwner[owner] {
-			ids, claims = append(ids, item.lease.ID.String()), append(claims, int64(item.lease.Claim))
-			numbers, texts = append(numbers, item.number), append(texts, item.text)
-		}
-		steps = append(steps, step{template: template, args: append([]any{ids, owner.String(), claims, numbers, texts}, more...)})
-	}
-	return s.writeAll(ctx, operation, steps...)
 }
 
 // Abandon makes the records due again after their delay. See outmill.Queue.

@@ -109,9 +109,16 @@ func (s *Store) ready(ctx context.Context) error {
 	if err := s.usable(ctx); err != nil || s.checked.Load() {
 		return err
 	}
-	if err := s.checkSchema(ctx); err != nil {
+	if err := s.checkOrEnsure(ctx); err != nil {
 		return err
 	}
 	s.checked.Store(true)
 	return nil
+}
+
+func (s *Store) checkOrEnsure(ctx context.Context) error {
+	if s.config.EnsureSchema {
+		return s.ensure(ctx, schemaFiles)
+	}
+	return s.checkSchema(ctx)
 }

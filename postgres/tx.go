@@ -26,7 +26,9 @@ type Handle = sqltx.Handle
 // A nil, a pool and a bare connection, which are no transactions, and anything
 // else is refused with outmill.ErrInvalidTx by whatever uses the context. A
 // *sql.Conn is taken for a connection on which the caller has said BEGIN. Two
-// handles around one transaction count as two transactions.
+// handles around one transaction count as two transactions. A wrapper must pass
+// statements on as they are: bun's own Tx formats them anew, so pass the *sql.Tx
+// that it embeds.
 //
 // As PostgreSQL has it, an error of a statement leaves the transaction
 // unusable until it is rolled back, to a savepoint at least. What Append
@@ -143,6 +145,8 @@ func (r pgxRunner) run(ctx context.Context, steps ...step) error {
 	return closed(results, readSteps(results, steps))
 }
 
+func (r pgxRunner) copier() copier { return r.tx }
+
 // sqlRunner runs steps in a caller's transaction of database/sql, one after
 // the other.
 type sqlRunner struct {
@@ -158,6 +162,8 @@ func (r sqlRunner) run(ctx context.Context, steps ...step) error {
 	}
 	return nil
 }
+
+func (r sqlRunner) copier() copier { return nil }
 
 func (r sqlRunner) runOne(ctx context.Context, s step) (err error) {
 	args := make([]any, len(s.args))

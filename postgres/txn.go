@@ -24,6 +24,8 @@ type step struct {
 // runner sends the steps in one round trip where it can, and in their order.
 type runner interface {
 	run(ctx context.Context, steps ...step) error
+	// copier is nil where COPY cannot be had.
+	copier() copier
 }
 
 const (
@@ -32,10 +34,13 @@ const (
 
 	// sqlSettings keeps the planner to the indexes, whatever statistics it has or
 	// lacks (a plan that was cached while a table was empty stays for a while),
-	// and ends the transaction of a process that was stopped in the middle of it.
+	// and ends the transaction of a process that was stopped in the middle of it,
+	// be it while it should send or while it should receive (where the server's
+	// system can tell).
 	sqlSettings = `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
 	set_config('jit', 'off', true), set_config('lock_timeout', '10s', true),
-	set_config('idle_in_transaction_session_timeout', '10s', true)`
+	set_config('idle_in_transaction_session_timeout', '10s', true),
+	CASE WHEN version() LIKE '%linux%' THEN set_config('tcp_user_timeout', '10s', true) END`
 
 	// sqlRelaxed does without the wait for the disk: see Config.DurableSettle.
 	sqlRelaxed = sqlSettings + `, set_config('synchronous_commit', 'off', true)`
@@ -61,6 +66,8 @@ type txn struct {
 
 // run sends the steps and stays in the transaction.
 func (t *txn) run(ctx context.Context, steps ...step) error { return t.send(ctx, steps, false) }
+
+func (t *txn) copier() copier { return t.conn }
 
 // finish sends the steps and commits.
 func (t *txn) finish(ctx context.Context, steps ...step) error { return t.send(ctx, steps, true) }

@@ -47,6 +47,9 @@ type notices struct {
 	channel  string
 	interval time.Duration
 	config   *pgx.ConnConfig
+	// beforeConnect is the pool's, for passwords that change; nil where ListenURL
+	// is set.
+	beforeConnect func(context.Context, *pgx.ConnConfig) error
 
 	ctx  context.Context
 	end  context.CancelFunc
@@ -63,6 +66,9 @@ func newNotices(s *Store, config *pgx.ConnConfig) *notices {
 		s: s, interval: s.config.NotifyInterval, config: config,
 		// Names of channels are as short as other identifiers.
 		channel: "outmill_" + strconv.FormatUint(uint64(s.lockOf("notify")), 36),
+	}
+	if s.config.ListenURL == "" {
+		n.beforeConnect = s.pool.Config().BeforeConnect
 	}
 	n.ctx, n.end = context.WithCancel(context.Background())
 	return n
@@ -118,15 +124,29 @@ func (n *notices) owe(after time.Duration) {
 	}
 	n.owed = true
 	n.work.Go(func() {
-		_ = pauseFor(n.ctx, after)
-		n.mu.Lock()
-		n.owed, n.last = false, time.Now()
-		n.mu.Unlock()
-		ctx, cancel := context.WithTimeout(n.ctx, notifyWithin)
+		n.waitTurn(after)
+		// What is owed when the store is closed is sent all the same.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(n.ctx), notifyWithin)
 		defer cancel()
 		// Readers poll, so nothing is lost by a notification that fails.
 		_, _ = n.s.pool.Exec(ctx, sqlNotify, n.channel)
 	})
+}
+
+// waitTurn returns when the interval since the last notification has passed,
+// or the store is being closed.
+func (n *notices) waitTurn(after time.Duration) {
+	for {
+		_ = pauseFor(n.ctx, after)
+		n.mu.Lock()
+		after = n.interval - time.Since(n.last)
+		if after <= 0 || n.ctx.Err() != nil {
+			n.owed, n.last = false, time.Now()
+			n.mu.Unlock()
+			return
+		}
+		n.mu.Unlock()
+	}
 }
 
 // listen begins to listen, once.
@@ -162,7 +182,13 @@ func (n *notices) keepListening() {
 
 // hear listens until the connection breaks.
 func (n *notices) hear() error {
-	conn, err := pgx.ConnectConfig(n.ctx, n.config.Copy())
+	config := n.config.Copy()
+	if prepare := n.beforeConnect; prepare != nil {
+		if err := prepare(n.ctx, config); err != nil {
+			return err
+		}
+	}
+	conn, err := pgx.ConnectConfig(n.ctx, config)
 	if err != nil {
 		return err
 	}

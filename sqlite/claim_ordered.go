@@ -10,9 +10,9 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// admitAtOnce bounds how many records of a topic one ordered claim takes in
-// whose wait, delay or lease is over. While more than that are due, those due
-// first come first.
+// admitAtOnce bounds how many records of each kind one statement puts in line
+// whose wait, delay or lease is over. There are more statements until all are:
+// what is due and not in line holds up nothing.
 const admitAtOnce = 10_000
 
 const (
@@ -107,11 +107,15 @@ func (s lineState) barrier(policy outmill.KeyPolicy) int64 {
 
 // admit takes in what is due.
 func (c *claim) admit(ctx context.Context, t *txn, topic string) error {
-	seqs, err := t.seqs(ctx, sqlAdmit, c.req.Group, topic, t.now, admitAtOnce)
-	if err != nil {
-		return err
+	for {
+		seqs, err := t.seqs(ctx, sqlAdmit, c.req.Group, topic, t.now, admitAtOnce)
+		if err != nil {
+			return err
+		}
+		if err := t.openLanes(ctx, seqs); err != nil || len(seqs) < admitAtOnce {
+			return err
+		}
 	}
-	return t.openLanes(ctx, seqs)
 }
 
 // takeByKey leases up to want records, those of each key in their order.

@@ -7,9 +7,12 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/pubsub/tests"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/publisher"
 	"github.com/outmill/outmill/sqlite"
 	"github.com/outmill/outmill/subscriber"
@@ -49,23 +52,53 @@ func suites() []suite {
 	return all
 }
 
+// stores are what the suite runs on, each with a database of its own.
+var stores = map[string]func(t *testing.T) outmill.Store{
+	"SQLite":     onSQLite,
+	"PostgreSQL": onPostgreSQL,
+}
+
+// onSQLite does without the wait for the disk: the suite publishes one by one.
+func onSQLite(t *testing.T) outmill.Store {
+	t.Helper()
+	file := "file:" + filepath.Join(t.TempDir(), "outbox.db") + "?_pragma=synchronous(OFF)"
+	store, err := sqlite.Open(t.Context(), file, sqlite.Config{BusyTimeout: time.Minute}, nil)
+	require.NoError(t, err)
+	return store
+}
+
+func onPostgreSQL(t *testing.T) outmill.Store {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(testenv.PostgresDatabase(t))
+	require.NoError(t, err)
+	config.MaxConns = 16
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	store, err := postgres.New(pool, postgres.Config{}, nil)
+	require.NoError(t, err)
+	return store
+}
+
 func Test_Watermills_suite_for_pubsubs_passes(t *testing.T) {
-	for _, s := range suites() {
-		t.Run(s.name, func(t *testing.T) {
+	for name, open := range stores {
+		t.Run("on "+name, func(t *testing.T) {
 			t.Parallel()
-			construct, constructWithGroup := s.constructors(t)
-			tests.TestPubSub(t, s.features, construct, constructWithGroup)
+			for _, s := range suites() {
+				t.Run(s.name, func(t *testing.T) {
+					t.Parallel()
+					construct, constructWithGroup := s.constructors(t, open)
+					tests.TestPubSub(t, s.features, construct, constructWithGroup)
+				})
+			}
 		})
 	}
 }
 
 // constructors make publishers and subscribers over one database.
-func (s suite) constructors(t *testing.T) (tests.PubSubConstructor, tests.ConsumerGroupPubSubConstructor) {
+func (s suite) constructors(t *testing.T, open func(t *testing.T) outmill.Store) (tests.PubSubConstructor, tests.ConsumerGroupPubSubConstructor) {
 	t.Helper()
-	// The suite publishes one by one, and waits for the disk with each.
-	file := "file:" + filepath.Join(t.TempDir(), "outbox.db") + "?_pragma=synchronous(OFF)"
-	store, err := sqlite.Open(t.Context(), file, sqlite.Config{BusyTimeout: time.Minute}, nil)
-	require.NoError(t, err)
+	store := open(t)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	require.NoError(t, store.Ensure(t.Context()))
 	withGroup := func(t *testing.T, group string) (message.Publisher, message.Subscriber) {

@@ -12,10 +12,12 @@ import (
 // in parallel over one database; STRESS_TEST_COUNT says how many, 10 unless
 // set.
 func Test_Watermills_stress_suite_for_pubsubs_passes(t *testing.T) {
-	for _, s := range suites() {
-		t.Run(s.name, func(t *testing.T) {
-			construct, constructWithGroup := s.constructors(t)
-			tests.TestPubSubStressTest(t, s.features, construct, constructWithGroup)
-		})
+	for name, open := range stores {
+		for _, s := range suites() {
+			t.Run("on "+name+", "+s.name, func(t *testing.T) {
+				construct, constructWithGroup := s.constructors(t, open)
+				tests.TestPubSubStressTest(t, s.features, construct, constructWithGroup)
+			})
+		}
 	}
 }

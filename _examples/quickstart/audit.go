@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -115,7 +114,7 @@ func (a *audit) wait(ctx context.Context, patience time.Duration) error {
 		case <-a.done:
 			return nil
 		case <-ctx.Done():
-			return errors.New("interrupted")
+			return errInterrupted
 		case <-ticker.C:
 		}
 		a.mu.Lock()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -49,14 +50,50 @@ func (b *broker) createTopic(ctx context.Context) error {
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
-	created, err := kadm.NewClient(client).CreateTopic(ctx, 4, 1, nil, b.topic)
+	admin := kadm.NewClient(client)
+	created, err := admin.CreateTopic(ctx, 4, 1, nil, b.topic)
 	if err == nil {
 		err = created.Err
+	}
+	if err == nil {
+		err = awaitLeaders(ctx, admin, b.topic)
 	}
 	if err != nil {
 		return fmt.Errorf("create topic %s on %s: %w; check that a Kafka broker listens there", b.topic, strings.Join(b.brokers, ","), err)
 	}
 	return nil
+}
+
+// deleteTopic also works when the run was interrupted.
+func (b *broker) deleteTopic(ctx context.Context) error {
+	client, err := kgo.NewClient(kgo.SeedBrokers(b.brokers...))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
+	defer cancel()
+	_, err = kadm.NewClient(client).DeleteTopic(ctx, b.topic)
+	return err
+}
+
+// awaitLeaders waits until the partitions of a new topic can be read: sarama
+// gives up where the first try fails.
+func awaitLeaders(ctx context.Context, admin *kadm.Client, topic string) error {
+	for {
+		offsets, err := admin.ListEndOffsets(ctx, topic)
+		if err == nil {
+			err = offsets.Error()
+		}
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
 }
 
 // saramaConfig is what a new reader of a topic wants: all of it.

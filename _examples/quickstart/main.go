@@ -4,11 +4,13 @@
 // where a watermill-kafka subscriber reads them back and checks them.
 //
 // By default everything runs in this process: SQLite in a temporary file and a
-// Kafka broker made of franz-go's kfake.
+// Kafka broker made of franz-go's kfake. A store that is named keeps its orders,
+// in the table quickstart_orders.
 //
 //	go run ./quickstart
 //	go run ./quickstart -orders 100000
 //	go run ./quickstart -kafka localhost:9092
+//	go run ./quickstart -store postgres://postgres@localhost:5432/postgres
 //
 // The last line counts messages; the exit code is 1 if one was lost, or if a
 // rolled back order was seen anywhere.
@@ -22,33 +24,34 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
-
-	"github.com/outmill/outmill/sqlite"
 )
 
 type options struct {
 	orders  int
 	kafka   string
+	store   string
 	db      string
 	verbose bool
 }
+
+var errInterrupted = errors.New("interrupted")
 
 func main() {
 	var opts options
 	flag.IntVar(&opts.orders, "orders", 2000, "how many orders to place, rolled back ones included")
 	flag.StringVar(&opts.kafka, "kafka", "", "host:port of a Kafka broker (default: one in this process)")
+	flag.StringVar(&opts.store, "store", "", "URL of the store to use, as outmill.Open takes it: postgres://…, sqlite:… (default: a temporary SQLite file)")
 	flag.StringVar(&opts.db, "db", "", "SQLite file to use, kept afterwards (default: a temporary one)")
 	flag.BoolVar(&opts.verbose, "v", false, "log what the libraries log")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	sum, err := run(ctx, opts)
+	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "quickstart:", err)
 		os.Exit(1)
@@ -65,17 +68,13 @@ func run(ctx context.Context, opts options) (summary, error) {
 	}
 	logger := newLogger(opts.verbose)
 
-	dbFile, cleanUp, err := databaseFile(opts.db)
+	db, described, cleanUp, err := openDatabase(ctx, opts, logger)
 	if err != nil {
 		return summary{}, err
 	}
 	defer cleanUp()
-	store, err := sqlite.Open(ctx, dbFile, sqlite.Config{}, logger)
-	if err != nil {
-		return summary{}, err
-	}
-	defer store.Close()
-	if err := store.Ensure(ctx); err != nil {
+	defer func() { _ = db.Close() }()
+	if err := db.Ensure(ctx); err != nil {
 		return summary{}, err
 	}
 
@@ -85,15 +84,27 @@ func run(ctx context.Context, opts options) (summary, error) {
 	}
 	defer kafka.close()
 
-	audit := newAudit(opts.orders)
-	pipes, err := startPipes(ctx, store, kafka, audit, logger)
+	names := newNames()
+	fmt.Printf("%s\nKafka:  %s, topic %s\n", described, kafka.brokers[0], kafka.topic)
+	sum, err := placeAndFollow(ctx, names, db, kafka, opts.orders, logger)
+	if err != nil && ctx.Err() != nil {
+		err = errInterrupted
+	}
+	// What was lost stays for a look.
+	if err != nil || sum.ok() {
+		err = errors.Join(err, names.leave(ctx, db), kafka.deleteTopic(ctx))
+	}
+	return sum, err
+}
+
+func placeAndFollow(ctx context.Context, names names, db database, kafka *broker, orders int, logger watermill.LoggerAdapter) (summary, error) {
+	audit := newAudit(orders)
+	pipes, err := startPipes(ctx, names, db, kafka, audit, logger)
 	if err != nil {
 		return summary{}, err
 	}
-	fmt.Printf("SQLite: %s\nKafka:  %s, topic %s\n", dbFile, kafka.brokers[0], kafka.topic)
-
 	stopProgress := audit.printProgress(2 * time.Second)
-	err = placeOrders(ctx, store, opts.orders, audit, logger)
+	err = placeOrders(ctx, names, db, orders, audit, logger)
 	if err == nil {
 		err = audit.wait(ctx, 30*time.Second)
 	}
@@ -106,15 +117,4 @@ func newLogger(verbose bool) watermill.LoggerAdapter {
 		return watermill.NopLogger{}
 	}
 	return watermill.NewSlogLogger(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})))
-}
-
-func databaseFile(path string) (string, func(), error) {
-	if path != "" {
-		return path, func() {}, nil
-	}
-	dir, err := os.MkdirTemp("", "outmill-quickstart-")
-	if err != nil {
-		return "", nil, err
-	}
-	return filepath.Join(dir, "orders.db"), func() { _ = os.RemoveAll(dir) }, nil
 }

@@ -17,29 +17,24 @@ import (
 	"github.com/outmill/outmill/forwarder"
 	"github.com/outmill/outmill/kafka"
 	"github.com/outmill/outmill/publisher"
-	"github.com/outmill/outmill/sqlite"
 	"github.com/outmill/outmill/subscriber"
-)
-
-const (
-	ordersTopic = "orders"
-	poisonTopic = "orders.poison"
 )
 
 // pipes is everything that moves committed messages on.
 type pipes struct {
 	router    *message.Router
+	sub       *subscriber.Subscriber
 	forwarder *forwarder.Forwarder
 	kafkaPub  *kafka.Publisher
 	kafkaSub  *wkafka.Subscriber
 	work      sync.WaitGroup
 }
 
-func startPipes(ctx context.Context, store *sqlite.Store, broker *broker, audit *audit, logger watermill.LoggerAdapter) (*pipes, error) {
+func startPipes(ctx context.Context, names names, store outmill.Store, broker *broker, audit *audit, logger watermill.LoggerAdapter) (*pipes, error) {
 	p := &pipes{}
 	if err := errors.Join(
-		p.startRouter(ctx, store, audit, logger),
-		p.startForwarder(ctx, store, broker, logger),
+		p.startRouter(ctx, names, store, audit, logger),
+		p.startForwarder(ctx, names, store, broker, logger),
 		p.readBack(ctx, broker, audit, logger),
 	); err != nil {
 		return nil, errors.Join(err, p.close())
@@ -49,37 +44,39 @@ func startPipes(ctx context.Context, store *sqlite.Store, broker *broker, audit 
 
 // startRouter is the program of a Watermill user: only the constructors of
 // publisher and subscriber are Outmill's.
-func (p *pipes) startRouter(ctx context.Context, store *sqlite.Store, audit *audit, logger watermill.LoggerAdapter) (err error) {
-	if p.router, err = message.NewRouter(message.RouterConfig{}, logger); err != nil {
+func (p *pipes) startRouter(ctx context.Context, names names, store outmill.Store, audit *audit, logger watermill.LoggerAdapter) (err error) {
+	router, err := message.NewRouter(message.RouterConfig{}, logger)
+	if err != nil {
 		return err
 	}
-	sub, err := subscriber.New(store, subscriber.Config{}, logger)
-	if err != nil {
+	if p.sub, err = subscriber.New(store, subscriber.Config{Group: names.handlers}, logger); err != nil {
 		return err
 	}
 	pub, err := publisher.New(store, publisher.Config{}, logger)
 	if err != nil {
 		return err
 	}
-	poison, err := middleware.PoisonQueueWithFilter(pub.Shared(), poisonTopic, outmill.IsPermanent)
+	poison, err := middleware.PoisonQueueWithFilter(pub.Shared(), names.poison, outmill.IsPermanent)
 	if err != nil {
 		return err
 	}
-	p.router.AddMiddleware(
+	router.AddMiddleware(
 		subscriber.KeepError,
 		poison,
 		middleware.Retry{MaxRetries: 3, InitialInterval: time.Millisecond, MaxInterval: 10 * time.Millisecond, Multiplier: 2}.Middleware,
 		middleware.Recoverer,
 	)
 	shop := &warehouse{audit: audit}
-	p.router.AddConsumerHandler("ship", ordersTopic, sub, shop.ship)
-	p.router.AddConsumerHandler("apologise", poisonTopic, sub, shop.apologise)
-	p.work.Go(func() { _ = p.router.Run(ctx) })
-	<-p.router.Running()
+	router.AddConsumerHandler("ship", names.orders, p.sub, shop.ship)
+	router.AddConsumerHandler("apologise", names.poison, p.sub, shop.apologise)
+	if err := p.start(ctx, router.Run, router.Running()); err != nil {
+		return err
+	}
+	p.router = router
 	return nil
 }
 
-func (p *pipes) startForwarder(ctx context.Context, store *sqlite.Store, broker *broker, logger watermill.LoggerAdapter) (err error) {
+func (p *pipes) startForwarder(ctx context.Context, names names, store outmill.Store, broker *broker, logger watermill.LoggerAdapter) (err error) {
 	p.kafkaPub, err = kafka.NewPublisher(wkafka.PublisherConfig{
 		Brokers:   broker.brokers,
 		Marshaler: wkafka.DefaultMarshaler{},
@@ -88,16 +85,27 @@ func (p *pipes) startForwarder(ctx context.Context, store *sqlite.Store, broker 
 		return err
 	}
 	p.forwarder, err = forwarder.New(store, p.kafkaPub, forwarder.Config{
-		Topics:    outmill.Topics{Include: []string{outmill.Exact(ordersTopic)}},
+		Group:     names.forwarder,
+		Topics:    outmill.Topics{Include: []string{outmill.Exact(names.orders)}},
 		MapTopic:  func(string, *message.Message) string { return broker.topic },
 		BatchSize: 500,
 	}, logger)
 	if err != nil {
 		return err
 	}
-	p.work.Go(func() { _ = p.forwarder.Run(ctx) })
-	<-p.forwarder.Running()
-	return nil
+	return p.start(ctx, p.forwarder.Run, p.forwarder.Running())
+}
+
+// start returns when run is up, or has ended before it was.
+func (p *pipes) start(ctx context.Context, run func(context.Context) error, running <-chan struct{}) error {
+	ended := make(chan error, 1)
+	p.work.Go(func() { ended <- run(ctx) })
+	select {
+	case <-running:
+		return nil
+	case err := <-ended:
+		return errors.Join(err, ctx.Err())
+	}
 }
 
 // readBack is somebody else's service, on plain watermill-kafka.
@@ -127,6 +135,10 @@ func (p *pipes) close() error {
 	var errs []error
 	if p.router != nil {
 		errs = append(errs, p.router.Close())
+	}
+	if p.sub != nil {
+		// The router closes its subscribers only where its context has not ended.
+		errs = append(errs, p.sub.Close())
 	}
 	if p.forwarder != nil {
 		errs = append(errs, p.forwarder.Close())

@@ -1,21 +1,178 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"path/filepath"
+	"strings"
 	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/jackc/pgx/v5"
+	"go.uber.org/goleak"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
 )
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		// sarama's metrics keep one goroutine for the life of the program.
+		goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"),
+		// A router that could not start keeps one.
+		goleak.IgnoreAnyFunction("github.com/ThreeDotsLabs/watermill/message.(*Router).watchAllHandlersStopped.func1"))
+}
 
 func TestTheQuickstartLosesNothingAndShowsNothingThatRolledBack(t *testing.T) {
 	t.Parallel()
-	sum, err := run(t.Context(), options{orders: 600})
+	losesNothing(t, options{})
+}
+
+func TestTheQuickstartLosesNothingOnPostgreSQL(t *testing.T) {
+	t.Parallel()
+	url := testenv.PostgresDatabase(t)
+	losesNothing(t, options{store: url})
+	// The store is kept, so a second run meets what the first has left.
+	losesNothing(t, options{store: url})
+	nobodyReads(t, url)
+	requireCount(t, url, 2*520, `SELECT count(*) FROM quickstart_orders`)
+	requireCount(t, url, 0, `SELECT count(*) FROM outmill.records`)
+}
+
+func TestTheQuickstartLosesNothingOnPostgreSQLAndARealKafka(t *testing.T) {
+	t.Parallel()
+	losesNothing(t, options{store: testenv.PostgresDatabase(t), kafka: strings.Join(testenv.RealKafka(t), ",")})
+}
+
+func TestTheQuickstartLosesNothingInAFileThatIsKept(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "orders.db")
+	losesNothing(t, options{orders: 200, db: file})
+	losesNothing(t, options{orders: 200, store: "sqlite:" + file})
+	nobodyReads(t, "sqlite:"+file)
+}
+
+func losesNothing(t *testing.T, opts options) {
+	t.Helper()
+	if opts.orders == 0 {
+		opts.orders = 600
+	}
+	sum, err := run(t.Context(), opts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Every seventh cart of 20, from the fourth on, is declined: 4 of 30.
-	want := summary{committed: 520, rolledBack: 80, handled: 520, forwarded: 520}
+	// Every seventh cart of 20, from the fourth on, is declined: 4 of 30, 1 of 10.
+	declined := 20 * ((opts.orders/20 + 3) / 7)
+	committed := opts.orders - declined
+	want := summary{committed: committed, rolledBack: declined, handled: committed, forwarded: committed}
 	sum.duplicated = 0
 	if sum != want {
 		t.Fatalf("got %+v, want %+v", sum, want)
+	}
+}
+
+// nobodyReads checks that a kept store has no groups left, for which messages
+// would pile up.
+func nobodyReads(t *testing.T, url string) {
+	t.Helper()
+	store, err := outmill.Open(t.Context(), url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	groups, err := store.Groups(t.Context())
+	if err != nil || len(groups) > 0 {
+		t.Fatalf("groups are left: %+v, %v", groups, err)
+	}
+}
+
+func requireCount(t *testing.T, url string, want int, query string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	var got int
+	if err := conn.QueryRow(t.Context(), query).Scan(&got); err != nil || got != want {
+		t.Fatalf("%s: got %d, want %d (%v)", query, got, want, err)
+	}
+}
+
+func TestAnInterruptedQuickstartEndsAndLeavesNoReaders(t *testing.T) {
+	t.Parallel()
+	url := testenv.PostgresDatabase(t)
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	go func() {
+		defer interrupt()
+		waitForOrders(ctx, url)
+	}()
+	if _, err := run(ctx, options{orders: 1_000_000, store: url}); !errors.Is(err, errInterrupted) {
+		t.Fatalf("got %v, want %v", err, errInterrupted)
+	}
+	nobodyReads(t, url)
+}
+
+func TestPipesThatCannotStartSaySo(t *testing.T) {
+	t.Parallel()
+	db, _, cleanUp, err := openDatabase(t.Context(), options{}, watermill.NopLogger{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cleanUp()
+	defer db.Close()
+	// There is no schema: Ensure was not called.
+	kafka, err := startKafka(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer kafka.close()
+	if _, err := startPipes(t.Context(), newNames(), db, kafka, newAudit(1), watermill.NopLogger{}); !errors.Is(err, outmill.ErrSchemaMissing) {
+		t.Fatalf("got %v, want %v", err, outmill.ErrSchemaMissing)
+	}
+}
+
+// waitForOrders returns when some are committed.
+func waitForOrders(ctx context.Context, url string) {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	for ctx.Err() == nil {
+		var orders int
+		// There is no table at first.
+		if err := conn.QueryRow(ctx, `SELECT count(*) FROM quickstart_orders`).Scan(&orders); err == nil && orders > 0 {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func TestTheQuickstartSaysWhatIsWrongWithAStore(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		opts options
+		want string
+	}{
+		"no such scheme":   {options{store: "cassandra://user:secret@host/x"}, "cassandra"},
+		"two stores":       {options{store: "sqlite:a.db", db: "b.db"}, "-db"},
+		"nothing listens":  {options{store: "postgres://user:secret@127.0.0.1:1/orders"}, "127.0.0.1"},
+		"no such folder":   {options{db: filepath.Join(t.TempDir(), "none", "orders.db")}, "none"},
+		"no orders at all": {options{orders: -1}, "-orders"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if c.opts.orders == 0 {
+				c.opts.orders = 1
+			}
+			_, err := run(t.Context(), c.opts)
+			if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "secret") {
+				t.Fatalf("got %v, want an error with %q and no password", err, c.want)
+			}
+		})
 	}
 }
 

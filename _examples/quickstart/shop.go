@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/publisher"
-	"github.com/outmill/outmill/sqlite"
 )
 
 // cartSize is how many orders are placed in one transaction: all of them, or
@@ -30,21 +28,21 @@ var errCardDeclined = errors.New("card declined")
 
 // placeOrders is the application: it writes its own table and publishes, in
 // one transaction, through an ordinary Watermill publisher.
-func placeOrders(ctx context.Context, store *sqlite.Store, n int, audit *audit, logger watermill.LoggerAdapter) error {
-	pub, err := publisher.New(store, publisher.Config{RequireTx: true}, logger)
+func placeOrders(ctx context.Context, names names, db database, n int, audit *audit, logger watermill.LoggerAdapter) error {
+	pub, err := publisher.New(db, publisher.Config{RequireTx: true}, logger)
 	if err != nil {
 		return err
 	}
-	defer pub.Close()
-	if _, err := store.DB().ExecContext(ctx, `CREATE TABLE IF NOT EXISTS orders (id INTEGER PRIMARY KEY, customer TEXT, cents INTEGER)`); err != nil {
+	defer func() { _ = pub.Close() }()
+	if err := db.createOrders(ctx); err != nil {
 		return err
 	}
 	size := cartSize(n)
 	for first, cart := 0, 0; first < n; first, cart = first+size, cart+1 {
 		orders := fillCart(first, min(first+size, n), cart)
 		declined := cart%7 == 3
-		err := store.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-			if err := placeCart(ctx, tx, pub, orders); err != nil {
+		err := db.placeOrders(ctx, names.run, orders, func(ctx context.Context) error {
+			if err := publishOrders(ctx, pub, names.orders, orders); err != nil {
 				return err
 			}
 			if declined {
@@ -73,12 +71,9 @@ func fillCart(from, to, cart int) []order {
 	return orders
 }
 
-func placeCart(ctx context.Context, tx *sql.Tx, pub *publisher.Publisher, orders []order) error {
+func publishOrders(ctx context.Context, pub *publisher.Publisher, topic string, orders []order) error {
 	messages := make([]*message.Message, 0, len(orders))
 	for _, o := range orders {
-		if _, err := tx.ExecContext(ctx, `INSERT INTO orders (id, customer, cents) VALUES (?, ?, ?)`, o.ID, o.Customer, o.Cents); err != nil {
-			return err
-		}
 		payload, err := json.Marshal(o)
 		if err != nil {
 			return err
@@ -87,5 +82,5 @@ func placeCart(ctx context.Context, tx *sql.Tx, pub *publisher.Publisher, orders
 		outmill.SetKey(msg, o.Customer)
 		messages = append(messages, msg)
 	}
-	return pub.WithContext(ctx).Publish(ordersTopic, messages...)
+	return pub.WithContext(ctx).Publish(topic, messages...)
 }

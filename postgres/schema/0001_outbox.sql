@@ -49,22 +49,26 @@ CREATE INDEX {i:line} ON {p:records} (grp, topic, seq) WHERE stage = 0;
 -- Due, but an earlier record of the key was in the way when an ordered claim looked.
 CREATE INDEX {i:held} ON {p:records} (grp, topic, seq) WHERE stage = 1;
 
-CREATE INDEX {i:held_key} ON {p:records} (grp, topic, key, seq) WHERE stage = 1;
+-- Statistics that are missing or old make the planner choose badly between
+-- indexes, so each condition of a part of the table (stage - 1 = 0, …) is
+-- spelled in a way of its own, which only the queries repeat that the index is
+-- for. A hash of topic and key keeps the indexes small.
+CREATE INDEX {i:held_key} ON {p:records} (hashtextextended(key, hashtextextended(topic, 0)), seq) WHERE stage - 1 = 0;
 
 -- What becomes claimable by itself when its time comes.
 CREATE INDEX {i:later} ON {p:records} (grp, topic, stage, available_at, seq) WHERE stage IN (2, 3, 4);
 
 -- The records of one key that are not settled.
-CREATE INDEX {i:by_key} ON {p:records} (grp, topic, key) WHERE key <> '' AND stage < 6;
+CREATE INDEX {i:by_key} ON {p:records} (hashtextextended(key, hashtextextended(topic, 0))) WHERE key <> '' AND stage - 6 < 0;
 
 -- What stands in the way of ordered claims.
-CREATE INDEX {i:waiting} ON {p:records} (grp, topic, seq) WHERE stage = 2;
+CREATE INDEX {i:waiting} ON {p:records} (hashtextextended(topic, 0), seq) WHERE stage - 2 = 0;
 
-CREATE INDEX {i:waiting_key} ON {p:records} (grp, topic, key, seq) WHERE stage = 2 AND key <> '';
+CREATE INDEX {i:waiting_key} ON {p:records} (hashtextextended(key, hashtextextended(topic, 0)), seq) WHERE stage - 3 = -1 AND key <> '';
 
-CREATE INDEX {i:leased_key} ON {p:records} (grp, topic, key, owner) WHERE stage = 4 AND key <> '';
+CREATE INDEX {i:leased_key} ON {p:records} (hashtextextended(key, hashtextextended(topic, 0)), owner) WHERE stage - 4 = 0 AND key <> '';
 
-CREATE INDEX {i:parked} ON {p:records} (grp, topic, key) WHERE parked;
+CREATE INDEX {i:parked} ON {p:records} (hashtextextended(key, hashtextextended(topic, 0))) WHERE parked;
 
 CREATE INDEX {i:expiring} ON {p:records} (expires_at) WHERE expires_at IS NOT NULL AND stage < 6;
 
@@ -93,9 +97,9 @@ CREATE TABLE {p:lanes} (
     PRIMARY KEY (grp, topic, key)
 );
 
-CREATE INDEX {i:lanes_blocked} ON {p:lanes} (grp, topic, blocked_by, head);
+CREATE INDEX {i:lanes_blocked} ON {p:lanes} (hashtextextended(topic, hashtextextended(grp, 0)), blocked_by, head);
 
-CREATE INDEX {i:lanes_until} ON {p:lanes} (grp, topic, until) WHERE until IS NOT NULL;
+CREATE INDEX {i:lanes_until} ON {p:lanes} (hashtextextended(grp, hashtextextended(topic, 0)), until) WHERE until IS NOT NULL;
 
 -- Who reads which topics, in the order of the registrations. selection is a
 -- digest of include and exclude, which may be longer than an index takes.

@@ -1,0 +1,200 @@
+package main
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func Test_a_tool_that_is_killed_again_and_again_moves_each_message_once(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		enveloped, queue, elsewhere bool
+	}{
+		"enveloped, in one database":     {enveloped: true},
+		"plain, in one database":         {},
+		"a queue, in one database":       {queue: true},
+		"enveloped, to another database": {enveloped: true, elsewhere: true},
+		"a queue, to another database":   {queue: true, elsewhere: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			to := w
+			args := w.sourceArgs("-topic", "old", "-batch", "20")
+			if c.elsewhere {
+				to = newWorld(t)
+				args = append(args, "-store", to.url)
+			}
+			destination := "old"
+			if c.enveloped {
+				destination, args = "orders", append(args, "-enveloped")
+			}
+			if c.queue {
+				args = append(args, "-queue")
+				w.createQueue(t, "old")
+			} else {
+				w.createLog(t, "old", "")
+			}
+			write := func(tx *sql.Tx, id string) {
+				switch {
+				case c.enveloped:
+					publishEnveloped(t, tx, "old", destination, msg(id))
+				case c.queue:
+					publishOld(t, tx, writerToQueue{}, "old", msg(id))
+				default:
+					publishOld(t, tx, oldSchema, "old", msg(id))
+				}
+			}
+			writers := writeMeanwhile(t, w, 2, 100, write)
+			killAgainAndAgain(t, to, args, destination, 5)
+			written := writers.stop()
+			output, err := runOnce(t, args)
+			require.NoError(t, err, output)
+			requireEachOnce(t, written, to.outbox(t, destination))
+			if !c.elsewhere {
+				require.Contains(t, output, "repeated=0 skipped=0 left=0")
+			}
+		})
+	}
+}
+
+// writing is what writers that run meanwhile have committed.
+type writing struct {
+	enough  chan struct{}
+	finish  func()
+	working sync.WaitGroup
+
+	mu        sync.Mutex
+	committed map[string][]string
+}
+
+// writeMeanwhile has writers that publish atLeast messages each and go on until
+// they are stopped, every seventh in a transaction that is rolled back.
+func writeMeanwhile(t *testing.T, w *world, writers, atLeast int, write func(tx *sql.Tx, id string)) *writing {
+	wr := &writing{enough: make(chan struct{}), committed: map[string][]string{}}
+	wr.finish = sync.OnceFunc(func() { close(wr.enough) })
+	for writer := range writers {
+		key := fmt.Sprintf("w%d", writer)
+		wr.working.Go(func() {
+			for i := 0; i < atLeast || !wr.stopped(); i++ {
+				id := fmt.Sprintf("%s/%05d", key, i)
+				commit := i%7 != 6
+				w.in(t, func(tx *sql.Tx) bool { write(tx, id); return commit })
+				if commit {
+					wr.note(key, id)
+				}
+			}
+		})
+	}
+	t.Cleanup(func() { wr.stop() })
+	return wr
+}
+
+func (wr *writing) stopped() bool {
+	select {
+	case <-wr.enough:
+		return true
+	default:
+		return false
+	}
+}
+
+func (wr *writing) note(key, id string) {
+	wr.mu.Lock()
+	defer wr.mu.Unlock()
+	wr.committed[key] = append(wr.committed[key], id)
+}
+
+// stop returns what was committed, by key.
+func (wr *writing) stop() map[string][]string {
+	wr.finish()
+	wr.working.Wait()
+	return wr.committed
+}
+
+// requireEachOnce wants the messages of each key in their order, none lost and
+// none doubled.
+func requireEachOnce(t *testing.T, want map[string][]string, got []string) {
+	t.Helper()
+	total := 0
+	for key, written := range want {
+		require.Equal(t, written, ofKey(got, key))
+		total += len(written)
+	}
+	require.Len(t, got, total)
+}
+
+// killAgainAndAgain kills the tool each time that it has moved a number of
+// messages that chance decides.
+func killAgainAndAgain(t *testing.T, to *world, args []string, destination string, kills int) {
+	t.Helper()
+	for range kills {
+		before := len(to.outbox(t, destination))
+		enough := before + 1 + rand.IntN(60)
+		child := startChild(t, args)
+		require.Eventually(t, func() bool { return len(to.outbox(t, destination)) >= enough }, patience, tick, "the tool moves nothing: %s", child.says)
+		child.kill(t)
+	}
+}
+
+type child struct {
+	cmd  *exec.Cmd
+	says *says
+}
+
+func startChild(t *testing.T, args []string) *child {
+	t.Helper()
+	c := &child{exec.Command(os.Args[0]), &says{}}
+	c.cmd.Env = append(os.Environ(), childArgs+"="+strings.Join(args, "\n"))
+	c.cmd.Stdout, c.cmd.Stderr = c.says, c.says
+	// It ends when this process does, since its standard input does.
+	_, err := c.cmd.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, c.cmd.Start())
+	t.Cleanup(func() { _ = c.cmd.Process.Kill() })
+	return c
+}
+
+func (c *child) kill(t *testing.T) {
+	t.Helper()
+	require.NoError(t, c.cmd.Process.Kill(), c.says)
+	var exit *exec.ExitError
+	require.True(t, errors.As(c.cmd.Wait(), &exit))
+	require.True(t, exit.Sys().(syscall.WaitStatus).Signaled(), "it ended by itself: %s", c.says)
+}
+
+func Test_a_tool_that_is_told_to_stop_leaves_no_half_of_a_batch(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.createLog(t, "orders", "")
+	want := ids("a", 400)
+	w.in(t, func(tx *sql.Tx) bool {
+		for _, id := range want {
+			publishOld(t, tx, oldSchema, "orders", msg(id))
+		}
+		return true
+	})
+	stops := 0
+	for len(w.outbox(t, "orders")) < len(want) {
+		before := len(w.outbox(t, "orders"))
+		tl := start(t, w.sourceArgs("-topic", "orders", "-batch", "50"))
+		require.Eventually(t, func() bool { return len(w.outbox(t, "orders")) > before }, patience, tick)
+		tl.stop()
+		require.NoError(t, <-tl.ended)
+		stops++
+		require.Contains(t, tl.says.String(), fmt.Sprintf("moved=%d ", len(w.outbox(t, "orders"))-before), "the count is right")
+	}
+	require.Equal(t, want, slices.Clip(w.outbox(t, "orders")))
+	t.Logf("stopped %d times", stops)
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/postgres"
+	"github.com/outmill/outmill/sqlite"
+)
+
+// database has the outbox and, beside it, the table of orders.
+type database interface {
+	outmill.Store
+	createOrders(ctx context.Context) error
+	// placeOrders writes the orders and calls publish in one transaction; if
+	// publish fails there are no orders either.
+	placeOrders(ctx context.Context, run string, orders []order, publish func(ctx context.Context) error) error
+}
+
+// The runs on a database that is kept share the table.
+const (
+	createOrders = `CREATE TABLE IF NOT EXISTS quickstart_orders
+(run TEXT, id INTEGER, customer TEXT, cents INTEGER, PRIMARY KEY (run, id))`
+	insertOrder = `INSERT INTO quickstart_orders (run, id, customer, cents) VALUES (?, ?, ?, ?)`
+)
+
+// openDatabase also returns how to call the database in the output.
+func openDatabase(ctx context.Context, opts options, logger watermill.LoggerAdapter) (database, string, func(), error) {
+	switch {
+	case opts.db != "" && opts.store != "":
+		return nil, "", nil, errors.New("-db and -store are two ways to say the same: want one of them")
+	case opts.store != "":
+		db, err := openURL(ctx, opts.store, logger)
+		return db, "Store:  " + outmill.RedactURL(opts.store), func() {}, err
+	case opts.db != "":
+		db, err := openFile(ctx, opts.db, logger)
+		return db, "SQLite: " + opts.db, func() {}, err
+	}
+	dir, err := os.MkdirTemp("", "outmill-quickstart-")
+	if err != nil {
+		return nil, "", nil, err
+	}
+	file := filepath.Join(dir, "orders.db")
+	cleanUp := func() { _ = os.RemoveAll(dir) }
+	db, err := openFile(ctx, file, logger)
+	if err != nil {
+		cleanUp()
+	}
+	return db, "SQLite: " + file, cleanUp, err
+}
+
+func openFile(ctx context.Context, file string, logger watermill.LoggerAdapter) (database, error) {
+	store, err := sqlite.Open(ctx, file, sqlite.Config{}, logger)
+	if err != nil {
+		return nil, err
+	}
+	return sqliteDB{store}, nil
+}
+
+// openURL opens whatever outmill.Open does; but the table of orders is written
+// by the database's own means.
+func openURL(ctx context.Context, url string, logger watermill.LoggerAdapter) (database, error) {
+	store, err := outmill.Open(ctx, url, logger)
+	if err != nil {
+		return nil, err
+	}
+	switch store := store.(type) {
+	case *sqlite.Store:
+		return sqliteDB{store}, nil
+	case *postgres.Store:
+		return postgresDB{store}, nil
+	}
+	return nil, errors.Join(fmt.Errorf("the quickstart has no table of orders for a %T", store), store.Close())
+}
+
+type sqliteDB struct{ *sqlite.Store }
+
+func (db sqliteDB) createOrders(ctx context.Context) error {
+	_, err := db.DB().ExecContext(ctx, createOrders)
+	return err
+}
+
+func (db sqliteDB) placeOrders(ctx context.Context, run string, orders []order, publish func(ctx context.Context) error) error {
+	return db.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		for _, o := range orders {
+			if _, err := tx.ExecContext(ctx, insertOrder, run, o.ID, o.Customer, o.Cents); err != nil {
+				return err
+			}
+		}
+		return publish(ctx)
+	})
+}
+
+type postgresDB struct{ *postgres.Store }
+
+func (db postgresDB) createOrders(ctx context.Context) error {
+	_, err := db.Pool().Exec(ctx, createOrders)
+	return err
+}
+
+func (db postgresDB) placeOrders(ctx context.Context, run string, orders []order, publish func(ctx context.Context) error) error {
+	return db.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		rows := pgx.CopyFromSlice(len(orders), func(i int) ([]any, error) {
+			o := orders[i]
+			return []any{run, o.ID, o.Customer, o.Cents}, nil
+		})
+		if _, err := tx.CopyFrom(ctx, pgx.Identifier{"quickstart_orders"}, []string{"run", "id", "customer", "cents"}, rows); err != nil {
+			return err
+		}
+		return publish(ctx)
+	})
+}

@@ -1,0 +1,118 @@
+// Command tx-sql writes business data and publishes messages in one *sql.Tx of
+// pgx's driver for database/sql, savepoints included. A subscriber gets what was
+// committed and nothing else.
+//
+//	go run ./tx-sql -database postgres://user:password@localhost:5432/postgres
+package main
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"io"
+	"sync"
+
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx" of database/sql
+
+	"github.com/outmill/outmill/_examples/internal/example"
+	"github.com/outmill/outmill/postgres"
+	"github.com/outmill/outmill/publisher"
+	"github.com/outmill/outmill/subscriber"
+)
+
+func main() { example.Main(run) }
+
+func run(ctx context.Context, db example.Database, out io.Writer) error {
+	sales, err := sql.Open("pgx", db.URL)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = sales.Close() }()
+	// Subscribers and forwarders use a pool of the store's own; what is appended
+	// in a transaction needs no connection but the transaction's.
+	store, err := postgres.Open(ctx, db.URL, postgres.Config{Schema: db.Schema}, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = store.Close() }()
+	if err := store.Ensure(ctx); err != nil {
+		return err
+	}
+	// With RequireTx, a transaction that was forgotten is an error, and not a
+	// message that stays when the sale is rolled back.
+	pub, err := publisher.New(store, publisher.Config{RequireTx: true}, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = pub.Close() }()
+	sub, err := subscriber.New(store, subscriber.Config{}, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = sub.Close() }()
+
+	shop := &shop{db: sales, store: store, pub: pub}
+	if err := shop.open(ctx); err != nil {
+		return err
+	}
+	if err := shop.sellAll(ctx, out); err != nil {
+		return err
+	}
+	sold, err := shop.sold(ctx)
+	if err != nil {
+		return err
+	}
+	told, err := listen(ctx, sub)
+	if err != nil {
+		return err
+	}
+	return example.Compare(out, []string{"book", "lamp", "bulb", "vase"},
+		example.Column{Name: "in the table", Seen: sold}, example.Column{Name: "delivered", Seen: told})
+}
+
+// listen returns everything that there is to be delivered. A service would read
+// the channel, or have a router read it, for as long as it runs.
+func listen(ctx context.Context, sub *subscriber.Subscriber) ([]string, error) {
+	messages, err := sub.Subscribe(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	var told []string
+	var listening sync.WaitGroup
+	listening.Go(func() {
+		for msg := range messages {
+			told = append(told, string(msg.Payload))
+			msg.Ack()
+		}
+	})
+	if _, err := sub.Once(ctx); err != nil {
+		return nil, fmt.Errorf("deliver: %w", err)
+	}
+	if err := sub.Close(); err != nil {
+		return nil, err
+	}
+	listening.Wait()
+	return told, nil
+}
+
+func (s *shop) open(ctx context.Context) error {
+	_, err := s.db.ExecContext(ctx, `CREATE TABLE sales (item text PRIMARY KEY)`)
+	return err
+}
+
+func (s *shop) sold(ctx context.Context) ([]string, error) {
+	rows, err := s.db.QueryContext(ctx, `SELECT item FROM sales`)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	var items []string
+	for rows.Next() {
+		var item string
+		if err := rows.Scan(&item); err != nil {
+			return nil, err
+		}
+		items = append(items, item)
+	}
+	return items, rows.Err()
+}

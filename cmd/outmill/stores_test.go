@@ -1,0 +1,67 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill/internal/testenv"
+)
+
+func Test_the_schema_for_postgresql(t *testing.T) {
+	t.Parallel()
+	url := testenv.PostgresDatabase(t)
+	printed := outmillTool(t.Context(), "schema", url)
+	require.Equal(t, exitOK, printed.code, printed.stderr)
+
+	t.Run("is one script that makes a store that works", func(t *testing.T) {
+		t.Parallel()
+		byHand := testenv.PostgresDatabase(t)
+		// Without arguments pgx sends the script as it is, as psql would.
+		runScript(t, byHand, printed.stdout)
+		requireWorks(t, byHand)
+		again := outmillTool(t.Context(), "schema", "-ensure", byHand)
+		require.Equal(t, exitOK, again.code, again.stderr)
+		requireWorks(t, byHand)
+	})
+	t.Run("is made by -ensure, which can be repeated", func(t *testing.T) {
+		t.Parallel()
+		for range 2 {
+			got := outmillTool(t.Context(), "schema", "-ensure", url)
+			require.Equal(t, exitOK, got.code, got.stderr)
+			require.Contains(t, got.stdout, "is up to date")
+		}
+		requireWorks(t, url)
+	})
+	t.Run("is that of the URL's parameters", func(t *testing.T) {
+		t.Parallel()
+		separator := "?"
+		if strings.Contains(url, "?") {
+			separator = "&"
+		}
+		got := outmillTool(t.Context(), "schema", url+separator+"schema=shop&table_prefix=web_")
+		require.Equal(t, exitOK, got.code, got.stderr)
+		require.Contains(t, got.stdout, "shop")
+		require.Contains(t, got.stdout, "web_records")
+	})
+}
+
+func Test_a_postgresql_that_cannot_be_reached_is_a_failure_that_tells_no_password(t *testing.T) {
+	t.Parallel()
+	got := outmillTool(t.Context(), "schema", "postgres://me:S3CRET@127.0.0.1:1/orders")
+	require.Equal(t, exitFailed, got.code)
+	require.Empty(t, got.stdout)
+	require.Contains(t, got.stderr, "127.0.0.1")
+	require.NotContains(t, got.stderr, "S3CRET")
+}
+
+func runScript(t *testing.T, url, script string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close(t.Context())) }()
+	_, err = conn.Exec(t.Context(), script)
+	require.NoError(t, err)
+}

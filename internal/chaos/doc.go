@@ -1,0 +1,29 @@
+// Package chaos is a test: writers, forwarders and subscribers do their work
+// while processes are killed and stopped, connections are cut, and PostgreSQL
+// and Kafka go away and come back. Afterwards each message of a transaction that
+// has committed must have been seen by each group, no other one, and those of
+// each key in their order.
+//
+//	go test -v ./internal/chaos
+//
+// What happens, and how long the pauses are, follows from a seed, which is
+// printed; when exactly it happens to the others does not.
+// OUTMILL_CHAOS_SEED repeats one, OUTMILL_CHAOS_DURATION (2m) says how long it
+// goes on. With -artifacts the logs of all processes are kept.
+//
+// # What is judged
+//
+// The truth is the ledger, a table of the application's own, whose rows are
+// written by the same transactions as the messages. Lost is what it has and a
+// group has not seen; phantom is what a group has seen and it has not;
+// forgotten is what it has not although the writer was told of the commit.
+//
+// Delivery is at least once, so a message may be seen several times, and late:
+// a process that was stopped in the middle of a handling finishes it when it
+// wakes up, and cannot know that its lease is over. Order is therefore that of
+// first sightings, and there no inversion is allowed at all: a message is first
+// handed out when the one before it in its key was acked, that is seen, or when
+// the same process holds that one too and handles it before. What wakes up late
+// can only repeat what its successor has seen by then, or what it sees before
+// its later ones.
+package chaos

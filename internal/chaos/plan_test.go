@@ -1,0 +1,238 @@
+//go:build unix
+
+package chaos_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill/internal/testenv/kafkaengine"
+	"github.com/outmill/outmill/internal/testenv/postgresengine"
+)
+
+// deed is something that goes wrong.
+type deed string
+
+const (
+	// kill, stop and retire are for one process: kill -9, SIGSTOP for longer than
+	// the lease, and an end in order.
+	kill   deed = "kills"
+	stop   deed = "stops"
+	retire deed = "orderly_ends"
+	// cut, deafen and hang are for all connections to PostgreSQL. Before deafen
+	// and hang cut them they drop the answers to what is still carried out, for a
+	// moment or for longer than the lease.
+	cut    deed = "cuts"
+	deafen deed = "cuts_without_answers"
+	hang   deed = "hangs"
+	// restart and crash are for PostgreSQL: a fast shutdown, and kill -9.
+	restart deed = "postgres_restarts"
+	crash   deed = "postgres_kills"
+)
+
+// deck is shuffled and dealt, again and again: so each deed comes soon.
+var deck = []deed{kill, kill, kill, kill, stop, stop, stop, stop, retire, cut, cut, cut, deafen, deafen, hang, restart, crash}
+
+// plan carries the deeds out.
+type plan struct {
+	t        *testing.T
+	dice     *rand.Rand
+	postgres *postgresengine.Engine
+	proxy    *proxy
+	start    func(role, name string) *child
+	seats    []*seat
+	count    map[deed]int
+	diary    *os.File
+}
+
+// seat is for one process after the other.
+type seat struct {
+	role  string
+	name  string
+	heirs int
+	child *child
+	// wakes is when the child is continued; zero while it runs.
+	wakes time.Time
+}
+
+func (p *plan) fill() {
+	for _, role := range []string{roleForwarder, roleSubscriber} {
+		for i := range 2 {
+			s := &seat{role: role, name: fmt.Sprintf("%s-%d", role, i+1)}
+			p.seats = append(p.seats, s)
+			p.replace(s)
+		}
+	}
+}
+
+func (p *plan) replace(s *seat) {
+	s.heirs++
+	s.wakes = time.Time{}
+	s.child = p.start(s.role, fmt.Sprintf("%s.%d", s.name, s.heirs))
+}
+
+// run does one deed after the other until the time is over.
+func (p *plan) run(duration time.Duration) {
+	end := time.Now().Add(duration)
+	var deals []deed
+	for {
+		p.pause(500*time.Millisecond + upTo(p.dice, 2*time.Second))
+		if time.Now().After(end) {
+			break
+		}
+		if len(deals) == 0 {
+			deals = slices.Clone(deck)
+			p.dice.Shuffle(len(deals), func(i, j int) { deals[i], deals[j] = deals[j], deals[i] })
+		}
+		p.count[deals[0]]++
+		p.do(deals[0])
+		deals = deals[1:]
+	}
+	for _, s := range p.seats {
+		p.wake(s)
+	}
+}
+
+func (p *plan) do(d deed) {
+	switch d {
+	case kill:
+		s := p.seats[p.dice.IntN(len(p.seats))]
+		p.say("kill -9 %s", s.child.name)
+		s.child.kill()
+		p.replace(s)
+	case stop:
+		s := p.chooseRunning()
+		length := lease + lease/3 + upTo(p.dice, lease*3/2)
+		p.say("stop %s for %s", s.child.name, length)
+		s.child.signal(p.t, syscall.SIGSTOP)
+		s.wakes = time.Now().Add(length)
+	case retire:
+		s := p.chooseRunning()
+		p.say("end %s in order", s.child.name)
+		require.NoError(p.t, s.child.retire())
+		p.replace(s)
+	case cut:
+		p.say("cut all connections")
+		p.proxy.cutAll()
+	case deafen:
+		p.deafen(upTo(p.dice, 200*time.Millisecond))
+	case hang:
+		p.deafen(lease + upTo(p.dice, lease))
+	case restart:
+		p.say("restart PostgreSQL")
+		require.NoError(p.t, p.postgres.Restart(p.t.Context(), postgresengine.Fast))
+	case crash:
+		p.say("kill -9 PostgreSQL")
+		require.NoError(p.t, p.postgres.Kill(p.t.Context()))
+		require.NoError(p.t, p.postgres.Start(p.t.Context()))
+	}
+}
+
+func (p *plan) deafen(length time.Duration) {
+	p.say("drop all answers for %s, then cut all connections", length)
+	p.proxy.deafen()
+	p.pause(length)
+	p.proxy.cutAll()
+}
+
+// chooseRunning chooses a seat whose process is not stopped.
+func (p *plan) chooseRunning() *seat {
+	running := slices.DeleteFunc(slices.Clone(p.seats), func(s *seat) bool { return !s.wakes.IsZero() })
+	if len(running) == 0 {
+		s := p.seats[0]
+		p.wake(s)
+		return s
+	}
+	return running[p.dice.IntN(len(running))]
+}
+
+// pause passes the time, and continues those whose time has come.
+func (p *plan) pause(d time.Duration) {
+	end := time.Now().Add(d)
+	for {
+		next := end
+		for _, s := range p.seats {
+			switch {
+			case s.wakes.IsZero():
+			case !time.Now().Before(s.wakes):
+				p.wake(s)
+			case s.wakes.Before(next):
+				next = s.wakes
+			}
+		}
+		left := time.Until(next)
+		if left <= 0 && next.Equal(end) {
+			return
+		}
+		<-time.After(left)
+	}
+}
+
+func (p *plan) wake(s *seat) {
+	if s.wakes.IsZero() {
+		return
+	}
+	p.say("continue %s", s.child.name)
+	s.child.signal(p.t, syscall.SIGCONT)
+	s.wakes = time.Time{}
+}
+
+// say is for the diary, which tells of a run that failed when everything was.
+func (p *plan) say(format string, args ...any) {
+	fmt.Fprintf(p.diary, "%s %s\n", time.Now().UTC().Format("15:04:05.000000"), fmt.Sprintf(format, args...))
+}
+
+func (p *plan) String() string {
+	var text strings.Builder
+	for _, d := range []deed{kill, stop, retire, cut, deafen, hang, restart, crash} {
+		fmt.Fprintf(&text, "%s=%d ", d, p.count[d])
+	}
+	return strings.TrimSpace(text.String())
+}
+
+// outage has the broker killed after some time, and started again after a while.
+// The channel gets what went wrong, or nil.
+func outage(t *testing.T, broker *kafkaengine.Engine, after, length time.Duration, say func(string, ...any)) <-chan error {
+	over, ended := make(chan error, 1), make(chan struct{})
+	go func() {
+		defer close(ended)
+		over <- beAway(t, broker, after, length, say)
+	}()
+	t.Cleanup(func() { <-ended })
+	return over
+}
+
+func beAway(t *testing.T, broker *kafkaengine.Engine, after, length time.Duration, say func(string, ...any)) error {
+	wait := func(d time.Duration) {
+		select {
+		case <-t.Context().Done():
+		case <-time.After(d):
+		}
+	}
+	wait(after)
+	process, err := broker.Process()
+	if err != nil {
+		return err
+	}
+	say("kill -9 Kafka, for %s", length)
+	if err := process.Kill(); err != nil {
+		return err
+	}
+	wait(length)
+	if conn, err := net.Dial("tcp", broker.Addr); err == nil {
+		_ = conn.Close()
+		return fmt.Errorf("something listens at %s while the broker is away", broker.Addr)
+	}
+	err = broker.StartAttached(t.Context())
+	say("Kafka is back")
+	return err
+}

@@ -1,0 +1,188 @@
+//go:build unix
+
+package chaos_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	wkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/forwarder"
+	"github.com/outmill/outmill/kafka"
+	"github.com/outmill/outmill/postgres"
+	"github.com/outmill/outmill/subscriber"
+)
+
+// A child is this test binary in another process, with a role to play until its
+// standard input ends.
+const (
+	envRole     = "OUTMILL_CHAOS_TEST_ROLE"
+	envName     = "OUTMILL_CHAOS_TEST_NAME"
+	envDatabase = "OUTMILL_CHAOS_TEST_DATABASE"
+	envBroker   = "OUTMILL_CHAOS_TEST_BROKER"
+	envTopic    = "OUTMILL_CHAOS_TEST_TOPIC"
+	envJournal  = "OUTMILL_CHAOS_TEST_JOURNAL"
+
+	roleForwarder  = "forwarder"
+	roleSubscriber = "subscriber"
+)
+
+const (
+	lease = 3 * time.Second
+	// audit is the group of the subscribers.
+	audit = "audit"
+	// seenBy is the header that tells which process has forwarded a message.
+	seenBy = "chaos_seen_by"
+	// endsWithin bounds the orderly end of a child.
+	endsWithin = 30 * time.Second
+	// again is the pause before a child tries once more to begin.
+	again = 100 * time.Millisecond
+)
+
+// stubborn retries for ever: no handling is the fault of its message.
+var stubborn = outmill.RetryPolicy{MaxAttempts: -1, InitialInterval: 100 * time.Millisecond, MaxInterval: time.Second}
+
+func play(role string) int {
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		// The parent wants an end, or is gone.
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		time.AfterFunc(endsWithin, func() { os.Exit(3) })
+		cancel()
+	}()
+	logger := watermill.NewStdLoggerWithOut(os.Stderr, false, false)
+	log.SetOutput(os.Stderr)
+	perform := map[string]func(context.Context, *postgres.Store, watermill.LoggerAdapter) error{
+		roleForwarder:  forward,
+		roleSubscriber: handle,
+	}[role]
+	for ctx.Err() == nil {
+		// The database may be away.
+		if err := withStore(ctx, logger, perform); err != nil {
+			logger.Error("Cannot begin, will try again", err, nil)
+			time.Sleep(again)
+		}
+	}
+	return 0
+}
+
+func withStore(ctx context.Context, logger watermill.LoggerAdapter, perform func(context.Context, *postgres.Store, watermill.LoggerAdapter) error) error {
+	store, err := postgres.Open(ctx, os.Getenv(envDatabase), postgres.Config{}, logger)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	return perform(ctx, store, logger)
+}
+
+func forward(ctx context.Context, store *postgres.Store, logger watermill.LoggerAdapter) error {
+	pub, err := kafka.NewPublisher(wkafka.PublisherConfig{Brokers: []string{os.Getenv(envBroker)}}, kafka.Config{}, logger)
+	if err != nil {
+		return err
+	}
+	defer pub.Close()
+	fwd, err := forwarder.New(store, dawdler{pub}, forwarder.Config{
+		BatchSize:       50,
+		Lease:           lease,
+		PollInterval:    100 * time.Millisecond,
+		MaxErrorBackoff: time.Second,
+		UpkeepInterval:  2 * time.Second,
+		Retry:           stubborn,
+		Transform: func(_ string, msg *message.Message) (*message.Message, error) {
+			msg.Metadata.Set(seenBy, os.Getenv(envName))
+			return msg, nil
+		},
+	}, logger)
+	if err != nil {
+		return err
+	}
+	return fwd.Run(ctx)
+}
+
+// dawdler takes its time now and then, before and after it has published: most
+// processes that are ended are then in the middle of something.
+type dawdler struct{ *kafka.Publisher }
+
+func (d dawdler) PublishBatch(ctx context.Context, batch []outmill.Outgoing) error {
+	dawdle()
+	defer dawdle()
+	return d.Publisher.PublishBatch(ctx, batch)
+}
+
+func dawdle() {
+	switch dice := rand.IntN(400); {
+	case dice == 0:
+		time.Sleep(lease * 3 / 2)
+	case dice < 80:
+		time.Sleep(rand.N(200 * time.Millisecond))
+	}
+}
+
+func handle(ctx context.Context, store *postgres.Store, logger watermill.LoggerAdapter) error {
+	journal, err := os.OpenFile(os.Getenv(envJournal), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	defer journal.Close()
+	sub, err := subscriber.New(store, subscriber.Config{
+		Group:           audit,
+		Order:           outmill.OrderKey,
+		BatchSize:       20,
+		MaxInFlight:     20,
+		Lease:           lease,
+		PollInterval:    100 * time.Millisecond,
+		MaxErrorBackoff: time.Second,
+		UpkeepInterval:  2 * time.Second,
+		Retry:           stubborn,
+	}, logger)
+	if err != nil {
+		return err
+	}
+	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: endsWithin}, logger)
+	if err != nil {
+		return err
+	}
+	router.AddMiddleware(subscriber.KeepError)
+	router.AddConsumerHandler("audit", os.Getenv(envTopic), sub, func(msg *message.Message) error { return note(journal, msg) })
+	return router.Run(ctx)
+}
+
+var errMoody = errors.New("the handler does not feel like it")
+
+// note is the handler: it writes what it has seen to the journal, which all
+// processes append to, so that the order of its lines is that of the sightings.
+// A line survives the death of its writer. Now and then it takes its time, once
+// in a while more than the lease, or fails, before or after the line.
+func note(journal io.Writer, msg *message.Message) error {
+	mood := rand.IntN(2000)
+	switch {
+	case mood == 0:
+		// It goes on when its context ends, as code does that does not look.
+		time.Sleep(lease * 3 / 2)
+	case mood < 20:
+		time.Sleep(rand.N(200 * time.Millisecond))
+	case mood < 200:
+		time.Sleep(rand.N(5 * time.Millisecond))
+	case mood < 220:
+		return errMoody
+	}
+	info, _ := outmill.Delivery(msg.Context())
+	by := fmt.Sprintf("%s:claim-%d:%s", os.Getenv(envName), info.Claims, time.Now().UTC().Format("15:04:05.000000"))
+	if _, err := fmt.Fprintf(journal, "%s %s %s %s\n", msg.UUID, info.Key, msg.Payload, by); err != nil {
+		return err
+	}
+	if mood >= 220 && mood < 240 {
+		return errMoody
+	}
+	return nil
+}

@@ -1,0 +1,212 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/postgres"
+	"github.com/outmill/outmill/storetest"
+)
+
+// proxyModes are the ways to run statements that a proxy can be used with that
+// gives a session to one transaction at a time.
+var proxyModes = []pgx.QueryExecMode{pgx.QueryExecModeExec, pgx.QueryExecModeCacheDescribe}
+
+// proxied returns a pool of as many as conns connections that goes through
+// PgBouncer, which has only three to the server, and the URL past it.
+func proxied(t *testing.T, mode pgx.QueryExecMode, conns int32) (db *pgxpool.Pool, direct string) {
+	t.Helper()
+	direct = testenv.PostgresDatabase(t)
+	through := testenv.PgBouncer(t, direct, "default_pool_size=3")
+	db = connectAs(t, through, func(c *pgxpool.Config) {
+		c.MaxConns = conns
+		c.ConnConfig.DefaultQueryExecMode = mode
+	})
+	return db, direct
+}
+
+func Test_a_store_keeps_the_contract_behind_a_proxy_that_pools_transactions(t *testing.T) {
+	t.Parallel()
+	if raceDetector() {
+		t.Skip("skipped with the race detector: the contract is tested with it without a proxy")
+	}
+	for _, mode := range proxyModes {
+		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
+			// Each open transaction has a connection of PgBouncer's for itself.
+			direct := testenv.PostgresDatabase(t)
+			through := testenv.PgBouncer(t, direct, "default_pool_size=30")
+			db := connectAs(t, through, func(c *pgxpool.Config) {
+				c.MaxConns = 60
+				c.ConnConfig.DefaultQueryExecMode = mode
+			})
+			schemas := &recycled{db: db}
+			h := harness(db)
+			h.New = func(t *testing.T, options storetest.Options) outmill.Store {
+				return schemas.store(t, direct, options)
+			}
+			h.Unsupported = leftOut()
+			storetest.Run(t, h)
+		})
+	}
+}
+
+// leftOut are sections of the contract that make no statement which the others
+// do not make as well.
+func leftOut() map[string]string {
+	sections := map[string]string{}
+	for _, name := range []string{
+		"limits", "topics", "time", "claim", "settle", "suspects", "reap", "order", "park", "topic order",
+		"inspect", "janitor", "schema", "calls", "workers", "model",
+	} {
+		sections[name] = "left out behind a proxy to save time; everything and the workers below make its statements"
+	}
+	return sections
+}
+
+// recycled are schemas that tests have used and emptied again: to make one
+// takes longer than most tests.
+type recycled struct {
+	db   *pgxpool.Pool
+	mu   sync.Mutex
+	free []string
+}
+
+// store is newConforming with a connection past the proxy.
+func (r *recycled) store(t *testing.T, direct string, options storetest.Options) outmill.Store {
+	t.Helper()
+	if options.NoSchema {
+		return newConforming(t, r.db, options)
+	}
+	schema := r.take()
+	t.Cleanup(func() { r.giveBack(t, schema) })
+	config := postgres.Config{
+		Schema: schema, Retain: options.Retain, MaxPayload: maxPayload, DedupWindow: options.DedupWindow, ListenURL: direct,
+	}
+	store := newStore(t, r.db, config)
+	require.NoError(t, store.Ensure(t.Context()))
+	return conforming{store, config}
+}
+
+func (r *recycled) take() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.free) == 0 {
+		return "s" + strings.ReplaceAll(outmill.NewWorkItemID().String(), "-", "")
+	}
+	schema := r.free[len(r.free)-1]
+	r.free = r.free[:len(r.free)-1]
+	return schema
+}
+
+func (r *recycled) giveBack(t *testing.T, schema string) {
+	t.Helper()
+	_, err := r.db.Exec(context.WithoutCancel(t.Context()), strings.ReplaceAll(`DELETE FROM s.records; DELETE FROM s.lanes;
+DELETE FROM s.groups; DELETE FROM s.dedup; UPDATE s.meta SET version = 1, compatible = 1, generation = generation + 1`, "s.", schema+"."),
+		pgx.QueryExecModeSimpleProtocol)
+	require.NoError(t, err)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.free = append(r.free, schema)
+}
+
+func Test_many_workers_share_few_connections_of_a_proxy(t *testing.T) {
+	t.Parallel()
+	for _, mode := range proxyModes {
+		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
+			db, direct := proxied(t, mode, 30)
+			store := newStore(t, db, postgres.Config{ListenURL: direct})
+			require.NoError(t, store.Ensure(t.Context()))
+			require.NoError(t, store.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+			told := store.Wake(t.Context())
+
+			r := &running{t: t, store: store, upgraded: make(chan struct{}), seen: map[string]int{}}
+			var writers, workers sync.WaitGroup
+			for i := range 8 {
+				writers.Go(func() { r.publish(fmt.Sprint("writer", i), i%2 == 0) })
+				workers.Go(func() { r.work(outmill.OrderKey) })
+			}
+			<-told
+			r.awaitDeliveries(2000)
+			close(r.upgraded)
+			writers.Wait()
+			r.mu.Lock()
+			r.finished = true
+			r.mu.Unlock()
+			workers.Wait()
+			require.Len(t, r.seen, r.written)
+			for name, n := range r.seen {
+				require.Equal(t, 1, n, name)
+			}
+		})
+	}
+}
+
+func Test_a_session_that_others_use_as_well_is_left_as_it_was(t *testing.T) {
+	t.Parallel()
+	for _, mode := range proxyModes {
+		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
+			db, direct := proxied(t, mode, 1)
+			settings := func() string {
+				return valueOf[string](t, db, `SELECT string_agg(name || setting, ',' ORDER BY name) FROM pg_settings WHERE source = 'session' OR name LIKE 'enable%'
+	OR name IN ('jit', 'lock_timeout', 'synchronous_commit', 'idle_in_transaction_session_timeout', 'plan_cache_mode', 'search_path')`)
+			}
+			before := settings()
+			store := newStore(t, db, postgres.Config{ListenURL: direct})
+			require.NoError(t, store.Ensure(t.Context()))
+			everything(t, store)
+			require.Equal(t, before, settings())
+			require.Zero(t, valueOf[int](t, db, "SELECT count(*) FROM pg_prepared_statements"))
+			require.Zero(t, valueOf[int](t, db, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"))
+		})
+	}
+}
+
+func Test_readers_behind_a_proxy_hear_of_what_others_commit(t *testing.T) {
+	t.Parallel()
+	db, direct := proxied(t, pgx.QueryExecModeExec, 5)
+	reader := newStore(t, db, postgres.Config{ListenURL: direct})
+	require.NoError(t, reader.Ensure(t.Context()))
+	told := reader.Wake(t.Context())
+	past := connect(t, direct)
+	awaitListeners(t, past, 1)
+	drain(told)
+	writer := newStore(t, past, postgres.Config{})
+	require.NoError(t, writer.InTx(t.Context(), func(ctx context.Context, _ pgx.Tx) error {
+		return writer.Append(ctx, made("orders", "x", 1)...)
+	}))
+	select {
+	case <-told:
+	case <-time.After(time.Minute):
+		t.Error("not told")
+	}
+}
+
+func Test_a_store_works_however_pgx_runs_statements(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []pgx.QueryExecMode{
+		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,
+		pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+	} {
+		t.Run(strings.ReplaceAll(mode.String(), " ", "_"), func(t *testing.T) {
+			t.Parallel()
+			db := connectAs(t, testenv.PostgresDatabase(t), func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
+			store := newStore(t, db, postgres.Config{Retain: time.Hour})
+			require.NoError(t, store.Ensure(t.Context()))
+			everything(t, store)
+			everything(t, store)
+		})
+	}
+}

@@ -1,0 +1,194 @@
+package postgres_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/postgres"
+	"github.com/outmill/outmill/storetest"
+)
+
+const patience = 30 * time.Second
+
+// gates stop a pool's batches before they are sent.
+type gates struct {
+	mu   sync.Mutex
+	list []*gate
+}
+
+// gate stops the nth batch (from 1) that holds a statement with the text.
+type gate struct {
+	text    string
+	left    int
+	reached chan struct{}
+	opened  chan struct{}
+	open    func()
+}
+
+func (g *gates) before(t *testing.T, text string, nth int) *gate {
+	t.Helper()
+	opened := make(chan struct{})
+	made := &gate{text: text, left: nth, reached: make(chan struct{}), opened: opened, open: sync.OnceFunc(func() { close(opened) })}
+	t.Cleanup(made.open)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.list = append(g.list, made)
+	return made
+}
+
+func (g *gate) wait(t *testing.T) {
+	t.Helper()
+	select {
+	case <-g.reached:
+	case <-time.After(patience):
+		require.FailNow(t, "the gate was not reached", g.text)
+	}
+}
+
+func (g *gates) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
+	if stopped := g.stopping(data.Batch.QueuedQueries); stopped != nil {
+		close(stopped.reached)
+		<-stopped.opened
+	}
+	return ctx
+}
+
+func (g *gates) stopping(queries []*pgx.QueuedQuery) *gate {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, one := range g.list {
+		found := slices.ContainsFunc(queries, func(q *pgx.QueuedQuery) bool { return strings.Contains(q.SQL, one.text) })
+		if !found || one.left == 0 {
+			continue
+		}
+		if one.left--; one.left == 0 {
+			return one
+		}
+	}
+	return nil
+}
+
+func (*gates) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+func (*gates) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
+func (*gates) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	return ctx
+}
+func (*gates) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// ring is a store, and another one on the same tables that has gates.
+type ring struct {
+	t      *testing.T
+	db     *pgxpool.Pool
+	store  conforming
+	gated  *postgres.Store
+	gates  *gates
+	schema string
+}
+
+func newRing(t *testing.T, options storetest.Options) *ring {
+	t.Helper()
+	return newRingIn(t, pool(t), options)
+}
+
+// newRingIn is newRing in a database that other tests use too.
+func newRingIn(t *testing.T, db *pgxpool.Pool, options storetest.Options) *ring {
+	t.Helper()
+	r := &ring{t: t, db: db, store: newConforming(t, db, options).(conforming), gates: &gates{}}
+	r.schema = r.store.config.Schema
+	config := db.Config()
+	config.ConnConfig.Tracer = r.gates
+	watched, err := pgxpool.NewWithConfig(context.WithoutCancel(t.Context()), config)
+	require.NoError(t, err)
+	t.Cleanup(watched.Close)
+	r.gated = newStore(t, watched, r.store.config)
+	require.NoError(t, r.store.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+	return r
+}
+
+// sql is a statement about the store's tables, which are written {name}.
+func (r *ring) sql(statement string) string {
+	return strings.NewReplacer("{records}", r.schema+".records", "{lanes}", r.schema+".lanes").Replace(statement)
+}
+
+func (r *ring) append(key string, names ...string) []*outmill.Record {
+	r.t.Helper()
+	records := make([]*outmill.Record, len(names))
+	for i, name := range names {
+		records[i] = &outmill.Record{Topic: "orders", Key: key, MessageID: name}
+	}
+	require.NoError(r.t, r.store.Append(r.t.Context(), records...))
+	return records
+}
+
+func (r *ring) claim(owner outmill.OwnerToken, limit int) []*outmill.Record {
+	r.t.Helper()
+	return claimed(r.t, r.store, claimOf(owner, limit, outmill.OrderKey, "orders"))
+}
+
+// blocked waits until n sessions of the database wait for a lock.
+func (r *ring) blocked(n int) {
+	r.t.Helper()
+	require.Eventually(r.t, func() bool {
+		return valueOf[int](r.t, r.db, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) >= n
+	}, patience, 5*time.Millisecond)
+}
+
+// begin begins a transaction of the test's own.
+func (r *ring) begin() pgx.Tx {
+	r.t.Helper()
+	own := context.WithoutCancel(r.t.Context())
+	tx, err := r.db.Begin(own)
+	require.NoError(r.t, err)
+	r.t.Cleanup(func() { _ = tx.Rollback(own) })
+	return tx
+}
+
+func (r *ring) execIn(tx pgx.Tx, statement string, args ...any) {
+	r.t.Helper()
+	_, err := tx.Exec(r.t.Context(), r.sql(statement), args...)
+	require.NoError(r.t, err)
+}
+
+func namesOf(records []*outmill.Record) []string {
+	names := []string{}
+	for _, r := range records {
+		names = append(names, r.MessageID)
+	}
+	return names
+}
+
+// result is what a call returned that runs beside the test.
+type result[T any] struct {
+	value T
+	err   error
+}
+
+func async[T any](fn func() (T, error)) <-chan result[T] {
+	done := make(chan result[T], 1)
+	go func() {
+		value, err := fn()
+		done <- result[T]{value, err}
+	}()
+	return done
+}
+
+func await[T any](t *testing.T, done <-chan result[T]) T {
+	t.Helper()
+	select {
+	case r := <-done:
+		require.NoError(t, r.err)
+		return r.value
+	case <-time.After(patience):
+		require.FailNow(t, "the call did not return")
+		panic("unreachable")
+	}
+}

@@ -1,0 +1,279 @@
+package postgres_test
+
+import (
+	"context"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/postgres"
+)
+
+// The rights that the documentation names, apart from USAGE of the schema.
+var (
+	publisherRights = rights{
+		"meta":    {"SELECT"},
+		"groups":  {"SELECT"},
+		"records": {"INSERT"},
+		"dedup":   {"SELECT", "INSERT", "UPDATE"},
+	}
+	workerRights = rights{
+		"meta":    {"SELECT", "UPDATE"},
+		"groups":  {"SELECT", "INSERT", "UPDATE"},
+		"records": {"SELECT", "UPDATE", "DELETE"},
+		"lanes":   {"SELECT", "INSERT", "UPDATE", "DELETE"},
+		"dedup":   {"SELECT", "UPDATE", "DELETE"},
+	}
+	operatorRights = rights{
+		"meta":    {"SELECT", "UPDATE"},
+		"groups":  {"SELECT", "DELETE"},
+		"records": {"SELECT", "UPDATE", "DELETE"},
+		"lanes":   {"SELECT", "UPDATE", "DELETE"},
+	}
+	readerRights = rights{
+		"meta":    {"SELECT"},
+		"groups":  {"SELECT"},
+		"records": {"SELECT"},
+		"lanes":   {"SELECT"},
+	}
+)
+
+// rights of a role, for each table.
+type rights map[string][]string
+
+func (r rights) grant(t *testing.T, admin *pgxpool.Pool, role string) {
+	t.Helper()
+	execute(t, admin, "GRANT USAGE ON SCHEMA outmill TO "+role)
+	for table, allowed := range r {
+		execute(t, admin, "GRANT "+strings.Join(allowed, ", ")+" ON outmill."+table+" TO "+role)
+	}
+}
+
+// newRole makes a role that may do nothing but log in, and returns the
+// database's URL for it. It is dropped with the test.
+func newRole(t *testing.T, admin *pgxpool.Pool, database string) (role, roleURL string) {
+	t.Helper()
+	role = "outmill_" + strings.ReplaceAll(outmill.NewWorkItemID().String(), "-", "")
+	execute(t, admin, "CREATE ROLE "+role+" LOGIN PASSWORD 'secret'")
+	t.Cleanup(func() {
+		_, err := admin.Exec(context.WithoutCancel(t.Context()), "DROP OWNED BY "+role+"; DROP ROLE "+role, pgx.QueryExecModeSimpleProtocol)
+		require.NoError(t, err)
+	})
+	u, err := url.Parse(database)
+	require.NoError(t, err)
+	u.User = url.UserPassword(role, "secret")
+	return role, u.String()
+}
+
+// ruled is a database whose schema its superuser made.
+func ruled(t *testing.T) (database string, admin *pgxpool.Pool, store *postgres.Store) {
+	t.Helper()
+	database = testenv.PostgresDatabase(t)
+	admin = connect(t, database)
+	store = newStore(t, admin, postgres.Config{Retain: time.Hour})
+	require.NoError(t, store.Ensure(t.Context()))
+	return database, admin, store
+}
+
+func Test_roles_need_no_more_than_the_rights_that_the_documentation_names(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		rights rights
+		use    func(t *testing.T, store, super *postgres.Store) error
+	}{
+		"publisher": {publisherRights, usedByPublisher},
+		"worker":    {workerRights, usedByWorker},
+		"operator":  {operatorRights, usedByOperator},
+		"reader":    {readerRights, usedByReader},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			database, admin, super := ruled(t)
+			role, roleURL := newRole(t, admin, database)
+			c.rights.grant(t, admin, role)
+			use := func() error {
+				// A store that knows nothing yet.
+				store, err := postgres.New(connect(t, roleURL), postgres.Config{Retain: time.Hour}, nil)
+				require.NoError(t, err)
+				defer func() { require.NoError(t, store.Close()) }()
+				return c.use(t, store, super)
+			}
+			require.NoError(t, use())
+			require.NoError(t, use(), "once more")
+			for table, allowed := range c.rights {
+				for _, right := range allowed {
+					execute(t, admin, "REVOKE "+right+" ON outmill."+table+" FROM "+role)
+					requireNoRight(t, use(), right+" on "+table)
+					execute(t, admin, "GRANT "+right+" ON outmill."+table+" TO "+role)
+				}
+			}
+			execute(t, admin, "REVOKE USAGE ON SCHEMA outmill FROM "+role)
+			requireNoRight(t, use(), "USAGE of the schema")
+		})
+	}
+}
+
+// requireNoRight wants an error that says where to read what is needed.
+func requireNoRight(t *testing.T, err error, right string) {
+	t.Helper()
+	require.ErrorContains(t, err, "permission denied", "without %s", right)
+	require.ErrorContains(t, err, "rights", "without %s", right)
+	require.NotErrorIs(t, err, outmill.ErrSchemaMissing, "without %s", right)
+}
+
+// firstOf runs the calls until one fails.
+func firstOf(calls ...func() error) error {
+	for _, call := range calls {
+		if err := call(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func usedByPublisher(t *testing.T, store, _ *postgres.Store) error {
+	ctx := t.Context()
+	return firstOf(
+		func() error { return store.Ensure(ctx) },
+		func() error { return store.Append(ctx, made("orders", "x", 3)...) },
+		func() error {
+			records := made("orders", "x", 3)
+			records[0].DedupKey, records[1].DedupKey = "once", "once"
+			return store.Append(ctx, records...)
+		},
+		func() error {
+			return store.InTx(ctx, func(ctx context.Context, _ pgx.Tx) error { return store.Append(ctx, made("orders", "x", 3)...) })
+		},
+	)
+}
+
+// usedByWorker does what a subscriber, a forwarder and their janitor do.
+func usedByWorker(t *testing.T, store, super *postgres.Store) error {
+	ctx := t.Context()
+	// What has expired, what was processed long ago, and a lane to be held.
+	for _, table := range []string{"records", "lanes", "dedup"} {
+		execute(t, super.Pool(), "DELETE FROM outmill."+table)
+	}
+	require.NoError(t, super.Append(ctx, slices.Concat(made("orders", "x", 50), made("orders", "y", 50))...))
+	steps := []func() error{
+		func() error { return store.Ensure(ctx) },
+		func() error { return store.RegisterGroup(ctx, outmill.NewWorkItemID().String(), outmill.Topics{}) },
+		func() error { return store.RegisterGroup(ctx, readers, outmill.Topics{}) },
+	}
+	for _, order := range []outmill.Order{outmill.OrderKey, outmill.OrderNone, outmill.OrderTopic, outmill.OrderKey} {
+		for range 2 {
+			steps = append(steps, func() error { return work(ctx, store, order) })
+		}
+	}
+	for _, tidy := range []func(context.Context, int) (int, error){store.ReapExpired, store.ExpireDue, store.DeleteProcessed, store.DeleteDedupKeys} {
+		steps = append(steps, func() error { _, err := tidy(ctx, 10); return err })
+	}
+	return firstOf(steps...)
+}
+
+// work claims and settles in every way.
+func work(ctx context.Context, store *postgres.Store, order outmill.Order) error {
+	found, err := store.Claim(ctx, claimOf(outmill.NewOwnerToken(), 7, order))
+	if err != nil || len(found) < 6 {
+		return err
+	}
+	leases := leasesOf(found)
+	return firstOf(
+		func() error { _, err := store.Extend(ctx, time.Minute, leases); return err },
+		func() error {
+			return store.Fail(ctx, []outmill.Failure{{Lease: leases[1]}, {Lease: leases[2], Park: true}})
+		},
+		func() error {
+			return store.Abandon(ctx, []outmill.Abandonment{{Lease: leases[3], Delay: time.Hour}})
+		},
+		func() error { return store.Snooze(ctx, []outmill.Snoozing{{Lease: leases[4]}}) },
+		func() error { return store.Release(ctx, leases[5:]) },
+		func() error { return store.Ack(ctx, leases[:1]) },
+	)
+}
+
+func usedByReader(t *testing.T, store, super *postgres.Store) error {
+	ctx := t.Context()
+	record := made("orders", "x", 1)[0]
+	require.NoError(t, super.Append(ctx, record))
+	steps := []func() error{
+		func() error { return store.Ensure(ctx) },
+		func() error { _, err := store.Stats(ctx, 0); return err },
+		func() error { _, err := store.Groups(ctx); return err },
+		func() error { _, err := store.Get(ctx, record.ID); return err },
+	}
+	for _, status := range []outmill.Status{"", outmill.StatusPending, outmill.StatusLeased, outmill.StatusProcessed, outmill.StatusDead} {
+		steps = append(steps, func() error { _, err := store.List(ctx, outmill.ListQuery{Status: status}); return err })
+	}
+	return firstOf(steps...)
+}
+
+func usedByOperator(t *testing.T, store, super *postgres.Store) error {
+	if err := usedByReader(t, store, super); err != nil {
+		return err
+	}
+	ctx := t.Context()
+	record := made("orders", "x", 1)[0]
+	require.NoError(t, super.Append(ctx, record))
+	holdOne(t, super)
+	return firstOf(
+		func() error { _, err := store.Requeue(ctx, record.ID); return err },
+		func() error { _, err := store.Delete(ctx, record.ID); return err },
+		func() error { _, err := store.DropGroup(ctx, readers); return err },
+	)
+}
+
+func Test_a_worker_without_rights_beyond_its_own_is_woken(t *testing.T) {
+	t.Parallel()
+	database, admin, super := ruled(t)
+	role, roleURL := newRole(t, admin, database)
+	workerRights.grant(t, admin, role)
+	store := newStore(t, connect(t, roleURL), postgres.Config{})
+	told := store.Wake(t.Context())
+	awaitListeners(t, admin, 1)
+	drain(told)
+	require.NoError(t, super.Append(t.Context(), made("orders", "x", 1)...))
+	<-told
+}
+
+func Test_ensure_needs_the_right_to_create(t *testing.T) {
+	t.Parallel()
+	database := testenv.PostgresDatabase(t)
+	admin := connect(t, database)
+	role, roleURL := newRole(t, admin, database)
+	store := newStore(t, connect(t, roleURL), postgres.Config{})
+	requireNoRight(t, store.Ensure(t.Context()), "CREATE on the database")
+
+	// The schema is there, but is somebody else's.
+	execute(t, admin, "CREATE SCHEMA outmill")
+	execute(t, admin, "GRANT USAGE ON SCHEMA outmill TO "+role)
+	requireNoRight(t, store.Ensure(t.Context()), "CREATE on the schema")
+	execute(t, admin, "GRANT CREATE ON SCHEMA outmill TO "+role)
+	require.NoError(t, store.Ensure(t.Context()))
+	everything(t, store)
+
+	execute(t, admin, "GRANT CREATE ON DATABASE "+valueOf[string](t, admin, "SELECT quote_ident(current_database())")+" TO "+role)
+	own := newStore(t, store.Pool(), postgres.Config{Schema: "its own"})
+	require.NoError(t, own.Ensure(t.Context()))
+	everything(t, own)
+}
+
+// holdOne leaves a record held behind another one of its key.
+func holdOne(t *testing.T, super *postgres.Store) {
+	t.Helper()
+	require.NoError(t, super.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+	topic := outmill.NewWorkItemID().String()
+	for range 2 {
+		require.NoError(t, super.Append(t.Context(), &outmill.Record{Topic: topic, Key: "k"}))
+	}
+	require.Len(t, claimed(t, super, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, topic)), 1)
+	require.Empty(t, claimed(t, super, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, topic)))
+}
