@@ -1,0 +1,37 @@
+package rotation_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/rotation"
+)
+
+func Test_each_topic_comes_first_in_turn(t *testing.T) {
+	t.Parallel()
+	var r rotation.Rotation
+	for _, want := range [][]string{{"a", "b", "c"}, {"b", "c", "a"}, {"c", "a", "b"}, {"a", "b", "c"}} {
+		require.Equal(t, want, r.Order("g", outmill.Topics{}, []string{"c", "a", "b"}))
+	}
+}
+
+func Test_a_topic_that_is_new_or_gone_does_not_disturb_the_turn(t *testing.T) {
+	t.Parallel()
+	var r rotation.Rotation
+	require.Equal(t, []string{"a", "c"}, r.Order("g", outmill.Topics{}, []string{"a", "c"}))
+	require.Equal(t, []string{"b", "c", "a"}, r.Order("g", outmill.Topics{}, []string{"a", "b", "c"}))
+	require.Equal(t, []string{"c", "a"}, r.Order("g", outmill.Topics{}, []string{"a", "c"}))
+}
+
+func Test_groups_and_selections_have_turns_of_their_own(t *testing.T) {
+	t.Parallel()
+	var r rotation.Rotation
+	other := outmill.Topics{Include: []string{"*"}}
+	for _, group := range []string{"g", "h"} {
+		for _, selection := range []outmill.Topics{{}, other} {
+			require.Equal(t, []string{"a", "b"}, r.Order(group, selection, []string{"b", "a"}))
+		}
+	}
+}
