@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"time"
+)
+
+// bench is one run of a scenario: its settings, its engines, and what came out.
+type bench struct {
+	scenario string
+	out      io.Writer
+	// progress is where it says what it is at.
+	progress io.Writer
+
+	n       int
+	rounds  int
+	size    int
+	batch   int
+	short   bool
+	json    bool
+	engines engines
+
+	results results
+}
+
+func (b *bench) flags(flags *flag.FlagSet, s scenario) {
+	if s.n > 0 {
+		flags.IntVar(&b.n, "n", 0, fmt.Sprintf("how many messages (default %d, with -short %d)", s.n, s.short))
+	}
+	flags.IntVar(&b.rounds, "rounds", 0, "how often each side runs (default 3, with -short 1)")
+	flags.IntVar(&b.size, "size", 200, "bytes of a payload")
+	flags.IntVar(&b.batch, "batch", 500, "records of one claim")
+	flags.BoolVar(&b.short, "short", false, "little of everything, to see that it works; the numbers mean nothing")
+	flags.BoolVar(&b.json, "json", false, "one object on the last line")
+	flags.StringVar(&b.engines.postgresURL, "postgres", "", "URL of a PostgreSQL, as its superuser; default: one is started, with fsync on")
+	flags.StringVar(&b.engines.kafkaAddr, "kafka", "", "host:port of a Kafka; default: one is started")
+}
+
+// settle fills in what was not given.
+func (b *bench) settle(s scenario, flags *flag.FlagSet) error {
+	if flags.NArg() > 0 {
+		return fmt.Errorf("%s: %q is no flag", s.name, flags.Arg(0))
+	}
+	if b.n == 0 {
+		if b.n = s.n; b.short {
+			b.n = s.short
+		}
+	}
+	if b.rounds == 0 {
+		if b.rounds = 3; b.short {
+			b.rounds = 1
+		}
+	}
+	if b.n < 0 || b.rounds < 1 || b.size < 1 || b.batch < 1 {
+		return fmt.Errorf("%s: -n, -rounds, -size and -batch want numbers above 0", s.name)
+	}
+	b.engines.log = b.say
+	return nil
+}
+
+func (b *bench) say(format string, args ...any) {
+	fmt.Fprintf(b.progress, "%s "+format+"\n", append([]any{time.Now().Format("15:04:05")}, args...)...)
+}
+
+func (b *bench) end() { b.engines.end() }
+
+// side is one of the things that are compared. prepare is not measured.
+type side struct {
+	// field is the name of the result, such as outmill_msgs_per_s.
+	field string
+	// title is what people read.
+	title   string
+	prepare func(ctx context.Context) error
+	// run does n things, and may return how long that took; 0 is the time of the
+	// call.
+	run func(ctx context.Context) (time.Duration, error)
+	// n is how many things; 0 is the bench's.
+	n int
+}
+
+// compare runs the sides in turn, round by round, and records each one's rate
+// in things per second.
+func (b *bench) compare(ctx context.Context, sides ...side) error {
+	for round := range b.rounds {
+		for _, s := range sides {
+			rate, err := b.rate(ctx, s)
+			if err != nil {
+				return fmt.Errorf("%s: %w", s.title, err)
+			}
+			b.say("round %d of %d: %s: %.0f/s", round+1, b.rounds, s.title, rate)
+			b.results.add(s.field, s.title, rate)
+		}
+	}
+	return nil
+}
+
+func (b *bench) rate(ctx context.Context, s side) (float64, error) {
+	if s.prepare != nil {
+		if err := s.prepare(ctx); err != nil {
+			return 0, fmt.Errorf("prepare: %w", err)
+		}
+	}
+	began := time.Now()
+	took, err := s.run(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if took == 0 {
+		took = time.Since(began)
+	}
+	n := s.n
+	if n == 0 {
+		n = b.n
+	}
+	return float64(n) / took.Seconds(), nil
+}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outmill/outmill/internal/testenv/kafkaengine"
+	"github.com/outmill/outmill/internal/testenv/postgresengine"
+)
+
+// engines are the servers: those that flags name, else such as are started, and
+// ended with the bench.
+type engines struct {
+	postgresURL, kafkaAddr string
+	log                    func(format string, args ...any)
+	ends                   []func()
+}
+
+func (e *engines) end() {
+	for i := len(e.ends) - 1; i >= 0; i-- {
+		e.ends[i]()
+	}
+	e.ends = nil
+}
+
+// postgresSettings are a server as it is run in earnest on a small machine: it
+// waits for the disk, and has room to write.
+var postgresSettings = []string{
+	"fsync=on", "full_page_writes=on", "synchronous_commit=on",
+	"shared_buffers=1GB", "max_wal_size=4GB", "max_connections=200", "shared_preload_libraries=pg_stat_statements",
+}
+
+// postgres returns the URL of a server.
+func (e *engines) postgres(ctx context.Context) (string, error) {
+	if e.postgresURL != "" {
+		return e.postgresURL, nil
+	}
+	e.log("starting PostgreSQL")
+	bin, err := postgresengine.Binaries(ctx)
+	if err != nil {
+		return "", fmt.Errorf("no PostgreSQL to start (give one with -postgres): %w", err)
+	}
+	dir, err := os.MkdirTemp("", "outmill-bench-postgres-")
+	if err != nil {
+		return "", err
+	}
+	engine, err := postgresengine.Prepare(ctx, bin, dir, postgresSettings...)
+	if err == nil {
+		err = engine.Start(ctx)
+	}
+	if err != nil {
+		return "", fmt.Errorf("start PostgreSQL: %w", err)
+	}
+	e.ends = append(e.ends, engine.End)
+	e.postgresURL = engine.URL
+	return engine.URL, nil
+}
+
+// kafka returns the address of a broker.
+func (e *engines) kafka(ctx context.Context) (string, error) {
+	if e.kafkaAddr != "" {
+		return e.kafkaAddr, nil
+	}
+	e.log("starting Kafka")
+	dir, err := os.MkdirTemp("", "outmill-bench-kafka-")
+	if err != nil {
+		return "", err
+	}
+	engine, err := kafkaengine.Prepare(ctx, dir)
+	if err == nil {
+		err = engine.StartAttached(ctx)
+	}
+	if err != nil {
+		return "", fmt.Errorf("start Kafka (give one with -kafka): %w", err)
+	}
+	e.ends = append(e.ends, engine.Detach)
+	e.kafkaAddr = engine.Addr
+	return engine.Addr, nil
+}
+
+// database makes an empty database, and a pool on it. Both go when the bench
+// ends.
+func (b *bench) database(ctx context.Context, name string) (*pgxpool.Pool, error) {
+	server, err := b.engines.postgres(ctx)
+	if err != nil {
+		return nil, err
+	}
+	name = fmt.Sprintf("bench_%s_%d", name, os.Getpid())
+	if err := onServer(ctx, server, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)", "CREATE DATABASE "+name); err != nil {
+		return nil, err
+	}
+	config, err := pgxpool.ParseConfig(server)
+	if err != nil {
+		return nil, err
+	}
+	config.ConnConfig.Database = name
+	config.MaxConns = 32
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	b.engines.ends = append(b.engines.ends, func() {
+		pool.Close()
+		_ = onServer(context.WithoutCancel(ctx), server, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)")
+	})
+	return pool, b.describePostgres(ctx, pool)
+}
+
+func onServer(ctx context.Context, url string, statements ...string) error {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	for _, statement := range statements {
+		if _, err := conn.Exec(ctx, statement); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// describePostgres notes, once, what the numbers depend on.
+func (b *bench) describePostgres(ctx context.Context, pool *pgxpool.Pool) error {
+	for _, fact := range b.results.facts {
+		if fact[0] == "postgres" {
+			return nil
+		}
+	}
+	var version, settings string
+	err := pool.QueryRow(ctx, `SELECT current_setting('server_version'), string_agg(name || '=' || current_setting(name), ' ' ORDER BY name)
+FROM pg_settings WHERE name IN ('fsync', 'synchronous_commit', 'full_page_writes', 'shared_buffers', 'max_wal_size')`).Scan(&version, &settings)
+	if err != nil {
+		return err
+	}
+	b.results.fact("postgres", version)
+	b.results.fact("postgres_settings", strings.TrimSpace(settings))
+	return nil
+}

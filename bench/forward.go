@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	wkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/outmill/outmill/forwarder"
+	"github.com/outmill/outmill/kafka"
+	"github.com/outmill/outmill/postgres"
+)
+
+const forwardAbout = `n messages wait in PostgreSQL (fsync on), and are moved to a real Kafka (acks=all).
+
+  outmill_msgs_per_s          Outmill's forwarder, ordered by key as it is by default, to package kafka
+  outmill_unkeyed_msgs_per_s  the same where messages have no key
+  watermill_msgs_per_s        watermill-sql, components/forwarder, watermill-kafka with acks=all
+  ratio                       outmill / watermill
+  raw_read_per_s              a bare ordered SELECT of the same columns, by pgx
+  raw_produce_per_s           bare idempotent producing of the same records, by franz-go
+  limit_msgs_per_s            1 / (1/raw_read + 1/raw_produce), since the cores are shared
+  of_limit                    outmill / limit`
+
+func init() {
+	scenarios = append(scenarios, scenario{
+		name: "forward", help: "waiting messages from PostgreSQL to Kafka, beside Watermill's forwarder",
+		about: forwardAbout, n: 100_000, short: 2_000, measure: measureForward,
+	})
+}
+
+func measureForward(ctx context.Context, b *bench) error {
+	broker, err := b.engines.kafka(ctx)
+	if err != nil {
+		return err
+	}
+	pool, err := b.database(ctx, "forward")
+	if err != nil {
+		return err
+	}
+	ours := &forwarding{b: b, pool: pool, broker: broker}
+	peer := &watermillForwarding{b: b, pool: pool, broker: broker}
+	// The peer's rate falls with what is waiting, so it gets as much as we do.
+	err = b.compare(ctx,
+		side{field: "outmill_msgs_per_s", title: "Outmill, by key", prepare: ours.prepare(true), run: ours.run},
+		side{field: "outmill_unkeyed_msgs_per_s", title: "Outmill, no keys", prepare: ours.prepare(false), run: ours.run},
+		side{field: "watermill_msgs_per_s", title: "Watermill's forwarder", prepare: peer.prepare, run: peer.run},
+		side{field: "raw_read_per_s", title: "bare SELECT", prepare: ours.prepare(true), run: ours.read},
+		side{field: "raw_produce_per_s", title: "bare producing", run: ours.produce},
+	)
+	if err != nil {
+		return err
+	}
+	r := &b.results
+	r.ratio("ratio", "Outmill / Watermill", "outmill_msgs_per_s", "watermill_msgs_per_s")
+	limit := 1 / (1/r.median("raw_read_per_s") + 1/r.median("raw_produce_per_s"))
+	r.add("limit_msgs_per_s", "limit of reading and producing", limit)
+	r.ratio("of_limit", "Outmill / limit", "outmill_msgs_per_s", "limit_msgs_per_s")
+	return nil
+}
+
+// forwarding is Outmill's side.
+type forwarding struct {
+	b      *bench
+	pool   *pgxpool.Pool
+	broker string
+	store  *postgres.Store
+	topic  string
+}
+
+func (f *forwarding) prepare(keyed bool) func(ctx context.Context) error {
+	return func(ctx context.Context) (err error) {
+		if f.store != nil {
+			if err := f.store.Close(); err != nil {
+				return err
+			}
+		}
+		if f.store, err = outbox(ctx, f.pool); err != nil {
+			return err
+		}
+		if f.topic, err = newTopic(ctx, f.broker); err != nil {
+			return err
+		}
+		if err := f.b.fill(ctx, f.store, forwarder.DefaultGroup, f.topic, f.b.n, keyed); err != nil {
+			return err
+		}
+		_, err = f.pool.Exec(ctx, "CHECKPOINT")
+		return err
+	}
+}
+
+// run ends when the last message was acked by Kafka and by the store.
+func (f *forwarding) run(ctx context.Context) (time.Duration, error) {
+	pub, err := kafka.NewPublisher(wkafka.PublisherConfig{Brokers: []string{f.broker}, Marshaler: wkafka.DefaultMarshaler{}}, kafka.Config{}, nil)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = pub.Close() }()
+	fwd, err := forwarder.New(f.store, pub, forwarder.Config{BatchSize: f.b.batch}, nil)
+	if err != nil {
+		return 0, err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	began := time.Now()
+	ended := make(chan error, 1)
+	go func() { ended <- fwd.Run(ctx) }()
+	if err := f.drained(ctx); err != nil {
+		return 0, err
+	}
+	took := time.Since(began)
+	stop()
+	if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
+		return 0, err
+	}
+	return took, nil
+}
+
+// drained waits until nothing is left, and looks seldom, since it shares the
+// cores with what it watches.
+func (f *forwarding) drained(ctx context.Context) error {
+	return poll(ctx, func() (bool, error) {
+		var left bool
+		err := f.pool.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM outmill.records)").Scan(&left)
+		return !left, err
+	})
+}
+
+func (f *forwarding) read(ctx context.Context) (time.Duration, error) {
+	rows, err := f.pool.Query(ctx, `SELECT seq, id, topic, key, message_id, metadata, payload FROM outmill.records
+WHERE grp = $1 AND topic = $2 AND stage = 0 ORDER BY seq`, forwarder.DefaultGroup, f.topic)
+	if err != nil {
+		return 0, err
+	}
+	defer rows.Close()
+	n := 0
+	for rows.Next() {
+		var seq int64
+		var id [16]byte
+		var topic, key, messageID string
+		var metadata, payload []byte
+		if err := rows.Scan(&seq, &id, &topic, &key, &messageID, &metadata, &payload); err != nil {
+			return 0, err
+		}
+		n++
+	}
+	if err := rows.Err(); err != nil || n != f.b.n {
+		return 0, fmt.Errorf("read %d of %d: %w", n, f.b.n, err)
+	}
+	return 0, nil
+}
+
+// produce sends the same records with the client that package kafka uses, at
+// its defaults: idempotent, acks=all.
+func (f *forwarding) produce(ctx context.Context) (time.Duration, error) {
+	topic, err := newTopic(ctx, f.broker)
+	if err != nil {
+		return 0, err
+	}
+	client, err := kgo.NewClient(kgo.SeedBrokers(f.broker), kgo.DefaultProduceTopic(topic), kgo.ProducerBatchCompression(kgo.NoCompression()),
+		kgo.MaxBufferedRecords(50_000))
+	if err != nil {
+		return 0, err
+	}
+	defer client.Close()
+	list := records(topic, 0, f.b.n, f.b.size, true)
+	began := time.Now()
+	var failed error
+	for _, r := range list {
+		client.Produce(ctx, &kgo.Record{Key: []byte(r.Key), Value: r.Payload, Headers: []kgo.RecordHeader{
+			{Key: "_watermill_message_uuid", Value: []byte(r.MessageID)}, {Key: "name", Value: []byte("order.placed")},
+		}}, func(_ *kgo.Record, err error) {
+			if err != nil {
+				failed = err
+			}
+		})
+	}
+	if err := client.Flush(ctx); err != nil {
+		return 0, err
+	}
+	return time.Since(began), failed
+}
+
+// pollEvery is how often a side is looked at that does not say when it is done.
+const pollEvery = 20 * time.Millisecond
+
+func poll(ctx context.Context, done func() (bool, error)) error {
+	ticker := time.NewTicker(pollEvery)
+	defer ticker.Stop()
+	for {
+		if is, err := done(); err != nil || is {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+		}
+	}
+}
+
+// closing closes what Watermill's components leave to their user.
+func closing(closers ...message.Publisher) {
+	for _, c := range closers {
+		_ = c.Close()
+	}
+}
