@@ -105,25 +105,33 @@ func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill
 		return nil, s.explain(ctx, operation, err)
 	}
 	req.Limit = min(req.Limit, maxClaim)
+	busy := s.busy.Topics(req.Group, req.Topics)
 	for {
-		topics, err := s.dueTopics(ctx, req)
-		if err != nil || len(topics) == 0 {
-			return nil, err
+		topics := busy
+		if topics == nil {
+			var err error
+			if topics, err = s.dueTopics(ctx, req); err != nil || len(topics) == 0 {
+				return nil, err
+			}
 		}
 		c := &claim{s: s, req: req}
-		err = c.serveAll(ctx, s.turns.Order(req.Group, req.Topics, topics))
+		err := c.serveAll(ctx, s.turns.Order(req.Group, req.Topics, slices.Clone(topics)))
 		if len(c.records) > 0 {
 			if err != nil {
 				s.logger.Error("A claim ended early", err, watermill.LogFields{"group": req.Group})
+			}
+			if busy == nil {
+				s.busy.Note(req.Group, req.Topics, topics)
 			}
 			s.logger.Debug("Records claimed", watermill.LogFields{
 				"group": req.Group, "owner": req.Owner.String(), "count": len(c.records),
 			})
 			return c.records, nil
 		}
-		if err != nil || !c.again {
+		if err != nil || busy == nil && !c.again {
 			return nil, err
 		}
+		busy = nil
 	}
 }
 

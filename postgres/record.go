@@ -21,9 +21,9 @@ const (
 )
 
 // recordColumns are what placed.scan reads, in its order.
-const recordColumns = `r.seq, r.id::text, r.grp, r.topic, r.key, r.stage, r.available_at, r.due_at, r.next_at, r.created_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, r.owner::text, r.processed_at, r.processed_by::text, r.message_id, r.correlation_id, r.causation_id,
-	r.tenant_id, r.traceparent, r.tracestate, r.dedup_key, r.last_error, r.metadata::text, r.payload`
+const recordColumns = `r.seq, r.id, r.grp, r.topic, r.key, r.stage, r.available_at, r.due_at, r.next_at, r.created_at, r.expires_at,
+	r.attempts, r.claims, r.expiries, r.owner, r.processed_at, r.processed_by, r.message_id, r.correlation_id, r.causation_id,
+	r.tenant_id, r.traceparent, r.tracestate, r.dedup_key, r.last_error, r.metadata, r.payload`
 
 // blockedColumn tells of a held record whether an earlier one of its key was
 // still in the way when a claim looked last.
@@ -44,18 +44,16 @@ type placed struct {
 func (p *placed) scan(scan func(...any) error) error {
 	var (
 		r                                            outmill.Record
-		group, owner, processedBy, metadata          *string
+		group                                        *string
+		owner, processedBy                           *[16]byte
+		metadata                                     []byte
 		available, due, next, created, expires, done *time.Time
-		id                                           string
 	)
-	err := scan(&p.seq, &id, &group, &r.Topic, &r.Key, &p.stage, &available, &due, &next, &created, &expires,
+	err := scan(&p.seq, (*[16]byte)(&r.ID), &group, &r.Topic, &r.Key, &p.stage, &available, &due, &next, &created, &expires,
 		&r.Attempts, &r.Claims, &r.Expiries, &owner, &done, &processedBy, &r.MessageID, &r.CorrelationID, &r.CausationID,
 		&r.TenantID, &r.TraceParent, &r.TraceState, &r.DedupKey, &r.LastError, &metadata, &r.Payload, &p.blocked)
 	if err != nil {
 		return err
-	}
-	if err := r.ID.Scan(id); err != nil {
-		return fmt.Errorf("record %s: id: %w", id, err)
 	}
 	if group != nil {
 		r.Group, r.Routed = *group, true
@@ -71,15 +69,10 @@ func (p *placed) scan(scan func(...any) error) error {
 	case r.Status == outmill.StatusPending && !p.blocked:
 		r.NextAttemptAt = utc(next)
 	}
-	if err := scanToken(&r.Owner, owner); err != nil {
-		return fmt.Errorf("record %s: owner: %w", id, err)
-	}
-	if err := scanToken(&r.ProcessedBy, processedBy); err != nil {
-		return fmt.Errorf("record %s: processed_by: %w", id, err)
-	}
-	if metadata != nil {
-		if err := json.Unmarshal([]byte(*metadata), &r.Metadata); err != nil {
-			return fmt.Errorf("record %s: metadata: %w", id, err)
+	r.Owner, r.ProcessedBy = token(owner), token(processedBy)
+	if len(metadata) > 0 {
+		if err := json.Unmarshal(metadata, &r.Metadata); err != nil {
+			return fmt.Errorf("record %s: metadata: %w", r.ID, err)
 		}
 	}
 	p.record = &r
@@ -98,11 +91,11 @@ func statusOf(stage int16) outmill.Status {
 	return outmill.StatusPending
 }
 
-func scanToken(token *outmill.OwnerToken, text *string) error {
-	if text == nil {
-		return nil
+func token(id *[16]byte) outmill.OwnerToken {
+	if id == nil {
+		return outmill.OwnerToken{}
 	}
-	return token.Scan(*text)
+	return *id
 }
 
 func utc(t *time.Time) time.Time {

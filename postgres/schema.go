@@ -12,6 +12,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/migrate"
+	"github.com/outmill/outmill/internal/sqltx"
 )
 
 //go:embed schema/*.sql
@@ -98,7 +99,7 @@ func (s *Store) migrateAll(ctx context.Context, migrations []migrate.Migration) 
 			if !passes(err) {
 				return fmt.Errorf("schema version %d: %w", m.Version, err)
 			}
-			if err := pauseFor(ctx, pause); err != nil {
+			if err := sqltx.Pause(ctx, pause); err != nil {
 				return err
 			}
 		}

@@ -31,6 +31,7 @@ type Store struct {
 	// relaxed are the settings of the transactions that need not wait for the disk.
 	relaxed string
 	turns   rotation.Rotation
+	busy    rotation.Busy
 	bell    bell.Bell
 	notices *notices
 	// inUse are the callers' transactions that are being appended to.

@@ -9,6 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outmill/outmill/internal/sqltx"
 )
 
 // step is one statement of a round trip.
@@ -184,7 +186,7 @@ func (s *Store) try(ctx context.Context, settings string, fn func(ctx context.Co
 		if attempt == attempts {
 			return fmt.Errorf("tried %d times: %w", attempts, err)
 		}
-		if err := pauseFor(ctx, pause/2+rand.N(pause)); err != nil {
+		if err := sqltx.Pause(ctx, pause/2+rand.N(pause)); err != nil {
 			return err
 		}
 		pause = min(2*pause, lastPause)
@@ -202,15 +204,4 @@ func (s *Store) once(ctx context.Context, settings string, fn func(ctx context.C
 	t := &txn{s: s, conn: conn, settings: settings}
 	defer t.release(ctx)
 	return fn(ctx, t)
-}
-
-func pauseFor(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }

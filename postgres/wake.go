@@ -9,6 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outmill/outmill/internal/sqltx"
 )
 
 const sqlNotify = `SELECT pg_notify($1::text, '')`
@@ -137,7 +139,7 @@ func (n *notices) owe(after time.Duration) {
 // or the store is being closed.
 func (n *notices) waitTurn(after time.Duration) {
 	for {
-		_ = pauseFor(n.ctx, after)
+		_ = sqltx.Pause(n.ctx, after)
 		n.mu.Lock()
 		after = n.interval - time.Since(n.last)
 		if after <= 0 || n.ctx.Err() != nil {
@@ -175,7 +177,7 @@ func (n *notices) keepListening() {
 		if time.Since(began) > lastReconnect {
 			pause = firstReconnect
 		}
-		_ = pauseFor(n.ctx, pause/2+rand.N(pause))
+		_ = sqltx.Pause(n.ctx, pause/2+rand.N(pause))
 		pause = min(2*pause, lastReconnect)
 	}
 }

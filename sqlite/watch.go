@@ -3,6 +3,8 @@ package sqlite
 import (
 	"context"
 	"time"
+
+	"github.com/outmill/outmill/internal/sqltx"
 )
 
 const (
@@ -19,7 +21,7 @@ const sqlReached = `SELECT count(*) FROM sqlite_sequence WHERE name = ? AND seq 
 // becomes visible to others: database/sql tells nobody of a commit.
 func (s *Store) watch(tx Handle, seq int64) {
 	s.waker.watch(tx, func(ctx context.Context) {
-		for pause := firstWatch; pauseFor(ctx, pause) == nil; pause = min(2*pause, lastWatch) {
+		for pause := firstWatch; sqltx.Pause(ctx, pause) == nil; pause = min(2*pause, lastWatch) {
 			var reached int
 			err := s.db.QueryRowContext(ctx, sqlReached, s.sql.prefix+"records", seq).Scan(&reached)
 			if err == nil && reached > 0 {
@@ -28,15 +30,4 @@ func (s *Store) watch(tx Handle, seq int64) {
 			}
 		}
 	})
-}
-
-func pauseFor(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }

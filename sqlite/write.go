@@ -148,7 +148,7 @@ func (s *Store) whileBusy(ctx context.Context, fn func() error) error {
 		if time.Now().After(deadline) {
 			return s.busy(err)
 		}
-		if err := pauseFor(ctx, pause/2+rand.N(pause)); err != nil {
+		if err := sqltx.Pause(ctx, pause/2+rand.N(pause)); err != nil {
 			return err
 		}
 	}

@@ -28,7 +28,7 @@ func (r *Rotation) Order(group string, selection outmill.Topics, topics []string
 	if len(topics) < 2 {
 		return topics
 	}
-	key := strings.Join(slices.Concat([]string{group}, selection.Include, []string{""}, selection.Exclude), "\x00")
+	key := keyOf(group, selection)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	last, known := r.first[key]
@@ -42,4 +42,8 @@ func (r *Rotation) Order(group string, selection outmill.Topics, topics []string
 	}
 	r.first[key] = topics[start]
 	return slices.Concat(topics[start:], topics[:start])
+}
+
+func keyOf(group string, selection outmill.Topics) string {
+	return strings.Join(slices.Concat([]string{group}, selection.Include, []string{""}, selection.Exclude), "\x00")
 }

@@ -2,6 +2,8 @@ package rotation_test
 
 import (
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -34,4 +36,18 @@ func Test_groups_and_selections_have_turns_of_their_own(t *testing.T) {
 			require.Equal(t, []string{"a", "b"}, r.Order(group, selection, []string{"b", "a"}))
 		}
 	}
+}
+
+func Test_topics_that_were_busy_a_moment_ago_are_remembered_for_a_moment(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var b rotation.Busy
+		require.Nil(t, b.Topics("g", outmill.Topics{}))
+		b.Note("g", outmill.Topics{}, []string{"a"})
+		require.Equal(t, []string{"a"}, b.Topics("g", outmill.Topics{}))
+		require.Nil(t, b.Topics("h", outmill.Topics{}))
+		require.Nil(t, b.Topics("g", outmill.Topics{Include: []string{"*"}}))
+		time.Sleep(time.Second)
+		require.Nil(t, b.Topics("g", outmill.Topics{}))
+	})
 }

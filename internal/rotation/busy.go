@@ -1,0 +1,47 @@
+package rotation
+
+import (
+	"sync"
+	"time"
+
+	"github.com/outmill/outmill"
+)
+
+// busyFor is how long a reader claims from the topics that it found before it
+// looks for others as well.
+const busyFor = 100 * time.Millisecond
+
+// Busy remembers, for each group and selection, of which topics there were
+// records a moment ago, so that a claim in the midst of many need not look for
+// them again. The zero value is ready; it may be used concurrently.
+type Busy struct {
+	mu    sync.Mutex
+	found map[string]busy
+}
+
+type busy struct {
+	topics []string
+	at     time.Time
+}
+
+// Note remembers topics that were just found. They are not copied, and must not
+// be changed any more.
+func (b *Busy) Note(group string, selection outmill.Topics, topics []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.found == nil || len(b.found) >= maxRotations {
+		b.found = map[string]busy{}
+	}
+	b.found[keyOf(group, selection)] = busy{topics, time.Now()}
+}
+
+// Topics returns what was noted, nil if that is too long ago.
+func (b *Busy) Topics(group string, selection outmill.Topics) []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	found := b.found[keyOf(group, selection)]
+	if time.Since(found.at) > busyFor {
+		return nil
+	}
+	return found.topics
+}

@@ -1,0 +1,18 @@
+package sqltx
+
+import (
+	"context"
+	"time"
+)
+
+// Pause waits for d, or until ctx ends, and then returns its error.
+func Pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
