@@ -70,31 +70,8 @@ RETURNING ` + recordColumns + `, false`
 	candidate = `ctid AS tid, seq, coalesce(expires_at <= statement_timestamp(), false) AS expired, size`
 )
 
-// claimable is true for a topic t of which a claim may find something. $1 is
-// the group, $2 the claimer, $3 'waiting' where records that wait are passed
-// over, $4 whether held records count.
-var claimable = `(` + anyOf(`{p:records} WHERE grp = $1::text AND topic = t.topic AND stage = 0`) + `
-	OR ` + anyOf(`{p:records} WHERE grp = $1::text AND topic = t.topic AND stage = 2 AND available_at <= statement_timestamp()`) + `
-	OR ` + anyOf(`{p:records} WHERE grp = $1::text AND topic = t.topic AND stage = 3 AND available_at <= statement_timestamp()`) + `
-	OR ` + anyOf(`{p:records} WHERE grp = $1::text AND topic = t.topic AND stage = 4 AND available_at <= statement_timestamp()`) + `
-	OR ` + anyOf(`{p:lanes} WHERE `+ofLine(`t.topic`)+` AND blocked_by = ''`) + `
-	OR ` + anyOf(`{p:lanes} WHERE `+ofLine(`t.topic`)+` AND blocked_by = $2::text`) + `
-	OR ` + anyOf(`{p:lanes} WHERE `+ofLine(`t.topic`)+` AND blocked_by = $3::text`) + `
-	OR ` + anyOf(`{p:lanes} WHERE `+overdue(`t.topic`)) + `
-	OR ($4::boolean AND ` + anyOf(`{p:records} WHERE grp = $1::text AND topic = t.topic AND stage = 1`) + `))`
-
-// unroutedDue is true for a topic t of which records that are due, or will be,
-// wait for a group.
-var unroutedDue = `(` + anyOf(`{p:records} WHERE grp IS NULL AND topic = t.topic AND stage = 0`) + `
-	OR ` + anyOf(`{p:records} WHERE grp IS NULL AND topic = t.topic AND stage IN (2, 3, 4)`) + `)`
-
-var (
-	sqlDueTopics = `SELECT topic, ` + claimable + `, ` + unroutedDue + ` FROM (
-` + leaps("grp = $1::text", "stage = 0", "stage IN (2, 3, 4)", "stage = 1") + `
-UNION ` + leaps("grp IS NULL", "stage = 0", "stage IN (2, 3, 4)") + `) AS t`
-
-	sqlDueNames = `SELECT topic, ` + claimable + `, ` + unroutedDue + ` FROM unnest($5::text[]) AS t (topic)`
-)
+// sqlDue is a function of the schema: see there.
+const sqlDue = `SELECT topic, due, unrouted FROM {p:due}($1::text, $2::text[], $3::text, $4::text, $5::boolean)`
 
 // Claim leases up to req.Limit records, and never more than 100,000. See
 // outmill.Queue. Of a claim over several topics that fails after it has leased
@@ -160,10 +137,11 @@ func (s *Store) lookForTopics(ctx context.Context, req outmill.ClaimRequest) (du
 	// Every record that is held concerns only claims without an order and those
 	// of whole topics; claims by key go by the lanes.
 	heldToo := req.Order != outmill.OrderKey
-	look := step{template: sqlDueTopics, args: []any{req.Group, req.Owner.String(), passedOver(req.KeyPolicy), heldToo}}
+	var named []string
 	if names, listed := req.Topics.Names(); listed {
-		look.template, look.args = sqlDueNames, append(look.args, names)
+		named = orEmpty(names)
 	}
+	look := step{template: sqlDue, args: []any{req.Group, named, req.Owner.String(), passedOver(req.KeyPolicy), heldToo}}
 	look.row = func(scan func(...any) error) error {
 		var topic string
 		var isDue, isUnrouted bool
@@ -178,9 +156,13 @@ func (s *Store) lookForTopics(ctx context.Context, req outmill.ClaimRequest) (du
 		}
 		return nil
 	}
-	err = s.write(ctx, "claim", func(ctx context.Context, t *txn) error {
+	err = s.read(ctx, "claim", func(ctx context.Context) error {
 		due, unrouted = nil, nil
-		return t.finish(ctx, look)
+		rows, err := s.pool.Query(ctx, s.sql.text(look.template), look.args...)
+		if err != nil {
+			return err
+		}
+		return look.read(rows)
 	})
 	return due, unrouted, err
 }

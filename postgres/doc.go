@@ -89,6 +89,7 @@
 //	GRANT SELECT, INSERT, UPDATE ON outmill.groups TO app;
 //	GRANT SELECT, UPDATE, DELETE ON outmill.records, outmill.dedup TO app;
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON outmill.lanes TO app;
+//	GRANT EXECUTE ON FUNCTION outmill.due TO app; -- everybody's, unless it was revoked
 //	-- who looks on (Stats, List, Get, Groups)
 //	GRANT SELECT ON outmill.meta, outmill.groups, outmill.records, outmill.lanes TO app;
 //	-- who operates (Requeue, Delete, DropGroup), besides looking on

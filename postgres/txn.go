@@ -177,9 +177,23 @@ func (s *Store) writeAll(ctx context.Context, operation string, steps ...step) e
 }
 
 func (s *Store) try(ctx context.Context, settings string, fn func(ctx context.Context, t *txn) error) error {
+	return again(ctx, func() error { return s.once(ctx, settings, fn) })
+}
+
+// read runs fn, a single statement without a transaction around it, again if it
+// fails for a reason that passes.
+func (s *Store) read(ctx context.Context, operation string, fn func(ctx context.Context) error) error {
+	err := s.ready(ctx)
+	if err == nil {
+		err = again(ctx, func() error { return fn(ctx) })
+	}
+	return s.explain(ctx, operation, err)
+}
+
+func again(ctx context.Context, fn func() error) error {
 	pause := firstPause
 	for attempt := 1; ; attempt++ {
-		err := s.once(ctx, settings, fn)
+		err := fn()
 		if err == nil || !passes(err) {
 			return err
 		}

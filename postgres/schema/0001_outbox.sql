@@ -122,6 +122,60 @@ CREATE TABLE {p:dedup} (
 
 CREATE INDEX {i:dedup_expires} ON {p:dedup} (expires_at);
 
+-- The topics of which a claim may find something, and those with records that
+-- are due, or will be, and wait for a group. $1 is the group; $2 lists topics,
+-- NULL is all that have records; $3 is the claimer, $4 'waiting' where records
+-- that wait are passed over, $5 whether held records count. It is a function so
+-- that a poll is one statement, whose plan keeps to the indexes whatever the
+-- statistics say: the conditions are for one index each.
+CREATE FUNCTION {p:due}(text, text[], text, text, boolean) RETURNS TABLE (topic text, due boolean, unrouted boolean)
+LANGUAGE plpgsql STABLE SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $outmill$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY SELECT t.topic::text, ((SELECT 1 FROM {p:records} AS r WHERE r.grp = $1 AND r.topic = t.topic AND r.stage = 0 LIMIT 1) IS NOT NULL
+        OR (SELECT 1 FROM {p:records} AS r WHERE r.grp = $1 AND r.topic = t.topic AND r.stage = 2 AND r.available_at <= statement_timestamp() LIMIT 1) IS NOT NULL
+        OR (SELECT 1 FROM {p:records} AS r WHERE r.grp = $1 AND r.topic = t.topic AND r.stage = 3 AND r.available_at <= statement_timestamp() LIMIT 1) IS NOT NULL
+        OR (SELECT 1 FROM {p:records} AS r WHERE r.grp = $1 AND r.topic = t.topic AND r.stage = 4 AND r.available_at <= statement_timestamp() LIMIT 1) IS NOT NULL
+        OR (SELECT 1 FROM {p:lanes} AS l WHERE hashtextextended(l.topic, hashtextextended(l.grp, 0)) = hashtextextended(t.topic, hashtextextended($1, 0))
+            AND l.grp IS NOT DISTINCT FROM $1 AND l.topic IS NOT DISTINCT FROM t.topic AND l.blocked_by = '' LIMIT 1) IS NOT NULL
+        OR (SELECT 1 FROM {p:lanes} AS l WHERE hashtextextended(l.topic, hashtextextended(l.grp, 0)) = hashtextextended(t.topic, hashtextextended($1, 0))
+            AND l.grp IS NOT DISTINCT FROM $1 AND l.topic IS NOT DISTINCT FROM t.topic AND l.blocked_by = $3 LIMIT 1) IS NOT NULL
+        OR (SELECT 1 FROM {p:lanes} AS l WHERE hashtextextended(l.topic, hashtextextended(l.grp, 0)) = hashtextextended(t.topic, hashtextextended($1, 0))
+            AND l.grp IS NOT DISTINCT FROM $1 AND l.topic IS NOT DISTINCT FROM t.topic AND l.blocked_by = $4 LIMIT 1) IS NOT NULL
+        OR (SELECT 1 FROM {p:lanes} AS l WHERE hashtextextended(l.grp, hashtextextended(l.topic, 0)) = hashtextextended($1, hashtextextended(t.topic, 0))
+            AND l.grp IS NOT DISTINCT FROM $1 AND l.topic IS NOT DISTINCT FROM t.topic AND l.until <= statement_timestamp() LIMIT 1) IS NOT NULL
+        OR $5 AND (SELECT 1 FROM {p:records} AS r WHERE r.grp = $1 AND r.topic = t.topic AND r.stage = 1 LIMIT 1) IS NOT NULL),
+        ((SELECT 1 FROM {p:records} AS r WHERE r.grp IS NULL AND r.topic = t.topic AND r.stage = 0 LIMIT 1) IS NOT NULL
+        OR (SELECT 1 FROM {p:records} AS r WHERE r.grp IS NULL AND r.topic = t.topic AND r.stage IN (2, 3, 4) LIMIT 1) IS NOT NULL)
+    FROM (SELECT * FROM unnest($2) AS u (topic) WHERE $2 IS NOT NULL
+        UNION ALL SELECT * FROM (
+        (WITH RECURSIVE n AS (
+            (SELECT r.topic FROM {p:records} AS r WHERE r.grp = $1 AND r.stage = 0 ORDER BY r.grp, r.topic LIMIT 1)
+            UNION ALL SELECT (SELECT r.topic FROM {p:records} AS r WHERE r.grp = $1 AND r.stage = 0 AND r.topic > n.topic ORDER BY r.grp, r.topic LIMIT 1)
+            FROM n WHERE n.topic IS NOT NULL)
+        SELECT n.topic FROM n WHERE n.topic IS NOT NULL)
+        UNION (WITH RECURSIVE n AS (
+            (SELECT r.topic FROM {p:records} AS r WHERE r.grp = $1 AND r.stage IN (2, 3, 4) ORDER BY r.grp, r.topic LIMIT 1)
+            UNION ALL SELECT (SELECT r.topic FROM {p:records} AS r WHERE r.grp = $1 AND r.stage IN (2, 3, 4) AND r.topic > n.topic ORDER BY r.grp, r.topic LIMIT 1)
+            FROM n WHERE n.topic IS NOT NULL)
+        SELECT n.topic FROM n WHERE n.topic IS NOT NULL)
+        UNION (WITH RECURSIVE n AS (
+            (SELECT r.topic FROM {p:records} AS r WHERE r.grp = $1 AND r.stage = 1 ORDER BY r.grp, r.topic LIMIT 1)
+            UNION ALL SELECT (SELECT r.topic FROM {p:records} AS r WHERE r.grp = $1 AND r.stage = 1 AND r.topic > n.topic ORDER BY r.grp, r.topic LIMIT 1)
+            FROM n WHERE n.topic IS NOT NULL)
+        SELECT n.topic FROM n WHERE n.topic IS NOT NULL)
+        UNION (WITH RECURSIVE n AS (
+            (SELECT r.topic FROM {p:records} AS r WHERE r.grp IS NULL AND r.stage = 0 ORDER BY r.grp, r.topic LIMIT 1)
+            UNION ALL SELECT (SELECT r.topic FROM {p:records} AS r WHERE r.grp IS NULL AND r.stage = 0 AND r.topic > n.topic ORDER BY r.grp, r.topic LIMIT 1)
+            FROM n WHERE n.topic IS NOT NULL)
+        SELECT n.topic FROM n WHERE n.topic IS NOT NULL)
+        UNION (WITH RECURSIVE n AS (
+            (SELECT r.topic FROM {p:records} AS r WHERE r.grp IS NULL AND r.stage IN (2, 3, 4) ORDER BY r.grp, r.topic LIMIT 1)
+            UNION ALL SELECT (SELECT r.topic FROM {p:records} AS r WHERE r.grp IS NULL AND r.stage IN (2, 3, 4) AND r.topic > n.topic ORDER BY r.grp, r.topic LIMIT 1)
+            FROM n WHERE n.topic IS NOT NULL)
+        SELECT n.topic FROM n WHERE n.topic IS NOT NULL)) AS all_of WHERE $2 IS NULL) AS t; END
+$outmill$;
+
 -- For people: the records with words and readable payloads.
 CREATE VIEW {p:readable} AS
 SELECT seq, id, grp, topic, key, message_id,
