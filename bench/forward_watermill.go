@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"time"
 
@@ -66,10 +67,7 @@ func (f *watermillForwarding) prepare(ctx context.Context) (err error) {
 func (f *watermillForwarding) run(ctx context.Context) (time.Duration, error) {
 	db := stdlib.OpenDBFromPool(f.pool)
 	defer func() { _ = db.Close() }()
-	sub, err := watermillsql.NewSubscriber(db, watermillsql.SubscriberConfig{
-		SchemaAdapter: watermillSchema(), OffsetsAdapter: watermillsql.DefaultPostgreSQLOffsetsAdapter{},
-		InitializeSchema: true, PollInterval: 10 * time.Millisecond,
-	}, nil)
+	sub, err := f.subscriber(db)
 	if err != nil {
 		return 0, err
 	}
@@ -102,6 +100,13 @@ func (f *watermillForwarding) run(ctx context.Context) (time.Duration, error) {
 		err = fmt.Errorf("the forwarder: %w", runErr)
 	}
 	return took, err
+}
+
+func (f *watermillForwarding) subscriber(db *sql.DB) (*watermillsql.Subscriber, error) {
+	return watermillsql.NewSubscriber(db, watermillsql.SubscriberConfig{
+		SchemaAdapter: watermillSchema(), OffsetsAdapter: watermillsql.DefaultPostgreSQLOffsetsAdapter{},
+		InitializeSchema: true, PollInterval: 10 * time.Millisecond,
+	}, nil)
 }
 
 func (f *watermillForwarding) publisher() (message.Publisher, error) {

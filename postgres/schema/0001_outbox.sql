@@ -58,8 +58,8 @@ CREATE INDEX {i:held_key} ON {p:records} (hashtextextended(key, hashtextextended
 -- What becomes claimable by itself when its time comes.
 CREATE INDEX {i:later} ON {p:records} (grp, topic, stage, available_at, seq) WHERE stage IN (2, 3, 4);
 
--- The records of one key that are not settled.
-CREATE INDEX {i:by_key} ON {p:records} (hashtextextended(key, hashtextextended(topic, 0))) WHERE key <> '' AND stage - 6 < 0;
+-- The records of one key that are pending.
+CREATE INDEX {i:by_key} ON {p:records} (hashtextextended(key, hashtextextended(topic, 0))) WHERE key <> '' AND stage - 6 < 0 AND stage - 4 <> 0;
 
 -- What stands in the way of ordered claims.
 CREATE INDEX {i:waiting} ON {p:records} (hashtextextended(topic, 0), seq) WHERE stage - 2 = 0;
