@@ -46,6 +46,9 @@ func Test_at_a_million_records(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: filling the table takes some seconds")
 	}
+	if underRace {
+		t.Skip("skipped: filling the table takes minutes under -race; go test -run million ./sqlite runs it")
+	}
 	store := newStore(t)
 	// One connection, so that total_changes() counts what all statements change.
 	store.DB().SetMaxOpenConns(1)
