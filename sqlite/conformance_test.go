@@ -3,8 +3,11 @@ package sqlite_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -41,12 +44,33 @@ type file struct {
 func newConforming(t *testing.T, options storetest.Options) outmill.Store {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "outbox.db")
-	store := openFile(t, path, sqlite.Config{Retain: options.Retain, DedupWindow: options.DedupWindow, MaxPayload: maxPayload})
 	if !options.NoSchema {
-		require.NoError(t, store.Ensure(t.Context()))
+		require.NoError(t, os.WriteFile(path, template(), 0o600))
 	}
+	store := openFile(t, path, sqlite.Config{Retain: options.Retain, DedupWindow: options.DedupWindow, MaxPayload: maxPayload})
 	return store
 }
+
+// template is an empty database with the schema: to copy it is quicker than to
+// make it anew for each sentence.
+var template = sync.OnceValue(func() []byte {
+	dir, err := os.MkdirTemp("", "outmill-sqlite-")
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	file := filepath.Join(dir, "template.db")
+	ctx := context.Background()
+	store, err := sqlite.Open(ctx, file, sqlite.Config{}, nil)
+	if err == nil {
+		err = errors.Join(store.Ensure(ctx), store.Close())
+	}
+	content, readErr := os.ReadFile(file)
+	if err = errors.Join(err, readErr); err != nil {
+		panic(err)
+	}
+	return content
+})
 
 // openFile leaves out the fsync of each commit, which no sentence is about.
 func openFile(t *testing.T, path string, config sqlite.Config) file {
