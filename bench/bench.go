@@ -15,13 +15,14 @@ type bench struct {
 	// progress is where it says what it is at.
 	progress io.Writer
 
-	n       int
-	rounds  int
-	size    int
-	batch   int
-	short   bool
-	json    bool
-	engines engines
+	n          int
+	rounds     int
+	size       int
+	batch      int
+	short      bool
+	json       bool
+	cpuProfile string
+	engines    engines
 
 	results results
 }
@@ -35,6 +36,7 @@ func (b *bench) flags(flags *flag.FlagSet, s scenario) {
 	flags.IntVar(&b.batch, "batch", 500, "records of one claim")
 	flags.BoolVar(&b.short, "short", false, "little of everything, to see that it works; the numbers mean nothing")
 	flags.BoolVar(&b.json, "json", false, "one object on the last line")
+	flags.StringVar(&b.cpuProfile, "cpuprofile", "", "write CPU profiles of this process to FILE.FIELD, one for each side that is compared, of its last round")
 	flags.StringVar(&b.engines.postgresURL, "postgres", "", "URL of a PostgreSQL, as its superuser; default: one is started, with fsync on")
 	flags.StringVar(&b.engines.kafkaAddr, "kafka", "", "host:port of a Kafka; default: one is started")
 }
@@ -103,13 +105,18 @@ func (b *bench) rate(ctx context.Context, s side) (float64, error) {
 			return 0, fmt.Errorf("prepare: %w", err)
 		}
 	}
-	began := time.Now()
-	took, err := s.run(ctx)
+	endProfile, err := b.profile(s.field)
 	if err != nil {
 		return 0, err
 	}
+	began := time.Now()
+	took, err := s.run(ctx)
 	if took == 0 {
 		took = time.Since(began)
+	}
+	endProfile()
+	if err != nil {
+		return 0, err
 	}
 	n := s.n
 	if n == 0 {

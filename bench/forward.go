@@ -46,6 +46,7 @@ func measureForward(ctx context.Context, b *bench) error {
 		return err
 	}
 	ours := &forwarding{b: b, pool: pool, broker: broker}
+	defer func() { _ = ours.close() }()
 	peer := &watermillForwarding{b: b, pool: pool, broker: broker}
 	// The peer's rate falls with what is waiting, so it gets as much as we do.
 	err = b.compare(ctx,
@@ -77,10 +78,8 @@ type forwarding struct {
 
 func (f *forwarding) prepare(keyed bool) func(ctx context.Context) error {
 	return func(ctx context.Context) (err error) {
-		if f.store != nil {
-			if err := f.store.Close(); err != nil {
-				return err
-			}
+		if err := f.close(); err != nil {
+			return err
 		}
 		if f.store, err = outbox(ctx, f.pool); err != nil {
 			return err
@@ -94,6 +93,14 @@ func (f *forwarding) prepare(keyed bool) func(ctx context.Context) error {
 		_, err = f.pool.Exec(ctx, "CHECKPOINT")
 		return err
 	}
+}
+
+// close ends the store of the round before.
+func (f *forwarding) close() error {
+	if f.store == nil {
+		return nil
+	}
+	return f.store.Close()
 }
 
 // run ends when the last message was acked by Kafka and by the store.

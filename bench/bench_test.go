@@ -1,0 +1,86 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/outmill/outmill/internal/testenv/kafkaengine"
+	"github.com/outmill/outmill/internal/testenv/postgresengine"
+)
+
+// sarama's meters are never stopped.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"))
+}
+
+// promise is a line of a scenario's text that explains a field.
+var promise = regexp.MustCompile(`(?m)^ {2}([a-z][a-z0-9_]*) {2,}\S`)
+
+// noEngine is what a scenario says that finds no server and can start none.
+const noEngine = "(give one with -"
+
+func Test_every_scenario_gives_the_fields_that_it_promises(t *testing.T) {
+	t.Parallel()
+	for _, s := range scenarios {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			promised := promise.FindAllStringSubmatch(s.about, -1)
+			require.NotEmpty(t, promised, "the text about %s explains no field", s.name)
+			object := runShort(t, s.name)
+			require.Equal(t, s.name, object["scenario"])
+			require.Equal(t, true, object["short"])
+			for _, field := range promised {
+				require.Contains(t, object, field[1])
+				require.IsType(t, 0.0, object[field[1]], "field %s", field[1])
+			}
+		})
+	}
+}
+
+// runShort runs a scenario as the command does, and returns its last line.
+func runShort(t *testing.T, scenario string) map[string]any {
+	t.Helper()
+	var out, progress bytes.Buffer
+	code := run(t.Context(), append([]string{scenario, "-short", "-json"}, given()...), &out, &progress)
+	if code != ok && strings.Contains(progress.String(), noEngine) {
+		t.Skipf("skipped: %s; set %s and %s, or let the test start them: apt-get install postgresql-15 default-jre-headless maven",
+			lastLine(progress.String()), postgresengine.EnvURL, kafkaengine.EnvURL)
+	}
+	require.Equal(t, ok, code, progress.String())
+	var object map[string]any
+	require.NoError(t, json.Unmarshal([]byte(lastLine(out.String())), &object), out.String())
+	return object
+}
+
+// given names the servers that there are already.
+func given() []string {
+	var flags []string
+	if url := os.Getenv(postgresengine.EnvURL); url != "" {
+		flags = append(flags, "-postgres", url)
+	}
+	if addr := os.Getenv(kafkaengine.EnvURL); addr != "" {
+		flags = append(flags, "-kafka", strings.Split(addr, ",")[0])
+	}
+	return flags
+}
+
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return lines[len(lines)-1]
+}
+
+func Test_a_scenario_that_does_not_exist_is_refused_with_the_list_of_those_that_do(t *testing.T) {
+	t.Parallel()
+	var out, progress bytes.Buffer
+	require.Equal(t, usage, run(t.Context(), []string{"nonsense"}, &out, &progress))
+	for _, s := range scenarios {
+		require.Contains(t, progress.String(), s.name)
+	}
+}

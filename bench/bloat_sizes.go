@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+const mib = 1 << 20
+
+// addSizes records the size of a schema's tables, and of their indexes.
+func (b *bench) addSizes(ctx context.Context, pool *pgxpool.Pool, schema, prefix string) error {
+	var table, index int64
+	err := pool.QueryRow(ctx, `SELECT sum(pg_table_size(c.oid))::bigint, sum(pg_indexes_size(c.oid))::bigint
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relkind = 'r'`, schema).Scan(&table, &index)
+	if err != nil {
+		return err
+	}
+	b.results.add(prefix+"table_mib", titled(prefix, "tables, MiB"), float64(table)/mib)
+	b.results.add(prefix+"index_mib", titled(prefix, "indexes, MiB"), float64(index)/mib)
+	return nil
+}
+
+// deadRows counts the rows of a schema that were updated or deleted since the
+// tables were made; each leaves a dead one behind. Servers hear of them when
+// sessions end, and a little later.
+func deadRows(ctx context.Context, pool *pgxpool.Pool, schema string) (int64, error) {
+	const steady = time.Second
+	pool.Reset()
+	last := int64(-1)
+	for {
+		var n int64
+		err := pool.QueryRow(ctx, `SELECT coalesce(sum(n_tup_upd + n_tup_del), 0)::bigint FROM pg_stat_all_tables WHERE schemaname = $1`, schema).Scan(&n)
+		if err != nil || n == last {
+			return n, err
+		}
+		last = n
+		if err := sleep(ctx, steady); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// bareInserts are what an outbox cannot do without.
+type bareInserts struct {
+	b    *bench
+	pool *pgxpool.Pool
+}
+
+func (i *bareInserts) measure(ctx context.Context, n int) error {
+	if _, err := i.pool.Exec(ctx, `CREATE TABLE bare (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+	topic text NOT NULL, key text NOT NULL, message_id text NOT NULL, metadata jsonb, payload bytea NOT NULL)`); err != nil {
+		return err
+	}
+	written, err := walOf(ctx, i.pool, func() error { return i.insert(ctx, n) })
+	if err != nil {
+		return err
+	}
+	i.b.results.add("bare_wal_per_msg", "bytes of WAL per message, bare INSERT", written/float64(n))
+	return nil
+}
+
+func (i *bareInserts) insert(ctx context.Context, n int) error {
+	for from := 0; from < n; from += appendAtOnce {
+		var topics, keys, ids, metadata []string
+		var payloads [][]byte
+		for _, r := range records("bloat", from, min(appendAtOnce, n-from), i.b.size, true) {
+			text, err := json.Marshal(r.Metadata)
+			if err != nil {
+				return err
+			}
+			topics, keys, ids = append(topics, r.Topic), append(keys, r.Key), append(ids, r.MessageID)
+			metadata, payloads = append(metadata, string(text)), append(payloads, r.Payload)
+		}
+		_, err := i.pool.Exec(ctx, `INSERT INTO bare (topic, key, message_id, metadata, payload)
+SELECT topic, key, id, metadata::jsonb, payload FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bytea[]) AS r (topic, key, id, metadata, payload)`,
+			topics, keys, ids, metadata, payloads)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

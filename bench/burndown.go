@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/postgres"
+	"github.com/outmill/outmill/subscriber"
+)
+
+const burndownAbout = `n messages wait in PostgreSQL (fsync on), vacuumed, analysed and flushed to the disk before the clock starts, and
+are handled by handlers that do nothing. The clock stops when the last one is settled in the database.
+
+Outmill: a Watermill router with the middleware KeepError over the subscriber, BatchSize as -batch has it, MaxInFlight
+2,000, and as many workers as that for River, whose own bench has 2,000. Settings else as they are by default: Outmill
+deletes what is acked, and its acks do not wait for the disk; River keeps completed jobs, and its completer waits.
+
+  outmill_msgs_per_s          Outmill, router, no order
+  outmill_ordered_msgs_per_s  Outmill, router, ordered by key (10,000 keys)
+  outmill_channel_msgs_per_s  Outmill, the subscriber's bare channel, no order, each message acked as it comes
+  outmill_durable_msgs_per_s  Outmill, router, no order, with postgres.Config.DurableSettle: acks wait for the disk too
+  river_jobs_per_s            River, tuned as its own bench
+  ratio                       outmill_msgs_per_s / river
+  ordered_ratio               outmill_ordered_msgs_per_s / river
+  channel_ratio               outmill_channel_msgs_per_s / river
+  durable_ratio               outmill_durable_msgs_per_s / river`
+
+func init() {
+	scenarios = append(scenarios, scenario{
+		name: "burndown", help: "handlers that do nothing work off what waits, beside River",
+		about: burndownAbout, n: 200_000, short: 2_000, measure: measureBurndown,
+	})
+}
+
+// burnInFlight is how many handlers run at a time. River's bench has 2,000
+// workers, so that is what Outmill gets.
+const burnInFlight = 2000
+
+const burnTopic = "orders"
+
+func measureBurndown(ctx context.Context, b *bench) error {
+	pool, err := b.database(ctx, "burndown")
+	if err != nil {
+		return err
+	}
+	peer, err := newRiver(ctx, pool)
+	if err != nil {
+		return err
+	}
+	b.results.fact("outmill_settings", fmt.Sprintf("subscriber.Config BatchSize=%d MaxInFlight=%d, else defaults", b.batch, burnInFlight))
+	b.results.fact("river_settings", riverSettings())
+	// Both leave a table behind that autovacuum would tidy while the other runs.
+	burner := func(order outmill.Order, durable bool) *burning {
+		return &burning{b: b, pool: pool, order: order, durable: durable, clear: peer.clear}
+	}
+	plain, ordered, durable := burner(outmill.OrderNone, false), burner(outmill.OrderKey, false), burner(outmill.OrderNone, true)
+	queue := &riverBurning{river: peer, b: b}
+	err = b.compare(ctx,
+		side{field: "outmill_msgs_per_s", title: "Outmill, router", prepare: plain.prepare, run: plain.byRouter},
+		side{field: "outmill_ordered_msgs_per_s", title: "Outmill, router, by key", prepare: ordered.prepare, run: ordered.byRouter},
+		side{field: "outmill_channel_msgs_per_s", title: "Outmill, channel", prepare: plain.prepare, run: plain.byChannel},
+		side{field: "outmill_durable_msgs_per_s", title: "Outmill, router, durable acks", prepare: durable.prepare, run: durable.byRouter},
+		side{field: "river_jobs_per_s", title: "River", prepare: queue.prepare, run: queue.run},
+	)
+	if err != nil {
+		return err
+	}
+	r := &b.results
+	r.ratio("ratio", "Outmill / River", "outmill_msgs_per_s", "river_jobs_per_s")
+	r.ratio("ordered_ratio", "by key / River", "outmill_ordered_msgs_per_s", "river_jobs_per_s")
+	r.ratio("channel_ratio", "channel / River", "outmill_channel_msgs_per_s", "river_jobs_per_s")
+	r.ratio("durable_ratio", "durable / River", "outmill_durable_msgs_per_s", "river_jobs_per_s")
+	return nil
+}
+
+// burning is Outmill's side.
+type burning struct {
+	b       *bench
+	pool    *pgxpool.Pool
+	order   outmill.Order
+	durable bool
+	// clear empties the peer's tables.
+	clear func(ctx context.Context) error
+	store *postgres.Store
+}
+
+func (f *burning) prepare(ctx context.Context) (err error) {
+	if err := f.clear(ctx); err != nil {
+		return err
+	}
+	if f.store, err = outbox(ctx, f.pool); err != nil {
+		return err
+	}
+	if err := f.b.fill(ctx, f.store, "", burnTopic, f.b.n, true); err != nil {
+		return err
+	}
+	if f.durable {
+		if err := f.store.Close(); err != nil {
+			return err
+		}
+		if f.store, err = postgres.New(f.pool, postgres.Config{DurableSettle: true}, nil); err != nil {
+			return err
+		}
+	}
+	return settleDown(ctx, f.pool, "outmill.records")
+}
+
+// settleDown does before the clock starts what the server would do some time:
+// hint bits, statistics, dirty pages.
+func settleDown(ctx context.Context, pool *pgxpool.Pool, table string) error {
+	for _, statement := range []string{"VACUUM ANALYZE " + table, "CHECKPOINT"} {
+		if _, err := pool.Exec(ctx, statement); err != nil {
+			return fmt.Errorf("%s: %w", statement, err)
+		}
+	}
+	return nil
+}
+
+func (f *burning) subscriber() (*subscriber.Subscriber, error) {
+	return subscriber.New(f.store, subscriber.Config{Order: f.order, BatchSize: f.b.batch, MaxInFlight: burnInFlight}, nil)
+}
+
+func (f *burning) byRouter(ctx context.Context) (took time.Duration, err error) {
+	defer f.close(&err)
+	sub, err := f.subscriber()
+	if err != nil {
+		return 0, err
+	}
+	router, err := message.NewRouter(message.RouterConfig{}, nil)
+	if err != nil {
+		return 0, err
+	}
+	router.AddMiddleware(subscriber.KeepError)
+	var handled atomic.Int64
+	all := make(chan struct{})
+	router.AddConsumerHandler("nothing", burnTopic, sub, func(*message.Message) error {
+		if handled.Add(1) == int64(f.b.n) {
+			close(all)
+		}
+		return nil
+	})
+	ended := make(chan error, 1)
+	began := time.Now()
+	go func() { ended <- router.Run(ctx) }()
+	took, err = f.settled(ctx, began, all)
+	if closeErr := router.Close(); err == nil {
+		err = closeErr
+	}
+	if runErr := <-ended; err == nil {
+		err = runErr
+	}
+	return took, err
+}
+
+func (f *burning) byChannel(ctx context.Context) (took time.Duration, err error) {
+	defer f.close(&err)
+	sub, err := f.subscriber()
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = sub.Close() }()
+	began := time.Now()
+	messages, err := sub.Subscribe(ctx, burnTopic)
+	if err != nil {
+		return 0, err
+	}
+	all := make(chan struct{})
+	go func() {
+		for range f.b.n {
+			msg, ok := <-messages
+			if !ok {
+				return
+			}
+			msg.Ack()
+		}
+		close(all)
+	}()
+	return f.settled(ctx, began, all)
+}
+
+// settled waits until all is handled, and then until nothing is left in the
+// table. It does not look before, since it shares the cores with what it
+// watches.
+func (f *burning) settled(ctx context.Context, began time.Time, all <-chan struct{}) (time.Duration, error) {
+	select {
+	case <-all:
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	err := poll(ctx, func() (bool, error) {
+		var left bool
+		err := f.pool.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM outmill.records)").Scan(&left)
+		return !left, err
+	})
+	return time.Since(began), err
+}
+
+// close also empties the tables, for the sides that come next.
+func (f *burning) close(err *error) {
+	if closeErr := f.store.Close(); *err == nil {
+		*err = closeErr
+	}
+	if _, dropErr := f.pool.Exec(context.Background(), "DROP SCHEMA IF EXISTS outmill CASCADE"); *err == nil {
+		*err = dropErr
+	}
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// traffic counts what one pool asks of the server, as the driver sees it.
+type traffic struct {
+	statements, roundTrips atomic.Int64
+}
+
+var (
+	_ pgx.QueryTracer = (*traffic)(nil)
+	_ pgx.BatchTracer = (*traffic)(nil)
+)
+
+// TraceQueryStart counts a statement that goes alone.
+func (t *traffic) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	t.statements.Add(1)
+	t.roundTrips.Add(1)
+	return ctx
+}
+
+// TraceQueryEnd is part of the interface.
+func (t *traffic) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// TraceBatchStart counts the round trip of a batch.
+func (t *traffic) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	t.roundTrips.Add(1)
+	return ctx
+}
+
+// TraceBatchQuery counts a statement of a batch.
+func (t *traffic) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {
+	t.statements.Add(1)
+}
+
+// TraceBatchEnd is part of the interface.
+func (t *traffic) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
+
+// counted is another pool on the same database, whose traffic is counted.
+func counted(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Pool, *traffic, error) {
+	t := &traffic{}
+	config := pool.Config()
+	config.ConnConfig.Tracer = t
+	other, err := pgxpool.NewWithConfig(ctx, config)
+	return other, t, err
+}
+
+// countStatements begins to count what the server carries out for the database
+// of the pool. Where it cannot, what the driver sent is all that is known.
+func countStatements(ctx context.Context, pool *pgxpool.Pool) error {
+	_, err := pool.Exec(ctx, `SELECT pg_stat_statements_reset(0, oid, 0) FROM pg_database WHERE datname = current_database()`)
+	return err
+}
+
+// statements is how many it has carried out since.
+func statements(ctx context.Context, pool *pgxpool.Pool) (n int64, err error) {
+	err = pool.QueryRow(ctx, `SELECT coalesce(sum(calls), 0)::bigint FROM pg_stat_statements
+WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database()) AND query NOT LIKE '%pg_stat_statements%'`).Scan(&n)
+	return n, err
+}

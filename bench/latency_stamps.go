@@ -1,0 +1,73 @@
+package main
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+)
+
+// stamps are when each message was committed, and when it was acked first, in
+// nanoseconds since began; 0 is not yet.
+type stamps struct {
+	began            time.Time
+	committed, acked []atomic.Int64
+}
+
+func newStamps(n int) *stamps {
+	return &stamps{began: time.Now().Add(-time.Nanosecond), committed: make([]atomic.Int64, n), acked: make([]atomic.Int64, n)}
+}
+
+func (s *stamps) commit(i int) { s.committed[i].Store(int64(time.Since(s.began))) }
+
+func (s *stamps) note(acked []*message.Message, at time.Time) {
+	for _, msg := range acked {
+		if i, ok := numberOf(msg.UUID); ok && i < len(s.acked) {
+			s.acked[i].CompareAndSwap(0, int64(at.Sub(s.began)))
+		}
+	}
+}
+
+// numberOf is the reverse of messageID.
+func numberOf(id string) (int, bool) {
+	i, err := strconv.Atoi(id[strings.LastIndexByte(id, '-')+1:])
+	return i, err == nil && i >= 0
+}
+
+// waiting counts the messages from the given one on that are not acked.
+func (s *stamps) waiting(from int) int {
+	n := 0
+	for i := from; i < len(s.acked); i++ {
+		if s.acked[i].Load() == 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// latencies are sorted. What is not acked counts as acked now, lest a side look
+// fast by what it left lying. An ack that came before the client had heard of
+// the commit counts as 0.
+func (s *stamps) latencies(from int) []time.Duration {
+	now := int64(time.Since(s.began))
+	list := make([]time.Duration, 0, len(s.acked)-from)
+	for i := from; i < len(s.acked); i++ {
+		acked := s.acked[i].Load()
+		if acked == 0 {
+			acked = now
+		}
+		list = append(list, time.Duration(max(acked-s.committed[i].Load(), 0)))
+	}
+	slices.Sort(list)
+	return list
+}
+
+// quantile is that of a sorted list.
+func quantile(sorted []time.Duration, q float64) time.Duration {
+	return sorted[min(int(q*float64(len(sorted))), len(sorted)-1)]
+}
+
+func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

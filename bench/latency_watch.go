@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/outmill/outmill"
+)
+
+// noteAcks is told of messages that were acked just now. Several goroutines may
+// call it.
+type noteAcks func(acked []*message.Message, at time.Time)
+
+// watched is a publisher that tells what was acked. It still takes batches.
+type watched struct {
+	outmill.BatchPublisher
+	note noteAcks
+}
+
+func watch(pub outmill.BatchPublisher, note noteAcks) outmill.BatchPublisher {
+	return &watched{pub, note}
+}
+
+func (w *watched) PublishBatch(ctx context.Context, batch []outmill.Outgoing) error {
+	err := w.BatchPublisher.PublishBatch(ctx, batch)
+	at := time.Now()
+	w.note(ackedOf(batch, err), at)
+	return err
+}
+
+func ackedOf(batch []outmill.Outgoing, err error) []*message.Message {
+	var partly *outmill.PublishError
+	if err != nil && !errors.As(err, &partly) {
+		return nil
+	}
+	failed := map[int]bool{}
+	if partly != nil {
+		for _, f := range partly.Failed {
+			failed[f.Index] = true
+		}
+	}
+	acked := make([]*message.Message, 0, len(batch))
+	for i, out := range batch {
+		if !failed[i] {
+			acked = append(acked, out.Message)
+		}
+	}
+	return acked
+}
+
+// watchedPlain is the same for a publisher that takes no batches.
+type watchedPlain struct {
+	message.Publisher
+	note noteAcks
+}
+
+func (w *watchedPlain) Publish(topic string, messages ...*message.Message) error {
+	err := w.Publisher.Publish(topic, messages...)
+	if err == nil {
+		w.note(messages, time.Now())
+	}
+	return err
+}
+
+// discard acks everything at once.
+type discard struct{}
+
+func (discard) Publish(string, ...*message.Message) error              { return nil }
+func (discard) PublishBatch(context.Context, []outmill.Outgoing) error { return nil }
+func (discard) Close() error                                           { return nil }
+
+// ackCount closes all at the last of n acks.
+type ackCount struct {
+	n     int64
+	count atomic.Int64
+	all   chan struct{}
+}
+
+func newAckCount(n int) *ackCount { return &ackCount{n: int64(n), all: make(chan struct{})} }
+
+func (c *ackCount) note(acked []*message.Message, _ time.Time) { c.add(len(acked)) }
+
+func (c *ackCount) add(acked int) {
+	after := c.count.Add(int64(acked))
+	if after >= c.n && after-int64(acked) < c.n {
+		close(c.all)
+	}
+}

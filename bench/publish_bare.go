@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outmill/outmill"
+)
+
+// bareColumns are those that Outmill writes.
+var bareColumns = []string{
+	"id", "grp", "topic", "key", "stage", "available_at", "due_at", "next_at", "created_at", "expires_at", "size",
+	"message_id", "correlation_id", "causation_id", "tenant_id", "traceparent", "tracestate", "dedup_key", "metadata", "payload",
+}
+
+// publishBare is what one writes by hand: the same columns, by pgx, into a table
+// that has only its primary key.
+type publishBare struct {
+	pool *pgxpool.Pool
+	list []*outmill.Record
+	sql  string
+}
+
+func (p *publishBare) prepare(ctx context.Context) error {
+	// The columns are those of the store's own table.
+	store, err := outbox(ctx, p.pool)
+	if err != nil {
+		return err
+	}
+	if err := store.Close(); err != nil {
+		return err
+	}
+	for _, statement := range []string{
+		"CREATE TABLE bare (LIKE outmill.records INCLUDING DEFAULTS INCLUDING IDENTITY, PRIMARY KEY (id))",
+		"DROP SCHEMA outmill CASCADE",
+	} {
+		if _, err := p.pool.Exec(ctx, statement); err != nil {
+			return fmt.Errorf("%s: %w", statement, err)
+		}
+	}
+	places := make([]string, len(bareColumns))
+	for i := range places {
+		places[i] = fmt.Sprintf("$%d", i+1)
+	}
+	p.sql = "INSERT INTO bare (" + strings.Join(bareColumns, ", ") + ") VALUES (" + strings.Join(places, ", ") + ")"
+	return nil
+}
+
+func (p *publishBare) insert(ctx context.Context) error {
+	row, err := bareRow(p.list[0], time.Now())
+	if err != nil {
+		return err
+	}
+	return pgx.BeginFunc(ctx, p.pool, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, p.sql, row...)
+		return err
+	})
+}
+
+func (p *publishBare) copy(ctx context.Context) error {
+	return pgx.BeginFunc(ctx, p.pool, func(tx pgx.Tx) error {
+		return copyRows(ctx, tx, pgx.Identifier{"bare"}, p.list)
+	})
+}
+
+func copyRows(ctx context.Context, tx pgx.Tx, table pgx.Identifier, list []*outmill.Record) error {
+	now := time.Now()
+	_, err := tx.CopyFrom(ctx, table, bareColumns, pgx.CopyFromSlice(len(list), func(i int) ([]any, error) { return bareRow(list[i], now) }))
+	return err
+}
+
+// bareRow makes an id and the metadata's JSON anew each time, as whoever
+// publishes must.
+func bareRow(r *outmill.Record, now time.Time) ([]any, error) {
+	metadata, err := json.Marshal(r.Metadata)
+	if err != nil {
+		return nil, err
+	}
+	return []any{
+		[16]byte(outmill.NewWorkItemID()), "", r.Topic, r.Key, int16(0), nil, now, now, now, nil, r.Size(),
+		r.MessageID, "", "", "", "", "", "", metadata, r.Payload,
+	}, nil
+}

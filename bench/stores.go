@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/sqlite"
+)
+
+const storesAbout = `Each store alone, no publisher and no subscriber: appends, and claim + ack of what waits, in batches and one by one. One
+client, messages with keys, claims without an order. SQLite is a file on the machine's temporary directory, PostgreSQL
+runs with fsync on. Commits of appends wait for the disk; of claims and acks they do in SQLite, and do not in PostgreSQL
+(postgres.Config.DurableSettle).
+
+  sqlite_append_1_per_s       appends of one record, n/50 times, each in a transaction of its own
+  sqlite_append_1000_per_s    appends of 1,000 records, n in all
+  sqlite_claim_ack_per_s      claims of -batch records and an ack of these, n in all
+  sqlite_one_by_one_per_s     a claim of one record and its ack, n/50 times, while n wait
+  postgres_append_1_per_s     the same
+  postgres_append_1000_per_s  "
+  postgres_claim_ack_per_s    "
+  postgres_one_by_one_per_s   "
+  sqlite_batching             claim_ack / one_by_one
+  postgres_batching           "`
+
+func init() {
+	scenarios = append(scenarios, scenario{
+		name: "stores", help: "append, and claim + ack, of every store, in batches and one by one",
+		about: storesAbout, n: 50_000, short: 2_000, measure: measureStores,
+	})
+}
+
+// opener returns an empty store, again and again.
+type opener func(ctx context.Context) (outmill.Store, error)
+
+// storeKinds are the stores that there are.
+var storeKinds = []struct {
+	name, title string
+	opener      func(ctx context.Context, b *bench) (opener, error)
+}{
+	{"sqlite", "SQLite", sqliteOpener},
+	{"postgres", "PostgreSQL", postgresOpener},
+}
+
+func sqliteOpener(_ context.Context, b *bench) (opener, error) {
+	dir, err := os.MkdirTemp("", "outmill-bench-sqlite-")
+	if err != nil {
+		return nil, err
+	}
+	b.engines.ends = append(b.engines.ends, func() { _ = os.RemoveAll(dir) })
+	number := 0
+	return func(ctx context.Context) (outmill.Store, error) {
+		number++
+		store, err := sqlite.Open(ctx, filepath.Join(dir, fmt.Sprintf("outbox-%d.db", number)), sqlite.Config{}, nil)
+		if err != nil {
+			return nil, err
+		}
+		return store, store.Ensure(ctx)
+	}, nil
+}
+
+func postgresOpener(ctx context.Context, b *bench) (opener, error) {
+	pool, err := b.database(ctx, "stores")
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) (outmill.Store, error) { return outbox(ctx, pool) }, nil
+}
+
+func measureStores(ctx context.Context, b *bench) error {
+	for _, kind := range storeKinds {
+		open, err := kind.opener(ctx, b)
+		if err != nil {
+			return err
+		}
+		s := &storing{b: b, open: open, owner: outmill.NewOwnerToken()}
+		field := func(what string) string { return kind.name + "_" + what + "_per_s" }
+		calls, few := max(1, b.n/appendAtOnce), max(1, b.n/50)
+		err = b.compare(ctx,
+			side{field: field("append_1"), title: kind.title + ", append 1", n: few, prepare: s.prepare(0), run: s.append(few, 1)},
+			side{field: field("append_1000"), title: kind.title + ", append 1,000", n: calls * appendAtOnce, prepare: s.prepare(0), run: s.append(calls, appendAtOnce)},
+			side{field: field("claim_ack"), title: fmt.Sprintf("%s, claim and ack %d", kind.title, b.batch), prepare: s.prepare(b.n), run: s.settle(b.n, b.batch)},
+			side{field: field("one_by_one"), title: kind.title + ", claim and ack 1", n: few, prepare: s.prepare(b.n), run: s.settle(few, 1)},
+		)
+		if err != nil {
+			return err
+		}
+		if err := s.close(); err != nil {
+			return err
+		}
+		b.results.ratio(kind.name+"_batching", kind.title+", batches / one by one", field("claim_ack"), field("one_by_one"))
+	}
+	return nil
+}
+
+// storing is one store.
+type storing struct {
+	b     *bench
+	open  opener
+	owner outmill.OwnerToken
+	store outmill.Store
+}
+
+const storesTopic = "orders"
+
+func (s *storing) close() error {
+	if s.store == nil {
+		return nil
+	}
+	err := s.store.Close()
+	s.store = nil
+	return err
+}
+
+// prepare makes an empty store, and lets so many records wait in it.
+func (s *storing) prepare(waiting int) func(ctx context.Context) error {
+	return func(ctx context.Context) (err error) {
+		if err := s.close(); err != nil {
+			return err
+		}
+		if s.store, err = s.open(ctx); err != nil {
+			return err
+		}
+		return s.b.fill(ctx, s.store, "", storesTopic, waiting, true)
+	}
+}
+
+// append makes the records before the clock starts.
+func (s *storing) append(calls, size int) func(ctx context.Context) (time.Duration, error) {
+	return func(ctx context.Context) (time.Duration, error) {
+		list := records(storesTopic, 0, size, s.b.size, true)
+		began := time.Now()
+		for range calls {
+			for _, r := range list {
+				r.ID = outmill.WorkItemID{}
+			}
+			if err := s.store.Append(ctx, list...); err != nil {
+				return 0, err
+			}
+		}
+		return time.Since(began), nil
+	}
+}
+
+func (s *storing) settle(n, batch int) func(ctx context.Context) (time.Duration, error) {
+	return func(ctx context.Context) (time.Duration, error) {
+		began := time.Now()
+		for left := n; left > 0; {
+			claimed, err := s.store.Claim(ctx, outmill.ClaimRequest{
+				Owner: s.owner, Topics: outmill.Topics{Include: []string{storesTopic}}, Limit: min(batch, left), Lease: time.Minute,
+			})
+			if err != nil {
+				return 0, err
+			}
+			if len(claimed) == 0 {
+				return 0, fmt.Errorf("nothing to claim, and %d are left", left)
+			}
+			leases := make([]outmill.Lease, len(claimed))
+			for i, r := range claimed {
+				leases[i] = r.Lease()
+			}
+			if err := s.store.Ack(ctx, leases); err != nil {
+				return 0, err
+			}
+			left -= len(claimed)
+		}
+		return time.Since(began), nil
+	}
+}
