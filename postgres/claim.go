@@ -31,7 +31,8 @@ const (
 
 	// sqlClaimAny leases the oldest due of each topic: $3 the group, $4 the
 	// topics in the order of their turn, $5 how many of each, $6 how many of all,
-	// $7 how many bytes, $8 whether the claim has none yet. What another claim has locked is passed over.
+	// $7 how many bytes, $8 whether the claim has none yet. What another claim has
+	// locked is passed over.
 	//
 	// The last condition is the claim's limit in bytes, and that a suspect goes
 	// alone.

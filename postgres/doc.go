@@ -53,7 +53,16 @@
 // The store keeps nothing in a session, save for the one connection that
 // listens. Behind a proxy that pools transactions (PgBouncer, …) set the pool's
 // DefaultQueryExecMode to pgx.QueryExecModeExec or pgx.QueryExecModeCacheDescribe,
-// and Config.ListenURL to a URL that leads past it.
+// and Config.ListenURL to a URL that leads past it. PostgreSQL then plans each
+// statement anew, which costs a claim some milliseconds: claim in larger batches.
+//
+// # Long transactions
+//
+// A transaction that stays open anywhere in the database keeps PostgreSQL from
+// tidying up what was acked since, and claims have to step over it: after a
+// million acks behind such a transaction one takes half a second. So keep
+// transactions short (idle_in_transaction_session_timeout), as for every queue
+// on PostgreSQL.
 //
 // # Schema
 //
