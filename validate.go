@@ -105,8 +105,13 @@ func (r *Record) violations(maxPayload int) []*InvalidRecordError {
 		add("payload", fmt.Sprintf("has %d bytes: the store takes at most %d; store the data elsewhere and publish a reference", len(r.Payload), maxPayload))
 	}
 	for k, v := range r.Metadata {
-		add(fmt.Sprintf("metadata name %q", clip(k)), checkText(k, 0))
-		add(fmt.Sprintf("metadata %q", clip(k)), checkText(v, 0))
+		// Names are formatted for those that are refused only.
+		if reason := checkText(k, 0); reason != "" {
+			add(fmt.Sprintf("metadata name %q", clip(k)), reason)
+		}
+		if reason := checkText(v, 0); reason != "" {
+			add(fmt.Sprintf("metadata %q", clip(k)), reason)
+		}
 	}
 	slices.SortFunc(found, func(a, b *InvalidRecordError) int { return cmp.Compare(a.Field, b.Field) })
 	return found

@@ -20,6 +20,14 @@ CROSS JOIN LATERAL (SELECT statement_timestamp() AS at) AS now
 CROSS JOIN LATERAL (SELECT ` + dueValue + ` AS due) AS d
 WHERE EXISTS (SELECT 1 FROM {p:meta} WHERE ` + sqlFits + `)`
 
+	// sqlInsertOne is sqlInsert for a single row, without the lists.
+	sqlInsertOne = `INSERT INTO {p:records} (` + insertColumns + `)
+SELECT ` + insertValues + `
+FROM (VALUES (` + insertScalars + `)) AS r (` + insertNames + `)
+CROSS JOIN LATERAL (SELECT statement_timestamp() AS at) AS now
+CROSS JOIN LATERAL (SELECT ` + dueValue + ` AS due) AS d
+WHERE EXISTS (SELECT 1 FROM {p:meta} WHERE ` + sqlFits + `)`
+
 	// sqlInsertNew takes the dedup keys that are free, and leaves out the rows
 	// whose key is not.
 	sqlInsertNew = `WITH free AS (
@@ -45,6 +53,9 @@ UNION ALL SELECT true, topic, dedup_key FROM free`
 
 	insertArrays = `$3::text[], $4::text[], $5::text[], $6::bigint[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[],
 	$13::text[], $14::text[], $15::bytea[], $16::text[], $17::text[], $18::text[]`
+
+	insertScalars = `$3::text, $4::text, $5::text, $6::bigint, $7::text, $8::text, $9::text, $10::text, $11::text, $12::text,
+	$13::text, $14::text, $15::bytea, $16::text, $17::text, $18::text`
 
 	// A group comes with a mark before its name, since "" is a group too.
 	insertValues = `r.id::uuid, CASE WHEN r.grp <> '' THEN substr(r.grp, 2) END, r.topic, r.key,
@@ -204,7 +215,11 @@ func (a *appending) insert(ctx context.Context, rows *rows, steps []step, last s
 		return fits, err
 	}
 	var written int
-	err = last(ctx, append([]step{{template: sqlInsert, args: rows.args(), count: &written}}, steps...)...)
+	write := step{template: sqlInsert, args: rows.args(), count: &written}
+	if len(rows.ids) == 1 {
+		write.template, write.args = sqlInsertOne, rows.only()
+	}
+	err = last(ctx, append([]step{write}, steps...)...)
 	return written == len(rows.ids), err
 }
 
@@ -247,12 +262,21 @@ type rows struct {
 	sizes                                                                  []int64
 	payloads                                                               [][]byte
 	times                                                                  []times
+	rawIDs                                                                 []outmill.WorkItemID
 }
 
 func (r *rows) args() []any {
 	return []any{
 		r.generation, schemaVersion, r.ids, r.topics, r.keys, r.sizes, r.messageIDs, r.correlationIDs, r.causationIDs, r.tenantIDs,
 		r.traceParents, r.traceStates, r.dedupKeys, r.metadata, r.payloads, r.due, r.expires, r.groups,
+	}
+}
+
+// only returns the values of a single row.
+func (r *rows) only() []any {
+	return []any{
+		r.generation, schemaVersion, r.ids[0], r.topics[0], r.keys[0], r.sizes[0], r.messageIDs[0], r.correlationIDs[0], r.causationIDs[0], r.tenantIDs[0],
+		r.traceParents[0], r.traceStates[0], r.dedupKeys[0], r.metadata[0], r.payloads[0], r.due[0], r.expires[0], r.groups[0],
 	}
 }
 
@@ -297,7 +321,7 @@ func (r *rows) add(of *outmill.Record, first, id outmill.WorkItemID, group, meta
 	if payload == nil {
 		payload = []byte{}
 	}
-	r.ids = append(r.ids, id.String())
+	r.ids, r.rawIDs = append(r.ids, id.String()), append(r.rawIDs, id)
 	r.topics = append(r.topics, of.Topic)
 	r.keys = append(r.keys, of.Key)
 	r.sizes = append(r.sizes, int64(size))

@@ -71,7 +71,7 @@ func (c *copySource) Values() ([]any, error) {
 		expires = at
 	}
 	c.row = [...]any{
-		c.ids[i], group, c.topics[i], c.keys[i], stage, available, due, due, c.now, expires, c.sizes[i],
+		[16]byte(c.rawIDs[i]), group, c.topics[i], c.keys[i], stage, available, due, due, c.now, expires, c.sizes[i],
 		c.messageIDs[i], c.correlationIDs[i], c.causationIDs[i], c.tenantIDs[i], c.traceParents[i], c.traceStates[i], c.dedupKeys[i], metadata, c.payloads[i],
 	}
 	return c.row[:], nil

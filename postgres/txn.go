@@ -36,11 +36,11 @@ const (
 
 	// sqlSettings keeps the planner to the indexes, whatever statistics it has or
 	// lacks (a plan that was cached while a table was empty stays for a while),
-	// and ends the transaction of a process that was stopped in the middle of it,
+	// has it plan a statement once and not for each call, and ends the transaction of a process that was stopped in the middle of it,
 	// be it while it should send or while it should receive (where the server's
 	// system can tell).
 	sqlSettings = `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
-	set_config('jit', 'off', true), set_config('lock_timeout', '10s', true),
+	set_config('jit', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true), set_config('lock_timeout', '10s', true),
 	set_config('idle_in_transaction_session_timeout', '10s', true),
 	CASE WHEN version() LIKE '%linux%' THEN set_config('tcp_user_timeout', '10s', true) END`
 

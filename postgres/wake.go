@@ -131,8 +131,20 @@ func (n *notices) owe(after time.Duration) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(n.ctx), notifyWithin)
 		defer cancel()
 		// Readers poll, so nothing is lost by a notification that fails.
-		_, _ = n.s.pool.Exec(ctx, sqlNotify, n.channel)
+		_ = n.sendNow(ctx)
 	})
+}
+
+// sendNow does not wait for the disk: it would keep others from committing
+// theirs meanwhile.
+func (n *notices) sendNow(ctx context.Context) error {
+	conn, err := n.s.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	t := &txn{s: n.s, conn: conn, settings: sqlRelaxed}
+	defer t.release(ctx)
+	return t.finish(ctx, n.step())
 }
 
 // waitTurn returns when the interval since the last notification has passed,

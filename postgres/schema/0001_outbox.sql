@@ -129,7 +129,7 @@ CREATE INDEX {i:dedup_expires} ON {p:dedup} (expires_at);
 -- that a poll is one statement, whose plan keeps to the indexes whatever the
 -- statistics say: the conditions are for one index each.
 CREATE FUNCTION {p:due}(text, text[], text, text, boolean) RETURNS TABLE (topic text, due boolean, unrouted boolean)
-LANGUAGE plpgsql STABLE SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $outmill$
+LANGUAGE plpgsql STABLE SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $outmill$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY SELECT t.topic::text, ((SELECT 1 FROM {p:records} AS r WHERE r.grp = $1 AND r.topic = t.topic AND r.stage = 0 LIMIT 1) IS NOT NULL
