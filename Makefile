@@ -32,7 +32,7 @@ chaos: ## kill and stop processes, cut connections, restart engines for two minu
 
 .PHONY: versions
 versions: ## run the PostgreSQL store's contract on each version that can be had
-	OUTMILL_TEST_POSTGRES_VERSIONS=14,15,16,17,18 go test -count=1 -timeout 30m -run versions ./postgres
+	OUTMILL_TEST_POSTGRES_VERSIONS=14,15,16,17,18 go test -count=1 -timeout 30m -run each_version ./postgres
 
 .PHONY: examples
 examples: ## run the quickstart and the examples' tests
