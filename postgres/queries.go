@@ -63,9 +63,6 @@ func overdue(topic string) string {
 		AND grp IS NOT DISTINCT FROM $1::text AND topic IS NOT DISTINCT FROM ` + topic + ` AND until <= statement_timestamp()`
 }
 
-// anyOf is EXISTS, which PostgreSQL may answer for all outer rows at once by
-// reading all there is; this it answers for one.
-func anyOf(from string) string { return `(SELECT 1 FROM ` + from + ` LIMIT 1) IS NOT NULL` }
-
-// noneOf is NOT EXISTS, in the same way.
+// noneOf is NOT EXISTS, which PostgreSQL may answer for all outer rows at once
+// by reading all there is; this it answers for one.
 func noneOf(from string) string { return `(SELECT 1 FROM ` + from + ` LIMIT 1) IS NULL` }
