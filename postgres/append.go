@@ -4,29 +4,18 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"time"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/routing"
 )
 
-const (
+var (
 	// sqlInsert writes nothing where the registered groups, or the schema's
 	// version, are not those that the rows were made for.
-	sqlInsert = `INSERT INTO {p:records} (` + insertColumns + `)
-SELECT ` + insertValues + `
-FROM unnest(` + insertArrays + `) AS r (` + insertNames + `)
-CROSS JOIN LATERAL (SELECT statement_timestamp() AS at) AS now
-CROSS JOIN LATERAL (SELECT ` + dueValue + ` AS due) AS d
-WHERE EXISTS (SELECT 1 FROM {p:meta} WHERE ` + sqlFits + `)`
+	sqlInsert = insertFrom(`unnest(` + insertArrays + `)`)
 
 	// sqlInsertOne is sqlInsert for a single row, without the lists.
-	sqlInsertOne = `INSERT INTO {p:records} (` + insertColumns + `)
-SELECT ` + insertValues + `
-FROM (VALUES (` + insertScalars + `)) AS r (` + insertNames + `)
-CROSS JOIN LATERAL (SELECT statement_timestamp() AS at) AS now
-CROSS JOIN LATERAL (SELECT ` + dueValue + ` AS due) AS d
-WHERE EXISTS (SELECT 1 FROM {p:meta} WHERE ` + sqlFits + `)`
+	sqlInsertOne = insertFrom(`(VALUES (` + insertScalars + `))`)
 
 	// sqlInsertNew takes the dedup keys that are free, and leaves out the rows
 	// whose key is not.
@@ -42,7 +31,9 @@ inserted AS (` + sqlInsert + `
 	AND (r.dedup_key = '' OR (r.topic, r.dedup_key) IN (SELECT topic, dedup_key FROM free)))
 SELECT EXISTS (SELECT 1 FROM {p:meta} WHERE ` + sqlFits + `), '', ''
 UNION ALL SELECT true, topic, dedup_key FROM free`
+)
 
+const (
 	sqlFits = `only_row AND generation = $1::bigint AND version >= $2::integer AND compatible <= $2::integer`
 
 	insertColumns = `id, grp, topic, key, stage, available_at, due_at, next_at, created_at, expires_at, size,
@@ -68,8 +59,14 @@ UNION ALL SELECT true, topic, dedup_key FROM free`
 	dueValue = `CASE WHEN r.due = '' THEN now.at WHEN r.due LIKE '+%' THEN now.at + r.due::interval ELSE r.due::timestamptz END`
 )
 
-// groupMark stands before the name of a group.
-const groupMark = "g"
+func insertFrom(rows string) string {
+	return `INSERT INTO {p:records} (` + insertColumns + `)
+SELECT ` + insertValues + `
+FROM ` + rows + ` AS r (` + insertNames + `)
+CROSS JOIN LATERAL (SELECT statement_timestamp() AS at) AS now
+CROSS JOIN LATERAL (SELECT ` + dueValue + ` AS due) AS d
+WHERE EXISTS (SELECT 1 FROM {p:meta} WHERE ` + sqlFits + `)`
+}
 
 // Append writes all the records or none. See outmill.Writer.
 func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
@@ -200,7 +197,7 @@ func (a *appending) put(ctx context.Context, table *routing.Table, r runner, las
 	if a.s.notices.due() {
 		steps = append(steps, a.s.notices.step())
 	}
-	if to := r.copier(); to != nil && len(rows.ids) >= copyFrom && len(a.first) == 0 {
+	if to := r.copier(); to != nil && len(rows.list) >= copyFrom && len(a.first) == 0 {
 		if fits, err = a.copy(ctx, rows, r, to); err != nil || !fits {
 			return false, err
 		}
@@ -209,21 +206,21 @@ func (a *appending) put(ctx context.Context, table *routing.Table, r runner, las
 	return a.insert(ctx, rows, steps, last)
 }
 
-func (a *appending) insert(ctx context.Context, rows *rows, steps []step, last send) (fits bool, err error) {
+func (a *appending) insert(ctx context.Context, rows rows, steps []step, last send) (fits bool, err error) {
 	if len(a.first) > 0 {
 		err = last(ctx, append([]step{a.insertNew(rows, &fits)}, steps...)...)
 		return fits, err
 	}
 	var written int
-	write := step{template: sqlInsert, args: rows.args(), count: &written}
-	if len(rows.ids) == 1 {
+	write := step{template: sqlInsert, args: rows.columns(), count: &written}
+	if len(rows.list) == 1 {
 		write.template, write.args = sqlInsertOne, rows.only()
 	}
 	err = last(ctx, append([]step{write}, steps...)...)
-	return written == len(rows.ids), err
+	return written == len(rows.list), err
 }
 
-func (a *appending) insertNew(rows *rows, fits *bool) step {
+func (a *appending) insertNew(rows rows, fits *bool) step {
 	var topics, keys []string
 	for key, i := range a.first {
 		a.duplicate[i] = true
@@ -231,7 +228,7 @@ func (a *appending) insertNew(rows *rows, fits *bool) step {
 	}
 	return step{
 		template: sqlInsertNew,
-		args:     append(rows.args(), a.s.config.DedupWindow.Microseconds(), topics, keys),
+		args:     append(rows.columns(), a.s.config.DedupWindow.Microseconds(), topics, keys),
 		row: func(scan func(...any) error) error {
 			var free topicKey
 			if err := scan(fits, &free.topic, &free.key); err != nil || free.topic == "" {
@@ -250,137 +247,4 @@ func (a *appending) report() {
 			r.MessageID = r.ID.String()
 		}
 	}
-}
-
-// rows are the columns of what is to be inserted: a row for each group of each
-// record, or one without a group.
-type rows struct {
-	generation int64
-
-	ids, topics, keys, messageIDs, correlationIDs, causationIDs, tenantIDs []string
-	traceParents, traceStates, dedupKeys, metadata, due, expires, groups   []string
-	sizes                                                                  []int64
-	payloads                                                               [][]byte
-	times                                                                  []times
-	rawIDs                                                                 []outmill.WorkItemID
-}
-
-func (r *rows) args() []any {
-	return []any{
-		r.generation, schemaVersion, r.ids, r.topics, r.keys, r.sizes, r.messageIDs, r.correlationIDs, r.causationIDs, r.tenantIDs,
-		r.traceParents, r.traceStates, r.dedupKeys, r.metadata, r.payloads, r.due, r.expires, r.groups,
-	}
-}
-
-// only returns the values of a single row.
-func (r *rows) only() []any {
-	return []any{
-		r.generation, schemaVersion, r.ids[0], r.topics[0], r.keys[0], r.sizes[0], r.messageIDs[0], r.correlationIDs[0], r.causationIDs[0], r.tenantIDs[0],
-		r.traceParents[0], r.traceStates[0], r.dedupKeys[0], r.metadata[0], r.payloads[0], r.due[0], r.expires[0], r.groups[0],
-	}
-}
-
-func (a *appending) rows(table *routing.Table) *rows {
-	rows := &rows{generation: table.Generation}
-	readers := map[string][]string{}
-	for i, r := range a.records {
-		// A record whose key came before in this call is no candidate at all.
-		if a.duplicate[i] && a.first[topicKey{r.Topic, r.DedupKey}] != i {
-			continue
-		}
-		groups, known := readers[r.Topic]
-		if !known {
-			for _, group := range table.Of(r.Topic) {
-				groups = append(groups, groupMark+group)
-			}
-			if len(groups) == 0 {
-				groups = []string{""}
-			}
-			readers[r.Topic] = groups
-		}
-		for n, group := range groups {
-			id := a.ids[i]
-			if n > 0 {
-				id = outmill.NewWorkItemID()
-			}
-			rows.add(r, a.ids[i], id, group, a.metadata[i])
-		}
-	}
-	return rows
-}
-
-// add adds a row. first is the id of the record's first row, and its message id
-// where it has none.
-func (r *rows) add(of *outmill.Record, first, id outmill.WorkItemID, group, metadata string) {
-	messageID, size := of.MessageID, of.Size()
-	if messageID == "" {
-		messageID = first.String()
-		size += len(messageID)
-	}
-	payload := of.Payload
-	if payload == nil {
-		payload = []byte{}
-	}
-	r.ids, r.rawIDs = append(r.ids, id.String()), append(r.rawIDs, id)
-	r.topics = append(r.topics, of.Topic)
-	r.keys = append(r.keys, of.Key)
-	r.sizes = append(r.sizes, int64(size))
-	r.messageIDs = append(r.messageIDs, messageID)
-	r.correlationIDs = append(r.correlationIDs, of.CorrelationID)
-	r.causationIDs = append(r.causationIDs, of.CausationID)
-	r.tenantIDs = append(r.tenantIDs, of.TenantID)
-	r.traceParents = append(r.traceParents, of.TraceParent)
-	r.traceStates = append(r.traceStates, of.TraceState)
-	r.dedupKeys = append(r.dedupKeys, of.DedupKey)
-	r.metadata = append(r.metadata, metadata)
-	r.payloads = append(r.payloads, payload)
-	r.times = append(r.times, times{of})
-	r.due = append(r.due, timeText(of.Delay, of.DueAt))
-	r.expires = append(r.expires, timeText(of.TimeToLive, of.ExpiresAt))
-	r.groups = append(r.groups, group)
-}
-
-// timeText is the time for the statement: what to add to the server's now, or
-// a time in full, or nothing.
-func timeText(after time.Duration, at time.Time) string {
-	switch {
-	case after > 0:
-		micros := ceilMicros(after)
-		const second = 1_000_000
-		return fmt.Sprintf("+%d:%02d:%02d.%06d", micros/(3600*second), micros/(60*second)%60, micros/second%60, micros%second)
-	case at.IsZero():
-		return ""
-	default:
-		return at.UTC().Format("2006-01-02T15:04:05.000000Z")
-	}
-}
-
-// times are those of a record, for a server whose time is known.
-type times struct{ of *outmill.Record }
-
-func (t times) due(now time.Time) time.Time {
-	switch {
-	case t.of.Delay > 0:
-		return now.Add(time.Duration(ceilMicros(t.of.Delay)) * time.Microsecond)
-	case t.of.DueAt.IsZero():
-		return now
-	default:
-		return t.of.DueAt
-	}
-}
-
-func (t times) expiry(now time.Time) (at time.Time, ok bool) {
-	if t.of.TimeToLive > 0 {
-		return now.Add(time.Duration(ceilMicros(t.of.TimeToLive)) * time.Microsecond), true
-	}
-	return t.of.ExpiresAt, !t.of.ExpiresAt.IsZero()
-}
-
-// ceilMicros rounds up, so that nothing is due or over too early.
-func ceilMicros(d time.Duration) int64 {
-	whole := d.Microseconds()
-	if d > time.Duration(whole)*time.Microsecond {
-		whole++
-	}
-	return whole
 }

@@ -121,12 +121,12 @@ func (s *Store) dueTopics(ctx context.Context, req outmill.ClaimRequest) ([]stri
 		if err != nil || len(unrouted) == 0 {
 			return due, err
 		}
-		adopted := 0
-		for _, topic := range unrouted {
-			n, err := s.adoptAll(ctx, "claim", outmill.Topics{Include: []string{outmill.Exact(topic)}})
-			if adopted += n; err != nil {
-				return nil, err
-			}
+		for i, topic := range unrouted {
+			unrouted[i] = outmill.Exact(topic)
+		}
+		adopted, err := s.adoptAll(ctx, "claim", outmill.Topics{Include: unrouted})
+		if err != nil {
+			return nil, err
 		}
 		if adopted == 0 {
 			return due, nil

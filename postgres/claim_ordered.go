@@ -1,8 +1,10 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/outmill/outmill"
@@ -43,7 +45,7 @@ var (
 opened AS (UPDATE {p:lanes} SET blocked_by = '', until = NULL WHERE ctid = ANY (ARRAY(
 	SELECT l.ctid FROM (SELECT DISTINCT key FROM admitted WHERE key <> '') AS k
 	CROSS JOIN LATERAL (SELECT ctid FROM {p:lanes} WHERE grp = $1::text AND topic = $2::text AND key = k.key LIMIT 1) AS l
-	UNION ALL SELECT ctid FROM {p:lanes} WHERE ` + overdue(`$2::text`) + `)))
+	UNION ALL SELECT ctid FROM {p:lanes} WHERE ` + overdue + `)))
 SELECT count(*) FROM admitted`
 
 	// stateOfKey: the lease of another owner ($3) and its end, the first record
@@ -71,7 +73,7 @@ AND ` + noneOf(`{p:records} WHERE grp IS NULL AND topic = $2::text AND stage = 3
 	// record, all as of one moment. It reads nothing while records of the topic
 	// wait for a group.
 	sqlLine = `WITH page AS MATERIALIZED (
-	SELECT id, seq, key, coalesce(expires_at <= statement_timestamp(), false) AS expired, expiries, size FROM {p:records}
+	SELECT ` + lineColumns + ` FROM {p:records}
 	WHERE grp = $1::text AND topic = $2::text AND stage = 0 ORDER BY seq LIMIT $4::bigint),
 k AS MATERIALIZED (SELECT *, row_number() OVER (PARTITION BY key ORDER BY seq) AS nth FROM page)
 SELECT k.id::text, k.seq, k.key, k.expired, k.expiries, k.size, k.nth = 1, ` + stateColumns + ` FROM k` + stateOfKey + `
@@ -208,9 +210,9 @@ type line struct {
 	// full: the claim wants no more of the topic. over: nor of any other.
 	full, over bool
 
-	// taken are to be leased, in their order; leased are those of the pages before
-	// and, in the end, all.
-	taken  []string
+	// taken counts what is to be leased; leased has those of the pages before and,
+	// in the end, all.
+	taken  int
 	leased []placed
 	// What else is decided about the page, and not carried out yet.
 	leasing, expired, parked []string
@@ -235,7 +237,7 @@ func (c *claim) takeByKey(ctx context.Context, topic string, want int) error {
 		for err == nil {
 			size := len(page)
 			l.walk(page)
-			if l.full || len(l.taken) == want || size < l.pageSize() || !l.look(size) {
+			if l.full || l.taken == want || size < l.pageSize() || !l.look(size) {
 				break
 			}
 			page, err = l.nextPage(ctx)
@@ -281,16 +283,11 @@ func (c *claim) inOrder(ctx context.Context, fn func(ctx context.Context, t *txn
 		return err
 	}
 	c.over = c.over || done.over
-	byID := map[string]*outmill.Record{}
+	slices.SortFunc(done.leased, func(a, b placed) int { return cmp.Compare(a.seq, b.seq) })
 	for _, p := range done.leased {
 		if p.stage == stageLeased {
-			byID[p.record.ID.String()] = p.record
-		}
-	}
-	for _, id := range done.taken {
-		if r := byID[id]; r != nil {
-			c.records = append(c.records, r)
-			c.bytes += r.Size()
+			c.records = append(c.records, p.record)
+			c.bytes += p.record.Size()
 		}
 	}
 	return nil
@@ -345,8 +342,8 @@ func (l *line) nextPage(ctx context.Context) (page []lineRecord, err error) {
 	return page, err
 }
 
-// begin looks, once what is due is in line, at lanes that are no
-// longer blocked, and reads the first page.
+// begin looks, once what is due is in line, at lanes that are no longer
+// blocked, and reads the first page.
 func (l *line) begin(ctx context.Context) (page []lineRecord, err error) {
 	var lanes []lane
 	err = l.start(ctx, func() []step { return []step{l.lanesStep(&lanes), l.pageStep(&page)} })
@@ -414,9 +411,9 @@ func (l *line) walk(page []lineRecord) {
 // take takes the record unless it does not fit in, and then no later one of
 // its topic may be taken either.
 func (l *line) take(r lineRecord) bool {
-	first := len(l.c.records)+len(l.taken) == 0
+	first := len(l.c.records)+l.taken == 0
 	tooBig := l.c.req.MaxBytes > 0 && l.bytes+r.size > l.c.req.MaxBytes
-	if l.over || len(l.taken) == l.want || tooBig && !first {
+	if l.over || l.taken == l.want || tooBig && !first {
 		return false
 	}
 	if r.expiries >= outmill.SuspectExpiries {
@@ -425,7 +422,8 @@ func (l *line) take(r lineRecord) bool {
 			return false
 		}
 	}
-	l.taken, l.leasing = append(l.taken, r.id), append(l.leasing, r.id)
+	l.taken++
+	l.leasing = append(l.leasing, r.id)
 	l.bytes += r.size
 	return true
 }

@@ -16,18 +16,13 @@ import (
 
 // Codes of PostgreSQL's errors: Appendix A of its manual.
 const (
-	codeSerialization  = "40001"
-	codeDeadlock       = "40P01"
-	codeLockTimeout    = "55P03"
-	codeStalePlan      = "0A000"
-	codeNoTable        = "42P01"
-	codeNoSchema       = "3F000"
-	codeNoRight        = "42501"
-	codeFailedTx       = "25P02"
-	codeIdleTx         = "25P03"
-	codeQueryCanceled  = "57014"
-	codeNoColumn       = "42703"
-	codeDuplicateTable = "42P07"
+	codeSerialization = "40001"
+	codeDeadlock      = "40P01"
+	codeLockTimeout   = "55P03"
+	codeStalePlan     = "0A000"
+	codeNoTable       = "42P01"
+	codeNoSchema      = "3F000"
+	codeNoRight       = "42501"
 )
 
 // explain names the operation, and turns what the driver says into what the

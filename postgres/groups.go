@@ -95,7 +95,7 @@ func (s *Store) loadRoutes(ctx context.Context, r runner) (*routing.Table, error
 		step{template: sqlGeneration, row: func(scan func(...any) error) error {
 			return scan(&found.version, &found.compatible, &table.Generation)
 		}},
-		step{template: sqlGroups, row: func(scan func(...any) error) error { return scanGroup(table, scan) }})
+		groupsStep(table))
 	if err != nil {
 		return nil, err
 	}
@@ -108,6 +108,11 @@ func (s *Store) loadRoutes(ctx context.Context, r runner) (*routing.Table, error
 		}
 	}
 	return table, nil
+}
+
+// groupsStep reads the registrations.
+func groupsStep(into *routing.Table) step {
+	return step{template: sqlGroups, row: func(scan func(...any) error) error { return scanGroup(into, scan) }}
 }
 
 func scanGroup(table *routing.Table, scan func(...any) error) error {
@@ -198,7 +203,7 @@ func (s *Store) unrouted(ctx context.Context, operation string, topics outmill.T
 	err := s.write(ctx, operation, func(ctx context.Context, t *txn) error {
 		table = &routing.Table{}
 		return t.finish(ctx, step{template: sqlUnrouted, row: texts(&unrouted)},
-			step{template: sqlGroups, row: func(scan func(...any) error) error { return scanGroup(table, scan) }})
+			groupsStep(table))
 	})
 	if err != nil {
 		return nil, err
@@ -300,7 +305,7 @@ func (s *Store) dropRecords(ctx context.Context, operation, group string, before
 // Groups lists the registered groups. See outmill.Inspector.
 func (s *Store) Groups(ctx context.Context) ([]outmill.GroupInfo, error) {
 	var table routing.Table
-	err := s.writeAll(ctx, "list groups", step{template: sqlGroups, row: func(scan func(...any) error) error { return scanGroup(&table, scan) }})
+	err := s.writeAll(ctx, "list groups", groupsStep(&table))
 	if err != nil {
 		return nil, err
 	}

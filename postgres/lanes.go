@@ -31,11 +31,11 @@ var (
 	// sqlLookAtLanes returns lanes to look at, those with the oldest head first.
 	sqlLookAtLanes = `SELECT k.key, k.head, ` + stateColumns + ` FROM (
 	SELECT key, head, 1 AS nth FROM (
-		SELECT * FROM (SELECT key, head FROM {p:lanes} WHERE ` + ofLine(`$2::text`) + ` AND blocked_by = '' ORDER BY head LIMIT $5::bigint) AS open
+		SELECT * FROM (SELECT key, head FROM {p:lanes} WHERE ` + ofLine + ` AND blocked_by = '' ORDER BY head LIMIT $5::bigint) AS open
 		UNION ALL
-		SELECT * FROM (SELECT key, head FROM {p:lanes} WHERE ` + ofLine(`$2::text`) + ` AND blocked_by = $3::text ORDER BY head LIMIT $5::bigint) AS own
+		SELECT * FROM (SELECT key, head FROM {p:lanes} WHERE ` + ofLine + ` AND blocked_by = $3::text ORDER BY head LIMIT $5::bigint) AS own
 		UNION ALL
-		SELECT * FROM (SELECT key, head FROM {p:lanes} WHERE ` + ofLine(`$2::text`) + ` AND blocked_by = $4::text ORDER BY head LIMIT $5::bigint) AS passed
+		SELECT * FROM (SELECT key, head FROM {p:lanes} WHERE ` + ofLine + ` AND blocked_by = $4::text ORDER BY head LIMIT $5::bigint) AS passed
 	) AS each ORDER BY head LIMIT $5::bigint) AS k` + stateOfKey + `
 ORDER BY k.head`
 
@@ -104,7 +104,7 @@ func (b block) untilText() string {
 	if b.until == nil {
 		return ""
 	}
-	return b.until.UTC().Format("2006-01-02T15:04:05.000000Z")
+	return b.until.UTC().Format(textOfTime)
 }
 
 type lane struct {

@@ -67,10 +67,12 @@ func rows() int {
 }
 
 // filled makes a database with the schema but no records, and what fills it.
-// Autovacuum would look after the statistics meanwhile.
+// Autovacuum would look after the statistics meanwhile. The server is the
+// test's own: a transaction that is open in any database of it can keep index
+// entries from being found to be dead.
 func filled(t *testing.T) (url string, fill func(n int), admin *pgxpool.Pool) {
 	t.Helper()
-	url = testenv.PostgresDatabase(t)
+	url = testenv.PostgresDatabaseOn(t, testenv.OwnPostgres(t).URL)
 	admin = connect(t, url)
 	store := newStore(t, admin, postgres.Config{NotifyInterval: -1})
 	require.NoError(t, store.Ensure(t.Context()))

@@ -49,19 +49,17 @@ func ofKey(key string) string {
 		AND grp IS NOT DISTINCT FROM $1::text AND topic IS NOT DISTINCT FROM $2::text AND key IS NOT DISTINCT FROM ` + key
 }
 
-// ofLine is true for lanes of the group $1 and a topic. It is for what blocks
-// them.
-func ofLine(topic string) string {
-	return `hashtextextended(topic, hashtextextended(grp, 0)) = hashtextextended(` + topic + `, hashtextextended($1::text, 0))
-		AND grp IS NOT DISTINCT FROM $1::text AND topic IS NOT DISTINCT FROM ` + topic
-}
+const (
+	// ofLine is true for lanes of the group $1 and the topic $2. It is for what
+	// blocks them.
+	ofLine = `hashtextextended(topic, hashtextextended(grp, 0)) = hashtextextended($2::text, hashtextextended($1::text, 0))
+		AND grp IS NOT DISTINCT FROM $1::text AND topic IS NOT DISTINCT FROM $2::text`
 
-// overdue is true for lanes of the group $1 and a topic that are to be looked
-// at by now.
-func overdue(topic string) string {
-	return `hashtextextended(grp, hashtextextended(topic, 0)) = hashtextextended($1::text, hashtextextended(` + topic + `, 0))
-		AND grp IS NOT DISTINCT FROM $1::text AND topic IS NOT DISTINCT FROM ` + topic + ` AND until <= statement_timestamp()`
-}
+	// overdue is true for lanes of the group $1 and the topic $2 that are to be
+	// looked at by now.
+	overdue = `hashtextextended(grp, hashtextextended(topic, 0)) = hashtextextended($1::text, hashtextextended($2::text, 0))
+		AND grp IS NOT DISTINCT FROM $1::text AND topic IS NOT DISTINCT FROM $2::text AND until <= statement_timestamp()`
+)
 
 // noneOf is NOT EXISTS, which PostgreSQL may answer for all outer rows at once
 // by reading all there is; this it answers for one.

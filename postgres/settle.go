@@ -21,6 +21,11 @@ const standing = `id = ANY ($1::text[]::uuid[]) AND stage + 0 = 4 AND owner = $2
 const dueAsBefore = `stage = CASE WHEN next_at > created_at THEN 2 ELSE 0 END,
 	available_at = CASE WHEN next_at > created_at THEN next_at END, owner = NULL`
 
+// dueAfter makes a record due when as many microseconds have passed as $4 has
+// for it.
+const dueAfter = `(available_at, next_at) = (SELECT at, at FROM
+		(SELECT statement_timestamp() + ($4::jsonb -> r.id::text ->> 0)::bigint * interval '1 microsecond' AS at) AS due)`
+
 const (
 	sqlDeleteAcked = `WITH gone AS (DELETE FROM {p:records} WHERE ` + standing + ` RETURNING grp, topic, key)
 ` + openLanesOf
@@ -37,12 +42,12 @@ const (
 WHERE ` + standing + ` RETURNING id::text`
 
 	sqlAbandon = `WITH gone AS (UPDATE {p:records} AS r SET stage = 2, owner = NULL, expiries = 0, attempts = r.attempts + 1, last_error = $4::jsonb -> r.id::text ->> 1,
-		available_at = statement_timestamp() + ($4::jsonb -> r.id::text ->> 0)::bigint * interval '1 microsecond', next_at = statement_timestamp() + ($4::jsonb -> r.id::text ->> 0)::bigint * interval '1 microsecond'
+		` + dueAfter + `
 	WHERE ` + standing + ` RETURNING r.grp, r.topic, r.key)
 ` + openLanesOf
 
 	sqlSnooze = `WITH gone AS (UPDATE {p:records} AS r SET stage = 2, owner = NULL, expiries = 0,
-		available_at = statement_timestamp() + ($4::jsonb -> r.id::text ->> 0)::bigint * interval '1 microsecond', next_at = statement_timestamp() + ($4::jsonb -> r.id::text ->> 0)::bigint * interval '1 microsecond'
+		` + dueAfter + `
 	WHERE ` + standing + ` RETURNING r.grp, r.topic, r.key)
 ` + openLanesOf
 

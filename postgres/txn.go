@@ -35,10 +35,10 @@ const (
 	sqlCommit = `COMMIT`
 
 	// sqlSettings keeps the planner to the indexes, whatever statistics it has or
-	// lacks (a plan that was cached while a table was empty stays for a while),
-	// has it plan a statement once and not for each call, and ends the transaction of a process that was stopped in the middle of it,
-	// be it while it should send or while it should receive (where the server's
-	// system can tell).
+	// lacks (a plan that was cached while a table was empty stays for a while), has
+	// it plan a statement once and not for each call, and ends the transaction of a
+	// process that was stopped in the middle of it, be it while it should send or
+	// while it should receive (where the server's system can tell).
 	sqlSettings = `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
 	set_config('jit', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true), set_config('lock_timeout', '10s', true),
 	set_config('idle_in_transaction_session_timeout', '10s', true),
@@ -211,6 +211,11 @@ func (s *Store) once(ctx context.Context, settings string, fn func(ctx context.C
 	if err := s.ready(ctx); err != nil {
 		return err
 	}
+	return s.in(ctx, settings, fn)
+}
+
+// in runs fn in a transaction, whatever the schema.
+func (s *Store) in(ctx context.Context, settings string, fn func(ctx context.Context, t *txn) error) error {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return err

@@ -138,13 +138,7 @@ func (n *notices) owe(after time.Duration) {
 // sendNow does not wait for the disk: it would keep others from committing
 // theirs meanwhile.
 func (n *notices) sendNow(ctx context.Context) error {
-	conn, err := n.s.pool.Acquire(ctx)
-	if err != nil {
-		return err
-	}
-	t := &txn{s: n.s, conn: conn, settings: sqlRelaxed}
-	defer t.release(ctx)
-	return t.finish(ctx, n.step())
+	return n.s.in(ctx, sqlRelaxed, func(ctx context.Context, t *txn) error { return t.finish(ctx, n.step()) })
 }
 
 // waitTurn returns when the interval since the last notification has passed,

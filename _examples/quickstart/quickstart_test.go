@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/jackc/pgx/v5"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/postgres"
 )
 
 func TestMain(m *testing.M) {
@@ -103,11 +103,16 @@ func requireCount(t *testing.T, url string, want int, query string) {
 func TestAnInterruptedQuickstartEndsAndLeavesNoReaders(t *testing.T) {
 	t.Parallel()
 	url := testenv.PostgresDatabase(t)
+	store, err := postgres.Open(t.Context(), url, postgres.Config{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
 	go func() {
 		defer interrupt()
-		waitForOrders(ctx, url)
+		waitForOrders(ctx, store)
 	}()
 	if _, err := run(ctx, options{orders: 1_000_000, store: url}); !errors.Is(err, errInterrupted) {
 		t.Fatalf("got %v, want %v", err, errInterrupted)
@@ -134,20 +139,20 @@ func TestPipesThatCannotStartSaySo(t *testing.T) {
 	}
 }
 
-// waitForOrders returns when some are committed.
-func waitForOrders(ctx context.Context, url string) {
-	conn, err := pgx.Connect(ctx, url)
-	if err != nil {
-		return
-	}
-	defer conn.Close(context.WithoutCancel(ctx))
-	for ctx.Err() == nil {
+// waitForOrders returns when some are committed, or ctx has ended.
+func waitForOrders(ctx context.Context, store *postgres.Store) {
+	wake := store.Wake(ctx)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-wake:
+		}
 		var orders int
 		// There is no table at first.
-		if err := conn.QueryRow(ctx, `SELECT count(*) FROM quickstart_orders`).Scan(&orders); err == nil && orders > 0 {
+		if err := store.Pool().QueryRow(ctx, `SELECT count(*) FROM quickstart_orders`).Scan(&orders); err == nil && orders > 0 {
 			return
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
 }
 

@@ -8,9 +8,7 @@ package main
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"io"
-	"sync"
 
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx" of database/sql
 
@@ -62,37 +60,12 @@ func run(ctx context.Context, db example.Database, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	told, err := listen(ctx, sub)
+	told, err := example.Listen(ctx, sub, topic)
 	if err != nil {
 		return err
 	}
 	return example.Compare(out, []string{"book", "lamp", "bulb", "vase"},
 		example.Column{Name: "in the table", Seen: sold}, example.Column{Name: "delivered", Seen: told})
-}
-
-// listen returns everything that there is to be delivered. A service would read
-// the channel, or have a router read it, for as long as it runs.
-func listen(ctx context.Context, sub *subscriber.Subscriber) ([]string, error) {
-	messages, err := sub.Subscribe(ctx, topic)
-	if err != nil {
-		return nil, err
-	}
-	var told []string
-	var listening sync.WaitGroup
-	listening.Go(func() {
-		for msg := range messages {
-			told = append(told, string(msg.Payload))
-			msg.Ack()
-		}
-	})
-	if _, err := sub.Once(ctx); err != nil {
-		return nil, fmt.Errorf("deliver: %w", err)
-	}
-	if err := sub.Close(); err != nil {
-		return nil, err
-	}
-	listening.Wait()
-	return told, nil
 }
 
 func (s *shop) open(ctx context.Context) error {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill/internal/testenv/kafkaengine"
+	"github.com/outmill/outmill/internal/testenv/proc"
 )
 
 var kafka = engine{name: "kafka", env: kafkaengine.EnvURL, start: startKafka, stop: stopKafka}
@@ -56,7 +57,7 @@ func runningKafka(ctx context.Context, dir string) (string, bool) {
 }
 
 func stopKafka(ctx context.Context, dir string, log func(string, ...any)) error {
-	pid, err := kafkaengine.ReadPid(filepath.Join(dir, "pid"))
+	pid, err := proc.ReadPid(filepath.Join(dir, "pid"))
 	if errors.Is(err, os.ErrNotExist) {
 		return os.RemoveAll(dir)
 	}

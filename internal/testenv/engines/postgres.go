@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill/internal/testenv/postgresengine"
+	"github.com/outmill/outmill/internal/testenv/proc"
 )
 
 var postgres = engine{name: "postgres", env: postgresengine.EnvURL, start: startPostgres, stop: stopPostgres}
@@ -79,7 +80,7 @@ func stopPostgres(ctx context.Context, dir string, log func(string, ...any)) err
 	if err != nil {
 		return err
 	}
-	pid, err := postgresengine.ReadPid(filepath.Join(files, "pid"))
+	pid, err := proc.ReadPid(filepath.Join(files, "pid"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}

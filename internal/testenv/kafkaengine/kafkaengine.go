@@ -3,7 +3,6 @@
 package kafkaengine
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -16,8 +15,9 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
-	"strings"
 	"time"
+
+	"github.com/outmill/outmill/internal/testenv/proc"
 )
 
 // Version is the Apache Kafka release that Start runs.
@@ -133,24 +133,11 @@ func (e *Engine) LogFile() string { return filepath.Join(e.Dir, "log") }
 
 // Process returns the running broker.
 func (e *Engine) Process() (*os.Process, error) {
-	pid, err := ReadPid(e.PidFile())
+	pid, err := proc.ReadPid(e.PidFile())
 	if err != nil {
 		return nil, err
 	}
 	return os.FindProcess(pid)
-}
-
-// ReadPid reads a file that holds one process id.
-func ReadPid(file string) (int, error) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return 0, err
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil || pid <= 1 {
-		return 0, fmt.Errorf("%s does not hold a process id", file)
-	}
-	return pid, nil
 }
 
 func (e *Engine) launch(cmd *exec.Cmd) error {
@@ -179,7 +166,7 @@ func (e *Engine) awaitReady(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("kafka: the broker was not ready in time: %w; the end of its log: %s", err, e.lastLines())
+			return fmt.Errorf("kafka: the broker was not ready in time: %w; the end of its log: %s", err, proc.LastLines(e.LogFile()))
 		case <-poll.C:
 		}
 	}
@@ -211,18 +198,9 @@ func (e *Engine) format(ctx context.Context) error {
 		"--add-scram", "SCRAM-SHA-512=[name="+User+",password="+Password+"]")
 	out, err := exec.CommandContext(ctx, line[0], line[1:]...).CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("kafka: format the storage: %w: %s", err, lastLine(out))
+		return fmt.Errorf("kafka: format the storage: %w: %s", err, proc.LastLine(out))
 	}
 	return nil
-}
-
-func (e *Engine) lastLines() string {
-	text, err := os.ReadFile(e.LogFile())
-	if err != nil {
-		return err.Error()
-	}
-	const enough = 600
-	return string(text[max(0, len(text)-enough):])
 }
 
 func (e *Engine) properties(controller string) []byte {
@@ -277,15 +255,10 @@ func checkJava(ctx context.Context) error {
 	}
 	found := javaVersion.FindSubmatch(out)
 	if found == nil {
-		return fmt.Errorf("cannot tell the version of Java from %q", lastLine(out))
+		return fmt.Errorf("cannot tell the version of Java from %q", proc.LastLine(out))
 	}
 	if major, _ := strconv.Atoi(string(found[1])); major < 17 {
 		return fmt.Errorf("the Java of this machine has version %s: Kafka wants 17 or later", found[1])
 	}
 	return nil
-}
-
-func lastLine(out []byte) string {
-	lines := bytes.Split(bytes.TrimSpace(out), []byte("\n"))
-	return string(lines[len(lines)-1])
 }

@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+
+	"github.com/outmill/outmill/internal/testenv/proc"
 )
 
 const pom = `<project xmlns="http://maven.apache.org/POM/4.0.0">
@@ -64,7 +66,7 @@ func download(ctx context.Context, mvn, dir, libs string) error {
 	cmd := exec.CommandContext(ctx, mvn, "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory="+filepath.Join(work, "libs"))
 	cmd.Dir = work
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("download Kafka %s with Maven: %w: %s", Version, err, lastLine(out))
+		return fmt.Errorf("download Kafka %s with Maven: %w: %s", Version, err, proc.LastLine(out))
 	}
 	if err := os.Rename(filepath.Join(work, "libs"), libs); err != nil {
 		return fmt.Errorf("kafka: keep the download: %w", err)

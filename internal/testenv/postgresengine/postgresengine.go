@@ -17,6 +17,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/outmill/outmill/internal/testenv/proc"
 )
 
 const (
@@ -117,7 +119,7 @@ func (e *Engine) mayTryAgain(ctx context.Context, err error) error {
 	if !errors.Is(err, errEnded) {
 		return err
 	}
-	log := lastLines(e.LogFile())
+	log := proc.LastLines(e.LogFile())
 	switch {
 	case strings.Contains(log, "could not create any TCP/IP sockets") && !e.started:
 		return e.choosePort()
@@ -177,7 +179,7 @@ func (e *Engine) StartDetached(ctx context.Context) error {
 			return nil
 		}
 		if waited := wait(ctx, poll); waited != nil {
-			return fmt.Errorf("postgres: the server was not ready in time: %w; the end of its log: %s", err, lastLines(e.LogFile()))
+			return fmt.Errorf("postgres: the server was not ready in time: %w; the end of its log: %s", err, proc.LastLines(e.LogFile()))
 		}
 	}
 }
@@ -225,7 +227,7 @@ func (e *Engine) initdb(ctx context.Context) error {
 		"--auth=trust", "--locale=C", "--encoding=UTF8", "--no-sync")
 	asAccount(cmd, e.Dir)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("postgres: make a database cluster: %w: %s", err, lastLine(out))
+		return fmt.Errorf("postgres: make a database cluster: %w: %s", err, proc.LastLine(out))
 	}
 	return nil
 }

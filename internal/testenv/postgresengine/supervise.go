@@ -1,7 +1,6 @@
 package postgresengine
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,9 +8,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"syscall"
+
+	"github.com/outmill/outmill/internal/testenv/proc"
 )
 
 const (
@@ -110,14 +109,14 @@ func launch(cmd *exec.Cmd, dir, log string) error {
 func (s *supervised) awaitReady(ctx context.Context, check func(context.Context) error) error {
 	for {
 		if s.hasEnded() {
-			return fmt.Errorf("%w; the end of its log: %s", errEnded, lastLines(s.log))
+			return fmt.Errorf("%w; the end of its log: %s", errEnded, proc.LastLines(s.log))
 		}
 		err := check(ctx)
 		if err == nil && !s.hasEnded() {
 			return nil
 		}
 		if waited := wait(ctx, poll); waited != nil {
-			return fmt.Errorf("not ready in time: %w; the end of its log: %s", err, lastLines(s.log))
+			return fmt.Errorf("not ready in time: %w; the end of its log: %s", err, proc.LastLines(s.log))
 		}
 	}
 }
@@ -127,7 +126,7 @@ func (s *supervised) signal(ctx context.Context, signal syscall.Signal) error {
 	if s == nil || s.hasEnded() {
 		return nil
 	}
-	pid, err := ReadPid(filepath.Join(s.dir, pidFile))
+	pid, err := proc.ReadPid(filepath.Join(s.dir, pidFile))
 	if err != nil {
 		return err
 	}
@@ -167,31 +166,4 @@ func (s *supervised) end() {
 func (s *supervised) hasEnded() bool {
 	_, err := os.Stat(filepath.Join(s.dir, endedFile))
 	return err == nil
-}
-
-// ReadPid reads a file that holds one process id.
-func ReadPid(file string) (int, error) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return 0, err
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil || pid <= 1 {
-		return 0, fmt.Errorf("%s does not hold a process id", file)
-	}
-	return pid, nil
-}
-
-func lastLines(file string) string {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return err.Error()
-	}
-	const enough = 600
-	return string(text[max(0, len(text)-enough):])
-}
-
-func lastLine(out []byte) string {
-	lines := bytes.Split(bytes.TrimSpace(out), []byte("\n"))
-	return string(lines[len(lines)-1])
 }

@@ -1,0 +1,36 @@
+package example
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/outmill/outmill/subscriber"
+)
+
+// Listen returns the payloads of everything that there is to be delivered of the
+// topic, and acks it. It closes sub; where it returns an error, that is left to
+// the caller. A service would read the channel, or have a router read it, for as
+// long as it runs.
+func Listen(ctx context.Context, sub *subscriber.Subscriber, topic string) ([]string, error) {
+	messages, err := sub.Subscribe(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	var told []string
+	var listening sync.WaitGroup
+	listening.Go(func() {
+		for msg := range messages {
+			told = append(told, string(msg.Payload))
+			msg.Ack()
+		}
+	})
+	if _, err := sub.Once(ctx); err != nil {
+		return nil, fmt.Errorf("deliver: %w", err)
+	}
+	if err := sub.Close(); err != nil {
+		return nil, err
+	}
+	listening.Wait()
+	return told, nil
+}

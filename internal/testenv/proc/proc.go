@@ -1,0 +1,42 @@
+// Package proc reads what the processes of engines leave behind: their ids and
+// the end of what they print. It is for the packages beside it.
+package proc
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// ReadPid reads a file that holds one process id. The error is an
+// os.ErrNotExist where there is no such file.
+func ReadPid(file string) (int, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return 0, err
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil || pid <= 1 {
+		return 0, fmt.Errorf("%s does not hold a process id", file)
+	}
+	return pid, nil
+}
+
+// LastLines returns the last 600 bytes of a log, or why it cannot be read.
+func LastLines(file string) string {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err.Error()
+	}
+	const enough = 600
+	return string(text[max(0, len(text)-enough):])
+}
+
+// LastLine returns the last line of what a command has printed, blank lines at
+// the end aside.
+func LastLine(out []byte) string {
+	lines := bytes.Split(bytes.TrimSpace(out), []byte("\n"))
+	return string(lines[len(lines)-1])
+}

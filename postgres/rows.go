@@ -1,0 +1,170 @@
+package postgres
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/routing"
+)
+
+// groupMark stands before the name of a group.
+const groupMark = "g"
+
+// row is what is to be inserted of a record: one for each group, or one without
+// a group.
+type row struct {
+	of        *outmill.Record
+	id        outmill.WorkItemID
+	messageID string
+	metadata  string
+	// group comes after groupMark; empty: none has registered.
+	group string
+	size  int64
+}
+
+// rows are made for the groups of one generation.
+type rows struct {
+	generation int64
+	list       []row
+}
+
+func (a *appending) rows(table *routing.Table) rows {
+	list := make([]row, 0, len(a.records))
+	readers := map[string][]string{}
+	for i, r := range a.records {
+		// A record whose key came before in this call is no candidate at all.
+		if a.duplicate[i] && a.first[topicKey{r.Topic, r.DedupKey}] != i {
+			continue
+		}
+		groups, known := readers[r.Topic]
+		if !known {
+			groups = marked(table.Of(r.Topic))
+			readers[r.Topic] = groups
+		}
+		each := newRow(r, a.ids[i], a.metadata[i])
+		for n, group := range groups {
+			if each.group = group; n > 0 {
+				each.id = outmill.NewWorkItemID()
+			}
+			list = append(list, each)
+		}
+	}
+	return rows{table.Generation, list}
+}
+
+func marked(groups []string) []string {
+	if len(groups) == 0 {
+		return []string{""}
+	}
+	list := make([]string, len(groups))
+	for i, group := range groups {
+		list[i] = groupMark + group
+	}
+	return list
+}
+
+func newRow(of *outmill.Record, id outmill.WorkItemID, metadata string) row {
+	r := row{of: of, id: id, messageID: of.MessageID, metadata: metadata, size: int64(of.Size())}
+	if r.messageID == "" {
+		r.messageID = id.String()
+		r.size += int64(len(r.messageID))
+	}
+	return r
+}
+
+func (r *row) payload() []byte {
+	if r.of.Payload == nil {
+		return []byte{}
+	}
+	return r.of.Payload
+}
+
+// columns returns the values as lists.
+func (r rows) columns() []any {
+	list := r.list
+	return []any{
+		r.generation, schemaVersion,
+		column(list, func(r *row) string { return r.id.String() }),
+		column(list, func(r *row) string { return r.of.Topic }),
+		column(list, func(r *row) string { return r.of.Key }),
+		column(list, func(r *row) int64 { return r.size }),
+		column(list, func(r *row) string { return r.messageID }),
+		column(list, func(r *row) string { return r.of.CorrelationID }),
+		column(list, func(r *row) string { return r.of.CausationID }),
+		column(list, func(r *row) string { return r.of.TenantID }),
+		column(list, func(r *row) string { return r.of.TraceParent }),
+		column(list, func(r *row) string { return r.of.TraceState }),
+		column(list, func(r *row) string { return r.of.DedupKey }),
+		column(list, func(r *row) string { return r.metadata }),
+		column(list, (*row).payload),
+		column(list, func(r *row) string { return timeText(r.of.Delay, r.of.DueAt) }),
+		column(list, func(r *row) string { return timeText(r.of.TimeToLive, r.of.ExpiresAt) }),
+		column(list, func(r *row) string { return r.group }),
+	}
+}
+
+func column[T any](list []row, of func(*row) T) []T {
+	values := make([]T, len(list))
+	for i := range list {
+		values[i] = of(&list[i])
+	}
+	return values
+}
+
+// only returns the values of a single row.
+func (r rows) only() []any {
+	one := &r.list[0]
+	of := one.of
+	return []any{
+		r.generation, schemaVersion, one.id.String(), of.Topic, of.Key, one.size, one.messageID, of.CorrelationID, of.CausationID, of.TenantID,
+		of.TraceParent, of.TraceState, of.DedupKey, one.metadata, one.payload(),
+		timeText(of.Delay, of.DueAt), timeText(of.TimeToLive, of.ExpiresAt), one.group,
+	}
+}
+
+// textOfTime is a layout of times in UTC that PostgreSQL reads.
+const textOfTime = "2006-01-02T15:04:05.000000Z"
+
+// timeText is the time for the statement: what to add to the server's now, or
+// a time in full, or nothing.
+func timeText(after time.Duration, at time.Time) string {
+	switch {
+	case after > 0:
+		micros := ceilMicros(after)
+		const second = 1_000_000
+		return fmt.Sprintf("+%d:%02d:%02d.%06d", micros/(3600*second), micros/(60*second)%60, micros/second%60, micros%second)
+	case at.IsZero():
+		return ""
+	default:
+		return at.UTC().Format(textOfTime)
+	}
+}
+
+// due is the record's due time for a server whose time is known.
+func (r *row) due(now time.Time) time.Time {
+	switch {
+	case r.of.Delay > 0:
+		return now.Add(time.Duration(ceilMicros(r.of.Delay)) * time.Microsecond)
+	case r.of.DueAt.IsZero():
+		return now
+	default:
+		return r.of.DueAt
+	}
+}
+
+func (r *row) expiry(now time.Time) (at time.Time, ok bool) {
+	if r.of.TimeToLive > 0 {
+		return now.Add(time.Duration(ceilMicros(r.of.TimeToLive)) * time.Microsecond), true
+	}
+	return r.of.ExpiresAt, !r.of.ExpiresAt.IsZero()
+}
+
+// ceilMicros rounds up, so that nothing is due or over too early.
+func ceilMicros(d time.Duration) int64 {
+	whole := d.Microseconds()
+	if d > time.Duration(whole)*time.Microsecond {
+		whole++
+	}
+	return whole
+}
