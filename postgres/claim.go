@@ -55,7 +55,7 @@ const (
 		UNION ALL
 		SELECT * FROM (SELECT ` + candidate + `, available_at, expiries + 1 FROM {p:records}
 			WHERE grp = $3::text AND topic = t.topic AND stage = 4 AND available_at <= statement_timestamp() AND ` + notExpired + `
-			ORDER BY available_at, seq LIMIT $5::bigint FOR UPDATE SKIP LOCKED) AS leased
+			ORDER BY available_at LIMIT $5::bigint FOR UPDATE SKIP LOCKED) AS leased
 		) AS each ORDER BY due, seq LIMIT $5::bigint) AS c),
 counted AS (
 	SELECT tid, expired,

@@ -40,7 +40,7 @@ var (
 		UNION ALL
 		SELECT * FROM (SELECT ctid FROM {p:records}
 			WHERE grp = $1::text AND topic = $2::text AND stage = 4 AND available_at <= statement_timestamp() AND ` + notExpired + `
-			ORDER BY available_at, seq LIMIT $3::bigint FOR UPDATE SKIP LOCKED) AS leased))
+			ORDER BY available_at LIMIT $3::bigint FOR UPDATE SKIP LOCKED) AS leased))
 	RETURNING r.key),
 opened AS (UPDATE {p:lanes} SET blocked_by = '', until = NULL WHERE ctid = ANY (ARRAY(
 	SELECT l.ctid FROM (SELECT DISTINCT key FROM admitted WHERE key <> '') AS k
@@ -50,7 +50,9 @@ SELECT count(*) FROM admitted`
 
 	// stateOfKey: the lease of another owner ($3) and its end, the first record
 	// that waits and how long it stands in the way, the first that is held, and
-	// whether any is parked, of the key k.key.
+	// whether any is parked, of the key k.key. Where the topic has nothing that
+	// waits or is held, and the store nothing parked, it is not looked for key by
+	// key.
 	stateOfKey = `
 	LEFT JOIN LATERAL (SELECT * FROM (
 		SELECT * FROM (SELECT owner, available_at FROM {p:records} WHERE ` + ofKey(`k.key`) + ` AND key <> '' AND stage - 4 = 0 AND owner < $3::text::uuid
@@ -59,9 +61,11 @@ SELECT count(*) FROM admitted`
 		SELECT * FROM (SELECT owner, available_at FROM {p:records} WHERE ` + ofKey(`k.key`) + ` AND key <> '' AND stage - 4 = 0 AND owner > $3::text::uuid
 			AND (available_at > statement_timestamp() OR ` + notExpired + `) AND k.nth = 1 LIMIT 1) AS above) AS o LIMIT 1) AS other ON true
 	LEFT JOIN LATERAL (SELECT seq, least(available_at, expires_at) AS until FROM {p:records} WHERE ` + ofKey(`k.key`) + ` AND key <> ''
-		AND stage - 3 = -1 AND ` + notExpired + ` AND k.nth = 1 ORDER BY seq LIMIT 1) AS waiting ON true
-	LEFT JOIN LATERAL (SELECT seq FROM {p:records} WHERE ` + ofKey(`k.key`) + ` AND stage - 1 = 0 AND k.nth = 1 ORDER BY seq LIMIT 1) AS held ON true
-	LEFT JOIN LATERAL (SELECT true AS yes FROM {p:records} WHERE ` + ofKey(`k.key`) + ` AND parked AND k.nth = 1 LIMIT 1) AS park ON true`
+		AND stage - 3 = -1 AND ` + notExpired + ` AND k.nth = 1 AND ` + anyOf(`{p:records} WHERE `+waitingOfTopic) + ` ORDER BY seq LIMIT 1) AS waiting ON true
+	LEFT JOIN LATERAL (SELECT seq FROM {p:records} WHERE ` + ofKey(`k.key`) + ` AND stage - 1 = 0 AND k.nth = 1
+		AND ` + anyOf(`{p:records} WHERE grp = $1::text AND topic = $2::text AND stage = 1`) + ` ORDER BY seq LIMIT 1) AS held ON true
+	LEFT JOIN LATERAL (SELECT true AS yes FROM {p:records} WHERE ` + ofKey(`k.key`) + ` AND parked AND k.nth = 1
+		AND ` + anyOf(`{p:records} WHERE parked`) + ` LIMIT 1) AS park ON true`
 
 	stateColumns = `other.owner::text, other.available_at, waiting.seq, waiting.until, held.seq, coalesce(park.yes, false)`
 
@@ -89,8 +93,7 @@ ORDER BY k.seq`
 	SELECT * FROM (SELECT ` + lineColumns + ` FROM {p:records}
 		WHERE grp = $1::text AND topic = $2::text AND stage = 1 ORDER BY seq LIMIT $4::bigint) AS held) AS r
 WHERE ($5::boolean OR seq < coalesce((SELECT seq FROM {p:records}
-	WHERE hashtextextended(topic, 0) = hashtextextended($2::text, 0) AND topic IS NOT DISTINCT FROM $2::text AND grp IS NOT DISTINCT FROM $1::text
-	AND stage - 2 = 0 AND ` + notExpired + ` ORDER BY seq LIMIT 1), 9223372036854775807))
+	WHERE ` + waitingOfTopic + ` AND ` + notExpired + ` ORDER BY seq LIMIT 1), 9223372036854775807))
 AND ` + noneOf(`{p:records} WHERE grp = $1::text AND topic = $2::text AND stage = 4
 	AND owner <> $3::text::uuid AND (available_at > statement_timestamp() OR `+notExpired+`)`) + `
 AND ` + allRouted + `

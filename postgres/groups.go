@@ -39,7 +39,8 @@ UPDATE {p:meta} SET generation = generation + 1 WHERE only_row AND EXISTS (SELEC
 	SELECT id FROM (
 		(SELECT id FROM {p:records} WHERE grp = $1::text AND stage = 0 AND created_at <= $3::timestamptz LIMIT $2::bigint)
 		UNION ALL (SELECT id FROM {p:records} WHERE grp = $1::text AND stage = 1 AND created_at <= $3::timestamptz LIMIT $2::bigint)
-		UNION ALL (SELECT id FROM {p:records} WHERE grp = $1::text AND stage IN (2, 3, 4) AND created_at <= $3::timestamptz LIMIT $2::bigint)
+		UNION ALL (SELECT id FROM {p:records} WHERE grp = $1::text AND stage IN (2, 3) AND created_at <= $3::timestamptz LIMIT $2::bigint)
+		UNION ALL (SELECT id FROM {p:records} WHERE grp = $1::text AND stage = 4 AND created_at <= $3::timestamptz LIMIT $2::bigint)
 		UNION ALL (SELECT id FROM {p:records} WHERE grp = $1::text AND stage = 5 AND created_at <= $3::timestamptz LIMIT $2::bigint)
 		UNION ALL (SELECT id FROM {p:records} WHERE grp = $1::text AND stage >= 6 AND created_at <= $3::timestamptz LIMIT $2::bigint)) AS r LIMIT $2::bigint),
 gone AS (DELETE FROM {p:records} WHERE id = ANY (ARRAY(SELECT id FROM doomed)) RETURNING 1)
@@ -53,14 +54,14 @@ SELECT (SELECT count(*) FROM doomed), (SELECT count(*) FROM gone)`
 UPDATE {p:records} SET grp = $1::text WHERE id = ANY (ARRAY(
 	SELECT id FROM (
 		(SELECT id FROM {p:records} WHERE grp IS NULL AND topic = $2::text AND stage = 0 ORDER BY grp, topic, seq LIMIT $3::bigint)
-		UNION ALL (SELECT id FROM {p:records} WHERE grp IS NULL AND topic = $2::text AND stage IN (2, 3, 4) LIMIT $3::bigint)
+		UNION ALL (SELECT id FROM {p:records} WHERE grp IS NULL AND topic = $2::text AND stage IN (2, 3) LIMIT $3::bigint)
 		UNION ALL (SELECT id FROM {p:records} WHERE grp IS NULL AND topic = $2::text AND stage = 5 LIMIT $3::bigint)
 		UNION ALL (SELECT id FROM {p:records} WHERE grp IS NULL AND topic = $2::text AND stage >= 6 LIMIT $3::bigint)) AS r LIMIT $3::bigint))
 	AND coalesce(grp) IS NULL AND EXISTS (SELECT 1 FROM g)`
 )
 
 // sqlUnrouted leaps from topic to topic.
-var sqlUnrouted = leaps("grp IS NULL", "stage = 0", "stage IN (2, 3, 4)", "stage = 5", "stage >= 6")
+var sqlUnrouted = leaps("grp IS NULL", "stage = 0", "stage IN (2, 3)", "stage = 5", "stage >= 6")
 
 var sqlDropLanes = `DELETE FROM {p:lanes} AS l WHERE grp = $1::text AND topic = $2::text
 AND ` + noneOf(`{p:records} WHERE `+ofKey(`l.key`)+` AND stage - 1 = 0`)

@@ -10,15 +10,15 @@ const (
 	// sqlReap takes leases that have ended of whatever topic. It goes from topic
 	// to topic, since the index does.
 	sqlReap = `WITH RECURSIVE t AS (
-	(SELECT grp, topic FROM {p:records} WHERE grp IS NOT NULL AND stage IN (2, 3, 4) ORDER BY grp, topic LIMIT 1)
+	(SELECT grp, topic FROM {p:records} WHERE grp IS NOT NULL AND stage = 4 ORDER BY grp, topic LIMIT 1)
 	UNION ALL
 	SELECT n.grp, n.topic FROM t CROSS JOIN LATERAL (SELECT grp, topic FROM {p:records}
-		WHERE stage IN (2, 3, 4) AND (grp, topic) > (t.grp, t.topic) ORDER BY grp, topic LIMIT 1) AS n),
+		WHERE stage = 4 AND (grp, topic) > (t.grp, t.topic) ORDER BY grp, topic LIMIT 1) AS n),
 gone AS (UPDATE {p:records} SET ` + dueAsBefore + `,
 		attempts = attempts + CASE WHEN expiries >= 2 THEN 1 ELSE 0 END, expiries = expiries + 1
 	WHERE ctid = ANY (ARRAY(SELECT r.ctid FROM t CROSS JOIN LATERAL (SELECT ctid FROM {p:records}
 		WHERE grp = t.grp AND topic = t.topic AND stage = 4 AND available_at <= statement_timestamp()
-		ORDER BY available_at, seq LIMIT $1::bigint FOR UPDATE SKIP LOCKED) AS r LIMIT $1::bigint))
+		ORDER BY available_at LIMIT $1::bigint FOR UPDATE SKIP LOCKED) AS r LIMIT $1::bigint))
 	RETURNING grp, topic, key),
 opened AS (` + openLanesOf + `)
 SELECT count(*) FROM gone`

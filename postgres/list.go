@@ -18,7 +18,7 @@ WHERE r.id > $1::text::uuid AND ($2::boolean OR r.grp = $3::text) AND ($4::text 
 // What few records are is found topic by topic.
 var (
 	// sqlListLeased sorts the leased records of a topic: what is in work.
-	sqlListLeased  = listByTopic(`stage IN (2, 3, 4)`, `stage = 4`)
+	sqlListLeased  = listByTopic(`stage = 4`, `stage = 4`)
 	sqlListSettled = listByTopic(`stage >= 6`, `stage = CASE $5::text WHEN 'processed' THEN 6 ELSE 7 END AND stage >= 6`)
 )
 

@@ -50,6 +50,11 @@ func ofKey(key string) string {
 }
 
 const (
+	// waitingOfTopic is true for records of the group $1 and the topic $2 that wait
+	// for their retry.
+	waitingOfTopic = `hashtextextended(topic, 0) = hashtextextended($2::text, 0)
+		AND topic IS NOT DISTINCT FROM $2::text AND grp IS NOT DISTINCT FROM $1::text AND stage - 2 = 0`
+
 	// ofLine is true for lanes of the group $1 and the topic $2. It is for what
 	// blocks them.
 	ofLine = `hashtextextended(topic, hashtextextended(grp, 0)) = hashtextextended($2::text, hashtextextended($1::text, 0))
@@ -64,3 +69,7 @@ const (
 // noneOf is NOT EXISTS, which PostgreSQL may answer for all outer rows at once
 // by reading all there is; this it answers for one.
 func noneOf(from string) string { return `(SELECT 1 FROM ` + from + ` LIMIT 1) IS NULL` }
+
+// anyOf is EXISTS in the same way: without a reference to outer rows it is
+// looked for once.
+func anyOf(from string) string { return `(SELECT 1 FROM ` + from + ` LIMIT 1) IS NOT NULL` }

@@ -11,11 +11,11 @@ import (
 
 const defaultStatsLimit = 10_000
 
-var statsKinds = []string{"stage = 0", "stage = 1", "stage IN (2, 3, 4)", "stage = 5", "stage >= 6"}
+var statsKinds = []string{"stage = 0", "stage = 1", "stage IN (2, 3)", "stage = 4", "stage = 5", "stage >= 6"}
 
 // sqlStats counts each kind of each topic up to $1.
 var sqlStats = func() string {
-	names := []string{"line", "held", "later", "expired", "settled"}
+	names := []string{"line", "held", "later", "leased", "expired", "settled"}
 	text, union := "WITH RECURSIVE ", ""
 	for i, name := range names {
 		if i > 0 {
@@ -43,7 +43,7 @@ func topicCounts(group string) string {
 		UNION ALL SELECT * FROM (SELECT greatest(next_at, created_at) ` + of + `stage = 1 ORDER BY grp, topic, seq LIMIT 100) AS held
 		UNION ALL SELECT * FROM (SELECT available_at ` + of + `stage = 2 AND available_at <= statement_timestamp() ORDER BY grp, topic, stage, available_at LIMIT 1) AS waiting
 		UNION ALL SELECT * FROM (SELECT available_at ` + of + `stage = 3 AND available_at <= statement_timestamp() ORDER BY grp, topic, stage, available_at LIMIT 1) AS delayed
-		UNION ALL SELECT * FROM (SELECT available_at ` + of + `stage = 4 AND available_at <= statement_timestamp() ORDER BY grp, topic, stage, available_at LIMIT 1) AS leased) AS dues)`
+		UNION ALL SELECT * FROM (SELECT available_at ` + of + `stage = 4 AND available_at <= statement_timestamp() ORDER BY grp, topic, available_at LIMIT 1) AS leased) AS dues)`
 }
 
 // Stats counts the records of each group and topic. See outmill.Inspector.

@@ -28,6 +28,9 @@ func (w *Worker) claimLoop(ctx context.Context) {
 			continue
 		}
 		found, err := w.claim(ctx, order)
+		if found == order.request.Limit {
+			signal(w.busySignal)
+		}
 		switch {
 		case err != nil && ctx.Err() != nil:
 		case err != nil:
@@ -44,6 +47,23 @@ func (w *Worker) claimLoop(ctx context.Context) {
 			} else {
 				idle = min(2*idle, w.cfg.PollInterval)
 			}
+		}
+	}
+}
+
+// assistLoop claims beside claimLoop as long as there is more than one claim
+// takes, so that the database works on one while the records of the other are
+// read. Only claims without an order overlap: the records of a key would come
+// in the wrong order. Its errors claimLoop meets too, and tells of.
+func (w *Worker) assistLoop(ctx context.Context) {
+	for w.wait(ctx, nil, w.busySignal, nil) {
+		order, ok := w.room()
+		if !ok {
+			continue
+		}
+		found, err := w.claim(ctx, order)
+		if err == nil && found == order.request.Limit {
+			signal(w.busySignal)
 		}
 	}
 }
@@ -74,8 +94,10 @@ type order struct {
 	request outmill.ClaimRequest
 	// wishes tells whether topics or limit were changed since.
 	wishes int
-	// fresh: nothing was in flight.
+	// fresh: nothing was in flight, and no other claim under way.
 	fresh bool
+	// number counts the claims.
+	number int
 }
 
 // room says how much may be claimed. It waits for half a batch, so that claims
@@ -88,16 +110,24 @@ func (w *Worker) room() (order, bool) {
 	if w.ordered() && w.giveBacks > 0 || w.solo != nil {
 		return order{}, false
 	}
-	free := w.cfg.MaxItems - len(w.items)
+	most := w.cfg.MaxItems
 	if w.limit < w.cfg.BatchSize {
-		free = w.limit - len(w.items)
+		most = w.limit
 	}
+	free := most - len(w.items) - w.asked.items
 	batch := min(w.limit, w.cfg.MaxItems)
-	maxBytes := w.cfg.MaxBytes - w.bytes
+	maxBytes := w.cfg.MaxBytes - w.bytes - w.asked.bytes
+	if !w.ordered() {
+		maxBytes = min(maxBytes, (w.cfg.MaxBytes+1)/2)
+	}
 	if free < 1 || free < (batch+1)/2 || maxBytes <= 0 {
 		return order{}, false
 	}
 	clear(w.tainted)
+	fresh := len(w.items) == 0 && w.asked.items == 0
+	w.asked.items += min(free, batch)
+	w.asked.bytes += maxBytes
+	w.claims++
 	return order{
 		request: outmill.ClaimRequest{
 			Owner:     w.owner,
@@ -110,7 +140,8 @@ func (w *Worker) room() (order, bool) {
 			KeyPolicy: w.cfg.KeyPolicy,
 		},
 		wishes: w.wishes,
-		fresh:  len(w.items) == 0,
+		fresh:  fresh,
+		number: w.claims,
 	}, true
 }
 
@@ -119,26 +150,24 @@ func (w *Worker) claim(ctx context.Context, o order) (int, error) {
 	defer cancel()
 	begin := time.Now()
 	records, err := w.cfg.Queue.Claim(ctx, o.request)
-	if err != nil {
-		w.endRound(false, err)
-		return 0, err
-	}
 	if len(records) > 0 {
 		w.log.Debug("Claimed records", watermill.LogFields{"count": len(records)})
 	}
 	w.accept(o, records, begin)
-	w.endRound(o.fresh && len(records) == 0, nil)
-	return len(records), nil
+	w.endRound(o, len(records) == 0, err)
+	return len(records), err
 }
 
 // accept takes what was claimed into the worker's care. All of it happens under
 // one lock, so that nobody can take an item that has to go back.
 func (w *Worker) accept(o order, records []*outmill.Record, begin time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.asked.items -= o.request.Limit
+	w.asked.bytes -= o.request.MaxBytes
 	if len(records) == 0 {
 		return
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	w.ready = slices.DeleteFunc(w.ready, func(it *Item) bool { return it.state != queued })
 	for _, rec := range records {
 		it := &Item{
@@ -222,15 +251,16 @@ func (w *Worker) unwanted(it *Item) bool {
 // endRound takes note of a finished claim. After one that failed, nobody knows
 // whether the store carried it out: then this owner may hold records of keys
 // that it knows nothing of, and a store hands a key's later records to its
-// holder. A new owner is not the holder.
-func (w *Worker) endRound(empty bool, err error) {
+// holder. A new owner is not the holder. A claim that found nothing while
+// another one was under way says nothing: that one may have had all there was.
+func (w *Worker) endRound(o order, empty bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err != nil && w.ordered() {
 		w.owner = outmill.NewOwnerToken()
 	}
 	w.rounds++
-	w.lastEmpty, w.lastErr = empty, err
+	w.lastEmpty, w.lastErr = empty && err == nil && o.fresh && o.number == w.claims, err
 	close(w.roundDone)
 	w.roundDone = make(chan struct{})
 }

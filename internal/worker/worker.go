@@ -24,6 +24,7 @@ type Worker struct {
 	// One goroutine waits on each of these; they hold at most one signal.
 	readySignal   chan struct{}
 	roomSignal    chan struct{}
+	busySignal    chan struct{}
 	settleSignal  chan struct{}
 	flushedSignal chan struct{}
 	poke          chan struct{}
@@ -33,6 +34,9 @@ type Worker struct {
 	owner outmill.OwnerToken
 	items map[outmill.WorkItemID]*Item
 	bytes int
+	// asked is what claims under way may bring; claims counts them all.
+	asked  struct{ items, bytes int }
+	claims int
 	// ready may have items that were settled in the meantime.
 	ready []*Item
 	// keys has the items of each key that are not settled, in order.
@@ -73,6 +77,7 @@ func New(cfg Config) *Worker {
 		log:           cfg.Logger.With(watermill.LogFields{"store": cfg.Queue.Name(), "group": cfg.Group, "owner": owner.String()}),
 		readySignal:   make(chan struct{}, 1),
 		roomSignal:    make(chan struct{}, 1),
+		busySignal:    make(chan struct{}, 1),
 		settleSignal:  make(chan struct{}, 1),
 		flushedSignal: make(chan struct{}, 1),
 		poke:          make(chan struct{}, 1),
@@ -98,6 +103,9 @@ func (w *Worker) Start(ctx context.Context) {
 	restCtx, stopRest := context.WithCancel(context.WithoutCancel(ctx))
 	w.stopClaiming, w.stopRest = stopClaiming, stopRest
 	w.claiming.Go(func() { w.claimLoop(claimCtx) })
+	if !w.ordered() {
+		w.claiming.Go(func() { w.assistLoop(claimCtx) })
+	}
 	w.rest.Go(func() { w.keepLoop(restCtx) })
 	w.rest.Go(func() { w.settleLoop(restCtx) })
 }

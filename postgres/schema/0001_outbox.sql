@@ -55,8 +55,12 @@ CREATE INDEX {i:held} ON {p:records} (grp, topic, seq) WHERE stage = 1;
 -- for. A hash of topic and key keeps the indexes small.
 CREATE INDEX {i:held_key} ON {p:records} (hashtextextended(key, hashtextextended(topic, 0)), seq) WHERE stage - 1 = 0;
 
--- What becomes claimable by itself when its time comes.
-CREATE INDEX {i:later} ON {p:records} (grp, topic, stage, available_at, seq) WHERE stage IN (2, 3, 4);
+-- What becomes due when its time comes.
+CREATE INDEX {i:later} ON {p:records} (grp, topic, stage, available_at, seq) WHERE stage IN (2, 3);
+
+-- What becomes claimable again when its lease ends. It is narrow, because each
+-- claim writes to it for each record.
+CREATE INDEX {i:leased} ON {p:records} (grp, topic, available_at) WHERE stage = 4;
 
 -- The records of one key that are pending.
 CREATE INDEX {i:by_key} ON {p:records} (hashtextextended(key, hashtextextended(topic, 0))) WHERE key <> '' AND stage - 6 < 0 AND stage - 4 <> 0;
@@ -146,7 +150,7 @@ BEGIN
             AND l.grp IS NOT DISTINCT FROM $1 AND l.topic IS NOT DISTINCT FROM t.topic AND l.until <= statement_timestamp() LIMIT 1) IS NOT NULL
         OR $5 AND (SELECT 1 FROM {p:records} AS r WHERE r.grp = $1 AND r.topic = t.topic AND r.stage = 1 LIMIT 1) IS NOT NULL),
         ((SELECT 1 FROM {p:records} AS r WHERE r.grp IS NULL AND r.topic = t.topic AND r.stage = 0 LIMIT 1) IS NOT NULL
-        OR (SELECT 1 FROM {p:records} AS r WHERE r.grp IS NULL AND r.topic = t.topic AND r.stage IN (2, 3, 4) LIMIT 1) IS NOT NULL)
+        OR (SELECT 1 FROM {p:records} AS r WHERE r.grp IS NULL AND r.topic = t.topic AND r.stage IN (2, 3) LIMIT 1) IS NOT NULL)
     FROM (SELECT * FROM unnest($2) AS u (topic) WHERE $2 IS NOT NULL
         UNION ALL SELECT * FROM (
         (WITH RECURSIVE n AS (
@@ -155,8 +159,13 @@ BEGIN
             FROM n WHERE n.topic IS NOT NULL)
         SELECT n.topic FROM n WHERE n.topic IS NOT NULL)
         UNION (WITH RECURSIVE n AS (
-            (SELECT r.topic FROM {p:records} AS r WHERE r.grp = $1 AND r.stage IN (2, 3, 4) ORDER BY r.grp, r.topic LIMIT 1)
-            UNION ALL SELECT (SELECT r.topic FROM {p:records} AS r WHERE r.grp = $1 AND r.stage IN (2, 3, 4) AND r.topic > n.topic ORDER BY r.grp, r.topic LIMIT 1)
+            (SELECT r.topic FROM {p:records} AS r WHERE r.grp = $1 AND r.stage IN (2, 3) ORDER BY r.grp, r.topic LIMIT 1)
+            UNION ALL SELECT (SELECT r.topic FROM {p:records} AS r WHERE r.grp = $1 AND r.stage IN (2, 3) AND r.topic > n.topic ORDER BY r.grp, r.topic LIMIT 1)
+            FROM n WHERE n.topic IS NOT NULL)
+        SELECT n.topic FROM n WHERE n.topic IS NOT NULL)
+        UNION (WITH RECURSIVE n AS (
+            (SELECT r.topic FROM {p:records} AS r WHERE r.grp = $1 AND r.stage = 4 ORDER BY r.grp, r.topic LIMIT 1)
+            UNION ALL SELECT (SELECT r.topic FROM {p:records} AS r WHERE r.grp = $1 AND r.stage = 4 AND r.topic > n.topic ORDER BY r.grp, r.topic LIMIT 1)
             FROM n WHERE n.topic IS NOT NULL)
         SELECT n.topic FROM n WHERE n.topic IS NOT NULL)
         UNION (WITH RECURSIVE n AS (
@@ -170,8 +179,8 @@ BEGIN
             FROM n WHERE n.topic IS NOT NULL)
         SELECT n.topic FROM n WHERE n.topic IS NOT NULL)
         UNION (WITH RECURSIVE n AS (
-            (SELECT r.topic FROM {p:records} AS r WHERE r.grp IS NULL AND r.stage IN (2, 3, 4) ORDER BY r.grp, r.topic LIMIT 1)
-            UNION ALL SELECT (SELECT r.topic FROM {p:records} AS r WHERE r.grp IS NULL AND r.stage IN (2, 3, 4) AND r.topic > n.topic ORDER BY r.grp, r.topic LIMIT 1)
+            (SELECT r.topic FROM {p:records} AS r WHERE r.grp IS NULL AND r.stage IN (2, 3) ORDER BY r.grp, r.topic LIMIT 1)
+            UNION ALL SELECT (SELECT r.topic FROM {p:records} AS r WHERE r.grp IS NULL AND r.stage IN (2, 3) AND r.topic > n.topic ORDER BY r.grp, r.topic LIMIT 1)
             FROM n WHERE n.topic IS NOT NULL)
         SELECT n.topic FROM n WHERE n.topic IS NOT NULL)) AS all_of WHERE $2 IS NULL) AS t; END
 $outmill$;
