@@ -444,12 +444,7 @@ func (l *line) settle() []step {
 		steps = append(steps, step{
 			template: sqlLease,
 			args:     []any{l.c.req.Owner.String(), ceilMicros(l.c.req.Lease), l.leasing},
-			row: func(scan func(...any) error) error {
-				var p placed
-				err := p.scan(scan)
-				l.leased = append(l.leased, p)
-				return err
-			},
+			row:      add(&l.leased),
 		})
 	}
 	if len(l.reopen) > 0 {

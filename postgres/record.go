@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
+
 	"github.com/outmill/outmill"
 )
 
@@ -41,41 +43,73 @@ type placed struct {
 	record  *outmill.Record
 }
 
-func (p *placed) scan(scan func(...any) error) error {
-	var (
-		r                                            outmill.Record
-		group                                        *string
-		owner, processedBy                           *[16]byte
-		metadata                                     []byte
-		available, due, next, created, expires, done *time.Time
-	)
-	err := scan(&p.seq, (*[16]byte)(&r.ID), &group, &r.Topic, &r.Key, &p.stage, &available, &due, &next, &created, &expires,
-		&r.Attempts, &r.Claims, &r.Expiries, &owner, &done, &processedBy, &r.MessageID, &r.CorrelationID, &r.CausationID,
-		&r.TenantID, &r.TraceParent, &r.TraceState, &r.DedupKey, &r.LastError, &metadata, &r.Payload, &p.blocked)
-	if err != nil {
-		return err
+// recordReader reads the rows of a statement into one place, since a claim
+// reads many and each column would cost an allocation.
+type recordReader struct {
+	place                                             placed
+	id, owner, processedBy                            pgtype.UUID
+	available, due, next, created, expires, processed pgtype.Timestamptz
+	attempts, claims, expiries                        int
+	group, topic, key, messageID, correlation         sharedText
+	causation, tenant, traceParent, traceState, dedup sharedText
+	lastError                                         sharedText
+	metadata                                          pgtype.DriverBytes
+	payload                                           []byte
+	columns                                           []any
+}
+
+func newRecordReader() *recordReader {
+	r := &recordReader{}
+	r.columns = []any{
+		&r.place.seq, &r.id, &r.group, &r.topic, &r.key, &r.place.stage, &r.available, &r.due, &r.next, &r.created, &r.expires,
+		&r.attempts, &r.claims, &r.expiries, &r.owner, &r.processed, &r.processedBy, &r.messageID, &r.correlation, &r.causation,
+		&r.tenant, &r.traceParent, &r.traceState, &r.dedup, &r.lastError, &r.metadata, &r.payload, &r.place.blocked,
 	}
-	if group != nil {
-		r.Group, r.Routed = *group, true
+	return r
+}
+
+func (r *recordReader) read(scan func(...any) error) (placed, error) {
+	if err := scan(r.columns...); err != nil {
+		return placed{}, err
 	}
-	r.CreatedAt, r.DueAt, r.ExpiresAt, r.ProcessedAt = utc(created), utc(due), utc(expires), utc(done)
-	r.Status = statusOf(p.stage)
-	if p.due = utc(next); r.CreatedAt.After(p.due) {
-		p.due = r.CreatedAt
+	p := r.place
+	rec := &outmill.Record{
+		ID: r.id.Bytes, Group: r.group.text, Routed: !r.group.null, Topic: r.topic.text, Key: r.key.text, Status: statusOf(p.stage),
+		Attempts: r.attempts, Claims: r.claims, Expiries: r.expiries, Owner: r.owner.Bytes, ProcessedBy: r.processedBy.Bytes,
+		CreatedAt: utc(r.created), DueAt: utc(r.due), ExpiresAt: utc(r.expires), ProcessedAt: utc(r.processed),
+		MessageID: r.messageID.text, CorrelationID: r.correlation.text, CausationID: r.causation.text, TenantID: r.tenant.text,
+		TraceParent: r.traceParent.text, TraceState: r.traceState.text, DedupKey: r.dedup.text, LastError: r.lastError.text,
+		Payload: r.payload,
+	}
+	if p.due = utc(r.next); rec.CreatedAt.After(p.due) {
+		p.due = rec.CreatedAt
 	}
 	switch {
 	case p.stage == stageLeased:
-		r.LeaseUntil = utc(available)
-	case r.Status == outmill.StatusPending && !p.blocked:
-		r.NextAttemptAt = utc(next)
+		rec.LeaseUntil = utc(r.available)
+	case rec.Status == outmill.StatusPending && !p.blocked:
+		rec.NextAttemptAt = utc(r.next)
 	}
-	r.Owner, r.ProcessedBy = token(owner), token(processedBy)
-	if len(metadata) > 0 {
-		if err := json.Unmarshal(metadata, &r.Metadata); err != nil {
-			return fmt.Errorf("record %s: metadata: %w", r.ID, err)
+	if len(r.metadata) > 0 {
+		if err := json.Unmarshal(r.metadata, &rec.Metadata); err != nil {
+			return placed{}, fmt.Errorf("record %s: metadata: %w", rec.ID, err)
 		}
 	}
-	p.record = &r
+	p.record = rec
+	return p, nil
+}
+
+// sharedText is a column of text that often has what the row before has.
+type sharedText struct {
+	text string
+	null bool
+}
+
+// ScanBytes is for pgx.
+func (s *sharedText) ScanBytes(text []byte) error {
+	if s.null = text == nil; string(text) != s.text {
+		s.text = string(text)
+	}
 	return nil
 }
 
@@ -91,26 +125,25 @@ func statusOf(stage int16) outmill.Status {
 	return outmill.StatusPending
 }
 
-func token(id *[16]byte) outmill.OwnerToken {
-	if id == nil {
-		return outmill.OwnerToken{}
-	}
-	return *id
-}
-
-func utc(t *time.Time) time.Time {
-	if t == nil {
+func utc(t pgtype.Timestamptz) time.Time {
+	if !t.Valid {
 		return time.Time{}
 	}
-	return t.UTC()
+	return t.Time.UTC()
 }
 
 // collect reads records.
 func collect(into *[]placed) func(scan func(...any) error) error {
 	*into = nil
+	return add(into)
+}
+
+// add reads records, and keeps those that are there.
+func add(into *[]placed) func(scan func(...any) error) error {
+	reader := newRecordReader()
 	return func(scan func(...any) error) error {
-		var p placed
-		if err := p.scan(scan); err != nil {
+		p, err := reader.read(scan)
+		if err != nil {
 			return err
 		}
 		*into = append(*into, p)

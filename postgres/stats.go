@@ -4,7 +4,8 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/outmill/outmill"
 )
@@ -59,7 +60,7 @@ func (s *Store) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, err
 		return t.finish(ctx, step{template: sqlStats, args: []any{limit}, row: func(scan func(...any) error) error {
 			var stats outmill.TopicStats
 			var group *string
-			var oldest *time.Time
+			var oldest pgtype.Timestamptz
 			if err := scan(&group, &stats.Topic, &stats.Pending, &stats.Leased, &stats.Processed, &stats.Dead, &oldest); err != nil {
 				return err
 			}
