@@ -172,8 +172,11 @@ WHERE grp = $1 AND topic = $2 AND stage = 0 ORDER BY seq`, forwarder.DefaultGrou
 		}
 		n++
 	}
-	if err := rows.Err(); err != nil || n != f.b.n {
-		return 0, fmt.Errorf("read %d of %d: %w", n, f.b.n, err)
+	if err := rows.Err(); err != nil {
+		return 0, err
+	}
+	if n != f.b.n {
+		return 0, fmt.Errorf("read %d of %d records", n, f.b.n)
 	}
 	return 0, nil
 }

@@ -15,8 +15,8 @@ import (
 )
 
 const idleAbout = `A subscriber of one topic and a forwarder of all of them to a real Kafka have nothing to do, with default settings, each
-with a store and a pool of its own, as two services would have. They get 10 s to settle, and are watched for 30 s. In every
-minute there falls one round of upkeep for each, so about half of one for each falls into the time.
+with a store and a pool of its own, as two services would have. They get 15 s to settle (looks are less frequent once
+nothing has come for 10 s), and are watched for a minute, into which one round of upkeep falls for each.
 
   statements_per_s             what PostgreSQL carried out for both together, by pg_stat_statements, or by the driver where the
                                server does not have it: every statement, BEGIN, COMMIT and set_config too; what the bench
@@ -39,7 +39,7 @@ func (b *bench) idleTimes() (settle, watch time.Duration) {
 	if b.short {
 		return time.Second, 2 * time.Second
 	}
-	return 10 * time.Second, 30 * time.Second
+	return 15 * time.Second, time.Minute
 }
 
 func measureIdle(ctx context.Context, b *bench) error {

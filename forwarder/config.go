@@ -70,7 +70,7 @@ type Config struct {
 	BatchSize int
 
 	// MaxInFlightBytes bounds the payloads and metadata in memory; one record may
-	// go beyond it. Default 64 MiB.
+	// go beyond it. Default 16 MiB.
 	MaxInFlightBytes int
 
 	// Lanes is how many messages are published at a time to a publisher that
@@ -86,7 +86,8 @@ type Config struct {
 	PublishTimeout time.Duration
 
 	// PollInterval is the longest wait between looks for new records. Default
-	// 500 ms.
+	// 500 ms; twice as long where the store wakes its readers and nothing has come
+	// for 10 s.
 	PollInterval time.Duration
 
 	// MaxErrorBackoff is the longest wait between attempts while the database or
@@ -112,7 +113,7 @@ type Config struct {
 func (c *Config) setDefaults() {
 	defaultTo(&c.Group, DefaultGroup)
 	defaultTo(&c.BatchSize, 100)
-	defaultTo(&c.MaxInFlightBytes, 64<<20)
+	defaultTo(&c.MaxInFlightBytes, 16<<20)
 	defaultTo(&c.Lanes, 64)
 	defaultTo(&c.Lease, 30*time.Second)
 	defaultTo(&c.PublishTimeout, 30*time.Second)

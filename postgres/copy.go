@@ -8,9 +8,9 @@ import (
 )
 
 // copyFrom is the number of rows from which on COPY is used instead of an
-// INSERT: it takes more round trips and less work for each row. By
-// BenchmarkAppend the two are close from 100 to 1,000 rows.
-const copyFrom = 200
+// INSERT, by the scenario publish of the bench: it takes more round trips and
+// less work for each row.
+const copyFrom = 50
 
 const sqlCopyHeader = `SELECT EXISTS (SELECT 1 FROM {p:meta} WHERE ` + sqlFits + `), clock_timestamp()`
 

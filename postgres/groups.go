@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/outmill/outmill"
@@ -145,17 +146,15 @@ func (s *Store) RegisterGroup(ctx context.Context, group string, topics outmill.
 	s.checked.Store(false)
 	selection := digest(topics)
 	var seen int
-	if err := s.writeAll(ctx, operation, step{template: sqlSeeGroup, args: []any{group, selection}, count: &seen}); err != nil {
-		return err
-	}
-	if seen == 0 {
-		err := s.durably(ctx, operation, func(ctx context.Context, t *txn) error {
+	waiting, err := s.unrouted(ctx, operation, topics, step{template: sqlSeeGroup, args: []any{group, selection}, count: &seen})
+	if err == nil && seen == 0 {
+		err = s.durably(ctx, operation, func(ctx context.Context, t *txn) error {
 			return t.finish(ctx, step{template: sqlLockGroups},
 				step{template: sqlAddGroup, args: []any{group, selection, orEmpty(topics.Include), orEmpty(topics.Exclude)}})
 		})
-		if err != nil {
-			return err
-		}
+	}
+	if err != nil || seen > 0 && len(waiting) == 0 {
+		return err
 	}
 	adopted, err := s.adoptAll(ctx, operation, topics)
 	if adopted > 0 {
@@ -197,14 +196,13 @@ func (s *Store) adoptAll(ctx context.Context, operation string, topics outmill.T
 }
 
 // unrouted returns the topics with records that wait for a group, and for each
-// the first group that registered.
-func (s *Store) unrouted(ctx context.Context, operation string, topics outmill.Topics) (map[string]string, error) {
+// the first group that registered, after the steps.
+func (s *Store) unrouted(ctx context.Context, operation string, topics outmill.Topics, before ...step) (map[string]string, error) {
 	var unrouted []string
 	var table *routing.Table
 	err := s.write(ctx, operation, func(ctx context.Context, t *txn) error {
 		table = &routing.Table{}
-		return t.finish(ctx, step{template: sqlUnrouted, row: texts(&unrouted)},
-			groupsStep(table))
+		return t.finish(ctx, append(slices.Clone(before), step{template: sqlUnrouted, row: texts(&unrouted)}, groupsStep(table))...)
 	})
 	if err != nil {
 		return nil, err

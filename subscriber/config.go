@@ -40,7 +40,7 @@ type Config struct {
 	MaxInFlight int
 
 	// MaxInFlightBytes bounds the payloads and metadata that one subscription
-	// holds, waiting ones included; one record may go beyond it. Default 64 MiB.
+	// holds, waiting ones included; one record may go beyond it. Default 16 MiB.
 	MaxInFlightBytes int
 
 	// Lease is how long a record is held without a sign of life. It is extended
@@ -56,7 +56,8 @@ type Config struct {
 
 	// PollInterval is the longest wait between looks for new records when there
 	// are none. Default 500 ms. Stores that can wake their readers make the
-	// usual wait shorter.
+	// usual wait shorter; with them it is twice as long once nothing has come for
+	// 10 s.
 	PollInterval time.Duration
 
 	// MaxErrorBackoff is the longest wait between attempts while the database
@@ -86,7 +87,7 @@ type Config struct {
 func (c *Config) setDefaults() {
 	defaultTo(&c.BatchSize, 100)
 	defaultTo(&c.MaxInFlight, 100)
-	defaultTo(&c.MaxInFlightBytes, 64<<20)
+	defaultTo(&c.MaxInFlightBytes, 16<<20)
 	defaultTo(&c.Lease, 30*time.Second)
 	defaultTo(&c.MaxProcessing, 15*time.Minute)
 	defaultTo(&c.PollInterval, 500*time.Millisecond)

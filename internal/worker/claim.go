@@ -15,10 +15,18 @@ import (
 // up to the poll interval.
 const firstPoll = 10 * time.Millisecond
 
+// gatherRecords is how long records may gather after a claim that brought few:
+// a claim costs the database as much for one as for dozens.
+const gatherRecords = 5 * time.Millisecond
+
+// After quiet without a record or a wake-up, looks are half as frequent where
+// the store wakes its readers.
+const quiet = 10 * time.Second
+
 func (w *Worker) claimLoop(ctx context.Context) {
 	wake := w.wake(ctx)
 	trouble := newPauses(100*time.Millisecond, w.cfg.MaxErrorBackoff)
-	idle := firstPoll
+	idle, busy := firstPoll, time.Now()
 	for ctx.Err() == nil {
 		order, ok := w.room()
 		if !ok {
@@ -39,13 +47,20 @@ func (w *Worker) claimLoop(ctx context.Context) {
 			w.wait(ctx, time.After(pause), nil, nil)
 		case found > 0:
 			trouble.reset()
-			idle = firstPoll
+			idle, busy = firstPoll, time.Now()
+			if found < order.request.Limit/2 {
+				w.wait(ctx, time.After(gatherRecords), w.poke, nil)
+			}
 		default:
 			trouble.reset()
-			if w.wait(ctx, time.After(min(idle, w.cfg.PollInterval)), w.poke, wake) {
-				idle = firstPoll
+			longest := w.cfg.PollInterval
+			if wake != nil && time.Since(busy) > quiet {
+				longest *= 2
+			}
+			if idle = min(idle, longest); w.wait(ctx, time.After(idle), w.poke, wake) {
+				idle, busy = firstPoll, time.Now()
 			} else {
-				idle = min(2*idle, w.cfg.PollInterval)
+				idle *= 2
 			}
 		}
 	}
