@@ -2,6 +2,8 @@ package outmill
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/components/delay"
@@ -27,6 +29,8 @@ const (
 	MetadataExpiresAt  = "outmill_expires_at"
 	MetadataTimeToLive = "outmill_time_to_live"
 	MetadataDedupKey   = "outmill_dedup_key"
+	MetadataJoins      = "outmill_joins"
+	MetadataWaitsFor   = "outmill_waits_for"
 )
 
 // SetKey gives the message a key: messages of one topic and key are handled
@@ -57,6 +61,27 @@ func SetTimeToLive(msg *message.Message, ttl time.Duration) {
 // SetDedupKey makes the publish a no-op for this message if the same topic and
 // key were published within the store's dedup window (24 h by default).
 func SetDedupKey(msg *message.Message, key string) { set(msg, MetadataDedupKey, key) }
+
+// AddJoins makes the message a step of the joins, besides those that it has. See
+// [Joins].
+func AddJoins(msg *message.Message, ids ...JoinID) {
+	var names []string
+	if has := msg.Metadata.Get(MetadataJoins); has != "" {
+		names = strings.Split(has, ",")
+	}
+	for _, id := range ids {
+		if name := id.String(); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	if len(names) > 0 {
+		set(msg, MetadataJoins, strings.Join(names, ","))
+	}
+}
+
+// SetWaitsFor makes the message due as soon as the join is decided. See
+// [Record].
+func SetWaitsFor(msg *message.Message, id JoinID) { set(msg, MetadataWaitsFor, id.String()) }
 
 // SetCorrelationID sets Watermill's correlation_id.
 func SetCorrelationID(msg *message.Message, id string) { set(msg, MetadataCorrelationID, id) }
@@ -103,7 +128,7 @@ func RecordOf(topic string, msg *message.Message) (*Record, error) {
 		return rec, nil
 	}
 	rec.Metadata = make(map[string]string, len(msg.Metadata))
-	var watermillFor, watermillUntil, dueAt, delayed, expires, ttl string
+	var watermillFor, watermillUntil, dueAt, delayed, expires, ttl, joins, waitsFor string
 	for name, value := range msg.Metadata {
 		switch name {
 		case MetadataKey:
@@ -128,6 +153,10 @@ func RecordOf(topic string, msg *message.Message) (*Record, error) {
 			expires = value
 		case MetadataTimeToLive:
 			ttl = value
+		case MetadataJoins:
+			joins = value
+		case MetadataWaitsFor:
+			waitsFor = value
 		case delay.DelayedForKey:
 			watermillFor = value
 		case delay.DelayedUntilKey:
@@ -149,6 +178,12 @@ func RecordOf(topic string, msg *message.Message) (*Record, error) {
 	}
 	rec.ExpiresAt = p.time(MetadataExpiresAt, expires)
 	rec.TimeToLive = p.duration(MetadataTimeToLive, ttl)
+	if joins != "" {
+		for name := range strings.SplitSeq(joins, ",") {
+			rec.Joins = append(rec.Joins, p.join(MetadataJoins, name))
+		}
+	}
+	rec.WaitsFor = p.join(MetadataWaitsFor, waitsFor)
 	return rec, p.err
 }
 
@@ -203,4 +238,15 @@ func (p *parser) time(name, value string) time.Time {
 		p.fail(name, value, "a time such as 2006-01-02T15:04:05Z")
 	}
 	return t
+}
+
+func (p *parser) join(name, value string) JoinID {
+	if value == "" {
+		return JoinID{}
+	}
+	id, err := ParseJoinID(value)
+	if err != nil {
+		p.fail(name, value, "ids of joins")
+	}
+	return id
 }

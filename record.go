@@ -75,6 +75,13 @@ type Record struct {
 	// within the store's dedup window, whatever became of that record; "" is
 	// none. At most 255 characters.
 	DedupKey string
+	// Joins are the joins of which the message is a step, each once: see [Joins].
+	// They are not read back.
+	Joins []JoinID
+	// WaitsFor makes the record due as soon as that join is decided, where it
+	// waits for its time; zero is none. It is for the message that finishes a join,
+	// which can be no step of one itself.
+	WaitsFor JoinID
 
 	// Duplicate is set by Append on a record that it left out because of its
 	// DedupKey.

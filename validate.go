@@ -104,6 +104,7 @@ func (r *Record) violations(maxPayload int) []*InvalidRecordError {
 	if maxPayload > 0 && len(r.Payload) > maxPayload {
 		add("payload", fmt.Sprintf("has %d bytes: the store takes at most %d; store the data elsewhere and publish a reference", len(r.Payload), maxPayload))
 	}
+	add("joins", r.joinsReason())
 	for k, v := range r.Metadata {
 		// Names are formatted for those that are refused only.
 		if reason := checkText(k, 0); reason != "" {
@@ -115,6 +116,35 @@ func (r *Record) violations(maxPayload int) []*InvalidRecordError {
 	}
 	slices.SortFunc(found, func(a, b *InvalidRecordError) int { return cmp.Compare(a.Field, b.Field) })
 	return found
+}
+
+// maxJoins is how many joins a message may be a step of.
+const maxJoins = 100
+
+const waitIsNoStep = "are set on a message that waits for a join: such a message is no step; make what it publishes one"
+
+// WaitIsNoStep is for stores that are to make a step of a record that waits
+// for a join: an ErrInvalidRecord.
+func WaitIsNoStep() error {
+	return &InvalidRecordError{Index: -1, Field: "joins", Reason: waitIsNoStep}
+}
+
+func (r *Record) joinsReason() string {
+	if len(r.Joins) > maxJoins {
+		return fmt.Sprintf("are %d: want at most %d", len(r.Joins), maxJoins)
+	}
+	for i, id := range r.Joins {
+		if id.IsZero() || slices.Contains(r.Joins[:i], id) {
+			return "has an id that is zero, or twice the same: want each join once"
+		}
+	}
+	if len(r.Joins) > 0 && r.DedupKey != "" {
+		return "are set on a message with a dedup key: a duplicate would be missing from its join; choose the join's own id, so that a repeated start is told"
+	}
+	if len(r.Joins) > 0 && !r.WaitsFor.IsZero() {
+		return waitIsNoStep
+	}
+	return ""
 }
 
 func topicReason(topic string) string {

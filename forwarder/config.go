@@ -3,6 +3,7 @@ package forwarder
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -21,13 +22,16 @@ const (
 	maxDuration = 24 * time.Hour
 )
 
-// Config has the settings of a Forwarder. The zero value forwards all topics.
+// Config has the settings of a Forwarder. The zero value forwards all topics
+// but that of joins: see Topics.
 type Config struct {
 	// Group is the forwarder's consumer group. Default "forwarder". Forwarders
 	// of one group share the records; a second destination needs a second group.
 	Group string
 
-	// Topics selects what is forwarded, by name or pattern. Default: all.
+	// Topics selects what is forwarded, by name or pattern. Default: all, save
+	// outmill.JoinWaitTopic, whose messages are for the handler of package joins:
+	// no pattern selects it, its name does.
 	Topics outmill.Topics
 
 	// Unordered gives up the order of keys. Claims are then cheaper, and
@@ -111,6 +115,7 @@ type Config struct {
 }
 
 func (c *Config) setDefaults() {
+	c.Topics = withoutJoinWait(c.Topics)
 	defaultTo(&c.Group, DefaultGroup)
 	defaultTo(&c.BatchSize, 100)
 	defaultTo(&c.MaxInFlightBytes, 16<<20)
@@ -122,6 +127,16 @@ func (c *Config) setDefaults() {
 	defaultTo(&c.AckFlushInterval, 5*time.Millisecond)
 	defaultTo(&c.CloseTimeout, 10*time.Second)
 	defaultTo(&c.UpkeepInterval, defaultUpkeepInterval)
+}
+
+// withoutJoinWait leaves the topic out where a pattern selects it. The caller's
+// lists stay as they are.
+func withoutJoinWait(topics outmill.Topics) outmill.Topics {
+	name := outmill.Exact(outmill.JoinWaitTopic)
+	if topics.Match(outmill.JoinWaitTopic) && !slices.Contains(topics.Include, name) {
+		topics.Exclude = append(slices.Clone(topics.Exclude), name)
+	}
+	return topics
 }
 
 func defaultTo[T comparable](field *T, value T) {

@@ -137,7 +137,8 @@ func (d *destination) requireArrived(tb testing.TB, ids ...string) {
 	d.waitFor(tb, len(ids))
 	got := d.ids()
 	slices.Sort(got)
-	want := slices.Sorted(slices.Values(ids))
+	want := append([]string{}, ids...)
+	slices.Sort(want)
 	require.Equal(tb, want, got)
 }
 

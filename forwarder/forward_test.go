@@ -124,12 +124,18 @@ func Test_a_delayed_message_is_not_forwarded_before_its_time(t *testing.T) {
 
 func Test_topics_are_chosen_by_name_and_pattern(t *testing.T) {
 	t.Parallel()
-	all := []string{"orders.eu", "orders.us", "invoices", "audit*"}
+	all := []string{"orders.eu", "orders.us", "invoices", "audit*", outmill.JoinWaitTopic}
+	business := all[:4]
 	for name, choice := range map[string]struct {
 		topics outmill.Topics
 		want   []string
 	}{
-		"all, unless said otherwise":        {outmill.Topics{}, all},
+		"all, unless said otherwise":        {outmill.Topics{}, business},
+		"a pattern of all":                  {outmill.Topics{Include: []string{"*"}}, business},
+		"that of joins, by a pattern":       {outmill.Topics{Include: []string{"join.*"}}, nil},
+		"that of joins, by name":            {outmill.Topics{Include: []string{outmill.JoinWaitTopic}}, all[4:]},
+		"all, and that of joins by name":    {outmill.Topics{Include: []string{"*", outmill.JoinWaitTopic}}, all},
+		"that of joins, left out by name":   {outmill.Topics{Include: []string{"*", outmill.JoinWaitTopic}, Exclude: []string{outmill.JoinWaitTopic}}, business},
 		"one by name":                       {outmill.Topics{Include: []string{"invoices"}}, []string{"invoices"}},
 		"by pattern":                        {outmill.Topics{Include: []string{"orders.*"}}, []string{"orders.eu", "orders.us"}},
 		"all but some":                      {outmill.Topics{Exclude: []string{"orders.*"}}, []string{"invoices", "audit*"}},

@@ -21,8 +21,8 @@ var (
 	// whose key is not.
 	sqlInsertNew = `WITH free AS (
 	INSERT INTO {p:dedup} AS d (topic, dedup_key, expires_at)
-	SELECT k.topic, k.dedup_key, statement_timestamp() + $19::bigint * interval '1 microsecond'
-	FROM unnest($20::text[], $21::text[]) AS k (topic, dedup_key)
+	SELECT k.topic, k.dedup_key, statement_timestamp() + $21::bigint * interval '1 microsecond'
+	FROM unnest($22::text[], $23::text[]) AS k (topic, dedup_key)
 	WHERE EXISTS (SELECT 1 FROM {p:meta} WHERE ` + sqlFits + `)
 	ORDER BY 1, 2
 	ON CONFLICT (topic, dedup_key) DO UPDATE SET expires_at = excluded.expires_at WHERE d.expires_at <= statement_timestamp()
@@ -37,23 +37,23 @@ const (
 	sqlFits = `only_row AND generation = $1::bigint AND version >= $2::integer AND compatible <= $2::integer`
 
 	insertColumns = `id, grp, topic, key, stage, available_at, due_at, next_at, created_at, expires_at, size,
-	message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, metadata, payload`
+	message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, step, waits_for, metadata, payload`
 
 	insertNames = `id, topic, key, size, message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate,
-	dedup_key, metadata, payload, due, expires, grp`
+	dedup_key, metadata, payload, due, expires, grp, step, waits_for`
 
 	insertArrays = `$3::text[], $4::text[], $5::text[], $6::bigint[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[],
-	$13::text[], $14::text[], $15::bytea[], $16::text[], $17::text[], $18::text[]`
+	$13::text[], $14::text[], $15::bytea[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[]`
 
 	insertScalars = `$3::text, $4::text, $5::text, $6::bigint, $7::text, $8::text, $9::text, $10::text, $11::text, $12::text,
-	$13::text, $14::text, $15::bytea, $16::text, $17::text, $18::text`
+	$13::text, $14::text, $15::bytea, $16::text, $17::text, $18::text, $19::text, $20::text`
 
 	// A group comes with a mark before its name, since "" is a group too.
 	insertValues = `r.id::uuid, CASE WHEN r.grp <> '' THEN substr(r.grp, 2) END, r.topic, r.key,
 	CASE WHEN d.due > now.at THEN 3 ELSE 0 END, CASE WHEN d.due > now.at THEN d.due END, d.due, d.due, now.at,
 	CASE WHEN r.expires LIKE '+%' THEN now.at + r.expires::interval ELSE nullif(r.expires, '')::timestamptz END, r.size,
 	r.message_id, r.correlation_id, r.causation_id, r.tenant_id, r.traceparent, r.tracestate, r.dedup_key,
-	nullif(r.metadata, '')::jsonb, r.payload`
+	nullif(r.step, '')::uuid, nullif(r.waits_for, '')::uuid, nullif(r.metadata, '')::jsonb, r.payload`
 
 	// A time is empty, a time in full, or + and what to add to the server's now.
 	dueValue = `CASE WHEN r.due = '' THEN now.at WHEN r.due LIKE '+%' THEN now.at + r.due::interval ELSE r.due::timestamptz END`
@@ -158,6 +158,9 @@ func (a *appending) writeOwn(ctx context.Context, t *txn) error {
 			return err
 		}
 	}
+	if err := a.checkSteps(ctx, t); err != nil {
+		return err
+	}
 	fits, err := a.put(ctx, table, t, t.finish)
 	if err != nil || fits {
 		return err
@@ -169,6 +172,9 @@ func (a *appending) writeOwn(ctx context.Context, t *txn) error {
 
 // write writes in the caller's transaction.
 func (a *appending) write(ctx context.Context, r runner) error {
+	if err := a.checkSteps(ctx, r); err != nil {
+		return err
+	}
 	table := a.s.routes.Load()
 	for range attempts {
 		if table == nil {
@@ -193,7 +199,7 @@ type send func(context.Context, ...step) error
 // if not, it wrote nothing.
 func (a *appending) put(ctx context.Context, table *routing.Table, r runner, last send) (fits bool, err error) {
 	rows := a.rows(table)
-	var steps []step
+	steps := a.attachSteps(table)
 	if a.s.notices.due() {
 		steps = append(steps, a.s.notices.step())
 	}

@@ -52,14 +52,11 @@ SELECT count(*) FROM admitted`
 	// that waits and how long it stands in the way, the first that is held, and
 	// whether any is parked, of the key k.key. Where the topic has nothing that
 	// waits or is held, and the store nothing parked, it is not looked for key by
-	// key.
+	// key. The owner's own leases are passed over one by one: they are no more
+	// than it has in flight.
 	stateOfKey = `
-	LEFT JOIN LATERAL (SELECT * FROM (
-		SELECT * FROM (SELECT owner, available_at FROM {p:records} WHERE ` + ofKey(`k.key`) + ` AND key <> '' AND stage - 4 = 0 AND owner < $3::text::uuid
-			AND (available_at > statement_timestamp() OR ` + notExpired + `) AND k.nth = 1 LIMIT 1) AS below
-		UNION ALL
-		SELECT * FROM (SELECT owner, available_at FROM {p:records} WHERE ` + ofKey(`k.key`) + ` AND key <> '' AND stage - 4 = 0 AND owner > $3::text::uuid
-			AND (available_at > statement_timestamp() OR ` + notExpired + `) AND k.nth = 1 LIMIT 1) AS above) AS o LIMIT 1) AS other ON true
+	LEFT JOIN LATERAL (SELECT owner, available_at FROM {p:records} WHERE ` + ofKey(`k.key`) + ` AND key <> '' AND stage - 4 = 0 AND owner <> $3::text::uuid
+		AND (available_at > statement_timestamp() OR ` + notExpired + `) AND k.nth = 1 LIMIT 1) AS other ON true
 	LEFT JOIN LATERAL (SELECT seq, least(available_at, expires_at) AS until FROM {p:records} WHERE ` + ofKey(`k.key`) + ` AND key <> ''
 		AND stage - 3 = -1 AND ` + notExpired + ` AND k.nth = 1 AND ` + anyOf(`{p:records} WHERE `+waitingOfTopic) + ` ORDER BY seq LIMIT 1) AS waiting ON true
 	LEFT JOIN LATERAL (SELECT seq FROM {p:records} WHERE ` + ofKey(`k.key`) + ` AND stage - 1 = 0 AND k.nth = 1
@@ -108,8 +105,9 @@ WHERE r.id = ANY ($3::text[]::uuid[]) AND r.stage + 0 IN (0, 1) RETURNING ` + re
 	// stay pending until the janitor makes them dead.
 	sqlPassExpired = `UPDATE {p:records} SET stage = 5 WHERE id = ANY ($1::text[]::uuid[]) AND stage + 0 IN (0, 1)`
 
-	sqlParkMet = `UPDATE {p:records} SET stage = 7, parked = true, last_error = $2::text
-WHERE id = ANY ($1::text[]::uuid[]) AND stage + 0 = 0`
+	sqlParkMet = `WITH gone AS (UPDATE {p:records} SET stage = 7, parked = true, last_error = $2::text
+WHERE id = ANY ($1::text[]::uuid[]) AND stage + 0 = 0 RETURNING step)
+` + noteDead
 )
 
 const parkedError = "parked: an earlier record of its key went dead"
@@ -222,6 +220,8 @@ type line struct {
 	// reopen are the keys of records that leave their lane's way.
 	reopen []string
 	held   holds
+	// hasParked: records may be steps of joins.
+	hasParked bool
 }
 
 func (c *claim) newLine(t *txn, topic string, want int) *line {
@@ -276,15 +276,21 @@ func (c *claim) takeByTopic(ctx context.Context, topic string, want int) error {
 // leased.
 func (c *claim) inOrder(ctx context.Context, fn func(ctx context.Context, t *txn) (*line, error)) error {
 	var done *line
+	var counted []string
 	err := c.s.write(ctx, "claim", func(ctx context.Context, t *txn) (err error) {
 		if done, err = fn(ctx, t); err != nil {
 			return err
 		}
-		return t.finish(ctx, done.settle()...)
+		steps := done.settle()
+		if done.hasParked {
+			steps = append(steps, countSteps(&counted))
+		}
+		return t.finish(ctx, steps...)
 	})
 	if err != nil {
 		return err
 	}
+	c.s.hurry(ctx, counted)
 	c.over = c.over || done.over
 	slices.SortFunc(done.leased, func(a, b placed) int { return cmp.Compare(a.seq, b.seq) })
 	for _, p := range done.leased {
@@ -439,6 +445,7 @@ func (l *line) settle() []step {
 	}
 	if len(l.parked) > 0 {
 		steps = append(steps, step{template: sqlParkMet, args: []any{l.parked, parkedError}})
+		l.hasParked = true
 	}
 	if len(l.leasing) > 0 {
 		steps = append(steps, step{

@@ -13,8 +13,10 @@ import (
 
 // Defaults of Config.
 const (
-	DefaultSchema         = "outmill"
-	DefaultDedupWindow    = 24 * time.Hour
+	DefaultSchema      = "outmill"
+	DefaultDedupWindow = 24 * time.Hour
+	// DefaultRetainJoins is how long a join is kept that has ended.
+	DefaultRetainJoins    = 24 * time.Hour
 	DefaultNotifyInterval = 20 * time.Millisecond
 	// DefaultMaxPayload leaves room for PostgreSQL's own limit of 1 GiB for a row,
 	// which a payload crosses in text form as twice its size.
@@ -35,6 +37,8 @@ type Config struct {
 	TablePrefix string
 	// Retain is how long a processed record is kept. 0 deletes it on ack.
 	Retain time.Duration
+	// RetainJoins is how long a join is kept that has ended. Default 24 h.
+	RetainJoins time.Duration
 	// DedupWindow is how long a dedup key is remembered. Default 24 h.
 	DedupWindow time.Duration
 	// MaxPayload is the size in bytes of the largest payload that is taken, at
@@ -89,6 +93,7 @@ const maxIdentifier = 63
 func (c *Config) setDefaults() {
 	c.Name = cmp.Or(c.Name, "postgres")
 	c.Schema = cmp.Or(c.Schema, DefaultSchema)
+	c.RetainJoins = cmp.Or(c.RetainJoins, DefaultRetainJoins)
 	c.DedupWindow = cmp.Or(c.DedupWindow, DefaultDedupWindow)
 	c.MaxPayload = cmp.Or(c.MaxPayload, DefaultMaxPayload)
 	c.NotifyInterval = cmp.Or(c.NotifyInterval, DefaultNotifyInterval)
@@ -109,6 +114,9 @@ func (c Config) Validate() error {
 	}
 	if c.Retain < 0 {
 		refuse("Retain is %s: want 0 or more", c.Retain)
+	}
+	if c.RetainJoins < 0 {
+		refuse("RetainJoins is %s: want 0 (24 h) or more", c.RetainJoins)
 	}
 	if c.DedupWindow < 0 {
 		refuse("DedupWindow is %s: want 0 (24 h) or more", c.DedupWindow)

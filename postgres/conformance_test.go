@@ -106,6 +106,7 @@ func passTime(t *testing.T, db *pgxpool.Pool, schema string, d time.Duration) {
 		"lanes":   {"until"},
 		"groups":  {"seen_at"},
 		"dedup":   {"expires_at"},
+		"joins":   {"deadline", "created_at", "updated_at", "finished_at"},
 	} {
 		set := make([]string, len(columns))
 		for i, column := range columns {

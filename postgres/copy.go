@@ -21,7 +21,7 @@ type copier interface {
 
 var copyColumns = []string{
 	"id", "grp", "topic", "key", "stage", "available_at", "due_at", "next_at", "created_at", "expires_at", "size",
-	"message_id", "correlation_id", "causation_id", "tenant_id", "traceparent", "tracestate", "dedup_key", "metadata", "payload",
+	"message_id", "correlation_id", "causation_id", "tenant_id", "traceparent", "tracestate", "dedup_key", "step", "waits_for", "metadata", "payload",
 }
 
 // copy writes the rows by COPY. It reports whether they were made for the
@@ -45,7 +45,7 @@ type copySource struct {
 	list   []row
 	now    time.Time
 	next   int
-	values [20]any
+	values [22]any
 }
 
 func (c *copySource) Next() bool {
@@ -58,7 +58,7 @@ func (c *copySource) Err() error { return nil }
 func (c *copySource) Values() ([]any, error) {
 	r := &c.list[c.next-1]
 	of := r.of
-	var group, metadata, available, expires any
+	var group, metadata, available, expires, step, waitsFor any
 	if r.group != "" {
 		group = r.group[len(groupMark):]
 	}
@@ -72,9 +72,15 @@ func (c *copySource) Values() ([]any, error) {
 	if at, ok := r.expiry(c.now); ok {
 		expires = at
 	}
+	if r.step != "" {
+		step = r.step
+	}
+	if !of.WaitsFor.IsZero() {
+		waitsFor = [16]byte(of.WaitsFor)
+	}
 	c.values = [...]any{
 		[16]byte(r.id), group, of.Topic, of.Key, stage, available, due, due, c.now, expires, r.size,
-		r.messageID, of.CorrelationID, of.CausationID, of.TenantID, of.TraceParent, of.TraceState, of.DedupKey, metadata, r.payload(),
+		r.messageID, of.CorrelationID, of.CausationID, of.TenantID, of.TraceParent, of.TraceState, of.DedupKey, step, waitsFor, metadata, r.payload(),
 	}
 	return c.values[:], nil
 }

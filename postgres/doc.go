@@ -98,7 +98,12 @@
 //	GRANT SELECT, INSERT, UPDATE ON outmill.groups TO app;
 //	GRANT SELECT, UPDATE, DELETE ON outmill.records, outmill.dedup TO app;
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON outmill.lanes TO app;
-//	GRANT EXECUTE ON FUNCTION outmill.due TO app; -- everybody's, unless it was revoked
+//	-- everybody's, unless it was revoked
+//	GRANT EXECUTE ON FUNCTION outmill.due, outmill.count_steps TO app;
+//	-- who starts joins, or publishes their steps
+//	GRANT SELECT, INSERT ON outmill.joins, outmill.join_members TO app;
+//	-- who subscribes or forwards, where there are joins
+//	GRANT SELECT, INSERT, UPDATE, DELETE ON outmill.joins, outmill.join_members TO app;
 //	-- who looks on (Stats, List, Get, Groups)
 //	GRANT SELECT ON outmill.meta, outmill.groups, outmill.records, outmill.lanes TO app;
 //	-- who operates (Requeue, Delete, DropGroup), besides looking on

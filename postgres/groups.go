@@ -44,8 +44,9 @@ UPDATE {p:meta} SET generation = generation + 1 WHERE only_row AND EXISTS (SELEC
 		UNION ALL (SELECT id FROM {p:records} WHERE grp = $1::text AND stage = 4 AND created_at <= $3::timestamptz LIMIT $2::bigint)
 		UNION ALL (SELECT id FROM {p:records} WHERE grp = $1::text AND stage = 5 AND created_at <= $3::timestamptz LIMIT $2::bigint)
 		UNION ALL (SELECT id FROM {p:records} WHERE grp = $1::text AND stage >= 6 AND created_at <= $3::timestamptz LIMIT $2::bigint)) AS r LIMIT $2::bigint),
-gone AS (DELETE FROM {p:records} WHERE id = ANY (ARRAY(SELECT id FROM doomed)) RETURNING 1)
-SELECT (SELECT count(*) FROM doomed), (SELECT count(*) FROM gone)`
+gone AS (DELETE FROM {p:records} WHERE id = ANY (ARRAY(SELECT id FROM doomed)) RETURNING step, stage),
+noted AS MATERIALIZED (` + noteSteps + `FROM (SELECT 'g' AS how, step FROM gone WHERE stage < 6) AS n WHERE step IS NOT NULL HAVING count(*) > 0)
+SELECT (SELECT count(*) FROM doomed), (SELECT count(*) FROM gone) FROM (SELECT count(*) FROM noted) AS n`
 
 	// sqlAdopt takes the records in line in their order, by id so that it follows
 	// those that change just now. Claims in order hand out none of a topic while
@@ -231,6 +232,11 @@ func (s *Store) adopt(ctx context.Context, operation, group, topic string) (adop
 // texts collects a column of text.
 func texts(into *[]string) func(scan func(...any) error) error {
 	*into = nil
+	return addTexts(into)
+}
+
+// addTexts collects a column of text, and keeps what is there.
+func addTexts(into *[]string) func(scan func(...any) error) error {
 	return func(scan func(...any) error) error {
 		var text string
 		if err := scan(&text); err != nil {
@@ -288,7 +294,7 @@ func (s *Store) dropLanes(ctx context.Context, operation, group string) error {
 func (s *Store) dropRecords(ctx context.Context, operation, group string, before time.Time) (dropped int, err error) {
 	for {
 		var found, deleted int
-		err := s.writeAll(ctx, operation, step{
+		err := s.writeSteps(ctx, operation, step{
 			template: sqlDropRecords, args: []any{group, adoptAtOnce, before},
 			row: func(scan func(...any) error) error { return scan(&found, &deleted) },
 		})

@@ -10,24 +10,27 @@ import (
 const (
 	sqlGet = `SELECT ` + recordColumns + `, ` + blockedColumn + ` FROM {p:records} AS r WHERE r.id = $1::text::uuid`
 
-	sqlDelete = `WITH gone AS (DELETE FROM {p:records} WHERE id = ANY ($1::text[]::uuid[]) RETURNING grp, topic, key),
-opened AS (` + openLanesOf + `)
-SELECT count(*) FROM gone`
+	sqlDelete = `WITH gone AS (DELETE FROM {p:records} WHERE id = ANY ($1::text[]::uuid[]) RETURNING grp, topic, key, step, stage),
+opened AS (` + openLanesOf + `),
+noted AS MATERIALIZED (` + noteSteps + `FROM (SELECT 'd' AS how, step FROM gone WHERE stage < 6) AS n WHERE step IS NOT NULL HAVING count(*) > 0)
+SELECT count(*) FROM gone, (SELECT count(*) FROM noted) AS n`
 
 	sqlParkedTopics = `SELECT DISTINCT grp, topic FROM {p:records} WHERE id = ANY ($1::text[]::uuid[]) AND parked IS TRUE AND grp IS NOT NULL`
 
 	// sqlRequeue makes the records due by time (stage 3), so that those that have
 	// been due for longer go first where no order is wanted. It takes those along
 	// that were parked with their keys.
-	sqlRequeue = `WITH dead AS (SELECT ctid AS tid, grp, topic, key, parked FROM {p:records} WHERE id = ANY ($1::text[]::uuid[]) AND stage + 0 = 7)
-UPDATE {p:records} SET stage = 3, available_at = statement_timestamp(), next_at = statement_timestamp(),
+	sqlRequeue = `WITH dead AS (SELECT ctid AS tid, grp, topic, key, parked FROM {p:records} WHERE id = ANY ($1::text[]::uuid[]) AND stage + 0 = 7),
+back AS (UPDATE {p:records} SET stage = 3, available_at = statement_timestamp(), next_at = statement_timestamp(),
 	attempts = 0, expiries = 0, expires_at = NULL, parked = false
 WHERE ctid = ANY (ARRAY(SELECT tid FROM dead
 	UNION ALL SELECT r.tid FROM (SELECT DISTINCT grp, topic, key FROM dead WHERE parked) AS d
 	CROSS JOIN LATERAL (SELECT ctid AS tid FROM {p:records}
 		WHERE hashtextextended(key, hashtextextended(topic, 0)) = hashtextextended(d.key, hashtextextended(d.topic, 0))
 		AND grp IS NOT DISTINCT FROM d.grp AND topic IS NOT DISTINCT FROM d.topic AND key IS NOT DISTINCT FROM d.key AND parked OFFSET 0) AS r))
-AND stage + 0 = 7`
+AND stage + 0 = 7 RETURNING step),
+noted AS MATERIALIZED (` + noteSteps + `FROM (SELECT 'r' AS how, step FROM back) AS n WHERE step IS NOT NULL HAVING count(*) > 0)
+SELECT count(*) FROM back, (SELECT count(*) FROM noted) AS n`
 )
 
 // Get returns one record. See outmill.Inspector.
@@ -49,7 +52,7 @@ func (s *Store) Delete(ctx context.Context, ids ...outmill.WorkItemID) (int, err
 		return 0, s.explain(ctx, "delete", s.ready(ctx))
 	}
 	var deleted int
-	err := s.writeAll(ctx, "delete", step{
+	err := s.writeSteps(ctx, "delete", step{
 		template: sqlDelete, args: []any{idTexts(ids)},
 		row: func(scan func(...any) error) error { return scan(&deleted) },
 	})
@@ -67,6 +70,7 @@ func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (int, er
 		return 0, s.explain(ctx, "requeue", s.ready(ctx))
 	}
 	var requeued int
+	var counted []string
 	err := s.write(ctx, "requeue", func(ctx context.Context, t *txn) error {
 		var locks []int64
 		err := t.run(ctx, step{template: sqlParkedTopics, args: []any{idTexts(ids)}, row: func(scan func(...any) error) error {
@@ -83,11 +87,15 @@ func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (int, er
 		for _, lock := range locks {
 			steps = append(steps, step{template: sqlLockTopic, args: []any{lock}})
 		}
-		return t.finish(ctx, append(steps, step{template: sqlRequeue, args: []any{idTexts(ids)}, count: &requeued})...)
+		return t.finish(ctx, append(steps, step{
+			template: sqlRequeue, args: []any{idTexts(ids)},
+			row: func(scan func(...any) error) error { return scan(&requeued) },
+		}, countSteps(&counted))...)
 	})
 	if err != nil {
 		return 0, err
 	}
+	s.hurry(ctx, counted)
 	if requeued > 0 {
 		s.wake()
 	}

@@ -27,9 +27,10 @@ SELECT count(*) FROM gone`
 	WHERE ctid = ANY (ARRAY(SELECT ctid FROM {p:records}
 		WHERE expires_at <= statement_timestamp() AND stage < 6 AND (stage <> 4 OR available_at <= statement_timestamp())
 		ORDER BY expires_at LIMIT $1::bigint FOR UPDATE SKIP LOCKED))
-	RETURNING grp, topic, key),
-opened AS (` + openLanesOf + `)
-SELECT count(*) FROM gone`
+	RETURNING grp, topic, key, step),
+opened AS (` + openLanesOf + `),
+noted AS MATERIALIZED (` + noteDead + `)
+SELECT count(*) FROM gone, (SELECT count(*) FROM noted) AS n`
 
 	sqlDeleteProcessed = `WITH gone AS (DELETE FROM {p:records} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {p:records}
 	WHERE processed_at <= statement_timestamp() - $2::bigint * interval '1 microsecond'
@@ -59,7 +60,7 @@ func (s *Store) tidy(ctx context.Context, operation, template string, limit int,
 		return 0, s.explain(ctx, operation, invalid("limit is %d: want 1 or more", limit))
 	}
 	var done int
-	err := s.writeAll(ctx, operation, step{
+	err := s.writeSteps(ctx, operation, step{
 		template: template,
 		args:     append([]any{limit}, more...),
 		row:      func(scan func(...any) error) error { return scan(&done) },

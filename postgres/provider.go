@@ -63,6 +63,7 @@ func configOf(text string) (string, Config, error) {
 	take("table_prefix", setText(&config.TablePrefix))
 	take("listen_url", setText(&config.ListenURL))
 	take("retain", duration("retain", &config.Retain))
+	take("retain_joins", duration("retain_joins", &config.RetainJoins))
 	take("dedup_window", duration("dedup_window", &config.DedupWindow))
 	take("notify_interval", duration("notify_interval", &config.NotifyInterval))
 	take("durable_settle", truth("durable_settle", &config.DurableSettle))

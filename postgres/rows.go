@@ -20,7 +20,9 @@ type row struct {
 	metadata  string
 	// group comes after groupMark; empty: none has registered.
 	group string
-	size  int64
+	// step is empty for what is no step of a join.
+	step string
+	size int64
 }
 
 // rows are made for the groups of one generation.
@@ -70,7 +72,17 @@ func newRow(of *outmill.Record, id outmill.WorkItemID, metadata string) row {
 		r.messageID = id.String()
 		r.size += int64(len(r.messageID))
 	}
+	if len(of.Joins) > 0 {
+		r.step = id.String()
+	}
 	return r
+}
+
+func (r *row) waitsFor() string {
+	if r.of.WaitsFor.IsZero() {
+		return ""
+	}
+	return r.of.WaitsFor.String()
 }
 
 func (r *row) payload() []byte {
@@ -101,6 +113,8 @@ func (r rows) columns() []any {
 		column(list, func(r *row) string { return timeText(r.of.Delay, r.of.DueAt) }),
 		column(list, func(r *row) string { return timeText(r.of.TimeToLive, r.of.ExpiresAt) }),
 		column(list, func(r *row) string { return r.group }),
+		column(list, func(r *row) string { return r.step }),
+		column(list, (*row).waitsFor),
 	}
 }
 
@@ -119,7 +133,7 @@ func (r rows) only() []any {
 	return []any{
 		r.generation, schemaVersion, one.id.String(), of.Topic, of.Key, one.size, one.messageID, of.CorrelationID, of.CausationID, of.TenantID,
 		of.TraceParent, of.TraceState, of.DedupKey, one.metadata, one.payload(),
-		timeText(of.Delay, of.DueAt), timeText(of.TimeToLive, of.ExpiresAt), one.group,
+		timeText(of.Delay, of.DueAt), timeText(of.TimeToLive, of.ExpiresAt), one.group, one.step, one.waitsFor(),
 	}
 }
 

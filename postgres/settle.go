@@ -27,13 +27,15 @@ const dueAfter = `(available_at, next_at) = (SELECT at, at FROM
 		(SELECT statement_timestamp() + ($4::jsonb -> r.id::text ->> 0)::bigint * interval '1 microsecond' AS at) AS due)`
 
 const (
-	sqlDeleteAcked = `WITH gone AS (DELETE FROM {p:records} WHERE ` + standing + ` RETURNING grp, topic, key)
-` + openLanesOf
+	sqlDeleteAcked = `WITH gone AS (DELETE FROM {p:records} WHERE ` + standing + ` RETURNING grp, topic, key, step),
+opened AS (` + openLanesOf + `)
+` + noteAcked
 
 	sqlProcess = `WITH gone AS (UPDATE {p:records}
 	SET stage = 6, available_at = NULL, owner = NULL, processed_at = statement_timestamp(), processed_by = owner
-	WHERE ` + standing + ` RETURNING grp, topic, key)
-` + openLanesOf
+	WHERE ` + standing + ` RETURNING grp, topic, key, step),
+opened AS (` + openLanesOf + `)
+` + noteAcked
 
 	sqlRelease = `WITH gone AS (UPDATE {p:records} SET ` + dueAsBefore + ` WHERE ` + standing + ` RETURNING grp, topic, key)
 ` + openLanesOf
@@ -48,20 +50,22 @@ WHERE ` + standing + ` RETURNING id::text`
 
 	sqlSnooze = `WITH gone AS (UPDATE {p:records} AS r SET stage = 2, owner = NULL, expiries = 0,
 		` + dueAfter + `
-	WHERE ` + standing + ` RETURNING r.grp, r.topic, r.key)
-` + openLanesOf
+	WHERE ` + standing + ` RETURNING r.grp, r.topic, r.key, r.waits_for),
+opened AS (` + openLanesOf + `)
+SELECT waits_for::text FROM gone WHERE waits_for IS NOT NULL`
 
 	// sqlFail also parks what is behind a record whose number is 1 ($5 says why).
 	// It leaves alone what is leased: a claim parks it if it comes back.
 	sqlFail = `WITH gone AS (UPDATE {p:records} AS r SET stage = 7, available_at = NULL, owner = NULL, last_error = $4::jsonb -> r.id::text ->> 1, parked = $4::jsonb -> r.id::text ->> 0 = '1' AND r.key <> ''
-	WHERE ` + standing + ` RETURNING r.grp, r.topic, r.key, r.seq, r.parked),
+	WHERE ` + standing + ` RETURNING r.grp, r.topic, r.key, r.seq, r.parked, r.step),
 behind AS (UPDATE {p:records} SET stage = 7, available_at = NULL, parked = true, last_error = $5::text
 	WHERE ctid = ANY (ARRAY(SELECT b.ctid FROM gone CROSS JOIN LATERAL (SELECT ctid FROM {p:records}
 		WHERE hashtextextended(key, hashtextextended(topic, 0)) = hashtextextended(gone.key, hashtextextended(gone.topic, 0))
 		AND grp IS NOT DISTINCT FROM gone.grp AND topic IS NOT DISTINCT FROM gone.topic AND key IS NOT DISTINCT FROM gone.key
 		AND key <> '' AND stage - 6 < 0 AND stage - 4 <> 0 AND seq > gone.seq OFFSET 0) AS b
-		WHERE gone.parked)) AND stage + 0 NOT IN (4, 6, 7))
-` + openLanesOf
+		WHERE gone.parked)) AND stage + 0 NOT IN (4, 6, 7) RETURNING step),
+opened AS (` + openLanesOf + `)
+` + noteSteps + `FROM (SELECT 'd' AS how, step FROM gone UNION ALL SELECT 'd', step FROM behind) AS n WHERE step IS NOT NULL HAVING count(*) > 0`
 )
 
 // settling is a lease, and what its statement needs besides.
@@ -121,14 +125,14 @@ func (s *Store) settle(ctx context.Context, operation, template string, leases [
 }
 
 // settleEach is settle for leases that each have values of their own.
-func (s *Store) settleEach(ctx context.Context, operation, template string, items []settling, more ...any) error {
+func (s *Store) settleEach(ctx context.Context, operation, template string, items []settling, row func(scan func(...any) error) error, more ...any) error {
 	var steps []step
 	for _, same := range sorted(items) {
 		values, err := json.Marshal(same.values)
 		if err != nil {
 			return s.explain(ctx, operation, err)
 		}
-		steps = append(steps, step{template: template, args: append(append(same.args(), string(values)), more...)})
+		steps = append(steps, step{template: template, args: append(append(same.args(), string(values)), more...), row: row})
 	}
 	return s.settleAll(ctx, operation, steps)
 }
@@ -137,7 +141,7 @@ func (s *Store) settleAll(ctx context.Context, operation string, steps []step) e
 	if len(steps) == 0 {
 		return s.explain(ctx, operation, s.ready(ctx))
 	}
-	return s.writeAll(ctx, operation, steps...)
+	return s.writeSteps(ctx, operation, steps...)
 }
 
 // Ack makes the records processed. See outmill.Queue.
@@ -203,7 +207,11 @@ func (s *Store) Abandon(ctx context.Context, abandonments []outmill.Abandonment)
 		items[i] = settling{a.Lease, ceilMicros(max(a.Delay, 0)), outmill.CleanError(a.Err)}
 		atOnce = atOnce || a.Delay <= 0
 	}
-	return s.giveBack(ctx, "abandon", sqlAbandon, items, atOnce)
+	err := s.settleEach(ctx, "abandon", sqlAbandon, items, nil)
+	if err == nil && atOnce {
+		s.wake()
+	}
+	return err
 }
 
 // Snooze makes the records due again after their delay, uncounted. See
@@ -215,17 +223,16 @@ func (s *Store) Snooze(ctx context.Context, snoozings []outmill.Snoozing) error 
 		items[i] = settling{lease: z.Lease, number: ceilMicros(max(z.Delay, 0))}
 		atOnce = atOnce || z.Delay <= 0
 	}
-	return s.giveBack(ctx, "snooze", sqlSnooze, items, atOnce)
-}
-
-// giveBack makes the records pending again, and wakes readers if some are due
-// at once.
-func (s *Store) giveBack(ctx context.Context, operation, template string, items []settling, atOnce bool) error {
-	err := s.settleEach(ctx, operation, template, items)
-	if err == nil && atOnce {
+	var waitedFor []string
+	err := s.settleEach(ctx, "snooze", sqlSnooze, items, addTexts(&waitedFor))
+	if err != nil {
+		return err
+	}
+	if atOnce {
 		s.wake()
 	}
-	return err
+	s.hurry(ctx, waitedFor)
+	return nil
 }
 
 // Fail makes the records dead. See outmill.Queue.
@@ -237,5 +244,5 @@ func (s *Store) Fail(ctx context.Context, failures []outmill.Failure) error {
 			items[i].number = 1
 		}
 	}
-	return s.settleEach(ctx, "fail", sqlFail, items, parkedError)
+	return s.settleEach(ctx, "fail", sqlFail, items, nil, parkedError)
 }

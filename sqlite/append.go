@@ -15,9 +15,9 @@ import (
 )
 
 const insertColumns = `INSERT INTO {p:records} (id, grp, topic, key, stage, available_at, due_at, next_at, created_at, expires_at, size,
-	message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, metadata, payload) VALUES `
+	message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, metadata, step, waits_for, payload) VALUES `
 
-const insertRow = `(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+const insertRow = `(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 var (
 	insertOne     = insertColumns + insertRow
@@ -92,6 +92,10 @@ func (a *appending) run(ctx context.Context, t *txn) error {
 			a.ids[i] = outmill.NewWorkItemID()
 		}
 	}
+	// Whatever is refused is refused before anything is written.
+	if err := t.checkSteps(ctx, a.steps()); err != nil {
+		return err
+	}
 	if err := a.deduplicate(ctx, t); err != nil {
 		return err
 	}
@@ -107,8 +111,34 @@ func (a *appending) run(ctx context.Context, t *txn) error {
 	if err != nil {
 		return err
 	}
-	a.last, err = insert(ctx, t, rows)
-	return err
+	if a.last, err = insert(ctx, t, rows); err != nil {
+		return err
+	}
+	return t.attach(ctx, a.attachments(routes))
+}
+
+// steps counts the steps that the append adds to each join.
+func (a *appending) steps() map[outmill.JoinID]int {
+	var steps map[outmill.JoinID]int
+	for _, r := range a.records {
+		for _, id := range r.Joins {
+			if steps == nil {
+				steps = map[outmill.JoinID]int{}
+			}
+			steps[id]++
+		}
+	}
+	return steps
+}
+
+func (a *appending) attachments(routes *routing.Table) []attachment {
+	var list []attachment
+	for i, r := range a.records {
+		for _, id := range r.Joins {
+			list = append(list, attachment{join: id, step: a.ids[i], open: max(1, len(routes.Of(r.Topic)))})
+		}
+	}
+	return list
 }
 
 func (a *appending) report() {
@@ -237,9 +267,16 @@ func insertion(r *outmill.Record, first, id outmill.WorkItemID, group any, stage
 	if payload == nil {
 		payload = []byte{}
 	}
+	var step, waitsFor any
+	if len(r.Joins) > 0 {
+		step = first.String()
+	}
+	if !r.WaitsFor.IsZero() {
+		waitsFor = r.WaitsFor.String()
+	}
 	return []any{
 		id.String(), group, r.Topic, r.Key, stage, available, due, due, now, expiryOf(r, now), size,
-		messageID, r.CorrelationID, r.CausationID, r.TenantID, r.TraceParent, r.TraceState, r.DedupKey, metadata, payload,
+		messageID, r.CorrelationID, r.CausationID, r.TenantID, r.TraceParent, r.TraceState, r.DedupKey, metadata, step, waitsFor, payload,
 	}
 }
 

@@ -285,6 +285,9 @@ func (t *txn) park(ctx context.Context, seqs []int64) error {
 	if err := t.openLanes(ctx, seqs); err != nil {
 		return err
 	}
+	if err := t.moveSteps(ctx, isDead, sqlStepsOf, seqList(seqs)); err != nil {
+		return err
+	}
 	_, err := t.exec(ctx, sqlParkMet, seqList(seqs), parkedError)
 	return err
 }

@@ -14,6 +14,8 @@ const (
 	DefaultTablePrefix = "outmill_"
 	DefaultDedupWindow = 24 * time.Hour
 	DefaultBusyTimeout = 5 * time.Second
+	// DefaultRetainJoins is how long a join is kept that has ended.
+	DefaultRetainJoins = 24 * time.Hour
 	// DefaultMaxPayload leaves room for the other columns: SQLite holds rows of up
 	// to 1e9 bytes.
 	DefaultMaxPayload = 900_000_000
@@ -30,6 +32,8 @@ type Config struct {
 	TablePrefix string
 	// Retain is how long a processed record is kept. 0 deletes it on ack.
 	Retain time.Duration
+	// RetainJoins is how long a join is kept that has ended. Default 24 h.
+	RetainJoins time.Duration
 	// DedupWindow is how long a dedup key is remembered. Default 24 h.
 	DedupWindow time.Duration
 	// BusyTimeout is how long an operation waits for somebody else's write
@@ -50,6 +54,9 @@ func (c *Config) setDefaults() {
 	}
 	if c.TablePrefix == "" {
 		c.TablePrefix = DefaultTablePrefix
+	}
+	if c.RetainJoins == 0 {
+		c.RetainJoins = DefaultRetainJoins
 	}
 	if c.DedupWindow == 0 {
 		c.DedupWindow = DefaultDedupWindow
@@ -74,6 +81,9 @@ func (c Config) Validate() error {
 	}
 	if c.Retain < 0 {
 		refuse("Retain is %s: want 0 or more", c.Retain)
+	}
+	if c.RetainJoins < 0 {
+		refuse("RetainJoins is %s: want 0 (24 h) or more", c.RetainJoins)
 	}
 	if c.DedupWindow < 0 {
 		refuse("DedupWindow is %s: want 0 (24 h) or more", c.DedupWindow)

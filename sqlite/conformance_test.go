@@ -31,6 +31,9 @@ func Test_a_store_keeps_the_contract(t *testing.T) {
 		MaxPayload: maxPayload,
 		Apply:      apply,
 		MakeNewer:  makeNewer,
+		Unsupported: map[string]string{
+			"join workers: a user's transaction that starts joins and attaches steps stalls nothing while it is open": "SQLite has one writer at a time",
+		},
 	})
 }
 
@@ -100,6 +103,7 @@ func passTime(t *testing.T, db *sql.DB, d time.Duration) {
 		"lanes":   {"until"},
 		"groups":  {"seen_at"},
 		"dedup":   {"expires_at"},
+		"joins":   {"deadline", "created_at", "updated_at", "finished_at"},
 	} {
 		for _, column := range columns {
 			_, err := db.ExecContext(context.WithoutCancel(t.Context()),

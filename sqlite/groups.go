@@ -130,7 +130,10 @@ func (s *Store) DropGroup(ctx context.Context, group string) (int, error) {
 		return 0, s.explain(ctx, operation, err)
 	}
 	var dropped int
-	err := s.write(ctx, operation, func(ctx context.Context, t *txn) (err error) {
+	err := s.writeSteps(ctx, operation, func(ctx context.Context, t *txn) (err error) {
+		if err := t.moveSteps(ctx, isDropped, sqlOpenStepsOfGroup, group); err != nil {
+			return err
+		}
 		if _, err := t.execAll(ctx, []string{sqlDropRegistrations, sqlDropLanes}, group); err != nil {
 			return err
 		}

@@ -53,12 +53,15 @@ func (s *Store) Delete(ctx context.Context, ids ...outmill.WorkItemID) (int, err
 		return 0, s.explain(ctx, "delete", s.usable(ctx))
 	}
 	var deleted int
-	err := s.write(ctx, "delete", func(ctx context.Context, t *txn) error {
+	err := s.writeSteps(ctx, "delete", func(ctx context.Context, t *txn) error {
 		seqs, err := t.seqs(ctx, sqlSeqsOf, idList(ids))
 		if err != nil {
 			return err
 		}
 		if err := t.openLanes(ctx, seqs); err != nil {
+			return err
+		}
+		if err := t.moveSteps(ctx, isDead, sqlOpenStepsOf, seqList(seqs)); err != nil {
 			return err
 		}
 		deleted, err = t.exec(ctx, sqlDelete, seqList(seqs))
@@ -79,6 +82,9 @@ func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (int, er
 	err := s.write(ctx, "requeue", func(ctx context.Context, t *txn) error {
 		seqs, err := t.seqs(ctx, sqlDeadOf, idList(ids))
 		if err != nil {
+			return err
+		}
+		if err := t.moveSteps(ctx, isRequeued, sqlStepsOf, seqList(seqs)); err != nil {
 			return err
 		}
 		requeued, err = t.exec(ctx, sqlRequeue, seqList(seqs), t.now)

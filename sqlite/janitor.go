@@ -48,7 +48,7 @@ func (s *Store) tidy(ctx context.Context, operation string, limit int, work func
 		return 0, s.explain(ctx, operation, invalid("limit is %d: want 1 or more", limit))
 	}
 	var done int
-	err := s.write(ctx, operation, func(ctx context.Context, t *txn) (err error) {
+	err := s.writeSteps(ctx, operation, func(ctx context.Context, t *txn) (err error) {
 		done, err = work(t, ctx, limit)
 		return err
 	})
@@ -90,6 +90,9 @@ func (s *Store) ExpireDue(ctx context.Context, limit int) (int, error) {
 			return 0, err
 		}
 		if err := t.openLanes(ctx, seqs); err != nil {
+			return 0, err
+		}
+		if err := t.moveSteps(ctx, isDead, sqlStepsOf, seqList(seqs)); err != nil {
 			return 0, err
 		}
 		return t.exec(ctx, sqlExpire, seqList(seqs))

@@ -48,6 +48,10 @@ UPDATE {p:records} SET status = 'pending', stage = 2, owner = '', expiries = 0,
 	available_at = l.until, next_at = l.until
 FROM l WHERE seq = l.leased`
 
+	// sqlJoinsWaitedFor are the joins that records are to finish.
+	sqlJoinsWaitedFor = `SELECT r.waits_for FROM json_each(?1) AS j CROSS JOIN {p:records} AS r ON r.id = j.key
+	WHERE r.waits_for IS NOT NULL AND r.stage = 2`
+
 	sqlFail = `WITH l AS MATERIALIZED (SELECT r.seq AS leased, j.value ->> 1 AS park, j.value ->> 2 AS error` + standing + `)
 UPDATE {p:records} SET status = 'dead', stage = 6, available_at = NULL, owner = '',
 	parked = l.park AND key <> '', last_error = l.error
@@ -117,7 +121,7 @@ func (s *Store) settle(ctx context.Context, operation string, items []settling, 
 	if err != nil || len(list) == 0 {
 		return s.explain(ctx, operation, errors.Join(err, s.usable(ctx)))
 	}
-	return s.write(ctx, operation, func(ctx context.Context, t *txn) error {
+	return s.writeSteps(ctx, operation, func(ctx context.Context, t *txn) error {
 		for _, of := range list {
 			if err := t.openLanesOf(ctx, of); err != nil {
 				return err
@@ -144,6 +148,9 @@ func (t *txn) openLanesOf(ctx context.Context, of settlement) error {
 // Ack makes the records processed. See outmill.Queue.
 func (s *Store) Ack(ctx context.Context, leases []outmill.Lease) error {
 	return s.settle(ctx, "ack", bare(leases), func(ctx context.Context, t *txn, of settlement) (err error) {
+		if err := t.moveSteps(ctx, isAcked, sqlStepsStanding, of.leases, of.owner); err != nil {
+			return err
+		}
 		if s.config.Retain > 0 {
 			_, err = t.exec(ctx, sqlProcess, of.leases, of.owner, t.now)
 		} else {
@@ -185,11 +192,25 @@ func (s *Store) Release(ctx context.Context, leases []outmill.Lease) error {
 // at once.
 func (s *Store) giveBack(ctx context.Context, operation, template string, items []settling, atOnce bool) error {
 	err := s.settle(ctx, operation, items, func(ctx context.Context, t *txn, of settlement) error {
-		_, err := t.exec(ctx, template, of.leases, of.owner, t.now)
-		return err
+		if _, err := t.exec(ctx, template, of.leases, of.owner, t.now); err != nil || template != sqlSnooze {
+			return err
+		}
+		return t.hurryOf(ctx, of)
 	})
 	if err == nil && atOnce {
 		s.waker.bell.Ring()
+	}
+	return err
+}
+
+// hurryOf makes records due that were snoozed because their join was not
+// decided, where it is by now.
+func (t *txn) hurryOf(ctx context.Context, of settlement) error {
+	waitedFor, err := t.texts(ctx, sqlJoinsWaitedFor, of.leases)
+	for _, id := range waitedFor {
+		if err == nil {
+			err = t.hurry(ctx, id)
+		}
 	}
 	return err
 }
@@ -225,6 +246,9 @@ func (s *Store) Fail(ctx context.Context, failures []outmill.Failure) error {
 		items[i] = settling{f.Lease, []any{f.Park, outmill.CleanError(f.Err)}}
 	}
 	return s.settle(ctx, "fail", items, func(ctx context.Context, t *txn, of settlement) error {
+		if err := t.moveSteps(ctx, isDead, sqlStepsStanding, of.leases, of.owner); err != nil {
+			return err
+		}
 		failed, err := t.fail(ctx, of)
 		if err != nil {
 			return err
@@ -232,6 +256,9 @@ func (s *Store) Fail(ctx context.Context, failures []outmill.Failure) error {
 		for _, r := range failed {
 			if !r.parked {
 				continue
+			}
+			if err := t.moveSteps(ctx, isDead, sqlStepsOfKey, r.group, r.topic, r.key, r.seq); err != nil {
+				return err
 			}
 			if _, err := t.exec(ctx, sqlParkBehind, r.group, r.topic, r.key, r.seq, parkedError); err != nil {
 				return err

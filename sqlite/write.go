@@ -21,9 +21,10 @@ const (
 	sqlLock = `UPDATE {p:meta} SET version = version WHERE only_row = 0`
 
 	// sqlHeader begins every transaction: it checks the schema's version, reads
-	// the clock once for all statements, and tells whether any key is blocked.
+	// the clock once for all statements, and tells whether any key is blocked and
+	// any join has steps.
 	sqlHeader = `SELECT version, generation, CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000,
-	EXISTS (SELECT 1 FROM {p:lanes}) FROM {p:meta} WHERE only_row = 1`
+	EXISTS (SELECT 1 FROM {p:lanes}), EXISTS (SELECT 1 FROM {p:join_members}) FROM {p:meta} WHERE only_row = 1`
 )
 
 const (
@@ -43,13 +44,17 @@ type txn struct {
 	generation int64
 	// lanes tells whether there are any.
 	lanes bool
+	// steps tells whether any join has steps.
+	steps bool
+	// decided: a join is decided by this transaction, and something may wait for it.
+	decided bool
 }
 
 // begin reads the header.
 func (t *txn) begin(ctx context.Context) error {
 	var version int
 	// No row leaves version at 0: the schema was being made when it was lost.
-	if _, err := t.one(ctx, []any{&version, &t.generation, &t.now, &t.lanes}, sqlHeader); err != nil {
+	if _, err := t.one(ctx, []any{&version, &t.generation, &t.now, &t.lanes, &t.steps}, sqlHeader); err != nil {
 		return err
 	}
 	return versionError(version)

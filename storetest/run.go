@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/outmill/outmill"
 )
 
 const (
@@ -19,6 +21,10 @@ type section struct {
 	// anyMode: nothing in it is acked, so it is the same whether the store
 	// retains or not, and runs in the first mode only.
 	anyMode bool
+	// retained: it runs only where the store retains.
+	retained bool
+	// joins: it runs only where the store is an outmill.Joins.
+	joins bool
 }
 
 // mode is one setting of the store with which the suite runs.
@@ -41,6 +47,10 @@ type sentence struct {
 }
 
 func sections() []section {
+	return append(queueSections(), joinSections()...)
+}
+
+func queueSections() []section {
 	return []section{
 		{name: "append", sentences: appendSentences(), anyMode: true},
 		{name: "limits", sentences: limitSentences(), anyMode: true},
@@ -79,7 +89,7 @@ func Run(t *testing.T, h Harness) {
 		t.Run(mode.name, func(t *testing.T) {
 			t.Parallel()
 			for _, section := range sections() {
-				if section.anyMode && i > 0 {
+				if section.anyMode && i > 0 || section.retained && mode.options.Retain == 0 {
 					continue
 				}
 				t.Run(section.name, func(t *testing.T) {
@@ -94,6 +104,11 @@ func Run(t *testing.T, h Harness) {
 func (s section) run(t *testing.T, h Harness, options Options) {
 	if reason, ok := h.Unsupported[s.name]; ok {
 		t.Skip("not supported by this store: " + reason)
+	}
+	if s.joins {
+		if _, ok := h.New(t, options).(outmill.Joins); !ok {
+			t.Skip("the store is no outmill.Joins")
+		}
 	}
 	for _, sentence := range s.sentences {
 		t.Run(sentence.name, func(t *testing.T) {

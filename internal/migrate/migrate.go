@@ -20,7 +20,8 @@ type Migration struct {
 var fileName = regexp.MustCompile(`^(\d{4})_[a-z0-9_]+\.sql$`)
 
 // Load reads the files NNNN_name.sql of dir, which must number from 1 without
-// a gap. Statements end with a semicolon at the end of a line. rewrite turns
+// a gap. Statements end with a semicolon at the end of a line, save within the
+// body of a function, between two BodyQuotes. rewrite turns
 // each statement into its final form (names of tables, …).
 func Load(fsys fs.FS, dir string, rewrite func(string) string) ([]Migration, error) {
 	entries, err := fs.ReadDir(fsys, dir)
@@ -57,14 +58,23 @@ func versionOf(name string) (int, error) {
 	return strconv.Atoi(match[1])
 }
 
+// BodyQuote stands before and after the body of a function.
+const BodyQuote = "$outmill$"
+
 // split keeps the comments of a statement with it, since users read the
 // statements in their own migration files.
 func split(text string) []string {
 	var statements []string
+	begun := ""
 	for part := range strings.SplitSeq(text, ";\n") {
-		if part = strings.TrimSpace(part); part != "" {
-			statements = append(statements, strings.TrimSuffix(part, ";"))
+		if begun += part; strings.Count(begun, BodyQuote)%2 == 1 {
+			begun += ";\n"
+			continue
 		}
+		if statement := strings.TrimSpace(begun); statement != "" {
+			statements = append(statements, strings.TrimSuffix(statement, ";"))
+		}
+		begun = ""
 	}
 	return statements
 }

@@ -31,6 +31,15 @@ func Test_files_become_migrations_in_the_order_of_their_versions(t *testing.T) {
 	}, migrations)
 }
 
+func Test_the_body_of_a_function_is_one_statement(t *testing.T) {
+	t.Parallel()
+	migrations, err := migrate.Load(files(map[string]string{
+		"0001_first.sql": "CREATE FUNCTION f() AS $outmill$\nBEGIN\n  a;\n  b;\nEND\n$outmill$;\n\nCREATE TABLE a (x);\n",
+	}), "schema", func(s string) string { return s })
+	require.NoError(t, err)
+	require.Equal(t, []string{"CREATE FUNCTION f() AS $outmill$\nBEGIN\n  a;\n  b;\nEND\n$outmill$", "CREATE TABLE a (x)"}, migrations[0].Statements)
+}
+
 func Test_files_that_leave_the_order_open_are_refused(t *testing.T) {
 	t.Parallel()
 	for name, texts := range map[string]map[string]string{

@@ -38,6 +38,8 @@ CREATE TABLE {p:records} (
     tracestate     text COLLATE "C" NOT NULL DEFAULT '',
     dedup_key      text COLLATE "C" NOT NULL DEFAULT '',
     last_error     text COLLATE "C" NOT NULL DEFAULT '',
+    step           uuid,                                     -- the step that the message is of joins: the id of its first record
+    waits_for      uuid,                                     -- the join that this record is to finish
     metadata       jsonb,                                    -- NULL: none
     payload        bytea       NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 5000,
@@ -70,7 +72,7 @@ CREATE INDEX {i:waiting} ON {p:records} (hashtextextended(topic, 0), seq) WHERE 
 
 CREATE INDEX {i:waiting_key} ON {p:records} (hashtextextended(key, hashtextextended(topic, 0)), seq) WHERE stage - 3 = -1 AND key <> '';
 
-CREATE INDEX {i:leased_key} ON {p:records} (hashtextextended(key, hashtextextended(topic, 0)), owner) WHERE stage - 4 = 0 AND key <> '';
+CREATE INDEX {i:leased_key} ON {p:records} (hashtextextended(key, hashtextextended(topic, 0))) WHERE stage - 4 = 0 AND key <> '';
 
 CREATE INDEX {i:parked} ON {p:records} (hashtextextended(key, hashtextextended(topic, 0))) WHERE parked;
 
@@ -83,6 +85,11 @@ CREATE INDEX {i:expired} ON {p:records} (grp, topic, seq) WHERE stage = 5;
 CREATE INDEX {i:settled} ON {p:records} (grp, topic, stage, id) WHERE stage >= 6;
 
 CREATE INDEX {i:processed} ON {p:records} (processed_at) WHERE processed_at IS NOT NULL;
+
+-- The steps of joins, and what finishes a join.
+CREATE INDEX {i:step} ON {p:records} (step) WHERE step IS NOT NULL;
+
+CREATE INDEX {i:waits_for} ON {p:records} (waits_for) WHERE waits_for IS NOT NULL;
 
 -- One row for each key that has held records. blocked_by is the owner whose
 -- lease was in the way, 'waiting' for a record that waits for its retry, or
@@ -125,6 +132,92 @@ CREATE TABLE {p:dedup} (
 );
 
 CREATE INDEX {i:dedup_expires} ON {p:dedup} (expires_at);
+
+-- expected_steps is NULL until somebody knows it.
+CREATE TABLE {p:joins} (
+    id                   uuid        NOT NULL PRIMARY KEY,
+    grouping_key         text COLLATE "C" NOT NULL,
+    status               text COLLATE "C" NOT NULL DEFAULT 'pending', -- pending, completed, failed, cancelled
+    policy               text COLLATE "C" NOT NULL,                   -- all, any, quorum
+    quorum               integer     NOT NULL,
+    expected_steps       integer,
+    completed_steps      integer     NOT NULL DEFAULT 0,
+    failed_steps         integer     NOT NULL DEFAULT 0,
+    deadline             timestamptz,
+    complete_at_deadline boolean     NOT NULL,
+    reason               text COLLATE "C" NOT NULL DEFAULT '',
+    created_at           timestamptz NOT NULL,
+    updated_at           timestamptz NOT NULL,
+    finished_at          timestamptz,
+    metadata             jsonb                                        -- NULL: none
+) WITH (fillfactor = 70);
+
+CREATE INDEX {i:joins_grouping} ON {p:joins} (grouping_key, id);
+
+CREATE INDEX {i:joins_status} ON {p:joins} (status, id);
+
+CREATE INDEX {i:joins_finished} ON {p:joins} (finished_at) WHERE finished_at IS NOT NULL;
+
+-- The steps of joins. A step is one message: open counts its records that are
+-- still to be settled, acked and dead the others. Whoever changes a member holds
+-- the row of its join, except who inserts it together with its message.
+CREATE TABLE {p:join_members} (
+    join_id  uuid    NOT NULL,
+    step     uuid    NOT NULL,
+    status   text COLLATE "C" NOT NULL DEFAULT 'pending', -- pending, completed, failed
+    open     integer NOT NULL,
+    acked    integer NOT NULL DEFAULT 0,
+    dead     integer NOT NULL DEFAULT 0,
+    reported boolean NOT NULL DEFAULT false,              -- what becomes of the message no longer matters
+    PRIMARY KEY (join_id, step)
+) WITH (fillfactor = 70);
+
+CREATE INDEX {i:join_members_step} ON {p:join_members} (step);
+
+-- Counts what became of records that are steps of joins, as the last work of the
+-- transaction in which it did. Statements have noted it in the setting
+-- outmill.steps, which ends with the transaction: a letter each (a acked, d dead,
+-- r requeued, g gone with its group), the step, and a comma. Joins are locked in
+-- the order of their ids, members change under that lock only. It returns the
+-- pending joins that were counted.
+CREATE FUNCTION {p:count_steps}() RETURNS SETOF uuid LANGUAGE plpgsql AS $outmill$
+DECLARE
+    noted text[] := string_to_array(rtrim(coalesce(current_setting('outmill.steps', true), ''), ','), ',');
+    held uuid[];
+BEGIN
+    IF cardinality(noted) = 0 OR noted[1] = '' THEN
+        RETURN;
+    END IF;
+    PERFORM set_config('outmill.steps', '', true);
+    held := ARRAY(SELECT j.id FROM {p:joins} AS j WHERE j.status = 'pending' AND j.id IN (
+        SELECT m.join_id FROM {p:join_members} AS m WHERE m.step IN (SELECT substr(n, 2)::uuid FROM unnest(noted) AS n))
+        ORDER BY j.id FOR NO KEY UPDATE OF j);
+    IF cardinality(held) = 0 THEN
+        RETURN;
+    END IF;
+    RETURN QUERY WITH changed AS (
+        SELECT substr(n, 2)::uuid AS step, sum(CASE left(n, 1) WHEN 'r' THEN 1 ELSE -1 END)::integer AS open,
+            (count(*) FILTER (WHERE left(n, 1) = 'a'))::integer AS acked,
+            sum(CASE left(n, 1) WHEN 'd' THEN 1 WHEN 'r' THEN -1 ELSE 0 END)::integer AS dead
+        FROM unnest(noted) AS n GROUP BY 1),
+    old AS (SELECT m.join_id, m.step, m.status, m.open + c.open AS open, m.acked + c.acked AS acked, m.dead + c.dead AS dead
+        FROM changed AS c JOIN {p:join_members} AS m ON m.step = c.step WHERE m.join_id = ANY (held)),
+    moved AS (UPDATE {p:join_members} AS m SET open = o.open, acked = o.acked, dead = o.dead, status = CASE
+            WHEN m.reported THEN m.status
+            WHEN o.dead > 0 OR o.open <= 0 AND o.acked = 0 THEN 'failed'
+            WHEN o.open <= 0 THEN 'completed'
+            ELSE 'pending' END
+        FROM old AS o WHERE m.join_id = o.join_id AND m.step = o.step
+        RETURNING m.join_id, o.status AS before, m.status AS after),
+    total AS (SELECT t.join_id,
+            (count(*) FILTER (WHERE t.after = 'completed') - count(*) FILTER (WHERE t.before = 'completed'))::integer AS completed,
+            (count(*) FILTER (WHERE t.after = 'failed') - count(*) FILTER (WHERE t.before = 'failed'))::integer AS failed
+        FROM moved AS t GROUP BY t.join_id)
+    UPDATE {p:joins} AS j SET completed_steps = j.completed_steps + t.completed, failed_steps = j.failed_steps + t.failed,
+        updated_at = statement_timestamp()
+    FROM total AS t WHERE j.id = t.join_id AND (t.completed <> 0 OR t.failed <> 0) RETURNING j.id;
+END
+$outmill$;
 
 -- The topics of which a claim may find something, and those with records that
 -- are due, or will be, and wait for a group. $1 is the group; $2 lists topics,
@@ -192,6 +285,6 @@ SELECT seq, id, grp, topic, key, message_id,
        CASE stage WHEN 0 THEN 'in line' WHEN 1 THEN 'held' WHEN 2 THEN 'waiting' WHEN 3 THEN 'delayed' WHEN 4 THEN 'leased' WHEN 5 THEN 'expired' ELSE 'settled' END AS stage,
        created_at, due_at, next_at, available_at, expires_at, processed_at,
        attempts, claims, expiries, parked, owner, processed_by, last_error,
-       correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key,
+       correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, step, waits_for,
        size, metadata, encode(payload, 'escape') AS payload
 FROM {p:records};

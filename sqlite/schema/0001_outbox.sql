@@ -38,6 +38,8 @@ CREATE TABLE {p:records} (
     dedup_key      TEXT    NOT NULL DEFAULT '',
     last_error     TEXT    NOT NULL DEFAULT '',
     metadata       TEXT    NOT NULL DEFAULT '',       -- a JSON object
+    step           TEXT,                              -- the step that the message is of joins: the id of its first record
+    waits_for      TEXT,                              -- the join that this record is to finish
     payload        BLOB    NOT NULL DEFAULT x''
 );
 
@@ -73,6 +75,13 @@ CREATE INDEX {p:expired} ON {p:records} (grp, topic, seq) WHERE stage = 5;
 CREATE INDEX {p:settled} ON {p:records} (grp, topic, status, id) WHERE stage = 6;
 
 CREATE INDEX {p:processed} ON {p:records} (processed_at) WHERE processed_at IS NOT NULL;
+
+-- The steps of joins, those of a group, and what finishes a join.
+CREATE INDEX {p:step} ON {p:records} (step) WHERE step IS NOT NULL;
+
+CREATE INDEX {p:steps} ON {p:records} (grp) WHERE step IS NOT NULL;
+
+CREATE INDEX {p:waits_for} ON {p:records} (waits_for) WHERE waits_for IS NOT NULL;
 
 -- One row for each key that has held records. blocked_by is the owner whose
 -- lease was in the way, 'waiting' for a record that waits for its retry, or
@@ -110,6 +119,46 @@ CREATE TABLE {p:dedup} (
 
 CREATE INDEX {p:dedup_expires} ON {p:dedup} (expires_at);
 
+-- expected is NULL until somebody knows it.
+CREATE TABLE {p:joins} (
+    id                   TEXT    NOT NULL PRIMARY KEY,
+    grouping_key         TEXT    NOT NULL,
+    status               TEXT    NOT NULL DEFAULT 'pending', -- pending, completed, failed, cancelled
+    policy               TEXT    NOT NULL,                   -- all, any, quorum
+    quorum               INTEGER NOT NULL,
+    expected_steps       INTEGER,
+    completed_steps      INTEGER NOT NULL DEFAULT 0,
+    failed_steps         INTEGER NOT NULL DEFAULT 0,
+    deadline             INTEGER,
+    complete_at_deadline INTEGER NOT NULL,
+    reason               TEXT    NOT NULL DEFAULT '',
+    created_at           INTEGER NOT NULL,
+    updated_at           INTEGER NOT NULL,
+    finished_at          INTEGER,
+    metadata             TEXT    NOT NULL                    -- a JSON object
+) WITHOUT ROWID;
+
+CREATE INDEX {p:joins_grouping} ON {p:joins} (grouping_key, id);
+
+CREATE INDEX {p:joins_status} ON {p:joins} (status, id);
+
+CREATE INDEX {p:joins_finished} ON {p:joins} (finished_at) WHERE finished_at IS NOT NULL;
+
+-- The steps of joins. A step is one message: open counts its records that are
+-- still to be settled, acked and dead the others.
+CREATE TABLE {p:join_members} (
+    join_id TEXT    NOT NULL,
+    step    TEXT    NOT NULL,
+    status  TEXT    NOT NULL DEFAULT 'pending', -- pending, completed, failed
+    open    INTEGER NOT NULL,
+    acked   INTEGER NOT NULL DEFAULT 0,
+    dead    INTEGER NOT NULL DEFAULT 0,
+    reported INTEGER NOT NULL DEFAULT 0,        -- 1: what becomes of the message no longer matters
+    PRIMARY KEY (join_id, step)
+) WITHOUT ROWID;
+
+CREATE INDEX {p:join_members_step} ON {p:join_members} (step);
+
 -- For people: the records with readable times.
 CREATE VIEW {p:readable} AS
 SELECT seq, id, grp, topic, key, message_id, status,
@@ -121,6 +170,6 @@ SELECT seq, id, grp, topic, key, message_id, status,
        strftime('%Y-%m-%dT%H:%M:%fZ', expires_at / 1000000.0, 'unixepoch') AS expires_at,
        strftime('%Y-%m-%dT%H:%M:%fZ', processed_at / 1000000.0, 'unixepoch') AS processed_at,
        attempts, claims, expiries, parked, owner, processed_by, last_error,
-       correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key,
+       correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, step, waits_for,
        size, metadata, CAST(payload AS TEXT) AS payload
 FROM {p:records};

@@ -1,0 +1,153 @@
+package joins
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/subscriber"
+)
+
+// Defaults of Config.
+const (
+	DefaultHandlerName = "join.wait"
+	DefaultSnooze      = 5 * time.Second
+)
+
+// Config has the settings of the handler. Store must be set.
+type Config struct {
+	// Store has the joins. It is the one whose messages the subscriber reads and
+	// to which Wait publishes.
+	Store outmill.Joins
+
+	// HandlerName is the handler's name in the router. Default "join.wait".
+	HandlerName string
+
+	// Snooze is the longest time between two looks at a join that is not decided.
+	// Default 5 s. The step that decides a join does not wait for it, nor does the
+	// join's deadline.
+	Snooze time.Duration
+}
+
+// Validate reports every setting that makes no sense, as
+// outmill.ErrInvalidConfig. AddHandlers calls it.
+func (c Config) Validate() error {
+	var errs []error
+	if outmill.IsNil(c.Store) {
+		errs = append(errs, fmt.Errorf("%w: joins.Config.Store is nil: want the store of the joins", outmill.ErrInvalidConfig))
+	}
+	if c.Snooze < 0 {
+		errs = append(errs, fmt.Errorf("%w: joins.Config.Snooze is %s: want a duration above 0", outmill.ErrInvalidConfig, c.Snooze))
+	}
+	return errors.Join(errs...)
+}
+
+// AddHandlers adds the handler that ends joins to the router. It reads Topic
+// by the subscriber, a subscriber.Subscriber over Config.Store, or one that
+// decorates it. It needs no publisher: the store appends what follows a join in
+// the transaction in which the join ends. Routers of several processes may all
+// have it.
+//
+// The handler has the middleware subscriber.KeepError already. While a join is
+// not decided it returns an error, outmill.Snooze, to the router's own
+// middlewares: Watermill's PoisonQueue would take the message away, so use
+// PoisonQueueWithFilter with outmill.IsPermanent. A subscriber with
+// outmill.OrderTopic would let one join hold up all others, so use another.
+//
+// A message that no retry can help goes dead at once, with the reason: one that
+// Wait did not publish, a join that is unknown or has more steps than it is to
+// be sealed with, something to follow it that the store refuses. It may be
+// requeued when the reason is gone. Other errors are retried by the subscriber's
+// policy.
+//
+// It returns the handler, to add middlewares to or to stop it; and
+// outmill.ErrInvalidConfig for a nil router or subscriber, a name that is taken
+// and a Config that is not valid. To a router that runs already, call its
+// RunHandlers afterwards.
+func AddHandlers(router *message.Router, sub message.Subscriber, cfg Config) (added *message.Handler, err error) {
+	if router == nil || outmill.IsNil(sub) {
+		return nil, fmt.Errorf("%w: joins.AddHandlers: the router or the subscriber is nil", outmill.ErrInvalidConfig)
+	}
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	// The router panics for a name that is taken.
+	defer func() {
+		if r := recover(); r != nil {
+			added, err = nil, fmt.Errorf("%w: joins.AddHandlers: %v", outmill.ErrInvalidConfig, r)
+		}
+	}()
+	h := &handler{
+		store:  cfg.Store,
+		snooze: cmp.Or(cfg.Snooze, DefaultSnooze),
+		log:    router.Logger(),
+	}
+	added = router.AddConsumerHandler(cmp.Or(cfg.HandlerName, DefaultHandlerName), Topic, sub, h.handle)
+	added.AddMiddleware(subscriber.KeepError)
+	return added, nil
+}
+
+type handler struct {
+	store  outmill.Joins
+	snooze time.Duration
+	log    watermill.LoggerAdapter
+}
+
+// handle ends the join of the message, or asks for the message again.
+func (h *handler) handle(msg *message.Message) error {
+	p, err := decode(msg.Payload)
+	if err != nil {
+		return err
+	}
+	result, err := h.store.FinishJoin(msg.Context(), p.Join, outmill.FinishRequest{
+		FailIfAnyStepFailed: p.FailIfAnyStepFailed,
+		Seal:                p.Seal,
+		ExpectedSteps:       p.ExpectedSteps,
+		Then:                func(join outmill.Join) (*outmill.Record, error) { return p.record(join, msg) },
+	})
+	if err != nil {
+		return judged(fmt.Errorf("outmill: finish join %s: %w", p.Join, err))
+	}
+	join := result.Join
+	if join.Status == outmill.JoinPending {
+		return outmill.Snooze(h.pause(result.DeadlineIn))
+	}
+	if result.Finished {
+		h.log.Info("Join ended", watermill.LogFields{
+			"join_id":         join.ID.String(),
+			"grouping_key":    join.GroupingKey,
+			"status":          string(join.Status),
+			"reason":          join.Reason,
+			"expected_steps":  join.ExpectedSteps,
+			"completed_steps": join.CompletedSteps,
+			"failed_steps":    join.FailedSteps,
+			"correlation_id":  msg.Metadata.Get(outmill.MetadataCorrelationID),
+		})
+	}
+	return nil
+}
+
+// pause ends at the deadline at the latest.
+func (h *handler) pause(deadlineIn time.Duration) time.Duration {
+	if deadlineIn > 0 {
+		return min(h.snooze, deadlineIn)
+	}
+	return h.snooze
+}
+
+// judged marks the errors that another attempt would meet again.
+func judged(err error) error {
+	for _, forGood := range []error{
+		outmill.ErrUnknownJoin, outmill.ErrTooManySteps, outmill.ErrInvalidRecord,
+	} {
+		if errors.Is(err, forGood) {
+			return outmill.Permanent(err)
+		}
+	}
+	return err
+}

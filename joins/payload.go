@@ -1,0 +1,93 @@
+package joins
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/outmill/outmill"
+)
+
+// payloadVersion is counted up when older programs can no longer read what is
+// written.
+const payloadVersion = 1
+
+// payload is that of a message on Topic, as JSON.
+type payload struct {
+	Version             int            `json:"version"`
+	Join                outmill.JoinID `json:"join"`
+	FailIfAnyStepFailed bool           `json:"fail_if_any_step_failed,omitempty"`
+	Seal                bool           `json:"seal,omitempty"`
+	ExpectedSteps       int            `json:"expected_steps,omitempty"`
+	OnComplete          *next          `json:"on_complete,omitempty"`
+	OnFail              *next          `json:"on_fail,omitempty"`
+}
+
+type next struct {
+	Topic    string            `json:"topic"`
+	Payload  []byte            `json:"payload,omitempty"`
+	Metadata map[string]string `json:"metadata,omitempty"`
+}
+
+func encode(wait WaitRequest) message.Payload {
+	// Nothing in it can fail.
+	bytes, _ := json.Marshal(payload{
+		Version:             payloadVersion,
+		Join:                wait.Join,
+		FailIfAnyStepFailed: wait.FailIfAnyStepFailed,
+		Seal:                wait.Seal,
+		ExpectedSteps:       wait.ExpectedSteps,
+		OnComplete:          wait.OnComplete.encoded(),
+		OnFail:              wait.OnFail.encoded(),
+	})
+	return bytes
+}
+
+func (n Next) encoded() *next {
+	switch {
+	case n.isNone():
+		return nil
+	case n.Message == nil:
+		return &next{Topic: n.Topic}
+	}
+	return &next{Topic: n.Topic, Payload: n.Message.Payload, Metadata: n.Message.Metadata}
+}
+
+// decode fails for good, save where a newer version of this program wrote it:
+// another instance may be able to read it.
+func decode(bytes []byte) (payload, error) {
+	var p payload
+	err := json.Unmarshal(bytes, &p)
+	switch {
+	case p.Version > payloadVersion:
+		return p, fmt.Errorf("outmill: message on %s: version %d of the payload is newer than this program, which reads %d: update it", Topic, p.Version, payloadVersion)
+	case err != nil:
+		return p, outmill.Permanent(fmt.Errorf("outmill: message on %s: payload: %w", Topic, err))
+	case p.Version < 1 || p.Join.IsZero():
+		return p, outmill.Permanent(fmt.Errorf("outmill: message on %s: the payload has no version or no join: publish there by joins.Wait only", Topic))
+	}
+	return p, nil
+}
+
+// record makes what follows the join, nil for nothing. wait is the message on
+// Topic.
+func (p payload) record(join outmill.Join, wait *message.Message) (*outmill.Record, error) {
+	follows := p.OnFail
+	if join.Status == outmill.JoinCompleted {
+		follows = p.OnComplete
+	}
+	if follows == nil {
+		return nil, nil
+	}
+	// Without a UUID it gets a new one.
+	msg := message.NewMessage("", follows.Payload)
+	for _, name := range inherited {
+		msg.Metadata[name] = wait.Metadata.Get(name)
+	}
+	maps.Copy(msg.Metadata, join.Metadata)
+	maps.Copy(msg.Metadata, follows.Metadata)
+	describe(msg.Metadata, join)
+	return outmill.RecordOf(follows.Topic, msg)
+}

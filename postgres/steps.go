@@ -1,0 +1,151 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/routing"
+)
+
+const (
+	// noteSteps notes what happens to records of steps, from rows of how and step,
+	// for count_steps, which every transaction that may note something runs last:
+	// then it holds all the rows that it is going to change, and joins are locked
+	// after them. See the schema.
+	noteSteps = `SELECT set_config('outmill.steps', coalesce(current_setting('outmill.steps', true), '') || string_agg(how || step || ',', ''), true)
+`
+
+	noteAcked = noteSteps + `FROM (SELECT 'a' AS how, step FROM gone) AS n WHERE step IS NOT NULL HAVING count(*) > 0`
+
+	noteDead = noteSteps + `FROM (SELECT 'd' AS how, step FROM gone) AS n WHERE step IS NOT NULL HAVING count(*) > 0`
+
+	sqlCountSteps = `SELECT id::text FROM {p:count_steps}() AS id`
+
+	// sqlHurry makes due what waits for joins. Records whose handling goes on come
+	// by sqlSnooze.
+	sqlHurry = `UPDATE {p:records} SET available_at = statement_timestamp(), next_at = statement_timestamp()
+WHERE waits_for = ANY ($1::text[]::uuid[]) AND stage + 0 IN (2, 3) AND available_at > statement_timestamp()`
+
+	sqlJoinsOf = `SELECT ` + joinColumns + `, (SELECT count(*) FROM {p:join_members} WHERE join_id = j.id)
+FROM {p:joins} AS j WHERE id = ANY ($1::text[]::uuid[]) ORDER BY id`
+
+	// sqlAttachSteps makes members of the steps whose records were inserted.
+	sqlAttachSteps = `INSERT INTO {p:join_members} (join_id, step, open)
+SELECT m.join_id::uuid, m.step::uuid, m.open FROM unnest($1::text[], $2::text[], $3::bigint[]) AS m (join_id, step, open)
+WHERE (SELECT 1 FROM {p:records} WHERE id = m.step::uuid LIMIT 1) IS NOT NULL
+ON CONFLICT (join_id, step) DO NOTHING`
+)
+
+// countSteps is the last step of a transaction that may have noted steps; into
+// gets the joins that were counted.
+func countSteps(into *[]string) step { return step{template: sqlCountSteps, row: texts(into)} }
+
+// writeSteps is writeAll for what may settle steps of joins.
+func (s *Store) writeSteps(ctx context.Context, operation string, steps ...step) error {
+	var counted []string
+	err := s.writeAll(ctx, operation, append(steps, countSteps(&counted))...)
+	if err == nil {
+		s.hurry(ctx, counted)
+	}
+	return err
+}
+
+// hurry makes due what waits for those of the joins that are decided.
+//
+// It comes after the commit of whatever may have decided them, in a transaction
+// of its own that locks no join, so that it is in nobody's way. It cannot miss a
+// record that is being snoozed: a snooze looks at the join after its own commit,
+// so one of the two sees the other. If the process dies in between, the record's
+// snooze ends soon by itself.
+func (s *Store) hurry(ctx context.Context, ids []string) {
+	if len(ids) == 0 {
+		return
+	}
+	err := s.hurryDecided(ctx, ids)
+	if err != nil {
+		s.logger.Error("What waits for a decided join was not made due; it is when its snooze ends", err, watermill.LogFields{"joins": len(ids)})
+	}
+}
+
+func (s *Store) hurryDecided(ctx context.Context, ids []string) error {
+	var found []countedJoin
+	err := s.write(ctx, "hurry", func(ctx context.Context, t *txn) error {
+		if err := t.run(ctx, joinsStep(sqlJoinsOf, &found, ids)); err != nil {
+			return err
+		}
+		var decided []string
+		for _, j := range found {
+			if status, _ := j.Decide(false, j.late); j.Status == outmill.JoinPending && status != outmill.JoinPending {
+				decided = append(decided, j.ID.String())
+			}
+		}
+		return t.finish(ctx, step{template: sqlHurry, args: []any{orEmpty(decided)}})
+	})
+	if err == nil {
+		s.wake()
+	}
+	return err
+}
+
+// checkSteps refuses steps that a join does not take, before anything is
+// written, so that a caller's transaction stays usable.
+func (a *appending) checkSteps(ctx context.Context, r runner) error {
+	wanted := map[outmill.JoinID]int{}
+	var ids []string
+	for _, record := range a.records {
+		for _, id := range record.Joins {
+			if wanted[id]++; wanted[id] == 1 {
+				ids = append(ids, id.String())
+			}
+		}
+	}
+	if len(wanted) == 0 {
+		return nil
+	}
+	var found []countedJoin
+	if err := r.run(ctx, joinsStep(sqlJoinsOf, &found, ids)); err != nil {
+		return err
+	}
+	known := map[outmill.JoinID]*countedJoin{}
+	for i := range found {
+		known[found[i].ID] = &found[i]
+	}
+	for id, n := range wanted {
+		if err := known[id].takes(id, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takes refuses n more steps of a join that is not there, not pending, or full.
+func (j *countedJoin) takes(id outmill.JoinID, n int) error {
+	switch {
+	case j == nil:
+		return fmt.Errorf("%w: %s", outmill.ErrUnknownJoin, id)
+	case j.Status != outmill.JoinPending:
+		return fmt.Errorf("%w: %s is %s", outmill.ErrJoinFinished, id, j.Status)
+	case !j.Unsealed && j.members+n > j.ExpectedSteps:
+		return fmt.Errorf("%w: %s has %d of %d steps, and would get %d more", outmill.ErrTooManySteps, id, j.members, j.ExpectedSteps, n)
+	}
+	return nil
+}
+
+// attachSteps comes after the insert.
+func (a *appending) attachSteps(table *routing.Table) []step {
+	var joins, steps []string
+	var open []int64
+	for i, r := range a.records {
+		for _, id := range r.Joins {
+			joins, steps = append(joins, id.String()), append(steps, a.ids[i].String())
+			open = append(open, int64(max(1, len(table.Of(r.Topic)))))
+		}
+	}
+	if len(joins) == 0 {
+		return nil
+	}
+	return []step{{template: sqlAttachSteps, args: []any{joins, steps, open}}}
+}

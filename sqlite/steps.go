@@ -1,0 +1,214 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+
+	"github.com/outmill/outmill"
+)
+
+const (
+	sqlStepsStanding = `SELECT r.seq, r.step` + standing + ` AND r.step IS NOT NULL`
+
+	sqlStepsOf = `SELECT seq, step FROM {p:records} WHERE seq IN (SELECT value FROM json_each(?1)) AND step IS NOT NULL`
+
+	sqlOpenStepsOf = sqlStepsOf + ` AND status IN ('pending', 'leased')`
+
+	sqlStepsOfKey = `SELECT seq, step FROM {p:records} INDEXED BY {p:by_key}
+WHERE grp = ?1 AND topic = ?2 AND key = ?3 AND key <> '' AND seq > ?4 AND status = 'pending' AND step IS NOT NULL`
+
+	sqlOpenStepsOfGroup = `SELECT seq, step FROM {p:records} INDEXED BY {p:steps}
+WHERE grp = ?1 AND step IS NOT NULL AND status IN ('pending', 'leased')`
+
+	// sqlMembers reads the members of pending joins that the steps are.
+	sqlMembers = `SELECT m.join_id, m.step, m.status, m.open, m.acked, m.dead, m.reported
+FROM json_each(?1) AS s CROSS JOIN {p:join_members} AS m ON m.step = s.value
+CROSS JOIN {p:joins} AS j ON j.id = m.join_id WHERE j.status = 'pending'`
+
+	sqlSetMember = `UPDATE {p:join_members} SET status = ?3, open = ?4, acked = ?5, dead = ?6, reported = ?7
+WHERE join_id = ?1 AND step = ?2`
+
+	sqlCount = `UPDATE {p:joins} SET completed_steps = completed_steps + ?2, failed_steps = failed_steps + ?3, updated_at = ?4
+WHERE id = ?1`
+
+	// sqlHurry makes due what waits for a join that is decided.
+	sqlHurry = `UPDATE {p:records} SET available_at = ?2, next_at = ?2
+WHERE waits_for = ?1 AND stage IN (2, 3) AND available_at > ?2`
+)
+
+// change is what happens to a record of a step.
+type change struct{ open, acked, dead int }
+
+var (
+	isAcked    = change{open: -1, acked: +1}
+	isDead     = change{open: -1, dead: +1}
+	isRequeued = change{open: +1, dead: -1}
+	isDropped  = change{open: -1}
+)
+
+// member is a step of a join.
+type member struct {
+	join, step        string
+	status            outmill.StepStatus
+	open, acked, dead int
+	reported          bool
+}
+
+func scanMember(rows *sql.Rows, m *member) error {
+	return rows.Scan(&m.join, &m.step, &m.status, &m.open, &m.acked, &m.dead, &m.reported)
+}
+
+// settled is what has become of the step by its records. One whose records are
+// all gone, and none was acked, has failed.
+func (m *member) settled() outmill.StepStatus {
+	switch {
+	case m.reported:
+		return m.status
+	case m.dead > 0 || m.open <= 0 && m.acked == 0:
+		return outmill.StepFailed
+	case m.open <= 0:
+		return outmill.StepCompleted
+	}
+	return outmill.StepPending
+}
+
+// stepRecord is a record of a step.
+type stepRecord struct {
+	seq  int64
+	step string
+}
+
+// moveSteps counts what becomes of records, in the transaction that it does.
+// The query selects them.
+func (t *txn) moveSteps(ctx context.Context, how change, template string, args ...any) error {
+	if !t.steps {
+		return nil
+	}
+	records, err := list(ctx, t, func(rows *sql.Rows, r *stepRecord) error { return rows.Scan(&r.seq, &r.step) }, template, args...)
+	if err != nil || len(records) == 0 {
+		return err
+	}
+	times, seen := map[string]int{}, map[stepRecord]bool{}
+	for _, r := range records {
+		// A lease may come twice in a call.
+		if !seen[r] {
+			seen[r] = true
+			times[r.step]++
+		}
+	}
+	return t.eachMember(ctx, times, func(m *member, n int) {
+		m.open, m.acked, m.dead = m.open+n*how.open, m.acked+n*how.acked, m.dead+n*how.dead
+		m.status = m.settled()
+	})
+}
+
+// eachMember changes the members that steps are of pending joins, and counts.
+func (t *txn) eachMember(ctx context.Context, steps map[string]int, move func(m *member, n int)) error {
+	names := make([]string, 0, len(steps))
+	for step := range steps {
+		names = append(names, step)
+	}
+	members, err := list(ctx, t, scanMember, sqlMembers, textList(names))
+	if err != nil {
+		return err
+	}
+	counts := map[string]counts{}
+	for _, m := range members {
+		before := m.status
+		move(&m, steps[m.step])
+		if _, err := t.exec(ctx, sqlSetMember, m.join, m.step, m.status, m.open, m.acked, m.dead, m.reported); err != nil {
+			return err
+		}
+		counts[m.join] = counts[m.join].moved(before, m.status)
+	}
+	return t.count(ctx, counts)
+}
+
+// counts are what is to be added to those of a join.
+type counts struct{ completed, failed int }
+
+func (c counts) moved(from, to outmill.StepStatus) counts {
+	add := func(status outmill.StepStatus, n int) {
+		switch status {
+		case outmill.StepCompleted:
+			c.completed += n
+		case outmill.StepFailed:
+			c.failed += n
+		case outmill.StepPending:
+		}
+	}
+	add(from, -1)
+	add(to, +1)
+	return c
+}
+
+func (t *txn) count(ctx context.Context, all map[string]counts) error {
+	for id, c := range all {
+		if c == (counts{}) {
+			continue
+		}
+		if _, err := t.exec(ctx, sqlCount, id, c.completed, c.failed, t.now); err != nil {
+			return err
+		}
+		if err := t.hurry(ctx, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hurry makes due what waits for the join, if that is decided.
+func (t *txn) hurry(ctx context.Context, id string) error {
+	join, err := t.join(ctx, id)
+	if err != nil || join == nil || join.Status != outmill.JoinPending {
+		return err
+	}
+	if status, _ := join.Decide(false, t.late(join)); status == outmill.JoinPending {
+		return nil
+	}
+	t.decided = true
+	_, err = t.exec(ctx, sqlHurry, id, t.now)
+	return err
+}
+
+func (t *txn) late(join *outmill.Join) bool {
+	return !join.Deadline.IsZero() && join.Deadline.UnixMicro() <= t.now
+}
+
+// attachment is what an append makes a step of joins.
+type attachment struct {
+	join outmill.JoinID
+	step outmill.WorkItemID
+	open int
+}
+
+// checkSteps refuses steps that a join does not take; it writes nothing.
+func (t *txn) checkSteps(ctx context.Context, wanted map[outmill.JoinID]int) error {
+	for id, n := range wanted {
+		join, err := t.join(ctx, id.String())
+		if err != nil {
+			return err
+		}
+		if err := t.takesSteps(ctx, id, join, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *txn) attach(ctx context.Context, list []attachment) error {
+	for _, a := range list {
+		if _, err := t.exec(ctx, sqlAddMember, a.join.String(), a.step.String(), outmill.StepPending, a.open, 0, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func joinMetadata(text string, into *map[string]string) error {
+	if text == "" {
+		return nil
+	}
+	return json.Unmarshal([]byte(text), into)
+}

@@ -1,0 +1,281 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/outmill/outmill"
+)
+
+func joinAppendSentences() []sentence {
+	list := []sentence{
+		{"OBX-083 a record that is appended with Joins is a step of them", appendAttaches},
+		{"OBX-083 a step that is appended in a transaction is there when it commits, and not before", stepCommits},
+		{"a step that is appended in a transaction is gone when it rolls back, and leaves its place", stepRollsBack},
+		{"a join and its steps begin in one transaction", joinAndSteps},
+		{"OBX-096 a message is a step of a hundred joins", hundredJoins},
+		{"one call appends thousands of steps", thousandsOfSteps},
+		{"joins take as many steps as they expect, over several calls and transactions", joinsFill},
+		{"appends at once fill joins to their last step", appendsFill},
+		{"an unsealed join takes steps without end", unsealedTakes},
+		{"a join of which enough steps are completed takes steps until it is finished", decidedTakes},
+		{"Joins are not read back", joinsNotReadBack},
+		{"AttachStep in a store that retains nothing is ErrUnknownMessage", attachNeedsRetain},
+	}
+	for _, refused := range refusedSteps() {
+		list = append(list,
+			sentence{refused.name + " is " + refused.said + ", and nothing is written", refused.alone},
+			sentence{refused.name + " is " + refused.said + ", and leaves a caller's transaction usable", refused.inTransaction})
+	}
+	return list
+}
+
+// refusedStep is a record that cannot be a step of its joins.
+type refusedStep struct {
+	name string
+	want error
+	said string
+	// records returns the records of a call, of which some are good.
+	records func(e *env, good outmill.JoinID) []*outmill.Record
+}
+
+func refusedSteps() []refusedStep {
+	const invalid = "ErrInvalidRecord"
+	step := func(name string, ids ...outmill.JoinID) *outmill.Record { return rec(orders, name, withJoins(ids...)) }
+	ended := func(status string) func(e *env, good outmill.JoinID) []*outmill.Record {
+		return func(e *env, good outmill.JoinID) []*outmill.Record {
+			return []*outmill.Record{step("good", good), step("bad", good, e.ended()[status])}
+		}
+	}
+	return []refusedStep{
+		{"a step of a join that nobody started", outmill.ErrUnknownJoin, "ErrUnknownJoin", func(_ *env, good outmill.JoinID) []*outmill.Record {
+			return []*outmill.Record{step("good", good), step("bad", good, outmill.NewJoinID())}
+		}},
+		{"a step of a completed join", outmill.ErrJoinFinished, "ErrJoinFinished", ended("completed")},
+		{"a step of a failed join", outmill.ErrJoinFinished, "ErrJoinFinished", ended("failed")},
+		{"a step of a cancelled join", outmill.ErrJoinFinished, "ErrJoinFinished", ended("cancelled")},
+		{"one step more than a join expects", outmill.ErrTooManySteps, "ErrTooManySteps", func(e *env, good outmill.JoinID) []*outmill.Record {
+			full := e.startJoin(2)
+			e.append(step("first", full))
+			return []*outmill.Record{step("second", full), step("third", full, good)}
+		}},
+		{"a step of a join that is zero", outmill.ErrInvalidRecord, invalid, func(_ *env, good outmill.JoinID) []*outmill.Record {
+			return []*outmill.Record{step("good", good), step("bad", good, outmill.JoinID{})}
+		}},
+		{"a step twice of one join", outmill.ErrInvalidRecord, invalid, func(_ *env, good outmill.JoinID) []*outmill.Record {
+			return []*outmill.Record{step("good", good), step("bad", good, good)}
+		}},
+		{"a step of more than a hundred joins", outmill.ErrInvalidRecord, invalid, func(e *env, good outmill.JoinID) []*outmill.Record {
+			return []*outmill.Record{step("good", good), step("bad", numberedJoins(e, 101)...)}
+		}},
+		{"a step with a dedup key", outmill.ErrInvalidRecord, invalid, func(_ *env, good outmill.JoinID) []*outmill.Record {
+			bad := step("bad", good)
+			bad.DedupKey = "k"
+			return []*outmill.Record{step("good", good), bad}
+		}},
+		{"a step that waits for a join", outmill.ErrInvalidRecord, invalid, func(e *env, good outmill.JoinID) []*outmill.Record {
+			bad := step("bad", good)
+			bad.WaitsFor = e.startJoin(1)
+			return []*outmill.Record{step("good", good), bad}
+		}},
+	}
+}
+
+func (r refusedStep) alone(e *env) {
+	good := e.startJoin(3)
+	records := r.records(e, good)
+	before := e.seen()
+	r.refused(e.ctx, e, records)
+	require.Equal(e.t, before, e.seen(), "something was written")
+}
+
+func (r refusedStep) inTransaction(e *env) {
+	good := e.startJoin(3)
+	records := r.records(e, good)
+	before := e.seen()
+	ctx, commit, _ := e.begin()
+	first, last := rec(orders, "before", withJoins(good)), rec(orders, "after", withJoins(good))
+	require.NoError(e.t, e.store.Append(ctx, first))
+	r.refused(ctx, e, records)
+	require.NoError(e.t, e.store.Append(ctx, last), "the transaction is not usable")
+	commit()
+	require.Len(e.t, e.list(outmill.ListQuery{}), before.records+2)
+	require.Equal(e.t, pendingSteps(first, last), e.steps(good))
+}
+
+func (r refusedStep) refused(ctx context.Context, e *env, records []*outmill.Record) {
+	e.t.Helper()
+	err := e.store.Append(ctx, records...)
+	require.ErrorIs(e.t, err, r.want)
+	var invalid *outmill.InvalidRecordError
+	if errors.As(err, &invalid) {
+		require.Equal(e.t, "joins", invalid.Field)
+		require.Equal(e.t, 1, invalid.Index)
+	}
+}
+
+// inventory is what an append would change.
+type inventory struct {
+	records int
+	joins   []*outmill.Join
+	steps   []map[outmill.WorkItemID]outmill.StepStatus
+}
+
+func (e *env) seen() inventory {
+	e.t.Helper()
+	found := inventory{records: len(e.list(outmill.ListQuery{})), joins: e.allJoins()}
+	for _, join := range found.joins {
+		found.steps = append(found.steps, e.steps(join.ID))
+	}
+	return found
+}
+
+func pendingSteps(records ...*outmill.Record) map[outmill.WorkItemID]outmill.StepStatus {
+	all := map[outmill.WorkItemID]outmill.StepStatus{}
+	for _, r := range records {
+		all[r.ID] = outmill.StepPending
+	}
+	return all
+}
+
+func appendAttaches(e *env) {
+	first, second := e.startJoin(2), e.startJoin(2)
+	both, one := rec(orders, "both", withJoins(second, first)), rec(orders, "one", withJoins(first))
+	e.append(both, one, rec(orders, "none"))
+	require.Equal(e.t, pendingSteps(both, one), e.steps(first))
+	require.Equal(e.t, pendingSteps(both), e.steps(second))
+	for _, id := range []outmill.JoinID{first, second} {
+		e.requireCounts(id, 0, 0)
+		e.requireJoin(id, outmill.JoinPending)
+	}
+}
+
+func stepCommits(e *env) {
+	id := e.startJoin(2)
+	ctx, commit, _ := e.begin()
+	r := rec(orders, "m1", withJoins(id))
+	require.NoError(e.t, e.store.Append(ctx, r))
+	require.Empty(e.t, e.steps(id), "before the commit")
+	commit()
+	require.Equal(e.t, pendingSteps(r), e.steps(id))
+}
+
+func stepRollsBack(e *env) {
+	id := e.startJoin(2)
+	ctx, _, rollback := e.begin()
+	require.NoError(e.t, e.store.Append(ctx, recs(orders, withJoins(id), "m1", "m2")...))
+	rollback()
+	require.Empty(e.t, e.steps(id))
+	require.Equal(e.t, 2, len(e.members(id, "m3", "m4")))
+	require.Len(e.t, e.steps(id), 2)
+}
+
+func joinAndSteps(e *env) {
+	ctx, commit, _ := e.begin()
+	join := newJoin(2)
+	require.NoError(e.t, e.joins().StartJoin(ctx, join))
+	records := recs(orders, withJoins(join.ID), "m1", "m2")
+	require.NoError(e.t, e.store.Append(ctx, records[0]))
+	require.NoError(e.t, e.store.Append(ctx, records[1]))
+	require.ErrorIs(e.t, e.store.Append(ctx, rec(orders, "m3", withJoins(join.ID))), outmill.ErrTooManySteps)
+	require.NoError(e.t, e.store.Append(ctx, waiter(join.ID)))
+	commit()
+	require.Equal(e.t, pendingSteps(records...), e.steps(join.ID))
+	require.Len(e.t, e.list(outmill.ListQuery{}), 3)
+}
+
+func hundredJoins(e *env) {
+	all := numberedJoins(e, 100)
+	reversed := slices.Clone(all)
+	slices.Reverse(reversed)
+	r := rec(orders, "m1", withJoins(reversed...))
+	e.filled(r)
+	e.completeSteps(r)
+	for _, id := range all {
+		e.requireCounts(id, 1, 0)
+		e.requireStep(id, r, outmill.StepCompleted)
+	}
+}
+
+func thousandsOfSteps(e *env) {
+	n := large(3000)
+	id := e.startJoin(n)
+	e.members(id, numbered(n)...)
+	require.Len(e.t, e.steps(id), n)
+	require.ErrorIs(e.t, e.store.Append(e.ctx, rec(orders, "more", withJoins(id))), outmill.ErrTooManySteps)
+}
+
+func joinsFill(e *env) {
+	id := e.startJoin(4)
+	e.members(id, "m1")
+	ctx, commit, _ := e.begin()
+	require.NoError(e.t, e.store.Append(ctx, rec(orders, "m2", withJoins(id))))
+	require.NoError(e.t, e.store.Append(ctx, rec(orders, "m3", withJoins(id))))
+	commit()
+	require.ErrorIs(e.t, e.store.Append(e.ctx, recs(orders, withJoins(id), "m4", "m5")...), outmill.ErrTooManySteps)
+	e.members(id, "m4")
+	require.ErrorIs(e.t, e.store.Append(e.ctx, rec(orders, "m5", withJoins(id))), outmill.ErrTooManySteps)
+	e.completeSteps(e.list(outmill.ListQuery{})...)
+	require.ErrorIs(e.t, e.store.Append(e.ctx, rec(orders, "m5", withJoins(id))), outmill.ErrTooManySteps, "steps that are settled count too")
+	require.Len(e.t, e.steps(id), 4)
+}
+
+func appendsFill(e *env) {
+	const writers, each = 8, 5
+	ids := []outmill.JoinID{e.startJoin(writers * each), e.startJoin(writers * each)}
+	var work errgroup.Group
+	for i := range writers {
+		work.Go(func() error {
+			joins := slices.Clone(ids)
+			if i%2 > 0 {
+				slices.Reverse(joins)
+			}
+			return e.store.Append(e.ctx, recs(orders, withJoins(joins...), numbered(each)...)...)
+		})
+	}
+	require.NoError(e.t, work.Wait())
+	for _, id := range ids {
+		require.Len(e.t, e.steps(id), writers*each)
+		require.ErrorIs(e.t, e.store.Append(e.ctx, rec(orders, "more", withJoins(id))), outmill.ErrTooManySteps)
+	}
+}
+
+func unsealedTakes(e *env) {
+	id := e.startJoin(0, unsealed)
+	for range 3 {
+		e.members(id, numbered(40)...)
+	}
+	require.Len(e.t, e.steps(id), 120)
+}
+
+func decidedTakes(e *env) {
+	id := e.startJoin(3, anyStep)
+	e.completeSteps(e.members(id, "m1")...)
+	e.members(id, "m2")
+	require.Len(e.t, e.steps(id), 2)
+	e.requireFinished(id, outmill.JoinCompleted)
+	require.ErrorIs(e.t, e.store.Append(e.ctx, rec(orders, "m3", withJoins(id))), outmill.ErrJoinFinished)
+}
+
+func joinsNotReadBack(e *env) {
+	r := e.members(e.startJoin(1), "m1")[0]
+	require.Empty(e.t, e.get(r).Joins)
+	require.Empty(e.t, e.list(outmill.ListQuery{})[0].Joins)
+	require.Empty(e.t, e.claimOne(outmill.NewOwnerToken(), "m1").Joins)
+}
+
+func attachNeedsRetain(e *env) {
+	id := e.startJoin(5)
+	e.filled(recs(orders, plain, "pending", "leased", "dead")...)
+	found := e.claimNamed(outmill.NewOwnerToken())
+	e.release(found["pending"])
+	e.fail(found["dead"])
+	for _, r := range found {
+		require.ErrorIs(e.t, e.joins().AttachStep(e.ctx, id, r.ID), outmill.ErrUnknownMessage, r.MessageID)
+	}
+	require.Empty(e.t, e.steps(id))
+}

@@ -1,0 +1,126 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+)
+
+func joinCallSentences() []sentence {
+	return []sentence{
+		{"calls of Joins other than StartJoin take no notice of a transaction in the context", otherJoinCallsTakeNoNotice},
+		{"every call of Joins on a closed store is ErrClosed", closedJoins},
+		{"every call of Joins with a context that was cancelled is its error, and does nothing", cancelledJoinCalls},
+		{"every call of Joins with a context whose deadline has passed is its error, and does nothing", lateJoinCalls},
+	}
+}
+
+// joinCall is a method that would change or show something of the join and its
+// step if it went through.
+type joinCall struct {
+	name string
+	do   func(ctx context.Context, joins outmill.Joins, join outmill.JoinID, step outmill.WorkItemID) error
+}
+
+func joinCalls() []joinCall {
+	return []joinCall{
+		{"StartJoin", func(ctx context.Context, j outmill.Joins, _ outmill.JoinID, _ outmill.WorkItemID) error {
+			return j.StartJoin(ctx, newJoin(1))
+		}},
+		{"AttachStep", func(ctx context.Context, j outmill.Joins, id outmill.JoinID, step outmill.WorkItemID) error {
+			return j.AttachStep(ctx, id, step)
+		}},
+		{"ReportCompleted", func(ctx context.Context, j outmill.Joins, id outmill.JoinID, step outmill.WorkItemID) error {
+			return j.ReportCompleted(ctx, id, step)
+		}},
+		{"ReportFailed", func(ctx context.Context, j outmill.Joins, id outmill.JoinID, step outmill.WorkItemID) error {
+			return j.ReportFailed(ctx, id, step)
+		}},
+		{"SealJoin", func(ctx context.Context, j outmill.Joins, id outmill.JoinID, _ outmill.WorkItemID) error {
+			return j.SealJoin(ctx, id, 1)
+		}},
+		{"GetJoin", func(ctx context.Context, j outmill.Joins, id outmill.JoinID, _ outmill.WorkItemID) error {
+			_, err := j.GetJoin(ctx, id)
+			return err
+		}},
+		{"ListJoins", func(ctx context.Context, j outmill.Joins, _ outmill.JoinID, _ outmill.WorkItemID) error {
+			_, err := j.ListJoins(ctx, outmill.JoinQuery{})
+			return err
+		}},
+		{"ListSteps", func(ctx context.Context, j outmill.Joins, id outmill.JoinID, _ outmill.WorkItemID) error {
+			_, err := j.ListSteps(ctx, id, outmill.WorkItemID{}, 0)
+			return err
+		}},
+		{"DeleteJoins", func(ctx context.Context, j outmill.Joins, _ outmill.JoinID, _ outmill.WorkItemID) error {
+			_, err := j.DeleteJoins(ctx, 10)
+			return err
+		}},
+		{"FinishJoin", func(ctx context.Context, j outmill.Joins, id outmill.JoinID, _ outmill.WorkItemID) error {
+			_, err := j.FinishJoin(ctx, id, finishing(then("end")))
+			return err
+		}},
+		{"CancelJoin", func(ctx context.Context, j outmill.Joins, id outmill.JoinID, _ outmill.WorkItemID) error {
+			return j.CancelJoin(ctx, id, "enough")
+		}},
+	}
+}
+
+// anyOpenStep starts a join that every call would change: its deadline has
+// passed.
+func (e *env) anyOpenStep() (outmill.JoinID, *outmill.Record) {
+	e.t.Helper()
+	id := e.startJoin(0, unsealed, anyStep, func(j *outmill.Join) { j.Deadline = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) })
+	return id, e.members(id, "m1")[0]
+}
+
+func otherJoinCallsTakeNoNotice(e *env) {
+	for _, call := range joinCalls() {
+		id, step := e.anyOpenStep()
+		err := call.do(foreign(e.ctx), e.joins(), id, step.ID)
+		switch call.name {
+		case "StartJoin":
+			require.ErrorIs(e.t, err, outmill.ErrForeignTx, call.name)
+		case "AttachStep":
+			require.True(e.t, err == nil || errors.Is(err, outmill.ErrUnknownMessage), "%s: %v", call.name, err)
+		default:
+			require.NoError(e.t, err, call.name)
+		}
+	}
+}
+
+func closedJoins(e *env) {
+	id, step := e.anyOpenStep()
+	require.NoError(e.t, e.store.Close())
+	for _, call := range joinCalls() {
+		require.ErrorIs(e.t, call.do(e.ctx, e.joins(), id, step.ID), outmill.ErrClosed, call.name)
+	}
+}
+
+func cancelledJoinCalls(e *env) {
+	ctx, cancel := context.WithCancel(e.ctx)
+	cancel()
+	e.requireNoJoinCall(ctx, context.Canceled)
+}
+
+func lateJoinCalls(e *env) {
+	ctx, cancel := context.WithDeadline(e.ctx, time.Now().Add(-time.Second))
+	defer cancel()
+	e.requireNoJoinCall(ctx, context.DeadlineExceeded)
+}
+
+func (e *env) requireNoJoinCall(ctx context.Context, want error) {
+	e.t.Helper()
+	id, step := e.anyOpenStep()
+	before := e.seen()
+	for _, call := range joinCalls() {
+		require.ErrorIs(e.t, call.do(ctx, e.joins(), id, step.ID), want, call.name)
+	}
+	require.ErrorIs(e.t, e.store.Append(ctx, rec(orders, "m2", withJoins(id))), want)
+	require.Equal(e.t, before, e.seen())
+	e.completeSteps(step)
+	e.requireFinished(id, outmill.JoinCompleted)
+}

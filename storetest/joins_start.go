@@ -1,0 +1,261 @@
+package storetest
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+)
+
+func joinStartSentences() []sentence {
+	list := []sentence{
+		{"OBX-080 a join begins with the grouping key, the steps and the metadata that it was given", joinBegins},
+		{"OBX-081 StartJoin fills an id, a new one for each join", joinIDs},
+		{"StartJoin keeps the id that a join has", joinKeepsID},
+		{"an id that another join has is ErrJoinExists, leaves that join and a caller's transaction usable", takenJoinID},
+		{"OBX-082 a join begins pending with no steps counted, whatever its writer set", joinBeginsAtZero},
+		{"policy, quorum, deadline and what happens at it come back as they were", joinRoundTrip},
+		{"an unsealed join expects no number of steps", unsealedRoundTrip},
+		{"Timeout sets the deadline by the database's clock and wins over Deadline", joinTimeout},
+		{"metadata of any text comes back from a join as it was", joinMetadata},
+		{"a grouping key of 255 UTF-16 units and a million steps are taken", joinLimits},
+		{"StartJoin keeps no reference to the join", joinIsCopied},
+		{"a join that is started in a transaction is there when it commits, and not before", joinCommits},
+		{"a join that is started in a transaction is gone when it rolls back", joinRollsBack},
+		{"StartJoin in a transaction of another store is ErrForeignTx and nothing is written", joinForeign},
+		{"StartJoin in a transaction that has ended is an error and nothing is written", joinTooLate},
+	}
+	for _, refused := range refusedJoins() {
+		list = append(list, sentence{refused.name + " is refused, and a caller's transaction stays usable", refused.check})
+	}
+	return list
+}
+
+// refusedJoin is what a join may not be.
+type refusedJoin struct {
+	name  string
+	field string
+	bad   []func(*outmill.Join)
+}
+
+func refusedJoins() []refusedJoin {
+	steps := func(n int) func(*outmill.Join) { return func(j *outmill.Join) { j.ExpectedSteps = n } }
+	metadata := func(name, value string) func(*outmill.Join) {
+		return func(j *outmill.Join) { j.Metadata = map[string]string{name: value} }
+	}
+	deadline := func(year int) func(*outmill.Join) {
+		return func(j *outmill.Join) { j.Deadline = time.Date(year, 6, 1, 0, 0, 0, 0, time.UTC) }
+	}
+	policy := func(p outmill.JoinPolicy, quorum int) func(*outmill.Join) {
+		return func(j *outmill.Join) { j.Policy, j.Quorum = p, quorum }
+	}
+	return []refusedJoin{
+		{"a join of less than one step", "expected steps", []func(*outmill.Join){steps(0), steps(-1), steps(math.MinInt)}},
+		{"a join of more than a million steps", "expected steps", []func(*outmill.Join){steps(outmill.MaxJoinSteps + 1), steps(math.MaxInt)}},
+		{"an unsealed join of some steps", "expected steps", []func(*outmill.Join){func(j *outmill.Join) { j.Unsealed = true }}},
+		{"a negative timeout", "timeout", []func(*outmill.Join){func(j *outmill.Join) { j.Timeout = -1 }}},
+		{"a deadline outside the years 1 to 9999", "deadline", []func(*outmill.Join){deadline(0), deadline(10_000)}},
+		{"a quorum that cannot be", "quorum", []func(*outmill.Join){quorumOf(0), quorumOf(-1), quorumOf(4)}},
+		{"a quorum without JoinQuorum", "quorum", []func(*outmill.Join){policy("", 1), policy(outmill.JoinAll, 2), policy(outmill.JoinAny, -1)}},
+		{"an unknown policy", "policy", []func(*outmill.Join){policy("most", 0), policy("ALL", 0)}},
+		{"a grouping key that is not a name", "grouping key", []func(*outmill.Join){
+			grouped(strings.Repeat("x", 256)), grouped(strings.Repeat("😀", 128)), grouped("a\x00"), grouped("\xff"), grouped("a "), grouped(" a"),
+		}},
+		{"metadata of a join that is not text", `metadata "name"`, []func(*outmill.Join){metadata("name", "\xff"), metadata("name", "\x00")}},
+		{"a name in a join's metadata that is not text", `metadata name "\xff"`, []func(*outmill.Join){metadata("\xff", "value")}},
+	}
+}
+
+func (r refusedJoin) check(e *env) {
+	ctx, commit, _ := e.begin()
+	for _, bad := range r.bad {
+		err := e.joins().StartJoin(ctx, newJoin(3, bad))
+		require.ErrorIs(e.t, err, outmill.ErrInvalidRecord)
+		var invalid *outmill.InvalidRecordError
+		require.ErrorAs(e.t, err, &invalid)
+		require.Equal(e.t, r.field, invalid.Field)
+		require.Equal(e.t, -1, invalid.Index)
+	}
+	good := newJoin(3)
+	require.NoError(e.t, e.joins().StartJoin(ctx, good))
+	commit()
+	for _, bad := range r.bad {
+		require.ErrorIs(e.t, e.joins().StartJoin(e.ctx, newJoin(3, bad)), outmill.ErrInvalidRecord)
+	}
+	require.Len(e.t, e.allJoins(), 1)
+	e.requireJoin(good.ID, outmill.JoinPending)
+}
+
+func joinBegins(e *env) {
+	metadata := map[string]string{"type": "etl", "phase": "extract"}
+	id := e.startJoin(3, grouped("customer 7"), func(j *outmill.Join) { j.Metadata = metadata })
+	got := e.getJoin(id)
+	require.Equal(e.t, "customer 7", got.GroupingKey)
+	require.Equal(e.t, 3, got.ExpectedSteps)
+	require.Equal(e.t, metadata, got.Metadata)
+	require.Equal(e.t, outmill.JoinAll, got.Policy)
+	require.False(e.t, got.Unsealed)
+	require.True(e.t, got.Deadline.IsZero(), "deadline")
+	e.requireAbout(e.now(), got.CreatedAt, "created at")
+	e.requireAbout(e.now(), got.UpdatedAt, "updated at")
+}
+
+func joinIDs(e *env) {
+	var last outmill.JoinID
+	for range 20 {
+		id := e.startJoin(1)
+		require.Equal(e.t, uuid.Version(7), uuid.UUID(id).Version())
+		require.Negative(e.t, bytes.Compare(last[:], id[:]), "ids do not ascend")
+		last = id
+	}
+	require.Len(e.t, e.allJoins(), 20)
+}
+
+func joinKeepsID(e *env) {
+	want := outmill.NewJoinID()
+	require.Equal(e.t, want, e.startJoin(1, func(j *outmill.Join) { j.ID = want }))
+	e.getJoin(want)
+}
+
+func takenJoinID(e *env) {
+	id := e.startJoin(1, grouped("first"))
+	before := e.getJoin(id)
+	again := newJoin(2, grouped("second"), func(j *outmill.Join) { j.ID = id })
+	require.ErrorIs(e.t, e.joins().StartJoin(e.ctx, again), outmill.ErrJoinExists)
+	ctx, commit, _ := e.begin()
+	require.ErrorIs(e.t, e.joins().StartJoin(ctx, again), outmill.ErrJoinExists)
+	require.NoError(e.t, e.joins().StartJoin(ctx, newJoin(1)))
+	commit()
+	require.Equal(e.t, before, e.getJoin(id))
+	require.Len(e.t, e.allJoins(), 2)
+}
+
+func joinBeginsAtZero(e *env) {
+	id := e.startJoin(3, func(j *outmill.Join) {
+		j.Status, j.Reason = outmill.JoinCompleted, "because"
+		j.CompletedSteps, j.FailedSteps = 2, 1
+		j.FinishedAt = time.Now()
+	})
+	got := e.getJoin(id)
+	require.Equal(e.t, outmill.JoinPending, got.Status)
+	require.Empty(e.t, got.Reason)
+	require.True(e.t, got.FinishedAt.IsZero(), "finished at")
+	e.requireCounts(id, 0, 0)
+	require.Empty(e.t, e.steps(id))
+}
+
+func joinRoundTrip(e *env) {
+	deadline := time.Date(2049, 12, 31, 23, 59, 59, 123_456_000, time.UTC)
+	got := e.getJoin(e.startJoin(5, quorumOf(3), func(j *outmill.Join) { j.Deadline, j.CompleteAtDeadline = deadline, true }))
+	require.Equal(e.t, outmill.JoinQuorum, got.Policy)
+	require.Equal(e.t, 3, got.Quorum)
+	require.True(e.t, got.CompleteAtDeadline)
+	require.WithinDuration(e.t, deadline, got.Deadline, time.Millisecond)
+	got = e.getJoin(e.startJoin(5, anyStep))
+	require.Equal(e.t, outmill.JoinAny, got.Policy)
+	require.False(e.t, got.CompleteAtDeadline)
+}
+
+func unsealedRoundTrip(e *env) {
+	got := e.getJoin(e.startJoin(0, unsealed))
+	require.True(e.t, got.Unsealed)
+	require.Zero(e.t, got.ExpectedSteps)
+	got = e.getJoin(e.startJoin(0, unsealed, quorumOf(7)))
+	require.True(e.t, got.Unsealed)
+	require.Equal(e.t, 7, got.Quorum)
+}
+
+func joinTimeout(e *env) {
+	far := e.startJoin(1, inAnHour, func(j *outmill.Join) { j.Deadline = time.Date(2049, 1, 1, 0, 0, 0, 0, time.UTC) })
+	e.requireAbout(e.now().Add(time.Hour), e.getJoin(far).Deadline, "deadline")
+	past := e.startJoin(1, func(j *outmill.Join) { j.Deadline = e.now().Add(-time.Hour) })
+	e.requireAbout(e.now().Add(-time.Hour), e.getJoin(past).Deadline, "deadline")
+}
+
+func joinMetadata(e *env) {
+	metadata := map[string]string{
+		"plain": "value", "empty": "", "": "empty name", "$dollar": "$where", "dots.in.name": "a.b",
+		`quotes"'`: `"'` + "`", `back\slash`: `\u0041\n`, "line\nbreak": "tab\tand\r\nbreak",
+		"ümläut": "日本 😀 \u2028 \ufeff", "null": "null", "json": `{"a":[1,2]}`,
+		"long": strings.Repeat("x", 100_000), "sql": "'); DROP TABLE joins; --",
+	}
+	set := func(j *outmill.Join) { j.Metadata = metadata }
+	id := e.startJoin(1, set)
+	require.Equal(e.t, metadata, e.getJoin(id).Metadata)
+	require.Empty(e.t, e.getJoin(e.startJoin(1)).Metadata)
+}
+
+func joinLimits(e *env) {
+	for _, key := range []string{strings.Repeat("日", 255), strings.Repeat("😀", 127) + "x"} {
+		got := e.getJoin(e.startJoin(outmill.MaxJoinSteps, grouped(key)))
+		require.Equal(e.t, key, got.GroupingKey)
+		require.Equal(e.t, outmill.MaxJoinSteps, got.ExpectedSteps)
+	}
+}
+
+func joinIsCopied(e *env) {
+	join := newJoin(1, func(j *outmill.Join) { j.Metadata = map[string]string{"name": "as given"} })
+	require.NoError(e.t, e.joins().StartJoin(e.ctx, join))
+	join.Metadata["name"] = "changed"
+	got := e.getJoin(join.ID)
+	require.Equal(e.t, "as given", got.Metadata["name"])
+	got.Metadata["name"] = "changed"
+	require.Equal(e.t, "as given", e.getJoin(join.ID).Metadata["name"])
+}
+
+func joinCommits(e *env) {
+	ctx, commit, _ := e.begin()
+	join := newJoin(2, grouped("g"))
+	require.NoError(e.t, e.joins().StartJoin(ctx, join))
+	require.False(e.t, join.ID.IsZero())
+	e.requireNoJoin(join.ID)
+	require.Empty(e.t, e.allJoins(), "before the commit")
+	commit()
+	require.Equal(e.t, "g", e.getJoin(join.ID).GroupingKey)
+	require.Len(e.t, e.allJoins(), 1)
+}
+
+func joinRollsBack(e *env) {
+	ctx, _, rollback := e.begin()
+	join := newJoin(2)
+	require.NoError(e.t, e.joins().StartJoin(ctx, join))
+	require.NoError(e.t, e.store.Append(ctx, rec(orders, "m1", withJoins(join.ID))))
+	rollback()
+	e.requireNoJoin(join.ID)
+	require.Empty(e.t, e.allJoins())
+	require.Empty(e.t, e.list(outmill.ListQuery{}))
+}
+
+func joinForeign(e *env) {
+	require.ErrorIs(e.t, e.joins().StartJoin(foreign(e.ctx), newJoin(1)), outmill.ErrForeignTx)
+	require.Empty(e.t, e.allJoins())
+	ctx, commit, _ := e.begin()
+	require.NoError(e.t, e.joins().StartJoin(foreign(ctx), newJoin(1)), "beside that of another store")
+	commit()
+	require.Len(e.t, e.allJoins(), 1)
+}
+
+func joinTooLate(e *env) {
+	ctx, commit, _ := e.begin()
+	commit()
+	require.Error(e.t, e.joins().StartJoin(ctx, newJoin(1)), "after the commit")
+	ctx, _, rollback := e.begin()
+	rollback()
+	require.Error(e.t, e.joins().StartJoin(ctx, newJoin(1)), "after the rollback")
+	require.Empty(e.t, e.allJoins())
+}
+
+func numberedJoins(e *env, n int) []outmill.JoinID {
+	e.t.Helper()
+	list := make([]outmill.JoinID, n)
+	for i := range list {
+		list[i] = e.startJoin(1, grouped(fmt.Sprintf("join %d", i)))
+	}
+	return list
+}
