@@ -132,7 +132,7 @@ func Test_topics_are_chosen_by_name_and_pattern(t *testing.T) {
 	}{
 		"all, unless said otherwise":        {outmill.Topics{}, business},
 		"a pattern of all":                  {outmill.Topics{Include: []string{"*"}}, business},
-		"that of joins, by a pattern":       {outmill.Topics{Include: []string{"join.*"}}, nil},
+		"that of joins, by a pattern":       {outmill.Topics{Include: []string{"join.*"}}, []string{}},
 		"that of joins, by name":            {outmill.Topics{Include: []string{outmill.JoinWaitTopic}}, all[4:]},
 		"all, and that of joins by name":    {outmill.Topics{Include: []string{"*", outmill.JoinWaitTopic}}, all},
 		"that of joins, left out by name":   {outmill.Topics{Include: []string{"*", outmill.JoinWaitTopic}, Exclude: []string{outmill.JoinWaitTopic}}, business},

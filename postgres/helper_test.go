@@ -198,6 +198,7 @@ func everything(t *testing.T, store *postgres.Store) {
 	t.Helper()
 	ctx := t.Context()
 	require.NoError(t, store.RegisterGroup(ctx, readers, outmill.Topics{}))
+	joining(t, store)
 	written := publishing(t, store)
 
 	owner := outmill.NewOwnerToken()

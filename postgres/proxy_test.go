@@ -68,6 +68,8 @@ func leftOut() map[string]string {
 	for _, name := range []string{
 		"limits", "topics", "time", "claim", "settle", "suspects", "reap", "order", "park", "topic order",
 		"inspect", "janitor", "schema", "calls", "workers", "model",
+		"join settle", "join groups", "join attach", "join report", "join finish", "join seal", "join cancel",
+		"join inspect", "join wait", "join calls", "join workers", "join model",
 	} {
 		sections[name] = "left out behind a proxy to save time; everything and the workers below make its statements"
 	}
@@ -112,7 +114,7 @@ func (r *recycled) take() string {
 func (r *recycled) giveBack(t *testing.T, schema string) {
 	t.Helper()
 	_, err := r.db.Exec(context.WithoutCancel(t.Context()), strings.ReplaceAll(`DELETE FROM s.records; DELETE FROM s.lanes;
-DELETE FROM s.groups; DELETE FROM s.dedup; UPDATE s.meta SET version = 1, compatible = 1, generation = generation + 1`, "s.", schema+"."),
+DELETE FROM s.groups; DELETE FROM s.dedup; DELETE FROM s.joins; DELETE FROM s.join_members; UPDATE s.meta SET version = 1, compatible = 1, generation = generation + 1`, "s.", schema+"."),
 		pgx.QueryExecModeSimpleProtocol)
 	require.NoError(t, err)
 	r.mu.Lock()

@@ -282,15 +282,19 @@ func leasedStays(e *env) {
 // anybody waits.
 func noEndIsLost(e *env) {
 	e.register(group)
-	for range large(40) {
-		id := e.startJoin(2)
-		steps := recs(orders, withJoins(id), "m1", "m2")
-		e.append(append(steps, rec(waitings, "waiter", waitsFor(id)))...)
-		claimed := e.claimN(outmill.NewOwnerToken(), 2, from(orders))
+	ends := joinEnds()
+	for round := range large(60) {
+		end := ends[round%len(ends)]
+		id := e.startJoin(2, end.join)
+		e.append(append(recs(orders, withJoins(id), "m1", "m2"), rec(waitings, "waiter", waitsFor(id)))...)
+		steps := e.claimN(outmill.NewOwnerToken(), 2, from(orders))
 		w := e.requireAwake()
 		e.workers(3, func(i int, store joinStore) error {
-			if i < 2 {
-				return store.Ack(e.ctx, leases(claimed[i:i+1]))
+			switch i {
+			case 0:
+				return store.Ack(e.ctx, leases(steps[:1]))
+			case 1:
+				return end.decide(e, store, id, steps[1])
 			}
 			result, err := store.FinishJoin(e.ctx, id, finishing(then("end")))
 			if err != nil || result.Finished {
@@ -300,10 +304,48 @@ func noEndIsLost(e *env) {
 		})
 		if e.getJoin(id).Status == outmill.JoinPending {
 			w = e.requireAwake()
-			e.requireFinished(id, outmill.JoinCompleted)
+			require.True(e.t, e.finish(id).Finished, "after %s", end.name)
 		}
 		e.ack(w)
-		e.requireCounts(id, 2, 0)
+		e.ack(steps...)
+		requireSound(e.ctx, e.t, e.joins(), id)
 		e.requireAsleep()
+	}
+}
+
+// joinEnd is what the last step of a join may do while others look.
+type joinEnd struct {
+	name   string
+	join   func(*outmill.Join)
+	decide func(*env, joinStore, outmill.JoinID, *outmill.Record) error
+}
+
+func joinEnds() []joinEnd {
+	return []joinEnd{
+		{"an ack", plainJoin, func(e *env, store joinStore, _ outmill.JoinID, step *outmill.Record) error {
+			return store.Ack(e.ctx, leases([]*outmill.Record{step}))
+		}},
+		{"a failure", plainJoin, func(e *env, store joinStore, _ outmill.JoinID, step *outmill.Record) error {
+			return store.Fail(e.ctx, failures(false, "poison", leases([]*outmill.Record{step})))
+		}},
+		{"a report", plainJoin, func(e *env, store joinStore, id outmill.JoinID, step *outmill.Record) error {
+			return store.ReportFailed(e.ctx, id, step.ID)
+		}},
+		{"a delete", plainJoin, func(e *env, store joinStore, _ outmill.JoinID, step *outmill.Record) error {
+			_, err := store.Delete(e.ctx, step.ID)
+			return err
+		}},
+		{"a seal", unsealed, func(e *env, store joinStore, id outmill.JoinID, step *outmill.Record) error {
+			if err := store.SealJoin(e.ctx, id, 2); err != nil {
+				return err
+			}
+			return store.Ack(e.ctx, leases([]*outmill.Record{step}))
+		}},
+		{"a seal at the end", unsealed, func(e *env, store joinStore, id outmill.JoinID, step *outmill.Record) error {
+			if err := store.Ack(e.ctx, leases([]*outmill.Record{step})); err != nil {
+				return err
+			}
+			return store.SealJoin(e.ctx, id, 2)
+		}},
 	}
 }
