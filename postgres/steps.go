@@ -53,7 +53,8 @@ func (s *Store) writeSteps(ctx context.Context, operation string, steps ...step)
 	return err
 }
 
-// hurry makes due what waits for those of the joins that are decided.
+// hurry makes due what waits for those of the joins that are decided, or have
+// ended.
 //
 // It comes after the commit of whatever may have decided them, in a transaction
 // of its own that locks no join, so that it is in nobody's way. It cannot miss a
@@ -78,7 +79,7 @@ func (s *Store) hurryDecided(ctx context.Context, ids []string) error {
 		}
 		var decided []string
 		for _, j := range found {
-			if status, _ := j.Decide(false, j.late); j.Status == outmill.JoinPending && status != outmill.JoinPending {
+			if status, _ := j.Decide(false, j.late); j.Status != outmill.JoinPending || status != outmill.JoinPending {
 				decided = append(decided, j.ID.String())
 			}
 		}

@@ -158,13 +158,13 @@ func (t *txn) count(ctx context.Context, all map[string]counts) error {
 	return nil
 }
 
-// hurry makes due what waits for the join, if that is decided.
+// hurry makes due what waits for the join, if that is decided or has ended.
 func (t *txn) hurry(ctx context.Context, id string) error {
 	join, err := t.join(ctx, id)
-	if err != nil || join == nil || join.Status != outmill.JoinPending {
+	if err != nil || join == nil {
 		return err
 	}
-	if status, _ := join.Decide(false, t.late(join)); status == outmill.JoinPending {
+	if status, _ := join.Decide(false, t.late(join)); join.Status == outmill.JoinPending && status == outmill.JoinPending {
 		return nil
 	}
 	t.decided = true

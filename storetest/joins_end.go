@@ -221,11 +221,12 @@ func cancelReasons(e *env) {
 }
 
 func cancelRacesFinish(e *env) {
+	stores := e.twoStores()
 	for range large(30) {
 		id := e.startJoin(1)
 		e.settleSteps(id, 1, 0)
 		var finished, cancelled atomic.Int64
-		e.workers(4, func(i int, store joinStore) error {
+		e.workersOn(stores, 4, func(i int, store joinStore) error {
 			if i%2 == 0 {
 				result, err := store.FinishJoin(e.ctx, id, finishing(then(id.String())))
 				if result.Finished {

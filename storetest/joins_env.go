@@ -285,7 +285,16 @@ func (e *env) ended() map[string]outmill.JoinID {
 // workers runs that many at once, on two stores of one database.
 func (e *env) workers(n int, work func(i int, store joinStore) error) {
 	e.t.Helper()
-	stores := []joinStore{e.store.(joinStore), e.reopen().(joinStore)}
+	e.workersOn(e.twoStores(), n, work)
+}
+
+func (e *env) twoStores() []joinStore {
+	e.t.Helper()
+	return []joinStore{e.store.(joinStore), e.reopen().(joinStore)}
+}
+
+func (e *env) workersOn(stores []joinStore, n int, work func(i int, store joinStore) error) {
+	e.t.Helper()
 	var all errgroup.Group
 	for i := range n {
 		all.Go(func() error { return work(i, stores[i%len(stores)]) })

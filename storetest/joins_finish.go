@@ -379,11 +379,12 @@ func finishSealFails(e *env) {
 // requeueRacesFinish: the step is taken back before the join ends, or not at
 // all.
 func requeueRacesFinish(e *env) {
+	stores := e.twoStores()
 	for range large(30) {
 		id := e.startJoin(1)
 		r := e.members(id, "m1")[0]
 		e.failSteps(r)
-		e.workers(2, func(i int, store joinStore) error {
+		e.workersOn(stores, 2, func(i int, store joinStore) error {
 			var err error
 			if i == 0 {
 				_, err = store.Requeue(e.ctx, r.ID)

@@ -282,14 +282,14 @@ func leasedStays(e *env) {
 // anybody waits.
 func noEndIsLost(e *env) {
 	e.register(group)
-	ends := joinEnds()
+	stores, ends := e.twoStores(), joinEnds()
 	for round := range large(60) {
 		end := ends[round%len(ends)]
 		id := e.startJoin(2, end.join)
 		e.append(append(recs(orders, withJoins(id), "m1", "m2"), rec(waitings, "waiter", waitsFor(id)))...)
 		steps := e.claimN(outmill.NewOwnerToken(), 2, from(orders))
 		w := e.requireAwake()
-		e.workers(3, func(i int, store joinStore) error {
+		e.workersOn(stores, 3, func(i int, store joinStore) error {
 			switch i {
 			case 0:
 				return store.Ack(e.ctx, leases(steps[:1]))

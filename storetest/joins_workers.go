@@ -145,9 +145,10 @@ func joinWorkersThatDie(e *env) {
 	joins, of := e.tangle(5, n)
 	results := &outcomes{failed: map[string]bool{}}
 	lost := &lostLeases{}
+	stores := e.twoStores()
 	for generation := 0; e.unsettled() > 0; generation++ {
 		require.Less(e.t, generation, 100, "generations of workers")
-		e.workers(8, func(i int, store joinStore) error {
+		e.workersOn(stores, 8, func(i int, store joinStore) error {
 			found, err := store.Claim(e.ctx, request(outmill.NewOwnerToken(), limit(6)))
 			switch {
 			case err != nil:
