@@ -140,7 +140,7 @@ func Test_the_parameters_of_a_URL_are_settings(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "orders.db")
 	opened, err := outmill.Open(t.Context(), "sqlite:"+path+
-		"?table_prefix=shop_&_pragma=cache_size(123)&retain=1h&name=a%20shop&dedup_window=2h&busy_timeout=3s", nil)
+		"?table_prefix=shop_&_pragma=cache_size(123)&retain=1h&retain_joins=90m&name=a%20shop&dedup_window=2h&busy_timeout=3s", nil)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, opened.Close()) }()
 	require.NoError(t, opened.Ensure(t.Context()))
@@ -156,6 +156,17 @@ func Test_the_parameters_of_a_URL_are_settings(t *testing.T) {
 	found := claim(t, opened, claimRequest(outmill.NewOwnerToken(), 1, outmill.OrderNone))
 	require.NoError(t, opened.Ack(t.Context(), leases(found)))
 	require.Equal(t, 1, number(t, db, `SELECT count(*) FROM shop_records WHERE status = 'processed'`))
+
+	join := outmill.Join{ExpectedSteps: 1}
+	require.NoError(t, opened.(*sqlite.Store).StartJoin(t.Context(), &join))
+	require.NoError(t, opened.(*sqlite.Store).CancelJoin(t.Context(), join.ID, ""))
+	for _, deleted := range []int{0, 1} {
+		_, err = db.ExecContext(t.Context(), `UPDATE shop_joins SET finished_at = finished_at - ?`, time.Hour.Microseconds())
+		require.NoError(t, err)
+		n, err := opened.(*sqlite.Store).DeleteJoins(t.Context(), 10)
+		require.NoError(t, err)
+		require.Equal(t, deleted, n)
+	}
 
 	for parameter, says := range map[string]string{"retain=soon": "want a duration", "table_prefix=a-b": "TablePrefix", "name=%zz": "%zz"} {
 		_, err := outmill.Open(t.Context(), "sqlite:"+path+"?"+parameter, nil)

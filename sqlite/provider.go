@@ -14,9 +14,9 @@ import (
 
 // Importing this package makes outmill.Open take URLs such as
 // sqlite:orders.db, sqlite:///var/lib/orders.db and sqlite::memory:. The
-// parameters name, table_prefix, retain, dedup_window and busy_timeout set the
-// fields of Config, as in sqlite:orders.db?table_prefix=shop_&retain=24h; all
-// others are the driver's.
+// parameters name, table_prefix, retain, retain_joins, dedup_window and
+// busy_timeout set the fields of Config, as in
+// sqlite:orders.db?table_prefix=shop_&retain=24h; all others are the driver's.
 func init() {
 	outmill.RegisterProvider(outmill.Provider{
 		Name:    "sqlite",
@@ -50,6 +50,8 @@ func configOf(database string) (string, Config, error) {
 			config.TablePrefix = value
 		case "retain":
 			config.Retain, err = duration(name, value)
+		case "retain_joins":
+			config.RetainJoins, err = duration(name, value)
 		case "dedup_window":
 			config.DedupWindow, err = duration(name, value)
 		case "busy_timeout":

@@ -15,8 +15,9 @@ import (
 const upkeepBatch = 1000
 
 // Upkeep does a janitor's rounds for a store until ctx ends: it reaps expired
-// leases, expires records, deletes what is no longer retained, and calls
-// round, if given, at the end of each, whatever went wrong before.
+// leases, expires records, deletes records, dedup keys and joins that are no
+// longer retained, and calls round, if given, at the end of each, whatever went
+// wrong before.
 func Upkeep(ctx context.Context, queue outmill.Queue, interval time.Duration, log watermill.LoggerAdapter, round func(context.Context) error) {
 	Rounds(ctx, queue, interval, log, func(ctx context.Context) error {
 		err := Tidy(ctx, queue, log)
@@ -51,6 +52,10 @@ func Tidy(ctx context.Context, queue outmill.Queue, log watermill.LoggerAdapter)
 	reaped, err := repeat(ctx, queue.ReapExpired)
 	if reaped > 0 {
 		log.Info("Reaped expired leases", watermill.LogFields{"count": reaped, "store": queue.Name()})
+	}
+	if joins, ok := queue.(outmill.Joins); ok {
+		_, joinsErr := repeat(ctx, joins.DeleteJoins)
+		err = errors.Join(err, joinsErr)
 	}
 	janitor, ok := queue.(outmill.Janitor)
 	if !ok {

@@ -54,3 +54,22 @@ func Test_tidying_reaps_ended_leases(t *testing.T) {
 	require.Equal(t, 1, r.get(rec).Expiries)
 	it.Release()
 }
+
+func Test_tidying_deletes_joins_that_ended_longer_ago_than_they_are_kept(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	ended := func() outmill.JoinID {
+		join := outmill.Join{ExpectedSteps: 1}
+		require.NoError(t, r.store.StartJoin(t.Context(), &join))
+		require.NoError(t, r.store.CancelJoin(t.Context(), join.ID, "not needed"))
+		return join.ID
+	}
+	old := ended()
+	r.exec(`UPDATE outmill_joins SET finished_at = finished_at - ?`, (25 * time.Hour).Microseconds())
+	recent := ended()
+	require.NoError(t, worker.Tidy(t.Context(), r.store, watermill.NopLogger{}))
+	_, err := r.store.GetJoin(t.Context(), old)
+	require.ErrorIs(t, err, outmill.ErrUnknownJoin)
+	_, err = r.store.GetJoin(t.Context(), recent)
+	require.NoError(t, err)
+}
