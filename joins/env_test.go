@@ -76,7 +76,7 @@ func newStore(t *testing.T) *sqlite.Store {
 func quick() subscriber.Config {
 	return subscriber.Config{
 		Retry:        outmill.RetryPolicy{MaxAttempts: 3, InitialInterval: time.Millisecond, MaxInterval: time.Millisecond},
-		PollInterval: 10 * time.Millisecond,
+		PollInterval: 100 * time.Millisecond,
 		CloseTimeout: time.Second,
 	}
 }
