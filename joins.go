@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/google/uuid"
 )
 
@@ -110,7 +111,8 @@ type Join struct {
 	// is none. At most 255 characters.
 	GroupingKey string
 	// ExpectedSteps is how many steps there will be, at least 1; 0 for a join that
-	// is Unsealed.
+	// is Unsealed. Each append of steps counts those that there are, so begin a
+	// join of very many unsealed where they come one by one.
 	ExpectedSteps int
 	// Unsealed: nobody knows yet how many steps there will be. Until SealJoin or a
 	// FinishRequest says so, JoinAll is not decided, and JoinAny and JoinQuorum can
@@ -128,7 +130,7 @@ type Join struct {
 	// wins over Deadline.
 	Timeout time.Duration
 	// Metadata is the user's; it goes to the metadata of what is published when
-	// the join ends.
+	// the join ends. What instructs an append (outmill_delay and so on) is refused.
 	Metadata map[string]string
 
 	// Status is where the join is in its life.
@@ -166,6 +168,7 @@ func (j *Join) Validate() error {
 	invalid(j.ExpectedSteps != 0 && j.Unsealed, "expected steps", "is %d: want 0 for an unsealed join", j.ExpectedSteps)
 	invalid(j.ExpectedSteps > MaxJoinSteps, "expected steps", "is %d: want at most %d", j.ExpectedSteps, MaxJoinSteps)
 	invalid(j.Timeout < 0, "timeout", "is %s: want 0 (none) or more", j.Timeout)
+	invalid(j.Quorum > MaxJoinSteps, "quorum", "is %d: want at most %d", j.Quorum, MaxJoinSteps)
 	switch j.Policy {
 	case "", JoinAll, JoinAny:
 		invalid(j.Quorum != 0, "quorum", "is %d: want 0 without JoinQuorum", j.Quorum)
@@ -178,7 +181,23 @@ func (j *Join) Validate() error {
 		named(fmt.Sprintf("metadata name %q", clip(name)), checkText(name, 0))
 		named(fmt.Sprintf("metadata %q", clip(name)), checkText(value, 0))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, j.checkFollower())...)
+}
+
+// checkFollower refuses metadata that no message could have, which would be
+// found only as the join ends, and what would instruct the append of that
+// message.
+func (j *Join) checkFollower() error {
+	for name := range j.Metadata {
+		if instructs(name) {
+			return &InvalidRecordError{Index: -1, Field: fmt.Sprintf("metadata %q", name), Reason: "instructs an append: set it on the message that follows the join"}
+		}
+	}
+	rec, err := RecordOf("join", &message.Message{Metadata: j.Metadata})
+	if err != nil {
+		return err
+	}
+	return CheckRecords([]*Record{rec}, 0)
 }
 
 // MaxJoinSteps bounds ExpectedSteps.

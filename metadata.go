@@ -100,6 +100,17 @@ func SetTrace(msg *message.Message, traceparent, tracestate string) {
 	}
 }
 
+// instructs tells whether metadata of that name says how a message is appended,
+// and not what it is.
+func instructs(name string) bool {
+	switch name {
+	case MetadataDueAt, MetadataDelay, MetadataExpiresAt, MetadataTimeToLive, MetadataDedupKey, MetadataJoins, MetadataWaitsFor,
+		delay.DelayedForKey, delay.DelayedUntilKey:
+		return true
+	}
+	return false
+}
+
 func set(msg *message.Message, name, value string) {
 	if msg.Metadata == nil {
 		msg.Metadata = message.Metadata{}

@@ -175,6 +175,11 @@ func (a *appending) write(ctx context.Context, r runner) error {
 	if err := a.checkSteps(ctx, r); err != nil {
 		return err
 	}
+	return a.writeUnchecked(ctx, r)
+}
+
+// writeUnchecked is write where the steps have been checked.
+func (a *appending) writeUnchecked(ctx context.Context, r runner) error {
 	table := a.s.routes.Load()
 	for range attempts {
 		if table == nil {

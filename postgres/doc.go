@@ -93,23 +93,27 @@
 //	GRANT SELECT ON outmill.meta, outmill.groups TO app;
 //	GRANT INSERT ON outmill.records TO app;
 //	GRANT SELECT, INSERT, UPDATE ON outmill.dedup TO app;
+//	-- who starts joins or publishes their steps, besides publishing
+//	GRANT SELECT (id) ON outmill.records TO app;
+//	GRANT SELECT, INSERT ON outmill.joins, outmill.join_members TO app;
 //	-- who subscribes or forwards (the janitor too)
 //	GRANT SELECT, UPDATE ON outmill.meta TO app;
 //	GRANT SELECT, INSERT, UPDATE ON outmill.groups TO app;
 //	GRANT SELECT, UPDATE, DELETE ON outmill.records, outmill.dedup TO app;
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON outmill.lanes TO app;
-//	-- everybody's, unless it was revoked
-//	GRANT EXECUTE ON FUNCTION outmill.due, outmill.count_steps TO app;
-//	-- who starts joins, or publishes their steps
-//	GRANT SELECT, INSERT ON outmill.joins, outmill.join_members TO app;
-//	-- who subscribes or forwards, where there are joins
-//	GRANT SELECT, INSERT, UPDATE, DELETE ON outmill.joins, outmill.join_members TO app;
-//	-- who looks on (Stats, List, Get, Groups)
+//	GRANT SELECT, UPDATE, DELETE ON outmill.joins, outmill.join_members TO app;
+//	-- who ends joins (joins.AddHandlers) or attaches steps, besides subscribing
+//	GRANT INSERT ON outmill.records, outmill.dedup, outmill.join_members TO app;
+//	-- who looks on (Stats, List, Get, Groups, GetJoin, ListJoins, ListSteps)
 //	GRANT SELECT ON outmill.meta, outmill.groups, outmill.records, outmill.lanes TO app;
-//	-- who operates (Requeue, Delete, DropGroup), besides looking on
+//	GRANT SELECT ON outmill.joins, outmill.join_members TO app;
+//	-- who operates (Requeue, Delete, DropGroup, SealJoin, CancelJoin, ReportFailed, …), besides looking on
 //	GRANT UPDATE ON outmill.meta TO app;
 //	GRANT DELETE ON outmill.groups TO app;
 //	GRANT UPDATE, DELETE ON outmill.records, outmill.lanes TO app;
+//	GRANT UPDATE ON outmill.joins, outmill.join_members TO app;
+//	-- everybody's, unless it was revoked
+//	GRANT EXECUTE ON FUNCTION outmill.due, outmill.count_steps TO app;
 //
 // Ensure takes CREATE on the database, or on the schema where that exists.
 package postgres

@@ -19,13 +19,14 @@ SELECT count(*) FROM gone, (SELECT count(*) FROM noted) AS n`
 
 	// sqlRequeue makes the records due by time (stage 3), so that those that have
 	// been due for longer go first where no order is wanted. It takes those along
-	// that were parked with their keys.
-	sqlRequeue = `WITH dead AS (SELECT ctid AS tid, grp, topic, key, parked FROM {p:records} WHERE id = ANY ($1::text[]::uuid[]) AND stage + 0 = 7),
+	// that were parked with their keys, all by id, so that it follows those that
+	// change just now.
+	sqlRequeue = `WITH dead AS (SELECT id, grp, topic, key, parked FROM {p:records} WHERE id = ANY ($1::text[]::uuid[]) AND stage + 0 = 7),
 back AS (UPDATE {p:records} SET stage = 3, available_at = statement_timestamp(), next_at = statement_timestamp(),
 	attempts = 0, expiries = 0, expires_at = NULL, parked = false
-WHERE ctid = ANY (ARRAY(SELECT tid FROM dead
-	UNION ALL SELECT r.tid FROM (SELECT DISTINCT grp, topic, key FROM dead WHERE parked) AS d
-	CROSS JOIN LATERAL (SELECT ctid AS tid FROM {p:records}
+WHERE id = ANY (ARRAY(SELECT id FROM dead
+	UNION ALL SELECT r.id FROM (SELECT DISTINCT grp, topic, key FROM dead WHERE parked) AS d
+	CROSS JOIN LATERAL (SELECT id FROM {p:records}
 		WHERE hashtextextended(key, hashtextextended(topic, 0)) = hashtextextended(d.key, hashtextextended(d.topic, 0))
 		AND grp IS NOT DISTINCT FROM d.grp AND topic IS NOT DISTINCT FROM d.topic AND key IS NOT DISTINCT FROM d.key AND parked OFFSET 0) AS r))
 AND stage + 0 = 7 RETURNING step),
@@ -82,12 +83,7 @@ func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (int, er
 		if err != nil {
 			return err
 		}
-		slices.Sort(locks)
-		var steps []step
-		for _, lock := range locks {
-			steps = append(steps, step{template: sqlLockTopic, args: []any{lock}})
-		}
-		return t.finish(ctx, append(steps, step{
+		return t.finish(ctx, append(lockTopics(locks), step{
 			template: sqlRequeue, args: []any{idTexts(ids)},
 			row: func(scan func(...any) error) error { return scan(&requeued) },
 		}, countSteps(&counted))...)
@@ -100,6 +96,16 @@ func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (int, er
 		s.wake()
 	}
 	return requeued, nil
+}
+
+// lockTopics locks in one order, whoever locks.
+func lockTopics(locks []int64) []step {
+	slices.Sort(locks)
+	steps := make([]step, len(locks))
+	for i, lock := range locks {
+		steps[i] = step{template: sqlLockTopic, args: []any{lock}}
+	}
+	return steps
 }
 
 func idTexts(ids []outmill.WorkItemID) []string {

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/sqltx"
 )
 
 var _ outmill.Joins = (*Store)(nil)
@@ -25,13 +26,24 @@ FROM (SELECT statement_timestamp() AS at) AS now ON CONFLICT (id) DO NOTHING`
 	j.deadline, j.complete_at_deadline, coalesce(j.deadline <= statement_timestamp(), false), coalesce((extract(epoch FROM j.deadline - statement_timestamp()) * 1000000)::bigint, 0),
 	j.reason, j.created_at, j.updated_at, j.finished_at, coalesce(j.metadata::text, '')`
 
-	sqlLockJoins = `SELECT 1 FROM {p:joins} WHERE id = $1::text::uuid OR $2::text <> '' AND id IN (
-	SELECT join_id FROM {p:join_members} WHERE step = nullif($2::text, '')::uuid) ORDER BY id FOR NO KEY UPDATE`
+	sqlLockJoins = `SELECT 1 FROM {p:joins} WHERE id = ANY (ARRAY(SELECT $1::text::uuid UNION
+	SELECT join_id FROM {p:join_members} WHERE step = nullif($2::text, '')::uuid)) ORDER BY id FOR NO KEY UPDATE`
 
-	sqlListJoins = `SELECT ` + joinColumns + `, 0 FROM {p:joins} AS j
-WHERE id > $1::text::uuid AND ($2::boolean OR grouping_key = $3::text) AND ($4::text = '' OR status = $4::text) ORDER BY id LIMIT $5::bigint`
+	// sqlListJoins and sqlListGroup go by an index for each status, and spell its
+	// order, so that the planner has no choice.
+	sqlListJoins = `SELECT ` + joinColumns + `, 0 FROM unnest($3::text[]) AS s (status) CROSS JOIN LATERAL (SELECT * FROM {p:joins}
+	WHERE (status, id) > (s.status, $1::text::uuid) AND status <= s.status ORDER BY status, id LIMIT $2::bigint) AS j
+ORDER BY j.id LIMIT $2::bigint`
 
-	sqlListSteps = `SELECT step::text, status FROM {p:join_members} WHERE join_id = $1::text::uuid AND step > $2::text::uuid ORDER BY step LIMIT $3::bigint`
+	sqlListGroup = `SELECT ` + joinColumns + `, 0 FROM unnest($3::text[]) AS s (status) CROSS JOIN LATERAL (SELECT * FROM {p:joins}
+	WHERE (grouping_key, status, id) > ($4::text, s.status, $1::text::uuid) AND (grouping_key, status) <= ($4::text, s.status)
+	ORDER BY grouping_key, status, id LIMIT $2::bigint) AS j
+ORDER BY j.id LIMIT $2::bigint`
+
+	sqlListSteps = `SELECT m.step::text, m.status FROM {p:join_members} AS m
+WHERE m.join_id = $1::text::uuid AND m.step > $2::text::uuid ORDER BY m.step LIMIT $3::bigint`
+
+	sqlCountMembers = `SELECT count(*) FROM {p:join_members} WHERE join_id = $1::text::uuid`
 
 	// sqlRecordToAttach locks all records of the message, that asked for and those
 	// of its step: whoever settles one of them has done so, or comes later and
@@ -40,6 +52,11 @@ WHERE id > $1::text::uuid AND ($2::boolean OR grouping_key = $3::text) AND ($4::
 	SELECT $1::text::uuid UNION
 	SELECT s.id FROM {p:records} AS o CROSS JOIN LATERAL (SELECT id FROM {p:records} WHERE step = o.step OFFSET 0) AS s
 	WHERE o.id = $1::text::uuid AND o.step IS NOT NULL)) ORDER BY r.id FOR UPDATE`
+
+	sqlLinesOf = `SELECT DISTINCT r.grp, r.topic FROM {p:records} AS r WHERE r.grp IS NOT NULL AND r.id = ANY (ARRAY(
+	SELECT $1::text::uuid UNION
+	SELECT s.id FROM {p:records} AS o CROSS JOIN LATERAL (SELECT id FROM {p:records} WHERE step = o.step OFFSET 0) AS s
+	WHERE o.id = $1::text::uuid AND o.step IS NOT NULL))`
 
 	sqlSetStep = `UPDATE {p:records} SET step = id WHERE id = $1::text::uuid AND step IS NULL`
 
@@ -66,11 +83,17 @@ WHERE id = $1::text::uuid`
 	sqlEndJoin = `UPDATE {p:joins} SET status = $2::text, reason = $3::text, updated_at = statement_timestamp(), finished_at = statement_timestamp()
 WHERE id = $1::text::uuid RETURNING finished_at`
 
-	sqlDeleteJoins = `WITH old AS MATERIALIZED (SELECT id FROM {p:joins} WHERE finished_at <= statement_timestamp() - $2::bigint * interval '1 microsecond'
-	ORDER BY finished_at LIMIT $1::bigint FOR UPDATE SKIP LOCKED),
-members AS (DELETE FROM {p:join_members} WHERE join_id IN (SELECT id FROM old)),
-gone AS (DELETE FROM {p:joins} WHERE id IN (SELECT id FROM old) RETURNING 1)
-SELECT count(*) FROM gone`
+	sqlShortWait = `SELECT set_config('lock_timeout', '50ms', true)`
+
+	sqlOldJoins = `SELECT id::text FROM {p:joins} WHERE finished_at <= statement_timestamp() - $2::bigint * interval '1 microsecond'
+	ORDER BY finished_at LIMIT $1::bigint`
+
+	// sqlDeleteMembers goes by ctid: nobody changes the members of a join that has
+	// ended.
+	sqlDeleteMembers = `DELETE FROM {p:join_members} WHERE ctid = ANY (ARRAY(SELECT m.ctid FROM unnest($1::text[]::uuid[]) AS j (id)
+	CROSS JOIN LATERAL (SELECT ctid FROM {p:join_members} WHERE join_id = j.id LIMIT $2::bigint) AS m LIMIT $2::bigint))`
+
+	sqlDeleteJoins = `DELETE FROM {p:joins} WHERE id = ANY ($1::text[]::uuid[])`
 )
 
 const defaultListLimitOfJoins = 100
@@ -81,7 +104,8 @@ type countedJoin struct {
 	// late: the deadline has passed; deadlineIn is how long it is until then.
 	late       bool
 	deadlineIn time.Duration
-	members    int
+	// members is set where they were counted.
+	members int
 }
 
 func (j *countedJoin) scan(scan func(...any) error) error {
@@ -95,7 +119,7 @@ func (j *countedJoin) scan(scan func(...any) error) error {
 	}
 	j.ExpectedSteps, j.Unsealed = int(max(expected, 0)), expected < 0
 	j.Deadline, j.CreatedAt, j.UpdatedAt, j.FinishedAt = utc(deadline), utc(created), utc(updated), utc(finished)
-	j.deadlineIn = time.Duration(micros) * time.Microsecond
+	j.deadlineIn = sqltx.Micros(micros)
 	if metadata != "" {
 		err = json.Unmarshal([]byte(metadata), &j.Metadata)
 	}
@@ -173,7 +197,7 @@ func startStep(id outmill.JoinID, join *outmill.Join) (step, error) {
 // other joins of step, where one is given. fn ends the transaction.
 func (s *Store) onJoin(ctx context.Context, operation string, id outmill.JoinID, fn func(ctx context.Context, t *txn, join *countedJoin) error) error {
 	err := s.durably(ctx, operation, func(ctx context.Context, t *txn) error {
-		join, err := t.lockJoin(ctx, id, "")
+		join, err := t.lockJoin(ctx, sqlJoinsOf, id, "")
 		if err != nil {
 			return err
 		}
@@ -185,9 +209,9 @@ func (s *Store) onJoin(ctx context.Context, operation string, id outmill.JoinID,
 	return err
 }
 
-func (t *txn) lockJoin(ctx context.Context, id outmill.JoinID, step string) (*countedJoin, error) {
+func (t *txn) lockJoin(ctx context.Context, template string, id outmill.JoinID, step string) (*countedJoin, error) {
 	var found []countedJoin
-	err := t.run(ctx, lockStep(id, step), joinsStep(sqlJoinsOf, &found, []string{id.String()}))
+	err := t.run(ctx, lockStep(id, step), joinsStep(template, &found, []string{id.String()}))
 	if err == nil && len(found) == 0 {
 		err = fmt.Errorf("%w: %s", outmill.ErrUnknownJoin, id)
 	}
@@ -206,11 +230,17 @@ func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmi
 	const operation = "attach step"
 	err := s.durably(ctx, operation, func(ctx context.Context, t *txn) error {
 		a := &lateStep{}
-		// The record first: whoever settles it holds it before the joins.
-		if err := t.run(ctx, a.recordStep(message)); err != nil {
+		locks, err := t.linesOf(ctx, message)
+		if err != nil {
 			return err
 		}
-		join, err := t.lockJoin(ctx, id, a.step)
+		// The lines before the record, as a claim has them: it passes over a record
+		// that is held here, and would hand out a later one of its key. The record
+		// before the join: whoever settles it holds it first, too.
+		if err := t.run(ctx, append(locks, a.recordStep(message))...); err != nil {
+			return err
+		}
+		join, err := t.lockJoin(ctx, sqlJoinsToFill, id, a.step)
 		if err != nil {
 			return err
 		}
@@ -232,9 +262,23 @@ func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmi
 		return t.finish(ctx, a.attach(id)...)
 	})
 	if err == nil {
+		// A claim that met the record meanwhile has passed over it.
+		s.wake()
 		s.hurry(ctx, []string{id.String()})
 	}
 	return err
+}
+
+// linesOf locks the lines of all records of the message.
+func (t *txn) linesOf(ctx context.Context, message outmill.WorkItemID) ([]step, error) {
+	var locks []int64
+	err := t.run(ctx, step{template: sqlLinesOf, args: []any{message.String()}, row: func(scan func(...any) error) error {
+		var group, topic string
+		err := scan(&group, &topic)
+		locks = append(locks, t.s.lockOfTopic(group, topic))
+		return err
+	}})
+	return lockTopics(locks), err
 }
 
 // lateStep is a record that is made a step after it was appended.
@@ -277,10 +321,17 @@ func (a *lateStep) attach(id outmill.JoinID) []step {
 	case a.open <= 0:
 		status, completed = outmill.StepCompleted, 1
 	}
-	return []step{
-		{template: sqlAddMember, args: []any{id.String(), a.step, string(status), int64(a.open), int64(a.acked), int64(a.dead)}},
-		{template: sqlCount, args: []any{id.String(), int64(completed), int64(failed)}},
+	return append([]step{{
+		template: sqlAddMember, args: []any{id.String(), a.step, string(status), int64(a.open), int64(a.acked), int64(a.dead)},
+	}}, countStep(id, completed, failed)...)
+}
+
+// countStep counts steps that were settled, if there are any.
+func countStep(id outmill.JoinID, completed, failed int) []step {
+	if completed+failed == 0 {
+		return nil
 	}
+	return []step{{template: sqlCount, args: []any{id.String(), int64(completed), int64(failed)}}}
 }
 
 // ReportCompleted settles a step. See outmill.Joins.
@@ -310,18 +361,18 @@ func (s *Store) report(ctx context.Context, operation string, id outmill.JoinID,
 		if members == 0 {
 			return fmt.Errorf("%w: %s of %s", outmill.ErrUnknownStep, of, id)
 		}
-		completed, failed := int64(reported), int64(0)
+		completed, failed := reported, 0
 		if as == outmill.StepFailed {
 			completed, failed = 0, completed
 		}
-		return t.finish(ctx, step{template: sqlCount, args: []any{id.String(), completed, failed}})
+		return t.finish(ctx, countStep(id, completed, failed)...)
 	})
 }
 
 // SealJoin says how many steps the join has. See outmill.Joins.
 func (s *Store) SealJoin(ctx context.Context, id outmill.JoinID, expected int) error {
 	return s.onJoin(ctx, "seal join", id, func(ctx context.Context, t *txn, join *countedJoin) error {
-		steps, err := join.seal(expected)
+		steps, err := t.seal(ctx, join, expected)
 		if err != nil {
 			return err
 		}
@@ -329,8 +380,12 @@ func (s *Store) SealJoin(ctx context.Context, id outmill.JoinID, expected int) e
 	})
 }
 
-func (j *countedJoin) seal(expected int) ([]step, error) {
+func (t *txn) seal(ctx context.Context, j *countedJoin, expected int) ([]step, error) {
 	if err := j.CheckSeal(expected); err != nil || !j.Unsealed {
+		return nil, err
+	}
+	count := step{template: sqlCountMembers, args: []any{j.ID.String()}, row: func(scan func(...any) error) error { return scan(&j.members) }}
+	if err := t.run(ctx, count); err != nil {
 		return nil, err
 	}
 	if j.members > expected {
@@ -343,17 +398,20 @@ func (j *countedJoin) seal(expected int) ([]step, error) {
 // FinishJoin ends the join if it is decided. See outmill.Joins.
 func (s *Store) FinishJoin(ctx context.Context, id outmill.JoinID, request outmill.FinishRequest) (outmill.FinishResult, error) {
 	const operation = "finish join"
-	var result outmill.FinishResult
+	result, done, err := s.undecided(ctx, id, request)
+	if err != nil || done {
+		return result, err
+	}
 	var follow *appending
-	err := s.durably(ctx, operation, func(ctx context.Context, t *txn) error {
+	err = s.durably(ctx, operation, func(ctx context.Context, t *txn) error {
 		result, follow = outmill.FinishResult{}, nil
-		join, err := t.lockJoin(ctx, id, "")
+		join, err := t.lockJoin(ctx, sqlJoinsOf, id, "")
 		if err != nil {
 			return err
 		}
 		var steps []step
 		if join.Status == outmill.JoinPending && request.Seal && join.Unsealed {
-			if steps, err = join.seal(request.ExpectedSteps); err != nil {
+			if steps, err = t.seal(ctx, join, request.ExpectedSteps); err != nil {
 				return err
 			}
 		}
@@ -381,7 +439,28 @@ func (s *Store) FinishJoin(ctx context.Context, id outmill.JoinID, request outmi
 		follow.report()
 		s.wake()
 	}
+	if result.Finished || request.Seal {
+		s.hurry(ctx, []string{id.String()})
+	}
 	return result, nil
+}
+
+// undecided answers without a lock while there is nothing to do, which is what
+// nearly all calls find.
+func (s *Store) undecided(ctx context.Context, id outmill.JoinID, request outmill.FinishRequest) (result outmill.FinishResult, done bool, err error) {
+	var found []countedJoin
+	err = s.writeAll(ctx, "finish join", joinsStep(sqlJoinsOf, &found, []string{id.String()}))
+	if err != nil || len(found) == 0 {
+		return result, false, err
+	}
+	join := found[0]
+	result.Join = join.Join
+	if join.Status != outmill.JoinPending {
+		return result, true, nil
+	}
+	result.DeadlineIn = join.deadlineIn
+	status, _ := join.Decide(request.FailIfAnyStepFailed, join.late)
+	return result, status == outmill.JoinPending && (!request.Seal || !join.Unsealed), nil
 }
 
 // end marks the join, and appends what is to follow.
@@ -421,7 +500,14 @@ func (t *txn) follow(ctx context.Context, join outmill.Join, then func(outmill.J
 	if err != nil {
 		return nil, err
 	}
-	return a, a.write(ctx, t)
+	if one.DedupKey == "" {
+		return a, a.writeUnchecked(ctx, t)
+	}
+	// Somebody may hold the dedup key for long, and acks wait for this join.
+	if err := t.run(ctx, step{template: sqlShortWait}); err != nil {
+		return nil, err
+	}
+	return a, a.writeUnchecked(ctx, t)
 }
 
 // thatTake returns those of the joins that take a step.
@@ -434,7 +520,7 @@ func (t *txn) thatTake(ctx context.Context, ids []outmill.JoinID) ([]outmill.Joi
 		names[i] = id.String()
 	}
 	var found []countedJoin
-	if err := t.run(ctx, joinsStep(sqlJoinsOf, &found, names)); err != nil {
+	if err := t.run(ctx, joinsStep(sqlJoinsToFill, &found, names)); err != nil {
 		return nil, err
 	}
 	var take []outmill.JoinID
@@ -479,13 +565,16 @@ func (s *Store) ListJoins(ctx context.Context, query outmill.JoinQuery) ([]*outm
 	if err := query.Validate(); err != nil {
 		return nil, s.explain(ctx, operation, err)
 	}
-	grouping := ""
+	statuses := []string{string(query.Status)}
+	if query.Status == "" {
+		statuses = []string{string(outmill.JoinPending), string(outmill.JoinCompleted), string(outmill.JoinFailed), string(outmill.JoinCancelled)}
+	}
+	template, args := sqlListJoins, []any{query.After.String(), cmp.Or(query.Limit, defaultListLimitOfJoins), statuses}
 	if query.GroupingKey != nil {
-		grouping = *query.GroupingKey
+		template, args = sqlListGroup, append(args, *query.GroupingKey)
 	}
 	var found []countedJoin
-	err := s.writeAll(ctx, operation, joinsStep(sqlListJoins, &found,
-		query.After.String(), query.GroupingKey == nil, grouping, string(query.Status), cmp.Or(query.Limit, defaultListLimitOfJoins)))
+	err := s.writeAll(ctx, operation, joinsStep(template, &found, args...))
 	if err != nil {
 		return nil, err
 	}
@@ -528,5 +617,26 @@ func (s *Store) ListSteps(ctx context.Context, id outmill.JoinID, after outmill.
 
 // DeleteJoins deletes joins that ended long ago. See outmill.Joins.
 func (s *Store) DeleteJoins(ctx context.Context, limit int) (int, error) {
-	return s.tidy(ctx, "delete joins", sqlDeleteJoins, limit, s.config.RetainJoins.Microseconds())
+	const operation = "delete joins"
+	if limit < 1 {
+		return 0, s.explain(ctx, operation, invalid("limit is %d: want 1 or more", limit))
+	}
+	var old []string
+	err := s.writeAll(ctx, operation, step{template: sqlOldJoins, args: []any{limit, s.config.RetainJoins.Microseconds()}, row: texts(&old)})
+	if err != nil {
+		return 0, err
+	}
+	// The members first, some at a time: there may be many. Where there is nothing
+	// to delete, a right that is missing shows all the same.
+	for gone := membersAtOnce; gone == membersAtOnce; {
+		if err := s.writeAll(ctx, operation, step{template: sqlDeleteMembers, args: []any{old, membersAtOnce}, count: &gone}); err != nil {
+			return 0, err
+		}
+	}
+	deleted := 0
+	err = s.writeAll(ctx, operation, step{template: sqlDeleteJoins, args: []any{old}, count: &deleted})
+	return deleted, err
 }
+
+// membersAtOnce bounds one statement of DeleteJoins.
+const membersAtOnce = 5000

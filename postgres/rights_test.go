@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -25,29 +26,53 @@ var (
 		"records": {"INSERT"},
 		"dedup":   {"SELECT", "INSERT", "UPDATE"},
 	}
+	starterRights = publisherRights.and(rights{
+		"records":      {"SELECT (id)"},
+		"joins":        {"SELECT", "INSERT"},
+		"join_members": {"SELECT", "INSERT"},
+	})
 	workerRights = rights{
-		"meta":    {"SELECT", "UPDATE"},
-		"groups":  {"SELECT", "INSERT", "UPDATE"},
-		"records": {"SELECT", "UPDATE", "DELETE"},
-		"lanes":   {"SELECT", "INSERT", "UPDATE", "DELETE"},
-		"dedup":   {"SELECT", "UPDATE", "DELETE"},
+		"meta":         {"SELECT", "UPDATE"},
+		"groups":       {"SELECT", "INSERT", "UPDATE"},
+		"records":      {"SELECT", "UPDATE", "DELETE"},
+		"lanes":        {"SELECT", "INSERT", "UPDATE", "DELETE"},
+		"dedup":        {"SELECT", "UPDATE", "DELETE"},
+		"joins":        {"SELECT", "UPDATE", "DELETE"},
+		"join_members": {"SELECT", "UPDATE", "DELETE"},
 	}
-	operatorRights = rights{
-		"meta":    {"SELECT", "UPDATE"},
-		"groups":  {"SELECT", "DELETE"},
-		"records": {"SELECT", "UPDATE", "DELETE"},
-		"lanes":   {"SELECT", "UPDATE", "DELETE"},
-	}
+	finisherRights = workerRights.and(rights{
+		"records":      {"INSERT"},
+		"dedup":        {"INSERT"},
+		"join_members": {"INSERT"},
+	})
 	readerRights = rights{
-		"meta":    {"SELECT"},
-		"groups":  {"SELECT"},
-		"records": {"SELECT"},
-		"lanes":   {"SELECT"},
+		"meta":         {"SELECT"},
+		"groups":       {"SELECT"},
+		"records":      {"SELECT"},
+		"lanes":        {"SELECT"},
+		"joins":        {"SELECT"},
+		"join_members": {"SELECT"},
 	}
+	operatorRights = readerRights.and(rights{
+		"meta":         {"UPDATE"},
+		"groups":       {"DELETE"},
+		"records":      {"UPDATE", "DELETE"},
+		"lanes":        {"UPDATE", "DELETE"},
+		"joins":        {"UPDATE"},
+		"join_members": {"UPDATE"},
+	})
 )
 
 // rights of a role, for each table.
 type rights map[string][]string
+
+func (r rights) and(more rights) rights {
+	both := maps.Clone(r)
+	for table, allowed := range more {
+		both[table] = slices.Concat(both[table], allowed)
+	}
+	return both
+}
 
 func (r rights) grant(t *testing.T, admin *pgxpool.Pool, role string) {
 	t.Helper()
@@ -89,10 +114,12 @@ func Test_roles_need_no_more_than_the_rights_that_the_documentation_names(t *tes
 		rights rights
 		use    func(t *testing.T, store, super *postgres.Store) error
 	}{
-		"publisher": {publisherRights, usedByPublisher},
-		"worker":    {workerRights, usedByWorker},
-		"operator":  {operatorRights, usedByOperator},
-		"reader":    {readerRights, usedByReader},
+		"publisher":         {publisherRights, usedByPublisher},
+		"starter of joins":  {starterRights, usedByStarter},
+		"worker":            {workerRights, usedByWorker},
+		"finisher of joins": {finisherRights, usedByFinisher},
+		"operator":          {operatorRights, usedByOperator},
+		"reader":            {readerRights, usedByReader},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -173,7 +200,8 @@ func usedByWorker(t *testing.T, store, super *postgres.Store) error {
 			steps = append(steps, func() error { return work(ctx, store, order) })
 		}
 	}
-	for _, tidy := range []func(context.Context, int) (int, error){store.ReapExpired, store.ExpireDue, store.DeleteProcessed, store.DeleteDedupKeys} {
+	steps = append(steps, func() error { return workOnSteps(t, store, super) })
+	for _, tidy := range []func(context.Context, int) (int, error){store.ReapExpired, store.ExpireDue, store.DeleteProcessed, store.DeleteDedupKeys, store.DeleteJoins} {
 		steps = append(steps, func() error { _, err := tidy(ctx, 10); return err })
 	}
 	return firstOf(steps...)
@@ -200,15 +228,101 @@ func work(ctx context.Context, store *postgres.Store, order outmill.Order) error
 	)
 }
 
+// workOnSteps settles the steps of a join, and gives back what waits for it.
+func workOnSteps(t *testing.T, store, super *postgres.Store) error {
+	t.Helper()
+	ctx := t.Context()
+	join, steps := startedBy(t, super, 2)
+	topic := steps[0].Topic
+	require.NoError(t, super.Append(ctx, &outmill.Record{Topic: topic, WaitsFor: join}))
+	found, err := store.Claim(ctx, claimOf(outmill.NewOwnerToken(), 3, outmill.OrderTopic, topic))
+	if err != nil {
+		return err
+	}
+	require.Len(t, found, 3)
+	leases := leasesOf(found)
+	return firstOf(
+		func() error { return store.Snooze(ctx, []outmill.Snoozing{{Lease: leases[2], Delay: time.Hour}}) },
+		func() error { return store.Ack(ctx, leases[:1]) },
+		func() error { return store.Fail(ctx, []outmill.Failure{{Lease: leases[1]}}) },
+	)
+}
+
+// startedBy starts a join with steps on a topic of their own.
+func startedBy(t *testing.T, store *postgres.Store, n int) (outmill.JoinID, []*outmill.Record) {
+	t.Helper()
+	join, steps, err := startJoin(t.Context(), store, n)
+	require.NoError(t, err)
+	return join, steps
+}
+
+func startJoin(ctx context.Context, store *postgres.Store, n int) (outmill.JoinID, []*outmill.Record, error) {
+	join := &outmill.Join{ExpectedSteps: n + 1}
+	if err := store.StartJoin(ctx, join); err != nil {
+		return join.ID, nil, err
+	}
+	steps := made(outmill.NewWorkItemID().String(), "step", n)
+	for _, step := range steps {
+		step.Joins = []outmill.JoinID{join.ID}
+	}
+	return join.ID, steps, store.Append(ctx, steps...)
+}
+
+func usedByStarter(t *testing.T, store, super *postgres.Store) error {
+	ctx := t.Context()
+	start := func(ctx context.Context) error { _, _, err := startJoin(ctx, store, 3); return err }
+	return firstOf(
+		func() error { return usedByPublisher(t, store, super) },
+		func() error { return start(ctx) },
+		func() error {
+			return store.InTx(ctx, func(ctx context.Context, _ pgx.Tx) error { return start(ctx) })
+		},
+	)
+}
+
+// usedByFinisher does what a handler does that ends joins, and what it may do
+// with steps besides.
+func usedByFinisher(t *testing.T, store, super *postgres.Store) error {
+	ctx := t.Context()
+	if err := usedByWorker(t, store, super); err != nil {
+		return err
+	}
+	join, steps := startedBy(t, super, 2)
+	late := made("orders", "late", 1)[0]
+	require.NoError(t, super.Append(ctx, late))
+	outer, _ := startedBy(t, super, 1)
+	open := &outmill.Join{Unsealed: true}
+	require.NoError(t, super.StartJoin(ctx, open))
+	finish := func(join outmill.JoinID, next *outmill.Record) error {
+		ended, err := store.FinishJoin(ctx, join, outmill.FinishRequest{Seal: true, Then: func(outmill.Join) (*outmill.Record, error) { return next, nil }})
+		require.True(t, err != nil || ended.Finished)
+		return err
+	}
+	return firstOf(
+		func() error { return store.AttachStep(ctx, join, late.ID) },
+		func() error { return store.ReportCompleted(ctx, join, late.ID) },
+		func() error { return store.ReportCompleted(ctx, join, steps[0].ID) },
+		func() error { return store.ReportFailed(ctx, join, steps[1].ID) },
+		func() error { return finish(join, &outmill.Record{Topic: "next", Joins: []outmill.JoinID{outer}}) },
+		func() error {
+			return finish(open.ID, &outmill.Record{Topic: "next", DedupKey: outmill.NewWorkItemID().String()})
+		},
+	)
+}
+
 func usedByReader(t *testing.T, store, super *postgres.Store) error {
 	ctx := t.Context()
 	record := made("orders", "x", 1)[0]
 	require.NoError(t, super.Append(ctx, record))
+	join, _ := startedBy(t, super, 1)
 	steps := []func() error{
 		func() error { return store.Ensure(ctx) },
 		func() error { _, err := store.Stats(ctx, 0); return err },
 		func() error { _, err := store.Groups(ctx); return err },
 		func() error { _, err := store.Get(ctx, record.ID); return err },
+		func() error { _, err := store.GetJoin(ctx, join); return err },
+		func() error { _, err := store.ListJoins(ctx, outmill.JoinQuery{}); return err },
+		func() error { _, err := store.ListSteps(ctx, join, outmill.WorkItemID{}, 0); return err },
 	}
 	for _, status := range []outmill.Status{"", outmill.StatusPending, outmill.StatusLeased, outmill.StatusProcessed, outmill.StatusDead} {
 		steps = append(steps, func() error { _, err := store.List(ctx, outmill.ListQuery{Status: status}); return err })
@@ -224,11 +338,32 @@ func usedByOperator(t *testing.T, store, super *postgres.Store) error {
 	record := made("orders", "x", 1)[0]
 	require.NoError(t, super.Append(ctx, record))
 	holdOne(t, super)
+	join, steps := startedBy(t, super, 2)
+	open := &outmill.Join{Unsealed: true}
+	require.NoError(t, super.StartJoin(ctx, open))
 	return firstOf(
 		func() error { _, err := store.Requeue(ctx, record.ID); return err },
-		func() error { _, err := store.Delete(ctx, record.ID); return err },
+		func() error { _, err := store.Delete(ctx, record.ID, steps[0].ID); return err },
 		func() error { _, err := store.DropGroup(ctx, readers); return err },
+		func() error { return store.ReportCompleted(ctx, join, steps[1].ID) },
+		func() error { return store.SealJoin(ctx, open.ID, 0) },
+		func() error { return store.CancelJoin(ctx, join, "enough") },
 	)
+}
+
+func Test_functions_need_a_right_where_it_was_revoked_from_everybody(t *testing.T) {
+	t.Parallel()
+	database, admin, super := ruled(t)
+	role, roleURL := newRole(t, admin, database)
+	workerRights.grant(t, admin, role)
+	store := newStore(t, connect(t, roleURL), postgres.Config{})
+	require.NoError(t, usedByWorker(t, store, super))
+	for _, function := range []string{"due", "count_steps"} {
+		execute(t, admin, "REVOKE EXECUTE ON FUNCTION outmill."+function+" FROM PUBLIC")
+		requireNoRight(t, usedByWorker(t, store, super), "EXECUTE of "+function)
+		execute(t, admin, "GRANT EXECUTE ON FUNCTION outmill."+function+" TO "+role)
+		require.NoError(t, usedByWorker(t, store, super))
+	}
 }
 
 func Test_a_worker_without_rights_beyond_its_own_is_woken(t *testing.T) {

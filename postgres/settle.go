@@ -59,7 +59,7 @@ SELECT waits_for::text FROM gone WHERE waits_for IS NOT NULL`
 	sqlFail = `WITH gone AS (UPDATE {p:records} AS r SET stage = 7, available_at = NULL, owner = NULL, last_error = $4::jsonb -> r.id::text ->> 1, parked = $4::jsonb -> r.id::text ->> 0 = '1' AND r.key <> ''
 	WHERE ` + standing + ` RETURNING r.grp, r.topic, r.key, r.seq, r.parked, r.step),
 behind AS (UPDATE {p:records} SET stage = 7, available_at = NULL, parked = true, last_error = $5::text
-	WHERE ctid = ANY (ARRAY(SELECT b.ctid FROM gone CROSS JOIN LATERAL (SELECT ctid FROM {p:records}
+	WHERE id = ANY (ARRAY(SELECT b.id FROM gone CROSS JOIN LATERAL (SELECT id FROM {p:records}
 		WHERE hashtextextended(key, hashtextextended(topic, 0)) = hashtextextended(gone.key, hashtextextended(gone.topic, 0))
 		AND grp IS NOT DISTINCT FROM gone.grp AND topic IS NOT DISTINCT FROM gone.topic AND key IS NOT DISTINCT FROM gone.key
 		AND key <> '' AND stage - 6 < 0 AND stage - 4 <> 0 AND seq > gone.seq OFFSET 0) AS b

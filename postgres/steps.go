@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 
@@ -29,15 +30,21 @@ const (
 	sqlHurry = `UPDATE {p:records} SET available_at = statement_timestamp(), next_at = statement_timestamp()
 WHERE waits_for = ANY ($1::text[]::uuid[]) AND stage + 0 IN (2, 3) AND available_at > statement_timestamp()`
 
-	sqlJoinsOf = `SELECT ` + joinColumns + `, (SELECT count(*) FROM {p:join_members} WHERE join_id = j.id)
-FROM {p:joins} AS j WHERE id = ANY ($1::text[]::uuid[]) ORDER BY id`
+	sqlJoinsOf = `SELECT ` + joinColumns + `, 0 FROM {p:joins} AS j WHERE j.id = ANY ($1::text[]::uuid[]) ORDER BY j.id`
+
+	// sqlJoinsToFill also counts the members of joins that may be full.
+	sqlJoinsToFill = `SELECT ` + joinColumns + `, CASE WHEN j.expected_steps IS NULL THEN 0 ELSE (SELECT count(*) FROM {p:join_members} WHERE join_id = j.id) END
+FROM {p:joins} AS j WHERE j.id = ANY ($1::text[]::uuid[]) ORDER BY j.id`
 
 	// sqlAttachSteps makes members of the steps whose records were inserted.
 	sqlAttachSteps = `INSERT INTO {p:join_members} (join_id, step, open)
-SELECT m.join_id::uuid, m.step::uuid, m.open FROM unnest($1::text[], $2::text[], $3::bigint[]) AS m (join_id, step, open)
-WHERE (SELECT 1 FROM {p:records} WHERE id = m.step::uuid LIMIT 1) IS NOT NULL
+SELECT m.join_id::uuid, m.step::uuid, m.open FROM unnest($3::text[], $4::text[], $5::bigint[]) AS m (join_id, step, open)
+WHERE (SELECT 1 FROM {p:records} WHERE id = m.step::uuid LIMIT 1) IS NOT NULL AND EXISTS (SELECT 1 FROM {p:meta} WHERE ` + sqlFits + `)
 ON CONFLICT (join_id, step) DO NOTHING`
 )
+
+// hurryWithin bounds what comes after a commit.
+const hurryWithin = 5 * time.Second
 
 // countSteps is the last step of a transaction that may have noted steps; into
 // gets the joins that were counted.
@@ -65,27 +72,33 @@ func (s *Store) hurry(ctx context.Context, ids []string) {
 	if len(ids) == 0 {
 		return
 	}
-	err := s.hurryDecided(ctx, ids)
-	if err != nil {
+	// What decided the joins is done, whatever becomes of the caller.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hurryWithin)
+	defer cancel()
+	if err := s.hurryDecided(ctx, ids); err != nil {
 		s.logger.Error("What waits for a decided join was not made due; it is when its snooze ends", err, watermill.LogFields{"joins": len(ids)})
 	}
 }
 
 func (s *Store) hurryDecided(ctx context.Context, ids []string) error {
 	var found []countedJoin
+	var decided []string
 	err := s.write(ctx, "hurry", func(ctx context.Context, t *txn) error {
+		decided = nil
 		if err := t.run(ctx, joinsStep(sqlJoinsOf, &found, ids)); err != nil {
 			return err
 		}
-		var decided []string
 		for _, j := range found {
 			if status, _ := j.Decide(false, j.late); j.Status != outmill.JoinPending || status != outmill.JoinPending {
 				decided = append(decided, j.ID.String())
 			}
 		}
-		return t.finish(ctx, step{template: sqlHurry, args: []any{orEmpty(decided)}})
+		if len(decided) == 0 {
+			return t.finish(ctx)
+		}
+		return t.finish(ctx, step{template: sqlHurry, args: []any{decided}})
 	})
-	if err == nil {
+	if err == nil && len(decided) > 0 {
 		s.wake()
 	}
 	return err
@@ -107,7 +120,7 @@ func (a *appending) checkSteps(ctx context.Context, r runner) error {
 		return nil
 	}
 	var found []countedJoin
-	if err := r.run(ctx, joinsStep(sqlJoinsOf, &found, ids)); err != nil {
+	if err := r.run(ctx, joinsStep(sqlJoinsToFill, &found, ids)); err != nil {
 		return err
 	}
 	known := map[outmill.JoinID]*countedJoin{}
@@ -148,5 +161,5 @@ func (a *appending) attachSteps(table *routing.Table) []step {
 	if len(joins) == 0 {
 		return nil
 	}
-	return []step{{template: sqlAttachSteps, args: []any{joins, steps, open}}}
+	return []step{{template: sqlAttachSteps, args: []any{table.Generation, schemaVersion, joins, steps, open}}}
 }

@@ -1,11 +1,12 @@
 package sqlite
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
-	"time"
+	"slices"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/sqltx"
@@ -22,8 +23,12 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8, ?9) ON CONFLICT (id) DO NOTHING`
 
 	sqlJoin = `SELECT ` + joinColumns + ` FROM {p:joins} WHERE id = ?1`
 
-	sqlListJoins = `SELECT ` + joinColumns + ` FROM {p:joins}
-WHERE id > ?1 AND (?2 IS NULL OR grouping_key = ?2) AND (?3 = '' OR status = ?3) ORDER BY id LIMIT ?4`
+	// sqlListJoins and sqlListGroup go by an index for one status.
+	sqlListJoins = `SELECT ` + joinColumns + ` FROM {p:joins} INDEXED BY {p:joins_status}
+WHERE status = ?3 AND id > ?1 ORDER BY id LIMIT ?2`
+
+	sqlListGroup = `SELECT ` + joinColumns + ` FROM {p:joins} INDEXED BY {p:joins_grouping}
+WHERE grouping_key = ?4 AND status = ?3 AND id > ?1 ORDER BY id LIMIT ?2`
 
 	sqlCountMembers = `SELECT count(*) FROM {p:join_members} WHERE join_id = ?1`
 
@@ -304,8 +309,11 @@ func (s *Store) FinishJoin(ctx context.Context, id outmill.JoinID, request outmi
 				return err
 			}
 		}
-		result, follow, err = t.finish(ctx, join, request)
-		return err
+		if result, follow, err = t.finish(ctx, join, request); err != nil {
+			return err
+		}
+		// Others may wait, too.
+		return t.hurry(ctx, id.String())
 	})
 	if err != nil {
 		return outmill.FinishResult{}, err
@@ -325,7 +333,7 @@ func (t *txn) finish(ctx context.Context, join *outmill.Join, request outmill.Fi
 	if status == outmill.JoinPending {
 		result := outmill.FinishResult{Join: *join}
 		if join.Status == outmill.JoinPending && !join.Deadline.IsZero() {
-			result.DeadlineIn = time.Duration(join.Deadline.UnixMicro()-t.now) * time.Microsecond
+			result.DeadlineIn = sqltx.Micros(join.Deadline.UnixMicro() - t.now)
 		}
 		return result, nil, nil
 	}
@@ -384,8 +392,10 @@ func (s *Store) CancelJoin(ctx context.Context, id outmill.JoinID, reason string
 		case outmill.JoinCancelled:
 			return nil
 		case outmill.JoinPending:
-			_, err := t.exec(ctx, sqlEndJoin, id.String(), outmill.JoinCancelled, outmill.CleanError(reason), t.now)
-			return err
+			if _, err := t.exec(ctx, sqlEndJoin, id.String(), outmill.JoinCancelled, outmill.CleanError(reason), t.now); err != nil {
+				return err
+			}
+			return t.hurry(ctx, id.String())
 		case outmill.JoinCompleted, outmill.JoinFailed:
 		}
 		return fmt.Errorf("%w: %s is %s", outmill.ErrJoinFinished, id, join.Status)
@@ -413,21 +423,35 @@ func (s *Store) ListJoins(ctx context.Context, query outmill.JoinQuery) ([]*outm
 	if err := query.Validate(); err != nil {
 		return nil, s.explain(ctx, operation, err)
 	}
-	var grouping any
+	limit := limitOf(query.Limit)
+	template, args := sqlListJoins, []any{query.After.String(), limit, query.Status}
 	if query.GroupingKey != nil {
-		grouping = *query.GroupingKey
+		template, args = sqlListGroup, append(args, *query.GroupingKey)
 	}
-	var joins []*outmill.Join
+	statuses := []outmill.JoinStatus{query.Status}
+	if query.Status == "" {
+		statuses = []outmill.JoinStatus{outmill.JoinPending, outmill.JoinCompleted, outmill.JoinFailed, outmill.JoinCancelled}
+	}
+	var all []outmill.Join
 	err := s.read(ctx, operation, func(ctx context.Context, t *txn) error {
-		found, err := list(ctx, t, scanJoin, sqlListJoins, query.After.String(), grouping, query.Status, limitOf(query.Limit))
-		joins = make([]*outmill.Join, len(found))
-		for i := range found {
-			joins[i] = &found[i]
+		all = nil
+		for _, status := range statuses {
+			args[2] = status
+			found, err := list(ctx, t, scanJoin, template, args...)
+			if err != nil {
+				return err
+			}
+			all = append(all, found...)
 		}
-		return err
+		return nil
 	})
 	if err != nil {
 		return nil, err
+	}
+	slices.SortFunc(all, func(a, b outmill.Join) int { return bytes.Compare(a.ID[:], b.ID[:]) })
+	joins := make([]*outmill.Join, min(len(all), limit))
+	for i := range joins {
+		joins[i] = &all[i]
 	}
 	return joins, nil
 }

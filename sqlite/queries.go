@@ -42,6 +42,6 @@ var hotStatements = []string{
 	sqlLookAtLanes, sqlOpenOverdue, sqlLaneHead, sqlUnhold, sqlHold, sqlBlockLane, sqlMoveLane, sqlDropLane, sqlOpenLanes,
 	sqlLease, sqlPassExpired, sqlParkMet,
 	sqlStanding, sqlDeleteAcked, sqlProcess, sqlAbandon, sqlSnooze, sqlRelease, sqlFail, sqlExtend,
-	sqlStepsStanding, sqlJoinsWaitedFor,
+	sqlStepsStanding, sqlJoinsWaitedFor, sqlMembers, sqlSetMember, sqlAddMember, sqlCount, sqlHurry, sqlJoin, sqlCountMembers,
 	sqlGroups,
 }

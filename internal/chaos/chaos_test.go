@@ -25,6 +25,7 @@ import (
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/kafkaengine"
 	"github.com/outmill/outmill/internal/testenv/postgresengine"
+	"github.com/outmill/outmill/joins"
 	"github.com/outmill/outmill/postgres"
 )
 
@@ -59,7 +60,7 @@ func Test_nothing_is_lost_invented_or_out_of_order_whatever_breaks(t *testing.T)
 	require.NoError(t, <-back)
 
 	calm := time.Now()
-	awaitEmpty(t, s.store)
+	awaitEmpty(t, s.store, s.topic, joins.Topic)
 	drained := time.Since(calm).Round(time.Millisecond)
 	for _, seat := range p.seats {
 		require.NoError(t, seat.child.retire())
@@ -69,12 +70,16 @@ func Test_nothing_is_lost_invented_or_out_of_order_whatever_breaks(t *testing.T)
 	forwarded := judge(ledger, inKafka(t, s.broker.Addr, s.topic))
 	handled := judge(ledger, inJournal(t, s.journal))
 	forgotten := w.forgotten(ledger)
-	t.Logf("chaos: duration=%s published=%d rolled_back=%d %s outage=%s drained_in=%s forgotten=%d | forwarded: %s | handled: %s | %s=%d",
-		duration, len(ledger), w.rolledBack, p, away, drained, len(forgotten), forwarded, handled, envSeed, seed)
+	ends, faults := judgeJoins(t, s.server.URL)
+	t.Logf("chaos: duration=%s published=%d rolled_back=%d %s outage=%s drained_in=%s forgotten=%d | forwarded: %s | handled: %s | joins: %v faults=%d | %s=%d",
+		duration, len(ledger), w.rolledBack, p, away, drained, len(forgotten), forwarded, handled, ends, len(faults), envSeed, seed)
 	t.Logf("the writers' trouble: %v", w.trouble)
 	require.NotEmpty(t, ledger)
-	require.Empty(t, slices.Concat(few("strange error", w.strange), few("forgotten", forgotten), forwarded.blame("forwarded"), handled.blame("handled")), "%s=%d", envSeed, seed)
+	require.Empty(t, slices.Concat(few("strange error", w.strange), few("forgotten", forgotten), few("join", faults), forwarded.blame("forwarded"), handled.blame("handled")), "%s=%d", envSeed, seed)
+	require.NotEmpty(t, ends)
 	if duration >= defaultDuration {
+		require.NotZero(t, ends["completed"])
+		require.NotZero(t, ends["failed"])
 		for _, d := range deck {
 			require.NotZero(t, p.count[d], "no %s", d)
 		}
@@ -105,7 +110,7 @@ func newStage(t *testing.T, seed uint64) *stage {
 	s.broker = testenv.OwnKafka(t)
 	s.server = testenv.OwnPostgres(t, "fsync=on", "full_page_writes=on", "synchronous_commit=on")
 	s.topic = testenv.CreateTopic(t, []string{s.broker.Addr}, 3)
-	s.store = prepare(t, s.server.URL)
+	s.store = prepare(t, s.server.URL, s.topic)
 	s.through, s.proxy = proxyTo(t, s.server.URL)
 	return s
 }
@@ -150,17 +155,19 @@ func openDiary(t *testing.T, file string, seed uint64) *os.File {
 
 // prepare makes the tables and registers the groups, and returns a store that
 // goes past the proxy.
-func prepare(t *testing.T, databaseURL string) *postgres.Store {
+func prepare(t *testing.T, databaseURL, topic string) *postgres.Store {
 	t.Helper()
 	store, err := postgres.Open(t.Context(), databaseURL, postgres.Config{}, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	require.NoError(t, store.Ensure(t.Context()))
-	for _, group := range []string{forwarder.DefaultGroup, audit} {
-		require.NoError(t, store.RegisterGroup(t.Context(), group, outmill.Topics{}))
+	for group, topics := range map[string][]string{forwarder.DefaultGroup: {topic}, audit: {topic, doomed, joins.Topic}} {
+		require.NoError(t, store.RegisterGroup(t.Context(), group, outmill.Topics{Include: topics}))
 	}
-	_, err = store.Pool().Exec(t.Context(), tables)
-	require.NoError(t, err)
+	for _, table := range []string{tables, tableOfJoins} {
+		_, err = store.Pool().Exec(t.Context(), table)
+		require.NoError(t, err)
+	}
 	for i := range keyCount {
 		_, err = store.Pool().Exec(t.Context(), "INSERT INTO accounts (key, n) VALUES ($1, 0)", keyName(i))
 		require.NoError(t, err)
@@ -177,14 +184,20 @@ func proxyTo(t *testing.T, databaseURL string) (throughURL string, _ *proxy) {
 	return u.String(), p
 }
 
-// awaitEmpty waits until each message is delivered. A dead one is not.
-func awaitEmpty(t *testing.T, store *postgres.Store) {
+// awaitEmpty waits until each message of the topics is delivered. A dead one is
+// not.
+func awaitEmpty(t *testing.T, store *postgres.Store, topics ...string) {
 	t.Helper()
 	var left []*outmill.Record
 	var err error
 	empty := func() bool {
-		left, err = store.List(t.Context(), outmill.ListQuery{Limit: 20})
-		return err == nil && len(left) == 0
+		for _, topic := range topics {
+			left, err = store.List(t.Context(), outmill.ListQuery{Topic: topic, Limit: 20})
+			if err != nil || len(left) > 0 {
+				return false
+			}
+		}
+		return true
 	}
 	deadline := time.Now().Add(calmWithin)
 	for !empty() {

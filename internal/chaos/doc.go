@@ -2,7 +2,7 @@
 // while processes are killed and stopped, connections are cut, and PostgreSQL
 // and Kafka go away and come back. Afterwards each message of a transaction that
 // has committed must have been seen by each group, no other one, and those of
-// each key in their order.
+// each key in their order, and each join must have ended as it should.
 //
 //	go test -v ./internal/chaos
 //
@@ -26,4 +26,8 @@
 // the same process holds that one too and handles it before. What wakes up late
 // can only repeat what its successor has seen by then, or what it sees before
 // its later ones.
+//
+// Of joins there is a ledger too. Each has ended, by what became of its steps,
+// with counters that are those of its members, and is followed by one message,
+// which nobody reads, so that a second one would be there.
 package chaos

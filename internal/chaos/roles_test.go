@@ -18,6 +18,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/forwarder"
+	"github.com/outmill/outmill/joins"
 	"github.com/outmill/outmill/kafka"
 	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/subscriber"
@@ -92,6 +93,7 @@ func forward(ctx context.Context, store *postgres.Store, logger watermill.Logger
 	}
 	defer pub.Close()
 	fwd, err := forwarder.New(store, dawdler{pub}, forwarder.Config{
+		Topics:          outmill.Topics{Include: []string{os.Getenv(envTopic)}},
 		BatchSize:       50,
 		Lease:           lease,
 		PollInterval:    100 * time.Millisecond,
@@ -154,6 +156,10 @@ func handle(ctx context.Context, store *postgres.Store, logger watermill.LoggerA
 	}
 	router.AddMiddleware(subscriber.KeepError)
 	router.AddConsumerHandler("audit", os.Getenv(envTopic), sub, func(msg *message.Message) error { return note(journal, msg) })
+	router.AddConsumerHandler(doomed, doomed, sub, func(*message.Message) error { return outmill.Permanent(errMoody) })
+	if _, err := joins.AddHandlers(router, sub, joins.Config{Store: store}); err != nil {
+		return err
+	}
 	return router.Run(ctx)
 }
 

@@ -193,7 +193,8 @@ func (j *job) do(ctx context.Context, s session) error {
 	return nil
 }
 
-// book writes up to three entries for each key and publishes them.
+// book writes up to three entries for each key and publishes them, some as the
+// steps of a join.
 func (j *job) book(ctx context.Context, s session) (map[string]entry, error) {
 	written := map[string]entry{}
 	var messages []*message.Message
@@ -216,7 +217,13 @@ func (j *job) book(ctx context.Context, s session) (map[string]entry, error) {
 			return nil, err
 		}
 	}
-	return written, j.w.pub.WithContext(j.w.store.WithTx(ctx, s.handle())).Publish(j.w.topic, messages...)
+	ctx = j.w.store.WithTx(ctx, s.handle())
+	if j.dice.IntN(4) == 0 {
+		if err := j.join(ctx, s, messages); err != nil {
+			return nil, err
+		}
+	}
+	return written, j.w.pub.WithContext(ctx).Publish(j.w.topic, messages...)
 }
 
 func (w *writers) inPgx(ctx context.Context, j *job) error {

@@ -12,6 +12,11 @@
 // that is started with the machine's programs or with downloaded ones.
 // OUTMILL_TEST_POSTGRES_VERSIONS names versions to run on: see EachPostgres.
 //
-// Tests never share a database: see PostgresDatabase and PostgresSchema. They
-// never share a topic: see Topic and CreateTopic.
+// For MongoDB a test takes the replica set that OUTMILL_TEST_MONGODB_URL names,
+// else it starts the machine's mongod, else SecantusDB, which speaks the same
+// protocol and differs in places: see IsSecantus. The program in engines builds
+// it.
+//
+// Tests never share a database: see PostgresDatabase, PostgresSchema and
+// MongoDatabase. They never share a topic: see Topic and CreateTopic.
 package testenv

@@ -152,7 +152,7 @@ CREATE TABLE {p:joins} (
     metadata             jsonb                                        -- NULL: none
 ) WITH (fillfactor = 70);
 
-CREATE INDEX {i:joins_grouping} ON {p:joins} (grouping_key, id);
+CREATE INDEX {i:joins_grouping} ON {p:joins} (grouping_key, status, id);
 
 CREATE INDEX {i:joins_status} ON {p:joins} (status, id);
 
@@ -189,8 +189,8 @@ BEGIN
         RETURN;
     END IF;
     PERFORM set_config('outmill.steps', '', true);
-    held := ARRAY(SELECT j.id FROM {p:joins} AS j WHERE j.status = 'pending' AND j.id IN (
-        SELECT m.join_id FROM {p:join_members} AS m WHERE m.step IN (SELECT substr(n, 2)::uuid FROM unnest(noted) AS n))
+    held := ARRAY(SELECT j.id FROM {p:joins} AS j WHERE j.status IS NOT DISTINCT FROM 'pending' AND j.id = ANY (ARRAY(
+        SELECT m.join_id FROM unnest(noted) AS n CROSS JOIN LATERAL (SELECT join_id FROM {p:join_members} WHERE step = substr(n, 2)::uuid OFFSET 0) AS m))
         ORDER BY j.id FOR NO KEY UPDATE OF j);
     IF cardinality(held) = 0 THEN
         RETURN;
@@ -200,14 +200,14 @@ BEGIN
             (count(*) FILTER (WHERE left(n, 1) = 'a'))::integer AS acked,
             sum(CASE left(n, 1) WHEN 'd' THEN 1 WHEN 'r' THEN -1 ELSE 0 END)::integer AS dead
         FROM unnest(noted) AS n GROUP BY 1),
-    old AS (SELECT m.join_id, m.step, m.status, m.open + c.open AS open, m.acked + c.acked AS acked, m.dead + c.dead AS dead
-        FROM changed AS c JOIN {p:join_members} AS m ON m.step = c.step WHERE m.join_id = ANY (held)),
+    old AS (SELECT m.ctid AS tid, m.status, m.open + c.open AS open, m.acked + c.acked AS acked, m.dead + c.dead AS dead
+        FROM changed AS c CROSS JOIN LATERAL (SELECT ctid, * FROM {p:join_members} WHERE step = c.step OFFSET 0) AS m WHERE m.join_id = ANY (held)),
     moved AS (UPDATE {p:join_members} AS m SET open = o.open, acked = o.acked, dead = o.dead, status = CASE
             WHEN m.reported THEN m.status
             WHEN o.dead > 0 OR o.open <= 0 AND o.acked = 0 THEN 'failed'
             WHEN o.open <= 0 THEN 'completed'
             ELSE 'pending' END
-        FROM old AS o WHERE m.join_id = o.join_id AND m.step = o.step
+        FROM old AS o WHERE m.ctid = o.tid
         RETURNING m.join_id, o.status AS before, m.status AS after),
     total AS (SELECT t.join_id,
             (count(*) FILTER (WHERE t.after = 'completed') - count(*) FILTER (WHERE t.before = 'completed'))::integer AS completed,
@@ -215,7 +215,7 @@ BEGIN
         FROM moved AS t GROUP BY t.join_id)
     UPDATE {p:joins} AS j SET completed_steps = j.completed_steps + t.completed, failed_steps = j.failed_steps + t.failed,
         updated_at = statement_timestamp()
-    FROM total AS t WHERE j.id = t.join_id AND (t.completed <> 0 OR t.failed <> 0) RETURNING j.id;
+    FROM total AS t WHERE j.id = ANY (held) AND j.id = t.join_id AND (t.completed <> 0 OR t.failed <> 0) RETURNING j.id;
 END
 $outmill$;
 

@@ -138,7 +138,7 @@ CREATE TABLE {p:joins} (
     metadata             TEXT    NOT NULL                    -- a JSON object
 ) WITHOUT ROWID;
 
-CREATE INDEX {p:joins_grouping} ON {p:joins} (grouping_key, id);
+CREATE INDEX {p:joins_grouping} ON {p:joins} (grouping_key, status, id);
 
 CREATE INDEX {p:joins_status} ON {p:joins} (status, id);
 

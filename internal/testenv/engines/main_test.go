@@ -14,6 +14,7 @@ import (
 
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/kafkaengine"
+	"github.com/outmill/outmill/internal/testenv/mongoengine"
 	"github.com/outmill/outmill/internal/testenv/postgresengine"
 )
 
@@ -99,6 +100,73 @@ func Test_a_real_postgres_is_started_once_and_stopped(t *testing.T) {
 	require.Error(t, postgresengine.Check(t.Context(), url))
 	require.NoDirExists(t, files)
 	require.NoDirExists(t, filepath.Join(dir, "postgres"))
+}
+
+func Test_a_mongodb_that_is_there_already_is_taken_as_it_is(t *testing.T) {
+	url := testenv.MongoDB(t)
+	t.Setenv(mongoengine.EnvURL, url)
+	dir := t.TempDir()
+	stdout, stderr, err := command(t, "start", "-dir", dir, "-only", "mongodb")
+	require.NoError(t, err)
+	require.Equal(t, "export OUTMILL_TEST_MONGODB_URL='"+url+"'\n", stdout)
+	require.Contains(t, stderr, "found")
+	_, _, err = command(t, "stop", "-dir", dir)
+	require.NoError(t, err)
+	require.NoError(t, mongoengine.Check(t.Context(), url))
+}
+
+func Test_a_mongodb_that_is_named_and_is_no_replica_set_cannot_be_had(t *testing.T) {
+	t.Setenv(mongoengine.EnvURL, testenv.OwnMongoDB(t, mongoengine.Standalone).URL)
+	stdout, stderr, err := command(t, "start", "-dir", t.TempDir(), "-only", "mongodb")
+	require.NoError(t, err)
+	require.Empty(t, stdout)
+	require.Contains(t, stderr, "mongodb cannot be had: OUTMILL_TEST_MONGODB_URL: the server is no member of a replica set")
+}
+
+func Test_a_mongodb_that_cannot_be_built_is_an_error_only_where_it_is_required(t *testing.T) {
+	// No mongod, no cargo, and nothing built.
+	for _, name := range []string{mongoengine.EnvURL, "PATH"} {
+		t.Setenv(name, "")
+	}
+	for _, name := range []string{"HOME", "XDG_CACHE_HOME"} {
+		t.Setenv(name, t.TempDir())
+	}
+	stdout, stderr, err := command(t, "start", "-dir", t.TempDir(), "-only", "mongodb")
+	require.NoError(t, err)
+	require.Empty(t, stdout)
+	require.Contains(t, stderr, "mongodb cannot be had: no cargo")
+	_, _, err = command(t, "start", "-dir", t.TempDir(), "-only", "mongodb", "-require")
+	require.ErrorContains(t, err, "mongodb")
+}
+
+func Test_a_real_mongodb_is_started_once_and_stopped(t *testing.T) {
+	if testing.Short() {
+		t.Skip("skipped: no MongoDB is started under -short")
+	}
+	if _, err := mongoengine.FindProgram(t.Context()); err != nil {
+		// It would be built here, which takes longer than a test may.
+		t.Skipf("skipped: no MongoDB is started: %v", err)
+	}
+	t.Setenv(mongoengine.EnvURL, "")
+	dir := t.TempDir()
+	t.Cleanup(func() { _, _, _ = command(t, "stop", "-dir", dir) })
+	stdout, stderr, err := command(t, "start", "-dir", dir, "-only", "mongodb", "-require")
+	require.NoError(t, err, stderr)
+	url, ok := strings.CutPrefix(strings.TrimSpace(stdout), "export OUTMILL_TEST_MONGODB_URL=")
+	require.True(t, ok, stdout)
+	url = strings.Trim(url, "'")
+	require.NoError(t, mongoengine.Check(t.Context(), url))
+
+	again, _, err := command(t, "start", "-dir", dir, "-only", "mongodb")
+	require.NoError(t, err)
+	require.Equal(t, stdout, again)
+
+	_, _, err = command(t, "stop", "-dir", dir)
+	require.NoError(t, err)
+	require.Error(t, mongoengine.Check(t.Context(), url))
+	require.NoDirExists(t, filepath.Join(dir, "mongodb"))
+	_, _, err = command(t, "stop", "-dir", dir)
+	require.NoError(t, err)
 }
 
 func Test_a_command_line_that_makes_no_sense_is_refused(t *testing.T) {

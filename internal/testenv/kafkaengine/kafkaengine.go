@@ -147,7 +147,7 @@ func (e *Engine) launch(cmd *exec.Cmd) error {
 	}
 	defer log.Close()
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = ownSession()
+	cmd.SysProcAttr = proc.OwnSession()
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("kafka: start the broker: %w", err)
 	}

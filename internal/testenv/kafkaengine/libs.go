@@ -42,7 +42,7 @@ func Libs(ctx context.Context) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("kafka: make the download directory: %w", err)
 	}
-	unlock, err := lockFile(ctx, filepath.Join(dir, "lock"))
+	unlock, err := proc.LockFile(ctx, filepath.Join(dir, "lock"))
 	if err != nil {
 		return "", fmt.Errorf("kafka: lock the download directory: %w", err)
 	}

@@ -30,9 +30,8 @@ func serverAccount() *account {
 	return &account{nobody, nobody}
 }
 
-// asAccount makes a command run in dir as the servers' account.
-func asAccount(cmd *exec.Cmd, dir string) {
-	cmd.Dir = dir
+// asAccount makes a command run as the servers' account.
+func asAccount(cmd *exec.Cmd) {
 	if cmd.Env == nil {
 		cmd.Env = os.Environ()
 	}

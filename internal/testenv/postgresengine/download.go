@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"time"
+
+	"github.com/outmill/outmill/internal/testenv/proc"
 )
 
 const downloader = "github.com/outmill/outmill/internal/testenv/postgresengine/download"
@@ -27,7 +29,7 @@ func Download(ctx context.Context, release string) (string, error) {
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return "", fmt.Errorf("postgres: make the download directory: %w", err)
 	}
-	unlock, err := lockFile(ctx, dir+".lock")
+	unlock, err := proc.LockFile(ctx, dir+".lock")
 	if err != nil {
 		return "", fmt.Errorf("postgres: lock the download directory: %w", err)
 	}

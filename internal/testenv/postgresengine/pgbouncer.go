@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/outmill/outmill/internal/testenv/proc"
 )
 
 // ErrNoPgBouncer says that the machine does not have PgBouncer.
@@ -26,7 +28,7 @@ type PgBouncer struct {
 	// Dir holds the configuration and the log.
 	Dir string
 
-	run *supervised
+	run *proc.Supervised
 }
 
 // StartPgBouncer starts PgBouncer on loopback in front of the database of a
@@ -57,7 +59,7 @@ func startPgBouncerIn(ctx context.Context, program, dir, databaseURL string, set
 	for {
 		b, err := startPgBouncerOnce(ctx, program, dir, databaseURL, settings)
 		// Somebody else was quicker to take the port.
-		if errors.Is(err, errEnded) && strings.Contains(err.Error(), "ddress already in use") && ctx.Err() == nil {
+		if errors.Is(err, proc.ErrEnded) && strings.Contains(err.Error(), "ddress already in use") && ctx.Err() == nil {
 			continue
 		}
 		return b, err
@@ -65,7 +67,7 @@ func startPgBouncerIn(ctx context.Context, program, dir, databaseURL string, set
 }
 
 func startPgBouncerOnce(ctx context.Context, program, dir, databaseURL string, settings []string) (*PgBouncer, error) {
-	port, err := freePort()
+	port, err := proc.FreePort()
 	if err != nil {
 		return nil, err
 	}
@@ -73,29 +75,26 @@ func startPgBouncerOnce(ctx context.Context, program, dir, databaseURL string, s
 	if err != nil {
 		return nil, err
 	}
-	if err := empty(filepath.Join(dir, "log")); err != nil {
-		return nil, err
-	}
-	file, log := filepath.Join(dir, "pgbouncer.ini"), filepath.Join(dir, "log")
+	file := filepath.Join(dir, "pgbouncer.ini")
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		return nil, fmt.Errorf("pgbouncer: write the configuration: %w", err)
 	}
 	if err := giveAway(file); err != nil {
 		return nil, err
 	}
-	run, err := supervise(ctx, dir, log, "KILL", []string{program, file})
+	run, err := proc.Server{Dir: dir, Line: []string{program, file}, EndSignal: "KILL", Prepare: asAccount}.Supervise(ctx)
 	if err != nil {
 		return nil, err
 	}
 	b := &PgBouncer{URL: throughPort(databaseURL, port), Dir: dir, run: run}
-	if err := run.awaitReady(ctx, func(ctx context.Context) error { return ping(ctx, b.URL) }); err != nil {
-		return nil, fmt.Errorf("pgbouncer: %w", errors.Join(err, run.leave()))
+	if err := run.AwaitReady(ctx, func(ctx context.Context) error { return ping(ctx, b.URL) }); err != nil {
+		return nil, fmt.Errorf("pgbouncer: %w", errors.Join(err, run.Leave()))
 	}
 	return b, nil
 }
 
 // End ends PgBouncer, removes its directory and waits for that.
-func (b *PgBouncer) End() { b.run.end() }
+func (b *PgBouncer) End() { b.run.End() }
 
 // pgBouncerConfig has clients log in as whom they like, and PgBouncer as the
 // user of the URL.

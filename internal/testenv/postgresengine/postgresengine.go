@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"net/url"
 	"os"
@@ -21,13 +20,9 @@ import (
 	"github.com/outmill/outmill/internal/testenv/proc"
 )
 
-const (
-	// readyWithin bounds the wait for a server that was started. It takes 0.2 s
-	// on a machine that is idle.
-	readyWithin = time.Minute
-	// poll is the time between two looks at a server that starts or ends.
-	poll = 10 * time.Millisecond
-)
+// readyWithin bounds the wait for a server that was started. It takes 0.2 s on
+// a machine that is idle.
+const readyWithin = time.Minute
 
 // Mode is how a server is asked to stop.
 type Mode syscall.Signal
@@ -56,7 +51,7 @@ type Engine struct {
 	// started is false until the server was up once: only before that its port
 	// may be changed.
 	started bool
-	run     *supervised
+	run     *proc.Supervised
 }
 
 // Prepare makes a database cluster in dir, which must be empty or not exist,
@@ -99,24 +94,21 @@ func (e *Engine) Start(ctx context.Context) error {
 }
 
 func (e *Engine) startOnce(ctx context.Context) error {
-	if err := e.run.leave(); err != nil {
+	if err := e.run.Leave(); err != nil {
 		return err
 	}
-	if err := empty(e.LogFile()); err != nil {
-		return err
-	}
-	run, err := supervise(ctx, e.Dir, e.LogFile(), "QUIT", e.commandLine())
+	run, err := e.server().Supervise(ctx)
 	if err != nil {
 		return err
 	}
 	e.run = run
-	return e.run.awaitReady(ctx, e.checkReady)
+	return e.run.AwaitReady(ctx, e.checkReady)
 }
 
 // mayTryAgain returns nil if what has kept the server from starting is somebody
 // else's and passes.
 func (e *Engine) mayTryAgain(ctx context.Context, err error) error {
-	if !errors.Is(err, errEnded) {
+	if !errors.Is(err, proc.ErrEnded) {
 		return err
 	}
 	log := proc.LastLines(e.LogFile())
@@ -125,20 +117,20 @@ func (e *Engine) mayTryAgain(ctx context.Context, err error) error {
 		return e.choosePort()
 	case strings.Contains(log, "is still in use"):
 		// The children of a server that was killed take a moment to notice.
-		return wait(ctx, poll)
+		return proc.Wait(ctx, 10*time.Millisecond)
 	}
 	return err
 }
 
 // Stop asks the server to stop and waits until it has.
 func (e *Engine) Stop(ctx context.Context, mode Mode) error {
-	return e.run.signal(ctx, syscall.Signal(mode))
+	return e.run.Stop(ctx, syscall.Signal(mode))
 }
 
 // Kill kills the server's first process, as kill -9 does, and waits for its
 // end. Its other processes end by themselves, soon after.
 func (e *Engine) Kill(ctx context.Context) error {
-	return e.run.signal(ctx, syscall.SIGKILL)
+	return e.run.Stop(ctx, syscall.SIGKILL)
 }
 
 // Restart stops the server and starts it again.
@@ -156,32 +148,19 @@ func (e *Engine) End() {
 		_ = os.RemoveAll(e.Dir)
 		return
 	}
-	e.run.end()
+	e.run.End()
 	e.run = nil
 }
 
 // StartDetached starts the server in the background, where it outlives this
 // process, and waits until it is ready. Its pid is in PidFile.
 func (e *Engine) StartDetached(ctx context.Context) error {
-	line := e.commandLine()
-	cmd := exec.CommandContext(context.WithoutCancel(ctx), line[0], line[1:]...)
-	if err := launch(cmd, e.Dir, e.LogFile()); err != nil {
-		return err
-	}
-	if err := os.WriteFile(e.PidFile(), []byte(strconv.Itoa(cmd.Process.Pid)+"\n"), 0o600); err != nil {
-		return errors.Join(fmt.Errorf("postgres: write the pid: %w", err), cmd.Process.Kill())
-	}
 	ctx, cancel := context.WithTimeout(ctx, readyWithin)
 	defer cancel()
-	for {
-		err := e.checkReady(ctx)
-		if err == nil {
-			return nil
-		}
-		if waited := wait(ctx, poll); waited != nil {
-			return fmt.Errorf("postgres: the server was not ready in time: %w; the end of its log: %s", err, proc.LastLines(e.LogFile()))
-		}
+	if err := e.server().StartDetached(ctx, e.checkReady); err != nil {
+		return fmt.Errorf("postgres: %w", err)
 	}
+	return nil
 }
 
 // checkReady looks at the server's own word first: at its port another server
@@ -198,12 +177,24 @@ func (e *Engine) checkReady(ctx context.Context) error {
 }
 
 // PidFile is where the pid of the server is.
-func (e *Engine) PidFile() string { return filepath.Join(e.Dir, pidFile) }
+func (e *Engine) PidFile() string { return e.server().PidFile() }
 
 // LogFile is where the server's output goes, that of its last start.
-func (e *Engine) LogFile() string { return filepath.Join(e.Dir, "log") }
+func (e *Engine) LogFile() string { return e.server().LogFile() }
 
 func (e *Engine) dataDir() string { return filepath.Join(e.Dir, "data") }
+
+// server tidies up SysV memory: that of a server that was killed would stay
+// until the machine restarts.
+func (e *Engine) server() proc.Server {
+	return proc.Server{
+		Dir:       e.Dir,
+		Line:      e.commandLine(),
+		EndSignal: "QUIT",
+		Prepare:   asAccount,
+		TidyUp:    `[ -e data/postmaster.pid ] && ipcrm -m $(sed -n 7p data/postmaster.pid | awk '{print $2}')`,
+	}
+}
 
 func (e *Engine) commandLine() []string {
 	address, err := url.Parse(e.URL)
@@ -214,7 +205,7 @@ func (e *Engine) commandLine() []string {
 }
 
 func (e *Engine) choosePort() error {
-	port, err := freePort()
+	port, err := proc.FreePort()
 	if err != nil {
 		return err
 	}
@@ -225,7 +216,8 @@ func (e *Engine) choosePort() error {
 func (e *Engine) initdb(ctx context.Context) error {
 	cmd := exec.CommandContext(ctx, filepath.Join(e.bin, "initdb"), "-D", e.dataDir(), "-U", "postgres",
 		"--auth=trust", "--locale=C", "--encoding=UTF8", "--no-sync")
-	asAccount(cmd, e.Dir)
+	cmd.Dir = e.Dir
+	asAccount(cmd)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("postgres: make a database cluster: %w: %s", err, proc.LastLine(out))
 	}
@@ -267,33 +259,4 @@ func appendTo(file, text string) error {
 		return fmt.Errorf("postgres: write the configuration: %w", err)
 	}
 	return nil
-}
-
-// freePort returns a port that was free a moment ago. It is one that the system
-// does not give to outgoing connections: those could take it while the server
-// is down.
-func freePort() (int, error) {
-	const lowest, count, tries = 15_000, 15_000, 100
-	var failed error
-	for range tries {
-		port := lowest + rand.IntN(count)
-		l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-		if err != nil {
-			failed = err
-			continue
-		}
-		return port, l.Close()
-	}
-	return 0, fmt.Errorf("postgres: find a free port: %w", failed)
-}
-
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/outmill/outmill/internal/testenv/mongoengine"
+	"github.com/outmill/outmill/internal/testenv/proc"
+)
+
+// buildWithin bounds the build and the start. The build takes 13 minutes on two
+// slow cores.
+const buildWithin = 40 * time.Minute
+
+var mongodb = engine{name: "mongodb", env: mongoengine.EnvURL, within: buildWithin, start: startMongoDB, stop: stopMongoDB}
+
+func startMongoDB(ctx context.Context, dir string, log func(string, ...any)) (string, error) {
+	if url, ok := runningMongoDB(ctx, dir); ok {
+		log("mongodb: runs already at %s", url)
+		return url, nil
+	}
+	url, err := mongoengine.Find(ctx)
+	if err != nil {
+		return "", err
+	}
+	if url != "" {
+		log("mongodb: found")
+		return url, nil
+	}
+	if err := stopMongoDB(ctx, dir, log); err != nil {
+		return "", fmt.Errorf("tidy up an earlier start: %w", err)
+	}
+	program, err := mongoengine.FindProgram(ctx)
+	if errors.Is(err, mongoengine.ErrNoProgram) {
+		program, err = mongoengine.Build(ctx, log)
+	}
+	if err != nil {
+		return "", err
+	}
+	log("mongodb: starting %s", program.Path)
+	url, err = startMongoDBOf(ctx, program, dir)
+	if err != nil {
+		return "", errors.Join(err, stopMongoDB(context.WithoutCancel(ctx), dir, log))
+	}
+	log("mongodb: ready at %s", url)
+	return url, nil
+}
+
+func startMongoDBOf(ctx context.Context, program mongoengine.Program, dir string) (string, error) {
+	e, err := mongoengine.Prepare(program, dir)
+	if err != nil {
+		return "", err
+	}
+	if err := e.StartDetached(ctx); err != nil {
+		return "", err
+	}
+	return e.URL, os.WriteFile(filepath.Join(dir, "url"), []byte(e.URL), 0o600)
+}
+
+// runningMongoDB returns the server that an earlier start left in dir.
+func runningMongoDB(ctx context.Context, dir string) (string, bool) {
+	url, err := os.ReadFile(filepath.Join(dir, "url"))
+	if err != nil || mongoengine.Check(ctx, string(url)) != nil {
+		return "", false
+	}
+	return string(url), true
+}
+
+func stopMongoDB(ctx context.Context, dir string, log func(string, ...any)) error {
+	pid, err := proc.ReadPid(filepath.Join(dir, "pid"))
+	if errors.Is(err, os.ErrNotExist) {
+		return os.RemoveAll(dir)
+	}
+	if err != nil {
+		return err
+	}
+	// A pid may belong to another process by now: only one that was given our
+	// data is ended. The data is worth no shutdown.
+	p := process{pid: pid, mark: dir, signal: syscall.SIGKILL}
+	if err := p.end(ctx, 20*time.Second); err != nil {
+		return err
+	}
+	log("mongodb: stopped")
+	return os.RemoveAll(dir)
+}

@@ -1,0 +1,137 @@
+package testenv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/outmill/outmill/internal/testenv/mongoengine"
+)
+
+// MongoDB returns the URL of a replica set, the same for all tests of the
+// binary, or skips the test. It may be SecantusDB: see IsSecantus.
+func MongoDB(tb testing.TB) string {
+	tb.Helper()
+	url, err := findOrStartMongoDB()
+	if err != nil {
+		if os.Getenv(mongoengine.EnvURL) != "" {
+			tb.Fatalf("no MongoDB: %v", err)
+		}
+		skipWithoutMongoDB(tb, err)
+	}
+	return url
+}
+
+// OwnMongoDB starts a server that the test alone uses, to stop and kill it as
+// it likes, and ends it with the test. The flags are mongoengine.Standalone,
+// mongoengine.SyncOnCommit, without which a kill may lose what was committed,
+// and what else the program understands. Where it cannot be started the test is
+// skipped.
+func OwnMongoDB(tb testing.TB, flags ...string) *mongoengine.Engine {
+	tb.Helper()
+	engine, err := startMongoDB(tb.Context(), flags...)
+	if err != nil {
+		skipWithoutMongoDB(tb, err)
+	}
+	tb.Cleanup(engine.End)
+	return engine
+}
+
+// MongoDatabase returns a database of its own for the test, empty, on the
+// server of MongoDB, with a client of its own. Both go with the test.
+func MongoDatabase(tb testing.TB) *mongo.Database {
+	tb.Helper()
+	return MongoDatabaseOn(tb, MongoDB(tb))
+}
+
+// MongoDatabaseOn is MongoDatabase on the server that a URL names.
+func MongoDatabaseOn(tb testing.TB, serverURL string) *mongo.Database {
+	tb.Helper()
+	client, err := mongo.Connect(options.Client().ApplyURI(serverURL))
+	require.NoError(tb, err, "make a MongoDB client")
+	database := client.Database(databaseName())
+	tb.Cleanup(func() { dropMongoDatabase(tb, database) })
+	return database
+}
+
+// IsSecantus reports whether the server is SecantusDB, which differs from
+// MongoDB in places. A test that such a difference concerns says so where it
+// asks.
+func IsSecantus(ctx context.Context, client *mongo.Client) (bool, error) {
+	var info struct {
+		SecantusVersion string `bson:"secantusVersion"`
+	}
+	if err := client.Database("admin").RunCommand(ctx, bson.D{{Key: "buildInfo", Value: 1}}).Decode(&info); err != nil {
+		return false, fmt.Errorf("ask MongoDB for its version: %w", err)
+	}
+	return info.SecantusVersion != "", nil
+}
+
+// dropMongoDatabase tidies up; a server that is gone has nothing left to tidy.
+func dropMongoDatabase(tb testing.TB, database *mongo.Database) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := database.Drop(ctx); err != nil {
+		tb.Logf("database %s was not dropped: %v", database.Name(), err)
+	}
+	_ = database.Client().Disconnect(context.WithoutCancel(ctx))
+}
+
+func skipWithoutMongoDB(tb testing.TB, reason error) {
+	tb.Helper()
+	text := strings.Join(strings.Fields(reason.Error()), " ")
+	tb.Skipf("skipped: no MongoDB (%s); set %s=mongodb://host:27017/?replicaSet=name, or install mongod, or have cargo build SecantusDB once, in ten minutes: go run ./internal/testenv/engines start -only mongodb -dir DIR", text, mongoengine.EnvURL)
+}
+
+var findOrStartMongoDB = sync.OnceValues(func() (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), startWithin)
+	defer cancel()
+	if url, err := mongoengine.Find(ctx); err != nil || url != "" {
+		return url, err
+	}
+	engine, err := startMongoDB(ctx)
+	if err != nil {
+		return "", err
+	}
+	startedMongoDB = append(startedMongoDB, engine)
+	return engine.URL, nil
+})
+
+// startedMongoDB keeps the server of the whole binary reachable: the pipe to it
+// is closed when it is collected, and that ends the server.
+var startedMongoDB []*mongoengine.Engine
+
+func startMongoDB(ctx context.Context, flags ...string) (*mongoengine.Engine, error) {
+	if testing.Short() {
+		return nil, errors.New("none is started under -short")
+	}
+	ctx, cancel := context.WithTimeout(ctx, startWithin)
+	defer cancel()
+	program, err := mongoengine.FindProgram(ctx)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "outmill-mongodb-")
+	if err != nil {
+		return nil, fmt.Errorf("make a directory for MongoDB: %w", err)
+	}
+	engine, err := mongoengine.Prepare(program, dir, flags...)
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	if err := engine.Start(ctx); err != nil {
+		engine.End()
+		return nil, err
+	}
+	return engine, nil
+}

@@ -1,0 +1,148 @@
+// Package mongoengine finds a MongoDB for tests, or starts one on loopback: the
+// machine's mongod, else SecantusDB, which speaks MongoDB's protocol. It is for
+// internal/testenv and for the program engines beside it.
+package mongoengine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/outmill/outmill/internal/testenv/proc"
+)
+
+// readyWithin bounds the wait for a server that was started. It takes a second
+// on a machine that is idle.
+const readyWithin = time.Minute
+
+// Engine is a server on loopback, a replica set of one node unless it was told
+// otherwise, that deletes nothing by TTL indexes until a test has it do so with
+// setParameter. Its files live in one directory. Its methods are for one
+// goroutine at a time.
+type Engine struct {
+	// URL is that of the server. It stays the same over restarts.
+	URL string
+	// Dir holds the data, the log and the pid.
+	Dir string
+
+	program Program
+	flags   []string
+	port    int
+	// started is false until the server was up once: only before that its port
+	// may be changed.
+	started bool
+	run     *proc.Supervised
+}
+
+// Prepare makes an engine that runs program in dir, which must be empty or not
+// exist. The flags are Standalone, SyncOnCommit, and what else the program
+// understands.
+func Prepare(program Program, dir string, flags ...string) (*Engine, error) {
+	e := &Engine{Dir: dir, program: program, flags: slices.Clone(flags)}
+	if err := os.MkdirAll(e.dataDir(), 0o755); err != nil {
+		return nil, fmt.Errorf("mongodb: make the data directory: %w", err)
+	}
+	return e, e.choosePort()
+}
+
+// Start starts the server so that it ends with this process, however that ends,
+// or at End, and waits until it is ready. It may be called again after Stop and
+// Kill: the port and the data stay.
+func (e *Engine) Start(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readyWithin)
+	defer cancel()
+	for {
+		err := e.startOnce(ctx)
+		if err == nil {
+			e.started = true
+			return nil
+		}
+		// Somebody else was quicker to take the port.
+		taken := errors.Is(err, proc.ErrEnded) && strings.Contains(err.Error(), "ddress already in use")
+		if e.started || !taken || ctx.Err() != nil {
+			return fmt.Errorf("mongodb: %w", err)
+		}
+		if err := e.choosePort(); err != nil {
+			return err
+		}
+	}
+}
+
+func (e *Engine) startOnce(ctx context.Context) error {
+	if err := e.run.Leave(); err != nil {
+		return err
+	}
+	run, err := e.server().Supervise(ctx)
+	if err != nil {
+		return err
+	}
+	e.run = run
+	return e.run.AwaitReady(ctx, e.makeReady)
+}
+
+// Stop asks the server to shut down in order and waits until it has.
+func (e *Engine) Stop(ctx context.Context) error { return e.run.Stop(ctx, syscall.SIGTERM) }
+
+// Kill kills the server, as kill -9 does, and waits for its end.
+func (e *Engine) Kill(ctx context.Context) error { return e.run.Stop(ctx, syscall.SIGKILL) }
+
+// Restart stops the server in order, unless it has ended already, and starts it
+// again.
+func (e *Engine) Restart(ctx context.Context) error {
+	if err := e.Stop(ctx); err != nil {
+		return err
+	}
+	return e.Start(ctx)
+}
+
+// End ends a server of Start, if it still runs, removes its directory and waits
+// for that.
+func (e *Engine) End() {
+	if e.run == nil {
+		_ = os.RemoveAll(e.Dir)
+		return
+	}
+	e.run.End()
+	e.run = nil
+}
+
+// StartDetached starts the server in the background, where it outlives this
+// process, and waits until it is ready. Its pid is in PidFile.
+func (e *Engine) StartDetached(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readyWithin)
+	defer cancel()
+	if err := e.server().StartDetached(ctx, e.makeReady); err != nil {
+		return fmt.Errorf("mongodb: %w", err)
+	}
+	return nil
+}
+
+// PidFile is where the pid of the server is.
+func (e *Engine) PidFile() string { return e.server().PidFile() }
+
+// LogFile is where the server's output goes, that of its last start.
+func (e *Engine) LogFile() string { return e.server().LogFile() }
+
+func (e *Engine) server() proc.Server {
+	line := e.program.commandLine(e.dataDir(), e.port, e.flags)
+	return proc.Server{Dir: e.Dir, Line: line, EndSignal: "KILL"}
+}
+
+func (e *Engine) dataDir() string { return filepath.Join(e.Dir, "data") }
+
+func (e *Engine) standalone() bool { return slices.Contains(e.flags, Standalone) }
+
+func (e *Engine) choosePort() error {
+	port, err := proc.FreePort()
+	if err != nil {
+		return fmt.Errorf("mongodb: %w", err)
+	}
+	e.port, e.URL = port, e.program.url(port, e.standalone())
+	return nil
+}

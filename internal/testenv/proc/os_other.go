@@ -1,0 +1,21 @@
+//go:build !unix
+
+package proc
+
+import (
+	"context"
+	"errors"
+	"os/exec"
+	"syscall"
+)
+
+// OwnSession does nothing here.
+func OwnSession() *syscall.SysProcAttr { return nil }
+
+// EndWithChildren does nothing here.
+func EndWithChildren(*exec.Cmd) {}
+
+// LockFile fails here.
+func LockFile(context.Context, string) (func(), error) {
+	return nil, errors.New("starting a server is supported on Unix only")
+}

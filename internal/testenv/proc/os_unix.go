@@ -1,0 +1,44 @@
+//go:build unix
+
+package proc
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+)
+
+// OwnSession keeps signals of the terminal from a child: who started it ends
+// it.
+func OwnSession() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
+
+// EndWithChildren makes a command that its context ends take all processes with
+// it that it has started.
+func EndWithChildren(cmd *exec.Cmd) {
+	cmd.SysProcAttr = OwnSession()
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+}
+
+// LockFile waits for an exclusive lock between processes. The lock ends with
+// the process that holds it.
+func LockFile(ctx context.Context, name string) (unlock func(), err error) {
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return func() { _ = f.Close() }, nil
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
+			return nil, errors.Join(err, f.Close())
+		}
+		if err := Wait(ctx, 100*time.Millisecond); err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+	}
+}
