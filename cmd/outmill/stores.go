@@ -9,6 +9,7 @@ import (
 	"github.com/outmill/outmill"
 
 	// The stores that the tool can open register themselves.
+	_ "github.com/outmill/outmill/mongo"
 	_ "github.com/outmill/outmill/postgres"
 	_ "github.com/outmill/outmill/sqlite"
 )

@@ -1,0 +1,335 @@
+package mongo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	driver "go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/routing"
+)
+
+// Append writes all the records or none. See outmill.Writer.
+func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
+	const operation = "append"
+	session, err := s.sessionOf(ctx)
+	if err != nil {
+		return s.explain(ctx, operation, err)
+	}
+	if err := outmill.CheckRecords(records, s.config.MaxPayload); err != nil {
+		return s.explain(ctx, operation, err)
+	}
+	if len(records) == 0 {
+		return s.explain(ctx, operation, s.usable(ctx))
+	}
+	a := newAppending(s, records)
+	if err := a.check(); err != nil {
+		return s.explain(ctx, operation, err)
+	}
+	switch {
+	case session != nil:
+		err = s.within(ctx, operation, session, a.run)
+	case a.isOneDocument():
+		// It is all or nothing by itself, and seldom more than one group reads it.
+		err = s.do(ctx, operation, a.runAlone)
+	default:
+		err = s.transact(ctx, operation, a.run)
+	}
+	if err != nil {
+		return err
+	}
+	a.report()
+	if session == nil {
+		s.bell.Ring()
+	}
+	return nil
+}
+
+// within runs fn in the caller's transaction, which takes one operation at a
+// time.
+func (s *Store) within(ctx context.Context, operation string, session *driver.Session, fn func(ctx context.Context) error) error {
+	err := s.usable(ctx)
+	if err == nil {
+		var unlock func()
+		if unlock, err = s.inUse.Lock(ctx, session); err == nil {
+			defer unlock()
+			err = fn(driver.NewSessionContext(ctx, session))
+		}
+	}
+	return s.explain(ctx, operation, err)
+}
+
+// topicKey names a dedup key of a topic.
+type topicKey struct {
+	Topic string `bson:"topic"`
+	Key   string `bson:"key"`
+}
+
+// appending is the work of one Append. It may be done more than once, and
+// changes no record before report.
+type appending struct {
+	s         *Store
+	records   []*outmill.Record
+	ids       []outmill.WorkItemID
+	duplicate []bool
+	// first is the first record with each dedup key.
+	first map[topicKey]int
+}
+
+func newAppending(s *Store, records []*outmill.Record) *appending {
+	a := &appending{s: s, records: records, ids: make([]outmill.WorkItemID, len(records)), duplicate: make([]bool, len(records))}
+	for i, r := range records {
+		if a.ids[i] = r.ID; r.ID.IsZero() {
+			a.ids[i] = outmill.NewWorkItemID()
+		}
+		if r.DedupKey == "" {
+			continue
+		}
+		if a.first == nil {
+			a.first = map[topicKey]int{}
+		}
+		key := topicKey{r.Topic, r.DedupKey}
+		if _, seen := a.first[key]; seen {
+			a.duplicate[i] = true
+			continue
+		}
+		a.first[key] = i
+	}
+	return a
+}
+
+// check refuses what this store, or its setting, cannot do.
+func (a *appending) check() error {
+	for i, r := range a.records {
+		switch {
+		case len(r.Joins) > 0 || !r.WaitsFor.IsZero():
+			return &outmill.InvalidRecordError{Index: i, Field: "joins", Reason: "are not supported by this store yet"}
+		case r.DedupKey != "" && a.s.config.WithoutTransactions:
+			return &outmill.InvalidRecordError{Index: i, Field: "dedup key", Reason: "needs transactions, and the store was made with WithoutTransactions"}
+		}
+	}
+	return nil
+}
+
+func (a *appending) isOneDocument() bool { return len(a.records) == 1 && len(a.first) == 0 }
+
+// runAlone writes a single record without a transaction, unless several groups
+// read it.
+func (a *appending) runAlone(ctx context.Context) error {
+	found, err := a.s.loadState(ctx)
+	if err != nil {
+		return err
+	}
+	if len(found.table().Of(a.records[0].Topic)) > 1 && !a.s.config.WithoutTransactions {
+		return a.s.once(ctx, a.run)
+	}
+	return a.insert(ctx, found)
+}
+
+func (a *appending) run(ctx context.Context) error {
+	found, err := a.s.loadState(ctx)
+	if err != nil {
+		return err
+	}
+	if len(a.first) > 0 {
+		if err := a.deduplicate(ctx, found.Now); err != nil {
+			return err
+		}
+	}
+	return a.insert(ctx, found)
+}
+
+func (a *appending) insert(ctx context.Context, found *state) error {
+	documents, err := a.documents(found.table(), found.Now)
+	if err != nil || len(documents) == 0 {
+		return err
+	}
+	_, err = a.s.records.InsertMany(ctx, documents)
+	if err != nil && a.s.config.WithoutTransactions {
+		a.takeBack(ctx, documents, err)
+	}
+	return err
+}
+
+// takeBack removes what was inserted before the document that failed. Without
+// transactions it is as good as can be had.
+func (a *appending) takeBack(ctx context.Context, documents []any, err error) {
+	var failed driver.BulkWriteException
+	if !errors.As(err, &failed) || len(failed.WriteErrors) == 0 {
+		return
+	}
+	var ids bson.A
+	for _, d := range documents[:failed.WriteErrors[0].Index] {
+		ids = append(ids, d.(bson.Raw).Lookup("_id"))
+	}
+	if len(ids) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortWithin)
+	defer cancel()
+	_, _ = a.s.records.DeleteMany(ctx, in("_id", ids))
+}
+
+// documents returns those to insert: one for each group of each record, or one
+// that waits for a group.
+func (a *appending) documents(table *routing.Table, now time.Time) ([]any, error) {
+	var list []any
+	var last *document
+	groups := map[string][]string{}
+	add := func(i int, d document) error {
+		raw, err := bson.Marshal(d)
+		if err != nil {
+			return fmt.Errorf("record %d: %w", i, err)
+		}
+		if len(raw) > maxDocument-documentSlack {
+			return &outmill.InvalidRecordError{Index: i, Field: "size", Reason: fmt.Sprintf("is %d bytes as a document: MongoDB takes at most %d, of which %d are kept for what is noted later",
+				len(raw), maxDocument, documentSlack)}
+		}
+		list = append(list, bson.Raw(raw))
+		last = &d
+		return nil
+	}
+	for i, r := range a.records {
+		if a.duplicate[i] {
+			continue
+		}
+		if _, known := groups[r.Topic]; !known {
+			groups[r.Topic] = table.Of(r.Topic)
+		}
+		d := documentOf(r, a.ids[i], now)
+		d.Generation = table.Generation
+		for n, name := range groups[r.Topic] {
+			d.Group = group(name)
+			if n > 0 {
+				d.ID = uuid(outmill.NewWorkItemID())
+			}
+			if err := add(i, d); err != nil {
+				return nil, err
+			}
+		}
+		if len(groups[r.Topic]) == 0 {
+			if err := add(i, d); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if last != nil {
+		last.Last = true
+		raw, err := bson.Marshal(last)
+		if err != nil {
+			return nil, err
+		}
+		list[len(list)-1] = bson.Raw(raw)
+	}
+	return list, nil
+}
+
+// documentSlack is room for the last error, the owner, and so on.
+const documentSlack = 64 << 10
+
+func documentOf(r *outmill.Record, id outmill.WorkItemID, now time.Time) document {
+	d := document{
+		ID: uuid(id), Topic: r.Topic, Key: r.Key, Stage: stageLine, Status: outmill.StatusPending, Open: true, CreatedAt: now, Size: r.Size(),
+		MessageID: r.MessageID, CorrelationID: r.CorrelationID, CausationID: r.CausationID, TenantID: r.TenantID,
+		TraceParent: r.TraceParent, TraceState: r.TraceState, DedupKey: r.DedupKey, Metadata: r.Metadata, Payload: r.Payload,
+	}
+	if d.MessageID == "" {
+		d.MessageID = id.String()
+		d.Size += len(d.MessageID)
+	}
+	if d.Payload == nil {
+		d.Payload = []byte{}
+	}
+	d.DueAt = dueOf(r, now)
+	d.NextAt = d.DueAt
+	if d.DueAt.After(now) {
+		d.Stage, d.AvailableAt = stageDelayed, d.DueAt
+	}
+	switch {
+	case r.TimeToLive > 0:
+		d.ExpiresAt = now.Add(ceil(r.TimeToLive))
+	case !r.ExpiresAt.IsZero():
+		d.ExpiresAt = ceilTime(r.ExpiresAt)
+	}
+	return d
+}
+
+func dueOf(r *outmill.Record, now time.Time) time.Time {
+	switch {
+	case r.Delay > 0:
+		return now.Add(ceil(r.Delay))
+	case r.DueAt.IsZero():
+		return now
+	}
+	return ceilTime(r.DueAt)
+}
+
+func ceilTime(t time.Time) time.Time {
+	whole := t.Truncate(time.Millisecond)
+	if whole.Before(t) {
+		whole = whole.Add(time.Millisecond)
+	}
+	return whole
+}
+
+// dedupKey is a document of the dedup collection.
+type dedupKey struct {
+	ID        topicKey  `bson:"_id"`
+	ExpiresAt time.Time `bson:"expires_at"`
+}
+
+// deduplicate takes the dedup keys that are free. It looks before it writes,
+// since an error of the server ends the transaction: a key that somebody else
+// takes meanwhile is a write conflict, after which the transaction is repeated.
+func (a *appending) deduplicate(ctx context.Context, now time.Time) error {
+	wanted := make(bson.A, 0, len(a.first))
+	for key, i := range a.first {
+		a.duplicate[i] = false
+		wanted = append(wanted, key)
+	}
+	cursor, err := a.s.dedup.Find(ctx, in("_id", wanted))
+	if err != nil {
+		return err
+	}
+	var found []dedupKey
+	if err := cursor.All(ctx, &found); err != nil {
+		return err
+	}
+	until := now.Add(ceil(a.s.config.DedupWindow))
+	seen := map[topicKey]bool{}
+	var over bson.A
+	for _, k := range found {
+		seen[k.ID] = true
+		if k.ExpiresAt.After(now) {
+			a.duplicate[a.first[k.ID]] = true
+			continue
+		}
+		over = append(over, k.ID)
+	}
+	var fresh []any
+	for key := range a.first {
+		if !seen[key] {
+			fresh = append(fresh, dedupKey{key, until})
+		}
+	}
+	if len(over) > 0 {
+		_, err = a.s.dedup.UpdateMany(ctx, in("_id", over), set(bson.D{{Key: "expires_at", Value: until}}))
+	}
+	if err == nil && len(fresh) > 0 {
+		_, err = a.s.dedup.InsertMany(ctx, fresh)
+	}
+	return err
+}
+
+func (a *appending) report() {
+	for i, r := range a.records {
+		r.ID, r.Duplicate = a.ids[i], a.duplicate[i]
+		if r.MessageID == "" {
+			r.MessageID = r.ID.String()
+		}
+	}
+}

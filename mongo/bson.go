@@ -1,0 +1,85 @@
+package mongo
+
+import (
+	"context"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	driver "go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+)
+
+// Short words for what is said often.
+
+func in(field string, values any) bson.D {
+	return bson.D{{Key: field, Value: bson.D{{Key: "$in", Value: values}}}}
+}
+
+func set(fields bson.D) bson.D { return bson.D{{Key: "$set", Value: fields}} }
+
+// pipeline is an update that computes: its fields see those of before.
+func pipeline(fields bson.D, unset ...string) driver.Pipeline {
+	stages := driver.Pipeline{{{Key: "$set", Value: fields}}}
+	if len(unset) > 0 {
+		stages = append(stages, bson.D{{Key: "$unset", Value: unset}})
+	}
+	return stages
+}
+
+// literal keeps the text of a user from being taken for an expression.
+func literal(text string) bson.D { return bson.D{{Key: "$literal", Value: text}} }
+
+// inTime is the server's now and d more, in an expression.
+func inTime(d time.Duration) bson.D {
+	return bson.D{{Key: "$dateAdd", Value: bson.D{
+		{Key: "startDate", Value: "$$NOW"}, {Key: "unit", Value: "millisecond"}, {Key: "amount", Value: ceil(d).Milliseconds()},
+	}}}
+}
+
+// hasPassed is a condition that the server's clock decides.
+func hasPassed(field string) bson.D {
+	return bson.D{{Key: "$lte", Value: bson.A{"$" + field, "$$NOW"}}}
+}
+
+func given(condition, then, otherwise any) bson.D {
+	return bson.D{{Key: "$cond", Value: bson.A{condition, then, otherwise}}}
+}
+
+func plus(field string, n any) bson.D { return bson.D{{Key: "$add", Value: bson.A{"$" + field, n}}} }
+
+func expr(condition any) bson.E { return bson.E{Key: "$expr", Value: condition} }
+
+func findAll[T any](ctx context.Context, from *driver.Collection, filter bson.D, opts ...options.Lister[options.FindOptions]) ([]T, error) {
+	cursor, err := from.Find(ctx, filter, opts...)
+	if err != nil {
+		return nil, err
+	}
+	var found []T
+	err = cursor.All(ctx, &found)
+	return found, err
+}
+
+func aggregateAll[T any](ctx context.Context, from *driver.Collection, stages driver.Pipeline) ([]T, error) {
+	cursor, err := from.Aggregate(ctx, stages)
+	if err != nil {
+		return nil, err
+	}
+	var found []T
+	err = cursor.All(ctx, &found)
+	return found, err
+}
+
+// first returns at most n documents, in the order of the fields, with the
+// fields of the projection only.
+func first(n int, order bson.D, fields ...string) *options.FindOptionsBuilder {
+	opts := options.Find().SetLimit(int64(n)).SetBatchSize(int32(min(n, 1<<20)))
+	if len(order) > 0 {
+		opts.SetSort(order)
+	}
+	if len(fields) > 0 {
+		opts.SetProjection(ascending(fields...))
+	}
+	return opts
+}
+
+func countUpTo(n int) *options.CountOptionsBuilder { return options.Count().SetLimit(int64(n)) }

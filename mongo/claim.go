@@ -1,0 +1,443 @@
+package mongo
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	driver "go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/outmill/outmill"
+)
+
+// maxClaim bounds what one claim hands out, whatever its limit.
+const maxClaim = 10_000
+
+// Claim leases up to req.Limit records, and never more than 10,000. See
+// outmill.Queue.
+func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.Record, error) {
+	const operation = "claim"
+	if err := req.Validate(); err != nil {
+		return nil, s.explain(ctx, operation, err)
+	}
+	if s.config.WithoutTransactions && req.Order != outmill.OrderNone {
+		return nil, s.explain(ctx, operation, invalid("ClaimRequest.Order is %s: want OrderNone for a store made with WithoutTransactions", req.Order))
+	}
+	req.Limit = min(req.Limit, maxClaim)
+	c := &claim{s: s, req: req}
+	err := s.do(ctx, operation, c.run)
+	if len(c.records) == 0 {
+		return nil, err
+	}
+	// What was leased before an error is handed out: the next claim meets it too.
+	s.logger.Debug("Records claimed", watermill.LogFields{
+		"group": req.Group, "owner": req.Owner.String(), "count": len(c.records),
+	})
+	return c.records, nil
+}
+
+// claim is one claim, in steps that each lease what they lease.
+type claim struct {
+	s       *Store
+	req     outmill.ClaimRequest
+	records []*outmill.Record
+	bytes   int
+	// over: a suspect was met, which goes without company, or a record that does
+	// not fit in.
+	over bool
+	// again: so much was passed over that there may be more to claim.
+	again bool
+}
+
+func (c *claim) run(ctx context.Context) error {
+	busy := c.s.busy.Topics(c.req.Group, c.req.Topics)
+	for {
+		c.again = false
+		topics := busy
+		if busy == nil {
+			var err error
+			if topics, err = c.dueTopics(ctx); err != nil || len(topics) == 0 {
+				return err
+			}
+		}
+		topics = c.s.turns.Order(c.req.Group, c.req.Topics, slices.Clone(topics))
+		err := c.serveAll(ctx, topics)
+		if len(c.records) > 0 && busy == nil {
+			c.s.busy.Note(c.req.Group, c.req.Topics, topics)
+		}
+		if err != nil || len(c.records) > 0 || busy == nil && !c.again {
+			return err
+		}
+		busy = nil
+	}
+}
+
+// room is how many records the claim may still take.
+func (c *claim) room() int {
+	if c.over {
+		return 0
+	}
+	return c.req.Limit - len(c.records)
+}
+
+func (c *claim) serveAll(ctx context.Context, topics []string) error {
+	share := (c.req.Limit + len(topics) - 1) / len(topics)
+	open, err := c.serve(ctx, topics, share)
+	// What topics with little to claim have left over goes to the others.
+	if err == nil && len(open) > 0 && share < c.req.Limit {
+		_, err = c.serve(ctx, open, c.req.Limit)
+	}
+	return err
+}
+
+// serve takes up to share records of each topic, and returns the topics that
+// may have more.
+func (c *claim) serve(ctx context.Context, topics []string, share int) ([]string, error) {
+	var open []string
+	for _, topic := range topics {
+		if c.room() <= 0 {
+			break
+		}
+		before := len(c.records)
+		want := min(share, c.room())
+		take := c.takeInOrder
+		if c.req.Order == outmill.OrderNone {
+			take = c.takeAny
+		}
+		if err := take(ctx, topic, want); err != nil {
+			return nil, err
+		}
+		if len(c.records)-before == want {
+			open = append(open, topic)
+		}
+	}
+	return open, nil
+}
+
+// dueStages are what a claim without an order takes from.
+var dueStages = []int{stageLine, stageHeld, stageWaiting, stageDelayed, stageLeased}
+
+// dueTopics returns the selected topics of which there may be something to
+// claim. Records of theirs that wait for a group are given to one.
+func (c *claim) dueTopics(ctx context.Context) ([]string, error) {
+	due, err := c.s.topicsOf(ctx, group(c.req.Group), dueStages...)
+	if err != nil {
+		return nil, err
+	}
+	unrouted, err := c.s.topicsOf(ctx, reader{}, stageLine, stageDelayed)
+	if err != nil {
+		return nil, err
+	}
+	if unrouted = slices.DeleteFunc(unrouted, func(topic string) bool { return !c.req.Topics.Match(topic) }); len(unrouted) > 0 {
+		adopted, err := c.s.adoptAll(ctx, unrouted)
+		if err != nil {
+			return nil, err
+		}
+		if adopted > 0 {
+			due = append(due, unrouted...)
+		}
+	}
+	due = slices.DeleteFunc(due, func(topic string) bool { return !c.req.Topics.Match(topic) })
+	slices.Sort(due)
+	return slices.Compact(due), nil
+}
+
+// topicsOf returns the topics of the group's records in these stages. The
+// server leaps from topic to topic through an index of each stage.
+func (s *Store) topicsOf(ctx context.Context, of reader, stages ...int) ([]string, error) {
+	one := func(stage int) driver.Pipeline {
+		return driver.Pipeline{
+			{{Key: "$match", Value: of.in(stage)}},
+			{{Key: "$group", Value: bson.D{{Key: "_id", Value: "$topic"}}}},
+		}
+	}
+	stagesOf := one(stages[0])
+	for _, stage := range stages[1:] {
+		stagesOf = append(stagesOf, bson.D{{Key: "$unionWith", Value: bson.D{{Key: "coll", Value: s.records.Name()}, {Key: "pipeline", Value: one(stage)}}}})
+	}
+	found, err := aggregateAll[struct {
+		Topic string `bson:"_id"`
+	}](ctx, s.records, stagesOf)
+	topics := make([]string, len(found))
+	for i, f := range found {
+		topics[i] = f.Topic
+	}
+	slices.Sort(topics)
+	return slices.Compact(topics), err
+}
+
+// candidate is what a claim must know of a record to decide about it.
+type candidate struct {
+	ID          uuid           `bson:"_id"`
+	Seq         bson.Timestamp `bson:"seq"`
+	Key         string         `bson:"key"`
+	Owner       uuid           `bson:"owner"`
+	Stage       int            `bson:"stage"`
+	AvailableAt time.Time      `bson:"available_at"`
+	NextAt      time.Time      `bson:"next_at"`
+	CreatedAt   time.Time      `bson:"created_at"`
+	ExpiresAt   time.Time      `bson:"expires_at"`
+	Expiries    int            `bson:"expiries"`
+	Size        int            `bson:"size"`
+}
+
+var candidateFields = []string{"seq", "key", "stage", "available_at", "next_at", "created_at", "expires_at", "expiries", "size"}
+
+func (r candidate) expired(now time.Time) bool {
+	return !r.ExpiresAt.IsZero() && !r.ExpiresAt.After(now)
+}
+
+// due is since when the record may be claimed.
+func (r candidate) due() time.Time {
+	if r.Stage >= stageWaiting {
+		return r.AvailableAt
+	}
+	if r.NextAt.After(r.CreatedAt) {
+		return r.NextAt
+	}
+	return r.CreatedAt
+}
+
+// suspect counts the expiry with which a record comes up again.
+func (r candidate) suspect() bool {
+	if r.Stage == stageLeased {
+		return r.Expiries+1 >= outmill.SuspectExpiries
+	}
+	return r.Expiries >= outmill.SuspectExpiries
+}
+
+// choice is what a claim chose of one topic.
+type choice struct {
+	ids   bson.A
+	order map[uuid]int
+	bytes int
+	// full: the claim wants no more of the topic.
+	full bool
+}
+
+// choose takes the record unless it does not fit in, and then no later one of
+// its topic may be taken either.
+func (c *claim) choose(into *choice, r candidate, want int) bool {
+	alone := len(c.records)+len(into.ids) == 0
+	tooBig := c.req.MaxBytes > 0 && c.bytes+into.bytes+r.Size > c.req.MaxBytes
+	if c.over || into.full || len(into.ids) == want || tooBig && !alone {
+		into.full = true
+		return false
+	}
+	if r.suspect() {
+		into.full = true
+		c.over = true
+		if !alone {
+			return false
+		}
+	}
+	if into.order == nil {
+		into.order = map[uuid]int{}
+	}
+	into.order[r.ID] = len(into.ids)
+	into.ids = append(into.ids, r.ID)
+	into.bytes += r.Size
+	return true
+}
+
+// takeAny takes records of one topic without an order, the oldest due first.
+func (c *claim) takeAny(ctx context.Context, topic string, want int) error {
+	for tries := 0; want > 0 && !c.over; tries++ {
+		list, now, err := c.candidates(ctx, topic, want)
+		if err != nil {
+			return err
+		}
+		var chosen choice
+		var expired bson.A
+		for _, r := range list {
+			if r.expired(now) {
+				expired = append(expired, r.ID)
+			} else if !c.choose(&chosen, r, want) {
+				break
+			}
+		}
+		if err := c.s.passExpired(ctx, expired); err != nil {
+			return err
+		}
+		if len(chosen.ids) == 0 {
+			c.again = c.again || len(expired) > 0 && !chosen.full
+			return nil
+		}
+		taken, err := c.lease(ctx, chosen)
+		if err != nil {
+			return err
+		}
+		want -= taken
+		// Others were quicker: look again. What they left is behind what they took.
+		if taken == len(chosen.ids) || chosen.full && taken > 0 || tries == maxTries {
+			return nil
+		}
+	}
+	return nil
+}
+
+// maxTries bounds how often a claim looks again for others have taken what it
+// chose.
+const maxTries = 10
+
+// candidates reads the first of each kind that may be due, by about the
+// server's time, in the order in which they became so.
+func (c *claim) candidates(ctx context.Context, topic string, want int) ([]candidate, time.Time, error) {
+	return c.s.candidates(ctx, line{group(c.req.Group), topic}, want)
+}
+
+func (s *Store) candidates(ctx context.Context, of line, want int) ([]candidate, time.Time, error) {
+	now, err := s.now(ctx)
+	if err != nil {
+		return nil, now, err
+	}
+	// A stage each, since a query with several would sort all it finds.
+	var all []candidate
+	for _, stage := range dueStages {
+		filter, order := of.in(stage), ascending("seq")
+		if stage > stageHeld {
+			filter, order = append(filter, until(now)), ascending("available_at")
+		}
+		found, err := findAll[candidate](ctx, s.records, filter, first(want, order, candidateFields...))
+		if err != nil {
+			return nil, now, err
+		}
+		all = append(all, found...)
+	}
+	// The lease of an expired record stands until it is reaped.
+	all = slices.DeleteFunc(all, func(r candidate) bool { return r.Stage == stageLeased && r.expired(now) })
+	slices.SortFunc(all, func(a, b candidate) int {
+		return cmp.Or(a.due().Compare(b.due()), cmp.Compare(place(a.Seq), place(b.Seq)))
+	})
+	return all, now, nil
+}
+
+// stillDue is the condition under which a record may be leased, by the server's
+// clock.
+func stillDue() bson.E {
+	return expr(bson.D{{Key: "$and", Value: bson.A{
+		bson.D{{Key: "$or", Value: bson.A{
+			bson.D{{Key: "$lt", Value: bson.A{"$stage", stageWaiting}}},
+			bson.D{{Key: "$and", Value: bson.A{
+				bson.D{{Key: "$lte", Value: bson.A{"$stage", stageLeased}}}, hasPassed("available_at"),
+			}}},
+		}}},
+		notExpired,
+	}}})
+}
+
+var notExpired = bson.D{{Key: "$or", Value: bson.A{
+	bson.D{{Key: "$eq", Value: bson.A{bson.D{{Key: "$type", Value: "$expires_at"}}, "missing"}}},
+	bson.D{{Key: "$gt", Value: bson.A{"$expires_at", "$$NOW"}}},
+}}}
+
+// leased is what leasing changes. A lease that ended is counted.
+func leased(owner outmill.OwnerToken, token uuid, lease time.Duration) driver.Pipeline {
+	ended := bson.D{{Key: "$eq", Value: bson.A{"$stage", stageLeased}}}
+	return pipeline(append(countEnded(ended),
+		bson.E{Key: "stage", Value: stageLeased},
+		bson.E{Key: "status", Value: outmill.StatusLeased},
+		bson.E{Key: "owner", Value: uuid(owner)},
+		bson.E{Key: "claim_token", Value: token},
+		bson.E{Key: "claims", Value: plus("claims", 1)},
+		bson.E{Key: "available_at", Value: inTime(lease)},
+	))
+}
+
+// countEnded counts the expiry of a lease where it has ended, and an attempt of
+// a record that was a suspect already.
+func countEnded(ended any) bson.D {
+	return bson.D{
+		{Key: "attempts", Value: plus("attempts", given(bson.D{{Key: "$and", Value: bson.A{
+			ended, bson.D{{Key: "$gte", Value: bson.A{"$expiries", outmill.SuspectExpiries}}},
+		}}}, 1, 0))},
+		{Key: "expiries", Value: plus("expiries", given(ended, 1, 0))},
+	}
+}
+
+// lease leases what was chosen and is still due, and returns how many records
+// that were. What it could not read back it gives back.
+func (c *claim) lease(ctx context.Context, chosen choice) (int, error) {
+	token := uuid(outmill.NewOwnerToken())
+	_, err := c.s.records.UpdateMany(ctx, append(in("_id", chosen.ids), stillDue()), leased(c.req.Owner, token, c.req.Lease))
+	var records []*outmill.Record
+	if err == nil {
+		records, err = c.readBack(ctx, chosen, token)
+	}
+	if err != nil {
+		c.giveBack(ctx, chosen.ids, token)
+		return 0, err
+	}
+	if len(records) > 1 {
+		records, err = c.withoutSuspects(ctx, records)
+	}
+	c.add(records)
+	return len(records), err
+}
+
+func (c *claim) add(records []*outmill.Record) {
+	for _, r := range records {
+		c.records = append(c.records, r)
+		c.bytes += r.Size()
+		c.over = c.over || r.Suspect()
+	}
+}
+
+func (c *claim) readBack(ctx context.Context, chosen choice, token uuid) ([]*outmill.Record, error) {
+	found, err := findAll[document](ctx, c.s.records, append(c.ofClaim(chosen.ids, token), bson.E{Key: "stage", Value: stageLeased}), first(len(chosen.ids), nil))
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(found, func(a, b document) int { return cmp.Compare(chosen.order[a.ID], chosen.order[b.ID]) })
+	records := make([]*outmill.Record, len(found))
+	for i := range found {
+		records[i] = found[i].record()
+	}
+	return records, nil
+}
+
+func (c *claim) ofClaim(ids bson.A, token uuid) bson.D {
+	return append(in("_id", ids), bson.E{Key: "owner", Value: uuid(c.req.Owner)}, bson.E{Key: "claim_token", Value: token})
+}
+
+// giveBack releases what a claim may have leased and cannot hand out, so that
+// no expiry counts.
+func (c *claim) giveBack(ctx context.Context, ids bson.A, token uuid) {
+	ctx, cancel := context.WithTimeout(alone(context.WithoutCancel(ctx)), abortWithin)
+	defer cancel()
+	_, err := c.s.records.UpdateMany(ctx, append(c.ofClaim(ids, token), bson.E{Key: "stage", Value: stageLeased}), released())
+	if err != nil {
+		c.s.logger.Error("Records that could not be handed out were not given back; they are claimed again when their lease has ended", err, watermill.LogFields{"count": len(ids)})
+	}
+}
+
+// withoutSuspects gives back records that became suspects since they were
+// chosen, and are not alone.
+func (c *claim) withoutSuspects(ctx context.Context, records []*outmill.Record) ([]*outmill.Record, error) {
+	var suspects []outmill.Lease
+	rest := slices.DeleteFunc(slices.Clone(records), func(r *outmill.Record) bool {
+		if r.Suspect() {
+			suspects = append(suspects, r.Lease())
+		}
+		return r.Suspect()
+	})
+	if len(suspects) == 0 {
+		return records, nil
+	}
+	return rest, errors.Join(c.s.settleAll(ctx, suspects, func(leaseGroup) any { return released() }))
+}
+
+// passExpired has later claims not meet the records again. They stay pending
+// until the janitor makes them dead.
+func (s *Store) passExpired(ctx context.Context, ids bson.A) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	_, err := s.records.UpdateMany(ctx, append(in("_id", ids), bson.E{Key: "stage", Value: bson.D{{Key: "$lt", Value: stageLeased}}}, expr(hasPassed("expires_at"))),
+		bson.D{{Key: "$set", Value: bson.D{{Key: "stage", Value: stageExpired}}}, {Key: "$unset", Value: bson.D{{Key: "available_at", Value: ""}}}})
+	return err
+}

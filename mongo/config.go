@@ -1,0 +1,123 @@
+package mongo
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/outmill/outmill"
+)
+
+// Defaults of Config.
+const (
+	DefaultURI         = "mongodb://localhost:27017"
+	DefaultDatabase    = "outmill"
+	DefaultPrefix      = "outmill_"
+	DefaultDedupWindow = 24 * time.Hour
+	// DefaultMaxPayload leaves room for the other fields of a document.
+	DefaultMaxPayload = 16<<20 - 256<<10
+)
+
+// maxDocument is the size in bytes of the largest document that MongoDB takes.
+const maxDocument = 16 << 20
+
+// Config holds the settings of a Store. The zero value is the default.
+type Config struct {
+	// Name identifies the store in logs, metrics and deliveries. Default "mongo:"
+	// and the name of the database.
+	Name string
+	// Database has the store's collections. Default "outmill".
+	Database string
+	// CollectionPrefix begins the name of every collection: outmill_records and
+	// so on. Two stores with different prefixes share one database. Default
+	// "outmill_".
+	CollectionPrefix string
+	// CollectionName names the collections instead, where they have to keep to a
+	// convention: it is given the name without a prefix (records, groups, …) and
+	// must return a name of its own for each. CollectionPrefix is then not used.
+	CollectionName func(name string) string
+	// Retain is how long a processed record is kept. 0 deletes it on ack.
+	Retain time.Duration
+	// DedupWindow is how long a dedup key is remembered. Default 24 h.
+	DedupWindow time.Duration
+	// MaxPayload is the size in bytes of the largest payload that is taken, at
+	// most the default of 16 MiB less 256 KiB. The document as a whole must not
+	// be larger than MongoDB's 16 MiB either.
+	MaxPayload int
+	// WithoutTransactions is for a standalone server, which has none. See the
+	// documentation of the package for what does not hold then.
+	WithoutTransactions bool
+	// WithoutChangeStream leaves what other processes append to polling.
+	WithoutChangeStream bool
+	// EnsureSchema creates the collections and indexes with the first call, as
+	// Ensure does.
+	EnsureSchema bool
+}
+
+func (c *Config) setDefaults() {
+	if c.Database == "" {
+		c.Database = DefaultDatabase
+	}
+	if c.Name == "" {
+		c.Name = "mongo:" + c.Database
+	}
+	if c.CollectionPrefix == "" {
+		c.CollectionPrefix = DefaultPrefix
+	}
+	if c.CollectionName == nil {
+		prefix := c.CollectionPrefix
+		c.CollectionName = func(name string) string { return prefix + name }
+	}
+	if c.DedupWindow == 0 {
+		c.DedupWindow = DefaultDedupWindow
+	}
+	if c.MaxPayload == 0 {
+		c.MaxPayload = DefaultMaxPayload
+	}
+}
+
+// Validate reports every setting that makes no sense, each as an
+// outmill.ErrInvalidConfig. Unset fields are fine.
+func (c Config) Validate() error {
+	var errs []error
+	refuse := func(bad bool, format string, args ...any) {
+		if bad {
+			errs = append(errs, invalid("mongo.Config."+format, args...))
+		}
+	}
+	refuse(strings.ContainsAny(c.Database, "/\\. \"$*<>:|?\x00") || len(c.Database) > 63, "Database is %q: want a name that MongoDB takes for a database, at most 63 bytes", c.Database)
+	refuse(!validCollection(c.CollectionPrefix) && c.CollectionPrefix != "", "CollectionPrefix is %q: want the beginning of a collection's name, at most 100 bytes and without $", c.CollectionPrefix)
+	refuse(c.Retain < 0, "Retain is %s: want 0 or more", c.Retain)
+	refuse(c.DedupWindow < 0, "DedupWindow is %s: want 0 (24 h) or more", c.DedupWindow)
+	refuse(c.MaxPayload < 0 || c.MaxPayload > DefaultMaxPayload, "MaxPayload is %d: want 0 (%d) to %d", c.MaxPayload, DefaultMaxPayload, DefaultMaxPayload)
+	errs = append(errs, c.checkNames())
+	return errors.Join(errs...)
+}
+
+// checkNames refuses a CollectionName that gives two collections one name.
+func (c Config) checkNames() error {
+	if c.CollectionName == nil {
+		return nil
+	}
+	seen := map[string]string{}
+	for _, name := range collectionNames {
+		given := c.CollectionName(name)
+		if !validCollection(given) {
+			return invalid("mongo.Config.CollectionName gives %q for %s: want a collection's name, at most 100 bytes and without $", given, name)
+		}
+		if other, taken := seen[given]; taken {
+			return invalid("mongo.Config.CollectionName gives %q for both %s and %s: want a name for each", given, other, name)
+		}
+		seen[given] = name
+	}
+	return nil
+}
+
+func validCollection(name string) bool {
+	return name != "" && len(name) <= 100 && !strings.ContainsAny(name, "$\x00") && !strings.HasPrefix(name, "system.") && !strings.HasPrefix(name, ".")
+}
+
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{outmill.ErrInvalidConfig}, args...)...)
+}

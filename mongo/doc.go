@@ -1,0 +1,72 @@
+// Package mongo is the store on MongoDB 5.0 and later, by the driver
+// go.mongodb.org/mongo-driver/v2: a replica set (one of a single node will do),
+// or a standalone server with less. Its collections are not to be sharded.
+//
+//	client, err := mongo.Connect(options.Client().ApplyURI("mongodb://localhost:27017/?replicaSet=rs0"))
+//	store, err := outmillmongo.New(client, outmillmongo.Config{Database: "orders"}, logger)
+//	err = store.Ensure(ctx)
+//
+// # Transactions
+//
+// The session in a context makes Append part of its transaction:
+//
+//	session.WithTransaction(ctx, func(ctx context.Context) (any, error) {
+//		if _, err := orders.InsertOne(ctx, order); err != nil {
+//			return nil, err
+//		}
+//		return nil, pub.WithContext(ctx).Publish("orders", msg)
+//	})
+//
+// The driver calls such a callback again where the transaction failed for a
+// reason that passes; what an aborted one appended is gone. Let transactions
+// commit with write concern majority, MongoDB's default: what is committed with
+// less can be lost with the primary, as can the user's own documents. Without a
+// session Append runs a transaction of its own, and all other methods take no
+// notice of a session.
+//
+// # Documents
+//
+// The collection records (outmill_records) has one document for each message
+// and group: grp (false: no group has registered for the topic yet), topic, key,
+// status (pending, leased, processed, dead), stage, which says more closely where
+// the record stands, times, counters, metadata and payload. Fields that are
+// empty are left out. Times have milliseconds. The field seq is filled by the
+// server as it inserts, and is the order of the appends; it does not depend on
+// the clocks of clients, nor do due times, leases and expiry, which go by the
+// primary's clock. A primary whose clock is set back, or is followed by one whose
+// clock is behind, makes these times come later by as much.
+//
+// A document, with all its fields, has at most 16 MiB less 64 KiB, which are kept
+// for what is noted later. A larger one is refused before anything is written.
+//
+// # Claims and settling
+//
+// A claim leases a batch with an update of each document and a fixed number of
+// round trips. Settling is an update, or a delete, of each document too: where a
+// connection breaks in the middle of a call, some leases may be settled and
+// others not. To repeat the call settles the rest.
+//
+// A claim in order is a transaction, one at a time for each topic and group. A
+// process that dies while it writes it leaves its locks to the server, which
+// ends a transaction after transactionLifetimeLimitSeconds (60 s by default).
+//
+// # Retention
+//
+// Processed records are deleted by a janitor, and by an index with a time to live
+// (processed_at), which Ensure changes in place when Config.Retain changes.
+// Stores on the same collections should agree on it.
+//
+// # Without transactions
+//
+// With Config.WithoutTransactions, for a standalone server: Append of several
+// documents is not atomic (what was written before an error is removed again as
+// well as can be), a record that is appended while a group registers for the
+// first time may not reach it, dedup keys and ordered claims are refused, and
+// there is no change stream, so readers poll.
+//
+// # Tested on
+//
+// What runs in the project's own tests is SecantusDB, a server with MongoDB's
+// wire protocol, unless OUTMILL_TEST_MONGODB_URL names a MongoDB. Where it
+// differs, the test says so.
+package mongo

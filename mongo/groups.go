@@ -1,0 +1,252 @@
+package mongo
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/outmill/outmill"
+)
+
+// adoptAtOnce is how many records one update gives to a group, or takes from
+// one that is dropped.
+const adoptAtOnce = 1000
+
+// seenEvery is how often a registration that is repeated is noted.
+const seenEvery = 5 // seconds
+
+// RegisterGroup makes group a reader of the topics. See outmill.Queue. Records
+// that waited for a reader are moved 1,000 at a time; claims in order hand out
+// none of a topic before all of it has been.
+//
+// A record whose transaction was open during the first registration may still
+// come without a group; claims adopt it.
+func (s *Store) RegisterGroup(ctx context.Context, name string, topics outmill.Topics) error {
+	const operation = "register group"
+	if err := errors.Join(outmill.CheckGroup(name), topics.Validate()); err != nil {
+		return s.explain(ctx, operation, err)
+	}
+	s.checked.Store(false)
+	adopted := 0
+	err := s.do(ctx, operation, func(ctx context.Context) error {
+		if err := s.register(ctx, name, topics); err != nil {
+			return err
+		}
+		waiting, err := s.topicsOf(ctx, reader{}, adoptedStages...)
+		if err != nil {
+			return err
+		}
+		n, err := s.adoptAll(ctx, slices.DeleteFunc(waiting, func(topic string) bool { return !topics.Match(topic) }))
+		adopted += n
+		return err
+	})
+	if adopted > 0 {
+		s.bell.Ring()
+	}
+	return err
+}
+
+// adoptedStages are those in which a record may wait for a group.
+var adoptedStages = []int{stageLine, stageDelayed, stageExpired, stageDead}
+
+func (s *Store) register(ctx context.Context, name string, topics outmill.Topics) error {
+	found, err := s.loadState(ctx)
+	if err != nil {
+		return err
+	}
+	include, exclude := orEmpty(topics.Include), orEmpty(topics.Exclude)
+	same := func(r registration) bool {
+		return r.Group == name && slices.Equal(r.Include, include) && slices.Equal(r.Exclude, exclude)
+	}
+	if i := slices.IndexFunc(found.Groups, same); i >= 0 {
+		if found.Now.Sub(found.Groups[i].SeenAt).Seconds() < seenEvery {
+			return nil
+		}
+		return s.setMeta(ctx, registered(name, include, exclude), bson.D{{Key: "$currentDate", Value: bson.D{{Key: "groups.$.seen_at", Value: true}}}})
+	}
+	// Another process may do the same: only the first adds it.
+	return s.setMeta(ctx, bson.D{{Key: "groups", Value: bson.D{{Key: "$not", Value: registered(name, include, exclude)[0].Value}}}}, bson.D{
+		{Key: "$push", Value: bson.D{{Key: "groups", Value: registration{name, include, exclude, found.Now}}}},
+		{Key: "$inc", Value: bson.D{{Key: "generation", Value: int64(1)}}},
+	})
+}
+
+func registered(name string, include, exclude []string) bson.D {
+	return bson.D{{Key: "groups", Value: bson.D{{Key: "$elemMatch", Value: bson.D{
+		{Key: "group", Value: name}, {Key: "include", Value: include}, {Key: "exclude", Value: exclude},
+	}}}}}
+}
+
+// adoptAll gives the records of the topics that wait for a group to the first
+// that registered for each, and returns how many there were.
+func (s *Store) adoptAll(ctx context.Context, topics []string) (adopted int, err error) {
+	for _, topic := range topics {
+		for {
+			n, err := s.adopt(ctx, topic)
+			if adopted += n; err != nil {
+				return adopted, err
+			}
+			if n == 0 {
+				break
+			}
+		}
+	}
+	return adopted, nil
+}
+
+// adopt gives some of a topic's records to a group. It writes the registrations,
+// so that it conflicts with whoever changes them.
+func (s *Store) adopt(ctx context.Context, topic string) (adopted int, err error) {
+	work := func(ctx context.Context) error {
+		adopted = 0
+		found, err := s.loadState(ctx)
+		if err != nil {
+			return err
+		}
+		first, registered := found.table().First(topic)
+		if !registered {
+			return nil
+		}
+		ids, err := s.idsOf(ctx, reader{}, topic, adoptAtOnce, adoptedStages...)
+		if err != nil || len(ids) == 0 {
+			return err
+		}
+		if err := s.setMeta(ctx, nil, bson.D{{Key: "$inc", Value: bson.D{{Key: "adoptions", Value: int64(1)}}}}); err != nil {
+			return err
+		}
+		result, err := s.records.UpdateMany(ctx, append(in("_id", ids), bson.E{Key: "grp", Value: reader{}}),
+			set(bson.D{{Key: "grp", Value: first}, {Key: "generation", Value: found.Generation}}))
+		if err == nil {
+			adopted = int(result.ModifiedCount)
+		}
+		return err
+	}
+	if s.config.WithoutTransactions {
+		return adopted, errors.Join(work(ctx))
+	}
+	err = again(ctx, func() error { return s.once(ctx, work) })
+	return adopted, err
+}
+
+// idsOf returns up to limit ids of the topic's records in these stages, those in
+// line in their order.
+func (s *Store) idsOf(ctx context.Context, of reader, topic string, limit int, stages ...int) (bson.A, error) {
+	var ids bson.A
+	for _, stage := range stages {
+		var order bson.D
+		if stage == stageLine {
+			order = ascending("seq")
+		}
+		found, err := findAll[candidate](ctx, s.records, line{of, topic}.in(stage), first(limit-len(ids), order, "_id"))
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range found {
+			ids = append(ids, r.ID)
+		}
+		if len(ids) >= limit {
+			break
+		}
+	}
+	return ids, nil
+}
+
+// DropGroup removes the group's registration and its records, 1,000 at a time.
+// See outmill.Inspector. What transactions append that were open meanwhile
+// remains; another call removes it.
+func (s *Store) DropGroup(ctx context.Context, name string) (int, error) {
+	const operation = "drop group"
+	if err := outmill.CheckGroup(name); err != nil {
+		return 0, s.explain(ctx, operation, err)
+	}
+	dropped := 0
+	err := s.do(ctx, operation, func(ctx context.Context) error {
+		found, err := s.loadState(ctx)
+		if err != nil {
+			return err
+		}
+		err = s.setMeta(ctx, bson.D{{Key: "groups.group", Value: name}}, bson.D{
+			{Key: "$pull", Value: bson.D{{Key: "groups", Value: bson.D{{Key: "group", Value: name}}}}},
+			{Key: "$inc", Value: bson.D{{Key: "generation", Value: int64(1)}}},
+		})
+		if err != nil {
+			return err
+		}
+		// Somebody may register the group again, and get records of its own.
+		n, err := s.dropRecords(ctx, group(name), found.Generation)
+		if dropped += n; err != nil {
+			return err
+		}
+		return s.dropLanes(ctx, group(name))
+	})
+	return dropped, err
+}
+
+var allStages = []int{stageLine, stageHeld, stageWaiting, stageDelayed, stageLeased, stageExpired, stageProcessed, stageDead}
+
+func (s *Store) dropRecords(ctx context.Context, of reader, generation int64) (dropped int, err error) {
+	for _, stage := range allStages {
+		for {
+			filter := of.in(stage, bson.E{Key: "generation", Value: bson.D{{Key: "$lte", Value: generation}}})
+			found, err := findAll[candidate](ctx, s.records, filter, first(adoptAtOnce, nil, "_id"))
+			if err != nil {
+				return dropped, err
+			}
+			if len(found) == 0 {
+				break
+			}
+			ids := make(bson.A, len(found))
+			for i, r := range found {
+				ids[i] = r.ID
+			}
+			result, err := s.records.DeleteMany(ctx, append(in("_id", ids), bson.E{Key: "grp", Value: of}))
+			if err != nil {
+				return dropped, err
+			}
+			dropped += int(result.DeletedCount)
+		}
+	}
+	return dropped, nil
+}
+
+// dropLanes drops the lanes of a group that hold nothing, in transactions that
+// conflict with claims.
+func (s *Store) dropLanes(ctx context.Context, of reader) error {
+	if s.config.WithoutTransactions {
+		return nil
+	}
+	lanes, err := findAll[lane](ctx, s.lanes, bson.D{{Key: "grp", Value: of}})
+	for _, l := range lanes {
+		if err == nil {
+			err = again(ctx, func() error { return s.once(ctx, func(ctx context.Context) error { return s.dropLane(ctx, l.ID) }) })
+		}
+	}
+	return err
+}
+
+func (s *Store) dropLane(ctx context.Context, id lineKey) error {
+	held, err := findAll[candidate](ctx, s.records, line{id.Group, id.Topic}.keyed(stageHeld, id.Key), first(1, nil, "_id"))
+	if err != nil || len(held) > 0 {
+		return err
+	}
+	if err := s.touch(ctx, []line{{id.Group, id.Topic}}); err != nil {
+		return err
+	}
+	_, err = s.lanes.DeleteOne(ctx, where("_id", id))
+	return err
+}
+
+// Groups lists the registered groups. See outmill.Inspector.
+func (s *Store) Groups(ctx context.Context) ([]outmill.GroupInfo, error) {
+	var infos []outmill.GroupInfo
+	err := s.do(ctx, "list groups", func(ctx context.Context) error {
+		found, err := s.loadState(ctx)
+		if err == nil {
+			infos = found.table().Infos()
+		}
+		return err
+	})
+	return infos, err
+}

@@ -1,0 +1,371 @@
+package mongo
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/outmill/outmill"
+)
+
+const (
+	defaultListLimit  = 100
+	defaultStatsLimit = 10_000
+)
+
+// Get returns one record. See outmill.Inspector.
+func (s *Store) Get(ctx context.Context, id outmill.WorkItemID) (*outmill.Record, error) {
+	const operation = "get"
+	var records []*outmill.Record
+	err := s.do(ctx, operation, func(ctx context.Context) (err error) {
+		records, err = s.find(ctx, where("_id", uuid(id)), 1)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(records) == 0 {
+		return nil, s.explain(ctx, operation, outmill.ErrNotFound)
+	}
+	return records[0], nil
+}
+
+// find returns records in the order of their ids. One that is held, and whose
+// key is still blocked, has no time of its next attempt.
+func (s *Store) find(ctx context.Context, filter bson.D, limit int) ([]*outmill.Record, error) {
+	found, err := findAll[document](ctx, s.records, filter, first(limit, ascending("_id")))
+	if err != nil {
+		return nil, err
+	}
+	var held bson.A
+	for _, d := range found {
+		if d.Stage == stageHeld {
+			held = append(held, lineKey{d.Group, d.Topic, d.Key})
+		}
+	}
+	blocked := map[lineKey]bool{}
+	if len(held) > 0 {
+		lanes, err := findAll[lane](ctx, s.lanes, append(in("_id", held), bson.E{Key: "blocked_by", Value: bson.D{{Key: "$ne", Value: blockedByNothing}}}))
+		if err != nil {
+			return nil, err
+		}
+		for _, l := range lanes {
+			blocked[l.ID] = true
+		}
+		opened, err := s.openedOf(ctx, lanes)
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range opened {
+			delete(blocked, lineKey{o.Group, o.Topic, o.Key})
+		}
+	}
+	records := make([]*outmill.Record, len(found))
+	for i := range found {
+		records[i] = found[i].record()
+		if d := found[i]; d.Stage == stageHeld && blocked[lineKey{d.Group, d.Topic, d.Key}] {
+			records[i].NextAttemptAt = time.Time{}
+		}
+	}
+	return records, nil
+}
+
+// openedOf returns openings of the lanes' lines.
+func (s *Store) openedOf(ctx context.Context, lanes []lane) ([]opening, error) {
+	var all []opening
+	seen := map[line]bool{}
+	for _, l := range lanes {
+		of := line{l.Group, l.Topic}
+		if seen[of] {
+			continue
+		}
+		seen[of] = true
+		found, err := findAll[opening](ctx, s.openings, bson.D{{Key: "grp", Value: of.Group}, {Key: "topic", Value: of.Topic}})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
+	}
+	return all, nil
+}
+
+// stagesOf are the stages of a status.
+func stagesOf(status outmill.Status) []int {
+	switch status {
+	case outmill.StatusPending:
+		return []int{stageLine, stageHeld, stageWaiting, stageDelayed, stageExpired}
+	case outmill.StatusLeased:
+		return []int{stageLeased}
+	case outmill.StatusProcessed:
+		return []int{stageProcessed}
+	case outmill.StatusDead:
+		return []int{stageDead}
+	}
+	return allStages
+}
+
+// List returns records in the order of their ids. See outmill.Inspector.
+func (s *Store) List(ctx context.Context, query outmill.ListQuery) ([]*outmill.Record, error) {
+	const operation = "list"
+	if query.Limit < 0 {
+		return nil, s.explain(ctx, operation, invalid("ListQuery.Limit is %d: want 0 (100) or more", query.Limit))
+	}
+	if query.Status != "" {
+		if _, err := outmill.ParseStatus(string(query.Status)); err != nil {
+			return nil, s.explain(ctx, operation, invalid("ListQuery.Status: %w", err))
+		}
+	}
+	var records []*outmill.Record
+	err := s.do(ctx, operation, func(ctx context.Context) (err error) {
+		filter := bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: uuid(query.After)}}}}
+		if query.Group != nil {
+			filter = append(filter, bson.E{Key: "grp", Value: *query.Group})
+		}
+		if query.Topic != "" {
+			filter = append(filter, bson.E{Key: "topic", Value: query.Topic})
+		}
+		if query.Status != "" {
+			filter = append(filter, bson.E{Key: "status", Value: query.Status})
+		}
+		if few := stagesOf(query.Status); len(few) == 1 {
+			records, err = s.listFew(ctx, filter, query, few[0])
+			return err
+		}
+		records, err = s.find(ctx, filter, cmp.Or(query.Limit, defaultListLimit))
+		return err
+	})
+	return records, err
+}
+
+// listFew finds what few records are line by line: through the ids it would
+// look at all records.
+func (s *Store) listFew(ctx context.Context, filter bson.D, query outmill.ListQuery, stage int) ([]*outmill.Record, error) {
+	lines, err := s.linesOf(ctx, stage)
+	if err != nil {
+		return nil, err
+	}
+	limit := cmp.Or(query.Limit, defaultListLimit)
+	var all []*outmill.Record
+	for _, l := range lines {
+		if query.Topic != "" && query.Topic != l.Topic || query.Group != nil && l.Group != group(*query.Group) {
+			continue
+		}
+		found, err := s.find(ctx, l.in(stage, append(settledToo(stage), filter[0])...), limit)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
+	}
+	slices.SortFunc(all, func(a, b *outmill.Record) int { return slices.Compare(a.ID[:], b.ID[:]) })
+	return all[:min(len(all), limit)], nil
+}
+
+// settledToo names the field by which an index has them in the order of ids.
+func settledToo(stage int) []bson.E {
+	if stage < stageProcessed {
+		return nil
+	}
+	return []bson.E{{Key: "settled", Value: true}}
+}
+
+// linesOf returns the groups and topics that have records in these stages,
+// those of no group last.
+func (s *Store) linesOf(ctx context.Context, stages ...int) ([]line, error) {
+	groups := []reader{{}}
+	found, err := s.loadState(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, info := range found.table().Infos() {
+		groups = append(groups, group(info.Group))
+	}
+	var lines []line
+	for _, g := range append(groups[1:], groups[0]) {
+		topics, err := s.topicsOf(ctx, g, stages...)
+		if err != nil {
+			return nil, err
+		}
+		for _, topic := range topics {
+			lines = append(lines, line{g, topic})
+		}
+	}
+	return lines, nil
+}
+
+// Stats counts the records of each group and topic. See outmill.Inspector.
+func (s *Store) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, error) {
+	const operation = "stats"
+	if limit < 0 {
+		return nil, s.explain(ctx, operation, invalid("Stats: limit is %d: want 0 (10,000) or more", limit))
+	}
+	var all []outmill.TopicStats
+	err := s.do(ctx, operation, func(ctx context.Context) error {
+		lines, err := s.linesOf(ctx, allStages...)
+		if err != nil {
+			return err
+		}
+		all = make([]outmill.TopicStats, len(lines))
+		for i, l := range lines {
+			if all[i], err = s.statsOf(ctx, l, cmp.Or(limit, defaultStatsLimit)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return all, err
+}
+
+func (s *Store) statsOf(ctx context.Context, l line, limit int) (outmill.TopicStats, error) {
+	stats := outmill.TopicStats{Group: l.Group.name, Routed: l.Group.known, Topic: l.Topic}
+	for _, stage := range allStages {
+		n, err := s.count(ctx, l, stage, limit)
+		if err != nil {
+			return stats, err
+		}
+		switch statusOf(stage) {
+		case outmill.StatusLeased:
+			stats.Leased += n
+		case outmill.StatusProcessed:
+			stats.Processed += n
+		case outmill.StatusDead:
+			stats.Dead += n
+		case outmill.StatusPending:
+			stats.Pending = min(stats.Pending+n, limit)
+		}
+	}
+	oldest, _, err := s.candidates(ctx, l, 100)
+	if err == nil && len(oldest) > 0 {
+		stats.OldestDue = oldest[0].due().UTC()
+	}
+	return stats, err
+}
+
+func (s *Store) count(ctx context.Context, l line, stage, limit int) (int, error) {
+	n, err := s.records.CountDocuments(ctx, l.in(stage), countUpTo(limit))
+	return int(n), err
+}
+
+// Delete removes records, whatever their status. See outmill.Inspector.
+func (s *Store) Delete(ctx context.Context, ids ...outmill.WorkItemID) (int, error) {
+	if len(ids) == 0 {
+		return 0, s.explain(ctx, "delete", s.ready(alone(ctx)))
+	}
+	deleted := 0
+	err := s.do(ctx, "delete", func(ctx context.Context) error {
+		keys, err := s.keysOf(ctx, uuids(ids))
+		if err != nil {
+			return err
+		}
+		result, err := s.records.DeleteMany(ctx, in("_id", uuids(ids)))
+		if err != nil {
+			return err
+		}
+		deleted += int(result.DeletedCount)
+		return s.openLanes(ctx, keys)
+	})
+	return deleted, err
+}
+
+func uuids(ids []outmill.WorkItemID) bson.A {
+	list := make(bson.A, len(ids))
+	for i, id := range ids {
+		list[i] = uuid(id)
+	}
+	return list
+}
+
+// keysOf returns the keys that the records have.
+func (s *Store) keysOf(ctx context.Context, ids bson.A) (map[lineKey]bool, error) {
+	found, err := findAll[lineKey](ctx, s.records, append(in("_id", ids), exists("key")...), first(len(ids), nil, "grp", "topic", "key"))
+	keys := map[lineKey]bool{}
+	for _, key := range found {
+		keys[key] = true
+	}
+	return keys, err
+}
+
+// requeueAtOnce is how many parked records come back with one transaction.
+const requeueAtOnce = 1000
+
+// Requeue makes dead records pending again. See outmill.Inspector. Parked keys
+// come back a batch of their records after the other, the first ones first.
+func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (int, error) {
+	const operation = "requeue"
+	if len(ids) == 0 {
+		return 0, s.explain(ctx, operation, s.ready(alone(ctx)))
+	}
+	var keys []lineKey
+	err := s.do(ctx, operation, func(ctx context.Context) error {
+		found, err := findAll[lineKey](ctx, s.records, append(in("_id", uuids(ids)), bson.E{Key: "parked", Value: true}), first(len(ids), nil, "grp", "topic", "key"))
+		slices.SortFunc(found, func(a, b lineKey) int {
+			return cmp.Or(cmp.Compare(a.Group.name, b.Group.name), cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Key, b.Key))
+		})
+		keys = slices.Compact(found)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	requeued := 0
+	for _, key := range keys {
+		n, err := s.requeueParked(ctx, operation, key)
+		if requeued += n; err != nil {
+			return requeued, err
+		}
+	}
+	err = s.do(ctx, operation, func(ctx context.Context) error {
+		result, err := s.records.UpdateMany(ctx, append(in("_id", uuids(ids)), bson.E{Key: "stage", Value: stageDead}), requeue())
+		if err == nil {
+			requeued += int(result.ModifiedCount)
+		}
+		return err
+	})
+	if requeued > 0 {
+		s.bell.Ring()
+	}
+	return requeued, err
+}
+
+// requeue makes a record due by time, so that those that have been due for
+// longer go first where no order is wanted.
+func requeue() any {
+	return pipeline(bson.D{
+		{Key: "stage", Value: stageDelayed}, {Key: "open", Value: true}, {Key: "status", Value: outmill.StatusPending}, {Key: "available_at", Value: "$$NOW"}, {Key: "next_at", Value: "$$NOW"},
+		{Key: "attempts", Value: 0}, {Key: "expiries", Value: 0},
+	}, "expires_at", "parked", "settled")
+}
+
+// requeueParked conflicts with claims of the line, which would park what they
+// meet behind records that just come back.
+func (s *Store) requeueParked(ctx context.Context, operation string, key lineKey) (requeued int, err error) {
+	for {
+		n := 0
+		err := s.transact(ctx, operation, func(ctx context.Context) error {
+			n = 0
+			if err := s.touch(ctx, []line{{key.Group, key.Topic}}); err != nil {
+				return err
+			}
+			found, err := findAll[candidate](ctx, s.records, bson.D{
+				{Key: "grp", Value: key.Group}, {Key: "parked", Value: true}, {Key: "topic", Value: key.Topic}, {Key: "key", Value: key.Key},
+			}, first(requeueAtOnce, ascending("seq"), "_id"))
+			if err != nil || len(found) == 0 {
+				return err
+			}
+			ids := make(bson.A, len(found))
+			for i, r := range found {
+				ids[i] = r.ID
+			}
+			result, err := s.records.UpdateMany(ctx, append(in("_id", ids), bson.E{Key: "stage", Value: stageDead}), requeue())
+			if err == nil {
+				n = int(result.ModifiedCount)
+			}
+			return err
+		})
+		if requeued += n; err != nil || n < requeueAtOnce {
+			return requeued, err
+		}
+	}
+}

@@ -1,0 +1,135 @@
+package mongo
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	driver "go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/outmill/outmill"
+)
+
+// A lane stands for a key that has held records, and says what blocked them
+// when an ordered claim looked last. Whatever ends a lease or a wait opens the
+// lane of its key: the next ordered claim looks and knows. Only ordered claims
+// write lanes; all others insert an opening, which conflicts with nobody.
+//
+// Lanes are hints. A lease may end while a claim is about to note that it
+// blocks a key. So each lane has a time at which it is looked at again: soon at
+// first, then less and less often, and when the lease or the wait is over at
+// the latest.
+
+const (
+	// blockedByNothing: look at the lane.
+	blockedByNothing = ""
+	// blockedByWaiting: a record of the key waits for its retry. Other values are
+	// the owners of leases.
+	blockedByWaiting = "waiting"
+	// blockedByNobody is in no lane.
+	blockedByNobody = "-"
+)
+
+const (
+	firstLook = 100 * time.Millisecond
+	// lastLook is the longest time between two looks at a lane. One that is
+	// further off is wrong: the server's clock was set back.
+	lastLook = 6400 * time.Millisecond
+)
+
+// lane is a document of the lanes.
+type lane struct {
+	ID        lineKey        `bson:"_id"`
+	Group     reader         `bson:"grp"`
+	Topic     string         `bson:"topic"`
+	BlockedBy string         `bson:"blocked_by"`
+	Until     time.Time      `bson:"until,omitempty"`
+	Head      bson.Timestamp `bson:"head"`
+	Looks     int            `bson:"looks"`
+}
+
+// block is what blocks a key, and when it will have ended.
+type block struct {
+	by    string
+	until time.Time
+}
+
+// note notes what blocks the lane, and when to look again.
+func (l *lane) note(b block, now time.Time) {
+	if b.by == blockedByNothing {
+		l.BlockedBy, l.Until, l.Looks = b.by, time.Time{}, 0
+		return
+	}
+	l.BlockedBy, l.Until = b.by, now.Add(min(firstLook<<min(l.Looks, 10), lastLook))
+	if !b.until.IsZero() && b.until.Before(l.Until) {
+		l.Until = b.until
+	}
+	l.Looks++
+}
+
+// passedOver is the mark of lanes that the policy does not stop at.
+func passedOver(policy outmill.KeyPolicy) string {
+	if policy == outmill.Skip {
+		return blockedByWaiting
+	}
+	return blockedByNobody
+}
+
+// line is a topic of a group, from which claims in order take one at a time.
+type line struct {
+	Group reader `bson:"grp"`
+	Topic string `bson:"topic"`
+}
+
+// opening says that the lane of a key is to be looked at.
+type opening struct {
+	ID    bson.ObjectID `bson:"_id"`
+	Group reader        `bson:"grp"`
+	Topic string        `bson:"topic"`
+	Key   string        `bson:"key"`
+}
+
+// openLanes has those lanes looked at that there are.
+func (s *Store) openLanes(ctx context.Context, keys map[lineKey]bool) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	ids := make(bson.A, 0, len(keys))
+	for key := range keys {
+		ids = append(ids, key)
+	}
+	found, err := findAll[lane](ctx, s.lanes, in("_id", ids), first(len(ids), nil, "_id"))
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	openings := make([]any, len(found))
+	for i, l := range found {
+		openings[i] = opening{bson.NewObjectID(), l.ID.Group, l.ID.Topic, l.ID.Key}
+	}
+	_, err = s.openings.InsertMany(ctx, openings)
+	return err
+}
+
+// touch makes the transaction conflict with claims in order from the lines.
+func (s *Store) touch(ctx context.Context, lines []line) error {
+	var models []driver.WriteModel
+	seen := map[line]bool{}
+	for _, l := range lines {
+		if !seen[l] {
+			seen[l] = true
+			models = append(models, driver.NewUpdateOneModel().SetFilter(where("_id", l)).
+				SetUpdate(bson.D{{Key: "$inc", Value: bson.D{{Key: "claims", Value: int64(1)}}}}).SetUpsert(true))
+		}
+	}
+	if len(models) == 0 {
+		return nil
+	}
+	_, err := s.locks.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(true))
+	if driver.IsDuplicateKeyError(err) {
+		// Another transaction has just made the document.
+		return fmt.Errorf("%w: %w", errContended, err)
+	}
+	return err
+}

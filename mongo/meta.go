@@ -1,0 +1,93 @@
+package mongo
+
+import (
+	"context"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	driver "go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/routing"
+)
+
+// metaID is the only document of the meta collection: the version of the
+// schema, and who reads which topics, in the order of their registration.
+const metaID = "outmill"
+
+// state is that document, and the server's time as it was read.
+type state struct {
+	Version    int            `bson:"version"`
+	Compatible int            `bson:"compatible"`
+	Generation int64          `bson:"generation"`
+	Groups     []registration `bson:"groups"`
+	Now        time.Time      `bson:"now"`
+}
+
+type registration struct {
+	Group   string    `bson:"group"`
+	Include []string  `bson:"include"`
+	Exclude []string  `bson:"exclude"`
+	SeenAt  time.Time `bson:"seen_at"`
+}
+
+// loadState reads the state, in the transaction of ctx where it has one. It is
+// an error if this program must not work with the schema.
+func (s *Store) loadState(ctx context.Context) (*state, error) {
+	asked := time.Now()
+	found, err := s.findState(ctx)
+	if err != nil {
+		return &state{}, err
+	}
+	if err := schemaError(found); err != nil {
+		return found, err
+	}
+	s.clock.set(found.Now, asked)
+	return found, nil
+}
+
+// findState returns a state of version 0 where there is none.
+func (s *Store) findState(ctx context.Context) (*state, error) {
+	cursor, err := s.meta.Aggregate(ctx, driver.Pipeline{
+		{{Key: "$match", Value: bson.D{{Key: "_id", Value: metaID}}}},
+		{{Key: "$set", Value: bson.D{{Key: "now", Value: "$$NOW"}}}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	var found []*state
+	if err := cursor.All(ctx, &found); err != nil || len(found) == 0 {
+		return &state{}, err
+	}
+	return found[0], nil
+}
+
+func (s *state) table() *routing.Table {
+	table := &routing.Table{Generation: s.Generation}
+	for _, r := range s.Groups {
+		table.Registrations = append(table.Registrations, routing.Registration{
+			Group: r.Group, SeenAt: r.SeenAt.UTC(), Topics: outmill.Topics{Include: orNil(r.Include), Exclude: orNil(r.Exclude)},
+		})
+	}
+	return table
+}
+
+func orNil(list []string) []string {
+	if len(list) == 0 {
+		return nil
+	}
+	return list
+}
+
+func orEmpty(list []string) []string {
+	if list == nil {
+		return []string{}
+	}
+	return list
+}
+
+// setMeta updates the state's document, which must be there.
+func (s *Store) setMeta(ctx context.Context, filter bson.D, update any) error {
+	_, err := s.meta.UpdateOne(ctx, append(bson.D{{Key: "_id", Value: metaID}}, filter...), update)
+	return err
+}

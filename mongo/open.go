@@ -1,0 +1,40 @@
+package mongo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/ThreeDotsLabs/watermill"
+	driver "go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+
+	"github.com/outmill/outmill"
+)
+
+// Open connects a client, makes a store on it, and disconnects it with the
+// store. The collections are not created, unless Config.EnsureSchema: see
+// Ensure. A nil logger logs nothing. The URI is one of MongoDB's
+// (mongodb://host:27017/?replicaSet=rs0); the database is Config's.
+func Open(ctx context.Context, uri string, config Config, logger watermill.LoggerAdapter) (*Store, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	client, err := driver.Connect(options.Client().ApplyURI(uri))
+	if err != nil {
+		return nil, invalid("mongo.Open: the URI %s: %w", outmill.RedactURL(uri), err)
+	}
+	store, err := New(client, config, logger)
+	if err == nil {
+		err = client.Ping(ctx, readpref.Primary())
+	}
+	if err == nil && config.EnsureSchema {
+		err = store.Ensure(ctx)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("outmill/mongo: open: %w", errors.Join(err, client.Disconnect(context.WithoutCancel(ctx))))
+	}
+	store.ownsClient = true
+	return store, nil
+}

@@ -1,0 +1,92 @@
+package mongo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/outmill/outmill"
+)
+
+// Importing this package makes outmill.Open take URLs such as
+// mongodb://user:password@host:27017/orders?replicaSet=rs0 and mongodb+srv://….
+// The path names the database. The parameters name, collection_prefix, retain,
+// dedup_window, transactions, change_stream and ensure_schema set the fields of
+// Config, as in mongodb://host/orders?replicaSet=rs0&retain=24h (transactions
+// and change_stream are true unless set to false); all others are the driver's.
+func init() {
+	outmill.RegisterProvider(outmill.Provider{
+		Name:    "mongo",
+		Schemes: []string{"mongodb", "mongodb+srv"},
+		Open: func(ctx context.Context, url string, logger watermill.LoggerAdapter) (outmill.Store, error) {
+			uri, config, err := configOf(url)
+			if err != nil {
+				return nil, err
+			}
+			return Open(ctx, uri, config, logger)
+		},
+	})
+}
+
+// configOf takes the parameters out of the URL that are Config's. The driver
+// refuses those that it does not know.
+func configOf(text string) (string, Config, error) {
+	parsed, err := url.Parse(text)
+	if err != nil {
+		var e *url.Error
+		if errors.As(err, &e) {
+			err = e.Err
+		}
+		return "", Config{}, invalid("the URL %s: %w", outmill.RedactURL(text), err)
+	}
+	query, err := url.ParseQuery(parsed.RawQuery)
+	if err != nil {
+		return "", Config{}, invalid("the parameters of the URL %s: %w", outmill.RedactURL(text), err)
+	}
+	config := Config{}
+	if len(parsed.Path) > 1 {
+		config.Database = parsed.Path[1:]
+	}
+	var errs []error
+	take := func(name string, set func(value string) error) {
+		if query.Has(name) {
+			errs = append(errs, set(query.Get(name)))
+			query.Del(name)
+		}
+	}
+	take("name", func(value string) error { config.Name = value; return nil })
+	take("collection_prefix", func(value string) error { config.CollectionPrefix = value; return nil })
+	take("retain", duration("retain", &config.Retain))
+	take("dedup_window", duration("dedup_window", &config.DedupWindow))
+	take("transactions", truth("transactions", false, &config.WithoutTransactions))
+	take("change_stream", truth("change_stream", false, &config.WithoutChangeStream))
+	take("ensure_schema", truth("ensure_schema", true, &config.EnsureSchema))
+	parsed.RawQuery = query.Encode()
+	return parsed.String(), config, errors.Join(errs...)
+}
+
+func duration(name string, into *time.Duration) func(value string) error {
+	return func(value string) (err error) {
+		if *into, err = time.ParseDuration(value); err != nil {
+			return invalid("parameter %s is %q: want a duration such as 24h", name, value)
+		}
+		return nil
+	}
+}
+
+// truth sets a field where the parameter is as given.
+func truth(name string, as bool, into *bool) func(value string) error {
+	return func(value string) error {
+		is, err := strconv.ParseBool(value)
+		if err != nil {
+			return fmt.Errorf("%w: parameter %s is %q: want true or false", outmill.ErrInvalidConfig, name, value)
+		}
+		*into = is == as
+		return nil
+	}
+}

@@ -1,0 +1,192 @@
+package mongo
+
+import (
+	"math"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/outmill/outmill"
+)
+
+// Stages say where a record stands, more closely than its status.
+const (
+	stageLine      = 0 // due, and nothing is known to be in the way
+	stageHeld      = 1 // due, but an earlier record of its key is in the way
+	stageWaiting   = 2 // waits for a retry, or was snoozed
+	stageDelayed   = 3 // not due for the first time
+	stageLeased    = 4
+	stageExpired   = 5 // met by a claim after its expiry; the janitor makes it dead
+	stageProcessed = 6
+	stageDead      = 7
+)
+
+// statusOf is the status of a stage. The documents have it for people.
+func statusOf(stage int) outmill.Status {
+	switch stage {
+	case stageLeased:
+		return outmill.StatusLeased
+	case stageProcessed:
+		return outmill.StatusProcessed
+	case stageDead:
+		return outmill.StatusDead
+	}
+	return outmill.StatusPending
+}
+
+// document is a record as the collection has it. What is empty is left out.
+type document struct {
+	ID            uuid           `bson:"_id"`
+	Seq           bson.Timestamp `bson:"seq"` // filled by the server: the order of the appends
+	Group         reader         `bson:"grp"`
+	Topic         string         `bson:"topic"`
+	Key           string         `bson:"key,omitempty"`
+	Status        outmill.Status `bson:"status"`
+	Stage         int            `bson:"stage"`
+	Open          bool           `bson:"open,omitempty"`         // neither processed nor dead
+	AvailableAt   time.Time      `bson:"available_at,omitempty"` // the end of the wait, the delay or the lease
+	DueAt         time.Time      `bson:"due_at"`                 // first due
+	NextAt        time.Time      `bson:"next_at"`                // due, or due again
+	CreatedAt     time.Time      `bson:"created_at"`
+	ExpiresAt     time.Time      `bson:"expires_at,omitempty"`
+	Attempts      int            `bson:"attempts"`
+	Claims        int            `bson:"claims"`
+	Expiries      int            `bson:"expiries"`
+	Parked        bool           `bson:"parked,omitempty"`
+	Size          int            `bson:"size"`
+	Owner         uuid           `bson:"owner,omitempty"`
+	ProcessedAt   time.Time      `bson:"processed_at,omitempty"`
+	ProcessedBy   uuid           `bson:"processed_by,omitempty"`
+	MessageID     string         `bson:"message_id"`
+	CorrelationID string         `bson:"correlation_id,omitempty"`
+	CausationID   string         `bson:"causation_id,omitempty"`
+	TenantID      string         `bson:"tenant_id,omitempty"`
+	TraceParent   string         `bson:"traceparent,omitempty"`
+	TraceState    string         `bson:"tracestate,omitempty"`
+	DedupKey      string         `bson:"dedup_key,omitempty"`
+	LastError     string         `bson:"last_error,omitempty"`
+	// Generation is that of the registrations by which the record got its group.
+	Generation int64 `bson:"generation"`
+	// Token is that of the claim that leased the record last.
+	Token uuid `bson:"claim_token,omitempty"`
+	// Last marks the last document of an append: what the change stream is told of.
+	Last     bool              `bson:"last,omitempty"`
+	Metadata map[string]string `bson:"metadata,omitempty"`
+	Payload  []byte            `bson:"payload"`
+}
+
+// reader is a group, or none: no group has registered for the topic yet. None
+// is stored as false, which no name is, so that it can be looked for like one.
+type reader struct {
+	name  string
+	known bool
+}
+
+func group(name string) reader { return reader{name, true} }
+
+// MarshalBSONValue implements bson.ValueMarshaler.
+func (r reader) MarshalBSONValue() (byte, []byte, error) {
+	var value any = false
+	if r.known {
+		value = r.name
+	}
+	kind, data, err := bson.MarshalValue(value)
+	return byte(kind), data, err
+}
+
+// UnmarshalBSONValue implements bson.ValueUnmarshaler.
+func (r *reader) UnmarshalBSONValue(kind byte, data []byte) error {
+	*r = reader{}
+	if bson.Type(kind) != bson.TypeString {
+		return nil
+	}
+	r.known = true
+	return bson.UnmarshalValue(bson.Type(kind), data, &r.name)
+}
+
+// uuid is a UUID that is stored as MongoDB's own kind, binary subtype 4.
+type uuid [16]byte
+
+func (u uuid) IsZero() bool { return u == uuid{} }
+
+func (u uuid) binary() bson.Binary {
+	return bson.Binary{Subtype: bson.TypeBinaryUUID, Data: u[:]}
+}
+
+// MarshalBSONValue implements bson.ValueMarshaler.
+func (u uuid) MarshalBSONValue() (byte, []byte, error) {
+	kind, data, err := bson.MarshalValue(u.binary())
+	return byte(kind), data, err
+}
+
+// UnmarshalBSONValue implements bson.ValueUnmarshaler.
+func (u *uuid) UnmarshalBSONValue(kind byte, data []byte) error {
+	var b bson.Binary
+	if err := bson.UnmarshalValue(bson.Type(kind), data, &b); err != nil {
+		return err
+	}
+	if len(b.Data) != len(u) {
+		return bson.ErrDecodeToNil
+	}
+	copy(u[:], b.Data)
+	return nil
+}
+
+func (d *document) record() *outmill.Record {
+	r := &outmill.Record{
+		ID: outmill.WorkItemID(d.ID), MessageID: d.MessageID, Topic: d.Topic, Key: d.Key, Payload: d.Payload, Metadata: d.Metadata,
+		CorrelationID: d.CorrelationID, CausationID: d.CausationID, TenantID: d.TenantID, TraceParent: d.TraceParent, TraceState: d.TraceState,
+		DueAt: d.DueAt.UTC(), ExpiresAt: utc(d.ExpiresAt), DedupKey: d.DedupKey,
+		Group: d.Group.name, Routed: d.Group.known, Status: statusOf(d.Stage), CreatedAt: d.CreatedAt.UTC(),
+		Attempts: d.Attempts, Claims: d.Claims, Expiries: d.Expiries, Owner: outmill.OwnerToken(d.Owner), LastError: d.LastError,
+		ProcessedAt: utc(d.ProcessedAt), ProcessedBy: outmill.OwnerToken(d.ProcessedBy),
+	}
+	switch r.Status {
+	case outmill.StatusLeased:
+		r.LeaseUntil = utc(d.AvailableAt)
+	case outmill.StatusPending:
+		r.NextAttemptAt = d.NextAt.UTC()
+	case outmill.StatusProcessed, outmill.StatusDead:
+	}
+	return r
+}
+
+func utc(t time.Time) time.Time {
+	if t.IsZero() {
+		return time.Time{}
+	}
+	return t.UTC()
+}
+
+// ceil rounds up to whole milliseconds, which is what MongoDB keeps of a time,
+// so that nothing is due or over too early.
+func ceil(d time.Duration) time.Duration {
+	const longest = math.MaxInt64 / time.Millisecond * time.Millisecond
+	if d >= longest {
+		return longest
+	}
+	return max(0, (d + time.Millisecond - 1).Truncate(time.Millisecond))
+}
+
+// in is a filter for the group's records in a stage.
+func (r reader) in(stage int, more ...bson.E) bson.D {
+	return append(bson.D{{Key: "grp", Value: r}, {Key: "stage", Value: stage}}, more...)
+}
+
+// in is a filter for the line's records in a stage.
+func (l line) in(stage int, more ...bson.E) bson.D {
+	return append(l.Group.in(stage, bson.E{Key: "topic", Value: l.Topic}), more...)
+}
+
+// keyed is a filter for those of them that have keys, in a stage that is open.
+func (l line) keyed(stage int, key any, more ...bson.E) bson.D {
+	return l.in(stage, append([]bson.E{{Key: "open", Value: true}, {Key: "key", Value: key}}, more...)...)
+}
+
+// until is that the end of a wait, a delay or a lease has come by then.
+func until(now time.Time) bson.E {
+	return bson.E{Key: "available_at", Value: bson.D{{Key: "$lte", Value: now}}}
+}
+
+// place is a position in the order of the appends, as a number.
+func place(seq bson.Timestamp) uint64 { return uint64(seq.T)<<32 | uint64(seq.I) }

@@ -1,0 +1,264 @@
+package mongo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	driver "go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/outmill/outmill"
+)
+
+// schemaVersion is the version that this program works with, and compatible the
+// oldest whose programs may work with what this one makes.
+const (
+	schemaVersion = 1
+	compatible    = 1
+)
+
+var collectionNames = []string{"records", "meta", "dedup", "lanes", "openings", "locks"}
+
+// index is one index of a collection. A partial one has just the documents
+// that its filter selects; queries that are to use it must say the same.
+type index struct {
+	collection string
+	name       string
+	keys       bson.D
+	partial    bson.D
+	// ttl: documents go when the time in the only key is as long ago as ttl says.
+	ttl *time.Duration
+}
+
+func ascending(fields ...string) bson.D {
+	keys := make(bson.D, len(fields))
+	for i, field := range fields {
+		keys[i] = bson.E{Key: field, Value: 1}
+	}
+	return keys
+}
+
+func where(field string, value any) bson.D { return bson.D{{Key: field, Value: value}} }
+
+func exists(field string) bson.D { return where(field, bson.D{{Key: "$exists", Value: true}}) }
+
+func (c Config) indexes() []index {
+	atOnce := time.Duration(0)
+	list := []index{
+		// What claims take from, in its order. It is not a partial index: topics are
+		// leapt to through it, and with the condition of a partial index older servers
+		// would read each document on the way.
+		{collection: "records", name: "queue", keys: ascending("grp", "stage", "topic", "seq")},
+		{collection: "records", name: "keyed", keys: ascending("grp", "stage", "topic", "key", "seq"), partial: append(where("open", true), exists("key")...)},
+		// What becomes claimable by itself when its time comes.
+		{collection: "records", name: "later", keys: ascending("grp", "stage", "topic", "available_at"), partial: exists("available_at")},
+		{collection: "records", name: "leases", keys: ascending("available_at"), partial: exists("owner")},
+		{collection: "records", name: "expiring", keys: ascending("expires_at"), partial: append(exists("expires_at"), where("open", true)...)},
+		{collection: "records", name: "settled", keys: ascending("grp", "stage", "topic", "_id"), partial: where("settled", true)},
+		{collection: "records", name: "parked", keys: ascending("grp", "topic", "key", "seq"), partial: where("parked", true)},
+		{collection: "lanes", name: "blocked", keys: ascending("grp", "topic", "blocked_by", "head")},
+		{collection: "lanes", name: "until", keys: ascending("grp", "topic", "until")},
+		{collection: "openings", name: "topic", keys: ascending("grp", "topic")},
+		{collection: "dedup", name: "expires", keys: ascending("expires_at"), ttl: &atOnce},
+	}
+	if c.Retain > 0 {
+		list = append(list, index{collection: "records", name: "processed_at", keys: ascending("processed_at"), partial: exists("processed_at"), ttl: &c.Retain})
+	}
+	return list
+}
+
+func (i index) seconds() (after int32, ttl bool) {
+	if i.ttl == nil {
+		return 0, false
+	}
+	// Rounded up, so that nothing goes too early.
+	return int32(min((*i.ttl+time.Second-1)/time.Second, 1<<31-1)), true
+}
+
+func (i index) model() driver.IndexModel {
+	opts := options.Index().SetName(i.name)
+	if i.partial != nil {
+		opts.SetPartialFilterExpression(i.partial)
+	}
+	if after, ttl := i.seconds(); ttl {
+		opts.SetExpireAfterSeconds(after)
+	}
+	return driver.IndexModel{Keys: i.keys, Options: opts}
+}
+
+// Ensure creates the collections and indexes, or brings them up to date: an
+// index that was dropped is made again, and one that deletes documents after a
+// time gets the time of this Config in place. An index of the same name that is
+// defined in another way is reported, with both definitions, and left alone. It
+// needs the role readWrite, and dbAdmin where the time of an index changes. See
+// outmill.Schema.
+func (s *Store) Ensure(ctx context.Context) error {
+	return s.explain(ctx, "ensure the schema", s.ensure(alone(ctx)))
+}
+
+func (s *Store) ensure(ctx context.Context) error {
+	if err := s.usable(ctx); err != nil {
+		return err
+	}
+	found, err := s.findState(ctx)
+	if err != nil {
+		return err
+	}
+	if err := schemaError(found); err != nil && found.Version > schemaVersion {
+		return err
+	}
+	for _, name := range collectionNames {
+		if err := s.db.CreateCollection(ctx, s.config.CollectionName(name)); err != nil && !hasCode(err, codeNamespaceExists) {
+			return err
+		}
+	}
+	byCollection := map[string][]index{}
+	for _, i := range s.config.indexes() {
+		byCollection[i.collection] = append(byCollection[i.collection], i)
+	}
+	for _, collection := range slices.Sorted(maps.Keys(byCollection)) {
+		if err := s.ensureIndexes(ctx, s.collection(collection), byCollection[collection]); err != nil {
+			return err
+		}
+	}
+	// The version comes last: whoever sees it finds everything.
+	_, err = s.meta.UpdateOne(ctx, where("_id", metaID), bson.D{
+		{Key: "$max", Value: bson.D{{Key: "version", Value: schemaVersion}, {Key: "compatible", Value: compatible}}},
+		{Key: "$setOnInsert", Value: bson.D{{Key: "generation", Value: int64(0)}, {Key: "groups", Value: bson.A{}}}},
+	}, options.UpdateOne().SetUpsert(true))
+	if driver.IsDuplicateKeyError(err) {
+		// Another process has just made it.
+		return nil
+	}
+	return err
+}
+
+func (s *Store) ensureIndexes(ctx context.Context, in *driver.Collection, wanted []index) error {
+	present, err := indexesOf(ctx, in)
+	if err != nil {
+		return err
+	}
+	var models []driver.IndexModel
+	for _, i := range wanted {
+		if found, ok := present[i.name]; ok {
+			if err := s.fitIndex(ctx, in, i, found); err != nil {
+				return err
+			}
+			continue
+		}
+		models = append(models, i.model())
+	}
+	if len(models) == 0 {
+		return nil
+	}
+	_, err = in.Indexes().CreateMany(ctx, models)
+	if hasCode(err, codeOptionsConflict) || hasCode(err, codeKeySpecsConflict) {
+		return fmt.Errorf("%w: collection %s has an index that one of the store's would conflict with: drop it, or choose another Config.CollectionPrefix: %w", errIndexConflict, in.Name(), err)
+	}
+	return err
+}
+
+var errIndexConflict = errors.New("conflicting index")
+
+// definition is an index as the server lists it.
+type definition struct {
+	Name    string `bson:"name"`
+	Keys    bson.D `bson:"key"`
+	Partial bson.D `bson:"partialFilterExpression"`
+	After   *int64 `bson:"expireAfterSeconds"`
+	Unique  bool   `bson:"unique"`
+}
+
+func indexesOf(ctx context.Context, in *driver.Collection) (map[string]definition, error) {
+	cursor, err := in.Indexes().List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var list []definition
+	if err := cursor.All(ctx, &list); err != nil {
+		return nil, err
+	}
+	found := map[string]definition{}
+	for _, d := range list {
+		found[d.Name] = d
+	}
+	return found, nil
+}
+
+// fitIndex changes the time of an index that deletes documents, and refuses one
+// that is defined in another way.
+func (s *Store) fitIndex(ctx context.Context, in *driver.Collection, wanted index, found definition) error {
+	after, ttl := wanted.seconds()
+	if text(wanted.keys) != text(found.Keys) || text(wanted.partial) != text(found.Partial) || found.Unique || ttl != (found.After != nil) {
+		return fmt.Errorf("%w: index %s of collection %s is on %s where %s, and the store wants it on %s where %s: drop it, or choose another Config.CollectionPrefix",
+			errIndexConflict, found.Name, in.Name(), text(found.Keys), text(found.Partial), text(wanted.keys), text(wanted.partial))
+	}
+	if !ttl || *found.After == int64(after) {
+		return nil
+	}
+	return s.db.RunCommand(ctx, bson.D{
+		{Key: "collMod", Value: in.Name()},
+		{Key: "index", Value: bson.D{{Key: "name", Value: found.Name}, {Key: "expireAfterSeconds", Value: after}}},
+	}).Err()
+}
+
+// text spells a document, without regard to the types of its numbers.
+func text(d bson.D) string {
+	if len(d) == 0 {
+		return "{}"
+	}
+	raw, err := bson.MarshalExtJSON(d, false, false)
+	if err != nil {
+		return err.Error()
+	}
+	return string(raw)
+}
+
+// Statements returns the commands that make the schema, one a line for
+// mongosh: db.runCommand({…}).
+func (s *Store) Statements() []string {
+	var list []string
+	add := func(command bson.D) { list = append(list, "db.runCommand("+text(command)+")") }
+	byCollection := map[string]bson.A{}
+	for _, i := range s.config.indexes() {
+		spec := bson.D{{Key: "name", Value: i.name}, {Key: "key", Value: i.keys}}
+		if i.partial != nil {
+			spec = append(spec, bson.E{Key: "partialFilterExpression", Value: i.partial})
+		}
+		if after, ttl := i.seconds(); ttl {
+			spec = append(spec, bson.E{Key: "expireAfterSeconds", Value: after})
+		}
+		byCollection[i.collection] = append(byCollection[i.collection], spec)
+	}
+	for _, name := range collectionNames {
+		given := s.config.CollectionName(name)
+		add(bson.D{{Key: "create", Value: given}})
+		if specs := byCollection[name]; len(specs) > 0 {
+			add(bson.D{{Key: "createIndexes", Value: given}, {Key: "indexes", Value: specs}})
+		}
+	}
+	add(bson.D{{Key: "insert", Value: s.config.CollectionName("meta")}, {Key: "documents", Value: bson.A{bson.D{
+		{Key: "_id", Value: metaID}, {Key: "version", Value: schemaVersion}, {Key: "compatible", Value: compatible},
+		{Key: "generation", Value: 0}, {Key: "groups", Value: bson.A{}},
+	}}}})
+	return list
+}
+
+// schemaError returns what is wrong with a schema for this program.
+func schemaError(found *state) error {
+	const remedy = "call store.Ensure(ctx), or run: go run github.com/outmill/outmill/cmd/outmill schema -ensure <url>"
+	switch {
+	case found.Version == 0:
+		return fmt.Errorf("%w: %s", outmill.ErrSchemaMissing, remedy)
+	case found.Version < schemaVersion:
+		return fmt.Errorf("%w (it has version %d, this program wants %d): %s", outmill.ErrSchemaOutdated, found.Version, schemaVersion, remedy)
+	case found.Compatible > schemaVersion:
+		return fmt.Errorf("%w (it has version %d, and programs need version %d at least, this one has %d): update Outmill", outmill.ErrSchemaNewer, found.Version, found.Compatible, schemaVersion)
+	}
+	return nil
+}

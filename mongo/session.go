@@ -1,0 +1,94 @@
+package mongo
+
+import (
+	"context"
+	"fmt"
+
+	driver "go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/outmill/outmill"
+)
+
+// WithTx returns a context that carries the session's transaction: with it,
+// Append takes part in that transaction. The transaction stays the caller's,
+// who begins and ends it. A context of the driver's own does as well, such as
+// that which session.WithTransaction passes to its callback; WithTx is for
+// contexts that carry transactions of other stores, too.
+//
+// A nil session, one of another client and one without a transaction are
+// refused with outmill.ErrInvalidTx by whatever uses the context.
+//
+// As MongoDB has it, an error of the server ends the transaction. What Append
+// refuses (ErrInvalidRecord, …) does not.
+func (s *Store) WithTx(ctx context.Context, session *driver.Session) context.Context {
+	return outmill.ContextWithTx(driver.NewSessionContext(ctx, session), s, session)
+}
+
+// TxOf returns the session that ctx carries with a transaction of this store's
+// client. See outmill.Writer. A session without a transaction is none.
+func (s *Store) TxOf(ctx context.Context) (any, error) {
+	session, err := s.sessionOf(ctx)
+	if session == nil {
+		return nil, err
+	}
+	return session, err
+}
+
+func (s *Store) sessionOf(ctx context.Context) (*driver.Session, error) {
+	carried, err := outmill.TxFromContext(ctx, s)
+	if carried != nil {
+		return s.checkSession(carried.(*driver.Session))
+	}
+	session := driver.SessionFromContext(ctx)
+	switch {
+	case session == nil || !session.TransactionRunning():
+		return nil, err
+	case session.Client() != s.client:
+		return nil, outmill.ErrForeignTx
+	}
+	return s.checkSession(session)
+}
+
+func (s *Store) checkSession(session *driver.Session) (*driver.Session, error) {
+	switch {
+	case session == nil:
+		return nil, fmt.Errorf("%w: the session is nil", outmill.ErrInvalidTx)
+	case session.Client() != s.client:
+		return nil, fmt.Errorf("%w: the session is that of another client than the store's", outmill.ErrInvalidTx)
+	case !session.TransactionRunning():
+		return nil, fmt.Errorf("%w: the session has no transaction: call its StartTransaction, or use its WithTransaction", outmill.ErrInvalidTx)
+	case s.config.WithoutTransactions:
+		return nil, fmt.Errorf("%w: the store was made with Config.WithoutTransactions", outmill.ErrInvalidTx)
+	}
+	return session, nil
+}
+
+// InTx runs fn in a transaction of the client, commits if fn returns nil, and
+// aborts if it returns an error. The context that fn gets carries the
+// transaction, for the driver, for publishers and for Append. It is the
+// driver's WithTransaction: fn is called again where the transaction failed for
+// a reason that passes, but not after ctx has ended.
+func (s *Store) InTx(ctx context.Context, fn func(ctx context.Context) error) error {
+	if fn == nil {
+		return s.explain(ctx, "transaction", invalid("InTx: fn is nil"))
+	}
+	if err := s.ready(alone(ctx)); err != nil {
+		return s.explain(ctx, "transaction", err)
+	}
+	session, err := s.client.StartSession()
+	if err != nil {
+		return s.explain(ctx, "transaction", err)
+	}
+	defer session.EndSession(context.WithoutCancel(ctx))
+	_, err = session.WithTransaction(ctx, func(ctx context.Context) (any, error) {
+		// The driver repeats for two minutes, whatever becomes of the context.
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		return nil, fn(s.WithTx(ctx, session))
+	})
+	if err == nil {
+		s.bell.Ring()
+	}
+	return err
+}

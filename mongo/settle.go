@@ -1,0 +1,370 @@
+package mongo
+
+import (
+	"context"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	driver "go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/outmill/outmill"
+)
+
+// Each lease is settled by an update of its own document, which says again that
+// the lease stands; so a call that is repeated goes on where it was. Many are
+// one command.
+
+// settling is a lease, and what its update needs besides.
+type settling struct {
+	lease outmill.Lease
+	delay time.Duration
+	err   string
+	park  bool
+}
+
+func bare(leases []outmill.Lease) []settling {
+	items := make([]settling, len(leases))
+	for i, l := range leases {
+		items[i].lease = l
+	}
+	return items
+}
+
+// leaseGroup are leases that one update fits.
+type leaseGroup struct {
+	owner outmill.OwnerToken
+	claim int
+	delay time.Duration
+	err   string
+	park  bool
+}
+
+// sorted groups the items, nearly always into one group.
+func sorted(items []settling) (order []leaseGroup, ids map[leaseGroup]bson.A) {
+	ids = map[leaseGroup]bson.A{}
+	for _, item := range items {
+		g := leaseGroup{item.lease.Owner, item.lease.Claim, item.delay, item.err, item.park}
+		if ids[g] == nil {
+			order = append(order, g)
+		}
+		ids[g] = append(ids[g], uuid(item.lease.ID))
+	}
+	return order, ids
+}
+
+func (g leaseGroup) standing(ids bson.A) bson.D {
+	return append(in("_id", ids),
+		bson.E{Key: "stage", Value: stageLeased}, bson.E{Key: "owner", Value: uuid(g.owner)}, bson.E{Key: "claims", Value: g.claim})
+}
+
+// lineKey is a key of a topic of a group, which a lane may stand for.
+type lineKey struct {
+	Group reader `bson:"grp"`
+	Topic string `bson:"topic"`
+	Key   string `bson:"key"`
+}
+
+// settlement is what a settling call has found out so far; it is kept when the
+// call is repeated.
+type settlement struct {
+	s     *Store
+	items []settling
+	// keys are those of the records, whose lanes are to be looked at.
+	keys map[lineKey]bool
+}
+
+// settle updates the leases that stand, by what update returns, or deletes them
+// where that is nil.
+func (s *Store) settle(ctx context.Context, operation string, items []settling, update func(leaseGroup) any) error {
+	if len(items) == 0 {
+		return s.explain(ctx, operation, s.ready(alone(ctx)))
+	}
+	of := &settlement{s: s, items: items, keys: map[lineKey]bool{}}
+	return s.do(ctx, operation, func(ctx context.Context) error { return of.run(ctx, update) })
+}
+
+// settleAll is settle for leases alone, within an operation.
+func (s *Store) settleAll(ctx context.Context, leases []outmill.Lease, update func(leaseGroup) any) error {
+	of := &settlement{s: s, items: bare(leases), keys: map[lineKey]bool{}}
+	return of.run(ctx, update)
+}
+
+func (of *settlement) run(ctx context.Context, update func(leaseGroup) any) error {
+	if err := of.note(ctx); err != nil {
+		return err
+	}
+	if err := of.write(ctx, update); err != nil {
+		return err
+	}
+	return of.s.openLanes(ctx, of.keys)
+}
+
+// note finds the keys of the records, before they are gone.
+func (of *settlement) note(ctx context.Context) error {
+	ids := make(bson.A, len(of.items))
+	for i, item := range of.items {
+		ids[i] = uuid(item.lease.ID)
+	}
+	found, err := findAll[lineKey](ctx, of.s.records, append(in("_id", ids), exists("key")...), first(len(ids), nil, "grp", "topic", "key"))
+	for _, key := range found {
+		of.keys[key] = true
+	}
+	return err
+}
+
+func (of *settlement) write(ctx context.Context, update func(leaseGroup) any) error {
+	order, ids := sorted(of.items)
+	models := make([]driver.WriteModel, len(order))
+	for i, g := range order {
+		filter := g.standing(ids[g])
+		if change := update(g); change != nil {
+			models[i] = driver.NewUpdateManyModel().SetFilter(filter).SetUpdate(change)
+		} else {
+			models[i] = driver.NewDeleteManyModel().SetFilter(filter)
+		}
+	}
+	_, err := of.s.records.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(false))
+	return err
+}
+
+// pending is what giving a record back changes, whatever else does.
+func pending(stage any, more ...bson.E) driver.Pipeline {
+	return pipeline(append(bson.D{{Key: "stage", Value: stage}, {Key: "status", Value: outmill.StatusPending}}, more...), "owner")
+}
+
+// dueAsBefore puts a record that is due back where claims take the oldest due
+// first: the line is in the order of the appends, so it is not for records that
+// became due later.
+func dueAsBefore(more ...bson.E) driver.Pipeline {
+	later := bson.D{{Key: "$gt", Value: bson.A{"$next_at", "$created_at"}}}
+	return pending(given(later, stageWaiting, stageLine),
+		append(more, bson.E{Key: "available_at", Value: given(later, "$next_at", "$$REMOVE")})...)
+}
+
+func released() driver.Pipeline { return dueAsBefore() }
+
+// dueAgain makes a record wait.
+func dueAgain(delay time.Duration, more ...bson.E) driver.Pipeline {
+	return pending(stageWaiting, append(more, bson.E{Key: "expiries", Value: 0},
+		bson.E{Key: "available_at", Value: inTime(delay)}, bson.E{Key: "next_at", Value: inTime(delay)})...)
+}
+
+// Ack makes the records processed. See outmill.Queue.
+func (s *Store) Ack(ctx context.Context, leases []outmill.Lease) error {
+	return s.settle(ctx, "ack", bare(leases), func(leaseGroup) any {
+		if s.config.Retain <= 0 {
+			return nil
+		}
+		return pipeline(bson.D{
+			{Key: "stage", Value: stageProcessed}, {Key: "settled", Value: true}, {Key: "status", Value: outmill.StatusProcessed},
+			{Key: "processed_at", Value: "$$NOW"}, {Key: "processed_by", Value: "$owner"},
+		}, "owner", "available_at", "open")
+	})
+}
+
+// Release gives the records back. See outmill.Queue.
+func (s *Store) Release(ctx context.Context, leases []outmill.Lease) error {
+	err := s.settle(ctx, "release", bare(leases), func(leaseGroup) any { return released() })
+	if err == nil && len(leases) > 0 {
+		s.bell.Ring()
+	}
+	return err
+}
+
+// Abandon makes the records due again after their delay. See outmill.Queue.
+func (s *Store) Abandon(ctx context.Context, abandonments []outmill.Abandonment) error {
+	items := make([]settling, len(abandonments))
+	for i, a := range abandonments {
+		items[i] = settling{lease: a.Lease, delay: ceil(a.Delay), err: outmill.CleanError(a.Err)}
+	}
+	return s.giveBack(ctx, "abandon", items, func(g leaseGroup) any {
+		return dueAgain(g.delay, bson.E{Key: "attempts", Value: plus("attempts", 1)}, bson.E{Key: "last_error", Value: literal(g.err)})
+	})
+}
+
+// Snooze makes the records due again after their delay, uncounted. See
+// outmill.Queue.
+func (s *Store) Snooze(ctx context.Context, snoozings []outmill.Snoozing) error {
+	items := make([]settling, len(snoozings))
+	for i, z := range snoozings {
+		items[i] = settling{lease: z.Lease, delay: ceil(z.Delay)}
+	}
+	return s.giveBack(ctx, "snooze", items, func(g leaseGroup) any { return dueAgain(g.delay) })
+}
+
+// giveBack wakes readers where some are due at once.
+func (s *Store) giveBack(ctx context.Context, operation string, items []settling, update func(leaseGroup) any) error {
+	err := s.settle(ctx, operation, items, update)
+	for _, item := range items {
+		if err == nil && item.delay == 0 {
+			s.bell.Ring()
+			break
+		}
+	}
+	return err
+}
+
+// Extend sets the end of the leases that still stand, and returns these. See
+// outmill.Queue.
+func (s *Store) Extend(ctx context.Context, lease time.Duration, leases []outmill.Lease) ([]outmill.Lease, error) {
+	const operation = "extend"
+	if lease <= 0 {
+		return nil, s.explain(ctx, operation, invalid("Extend: lease is %s: want more than 0", lease))
+	}
+	if len(leases) == 0 {
+		return nil, s.explain(ctx, operation, s.ready(alone(ctx)))
+	}
+	var standing []outmill.Lease
+	err := s.do(ctx, operation, func(ctx context.Context) error {
+		of := &settlement{s: s, items: bare(leases)}
+		err := of.write(ctx, func(leaseGroup) any { return pipeline(bson.D{{Key: "available_at", Value: inTime(lease)}}) })
+		if err == nil {
+			standing, err = s.standing(ctx, leases)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return standing, nil
+}
+
+// standing returns those of the leases that stand.
+func (s *Store) standing(ctx context.Context, leases []outmill.Lease) ([]outmill.Lease, error) {
+	ids := make(bson.A, len(leases))
+	asked := make(map[outmill.Lease]bool, len(leases))
+	for i, l := range leases {
+		ids[i], asked[l] = uuid(l.ID), true
+	}
+	found, err := findAll[struct {
+		ID     uuid `bson:"_id"`
+		Owner  uuid `bson:"owner"`
+		Claims int  `bson:"claims"`
+	}](ctx, s.records, append(in("_id", ids), bson.E{Key: "stage", Value: stageLeased}), first(len(ids), nil, "owner", "claims"))
+	var list []outmill.Lease
+	for _, f := range found {
+		if l := (outmill.Lease{ID: outmill.WorkItemID(f.ID), Owner: outmill.OwnerToken(f.Owner), Claim: f.Claims}); asked[l] {
+			list = append(list, l)
+		}
+	}
+	return list, err
+}
+
+// dead is what going dead changes.
+func dead(reason any, more ...bson.E) driver.Pipeline {
+	return pipeline(append(bson.D{
+		{Key: "stage", Value: stageDead}, {Key: "settled", Value: true}, {Key: "status", Value: outmill.StatusDead}, {Key: "last_error", Value: reason},
+	}, more...), "owner", "available_at", "open")
+}
+
+const parkedError = "parked: an earlier record of its key went dead"
+
+// parked is what going dead behind another record of the key changes.
+func parked() driver.Pipeline {
+	return dead(literal(parkedError), bson.E{Key: "parked", Value: true})
+}
+
+// Fail makes the records dead. See outmill.Queue.
+func (s *Store) Fail(ctx context.Context, failures []outmill.Failure) error {
+	items := make([]settling, len(failures))
+	parking := false
+	for i, f := range failures {
+		items[i] = settling{lease: f.Lease, err: outmill.CleanError(f.Err), park: f.Park}
+		parking = parking || f.Park
+	}
+	update := func(g leaseGroup) any {
+		if !g.park {
+			return dead(literal(g.err))
+		}
+		hasKey := bson.D{{Key: "$ne", Value: bson.A{bson.D{{Key: "$type", Value: "$key"}}, "missing"}}}
+		return dead(literal(g.err), bson.E{Key: "parked", Value: given(hasKey, true, "$$REMOVE")})
+	}
+	if !parking {
+		return s.settle(ctx, "fail", items, update)
+	}
+	of := &settlement{s: s, items: items, keys: map[lineKey]bool{}}
+	return s.transact(ctx, "fail", func(ctx context.Context) error { return of.failAndPark(ctx, update) })
+}
+
+// parkAtOnce is how many records go dead with the one that failed. Claims that
+// meet later ones do the same to them.
+const parkAtOnce = 1000
+
+func (of *settlement) failAndPark(ctx context.Context, update func(leaseGroup) any) error {
+	heads, err := of.heads(ctx)
+	if err != nil {
+		return err
+	}
+	var lines []line
+	for _, h := range heads {
+		lines = append(lines, line{h.Group, h.Topic})
+	}
+	if err := of.s.touch(ctx, lines); err != nil {
+		return err
+	}
+	if err := of.run(ctx, update); err != nil {
+		return err
+	}
+	for _, h := range heads {
+		if err := of.s.parkBehind(ctx, h); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// head is a record that takes those behind it along.
+type head struct {
+	ID     uuid           `bson:"_id"`
+	Group  reader         `bson:"grp"`
+	Topic  string         `bson:"topic"`
+	Key    string         `bson:"key"`
+	Seq    bson.Timestamp `bson:"seq"`
+	Owner  uuid           `bson:"owner"`
+	Claims int            `bson:"claims"`
+}
+
+// heads finds the records of leases that stand and are to be failed with Park.
+func (of *settlement) heads(ctx context.Context) ([]head, error) {
+	var ids bson.A
+	wanted := map[outmill.Lease]bool{}
+	for _, item := range of.items {
+		if item.park {
+			ids = append(ids, uuid(item.lease.ID))
+			wanted[item.lease] = true
+		}
+	}
+	filter := append(in("_id", ids), append(exists("key"), bson.E{Key: "stage", Value: stageLeased})...)
+	found, err := findAll[head](ctx, of.s.records, filter, first(len(ids), nil, "grp", "topic", "key", "seq", "owner", "claims"))
+	var heads []head
+	for _, h := range found {
+		if wanted[outmill.Lease{ID: outmill.WorkItemID(h.ID), Owner: outmill.OwnerToken(h.Owner), Claim: h.Claims}] {
+			heads = append(heads, h)
+		}
+	}
+	return heads, err
+}
+
+// pendingStages are those of pending records.
+var pendingStages = []int{stageLine, stageHeld, stageWaiting, stageDelayed, stageExpired}
+
+// parkBehind leaves alone what is leased: a claim parks it if it comes back.
+func (s *Store) parkBehind(ctx context.Context, h head) error {
+	behind := bson.E{Key: "seq", Value: bson.D{{Key: "$gt", Value: h.Seq}}}
+	var ids bson.A
+	for _, stage := range pendingStages {
+		found, err := findAll[head](ctx, s.records, line{h.Group, h.Topic}.keyed(stage, h.Key, behind), first(parkAtOnce, ascending("seq"), "_id"))
+		if err != nil {
+			return err
+		}
+		for _, f := range found {
+			ids = append(ids, f.ID)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	_, err := s.records.UpdateMany(ctx, append(in("_id", ids), bson.E{Key: "stage", Value: bson.D{{Key: "$in", Value: pendingStages}}}), parked())
+	return err
+}

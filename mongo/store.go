@@ -1,0 +1,144 @@
+package mongo
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	driver "go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/bell"
+	"github.com/outmill/outmill/internal/rotation"
+	"github.com/outmill/outmill/internal/sqltx"
+)
+
+var (
+	_ outmill.Store = (*Store)(nil)
+	_ outmill.Waker = (*Store)(nil)
+)
+
+// Store is an outbox in one MongoDB database. All methods may be called
+// concurrently.
+type Store struct {
+	client     *driver.Client
+	ownsClient bool
+	db         *driver.Database
+	config     Config
+	logger     watermill.LoggerAdapter
+
+	records, meta, dedup, lanes, openings, locks *driver.Collection
+
+	turns   rotation.Rotation
+	busy    rotation.Busy
+	bell    bell.Bell
+	changes *changes
+	clock   clock
+	// inUse are the callers' transactions that are being appended to, and the
+	// lines that this process claims from in order.
+	inUse   sqltx.Locks
+	checked atomic.Bool
+	closed  atomic.Bool
+}
+
+// closeWithin bounds how long Close waits for the operations of a client that
+// the store opened.
+const closeWithin = 5 * time.Second
+
+// New makes a store on a client that the user made and disconnects; where it
+// is nil, on one of the store's own to DefaultURI, which Close disconnects. It
+// does not connect. A nil logger logs nothing.
+//
+// The store writes with write concern majority and reads from the primary,
+// whatever the client is set to; the client's retries of reads and writes, its
+// timeouts and its pool hold.
+func New(client *driver.Client, config Config, logger watermill.LoggerAdapter) (*Store, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	owns := client == nil
+	if owns {
+		var err error
+		if client, err = driver.Connect(options.Client().ApplyURI(DefaultURI)); err != nil {
+			return nil, fmt.Errorf("outmill/mongo: connect: %w", err)
+		}
+	}
+	config.setDefaults()
+	if outmill.IsNil(logger) {
+		logger = watermill.NopLogger{}
+	}
+	db := client.Database(config.Database, options.Database().
+		SetWriteConcern(writeconcern.Majority()).SetReadPreference(readpref.Primary()))
+	s := &Store{
+		client: client, ownsClient: owns, db: db, config: config,
+		logger: logger.With(watermill.LogFields{"store": config.Name}),
+	}
+	s.records, s.meta, s.dedup = s.collection("records"), s.collection("meta"), s.collection("dedup")
+	s.lanes, s.openings, s.locks = s.collection("lanes"), s.collection("openings"), s.collection("locks")
+	s.changes = newChanges(s)
+	return s, nil
+}
+
+func (s *Store) collection(name string) *driver.Collection {
+	return s.db.Collection(s.config.CollectionName(name))
+}
+
+// Client returns the client, for the user's own collections. It stays
+// connected until Close if the store connected it.
+func (s *Store) Client() *driver.Client { return s.client }
+
+// Name identifies the store in logs, metrics and deliveries.
+func (s *Store) Name() string { return s.config.Name }
+
+// Close ends what the store started, and the client if the store connected it.
+// It may be called more than once. Other methods then return
+// outmill.ErrClosed.
+func (s *Store) Close() error {
+	if s.closed.Swap(true) {
+		return nil
+	}
+	s.changes.close()
+	s.bell.Close()
+	if !s.ownsClient {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
+	defer cancel()
+	if err := s.client.Disconnect(ctx); err != nil {
+		return fmt.Errorf("outmill/mongo: close %s: %w", s.Name(), err)
+	}
+	return nil
+}
+
+func (s *Store) usable(ctx context.Context) error {
+	if s.closed.Load() {
+		return outmill.ErrClosed
+	}
+	return ctx.Err()
+}
+
+// ready checks what can be checked before an operation begins; the schema's
+// version until it was found right once.
+func (s *Store) ready(ctx context.Context) error {
+	if err := s.usable(ctx); err != nil || s.checked.Load() {
+		return err
+	}
+	if err := s.checkOrEnsure(ctx); err != nil {
+		return err
+	}
+	s.checked.Store(true)
+	return nil
+}
+
+func (s *Store) checkOrEnsure(ctx context.Context) error {
+	if s.config.EnsureSchema {
+		return s.ensure(ctx)
+	}
+	_, err := s.loadState(ctx)
+	return err
+}

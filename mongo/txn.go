@@ -1,0 +1,111 @@
+package mongo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	driver "go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
+	"github.com/outmill/outmill/internal/sqltx"
+)
+
+const (
+	firstPause = 2 * time.Millisecond
+	lastPause  = 200 * time.Millisecond
+	// tryWithin bounds how long work is repeated that fails for a reason that
+	// passes: long enough for another primary to be elected.
+	tryWithin = 20 * time.Second
+	// abortWithin bounds the tidying up after a failure.
+	abortWithin = 2 * time.Second
+)
+
+// errContended says that others changed the same documents meanwhile.
+var errContended = errors.New("others changed the same records again and again meanwhile")
+
+// alone is ctx without the caller's session, which the driver would use for
+// whatever is done with it.
+func alone(ctx context.Context) context.Context { return driver.NewSessionContext(ctx, nil) }
+
+// do runs fn, which is not in a transaction, again if it fails for a reason
+// that passes.
+func (s *Store) do(ctx context.Context, operation string, fn func(ctx context.Context) error) error {
+	ctx = alone(ctx)
+	err := s.ready(ctx)
+	if err == nil {
+		err = again(ctx, func() error { return fn(ctx) })
+	}
+	return s.explain(ctx, operation, err)
+}
+
+// transact runs fn in a transaction of the store's own, again if it fails for
+// a reason that passes. Without transactions it runs fn as it is.
+func (s *Store) transact(ctx context.Context, operation string, fn func(ctx context.Context) error) error {
+	if s.config.WithoutTransactions {
+		return s.do(ctx, operation, fn)
+	}
+	return s.do(ctx, operation, func(ctx context.Context) error { return s.once(ctx, fn) })
+}
+
+func again(ctx context.Context, fn func() error) error {
+	pause, until := firstPause, time.Now().Add(tryWithin)
+	for attempt := 1; ; attempt++ {
+		err := fn()
+		if err == nil || !passes(err) {
+			return err
+		}
+		if time.Now().After(until) {
+			return fmt.Errorf("tried %d times: %w", attempt, err)
+		}
+		if stop := sqltx.Pause(ctx, pause/2+rand.N(pause)); stop != nil {
+			return fmt.Errorf("%w (%w)", stop, err)
+		}
+		pause = min(2*pause, lastPause)
+	}
+}
+
+// once runs fn in a transaction. The driver's own WithTransaction repeats for
+// two minutes, whatever becomes of the context.
+func (s *Store) once(ctx context.Context, fn func(ctx context.Context) error) error {
+	session, err := s.client.StartSession()
+	if err != nil {
+		return err
+	}
+	defer session.EndSession(context.WithoutCancel(ctx))
+	err = session.StartTransaction(options.Transaction().SetReadConcern(readconcern.Snapshot()).
+		SetWriteConcern(writeconcern.Majority()).SetReadPreference(readpref.Primary()))
+	if err != nil {
+		return err
+	}
+	if err := fn(driver.NewSessionContext(ctx, session)); err != nil {
+		abort(ctx, session)
+		return err
+	}
+	return commit(ctx, session)
+}
+
+func abort(ctx context.Context, session *driver.Session) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortWithin)
+	defer cancel()
+	_ = session.AbortTransaction(ctx)
+}
+
+// commit asks again while nobody knows how the commit has gone.
+func commit(ctx context.Context, session *driver.Session) error {
+	until := time.Now().Add(tryWithin)
+	for {
+		err := session.CommitTransaction(ctx)
+		if err == nil || !hasLabel(err, labelUnknown) || ctx.Err() != nil || time.Now().After(until) {
+			return err
+		}
+		if stop := sqltx.Pause(ctx, firstPause); stop != nil {
+			return err
+		}
+	}
+}
