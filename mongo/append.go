@@ -57,7 +57,7 @@ func (s *Store) within(ctx context.Context, operation string, session *driver.Se
 		var unlock func()
 		if unlock, err = s.inUse.Lock(ctx, session); err == nil {
 			defer unlock()
-			err = fn(driver.NewSessionContext(ctx, session))
+			err = ended(fn(driver.NewSessionContext(ctx, session)))
 		}
 	}
 	return s.explain(ctx, operation, err)
@@ -106,8 +106,8 @@ func newAppending(s *Store, records []*outmill.Record) *appending {
 func (a *appending) check() error {
 	for i, r := range a.records {
 		switch {
-		case len(r.Joins) > 0 || !r.WaitsFor.IsZero():
-			return &outmill.InvalidRecordError{Index: i, Field: "joins", Reason: "are not supported by this store yet"}
+		case len(r.Joins) > 0 && a.s.config.WithoutTransactions:
+			return &outmill.InvalidRecordError{Index: i, Field: "joins", Reason: "need transactions, and the store was made with WithoutTransactions"}
 		case r.DedupKey != "" && a.s.config.WithoutTransactions:
 			return &outmill.InvalidRecordError{Index: i, Field: "dedup key", Reason: "needs transactions, and the store was made with WithoutTransactions"}
 		}
@@ -115,7 +115,9 @@ func (a *appending) check() error {
 	return nil
 }
 
-func (a *appending) isOneDocument() bool { return len(a.records) == 1 && len(a.first) == 0 }
+func (a *appending) isOneDocument() bool {
+	return len(a.records) == 1 && len(a.first) == 0 && len(a.records[0].Joins) == 0
+}
 
 // runAlone writes a single record without a transaction, unless several groups
 // read it.
@@ -131,6 +133,14 @@ func (a *appending) runAlone(ctx context.Context) error {
 }
 
 func (a *appending) run(ctx context.Context) error {
+	if err := a.checkSteps(ctx); err != nil {
+		return err
+	}
+	return a.runUnchecked(ctx)
+}
+
+// runUnchecked is run where the steps have been checked.
+func (a *appending) runUnchecked(ctx context.Context) error {
 	found, err := a.s.loadState(ctx)
 	if err != nil {
 		return err
@@ -140,7 +150,10 @@ func (a *appending) run(ctx context.Context) error {
 			return err
 		}
 	}
-	return a.insert(ctx, found)
+	if err := a.insert(ctx, found); err != nil {
+		return err
+	}
+	return a.attach(ctx, found.table())
 }
 
 func (a *appending) insert(ctx context.Context, found *state) error {
@@ -241,6 +254,10 @@ func documentOf(r *outmill.Record, id outmill.WorkItemID, now time.Time) documen
 		d.MessageID = id.String()
 		d.Size += len(d.MessageID)
 	}
+	if len(r.Joins) > 0 {
+		d.Step = uuid(id)
+	}
+	d.WaitsFor = uuid(r.WaitsFor)
 	if d.Payload == nil {
 		d.Payload = []byte{}
 	}

@@ -49,7 +49,7 @@ func (c *claim) takeInOrder(ctx context.Context, topic string, want int) error {
 		return c.s.once(ctx, func(ctx context.Context) (err error) {
 			// A suspect that was met in vain leaves no mark.
 			c.over = over
-			done = &ordered{claim: c, line: of, want: want, token: token}
+			done = &ordered{claim: c, line: of, want: want, token: token, counted: touched{}}
 			return done.run(ctx)
 		})
 	})
@@ -60,6 +60,7 @@ func (c *claim) takeInOrder(ctx context.Context, topic string, want int) error {
 		}
 		return err
 	}
+	c.s.hurry(ctx, done.counted)
 	c.again = c.again || done.lookAgain
 	c.add(done.records)
 	return nil
@@ -131,6 +132,7 @@ type ordered struct {
 	lookAgain               bool
 
 	records []*outmill.Record
+	counted touched
 }
 
 // keyState is what an ordered claim knows of a key.
@@ -476,18 +478,22 @@ func (o *ordered) write(ctx context.Context) error {
 	}
 	update(o.chosen.ids, leased(o.req.Owner, o.token, o.req.Lease), stillDue())
 	update(o.expired, set(bson.D{{Key: "stage", Value: stageExpired}}), expr(hasPassed("expires_at")))
-	update(o.parking, parked())
 	update(o.holds, set(bson.D{{Key: "stage", Value: stageHeld}}))
 	for _, state := range o.states {
 		if model := o.writeLane(state); model != nil {
 			lanes = append(lanes, model)
 		}
 	}
-	if len(records)+len(lanes)+len(o.openings) == 0 {
+	if len(records)+len(lanes)+len(o.openings)+len(o.parking) == 0 {
 		return nil
 	}
 	if err := o.s.touch(ctx, []line{o.line}); err != nil {
 		return err
+	}
+	if len(o.parking) > 0 {
+		if err := o.s.park(ctx, o.parking, o.counted); err != nil {
+			return err
+		}
 	}
 	if len(records) > 0 {
 		if _, err := o.s.records.BulkWrite(ctx, records); err != nil {

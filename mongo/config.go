@@ -15,6 +15,8 @@ const (
 	DefaultDatabase    = "outmill"
 	DefaultPrefix      = "outmill_"
 	DefaultDedupWindow = 24 * time.Hour
+	// DefaultRetainJoins is how long a join is kept that has ended.
+	DefaultRetainJoins = 24 * time.Hour
 	// DefaultMaxPayload leaves room for the other fields of a document.
 	DefaultMaxPayload = 16<<20 - 256<<10
 )
@@ -39,6 +41,8 @@ type Config struct {
 	CollectionName func(name string) string
 	// Retain is how long a processed record is kept. 0 deletes it on ack.
 	Retain time.Duration
+	// RetainJoins is how long a join is kept that has ended. Default 24 h.
+	RetainJoins time.Duration
 	// DedupWindow is how long a dedup key is remembered. Default 24 h.
 	DedupWindow time.Duration
 	// MaxPayload is the size in bytes of the largest payload that is taken, at
@@ -69,6 +73,9 @@ func (c *Config) setDefaults() {
 		prefix := c.CollectionPrefix
 		c.CollectionName = func(name string) string { return prefix + name }
 	}
+	if c.RetainJoins == 0 {
+		c.RetainJoins = DefaultRetainJoins
+	}
 	if c.DedupWindow == 0 {
 		c.DedupWindow = DefaultDedupWindow
 	}
@@ -89,6 +96,7 @@ func (c Config) Validate() error {
 	refuse(strings.ContainsAny(c.Database, "/\\. \"$*<>:|?\x00") || len(c.Database) > 63, "Database is %q: want a name that MongoDB takes for a database, at most 63 bytes", c.Database)
 	refuse(!validCollection(c.CollectionPrefix) && c.CollectionPrefix != "", "CollectionPrefix is %q: want the beginning of a collection's name, at most 100 bytes and without $", c.CollectionPrefix)
 	refuse(c.Retain < 0, "Retain is %s: want 0 or more", c.Retain)
+	refuse(c.RetainJoins < 0, "RetainJoins is %s: want 0 (24 h) or more", c.RetainJoins)
 	refuse(c.DedupWindow < 0, "DedupWindow is %s: want 0 (24 h) or more", c.DedupWindow)
 	refuse(c.MaxPayload < 0 || c.MaxPayload > DefaultMaxPayload, "MaxPayload is %d: want 0 (%d) to %d", c.MaxPayload, DefaultMaxPayload, DefaultMaxPayload)
 	errs = append(errs, c.checkNames())

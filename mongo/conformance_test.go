@@ -61,7 +61,7 @@ func newConforming(t *testing.T, db *driver.Database, options storetest.Options)
 	}
 	store := newStore(t, db.Client(), config)
 	t.Cleanup(func() {
-		for _, name := range []string{"records", "meta", "dedup", "lanes", "openings", "locks"} {
+		for _, name := range []string{"records", "meta", "dedup", "lanes", "openings", "locks", "joins", "join_members"} {
 			_ = db.Collection(config.CollectionPrefix + name).Drop(context.WithoutCancel(t.Context()))
 		}
 	})
@@ -104,6 +104,7 @@ func elapse(t *testing.T, store outmill.Store, d time.Duration) {
 		"records": {"created_at", "due_at", "next_at", "available_at", "expires_at", "processed_at"},
 		"lanes":   {"until"},
 		"dedup":   {"expires_at"},
+		"joins":   {"deadline", "created_at", "updated_at", "finished_at"},
 	} {
 		var set bson.D
 		for _, field := range fields {

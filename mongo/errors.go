@@ -39,10 +39,11 @@ func (s *Store) explain(ctx context.Context, operation string, err error) error 
 	if s.closed.Load() && !errors.Is(err, outmill.ErrClosed) {
 		err = fmt.Errorf("%w: %w", outmill.ErrClosed, err)
 	}
-	return fmt.Errorf("outmill/mongo: %s %s: %w", s.config.Name, operation, ended(err))
+	return fmt.Errorf("outmill/mongo: %s %s: %w", s.config.Name, operation, err)
 }
 
-// ended marks the error of an operation in a transaction that is already over.
+// ended marks the error of an operation in a caller's transaction that is
+// already over.
 func ended(err error) error {
 	if hasCode(err, codeNoSuchTransaction) && !errors.Is(err, outmill.ErrInvalidTx) {
 		return fmt.Errorf("%w: it was committed or aborted before: %w", outmill.ErrInvalidTx, err)
@@ -62,5 +63,5 @@ func hasLabel(err error, label string) bool {
 
 // passes tells whether the same work may well succeed when it is done again.
 func passes(err error) bool {
-	return hasLabel(err, labelTransient) || hasCode(err, codeWriteConflict) || errors.Is(err, errContended)
+	return hasLabel(err, labelTransient) || hasCode(err, codeWriteConflict) || hasCode(err, codeNoSuchTransaction) || errors.Is(err, errContended)
 }

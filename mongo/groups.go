@@ -201,11 +201,10 @@ func (s *Store) dropRecords(ctx context.Context, of reader, generation int64) (d
 			for i, r := range found {
 				ids[i] = r.ID
 			}
-			result, err := s.records.DeleteMany(ctx, append(in("_id", ids), bson.E{Key: "grp", Value: of}))
-			if err != nil {
+			n, err := s.remove(ctx, append(in("_id", ids), bson.E{Key: "grp", Value: of}), isDropped)
+			if dropped += n; err != nil {
 				return dropped, err
 			}
-			dropped += int(result.DeletedCount)
 		}
 	}
 	return dropped, nil

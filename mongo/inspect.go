@@ -259,14 +259,26 @@ func (s *Store) Delete(ctx context.Context, ids ...outmill.WorkItemID) (int, err
 		if err != nil {
 			return err
 		}
-		result, err := s.records.DeleteMany(ctx, in("_id", uuids(ids)))
-		if err != nil {
+		n, err := s.remove(ctx, in("_id", uuids(ids)), isDead)
+		if deleted += n; err != nil {
 			return err
 		}
-		deleted += int(result.DeletedCount)
 		return s.openLanes(ctx, keys)
 	})
 	return deleted, err
+}
+
+// remove deletes records, and counts those of steps that were not settled.
+func (s *Store) remove(ctx context.Context, filter bson.D, how change) (int, error) {
+	result, err := s.records.DeleteMany(ctx, append(slices.Clone(filter), noStep()))
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	if !s.config.WithoutTransactions {
+		n, err = s.withSteps(ctx, filter, nil, how)
+	}
+	return n + int(result.DeletedCount), err
 }
 
 func uuids(ids []outmill.WorkItemID) bson.A {
@@ -317,10 +329,13 @@ func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (int, er
 		}
 	}
 	err = s.do(ctx, operation, func(ctx context.Context) error {
-		result, err := s.records.UpdateMany(ctx, append(in("_id", uuids(ids)), bson.E{Key: "stage", Value: stageDead}), requeue())
-		if err == nil {
-			requeued += int(result.ModifiedCount)
+		filter := append(in("_id", uuids(ids)), bson.E{Key: "stage", Value: stageDead})
+		result, err := s.records.UpdateMany(ctx, append(slices.Clone(filter), noStep()), requeue())
+		if err != nil {
+			return err
 		}
+		n, err := s.withSteps(ctx, filter, requeue(), isRequeued)
+		requeued += n + int(result.ModifiedCount)
 		return err
 	})
 	if requeued > 0 {
@@ -358,9 +373,14 @@ func (s *Store) requeueParked(ctx context.Context, operation string, key lineKey
 			for i, r := range found {
 				ids[i] = r.ID
 			}
-			result, err := s.records.UpdateMany(ctx, append(in("_id", ids), bson.E{Key: "stage", Value: stageDead}), requeue())
+			filter := append(in("_id", ids), bson.E{Key: "stage", Value: stageDead})
+			steps, err := s.stepsIn(ctx, filter, requeue(), isRequeued, touched{})
+			if err != nil {
+				return err
+			}
+			result, err := s.records.UpdateMany(ctx, append(filter, noStep()), requeue())
 			if err == nil {
-				n = int(result.ModifiedCount)
+				n = steps + int(result.ModifiedCount)
 			}
 			return err
 		})

@@ -32,7 +32,7 @@ func (s *Store) ReapExpired(ctx context.Context, limit int) (int, error) {
 		}
 		found, err := findAll[candidate](ctx, s.records, append(exists("owner"), bson.E{Key: "stage", Value: stageLeased}, until(now)), first(limit, ascending("available_at"), "_id"))
 		ended := bson.D{{Key: "$eq", Value: bson.A{"$stage", stageLeased}}}
-		return s.change(ctx, found, err, dueAsBefore(countEnded(ended)...),
+		return s.change(ctx, found, err, dueAsBefore(countEnded(ended)...), nil,
 			bson.E{Key: "stage", Value: stageLeased}, expr(hasPassed("available_at")))
 	})
 	if reaped > 0 {
@@ -42,9 +42,9 @@ func (s *Store) ReapExpired(ctx context.Context, limit int) (int, error) {
 	return reaped, err
 }
 
-// change updates the records that were found, unless that failed, and opens
-// their lanes.
-func (s *Store) change(ctx context.Context, found []candidate, err error, update any, conditions ...bson.E) (int, error) {
+// change updates the records that were found, unless that failed, counts those
+// of steps by how, if given, and opens their lanes.
+func (s *Store) change(ctx context.Context, found []candidate, err error, update any, how *change, conditions ...bson.E) (int, error) {
 	if err != nil || len(found) == 0 {
 		return 0, err
 	}
@@ -56,11 +56,19 @@ func (s *Store) change(ctx context.Context, found []candidate, err error, update
 	if err != nil {
 		return 0, err
 	}
-	result, err := s.records.UpdateMany(ctx, append(in("_id", ids), conditions...), update)
-	if err != nil {
-		return 0, err
+	filter := append(in("_id", ids), conditions...)
+	steps := 0
+	if how != nil && !s.config.WithoutTransactions {
+		if steps, err = s.withSteps(ctx, filter, update, *how); err != nil {
+			return 0, err
+		}
+		filter = append(filter, noStep())
 	}
-	return int(result.ModifiedCount), s.openLanes(ctx, keys)
+	result, err := s.records.UpdateMany(ctx, filter, update)
+	if err != nil {
+		return steps, err
+	}
+	return steps + int(result.ModifiedCount), s.openLanes(ctx, keys)
 }
 
 // ExpireDue makes records dead whose expiry has passed and that nobody holds.
@@ -79,7 +87,7 @@ func (s *Store) ExpireDue(ctx context.Context, limit int) (int, error) {
 			{Key: "expires_at", Value: bson.D{{Key: "$lte", Value: now}}}, {Key: "open", Value: true},
 			{Key: "$or", Value: held},
 		}, first(limit, ascending("expires_at"), "_id"))
-		return s.change(ctx, found, err, dead("expired"),
+		return s.change(ctx, found, err, dead("expired"), &isDead,
 			bson.E{Key: "stage", Value: bson.D{{Key: "$lt", Value: stageProcessed}}},
 			expr(bson.D{{Key: "$and", Value: bson.A{
 				hasPassed("expires_at"),

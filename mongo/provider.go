@@ -16,7 +16,7 @@ import (
 // Importing this package makes outmill.Open take URLs such as
 // mongodb://user:password@host:27017/orders?replicaSet=rs0 and mongodb+srv://….
 // The path names the database. The parameters name, collection_prefix, retain,
-// dedup_window, transactions, change_stream and ensure_schema set the fields of
+// retain_joins, dedup_window, transactions, change_stream and ensure_schema set the fields of
 // Config, as in mongodb://host/orders?replicaSet=rs0&retain=24h (transactions
 // and change_stream are true unless set to false); all others are the driver's.
 func init() {
@@ -62,6 +62,7 @@ func configOf(text string) (string, Config, error) {
 	take("name", func(value string) error { config.Name = value; return nil })
 	take("collection_prefix", func(value string) error { config.CollectionPrefix = value; return nil })
 	take("retain", duration("retain", &config.Retain))
+	take("retain_joins", duration("retain_joins", &config.RetainJoins))
 	take("dedup_window", duration("dedup_window", &config.DedupWindow))
 	take("transactions", truth("transactions", false, &config.WithoutTransactions))
 	take("change_stream", truth("change_stream", false, &config.WithoutChangeStream))

@@ -65,6 +65,10 @@ type document struct {
 	TraceState    string         `bson:"tracestate,omitempty"`
 	DedupKey      string         `bson:"dedup_key,omitempty"`
 	LastError     string         `bson:"last_error,omitempty"`
+	// Step is the step that the message is of joins: the id of its first record.
+	// WaitsFor is the join that this record is to finish.
+	Step     uuid `bson:"step,omitempty"`
+	WaitsFor uuid `bson:"waits_for,omitempty"`
 	// Generation is that of the registrations by which the record got its group.
 	Generation int64 `bson:"generation"`
 	// Token is that of the claim that leased the record last.

@@ -22,7 +22,7 @@ const (
 	compatible    = 1
 )
 
-var collectionNames = []string{"records", "meta", "dedup", "lanes", "openings", "locks"}
+var collectionNames = []string{"records", "meta", "dedup", "lanes", "openings", "locks", "joins", "join_members"}
 
 // index is one index of a collection. A partial one has just the documents
 // that its filter selects; queries that are to use it must say the same.
@@ -61,6 +61,13 @@ func (c Config) indexes() []index {
 		{collection: "records", name: "expiring", keys: ascending("expires_at"), partial: append(exists("expires_at"), where("open", true)...)},
 		{collection: "records", name: "settled", keys: ascending("grp", "stage", "topic", "_id"), partial: where("settled", true)},
 		{collection: "records", name: "parked", keys: ascending("grp", "topic", "key", "seq"), partial: where("parked", true)},
+		{collection: "records", name: "step", keys: ascending("step"), partial: exists("step")},
+		{collection: "records", name: "waits_for", keys: ascending("waits_for"), partial: exists("waits_for")},
+		{collection: "joins", name: "grouping", keys: ascending("grouping_key", "status", "_id")},
+		{collection: "joins", name: "status", keys: ascending("status", "_id")},
+		{collection: "joins", name: "finished", keys: ascending("finished_at"), partial: exists("finished_at")},
+		{collection: "join_members", name: "step", keys: ascending("step")},
+		{collection: "join_members", name: "join", keys: ascending("join", "step")},
 		{collection: "lanes", name: "blocked", keys: ascending("grp", "topic", "blocked_by", "head")},
 		{collection: "lanes", name: "until", keys: ascending("grp", "topic", "until")},
 		{collection: "openings", name: "topic", keys: ascending("grp", "topic")},
@@ -174,6 +181,26 @@ type definition struct {
 	Unique  bool   `bson:"unique"`
 }
 
+func (d definition) String() string {
+	said := text(d.Keys) + " where " + text(d.Partial)
+	if d.Unique {
+		said += ", unique"
+	}
+	if d.After != nil {
+		said += fmt.Sprintf(", deleting after %d s", *d.After)
+	}
+	return said
+}
+
+func (i index) after() *int64 {
+	after, ttl := i.seconds()
+	if !ttl {
+		return nil
+	}
+	seconds := int64(after)
+	return &seconds
+}
+
 func indexesOf(ctx context.Context, in *driver.Collection) (map[string]definition, error) {
 	cursor, err := in.Indexes().List(ctx)
 	if err != nil {
@@ -195,8 +222,8 @@ func indexesOf(ctx context.Context, in *driver.Collection) (map[string]definitio
 func (s *Store) fitIndex(ctx context.Context, in *driver.Collection, wanted index, found definition) error {
 	after, ttl := wanted.seconds()
 	if text(wanted.keys) != text(found.Keys) || text(wanted.partial) != text(found.Partial) || found.Unique || ttl != (found.After != nil) {
-		return fmt.Errorf("%w: index %s of collection %s is on %s where %s, and the store wants it on %s where %s: drop it, or choose another Config.CollectionPrefix",
-			errIndexConflict, found.Name, in.Name(), text(found.Keys), text(found.Partial), text(wanted.keys), text(wanted.partial))
+		return fmt.Errorf("%w: index %s of collection %s is on %s, and the store wants it on %s: drop it, or choose another Config.CollectionPrefix",
+			errIndexConflict, found.Name, in.Name(), found, definition{Keys: wanted.keys, Partial: wanted.partial, After: wanted.after()})
 	}
 	if !ttl || *found.After == int64(after) {
 		return nil

@@ -41,7 +41,7 @@ func (s *Store) sessionOf(ctx context.Context) (*driver.Session, error) {
 	}
 	session := driver.SessionFromContext(ctx)
 	switch {
-	case session == nil || !session.TransactionRunning():
+	case session == nil || !s.running(session):
 		return nil, err
 	case session.Client() != s.client:
 		return nil, outmill.ErrForeignTx
@@ -55,12 +55,24 @@ func (s *Store) checkSession(session *driver.Session) (*driver.Session, error) {
 		return nil, fmt.Errorf("%w: the session is nil", outmill.ErrInvalidTx)
 	case session.Client() != s.client:
 		return nil, fmt.Errorf("%w: the session is that of another client than the store's", outmill.ErrInvalidTx)
-	case !session.TransactionRunning():
+	case !s.running(session):
 		return nil, fmt.Errorf("%w: the session has no transaction: call its StartTransaction, or use its WithTransaction", outmill.ErrInvalidTx)
 	case s.config.WithoutTransactions:
 		return nil, fmt.Errorf("%w: the store was made with Config.WithoutTransactions", outmill.ErrInvalidTx)
 	}
 	return session, nil
+}
+
+// running tells whether the session has a transaction. The driver's sessions are
+// not safe for concurrent use, so it waits for an Append that is at work.
+func (s *Store) running(session *driver.Session) bool {
+	unlock, err := s.inUse.Lock(context.Background(), session)
+	if err != nil {
+		return false
+	}
+	defer unlock()
+	// A session that has ended may say that its transaction runs, but takes no time.
+	return session.TransactionRunning() && session.AdvanceClusterTime(session.ClusterTime()) == nil
 }
 
 // InTx runs fn in a transaction of the client, commits if fn returns nil, and

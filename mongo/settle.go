@@ -70,17 +70,19 @@ type lineKey struct {
 type settlement struct {
 	s     *Store
 	items []settling
+	// how is what it means for steps of joins; nil is nothing.
+	how *change
 	// keys are those of the records, whose lanes are to be looked at.
 	keys map[lineKey]bool
 }
 
 // settle updates the leases that stand, by what update returns, or deletes them
 // where that is nil.
-func (s *Store) settle(ctx context.Context, operation string, items []settling, update func(leaseGroup) any) error {
+func (s *Store) settle(ctx context.Context, operation string, items []settling, how *change, update func(leaseGroup) any) error {
 	if len(items) == 0 {
 		return s.explain(ctx, operation, s.ready(alone(ctx)))
 	}
-	of := &settlement{s: s, items: items, keys: map[lineKey]bool{}}
+	of := &settlement{s: s, items: items, how: how, keys: map[lineKey]bool{}}
 	return s.do(ctx, operation, func(ctx context.Context) error { return of.run(ctx, update) })
 }
 
@@ -94,18 +96,30 @@ func (of *settlement) run(ctx context.Context, update func(leaseGroup) any) erro
 	if err := of.note(ctx); err != nil {
 		return err
 	}
-	if err := of.write(ctx, update); err != nil {
+	done, err := of.write(ctx, update)
+	if err == nil && of.how != nil && done < len(of.items) {
+		err = of.writeSteps(ctx, update)
+	}
+	if err != nil {
 		return err
 	}
 	return of.s.openLanes(ctx, of.keys)
 }
 
+// writeSteps settles what write has passed over: records of steps.
+func (of *settlement) writeSteps(ctx context.Context, update func(leaseGroup) any) error {
+	order, ids := sorted(of.items)
+	for _, g := range order {
+		if _, err := of.s.withSteps(ctx, g.standing(ids[g]), update(g), *of.how); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // note finds the keys of the records, before they are gone.
 func (of *settlement) note(ctx context.Context) error {
-	ids := make(bson.A, len(of.items))
-	for i, item := range of.items {
-		ids[i] = uuid(item.lease.ID)
-	}
+	ids := leaseIDs(of.items)
 	found, err := findAll[lineKey](ctx, of.s.records, append(in("_id", ids), exists("key")...), first(len(ids), nil, "grp", "topic", "key"))
 	for _, key := range found {
 		of.keys[key] = true
@@ -113,19 +127,26 @@ func (of *settlement) note(ctx context.Context) error {
 	return err
 }
 
-func (of *settlement) write(ctx context.Context, update func(leaseGroup) any) error {
+// write returns how many leases it has found standing.
+func (of *settlement) write(ctx context.Context, update func(leaseGroup) any) (done int, err error) {
 	order, ids := sorted(of.items)
 	models := make([]driver.WriteModel, len(order))
 	for i, g := range order {
 		filter := g.standing(ids[g])
+		if of.how != nil {
+			filter = append(filter, noStep())
+		}
 		if change := update(g); change != nil {
 			models[i] = driver.NewUpdateManyModel().SetFilter(filter).SetUpdate(change)
 		} else {
 			models[i] = driver.NewDeleteManyModel().SetFilter(filter)
 		}
 	}
-	_, err := of.s.records.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(false))
-	return err
+	result, err := of.s.records.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(false))
+	if err != nil {
+		return 0, err
+	}
+	return int(result.MatchedCount + result.DeletedCount), nil
 }
 
 // pending is what giving a record back changes, whatever else does.
@@ -152,7 +173,7 @@ func dueAgain(delay time.Duration, more ...bson.E) driver.Pipeline {
 
 // Ack makes the records processed. See outmill.Queue.
 func (s *Store) Ack(ctx context.Context, leases []outmill.Lease) error {
-	return s.settle(ctx, "ack", bare(leases), func(leaseGroup) any {
+	return s.settle(ctx, "ack", bare(leases), &isAcked, func(leaseGroup) any {
 		if s.config.Retain <= 0 {
 			return nil
 		}
@@ -165,7 +186,7 @@ func (s *Store) Ack(ctx context.Context, leases []outmill.Lease) error {
 
 // Release gives the records back. See outmill.Queue.
 func (s *Store) Release(ctx context.Context, leases []outmill.Lease) error {
-	err := s.settle(ctx, "release", bare(leases), func(leaseGroup) any { return released() })
+	err := s.settle(ctx, "release", bare(leases), nil, func(leaseGroup) any { return released() })
 	if err == nil && len(leases) > 0 {
 		s.bell.Ring()
 	}
@@ -190,12 +211,16 @@ func (s *Store) Snooze(ctx context.Context, snoozings []outmill.Snoozing) error 
 	for i, z := range snoozings {
 		items[i] = settling{lease: z.Lease, delay: ceil(z.Delay)}
 	}
-	return s.giveBack(ctx, "snooze", items, func(g leaseGroup) any { return dueAgain(g.delay) })
+	err := s.giveBack(ctx, "snooze", items, func(g leaseGroup) any { return dueAgain(g.delay) })
+	if err == nil && len(items) > 0 {
+		s.hurryWaiting(ctx, leaseIDs(items))
+	}
+	return err
 }
 
 // giveBack wakes readers where some are due at once.
 func (s *Store) giveBack(ctx context.Context, operation string, items []settling, update func(leaseGroup) any) error {
-	err := s.settle(ctx, operation, items, update)
+	err := s.settle(ctx, operation, items, nil, update)
 	for _, item := range items {
 		if err == nil && item.delay == 0 {
 			s.bell.Ring()
@@ -218,7 +243,7 @@ func (s *Store) Extend(ctx context.Context, lease time.Duration, leases []outmil
 	var standing []outmill.Lease
 	err := s.do(ctx, operation, func(ctx context.Context) error {
 		of := &settlement{s: s, items: bare(leases)}
-		err := of.write(ctx, func(leaseGroup) any { return pipeline(bson.D{{Key: "available_at", Value: inTime(lease)}}) })
+		_, err := of.write(ctx, func(leaseGroup) any { return pipeline(bson.D{{Key: "available_at", Value: inTime(lease)}}) })
 		if err == nil {
 			standing, err = s.standing(ctx, leases)
 		}
@@ -281,17 +306,25 @@ func (s *Store) Fail(ctx context.Context, failures []outmill.Failure) error {
 		return dead(literal(g.err), bson.E{Key: "parked", Value: given(hasKey, true, "$$REMOVE")})
 	}
 	if !parking {
-		return s.settle(ctx, "fail", items, update)
+		return s.settle(ctx, "fail", items, &isDead, update)
 	}
-	of := &settlement{s: s, items: items, keys: map[lineKey]bool{}}
-	return s.transact(ctx, "fail", func(ctx context.Context) error { return of.failAndPark(ctx, update) })
+	of := &settlement{s: s, items: items, how: &isDead, keys: map[lineKey]bool{}}
+	var counted touched
+	err := s.transact(ctx, "fail", func(ctx context.Context) error {
+		counted = touched{}
+		return of.failAndPark(ctx, update, counted)
+	})
+	if err == nil {
+		s.hurry(ctx, counted)
+	}
+	return err
 }
 
 // parkAtOnce is how many records go dead with the one that failed. Claims that
 // meet later ones do the same to them.
 const parkAtOnce = 1000
 
-func (of *settlement) failAndPark(ctx context.Context, update func(leaseGroup) any) error {
+func (of *settlement) failAndPark(ctx context.Context, update func(leaseGroup) any, counted touched) error {
 	heads, err := of.heads(ctx)
 	if err != nil {
 		return err
@@ -303,11 +336,23 @@ func (of *settlement) failAndPark(ctx context.Context, update func(leaseGroup) a
 	if err := of.s.touch(ctx, lines); err != nil {
 		return err
 	}
-	if err := of.run(ctx, update); err != nil {
+	if err := of.note(ctx); err != nil {
+		return err
+	}
+	order, ids := sorted(of.items)
+	for _, g := range order {
+		if _, err := of.s.stepsIn(ctx, g.standing(ids[g]), update(g), isDead, counted); err != nil {
+			return err
+		}
+	}
+	if _, err := of.write(ctx, update); err != nil {
+		return err
+	}
+	if err := of.s.openLanes(ctx, of.keys); err != nil {
 		return err
 	}
 	for _, h := range heads {
-		if err := of.s.parkBehind(ctx, h); err != nil {
+		if err := of.s.parkBehind(ctx, h, counted); err != nil {
 			return err
 		}
 	}
@@ -350,7 +395,7 @@ func (of *settlement) heads(ctx context.Context) ([]head, error) {
 var pendingStages = []int{stageLine, stageHeld, stageWaiting, stageDelayed, stageExpired}
 
 // parkBehind leaves alone what is leased: a claim parks it if it comes back.
-func (s *Store) parkBehind(ctx context.Context, h head) error {
+func (s *Store) parkBehind(ctx context.Context, h head, counted touched) error {
 	behind := bson.E{Key: "seq", Value: bson.D{{Key: "$gt", Value: h.Seq}}}
 	var ids bson.A
 	for _, stage := range pendingStages {
@@ -365,6 +410,24 @@ func (s *Store) parkBehind(ctx context.Context, h head) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	_, err := s.records.UpdateMany(ctx, append(in("_id", ids), bson.E{Key: "stage", Value: bson.D{{Key: "$in", Value: pendingStages}}}), parked())
+	return s.park(ctx, ids, counted)
+}
+
+// park makes pending records dead behind another one of their key, within a
+// transaction.
+func (s *Store) park(ctx context.Context, ids bson.A, counted touched) error {
+	filter := append(in("_id", ids), bson.E{Key: "stage", Value: bson.D{{Key: "$in", Value: pendingStages}}})
+	if _, err := s.stepsIn(ctx, filter, parked(), isDead, counted); err != nil {
+		return err
+	}
+	_, err := s.records.UpdateMany(ctx, append(filter, noStep()), parked())
 	return err
+}
+
+func leaseIDs(items []settling) bson.A {
+	ids := make(bson.A, len(items))
+	for i, item := range items {
+		ids[i] = uuid(item.lease.ID)
+	}
+	return ids
 }

@@ -1,0 +1,569 @@
+package mongo
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	driver "go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/outmill/outmill"
+)
+
+var _ outmill.Joins = (*Store)(nil)
+
+const defaultListLimitOfJoins = 100
+
+// joinDocument is a join as the collection has it.
+type joinDocument struct {
+	ID          uuid               `bson:"_id"`
+	GroupingKey string             `bson:"grouping_key"`
+	Status      outmill.JoinStatus `bson:"status"`
+	Policy      outmill.JoinPolicy `bson:"policy"`
+	Quorum      int                `bson:"quorum"`
+	// ExpectedSteps is absent until somebody knows it.
+	ExpectedSteps      *int              `bson:"expected_steps,omitempty"`
+	CompletedSteps     int               `bson:"completed_steps"`
+	FailedSteps        int               `bson:"failed_steps"`
+	Deadline           time.Time         `bson:"deadline,omitempty"`
+	CompleteAtDeadline bool              `bson:"complete_at_deadline"`
+	Reason             string            `bson:"reason,omitempty"`
+	CreatedAt          time.Time         `bson:"created_at"`
+	UpdatedAt          time.Time         `bson:"updated_at"`
+	FinishedAt         time.Time         `bson:"finished_at,omitempty"`
+	Metadata           map[string]string `bson:"metadata,omitempty"`
+	// Now is the server's time as the join was read; it is not stored.
+	Now time.Time `bson:"now,omitempty"`
+}
+
+func (d *joinDocument) join() *outmill.Join {
+	j := &outmill.Join{
+		ID: outmill.JoinID(d.ID), GroupingKey: d.GroupingKey, Status: d.Status, Policy: d.Policy, Quorum: d.Quorum, Unsealed: d.ExpectedSteps == nil,
+		CompletedSteps: d.CompletedSteps, FailedSteps: d.FailedSteps, Deadline: utc(d.Deadline), CompleteAtDeadline: d.CompleteAtDeadline,
+		Reason: d.Reason, CreatedAt: utc(d.CreatedAt), UpdatedAt: utc(d.UpdatedAt), FinishedAt: utc(d.FinishedAt), Metadata: d.Metadata,
+	}
+	if d.ExpectedSteps != nil {
+		j.ExpectedSteps = *d.ExpectedSteps
+	}
+	return j
+}
+
+// late tells whether the deadline had passed as the join was read.
+func (d *joinDocument) late() bool { return !d.Deadline.IsZero() && !d.Deadline.After(d.Now) }
+
+// joinsOf reads joins, and the server's time.
+func (s *Store) joinsOf(ctx context.Context, ids touched) (map[uuid]*joinDocument, error) {
+	found, err := aggregateAll[*joinDocument](ctx, s.joins, driver.Pipeline{
+		{{Key: "$match", Value: in("_id", asList(ids))}},
+		{{Key: "$set", Value: bson.D{{Key: "now", Value: "$$NOW"}}}},
+	})
+	known := map[uuid]*joinDocument{}
+	for _, j := range found {
+		known[j.ID] = j
+	}
+	return known, err
+}
+
+// joinOf reads a join that must be there.
+func (s *Store) joinOf(ctx context.Context, id outmill.JoinID) (*joinDocument, error) {
+	found, err := s.joinsOf(ctx, touched{uuid(id): true})
+	if err != nil {
+		return nil, err
+	}
+	if found[uuid(id)] == nil {
+		return nil, fmt.Errorf("%w: %s", outmill.ErrUnknownJoin, id)
+	}
+	return found[uuid(id)], nil
+}
+
+func (s *Store) needsTransactions() error {
+	if s.config.WithoutTransactions {
+		return invalid("joins need transactions, and the store was made with Config.WithoutTransactions")
+	}
+	return nil
+}
+
+// StartJoin begins a join. See outmill.Joins.
+func (s *Store) StartJoin(ctx context.Context, join *outmill.Join) error {
+	const operation = "start join"
+	session, err := s.sessionOf(ctx)
+	if err == nil {
+		err = s.needsTransactions()
+	}
+	if err == nil {
+		err = join.Validate()
+	}
+	if err != nil {
+		return s.explain(ctx, operation, err)
+	}
+	id := join.ID
+	if id.IsZero() {
+		id = outmill.NewJoinID()
+	}
+	start := func(ctx context.Context) error { return s.startJoin(ctx, id, join) }
+	if session != nil {
+		err = s.within(ctx, operation, session, start)
+	} else {
+		err = s.transact(ctx, operation, start)
+	}
+	if err == nil {
+		join.ID = id
+	}
+	return err
+}
+
+// startJoin looks before it writes, since an error of the server would end a
+// caller's transaction.
+func (s *Store) startJoin(ctx context.Context, id outmill.JoinID, join *outmill.Join) error {
+	state, err := s.loadState(ctx)
+	if err != nil {
+		return err
+	}
+	found, err := s.joinsOf(ctx, touched{uuid(id): true})
+	if err != nil {
+		return err
+	}
+	if len(found) > 0 {
+		return fmt.Errorf("%w: %s", outmill.ErrJoinExists, id)
+	}
+	d := joinDocument{
+		ID: uuid(id), GroupingKey: join.GroupingKey, Status: outmill.JoinPending, Policy: cmp.Or(join.Policy, outmill.JoinAll), Quorum: join.Quorum,
+		CompleteAtDeadline: join.CompleteAtDeadline, CreatedAt: state.Now, UpdatedAt: state.Now, Metadata: join.Metadata,
+	}
+	if !join.Unsealed {
+		d.ExpectedSteps = &join.ExpectedSteps
+	}
+	switch {
+	case join.Timeout > 0:
+		d.Deadline = state.Now.Add(ceil(join.Timeout))
+	case !join.Deadline.IsZero():
+		d.Deadline = ceilTime(join.Deadline)
+	}
+	_, err = s.joins.InsertOne(ctx, d)
+	return err
+}
+
+// onJoin runs fn on a join that exists, in a transaction. What is decided by it
+// is made due.
+func (s *Store) onJoin(ctx context.Context, operation string, id outmill.JoinID, fn func(ctx context.Context, join *joinDocument, counted touched) error) error {
+	if err := s.needsTransactions(); err != nil {
+		return s.explain(ctx, operation, err)
+	}
+	var counted touched
+	err := s.do(ctx, operation, func(ctx context.Context) error {
+		return s.inTurn(ctx, touched{uuid(id): true}, func(ctx context.Context) error {
+			counted = touched{uuid(id): true}
+			join, err := s.joinOf(ctx, id)
+			if err != nil {
+				return err
+			}
+			return fn(ctx, join, counted)
+		})
+	})
+	if err == nil {
+		s.hurry(ctx, counted)
+	}
+	return err
+}
+
+// AttachStep makes a record a step. See outmill.Joins.
+func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmill.WorkItemID) error {
+	return s.onJoin(ctx, "attach step", id, func(ctx context.Context, join *joinDocument, counted touched) error {
+		m, records, err := s.memberToAttach(ctx, id, message)
+		if err != nil || m == nil {
+			return err
+		}
+		if err := s.takesSteps(ctx, id, join, 1); err != nil {
+			return err
+		}
+		// All of the message's records are written: whoever settles one of them has
+		// done so, or conflicts, and finds the new member.
+		_, err = s.records.UpdateMany(ctx, in("_id", records), bson.D{
+			{Key: "$set", Value: bson.D{{Key: "step", Value: m.Step}}}, {Key: "$inc", Value: bson.D{{Key: "attachments", Value: 1}}},
+		})
+		if err == nil {
+			_, err = s.members.InsertOne(ctx, m)
+		}
+		if err == nil {
+			err = s.addCounts(ctx, map[uuid]counts{m.Join: counts{}.moved(outmill.StepPending, m.State.Status)}, counted)
+		}
+		return err
+	})
+}
+
+// memberToAttach returns what is to be attached of a record, nil where it is a
+// step of the join already, and the records of its message.
+func (s *Store) memberToAttach(ctx context.Context, id outmill.JoinID, message outmill.WorkItemID) (*member, bson.A, error) {
+	asked, err := findAll[struct {
+		Step     uuid `bson:"step"`
+		WaitsFor uuid `bson:"waits_for"`
+	}](ctx, s.records, where("_id", uuid(message)), first(1, nil, "step", "waits_for"))
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(asked) == 0 || s.config.Retain <= 0 {
+		return nil, nil, fmt.Errorf("%w: %s", outmill.ErrUnknownMessage, message)
+	}
+	if !asked[0].WaitsFor.IsZero() {
+		return nil, nil, outmill.WaitIsNoStep()
+	}
+	m := newMember(id, asked[0].Step)
+	filter := where("step", m.Step)
+	if m.Step.IsZero() {
+		m = newMember(id, uuid(message))
+		filter = where("_id", m.Step)
+	}
+	has, err := s.members.CountDocuments(ctx, where("_id", m.ID))
+	if err != nil || has > 0 {
+		return nil, nil, err
+	}
+	found, err := findAll[stepRecord](ctx, s.records, filter, first(maxClaim, nil, "stage"))
+	var records bson.A
+	for _, r := range found {
+		records = append(records, r.ID)
+		switch r.Stage {
+		case stageProcessed:
+			m.State.Acked++
+		case stageDead:
+			m.State.Dead++
+		default:
+			m.State.Open++
+		}
+	}
+	m.State.Status = m.State.settled()
+	return m, records, err
+}
+
+// ReportCompleted settles a step. See outmill.Joins.
+func (s *Store) ReportCompleted(ctx context.Context, join outmill.JoinID, step outmill.WorkItemID) error {
+	return s.report(ctx, "report completed", join, step, outmill.StepCompleted)
+}
+
+// ReportFailed settles a step. See outmill.Joins.
+func (s *Store) ReportFailed(ctx context.Context, join outmill.JoinID, step outmill.WorkItemID) error {
+	return s.report(ctx, "report failed", join, step, outmill.StepFailed)
+}
+
+func (s *Store) report(ctx context.Context, operation string, id outmill.JoinID, of outmill.WorkItemID, as outmill.StepStatus) error {
+	return s.onJoin(ctx, operation, id, func(ctx context.Context, _ *joinDocument, counted touched) error {
+		step := uuid(of)
+		// The id may be that of any of the message's records; one that is gone is
+		// named by its own.
+		asked, err := findAll[stepRecord](ctx, s.records, append(where("_id", step), exists("step")...), first(1, nil, "step"))
+		if err != nil {
+			return err
+		}
+		if len(asked) > 0 {
+			step = asked[0].Step
+		}
+		has, err := s.members.CountDocuments(ctx, where("_id", memberID(id, step)))
+		if err != nil {
+			return err
+		}
+		if has == 0 {
+			return fmt.Errorf("%w: %s of %s", outmill.ErrUnknownStep, of, id)
+		}
+		return s.eachMember(ctx, map[uuid]bool{step: true}, counted, func(m *member) bool {
+			if m.Join != uuid(id) || m.State.Status != outmill.StepPending {
+				return false
+			}
+			m.State.Status, m.State.Reported = as, true
+			return true
+		})
+	})
+}
+
+// SealJoin says how many steps the join has. See outmill.Joins.
+func (s *Store) SealJoin(ctx context.Context, id outmill.JoinID, expected int) error {
+	return s.onJoin(ctx, "seal join", id, func(ctx context.Context, join *joinDocument, _ touched) error {
+		return s.seal(ctx, join, expected)
+	})
+}
+
+func (s *Store) seal(ctx context.Context, d *joinDocument, expected int) error {
+	join := d.join()
+	if err := join.CheckSeal(expected); err != nil || !join.Unsealed {
+		return err
+	}
+	has, err := s.countMembers(ctx, join.ID)
+	if err != nil {
+		return err
+	}
+	if has > expected {
+		return fmt.Errorf("%w: %s has %d steps already, and was to be sealed with %d", outmill.ErrTooManySteps, join.ID, has, expected)
+	}
+	d.ExpectedSteps = &expected
+	_, err = s.joins.UpdateOne(ctx, where("_id", d.ID), bson.D{
+		{Key: "$set", Value: bson.D{{Key: "expected_steps", Value: expected}}}, {Key: "$currentDate", Value: bson.D{{Key: "updated_at", Value: true}}},
+	})
+	return err
+}
+
+// FinishJoin ends the join if it is decided. See outmill.Joins.
+func (s *Store) FinishJoin(ctx context.Context, id outmill.JoinID, request outmill.FinishRequest) (outmill.FinishResult, error) {
+	const operation = "finish join"
+	result, done, err := s.undecided(ctx, operation, id, request)
+	if err != nil || done {
+		return result, err
+	}
+	var follow *appending
+	err = s.onJoin(ctx, operation, id, func(ctx context.Context, join *joinDocument, _ touched) (err error) {
+		result, follow = outmill.FinishResult{}, nil
+		if join.Status == outmill.JoinPending && request.Seal && join.ExpectedSteps == nil {
+			if err := s.seal(ctx, join, request.ExpectedSteps); err != nil {
+				return err
+			}
+		}
+		result, follow, err = s.finish(ctx, join, request)
+		return err
+	})
+	if err != nil {
+		return outmill.FinishResult{}, err
+	}
+	if follow != nil {
+		follow.report()
+		s.bell.Ring()
+	}
+	return result, nil
+}
+
+// undecided answers without a transaction while there is nothing to do, which is
+// what nearly all calls find.
+func (s *Store) undecided(ctx context.Context, operation string, id outmill.JoinID, request outmill.FinishRequest) (result outmill.FinishResult, done bool, err error) {
+	if err := s.needsTransactions(); err != nil {
+		return result, false, s.explain(ctx, operation, err)
+	}
+	err = s.do(ctx, operation, func(ctx context.Context) error {
+		join, err := s.joinOf(ctx, id)
+		if err != nil {
+			return err
+		}
+		result = resultOf(join)
+		status, _ := join.join().Decide(request.FailIfAnyStepFailed, join.late())
+		done = join.Status != outmill.JoinPending || status == outmill.JoinPending && (!request.Seal || join.ExpectedSteps != nil)
+		return nil
+	})
+	return result, done, err
+}
+
+// resultOf is the result for a join that this call does not end.
+func resultOf(join *joinDocument) outmill.FinishResult {
+	result := outmill.FinishResult{Join: *join.join()}
+	if join.Status == outmill.JoinPending && !join.Deadline.IsZero() {
+		result.DeadlineIn = join.Deadline.Sub(join.Now)
+	}
+	return result
+}
+
+func (s *Store) finish(ctx context.Context, join *joinDocument, request outmill.FinishRequest) (outmill.FinishResult, *appending, error) {
+	status, reason := outmill.JoinPending, ""
+	if join.Status == outmill.JoinPending {
+		status, reason = join.join().Decide(request.FailIfAnyStepFailed, join.late())
+	}
+	if status == outmill.JoinPending {
+		return resultOf(join), nil, nil
+	}
+	join.Status, join.Reason, join.FinishedAt, join.UpdatedAt = status, reason, join.Now, join.Now
+	if err := s.end(ctx, join); err != nil {
+		return outmill.FinishResult{}, nil, err
+	}
+	follow, err := s.follow(ctx, *join.join(), request.Then)
+	return outmill.FinishResult{Join: *join.join(), Finished: true}, follow, err
+}
+
+func (s *Store) end(ctx context.Context, join *joinDocument) error {
+	_, err := s.joins.UpdateOne(ctx, where("_id", join.ID), set(bson.D{
+		{Key: "status", Value: join.Status}, {Key: "reason", Value: join.Reason},
+		{Key: "updated_at", Value: join.UpdatedAt}, {Key: "finished_at", Value: join.FinishedAt},
+	}))
+	return err
+}
+
+// follow appends what is to be published when the join ends, nil where nothing
+// is.
+func (s *Store) follow(ctx context.Context, join outmill.Join, then func(outmill.Join) (*outmill.Record, error)) (*appending, error) {
+	if then == nil {
+		return nil, nil
+	}
+	record, err := then(join)
+	if err != nil || record == nil {
+		return nil, err
+	}
+	if err := outmill.CheckRecords([]*outmill.Record{record}, s.config.MaxPayload); err != nil {
+		return nil, err
+	}
+	one := *record
+	if one.Joins, err = s.thatTake(ctx, one.Joins); err != nil {
+		return nil, err
+	}
+	a := newAppending(s, []*outmill.Record{&one})
+	return a, a.runUnchecked(ctx)
+}
+
+// thatTake returns those of the joins that take a step.
+func (s *Store) thatTake(ctx context.Context, ids []outmill.JoinID) ([]outmill.JoinID, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	wanted := touched{}
+	for _, id := range ids {
+		wanted[uuid(id)] = true
+	}
+	known, err := s.joinsOf(ctx, wanted)
+	if err != nil {
+		return nil, err
+	}
+	var take []outmill.JoinID
+	for _, id := range ids {
+		err := s.takesSteps(ctx, id, known[uuid(id)], 1)
+		switch {
+		case err == nil:
+			take = append(take, id)
+		case !refusesSteps(err):
+			return nil, err
+		}
+	}
+	return take, nil
+}
+
+func refusesSteps(err error) bool {
+	return errors.Is(err, outmill.ErrUnknownJoin) || errors.Is(err, outmill.ErrJoinFinished) || errors.Is(err, outmill.ErrTooManySteps)
+}
+
+// CancelJoin ends a pending join. See outmill.Joins.
+func (s *Store) CancelJoin(ctx context.Context, id outmill.JoinID, reason string) error {
+	return s.onJoin(ctx, "cancel join", id, func(ctx context.Context, join *joinDocument, _ touched) error {
+		switch join.Status {
+		case outmill.JoinCancelled:
+			return nil
+		case outmill.JoinPending:
+			join.Status, join.Reason, join.FinishedAt, join.UpdatedAt = outmill.JoinCancelled, outmill.CleanError(reason), join.Now, join.Now
+			return s.end(ctx, join)
+		case outmill.JoinCompleted, outmill.JoinFailed:
+		}
+		return fmt.Errorf("%w: %s is %s", outmill.ErrJoinFinished, id, join.Status)
+	})
+}
+
+// GetJoin returns a join. See outmill.Joins.
+func (s *Store) GetJoin(ctx context.Context, id outmill.JoinID) (*outmill.Join, error) {
+	var join *outmill.Join
+	err := s.do(ctx, "get join", func(ctx context.Context) error {
+		found, err := s.joinOf(ctx, id)
+		if err == nil {
+			join = found.join()
+		}
+		return err
+	})
+	return join, err
+}
+
+// ListJoins returns joins in the order of their ids. See outmill.Joins.
+func (s *Store) ListJoins(ctx context.Context, query outmill.JoinQuery) ([]*outmill.Join, error) {
+	const operation = "list joins"
+	if err := query.Validate(); err != nil {
+		return nil, s.explain(ctx, operation, err)
+	}
+	limit := cmp.Or(query.Limit, defaultListLimitOfJoins)
+	statuses := []outmill.JoinStatus{query.Status}
+	if query.Status == "" {
+		statuses = []outmill.JoinStatus{outmill.JoinPending, outmill.JoinCompleted, outmill.JoinFailed, outmill.JoinCancelled}
+	}
+	var all []joinDocument
+	err := s.do(ctx, operation, func(ctx context.Context) error {
+		all = nil
+		// One status at a time, each by an index in the order of the ids.
+		for _, status := range statuses {
+			filter := bson.D{{Key: "status", Value: status}, {Key: "_id", Value: bson.D{{Key: "$gt", Value: uuid(query.After)}}}}
+			if query.GroupingKey != nil {
+				filter = append(filter, bson.E{Key: "grouping_key", Value: *query.GroupingKey})
+			}
+			found, err := findAll[joinDocument](ctx, s.joins, filter, first(limit, ascending("_id")))
+			if err != nil {
+				return err
+			}
+			all = append(all, found...)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(all, func(a, b joinDocument) int { return bytes.Compare(a.ID[:], b.ID[:]) })
+	joins := make([]*outmill.Join, min(len(all), limit))
+	for i := range joins {
+		joins[i] = all[i].join()
+	}
+	return joins, nil
+}
+
+// ListSteps returns steps of a join. See outmill.Joins.
+func (s *Store) ListSteps(ctx context.Context, id outmill.JoinID, after outmill.WorkItemID, limit int) ([]outmill.JoinStep, error) {
+	const operation = "list steps"
+	if limit < 0 {
+		return nil, s.explain(ctx, operation, invalid("ListSteps: limit is %d: want 0 (100) or more", limit))
+	}
+	var steps []outmill.JoinStep
+	err := s.do(ctx, operation, func(ctx context.Context) error {
+		steps = nil
+		if _, err := s.joinOf(ctx, id); err != nil {
+			return err
+		}
+		filter := bson.D{{Key: "join", Value: uuid(id)}, {Key: "step", Value: bson.D{{Key: "$gt", Value: uuid(after)}}}}
+		found, err := findAll[member](ctx, s.members, filter, first(cmp.Or(limit, defaultListLimitOfJoins), ascending("step")))
+		for _, m := range found {
+			steps = append(steps, outmill.JoinStep{ID: outmill.WorkItemID(m.Step), Status: m.State.Status})
+		}
+		return err
+	})
+	return steps, err
+}
+
+// membersAtOnce bounds one delete of DeleteJoins.
+const membersAtOnce = 1000
+
+// DeleteJoins deletes joins that ended long ago. See outmill.Joins.
+func (s *Store) DeleteJoins(ctx context.Context, limit int) (int, error) {
+	return s.tidy(ctx, "delete joins", limit, func(ctx context.Context, limit int) (int, error) {
+		now, err := s.now(ctx)
+		if err != nil {
+			return 0, err
+		}
+		old, err := findAll[stepRecord](ctx, s.joins, bson.D{{Key: "finished_at", Value: bson.D{{Key: "$lte", Value: now.Add(-s.config.RetainJoins)}}}},
+			first(limit, ascending("finished_at"), "_id"))
+		if err != nil || len(old) == 0 {
+			return 0, err
+		}
+		ids := make(bson.A, len(old))
+		for i, j := range old {
+			ids[i] = j.ID
+		}
+		// The members first, some at a time: there may be many.
+		for {
+			found, err := findAll[member](ctx, s.members, in("join", ids), first(membersAtOnce, nil, "_id"))
+			if err != nil {
+				return 0, err
+			}
+			if len(found) == 0 {
+				break
+			}
+			members := make(bson.A, len(found))
+			for i, m := range found {
+				members[i] = m.ID
+			}
+			if _, err := s.members.DeleteMany(ctx, in("_id", members)); err != nil {
+				return 0, err
+			}
+		}
+		result, err := s.joins.DeleteMany(ctx, in("_id", ids))
+		if err != nil {
+			return 0, err
+		}
+		return int(result.DeletedCount), nil
+	})
+}

@@ -1,0 +1,440 @@
+package mongo
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	driver "go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/routing"
+)
+
+// What happens to the record of a step is counted in the same transaction as
+// it happens. So the updates that are not in one pass over records of steps, and
+// what they have passed over is looked for and done in a transaction.
+
+// noStep selects the records of no step.
+func noStep() bson.E { return bson.E{Key: "step", Value: bson.D{{Key: "$exists", Value: false}}} }
+
+// change is what happens to a record of a step.
+type change struct{ open, acked, dead int }
+
+var (
+	isAcked    = change{open: -1, acked: +1}
+	isDead     = change{open: -1, dead: +1}
+	isRequeued = change{open: +1, dead: -1}
+	isDropped  = change{open: -1}
+)
+
+func (c change) add(other change) change {
+	return change{c.open + other.open, c.acked + other.acked, c.dead + other.dead}
+}
+
+// member is a document of the members: a step of a join, named by the id of the
+// message's first record. Its id is the two ids one behind the other.
+type member struct {
+	ID    bson.Binary `bson:"_id"`
+	Join  uuid        `bson:"join"`
+	Step  uuid        `bson:"step"`
+	State memberState `bson:",inline"`
+}
+
+// memberState is what becomes of a step. Open counts the message's records that
+// are still to be settled, Acked and Dead the others.
+type memberState struct {
+	Status outmill.StepStatus `bson:"status"`
+	Open   int                `bson:"open"`
+	Acked  int                `bson:"acked"`
+	Dead   int                `bson:"dead"`
+	// Reported: what becomes of the message no longer matters.
+	Reported bool `bson:"reported"`
+}
+
+func newMember(join outmill.JoinID, step uuid) *member {
+	return &member{ID: memberID(join, step), Join: uuid(join), Step: step, State: memberState{Status: outmill.StepPending}}
+}
+
+func memberID(join outmill.JoinID, step uuid) bson.Binary {
+	return bson.Binary{Data: slices.Concat(join[:], step[:])}
+}
+
+// settled is what has become of the step by its records. One whose records are
+// all gone, and none was acked, has failed.
+func (m memberState) settled() outmill.StepStatus {
+	switch {
+	case m.Reported:
+		return m.Status
+	case m.Dead > 0 || m.Open <= 0 && m.Acked == 0:
+		return outmill.StepFailed
+	case m.Open <= 0:
+		return outmill.StepCompleted
+	}
+	return outmill.StepPending
+}
+
+// counts are what is to be added to those of a join.
+type counts struct{ completed, failed int }
+
+func (c counts) moved(from, to outmill.StepStatus) counts {
+	add := func(status outmill.StepStatus, n int) {
+		switch status {
+		case outmill.StepCompleted:
+			c.completed += n
+		case outmill.StepFailed:
+			c.failed += n
+		case outmill.StepPending:
+		}
+	}
+	add(from, -1)
+	add(to, +1)
+	return c
+}
+
+// touched are the joins whose counts a transaction has changed.
+type touched map[uuid]bool
+
+// stepRecord is a record of a step.
+type stepRecord struct {
+	ID    uuid `bson:"_id"`
+	Step  uuid `bson:"step"`
+	Stage int  `bson:"stage"`
+}
+
+// withSteps is what an update, or a delete where update is nil, does to records
+// of steps: with what that counts, in transactions of its own of some records
+// each. The filter begins with ids, and must not select any more what the update
+// has changed. It returns how many records there were.
+func (s *Store) withSteps(ctx context.Context, filter bson.D, update any, how change) (changed int, err error) {
+	for {
+		found, err := findAll[stepRecord](ctx, s.records, append(slices.Clone(filter), exists("step")...), first(stepsAtOnce, nil, "step"))
+		if err != nil || len(found) == 0 {
+			return changed, err
+		}
+		ids := make(bson.A, len(found))
+		for i, r := range found {
+			ids[i] = r.ID
+		}
+		some := append(in("_id", ids), filter[1:]...)
+		counted, n := touched{}, 0
+		err = s.onJoins(ctx, found, func(ctx context.Context) (err error) {
+			clear(counted)
+			n, err = s.stepsIn(ctx, some, update, how, counted)
+			return err
+		})
+		if err != nil {
+			return changed, err
+		}
+		s.hurry(ctx, counted)
+		if changed += n; len(found) < stepsAtOnce || n == 0 {
+			return changed, nil
+		}
+	}
+}
+
+// stepsAtOnce bounds a transaction on records of steps.
+const stepsAtOnce = 500
+
+// onJoins runs fn in a transaction, while no other of this process is at the
+// joins of these steps: they would only conflict.
+func (s *Store) onJoins(ctx context.Context, records []stepRecord, fn func(ctx context.Context) error) error {
+	steps := map[uuid]bool{}
+	for _, r := range records {
+		steps[r.Step] = true
+	}
+	members, err := s.membersOf(ctx, steps)
+	if err != nil {
+		return err
+	}
+	joins := map[uuid]bool{}
+	for _, m := range members {
+		joins[m.Join] = true
+	}
+	return s.inTurn(ctx, joins, fn)
+}
+
+// inTurn runs fn in a transaction, one at a time in this process for each of the
+// joins.
+func (s *Store) inTurn(ctx context.Context, joins map[uuid]bool, fn func(ctx context.Context) error) error {
+	for _, id := range sortedIDs(joins) {
+		unlock, err := s.inUse.Lock(ctx, id)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+	}
+	return again(ctx, func() error { return s.once(ctx, fn) })
+}
+
+func sortedIDs(ids map[uuid]bool) []uuid {
+	list := make([]uuid, 0, len(ids))
+	for id := range ids {
+		list = append(list, id)
+	}
+	slices.SortFunc(list, func(a, b uuid) int { return bytes.Compare(a[:], b[:]) })
+	return list
+}
+
+// stepsIn is withSteps within a transaction.
+func (s *Store) stepsIn(ctx context.Context, filter bson.D, update any, how change, counted touched) (int, error) {
+	found, err := findAll[stepRecord](ctx, s.records, append(slices.Clone(filter), exists("step")...), first(maxClaim, nil, "step", "stage"))
+	if err != nil || len(found) == 0 {
+		return 0, err
+	}
+	ids := make(bson.A, len(found))
+	moves := map[uuid]change{}
+	for i, r := range found {
+		ids[i] = r.ID
+		// What was settled before is not settled again.
+		if how == isRequeued || r.Stage < stageProcessed {
+			moves[r.Step] = moves[r.Step].add(how)
+		}
+	}
+	if update == nil {
+		_, err = s.records.DeleteMany(ctx, in("_id", ids))
+	} else {
+		_, err = s.records.UpdateMany(ctx, in("_id", ids), update)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return len(found), s.moveSteps(ctx, moves, counted)
+}
+
+// moveSteps counts what becomes of steps of pending joins, within a
+// transaction.
+func (s *Store) moveSteps(ctx context.Context, moves map[uuid]change, counted touched) error {
+	if len(moves) == 0 {
+		return nil
+	}
+	steps := map[uuid]bool{}
+	for step := range moves {
+		steps[step] = true
+	}
+	return s.eachMember(ctx, steps, counted, func(m *member) bool {
+		move, state := moves[m.Step], &m.State
+		state.Open, state.Acked, state.Dead = state.Open+move.open, state.Acked+move.acked, state.Dead+move.dead
+		state.Status = state.settled()
+		return true
+	})
+}
+
+func (s *Store) membersOf(ctx context.Context, steps map[uuid]bool) ([]member, error) {
+	if len(steps) == 0 {
+		return nil, nil
+	}
+	return findAll[member](ctx, s.members, in("step", asList(steps)))
+}
+
+func asList(ids map[uuid]bool) bson.A {
+	list := make(bson.A, 0, len(ids))
+	for id := range ids {
+		list = append(list, id)
+	}
+	return list
+}
+
+// eachMember changes the members of pending joins that the steps are, and counts,
+// within a transaction.
+func (s *Store) eachMember(ctx context.Context, steps map[uuid]bool, counted touched, move func(m *member) bool) error {
+	members, err := s.membersOf(ctx, steps)
+	if err != nil || len(members) == 0 {
+		return err
+	}
+	pending, err := s.pendingOf(ctx, members)
+	if err != nil {
+		return err
+	}
+	all := map[uuid]counts{}
+	// Most are in the same state afterwards.
+	same := map[memberState]bson.A{}
+	for _, m := range members {
+		before := m.State.Status
+		if !pending[m.Join] || !move(&m) {
+			continue
+		}
+		same[m.State] = append(same[m.State], m.ID)
+		all[m.Join] = all[m.Join].moved(before, m.State.Status)
+	}
+	if len(same) == 0 {
+		return nil
+	}
+	var models []driver.WriteModel
+	for state, ids := range same {
+		models = append(models, driver.NewUpdateManyModel().SetFilter(in("_id", ids)).SetUpdate(bson.D{{Key: "$set", Value: state}}))
+	}
+	if _, err := s.members.BulkWrite(ctx, models); err != nil {
+		return err
+	}
+	return s.addCounts(ctx, all, counted)
+}
+
+// pendingOf tells which of the members' joins are pending.
+func (s *Store) pendingOf(ctx context.Context, members []member) (map[uuid]bool, error) {
+	joins := map[uuid]bool{}
+	for _, m := range members {
+		joins[m.Join] = true
+	}
+	found, err := findAll[struct {
+		ID uuid `bson:"_id"`
+	}](ctx, s.joins, append(in("_id", asList(joins)), bson.E{Key: "status", Value: outmill.JoinPending}), first(len(joins), nil, "_id"))
+	pending := map[uuid]bool{}
+	for _, f := range found {
+		pending[f.ID] = true
+	}
+	return pending, err
+}
+
+func (s *Store) addCounts(ctx context.Context, all map[uuid]counts, counted touched) error {
+	var models []driver.WriteModel
+	for id, c := range all {
+		if c == (counts{}) {
+			continue
+		}
+		counted[id] = true
+		models = append(models, driver.NewUpdateOneModel().SetFilter(where("_id", id)).SetUpdate(bson.D{
+			{Key: "$inc", Value: bson.D{{Key: "completed_steps", Value: c.completed}, {Key: "failed_steps", Value: c.failed}}},
+			{Key: "$currentDate", Value: bson.D{{Key: "updated_at", Value: true}}},
+		}))
+	}
+	if len(models) == 0 {
+		return nil
+	}
+	_, err := s.joins.BulkWrite(ctx, models)
+	return err
+}
+
+// hurryWithin bounds what comes after a commit.
+const hurryWithin = 5 * time.Second
+
+// hurry makes due what waits for those of the joins that are decided, or have
+// ended.
+//
+// It comes after the commit of whatever may have decided them. It cannot miss a
+// record that is being snoozed: a snooze looks at the join after its own update,
+// so one of the two sees the other. If the process dies in between, the record's
+// snooze ends soon by itself.
+func (s *Store) hurry(ctx context.Context, joins touched) {
+	if len(joins) == 0 {
+		return
+	}
+	// What decided the joins is done, whatever becomes of the caller.
+	ctx, cancel := context.WithTimeout(alone(context.WithoutCancel(ctx)), hurryWithin)
+	defer cancel()
+	if err := again(ctx, func() error { return s.hurryDecided(ctx, joins) }); err != nil {
+		s.logger.Error("What waits for a decided join was not made due; it is when its snooze ends", err, watermill.LogFields{"joins": len(joins)})
+	}
+}
+
+func (s *Store) hurryDecided(ctx context.Context, joins touched) error {
+	found, err := s.joinsOf(ctx, joins)
+	if err != nil {
+		return err
+	}
+	decided := bson.A{}
+	for _, j := range found {
+		if status, _ := j.join().Decide(false, j.late()); j.Status != outmill.JoinPending || status != outmill.JoinPending {
+			decided = append(decided, j.ID)
+		}
+	}
+	if len(decided) == 0 {
+		return nil
+	}
+	_, err = s.records.UpdateMany(ctx, append(in("waits_for", decided),
+		bson.E{Key: "stage", Value: bson.D{{Key: "$in", Value: bson.A{stageWaiting, stageDelayed}}}},
+		expr(bson.D{{Key: "$gt", Value: bson.A{"$available_at", "$$NOW"}}})),
+		pipeline(bson.D{{Key: "available_at", Value: "$$NOW"}, {Key: "next_at", Value: "$$NOW"}}))
+	if err == nil {
+		s.bell.Ring()
+	}
+	return err
+}
+
+// hurryWaiting looks at the joins for which records wait that were just given
+// back.
+func (s *Store) hurryWaiting(ctx context.Context, ids bson.A) {
+	found, err := findAll[struct {
+		WaitsFor uuid `bson:"waits_for"`
+	}](alone(ctx), s.records, append(in("_id", ids), exists("waits_for")...), first(len(ids), nil, "waits_for"))
+	if err != nil {
+		return
+	}
+	joins := touched{}
+	for _, f := range found {
+		joins[f.WaitsFor] = true
+	}
+	s.hurry(ctx, joins)
+}
+
+// checkSteps refuses steps that a join does not take, before anything is
+// written, so that a caller's transaction stays usable.
+func (a *appending) checkSteps(ctx context.Context) error {
+	wanted, ids := map[uuid]int{}, touched{}
+	for _, record := range a.records {
+		for _, id := range record.Joins {
+			wanted[uuid(id)]++
+			ids[uuid(id)] = true
+		}
+	}
+	if len(wanted) == 0 {
+		return nil
+	}
+	known, err := a.s.joinsOf(ctx, ids)
+	if err != nil {
+		return err
+	}
+	for id, n := range wanted {
+		if err := a.s.takesSteps(ctx, outmill.JoinID(id), known[id], n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takesSteps refuses n more steps of a join that is not there, not pending, or
+// full.
+func (s *Store) takesSteps(ctx context.Context, id outmill.JoinID, join *joinDocument, n int) error {
+	switch {
+	case join == nil:
+		return fmt.Errorf("%w: %s", outmill.ErrUnknownJoin, id)
+	case join.Status != outmill.JoinPending:
+		return fmt.Errorf("%w: %s is %s", outmill.ErrJoinFinished, id, join.Status)
+	case join.ExpectedSteps == nil:
+		return nil
+	}
+	has, err := s.countMembers(ctx, id)
+	if err != nil {
+		return err
+	}
+	if has+n > *join.ExpectedSteps {
+		return fmt.Errorf("%w: %s has %d of %d steps, and would get %d more", outmill.ErrTooManySteps, id, has, *join.ExpectedSteps, n)
+	}
+	return nil
+}
+
+func (s *Store) countMembers(ctx context.Context, id outmill.JoinID) (int, error) {
+	n, err := s.members.CountDocuments(ctx, where("join", uuid(id)))
+	return int(n), err
+}
+
+// attach makes members of the steps that were appended.
+func (a *appending) attach(ctx context.Context, table *routing.Table) error {
+	var members []any
+	for i, r := range a.records {
+		for _, id := range r.Joins {
+			m := newMember(id, uuid(a.ids[i]))
+			m.State.Open = max(1, len(table.Of(r.Topic)))
+			members = append(members, m)
+		}
+	}
+	if len(members) == 0 {
+		return nil
+	}
+	_, err := a.s.members.InsertMany(ctx, members)
+	return err
+}
