@@ -302,14 +302,16 @@ func (s *Store) candidates(ctx context.Context, of line, want int) ([]candidate,
 		if stage > stageHeld {
 			filter, order = append(filter, until(now)), ascending("available_at")
 		}
+		if stage == stageLeased {
+			// The lease of an expired record stands until it is reaped.
+			filter = append(filter, unexpired(now))
+		}
 		found, err := findAll[candidate](ctx, s.records, filter, first(want, order, candidateFields...))
 		if err != nil {
 			return nil, now, err
 		}
 		all = append(all, found...)
 	}
-	// The lease of an expired record stands until it is reaped.
-	all = slices.DeleteFunc(all, func(r candidate) bool { return r.Stage == stageLeased && r.expired(now) })
 	slices.SortFunc(all, func(a, b candidate) int {
 		return cmp.Or(a.due().Compare(b.due()), cmp.Compare(place(a.Seq), place(b.Seq)))
 	})

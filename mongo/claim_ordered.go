@@ -93,17 +93,18 @@ func (s *Store) admit(ctx context.Context, of line) error {
 func (s *Store) toAdmit(ctx context.Context, of line, now time.Time) (ids bson.A, keys map[lineKey]bool, full bool, err error) {
 	keys = map[lineKey]bool{}
 	for _, stage := range []int{stageWaiting, stageDelayed, stageLeased} {
-		found, err := findAll[candidate](ctx, s.records, of.in(stage, until(now)), first(admitAtOnce, ascending("available_at"), "key", "expires_at"))
+		filter := of.in(stage, until(now))
+		if stage == stageLeased {
+			// The lease of an expired record stands until it is reaped; others that
+			// have expired leave the wait to those who pass over them.
+			filter = append(filter, unexpired(now))
+		}
+		found, err := findAll[candidate](ctx, s.records, filter, first(admitAtOnce, ascending("available_at"), "key"))
 		if err != nil {
 			return nil, nil, false, err
 		}
 		full = full || len(found) == admitAtOnce
 		for _, r := range found {
-			// The lease of an expired record stands until it is reaped; others that
-			// have expired leave the wait to those who pass over them.
-			if r.expired(now) && stage == stageLeased {
-				continue
-			}
 			ids = append(ids, r.ID)
 			if r.Key != "" {
 				keys[lineKey{of.Group, of.Topic, r.Key}] = true
@@ -269,14 +270,10 @@ func (o *ordered) hold(state *keyState, r candidate, b block) {
 // beforeBarrier is the page as if the topic were one key: nothing while another
 // owner has a lease, and nothing behind a record that waits.
 func (o *ordered) beforeBarrier(ctx context.Context, page []candidate) ([]candidate, error) {
-	other, err := findAll[candidate](ctx, o.s.records, o.line.in(stageLeased, bson.E{Key: "owner", Value: bson.D{{Key: "$ne", Value: uuid(o.req.Owner)}}}), first(minPage, nil, "available_at", "expires_at"))
-	if err != nil {
+	other, err := findAll[candidate](ctx, o.s.records, o.line.in(stageLeased,
+		bson.E{Key: "owner", Value: bson.D{{Key: "$ne", Value: uuid(o.req.Owner)}}}, inTheWay(o.now)), first(1, nil, "_id"))
+	if err != nil || len(other) > 0 {
 		return nil, err
-	}
-	for _, r := range other {
-		if r.AvailableAt.After(o.now) || !r.expired(o.now) {
-			return nil, nil
-		}
 	}
 	held, err := findAll[candidate](ctx, o.s.records, o.line.in(stageHeld), first(o.pageSize(), ascending("seq"), candidateFields...))
 	if err != nil {
@@ -305,6 +302,12 @@ func unexpired(now time.Time) bson.E {
 		bson.D{{Key: "expires_at", Value: bson.D{{Key: "$exists", Value: false}}}},
 		bson.D{{Key: "expires_at", Value: bson.D{{Key: "$gt", Value: now}}}},
 	}}
+}
+
+// inTheWay leaves out leases that have ended of records that have expired.
+func inTheWay(now time.Time) bson.E {
+	either := unexpired(now).Value.(bson.A)
+	return bson.E{Key: "$or", Value: append(either, bson.D{{Key: "available_at", Value: bson.D{{Key: "$gt", Value: now}}}})}
 }
 
 // readStates reads what is known of the keys on the page and of the lanes that
@@ -415,13 +418,10 @@ func (o *ordered) readLanes(ctx context.Context, keys bson.A) error {
 
 func (o *ordered) readLeases(ctx context.Context, keys bson.A) error {
 	found, err := findAll[candidate](ctx, o.s.records, o.line.keyed(stageLeased, bson.D{{Key: "$in", Value: keys}},
-		bson.E{Key: "owner", Value: bson.D{{Key: "$ne", Value: uuid(o.req.Owner)}}}), options.Find().SetProjection(ascending("key", "owner", "available_at", "expires_at")))
+		bson.E{Key: "owner", Value: bson.D{{Key: "$ne", Value: uuid(o.req.Owner)}}}, inTheWay(o.now)), options.Find().SetProjection(ascending("key", "owner", "available_at")))
 	for _, r := range found {
-		// A lease that has ended of a record that has expired is in nobody's way.
-		if r.AvailableAt.After(o.now) || !r.expired(o.now) {
-			state := o.states[r.Key]
-			state.other, state.otherEnd = outmill.OwnerToken(r.Owner).String(), r.AvailableAt
-		}
+		state := o.states[r.Key]
+		state.other, state.otherEnd = outmill.OwnerToken(r.Owner).String(), r.AvailableAt
 	}
 	return err
 }

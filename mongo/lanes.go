@@ -89,6 +89,9 @@ type opening struct {
 	Group reader        `bson:"grp"`
 	Topic string        `bson:"topic"`
 	Key   string        `bson:"key"`
+	// OpenedAt is about the server's time. One that no claim has met in an hour is
+	// of a lane that is gone, and goes too.
+	OpenedAt time.Time `bson:"opened_at"`
 }
 
 // openLanes has those lanes looked at that there are.
@@ -104,9 +107,10 @@ func (s *Store) openLanes(ctx context.Context, keys map[lineKey]bool) error {
 	if err != nil || len(found) == 0 {
 		return err
 	}
+	now, _ := s.clock.estimate()
 	openings := make([]any, len(found))
 	for i, l := range found {
-		openings[i] = opening{bson.NewObjectID(), l.ID.Group, l.ID.Topic, l.ID.Key}
+		openings[i] = opening{bson.NewObjectID(), l.ID.Group, l.ID.Topic, l.ID.Key, now}
 	}
 	_, err = s.openings.InsertMany(ctx, openings)
 	return err

@@ -48,7 +48,7 @@ func where(field string, value any) bson.D { return bson.D{{Key: field, Value: v
 func exists(field string) bson.D { return where(field, bson.D{{Key: "$exists", Value: true}}) }
 
 func (c Config) indexes() []index {
-	atOnce := time.Duration(0)
+	atOnce, anHour := time.Duration(0), time.Hour
 	list := []index{
 		// What claims take from, in its order. It is not a partial index: topics are
 		// leapt to through it, and with the condition of a partial index older servers
@@ -71,6 +71,7 @@ func (c Config) indexes() []index {
 		{collection: "lanes", name: "blocked", keys: ascending("grp", "topic", "blocked_by", "head")},
 		{collection: "lanes", name: "until", keys: ascending("grp", "topic", "until")},
 		{collection: "openings", name: "topic", keys: ascending("grp", "topic")},
+		{collection: "openings", name: "opened_at", keys: ascending("opened_at"), ttl: &anHour},
 		{collection: "dedup", name: "expires", keys: ascending("expires_at"), ttl: &atOnce},
 	}
 	if c.Retain > 0 {

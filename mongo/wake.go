@@ -20,9 +20,9 @@ const (
 
 // Wake returns a channel that receives when something may have become
 // claimable: see outmill.Waker. Within this process it is told at once by what
-// the Store does in transactions of its own. Commits of callers' transactions
-// and of other processes come by a change stream, which the first Wake opens and
-// Close ends. Where the server has none (a standalone server), or its log no
+// the Store does in transactions of its own. What is appended in callers'
+// transactions and by other processes comes by a change stream, which the first
+// Wake opens and Close ends; what other processes give back comes by polling. Where the server has none (a standalone server), or its log no
 // longer reaches back to where the stream broke off, readers poll meanwhile.
 func (s *Store) Wake(ctx context.Context) <-chan struct{} {
 	told := s.bell.Listen(ctx)
