@@ -33,6 +33,7 @@ func joinWaitSentences() []sentence {
 		{"a record that waits for a join is no step, whatever becomes of it", waiterIsNoStep},
 		{"an expired or dead record that waits for a join does not come back", deadWaiters},
 		{"a leased record stays with its owner when its join is decided", leasedStays},
+		{"a reader that dies between the last ack and the end of the join leaves it to another, and one of them ends it", diesBeforeTheEnd},
 		{"of steps and snoozes at once none loses the end of the join", noEndIsLost},
 	}...)
 }
@@ -276,6 +277,20 @@ func leasedStays(e *env) {
 	e.requireAsleep()
 	e.ack(w)
 	e.requireProcessed(w)
+}
+
+func diesBeforeTheEnd(e *env) {
+	id, steps, _ := e.awaited(1)
+	e.elapse(later + time.Minute)
+	first := e.requireAwake()
+	e.completeSteps(steps...)
+	e.elapse(leaseOf + time.Minute)
+	second := e.requireAwake()
+	require.True(e.t, e.finish(id).Finished)
+	require.False(e.t, e.finish(id).Finished, "the first comes back to life")
+	e.unchanged(second, func() { e.ack(first) })
+	e.ack(second)
+	e.requireProcessed(second)
 }
 
 // noEndIsLost: a handler that finds the join pending snoozes for longer than
