@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,18 +15,33 @@ import (
 const storesAbout = `Each store alone, no publisher and no subscriber: appends, and claim + ack of what waits, in batches and one by one. One
 client, messages with keys, claims without an order. SQLite is a file on the machine's temporary directory, PostgreSQL
 runs with fsync on. Commits of appends wait for the disk; of claims and acks they do in SQLite, and do not in PostgreSQL
-(postgres.Config.DurableSettle).
+(postgres.Config.DurableSettle). MongoDB writes with write concern majority, and so does what it is compared with, on plain
+collections of the same server; it is left out where there is none. What is measured of SecantusDB is to be judged on a
+MongoDB: it reads all that a query matches, whatever its limit, so give it a small -n.
 
-  sqlite_append_1_per_s       appends of one record, n/50 times, each in a transaction of its own
-  sqlite_append_1000_per_s    appends of 1,000 records, n in all
-  sqlite_claim_ack_per_s      claims of -batch records and an ack of these, n in all
-  sqlite_one_by_one_per_s     a claim of one record and its ack, n/50 times, while n wait
-  postgres_append_1_per_s     the same
-  postgres_append_1000_per_s  "
-  postgres_claim_ack_per_s    "
-  postgres_one_by_one_per_s   "
-  sqlite_batching             claim_ack / one_by_one
-  postgres_batching           "`
+  sqlite_append_1_per_s            appends of one record, n/50 times, each in a transaction of its own
+  sqlite_append_1000_per_s         appends of 1,000 records, n in all
+  sqlite_claim_ack_per_s           claims of -batch records and an ack of these, n in all
+  sqlite_one_by_one_per_s          a claim of one record and its ack, n/50 times, while n wait
+  postgres_append_1_per_s          the same
+  postgres_append_1000_per_s       "
+  postgres_claim_ack_per_s         "
+  postgres_one_by_one_per_s        "
+  mongo_append_1_per_s             "
+  mongo_append_1000_per_s          "
+  mongo_claim_ack_per_s            "
+  mongo_one_by_one_per_s           "
+  mongo_publish_1000_per_s         the publisher, 1,000 messages in a call and a transaction of the store's own, n in all
+  mongo_insert_many_per_s          InsertMany of 1,000 documents with the fields of the store's, into a collection with only its _id
+  mongo_insert_many_indexed_per_s  the same into a collection with the store's indexes
+  mongo_insert_many_tx_per_s       the first of these in a transaction
+  mongo_find_and_update_per_s      findOneAndUpdate and deleteOne of one document, n/50 times, while n wait, by an index of status and time
+  sqlite_batching                  claim_ack / one_by_one
+  postgres_batching                "
+  mongo_batching                   "
+  mongo_claim_ratio                mongo_claim_ack / mongo_find_and_update
+  mongo_publish_ratio              mongo_publish_1000 / mongo_insert_many
+  mongo_publish_indexed_ratio      mongo_publish_1000 / mongo_insert_many_indexed`
 
 func init() {
 	scenarios = append(scenarios, scenario{
@@ -37,13 +53,18 @@ func init() {
 // opener returns an empty store, again and again.
 type opener func(ctx context.Context) (outmill.Store, error)
 
-// storeKinds are the stores that there are.
-var storeKinds = []struct {
+// storeKind is a store that there is.
+type storeKind struct {
 	name, title string
 	opener      func(ctx context.Context, b *bench) (opener, error)
-}{
-	{"sqlite", "SQLite", sqliteOpener},
-	{"postgres", "PostgreSQL", postgresOpener},
+	// beside measures what the store is compared with; nil where that is nothing.
+	beside func(ctx context.Context, s *storing) error
+}
+
+var storeKinds = []storeKind{
+	{name: "sqlite", title: "SQLite", opener: sqliteOpener},
+	{name: "postgres", title: "PostgreSQL", opener: postgresOpener},
+	{name: "mongo", title: "MongoDB", opener: mongoOpener, beside: besideMongo},
 }
 
 func sqliteOpener(_ context.Context, b *bench) (opener, error) {
@@ -72,29 +93,48 @@ func postgresOpener(ctx context.Context, b *bench) (opener, error) {
 }
 
 func measureStores(ctx context.Context, b *bench) error {
+	found := false
 	for _, kind := range storeKinds {
-		open, err := kind.opener(ctx, b)
-		if err != nil {
+		if b.only != "" && b.only != kind.name {
+			continue
+		}
+		found = true
+		if err := kind.measure(ctx, b); errors.Is(err, errNoMongo) {
+			b.say("skipped: %s: %v", kind.title, err)
+			b.results.fact(kind.name, "skipped: "+err.Error())
+		} else if err != nil {
 			return err
 		}
-		s := &storing{b: b, open: open, owner: outmill.NewOwnerToken()}
-		field := func(what string) string { return kind.name + "_" + what + "_per_s" }
-		calls, few := max(1, b.n/appendAtOnce), max(1, b.n/50)
-		err = b.compare(ctx,
-			side{field: field("append_1"), title: kind.title + ", append 1", n: few, prepare: s.prepare(0), run: s.append(few, 1)},
-			side{field: field("append_1000"), title: kind.title + ", append 1,000", n: calls * appendAtOnce, prepare: s.prepare(0), run: s.append(calls, appendAtOnce)},
-			side{field: field("claim_ack"), title: fmt.Sprintf("%s, claim and ack %d", kind.title, b.batch), prepare: s.prepare(b.n), run: s.settle(b.n, b.batch)},
-			side{field: field("one_by_one"), title: kind.title + ", claim and ack 1", n: few, prepare: s.prepare(b.n), run: s.settle(few, 1)},
-		)
-		if err != nil {
-			return err
-		}
-		if err := s.close(); err != nil {
-			return err
-		}
-		b.results.ratio(kind.name+"_batching", kind.title+", batches / one by one", field("claim_ack"), field("one_by_one"))
+	}
+	if !found {
+		return fmt.Errorf("there is no store %q", b.only)
 	}
 	return nil
+}
+
+func (kind storeKind) measure(ctx context.Context, b *bench) (err error) {
+	open, err := kind.opener(ctx, b)
+	if err != nil {
+		return err
+	}
+	s := &storing{b: b, open: open, owner: outmill.NewOwnerToken()}
+	defer func() { err = errors.Join(err, s.close()) }()
+	field := func(what string) string { return kind.name + "_" + what + "_per_s" }
+	calls, few := max(1, b.n/appendAtOnce), max(1, b.n/50)
+	err = b.compare(ctx,
+		side{field: field("append_1"), title: kind.title + ", append 1", n: few, prepare: s.prepare(0), run: s.append(few, 1)},
+		side{field: field("append_1000"), title: kind.title + ", append 1,000", n: calls * appendAtOnce, prepare: s.prepare(0), run: s.append(calls, appendAtOnce)},
+		side{field: field("claim_ack"), title: fmt.Sprintf("%s, claim and ack %d", kind.title, b.batch), prepare: s.prepare(b.n), run: s.settle(b.n, b.batch)},
+		side{field: field("one_by_one"), title: kind.title + ", claim and ack 1", n: few, prepare: s.prepare(b.n), run: s.settle(few, 1)},
+	)
+	if err != nil {
+		return err
+	}
+	b.results.ratio(kind.name+"_batching", kind.title+", batches / one by one", field("claim_ack"), field("one_by_one"))
+	if kind.beside == nil {
+		return nil
+	}
+	return kind.beside(ctx, s)
 }
 
 // storing is one store.

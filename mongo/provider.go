@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/connstring"
 
 	"github.com/outmill/outmill"
 )
@@ -33,8 +36,8 @@ func init() {
 	})
 }
 
-// configOf takes the parameters out of the URL that are Config's. The driver
-// refuses those that it does not know.
+// configOf takes the parameters out of the URL that are Config's, and refuses
+// those that the driver does not know either: it would only log them.
 func configOf(text string) (string, Config, error) {
 	parsed, err := url.Parse(text)
 	if err != nil {
@@ -68,7 +71,22 @@ func configOf(text string) (string, Config, error) {
 	take("change_stream", truth("change_stream", false, &config.WithoutChangeStream))
 	take("ensure_schema", truth("ensure_schema", true, &config.EnsureSchema))
 	parsed.RawQuery = query.Encode()
+	errs = append(errs, checkParameters(parsed))
 	return parsed.String(), config, errors.Join(errs...)
+}
+
+// checkParameters leaves URLs to the driver that it must ask the DNS about.
+func checkParameters(uri *url.URL) error {
+	if uri.Scheme != "mongodb" {
+		return nil
+	}
+	// Where the rest is wrong, connecting says so.
+	if parsed, err := connstring.Parse(uri.String()); err == nil {
+		for _, name := range slices.Sorted(maps.Keys(parsed.UnknownOptions)) {
+			return invalid("parameter %s of the URL %s is neither the store's nor the driver's", name, outmill.RedactURL(uri.String()))
+		}
+	}
+	return nil
 }
 
 func duration(name string, into *time.Duration) func(value string) error {

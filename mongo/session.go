@@ -79,7 +79,8 @@ func (s *Store) running(session *driver.Session) bool {
 // aborts if it returns an error. The context that fn gets carries the
 // transaction, for the driver, for publishers and for Append. It is the
 // driver's WithTransaction: fn is called again where the transaction failed for
-// a reason that passes, but not after ctx has ended.
+// a reason that passes, but not after ctx has ended. It reads a snapshot and
+// commits with write concern majority, whatever the client is set to.
 func (s *Store) InTx(ctx context.Context, fn func(ctx context.Context) error) error {
 	if fn == nil {
 		return s.explain(ctx, "transaction", invalid("InTx: fn is nil"))
@@ -98,7 +99,7 @@ func (s *Store) InTx(ctx context.Context, fn func(ctx context.Context) error) er
 			return nil, err
 		}
 		return nil, fn(s.WithTx(ctx, session))
-	})
+	}, ownTransaction())
 	if err == nil {
 		s.bell.Ring()
 	}

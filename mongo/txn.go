@@ -70,6 +70,13 @@ func again(ctx context.Context, fn func() error) error {
 	}
 }
 
+// ownTransaction is how the store's own transactions are, whatever the client is
+// set to.
+func ownTransaction() *options.TransactionOptionsBuilder {
+	return options.Transaction().SetReadConcern(readconcern.Snapshot()).
+		SetWriteConcern(writeconcern.Majority()).SetReadPreference(readpref.Primary())
+}
+
 // once runs fn in a transaction. The driver's own WithTransaction repeats for
 // two minutes, whatever becomes of the context.
 func (s *Store) once(ctx context.Context, fn func(ctx context.Context) error) error {
@@ -78,9 +85,7 @@ func (s *Store) once(ctx context.Context, fn func(ctx context.Context) error) er
 		return err
 	}
 	defer session.EndSession(context.WithoutCancel(ctx))
-	err = session.StartTransaction(options.Transaction().SetReadConcern(readconcern.Snapshot()).
-		SetWriteConcern(writeconcern.Majority()).SetReadPreference(readpref.Primary()))
-	if err != nil {
+	if err = session.StartTransaction(ownTransaction()); err != nil {
 		return err
 	}
 	if err := fn(driver.NewSessionContext(ctx, session)); err != nil {

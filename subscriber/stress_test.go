@@ -15,8 +15,7 @@ func Test_Watermills_stress_suite_for_pubsubs_passes(t *testing.T) {
 	for name, open := range stores {
 		for _, s := range suites() {
 			t.Run("on "+name+", "+s.name, func(t *testing.T) {
-				construct, constructWithGroup := s.constructors(t, open)
-				tests.TestPubSubStressTest(t, s.features, construct, constructWithGroup)
+				s.run(t, open, tests.TestPubSubStressTest)
 			})
 		}
 	}

@@ -5,13 +5,17 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/jackc/pgx/v5"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/outmill/outmill"
+	outmillmongo "github.com/outmill/outmill/mongo"
 	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/sqlite"
 )
@@ -67,8 +71,8 @@ func openFile(ctx context.Context, file string, logger watermill.LoggerAdapter) 
 
 // openURL opens whatever outmill.Open does; but the table of orders is written
 // by the database's own means.
-func openURL(ctx context.Context, url string, logger watermill.LoggerAdapter) (database, error) {
-	store, err := outmill.Open(ctx, url, logger)
+func openURL(ctx context.Context, storeURL string, logger watermill.LoggerAdapter) (database, error) {
+	store, err := outmill.Open(ctx, storeURL, logger)
 	if err != nil {
 		return nil, err
 	}
@@ -77,6 +81,8 @@ func openURL(ctx context.Context, url string, logger watermill.LoggerAdapter) (d
 		return sqliteDB{store}, nil
 	case *postgres.Store:
 		return postgresDB{store}, nil
+	case *outmillmongo.Store:
+		return mongoDB{store, store.Client().Database(databaseOf(storeURL))}, nil
 	}
 	return nil, errors.Join(fmt.Errorf("the quickstart has no table of orders for a %T", store), store.Close())
 }
@@ -113,6 +119,40 @@ func (db postgresDB) placeOrders(ctx context.Context, run string, orders []order
 			return []any{run, o.ID, o.Customer, o.Cents}, nil
 		})
 		if _, err := tx.CopyFrom(ctx, pgx.Identifier{"quickstart_orders"}, []string{"run", "id", "customer", "cents"}, rows); err != nil {
+			return err
+		}
+		return publish(ctx)
+	})
+}
+
+type mongoDB struct {
+	*outmillmongo.Store
+	db *mongo.Database
+}
+
+// databaseOf names the database of a URL that was opened, as the store does.
+func databaseOf(storeURL string) string {
+	parsed, err := url.Parse(storeURL)
+	if err != nil || len(parsed.Path) < 2 {
+		return outmillmongo.DefaultDatabase
+	}
+	return parsed.Path[1:]
+}
+
+func (db mongoDB) orders() *mongo.Collection { return db.db.Collection("quickstart_orders") }
+
+func (db mongoDB) createOrders(ctx context.Context) error {
+	_, err := db.orders().Indexes().CreateOne(ctx, mongo.IndexModel{Keys: bson.D{{Key: "run", Value: 1}, {Key: "id", Value: 1}}})
+	return err
+}
+
+func (db mongoDB) placeOrders(ctx context.Context, run string, orders []order, publish func(ctx context.Context) error) error {
+	documents := make([]bson.D, len(orders))
+	for i, o := range orders {
+		documents[i] = bson.D{{Key: "run", Value: run}, {Key: "id", Value: o.ID}, {Key: "customer", Value: o.Customer}, {Key: "cents", Value: o.Cents}}
+	}
+	return db.InTx(ctx, func(ctx context.Context) error {
+		if _, err := db.orders().InsertMany(ctx, documents); err != nil {
 			return err
 		}
 		return publish(ctx)

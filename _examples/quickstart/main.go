@@ -5,12 +5,13 @@
 //
 // By default everything runs in this process: SQLite in a temporary file and a
 // Kafka broker made of franz-go's kfake. A store that is named keeps its orders,
-// in the table quickstart_orders.
+// in the table (or collection) quickstart_orders.
 //
 //	go run ./quickstart
 //	go run ./quickstart -orders 100000
 //	go run ./quickstart -kafka localhost:9092
 //	go run ./quickstart -store postgres://postgres@localhost:5432/postgres
+//	go run ./quickstart -store 'mongodb://localhost:27017/orders?replicaSet=rs0'
 //
 // The last line counts messages; the exit code is 1 if one was lost, or if a
 // rolled back order was seen anywhere.
@@ -44,7 +45,7 @@ func main() {
 	var opts options
 	flag.IntVar(&opts.orders, "orders", 2000, "how many orders to place, rolled back ones included")
 	flag.StringVar(&opts.kafka, "kafka", "", "host:port of a Kafka broker (default: one in this process)")
-	flag.StringVar(&opts.store, "store", "", "URL of the store to use, as outmill.Open takes it: postgres://…, sqlite:… (default: a temporary SQLite file)")
+	flag.StringVar(&opts.store, "store", "", "URL of the store to use, as outmill.Open takes it: postgres://…, mongodb://…, sqlite:… (default: a temporary SQLite file)")
 	flag.StringVar(&opts.db, "db", "", "SQLite file to use, kept afterwards (default: a temporary one)")
 	flag.BoolVar(&opts.verbose, "v", false, "log what the libraries log")
 	flag.Parse()

@@ -3,12 +3,14 @@ package main
 import (
 	"context"
 	"errors"
+	"net/url"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/jackc/pgx/v5"
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.uber.org/goleak"
 
 	"github.com/outmill/outmill"
@@ -38,6 +40,31 @@ func TestTheQuickstartLosesNothingOnPostgreSQL(t *testing.T) {
 	nobodyReads(t, url)
 	requireCount(t, url, 2*520, `SELECT count(*) FROM quickstart_orders`)
 	requireCount(t, url, 0, `SELECT count(*) FROM outmill.records`)
+}
+
+func TestTheQuickstartLosesNothingOnMongoDB(t *testing.T) {
+	t.Parallel()
+	db := testenv.MongoDatabase(t)
+	storeURL := withDatabase(t, testenv.MongoDB(t), db.Name())
+	losesNothing(t, options{store: storeURL})
+	// The store is kept, so a second run meets what the first has left.
+	losesNothing(t, options{store: storeURL})
+	nobodyReads(t, storeURL)
+	for collection, want := range map[string]int64{"quickstart_orders": 2 * 520, "outmill_records": 0} {
+		if got, err := db.Collection(collection).CountDocuments(t.Context(), bson.D{}); err != nil || got != want {
+			t.Fatalf("%s: got %d, want %d (%v)", collection, got, want, err)
+		}
+	}
+}
+
+func withDatabase(t *testing.T, serverURL, database string) string {
+	t.Helper()
+	parsed, err := url.Parse(serverURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed.Path = "/" + database
+	return parsed.String()
 }
 
 func TestTheQuickstartLosesNothingOnPostgreSQLAndARealKafka(t *testing.T) {
@@ -165,6 +192,7 @@ func TestTheQuickstartSaysWhatIsWrongWithAStore(t *testing.T) {
 		"no such scheme":   {options{store: "cassandra://user:secret@host/x"}, "cassandra"},
 		"two stores":       {options{store: "sqlite:a.db", db: "b.db"}, "-db"},
 		"nothing listens":  {options{store: "postgres://user:secret@127.0.0.1:1/orders"}, "127.0.0.1"},
+		"no MongoDB there": {options{store: "mongodb://user:secret@127.0.0.1:1/orders?serverSelectionTimeoutMS=100"}, "127.0.0.1"},
 		"no such folder":   {options{db: filepath.Join(t.TempDir(), "none", "orders.db")}, "none"},
 		"no orders at all": {options{orders: -1}, "-orders"},
 	} {

@@ -14,12 +14,13 @@ import (
 var schema = command{
 	name:     "schema",
 	synopsis: "[-ensure] URL",
-	summary:  "print a store's schema as SQL, or create it",
+	summary:  "print a store's schema for the engine's shell, or create it",
 	help: `Prints the statements of the schema, for a migration tool or the engine's own
 shell. They are not run; but the database is opened, and SQLite makes a file
 that does not exist. sqlite::memory: prints the same without a file:
 
     outmill schema sqlite::memory: | sqlite3 orders.db
+    outmill schema 'mongodb://host/shop?replicaSet=rs0' | mongosh shop
 
 With -ensure it creates the schema, or brings it up to date, itself. That is safe
 to repeat, and while programs use the store.`,

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+)
+
+func Test_a_tool_that_is_killed_again_and_again_moves_each_document_once_and_in_order(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const n = 300
+	began := time.Now().Add(-time.Hour)
+	var want []string
+	docs := make([]bson.D, n)
+	for i := range docs {
+		want = append(want, fmt.Sprintf("e%03d", i))
+		docs[i] = event(want[i], "created", began.Add(time.Duration(i)*time.Millisecond), began)
+	}
+	// In another order than they happened.
+	slices.Reverse(docs)
+	w.insert("outbox_events", docs...)
+	for range 4 {
+		left := w.count("outbox_events")
+		w.killWhenItHasMoved(append(w.events(), "-store", w.url, "-follow", "-batch", "5"), left)
+	}
+	_, err := w.tool(t.Context(), w.events()...)
+	require.NoError(t, err)
+	require.Zero(t, w.count("outbox_events"))
+	require.Equal(t, want, ids(w.records()))
+}
+
+// killWhenItHasMoved starts the tool as a process and kills it in the midst of
+// its work. The transaction that it leaves behind may block the next one until
+// the server ends it, after a minute.
+func (w *world) killWhenItHasMoved(args []string, left int) {
+	w.Helper()
+	tool := exec.CommandContext(w.Context(), os.Args[0])
+	tool.Env = append(os.Environ(), argsVariable+"="+strings.Join(args, "\n"))
+	require.NoError(w, tool.Start())
+	require.Eventually(w, func() bool { return w.count("outbox_events") < left }, 3*time.Minute, time.Millisecond)
+	require.NoError(w, tool.Process.Kill())
+	_ = tool.Wait()
+}
+
+func Test_old_workers_that_still_run_and_the_tool_share_the_events(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const n = 200
+	now := time.Now()
+	want := map[string]int{}
+	var docs []bson.D
+	for i := range n {
+		id := fmt.Sprintf("e%03d", i)
+		want[id] = 1
+		docs = append(docs, event(id, "created", now, now))
+	}
+	w.insert("outbox_events", docs...)
+	handled := make(chan []string, 1)
+	go func() { handled <- w.workAsBefore(n / 2) }()
+	_, err := w.tool(t.Context(), append(w.events(), "-batch", "10")...)
+	require.NoError(t, err)
+	got := map[string]int{}
+	for _, id := range append(<-handled, ids(w.records())...) {
+		got[id]++
+	}
+	require.Equal(t, want, got)
+}
+
+// workAsBefore takes events as a worker of the old program does, at most so
+// many, and returns those that it handled.
+func (w *world) workAsBefore(most int) (handled []string) {
+	events := w.db.Collection("outbox_events")
+	for range most {
+		var event struct {
+			ID      bson.ObjectID `bson:"_id"`
+			EventID string        `bson:"eventId"`
+		}
+		now := time.Now()
+		err := events.FindOneAndUpdate(w.Context(), bson.D{{Key: "status", Value: "created"}},
+			bson.D{{Key: "$set", Value: bson.D{{Key: "status", Value: "active"}, {Key: "startedOn", Value: now}, {Key: "keepAlive", Value: now}}}},
+			options.FindOneAndUpdate().SetReturnDocument(options.After)).Decode(&event)
+		if err != nil {
+			return handled
+		}
+		handled = append(handled, event.EventID)
+		if _, err := events.UpdateByID(w.Context(), event.ID, bson.D{{Key: "$set", Value: bson.D{{Key: "status", Value: "completed"}, {Key: "completedOn", Value: time.Now()}}}}); err != nil {
+			return handled
+		}
+	}
+	return handled
+}
+
+func Test_an_interrupted_tool_says_so_and_can_be_started_again(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	now := time.Now().Add(-time.Hour)
+	for i := range 40 {
+		w.insert("outbox_events", event(fmt.Sprintf("e%02d", i), "created", now.Add(time.Duration(i)*time.Millisecond), now))
+	}
+	w.insert("outbox_events", event("leased", "active", now, time.Now()))
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	err := run(ctx, append(w.events(), "-store", w.url, "-batch", "5", "-every", "10ms"), interrupter(stop), os.Stderr)
+	require.ErrorContains(t, err, "stopped before everything was moved")
+	_, err = w.db.Collection("outbox_events").UpdateMany(t.Context(), bson.D{}, bson.D{{Key: "$set", Value: bson.D{{Key: "keepAlive", Value: now}}}})
+	require.NoError(t, err)
+	_, err = w.tool(t.Context(), w.events()...)
+	require.NoError(t, err)
+	require.Len(t, w.records(), 41)
+}
+
+// interrupter ends the tool when it has begun to print.
+type interrupter func()
+
+func (i interrupter) Write(p []byte) (int, error) {
+	i()
+	return len(p), nil
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	outmillmongo "github.com/outmill/outmill/mongo"
+)
+
+// mover moves the documents of one collection.
+type mover struct {
+	o      settings
+	layout layout
+	store  *outmillmongo.Store
+	old    *mongo.Collection
+	// archive keeps what was moved; nil where nothing does.
+	archive *mongo.Collection
+	out     func(format string, args ...any)
+	counts  counts
+	// malformed are those that cannot be moved, and were reported.
+	malformed map[string]bool
+}
+
+// counts are of documents. leased, dead and malformed ones are still in the
+// collection.
+type counts struct{ moved, repeated, leased, dead, malformed int }
+
+// candidate is a document that is not done.
+type candidate struct {
+	id bson.RawValue
+	at time.Time
+}
+
+// pass moves all that can be moved now, oldest first, and returns how many.
+func (m *mover) pass(ctx context.Context) (moved int, err error) {
+	before := m.counts.moved + m.counts.repeated
+	candidates, err := m.survey(ctx)
+	for len(candidates) > 0 && err == nil {
+		var taken int
+		taken, err = m.moveSome(ctx, candidates[:min(m.o.batch, len(candidates))])
+		candidates = candidates[taken:]
+	}
+	return m.counts.moved + m.counts.repeated - before, err
+}
+
+// survey returns what can be moved in the order in which it happened, and
+// counts the rest. It reads a few fields of each document.
+func (m *mover) survey(ctx context.Context) ([]candidate, error) {
+	now, err := m.serverTime(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cursor, err := m.old.Find(ctx, m.notDone(), options.Find().SetProjection(m.layout.projection()))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = cursor.Close(context.WithoutCancel(ctx)) }()
+	m.counts.leased, m.counts.dead = 0, 0
+	var list []candidate
+	for cursor.Next(ctx) {
+		s, err := m.layout.read(cursor.Current, m.o, now)
+		switch {
+		case err != nil:
+			if err := m.refuse(cursor.Current, err); err != nil {
+				return nil, err
+			}
+		case s.leased:
+			m.counts.leased++
+		case s.dead && !m.o.dead:
+			m.counts.dead++
+		default:
+			list = append(list, candidate{copied(cursor.Current.Lookup("_id")), s.at})
+		}
+	}
+	slices.SortFunc(list, func(a, b candidate) int {
+		return cmp.Or(a.at.Compare(b.at), bytes.Compare(a.id.Value, b.id.Value))
+	})
+	return list, cursor.Err()
+}
+
+func (m *mover) notDone() bson.D {
+	return bson.D{{Key: m.layout.status, Value: bson.D{{Key: "$ne", Value: m.layout.done}}}}
+}
+
+func copied(v bson.RawValue) bson.RawValue {
+	return bson.RawValue{Type: v.Type, Value: bytes.Clone(v.Value)}
+}
+
+// serverTime is the server's, and outside of transactions, in which it does not
+// tell it. The leases of the old workers are by the clocks of theirs.
+func (m *mover) serverTime(ctx context.Context) (time.Time, error) {
+	var hello struct {
+		LocalTime time.Time `bson:"localTime"`
+	}
+	err := m.old.Database().RunCommand(mongo.NewSessionContext(ctx, nil), bson.D{{Key: "hello", Value: 1}}).Decode(&hello)
+	return hello.LocalTime, err
+}
+
+// moveSome moves the first of the candidates in one transaction, as many as fit
+// in, and returns how many these are. What has changed since the survey is left
+// to the next pass. An old worker that takes one at the same time is a write
+// conflict, after which the transaction is repeated: one of both gets it.
+func (m *mover) moveSome(ctx context.Context, candidates []candidate) (taken int, err error) {
+	var b *batch
+	err = m.store.InTx(ctx, func(ctx context.Context) error {
+		var err error
+		if b, err = m.gather(ctx, candidates); err != nil || len(b.ids) == 0 {
+			return err
+		}
+		if err := m.store.Append(ctx, b.records...); err != nil {
+			return err
+		}
+		return m.takeAway(ctx, b)
+	})
+	if err != nil {
+		return 0, err
+	}
+	for _, r := range b.records {
+		if r.Duplicate {
+			m.counts.repeated++
+		} else {
+			m.counts.moved++
+		}
+	}
+	return b.taken, nil
+}
+
+// takeAway deletes what is moved, all of it or nothing is moved.
+func (m *mover) takeAway(ctx context.Context, b *batch) error {
+	if m.archive != nil {
+		if _, err := m.archive.InsertMany(ctx, b.documents); err != nil {
+			return fmt.Errorf("archive: %w", err)
+		}
+	}
+	deleted, err := m.old.DeleteMany(ctx, among(b.ids))
+	if err == nil && int(deleted.DeletedCount) != len(b.ids) {
+		err = fmt.Errorf("%d of %d documents are gone: does another program delete them?", len(b.ids)-int(deleted.DeletedCount), len(b.ids))
+	}
+	return err
+}
+
+func among(ids bson.A) bson.D {
+	return bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}}
+}
+
+var errMalformed = errors.New("a document cannot be moved")
+
+// refuse reports a document that cannot be moved, once, and never its content.
+func (m *mover) refuse(doc bson.Raw, reason error) error {
+	id := doc.Lookup("_id")
+	if !m.o.skipMalformed {
+		return fmt.Errorf("%w, %s: %w; with -skip-malformed it is left where it is", errMalformed, id, reason)
+	}
+	if !m.malformed[nameOf(id)] {
+		m.malformed[nameOf(id)] = true
+		m.counts.malformed++
+		m.out("skipped %s: %v", id, reason)
+	}
+	return nil
+}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/outmill/outmill/internal/testenv"
+)
+
+func Test_the_schema_for_mongodb(t *testing.T) {
+	t.Parallel()
+	db := testenv.MongoDatabase(t)
+	printed := outmillTool(t.Context(), "schema", urlOf(t, db))
+	require.Equal(t, exitOK, printed.code, printed.stderr)
+	for line := range strings.Lines(printed.stdout) {
+		require.Regexp(t, `^(db\.runCommand\(\{.*\}\);)?\n$`, line)
+	}
+
+	t.Run("is one script that makes a store that works", func(t *testing.T) {
+		t.Parallel()
+		byHand := testenv.MongoDatabase(t)
+		runCommands(t, byHand, printed.stdout)
+		requireWorks(t, urlOf(t, byHand))
+		again := outmillTool(t.Context(), "schema", "-ensure", urlOf(t, byHand))
+		require.Equal(t, exitOK, again.code, again.stderr)
+		requireWorks(t, urlOf(t, byHand))
+	})
+	t.Run("is made by -ensure, which can be repeated", func(t *testing.T) {
+		t.Parallel()
+		for range 2 {
+			got := outmillTool(t.Context(), "schema", "-ensure", urlOf(t, db))
+			require.Equal(t, exitOK, got.code, got.stderr)
+			require.Contains(t, got.stdout, "is up to date")
+		}
+		requireWorks(t, urlOf(t, db))
+	})
+	t.Run("is that of the URL's parameters", func(t *testing.T) {
+		t.Parallel()
+		got := outmillTool(t.Context(), "schema", urlOf(t, db, "collection_prefix", "web_", "retain", "1h"))
+		require.Equal(t, exitOK, got.code, got.stderr)
+		require.Contains(t, got.stdout, `"web_records"`)
+		require.Contains(t, got.stdout, `"expireAfterSeconds":3600`)
+		require.NotContains(t, got.stdout, "outmill_records")
+	})
+}
+
+func Test_a_mongodb_that_cannot_be_reached_is_a_failure_that_tells_no_password(t *testing.T) {
+	t.Parallel()
+	got := outmillTool(t.Context(), "schema", "mongodb://me:S3CRET@127.0.0.1:1/orders?serverSelectionTimeoutMS=100")
+	require.Equal(t, exitFailed, got.code)
+	require.Empty(t, got.stdout)
+	require.Contains(t, got.stderr, "127.0.0.1")
+	require.NotContains(t, got.stderr, "S3CRET")
+}
+
+// urlOf is the URL of a database on the server of the tests, with more
+// parameters.
+func urlOf(t *testing.T, db *mongo.Database, parameters ...string) string {
+	t.Helper()
+	parsed, err := url.Parse(testenv.MongoDB(t))
+	require.NoError(t, err)
+	parsed.Path = "/" + db.Name()
+	query := parsed.Query()
+	for i := 0; i < len(parameters); i += 2 {
+		query.Set(parameters[i], parameters[i+1])
+	}
+	parsed.RawQuery = query.Encode()
+	return parsed.String()
+}
+
+// runCommands does what mongosh does with the script.
+func runCommands(t *testing.T, db *mongo.Database, script string) {
+	t.Helper()
+	for line := range strings.Lines(script) {
+		text, isCommand := strings.CutPrefix(strings.TrimSpace(line), "db.runCommand(")
+		if !isCommand {
+			continue
+		}
+		var command bson.D
+		require.NoError(t, bson.UnmarshalExtJSON([]byte(strings.TrimSuffix(text, ");")), false, &command), line)
+		require.NoError(t, db.RunCommand(t.Context(), command).Err(), line)
+	}
+}

@@ -1,0 +1,393 @@
+package mongo_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/event"
+	driver "go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/mongo"
+)
+
+// saboteur makes the nth command of a client fail.
+type saboteur struct {
+	mu   sync.Mutex
+	on   bool
+	seen int
+	nth  int
+	act  func(command string)
+}
+
+func (s *saboteur) arm(nth int, act func(command string)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.on, s.seen, s.nth, s.act = true, 0, nth, act
+}
+
+// disarm returns how many commands there were.
+func (s *saboteur) disarm() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.on = false
+	return s.seen
+}
+
+// started runs before the command is sent.
+func (s *saboteur) started(_ context.Context, e *event.CommandStartedEvent) {
+	if e.CommandName == "endSessions" {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.on {
+		return
+	}
+	if s.seen++; s.seen == s.nth {
+		s.act(e.CommandName)
+	}
+}
+
+// trial is a call of the store that fails at one of its commands.
+type trial struct {
+	stand
+	// calm is another store on the same collections, whose commands do not fail.
+	calm  stand
+	topic string
+	t     *testing.T
+}
+
+func (r trial) must(err error) {
+	r.t.Helper()
+	require.NoError(r.t, err)
+}
+
+// filled appends n records of one key.
+func (r trial) filled(n int) []*outmill.Record {
+	r.t.Helper()
+	records := made(r.topic, r.topic, n)
+	for _, one := range records {
+		one.Key = "key"
+	}
+	r.must(r.calm.Append(r.t.Context(), records...))
+	return records
+}
+
+// leased are the records of filled, claimed by somebody.
+func (r trial) leased(n int, order outmill.Order) []*outmill.Record {
+	r.t.Helper()
+	r.filled(n)
+	found := claimed(r.t, r.calm, claimOf(outmill.NewOwnerToken(), n, order, r.topic))
+	require.Len(r.t, found, n)
+	return found
+}
+
+func (r trial) all() []*outmill.Record {
+	r.t.Helper()
+	found, err := r.calm.List(r.t.Context(), outmill.ListQuery{Topic: r.topic})
+	r.must(err)
+	return found
+}
+
+func (r trial) each(n int, right func(found *outmill.Record) bool) {
+	r.t.Helper()
+	found := r.all()
+	require.Len(r.t, found, n)
+	for _, one := range found {
+		require.True(r.t, right(one), "%+v", one)
+	}
+}
+
+// repeated makes the call until it succeeds, as workers do.
+func (r trial) repeated(call func() error) {
+	r.t.Helper()
+	var err error
+	for range 5 {
+		if err = call(); err == nil {
+			return
+		}
+		require.NotErrorIs(r.t, err, outmill.ErrInvalidTx)
+	}
+	r.must(err)
+}
+
+// claimable waits until n records of the topic can be claimed, in their order.
+func (r trial) claimable(n int, order outmill.Order) {
+	r.t.Helper()
+	var names []string
+	owner := outmill.NewOwnerToken()
+	require.True(r.t, eventually(r.t.Context(), patience, func() bool {
+		for _, one := range claimed(r.t, r.calm, claimOf(owner, n, order, r.topic)) {
+			require.Zero(r.t, one.Expiries)
+			names = append(names, one.MessageID)
+		}
+		return len(names) >= n
+	}), "%q", names)
+	require.True(r.t, slices.IsSorted(names), "%q", names)
+}
+
+// claiming is a claim that fails: what it did not hand out is claimable at once.
+func claiming(order outmill.Order) func(r trial) func() {
+	return func(r trial) func() {
+		r.filled(5)
+		return func() {
+			found, err := r.Claim(r.t.Context(), claimOf(outmill.NewOwnerToken(), 3, order, r.topic))
+			require.True(r.t, err == nil || len(found) == 0)
+			if err == nil {
+				require.Len(r.t, found, 3)
+				r.must(r.calm.Ack(r.t.Context(), leasesOf(found)))
+			}
+			r.claimable(5-len(found), order)
+		}
+	}
+}
+
+// settling is a call that settles leases: repeated, it settles all, and no
+// attempt is counted twice.
+func settling(call func(r trial, leases []outmill.Lease) error, right func(found *outmill.Record) bool) func(r trial) func() {
+	return func(r trial) func() {
+		found := r.leased(3, outmill.OrderKey)
+		return func() {
+			r.repeated(func() error { return call(r, leasesOf(found)) })
+			r.each(3, right)
+		}
+	}
+}
+
+func isPending(attempts int) func(found *outmill.Record) bool {
+	return func(found *outmill.Record) bool {
+		return found.Status == outmill.StatusPending && found.Attempts == attempts && found.Expiries == 0 && found.Claims == 1
+	}
+}
+
+// trials prepare a call, and return the call with its judgement.
+var trials = map[string]func(r trial) func(){
+	"append": func(r trial) func() {
+		return func() {
+			records := made(r.topic, "r", 3)
+			records[1].DedupKey = r.topic
+			err := r.Append(r.t.Context(), records...)
+			n := len(r.all())
+			require.True(r.t, n == 3 || err != nil && n == 0, "%d records (%v)", n, err)
+			r.repeated(func() error { return r.Append(r.t.Context(), records[1]) })
+			require.Equal(r.t, n == 3, records[1].Duplicate)
+		}
+	},
+	"append one": func(r trial) func() {
+		return func() {
+			err := r.Append(r.t.Context(), made(r.topic, "r", 1)...)
+			n := len(r.all())
+			require.True(r.t, n == 1 || err != nil && n == 0, "%d records (%v)", n, err)
+		}
+	},
+	"transaction": func(r trial) func() {
+		return func() {
+			err := r.InTx(r.t.Context(), func(ctx context.Context) error {
+				return errors.Join(r.order(ctx, r.topic), r.Append(ctx, made(r.topic, "r", 2)...))
+			})
+			n := len(r.all())
+			require.Equal(r.t, n == 2, slices.Contains(r.calm.ordered(r.t), r.topic))
+			require.True(r.t, n == 2 || err != nil && n == 0, "%d records (%v)", n, err)
+		}
+	},
+	"claim any":      claiming(outmill.OrderNone),
+	"claim by key":   claiming(outmill.OrderKey),
+	"claim by topic": claiming(outmill.OrderTopic),
+	"ack": func(r trial) func() {
+		r.filled(4)
+		// One reader holds the key's first records, another has found the others
+		// behind them.
+		found := claimed(r.t, r.calm, claimOf(outmill.NewOwnerToken(), 2, outmill.OrderKey, r.topic))
+		require.Len(r.t, found, 2)
+		require.Empty(r.t, claimed(r.t, r.calm, claimOf(outmill.NewOwnerToken(), 2, outmill.OrderKey, r.topic)))
+		return func() {
+			r.repeated(func() error { return r.Ack(r.t.Context(), leasesOf(found)) })
+			r.claimable(2, outmill.OrderKey)
+		}
+	},
+	"abandon": settling(func(r trial, leases []outmill.Lease) error {
+		var list []outmill.Abandonment
+		for _, l := range leases {
+			list = append(list, outmill.Abandonment{Lease: l, Err: "again"})
+		}
+		return r.Abandon(r.t.Context(), list)
+	}, isPending(1)),
+	"snooze": settling(func(r trial, leases []outmill.Lease) error {
+		var list []outmill.Snoozing
+		for _, l := range leases {
+			list = append(list, outmill.Snoozing{Lease: l, Delay: time.Hour})
+		}
+		return r.Snooze(r.t.Context(), list)
+	}, isPending(0)),
+	"release": settling(func(r trial, leases []outmill.Lease) error { return r.Release(r.t.Context(), leases) }, isPending(0)),
+	"extend": settling(func(r trial, leases []outmill.Lease) error {
+		held, err := r.Extend(r.t.Context(), time.Hour, leases)
+		require.True(r.t, err != nil || len(held) == len(leases))
+		return err
+	}, func(found *outmill.Record) bool {
+		return found.Status == outmill.StatusLeased && found.LeaseUntil.Sub(found.CreatedAt) > 50*time.Minute
+	}),
+	"fail": settling(func(r trial, leases []outmill.Lease) error {
+		var list []outmill.Failure
+		for _, l := range leases {
+			list = append(list, outmill.Failure{Lease: l, Err: "no"})
+		}
+		return r.Fail(r.t.Context(), list)
+	}, func(found *outmill.Record) bool { return found.Status == outmill.StatusDead && found.LastError == "no" }),
+	"park": func(r trial) func() {
+		r.filled(4)
+		found := claimed(r.t, r.calm, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, r.topic))
+		return func() {
+			r.repeated(func() error {
+				return r.Fail(r.t.Context(), []outmill.Failure{{Lease: found[0].Lease(), Err: "no", Park: true}})
+			})
+			r.each(4, func(found *outmill.Record) bool { return found.Status == outmill.StatusDead })
+			r.repeated(func() error { _, err := r.Requeue(r.t.Context(), found[0].ID); return err })
+			r.claimable(4, outmill.OrderKey)
+		}
+	},
+	"reap": func(r trial) func() {
+		r.filled(3)
+		req := claimOf(outmill.NewOwnerToken(), 3, outmill.OrderNone, r.topic)
+		req.Lease = time.Millisecond
+		require.Len(r.t, claimed(r.t, r.calm, req), 3)
+		require.NoError(r.t, pause(r.t.Context(), 2*time.Millisecond))
+		return func() {
+			r.repeated(func() error { _, err := r.ReapExpired(r.t.Context(), 100); return err })
+			r.each(3, func(found *outmill.Record) bool {
+				return found.Status == outmill.StatusPending && found.Expiries == 1
+			})
+		}
+	},
+	"register": func(r trial) func() {
+		r.topic = "unrouted " + r.topic
+		records := r.filled(3)
+		return func() {
+			r.repeated(func() error {
+				return r.RegisterGroup(r.t.Context(), r.topic, outmill.Topics{Include: []string{r.topic}})
+			})
+			r.each(len(records), func(found *outmill.Record) bool { return found.Group == r.topic })
+			r.repeated(func() error { _, err := r.DropGroup(r.t.Context(), r.topic); return err })
+			require.Empty(r.t, r.all())
+		}
+	},
+	"delete": func(r trial) func() {
+		records := r.filled(2)
+		return func() {
+			r.repeated(func() error { _, err := r.Delete(r.t.Context(), records[0].ID); return err })
+			r.claimable(1, outmill.OrderTopic)
+		}
+	},
+}
+
+// atMost bounds at how many of its commands a call is made to fail by one run of
+// a test: the driver waits half a second for each connection that was cut.
+const atMost = 2
+
+// tried makes the call fail at some of its commands, chosen at random.
+func tried(t *testing.T, calm stand, client *driver.Client, s *saboteur, name string, sabotage func(command string)) {
+	t.Helper()
+	store := newStore(t, client, mongo.Config{Database: calm.db.Name()})
+	_, err := store.Stats(t.Context(), 0) // the schema is checked
+	require.NoError(t, err)
+	try := func(nth int, sabotage func(command string)) (commands int) {
+		topic := fmt.Sprintf("%s at command %d %s", name, nth, outmill.NewWorkItemID())
+		call := trials[name](trial{stand{store, client.Database(calm.db.Name())}, calm, topic, t})
+		s.arm(nth, sabotage)
+		call()
+		return s.disarm()
+	}
+	commands := try(-1, nil)
+	require.Positive(t, commands)
+	for _, n := range rand.Perm(commands)[:min(atMost, commands)] {
+		try(n+1, sabotage)
+	}
+}
+
+func registeredForAllButUnrouted(t *testing.T, db *driver.Database) stand {
+	t.Helper()
+	store := newStore(t, db.Client(), mongo.Config{Database: db.Name()})
+	require.NoError(t, store.Ensure(t.Context()))
+	require.NoError(t, store.RegisterGroup(t.Context(), readers, outmill.Topics{Exclude: []string{"unrouted*"}}))
+	return stand{store, db}
+}
+
+func Test_a_connection_that_is_cut_in_the_middle_of_a_call_loses_and_doubles_nothing(t *testing.T) {
+	t.Parallel()
+	at, err := url.Parse(testenv.MongoDB(t))
+	require.NoError(t, err)
+	for name := range trials {
+		for way, cut := range map[string]func(p *proxy) func(){
+			"before the command": func(p *proxy) func() { return p.cutAll },
+			"with its answer":    func(p *proxy) func() { return p.loseAnswers },
+		} {
+			t.Run(name+" "+way, func(t *testing.T) {
+				t.Parallel()
+				p, s := newProxy(t, at.Host), &saboteur{}
+				client := clientOf(t, options.Client().ApplyURI(p.url()).SetMonitor(&event.CommandMonitor{Started: s.started}).
+					SetServerMonitoringMode(options.ServerMonitoringModePoll).SetHeartbeatInterval(500*time.Millisecond))
+				calm := registeredForAllButUnrouted(t, testenv.MongoDatabase(t))
+				tried(t, calm, client, s, name, func(string) { cut(p)() })
+			})
+		}
+	}
+}
+
+func Test_an_error_of_the_server_in_the_middle_of_a_call_loses_and_doubles_nothing(t *testing.T) {
+	t.Parallel()
+	for way, failure := range map[string]bson.D{
+		"write conflict":       {{Key: "errorCode", Value: 112}, {Key: "errorLabels", Value: bson.A{"TransientTransactionError"}}},
+		"not writable primary": {{Key: "errorCode", Value: 10107}},
+	} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			server := testenv.OwnMongoDB(t)
+			calm := registeredForAllButUnrouted(t, clientOf(t, options.Client().ApplyURI(server.URL)).Database("test"))
+			for name := range trials {
+				t.Run(name, func(t *testing.T) {
+					const app = "failing"
+					s := &saboteur{}
+					client := clientOf(t, options.Client().ApplyURI(server.URL).SetAppName(app).SetMonitor(&event.CommandMonitor{Started: s.started}).
+						SetServerMonitoringMode(options.ServerMonitoringModePoll).SetHeartbeatInterval(500*time.Millisecond))
+					tried(t, calm, client, s, name, func(command string) {
+						failing(t, calm.Client(), app, 1, append(bson.D{{Key: "failCommands", Value: bson.A{command}}}, failure...))
+					})
+				})
+			}
+		})
+	}
+}
+
+func Test_a_claim_whose_context_ends_under_way_keeps_nothing(t *testing.T) {
+	t.Parallel()
+	s := newStand(t, mongo.Config{})
+	spoil := &saboteur{}
+	client := clientOf(t, options.Client().ApplyURI(testenv.MongoDB(t)).SetMonitor(&event.CommandMonitor{Started: spoil.started}))
+	store := newStore(t, client, mongo.Config{Database: s.db.Name()})
+	for _, order := range []outmill.Order{outmill.OrderNone, outmill.OrderKey, outmill.OrderTopic} {
+		for nth, more := 1, true; more; nth++ {
+			r := trial{stand{store, s.db}, s, fmt.Sprint(order, nth), t}
+			r.filled(5)
+			ctx, cancel := context.WithCancel(t.Context())
+			spoil.arm(nth, func(string) { cancel() })
+			found, err := store.Claim(ctx, claimOf(outmill.NewOwnerToken(), 3, order, r.topic))
+			more = ctx.Err() != nil
+			spoil.disarm()
+			cancel()
+			require.True(t, err == nil && len(found) == 3 || more && errors.Is(err, context.Canceled), "%s %d: %v", order, nth, err)
+			r.claimable(5-len(found), outmill.OrderNone)
+		}
+	}
+}

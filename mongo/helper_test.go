@@ -1,0 +1,208 @@
+package mongo_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	driver "go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/mongo"
+)
+
+const (
+	readers  = "readers"
+	patience = 30 * time.Second
+)
+
+// stand is a store with its schema, in a database of its own, and a group.
+type stand struct {
+	*mongo.Store
+	db *driver.Database
+}
+
+func newStand(t *testing.T, config mongo.Config) stand {
+	t.Helper()
+	return newStandIn(t, testenv.MongoDatabase(t), config)
+}
+
+func newStandIn(t *testing.T, db *driver.Database, config mongo.Config) stand {
+	t.Helper()
+	config.Database = db.Name()
+	store := newStore(t, db.Client(), config)
+	require.NoError(t, store.Ensure(t.Context()))
+	require.NoError(t, store.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+	return stand{store, db}
+}
+
+// second is another store on the same collections, with a client of its own as
+// another process has.
+func (s stand) second(t *testing.T, url string, config mongo.Config) *mongo.Store {
+	t.Helper()
+	config.Database = s.db.Name()
+	return newStore(t, clientOf(t, options.Client().ApplyURI(url)), config)
+}
+
+func clientOf(t *testing.T, opts *options.ClientOptions) *driver.Client {
+	t.Helper()
+	client, err := driver.Connect(opts)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = client.Disconnect(context.WithoutCancel(t.Context())) })
+	return client
+}
+
+func (s stand) orders() *driver.Collection  { return s.db.Collection("orders") }
+func (s stand) records() *driver.Collection { return s.db.Collection("outmill_records") }
+
+// order is what a user writes beside a message.
+func (s stand) order(ctx context.Context, name string) error {
+	_, err := s.orders().InsertOne(ctx, bson.D{{Key: "_id", Value: name}})
+	return err
+}
+
+// ordered are the user's own documents, in their order.
+func (s stand) ordered(t *testing.T) []string {
+	t.Helper()
+	cursor, err := s.orders().Find(t.Context(), bson.D{}, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}))
+	require.NoError(t, err)
+	var found []struct {
+		Name string `bson:"_id"`
+	}
+	require.NoError(t, cursor.All(t.Context(), &found))
+	names := []string{}
+	for _, f := range found {
+		names = append(names, f.Name)
+	}
+	return names
+}
+
+func (s stand) session(t *testing.T) *driver.Session {
+	t.Helper()
+	session, err := s.Client().StartSession()
+	require.NoError(t, err)
+	t.Cleanup(func() { session.EndSession(context.WithoutCancel(t.Context())) })
+	return session
+}
+
+func one(name string) *outmill.Record { return &outmill.Record{Topic: "orders", MessageID: name} }
+
+func once(name, key string) *outmill.Record {
+	return &outmill.Record{Topic: "orders", MessageID: name, DedupKey: key}
+}
+
+// made makes n records of a topic, with keys and ids for a name.
+func made(topic, name string, n int) []*outmill.Record {
+	records := make([]*outmill.Record, n)
+	for i := range records {
+		records[i] = &outmill.Record{
+			Topic: topic, Key: fmt.Sprintf("key%d", i%7), MessageID: fmt.Sprintf("%s-%d", name, i), Payload: []byte("payload"),
+		}
+	}
+	return records
+}
+
+func claimOf(owner outmill.OwnerToken, limit int, order outmill.Order, topics ...string) outmill.ClaimRequest {
+	return outmill.ClaimRequest{
+		Owner: owner, Group: readers, Limit: limit, Lease: time.Minute, Order: order,
+		Topics: outmill.Topics{Include: topics},
+	}
+}
+
+func claimed(t *testing.T, store outmill.Queue, req outmill.ClaimRequest) []*outmill.Record {
+	t.Helper()
+	found, err := store.Claim(t.Context(), req)
+	require.NoError(t, err)
+	return found
+}
+
+func leasesOf(records []*outmill.Record) []outmill.Lease {
+	leases := make([]outmill.Lease, len(records))
+	for i, r := range records {
+		leases[i] = r.Lease()
+	}
+	return leases
+}
+
+func namesOf(records []*outmill.Record) []string {
+	names := []string{}
+	for _, r := range records {
+		names = append(names, r.MessageID)
+	}
+	return names
+}
+
+// listed are the names of all records, sorted.
+func listed(t *testing.T, store outmill.Inspector) []string {
+	t.Helper()
+	found, err := store.List(t.Context(), outmill.ListQuery{Limit: 100_000})
+	require.NoError(t, err)
+	names := namesOf(found)
+	slices.Sort(names)
+	return names
+}
+
+// isSecantus tells whether the server is SecantusDB.
+func isSecantus(t *testing.T, client *driver.Client) bool {
+	t.Helper()
+	is, err := testenv.IsSecantus(t.Context(), client)
+	require.NoError(t, err)
+	return is
+}
+
+// victimOf is a client whose commands can be told from those of others by name.
+// It looks for its server again at once: one that a failpoint makes say that it
+// is no primary any more has no news of that to tell.
+func victimOf(t *testing.T, url, app string) *driver.Client {
+	t.Helper()
+	return clientOf(t, options.Client().ApplyURI(url).SetAppName(app).
+		SetServerMonitoringMode(options.ServerMonitoringModePoll).SetHeartbeatInterval(500*time.Millisecond))
+}
+
+// failing has the server fail commands of the client named app, by the
+// failpoint failCommand. A server has one of them only: it is for servers of the
+// test's own.
+func failing(t *testing.T, admin *driver.Client, app string, times int, fields bson.D) {
+	t.Helper()
+	data := append(bson.D{{Key: "appName", Value: app}}, fields...)
+	require.NoError(t, admin.Database("admin").RunCommand(t.Context(), bson.D{
+		{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: bson.D{{Key: "times", Value: times}}}, {Key: "data", Value: data},
+	}).Err())
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+func eventually(ctx context.Context, within time.Duration, fn func() bool) bool {
+	for end := time.Now().Add(within); time.Now().Before(end); {
+		if fn() {
+			return true
+		}
+		if pause(ctx, 20*time.Millisecond) != nil {
+			return false
+		}
+	}
+	return fn()
+}
+
+// told waits for a waker's channel.
+func told(t *testing.T, wake <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-wake:
+	case <-time.After(patience):
+		require.FailNow(t, "nobody was woken")
+	}
+}

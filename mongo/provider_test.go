@@ -1,0 +1,17 @@
+package mongo_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
+)
+
+func Test_a_parameter_that_nobody_knows_is_refused(t *testing.T) {
+	t.Parallel()
+	_, err := outmill.Open(t.Context(), testenv.MongoDB(t)+"&retian=24h", nil)
+	require.ErrorIs(t, err, outmill.ErrInvalidConfig)
+	require.ErrorContains(t, err, "retian")
+}

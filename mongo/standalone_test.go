@@ -1,0 +1,139 @@
+package mongo_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	driver "go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv/mongoengine"
+	"github.com/outmill/outmill/mongo"
+)
+
+func newStandalone(t *testing.T, config mongo.Config) stand {
+	t.Helper()
+	config.WithoutTransactions = true
+	s, _ := ownStand(t, config, mongoengine.Standalone)
+	return s
+}
+
+func Test_a_standalone_server_is_enough_for_all_that_needs_no_transaction(t *testing.T) {
+	t.Parallel()
+	s := newStandalone(t, mongo.Config{Retain: time.Hour})
+	require.NoError(t, s.RegisterGroup(t.Context(), "others", outmill.Topics{}))
+	require.NoError(t, s.Append(t.Context(), made("orders", "r", 7)...))
+	require.NoError(t, s.Append(t.Context(), &outmill.Record{Topic: "orders", Key: "key0", MessageID: "behind"}))
+	owner := outmill.NewOwnerToken()
+	found := claimed(t, s, claimOf(owner, 7, outmill.OrderNone))
+	require.Len(t, found, 7)
+	leases := leasesOf(found)
+	held, err := s.Extend(t.Context(), time.Hour, leases)
+	require.NoError(t, err)
+	require.Len(t, held, 7)
+	require.NoError(t, s.Ack(t.Context(), leases[1:2]))
+	require.NoError(t, s.Abandon(t.Context(), []outmill.Abandonment{{Lease: leases[2], Delay: time.Hour}}))
+	require.NoError(t, s.Snooze(t.Context(), []outmill.Snoozing{{Lease: leases[3], Delay: time.Hour}}))
+	require.NoError(t, s.Release(t.Context(), leases[4:5]))
+	require.NoError(t, s.Fail(t.Context(), []outmill.Failure{{Lease: leases[5], Err: "no"}, {Lease: leases[0], Err: "parks", Park: true}}))
+	status := map[outmill.Status]int{}
+	reader := readers
+	list, err := s.List(t.Context(), outmill.ListQuery{Group: &reader})
+	require.NoError(t, err)
+	for _, r := range list {
+		status[r.Status]++
+	}
+	require.Equal(t, map[outmill.Status]int{outmill.StatusProcessed: 1, outmill.StatusPending: 3, outmill.StatusDead: 3, outmill.StatusLeased: 1}, status)
+
+	n, err := s.Requeue(t.Context(), leases[0].ID)
+	require.NoError(t, err)
+	require.Equal(t, 2, n, "what was parked comes back with it")
+	n, err = s.Delete(t.Context(), leases[5].ID)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	stats, err := s.Stats(t.Context(), 0)
+	require.NoError(t, err)
+	require.Len(t, stats, 2)
+	n, err = s.DropGroup(t.Context(), "others")
+	require.NoError(t, err)
+	require.Equal(t, 8, n)
+	for _, tidy := range []func(context.Context, int) (int, error){s.ReapExpired, s.ExpireDue, s.DeleteProcessed, s.DeleteDedupKeys} {
+		n, err := tidy(t.Context(), 10)
+		require.NoError(t, err)
+		require.Zero(t, n)
+	}
+}
+
+func Test_records_of_a_standalone_server_wait_for_the_first_group(t *testing.T) {
+	t.Parallel()
+	s := newStandalone(t, mongo.Config{})
+	_, err := s.DropGroup(t.Context(), readers)
+	require.NoError(t, err)
+	require.NoError(t, s.Append(t.Context(), one("one"), one("two")))
+	require.NoError(t, s.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+	require.Equal(t, []string{"one", "two"}, namesOf(claimed(t, s, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderNone))))
+}
+
+func Test_what_needs_a_transaction_is_refused_without_them(t *testing.T) {
+	t.Parallel()
+	s := newStandalone(t, mongo.Config{})
+	for name, record := range map[string]*outmill.Record{
+		"dedup key": once("never", "key"),
+		"joins":     {Topic: "orders", MessageID: "never", Joins: []outmill.JoinID{outmill.JoinID(outmill.NewWorkItemID())}},
+	} {
+		var refused *outmill.InvalidRecordError
+		require.ErrorAs(t, s.Append(t.Context(), one("never"), record), &refused)
+		require.Equal(t, 1, refused.Index)
+		require.Equal(t, name, refused.Field)
+		require.Contains(t, refused.Reason, "WithoutTransactions")
+	}
+	for _, order := range []outmill.Order{outmill.OrderKey, outmill.OrderTopic} {
+		_, err := s.Claim(t.Context(), claimOf(outmill.NewOwnerToken(), 1, order))
+		require.ErrorIs(t, err, outmill.ErrInvalidConfig)
+		require.ErrorContains(t, err, "WithoutTransactions")
+	}
+	session := s.session(t)
+	require.NoError(t, session.StartTransaction())
+	for name, ctx := range map[string]context.Context{
+		"WithTx": s.WithTx(t.Context(), session), "the driver's": driver.NewSessionContext(t.Context(), session),
+	} {
+		err := s.Append(ctx, one("never"))
+		require.ErrorIs(t, err, outmill.ErrInvalidTx, name)
+		require.ErrorContains(t, err, "WithoutTransactions")
+	}
+	require.Error(t, s.InTx(t.Context(), func(ctx context.Context) error { return s.Append(ctx, one("never")) }))
+	require.Empty(t, listed(t, s))
+}
+
+func Test_an_append_that_fails_halfway_without_transactions_is_taken_back(t *testing.T) {
+	t.Parallel()
+	s := newStandalone(t, mongo.Config{})
+	first := one("first")
+	require.NoError(t, s.Append(t.Context(), first))
+	batch := made("orders", "never", 5)
+	batch[3].ID = first.ID
+	err := s.Append(t.Context(), batch...)
+	require.True(t, driver.IsDuplicateKeyError(err), "%v", err)
+	require.Equal(t, []string{"first"}, listed(t, s))
+}
+
+func Test_a_store_with_transactions_tells_a_standalone_server_apart(t *testing.T) {
+	t.Parallel()
+	s := newStandalone(t, mongo.Config{})
+	store := newStore(t, s.Client(), mongo.Config{Database: s.db.Name()})
+	if isSecantus(t, s.Client()) {
+		// SecantusDB has transactions without a replica set.
+		require.NoError(t, store.Append(t.Context(), one("one"), one("two")))
+		return
+	}
+	// 20 is IllegalOperation: only members of a replica set have transactions.
+	var told driver.ServerError
+	require.ErrorAs(t, store.Append(t.Context(), one("one"), one("two")), &told)
+	require.True(t, told.HasErrorCode(20))
+	n, err := s.records().CountDocuments(t.Context(), bson.D{})
+	require.NoError(t, err)
+	require.Zero(t, n)
+}

@@ -1,0 +1,238 @@
+package mongo_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	driver "go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/mongoengine"
+	"github.com/outmill/outmill/mongo"
+	"github.com/outmill/outmill/subscriber"
+)
+
+// These tests have servers of their own: SecantusDB tells a change stream
+// nothing while any transaction of the server holds a write, and there are many
+// in the tests beside.
+
+func ownStand(t *testing.T, config mongo.Config, flags ...string) (stand, *mongoengine.Engine) {
+	t.Helper()
+	server := testenv.OwnMongoDB(t, flags...)
+	client := clientOf(t, options.Client().ApplyURI(server.URL))
+	return newStandIn(t, client.Database("test"), config), server
+}
+
+func Test_a_callers_commit_wakes_the_readers_of_other_processes(t *testing.T) {
+	t.Parallel()
+	s, server := ownStand(t, mongo.Config{})
+	other := s.second(t, server.URL, mongo.Config{})
+	wake := other.Wake(t.Context())
+	told(t, wake) // the stream is there
+	for name, commit := range map[string]func(records ...*outmill.Record) error{
+		"in a transaction": func(records ...*outmill.Record) error {
+			return s.InTx(t.Context(), func(ctx context.Context) error {
+				if err := s.Append(ctx, records...); err != nil {
+					return err
+				}
+				require.Empty(t, wake, "woken before the commit")
+				return nil
+			})
+		},
+		"in one of the driver's": func(records ...*outmill.Record) error {
+			_, err := s.session(t).WithTransaction(t.Context(), func(ctx context.Context) (any, error) { return nil, s.Append(ctx, records...) })
+			return err
+		},
+		"alone": func(records ...*outmill.Record) error { return s.Append(t.Context(), records...) },
+	} {
+		batches := [][]*outmill.Record{{one("one")}, made("orders", name, 50)}
+		if name == "alone" {
+			// An event has the limits of a document.
+			batches = append(batches, []*outmill.Record{{Topic: "orders", Payload: make([]byte, mongo.DefaultMaxPayload)}})
+		}
+		for n, records := range batches {
+			require.NoError(t, commit(records...))
+			told(t, wake)
+			found := claimed(t, other, claimOf(outmill.NewOwnerToken(), 100, outmill.OrderNone))
+			require.Len(t, found, len(records), "%s %d", name, n)
+			require.NoError(t, other.Ack(t.Context(), leasesOf(found)))
+		}
+	}
+}
+
+func Test_a_readers_own_process_is_woken_without_a_change_stream(t *testing.T) {
+	t.Parallel()
+	s := newStand(t, mongo.Config{WithoutChangeStream: true})
+	wake := s.Wake(t.Context())
+	wakes := func(name string, err error) {
+		require.NoError(t, err, name)
+		told(t, wake)
+	}
+	wakes("append", s.Append(t.Context(), one("one"), one("two")))
+	wakes("InTx", s.InTx(t.Context(), func(ctx context.Context) error { return s.Append(ctx, one("three")) }))
+	found := claimed(t, s, claimOf(outmill.NewOwnerToken(), 4, outmill.OrderNone))
+	require.Len(t, found, 3)
+	wakes("release", s.Release(t.Context(), leasesOf(found[:1])))
+	wakes("abandon", s.Abandon(t.Context(), []outmill.Abandonment{{Lease: found[1].Lease()}}))
+	require.NoError(t, s.Fail(t.Context(), []outmill.Failure{{Lease: found[2].Lease()}}))
+	_, err := s.Requeue(t.Context(), found[2].ID)
+	wakes("requeue", err)
+}
+
+// listener claims whenever it is woken, and never else.
+type listener struct {
+	mu   sync.Mutex
+	seen map[string]int
+}
+
+func (l *listener) names() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var names []string
+	for name := range l.seen {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (l *listener) listen(ctx context.Context, store *mongo.Store, wake <-chan struct{}) {
+	owner := outmill.NewOwnerToken()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-wake:
+		}
+		for ctx.Err() == nil {
+			found, err := store.Claim(ctx, claimOf(owner, 100, outmill.OrderNone))
+			if err == nil && len(found) == 0 {
+				break
+			}
+			l.mu.Lock()
+			for _, r := range found {
+				l.seen[r.MessageID]++
+			}
+			l.mu.Unlock()
+			_ = store.Ack(ctx, leasesOf(found))
+		}
+	}
+}
+
+func Test_a_reader_that_only_listens_misses_nothing_over_kills_and_stops_of_the_server(t *testing.T) {
+	t.Parallel()
+	s, server := ownStand(t, mongo.Config{}, mongoengine.SyncOnCommit)
+	other := s.second(t, server.URL, mongo.Config{})
+	ctx, stop := context.WithCancel(t.Context())
+	var work sync.WaitGroup
+	defer work.Wait()
+	defer stop()
+	wake := other.Wake(ctx)
+	told(t, wake)
+	l := &listener{seen: map[string]int{}}
+	work.Go(func() { l.listen(ctx, other, wake) })
+	var want []string
+	for round, end := range []func() error{
+		func() error { return server.Kill(t.Context()) },
+		func() error { return server.Stop(t.Context()) },
+		func() error { return server.Kill(t.Context()) },
+	} {
+		for n := range 5 {
+			name := fmt.Sprintf("%d-%d", round, n)
+			require.NoError(t, s.Append(t.Context(), one(name)))
+			want = append(want, name)
+		}
+		require.NoError(t, end())
+		require.NoError(t, server.Start(t.Context()))
+		// A client that has not seen the server go writes before the reader is back.
+		name := fmt.Sprintf("%d-back", round)
+		require.NoError(t, s.second(t, server.URL, mongo.Config{}).Append(t.Context(), one(name)))
+		want = append(want, name)
+		require.True(t, eventually(t.Context(), 2*patience, func() bool { return len(l.names()) == len(want) }), "seen %q", l.names())
+	}
+	require.Equal(t, want, l.names())
+}
+
+func Test_a_stream_that_was_ended_for_good_is_opened_again(t *testing.T) {
+	t.Parallel()
+	const app = "listening"
+	s, server := ownStand(t, mongo.Config{})
+	heard := &errorsHeard{told: make(chan struct{}, 100)}
+	other, err := mongo.New(victimOf(t, server.URL, app), mongo.Config{Database: s.db.Name()}, heard)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, other.Close()) })
+	wake := other.Wake(t.Context())
+	told(t, wake)
+	// 286 is ChangeStreamHistoryLost: the log has rolled past what was heard.
+	failing(t, s.Client(), app, 1, bson.D{{Key: "failCommands", Value: bson.A{"getMore"}}, {Key: "errorCode", Value: 286}})
+	told(t, heard.told)
+	told(t, wake) // it is there again
+	require.NoError(t, s.InTx(t.Context(), func(ctx context.Context) error { return s.Append(ctx, one("one")) }))
+	told(t, wake)
+	require.Equal(t, []string{"one"}, namesOf(claimed(t, other, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderNone))))
+}
+
+// errorsHeard is a logger that tells of errors.
+type errorsHeard struct {
+	watermill.NopLogger
+	told chan struct{}
+}
+
+func (l *errorsHeard) Error(string, error, watermill.LogFields)         { l.told <- struct{}{} }
+func (l *errorsHeard) With(watermill.LogFields) watermill.LoggerAdapter { return l }
+
+func Test_readers_poll_where_the_server_has_no_change_streams(t *testing.T) {
+	t.Parallel()
+	s, server := ownStand(t, mongo.Config{WithoutTransactions: true}, mongoengine.Standalone)
+	other := s.second(t, server.URL, mongo.Config{WithoutTransactions: true})
+	sub, err := subscriber.New(other, subscriber.Config{Group: readers, PollInterval: 50 * time.Millisecond}, nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, sub.Close()) }()
+	messages, err := sub.Subscribe(t.Context(), "orders")
+	require.NoError(t, err)
+	for i := range 3 {
+		require.NoError(t, s.Append(t.Context(), one(fmt.Sprint(i))))
+		select {
+		case msg := <-messages:
+			require.Equal(t, fmt.Sprint(i), msg.UUID)
+			msg.Ack()
+		case <-time.After(patience):
+			require.FailNow(t, "nothing was read")
+		}
+	}
+}
+
+func Test_a_store_that_waits_for_a_change_stream_it_never_gets_can_be_closed(t *testing.T) {
+	t.Parallel()
+	s, server := ownStand(t, mongo.Config{WithoutTransactions: true}, mongoengine.Standalone)
+	heard := &errorsHeard{told: make(chan struct{}, 100)}
+	other, err := mongo.New(clientOf(t, options.Client().ApplyURI(server.URL)), mongo.Config{Database: s.db.Name()}, heard)
+	require.NoError(t, err)
+	wake := other.Wake(t.Context())
+	// SecantusDB may have change streams where MongoDB has none.
+	if isSecantus(t, s.Client()) {
+		select {
+		case <-wake:
+			require.NoError(t, other.Close())
+			t.Skip("skipped: SecantusDB has change streams without a replica set")
+		case <-heard.told:
+		case <-time.After(patience):
+			require.FailNow(t, "nothing was heard")
+		}
+	} else {
+		told(t, heard.told)
+	}
+	require.NoError(t, other.Append(t.Context(), one("one")))
+	told(t, wake)
+	require.NoError(t, other.Close())
+	require.NotErrorIs(t, other.Client().Ping(t.Context(), nil), driver.ErrClientDisconnected)
+}
