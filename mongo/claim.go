@@ -260,11 +260,12 @@ func (c *claim) takeAny(ctx context.Context, topic string, want int) error {
 				break
 			}
 		}
-		if err := c.s.passExpired(ctx, expired); err != nil {
+		passed, err := c.s.passExpired(ctx, expired)
+		if err != nil {
 			return err
 		}
 		if len(chosen.ids) == 0 {
-			c.again = c.again || len(expired) > 0 && !chosen.full
+			c.again = c.again || passed > 0 && !chosen.full
 			return nil
 		}
 		taken, err := c.lease(ctx, chosen)
@@ -433,13 +434,21 @@ func (c *claim) withoutSuspects(ctx context.Context, records []*outmill.Record) 
 	return rest, errors.Join(c.s.settleAll(ctx, suspects, func(leaseGroup) any { return released() }))
 }
 
-// passExpired has later claims not meet the records again. They stay pending
-// until the janitor makes them dead.
-func (s *Store) passExpired(ctx context.Context, ids bson.A) error {
+// passExpired has later claims not meet the records again, and returns how many
+// it were. They stay pending until the janitor makes them dead.
+func (s *Store) passExpired(ctx context.Context, ids bson.A) (int, error) {
 	if len(ids) == 0 {
-		return nil
+		return 0, nil
 	}
-	_, err := s.records.UpdateMany(ctx, append(in("_id", ids), bson.E{Key: "stage", Value: bson.D{{Key: "$lt", Value: stageLeased}}}, expr(hasPassed("expires_at"))),
+	result, err := s.records.UpdateMany(ctx, append(in("_id", ids), bson.E{Key: "stage", Value: bson.D{{Key: "$lt", Value: stageLeased}}}, expr(hasPassed("expires_at"))),
 		bson.D{{Key: "$set", Value: bson.D{{Key: "stage", Value: stageExpired}}}, {Key: "$unset", Value: bson.D{{Key: "available_at", Value: ""}}}})
-	return err
+	if err != nil {
+		return 0, err
+	}
+	passed := int(result.ModifiedCount)
+	if passed < len(ids) {
+		// The server's clock says otherwise, or somebody was quicker.
+		s.clock.doubt()
+	}
+	return passed, nil
 }

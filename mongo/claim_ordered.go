@@ -477,19 +477,25 @@ func (o *ordered) write(ctx context.Context) error {
 		}
 	}
 	update(o.chosen.ids, leased(o.req.Owner, o.token, o.req.Lease), stillDue())
-	update(o.expired, set(bson.D{{Key: "stage", Value: stageExpired}}), expr(hasPassed("expires_at")))
 	update(o.holds, set(bson.D{{Key: "stage", Value: stageHeld}}))
 	for _, state := range o.states {
 		if model := o.writeLane(state); model != nil {
 			lanes = append(lanes, model)
 		}
 	}
-	if len(records)+len(lanes)+len(o.openings)+len(o.parking) == 0 {
+	if len(records)+len(lanes)+len(o.openings)+len(o.parking)+len(o.expired) == 0 {
+		o.lookAgain = false
 		return nil
 	}
 	if err := o.s.touch(ctx, []line{o.line}); err != nil {
 		return err
 	}
+	passed, err := o.s.passExpired(ctx, o.expired)
+	if err != nil {
+		return err
+	}
+	// Where nothing has moved, another look would see the same.
+	o.lookAgain = o.lookAgain && passed+len(records)+len(lanes)+len(o.parking) > 0
 	if len(o.parking) > 0 {
 		if err := o.s.park(ctx, o.parking, o.counted); err != nil {
 			return err
@@ -513,7 +519,6 @@ func (o *ordered) write(ctx context.Context) error {
 	if len(o.chosen.ids) == 0 {
 		return nil
 	}
-	var err error
 	o.records, err = o.readBack(ctx, o.chosen, o.token)
 	return err
 }

@@ -17,19 +17,27 @@ type clock struct {
 	mu     sync.Mutex
 	server time.Time
 	asked  time.Time
+	good   bool
 }
 
 func (c *clock) set(server, asked time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.server, c.asked = server, asked
+	c.server, c.asked, c.good = server, asked, true
+}
+
+// doubt has the server asked again before the next estimate.
+func (c *clock) doubt() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.good = false
 }
 
 func (c *clock) estimate() (now time.Time, good bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	passed := time.Since(c.asked)
-	return c.server.Add(passed), !c.asked.IsZero() && passed < clockGood
+	return c.server.Add(passed), c.good && passed < clockGood
 }
 
 // now is the server's time, about.

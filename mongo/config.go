@@ -55,7 +55,7 @@ type Config struct {
 	// WithoutChangeStream leaves what other processes append to polling.
 	WithoutChangeStream bool
 	// EnsureSchema creates the collections and indexes with the first call, as
-	// Ensure does.
+	// Ensure does. An Append in a caller's transaction does not.
 	EnsureSchema bool
 }
 

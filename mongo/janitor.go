@@ -8,7 +8,7 @@ import (
 )
 
 // tidy runs one bounded batch of work. The documents are chosen by about the
-// server's time, and its own clock decides about each.
+// server's time; its own clock decides about each that may still be delivered.
 func (s *Store) tidy(ctx context.Context, operation string, limit int, work func(ctx context.Context, limit int) (int, error)) (int, error) {
 	if limit < 1 {
 		return 0, s.explain(ctx, operation, invalid("limit is %d: want 1 or more", limit))

@@ -101,15 +101,24 @@ func abort(ctx context.Context, session *driver.Session) {
 	_ = session.AbortTransaction(ctx)
 }
 
-// commit asks again while nobody knows how the commit has gone.
+// commit asks again while nobody knows how the commit has gone. One that was cut
+// off would leave the transaction open on the server, with its locks, for a
+// minute: so the end of ctx before it aborts, and the end of ctx under way leaves
+// it some time.
 func commit(ctx context.Context, session *driver.Session) error {
-	until := time.Now().Add(tryWithin)
+	if err := ctx.Err(); err != nil {
+		abort(ctx, session)
+		return err
+	}
+	own, cancel := context.WithTimeout(context.WithoutCancel(ctx), tryWithin)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(abortWithin, cancel) })()
 	for {
-		err := session.CommitTransaction(ctx)
-		if err == nil || !hasLabel(err, labelUnknown) || ctx.Err() != nil || time.Now().After(until) {
+		err := session.CommitTransaction(own)
+		if err == nil || !hasLabel(err, labelUnknown) || own.Err() != nil {
 			return err
 		}
-		if stop := sqltx.Pause(ctx, firstPause); stop != nil {
+		if stop := sqltx.Pause(own, firstPause); stop != nil {
 			return err
 		}
 	}
