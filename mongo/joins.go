@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -13,6 +12,7 @@ import (
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/steps"
 )
 
 var _ outmill.Joins = (*Store)(nil)
@@ -190,7 +190,7 @@ func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmi
 			_, err = s.members.InsertOne(ctx, m)
 		}
 		if err == nil {
-			err = s.addCounts(ctx, map[uuid]counts{m.Join: counts{}.moved(outmill.StepPending, m.State.Status)}, counted)
+			err = s.addCounts(ctx, map[uuid]steps.Counts{m.Join: steps.Counts{}.Moved(outmill.StepPending, m.State.Status)}, counted)
 		}
 		return err
 	})
@@ -424,15 +424,11 @@ func (s *Store) thatTake(ctx context.Context, ids []outmill.JoinID) ([]outmill.J
 		switch {
 		case err == nil:
 			take = append(take, id)
-		case !refusesSteps(err):
+		case !steps.Refused(err):
 			return nil, err
 		}
 	}
 	return take, nil
-}
-
-func refusesSteps(err error) bool {
-	return errors.Is(err, outmill.ErrUnknownJoin) || errors.Is(err, outmill.ErrJoinFinished) || errors.Is(err, outmill.ErrTooManySteps)
 }
 
 // CancelJoin ends a pending join. See outmill.Joins.
@@ -470,15 +466,11 @@ func (s *Store) ListJoins(ctx context.Context, query outmill.JoinQuery) ([]*outm
 		return nil, s.explain(ctx, operation, err)
 	}
 	limit := cmp.Or(query.Limit, defaultListLimitOfJoins)
-	statuses := []outmill.JoinStatus{query.Status}
-	if query.Status == "" {
-		statuses = []outmill.JoinStatus{outmill.JoinPending, outmill.JoinCompleted, outmill.JoinFailed, outmill.JoinCancelled}
-	}
 	var all []joinDocument
 	err := s.do(ctx, operation, func(ctx context.Context) error {
 		all = nil
 		// One status at a time, each by an index in the order of the ids.
-		for _, status := range statuses {
+		for _, status := range steps.StatusesOf(query) {
 			filter := bson.D{{Key: "status", Value: status}, {Key: "_id", Value: bson.D{{Key: "$gt", Value: uuid(query.After)}}}}
 			if query.GroupingKey != nil {
 				filter = append(filter, bson.E{Key: "grouping_key", Value: *query.GroupingKey})
@@ -508,20 +500,20 @@ func (s *Store) ListSteps(ctx context.Context, id outmill.JoinID, after outmill.
 	if limit < 0 {
 		return nil, s.explain(ctx, operation, invalid("ListSteps: limit is %d: want 0 (100) or more", limit))
 	}
-	var steps []outmill.JoinStep
+	var list []outmill.JoinStep
 	err := s.do(ctx, operation, func(ctx context.Context) error {
-		steps = nil
+		list = nil
 		if _, err := s.joinOf(ctx, id); err != nil {
 			return err
 		}
 		filter := bson.D{{Key: "join", Value: uuid(id)}, {Key: "step", Value: bson.D{{Key: "$gt", Value: uuid(after)}}}}
 		found, err := findAll[member](ctx, s.members, filter, first(cmp.Or(limit, defaultListLimitOfJoins), ascending("step")))
 		for _, m := range found {
-			steps = append(steps, outmill.JoinStep{ID: outmill.WorkItemID(m.Step), Status: m.State.Status})
+			list = append(list, outmill.JoinStep{ID: outmill.WorkItemID(m.Step), Status: m.State.Status})
 		}
 		return err
 	})
-	return steps, err
+	return list, err
 }
 
 // membersAtOnce bounds one delete of DeleteJoins.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/routing"
+	"github.com/outmill/outmill/internal/steps"
 )
 
 // What happens to the record of a step is counted in the same transaction as
@@ -64,36 +65,12 @@ func memberID(join outmill.JoinID, step uuid) bson.Binary {
 	return bson.Binary{Data: slices.Concat(join[:], step[:])}
 }
 
-// settled is what has become of the step by its records. One whose records are
-// all gone, and none was acked, has failed.
+// settled is what has become of the step.
 func (m memberState) settled() outmill.StepStatus {
-	switch {
-	case m.Reported:
+	if m.Reported {
 		return m.Status
-	case m.Dead > 0 || m.Open <= 0 && m.Acked == 0:
-		return outmill.StepFailed
-	case m.Open <= 0:
-		return outmill.StepCompleted
 	}
-	return outmill.StepPending
-}
-
-// counts are what is to be added to those of a join.
-type counts struct{ completed, failed int }
-
-func (c counts) moved(from, to outmill.StepStatus) counts {
-	add := func(status outmill.StepStatus, n int) {
-		switch status {
-		case outmill.StepCompleted:
-			c.completed += n
-		case outmill.StepFailed:
-			c.failed += n
-		case outmill.StepPending:
-		}
-	}
-	add(from, -1)
-	add(to, +1)
-	return c
+	return steps.Settled(m.Open, m.Acked, m.Dead)
 }
 
 // touched are the joins whose counts a transaction has changed.
@@ -143,11 +120,11 @@ const stepsAtOnce = 500
 // onJoins runs fn in a transaction, while no other of this process is at the
 // joins of these steps: they would only conflict.
 func (s *Store) onJoins(ctx context.Context, records []stepRecord, fn func(ctx context.Context) error) error {
-	steps := map[uuid]bool{}
+	of := map[uuid]bool{}
 	for _, r := range records {
-		steps[r.Step] = true
+		of[r.Step] = true
 	}
-	members, err := s.membersOf(ctx, steps)
+	members, err := s.membersOf(ctx, of)
 	if err != nil {
 		return err
 	}
@@ -212,11 +189,11 @@ func (s *Store) moveSteps(ctx context.Context, moves map[uuid]change, counted to
 	if len(moves) == 0 {
 		return nil
 	}
-	steps := map[uuid]bool{}
+	of := map[uuid]bool{}
 	for step := range moves {
-		steps[step] = true
+		of[step] = true
 	}
-	return s.eachMember(ctx, steps, counted, func(m *member) bool {
+	return s.eachMember(ctx, of, counted, func(m *member) bool {
 		move, state := moves[m.Step], &m.State
 		state.Open, state.Acked, state.Dead = state.Open+move.open, state.Acked+move.acked, state.Dead+move.dead
 		state.Status = state.settled()
@@ -224,11 +201,11 @@ func (s *Store) moveSteps(ctx context.Context, moves map[uuid]change, counted to
 	})
 }
 
-func (s *Store) membersOf(ctx context.Context, steps map[uuid]bool) ([]member, error) {
-	if len(steps) == 0 {
+func (s *Store) membersOf(ctx context.Context, of map[uuid]bool) ([]member, error) {
+	if len(of) == 0 {
 		return nil, nil
 	}
-	return findAll[member](ctx, s.members, in("step", asList(steps)))
+	return findAll[member](ctx, s.members, in("step", asList(of)))
 }
 
 func asList(ids map[uuid]bool) bson.A {
@@ -241,8 +218,8 @@ func asList(ids map[uuid]bool) bson.A {
 
 // eachMember changes the members of pending joins that the steps are, and counts,
 // within a transaction.
-func (s *Store) eachMember(ctx context.Context, steps map[uuid]bool, counted touched, move func(m *member) bool) error {
-	members, err := s.membersOf(ctx, steps)
+func (s *Store) eachMember(ctx context.Context, of map[uuid]bool, counted touched, move func(m *member) bool) error {
+	members, err := s.membersOf(ctx, of)
 	if err != nil || len(members) == 0 {
 		return err
 	}
@@ -250,7 +227,7 @@ func (s *Store) eachMember(ctx context.Context, steps map[uuid]bool, counted tou
 	if err != nil {
 		return err
 	}
-	all := map[uuid]counts{}
+	all := map[uuid]steps.Counts{}
 	// Most are in the same state afterwards.
 	same := map[memberState]bson.A{}
 	for _, m := range members {
@@ -259,7 +236,7 @@ func (s *Store) eachMember(ctx context.Context, steps map[uuid]bool, counted tou
 			continue
 		}
 		same[m.State] = append(same[m.State], m.ID)
-		all[m.Join] = all[m.Join].moved(before, m.State.Status)
+		all[m.Join] = all[m.Join].Moved(before, m.State.Status)
 	}
 	if len(same) == 0 {
 		return nil
@@ -290,15 +267,15 @@ func (s *Store) pendingOf(ctx context.Context, members []member) (map[uuid]bool,
 	return pending, err
 }
 
-func (s *Store) addCounts(ctx context.Context, all map[uuid]counts, counted touched) error {
+func (s *Store) addCounts(ctx context.Context, all map[uuid]steps.Counts, counted touched) error {
 	var models []driver.WriteModel
 	for id, c := range all {
-		if c == (counts{}) {
+		if c == (steps.Counts{}) {
 			continue
 		}
 		counted[id] = true
 		models = append(models, driver.NewUpdateOneModel().SetFilter(where("_id", id)).SetUpdate(bson.D{
-			{Key: "$inc", Value: bson.D{{Key: "completed_steps", Value: c.completed}, {Key: "failed_steps", Value: c.failed}}},
+			{Key: "$inc", Value: bson.D{{Key: "completed_steps", Value: c.Completed}, {Key: "failed_steps", Value: c.Failed}}},
 			{Key: "$currentDate", Value: bson.D{{Key: "updated_at", Value: true}}},
 		}))
 	}

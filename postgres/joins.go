@@ -12,6 +12,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/sqltx"
+	"github.com/outmill/outmill/internal/steps"
 )
 
 var _ outmill.Joins = (*Store)(nil)
@@ -314,16 +315,11 @@ func (a *lateStep) look(id outmill.JoinID, message outmill.WorkItemID) []step {
 }
 
 func (a *lateStep) attach(id outmill.JoinID) []step {
-	status, completed, failed := outmill.StepPending, 0, 0
-	switch {
-	case a.dead > 0 || a.open <= 0 && a.acked == 0:
-		status, failed = outmill.StepFailed, 1
-	case a.open <= 0:
-		status, completed = outmill.StepCompleted, 1
-	}
+	status := steps.Settled(a.open, a.acked, a.dead)
+	counts := steps.Counts{}.Moved(outmill.StepPending, status)
 	return append([]step{{
 		template: sqlAddMember, args: []any{id.String(), a.step, string(status), int64(a.open), int64(a.acked), int64(a.dead)},
-	}}, countStep(id, completed, failed)...)
+	}}, countStep(id, counts.Completed, counts.Failed)...)
 }
 
 // countStep counts steps that were settled, if there are any.
@@ -565,9 +561,9 @@ func (s *Store) ListJoins(ctx context.Context, query outmill.JoinQuery) ([]*outm
 	if err := query.Validate(); err != nil {
 		return nil, s.explain(ctx, operation, err)
 	}
-	statuses := []string{string(query.Status)}
-	if query.Status == "" {
-		statuses = []string{string(outmill.JoinPending), string(outmill.JoinCompleted), string(outmill.JoinFailed), string(outmill.JoinCancelled)}
+	var statuses []string
+	for _, status := range steps.StatusesOf(query) {
+		statuses = append(statuses, string(status))
 	}
 	template, args := sqlListJoins, []any{query.After.String(), cmp.Or(query.Limit, defaultListLimitOfJoins), statuses}
 	if query.GroupingKey != nil {

@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/sqltx"
+	"github.com/outmill/outmill/internal/steps"
 )
 
 var _ outmill.Joins = (*Store)(nil)
@@ -204,7 +204,7 @@ func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmi
 		if _, err := t.exec(ctx, sqlAddMember, m.join, m.step, m.status, m.open, m.acked, m.dead); err != nil {
 			return err
 		}
-		return t.count(ctx, map[string]counts{m.join: counts{}.moved(outmill.StepPending, m.status)})
+		return t.count(ctx, map[string]steps.Counts{m.join: steps.Counts{}.Moved(outmill.StepPending, m.status)})
 	})
 }
 
@@ -374,15 +374,11 @@ func (t *txn) thatTake(ctx context.Context, ids []outmill.JoinID) ([]outmill.Joi
 		switch {
 		case err == nil:
 			take = append(take, id)
-		case !refusesSteps(err):
+		case !steps.Refused(err):
 			return nil, err
 		}
 	}
 	return take, nil
-}
-
-func refusesSteps(err error) bool {
-	return errors.Is(err, outmill.ErrUnknownJoin) || errors.Is(err, outmill.ErrJoinFinished) || errors.Is(err, outmill.ErrTooManySteps)
 }
 
 // CancelJoin ends a pending join. See outmill.Joins.
@@ -428,14 +424,10 @@ func (s *Store) ListJoins(ctx context.Context, query outmill.JoinQuery) ([]*outm
 	if query.GroupingKey != nil {
 		template, args = sqlListGroup, append(args, *query.GroupingKey)
 	}
-	statuses := []outmill.JoinStatus{query.Status}
-	if query.Status == "" {
-		statuses = []outmill.JoinStatus{outmill.JoinPending, outmill.JoinCompleted, outmill.JoinFailed, outmill.JoinCancelled}
-	}
 	var all []outmill.Join
 	err := s.read(ctx, operation, func(ctx context.Context, t *txn) error {
 		all = nil
-		for _, status := range statuses {
+		for _, status := range steps.StatusesOf(query) {
 			args[2] = status
 			found, err := list(ctx, t, scanJoin, template, args...)
 			if err != nil {
@@ -469,7 +461,7 @@ func (s *Store) ListSteps(ctx context.Context, id outmill.JoinID, after outmill.
 	if limit < 0 {
 		return nil, s.explain(ctx, operation, invalid("ListSteps: limit is %d: want 0 (100) or more", limit))
 	}
-	var steps []outmill.JoinStep
+	var found []outmill.JoinStep
 	err := s.read(ctx, operation, func(ctx context.Context, t *txn) (err error) {
 		join, err := t.join(ctx, id.String())
 		if err != nil {
@@ -478,7 +470,7 @@ func (s *Store) ListSteps(ctx context.Context, id outmill.JoinID, after outmill.
 		if join == nil {
 			return fmt.Errorf("%w: %s", outmill.ErrUnknownJoin, id)
 		}
-		steps, err = list(ctx, t, func(rows *sql.Rows, step *outmill.JoinStep) error {
+		found, err = list(ctx, t, func(rows *sql.Rows, step *outmill.JoinStep) error {
 			return rows.Scan(&step.ID, &step.Status)
 		}, sqlListSteps, id.String(), after.String(), limitOf(limit))
 		return err
@@ -486,7 +478,7 @@ func (s *Store) ListSteps(ctx context.Context, id outmill.JoinID, after outmill.
 	if err != nil {
 		return nil, err
 	}
-	return steps, nil
+	return found, nil
 }
 
 // DeleteJoins deletes joins that ended long ago. See outmill.Joins.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/steps"
 )
 
 const (
@@ -59,18 +60,12 @@ func scanMember(rows *sql.Rows, m *member) error {
 	return rows.Scan(&m.join, &m.step, &m.status, &m.open, &m.acked, &m.dead, &m.reported)
 }
 
-// settled is what has become of the step by its records. One whose records are
-// all gone, and none was acked, has failed.
+// settled is what has become of the step.
 func (m *member) settled() outmill.StepStatus {
-	switch {
-	case m.reported:
+	if m.reported {
 		return m.status
-	case m.dead > 0 || m.open <= 0 && m.acked == 0:
-		return outmill.StepFailed
-	case m.open <= 0:
-		return outmill.StepCompleted
 	}
-	return outmill.StepPending
+	return steps.Settled(m.open, m.acked, m.dead)
 }
 
 // stepRecord is a record of a step.
@@ -104,51 +99,33 @@ func (t *txn) moveSteps(ctx context.Context, how change, template string, args .
 }
 
 // eachMember changes the members that steps are of pending joins, and counts.
-func (t *txn) eachMember(ctx context.Context, steps map[string]int, move func(m *member, n int)) error {
-	names := make([]string, 0, len(steps))
-	for step := range steps {
+func (t *txn) eachMember(ctx context.Context, of map[string]int, move func(m *member, n int)) error {
+	names := make([]string, 0, len(of))
+	for step := range of {
 		names = append(names, step)
 	}
 	members, err := list(ctx, t, scanMember, sqlMembers, textList(names))
 	if err != nil {
 		return err
 	}
-	counts := map[string]counts{}
+	moved := map[string]steps.Counts{}
 	for _, m := range members {
 		before := m.status
-		move(&m, steps[m.step])
+		move(&m, of[m.step])
 		if _, err := t.exec(ctx, sqlSetMember, m.join, m.step, m.status, m.open, m.acked, m.dead, m.reported); err != nil {
 			return err
 		}
-		counts[m.join] = counts[m.join].moved(before, m.status)
+		moved[m.join] = moved[m.join].Moved(before, m.status)
 	}
-	return t.count(ctx, counts)
+	return t.count(ctx, moved)
 }
 
-// counts are what is to be added to those of a join.
-type counts struct{ completed, failed int }
-
-func (c counts) moved(from, to outmill.StepStatus) counts {
-	add := func(status outmill.StepStatus, n int) {
-		switch status {
-		case outmill.StepCompleted:
-			c.completed += n
-		case outmill.StepFailed:
-			c.failed += n
-		case outmill.StepPending:
-		}
-	}
-	add(from, -1)
-	add(to, +1)
-	return c
-}
-
-func (t *txn) count(ctx context.Context, all map[string]counts) error {
+func (t *txn) count(ctx context.Context, all map[string]steps.Counts) error {
 	for id, c := range all {
-		if c == (counts{}) {
+		if c == (steps.Counts{}) {
 			continue
 		}
-		if _, err := t.exec(ctx, sqlCount, id, c.completed, c.failed, t.now); err != nil {
+		if _, err := t.exec(ctx, sqlCount, id, c.Completed, c.Failed, t.now); err != nil {
 			return err
 		}
 		if err := t.hurry(ctx, id); err != nil {

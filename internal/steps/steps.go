@@ -1,0 +1,54 @@
+// Package steps knows what becomes of the steps of joins. Stores share it.
+package steps
+
+import (
+	"errors"
+
+	"github.com/outmill/outmill"
+)
+
+// Settled is what has become of a step by its message's records: open are still
+// to be settled, acked and dead the others. One whose records are all gone, and
+// none was acked, has failed.
+func Settled(open, acked, dead int) outmill.StepStatus {
+	switch {
+	case dead > 0 || open <= 0 && acked == 0:
+		return outmill.StepFailed
+	case open <= 0:
+		return outmill.StepCompleted
+	}
+	return outmill.StepPending
+}
+
+// Counts are what is to be added to those of a join.
+type Counts struct{ Completed, Failed int }
+
+// Moved is the counts with a step that went from one status to another.
+func (c Counts) Moved(from, to outmill.StepStatus) Counts {
+	add := func(status outmill.StepStatus, n int) {
+		switch status {
+		case outmill.StepCompleted:
+			c.Completed += n
+		case outmill.StepFailed:
+			c.Failed += n
+		case outmill.StepPending:
+		}
+	}
+	add(from, -1)
+	add(to, +1)
+	return c
+}
+
+// Refused reports whether err says that a join takes no step.
+func Refused(err error) bool {
+	return errors.Is(err, outmill.ErrUnknownJoin) || errors.Is(err, outmill.ErrJoinFinished) || errors.Is(err, outmill.ErrTooManySteps)
+}
+
+// StatusesOf are the statuses that a query selects, each of which a store lists
+// by an index.
+func StatusesOf(query outmill.JoinQuery) []outmill.JoinStatus {
+	if query.Status != "" {
+		return []outmill.JoinStatus{query.Status}
+	}
+	return []outmill.JoinStatus{outmill.JoinPending, outmill.JoinCompleted, outmill.JoinFailed, outmill.JoinCancelled}
+}
