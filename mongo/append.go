@@ -214,6 +214,9 @@ func (a *appending) documents(table *routing.Table, now time.Time) ([]any, error
 			groups[r.Topic] = table.Of(r.Topic)
 		}
 		d := documentOf(r, a.ids[i], now)
+		if a.s.config.EmbedJSON {
+			d.embed(d.Payload.bytes, a.s.config.MaxPayload)
+		}
 		d.Generation = table.Generation
 		for n, name := range groups[r.Topic] {
 			d.Group = group(name)
@@ -248,7 +251,7 @@ func documentOf(r *outmill.Record, id outmill.WorkItemID, now time.Time) documen
 	d := document{
 		ID: uuid(id), Topic: r.Topic, Key: r.Key, Stage: stageLine, Status: outmill.StatusPending, Open: true, CreatedAt: now, Size: r.Size(),
 		MessageID: r.MessageID, CorrelationID: r.CorrelationID, CausationID: r.CausationID, TenantID: r.TenantID,
-		TraceParent: r.TraceParent, TraceState: r.TraceState, DedupKey: r.DedupKey, Metadata: r.Metadata, Payload: r.Payload,
+		TraceParent: r.TraceParent, TraceState: r.TraceState, DedupKey: r.DedupKey, Metadata: r.Metadata, Payload: payload{bytes: r.Payload},
 	}
 	if d.MessageID == "" {
 		d.MessageID = id.String()
@@ -258,8 +261,8 @@ func documentOf(r *outmill.Record, id outmill.WorkItemID, now time.Time) documen
 		d.Step = uuid(id)
 	}
 	d.WaitsFor = uuid(r.WaitsFor)
-	if d.Payload == nil {
-		d.Payload = []byte{}
+	if d.Payload.bytes == nil {
+		d.Payload.bytes = []byte{}
 	}
 	d.DueAt = dueOf(r, now)
 	d.NextAt = d.DueAt

@@ -49,6 +49,12 @@ type Config struct {
 	// most the default of 16 MiB less 256 KiB. The document as a whole must not
 	// be larger than MongoDB's 16 MiB either.
 	MaxPayload int
+	// EmbedJSON stores a payload that is a JSON object as an embedded document,
+	// which people can read and query, where it comes back from that byte for byte:
+	// compact JSON, as encoding/json and JavaScript's JSON.stringify write it. All
+	// other payloads stay binary. Readers take both, whatever they are set to. An
+	// append then costs the time to parse and to write the JSON again.
+	EmbedJSON bool
 	// WithoutTransactions is for a standalone server, which has none. See the
 	// documentation of the package for what does not hold then.
 	WithoutTransactions bool

@@ -30,7 +30,8 @@
 // and group: grp (false: no group has registered for the topic yet), topic, key,
 // status (pending, leased, processed, dead), stage, which says more closely where
 // the record stands, times, counters, metadata and payload. Fields that are
-// empty are left out. Times have milliseconds. The field seq is filled by the
+// empty are left out. The payload is binary, or with Config.EmbedJSON a document
+// where it is a JSON object; payload_escaped then says how it was written. Times have milliseconds. The field seq is filled by the
 // server as it inserts, and is the order of the appends; it does not depend on
 // the clocks of clients, nor do due times, leases and expiry, which go by the
 // primary's clock. A primary whose clock is set back, or is followed by one whose

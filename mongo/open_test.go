@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
@@ -29,18 +30,21 @@ func inDatabase(t *testing.T, server, database string, parameters ...string) str
 func Test_a_store_is_opened_by_its_URL(t *testing.T) {
 	t.Parallel()
 	db := testenv.MongoDatabase(t)
-	at := inDatabase(t, testenv.MongoDB(t), db.Name(), "name=shop", "collection_prefix=shop_", "retain=1h", "dedup_window=2h", "ensure_schema=true", "appName=a+test", "change_stream=false")
+	at := inDatabase(t, testenv.MongoDB(t), db.Name(), "name=shop", "collection_prefix=shop_", "retain=1h", "dedup_window=2h", "ensure_schema=true", "embed_json=true", "appName=a+test", "change_stream=false")
 	store, err := outmill.Open(t.Context(), at, nil)
 	require.NoError(t, err)
 	require.Equal(t, "shop", store.Name())
 	require.NoError(t, store.RegisterGroup(t.Context(), readers, outmill.Topics{}))
-	require.NoError(t, store.Append(t.Context(), one("one")))
+	object := one("one")
+	object.Payload = []byte("{}")
+	require.NoError(t, store.Append(t.Context(), object))
 	found := claimed(t, store, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone))
 	require.NoError(t, store.Ack(t.Context(), leasesOf(found)))
 	require.Equal(t, []string{"one"}, listed(t, store), "retain")
-	n, err := db.Collection("shop_records").CountDocuments(t.Context(), struct{}{})
+	n, err := db.Collection("shop_records").CountDocuments(t.Context(), bson.D{{Key: "payload", Value: bson.D{}}})
 	require.NoError(t, err)
 	require.Equal(t, int64(1), n)
+	require.Equal(t, db.Name(), store.(*mongo.Store).Database().Name())
 	client := store.(*mongo.Store).Client()
 	require.NoError(t, store.Close())
 	require.NoError(t, store.Close())

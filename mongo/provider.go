@@ -19,8 +19,8 @@ import (
 // Importing this package makes outmill.Open take URLs such as
 // mongodb://user:password@host:27017/orders?replicaSet=rs0 and mongodb+srv://….
 // The path names the database. The parameters name, collection_prefix, retain,
-// retain_joins, dedup_window, transactions, change_stream and ensure_schema set the fields of
-// Config, as in mongodb://host/orders?replicaSet=rs0&retain=24h (transactions
+// retain_joins, dedup_window, embed_json, transactions, change_stream and
+// ensure_schema set the fields of Config, as in mongodb://host/orders?replicaSet=rs0&retain=24h (transactions
 // and change_stream are true unless set to false); all others are the driver's.
 func init() {
 	outmill.RegisterProvider(outmill.Provider{
@@ -67,6 +67,7 @@ func configOf(text string) (string, Config, error) {
 	take("retain", duration("retain", &config.Retain))
 	take("retain_joins", duration("retain_joins", &config.RetainJoins))
 	take("dedup_window", duration("dedup_window", &config.DedupWindow))
+	take("embed_json", truth("embed_json", true, &config.EmbedJSON))
 	take("transactions", truth("transactions", false, &config.WithoutTransactions))
 	take("change_stream", truth("change_stream", false, &config.WithoutChangeStream))
 	take("ensure_schema", truth("ensure_schema", true, &config.EnsureSchema))

@@ -76,7 +76,9 @@ type document struct {
 	// Last marks the last document of an append: what the change stream is told of.
 	Last     bool              `bson:"last,omitempty"`
 	Metadata map[string]string `bson:"metadata,omitempty"`
-	Payload  []byte            `bson:"payload"`
+	Payload  payload           `bson:"payload"`
+	// Escaped tells how a payload that is a document was written as JSON.
+	Escaped bool `bson:"payload_escaped,omitempty"`
 }
 
 // reader is a group, or none: no group has registered for the topic yet. None
@@ -138,7 +140,7 @@ func (u *uuid) UnmarshalBSONValue(kind byte, data []byte) error {
 
 func (d *document) record() *outmill.Record {
 	r := &outmill.Record{
-		ID: outmill.WorkItemID(d.ID), MessageID: d.MessageID, Topic: d.Topic, Key: d.Key, Payload: d.Payload, Metadata: d.Metadata,
+		ID: outmill.WorkItemID(d.ID), MessageID: d.MessageID, Topic: d.Topic, Key: d.Key, Payload: d.text(), Metadata: d.Metadata,
 		CorrelationID: d.CorrelationID, CausationID: d.CausationID, TenantID: d.TenantID, TraceParent: d.TraceParent, TraceState: d.TraceState,
 		DueAt: d.DueAt.UTC(), ExpiresAt: utc(d.ExpiresAt), DedupKey: d.DedupKey,
 		Group: d.Group.name, Routed: d.Group.known, Status: statusOf(d.Stage), CreatedAt: d.CreatedAt.UTC(),

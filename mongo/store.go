@@ -93,6 +93,10 @@ func (s *Store) collection(name string) *driver.Collection {
 // connected until Close if the store connected it.
 func (s *Store) Client() *driver.Client { return s.client }
 
+// Database returns the database that has the store's collections. What is
+// written by it has write concern majority, and is read from the primary.
+func (s *Store) Database() *driver.Database { return s.db }
+
 // Name identifies the store in logs, metrics and deliveries.
 func (s *Store) Name() string { return s.config.Name }
 

@@ -55,7 +55,7 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 		return o, err
 	}
 	l := layouts[o.layout]
-	o.database = cmp.Or(o.database, l.database, databaseOf(o.store))
+	o.database = cmp.Or(o.database, l.database)
 	o.collection = cmp.Or(o.collection, l.collection)
 	o.topic, o.key = template(cmp.Or(topic, l.topic)), template(cmp.Or(key, l.key))
 	return o, errors.Join(o.topic.check("-topic"), o.key.check("-key"))

@@ -1,11 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -38,7 +38,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 }
 
 func newMover(o settings, store *outmillmongo.Store, out func(string, ...any)) *mover {
-	db := store.Client().Database(o.database, options.Database().SetWriteConcern(writeconcern.Majority()))
+	db := store.Client().Database(cmp.Or(o.database, store.Database().Name()), options.Database().SetWriteConcern(writeconcern.Majority()))
 	m := &mover{o: o, layout: layouts[o.layout], store: store, old: db.Collection(o.collection), out: out, malformed: map[string]bool{}}
 	if o.archive != "" {
 		m.archive = db.Collection(o.archive)
@@ -89,13 +89,4 @@ func (m *mover) left() error {
 		return fmt.Errorf("%d documents could not be moved", m.counts.malformed)
 	}
 	return nil
-}
-
-// databaseOf names the database of the outbox, as the store does.
-func databaseOf(storeURL string) string {
-	parsed, err := url.Parse(storeURL)
-	if err != nil || len(parsed.Path) < 2 {
-		return outmillmongo.DefaultDatabase
-	}
-	return parsed.Path[1:]
 }

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"path/filepath"
 
@@ -82,7 +81,7 @@ func openURL(ctx context.Context, storeURL string, logger watermill.LoggerAdapte
 	case *postgres.Store:
 		return postgresDB{store}, nil
 	case *outmillmongo.Store:
-		return mongoDB{store, store.Client().Database(databaseOf(storeURL))}, nil
+		return mongoDB{store}, nil
 	}
 	return nil, errors.Join(fmt.Errorf("the quickstart has no table of orders for a %T", store), store.Close())
 }
@@ -125,21 +124,9 @@ func (db postgresDB) placeOrders(ctx context.Context, run string, orders []order
 	})
 }
 
-type mongoDB struct {
-	*outmillmongo.Store
-	db *mongo.Database
-}
+type mongoDB struct{ *outmillmongo.Store }
 
-// databaseOf names the database of a URL that was opened, as the store does.
-func databaseOf(storeURL string) string {
-	parsed, err := url.Parse(storeURL)
-	if err != nil || len(parsed.Path) < 2 {
-		return outmillmongo.DefaultDatabase
-	}
-	return parsed.Path[1:]
-}
-
-func (db mongoDB) orders() *mongo.Collection { return db.db.Collection("quickstart_orders") }
+func (db mongoDB) orders() *mongo.Collection { return db.Database().Collection("quickstart_orders") }
 
 func (db mongoDB) createOrders(ctx context.Context) error {
 	_, err := db.orders().Indexes().CreateOne(ctx, mongo.IndexModel{Keys: bson.D{{Key: "run", Value: 1}, {Key: "id", Value: 1}}})

@@ -1,0 +1,270 @@
+package mongo
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// payload is what a record's field of that name has: bytes, or a document that
+// is the same bytes as JSON.
+type payload struct {
+	bytes    []byte
+	embedded bson.Raw
+}
+
+// maxEmbeddedDepth keeps clear of the 100 levels that a document may nest.
+const maxEmbeddedDepth = 50
+
+// MarshalBSONValue implements bson.ValueMarshaler.
+func (p payload) MarshalBSONValue() (byte, []byte, error) {
+	var value any = bson.Binary{Data: p.bytes}
+	if p.embedded != nil {
+		value = p.embedded
+	}
+	kind, data, err := bson.MarshalValue(value)
+	return byte(kind), data, err
+}
+
+// UnmarshalBSONValue implements bson.ValueUnmarshaler.
+func (p *payload) UnmarshalBSONValue(kind byte, data []byte) error {
+	*p = payload{}
+	if bson.Type(kind) == bson.TypeEmbeddedDocument {
+		p.embedded = bytes.Clone(data)
+		return nil
+	}
+	return bson.UnmarshalValue(bson.Type(kind), data, &p.bytes)
+}
+
+// embed sets the payload, as a document where it is a JSON object that comes
+// back from one byte for byte: others may have signed it, or compare it. That
+// is so for what encoding/json and JavaScript's JSON.stringify write. All else
+// stays binary.
+func (d *document) embed(text []byte, limit int) {
+	d.Payload = payload{bytes: text}
+	fields, err := documentOfJSON(text)
+	if err != nil {
+		return
+	}
+	raw, err := bson.Marshal(fields)
+	if err != nil || len(raw) > limit {
+		return
+	}
+	for _, escaped := range []bool{true, false} {
+		if again, err := jsonOf(raw, escaped, len(text)); err == nil && bytes.Equal(again, text) {
+			d.Payload, d.Escaped = payload{embedded: raw}, escaped
+			return
+		}
+	}
+}
+
+// text is the payload as it was appended. Where somebody has put a value there
+// that JSON does not have, such as NaN, it is MongoDB's extended JSON.
+func (d *document) text() []byte {
+	if d.Payload.embedded == nil {
+		return d.Payload.bytes
+	}
+	text, err := jsonOf(d.Payload.embedded, d.Escaped, len(d.Payload.embedded))
+	if err != nil {
+		return []byte(d.Payload.embedded.String())
+	}
+	return text
+}
+
+var errStaysBinary = errors.New("the payload has no document that is the same")
+
+// documentOfJSON reads one JSON object, with its fields in their order.
+func documentOfJSON(text []byte) (bson.D, error) {
+	if len(text) == 0 || text[0] != '{' {
+		return nil, errStaysBinary
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	if _, err := decoder.Token(); err != nil {
+		return nil, err
+	}
+	fields, err := readObject(decoder, 1)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return nil, errStaysBinary
+	}
+	return fields, nil
+}
+
+func readObject(decoder *json.Decoder, depth int) (bson.D, error) {
+	fields := bson.D{}
+	names := map[string]bool{}
+	for decoder.More() {
+		token, err := decoder.Token()
+		if err != nil {
+			return nil, err
+		}
+		name, _ := token.(string)
+		// People could not ask for such a field, and of two with one name for one only.
+		if name == "" || names[name] || strings.HasPrefix(name, "$") || strings.ContainsAny(name, ".\x00") {
+			return nil, errStaysBinary
+		}
+		names[name] = true
+		value, err := readValue(decoder, depth)
+		if err != nil {
+			return nil, err
+		}
+		fields = append(fields, bson.E{Key: name, Value: value})
+	}
+	_, err := decoder.Token()
+	return fields, err
+}
+
+func readArray(decoder *json.Decoder, depth int) (bson.A, error) {
+	values := bson.A{}
+	for decoder.More() {
+		value, err := readValue(decoder, depth)
+		if err != nil {
+			return nil, err
+		}
+		values = append(values, value)
+	}
+	_, err := decoder.Token()
+	return values, err
+}
+
+func readValue(decoder *json.Decoder, depth int) (any, error) {
+	token, err := decoder.Token()
+	if err != nil {
+		return nil, err
+	}
+	if depth == maxEmbeddedDepth {
+		return nil, errStaysBinary
+	}
+	switch token := token.(type) {
+	case json.Delim:
+		if token == '{' {
+			return readObject(decoder, depth+1)
+		}
+		return readArray(decoder, depth+1)
+	case json.Number:
+		return numberOf(token.String())
+	}
+	return token, nil
+}
+
+// numberOf is the plainest kind of number that is written as the text is.
+func numberOf(text string) (any, error) {
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil && strconv.FormatInt(n, 10) == text {
+		if n >= math.MinInt32 && n <= math.MaxInt32 {
+			return int32(n), nil
+		}
+		return n, nil
+	}
+	if f, err := strconv.ParseFloat(text, 64); err == nil {
+		if again, err := json.Marshal(f); err == nil && string(again) == text {
+			return f, nil
+		}
+	}
+	if exact, err := bson.ParseDecimal128(text); err == nil && exact.String() == text {
+		return exact, nil
+	}
+	return nil, errStaysBinary
+}
+
+// jsonOf writes a document as compact JSON, escaped for HTML as encoding/json
+// does unless it is told not to.
+func jsonOf(raw bson.Raw, escaped bool, size int) ([]byte, error) {
+	w := &jsonWriter{}
+	w.out.Grow(size)
+	w.strings = json.NewEncoder(&w.out)
+	w.strings.SetEscapeHTML(escaped)
+	if err := w.object(raw); err != nil {
+		return nil, err
+	}
+	return w.out.Bytes(), nil
+}
+
+type jsonWriter struct {
+	out     bytes.Buffer
+	strings *json.Encoder
+}
+
+func (w *jsonWriter) object(raw bson.Raw) error {
+	elements, err := raw.Elements()
+	if err != nil {
+		return err
+	}
+	w.out.WriteByte('{')
+	for i, element := range elements {
+		if i > 0 {
+			w.out.WriteByte(',')
+		}
+		if err := w.text(element.Key()); err != nil {
+			return err
+		}
+		w.out.WriteByte(':')
+		if err := w.value(element.Value()); err != nil {
+			return err
+		}
+	}
+	w.out.WriteByte('}')
+	return nil
+}
+
+func (w *jsonWriter) array(raw bson.RawArray) error {
+	values, err := raw.Values()
+	if err != nil {
+		return err
+	}
+	w.out.WriteByte('[')
+	for i, value := range values {
+		if i > 0 {
+			w.out.WriteByte(',')
+		}
+		if err := w.value(value); err != nil {
+			return err
+		}
+	}
+	w.out.WriteByte(']')
+	return nil
+}
+
+func (w *jsonWriter) value(value bson.RawValue) error {
+	switch value.Type {
+	case bson.TypeEmbeddedDocument:
+		return w.object(value.Document())
+	case bson.TypeArray:
+		return w.array(value.Array())
+	case bson.TypeString:
+		return w.text(value.StringValue())
+	case bson.TypeDecimal128:
+		w.out.WriteString(value.Decimal128().String())
+		return nil
+	default:
+		return w.plain(value)
+	}
+}
+
+// plain writes what is the same to encoding/json: numbers, true, false, null.
+func (w *jsonWriter) plain(value bson.RawValue) error {
+	var plain any
+	if err := value.Unmarshal(&plain); err != nil {
+		return err
+	}
+	text, err := json.Marshal(plain)
+	w.out.Write(text)
+	return err
+}
+
+// text writes a string; the encoder adds a line's end, which goes again.
+func (w *jsonWriter) text(s string) error {
+	if err := w.strings.Encode(s); err != nil {
+		return err
+	}
+	w.out.Truncate(w.out.Len() - 1)
+	return nil
+}
