@@ -27,8 +27,8 @@ stress: ## run Watermill's stress suite on every store
 	go test -tags stress -run stress -timeout 60m ./subscriber
 
 .PHONY: chaos
-chaos: ## kill and stop processes, cut connections, restart engines for two minutes, and count what was lost
-	go test -v -count=1 -timeout 20m ./internal/chaos
+chaos: ## kill and stop processes, cut connections, restart engines for two minutes on each store, and count what was lost
+	OUTMILL_CHAOS_DURATION=$${OUTMILL_CHAOS_DURATION:-2m} go test -v -count=1 -timeout 20m ./internal/chaos
 
 .PHONY: versions
 versions: ## run the PostgreSQL store's contract on each version that can be had

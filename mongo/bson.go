@@ -2,6 +2,7 @@ package mongo
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -13,6 +14,13 @@ import (
 
 func in(field string, values any) bson.D {
 	return bson.D{{Key: field, Value: bson.D{{Key: "$in", Value: values}}}}
+}
+
+func either(filters ...bson.D) bson.D {
+	if len(filters) == 1 {
+		return filters[0]
+	}
+	return bson.D{{Key: "$or", Value: filters}}
 }
 
 func set(fields bson.D) bson.D { return bson.D{{Key: "$set", Value: fields}} }
@@ -36,9 +44,12 @@ func inTime(d time.Duration) bson.D {
 	}}}
 }
 
-// hasPassed is a condition that the server's clock decides.
+// hasPassed is a condition that the server's clock decides. A time that is not
+// there has not passed, though to the server it is less than any.
 func hasPassed(field string) bson.D {
-	return bson.D{{Key: "$lte", Value: bson.A{"$" + field, "$$NOW"}}}
+	return bson.D{{Key: "$and", Value: bson.A{
+		bson.D{{Key: "$gt", Value: bson.A{"$" + field, nil}}}, bson.D{{Key: "$lte", Value: bson.A{"$" + field, "$$NOW"}}},
+	}}}
 }
 
 func given(condition, then, otherwise any) bson.D {
@@ -49,7 +60,11 @@ func plus(field string, n any) bson.D { return bson.D{{Key: "$add", Value: bson.
 
 func expr(condition any) bson.E { return bson.E{Key: "$expr", Value: condition} }
 
+// oneBatch has an answer come with one round trip if it is not too large.
+const oneBatch = 1 << 20
+
 func findAll[T any](ctx context.Context, from *driver.Collection, filter bson.D, opts ...options.Lister[options.FindOptions]) ([]T, error) {
+	opts = append([]options.Lister[options.FindOptions]{options.Find().SetBatchSize(oneBatch)}, opts...)
 	cursor, err := from.Find(ctx, filter, opts...)
 	if err != nil {
 		return nil, err
@@ -60,7 +75,7 @@ func findAll[T any](ctx context.Context, from *driver.Collection, filter bson.D,
 }
 
 func aggregateAll[T any](ctx context.Context, from *driver.Collection, stages driver.Pipeline) ([]T, error) {
-	cursor, err := from.Aggregate(ctx, stages)
+	cursor, err := from.Aggregate(ctx, stages, options.Aggregate().SetBatchSize(oneBatch))
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +87,7 @@ func aggregateAll[T any](ctx context.Context, from *driver.Collection, stages dr
 // first returns at most n documents, in the order of the fields, with the
 // fields of the projection only.
 func first(n int, order bson.D, fields ...string) *options.FindOptionsBuilder {
-	opts := options.Find().SetLimit(int64(n)).SetBatchSize(int32(min(n, 1<<20)))
+	opts := options.Find().SetLimit(int64(n)).SetBatchSize(int32(min(n, oneBatch)))
 	if len(order) > 0 {
 		opts.SetSort(order)
 	}
@@ -80,6 +95,23 @@ func first(n int, order bson.D, fields ...string) *options.FindOptionsBuilder {
 		opts.SetProjection(ascending(fields...))
 	}
 	return opts
+}
+
+// some is first as the stages of an aggregation.
+func some(filter bson.D, n int, order bson.D, fields ...string) driver.Pipeline {
+	return driver.Pipeline{
+		{{Key: "$match", Value: filter}}, {{Key: "$sort", Value: order}}, {{Key: "$limit", Value: n}}, {{Key: "$project", Value: ascending(fields...)}},
+	}
+}
+
+// union is what several aggregations of a collection yield, one behind the
+// other, with one round trip. MongoDB has none in transactions.
+func union(of *driver.Collection, each ...driver.Pipeline) driver.Pipeline {
+	all := slices.Clone(each[0])
+	for _, more := range each[1:] {
+		all = append(all, bson.D{{Key: "$unionWith", Value: bson.D{{Key: "coll", Value: of.Name()}, {Key: "pipeline", Value: more}}}})
+	}
+	return all
 }
 
 func countUpTo(n int) *options.CountOptionsBuilder { return options.Count().SetLimit(int64(n)) }

@@ -149,19 +149,16 @@ func (c *claim) dueTopics(ctx context.Context) ([]string, error) {
 // topicsOf returns the topics of the group's records in these stages. The
 // server leaps from topic to topic through an index of each stage.
 func (s *Store) topicsOf(ctx context.Context, of reader, stages ...int) ([]string, error) {
-	one := func(stage int) driver.Pipeline {
-		return driver.Pipeline{
+	each := make([]driver.Pipeline, len(stages))
+	for i, stage := range stages {
+		each[i] = driver.Pipeline{
 			{{Key: "$match", Value: of.in(stage)}},
 			{{Key: "$group", Value: bson.D{{Key: "_id", Value: "$topic"}}}},
 		}
 	}
-	stagesOf := one(stages[0])
-	for _, stage := range stages[1:] {
-		stagesOf = append(stagesOf, bson.D{{Key: "$unionWith", Value: bson.D{{Key: "coll", Value: s.records.Name()}, {Key: "pipeline", Value: one(stage)}}}})
-	}
 	found, err := aggregateAll[struct {
 		Topic string `bson:"_id"`
-	}](ctx, s.records, stagesOf)
+	}](ctx, s.records, union(s.records, each...))
 	topics := make([]string, len(found))
 	for i, f := range found {
 		topics[i] = f.Topic
@@ -297,8 +294,8 @@ func (s *Store) candidates(ctx context.Context, of line, want int) ([]candidate,
 		return nil, now, err
 	}
 	// A stage each, since a query with several would sort all it finds.
-	var all []candidate
-	for _, stage := range dueStages {
+	each := make([]driver.Pipeline, len(dueStages))
+	for i, stage := range dueStages {
 		filter, order := of.in(stage), ascending("seq")
 		if stage > stageHeld {
 			filter, order = append(filter, until(now)), ascending("available_at")
@@ -307,16 +304,13 @@ func (s *Store) candidates(ctx context.Context, of line, want int) ([]candidate,
 			// The lease of an expired record stands until it is reaped.
 			filter = append(filter, unexpired(now))
 		}
-		found, err := findAll[candidate](ctx, s.records, filter, first(want, order, candidateFields...))
-		if err != nil {
-			return nil, now, err
-		}
-		all = append(all, found...)
+		each[i] = some(filter, want, order, candidateFields...)
 	}
+	all, err := aggregateAll[candidate](ctx, s.records, union(s.records, each...))
 	slices.SortFunc(all, func(a, b candidate) int {
 		return cmp.Or(a.due().Compare(b.due()), cmp.Compare(place(a.Seq), place(b.Seq)))
 	})
-	return all, now, nil
+	return all, now, err
 }
 
 // stillDue is the condition under which a record may be leased, by the server's
@@ -372,7 +366,7 @@ func (c *claim) lease(ctx context.Context, chosen choice) (int, error) {
 		records, err = c.readBack(ctx, chosen, token)
 	}
 	if err != nil {
-		c.giveBack(ctx, chosen.ids, token)
+		_ = c.giveBack(ctx, chosen.ids, token)
 		return 0, err
 	}
 	if len(records) > 1 {
@@ -409,13 +403,17 @@ func (c *claim) ofClaim(ids bson.A, token uuid) bson.D {
 
 // giveBack releases what a claim may have leased and cannot hand out, so that
 // no expiry counts.
-func (c *claim) giveBack(ctx context.Context, ids bson.A, token uuid) {
+func (c *claim) giveBack(ctx context.Context, ids bson.A, token uuid) error {
+	if len(ids) == 0 {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(alone(context.WithoutCancel(ctx)), abortWithin)
 	defer cancel()
 	_, err := c.s.records.UpdateMany(ctx, append(c.ofClaim(ids, token), bson.E{Key: "stage", Value: stageLeased}), released())
 	if err != nil {
 		c.s.logger.Error("Records that could not be handed out were not given back; they are claimed again when their lease has ended", err, watermill.LogFields{"count": len(ids)})
 	}
+	return err
 }
 
 // withoutSuspects gives back records that became suspects since they were

@@ -46,17 +46,26 @@ func (c *claim) takeInOrder(ctx context.Context, topic string, want int) error {
 	token, over := uuid(outmill.NewOwnerToken()), c.over
 	var done *ordered
 	err = again(ctx, func() error {
-		return c.s.once(ctx, func(ctx context.Context) (err error) {
+		if done != nil && done.ran {
+			// The commit has failed, and may be carried out all the same. The owner's own
+			// leases do not block a key, so what comes after them would be handed out first.
+			if err := c.giveBack(ctx, done.chosen.ids, token); err != nil {
+				return err
+			}
+		}
+		return c.s.once(ctx, func(ctx context.Context) error {
 			// A suspect that was met in vain leaves no mark.
 			c.over = over
 			done = &ordered{claim: c, line: of, want: want, token: token, counted: touched{}}
-			return done.run(ctx)
+			err := done.run(ctx)
+			done.ran = err == nil
+			return err
 		})
 	})
 	if err != nil {
 		if done != nil && len(done.chosen.ids) > 0 {
 			// Nobody may know whether the transaction was committed.
-			c.giveBack(ctx, done.chosen.ids, token)
+			_ = c.giveBack(ctx, done.chosen.ids, token)
 		}
 		return err
 	}
@@ -91,7 +100,7 @@ func (s *Store) admit(ctx context.Context, of line) error {
 }
 
 func (s *Store) toAdmit(ctx context.Context, of line, now time.Time) (ids bson.A, keys map[lineKey]bool, full bool, err error) {
-	keys = map[lineKey]bool{}
+	var each []driver.Pipeline
 	for _, stage := range []int{stageWaiting, stageDelayed, stageLeased} {
 		filter := of.in(stage, until(now))
 		if stage == stageLeased {
@@ -99,19 +108,20 @@ func (s *Store) toAdmit(ctx context.Context, of line, now time.Time) (ids bson.A
 			// have expired leave the wait to those who pass over them.
 			filter = append(filter, unexpired(now))
 		}
-		found, err := findAll[candidate](ctx, s.records, filter, first(admitAtOnce, ascending("available_at"), "key"))
-		if err != nil {
-			return nil, nil, false, err
-		}
-		full = full || len(found) == admitAtOnce
-		for _, r := range found {
-			ids = append(ids, r.ID)
-			if r.Key != "" {
-				keys[lineKey{of.Group, of.Topic, r.Key}] = true
-			}
-		}
+		each = append(each, some(filter, admitAtOnce, ascending("available_at"), "key", "stage"))
 	}
-	return ids, keys, full, nil
+	found, err := aggregateAll[candidate](ctx, s.records, union(s.records, each...))
+	keys = map[lineKey]bool{}
+	inStage := map[int]int{}
+	for _, r := range found {
+		ids = append(ids, r.ID)
+		if r.Key != "" {
+			keys[lineKey{of.Group, of.Topic, r.Key}] = true
+		}
+		inStage[r.Stage]++
+		full = full || inStage[r.Stage] == admitAtOnce
+	}
+	return ids, keys, full, err
 }
 
 // ordered is a claim in order of one line, in one transaction.
@@ -134,6 +144,8 @@ type ordered struct {
 
 	records []*outmill.Record
 	counted touched
+	// ran: all that is left is the commit.
+	ran bool
 }
 
 // keyState is what an ordered claim knows of a key.
@@ -184,13 +196,8 @@ func (o *ordered) run(ctx context.Context) error {
 // yet: none is handed out before all have been adopted.
 func (o *ordered) waitsForGroup(ctx context.Context) (bool, error) {
 	unrouted := line{Topic: o.line.Topic}
-	for _, filter := range []bson.D{unrouted.in(stageLine), unrouted.in(stageDelayed, until(o.now))} {
-		found, err := findAll[candidate](ctx, o.s.records, filter, first(1, nil, "_id"))
-		if err != nil || len(found) > 0 {
-			return len(found) > 0, err
-		}
-	}
-	return false, nil
+	found, err := findAll[candidate](ctx, o.s.records, either(unrouted.in(stageLine), unrouted.in(stageDelayed, until(o.now))), first(1, nil, "_id"))
+	return len(found) > 0, err
 }
 
 func (o *ordered) pageSize() int { return max(o.want, minPage) }
@@ -279,7 +286,7 @@ func (o *ordered) beforeBarrier(ctx context.Context, page []candidate) ([]candid
 	if err != nil {
 		return nil, err
 	}
-	page = inOrder(append(page, held...))
+	page = o.merged(page, held, len(held) == o.pageSize())
 	if o.req.KeyPolicy == outmill.Skip {
 		return page, nil
 	}
@@ -291,9 +298,19 @@ func (o *ordered) beforeBarrier(ctx context.Context, page []candidate) ([]candid
 	return slices.DeleteFunc(page, func(r candidate) bool { return place(r.Seq) > barrier }), nil
 }
 
-func inOrder(page []candidate) []candidate {
-	slices.SortFunc(page, func(a, b candidate) int { return cmp.Compare(place(a.Seq), place(b.Seq)) })
-	return page
+// merged is the page with what is held, in their order. What is behind the end
+// of one that goes on waits: there may be records before it that were not read.
+func (o *ordered) merged(page, held []candidate, heldGoesOn bool) []candidate {
+	end := uint64(nowhere)
+	if len(page) == o.pageSize() {
+		end = place(page[len(page)-1].Seq)
+	}
+	if heldGoesOn {
+		end = min(end, place(held[len(held)-1].Seq))
+	}
+	all := slices.DeleteFunc(slices.Concat(page, held), func(r candidate) bool { return place(r.Seq) > end })
+	slices.SortFunc(all, func(a, b candidate) int { return cmp.Compare(place(a.Seq), place(b.Seq)) })
+	return all
 }
 
 // unexpired leaves out what has expired by about the server's time.
@@ -327,7 +344,7 @@ func (o *ordered) readStates(ctx context.Context, page []candidate) ([]candidate
 	for _, r := range page {
 		know(r.Key)
 	}
-	lanes, err := o.lanesToLookAt(ctx)
+	lanes, more, err := o.lanesToLookAt(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -338,39 +355,39 @@ func (o *ordered) readStates(ctx context.Context, page []candidate) ([]candidate
 	if len(keys) == 0 {
 		return page, nil
 	}
-	for _, read := range []func(context.Context, bson.A) error{o.readLanes, o.readLeases, o.readWaiting, o.readParked} {
-		if err := read(ctx, keys); err != nil {
+	if more {
+		if err := o.readLanes(ctx, keys); err != nil {
 			return nil, err
 		}
 	}
-	for i := range lanes {
-		held, err := o.readHeld(ctx, o.states[lanes[i].ID.Key], lanes[i].ID.Key)
-		if err != nil {
-			return nil, err
-		}
-		page = append(page, held...)
+	if err := o.readBlocks(ctx, keys); err != nil {
+		return nil, err
 	}
-	return inOrder(page), nil
+	if err := o.readParked(ctx, keys); err != nil {
+		return nil, err
+	}
+	held, err := o.readHeld(ctx, lanes)
+	return o.merged(page, held, false), err
 }
 
 // lanesToLookAt are those that were opened, those that this owner blocks itself,
-// and those whose time has come.
-func (o *ordered) lanesToLookAt(ctx context.Context) ([]lane, error) {
+// and those whose time has come. There may be more lanes.
+func (o *ordered) lanesToLookAt(ctx context.Context) (lanes []lane, more bool, err error) {
 	of := bson.D{{Key: "grp", Value: o.line.Group}, {Key: "topic", Value: o.line.Topic}}
-	some, err := findAll[lane](ctx, o.s.lanes, of, first(1, nil, "_id"))
-	if err != nil || len(some) == 0 {
-		return nil, err
+	lanes, err = findAll[lane](ctx, o.s.lanes, of, first(1, nil, "_id"))
+	if err != nil || len(lanes) == 0 {
+		return nil, false, err
 	}
 	openings, err := findAll[opening](ctx, o.s.openings, of, first(o.pageSize(), nil))
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
+	lanes = nil
 	var ids bson.A
 	for _, opened := range openings {
 		o.openings = append(o.openings, opened.ID)
 		ids = append(ids, lineKey{o.line.Group, o.line.Topic, opened.Key})
 	}
-	var all []lane
 	for _, filter := range []bson.D{
 		in("_id", orNone(ids)),
 		append(slices.Clone(of), in("blocked_by", bson.A{blockedByNothing, o.req.Owner.String(), passedOver(o.req.KeyPolicy)})...),
@@ -379,15 +396,12 @@ func (o *ordered) lanesToLookAt(ctx context.Context) ([]lane, error) {
 	} {
 		found, err := findAll[lane](ctx, o.s.lanes, filter, first(o.pageSize(), nil))
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
-		all = append(all, found...)
+		lanes = append(lanes, found...)
 	}
-	// Those with the oldest head come first.
-	slices.SortFunc(all, func(a, b lane) int {
-		return cmp.Or(cmp.Compare(place(a.Head), place(b.Head)), cmp.Compare(a.ID.Key, b.ID.Key))
-	})
-	return slices.CompactFunc(all, func(a, b lane) bool { return a.ID == b.ID }), nil
+	slices.SortFunc(lanes, func(a, b lane) int { return cmp.Compare(a.ID.Key, b.ID.Key) })
+	return slices.CompactFunc(lanes, func(a, b lane) bool { return a.ID == b.ID }), true, nil
 }
 
 func orNone(ids bson.A) bson.A {
@@ -416,22 +430,25 @@ func (o *ordered) readLanes(ctx context.Context, keys bson.A) error {
 	return err
 }
 
-func (o *ordered) readLeases(ctx context.Context, keys bson.A) error {
-	found, err := findAll[candidate](ctx, o.s.records, o.line.keyed(stageLeased, bson.D{{Key: "$in", Value: keys}},
-		bson.E{Key: "owner", Value: bson.D{{Key: "$ne", Value: uuid(o.req.Owner)}}}, inTheWay(o.now)), options.Find().SetProjection(ascending("key", "owner", "available_at")))
-	for _, r := range found {
-		state := o.states[r.Key]
-		state.other, state.otherEnd = outmill.OwnerToken(r.Owner).String(), r.AvailableAt
+// readBlocks reads what may be in the way of the keys: leases of others, and
+// records that wait where the policy stops at these.
+func (o *ordered) readBlocks(ctx context.Context, keys bson.A) error {
+	stages := bson.A{stageLeased}
+	if o.req.KeyPolicy != outmill.Skip {
+		stages = append(stages, stageWaiting)
 	}
-	return err
-}
-
-func (o *ordered) readWaiting(ctx context.Context, keys bson.A) error {
-	found, err := findAll[candidate](ctx, o.s.records, o.line.keyed(stageWaiting, bson.D{{Key: "$in", Value: keys}}, unexpired(o.now)),
-		options.Find().SetProjection(ascending("key", "seq", "available_at", "expires_at")))
+	// Conditions with $or would lead the server away from the index by keys.
+	found, err := findAll[candidate](ctx, o.s.records, o.line.keyed(bson.D{{Key: "$in", Value: stages}}, bson.D{{Key: "$in", Value: keys}},
+		bson.E{Key: "owner", Value: bson.D{{Key: "$ne", Value: uuid(o.req.Owner)}}}),
+		options.Find().SetProjection(ascending("stage", "key", "owner", "seq", "available_at", "expires_at")))
+	found = slices.DeleteFunc(found, func(r candidate) bool {
+		return r.expired(o.now) && (r.Stage == stageWaiting || !r.AvailableAt.After(o.now))
+	})
 	for _, r := range found {
 		state := o.states[r.Key]
-		if place(r.Seq) < state.waiting {
+		if r.Stage == stageLeased {
+			state.other, state.otherEnd = outmill.OwnerToken(r.Owner).String(), r.AvailableAt
+		} else if place(r.Seq) < state.waiting {
 			state.waiting, state.waitingEnd = place(r.Seq), r.AvailableAt
 			if !r.ExpiresAt.IsZero() && r.ExpiresAt.Before(r.AvailableAt) {
 				state.waitingEnd = r.ExpiresAt
@@ -458,14 +475,38 @@ func (o *ordered) readParked(ctx context.Context, keys bson.A) error {
 	return err
 }
 
-// readHeld reads the first held records of a key whose lane is looked at.
-func (o *ordered) readHeld(ctx context.Context, state *keyState, key string) ([]candidate, error) {
-	held, err := findAll[candidate](ctx, o.s.records, o.line.keyed(stageHeld, key), first(o.pageSize(), ascending("seq"), candidateFields...))
-	state.held = held
-	if len(held) == o.pageSize() {
-		state.heldFrom = place(held[len(held)-1].Seq)
+// readHeld reads the first held records of the keys whose lanes are looked at,
+// fewer of each the more these are.
+func (o *ordered) readHeld(ctx context.Context, lanes []lane) ([]candidate, error) {
+	if len(lanes) == 0 {
+		return nil, nil
 	}
-	return held, err
+	each, ids := max(1, o.pageSize()/len(lanes)), make(bson.A, len(lanes))
+	for i := range lanes {
+		ids[i] = lanes[i].ID
+	}
+	found, err := aggregateAll[struct {
+		ID   lineKey     `bson:"_id"`
+		Held []candidate `bson:"held"`
+	}](ctx, o.s.lanes, driver.Pipeline{
+		{{Key: "$match", Value: in("_id", ids)}},
+		{{Key: "$lookup", Value: bson.D{
+			{Key: "from", Value: o.s.records.Name()}, {Key: "localField", Value: "_id.key"}, {Key: "foreignField", Value: "key"},
+			{Key: "pipeline", Value: some(o.line.in(stageHeld, bson.E{Key: "open", Value: true}), each, ascending("seq"), candidateFields...)},
+			{Key: "as", Value: "held"},
+		}}},
+		{{Key: "$project", Value: ascending("held")}},
+	})
+	var all []candidate
+	for _, f := range found {
+		state := o.states[f.ID.Key]
+		state.held = f.Held
+		if len(f.Held) == each {
+			state.heldFrom = place(f.Held[each-1].Seq)
+		}
+		all = append(all, f.Held...)
+	}
+	return all, err
 }
 
 // write carries out what was decided.
@@ -540,6 +581,9 @@ func (o *ordered) writeLane(state *keyState) driver.WriteModel {
 			state.lane.Head = state.newHead.Seq
 		default:
 			return driver.NewDeleteOneModel().SetFilter(where("_id", state.lane.ID))
+		}
+		if state.newHead != nil && place(state.newHead.Seq) < place(state.lane.Head) {
+			state.lane.Head = state.newHead.Seq
 		}
 		state.lane.note(o.blockOf(state), o.now)
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/proxy"
 	"github.com/outmill/outmill/mongo"
 )
 
@@ -329,17 +330,17 @@ func Test_a_connection_that_is_cut_in_the_middle_of_a_call_loses_and_doubles_not
 	at, err := url.Parse(testenv.MongoDB(t))
 	require.NoError(t, err)
 	for name := range trials {
-		for way, cut := range map[string]func(p *proxy) func(){
-			"before the command": func(p *proxy) func() { return p.cutAll },
-			"with its answer":    func(p *proxy) func() { return p.loseAnswers },
+		for way, cut := range map[string]func(*proxy.Proxy){
+			"before the command": (*proxy.Proxy).CutAll,
+			"with its answer":    (*proxy.Proxy).LoseAnswers,
 		} {
 			t.Run(name+" "+way, func(t *testing.T) {
 				t.Parallel()
-				p, s := newProxy(t, at.Host), &saboteur{}
-				client := clientOf(t, options.Client().ApplyURI(p.url()).SetMonitor(&event.CommandMonitor{Started: s.started}).
+				p, s := proxy.New(t, at.Host), &saboteur{}
+				client := clientOf(t, options.Client().SetHosts([]string{p.Addr()}).SetDirect(true).SetMonitor(&event.CommandMonitor{Started: s.started}).
 					SetServerMonitoringMode(options.ServerMonitoringModePoll).SetHeartbeatInterval(500*time.Millisecond))
 				calm := registeredForAllButUnrouted(t, testenv.MongoDatabase(t))
-				tried(t, calm, client, s, name, func(string) { cut(p)() })
+				tried(t, calm, client, s, name, func(string) { cut(p) })
 			})
 		}
 	}

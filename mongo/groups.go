@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	driver "go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/outmill/outmill"
 )
@@ -163,25 +165,36 @@ func (s *Store) DropGroup(ctx context.Context, name string) (int, error) {
 	}
 	dropped := 0
 	err := s.do(ctx, operation, func(ctx context.Context) error {
-		found, err := s.loadState(ctx)
-		if err != nil {
-			return err
-		}
-		err = s.setMeta(ctx, bson.D{{Key: "groups.group", Value: name}}, bson.D{
-			{Key: "$pull", Value: bson.D{{Key: "groups", Value: bson.D{{Key: "group", Value: name}}}}},
-			{Key: "$inc", Value: bson.D{{Key: "generation", Value: int64(1)}}},
-		})
+		last, err := s.unregister(ctx, name)
 		if err != nil {
 			return err
 		}
 		// Somebody may register the group again, and get records of its own.
-		n, err := s.dropRecords(ctx, group(name), found.Generation)
+		n, err := s.dropRecords(ctx, group(name), last)
 		if dropped += n; err != nil {
 			return err
 		}
 		return s.dropLanes(ctx, group(name))
 	})
 	return dropped, err
+}
+
+// unregister removes the group's registration, and returns the last generation
+// that knew of it.
+func (s *Store) unregister(ctx context.Context, name string) (int64, error) {
+	found, err := s.loadState(ctx)
+	if err != nil {
+		return 0, err
+	}
+	var before state
+	err = s.meta.FindOneAndUpdate(ctx, bson.D{{Key: "_id", Value: metaID}, {Key: "groups.group", Value: name}}, bson.D{
+		{Key: "$pull", Value: bson.D{{Key: "groups", Value: bson.D{{Key: "group", Value: name}}}}},
+		{Key: "$inc", Value: bson.D{{Key: "generation", Value: int64(1)}}},
+	}, options.FindOneAndUpdate().SetProjection(ascending("generation"))).Decode(&before)
+	if errors.Is(err, driver.ErrNoDocuments) {
+		return found.Generation, nil
+	}
+	return before.Generation, err
 }
 
 var allStages = []int{stageLine, stageHeld, stageWaiting, stageDelayed, stageLeased, stageExpired, stageProcessed, stageDead}

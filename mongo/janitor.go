@@ -100,18 +100,9 @@ func (s *Store) ExpireDue(ctx context.Context, limit int) (int, error) {
 // the index does that has the same time. See outmill.Janitor.
 func (s *Store) DeleteProcessed(ctx context.Context, limit int) (int, error) {
 	return s.tidy(ctx, "delete processed", limit, func(ctx context.Context, limit int) (int, error) {
-		now, err := s.now(ctx)
-		if err != nil {
+		ids, err := s.processed(ctx, limit)
+		if err != nil || len(ids) == 0 {
 			return 0, err
-		}
-		found, err := findAll[candidate](ctx, s.records, bson.D{{Key: "processed_at", Value: bson.D{{Key: "$lte", Value: now.Add(-s.config.Retain)}}}},
-			first(limit, ascending("processed_at"), "_id"))
-		if err != nil || len(found) == 0 {
-			return 0, err
-		}
-		ids := make(bson.A, len(found))
-		for i, r := range found {
-			ids[i] = r.ID
 		}
 		result, err := s.records.DeleteMany(ctx, append(in("_id", ids), bson.E{Key: "stage", Value: stageProcessed}))
 		if err != nil {
@@ -119,6 +110,32 @@ func (s *Store) DeleteProcessed(ctx context.Context, limit int) (int, error) {
 		}
 		return int(result.DeletedCount), nil
 	})
+}
+
+// processed finds records to delete. A store that retains nothing has no index of
+// their times, and deletes what another retained.
+func (s *Store) processed(ctx context.Context, limit int) (ids bson.A, err error) {
+	if s.config.Retain <= 0 {
+		lines, err := s.linesOf(ctx, stageProcessed)
+		for _, l := range lines {
+			if err == nil && len(ids) < limit {
+				var more bson.A
+				more, err = s.idsOf(ctx, l.Group, l.Topic, limit-len(ids), stageProcessed)
+				ids = append(ids, more...)
+			}
+		}
+		return ids, err
+	}
+	now, err := s.now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found, err := findAll[candidate](ctx, s.records, bson.D{{Key: "processed_at", Value: bson.D{{Key: "$lte", Value: now.Add(-s.config.Retain)}}}},
+		first(limit, ascending("processed_at"), "_id"))
+	for _, r := range found {
+		ids = append(ids, r.ID)
+	}
+	return ids, err
 }
 
 // DeleteDedupKeys deletes dedup keys whose window has ended, before the index

@@ -144,7 +144,15 @@ func (s *Store) startJoin(ctx context.Context, id outmill.JoinID, join *outmill.
 	case !join.Deadline.IsZero():
 		d.Deadline = ceilTime(join.Deadline)
 	}
-	_, err = s.joins.InsertOne(ctx, d)
+	raw, err := bson.Marshal(d)
+	if err != nil {
+		return err
+	}
+	if len(raw) > maxDocument-documentSlack {
+		return &outmill.InvalidRecordError{Index: -1, Field: "size", Reason: fmt.Sprintf("is %d bytes as a document: MongoDB takes at most %d, of which %d are kept for what is noted later",
+			len(raw), maxDocument, documentSlack)}
+	}
+	_, err = s.joins.InsertOne(ctx, bson.Raw(raw))
 	return err
 }
 
@@ -178,7 +186,11 @@ func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmi
 		if err != nil || m == nil {
 			return err
 		}
-		if err := s.takesSteps(ctx, id, join, 1); err != nil {
+		has, err := s.countMembers(ctx, id)
+		if err != nil {
+			return err
+		}
+		if err := takesSteps(id, join, has, 1); err != nil {
 			return err
 		}
 		// All of the message's records are written: whoever settles one of them has
@@ -414,13 +426,13 @@ func (s *Store) thatTake(ctx context.Context, ids []outmill.JoinID) ([]outmill.J
 	for _, id := range ids {
 		wanted[uuid(id)] = true
 	}
-	known, err := s.joinsOf(ctx, wanted)
+	known, has, err := s.joinsAndSizes(ctx, wanted)
 	if err != nil {
 		return nil, err
 	}
 	var take []outmill.JoinID
 	for _, id := range ids {
-		err := s.takesSteps(ctx, id, known[uuid(id)], 1)
+		err := takesSteps(id, known[uuid(id)], has[uuid(id)], 1)
 		switch {
 		case err == nil:
 			take = append(take, id)

@@ -107,7 +107,10 @@ func (s *Store) openLanes(ctx context.Context, keys map[lineKey]bool) error {
 	if err != nil || len(found) == 0 {
 		return err
 	}
-	now, _ := s.clock.estimate()
+	now, err := s.now(ctx)
+	if err != nil {
+		return err
+	}
 	openings := make([]any, len(found))
 	for i, l := range found {
 		openings[i] = opening{bson.NewObjectID(), l.ID.Group, l.ID.Topic, l.ID.Key, now}

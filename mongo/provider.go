@@ -3,17 +3,15 @@ package mongo
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"net/url"
 	"slices"
-	"strconv"
-	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/connstring"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/urlconfig"
 )
 
 // Importing this package makes outmill.Open take URLs such as
@@ -39,41 +37,25 @@ func init() {
 // configOf takes the parameters out of the URL that are Config's, and refuses
 // those that the driver does not know either: it would only log them.
 func configOf(text string) (string, Config, error) {
-	parsed, err := url.Parse(text)
+	parameters, err := urlconfig.Parse(text)
 	if err != nil {
-		var e *url.Error
-		if errors.As(err, &e) {
-			err = e.Err
-		}
-		return "", Config{}, invalid("the URL %s: %w", outmill.RedactURL(text), err)
+		return "", Config{}, err
 	}
-	query, err := url.ParseQuery(parsed.RawQuery)
-	if err != nil {
-		return "", Config{}, invalid("the parameters of the URL %s: %w", outmill.RedactURL(text), err)
+	var config Config
+	parameters.Text("name", &config.Name)
+	parameters.Text("collection_prefix", &config.CollectionPrefix)
+	parameters.Duration("retain", &config.Retain)
+	parameters.Duration("retain_joins", &config.RetainJoins)
+	parameters.Duration("dedup_window", &config.DedupWindow)
+	parameters.Bool("embed_json", &config.EmbedJSON)
+	parameters.Off("transactions", &config.WithoutTransactions)
+	parameters.Off("change_stream", &config.WithoutChangeStream)
+	parameters.Bool("ensure_schema", &config.EnsureSchema)
+	left := parameters.URL()
+	if len(left.Path) > 1 {
+		config.Database = left.Path[1:]
 	}
-	config := Config{}
-	if len(parsed.Path) > 1 {
-		config.Database = parsed.Path[1:]
-	}
-	var errs []error
-	take := func(name string, set func(value string) error) {
-		if query.Has(name) {
-			errs = append(errs, set(query.Get(name)))
-			query.Del(name)
-		}
-	}
-	take("name", func(value string) error { config.Name = value; return nil })
-	take("collection_prefix", func(value string) error { config.CollectionPrefix = value; return nil })
-	take("retain", duration("retain", &config.Retain))
-	take("retain_joins", duration("retain_joins", &config.RetainJoins))
-	take("dedup_window", duration("dedup_window", &config.DedupWindow))
-	take("embed_json", truth("embed_json", true, &config.EmbedJSON))
-	take("transactions", truth("transactions", false, &config.WithoutTransactions))
-	take("change_stream", truth("change_stream", false, &config.WithoutChangeStream))
-	take("ensure_schema", truth("ensure_schema", true, &config.EnsureSchema))
-	parsed.RawQuery = query.Encode()
-	errs = append(errs, checkParameters(parsed))
-	return parsed.String(), config, errors.Join(errs...)
+	return left.String(), config, errors.Join(parameters.Err(), checkParameters(left))
 }
 
 // checkParameters leaves URLs to the driver that it must ask the DNS about.
@@ -88,25 +70,4 @@ func checkParameters(uri *url.URL) error {
 		}
 	}
 	return nil
-}
-
-func duration(name string, into *time.Duration) func(value string) error {
-	return func(value string) (err error) {
-		if *into, err = time.ParseDuration(value); err != nil {
-			return invalid("parameter %s is %q: want a duration such as 24h", name, value)
-		}
-		return nil
-	}
-}
-
-// truth sets a field where the parameter is as given.
-func truth(name string, as bool, into *bool) func(value string) error {
-	return func(value string) error {
-		is, err := strconv.ParseBool(value)
-		if err != nil {
-			return fmt.Errorf("%w: parameter %s is %q: want true or false", outmill.ErrInvalidConfig, name, value)
-		}
-		*into = is == as
-		return nil
-	}
 }

@@ -174,18 +174,18 @@ func ceil(d time.Duration) time.Duration {
 	return max(0, (d + time.Millisecond - 1).Truncate(time.Millisecond))
 }
 
-// in is a filter for the group's records in a stage.
-func (r reader) in(stage int, more ...bson.E) bson.D {
+// in is a filter for the group's records in a stage, or one of several by $in.
+func (r reader) in(stage any, more ...bson.E) bson.D {
 	return append(bson.D{{Key: "grp", Value: r}, {Key: "stage", Value: stage}}, more...)
 }
 
 // in is a filter for the line's records in a stage.
-func (l line) in(stage int, more ...bson.E) bson.D {
+func (l line) in(stage any, more ...bson.E) bson.D {
 	return append(l.Group.in(stage, bson.E{Key: "topic", Value: l.Topic}), more...)
 }
 
 // keyed is a filter for those of them that have keys, in a stage that is open.
-func (l line) keyed(stage int, key any, more ...bson.E) bson.D {
+func (l line) keyed(stage, key any, more ...bson.E) bson.D {
 	return l.in(stage, append([]bson.E{{Key: "open", Value: true}, {Key: "key", Value: key}}, more...)...)
 }
 

@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/sqltx"
 )
 
 // schemaVersion is the version that this program works with, and compatible the
@@ -85,8 +86,12 @@ func (i index) seconds() (after int32, ttl bool) {
 		return 0, false
 	}
 	// Rounded up, so that nothing goes too early.
-	return int32(min((*i.ttl+time.Second-1)/time.Second, 1<<31-1)), true
+	return int32((min(*i.ttl, longestTTL) + time.Second - 1) / time.Second), true
 }
+
+// longestTTL is what stands for more: MongoDB before 6.1 takes no time in an
+// index that goes back beyond 1970.
+const longestTTL = 50 * 365 * 24 * time.Hour
 
 func (i index) model() driver.IndexModel {
 	opts := options.Index().SetName(i.name)
@@ -147,28 +152,46 @@ func (s *Store) ensure(ctx context.Context) error {
 }
 
 func (s *Store) ensureIndexes(ctx context.Context, in *driver.Collection, wanted []index) error {
+	for tries := 1; ; tries++ {
+		missing, err := s.fitIndexes(ctx, in, wanted)
+		if err != nil || len(missing) == 0 {
+			return err
+		}
+		_, err = in.Indexes().CreateMany(ctx, missing)
+		if !hasCode(err, codeOptionsConflict) && !hasCode(err, codeKeySpecsConflict) {
+			return err
+		}
+		if tries == conflictTries {
+			return fmt.Errorf("%w: collection %s has an index that one of the store's would conflict with: drop it, or choose another Config.CollectionPrefix: %w", errIndexConflict, in.Name(), err)
+		}
+		// Another process may be making the same, with a time of its own.
+		if err := sqltx.Pause(ctx, conflictPause); err != nil {
+			return err
+		}
+	}
+}
+
+const (
+	conflictTries = 5
+	conflictPause = 50 * time.Millisecond
+)
+
+// fitIndexes changes what is to be changed of the indexes that there are, and
+// returns those that there are not.
+func (s *Store) fitIndexes(ctx context.Context, in *driver.Collection, wanted []index) (missing []driver.IndexModel, err error) {
 	present, err := indexesOf(ctx, in)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var models []driver.IndexModel
 	for _, i := range wanted {
-		if found, ok := present[i.name]; ok {
-			if err := s.fitIndex(ctx, in, i, found); err != nil {
-				return err
-			}
-			continue
+		found, ok := present[i.name]
+		if !ok {
+			missing = append(missing, i.model())
+		} else if err := s.fitIndex(ctx, in, i, found); err != nil {
+			return nil, err
 		}
-		models = append(models, i.model())
 	}
-	if len(models) == 0 {
-		return nil
-	}
-	_, err = in.Indexes().CreateMany(ctx, models)
-	if hasCode(err, codeOptionsConflict) || hasCode(err, codeKeySpecsConflict) {
-		return fmt.Errorf("%w: collection %s has an index that one of the store's would conflict with: drop it, or choose another Config.CollectionPrefix: %w", errIndexConflict, in.Name(), err)
-	}
-	return err
+	return missing, nil
 }
 
 var errIndexConflict = errors.New("conflicting index")
@@ -240,11 +263,29 @@ func text(d bson.D) string {
 	if len(d) == 0 {
 		return "{}"
 	}
-	raw, err := bson.MarshalExtJSON(d, false, false)
+	raw, err := bson.MarshalExtJSON(whole(d), false, false)
 	if err != nil {
 		return err.Error()
 	}
 	return string(raw)
+}
+
+// whole has numbers that are whole as one type: which they have in an index is
+// up to the program that made it.
+func whole(d bson.D) bson.D {
+	same := make(bson.D, len(d))
+	for i, e := range d {
+		same[i] = e
+		switch value := e.Value.(type) {
+		case bson.D:
+			same[i].Value = whole(value)
+		case float64:
+			if n := int64(value); float64(n) == value {
+				same[i].Value = n
+			}
+		}
+	}
+	return same
 }
 
 // Statements returns the commands that make the schema, one a line for

@@ -2,6 +2,7 @@ package mongo
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -40,11 +41,15 @@ type leaseGroup struct {
 	park  bool
 }
 
+func (item settling) group() leaseGroup {
+	return leaseGroup{item.lease.Owner, item.lease.Claim, item.delay, item.err, item.park}
+}
+
 // sorted groups the items, nearly always into one group.
 func sorted(items []settling) (order []leaseGroup, ids map[leaseGroup]bson.A) {
 	ids = map[leaseGroup]bson.A{}
 	for _, item := range items {
-		g := leaseGroup{item.lease.Owner, item.lease.Claim, item.delay, item.err, item.park}
+		g := item.group()
 		if ids[g] == nil {
 			order = append(order, g)
 		}
@@ -108,13 +113,70 @@ func (of *settlement) run(ctx context.Context, update func(leaseGroup) any) erro
 
 // writeSteps settles what write has passed over: records of steps.
 func (of *settlement) writeSteps(ctx context.Context, update func(leaseGroup) any) error {
-	order, ids := sorted(of.items)
-	for _, g := range order {
-		if _, err := of.s.withSteps(ctx, g.standing(ids[g]), update(g), *of.how); err != nil {
+	found, err := of.stepRecords(ctx, leaseIDs(of.items))
+	if err != nil {
+		return err
+	}
+	for some := range slices.Chunk(found, stepsAtOnce) {
+		counted := touched{}
+		err := of.s.onJoins(ctx, some, func(ctx context.Context) error {
+			clear(counted)
+			return of.stepsIn(ctx, some, update, counted)
+		})
+		if err != nil {
 			return err
 		}
+		of.s.hurry(ctx, counted)
 	}
 	return nil
+}
+
+// stepRecords finds those of the records that are leased, and of steps.
+func (of *settlement) stepRecords(ctx context.Context, ids bson.A) ([]stepRecord, error) {
+	return findAll[stepRecord](ctx, of.s.records, append(in("_id", ids), append(exists("step"), bson.E{Key: "stage", Value: stageLeased})...),
+		first(len(ids), nil, "step", "stage", "owner", "claims"))
+}
+
+// stepsIn is write for records of steps, and counts, within a transaction.
+func (of *settlement) stepsIn(ctx context.Context, among []stepRecord, update func(leaseGroup) any, counted touched) error {
+	ids := make(bson.A, len(among))
+	for i, r := range among {
+		ids[i] = r.ID
+	}
+	found, err := of.stepRecords(ctx, ids)
+	if err != nil {
+		return err
+	}
+	leases := map[outmill.Lease]leaseGroup{}
+	for _, item := range slices.Backward(of.items) {
+		leases[item.lease] = item.group()
+	}
+	standing, moves := map[leaseGroup]bson.A{}, map[uuid]change{}
+	for _, r := range found {
+		if g, ok := leases[outmill.Lease{ID: outmill.WorkItemID(r.ID), Owner: outmill.OwnerToken(r.Owner), Claim: r.Claims}]; ok {
+			standing[g] = append(standing[g], r.ID)
+			moves[r.Step] = moves[r.Step].add(*of.how)
+		}
+	}
+	if len(standing) == 0 {
+		return nil
+	}
+	var models []driver.WriteModel
+	for g, ids := range standing {
+		models = append(models, writing(in("_id", ids), update(g)))
+	}
+	if _, err := of.s.records.BulkWrite(ctx, models); err != nil {
+		return err
+	}
+	return of.s.moveSteps(ctx, moves, counted)
+}
+
+// writing is an update, or a delete where that is nil.
+func writing(filter bson.D, update any) driver.WriteModel {
+	if update == nil {
+		return driver.NewDeleteManyModel().SetFilter(filter)
+	}
+	return driver.NewUpdateManyModel().SetFilter(filter).SetUpdate(update)
 }
 
 // note finds the keys of the records, before they are gone.
@@ -136,11 +198,7 @@ func (of *settlement) write(ctx context.Context, update func(leaseGroup) any) (d
 		if of.how != nil {
 			filter = append(filter, noStep())
 		}
-		if change := update(g); change != nil {
-			models[i] = driver.NewUpdateManyModel().SetFilter(filter).SetUpdate(change)
-		} else {
-			models[i] = driver.NewDeleteManyModel().SetFilter(filter)
-		}
+		models[i] = writing(filter, update(g))
 	}
 	result, err := of.s.records.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(false))
 	if err != nil {
@@ -320,9 +378,9 @@ func (s *Store) Fail(ctx context.Context, failures []outmill.Failure) error {
 	return err
 }
 
-// parkAtOnce is how many records go dead with the one that failed. Claims that
-// meet later ones do the same to them.
-const parkAtOnce = 1000
+// parkAtOnce is how many records go dead with those that failed. Claims that
+// meet others do the same to them.
+const parkAtOnce = 5000
 
 func (of *settlement) failAndPark(ctx context.Context, update func(leaseGroup) any, counted touched) error {
 	heads, err := of.heads(ctx)
@@ -339,9 +397,12 @@ func (of *settlement) failAndPark(ctx context.Context, update func(leaseGroup) a
 	if err := of.note(ctx); err != nil {
 		return err
 	}
-	order, ids := sorted(of.items)
-	for _, g := range order {
-		if _, err := of.s.stepsIn(ctx, g.standing(ids[g]), update(g), isDead, counted); err != nil {
+	steps, err := of.stepRecords(ctx, leaseIDs(of.items))
+	if err != nil {
+		return err
+	}
+	if len(steps) > 0 {
+		if err := of.stepsIn(ctx, steps, update, counted); err != nil {
 			return err
 		}
 	}
@@ -351,12 +412,10 @@ func (of *settlement) failAndPark(ctx context.Context, update func(leaseGroup) a
 	if err := of.s.openLanes(ctx, of.keys); err != nil {
 		return err
 	}
-	for _, h := range heads {
-		if err := of.s.parkBehind(ctx, h, counted); err != nil {
-			return err
-		}
+	if len(heads) == 0 {
+		return nil
 	}
-	return nil
+	return of.s.parkBehind(ctx, heads, counted)
 }
 
 // head is a record that takes those behind it along.
@@ -394,16 +453,30 @@ func (of *settlement) heads(ctx context.Context) ([]head, error) {
 // pendingStages are those of pending records.
 var pendingStages = []int{stageLine, stageHeld, stageWaiting, stageDelayed, stageExpired}
 
-// parkBehind leaves alone what is leased: a claim parks it if it comes back.
-func (s *Store) parkBehind(ctx context.Context, h head, counted touched) error {
-	behind := bson.E{Key: "seq", Value: bson.D{{Key: "$gt", Value: h.Seq}}}
-	var ids bson.A
-	for _, stage := range pendingStages {
-		found, err := findAll[head](ctx, s.records, line{h.Group, h.Topic}.keyed(stage, h.Key, behind), first(parkAtOnce, ascending("seq"), "_id"))
-		if err != nil {
-			return err
+// parkBehind parks what is pending behind the heads. It leaves alone what is
+// leased: a claim parks it if it comes back.
+func (s *Store) parkBehind(ctx context.Context, heads []head, counted touched) error {
+	from, keys := map[lineKey]uint64{}, map[line]bson.A{}
+	for _, h := range heads {
+		key, of := lineKey{h.Group, h.Topic, h.Key}, line{h.Group, h.Topic}
+		if at, known := from[key]; known {
+			from[key] = min(at, place(h.Seq))
+			continue
 		}
-		for _, f := range found {
+		from[key] = place(h.Seq)
+		keys[of] = append(keys[of], h.Key)
+	}
+	var filters []bson.D
+	for of, keys := range keys {
+		filters = append(filters, of.keyed(bson.D{{Key: "$in", Value: pendingStages}}, bson.D{{Key: "$in", Value: keys}}))
+	}
+	found, err := findAll[head](ctx, s.records, either(filters...), first(parkAtOnce, nil, "grp", "topic", "key", "seq"))
+	if err != nil {
+		return err
+	}
+	var ids bson.A
+	for _, f := range found {
+		if place(f.Seq) > from[lineKey{f.Group, f.Topic, f.Key}] {
 			ids = append(ids, f.ID)
 		}
 	}

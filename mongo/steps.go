@@ -78,9 +78,11 @@ type touched map[uuid]bool
 
 // stepRecord is a record of a step.
 type stepRecord struct {
-	ID    uuid `bson:"_id"`
-	Step  uuid `bson:"step"`
-	Stage int  `bson:"stage"`
+	ID     uuid `bson:"_id"`
+	Step   uuid `bson:"step"`
+	Stage  int  `bson:"stage"`
+	Owner  uuid `bson:"owner"`
+	Claims int  `bson:"claims"`
 }
 
 // withSteps is what an update, or a delete where update is nil, does to records
@@ -361,34 +363,56 @@ func (a *appending) checkSteps(ctx context.Context) error {
 	if len(wanted) == 0 {
 		return nil
 	}
-	known, err := a.s.joinsOf(ctx, ids)
+	known, has, err := a.s.joinsAndSizes(ctx, ids)
 	if err != nil {
 		return err
 	}
 	for id, n := range wanted {
-		if err := a.s.takesSteps(ctx, outmill.JoinID(id), known[id], n); err != nil {
+		if err := takesSteps(outmill.JoinID(id), known[id], has[id], n); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// joinsAndSizes reads joins, and how many steps those of them have that expect a
+// number.
+func (s *Store) joinsAndSizes(ctx context.Context, ids touched) (known map[uuid]*joinDocument, has map[uuid]int, err error) {
+	if known, err = s.joinsOf(ctx, ids); err != nil {
+		return nil, nil, err
+	}
+	var sealed bson.A
+	for id, join := range known {
+		if join.ExpectedSteps != nil {
+			sealed = append(sealed, id)
+		}
+	}
+	if len(sealed) == 0 {
+		return known, nil, nil
+	}
+	found, err := aggregateAll[struct {
+		ID uuid `bson:"_id"`
+		N  int  `bson:"n"`
+	}](ctx, s.members, driver.Pipeline{
+		{{Key: "$match", Value: in("join", sealed)}},
+		{{Key: "$group", Value: bson.D{{Key: "_id", Value: "$join"}, {Key: "n", Value: bson.D{{Key: "$sum", Value: 1}}}}}},
+	})
+	has = map[uuid]int{}
+	for _, f := range found {
+		has[f.ID] = f.N
+	}
+	return known, has, err
+}
+
 // takesSteps refuses n more steps of a join that is not there, not pending, or
 // full.
-func (s *Store) takesSteps(ctx context.Context, id outmill.JoinID, join *joinDocument, n int) error {
+func takesSteps(id outmill.JoinID, join *joinDocument, has, n int) error {
 	switch {
 	case join == nil:
 		return fmt.Errorf("%w: %s", outmill.ErrUnknownJoin, id)
 	case join.Status != outmill.JoinPending:
 		return fmt.Errorf("%w: %s is %s", outmill.ErrJoinFinished, id, join.Status)
-	case join.ExpectedSteps == nil:
-		return nil
-	}
-	has, err := s.countMembers(ctx, id)
-	if err != nil {
-		return err
-	}
-	if has+n > *join.ExpectedSteps {
+	case join.ExpectedSteps != nil && has+n > *join.ExpectedSteps:
 		return fmt.Errorf("%w: %s has %d of %d steps, and would get %d more", outmill.ErrTooManySteps, id, has, *join.ExpectedSteps, n)
 	}
 	return nil

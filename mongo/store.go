@@ -7,8 +7,10 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
+	"go.mongodb.org/mongo-driver/v2/bson"
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
@@ -54,9 +56,9 @@ const closeWithin = 5 * time.Second
 // is nil, on one of the store's own to DefaultURI, which Close disconnects. It
 // does not connect. A nil logger logs nothing.
 //
-// The store writes with write concern majority and reads from the primary,
-// whatever the client is set to; the client's retries of reads and writes, its
-// timeouts and its pool hold.
+// The store writes with write concern majority, reads from the primary, and
+// encodes as the driver does by default, whatever the client is set to; the
+// client's retries of reads and writes, its timeouts and its pool hold.
 func New(client *driver.Client, config Config, logger watermill.LoggerAdapter) (*Store, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
@@ -72,8 +74,7 @@ func New(client *driver.Client, config Config, logger watermill.LoggerAdapter) (
 	if outmill.IsNil(logger) {
 		logger = watermill.NopLogger{}
 	}
-	db := client.Database(config.Database, options.Database().
-		SetWriteConcern(writeconcern.Majority()).SetReadPreference(readpref.Primary()))
+	db := client.Database(config.Database, databaseOptions())
 	s := &Store{
 		client: client, ownsClient: owns, db: db, config: config,
 		logger: logger.With(watermill.LogFields{"store": config.Name}),
@@ -83,6 +84,14 @@ func New(client *driver.Client, config Config, logger watermill.LoggerAdapter) (
 	s.joins, s.members = s.collection("joins"), s.collection("join_members")
 	s.changes = newChanges(s)
 	return s, nil
+}
+
+// databaseOptions are those of the store's database, whatever the client's are: an
+// encoder of the user's would write other documents than the store looks for.
+func databaseOptions() *options.DatabaseOptionsBuilder {
+	return options.Database().
+		SetWriteConcern(writeconcern.Majority()).SetReadConcern(readconcern.Local()).SetReadPreference(readpref.Primary()).
+		SetRegistry(bson.NewRegistry()).SetBSONOptions(&options.BSONOptions{})
 }
 
 func (s *Store) collection(name string) *driver.Collection {

@@ -1,7 +1,9 @@
 package mongo
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -9,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 
 	"github.com/outmill/outmill/internal/sqltx"
 )
@@ -16,6 +19,9 @@ import (
 const (
 	firstReconnect = 100 * time.Millisecond
 	lastReconnect  = 30 * time.Second
+	// listenFor is how long a stream is listened to before it is opened again. It
+	// stands in for the timeout of the client's operations, which would end it.
+	listenFor = 24 * time.Hour
 )
 
 // Wake returns a channel that receives when something may have become
@@ -42,6 +48,9 @@ type changes struct {
 	mu        sync.Mutex
 	listening bool
 }
+
+// errStreamEnded is of a stream whose collection was dropped or renamed.
+var errStreamEnded = errors.New("the server has ended the change stream: the collection was dropped or renamed")
 
 func newChanges(s *Store) *changes {
 	c := &changes{s: s}
@@ -71,6 +80,9 @@ func (c *changes) keepListening() {
 		if c.ctx.Err() != nil {
 			return
 		}
+		if err == nil {
+			continue
+		}
 		c.s.logger.Error("No change stream; readers poll until it works again", err, nil)
 		if time.Since(began) > lastReconnect {
 			pause = firstReconnect
@@ -84,20 +96,31 @@ func (c *changes) keepListening() {
 // resumed. It hears of the last document of each append, and of nothing but its
 // id, since an event has the limits of a document.
 func (c *changes) hear() error {
-	stream, err := c.s.records.Watch(c.ctx, driver.Pipeline{
+	ctx, cancel := context.WithTimeout(c.ctx, listenFor)
+	defer cancel()
+	// There are streams of what a majority has only.
+	records := c.s.records.Clone(options.Collection().SetReadConcern(readconcern.Majority()))
+	stream, err := records.Watch(c.ctx, driver.Pipeline{
 		{{Key: "$match", Value: bson.D{{Key: "operationType", Value: "insert"}, {Key: "fullDocument.last", Value: true}}}},
 		{{Key: "$project", Value: bson.D{{Key: "_id", Value: 1}}}},
 	}, options.ChangeStream().SetMaxAwaitTime(time.Second))
 	if err != nil {
 		return err
 	}
-	defer func() { _ = stream.Close(context.WithoutCancel(c.ctx)) }()
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), abortWithin)
+		defer cancel()
+		_ = stream.Close(ctx)
+	}()
 	// Something may have been committed before the stream began.
 	c.s.bell.Ring()
-	for stream.Next(c.ctx) {
+	for stream.Next(ctx) {
 		c.s.bell.Ring()
 	}
-	return stream.Err()
+	if ctx.Err() != nil {
+		return nil
+	}
+	return cmp.Or(stream.Err(), errStreamEnded)
 }
 
 func (c *changes) close() {

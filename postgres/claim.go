@@ -8,6 +8,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/inorder"
 )
 
 // maxClaim bounds what one claim hands out, whatever its limit.
@@ -142,7 +143,7 @@ func (s *Store) lookForTopics(ctx context.Context, req outmill.ClaimRequest) (du
 	if names, listed := req.Topics.Names(); listed {
 		named = orEmpty(names)
 	}
-	look := step{template: sqlDue, args: []any{req.Group, named, req.Owner.String(), passedOver(req.KeyPolicy), heldToo}}
+	look := step{template: sqlDue, args: []any{req.Group, named, req.Owner.String(), inorder.PassedOver(req.KeyPolicy), heldToo}}
 	look.row = func(scan func(...any) error) error {
 		var topic string
 		var isDue, isUnrouted bool

@@ -3,11 +3,10 @@ package postgres
 import (
 	"cmp"
 	"context"
-	"math"
 	"slices"
-	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/inorder"
 )
 
 // Claims in order of one topic are serialised by an advisory lock of the
@@ -112,84 +111,32 @@ WHERE id = ANY ($1::text[]::uuid[]) AND stage + 0 = 0 RETURNING step)
 
 const parkedError = "parked: an earlier record of its key went dead"
 
-// lineRecord is what a claim must know of a record to decide about it.
-type lineRecord struct {
-	id       string
-	seq      int64
-	key      string
-	expired  bool
-	expiries int
-	size     int
-	// first of its key on its page: state is set.
-	first bool
-	state keyState
-}
-
-// keyState is what an ordered claim knows of a key.
-type keyState struct {
-	// other is the owner of a lease that is not the claimer's, and its end.
-	other    string
-	otherEnd *time.Time
-	// waiting and held are places in the order; nothing is far behind.
-	waiting, held int64
-	waitingEnd    *time.Time
-	parked        bool
-}
-
-const nowhere = math.MaxInt64
-
-func placeOf(seq *int64) int64 {
-	if seq == nil {
-		return nowhere
-	}
-	return *seq
-}
-
-// barrier is the place from which on records may not be taken because of a
-// record that waits.
-func (s keyState) barrier(policy outmill.KeyPolicy) int64 {
-	if policy == outmill.Skip {
-		return nowhere
-	}
-	return s.waiting
-}
-
-// blocks tells whether the record may not be taken, and what to note in its
-// key's lane.
-func (s keyState) blocks(r lineRecord, policy outmill.KeyPolicy) (block, bool) {
-	barrier := s.barrier(policy)
-	switch {
-	case r.key == "":
-		return block{}, false
-	case s.other != "":
-		return block{s.other, s.otherEnd}, true
-	case r.seq > s.held && s.held < barrier:
-		return block{by: blockedByNothing}, true
-	case r.seq > barrier:
-		return block{blockedByWaiting, s.waitingEnd}, true
-	}
-	return block{}, false
-}
-
 // scanState reads stateColumns.
 type scanState struct {
 	other         *string
 	waiting, held *int64
 }
 
-func (r *lineRecord) scan(scan func(...any) error) error {
+func scanRecord(r *inorder.Record, scan func(...any) error) error {
 	var s scanState
-	err := scan(&r.id, &r.seq, &r.key, &r.expired, &r.expiries, &r.size, &r.first,
-		&s.other, &r.state.otherEnd, &s.waiting, &r.state.waitingEnd, &s.held, &r.state.parked)
-	s.into(&r.state)
+	err := scan(&r.ID, &r.Seq, &r.Key, &r.Expired, &r.Expiries, &r.Size, &r.First,
+		&s.other, &r.State.OtherEnd, &s.waiting, &r.State.WaitingEnd, &s.held, &r.State.Parked)
+	s.into(&r.State)
 	return err
 }
 
-func (s scanState) into(state *keyState) {
+func (s scanState) into(state *inorder.State) {
 	if s.other != nil {
-		state.other = *s.other
+		state.Other = *s.other
 	}
-	state.waiting, state.held = placeOf(s.waiting), placeOf(s.held)
+	state.Waiting, state.Held = placeOf(s.waiting), placeOf(s.held)
+}
+
+func placeOf(seq *int64) int64 {
+	if seq == nil {
+		return inorder.Nowhere
+	}
+	return *seq
 }
 
 const (
@@ -201,31 +148,23 @@ const (
 
 // line is an ordered claim of one topic, in one transaction.
 type line struct {
+	inorder.Walk
 	c     *claim
 	t     *txn
 	topic string
-	want  int
 	// looks is how many more records this transaction may look at.
 	looks int
-	bytes int
-	// full: the claim wants no more of the topic. over: nor of any other.
-	full, over bool
-
-	// taken counts what is to be leased; leased has those of the pages before and,
-	// in the end, all.
-	taken  int
+	// leased has what was leased so far.
 	leased []placed
-	// What else is decided about the page, and not carried out yet.
-	leasing, expired, parked []string
-	// reopen are the keys of records that leave their lane's way.
-	reopen []string
-	held   holds
 	// hasParked: records may be steps of joins.
 	hasParked bool
 }
 
 func (c *claim) newLine(t *txn, topic string, want int) *line {
-	return &line{c: c, t: t, topic: topic, want: want, looks: max(minLooks, 10*want), bytes: c.bytes}
+	return &line{
+		c: c, t: t, topic: topic, looks: max(minLooks, 10*want),
+		Walk: inorder.Walk{Policy: c.req.KeyPolicy, Want: want, MaxBytes: c.req.MaxBytes, Bytes: c.bytes, First: len(c.records) == 0},
+	}
 }
 
 // takeByKey leases up to want records, those of each key in their order.
@@ -239,8 +178,8 @@ func (c *claim) takeByKey(ctx context.Context, topic string, want int) error {
 		page, err := l.begin(ctx)
 		for err == nil {
 			size := len(page)
-			l.walk(page)
-			if l.full || l.taken == want || size < l.pageSize() || !l.look(size) {
+			l.Page(page)
+			if l.Full || l.Taken == want || size < l.pageSize() || !l.look(size) {
 				break
 			}
 			page, err = l.nextPage(ctx)
@@ -254,7 +193,7 @@ func (c *claim) takeByKey(ctx context.Context, topic string, want int) error {
 func (c *claim) takeByTopic(ctx context.Context, topic string, want int) error {
 	return c.inOrder(ctx, func(ctx context.Context, t *txn) (*line, error) {
 		l := c.newLine(t, topic, want)
-		var page []lineRecord
+		var page []inorder.Record
 		err := l.start(ctx, func() []step {
 			return []step{{
 				template: sqlTopicLine,
@@ -265,9 +204,9 @@ func (c *claim) takeByTopic(ctx context.Context, topic string, want int) error {
 		if err != nil {
 			return nil, err
 		}
-		l.walk(page)
+		l.Page(page)
 		// Behind records that have expired there may be others.
-		c.again = c.again || len(l.expired) > 0 && !l.full
+		c.again = c.again || len(l.Expired) > 0 && !l.Full
 		return l, nil
 	})
 }
@@ -291,7 +230,7 @@ func (c *claim) inOrder(ctx context.Context, fn func(ctx context.Context, t *txn
 		return err
 	}
 	c.s.hurry(ctx, counted)
-	c.over = c.over || done.over
+	c.over = c.over || done.Over
 	slices.SortFunc(done.leased, func(a, b placed) int { return cmp.Compare(a.seq, b.seq) })
 	for _, p := range done.leased {
 		if p.stage == stageLeased {
@@ -323,9 +262,9 @@ func (l *line) start(ctx context.Context, steps func() []step) error {
 	return err
 }
 
-func (l *line) pageSize() int { return max(l.want, minPage) }
+func (l *line) pageSize() int { return max(l.Want, minPage) }
 
-func (l *line) pageStep(into *[]lineRecord) step {
+func (l *line) pageStep(into *[]inorder.Record) step {
 	return step{
 		template: sqlLine,
 		args:     []any{l.c.req.Group, l.topic, l.c.req.Owner.String(), l.pageSize()},
@@ -333,11 +272,11 @@ func (l *line) pageStep(into *[]lineRecord) step {
 	}
 }
 
-func pageOf(into *[]lineRecord) func(scan func(...any) error) error {
+func pageOf(into *[]inorder.Record) func(scan func(...any) error) error {
 	*into = nil
 	return func(scan func(...any) error) error {
-		var r lineRecord
-		if err := r.scan(scan); err != nil {
+		var r inorder.Record
+		if err := scanRecord(&r, scan); err != nil {
 			return err
 		}
 		*into = append(*into, r)
@@ -345,7 +284,7 @@ func pageOf(into *[]lineRecord) func(scan func(...any) error) error {
 	}
 }
 
-func (l *line) nextPage(ctx context.Context) (page []lineRecord, err error) {
+func (l *line) nextPage(ctx context.Context) (page []inorder.Record, err error) {
 	steps := append(l.settle(), l.pageStep(&page))
 	err = l.t.run(ctx, steps...)
 	return page, err
@@ -353,7 +292,7 @@ func (l *line) nextPage(ctx context.Context) (page []lineRecord, err error) {
 
 // begin looks, once what is due is in line, at lanes that are no longer
 // blocked, and reads the first page.
-func (l *line) begin(ctx context.Context) (page []lineRecord, err error) {
+func (l *line) begin(ctx context.Context) (page []inorder.Record, err error) {
 	var lanes []lane
 	err = l.start(ctx, func() []step { return []step{l.lanesStep(&lanes), l.pageStep(&page)} })
 	if err != nil {
@@ -368,7 +307,7 @@ func (l *line) begin(ctx context.Context) (page []lineRecord, err error) {
 		if err := l.t.run(ctx, append(steps, l.lanesStep(&lanes), l.pageStep(&page))...); err != nil {
 			return nil, err
 		}
-		if back >= l.want {
+		if back >= l.Want {
 			// If these go nowhere (expired, parked), the lanes may have more.
 			l.c.again = true
 			break
@@ -387,77 +326,35 @@ func (l *line) look(n int) bool {
 	return l.looks > 0
 }
 
-// walk decides about each record of the page.
-func (l *line) walk(page []lineRecord) {
-	policy := l.c.req.KeyPolicy
-	states := map[string]keyState{}
-	for _, r := range page {
-		if r.first {
-			states[r.key] = r.state
-		}
-		state, known := states[r.key]
-		if !known {
-			state = keyState{waiting: nowhere, held: nowhere}
-		}
-		block, blocked := state.blocks(r, policy)
-		switch {
-		case r.expired:
-			l.expired = append(l.expired, r.id)
-		case state.parked && policy == outmill.Park:
-			l.parked = append(l.parked, r.id)
-		case blocked:
-			l.held.add(r, block)
-		case !l.take(r):
-			l.full = true
-			return
-		}
-		if state.held != nowhere && !blocked {
-			l.reopen = append(l.reopen, r.key)
-		}
-	}
-}
-
-// take takes the record unless it does not fit in, and then no later one of
-// its topic may be taken either.
-func (l *line) take(r lineRecord) bool {
-	first := len(l.c.records)+l.taken == 0
-	tooBig := l.c.req.MaxBytes > 0 && l.bytes+r.size > l.c.req.MaxBytes
-	if l.over || l.taken == l.want || tooBig && !first {
-		return false
-	}
-	if r.expiries >= outmill.SuspectExpiries {
-		l.over = true
-		if !first {
-			return false
-		}
-	}
-	l.taken++
-	l.leasing = append(l.leasing, r.id)
-	l.bytes += r.size
-	return true
-}
-
 // settle carries out what was decided about the page.
 func (l *line) settle() []step {
 	var steps []step
-	if len(l.expired) > 0 {
-		steps = append(steps, step{template: sqlPassExpired, args: []any{l.expired}})
+	if len(l.Expired) > 0 {
+		steps = append(steps, step{template: sqlPassExpired, args: []any{idsOf(l.Expired)}})
 	}
-	if len(l.parked) > 0 {
-		steps = append(steps, step{template: sqlParkMet, args: []any{l.parked, parkedError}})
+	if len(l.Parked) > 0 {
+		steps = append(steps, step{template: sqlParkMet, args: []any{idsOf(l.Parked), parkedError}})
 		l.hasParked = true
 	}
-	if len(l.leasing) > 0 {
+	if len(l.Leasing) > 0 {
 		steps = append(steps, step{
 			template: sqlLease,
-			args:     []any{l.c.req.Owner.String(), ceilMicros(l.c.req.Lease), l.leasing},
+			args:     []any{l.c.req.Owner.String(), ceilMicros(l.c.req.Lease), idsOf(l.Leasing)},
 			row:      add(&l.leased),
 		})
 	}
-	if len(l.reopen) > 0 {
-		steps = append(steps, step{template: sqlOpenLanes, args: []any{l.c.req.Group, l.topic, l.reopen}})
+	if len(l.Reopen) > 0 {
+		steps = append(steps, step{template: sqlOpenLanes, args: []any{l.c.req.Group, l.topic, l.Reopen}})
 	}
 	steps = append(steps, l.hold()...)
-	l.leasing, l.expired, l.parked, l.reopen, l.held = nil, nil, nil, nil, holds{}
+	l.Settled()
 	return steps
+}
+
+func idsOf(records []inorder.Record) []string {
+	ids := make([]string, len(records))
+	for i, r := range records {
+		ids[i] = r.ID
+	}
+	return ids
 }

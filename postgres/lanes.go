@@ -2,9 +2,8 @@ package postgres
 
 import (
 	"encoding/json"
-	"time"
 
-	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/inorder"
 )
 
 // A lane stands for a key that has held records, and says what blocked them
@@ -16,16 +15,6 @@ import (
 // what blocks a key, so the note can be outdated when it commits. Each lane
 // has a time at which it is looked at again: soon at first, then less and less
 // often, and when the lease or the wait is over at the latest.
-
-const (
-	// blockedByNothing: look at the lane.
-	blockedByNothing = ""
-	// blockedByWaiting: a record of the key waits for its retry. Other values are
-	// the owners of leases.
-	blockedByWaiting = "waiting"
-	// blockedByNobody is in no lane.
-	blockedByNobody = "-"
-)
 
 var (
 	// sqlLookAtLanes returns lanes to look at, those with the oldest head first.
@@ -86,42 +75,29 @@ const openLanesOf = `UPDATE {p:lanes} SET blocked_by = '', until = NULL, looks =
 	SELECT l.ctid FROM (SELECT DISTINCT grp, topic, key FROM gone WHERE key <> '') AS k
 	CROSS JOIN LATERAL (SELECT ctid FROM {p:lanes} WHERE grp = k.grp AND topic = k.topic AND key = k.key FOR UPDATE SKIP LOCKED) AS l))`
 
-// passedOver is the mark of lanes that the policy does not stop at.
-func passedOver(policy outmill.KeyPolicy) string {
-	if policy == outmill.Skip {
-		return blockedByWaiting
-	}
-	return blockedByNobody
-}
-
-// block is what blocks a lane, and when it will have ended.
-type block struct {
-	by    string
-	until *time.Time
-}
-
-func (b block) untilText() string {
-	if b.until == nil {
+// untilText is the end of a block for a statement.
+func untilText(b inorder.Block) string {
+	if b.Until == nil {
 		return ""
 	}
-	return b.until.UTC().Format(textOfTime)
+	return b.Until.UTC().Format(textOfTime)
 }
 
 type lane struct {
 	key   string
 	head  int64
-	state keyState
+	state inorder.State
 }
 
 func (l *line) lanesStep(into *[]lane) step {
 	*into = nil
 	return step{
 		template: sqlLookAtLanes,
-		args:     []any{l.c.req.Group, l.topic, l.c.req.Owner.String(), passedOver(l.c.req.KeyPolicy), l.pageSize()},
+		args:     []any{l.c.req.Group, l.topic, l.c.req.Owner.String(), inorder.PassedOver(l.c.req.KeyPolicy), l.pageSize()},
 		row: func(scan func(...any) error) error {
 			var found lane
 			var s scanState
-			err := scan(&found.key, &found.head, &s.other, &found.state.otherEnd, &s.waiting, &found.state.waitingEnd, &s.held, &found.state.parked)
+			err := scan(&found.key, &found.head, &s.other, &found.state.OtherEnd, &s.waiting, &found.state.WaitingEnd, &s.held, &found.state.Parked)
 			s.into(&found.state)
 			*into = append(*into, found)
 			return err
@@ -137,55 +113,31 @@ func (l *line) lookAt(lanes []lane, back *int) ([]step, error) {
 	var barriers []int64
 	blocks := map[string][3]any{}
 	for _, lane := range lanes {
-		b, barrier := block{blockedByWaiting, lane.state.waitingEnd}, lane.state.barrier(l.c.req.KeyPolicy)
-		if lane.state.other != "" {
-			b, barrier = block{lane.state.other, lane.state.otherEnd}, 0
-		}
+		b, barrier := lane.state.Lane(l.c.req.KeyPolicy)
 		keys, barriers = append(keys, lane.key), append(barriers, barrier)
-		blocks[lane.key] = [3]any{b.by, b.untilText(), barrier}
+		blocks[lane.key] = [3]any{b.By, untilText(b), barrier}
 	}
 	notes, err := json.Marshal(blocks)
 	group := l.c.req.Group
 	return []step{
-		{template: sqlUnhold, args: []any{group, l.topic, keys, barriers, l.want}, count: back},
+		{template: sqlUnhold, args: []any{group, l.topic, keys, barriers, l.Want}, count: back},
 		{template: sqlDropLanesOf, args: []any{group, l.topic, keys}},
 		{template: sqlMoveLanes, args: []any{group, l.topic, keys, string(notes)}},
 	}, err
 }
 
-// holds are records to hold, and the lanes of their keys.
-type holds struct {
-	ids   []string
-	lanes map[string]heldLane
-}
-
-type heldLane struct {
-	block
-	head int64
-}
-
-func (h *holds) add(r lineRecord, b block) {
-	h.ids = append(h.ids, r.id)
-	if h.lanes == nil {
-		h.lanes = map[string]heldLane{}
-	}
-	if _, known := h.lanes[r.key]; !known {
-		h.lanes[r.key] = heldLane{b, r.seq}
-	}
-}
-
 // hold takes records out of the line.
 func (l *line) hold() []step {
-	if len(l.held.ids) == 0 {
+	if len(l.Holding) == 0 {
 		return nil
 	}
 	var keys, by, until []string
 	var heads []int64
-	for key, lane := range l.held.lanes {
-		keys, by, until, heads = append(keys, key), append(by, lane.by), append(until, lane.untilText()), append(heads, lane.head)
+	for key, lane := range l.Lanes {
+		keys, by, until, heads = append(keys, key), append(by, lane.By), append(until, untilText(lane.Block)), append(heads, lane.Head)
 	}
 	return []step{
-		{template: sqlHold, args: []any{l.held.ids}},
+		{template: sqlHold, args: []any{idsOf(l.Holding)}},
 		{template: sqlBlockLanes, args: []any{l.c.req.Group, l.topic, keys, by, until, heads}},
 	}
 }

@@ -3,8 +3,6 @@ package postgres
 import (
 	"cmp"
 	"context"
-	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -177,7 +175,7 @@ func (s *Store) writeAll(ctx context.Context, operation string, steps ...step) e
 }
 
 func (s *Store) try(ctx context.Context, settings string, fn func(ctx context.Context, t *txn) error) error {
-	return again(ctx, func() error { return s.once(ctx, settings, fn) })
+	return sqltx.Again(ctx, passes, func() error { return s.once(ctx, settings, fn) })
 }
 
 // read runs fn, a single statement without a transaction around it, again if it
@@ -185,26 +183,9 @@ func (s *Store) try(ctx context.Context, settings string, fn func(ctx context.Co
 func (s *Store) read(ctx context.Context, operation string, fn func(ctx context.Context) error) error {
 	err := s.ready(ctx)
 	if err == nil {
-		err = again(ctx, func() error { return fn(ctx) })
+		err = sqltx.Again(ctx, passes, func() error { return fn(ctx) })
 	}
 	return s.explain(ctx, operation, err)
-}
-
-func again(ctx context.Context, fn func() error) error {
-	pause := firstPause
-	for attempt := 1; ; attempt++ {
-		err := fn()
-		if err == nil || !passes(err) {
-			return err
-		}
-		if attempt == attempts {
-			return fmt.Errorf("tried %d times: %w", attempts, err)
-		}
-		if err := sqltx.Pause(ctx, pause/2+rand.N(pause)); err != nil {
-			return err
-		}
-		pause = min(2*pause, lastPause)
-	}
 }
 
 func (s *Store) once(ctx context.Context, settings string, fn func(ctx context.Context, t *txn) error) error {

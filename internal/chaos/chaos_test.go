@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"fmt"
 	"math/rand/v2"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,24 +16,22 @@ import (
 	"time"
 
 	wkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/forwarder"
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/kafkaengine"
-	"github.com/outmill/outmill/internal/testenv/postgresengine"
+	"github.com/outmill/outmill/internal/testenv/proxy"
 	"github.com/outmill/outmill/joins"
-	"github.com/outmill/outmill/postgres"
 )
 
 const (
 	envSeed     = "OUTMILL_CHAOS_SEED"
 	envDuration = "OUTMILL_CHAOS_DURATION"
 
-	defaultDuration = 2 * time.Minute
-	awayFor         = 30 * time.Second
+	// fullDuration is long enough for all that can go wrong.
+	fullDuration = 2 * time.Minute
 	// calmWithin bounds the time in which all is delivered once nothing is broken.
 	calmWithin = 2 * time.Minute
 )
@@ -44,42 +41,49 @@ func Test_nothing_is_lost_invented_or_out_of_order_whatever_breaks(t *testing.T)
 	if testing.Short() {
 		t.Skip("skipped: chaos takes minutes, and is not made under -short")
 	}
-	seed, duration := settings(t)
-	// Not by t.Log, which a test that is ended from outside does not print.
-	fmt.Printf("chaos: %s=%d %s=%s\n", envSeed, seed, envDuration, duration)
+	seed := seedOf(t)
+	for _, kind := range targets {
+		t.Run(kind.name, func(t *testing.T) { chaos(t, kind, seed, durationOf(t, kind)) })
+	}
+}
 
-	s := newStage(t, seed)
+func chaos(t *testing.T, kind target, seed uint64, duration time.Duration) {
+	// Not by t.Log, which a test that is ended from outside does not print.
+	fmt.Printf("chaos on %s: %s=%d %s=%s\n", kind.name, envSeed, seed, envDuration, duration)
+
+	s := newStage(t, kind, seed)
 	p := s.newPlan(t, seed)
 	p.fill()
-	w := newWriters(t, s.through, s.topic)
-	w.start(seed)
-	away := min(awayFor, duration/2)
+	away := min(kind.away, duration/2)
 	back := outage(t, s.broker, duration/5, away, p.say)
 	p.run(duration)
-	w.end()
+	p.retire(roleWriter)
 	require.NoError(t, <-back)
 
 	calm := time.Now()
-	awaitEmpty(t, s.store, s.topic, joins.Topic)
+	awaitEmpty(t, s.db.outbox(), s.topic, joins.Topic)
 	drained := time.Since(calm).Round(time.Millisecond)
-	for _, seat := range p.seats {
-		require.NoError(t, seat.child.retire())
-	}
+	p.retire(roleForwarder)
+	p.retire(roleSubscriber)
 
-	ledger := readLedger(t, s.server.URL)
-	forwarded := judge(ledger, inKafka(t, s.broker.Addr, s.topic))
+	writers := readReports(t, s.reports)
+	ledger, err := s.db.ledger(t.Context())
+	require.NoError(t, err)
+	forwarded := judge(ledger, s.inKafka(t))
 	handled := judge(ledger, inJournal(t, s.journal))
-	forgotten := w.forgotten(ledger)
-	ends, faults := judgeJoins(t, s.server.URL)
-	t.Logf("chaos: duration=%s published=%d rolled_back=%d %s outage=%s drained_in=%s forgotten=%d | forwarded: %s | handled: %s | joins: %v faults=%d | %s=%d",
-		duration, len(ledger), w.rolledBack, p, away, drained, len(forgotten), forwarded, handled, ends, len(faults), envSeed, seed)
-	t.Logf("the writers' trouble: %v", w.trouble)
+	forgotten := writers.forgotten(ledger)
+	joinFates, err := fates(t.Context(), s.db)
+	require.NoError(t, err)
+	ends, faults := judgeJoins(joinFates)
+	t.Logf("chaos on %s: duration=%s published=%d rolled_back=%d %s outage=%s drained_in=%s forgotten=%d | forwarded: %s | handled: %s | joins: %v faults=%d | %s=%d",
+		kind.name, duration, len(ledger), writers.rolledBack, p, away, drained, len(forgotten), forwarded, handled, ends, len(faults), envSeed, seed)
+	t.Logf("the writers' trouble: %v", writers.trouble)
 	require.NotEmpty(t, ledger)
-	require.Empty(t, slices.Concat(few("strange error", w.strange), few("forgotten", forgotten), few("join", faults), forwarded.blame("forwarded"), handled.blame("handled")), "%s=%d", envSeed, seed)
+	require.Empty(t, slices.Concat(few("strange error", writers.strange), few("forgotten", forgotten), few("join", faults), forwarded.blame("forwarded"), handled.blame("handled")), "%s=%d", envSeed, seed)
 	require.NotEmpty(t, ends)
-	if duration >= defaultDuration {
-		require.NotZero(t, ends["completed"])
-		require.NotZero(t, ends["failed"])
+	if duration >= fullDuration {
+		require.NotZero(t, ends[outmill.JoinCompleted])
+		require.NotZero(t, ends[outmill.JoinFailed])
 		for _, d := range deck {
 			require.NotZero(t, p.count[d], "no %s", d)
 		}
@@ -88,53 +92,62 @@ func Test_nothing_is_lost_invented_or_out_of_order_whatever_breaks(t *testing.T)
 
 // stage is what the processes share.
 type stage struct {
+	kind   target
 	broker *kafkaengine.Engine
-	server *postgresengine.Engine
+	server server
 	topic  string
-	// store goes past the proxy; through is the URL of the way through it.
-	store   *postgres.Store
+	// db goes past the proxy; through is the URL of the way through it.
+	db      database
 	through string
-	proxy   *proxy
+	proxy   *proxy.Proxy
 	// logs is the directory of all that is written, journal what subscribers
-	// have seen.
-	logs, journal string
-	diary         *os.File
+	// have seen, reports what writers know.
+	logs, journal, reports string
+	diary                  *os.File
 }
 
-func newStage(t *testing.T, seed uint64) *stage {
+func newStage(t *testing.T, kind target, seed uint64) *stage {
 	t.Helper()
-	s := &stage{logs: t.ArtifactDir()}
+	s := &stage{kind: kind, logs: t.ArtifactDir()}
 	s.diary = openDiary(t, filepath.Join(s.logs, "diary"), seed)
-	s.journal = filepath.Join(s.logs, "journal")
-	require.NoError(t, os.WriteFile(s.journal, nil, 0o600))
+	s.journal, s.reports = filepath.Join(s.logs, "journal"), filepath.Join(s.logs, "reports")
+	for _, file := range []string{s.journal, s.reports} {
+		require.NoError(t, os.WriteFile(file, nil, 0o600))
+	}
+	s.server = kind.serve(t)
 	s.broker = testenv.OwnKafka(t)
-	s.server = testenv.OwnPostgres(t, "fsync=on", "full_page_writes=on", "synchronous_commit=on")
 	s.topic = testenv.CreateTopic(t, []string{s.broker.Addr}, 3)
-	s.store = prepare(t, s.server.URL, s.topic)
-	s.through, s.proxy = proxyTo(t, s.server.URL)
+	s.db = prepare(t, kind, s.server, s.topic)
+	s.proxy = proxy.New(t, s.server.address())
+	s.through = s.server.url(s.proxy.Addr())
 	return s
 }
 
 func (s *stage) newPlan(t *testing.T, seed uint64) *plan {
 	return &plan{
 		t: t, dice: rand.New(rand.NewPCG(seed, 0)), count: map[deed]int{},
-		postgres: s.server, proxy: s.proxy, diary: s.diary,
-		start: func(role, name string) *child {
+		server: s.server, proxy: s.proxy, diary: s.diary,
+		start: func(role, name string, dice uint64) *child {
 			return startChild(t, s.logs, name, []string{
-				envRole + "=" + role, envDatabase + "=" + s.through, envBroker + "=" + s.broker.Addr,
-				envTopic + "=" + s.topic, envJournal + "=" + s.journal,
+				envRole + "=" + role, envTarget + "=" + s.kind.name, envDatabase + "=" + s.through, envBroker + "=" + s.broker.Addr,
+				envTopic + "=" + s.topic, envJournal + "=" + s.journal, envReports + "=" + s.reports, envDice + "=" + strconv.FormatUint(dice, 10),
 			})
 		},
 	}
 }
 
-func settings(t *testing.T) (seed uint64, duration time.Duration) {
+func seedOf(t *testing.T) uint64 {
 	t.Helper()
 	seed, err := strconv.ParseUint(cmp.Or(os.Getenv(envSeed), strconv.FormatUint(uint64(rand.Uint32()), 10)), 10, 64)
 	require.NoError(t, err, envSeed)
-	duration, err = time.ParseDuration(cmp.Or(os.Getenv(envDuration), defaultDuration.String()))
+	return seed
+}
+
+func durationOf(t *testing.T, kind target) time.Duration {
+	t.Helper()
+	duration, err := time.ParseDuration(cmp.Or(os.Getenv(envDuration), kind.duration.String()))
 	require.NoError(t, err, envDuration)
-	return seed, duration
+	return duration
 }
 
 // openDiary makes the file that tells what was done when. Where the test fails
@@ -153,40 +166,25 @@ func openDiary(t *testing.T, file string, seed uint64) *os.File {
 	return diary
 }
 
-// prepare makes the tables and registers the groups, and returns a store that
+// prepare makes the tables and registers the groups, and returns a database that
 // goes past the proxy.
-func prepare(t *testing.T, databaseURL, topic string) *postgres.Store {
+func prepare(t *testing.T, kind target, at server, topic string) database {
 	t.Helper()
-	store, err := postgres.Open(t.Context(), databaseURL, postgres.Config{}, nil)
+	db, err := kind.connect(t.Context(), at.url(at.address()), nil)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	t.Cleanup(func() { require.NoError(t, db.close()) })
+	store := db.outbox()
 	require.NoError(t, store.Ensure(t.Context()))
 	for group, topics := range map[string][]string{forwarder.DefaultGroup: {topic}, audit: {topic, doomed, joins.Topic}} {
 		require.NoError(t, store.RegisterGroup(t.Context(), group, outmill.Topics{Include: topics}))
 	}
-	for _, table := range []string{tables, tableOfJoins} {
-		_, err = store.Pool().Exec(t.Context(), table)
-		require.NoError(t, err)
-	}
-	for i := range keyCount {
-		_, err = store.Pool().Exec(t.Context(), "INSERT INTO accounts (key, n) VALUES ($1, 0)", keyName(i))
-		require.NoError(t, err)
-	}
-	return store
-}
-
-func proxyTo(t *testing.T, databaseURL string) (throughURL string, _ *proxy) {
-	t.Helper()
-	u, err := url.Parse(databaseURL)
-	require.NoError(t, err)
-	p := newProxy(t, u.Host)
-	u.Host = p.addr()
-	return u.String(), p
+	require.NoError(t, db.prepare(t.Context()))
+	return db
 }
 
 // awaitEmpty waits until each message of the topics is delivered. A dead one is
 // not.
-func awaitEmpty(t *testing.T, store *postgres.Store, topics ...string) {
+func awaitEmpty(t *testing.T, store outmill.Inspector, topics ...string) {
 	t.Helper()
 	var left []*outmill.Record
 	var err error
@@ -207,35 +205,19 @@ func awaitEmpty(t *testing.T, store *postgres.Store, topics ...string) {
 			}
 			t.Fatalf("messages are left after %s: %v", calmWithin, err)
 		}
-		<-time.After(50 * time.Millisecond)
+		<-time.After(200 * time.Millisecond)
 	}
 }
 
-func readLedger(t *testing.T, databaseURL string) map[string]entry {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), databaseURL)
-	require.NoError(t, err)
-	defer conn.Close(t.Context())
-	rows, err := conn.Query(t.Context(), "SELECT uuid, key, n FROM ledger")
-	require.NoError(t, err)
-	ledger := map[string]entry{}
-	for rows.Next() {
-		var uuid string
-		var e entry
-		require.NoError(t, rows.Scan(&uuid, &e.key, &e.n))
-		ledger[uuid] = e
-	}
-	require.NoError(t, rows.Err())
-	return ledger
-}
-
-// inKafka returns what the topic has. The records of a key are in their order if
-// they are in one partition.
-func inKafka(t *testing.T, broker, topic string) []sighting {
+// inKafka returns what the topic has, and writes that to a file, as subscribers
+// do with what they see. The records of a key are in their order if they are in
+// one partition.
+func (s *stage) inKafka(t *testing.T) []sighting {
 	t.Helper()
 	var all []sighting
+	var journal strings.Builder
 	partitions := map[string]int32{}
-	for _, r := range testenv.ReadAll(t, []string{broker}, topic) {
+	for _, r := range testenv.ReadAll(t, []string{s.broker.Addr}, s.topic) {
 		headers := map[string]string{}
 		for _, h := range r.Headers {
 			headers[h.Key] = string(h.Value)
@@ -246,8 +228,11 @@ func inKafka(t *testing.T, broker, topic string) []sighting {
 		}
 		partitions[key] = r.Partition
 		by := fmt.Sprintf("%s:partition-%d:offset-%d:%s", headers[seenBy], r.Partition, r.Offset, r.Timestamp.UTC().Format("15:04:05.000"))
-		all = append(all, sightingOf(t, headers[wkafka.UUIDHeaderKey], key, string(r.Value), by))
+		seen := sightingOf(t, headers[wkafka.UUIDHeaderKey], key, string(r.Value), by)
+		all = append(all, seen)
+		fmt.Fprintln(&journal, seen)
 	}
+	require.NoError(t, os.WriteFile(filepath.Join(s.logs, "kafka"), []byte(journal.String()), 0o600))
 	return all
 }
 

@@ -1,20 +1,24 @@
-// Package chaos is a test: writers, forwarders and subscribers do their work
-// while processes are killed and stopped, connections are cut, and PostgreSQL
-// and Kafka go away and come back. Afterwards each message of a transaction that
-// has committed must have been seen by each group, no other one, and those of
-// each key in their order, and each join must have ended as it should.
+// Package chaos is a test: processes of writers, forwarders and subscribers do
+// their work while they are killed and stopped, connections are cut, and the
+// database's server and Kafka go away and come back. Afterwards each message of a
+// transaction that has committed must have been seen by each group, no other one,
+// and those of each key in their order, and each join must have ended as it
+// should. It is run on PostgreSQL and then on MongoDB.
 //
 //	go test -v ./internal/chaos
+//	go test -v ./internal/chaos -run whatever_breaks/mongo
 //
 // What happens, and how long the pauses are, follows from a seed, which is
 // printed; when exactly it happens to the others does not.
-// OUTMILL_CHAOS_SEED repeats one, OUTMILL_CHAOS_DURATION (2m) says how long it
-// goes on. With -artifacts the logs of all processes are kept.
+// OUTMILL_CHAOS_SEED repeats one, OUTMILL_CHAOS_DURATION says how long it goes on
+// on each of them: 2m on PostgreSQL and 25s on MongoDB unless it is set. With
+// -artifacts the logs of all processes are kept.
 //
 // # What is judged
 //
-// The truth is the ledger, a table of the application's own, whose rows are
-// written by the same transactions as the messages. Lost is what it has and a
+// The truth is the ledger, a table or collection of the application's own, which
+// is written by the same transactions as the messages. A writer that does not
+// hear how its commit has gone, or is killed, promises nothing. Lost is what it has and a
 // group has not seen; phantom is what a group has seen and it has not;
 // forgotten is what it has not although the writer was told of the commit.
 //

@@ -4,12 +4,14 @@ package chaos_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
@@ -25,9 +27,12 @@ const (
 	parted = "parted"
 )
 
-// tableOfJoins is the ledger of joins. wanted is how the join has to end; empty
-// where that depends on the time.
-const tableOfJoins = `CREATE TABLE started (id uuid PRIMARY KEY, steps int NOT NULL, wanted text NOT NULL)`
+// promise is what the ledger of joins has of one: its steps, and how it has to
+// end; empty where that depends on the time.
+type promise struct {
+	steps  int
+	wanted outmill.JoinStatus
+}
 
 // join makes the messages, before they are published, the steps of a join. Some
 // of the joins have a step more that fails, some a deadline.
@@ -43,11 +48,11 @@ func (j *job) join(ctx context.Context, s session, messages []*message.Message) 
 		join.Timeout = upTo(j.dice, lease)
 		wanted = ""
 	}
-	id, err := joins.Start(ctx, j.w.store, join)
+	id, err := joins.Start(ctx, j.db.outbox(), join)
 	if err != nil {
 		return err
 	}
-	if err := s.exec(ctx, "INSERT INTO started (id, steps, wanted) VALUES ($1::text::uuid, $2, $3::text)", id.String(), join.ExpectedSteps, string(wanted)); err != nil {
+	if err := s.recordJoin(ctx, id, promise{join.ExpectedSteps, wanted}); err != nil {
 		return err
 	}
 	for _, msg := range messages {
@@ -56,96 +61,160 @@ func (j *job) join(ctx context.Context, s session, messages []*message.Message) 
 	if fails {
 		msg := message.NewMessage(watermill.NewUUID(), nil)
 		joins.SetMember(msg, id)
-		if err := j.w.pub.WithContext(ctx).Publish(doomed, msg); err != nil {
+		if err := j.pub.WithContext(ctx).Publish(doomed, msg); err != nil {
 			return err
 		}
 	}
-	return joins.Wait(ctx, j.w.pub, joins.WaitRequest{
+	return joins.Wait(ctx, j.pub, joins.WaitRequest{
 		Join: id, FailIfAnyStepFailed: true,
 		OnComplete: joins.Next{Topic: joined}, OnFail: joins.Next{Topic: parted},
 	})
 }
 
-// sqlJoins puts together what is known of each join: of the ledger, the join,
-// its members, and what follows it.
-const sqlJoins = `SELECT coalesce(s.id, j.id)::text, coalesce(s.steps, 0), coalesce(s.wanted, 'none'), coalesce(j.status, 'lost'),
-	coalesce(j.completed_steps, 0), coalesce(j.failed_steps, 0), coalesce(m.steps, 0), coalesce(m.completed, 0), coalesce(m.failed, 0),
-	coalesce(f.topics, ''), coalesce(f.completed, '')
-FROM started AS s FULL JOIN outmill.joins AS j ON j.id = s.id
-LEFT JOIN (SELECT join_id, count(*) AS steps, count(*) FILTER (WHERE status = 'completed') AS completed, count(*) FILTER (WHERE status = 'failed') AS failed
-	FROM outmill.join_members GROUP BY join_id) AS m ON m.join_id = j.id
-LEFT JOIN (SELECT metadata ->> 'outmill_join_id' AS id, string_agg(topic, ' ') AS topics, string_agg(metadata ->> 'outmill_join_completed_steps', ' ') AS completed
-	FROM outmill.records WHERE topic IN ('` + joined + `', '` + parted + `') GROUP BY 1) AS f ON f.id = j.id::text`
-
-// fate is a row of sqlJoins.
+// fate is what is known of a join: of the ledger, the join, its members, and what
+// follows it.
 type fate struct {
-	id                       string
-	steps                    int
-	wanted, status           string
+	id     outmill.JoinID
+	ledger promise
+	// status is empty where there is no such join.
+	status                   outmill.JoinStatus
 	completed, failed        int
 	members                  int
 	membersDone, membersDead int
 	// followers are the topics of what follows the join, told what that says of the
 	// completed steps.
-	followers, told string
+	followers, told []string
 }
+
+// neverStarted is what the ledger has of a join that it does not have.
+var neverStarted = promise{wanted: "none"}
 
 // fault is what is wrong with a join, "" for nothing.
 func (f fate) fault() string {
-	follower := map[string]string{string(outmill.JoinCompleted): joined, string(outmill.JoinFailed): parted}[f.status]
+	follower := map[outmill.JoinStatus]string{outmill.JoinCompleted: joined, outmill.JoinFailed: parted}[f.status]
+	wanted := f.ledger.wanted
 	switch {
 	case follower == "":
 		return "it is not decided"
-	case f.wanted != "" && f.status != f.wanted:
+	case wanted != "" && f.status != wanted:
 		return "it ended otherwise"
 	case f.completed != f.membersDone || f.failed != f.membersDead:
 		return "its counters are not those of its members"
-	case f.members != f.steps || f.wanted != "" && f.completed+f.failed != f.steps:
+	case f.members != f.ledger.steps || wanted != "" && f.completed+f.failed != f.ledger.steps:
 		return "it ended without all of its steps"
-	case f.followers != follower:
+	case !slices.Equal(f.followers, []string{follower}):
 		return "it is not followed by one message"
-	case f.told != fmt.Sprint(f.completed):
+	case !slices.Equal(f.told, []string{strconv.Itoa(f.completed)}):
 		return "the message that follows tells something else"
 	}
 	return ""
 }
 
-// judgeJoins tells how many joins ended how, and what is wrong with some.
-func judgeJoins(t *testing.T, databaseURL string) (count map[string]int, faults []string) {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), databaseURL)
-	require.NoError(t, err)
-	defer conn.Close(t.Context())
-	rows, err := conn.Query(t.Context(), sqlJoins)
-	require.NoError(t, err)
-	count = map[string]int{}
-	for rows.Next() {
-		var f fate
-		require.NoError(t, rows.Scan(&f.id, &f.steps, &f.wanted, &f.status, &f.completed, &f.failed, &f.members, &f.membersDone, &f.membersDead, &f.followers, &f.told))
-		count[f.status]++
-		if fault := f.fault(); fault != "" {
-			faults = append(faults, fmt.Sprintf("%s: %+v", fault, f))
+// fates are those of all joins, of the ledger or not.
+func fates(ctx context.Context, db database) (map[outmill.JoinID]*fate, error) {
+	all := map[outmill.JoinID]*fate{}
+	promises, err := db.promised(ctx)
+	for id, p := range promises {
+		all[id] = &fate{id: id, ledger: p}
+	}
+	store := db.outbox()
+	return all, errors.Join(err, addJoins(ctx, store, all), addFollowers(ctx, store, all))
+}
+
+const page = 1000
+
+func addJoins(ctx context.Context, store outbox, all map[outmill.JoinID]*fate) error {
+	query := outmill.JoinQuery{Limit: page}
+	for {
+		found, err := store.ListJoins(ctx, query)
+		if err != nil || len(found) == 0 {
+			return err
+		}
+		for _, j := range found {
+			f := all[j.ID]
+			if f == nil {
+				f = &fate{id: j.ID, ledger: neverStarted}
+				all[j.ID] = f
+			}
+			f.status, f.completed, f.failed = j.Status, j.CompletedSteps, j.FailedSteps
+			if err := f.addSteps(ctx, store); err != nil {
+				return err
+			}
+		}
+		query.After = found[len(found)-1].ID
+	}
+}
+
+func (f *fate) addSteps(ctx context.Context, store outbox) error {
+	steps, err := store.ListSteps(ctx, f.id, outmill.WorkItemID{}, page)
+	f.members = len(steps)
+	for _, step := range steps {
+		switch step.Status {
+		case outmill.StepCompleted:
+			f.membersDone++
+		case outmill.StepFailed:
+			f.membersDead++
+		case outmill.StepPending:
 		}
 	}
-	require.NoError(t, rows.Err())
+	return err
+}
+
+func addFollowers(ctx context.Context, store outbox, all map[outmill.JoinID]*fate) error {
+	for _, topic := range []string{joined, parted} {
+		query := outmill.ListQuery{Topic: topic, Limit: page}
+		for {
+			found, err := store.List(ctx, query)
+			if err != nil {
+				return err
+			}
+			if len(found) == 0 {
+				break
+			}
+			for _, r := range found {
+				id, err := outmill.ParseJoinID(r.Metadata["outmill_join_id"])
+				if err != nil {
+					return err
+				}
+				if all[id] == nil {
+					all[id] = &fate{id: id, ledger: neverStarted}
+				}
+				all[id].followers = append(all[id].followers, topic)
+				all[id].told = append(all[id].told, r.Metadata["outmill_join_completed_steps"])
+			}
+			query.After = found[len(found)-1].ID
+		}
+	}
+	return nil
+}
+
+// judgeJoins tells how many joins ended how, and what is wrong with some.
+func judgeJoins(all map[outmill.JoinID]*fate) (count map[outmill.JoinStatus]int, faults []string) {
+	count = map[outmill.JoinStatus]int{}
+	for _, f := range all {
+		count[f.status]++
+		if fault := f.fault(); fault != "" {
+			faults = append(faults, fmt.Sprintf("%s: %+v", fault, *f))
+		}
+	}
 	return count, faults
 }
 
 func Test_the_judge_of_joins_sees_what_went_wrong(t *testing.T) {
 	t.Parallel()
-	well := fate{steps: 3, wanted: "failed", status: "failed", completed: 2, failed: 1, members: 3, membersDone: 2, membersDead: 1, followers: parted, told: "2"}
+	well := fate{ledger: promise{3, "failed"}, status: "failed", completed: 2, failed: 1, members: 3, membersDone: 2, membersDead: 1, followers: []string{parted}, told: []string{"2"}}
 	require.Empty(t, well.fault())
 	for name, spoil := range map[string]func(*fate){
-		"forgotten":             func(f *fate) { f.status, f.followers = "pending", "" },
-		"lost":                  func(f *fate) { *f = fate{steps: 3, wanted: "failed", status: "lost"} },
-		"never started":         func(f *fate) { f.wanted, f.steps = "none", 0 },
-		"ended otherwise":       func(f *fate) { f.status, f.followers = "completed", joined },
+		"forgotten":             func(f *fate) { f.status, f.followers = "pending", nil },
+		"lost":                  func(f *fate) { *f = fate{ledger: f.ledger} },
+		"never started":         func(f *fate) { f.ledger = neverStarted },
+		"ended otherwise":       func(f *fate) { f.status, f.followers = "completed", []string{joined} },
 		"counted twice":         func(f *fate) { f.completed++ },
 		"a step too few":        func(f *fate) { f.members, f.completed, f.membersDone = 2, 1, 1 },
-		"followed by nothing":   func(f *fate) { f.followers, f.told = "", "" },
-		"followed twice":        func(f *fate) { f.followers, f.told = parted+" "+parted, "2 2" },
-		"followed by the other": func(f *fate) { f.followers = joined },
-		"told of fewer steps":   func(f *fate) { f.told = "1" },
+		"followed by nothing":   func(f *fate) { f.followers, f.told = nil, nil },
+		"followed twice":        func(f *fate) { f.followers, f.told = []string{parted, parted}, []string{"2", "2"} },
+		"followed by the other": func(f *fate) { f.followers = []string{joined} },
+		"told of fewer steps":   func(f *fate) { f.told = []string{"1"} },
 	} {
 		f := well
 		spoil(&f)

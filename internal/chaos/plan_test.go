@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill/internal/testenv/kafkaengine"
-	"github.com/outmill/outmill/internal/testenv/postgresengine"
+	"github.com/outmill/outmill/internal/testenv/proxy"
 )
 
 // deed is something that goes wrong.
@@ -28,15 +28,15 @@ const (
 	kill   deed = "kills"
 	stop   deed = "stops"
 	retire deed = "orderly_ends"
-	// cut, deafen and hang are for all connections to PostgreSQL. Before deafen
+	// cut, deafen and hang are for all connections to the database. Before deafen
 	// and hang cut them they drop the answers to what is still carried out, for a
 	// moment or for longer than the lease.
 	cut    deed = "cuts"
 	deafen deed = "cuts_without_answers"
 	hang   deed = "hangs"
-	// restart and crash are for PostgreSQL: a fast shutdown, and kill -9.
-	restart deed = "postgres_restarts"
-	crash   deed = "postgres_kills"
+	// restart and crash are for the database's server: an end in order, and kill -9.
+	restart deed = "server_restarts"
+	crash   deed = "server_kills"
 )
 
 // deck is shuffled and dealt, again and again: so each deed comes soon.
@@ -44,14 +44,15 @@ var deck = []deed{kill, kill, kill, kill, stop, stop, stop, stop, retire, cut, c
 
 // plan carries the deeds out.
 type plan struct {
-	t        *testing.T
-	dice     *rand.Rand
-	postgres *postgresengine.Engine
-	proxy    *proxy
-	start    func(role, name string) *child
-	seats    []*seat
-	count    map[deed]int
-	diary    *os.File
+	t      *testing.T
+	dice   *rand.Rand
+	server server
+	proxy  *proxy.Proxy
+	// start starts a process. The seed is for dice of its own.
+	start func(role, name string, seed uint64) *child
+	seats []*seat
+	count map[deed]int
+	diary *os.File
 }
 
 // seat is for one process after the other.
@@ -65,7 +66,7 @@ type seat struct {
 }
 
 func (p *plan) fill() {
-	for _, role := range []string{roleForwarder, roleSubscriber} {
+	for _, role := range []string{roleWriter, roleForwarder, roleSubscriber} {
 		for i := range 2 {
 			s := &seat{role: role, name: fmt.Sprintf("%s-%d", role, i+1)}
 			p.seats = append(p.seats, s)
@@ -77,7 +78,7 @@ func (p *plan) fill() {
 func (p *plan) replace(s *seat) {
 	s.heirs++
 	s.wakes = time.Time{}
-	s.child = p.start(s.role, fmt.Sprintf("%s.%d", s.name, s.heirs))
+	s.child = p.start(s.role, fmt.Sprintf("%s.%d", s.name, s.heirs), p.dice.Uint64())
 }
 
 // run does one deed after the other until the time is over.
@@ -122,26 +123,34 @@ func (p *plan) do(d deed) {
 		p.replace(s)
 	case cut:
 		p.say("cut all connections")
-		p.proxy.cutAll()
+		p.proxy.CutAll()
 	case deafen:
 		p.deafen(upTo(p.dice, 200*time.Millisecond))
 	case hang:
 		p.deafen(lease + upTo(p.dice, lease))
 	case restart:
-		p.say("restart PostgreSQL")
-		require.NoError(p.t, p.postgres.Restart(p.t.Context(), postgresengine.Fast))
+		p.say("restart the server")
+		require.NoError(p.t, p.server.restart(p.t.Context()))
 	case crash:
-		p.say("kill -9 PostgreSQL")
-		require.NoError(p.t, p.postgres.Kill(p.t.Context()))
-		require.NoError(p.t, p.postgres.Start(p.t.Context()))
+		p.say("kill -9 the server")
+		require.NoError(p.t, p.server.crash(p.t.Context()))
 	}
 }
 
 func (p *plan) deafen(length time.Duration) {
 	p.say("drop all answers for %s, then cut all connections", length)
-	p.proxy.deafen()
+	p.proxy.Deafen()
 	p.pause(length)
-	p.proxy.cutAll()
+	p.proxy.CutAll()
+}
+
+// retire ends the processes of a role in order.
+func (p *plan) retire(role string) {
+	for _, s := range p.seats {
+		if s.role == role {
+			require.NoError(p.t, s.child.retire())
+		}
+	}
 }
 
 // chooseRunning chooses a seat whose process is not stopped.

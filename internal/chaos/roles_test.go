@@ -20,7 +20,6 @@ import (
 	"github.com/outmill/outmill/forwarder"
 	"github.com/outmill/outmill/joins"
 	"github.com/outmill/outmill/kafka"
-	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/subscriber"
 )
 
@@ -29,11 +28,15 @@ import (
 const (
 	envRole     = "OUTMILL_CHAOS_TEST_ROLE"
 	envName     = "OUTMILL_CHAOS_TEST_NAME"
+	envTarget   = "OUTMILL_CHAOS_TEST_TARGET"
 	envDatabase = "OUTMILL_CHAOS_TEST_DATABASE"
 	envBroker   = "OUTMILL_CHAOS_TEST_BROKER"
 	envTopic    = "OUTMILL_CHAOS_TEST_TOPIC"
 	envJournal  = "OUTMILL_CHAOS_TEST_JOURNAL"
+	envReports  = "OUTMILL_CHAOS_TEST_REPORTS"
+	envDice     = "OUTMILL_CHAOS_TEST_DICE"
 
+	roleWriter     = "writer"
 	roleForwarder  = "forwarder"
 	roleSubscriber = "subscriber"
 )
@@ -63,13 +66,14 @@ func play(role string) int {
 	}()
 	logger := watermill.NewStdLoggerWithOut(os.Stderr, false, false)
 	log.SetOutput(os.Stderr)
-	perform := map[string]func(context.Context, *postgres.Store, watermill.LoggerAdapter) error{
+	perform := map[string]func(context.Context, database, watermill.LoggerAdapter) error{
+		roleWriter:     write,
 		roleForwarder:  forward,
 		roleSubscriber: handle,
 	}[role]
 	for ctx.Err() == nil {
 		// The database may be away.
-		if err := withStore(ctx, logger, perform); err != nil {
+		if err := withDatabase(ctx, logger, perform); err != nil {
 			logger.Error("Cannot begin, will try again", err, nil)
 			time.Sleep(again)
 		}
@@ -77,26 +81,26 @@ func play(role string) int {
 	return 0
 }
 
-func withStore(ctx context.Context, logger watermill.LoggerAdapter, perform func(context.Context, *postgres.Store, watermill.LoggerAdapter) error) error {
-	store, err := postgres.Open(ctx, os.Getenv(envDatabase), postgres.Config{}, logger)
+func withDatabase(ctx context.Context, logger watermill.LoggerAdapter, perform func(context.Context, database, watermill.LoggerAdapter) error) error {
+	db, err := ownTarget().connect(ctx, os.Getenv(envDatabase), logger)
 	if err != nil {
 		return err
 	}
-	defer store.Close()
-	return perform(ctx, store, logger)
+	defer db.close()
+	return perform(ctx, db, logger)
 }
 
-func forward(ctx context.Context, store *postgres.Store, logger watermill.LoggerAdapter) error {
+func forward(ctx context.Context, db database, logger watermill.LoggerAdapter) error {
 	pub, err := kafka.NewPublisher(wkafka.PublisherConfig{Brokers: []string{os.Getenv(envBroker)}}, kafka.Config{}, logger)
 	if err != nil {
 		return err
 	}
 	defer pub.Close()
-	fwd, err := forwarder.New(store, dawdler{pub}, forwarder.Config{
+	fwd, err := forwarder.New(db.outbox(), dawdler{pub}, forwarder.Config{
 		Topics:          outmill.Topics{Include: []string{os.Getenv(envTopic)}},
 		BatchSize:       50,
 		Lease:           lease,
-		PollInterval:    100 * time.Millisecond,
+		PollInterval:    ownTarget().poll,
 		MaxErrorBackoff: time.Second,
 		UpkeepInterval:  2 * time.Second,
 		Retry:           stubborn,
@@ -130,19 +134,19 @@ func dawdle() {
 	}
 }
 
-func handle(ctx context.Context, store *postgres.Store, logger watermill.LoggerAdapter) error {
+func handle(ctx context.Context, db database, logger watermill.LoggerAdapter) error {
 	journal, err := os.OpenFile(os.Getenv(envJournal), os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		return err
 	}
 	defer journal.Close()
-	sub, err := subscriber.New(store, subscriber.Config{
+	sub, err := subscriber.New(db.outbox(), subscriber.Config{
 		Group:           audit,
 		Order:           outmill.OrderKey,
 		BatchSize:       20,
 		MaxInFlight:     20,
 		Lease:           lease,
-		PollInterval:    100 * time.Millisecond,
+		PollInterval:    ownTarget().poll,
 		MaxErrorBackoff: time.Second,
 		UpkeepInterval:  2 * time.Second,
 		Retry:           stubborn,
@@ -157,7 +161,7 @@ func handle(ctx context.Context, store *postgres.Store, logger watermill.LoggerA
 	router.AddMiddleware(subscriber.KeepError)
 	router.AddConsumerHandler("audit", os.Getenv(envTopic), sub, func(msg *message.Message) error { return note(journal, msg) })
 	router.AddConsumerHandler(doomed, doomed, sub, func(*message.Message) error { return outmill.Permanent(errMoody) })
-	if _, err := joins.AddHandlers(router, sub, joins.Config{Store: store}); err != nil {
+	if _, err := joins.AddHandlers(router, sub, joins.Config{Store: db.outbox()}); err != nil {
 		return err
 	}
 	return router.Run(ctx)

@@ -134,6 +134,22 @@ func Test_a_mongodb_that_is_started_deletes_nothing_by_itself(t *testing.T) {
 	}
 }
 
+func Test_a_parameter_of_a_mongodb_stays_set_over_restarts(t *testing.T) {
+	t.Parallel()
+	const name = "transactionLifetimeLimitSeconds"
+	server := testenv.OwnMongoDB(t)
+	require.NoError(t, server.SetParameter(t.Context(), name, 7))
+	for range 2 {
+		var reply struct {
+			Seconds int `bson:"transactionLifetimeLimitSeconds"`
+		}
+		admin := mongoClient(t, server.URL).Database("admin")
+		require.NoError(t, admin.RunCommand(t.Context(), bson.D{{Key: "getParameter", Value: 1}, {Key: name, Value: 1}}).Decode(&reply))
+		require.Equal(t, 7, reply.Seconds)
+		require.NoError(t, server.Restart(t.Context()))
+	}
+}
+
 func Test_a_standalone_mongodb_has_no_transactions(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnMongoDB(t, mongoengine.Standalone)

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"github.com/outmill/outmill/internal/testenv/proc"
 )
 
@@ -34,6 +36,8 @@ type Engine struct {
 	program Program
 	flags   []string
 	port    int
+	// parameters are what setParameter is told whenever the server was started.
+	parameters bson.D
 	// started is false until the server was up once: only before that its port
 	// may be changed.
 	started bool
@@ -44,11 +48,25 @@ type Engine struct {
 // exist. The flags are Standalone, SyncOnCommit, and what else the program
 // understands.
 func Prepare(program Program, dir string, flags ...string) (*Engine, error) {
-	e := &Engine{Dir: dir, program: program, flags: slices.Clone(flags)}
+	e := &Engine{Dir: dir, program: program, flags: slices.Clone(flags), parameters: bson.D{{Key: "ttlMonitorEnabled", Value: false}}}
 	if err := os.MkdirAll(e.dataDir(), 0o755); err != nil {
 		return nil, fmt.Errorf("mongodb: make the data directory: %w", err)
 	}
 	return e, e.choosePort()
+}
+
+// SetParameter sets a parameter of the server's, such as
+// transactionLifetimeLimitSeconds, which stays set over restarts. It may be
+// called before the first start and while the server runs.
+func (e *Engine) SetParameter(ctx context.Context, name string, value any) error {
+	e.parameters = append(e.parameters, bson.E{Key: name, Value: value})
+	if !e.started {
+		return nil
+	}
+	if err := e.makeReady(ctx); err != nil {
+		return fmt.Errorf("mongodb: set %s: %w", name, err)
+	}
+	return nil
 }
 
 // Start starts the server so that it ends with this process, however that ends,

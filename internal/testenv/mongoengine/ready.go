@@ -29,7 +29,12 @@ func (e *Engine) makeReady(ctx context.Context) error {
 		if err := e.becomePrimary(ctx, admin); err != nil {
 			return err
 		}
-		return run(ctx, admin, bson.D{{Key: "setParameter", Value: 1}, {Key: "ttlMonitorEnabled", Value: false}})
+		for _, parameter := range e.parameters {
+			if err := run(ctx, admin, bson.D{{Key: "setParameter", Value: 1}, parameter}); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }
 

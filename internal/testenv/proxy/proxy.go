@@ -1,0 +1,142 @@
+// Package proxy passes connections on to a server for tests that cut them.
+package proxy
+
+import (
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Proxy passes TCP connections on to a server, and can cut them. All methods may
+// be called concurrently.
+type Proxy struct {
+	listener net.Listener
+	target   string
+	work     sync.WaitGroup
+
+	mu    sync.Mutex
+	links map[*link]struct{}
+	ended bool
+}
+
+// link is one connection through the proxy.
+type link struct {
+	client, server net.Conn
+	// deaf: what the server says is dropped. loses: the connection ends with the
+	// next word of the server's, which gets lost.
+	deaf, loses atomic.Bool
+}
+
+// New starts a proxy on loopback to the target, host:port, and ends it with the
+// test. A connection to a target that does not listen is closed at once.
+func New(tb testing.TB, target string) *Proxy {
+	tb.Helper()
+	listener, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(tb, err, "start a proxy")
+	p := &Proxy{listener: listener, target: target, links: map[*link]struct{}{}}
+	p.work.Go(p.accept)
+	tb.Cleanup(p.end)
+	return p
+}
+
+// Addr is the host:port that leads through the proxy.
+func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+
+// CutAll cuts the connections that there are.
+func (p *Proxy) CutAll() { p.each((*link).cut) }
+
+// Deafen drops what the server says from now on, on the connections that there
+// are, so that a later cut takes away the answers to what was carried out.
+func (p *Proxy) Deafen() { p.each(func(l *link) { l.deaf.Store(true) }) }
+
+// LoseAnswers cuts each of the connections that there are with the server's next
+// answer: what it answers was carried out, and nobody hears of it.
+func (p *Proxy) LoseAnswers() { p.each(func(l *link) { l.loses.Store(true) }) }
+
+func (p *Proxy) accept() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		p.work.Go(func() { p.serve(client) })
+	}
+}
+
+func (p *Proxy) serve(client net.Conn) {
+	defer func() { _ = client.Close() }()
+	server, err := net.Dial("tcp", p.target) //nolint:noctx // a loopback address answers or refuses at once
+	if err != nil {
+		return
+	}
+	defer func() { _ = server.Close() }()
+	l := &link{client: client, server: server}
+	if !p.add(l) {
+		return
+	}
+	defer p.remove(l)
+	var back sync.WaitGroup
+	back.Go(func() {
+		_, _ = io.Copy(answers{l}, server)
+		l.cut()
+	})
+	_, _ = io.Copy(server, client)
+	l.cut()
+	back.Wait()
+}
+
+func (p *Proxy) add(l *link) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended {
+		return false
+	}
+	p.links[l] = struct{}{}
+	return true
+}
+
+func (p *Proxy) remove(l *link) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.links, l)
+}
+
+func (p *Proxy) each(do func(l *link)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.links {
+		do(l)
+	}
+}
+
+func (p *Proxy) end() {
+	p.mu.Lock()
+	p.ended = true
+	p.mu.Unlock()
+	_ = p.listener.Close()
+	p.CutAll()
+	p.work.Wait()
+}
+
+func (l *link) cut() {
+	_ = l.client.Close()
+	_ = l.server.Close()
+}
+
+// answers is where a server's words go.
+type answers struct{ *link }
+
+func (a answers) Write(b []byte) (int, error) {
+	switch {
+	case a.loses.Load():
+		a.cut()
+		return 0, net.ErrClosed
+	case a.deaf.Load():
+		return len(b), nil
+	}
+	return a.client.Write(b)
+}

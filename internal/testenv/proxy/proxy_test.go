@@ -1,0 +1,134 @@
+package proxy_test
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/outmill/outmill/internal/testenv/proxy"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// echo is a server that sends each line back, and tells of it before.
+func echo(t *testing.T) (addr string, heard <-chan string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	lines := make(chan string, 10)
+	var work sync.WaitGroup
+	work.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			work.Go(func() {
+				defer conn.Close()
+				for words := bufio.NewScanner(conn); words.Scan(); {
+					lines <- words.Text()
+					_, _ = io.WriteString(conn, words.Text()+"\n")
+				}
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = listener.Close()
+		work.Wait()
+	})
+	return listener.Addr().String(), lines
+}
+
+// talk is a connection on which a line is sent and its answer read.
+type talk struct {
+	t *testing.T
+	net.Conn
+	answers *bufio.Reader
+}
+
+func talkTo(t *testing.T, addr string) talk {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	return talk{t, conn, bufio.NewReader(conn)}
+}
+
+func (c talk) say(line string) {
+	c.t.Helper()
+	_, err := io.WriteString(c, line+"\n")
+	require.NoError(c.t, err)
+}
+
+func (c talk) hear(line string) {
+	c.t.Helper()
+	answer, err := c.answers.ReadString('\n')
+	require.NoError(c.t, err)
+	require.Equal(c.t, line+"\n", answer)
+}
+
+func (c talk) hearTheEnd() {
+	c.t.Helper()
+	answer, err := c.answers.ReadString('\n')
+	require.Error(c.t, err)
+	require.Empty(c.t, answer)
+}
+
+func Test_a_proxy_cuts_the_connections_that_there_are_and_takes_new_ones(t *testing.T) {
+	t.Parallel()
+	addr, heard := echo(t)
+	p := proxy.New(t, addr)
+	first := talkTo(t, p.Addr())
+	first.say("one")
+	require.Equal(t, "one", <-heard)
+	first.hear("one")
+	p.CutAll()
+	first.hearTheEnd()
+	second := talkTo(t, p.Addr())
+	second.say("two")
+	second.hear("two")
+}
+
+func Test_a_proxy_drops_answers_to_what_was_heard(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string]func(*proxy.Proxy){
+		"until it cuts":    (*proxy.Proxy).Deafen,
+		"and cuts at once": (*proxy.Proxy).LoseAnswers,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			addr, heard := echo(t)
+			p := proxy.New(t, addr)
+			c := talkTo(t, p.Addr())
+			c.say("one")
+			c.hear("one")
+			spoil(p)
+			c.say("two")
+			require.Equal(t, "one", <-heard)
+			require.Equal(t, "two", <-heard)
+			if name == "until it cuts" {
+				require.NoError(t, c.SetReadDeadline(time.Now().Add(50*time.Millisecond)))
+				_, err := c.answers.ReadByte()
+				require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+				require.NoError(t, c.SetReadDeadline(time.Time{}))
+				p.CutAll()
+			}
+			c.hearTheEnd()
+		})
+	}
+}
+
+func Test_a_proxy_to_a_server_that_is_away_closes_connections_at_once(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, listener.Close())
+	talkTo(t, proxy.New(t, listener.Addr().String()).Addr()).hearTheEnd()
+}

@@ -1,0 +1,47 @@
+package mongo_test
+
+import (
+	"context"
+	"net/url"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/event"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv/mongoengine"
+	"github.com/outmill/outmill/internal/testenv/proxy"
+	"github.com/outmill/outmill/mongo"
+)
+
+// The server carries a claim's commit out, nobody hears of it, and the server
+// that is asked again knows nothing of it, as one that has restarted may.
+func Test_a_claim_in_order_does_not_pass_over_what_it_may_have_leased_itself(t *testing.T) {
+	t.Parallel()
+	calm, server := ownStand(t, mongo.Config{}, mongoengine.SyncOnCommit)
+	require.NoError(t, calm.Append(t.Context(), made("orders", "one", 1)...))
+	require.NoError(t, calm.Append(t.Context(), made("orders", "two", 1)...))
+	at, err := url.Parse(server.URL)
+	require.NoError(t, err)
+	p := proxy.New(t, at.Host)
+	var commits int
+	started := func(_ context.Context, e *event.CommandStartedEvent) {
+		if e.CommandName != "commitTransaction" {
+			return
+		}
+		switch commits++; commits {
+		case 1:
+			p.LoseAnswers()
+		case 2:
+			require.NoError(t, server.Kill(t.Context()))
+			require.NoError(t, server.Start(t.Context()))
+		}
+	}
+	client := clientOf(t, options.Client().SetHosts([]string{p.Addr()}).SetDirect(true).SetMonitor(&event.CommandMonitor{Started: started}))
+	store := newStore(t, client, mongo.Config{Database: calm.db.Name()})
+	found, err := store.Claim(t.Context(), claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, "orders"))
+	require.NoError(t, err)
+	require.Greater(t, commits, 2)
+	require.Equal(t, []string{"one-0"}, namesOf(found))
+}

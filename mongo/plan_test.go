@@ -1,0 +1,374 @@
+package mongo_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/event"
+	driver "go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/mongo"
+)
+
+// recorder keeps the commands of a client, by what it was doing.
+type recorder struct {
+	mu       sync.Mutex
+	doing    string
+	commands []command
+}
+
+type command struct {
+	doing, name string
+	body        bson.Raw
+}
+
+func (r *recorder) started(_ context.Context, e *event.CommandStartedEvent) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.doing != "" && e.CommandName != "endSessions" {
+		r.commands = append(r.commands, command{r.doing, e.CommandName, slices.Clone(e.Command)})
+	}
+}
+
+// while keeps what is sent meanwhile, and returns how much that was.
+func (r *recorder) while(doing string, do func()) int {
+	r.mu.Lock()
+	before := len(r.commands)
+	r.doing = doing
+	r.mu.Unlock()
+	do()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.doing = ""
+	return len(r.commands) - before
+}
+
+// recorded is a store on the stand's collections whose commands are kept.
+func (s stand) recorded(t *testing.T, config mongo.Config) (*mongo.Store, *recorder) {
+	t.Helper()
+	r := &recorder{}
+	config.Database = s.db.Name()
+	config.WithoutChangeStream = true
+	store := newStore(t, clientOf(t, options.Client().ApplyURI(testenv.MongoDB(t)).SetMonitor(&event.CommandMonitor{Started: r.started})), config)
+	_, err := store.Groups(t.Context()) // the schema is checked, and the server's time known
+	require.NoError(t, err)
+	return store, r
+}
+
+// asked are the queries of a command, each as a command that can be explained.
+func (c command) asked(t *testing.T) []bson.D {
+	t.Helper()
+	var body bson.D
+	require.NoError(t, bson.Unmarshal(c.body, &body))
+	value := func(d bson.D, name string) any {
+		for _, e := range d {
+			if e.Key == name {
+				return e.Value
+			}
+		}
+		return nil
+	}
+	collection := value(body, c.name)
+	var all []bson.D
+	switch c.name {
+	case "update", "delete":
+		list := c.name + "s"
+		for _, one := range value(body, list).(bson.A) {
+			all = append(all, bson.D{{Key: c.name, Value: collection}, {Key: list, Value: bson.A{one}}})
+		}
+	case "findAndModify":
+		all = append(all, bson.D{{Key: "find", Value: collection}, {Key: "filter", Value: value(body, "query")}})
+	case "find":
+		find := bson.D{{Key: "find", Value: collection}}
+		for _, name := range []string{"filter", "sort", "limit", "projection"} {
+			if v := value(body, name); v != nil {
+				find = append(find, bson.E{Key: name, Value: v})
+			}
+		}
+		all = append(all, find)
+	case "aggregate":
+		var own bson.A
+		aggregate := func(from any, stages bson.A) {
+			all = append(all, bson.D{{Key: "aggregate", Value: from}, {Key: "pipeline", Value: stages}, {Key: "cursor", Value: bson.D{}}})
+		}
+		for _, stage := range value(body, "pipeline").(bson.A) {
+			switch e := stage.(bson.D)[0]; e.Key {
+			case "$unionWith":
+				aggregate(value(e.Value.(bson.D), "coll"), value(e.Value.(bson.D), "pipeline").(bson.A))
+			case "$lookup":
+				join := e.Value.(bson.D)
+				// The server makes one condition of the key and the first stage.
+				stages := value(join, "pipeline").(bson.A)
+				same := append(value(stages[0].(bson.D), "$match").(bson.D), bson.E{Key: value(join, "foreignField").(string), Value: "key3"})
+				aggregate(value(join, "from"), append(bson.A{bson.D{{Key: "$match", Value: same}}}, stages[1:]...))
+			default:
+				own = append(own, stage)
+			}
+		}
+		aggregate(collection, own)
+	}
+	return all
+}
+
+// plan is what the server says of a query.
+type plan struct {
+	stages  []string
+	indexes []string
+	keys    int64
+	docs    int64
+}
+
+func explained(t *testing.T, db *driver.Database, query bson.D) plan {
+	t.Helper()
+	var answer bson.D
+	require.NoError(t, db.RunCommand(t.Context(), bson.D{{Key: "explain", Value: query}, {Key: "verbosity", Value: "executionStats"}}).Decode(&answer), "%v", query)
+	var p plan
+	p.read(answer, false)
+	return p
+}
+
+// read goes through an answer, whose form depends on the server's version.
+func (p *plan) read(value any, winning bool) {
+	switch value := value.(type) {
+	case bson.D:
+		for _, e := range value {
+			switch {
+			case e.Key == "rejectedPlans" || e.Key == "executionStages" || e.Key == "command":
+			case e.Key == "totalKeysExamined":
+				p.keys += number(e.Value)
+			case e.Key == "totalDocsExamined":
+				p.docs += number(e.Value)
+			case winning && e.Key == "stage" && isText(e.Value):
+				p.stages = append(p.stages, e.Value.(string))
+			case winning && e.Key == "indexName" && isText(e.Value):
+				p.indexes = append(p.indexes, e.Value.(string))
+			case e.Key == "$sort":
+				p.stages = append(p.stages, "SORT")
+			default:
+				p.read(e.Value, winning || e.Key == "winningPlan")
+			}
+		}
+	case bson.A:
+		for _, one := range value {
+			p.read(one, winning)
+		}
+	}
+}
+
+func isText(value any) bool {
+	_, is := value.(string)
+	return is
+}
+
+func number(value any) int64 {
+	switch n := value.(type) {
+	case int32:
+		return int64(n)
+	case int64:
+		return n
+	case float64:
+		return int64(n)
+	}
+	return 0
+}
+
+// crowded fills the collections with n records in every stage, of several
+// topics and groups.
+func (s stand) crowded(t *testing.T, n int) {
+	t.Helper()
+	const atOnce = 1000
+	for i := range n / atOnce {
+		records := make([]*outmill.Record, atOnce)
+		for j := range records {
+			r := &outmill.Record{Topic: fmt.Sprintf("topic%d", j%4), MessageID: fmt.Sprint(i, "-", j), Payload: []byte("x")}
+			if j%5 > 0 {
+				r.Key = fmt.Sprintf("key%d", (i*atOnce+j)%2000)
+			}
+			switch j % 10 {
+			case 7:
+				r.Delay = time.Hour
+			case 8:
+				r.TimeToLive = time.Hour
+			case 9:
+				r.DedupKey = fmt.Sprint(i, j)
+			}
+			records[j] = r
+		}
+		require.NoError(t, s.Append(t.Context(), records...))
+	}
+	take := func() []*outmill.Record {
+		return claimed(t, s, claimOf(outmill.NewOwnerToken(), n/20, outmill.OrderNone))
+	}
+	require.NoError(t, s.Ack(t.Context(), leasesOf(take())))
+	var failures []outmill.Failure
+	for _, r := range take() {
+		failures = append(failures, outmill.Failure{Lease: r.Lease()})
+	}
+	require.NoError(t, s.Fail(t.Context(), failures))
+	var abandonments []outmill.Abandonment
+	for _, r := range take() {
+		abandonments = append(abandonments, outmill.Abandonment{Lease: r.Lease(), Delay: time.Hour})
+	}
+	require.NoError(t, s.Abandon(t.Context(), abandonments))
+	take()
+}
+
+// everything calls what a store has, a batch of some records each.
+func (s stand) everything(t *testing.T, store *mongo.Store, doing func(name string, do func())) {
+	t.Helper()
+	ctx, batch := t.Context(), 100
+	owner := outmill.NewOwnerToken()
+	must := func(err error) { t.Helper(); require.NoError(t, err) }
+	taken := map[outmill.Order][]*outmill.Record{}
+	for _, order := range []outmill.Order{outmill.OrderNone, outmill.OrderKey, outmill.OrderTopic} {
+		for _, policy := range []outmill.KeyPolicy{outmill.Block, outmill.Skip, outmill.Park} {
+			if order == outmill.OrderKey || policy == outmill.Block {
+				req := claimOf(owner, batch, order)
+				req.KeyPolicy = policy
+				doing(fmt.Sprint("claim in order ", order, " ", policy), func() {
+					found, err := store.Claim(ctx, req)
+					must(err)
+					taken[order] = append(taken[order], found...)
+				})
+			}
+		}
+	}
+	leases := leasesOf(taken[outmill.OrderKey])
+	require.Greater(t, len(leases), 106)
+	doing("extend", func() { _, err := store.Extend(ctx, time.Hour, leases); must(err) })
+	doing("ack", func() { must(store.Ack(ctx, leases[:50])) })
+	doing("release", func() { must(store.Release(ctx, leases[50:100])) })
+	doing("abandon", func() { must(store.Abandon(ctx, []outmill.Abandonment{{Lease: leases[100], Delay: time.Hour}})) })
+	doing("snooze", func() { must(store.Snooze(ctx, []outmill.Snoozing{{Lease: leases[101], Delay: time.Hour}})) })
+	doing("fail", func() { must(store.Fail(ctx, []outmill.Failure{{Lease: leases[102]}})) })
+	doing("park", func() { must(store.Fail(ctx, []outmill.Failure{{Lease: leases[103], Park: true}})) })
+	doing("requeue", func() { _, err := store.Requeue(ctx, leases[102].ID, leases[103].ID); must(err) })
+	doing("delete", func() { _, err := store.Delete(ctx, leases[104].ID, leases[105].ID); must(err) })
+	doing("reap", func() { _, err := store.ReapExpired(ctx, batch); must(err) })
+	doing("expire", func() { _, err := store.ExpireDue(ctx, batch); must(err) })
+	doing("delete processed", func() { _, err := store.DeleteProcessed(ctx, batch); must(err) })
+	doing("delete dedup keys", func() { _, err := store.DeleteDedupKeys(ctx, batch); must(err) })
+	doing("append", func() { must(store.Append(ctx, once("duplicate", "key"), one("another"))) })
+	doing("get", func() { _, err := store.Get(ctx, leases[102].ID); must(err) })
+	group := readers
+	for _, status := range []outmill.Status{"", outmill.StatusPending, outmill.StatusProcessed, outmill.StatusDead} {
+		doing("list "+string(status), func() {
+			_, err := store.List(ctx, outmill.ListQuery{Status: status})
+			must(err)
+			_, err = store.List(ctx, outmill.ListQuery{Status: status, Topic: "topic1", Group: &group})
+			must(err)
+		})
+	}
+	doing("stats", func() { _, err := store.Stats(ctx, batch); must(err) })
+	doing("register and drop", func() {
+		must(store.RegisterGroup(ctx, "late", outmill.Topics{Include: []string{"late"}}))
+		_, err := store.DropGroup(ctx, "late")
+		must(err)
+	})
+	s.heldKeys(t, store, doing)
+	s.joinsOfAllKinds(t, store, doing)
+}
+
+func (s stand) heldKeys(t *testing.T, store *mongo.Store, doing func(name string, do func())) {
+	t.Helper()
+	const keys = 80
+	records := make([]*outmill.Record, 3*keys)
+	for i := range records {
+		records[i] = &outmill.Record{Topic: "held", Key: fmt.Sprint("key", i%keys)}
+	}
+	require.NoError(t, s.Append(t.Context(), records...))
+	first := claimed(t, s, claimOf(outmill.NewOwnerToken(), keys, outmill.OrderKey, "held"))
+	other := outmill.NewOwnerToken()
+	doing("claim what is held", func() { require.Empty(t, claimed(t, store, claimOf(other, keys, outmill.OrderKey, "held"))) })
+	doing("ack what holds others", func() { require.NoError(t, store.Ack(t.Context(), leasesOf(first[:keys/2]))) })
+	doing("claim what was held", func() { require.NotEmpty(t, claimed(t, store, claimOf(other, keys, outmill.OrderKey, "held"))) })
+	doing("list what is held", func() {
+		_, err := store.List(t.Context(), outmill.ListQuery{Topic: "held"})
+		require.NoError(t, err)
+	})
+}
+
+func (s stand) joinsOfAllKinds(t *testing.T, store *mongo.Store, doing func(name string, do func())) {
+	t.Helper()
+	ctx := t.Context()
+	must := func(err error) { t.Helper(); require.NoError(t, err) }
+	join := &outmill.Join{GroupingKey: "grouped", Unsealed: true}
+	doing("start join", func() { must(store.StartJoin(ctx, join)) })
+	step := &outmill.Record{Topic: "steps", Joins: []outmill.JoinID{join.ID}}
+	other := &outmill.Record{Topic: "steps", Joins: []outmill.JoinID{join.ID}}
+	doing("append steps", func() { must(store.Append(ctx, step, other)) })
+	found, err := store.Claim(ctx, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone, "steps"))
+	must(err)
+	doing("ack a step", func() { must(store.Ack(ctx, leasesOf(found))) })
+	doing("report", func() { must(store.ReportFailed(ctx, join.ID, other.ID)) })
+	doing("seal", func() { must(store.SealJoin(ctx, join.ID, 2)) })
+	doing("finish", func() { _, err := store.FinishJoin(ctx, join.ID, outmill.FinishRequest{}); must(err) })
+	doing("list joins", func() {
+		_, err := store.ListJoins(ctx, outmill.JoinQuery{})
+		must(err)
+		_, err = store.ListJoins(ctx, outmill.JoinQuery{GroupingKey: &join.GroupingKey})
+		must(err)
+		_, err = store.ListSteps(ctx, join.ID, outmill.WorkItemID{}, 10)
+		must(err)
+	})
+	doing("delete joins", func() { _, err := store.DeleteJoins(ctx, 10); must(err) })
+}
+
+// What a command costs must not depend on how many records there are: the
+// server is asked how it goes about each query that the store sends.
+func Test_every_query_is_answered_through_an_index_and_without_a_sort(t *testing.T) {
+	t.Parallel()
+	s := newStand(t, mongo.Config{Retain: 24 * time.Hour})
+	n := 20_000
+	if isSecantus(t, s.Client()) {
+		n = 3_000 // which take it as long as MongoDB takes for many more
+	}
+	s.crowded(t, n)
+	store, kept := s.recorded(t, mongo.Config{Retain: 24 * time.Hour})
+	doing := func(name string, do func()) { kept.while(name, do) }
+	s.everything(t, store, doing)
+	forgetful, more := s.recorded(t, mongo.Config{})
+	more.while("delete what another store retained", func() {
+		_, err := forgetful.DeleteProcessed(t.Context(), 10)
+		require.NoError(t, err)
+	})
+	calls, used := map[string]bool{}, map[string]bool{}
+	for _, c := range append(kept.commands, more.commands...) {
+		calls[c.doing] = true
+		for _, query := range c.asked(t) {
+			p := explained(t, s.db, query)
+			for _, name := range p.indexes {
+				used[name] = true
+			}
+			said := fmt.Sprintf("%s: %s\n%v by %v, %d keys, %d documents", c.doing, clipped(query), p.stages, p.indexes, p.keys, p.docs)
+			assert.NotContains(t, p.stages, "COLLSCAN", said)
+			if c.doing == "list pending" || c.doing == "list what is held" {
+				// No index has what is pending, or all of a topic, in the order of their
+				// ids: the server goes through them, or through all ids, whichever of the
+				// two is less. They are for people, who look at a page.
+				continue
+			}
+			assert.NotContains(t, p.stages, "SORT", said)
+			assert.LessOrEqual(t, max(p.keys, p.docs), int64(n/5), said)
+		}
+	}
+	require.Len(t, calls, 39)
+	for _, name := range []string{"queue", "keyed", "later", "leases", "expiring", "settled", "parked", "processed_at", "step", "join", "grouping", "status", "finished", "blocked", "until", "topic", "expires"} {
+		require.Contains(t, used, name, "no query uses the index")
+	}
+}
+
+func clipped(query bson.D) string {
+	text := fmt.Sprint(query)
+	return text[:min(len(text), 1500)]
+}
