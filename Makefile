@@ -34,6 +34,10 @@ chaos: ## kill and stop processes, cut connections, restart engines for two minu
 versions: ## run the PostgreSQL store's contract on each version that can be had
 	OUTMILL_TEST_POSTGRES_VERSIONS=14,15,16,17,18 go test -count=1 -timeout 30m -run each_version ./postgres
 
+.PHONY: sql
+sql: ## parse the T-SQL of the SQL Server store, which takes python3 with pip
+	./.ci/sql
+
 .PHONY: examples
 examples: ## run the quickstart and the examples' tests
 	go run -C _examples ./quickstart

@@ -93,9 +93,13 @@ func (e *UnknownSchemeError) Is(target error) bool { return target == ErrInvalid
 // storeImports are the stores of this module, by scheme and provider name, for
 // the remedy in an error; the root package cannot import them.
 var storeImports = map[string]string{
-	"postgres":   "github.com/outmill/outmill/postgres",
-	"postgresql": "github.com/outmill/outmill/postgres",
-	"sqlite":     "github.com/outmill/outmill/sqlite",
+	"mongo":       "github.com/outmill/outmill/mongo",
+	"mongodb":     "github.com/outmill/outmill/mongo",
+	"mongodb+srv": "github.com/outmill/outmill/mongo",
+	"postgres":    "github.com/outmill/outmill/postgres",
+	"postgresql":  "github.com/outmill/outmill/postgres",
+	"sqlite":      "github.com/outmill/outmill/sqlite",
+	"sqlserver":   "github.com/outmill/outmill/sqlserver",
 }
 
 func importHint(name string) string {

@@ -33,7 +33,7 @@ func (b *bench) flags(flags *flag.FlagSet, s scenario) {
 		flags.IntVar(&b.n, "n", 0, fmt.Sprintf("how many messages (default %d, with -short %d)", s.n, s.short))
 	}
 	if s.name == "stores" {
-		flags.StringVar(&b.only, "only", "", "the one store to measure: sqlite, postgres or mongo")
+		flags.StringVar(&b.only, "only", "", "the one store to measure: sqlite, postgres, mongo or sqlserver")
 	}
 	flags.IntVar(&b.rounds, "rounds", 0, "how often each side runs (default 3, with -short 1)")
 	flags.IntVar(&b.size, "size", 200, "bytes of a payload")
@@ -43,6 +43,7 @@ func (b *bench) flags(flags *flag.FlagSet, s scenario) {
 	flags.StringVar(&b.cpuProfile, "cpuprofile", "", "write CPU profiles of this process to FILE.FIELD, one for each side that is compared, of its last round")
 	flags.StringVar(&b.engines.postgresURL, "postgres", "", "URL of a PostgreSQL, as its superuser; default: one is started, with fsync on")
 	flags.StringVar(&b.engines.mongoURL, "mongodb", "", "URL of a MongoDB that is a replica set; default: mongod, or SecantusDB, is started where the machine has it")
+	flags.StringVar(&b.engines.sqlserverURL, "sqlserver", "", "URL of a SQL Server, for a user who may create databases; default: that of "+envSQLServerURL+"; none is started")
 	flags.StringVar(&b.engines.kafkaAddr, "kafka", "", "host:port of a Kafka; default: one is started")
 }
 

@@ -18,9 +18,9 @@ import (
 // engines are the servers: those that flags name, else such as are started, and
 // ended with the bench.
 type engines struct {
-	postgresURL, kafkaAddr, mongoURL string
-	log                              func(format string, args ...any)
-	ends                             []func()
+	postgresURL, kafkaAddr, mongoURL, sqlserverURL string
+	log                                            func(format string, args ...any)
+	ends                                           []func()
 }
 
 func (e *engines) end() {

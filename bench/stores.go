@@ -17,7 +17,9 @@ client, messages with keys, claims without an order. SQLite is a file on the mac
 runs with fsync on. Commits of appends wait for the disk; of claims and acks they do in SQLite, and do not in PostgreSQL
 (postgres.Config.DurableSettle). MongoDB writes with write concern majority, and so does what it is compared with, on plain
 collections of the same server; it is left out where there is none. What is measured of SecantusDB is to be judged on a
-MongoDB: it reads all that a query matches, whatever its limit, so give it a small -n.
+MongoDB: it reads all that a query matches, whatever its limit, so give it a small -n. SQL Server is left out too where
+none is named (-sqlserver, OUTMILL_TEST_SQLSERVER_URL). What it is compared with is a row at a time of a table with a status
+and an index of that. Of Babelfish for PostgreSQL the same holds as of SecantusDB.
 
   sqlite_append_1_per_s            appends of one record, n/50 times, each in a transaction of its own
   sqlite_append_1000_per_s         appends of 1,000 records, n in all
@@ -36,9 +38,16 @@ MongoDB: it reads all that a query matches, whatever its limit, so give it a sma
   mongo_insert_many_indexed_per_s  the same into a collection with the store's indexes
   mongo_insert_many_tx_per_s       the first of these in a transaction
   mongo_find_and_update_per_s      findOneAndUpdate and deleteOne of one document, n/50 times, while n wait, by an index of status and time
+  sqlserver_append_1_per_s         as of the others
+  sqlserver_append_1000_per_s      "
+  sqlserver_claim_ack_per_s        "
+  sqlserver_one_by_one_per_s       "
+  sqlserver_update_top_1_per_s     UPDATE of the TOP (1) that waits, with READPAST, and its DELETE, n/50 times, while n wait, by an index of status
   sqlite_batching                  claim_ack / one_by_one
   postgres_batching                "
   mongo_batching                   "
+  sqlserver_batching               "
+  sqlserver_claim_ratio            sqlserver_claim_ack / sqlserver_update_top_1
   mongo_claim_ratio                mongo_claim_ack / mongo_find_and_update
   mongo_publish_ratio              mongo_publish_1000 / mongo_insert_many
   mongo_publish_indexed_ratio      mongo_publish_1000 / mongo_insert_many_indexed`
@@ -65,6 +74,7 @@ var storeKinds = []storeKind{
 	{name: "sqlite", title: "SQLite", opener: sqliteOpener},
 	{name: "postgres", title: "PostgreSQL", opener: postgresOpener},
 	{name: "mongo", title: "MongoDB", opener: mongoOpener, beside: besideMongo},
+	{name: "sqlserver", title: "SQL Server", opener: sqlserverOpener, beside: besideSQLServer},
 }
 
 func sqliteOpener(_ context.Context, b *bench) (opener, error) {
@@ -99,7 +109,7 @@ func measureStores(ctx context.Context, b *bench) error {
 			continue
 		}
 		found = true
-		if err := kind.measure(ctx, b); errors.Is(err, errNoMongo) {
+		if err := kind.measure(ctx, b); errors.Is(err, errNoMongo) || errors.Is(err, errNoSQLServer) {
 			b.say("skipped: %s: %v", kind.title, err)
 			b.results.fact(kind.name, "skipped: "+err.Error())
 		} else if err != nil {

@@ -1,6 +1,7 @@
 package subscriber_test
 
 import (
+	"database/sql"
 	"path/filepath"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/publisher"
 	"github.com/outmill/outmill/sqlite"
+	"github.com/outmill/outmill/sqlserver"
 	"github.com/outmill/outmill/subscriber"
 )
 
@@ -58,6 +60,7 @@ var stores = map[string]func(t *testing.T) outmill.Store{
 	"SQLite":     onSQLite,
 	"PostgreSQL": onPostgreSQL,
 	"MongoDB":    onMongoDB,
+	"SQL Server": onSQLServer,
 }
 
 // onSQLite does without the wait for the disk: the suite publishes one by one.
@@ -90,17 +93,32 @@ func onMongoDB(t *testing.T) outmill.Store {
 	return store
 }
 
+func onSQLServer(t *testing.T) outmill.Store {
+	t.Helper()
+	db, err := sql.Open("sqlserver", testenv.SQLServerDatabase(t))
+	require.NoError(t, err)
+	db.SetMaxOpenConns(16)
+	db.SetMaxIdleConns(16)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	store, err := sqlserver.New(db, sqlserver.Config{}, nil)
+	require.NoError(t, err)
+	return store
+}
+
 // tooSlow says whether the suite's own numbers are too large for the engine:
-// SecantusDB reads all that a query matches, whatever its limit.
+// SecantusDB reads all that a query matches, whatever its limit; on Babelfish
+// claims wait for each other.
 func tooSlow(t *testing.T, store outmill.Store) bool {
 	t.Helper()
-	onMongo, is := store.(*outmillmongo.Store)
-	if !is {
-		return false
+	switch store := store.(type) {
+	case *outmillmongo.Store:
+		secantus, err := testenv.IsSecantus(t.Context(), store.Client())
+		require.NoError(t, err)
+		return secantus
+	case *sqlserver.Store:
+		return testenv.IsBabelfish(t, store.DB())
 	}
-	secantus, err := testenv.IsSecantus(t.Context(), onMongo.Client())
-	require.NoError(t, err)
-	return secantus
+	return false
 }
 
 func Test_Watermills_suite_for_pubsubs_passes(t *testing.T) {

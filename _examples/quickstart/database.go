@@ -17,6 +17,7 @@ import (
 	outmillmongo "github.com/outmill/outmill/mongo"
 	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/sqlite"
+	"github.com/outmill/outmill/sqlserver"
 )
 
 // database has the outbox and, beside it, the table of orders.
@@ -33,6 +34,10 @@ const (
 	createOrders = `CREATE TABLE IF NOT EXISTS quickstart_orders
 (run TEXT, id INTEGER, customer TEXT, cents INTEGER, PRIMARY KEY (run, id))`
 	insertOrder = `INSERT INTO quickstart_orders (run, id, customer, cents) VALUES (?, ?, ?, ?)`
+
+	createOrdersTSQL = `IF OBJECT_ID(N'dbo.quickstart_orders', N'U') IS NULL
+CREATE TABLE dbo.quickstart_orders (run NVARCHAR(100) NOT NULL, id INT NOT NULL, customer NVARCHAR(100), cents INT, PRIMARY KEY (run, id))`
+	insertOrderTSQL = `INSERT INTO dbo.quickstart_orders (run, id, customer, cents) VALUES (@p1, @p2, @p3, @p4)`
 )
 
 // openDatabase also returns how to call the database in the output.
@@ -82,6 +87,8 @@ func openURL(ctx context.Context, storeURL string, logger watermill.LoggerAdapte
 		return postgresDB{store}, nil
 	case *outmillmongo.Store:
 		return mongoDB{store}, nil
+	case *sqlserver.Store:
+		return sqlserverDB{store}, nil
 	}
 	return nil, errors.Join(fmt.Errorf("the quickstart has no table of orders for a %T", store), store.Close())
 }
@@ -95,13 +102,20 @@ func (db sqliteDB) createOrders(ctx context.Context) error {
 
 func (db sqliteDB) placeOrders(ctx context.Context, run string, orders []order, publish func(ctx context.Context) error) error {
 	return db.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		for _, o := range orders {
-			if _, err := tx.ExecContext(ctx, insertOrder, run, o.ID, o.Customer, o.Cents); err != nil {
-				return err
-			}
+		if err := insertOrders(ctx, tx, insertOrder, run, orders); err != nil {
+			return err
 		}
 		return publish(ctx)
 	})
+}
+
+func insertOrders(ctx context.Context, tx *sql.Tx, statement, run string, orders []order) error {
+	for _, o := range orders {
+		if _, err := tx.ExecContext(ctx, statement, run, o.ID, o.Customer, o.Cents); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 type postgresDB struct{ *postgres.Store }
@@ -140,6 +154,22 @@ func (db mongoDB) placeOrders(ctx context.Context, run string, orders []order, p
 	}
 	return db.InTx(ctx, func(ctx context.Context) error {
 		if _, err := db.orders().InsertMany(ctx, documents); err != nil {
+			return err
+		}
+		return publish(ctx)
+	})
+}
+
+type sqlserverDB struct{ *sqlserver.Store }
+
+func (db sqlserverDB) createOrders(ctx context.Context) error {
+	_, err := db.DB().ExecContext(ctx, createOrdersTSQL)
+	return err
+}
+
+func (db sqlserverDB) placeOrders(ctx context.Context, run string, orders []order, publish func(ctx context.Context) error) error {
+	return db.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		if err := insertOrders(ctx, tx, insertOrderTSQL, run, orders); err != nil {
 			return err
 		}
 		return publish(ctx)

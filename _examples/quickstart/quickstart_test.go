@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"net/url"
 	"path/filepath"
@@ -53,6 +54,27 @@ func TestTheQuickstartLosesNothingOnMongoDB(t *testing.T) {
 	for collection, want := range map[string]int64{"quickstart_orders": 2 * 520, "outmill_records": 0} {
 		if got, err := db.Collection(collection).CountDocuments(t.Context(), bson.D{}); err != nil || got != want {
 			t.Fatalf("%s: got %d, want %d (%v)", collection, got, want, err)
+		}
+	}
+}
+
+func TestTheQuickstartLosesNothingOnSQLServer(t *testing.T) {
+	t.Parallel()
+	storeURL := testenv.SQLServerDatabase(t)
+	// Few: Babelfish is slow.
+	losesNothing(t, options{orders: 200, store: storeURL})
+	// The store is kept, so a second run meets what the first has left.
+	losesNothing(t, options{orders: 200, store: storeURL})
+	nobodyReads(t, storeURL)
+	db, err := sql.Open("sqlserver", storeURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	for table, want := range map[string]int{"quickstart_orders": 2 * 180, "Outbox": 0} {
+		var got int
+		if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM dbo."+table).Scan(&got); err != nil || got != want {
+			t.Fatalf("%s: got %d, want %d (%v)", table, got, want, err)
 		}
 	}
 }
@@ -193,6 +215,7 @@ func TestTheQuickstartSaysWhatIsWrongWithAStore(t *testing.T) {
 		"two stores":       {options{store: "sqlite:a.db", db: "b.db"}, "-db"},
 		"nothing listens":  {options{store: "postgres://user:secret@127.0.0.1:1/orders"}, "127.0.0.1"},
 		"no MongoDB there": {options{store: "mongodb://user:secret@127.0.0.1:1/orders?serverSelectionTimeoutMS=100"}, "127.0.0.1"},
+		"no SQL Server":    {options{store: "sqlserver://user:secret@127.0.0.1:1?database=orders&dial+timeout=1"}, "127.0.0.1"},
 		"no such folder":   {options{db: filepath.Join(t.TempDir(), "none", "orders.db")}, "none"},
 		"no orders at all": {options{orders: -1}, "-orders"},
 	} {

@@ -43,7 +43,7 @@ func Test_help_goes_to_standard_output_and_succeeds(t *testing.T) {
 		require.Empty(t, got.stderr)
 		require.Contains(t, got.stdout, "usage: outmill schema [-ensure] URL")
 		require.Contains(t, got.stdout, "-ensure\n")
-		require.Contains(t, got.stdout, "stores: mongo, postgres, sqlite")
+		require.Contains(t, got.stdout, "stores: mongo, postgres, sqlite, sqlserver")
 	}
 }
 

@@ -21,6 +21,7 @@ that does not exist. sqlite::memory: prints the same without a file:
 
     outmill schema sqlite::memory: | sqlite3 orders.db
     outmill schema 'mongodb://host/shop?replicaSet=rs0' | mongosh shop
+    outmill schema 'sqlserver://user:password@host?database=shop' | sqlcmd -S host -d shop -b
 
 With -ensure it creates the schema, or brings it up to date, itself. That is safe
 to repeat, and while programs use the store.`,
@@ -42,7 +43,7 @@ func runSchema(ctx context.Context, args []string, ensure bool, stdout io.Writer
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 	if !ensure {
-		return printStatements(store.Statements(), stdout)
+		return printStatements(store.Statements(), endOf(store), stdout)
 	}
 	if err := store.Ensure(ctx); err != nil {
 		return err
@@ -51,7 +52,7 @@ func runSchema(ctx context.Context, args []string, ensure bool, stdout io.Writer
 	return err
 }
 
-func printStatements(statements []string, stdout io.Writer) error {
+func printStatements(statements []string, end func(string) string, stdout io.Writer) error {
 	if len(statements) == 0 {
 		return errors.New("outmill: the store names no statements for its schema")
 	}
@@ -59,7 +60,7 @@ func printStatements(statements []string, stdout io.Writer) error {
 		if i > 0 {
 			statement = "\n" + statement
 		}
-		if _, err := fmt.Fprintln(stdout, terminated(statement)); err != nil {
+		if _, err := fmt.Fprintln(stdout, end(statement)); err != nil {
 			return fmt.Errorf("outmill: print the schema: %w", err)
 		}
 	}
@@ -74,4 +75,9 @@ func terminated(statement string) string {
 		return statement + "\n;"
 	}
 	return statement + ";"
+}
+
+// asBatch ends a T-SQL batch, which may hold semicolons of its own.
+func asBatch(statement string) string {
+	return strings.TrimRight(statement, " \t\r\n") + "\nGO"
 }

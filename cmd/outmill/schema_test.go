@@ -167,5 +167,5 @@ func Test_a_statement_ends_with_one_semicolon_that_no_comment_swallows(t *testin
 
 func Test_a_store_without_statements_is_a_failure(t *testing.T) {
 	t.Parallel()
-	require.Error(t, printStatements(nil, &strings.Builder{}))
+	require.Error(t, printStatements(nil, terminated, &strings.Builder{}))
 }

@@ -12,6 +12,7 @@ import (
 	_ "github.com/outmill/outmill/mongo"
 	_ "github.com/outmill/outmill/postgres"
 	_ "github.com/outmill/outmill/sqlite"
+	"github.com/outmill/outmill/sqlserver"
 )
 
 // open is outmill.Open for people who cannot add an import.
@@ -22,4 +23,12 @@ func open(ctx context.Context, url string) (outmill.Store, error) {
 		return nil, fmt.Errorf("outmill: this tool opens no %s: URLs; it opens %s", unknown.Scheme, strings.Join(unknown.Registered, ", "))
 	}
 	return store, err
+}
+
+// endOf is how the store's own shell wants a statement to end.
+func endOf(store outmill.Store) func(statement string) string {
+	if _, is := store.(*sqlserver.Store); is {
+		return asBatch
+	}
+	return terminated
 }

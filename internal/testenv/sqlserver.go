@@ -1,0 +1,62 @@
+package testenv
+
+import (
+	"context"
+	"database/sql"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	_ "github.com/microsoft/go-mssqldb" // the driver
+	"github.com/stretchr/testify/require"
+)
+
+// EnvSQLServerURL names a SQL Server for the tests, such as
+// sqlserver://sa:password@127.0.0.1:1433?encrypt=disable. There is none that
+// could be started here.
+const EnvSQLServerURL = "OUTMILL_TEST_SQLSERVER_URL"
+
+// SQLServer returns the URL of a server, or skips the test. It may be Babelfish:
+// see IsBabelfish.
+func SQLServer(tb testing.TB) string {
+	tb.Helper()
+	server := os.Getenv(EnvSQLServerURL)
+	if server == "" {
+		tb.Skipf("skipped: no SQL Server: set %s to the URL of one (sqlserver://user:password@host:1433?encrypt=disable)", EnvSQLServerURL)
+	}
+	return server
+}
+
+// SQLServerDatabase returns the URL of a database of its own for the test,
+// empty, which goes with the test.
+func SQLServerDatabase(tb testing.TB) string {
+	tb.Helper()
+	server, err := url.Parse(SQLServer(tb))
+	require.NoError(tb, err, EnvSQLServerURL)
+	db, err := sql.Open("sqlserver", server.String())
+	require.NoError(tb, err)
+	ctx := context.WithoutCancel(tb.Context())
+	name := "outmill_" + strings.ReplaceAll(uuid.NewString(), "-", "")
+	_, err = db.ExecContext(ctx, "CREATE DATABASE "+name)
+	require.NoError(tb, err)
+	tb.Cleanup(func() {
+		_, err := db.ExecContext(ctx, "DROP DATABASE "+name)
+		require.NoError(tb, err)
+		require.NoError(tb, db.Close())
+	})
+	query := server.Query()
+	query.Set("database", name)
+	server.RawQuery = query.Encode()
+	return server.String()
+}
+
+// IsBabelfish tells whether the server is Babelfish for PostgreSQL, which
+// ignores hints of locks.
+func IsBabelfish(tb testing.TB, db *sql.DB) bool {
+	tb.Helper()
+	var is sql.NullInt64
+	require.NoError(tb, db.QueryRowContext(tb.Context(), "SELECT CAST(SERVERPROPERTY('Babelfish') AS INT)").Scan(&is))
+	return is.Int64 == 1
+}

@@ -1,0 +1,228 @@
+package sqlserver
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/routing"
+)
+
+// Append writes all the records or none. See outmill.Writer.
+func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
+	const operation = "append"
+	tx, err := s.txOf(ctx)
+	if err != nil {
+		return s.explain(ctx, operation, err)
+	}
+	if err := outmill.CheckRecords(records, s.config.MaxPayload); err != nil {
+		return s.explain(ctx, operation, err)
+	}
+	if len(records) == 0 {
+		return s.explain(ctx, operation, s.usable(ctx))
+	}
+	a, err := newAppending(s, records)
+	if err != nil {
+		return s.explain(ctx, operation, err)
+	}
+	if tx != nil {
+		err = s.within(ctx, operation, tx, a.write)
+	} else {
+		err = s.try(ctx, operation, func(ctx context.Context) error { return a.write(ctx, s.db) })
+	}
+	if err != nil {
+		return err
+	}
+	a.report()
+	if tx == nil {
+		s.bell.Ring()
+	}
+	return nil
+}
+
+// topicKey names a dedup key of a topic.
+type topicKey struct{ topic, key string }
+
+// appending is the work of one Append. It may be tried more than once, and
+// changes no record before report.
+type appending struct {
+	s         *Store
+	records   []*outmill.Record
+	ids       []outmill.WorkItemID
+	metadata  []string
+	duplicate []bool
+	// first is the first record with each dedup key.
+	first map[topicKey]int
+}
+
+func newAppending(s *Store, records []*outmill.Record) (*appending, error) {
+	a := &appending{
+		s: s, records: records,
+		ids:       make([]outmill.WorkItemID, len(records)),
+		metadata:  make([]string, len(records)),
+		duplicate: make([]bool, len(records)),
+		first:     map[topicKey]int{},
+	}
+	for i, r := range records {
+		if a.ids[i] = r.ID; r.ID.IsZero() {
+			a.ids[i] = outmill.NewWorkItemID()
+		}
+		if len(r.Metadata) > 0 {
+			text, err := json.Marshal(r.Metadata)
+			if err != nil {
+				return nil, fmt.Errorf("record %d: metadata: %w", i, err)
+			}
+			a.metadata[i] = string(text)
+		}
+		if r.DedupKey == "" {
+			continue
+		}
+		key := topicKey{r.Topic, r.DedupKey}
+		if _, seen := a.first[key]; seen {
+			a.duplicate[i] = true
+			continue
+		}
+		a.first[key] = i
+	}
+	return a, nil
+}
+
+// write writes in the caller's transaction, or, on the pool, in one of its own.
+func (a *appending) write(ctx context.Context, on querier) error {
+	if err := a.checkSteps(ctx, on); err != nil {
+		return err
+	}
+	return a.writeUnchecked(ctx, on)
+}
+
+// maxTries bounds how often an append looks again for the groups.
+const maxTries = 10
+
+// writeUnchecked is write where the steps have been checked.
+func (a *appending) writeUnchecked(ctx context.Context, on querier) error {
+	for range maxTries {
+		table := a.s.routes.Load()
+		if table == nil {
+			var err error
+			if table, err = a.s.loadRoutes(ctx, on); err != nil {
+				return err
+			}
+		}
+		fits, err := a.put(ctx, table, on)
+		if err != nil || fits {
+			return err
+		}
+		// Nothing was written: the groups have changed.
+		a.s.routes.CompareAndSwap(table, nil)
+	}
+	return errRoutesChanged
+}
+
+// put writes the records, and reports whether table was that of the
+// transaction; if not, it wrote nothing.
+func (a *appending) put(ctx context.Context, table *routing.Table, on querier) (fits bool, err error) {
+	c := call{
+		template: "[dbo].[Outbox_Append]",
+		args: []any{
+			named("Generation", table.Generation), named("Version", schemaVersion),
+			set(a.s, "New", "New", a.rows(table)), set(a.s, "Members", "NewMember", a.members(table)), named("DedupWindow", a.s.config.DedupWindow.Microseconds()),
+		},
+	}
+	c.reset = func() {
+		for _, i := range a.first {
+			a.duplicate[i] = true
+		}
+	}
+	c.sets = []func(scan func(...any) error) error{func(scan func(...any) error) error {
+		var free topicKey
+		if err := scan(&fits, &free.topic, &free.key); err != nil || free.topic == "" {
+			return err
+		}
+		a.duplicate[a.first[free]] = false
+		return nil
+	}}
+	err = a.s.do(ctx, on, c)
+	return fits, err
+}
+
+func (a *appending) report() {
+	for i, r := range a.records {
+		r.ID, r.Duplicate = a.ids[i], a.duplicate[i]
+		if r.MessageID == "" {
+			r.MessageID = r.ID.String()
+		}
+	}
+}
+
+// rows are one for each group of a record, or one without a group.
+func (a *appending) rows(table *routing.Table) []newRow {
+	rows := make([]newRow, 0, len(a.records))
+	add := func(row newRow, id outmill.WorkItemID) {
+		row.Place, row.ID, row.IDBytes = int64(len(rows)), id.String(), id[:]
+		rows = append(rows, row)
+	}
+	readers := map[string][]string{}
+	for i, r := range a.records {
+		// A record whose key came before in this call is no candidate at all.
+		if r.DedupKey != "" && a.first[topicKey{r.Topic, r.DedupKey}] != i {
+			continue
+		}
+		groups, known := readers[r.Topic]
+		if !known {
+			groups = table.Of(r.Topic)
+			readers[r.Topic] = groups
+		}
+		row := a.row(i)
+		if len(groups) == 0 {
+			add(row, a.ids[i])
+		}
+		for n, group := range groups {
+			id := a.ids[i]
+			if n > 0 {
+				id = outmill.NewWorkItemID()
+			}
+			row.Group = sql.NullString{String: a.s.text(group), Valid: true}
+			add(row, id)
+		}
+	}
+	return rows
+}
+
+func (a *appending) row(i int) newRow {
+	of, text := a.records[i], a.s.text
+	row := newRow{
+		Topic: text(of.Topic), Key: text(of.Key), Size: int64(of.Size()), MessageID: text(of.MessageID), CorrelationID: text(of.CorrelationID),
+		CausationID: text(of.CausationID), TenantID: text(of.TenantID), TraceParent: text(of.TraceParent), TraceState: text(of.TraceState),
+		DedupKey: text(of.DedupKey), Metadata: some(text(a.metadata[i])), Payload: of.Payload,
+	}
+	if row.MessageID == "" {
+		row.MessageID = a.ids[i].String()
+		row.Size += int64(len(row.MessageID))
+	}
+	if row.Payload == nil {
+		row.Payload = []byte{}
+	}
+	if len(of.Joins) > 0 {
+		row.Step = a.ids[i][:]
+	}
+	if !of.WaitsFor.IsZero() {
+		row.WaitsFor = of.WaitsFor[:]
+	}
+	row.DueAt, row.DueAfter = when(of.DueAt, of.Delay)
+	row.ExpiresAt, row.ExpiresAfter = when(of.ExpiresAt, of.TimeToLive)
+	return row
+}
+
+// when is a time, or how many microseconds after the server's now.
+func when(at time.Time, after time.Duration) (text sql.NullString, micros sql.NullInt64) {
+	switch {
+	case after > 0:
+		micros = sql.NullInt64{Int64: ceilMicros(after), Valid: true}
+	case !at.IsZero():
+		text = some(at.UTC().Format(textOfTime))
+	}
+	return text, micros
+}

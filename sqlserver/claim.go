@@ -1,0 +1,245 @@
+package sqlserver
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"slices"
+
+	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/inorder"
+)
+
+// maxAtOnce is how many records one statement changes at most. SQL Server takes a
+// lock of the whole table in the place of 5,000 locks that one statement has on
+// it, and then everybody waits for everybody; a claim without an order may look
+// at five kinds of records.
+const maxAtOnce = 900
+
+// Claim leases up to req.Limit records, and never more than 900 in a statement:
+// claims without an order use several. See outmill.Queue. Of a claim that fails
+// after it has leased some records, it returns these.
+func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.Record, error) {
+	const operation = "claim"
+	if err := req.Validate(); err != nil {
+		return nil, s.explain(ctx, operation, err)
+	}
+	busy := s.busy.Topics(req.Group, req.Topics)
+	for {
+		topics := busy
+		if topics == nil {
+			var err error
+			if topics, err = s.dueTopics(ctx, req); err != nil || len(topics) == 0 {
+				return nil, err
+			}
+		}
+		c := &claim{s: s, req: req}
+		err := c.serveAll(ctx, s.turns.Order(req.Group, req.Topics, slices.Clone(topics)))
+		if len(c.records) > 0 {
+			if err != nil {
+				s.logger.Error("A claim ended early", err, watermill.LogFields{"group": req.Group})
+			}
+			if busy == nil {
+				s.busy.Note(req.Group, req.Topics, topics)
+			}
+			s.logger.Debug("Records claimed", watermill.LogFields{
+				"group": req.Group, "owner": req.Owner.String(), "count": len(c.records),
+			})
+			return c.records, nil
+		}
+		if err != nil || busy == nil && !c.again {
+			return nil, err
+		}
+		busy = nil
+	}
+}
+
+// dueTopics returns the selected topics of which there may be something to
+// claim. Records of theirs that wait for a group are given to one.
+func (s *Store) dueTopics(ctx context.Context, req outmill.ClaimRequest) ([]string, error) {
+	for {
+		due, unrouted, err := s.lookForTopics(ctx, req)
+		if err != nil || len(unrouted) == 0 {
+			return due, err
+		}
+		for i, topic := range unrouted {
+			unrouted[i] = outmill.Exact(topic)
+		}
+		adopted, err := s.adoptAll(ctx, "claim", outmill.Topics{Include: unrouted})
+		if err != nil {
+			return nil, err
+		}
+		if adopted == 0 {
+			return due, nil
+		}
+	}
+}
+
+func (s *Store) lookForTopics(ctx context.Context, req outmill.ClaimRequest) (due, unrouted []string, err error) {
+	names, listed := req.Topics.Names()
+	err = s.run(ctx, "claim", call{
+		template: "[dbo].[Outbox_Due]",
+		args: []any{
+			named("Group", req.Group), named("All", !listed), set(s, "Topics", "Name", s.names(names)), named("Owner", req.Owner.String()), named("Passed", inorder.PassedOver(req.KeyPolicy)),
+			// Every record that is held concerns only claims without an order and those
+			// of whole topics; claims by key go by the lanes.
+			named("HeldToo", req.Order != outmill.OrderKey),
+		},
+		reset: func() { due, unrouted = nil, nil },
+		sets: []func(scan func(...any) error) error{func(scan func(...any) error) error {
+			var topic string
+			var isDue, isUnrouted bool
+			if err := scan(&topic, &isDue, &isUnrouted); err != nil || !req.Topics.Match(topic) {
+				return err
+			}
+			if isDue {
+				due = append(due, topic)
+			}
+			if isUnrouted {
+				unrouted = append(unrouted, topic)
+			}
+			return nil
+		}},
+	})
+	return due, unrouted, err
+}
+
+// claim is one claim, in a transaction for each topic or, without an order, for
+// all of them.
+type claim struct {
+	s       *Store
+	req     outmill.ClaimRequest
+	records []*outmill.Record
+	bytes   int
+	// over: a suspect was met, which goes without company, or a record that does
+	// not fit in.
+	over bool
+	// again: so much was passed over that there may be more to claim.
+	again bool
+}
+
+// room is how many records the claim may still take.
+func (c *claim) room() int {
+	if c.over {
+		return 0
+	}
+	return c.req.Limit - len(c.records)
+}
+
+func (c *claim) serveAll(ctx context.Context, topics []string) error {
+	if c.req.Order == outmill.OrderNone {
+		return c.takeAny(ctx, topics)
+	}
+	limit := min(c.req.Limit, maxAtOnce)
+	share := (limit + len(topics) - 1) / len(topics)
+	open, err := c.serve(ctx, topics, share)
+	// What topics with little to claim have left over goes to the others.
+	if err == nil && len(open) > 0 && share < limit {
+		_, err = c.serve(ctx, open, limit)
+	}
+	return err
+}
+
+// serve takes up to share records of each topic, and returns the topics that
+// may have more.
+func (c *claim) serve(ctx context.Context, topics []string, share int) ([]string, error) {
+	take := c.takeByKey
+	if c.req.Order == outmill.OrderTopic {
+		take = c.takeByTopic
+	}
+	var open []string
+	for _, topic := range topics {
+		if c.room() <= 0 {
+			break
+		}
+		before := len(c.records)
+		want := min(share, c.room())
+		if err := take(ctx, topic, want); err != nil {
+			return nil, err
+		}
+		if len(c.records)-before == want {
+			open = append(open, topic)
+		}
+	}
+	return open, nil
+}
+
+// takeAny takes records without an order: the oldest due first, of each topic
+// its share, and then of those that have more what the others left over.
+func (c *claim) takeAny(ctx context.Context, topics []string) error {
+	limit := min(c.req.Limit, maxAtOnce)
+	share := (limit + len(topics) - 1) / len(topics)
+	for c.room() > 0 && len(topics) > 0 {
+		want := min(share, c.room())
+		taken, err := c.takeShare(ctx, topics, want)
+		if err != nil {
+			return err
+		}
+		c.again = c.again || taken.expired > 0
+		if taken.records == 0 {
+			return nil
+		}
+		topics = slices.DeleteFunc(topics, func(topic string) bool { return taken.of[topic] < want })
+		share = max(1, maxAtOnce/max(1, len(topics)))
+	}
+	return nil
+}
+
+type takings struct {
+	records, expired int
+	of               map[string]int
+}
+
+func (c *claim) takeShare(ctx context.Context, topics []string, share int) (taken takings, err error) {
+	bytes := 0
+	if c.req.MaxBytes > 0 {
+		if bytes = c.req.MaxBytes - c.bytes; bytes <= 0 {
+			c.over = true
+			return taken, nil
+		}
+	}
+	var found []placed
+	err = c.s.run(ctx, "claim", call{
+		template: "[dbo].[Outbox_Claim]",
+		args: []any{
+			named("Owner", c.req.Owner.String()), named("Group", c.req.Group), set(c.s, "Topics", "Name", c.s.names(topics)), named("Share", share),
+			named("Room", min(c.room(), maxAtOnce)), named("Bytes", int64(bytes)), named("First", len(c.records) == 0), named("Lease", ceilMicros(c.req.Lease)),
+		},
+		reset: func() { found = nil },
+		sets:  []func(scan func(...any) error) error{collect(&found)},
+	})
+	if err != nil {
+		return taken, err
+	}
+	taken.of = map[string]int{}
+	for _, p := range found {
+		taken.of[p.record.Topic]++
+	}
+	all := len(found)
+	found = slices.DeleteFunc(found, func(p placed) bool { return p.stage == stageExpired })
+	taken.records, taken.expired = len(found), all-len(found)
+	c.add(found, topics)
+	return taken, nil
+}
+
+// add sorts the records as they were chosen, topic by topic.
+func (c *claim) add(found []placed, topics []string) {
+	slices.SortFunc(found, func(a, b placed) int {
+		return cmp.Or(
+			cmp.Compare(slices.Index(topics, a.record.Topic), slices.Index(topics, b.record.Topic)),
+			a.due.Compare(b.due), cmp.Compare(a.seq, b.seq))
+	})
+	for _, p := range found {
+		c.records = append(c.records, p.record)
+		c.bytes += p.record.Size()
+		c.over = c.over || p.record.Suspect()
+	}
+}
+
+// jsonOf is a list of texts, or of what else always marshals.
+func jsonOf(list any) string {
+	text, _ := json.Marshal(list)
+	return string(text)
+}

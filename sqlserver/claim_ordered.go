@@ -1,0 +1,243 @@
+package sqlserver
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"slices"
+	"time"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/inorder"
+)
+
+// Claims in order of one topic are serialised by the lock of its line, so that
+// each begins after the one before has committed; what may change whether a key
+// is held shares that lock. Everything else goes on beside them. See the
+// procedures in schema.
+
+const parkedError = "parked: an earlier record of its key went dead"
+
+const (
+	// minLooks bounds what one transaction of a claim passes over (expired or
+	// blocked records), each of them once.
+	minLooks = 1000
+	minPage  = 32
+)
+
+// line is an ordered claim of one topic, in one transaction.
+type line struct {
+	inorder.Walk
+	c       *claim
+	tx      *sql.Tx
+	topic   string
+	byTopic bool
+	// looks is how many more records this transaction may look at.
+	looks   int
+	lanes   []inorder.Record
+	page    []inorder.Record
+	dropped int
+	// leased has what was leased so far, and counted the joins that were.
+	leased  []placed
+	counted []outmill.JoinID
+}
+
+func (c *claim) newLine(tx *sql.Tx, topic string, want int, byTopic bool) *line {
+	return &line{
+		c: c, tx: tx, topic: topic, byTopic: byTopic, looks: max(minLooks, 10*want),
+		Walk: inorder.Walk{Policy: c.req.KeyPolicy, Want: want, MaxBytes: c.req.MaxBytes, Bytes: c.bytes, First: len(c.records) == 0},
+	}
+}
+
+// takeByKey leases up to want records, those of each key in their order.
+//
+// Each page is read from the head of the line, after what was decided about
+// the one before has been carried out: what another transaction has put in line
+// meanwhile may come before what was seen.
+func (c *claim) takeByKey(ctx context.Context, topic string, want int) error {
+	return c.inOrder(ctx, topic, want, false, func(ctx context.Context, l *line) error {
+		if err := l.lookAtLanes(ctx); err != nil {
+			return err
+		}
+		for {
+			size := len(l.page)
+			l.Page(l.page)
+			if err := l.settle(ctx); err != nil {
+				return err
+			}
+			// A page that a newcomer has cut says nothing of what is behind it.
+			c.again = c.again || l.dropped > 0
+			if l.Full || l.Taken == l.Want || size < l.pageSize() || !l.look(size) {
+				return nil
+			}
+			if err := l.read(ctx, "[dbo].[Outbox_LineRead]"); err != nil {
+				return err
+			}
+		}
+	})
+}
+
+// takeByTopic leases up to want records as if the topic were one key. It needs
+// no lane: where the topic is blocked, it sees that at the head of the line.
+func (c *claim) takeByTopic(ctx context.Context, topic string, want int) error {
+	return c.inOrder(ctx, topic, want, true, func(ctx context.Context, l *line) error {
+		// The line and what is held were read each up to a page: behind the first
+		// page of both some may be missing.
+		l.page = l.page[:min(len(l.page), l.pageSize())]
+		l.Page(l.page)
+		// Behind records that have expired there may be others.
+		c.again = c.again || l.dropped > 0 || len(l.Expired) > 0 && !l.Full
+		return l.settle(ctx)
+	})
+}
+
+// inOrder runs a claim's transaction on one topic and takes over what it
+// leased.
+func (c *claim) inOrder(ctx context.Context, topic string, want int, byTopic bool, fn func(ctx context.Context, l *line) error) error {
+	var done *line
+	err := c.s.write(ctx, "claim", func(ctx context.Context, tx *sql.Tx) error {
+		done = c.newLine(tx, topic, want, byTopic)
+		if err := done.read(ctx, "[dbo].[Outbox_LineOpen]"); err != nil {
+			return err
+		}
+		return fn(ctx, done)
+	})
+	if err != nil {
+		return err
+	}
+	c.s.hurry(ctx, done.counted)
+	c.over = c.over || done.Over
+	slices.SortFunc(done.leased, func(a, b placed) int { return cmp.Compare(a.seq, b.seq) })
+	for _, p := range done.leased {
+		if p.stage == stageLeased {
+			c.records = append(c.records, p.record)
+			c.bytes += p.record.Size()
+		}
+	}
+	return nil
+}
+
+func (l *line) pageSize() int { return max(l.Want, minPage) }
+
+// look spends looks, and tells whether there are any left.
+func (l *line) look(n int) bool {
+	l.looks -= n
+	l.c.again = l.c.again || l.looks <= 0
+	return l.looks > 0
+}
+
+func (l *line) args(more ...any) []any {
+	return append([]any{
+		named("Owner", l.c.req.Owner.String()), named("Group", l.c.req.Group), named("Topic", l.topic),
+	}, more...)
+}
+
+func (l *line) readArgs(more ...any) []any {
+	return l.args(append([]any{named("Passed", inorder.PassedOver(l.c.req.KeyPolicy)), named("Page", l.pageSize())}, more...)...)
+}
+
+// read reads the lanes to look at, and the head of the line.
+func (l *line) read(ctx context.Context, procedure string) error {
+	return l.c.s.do(ctx, l.tx, call{
+		template: procedure, args: l.readArgs(named("ByTopic", l.byTopic)),
+		reset: l.forget, sets: []func(scan func(...any) error) error{l.row},
+	})
+}
+
+func (l *line) forget() { l.lanes, l.page, l.dropped = nil, nil, 0 }
+
+// row reads a row of Outbox_LineRead: a lane, or a record.
+func (l *line) row(scan func(...any) error) error {
+	var kind, nth int64
+	var r inorder.Record
+	var other sql.NullString
+	var otherEnd, waitingEnd sql.NullTime
+	var waiting, held sql.NullInt64
+	err := scan(&kind, &r.Seq, &r.Key, &r.Expired, &r.Expiries, &r.Size, &nth, &other, &otherEnd, &waiting, &waitingEnd, &held, &r.State.Parked, &l.dropped)
+	r.First = nth == 1 && !l.byTopic
+	r.State.Other = other.String
+	r.State.OtherEnd, r.State.WaitingEnd = timeOrNil(otherEnd), timeOrNil(waitingEnd)
+	r.State.Waiting, r.State.Held = placeOf(waiting), placeOf(held)
+	if kind == 0 {
+		l.lanes = append(l.lanes, r)
+	} else {
+		l.page = append(l.page, r)
+	}
+	return err
+}
+
+func timeOrNil(t sql.NullTime) *time.Time {
+	if !t.Valid {
+		return nil
+	}
+	return &t.Time
+}
+
+func placeOf(seq sql.NullInt64) int64 {
+	if !seq.Valid {
+		return inorder.Nowhere
+	}
+	return seq.Int64
+}
+
+func untilText(b inorder.Block) sql.NullString {
+	if b.Until == nil {
+		return sql.NullString{}
+	}
+	return some(b.Until.UTC().Format(textOfTime))
+}
+
+// lookAtLanes puts held records back in line, of lanes that are no longer
+// blocked for the claimer, as many as the claim wants, notes what blocks the
+// others, and reads the line again.
+func (l *line) lookAtLanes(ctx context.Context) error {
+	for len(l.lanes) > 0 {
+		looked, back := len(l.lanes), 0
+		notes := make([]noteRow, looked)
+		for i, r := range l.lanes {
+			b, barrier := r.State.Lane(l.c.req.KeyPolicy)
+			notes[i] = noteRow{Place: int64(i), Key: l.c.s.text(r.Key), BlockedBy: b.By, Until: untilText(b), Barrier: barrier}
+		}
+		err := l.c.s.do(ctx, l.tx, call{
+			template: "[dbo].[Outbox_LineLook]", args: l.readArgs(set(l.c.s, "Notes", "Note", notes), named("Want", l.Want)),
+			reset: l.forget, sets: []func(scan func(...any) error) error{numbers(&back), l.row},
+		})
+		if err != nil {
+			return err
+		}
+		if back >= l.Want {
+			// If these go nowhere (expired, parked), the lanes may have more.
+			l.c.again = true
+			return nil
+		}
+		if !l.look(looked) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// settle carries out what was decided about the page.
+func (l *line) settle(ctx context.Context) error {
+	var decisions []decisionRow
+	for letter, records := range map[string][]inorder.Record{"l": l.Leasing, "x": l.Expired, "p": l.Parked, "h": l.Holding} {
+		for _, r := range records {
+			decisions = append(decisions, decisionRow{r.Seq, letter})
+		}
+	}
+	if len(decisions)+len(l.Reopen) == 0 {
+		return nil
+	}
+	var notes []noteRow
+	for key, held := range l.Lanes {
+		notes = append(notes, noteRow{Place: int64(len(notes)), Key: l.c.s.text(key), BlockedBy: held.By, Until: untilText(held.Block), Head: held.Head})
+	}
+	err := l.c.s.do(ctx, l.tx, call{
+		template: "[dbo].[Outbox_LineSettle]",
+		args: l.args(named("Lease", ceilMicros(l.c.req.Lease)), set(l.c.s, "Records", "Decision", decisions), set(l.c.s, "Notes", "Note", notes),
+			set(l.c.s, "Reopen", "Name", l.c.s.names(l.Reopen)), named("Parked", parkedError)),
+		sets: []func(scan func(...any) error) error{collect(&l.leased), joinIDs(&l.counted)},
+	})
+	l.Settled()
+	return err
+}

@@ -1,0 +1,140 @@
+package sqlserver_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/sqlserver"
+	"github.com/outmill/outmill/storetest"
+)
+
+// maxPayload is small, so that a test need not hold what SQL Server could.
+const maxPayload = 16 << 20
+
+func Test_a_store_keeps_the_contract(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, harness(pool(t)))
+}
+
+// harness has tables of their own for each store, in one database.
+func harness(db *sql.DB) storetest.Harness {
+	return storetest.Harness{
+		New:        func(t *testing.T, options storetest.Options) outmill.Store { return newConforming(t, db, options) },
+		Reopen:     reopen,
+		Elapse:     elapse,
+		Begin:      begin,
+		MaxPayload: maxPayload,
+		Apply:      apply,
+		MakeNewer:  makeNewer,
+	}
+}
+
+// pool returns a pool on a database that is dropped with the test.
+func pool(t *testing.T) *sql.DB {
+	t.Helper()
+	return connect(t, testenv.SQLServerDatabase(t))
+}
+
+func connect(t *testing.T, url string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("sqlserver", url)
+	require.NoError(t, err)
+	// Few, since each session of Babelfish compiles each procedure anew, for seconds
+	// at first.
+	db.SetMaxOpenConns(8)
+	db.SetMaxIdleConns(8)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return db
+}
+
+// conforming is a store that remembers how it was made, for Reopen.
+type conforming struct {
+	*sqlserver.Store
+	config sqlserver.Config
+}
+
+func newConforming(t *testing.T, db *sql.DB, options storetest.Options) outmill.Store {
+	t.Helper()
+	// Names of tables, and no schemas: a new schema has Babelfish plan statements
+	// anew, and it cannot do that with an UPDATE that has an OUTPUT.
+	config := sqlserver.Config{
+		Table:  "T" + strings.ReplaceAll(outmill.NewWorkItemID().String(), "-", ""),
+		Retain: options.Retain, MaxPayload: maxPayload, DedupWindow: options.DedupWindow,
+	}
+	store := newStore(t, db, config)
+	if !options.NoSchema {
+		require.NoError(t, store.Ensure(t.Context()))
+	}
+	return conforming{store, config}
+}
+
+func newStore(t *testing.T, db *sql.DB, config sqlserver.Config) *sqlserver.Store {
+	t.Helper()
+	store, err := sqlserver.New(db, config, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	return store
+}
+
+func reopen(t *testing.T, store outmill.Store) outmill.Store {
+	t.Helper()
+	c := store.(conforming)
+	return conforming{newStore(t, c.DB(), c.config), c.config}
+}
+
+func elapse(t *testing.T, store outmill.Store, d time.Duration) {
+	t.Helper()
+	c := store.(conforming)
+	passTime(t, c.DB(), c.config.Table, d)
+}
+
+// passTime moves every time in the tables back by d.
+func passTime(t *testing.T, db *sql.DB, table string, d time.Duration) {
+	t.Helper()
+	for name, columns := range map[string][]string{
+		"":      {"CreatedAt", "DueTimeUtc", "NextAttemptAt", "AvailableAt", "ExpiresAt", "ProcessedAt"},
+		"Lane":  {"Until"},
+		"Group": {"SeenAt"},
+		"Dedup": {"ExpiresAt"},
+		"Join":  {"Deadline", "CreatedUtc", "LastUpdatedUtc", "FinishedUtc"},
+	} {
+		set := make([]string, len(columns))
+		for i, column := range columns {
+			set[i] = fmt.Sprintf("%[1]s = DATEADD(MICROSECOND, -CAST(@us %% 1000000 AS INT), DATEADD(SECOND, -CAST(@us / 1000000 AS INT), %[1]s))", column)
+		}
+		_, err := db.ExecContext(context.WithoutCancel(t.Context()), "UPDATE "+table+name+" SET "+strings.Join(set, ", "), sql.Named("us", d.Microseconds()))
+		require.NoError(t, err)
+	}
+}
+
+func begin(t *testing.T, store outmill.Store) (ctx context.Context, commit, rollback func() error) {
+	t.Helper()
+	c := store.(conforming)
+	tx, err := c.DB().BeginTx(context.WithoutCancel(t.Context()), nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback() })
+	return c.WithTx(t.Context(), tx), tx.Commit, tx.Rollback
+}
+
+func apply(t *testing.T, store outmill.Store, statements []string) {
+	t.Helper()
+	for _, statement := range statements {
+		_, err := store.(conforming).DB().ExecContext(t.Context(), statement)
+		require.NoError(t, err, statement)
+	}
+}
+
+func makeNewer(t *testing.T, store outmill.Store) {
+	t.Helper()
+	c := store.(conforming)
+	_, err := c.DB().ExecContext(t.Context(), "UPDATE "+c.config.Table+"Meta SET Version = Version + 1, Compatible = Version + 1")
+	require.NoError(t, err)
+}

@@ -1,0 +1,77 @@
+package sqlserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	mssql "github.com/microsoft/go-mssqldb"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/sqltx"
+)
+
+// Numbers of SQL Server's errors: sys.messages.
+const (
+	errNoObject    = 208
+	errNoProcedure = 2812
+	errNoType      = 2715
+	errNoRight     = 229
+	errDuplicate   = 2627
+)
+
+// transient are the errors after which the same call may well succeed: a
+// deadlock's victim, a lock that was not had in time, a conflict of snapshots,
+// and what Azure SQL says while it moves or limits a database
+// (learn.microsoft.com/azure/azure-sql/database/troubleshoot-common-errors-issues).
+var transient = []int32{
+	1205, 1222, 3960, errNoLine,
+	615, 926, 4060, 4221, 10928, 10929, 40143, 40197, 40501, 40540, 40613, 42108, 42109, 49918, 49919, 49920,
+}
+
+// errNoLine is what the procedures raise where a line's lock was not to be had.
+const errNoLine = 50901
+
+// explain names the operation, and turns what the driver says into what the
+// contract says.
+func (s *Store) explain(ctx context.Context, operation string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if cause := ctx.Err(); cause != nil && !errors.Is(err, cause) {
+		err = fmt.Errorf("%w (%w)", cause, err)
+	}
+	if s.closed.Load() && !errors.Is(err, outmill.ErrClosed) {
+		err = fmt.Errorf("%w: %w", outmill.ErrClosed, err)
+	}
+	switch number(err) {
+	case errNoObject, errNoProcedure, errNoType:
+		if !errors.Is(err, outmill.ErrSchemaMissing) {
+			err = fmt.Errorf("%w (%w)", schemaError(state{}), err)
+		}
+	case errNoRight:
+		err = fmt.Errorf("%w (the rights that the store needs are in the documentation of package sqlserver)", err)
+	}
+	return fmt.Errorf("outmill/sqlserver: %s %s: %w", s.config.Name, operation, sqltx.Ended(err))
+}
+
+// number is SQL Server's number of the error, 0 where err is not SQL Server's.
+func number(err error) int32 {
+	var e mssql.Error
+	if errors.As(err, &e) {
+		return e.Number
+	}
+	return 0
+}
+
+// passes tells whether the same transaction may well succeed when it is run
+// again.
+func passes(err error) bool {
+	if errors.Is(err, errRoutesChanged) || slices.Contains(transient, number(err)) {
+		return true
+	}
+	// Babelfish finds with it what SQL Server's key-range lock has waited for.
+	return number(err) == errDuplicate && strings.Contains(err.Error(), "Dedup")
+}

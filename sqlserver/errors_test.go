@@ -1,0 +1,148 @@
+package sqlserver_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	mssql "github.com/microsoft/go-mssqldb"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv/proxy"
+	"github.com/outmill/outmill/sqlserver"
+)
+
+func Test_what_passes_is_told_by_the_errors_number(t *testing.T) {
+	t.Parallel()
+	for _, number := range []int32{
+		1205, 1222, 3960, 50901,
+		// Azure SQL, while it moves or limits a database.
+		615, 926, 4060, 4221, 10928, 10929, 40143, 40197, 40501, 40540, 40613, 42108, 42109, 49918, 49919, 49920,
+	} {
+		require.True(t, sqlserver.Passes(mssql.Error{Number: number}), number)
+		require.True(t, sqlserver.Passes(fmt.Errorf("wrapped: %w", mssql.Error{Number: number})), number)
+	}
+	for _, number := range []int32{
+		// No object, right, type or procedure; a duplicate; a value that is too long, divided by zero; a login refused; raised by somebody.
+		0, 208, 229, 2715, 2812, 2627, 2601, 2628, 8152, 8134, 18456, 50000, 50902, 33557097,
+	} {
+		require.False(t, sqlserver.Passes(mssql.Error{Number: number}), number)
+	}
+	require.False(t, sqlserver.Passes(context.Canceled))
+	require.False(t, sqlserver.Passes(sql.ErrTxDone))
+}
+
+func Test_an_error_of_the_server_is_wrapped_with_the_store_and_the_operation(t *testing.T) {
+	t.Parallel()
+	store, _ := ensured(t, sqlserver.Config{Name: "shop"})
+	first, again := one("first"), one("again")
+	require.NoError(t, store.Append(t.Context(), first))
+	again.ID = first.ID
+	err := store.Append(t.Context(), again)
+	var of mssql.Error
+	require.ErrorAs(t, err, &of)
+	require.ErrorContains(t, err, "outmill/sqlserver: shop append: ")
+	require.NotErrorIs(t, err, outmill.ErrSchemaMissing)
+	require.Equal(t, []string{"first"}, listed(t, store))
+}
+
+// through is a store on the tables of another one, whose connections go through
+// a proxy.
+func through(t *testing.T, config sqlserver.Config) (*sqlserver.Store, *proxy.Proxy) {
+	t.Helper()
+	parsed, err := url.Parse(sharedURL(t))
+	require.NoError(t, err)
+	p := proxy.New(t, parsed.Host)
+	parsed.Host = p.Addr()
+	return newStore(t, connect(t, parsed.String()), config), p
+}
+
+func Test_an_append_whose_connection_is_cut_is_an_error_or_whole(t *testing.T) {
+	t.Parallel()
+	direct, table := ensured(t, sqlserver.Config{})
+	store, p := through(t, sqlserver.Config{Table: table})
+	require.NoError(t, store.Append(t.Context(), one("before")))
+	p.LoseAnswers()
+	err := store.Append(t.Context(), made("orders", "doubtful", 5)...)
+	// Nobody knows whether it was committed, so it is not repeated: else it could
+	// be there twice.
+	require.Error(t, err)
+	require.Contains(t, []int{1, 6}, len(listed(t, direct)))
+	require.NoError(t, store.Append(t.Context(), one("after")), "the pool has a new connection")
+}
+
+func Test_a_callers_transaction_whose_connection_is_cut_leaves_nothing(t *testing.T) {
+	t.Parallel()
+	direct, table := ensured(t, sqlserver.Config{})
+	store, p := through(t, sqlserver.Config{Table: table})
+	tx, err := store.DB().BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	ctx := store.WithTx(t.Context(), tx)
+	require.NoError(t, store.Append(ctx, one("first")))
+	p.CutAll()
+	require.Error(t, store.Append(ctx, one("second")))
+	require.Error(t, tx.Commit())
+	require.NoError(t, store.Append(t.Context(), one("after")))
+	require.Equal(t, []string{"after"}, listed(t, direct))
+}
+
+func Test_a_session_that_is_killed_loses_its_transaction_and_no_record_of_others(t *testing.T) {
+	t.Parallel()
+	store, _ := ensured(t, sqlserver.Config{})
+	require.NoError(t, store.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+	require.NoError(t, store.Append(t.Context(), one("before")))
+	var spid int
+	err := store.InTx(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
+		require.NoError(t, tx.QueryRowContext(ctx, "SELECT @@SPID").Scan(&spid))
+		require.NoError(t, store.Append(ctx, one("never")))
+		execute(t, store.DB(), fmt.Sprint("KILL ", spid))
+		return store.Append(ctx, one("never either"))
+	})
+	require.Error(t, err)
+	require.Equal(t, []string{"before"}, listed(t, store))
+	require.Len(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey)), 1)
+}
+
+func Test_nothing_is_lost_while_connections_are_cut_again_and_again(t *testing.T) {
+	t.Parallel()
+	const n = 30
+	direct, table := ensured(t, sqlserver.Config{Retain: time.Hour})
+	store, p := through(t, sqlserver.Config{Table: table, Retain: time.Hour})
+	require.NoError(t, direct.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+	require.NoError(t, direct.Append(t.Context(), made("orders", "x", n)...))
+
+	// Of two workers, one cuts the connections of both while they claim and ack,
+	// with an answer or before it.
+	var workers sync.WaitGroup
+	for worker := range 2 {
+		workers.Go(func() {
+			owner := outmill.NewOwnerToken()
+			for round := range 8 {
+				found, err := store.Claim(t.Context(), claimOf(owner, 3, outmill.OrderKey))
+				switch {
+				case worker == 0 && round%4 == 1:
+					p.LoseAnswers()
+				case worker == 0 && round%4 == 3:
+					p.CutAll()
+				}
+				if err == nil {
+					_ = store.Ack(t.Context(), leasesOf(found))
+				}
+			}
+		})
+	}
+	workers.Wait()
+	// What a worker does not know it has comes back when the lease ends.
+	passTime(t, direct.DB(), table, 2*time.Minute)
+	for found := claimed(t, direct, claimOf(outmill.NewOwnerToken(), n, outmill.OrderKey)); len(found) > 0; found = claimed(t, direct, claimOf(outmill.NewOwnerToken(), n, outmill.OrderKey)) {
+		require.NoError(t, direct.Ack(t.Context(), leasesOf(found)))
+	}
+	processed, err := direct.List(t.Context(), outmill.ListQuery{Status: outmill.StatusProcessed})
+	require.NoError(t, err)
+	require.Len(t, processed, n)
+}

@@ -1,0 +1,272 @@
+package sqlserver
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	hexadecimal "encoding/hex"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/routing"
+)
+
+const (
+	sqlGeneration = `SELECT Version, Compatible, Generation, COALESCE(CAST(SERVERPROPERTY('Babelfish') AS INT), 0) FROM [dbo].[OutboxMeta] WITH (READCOMMITTEDLOCK) WHERE OnlyRow = 1`
+	sqlGroups     = `SELECT GroupName, Include, Exclude, SeenAt FROM [dbo].[OutboxGroup] WITH (READCOMMITTEDLOCK) ORDER BY Place`
+
+	sqlSeeGroup = `UPDATE [dbo].[OutboxGroup] SET SeenAt = SYSUTCDATETIME() WHERE GroupName = @group AND Selection = @selection;
+SELECT @@ROWCOUNT`
+
+	// sqlAddGroup begins with the row of the generation, which has one registration
+	// at a time, so that their places are in the order of their commits.
+	sqlAddGroup = `UPDATE [dbo].[OutboxMeta] SET Generation = Generation + 1 WHERE OnlyRow = 1;
+IF NOT EXISTS (SELECT 1 FROM [dbo].[OutboxGroup] WHERE GroupName = @group AND Selection = @selection)
+    INSERT [dbo].[OutboxGroup] (GroupName, Selection, Include, Exclude, SeenAt) VALUES (@group, @selection, @include, @exclude, SYSUTCDATETIME())`
+
+	sqlForgetGroup = `UPDATE [dbo].[OutboxMeta] SET Generation = Generation + 1 WHERE OnlyRow = 1;
+DELETE FROM [dbo].[OutboxGroup] WHERE GroupName = @group;
+SELECT CAST(SYSUTCDATETIME() AS DATETIME2(6))`
+
+	// sqlUnrouted leaps from topic to topic.
+	sqlUnrouted = `DECLARE @topic TABLE (Topic NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL PRIMARY KEY);
+DECLARE @next NVARCHAR(255) = N'';
+WHILE @next IS NOT NULL
+BEGIN
+    SET @next = (SELECT MIN(k.Topic) FROM (
+        SELECT * FROM (SELECT TOP (1) Topic FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName IS NULL AND Stage = 0 AND Topic > @next ORDER BY Topic) AS a
+        UNION ALL SELECT * FROM (SELECT TOP (1) Topic FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName IS NULL AND Stage IN (2, 3) AND Topic > @next ORDER BY Topic) AS b
+        UNION ALL SELECT * FROM (SELECT TOP (1) Topic FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName IS NULL AND Stage = 5 AND Topic > @next ORDER BY Topic) AS c
+        UNION ALL SELECT * FROM (SELECT TOP (1) Topic FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName IS NULL AND Stage >= 6 AND Topic > @next ORDER BY Topic) AS d) AS k);
+    IF @next IS NOT NULL
+        INSERT @topic (Topic) VALUES (@next);
+END
+SELECT Topic FROM @topic`
+
+	sqlTopicsOfLanes = `SELECT DISTINCT Topic FROM [dbo].[OutboxLane] WHERE GroupName = @group`
+
+	sqlLockLine = `EXEC [dbo].[Outbox_LockLine] @Group = @group, @Topic = @topic, @Mode = N'Exclusive'`
+
+	sqlDropLanes = `DELETE l FROM [dbo].[OutboxLane] AS l WHERE l.GroupName = @group AND l.Topic = @topic
+    AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox] AS o WHERE o.GroupName = l.GroupName AND o.Topic = l.Topic AND o.[Key] = l.[Key] AND o.[Key] <> N'' AND o.Stage = 1 AND o.Stage < 6)`
+)
+
+var errRoutesChanged = errors.New("the registered groups changed again and again meanwhile")
+
+// loadRoutes reads the registrations, and keeps them where they are newer than
+// those known.
+func (s *Store) loadRoutes(ctx context.Context, on querier) (*routing.Table, error) {
+	var found state
+	var babelfish bool
+	table := &routing.Table{}
+	err := s.do(ctx, on, call{template: sqlGeneration + ";\n" + sqlGroups, sets: []func(scan func(...any) error) error{
+		numbers(&found.version, &found.compatible, &table.Generation, &babelfish), registrations(table),
+	}})
+	if err != nil {
+		return nil, err
+	}
+	s.babelfish.Store(babelfish)
+	if err := schemaError(found); err != nil {
+		return nil, err
+	}
+	for known := s.routes.Load(); known == nil || known.Generation < table.Generation; known = s.routes.Load() {
+		if s.routes.CompareAndSwap(known, table) {
+			break
+		}
+	}
+	return table, nil
+}
+
+// registrations reads sqlGroups.
+func registrations(table *routing.Table) func(scan func(...any) error) error {
+	return func(scan func(...any) error) error {
+		var found routing.Registration
+		var include, exclude string
+		if err := scan(&found.Group, &include, &exclude, &found.SeenAt); err != nil {
+			return err
+		}
+		found.SeenAt = found.SeenAt.UTC()
+		err := errors.Join(json.Unmarshal([]byte(include), &found.Topics.Include), json.Unmarshal([]byte(exclude), &found.Topics.Exclude))
+		table.Registrations = append(table.Registrations, found)
+		return err
+	}
+}
+
+// RegisterGroup makes group a reader of the topics. See outmill.Queue. Records
+// that waited for a reader are moved 900 in a transaction; claims in order hand
+// out none of a topic before all of it has been.
+//
+// A record whose transaction was open during the first registration may still
+// come without a group; claims adopt it.
+func (s *Store) RegisterGroup(ctx context.Context, group string, topics outmill.Topics) error {
+	const operation = "register group"
+	if err := errors.Join(outmill.CheckGroup(group), topics.Validate()); err != nil {
+		return s.explain(ctx, operation, err)
+	}
+	s.checked.Store(false)
+	include, exclude := jsonOf(orEmpty(topics.Include)), jsonOf(orEmpty(topics.Exclude))
+	sum := sha256.Sum256([]byte(include + exclude))
+	who := []any{named("group", group), named("selection", hexadecimal.EncodeToString(sum[:]))}
+	var seen int
+	err := s.run(ctx, operation, call{template: sqlSeeGroup, args: who, sets: []func(scan func(...any) error) error{numbers(&seen)}})
+	if err == nil && seen == 0 {
+		err = s.write(ctx, operation, func(ctx context.Context, tx *sql.Tx) error {
+			return s.do(ctx, tx, call{template: sqlAddGroup, args: append(who, named("include", include), named("exclude", exclude))})
+		})
+	}
+	if err != nil {
+		return err
+	}
+	adopted, err := s.adoptAll(ctx, operation, topics)
+	if adopted > 0 {
+		s.bell.Ring()
+	}
+	return err
+}
+
+func orEmpty(list []string) []string {
+	if list == nil {
+		return []string{}
+	}
+	return list
+}
+
+// adoptAll gives the records of the topics that wait for a group to the first
+// that registered for each, and returns how many there were.
+func (s *Store) adoptAll(ctx context.Context, operation string, topics outmill.Topics) (adopted int, err error) {
+	for {
+		waiting, err := s.unrouted(ctx, operation, topics)
+		if err != nil || len(waiting) == 0 {
+			return adopted, err
+		}
+		before := adopted
+		for topic, group := range waiting {
+			n, err := s.adopt(ctx, operation, group, topic)
+			if adopted += n; err != nil {
+				return adopted, err
+			}
+		}
+		// What was seen may have been locked just then: others are at it.
+		if adopted == before {
+			return adopted, nil
+		}
+	}
+}
+
+// unrouted returns the topics with records that wait for a group, and for each
+// the first group that registered.
+func (s *Store) unrouted(ctx context.Context, operation string, topics outmill.Topics) (map[string]string, error) {
+	var unrouted []string
+	table := &routing.Table{}
+	err := s.run(ctx, operation, call{
+		template: sqlUnrouted + ";\n" + sqlGroups,
+		reset:    func() { unrouted, table = nil, &routing.Table{} },
+		sets: []func(scan func(...any) error) error{texts(&unrouted), func(scan func(...any) error) error {
+			return registrations(table)(scan)
+		}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	first := map[string]string{}
+	for _, topic := range unrouted {
+		if group, found := table.First(topic); found && topics.Match(topic) {
+			first[topic] = group
+		}
+	}
+	return first, nil
+}
+
+// adopt gives the topic's records to the group until there are no more, or the
+// group is gone.
+func (s *Store) adopt(ctx context.Context, operation, group, topic string) (adopted int, err error) {
+	for {
+		var n int
+		err := s.run(ctx, operation, call{
+			template: "[dbo].[Outbox_Adopt]", args: []any{named("Group", group), named("Topic", topic), named("Limit", maxAtOnce)},
+			sets: []func(scan func(...any) error) error{numbers(&n)},
+		})
+		if adopted += n; err != nil || n == 0 {
+			return adopted, err
+		}
+	}
+}
+
+// DropGroup removes the group's registration and its records, 900 in a
+// transaction. See outmill.Inspector. What transactions append that were open
+// meanwhile remains; another call removes it.
+func (s *Store) DropGroup(ctx context.Context, group string) (int, error) {
+	const operation = "drop group"
+	if err := outmill.CheckGroup(group); err != nil {
+		return 0, s.explain(ctx, operation, err)
+	}
+	// Somebody may register the group again, and get records of its own.
+	var now time.Time
+	err := s.write(ctx, operation, func(ctx context.Context, tx *sql.Tx) error {
+		return s.do(ctx, tx, call{template: sqlForgetGroup, args: []any{named("group", group)}, sets: []func(scan func(...any) error) error{numbers(&now)}})
+	})
+	if err != nil {
+		return 0, err
+	}
+	dropped, err := s.dropRecords(ctx, operation, group, now)
+	if err != nil {
+		return dropped, err
+	}
+	// A lane without records does no harm, but records without their lane would
+	// wait for ever: so the lanes come last, those that have none.
+	return dropped, s.dropLanes(ctx, operation, group)
+}
+
+// dropLanes drops the lanes that hold nothing, while no claim of their topic is
+// under way.
+func (s *Store) dropLanes(ctx context.Context, operation, group string) error {
+	var topics []string
+	err := s.run(ctx, operation, call{
+		template: sqlTopicsOfLanes, args: []any{named("group", group)},
+		reset: func() { topics = nil }, sets: []func(scan func(...any) error) error{texts(&topics)},
+	})
+	if err != nil {
+		return err
+	}
+	for _, topic := range topics {
+		line := []any{named("group", group), named("topic", topic)}
+		if err := s.runAll(ctx, operation, []call{{template: sqlLockLine, args: line}, {template: sqlDropLanes, args: line}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) dropRecords(ctx context.Context, operation, group string, before time.Time) (dropped int, err error) {
+	for {
+		var found, deleted int
+		var counted []outmill.JoinID
+		err := s.run(ctx, operation, call{
+			template: "[dbo].[Outbox_DropRecords]",
+			args:     []any{named("Group", group), named("Before", before.UTC().Format(textOfTime)), named("Limit", maxAtOnce)},
+			reset:    func() { counted = nil },
+			sets:     []func(scan func(...any) error) error{numbers(&found, &deleted), joinIDs(&counted)},
+		})
+		if err != nil {
+			return dropped, err
+		}
+		s.hurry(ctx, counted)
+		if dropped += deleted; found == 0 {
+			return dropped, nil
+		}
+	}
+}
+
+// Groups lists the registered groups. See outmill.Inspector.
+func (s *Store) Groups(ctx context.Context) ([]outmill.GroupInfo, error) {
+	table := &routing.Table{}
+	err := s.run(ctx, "list groups", call{
+		template: sqlGroups, reset: func() { table.Registrations = nil }, sets: []func(scan func(...any) error) error{registrations(table)},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return table.Infos(), nil
+}

@@ -1,0 +1,336 @@
+package sqlserver_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill/sqlserver"
+)
+
+// Babelfish takes no notice of hints of locks, of XACT_ABORT in part, and of how
+// many locks a statement has, so no test there can fail for what is missing of
+// these. What is proven here is that the text says it. That SQL Server takes the
+// text is proven by .ci/sql, which parses it, and that the hints do what they are
+// there for by the conformance suite on a SQL Server
+// (OUTMILL_TEST_SQLSERVER_URL): its workers, races and model.
+
+// procedures are the texts of the procedures, by name, without comments.
+func procedures(t *testing.T) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	begin := regexp.MustCompile(`CREATE PROCEDURE \[dbo\]\.\[(\w+)\]`)
+	for _, batch := range newStore(t, nowhere(t), sqlserver.Config{}).Statements() {
+		if name := begin.FindStringSubmatch(batch); name != nil {
+			found[name[1]] = uncommented(batch)
+		}
+	}
+	require.Greater(t, len(found), 20)
+	return found
+}
+
+var comment = regexp.MustCompile(`--[^\n]*`)
+
+func uncommented(text string) string { return comment.ReplaceAllString(text, "") }
+
+// inline are the statements in the program itself: each constant or variable
+// whose text names the tables, as far as it stands there.
+func inline(t *testing.T) map[string]string {
+	t.Helper()
+	files, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	values := map[string]ast.Expr{}
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+		require.NoError(t, err)
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			if spec, is := n.(*ast.ValueSpec); is {
+				for i, value := range spec.Values {
+					values[spec.Names[i].Name] = value
+				}
+			}
+			return true
+		})
+	}
+	found := map[string]string{}
+	for name, value := range values {
+		if text := textOf(value, values); strings.Contains(text, "[dbo].[Outbox") {
+			found[name] = uncommented(text)
+		}
+	}
+	require.Greater(t, len(found), 20)
+	return found
+}
+
+// textOf puts a text together of its literals and constants.
+func textOf(expr ast.Expr, values map[string]ast.Expr) string {
+	switch e := expr.(type) {
+	case *ast.BasicLit:
+		text, _ := strconv.Unquote(e.Value)
+		return text
+	case *ast.Ident:
+		if value, known := values[e.Name]; known {
+			return textOf(value, values)
+		}
+	case *ast.BinaryExpr:
+		return textOf(e.X, values) + textOf(e.Y, values)
+	case *ast.CallExpr:
+		// A function that makes the text: all literals in it.
+		var text strings.Builder
+		ast.Inspect(e, func(n ast.Node) bool {
+			switch part := n.(type) {
+			case *ast.BasicLit:
+				text.WriteString(textOf(part, values) + " ")
+			case *ast.Ident:
+				if part.Name == "notLocked" {
+					text.WriteString(textOf(part, values) + " ")
+				}
+			}
+			return true
+		})
+		return text.String()
+	}
+	return ""
+}
+
+// all are the procedures and the statements.
+func all(t *testing.T) map[string]string {
+	t.Helper()
+	texts := procedures(t)
+	for name, text := range inline(t) {
+		texts[name] = text
+	}
+	return texts
+}
+
+var hints = regexp.MustCompile(`WITH \(([A-Z, ]+)\)`)
+
+func Test_claims_without_an_order_lock_what_they_choose_and_pass_over_what_others_have(t *testing.T) {
+	t.Parallel()
+	claim := procedures(t)["Outbox_Claim"]
+	found := hints.FindAllString(claim, -1)
+	require.Len(t, found, 5, "in line, held, waiting, delayed, leased")
+	for _, hint := range found {
+		require.Equal(t, "WITH (UPDLOCK, READPAST, ROWLOCK)", hint)
+	}
+	require.Regexp(t, `(?s)BEGIN TRANSACTION;\s+INSERT @found.*COMMIT;`, claim, "chosen and leased in one transaction")
+}
+
+func Test_what_chooses_records_to_change_and_may_pass_over_some_locks_them_by_the_row(t *testing.T) {
+	t.Parallel()
+	// The janitor, and what a claim in order puts in line.
+	for _, name := range []string{"Outbox_Reap", "Outbox_Expire", "Outbox_LineOpen"} {
+		require.Contains(t, procedures(t)[name], "[dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK)", name)
+	}
+	for _, name := range []string{"Outbox_Abandon", "Outbox_Snooze", "Outbox_Release", "Outbox_Fail", "Outbox_Extend", "Outbox_Ack", "Outbox_Requeue"} {
+		require.Contains(t, procedures(t)[name], "WITH (UPDLOCK, ROWLOCK)", name)
+	}
+}
+
+func Test_reads_that_must_not_wait_read_what_is_committed_and_not_locked(t *testing.T) {
+	t.Parallel()
+	texts := all(t)
+	from := regexp.MustCompile(`FROM \[dbo\]\.\[Outbox(Lane)?\]( AS \w+)?( WITH \([A-Z, ]+\))?`)
+	for _, name := range []string{"Outbox_Due", "sqlUnrouted", "sqlGet", "sqlList", "sqlListLeased", "sqlListSettled"} {
+		text, known := texts[name]
+		require.True(t, known, name)
+		if strings.HasPrefix(name, "sql") && strings.Contains(text, "AS o") {
+			// What is looked up for each record that was found is not asked for here.
+			text = text[strings.LastIndex(text, "FROM [dbo].[Outbox] AS o"):]
+		}
+		found := from.FindAllStringSubmatch(text, -1)
+		require.NotEmpty(t, found, name)
+		for _, read := range found {
+			require.Equal(t, " WITH (READCOMMITTEDLOCK, READPAST)", read[3], "%s: %s", name, read[0])
+		}
+	}
+	// The head of the line is the exception: it is read under the line's lock.
+	require.Equal(t, 4, strings.Count(texts["Outbox_LineRead"], "WITH (READCOMMITTEDLOCK, READPAST)"))
+}
+
+func Test_hints_are_put_together_as_sql_server_takes_them(t *testing.T) {
+	t.Parallel()
+	n := 0
+	for name, text := range all(t) {
+		for _, found := range hints.FindAllStringSubmatch(text, -1) {
+			n++
+			of := " " + strings.ReplaceAll(found[1], ",", " ") + " "
+			has := func(hint string) bool { return strings.Contains(of, " "+hint+" ") }
+			// Both say how finely to lock: error 1047.
+			require.False(t, has("READCOMMITTEDLOCK") && has("ROWLOCK"), "%s: %s", name, found[0])
+			// READPAST is for READ COMMITTED and REPEATABLE READ: error 650.
+			require.False(t, has("READPAST") && (has("HOLDLOCK") || has("SERIALIZABLE") || has("NOLOCK")), "%s: %s", name, found[0])
+			require.False(t, has("NOLOCK") || has("TABLOCK") || has("TABLOCKX") || has("PAGLOCK"), "%s: %s", name, found[0])
+			for hint := range strings.FieldsSeq(of) {
+				require.Contains(t, []string{"UPDLOCK", "READPAST", "ROWLOCK", "READCOMMITTEDLOCK", "HOLDLOCK"}, hint, name)
+			}
+		}
+	}
+	require.Greater(t, n, 50)
+}
+
+// onlyWithin are called by other procedures, in their transaction, or read only.
+var onlyWithin = []string{"Outbox_LockLine", "Outbox_ShareLines", "Outbox_Hold", "Outbox_CountSteps", "Outbox_LineRead"}
+
+func Test_what_writes_says_its_level_and_is_undone_as_a_whole(t *testing.T) {
+	t.Parallel()
+	within := "|" + strings.Join(onlyWithin, "|") + "|"
+	writes := regexp.MustCompile(`\b(INSERT|UPDATE|DELETE)\b`)
+	for name, text := range procedures(t) {
+		require.Contains(t, text, "SET NOCOUNT ON;", name)
+		if strings.Contains(within, "|"+name+"|") {
+			require.NotContains(t, text, "BEGIN TRANSACTION", name)
+			continue
+		}
+		require.Contains(t, text, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;", name)
+		if name == "Outbox_Due" { // changes nothing but its own variables
+			require.NotRegexp(t, `(INSERT|UPDATE|DELETE( \w+ FROM)?) \[dbo\]`, text)
+			continue
+		}
+		require.Regexp(t, writes, text, name)
+		require.Contains(t, text, "SET XACT_ABORT ON;", name)
+		require.Equal(t, strings.Count(text, "BEGIN TRANSACTION;"), strings.Count(text, "COMMIT;"), name)
+		require.Less(t, strings.Index(text, "SET XACT_ABORT ON;"), strings.Index(text+"BEGIN TRANSACTION;", "BEGIN TRANSACTION;"), name)
+	}
+}
+
+func Test_a_statement_on_the_pool_does_not_rely_on_the_level_of_its_session(t *testing.T) {
+	t.Parallel()
+	// A connection may keep the level of its last transaction, and under
+	// SERIALIZABLE or SNAPSHOT READPAST is refused (error 650) unless a hint says
+	// READCOMMITTEDLOCK.
+	for name, text := range inline(t) {
+		for _, found := range hints.FindAllString(text, -1) {
+			if strings.Contains(found, "READPAST") && !strings.Contains(found, "READCOMMITTEDLOCK") {
+				require.Contains(t, text, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;", name)
+			}
+		}
+	}
+	// An append reads in the caller's transaction what it then compares under READ
+	// COMMITTED: a snapshot would show it the same groups again and again.
+	for _, name := range []string{"sqlGeneration", "sqlGroups"} {
+		for _, table := range regexp.MustCompile(`FROM \[dbo\]\.\[Outbox\w+\]( AS \w+)?( WITH \(\w+\))?`).FindAllStringSubmatch(inline(t)[name], -1) {
+			require.Equal(t, " WITH (READCOMMITTEDLOCK)", table[2], "%s: %s", name, table[0])
+		}
+	}
+}
+
+func Test_no_statement_merges(t *testing.T) {
+	t.Parallel()
+	for name, text := range all(t) {
+		require.NotRegexp(t, `\bMERGE\b`, text, name)
+		// Babelfish cannot run it, and nothing needs it.
+		require.NotRegexp(t, `(?s)\bUPDATE\b[^;]*\bOUTPUT\b`, text, name)
+	}
+}
+
+// unbounded are the statements that change as many records as there are. For them
+// the tables are made with LOCK_ESCALATION = DISABLE.
+var unbounded = map[string]string{
+	"Outbox_Fail":     "parks what is behind a record in its key",
+	"Outbox_Requeue":  "brings back what was parked with a key",
+	"Outbox_LineRead": "reads; the second time what the first time was no more than a page",
+	"Outbox_Hold":     "gets its records from the program, 900 at most",
+	"sqlDropLanes":    "the lanes of a group that was dropped",
+	"sqlHurry":        "what waits for a join: a few records",
+	// All records of one message: one for each group.
+	"sqlRecordToAttach": "one record for each group",
+	"sqlLookAtStep":     "one record",
+}
+
+func Test_no_statement_changes_so_many_records_that_their_locks_become_one_of_the_table(t *testing.T) {
+	t.Parallel()
+	// SQL Server tries that at 5,000 locks of a statement on a table or an index. A
+	// claim without an order looks at five kinds of records.
+	require.Less(t, 5*sqlserver.MaxAtOnce, 5000)
+	changes := regexp.MustCompile(`(?s)\b(?:UPDATE|DELETE)\b[^;]*?\[dbo\]\.\[Outbox\][^;]*`)
+	filled := regexp.MustCompile(`(?s)INSERT (@\w+) [^;]*?\[dbo\]\.\[Outbox\][^;]*`)
+	top := regexp.MustCompile(`TOP \((@?\w+)\)`)
+	bounded := func(text string) bool { // by TOP, a set of the program's, or a set that is bounded itself
+		return top.MatchString(text) || regexp.MustCompile(`JOIN @\w+`).MatchString(text) || regexp.MustCompile(`FROM @\w+ AS \w+ JOIN`).MatchString(text)
+	}
+	ofVariable := regexp.MustCompile(`^DELETE \w+ FROM @`)
+	n := 0
+	for name, text := range all(t) {
+		for _, change := range append(changes.FindAllString(text, -1), filled.FindAllString(text, -1)...) {
+			n++
+			if unbounded[name] == "" && !ofVariable.MatchString(change) {
+				require.True(t, bounded(change), "%s: %s", name, change)
+			}
+		}
+		for _, limit := range top.FindAllStringSubmatch(text, -1) {
+			if literal, err := strconv.Atoi(limit[1]); err == nil {
+				require.LessOrEqual(t, literal, sqlserver.MaxAtOnce, "%s: %s", name, limit[0])
+			}
+		}
+	}
+	require.Greater(t, n, 30)
+	schema := strings.Join(newStore(t, nowhere(t), sqlserver.Config{}).Statements(), "\n")
+	for _, table := range []string{"Outbox", "OutboxLane", "OutboxDedup", "OutboxJoin", "OutboxJoinMember"} {
+		require.Contains(t, schema, "ALTER TABLE [dbo].["+table+"] SET (LOCK_ESCALATION = DISABLE)")
+	}
+}
+
+// The files are what others run too, with tools that know nothing of Outmill.
+func Test_the_files_of_the_schema_are_plain_batches_with_the_default_names(t *testing.T) {
+	t.Parallel()
+	names, err := fs.Glob(sqlserver.SchemaFiles, "schema/*/*.sql")
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, len(names), 9)
+	begins := regexp.MustCompile(`^(SET ANSI_NULLS ON;|IF SERVERPROPERTY|CREATE (UNIQUE |CLUSTERED )*(TABLE|INDEX|TYPE|PROCEDURE|VIEW) \[)`)
+	for _, name := range names {
+		text, err := fs.ReadFile(sqlserver.SchemaFiles, name)
+		require.NoError(t, err)
+		require.True(t, strings.HasSuffix(string(text), "\nGO\n"), "%s ends a batch", name)
+		require.NotContains(t, string(text), "\t", name)
+		require.NotContains(t, string(text), "\r", name)
+		// Nothing that only a tool knows, and nothing that depends on where it runs.
+		require.NotRegexp(t, `(?m)^[ ]*(go|Go|gO|[ ]+GO|GO[ ;].*|:\w+.*|USE .*)$`, string(text), name)
+		for _, batch := range strings.Split(strings.TrimSuffix(string(text), "\nGO\n"), "\nGO\n") {
+			plain := strings.TrimSpace(uncommented(batch))
+			require.Regexp(t, begins, plain, name)
+			creates := regexp.MustCompile(`(?m)^CREATE `).FindAllString(plain, -1)
+			require.LessOrEqual(t, len(creates), 1, "%s: one object in a batch: %s", name, plain)
+			require.Equal(t, strings.Count(plain, "("), strings.Count(plain, ")"), "%s: %s", name, plain)
+			require.Zero(t, strings.Count(plain, "'")%2, "%s: %s", name, plain)
+			if strings.HasPrefix(plain, "CREATE PROCEDURE") {
+				require.Equal(t, blocks(plain, `\bBEGIN\b`)-blocks(plain, `BEGIN TRANSACTION`)+blocks(plain, `\bCASE\b`), blocks(plain, `\bEND\b`), "%s: %s", name, plain)
+				require.True(t, strings.HasSuffix(plain, "\nEND"), name)
+			}
+			requireDefaultNames(t, name, plain)
+		}
+	}
+}
+
+func blocks(text, pattern string) int {
+	return len(regexp.MustCompile(pattern).FindAllString(text, -1))
+}
+
+// requireDefaultNames wants names that are rewritten for Config.Schema and Table.
+func requireDefaultNames(t *testing.T, file, text string) {
+	t.Helper()
+	for _, found := range regexp.MustCompile(`\[dbo\][^ (,;]*`).FindAllString(text, -1) {
+		require.Regexp(t, `^\[dbo\]\.\[Outbox\w*\]`, found, file)
+	}
+	for _, found := range regexp.MustCompile(`\bdbo\.|[^.]\[Outbox\w*\]|\[(PK|IX|UQ|FK|DF|CK)_\w*\]`).FindAllString(text, -1) {
+		require.Regexp(t, `^\[(PK|IX)_Outbox\w*\]$`, found, file)
+	}
+}
+
+func Test_the_grants_are_plain_statements_with_the_default_names(t *testing.T) {
+	t.Parallel()
+	for _, statement := range newStore(t, nowhere(t), sqlserver.Config{}).Grants("outmill") {
+		require.Regexp(t, `^GRANT (SELECT, INSERT, UPDATE, DELETE|EXECUTE) ON (TYPE::)?\[dbo\]\.\[Outbox\w*\] TO \[outmill\]$`, statement)
+	}
+}

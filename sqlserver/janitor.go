@@ -1,0 +1,78 @@
+package sqlserver
+
+import (
+	"context"
+
+	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/outmill/outmill"
+)
+
+const (
+	// microsAgo is a time as long ago as @micros says.
+	microsAgo = `DATEADD(MICROSECOND, -CAST(@micros % 1000000 AS INT), DATEADD(SECOND, -CAST(@micros / 1000000 % 86400 AS INT), DATEADD(DAY, -CAST(@micros / CAST(86400000000 AS BIGINT) AS INT), SYSUTCDATETIME())))`
+
+	sqlDeleteProcessed = `SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+DELETE TOP (@limit) FROM [dbo].[Outbox] WITH (READPAST, ROWLOCK) WHERE ProcessedAt IS NOT NULL AND ProcessedAt <= ` + microsAgo + `;
+SELECT @@ROWCOUNT`
+
+	sqlDeleteDedup = `SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+DELETE TOP (@limit) FROM [dbo].[OutboxDedup] WITH (READPAST, ROWLOCK) WHERE ExpiresAt <= SYSUTCDATETIME();
+SELECT @@ROWCOUNT`
+)
+
+// ReapExpired makes leased records pending whose lease has ended. See
+// outmill.Queue.
+func (s *Store) ReapExpired(ctx context.Context, limit int) (int, error) {
+	reaped, err := s.tidy(ctx, "reap", "[dbo].[Outbox_Reap]", "Limit", limit)
+	if reaped > 0 {
+		s.logger.Info("Leases that ran out were reaped", watermill.LogFields{"count": reaped})
+		s.bell.Ring()
+	}
+	return reaped, err
+}
+
+// ExpireDue makes records dead whose expiry has passed and that nobody holds.
+// See outmill.Janitor.
+func (s *Store) ExpireDue(ctx context.Context, limit int) (int, error) {
+	return s.tidy(ctx, "expire", "[dbo].[Outbox_Expire]", "Limit", limit)
+}
+
+// DeleteProcessed deletes processed records older than Config.Retain. See
+// outmill.Janitor.
+func (s *Store) DeleteProcessed(ctx context.Context, limit int) (int, error) {
+	return s.tidy(ctx, "delete processed", sqlDeleteProcessed, "limit", limit, named("micros", s.config.Retain.Microseconds()))
+}
+
+// DeleteDedupKeys deletes dedup keys whose window has ended. See
+// outmill.Janitor.
+func (s *Store) DeleteDedupKeys(ctx context.Context, limit int) (int, error) {
+	return s.tidy(ctx, "delete dedup keys", sqlDeleteDedup, "limit", limit)
+}
+
+// tidy does up to limit records of work, no more in a transaction than a
+// statement should change. What another transaction is at is passed over.
+func (s *Store) tidy(ctx context.Context, operation, template, name string, limit int, more ...any) (int, error) {
+	if limit < 1 {
+		return 0, s.explain(ctx, operation, invalid("limit is %d: want 1 or more", limit))
+	}
+	all := 0
+	for all < limit {
+		some := min(limit-all, maxAtOnce)
+		var n int
+		var counted []outmill.JoinID
+		err := s.run(ctx, operation, call{
+			template: template, args: append([]any{named(name, some)}, more...),
+			reset: func() { counted = nil },
+			sets:  []func(scan func(...any) error) error{numbers(&n), joinIDs(&counted)},
+		})
+		if err != nil {
+			return all, err
+		}
+		s.hurry(ctx, counted)
+		if all += n; n < some {
+			break
+		}
+	}
+	return all, nil
+}

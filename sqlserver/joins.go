@@ -1,0 +1,681 @@
+package sqlserver
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/sqltx"
+	"github.com/outmill/outmill/internal/steps"
+)
+
+var _ outmill.Joins = (*Store)(nil)
+
+const (
+	sqlStartJoin = `SET NOCOUNT ON;
+DECLARE @now DATETIME2(6) = SYSUTCDATETIME(), @id BINARY(16) = CONVERT(BINARY(16), @bytes, 1);
+INSERT [dbo].[OutboxJoin] (JoinId, JoinIdBytes, GroupingKey, Status, Policy, Quorum, ExpectedSteps, CompletedSteps, FailedSteps, Deadline, CompleteAtDeadline, Reason, CreatedUtc, LastUpdatedUtc, Metadata)
+    SELECT CONVERT(UNIQUEIDENTIFIER, @join), @id, @grouping, 0, @policy, @quorum, @expected, 0, 0,
+        CASE WHEN @after IS NOT NULL THEN DATEADD(MICROSECOND, CAST(@after % 1000000 AS INT), DATEADD(SECOND, CAST(@after / 1000000 % 86400 AS INT), DATEADD(DAY, CAST(@after / CAST(86400000000 AS BIGINT) AS INT), @now)))
+            WHEN @at IS NOT NULL THEN CONVERT(DATETIME2(6), @at, 126) END,
+        @complete, N'', @now, @now, @metadata
+    WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxJoin] WITH (UPDLOCK, HOLDLOCK) WHERE JoinIdBytes = @id);
+SELECT @@ROWCOUNT`
+
+	joinColumns = `j.JoinIdBytes, j.GroupingKey, j.Status, j.Policy, j.Quorum, j.ExpectedSteps, j.CompletedSteps, j.FailedSteps, j.Deadline, j.CompleteAtDeadline,
+    CAST(CASE WHEN j.Deadline <= SYSUTCDATETIME() THEN 1 ELSE 0 END AS BIT), COALESCE(DATEDIFF_BIG(MICROSECOND, SYSUTCDATETIME(), j.Deadline), 0),
+    j.Reason, j.CreatedUtc, j.LastUpdatedUtc, j.FinishedUtc, j.Metadata`
+
+	// sqlLockJoins locks the join, and the others of a step where one is given, by
+	// an update, in the order of their ids.
+	sqlLockJoins = `SET NOCOUNT ON;
+DECLARE @held TABLE (Place INT NOT NULL IDENTITY(1, 1) PRIMARY KEY, JoinIdBytes BINARY(16) NOT NULL);
+INSERT @held (JoinIdBytes) SELECT u.JoinIdBytes FROM (SELECT CONVERT(BINARY(16), @join, 1) AS JoinIdBytes
+    UNION SELECT JoinIdBytes FROM [dbo].[OutboxJoinMember] WHERE @step <> N'' AND Step = CONVERT(BINARY(16), @step, 1)) AS u ORDER BY u.JoinIdBytes;
+DECLARE @place INT = 1, @joins INT = (SELECT COUNT(*) FROM @held);
+WHILE @place <= @joins
+BEGIN
+    UPDATE j SET LastUpdatedUtc = j.LastUpdatedUtc FROM [dbo].[OutboxJoin] AS j JOIN @held AS h ON h.JoinIdBytes = j.JoinIdBytes WHERE h.Place = @place;
+    SET @place = @place + 1;
+END`
+
+	sqlListJoins = `SELECT TOP (@limit) ` + joinColumns + `, 0 FROM [dbo].[OutboxJoin] AS j
+    WHERE j.JoinIdBytes > CONVERT(BINARY(16), @after, 1) AND (@any = 1 OR j.Status = @status) ORDER BY j.JoinIdBytes`
+
+	sqlListGroup = `SELECT TOP (@limit) ` + joinColumns + `, 0 FROM [dbo].[OutboxJoin] AS j
+    WHERE j.GroupingKey = @grouping AND j.JoinIdBytes > CONVERT(BINARY(16), @after, 1) AND (@any = 1 OR j.Status = @status) ORDER BY j.JoinIdBytes`
+
+	sqlListSteps = `SELECT TOP (@limit) Step, Status FROM [dbo].[OutboxJoinMember]
+    WHERE JoinIdBytes = CONVERT(BINARY(16), @join, 1) AND Step > CONVERT(BINARY(16), @after, 1) ORDER BY Step`
+
+	sqlCountMembers = `SELECT COUNT(*) FROM [dbo].[OutboxJoinMember] WHERE JoinIdBytes = CONVERT(BINARY(16), @join, 1)`
+
+	// recordsOfMessage are all records of a message: that asked for and those of its
+	// step.
+	recordsOfMessage = `(SELECT CONVERT(BINARY(16), @id, 1) AS IdBytes UNION
+        SELECT r.IdBytes FROM [dbo].[Outbox] AS a JOIN [dbo].[Outbox] AS r ON r.Step = a.Step WHERE a.IdBytes = CONVERT(BINARY(16), @id, 1) AND a.Step IS NOT NULL AND r.Step IS NOT NULL)`
+
+	sqlLinesOf = `SELECT DISTINCT o.GroupName, o.Topic FROM [dbo].[Outbox] AS o JOIN ` + recordsOfMessage + ` AS i ON i.IdBytes = o.IdBytes
+    WHERE o.GroupName IS NOT NULL ORDER BY o.GroupName, o.Topic`
+
+	// sqlRecordToAttach locks all records of the message, by an update: whoever
+	// settles one of them has done so, or comes later and finds the new member.
+	sqlRecordToAttach = `SET NOCOUNT ON;
+UPDATE o SET Step = o.Step FROM [dbo].[Outbox] AS o JOIN ` + recordsOfMessage + ` AS i ON i.IdBytes = o.IdBytes;
+SELECT COALESCE(Step, IdBytes), CASE WHEN WaitsFor IS NULL THEN 0 ELSE 1 END, MessageId FROM [dbo].[Outbox] WHERE IdBytes = CONVERT(BINARY(16), @id, 1)`
+
+	// sqlLookAtStep marks the record, and asks whether the join has the step already,
+	// and what has become of all of the message's records.
+	sqlLookAtStep = `SET NOCOUNT ON;
+UPDATE [dbo].[Outbox] SET Step = IdBytes WHERE IdBytes = CONVERT(BINARY(16), @id, 1) AND Step IS NULL;
+SELECT (SELECT COUNT(*) FROM [dbo].[OutboxJoinMember] WHERE JoinIdBytes = CONVERT(BINARY(16), @join, 1) AND Step = CONVERT(BINARY(16), @step, 1)),
+    COALESCE(SUM(CASE WHEN Stage < 6 THEN 1 ELSE 0 END), 0), COALESCE(SUM(CASE WHEN Stage = 6 THEN 1 ELSE 0 END), 0), COALESCE(SUM(CASE WHEN Stage = 7 THEN 1 ELSE 0 END), 0)
+FROM [dbo].[Outbox] WHERE Step IS NOT NULL AND Step = CONVERT(BINARY(16), @step, 1)`
+
+	sqlAddMember = `INSERT [dbo].[OutboxJoinMember] (JoinIdBytes, Step, JoinId, OutboxMessageId, Status, OpenRecords, AckedRecords, DeadRecords, Reported, CreatedUtc)
+    VALUES (CONVERT(BINARY(16), @join, 1), CONVERT(BINARY(16), @step, 1), CONVERT(UNIQUEIDENTIFIER, @joinid), @message, @status, @open, @acked, @dead, 0, SYSUTCDATETIME())`
+
+	// sqlReport finds the step of any of a message's records; one that is gone is
+	// named by its own id. It returns whether the join has the step, and whether it
+	// was still pending.
+	sqlReport = `SET NOCOUNT ON;
+DECLARE @id BINARY(16) = CONVERT(BINARY(16), @of, 1), @jid BINARY(16) = CONVERT(BINARY(16), @join, 1), @members INT, @reported INT = 0;
+SET @id = COALESCE((SELECT Step FROM [dbo].[Outbox] WHERE IdBytes = @id), @id);
+SET @members = (SELECT COUNT(*) FROM [dbo].[OutboxJoinMember] WHERE JoinIdBytes = @jid AND Step = @id);
+IF @pending = 1
+BEGIN
+    UPDATE [dbo].[OutboxJoinMember] SET Status = @status, Reported = 1 WHERE JoinIdBytes = @jid AND Step = @id AND Status = 0;
+    SET @reported = @@ROWCOUNT;
+END
+SELECT @members, @reported`
+
+	sqlCount = `UPDATE [dbo].[OutboxJoin] SET CompletedSteps = CompletedSteps + @completed, FailedSteps = FailedSteps + @failed, LastUpdatedUtc = SYSUTCDATETIME()
+    WHERE JoinIdBytes = CONVERT(BINARY(16), @join, 1)`
+
+	sqlSeal = `UPDATE [dbo].[OutboxJoin] SET ExpectedSteps = @expected, LastUpdatedUtc = SYSUTCDATETIME() WHERE JoinIdBytes = CONVERT(BINARY(16), @join, 1)`
+
+	sqlEndJoin = `SET NOCOUNT ON;
+DECLARE @now DATETIME2(6) = SYSUTCDATETIME();
+UPDATE [dbo].[OutboxJoin] SET Status = @status, Reason = @reason, LastUpdatedUtc = @now, FinishedUtc = @now WHERE JoinIdBytes = CONVERT(BINARY(16), @join, 1);
+SELECT @now`
+
+	sqlOldJoins = `SELECT TOP (@limit) JoinIdBytes FROM [dbo].[OutboxJoin] WHERE FinishedUtc IS NOT NULL AND FinishedUtc <= ` + microsAgo + ` ORDER BY FinishedUtc`
+
+	// sqlDeleteMembers goes some at a time: there may be many.
+	sqlDeleteMembers = `DELETE TOP (@limit) m FROM [dbo].[OutboxJoinMember] AS m JOIN (SELECT CONVERT(BINARY(16), [value], 1) AS JoinIdBytes FROM OPENJSON(@joins)) AS j ON m.JoinIdBytes = j.JoinIdBytes;
+SELECT @@ROWCOUNT`
+
+	sqlDeleteJoins = `DELETE j FROM [dbo].[OutboxJoin] AS j JOIN (SELECT CONVERT(BINARY(16), [value], 1) AS JoinIdBytes FROM OPENJSON(@joins)) AS g ON j.JoinIdBytes = g.JoinIdBytes;
+SELECT @@ROWCOUNT`
+)
+
+// The numbers of the functional specification.
+var (
+	joinStatuses = []outmill.JoinStatus{outmill.JoinPending, outmill.JoinCompleted, outmill.JoinFailed, outmill.JoinCancelled}
+	stepStatuses = []outmill.StepStatus{outmill.StepPending, outmill.StepCompleted, outmill.StepFailed}
+)
+
+func numberOf[T comparable](list []T, status T) int {
+	for i, s := range list {
+		if s == status {
+			return i
+		}
+	}
+	return 0
+}
+
+func at[T any](list []T, i int) T {
+	if i < 0 || i >= len(list) {
+		return list[0]
+	}
+	return list[i]
+}
+
+// countedJoin is a join, and what the store knows of it besides.
+type countedJoin struct {
+	outmill.Join
+	// late: the deadline has passed; deadlineIn is how long it is until then.
+	late       bool
+	deadlineIn time.Duration
+	// members is set where they were counted.
+	members int
+}
+
+func (j *countedJoin) scan(scan func(...any) error) error {
+	var id []byte
+	var status int
+	var expected sql.NullInt64
+	var micros int64
+	var deadline, finished sql.NullTime
+	var metadata sql.NullString
+	err := scan(&id, &j.GroupingKey, &status, &j.Policy, &j.Quorum, &expected, &j.CompletedSteps, &j.FailedSteps,
+		&deadline, &j.CompleteAtDeadline, &j.late, &micros, &j.Reason, &j.CreatedAt, &j.UpdatedAt, &finished, &metadata, &j.members)
+	if err != nil {
+		return err
+	}
+	j.Status = at(joinStatuses, status)
+	j.ExpectedSteps, j.Unsealed = int(expected.Int64), !expected.Valid
+	j.Deadline, j.CreatedAt, j.UpdatedAt, j.FinishedAt = utc(deadline), j.CreatedAt.UTC(), j.UpdatedAt.UTC(), utc(finished)
+	j.deadlineIn = sqltx.Micros(micros)
+	if metadata.Valid {
+		err = json.Unmarshal([]byte(metadata.String), &j.Metadata)
+	}
+	return errors.Join(err, uuidFrom(id, (*[16]byte)(&j.ID)))
+}
+
+// addJoin reads joins.
+func addJoin(into *[]countedJoin) func(scan func(...any) error) error {
+	return func(scan func(...any) error) error {
+		var j countedJoin
+		err := j.scan(scan)
+		*into = append(*into, j)
+		return err
+	}
+}
+
+func joinsCall(template string, into *[]countedJoin, ids ...outmill.JoinID) call {
+	return call{
+		template: template, args: []any{named("joins", jsonOf(hexes(ids)))},
+		reset: func() { *into = nil }, sets: []func(scan func(...any) error) error{addJoin(into)},
+	}
+}
+
+func (s *Store) readJoins(ctx context.Context, operation string, ids []outmill.JoinID) ([]countedJoin, error) {
+	var found []countedJoin
+	err := s.run(ctx, operation, joinsCall(sqlJoinsOf, &found, ids...))
+	return found, err
+}
+
+// StartJoin begins a join. See outmill.Joins.
+func (s *Store) StartJoin(ctx context.Context, join *outmill.Join) error {
+	const operation = "start join"
+	tx, err := s.txOf(ctx)
+	if err == nil {
+		err = join.Validate()
+	}
+	if err != nil {
+		return s.explain(ctx, operation, err)
+	}
+	id := join.ID
+	if id.IsZero() {
+		id = outmill.NewJoinID()
+	}
+	start, started, err := startCall(id, join)
+	if err != nil {
+		return s.explain(ctx, operation, err)
+	}
+	work := func(ctx context.Context, on querier) error {
+		if err := s.do(ctx, on, start); err != nil {
+			return err
+		}
+		if *started == 0 {
+			return fmt.Errorf("%w: %s", outmill.ErrJoinExists, id)
+		}
+		return nil
+	}
+	if tx != nil {
+		err = s.within(ctx, operation, tx, work)
+	} else {
+		err = s.try(ctx, operation, func(ctx context.Context) error { return work(ctx, s.db) })
+	}
+	if err == nil {
+		join.ID = id
+	}
+	return err
+}
+
+func startCall(id outmill.JoinID, join *outmill.Join) (c call, started *int, err error) {
+	var metadata sql.NullString
+	if len(join.Metadata) > 0 {
+		text, err := json.Marshal(join.Metadata)
+		if err != nil {
+			return call{}, nil, fmt.Errorf("metadata: %w", err)
+		}
+		metadata = sql.NullString{String: string(text), Valid: true}
+	}
+	started = new(int)
+	deadline, after := when(join.Deadline, join.Timeout)
+	return call{template: sqlStartJoin, args: []any{
+		named("join", id.String()), named("bytes", hex(id)), named("grouping", join.GroupingKey), named("policy", string(cmp.Or(join.Policy, outmill.JoinAll))),
+		named("quorum", join.Quorum), named("expected", sql.NullInt64{Int64: int64(join.ExpectedSteps), Valid: !join.Unsealed}),
+		named("after", after), named("at", deadline), named("complete", join.CompleteAtDeadline), named("metadata", metadata),
+	}, sets: []func(scan func(...any) error) error{numbers(started)}}, started, nil
+}
+
+// onJoin runs fn on a join that exists and whose row it holds.
+func (s *Store) onJoin(ctx context.Context, operation string, id outmill.JoinID, fn func(ctx context.Context, t *joinTx, join *countedJoin) error) error {
+	err := s.write(ctx, operation, func(ctx context.Context, tx *sql.Tx) error {
+		t := &joinTx{s, tx}
+		join, err := t.lockJoin(ctx, sqlJoinsOf, id, "")
+		if err != nil {
+			return err
+		}
+		return fn(ctx, t, join)
+	})
+	if err == nil {
+		s.hurry(ctx, []outmill.JoinID{id})
+	}
+	return err
+}
+
+// joinTx is a transaction on joins.
+type joinTx struct {
+	s  *Store
+	tx *sql.Tx
+}
+
+func (t *joinTx) do(ctx context.Context, template string, row func(scan func(...any) error) error, args ...any) error {
+	return t.s.do(ctx, t.tx, call{template: template, args: args, sets: []func(scan func(...any) error) error{row}})
+}
+
+// lockJoin locks the join and those of the step, where one is given, and reads
+// the first.
+func (t *joinTx) lockJoin(ctx context.Context, template string, id outmill.JoinID, step string) (*countedJoin, error) {
+	if err := t.do(ctx, sqlLockJoins, nil, named("join", hex(id)), named("step", step)); err != nil {
+		return nil, err
+	}
+	var found []countedJoin
+	if err := t.s.do(ctx, t.tx, joinsCall(template, &found, id)); err != nil {
+		return nil, err
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("%w: %s", outmill.ErrUnknownJoin, id)
+	}
+	return &found[0], nil
+}
+
+// AttachStep makes a record a step. See outmill.Joins.
+func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmill.WorkItemID) error {
+	const operation = "attach step"
+	err := s.write(ctx, operation, func(ctx context.Context, tx *sql.Tx) error {
+		t := &joinTx{s, tx}
+		// The lines before the record, as a claim has them. The record before the
+		// join: whoever settles it holds it first, too.
+		if err := t.lockLinesOf(ctx, message); err != nil {
+			return err
+		}
+		a := &lateStep{}
+		if err := t.do(ctx, sqlRecordToAttach, a.record, named("id", hex(message))); err != nil {
+			return err
+		}
+		join, err := t.lockJoin(ctx, sqlJoinsToFill, id, a.step)
+		if err != nil {
+			return err
+		}
+		if a.step == "" || s.config.Retain <= 0 {
+			return fmt.Errorf("%w: %s", outmill.ErrUnknownMessage, message)
+		}
+		if a.waits {
+			return outmill.WaitIsNoStep()
+		}
+		err = t.do(ctx, sqlLookAtStep, numbers(&a.known, &a.open, &a.acked, &a.dead), named("id", hex(message)), named("join", hex(id)), named("step", a.step))
+		if err != nil || a.known > 0 {
+			return err
+		}
+		if err := join.takes(id, 1); err != nil {
+			return err
+		}
+		return t.attach(ctx, id, a)
+	})
+	if err == nil {
+		// A claim that met the record meanwhile has passed over it.
+		s.bell.Ring()
+		s.hurry(ctx, []outmill.JoinID{id})
+	}
+	return err
+}
+
+// lockLinesOf locks the lines of all records of the message.
+func (t *joinTx) lockLinesOf(ctx context.Context, message outmill.WorkItemID) error {
+	var lines [][2]string
+	err := t.do(ctx, sqlLinesOf, func(scan func(...any) error) error {
+		var l [2]string
+		err := scan(&l[0], &l[1])
+		lines = append(lines, l)
+		return err
+	}, named("id", hex(message)))
+	for _, l := range lines {
+		err = errors.Join(err, t.do(ctx, sqlLockLine, nil, named("group", l[0]), named("topic", l[1])))
+	}
+	return err
+}
+
+// lateStep is a record that is made a step after it was appended.
+type lateStep struct {
+	step, message     string
+	waits             bool
+	known             int
+	open, acked, dead int
+}
+
+func (a *lateStep) record(scan func(...any) error) error {
+	var id []byte
+	var step outmill.WorkItemID
+	if err := scan(&id, &a.waits, &a.message); err != nil {
+		return err
+	}
+	err := uuidFrom(id, (*[16]byte)(&step))
+	a.step = hex(step)
+	return err
+}
+
+func (t *joinTx) attach(ctx context.Context, id outmill.JoinID, a *lateStep) error {
+	status := steps.Settled(a.open, a.acked, a.dead)
+	counts := steps.Counts{}.Moved(outmill.StepPending, status)
+	err := t.do(ctx, sqlAddMember, nil, named("join", hex(id)), named("step", a.step), named("joinid", id.String()), named("message", a.message),
+		named("status", numberOf(stepStatuses, status)), named("open", a.open), named("acked", a.acked), named("dead", a.dead))
+	if err != nil {
+		return err
+	}
+	return t.count(ctx, id, counts.Completed, counts.Failed)
+}
+
+// count counts steps that were settled, if there are any.
+func (t *joinTx) count(ctx context.Context, id outmill.JoinID, completed, failed int) error {
+	if completed+failed == 0 {
+		return nil
+	}
+	return t.do(ctx, sqlCount, nil, named("join", hex(id)), named("completed", completed), named("failed", failed))
+}
+
+// ReportCompleted settles a step. See outmill.Joins.
+func (s *Store) ReportCompleted(ctx context.Context, join outmill.JoinID, step outmill.WorkItemID) error {
+	return s.report(ctx, "report completed", join, step, outmill.StepCompleted)
+}
+
+// ReportFailed settles a step. See outmill.Joins.
+func (s *Store) ReportFailed(ctx context.Context, join outmill.JoinID, step outmill.WorkItemID) error {
+	return s.report(ctx, "report failed", join, step, outmill.StepFailed)
+}
+
+func (s *Store) report(ctx context.Context, operation string, id outmill.JoinID, of outmill.WorkItemID, as outmill.StepStatus) error {
+	return s.onJoin(ctx, operation, id, func(ctx context.Context, t *joinTx, join *countedJoin) error {
+		var members, reported int
+		err := t.do(ctx, sqlReport, numbers(&members, &reported), named("of", hex(of)), named("join", hex(id)),
+			named("status", numberOf(stepStatuses, as)), named("pending", join.Status == outmill.JoinPending))
+		if err != nil {
+			return err
+		}
+		if members == 0 {
+			return fmt.Errorf("%w: %s of %s", outmill.ErrUnknownStep, of, id)
+		}
+		if as == outmill.StepFailed {
+			return t.count(ctx, id, 0, reported)
+		}
+		return t.count(ctx, id, reported, 0)
+	})
+}
+
+// SealJoin says how many steps the join has. See outmill.Joins.
+func (s *Store) SealJoin(ctx context.Context, id outmill.JoinID, expected int) error {
+	return s.onJoin(ctx, "seal join", id, func(ctx context.Context, t *joinTx, join *countedJoin) error {
+		return t.seal(ctx, join, expected)
+	})
+}
+
+func (t *joinTx) seal(ctx context.Context, j *countedJoin, expected int) error {
+	if err := j.CheckSeal(expected); err != nil || !j.Unsealed {
+		return err
+	}
+	if err := t.do(ctx, sqlCountMembers, numbers(&j.members), named("join", hex(j.ID))); err != nil {
+		return err
+	}
+	if j.members > expected {
+		return fmt.Errorf("%w: %s has %d steps already, and was to be sealed with %d", outmill.ErrTooManySteps, j.ID, j.members, expected)
+	}
+	j.ExpectedSteps, j.Unsealed = expected, false
+	return t.do(ctx, sqlSeal, nil, named("join", hex(j.ID)), named("expected", expected))
+}
+
+// FinishJoin ends the join if it is decided. See outmill.Joins.
+func (s *Store) FinishJoin(ctx context.Context, id outmill.JoinID, request outmill.FinishRequest) (outmill.FinishResult, error) {
+	const operation = "finish join"
+	result, done, err := s.undecided(ctx, id, request)
+	if err != nil || done {
+		return result, err
+	}
+	var follow *appending
+	err = s.write(ctx, operation, func(ctx context.Context, tx *sql.Tx) (err error) {
+		result, follow, err = (&joinTx{s, tx}).finish(ctx, id, request)
+		return err
+	})
+	if err != nil {
+		return outmill.FinishResult{}, err
+	}
+	if follow != nil {
+		follow.report()
+		s.bell.Ring()
+	}
+	if result.Finished || request.Seal {
+		s.hurry(ctx, []outmill.JoinID{id})
+	}
+	return result, nil
+}
+
+func (t *joinTx) finish(ctx context.Context, id outmill.JoinID, request outmill.FinishRequest) (result outmill.FinishResult, follow *appending, err error) {
+	join, err := t.lockJoin(ctx, sqlJoinsOf, id, "")
+	if err != nil {
+		return result, nil, err
+	}
+	if join.Status != outmill.JoinPending {
+		result.Join = join.Join
+		return result, nil, nil
+	}
+	if request.Seal && join.Unsealed {
+		if err := t.seal(ctx, join, request.ExpectedSteps); err != nil {
+			return result, nil, err
+		}
+	}
+	status, reason := join.Decide(request.FailIfAnyStepFailed, join.late)
+	if status == outmill.JoinPending {
+		result.Join, result.DeadlineIn = join.Join, join.deadlineIn
+		return result, nil, nil
+	}
+	join.Status, join.Reason = status, reason
+	if err := t.end(ctx, join); err != nil {
+		return result, nil, err
+	}
+	follow, err = t.follow(ctx, join.Join, request.Then)
+	return outmill.FinishResult{Join: join.Join, Finished: true}, follow, err
+}
+
+// undecided answers without a lock while there is nothing to do, which is what
+// nearly all calls find.
+func (s *Store) undecided(ctx context.Context, id outmill.JoinID, request outmill.FinishRequest) (result outmill.FinishResult, done bool, err error) {
+	found, err := s.readJoins(ctx, "finish join", []outmill.JoinID{id})
+	if err != nil || len(found) == 0 {
+		return result, false, err
+	}
+	join := found[0]
+	result.Join = join.Join
+	if join.Status != outmill.JoinPending {
+		return result, true, nil
+	}
+	result.DeadlineIn = join.deadlineIn
+	status, _ := join.Decide(request.FailIfAnyStepFailed, join.late)
+	return result, status == outmill.JoinPending && (!request.Seal || !join.Unsealed), nil
+}
+
+// end writes the status of a join that ends.
+func (t *joinTx) end(ctx context.Context, join *countedJoin) error {
+	var now time.Time
+	err := t.do(ctx, sqlEndJoin, numbers(&now), named("join", hex(join.ID)), named("status", numberOf(joinStatuses, join.Status)), named("reason", join.Reason))
+	join.FinishedAt, join.UpdatedAt = now.UTC(), now.UTC()
+	return err
+}
+
+// follow appends what is to be published when the join ends, nil where nothing
+// is.
+func (t *joinTx) follow(ctx context.Context, join outmill.Join, then func(outmill.Join) (*outmill.Record, error)) (*appending, error) {
+	if then == nil {
+		return nil, nil
+	}
+	record, err := then(join)
+	if err != nil || record == nil {
+		return nil, err
+	}
+	if err := outmill.CheckRecords([]*outmill.Record{record}, t.s.config.MaxPayload); err != nil {
+		return nil, err
+	}
+	one := *record
+	if one.Joins, err = t.thatTake(ctx, one.Joins); err != nil {
+		return nil, err
+	}
+	a, err := newAppending(t.s, []*outmill.Record{&one})
+	if err != nil {
+		return nil, err
+	}
+	return a, a.writeUnchecked(ctx, t.tx)
+}
+
+// thatTake returns those of the joins that take a step.
+func (t *joinTx) thatTake(ctx context.Context, ids []outmill.JoinID) ([]outmill.JoinID, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	var found []countedJoin
+	if err := t.s.do(ctx, t.tx, joinsCall(sqlJoinsToFill, &found, ids...)); err != nil {
+		return nil, err
+	}
+	var take []outmill.JoinID
+	for i := range found {
+		if found[i].takes(found[i].ID, 1) == nil {
+			take = append(take, found[i].ID)
+		}
+	}
+	return take, nil
+}
+
+// CancelJoin ends a pending join. See outmill.Joins.
+func (s *Store) CancelJoin(ctx context.Context, id outmill.JoinID, reason string) error {
+	return s.onJoin(ctx, "cancel join", id, func(ctx context.Context, t *joinTx, join *countedJoin) error {
+		switch join.Status {
+		case outmill.JoinCancelled:
+			return nil
+		case outmill.JoinPending:
+			join.Status, join.Reason = outmill.JoinCancelled, outmill.CleanError(reason)
+			return t.end(ctx, join)
+		case outmill.JoinCompleted, outmill.JoinFailed:
+		}
+		return fmt.Errorf("%w: %s is %s", outmill.ErrJoinFinished, id, join.Status)
+	})
+}
+
+// GetJoin returns a join. See outmill.Joins.
+func (s *Store) GetJoin(ctx context.Context, id outmill.JoinID) (*outmill.Join, error) {
+	const operation = "get join"
+	found, err := s.readJoins(ctx, operation, []outmill.JoinID{id})
+	if err != nil {
+		return nil, err
+	}
+	if len(found) == 0 {
+		return nil, s.explain(ctx, operation, fmt.Errorf("%w: %s", outmill.ErrUnknownJoin, id))
+	}
+	return &found[0].Join, nil
+}
+
+const defaultListLimitOfJoins = 100
+
+// ListJoins returns joins in the order of their ids. See outmill.Joins.
+func (s *Store) ListJoins(ctx context.Context, query outmill.JoinQuery) ([]*outmill.Join, error) {
+	const operation = "list joins"
+	if err := query.Validate(); err != nil {
+		return nil, s.explain(ctx, operation, err)
+	}
+	template, args := sqlListJoins, []any{
+		named("limit", cmp.Or(query.Limit, defaultListLimitOfJoins)), named("after", hex(query.After)),
+		named("any", query.Status == ""), named("status", numberOf(joinStatuses, query.Status)),
+	}
+	if query.GroupingKey != nil {
+		template, args = sqlListGroup, append(args, named("grouping", *query.GroupingKey))
+	}
+	var found []countedJoin
+	err := s.run(ctx, operation, call{
+		template: template, args: args, reset: func() { found = nil }, sets: []func(scan func(...any) error) error{addJoin(&found)},
+	})
+	if err != nil {
+		return nil, err
+	}
+	joins := make([]*outmill.Join, len(found))
+	for i := range found {
+		joins[i] = &found[i].Join
+	}
+	return joins, nil
+}
+
+// ListSteps returns steps of a join. See outmill.Joins.
+func (s *Store) ListSteps(ctx context.Context, id outmill.JoinID, after outmill.WorkItemID, limit int) ([]outmill.JoinStep, error) {
+	const operation = "list steps"
+	if limit < 0 {
+		return nil, s.explain(ctx, operation, invalid("ListSteps: limit is %d: want 0 (100) or more", limit))
+	}
+	if _, err := s.GetJoin(ctx, id); err != nil {
+		return nil, err
+	}
+	var found []outmill.JoinStep
+	err := s.run(ctx, operation, call{
+		template: sqlListSteps, args: []any{named("limit", cmp.Or(limit, defaultListLimitOfJoins)), named("join", hex(id)), named("after", hex(after))},
+		reset: func() { found = nil },
+		sets: []func(scan func(...any) error) error{func(scan func(...any) error) error {
+			var bytes []byte
+			var status int
+			var step outmill.JoinStep
+			if err := scan(&bytes, &status); err != nil {
+				return err
+			}
+			step.Status = at(stepStatuses, status)
+			err := uuidFrom(bytes, (*[16]byte)(&step.ID))
+			found = append(found, step)
+			return err
+		}},
+	})
+	return found, err
+}
+
+// DeleteJoins deletes joins that ended long ago. See outmill.Joins.
+func (s *Store) DeleteJoins(ctx context.Context, limit int) (int, error) {
+	const operation = "delete joins"
+	if limit < 1 {
+		return 0, s.explain(ctx, operation, invalid("limit is %d: want 1 or more", limit))
+	}
+	all := 0
+	for all < limit {
+		some := min(limit-all, maxAtOnce)
+		n, err := s.deleteJoins(ctx, operation, some)
+		if all += n; err != nil || n < some {
+			return all, err
+		}
+	}
+	return all, nil
+}
+
+// deleteJoins deletes up to limit joins, first their members, some at a time:
+// there may be many.
+func (s *Store) deleteJoins(ctx context.Context, operation string, limit int) (int, error) {
+	var old []outmill.JoinID
+	err := s.run(ctx, operation, call{
+		template: sqlOldJoins, args: []any{named("limit", limit), named("micros", s.config.RetainJoins.Microseconds())},
+		reset: func() { old = nil }, sets: []func(scan func(...any) error) error{joinIDs(&old)},
+	})
+	if err != nil {
+		return 0, err
+	}
+	joins := named("joins", jsonOf(hexes(old)))
+	// Where there is nothing to delete, a right that is missing shows all the same.
+	for gone := maxAtOnce; gone == maxAtOnce; {
+		err := s.run(ctx, operation, call{
+			template: sqlDeleteMembers, args: []any{joins, named("limit", maxAtOnce)}, sets: []func(scan func(...any) error) error{numbers(&gone)},
+		})
+		if err != nil {
+			return 0, err
+		}
+	}
+	deleted := 0
+	err = s.run(ctx, operation, call{template: sqlDeleteJoins, args: []any{joins}, sets: []func(scan func(...any) error) error{numbers(&deleted)}})
+	return deleted, err
+}

@@ -1,0 +1,68 @@
+package sqlserver
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/outmill/outmill"
+)
+
+const defaultListLimit = 100
+
+// notLocked reads what is committed, and waits for nobody.
+const notLocked = ` WITH (READCOMMITTEDLOCK, READPAST)`
+
+const (
+	// sqlList goes through the records by id, and so looks at all those that the
+	// filter leaves out. That is fine for what most records are.
+	sqlList = `SELECT TOP (@limit) ` + recordColumns + `, ` + blockedColumn + ` FROM [dbo].[Outbox] AS o` + notLocked + `
+WHERE o.IdBytes > CONVERT(BINARY(16), @after, 1) AND (@all = 1 OR o.GroupName = @group) AND (@topic = N'' OR o.Topic = @topic)
+	AND (@pending = 0 OR o.Stage IN (0, 1, 2, 3, 5)) ORDER BY o.IdBytes`
+
+	// What few records are is found by an index that has only them.
+	sqlListLeased = `SELECT TOP (@limit) ` + recordColumns + `, ` + blockedColumn + ` FROM [dbo].[Outbox] AS o` + notLocked + `
+WHERE o.Stage = 4 AND o.IdBytes > CONVERT(BINARY(16), @after, 1) AND (@all = 1 OR o.GroupName = @group) AND (@topic = N'' OR o.Topic = @topic) ORDER BY o.IdBytes`
+
+	sqlListSettled = `SELECT TOP (@limit) ` + recordColumns + `, ` + blockedColumn + ` FROM [dbo].[Outbox] AS o` + notLocked + `
+WHERE o.Stage >= 6 AND o.Stage = @stage AND o.IdBytes > CONVERT(BINARY(16), @after, 1) AND (@all = 1 OR o.GroupName = @group) AND (@topic = N'' OR o.Topic = @topic) ORDER BY o.IdBytes`
+)
+
+// List returns records in the order of their ids. See outmill.Inspector.
+func (s *Store) List(ctx context.Context, query outmill.ListQuery) ([]*outmill.Record, error) {
+	const operation = "list"
+	if query.Limit < 0 {
+		return nil, s.explain(ctx, operation, invalid("ListQuery.Limit is %d: want 0 (100) or more", query.Limit))
+	}
+	if query.Status != "" {
+		if _, err := outmill.ParseStatus(string(query.Status)); err != nil {
+			return nil, s.explain(ctx, operation, invalid("ListQuery.Status: %w", err))
+		}
+	}
+	group := ""
+	if query.Group != nil {
+		group = *query.Group
+	}
+	args := []any{
+		named("limit", cmp.Or(query.Limit, defaultListLimit)), named("after", hex(query.After)), named("all", query.Group == nil),
+		named("group", group), named("topic", query.Topic),
+	}
+	template := sqlList
+	switch query.Status {
+	case outmill.StatusLeased:
+		template = sqlListLeased
+	case outmill.StatusProcessed:
+		template, args = sqlListSettled, append(args, named("stage", stageProcessed))
+	case outmill.StatusDead:
+		template, args = sqlListSettled, append(args, named("stage", stageDead))
+	default:
+		args = append(args, named("pending", query.Status == outmill.StatusPending))
+	}
+	var found []placed
+	err := s.run(ctx, operation, call{
+		template: template, args: args, reset: func() { found = nil }, sets: []func(scan func(...any) error) error{collect(&found)},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return recordsOf(found), nil
+}

@@ -1,0 +1,47 @@
+package sqlserver
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	"github.com/ThreeDotsLabs/watermill"
+	mssql "github.com/microsoft/go-mssqldb"
+	"github.com/microsoft/go-mssqldb/msdsn"
+)
+
+// Open opens a pool of connections, makes a store on it, and closes it with
+// the store. The schema is not created, unless Config.EnsureSchema: see Ensure.
+// A nil logger logs nothing.
+//
+// The database is given as the driver takes it: a URL such as
+// sqlserver://user:password@host:1433?database=orders&encrypt=true, or an ADO or
+// ODBC connection string. Its settings of TLS (encrypt, TrustServerCertificate,
+// certificate, hostNameInCertificate, tlsmin) hold. For Microsoft Entra ID open
+// the pool with the driver's package azuread, and pass it to New.
+func Open(ctx context.Context, database string, config Config, logger watermill.LoggerAdapter) (*Store, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	parsed, err := msdsn.Parse(database)
+	if err != nil {
+		return nil, invalid("sqlserver.Open: %w", err)
+	}
+	if config.Name == "" && parsed.Database != "" {
+		config.Name = "sqlserver:" + parsed.Database
+	}
+	db := sql.OpenDB(mssql.NewConnectorConfig(parsed))
+	store, err := New(db, config, logger)
+	if err == nil {
+		err = db.PingContext(ctx)
+	}
+	if err == nil && config.EnsureSchema {
+		err = store.Ensure(ctx)
+	}
+	if err != nil {
+		_ = db.Close()
+		return nil, fmt.Errorf("outmill/sqlserver: open: %w", err)
+	}
+	store.ownsDB = true
+	return store, nil
+}

@@ -1,0 +1,153 @@
+package sqlserver
+
+import (
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/outmill/outmill"
+)
+
+// Stages that this code decides about; the schema has them all.
+const (
+	stageLeased    = 4
+	stageExpired   = 5
+	stageProcessed = 6
+	stageDead      = 7
+)
+
+// recordColumns are what scanRecord reads, in its order. The procedures that
+// return records spell them out too.
+const recordColumns = `o.Seq, o.IdBytes, o.GroupName, o.Topic, o.[Key], o.Stage, o.AvailableAt, o.DueTimeUtc, o.NextAttemptAt, o.CreatedAt, o.ExpiresAt, o.RetryCount, o.Claims, o.Expiries,
+	CONVERT(NVARCHAR(36), o.OwnerToken), o.ProcessedAt, CONVERT(NVARCHAR(36), o.ProcessedBy), o.MessageId, o.CorrelationId, o.CausationId, o.TenantId,
+	o.TraceParent, o.TraceState, o.DedupKey, o.LastError, o.Metadata, o.Payload`
+
+// blockedColumn tells of a held record whether an earlier one of its key was
+// still in the way when a claim looked last.
+const blockedColumn = `CAST(CASE WHEN o.Stage = 1 AND EXISTS (SELECT 1 FROM [dbo].[OutboxLane] AS l WITH (READCOMMITTEDLOCK, READPAST)
+	WHERE l.GroupName = o.GroupName AND l.Topic = o.Topic AND l.[Key] = o.[Key] AND l.BlockedBy <> N'') THEN 1 ELSE 0 END AS BIT)`
+
+// placed is a record and its place in the order.
+type placed struct {
+	seq   int64
+	stage int
+	// due is when the record became due, or due again.
+	due    time.Time
+	record *outmill.Record
+}
+
+// recordRow has the columns of one row.
+type recordRow struct {
+	seq                           int64
+	stage                         int
+	id                            []byte
+	group, owner, by, metadata    sql.NullString
+	available, expires, processed sql.NullTime
+	next                          time.Time
+	blocked                       bool
+	record                        outmill.Record
+}
+
+func scanRecord(scan func(...any) error) (placed, error) {
+	var r recordRow
+	rec := &r.record
+	err := scan(&r.seq, &r.id, &r.group, &rec.Topic, &rec.Key, &r.stage, &r.available, &rec.DueAt, &r.next, &rec.CreatedAt, &r.expires,
+		&rec.Attempts, &rec.Claims, &rec.Expiries, &r.owner, &r.processed, &r.by, &rec.MessageID, &rec.CorrelationID, &rec.CausationID, &rec.TenantID,
+		&rec.TraceParent, &rec.TraceState, &rec.DedupKey, &rec.LastError, &r.metadata, &rec.Payload, &r.blocked)
+	if err != nil {
+		return placed{}, err
+	}
+	return r.placed()
+}
+
+func (r *recordRow) placed() (placed, error) {
+	rec := &r.record
+	if err := uuidFrom(r.id, (*[16]byte)(&rec.ID)); err != nil {
+		return placed{}, err
+	}
+	rec.Group, rec.Routed = r.group.String, r.group.Valid
+	rec.Status = statusOf(r.stage)
+	rec.DueAt, rec.CreatedAt, rec.ExpiresAt, rec.ProcessedAt = rec.DueAt.UTC(), rec.CreatedAt.UTC(), utc(r.expires), utc(r.processed)
+	if rec.Payload == nil {
+		rec.Payload = []byte{}
+	}
+	for text, into := range map[*sql.NullString]*outmill.OwnerToken{&r.owner: &rec.Owner, &r.by: &rec.ProcessedBy} {
+		if text.Valid {
+			if err := into.Scan(text.String); err != nil {
+				return placed{}, err
+			}
+		}
+	}
+	switch {
+	case r.stage == stageLeased:
+		rec.LeaseUntil = utc(r.available)
+	case rec.Status == outmill.StatusPending && !r.blocked:
+		rec.NextAttemptAt = r.next.UTC()
+	}
+	if r.metadata.Valid {
+		if err := json.Unmarshal([]byte(r.metadata.String), &rec.Metadata); err != nil {
+			return placed{}, fmt.Errorf("record %s: metadata: %w", rec.ID, err)
+		}
+	}
+	due := r.next.UTC()
+	if rec.CreatedAt.After(due) {
+		due = rec.CreatedAt
+	}
+	return placed{r.seq, r.stage, due, rec}, nil
+}
+
+func uuidFrom(bytes []byte, into *[16]byte) error {
+	if copy(into[:], bytes) != len(into) {
+		return fmt.Errorf("an id has %d bytes: want 16", len(bytes))
+	}
+	return nil
+}
+
+func statusOf(stage int) outmill.Status {
+	switch stage {
+	case stageLeased:
+		return outmill.StatusLeased
+	case stageProcessed:
+		return outmill.StatusProcessed
+	case stageDead:
+		return outmill.StatusDead
+	}
+	return outmill.StatusPending
+}
+
+func utc(t sql.NullTime) time.Time {
+	if !t.Valid {
+		return time.Time{}
+	}
+	return t.Time.UTC()
+}
+
+// collect reads records.
+func collect(into *[]placed) func(scan func(...any) error) error {
+	return func(scan func(...any) error) error {
+		p, err := scanRecord(scan)
+		*into = append(*into, p)
+		return err
+	}
+}
+
+func recordsOf(found []placed) []*outmill.Record {
+	records := make([]*outmill.Record, len(found))
+	for i, f := range found {
+		records[i] = f.record
+	}
+	return records
+}
+
+// ceilMicros rounds up, so that nothing is due or over too early.
+func ceilMicros(d time.Duration) int64 {
+	whole := d.Microseconds()
+	if d > time.Duration(whole)*time.Microsecond {
+		whole++
+	}
+	return whole
+}
+
+// textOfTime is a layout of times in UTC that CONVERT reads with style 126.
+const textOfTime = "2006-01-02T15:04:05.000000"

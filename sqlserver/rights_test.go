@@ -1,0 +1,110 @@
+package sqlserver_test
+
+import (
+	"context"
+	"database/sql"
+	"io/fs"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/sqlserver"
+)
+
+// nothing is a transaction that does nothing.
+func nothing(context.Context, *sql.Tx) error { return nil }
+
+// asLogin is the URL for another login.
+func asLogin(t *testing.T, text, login, password string) string {
+	t.Helper()
+	parsed, err := url.Parse(text)
+	require.NoError(t, err)
+	parsed.User = url.UserPassword(login, password)
+	return parsed.String()
+}
+
+// newLogin makes a login, which is dropped with the test, but after the
+// databases that the test makes later.
+func newLogin(t *testing.T) string {
+	t.Helper()
+	server, login := testenv.SQLServer(t), unique("outmill_")
+	onServer(t, server, "CREATE LOGIN "+login+" WITH PASSWORD = '"+password+"'")
+	t.Cleanup(func() { onServer(t, server, "DROP LOGIN "+login) })
+	return login
+}
+
+const password = "Secret-1234"
+
+// grant gives the rights. Babelfish knows none to execute a type, and takes a
+// type for a table.
+func grant(t *testing.T, admin *sql.DB, grants []string) {
+	t.Helper()
+	require.NotEmpty(t, grants)
+	babelfish := testenv.IsBabelfish(t, admin)
+	for _, statement := range grants {
+		if babelfish {
+			statement = strings.Replace(statement, "EXECUTE ON TYPE::", "SELECT ON ", 1)
+		}
+		execute(t, admin, statement)
+	}
+}
+
+func Test_a_login_needs_no_more_than_the_rights_that_are_granted(t *testing.T) {
+	t.Parallel()
+	user := newLogin(t)
+	// A database of its own, with which the user goes.
+	at := testenv.SQLServerDatabase(t)
+	config := sqlserver.Config{Retain: time.Hour}
+	super := newStore(t, connect(t, at), config)
+	require.NoError(t, super.Ensure(t.Context()))
+	execute(t, super.DB(), "CREATE USER "+user+" FOR LOGIN "+user)
+	userURL := asLogin(t, at, user, password)
+	db := connect(t, userURL)
+
+	err := newStore(t, db, config).Append(t.Context(), one("never"))
+	require.Error(t, err, "without any right")
+
+	grant(t, super.DB(), super.Grants(user))
+	store := newStore(t, db, config)
+	require.NoError(t, store.Ensure(t.Context()), "it looks, and has nothing to do")
+	everything(t, store)
+	_, err = db.ExecContext(t.Context(), "CREATE TABLE "+unique("T")+" (n INT)")
+	require.Error(t, err, "it cannot make tables")
+
+	for _, revoked := range []string{"SELECT ON [dbo].[OutboxMeta]", "EXECUTE ON [dbo].[Outbox_Append]"} {
+		execute(t, super.DB(), "REVOKE "+revoked+" FROM ["+user+"]")
+		err := newStore(t, connect(t, userURL), config).Append(t.Context(), one("never"))
+		require.Error(t, err, revoked)
+		if !testenv.IsBabelfish(t, super.DB()) { // which has numbers of its own
+			require.ErrorContains(t, err, "rights", revoked)
+			require.NotErrorIs(t, err, outmill.ErrSchemaMissing, revoked)
+		}
+		execute(t, super.DB(), "GRANT "+revoked+" TO ["+user+"]")
+	}
+}
+
+func Test_the_rights_are_for_each_table_procedure_and_type_of_the_schema(t *testing.T) {
+	t.Parallel()
+	kinds := map[string]string{
+		"TABLE": "GRANT SELECT, INSERT, UPDATE, DELETE ON ", "PROCEDURE": "GRANT EXECUTE ON ", "TYPE": "GRANT EXECUTE ON TYPE::",
+	}
+	created := regexp.MustCompile(`(?m)^CREATE (TABLE|PROCEDURE|TYPE) (\[dbo\]\.\[\w+\])`)
+	var want []string
+	names, err := fs.Glob(sqlserver.SchemaFiles, "schema/*/*.sql")
+	require.NoError(t, err)
+	for _, name := range names {
+		text, err := fs.ReadFile(sqlserver.SchemaFiles, name)
+		require.NoError(t, err)
+		for _, found := range created.FindAllStringSubmatch(string(text), -1) {
+			want = append(want, kinds[found[1]]+found[2]+" TO [a ]]role]")
+		}
+	}
+	require.Greater(t, len(want), 30)
+	require.ElementsMatch(t, want, newStore(t, nowhere(t), sqlserver.Config{}).Grants("a ]role"))
+}

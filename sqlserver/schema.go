@@ -1,0 +1,259 @@
+package sqlserver
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/outmill/outmill"
+)
+
+// Each directory of schema is one version, and its files are one migration, in
+// the order of their names. They are plain T-SQL with the default names.
+//
+//go:embed schema
+var schemaFiles embed.FS
+
+// schemaVersion is the version that this program works with: that of the
+// newest directory in schema.
+const schemaVersion = 1
+
+const (
+	// sqlHasMeta finds the table whatever the collation of the catalog.
+	sqlHasMeta  = `SELECT CASE WHEN OBJECT_ID(N'[dbo].[OutboxMeta]', N'U') IS NULL THEN 0 ELSE 1 END, COALESCE(CAST(SERVERPROPERTY('Babelfish') AS INT), 0)`
+	sqlVersions = `SELECT Version, Compatible FROM [dbo].[OutboxMeta] WHERE OnlyRow = 1`
+
+	// A program older than Compatible must not work with the schema. A migration
+	// that older programs do not notice leaves it as it is.
+	sqlSetVersion = `IF EXISTS (SELECT 1 FROM [dbo].[OutboxMeta])
+    UPDATE [dbo].[OutboxMeta] SET Version = %[1]d, Compatible = %[2]d;
+ELSE
+    INSERT [dbo].[OutboxMeta] (OnlyRow, Version, Compatible, Generation) VALUES (1, %[1]d, %[2]d, 0);`
+
+	sqlLockSchema = `DECLARE @rc INT; EXEC @rc = sp_getapplock @Resource = @name, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = 60000;
+IF @rc < 0 THROW 50901, N'outmill: somebody else is at the schema; the call may be repeated', 1`
+
+	sqlHasSchema = `SELECT CASE WHEN SCHEMA_ID(@name) IS NULL THEN 0 ELSE 1 END`
+
+	// OPENJSON needs it. Babelfish has it at any level, and says 120.
+	minCompatibility = 130
+	sqlCompatibility = `SELECT CASE WHEN SERVERPROPERTY('Babelfish') = 1 THEN 150 ELSE compatibility_level END FROM sys.databases WHERE name = DB_NAME()`
+)
+
+// compatible tells, for each version that older programs cannot work with,
+// that it is so: the oldest version that can. See compatibleWith.
+var compatible = map[int]int{1: 1}
+
+// compatibleWith is the oldest version whose programs may work with a schema
+// of the version.
+func compatibleWith(version int) int {
+	for v := version; ; v-- {
+		if oldest, ok := compatible[v]; ok || v <= 1 {
+			return max(oldest, 1)
+		}
+	}
+}
+
+// state is what a schema says of itself; zero where there is none.
+type state struct{ version, compatible int }
+
+// migration brings a schema from the version before to its own.
+type migration struct {
+	version int
+	batches []string
+}
+
+// Ensure creates the tables, types and procedures, or brings them up to date.
+// Each version is one transaction. See outmill.Schema.
+//
+// It creates the schema of Config.Schema if that is missing, which takes the
+// right CREATE SCHEMA; the rest takes ALTER on the schema, and CREATE TABLE,
+// CREATE VIEW, CREATE TYPE and CREATE PROCEDURE.
+func (s *Store) Ensure(ctx context.Context) error {
+	return s.explain(ctx, "ensure the schema", s.ensure(ctx, schemaFiles))
+}
+
+func (s *Store) ensure(ctx context.Context, files fs.FS) error {
+	if err := s.usable(ctx); err != nil {
+		return err
+	}
+	migrations, err := s.migrations(files)
+	if err != nil {
+		return err
+	}
+	found, err := s.stateOf(ctx, s.db)
+	if err != nil {
+		return err
+	}
+	if found.version >= len(migrations) {
+		return schemaError(found)
+	}
+	if err := s.checkDatabase(ctx); err != nil {
+		return err
+	}
+	for _, m := range migrations {
+		if err := s.migrate(ctx, m); err != nil {
+			return fmt.Errorf("schema version %d: %w", m.version, err)
+		}
+	}
+	return nil
+}
+
+func (s *Store) checkDatabase(ctx context.Context) error {
+	var level int
+	if err := s.db.QueryRowContext(ctx, sqlCompatibility).Scan(&level); err != nil {
+		return err
+	}
+	if level < minCompatibility {
+		return fmt.Errorf("the database has compatibility level %d, and the store needs %d at least: ALTER DATABASE CURRENT SET COMPATIBILITY_LEVEL = 150", level, minCompatibility)
+	}
+	return nil
+}
+
+// migrate brings the schema to the migration's version, unless it is there.
+func (s *Store) migrate(ctx context.Context, m migration) error {
+	return s.in(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, sqlLockSchema, sql.Named("name", "outmill:schema:"+s.config.Schema+"."+s.config.Table)); err != nil {
+			return err
+		}
+		found, err := s.stateOf(ctx, tx)
+		if err != nil {
+			return err
+		}
+		if found.version >= m.version {
+			if found.version > schemaVersion {
+				return schemaError(found)
+			}
+			return nil
+		}
+		if err := s.createSchema(ctx, tx); err != nil {
+			return err
+		}
+		for _, batch := range m.batches {
+			if _, err := tx.ExecContext(ctx, batch); err != nil {
+				return fmt.Errorf("%w, at:\n%s", err, head(batch))
+			}
+		}
+		return nil
+	})
+}
+
+// head is enough of a batch to find it.
+func head(batch string) string {
+	lines := strings.SplitN(batch, "\n", 12)
+	return strings.Join(lines[:min(len(lines), 11)], "\n")
+}
+
+func (s *Store) createSchema(ctx context.Context, tx *sql.Tx) error {
+	var exists bool
+	if err := tx.QueryRowContext(ctx, sqlHasSchema, sql.Named("name", s.config.Schema)).Scan(&exists); err != nil || exists {
+		return err
+	}
+	_, err := tx.ExecContext(ctx, "CREATE SCHEMA ["+s.config.Schema+"]")
+	return err
+}
+
+// Statements returns the schema as T-SQL batches, with those that record its
+// version: each is to be sent by itself, as sqlcmd does with what is between two
+// lines of GO.
+func (s *Store) Statements() []string {
+	migrations, err := s.migrations(schemaFiles)
+	if err != nil {
+		return nil
+	}
+	statements := []string{fmt.Sprintf("IF SCHEMA_ID(N'%[1]s') IS NULL EXEC(N'CREATE SCHEMA [%[1]s]')", s.config.Schema)}
+	for _, m := range migrations {
+		statements = append(statements, m.batches...)
+	}
+	return statements
+}
+
+// migrations can fail only if the files built into the program are wrong,
+// which a test excludes.
+func (s *Store) migrations(files fs.FS) ([]migration, error) {
+	dirs, err := fs.ReadDir(files, "schema")
+	if err != nil {
+		return nil, err
+	}
+	migrations := make([]migration, 0, len(dirs))
+	for i, dir := range dirs {
+		m := migration{version: i + 1}
+		if n, err := strconv.Atoi(dir.Name()); err != nil || n != m.version {
+			return nil, fmt.Errorf("schema/%s: want version %04d here", dir.Name(), m.version)
+		}
+		if m.batches, err = s.batches(files, path.Join("schema", dir.Name())); err != nil {
+			return nil, err
+		}
+		m.batches = append(m.batches, s.sql.expand(fmt.Sprintf(sqlSetVersion, m.version, compatibleWith(m.version))))
+		migrations = append(migrations, m)
+	}
+	return migrations, nil
+}
+
+func (s *Store) batches(files fs.FS, dir string) ([]string, error) {
+	names, err := fs.Glob(files, path.Join(dir, "*.sql"))
+	if err != nil {
+		return nil, err
+	}
+	var batches []string
+	for _, name := range names {
+		text, err := fs.ReadFile(files, name)
+		if err != nil {
+			return nil, err
+		}
+		for _, batch := range strings.Split("\n"+string(text), "\nGO\n") {
+			if batch = strings.TrimSpace(batch); batch != "" {
+				batches = append(batches, s.sql.expand(batch))
+			}
+		}
+	}
+	return batches, nil
+}
+
+func (s *Store) checkSchema(ctx context.Context) error {
+	found, err := s.stateOf(ctx, s.db)
+	if err != nil {
+		return err
+	}
+	return schemaError(found)
+}
+
+// rowQuerier is a pool or a transaction.
+type rowQuerier interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+func (s *Store) stateOf(ctx context.Context, db rowQuerier) (state, error) {
+	var exists, babelfish bool
+	err := db.QueryRowContext(ctx, s.sql.expand(sqlHasMeta)).Scan(&exists, &babelfish)
+	s.babelfish.Store(babelfish)
+	if err != nil || !exists {
+		return state{}, err
+	}
+	var found state
+	err = db.QueryRowContext(ctx, s.sql.expand(sqlVersions)).Scan(&found.version, &found.compatible)
+	if errors.Is(err, sql.ErrNoRows) {
+		return state{}, nil
+	}
+	return found, err
+}
+
+// schemaError returns what is wrong with a schema for this program.
+func schemaError(found state) error {
+	const remedy = "call store.Ensure(ctx), or run: go run github.com/outmill/outmill/cmd/outmill schema -ensure <url>"
+	switch {
+	case found.version == 0:
+		return fmt.Errorf("%w: %s", outmill.ErrSchemaMissing, remedy)
+	case found.version < schemaVersion:
+		return fmt.Errorf("%w (it has version %d, this program wants %d): %s", outmill.ErrSchemaOutdated, found.version, schemaVersion, remedy)
+	case found.compatible > schemaVersion:
+		return fmt.Errorf("%w (it has version %d, and programs need version %d at least, this one has %d): update Outmill", outmill.ErrSchemaNewer, found.version, found.compatible, schemaVersion)
+	}
+	return nil
+}

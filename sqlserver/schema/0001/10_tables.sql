@@ -1,0 +1,246 @@
+-- Outmill's outbox on SQL Server 2019 and later, and Azure SQL: version 1.
+--
+-- The names here are the defaults. The program puts the schema and the table of
+-- sqlserver.Config in the place of [dbo].[Outbox…] and of the names of indexes;
+-- who runs the files by hand does the same. GO stands between batches.
+SET ANSI_NULLS ON;
+SET QUOTED_IDENTIFIER ON;
+GO
+
+-- The schema's version, the oldest program that may still work with it, and a
+-- counter that moves whenever the registered groups change, so that an append
+-- need not read them each time.
+CREATE TABLE [dbo].[OutboxMeta] (
+    OnlyRow    TINYINT NOT NULL CONSTRAINT [PK_OutboxMeta] PRIMARY KEY,
+    Version    INT     NOT NULL,
+    Compatible INT     NOT NULL,
+    Generation BIGINT  NOT NULL
+);
+GO
+
+-- One row for each message and group. Text that is compared is compared by its
+-- code points, whatever the database's collation. SQL Server sorts a
+-- UNIQUEIDENTIFIER by its last bytes first, and so not by the time in a UUIDv7:
+-- IdBytes has the same id as bytes, and is the key.
+CREATE TABLE [dbo].[Outbox] (
+    Seq           BIGINT           NOT NULL IDENTITY(1, 1) CONSTRAINT [PK_Outbox] PRIMARY KEY CLUSTERED, -- the order of the appends
+    Id            UNIQUEIDENTIFIER NOT NULL,
+    IdBytes       BINARY(16)       NOT NULL,
+    GroupName     NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NULL,                                    -- NULL: no group has registered for the topic yet
+    Topic         NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
+    [Key]         NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
+    Stage         TINYINT          NOT NULL,                                                             -- 0 in line, 1 held, 2 waiting, 3 delayed, 4 leased, 5 expired, 6 processed, 7 dead
+    AvailableAt   DATETIME2(6)     NULL,                                                                 -- stages 2 to 4: the end of the wait, the delay or the lease
+    DueTimeUtc    DATETIME2(6)     NOT NULL,                                                             -- first due
+    NextAttemptAt DATETIME2(6)     NOT NULL,                                                             -- due, or due again
+    CreatedAt     DATETIME2(6)     NOT NULL,
+    ExpiresAt     DATETIME2(6)     NULL,
+    ProcessedAt   DATETIME2(6)     NULL,
+    OwnerToken    UNIQUEIDENTIFIER NULL,
+    ProcessedBy   UNIQUEIDENTIFIER NULL,
+    RetryCount    INT              NOT NULL,
+    Claims        INT              NOT NULL,
+    Expiries      INT              NOT NULL,
+    Size          INT              NOT NULL,
+    Parked        BIT              NOT NULL,                                                             -- went dead with Park
+    MessageId     NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
+    CorrelationId NVARCHAR(255)    NOT NULL,
+    CausationId   NVARCHAR(255)    NOT NULL,
+    TenantId      NVARCHAR(255)    NOT NULL,
+    TraceParent   NVARCHAR(255)    NOT NULL,
+    TraceState    NVARCHAR(1020)   NOT NULL,
+    DedupKey      NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
+    Step          BINARY(16)       NULL,                                                                 -- the step that the message is of joins: IdBytes of its first record
+    WaitsFor      BINARY(16)       NULL,                                                                 -- the join that this record is to finish
+    LastError     NVARCHAR(MAX)    NOT NULL,
+    Metadata      NVARCHAR(MAX)    NULL,                                                                 -- a JSON object; NULL: none
+    Payload       VARBINARY(MAX)   NOT NULL,
+    -- Stage in the words of the functional specification.
+    Status        AS CAST(CASE Stage WHEN 4 THEN 1 WHEN 6 THEN 2 WHEN 7 THEN 3 ELSE 0 END AS TINYINT),   -- 0 ready, 1 in progress, 2 done, 3 failed
+    IsProcessed   AS CAST(CASE Stage WHEN 6 THEN 1 ELSE 0 END AS BIT),
+    LockedUntil   AS CASE Stage WHEN 4 THEN AvailableAt END
+);
+GO
+
+CREATE UNIQUE INDEX [IX_Outbox_Id] ON [dbo].[Outbox] (IdBytes);
+GO
+
+-- Due, and nothing is known to be in the way: what claims take from.
+CREATE INDEX [IX_Outbox_Line] ON [dbo].[Outbox] (GroupName, Topic, Seq) WHERE Stage = 0;
+GO
+
+-- Due, but an earlier record of the key was in the way when an ordered claim looked.
+CREATE INDEX [IX_Outbox_Held] ON [dbo].[Outbox] (GroupName, Topic, Seq) WHERE Stage = 1;
+GO
+
+-- What becomes due when its time comes.
+CREATE INDEX [IX_Outbox_Later] ON [dbo].[Outbox] (GroupName, Topic, Stage, AvailableAt, Seq) WHERE Stage IN (2, 3);
+GO
+
+-- What becomes claimable again when its lease ends.
+CREATE INDEX [IX_Outbox_Leased] ON [dbo].[Outbox] (GroupName, Topic, AvailableAt, Seq) WHERE Stage = 4;
+GO
+
+-- The records of one key that are neither processed nor dead.
+CREATE INDEX [IX_Outbox_Key] ON [dbo].[Outbox] (GroupName, Topic, [Key], Stage, Seq) WHERE [Key] <> N'' AND Stage < 6;
+GO
+
+-- What stands in the way of claims in the order of a topic.
+CREATE INDEX [IX_Outbox_Waiting] ON [dbo].[Outbox] (GroupName, Topic, Seq) WHERE Stage = 2;
+GO
+
+CREATE INDEX [IX_Outbox_Parked] ON [dbo].[Outbox] (GroupName, Topic, [Key]) WHERE Parked = 1;
+GO
+
+CREATE INDEX [IX_Outbox_Expiring] ON [dbo].[Outbox] (ExpiresAt) WHERE ExpiresAt IS NOT NULL AND Stage < 6;
+GO
+
+-- Expired records that a claim has met; they wait for the janitor.
+CREATE INDEX [IX_Outbox_Expired] ON [dbo].[Outbox] (GroupName, Topic, Seq) WHERE Stage = 5;
+GO
+
+-- Processed and dead records.
+CREATE INDEX [IX_Outbox_Settled] ON [dbo].[Outbox] (GroupName, Topic, Stage, IdBytes) WHERE Stage >= 6;
+GO
+
+CREATE INDEX [IX_Outbox_Processed] ON [dbo].[Outbox] (ProcessedAt) WHERE ProcessedAt IS NOT NULL;
+GO
+
+-- The steps of joins, and what finishes a join.
+CREATE INDEX [IX_Outbox_Step] ON [dbo].[Outbox] (Step) WHERE Step IS NOT NULL;
+GO
+
+CREATE INDEX [IX_Outbox_WaitsFor] ON [dbo].[Outbox] (WaitsFor) WHERE WaitsFor IS NOT NULL;
+GO
+
+-- One row for each key that has held records. BlockedBy is the owner whose lease
+-- was in the way, waiting for a record that waits for its retry, or empty:
+-- something has changed since, look again. So does a claim at Until. It comes
+-- before the lease or the wait is over, at first soon and then later and later
+-- (Looks), because what blocks may end while a claim takes note of it. Head is
+-- the first of the held records.
+CREATE TABLE [dbo].[OutboxLane] (
+    Lane      BIGINT NOT NULL IDENTITY(1, 1) CONSTRAINT [PK_OutboxLane] PRIMARY KEY CLUSTERED, -- a heap keeps the pages of what was deleted
+    GroupName NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
+    Topic     NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
+    [Key]     NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
+    BlockedBy NVARCHAR(36) COLLATE Latin1_General_100_BIN2 NOT NULL,
+    Until     DATETIME2(6) NULL,
+    Looks     INT          NOT NULL,
+    Head      BIGINT       NOT NULL
+);
+GO
+
+CREATE UNIQUE INDEX [IX_OutboxLane_Key] ON [dbo].[OutboxLane] (GroupName, Topic, [Key]);
+GO
+
+CREATE INDEX [IX_OutboxLane_Blocked] ON [dbo].[OutboxLane] (GroupName, Topic, BlockedBy, Head);
+GO
+
+CREATE INDEX [IX_OutboxLane_Until] ON [dbo].[OutboxLane] (GroupName, Topic, Until) WHERE Until IS NOT NULL;
+GO
+
+-- Who reads which topics, in the order of the registrations. Selection is a
+-- digest of Include and Exclude, which are JSON arrays of patterns.
+CREATE TABLE [dbo].[OutboxGroup] (
+    Place     BIGINT       NOT NULL IDENTITY(1, 1) CONSTRAINT [PK_OutboxGroup] PRIMARY KEY CLUSTERED,
+    GroupName NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
+    Selection CHAR(64)     NOT NULL,
+    Include   NVARCHAR(MAX) NOT NULL,
+    Exclude   NVARCHAR(MAX) NOT NULL,
+    SeenAt    DATETIME2(6) NOT NULL
+);
+GO
+
+CREATE UNIQUE INDEX [IX_OutboxGroup_Selection] ON [dbo].[OutboxGroup] (GroupName, Selection);
+GO
+
+CREATE TABLE [dbo].[OutboxDedup] (
+    Topic     NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
+    DedupKey  NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
+    ExpiresAt DATETIME2(6) NOT NULL,
+    CONSTRAINT [PK_OutboxDedup] PRIMARY KEY NONCLUSTERED (Topic, DedupKey)
+);
+GO
+
+CREATE CLUSTERED INDEX [IX_OutboxDedup_Expires] ON [dbo].[OutboxDedup] (ExpiresAt);
+GO
+
+-- ExpectedSteps is NULL until somebody knows it.
+CREATE TABLE [dbo].[OutboxJoin] (
+    JoinId             UNIQUEIDENTIFIER NOT NULL,
+    JoinIdBytes        BINARY(16)    NOT NULL CONSTRAINT [PK_OutboxJoin] PRIMARY KEY CLUSTERED,
+    GroupingKey        NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
+    Status             TINYINT       NOT NULL, -- 0 pending, 1 completed, 2 failed, 3 cancelled
+    Policy             NVARCHAR(16)  NOT NULL, -- all, any, quorum
+    Quorum             INT           NOT NULL,
+    ExpectedSteps      INT           NULL,
+    CompletedSteps     INT           NOT NULL,
+    FailedSteps        INT           NOT NULL,
+    Deadline           DATETIME2(6)  NULL,
+    CompleteAtDeadline BIT           NOT NULL,
+    Reason             NVARCHAR(MAX) NOT NULL,
+    CreatedUtc         DATETIME2(6)  NOT NULL,
+    LastUpdatedUtc     DATETIME2(6)  NOT NULL,
+    FinishedUtc        DATETIME2(6)  NULL,
+    Metadata           NVARCHAR(MAX) NULL      -- a JSON object; NULL: none
+);
+GO
+
+CREATE INDEX [IX_OutboxJoin_GroupingKey] ON [dbo].[OutboxJoin] (GroupingKey, Status, JoinIdBytes);
+GO
+
+CREATE INDEX [IX_OutboxJoin_Status] ON [dbo].[OutboxJoin] (Status, JoinIdBytes);
+GO
+
+CREATE INDEX [IX_OutboxJoin_Finished] ON [dbo].[OutboxJoin] (FinishedUtc) WHERE FinishedUtc IS NOT NULL;
+GO
+
+-- The steps of joins. A step is one message: OpenRecords counts its records that
+-- are still to be settled, AckedRecords and DeadRecords the others. Whoever
+-- changes a member holds the row of its join, except who inserts it together
+-- with its message.
+CREATE TABLE [dbo].[OutboxJoinMember] (
+    JoinIdBytes     BINARY(16) NOT NULL,
+    Step            BINARY(16) NOT NULL,
+    JoinId          UNIQUEIDENTIFIER NOT NULL,
+    OutboxMessageId NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
+    Status          TINYINT    NOT NULL, -- 0 pending, 1 completed, 2 failed
+    OpenRecords     INT        NOT NULL,
+    AckedRecords    INT        NOT NULL,
+    DeadRecords     INT        NOT NULL,
+    Reported        BIT        NOT NULL, -- what becomes of the message no longer matters
+    CreatedUtc      DATETIME2(6) NOT NULL,
+    CONSTRAINT [PK_OutboxJoinMember] PRIMARY KEY CLUSTERED (JoinIdBytes, Step)
+);
+GO
+
+CREATE INDEX [IX_OutboxJoinMember_Step] ON [dbo].[OutboxJoinMember] (Step);
+GO
+
+-- For people: the records with words, and payloads as text. What is not ASCII shows as the
+-- database's code page has it.
+CREATE VIEW [dbo].[OutboxReadable] AS
+SELECT Seq, Id, GroupName, Topic, [Key], MessageId,
+    CASE Stage WHEN 4 THEN N'leased' WHEN 6 THEN N'processed' WHEN 7 THEN N'dead' ELSE N'pending' END AS StatusText,
+    CASE Stage WHEN 0 THEN N'in line' WHEN 1 THEN N'held' WHEN 2 THEN N'waiting' WHEN 3 THEN N'delayed' WHEN 4 THEN N'leased' WHEN 5 THEN N'expired' ELSE N'settled' END AS StageText,
+    Status, IsProcessed, LockedUntil,
+    CreatedAt, DueTimeUtc, NextAttemptAt, AvailableAt, ExpiresAt, ProcessedAt, ProcessedBy, OwnerToken,
+    RetryCount, Claims, Expiries, Parked, LastError, CorrelationId, CausationId, TenantId, TraceParent, TraceState, DedupKey,
+    Size, Metadata, CAST(Payload AS VARCHAR(MAX)) AS Payload
+FROM [dbo].[Outbox];
+GO
+
+-- SQL Server takes a lock of the whole table in the place of 5,000 that one
+-- statement has on it, and then everybody waits for everybody. Most statements
+-- keep well below; those that park or requeue whole keys cannot. Babelfish has no
+-- such setting, nor the need for one.
+IF SERVERPROPERTY('Babelfish') IS NULL
+BEGIN
+    EXEC (N'ALTER TABLE [dbo].[Outbox] SET (LOCK_ESCALATION = DISABLE)');
+    EXEC (N'ALTER TABLE [dbo].[OutboxLane] SET (LOCK_ESCALATION = DISABLE)');
+    EXEC (N'ALTER TABLE [dbo].[OutboxDedup] SET (LOCK_ESCALATION = DISABLE)');
+    EXEC (N'ALTER TABLE [dbo].[OutboxJoin] SET (LOCK_ESCALATION = DISABLE)');
+    EXEC (N'ALTER TABLE [dbo].[OutboxJoinMember] SET (LOCK_ESCALATION = DISABLE)');
+END
+GO

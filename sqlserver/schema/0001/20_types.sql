@@ -1,0 +1,92 @@
+-- What is passed as a set.
+
+-- Records to append. A time is a time, or how many microseconds after the
+-- server's now.
+CREATE TYPE [dbo].[OutboxNew] AS TABLE (
+    Place         INT            NOT NULL PRIMARY KEY,
+    Id            NVARCHAR(36)   NOT NULL,
+    IdBytes       VARBINARY(16)  NOT NULL,
+    GroupName     NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NULL,
+    Topic         NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
+    [Key]         NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
+    Size          BIGINT         NOT NULL,
+    DueAt         NVARCHAR(30)   NULL,
+    DueAfter      BIGINT         NULL,
+    ExpiresAt     NVARCHAR(30)   NULL,
+    ExpiresAfter  BIGINT         NULL,
+    MessageId     NVARCHAR(255)  NOT NULL,
+    CorrelationId NVARCHAR(255)  NOT NULL,
+    CausationId   NVARCHAR(255)  NOT NULL,
+    TenantId      NVARCHAR(255)  NOT NULL,
+    TraceParent   NVARCHAR(255)  NOT NULL,
+    TraceState    NVARCHAR(1020) NOT NULL,
+    DedupKey      NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
+    Step          VARBINARY(16)  NULL,
+    WaitsFor      VARBINARY(16)  NULL,
+    Metadata      NVARCHAR(MAX)  NULL,
+    Payload       VARBINARY(MAX) NOT NULL
+);
+GO
+
+-- Leases, and what a call needs besides: a number (a delay in microseconds,
+-- whether to park) and a text (the error). A lease stands where the record is
+-- leased, by that owner, under that claim number.
+CREATE TYPE [dbo].[OutboxLease] AS TABLE (
+    IdBytes    VARBINARY(16) NOT NULL,
+    OwnerToken NVARCHAR(36)  NOT NULL,
+    Claims     INT           NOT NULL,
+    Number     BIGINT        NOT NULL,
+    Error      NVARCHAR(MAX) NOT NULL
+);
+GO
+
+CREATE TYPE [dbo].[OutboxId] AS TABLE (
+    IdBytes VARBINARY(16) NOT NULL
+);
+GO
+
+-- Topics or keys, in their order.
+CREATE TYPE [dbo].[OutboxName] AS TABLE (
+    Place INT NOT NULL PRIMARY KEY,
+    Name  NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL
+);
+GO
+
+-- Lanes, in the order in which they are to be looked at: who blocks each, and
+-- until when; the place up to which its records go back in line; its first
+-- record.
+CREATE TYPE [dbo].[OutboxNote] AS TABLE (
+    Place     INT           NOT NULL PRIMARY KEY,
+    [Key]     NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
+    BlockedBy NVARCHAR(36)  NOT NULL,
+    Until     NVARCHAR(30)  NULL,
+    Barrier   BIGINT        NOT NULL,
+    Head      BIGINT        NOT NULL
+);
+GO
+
+-- Decisions of a claim about records: l lease it, x its expiry has passed, p
+-- park it, h hold it.
+CREATE TYPE [dbo].[OutboxDecision] AS TABLE (
+    Seq      BIGINT   NOT NULL PRIMARY KEY,
+    Decision NVARCHAR(1) NOT NULL
+);
+GO
+
+-- The steps of an append.
+CREATE TYPE [dbo].[OutboxNewMember] AS TABLE (
+    JoinIdBytes VARBINARY(16) NOT NULL,
+    JoinId      NVARCHAR(36)  NOT NULL,
+    Step        VARBINARY(16) NOT NULL,
+    MessageId   NVARCHAR(255) NOT NULL,
+    OpenRecords INT           NOT NULL
+);
+GO
+
+-- What became of records that are steps of joins: a acked, d dead, r requeued, g
+-- gone with its group.
+CREATE TYPE [dbo].[OutboxStep] AS TABLE (
+    Step BINARY(16) NULL,
+    How  CHAR(1)    NOT NULL
+);
+GO

@@ -1,0 +1,48 @@
+-- Locks the line of a group and a topic until the transaction ends. A claim in
+-- order has it alone; whoever gives back, or takes away, records that may hold
+-- their key, or puts some in line that are not new, shares it. So a claim sees
+-- the state of a key as of one moment, whatever the isolation of the database.
+-- Who only takes a record out of the way need not have it.
+CREATE PROCEDURE [dbo].[Outbox_LockLine]
+    @Group NVARCHAR(255), @Topic NVARCHAR(255), @Mode NVARCHAR(32)
+AS
+BEGIN
+    SET NOCOUNT ON;
+    DECLARE @rc INT, @resource NVARCHAR(255) = N'outmill:' + CONVERT(NVARCHAR(20), CAST(SUBSTRING(HASHBYTES('SHA2_256', N'[dbo].[Outbox]' + NCHAR(1) + @Group + NCHAR(1) + @Topic), 1, 8) AS BIGINT));
+    EXEC @rc = sp_getapplock @Resource = @resource, @LockMode = @Mode, @LockOwner = N'Transaction', @LockTimeout = 30000;
+    IF @rc < 0
+        THROW 50901, N'outmill: the lock of a line was not to be had; the call may be repeated', 1;
+END
+GO
+
+-- Shares the lines of records, in one order whoever does.
+CREATE PROCEDURE [dbo].[Outbox_ShareLines]
+    @Ids [dbo].[OutboxId] READONLY
+AS
+BEGIN
+    SET NOCOUNT ON;
+    DECLARE @line TABLE (Place INT IDENTITY(1, 1) PRIMARY KEY, GroupName NVARCHAR(255) COLLATE Latin1_General_100_BIN2, Topic NVARCHAR(255) COLLATE Latin1_General_100_BIN2);
+    INSERT @line (GroupName, Topic) SELECT DISTINCT o.GroupName, o.Topic
+        FROM @Ids AS i JOIN [dbo].[Outbox] AS o ON o.IdBytes = i.IdBytes WHERE o.GroupName IS NOT NULL
+        ORDER BY o.GroupName, o.Topic;
+    DECLARE @place INT = 1, @group NVARCHAR(255), @topic NVARCHAR(255);
+    WHILE EXISTS (SELECT 1 FROM @line WHERE Place = @place)
+    BEGIN
+        SELECT @group = GroupName, @topic = Topic FROM @line WHERE Place = @place;
+        EXEC [dbo].[Outbox_LockLine] @Group = @group, @Topic = @topic, @Mode = N'Shared';
+        SET @place = @place + 1;
+    END
+END
+GO
+
+-- Locks records until the transaction ends. SQL Server does so for a hint
+-- (UPDLOCK), which Babelfish takes no notice of: it is called there only.
+CREATE PROCEDURE [dbo].[Outbox_Hold]
+    @Ids [dbo].[OutboxId] READONLY
+AS
+BEGIN
+    SET NOCOUNT ON;
+    UPDATE o SET Size = o.Size
+        FROM [dbo].[Outbox] AS o JOIN @Ids AS i ON i.IdBytes = o.IdBytes;
+END
+GO

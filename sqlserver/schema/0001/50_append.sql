@@ -1,0 +1,60 @@
+-- Writes records, in the caller's transaction or in one of its own. It writes
+-- nothing, and returns 0, where the registered groups, or the schema's version,
+-- are not those that the records were made for; else 1, and then the dedup keys
+-- that were free. An error rolls the whole transaction back.
+CREATE PROCEDURE [dbo].[Outbox_Append]
+    @Generation BIGINT, @Version INT, @New [dbo].[OutboxNew] READONLY, @Members [dbo].[OutboxNewMember] READONLY, @DedupWindow BIGINT
+AS
+BEGIN
+    SET NOCOUNT ON;
+    SET XACT_ABORT ON;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    DECLARE @own BIT = CASE @@TRANCOUNT WHEN 0 THEN 1 ELSE 0 END;
+    IF @own = 1
+        BEGIN TRANSACTION;
+    DECLARE @now DATETIME2(6) = SYSUTCDATETIME();
+    DECLARE @fits BIT = 0;
+    SELECT @fits = 1 FROM [dbo].[OutboxMeta] WHERE OnlyRow = 1 AND Generation = @Generation AND Version >= @Version AND Compatible <= @Version;
+    DECLARE @free TABLE (Topic NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL, DedupKey NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL);
+    IF @fits = 1
+    BEGIN
+        IF EXISTS (SELECT 1 FROM @New WHERE DedupKey <> N'')
+        BEGIN
+            DECLARE @ends DATETIME2(6) = DATEADD(MICROSECOND, CAST(@DedupWindow % 1000000 AS INT), DATEADD(SECOND, CAST(@DedupWindow / 1000000 % 86400 AS INT), DATEADD(DAY, CAST(@DedupWindow / CAST(86400000000 AS BIGINT) AS INT), @now)));
+            DECLARE @wanted TABLE (Topic NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL, DedupKey NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL);
+            INSERT @wanted (Topic, DedupKey) SELECT DISTINCT Topic, DedupKey FROM @New WHERE DedupKey <> N'';
+            DELETE d FROM [dbo].[OutboxDedup] AS d JOIN @wanted AS w ON w.Topic = d.Topic AND w.DedupKey = d.DedupKey WHERE d.ExpiresAt <= @now;
+            -- A key that another transaction has inserted is waited for.
+            INSERT @free (Topic, DedupKey) SELECT w.Topic, w.DedupKey FROM @wanted AS w
+                WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxDedup] AS d WITH (UPDLOCK, HOLDLOCK) WHERE d.Topic = w.Topic AND d.DedupKey = w.DedupKey)
+                ORDER BY w.Topic, w.DedupKey;
+            INSERT [dbo].[OutboxDedup] (Topic, DedupKey, ExpiresAt) SELECT Topic, DedupKey, @ends FROM @free;
+        END
+
+        INSERT [dbo].[Outbox] (Id, IdBytes, GroupName, Topic, [Key], Stage, AvailableAt, DueTimeUtc, NextAttemptAt, CreatedAt, ExpiresAt,
+                RetryCount, Claims, Expiries, Size, Parked, MessageId, CorrelationId, CausationId, TenantId, TraceParent, TraceState, DedupKey,
+                Step, WaitsFor, LastError, Metadata, Payload)
+            SELECT CONVERT(UNIQUEIDENTIFIER, n.Id), n.IdBytes, n.GroupName, n.Topic, n.[Key],
+                CASE WHEN t.Due > @now THEN 3 ELSE 0 END, CASE WHEN t.Due > @now THEN t.Due END, t.Due, t.Due, @now, t.Expires,
+                0, 0, 0, n.Size, 0, n.MessageId, n.CorrelationId, n.CausationId, n.TenantId, n.TraceParent, n.TraceState, n.DedupKey,
+                n.Step, n.WaitsFor, N'', n.Metadata, n.Payload
+            FROM @New AS n
+            CROSS APPLY (SELECT
+                CASE WHEN n.DueAfter IS NOT NULL THEN DATEADD(MICROSECOND, CAST(n.DueAfter % 1000000 AS INT), DATEADD(SECOND, CAST(n.DueAfter / 1000000 % 86400 AS INT), DATEADD(DAY, CAST(n.DueAfter / CAST(86400000000 AS BIGINT) AS INT), @now)))
+                    WHEN n.DueAt IS NOT NULL THEN CONVERT(DATETIME2(6), n.DueAt, 126) ELSE @now END AS Due,
+                CASE WHEN n.ExpiresAfter IS NOT NULL THEN DATEADD(MICROSECOND, CAST(n.ExpiresAfter % 1000000 AS INT), DATEADD(SECOND, CAST(n.ExpiresAfter / 1000000 % 86400 AS INT), DATEADD(DAY, CAST(n.ExpiresAfter / CAST(86400000000 AS BIGINT) AS INT), @now)))
+                    WHEN n.ExpiresAt IS NOT NULL THEN CONVERT(DATETIME2(6), n.ExpiresAt, 126) END AS Expires) AS t
+            WHERE n.DedupKey = N'' OR EXISTS (SELECT 1 FROM @free AS f WHERE f.Topic = n.Topic AND f.DedupKey = n.DedupKey)
+            ORDER BY n.Place;
+
+        IF EXISTS (SELECT 1 FROM @Members)
+            INSERT [dbo].[OutboxJoinMember] (JoinIdBytes, Step, JoinId, OutboxMessageId, Status, OpenRecords, AckedRecords, DeadRecords, Reported, CreatedUtc)
+                SELECT m.JoinIdBytes, m.Step, CONVERT(UNIQUEIDENTIFIER, m.JoinId), m.MessageId, 0, m.OpenRecords, 0, 0, 0, @now FROM @Members AS m
+                WHERE EXISTS (SELECT 1 FROM [dbo].[Outbox] AS o WHERE o.IdBytes = m.Step)
+                    AND NOT EXISTS (SELECT 1 FROM [dbo].[OutboxJoinMember] AS k WHERE k.JoinIdBytes = m.JoinIdBytes AND k.Step = m.Step);
+    END
+    IF @own = 1
+        COMMIT;
+    SELECT @fits AS Fits, N'' AS Topic, N'' AS DedupKey UNION ALL SELECT 1, Topic, DedupKey FROM @free;
+END
+GO

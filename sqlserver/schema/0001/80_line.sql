@@ -1,0 +1,203 @@
+-- Claims in order. One is a transaction on one line, which it has locked alone:
+-- Outbox_LineOpen, then Outbox_LineLook and Outbox_LineSettle as often as they
+-- are called for. What is decided about a page is decided by the program.
+
+-- Reads the lanes that are no longer blocked for the owner, those with the
+-- oldest head first, and the head of the line, with the state of each key at its
+-- first record: the lease of another owner, the first record that waits, the
+-- first that is held, whether any is parked.
+--
+-- The line is read twice. What is seen the first time has all that comes before
+-- it in its key committed by then, and so seen the second time; what is new then
+-- may not, and is left out with all that comes behind it in its key.
+CREATE PROCEDURE [dbo].[Outbox_LineRead]
+    @Owner UNIQUEIDENTIFIER, @Group NVARCHAR(255), @Topic NVARCHAR(255), @Passed NVARCHAR(36), @Page INT, @ByTopic BIT
+AS
+BEGIN
+    SET NOCOUNT ON;
+    DECLARE @now DATETIME2(6) = SYSUTCDATETIME();
+    DECLARE @lane TABLE ([Key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL, Head BIGINT NOT NULL);
+    DECLARE @first TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
+    DECLARE @row TABLE (Seq BIGINT NOT NULL PRIMARY KEY, [Key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL, Expired BIT NOT NULL, Expiries INT NOT NULL, Size INT NOT NULL, Seen BIT NOT NULL);
+    DECLARE @last BIGINT, @waits BIGINT = 9223372036854775807, @dropped INT = 0;
+
+    IF @ByTopic = 0
+        INSERT @lane ([Key], Head) SELECT TOP (@Page) [Key], Head FROM (
+            SELECT * FROM (SELECT TOP (@Page) [Key], Head FROM [dbo].[OutboxLane] WHERE GroupName = @Group AND Topic = @Topic AND BlockedBy = N'' ORDER BY Head) AS a
+            UNION ALL SELECT * FROM (SELECT TOP (@Page) [Key], Head FROM [dbo].[OutboxLane] WHERE GroupName = @Group AND Topic = @Topic AND BlockedBy = CONVERT(NVARCHAR(36), @Owner) ORDER BY Head) AS b
+            UNION ALL SELECT * FROM (SELECT TOP (@Page) [Key], Head FROM [dbo].[OutboxLane] WHERE GroupName = @Group AND Topic = @Topic AND BlockedBy = @Passed ORDER BY Head) AS c) AS k ORDER BY Head;
+
+    -- None while records of the topic that are due wait for a group, nor, in the
+    -- order of the topic, while another owner has a lease.
+    IF NOT EXISTS (SELECT 1 FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName IS NULL AND Topic = @Topic AND Stage = 0)
+        AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName IS NULL AND Topic = @Topic AND Stage = 3 AND Stage IN (2, 3) AND AvailableAt <= @now)
+        AND (@ByTopic = 0 OR NOT EXISTS (SELECT 1 FROM [dbo].[Outbox] WHERE GroupName = @Group AND Topic = @Topic AND Stage = 4 AND OwnerToken <> @Owner
+            AND (AvailableAt > @now OR ExpiresAt IS NULL OR ExpiresAt > @now)))
+    BEGIN
+        IF @ByTopic = 1 AND @Passed <> N'waiting'
+            SET @waits = COALESCE((SELECT MIN(Seq) FROM [dbo].[Outbox] WHERE GroupName = @Group AND Topic = @Topic AND Stage = 2 AND (ExpiresAt IS NULL OR ExpiresAt > @now)), @waits);
+        INSERT @first (Seq) SELECT TOP (@Page) Seq FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = @Group AND Topic = @Topic AND Stage = 0 AND Seq < @waits ORDER BY Seq;
+        SET @last = (SELECT MAX(Seq) FROM @first);
+        INSERT @row (Seq, [Key], Expired, Expiries, Size, Seen)
+            SELECT Seq, [Key], CASE WHEN ExpiresAt <= @now THEN 1 ELSE 0 END, Expiries, Size, CASE WHEN EXISTS (SELECT 1 FROM @first AS f WHERE f.Seq = o.Seq) THEN 1 ELSE 0 END
+            FROM [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = @Group AND Topic = @Topic AND Stage = 0 AND Seq <= @last;
+        -- What claims by key have held.
+        IF @ByTopic = 1
+            INSERT @row (Seq, [Key], Expired, Expiries, Size, Seen)
+                SELECT TOP (@Page) Seq, [Key], CASE WHEN ExpiresAt <= @now THEN 1 ELSE 0 END, Expiries, Size, 1
+                FROM [dbo].[Outbox] WHERE GroupName = @Group AND Topic = @Topic AND Stage = 1 AND Seq < @waits ORDER BY Seq;
+        DELETE p FROM @row AS p WHERE p.Seen = 0
+            OR (@ByTopic = 1 OR p.[Key] <> N'') AND EXISTS (SELECT 1 FROM @row AS n WHERE n.Seen = 0 AND (@ByTopic = 1 OR n.[Key] = p.[Key]) AND n.Seq < p.Seq);
+        SET @dropped = @@ROWCOUNT;
+    END
+
+    -- Lanes: 0, the key, the head, and the state. Then the line.
+    SELECT k.Kind, k.Seq, k.[Key], k.Expired, k.Expiries, k.Size, k.Nth, CONVERT(NVARCHAR(36), other.OwnerToken) AS Other, other.AvailableAt AS OtherEnd,
+        waiting.Seq AS Waiting, waiting.Until AS WaitingEnd, held.Seq AS Held, CASE WHEN park.Seq IS NULL THEN 0 ELSE 1 END AS Parked, @dropped AS Dropped
+    FROM (SELECT 0 AS Kind, Head AS Seq, [Key], 0 AS Expired, 0 AS Expiries, 0 AS Size, CAST(1 AS BIGINT) AS Nth FROM @lane
+        UNION ALL SELECT 1, Seq, [Key], Expired, Expiries, Size, ROW_NUMBER() OVER (PARTITION BY [Key] ORDER BY Seq) FROM @row) AS k
+    OUTER APPLY (SELECT TOP (1) OwnerToken, AvailableAt FROM [dbo].[Outbox] AS o WHERE @ByTopic = 0 AND k.Nth = 1 AND k.[Key] <> N''
+        AND o.GroupName = @Group AND o.Topic = @Topic AND o.[Key] = k.[Key] AND o.[Key] <> N'' AND o.Stage = 4 AND o.Stage < 6
+        AND o.OwnerToken <> @Owner AND (o.AvailableAt > @now OR o.ExpiresAt IS NULL OR o.ExpiresAt > @now)) AS other
+    OUTER APPLY (SELECT TOP (1) o.Seq, CASE WHEN o.ExpiresAt < o.AvailableAt THEN o.ExpiresAt ELSE o.AvailableAt END AS Until FROM [dbo].[Outbox] AS o WHERE @ByTopic = 0 AND k.Nth = 1 AND k.[Key] <> N''
+        AND o.GroupName = @Group AND o.Topic = @Topic AND o.[Key] = k.[Key] AND o.[Key] <> N'' AND o.Stage = 2 AND o.Stage < 6
+        AND (o.ExpiresAt IS NULL OR o.ExpiresAt > @now) ORDER BY o.Seq) AS waiting
+    OUTER APPLY (SELECT TOP (1) o.Seq FROM [dbo].[Outbox] AS o WHERE @ByTopic = 0 AND k.Nth = 1 AND k.[Key] <> N''
+        AND o.GroupName = @Group AND o.Topic = @Topic AND o.[Key] = k.[Key] AND o.[Key] <> N'' AND o.Stage = 1 AND o.Stage < 6 ORDER BY o.Seq) AS held
+    OUTER APPLY (SELECT TOP (1) o.Seq FROM [dbo].[Outbox] AS o WHERE @ByTopic = 0 AND k.Nth = 1 AND k.[Key] <> N''
+        AND o.GroupName = @Group AND o.Topic = @Topic AND o.[Key] = k.[Key] AND o.Parked = 1) AS park
+    ORDER BY k.Kind, k.Seq;
+END
+GO
+
+-- Locks the line, and puts in it what is due: from then on a record's place is
+-- that of its append, and stage 4 stands for leases that have not ended. It also
+-- opens the lanes that have waited long enough.
+CREATE PROCEDURE [dbo].[Outbox_LineOpen]
+    @Owner UNIQUEIDENTIFIER, @Group NVARCHAR(255), @Topic NVARCHAR(255), @Passed NVARCHAR(36), @Page INT, @ByTopic BIT
+AS
+BEGIN
+    SET NOCOUNT ON;
+    SET XACT_ABORT ON;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    EXEC [dbo].[Outbox_LockLine] @Group = @Group, @Topic = @Topic, @Mode = N'Exclusive';
+    DECLARE @now DATETIME2(6) = SYSUTCDATETIME(), @n INT = 1;
+    DECLARE @some TABLE (Seq BIGINT NOT NULL PRIMARY KEY, [Key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2);
+    DECLARE @admitted TABLE ([Key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2);
+    WHILE @n > 0
+    BEGIN
+        DELETE FROM @some;
+        INSERT @some (Seq, [Key]) SELECT TOP (900) Seq, [Key] FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK)
+            WHERE GroupName = @Group AND Topic = @Topic AND Stage IN (2, 3) AND AvailableAt <= @now;
+        UPDATE o SET Stage = 0, AvailableAt = NULL FROM [dbo].[Outbox] AS o JOIN @some AS s ON s.Seq = o.Seq WHERE o.Stage IN (2, 3) AND o.AvailableAt <= @now;
+        SET @n = @@ROWCOUNT;
+        INSERT @admitted ([Key]) SELECT DISTINCT [Key] FROM @some WHERE [Key] <> N'';
+    END
+    SET @n = 1;
+    WHILE @n > 0
+    BEGIN
+        DELETE FROM @some;
+        INSERT @some (Seq, [Key]) SELECT TOP (900) Seq, [Key] FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK)
+            WHERE GroupName = @Group AND Topic = @Topic AND Stage = 4 AND AvailableAt <= @now AND (ExpiresAt IS NULL OR ExpiresAt > @now);
+        UPDATE o SET Stage = 0, AvailableAt = NULL, OwnerToken = NULL,
+                RetryCount = o.RetryCount + CASE WHEN o.Expiries >= 2 THEN 1 ELSE 0 END, Expiries = o.Expiries + 1
+            FROM [dbo].[Outbox] AS o JOIN @some AS s ON s.Seq = o.Seq WHERE o.Stage = 4 AND o.AvailableAt <= @now;
+        SET @n = @@ROWCOUNT;
+        INSERT @admitted ([Key]) SELECT DISTINCT [Key] FROM @some WHERE [Key] <> N'';
+    END
+    UPDATE l SET BlockedBy = N'', Until = NULL FROM [dbo].[OutboxLane] AS l JOIN (SELECT DISTINCT [Key] FROM @admitted) AS a ON a.[Key] = l.[Key]
+        WHERE l.GroupName = @Group AND l.Topic = @Topic;
+    UPDATE [dbo].[OutboxLane] SET BlockedBy = N'', Until = NULL WHERE GroupName = @Group AND Topic = @Topic AND Until IS NOT NULL AND Until <= @now;
+    EXEC [dbo].[Outbox_LineRead] @Owner = @Owner, @Group = @Group, @Topic = @Topic, @Passed = @Passed, @Page = @Page, @ByTopic = @ByTopic;
+END
+GO
+
+-- Puts held records back in line, @Want of all lanes, each lane's up to its
+-- barrier, and notes what blocks the others. They are looked at again at the end
+-- of that, but within 100 ms at first, and twice as long each time, up to 6.4 s.
+-- Returns how many it put back, and then what Outbox_LineRead does.
+CREATE PROCEDURE [dbo].[Outbox_LineLook]
+    @Owner UNIQUEIDENTIFIER, @Group NVARCHAR(255), @Topic NVARCHAR(255), @Passed NVARCHAR(36), @Page INT, @Notes [dbo].[OutboxNote] READONLY, @Want INT
+AS
+BEGIN
+    SET NOCOUNT ON;
+    SET XACT_ABORT ON;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    DECLARE @now DATETIME2(6) = SYSUTCDATETIME(), @back INT;
+    DECLARE @lane TABLE (Place INT NOT NULL IDENTITY(1, 1) PRIMARY KEY, [Key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL, BlockedBy NVARCHAR(36) NOT NULL, Until DATETIME2(6) NULL, Barrier BIGINT NOT NULL);
+    DECLARE @record TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
+    INSERT @lane ([Key], BlockedBy, Until, Barrier) SELECT [Key], BlockedBy, CONVERT(DATETIME2(6), Until, 126), Barrier FROM @Notes ORDER BY Place;
+    INSERT @record (Seq) SELECT TOP (@Want) r.Seq FROM @lane AS l CROSS APPLY (
+            SELECT TOP (@Want) o.Seq FROM [dbo].[Outbox] AS o WHERE o.GroupName = @Group AND o.Topic = @Topic AND o.[Key] = l.[Key] AND o.[Key] <> N'' AND o.Stage = 1 AND o.Stage < 6
+            AND o.Seq < l.Barrier ORDER BY o.Seq) AS r ORDER BY l.Place, r.Seq;
+    UPDATE o SET Stage = 0 FROM [dbo].[Outbox] AS o JOIN @record AS r ON r.Seq = o.Seq WHERE o.Stage = 1;
+    SET @back = @@ROWCOUNT;
+    DELETE l FROM [dbo].[OutboxLane] AS l JOIN @lane AS k ON k.[Key] = l.[Key] WHERE l.GroupName = @Group AND l.Topic = @Topic
+        AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox] AS o WHERE o.GroupName = @Group AND o.Topic = @Topic AND o.[Key] = l.[Key] AND o.[Key] <> N'' AND o.Stage = 1 AND o.Stage < 6);
+    UPDATE l SET Looks = CASE WHEN l.Looks < 100 THEN l.Looks + 1 ELSE l.Looks END, Head = h.Seq,
+            BlockedBy = CASE WHEN h.Seq < k.Barrier THEN N'' ELSE k.BlockedBy END,
+            Until = CASE WHEN h.Seq < k.Barrier THEN NULL WHEN k.Until < t.Again THEN k.Until ELSE t.Again END
+        FROM [dbo].[OutboxLane] AS l JOIN @lane AS k ON k.[Key] = l.[Key]
+        CROSS APPLY (SELECT COALESCE((SELECT MIN(o.Seq) FROM [dbo].[Outbox] AS o WHERE o.GroupName = @Group AND o.Topic = @Topic AND o.[Key] = l.[Key] AND o.[Key] <> N'' AND o.Stage = 1 AND o.Stage < 6), l.Head) AS Seq) AS h
+        CROSS APPLY (SELECT DATEADD(MILLISECOND, 100 * POWER(2, CASE WHEN l.Looks < 6 THEN l.Looks ELSE 6 END), @now) AS Again) AS t
+        WHERE l.GroupName = @Group AND l.Topic = @Topic;
+    SELECT @back AS Back;
+    EXEC [dbo].[Outbox_LineRead] @Owner = @Owner, @Group = @Group, @Topic = @Topic, @Passed = @Passed, @Page = @Page, @ByTopic = 0;
+END
+GO
+
+-- Carries out what was decided about a page. What has expired stays pending until
+-- the janitor makes it dead. @Notes are lanes to make or to note, @Reopen keys
+-- whose lanes are to be looked at. Returns the leased records, and then the joins
+-- that were counted.
+CREATE PROCEDURE [dbo].[Outbox_LineSettle]
+    @Owner UNIQUEIDENTIFIER, @Group NVARCHAR(255), @Topic NVARCHAR(255), @Lease BIGINT, @Records [dbo].[OutboxDecision] READONLY, @Notes [dbo].[OutboxNote] READONLY, @Reopen [dbo].[OutboxName] READONLY, @Parked NVARCHAR(MAX)
+AS
+BEGIN
+    SET NOCOUNT ON;
+    SET XACT_ABORT ON;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    DECLARE @now DATETIME2(6) = SYSUTCDATETIME();
+    DECLARE @until DATETIME2(6) = DATEADD(MICROSECOND, CAST(@Lease % 1000000 AS INT), DATEADD(SECOND, CAST(@Lease / 1000000 % 86400 AS INT), DATEADD(DAY, CAST(@Lease / CAST(86400000000 AS BIGINT) AS INT), @now)));
+    DECLARE @soon DATETIME2(6) = DATEADD(MILLISECOND, 100, @now);
+    DECLARE @lane TABLE ([Key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL PRIMARY KEY, BlockedBy NVARCHAR(36) NOT NULL, Until DATETIME2(6) NULL, Head BIGINT NOT NULL);
+    DECLARE @dead TABLE (Step BINARY(16));
+    IF EXISTS (SELECT 1 FROM @Records WHERE Decision = N'x')
+        UPDATE o SET Stage = 5 FROM [dbo].[Outbox] AS o JOIN @Records AS r ON r.Seq = o.Seq WHERE r.Decision = N'x' AND o.Stage IN (0, 1);
+    IF EXISTS (SELECT 1 FROM @Records WHERE Decision = N'p')
+    BEGIN
+        UPDATE o SET Stage = 7, Parked = 1, LastError = @Parked FROM [dbo].[Outbox] AS o JOIN @Records AS r ON r.Seq = o.Seq WHERE r.Decision = N'p' AND o.Stage = 0;
+        INSERT @dead (Step) SELECT o.Step FROM [dbo].[Outbox] AS o JOIN @Records AS r ON r.Seq = o.Seq WHERE r.Decision = N'p' AND o.Stage = 7 AND o.Parked = 1 AND o.Step IS NOT NULL;
+    END
+    -- A record may have expired since it was read; it is taken out of the line.
+    UPDATE o SET Stage = CASE WHEN o.ExpiresAt <= @now THEN 5 ELSE 4 END,
+            AvailableAt = CASE WHEN o.ExpiresAt <= @now THEN NULL ELSE @until END,
+            OwnerToken = CASE WHEN o.ExpiresAt <= @now THEN NULL ELSE @Owner END,
+            Claims = o.Claims + CASE WHEN o.ExpiresAt <= @now THEN 0 ELSE 1 END
+        FROM [dbo].[Outbox] AS o JOIN @Records AS r ON r.Seq = o.Seq WHERE r.Decision = N'l' AND o.Stage IN (0, 1);
+    IF EXISTS (SELECT 1 FROM @Reopen)
+        UPDATE l SET BlockedBy = N'', Until = NULL FROM [dbo].[OutboxLane] AS l JOIN (SELECT DISTINCT Name FROM @Reopen) AS k ON k.Name = l.[Key]
+            WHERE l.GroupName = @Group AND l.Topic = @Topic;
+    IF EXISTS (SELECT 1 FROM @Notes)
+    BEGIN
+        INSERT @lane ([Key], BlockedBy, Until, Head) SELECT [Key], BlockedBy, CONVERT(DATETIME2(6), Until, 126), Head FROM @Notes;
+        UPDATE @lane SET Until = CASE WHEN BlockedBy = N'' THEN NULL WHEN Until < @soon THEN Until ELSE @soon END;
+        UPDATE o SET Stage = 1 FROM [dbo].[Outbox] AS o JOIN @Records AS r ON r.Seq = o.Seq WHERE r.Decision = N'h' AND o.Stage = 0;
+        UPDATE l SET BlockedBy = k.BlockedBy, Until = k.Until, Head = CASE WHEN l.Head < k.Head THEN l.Head ELSE k.Head END
+            FROM [dbo].[OutboxLane] AS l JOIN @lane AS k ON k.[Key] = l.[Key] WHERE l.GroupName = @Group AND l.Topic = @Topic;
+        INSERT [dbo].[OutboxLane] (GroupName, Topic, [Key], BlockedBy, Until, Looks, Head)
+            SELECT @Group, @Topic, k.[Key], k.BlockedBy, k.Until, 0, k.Head FROM @lane AS k
+            WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxLane] AS l WHERE l.GroupName = @Group AND l.Topic = @Topic AND l.[Key] = k.[Key]);
+    END
+    SELECT o.Seq, o.IdBytes, o.GroupName, o.Topic, o.[Key], o.Stage, o.AvailableAt, o.DueTimeUtc, o.NextAttemptAt, o.CreatedAt, o.ExpiresAt, o.RetryCount, o.Claims, o.Expiries,
+            CONVERT(NVARCHAR(36), o.OwnerToken) AS OwnerToken, o.ProcessedAt, CONVERT(NVARCHAR(36), o.ProcessedBy) AS ProcessedBy, o.MessageId, o.CorrelationId, o.CausationId, o.TenantId,
+            o.TraceParent, o.TraceState, o.DedupKey, o.LastError, o.Metadata, o.Payload, CAST(0 AS BIT) AS Blocked
+        FROM @Records AS r JOIN [dbo].[Outbox] AS o ON o.Seq = r.Seq WHERE r.Decision = N'l' AND o.Stage = 4 AND o.OwnerToken = @Owner AND o.AvailableAt = @until ORDER BY o.Seq;
+    IF EXISTS (SELECT 1 FROM @dead WHERE Step IS NOT NULL)
+    BEGIN
+        DECLARE @steps [dbo].[OutboxStep];
+        INSERT @steps (Step, How) SELECT Step, 'd' FROM @dead WHERE Step IS NOT NULL;
+        EXEC [dbo].[Outbox_CountSteps] @Steps = @steps;
+    END
+END
+GO

@@ -1,0 +1,225 @@
+-- Reap: up to @Limit records whose lease has ended are pending again, and the
+-- expiry is counted. Each line is a transaction. Returns how many there were.
+CREATE PROCEDURE [dbo].[Outbox_Reap]
+    @Limit INT
+AS
+BEGIN
+    SET NOCOUNT ON;
+    SET XACT_ABORT ON;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    DECLARE @now DATETIME2(6) = SYSUTCDATETIME(), @done INT = 0, @left INT, @group NVARCHAR(255) = (SELECT MIN(GroupName) FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE Stage = 4), @topic NVARCHAR(255);
+    DECLARE @gone TABLE (Seq BIGINT NOT NULL PRIMARY KEY, [Key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2);
+    WHILE @group IS NOT NULL AND @done < @Limit
+    BEGIN
+        SET @topic = (SELECT MIN(Topic) FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = @group AND Stage = 4);
+        WHILE @topic IS NOT NULL AND @done < @Limit
+        BEGIN
+            IF EXISTS (SELECT 1 FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = @group AND Topic = @topic AND Stage = 4 AND AvailableAt <= @now)
+            BEGIN
+                SET @left = @Limit - @done;
+                DELETE FROM @gone;
+                BEGIN TRANSACTION;
+                EXEC [dbo].[Outbox_LockLine] @Group = @group, @Topic = @topic, @Mode = N'Shared';
+                INSERT @gone (Seq, [Key]) SELECT TOP (@left) Seq, [Key] FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK)
+                    WHERE GroupName = @group AND Topic = @topic AND Stage = 4 AND AvailableAt <= @now;
+                UPDATE o SET Stage = CASE WHEN o.NextAttemptAt > o.CreatedAt THEN 2 ELSE 0 END,
+                        AvailableAt = CASE WHEN o.NextAttemptAt > o.CreatedAt THEN o.NextAttemptAt END, OwnerToken = NULL,
+                        RetryCount = o.RetryCount + CASE WHEN o.Expiries >= 2 THEN 1 ELSE 0 END, Expiries = o.Expiries + 1
+                    FROM [dbo].[Outbox] AS o JOIN @gone AS g ON g.Seq = o.Seq WHERE o.Stage = 4 AND o.AvailableAt <= @now;
+                SET @done = @done + @@ROWCOUNT;
+                UPDATE l SET BlockedBy = N'', Until = NULL, Looks = 0
+                    FROM [dbo].[OutboxLane] AS l WITH (READPAST, ROWLOCK) JOIN (SELECT DISTINCT [Key] FROM @gone WHERE [Key] <> N'') AS g ON g.[Key] = l.[Key]
+                    WHERE l.GroupName = @group AND l.Topic = @topic;
+                COMMIT;
+            END
+            SET @topic = (SELECT MIN(Topic) FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = @group AND Stage = 4 AND Topic > @topic);
+        END
+        SET @group = (SELECT MIN(GroupName) FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE Stage = 4 AND GroupName > @group);
+    END
+    SELECT @done AS Done;
+END
+GO
+
+-- Expire: up to @Limit records whose expiry has passed and that nobody holds are
+-- dead. Returns how many there were, and then the joins that were counted.
+CREATE PROCEDURE [dbo].[Outbox_Expire]
+    @Limit INT
+AS
+BEGIN
+    SET NOCOUNT ON;
+    SET XACT_ABORT ON;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    DECLARE @now DATETIME2(6) = SYSUTCDATETIME();
+    DECLARE @gone TABLE (Seq BIGINT NOT NULL PRIMARY KEY, GroupName NVARCHAR(255) COLLATE Latin1_General_100_BIN2, Topic NVARCHAR(255) COLLATE Latin1_General_100_BIN2, [Key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2, Step BINARY(16));
+    BEGIN TRANSACTION;
+    INSERT @gone (Seq, GroupName, Topic, [Key], Step) SELECT TOP (@Limit) Seq, GroupName, Topic, [Key], Step FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK)
+        WHERE ExpiresAt IS NOT NULL AND ExpiresAt <= @now AND Stage < 6 AND (Stage <> 4 OR AvailableAt <= @now);
+    IF SERVERPROPERTY('Babelfish') = 1
+    BEGIN
+        UPDATE o SET Size = o.Size FROM [dbo].[Outbox] AS o JOIN @gone AS g ON g.Seq = o.Seq;
+        DELETE g FROM @gone AS g WHERE NOT EXISTS (SELECT 1 FROM [dbo].[Outbox] AS o WHERE o.Seq = g.Seq AND o.ExpiresAt <= @now AND o.Stage < 6 AND (o.Stage <> 4 OR o.AvailableAt <= @now));
+    END
+    UPDATE o SET Stage = 7, AvailableAt = NULL, OwnerToken = NULL, LastError = N'expired' FROM [dbo].[Outbox] AS o JOIN @gone AS g ON g.Seq = o.Seq;
+    SELECT COUNT(*) AS Done FROM @gone;
+    UPDATE l SET BlockedBy = N'', Until = NULL, Looks = 0
+        FROM [dbo].[OutboxLane] AS l WITH (READPAST, ROWLOCK) JOIN (SELECT DISTINCT GroupName, Topic, [Key] FROM @gone WHERE [Key] <> N'') AS g
+        ON g.GroupName = l.GroupName AND g.Topic = l.Topic AND g.[Key] = l.[Key];
+    IF EXISTS (SELECT 1 FROM @gone WHERE Step IS NOT NULL)
+    BEGIN
+        DECLARE @steps [dbo].[OutboxStep];
+        INSERT @steps (Step, How) SELECT Step, 'd' FROM @gone WHERE Step IS NOT NULL;
+        EXEC [dbo].[Outbox_CountSteps] @Steps = @steps;
+    END
+    COMMIT;
+END
+GO
+
+-- Delete: records, whatever their status. Returns how many there were, and then
+-- the joins that were counted.
+CREATE PROCEDURE [dbo].[Outbox_Delete]
+    @Ids [dbo].[OutboxId] READONLY
+AS
+BEGIN
+    SET NOCOUNT ON;
+    SET XACT_ABORT ON;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    DECLARE @own BIT = CASE @@TRANCOUNT WHEN 0 THEN 1 ELSE 0 END;
+    IF @own = 1
+        BEGIN TRANSACTION;
+    DECLARE @id TABLE (IdBytes BINARY(16) NOT NULL PRIMARY KEY);
+    INSERT @id (IdBytes) SELECT DISTINCT IdBytes FROM @Ids;
+    DECLARE @gone TABLE (GroupName NVARCHAR(255) COLLATE Latin1_General_100_BIN2, Topic NVARCHAR(255) COLLATE Latin1_General_100_BIN2, [Key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2, Stage TINYINT, Step BINARY(16));
+    DELETE o OUTPUT deleted.GroupName, deleted.Topic, deleted.[Key], deleted.Stage, deleted.Step INTO @gone (GroupName, Topic, [Key], Stage, Step)
+        FROM [dbo].[Outbox] AS o JOIN @id AS i ON i.IdBytes = o.IdBytes;
+    SELECT COUNT(*) AS Done FROM @gone;
+    UPDATE l SET BlockedBy = N'', Until = NULL, Looks = 0
+        FROM [dbo].[OutboxLane] AS l WITH (READPAST, ROWLOCK) JOIN (SELECT DISTINCT GroupName, Topic, [Key] FROM @gone WHERE [Key] <> N'') AS g
+        ON g.GroupName = l.GroupName AND g.Topic = l.Topic AND g.[Key] = l.[Key];
+    IF EXISTS (SELECT 1 FROM @gone WHERE Step IS NOT NULL AND Stage < 6)
+    BEGIN
+        DECLARE @steps [dbo].[OutboxStep];
+        INSERT @steps (Step, How) SELECT Step, 'd' FROM @gone WHERE Step IS NOT NULL AND Stage < 6;
+        EXEC [dbo].[Outbox_CountSteps] @Steps = @steps;
+    END
+    IF @own = 1
+        COMMIT;
+END
+GO
+
+-- Requeue: dead records are pending and due at once, by time (stage 3), so that
+-- those that have been due for longer go first where no order is wanted. What was
+-- parked with their keys comes along; a claim that is under way there is waited
+-- for, since it would park what it meets next. Returns how many there were, and
+-- then the joins that were counted.
+CREATE PROCEDURE [dbo].[Outbox_Requeue]
+    @Ids [dbo].[OutboxId] READONLY
+AS
+BEGIN
+    SET NOCOUNT ON;
+    SET XACT_ABORT ON;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    DECLARE @own BIT = CASE @@TRANCOUNT WHEN 0 THEN 1 ELSE 0 END;
+    IF @own = 1
+        BEGIN TRANSACTION;
+    DECLARE @id TABLE (IdBytes BINARY(16) NOT NULL PRIMARY KEY);
+    INSERT @id (IdBytes) SELECT DISTINCT IdBytes FROM @Ids;
+    DECLARE @line TABLE (Place INT IDENTITY(1, 1) PRIMARY KEY, GroupName NVARCHAR(255) COLLATE Latin1_General_100_BIN2, Topic NVARCHAR(255) COLLATE Latin1_General_100_BIN2);
+    INSERT @line (GroupName, Topic) SELECT DISTINCT o.GroupName, o.Topic FROM @id AS i JOIN [dbo].[Outbox] AS o ON o.IdBytes = i.IdBytes
+        WHERE o.Parked = 1 AND o.GroupName IS NOT NULL ORDER BY o.GroupName, o.Topic;
+    DECLARE @place INT = 1, @group NVARCHAR(255), @topic NVARCHAR(255);
+    WHILE EXISTS (SELECT 1 FROM @line WHERE Place = @place)
+    BEGIN
+        SELECT @group = GroupName, @topic = Topic FROM @line WHERE Place = @place;
+        EXEC [dbo].[Outbox_LockLine] @Group = @group, @Topic = @topic, @Mode = N'Exclusive';
+        SET @place = @place + 1;
+    END
+    DECLARE @now DATETIME2(6) = SYSUTCDATETIME();
+    IF SERVERPROPERTY('Babelfish') = 1
+        EXEC [dbo].[Outbox_Hold] @Ids = @Ids;
+    DECLARE @back TABLE (Seq BIGINT NOT NULL PRIMARY KEY, Step BINARY(16));
+    INSERT @back (Seq, Step) SELECT o.Seq, o.Step FROM @id AS i JOIN [dbo].[Outbox] AS o WITH (UPDLOCK, ROWLOCK) ON o.IdBytes = i.IdBytes WHERE o.Stage = 7
+        UNION SELECT b.Seq, b.Step FROM (SELECT DISTINCT o.GroupName, o.Topic, o.[Key] FROM @id AS i JOIN [dbo].[Outbox] AS o ON o.IdBytes = i.IdBytes WHERE o.Stage = 7 AND o.Parked = 1) AS p
+            JOIN [dbo].[Outbox] AS b WITH (UPDLOCK, ROWLOCK) ON b.GroupName = p.GroupName AND b.Topic = p.Topic AND b.[Key] = p.[Key] WHERE b.Parked = 1 AND b.Stage = 7;
+    UPDATE o SET Stage = 3, AvailableAt = @now, NextAttemptAt = @now, RetryCount = 0, Expiries = 0, ExpiresAt = NULL, Parked = 0
+        FROM [dbo].[Outbox] AS o JOIN @back AS b ON b.Seq = o.Seq WHERE o.Stage = 7;
+    SELECT COUNT(*) AS Done FROM @back;
+    IF EXISTS (SELECT 1 FROM @back WHERE Step IS NOT NULL)
+    BEGIN
+        DECLARE @steps [dbo].[OutboxStep];
+        INSERT @steps (Step, How) SELECT Step, 'r' FROM @back WHERE Step IS NOT NULL;
+        EXEC [dbo].[Outbox_CountSteps] @Steps = @steps;
+    END
+    IF @own = 1
+        COMMIT;
+END
+GO
+
+-- Gives up to @Limit records of the topic that wait for a group to the group, if
+-- it is still registered. Returns how many.
+CREATE PROCEDURE [dbo].[Outbox_Adopt]
+    @Group NVARCHAR(255), @Topic NVARCHAR(255), @Limit INT
+AS
+BEGIN
+    SET NOCOUNT ON;
+    SET XACT_ABORT ON;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    DECLARE @done INT = 0;
+    BEGIN TRANSACTION;
+    EXEC [dbo].[Outbox_LockLine] @Group = @Group, @Topic = @Topic, @Mode = N'Shared';
+    -- Who drops the group waits, and then finds what it was given.
+    UPDATE [dbo].[OutboxGroup] SET SeenAt = SeenAt WHERE GroupName = @Group;
+    IF @@ROWCOUNT > 0
+    BEGIN
+        UPDATE TOP (@Limit) o SET GroupName = @Group FROM [dbo].[Outbox] AS o WITH (READPAST, ROWLOCK) WHERE o.GroupName IS NULL AND o.Topic = @Topic AND o.Stage = 0;
+        SET @done = @@ROWCOUNT;
+        IF @done = 0
+        BEGIN
+            UPDATE TOP (@Limit) o SET GroupName = @Group FROM [dbo].[Outbox] AS o WITH (READPAST, ROWLOCK) WHERE o.GroupName IS NULL AND o.Topic = @Topic AND o.Stage IN (2, 3);
+            SET @done = @@ROWCOUNT;
+        END
+        IF @done = 0
+        BEGIN
+            UPDATE TOP (@Limit) o SET GroupName = @Group FROM [dbo].[Outbox] AS o WITH (READPAST, ROWLOCK) WHERE o.GroupName IS NULL AND o.Topic = @Topic AND o.Stage = 5;
+            SET @done = @@ROWCOUNT;
+        END
+        IF @done = 0
+        BEGIN
+            UPDATE TOP (@Limit) o SET GroupName = @Group FROM [dbo].[Outbox] AS o WITH (READPAST, ROWLOCK) WHERE o.GroupName IS NULL AND o.Topic = @Topic AND o.Stage >= 6;
+            SET @done = @@ROWCOUNT;
+        END
+    END
+    COMMIT;
+    SELECT @done AS Done;
+END
+GO
+
+-- Deletes up to @Limit records of a group that were appended by @Before, whatever
+-- their status. Returns how many, and then the joins that were counted.
+CREATE PROCEDURE [dbo].[Outbox_DropRecords]
+    @Group NVARCHAR(255), @Before DATETIME2(6), @Limit INT
+AS
+BEGIN
+    SET NOCOUNT ON;
+    SET XACT_ABORT ON;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    DECLARE @seq TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
+    DECLARE @gone TABLE (Stage TINYINT, Step BINARY(16));
+    BEGIN TRANSACTION;
+    INSERT @seq (Seq) SELECT TOP (@Limit) Seq FROM (
+        SELECT * FROM (SELECT TOP (@Limit) Seq FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = @Group AND Stage = 0 AND CreatedAt <= @Before) AS a
+        UNION ALL SELECT * FROM (SELECT TOP (@Limit) Seq FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = @Group AND Stage = 1 AND CreatedAt <= @Before) AS b
+        UNION ALL SELECT * FROM (SELECT TOP (@Limit) Seq FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = @Group AND Stage IN (2, 3) AND CreatedAt <= @Before) AS c
+        UNION ALL SELECT * FROM (SELECT TOP (@Limit) Seq FROM [dbo].[Outbox] WHERE GroupName = @Group AND Stage = 4 AND CreatedAt <= @Before) AS d
+        UNION ALL SELECT * FROM (SELECT TOP (@Limit) Seq FROM [dbo].[Outbox] WHERE GroupName = @Group AND Stage = 5 AND CreatedAt <= @Before) AS e
+        UNION ALL SELECT * FROM (SELECT TOP (@Limit) Seq FROM [dbo].[Outbox] WHERE GroupName = @Group AND Stage >= 6 AND CreatedAt <= @Before) AS f) AS r;
+    DELETE o OUTPUT deleted.Stage, deleted.Step INTO @gone (Stage, Step) FROM [dbo].[Outbox] AS o JOIN @seq AS s ON s.Seq = o.Seq WHERE o.GroupName = @Group;
+    SELECT (SELECT COUNT(*) FROM @seq) AS Found, (SELECT COUNT(*) FROM @gone) AS Done;
+    IF EXISTS (SELECT 1 FROM @gone WHERE Step IS NOT NULL AND Stage < 6)
+    BEGIN
+        DECLARE @steps [dbo].[OutboxStep];
+        INSERT @steps (Step, How) SELECT Step, 'g' FROM @gone WHERE Step IS NOT NULL AND Stage < 6;
+        EXEC [dbo].[Outbox_CountSteps] @Steps = @steps;
+    END
+    COMMIT;
+END
+GO

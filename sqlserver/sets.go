@@ -1,0 +1,102 @@
+package sqlserver
+
+import (
+	"database/sql"
+	"strings"
+
+	mssql "github.com/microsoft/go-mssqldb"
+
+	"github.com/outmill/outmill"
+)
+
+// The rows of the table types: their fields are the columns, in their order.
+type (
+	newRow struct {
+		Place                                       int64
+		ID                                          string
+		IDBytes                                     []byte
+		Group                                       sql.NullString
+		Topic, Key                                  string
+		Size                                        int64
+		DueAt                                       sql.NullString
+		DueAfter                                    sql.NullInt64
+		ExpiresAt                                   sql.NullString
+		ExpiresAfter                                sql.NullInt64
+		MessageID, CorrelationID, CausationID       string
+		TenantID, TraceParent, TraceState, DedupKey string
+		Step, WaitsFor                              []byte
+		Metadata                                    sql.NullString
+		Payload                                     []byte
+	}
+	leaseRow struct {
+		IDBytes []byte
+		Owner   string
+		Claims  int64
+		Number  int64
+		Error   string
+	}
+	idRow   struct{ IDBytes []byte }
+	nameRow struct {
+		Place int64
+		Name  string
+	}
+	noteRow struct {
+		Place     int64
+		Key       string
+		BlockedBy string
+		Until     sql.NullString
+		Barrier   int64
+		Head      int64
+	}
+	decisionRow struct {
+		Seq      int64
+		Decision string
+	}
+	memberRow struct {
+		Join      []byte
+		JoinID    string
+		Step      []byte
+		MessageID string
+		Open      int64
+	}
+)
+
+// set is a table-valued parameter.
+func set[T any](s *Store, name, typeName string, rows []T) any {
+	if rows == nil {
+		rows = []T{}
+	}
+	return named(name, mssql.TVP{TypeName: s.sql.typeName(typeName), Value: rows})
+}
+
+// text is a text of a table-valued parameter. Babelfish 4.4 puts these into a
+// statement without doubling quotes.
+func (s *Store) text(value string) string {
+	if s.babelfish.Load() {
+		return strings.ReplaceAll(value, "'", "''")
+	}
+	return value
+}
+
+func (s *Store) names(values []string) []nameRow {
+	rows := make([]nameRow, len(values))
+	for i, value := range values {
+		rows[i] = nameRow{int64(i), s.text(value)}
+	}
+	return rows
+}
+
+func (s *Store) leaseRow(l outmill.Lease) leaseRow {
+	return leaseRow{IDBytes: l.ID[:], Owner: l.Owner.String(), Claims: int64(l.Claim)}
+}
+
+func (s *Store) leaseRows(leases []outmill.Lease) []leaseRow {
+	rows := make([]leaseRow, len(leases))
+	for i, l := range leases {
+		rows[i] = s.leaseRow(l)
+	}
+	return rows
+}
+
+// some is a text, or NULL where it is empty.
+func some(text string) sql.NullString { return sql.NullString{String: text, Valid: text != ""} }

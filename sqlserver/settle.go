@@ -1,0 +1,151 @@
+package sqlserver
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/outmill/outmill"
+)
+
+// settle calls a procedure on the leases: in one round trip, and where they are
+// more than one statement should change, in a transaction of several. It returns
+// the joins that were counted, or are waited for.
+func (s *Store) settle(ctx context.Context, operation, procedure string, rows []leaseRow, more ...any) ([]outmill.JoinID, error) {
+	var joins []outmill.JoinID
+	var calls []call
+	for some := range slices.Chunk(rows, maxAtOnce) {
+		calls = append(calls, call{
+			template: procedure, args: append([]any{set(s, "Leases", "Lease", some)}, more...),
+			sets: []func(scan func(...any) error) error{joinIDs(&joins)},
+		})
+	}
+	if len(calls) > 0 {
+		calls[0].reset = func() { joins = nil }
+	}
+	err := s.runAll(ctx, operation, calls)
+	return joins, err
+}
+
+// Ack makes the records processed. See outmill.Queue.
+func (s *Store) Ack(ctx context.Context, leases []outmill.Lease) error {
+	counted, err := s.settle(ctx, "ack", "[dbo].[Outbox_Ack]", s.leaseRows(leases), named("Keep", s.config.Retain > 0))
+	if err == nil {
+		s.hurry(ctx, counted)
+	}
+	return err
+}
+
+// Release gives the records back. See outmill.Queue.
+func (s *Store) Release(ctx context.Context, leases []outmill.Lease) error {
+	_, err := s.settle(ctx, "release", "[dbo].[Outbox_Release]", s.leaseRows(leases))
+	if err == nil && len(leases) > 0 {
+		s.bell.Ring()
+	}
+	return err
+}
+
+// Extend sets the end of the leases that still stand, and returns these. See
+// outmill.Queue.
+func (s *Store) Extend(ctx context.Context, lease time.Duration, leases []outmill.Lease) ([]outmill.Lease, error) {
+	const operation = "extend"
+	if lease <= 0 {
+		return nil, s.explain(ctx, operation, invalid("Extend: lease is %s: want more than 0", lease))
+	}
+	var extended []outmill.Lease
+	var calls []call
+	for some := range slices.Chunk(s.leaseRows(leases), maxAtOnce) {
+		calls = append(calls, call{
+			template: "[dbo].[Outbox_Extend]", args: []any{set(s, "Leases", "Lease", some), named("Micros", ceilMicros(lease))},
+			sets: []func(scan func(...any) error) error{func(scan func(...any) error) error {
+				var id []byte
+				var owner string
+				var l outmill.Lease
+				if err := scan(&id, &owner, &l.Claim); err != nil {
+					return err
+				}
+				if err := l.Owner.Scan(owner); err != nil {
+					return err
+				}
+				err := uuidFrom(id, (*[16]byte)(&l.ID))
+				extended = append(extended, l)
+				return err
+			}},
+		})
+	}
+	if len(calls) > 0 {
+		calls[0].reset = func() { extended = nil }
+	}
+	if err := s.runAll(ctx, operation, calls); err != nil {
+		return nil, err
+	}
+	return extended, nil
+}
+
+// Abandon makes the records due again after their delay. See outmill.Queue.
+func (s *Store) Abandon(ctx context.Context, abandonments []outmill.Abandonment) error {
+	rows := make([]leaseRow, len(abandonments))
+	atOnce := false
+	for i, a := range abandonments {
+		rows[i] = s.leaseRow(a.Lease)
+		rows[i].Number, rows[i].Error = ceilMicros(max(a.Delay, 0)), s.text(outmill.CleanError(a.Err))
+		atOnce = atOnce || a.Delay <= 0
+	}
+	_, err := s.settle(ctx, "abandon", "[dbo].[Outbox_Abandon]", rows)
+	if err == nil && atOnce {
+		s.bell.Ring()
+	}
+	return err
+}
+
+// Snooze makes the records due again after their delay, uncounted. See
+// outmill.Queue.
+func (s *Store) Snooze(ctx context.Context, snoozings []outmill.Snoozing) error {
+	rows := make([]leaseRow, len(snoozings))
+	atOnce := false
+	for i, z := range snoozings {
+		rows[i] = s.leaseRow(z.Lease)
+		rows[i].Number = ceilMicros(max(z.Delay, 0))
+		atOnce = atOnce || z.Delay <= 0
+	}
+	waitedFor, err := s.settle(ctx, "snooze", "[dbo].[Outbox_Snooze]", rows)
+	if err != nil {
+		return err
+	}
+	if atOnce {
+		s.bell.Ring()
+	}
+	s.hurry(ctx, waitedFor)
+	return nil
+}
+
+// Fail makes the records dead. See outmill.Queue.
+func (s *Store) Fail(ctx context.Context, failures []outmill.Failure) error {
+	rows := make([]leaseRow, len(failures))
+	for i, f := range failures {
+		rows[i] = s.leaseRow(f.Lease)
+		rows[i].Error = s.text(outmill.CleanError(f.Err))
+		if f.Park {
+			rows[i].Number = 1
+		}
+	}
+	counted, err := s.settle(ctx, "fail", "[dbo].[Outbox_Fail]", rows, named("Parked", parkedError))
+	if err == nil {
+		s.hurry(ctx, counted)
+	}
+	return err
+}
+
+// joinIDs collects ids of joins.
+func joinIDs(into *[]outmill.JoinID) func(scan func(...any) error) error {
+	return func(scan func(...any) error) error {
+		var bytes []byte
+		var id outmill.JoinID
+		if err := scan(&bytes); err != nil {
+			return err
+		}
+		err := uuidFrom(bytes, (*[16]byte)(&id))
+		*into = append(*into, id)
+		return err
+	}
+}

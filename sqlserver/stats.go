@@ -1,0 +1,103 @@
+package sqlserver
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"slices"
+	"strings"
+
+	"github.com/outmill/outmill"
+)
+
+const defaultStatsLimit = 10_000
+
+// sqlStats goes from topic to topic, and counts each kind of each up to @limit.
+// A topic's line is in the order of the appends, so the record that has been due
+// longest is near its head.
+var sqlStats = func() string {
+	kinds := []string{"Stage = 0", "Stage = 1", "Stage IN (2, 3)", "Stage = 4", "Stage = 5", "Stage >= 6"}
+	leap := func(select_, where string) string {
+		parts := make([]string, len(kinds))
+		for i, kind := range kinds {
+			parts[i] = "SELECT * FROM (SELECT TOP (1) " + select_ + " AS Name FROM [dbo].[Outbox]" + notLocked + " WHERE " + where + " AND " + kind + " ORDER BY " + select_ + ") AS k" + string(rune('a'+i))
+		}
+		return "(SELECT MIN(n.Name) FROM (" + strings.Join(parts, "\n    UNION ALL ") + ") AS n)"
+	}
+	of := func(kind string) string {
+		return " FROM [dbo].[Outbox]" + notLocked + " WHERE GroupName = t.GroupName AND Topic = t.Topic AND " + kind
+	}
+	count := func(kind string) string {
+		return "(SELECT COUNT(*) FROM (SELECT TOP (@limit) 1 AS one" + of(kind) + ") AS n)"
+	}
+	counts := func() string {
+		dues := []string{
+			"SELECT * FROM (SELECT TOP (100) CASE WHEN NextAttemptAt > CreatedAt THEN NextAttemptAt ELSE CreatedAt END AS Due" + of("Stage = 0") + " ORDER BY Seq) AS a",
+			"SELECT * FROM (SELECT TOP (100) CASE WHEN NextAttemptAt > CreatedAt THEN NextAttemptAt ELSE CreatedAt END AS Due" + of("Stage = 1") + " ORDER BY Seq) AS b",
+			"SELECT * FROM (SELECT TOP (1) AvailableAt AS Due" + of("Stage = 2 AND Stage IN (2, 3) AND AvailableAt <= @now") + " ORDER BY AvailableAt) AS c",
+			"SELECT * FROM (SELECT TOP (1) AvailableAt AS Due" + of("Stage = 3 AND Stage IN (2, 3) AND AvailableAt <= @now") + " ORDER BY AvailableAt) AS d",
+			"SELECT * FROM (SELECT TOP (1) AvailableAt AS Due" + of("Stage = 4 AND AvailableAt <= @now") + " ORDER BY AvailableAt) AS e",
+		}
+		return count("Stage = 0") + " + " + count("Stage = 1") + " + " + count("Stage = 5") + " + " + count("Stage IN (2, 3)") + ",\n    " +
+			count("Stage = 4") + ", " + count("Stage = 6 AND Stage >= 6") + ", " + count("Stage = 7 AND Stage >= 6") + ",\n    (SELECT MIN(Due) FROM (" + strings.Join(dues, "\n        UNION ALL ") + ") AS u)"
+	}
+	routed := counts()
+	unrouted := strings.ReplaceAll(routed, "GroupName = t.GroupName", "GroupName IS NULL")
+	return `DECLARE @now DATETIME2(6) = SYSUTCDATETIME(), @group NVARCHAR(255), @topic NVARCHAR(255);
+DECLARE @line TABLE (GroupName NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NULL, Topic NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL);
+SET @group = ` + leap("GroupName", "GroupName IS NOT NULL") + `;
+WHILE @group IS NOT NULL
+BEGIN
+    SET @topic = N'';
+    WHILE @topic IS NOT NULL
+    BEGIN
+        SET @topic = ` + leap("Topic", "GroupName = @group AND Topic > @topic") + `;
+        IF @topic IS NOT NULL
+            INSERT @line (GroupName, Topic) VALUES (@group, @topic);
+    END
+    SET @group = ` + leap("GroupName", "GroupName > @group") + `;
+END
+SET @topic = N'';
+WHILE @topic IS NOT NULL
+BEGIN
+    SET @topic = ` + leap("Topic", "GroupName IS NULL AND Topic > @topic") + `;
+    IF @topic IS NOT NULL
+        INSERT @line (GroupName, Topic) VALUES (NULL, @topic);
+END
+SELECT t.GroupName, t.Topic, ` + routed + ` FROM @line AS t WHERE t.GroupName IS NOT NULL
+UNION ALL SELECT t.GroupName, t.Topic, ` + unrouted + ` FROM @line AS t WHERE t.GroupName IS NULL`
+}()
+
+// Stats counts the records of each group and topic. See outmill.Inspector.
+func (s *Store) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, error) {
+	const operation = "stats"
+	if limit < 0 {
+		return nil, s.explain(ctx, operation, invalid("Stats: limit is %d: want 0 (10,000) or more", limit))
+	}
+	limit = cmp.Or(limit, defaultStatsLimit)
+	var found []outmill.TopicStats
+	err := s.run(ctx, operation, call{
+		template: sqlStats, args: []any{named("limit", limit)}, reset: func() { found = nil },
+		sets: []func(scan func(...any) error) error{func(scan func(...any) error) error {
+			var stats outmill.TopicStats
+			var group sql.NullString
+			var oldest sql.NullTime
+			if err := scan(&group, &stats.Topic, &stats.Pending, &stats.Leased, &stats.Processed, &stats.Dead, &oldest); err != nil {
+				return err
+			}
+			stats.Group, stats.Routed = group.String, group.Valid
+			// Pending is the sum of several kinds.
+			stats.Pending = min(stats.Pending, limit)
+			stats.OldestDue = utc(oldest)
+			found = append(found, stats)
+			return nil
+		}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(found, func(a, b outmill.TopicStats) int {
+		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Topic, b.Topic))
+	})
+	return found, nil
+}

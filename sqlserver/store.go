@@ -1,0 +1,115 @@
+package sqlserver
+
+import (
+	"context"
+	"database/sql"
+	"sync/atomic"
+
+	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/bell"
+	"github.com/outmill/outmill/internal/rotation"
+	"github.com/outmill/outmill/internal/routing"
+	"github.com/outmill/outmill/internal/sqltx"
+)
+
+var (
+	_ outmill.Store = (*Store)(nil)
+	_ outmill.Waker = (*Store)(nil)
+)
+
+// Store is an outbox in one SQL Server database. All methods may be called
+// concurrently.
+type Store struct {
+	db     *sql.DB
+	ownsDB bool
+	config Config
+	logger watermill.LoggerAdapter
+	sql    *queries
+	turns  rotation.Rotation
+	busy   rotation.Busy
+	bell   bell.Bell
+	// inUse are the callers' transactions that are being appended to.
+	inUse   sqltx.Locks
+	routes  atomic.Pointer[routing.Table]
+	checked atomic.Bool
+	// babelfish: the server is Babelfish for PostgreSQL.
+	babelfish atomic.Bool
+	closed    atomic.Bool
+}
+
+// New makes a store on a pool of connections that the user made with the driver
+// github.com/microsoft/go-mssqldb ("sqlserver") and closes. It does not connect.
+// A nil logger logs nothing.
+func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Store, error) {
+	if db == nil {
+		return nil, invalid("sqlserver.New: db is nil: want what sql.Open returns")
+	}
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	config.setDefaults()
+	if outmill.IsNil(logger) {
+		logger = watermill.NopLogger{}
+	}
+	return &Store{
+		db:     db,
+		config: config,
+		logger: logger.With(watermill.LogFields{"store": config.Name}),
+		sql:    &queries{schema: config.Schema, table: config.Table},
+	}, nil
+}
+
+// DB returns the pool of connections, for the user's own tables. It stays open
+// until Close if the store opened it.
+func (s *Store) DB() *sql.DB { return s.db }
+
+// Name identifies the store in logs, metrics and deliveries.
+func (s *Store) Name() string { return s.config.Name }
+
+// Close ends what the store started, and the pool if the store opened it. It
+// may be called more than once. Other methods then return outmill.ErrClosed.
+func (s *Store) Close() error {
+	if s.closed.Swap(true) {
+		return nil
+	}
+	s.bell.Close()
+	if s.ownsDB {
+		return s.db.Close()
+	}
+	return nil
+}
+
+// Wake returns a channel that receives when this process has appended, given
+// back or released something. See outmill.Waker. SQL Server does not tell of
+// what others have committed: that is found by polling, and so is what a
+// caller's transaction commits, unless it was InTx's.
+func (s *Store) Wake(ctx context.Context) <-chan struct{} { return s.bell.Listen(ctx) }
+
+func (s *Store) usable(ctx context.Context) error {
+	if s.closed.Load() {
+		return outmill.ErrClosed
+	}
+	return ctx.Err()
+}
+
+// ready checks what can be checked before a transaction begins; the schema's
+// version until it was found right once.
+func (s *Store) ready(ctx context.Context) error {
+	if err := s.usable(ctx); err != nil || s.checked.Load() {
+		return err
+	}
+	if err := s.checkOrEnsure(ctx); err != nil {
+		return err
+	}
+	s.checked.Store(true)
+	return nil
+}
+
+func (s *Store) checkOrEnsure(ctx context.Context) error {
+	if s.config.EnsureSchema {
+		return s.ensure(ctx, schemaFiles)
+	}
+	return s.checkSchema(ctx)
+}
