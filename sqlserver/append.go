@@ -127,7 +127,7 @@ func (a *appending) put(ctx context.Context, table *routing.Table, on querier) (
 	c := call{
 		template: "[dbo].[Outbox_Append]",
 		args: []any{
-			named("Generation", table.Generation), named("Version", schemaVersion),
+			named("Within", !isPool(on)), named("Generation", table.Generation), named("Version", schemaVersion),
 			set(a.s, "New", "New", a.rows(table)), set(a.s, "Members", "NewMember", a.members(table)), named("DedupWindow", a.s.config.DedupWindow.Microseconds()),
 		},
 	}
@@ -146,6 +146,11 @@ func (a *appending) put(ctx context.Context, table *routing.Table, on querier) (
 	}}
 	err = a.s.do(ctx, on, c)
 	return fits, err
+}
+
+func isPool(on querier) bool {
+	_, is := on.(*sql.DB)
+	return is
 }
 
 func (a *appending) report() {

@@ -22,17 +22,21 @@ const (
 	errDuplicate   = 2627
 )
 
-// transient are the errors after which the same call may well succeed: a
-// deadlock's victim, a lock that was not had in time, a conflict of snapshots,
+// transient are the errors after which the same call may well succeed: locks
+// that ran out, a deadlock's victim, a lock that was not had in time, a conflict of snapshots,
 // and what Azure SQL says while it moves or limits a database
 // (learn.microsoft.com/azure/azure-sql/database/troubleshoot-common-errors-issues).
 var transient = []int32{
-	1205, 1222, 3960, errNoLine,
+	1204, 1205, 1222, 3960, errNoLine,
 	615, 926, 4060, 4221, 10928, 10929, 40143, 40197, 40501, 40540, 40613, 42108, 42109, 49918, 49919, 49920,
 }
 
 // errNoLine is what the procedures raise where a line's lock was not to be had.
 const errNoLine = 50901
+
+// errNoTransaction is what Outbox_Append raises on a handle without an open
+// transaction, where it would commit by itself.
+const errNoTransaction = 50902
 
 // explain names the operation, and turns what the driver says into what the
 // contract says.
@@ -51,6 +55,8 @@ func (s *Store) explain(ctx context.Context, operation string, err error) error 
 		if !errors.Is(err, outmill.ErrSchemaMissing) {
 			err = fmt.Errorf("%w (%w)", schemaError(state{}), err)
 		}
+	case errNoTransaction:
+		err = fmt.Errorf("%w: it has not begun, or has ended: %w", outmill.ErrInvalidTx, err)
 	case errNoRight:
 		err = fmt.Errorf("%w (the rights that the store needs are in the documentation of package sqlserver)", err)
 	}
@@ -60,10 +66,16 @@ func (s *Store) explain(ctx context.Context, operation string, err error) error 
 // number is SQL Server's number of the error, 0 where err is not SQL Server's.
 func number(err error) int32 {
 	var e mssql.Error
-	if errors.As(err, &e) {
-		return e.Number
+	if !errors.As(err, &e) {
+		return 0
 	}
-	return 0
+	// A deadlock, say, may be followed by what comes of it.
+	for _, one := range e.All {
+		if slices.Contains(transient, one.Number) {
+			return one.Number
+		}
+	}
+	return e.Number
 }
 
 // passes tells whether the same transaction may well succeed when it is run

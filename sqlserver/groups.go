@@ -17,7 +17,8 @@ const (
 	sqlGeneration = `SELECT Version, Compatible, Generation, COALESCE(CAST(SERVERPROPERTY('Babelfish') AS INT), 0) FROM [dbo].[OutboxMeta] WITH (READCOMMITTEDLOCK) WHERE OnlyRow = 1`
 	sqlGroups     = `SELECT GroupName, Include, Exclude, SeenAt FROM [dbo].[OutboxGroup] WITH (READCOMMITTEDLOCK) ORDER BY Place`
 
-	sqlSeeGroup = `UPDATE [dbo].[OutboxGroup] SET SeenAt = SYSUTCDATETIME() WHERE GroupName = @group AND Selection = @selection;
+	sqlSeeGroup = `SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+UPDATE [dbo].[OutboxGroup] SET SeenAt = SYSUTCDATETIME() WHERE GroupName = @group AND Selection = @selection;
 SELECT @@ROWCOUNT`
 
 	// sqlAddGroup begins with the row of the generation, which has one registration

@@ -18,13 +18,14 @@ var _ outmill.Joins = (*Store)(nil)
 
 const (
 	sqlStartJoin = `SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 DECLARE @now DATETIME2(6) = SYSUTCDATETIME(), @id BINARY(16) = CONVERT(BINARY(16), @bytes, 1);
 INSERT [dbo].[OutboxJoin] (JoinId, JoinIdBytes, GroupingKey, Status, Policy, Quorum, ExpectedSteps, CompletedSteps, FailedSteps, Deadline, CompleteAtDeadline, Reason, CreatedUtc, LastUpdatedUtc, Metadata)
     SELECT CONVERT(UNIQUEIDENTIFIER, @join), @id, @grouping, 0, @policy, @quorum, @expected, 0, 0,
         CASE WHEN @after IS NOT NULL THEN DATEADD(MICROSECOND, CAST(@after % 1000000 AS INT), DATEADD(SECOND, CAST(@after / 1000000 % 86400 AS INT), DATEADD(DAY, CAST(@after / CAST(86400000000 AS BIGINT) AS INT), @now)))
             WHEN @at IS NOT NULL THEN CONVERT(DATETIME2(6), @at, 126) END,
         @complete, N'', @now, @now, @metadata
-    WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxJoin] WITH (UPDLOCK, HOLDLOCK) WHERE JoinIdBytes = @id);
+    WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxJoin] WITH (READCOMMITTEDLOCK) WHERE JoinIdBytes = @id);
 SELECT @@ROWCOUNT`
 
 	joinColumns = `j.JoinIdBytes, j.GroupingKey, j.Status, j.Policy, j.Quorum, j.ExpectedSteps, j.CompletedSteps, j.FailedSteps, j.Deadline, j.CompleteAtDeadline,
@@ -80,12 +81,15 @@ FROM [dbo].[Outbox] WHERE Step IS NOT NULL AND Step = CONVERT(BINARY(16), @step,
 	sqlAddMember = `INSERT [dbo].[OutboxJoinMember] (JoinIdBytes, Step, JoinId, OutboxMessageId, Status, OpenRecords, AckedRecords, DeadRecords, Reported, CreatedUtc)
     VALUES (CONVERT(BINARY(16), @join, 1), CONVERT(BINARY(16), @step, 1), CONVERT(UNIQUEIDENTIFIER, @joinid), @message, @status, @open, @acked, @dead, 0, SYSUTCDATETIME())`
 
-	// sqlReport finds the step of any of a message's records; one that is gone is
-	// named by its own id. It returns whether the join has the step, and whether it
-	// was still pending.
+	// sqlStepOfRecord finds the step of any of a message's records; one that is gone
+	// is named by its own id. It comes before the join is locked: an ack holds the
+	// record and then wants the join.
+	sqlStepOfRecord = `SELECT COALESCE((SELECT Step FROM [dbo].[Outbox] WHERE IdBytes = CONVERT(BINARY(16), @of, 1)), CONVERT(BINARY(16), @of, 1))`
+
+	// sqlReport returns whether the join has the step, and whether it was still
+	// pending.
 	sqlReport = `SET NOCOUNT ON;
-DECLARE @id BINARY(16) = CONVERT(BINARY(16), @of, 1), @jid BINARY(16) = CONVERT(BINARY(16), @join, 1), @members INT, @reported INT = 0;
-SET @id = COALESCE((SELECT Step FROM [dbo].[Outbox] WHERE IdBytes = @id), @id);
+DECLARE @id BINARY(16) = CONVERT(BINARY(16), @step, 1), @jid BINARY(16) = CONVERT(BINARY(16), @join, 1), @members INT, @reported INT = 0;
 SET @members = (SELECT COUNT(*) FROM [dbo].[OutboxJoinMember] WHERE JoinIdBytes = @jid AND Step = @id);
 IF @pending = 1
 BEGIN
@@ -104,13 +108,16 @@ DECLARE @now DATETIME2(6) = SYSUTCDATETIME();
 UPDATE [dbo].[OutboxJoin] SET Status = @status, Reason = @reason, LastUpdatedUtc = @now, FinishedUtc = @now WHERE JoinIdBytes = CONVERT(BINARY(16), @join, 1);
 SELECT @now`
 
-	sqlOldJoins = `SELECT TOP (@limit) JoinIdBytes FROM [dbo].[OutboxJoin] WHERE FinishedUtc IS NOT NULL AND FinishedUtc <= ` + microsAgo + ` ORDER BY FinishedUtc`
+	sqlOldJoins = `SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+SELECT TOP (@limit) JoinIdBytes FROM [dbo].[OutboxJoin] WHERE FinishedUtc IS NOT NULL AND FinishedUtc <= ` + microsAgo + ` ORDER BY FinishedUtc`
 
 	// sqlDeleteMembers goes some at a time: there may be many.
-	sqlDeleteMembers = `DELETE TOP (@limit) m FROM [dbo].[OutboxJoinMember] AS m JOIN (SELECT CONVERT(BINARY(16), [value], 1) AS JoinIdBytes FROM OPENJSON(@joins)) AS j ON m.JoinIdBytes = j.JoinIdBytes;
+	sqlDeleteMembers = `SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+DELETE TOP (@limit) m FROM [dbo].[OutboxJoinMember] AS m JOIN (SELECT CONVERT(BINARY(16), [value], 1) AS JoinIdBytes FROM OPENJSON(@joins)) AS j ON m.JoinIdBytes = j.JoinIdBytes;
 SELECT @@ROWCOUNT`
 
-	sqlDeleteJoins = `DELETE j FROM [dbo].[OutboxJoin] AS j JOIN (SELECT CONVERT(BINARY(16), [value], 1) AS JoinIdBytes FROM OPENJSON(@joins)) AS g ON j.JoinIdBytes = g.JoinIdBytes;
+	sqlDeleteJoins = `SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+DELETE j FROM [dbo].[OutboxJoin] AS j JOIN (SELECT CONVERT(BINARY(16), [value], 1) AS JoinIdBytes FROM OPENJSON(@joins)) AS g ON j.JoinIdBytes = g.JoinIdBytes;
 SELECT @@ROWCOUNT`
 )
 
@@ -210,10 +217,12 @@ func (s *Store) StartJoin(ctx context.Context, join *outmill.Join) error {
 		return s.explain(ctx, operation, err)
 	}
 	work := func(ctx context.Context, on querier) error {
-		if err := s.do(ctx, on, start); err != nil {
+		err := s.do(ctx, on, start)
+		// Of two that start it at once, the key stops one.
+		if err != nil && number(err) != errDuplicate {
 			return err
 		}
-		if *started == 0 {
+		if err != nil || *started == 0 {
 			return fmt.Errorf("%w: %s", outmill.ErrJoinExists, id)
 		}
 		return nil
@@ -394,9 +403,18 @@ func (s *Store) ReportFailed(ctx context.Context, join outmill.JoinID, step outm
 }
 
 func (s *Store) report(ctx context.Context, operation string, id outmill.JoinID, of outmill.WorkItemID, as outmill.StepStatus) error {
+	var bytes []byte
+	var step outmill.WorkItemID
+	err := s.run(ctx, operation, call{template: sqlStepOfRecord, args: []any{named("of", hex(of))}, sets: []func(scan func(...any) error) error{numbers(&bytes)}})
+	if err == nil {
+		err = uuidFrom(bytes, (*[16]byte)(&step))
+	}
+	if err != nil {
+		return err
+	}
 	return s.onJoin(ctx, operation, id, func(ctx context.Context, t *joinTx, join *countedJoin) error {
 		var members, reported int
-		err := t.do(ctx, sqlReport, numbers(&members, &reported), named("of", hex(of)), named("join", hex(id)),
+		err := t.do(ctx, sqlReport, numbers(&members, &reported), named("step", hex(step)), named("join", hex(id)),
 			named("status", numberOf(stepStatuses, as)), named("pending", join.Status == outmill.JoinPending))
 		if err != nil {
 			return err

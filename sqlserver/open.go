@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	mssql "github.com/microsoft/go-mssqldb"
@@ -30,6 +31,8 @@ func Open(ctx context.Context, database string, config Config, logger watermill.
 	if config.Name == "" && parsed.Database != "" {
 		config.Name = "sqlserver:" + parsed.Database
 	}
+	// The times in the tables are UTC, whatever zone the driver is told.
+	parsed.Encoding.Timezone = time.UTC
 	db := sql.OpenDB(mssql.NewConnectorConfig(parsed))
 	store, err := New(db, config, logger)
 	if err == nil {

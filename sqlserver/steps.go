@@ -13,9 +13,11 @@ import (
 
 const (
 	// sqlHurry makes due what waits for joins. Records whose handling goes on come
-	// by Outbox_Snooze.
+	// by Outbox_Snooze; what an open transaction has appended looks at its join when
+	// it is handled.
 	sqlHurry = `DECLARE @now DATETIME2(6) = SYSUTCDATETIME();
-UPDATE o SET AvailableAt = @now, NextAttemptAt = @now FROM [dbo].[Outbox] AS o
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+UPDATE o SET AvailableAt = @now, NextAttemptAt = @now FROM [dbo].[Outbox] AS o WITH (UPDLOCK, READPAST, ROWLOCK)
     JOIN (SELECT CONVERT(BINARY(16), [value], 1) AS JoinIdBytes FROM OPENJSON(@joins)) AS j ON o.WaitsFor = j.JoinIdBytes
     WHERE o.WaitsFor IS NOT NULL AND o.Stage IN (2, 3) AND o.AvailableAt > @now`
 

@@ -40,7 +40,8 @@ type Store struct {
 }
 
 // New makes a store on a pool of connections that the user made with the driver
-// github.com/microsoft/go-mssqldb ("sqlserver") and closes. It does not connect.
+// github.com/microsoft/go-mssqldb ("sqlserver"), without its parameter timezone,
+// and closes. It does not connect.
 // A nil logger logs nothing.
 func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Store, error) {
 	if db == nil {

@@ -18,8 +18,11 @@ import (
 // could be started here.
 const EnvSQLServerURL = "OUTMILL_TEST_SQLSERVER_URL"
 
-// SQLServer returns the URL of a server, or skips the test. It may be Babelfish:
-// see IsBabelfish.
+// SQLServer returns the URL of a server, or skips the test. It may be Babelfish
+// for PostgreSQL: see IsBabelfish. Babelfish 4.4 wants the setting
+// babelfishpg_tsql.temp_oid_buffer_size = 0 for its database: else an open
+// transaction that has used a table variable stops every other session that
+// declares one.
 func SQLServer(tb testing.TB) string {
 	tb.Helper()
 	server := os.Getenv(EnvSQLServerURL)

@@ -17,6 +17,9 @@
 // protocol and differs in places: see IsSecantus. The program in engines builds
 // it.
 //
+// For SQL Server there is only what OUTMILL_TEST_SQLSERVER_URL names, which may be
+// Babelfish for PostgreSQL: see SQLServer.
+//
 // Tests never share a database: see PostgresDatabase, PostgresSchema and
 // MongoDatabase. They never share a topic: see Topic and CreateTopic.
 package testenv

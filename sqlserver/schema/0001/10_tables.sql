@@ -65,12 +65,16 @@ GO
 CREATE UNIQUE INDEX [IX_Outbox_Id] ON [dbo].[Outbox] (IdBytes);
 GO
 
--- Due, and nothing is known to be in the way: what claims take from.
-CREATE INDEX [IX_Outbox_Line] ON [dbo].[Outbox] (GroupName, Topic, Seq) WHERE Stage = 0;
+-- Due, and nothing is known to be in the way: what claims take from. Indexes have
+-- what claims ask of a record, so that a reader need not go from an index to the
+-- row while a writer goes from the row to the index: the two would be deadlocked.
+CREATE INDEX [IX_Outbox_Line] ON [dbo].[Outbox] (GroupName, Topic, Seq)
+    INCLUDE ([Key], NextAttemptAt, CreatedAt, ExpiresAt, Size, Expiries, Claims, Stage) WHERE Stage = 0;
 GO
 
 -- Due, but an earlier record of the key was in the way when an ordered claim looked.
-CREATE INDEX [IX_Outbox_Held] ON [dbo].[Outbox] (GroupName, Topic, Seq) WHERE Stage = 1;
+CREATE INDEX [IX_Outbox_Held] ON [dbo].[Outbox] (GroupName, Topic, Seq)
+    INCLUDE ([Key], NextAttemptAt, CreatedAt, ExpiresAt, Size, Expiries, Claims, Stage) WHERE Stage = 1;
 GO
 
 -- What becomes due when its time comes.
@@ -78,15 +82,16 @@ CREATE INDEX [IX_Outbox_Later] ON [dbo].[Outbox] (GroupName, Topic, Stage, Avail
 GO
 
 -- What becomes claimable again when its lease ends.
-CREATE INDEX [IX_Outbox_Leased] ON [dbo].[Outbox] (GroupName, Topic, AvailableAt, Seq) WHERE Stage = 4;
+CREATE INDEX [IX_Outbox_Leased] ON [dbo].[Outbox] (GroupName, Topic, AvailableAt, Seq) INCLUDE (OwnerToken, ExpiresAt) WHERE Stage = 4;
 GO
 
 -- The records of one key that are neither processed nor dead.
-CREATE INDEX [IX_Outbox_Key] ON [dbo].[Outbox] (GroupName, Topic, [Key], Stage, Seq) WHERE [Key] <> N'' AND Stage < 6;
+CREATE INDEX [IX_Outbox_Key] ON [dbo].[Outbox] (GroupName, Topic, [Key], Stage, Seq)
+    INCLUDE (OwnerToken, AvailableAt, ExpiresAt) WHERE [Key] <> N'' AND Stage < 6;
 GO
 
 -- What stands in the way of claims in the order of a topic.
-CREATE INDEX [IX_Outbox_Waiting] ON [dbo].[Outbox] (GroupName, Topic, Seq) WHERE Stage = 2;
+CREATE INDEX [IX_Outbox_Waiting] ON [dbo].[Outbox] (GroupName, Topic, Seq) INCLUDE (AvailableAt, ExpiresAt) WHERE Stage = 2;
 GO
 
 CREATE INDEX [IX_Outbox_Parked] ON [dbo].[Outbox] (GroupName, Topic, [Key]) WHERE Parked = 1;
@@ -233,14 +238,20 @@ GO
 
 -- SQL Server takes a lock of the whole table in the place of 5,000 that one
 -- statement has on it, and then everybody waits for everybody. Most statements
--- keep well below; those that park or requeue whole keys cannot. Babelfish has no
--- such setting, nor the need for one.
+-- keep well below; those that park or requeue whole keys cannot. Nor should it lock
+-- pages: READPAST passes over rows only. Babelfish has no such settings, nor the
+-- need for them.
 IF SERVERPROPERTY('Babelfish') IS NULL
 BEGIN
     EXEC (N'ALTER TABLE [dbo].[Outbox] SET (LOCK_ESCALATION = DISABLE)');
+    EXEC (N'ALTER INDEX ALL ON [dbo].[Outbox] SET (ALLOW_PAGE_LOCKS = OFF)');
     EXEC (N'ALTER TABLE [dbo].[OutboxLane] SET (LOCK_ESCALATION = DISABLE)');
+    EXEC (N'ALTER INDEX ALL ON [dbo].[OutboxLane] SET (ALLOW_PAGE_LOCKS = OFF)');
     EXEC (N'ALTER TABLE [dbo].[OutboxDedup] SET (LOCK_ESCALATION = DISABLE)');
+    EXEC (N'ALTER INDEX ALL ON [dbo].[OutboxDedup] SET (ALLOW_PAGE_LOCKS = OFF)');
     EXEC (N'ALTER TABLE [dbo].[OutboxJoin] SET (LOCK_ESCALATION = DISABLE)');
+    EXEC (N'ALTER INDEX ALL ON [dbo].[OutboxJoin] SET (ALLOW_PAGE_LOCKS = OFF)');
     EXEC (N'ALTER TABLE [dbo].[OutboxJoinMember] SET (LOCK_ESCALATION = DISABLE)');
+    EXEC (N'ALTER INDEX ALL ON [dbo].[OutboxJoinMember] SET (ALLOW_PAGE_LOCKS = OFF)');
 END
 GO

@@ -1,15 +1,17 @@
--- Writes records, in the caller's transaction or in one of its own. It writes
+-- Writes records, in the caller's transaction (@Within) or in one of its own. It writes
 -- nothing, and returns 0, where the registered groups, or the schema's version,
 -- are not those that the records were made for; else 1, and then the dedup keys
 -- that were free. An error rolls the whole transaction back.
 CREATE PROCEDURE [dbo].[Outbox_Append]
-    @Generation BIGINT, @Version INT, @New [dbo].[OutboxNew] READONLY, @Members [dbo].[OutboxNewMember] READONLY, @DedupWindow BIGINT
+    @Within BIT, @Generation BIGINT, @Version INT, @New [dbo].[OutboxNew] READONLY, @Members [dbo].[OutboxNewMember] READONLY, @DedupWindow BIGINT
 AS
 BEGIN
     SET NOCOUNT ON;
     SET XACT_ABORT ON;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     DECLARE @own BIT = CASE @@TRANCOUNT WHEN 0 THEN 1 ELSE 0 END;
+    IF @Within = 1 AND @own = 1
+        THROW 50902, N'outmill: no transaction is open', 1;
     IF @own = 1
         BEGIN TRANSACTION;
     DECLARE @now DATETIME2(6) = SYSUTCDATETIME();

@@ -15,7 +15,6 @@ BEGIN
     IF @own = 1
         BEGIN TRANSACTION;
     DECLARE @id [dbo].[OutboxId];
-    INSERT @id (IdBytes) SELECT DISTINCT IdBytes FROM @Leases;
     DECLARE @lease TABLE (IdBytes BINARY(16) NOT NULL, OwnerToken UNIQUEIDENTIFIER NOT NULL, Claims INT NOT NULL);
     INSERT @lease (IdBytes, OwnerToken, Claims) SELECT l.IdBytes, CONVERT(UNIQUEIDENTIFIER, l.OwnerToken), l.Claims
         FROM @Leases AS l GROUP BY l.IdBytes, l.OwnerToken, l.Claims;
@@ -23,7 +22,10 @@ BEGIN
     IF @Keep = 1
     BEGIN
         IF SERVERPROPERTY('Babelfish') = 1
+        BEGIN
+            INSERT @id (IdBytes) SELECT DISTINCT IdBytes FROM @Leases;
             EXEC [dbo].[Outbox_Hold] @Ids = @id;
+        END
         INSERT @gone (Seq, GroupName, Topic, [Key], Step) SELECT o.Seq, o.GroupName, o.Topic, o.[Key], o.Step
             FROM [dbo].[Outbox] AS o WITH (UPDLOCK, ROWLOCK) JOIN @lease AS l ON l.IdBytes = o.IdBytes WHERE o.Stage = 4 AND o.OwnerToken = l.OwnerToken AND o.Claims = l.Claims;
         UPDATE o SET Stage = 6, AvailableAt = NULL, ProcessedAt = SYSUTCDATETIME(), ProcessedBy = o.OwnerToken, OwnerToken = NULL
@@ -151,7 +153,8 @@ GO
 
 -- Fail: dead, the text is the error. Where the number is 1, what is pending of the same key behind
 -- the record is parked with it, with @Parked as its error; what is leased is left
--- alone: a claim parks it if it comes back.
+-- alone, and so is what others have locked, a user's open transaction among them:
+-- a claim parks it when it meets it.
 CREATE PROCEDURE [dbo].[Outbox_Fail]
     @Leases [dbo].[OutboxLease] READONLY, @Parked NVARCHAR(MAX)
 AS
@@ -178,7 +181,7 @@ BEGIN
         FROM [dbo].[Outbox] AS o JOIN @gone AS g ON g.Seq = o.Seq;
     IF EXISTS (SELECT 1 FROM @gone WHERE Park = 1)
     BEGIN
-        INSERT @behind (Seq, Step) SELECT o.Seq, o.Step FROM [dbo].[Outbox] AS o WITH (UPDLOCK, ROWLOCK)
+        INSERT @behind (Seq, Step) SELECT o.Seq, o.Step FROM [dbo].[Outbox] AS o WITH (UPDLOCK, READPAST, ROWLOCK)
             JOIN (SELECT GroupName, Topic, [Key], MIN(Seq) AS Seq FROM @gone WHERE Park = 1 GROUP BY GroupName, Topic, [Key]) AS g
             ON o.GroupName = g.GroupName AND o.Topic = g.Topic AND o.[Key] = g.[Key]
             WHERE o.[Key] <> N'' AND o.Stage < 6 AND o.Stage <> 4 AND o.Seq > g.Seq;
@@ -211,9 +214,11 @@ BEGIN
     IF @own = 1
         BEGIN TRANSACTION;
     DECLARE @id [dbo].[OutboxId];
-    INSERT @id (IdBytes) SELECT DISTINCT IdBytes FROM @Leases;
     IF SERVERPROPERTY('Babelfish') = 1
+    BEGIN
+        INSERT @id (IdBytes) SELECT DISTINCT IdBytes FROM @Leases;
         EXEC [dbo].[Outbox_Hold] @Ids = @id;
+    END
     DECLARE @now DATETIME2(6) = SYSUTCDATETIME();
     DECLARE @until DATETIME2(6) = DATEADD(MICROSECOND, CAST(@Micros % 1000000 AS INT), DATEADD(SECOND, CAST(@Micros / 1000000 % 86400 AS INT), DATEADD(DAY, CAST(@Micros / CAST(86400000000 AS BIGINT) AS INT), @now)));
     DECLARE @lease TABLE (IdBytes BINARY(16) NOT NULL, OwnerToken UNIQUEIDENTIFIER NOT NULL, Claims INT NOT NULL);

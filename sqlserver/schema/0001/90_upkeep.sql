@@ -88,6 +88,8 @@ BEGIN
         BEGIN TRANSACTION;
     DECLARE @id TABLE (IdBytes BINARY(16) NOT NULL PRIMARY KEY);
     INSERT @id (IdBytes) SELECT DISTINCT IdBytes FROM @Ids;
+    -- A claim in order must not see a record gone that comes back with a rollback.
+    EXEC [dbo].[Outbox_ShareLines] @Ids = @Ids;
     DECLARE @gone TABLE (GroupName NVARCHAR(255) COLLATE Latin1_General_100_BIN2, Topic NVARCHAR(255) COLLATE Latin1_General_100_BIN2, [Key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2, Stage TINYINT, Step BINARY(16));
     DELETE o OUTPUT deleted.GroupName, deleted.Topic, deleted.[Key], deleted.Stage, deleted.Step INTO @gone (GroupName, Topic, [Key], Stage, Step)
         FROM [dbo].[Outbox] AS o JOIN @id AS i ON i.IdBytes = o.IdBytes;
