@@ -306,8 +306,8 @@ func (s *Store) seal(ctx context.Context, d *joinDocument, expected int) error {
 	if err != nil {
 		return err
 	}
-	if has > expected {
-		return fmt.Errorf("%w: %s has %d steps already, and was to be sealed with %d", outmill.ErrTooManySteps, join.ID, has, expected)
+	if err := steps.Seals(join.ID, has, expected); err != nil {
+		return err
 	}
 	d.ExpectedSteps = &expected
 	_, err = s.joins.UpdateOne(ctx, where("_id", d.ID), bson.D{

@@ -18,8 +18,9 @@ import (
 // mongodb://user:password@host:27017/orders?replicaSet=rs0 and mongodb+srv://….
 // The path names the database. The parameters name, collection_prefix, retain,
 // retain_joins, dedup_window, embed_json, transactions, change_stream and
-// ensure_schema set the fields of Config, as in mongodb://host/orders?replicaSet=rs0&retain=24h (transactions
-// and change_stream are true unless set to false); all others are the driver's.
+// ensure_schema set the fields of Config, as in
+// mongodb://host/orders?replicaSet=rs0&retain=24h (transactions and
+// change_stream are true unless set to false); all others are the driver's.
 func init() {
 	outmill.RegisterProvider(outmill.Provider{
 		Name:    "mongo",

@@ -3,7 +3,6 @@ package mongo
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -407,15 +406,10 @@ func (s *Store) joinsAndSizes(ctx context.Context, ids touched) (known map[uuid]
 // takesSteps refuses n more steps of a join that is not there, not pending, or
 // full.
 func takesSteps(id outmill.JoinID, join *joinDocument, has, n int) error {
-	switch {
-	case join == nil:
-		return fmt.Errorf("%w: %s", outmill.ErrUnknownJoin, id)
-	case join.Status != outmill.JoinPending:
-		return fmt.Errorf("%w: %s is %s", outmill.ErrJoinFinished, id, join.Status)
-	case join.ExpectedSteps != nil && has+n > *join.ExpectedSteps:
-		return fmt.Errorf("%w: %s has %d of %d steps, and would get %d more", outmill.ErrTooManySteps, id, has, *join.ExpectedSteps, n)
+	if join == nil {
+		return steps.Takes(id, nil, has, n)
 	}
-	return nil
+	return steps.Takes(id, join.join(), has, n)
 }
 
 func (s *Store) countMembers(ctx context.Context, id outmill.JoinID) (int, error) {

@@ -384,8 +384,8 @@ func (t *txn) seal(ctx context.Context, j *countedJoin, expected int) ([]step, e
 	if err := t.run(ctx, count); err != nil {
 		return nil, err
 	}
-	if j.members > expected {
-		return nil, fmt.Errorf("%w: %s has %d steps already, and was to be sealed with %d", outmill.ErrTooManySteps, j.ID, j.members, expected)
+	if err := steps.Seals(j.ID, j.members, expected); err != nil {
+		return nil, err
 	}
 	j.ExpectedSteps, j.Unsealed = expected, false
 	return []step{{template: sqlSeal, args: []any{j.ID.String(), int64(expected)}}}, nil

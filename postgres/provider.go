@@ -11,7 +11,7 @@ import (
 
 // Importing this package makes outmill.Open take URLs such as
 // postgres://user:password@host:5432/orders. The parameters name, schema,
-// table_prefix, retain, dedup_window, notify_interval, listen_url,
+// table_prefix, retain, retain_joins, dedup_window, notify_interval, listen_url,
 // durable_settle and ensure_schema set the fields of Config, as in
 // postgres://host/orders?schema=shop&retain=24h; all others are pgxpool's and
 // PostgreSQL's (pool_max_conns, sslmode, …).

@@ -143,22 +143,13 @@ func scanJoin(rows *sql.Rows, j *outmill.Join) error {
 
 // takesSteps refuses n more steps of a join that is not pending, or full.
 func (t *txn) takesSteps(ctx context.Context, id outmill.JoinID, join *outmill.Join, n int) error {
-	switch {
-	case join == nil:
-		return fmt.Errorf("%w: %s", outmill.ErrUnknownJoin, id)
-	case join.Status != outmill.JoinPending:
-		return fmt.Errorf("%w: %s is %s", outmill.ErrJoinFinished, id, join.Status)
-	case join.Unsealed:
-		return nil
-	}
 	var has int
-	if _, err := t.one(ctx, []any{&has}, sqlCountMembers, id.String()); err != nil {
-		return err
+	if join != nil && join.Status == outmill.JoinPending && !join.Unsealed {
+		if _, err := t.one(ctx, []any{&has}, sqlCountMembers, id.String()); err != nil {
+			return err
+		}
 	}
-	if has+n > join.ExpectedSteps {
-		return fmt.Errorf("%w: %s has %d of %d steps, and would get %d more", outmill.ErrTooManySteps, id, has, join.ExpectedSteps, n)
-	}
-	return nil
+	return steps.Takes(id, join, has, n)
 }
 
 // onJoin runs fn on a join that exists, in a transaction of the store's own.
@@ -290,8 +281,8 @@ func (t *txn) seal(ctx context.Context, join *outmill.Join, expected int) error 
 	if _, err := t.one(ctx, []any{&has}, sqlCountMembers, join.ID.String()); err != nil {
 		return err
 	}
-	if has > expected {
-		return fmt.Errorf("%w: %s has %d steps already, and was to be sealed with %d", outmill.ErrTooManySteps, join.ID, has, expected)
+	if err := steps.Seals(join.ID, has, expected); err != nil {
+		return err
 	}
 	join.ExpectedSteps, join.Unsealed = expected, false
 	_, err := t.exec(ctx, sqlSeal, join.ID.String(), expected, t.now)

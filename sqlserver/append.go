@@ -136,7 +136,7 @@ func (a *appending) put(ctx context.Context, table *routing.Table, on querier) (
 			a.duplicate[i] = true
 		}
 	}
-	c.sets = []func(scan func(...any) error) error{func(scan func(...any) error) error {
+	c.sets = []reader{func(scan func(...any) error) error {
 		var free topicKey
 		if err := scan(&fits, &free.topic, &free.key); err != nil || free.topic == "" {
 			return err

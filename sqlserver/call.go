@@ -10,6 +10,9 @@ import (
 	"github.com/outmill/outmill/internal/sqltx"
 )
 
+// reader reads one row of a result set, by its Scan.
+type reader = func(scan func(into ...any) error) error
+
 // call is one round trip: a procedure of the schema, or a statement, and how
 // the result sets are read.
 type call struct {
@@ -18,7 +21,7 @@ type call struct {
 	args     []any // each a sql.NamedArg
 	// sets read one result set each, a row at a time; nil passes over one. Sets
 	// that are not there are not read.
-	sets []func(scan func(into ...any) error) error
+	sets []reader
 	// reset forgets what was read, since a call may be made more than once.
 	reset func()
 }

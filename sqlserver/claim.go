@@ -88,7 +88,7 @@ func (s *Store) lookForTopics(ctx context.Context, req outmill.ClaimRequest) (du
 			named("HeldToo", req.Order != outmill.OrderKey),
 		},
 		reset: func() { due, unrouted = nil, nil },
-		sets: []func(scan func(...any) error) error{func(scan func(...any) error) error {
+		sets: []reader{func(scan func(...any) error) error {
 			var topic string
 			var isDue, isUnrouted bool
 			if err := scan(&topic, &isDue, &isUnrouted); err != nil || !req.Topics.Match(topic) {
@@ -208,7 +208,7 @@ func (c *claim) takeShare(ctx context.Context, topics []string, share int) (take
 			named("Room", min(c.room(), maxAtOnce)), named("Bytes", int64(bytes)), named("First", len(c.records) == 0), named("Lease", ceilMicros(c.req.Lease)),
 		},
 		reset: func() { found = nil },
-		sets:  []func(scan func(...any) error) error{collect(&found)},
+		sets:  []reader{collect(&found)},
 	})
 	if err != nil {
 		return taken, err

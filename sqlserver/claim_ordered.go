@@ -140,7 +140,7 @@ func (l *line) readArgs(more ...any) []any {
 func (l *line) read(ctx context.Context, procedure string) error {
 	return l.c.s.do(ctx, l.tx, call{
 		template: procedure, args: l.readArgs(named("ByTopic", l.byTopic)),
-		reset: l.forget, sets: []func(scan func(...any) error) error{l.row},
+		reset: l.forget, sets: []reader{l.row},
 	})
 }
 
@@ -200,7 +200,7 @@ func (l *line) lookAtLanes(ctx context.Context) error {
 		}
 		err := l.c.s.do(ctx, l.tx, call{
 			template: "[dbo].[Outbox_LineLook]", args: l.readArgs(set(l.c.s, "Notes", "Note", notes), named("Want", l.Want)),
-			reset: l.forget, sets: []func(scan func(...any) error) error{numbers(&back), l.row},
+			reset: l.forget, sets: []reader{numbers(&back), l.row},
 		})
 		if err != nil {
 			return err
@@ -236,7 +236,7 @@ func (l *line) settle(ctx context.Context) error {
 		template: "[dbo].[Outbox_LineSettle]",
 		args: l.args(named("Lease", ceilMicros(l.c.req.Lease)), set(l.c.s, "Records", "Decision", decisions), set(l.c.s, "Notes", "Note", notes),
 			set(l.c.s, "Reopen", "Name", l.c.s.names(l.Reopen)), named("Parked", parkedError)),
-		sets: []func(scan func(...any) error) error{collect(&l.leased), joinIDs(&l.counted)},
+		sets: []reader{collect(&l.leased), joinIDs(&l.counted)},
 	})
 	l.Settled()
 	return err

@@ -62,7 +62,7 @@ func (s *Store) loadRoutes(ctx context.Context, on querier) (*routing.Table, err
 	var found state
 	var babelfish bool
 	table := &routing.Table{}
-	err := s.do(ctx, on, call{template: sqlGeneration + ";\n" + sqlGroups, sets: []func(scan func(...any) error) error{
+	err := s.do(ctx, on, call{template: sqlGeneration + ";\n" + sqlGroups, sets: []reader{
 		numbers(&found.version, &found.compatible, &table.Generation, &babelfish), registrations(table),
 	}})
 	if err != nil {
@@ -111,7 +111,7 @@ func (s *Store) RegisterGroup(ctx context.Context, group string, topics outmill.
 	sum := sha256.Sum256([]byte(include + exclude))
 	who := []any{named("group", group), named("selection", hexadecimal.EncodeToString(sum[:]))}
 	var seen int
-	err := s.run(ctx, operation, call{template: sqlSeeGroup, args: who, sets: []func(scan func(...any) error) error{numbers(&seen)}})
+	err := s.run(ctx, operation, call{template: sqlSeeGroup, args: who, sets: []reader{numbers(&seen)}})
 	if err == nil && seen == 0 {
 		err = s.write(ctx, operation, func(ctx context.Context, tx *sql.Tx) error {
 			return s.do(ctx, tx, call{template: sqlAddGroup, args: append(who, named("include", include), named("exclude", exclude))})
@@ -164,7 +164,7 @@ func (s *Store) unrouted(ctx context.Context, operation string, topics outmill.T
 	err := s.run(ctx, operation, call{
 		template: sqlUnrouted + ";\n" + sqlGroups,
 		reset:    func() { unrouted, table = nil, &routing.Table{} },
-		sets: []func(scan func(...any) error) error{texts(&unrouted), func(scan func(...any) error) error {
+		sets: []reader{texts(&unrouted), func(scan func(...any) error) error {
 			return registrations(table)(scan)
 		}},
 	})
@@ -187,7 +187,7 @@ func (s *Store) adopt(ctx context.Context, operation, group, topic string) (adop
 		var n int
 		err := s.run(ctx, operation, call{
 			template: "[dbo].[Outbox_Adopt]", args: []any{named("Group", group), named("Topic", topic), named("Limit", maxAtOnce)},
-			sets: []func(scan func(...any) error) error{numbers(&n)},
+			sets: []reader{numbers(&n)},
 		})
 		if adopted += n; err != nil || n == 0 {
 			return adopted, err
@@ -206,7 +206,7 @@ func (s *Store) DropGroup(ctx context.Context, group string) (int, error) {
 	// Somebody may register the group again, and get records of its own.
 	var now time.Time
 	err := s.write(ctx, operation, func(ctx context.Context, tx *sql.Tx) error {
-		return s.do(ctx, tx, call{template: sqlForgetGroup, args: []any{named("group", group)}, sets: []func(scan func(...any) error) error{numbers(&now)}})
+		return s.do(ctx, tx, call{template: sqlForgetGroup, args: []any{named("group", group)}, sets: []reader{numbers(&now)}})
 	})
 	if err != nil {
 		return 0, err
@@ -226,7 +226,7 @@ func (s *Store) dropLanes(ctx context.Context, operation, group string) error {
 	var topics []string
 	err := s.run(ctx, operation, call{
 		template: sqlTopicsOfLanes, args: []any{named("group", group)},
-		reset: func() { topics = nil }, sets: []func(scan func(...any) error) error{texts(&topics)},
+		reset: func() { topics = nil }, sets: []reader{texts(&topics)},
 	})
 	if err != nil {
 		return err
@@ -248,7 +248,7 @@ func (s *Store) dropRecords(ctx context.Context, operation, group string, before
 			template: "[dbo].[Outbox_DropRecords]",
 			args:     []any{named("Group", group), named("Before", before.UTC().Format(textOfTime)), named("Limit", maxAtOnce)},
 			reset:    func() { counted = nil },
-			sets:     []func(scan func(...any) error) error{numbers(&found, &deleted), joinIDs(&counted)},
+			sets:     []reader{numbers(&found, &deleted), joinIDs(&counted)},
 		})
 		if err != nil {
 			return dropped, err
@@ -264,7 +264,7 @@ func (s *Store) dropRecords(ctx context.Context, operation, group string, before
 func (s *Store) Groups(ctx context.Context) ([]outmill.GroupInfo, error) {
 	table := &routing.Table{}
 	err := s.run(ctx, "list groups", call{
-		template: sqlGroups, reset: func() { table.Registrations = nil }, sets: []func(scan func(...any) error) error{registrations(table)},
+		template: sqlGroups, reset: func() { table.Registrations = nil }, sets: []reader{registrations(table)},
 	})
 	if err != nil {
 		return nil, err

@@ -17,7 +17,7 @@ func (s *Store) Get(ctx context.Context, id outmill.WorkItemID) (*outmill.Record
 	var found []placed
 	err := s.run(ctx, "get", call{
 		template: sqlGet, args: []any{named("id", hex(id))},
-		reset: func() { found = nil }, sets: []func(scan func(...any) error) error{collect(&found)},
+		reset: func() { found = nil }, sets: []reader{collect(&found)},
 	})
 	if err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func (s *Store) each(ctx context.Context, operation, procedure string, ids []out
 		}
 		calls = append(calls, call{
 			template: procedure, args: []any{set(s, "Ids", "Id", rows)},
-			sets: []func(scan func(...any) error) error{func(scan func(...any) error) error {
+			sets: []reader{func(scan func(...any) error) error {
 				var n int
 				err := scan(&n)
 				all += n

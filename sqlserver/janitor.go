@@ -64,7 +64,7 @@ func (s *Store) tidy(ctx context.Context, operation, template, name string, limi
 		err := s.run(ctx, operation, call{
 			template: template, args: append([]any{named(name, some)}, more...),
 			reset: func() { counted = nil },
-			sets:  []func(scan func(...any) error) error{numbers(&n), joinIDs(&counted)},
+			sets:  []reader{numbers(&n), joinIDs(&counted)},
 		})
 		if err != nil {
 			return all, err

@@ -188,7 +188,7 @@ func addJoin(into *[]countedJoin) func(scan func(...any) error) error {
 func joinsCall(template string, into *[]countedJoin, ids ...outmill.JoinID) call {
 	return call{
 		template: template, args: []any{named("joins", jsonOf(hexes(ids)))},
-		reset: func() { *into = nil }, sets: []func(scan func(...any) error) error{addJoin(into)},
+		reset: func() { *into = nil }, sets: []reader{addJoin(into)},
 	}
 }
 
@@ -253,7 +253,7 @@ func startCall(id outmill.JoinID, join *outmill.Join) (c call, started *int, err
 		named("join", id.String()), named("bytes", hex(id)), named("grouping", join.GroupingKey), named("policy", string(cmp.Or(join.Policy, outmill.JoinAll))),
 		named("quorum", join.Quorum), named("expected", sql.NullInt64{Int64: int64(join.ExpectedSteps), Valid: !join.Unsealed}),
 		named("after", after), named("at", deadline), named("complete", join.CompleteAtDeadline), named("metadata", metadata),
-	}, sets: []func(scan func(...any) error) error{numbers(started)}}, started, nil
+	}, sets: []reader{numbers(started)}}, started, nil
 }
 
 // onJoin runs fn on a join that exists and whose row it holds.
@@ -279,7 +279,7 @@ type joinTx struct {
 }
 
 func (t *joinTx) do(ctx context.Context, template string, row func(scan func(...any) error) error, args ...any) error {
-	return t.s.do(ctx, t.tx, call{template: template, args: args, sets: []func(scan func(...any) error) error{row}})
+	return t.s.do(ctx, t.tx, call{template: template, args: args, sets: []reader{row}})
 }
 
 // lockJoin locks the join and those of the step, where one is given, and reads
@@ -405,7 +405,7 @@ func (s *Store) ReportFailed(ctx context.Context, join outmill.JoinID, step outm
 func (s *Store) report(ctx context.Context, operation string, id outmill.JoinID, of outmill.WorkItemID, as outmill.StepStatus) error {
 	var bytes []byte
 	var step outmill.WorkItemID
-	err := s.run(ctx, operation, call{template: sqlStepOfRecord, args: []any{named("of", hex(of))}, sets: []func(scan func(...any) error) error{numbers(&bytes)}})
+	err := s.run(ctx, operation, call{template: sqlStepOfRecord, args: []any{named("of", hex(of))}, sets: []reader{numbers(&bytes)}})
 	if err == nil {
 		err = uuidFrom(bytes, (*[16]byte)(&step))
 	}
@@ -443,8 +443,8 @@ func (t *joinTx) seal(ctx context.Context, j *countedJoin, expected int) error {
 	if err := t.do(ctx, sqlCountMembers, numbers(&j.members), named("join", hex(j.ID))); err != nil {
 		return err
 	}
-	if j.members > expected {
-		return fmt.Errorf("%w: %s has %d steps already, and was to be sealed with %d", outmill.ErrTooManySteps, j.ID, j.members, expected)
+	if err := steps.Seals(j.ID, j.members, expected); err != nil {
+		return err
 	}
 	j.ExpectedSteps, j.Unsealed = expected, false
 	return t.do(ctx, sqlSeal, nil, named("join", hex(j.ID)), named("expected", expected))
@@ -614,7 +614,7 @@ func (s *Store) ListJoins(ctx context.Context, query outmill.JoinQuery) ([]*outm
 	}
 	var found []countedJoin
 	err := s.run(ctx, operation, call{
-		template: template, args: args, reset: func() { found = nil }, sets: []func(scan func(...any) error) error{addJoin(&found)},
+		template: template, args: args, reset: func() { found = nil }, sets: []reader{addJoin(&found)},
 	})
 	if err != nil {
 		return nil, err
@@ -639,7 +639,7 @@ func (s *Store) ListSteps(ctx context.Context, id outmill.JoinID, after outmill.
 	err := s.run(ctx, operation, call{
 		template: sqlListSteps, args: []any{named("limit", cmp.Or(limit, defaultListLimitOfJoins)), named("join", hex(id)), named("after", hex(after))},
 		reset: func() { found = nil },
-		sets: []func(scan func(...any) error) error{func(scan func(...any) error) error {
+		sets: []reader{func(scan func(...any) error) error {
 			var bytes []byte
 			var status int
 			var step outmill.JoinStep
@@ -678,7 +678,7 @@ func (s *Store) deleteJoins(ctx context.Context, operation string, limit int) (i
 	var old []outmill.JoinID
 	err := s.run(ctx, operation, call{
 		template: sqlOldJoins, args: []any{named("limit", limit), named("micros", s.config.RetainJoins.Microseconds())},
-		reset: func() { old = nil }, sets: []func(scan func(...any) error) error{joinIDs(&old)},
+		reset: func() { old = nil }, sets: []reader{joinIDs(&old)},
 	})
 	if err != nil {
 		return 0, err
@@ -687,13 +687,13 @@ func (s *Store) deleteJoins(ctx context.Context, operation string, limit int) (i
 	// Where there is nothing to delete, a right that is missing shows all the same.
 	for gone := maxAtOnce; gone == maxAtOnce; {
 		err := s.run(ctx, operation, call{
-			template: sqlDeleteMembers, args: []any{joins, named("limit", maxAtOnce)}, sets: []func(scan func(...any) error) error{numbers(&gone)},
+			template: sqlDeleteMembers, args: []any{joins, named("limit", maxAtOnce)}, sets: []reader{numbers(&gone)},
 		})
 		if err != nil {
 			return 0, err
 		}
 	}
 	deleted := 0
-	err = s.run(ctx, operation, call{template: sqlDeleteJoins, args: []any{joins}, sets: []func(scan func(...any) error) error{numbers(&deleted)}})
+	err = s.run(ctx, operation, call{template: sqlDeleteJoins, args: []any{joins}, sets: []reader{numbers(&deleted)}})
 	return deleted, err
 }

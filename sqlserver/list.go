@@ -59,7 +59,7 @@ func (s *Store) List(ctx context.Context, query outmill.ListQuery) ([]*outmill.R
 	}
 	var found []placed
 	err := s.run(ctx, operation, call{
-		template: template, args: args, reset: func() { found = nil }, sets: []func(scan func(...any) error) error{collect(&found)},
+		template: template, args: args, reset: func() { found = nil }, sets: []reader{collect(&found)},
 	})
 	if err != nil {
 		return nil, err

@@ -17,7 +17,7 @@ func (s *Store) settle(ctx context.Context, operation, procedure string, rows []
 	for some := range slices.Chunk(rows, maxAtOnce) {
 		calls = append(calls, call{
 			template: procedure, args: append([]any{set(s, "Leases", "Lease", some)}, more...),
-			sets: []func(scan func(...any) error) error{joinIDs(&joins)},
+			sets: []reader{joinIDs(&joins)},
 		})
 	}
 	if len(calls) > 0 {
@@ -57,7 +57,7 @@ func (s *Store) Extend(ctx context.Context, lease time.Duration, leases []outmil
 	for some := range slices.Chunk(s.leaseRows(leases), maxAtOnce) {
 		calls = append(calls, call{
 			template: "[dbo].[Outbox_Extend]", args: []any{set(s, "Leases", "Lease", some), named("Micros", ceilMicros(lease))},
-			sets: []func(scan func(...any) error) error{func(scan func(...any) error) error {
+			sets: []reader{func(scan func(...any) error) error {
 				var id []byte
 				var owner string
 				var l outmill.Lease

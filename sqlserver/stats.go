@@ -78,7 +78,7 @@ func (s *Store) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, err
 	var found []outmill.TopicStats
 	err := s.run(ctx, operation, call{
 		template: sqlStats, args: []any{named("limit", limit)}, reset: func() { found = nil },
-		sets: []func(scan func(...any) error) error{func(scan func(...any) error) error {
+		sets: []reader{func(scan func(...any) error) error {
 			var stats outmill.TopicStats
 			var group sql.NullString
 			var oldest sql.NullTime

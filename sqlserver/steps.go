@@ -2,13 +2,13 @@ package sqlserver
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/routing"
+	"github.com/outmill/outmill/internal/steps"
 )
 
 const (
@@ -112,17 +112,13 @@ func (a *appending) checkSteps(ctx context.Context, on querier) error {
 	return nil
 }
 
-// takes refuses n more steps of a join that is not there, not pending, or full.
+// takes refuses n more steps: see steps.Takes. j is nil where there is no such
+// join.
 func (j *countedJoin) takes(id outmill.JoinID, n int) error {
-	switch {
-	case j == nil:
-		return fmt.Errorf("%w: %s", outmill.ErrUnknownJoin, id)
-	case j.Status != outmill.JoinPending:
-		return fmt.Errorf("%w: %s is %s", outmill.ErrJoinFinished, id, j.Status)
-	case !j.Unsealed && j.members+n > j.ExpectedSteps:
-		return fmt.Errorf("%w: %s has %d of %d steps, and would get %d more", outmill.ErrTooManySteps, id, j.members, j.ExpectedSteps, n)
+	if j == nil {
+		return steps.Takes(id, nil, 0, n)
 	}
-	return nil
+	return steps.Takes(id, &j.Join, j.members, n)
 }
 
 // members are the steps of the append.

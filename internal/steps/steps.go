@@ -3,6 +3,7 @@ package steps
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/outmill/outmill"
 )
@@ -51,4 +52,27 @@ func StatusesOf(query outmill.JoinQuery) []outmill.JoinStatus {
 		return []outmill.JoinStatus{query.Status}
 	}
 	return []outmill.JoinStatus{outmill.JoinPending, outmill.JoinCompleted, outmill.JoinFailed, outmill.JoinCancelled}
+}
+
+// Takes refuses n more steps of a join that is not there (nil), not pending, or
+// full: it has so many members already, which is not asked of one whose size is
+// not known.
+func Takes(id outmill.JoinID, join *outmill.Join, members, n int) error {
+	switch {
+	case join == nil:
+		return fmt.Errorf("%w: %s", outmill.ErrUnknownJoin, id)
+	case join.Status != outmill.JoinPending:
+		return fmt.Errorf("%w: %s is %s", outmill.ErrJoinFinished, id, join.Status)
+	case !join.Unsealed && members+n > join.ExpectedSteps:
+		return fmt.Errorf("%w: %s has %d of %d steps, and would get %d more", outmill.ErrTooManySteps, id, members, join.ExpectedSteps, n)
+	}
+	return nil
+}
+
+// Seals refuses to seal a join with fewer steps than it has.
+func Seals(id outmill.JoinID, members, expected int) error {
+	if members > expected {
+		return fmt.Errorf("%w: %s has %d steps already, and was to be sealed with %d", outmill.ErrTooManySteps, id, members, expected)
+	}
+	return nil
 }
