@@ -22,22 +22,23 @@ type call struct {
 	// sets read one result set each, a row at a time; nil passes over one. Sets
 	// that are not there are not read.
 	sets []reader
+	// looks: it changes nothing, and reads under READ COMMITTED.
+	looks bool
 	// reset forgets what was read, since a call may be made more than once.
 	reset func()
 }
 
-// text is the statement. Procedures are called by a statement, so that any
-// handle that takes statements will do.
+// text is what the driver is given. It calls what is only a name as a procedure,
+// which the server need not parse.
 func (c call) text(s *Store) string {
-	if !strings.HasPrefix(c.template, "[") {
+	if !c.looks {
 		return s.sql.text(c.template)
 	}
-	names := make([]string, len(c.args))
-	for i, arg := range c.args {
-		name := arg.(sql.NamedArg).Name
-		names[i] = "@" + name + " = @" + name
+	template := "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;\n" + c.template
+	if s.versioned.Load() {
+		template = strings.ReplaceAll(template, notLocked, "")
 	}
-	return s.sql.text("EXEC " + c.template + " " + strings.Join(names, ", "))
+	return s.sql.text(template)
 }
 
 // querier is a pool, a transaction or a caller's handle.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	mssql "github.com/microsoft/go-mssqldb"
 
@@ -20,6 +19,8 @@ const (
 	errNoType      = 2715
 	errNoRight     = 229
 	errDuplicate   = 2627
+	errLockTimeout = 1222
+	errSetOptions  = 1934
 )
 
 // transient are the errors after which the same call may well succeed: locks
@@ -27,12 +28,13 @@ const (
 // and what Azure SQL says while it moves or limits a database
 // (learn.microsoft.com/azure/azure-sql/database/troubleshoot-common-errors-issues).
 var transient = []int32{
-	1204, 1205, 1222, 3960, errNoLine,
+	1204, 1205, errLockTimeout, 3960, errNoLock,
 	615, 926, 4060, 4221, 10928, 10929, 40143, 40197, 40501, 40540, 40613, 42108, 42109, 49918, 49919, 49920,
 }
 
-// errNoLine is what the procedures raise where a line's lock was not to be had.
-const errNoLine = 50901
+// errNoLock is what the procedures raise where the lock of a line or of a dedup
+// key was not to be had.
+const errNoLock = 50901
 
 // errNoTransaction is what Outbox_Append raises on a handle without an open
 // transaction, where it would commit by itself.
@@ -57,6 +59,8 @@ func (s *Store) explain(ctx context.Context, operation string, err error) error 
 		}
 	case errNoTransaction:
 		err = fmt.Errorf("%w: it has not begun, or has ended: %w", outmill.ErrInvalidTx, err)
+	case errSetOptions:
+		err = fmt.Errorf("%w (the session needs ANSI_NULLS, ANSI_PADDING, ANSI_WARNINGS, ARITHABORT, CONCAT_NULL_YIELDS_NULL and QUOTED_IDENTIFIER ON, as the driver sets them)", err)
 	case errNoRight:
 		err = fmt.Errorf("%w (the rights that the store needs are in the documentation of package sqlserver)", err)
 	}
@@ -81,9 +85,5 @@ func number(err error) int32 {
 // passes tells whether the same transaction may well succeed when it is run
 // again.
 func passes(err error) bool {
-	if errors.Is(err, errRoutesChanged) || slices.Contains(transient, number(err)) {
-		return true
-	}
-	// Babelfish finds with it what SQL Server's key-range lock has waited for.
-	return number(err) == errDuplicate && strings.Contains(err.Error(), "Dedup")
+	return errors.Is(err, errRoutesChanged) || slices.Contains(transient, number(err))
 }

@@ -18,6 +18,7 @@ GRANT EXECUTE ON TYPE::[dbo].[OutboxDecision] TO [outmill];
 GRANT EXECUTE ON TYPE::[dbo].[OutboxNewMember] TO [outmill];
 GRANT EXECUTE ON TYPE::[dbo].[OutboxStep] TO [outmill];
 GRANT EXECUTE ON [dbo].[Outbox_LockLine] TO [outmill];
+GRANT EXECUTE ON [dbo].[Outbox_LockDedupKey] TO [outmill];
 GRANT EXECUTE ON [dbo].[Outbox_ShareLines] TO [outmill];
 GRANT EXECUTE ON [dbo].[Outbox_Hold] TO [outmill];
 GRANT EXECUTE ON [dbo].[Outbox_CountSteps] TO [outmill];

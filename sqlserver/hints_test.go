@@ -114,16 +114,13 @@ func all(t *testing.T) map[string]string {
 	return texts
 }
 
-var hints = regexp.MustCompile(`WITH \(([A-Z, ]+)\)`)
+var hints = regexp.MustCompile(`WITH \(((?:[A-Z, ]|INDEX\(\[\w+\]\))+)\)`)
 
 func Test_claims_without_an_order_lock_what_they_choose_and_pass_over_what_others_have(t *testing.T) {
 	t.Parallel()
 	claim := procedures(t)["Outbox_Claim"]
-	found := hints.FindAllString(claim, -1)
-	require.Len(t, found, 5, "in line, held, waiting, delayed, leased")
-	for _, hint := range found {
-		require.Equal(t, "WITH (UPDLOCK, READPAST, ROWLOCK)", hint)
-	}
+	require.Equal(t, 5, strings.Count(claim, "FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)"), "in line, held, waiting, delayed, leased")
+	require.NotContains(t, claim, "FROM [dbo].[Outbox] WHERE")
 	require.Regexp(t, `(?s)BEGIN TRANSACTION;\s+INSERT @found.*COMMIT;`, claim, "chosen and leased in one transaction")
 }
 
@@ -131,10 +128,10 @@ func Test_what_chooses_records_to_change_and_may_pass_over_some_locks_them_by_th
 	t.Parallel()
 	// The janitor, and what a claim in order puts in line.
 	for _, name := range []string{"Outbox_Reap", "Outbox_Expire", "Outbox_LineOpen"} {
-		require.Contains(t, procedures(t)[name], "[dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK)", name)
+		require.Contains(t, procedures(t)[name], "[dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)", name)
 	}
 	for _, name := range []string{"Outbox_Abandon", "Outbox_Snooze", "Outbox_Release", "Outbox_Fail", "Outbox_Extend", "Outbox_Ack", "Outbox_Requeue"} {
-		require.Contains(t, procedures(t)[name], "WITH (UPDLOCK, ROWLOCK)", name)
+		require.Contains(t, procedures(t)[name], "WITH (UPDLOCK, ROWLOCK, FORCESEEK)", name)
 	}
 }
 
@@ -171,9 +168,11 @@ func Test_hints_are_put_together_as_sql_server_takes_them(t *testing.T) {
 			require.False(t, has("READCOMMITTEDLOCK") && has("ROWLOCK"), "%s: %s", name, found[0])
 			// READPAST is for READ COMMITTED and REPEATABLE READ: error 650.
 			require.False(t, has("READPAST") && (has("HOLDLOCK") || has("SERIALIZABLE") || has("NOLOCK")), "%s: %s", name, found[0])
+			// Under READ_COMMITTED_SNAPSHOT it wants one that says that locks are taken.
+			require.True(t, !has("READPAST") || has("UPDLOCK") || has("READCOMMITTEDLOCK"), "%s: %s", name, found[0])
 			require.False(t, has("NOLOCK") || has("TABLOCK") || has("TABLOCKX") || has("PAGLOCK"), "%s: %s", name, found[0])
 			for hint := range strings.FieldsSeq(of) {
-				require.Contains(t, []string{"UPDLOCK", "READPAST", "ROWLOCK", "READCOMMITTEDLOCK", "HOLDLOCK"}, hint, name)
+				require.Contains(t, []string{"UPDLOCK", "READPAST", "ROWLOCK", "READCOMMITTEDLOCK", "FORCESEEK", "INDEX([IX_OutboxJoinMember_Join])"}, hint, name)
 			}
 		}
 	}
@@ -181,7 +180,7 @@ func Test_hints_are_put_together_as_sql_server_takes_them(t *testing.T) {
 }
 
 // onlyWithin are called by other procedures, in their transaction, or read only.
-var onlyWithin = []string{"Outbox_LockLine", "Outbox_ShareLines", "Outbox_Hold", "Outbox_CountSteps", "Outbox_LineRead"}
+var onlyWithin = []string{"Outbox_LockLine", "Outbox_LockDedupKey", "Outbox_ShareLines", "Outbox_Hold", "Outbox_CountSteps", "Outbox_LineRead"}
 
 func Test_what_writes_says_its_level_and_is_undone_as_a_whole(t *testing.T) {
 	t.Parallel()
@@ -224,6 +223,21 @@ func Test_a_statement_on_the_pool_does_not_rely_on_the_level_of_its_session(t *t
 			require.Equal(t, " WITH (READCOMMITTEDLOCK)", table[2], "%s: %s", name, table[0])
 		}
 	}
+}
+
+func Test_what_is_looked_up_for_a_set_is_sought_so_that_what_others_have_locked_is_not_met(t *testing.T) {
+	t.Parallel()
+	// A plan that scans the table instead would wait for a caller's open transaction.
+	set := regexp.MustCompile(`FROM @\w+ AS \w+ JOIN (\[dbo\]\.\[\w+\] AS \w+)( WITH \([^)]*\))?`)
+	of := regexp.MustCompile(`FROM (\[dbo\]\.\[\w+\] AS \w+)( WITH \([^)]*\))? JOIN (@|\(SELECT)`)
+	n := 0
+	for name, text := range all(t) {
+		for _, found := range append(set.FindAllStringSubmatch(text, -1), of.FindAllStringSubmatch(text, -1)...) {
+			n++
+			require.Contains(t, found[2], "FORCESEEK", "%s: %s", name, found[0])
+		}
+	}
+	require.Greater(t, n, 40)
 }
 
 func Test_no_statement_merges(t *testing.T) {

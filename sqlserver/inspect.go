@@ -7,23 +7,38 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// sqlGet waits for nobody: a record that another transaction has not committed
-// yet is none. A record that is being settled is looked at again without its
-// lock, which shows the state before or after.
-const sqlGet = `SELECT ` + recordColumns + `, ` + blockedColumn + ` FROM [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, READPAST) WHERE o.IdBytes = CONVERT(BINARY(16), @id, 1)`
+const (
+	// sqlGet passes over a record that another transaction has locked: it may be
+	// one that is not committed yet.
+	sqlGet = `SELECT ` + recordColumns + `, ` + blockedColumn + ` FROM [dbo].[Outbox] AS o` + notLocked + ` WHERE o.IdBytes = CONVERT(BINARY(16), @id, 1)`
 
-// Get returns one record. See outmill.Inspector.
+	// sqlGetLocked waits for whoever settles the record just then, but not for as
+	// long as a caller's transaction may be open.
+	sqlGetLocked = `SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+SET LOCK_TIMEOUT 250;
+SELECT ` + recordColumns + `, ` + blockedColumn + ` FROM [dbo].[Outbox] AS o WHERE o.IdBytes = CONVERT(BINARY(16), @id, 1)`
+)
+
+// Get returns one record. See outmill.Inspector. Where the database keeps no
+// versions, one that another transaction has locked for long is not found.
 func (s *Store) Get(ctx context.Context, id outmill.WorkItemID) (*outmill.Record, error) {
+	const operation = "get"
 	var found []placed
-	err := s.run(ctx, "get", call{
-		template: sqlGet, args: []any{named("id", hex(id))},
+	c := call{
+		template: sqlGet, args: []any{named("id", hex(id))}, looks: true,
 		reset: func() { found = nil }, sets: []reader{collect(&found)},
-	})
-	if err != nil {
+	}
+	if err := s.run(ctx, operation, c); err != nil {
 		return nil, err
 	}
+	if len(found) == 0 && !s.versioned.Load() {
+		c.template, c.looks = sqlGetLocked, false
+		if err := s.do(ctx, s.db, c); err != nil && number(err) != errLockTimeout {
+			return nil, s.explain(ctx, operation, err)
+		}
+	}
 	if len(found) == 0 {
-		return nil, s.explain(ctx, "get", outmill.ErrNotFound)
+		return nil, s.explain(ctx, operation, outmill.ErrNotFound)
 	}
 	return found[0].record, nil
 }

@@ -38,36 +38,37 @@ SELECT @@ROWCOUNT`
 DECLARE @held TABLE (Place INT NOT NULL IDENTITY(1, 1) PRIMARY KEY, JoinIdBytes BINARY(16) NOT NULL);
 INSERT @held (JoinIdBytes) SELECT u.JoinIdBytes FROM (SELECT CONVERT(BINARY(16), @join, 1) AS JoinIdBytes
     UNION SELECT JoinIdBytes FROM [dbo].[OutboxJoinMember] WHERE @step <> N'' AND Step = CONVERT(BINARY(16), @step, 1)) AS u ORDER BY u.JoinIdBytes;
-DECLARE @place INT = 1, @joins INT = (SELECT COUNT(*) FROM @held);
+DECLARE @place INT = 1, @joins INT = (SELECT COUNT(*) FROM @held), @jid BINARY(16);
 WHILE @place <= @joins
 BEGIN
-    UPDATE j SET LastUpdatedUtc = j.LastUpdatedUtc FROM [dbo].[OutboxJoin] AS j JOIN @held AS h ON h.JoinIdBytes = j.JoinIdBytes WHERE h.Place = @place;
+    SET @jid = (SELECT JoinIdBytes FROM @held WHERE Place = @place);
+    UPDATE [dbo].[OutboxJoin] SET LastUpdatedUtc = LastUpdatedUtc WHERE JoinIdBytes = @jid;
     SET @place = @place + 1;
 END`
 
-	sqlListJoins = `SELECT TOP (@limit) ` + joinColumns + `, 0 FROM [dbo].[OutboxJoin] AS j
+	sqlListJoins = `SELECT TOP (@limit) ` + joinColumns + `, 0 FROM [dbo].[OutboxJoin] AS j` + notLocked + `
     WHERE j.JoinIdBytes > CONVERT(BINARY(16), @after, 1) AND (@any = 1 OR j.Status = @status) ORDER BY j.JoinIdBytes`
 
-	sqlListGroup = `SELECT TOP (@limit) ` + joinColumns + `, 0 FROM [dbo].[OutboxJoin] AS j
+	sqlListGroup = `SELECT TOP (@limit) ` + joinColumns + `, 0 FROM [dbo].[OutboxJoin] AS j` + notLocked + `
     WHERE j.GroupingKey = @grouping AND j.JoinIdBytes > CONVERT(BINARY(16), @after, 1) AND (@any = 1 OR j.Status = @status) ORDER BY j.JoinIdBytes`
 
-	sqlListSteps = `SELECT TOP (@limit) Step, Status FROM [dbo].[OutboxJoinMember]
+	sqlListSteps = `SELECT TOP (@limit) Step, Status FROM [dbo].[OutboxJoinMember]` + notLocked + `
     WHERE JoinIdBytes = CONVERT(BINARY(16), @join, 1) AND Step > CONVERT(BINARY(16), @after, 1) ORDER BY Step`
 
-	sqlCountMembers = `SELECT COUNT(*) FROM [dbo].[OutboxJoinMember] WHERE JoinIdBytes = CONVERT(BINARY(16), @join, 1)`
+	sqlCountMembers = `SELECT COUNT(*) FROM [dbo].[OutboxJoinMember]` + countedMembers + ` WHERE JoinIdBytes = CONVERT(BINARY(16), @join, 1)`
 
 	// recordsOfMessage are all records of a message: that asked for and those of its
 	// step.
 	recordsOfMessage = `(SELECT CONVERT(BINARY(16), @id, 1) AS IdBytes UNION
         SELECT r.IdBytes FROM [dbo].[Outbox] AS a JOIN [dbo].[Outbox] AS r ON r.Step = a.Step WHERE a.IdBytes = CONVERT(BINARY(16), @id, 1) AND a.Step IS NOT NULL AND r.Step IS NOT NULL)`
 
-	sqlLinesOf = `SELECT DISTINCT o.GroupName, o.Topic FROM [dbo].[Outbox] AS o JOIN ` + recordsOfMessage + ` AS i ON i.IdBytes = o.IdBytes
+	sqlLinesOf = `SELECT DISTINCT o.GroupName, o.Topic FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN ` + recordsOfMessage + ` AS i ON i.IdBytes = o.IdBytes
     WHERE o.GroupName IS NOT NULL ORDER BY o.GroupName, o.Topic`
 
 	// sqlRecordToAttach locks all records of the message, by an update: whoever
 	// settles one of them has done so, or comes later and finds the new member.
 	sqlRecordToAttach = `SET NOCOUNT ON;
-UPDATE o SET Step = o.Step FROM [dbo].[Outbox] AS o JOIN ` + recordsOfMessage + ` AS i ON i.IdBytes = o.IdBytes;
+UPDATE o SET Step = o.Step FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN ` + recordsOfMessage + ` AS i ON i.IdBytes = o.IdBytes;
 SELECT COALESCE(Step, IdBytes), CASE WHEN WaitsFor IS NULL THEN 0 ELSE 1 END, MessageId FROM [dbo].[Outbox] WHERE IdBytes = CONVERT(BINARY(16), @id, 1)`
 
 	// sqlLookAtStep marks the record, and asks whether the join has the step already,
@@ -113,11 +114,11 @@ SELECT TOP (@limit) JoinIdBytes FROM [dbo].[OutboxJoin] WHERE FinishedUtc IS NOT
 
 	// sqlDeleteMembers goes some at a time: there may be many.
 	sqlDeleteMembers = `SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-DELETE TOP (@limit) m FROM [dbo].[OutboxJoinMember] AS m JOIN (SELECT CONVERT(BINARY(16), [value], 1) AS JoinIdBytes FROM OPENJSON(@joins)) AS j ON m.JoinIdBytes = j.JoinIdBytes;
+DELETE TOP (@limit) m FROM [dbo].[OutboxJoinMember] AS m WITH (FORCESEEK) JOIN (SELECT CONVERT(BINARY(16), [value], 1) AS JoinIdBytes FROM OPENJSON(@joins)) AS j ON m.JoinIdBytes = j.JoinIdBytes;
 SELECT @@ROWCOUNT`
 
 	sqlDeleteJoins = `SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-DELETE j FROM [dbo].[OutboxJoin] AS j JOIN (SELECT CONVERT(BINARY(16), [value], 1) AS JoinIdBytes FROM OPENJSON(@joins)) AS g ON j.JoinIdBytes = g.JoinIdBytes;
+DELETE j FROM [dbo].[OutboxJoin] AS j WITH (FORCESEEK) JOIN (SELECT CONVERT(BINARY(16), [value], 1) AS JoinIdBytes FROM OPENJSON(@joins)) AS g ON j.JoinIdBytes = g.JoinIdBytes;
 SELECT @@ROWCOUNT`
 )
 
@@ -614,7 +615,7 @@ func (s *Store) ListJoins(ctx context.Context, query outmill.JoinQuery) ([]*outm
 	}
 	var found []countedJoin
 	err := s.run(ctx, operation, call{
-		template: template, args: args, reset: func() { found = nil }, sets: []reader{addJoin(&found)},
+		template: template, args: args, looks: true, reset: func() { found = nil }, sets: []reader{addJoin(&found)},
 	})
 	if err != nil {
 		return nil, err
@@ -638,7 +639,7 @@ func (s *Store) ListSteps(ctx context.Context, id outmill.JoinID, after outmill.
 	var found []outmill.JoinStep
 	err := s.run(ctx, operation, call{
 		template: sqlListSteps, args: []any{named("limit", cmp.Or(limit, defaultListLimitOfJoins)), named("join", hex(id)), named("after", hex(after))},
-		reset: func() { found = nil },
+		looks: true, reset: func() { found = nil },
 		sets: []reader{func(scan func(...any) error) error {
 			var bytes []byte
 			var status int

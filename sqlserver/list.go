@@ -9,7 +9,9 @@ import (
 
 const defaultListLimit = 100
 
-// notLocked reads what is committed, and waits for nobody.
+// notLocked reads what is committed, and waits for nobody: what another
+// transaction has locked is passed over. Where the database keeps versions
+// (READ_COMMITTED_SNAPSHOT), calls that look leave it out, and see that as it was.
 const notLocked = ` WITH (READCOMMITTEDLOCK, READPAST)`
 
 const (
@@ -59,7 +61,7 @@ func (s *Store) List(ctx context.Context, query outmill.ListQuery) ([]*outmill.R
 	}
 	var found []placed
 	err := s.run(ctx, operation, call{
-		template: template, args: args, reset: func() { found = nil }, sets: []reader{collect(&found)},
+		template: template, args: args, looks: true, reset: func() { found = nil }, sets: []reader{collect(&found)},
 	})
 	if err != nil {
 		return nil, err

@@ -26,7 +26,8 @@ const schemaVersion = 1
 
 const (
 	// sqlHasMeta finds the table whatever the collation of the catalog.
-	sqlHasMeta  = `SELECT CASE WHEN OBJECT_ID(N'[dbo].[OutboxMeta]', N'U') IS NULL THEN 0 ELSE 1 END, COALESCE(CAST(SERVERPROPERTY('Babelfish') AS INT), 0)`
+	sqlHasMeta = `SELECT CASE WHEN OBJECT_ID(N'[dbo].[OutboxMeta]', N'U') IS NULL THEN 0 ELSE 1 END, COALESCE(CAST(SERVERPROPERTY('Babelfish') AS INT), 0),
+    COALESCE((SELECT CAST(is_read_committed_snapshot_on AS INT) FROM sys.databases WHERE name = DB_NAME()), 0)`
 	sqlVersions = `SELECT Version, Compatible FROM [dbo].[OutboxMeta] WHERE OnlyRow = 1`
 
 	// A program older than Compatible must not work with the schema. A migration
@@ -230,9 +231,10 @@ type rowQuerier interface {
 }
 
 func (s *Store) stateOf(ctx context.Context, db rowQuerier) (state, error) {
-	var exists, babelfish bool
-	err := db.QueryRowContext(ctx, s.sql.expand(sqlHasMeta)).Scan(&exists, &babelfish)
+	var exists, babelfish, versioned bool
+	err := db.QueryRowContext(ctx, s.sql.expand(sqlHasMeta)).Scan(&exists, &babelfish, &versioned)
 	s.babelfish.Store(babelfish)
+	s.versioned.Store(versioned || babelfish)
 	if err != nil || !exists {
 		return state{}, err
 	}
@@ -249,7 +251,7 @@ func schemaError(found state) error {
 	const remedy = "call store.Ensure(ctx), or run: go run github.com/outmill/outmill/cmd/outmill schema -ensure <url>"
 	switch {
 	case found.version == 0:
-		return fmt.Errorf("%w: %s", outmill.ErrSchemaMissing, remedy)
+		return fmt.Errorf("%w, or the login has no rights on it (see Store.Grants): %s", outmill.ErrSchemaMissing, remedy)
 	case found.version < schemaVersion:
 		return fmt.Errorf("%w (it has version %d, this program wants %d): %s", outmill.ErrSchemaOutdated, found.version, schemaVersion, remedy)
 	case found.compatible > schemaVersion:

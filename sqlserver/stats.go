@@ -77,7 +77,7 @@ func (s *Store) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, err
 	limit = cmp.Or(limit, defaultStatsLimit)
 	var found []outmill.TopicStats
 	err := s.run(ctx, operation, call{
-		template: sqlStats, args: []any{named("limit", limit)}, reset: func() { found = nil },
+		template: sqlStats, args: []any{named("limit", limit)}, looks: true, reset: func() { found = nil },
 		sets: []reader{func(scan func(...any) error) error {
 			var stats outmill.TopicStats
 			var group sql.NullString

@@ -17,16 +17,20 @@ const (
 	// it is handled.
 	sqlHurry = `DECLARE @now DATETIME2(6) = SYSUTCDATETIME();
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-UPDATE o SET AvailableAt = @now, NextAttemptAt = @now FROM [dbo].[Outbox] AS o WITH (UPDLOCK, READPAST, ROWLOCK)
+UPDATE o SET AvailableAt = @now, NextAttemptAt = @now FROM [dbo].[Outbox] AS o WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
     JOIN (SELECT CONVERT(BINARY(16), [value], 1) AS JoinIdBytes FROM OPENJSON(@joins)) AS j ON o.WaitsFor = j.JoinIdBytes
     WHERE o.WaitsFor IS NOT NULL AND o.Stage IN (2, 3) AND o.AvailableAt > @now`
 
-	sqlJoinsOf = `SELECT ` + joinColumns + `, 0 FROM [dbo].[OutboxJoin] AS j
+	// countedMembers waits for no append of another transaction that is open: its
+	// steps are not counted.
+	countedMembers = ` WITH (READCOMMITTEDLOCK, READPAST, INDEX([IX_OutboxJoinMember_Join]))`
+
+	sqlJoinsOf = `SELECT ` + joinColumns + `, 0 FROM [dbo].[OutboxJoin] AS j WITH (FORCESEEK)
     WHERE j.JoinIdBytes IN (SELECT CONVERT(BINARY(16), [value], 1) FROM OPENJSON(@joins)) ORDER BY j.JoinIdBytes`
 
 	// sqlJoinsToFill also counts the members of joins that may be full.
-	sqlJoinsToFill = `SELECT ` + joinColumns + `, CASE WHEN j.ExpectedSteps IS NULL THEN 0 ELSE (SELECT COUNT(*) FROM [dbo].[OutboxJoinMember] AS m WHERE m.JoinIdBytes = j.JoinIdBytes) END
-    FROM [dbo].[OutboxJoin] AS j WHERE j.JoinIdBytes IN (SELECT CONVERT(BINARY(16), [value], 1) FROM OPENJSON(@joins)) ORDER BY j.JoinIdBytes`
+	sqlJoinsToFill = `SELECT ` + joinColumns + `, CASE WHEN j.ExpectedSteps IS NULL THEN 0 ELSE (SELECT COUNT(*) FROM [dbo].[OutboxJoinMember] AS m` + countedMembers + ` WHERE m.JoinIdBytes = j.JoinIdBytes) END
+    FROM [dbo].[OutboxJoin] AS j WITH (READCOMMITTEDLOCK, FORCESEEK) WHERE j.JoinIdBytes IN (SELECT CONVERT(BINARY(16), [value], 1) FROM OPENJSON(@joins)) ORDER BY j.JoinIdBytes`
 )
 
 // hurryWithin bounds what comes after a commit.

@@ -36,6 +36,9 @@ type Store struct {
 	checked atomic.Bool
 	// babelfish: the server is Babelfish for PostgreSQL.
 	babelfish atomic.Bool
+	// versioned: who reads what others have changed sees the last version, and
+	// does not wait.
+	versioned atomic.Bool
 	closed    atomic.Bool
 }
 

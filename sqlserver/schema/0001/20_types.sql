@@ -1,11 +1,12 @@
--- What is passed as a set.
+-- What is passed as a set. Ids have the type of the columns that they are
+-- looked up in: what has to be converted may not be sought.
 
 -- Records to append. A time is a time, or how many microseconds after the
 -- server's now.
 CREATE TYPE [dbo].[OutboxNew] AS TABLE (
     Place         INT            NOT NULL PRIMARY KEY,
     Id            NVARCHAR(36)   NOT NULL,
-    IdBytes       VARBINARY(16)  NOT NULL,
+    IdBytes       BINARY(16)     NOT NULL,
     GroupName     NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NULL,
     Topic         NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
     [Key]         NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
@@ -21,8 +22,8 @@ CREATE TYPE [dbo].[OutboxNew] AS TABLE (
     TraceParent   NVARCHAR(255)  NOT NULL,
     TraceState    NVARCHAR(1020) NOT NULL,
     DedupKey      NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
-    Step          VARBINARY(16)  NULL,
-    WaitsFor      VARBINARY(16)  NULL,
+    Step          BINARY(16)     NULL,
+    WaitsFor      BINARY(16)     NULL,
     Metadata      NVARCHAR(MAX)  NULL,
     Payload       VARBINARY(MAX) NOT NULL
 );
@@ -32,7 +33,7 @@ GO
 -- whether to park) and a text (the error). A lease stands where the record is
 -- leased, by that owner, under that claim number.
 CREATE TYPE [dbo].[OutboxLease] AS TABLE (
-    IdBytes    VARBINARY(16) NOT NULL,
+    IdBytes    BINARY(16)    NOT NULL,
     OwnerToken NVARCHAR(36)  NOT NULL,
     Claims     INT           NOT NULL,
     Number     BIGINT        NOT NULL,
@@ -41,7 +42,7 @@ CREATE TYPE [dbo].[OutboxLease] AS TABLE (
 GO
 
 CREATE TYPE [dbo].[OutboxId] AS TABLE (
-    IdBytes VARBINARY(16) NOT NULL
+    IdBytes BINARY(16) NOT NULL
 );
 GO
 
@@ -75,9 +76,9 @@ GO
 
 -- The steps of an append.
 CREATE TYPE [dbo].[OutboxNewMember] AS TABLE (
-    JoinIdBytes VARBINARY(16) NOT NULL,
+    JoinIdBytes BINARY(16)    NOT NULL,
     JoinId      NVARCHAR(36)  NOT NULL,
-    Step        VARBINARY(16) NOT NULL,
+    Step        BINARY(16)    NOT NULL,
     MessageId   NVARCHAR(255) NOT NULL,
     OpenRecords INT           NOT NULL
 );

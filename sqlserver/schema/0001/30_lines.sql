@@ -15,6 +15,20 @@ BEGIN
 END
 GO
 
+-- Locks a dedup key until the transaction ends, for as long as the session's
+-- LOCK_TIMEOUT says.
+CREATE PROCEDURE [dbo].[Outbox_LockDedupKey]
+    @Topic NVARCHAR(255), @DedupKey NVARCHAR(255)
+AS
+BEGIN
+    SET NOCOUNT ON;
+    DECLARE @rc INT, @resource NVARCHAR(255) = N'outmill:dedup:' + CONVERT(NVARCHAR(20), CAST(SUBSTRING(HASHBYTES('SHA2_256', N'[dbo].[Outbox]' + NCHAR(1) + @Topic + NCHAR(1) + @DedupKey), 1, 8) AS BIGINT));
+    EXEC @rc = sp_getapplock @Resource = @resource, @LockMode = N'Exclusive', @LockOwner = N'Transaction';
+    IF @rc < 0
+        THROW 50901, N'outmill: the lock of a dedup key was not to be had; the transaction may be repeated', 1;
+END
+GO
+
 -- Shares the lines of records, in one order whoever does.
 CREATE PROCEDURE [dbo].[Outbox_ShareLines]
     @Ids [dbo].[OutboxId] READONLY
@@ -23,7 +37,7 @@ BEGIN
     SET NOCOUNT ON;
     DECLARE @line TABLE (Place INT IDENTITY(1, 1) PRIMARY KEY, GroupName NVARCHAR(255) COLLATE Latin1_General_100_BIN2, Topic NVARCHAR(255) COLLATE Latin1_General_100_BIN2);
     INSERT @line (GroupName, Topic) SELECT DISTINCT o.GroupName, o.Topic
-        FROM @Ids AS i JOIN [dbo].[Outbox] AS o ON o.IdBytes = i.IdBytes WHERE o.GroupName IS NOT NULL
+        FROM @Ids AS i JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.IdBytes = i.IdBytes WHERE o.GroupName IS NOT NULL
         ORDER BY o.GroupName, o.Topic;
     DECLARE @place INT = 1, @group NVARCHAR(255), @topic NVARCHAR(255);
     WHILE EXISTS (SELECT 1 FROM @line WHERE Place = @place)
@@ -43,6 +57,6 @@ AS
 BEGIN
     SET NOCOUNT ON;
     UPDATE o SET Size = o.Size
-        FROM [dbo].[Outbox] AS o JOIN @Ids AS i ON i.IdBytes = o.IdBytes;
+        FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @Ids AS i ON i.IdBytes = o.IdBytes;
 END
 GO

@@ -9,6 +9,7 @@ BEGIN
     SET NOCOUNT ON;
     DECLARE @now DATETIME2(6) = SYSUTCDATETIME();
     DECLARE @change TABLE (Step BINARY(16) NOT NULL PRIMARY KEY, OpenBy INT NOT NULL, AckedBy INT NOT NULL, DeadBy INT NOT NULL);
+    DECLARE @pair TABLE (JoinIdBytes BINARY(16) NOT NULL, Step BINARY(16) NOT NULL, PRIMARY KEY (JoinIdBytes, Step));
     DECLARE @join TABLE (Place INT NOT NULL IDENTITY(1, 1) PRIMARY KEY, JoinIdBytes BINARY(16) NOT NULL, Held BIT NOT NULL);
     DECLARE @moved TABLE (JoinIdBytes BINARY(16) NOT NULL, Step BINARY(16) NOT NULL, OldStatus TINYINT NOT NULL, NewStatus TINYINT NOT NULL,
         OpenRecords INT NOT NULL, AckedRecords INT NOT NULL, DeadRecords INT NOT NULL, PRIMARY KEY (JoinIdBytes, Step));
@@ -19,11 +20,13 @@ BEGIN
             SUM(CASE How WHEN 'd' THEN 1 WHEN 'r' THEN -1 ELSE 0 END)
         FROM @Steps WHERE Step IS NOT NULL GROUP BY Step;
 
-    INSERT @join (JoinIdBytes, Held) SELECT DISTINCT m.JoinIdBytes, 0 FROM @change AS c JOIN [dbo].[OutboxJoinMember] AS m ON m.Step = c.Step ORDER BY m.JoinIdBytes;
-    DECLARE @place INT = 1, @joins INT = (SELECT COUNT(*) FROM @join);
+    INSERT @pair (JoinIdBytes, Step) SELECT m.JoinIdBytes, m.Step FROM @change AS c JOIN [dbo].[OutboxJoinMember] AS m WITH (FORCESEEK) ON m.Step = c.Step;
+    INSERT @join (JoinIdBytes, Held) SELECT DISTINCT JoinIdBytes, 0 FROM @pair ORDER BY JoinIdBytes;
+    DECLARE @place INT = 1, @joins INT = (SELECT COUNT(*) FROM @join), @jid BINARY(16);
     WHILE @place <= @joins
     BEGIN
-        UPDATE j SET LastUpdatedUtc = j.LastUpdatedUtc FROM [dbo].[OutboxJoin] AS j JOIN @join AS h ON h.JoinIdBytes = j.JoinIdBytes WHERE h.Place = @place AND j.Status = 0;
+        SET @jid = (SELECT JoinIdBytes FROM @join WHERE Place = @place);
+        UPDATE [dbo].[OutboxJoin] SET LastUpdatedUtc = LastUpdatedUtc WHERE JoinIdBytes = @jid AND Status = 0;
         IF @@ROWCOUNT > 0
             UPDATE @join SET Held = 1 WHERE Place = @place;
         SET @place = @place + 1;
@@ -36,11 +39,12 @@ BEGIN
                 WHEN m.OpenRecords + c.OpenBy <= 0 THEN 1
                 ELSE 0 END,
             m.OpenRecords + c.OpenBy, m.AckedRecords + c.AckedBy, m.DeadRecords + c.DeadBy
-        FROM @join AS j JOIN [dbo].[OutboxJoinMember] AS m ON m.JoinIdBytes = j.JoinIdBytes JOIN @change AS c ON c.Step = m.Step
+        FROM @join AS j JOIN @pair AS p ON p.JoinIdBytes = j.JoinIdBytes JOIN @change AS c ON c.Step = p.Step
+        JOIN [dbo].[OutboxJoinMember] AS m WITH (FORCESEEK) ON m.JoinIdBytes = p.JoinIdBytes AND m.Step = p.Step
         WHERE j.Held = 1;
 
     UPDATE m SET Status = v.NewStatus, OpenRecords = v.OpenRecords, AckedRecords = v.AckedRecords, DeadRecords = v.DeadRecords
-        FROM [dbo].[OutboxJoinMember] AS m JOIN @moved AS v ON v.JoinIdBytes = m.JoinIdBytes AND v.Step = m.Step;
+        FROM [dbo].[OutboxJoinMember] AS m WITH (FORCESEEK) JOIN @moved AS v ON v.JoinIdBytes = m.JoinIdBytes AND v.Step = m.Step;
 
     INSERT @total (JoinIdBytes, Completed, Failed)
         SELECT JoinIdBytes, SUM(CASE NewStatus WHEN 1 THEN 1 ELSE 0 END) - SUM(CASE OldStatus WHEN 1 THEN 1 ELSE 0 END),
@@ -48,7 +52,7 @@ BEGIN
         FROM @moved GROUP BY JoinIdBytes;
 
     UPDATE j SET CompletedSteps = j.CompletedSteps + t.Completed, FailedSteps = j.FailedSteps + t.Failed, LastUpdatedUtc = @now
-        FROM [dbo].[OutboxJoin] AS j JOIN @total AS t ON t.JoinIdBytes = j.JoinIdBytes WHERE t.Completed <> 0 OR t.Failed <> 0;
+        FROM [dbo].[OutboxJoin] AS j WITH (FORCESEEK) JOIN @total AS t ON t.JoinIdBytes = j.JoinIdBytes WHERE t.Completed <> 0 OR t.Failed <> 0;
 
     SELECT JoinIdBytes FROM @total WHERE Completed <> 0 OR Failed <> 0;
 END

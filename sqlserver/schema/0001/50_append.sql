@@ -1,7 +1,9 @@
 -- Writes records, in the caller's transaction (@Within) or in one of its own. It writes
 -- nothing, and returns 0, where the registered groups, or the schema's version,
 -- are not those that the records were made for; else 1, and then the dedup keys
--- that were free. An error rolls the whole transaction back.
+-- that were free. An error rolls the whole transaction back. Sets are copied
+-- before they are looked at: of two calls in one transaction, Babelfish shows the
+-- second the set of the first.
 CREATE PROCEDURE [dbo].[Outbox_Append]
     @Within BIT, @Generation BIGINT, @Version INT, @New [dbo].[OutboxNew] READONLY, @Members [dbo].[OutboxNewMember] READONLY, @DedupWindow BIGINT
 AS
@@ -20,16 +22,23 @@ BEGIN
     DECLARE @free TABLE (Topic NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL, DedupKey NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL);
     IF @fits = 1
     BEGIN
-        IF EXISTS (SELECT 1 FROM @New WHERE DedupKey <> N'')
+        DECLARE @wanted TABLE (Place INT NOT NULL IDENTITY(1, 1) PRIMARY KEY, Topic NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL, DedupKey NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL);
+        INSERT @wanted (Topic, DedupKey) SELECT DISTINCT Topic, DedupKey FROM @New WHERE DedupKey <> N'' ORDER BY Topic, DedupKey;
+        IF EXISTS (SELECT 1 FROM @wanted)
         BEGIN
             DECLARE @ends DATETIME2(6) = DATEADD(MICROSECOND, CAST(@DedupWindow % 1000000 AS INT), DATEADD(SECOND, CAST(@DedupWindow / 1000000 % 86400 AS INT), DATEADD(DAY, CAST(@DedupWindow / CAST(86400000000 AS BIGINT) AS INT), @now)));
-            DECLARE @wanted TABLE (Topic NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL, DedupKey NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL);
-            INSERT @wanted (Topic, DedupKey) SELECT DISTINCT Topic, DedupKey FROM @New WHERE DedupKey <> N'';
-            DELETE d FROM [dbo].[OutboxDedup] AS d JOIN @wanted AS w ON w.Topic = d.Topic AND w.DedupKey = d.DedupKey WHERE d.ExpiresAt <= @now;
-            -- A key that another transaction has inserted is waited for.
+            -- A key that another transaction appends is waited for, and no other: the
+            -- ranges that HOLDLOCK takes would have appends wait for their neighbours.
+            DECLARE @place INT = 1, @keys INT = (SELECT COUNT(*) FROM @wanted), @of NVARCHAR(255), @key NVARCHAR(255);
+            WHILE @place <= @keys
+            BEGIN
+                SELECT @of = Topic, @key = DedupKey FROM @wanted WHERE Place = @place;
+                EXEC [dbo].[Outbox_LockDedupKey] @Topic = @of, @DedupKey = @key;
+                SET @place = @place + 1;
+            END
+            DELETE d FROM [dbo].[OutboxDedup] AS d WITH (FORCESEEK) JOIN @wanted AS w ON w.Topic = d.Topic AND w.DedupKey = d.DedupKey WHERE d.ExpiresAt <= @now;
             INSERT @free (Topic, DedupKey) SELECT w.Topic, w.DedupKey FROM @wanted AS w
-                WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxDedup] AS d WITH (UPDLOCK, HOLDLOCK) WHERE d.Topic = w.Topic AND d.DedupKey = w.DedupKey)
-                ORDER BY w.Topic, w.DedupKey;
+                WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxDedup] AS d WITH (FORCESEEK) WHERE d.Topic = w.Topic AND d.DedupKey = w.DedupKey);
             INSERT [dbo].[OutboxDedup] (Topic, DedupKey, ExpiresAt) SELECT Topic, DedupKey, @ends FROM @free;
         END
 
@@ -49,11 +58,13 @@ BEGIN
             WHERE n.DedupKey = N'' OR EXISTS (SELECT 1 FROM @free AS f WHERE f.Topic = n.Topic AND f.DedupKey = n.DedupKey)
             ORDER BY n.Place;
 
-        IF EXISTS (SELECT 1 FROM @Members)
+        DECLARE @member TABLE (JoinIdBytes BINARY(16) NOT NULL, JoinId NVARCHAR(36) NOT NULL, Step BINARY(16) NOT NULL, MessageId NVARCHAR(255) NOT NULL, OpenRecords INT NOT NULL);
+        INSERT @member (JoinIdBytes, JoinId, Step, MessageId, OpenRecords) SELECT JoinIdBytes, JoinId, Step, MessageId, OpenRecords FROM @Members;
+        IF EXISTS (SELECT 1 FROM @member)
             INSERT [dbo].[OutboxJoinMember] (JoinIdBytes, Step, JoinId, OutboxMessageId, Status, OpenRecords, AckedRecords, DeadRecords, Reported, CreatedUtc)
-                SELECT m.JoinIdBytes, m.Step, CONVERT(UNIQUEIDENTIFIER, m.JoinId), m.MessageId, 0, m.OpenRecords, 0, 0, 0, @now FROM @Members AS m
-                WHERE EXISTS (SELECT 1 FROM [dbo].[Outbox] AS o WHERE o.IdBytes = m.Step)
-                    AND NOT EXISTS (SELECT 1 FROM [dbo].[OutboxJoinMember] AS k WHERE k.JoinIdBytes = m.JoinIdBytes AND k.Step = m.Step);
+                SELECT m.JoinIdBytes, m.Step, CONVERT(UNIQUEIDENTIFIER, m.JoinId), m.MessageId, 0, m.OpenRecords, 0, 0, 0, @now FROM @member AS m
+                WHERE EXISTS (SELECT 1 FROM [dbo].[Outbox] AS o WITH (FORCESEEK) WHERE o.IdBytes = m.Step)
+                    AND NOT EXISTS (SELECT 1 FROM [dbo].[OutboxJoinMember] AS k WITH (FORCESEEK) WHERE k.JoinIdBytes = m.JoinIdBytes AND k.Step = m.Step);
     END
     IF @own = 1
         COMMIT;

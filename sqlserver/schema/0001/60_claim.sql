@@ -68,23 +68,23 @@ BEGIN
         SELECT c.Seq, t.Place, c.Due, c.Expired, c.Size, c.Expiries, c.Stage, c.Claims FROM @Topics AS t CROSS APPLY (SELECT TOP (@Share) * FROM (
             SELECT * FROM (SELECT TOP (@Share) Seq, CASE WHEN NextAttemptAt > CreatedAt THEN NextAttemptAt ELSE CreatedAt END AS Due,
                 CASE WHEN ExpiresAt <= @now THEN 1 ELSE 0 END AS Expired, Size, Expiries, Stage, Claims
-                FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK) WHERE GroupName = @Group AND Topic = t.Name AND Stage = 0 ORDER BY Seq) AS line
+                FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE GroupName = @Group AND Topic = t.Name AND Stage = 0 ORDER BY Seq) AS line
             UNION ALL
             SELECT * FROM (SELECT TOP (@Share) Seq, CASE WHEN NextAttemptAt > CreatedAt THEN NextAttemptAt ELSE CreatedAt END AS Due,
                 CASE WHEN ExpiresAt <= @now THEN 1 ELSE 0 END AS Expired, Size, Expiries, Stage, Claims
-                FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK) WHERE GroupName = @Group AND Topic = t.Name AND Stage = 1 ORDER BY Seq) AS held
+                FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE GroupName = @Group AND Topic = t.Name AND Stage = 1 ORDER BY Seq) AS held
             UNION ALL
             SELECT * FROM (SELECT TOP (@Share) Seq, AvailableAt AS Due,
                 CASE WHEN ExpiresAt <= @now THEN 1 ELSE 0 END AS Expired, Size, Expiries, Stage, Claims
-                FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK) WHERE GroupName = @Group AND Topic = t.Name AND Stage = 2 AND Stage IN (2, 3) AND AvailableAt <= @now ORDER BY AvailableAt, Seq) AS waiting
+                FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE GroupName = @Group AND Topic = t.Name AND Stage = 2 AND Stage IN (2, 3) AND AvailableAt <= @now ORDER BY AvailableAt, Seq) AS waiting
             UNION ALL
             SELECT * FROM (SELECT TOP (@Share) Seq, AvailableAt AS Due,
                 CASE WHEN ExpiresAt <= @now THEN 1 ELSE 0 END AS Expired, Size, Expiries, Stage, Claims
-                FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK) WHERE GroupName = @Group AND Topic = t.Name AND Stage = 3 AND Stage IN (2, 3) AND AvailableAt <= @now ORDER BY AvailableAt, Seq) AS delayed
+                FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE GroupName = @Group AND Topic = t.Name AND Stage = 3 AND Stage IN (2, 3) AND AvailableAt <= @now ORDER BY AvailableAt, Seq) AS delayed
             UNION ALL
             -- What has expired under a lease that has ended stands until it is reaped.
             SELECT * FROM (SELECT TOP (@Share) Seq, AvailableAt AS Due, 0 AS Expired, Size, Expiries + 1 AS Expiries, Stage, Claims
-                FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK) WHERE GroupName = @Group AND Topic = t.Name AND Stage = 4 AND AvailableAt <= @now AND (ExpiresAt IS NULL OR ExpiresAt > @now) ORDER BY AvailableAt, Seq) AS leased
+                FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE GroupName = @Group AND Topic = t.Name AND Stage = 4 AND AvailableAt <= @now AND (ExpiresAt IS NULL OR ExpiresAt > @now) ORDER BY AvailableAt, Seq) AS leased
         ) AS each ORDER BY Due, Seq) AS c;
     -- The claim's limit in bytes, and that a suspect goes alone.
     INSERT @chosen (Seq, Expired, Stage, Claims)
@@ -101,12 +101,12 @@ BEGIN
             Claims = o.Claims + 1 - c.Expired,
             RetryCount = o.RetryCount + CASE WHEN o.Stage = 4 AND o.Expiries >= 2 THEN 1 ELSE 0 END,
             Expiries = o.Expiries + CASE o.Stage WHEN 4 THEN 1 ELSE 0 END
-        FROM [dbo].[Outbox] AS o JOIN @chosen AS c ON c.Seq = o.Seq
+        FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @chosen AS c ON c.Seq = o.Seq
         WHERE o.Stage = c.Stage AND o.Claims = c.Claims AND o.GroupName = @Group AND (o.Stage <> 4 OR o.AvailableAt <= @now);
     SELECT o.Seq, o.IdBytes, o.GroupName, o.Topic, o.[Key], o.Stage, o.AvailableAt, o.DueTimeUtc, o.NextAttemptAt, o.CreatedAt, o.ExpiresAt, o.RetryCount, o.Claims, o.Expiries,
             CONVERT(NVARCHAR(36), o.OwnerToken) AS OwnerToken, o.ProcessedAt, CONVERT(NVARCHAR(36), o.ProcessedBy) AS ProcessedBy, o.MessageId, o.CorrelationId, o.CausationId, o.TenantId,
             o.TraceParent, o.TraceState, o.DedupKey, o.LastError, o.Metadata, o.Payload, CAST(0 AS BIT) AS Blocked
-        FROM @chosen AS c JOIN [dbo].[Outbox] AS o ON o.Seq = c.Seq
+        FROM @chosen AS c JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.Seq = c.Seq
         WHERE c.Expired = 1 AND o.Stage = 5 OR o.Stage = 4 AND o.OwnerToken = @Owner AND o.Claims = c.Claims + 1 AND o.AvailableAt = @until;
     COMMIT;
 END

@@ -87,9 +87,9 @@ BEGIN
     WHILE @n > 0
     BEGIN
         DELETE FROM @some;
-        INSERT @some (Seq, [Key]) SELECT TOP (900) Seq, [Key] FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK)
+        INSERT @some (Seq, [Key]) SELECT TOP (900) Seq, [Key] FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
             WHERE GroupName = @Group AND Topic = @Topic AND Stage IN (2, 3) AND AvailableAt <= @now;
-        UPDATE o SET Stage = 0, AvailableAt = NULL FROM [dbo].[Outbox] AS o JOIN @some AS s ON s.Seq = o.Seq WHERE o.Stage IN (2, 3) AND o.AvailableAt <= @now;
+        UPDATE o SET Stage = 0, AvailableAt = NULL FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @some AS s ON s.Seq = o.Seq WHERE o.Stage IN (2, 3) AND o.AvailableAt <= @now;
         SET @n = @@ROWCOUNT;
         INSERT @admitted ([Key]) SELECT DISTINCT [Key] FROM @some WHERE [Key] <> N'';
     END
@@ -97,17 +97,17 @@ BEGIN
     WHILE @n > 0
     BEGIN
         DELETE FROM @some;
-        INSERT @some (Seq, [Key]) SELECT TOP (900) Seq, [Key] FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK)
+        INSERT @some (Seq, [Key]) SELECT TOP (900) Seq, [Key] FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
             WHERE GroupName = @Group AND Topic = @Topic AND Stage = 4 AND AvailableAt <= @now AND (ExpiresAt IS NULL OR ExpiresAt > @now);
         UPDATE o SET Stage = 0, AvailableAt = NULL, OwnerToken = NULL,
                 RetryCount = o.RetryCount + CASE WHEN o.Expiries >= 2 THEN 1 ELSE 0 END, Expiries = o.Expiries + 1
-            FROM [dbo].[Outbox] AS o JOIN @some AS s ON s.Seq = o.Seq WHERE o.Stage = 4 AND o.AvailableAt <= @now;
+            FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @some AS s ON s.Seq = o.Seq WHERE o.Stage = 4 AND o.AvailableAt <= @now;
         SET @n = @@ROWCOUNT;
         INSERT @admitted ([Key]) SELECT DISTINCT [Key] FROM @some WHERE [Key] <> N'';
     END
-    UPDATE l SET BlockedBy = N'', Until = NULL FROM [dbo].[OutboxLane] AS l JOIN (SELECT DISTINCT [Key] FROM @admitted) AS a ON a.[Key] = l.[Key]
+    UPDATE l SET BlockedBy = N'', Until = NULL FROM [dbo].[OutboxLane] AS l WITH (FORCESEEK) JOIN (SELECT DISTINCT [Key] FROM @admitted) AS a ON a.[Key] = l.[Key]
         WHERE l.GroupName = @Group AND l.Topic = @Topic;
-    UPDATE [dbo].[OutboxLane] SET BlockedBy = N'', Until = NULL WHERE GroupName = @Group AND Topic = @Topic AND Until IS NOT NULL AND Until <= @now;
+    UPDATE l SET BlockedBy = N'', Until = NULL FROM [dbo].[OutboxLane] AS l WITH (FORCESEEK) WHERE GroupName = @Group AND Topic = @Topic AND Until IS NOT NULL AND Until <= @now;
     EXEC [dbo].[Outbox_LineRead] @Owner = @Owner, @Group = @Group, @Topic = @Topic, @Passed = @Passed, @Page = @Page, @ByTopic = @ByTopic;
 END
 GO
@@ -130,14 +130,14 @@ BEGIN
     INSERT @record (Seq) SELECT TOP (@Want) r.Seq FROM @lane AS l CROSS APPLY (
             SELECT TOP (@Want) o.Seq FROM [dbo].[Outbox] AS o WHERE o.GroupName = @Group AND o.Topic = @Topic AND o.[Key] = l.[Key] AND o.[Key] <> N'' AND o.Stage = 1 AND o.Stage < 6
             AND o.Seq < l.Barrier ORDER BY o.Seq) AS r ORDER BY l.Place, r.Seq;
-    UPDATE o SET Stage = 0 FROM [dbo].[Outbox] AS o JOIN @record AS r ON r.Seq = o.Seq WHERE o.Stage = 1;
+    UPDATE o SET Stage = 0 FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @record AS r ON r.Seq = o.Seq WHERE o.Stage = 1;
     SET @back = @@ROWCOUNT;
-    DELETE l FROM [dbo].[OutboxLane] AS l JOIN @lane AS k ON k.[Key] = l.[Key] WHERE l.GroupName = @Group AND l.Topic = @Topic
+    DELETE l FROM [dbo].[OutboxLane] AS l WITH (FORCESEEK) JOIN @lane AS k ON k.[Key] = l.[Key] WHERE l.GroupName = @Group AND l.Topic = @Topic
         AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox] AS o WHERE o.GroupName = @Group AND o.Topic = @Topic AND o.[Key] = l.[Key] AND o.[Key] <> N'' AND o.Stage = 1 AND o.Stage < 6);
     UPDATE l SET Looks = CASE WHEN l.Looks < 100 THEN l.Looks + 1 ELSE l.Looks END, Head = h.Seq,
             BlockedBy = CASE WHEN h.Seq < k.Barrier THEN N'' ELSE k.BlockedBy END,
             Until = CASE WHEN h.Seq < k.Barrier THEN NULL WHEN k.Until < t.Again THEN k.Until ELSE t.Again END
-        FROM [dbo].[OutboxLane] AS l JOIN @lane AS k ON k.[Key] = l.[Key]
+        FROM [dbo].[OutboxLane] AS l WITH (FORCESEEK) JOIN @lane AS k ON k.[Key] = l.[Key]
         CROSS APPLY (SELECT COALESCE((SELECT MIN(o.Seq) FROM [dbo].[Outbox] AS o WHERE o.GroupName = @Group AND o.Topic = @Topic AND o.[Key] = l.[Key] AND o.[Key] <> N'' AND o.Stage = 1 AND o.Stage < 6), l.Head) AS Seq) AS h
         CROSS APPLY (SELECT DATEADD(MILLISECOND, 100 * POWER(2, CASE WHEN l.Looks < 6 THEN l.Looks ELSE 6 END), @now) AS Again) AS t
         WHERE l.GroupName = @Group AND l.Topic = @Topic;
@@ -162,29 +162,33 @@ BEGIN
     DECLARE @soon DATETIME2(6) = DATEADD(MILLISECOND, 100, @now);
     DECLARE @lane TABLE ([Key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL PRIMARY KEY, BlockedBy NVARCHAR(36) NOT NULL, Until DATETIME2(6) NULL, Head BIGINT NOT NULL);
     DECLARE @dead TABLE (Step BINARY(16));
-    IF EXISTS (SELECT 1 FROM @Records WHERE Decision = N'x')
-        UPDATE o SET Stage = 5 FROM [dbo].[Outbox] AS o JOIN @Records AS r ON r.Seq = o.Seq WHERE r.Decision = N'x' AND o.Stage IN (0, 1);
-    IF EXISTS (SELECT 1 FROM @Records WHERE Decision = N'p')
+    DECLARE @record TABLE (Seq BIGINT NOT NULL PRIMARY KEY, Decision NVARCHAR(1) NOT NULL);
+    DECLARE @open TABLE ([Key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL PRIMARY KEY);
+    INSERT @record (Seq, Decision) SELECT Seq, Decision FROM @Records;
+    INSERT @open ([Key]) SELECT DISTINCT Name FROM @Reopen;
+    INSERT @lane ([Key], BlockedBy, Until, Head) SELECT [Key], BlockedBy, CONVERT(DATETIME2(6), Until, 126), Head FROM @Notes;
+    IF EXISTS (SELECT 1 FROM @record WHERE Decision = N'x')
+        UPDATE o SET Stage = 5 FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @record AS r ON r.Seq = o.Seq WHERE r.Decision = N'x' AND o.Stage IN (0, 1);
+    IF EXISTS (SELECT 1 FROM @record WHERE Decision = N'p')
     BEGIN
-        UPDATE o SET Stage = 7, Parked = 1, LastError = @Parked FROM [dbo].[Outbox] AS o JOIN @Records AS r ON r.Seq = o.Seq WHERE r.Decision = N'p' AND o.Stage = 0;
-        INSERT @dead (Step) SELECT o.Step FROM [dbo].[Outbox] AS o JOIN @Records AS r ON r.Seq = o.Seq WHERE r.Decision = N'p' AND o.Stage = 7 AND o.Parked = 1 AND o.Step IS NOT NULL;
+        UPDATE o SET Stage = 7, Parked = 1, LastError = @Parked FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @record AS r ON r.Seq = o.Seq WHERE r.Decision = N'p' AND o.Stage = 0;
+        INSERT @dead (Step) SELECT o.Step FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @record AS r ON r.Seq = o.Seq WHERE r.Decision = N'p' AND o.Stage = 7 AND o.Parked = 1 AND o.Step IS NOT NULL;
     END
     -- A record may have expired since it was read; it is taken out of the line.
     UPDATE o SET Stage = CASE WHEN o.ExpiresAt <= @now THEN 5 ELSE 4 END,
             AvailableAt = CASE WHEN o.ExpiresAt <= @now THEN NULL ELSE @until END,
             OwnerToken = CASE WHEN o.ExpiresAt <= @now THEN NULL ELSE @Owner END,
             Claims = o.Claims + CASE WHEN o.ExpiresAt <= @now THEN 0 ELSE 1 END
-        FROM [dbo].[Outbox] AS o JOIN @Records AS r ON r.Seq = o.Seq WHERE r.Decision = N'l' AND o.Stage IN (0, 1);
-    IF EXISTS (SELECT 1 FROM @Reopen)
-        UPDATE l SET BlockedBy = N'', Until = NULL FROM [dbo].[OutboxLane] AS l JOIN (SELECT DISTINCT Name FROM @Reopen) AS k ON k.Name = l.[Key]
+        FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @record AS r ON r.Seq = o.Seq WHERE r.Decision = N'l' AND o.Stage IN (0, 1);
+    IF EXISTS (SELECT 1 FROM @open)
+        UPDATE l SET BlockedBy = N'', Until = NULL FROM [dbo].[OutboxLane] AS l WITH (FORCESEEK) JOIN @open AS k ON k.[Key] = l.[Key]
             WHERE l.GroupName = @Group AND l.Topic = @Topic;
-    IF EXISTS (SELECT 1 FROM @Notes)
+    IF EXISTS (SELECT 1 FROM @lane)
     BEGIN
-        INSERT @lane ([Key], BlockedBy, Until, Head) SELECT [Key], BlockedBy, CONVERT(DATETIME2(6), Until, 126), Head FROM @Notes;
         UPDATE @lane SET Until = CASE WHEN BlockedBy = N'' THEN NULL WHEN Until < @soon THEN Until ELSE @soon END;
-        UPDATE o SET Stage = 1 FROM [dbo].[Outbox] AS o JOIN @Records AS r ON r.Seq = o.Seq WHERE r.Decision = N'h' AND o.Stage = 0;
+        UPDATE o SET Stage = 1 FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @record AS r ON r.Seq = o.Seq WHERE r.Decision = N'h' AND o.Stage = 0;
         UPDATE l SET BlockedBy = k.BlockedBy, Until = k.Until, Head = CASE WHEN l.Head < k.Head THEN l.Head ELSE k.Head END
-            FROM [dbo].[OutboxLane] AS l JOIN @lane AS k ON k.[Key] = l.[Key] WHERE l.GroupName = @Group AND l.Topic = @Topic;
+            FROM [dbo].[OutboxLane] AS l WITH (FORCESEEK) JOIN @lane AS k ON k.[Key] = l.[Key] WHERE l.GroupName = @Group AND l.Topic = @Topic;
         INSERT [dbo].[OutboxLane] (GroupName, Topic, [Key], BlockedBy, Until, Looks, Head)
             SELECT @Group, @Topic, k.[Key], k.BlockedBy, k.Until, 0, k.Head FROM @lane AS k
             WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxLane] AS l WHERE l.GroupName = @Group AND l.Topic = @Topic AND l.[Key] = k.[Key]);
@@ -192,7 +196,7 @@ BEGIN
     SELECT o.Seq, o.IdBytes, o.GroupName, o.Topic, o.[Key], o.Stage, o.AvailableAt, o.DueTimeUtc, o.NextAttemptAt, o.CreatedAt, o.ExpiresAt, o.RetryCount, o.Claims, o.Expiries,
             CONVERT(NVARCHAR(36), o.OwnerToken) AS OwnerToken, o.ProcessedAt, CONVERT(NVARCHAR(36), o.ProcessedBy) AS ProcessedBy, o.MessageId, o.CorrelationId, o.CausationId, o.TenantId,
             o.TraceParent, o.TraceState, o.DedupKey, o.LastError, o.Metadata, o.Payload, CAST(0 AS BIT) AS Blocked
-        FROM @Records AS r JOIN [dbo].[Outbox] AS o ON o.Seq = r.Seq WHERE r.Decision = N'l' AND o.Stage = 4 AND o.OwnerToken = @Owner AND o.AvailableAt = @until ORDER BY o.Seq;
+        FROM @record AS r JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.Seq = r.Seq WHERE r.Decision = N'l' AND o.Stage = 4 AND o.OwnerToken = @Owner AND o.AvailableAt = @until ORDER BY o.Seq;
     IF EXISTS (SELECT 1 FROM @dead WHERE Step IS NOT NULL)
     BEGIN
         DECLARE @steps [dbo].[OutboxStep];

@@ -20,15 +20,15 @@ BEGIN
                 DELETE FROM @gone;
                 BEGIN TRANSACTION;
                 EXEC [dbo].[Outbox_LockLine] @Group = @group, @Topic = @topic, @Mode = N'Shared';
-                INSERT @gone (Seq, [Key]) SELECT TOP (@left) Seq, [Key] FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK)
+                INSERT @gone (Seq, [Key]) SELECT TOP (@left) Seq, [Key] FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
                     WHERE GroupName = @group AND Topic = @topic AND Stage = 4 AND AvailableAt <= @now;
                 UPDATE o SET Stage = CASE WHEN o.NextAttemptAt > o.CreatedAt THEN 2 ELSE 0 END,
                         AvailableAt = CASE WHEN o.NextAttemptAt > o.CreatedAt THEN o.NextAttemptAt END, OwnerToken = NULL,
                         RetryCount = o.RetryCount + CASE WHEN o.Expiries >= 2 THEN 1 ELSE 0 END, Expiries = o.Expiries + 1
-                    FROM [dbo].[Outbox] AS o JOIN @gone AS g ON g.Seq = o.Seq WHERE o.Stage = 4 AND o.AvailableAt <= @now;
+                    FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @gone AS g ON g.Seq = o.Seq WHERE o.Stage = 4 AND o.AvailableAt <= @now;
                 SET @done = @done + @@ROWCOUNT;
                 UPDATE l SET BlockedBy = N'', Until = NULL, Looks = 0
-                    FROM [dbo].[OutboxLane] AS l WITH (READPAST, ROWLOCK) JOIN (SELECT DISTINCT [Key] FROM @gone WHERE [Key] <> N'') AS g ON g.[Key] = l.[Key]
+                    FROM [dbo].[OutboxLane] AS l WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) JOIN (SELECT DISTINCT [Key] FROM @gone WHERE [Key] <> N'') AS g ON g.[Key] = l.[Key]
                     WHERE l.GroupName = @group AND l.Topic = @topic;
                 COMMIT;
             END
@@ -52,17 +52,17 @@ BEGIN
     DECLARE @now DATETIME2(6) = SYSUTCDATETIME();
     DECLARE @gone TABLE (Seq BIGINT NOT NULL PRIMARY KEY, GroupName NVARCHAR(255) COLLATE Latin1_General_100_BIN2, Topic NVARCHAR(255) COLLATE Latin1_General_100_BIN2, [Key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2, Step BINARY(16));
     BEGIN TRANSACTION;
-    INSERT @gone (Seq, GroupName, Topic, [Key], Step) SELECT TOP (@Limit) Seq, GroupName, Topic, [Key], Step FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK)
+    INSERT @gone (Seq, GroupName, Topic, [Key], Step) SELECT TOP (@Limit) Seq, GroupName, Topic, [Key], Step FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
         WHERE ExpiresAt IS NOT NULL AND ExpiresAt <= @now AND Stage < 6 AND (Stage <> 4 OR AvailableAt <= @now);
     IF SERVERPROPERTY('Babelfish') = 1
     BEGIN
-        UPDATE o SET Size = o.Size FROM [dbo].[Outbox] AS o JOIN @gone AS g ON g.Seq = o.Seq;
+        UPDATE o SET Size = o.Size FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @gone AS g ON g.Seq = o.Seq;
         DELETE g FROM @gone AS g WHERE NOT EXISTS (SELECT 1 FROM [dbo].[Outbox] AS o WHERE o.Seq = g.Seq AND o.ExpiresAt <= @now AND o.Stage < 6 AND (o.Stage <> 4 OR o.AvailableAt <= @now));
     END
-    UPDATE o SET Stage = 7, AvailableAt = NULL, OwnerToken = NULL, LastError = N'expired' FROM [dbo].[Outbox] AS o JOIN @gone AS g ON g.Seq = o.Seq;
+    UPDATE o SET Stage = 7, AvailableAt = NULL, OwnerToken = NULL, LastError = N'expired' FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @gone AS g ON g.Seq = o.Seq;
     SELECT COUNT(*) AS Done FROM @gone;
     UPDATE l SET BlockedBy = N'', Until = NULL, Looks = 0
-        FROM [dbo].[OutboxLane] AS l WITH (READPAST, ROWLOCK) JOIN (SELECT DISTINCT GroupName, Topic, [Key] FROM @gone WHERE [Key] <> N'') AS g
+        FROM [dbo].[OutboxLane] AS l WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) JOIN (SELECT DISTINCT GroupName, Topic, [Key] FROM @gone WHERE [Key] <> N'') AS g
         ON g.GroupName = l.GroupName AND g.Topic = l.Topic AND g.[Key] = l.[Key];
     IF EXISTS (SELECT 1 FROM @gone WHERE Step IS NOT NULL)
     BEGIN
@@ -92,10 +92,10 @@ BEGIN
     EXEC [dbo].[Outbox_ShareLines] @Ids = @Ids;
     DECLARE @gone TABLE (GroupName NVARCHAR(255) COLLATE Latin1_General_100_BIN2, Topic NVARCHAR(255) COLLATE Latin1_General_100_BIN2, [Key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2, Stage TINYINT, Step BINARY(16));
     DELETE o OUTPUT deleted.GroupName, deleted.Topic, deleted.[Key], deleted.Stage, deleted.Step INTO @gone (GroupName, Topic, [Key], Stage, Step)
-        FROM [dbo].[Outbox] AS o JOIN @id AS i ON i.IdBytes = o.IdBytes;
+        FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @id AS i ON i.IdBytes = o.IdBytes;
     SELECT COUNT(*) AS Done FROM @gone;
     UPDATE l SET BlockedBy = N'', Until = NULL, Looks = 0
-        FROM [dbo].[OutboxLane] AS l WITH (READPAST, ROWLOCK) JOIN (SELECT DISTINCT GroupName, Topic, [Key] FROM @gone WHERE [Key] <> N'') AS g
+        FROM [dbo].[OutboxLane] AS l WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) JOIN (SELECT DISTINCT GroupName, Topic, [Key] FROM @gone WHERE [Key] <> N'') AS g
         ON g.GroupName = l.GroupName AND g.Topic = l.Topic AND g.[Key] = l.[Key];
     IF EXISTS (SELECT 1 FROM @gone WHERE Step IS NOT NULL AND Stage < 6)
     BEGIN
@@ -126,7 +126,7 @@ BEGIN
     DECLARE @id TABLE (IdBytes BINARY(16) NOT NULL PRIMARY KEY);
     INSERT @id (IdBytes) SELECT DISTINCT IdBytes FROM @Ids;
     DECLARE @line TABLE (Place INT IDENTITY(1, 1) PRIMARY KEY, GroupName NVARCHAR(255) COLLATE Latin1_General_100_BIN2, Topic NVARCHAR(255) COLLATE Latin1_General_100_BIN2);
-    INSERT @line (GroupName, Topic) SELECT DISTINCT o.GroupName, o.Topic FROM @id AS i JOIN [dbo].[Outbox] AS o ON o.IdBytes = i.IdBytes
+    INSERT @line (GroupName, Topic) SELECT DISTINCT o.GroupName, o.Topic FROM @id AS i JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.IdBytes = i.IdBytes
         WHERE o.Parked = 1 AND o.GroupName IS NOT NULL ORDER BY o.GroupName, o.Topic;
     DECLARE @place INT = 1, @group NVARCHAR(255), @topic NVARCHAR(255);
     WHILE EXISTS (SELECT 1 FROM @line WHERE Place = @place)
@@ -139,11 +139,11 @@ BEGIN
     IF SERVERPROPERTY('Babelfish') = 1
         EXEC [dbo].[Outbox_Hold] @Ids = @Ids;
     DECLARE @back TABLE (Seq BIGINT NOT NULL PRIMARY KEY, Step BINARY(16));
-    INSERT @back (Seq, Step) SELECT o.Seq, o.Step FROM @id AS i JOIN [dbo].[Outbox] AS o WITH (UPDLOCK, ROWLOCK) ON o.IdBytes = i.IdBytes WHERE o.Stage = 7
-        UNION SELECT b.Seq, b.Step FROM (SELECT DISTINCT o.GroupName, o.Topic, o.[Key] FROM @id AS i JOIN [dbo].[Outbox] AS o ON o.IdBytes = i.IdBytes WHERE o.Stage = 7 AND o.Parked = 1) AS p
-            JOIN [dbo].[Outbox] AS b WITH (UPDLOCK, ROWLOCK) ON b.GroupName = p.GroupName AND b.Topic = p.Topic AND b.[Key] = p.[Key] WHERE b.Parked = 1 AND b.Stage = 7;
+    INSERT @back (Seq, Step) SELECT o.Seq, o.Step FROM @id AS i JOIN [dbo].[Outbox] AS o WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON o.IdBytes = i.IdBytes WHERE o.Stage = 7
+        UNION SELECT b.Seq, b.Step FROM (SELECT DISTINCT o.GroupName, o.Topic, o.[Key] FROM @id AS i JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.IdBytes = i.IdBytes WHERE o.Stage = 7 AND o.Parked = 1) AS p
+            JOIN [dbo].[Outbox] AS b WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON b.GroupName = p.GroupName AND b.Topic = p.Topic AND b.[Key] = p.[Key] WHERE b.Parked = 1 AND b.Stage = 7;
     UPDATE o SET Stage = 3, AvailableAt = @now, NextAttemptAt = @now, RetryCount = 0, Expiries = 0, ExpiresAt = NULL, Parked = 0
-        FROM [dbo].[Outbox] AS o JOIN @back AS b ON b.Seq = o.Seq WHERE o.Stage = 7;
+        FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @back AS b ON b.Seq = o.Seq WHERE o.Stage = 7;
     SELECT COUNT(*) AS Done FROM @back;
     IF EXISTS (SELECT 1 FROM @back WHERE Step IS NOT NULL)
     BEGIN
@@ -172,21 +172,21 @@ BEGIN
     UPDATE [dbo].[OutboxGroup] SET SeenAt = SeenAt WHERE GroupName = @Group;
     IF @@ROWCOUNT > 0
     BEGIN
-        UPDATE TOP (@Limit) o SET GroupName = @Group FROM [dbo].[Outbox] AS o WITH (READPAST, ROWLOCK) WHERE o.GroupName IS NULL AND o.Topic = @Topic AND o.Stage = 0;
+        UPDATE TOP (@Limit) o SET GroupName = @Group FROM [dbo].[Outbox] AS o WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE o.GroupName IS NULL AND o.Topic = @Topic AND o.Stage = 0;
         SET @done = @@ROWCOUNT;
         IF @done = 0
         BEGIN
-            UPDATE TOP (@Limit) o SET GroupName = @Group FROM [dbo].[Outbox] AS o WITH (READPAST, ROWLOCK) WHERE o.GroupName IS NULL AND o.Topic = @Topic AND o.Stage IN (2, 3);
+            UPDATE TOP (@Limit) o SET GroupName = @Group FROM [dbo].[Outbox] AS o WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE o.GroupName IS NULL AND o.Topic = @Topic AND o.Stage IN (2, 3);
             SET @done = @@ROWCOUNT;
         END
         IF @done = 0
         BEGIN
-            UPDATE TOP (@Limit) o SET GroupName = @Group FROM [dbo].[Outbox] AS o WITH (READPAST, ROWLOCK) WHERE o.GroupName IS NULL AND o.Topic = @Topic AND o.Stage = 5;
+            UPDATE TOP (@Limit) o SET GroupName = @Group FROM [dbo].[Outbox] AS o WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE o.GroupName IS NULL AND o.Topic = @Topic AND o.Stage = 5;
             SET @done = @@ROWCOUNT;
         END
         IF @done = 0
         BEGIN
-            UPDATE TOP (@Limit) o SET GroupName = @Group FROM [dbo].[Outbox] AS o WITH (READPAST, ROWLOCK) WHERE o.GroupName IS NULL AND o.Topic = @Topic AND o.Stage >= 6;
+            UPDATE TOP (@Limit) o SET GroupName = @Group FROM [dbo].[Outbox] AS o WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE o.GroupName IS NULL AND o.Topic = @Topic AND o.Stage >= 6;
             SET @done = @@ROWCOUNT;
         END
     END
@@ -214,7 +214,7 @@ BEGIN
         UNION ALL SELECT * FROM (SELECT TOP (@Limit) Seq FROM [dbo].[Outbox] WHERE GroupName = @Group AND Stage = 4 AND CreatedAt <= @Before) AS d
         UNION ALL SELECT * FROM (SELECT TOP (@Limit) Seq FROM [dbo].[Outbox] WHERE GroupName = @Group AND Stage = 5 AND CreatedAt <= @Before) AS e
         UNION ALL SELECT * FROM (SELECT TOP (@Limit) Seq FROM [dbo].[Outbox] WHERE GroupName = @Group AND Stage >= 6 AND CreatedAt <= @Before) AS f) AS r;
-    DELETE o OUTPUT deleted.Stage, deleted.Step INTO @gone (Stage, Step) FROM [dbo].[Outbox] AS o JOIN @seq AS s ON s.Seq = o.Seq WHERE o.GroupName = @Group;
+    DELETE o OUTPUT deleted.Stage, deleted.Step INTO @gone (Stage, Step) FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @seq AS s ON s.Seq = o.Seq WHERE o.GroupName = @Group;
     SELECT (SELECT COUNT(*) FROM @seq) AS Found, (SELECT COUNT(*) FROM @gone) AS Done;
     IF EXISTS (SELECT 1 FROM @gone WHERE Step IS NOT NULL AND Stage < 6)
     BEGIN
