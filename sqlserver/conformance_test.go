@@ -21,7 +21,17 @@ const maxPayload = 16 << 20
 
 func Test_a_store_keeps_the_contract(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, harness(pool(t)))
+	db := pool(t)
+	h := harness(db)
+	if testenv.IsBabelfish(t, db) {
+		h.Unsupported = onBabelfish
+	}
+	storetest.Run(t, h)
+}
+
+// onBabelfish is what takes longer there than a test has.
+var onBabelfish = map[string]string{
+	"order: a huge backlog behind one blocked key does not hold up other keys": "Babelfish 4.4 needs minutes for the 20,000 records",
 }
 
 // harness has tables of their own for each store, in one database.

@@ -27,7 +27,14 @@
 // are READ COMMITTED, and are repeated after a deadlock, after a lock that was
 // not had in time, and after what Azure SQL says while it moves or limits a
 // database. READ_COMMITTED_SNAPSHOT may be on or off: what reads to decide takes
-// locks either way.
+// locks either way. Off, List, Stats, ListJoins and ListSteps pass over what
+// another transaction has locked just then, and Get waits a quarter of a second
+// for it; on, which Azure SQL has by default, they see it as it was.
+//
+// An append with dedup keys waits for the open transaction of another that has
+// the same topic and key, and for no other: it takes an application lock of each
+// key (sp_getapplock) until the transaction ends. Two transactions that append
+// the same keys in different orders may be deadlocked; one then gets an error.
 //
 // # Tables
 //
@@ -48,7 +55,8 @@
 // Ensure makes the tables, types and procedures, or brings them up to date; so
 // does outmill schema -ensure. outmill schema without it, and Statements, give
 // the batches to a migration tool; between two of them sqlcmd wants a line GO.
-// Each version of the schema is one transaction.
+// Each version of the schema is one transaction. A tool that runs all batches in
+// one must commit it before the procedures are called.
 //
 // # Claims
 //

@@ -37,6 +37,8 @@ type target struct {
 var targets = []target{
 	{name: "postgres", duration: fullDuration, pause: 40 * time.Millisecond, away: 30 * time.Second, poll: 100 * time.Millisecond, serve: servePostgres, connect: connectPostgres},
 	{name: "mongo", duration: 25 * time.Second, pause: 600 * time.Millisecond, away: 15 * time.Second, poll: 300 * time.Millisecond, serve: serveMongo, connect: connectMongo},
+	// Babelfish compiles procedures for seconds in each new session.
+	{name: "sqlserver", duration: 25 * time.Second, pause: 600 * time.Millisecond, away: 15 * time.Second, poll: 300 * time.Millisecond, serve: serveSQLServer, connect: connectSQLServer},
 }
 
 // ownTarget is that of the process, which plays a role.

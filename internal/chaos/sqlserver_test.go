@@ -1,0 +1,227 @@
+//go:build unix
+
+package chaos_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/ThreeDotsLabs/watermill"
+	mssql "github.com/microsoft/go-mssqldb"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/sqlserver"
+)
+
+// sqlserverServer is a database on a server that is not the test's own: where
+// others would be restarted or killed, all sessions of the database are ended.
+type sqlserverServer struct {
+	database *url.URL
+	db       *sql.DB
+}
+
+func serveSQLServer(t *testing.T) server {
+	t.Helper()
+	database, err := url.Parse(testenv.SQLServerDatabase(t))
+	require.NoError(t, err)
+	outside := *database
+	outside.RawQuery = ""
+	query := database.Query()
+	query.Del("database")
+	outside.RawQuery = query.Encode()
+	db, err := sql.Open("sqlserver", outside.String())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return sqlserverServer{database, db}
+}
+
+func (s sqlserverServer) address() string {
+	if s.database.Port() == "" {
+		return net.JoinHostPort(s.database.Hostname(), "1433")
+	}
+	return s.database.Host
+}
+
+func (s sqlserverServer) url(address string) string {
+	u := *s.database
+	u.Host = address
+	return u.String()
+}
+
+func (s sqlserverServer) restart(ctx context.Context) error {
+	var sessions []int
+	rows, err := s.db.QueryContext(ctx, "SELECT session_id FROM sys.dm_exec_sessions WHERE session_id <> @@SPID AND database_id = DB_ID(@name)", sql.Named("name", s.database.Query().Get("database")))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var session int
+		if err := rows.Scan(&session); err != nil {
+			return err
+		}
+		sessions = append(sessions, session)
+	}
+	for _, session := range sessions {
+		if _, err := s.db.ExecContext(ctx, fmt.Sprint("KILL ", session)); err != nil && !isGone(err) {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// isGone tells that the session ended by itself meanwhile.
+func isGone(err error) bool {
+	var e mssql.Error
+	return errors.As(err, &e) && (e.Number == 6106 || strings.Contains(e.Message, "not an active process"))
+}
+
+func (s sqlserverServer) crash(ctx context.Context) error { return s.restart(ctx) }
+
+type sqlserverDatabase struct{ store *sqlserver.Store }
+
+func connectSQLServer(ctx context.Context, databaseURL string, logger watermill.LoggerAdapter) (database, error) {
+	store, err := sqlserver.Open(ctx, databaseURL, sqlserver.Config{}, logger)
+	if err != nil {
+		return nil, err
+	}
+	// Each session of Babelfish compiles each procedure anew.
+	store.DB().SetMaxOpenConns(8)
+	store.DB().SetMaxIdleConns(8)
+	return sqlserverDatabase{store}, nil
+}
+
+func (d sqlserverDatabase) close() error { return d.store.Close() }
+
+func (d sqlserverDatabase) outbox() outbox { return d.store }
+
+func (d sqlserverDatabase) prepare(ctx context.Context) error {
+	var errs []error
+	for _, statement := range []string{
+		"CREATE TABLE accounts ([key] NVARCHAR(40) NOT NULL PRIMARY KEY, n INT NOT NULL)",
+		"CREATE TABLE ledger (uuid NVARCHAR(255) NOT NULL PRIMARY KEY, [key] NVARCHAR(40) NOT NULL, n INT NOT NULL)",
+		"CREATE TABLE started (id NVARCHAR(36) NOT NULL PRIMARY KEY, steps INT NOT NULL, wanted NVARCHAR(40) NOT NULL)",
+	} {
+		_, err := d.store.DB().ExecContext(ctx, statement)
+		errs = append(errs, err)
+	}
+	for i := range keyCount {
+		_, err := d.store.DB().ExecContext(ctx, "INSERT accounts ([key], n) VALUES (@key, 0)", sql.Named("key", keyName(i)))
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func (d sqlserverDatabase) transact(ctx context.Context, dice *rand.Rand, fn func(context.Context, session) error) error {
+	if dice.IntN(3) == 0 {
+		return d.store.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error { return fn(ctx, sqlserverSession{d.store, tx}) })
+	}
+	tx, err := d.store.DB().BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	if err := fn(ctx, sqlserverSession{d.store, tx}); err != nil {
+		return errors.Join(err, tx.Rollback())
+	}
+	return tx.Commit()
+}
+
+func (d sqlserverDatabase) ledger(ctx context.Context) (map[string]entry, error) {
+	ledger := map[string]entry{}
+	err := d.each(ctx, "SELECT uuid, [key], n FROM ledger", func(scan func(...any) error) error {
+		var uuid string
+		var e entry
+		err := scan(&uuid, &e.key, &e.n)
+		ledger[uuid] = e
+		return err
+	})
+	return ledger, err
+}
+
+func (d sqlserverDatabase) promised(ctx context.Context) (map[outmill.JoinID]promise, error) {
+	promises := map[outmill.JoinID]promise{}
+	err := d.each(ctx, "SELECT id, steps, wanted FROM started", func(scan func(...any) error) error {
+		var id outmill.JoinID
+		var p promise
+		err := scan(&id, &p.steps, &p.wanted)
+		promises[id] = p
+		return err
+	})
+	return promises, err
+}
+
+func (d sqlserverDatabase) each(ctx context.Context, query string, row func(scan func(...any) error) error) error {
+	rows, err := d.store.DB().QueryContext(ctx, query)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		if err := row(rows.Scan); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+func (sqlserverDatabase) kindOf(err error) (kind string, expected bool) {
+	var fromServer mssql.Error
+	var fromNetwork net.Error
+	text := err.Error()
+	switch {
+	case errors.As(err, &fromServer):
+		// A session that was killed: 596, and 33557097 is what Babelfish says of all
+		// that PostgreSQL has no number for.
+		return fmt.Sprint(fromServer.Number), fromServer.Number == 596 || strings.Contains(text, "terminating connection")
+	case errors.Is(err, context.DeadlineExceeded):
+		return "timeout", true
+	case errors.As(err, &fromNetwork), errors.Is(err, io.EOF), errors.Is(err, sql.ErrConnDone), errors.Is(err, sql.ErrTxDone),
+		strings.Contains(text, "EOF"), strings.Contains(text, "bad connection"), strings.Contains(text, "closed"), strings.Contains(text, "reset by peer"):
+		return "connection lost", true
+	}
+	return fmt.Sprintf("%T", err), false
+}
+
+type sqlserverSession struct {
+	store *sqlserver.Store
+	tx    *sql.Tx
+}
+
+func (s sqlserverSession) carry(ctx context.Context) context.Context {
+	return s.store.WithTx(ctx, s.tx)
+}
+
+func (s sqlserverSession) advance(ctx context.Context, key string, by int) (n int, err error) {
+	err = s.tx.QueryRowContext(ctx, `SET NOCOUNT ON; UPDATE accounts SET n = n + @by WHERE [key] = @key;
+SELECT n - @by FROM accounts WHERE [key] = @key`, sql.Named("key", key), sql.Named("by", by)).Scan(&n)
+	return n, err
+}
+
+func (s sqlserverSession) record(ctx context.Context, uuid string, e entry) error {
+	_, err := s.tx.ExecContext(ctx, "INSERT ledger (uuid, [key], n) VALUES (@uuid, @key, @n)", sql.Named("uuid", uuid), sql.Named("key", e.key), sql.Named("n", e.n))
+	return err
+}
+
+func (s sqlserverSession) recordJoin(ctx context.Context, id outmill.JoinID, p promise) error {
+	_, err := s.tx.ExecContext(ctx, "INSERT started (id, steps, wanted) VALUES (@id, @steps, @wanted)", sql.Named("id", id.String()), sql.Named("steps", p.steps), sql.Named("wanted", string(p.wanted)))
+	return err
+}
+
+func (s sqlserverSession) doubt(ctx context.Context, fn func(session) error) error {
+	if _, err := s.tx.ExecContext(ctx, "SAVE TRANSACTION doubt"); err != nil {
+		return err
+	}
+	err := fn(s)
+	_, undone := s.tx.ExecContext(ctx, "ROLLBACK TRANSACTION doubt")
+	return errors.Join(err, undone)
+}
