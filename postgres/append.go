@@ -19,18 +19,7 @@ var (
 
 	// sqlInsertNew takes the dedup keys that are free, and leaves out the rows
 	// whose key is not.
-	sqlInsertNew = `WITH free AS (
-	INSERT INTO {p:dedup} AS d (topic, dedup_key, expires_at)
-	SELECT k.topic, k.dedup_key, statement_timestamp() + $21::bigint * interval '1 microsecond'
-	FROM unnest($22::text[], $23::text[]) AS k (topic, dedup_key)
-	WHERE EXISTS (SELECT 1 FROM {p:meta} WHERE ` + sqlFits + `)
-	ORDER BY 1, 2
-	ON CONFLICT (topic, dedup_key) DO UPDATE SET expires_at = excluded.expires_at WHERE d.expires_at <= statement_timestamp()
-	RETURNING topic, dedup_key),
-inserted AS (` + sqlInsert + `
-	AND (r.dedup_key = '' OR (r.topic, r.dedup_key) IN (SELECT topic, dedup_key FROM free)))
-SELECT EXISTS (SELECT 1 FROM {p:meta} WHERE ` + sqlFits + `), '', ''
-UNION ALL SELECT true, topic, dedup_key FROM free`
+	sqlInsertNew = insertNew(sqlInsert)
 )
 
 const (
@@ -58,6 +47,21 @@ const (
 	// A time is empty, a time in full, or + and what to add to the server's now.
 	dueValue = `CASE WHEN r.due = '' THEN now.at WHEN r.due LIKE '+%' THEN now.at + r.due::interval ELSE r.due::timestamptz END`
 )
+
+func insertNew(insert string) string {
+	return `WITH free AS (
+	INSERT INTO {p:dedup} AS d (topic, dedup_key, expires_at)
+	SELECT k.topic, k.dedup_key, statement_timestamp() + $21::bigint * interval '1 microsecond'
+	FROM unnest($22::text[], $23::text[]) AS k (topic, dedup_key)
+	WHERE EXISTS (SELECT 1 FROM {p:meta} WHERE ` + sqlFits + `)
+	ORDER BY 1, 2
+	ON CONFLICT (topic, dedup_key) DO UPDATE SET expires_at = excluded.expires_at WHERE d.expires_at <= statement_timestamp()
+	RETURNING topic, dedup_key),
+inserted AS (` + insert + `
+	AND (r.dedup_key = '' OR (r.topic, r.dedup_key) IN (SELECT topic, dedup_key FROM free)))
+SELECT EXISTS (SELECT 1 FROM {p:meta} WHERE ` + sqlFits + `), '', ''
+UNION ALL SELECT true, topic, dedup_key FROM free`
+}
 
 func insertFrom(rows string) string {
 	return `INSERT INTO {p:records} (` + insertColumns + `)
@@ -113,6 +117,8 @@ type appending struct {
 	duplicate []bool
 	// first is the first record with each dedup key.
 	first map[topicKey]int
+	// named are the ids that may have been used before.
+	named []string
 }
 
 func newAppending(s *Store, records []*outmill.Record) (*appending, error) {
@@ -125,6 +131,8 @@ func newAppending(s *Store, records []*outmill.Record) (*appending, error) {
 	for i, r := range records {
 		if a.ids[i] = r.ID; r.ID.IsZero() {
 			a.ids[i] = outmill.NewWorkItemID()
+		} else if !fresh(r.ID) {
+			a.named = append(a.named, r.ID.String())
 		}
 		if len(r.Metadata) > 0 {
 			text, err := json.Marshal(r.Metadata)
@@ -208,38 +216,58 @@ func (a *appending) put(ctx context.Context, table *routing.Table, r runner, las
 	if a.s.notices.due() {
 		steps = append(steps, a.s.notices.step())
 	}
+	logged := a.s.logged(rows.list) && len(a.named) == 0
+	if err := a.checkNames(ctx, r); err != nil {
+		return false, err
+	}
 	if to := r.copier(); to != nil && len(rows.list) >= copyFrom && len(a.first) == 0 {
-		if fits, err = a.copy(ctx, rows, r, to); err != nil || !fits {
+		if logged {
+			fits, err = a.copyLog(ctx, table, rows.list, r, to)
+		} else {
+			fits, err = a.copy(ctx, rows, r, to)
+		}
+		if err != nil || !fits {
 			return false, err
 		}
 		return true, last(ctx, steps...)
 	}
-	return a.insert(ctx, rows, steps, last)
+	return a.insert(ctx, rows, logged, steps, last)
 }
 
-func (a *appending) insert(ctx context.Context, rows rows, steps []step, last send) (fits bool, err error) {
+func (a *appending) insert(ctx context.Context, rows rows, logged bool, steps []step, last send) (fits bool, err error) {
 	if len(a.first) > 0 {
-		err = last(ctx, append([]step{a.insertNew(rows, &fits)}, steps...)...)
+		err = last(ctx, append([]step{a.insertNew(rows, logged, &fits)}, steps...)...)
 		return fits, err
 	}
 	var written int
-	write := step{template: sqlInsert, args: rows.columns(), count: &written}
-	if len(rows.list) == 1 {
+	write := step{count: &written}
+	switch one := len(rows.list) == 1; {
+	case one && logged:
+		write.template, write.args = sqlLogInsertOne, append(rows.only(), rows.list[0].line())
+	case one:
 		write.template, write.args = sqlInsertOne, rows.only()
+	case logged:
+		write.template, write.args = sqlLogInsert, append(rows.columns(), rows.lines())
+	default:
+		write.template, write.args = sqlInsert, rows.columns()
 	}
 	err = last(ctx, append([]step{write}, steps...)...)
 	return written == len(rows.list), err
 }
 
-func (a *appending) insertNew(rows rows, fits *bool) step {
+func (a *appending) insertNew(rows rows, logged bool, fits *bool) step {
 	var topics, keys []string
 	for key, i := range a.first {
 		a.duplicate[i] = true
 		topics, keys = append(topics, key.topic), append(keys, key.key)
 	}
+	template, args := sqlInsertNew, append(rows.columns(), a.s.config.DedupWindow.Microseconds(), topics, keys)
+	if logged {
+		template, args = sqlLogInsertNew, append(args, rows.lines())
+	}
 	return step{
-		template: sqlInsertNew,
-		args:     append(rows.columns(), a.s.config.DedupWindow.Microseconds(), topics, keys),
+		template: template,
+		args:     args,
 		row: func(scan func(...any) error) error {
 			var free topicKey
 			if err := scan(fits, &free.topic, &free.key); err != nil || free.topic == "" {

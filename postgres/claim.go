@@ -73,7 +73,10 @@ RETURNING ` + recordColumns + `, false`
 )
 
 // sqlDue is a function of the schema: see there.
-const sqlDue = `SELECT topic, due, unrouted FROM {p:due}($1::text, $2::text[], $3::text, $4::text, $5::boolean)`
+const sqlDue = `SELECT topic, due, unrouted FROM {p:due}($1::text, $2::text[], $3::text, $4::text, $5::boolean)
+UNION ALL SELECT NULL, logged, false FROM {p:meta}`
+
+const sqlLogDue = `SELECT {p:log_due}($1::text, $2::text[], $3::bigint[])`
 
 // Claim leases up to req.Limit records, and never more than 100,000. See
 // outmill.Queue. Of a claim over several topics that fails after it has leased
@@ -84,6 +87,7 @@ func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill
 		return nil, s.explain(ctx, operation, err)
 	}
 	req.Limit = min(req.Limit, maxClaim)
+	s.upkeepLog(ctx)
 	busy := s.busy.Topics(req.Group, req.Topics)
 	for {
 		topics := busy
@@ -143,12 +147,22 @@ func (s *Store) lookForTopics(ctx context.Context, req outmill.ClaimRequest) (du
 	if names, listed := req.Topics.Names(); listed {
 		named = orEmpty(names)
 	}
+	// turned: the log has been turned on since this store looked.
+	turned := false
 	look := step{template: sqlDue, args: []any{req.Group, named, req.Owner.String(), inorder.PassedOver(req.KeyPolicy), heldToo}}
 	look.row = func(scan func(...any) error) error {
-		var topic string
+		var name *string
 		var isDue, isUnrouted bool
-		if err := scan(&topic, &isDue, &isUnrouted); err != nil || !req.Topics.Match(topic) {
+		if err := scan(&name, &isDue, &isUnrouted); err != nil {
 			return err
+		}
+		if name == nil {
+			turned = isDue != s.readsLog()
+			return nil
+		}
+		topic := *name
+		if !req.Topics.Match(topic) {
+			return nil
 		}
 		if isDue {
 			due = append(due, topic)
@@ -158,15 +172,52 @@ func (s *Store) lookForTopics(ctx context.Context, req outmill.ClaimRequest) (du
 		}
 		return nil
 	}
+	looks := []step{look}
 	err = s.read(ctx, "claim", func(ctx context.Context) error {
 		due, unrouted = nil, nil
-		rows, err := s.pool.Query(ctx, s.sql.text(look.template), look.args...)
+		looks = looks[:1]
+		if s.readsLog() {
+			looks = append(looks, logDue(req.Group, named, func(topic string) {
+				if req.Topics.Match(topic) && !slices.Contains(due, topic) {
+					due = append(due, topic)
+				}
+			}))
+		}
+		return s.query(ctx, looks)
+	})
+	if err == nil && turned {
+		s.checked.Store(false)
+		return s.lookForTopics(ctx, req)
+	}
+	return due, unrouted, err
+}
+
+// query sends the steps in one round trip, each a transaction of its own.
+func (s *Store) query(ctx context.Context, steps []step) error {
+	for _, one := range steps {
+		rows, err := s.pool.Query(ctx, s.sql.text(one.template), one.args...)
 		if err != nil {
 			return err
 		}
-		return look.read(rows)
-	})
-	return due, unrouted, err
+		if err := one.read(rows); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// logDue looks which topics have something in the log.
+func logDue(group string, topics []string, found func(topic string)) step {
+	var lines []int64
+	for _, topic := range topics {
+		lines = append(lines, lineOf(group, topic))
+	}
+	return step{template: sqlLogDue, args: []any{group, topics, lines}, row: func(scan func(...any) error) error {
+		var topic string
+		err := scan(&topic)
+		found(topic)
+		return err
+	}}
 }
 
 // claim is one claim, in a transaction for each topic or, without an order, for
@@ -192,7 +243,7 @@ func (c *claim) room() int {
 }
 
 func (c *claim) serveAll(ctx context.Context, topics []string) error {
-	if c.req.Order == outmill.OrderNone {
+	if c.req.Order == outmill.OrderNone && !c.s.readsLog() {
 		return c.takeAny(ctx, topics)
 	}
 	share := (c.req.Limit + len(topics) - 1) / len(topics)
@@ -208,7 +259,10 @@ func (c *claim) serveAll(ctx context.Context, topics []string) error {
 // may have more.
 func (c *claim) serve(ctx context.Context, topics []string, share int) ([]string, error) {
 	take := c.takeByKey
-	if c.req.Order == outmill.OrderTopic {
+	switch {
+	case c.s.readsLog():
+		take = c.takeBoth
+	case c.req.Order == outmill.OrderTopic:
 		take = c.takeByTopic
 	}
 	var open []string

@@ -45,6 +45,12 @@ type Config struct {
 	// most the default of 256 MiB.
 	MaxPayload int
 
+	// Lane is where records go that are due at once. LaneLog has Ensure turn the log
+	// on for all programs on the schema, which then have to know of it (version 2 of
+	// the schema); it stays on. LaneRows, and nothing where the log was never turned
+	// on, has this program's appends write to the records, whatever others do.
+	// Readers read both. Default: the schema's, which is LaneRows at first.
+	Lane Lane
 	// EnsureSchema has Open, or after New the first call that is not in a
 	// caller's transaction, do what Ensure does. Default: Ensure is called
 	// explicitly.
@@ -111,6 +117,9 @@ func (c Config) Validate() error {
 	}
 	if !prefixPattern.MatchString(c.TablePrefix) {
 		refuse("TablePrefix is %q: want a letter or _, then letters, digits and _, at most 40", c.TablePrefix)
+	}
+	if c.Lane != "" && c.Lane != LaneRows && c.Lane != LaneLog {
+		refuse("Lane is %q: want %q, %q or nothing", c.Lane, LaneLog, LaneRows)
 	}
 	if c.Retain < 0 {
 		refuse("Retain is %s: want 0 or more", c.Retain)

@@ -21,13 +21,20 @@ const maxPayload = 16 << 20
 
 func Test_a_store_keeps_the_contract(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, harness(pool(t)))
+	storetest.Run(t, harness(pool(t), postgres.LaneRows))
+}
+
+func Test_a_store_with_a_log_keeps_the_contract(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, harness(pool(t), postgres.LaneLog))
 }
 
 // harness has a schema for each store, in one database.
-func harness(db *pgxpool.Pool) storetest.Harness {
+func harness(db *pgxpool.Pool, lane postgres.Lane) storetest.Harness {
 	return storetest.Harness{
-		New:        func(t *testing.T, options storetest.Options) outmill.Store { return newConforming(t, db, options) },
+		New: func(t *testing.T, options storetest.Options) outmill.Store {
+			return newConforming(t, db, lane, options)
+		},
 		Reopen:     reopen,
 		Elapse:     elapse,
 		Begin:      begin,
@@ -60,10 +67,11 @@ type conforming struct {
 	config postgres.Config
 }
 
-func newConforming(t *testing.T, db *pgxpool.Pool, options storetest.Options) outmill.Store {
+func newConforming(t *testing.T, db *pgxpool.Pool, lane postgres.Lane, options storetest.Options) outmill.Store {
 	t.Helper()
 	config := postgres.Config{
 		Schema:     "s" + strings.ReplaceAll(outmill.NewWorkItemID().String(), "-", ""),
+		Lane:       lane,
 		Retain:     options.Retain,
 		MaxPayload: maxPayload, DedupWindow: options.DedupWindow,
 	}
@@ -106,6 +114,8 @@ func passTime(t *testing.T, db *pgxpool.Pool, schema string, d time.Duration) {
 		"lanes":   {"until"},
 		"groups":  {"seen_at"},
 		"dedup":   {"expires_at"},
+		"log":     {"created_at"},
+		"batches": {"lease_until"},
 		"joins":   {"deadline", "created_at", "updated_at", "finished_at"},
 	} {
 		set := make([]string, len(columns))

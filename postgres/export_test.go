@@ -10,3 +10,12 @@ var SchemaFiles fs.FS = schemaFiles
 
 // EnsureFrom is Ensure of a program with these migrations.
 func (s *Store) EnsureFrom(ctx context.Context, files fs.FS) error { return s.ensure(ctx, files) }
+
+// Truncate, Evacuate and TendSegments are what upkeep does to the log.
+func (s *Store) Truncate(ctx context.Context, segment int) (bool, error) {
+	return s.truncate(ctx, segment)
+}
+
+func (s *Store) Evacuate(ctx context.Context, segment int) error { return s.evacuate(ctx, segment) }
+
+func (s *Store) TendSegments(ctx context.Context) error { return s.tendSegments(ctx) }

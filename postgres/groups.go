@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	sqlGeneration = `SELECT version, compatible, generation FROM {p:meta} WHERE only_row`
+	sqlGeneration = `SELECT version, compatible, generation, lane, logged FROM {p:meta} WHERE only_row`
 	sqlGroups     = `SELECT grp, array_to_json(include)::text, array_to_json(exclude)::text, seen_at FROM {p:groups} ORDER BY place`
 
 	// sqlLockGroups has one registration at a time, so that their places are in
@@ -93,10 +93,11 @@ var errRoutesChanged = errors.New("the registered groups changed again and again
 // where they are newer than those known.
 func (s *Store) loadRoutes(ctx context.Context, r runner) (*routing.Table, error) {
 	var found state
+	var lanes lanes
 	table := &routing.Table{}
 	err := r.run(ctx,
 		step{template: sqlGeneration, row: func(scan func(...any) error) error {
-			return scan(&found.version, &found.compatible, &table.Generation)
+			return scan(&found.version, &found.compatible, &table.Generation, &lanes.write, &lanes.logged)
 		}},
 		groupsStep(table))
 	if err != nil {
@@ -105,6 +106,7 @@ func (s *Store) loadRoutes(ctx context.Context, r runner) (*routing.Table, error
 	if err := schemaError(found); err != nil {
 		return nil, err
 	}
+	s.lanesNow.Store(&lanes)
 	for known := s.routes.Load(); known == nil || known.Generation < table.Generation; known = s.routes.Load() {
 		if s.routes.CompareAndSwap(known, table) {
 			break
@@ -262,6 +264,9 @@ func (s *Store) DropGroup(ctx context.Context, group string) (int, error) {
 			step{template: sqlNow, row: func(scan func(...any) error) error { return scan(&now) }})
 	})
 	if err != nil {
+		return 0, err
+	}
+	if err := s.moveGroup(ctx, operation, group); err != nil {
 		return 0, err
 	}
 	dropped, err := s.dropRecords(ctx, operation, group, now)

@@ -36,8 +36,8 @@ SELECT count(*) FROM back, (SELECT count(*) FROM noted) AS n`
 
 // Get returns one record. See outmill.Inspector.
 func (s *Store) Get(ctx context.Context, id outmill.WorkItemID) (*outmill.Record, error) {
-	var found []placed
-	err := s.writeAll(ctx, "get", step{template: sqlGet, args: []any{id.String()}, row: collect(&found)})
+	args := []any{id.String()}
+	found, err := s.bothLanes(ctx, "get", step{template: sqlLogGet, args: args}, step{template: sqlGet, args: args})
 	if err != nil {
 		return nil, err
 	}
@@ -53,13 +53,20 @@ func (s *Store) Delete(ctx context.Context, ids ...outmill.WorkItemID) (int, err
 		return 0, s.explain(ctx, "delete", s.ready(ctx))
 	}
 	var deleted int
-	err := s.writeSteps(ctx, "delete", step{
-		template: sqlDelete, args: []any{idTexts(ids)},
-		row: func(scan func(...any) error) error { return scan(&deleted) },
+	var counted []string
+	err := s.write(ctx, "delete", func(ctx context.Context, t *txn) error {
+		if err := t.moveByID(ctx, idTexts(ids), false); err != nil {
+			return err
+		}
+		return t.finish(ctx, step{
+			template: sqlDelete, args: []any{idTexts(ids)},
+			row: func(scan func(...any) error) error { return scan(&deleted) },
+		}, countSteps(&counted))
 	})
 	if err != nil {
 		return 0, err
 	}
+	s.hurry(ctx, counted)
 	return deleted, nil
 }
 

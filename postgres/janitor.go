@@ -45,7 +45,14 @@ SELECT count(*) FROM gone`
 // ReapExpired makes leased records pending whose lease has ended. See
 // outmill.Queue.
 func (s *Store) ReapExpired(ctx context.Context, limit int) (int, error) {
-	reaped, err := s.tidy(ctx, "reap", sqlReap, limit)
+	var before []step
+	if logged, err := s.hasLog(ctx, "reap"); err != nil {
+		return 0, err
+	} else if logged && limit > 0 {
+		before = append(before, step{template: sqlLogBackAll, args: []any{limit}})
+	}
+	s.upkeepLog(ctx)
+	reaped, err := s.tidyAfter(ctx, "reap", before, sqlReap, limit)
 	if reaped > 0 {
 		s.logger.Info("Leases that ran out were reaped", watermill.LogFields{"count": reaped})
 		s.wake()
@@ -56,15 +63,20 @@ func (s *Store) ReapExpired(ctx context.Context, limit int) (int, error) {
 // tidy runs one bounded batch of work. What another transaction is at is
 // passed over.
 func (s *Store) tidy(ctx context.Context, operation, template string, limit int, more ...any) (int, error) {
+	return s.tidyAfter(ctx, operation, nil, template, limit, more...)
+}
+
+// tidyAfter is tidy after other steps of the transaction.
+func (s *Store) tidyAfter(ctx context.Context, operation string, before []step, template string, limit int, more ...any) (int, error) {
 	if limit < 1 {
 		return 0, s.explain(ctx, operation, invalid("limit is %d: want 1 or more", limit))
 	}
 	var done int
-	err := s.writeSteps(ctx, operation, step{
+	err := s.writeSteps(ctx, operation, append(before, step{
 		template: template,
 		args:     append([]any{limit}, more...),
 		row:      func(scan func(...any) error) error { return scan(&done) },
-	})
+	})...)
 	if err != nil {
 		return 0, err
 	}

@@ -70,7 +70,8 @@ VALUES ($1::text::uuid, $2::text::uuid, $3::text, $4::bigint, $5::bigint, $6::bi
 
 	// sqlStepOfRecord finds the step of any of a message's records; one that is gone
 	// is named by its own id.
-	sqlStepOfRecord = `SELECT coalesce((SELECT step FROM {p:records} WHERE id = $1::text::uuid), $1::text::uuid)::text`
+	sqlStepOfRecord    = `SELECT coalesce((SELECT step FROM {p:records} WHERE id = $1::text::uuid), $1::text::uuid)::text`
+	sqlStepOfLogRecord = `SELECT coalesce((SELECT step FROM {p:records} WHERE id = $1::text::uuid), (SELECT step FROM {p:log} WHERE id = $1::text::uuid LIMIT 1), $1::text::uuid)::text`
 
 	sqlReport = `UPDATE {p:join_members} SET status = $3::text, reported = true WHERE join_id = $1::text::uuid AND step = $2::text::uuid AND status = 'pending'`
 
@@ -231,6 +232,9 @@ func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmi
 	const operation = "attach step"
 	err := s.durably(ctx, operation, func(ctx context.Context, t *txn) error {
 		a := &lateStep{}
+		if err := t.moveByID(ctx, []string{message.String()}, true); err != nil {
+			return err
+		}
 		locks, err := t.linesOf(ctx, message)
 		if err != nil {
 			return err
@@ -343,7 +347,11 @@ func (s *Store) ReportFailed(ctx context.Context, join outmill.JoinID, step outm
 func (s *Store) report(ctx context.Context, operation string, id outmill.JoinID, of outmill.WorkItemID, as outmill.StepStatus) error {
 	return s.onJoin(ctx, operation, id, func(ctx context.Context, t *txn, join *countedJoin) error {
 		var names []string
-		if err := t.run(ctx, step{template: sqlStepOfRecord, args: []any{of.String()}, row: texts(&names)}); err != nil {
+		template := sqlStepOfRecord
+		if s.readsLog() {
+			template = sqlStepOfLogRecord
+		}
+		if err := t.run(ctx, step{template: template, args: []any{of.String()}, row: texts(&names)}); err != nil {
 			return err
 		}
 		var members, reported int

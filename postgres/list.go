@@ -59,26 +59,23 @@ func (s *Store) List(ctx context.Context, query outmill.ListQuery) ([]*outmill.R
 			return nil, s.explain(ctx, operation, invalid("ListQuery.Status: %w", err))
 		}
 	}
-	template := sqlList
+	template, logTemplate := sqlList, sqlLogList
 	switch query.Status {
 	case outmill.StatusLeased:
-		template = sqlListLeased
+		template, logTemplate = sqlListLeased, sqlLogListLeased
 	case outmill.StatusDead, outmill.StatusProcessed:
-		template = sqlListSettled
+		template, logTemplate = sqlListSettled, ""
 	case outmill.StatusPending:
 	}
 	group := ""
 	if query.Group != nil {
 		group = *query.Group
 	}
-	var found []placed
-	err := s.writeAll(ctx, operation, step{
-		template: template,
-		args:     []any{query.After.String(), query.Group == nil, group, query.Topic, string(query.Status), cmp.Or(query.Limit, defaultListLimit)},
-		row:      collect(&found),
-	})
+	limit := cmp.Or(query.Limit, defaultListLimit)
+	args := []any{query.After.String(), query.Group == nil, group, query.Topic, string(query.Status), limit}
+	found, err := s.bothLanes(ctx, operation, step{template: logTemplate, args: args}, step{template: template, args: args})
 	if err != nil {
 		return nil, err
 	}
-	return recordsOf(found), nil
+	return recordsOf(found[:min(limit, len(found))]), nil
 }

@@ -51,7 +51,7 @@ func Test_a_store_keeps_the_contract_behind_a_proxy_that_pools_transactions(t *t
 				c.ConnConfig.DefaultQueryExecMode = mode
 			})
 			schemas := &recycled{db: db}
-			h := harness(db)
+			h := harness(db, postgres.LaneRows)
 			h.New = func(t *testing.T, options storetest.Options) outmill.Store {
 				return schemas.store(t, direct, options)
 			}
@@ -88,7 +88,7 @@ type recycled struct {
 func (r *recycled) store(t *testing.T, direct string, options storetest.Options) outmill.Store {
 	t.Helper()
 	if options.NoSchema {
-		return newConforming(t, r.db, options)
+		return newConforming(t, r.db, postgres.LaneRows, options)
 	}
 	schema := r.take()
 	t.Cleanup(func() { r.giveBack(t, schema) })
@@ -114,7 +114,7 @@ func (r *recycled) take() string {
 func (r *recycled) giveBack(t *testing.T, schema string) {
 	t.Helper()
 	_, err := r.db.Exec(context.WithoutCancel(t.Context()), strings.ReplaceAll(`DELETE FROM s.records; DELETE FROM s.lanes;
-DELETE FROM s.groups; DELETE FROM s.dedup; DELETE FROM s.joins; DELETE FROM s.join_members; UPDATE s.meta SET version = 1, compatible = 1, generation = generation + 1`, "s.", schema+"."),
+DELETE FROM s.groups; DELETE FROM s.dedup; DELETE FROM s.joins; DELETE FROM s.join_members; DELETE FROM s.log; DELETE FROM s.batches; DELETE FROM s.late; UPDATE s.meta SET version = 2, compatible = 1, generation = generation + 1`, "s.", schema+"."),
 		pgx.QueryExecModeSimpleProtocol)
 	require.NoError(t, err)
 	r.mu.Lock()

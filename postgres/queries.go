@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"regexp"
+	"strings"
 	"sync"
 
 	"github.com/jackc/pgx/v5"
@@ -9,13 +10,14 @@ import (
 
 // queries turns the templates of this package into SQL for one schema and
 // table prefix: {p:records} becomes the qualified name of the table records,
-// {i:line} the bare name of an index, as CREATE INDEX wants it.
+// {i:line} the bare name of an index, as CREATE INDEX wants it, and {q:…} the
+// qualified name as a text.
 type queries struct {
 	schema, prefix string
 	expanded       sync.Map
 }
 
-var placeholder = regexp.MustCompile(`\{([pi]):([a-z_]+)\}`)
+var placeholder = regexp.MustCompile(`\{([piq]):([a-z0-9_]+)\}`)
 
 func (q *queries) text(template string) string {
 	if text, ok := q.expanded.Load(template); ok {
@@ -33,7 +35,11 @@ func (q *queries) expand(template string) string {
 		if match[1] == "i" {
 			return pgx.Identifier{name}.Sanitize()
 		}
-		return pgx.Identifier{q.schema, name}.Sanitize()
+		qualified := pgx.Identifier{q.schema, name}.Sanitize()
+		if match[1] == "q" {
+			return "'" + strings.ReplaceAll(qualified, "'", "''") + "'"
+		}
+		return qualified
 	})
 }
 

@@ -102,7 +102,7 @@ func newRing(t *testing.T, options storetest.Options) *ring {
 // newRingIn is newRing in a database that other tests use too.
 func newRingIn(t *testing.T, db *pgxpool.Pool, options storetest.Options) *ring {
 	t.Helper()
-	r := &ring{t: t, db: db, store: newConforming(t, db, options).(conforming), gates: &gates{}}
+	r := &ring{t: t, db: db, store: newConforming(t, db, postgres.LaneRows, options).(conforming), gates: &gates{}}
 	r.schema = r.store.config.Schema
 	config := db.Config()
 	config.ConnConfig.Tracer = r.gates

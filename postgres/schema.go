@@ -20,7 +20,7 @@ var schemaFiles embed.FS
 
 // schemaVersion is the version that this program works with: that of the
 // newest file in schema.
-const schemaVersion = 1
+const schemaVersion = 2
 
 const (
 	// sqlHasMeta reads the catalog: to_regclass may remember that there was no
@@ -84,9 +84,10 @@ func (s *Store) ensure(ctx context.Context, files fs.FS) error {
 		if err := s.migrateAll(ctx, migrations); err != nil {
 			return err
 		}
-		return nil
+	} else if err := schemaError(found); err != nil {
+		return err
 	}
-	return schemaError(found)
+	return s.useLog(ctx)
 }
 
 func (s *Store) migrateAll(ctx context.Context, migrations []migrate.Migration) error {

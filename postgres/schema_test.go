@@ -146,7 +146,7 @@ func Test_ten_stores_of_one_process_ensure_at_once(t *testing.T) {
 // later are the migrations of a later program.
 func later(t *testing.T, statements string) fs.FS {
 	t.Helper()
-	files := fstest.MapFS{"schema/0002_later.sql": &fstest.MapFile{Data: []byte(statements)}}
+	files := fstest.MapFS{"schema/0003_later.sql": &fstest.MapFile{Data: []byte(statements)}}
 	entries, err := fs.ReadDir(postgres.SchemaFiles, "schema")
 	require.NoError(t, err)
 	for _, entry := range entries {
@@ -199,7 +199,7 @@ func Test_a_schema_is_upgraded_while_publishers_and_workers_run(t *testing.T) {
 	for name, n := range r.seen {
 		require.Equal(t, 1, n, name)
 	}
-	require.Equal(t, 2, valueOf[int](t, db, "SELECT version FROM outmill.meta"))
+	require.Equal(t, 3, valueOf[int](t, db, "SELECT version FROM outmill.meta"))
 	require.Zero(t, valueOf[int](t, db, "SELECT count(*) FROM outmill.records WHERE note = ''"))
 }
 
@@ -290,9 +290,9 @@ func Test_a_migration_that_fails_leaves_the_schema_as_it_was(t *testing.T) {
 	before := describe(t, db, "outmill")
 	err := store.EnsureFrom(t.Context(), later(t, rewriting+"SELECT 1 / 0;\n"))
 	require.ErrorContains(t, err, "division by zero")
-	require.ErrorContains(t, err, "version 2")
+	require.ErrorContains(t, err, "version 3")
 	require.Equal(t, before, describe(t, db, "outmill"))
-	require.Equal(t, 1, valueOf[int](t, db, "SELECT version FROM outmill.meta"))
+	require.Equal(t, 2, valueOf[int](t, db, "SELECT version FROM outmill.meta"))
 	everything(t, store)
 	require.NoError(t, store.EnsureFrom(t.Context(), later(t, rewriting)))
 	everything(t, store)
@@ -333,7 +333,7 @@ func Test_an_older_program_works_with_a_newer_schema_that_allows_it(t *testing.T
 	everything(t, fresh)
 	everything(t, store)
 
-	execute(t, db, "UPDATE outmill.meta SET compatible = 2")
+	execute(t, db, "UPDATE outmill.meta SET compatible = 3")
 	newer := newStore(t, connect(t, url), postgres.Config{})
 	require.ErrorIs(t, newer.Ensure(t.Context()), outmill.ErrSchemaNewer)
 	require.ErrorIs(t, newer.Append(t.Context(), made("orders", "x", 1)...), outmill.ErrSchemaNewer)

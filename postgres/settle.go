@@ -83,6 +83,14 @@ func bare(leases []outmill.Lease) []settling {
 	return items
 }
 
+func leasesOf(items []settling) []outmill.Lease {
+	leases := make([]outmill.Lease, len(items))
+	for i := range items {
+		leases[i] = items[i].lease
+	}
+	return leases
+}
+
 // sameLeases are the leases of one owner under one claim number.
 type sameLeases struct {
 	owner  outmill.OwnerToken
@@ -117,7 +125,10 @@ func (s *sameLeases) args() []any { return []any{s.ids, s.owner.String(), s.clai
 
 // settle runs a statement on the leases, in one round trip.
 func (s *Store) settle(ctx context.Context, operation, template string, leases []outmill.Lease) error {
-	var steps []step
+	steps, err := s.toRecords(ctx, leases)
+	if err != nil {
+		return err
+	}
 	for _, same := range sorted(bare(leases)) {
 		steps = append(steps, step{template: template, args: same.args()})
 	}
@@ -126,15 +137,28 @@ func (s *Store) settle(ctx context.Context, operation, template string, leases [
 
 // settleEach is settle for leases that each have values of their own.
 func (s *Store) settleEach(ctx context.Context, operation, template string, items []settling, row func(scan func(...any) error) error, more ...any) error {
+	steps, err := s.toRecords(ctx, leasesOf(items))
+	if err != nil {
+		return err
+	}
+	each, err := stepsFor(template, items, row, more...)
+	if err != nil {
+		return s.explain(ctx, operation, err)
+	}
+	return s.settleAll(ctx, operation, append(steps, each...))
+}
+
+// stepsFor are a step for the leases of each owner and claim number.
+func stepsFor(template string, items []settling, row func(scan func(...any) error) error, more ...any) ([]step, error) {
 	var steps []step
 	for _, same := range sorted(items) {
 		values, err := json.Marshal(same.values)
 		if err != nil {
-			return s.explain(ctx, operation, err)
+			return nil, err
 		}
 		steps = append(steps, step{template: template, args: append(append(same.args(), string(values)), more...), row: row})
 	}
-	return s.settleAll(ctx, operation, steps)
+	return steps, nil
 }
 
 func (s *Store) settleAll(ctx context.Context, operation string, steps []step) error {
@@ -148,6 +172,13 @@ func (s *Store) settleAll(ctx context.Context, operation string, steps []step) e
 func (s *Store) Ack(ctx context.Context, leases []outmill.Lease) error {
 	if s.config.Retain > 0 {
 		return s.settle(ctx, "ack", sqlProcess, leases)
+	}
+	logged, err := s.hasLog(ctx, "ack")
+	if err != nil {
+		return err
+	}
+	if logged && len(leases) > 0 {
+		return s.ackLog(ctx, leases)
 	}
 	return s.settle(ctx, "ack", sqlDeleteAcked, leases)
 }
@@ -171,32 +202,42 @@ func (s *Store) Extend(ctx context.Context, lease time.Duration, leases []outmil
 	if len(leases) == 0 {
 		return nil, s.explain(ctx, operation, s.ready(ctx))
 	}
+	if logged, err := s.hasLog(ctx, operation); err != nil {
+		return nil, err
+	} else if logged {
+		return s.extendLog(ctx, lease, leases)
+	}
 	var extended []outmill.Lease
 	err := s.write(ctx, operation, func(ctx context.Context, t *txn) error {
 		extended = nil
-		var steps []step
-		for _, same := range sorted(bare(leases)) {
-			steps = append(steps, step{
-				template: sqlExtend,
-				args:     append(same.args(), ceilMicros(lease)),
-				row: func(scan func(...any) error) error {
-					var id string
-					l := outmill.Lease{Owner: same.owner, Claim: same.claim}
-					if err := scan(&id); err != nil {
-						return err
-					}
-					err := l.ID.Scan(id)
-					extended = append(extended, l)
-					return err
-				},
-			})
-		}
-		return t.finish(ctx, steps...)
+		return t.finish(ctx, extendSteps(lease, leases, &extended)...)
 	})
 	if err != nil {
 		return nil, err
 	}
 	return extended, nil
+}
+
+// extendSteps extend leases of records, and add those that stand.
+func extendSteps(lease time.Duration, leases []outmill.Lease, into *[]outmill.Lease) []step {
+	var steps []step
+	for _, same := range sorted(bare(leases)) {
+		steps = append(steps, step{
+			template: sqlExtend,
+			args:     append(same.args(), ceilMicros(lease)),
+			row: func(scan func(...any) error) error {
+				var id string
+				l := outmill.Lease{Owner: same.owner, Claim: same.claim}
+				if err := scan(&id); err != nil {
+					return err
+				}
+				err := l.ID.Scan(id)
+				*into = append(*into, l)
+				return err
+			},
+		})
+	}
+	return steps
 }
 
 // Abandon makes the records due again after their delay. See outmill.Queue.
@@ -242,6 +283,19 @@ func (s *Store) Fail(ctx context.Context, failures []outmill.Failure) error {
 		items[i] = settling{lease: f.Lease, text: outmill.CleanError(f.Err)}
 		if f.Park {
 			items[i].number = 1
+		}
+	}
+	if logged, err := s.hasLog(ctx, "fail"); err != nil {
+		return err
+	} else if logged {
+		var parking []string
+		for _, f := range failures {
+			if f.Park {
+				parking = append(parking, f.Lease.ID.String())
+			}
+		}
+		if len(parking) > 0 {
+			return s.failAndPark(ctx, items, parking)
 		}
 	}
 	return s.settleEach(ctx, "fail", sqlFail, items, nil, parkedError)

@@ -57,7 +57,7 @@ func (s *Store) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, err
 	var found []outmill.TopicStats
 	err := s.write(ctx, operation, func(ctx context.Context, t *txn) error {
 		found = nil
-		return t.finish(ctx, step{template: sqlStats, args: []any{limit}, row: func(scan func(...any) error) error {
+		steps := []step{{template: sqlStats, args: []any{limit}, row: func(scan func(...any) error) error {
 			var stats outmill.TopicStats
 			var group *string
 			var oldest pgtype.Timestamptz
@@ -70,9 +70,13 @@ func (s *Store) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, err
 			// Pending is the sum of several kinds.
 			stats.Pending = min(stats.Pending, limit)
 			stats.OldestDue = utc(oldest)
-			found = append(found, stats)
+			addStats(&found, stats, limit)
 			return nil
-		}})
+		}}}
+		if s.readsLog() {
+			steps = append([]step{s.logStats(&found, limit)}, steps...)
+		}
+		return t.finish(ctx, steps...)
 	})
 	if err != nil {
 		return nil, err

@@ -35,13 +35,20 @@ WHERE waits_for = ANY ($1::text[]::uuid[]) AND stage + 0 IN (2, 3) AND available
 	// sqlJoinsToFill also counts the members of joins that may be full.
 	sqlJoinsToFill = `SELECT ` + joinColumns + `, CASE WHEN j.expected_steps IS NULL THEN 0 ELSE (SELECT count(*) FROM {p:join_members} WHERE join_id = j.id) END
 FROM {p:joins} AS j WHERE j.id = ANY ($1::text[]::uuid[]) ORDER BY j.id`
-
-	// sqlAttachSteps makes members of the steps whose records were inserted.
-	sqlAttachSteps = `INSERT INTO {p:join_members} (join_id, step, open)
-SELECT m.join_id::uuid, m.step::uuid, m.open FROM unnest($3::text[], $4::text[], $5::bigint[]) AS m (join_id, step, open)
-WHERE (SELECT 1 FROM {p:records} WHERE id = m.step::uuid LIMIT 1) IS NOT NULL AND EXISTS (SELECT 1 FROM {p:meta} WHERE ` + sqlFits + `)
-ON CONFLICT (join_id, step) DO NOTHING`
 )
+
+// sqlAttachSteps makes members of the steps whose records were inserted.
+var (
+	sqlAttachSteps    = attachSteps(`(SELECT 1 FROM {p:records} WHERE id = m.step::uuid LIMIT 1) IS NOT NULL`)
+	sqlAttachLogSteps = attachSteps(`((SELECT 1 FROM {p:records} WHERE id = m.step::uuid LIMIT 1) IS NOT NULL OR (SELECT 1 FROM {p:log} WHERE id = m.step::uuid LIMIT 1) IS NOT NULL)`)
+)
+
+func attachSteps(inserted string) string {
+	return `INSERT INTO {p:join_members} (join_id, step, open)
+SELECT m.join_id::uuid, m.step::uuid, m.open FROM unnest($3::text[], $4::text[], $5::bigint[]) AS m (join_id, step, open)
+WHERE ` + inserted + ` AND EXISTS (SELECT 1 FROM {p:meta} WHERE ` + sqlFits + `)
+ON CONFLICT (join_id, step) DO NOTHING`
+}
 
 // hurryWithin bounds what comes after a commit.
 const hurryWithin = 5 * time.Second
@@ -157,5 +164,9 @@ func (a *appending) attachSteps(table *routing.Table) []step {
 	if len(joins) == 0 {
 		return nil
 	}
-	return []step{{template: sqlAttachSteps, args: []any{table.Generation, schemaVersion, joins, steps, open}}}
+	template := sqlAttachSteps
+	if a.s.readsLog() {
+		template = sqlAttachLogSteps
+	}
+	return []step{{template: template, args: []any{table.Generation, schemaVersion, joins, steps, open}}}
 }

@@ -38,7 +38,13 @@ type Store struct {
 	inUse   sqltx.Locks
 	routes  atomic.Pointer[routing.Table]
 	checked atomic.Bool
-	closed  atomic.Bool
+	// lanesNow is what the schema said last of its lanes.
+	lanesNow atomic.Pointer[lanes]
+	// upkeep is when this process looked after the segments of the log last.
+	upkeep atomic.Int64
+	// refs are of what was claimed from the log.
+	refs   refs
+	closed atomic.Bool
 }
 
 // New makes a store on a pool that the user made and closes. It does not
@@ -111,6 +117,9 @@ func (s *Store) ready(ctx context.Context) error {
 		return err
 	}
 	if err := s.checkOrEnsure(ctx); err != nil {
+		return err
+	}
+	if err := s.readLanes(ctx); err != nil {
 		return err
 	}
 	s.checked.Store(true)

@@ -21,7 +21,7 @@ func Test_a_store_keeps_the_contract_on_each_version_that_the_environment_names(
 		require.NoError(t, store.Ensure(t.Context()))
 		everything(t, store)
 		if os.Getenv("OUTMILL_TEST_POSTGRES_VERSIONS") != "" {
-			storetest.Run(t, harness(db))
+			storetest.Run(t, harness(db, postgres.LaneRows))
 		}
 	})
 }

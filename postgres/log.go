@@ -1,0 +1,189 @@
+package postgres
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/outmill/outmill"
+)
+
+// Lane is where a store writes records that are due at once.
+type Lane string
+
+const (
+	// LaneRows is one table of records, each of which is updated as it is claimed
+	// and deleted or updated as it is acked.
+	LaneRows Lane = "rows"
+	// LaneLog is a log that is only inserted into. Claims read ranges of it, and
+	// records move to the table only if something becomes of them besides an ack.
+	LaneLog Lane = "log"
+)
+
+const (
+	sqlLane = `SELECT lane, logged, (SELECT seqcache FROM pg_sequence WHERE seqrelid = {q:records_seq_seq}::regclass) FROM {p:meta} WHERE only_row`
+
+	// sqlUseLog also keeps programs away that know nothing of the log.
+	sqlUseLog = `UPDATE {p:meta} SET lane = 'log', logged = true, generation = generation + 1, compatible = greatest(compatible, 2) WHERE only_row AND lane <> 'log'`
+)
+
+// lanes are what a schema says of its lanes.
+type lanes struct {
+	write  Lane
+	logged bool
+}
+
+func (s *Store) readLanes(ctx context.Context) error {
+	var found lanes
+	var cache int64
+	if err := s.pool.QueryRow(ctx, s.sql.text(sqlLane)).Scan(&found.write, &found.logged, &cache); err != nil {
+		return err
+	}
+	// Places that a session keeps for later would come before what was read.
+	if found.logged && cache != 1 {
+		return fmt.Errorf("%w: the sequence of %srecords has CACHE %d, and the log needs 1: ALTER SEQUENCE … CACHE 1, and reconnect", outmill.ErrInvalidConfig, s.config.TablePrefix, cache)
+	}
+	s.lanesNow.Store(&found)
+	return nil
+}
+
+// useLog has appends write to the log from now on, if Config.Lane says so.
+func (s *Store) useLog(ctx context.Context) error {
+	if s.config.Lane != LaneLog {
+		return nil
+	}
+	_, err := s.pool.Exec(ctx, s.sql.text(sqlUseLog))
+	return err
+}
+
+// lane is where appends write to.
+func (s *Store) lane() Lane {
+	if found := s.lanesNow.Load(); found != nil {
+		return found.write
+	}
+	return LaneRows
+}
+
+// readsLog tells whether there may be something in the log. It stays so when
+// appends go to the records again.
+func (s *Store) readsLog() bool {
+	found := s.lanesNow.Load()
+	return found != nil && found.logged
+}
+
+// hasLog is readsLog once it is known.
+func (s *Store) hasLog(ctx context.Context, operation string) (bool, error) {
+	if err := s.ready(ctx); err != nil {
+		return false, s.explain(ctx, operation, err)
+	}
+	return s.readsLog(), nil
+}
+
+// lineOf is the number of a group's line of a topic in the log.
+func lineOf(group, topic string) int64 {
+	hash := sha256.New()
+	_, _ = hash.Write(binary.BigEndian.AppendUint64(nil, uint64(len(group))))
+	_, _ = hash.Write([]byte(group))
+	_, _ = hash.Write([]byte(topic))
+	return int64(binary.BigEndian.Uint64(hash.Sum(nil)))
+}
+
+// keyHash stands for a key in a batch; 0 is no key. Two keys with one hash wait
+// for each other, which does no harm.
+func keyHash(key string) int64 {
+	if key == "" {
+		return 0
+	}
+	sum := sha256.Sum256([]byte(key))
+	return int64(binary.BigEndian.Uint64(sum[:])) | 1
+}
+
+// batchRef names a batch of the log.
+type batchRef struct {
+	line, n int64
+	owner   outmill.OwnerToken
+	group   string
+	topic   string
+	size    int
+	steps   bool
+	keyed   bool
+	// until is when the lease is over by this process's clock, unless it is extended.
+	until time.Time
+}
+
+// inBatch is the place of a record in a batch.
+type inBatch struct {
+	*batchRef
+	ordinal int
+}
+
+// of tells whether the lease is that of the batch. A record is claimed from the log
+// once at most.
+func (b inBatch) of(l outmill.Lease) bool { return b.owner == l.Owner && l.Claim == 1 }
+
+// refs remembers which batch the records are in that this store has claimed
+// from the log. What it does not know is looked up.
+type refs struct {
+	mu   sync.Mutex
+	byID map[outmill.WorkItemID]inBatch
+	// sweepAt is how many there are to be before those are forgotten whose lease is
+	// over.
+	sweepAt int
+}
+
+const minSweep = 10_000
+
+func (r *refs) add(batch *batchRef, records []*outmill.Record) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.byID == nil {
+		r.byID = map[outmill.WorkItemID]inBatch{}
+	}
+	for i, record := range records {
+		r.byID[record.ID] = inBatch{batch, i}
+	}
+	if len(r.byID) < max(minSweep, r.sweepAt) {
+		return
+	}
+	now := time.Now()
+	for id, ref := range r.byID {
+		if ref.until.Before(now) {
+			delete(r.byID, id)
+		}
+	}
+	r.sweepAt = 2 * len(r.byID)
+}
+
+// keep notes that the lease of a batch was extended.
+func (r *refs) keep(batch *batchRef, lease time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	batch.until = time.Now().Add(lease)
+}
+
+// places are those of the leases that are known. forget those that are to be
+// settled.
+func (r *refs) places(leases []outmill.Lease, forget bool) map[outmill.WorkItemID]inBatch {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	places := make(map[outmill.WorkItemID]inBatch, len(leases))
+	for _, l := range leases {
+		ref, known := r.byID[l.ID]
+		if !known {
+			continue
+		}
+		places[l.ID] = ref
+		if forget && ref.of(l) {
+			delete(r.byID, l.ID)
+		}
+	}
+	return places
+}
+
+// take is places of what is to be settled.
+func (r *refs) take(leases []outmill.Lease) map[outmill.WorkItemID]inBatch {
+	return r.places(leases, true)
+}

@@ -1,0 +1,151 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/routing"
+)
+
+const (
+	// logColumns leaves out what the log gives by itself: xid and pos.
+	logColumns = `line, id, created_at, size, segment, grp, topic, key, message_id, correlation_id, causation_id, tenant_id,
+	traceparent, tracestate, dedup_key, step, metadata, payload`
+
+	// sqlFitsLog also gives the transaction its number, if it has none: before its
+	// rows have their places.
+	sqlFitsLog = sqlFits + ` AND lane = 'log' AND pg_current_xact_id() >= '3'::xid8`
+
+	sqlCopyLogHeader = `SELECT EXISTS (SELECT 1 FROM {p:meta} WHERE ` + sqlFitsLog + `), clock_timestamp(), (SELECT segment FROM {p:meta})`
+)
+
+var (
+	sqlLogInsert    = logInsertFrom(`unnest(`+insertArrays+`, $21::bigint[])`, insertNames+`, line`)
+	sqlLogInsertOne = logInsertFrom(`(VALUES (`+insertScalars+`, $21::bigint))`, insertNames+`, line`)
+	sqlLogInsertNew = insertNew(logInsertFrom(`unnest(`+insertArrays+`, $24::bigint[])`, insertNames+`, line`))
+)
+
+func logInsertFrom(rows, names string) string {
+	return `INSERT INTO {p:log} (` + logColumns + `)
+SELECT r.line, r.id::uuid, statement_timestamp(), r.size, (SELECT segment FROM {p:meta}), substr(r.grp, 2), r.topic, r.key,
+	r.message_id, r.correlation_id, r.causation_id, r.tenant_id, r.traceparent, r.tracestate, r.dedup_key,
+	nullif(r.step, '')::uuid, nullif(r.metadata, '')::jsonb, r.payload
+FROM ` + rows + ` AS r (` + names + `)
+WHERE EXISTS (SELECT 1 FROM {p:meta} WHERE ` + sqlFitsLog + `)`
+}
+
+const sqlInLog = `SELECT count(*) FROM (` + logAsRecords + `AND l.id = ANY ($1::text[]::uuid[])) AS r`
+
+var errIDTaken = errors.New("a record has this id already")
+
+// checkNames refuses ids that records of the log have: a unique index has all
+// others. The log has none of its own, so what comes with an id goes to the
+// records.
+func (a *appending) checkNames(ctx context.Context, r runner) error {
+	if len(a.named) == 0 || !a.s.readsLog() {
+		return nil
+	}
+	var taken int
+	err := r.run(ctx, step{template: sqlInLog, args: []any{a.named}, row: func(scan func(...any) error) error { return scan(&taken) }})
+	if err == nil && taken > 0 {
+		return errIDTaken
+	}
+	return err
+}
+
+// freshFor is how long ago an id may have been made that is not looked for in the
+// whole log: in the segment that is written to, an index finds it.
+const freshFor = time.Minute
+
+// fresh tells whether an id was made just now, as NewWorkItemID does.
+func fresh(id outmill.WorkItemID) bool {
+	if id[6]>>4 != 7 {
+		return false
+	}
+	made := int64(id[0])<<40 | int64(id[1])<<32 | int64(id[2])<<24 | int64(id[3])<<16 | int64(id[4])<<8 | int64(id[5])
+	age := time.Since(time.UnixMilli(made))
+	return age > -freshFor && age < freshFor
+}
+
+// logged tells whether the rows go to the log. It takes what is due at once, never
+// expires, finishes no join and has a group. What else there is in one append goes
+// with the others, so that they keep their order.
+func (s *Store) logged(list []row) bool {
+	if s.lane() != LaneLog || s.config.Lane == LaneRows {
+		return false
+	}
+	for i := range list {
+		of := list[i].of
+		if list[i].group == "" || of.Delay > 0 || !of.DueAt.IsZero() || of.TimeToLive > 0 || !of.ExpiresAt.IsZero() || !of.WaitsFor.IsZero() {
+			return false
+		}
+	}
+	return true
+}
+
+func (r *row) line() int64 { return lineOf(r.group[len(groupMark):], r.of.Topic) }
+
+func (r rows) lines() []int64 { return column(r.list, (*row).line) }
+
+// copyLog is copy for the log.
+func (a *appending) copyLog(ctx context.Context, table *routing.Table, list []row, r runner, to copier) (fits bool, err error) {
+	source := &logSource{list: list, lines: map[[2]string]int64{}}
+	err = r.run(ctx, step{
+		template: sqlCopyLogHeader, args: []any{table.Generation, schemaVersion},
+		row: func(scan func(...any) error) error { return scan(&fits, &source.now, &source.segment) },
+	})
+	if err != nil || !fits {
+		return false, err
+	}
+	_, err = to.CopyFrom(ctx, pgx.Identifier{a.s.config.Schema, a.s.config.TablePrefix + "log"}, copyLogColumns, source)
+	return err == nil, err
+}
+
+var copyLogColumns = []string{
+	"line", "id", "created_at", "size", "segment", "grp", "topic", "key", "message_id", "correlation_id", "causation_id", "tenant_id",
+	"traceparent", "tracestate", "dedup_key", "step", "metadata", "payload",
+}
+
+// logSource hands out one row after the other.
+type logSource struct {
+	list    []row
+	now     time.Time
+	segment int16
+	lines   map[[2]string]int64
+	next    int
+	values  [18]any
+}
+
+func (c *logSource) Next() bool {
+	c.next++
+	return c.next <= len(c.list)
+}
+
+func (c *logSource) Err() error { return nil }
+
+func (c *logSource) Values() ([]any, error) {
+	r := &c.list[c.next-1]
+	of := r.of
+	var metadata, step any
+	if r.metadata != "" {
+		metadata = r.metadata
+	}
+	if r.step != "" {
+		step = r.step
+	}
+	name := [2]string{r.group, of.Topic}
+	line, known := c.lines[name]
+	if !known {
+		line = r.line()
+		c.lines[name] = line
+	}
+	c.values = [...]any{
+		line, [16]byte(r.id), c.now, r.size, c.segment, r.group[len(groupMark):], of.Topic, of.Key, r.messageID, of.CorrelationID, of.CausationID, of.TenantID,
+		of.TraceParent, of.TraceState, of.DedupKey, step, metadata, r.payload(),
+	}
+	return c.values[:], nil
+}

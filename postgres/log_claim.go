@@ -1,0 +1,571 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/inorder"
+)
+
+// Claims of a topic that may have something in the log read both lanes, the log
+// and the records that are in line, and take of them in one transaction which
+// holds the topic's lock: see docs/postgres.md.
+
+const (
+	// sqlMark notes where the sequence is, what is finished, and, last, takes a
+	// number: all that has a place up to here has a lower one.
+	sqlMark = `SELECT CASE WHEN is_called THEN last_value ELSE last_value - 1 END, set_config('outmill.mark', last_value || '|' || pg_current_snapshot()::text || '|' || pg_current_xact_id()::text, true)
+FROM {p:records_seq_seq}`
+
+	markedNow     = `split_part(current_setting('outmill.mark'), '|', 2)::pg_snapshot`
+	markedHorizon = `split_part(current_setting('outmill.mark'), '|', 3)::xid8`
+
+	newestBatch = `FROM {p:batches} WHERE line = $1::bigint ORDER BY n DESC LIMIT 1`
+
+	// passedFinished are the transactions that the line $1 has been read past and
+	// that are finished by now, each with the places between which there is something
+	// to come.
+	passedFinished = `SELECT xid, from_pos, to_pos FROM {p:log_unfinished}($1::bigint) WHERE listed OR pg_visible_in_snapshot(xid, ` + markedNow + `)`
+
+	logRow = `grp = $4::text AND topic = $5::text AS same, pos, id, key, created_at, size, step IS NOT NULL AS stepped, message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, metadata, payload`
+
+	// sqlLogPage reads what comes next of the line $1, $2 rows at most: first what
+	// was passed before it was finished. $3 is how many bytes are enough, if it is
+	// not 0.
+	sqlLogPage = `WITH late AS MATERIALIZED (SELECT l.* FROM (` + passedFinished + `) AS c
+	CROSS JOIN LATERAL (SELECT ` + logRow + ` FROM {p:log} WHERE xid = c.xid AND line = $1::bigint AND pos > c.from_pos AND pos <= c.to_pos ORDER BY pos LIMIT $2::bigint) AS l
+	ORDER BY l.pos LIMIT $2::bigint)
+SELECT true, ` + `late.*` + ` FROM late
+UNION ALL SELECT false, r.* FROM (SELECT ` + logRow + ` FROM {p:log} WHERE line = $1::bigint AND pos > coalesce((SELECT pos ` + newestBatch + `), -1)
+	AND pg_visible_in_snapshot(xid, (SELECT ` + markedNow + `)) ORDER BY pos LIMIT $2::bigint - (SELECT count(*) FROM late)) AS r WHERE $3::bigint >= 0`
+
+	// sqlLogPageWithin is sqlLogPage where $3 bytes are enough.
+	sqlLogPageWithin = `SELECT late, ` + logRowOut + ` FROM (SELECT *, sum(size::bigint) OVER (ORDER BY pos ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before FROM (` +
+		sqlLogPage + `) AS p (late, ` + logRowOut + `)) AS q WHERE before IS NULL OR before < $3::bigint ORDER BY pos`
+
+	logRowOut = `same, pos, id, key, created_at, size, stepped, message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, metadata, payload`
+
+	anyWaiting = `(SELECT 1 FROM {p:records} WHERE ` + waitingOfTopic + ` LIMIT 1) IS NOT NULL`
+	anyHeld    = `(SELECT 1 FROM {p:records} WHERE grp = $1::text AND topic = $2::text AND stage = 1 LIMIT 1) IS NOT NULL`
+	anyParked  = `(SELECT 1 FROM {p:records} WHERE parked LIMIT 1) IS NOT NULL`
+
+	// sqlOthers reads the batches of others that are in work.
+	sqlOthers = `SELECT owner::text, lease_until, done::text, keys FROM {p:batches}
+WHERE line = $1::bigint AND n >= (SELECT low ` + newestBatch + `) AND owner <> $2::text::uuid AND open > 0`
+
+	// sqlDropBatches drops batches that are done, but for the newest, which says how
+	// far the line has been read.
+	sqlDropBatches = `DELETE FROM {p:batches} AS b USING (SELECT n, low ` + newestBatch + `) AS last
+WHERE b.line = $1::bigint AND b.n >= last.low AND b.n < last.n AND b.open = 0`
+
+	sqlAddBatch = `WITH last AS MATERIALIZED (SELECT n, low ` + newestBatch + `)
+INSERT INTO {p:batches} (line, n, pos, seen, horizon, low, lease_until, owner, open, steps, grp, topic, done, positions, keys)
+SELECT $1::bigint, new.n, $2::bigint, ` + markedNow + `, ` + markedHorizon + `,
+	coalesce((SELECT n FROM {p:batches} WHERE line = $1::bigint AND n >= (SELECT low FROM last) ORDER BY n LIMIT 1), new.n),
+	CASE WHEN cardinality($3::bigint[]) > 0 THEN statement_timestamp() + $4::bigint * interval '1 microsecond' END,
+	$5::text::uuid, cardinality($3::bigint[]), $6::boolean, $7::text, $8::text, repeat('0', cardinality($3::bigint[]))::varbit, $3::bigint[], $9::bigint[]
+FROM (SELECT coalesce((SELECT n FROM last), 0) + 1 AS n) AS new
+RETURNING n, lease_until`
+
+	// sqlKeepLate notes that what comes after $2 of the transactions that were passed
+	// is still to come. What is noted never goes back: one with lower places may be
+	// finished while another is not done.
+	sqlKeepLate = `INSERT INTO {p:late} (line, xid, from_pos, to_pos) SELECT $1::bigint, c.xid, greatest(c.from_pos, $2::bigint), c.to_pos FROM (` + passedFinished + `) AS c
+ON CONFLICT (line, xid) DO UPDATE SET from_pos = excluded.from_pos`
+
+	sqlForgetLate = `DELETE FROM {p:late} WHERE line = $1::bigint`
+)
+
+var (
+	// sqlInLine reads the records in line, and those that claims by key have held.
+	sqlInLine = `SELECT id::text, seq, key, expired, expiries, size, due FROM (
+	SELECT * FROM (SELECT ` + lineColumns + `, greatest(next_at, created_at) AS due FROM {p:records}
+		WHERE grp = $1::text AND topic = $2::text AND stage = 0 ORDER BY seq LIMIT $3::bigint) AS line
+	UNION ALL
+	SELECT * FROM (SELECT ` + lineColumns + `, greatest(next_at, created_at) FROM {p:records}
+		WHERE $4::boolean AND grp = $1::text AND topic = $2::text AND stage = 1 ORDER BY seq LIMIT $3::bigint) AS held) AS r
+ORDER BY seq LIMIT $3::bigint`
+
+	// sqlTopicState tells how far the line $4 has been read, whether transactions
+	// are left that were passed, whether all records of the topic have their group,
+	// whether any may be in the way of a key, whether another owner has a lease, and
+	// the first that waits.
+	sqlTopicState = `SELECT coalesce((SELECT pos FROM {p:batches} WHERE line = $4::bigint ORDER BY n DESC LIMIT 1), -1),
+	(SELECT 1 FROM {p:late} WHERE line = $4::bigint LIMIT 1) IS NOT NULL,
+	` + allRouted + `,
+	(SELECT 1 FROM {p:records} WHERE grp = $1::text AND topic = $2::text AND stage = 4 LIMIT 1) IS NOT NULL
+	OR ` + anyWaiting + ` OR ` + anyHeld + ` OR ` + anyParked + `,
+	(SELECT 1 FROM {p:records} WHERE grp = $1::text AND topic = $2::text AND stage = 4 AND owner <> $3::text::uuid
+		AND (available_at > statement_timestamp() OR ` + notExpired + `) LIMIT 1) IS NOT NULL,
+	(SELECT seq FROM {p:records} WHERE ` + waitingOfTopic + ` AND ` + notExpired + ` ORDER BY seq LIMIT 1)`
+
+	// sqlStates is what is in the way of the keys $4.
+	sqlStates = `SELECT k.key, ` + stateColumns + ` FROM (SELECT u.key, 1 AS nth FROM unnest($4::text[]) AS u (key)) AS k` + stateOfKey
+)
+
+// maxBatch bounds the lists of one batch.
+const maxBatch = 5_000
+
+// logLine is a claim of one topic in both lanes, in one transaction.
+type logLine struct {
+	*line
+	number int64
+	order  outmill.Order
+	// What was read.
+	lastValue             int64
+	pos                   int64
+	leftovers, routed     bool
+	busy, leasedElsewhere bool
+	waiting               *int64
+	items                 []lineRecord
+	log                   []lineRecord
+	lanes                 []lane
+	others                map[int64]inorder.State
+	otherBatches          bool
+	late                  int // how many of log are late
+	room                  int64
+	keyed                 bool
+	steps                 bool
+	lease                 pgtype.Timestamptz
+	n                     int64
+	logged                []*outmill.Record
+	handled               int
+}
+
+// lineRecord is a record that a claim may take.
+type lineRecord struct {
+	inorder.Record
+	due time.Time
+	// logged is set for what is in the log.
+	logged  *outmill.Record
+	stepped bool
+}
+
+// takeBoth leases up to want records of the topic in the claim's order.
+func (c *claim) takeBoth(ctx context.Context, topic string, want int) error {
+	var done *logLine
+	var counted []string
+	err := c.s.write(ctx, "claim", func(ctx context.Context, t *txn) error {
+		l := &logLine{line: c.newLine(t, topic, min(want, maxBatch)), number: lineOf(c.req.Group, topic), order: c.req.Order}
+		done = l
+		if err := l.read(ctx); err != nil {
+			return err
+		}
+		if err := l.decide(ctx); err != nil {
+			return err
+		}
+		steps := l.carryOut()
+		if l.hasParked {
+			steps = append(steps, countSteps(&counted))
+		}
+		return t.finish(ctx, steps...)
+	})
+	if err != nil {
+		return err
+	}
+	c.s.hurry(ctx, counted)
+	done.handOver()
+	return nil
+}
+
+func (l *logLine) ofTopic(more ...any) []any { return append([]any{l.c.req.Group, l.topic}, more...) }
+
+// read takes in all that is due, and reads both lanes.
+func (l *logLine) read(ctx context.Context) error {
+	var admitted int
+	steps := []step{l.lock(), l.mark(), {template: sqlLogBack, args: []any{l.number}}, l.admit(&admitted)}
+	for err := l.t.run(ctx, append(steps, l.reads()...)...); admitted >= admitAtOnce || err != nil; {
+		if err != nil {
+			return err
+		}
+		err = l.t.run(ctx, append([]step{l.admit(&admitted)}, l.reads()...)...)
+	}
+	return l.lookAtLanes(ctx)
+}
+
+func (l *logLine) mark() step {
+	return step{template: sqlMark, row: func(scan func(...any) error) error {
+		var mark string
+		return scan(&l.lastValue, &mark)
+	}}
+}
+
+func (l *logLine) reads() []step {
+	owner := l.c.req.Owner.String()
+	l.items, l.log, l.late, l.others, l.otherBatches = nil, nil, 0, nil, false
+	// What others have in work in the log comes before the records: what moves from
+	// there to here meanwhile is seen once at least.
+	var steps []step
+	if l.order != outmill.OrderNone {
+		steps = append(steps, step{template: sqlOthers, args: []any{l.number, owner}, row: l.other})
+	}
+	steps = append(steps, []step{
+		{template: sqlTopicState, args: l.ofTopic(owner, l.number), row: l.state},
+		{template: sqlInLine, args: l.ofTopic(l.pageSize(), l.order != outmill.OrderKey), row: l.item},
+		l.logPage(),
+	}...)
+	if l.order == outmill.OrderKey {
+		steps = append(steps, l.lanesStep(&l.lanes))
+	}
+	return steps
+}
+
+func (l *logLine) state(scan func(...any) error) error {
+	return scan(&l.pos, &l.leftovers, &l.routed, &l.busy, &l.leasedElsewhere, &l.waiting)
+}
+
+func (l *logLine) item(scan func(...any) error) error {
+	var c lineRecord
+	var due pgtype.Timestamptz
+	err := scan(&c.ID, &c.Seq, &c.Key, &c.Expired, &c.Expiries, &c.Size, &due)
+	c.due = utc(due)
+	l.items = append(l.items, c)
+	return err
+}
+
+// roomInBytes is 0 where there is no bound.
+func (l *logLine) roomInBytes() int64 {
+	if l.MaxBytes <= 0 {
+		return 0
+	}
+	return int64(max(1, l.MaxBytes-l.Bytes))
+}
+
+func (l *logLine) logPage() step {
+	l.room = l.roomInBytes()
+	s := step{template: sqlLogPage, args: []any{l.number, l.Want, l.room, l.c.req.Group, l.topic}}
+	if l.room > 0 {
+		s.template = sqlLogPageWithin
+	}
+	reader := newLogReader(l.c.req.Group, l.topic, l.c.req.Owner)
+	s.row = func(scan func(...any) error) error {
+		c, late, err := reader.read(scan)
+		if err != nil {
+			return err
+		}
+		// All else rests on it.
+		if n := len(l.log); n > 0 && l.log[n-1].Seq >= c.Seq || late && n > l.late {
+			return fmt.Errorf("the log was not read in its order: %d after %d", c.Seq, l.log[n-1].Seq)
+		}
+		if late {
+			l.late++
+		}
+		l.log = append(l.log, c)
+		return nil
+	}
+	return s
+}
+
+// other notes which keys another owner has in work in the log.
+func (l *logLine) other(scan func(...any) error) error {
+	var owner, done string
+	var until pgtype.Timestamptz
+	var keys []int64
+	if err := scan(&owner, &until, &done, &keys); err != nil {
+		return err
+	}
+	l.otherBatches = true
+	end := utc(until)
+	for i, key := range keys {
+		if key != 0 && i < len(done) && done[i] == '0' {
+			if l.others == nil {
+				l.others = map[int64]inorder.State{}
+			}
+			l.others[key] = inorder.State{Other: owner, OtherEnd: &end}
+		}
+	}
+	return nil
+}
+
+// inTheWay adds to a key's state what others have in work of it in the log.
+func (l *logLine) inTheWay(key string, state inorder.State) inorder.State {
+	if other, found := l.others[keyHash(key)]; found && key != "" && state.Other == "" {
+		state.Other, state.OtherEnd = other.Other, other.OtherEnd
+	}
+	return state
+}
+
+// lookAtLanes puts held records back in line: see line.begin.
+func (l *logLine) lookAtLanes(ctx context.Context) error {
+	for l.order == outmill.OrderKey && len(l.lanes) > 0 {
+		lanes, back := l.lanes, 0
+		for i := range lanes {
+			lanes[i].state = l.inTheWay(lanes[i].key, lanes[i].state)
+		}
+		steps, err := l.lookAt(lanes, &back)
+		if err != nil {
+			return err
+		}
+		if err := l.t.run(ctx, append(steps, l.reads()...)...); err != nil {
+			return err
+		}
+		if back >= l.Want {
+			l.c.again = true
+			return nil
+		}
+		if !l.look(len(lanes)) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// decide makes one page of both lanes, and goes over it.
+func (l *logLine) decide(ctx context.Context) error {
+	if l.order != outmill.OrderNone && (!l.routed || l.order == outmill.OrderTopic && (l.leasedElsewhere || l.otherBatches)) {
+		l.items, l.log = nil, nil
+		l.leftovers, l.lastValue = false, -1
+		return nil
+	}
+	page := l.merged()
+	if l.order == outmill.OrderKey {
+		if err := l.readStates(ctx, page); err != nil {
+			return err
+		}
+	}
+	records := make([]inorder.Record, len(page))
+	for i := range page {
+		records[i] = page[i].Record
+	}
+	l.Page(records)
+	// Behind records that have expired, or that were held, there may be others.
+	l.c.again = l.c.again || len(l.Expired)+len(l.Holding)+len(l.Parked) > 0 && !l.Full
+	return nil
+}
+
+// merged puts both lanes together: by place, or, without an order, what has been
+// due for longer first. Places beyond the end of a page that was full may be
+// others' turn.
+func (l *logLine) merged() []lineRecord {
+	items, log := l.items, l.log
+	if l.order == outmill.OrderNone {
+		slices.SortStableFunc(items, func(a, b lineRecord) int { return a.due.Compare(b.due) })
+	} else {
+		end := int64(inorder.Nowhere)
+		if len(items) >= l.pageSize() {
+			end = items[len(items)-1].Seq
+		}
+		if len(log) > 0 && !l.exhausted() {
+			end = min(end, log[len(log)-1].Seq)
+		}
+		if l.order == outmill.OrderTopic && l.waiting != nil && l.c.req.KeyPolicy != outmill.Skip {
+			end = min(end, *l.waiting-1)
+		}
+		beyond := func(c lineRecord) bool { return c.Seq > end }
+		items, log = slices.DeleteFunc(slices.Clone(items), beyond), slices.DeleteFunc(slices.Clone(log), beyond)
+	}
+	page := make([]lineRecord, 0, len(items)+len(log))
+	for len(items) > 0 && len(log) > 0 {
+		first := items[0].Seq < log[0].Seq
+		if l.order == outmill.OrderNone {
+			first = !log[0].due.Before(items[0].due)
+		}
+		if first {
+			page, items = append(page, items[0]), items[1:]
+		} else {
+			page, log = append(page, log[0]), log[1:]
+		}
+	}
+	return append(append(page, items...), log...)
+}
+
+// exhausted: there was no more in the log than was read.
+func (l *logLine) exhausted() bool {
+	if len(l.log) >= l.Want {
+		return false
+	}
+	read := int64(0)
+	for i := range l.log {
+		read += int64(l.log[i].Size)
+	}
+	return l.room == 0 || read < l.room
+}
+
+// readStates finds out what is in the way of the keys of the page.
+func (l *logLine) readStates(ctx context.Context, page []lineRecord) error {
+	first := map[string]*lineRecord{}
+	for i := range page {
+		c := &page[i]
+		if _, known := first[c.Key]; known || c.Key == "" {
+			continue
+		}
+		c.First = true
+		c.State = l.inTheWay(c.Key, inorder.State{Waiting: inorder.Nowhere, Held: inorder.Nowhere})
+		first[c.Key] = c
+	}
+	if !l.busy || len(first) == 0 {
+		return nil
+	}
+	keys := make([]string, 0, len(first))
+	for key := range first {
+		keys = append(keys, key)
+	}
+	return l.t.run(ctx, step{
+		template: sqlStates, args: l.ofTopic(l.c.req.Owner.String(), keys),
+		row: func(scan func(...any) error) error {
+			var key string
+			var s scanState
+			var state inorder.State
+			err := scan(&key, &s.other, &state.OtherEnd, &s.waiting, &state.WaitingEnd, &s.held, &state.Parked)
+			s.into(&state)
+			if c := first[key]; c != nil {
+				c.State = l.inTheWay(key, state)
+			}
+			return err
+		},
+	})
+}
+
+// carryOut returns the steps that carry out what was decided.
+func (l *logLine) carryOut() []step {
+	inLog := map[int64]*lineRecord{}
+	for i := range l.log {
+		inLog[l.log[i].Seq] = &l.log[i]
+	}
+	// What is held or parked moves to the records first, and is then treated as if
+	// it had been there.
+	var moving []int64
+	for _, r := range slices.Concat(l.Holding, l.Parked) {
+		if inLog[r.Seq] != nil {
+			moving = append(moving, r.Seq)
+		}
+	}
+	var positions, keys []int64
+	var records []inorder.Record
+	for _, r := range l.Leasing {
+		c := inLog[r.Seq]
+		if c == nil {
+			records = append(records, r)
+			continue
+		}
+		positions, keys = append(positions, r.Seq), append(keys, keyHash(r.Key))
+		l.keyed, l.steps = l.keyed || r.Key != "", l.steps || c.stepped
+		l.logged = append(l.logged, c.logged)
+	}
+	l.Leasing = records
+	l.handled = len(moving) + len(positions)
+	var steps []step
+	if len(moving) > 0 {
+		steps = append(steps, step{template: sqlMoveHeld, args: []any{l.number, moving}})
+	}
+	steps = append(steps, l.settle()...)
+	if !l.keyed {
+		keys = nil
+	}
+	return append(steps, l.goOn(positions, keys)...)
+}
+
+// farJump is how many places a claim that finds nothing goes on at least.
+const farJump = 10_000
+
+// goOn notes how far the line has been read, and what was handed out.
+func (l *logLine) goOn(positions, keys []int64) []step {
+	pos := l.pos
+	all := l.handled == len(l.log) && l.exhausted()
+	switch {
+	case all && l.lastValue >= 0:
+		pos = max(pos, l.lastValue)
+	case l.handled > l.late:
+		pos = max(pos, l.log[l.handled-1].Seq)
+	}
+	if far := l.leftovers || pos-l.pos > farJump; l.handled == 0 && (!all || !far) {
+		return nil
+	}
+	late := step{template: sqlForgetLate, args: []any{l.number}}
+	if !all && l.handled > 0 && l.handled <= l.late && (l.handled < l.late || l.late == len(l.log)) {
+		late = step{template: sqlKeepLate, args: []any{l.number, l.log[l.handled-1].Seq}}
+	}
+	if positions == nil {
+		positions = []int64{}
+	}
+	return []step{late, {template: sqlDropBatches, args: []any{l.number}}, {
+		template: sqlAddBatch,
+		args:     []any{l.number, pos, positions, ceilMicros(l.c.req.Lease), l.c.req.Owner.String(), l.steps, l.c.req.Group, l.topic, keys},
+		row:      func(scan func(...any) error) error { return scan(&l.n, &l.lease) },
+	}}
+}
+
+// handOver gives the claim what was leased.
+func (l *logLine) handOver() {
+	c := l.c
+	c.over = c.over || l.Over
+	leased := slices.DeleteFunc(l.leased, func(p placed) bool { return p.stage != stageLeased })
+	for _, r := range l.logged {
+		r.LeaseUntil = utc(l.lease)
+	}
+	if len(l.logged) > 0 {
+		ref := &batchRef{line: l.number, n: l.n, owner: c.req.Owner, group: c.req.Group, topic: l.topic, size: len(l.logged), steps: l.steps, keyed: l.keyed, until: time.Now().Add(c.req.Lease)}
+		c.s.refs.add(ref, l.logged)
+	}
+	inLog := map[*outmill.Record]int64{}
+	for i := range l.log {
+		inLog[l.log[i].logged] = l.log[i].Seq
+	}
+	for _, r := range l.logged {
+		leased = append(leased, placed{seq: inLog[r], stage: stageLeased, due: r.CreatedAt, record: r})
+	}
+	if l.order == outmill.OrderNone {
+		slices.SortStableFunc(leased, func(a, b placed) int { return a.due.Compare(b.due) })
+	} else {
+		slices.SortFunc(leased, func(a, b placed) int { return cmp.Compare(a.seq, b.seq) })
+	}
+	for _, p := range leased {
+		c.records = append(c.records, p.record)
+		c.bytes += p.record.Size()
+	}
+}
+
+// logReader reads rows of the log into one place: see recordReader.
+type logReader struct {
+	group, topic                           string
+	owner                                  outmill.OwnerToken
+	late, same                             bool
+	c                                      lineRecord
+	id                                     pgtype.UUID
+	created                                pgtype.Timestamptz
+	key, messageID, correlation, causation sharedText
+	tenant, traceParent, traceState, dedup sharedText
+	metadata                               pgtype.DriverBytes
+	payload                                []byte
+	columns                                []any
+}
+
+func newLogReader(group, topic string, owner outmill.OwnerToken) *logReader {
+	r := &logReader{group: group, topic: topic, owner: owner}
+	r.columns = []any{
+		&r.late, &r.same, &r.c.Seq, &r.id, &r.key, &r.created, &r.c.Size, &r.c.stepped, &r.messageID, &r.correlation, &r.causation,
+		&r.tenant, &r.traceParent, &r.traceState, &r.dedup, &r.metadata, &r.payload,
+	}
+	return r
+}
+
+func (r *logReader) read(scan func(...any) error) (c lineRecord, late bool, err error) {
+	if err := scan(r.columns...); err != nil {
+		return c, false, err
+	}
+	if !r.same {
+		return c, false, fmt.Errorf("group %q and topic %q share the number of their line with another topic: rename one of them", r.group, r.topic)
+	}
+	c = r.c
+	created := utc(r.created)
+	c.logged = &outmill.Record{
+		ID: r.id.Bytes, Group: r.group, Routed: true, Topic: r.topic, Key: r.key.text, Status: outmill.StatusLeased,
+		Claims: 1, Owner: r.owner, CreatedAt: created, DueAt: created,
+		MessageID: r.messageID.text, CorrelationID: r.correlation.text, CausationID: r.causation.text, TenantID: r.tenant.text,
+		TraceParent: r.traceParent.text, TraceState: r.traceState.text, DedupKey: r.dedup.text, Payload: r.payload,
+	}
+	if len(r.metadata) > 0 {
+		if err := json.Unmarshal(r.metadata, &c.logged.Metadata); err != nil {
+			return c, false, fmt.Errorf("record %s: metadata: %w", c.logged.ID, err)
+		}
+	}
+	c.ID, c.Key, c.due = c.logged.ID.String(), r.key.text, created
+	return c, r.late, nil
+}

@@ -1,0 +1,119 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"slices"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/outmill/outmill"
+)
+
+const (
+	// logAsRecords are rows of the log with what has become of them, as if they were
+	// records; what is done, or has moved, is left out.
+	logAsRecords = `SELECT l.pos AS seq, l.id, l.grp, l.topic, l.key, (CASE WHEN b.owner IS NULL THEN 0 ELSE 4 END)::smallint AS stage,
+	b.lease_until AS available_at, l.created_at AS due_at, l.created_at AS next_at, l.created_at, NULL::timestamptz AS expires_at,
+	0 AS attempts, CASE WHEN b.owner IS NULL THEN 0 ELSE 1 END AS claims, 0 AS expiries, b.owner, NULL::timestamptz AS processed_at, NULL::uuid AS processed_by,
+	l.message_id, l.correlation_id, l.causation_id, l.tenant_id, l.traceparent, l.tracestate, l.dedup_key, '' AS last_error, l.metadata, l.payload, false
+FROM {p:log} AS l CROSS JOIN LATERAL (SELECT {p:log_passed}(l.line, l.xid, l.pos) AS yes) AS passed
+LEFT JOIN LATERAL (SELECT o.owner, o.lease_until FROM {p:batches} AS o WHERE passed.yes AND o.line = l.line
+	AND o.n >= (SELECT low FROM {p:batches} WHERE line = l.line ORDER BY n DESC LIMIT 1)
+	AND o.open > 0 AND o.positions @> ARRAY[l.pos] AND get_bit(o.done, array_position(o.positions, l.pos) - 1) = 0 LIMIT 1) AS b ON true
+WHERE (NOT passed.yes OR b.owner IS NOT NULL) `
+
+	sqlLogGet = logAsRecords + `AND l.id = $1::text::uuid`
+
+	sqlLogList = logAsRecords + `AND l.id > $1::text::uuid AND ($2::boolean OR l.grp = $3::text) AND ($4::text = '' OR l.topic = $4::text)
+AND ($5::text = '' OR b.owner IS NULL) ORDER BY l.id LIMIT $6::bigint`
+
+	// sqlLogListLeased goes by the batches: what is in work.
+	sqlLogListLeased = `WITH leased AS MATERIALIZED (SELECT b.line, u.pos FROM {p:batches} AS b CROSS JOIN LATERAL unnest(b.positions) WITH ORDINALITY AS u (pos, nth)
+	WHERE b.lease_until IS NOT NULL AND ($2::boolean OR b.grp = $3::text) AND ($4::text = '' OR b.topic = $4::text) AND get_bit(b.done, u.nth::integer - 1) = 0),
+found AS MATERIALIZED (SELECT l.id FROM leased AS f ` + ofLog + ` WHERE l.id > $1::text::uuid AND $5::text <> '' ORDER BY l.id LIMIT $6::bigint)
+` + logAsRecords + `AND l.id = ANY (ARRAY(SELECT id FROM found))`
+
+	// linesOfLog leaps from line to line.
+	linesOfLog = `WITH RECURSIVE t AS (
+	(SELECT line, grp, topic FROM {p:log} ORDER BY line, pos LIMIT 1)
+	UNION ALL SELECT n.* FROM t CROSS JOIN LATERAL (SELECT line, grp, topic FROM {p:log} WHERE line > t.line ORDER BY line, pos LIMIT 1) AS n)
+`
+
+	sqlLogStats = linesOfLog + `SELECT t.grp, t.topic,
+	(SELECT count(*) FROM (SELECT 1 FROM {p:log} WHERE line = t.line AND pos > coalesce(last.pos, -1) LIMIT $1::bigint) AS n)
+	+ (SELECT count(*) FROM (SELECT 1 FROM {p:log_unfinished}(t.line) AS c
+		CROSS JOIN LATERAL (SELECT 1 FROM {p:log} WHERE xid = c.xid AND line = t.line AND pos > c.from_pos AND pos <= c.to_pos LIMIT $1::bigint) AS r LIMIT $1::bigint) AS n),
+	(SELECT coalesce(sum(open), 0) FROM {p:batches} WHERE line = t.line AND n >= last.low),
+	least((SELECT created_at FROM {p:log} WHERE line = t.line AND pos > coalesce(last.pos, -1) ORDER BY pos LIMIT 1),
+		(SELECT min(lease_until) FROM {p:batches} WHERE line = t.line AND n >= last.low AND lease_until <= statement_timestamp()))
+FROM t LEFT JOIN LATERAL (SELECT pos, low FROM {p:batches} WHERE line = t.line ORDER BY n DESC LIMIT 1) AS last ON true`
+)
+
+// bothLanes reads the log and then the records, in one round trip: what moves
+// meanwhile is found at least once, and is once in the result.
+func (s *Store) bothLanes(ctx context.Context, operation string, log, records step) ([]placed, error) {
+	var found, logged []placed
+	records.row, log.row = collect(&found), nil
+	steps := []step{records}
+	has, err := s.hasLog(ctx, operation)
+	if err != nil {
+		return nil, err
+	}
+	if has && log.template != "" {
+		log.row = collect(&logged)
+		steps = []step{log, records}
+	}
+	err = s.write(ctx, operation, func(ctx context.Context, t *txn) error {
+		found, logged = nil, nil
+		return t.finish(ctx, steps...)
+	})
+	if err != nil || len(logged) == 0 {
+		return found, err
+	}
+	known := map[outmill.WorkItemID]bool{}
+	for _, p := range found {
+		known[p.record.ID] = true
+	}
+	for _, p := range logged {
+		if !known[p.record.ID] {
+			found = append(found, p)
+		}
+	}
+	slices.SortFunc(found, func(a, b placed) int { return bytes.Compare(a.record.ID[:], b.record.ID[:]) })
+	return found, nil
+}
+
+// logStats counts what is in the log, and adds it to what there is of the same
+// topics.
+func (s *Store) logStats(found *[]outmill.TopicStats, limit int) step {
+	return step{template: sqlLogStats, args: []any{limit}, row: func(scan func(...any) error) error {
+		stats := outmill.TopicStats{Routed: true}
+		var oldest pgtype.Timestamptz
+		if err := scan(&stats.Group, &stats.Topic, &stats.Pending, &stats.Leased, &oldest); err != nil {
+			return err
+		}
+		stats.OldestDue = utc(oldest)
+		addStats(found, stats, limit)
+		return nil
+	}}
+}
+
+func addStats(found *[]outmill.TopicStats, more outmill.TopicStats, limit int) {
+	if more.Pending+more.Leased+more.Processed+more.Dead == 0 {
+		return
+	}
+	for i := range *found {
+		one := &(*found)[i]
+		if one.Group == more.Group && one.Topic == more.Topic && one.Routed == more.Routed {
+			one.Pending, one.Leased = min(limit, one.Pending+more.Pending), min(limit, one.Leased+more.Leased)
+			one.Processed, one.Dead = min(limit, one.Processed+more.Processed), min(limit, one.Dead+more.Dead)
+			if one.OldestDue.IsZero() || !more.OldestDue.IsZero() && more.OldestDue.Before(one.OldestDue) {
+				one.OldestDue = more.OldestDue
+			}
+			return
+		}
+	}
+	more.Pending, more.Leased = min(limit, more.Pending), min(limit, more.Leased)
+	*found = append(*found, more)
+}

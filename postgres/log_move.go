@@ -1,0 +1,197 @@
+package postgres
+
+import (
+	"context"
+	"slices"
+
+	"github.com/outmill/outmill"
+)
+
+const (
+	// sqlWhereInLog finds the lines of the records $1 that are in the log, and of
+	// the other records of their messages.
+	sqlWhereInLog = `SELECT DISTINCT r.id::text, r.grp, r.topic FROM (
+	SELECT l.id, l.grp, l.topic FROM {p:log} AS l WHERE l.id = ANY ($1::text[]::uuid[])
+	UNION ALL SELECT o.id, o.grp, o.topic FROM (SELECT step FROM {p:log} WHERE id = ANY ($1::text[]::uuid[]) AND step IS NOT NULL
+		UNION SELECT step FROM {p:records} WHERE id = ANY ($1::text[]::uuid[]) AND step IS NOT NULL) AS m
+	CROSS JOIN LATERAL (SELECT id, grp, topic FROM {p:log} WHERE step = m.step OFFSET 0) AS o WHERE $2::boolean) AS r`
+
+	// sqlFindOpenBatches finds the batches in which the records $1 are, whoever has
+	// them.
+	sqlFindOpenBatches = `SELECT b.owner::text, b.line, b.n, b.grp, b.topic, b.steps, b.keys IS NOT NULL, length(b.done), array_position(b.positions, r.pos) - 1
+FROM {p:log} AS r CROSS JOIN LATERAL (SELECT * FROM {p:batches} WHERE line = r.line AND n >= (SELECT low FROM {p:batches} WHERE line = r.line ORDER BY n DESC LIMIT 1)
+	AND open > 0 AND positions @> ARRAY[r.pos] OFFSET 0) AS b
+WHERE r.id = ANY ($1::text[]::uuid[])`
+
+	// sqlMovePending moves what no claim has gone past.
+	sqlMovePending = `WITH l AS (DELETE FROM {p:log} AS l WHERE l.id = ANY ($1::text[]::uuid[]) AND NOT {p:log_passed}(l.line, l.xid, l.pos) RETURNING l.*)
+` + moveInLine + ` FROM l`
+
+	// sqlMoveAllLeased moves what is in work of the line $1, with its leases.
+	sqlMoveAllLeased = `WITH old AS MATERIALIZED (SELECT line, n, owner, lease_until, done, positions FROM {p:batches}
+	WHERE line = $1::bigint AND n >= (SELECT low ` + newestBatch + `) AND open > 0 FOR UPDATE),
+f AS MATERIALIZED (SELECT o.line, o.owner, o.lease_until, u.pos FROM old AS o CROSS JOIN LATERAL unnest(o.positions) WITH ORDINALITY AS u (pos, nth)
+	WHERE get_bit(o.done, u.nth::integer - 1) = 0),
+moved AS (` + moveLeased + ` FROM f ` + ofLog + ` RETURNING 1)
+UPDATE {p:batches} AS b SET ` + finishBatch + ` FROM old AS o WHERE b.line = o.line AND b.n = o.n`
+
+	sqlKeysOf = `SELECT DISTINCT grp, topic, key FROM (
+	SELECT grp, topic, key FROM {p:records} WHERE id = ANY ($1::text[]::uuid[])
+	UNION ALL SELECT grp, topic, key FROM {p:log} WHERE id = ANY ($1::text[]::uuid[])) AS r WHERE key <> '' AND grp IS NOT NULL`
+
+	// sqlMoveOfKey moves what is next of the key $2, as far as it is among the next
+	// $3 rows of the line.
+	sqlMoveOfKey = `WITH near AS MATERIALIZED (SELECT pos, key FROM {p:log} WHERE line = $1::bigint AND pos > coalesce((SELECT pos ` + newestBatch + `), -1) ORDER BY pos LIMIT $3::bigint),
+l AS (DELETE FROM {p:log} AS l WHERE l.line = $1::bigint AND l.pos = ANY (ARRAY(SELECT pos FROM near WHERE key = $2::text)) RETURNING l.*)
+` + moveInLine + ` FROM l`
+
+	sqlTopicsOfLog = linesOfLog + `SELECT topic FROM t WHERE grp = $1::text`
+
+	// sqlLogBackAll is sqlLogBack for all lines: as many batches as have about $1
+	// records.
+	sqlLogBackAll = `WITH old AS MATERIALIZED (SELECT line, n, owner, lease_until, done, positions FROM {p:batches}
+	WHERE ctid = ANY (ARRAY(SELECT ctid FROM (SELECT ctid, sum(open) OVER (ORDER BY lease_until, line, n) - open AS before
+		FROM (SELECT ctid, open, lease_until, line, n FROM {p:batches} WHERE lease_until <= statement_timestamp() ORDER BY lease_until LIMIT $1::bigint) AS c) AS w WHERE before < $1::bigint))
+	AND lease_until <= statement_timestamp() ORDER BY line, n FOR UPDATE SKIP LOCKED),
+f AS MATERIALIZED (SELECT o.line, o.owner, o.lease_until, u.pos FROM old AS o CROSS JOIN LATERAL unnest(o.positions) WITH ORDINALITY AS u (pos, nth)
+	WHERE get_bit(o.done, u.nth::integer - 1) = 0),
+moved AS (` + moveLeased + ` FROM f ` + ofLog + ` RETURNING 1)
+UPDATE {p:batches} AS b SET ` + finishBatch + ` FROM old AS o WHERE b.line = o.line AND b.n = o.n`
+)
+
+// moveByID moves records of the log to the records, those that are leased with
+// their leases, for what is to be done to them there in the same transaction. It
+// locks their lines. siblings: with the other records of their messages.
+func (t *txn) moveByID(ctx context.Context, ids []string, siblings bool) error {
+	if !t.s.readsLog() {
+		return nil
+	}
+	var found []string
+	var locks []int64
+	err := t.run(ctx, step{template: sqlWhereInLog, args: []any{ids, siblings}, row: func(scan func(...any) error) error {
+		var id, group, topic string
+		err := scan(&id, &group, &topic)
+		found, locks = append(found, id), append(locks, t.s.lockOfTopic(group, topic))
+		return err
+	}})
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	batches := map[[2]int64]*batchRef{}
+	ordinals := map[*batchRef][]int{}
+	err = t.run(ctx, append(lockTopics(locks), step{template: sqlFindOpenBatches, args: []any{found}, row: func(scan func(...any) error) error {
+		var b batchRef
+		var owner string
+		var ordinal int
+		if err := scan(&owner, &b.line, &b.n, &b.group, &b.topic, &b.steps, &b.keyed, &b.size, &ordinal); err != nil {
+			return err
+		}
+		if err := b.owner.Scan(owner); err != nil {
+			return err
+		}
+		at := [2]int64{b.line, b.n}
+		if batches[at] == nil {
+			batches[at] = &b
+		}
+		ordinals[batches[at]] = append(ordinals[batches[at]], ordinal)
+		return nil
+	}})...)
+	if err != nil {
+		return err
+	}
+	steps := []step{{template: sqlMovePending, args: []any{found}}}
+	for _, b := range inOneOrder(ordinals) {
+		steps = append(steps, step{template: sqlMoveLeased, args: b.args(ordinals[b])})
+	}
+	return t.run(ctx, steps...)
+}
+
+// moveGroup moves all of the group that is in the log to the records.
+func (s *Store) moveGroup(ctx context.Context, operation, group string) error {
+	if !s.readsLog() {
+		return nil
+	}
+	var topics []string
+	if err := s.writeAll(ctx, operation, step{template: sqlTopicsOfLog, args: []any{group}, row: texts(&topics)}); err != nil {
+		return err
+	}
+	for _, topic := range topics {
+		if err := s.moveTopic(ctx, operation, group, topic); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// moveTopic moves all of a line that is in the log to the records.
+func (s *Store) moveTopic(ctx context.Context, operation, group, topic string) error {
+	for more := true; more; {
+		err := s.write(ctx, operation, func(ctx context.Context, t *txn) (err error) {
+			more, err = t.moveLine(ctx, group, topic)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// moveLine moves some of a line, as a claim would take it, and tells whether there
+// may be more.
+func (t *txn) moveLine(ctx context.Context, group, topic string) (more bool, err error) {
+	c := &claim{s: t.s, req: outmill.ClaimRequest{Group: group}}
+	l := &logLine{line: c.newLine(t, topic, adoptAtOnce), number: lineOf(group, topic)}
+	err = t.run(ctx, l.lock(), l.mark(), step{template: sqlMoveAllLeased, args: []any{l.number}},
+		step{template: sqlTopicState, args: l.ofTopic(outmill.OwnerToken{}.String(), l.number), row: l.state}, l.logPage())
+	if err != nil {
+		return false, err
+	}
+	var moving []int64
+	for i := range l.log {
+		moving = append(moving, l.log[i].Seq)
+	}
+	l.handled = len(moving)
+	var steps []step
+	if len(moving) > 0 {
+		steps = append(steps, step{template: sqlMoveHeld, args: []any{l.number, moving}})
+	}
+	return len(moving) > 0, t.finish(ctx, append(steps, l.goOn(nil, nil)...)...)
+}
+
+// parkAhead is how far ahead in the log records are parked at once with one that
+// is failed with Park. The others are parked when a claim comes to them.
+const parkAhead = 10_000
+
+// failAndPark is Fail where keys are parked: what is behind in the log moves to the
+// records first.
+func (s *Store) failAndPark(ctx context.Context, items []settling, parking []string) error {
+	moves, err := s.toRecords(ctx, leasesOf(items))
+	if err != nil {
+		return err
+	}
+	fails, err := stepsFor(sqlFail, items, nil, parkedError)
+	if err != nil {
+		return s.explain(ctx, "fail", err)
+	}
+	var counted []string
+	err = s.write(ctx, "fail", func(ctx context.Context, t *txn) error {
+		var locks []int64
+		var ahead []step
+		err := t.run(ctx, step{template: sqlKeysOf, args: []any{parking}, row: func(scan func(...any) error) error {
+			var group, topic, key string
+			err := scan(&group, &topic, &key)
+			locks = append(locks, s.lockOfTopic(group, topic))
+			ahead = append(ahead, step{template: sqlMoveOfKey, args: []any{lineOf(group, topic), key, parkAhead}})
+			return err
+		}})
+		if err != nil {
+			return err
+		}
+		return t.finish(ctx, append(slices.Concat(lockTopics(locks), moves, ahead, fails), countSteps(&counted))...)
+	})
+	if err == nil {
+		s.hurry(ctx, counted)
+	}
+	return err
+}

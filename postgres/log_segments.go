@@ -1,0 +1,159 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+)
+
+// The log has segments: one is written to, and those behind it are truncated as
+// soon as all that is in them has been handed out and settled. No argument about
+// what a claim finds depends on the segment of a row.
+
+const (
+	segments = 3
+	// segmentBytes is the size at which another segment is written to, if one is
+	// empty, and smallSegment that below which a segment is left as it is.
+	segmentBytes = 64 << 20
+	smallSegment = 4 << 20
+	segmentAge   = 30 * time.Second
+	// upkeepEvery is how often one process looks after the segments.
+	upkeepEvery = 2 * time.Second
+	// evacuateAfter is how long after it was left a segment is emptied into the
+	// records, so that a group that nobody reads keeps none.
+	evacuateAfter = 10 * time.Minute
+)
+
+const (
+	sqlSegments = `SELECT segment, statement_timestamp() - rotated_at > $1::bigint * interval '1 microsecond', statement_timestamp() - rotated_at > $2::bigint * interval '1 microsecond',
+	pg_relation_size({q:log_0}), pg_relation_size({q:log_1}), pg_relation_size({q:log_2}) FROM {p:meta} WHERE only_row AND logged`
+
+	// sqlRotate has appends write to the segment $2 in the place of $1.
+	sqlRotate = `UPDATE {p:meta} SET segment = $2::smallint, rotated_at = statement_timestamp() WHERE only_row AND segment = $1::smallint`
+
+	// lockSegment waits for nobody: what has it fails the upkeep, which comes again.
+	lockSegment = `LOCK TABLE {p:log_%[1]d} IN ACCESS EXCLUSIVE MODE NOWAIT`
+
+	truncateSegment = `TRUNCATE {p:log_%[1]d}`
+
+	// neededOf finds lines of which something in a segment is still to be handed out
+	// or settled: it is beyond what was read, or was passed before it was finished, or
+	// is in a batch. It is asked with the segment locked, so that nothing in it is of
+	// a transaction that is still open.
+	neededOf = `WITH RECURSIVE t AS (
+	(SELECT line, grp, topic FROM {p:log_%[1]d} ORDER BY line, pos LIMIT 1)
+	UNION ALL SELECT n.* FROM t CROSS JOIN LATERAL (SELECT line, grp, topic FROM {p:log_%[1]d} WHERE line > t.line ORDER BY line, pos LIMIT 1) AS n)
+SELECT t.grp, t.topic FROM t LEFT JOIN LATERAL (SELECT pos, low FROM {p:batches} WHERE line = t.line ORDER BY n DESC LIMIT 1) AS last ON true
+WHERE last.pos IS NULL
+	OR (SELECT 1 FROM {p:log_%[1]d} WHERE line = t.line AND pos > last.pos LIMIT 1) IS NOT NULL
+	OR (SELECT 1 FROM {p:log_unfinished}(t.line) AS u CROSS JOIN LATERAL (SELECT 1 FROM {p:log_%[1]d} AS l
+		WHERE l.xid = u.xid AND l.line = t.line AND l.pos > u.from_pos AND l.pos <= u.to_pos LIMIT 1) AS r LIMIT 1) IS NOT NULL
+	OR (SELECT 1 FROM {p:batches} AS b WHERE b.line = t.line AND b.n >= last.low AND b.open > 0
+		AND b.positions[1] <= (SELECT pos FROM {p:log_%[1]d} WHERE line = t.line ORDER BY pos DESC LIMIT 1) LIMIT 1) IS NOT NULL
+LIMIT $1::bigint`
+)
+
+// segmentState is what upkeep looks at.
+type segmentState struct {
+	current   int16
+	old, gone bool
+	sizes     [segments]int64
+}
+
+// upkeepLog has appends write to another segment when one is full, and truncates
+// those of which nothing is needed. It never waits for a lock, and what cannot be
+// done just then is done another time.
+func (s *Store) upkeepLog(ctx context.Context) {
+	now := time.Now().UnixNano()
+	last := s.upkeep.Load()
+	if !s.readsLog() || now-last < int64(upkeepEvery) || !s.upkeep.CompareAndSwap(last, now) {
+		return
+	}
+	// Whoever may not truncate leaves it to others.
+	if err := s.tendSegments(ctx); err != nil && code(err) != codeNoRight && !passes(err) && ctx.Err() == nil {
+		s.logger.Error("The segments of the log were not looked after; it is tried again", err, nil)
+	}
+}
+
+func (s *Store) tendSegments(ctx context.Context) error {
+	var found segmentState
+	err := s.writeAll(ctx, "upkeep", step{template: sqlSegments, args: []any{segmentAge.Microseconds(), evacuateAfter.Microseconds()}, row: func(scan func(...any) error) error {
+		return scan(&found.current, &found.old, &found.gone, &found.sizes[0], &found.sizes[1], &found.sizes[2])
+	}})
+	if err != nil {
+		return err
+	}
+	free := -1
+	for i := range segments {
+		if int16(i) == found.current || found.sizes[i] == 0 {
+			if int16(i) != found.current {
+				free = i
+			}
+			continue
+		}
+		truncated, err := s.truncate(ctx, i)
+		if err != nil {
+			return err
+		}
+		if truncated {
+			free = i
+		} else if found.gone {
+			if err := s.evacuate(ctx, i); err != nil {
+				return err
+			}
+		}
+	}
+	size := found.sizes[found.current]
+	if free < 0 || size < smallSegment || size < segmentBytes && !found.old {
+		return nil
+	}
+	return s.writeAll(ctx, "upkeep", step{template: sqlRotate, args: []any{found.current, free}})
+}
+
+// truncate empties a segment of which nothing is needed.
+func (s *Store) truncate(ctx context.Context, segment int) (truncated bool, err error) {
+	// Once: who has it locked has it for a while.
+	err = s.in(ctx, s.relaxed, func(ctx context.Context, t *txn) error {
+		needed := false
+		err := t.run(ctx, step{template: fmt.Sprintf(lockSegment, segment)},
+			step{template: fmt.Sprintf(neededOf, segment), args: []any{1}, row: func(func(...any) error) error {
+				needed = true
+				return nil
+			}})
+		if err != nil || needed {
+			return err
+		}
+		truncated = true
+		return t.finish(ctx, step{template: fmt.Sprintf(truncateSegment, segment)})
+	})
+	if code(err) == codeLockTimeout {
+		return false, nil
+	}
+	return truncated && err == nil, err
+}
+
+// evacuateAtOnce is how many lines of a segment one round of upkeep empties.
+const evacuateAtOnce = 20
+
+// evacuate moves what is needed of a segment to the records.
+func (s *Store) evacuate(ctx context.Context, segment int) error {
+	var lines [][2]string
+	err := s.writeAll(ctx, "upkeep", step{template: fmt.Sprintf(neededOf, segment), args: []any{evacuateAtOnce}, row: func(scan func(...any) error) error {
+		var line [2]string
+		err := scan(&line[0], &line[1])
+		lines = append(lines, line)
+		return err
+	}})
+	if err != nil {
+		return err
+	}
+	for _, line := range lines {
+		s.logger.Info("What a group has not read for long moves from the log to the records", watermill.LogFields{"group": line[0], "topic": line[1]})
+		if err := s.moveTopic(ctx, "upkeep", line[0], line[1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,158 @@
+package postgres_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/postgres"
+)
+
+// logged makes a store that appends to the log, in a database of its own.
+func logged(t *testing.T) *postgres.Store {
+	t.Helper()
+	store := newStore(t, pool(t), postgres.Config{Lane: postgres.LaneLog})
+	require.NoError(t, store.Ensure(t.Context()))
+	require.NoError(t, store.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+	return store
+}
+
+func segmentRows(t *testing.T, store *postgres.Store, segment int) int {
+	t.Helper()
+	return valueOf[int](t, store.Pool(), fmt.Sprintf("SELECT count(*) FROM outmill.log_%d", segment))
+}
+
+func moveOn(t *testing.T, store *postgres.Store, segment int) {
+	t.Helper()
+	execute(t, store.Pool(), fmt.Sprintf("UPDATE outmill.meta SET segment = %d", segment))
+}
+
+func claimSome(t *testing.T, store *postgres.Store, owner outmill.OwnerToken, n int) []*outmill.Record {
+	t.Helper()
+	found, err := store.Claim(t.Context(), outmill.ClaimRequest{Group: readers, Owner: owner, Limit: n, Lease: time.Hour})
+	require.NoError(t, err)
+	return found
+}
+
+func leasesFor(records []*outmill.Record) []outmill.Lease {
+	leases := make([]outmill.Lease, len(records))
+	for i, r := range records {
+		leases[i] = r.Lease()
+	}
+	return leases
+}
+
+func Test_a_segment_is_truncated_once_all_of_it_is_settled_and_not_before(t *testing.T) {
+	t.Parallel()
+	store := logged(t)
+	ctx := t.Context()
+	truncated := func() bool {
+		t.Helper()
+		done, err := store.Truncate(ctx, 0)
+		require.NoError(t, err)
+		return done
+	}
+	late, err := store.Pool().Begin(ctx)
+	require.NoError(t, err)
+	require.NoError(t, store.Append(store.WithTx(ctx, late), made("orders", "late", 1)...))
+	require.NoError(t, store.Append(ctx, made("orders", "early", 3)...))
+	moveOn(t, store, 1)
+	require.False(t, truncated(), "a transaction that has written to it is open")
+
+	owner := outmill.NewOwnerToken()
+	first := claimSome(t, store, owner, 10)
+	require.Len(t, first, 3)
+	require.NoError(t, store.Ack(ctx, leasesFor(first)))
+	require.False(t, truncated(), "the transaction is still open")
+	require.NoError(t, late.Commit(ctx))
+	require.False(t, truncated(), "its record has a place that was passed, and nobody has looked for it")
+
+	second := claimSome(t, store, owner, 10)
+	require.Len(t, second, 1)
+	require.False(t, truncated(), "the record is in work")
+	require.NoError(t, store.Ack(ctx, leasesFor(second)))
+	require.True(t, truncated())
+	require.Zero(t, segmentRows(t, store, 0))
+
+	require.NoError(t, store.Append(ctx, made("orders", "after", 2)...))
+	require.Equal(t, 2, segmentRows(t, store, 1))
+	require.Len(t, claimSome(t, store, owner, 10), 2)
+}
+
+func Test_a_segment_that_somebody_reads_is_left_for_another_time(t *testing.T) {
+	t.Parallel()
+	store := logged(t)
+	ctx := t.Context()
+	require.NoError(t, store.Append(ctx, made("orders", "m", 3)...))
+	require.NoError(t, store.Ack(ctx, leasesFor(claimSome(t, store, outmill.NewOwnerToken(), 3))))
+	moveOn(t, store, 1)
+	reader, err := store.Pool().Begin(ctx)
+	require.NoError(t, err)
+	_, err = reader.Exec(ctx, "SELECT count(*) FROM outmill.log_0")
+	require.NoError(t, err)
+	done, err := store.Truncate(ctx, 0)
+	require.NoError(t, err)
+	require.False(t, done)
+	require.NoError(t, reader.Rollback(ctx))
+	done, err = store.Truncate(ctx, 0)
+	require.NoError(t, err)
+	require.True(t, done)
+}
+
+func Test_what_a_group_does_not_read_moves_to_the_records_in_its_order_and_keeps_no_segment(t *testing.T) {
+	t.Parallel()
+	store := logged(t)
+	ctx := t.Context()
+	const idle = "idle"
+	require.NoError(t, store.RegisterGroup(ctx, idle, outmill.Topics{}))
+	require.NoError(t, store.Append(ctx, made("orders", "m", 12)...))
+	require.NoError(t, store.Ack(ctx, leasesFor(claimSome(t, store, outmill.NewOwnerToken(), 12))))
+	leased, err := store.Claim(ctx, outmill.ClaimRequest{Group: idle, Owner: outmill.NewOwnerToken(), Limit: 2, Lease: time.Hour})
+	require.NoError(t, err)
+	require.Len(t, leased, 2)
+	moveOn(t, store, 1)
+	done, err := store.Truncate(ctx, 0)
+	require.NoError(t, err)
+	require.False(t, done)
+
+	require.NoError(t, store.Evacuate(ctx, 0))
+	done, err = store.Truncate(ctx, 0)
+	require.NoError(t, err)
+	require.True(t, done)
+	require.NoError(t, store.Ack(ctx, leasesFor(leased)), "the leases stand")
+	found, err := store.Claim(ctx, outmill.ClaimRequest{Group: idle, Owner: outmill.NewOwnerToken(), Limit: 20, Lease: time.Hour, Order: outmill.OrderKey})
+	require.NoError(t, err)
+	require.Len(t, found, 10)
+	for i, r := range found {
+		require.Equal(t, fmt.Sprintf("m-%d", i+2), r.MessageID)
+	}
+}
+
+func Test_upkeep_goes_from_segment_to_segment_and_gives_the_space_back(t *testing.T) {
+	t.Parallel()
+	store := logged(t)
+	ctx := t.Context()
+	owner := outmill.NewOwnerToken()
+	execute(t, store.Pool(), "UPDATE outmill.meta SET rotated_at = rotated_at - interval '1 hour'")
+	// Else it would be compressed, or be beside the table.
+	for segment := range 3 {
+		execute(t, store.Pool(), fmt.Sprintf("ALTER TABLE outmill.log_%d ALTER COLUMN payload SET STORAGE PLAIN", segment))
+	}
+	payload := make([]byte, 7000)
+	for round := range 3 {
+		records := made("orders", fmt.Sprint("round", round, "-"), 1000)
+		for _, r := range records {
+			r.Payload = payload
+		}
+		require.NoError(t, store.Append(ctx, records...))
+		require.NoError(t, store.TendSegments(ctx))
+		require.NoError(t, store.Ack(ctx, leasesFor(claimSome(t, store, owner, 1000))))
+		execute(t, store.Pool(), "UPDATE outmill.meta SET rotated_at = rotated_at - interval '1 hour'")
+		require.NoError(t, store.TendSegments(ctx))
+	}
+	require.Zero(t, valueOf[int](t, store.Pool(), "SELECT count(*) FROM outmill.log"))
+	require.Less(t, valueOf[int](t, store.Pool(), "SELECT pg_total_relation_size('outmill.log_0') + pg_total_relation_size('outmill.log_1') + pg_total_relation_size('outmill.log_2')"), 10<<20)
+}

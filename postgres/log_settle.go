@@ -1,0 +1,328 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outmill/outmill"
+)
+
+// What becomes of records of the log besides an ack is done to records: they move
+// there first, in the same transaction, and their batch has them done.
+
+const (
+	movedColumns = `seq, id, grp, topic, key, stage, available_at, due_at, next_at, created_at, owner, size, claims,
+	message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, step, metadata, payload`
+
+	// movedID gives a row another id where a record has its own: nothing else keeps
+	// two appends with one id apart that are in different segments.
+	movedID = `CASE WHEN (SELECT 1 FROM {p:records} AS taken WHERE taken.id = l.id LIMIT 1) IS NULL THEN l.id ELSE gen_random_uuid() END`
+
+	movedValues = `l.message_id, l.correlation_id, l.causation_id, l.tenant_id, l.traceparent, l.tracestate, l.dedup_key, l.step, l.metadata, l.payload`
+
+	moveInLine = `INSERT INTO {p:records} (` + movedColumns + `) OVERRIDING SYSTEM VALUE
+SELECT l.pos, ` + movedID + `, l.grp, l.topic, l.key, 0, NULL, l.created_at, l.created_at, l.created_at, NULL, l.size, 0, ` + movedValues
+
+	moveLeased = `INSERT INTO {p:records} (` + movedColumns + `) OVERRIDING SYSTEM VALUE
+SELECT l.pos, ` + movedID + `, l.grp, l.topic, l.key, 4, f.lease_until, l.created_at, l.created_at, l.created_at, f.owner, l.size, 1, ` + movedValues
+
+	ofLog = `CROSS JOIN LATERAL (SELECT * FROM {p:log} WHERE line = f.line AND pos = f.pos OFFSET 0) AS l`
+
+	// sqlMoveHeld moves rows at the places $2 that nobody has leased.
+	sqlMoveHeld = moveInLine + ` FROM (SELECT $1::bigint AS line, p AS pos FROM unnest($2::bigint[]) AS p) AS f ` + ofLog
+
+	// finish is what is set in a batch of which all is done.
+	finishBatch = `open = 0, lease_until = NULL, positions = '{}', keys = NULL, done = repeat('1', length(b.done))::varbit`
+
+	// sqlLogBack moves what is open of the batches of the line $1 whose lease has
+	// ended, with that lease.
+	sqlLogBack = `WITH old AS MATERIALIZED (SELECT line, n, owner, lease_until, done, positions FROM {p:batches}
+	WHERE line = $1::bigint AND n >= (SELECT low ` + newestBatch + `) AND lease_until <= statement_timestamp() FOR UPDATE),
+f AS MATERIALIZED (SELECT o.line, o.owner, o.lease_until, u.pos FROM old AS o CROSS JOIN LATERAL unnest(o.positions) WITH ORDINALITY AS u (pos, nth)
+	WHERE get_bit(o.done, u.nth::integer - 1) = 0),
+moved AS (` + moveLeased + ` FROM f ` + ofLog + ` RETURNING 1)
+UPDATE {p:batches} AS b SET ` + finishBatch + ` FROM old AS o WHERE b.line = o.line AND b.n = o.n`
+
+	// sqlMoveLeased moves the records of the batch $1, $2 of the owner $3 that are
+	// at its ordinals $4, with their lease; $5 is a mask of these.
+	sqlMoveLeased = `WITH old AS MATERIALIZED (SELECT line, n, owner, lease_until, done, positions FROM {p:batches}
+	WHERE line = $1::bigint AND n = $2::bigint AND owner = $3::text::uuid AND open > 0 FOR UPDATE),
+f AS MATERIALIZED (SELECT o.line, o.owner, o.lease_until, o.positions[u.nth + 1] AS pos FROM old AS o CROSS JOIN unnest($4::integer[]) AS u (nth)
+	WHERE get_bit(o.done, u.nth) = 0),
+moved AS (` + moveLeased + ` FROM f ` + ofLog + ` RETURNING 1)
+` + settleMask + ` RETURNING 1`
+
+	// settleMask sets the bits $5 of the batch that was read as old.
+	settleMask = `UPDATE {p:batches} AS b SET done = o.done | $5::text::varbit, open = length(replace((~(o.done | $5::text::varbit))::text, '0', '')),
+	lease_until = CASE WHEN strpos((o.done | $5::text::varbit)::text, '0') > 0 THEN b.lease_until END,
+	positions = CASE WHEN strpos((o.done | $5::text::varbit)::text, '0') > 0 THEN b.positions ELSE '{}' END,
+	keys = CASE WHEN strpos((o.done | $5::text::varbit)::text, '0') > 0 THEN b.keys END
+FROM old AS o WHERE b.line = o.line AND b.n = o.n`
+
+	// sqlLogAck acks the records of a batch that are at the ordinals $4, of which $5
+	// is a mask. Where $6, it fails if any of them was done before, or the batch is
+	// gone.
+	sqlLogAck = `WITH old AS MATERIALIZED (SELECT line, n, done FROM {p:batches} WHERE line = $1::bigint AND n = $2::bigint AND owner = $3::text::uuid AND cardinality($4::integer[]) > 0 FOR UPDATE),
+done AS (` + settleMask + ` RETURNING (o.done & $5::text::varbit)::text AS before)
+` + allAcked
+
+	// sqlLogAckSteps is sqlLogAck where records are steps of joins.
+	sqlLogAckSteps = `WITH old AS MATERIALIZED (SELECT line, n, done, positions FROM {p:batches} WHERE line = $1::bigint AND n = $2::bigint AND owner = $3::text::uuid FOR UPDATE),
+gone AS MATERIALIZED (SELECT l.step FROM (SELECT o.line, o.positions[u.nth + 1] AS pos FROM old AS o CROSS JOIN unnest($4::integer[]) AS u (nth)
+	WHERE get_bit(o.done, u.nth) = 0) AS f ` + ofLog + ` WHERE l.step IS NOT NULL),
+noted AS MATERIALIZED (` + noteAcked + `),
+done AS (` + settleMask + ` RETURNING (o.done & $5::text::varbit)::text AS before)
+` + allAcked + ` FROM (SELECT count(*) FROM noted) AS n`
+
+	allAcked = `SELECT CASE WHEN $6::boolean AND strpos(coalesce((SELECT before FROM done), '1'), '1') > 0 THEN {p:log_moved}() END`
+
+	// sqlOpenLanesOf has the next claim look at the keys of the records of the batch
+	// $1, $2 that are at the ordinals $6, if the owner $5 is in the way of any of the
+	// group $3 and the topic $4. It comes before they are done.
+	sqlOpenLanesOf = `UPDATE {p:lanes} SET blocked_by = '', until = NULL, looks = 0 WHERE ctid = ANY (ARRAY(
+	SELECT l.ctid FROM (SELECT DISTINCT g.key FROM (SELECT b.line, b.positions[u.nth + 1] AS pos FROM {p:batches} AS b CROSS JOIN unnest($6::integer[]) AS u (nth)
+			WHERE b.line = $1::bigint AND b.n = $2::bigint AND (SELECT 1 FROM {p:lanes} WHERE hashtextextended(topic, hashtextextended(grp, 0)) = hashtextextended($4::text, hashtextextended($3::text, 0))
+				AND grp IS NOT DISTINCT FROM $3::text AND topic IS NOT DISTINCT FROM $4::text AND blocked_by = $5::text LIMIT 1) IS NOT NULL) AS f
+		CROSS JOIN LATERAL (SELECT key FROM {p:log} WHERE line = f.line AND pos = f.pos OFFSET 0) AS g WHERE g.key <> '') AS k
+	CROSS JOIN LATERAL (SELECT ctid FROM {p:lanes} WHERE grp = $3::text AND topic = $4::text AND key = k.key FOR UPDATE SKIP LOCKED) AS l))`
+
+	// sqlFindBatches finds the batches of the owner $2 in which the records $1 are.
+	sqlFindBatches = `SELECT r.id, b.line, b.n, b.grp, b.topic, b.steps, b.keys IS NOT NULL, length(b.done), array_position(b.positions, r.pos) - 1
+FROM (SELECT DISTINCT u AS id FROM unnest($1::text[]::uuid[]) AS u) AS i
+CROSS JOIN LATERAL (SELECT id, line, pos FROM {p:log} WHERE id = i.id OFFSET 0) AS r
+CROSS JOIN LATERAL (SELECT * FROM {p:batches} WHERE line = r.line AND n >= (SELECT low FROM {p:batches} WHERE line = r.line ORDER BY n DESC LIMIT 1)
+	AND owner = $2::text::uuid AND open > 0 AND positions @> ARRAY[r.pos] OFFSET 0) AS b`
+)
+
+// sqlLogExtend extends the lease of a batch if all that is open of it is in the mask
+// $4, and returns what is.
+const sqlLogExtend = `UPDATE {p:batches} AS b SET lease_until = statement_timestamp() + $5::bigint * interval '1 microsecond'
+WHERE b.line = $1::bigint AND b.n = $2::bigint AND b.owner = $3::text::uuid AND b.open > 0 AND strpos((b.done | $4::text::varbit)::text, '0') = 0
+RETURNING (~b.done)::text`
+
+// codeMoved is what log_moved raises.
+const codeMoved = "OM001"
+
+// mask has a 1 for each of the ordinals.
+func (b *batchRef) mask(ordinals []int) string {
+	bits := []byte(strings.Repeat("0", b.size))
+	for _, i := range ordinals {
+		bits[i] = '1'
+	}
+	return string(bits)
+}
+
+func list(ordinals []int) []int32 {
+	list := make([]int32, len(ordinals))
+	for i, o := range ordinals {
+		list[i] = int32(o)
+	}
+	return list
+}
+
+func (b *batchRef) args(ordinals []int) []any {
+	return []any{b.line, b.n, b.owner.String(), list(ordinals), b.mask(ordinals)}
+}
+
+// openLanes is nothing where no record has a key.
+func (b *batchRef) openLanes(ordinals []int) []step {
+	if !b.keyed {
+		return nil
+	}
+	return []step{{template: sqlOpenLanesOf, args: []any{b.line, b.n, b.group, b.topic, b.owner.String(), list(ordinals)}}}
+}
+
+// inOneOrder returns the batches in the order in which all lock them.
+func inOneOrder(batches map[*batchRef][]int) []*batchRef {
+	list := make([]*batchRef, 0, len(batches))
+	for b := range batches {
+		list = append(list, b)
+	}
+	slices.SortFunc(list, func(a, b *batchRef) int { return cmp.Or(cmp.Compare(a.line, b.line), cmp.Compare(a.n, b.n)) })
+	return list
+}
+
+// ackSteps acks what is in batches. strictly: see sqlLogAck.
+func ackSteps(batches map[*batchRef][]int, strictly bool) []step {
+	var steps []step
+	for _, b := range inOneOrder(batches) {
+		template := sqlLogAck
+		if b.steps {
+			template = sqlLogAckSteps
+		}
+		steps = append(steps, b.openLanes(batches[b])...)
+		steps = append(steps, step{template: template, args: append(b.args(batches[b]), strictly)})
+	}
+	return steps
+}
+
+// ackLog acks leases that may be of the log. Nearly always all are of batches that
+// this store has claimed, and nothing has moved.
+func (s *Store) ackLog(ctx context.Context, leases []outmill.Lease) error {
+	const operation = "ack"
+	batches, others := grouped(leases, s.refs.take(leases))
+	if len(others) == 0 {
+		err := s.writeSteps(ctx, operation, ackSteps(batches, true)...)
+		var moved *pgconn.PgError
+		if err == nil || !errors.As(err, &moved) || moved.Code != codeMoved {
+			return err
+		}
+	}
+	found, err := s.findBatches(ctx, others)
+	if err != nil {
+		return err
+	}
+	more, _ := grouped(others, found)
+	maps.Copy(batches, more)
+	// What has moved is found among the records: they are looked at after the log.
+	steps := ackSteps(batches, false)
+	for _, same := range sorted(bare(leases)) {
+		steps = append(steps, step{template: sqlDeleteAcked, args: same.args()})
+	}
+	return s.writeSteps(ctx, operation, steps...)
+}
+
+// extendLog extends leases that may be of the log.
+func (s *Store) extendLog(ctx context.Context, lease time.Duration, leases []outmill.Lease) ([]outmill.Lease, error) {
+	const operation = "extend"
+	places, err := s.findAll(ctx, leases, false)
+	if err != nil {
+		return nil, err
+	}
+	batches, _ := grouped(leases, places)
+	var extended []outmill.Lease
+	standing := map[*batchRef]string{}
+	err = s.write(ctx, operation, func(ctx context.Context, t *txn) error {
+		extended = nil
+		clear(standing)
+		var whole []step
+		for _, b := range inOneOrder(batches) {
+			whole = append(whole, step{
+				template: sqlLogExtend, args: []any{b.line, b.n, b.owner.String(), b.mask(batches[b]), ceilMicros(lease)},
+				row: func(scan func(...any) error) error {
+					var open string
+					err := scan(&open)
+					standing[b] = open
+					return err
+				},
+			})
+		}
+		if err := t.run(ctx, whole...); err != nil {
+			return err
+		}
+		// What is extended in part moves, and is extended there.
+		rest := leases[:0:0]
+		seen := map[outmill.WorkItemID]bool{}
+		for _, l := range leases {
+			place, known := places[l.ID]
+			open, all := standing[place.batchRef]
+			switch {
+			case !known || !place.of(l) || !all:
+				rest = append(rest, l)
+			case !seen[l.ID] && open[place.ordinal] == '1':
+				extended = append(extended, l)
+			}
+			seen[l.ID] = true
+		}
+		parts, _ := grouped(rest, places)
+		return t.finish(ctx, append(moveSteps(parts), extendSteps(lease, rest, &extended)...)...)
+	})
+	if err != nil {
+		return nil, err
+	}
+	for b := range standing {
+		s.refs.keep(b, lease)
+	}
+	return extended, nil
+}
+
+// moveSteps move leased records of the log to the records, with their leases, for
+// what is to be done to them there.
+func moveSteps(batches map[*batchRef][]int) []step {
+	var steps []step
+	for _, b := range inOneOrder(batches) {
+		steps = append(steps, b.openLanes(batches[b])...)
+		steps = append(steps, step{template: sqlMoveLeased, args: b.args(batches[b])})
+	}
+	return steps
+}
+
+// toRecords returns the steps that move those of the leases that are of the log.
+func (s *Store) toRecords(ctx context.Context, leases []outmill.Lease) ([]step, error) {
+	if logged, err := s.hasLog(ctx, "settle"); err != nil || !logged {
+		return nil, err
+	}
+	places, err := s.findAll(ctx, leases, true)
+	if err != nil {
+		return nil, err
+	}
+	batches, _ := grouped(leases, places)
+	return moveSteps(batches), nil
+}
+
+// grouped sorts leases by their batches, each once; others are of none that is known.
+func grouped(leases []outmill.Lease, places map[outmill.WorkItemID]inBatch) (batches map[*batchRef][]int, others []outmill.Lease) {
+	batches = map[*batchRef][]int{}
+	seen := make(map[inBatch]bool, len(leases))
+	for _, l := range leases {
+		place, known := places[l.ID]
+		switch {
+		case !known || !place.of(l):
+			others = append(others, l)
+		case !seen[place]:
+			seen[place] = true
+			batches[place.batchRef] = append(batches[place.batchRef], place.ordinal)
+		}
+	}
+	return batches, others
+}
+
+// findAll finds the places of leases, those that others have claimed too. forget
+// those that are to be settled.
+func (s *Store) findAll(ctx context.Context, leases []outmill.Lease, forget bool) (map[outmill.WorkItemID]inBatch, error) {
+	places := s.refs.places(leases, forget)
+	_, others := grouped(leases, places)
+	found, err := s.findBatches(ctx, others)
+	maps.Copy(places, found)
+	return places, err
+}
+
+// findBatches looks for the places of leases that another process, or a store that
+// is closed by now, has claimed.
+func (s *Store) findBatches(ctx context.Context, leases []outmill.Lease) (map[outmill.WorkItemID]inBatch, error) {
+	found := map[outmill.WorkItemID]inBatch{}
+	known := map[[2]int64]*batchRef{}
+	for _, same := range sorted(bare(leases)) {
+		if same.claim != 1 {
+			continue
+		}
+		err := s.writeAll(ctx, "settle", step{
+			template: sqlFindBatches, args: []any{same.ids, same.owner.String()},
+			row: func(scan func(...any) error) error {
+				b := batchRef{owner: same.owner}
+				var id [16]byte
+				var ordinal int
+				if err := scan(&id, &b.line, &b.n, &b.group, &b.topic, &b.steps, &b.keyed, &b.size, &ordinal); err != nil {
+					return err
+				}
+				at := [2]int64{b.line, b.n}
+				if known[at] == nil {
+					known[at] = &b
+				}
+				found[id] = inBatch{known[at], ordinal}
+				return nil
+			},
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}

@@ -1,0 +1,162 @@
+-- The log lane. lane is where appends write to: rows or log. Once it has been log
+-- readers look there (logged). segment is the part of the log that is written to.
+ALTER TABLE {p:meta}
+    ADD COLUMN lane       text        NOT NULL DEFAULT 'rows' CHECK (lane IN ('rows', 'log')),
+    ADD COLUMN logged     boolean     NOT NULL DEFAULT false,
+    ADD COLUMN segment    smallint    NOT NULL DEFAULT 0,
+    ADD COLUMN rotated_at timestamptz NOT NULL DEFAULT statement_timestamp();
+
+-- One row for each message and group, written once and never changed. pos is of
+-- the same sequence as seq of the records, so that a record which moves there
+-- keeps its place. xid comes before pos: whoever has a place has a number already.
+-- line stands for the group and the topic.
+CREATE TABLE {p:log} (
+    xid            xid8        NOT NULL DEFAULT pg_current_xact_id(),
+    pos            bigint      NOT NULL DEFAULT nextval({q:records_seq_seq}),
+    line           bigint      NOT NULL,
+    id             uuid        NOT NULL,
+    created_at     timestamptz NOT NULL,
+    size           integer     NOT NULL,
+    segment        smallint    NOT NULL,
+    grp            text COLLATE "C" NOT NULL,
+    topic          text COLLATE "C" NOT NULL,
+    key            text COLLATE "C" NOT NULL,
+    message_id     text COLLATE "C" NOT NULL,
+    correlation_id text COLLATE "C" NOT NULL,
+    causation_id   text COLLATE "C" NOT NULL,
+    tenant_id      text COLLATE "C" NOT NULL,
+    traceparent    text COLLATE "C" NOT NULL,
+    tracestate     text COLLATE "C" NOT NULL,
+    dedup_key      text COLLATE "C" NOT NULL,
+    step           uuid,
+    metadata       jsonb,
+    payload        bytea       NOT NULL
+) PARTITION BY LIST (segment);
+
+-- Autovacuum would freeze what is about to be truncated, for nothing.
+CREATE TABLE {p:log_0} PARTITION OF {p:log} FOR VALUES IN (0)
+    WITH (autovacuum_vacuum_insert_threshold = -1, autovacuum_analyze_threshold = 2147483647, toast.autovacuum_vacuum_insert_threshold = -1);
+
+CREATE TABLE {p:log_1} PARTITION OF {p:log} FOR VALUES IN (1)
+    WITH (autovacuum_vacuum_insert_threshold = -1, autovacuum_analyze_threshold = 2147483647, toast.autovacuum_vacuum_insert_threshold = -1);
+
+CREATE TABLE {p:log_2} PARTITION OF {p:log} FOR VALUES IN (2)
+    WITH (autovacuum_vacuum_insert_threshold = -1, autovacuum_analyze_threshold = 2147483647, toast.autovacuum_vacuum_insert_threshold = -1);
+
+-- What comes next of a line.
+CREATE INDEX {i:log_next} ON {p:log} (line, pos);
+
+-- What a transaction has written that was not finished when a claim went past.
+CREATE INDEX {i:log_late} ON {p:log} (xid, line, pos);
+
+CREATE UNIQUE INDEX {i:log_id} ON {p:log} (id, segment);
+
+CREATE INDEX {i:log_step} ON {p:log} (step) WHERE step IS NOT NULL;
+
+-- One row for each claim of a line. The newest says how far the line has been
+-- read: up to pos, as of the snapshot seen; transactions from horizon on had no
+-- number then, so they have no place up to pos. positions are what was handed
+-- out, keys a hash of each one's key (NULL: none has one), done a bit for each
+-- that is settled or has moved to the records, open how many are not. Rows that
+-- are done and not the newest go with the next claim; there are none before low.
+CREATE TABLE {p:batches} (
+    line        bigint      NOT NULL,
+    n           bigint      NOT NULL,
+    pos         bigint      NOT NULL,
+    seen        pg_snapshot NOT NULL,
+    horizon     xid8        NOT NULL,
+    low         bigint      NOT NULL,
+    lease_until timestamptz,
+    owner       uuid        NOT NULL,
+    open        integer     NOT NULL,
+    steps       boolean     NOT NULL,
+    grp         text COLLATE "C" NOT NULL,
+    topic       text COLLATE "C" NOT NULL,
+    done        bit varying NOT NULL,
+    positions   bigint[]    NOT NULL,
+    keys        bigint[],
+    PRIMARY KEY (line, n)
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+
+ALTER TABLE {p:batches} ALTER COLUMN positions SET STORAGE EXTERNAL, ALTER COLUMN keys SET STORAGE EXTERNAL;
+
+CREATE INDEX {i:batches_lease} ON {p:batches} (lease_until) WHERE lease_until IS NOT NULL;
+
+-- Transactions that were not finished when a line was read past them, and that
+-- have written more than a claim takes: what is after from_pos and up to to_pos
+-- of theirs is to come.
+CREATE TABLE {p:late} (
+    line     bigint NOT NULL,
+    xid      xid8   NOT NULL,
+    from_pos bigint NOT NULL,
+    to_pos   bigint NOT NULL,
+    PRIMARY KEY (line, xid)
+);
+
+-- The transactions that a line has been read past before they were finished, each
+-- with the places between which something of theirs may come. Those that are
+-- listed were finished when they were. Of those that had a number but were not in
+-- the snapshot only such count as have written something.
+CREATE FUNCTION {p:log_unfinished}(bigint) RETURNS TABLE (xid xid8, from_pos bigint, to_pos bigint, listed boolean) LANGUAGE sql STABLE AS $outmill$
+    SELECT l.xid, l.from_pos, l.to_pos, true FROM {p:late} AS l WHERE l.line = $1
+    UNION ALL SELECT x.xid, -1::bigint, last.pos, false
+    FROM (SELECT pos, seen, horizon FROM {p:batches} WHERE line = $1 ORDER BY n DESC LIMIT 1) AS last
+    CROSS JOIN LATERAL (SELECT pg_snapshot_xip(last.seen) AS xid UNION ALL (WITH RECURSIVE r AS (
+        (SELECT g.xid FROM {p:log} AS g WHERE g.xid >= pg_snapshot_xmax(last.seen) AND g.xid < last.horizon ORDER BY g.xid LIMIT 1)
+        UNION ALL SELECT (SELECT g.xid FROM {p:log} AS g WHERE g.xid > r.xid AND g.xid < last.horizon ORDER BY g.xid LIMIT 1)
+        FROM r WHERE r.xid IS NOT NULL)
+        SELECT r.xid FROM r WHERE r.xid IS NOT NULL)) AS x
+$outmill$;
+
+-- Whether a claim has gone past something of a line that is finished by now.
+CREATE FUNCTION {p:log_late}(bigint) RETURNS boolean LANGUAGE sql STABLE AS $outmill$
+    SELECT EXISTS (SELECT 1 FROM {p:log_unfinished}($1) AS u CROSS JOIN LATERAL (SELECT 1 FROM {p:log} AS l
+        WHERE l.xid = u.xid AND l.line = $1 AND l.pos > u.from_pos AND l.pos <= u.to_pos LIMIT 1) AS r
+        WHERE u.listed OR pg_visible_in_snapshot(u.xid, pg_current_snapshot()))
+$outmill$;
+
+-- Ends a statement whose records have moved meanwhile.
+CREATE FUNCTION {p:log_moved}() RETURNS text LANGUAGE plpgsql AS $outmill$
+BEGIN
+    RAISE EXCEPTION 'records have moved from the log' USING ERRCODE = 'OM001';
+END
+$outmill$;
+
+-- Whether a claim of the line would find something in the log.
+CREATE FUNCTION {p:log_ready}(bigint) RETURNS boolean LANGUAGE plpgsql STABLE
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $outmill$
+DECLARE
+    last {p:batches};
+BEGIN
+    SELECT * INTO last FROM {p:batches} WHERE line = $1 ORDER BY n DESC LIMIT 1;
+    IF NOT FOUND THEN
+        RETURN (SELECT 1 FROM {p:log} WHERE line = $1 LIMIT 1) IS NOT NULL;
+    END IF;
+    RETURN (SELECT 1 FROM {p:log} WHERE line = $1 AND pos > last.pos LIMIT 1) IS NOT NULL
+        OR {p:log_late}($1)
+        OR (SELECT 1 FROM {p:batches} WHERE line = $1 AND n >= last.low AND lease_until <= statement_timestamp() LIMIT 1) IS NOT NULL;
+END
+$outmill$;
+
+-- Whether a claim has gone past a row of the log: such a row is in a batch, or done.
+CREATE FUNCTION {p:log_passed}(line bigint, xid xid8, pos bigint) RETURNS boolean LANGUAGE sql STABLE AS $outmill$
+    SELECT coalesce((SELECT $3 <= b.pos AND pg_visible_in_snapshot($2, b.seen) FROM {p:batches} AS b WHERE b.line = $1 ORDER BY b.n DESC LIMIT 1), false)
+        AND NOT EXISTS (SELECT 1 FROM {p:late} AS l WHERE l.line = $1 AND l.xid = $2 AND $3 > l.from_pos AND $3 <= l.to_pos)
+$outmill$;
+
+-- The topics of the group $1 of which a claim would find something in the log:
+-- of those listed ($2, with their lines $3), or of all (NULL).
+CREATE FUNCTION {p:log_due}(text, text[], bigint[]) RETURNS SETOF text LANGUAGE plpgsql STABLE
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $outmill$
+BEGIN
+    IF $2 IS NOT NULL THEN
+        RETURN QUERY SELECT u.topic FROM unnest($2, $3) AS u (topic, line) WHERE {p:log_ready}(u.line);
+        RETURN;
+    END IF;
+    RETURN QUERY WITH RECURSIVE t AS (
+        (SELECT l.line, l.grp, l.topic FROM {p:log} AS l ORDER BY l.line, l.pos LIMIT 1)
+        UNION ALL SELECT n.line, n.grp, n.topic FROM t CROSS JOIN LATERAL (
+            SELECT l.line, l.grp, l.topic FROM {p:log} AS l WHERE l.line > t.line ORDER BY l.line, l.pos LIMIT 1) AS n)
+    SELECT t.topic FROM t WHERE t.grp = $1 AND {p:log_ready}(t.line);
+END
+$outmill$;
