@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"github.com/outmill/outmill/postgres"
 )
 
 // bench is one run of a scenario: its settings, its engines, and what came out.
@@ -15,13 +17,15 @@ type bench struct {
 	// progress is where it says what it is at.
 	progress io.Writer
 
-	n          int
-	rounds     int
-	size       int
-	batch      int
-	short      bool
-	json       bool
-	only       string
+	n      int
+	rounds int
+	size   int
+	batch  int
+	short  bool
+	json   bool
+	only   string
+	// lane is that of PostgreSQL stores: see -lane.
+	lane       postgres.Lane
 	cpuProfile string
 	engines    engines
 
@@ -44,6 +48,7 @@ func (b *bench) flags(flags *flag.FlagSet, s scenario) {
 	flags.StringVar(&b.engines.postgresURL, "postgres", "", "URL of a PostgreSQL, as its superuser; default: one is started, with fsync on")
 	flags.StringVar(&b.engines.mongoURL, "mongodb", "", "URL of a MongoDB that is a replica set; default: mongod, or SecantusDB, is started where the machine has it")
 	flags.StringVar(&b.engines.sqlserverURL, "sqlserver", "", "URL of a SQL Server, for a user who may create databases; default: that of "+envSQLServerURL+"; none is started")
+	flags.StringVar((*string)(&b.lane), "lane", "", "where Outmill's appends write to in PostgreSQL: rows or log; default: the store's default")
 	flags.StringVar(&b.engines.kafkaAddr, "kafka", "", "host:port of a Kafka; default: one is started")
 }
 

@@ -94,7 +94,7 @@ func (f *burning) prepare(ctx context.Context) (err error) {
 	if err := f.clear(ctx); err != nil {
 		return err
 	}
-	if f.store, err = outbox(ctx, f.pool); err != nil {
+	if f.store, err = outbox(ctx, f.pool, f.b.lane); err != nil {
 		return err
 	}
 	if err := f.b.fill(ctx, f.store, "", burnTopic, f.b.n, true); err != nil {

@@ -81,7 +81,7 @@ func (f *forwarding) prepare(keyed bool) func(ctx context.Context) error {
 		if err := f.close(); err != nil {
 			return err
 		}
-		if f.store, err = outbox(ctx, f.pool); err != nil {
+		if f.store, err = outbox(ctx, f.pool, f.b.lane); err != nil {
 			return err
 		}
 		if f.topic, err = newTopic(ctx, f.broker); err != nil {

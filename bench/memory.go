@@ -112,7 +112,7 @@ func takeLarge(ctx context.Context, broker, topic string) error {
 }
 
 func (b *bench) fillFor(ctx context.Context, pool *pgxpool.Pool, topic string, h hoard) error {
-	store, err := outbox(ctx, pool)
+	store, err := outbox(ctx, pool, b.lane)
 	if err != nil {
 		return err
 	}

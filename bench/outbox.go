@@ -13,12 +13,12 @@ import (
 // appendAtOnce is how many records the benches append in a call.
 const appendAtOnce = 1000
 
-// outbox makes a store on a pool, and its tables anew.
-func outbox(ctx context.Context, pool *pgxpool.Pool) (*postgres.Store, error) {
+// outbox makes a store on a pool, and its tables anew, of a lane where one is given.
+func outbox(ctx context.Context, pool *pgxpool.Pool, lane postgres.Lane) (*postgres.Store, error) {
 	if _, err := pool.Exec(ctx, "DROP SCHEMA IF EXISTS outmill CASCADE"); err != nil {
 		return nil, err
 	}
-	store, err := postgres.New(pool, postgres.Config{}, nil)
+	store, err := postgres.New(pool, postgres.Config{Lane: lane}, nil)
 	if err != nil {
 		return nil, err
 	}

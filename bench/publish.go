@@ -167,7 +167,7 @@ func (p *publishing) inBulk(ctx context.Context) error {
 	calls := max(1, p.b.n/bulk)
 	n := calls * bulk
 	c := p.on(p.durable, p.durableDB, bulk)
-	unkeyed := &publishOurs{pool: p.durable, batch: p.messages(bulk, false)}
+	unkeyed := &publishOurs{lane: p.b.lane, pool: p.durable, batch: p.messages(bulk, false)}
 	defer func() { _, _ = c.ours.close(), unkeyed.close() }()
 	return p.b.compare(ctx,
 		side{field: "outmill_bulk_per_s", title: "Outmill, bulk", n: n, prepare: p.empty(c.ours.prepare), run: times(calls, c.ours.publish)},
@@ -190,7 +190,7 @@ type contenders struct {
 
 func (p *publishing) on(pool *pgxpool.Pool, db *sql.DB, batch int) contenders {
 	return contenders{
-		ours:      &publishOurs{pool: pool, batch: p.messages(batch, true)},
+		ours:      &publishOurs{lane: p.b.lane, pool: pool, batch: p.messages(batch, true)},
 		bare:      &publishBare{pool: pool, list: records(publishTopic, 0, batch, p.b.size, true)},
 		watermill: &publishWatermill{db: db, batch: p.messages(batch, true)},
 		river:     &publishRiver{pool: pool, batch: jobs(0, batch, p.b.size)},

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/postgres"
 )
 
 // bareColumns are those that Outmill writes.
@@ -29,7 +30,7 @@ type publishBare struct {
 
 func (p *publishBare) prepare(ctx context.Context) error {
 	// The columns are those of the store's own table.
-	store, err := outbox(ctx, p.pool)
+	store, err := outbox(ctx, p.pool, postgres.LaneRows)
 	if err != nil {
 		return err
 	}

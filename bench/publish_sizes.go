@@ -16,7 +16,7 @@ var publishAtOnce = []int{50, 100, 200, 500, 1000}
 // sizes writes by hand what the store could write either way, since its
 // own threshold is fixed.
 func (p *publishing) sizes(ctx context.Context) error {
-	table := &publishOurs{pool: p.quick}
+	table := &publishOurs{lane: p.b.lane, pool: p.quick}
 	defer func() { _ = table.close() }()
 	var sides []side
 	for _, size := range publishAtOnce {

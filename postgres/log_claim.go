@@ -44,7 +44,7 @@ FROM {p:records_seq_seq}`
 	ORDER BY l.pos LIMIT $2::bigint)
 SELECT true, ` + `late.*` + ` FROM late
 UNION ALL SELECT false, r.* FROM (SELECT ` + logRow + ` FROM {p:log} WHERE line = $1::bigint AND pos > coalesce((SELECT pos ` + newestBatch + `), -1)
-	AND pg_visible_in_snapshot(xid, (SELECT ` + markedNow + `)) ORDER BY pos LIMIT $2::bigint - (SELECT count(*) FROM late)) AS r WHERE $3::bigint >= 0`
+	AND (pos <= (SELECT past FROM {p:meta}) OR pg_visible_in_snapshot(xid, (SELECT ` + markedNow + `))) ORDER BY pos LIMIT $2::bigint - (SELECT count(*) FROM late)) AS r WHERE $3::bigint >= 0`
 
 	// sqlLogPageWithin is sqlLogPage where $3 bytes are enough.
 	sqlLogPageWithin = `SELECT late, ` + logRowOut + ` FROM (SELECT *, sum(size::bigint) OVER (ORDER BY pos ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before FROM (` +

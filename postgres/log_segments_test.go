@@ -156,3 +156,32 @@ func Test_upkeep_goes_from_segment_to_segment_and_gives_the_space_back(t *testin
 	require.Zero(t, valueOf[int](t, store.Pool(), "SELECT count(*) FROM outmill.log"))
 	require.Less(t, valueOf[int](t, store.Pool(), "SELECT pg_total_relation_size('outmill.log_0') + pg_total_relation_size('outmill.log_1') + pg_total_relation_size('outmill.log_2')"), 10<<20)
 }
+
+func Test_a_log_that_was_restored_on_another_server_is_read_on_from_where_it_was(t *testing.T) {
+	t.Parallel()
+	store := logged(t)
+	ctx := t.Context()
+	owner := outmill.NewOwnerToken()
+	late, err := store.Pool().Begin(ctx)
+	require.NoError(t, err)
+	require.NoError(t, store.Append(store.WithTx(ctx, late), made("orders", "late", 3)...))
+	require.NoError(t, store.Append(ctx, made("orders", "done", 5)...))
+	require.NoError(t, store.Ack(ctx, leasesFor(claimSome(t, store, owner, 10))))
+	require.NoError(t, late.Commit(ctx))
+	require.NoError(t, store.Append(ctx, made("orders", "new", 4)...))
+	// As it would be there: numbers that this server will not reach for long.
+	execute(t, store.Pool(), "UPDATE outmill.log SET xid = (xid::text::bigint + 1000000)::text::xid8")
+	execute(t, store.Pool(), `UPDATE outmill.batches SET horizon = (horizon::text::bigint + 1000000)::text::xid8,
+	seen = (SELECT (pg_snapshot_xmin(seen)::text::bigint + 1000000)::text || ':' || (pg_snapshot_xmax(seen)::text::bigint + 1000000)::text || ':'
+		|| coalesce((SELECT string_agg((x::text::bigint + 1000000)::text, ',') FROM pg_snapshot_xip(seen) AS x), ''))::pg_snapshot`)
+	execute(t, store.Pool(), "UPDATE outmill.meta SET cluster = 'another'")
+
+	restored := newStore(t, store.Pool(), postgres.Config{})
+	require.NoError(t, restored.Append(ctx, made("orders", "later", 2)...))
+	var names []string
+	for _, r := range claimSome(t, restored, owner, 100) {
+		names = append(names, r.MessageID)
+	}
+	require.Equal(t, []string{"late-0", "late-1", "late-2", "new-0", "new-1", "new-2", "new-3", "later-0", "later-1"}, names)
+	require.Empty(t, claimSome(t, restored, owner, 100))
+}

@@ -40,6 +40,8 @@ type Store struct {
 	checked atomic.Bool
 	// lanesNow is what the schema said last of its lanes.
 	lanesNow atomic.Pointer[lanes]
+	// clusterKnown: the log is of the server that it is on.
+	clusterKnown atomic.Bool
 	// upkeep is when this process looked after the segments of the log last.
 	upkeep atomic.Int64
 	// refs are of what was claimed from the log.

@@ -1,10 +1,14 @@
 -- The log lane. lane is where appends write to: rows or log. Once it has been log
 -- readers look there (logged). segment is the part of the log that is written to.
+-- cluster is the system identifier of the server, and past the place up to which
+-- rows were written on another one: their transaction numbers mean nothing here.
 ALTER TABLE {p:meta}
     ADD COLUMN lane       text        NOT NULL DEFAULT 'rows' CHECK (lane IN ('rows', 'log')),
     ADD COLUMN logged     boolean     NOT NULL DEFAULT false,
     ADD COLUMN segment    smallint    NOT NULL DEFAULT 0,
-    ADD COLUMN rotated_at timestamptz NOT NULL DEFAULT statement_timestamp();
+    ADD COLUMN rotated_at timestamptz NOT NULL DEFAULT statement_timestamp(),
+    ADD COLUMN cluster    text        NOT NULL DEFAULT '',
+    ADD COLUMN past       bigint      NOT NULL DEFAULT -1;
 
 -- One row for each message and group, written once and never changed. pos is of
 -- the same sequence as seq of the records, so that a record which moves there
@@ -140,7 +144,7 @@ $outmill$;
 
 -- Whether a claim has gone past a row of the log: such a row is in a batch, or done.
 CREATE FUNCTION {p:log_passed}(line bigint, xid xid8, pos bigint) RETURNS boolean LANGUAGE sql STABLE AS $outmill$
-    SELECT coalesce((SELECT $3 <= b.pos AND pg_visible_in_snapshot($2, b.seen) FROM {p:batches} AS b WHERE b.line = $1 ORDER BY b.n DESC LIMIT 1), false)
+    SELECT coalesce((SELECT $3 <= b.pos AND ($3 <= (SELECT m.past FROM {p:meta} AS m) OR pg_visible_in_snapshot($2, b.seen)) FROM {p:batches} AS b WHERE b.line = $1 ORDER BY b.n DESC LIMIT 1), false)
         AND NOT EXISTS (SELECT 1 FROM {p:late} AS l WHERE l.line = $1 AND l.xid = $2 AND $3 > l.from_pos AND $3 <= l.to_pos)
 $outmill$;
 

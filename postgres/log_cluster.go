@@ -1,0 +1,69 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/ThreeDotsLabs/watermill"
+)
+
+// After a dump was restored into another cluster, the transaction numbers of the
+// log's rows are of the old one. All of them were committed, and all places that are
+// given from then on come behind theirs.
+
+const (
+	sqlClusterNow = `SELECT system_identifier::text FROM pg_control_system()`
+
+	sqlClusterThen = `SELECT cluster FROM {p:meta} WHERE only_row FOR UPDATE`
+
+	sqlStopClaims = `LOCK TABLE {p:batches} IN SHARE ROW EXCLUSIVE MODE`
+
+	newestBatches = `SELECT DISTINCT ON (line) * FROM {p:batches} ORDER BY line, n DESC`
+
+	// sqlListOld lists what was passed before it was finished, since the numbers by
+	// which it would be found will be given again.
+	sqlListOld = `INSERT INTO {p:late} (line, xid, from_pos, to_pos)
+SELECT b.line, u.xid, u.from_pos, u.to_pos FROM (` + newestBatches + `) AS b CROSS JOIN LATERAL {p:log_unfinished}(b.line) AS u
+WHERE (SELECT 1 FROM {p:log} AS l WHERE l.xid = u.xid AND l.line = b.line AND l.pos > u.from_pos AND l.pos <= u.to_pos LIMIT 1) IS NOT NULL
+ON CONFLICT DO NOTHING`
+
+	// sqlReadAnew has each line as read by nobody's snapshot up to where it is.
+	sqlReadAnew = `INSERT INTO {p:batches} (line, n, pos, seen, horizon, low, lease_until, owner, open, steps, grp, topic, done, positions, keys)
+SELECT b.line, b.n + 1, b.pos, (c.xid::text || ':' || c.xid::text || ':')::pg_snapshot, c.xid, b.low, NULL, b.owner, 0, false, b.grp, b.topic, '', '{}', NULL
+FROM (` + newestBatches + `) AS b CROSS JOIN (SELECT pg_current_xact_id() AS xid) AS c`
+
+	sqlSetCluster = `UPDATE {p:meta} SET cluster = $1::text, past = CASE WHEN cluster = '' THEN past ELSE (SELECT last_value FROM {p:records_seq_seq}) END WHERE only_row`
+)
+
+// checkCluster makes the log fit for the server that it is on now, once. Where the
+// server does not say which it is, nothing is done.
+func (s *Store) checkCluster(ctx context.Context) error {
+	if s.clusterKnown.Load() {
+		return nil
+	}
+	var now, then string
+	if err := s.pool.QueryRow(ctx, sqlClusterNow).Scan(&now); err != nil {
+		if code(err) != codeNoRight {
+			return err
+		}
+		s.clusterKnown.Store(true)
+		return nil
+	}
+	err := s.try(ctx, sqlSettings, func(ctx context.Context, t *txn) error {
+		err := t.run(ctx, step{template: sqlClusterThen, row: func(scan func(...any) error) error { return scan(&then) }})
+		switch {
+		case err != nil || then == now:
+			return err
+		case then == "":
+			return t.finish(ctx, step{template: sqlSetCluster, args: []any{now}})
+		}
+		return t.finish(ctx, step{template: sqlStopClaims}, step{template: sqlListOld}, step{template: sqlReadAnew}, step{template: sqlSetCluster, args: []any{now}})
+	})
+	if err != nil {
+		return err
+	}
+	if then != "" && then != now {
+		s.logger.Info("The database was restored on another server: the log is read on from where it was", watermill.LogFields{"cluster": now, "before": then})
+	}
+	s.clusterKnown.Store(true)
+	return nil
+}
