@@ -41,6 +41,13 @@
 // claims no longer look at it until something about its key changes, so that
 // the cost of a claim does not grow with the backlog of a blocked key.
 //
+// # The log
+//
+// With Config.Lane records that are due at once go to a log that is only
+// inserted into: claims read ranges of it, acks set bits, and what is done is
+// truncated. It is off by default. docs/postgres.md says how it works, which rights
+// it takes, and what is open.
+//
 // # Readers are woken
 //
 // An append notifies readers in all processes when it commits (LISTEN/NOTIFY),

@@ -12,7 +12,7 @@ import (
 // Importing this package makes outmill.Open take URLs such as
 // postgres://user:password@host:5432/orders. The parameters name, schema,
 // table_prefix, retain, retain_joins, dedup_window, notify_interval, listen_url,
-// durable_settle and ensure_schema set the fields of Config, as in
+// lane, durable_settle and ensure_schema set the fields of Config, as in
 // postgres://host/orders?schema=shop&retain=24h; all others are pgxpool's and
 // PostgreSQL's (pool_max_conns, sslmode, …).
 func init() {
@@ -40,6 +40,7 @@ func configOf(text string) (string, Config, error) {
 	parameters.Text("schema", &config.Schema)
 	parameters.Text("table_prefix", &config.TablePrefix)
 	parameters.Text("listen_url", &config.ListenURL)
+	parameters.Text("lane", (*string)(&config.Lane))
 	parameters.Duration("retain", &config.Retain)
 	parameters.Duration("retain_joins", &config.RetainJoins)
 	parameters.Duration("dedup_window", &config.DedupWindow)
