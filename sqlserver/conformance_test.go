@@ -57,7 +57,10 @@ func harness(db *sql.DB) storetest.Harness {
 // pool returns a pool on a database that is dropped with the test.
 func pool(t *testing.T) *sql.DB {
 	t.Helper()
-	return connect(t, testenv.SQLServerDatabase(t))
+	server, name := testenv.SQLServer(t), unique("outmill_")
+	onServer(t, server, "CREATE DATABASE "+name)
+	t.Cleanup(func() { onServer(t, server, "DROP DATABASE "+name) })
+	return connect(t, withParameters(t, server, "database="+name))
 }
 
 func connect(t *testing.T, url string) *sql.DB {

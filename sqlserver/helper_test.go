@@ -58,8 +58,14 @@ func sharedURL(t *testing.T) string {
 	return shared.url
 }
 
+// making has databases made, altered and dropped one by one: Babelfish refuses
+// some of those that are at the same time ("tuple concurrently updated").
+var making sync.Mutex
+
 func onServer(t *testing.T, server, statement string) {
 	t.Helper()
+	making.Lock()
+	defer making.Unlock()
 	db, err := sql.Open("sqlserver", server)
 	require.NoError(t, err)
 	_, err = db.ExecContext(context.WithoutCancel(t.Context()), statement)

@@ -205,6 +205,7 @@ const sessionSettings = "SELECT transaction_isolation_level, @@OPTIONS & 16384 F
 func Test_the_callers_session_is_as_it_was_after_an_append(t *testing.T) {
 	t.Parallel()
 	store, _ := ensured(t, sqlserver.Config{})
+	allowSnapshot(t, store.DB())
 	for _, c := range []struct {
 		abort string
 		level sql.IsolationLevel
@@ -220,15 +221,15 @@ func Test_the_callers_session_is_as_it_was_after_an_append(t *testing.T) {
 		name := c.level.String() + ", XACT_ABORT " + c.abort
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if c.level != sql.LevelReadCommitted && testenv.IsBabelfish(t, store.DB()) {
+				t.Skip("skipped: Babelfish does not change the level of a transaction that has begun, so that an append needs READ COMMITTED")
+			}
 			conn, err := store.DB().Conn(t.Context())
 			require.NoError(t, err)
 			defer func() { require.NoError(t, conn.Close()) }()
-			allowSnapshot(t, store.DB())
 			tx, err := conn.BeginTx(t.Context(), &sql.TxOptions{Isolation: c.level})
-			if err != nil && testenv.IsBabelfish(t, store.DB()) {
-				t.Skipf("skipped: Babelfish has no such level: %v", err)
-			}
 			require.NoError(t, err)
+			defer func() { _ = tx.Rollback() }()
 			_, err = tx.ExecContext(t.Context(), "SET XACT_ABORT "+c.abort)
 			require.NoError(t, err)
 			settings := func() (found [2]int) {
@@ -248,6 +249,8 @@ func Test_the_callers_session_is_as_it_was_after_an_append(t *testing.T) {
 // allowSnapshot lets transactions of SQL Server have the level; Babelfish's may.
 func allowSnapshot(t *testing.T, db *sql.DB) {
 	t.Helper()
+	making.Lock()
+	defer making.Unlock()
 	if !testenv.IsBabelfish(t, db) {
 		execute(t, db, "ALTER DATABASE CURRENT SET ALLOW_SNAPSHOT_ISOLATION ON")
 	}

@@ -60,7 +60,8 @@ func (s sqlserverServer) url(address string) string {
 
 func (s sqlserverServer) restart(ctx context.Context) error {
 	var sessions []int
-	rows, err := s.db.QueryContext(ctx, "SELECT session_id FROM sys.dm_exec_sessions WHERE session_id <> @@SPID AND database_id = DB_ID(@name)", sql.Named("name", s.database.Query().Get("database")))
+	// Babelfish still lists some sessions that have ended, without their id.
+	rows, err := s.db.QueryContext(ctx, "SELECT session_id FROM sys.dm_exec_sessions WHERE session_id IS NOT NULL AND session_id <> @@SPID AND database_id = DB_ID(@name)", sql.Named("name", s.database.Query().Get("database")))
 	if err != nil {
 		return err
 	}
@@ -183,7 +184,9 @@ func (sqlserverDatabase) kindOf(err error) (kind string, expected bool) {
 		// A session that was killed: 596, and 33557097 is what Babelfish says of all
 		// that PostgreSQL has no number for.
 		return fmt.Sprint(fromServer.Number), fromServer.Number == 596 || strings.Contains(text, "terminating connection")
-	case errors.Is(err, context.DeadlineExceeded):
+	// The driver gives up a connection whose server does not confirm in time that it
+	// has cancelled, and then does not wrap the context's error.
+	case errors.Is(err, context.DeadlineExceeded), strings.Contains(text, "did not get cancellation confirmation"):
 		return "timeout", true
 	case errors.As(err, &fromNetwork), errors.Is(err, io.EOF), errors.Is(err, sql.ErrConnDone), errors.Is(err, sql.ErrTxDone),
 		strings.Contains(text, "EOF"), strings.Contains(text, "bad connection"), strings.Contains(text, "closed"), strings.Contains(text, "reset by peer"):
