@@ -11,7 +11,7 @@ import (
 // given from then on come behind theirs.
 
 const (
-	sqlClusterNow = `SELECT system_identifier::text FROM pg_control_system()`
+	sqlClusterNow = `SELECT system_identifier::text, (SELECT cluster FROM {p:meta} WHERE only_row) FROM pg_control_system()`
 
 	sqlClusterThen = `SELECT cluster FROM {p:meta} WHERE only_row FOR UPDATE`
 
@@ -41,10 +41,10 @@ func (s *Store) checkCluster(ctx context.Context) error {
 		return nil
 	}
 	var now, then string
-	if err := s.pool.QueryRow(ctx, sqlClusterNow).Scan(&now); err != nil {
-		if code(err) != codeNoRight {
-			return err
-		}
+	switch err := s.pool.QueryRow(ctx, s.sql.text(sqlClusterNow)).Scan(&now, &then); {
+	case err != nil && code(err) != codeNoRight:
+		return err
+	case err != nil || then == now:
 		s.clusterKnown.Store(true)
 		return nil
 	}
