@@ -108,13 +108,13 @@ func (f *burning) prepare(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	return settleDown(ctx, f.pool, "outmill.records")
+	return settleDown(ctx, f.pool, laneTables)
 }
 
 // settleDown does before the clock starts what the server would do some time:
 // hint bits, statistics, dirty pages.
-func settleDown(ctx context.Context, pool *pgxpool.Pool, table string) error {
-	for _, statement := range []string{"VACUUM ANALYZE " + table, "CHECKPOINT"} {
+func settleDown(ctx context.Context, pool *pgxpool.Pool, tables string) error {
+	for _, statement := range []string{"VACUUM ANALYZE " + tables, "CHECKPOINT"} {
 		if _, err := pool.Exec(ctx, statement); err != nil {
 			return fmt.Errorf("%s: %w", statement, err)
 		}
@@ -184,8 +184,8 @@ func (f *burning) byChannel(ctx context.Context) (took time.Duration, err error)
 	return f.settled(ctx, began, all)
 }
 
-// settled waits until all is handled, and then until nothing is left in the
-// table. It does not look before, since it shares the cores with what it
+// settled waits until all is handled, and then until nothing of it is left in
+// either lane. It does not look before, since it shares the cores with what it
 // watches.
 func (f *burning) settled(ctx context.Context, began time.Time, all <-chan struct{}) (time.Duration, error) {
 	select {
@@ -195,10 +195,14 @@ func (f *burning) settled(ctx context.Context, began time.Time, all <-chan struc
 	}
 	err := poll(ctx, func() (bool, error) {
 		var left bool
-		err := f.pool.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM outmill.records)").Scan(&left)
+		err := f.pool.QueryRow(ctx, sqlUnsettled).Scan(&left)
 		return !left, err
 	})
-	return time.Since(began), err
+	took := time.Since(began)
+	if err != nil {
+		return 0, err
+	}
+	return took, nothingLeft(ctx, f.store)
 }
 
 // close also empties the tables, for the sides that come next.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	wkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
@@ -24,10 +25,15 @@ const forwardAbout = `n messages wait in PostgreSQL (fsync on), and are moved to
   outmill_unkeyed_msgs_per_s  the same where messages have no key
   watermill_msgs_per_s        watermill-sql, components/forwarder, watermill-kafka with acks=all
   ratio                       outmill / watermill
-  raw_read_per_s              a bare ordered SELECT of the same columns, by pgx
+  raw_read_per_s              a bare ordered SELECT of the same columns from where the lane keeps them, by pgx
   raw_produce_per_s           bare idempotent producing of the same records, by franz-go
   limit_msgs_per_s            1 / (1/raw_read + 1/raw_produce), since the cores are shared
-  of_limit                    outmill / limit`
+  of_limit                    outmill / limit
+
+With -lane log also, in the same rounds:
+
+  rows_msgs_per_s             Outmill's forwarder, ordered by key, where appends go to the rows
+  lane_ratio                  outmill / rows`
 
 func init() {
 	scenarios = append(scenarios, scenario{
@@ -45,18 +51,23 @@ func measureForward(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	ours := &forwarding{b: b, pool: pool, broker: broker}
-	defer func() { _ = ours.close() }()
+	ours := &forwarding{b: b, pool: pool, broker: broker, lane: b.lane}
+	rows := &forwarding{b: b, pool: pool, broker: broker, lane: postgres.LaneRows}
+	defer func() { _, _ = ours.close(), rows.close() }()
 	peer := &watermillForwarding{b: b, pool: pool, broker: broker}
 	// The peer's rate falls with what is waiting, so it gets as much as we do.
-	err = b.compare(ctx,
-		side{field: "outmill_msgs_per_s", title: "Outmill, by key", prepare: ours.prepare(true), run: ours.run},
-		side{field: "outmill_unkeyed_msgs_per_s", title: "Outmill, no keys", prepare: ours.prepare(false), run: ours.run},
-		side{field: "watermill_msgs_per_s", title: "Watermill's forwarder", prepare: peer.prepare, run: peer.run},
-		side{field: "raw_read_per_s", title: "bare SELECT", prepare: ours.prepare(true), run: ours.read},
-		side{field: "raw_produce_per_s", title: "bare producing", run: ours.produce},
-	)
-	if err != nil {
+	sides := []side{
+		{field: "outmill_msgs_per_s", title: "Outmill, by key", prepare: ours.prepare(true), run: ours.run},
+		{field: "outmill_unkeyed_msgs_per_s", title: "Outmill, no keys", prepare: ours.prepare(false), run: ours.run},
+		{field: "watermill_msgs_per_s", title: "Watermill's forwarder", prepare: peer.prepare, run: peer.run},
+		{field: "raw_read_per_s", title: "bare SELECT", prepare: ours.prepare(true), run: ours.read},
+		{field: "raw_produce_per_s", title: "bare producing", run: ours.produce},
+	}
+	if b.lane == postgres.LaneLog {
+		// Beside the side that it is compared with.
+		sides = slices.Insert(sides, 1, side{field: "rows_msgs_per_s", title: "Outmill, by key, lane of rows", prepare: rows.prepare(true), run: rows.run})
+	}
+	if err := b.compare(ctx, sides...); err != nil {
 		return err
 	}
 	r := &b.results
@@ -64,6 +75,9 @@ func measureForward(ctx context.Context, b *bench) error {
 	limit := 1 / (1/r.median("raw_read_per_s") + 1/r.median("raw_produce_per_s"))
 	r.add("limit_msgs_per_s", "limit of reading and producing", limit)
 	r.ratio("of_limit", "Outmill / limit", "outmill_msgs_per_s", "limit_msgs_per_s")
+	if b.lane == postgres.LaneLog {
+		r.ratio("lane_ratio", "log / rows", "outmill_msgs_per_s", "rows_msgs_per_s")
+	}
 	return nil
 }
 
@@ -72,6 +86,7 @@ type forwarding struct {
 	b      *bench
 	pool   *pgxpool.Pool
 	broker string
+	lane   postgres.Lane
 	store  *postgres.Store
 	topic  string
 }
@@ -81,7 +96,7 @@ func (f *forwarding) prepare(keyed bool) func(ctx context.Context) error {
 		if err := f.close(); err != nil {
 			return err
 		}
-		if f.store, err = outbox(ctx, f.pool, f.b.lane); err != nil {
+		if f.store, err = outbox(ctx, f.pool, f.lane); err != nil {
 			return err
 		}
 		if f.topic, err = newTopic(ctx, f.broker); err != nil {
@@ -142,21 +157,28 @@ func (f *forwarding) drain(ctx context.Context, pub outmill.BatchPublisher) (tim
 	if err != nil {
 		return 0, err
 	}
-	return took, f.drained(ctx)
+	return took, nothingLeft(ctx, f.store)
 }
 
-func (f *forwarding) drained(ctx context.Context) error {
-	var left int
-	err := f.pool.QueryRow(context.WithoutCancel(ctx), "SELECT count(*) FROM outmill.records").Scan(&left)
-	if err == nil && left > 0 {
-		err = fmt.Errorf("%d messages are left", left)
-	}
-	return err
-}
+const (
+	sqlReadRecords = `SELECT seq, id, topic, key, message_id, metadata, payload FROM outmill.records
+WHERE grp = $1 AND topic = $2 AND stage = 0 ORDER BY seq`
 
+	sqlReadLog = `SELECT pos, id, topic, key, message_id, metadata, payload FROM outmill.log
+WHERE line = (SELECT line FROM outmill.log WHERE grp = $1 AND topic = $2 LIMIT 1) ORDER BY pos`
+)
+
+// read reads what waits, by the index that claims go by.
 func (f *forwarding) read(ctx context.Context) (time.Duration, error) {
-	rows, err := f.pool.Query(ctx, `SELECT seq, id, topic, key, message_id, metadata, payload FROM outmill.records
-WHERE grp = $1 AND topic = $2 AND stage = 0 ORDER BY seq`, forwarder.DefaultGroup, f.topic)
+	logged, err := writesLog(ctx, f.pool, f.lane)
+	if err != nil {
+		return 0, err
+	}
+	query := sqlReadRecords
+	if logged {
+		query = sqlReadLog
+	}
+	rows, err := f.pool.Query(ctx, query, forwarder.DefaultGroup, f.topic)
 	if err != nil {
 		return 0, err
 	}

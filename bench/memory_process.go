@@ -74,12 +74,8 @@ func (o drainOrder) drain(ctx context.Context) (err error) {
 	group.Go(func() error { return o.subscribe(ctx, store) })
 	group.Go(func() error { return o.forward(ctx, store) })
 	err = group.Wait()
-	var left int
 	if err == nil {
-		err = store.Pool().QueryRow(context.WithoutCancel(ctx), "SELECT count(*) FROM outmill.records").Scan(&left)
-	}
-	if err == nil && left > 0 {
-		err = fmt.Errorf("%d messages are left", left)
+		err = nothingLeft(ctx, store)
 	}
 	return errors.Join(err, store.Close())
 }

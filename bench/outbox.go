@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -12,6 +14,16 @@ import (
 
 // appendAtOnce is how many records the benches append in a call.
 const appendAtOnce = 1000
+
+const (
+	// laneTables are those in which records are, of both lanes.
+	laneTables = "outmill.records, outmill.log, outmill.batches, outmill.late"
+
+	// sqlUnsettled tells whether anything is left where all was handed out: it is
+	// among the records, or in a batch of the log. The log's rows tell nothing, since
+	// they stay until their segment is truncated.
+	sqlUnsettled = "SELECT EXISTS (SELECT 1 FROM outmill.records) OR EXISTS (SELECT 1 FROM outmill.batches WHERE open > 0)"
+)
 
 // outbox makes a store on a pool, and its tables anew, of a lane where one is given.
 func outbox(ctx context.Context, pool *pgxpool.Pool, lane postgres.Lane) (*postgres.Store, error) {
@@ -23,6 +35,61 @@ func outbox(ctx context.Context, pool *pgxpool.Pool, lane postgres.Lane) (*postg
 		return nil, err
 	}
 	return store, store.Ensure(ctx)
+}
+
+// writesLog tells whether appends of a lane go to the log. Without a lane they go
+// where the schema has them go.
+func writesLog(ctx context.Context, pool *pgxpool.Pool, lane postgres.Lane) (yes bool, err error) {
+	err = pool.QueryRow(ctx, "SELECT coalesce(nullif($1::text, ''), lane) = 'log' FROM outmill.meta", string(lane)).Scan(&yes)
+	return yes, err
+}
+
+// nothingLeft fails where anything is left, in either lane. It is not for the time
+// that is measured: see forwarding.drain.
+func nothingLeft(ctx context.Context, store outmill.Inspector) error {
+	stats, err := store.Stats(context.WithoutCancel(ctx), 0)
+	if err != nil {
+		return err
+	}
+	left := 0
+	for _, s := range stats {
+		left += s.Pending + s.Leased + s.Processed + s.Dead
+	}
+	if left > 0 {
+		return fmt.Errorf("%d messages are left, or more", left)
+	}
+	return nil
+}
+
+// tidyTime is how long a store is given to tidy up: a little more than the 30 s
+// after which it writes to another segment of the log than to one of 4 to 64 MiB.
+func (b *bench) tidyTime() time.Duration {
+	if b.short {
+		return time.Second
+	}
+	return 40 * time.Second
+}
+
+// claimEvery is how often a reader claims that has nothing to do, by default.
+const claimEvery = 500 * time.Millisecond
+
+// tidy goes on claiming of what is drained, as a reader does that has nothing to
+// do: what the store does to be tidy, such as to truncate segments of the log, it
+// does now and then when it claims.
+func (b *bench) tidy(ctx context.Context, store outmill.Queue, group string) error {
+	for until := time.Now().Add(b.tidyTime()); time.Now().Before(until); {
+		claimed, err := store.Claim(ctx, outmill.ClaimRequest{Owner: outmill.NewOwnerToken(), Group: group, Limit: 1, Lease: time.Minute})
+		if err == nil && len(claimed) > 0 {
+			err = errors.New("a message is left")
+		}
+		if err == nil {
+			err = sleep(ctx, claimEvery)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // fill appends n records for a group that is registered before.

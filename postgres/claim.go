@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/ThreeDotsLabs/watermill"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/inorder"
@@ -30,34 +31,36 @@ const (
 	// work.
 	notExpired = `(expires_at IS NULL OR expires_at > statement_timestamp())`
 
+	candidate = `ctid AS tid, id, key, seq, coalesce(expires_at <= statement_timestamp(), false) AS expired, size`
+)
+
+// dueOf selects the oldest due of a topic, and locks them; what another claim has
+// locked is passed over. A lease that has ended counts as an expiry.
+func dueOf(group, topic, limit string) string {
+	stage := func(name, due, expiries, where, order string) string {
+		return `SELECT * FROM (SELECT ` + candidate + `, ` + due + ` AS due, ` + expiries + ` AS expiries FROM {p:records}
+			WHERE grp = ` + group + ` AND topic = ` + topic + ` AND ` + where + `
+			ORDER BY ` + order + ` LIMIT ` + limit + ` FOR UPDATE SKIP LOCKED) AS ` + name
+	}
+	return `SELECT * FROM (
+		` + stage("line", `greatest(next_at, created_at)`, `expiries`, `stage = 0`, `seq`) + `
+		UNION ALL ` + stage("held", `greatest(next_at, created_at)`, `expiries`, `stage = 1`, `seq`) + `
+		UNION ALL ` + stage("waiting", `available_at`, `expiries`, `stage = 2 AND available_at <= statement_timestamp()`, `available_at, seq`) + `
+		UNION ALL ` + stage("delayed", `available_at`, `expiries`, `stage = 3 AND available_at <= statement_timestamp()`, `available_at, seq`) + `
+		UNION ALL ` + stage("leased", `available_at`, `expiries + 1`, `stage = 4 AND available_at <= statement_timestamp() AND `+notExpired, `available_at`) + `
+		) AS each ORDER BY due, seq LIMIT ` + limit
+}
+
+var (
 	// sqlClaimAny leases the oldest due of each topic: $3 the group, $4 the
 	// topics in the order of their turn, $5 how many of each, $6 how many of all,
-	// $7 how many bytes, $8 whether the claim has none yet. What another claim has
-	// locked is passed over.
+	// $7 how many bytes, $8 whether the claim has none yet.
 	//
 	// The last condition is the claim's limit in bytes, and that a suspect goes
 	// alone.
 	sqlClaimAny = `WITH found AS MATERIALIZED (
 	SELECT t.turn, c.* FROM unnest($4::text[]) WITH ORDINALITY AS t (topic, turn)
-	CROSS JOIN LATERAL (SELECT * FROM (
-		SELECT * FROM (SELECT ` + candidate + `, greatest(next_at, created_at) AS due, expiries FROM {p:records}
-			WHERE grp = $3::text AND topic = t.topic AND stage = 0 ORDER BY seq LIMIT $5::bigint FOR UPDATE SKIP LOCKED) AS line
-		UNION ALL
-		SELECT * FROM (SELECT ` + candidate + `, greatest(next_at, created_at), expiries FROM {p:records}
-			WHERE grp = $3::text AND topic = t.topic AND stage = 1 ORDER BY seq LIMIT $5::bigint FOR UPDATE SKIP LOCKED) AS held
-		UNION ALL
-		SELECT * FROM (SELECT ` + candidate + `, available_at, expiries FROM {p:records}
-			WHERE grp = $3::text AND topic = t.topic AND stage = 2 AND available_at <= statement_timestamp()
-			ORDER BY available_at, seq LIMIT $5::bigint FOR UPDATE SKIP LOCKED) AS waiting
-		UNION ALL
-		SELECT * FROM (SELECT ` + candidate + `, available_at, expiries FROM {p:records}
-			WHERE grp = $3::text AND topic = t.topic AND stage = 3 AND available_at <= statement_timestamp()
-			ORDER BY available_at, seq LIMIT $5::bigint FOR UPDATE SKIP LOCKED) AS delayed
-		UNION ALL
-		SELECT * FROM (SELECT ` + candidate + `, available_at, expiries + 1 FROM {p:records}
-			WHERE grp = $3::text AND topic = t.topic AND stage = 4 AND available_at <= statement_timestamp() AND ` + notExpired + `
-			ORDER BY available_at LIMIT $5::bigint FOR UPDATE SKIP LOCKED) AS leased
-		) AS each ORDER BY due, seq LIMIT $5::bigint) AS c),
+	CROSS JOIN LATERAL (` + dueOf(`$3::text`, `t.topic`, `$5::bigint`) + `) AS c),
 counted AS (
 	SELECT tid, expired,
 		count(*) FILTER (WHERE NOT expired) OVER upto AS nth,
@@ -69,7 +72,11 @@ WHERE r.ctid = ANY (ARRAY(SELECT tid FROM counted WHERE expired
 	OR nth = 1 AND $8::boolean OR nth <= $6::bigint AND suspects = 0 AND ($7::bigint = 0 OR bytes <= $7::bigint)))
 RETURNING ` + recordColumns + `, false`
 
-	candidate = `ctid AS tid, seq, coalesce(expires_at <= statement_timestamp(), false) AS expired, size`
+	// sqlDueOf are the candidates of a claim that takes them with sqlLeaseDue.
+	sqlDueOf = `SELECT id::text, seq, key, expired, expiries, size, due FROM (` + dueOf(`$1::text`, `$2::text`, `$3::bigint`) + `) AS c`
+
+	sqlLeaseDue = `UPDATE {p:records} AS r SET ` + leaseSet + `
+WHERE r.id = ANY ($3::text[]::uuid[]) AND r.stage + 0 < 5 RETURNING ` + recordColumns + `, false`
 )
 
 // sqlDue is a function of the schema: see there.
@@ -156,6 +163,7 @@ func (s *Store) lookForTopics(ctx context.Context, req outmill.ClaimRequest) (du
 	}
 	// turned: the log has been turned on since this store looked.
 	turned := false
+	known := map[string]bool{}
 	look := step{template: sqlDue, args: []any{req.Group, named, req.Owner.String(), inorder.PassedOver(req.KeyPolicy), heldToo}}
 	look.row = func(scan func(...any) error) error {
 		var name *string
@@ -171,7 +179,7 @@ func (s *Store) lookForTopics(ctx context.Context, req outmill.ClaimRequest) (du
 		if !req.Topics.Match(topic) {
 			return nil
 		}
-		if isDue {
+		if isDue && !known[topic] {
 			due = append(due, topic)
 		}
 		if isUnrouted {
@@ -179,18 +187,19 @@ func (s *Store) lookForTopics(ctx context.Context, req outmill.ClaimRequest) (du
 		}
 		return nil
 	}
-	looks := []step{look}
 	err = s.read(ctx, "claim", func(ctx context.Context) error {
 		due, unrouted = nil, nil
-		looks = looks[:1]
+		clear(known)
+		// The log comes first: records move from there to the others.
+		var looks []step
 		if s.readsLog() {
 			looks = append(looks, logDue(req.Group, named, func(topic string) {
-				if req.Topics.Match(topic) && !slices.Contains(due, topic) {
-					due = append(due, topic)
+				if req.Topics.Match(topic) {
+					due, known[topic] = append(due, topic), true
 				}
 			}))
 		}
-		return s.query(ctx, looks)
+		return s.query(ctx, append(looks, look))
 	})
 	if err == nil && turned {
 		s.checked.Store(false)
@@ -199,18 +208,14 @@ func (s *Store) lookForTopics(ctx context.Context, req outmill.ClaimRequest) (du
 	return due, unrouted, err
 }
 
-// query sends the steps in one round trip, each a transaction of its own.
+// query sends the steps in one round trip, without a transaction around them.
 func (s *Store) query(ctx context.Context, steps []step) error {
+	batch := &pgx.Batch{}
 	for _, one := range steps {
-		rows, err := s.pool.Query(ctx, s.sql.text(one.template), one.args...)
-		if err != nil {
-			return err
-		}
-		if err := one.read(rows); err != nil {
-			return err
-		}
+		batch.Queue(s.sql.text(one.template), one.args...)
 	}
-	return nil
+	results := s.pool.SendBatch(ctx, batch)
+	return closed(results, readSteps(results, steps))
 }
 
 // logDue looks which topics have something in the log.

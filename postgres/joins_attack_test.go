@@ -129,7 +129,7 @@ func (r *ring) finishInto(id, outer outmill.JoinID, meanwhile func()) {
 
 func Test_a_follower_is_published_also_if_the_join_around_it_ends_just_then(t *testing.T) {
 	t.Parallel()
-	r := newRing(t, storetest.Options{})
+	r := newRing(t, postgres.LaneRows, storetest.Options{})
 	outer := r.startJoin(outmill.Join{ExpectedSteps: 1})
 	r.finishInto(r.decidedJoin(), outer, func() {
 		require.NoError(t, r.store.CancelJoin(t.Context(), outer, "enough"))
@@ -138,98 +138,103 @@ func Test_a_follower_is_published_also_if_the_join_around_it_ends_just_then(t *t
 
 func Test_a_follower_is_published_also_if_another_one_takes_its_place_just_then(t *testing.T) {
 	t.Parallel()
-	r := newRing(t, storetest.Options{})
-	outer := r.startJoin(outmill.Join{ExpectedSteps: 1})
-	r.finishInto(r.decidedJoin(), outer, func() { r.stepsOf(outer, "quicker") })
+	eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
+		outer := r.startJoin(outmill.Join{ExpectedSteps: 1})
+		r.finishInto(r.decidedJoin(), outer, func() { r.stepsOf(outer, "quicker") })
+	})
 }
 
 func Test_an_append_of_an_id_that_exists_attaches_nothing_also_if_the_groups_have_changed(t *testing.T) {
 	t.Parallel()
-	r := newRing(t, storetest.Options{})
-	ctx := t.Context()
-	there := &outmill.Record{Topic: "steps"}
-	require.NoError(t, r.gated.Append(ctx, there))
-	require.NoError(t, r.store.RegisterGroup(ctx, "others", outmill.Topics{}))
-	id := r.startJoin(outmill.Join{ExpectedSteps: 1})
-	again := &outmill.Record{ID: there.ID, Topic: "steps", Joins: []outmill.JoinID{id}}
-	require.Error(t, r.gated.Append(ctx, again))
-	steps, err := r.store.ListSteps(ctx, id, outmill.WorkItemID{}, 0)
-	require.NoError(t, err)
-	require.Empty(t, steps)
+	eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
+		ctx := t.Context()
+		there := &outmill.Record{Topic: "steps"}
+		require.NoError(t, r.gated.Append(ctx, there))
+		require.NoError(t, r.store.RegisterGroup(ctx, "others", outmill.Topics{}))
+		id := r.startJoin(outmill.Join{ExpectedSteps: 1})
+		again := &outmill.Record{ID: there.ID, Topic: "steps", Joins: []outmill.JoinID{id}}
+		require.Error(t, r.gated.Append(ctx, again))
+		steps, err := r.store.ListSteps(ctx, id, outmill.WorkItemID{}, 0)
+		require.NoError(t, err)
+		require.Empty(t, steps)
+	})
 }
 
 func Test_an_ack_whose_context_ends_after_its_commit_wakes_what_waits(t *testing.T) {
 	t.Parallel()
-	r := newRing(t, storetest.Options{})
-	id := r.startJoin(outmill.Join{ExpectedSteps: 1})
-	r.stepsOf(id, "step")
-	waiter := &outmill.Record{Topic: "waits", WaitsFor: id, Delay: time.Hour}
-	require.NoError(t, r.store.Append(t.Context(), waiter))
-	leases := leasesOf(r.claimFrom("steps"))
+	eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
+		id := r.startJoin(outmill.Join{ExpectedSteps: 1})
+		r.stepsOf(id, "step")
+		waiter := &outmill.Record{Topic: "waits", WaitsFor: id, Delay: time.Hour}
+		require.NoError(t, r.store.Append(t.Context(), waiter))
+		leases := leasesOf(r.claimFrom("steps"))
 
-	ctx, cancel := context.WithCancel(t.Context())
-	store, committed := r.stopping("count_steps")
-	acked := async(func() (struct{}, error) { return struct{}{}, store.Ack(ctx, leases) })
-	committed.wait(t)
-	cancel()
-	committed.open()
-	await(t, acked)
-	require.Len(t, r.claimFrom("waits"), 1, "the ack said that it was done")
+		ctx, cancel := context.WithCancel(t.Context())
+		store, committed := r.stopping("count_steps")
+		acked := async(func() (struct{}, error) { return struct{}{}, store.Ack(ctx, leases) })
+		committed.wait(t)
+		cancel()
+		committed.open()
+		await(t, acked)
+		require.Len(t, r.claimFrom("waits"), 1, "the ack said that it was done")
+	})
 }
 
 func Test_a_dead_record_is_requeued_while_it_is_being_attached(t *testing.T) {
 	t.Parallel()
-	r := newRing(t, storetest.Options{Retain: time.Hour})
-	ctx := t.Context()
-	dead := r.append("", "dead")[0]
-	require.NoError(t, r.store.Fail(ctx, []outmill.Failure{{Lease: r.claim(outmill.NewOwnerToken(), 1)[0].Lease()}}))
-	id := r.startJoin(outmill.Join{ExpectedSteps: 1})
+	eachLane(t, storetest.Options{Retain: time.Hour}, func(t *testing.T, r *ring) {
+		ctx := t.Context()
+		dead := r.append("", "dead")[0]
+		require.NoError(t, r.store.Fail(ctx, []outmill.Failure{{Lease: r.claim(outmill.NewOwnerToken(), 1)[0].Lease()}}))
+		id := r.startJoin(outmill.Join{ExpectedSteps: 1})
 
-	stopped := r.gates.before(t, "INSERT INTO \""+r.schema+"\".\"join_members\"", 1)
-	attached := async(func() (struct{}, error) { return struct{}{}, r.gated.AttachStep(ctx, id, dead.ID) })
-	stopped.wait(t)
-	requeued := async(func() (int, error) { return r.store.Requeue(ctx, dead.ID) })
-	r.blocked(1)
-	stopped.open()
-	await(t, attached)
-	require.Equal(t, 1, await(t, requeued))
-	require.Len(t, r.claim(outmill.NewOwnerToken(), 1), 1)
-	join, err := r.store.GetJoin(ctx, id)
-	require.NoError(t, err)
-	require.Equal(t, [2]int{0, 0}, [2]int{join.CompletedSteps, join.FailedSteps}, "the step is back")
+		stopped := r.gates.before(t, "INSERT INTO \""+r.schema+"\".\"join_members\"", 1)
+		attached := async(func() (struct{}, error) { return struct{}{}, r.gated.AttachStep(ctx, id, dead.ID) })
+		stopped.wait(t)
+		requeued := async(func() (int, error) { return r.store.Requeue(ctx, dead.ID) })
+		r.blocked(1)
+		stopped.open()
+		await(t, attached)
+		require.Equal(t, 1, await(t, requeued))
+		require.Len(t, r.claim(outmill.NewOwnerToken(), 1), 1)
+		join, err := r.store.GetJoin(ctx, id)
+		require.NoError(t, err)
+		require.Equal(t, [2]int{0, 0}, [2]int{join.CompletedSteps, join.FailedSteps}, "the step is back")
+	})
 }
 
 func Test_a_transaction_with_a_followers_dedup_key_that_stays_open_stalls_no_ack(t *testing.T) {
 	t.Parallel()
-	r := newRing(t, storetest.Options{})
-	ctx := t.Context()
-	id := r.startJoin(outmill.Join{ExpectedSteps: 2, Policy: outmill.JoinAny})
-	r.stepsOf(id, "first", "second")
-	steps := r.claimFrom("steps")
-	require.NoError(t, r.store.Ack(ctx, leasesOf(steps[:1])))
+	eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
+		ctx := t.Context()
+		id := r.startJoin(outmill.Join{ExpectedSteps: 2, Policy: outmill.JoinAny})
+		r.stepsOf(id, "first", "second")
+		steps := r.claimFrom("steps")
+		require.NoError(t, r.store.Ack(ctx, leasesOf(steps[:1])))
 
-	tx := r.begin()
-	require.NoError(t, r.store.Append(r.store.WithTx(ctx, tx), &outmill.Record{Topic: "next", DedupKey: "k"}))
-	finished := async(func() (outmill.FinishResult, error) {
-		return r.gated.FinishJoin(ctx, id, outmill.FinishRequest{Then: func(outmill.Join) (*outmill.Record, error) {
-			return &outmill.Record{Topic: "next", DedupKey: "k"}, nil
-		}})
+		tx := r.begin()
+		require.NoError(t, r.store.Append(r.store.WithTx(ctx, tx), &outmill.Record{Topic: "next", DedupKey: "k"}))
+		finished := async(func() (outmill.FinishResult, error) {
+			return r.gated.FinishJoin(ctx, id, outmill.FinishRequest{Then: func(outmill.Join) (*outmill.Record, error) {
+				return &outmill.Record{Topic: "next", DedupKey: "k"}, nil
+			}})
+		})
+		r.blocked(1)
+		acked := async(func() (struct{}, error) { return struct{}{}, r.store.Ack(ctx, leasesOf(steps[1:])) })
+		select {
+		case result := <-acked:
+			require.NoError(t, result.err)
+		case <-time.After(3 * time.Second):
+			t.Error("the ack waits for somebody's open transaction")
+		}
+		require.NoError(t, tx.Rollback(ctx))
+		await(t, finished)
 	})
-	r.blocked(1)
-	acked := async(func() (struct{}, error) { return struct{}{}, r.store.Ack(ctx, leasesOf(steps[1:])) })
-	select {
-	case result := <-acked:
-		require.NoError(t, result.err)
-	case <-time.After(3 * time.Second):
-		t.Error("the ack waits for somebody's open transaction")
-	}
-	require.NoError(t, tx.Rollback(ctx))
-	await(t, finished)
 }
 
 func Test_a_quorum_beyond_the_steps_that_a_join_may_have_is_refused_and_the_transaction_stays_usable(t *testing.T) {
 	t.Parallel()
-	r := newRing(t, storetest.Options{})
+	r := newRing(t, postgres.LaneRows, storetest.Options{})
 	require.NoError(t, r.store.InTx(t.Context(), func(ctx context.Context, _ pgx.Tx) error {
 		bad := &outmill.Join{Unsealed: true, Policy: outmill.JoinQuorum, Quorum: math.MaxInt32 + 1}
 		require.ErrorIs(t, r.store.StartJoin(ctx, bad), outmill.ErrInvalidRecord)
@@ -239,7 +244,7 @@ func Test_a_quorum_beyond_the_steps_that_a_join_may_have_is_refused_and_the_tran
 
 func Test_a_deadline_centuries_ahead_is_far_off(t *testing.T) {
 	t.Parallel()
-	r := newRing(t, storetest.Options{})
+	r := newRing(t, postgres.LaneRows, storetest.Options{})
 	id := r.startJoin(outmill.Join{ExpectedSteps: 1, Deadline: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)})
 	result, err := r.store.FinishJoin(t.Context(), id, outmill.FinishRequest{})
 	require.NoError(t, err)
@@ -248,7 +253,7 @@ func Test_a_deadline_centuries_ahead_is_far_off(t *testing.T) {
 
 func Test_a_panic_in_Then_goes_on_and_leaves_the_join_as_it_was(t *testing.T) {
 	t.Parallel()
-	r := newRing(t, storetest.Options{})
+	r := newRing(t, postgres.LaneRows, storetest.Options{})
 	id := r.decidedJoin()
 	require.PanicsWithError(t, "boom", func() {
 		_, _ = r.store.FinishJoin(t.Context(), id, outmill.FinishRequest{Then: func(outmill.Join) (*outmill.Record, error) { panic(errors.New("boom")) }})
@@ -260,7 +265,7 @@ func Test_a_panic_in_Then_goes_on_and_leaves_the_join_as_it_was(t *testing.T) {
 
 func Test_a_finish_that_seals_the_join_wakes_the_others_that_wait(t *testing.T) {
 	t.Parallel()
-	r := newRing(t, storetest.Options{})
+	r := newRing(t, postgres.LaneRows, storetest.Options{})
 	id := r.startJoin(outmill.Join{Unsealed: true})
 	require.NoError(t, r.store.Append(t.Context(), &outmill.Record{Topic: "waits", WaitsFor: id, Delay: time.Hour}))
 	result, err := r.store.FinishJoin(t.Context(), id, outmill.FinishRequest{Seal: true})
@@ -271,17 +276,18 @@ func Test_a_finish_that_seals_the_join_wakes_the_others_that_wait(t *testing.T) 
 
 func Test_a_report_after_the_end_leaves_the_join_as_it_was(t *testing.T) {
 	t.Parallel()
-	r := newRing(t, storetest.Options{})
-	ctx := t.Context()
-	id := r.startJoin(outmill.Join{ExpectedSteps: 1})
-	step := r.stepsOf(id, "step")[0]
-	require.NoError(t, r.store.CancelJoin(ctx, id, "enough"))
-	before, err := r.store.GetJoin(ctx, id)
-	require.NoError(t, err)
-	require.NoError(t, r.store.ReportCompleted(ctx, id, step.ID))
-	after, err := r.store.GetJoin(ctx, id)
-	require.NoError(t, err)
-	require.Equal(t, before, after)
+	eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
+		ctx := t.Context()
+		id := r.startJoin(outmill.Join{ExpectedSteps: 1})
+		step := r.stepsOf(id, "step")[0]
+		require.NoError(t, r.store.CancelJoin(ctx, id, "enough"))
+		before, err := r.store.GetJoin(ctx, id)
+		require.NoError(t, err)
+		require.NoError(t, r.store.ReportCompleted(ctx, id, step.ID))
+		after, err := r.store.GetJoin(ctx, id)
+		require.NoError(t, err)
+		require.Equal(t, before, after)
+	})
 }
 
 func Test_a_record_that_is_being_attached_keeps_its_place_in_its_key(t *testing.T) {
@@ -289,7 +295,7 @@ func Test_a_record_that_is_being_attached_keeps_its_place_in_its_key(t *testing.
 	for name, order := range map[string]outmill.Order{"key": outmill.OrderKey, "topic": outmill.OrderTopic} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRing(t, storetest.Options{Retain: time.Hour})
+			r := newRing(t, postgres.LaneRows, storetest.Options{Retain: time.Hour})
 			ctx := t.Context()
 			first := &outmill.Record{Topic: "orders", Key: "k", MessageID: "first", Delay: time.Minute}
 			require.NoError(t, r.store.Append(ctx, first, &outmill.Record{Topic: "orders", Key: "k", MessageID: "second"}))
@@ -321,49 +327,51 @@ func Test_a_record_that_is_being_attached_keeps_its_place_in_its_key(t *testing.
 
 func Test_an_ack_that_decides_no_join_wakes_nobody(t *testing.T) {
 	t.Parallel()
-	r := newRing(t, storetest.Options{})
-	config := r.store.config
-	config.NotifyInterval = -1
-	quiet := newStore(t, r.db, config)
-	id := r.startJoin(outmill.Join{ExpectedSteps: 2})
-	r.stepsOf(id, "first", "second")
-	steps := r.claimFrom("steps")
-	woken := quiet.Wake(t.Context())
-	require.NoError(t, quiet.Ack(t.Context(), leasesOf(steps[:1])))
-	require.Empty(t, woken)
-	require.NoError(t, quiet.Ack(t.Context(), leasesOf(steps[1:])))
-	require.Len(t, woken, 1, "this one did")
+	eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
+		config := r.store.config
+		config.NotifyInterval = -1
+		quiet := newStore(t, r.db, config)
+		id := r.startJoin(outmill.Join{ExpectedSteps: 2})
+		r.stepsOf(id, "first", "second")
+		steps := r.claimFrom("steps")
+		woken := quiet.Wake(t.Context())
+		require.NoError(t, quiet.Ack(t.Context(), leasesOf(steps[:1])))
+		require.Empty(t, woken)
+		require.NoError(t, quiet.Ack(t.Context(), leasesOf(steps[1:])))
+		require.Len(t, woken, 1, "this one did")
+	})
 }
 
 func Test_late_attachments_beside_everything_else_leave_steps_that_say_what_became_of_their_records(t *testing.T) {
 	t.Parallel()
-	r := newRing(t, storetest.Options{Retain: time.Hour})
-	ctx := t.Context()
-	joins := []outmill.JoinID{r.startJoin(outmill.Join{Unsealed: true}), r.startJoin(outmill.Join{Unsealed: true}), r.startJoin(outmill.Join{Unsealed: true})}
-	records := made("orders", "m", 40)
-	for i, record := range records {
-		if i%3 == 0 {
-			record.Joins = joins[:1+i%2]
-		}
-	}
-	require.NoError(t, r.store.Append(ctx, records...))
-	stores := []*postgres.Store{r.store.Store, r.gated}
-	var workers errgroup.Group
-	for i := range 16 {
-		workers.Go(func() error {
-			owner := outmill.NewOwnerToken()
-			for range 30 {
-				if err := anything(ctx, stores[i%2], owner, records, joins); err != nil {
-					return err
-				}
+	eachLane(t, storetest.Options{Retain: time.Hour}, func(t *testing.T, r *ring) {
+		ctx := t.Context()
+		joins := []outmill.JoinID{r.startJoin(outmill.Join{Unsealed: true}), r.startJoin(outmill.Join{Unsealed: true}), r.startJoin(outmill.Join{Unsealed: true})}
+		records := made("orders", "m", 40)
+		for i, record := range records {
+			if i%3 == 0 {
+				record.Joins = joins[:1+i%2]
 			}
-			return nil
-		})
-	}
-	require.NoError(t, workers.Wait())
-	for _, id := range joins {
-		requireStepsOfRecords(t, r.store.Store, id)
-	}
+		}
+		require.NoError(t, r.store.Append(ctx, records...))
+		stores := []*postgres.Store{r.store.Store, r.gated}
+		var workers errgroup.Group
+		for i := range 16 {
+			workers.Go(func() error {
+				owner := outmill.NewOwnerToken()
+				for range 30 {
+					if err := anything(ctx, stores[i%2], owner, records, joins); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		}
+		require.NoError(t, workers.Wait())
+		for _, id := range joins {
+			requireStepsOfRecords(t, r.store.Store, id)
+		}
+	})
 }
 
 // anything is done by a worker or an operator.

@@ -42,12 +42,21 @@ func (s *Store) readLanes(ctx context.Context) error {
 	if err := s.pool.QueryRow(ctx, s.sql.text(sqlLane)).Scan(&found.write, &found.logged, &cache); err != nil {
 		return err
 	}
-	// Places that a session keeps for later would come before what was read.
-	if found.logged && cache != 1 {
-		return fmt.Errorf("%w: the sequence of %srecords has CACHE %d, and the log needs 1: ALTER SEQUENCE … CACHE 1, and reconnect", outmill.ErrInvalidConfig, s.config.TablePrefix, cache)
+	if found.logged {
+		if err := s.checkCache(cache); err != nil {
+			return err
+		}
 	}
 	s.lanesNow.Store(&found)
 	return nil
+}
+
+// checkCache: places that a session keeps for later would come before what was read.
+func (s *Store) checkCache(cache int64) error {
+	if cache == 1 {
+		return nil
+	}
+	return fmt.Errorf("%w: the sequence of %srecords has CACHE %d, and the log needs 1: ALTER SEQUENCE … CACHE 1, and reconnect", outmill.ErrInvalidConfig, s.config.TablePrefix, cache)
 }
 
 // useLog has appends write to the log from now on, if Config.Lane says so.

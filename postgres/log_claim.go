@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -20,8 +21,11 @@ import (
 
 const (
 	// sqlMark notes where the sequence is, what is finished, and, last, takes a
-	// number: all that has a place up to here has a lower one.
-	sqlMark = `SELECT CASE WHEN is_called THEN last_value ELSE last_value - 1 END, set_config('outmill.mark', last_value || '|' || pg_current_snapshot()::text || '|' || pg_current_xact_id()::text, true)
+	// number: all that has a place up to here has a lower one. It tells whether the
+	// transaction had one before, which would be too low, and how many places a
+	// session takes at once.
+	sqlMark = `SELECT pg_current_xact_id_if_assigned() IS NOT NULL, (SELECT seqcache FROM pg_sequence WHERE seqrelid = {q:records_seq_seq}::regclass),
+	CASE WHEN is_called THEN last_value ELSE last_value - 1 END, set_config('outmill.mark', last_value || '|' || pg_current_snapshot()::text || '|' || pg_current_xact_id()::text, true)
 FROM {p:records_seq_seq}`
 
 	markedNow     = `split_part(current_setting('outmill.mark'), '|', 2)::pg_snapshot`
@@ -84,12 +88,13 @@ ON CONFLICT (line, xid) DO UPDATE SET from_pos = excluded.from_pos`
 )
 
 var (
-	// sqlInLine reads the records in line, and those that claims by key have held.
-	sqlInLine = `SELECT id::text, seq, key, expired, expiries, size, due FROM (
-	SELECT * FROM (SELECT ` + lineColumns + `, greatest(next_at, created_at) AS due FROM {p:records}
+	// sqlInLine reads the records in line, and, where $4, those that claims by key
+	// have held.
+	sqlInLine = `SELECT id::text, seq, key, expired, expiries, size, NULL::timestamptz FROM (
+	SELECT * FROM (SELECT ` + lineColumns + ` FROM {p:records}
 		WHERE grp = $1::text AND topic = $2::text AND stage = 0 ORDER BY seq LIMIT $3::bigint) AS line
 	UNION ALL
-	SELECT * FROM (SELECT ` + lineColumns + `, greatest(next_at, created_at) FROM {p:records}
+	SELECT * FROM (SELECT ` + lineColumns + ` FROM {p:records}
 		WHERE $4::boolean AND grp = $1::text AND topic = $2::text AND stage = 1 ORDER BY seq LIMIT $3::bigint) AS held) AS r
 ORDER BY seq LIMIT $3::bigint`
 
@@ -177,40 +182,55 @@ func (c *claim) takeBoth(ctx context.Context, topic string, want int) error {
 
 func (l *logLine) ofTopic(more ...any) []any { return append([]any{l.c.req.Group, l.topic}, more...) }
 
-// read takes in all that is due, and reads both lanes.
+// read reads both lanes, once all that is due is in line. Without an order there is
+// no line: the oldest due are candidates wherever they are.
 func (l *logLine) read(ctx context.Context) error {
+	begin := []step{l.lock(), l.mark(), {template: sqlLogBack, args: []any{l.number}}}
+	if l.order == outmill.OrderNone {
+		return l.t.run(ctx, append(begin, l.reads()...)...)
+	}
 	var admitted int
-	steps := []step{l.lock(), l.mark(), {template: sqlLogBack, args: []any{l.number}}, l.admit(&admitted)}
-	for err := l.t.run(ctx, append(steps, l.reads()...)...); admitted >= admitAtOnce || err != nil; {
-		if err != nil {
-			return err
-		}
+	err := l.t.run(ctx, append(append(begin, l.admit(&admitted)), l.reads()...)...)
+	for err == nil && admitted >= admitAtOnce {
 		err = l.t.run(ctx, append([]step{l.admit(&admitted)}, l.reads()...)...)
+	}
+	if err != nil {
+		return err
 	}
 	return l.lookAtLanes(ctx)
 }
 
 func (l *logLine) mark() step {
 	return step{template: sqlMark, row: func(scan func(...any) error) error {
+		var early bool
+		var cache int64
 		var mark string
-		return scan(&l.lastValue, &mark)
+		err := scan(&early, &cache, &l.lastValue, &mark)
+		switch {
+		case err != nil:
+			return err
+		case early:
+			return errors.New("a claim took its number before it looked")
+		}
+		return l.c.s.checkCache(cache)
 	}}
 }
 
 func (l *logLine) reads() []step {
 	owner := l.c.req.Owner.String()
 	l.items, l.log, l.late, l.others, l.otherBatches = nil, nil, 0, nil, false
+	state := step{template: sqlTopicState, args: l.ofTopic(owner, l.number), row: l.state}
+	if l.order == outmill.OrderNone {
+		return []step{state, {template: sqlDueOf, args: l.ofTopic(l.Want), row: l.item}, l.logPage()}
+	}
 	// What others have in work in the log comes before the records: what moves from
 	// there to here meanwhile is seen once at least.
-	var steps []step
-	if l.order != outmill.OrderNone {
-		steps = append(steps, step{template: sqlOthers, args: []any{l.number, owner}, row: l.other})
-	}
-	steps = append(steps, []step{
-		{template: sqlTopicState, args: l.ofTopic(owner, l.number), row: l.state},
+	steps := []step{
+		{template: sqlOthers, args: []any{l.number, owner}, row: l.other},
+		state,
 		{template: sqlInLine, args: l.ofTopic(l.pageSize(), l.order != outmill.OrderKey), row: l.item},
 		l.logPage(),
-	}...)
+	}
 	if l.order == outmill.OrderKey {
 		steps = append(steps, l.lanesStep(&l.lanes))
 	}
@@ -346,7 +366,7 @@ func (l *logLine) decide(ctx context.Context) error {
 func (l *logLine) merged() []lineRecord {
 	items, log := l.items, l.log
 	if l.order == outmill.OrderNone {
-		slices.SortStableFunc(items, func(a, b lineRecord) int { return a.due.Compare(b.due) })
+		slices.SortFunc(items, func(a, b lineRecord) int { return cmp.Or(a.due.Compare(b.due), cmp.Compare(a.Seq, b.Seq)) })
 	} else {
 		end := int64(inorder.Nowhere)
 		if len(items) >= l.pageSize() {
@@ -455,11 +475,28 @@ func (l *logLine) carryOut() []step {
 	if len(moving) > 0 {
 		steps = append(steps, step{template: sqlMoveHeld, args: []any{l.number, moving}})
 	}
-	steps = append(steps, l.settle()...)
+	if l.order == outmill.OrderNone {
+		steps = append(steps, l.leaseDue()...)
+	} else {
+		steps = append(steps, l.settle()...)
+	}
 	if !l.keyed {
 		keys = nil
 	}
 	return append(steps, l.goOn(positions, keys)...)
+}
+
+// leaseDue leases the candidates that were chosen. Those that have expired are of no
+// use to anybody.
+func (l *logLine) leaseDue() []step {
+	chosen := idsOf(slices.Concat(l.Leasing, l.Expired))
+	l.Settled()
+	if len(chosen) == 0 {
+		return nil
+	}
+	return []step{{
+		template: sqlLeaseDue, args: []any{l.c.req.Owner.String(), ceilMicros(l.c.req.Lease), chosen}, row: add(&l.leased),
+	}}
 }
 
 // farJump is how many places a claim that finds nothing goes on at least.

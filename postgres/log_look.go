@@ -46,6 +46,8 @@ found AS MATERIALIZED (SELECT l.id FROM leased AS f ` + ofLog + ` WHERE l.id > $
 		CROSS JOIN LATERAL (SELECT 1 FROM {p:log} WHERE xid = c.xid AND line = t.line AND pos > c.from_pos AND pos <= c.to_pos LIMIT $1::bigint) AS r LIMIT $1::bigint) AS n),
 	(SELECT coalesce(sum(open), 0) FROM {p:batches} WHERE line = t.line AND n >= last.low),
 	least((SELECT created_at FROM {p:log} WHERE line = t.line AND pos > coalesce(last.pos, -1) ORDER BY pos LIMIT 1),
+		(SELECT min(r.created_at) FROM {p:log_unfinished}(t.line) AS c
+			CROSS JOIN LATERAL (SELECT created_at FROM {p:log} WHERE xid = c.xid AND line = t.line AND pos > c.from_pos AND pos <= c.to_pos ORDER BY pos LIMIT 1) AS r),
 		(SELECT min(lease_until) FROM {p:batches} WHERE line = t.line AND n >= last.low AND lease_until <= statement_timestamp()))
 FROM t LEFT JOIN LATERAL (SELECT pos, low FROM {p:batches} WHERE line = t.line ORDER BY n DESC LIMIT 1) AS last ON true`
 )

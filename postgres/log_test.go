@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -57,11 +56,6 @@ const (
 	addsBatch = `(line, n, pos, seen, horizon` // what a claim ends with
 	setsBits  = `SET done = `                  // what settles records of the log
 )
-
-// tables is a statement about the store's tables, which are written {name}.
-func (r *tape) tables(statement string) string {
-	return strings.NewReplacer("{", r.schema+".", "}", "").Replace(statement)
-}
 
 // write appends through ctx, which may carry a transaction.
 func (r *tape) write(ctx context.Context, topic, key string, names ...string) []*outmill.Record {
@@ -117,7 +111,7 @@ func (r *tape) lease(from *postgres.Store, names ...string) []*outmill.Record {
 func (r *tape) lockBatches() pgx.Tx {
 	r.t.Helper()
 	tx := r.begin()
-	_, err := tx.Exec(r.t.Context(), r.tables(`SELECT n FROM {batches} FOR UPDATE`))
+	_, err := tx.Exec(r.t.Context(), r.sql(`SELECT n FROM {batches} FOR UPDATE`))
 	require.NoError(r.t, err)
 	return tx
 }
@@ -129,38 +123,6 @@ func (r *tape) reap() int {
 	n, err := r.store.ReapExpired(r.t.Context(), 100)
 	require.NoError(r.t, err)
 	return n
-}
-
-// census checks that what there is are the records of these names, each in one
-// place: in the log where no claim has passed it, in work in a batch, or among
-// the records. It also checks the batches.
-func (r *tape) census(names ...string) {
-	r.t.Helper()
-	r.batchesAreSound()
-	rows, err := r.db.Query(r.t.Context(), r.tables(`SELECT l.message_id FROM {log} AS l WHERE NOT {log_passed}(l.line, l.xid, l.pos)
-UNION ALL SELECT coalesce(l.message_id, 'no row of the log at ' || u.pos)
-	FROM {batches} AS b CROSS JOIN LATERAL unnest(b.positions) WITH ORDINALITY AS u (pos, nth) LEFT JOIN {log} AS l ON l.line = b.line AND l.pos = u.pos
-	WHERE get_bit(b.done, u.nth::integer - 1) = 0
-UNION ALL SELECT message_id FROM {records}`))
-	require.NoError(r.t, err)
-	found, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	require.NoError(r.t, err)
-	slices.Sort(found)
-	names = slices.Sorted(slices.Values(names))
-	require.Equal(r.t, strings.Join(names, ", "), strings.Join(found, ", "))
-}
-
-func (r *tape) batchesAreSound() {
-	r.t.Helper()
-	unsound := valueOf[string](r.t, r.db, r.tables(`SELECT coalesce(string_agg(b::text, ' '), '') FROM (
-	SELECT *, lag(pos) OVER (PARTITION BY line ORDER BY n) AS pos_before, first_value(low) OVER (PARTITION BY line ORDER BY n DESC) AS lowest FROM {batches}) AS b
-WHERE open <> length(replace(done::text, '1', '')) OR pos < pos_before OR low > n OR n < lowest AND open > 0
-	OR positions <> ARRAY(SELECT unnest(positions) ORDER BY 1) OR positions[cardinality(positions)] > pos
-	OR (open > 0) <> (lease_until IS NOT NULL) OR cardinality(positions) <> CASE WHEN open > 0 THEN length(done) ELSE 0 END
-	OR cardinality(keys) <> cardinality(positions)`))
-	require.Empty(r.t, unsound, "batches")
-	require.Zero(r.t, valueOf[int](r.t, r.db, r.tables(`SELECT count(*) FROM {late} AS l
-WHERE from_pos > to_pos OR to_pos > (SELECT max(pos) FROM {batches} AS b WHERE b.line = l.line)`)), "late lists")
 }
 
 func numbered(name string, n int) []string {
@@ -460,7 +422,7 @@ func Test_in_a_log_an_ack_of_a_batch_that_has_gone_meanwhile_does_nothing(t *tes
 	require.NoError(t, r.store.Ack(t.Context(), leasesOf(found)))
 	r.lease(r.store.Store, "c")
 	r.lease(r.store.Store, "d")
-	require.Equal(t, 2, valueOf[int](t, r.db, r.tables(`SELECT min(n) FROM {batches}`)), "what is done has gone")
+	require.Equal(t, 2, valueOf[int](t, r.db, r.sql(`SELECT min(n) FROM {batches}`)), "what is done has gone")
 	stopped.open()
 	await(t, acked)
 	r.census("c", "d")
@@ -568,7 +530,7 @@ func Test_in_a_log_an_ack_opens_the_lanes_of_its_own_keys_only(t *testing.T) {
 	}
 	require.Empty(t, r.take(10, outmill.OrderKey))
 	open := func() string {
-		return valueOf[string](t, r.db, r.tables(`SELECT coalesce(string_agg(key, ',' ORDER BY key), '') FROM {lanes} WHERE blocked_by = ''`))
+		return valueOf[string](t, r.db, r.sql(`SELECT coalesce(string_agg(key, ',' ORDER BY key), '') FROM {lanes} WHERE blocked_by = ''`))
 	}
 	require.Empty(t, open())
 	leased, err := r.store.List(t.Context(), outmill.ListQuery{Status: outmill.StatusLeased})
@@ -801,9 +763,9 @@ func Test_in_a_log_thousands_of_savepoints_of_an_open_transaction_cost_a_poll_no
 	BEGIN INSERT INTO things VALUES (i); EXCEPTION WHEN division_by_zero THEN NULL; END;
 END LOOP; END $$`)
 	require.Equal(t, []string{"first"}, r.take(10, outmill.OrderNone))
-	require.Greater(t, valueOf[int](t, r.db, r.tables(`SELECT max(horizon::text::bigint - pg_snapshot_xmax(seen)::text::bigint) FROM {batches}`)), 9_000)
+	require.Greater(t, valueOf[int](t, r.db, r.sql(`SELECT max(horizon::text::bigint - pg_snapshot_xmax(seen)::text::bigint) FROM {batches}`)), 9_000)
 	var explained []struct{ Plan node }
-	text := valueOf[string](t, r.db, r.tables(`EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) SELECT * FROM {log_unfinished}((SELECT line FROM {batches} LIMIT 1))`))
+	text := valueOf[string](t, r.db, r.sql(`EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) SELECT * FROM {log_unfinished}((SELECT line FROM {batches} LIMIT 1))`))
 	require.NoError(t, json.Unmarshal([]byte(text), &explained))
 	read := 0
 	explained[0].Plan.each(func(n node) { read += n.read() })
@@ -874,7 +836,7 @@ func Test_in_a_log_an_id_is_used_once(t *testing.T) {
 	// An id that was not made just now is looked for in all of the log.
 	old, err := outmill.ParseWorkItemID("0190163d-8694-739b-aea5-966c26f8ad91")
 	require.NoError(t, err)
-	execute(t, r.db, r.tables(`UPDATE {log} SET id = $1::text::uuid WHERE message_id = 'first'`), old.String())
+	execute(t, r.db, r.sql(`UPDATE {log} SET id = $1::text::uuid WHERE message_id = 'first'`), old.String())
 	require.Error(t, r.named(ctx, old, "again", 0))
 	require.Error(t, r.named(ctx, old, "again", time.Hour))
 	r.census("first", "beside rollback", "held by commit")
@@ -886,7 +848,7 @@ func Test_in_a_log_an_id_that_was_used_twice_after_all_stops_no_topic(t *testing
 	const another = `UPDATE {meta} SET segment = (segment + 1) % 3`
 	for name, again := range map[string]func(r *tape, id outmill.WorkItemID) error{
 		"in two segments": func(r *tape, id outmill.WorkItemID) error {
-			execute(r.t, r.db, r.tables(another))
+			execute(r.t, r.db, r.sql(another))
 			return r.named(r.t.Context(), id, "second", 0)
 		},
 		"in the log and then the records": func(r *tape, id outmill.WorkItemID) error {
@@ -897,9 +859,9 @@ func Test_in_a_log_an_id_that_was_used_twice_after_all_stops_no_topic(t *testing
 			return r.named(r.t.Context(), id, "second", time.Hour)
 		},
 		"in three segments": func(r *tape, id outmill.WorkItemID) error {
-			execute(r.t, r.db, r.tables(another))
+			execute(r.t, r.db, r.sql(another))
 			_ = r.named(r.t.Context(), id, "second", 0)
-			execute(r.t, r.db, r.tables(another))
+			execute(r.t, r.db, r.sql(another))
 			return r.named(r.t.Context(), id, "third", 0)
 		},
 	} {

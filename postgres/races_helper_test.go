@@ -94,15 +94,15 @@ type ring struct {
 	schema string
 }
 
-func newRing(t *testing.T, options storetest.Options) *ring {
+func newRing(t *testing.T, lane postgres.Lane, options storetest.Options) *ring {
 	t.Helper()
-	return newRingIn(t, pool(t), options)
+	return newRingIn(t, pool(t), lane, options)
 }
 
 // newRingIn is newRing in a database that other tests use too.
-func newRingIn(t *testing.T, db *pgxpool.Pool, options storetest.Options) *ring {
+func newRingIn(t *testing.T, db *pgxpool.Pool, lane postgres.Lane, options storetest.Options) *ring {
 	t.Helper()
-	r := &ring{t: t, db: db, store: newConforming(t, db, postgres.LaneRows, options).(conforming), gates: &gates{}}
+	r := &ring{t: t, db: db, store: newConforming(t, db, lane, options).(conforming), gates: &gates{}}
 	r.schema = r.store.config.Schema
 	config := db.Config()
 	config.ConnConfig.Tracer = r.gates
@@ -116,7 +116,7 @@ func newRingIn(t *testing.T, db *pgxpool.Pool, options storetest.Options) *ring 
 
 // sql is a statement about the store's tables, which are written {name}.
 func (r *ring) sql(statement string) string {
-	return strings.NewReplacer("{records}", r.schema+".records", "{lanes}", r.schema+".lanes").Replace(statement)
+	return strings.NewReplacer("{", r.schema+".", "}", "").Replace(statement)
 }
 
 func (r *ring) append(key string, names ...string) []*outmill.Record {

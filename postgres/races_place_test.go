@@ -5,69 +5,82 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/storetest"
 )
 
 func Test_a_delayed_record_that_is_due_keeps_its_place_behind_ten_thousand_others(t *testing.T) {
 	t.Parallel()
-	r := newRing(t, storetest.Options{})
-	append1 := func(name string, delay time.Duration) *outmill.Record {
-		return &outmill.Record{Topic: "orders", Key: "key", MessageID: name, Delay: delay}
-	}
-	records := []*outmill.Record{append1("first", time.Hour+2*time.Second), append1("second", time.Hour)}
-	for _, one := range made("orders", "other", 10_000) {
-		one.Delay = time.Hour + time.Second
-		records = append(records, one)
-	}
-	require.NoError(t, r.store.Append(t.Context(), records...))
-	passTime(t, r.db, r.schema, 2*time.Hour)
-	owner := outmill.NewOwnerToken()
-	var names []string
-	for range 4 {
-		names = append(names, namesOf(r.claim(owner, 2))...)
-	}
-	require.Contains(t, names, "first")
-	for _, name := range names {
-		if name == "second" {
-			require.Fail(t, "second was handed out before first", "%v", names)
+	eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
+		append1 := func(name string, delay time.Duration) *outmill.Record {
+			return &outmill.Record{Topic: "orders", Key: "key", MessageID: name, Delay: delay}
 		}
-		if name == "first" {
-			break
+		records := []*outmill.Record{append1("first", time.Hour+2*time.Second), append1("second", time.Hour)}
+		for _, one := range made("orders", "other", 10_000) {
+			one.Delay = time.Hour + time.Second
+			records = append(records, one)
 		}
-	}
+		require.NoError(t, r.store.Append(t.Context(), records...))
+		passTime(t, r.db, r.schema, 2*time.Hour)
+		owner := outmill.NewOwnerToken()
+		var names []string
+		for range 4 {
+			names = append(names, namesOf(r.claim(owner, 2))...)
+		}
+		require.Contains(t, names, "first")
+		for _, name := range names {
+			if name == "second" {
+				require.Fail(t, "second was handed out before first", "%v", names)
+			}
+			if name == "first" {
+				break
+			}
+		}
+	})
 }
 
 func Test_an_ordered_claim_sees_nothing_of_a_topic_while_a_delayed_record_that_is_due_waits_for_a_group(t *testing.T) {
 	t.Parallel()
-	r := newRing(t, storetest.Options{})
-	_, err := r.store.DropGroup(t.Context(), readers)
-	require.NoError(t, err)
-	writer := r.begin()
-	require.NoError(t, r.store.Append(r.store.WithTx(t.Context(), writer),
-		&outmill.Record{Topic: "orders", Key: "key", MessageID: "first", Delay: time.Millisecond}))
-	require.NoError(t, r.store.RegisterGroup(t.Context(), readers, outmill.Topics{}))
-	r.append("another", "another")
+	eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
+		_, err := r.store.DropGroup(t.Context(), readers)
+		require.NoError(t, err)
+		writer := r.begin()
+		require.NoError(t, r.store.Append(r.store.WithTx(t.Context(), writer),
+			&outmill.Record{Topic: "orders", Key: "key", MessageID: "first", Delay: time.Millisecond}))
+		require.NoError(t, r.store.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+		r.append("another", "another")
 
-	begin := r.gates.before(t, "pg_advisory_xact_lock", 1)
-	owner := outmill.NewOwnerToken()
-	claim := async(func() ([]*outmill.Record, error) {
-		return r.gated.Claim(t.Context(), claimOf(owner, 5, outmill.OrderKey, "orders"))
+		begin := r.gates.before(t, "pg_advisory_xact_lock", 1)
+		owner := outmill.NewOwnerToken()
+		claim := async(func() ([]*outmill.Record, error) {
+			return r.gated.Claim(t.Context(), claimOf(owner, 5, outmill.OrderKey, "orders"))
+		})
+		begin.wait(t)
+		require.NoError(t, writer.Commit(t.Context()))
+		require.True(t, valueOf[bool](t, r.db, r.sql(`SELECT available_at <= now() FROM {records} WHERE message_id = 'first'`)))
+		r.append("key", "second")
+		begin.open()
+		require.NotContains(t, namesOf(await(t, claim)), "second")
+		require.Contains(t, namesOf(r.claim(owner, 5)), "first")
 	})
-	begin.wait(t)
-	require.NoError(t, writer.Commit(t.Context()))
-	require.True(t, valueOf[bool](t, r.db, r.sql(`SELECT available_at <= now() FROM {records} WHERE message_id = 'first'`)))
-	r.append("key", "second")
-	begin.open()
-	require.NotContains(t, namesOf(await(t, claim)), "second")
-	require.Contains(t, namesOf(r.claim(owner, 5)), "first")
 }
 
 func Test_a_lane_that_is_looked_at_by_one_claim_and_settled_beside_it_leaves_no_record_stuck(t *testing.T) {
 	t.Parallel()
-	db := pool(t)
+	for _, lane := range bothLanes {
+		t.Run(string(lane), func(t *testing.T) {
+			t.Parallel()
+			aLaneIsSettledBeside(t, pool(t), lane)
+		})
+	}
+}
+
+func aLaneIsSettledBeside(t *testing.T, db *pgxpool.Pool, lane postgres.Lane) {
+	t.Helper()
 	for name, settle := range map[string]func(r *ring, first, second outmill.WorkItemID, lease outmill.Lease) error{
 		"acked": func(r *ring, _, _ outmill.WorkItemID, lease outmill.Lease) error {
 			return r.store.Ack(r.t.Context(), []outmill.Lease{lease})
@@ -90,10 +103,10 @@ func Test_a_lane_that_is_looked_at_by_one_claim_and_settled_beside_it_leaves_no_
 			return errors.Join(err, r.store.Ack(r.t.Context(), []outmill.Lease{lease}))
 		},
 	} {
-		for _, at := range []string{"SET stage = 1", "looks = least", "SET stage = CASE WHEN r.expires_at"} {
+		for _, at := range []string{"SET stage = 1", "looks = least", "the lease"} {
 			t.Run(name+" before "+at, func(t *testing.T) {
 				t.Parallel()
-				r := newRingIn(t, db, storetest.Options{})
+				r := newRingIn(t, db, lane, storetest.Options{})
 				records := r.append("key", "first", "second", "third")
 				first := r.claim(outmill.NewOwnerToken(), 1)
 				require.Len(t, first, 1)
@@ -103,7 +116,11 @@ func Test_a_lane_that_is_looked_at_by_one_claim_and_settled_beside_it_leaves_no_
 					require.Len(t, r.claim(owner, 1), 1, "second and third are held now")
 					execute(t, r.db, r.sql(`UPDATE {lanes} SET until = statement_timestamp()`))
 				}
-				stop := r.gates.before(t, at, 1)
+				text := at
+				if at == "the lease" {
+					text = r.leasing()
+				}
+				stop := r.gates.before(t, text, 1)
 				claim := async(func() ([]*outmill.Record, error) {
 					return r.gated.Claim(t.Context(), claimOf(owner, 1, outmill.OrderKey, "orders"))
 				})

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/storetest"
 )
 
@@ -33,24 +34,27 @@ func Test_what_settles_a_lease_waits_for_an_extension_and_then_counts(t *testing
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRing(t, storetest.Options{Retain: time.Hour})
-			r.append("key", "one")
-			found := r.claim(outmill.NewOwnerToken(), 1)
-			require.Len(t, found, 1)
+			eachLane(t, storetest.Options{Retain: time.Hour}, func(t *testing.T, r *ring) {
+				r.append("key", "one")
+				found := r.claim(outmill.NewOwnerToken(), 1)
+				require.Len(t, found, 1)
 
-			extension := r.begin()
-			r.execIn(extension, `UPDATE {records} SET available_at = available_at + interval '1 minute' WHERE id = $1`, found[0].ID)
-			done := async(func() (int, error) { return 0, settle(r, found[0].Lease()) })
-			r.blocked(1)
-			require.NoError(t, extension.Commit(t.Context()))
-			await(t, done)
+				extension := r.extendAll()
+				done := async(func() (int, error) { return 0, settle(r, found[0].Lease()) })
+				r.blocked(1)
+				require.NoError(t, extension.Commit(t.Context()))
+				await(t, done)
 
-			after, err := r.store.Get(t.Context(), found[0].ID)
-			require.NoError(t, err)
-			require.NotEqual(t, outmill.StatusLeased, after.Status)
+				after, err := r.store.Get(t.Context(), found[0].ID)
+				require.NoError(t, err)
+				require.NotEqual(t, outmill.StatusLeased, after.Status)
+			})
 		})
 	}
 }
+
+// Claims of a schema that has a log read one page. That of others, which read
+// several, is tested on the records only.
 
 // blockedPage fills the first page of an ordered claim with records that it
 // must pass over.
@@ -71,7 +75,7 @@ func (r *ring) fillPage() {
 
 func Test_a_record_released_between_two_pages_of_an_ordered_claim_keeps_its_place(t *testing.T) {
 	t.Parallel()
-	r := newRing(t, storetest.Options{})
+	r := newRing(t, postgres.LaneRows, storetest.Options{})
 	r.blockedPage()
 	r.append("key", "first")
 	first := r.claim(outmill.NewOwnerToken(), 1)
@@ -92,7 +96,7 @@ func Test_a_record_released_between_two_pages_of_an_ordered_claim_keeps_its_plac
 
 func Test_a_record_committed_between_two_pages_of_an_ordered_claim_keeps_its_place(t *testing.T) {
 	t.Parallel()
-	r := newRing(t, storetest.Options{})
+	r := newRing(t, postgres.LaneRows, storetest.Options{})
 	r.blockedPage()
 	writer := r.begin()
 	require.NoError(t, r.store.Append(r.store.WithTx(t.Context(), writer), &outmill.Record{Topic: "orders", Key: "key", MessageID: "first"}))
@@ -111,34 +115,35 @@ func Test_a_record_committed_between_two_pages_of_an_ordered_claim_keeps_its_pla
 
 func Test_a_requeue_beside_a_claim_that_parks_brings_the_whole_key_back(t *testing.T) {
 	t.Parallel()
-	r := newRing(t, storetest.Options{})
-	parking := claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, "orders")
-	parking.KeyPolicy = outmill.Park
-	r.append("key", "first")
-	first := claimed(t, r.store, parking)
-	require.Len(t, first, 1)
-	require.NoError(t, r.store.Fail(t.Context(), []outmill.Failure{{Lease: first[0].Lease(), Err: "dead", Park: true}}))
-	r.append("key", "second")
+	eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
+		parking := claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, "orders")
+		parking.KeyPolicy = outmill.Park
+		r.append("key", "first")
+		first := claimed(t, r.store, parking)
+		require.Len(t, first, 1)
+		require.NoError(t, r.store.Fail(t.Context(), []outmill.Failure{{Lease: first[0].Lease(), Err: "dead", Park: true}}))
+		r.append("key", "second")
 
-	park := r.gates.before(t, "parked = true", 1)
-	claim := async(func() ([]*outmill.Record, error) { return r.gated.Claim(t.Context(), parking) })
-	park.wait(t)
-	requeue := async(func() (int, error) { return r.store.Requeue(t.Context(), first[0].ID) })
-	select {
-	case done := <-requeue:
-		require.NoError(t, done.err)
-		park.open()
-	case <-r.waitsForLock():
-		park.open()
-		await(t, requeue)
-	}
-	await(t, claim)
-	parking.Limit = 2
-	found := claimed(t, r.store, parking)
-	if len(found) == 0 {
-		found = claimed(t, r.store, parking)
-	}
-	require.Equal(t, []string{"first", "second"}, namesOf(found))
+		park := r.gates.before(t, "parked = true", 1)
+		claim := async(func() ([]*outmill.Record, error) { return r.gated.Claim(t.Context(), parking) })
+		park.wait(t)
+		requeue := async(func() (int, error) { return r.store.Requeue(t.Context(), first[0].ID) })
+		select {
+		case done := <-requeue:
+			require.NoError(t, done.err)
+			park.open()
+		case <-r.waitsForLock():
+			park.open()
+			await(t, requeue)
+		}
+		await(t, claim)
+		parking.Limit = 2
+		found := claimed(t, r.store, parking)
+		if len(found) == 0 {
+			found = claimed(t, r.store, parking)
+		}
+		require.Equal(t, []string{"first", "second"}, namesOf(found))
+	})
 }
 
 // waitsForLock is closed when a session of the database waits for a lock.
@@ -163,90 +168,93 @@ func (r *ring) waitsForLock() <-chan struct{} {
 
 func Test_a_group_that_is_registered_again_after_half_a_drop_has_no_record_stuck(t *testing.T) {
 	t.Parallel()
-	r := newRing(t, storetest.Options{})
-	r.append("key", "first", "second")
-	first := r.claim(outmill.NewOwnerToken(), 1)
-	require.Len(t, first, 1)
-	require.Empty(t, r.claim(outmill.NewOwnerToken(), 1), "second is held now")
+	eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
+		r.append("key", "first", "second")
+		first := r.claim(outmill.NewOwnerToken(), 1)
+		require.Len(t, first, 1)
+		require.Empty(t, r.claim(outmill.NewOwnerToken(), 1), "second is held now")
 
-	deletion := r.gates.before(t, "DELETE FROM \""+r.schema+"\".\"records\"", 1)
-	ctx, cancel := context.WithCancel(t.Context())
-	drop := async(func() (int, error) { return r.gated.DropGroup(ctx, readers) })
-	deletion.wait(t)
-	cancel()
-	deletion.open()
-	require.Error(t, (<-drop).err)
+		deletion := r.gates.before(t, "DELETE FROM \""+r.schema+"\".\"records\"", 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		drop := async(func() (int, error) { return r.gated.DropGroup(ctx, readers) })
+		deletion.wait(t)
+		cancel()
+		deletion.open()
+		require.Error(t, (<-drop).err)
 
-	require.NoError(t, r.store.RegisterGroup(t.Context(), readers, outmill.Topics{}))
-	require.NoError(t, r.store.Ack(t.Context(), leasesOf(first)))
-	var found []*outmill.Record
-	require.Eventually(t, func() bool {
-		found = append(found, r.claim(outmill.NewOwnerToken(), 1)...)
-		return len(found) > 0
-	}, 3*time.Second, 10*time.Millisecond, "second is claimable, since it is still there")
+		require.NoError(t, r.store.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+		require.NoError(t, r.store.Ack(t.Context(), leasesOf(first)))
+		var found []*outmill.Record
+		require.Eventually(t, func() bool {
+			found = append(found, r.claim(outmill.NewOwnerToken(), 1)...)
+			return len(found) > 0
+		}, 3*time.Second, 10*time.Millisecond, "second is claimable, since it is still there")
+	})
 }
 
 func Test_a_drop_of_a_group_deletes_what_is_being_extended(t *testing.T) {
 	t.Parallel()
-	r := newRing(t, storetest.Options{})
-	r.append("key", "one")
-	found := r.claim(outmill.NewOwnerToken(), 1)
-	require.Len(t, found, 1)
+	eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
+		r.append("key", "one")
+		found := r.claim(outmill.NewOwnerToken(), 1)
+		require.Len(t, found, 1)
 
-	extension := r.begin()
-	r.execIn(extension, `UPDATE {records} SET available_at = available_at + interval '1 minute'`)
-	drop := async(func() (int, error) { return r.store.DropGroup(t.Context(), readers) })
-	r.blocked(1)
-	require.NoError(t, extension.Commit(t.Context()))
-	require.Equal(t, 1, await(t, drop))
-	_, err := r.store.Get(t.Context(), found[0].ID)
-	require.ErrorIs(t, err, outmill.ErrNotFound)
+		extension := r.extendAll()
+		drop := async(func() (int, error) { return r.store.DropGroup(t.Context(), readers) })
+		r.blocked(1)
+		require.NoError(t, extension.Commit(t.Context()))
+		require.Equal(t, 1, await(t, drop))
+		_, err := r.store.Get(t.Context(), found[0].ID)
+		require.ErrorIs(t, err, outmill.ErrNotFound)
+	})
 }
 
 func Test_waiting_records_are_not_given_to_a_group_that_is_dropped_meanwhile(t *testing.T) {
 	t.Parallel()
-	r := newRing(t, storetest.Options{})
-	_, err := r.store.DropGroup(t.Context(), readers)
-	require.NoError(t, err)
-	r.append("key", "one")
+	eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
+		_, err := r.store.DropGroup(t.Context(), readers)
+		require.NoError(t, err)
+		r.append("key", "one")
 
-	adoption := r.gates.before(t, "SET grp = ", 1)
-	register := async(func() (int, error) { return 0, r.gated.RegisterGroup(t.Context(), "first", outmill.Topics{}) })
-	adoption.wait(t)
-	_, err = r.store.DropGroup(t.Context(), "first")
-	require.NoError(t, err)
-	adoption.open()
-	<-register
+		adoption := r.gates.before(t, "SET grp = ", 1)
+		register := async(func() (int, error) { return 0, r.gated.RegisterGroup(t.Context(), "first", outmill.Topics{}) })
+		adoption.wait(t)
+		_, err = r.store.DropGroup(t.Context(), "first")
+		require.NoError(t, err)
+		adoption.open()
+		<-register
 
-	require.NoError(t, r.store.RegisterGroup(t.Context(), readers, outmill.Topics{}))
-	require.Equal(t, []string{"one"}, namesOf(r.claim(outmill.NewOwnerToken(), 1)))
+		require.NoError(t, r.store.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+		require.Equal(t, []string{"one"}, namesOf(r.claim(outmill.NewOwnerToken(), 1)))
+	})
 }
 
 func Test_a_key_whose_blocker_ends_while_a_claim_notes_it_is_free_within_ten_seconds(t *testing.T) {
 	t.Parallel()
-	r := newRing(t, storetest.Options{})
-	r.append("key", "first", "second")
-	long := claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, "orders")
-	long.Lease = time.Hour
-	first := claimed(t, r.store, long)
-	require.Len(t, first, 1)
-	other := outmill.NewOwnerToken()
-	require.Empty(t, r.claim(other, 1), "second is held now")
-	for range 12 {
+	eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
+		r.append("key", "first", "second")
+		long := claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, "orders")
+		long.Lease = time.Hour
+		first := claimed(t, r.store, long)
+		require.Len(t, first, 1)
+		other := outmill.NewOwnerToken()
+		require.Empty(t, r.claim(other, 1), "second is held now")
+		for range 12 {
+			execute(t, r.db, r.sql(`UPDATE {lanes} SET until = statement_timestamp()`))
+			require.Empty(t, r.claim(other, 1), "looked at again, and still blocked")
+		}
 		execute(t, r.db, r.sql(`UPDATE {lanes} SET until = statement_timestamp()`))
-		require.Empty(t, r.claim(other, 1), "looked at again, and still blocked")
-	}
-	execute(t, r.db, r.sql(`UPDATE {lanes} SET until = statement_timestamp()`))
 
-	note := r.gates.before(t, "looks = least", 1)
-	claim := async(func() ([]*outmill.Record, error) {
-		return r.gated.Claim(t.Context(), claimOf(other, 1, outmill.OrderKey, "orders"))
+		note := r.gates.before(t, "looks = least", 1)
+		claim := async(func() ([]*outmill.Record, error) {
+			return r.gated.Claim(t.Context(), claimOf(other, 1, outmill.OrderKey, "orders"))
+		})
+		note.wait(t)
+		require.NoError(t, r.store.Ack(t.Context(), leasesOf(first)))
+		note.open()
+		await(t, claim)
+
+		passTime(t, r.db, r.schema, 10*time.Second)
+		require.Equal(t, []string{"second"}, namesOf(r.claim(other, 1)))
 	})
-	note.wait(t)
-	require.NoError(t, r.store.Ack(t.Context(), leasesOf(first)))
-	note.open()
-	await(t, claim)
-
-	passTime(t, r.db, r.schema, 10*time.Second)
-	require.Equal(t, []string{"second"}, namesOf(r.claim(other, 1)))
 }

@@ -46,7 +46,7 @@ func hears(t *testing.T, conn *pgx.Conn, within time.Duration) bool {
 
 func Test_a_store_that_closes_sends_the_notification_that_it_owes(t *testing.T) {
 	t.Parallel()
-	r := newRing(t, storetest.Options{})
+	r := newRing(t, postgres.LaneRows, storetest.Options{})
 	heard := listener(t, r.db, r.store.Store)
 	config := r.store.config
 	config.NotifyInterval = time.Hour
@@ -60,7 +60,7 @@ func Test_a_store_that_closes_sends_the_notification_that_it_owes(t *testing.T) 
 
 func Test_notifications_keep_their_interval_however_much_is_appended(t *testing.T) {
 	t.Parallel()
-	r := newRing(t, storetest.Options{})
+	r := newRing(t, postgres.LaneRows, storetest.Options{})
 	heard := listener(t, r.db, r.store.Store)
 	config := r.store.config
 	config.NotifyInterval = 40 * time.Millisecond
@@ -89,7 +89,7 @@ func Test_notifications_keep_their_interval_however_much_is_appended(t *testing.
 
 func Test_the_connection_that_listens_is_made_as_the_pool_makes_its_own(t *testing.T) {
 	t.Parallel()
-	r := newRing(t, storetest.Options{})
+	r := newRing(t, postgres.LaneRows, storetest.Options{})
 	config := r.db.Config()
 	password := config.ConnConfig.User
 	config.ConnConfig.User = "nobody_at_all"
@@ -111,7 +111,7 @@ func Test_the_connection_that_listens_is_made_as_the_pool_makes_its_own(t *testi
 
 func Test_a_listener_that_was_ended_by_the_server_listens_again(t *testing.T) {
 	t.Parallel()
-	r := newRing(t, storetest.Options{})
+	r := newRing(t, postgres.LaneRows, storetest.Options{})
 	other := reopen(t, r.store).(conforming)
 	told := other.Wake(t.Context())
 	<-told
@@ -133,7 +133,7 @@ func Test_a_listener_that_was_ended_by_the_server_listens_again(t *testing.T) {
 
 func Test_a_pool_of_one_connection_is_enough_for_a_transaction_its_appends_and_notifications(t *testing.T) {
 	t.Parallel()
-	r := newRing(t, storetest.Options{})
+	r := newRing(t, postgres.LaneRows, storetest.Options{})
 	config := r.db.Config()
 	config.MaxConns = 1
 	db, err := pgxpool.NewWithConfig(context.WithoutCancel(t.Context()), config)
@@ -197,49 +197,50 @@ func Test_a_reader_that_stops_while_it_receives_a_claim_holds_its_topic_for_seco
 	if testing.Short() {
 		t.Skip("skipped under -short: it takes more than ten seconds")
 	}
-	r := newRing(t, storetest.Options{})
-	var records []*outmill.Record
-	for i := range 4 {
-		records = append(records, &outmill.Record{Topic: "orders", Key: fmt.Sprint(i), MessageID: fmt.Sprint(i), Payload: make([]byte, 8<<20)})
-	}
-	require.NoError(t, r.store.Append(t.Context(), records...))
-	r.append("another key", "another")
-
-	config := r.db.Config()
-	config.MaxConns = 1
-	stopped, gates := make(chan struct{}), &gates{}
-	config.ConnConfig.Tracer = gates
-	dial := config.ConnConfig.DialFunc
-	config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := dial(ctx, network, address)
-		select {
-		case <-stopped:
-			return conn, err
-		default:
+	eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
+		var records []*outmill.Record
+		for i := range 4 {
+			records = append(records, &outmill.Record{Topic: "orders", Key: fmt.Sprint(i), MessageID: fmt.Sprint(i), Payload: make([]byte, 8<<20)})
 		}
-		return slow{conn, stopped, make(chan struct{}), &sync.Once{}}, err
-	}
-	db, err := pgxpool.NewWithConfig(context.WithoutCancel(t.Context()), config)
-	require.NoError(t, err)
-	t.Cleanup(db.Close)
-	store := newStore(t, db, r.store.config)
-	require.NoError(t, store.Append(t.Context(), made("prepared", "one", 1)...))
-	require.Len(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, "prepared")), 1)
-	lease := gates.before(t, "SET stage = CASE WHEN r.expires_at", 1)
-	ctx, cancel := context.WithCancel(t.Context())
-	claim := async(func() ([]*outmill.Record, error) {
-		return store.Claim(ctx, claimOf(outmill.NewOwnerToken(), 4, outmill.OrderKey, "orders"))
-	})
-	t.Cleanup(func() { cancel(); <-claim })
-	lease.wait(t)
-	close(stopped)
-	lease.open()
+		require.NoError(t, r.store.Append(t.Context(), records...))
+		r.append("another key", "another")
 
-	within, end := context.WithTimeout(t.Context(), 20*time.Second)
-	defer end()
-	found, err := r.store.Claim(within, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, "orders"))
-	require.NoError(t, err)
-	require.NotEmpty(t, found)
+		config := r.db.Config()
+		config.MaxConns = 1
+		stopped, gates := make(chan struct{}), &gates{}
+		config.ConnConfig.Tracer = gates
+		dial := config.ConnConfig.DialFunc
+		config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := dial(ctx, network, address)
+			select {
+			case <-stopped:
+				return conn, err
+			default:
+			}
+			return slow{conn, stopped, make(chan struct{}), &sync.Once{}}, err
+		}
+		db, err := pgxpool.NewWithConfig(context.WithoutCancel(t.Context()), config)
+		require.NoError(t, err)
+		t.Cleanup(db.Close)
+		store := newStore(t, db, r.store.config)
+		require.NoError(t, store.Append(t.Context(), made("prepared", "one", 1)...))
+		require.Len(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, "prepared")), 1)
+		lease := gates.before(t, r.leasing(), 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		claim := async(func() ([]*outmill.Record, error) {
+			return store.Claim(ctx, claimOf(outmill.NewOwnerToken(), 4, outmill.OrderKey, "orders"))
+		})
+		t.Cleanup(func() { cancel(); <-claim })
+		lease.wait(t)
+		close(stopped)
+		lease.open()
+
+		within, end := context.WithTimeout(t.Context(), 20*time.Second)
+		defer end()
+		found, err := r.store.Claim(within, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, "orders"))
+		require.NoError(t, err)
+		require.NotEmpty(t, found)
+	})
 }
 
 func Test_a_reader_that_stops_in_the_middle_of_a_claim_holds_its_topic_for_seconds_only(t *testing.T) {
@@ -247,18 +248,19 @@ func Test_a_reader_that_stops_in_the_middle_of_a_claim_holds_its_topic_for_secon
 	if testing.Short() {
 		t.Skip("skipped under -short: it takes ten seconds")
 	}
-	r := newRing(t, storetest.Options{})
-	r.append("key", "one")
-	lease := r.gates.before(t, "SET stage = CASE WHEN r.expires_at", 1)
-	stopped := async(func() ([]*outmill.Record, error) {
-		return r.gated.Claim(t.Context(), claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, "orders"))
+	eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
+		r.append("key", "one")
+		lease := r.gates.before(t, r.leasing(), 1)
+		stopped := async(func() ([]*outmill.Record, error) {
+			return r.gated.Claim(t.Context(), claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, "orders"))
+		})
+		lease.wait(t)
+		within, end := context.WithTimeout(t.Context(), 20*time.Second)
+		defer end()
+		found, err := r.store.Claim(within, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, "orders"))
+		require.NoError(t, err)
+		require.Equal(t, []string{"one"}, namesOf(found))
+		lease.open()
+		require.Empty(t, (<-stopped).value)
 	})
-	lease.wait(t)
-	within, end := context.WithTimeout(t.Context(), 20*time.Second)
-	defer end()
-	found, err := r.store.Claim(within, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, "orders"))
-	require.NoError(t, err)
-	require.Equal(t, []string{"one"}, namesOf(found))
-	lease.open()
-	require.Empty(t, (<-stopped).value)
 }

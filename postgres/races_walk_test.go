@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/storetest"
 )
 
@@ -37,8 +38,10 @@ type walk struct {
 	hands   map[string]*hand
 	wrong   []string
 	stolen  map[string]bool
-	all     atomic.Bool
-	writing atomic.Bool
+	// truncated counts segments of the log.
+	truncated atomic.Int64
+	all       atomic.Bool
+	writing   atomic.Bool
 }
 
 type walkGroup struct {
@@ -52,9 +55,9 @@ type hand struct {
 	count int
 }
 
-func newWalk(t *testing.T) *walk {
+func newWalk(t *testing.T, lane postgres.Lane) *walk {
 	t.Helper()
-	r := newRing(t, storetest.Options{})
+	r := newRing(t, lane, storetest.Options{})
 	_, err := r.store.DropGroup(t.Context(), readers)
 	require.NoError(t, err)
 	w := &walk{
@@ -365,6 +368,45 @@ func (w *walk) register(ctx context.Context, g walkGroup) {
 const heldWithoutLane = `SELECT count(*) FROM {records} AS r WHERE r.stage = 1
 AND NOT EXISTS (SELECT 1 FROM {lanes} AS l WHERE l.grp = r.grp AND l.topic = r.topic AND l.key = r.key)`
 
+// sqlTwice finds records that are in more than one place.
+const sqlTwice = `SELECT coalesce(string_agg(e.of, ', '), '') FROM (SELECT message_id || ' of ' || grp || ' in ' || string_agg(of, ' and ') AS of
+	FROM (` + sqlEverywhere + `) AS e GROUP BY id, message_id, grp HAVING count(*) > 1) AS e`
+
+// turnOver has appends go from segment to segment, and truncates and evacuates
+// those behind, whether or not that is worth it.
+func (w *walk) turnOver(ctx context.Context) {
+	for ctx.Err() == nil {
+		_, err := w.r.db.Exec(ctx, w.r.sql(`UPDATE {meta} SET segment = (segment + 1) % 3`))
+		w.failed("rotate", err)
+		for segment := range 3 {
+			store := w.store()
+			truncated, err := store.Truncate(ctx, segment)
+			w.failed("truncate", err)
+			if truncated {
+				w.truncated.Add(1)
+			}
+			if rand.N(20) == 0 {
+				w.failed("evacuate", store.Evacuate(ctx, segment))
+			}
+		}
+		_ = pause(ctx, time.Duration(rand.N(30))*time.Millisecond)
+	}
+}
+
+// count looks whether each record is in one place, and at the batches.
+func (w *walk) count(ctx context.Context) {
+	for ctx.Err() == nil {
+		for what, query := range map[string]string{"twice": sqlTwice, "unsound": sqlUnsound} {
+			var found string
+			err := w.r.db.QueryRow(ctx, w.r.sql(query)).Scan(&found)
+			if ctx.Err() == nil && (err != nil || found != "") {
+				w.blame("%s: %s (%v)", what, found, err)
+			}
+		}
+		_ = pause(ctx, 50*time.Millisecond)
+	}
+}
+
 func (w *walk) inspect(ctx context.Context) {
 	for ctx.Err() == nil {
 		var n int
@@ -387,8 +429,17 @@ func pause(ctx context.Context, d time.Duration) error {
 
 func Test_whatever_happens_at_once_every_message_is_handled_and_keys_keep_their_order(t *testing.T) {
 	t.Parallel()
-	w := newWalk(t)
-	ctx, stop := context.WithCancel(t.Context())
+	for _, lane := range bothLanes {
+		t.Run(string(lane), func(t *testing.T) {
+			t.Parallel()
+			newWalk(t, lane).walkAbout(lane)
+		})
+	}
+}
+
+func (w *walk) walkAbout(lane postgres.Lane) {
+	w.t.Helper()
+	ctx, stop := context.WithCancel(w.t.Context())
 	defer stop()
 	var writers, others sync.WaitGroup
 	for writer := range 4 {
@@ -411,23 +462,30 @@ func Test_whatever_happens_at_once_every_message_is_handled_and_keys_keep_their_
 	others.Go(func() { w.operate(ctx) })
 	others.Go(func() { w.tidy(ctx) })
 	others.Go(func() { w.inspect(ctx) })
+	if lane == postgres.LaneLog {
+		others.Go(func() { w.count(ctx) })
+		others.Go(func() { w.turnOver(ctx) })
+	}
 	writers.Wait()
 	w.writing.Store(false)
 	w.drained()
 	stop()
 	others.Wait()
+	w.r.batchesAreSound()
+	w.t.Logf("%d segments of the log were truncated meanwhile", w.truncated.Load())
 	w.audit()
 }
 
-const unsettled = `SELECT count(*) FROM {records} WHERE stage < 6`
+const unsettled = `SELECT count(*) FROM (` + sqlEverywhere + `) AS e WHERE NOT ended`
 
 func (w *walk) drained() {
 	w.t.Helper()
 	left := func() int { return valueOf[int](w.t, w.r.db, w.r.sql(unsettled)) }
 	if !eventually(w.t.Context(), 2*patience, func() bool { return left() == 0 }) {
-		rows, err := w.r.db.Query(w.t.Context(), w.r.sql(`SELECT format('%s %s %s %s stage %s parked %s available in %s, lane %s',
+		rows, err := w.r.db.Query(w.t.Context(), w.r.sql(`SELECT format('%s %s %s %s in the %s', grp, topic, key, message_id, of) FROM (`+sqlEverywhere+`) AS e WHERE of <> 'records'
+UNION ALL (SELECT format('%s %s %s %s stage %s parked %s available in %s, lane %s',
 	r.grp, r.topic, r.key, r.message_id, r.stage, r.parked, r.available_at - now(), l) FROM {records} r
-	LEFT JOIN {lanes} l ON (l.grp, l.topic, l.key) = (r.grp, r.topic, r.key) WHERE r.stage < 6 ORDER BY r.seq LIMIT 20`))
+	LEFT JOIN {lanes} l ON (l.grp, l.topic, l.key) = (r.grp, r.topic, r.key) WHERE r.stage < 6 ORDER BY r.seq LIMIT 20)`))
 		require.NoError(w.t, err)
 		stuck, err := pgx.CollectRows(rows, pgx.RowTo[string])
 		require.NoError(w.t, err)

@@ -31,6 +31,7 @@ func claimSentences() []sentence {
 		{"MaxBytes lets one record through whatever its size", maxBytesLetsOne},
 		{"MaxBytes does not pass over a large record of a key to a later one", maxBytesKeepsOrder},
 		{"the oldest due of a topic is handed out first", oldestFirst},
+		{"the oldest due of a topic is handed out first, however many are due", oldestFirstOfMany},
 		{"a topic with a large backlog does not starve another one", topicsInTurn},
 		{"a topic with a large backlog does not starve another one in ordered claims", topicsInTurnOrdered},
 		{"a claim of a huge limit hands out what there is", hugeLimit},
@@ -223,6 +224,29 @@ func oldestFirst(e *env) {
 	require.ElementsMatch(e.t, []string{"first", "second"}, names(e.claimN(owner, 2)))
 	e.claimOne(owner, "third")
 	e.claimOne(owner, "fourth")
+}
+
+func oldestFirstOfMany(e *env) {
+	const each = 60
+	batch := func(kind string, change ...func(*outmill.Record)) {
+		records := make([]*outmill.Record, each)
+		for i := range records {
+			records[i] = rec(orders, kind, change...)
+		}
+		e.append(records...)
+	}
+	e.register(group)
+	batch("later", withDelay(40*time.Minute))
+	batch("earlier", withDelay(20*time.Minute))
+	batch("at once")
+	e.elapse(time.Hour)
+	for _, kind := range []string{"at once", "earlier", "later"} {
+		for range 3 {
+			for _, name := range names(e.claim(outmill.NewOwnerToken(), limit(each/3))) {
+				require.Equal(e.t, kind, name)
+			}
+		}
+	}
 }
 
 func topicsInTurn(e *env)        { e.checkTurns() }

@@ -14,6 +14,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/postgres"
 )
 
 // target is a kind of store, with what the test has to know of its engine.
@@ -35,7 +36,9 @@ type target struct {
 
 // targets are run in their order, one after the other.
 var targets = []target{
-	{name: "postgres", duration: fullDuration, pause: 40 * time.Millisecond, away: 30 * time.Second, poll: 100 * time.Millisecond, serve: servePostgres, connect: connectPostgres},
+	// Both lanes together take as long as fullDuration.
+	{name: "postgres", duration: fullDuration / 2, pause: 40 * time.Millisecond, away: 30 * time.Second, poll: 100 * time.Millisecond, serve: servePostgres, connect: connectPostgres(postgres.LaneRows)},
+	{name: "postgres-log", duration: fullDuration / 2, pause: 40 * time.Millisecond, away: 30 * time.Second, poll: 100 * time.Millisecond, serve: servePostgres, connect: connectPostgres(postgres.LaneLog)},
 	{name: "mongo", duration: 25 * time.Second, pause: 600 * time.Millisecond, away: 15 * time.Second, poll: 300 * time.Millisecond, serve: serveMongo, connect: connectMongo},
 	// Babelfish compiles procedures for seconds in each new session.
 	{name: "sqlserver", duration: 25 * time.Second, pause: 600 * time.Millisecond, away: 15 * time.Second, poll: 300 * time.Millisecond, serve: serveSQLServer, connect: connectSQLServer},
