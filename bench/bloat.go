@@ -14,14 +14,18 @@ const bloatAbout = `What is deleted or updated stays in the tables for as long a
 same database holds its snapshot while n messages are committed, 1,000 a second, each in a transaction of its own, and worked
 off at the same time: for 5 minutes unless -n is set. Before that, and after it, under the same snapshot, a burst of a sixth of n
 (50,000) waits and is drained, -rounds times. No broker: Outmill's forwarder, ordered by key, publishes to one that acks at
-once, River has workers that do nothing, tuned as its own bench; what is left is the database's part.
+once, River has workers that do nothing, tuned as its own bench; what is left is the database's part. Tables are all those of
+the schema, with what is stored out of line. Their size is taken under the snapshot, 40 s after the last burst was drained:
+until then Outmill's store goes on claiming, as a reader does, since it tidies up when it claims.
 
   drain_before_per_s        messages per second of a burst on tables that are new
   drain_after_per_s         of one on tables that are full of what is dead
-  drain_loss                1 - after / before
+  drain_loss                1 - after / before: 0.1 is 10 %
   dead_per_msg              rows that were updated or deleted, in all tables, for each message: as many dead ones
-  table_mib                 the tables at the end, under the snapshot
+  drained_mib               the tables and their indexes at once after the last burst
+  table_mib                 the tables at the end
   index_mib                 their indexes
+  total_mib                 both
   wal_per_msg               bytes of WAL of a burst, from its append (1,000 a call) to its end, after a CHECKPOINT
   bare_wal_per_msg          of a bare INSERT of the same, 1,000 a statement, into a table with a primary key alone
   wal_ratio                 wal_per_msg / bare_wal_per_msg
@@ -29,8 +33,10 @@ once, River has workers that do nothing, tuned as its own bench; what is left is
   river_drain_after_per_s   the same of River
   river_drain_loss          the same of River
   river_dead_per_msg        the same of River
-  river_table_mib           the same of River, which keeps completed jobs for a day
+  river_drained_mib         the same of River, which keeps completed jobs for a day
+  river_table_mib           the same of River
   river_index_mib           the same of River
+  river_total_mib           the same of River
   river_wal_per_msg         the same of River
   river_wal_ratio           river_wal_per_msg / bare_wal_per_msg`
 
@@ -52,6 +58,8 @@ type bloated interface {
 	// append has n messages wait, drain works them off.
 	append(ctx context.Context, n int) error
 	drain(ctx context.Context, n int) (time.Duration, error)
+	// tidy gives the queue the time that it needs to tidy up after a drain.
+	tidy(ctx context.Context) error
 	// work works off what commit commits, until ctx ends: all of n when finish
 	// returns.
 	work(ctx context.Context, n int) (finish func() error, err error)
@@ -115,6 +123,14 @@ func (b *bench) addBloat(ctx context.Context, pool *pgxpool.Pool, q bloated, pre
 		if err := b.drainBurst(ctx, q, prefix, "drain_after_per_s", "msgs/s, after"); err != nil {
 			return err
 		}
+	}
+	drained, err := sizesOf(ctx, pool, q.schema())
+	if err != nil {
+		return err
+	}
+	b.results.add(prefix+"drained_mib", titled(prefix, "after the last burst, MiB"), float64(drained.table+drained.index)/mib)
+	if err := q.tidy(ctx); err != nil {
+		return err
 	}
 	after, err := deadRows(ctx, pool, q.schema())
 	if err != nil {

@@ -49,6 +49,10 @@ func (o *outmillBloat) drain(ctx context.Context, n int) (time.Duration, error) 
 	return f.drain(ctx, discard{})
 }
 
+func (o *outmillBloat) tidy(ctx context.Context) error {
+	return o.b.tidy(ctx, o.store, forwarder.DefaultGroup)
+}
+
 func (o *outmillBloat) work(ctx context.Context, n int) (finish func() error, err error) {
 	acked := newAckCount(n)
 	fwd, err := forwarder.New(o.store, watch(discard{}, acked.note), forwarder.Config{BatchSize: o.b.batch}, nil)

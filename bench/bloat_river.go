@@ -40,6 +40,9 @@ func (r *riverBloat) drain(ctx context.Context, n int) (time.Duration, error) {
 	return (&riverBurning{river: r.riverPeer, b: r.b.with(n)}).run(ctx)
 }
 
+// tidy does nothing: River keeps what is completed.
+func (r *riverBloat) tidy(context.Context) error { return nil }
+
 // work is the same: it ends when n jobs are completed.
 func (r *riverBloat) work(ctx context.Context, n int) (finish func() error, err error) {
 	var running errgroup.Group

@@ -10,29 +10,41 @@ import (
 
 const mib = 1 << 20
 
+// sizes are those of the tables of a schema, and of their indexes, in bytes.
+type sizes struct{ table, index int64 }
+
+// sizesOf adds up all tables, partitions among them, with what is out of line.
+func sizesOf(ctx context.Context, pool *pgxpool.Pool, schema string) (s sizes, err error) {
+	err = pool.QueryRow(ctx, `SELECT sum(pg_table_size(c.oid))::bigint, sum(pg_indexes_size(c.oid))::bigint
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relkind = 'r'`, schema).Scan(&s.table, &s.index)
+	return s, err
+}
+
 // addSizes records the size of a schema's tables, and of their indexes.
 func (b *bench) addSizes(ctx context.Context, pool *pgxpool.Pool, schema, prefix string) error {
-	var table, index int64
-	err := pool.QueryRow(ctx, `SELECT sum(pg_table_size(c.oid))::bigint, sum(pg_indexes_size(c.oid))::bigint
-FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relkind = 'r'`, schema).Scan(&table, &index)
+	s, err := sizesOf(ctx, pool, schema)
 	if err != nil {
 		return err
 	}
-	b.results.add(prefix+"table_mib", titled(prefix, "tables, MiB"), float64(table)/mib)
-	b.results.add(prefix+"index_mib", titled(prefix, "indexes, MiB"), float64(index)/mib)
+	b.results.add(prefix+"table_mib", titled(prefix, "tables, MiB"), float64(s.table)/mib)
+	b.results.add(prefix+"index_mib", titled(prefix, "indexes, MiB"), float64(s.index)/mib)
+	b.results.add(prefix+"total_mib", titled(prefix, "tables and indexes, MiB"), float64(s.table+s.index)/mib)
 	return nil
 }
 
-// deadRows counts the rows of a schema that were updated or deleted since the
-// tables were made; each leaves a dead one behind. Servers hear of them when
-// sessions end, and a little later.
+// deadRows counts the rows of a schema, and of what it has out of line, that were
+// updated or deleted since the tables were made; each leaves a dead one behind
+// until its table is vacuumed or truncated. Servers hear of them when sessions
+// end, and a little later.
 func deadRows(ctx context.Context, pool *pgxpool.Pool, schema string) (int64, error) {
 	const steady = time.Second
 	pool.Reset()
 	last := int64(-1)
 	for {
 		var n int64
-		err := pool.QueryRow(ctx, `SELECT coalesce(sum(n_tup_upd + n_tup_del), 0)::bigint FROM pg_stat_all_tables WHERE schemaname = $1`, schema).Scan(&n)
+		err := pool.QueryRow(ctx, `SELECT coalesce(sum(s.n_tup_upd + s.n_tup_del), 0)::bigint
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_stat_all_tables s ON s.relid IN (c.oid, c.reltoastrelid)
+WHERE n.nspname = $1 AND c.relkind = 'r'`, schema).Scan(&n)
 		if err != nil || n == last {
 			return n, err
 		}

@@ -14,7 +14,9 @@ import (
 )
 
 const publishAbout = `Messages are published to PostgreSQL (fsync on) by one client, each call in a transaction that the client begins and
-commits, into tables that are empty at the start of each round. Messages have keys, and a group reads their topic.
+commits, into tables that are empty at the start of each round. Messages have keys, and a group reads their topic. The
+hand-written INSERT and COPY are the same beside either lane: all columns of Outmill's table of records, which those of
+the log are but for a few bytes, into a table with only its primary key, the id.
 
 One message per transaction, n/5 of them with synchronous_commit off, so that overhead shows:
 
@@ -36,7 +38,7 @@ The same n/50 times with synchronous_commit on:
 n messages, 1,000 per transaction, synchronous_commit on:
 
   outmill_bulk_per_s          Outmill's publisher in a pgx.Tx
-  outmill_bulk_unkeyed_per_s  the same where messages have no key, and so are in one index less
+  outmill_bulk_unkeyed_per_s  the same where messages have no key, and so, of the records, are in one index less
   outmill_append_bulk_per_s   Outmill's store alone, in a transaction of its own
   copy_bulk_per_s             a hand-written COPY of the same columns, into a table with only its primary key
   watermill_bulk_per_s        watermill-sql's publisher in a *sql.Tx: one INSERT of 1,000 rows
@@ -44,8 +46,8 @@ n messages, 1,000 per transaction, synchronous_commit on:
   river_bulk_insert_per_s     River's InsertManyTx
   bulk_ratio                  outmill_bulk / copy_bulk
 
-n/5 messages in calls of a size, hand-written into Outmill's own table with all its indexes, synchronous_commit off: what
-decides from which size on the store copies.
+n/5 messages in calls of a size, hand-written into Outmill's own table of the lane (records, or log) with all its indexes,
+synchronous_commit off: what decides from which size on the store copies.
 
   size_insert_50_per_s    INSERT … SELECT FROM unnest of 50, 100, 200, 500, 1,000 rows
   size_insert_100_per_s   "

@@ -14,14 +14,15 @@ import (
 	"github.com/outmill/outmill/postgres"
 )
 
-// bareColumns are those that Outmill writes.
+// bareColumns are those that Outmill writes to its records.
 var bareColumns = []string{
 	"id", "grp", "topic", "key", "stage", "available_at", "due_at", "next_at", "created_at", "expires_at", "size",
 	"message_id", "correlation_id", "causation_id", "tenant_id", "traceparent", "tracestate", "dedup_key", "metadata", "payload",
 }
 
 // publishBare is what one writes by hand: the same columns, by pgx, into a table
-// that has only its primary key.
+// that has only its primary key. It is the same beside either lane: an outbox
+// that is a table. The log has as many bytes in a row, give or take ten.
 type publishBare struct {
 	pool *pgxpool.Pool
 	list []*outmill.Record
@@ -66,13 +67,14 @@ func (p *publishBare) insert(ctx context.Context) error {
 
 func (p *publishBare) copy(ctx context.Context) error {
 	return pgx.BeginFunc(ctx, p.pool, func(tx pgx.Tx) error {
-		return copyRows(ctx, tx, pgx.Identifier{"bare"}, p.list)
+		return copyRows(ctx, tx, pgx.Identifier{"bare"}, bareColumns, p.list, bareRow)
 	})
 }
 
-func copyRows(ctx context.Context, tx pgx.Tx, table pgx.Identifier, list []*outmill.Record) error {
+// copyRows copies the rows that row makes of records that are appended now.
+func copyRows(ctx context.Context, tx pgx.Tx, table pgx.Identifier, columns []string, list []*outmill.Record, row func(*outmill.Record, time.Time) ([]any, error)) error {
 	now := time.Now()
-	_, err := tx.CopyFrom(ctx, table, bareColumns, pgx.CopyFromSlice(len(list), func(i int) ([]any, error) { return bareRow(list[i], now) }))
+	_, err := tx.CopyFrom(ctx, table, columns, pgx.CopyFromSlice(len(list), func(i int) ([]any, error) { return row(list[i], now) }))
 	return err
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -18,15 +20,31 @@ var publishAtOnce = []int{50, 100, 200, 500, 1000}
 func (p *publishing) sizes(ctx context.Context) error {
 	table := &publishOurs{lane: p.b.lane, pool: p.quick}
 	defer func() { _ = table.close() }()
+	to, err := p.laneTable(ctx, table)
+	if err != nil {
+		return err
+	}
 	var sides []side
 	for _, size := range publishAtOnce {
 		calls := max(1, p.b.n/5/size)
-		s := &sized{p: p, list: records(publishTopic, 0, size, p.b.size, true)}
+		s := &sized{p: p, list: records(publishTopic, 0, size, p.b.size, true), to: to}
 		sides = append(sides,
 			side{field: fmt.Sprintf("size_insert_%d_per_s", size), title: fmt.Sprintf("INSERT of %d", size), n: calls * size, prepare: p.empty(table.prepare), run: times(calls, s.insert)},
 			side{field: fmt.Sprintf("size_copy_%d_per_s", size), title: fmt.Sprintf("COPY of %d", size), n: calls * size, prepare: p.empty(table.prepare), run: times(calls, s.copy)})
 	}
 	return p.b.compare(ctx, sides...)
+}
+
+// laneTable is that of the lane which is measured.
+func (p *publishing) laneTable(ctx context.Context, store *publishOurs) (*laneTable, error) {
+	if err := store.prepare(ctx); err != nil {
+		return nil, err
+	}
+	logged, err := writesLog(ctx, p.quick, p.b.lane)
+	if logged {
+		return &logTable, err
+	}
+	return &recordsTable, err
 }
 
 func copyWinsFrom(r *results) float64 {
@@ -41,23 +59,79 @@ func copyWinsFrom(r *results) float64 {
 	return float64(from)
 }
 
+// sized writes into the table of a lane.
 type sized struct {
 	p    *publishing
 	list []*outmill.Record
+	to   *laneTable
+}
+
+// laneTable is how the store writes to a lane.
+type laneTable struct {
+	name pgx.Identifier
+	// fits is what the store must know before it copies: whether the groups and
+	// the schema are those that the rows were made for.
+	fits    string
+	columns []string
+	row     func(*outmill.Record, time.Time) ([]any, error)
+	insert  string
+	// lined is set where a row also has a number for its group and topic.
+	lined bool
 }
 
 const (
-	// sizedFits is what the store must know before it writes: whether the groups
-	// and the schema are those that the rows were made for.
-	sizedFits = `SELECT EXISTS (SELECT 1 FROM outmill.meta WHERE only_row AND version > 0), clock_timestamp()`
+	sizedFits = `EXISTS (SELECT 1 FROM outmill.meta WHERE only_row AND version > 0)`
 
-	sizedInsert = `INSERT INTO outmill.records (id, grp, topic, key, stage, due_at, next_at, created_at, size, message_id, metadata, payload)
-SELECT r.id::uuid, substr(r.grp, 2), r.topic, r.key, 0, now(), now(), now(), r.size, r.message_id, nullif(r.metadata, '')::jsonb, r.payload
-FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::text[], $7::text[], $8::bytea[], $9::text[], $10::text[],
-	$11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[])
-	AS r (id, grp, topic, key, size, message_id, metadata, payload, correlation, causation, tenant, traceparent, tracestate, dedup, due, expires)
-WHERE EXISTS (SELECT 1 FROM outmill.meta WHERE only_row AND version > 0)`
+	// sizedFitsLog also gives the transaction its number before its rows have
+	// their places.
+	sizedFitsLog = `EXISTS (SELECT 1 FROM outmill.meta WHERE only_row AND version > 0 AND pg_current_xact_id() >= '3'::xid8)`
+
+	sizedArrays = `$1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::text[], $7::text[], $8::bytea[], $9::text[], $10::text[],
+	$11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[]`
+
+	sizedNames = `id, grp, topic, key, size, message_id, metadata, payload, correlation, causation, tenant, traceparent, tracestate, dedup, due, expires`
 )
+
+var recordsTable = laneTable{
+	name: pgx.Identifier{"outmill", "records"}, columns: bareColumns, row: bareRow,
+	fits: `SELECT ` + sizedFits + `, clock_timestamp()`,
+	insert: `INSERT INTO outmill.records (id, grp, topic, key, stage, due_at, next_at, created_at, size, message_id, metadata, payload)
+SELECT r.id::uuid, substr(r.grp, 2), r.topic, r.key, 0, now(), now(), now(), r.size, r.message_id, nullif(r.metadata, '')::jsonb, r.payload
+FROM unnest(` + sizedArrays + `) AS r (` + sizedNames + `) WHERE ` + sizedFits,
+}
+
+var logTable = laneTable{
+	name: pgx.Identifier{"outmill", "log"}, row: logRow, lined: true,
+	columns: []string{
+		"line", "id", "created_at", "size", "segment", "grp", "topic", "key", "message_id", "correlation_id", "causation_id", "tenant_id",
+		"traceparent", "tracestate", "dedup_key", "step", "metadata", "payload",
+	},
+	fits: `SELECT ` + sizedFitsLog + `, clock_timestamp(), (SELECT segment FROM outmill.meta)`,
+	insert: `INSERT INTO outmill.log (line, id, created_at, size, segment, grp, topic, key, message_id, correlation_id, causation_id, tenant_id,
+	traceparent, tracestate, dedup_key, metadata, payload)
+SELECT r.line, r.id::uuid, now(), r.size, (SELECT segment FROM outmill.meta), substr(r.grp, 2), r.topic, r.key, r.message_id, r.correlation, r.causation, r.tenant,
+	r.traceparent, r.tracestate, r.dedup, nullif(r.metadata, '')::jsonb, r.payload
+FROM unnest(` + sizedArrays + `, $17::bigint[]) AS r (` + sizedNames + `, line) WHERE ` + sizedFitsLog,
+}
+
+const (
+	// sizedLine stands for the group and the topic.
+	sizedLine = int64(1)
+	// firstSegment is written to until something is claimed.
+	firstSegment = int16(0)
+)
+
+// logRow is bareRow for the log.
+func logRow(r *outmill.Record, now time.Time) ([]any, error) {
+	metadata, err := json.Marshal(r.Metadata)
+	if err != nil {
+		return nil, err
+	}
+	return []any{
+		sizedLine, [16]byte(outmill.NewWorkItemID()), now, r.Size(), firstSegment, "", r.Topic, r.Key, r.MessageID, "", "", "",
+		"", "", "", nil, metadata, r.Payload,
+	}, nil
+}
 
 func (s *sized) insert(ctx context.Context) error {
 	n := len(s.list)
@@ -71,18 +145,21 @@ func (s *sized) insert(ctx context.Context) error {
 		ids[i], groups[i], topics[i], keys[i], messageIDs[i] = outmill.NewWorkItemID().String(), "g", r.Topic, r.Key, r.MessageID
 		metadata[i], sizes[i], payloads[i] = string(text), int64(r.Size()), r.Payload
 	}
+	args := []any{ids, groups, topics, keys, sizes, messageIDs, metadata, payloads, none, none, none, none, none, none, none, none}
+	if s.to.lined {
+		args = append(args, slices.Repeat([]int64{sizedLine}, n))
+	}
 	return pgx.BeginFunc(ctx, s.p.quick, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, sizedInsert, ids, groups, topics, keys, sizes, messageIDs, metadata, payloads, none, none, none, none, none, none, none, none)
+		_, err := tx.Exec(ctx, s.to.insert, args...)
 		return err
 	})
 }
 
 func (s *sized) copy(ctx context.Context) error {
 	return pgx.BeginFunc(ctx, s.p.quick, func(tx pgx.Tx) error {
-		var fits bool
-		if err := tx.QueryRow(ctx, sizedFits).Scan(&fits, nil); err != nil {
+		if _, err := tx.Exec(ctx, s.to.fits); err != nil {
 			return err
 		}
-		return copyRows(ctx, tx, pgx.Identifier{"outmill", "records"}, s.list)
+		return copyRows(ctx, tx, s.to.name, s.to.columns, s.list, s.to.row)
 	})
 }

@@ -19,3 +19,6 @@ func (s *Store) Truncate(ctx context.Context, segment int) (bool, error) {
 func (s *Store) Evacuate(ctx context.Context, segment int) error { return s.evacuate(ctx, segment) }
 
 func (s *Store) TendSegments(ctx context.Context) error { return s.tendSegments(ctx) }
+
+// ForgetLines is forgetLines.
+func (s *Store) ForgetLines(ctx context.Context) error { return s.forgetLines(ctx) }

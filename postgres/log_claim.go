@@ -28,6 +28,7 @@ const (
 	CASE WHEN is_called THEN last_value ELSE last_value - 1 END, set_config('outmill.mark', last_value || '|' || pg_current_snapshot()::text || '|' || pg_current_xact_id()::text, true)
 FROM {p:records_seq_seq}`
 
+	markedPlace   = `split_part(current_setting('outmill.mark'), '|', 1)::bigint`
 	markedNow     = `split_part(current_setting('outmill.mark'), '|', 2)::pg_snapshot`
 	markedHorizon = `split_part(current_setting('outmill.mark'), '|', 3)::xid8`
 
@@ -69,13 +70,15 @@ WHERE line = $1::bigint AND n >= (SELECT low ` + newestBatch + `) AND owner <> $
 	sqlDropBatches = `DELETE FROM {p:batches} AS b USING (SELECT n, low ` + newestBatch + `) AS last
 WHERE b.line = $1::bigint AND b.n >= last.low AND b.n < last.n AND b.open = 0`
 
+	// sqlAddBatch notes how far a line has been read, and what was handed out. The
+	// first of a line has a number that none had which was forgotten before.
 	sqlAddBatch = `WITH last AS MATERIALIZED (SELECT n, low ` + newestBatch + `)
 INSERT INTO {p:batches} (line, n, pos, seen, horizon, low, lease_until, owner, open, steps, grp, topic, done, positions, keys)
 SELECT $1::bigint, new.n, $2::bigint, ` + markedNow + `, ` + markedHorizon + `,
 	coalesce((SELECT n FROM {p:batches} WHERE line = $1::bigint AND n >= (SELECT low FROM last) ORDER BY n LIMIT 1), new.n),
 	CASE WHEN cardinality($3::bigint[]) > 0 THEN statement_timestamp() + $4::bigint * interval '1 microsecond' END,
 	$5::text::uuid, cardinality($3::bigint[]), $6::boolean, $7::text, $8::text, repeat('0', cardinality($3::bigint[]))::varbit, $3::bigint[], $9::bigint[]
-FROM (SELECT coalesce((SELECT n FROM last), 0) + 1 AS n) AS new
+FROM (SELECT coalesce((SELECT n FROM last), ` + markedPlace + `) + 1 AS n) AS new
 RETURNING n, lease_until`
 
 	// sqlKeepLate notes that what comes after $2 of the transactions that were passed

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -28,7 +29,12 @@ const (
 
 const (
 	sqlSegments = `SELECT segment, statement_timestamp() - rotated_at > $1::bigint * interval '1 microsecond', statement_timestamp() - rotated_at > $2::bigint * interval '1 microsecond',
-	pg_relation_size({q:log_0}), pg_relation_size({q:log_1}), pg_relation_size({q:log_2}) FROM {p:meta} WHERE only_row AND logged`
+	` + sizeOf0 + `, ` + sizeOf1 + `, ` + sizeOf2 + ` FROM {p:meta} WHERE only_row AND logged`
+
+	// Large payloads are beside the table.
+	sizeOf0 = `(SELECT pg_relation_size(oid) + coalesce(pg_relation_size(reltoastrelid), 0) FROM pg_class WHERE oid = {q:log_0}::regclass)`
+	sizeOf1 = `(SELECT pg_relation_size(oid) + coalesce(pg_relation_size(reltoastrelid), 0) FROM pg_class WHERE oid = {q:log_1}::regclass)`
+	sizeOf2 = `(SELECT pg_relation_size(oid) + coalesce(pg_relation_size(reltoastrelid), 0) FROM pg_class WHERE oid = {q:log_2}::regclass)`
 
 	// sqlRotate has appends write to the segment $2 in the place of $1.
 	sqlRotate = `UPDATE {p:meta} SET segment = $2::smallint, rotated_at = statement_timestamp() WHERE only_row AND segment = $1::smallint`
@@ -53,6 +59,20 @@ WHERE last.pos IS NULL
 	OR (SELECT 1 FROM {p:batches} AS b WHERE b.line = t.line AND b.n >= last.low AND b.open > 0
 		AND b.positions[1] <= (SELECT pos FROM {p:log_%[1]d} WHERE line = t.line ORDER BY pos DESC LIMIT 1) LIMIT 1) IS NOT NULL
 LIMIT $1::bigint`
+
+	// sqlIdleLines finds lines, $2 at most after the line $1, of which nothing is left
+	// in the log.
+	sqlIdleLines = `WITH RECURSIVE t AS (
+	(SELECT line, grp, topic FROM {p:batches} WHERE line > $1::bigint ORDER BY line LIMIT 1)
+	UNION ALL SELECT n.* FROM t CROSS JOIN LATERAL (SELECT line, grp, topic FROM {p:batches} WHERE line > t.line ORDER BY line LIMIT 1) AS n)
+SELECT t.line, t.grp, t.topic, ` + idleLine + ` FROM (SELECT * FROM t LIMIT $2::bigint) AS t`
+
+	idleLine = `((SELECT 1 FROM {p:log} WHERE line = t.line LIMIT 1) IS NULL AND (SELECT 1 FROM {p:batches} WHERE line = t.line AND open > 0 LIMIT 1) IS NULL)`
+
+	// sqlForgetLine forgets how far a line has been read. What is committed later
+	// comes as if it were new, and there is nothing else of the line to come again.
+	sqlForgetLine = `WITH t AS MATERIALIZED (SELECT $1::bigint AS line), gone AS (DELETE FROM {p:late} AS l USING t WHERE l.line = t.line AND ` + idleLine + `)
+DELETE FROM {p:batches} AS b USING t WHERE b.line = t.line AND ` + idleLine
 )
 
 // segmentState is what upkeep looks at.
@@ -85,7 +105,7 @@ func (s *Store) tendSegments(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	free := -1
+	free, emptied := -1, false
 	for i := range segments {
 		if int16(i) == found.current || found.sizes[i] == 0 {
 			if int16(i) != found.current {
@@ -98,11 +118,16 @@ func (s *Store) tendSegments(ctx context.Context) error {
 			return err
 		}
 		if truncated {
-			free = i
+			free, emptied = i, true
 		} else if found.gone {
 			if err := s.evacuate(ctx, i); err != nil {
 				return err
 			}
+		}
+	}
+	if emptied {
+		if err := s.forgetLines(ctx); err != nil {
+			return err
 		}
 	}
 	size := found.sizes[found.current]
@@ -152,6 +177,46 @@ func (s *Store) evacuate(ctx context.Context, segment int) error {
 	for _, line := range lines {
 		s.logger.Info("What a group has not read for long moves from the log to the records", watermill.LogFields{"group": line[0], "topic": line[1]})
 		if err := s.moveTopic(ctx, "upkeep", line[0], line[1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// linesAtOnce is how many lines one round of upkeep looks at.
+const linesAtOnce = 1000
+
+// forgetLines has nothing stay of topics that are written to no more.
+func (s *Store) forgetLines(ctx context.Context) error {
+	type line struct {
+		number int64
+		lock   int64
+	}
+	var idle []line
+	next := int64(math.MinInt64)
+	looked := 0
+	err := s.writeAll(ctx, "upkeep", step{template: sqlIdleLines, args: []any{s.forgotten.Load(), linesAtOnce}, row: func(scan func(...any) error) error {
+		var number int64
+		var group, topic string
+		var isIdle bool
+		err := scan(&number, &group, &topic, &isIdle)
+		if isIdle {
+			idle = append(idle, line{number, s.lockOfTopic(group, topic)})
+		}
+		next, looked = number, looked+1
+		return err
+	}})
+	if err != nil {
+		return err
+	}
+	if looked < linesAtOnce {
+		next = math.MinInt64
+	}
+	s.forgotten.Store(next)
+	for _, l := range idle {
+		// The lock comes first, and its statement is one of its own, so that the next
+		// one sees what a claim has done meanwhile.
+		if err := s.writeAll(ctx, "upkeep", step{template: sqlLockTopic, args: []any{l.lock}}, step{template: sqlForgetLine, args: []any{l.number}}); err != nil {
 			return err
 		}
 	}

@@ -82,6 +82,40 @@ func Test_a_segment_is_truncated_once_all_of_it_is_settled_and_not_before(t *tes
 	require.Len(t, claimSome(t, store, owner, 10), 2)
 }
 
+func Test_nothing_stays_of_a_topic_in_the_log_that_is_written_to_no_more(t *testing.T) {
+	t.Parallel()
+	store := logged(t)
+	ctx := t.Context()
+	owner := outmill.NewOwnerToken()
+	require.NoError(t, store.Append(ctx, made("once", "m", 3)...))
+	require.NoError(t, store.Append(ctx, made("orders", "m", 3)...))
+	require.NoError(t, store.Ack(ctx, leasesFor(claimSome(t, store, owner, 10))))
+	lines := func() int { return valueOf[int](t, store.Pool(), "SELECT count(*) FROM outmill.batches") }
+	require.NoError(t, store.ForgetLines(ctx))
+	require.Equal(t, 2, lines(), "there are rows in the log that were handed out")
+
+	moveOn(t, store, 1)
+	late, err := store.Pool().Begin(ctx)
+	require.NoError(t, err)
+	require.NoError(t, store.Append(store.WithTx(ctx, late), made("once", "late", 1)...))
+	require.NoError(t, store.Append(ctx, made("orders", "more", 1)...))
+	done, err := store.Truncate(ctx, 0)
+	require.NoError(t, err)
+	require.True(t, done)
+	claimSome(t, store, owner, 10)
+	require.NoError(t, store.ForgetLines(ctx))
+	require.NoError(t, store.ForgetLines(ctx), "from the first line on again")
+	require.Equal(t, 1, valueOf[int](t, store.Pool(), "SELECT count(DISTINCT line) FROM outmill.batches"), "orders is in work")
+
+	require.NoError(t, late.Commit(ctx))
+	found := claimSome(t, store, owner, 10)
+	require.Len(t, found, 1)
+	require.Equal(t, "late-0", found[0].MessageID)
+	require.Greater(t, valueOf[int](t, store.Pool(), "SELECT n FROM outmill.batches WHERE topic = 'once'"), 1, "a number that no lease of before has")
+	require.NoError(t, store.Ack(ctx, leasesFor(found)))
+	require.Empty(t, claimSome(t, store, owner, 10))
+}
+
 func Test_a_segment_that_somebody_reads_is_left_for_another_time(t *testing.T) {
 	t.Parallel()
 	store := logged(t)

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/forwarder"
+	"github.com/outmill/outmill/postgres"
+	"github.com/outmill/outmill/publisher"
+)
+
+const stallAbout = `Writers commit 200 transactions a second to PostgreSQL (fsync on), each with one message, and a forwarder of the same process
+receives them; no broker, what it publishes to acks at once. After some seconds three transactions begin, which stay open for
+-held: one in another database of the server that has a number and has written nothing, one that has written to another
+table, and one of another store, as another process would have, that has published 10 messages to the same topic. Then this one
+commits, while the other two are open still, and the writers go on. A latency is from the moment that Commit returned to the one
+that the message arrived.
+
+  p50_ms       median of the writers' messages while the three are open
+  p99_ms       what one in a hundred is above
+  max_ms       the slowest
+  own_ms       until the last of the 10 messages arrived
+  calm_p50_ms  median of the writers' messages in the 10 s before the three begin
+  calm_p99_ms  what one in a hundred is above
+  behind       messages of both that had not arrived 1 s after the last commit; they count as arrived then
+  rate_per_s   commits that were reached; the latencies hold for this rate`
+
+const (
+	stallTopic     = "stall"
+	stallPerSecond = 200
+	// stallOwn is how many messages the long transaction publishes.
+	stallOwn = 10
+
+	defaultHeld, shortHeld = 2 * time.Minute, 2 * time.Second
+)
+
+func init() {
+	scenarios = append(scenarios, scenario{
+		name: "stall", help: "what transactions that stay open cost the messages of others",
+		about: stallAbout, measure: measureStall,
+	})
+}
+
+// stallTimes are how long messages come that are not counted, how long they come
+// before anything is open, and how long after the commit.
+func (b *bench) stallTimes() (warm, calm, tail time.Duration) {
+	if b.short {
+		return time.Second, time.Second, time.Second
+	}
+	return 2 * time.Second, 10 * time.Second, 5 * time.Second
+}
+
+func measureStall(ctx context.Context, b *bench) error {
+	pool, err := b.database(ctx, "stall")
+	if err != nil {
+		return err
+	}
+	elsewhere, err := b.database(ctx, "stall_elsewhere")
+	if err != nil {
+		return err
+	}
+	for round := range b.rounds {
+		s := &stall{outmillBloat: outmillBloat{outmillLive: outmillLive{pool: pool, topic: stallTopic, lane: b.lane}, b: b}, elsewhere: elsewhere}
+		if err := s.measure(ctx); err != nil {
+			return err
+		}
+		b.say("round %d of %d: p99 %.1f ms, %.1f ms before", round+1, b.rounds, b.results.median("p99_ms"), b.results.median("calm_p99_ms"))
+	}
+	return nil
+}
+
+// stall is one round.
+type stall struct {
+	outmillBloat
+	elsewhere *pgxpool.Pool
+	// n is how many messages the writers commit. Those of the long transaction have
+	// the numbers from n on.
+	n      int
+	stamps *stamps
+	// From calmFrom to heldFrom nothing is open, and from then to heldTo three are.
+	calmFrom, heldFrom, heldTo time.Time
+}
+
+func (s *stall) measure(ctx context.Context) (err error) {
+	if err := s.reset(ctx); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	warm, calm, tail := s.b.stallTimes()
+	s.n = int((warm + calm + s.b.held + tail).Seconds() * stallPerSecond)
+	s.stamps = newStamps(s.n + stallOwn)
+	fwd, err := forwarder.New(s.store, watch(discard{}, s.stamps.note), forwarder.Config{}, nil)
+	if err != nil {
+		return err
+	}
+	running, ctx := errgroup.WithContext(ctx)
+	running.Go(func() error { return fwd.Run(ctx) })
+	running.Go(func() error {
+		err := s.course(ctx)
+		return errors.Join(err, fwd.Close())
+	})
+	if err := running.Wait(); err != nil {
+		return err
+	}
+	s.addResults()
+	return nil
+}
+
+// course is what happens while the forwarder runs.
+func (s *stall) course(ctx context.Context) error {
+	endProfile, err := s.b.profile("stall")
+	if err != nil {
+		return err
+	}
+	defer endProfile()
+	writers, ctx := errgroup.WithContext(ctx)
+	writers.Go(func() error {
+		took, err := pacing{perSecond: stallPerSecond, writers: pacedWriters, commit: func(ctx context.Context, i int) error {
+			err := s.commit(ctx, i)
+			s.stamps.commit(i)
+			return err
+		}}.run(ctx, s.n)
+		s.b.results.add("rate_per_s", "commits per second", float64(s.n)/took.Seconds())
+		return err
+	})
+	writers.Go(func() error { return s.stayOpen(ctx, writers.Wait) })
+	if err := writers.Wait(); err != nil {
+		return err
+	}
+	return awaitAcks(ctx, s.stamps)
+}
