@@ -14,22 +14,32 @@ import (
 )
 
 func BenchmarkAppend(b *testing.B) {
-	for _, batch := range []int{1, 100, 200, 500, 1000} {
-		b.Run(strconv.Itoa(batch), func(b *testing.B) { storetest.BenchmarkAppend(b, batch, openBench) })
+	for _, lane := range []postgres.Lane{postgres.LaneRows, postgres.LaneLog} {
+		for _, batch := range []int{1, 100, 200, 500, 1000} {
+			b.Run(string(lane)+"/"+strconv.Itoa(batch), func(b *testing.B) { storetest.BenchmarkAppend(b, batch, opening(lane)) })
+		}
 	}
 }
 
-func BenchmarkClaimAndAck(b *testing.B) { storetest.BenchmarkClaimAndAck(b, 500, openBench) }
+func BenchmarkClaimAndAck(b *testing.B) {
+	for _, lane := range []postgres.Lane{postgres.LaneRows, postgres.LaneLog} {
+		b.Run(string(lane), func(b *testing.B) { storetest.BenchmarkClaimAndAck(b, 500, opening(lane)) })
+	}
+}
+
+func opening(lane postgres.Lane) func(b *testing.B) outmill.Store {
+	return func(b *testing.B) outmill.Store { return openBench(b, lane) }
+}
 
 // openBench's server waits for the disk, as one does unless told otherwise: a
 // server of OUTMILL_TEST_POSTGRES_URL does what it is set to.
-func openBench(b *testing.B) outmill.Store {
+func openBench(b *testing.B, lane postgres.Lane) outmill.Store {
 	b.Helper()
 	url := os.Getenv("OUTMILL_TEST_POSTGRES_URL")
 	if url == "" {
 		url = testenv.OwnPostgres(b, "fsync=on", "full_page_writes=on").URL
 	}
-	store, err := postgres.Open(b.Context(), testenv.PostgresDatabaseOn(b, url), postgres.Config{}, nil)
+	store, err := postgres.Open(b.Context(), testenv.PostgresDatabaseOn(b, url), postgres.Config{Lane: lane}, nil)
 	require.NoError(b, err)
 	return store
 }

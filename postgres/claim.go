@@ -73,7 +73,7 @@ WHERE r.ctid = ANY (ARRAY(SELECT tid FROM counted WHERE expired
 RETURNING ` + recordColumns + `, false`
 
 	// sqlDueOf are the candidates of a claim that takes them with sqlLeaseDue.
-	sqlDueOf = `SELECT id::text, seq, key, expired, expiries, size, due FROM (` + dueOf(`$1::text`, `$2::text`, `$3::bigint`) + `) AS c`
+	sqlDueOf = `SELECT id::text, seq, key, expired, expiries, size, due FROM (` + dueOf(`$1::text`, `$2::text`, `$3::bigint`) + `) AS c ORDER BY due, seq`
 
 	sqlLeaseDue = `UPDATE {p:records} AS r SET ` + leaseSet + `
 WHERE r.id = ANY ($3::text[]::uuid[]) AND r.stage + 0 < 5 RETURNING ` + recordColumns + `, false`

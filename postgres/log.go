@@ -64,6 +64,10 @@ func (s *Store) useLog(ctx context.Context) error {
 	if s.config.Lane != LaneLog {
 		return nil
 	}
+	// Whoever may not change it need not, where it is on.
+	if err := s.readLanes(ctx); err != nil || s.lane() == LaneLog {
+		return err
+	}
 	_, err := s.pool.Exec(ctx, s.sql.text(sqlUseLog))
 	return err
 }
@@ -113,12 +117,14 @@ func keyHash(key string) int64 {
 // batchRef names a batch of the log.
 type batchRef struct {
 	line, n int64
-	owner   outmill.OwnerToken
-	group   string
-	topic   string
-	size    int
-	steps   bool
-	keyed   bool
+	// token tells it from another one that has its number after a crash.
+	token int64
+	owner outmill.OwnerToken
+	group string
+	topic string
+	size  int
+	steps bool
+	keyed bool
 	// until is when the lease is over by this process's clock, unless it is extended.
 	until time.Time
 }
@@ -145,14 +151,14 @@ type refs struct {
 
 const minSweep = 10_000
 
-func (r *refs) add(batch *batchRef, records []*outmill.Record) {
+func (r *refs) add(batch *batchRef, ids []outmill.WorkItemID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.byID == nil {
 		r.byID = map[outmill.WorkItemID]inBatch{}
 	}
-	for i, record := range records {
-		r.byID[record.ID] = inBatch{batch, i}
+	for i, id := range ids {
+		r.byID[id] = inBatch{batch, i}
 	}
 	if len(r.byID) < max(minSweep, r.sweepAt) {
 		return
@@ -192,7 +198,23 @@ func (r *refs) places(leases []outmill.Lease, forget bool) map[outmill.WorkItemI
 	return places
 }
 
-// take is places of what is to be settled.
-func (r *refs) take(leases []outmill.Lease) map[outmill.WorkItemID]inBatch {
-	return r.places(leases, true)
+// take forgets the places of leases that are to be settled, and returns them by their
+// batches; others are not known, or given twice.
+func (r *refs) take(leases []outmill.Lease) (batches map[*batchRef][]int, others []outmill.Lease) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	batches = map[*batchRef][]int{}
+	for _, l := range leases {
+		ref, known := r.byID[l.ID]
+		if !known || !ref.of(l) {
+			others = append(others, l)
+			continue
+		}
+		delete(r.byID, l.ID)
+		if batches[ref.batchRef] == nil {
+			batches[ref.batchRef] = make([]int, 0, min(len(leases), ref.size))
+		}
+		batches[ref.batchRef] = append(batches[ref.batchRef], ref.ordinal)
+	}
+	return batches, others
 }

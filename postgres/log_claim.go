@@ -3,9 +3,10 @@ package postgres
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/inorder"
+	"github.com/outmill/outmill/internal/metadata"
 )
 
 // Claims of a topic that may have something in the log read both lanes, the log
@@ -66,18 +68,19 @@ UNION ALL SELECT false, r.* FROM (SELECT ` + logRow + ` FROM {p:log} WHERE line 
 WHERE line = $1::bigint AND n >= (SELECT low ` + newestBatch + `) AND owner <> $2::text::uuid AND open > 0`
 
 	// sqlDropBatches drops batches that are done, but for the newest, which says how
-	// far the line has been read.
-	sqlDropBatches = `DELETE FROM {p:batches} AS b USING (SELECT n, low ` + newestBatch + `) AS last
-WHERE b.line = $1::bigint AND b.n >= last.low AND b.n < last.n AND b.open = 0`
+	// far the line has been read. An ack that comes too late may have one locked, and
+	// wait for a record that this claim has.
+	sqlDropBatches = `DELETE FROM {p:batches} WHERE ctid = ANY (ARRAY(SELECT b.ctid FROM (SELECT n, low ` + newestBatch + `) AS last
+	CROSS JOIN LATERAL (SELECT ctid FROM {p:batches} WHERE line = $1::bigint AND n >= last.low AND n < last.n AND open = 0 FOR UPDATE SKIP LOCKED) AS b))`
 
 	// sqlAddBatch notes how far a line has been read, and what was handed out. The
 	// first of a line has a number that none had which was forgotten before.
 	sqlAddBatch = `WITH last AS MATERIALIZED (SELECT n, low ` + newestBatch + `)
-INSERT INTO {p:batches} (line, n, pos, seen, horizon, low, lease_until, owner, open, steps, grp, topic, done, positions, keys)
+INSERT INTO {p:batches} (line, n, pos, seen, horizon, low, lease_until, owner, open, steps, grp, topic, done, positions, keys, token)
 SELECT $1::bigint, new.n, $2::bigint, ` + markedNow + `, ` + markedHorizon + `,
 	coalesce((SELECT n FROM {p:batches} WHERE line = $1::bigint AND n >= (SELECT low FROM last) ORDER BY n LIMIT 1), new.n),
 	CASE WHEN cardinality($3::bigint[]) > 0 THEN statement_timestamp() + $4::bigint * interval '1 microsecond' END,
-	$5::text::uuid, cardinality($3::bigint[]), $6::boolean, $7::text, $8::text, repeat('0', cardinality($3::bigint[]))::varbit, $3::bigint[], $9::bigint[]
+	$5::text::uuid, cardinality($3::bigint[]), $6::boolean, $7::text, $8::text, repeat('0', cardinality($3::bigint[]))::varbit, $3::bigint[], $9::bigint[], $10::bigint
 FROM (SELECT coalesce((SELECT n FROM last), ` + markedPlace + `) + 1 AS n) AS new
 RETURNING n, lease_until`
 
@@ -126,14 +129,16 @@ type logLine struct {
 	*line
 	number int64
 	order  outmill.Order
+	token  int64
 	// What was read.
 	lastValue             int64
 	pos                   int64
 	leftovers, routed     bool
 	busy, leasedElsewhere bool
 	waiting               *int64
-	items                 []lineRecord
-	log                   []lineRecord
+	items                 []lineItem
+	log                   []inorder.Record
+	rows                  []logItem // of log
 	lanes                 []lane
 	others                map[int64]inorder.State
 	otherBatches          bool
@@ -141,18 +146,24 @@ type logLine struct {
 	room                  int64
 	keyed                 bool
 	steps                 bool
-	lease                 pgtype.Timestamptz
-	n                     int64
-	logged                []*outmill.Record
-	handled               int
+	batch                 struct {
+		n     int64
+		until pgtype.Timestamptz
+	}
+	logged  []int // what was leased of log
+	handled int
 }
 
-// lineRecord is a record that a claim may take.
-type lineRecord struct {
+// lineItem is one of the records that a claim may take; due is only for claims
+// without an order.
+type lineItem struct {
 	inorder.Record
 	due time.Time
-	// logged is set for what is in the log.
-	logged  *outmill.Record
+}
+
+// logItem is what else is known of a row of the log.
+type logItem struct {
+	record  *outmill.Record
 	stepped bool
 }
 
@@ -161,7 +172,7 @@ func (c *claim) takeBoth(ctx context.Context, topic string, want int) error {
 	var done *logLine
 	var counted []string
 	err := c.s.write(ctx, "claim", func(ctx context.Context, t *txn) error {
-		l := &logLine{line: c.newLine(t, topic, min(want, maxBatch)), number: lineOf(c.req.Group, topic), order: c.req.Order}
+		l := &logLine{line: c.newLine(t, topic, min(want, maxBatch)), number: lineOf(c.req.Group, topic), order: c.req.Order, token: rand.Int64()}
 		done = l
 		if err := l.read(ctx); err != nil {
 			return err
@@ -221,7 +232,7 @@ func (l *logLine) mark() step {
 
 func (l *logLine) reads() []step {
 	owner := l.c.req.Owner.String()
-	l.items, l.log, l.late, l.others, l.otherBatches = nil, nil, 0, nil, false
+	l.items, l.log, l.rows, l.late, l.others, l.otherBatches = nil, nil, nil, 0, nil, false
 	state := step{template: sqlTopicState, args: l.ofTopic(owner, l.number), row: l.state}
 	if l.order == outmill.OrderNone {
 		return []step{state, {template: sqlDueOf, args: l.ofTopic(l.Want), row: l.item}, l.logPage()}
@@ -231,7 +242,7 @@ func (l *logLine) reads() []step {
 	steps := []step{
 		{template: sqlOthers, args: []any{l.number, owner}, row: l.other},
 		state,
-		{template: sqlInLine, args: l.ofTopic(l.pageSize(), l.order != outmill.OrderKey), row: l.item},
+		l.inLine(),
 		l.logPage(),
 	}
 	if l.order == outmill.OrderKey {
@@ -244,8 +255,12 @@ func (l *logLine) state(scan func(...any) error) error {
 	return scan(&l.pos, &l.leftovers, &l.routed, &l.busy, &l.leasedElsewhere, &l.waiting)
 }
 
+func (l *logLine) inLine() step {
+	return step{template: sqlInLine, args: l.ofTopic(l.pageSize(), l.order != outmill.OrderKey), row: l.item}
+}
+
 func (l *logLine) item(scan func(...any) error) error {
-	var c lineRecord
+	var c lineItem
 	var due pgtype.Timestamptz
 	err := scan(&c.ID, &c.Seq, &c.Key, &c.Expired, &c.Expiries, &c.Size, &due)
 	c.due = utc(due)
@@ -269,18 +284,18 @@ func (l *logLine) logPage() step {
 	}
 	reader := newLogReader(l.c.req.Group, l.topic, l.c.req.Owner)
 	s.row = func(scan func(...any) error) error {
-		c, late, err := reader.read(scan)
-		if err != nil {
+		if err := reader.read(scan); err != nil {
 			return err
 		}
 		// All else rests on it.
-		if n := len(l.log); n > 0 && l.log[n-1].Seq >= c.Seq || late && n > l.late {
-			return fmt.Errorf("the log was not read in its order: %d after %d", c.Seq, l.log[n-1].Seq)
+		if n := len(l.log); n > 0 && l.log[n-1].Seq >= reader.place || reader.late && n > l.late {
+			return fmt.Errorf("the log was not read in its order: %d after %d", reader.place, l.log[n-1].Seq)
 		}
-		if late {
+		if reader.late {
 			l.late++
 		}
-		l.log = append(l.log, c)
+		l.log = append(l.log, inorder.Record{Seq: reader.place, Key: reader.row.record.Key, Size: reader.size})
+		l.rows = append(l.rows, reader.row)
 		return nil
 	}
 	return s
@@ -349,54 +364,71 @@ func (l *logLine) decide(ctx context.Context) error {
 	}
 	page := l.merged()
 	if l.order == outmill.OrderKey {
-		if err := l.readStates(ctx, page); err != nil {
+		var err error
+		if page, err = l.readStates(ctx, page); err != nil {
 			return err
 		}
 	}
-	records := make([]inorder.Record, len(page))
-	for i := range page {
-		records[i] = page[i].Record
-	}
-	l.Page(records)
+	l.Page(page)
 	// Behind records that have expired, or that were held, there may be others.
 	l.c.again = l.c.again || len(l.Expired)+len(l.Holding)+len(l.Parked) > 0 && !l.Full
 	return nil
 }
 
 // merged puts both lanes together: by place, or, without an order, what has been
-// due for longer first. Places beyond the end of a page that was full may be
-// others' turn.
-func (l *logLine) merged() []lineRecord {
-	items, log := l.items, l.log
-	if l.order == outmill.OrderNone {
-		slices.SortFunc(items, func(a, b lineRecord) int { return cmp.Or(a.due.Compare(b.due), cmp.Compare(a.Seq, b.Seq)) })
-	} else {
-		end := int64(inorder.Nowhere)
-		if len(items) >= l.pageSize() {
-			end = items[len(items)-1].Seq
-		}
-		if len(log) > 0 && !l.exhausted() {
-			end = min(end, log[len(log)-1].Seq)
-		}
-		if l.order == outmill.OrderTopic && l.waiting != nil && l.c.req.KeyPolicy != outmill.Skip {
-			end = min(end, *l.waiting-1)
-		}
-		beyond := func(c lineRecord) bool { return c.Seq > end }
-		items, log = slices.DeleteFunc(slices.Clone(items), beyond), slices.DeleteFunc(slices.Clone(log), beyond)
+// due for longer first.
+func (l *logLine) merged() []inorder.Record {
+	end := l.end()
+	items := slices.DeleteFunc(slices.Clone(l.items), func(c lineItem) bool { return c.Seq > end })
+	log := l.log
+	if n := len(log); n > 0 && log[n-1].Seq > end {
+		n, _ = l.find(end + 1)
+		log = log[:n]
 	}
-	page := make([]lineRecord, 0, len(items)+len(log))
-	for len(items) > 0 && len(log) > 0 {
-		first := items[0].Seq < log[0].Seq
+	if len(items) == 0 {
+		return log
+	}
+	page := make([]inorder.Record, 0, len(items)+len(log))
+	nth := 0
+	for len(items) > 0 && nth < len(log) {
+		first := items[0].Seq < log[nth].Seq
 		if l.order == outmill.OrderNone {
-			first = !log[0].due.Before(items[0].due)
+			first = !l.rows[nth].record.CreatedAt.Before(items[0].due)
 		}
 		if first {
-			page, items = append(page, items[0]), items[1:]
+			page, items = append(page, items[0].Record), items[1:]
 		} else {
-			page, log = append(page, log[0]), log[1:]
+			page, nth = append(page, log[nth]), nth+1
 		}
 	}
-	return append(append(page, items...), log...)
+	for _, c := range items {
+		page = append(page, c.Record)
+	}
+	return append(page, log[nth:]...)
+}
+
+// end is the last place that a claim in order may look at: beyond the end of a page
+// that was full, of either lane, it may be others' turn.
+func (l *logLine) end() int64 {
+	end := int64(inorder.Nowhere - 1)
+	if l.order == outmill.OrderNone {
+		return end
+	}
+	if len(l.items) >= l.pageSize() {
+		end = l.items[len(l.items)-1].Seq
+	}
+	if n := len(l.log); n > 0 && !l.exhausted() {
+		end = min(end, l.log[n-1].Seq)
+	}
+	if l.order == outmill.OrderTopic && l.waiting != nil && l.c.req.KeyPolicy != outmill.Skip {
+		end = min(end, *l.waiting-1)
+	}
+	return end
+}
+
+// find finds what was read of the log at a place, or where it would be.
+func (l *logLine) find(place int64) (int, bool) {
+	return slices.BinarySearchFunc(l.log, place, func(r inorder.Record, place int64) int { return cmp.Compare(r.Seq, place) })
 }
 
 // exhausted: there was no more in the log than was read.
@@ -411,9 +443,13 @@ func (l *logLine) exhausted() bool {
 	return l.room == 0 || read < l.room
 }
 
-// readStates finds out what is in the way of the keys of the page.
-func (l *logLine) readStates(ctx context.Context, page []lineRecord) error {
-	first := map[string]*lineRecord{}
+// readStates finds out what is in the way of the keys of the page, and returns what
+// may be looked at of it.
+func (l *logLine) readStates(ctx context.Context, page []inorder.Record) ([]inorder.Record, error) {
+	if !l.busy && len(l.others) == 0 {
+		return page, nil
+	}
+	first := map[string]*inorder.Record{}
 	for i := range page {
 		c := &page[i]
 		if _, known := first[c.Key]; known || c.Key == "" {
@@ -424,14 +460,12 @@ func (l *logLine) readStates(ctx context.Context, page []lineRecord) error {
 		first[c.Key] = c
 	}
 	if !l.busy || len(first) == 0 {
-		return nil
+		return page, nil
 	}
-	keys := make([]string, 0, len(first))
-	for key := range first {
-		keys = append(keys, key)
-	}
-	return l.t.run(ctx, step{
-		template: sqlStates, args: l.ofTopic(l.c.req.Owner.String(), keys),
+	read := l.items
+	l.items = nil
+	err := l.t.run(ctx, step{
+		template: sqlStates, args: l.ofTopic(l.c.req.Owner.String(), slices.Collect(maps.Keys(first))),
 		row: func(scan func(...any) error) error {
 			var key string
 			var s scanState
@@ -443,36 +477,40 @@ func (l *logLine) readStates(ctx context.Context, page []lineRecord) error {
 			}
 			return err
 		},
+	}, l.inLine())
+	if err != nil {
+		return nil, err
+	}
+	l.cameBack(read, first)
+	end, _ := slices.BinarySearchFunc(page, l.end(), func(c inorder.Record, end int64) int {
+		if c.Seq <= end {
+			return -1
+		}
+		return 1
 	})
+	return page[:end], nil
+}
+
+// cameBack stops keys at records that have come back since the line was read: they
+// were given back before the states were read, which therefore do not have them.
+func (l *logLine) cameBack(read []lineItem, first map[string]*inorder.Record) {
+	known := make(map[int64]bool, len(read))
+	for i := range read {
+		known[read[i].Seq] = true
+	}
+	for i := range l.items {
+		if c := first[l.items[i].Key]; c != nil && !known[l.items[i].Seq] {
+			c.State.Held = min(c.State.Held, l.items[i].Seq)
+		}
+	}
 }
 
 // carryOut returns the steps that carry out what was decided.
 func (l *logLine) carryOut() []step {
-	inLog := map[int64]*lineRecord{}
-	for i := range l.log {
-		inLog[l.log[i].Seq] = &l.log[i]
-	}
 	// What is held or parked moves to the records first, and is then treated as if
 	// it had been there.
-	var moving []int64
-	for _, r := range slices.Concat(l.Holding, l.Parked) {
-		if inLog[r.Seq] != nil {
-			moving = append(moving, r.Seq)
-		}
-	}
-	var positions, keys []int64
-	var records []inorder.Record
-	for _, r := range l.Leasing {
-		c := inLog[r.Seq]
-		if c == nil {
-			records = append(records, r)
-			continue
-		}
-		positions, keys = append(positions, r.Seq), append(keys, keyHash(r.Key))
-		l.keyed, l.steps = l.keyed || r.Key != "", l.steps || c.stepped
-		l.logged = append(l.logged, c.logged)
-	}
-	l.Leasing = records
+	moving := append(l.moving(l.Holding), l.moving(l.Parked)...)
+	positions, keys := l.lease()
 	l.handled = len(moving) + len(positions)
 	var steps []step
 	if len(moving) > 0 {
@@ -483,10 +521,42 @@ func (l *logLine) carryOut() []step {
 	} else {
 		steps = append(steps, l.settle()...)
 	}
+	return append(steps, l.goOn(positions, keys)...)
+}
+
+// moving are the places of those of the records that are in the log. They get the
+// names that they will have.
+func (l *logLine) moving(records []inorder.Record) []int64 {
+	var places []int64
+	for i := range records {
+		if at, is := l.find(records[i].Seq); is {
+			records[i].ID = l.rows[at].record.ID.String()
+			places = append(places, records[i].Seq)
+		}
+	}
+	return places
+}
+
+// lease takes what is of the log out of Leasing, and returns its places, and keys
+// where any has one.
+func (l *logLine) lease() (places, keys []int64) {
+	places, keys = make([]int64, 0, len(l.Leasing)), make([]int64, 0, len(l.Leasing))
+	records := l.Leasing[:0]
+	for _, r := range l.Leasing {
+		at, is := l.find(r.Seq)
+		if !is {
+			records = append(records, r)
+			continue
+		}
+		places, keys = append(places, r.Seq), append(keys, keyHash(r.Key))
+		l.keyed, l.steps = l.keyed || r.Key != "", l.steps || l.rows[at].stepped
+		l.logged = append(l.logged, at)
+	}
+	l.Leasing = records
 	if !l.keyed {
 		keys = nil
 	}
-	return append(steps, l.goOn(positions, keys)...)
+	return places, keys
 }
 
 // leaseDue leases the candidates that were chosen. Those that have expired are of no
@@ -527,8 +597,8 @@ func (l *logLine) goOn(positions, keys []int64) []step {
 	}
 	return []step{late, {template: sqlDropBatches, args: []any{l.number}}, {
 		template: sqlAddBatch,
-		args:     []any{l.number, pos, positions, ceilMicros(l.c.req.Lease), l.c.req.Owner.String(), l.steps, l.c.req.Group, l.topic, keys},
-		row:      func(scan func(...any) error) error { return scan(&l.n, &l.lease) },
+		args:     []any{l.number, pos, positions, ceilMicros(l.c.req.Lease), l.c.req.Owner.String(), l.steps, l.c.req.Group, l.topic, keys, l.token},
+		row:      func(scan func(...any) error) error { return scan(&l.batch.n, &l.batch.until) },
 	}}
 }
 
@@ -537,29 +607,40 @@ func (l *logLine) handOver() {
 	c := l.c
 	c.over = c.over || l.Over
 	leased := slices.DeleteFunc(l.leased, func(p placed) bool { return p.stage != stageLeased })
-	for _, r := range l.logged {
-		r.LeaseUntil = utc(l.lease)
-	}
 	if len(l.logged) > 0 {
-		ref := &batchRef{line: l.number, n: l.n, owner: c.req.Owner, group: c.req.Group, topic: l.topic, size: len(l.logged), steps: l.steps, keyed: l.keyed, until: time.Now().Add(c.req.Lease)}
-		c.s.refs.add(ref, l.logged)
+		leased = l.withLogged(leased)
 	}
-	inLog := map[*outmill.Record]int64{}
-	for i := range l.log {
-		inLog[l.log[i].logged] = l.log[i].Seq
-	}
-	for _, r := range l.logged {
-		leased = append(leased, placed{seq: inLog[r], stage: stageLeased, due: r.CreatedAt, record: r})
-	}
-	if l.order == outmill.OrderNone {
+	switch {
+	case len(leased) == len(l.logged):
+		// In the order of the log.
+	case l.order == outmill.OrderNone:
 		slices.SortStableFunc(leased, func(a, b placed) int { return a.due.Compare(b.due) })
-	} else {
+	default:
 		slices.SortFunc(leased, func(a, b placed) int { return cmp.Compare(a.seq, b.seq) })
 	}
+	c.records = slices.Grow(c.records, len(leased))
 	for _, p := range leased {
 		c.records = append(c.records, p.record)
 		c.bytes += p.record.Size()
 	}
+}
+
+// withLogged adds what was leased of the log, and remembers its batch.
+func (l *logLine) withLogged(leased []placed) []placed {
+	c := l.c
+	until := utc(l.batch.until)
+	leased = slices.Grow(leased, len(l.logged))
+	ids := make([]outmill.WorkItemID, len(l.logged))
+	for i, at := range l.logged {
+		r := l.rows[at].record
+		r.LeaseUntil, ids[i] = until, r.ID
+		leased = append(leased, placed{seq: l.log[at].Seq, stage: stageLeased, due: r.CreatedAt, record: r})
+	}
+	c.s.refs.add(&batchRef{
+		line: l.number, n: l.batch.n, owner: c.req.Owner, group: c.req.Group, topic: l.topic,
+		token: l.token, size: len(ids), steps: l.steps, keyed: l.keyed, until: time.Now().Add(c.req.Lease),
+	}, ids)
+	return leased
 }
 
 // logReader reads rows of the log into one place: see recordReader.
@@ -567,7 +648,9 @@ type logReader struct {
 	group, topic                           string
 	owner                                  outmill.OwnerToken
 	late, same                             bool
-	c                                      lineRecord
+	place                                  int64
+	size                                   int
+	row                                    logItem
 	id                                     pgtype.UUID
 	created                                pgtype.Timestamptz
 	key, messageID, correlation, causation sharedText
@@ -580,32 +663,32 @@ type logReader struct {
 func newLogReader(group, topic string, owner outmill.OwnerToken) *logReader {
 	r := &logReader{group: group, topic: topic, owner: owner}
 	r.columns = []any{
-		&r.late, &r.same, &r.c.Seq, &r.id, &r.key, &r.created, &r.c.Size, &r.c.stepped, &r.messageID, &r.correlation, &r.causation,
+		&r.late, &r.same, &r.place, &r.id, &r.key, &r.created, &r.size, &r.row.stepped, &r.messageID, &r.correlation, &r.causation,
 		&r.tenant, &r.traceParent, &r.traceState, &r.dedup, &r.metadata, &r.payload,
 	}
 	return r
 }
 
-func (r *logReader) read(scan func(...any) error) (c lineRecord, late bool, err error) {
+func (r *logReader) read(scan func(...any) error) error {
 	if err := scan(r.columns...); err != nil {
-		return c, false, err
+		return err
 	}
 	if !r.same {
-		return c, false, fmt.Errorf("group %q and topic %q share the number of their line with another topic: rename one of them", r.group, r.topic)
+		return fmt.Errorf("group %q and topic %q share the number of their line with another topic: rename one of them", r.group, r.topic)
 	}
-	c = r.c
 	created := utc(r.created)
-	c.logged = &outmill.Record{
+	record := &outmill.Record{
 		ID: r.id.Bytes, Group: r.group, Routed: true, Topic: r.topic, Key: r.key.text, Status: outmill.StatusLeased,
 		Claims: 1, Owner: r.owner, CreatedAt: created, DueAt: created,
 		MessageID: r.messageID.text, CorrelationID: r.correlation.text, CausationID: r.causation.text, TenantID: r.tenant.text,
 		TraceParent: r.traceParent.text, TraceState: r.traceState.text, DedupKey: r.dedup.text, Payload: r.payload,
 	}
 	if len(r.metadata) > 0 {
-		if err := json.Unmarshal(r.metadata, &c.logged.Metadata); err != nil {
-			return c, false, fmt.Errorf("record %s: metadata: %w", c.logged.ID, err)
+		var err error
+		if record.Metadata, err = metadata.Parse(r.metadata); err != nil {
+			return fmt.Errorf("record %s: metadata: %w", record.ID, err)
 		}
 	}
-	c.ID, c.Key, c.due = c.logged.ID.String(), r.key.text, created
-	return c, r.late, nil
+	r.row.record = record
+	return nil
 }

@@ -15,7 +15,11 @@ const (
 
 	sqlClusterThen = `SELECT cluster FROM {p:meta} WHERE only_row FOR UPDATE`
 
-	sqlStopClaims = `LOCK TABLE {p:batches} IN SHARE ROW EXCLUSIVE MODE`
+	// Who has written to the log on this server, and is still open, has a place before
+	// past too: it is waited for, though not for long, because appends wait meanwhile.
+	sqlWaitShortly = `SELECT set_config('lock_timeout', '1s', true)`
+	sqlStopAppends = `LOCK TABLE {p:log} IN SHARE MODE`
+	sqlStopClaims  = `LOCK TABLE {p:batches} IN SHARE ROW EXCLUSIVE MODE`
 
 	newestBatches = `SELECT DISTINCT ON (line) * FROM {p:batches} ORDER BY line, n DESC`
 
@@ -27,8 +31,8 @@ WHERE (SELECT 1 FROM {p:log} AS l WHERE l.xid = u.xid AND l.line = b.line AND l.
 ON CONFLICT DO NOTHING`
 
 	// sqlReadAnew has each line as read by nobody's snapshot up to where it is.
-	sqlReadAnew = `INSERT INTO {p:batches} (line, n, pos, seen, horizon, low, lease_until, owner, open, steps, grp, topic, done, positions, keys)
-SELECT b.line, b.n + 1, b.pos, (c.xid::text || ':' || c.xid::text || ':')::pg_snapshot, c.xid, b.low, NULL, b.owner, 0, false, b.grp, b.topic, '', '{}', NULL
+	sqlReadAnew = `INSERT INTO {p:batches} (line, n, pos, seen, horizon, low, lease_until, owner, open, steps, grp, topic, done, positions, keys, token)
+SELECT b.line, b.n + 1, b.pos, (c.xid::text || ':' || c.xid::text || ':')::pg_snapshot, c.xid, b.low, NULL, b.owner, 0, false, b.grp, b.topic, '', '{}', NULL, 0
 FROM (` + newestBatches + `) AS b CROSS JOIN (SELECT pg_current_xact_id() AS xid) AS c`
 
 	sqlSetCluster = `UPDATE {p:meta} SET cluster = $1::text, past = CASE WHEN cluster = '' THEN past ELSE (SELECT last_value FROM {p:records_seq_seq}) END WHERE only_row`
@@ -56,7 +60,7 @@ func (s *Store) checkCluster(ctx context.Context) error {
 		case then == "":
 			return t.finish(ctx, step{template: sqlSetCluster, args: []any{now}})
 		}
-		return t.finish(ctx, step{template: sqlStopClaims}, step{template: sqlListOld}, step{template: sqlReadAnew}, step{template: sqlSetCluster, args: []any{now}})
+		return t.finish(ctx, step{template: sqlWaitShortly}, step{template: sqlStopAppends}, step{template: sqlStopClaims}, step{template: sqlListOld}, step{template: sqlReadAnew}, step{template: sqlSetCluster, args: []any{now}})
 	})
 	if err != nil {
 		return err

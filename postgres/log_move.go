@@ -18,7 +18,7 @@ const (
 
 	// sqlFindOpenBatches finds the batches in which the records $1 are, whoever has
 	// them.
-	sqlFindOpenBatches = `SELECT b.owner::text, b.line, b.n, b.grp, b.topic, b.steps, b.keys IS NOT NULL, length(b.done), array_position(b.positions, r.pos) - 1
+	sqlFindOpenBatches = `SELECT b.owner::text, b.line, b.n, b.token, b.grp, b.topic, b.steps, b.keys IS NOT NULL, length(b.done), array_position(b.positions, r.pos) - 1
 FROM {p:log} AS r CROSS JOIN LATERAL (SELECT * FROM {p:batches} WHERE line = r.line AND n >= (SELECT low FROM {p:batches} WHERE line = r.line ORDER BY n DESC LIMIT 1)
 	AND open > 0 AND positions @> ARRAY[r.pos] OFFSET 0) AS b
 WHERE r.id = ANY ($1::text[]::uuid[])`
@@ -83,7 +83,7 @@ func (t *txn) moveByID(ctx context.Context, ids []string, siblings bool) error {
 		var b batchRef
 		var owner string
 		var ordinal int
-		if err := scan(&owner, &b.line, &b.n, &b.group, &b.topic, &b.steps, &b.keyed, &b.size, &ordinal); err != nil {
+		if err := scan(&owner, &b.line, &b.n, &b.token, &b.group, &b.topic, &b.steps, &b.keyed, &b.size, &ordinal); err != nil {
 			return err
 		}
 		if err := b.owner.Scan(owner); err != nil {

@@ -52,10 +52,10 @@ f AS MATERIALIZED (SELECT o.line, o.owner, o.lease_until, u.pos FROM old AS o CR
 moved AS (` + moveLeased + ` FROM f ` + ofLog + ` RETURNING 1)
 UPDATE {p:batches} AS b SET ` + finishBatch + ` FROM old AS o WHERE b.line = o.line AND b.n = o.n`
 
-	// sqlMoveLeased moves the records of the batch $1, $2 of the owner $3 that are
+	// sqlMoveLeased moves the records of the batch $1, $2 of the token $3 that are
 	// at its ordinals $4, with their lease; $5 is a mask of these.
 	sqlMoveLeased = `WITH old AS MATERIALIZED (SELECT line, n, owner, lease_until, done, positions FROM {p:batches}
-	WHERE line = $1::bigint AND n = $2::bigint AND owner = $3::text::uuid AND open > 0 FOR UPDATE),
+	WHERE line = $1::bigint AND n = $2::bigint AND token = $3::bigint AND open > 0 FOR UPDATE),
 f AS MATERIALIZED (SELECT o.line, o.owner, o.lease_until, o.positions[u.nth + 1] AS pos FROM old AS o CROSS JOIN unnest($4::integer[]) AS u (nth)
 	WHERE get_bit(o.done, u.nth) = 0),
 moved AS (` + moveLeased + ` FROM f ` + ofLog + ` RETURNING 1)
@@ -71,12 +71,12 @@ FROM old AS o WHERE b.line = o.line AND b.n = o.n`
 	// sqlLogAck acks the records of a batch that are at the ordinals $4, of which $5
 	// is a mask. Where $6, it fails if any of them was done before, or the batch is
 	// gone.
-	sqlLogAck = `WITH old AS MATERIALIZED (SELECT line, n, done FROM {p:batches} WHERE line = $1::bigint AND n = $2::bigint AND owner = $3::text::uuid AND cardinality($4::integer[]) > 0 FOR UPDATE),
+	sqlLogAck = `WITH old AS MATERIALIZED (SELECT line, n, done FROM {p:batches} WHERE line = $1::bigint AND n = $2::bigint AND token = $3::bigint AND cardinality($4::integer[]) > 0 FOR UPDATE),
 done AS (` + settleMask + ` RETURNING (o.done & $5::text::varbit)::text AS before)
 ` + allAcked
 
 	// sqlLogAckSteps is sqlLogAck where records are steps of joins.
-	sqlLogAckSteps = `WITH old AS MATERIALIZED (SELECT line, n, done, positions FROM {p:batches} WHERE line = $1::bigint AND n = $2::bigint AND owner = $3::text::uuid FOR UPDATE),
+	sqlLogAckSteps = `WITH old AS MATERIALIZED (SELECT line, n, done, positions FROM {p:batches} WHERE line = $1::bigint AND n = $2::bigint AND token = $3::bigint FOR UPDATE),
 gone AS MATERIALIZED (SELECT l.step FROM (SELECT o.line, o.positions[u.nth + 1] AS pos FROM old AS o CROSS JOIN unnest($4::integer[]) AS u (nth)
 	WHERE get_bit(o.done, u.nth) = 0) AS f ` + ofLog + ` WHERE l.step IS NOT NULL),
 noted AS MATERIALIZED (` + noteAcked + `),
@@ -96,7 +96,7 @@ done AS (` + settleMask + ` RETURNING (o.done & $5::text::varbit)::text AS befor
 	CROSS JOIN LATERAL (SELECT ctid FROM {p:lanes} WHERE grp = $3::text AND topic = $4::text AND key = k.key FOR UPDATE SKIP LOCKED) AS l))`
 
 	// sqlFindBatches finds the batches of the owner $2 in which the records $1 are.
-	sqlFindBatches = `SELECT r.id, b.line, b.n, b.grp, b.topic, b.steps, b.keys IS NOT NULL, length(b.done), array_position(b.positions, r.pos) - 1
+	sqlFindBatches = `SELECT r.id, b.line, b.n, b.token, b.grp, b.topic, b.steps, b.keys IS NOT NULL, length(b.done), array_position(b.positions, r.pos) - 1
 FROM (SELECT DISTINCT u AS id FROM unnest($1::text[]::uuid[]) AS u) AS i
 CROSS JOIN LATERAL (SELECT id, line, pos FROM {p:log} WHERE id = i.id OFFSET 0) AS r
 CROSS JOIN LATERAL (SELECT * FROM {p:batches} WHERE line = r.line AND n >= (SELECT low FROM {p:batches} WHERE line = r.line ORDER BY n DESC LIMIT 1)
@@ -106,7 +106,7 @@ CROSS JOIN LATERAL (SELECT * FROM {p:batches} WHERE line = r.line AND n >= (SELE
 // sqlLogExtend extends the lease of a batch if all that is open of it is in the mask
 // $4, and returns what is.
 const sqlLogExtend = `UPDATE {p:batches} AS b SET lease_until = statement_timestamp() + $5::bigint * interval '1 microsecond'
-WHERE b.line = $1::bigint AND b.n = $2::bigint AND b.owner = $3::text::uuid AND b.open > 0 AND strpos((b.done | $4::text::varbit)::text, '0') = 0
+WHERE b.line = $1::bigint AND b.n = $2::bigint AND b.token = $3::bigint AND b.open > 0 AND strpos((b.done | $4::text::varbit)::text, '0') = 0
 RETURNING (~b.done)::text`
 
 // codeMoved is what log_moved raises.
@@ -130,7 +130,7 @@ func list(ordinals []int) []int32 {
 }
 
 func (b *batchRef) args(ordinals []int) []any {
-	return []any{b.line, b.n, b.owner.String(), list(ordinals), b.mask(ordinals)}
+	return []any{b.line, b.n, b.token, list(ordinals), b.mask(ordinals)}
 }
 
 // openLanes is nothing where no record has a key.
@@ -169,7 +169,7 @@ func ackSteps(batches map[*batchRef][]int, strictly bool) []step {
 // this store has claimed, and nothing has moved.
 func (s *Store) ackLog(ctx context.Context, leases []outmill.Lease) error {
 	const operation = "ack"
-	batches, others := grouped(leases, s.refs.take(leases))
+	batches, others := s.refs.take(leases)
 	if len(others) == 0 {
 		err := s.writeSteps(ctx, operation, ackSteps(batches, true)...)
 		var moved *pgconn.PgError
@@ -207,7 +207,7 @@ func (s *Store) extendLog(ctx context.Context, lease time.Duration, leases []out
 		var whole []step
 		for _, b := range inOneOrder(batches) {
 			whole = append(whole, step{
-				template: sqlLogExtend, args: []any{b.line, b.n, b.owner.String(), b.mask(batches[b]), ceilMicros(lease)},
+				template: sqlLogExtend, args: []any{b.line, b.n, b.token, b.mask(batches[b]), ceilMicros(lease)},
 				row: func(scan func(...any) error) error {
 					var open string
 					err := scan(&open)
@@ -221,17 +221,17 @@ func (s *Store) extendLog(ctx context.Context, lease time.Duration, leases []out
 		}
 		// What is extended in part moves, and is extended there.
 		rest := leases[:0:0]
-		seen := map[outmill.WorkItemID]bool{}
+		seen := map[outmill.Lease]bool{}
 		for _, l := range leases {
 			place, known := places[l.ID]
 			open, all := standing[place.batchRef]
 			switch {
 			case !known || !place.of(l) || !all:
 				rest = append(rest, l)
-			case !seen[l.ID] && open[place.ordinal] == '1':
+			case !seen[l] && open[place.ordinal] == '1':
 				extended = append(extended, l)
 			}
-			seen[l.ID] = true
+			seen[l] = true
 		}
 		parts, _ := grouped(rest, places)
 		return t.finish(ctx, append(moveSteps(parts), extendSteps(lease, rest, &extended)...)...)
@@ -311,7 +311,7 @@ func (s *Store) findBatches(ctx context.Context, leases []outmill.Lease) (map[ou
 				b := batchRef{owner: same.owner}
 				var id [16]byte
 				var ordinal int
-				if err := scan(&id, &b.line, &b.n, &b.group, &b.topic, &b.steps, &b.keyed, &b.size, &ordinal); err != nil {
+				if err := scan(&id, &b.line, &b.n, &b.token, &b.group, &b.topic, &b.steps, &b.keyed, &b.size, &ordinal); err != nil {
 					return err
 				}
 				at := [2]int64{b.line, b.n}

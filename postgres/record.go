@@ -1,13 +1,13 @@
 package postgres
 
 import (
-	"encoding/json"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/metadata"
 )
 
 // Stages that this code decides about; the schema has them all. Statements
@@ -91,7 +91,8 @@ func (r *recordReader) read(scan func(...any) error) (placed, error) {
 		rec.NextAttemptAt = utc(r.next)
 	}
 	if len(r.metadata) > 0 {
-		if err := json.Unmarshal(r.metadata, &rec.Metadata); err != nil {
+		var err error
+		if rec.Metadata, err = metadata.Parse(r.metadata); err != nil {
 			return placed{}, fmt.Errorf("record %s: metadata: %w", rec.ID, err)
 		}
 	}

@@ -3,11 +3,11 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"fmt"
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/metadata"
 )
 
 // Stages that this code decides about; the schema has them all. Statements spell them out as
@@ -51,11 +51,11 @@ func scanRecord(rows *sql.Rows, into *placed) error {
 		seq, due, next, created       int64
 		group                         sql.NullString
 		available, expires, processed sql.NullInt64
-		owner, processedBy, metadata  string
+		owner, processedBy, text      string
 	)
 	err := rows.Scan(&seq, &r.ID, &group, &r.Topic, &r.Key, &r.Status, &available, &due, &next, &created, &expires,
 		&r.Attempts, &r.Claims, &r.Expiries, &owner, &processed, &processedBy, &r.MessageID, &r.CorrelationID, &r.CausationID,
-		&r.TenantID, &r.TraceParent, &r.TraceState, &r.DedupKey, &r.LastError, &metadata, &r.Payload, &blocked)
+		&r.TenantID, &r.TraceParent, &r.TraceState, &r.DedupKey, &r.LastError, &text, &r.Payload, &blocked)
 	if err != nil {
 		return err
 	}
@@ -76,8 +76,9 @@ func scanRecord(rows *sql.Rows, into *placed) error {
 	if err := parseToken(&r.ProcessedBy, processedBy); err != nil {
 		return fmt.Errorf("record %s: processed_by: %w", r.ID, err)
 	}
-	if metadata != "" {
-		if err := json.Unmarshal([]byte(metadata), &r.Metadata); err != nil {
+	if text != "" {
+		var err error
+		if r.Metadata, err = metadata.Parse([]byte(text)); err != nil {
 			return fmt.Errorf("record %s: metadata: %w", r.ID, err)
 		}
 	}

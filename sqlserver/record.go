@@ -2,11 +2,11 @@ package sqlserver
 
 import (
 	"database/sql"
-	"encoding/json"
 	"fmt"
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/metadata"
 )
 
 // Stages that this code decides about; the schema has them all.
@@ -86,7 +86,8 @@ func (r *recordRow) placed() (placed, error) {
 		rec.NextAttemptAt = r.next.UTC()
 	}
 	if r.metadata.Valid {
-		if err := json.Unmarshal([]byte(r.metadata.String), &rec.Metadata); err != nil {
+		var err error
+		if rec.Metadata, err = metadata.Parse([]byte(r.metadata.String)); err != nil {
 			return placed{}, fmt.Errorf("record %s: metadata: %w", rec.ID, err)
 		}
 	}

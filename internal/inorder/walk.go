@@ -7,6 +7,7 @@ package inorder
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/outmill/outmill"
@@ -141,6 +142,7 @@ func (w *Walk) Settled() {
 // full.
 func (w *Walk) Page(page []Record) {
 	states := map[string]State{}
+	w.Leasing = slices.Grow(w.Leasing, max(0, min(len(page), w.Want-w.Taken)))
 	for _, r := range page {
 		if r.First {
 			states[r.Key] = r.State

@@ -63,6 +63,8 @@ CREATE INDEX {i:log_step} ON {p:log} (step) WHERE step IS NOT NULL;
 -- out, keys a hash of each one's key (NULL: none has one), done a bit for each
 -- that is settled or has moved to the records, open how many are not. Rows that
 -- are done and not the newest go with the next claim; there are none before low.
+-- token is the claimer's: a crash may take a claim back, since claims do not wait
+-- for the disk, and another one then has its number.
 CREATE TABLE {p:batches} (
     line        bigint      NOT NULL,
     n           bigint      NOT NULL,
@@ -72,6 +74,7 @@ CREATE TABLE {p:batches} (
     low         bigint      NOT NULL,
     lease_until timestamptz,
     owner       uuid        NOT NULL,
+    token       bigint      NOT NULL,
     open        integer     NOT NULL,
     steps       boolean     NOT NULL,
     grp         text COLLATE "C" NOT NULL,
