@@ -24,6 +24,8 @@ type bench struct {
 	short  bool
 	json   bool
 	only   string
+	// held is how long transactions stay open in the scenario stall.
+	held time.Duration
 	// lane is that of PostgreSQL stores: see -lane.
 	lane       postgres.Lane
 	cpuProfile string
@@ -38,6 +40,9 @@ func (b *bench) flags(flags *flag.FlagSet, s scenario) {
 	}
 	if s.name == "stores" {
 		flags.StringVar(&b.only, "only", "", "the one store to measure: sqlite, postgres, mongo or sqlserver")
+	}
+	if s.name == "stall" {
+		flags.DurationVar(&b.held, "held", 0, fmt.Sprintf("how long transactions stay open (default %s, with -short %s)", defaultHeld, shortHeld))
 	}
 	flags.IntVar(&b.rounds, "rounds", 0, "how often each side runs (default 3, with -short 1)")
 	flags.IntVar(&b.size, "size", 200, "bytes of a payload")
@@ -67,8 +72,16 @@ func (b *bench) settle(s scenario, flags *flag.FlagSet) error {
 			b.rounds = 1
 		}
 	}
-	if b.n < 0 || b.rounds < 1 || b.size < 1 || b.batch < 1 {
-		return fmt.Errorf("%s: -n, -rounds, -size and -batch want numbers above 0", s.name)
+	if b.held == 0 {
+		if b.held = defaultHeld; b.short {
+			b.held = shortHeld
+		}
+	}
+	if b.n < 0 || b.rounds < 1 || b.size < 1 || b.batch < 1 || b.held < 0 {
+		return fmt.Errorf("%s: -n, -rounds, -size, -batch and -held want more than 0", s.name)
+	}
+	if b.lane != "" {
+		b.results.fact("lane", string(b.lane))
 	}
 	b.engines.log = b.say
 	return nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -111,6 +112,8 @@ func (e *engines) kafka(ctx context.Context) (string, error) {
 	return engine.Addr, nil
 }
 
+var databaseNumber atomic.Int64
+
 // database makes an empty database, and a pool on it. Both go when the bench
 // ends.
 func (b *bench) database(ctx context.Context, name string) (*pgxpool.Pool, error) {
@@ -118,7 +121,7 @@ func (b *bench) database(ctx context.Context, name string) (*pgxpool.Pool, error
 	if err != nil {
 		return nil, err
 	}
-	name = fmt.Sprintf("bench_%s_%d", name, os.Getpid())
+	name = fmt.Sprintf("bench_%s_%d_%d", name, os.Getpid(), databaseNumber.Add(1))
 	if err := onServer(ctx, server, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)", "CREATE DATABASE "+name); err != nil {
 		return nil, err
 	}

@@ -52,9 +52,25 @@ func (s *stamps) waiting(from int) int {
 // fast by what it left lying. An ack that came before the client had heard of
 // the commit counts as 0.
 func (s *stamps) latencies(from int) []time.Duration {
+	return s.latenciesOf(func(i int) bool { return i >= from })
+}
+
+// during are those of what was committed in between.
+func (s *stamps) during(from, to time.Time) []time.Duration {
+	first, last := int64(from.Sub(s.began)), int64(to.Sub(s.began))
+	return s.latenciesOf(func(i int) bool {
+		at := s.committed[i].Load()
+		return first <= at && at <= last
+	})
+}
+
+func (s *stamps) latenciesOf(chosen func(i int) bool) []time.Duration {
 	now := int64(time.Since(s.began))
-	list := make([]time.Duration, 0, len(s.acked)-from)
-	for i := from; i < len(s.acked); i++ {
+	list := make([]time.Duration, 0, len(s.acked))
+	for i := range s.acked {
+		if !chosen(i) {
+			continue
+		}
 		acked := s.acked[i].Load()
 		if acked == 0 {
 			acked = now

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -86,10 +85,16 @@ type stall struct {
 	stamps *stamps
 	// From calmFrom to heldFrom nothing is open, and from then to heldTo three are.
 	calmFrom, heldFrom, heldTo time.Time
+	rate                       float64
+	// ends end what is open.
+	ends []func()
 }
 
 func (s *stall) measure(ctx context.Context) (err error) {
 	if err := s.reset(ctx); err != nil {
+		return err
+	}
+	if _, err := s.pool.Exec(ctx, "DROP TABLE IF EXISTS elsewhere; CREATE TABLE elsewhere (n integer)"); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
@@ -102,15 +107,12 @@ func (s *stall) measure(ctx context.Context) (err error) {
 	}
 	running, ctx := errgroup.WithContext(ctx)
 	running.Go(func() error { return fwd.Run(ctx) })
-	running.Go(func() error {
-		err := s.course(ctx)
-		return errors.Join(err, fwd.Close())
-	})
+	running.Go(func() error { return errors.Join(s.course(ctx), fwd.Close()) })
 	if err := running.Wait(); err != nil {
 		return err
 	}
 	s.addResults()
-	return nil
+	return nothingLeft(ctx, s.store)
 }
 
 // course is what happens while the forwarder runs.
@@ -120,19 +122,115 @@ func (s *stall) course(ctx context.Context) error {
 		return err
 	}
 	defer endProfile()
-	writers, ctx := errgroup.WithContext(ctx)
-	writers.Go(func() error {
-		took, err := pacing{perSecond: stallPerSecond, writers: pacedWriters, commit: func(ctx context.Context, i int) error {
-			err := s.commit(ctx, i)
-			s.stamps.commit(i)
-			return err
-		}}.run(ctx, s.n)
-		s.b.results.add("rate_per_s", "commits per second", float64(s.n)/took.Seconds())
-		return err
-	})
-	writers.Go(func() error { return s.stayOpen(ctx, writers.Wait) })
-	if err := writers.Wait(); err != nil {
+	defer func() { s.release() }()
+	group, inGroup := errgroup.WithContext(ctx)
+	group.Go(func() error { return s.write(inGroup) })
+	group.Go(func() error { return s.stayOpen(inGroup) })
+	if err := group.Wait(); err != nil {
 		return err
 	}
 	return awaitAcks(ctx, s.stamps)
+}
+
+func (s *stall) write(ctx context.Context) error {
+	took, err := pacing{perSecond: stallPerSecond, writers: pacedWriters, commit: func(ctx context.Context, i int) error {
+		err := s.commit(ctx, i)
+		s.stamps.commit(i)
+		return err
+	}}.run(ctx, s.n)
+	s.rate = float64(s.n) / took.Seconds()
+	return err
+}
+
+// stayOpen has the transactions begin and stay, and commits the one with messages.
+// The other two stay until release.
+func (s *stall) stayOpen(ctx context.Context) error {
+	warm, calm, _ := s.b.stallTimes()
+	if err := sleep(ctx, warm); err != nil {
+		return err
+	}
+	s.calmFrom = time.Now()
+	if err := sleep(ctx, calm); err != nil {
+		return err
+	}
+	s.heldFrom = time.Now()
+	for _, other := range []struct {
+		pool      *pgxpool.Pool
+		statement string
+	}{{s.elsewhere, "SELECT pg_current_xact_id()"}, {s.pool, "INSERT INTO elsewhere VALUES (1)"}} {
+		tx, err := s.begin(ctx, other.pool)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, other.statement); err != nil {
+			return err
+		}
+	}
+	own, err := s.publishOwn(ctx)
+	if err != nil {
+		return err
+	}
+	if err := sleep(ctx, s.b.held); err != nil {
+		return err
+	}
+	s.heldTo = time.Now()
+	if err := own.Commit(ctx); err != nil {
+		return err
+	}
+	for i := range stallOwn {
+		s.stamps.commit(s.n + i)
+	}
+	return nil
+}
+
+// begin begins a transaction that stays open until it is committed, or released.
+func (s *stall) begin(ctx context.Context, pool *pgxpool.Pool) (pgx.Tx, error) {
+	tx, err := pool.Begin(ctx)
+	if err == nil {
+		s.ends = append(s.ends, func() { _ = tx.Rollback(context.WithoutCancel(ctx)) })
+	}
+	return tx, err
+}
+
+// publishOwn publishes the messages of the long transaction, and leaves it open.
+func (s *stall) publishOwn(ctx context.Context) (pgx.Tx, error) {
+	store, err := postgres.New(s.pool, postgres.Config{Lane: s.b.lane}, nil)
+	if err != nil {
+		return nil, err
+	}
+	s.ends = append(s.ends, func() { _ = store.Close() })
+	pub, err := publisher.New(store, publisher.Config{RequireTx: true}, nil)
+	if err != nil {
+		return nil, err
+	}
+	tx, err := s.begin(ctx, s.pool)
+	if err != nil {
+		return nil, err
+	}
+	list := messages(s.n, stallOwn, s.b.size)
+	for i, msg := range list {
+		outmill.SetKey(msg, keyOf(s.n+i))
+	}
+	return tx, pub.WithContext(store.WithTx(ctx, tx)).Publish(stallTopic, list...)
+}
+
+func (s *stall) release() {
+	for i := len(s.ends) - 1; i >= 0; i-- {
+		s.ends[i]()
+	}
+	s.ends = nil
+}
+
+func (s *stall) addResults() {
+	r := &s.b.results
+	held, calm := s.stamps.during(s.heldFrom, s.heldTo), s.stamps.during(s.calmFrom, s.heldFrom)
+	own := s.stamps.latencies(s.n)
+	r.add("p50_ms", "median, ms", millis(quantile(held, 0.5)))
+	r.add("p99_ms", "99 %, ms", millis(quantile(held, 0.99)))
+	r.add("max_ms", "slowest, ms", millis(quantile(held, 1)))
+	r.add("own_ms", "the long transaction's messages, ms", millis(quantile(own, 1)))
+	r.add("calm_p50_ms", "median before, ms", millis(quantile(calm, 0.5)))
+	r.add("calm_p99_ms", "99 % before, ms", millis(quantile(calm, 0.99)))
+	r.add("behind", "messages behind", float64(s.stamps.waiting(0)))
+	r.add("rate_per_s", "commits per second", s.rate)
 }
