@@ -628,6 +628,7 @@ func (l *logLine) handOver() {
 // withLogged adds what was leased of the log, and remembers its batch.
 func (l *logLine) withLogged(leased []placed) []placed {
 	c := l.c
+	c.s.logUsed.Store(true)
 	until := utc(l.batch.until)
 	leased = slices.Grow(leased, len(l.logged))
 	ids := make([]outmill.WorkItemID, len(l.logged))

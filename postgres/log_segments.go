@@ -20,8 +20,10 @@ const (
 	segmentBytes = 64 << 20
 	smallSegment = 4 << 20
 	segmentAge   = 30 * time.Second
-	// upkeepEvery is how often one process looks after the segments.
+	// upkeepEvery is how often one process looks after the segments, upkeepIdly how
+	// often where it has found nothing to do and claimed nothing since.
 	upkeepEvery = 2 * time.Second
+	upkeepIdly  = 30 * time.Second
 	// evacuateAfter is how long after it was left a segment is emptied into the
 	// records, so that a group that nobody reads keeps none.
 	evacuateAfter = 10 * time.Minute
@@ -86,11 +88,16 @@ type segmentState struct {
 // those of which nothing is needed. It never waits for a lock, and what cannot be
 // done just then is done another time.
 func (s *Store) upkeepLog(ctx context.Context) {
+	every := upkeepIdly
+	if s.logUsed.Load() {
+		every = upkeepEvery
+	}
 	now := time.Now().UnixNano()
 	last := s.upkeep.Load()
-	if !s.readsLog() || now-last < int64(upkeepEvery) || !s.upkeep.CompareAndSwap(last, now) {
+	if !s.readsLog() || now-last < int64(every) || !s.upkeep.CompareAndSwap(last, now) {
 		return
 	}
+	s.logUsed.Store(false)
 	// Whoever may not truncate leaves it to others.
 	if err := s.tendSegments(ctx); err != nil && code(err) != codeNoRight && !passes(err) && ctx.Err() == nil {
 		s.logger.Error("The segments of the log were not looked after; it is tried again", err, nil)
@@ -99,9 +106,10 @@ func (s *Store) upkeepLog(ctx context.Context) {
 
 func (s *Store) tendSegments(ctx context.Context) error {
 	var found segmentState
-	err := s.writeAll(ctx, "upkeep", step{template: sqlSegments, args: []any{segmentAge.Microseconds(), evacuateAfter.Microseconds()}, row: func(scan func(...any) error) error {
-		return scan(&found.current, &found.old, &found.gone, &found.sizes[0], &found.sizes[1], &found.sizes[2])
-	}})
+	err := s.read(ctx, "upkeep", func(ctx context.Context) error {
+		row := s.pool.QueryRow(ctx, s.sql.text(sqlSegments), segmentAge.Microseconds(), evacuateAfter.Microseconds())
+		return row.Scan(&found.current, &found.old, &found.gone, &found.sizes[0], &found.sizes[1], &found.sizes[2])
+	})
 	if err != nil {
 		return err
 	}
@@ -126,6 +134,7 @@ func (s *Store) tendSegments(ctx context.Context) error {
 		}
 	}
 	if emptied {
+		s.logUsed.Store(true)
 		if err := s.forgetLines(ctx); err != nil {
 			return err
 		}
@@ -134,6 +143,7 @@ func (s *Store) tendSegments(ctx context.Context) error {
 	if free < 0 || size < smallSegment || size < segmentBytes && !found.old {
 		return nil
 	}
+	s.logUsed.Store(true)
 	return s.writeAll(ctx, "upkeep", step{template: sqlRotate, args: []any{found.current, free}})
 }
 

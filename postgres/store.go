@@ -44,6 +44,8 @@ type Store struct {
 	clusterKnown atomic.Bool
 	// upkeep is when this process looked after the segments of the log last.
 	upkeep atomic.Int64
+	// logUsed: something was claimed from the log, or truncated, since then.
+	logUsed atomic.Bool
 	// forgotten is the line up to which it has looked for idle ones.
 	forgotten atomic.Int64
 	// refs are of what was claimed from the log.

@@ -192,7 +192,6 @@ func (w *Worker) accept(o order, records []*outmill.Record, begin time.Time) {
 			key:       w.keyOf(rec),
 			size:      rec.Size(),
 			expiries:  rec.Expiries,
-			lost:      make(chan struct{}),
 			claimedAt: begin,
 			until:     begin.Add(w.cfg.Lease),
 		}

@@ -20,9 +20,10 @@ type Item struct {
 	size   int
 	// expiries are the record's when it was claimed.
 	expiries int
-	lost     chan struct{}
 
 	// All below is guarded by the worker's mutex.
+	// lost is made for who asks.
+	lost      chan struct{}
 	state     itemState
 	claimedAt time.Time
 	// startedAt is zero until the handling begins.
@@ -84,7 +85,18 @@ func (it *Item) Started() bool {
 
 // Lost is closed when the lease is no longer ours, or the handling was given up
 // for taking too long: another worker may handle the record from now on.
-func (it *Item) Lost() <-chan struct{} { return it.lost }
+func (it *Item) Lost() <-chan struct{} {
+	w := it.worker
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if it.lost == nil {
+		it.lost = make(chan struct{})
+		if it.lostSent {
+			close(it.lost)
+		}
+	}
+	return it.lost
+}
 
 // Ack says that the record was handled.
 func (it *Item) Ack() { it.worker.settle(it, outcome{kind: acked}) }

@@ -124,7 +124,9 @@ func (w *Worker) releaseHeirs() {
 func (it *Item) sayLost() {
 	if !it.lostSent {
 		it.lostSent = true
-		close(it.lost)
+		if it.lost != nil {
+			close(it.lost)
+		}
 	}
 }
 
