@@ -43,10 +43,11 @@
 //
 // # The log
 //
-// With Config.Lane records that are due at once go to a log that is only
-// inserted into: claims read ranges of it, acks set bits, and what is done is
-// truncated. It is off by default. docs/postgres.md says how it works, which rights
-// it takes, and what is open.
+// Records that are due at once go to a log that is only inserted into: claims read
+// ranges of it, acks set bits, and what is done is truncated. Records that are
+// delayed, retried, dead, or held by their key are rows of a table that are updated.
+// docs/postgres.md says how it works and which rights it takes. Config.Lane turns
+// the log on in a schema of an older version, or does without it.
 //
 // # Readers are woken
 //
@@ -92,7 +93,8 @@
 //
 // # Rights
 //
-// These are all that are needed, for a schema named outmill:
+// These are all that are needed, for a schema named outmill; those marked log only
+// where the log is on:
 //
 //	-- everybody
 //	GRANT USAGE ON SCHEMA outmill TO app;
@@ -100,8 +102,13 @@
 //	GRANT SELECT ON outmill.meta, outmill.groups TO app;
 //	GRANT INSERT ON outmill.records TO app;
 //	GRANT SELECT, INSERT, UPDATE ON outmill.dedup TO app;
+//	GRANT INSERT ON outmill.log TO app;                                     -- log
+//	GRANT USAGE ON SEQUENCE outmill.records_seq_seq TO app;                 -- log
+//	-- who publishes records with ids of its own that it made more than a minute ago
+//	GRANT SELECT ON outmill.log, outmill.batches, outmill.late TO app;      -- log
 //	-- who starts joins or publishes their steps, besides publishing
 //	GRANT SELECT (id) ON outmill.records TO app;
+//	GRANT SELECT (id) ON outmill.log TO app;                                -- log
 //	GRANT SELECT, INSERT ON outmill.joins, outmill.join_members TO app;
 //	-- who subscribes or forwards (the janitor too)
 //	GRANT SELECT, UPDATE ON outmill.meta TO app;
@@ -109,18 +116,33 @@
 //	GRANT SELECT, UPDATE, DELETE ON outmill.records, outmill.dedup TO app;
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON outmill.lanes TO app;
 //	GRANT SELECT, UPDATE, DELETE ON outmill.joins, outmill.join_members TO app;
+//	GRANT INSERT ON outmill.records TO app;                                 -- log
+//	GRANT SELECT, DELETE ON outmill.log TO app;                             -- log
+//	GRANT SELECT, INSERT, UPDATE, DELETE ON outmill.batches, outmill.late TO app; -- log
+//	GRANT SELECT ON SEQUENCE outmill.records_seq_seq TO app;                -- log
+//	-- one of those at least, which then gives the log's space back
+//	GRANT SELECT, TRUNCATE ON outmill.log_0, outmill.log_1, outmill.log_2 TO app; -- log
 //	-- who ends joins (joins.AddHandlers) or attaches steps, besides subscribing
 //	GRANT INSERT ON outmill.records, outmill.dedup, outmill.join_members TO app;
+//	GRANT INSERT ON outmill.log TO app;                                     -- log
+//	GRANT USAGE ON SEQUENCE outmill.records_seq_seq TO app;                 -- log
 //	-- who looks on (Stats, List, Get, Groups, GetJoin, ListJoins, ListSteps)
 //	GRANT SELECT ON outmill.meta, outmill.groups, outmill.records, outmill.lanes TO app;
 //	GRANT SELECT ON outmill.joins, outmill.join_members TO app;
+//	GRANT SELECT ON outmill.log, outmill.batches, outmill.late TO app;      -- log
 //	-- who operates (Requeue, Delete, DropGroup, SealJoin, CancelJoin, ReportFailed, …), besides looking on
 //	GRANT UPDATE ON outmill.meta TO app;
 //	GRANT DELETE ON outmill.groups TO app;
 //	GRANT UPDATE, DELETE ON outmill.records, outmill.lanes TO app;
 //	GRANT UPDATE ON outmill.joins, outmill.join_members TO app;
+//	GRANT INSERT ON outmill.records TO app;                                 -- log
+//	GRANT DELETE ON outmill.log, outmill.late TO app;                       -- log
+//	GRANT INSERT, UPDATE, DELETE ON outmill.batches TO app;                 -- log
+//	GRANT SELECT ON SEQUENCE outmill.records_seq_seq TO app;                -- log
 //	-- everybody's, unless it was revoked
 //	GRANT EXECUTE ON FUNCTION outmill.due, outmill.count_steps TO app;
+//	GRANT EXECUTE ON FUNCTION outmill.log_due, outmill.log_ready, outmill.log_late, outmill.log_unfinished,
+//	    outmill.log_passed, outmill.log_moved TO app;                       -- log
 //
 // Ensure takes CREATE on the database, or on the schema where that exists.
 package postgres

@@ -13,6 +13,7 @@ func (s *Store) EnsureFrom(ctx context.Context, files fs.FS) error { return s.en
 
 // Truncate, Evacuate and TendSegments are what upkeep does to the log.
 func (s *Store) Truncate(ctx context.Context, segment int) (bool, error) {
+	s.refusals[segment].none()
 	return s.truncate(ctx, segment)
 }
 

@@ -177,6 +177,11 @@ func (p *plans) of(t *testing.T, fn func()) []plan {
 // mode is a plan_cache_mode.
 func explained(t *testing.T, url, mode string) *exercising {
 	t.Helper()
+	return explainedAs(t, url, mode, postgres.Config{NotifyInterval: -1, Retain: time.Hour, Lane: postgres.LaneRows})
+}
+
+func explainedAs(t *testing.T, url, mode string, config postgres.Config) *exercising {
+	t.Helper()
 	told := &plans{}
 	db := connectAs(t, url, func(c *pgxpool.Config) {
 		c.MaxConns = 1
@@ -189,7 +194,7 @@ SET auto_explain.log_timing = off; SET auto_explain.log_nested_statements = on; 
 			return err
 		}
 	})
-	return &exercising{store: newStore(t, db, postgres.Config{NotifyInterval: -1, Retain: time.Hour}), told: told}
+	return &exercising{store: newStore(t, db, config), told: told}
 }
 
 // everything makes each call of a writer, a reader, the janitor and an operator

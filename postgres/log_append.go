@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -38,7 +39,7 @@ FROM ` + rows + ` AS r (` + names + `)
 WHERE EXISTS (SELECT 1 FROM {p:meta} WHERE ` + sqlFitsLog + `)`
 }
 
-const sqlInLog = `SELECT count(*) FROM (` + logAsRecords + `AND l.id = ANY ($1::text[]::uuid[])) AS r`
+var sqlInLog = `SELECT count(*) FROM (` + fmt.Sprintf(logAsRecords, `(`+passedOfLog+`WHERE l.id = ANY ($1::text[]::uuid[]))`, ``) + `) AS r`
 
 var errIDTaken = errors.New("a record has this id already")
 

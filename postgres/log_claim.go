@@ -47,7 +47,7 @@ FROM {p:records_seq_seq}`
 	// was passed before it was finished. $3 is how many bytes are enough, if it is
 	// not 0.
 	sqlLogPage = `WITH late AS MATERIALIZED (SELECT l.* FROM (` + passedFinished + `) AS c
-	CROSS JOIN LATERAL (SELECT ` + logRow + ` FROM {p:log} WHERE xid = c.xid AND line = $1::bigint AND pos > c.from_pos AND pos <= c.to_pos ORDER BY pos LIMIT $2::bigint) AS l
+	CROSS JOIN LATERAL (SELECT ` + logRow + ` FROM {p:log} WHERE xid = c.xid AND line + 0 = $1::bigint AND pos + 0 > c.from_pos AND pos + 0 <= c.to_pos ORDER BY pos + 0 LIMIT $2::bigint) AS l
 	ORDER BY l.pos LIMIT $2::bigint)
 SELECT true, ` + `late.*` + ` FROM late
 UNION ALL SELECT false, r.* FROM (SELECT ` + logRow + ` FROM {p:log} WHERE line = $1::bigint AND pos > coalesce((SELECT pos ` + newestBatch + `), -1)

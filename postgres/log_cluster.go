@@ -27,7 +27,7 @@ const (
 	// which it would be found will be given again.
 	sqlListOld = `INSERT INTO {p:late} (line, xid, from_pos, to_pos)
 SELECT b.line, u.xid, u.from_pos, u.to_pos FROM (` + newestBatches + `) AS b CROSS JOIN LATERAL {p:log_unfinished}(b.line) AS u
-WHERE (SELECT 1 FROM {p:log} AS l WHERE l.xid = u.xid AND l.line = b.line AND l.pos > u.from_pos AND l.pos <= u.to_pos LIMIT 1) IS NOT NULL
+WHERE (SELECT 1 FROM {p:log} AS l WHERE l.xid = u.xid AND l.line + 0 = b.line AND l.pos + 0 > u.from_pos AND l.pos + 0 <= u.to_pos LIMIT 1) IS NOT NULL
 ON CONFLICT DO NOTHING`
 
 	// sqlReadAnew has each line as read by nobody's snapshot up to where it is.
@@ -46,9 +46,12 @@ func (s *Store) checkCluster(ctx context.Context) error {
 	}
 	var now, then string
 	switch err := s.pool.QueryRow(ctx, s.sql.text(sqlClusterNow)).Scan(&now, &then); {
-	case err != nil && code(err) != codeNoRight:
+	case code(err) == codeNoRight:
+		s.clusterKnown.Store(true)
+		return nil
+	case err != nil:
 		return err
-	case err != nil || then == now:
+	case then == now:
 		s.clusterKnown.Store(true)
 		return nil
 	}

@@ -67,3 +67,45 @@ func Test_in_a_log_an_ack_of_a_claim_that_a_crash_took_back_acks_nothing_else(t 
 	r.elapse(2 * time.Minute)
 	require.Subset(t, append(r.drain(10, outmill.OrderNone), "b"), []string{"late", "a"})
 }
+
+func Test_a_lease_that_stands_is_extended_whatever_else_is_given_of_its_record(t *testing.T) {
+	t.Parallel()
+	eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
+		r.append("", "a", "b")
+		leases := leasesOf(r.claim(outmill.NewOwnerToken(), 2))
+		wrong := leases[0]
+		wrong.Claim++
+		for _, given := range [][]outmill.Lease{{leases[0], wrong, leases[1]}, {wrong, leases[0], leases[1]}, {wrong, leases[0]}} {
+			extended, err := r.store.Extend(t.Context(), time.Minute, given)
+			require.NoError(t, err)
+			require.Contains(t, extended, leases[0])
+			require.NotContains(t, extended, wrong)
+			require.Len(t, extended, len(given)-1)
+		}
+	})
+}
+
+func Test_in_a_log_a_claim_and_an_ack_do_not_wait_for_each_other(t *testing.T) {
+	t.Parallel()
+	r := newTape(t, pool(t), storetest.Options{})
+	found := r.lease(r.store.Store, "a", "b")
+	// a moves with its lease, and the batch is done.
+	extended, err := r.store.Extend(t.Context(), time.Minute, leasesOf(found[:1]))
+	require.NoError(t, err)
+	require.Len(t, extended, 1)
+	require.NoError(t, r.store.Ack(t.Context(), leasesOf(found[1:])))
+	r.lease(r.store.Store, "newest")
+	r.elapse(2 * time.Minute)
+	r.append("", "fresh")
+	stopped := r.gates.before(t, addsBatch, 1)
+	claiming := async(func() ([]*outmill.Record, error) {
+		return r.gated.Claim(t.Context(), claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey, "orders"))
+	})
+	stopped.wait(t)
+	acking := async(func() (int, error) { return 0, r.store.Ack(t.Context(), leasesOf(found[:1])) })
+	r.blocked(1)
+	stopped.open()
+	await(t, claiming)
+	await(t, acking)
+	require.Zero(t, r.deadlocks())
+}

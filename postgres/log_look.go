@@ -3,6 +3,7 @@ package postgres
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/jackc/pgx/v5/pgtype"
@@ -12,28 +13,42 @@ import (
 
 const (
 	// logAsRecords are rows of the log with what has become of them, as if they were
-	// records; what is done, or has moved, is left out.
+	// records, if they are open: what is done, or has moved, is not. The first %s
+	// selects the rows, l, and whether a claim has gone past them, the second has
+	// conditions.
 	logAsRecords = `SELECT l.pos AS seq, l.id, l.grp, l.topic, l.key, (CASE WHEN b.owner IS NULL THEN 0 ELSE 4 END)::smallint AS stage,
 	b.lease_until AS available_at, l.created_at AS due_at, l.created_at AS next_at, l.created_at, NULL::timestamptz AS expires_at,
 	0 AS attempts, CASE WHEN b.owner IS NULL THEN 0 ELSE 1 END AS claims, 0 AS expiries, b.owner, NULL::timestamptz AS processed_at, NULL::uuid AS processed_by,
 	l.message_id, l.correlation_id, l.causation_id, l.tenant_id, l.traceparent, l.tracestate, l.dedup_key, '' AS last_error, l.metadata, l.payload, false
-FROM {p:log} AS l CROSS JOIN LATERAL (SELECT {p:log_passed}(l.line, l.xid, l.pos) AS yes) AS passed
-LEFT JOIN LATERAL (SELECT o.owner, o.lease_until FROM {p:batches} AS o WHERE passed.yes AND o.line = l.line
+FROM %s AS l
+LEFT JOIN LATERAL (SELECT o.owner, o.lease_until FROM {p:batches} AS o WHERE l.passed AND o.line = l.line
 	AND o.n >= (SELECT low FROM {p:batches} WHERE line = l.line ORDER BY n DESC LIMIT 1)
 	AND o.open > 0 AND o.positions @> ARRAY[l.pos] AND get_bit(o.done, array_position(o.positions, l.pos) - 1) = 0 LIMIT 1) AS b ON true
-WHERE (NOT passed.yes OR b.owner IS NOT NULL) `
+WHERE (NOT l.passed OR b.owner IS NOT NULL) %s`
 
-	sqlLogGet = logAsRecords + `AND l.id = $1::text::uuid`
+	passedOfLog = `SELECT l.*, {p:log_passed}(l.line, l.xid, l.pos) AS passed FROM {p:log} AS l `
 
-	sqlLogList = logAsRecords + `AND l.id > $1::text::uuid AND ($2::boolean OR l.grp = $3::text) AND ($4::text = '' OR l.topic = $4::text)
-AND ($5::text = '' OR b.owner IS NULL) ORDER BY l.id LIMIT $6::bigint`
+	// openPlaces are those of what is in work.
+	openPlaces = `SELECT b.line, u.pos FROM {p:batches} AS b CROSS JOIN LATERAL unnest(b.positions) WITH ORDINALITY AS u (pos, nth)
+	WHERE b.lease_until IS NOT NULL AND ($2::boolean OR b.grp = $3::text) AND ($4::text = '' OR b.topic = $4::text) AND get_bit(b.done, u.nth::integer - 1) = 0`
+)
+
+var (
+	sqlLogGet = fmt.Sprintf(logAsRecords, `(`+passedOfLog+`WHERE l.id = $1::text::uuid)`, ``)
+
+	// sqlLogList goes through the log by id. It steps over what is done in segments
+	// that are not truncated yet, of which there are two at most.
+	sqlLogList = `WITH leased AS MATERIALIZED (` + openPlaces + ` AND $5::text = '')
+` + fmt.Sprintf(logAsRecords, `(SELECT * FROM (`+passedOfLog+`WHERE l.id > $1::text::uuid AND ($2::boolean OR l.grp = $3::text) AND ($4::text = '' OR l.topic = $4::text) ORDER BY l.id OFFSET 0) AS p
+	WHERE NOT p.passed OR (p.line, p.pos) IN (SELECT line, pos FROM leased) ORDER BY p.id LIMIT $6::bigint)`, `ORDER BY l.id`)
 
 	// sqlLogListLeased goes by the batches: what is in work.
-	sqlLogListLeased = `WITH leased AS MATERIALIZED (SELECT b.line, u.pos FROM {p:batches} AS b CROSS JOIN LATERAL unnest(b.positions) WITH ORDINALITY AS u (pos, nth)
-	WHERE b.lease_until IS NOT NULL AND ($2::boolean OR b.grp = $3::text) AND ($4::text = '' OR b.topic = $4::text) AND get_bit(b.done, u.nth::integer - 1) = 0),
+	sqlLogListLeased = `WITH leased AS MATERIALIZED (` + openPlaces + `),
 found AS MATERIALIZED (SELECT l.id FROM leased AS f ` + ofLog + ` WHERE l.id > $1::text::uuid AND $5::text <> '' ORDER BY l.id LIMIT $6::bigint)
-` + logAsRecords + `AND l.id = ANY (ARRAY(SELECT id FROM found))`
+` + fmt.Sprintf(logAsRecords, `(`+passedOfLog+`WHERE l.id = ANY (ARRAY(SELECT id FROM found)))`, ``)
+)
 
+const (
 	// linesOfLog leaps from line to line.
 	linesOfLog = `WITH RECURSIVE t AS (
 	(SELECT line, grp, topic FROM {p:log} ORDER BY line, pos LIMIT 1)
@@ -43,11 +58,11 @@ found AS MATERIALIZED (SELECT l.id FROM leased AS f ` + ofLog + ` WHERE l.id > $
 	sqlLogStats = linesOfLog + `SELECT t.grp, t.topic,
 	(SELECT count(*) FROM (SELECT 1 FROM {p:log} WHERE line = t.line AND pos > coalesce(last.pos, -1) LIMIT $1::bigint) AS n)
 	+ (SELECT count(*) FROM (SELECT 1 FROM {p:log_unfinished}(t.line) AS c
-		CROSS JOIN LATERAL (SELECT 1 FROM {p:log} WHERE xid = c.xid AND line = t.line AND pos > c.from_pos AND pos <= c.to_pos LIMIT $1::bigint) AS r LIMIT $1::bigint) AS n),
+		CROSS JOIN LATERAL (SELECT 1 FROM {p:log} WHERE xid = c.xid AND line + 0 = t.line AND pos + 0 > c.from_pos AND pos + 0 <= c.to_pos LIMIT $1::bigint) AS r LIMIT $1::bigint) AS n),
 	(SELECT coalesce(sum(open), 0) FROM {p:batches} WHERE line = t.line AND n >= last.low),
 	least((SELECT created_at FROM {p:log} WHERE line = t.line AND pos > coalesce(last.pos, -1) ORDER BY pos LIMIT 1),
 		(SELECT min(r.created_at) FROM {p:log_unfinished}(t.line) AS c
-			CROSS JOIN LATERAL (SELECT created_at FROM {p:log} WHERE xid = c.xid AND line = t.line AND pos > c.from_pos AND pos <= c.to_pos ORDER BY pos LIMIT 1) AS r),
+			CROSS JOIN LATERAL (SELECT created_at FROM {p:log} WHERE xid = c.xid AND line + 0 = t.line AND pos + 0 > c.from_pos AND pos + 0 <= c.to_pos ORDER BY pos + 0 LIMIT 1) AS r),
 		(SELECT min(lease_until) FROM {p:batches} WHERE line = t.line AND n >= last.low AND lease_until <= statement_timestamp()))
 FROM t LEFT JOIN LATERAL (SELECT pos, low FROM {p:batches} WHERE line = t.line ORDER BY n DESC LIMIT 1) AS last ON true`
 )

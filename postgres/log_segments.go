@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -41,8 +42,10 @@ const (
 	// sqlRotate has appends write to the segment $2 in the place of $1.
 	sqlRotate = `UPDATE {p:meta} SET segment = $2::smallint, rotated_at = statement_timestamp() WHERE only_row AND segment = $1::smallint`
 
-	// lockSegment waits for nobody: what has it fails the upkeep, which comes again.
-	lockSegment = `LOCK TABLE {p:log_%[1]d} IN ACCESS EXCLUSIVE MODE NOWAIT`
+	// lockSegment waits as long as claims take, which others wait for then. Who has it
+	// for longer has the upkeep come again.
+	waitBriefly = `SELECT set_config('lock_timeout', '20ms', true)`
+	lockSegment = `LOCK TABLE {p:log_%[1]d} IN ACCESS EXCLUSIVE MODE`
 
 	truncateSegment = `TRUNCATE {p:log_%[1]d}`
 
@@ -57,7 +60,7 @@ SELECT t.grp, t.topic FROM t LEFT JOIN LATERAL (SELECT pos, low FROM {p:batches}
 WHERE last.pos IS NULL
 	OR (SELECT 1 FROM {p:log_%[1]d} WHERE line = t.line AND pos > last.pos LIMIT 1) IS NOT NULL
 	OR (SELECT 1 FROM {p:log_unfinished}(t.line) AS u CROSS JOIN LATERAL (SELECT 1 FROM {p:log_%[1]d} AS l
-		WHERE l.xid = u.xid AND l.line = t.line AND l.pos > u.from_pos AND l.pos <= u.to_pos LIMIT 1) AS r LIMIT 1) IS NOT NULL
+		WHERE l.xid = u.xid AND l.line + 0 = t.line AND l.pos + 0 > u.from_pos AND l.pos + 0 <= u.to_pos LIMIT 1) AS r LIMIT 1) IS NOT NULL
 	OR (SELECT 1 FROM {p:batches} AS b WHERE b.line = t.line AND b.n >= last.low AND b.open > 0
 		AND b.positions[1] <= (SELECT pos FROM {p:log_%[1]d} WHERE line = t.line ORDER BY pos DESC LIMIT 1) LIMIT 1) IS NOT NULL
 LIMIT $1::bigint`
@@ -149,14 +152,18 @@ func (s *Store) tendSegments(ctx context.Context) error {
 
 // truncate empties a segment of which nothing is needed.
 func (s *Store) truncate(ctx context.Context, segment int) (truncated bool, err error) {
+	needed := false
+	look := step{template: fmt.Sprintf(neededOf, segment), args: []any{1}, row: func(func(...any) error) error {
+		needed = true
+		return nil
+	}}
+	// First without the lock, which others have to wait for.
+	if err := s.writeAll(ctx, "upkeep", look); err != nil || needed || !s.refusals[segment].over() {
+		return false, err
+	}
 	// Once: who has it locked has it for a while.
 	err = s.in(ctx, s.relaxed, func(ctx context.Context, t *txn) error {
-		needed := false
-		err := t.run(ctx, step{template: fmt.Sprintf(lockSegment, segment)},
-			step{template: fmt.Sprintf(neededOf, segment), args: []any{1}, row: func(func(...any) error) error {
-				needed = true
-				return nil
-			}})
+		err := t.run(ctx, step{template: waitBriefly}, step{template: fmt.Sprintf(lockSegment, segment)}, look)
 		if err != nil || needed {
 			return err
 		}
@@ -164,9 +171,30 @@ func (s *Store) truncate(ctx context.Context, segment int) (truncated bool, err 
 		return t.finish(ctx, step{template: fmt.Sprintf(truncateSegment, segment)})
 	})
 	if code(err) == codeLockTimeout {
+		s.refusals[segment].more()
 		return false, nil
 	}
+	s.refusals[segment].none()
 	return truncated && err == nil, err
+}
+
+// refusals have a segment that could not be locked left alone for longer each time:
+// a transaction that has written to it may stay open for hours.
+type refusals struct{ until, pause atomic.Int64 }
+
+const maxRefusal = 30 * time.Second
+
+func (r *refusals) over() bool { return time.Now().UnixNano() >= r.until.Load() }
+
+func (r *refusals) more() {
+	pause := min(max(2*r.pause.Load(), int64(upkeepEvery)), int64(maxRefusal))
+	r.pause.Store(pause)
+	r.until.Store(time.Now().UnixNano() + pause)
+}
+
+func (r *refusals) none() {
+	r.pause.Store(0)
+	r.until.Store(0)
 }
 
 // evacuateAtOnce is how many lines of a segment one round of upkeep empties.

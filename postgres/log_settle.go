@@ -44,9 +44,10 @@ SELECT l.pos, ` + movedID + `, l.grp, l.topic, l.key, 4, f.lease_until, l.create
 	finishBatch = `open = 0, lease_until = NULL, positions = '{}', keys = NULL, done = repeat('1', length(b.done))::varbit`
 
 	// sqlLogBack moves what is open of the batches of the line $1 whose lease has
-	// ended, with that lease.
-	sqlLogBack = `WITH old AS MATERIALIZED (SELECT line, n, owner, lease_until, done, positions FROM {p:batches}
-	WHERE line = $1::bigint AND n >= (SELECT low ` + newestBatch + `) AND lease_until <= statement_timestamp() FOR UPDATE),
+	// ended, with that lease. So it does with those that are open after 256 others, so
+	// that a claim has not to look at more than these.
+	sqlLogBack = `WITH old AS MATERIALIZED (SELECT b.line, b.n, b.owner, b.lease_until, b.done, b.positions FROM (SELECT n, low ` + newestBatch + `) AS last
+	JOIN {p:batches} AS b ON b.line = $1::bigint AND b.n >= last.low AND (b.lease_until <= statement_timestamp() OR b.lease_until IS NOT NULL AND b.n < last.n - 256) FOR UPDATE OF b),
 f AS MATERIALIZED (SELECT o.line, o.owner, o.lease_until, u.pos FROM old AS o CROSS JOIN LATERAL unnest(o.positions) WITH ORDINALITY AS u (pos, nth)
 	WHERE get_bit(o.done, u.nth::integer - 1) = 0),
 moved AS (` + moveLeased + ` FROM f ` + ofLog + ` RETURNING 1)

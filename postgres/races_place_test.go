@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -125,9 +126,17 @@ func aLaneIsSettledBeside(t *testing.T, db *pgxpool.Pool, lane postgres.Lane) {
 					return r.gated.Claim(t.Context(), claimOf(owner, 1, outmill.OrderKey, "orders"))
 				})
 				stop.wait(t)
-				require.NoError(t, settle(r, first[0].ID, records[1].ID, first[0].Lease()))
+				// What is or was in the log is deleted behind a claim that has the topic.
+				waits := lane == postgres.LaneLog && strings.HasSuffix(name, "deleted")
+				settled := async(func() (int, error) { return 0, settle(r, first[0].ID, records[1].ID, first[0].Lease()) })
+				if !waits {
+					await(t, settled)
+				}
 				stop.open()
 				found := await(t, claim)
+				if waits {
+					await(t, settled)
+				}
 				left := map[string]int{"acked": 2, "failed": 2, "deleted": 2, "released": 3, "abandoned": 3, "held deleted": 1}[name]
 				require.Eventually(t, func() bool {
 					found = append(found, r.claim(owner, 10)...)

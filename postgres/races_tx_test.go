@@ -349,11 +349,11 @@ func Test_ten_thousand_leases_of_many_owners_and_claims_are_settled_in_one_call(
 		require.Len(t, leases, 10_000)
 		wrong := leases[0]
 		wrong.Claim++
-		twice := append([]outmill.Lease{wrong}, leases...)
+		twice := append([]outmill.Lease{leases[0], wrong}, leases[1:]...)
 		twice = append(append(twice, leases[:100]...), wrong)
 		held, err := r.store.Extend(t.Context(), time.Minute, twice)
 		require.NoError(t, err)
-		require.Len(t, held, 10_000)
+		require.Equal(t, 10_000, len(held))
 		abandonments := make([]outmill.Abandonment, len(twice))
 		for i, l := range twice {
 			abandonments[i] = outmill.Abandonment{Lease: l, Err: fmt.Sprint(i)}

@@ -78,8 +78,16 @@ func (r rights) grant(t *testing.T, admin *pgxpool.Pool, role string) {
 	t.Helper()
 	execute(t, admin, "GRANT USAGE ON SCHEMA outmill TO "+role)
 	for table, allowed := range r {
-		execute(t, admin, "GRANT "+strings.Join(allowed, ", ")+" ON outmill."+table+" TO "+role)
+		execute(t, admin, "GRANT "+strings.Join(allowed, ", ")+" ON "+qualified(table)+" TO "+role)
 	}
+}
+
+// qualified is a table of the schema, or, if it says so, a sequence.
+func qualified(table string) string {
+	if sequence, is := strings.CutPrefix(table, "SEQUENCE "); is {
+		return "SEQUENCE outmill." + sequence
+	}
+	return "outmill." + table
 }
 
 // newRole makes a role that may do nothing but log in, and returns the
@@ -99,31 +107,41 @@ func newRole(t *testing.T, admin *pgxpool.Pool, database string) (role, roleURL 
 }
 
 // ruled is a database whose schema its superuser made.
-func ruled(t *testing.T) (database string, admin *pgxpool.Pool, store *postgres.Store) {
+func ruled(t *testing.T, lane postgres.Lane) (database string, admin *pgxpool.Pool, store *postgres.Store) {
 	t.Helper()
 	database = testenv.PostgresDatabase(t)
 	admin = connect(t, database)
-	store = newStore(t, admin, postgres.Config{Retain: time.Hour})
+	store = newStore(t, admin, postgres.Config{Lane: lane, Retain: time.Hour})
 	require.NoError(t, store.Ensure(t.Context()))
 	return database, admin, store
 }
 
 func Test_roles_need_no_more_than_the_rights_that_the_documentation_names(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
-		rights rights
-		use    func(t *testing.T, store, super *postgres.Store) error
-	}{
+	requireRights(t, postgres.LaneRows, map[string]ruledRole{
 		"publisher":         {publisherRights, usedByPublisher},
 		"starter of joins":  {starterRights, usedByStarter},
 		"worker":            {workerRights, usedByWorker},
 		"finisher of joins": {finisherRights, usedByFinisher},
 		"operator":          {operatorRights, usedByOperator},
 		"reader":            {readerRights, usedByReader},
-	} {
+	})
+}
+
+// ruledRole is what a role may do, and does.
+type ruledRole struct {
+	rights rights
+	use    func(t *testing.T, store, super *postgres.Store) error
+}
+
+// requireRights tries what the roles do with all their rights, and with all but
+// one.
+func requireRights(t *testing.T, lane postgres.Lane, roles map[string]ruledRole) {
+	t.Helper()
+	for name, c := range roles {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			database, admin, super := ruled(t)
+			database, admin, super := ruled(t, lane)
 			role, roleURL := newRole(t, admin, database)
 			c.rights.grant(t, admin, role)
 			use := func() error {
@@ -137,9 +155,9 @@ func Test_roles_need_no_more_than_the_rights_that_the_documentation_names(t *tes
 			require.NoError(t, use(), "once more")
 			for table, allowed := range c.rights {
 				for _, right := range allowed {
-					execute(t, admin, "REVOKE "+right+" ON outmill."+table+" FROM "+role)
+					execute(t, admin, "REVOKE "+right+" ON "+qualified(table)+" FROM "+role)
 					requireNoRight(t, use(), right+" on "+table)
-					execute(t, admin, "GRANT "+right+" ON outmill."+table+" TO "+role)
+					execute(t, admin, "GRANT "+right+" ON "+qualified(table)+" TO "+role)
 				}
 			}
 			execute(t, admin, "REVOKE USAGE ON SCHEMA outmill FROM "+role)
@@ -353,7 +371,7 @@ func usedByOperator(t *testing.T, store, super *postgres.Store) error {
 
 func Test_functions_need_a_right_where_it_was_revoked_from_everybody(t *testing.T) {
 	t.Parallel()
-	database, admin, super := ruled(t)
+	database, admin, super := ruled(t, postgres.LaneRows)
 	role, roleURL := newRole(t, admin, database)
 	workerRights.grant(t, admin, role)
 	store := newStore(t, connect(t, roleURL), postgres.Config{})
@@ -368,7 +386,7 @@ func Test_functions_need_a_right_where_it_was_revoked_from_everybody(t *testing.
 
 func Test_a_worker_without_rights_beyond_its_own_is_woken(t *testing.T) {
 	t.Parallel()
-	database, admin, super := ruled(t)
+	database, admin, super := ruled(t, postgres.LaneRows)
 	role, roleURL := newRole(t, admin, database)
 	workerRights.grant(t, admin, role)
 	store := newStore(t, connect(t, roleURL), postgres.Config{})

@@ -46,6 +46,8 @@ type Store struct {
 	upkeep atomic.Int64
 	// logUsed: something was claimed from the log, or truncated, since then.
 	logUsed atomic.Bool
+	// refusals are of each segment.
+	refusals [segments]refusals
 	// forgotten is the line up to which it has looked for idle ones.
 	forgotten atomic.Int64
 	// refs are of what was claimed from the log.

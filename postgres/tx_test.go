@@ -24,36 +24,51 @@ func ensured(t *testing.T, config postgres.Config) *postgres.Store {
 	return store
 }
 
+// eachStore runs the test on a store of either lane, with a group that reads all.
+func eachStore(t *testing.T, test func(t *testing.T, store *postgres.Store)) {
+	t.Helper()
+	for _, lane := range bothLanes {
+		t.Run(string(lane), func(t *testing.T) {
+			t.Parallel()
+			store := ensured(t, postgres.Config{Lane: lane})
+			require.NoError(t, store.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+			test(t, store)
+		})
+	}
+}
+
 func one(name string) *outmill.Record { return &outmill.Record{Topic: "orders", MessageID: name} }
 
 func Test_a_nested_transaction_that_rolls_back_takes_only_its_own_records_along(t *testing.T) {
 	t.Parallel()
-	store := ensured(t, postgres.Config{})
-	err := store.InTx(t.Context(), func(ctx context.Context, tx pgx.Tx) error {
-		require.NoError(t, store.Append(ctx, one("outer")))
-		nested, err := tx.Begin(ctx)
+	eachStore(t, func(t *testing.T, store *postgres.Store) {
+		err := store.InTx(t.Context(), func(ctx context.Context, tx pgx.Tx) error {
+			require.NoError(t, store.Append(ctx, one("outer")))
+			nested, err := tx.Begin(ctx)
+			require.NoError(t, err)
+			require.NoError(t, store.Append(store.WithTx(ctx, nested), one("rolled back")))
+			require.NoError(t, nested.Rollback(ctx))
+			nested, err = tx.Begin(ctx)
+			require.NoError(t, err)
+			require.NoError(t, store.Append(store.WithTx(ctx, nested), one("nested")))
+			return nested.Commit(ctx)
+		})
 		require.NoError(t, err)
-		require.NoError(t, store.Append(store.WithTx(ctx, nested), one("rolled back")))
-		require.NoError(t, nested.Rollback(ctx))
-		nested, err = tx.Begin(ctx)
-		require.NoError(t, err)
-		require.NoError(t, store.Append(store.WithTx(ctx, nested), one("nested")))
-		return nested.Commit(ctx)
+		require.Equal(t, []string{"nested", "outer"}, listed(t, store))
 	})
-	require.NoError(t, err)
-	require.Equal(t, []string{"nested", "outer"}, listed(t, store))
 }
 
 func Test_a_transaction_that_its_function_refuses_leaves_nothing(t *testing.T) {
 	t.Parallel()
-	store := ensured(t, postgres.Config{})
-	refusal := errors.New("no credit")
-	err := store.InTx(t.Context(), func(ctx context.Context, _ pgx.Tx) error {
-		require.NoError(t, store.Append(ctx, one("never")))
-		return refusal
+	eachStore(t, func(t *testing.T, store *postgres.Store) {
+		refusal := errors.New("no credit")
+		err := store.InTx(t.Context(), func(ctx context.Context, _ pgx.Tx) error {
+			require.NoError(t, store.Append(ctx, one("never")))
+			return refusal
+		})
+		require.Equal(t, refusal, err)
+		require.Empty(t, listed(t, store))
 	})
-	require.Equal(t, refusal, err)
-	require.Empty(t, listed(t, store))
 }
 
 // wrapper is a handle as query builders have them.
@@ -61,34 +76,35 @@ type wrapper struct{ *sql.Tx }
 
 func Test_handles_of_database_sql_are_transactions_too(t *testing.T) {
 	t.Parallel()
-	store := ensured(t, postgres.Config{})
-	db := stdlib.OpenDBFromPool(store.Pool())
-	defer func() { require.NoError(t, db.Close()) }()
-	for name, wrap := range map[string]func(*sql.Tx) any{
-		"bare":    func(tx *sql.Tx) any { return tx },
-		"wrapped": func(tx *sql.Tx) any { return &wrapper{tx} },
-	} {
-		for _, commit := range []bool{false, true} {
-			tx, err := db.BeginTx(t.Context(), nil)
-			require.NoError(t, err)
-			ctx := store.WithTx(t.Context(), wrap(tx))
-			require.NoError(t, store.Append(ctx, odd(name, commit)))
-			require.NoError(t, store.Append(ctx, &outmill.Record{Topic: "orders", MessageID: name + " again", DedupKey: name}))
-			if !commit {
-				require.NoError(t, tx.Rollback())
-				require.NotContains(t, listed(t, store), name)
-				continue
+	eachStore(t, func(t *testing.T, store *postgres.Store) {
+		db := stdlib.OpenDBFromPool(store.Pool())
+		defer func() { require.NoError(t, db.Close()) }()
+		for name, wrap := range map[string]func(*sql.Tx) any{
+			"bare":    func(tx *sql.Tx) any { return tx },
+			"wrapped": func(tx *sql.Tx) any { return &wrapper{tx} },
+		} {
+			for _, commit := range []bool{false, true} {
+				tx, err := db.BeginTx(t.Context(), nil)
+				require.NoError(t, err)
+				ctx := store.WithTx(t.Context(), wrap(tx))
+				require.NoError(t, store.Append(ctx, odd(name, commit)))
+				require.NoError(t, store.Append(ctx, &outmill.Record{Topic: "orders", MessageID: name + " again", DedupKey: name}))
+				if !commit {
+					require.NoError(t, tx.Rollback())
+					require.NotContains(t, listed(t, store), name)
+					continue
+				}
+				require.NoError(t, tx.Commit())
+				found, err := store.List(t.Context(), outmill.ListQuery{})
+				require.NoError(t, err)
+				require.Equal(t, odd(name, true).Metadata, found[0].Metadata)
+				require.Equal(t, odd(name, true).Payload, found[0].Payload)
+				require.Equal(t, odd(name, true).Key, found[0].Key)
+				_, err = store.Delete(t.Context(), found[0].ID, found[1].ID)
+				require.NoError(t, err)
 			}
-			require.NoError(t, tx.Commit())
-			found, err := store.List(t.Context(), outmill.ListQuery{})
-			require.NoError(t, err)
-			require.Equal(t, odd(name, true).Metadata, found[0].Metadata)
-			require.Equal(t, odd(name, true).Payload, found[0].Payload)
-			require.Equal(t, odd(name, true).Key, found[0].Key)
-			_, err = store.Delete(t.Context(), found[0].ID, found[1].ID)
-			require.NoError(t, err)
 		}
-	}
+	})
 }
 
 // odd is a record with text that an array in its text form must quote.
@@ -119,54 +135,70 @@ func Test_what_is_no_transaction_is_refused_before_anything_is_sent(t *testing.T
 
 func Test_appends_of_one_transaction_are_serialised_over_its_nested_ones(t *testing.T) {
 	t.Parallel()
-	store := ensured(t, postgres.Config{})
-	err := store.InTx(t.Context(), func(ctx context.Context, tx pgx.Tx) error {
-		nested, err := tx.Begin(ctx)
+	eachStore(t, func(t *testing.T, store *postgres.Store) {
+		err := store.InTx(t.Context(), func(ctx context.Context, tx pgx.Tx) error {
+			nested, err := tx.Begin(ctx)
+			require.NoError(t, err)
+			var appends errgroup.Group
+			for i := range 16 {
+				appends.Go(func() error {
+					within := ctx
+					if i%2 == 0 {
+						within = store.WithTx(ctx, nested)
+					}
+					return store.Append(within, one(fmt.Sprint("m", i)), one(fmt.Sprint("n", i)))
+				})
+			}
+			require.NoError(t, appends.Wait())
+			return nested.Commit(ctx)
+		})
 		require.NoError(t, err)
-		var appends errgroup.Group
-		for i := range 16 {
-			appends.Go(func() error {
-				within := ctx
-				if i%2 == 0 {
-					within = store.WithTx(ctx, nested)
-				}
-				return store.Append(within, one(fmt.Sprint("m", i)), one(fmt.Sprint("n", i)))
-			})
-		}
-		require.NoError(t, appends.Wait())
-		return nested.Commit(ctx)
+		require.Len(t, listed(t, store), 32)
 	})
-	require.NoError(t, err)
-	require.Len(t, listed(t, store), 32)
 }
 
 func Test_an_error_in_a_callers_transaction_is_the_drivers_and_says_what_to_do(t *testing.T) {
 	t.Parallel()
-	store := ensured(t, postgres.Config{})
-	first := one("first")
-	require.NoError(t, store.Append(t.Context(), first))
-	tx, err := store.Pool().Begin(t.Context())
-	require.NoError(t, err)
-	defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
-	again := one("again")
-	again.ID = first.ID
-	err = store.Append(store.WithTx(t.Context(), tx), again)
-	var pgErr *pgconn.PgError
-	require.ErrorAs(t, err, &pgErr)
-	require.Equal(t, "23505", pgErr.Code)
+	eachStore(t, func(t *testing.T, store *postgres.Store) {
+		first := one("first")
+		require.NoError(t, store.Append(t.Context(), first))
+		tx, err := store.Pool().Begin(t.Context())
+		require.NoError(t, err)
+		defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
+		again := one("again")
+		again.ID = first.ID
+		err = store.Append(store.WithTx(t.Context(), tx), again)
+		var pgErr *pgconn.PgError
+		require.ErrorAs(t, err, &pgErr)
+		require.Equal(t, "23505", pgErr.Code)
+	})
 }
 
 func Test_what_is_copied_is_as_what_is_inserted(t *testing.T) {
 	t.Parallel()
-	store := ensured(t, postgres.Config{})
-	require.NoError(t, store.RegisterGroup(t.Context(), "", outmill.Topics{}))
-	require.NoError(t, store.RegisterGroup(t.Context(), readers, outmill.Topics{Include: []string{"orders"}}))
+	for _, lane := range bothLanes {
+		t.Run(string(lane), func(t *testing.T) {
+			t.Parallel()
+			store := ensured(t, postgres.Config{Lane: lane})
+			require.NoError(t, store.RegisterGroup(t.Context(), "", outmill.Topics{}))
+			require.NoError(t, store.RegisterGroup(t.Context(), readers, outmill.Topics{Include: []string{"orders"}}))
+			isCopied(t, store, lane)
+		})
+	}
+}
+
+// isCopied appends with times only where they do not keep records out of the
+// lane.
+func isCopied(t *testing.T, store *postgres.Store, lane postgres.Lane) {
+	t.Helper()
 	for _, n := range []int{1, 5000} {
 		batch := make([]*outmill.Record, n)
 		for i := range batch {
 			batch[i] = odd(fmt.Sprint("m", i), true)
 			batch[i].TenantID, batch[i].CorrelationID, batch[i].TraceParent = "t", "c", "p"
-			batch[i].Delay, batch[i].TimeToLive = 1, 3_600_000_000_000
+			if lane == postgres.LaneRows {
+				batch[i].Delay, batch[i].TimeToLive = 1, 3_600_000_000_000
+			}
 		}
 		require.NoError(t, store.Append(t.Context(), batch...))
 		got, err := store.Get(t.Context(), batch[n-1].ID)
@@ -177,8 +209,10 @@ func Test_what_is_copied_is_as_what_is_inserted(t *testing.T) {
 		require.Equal(t, want.Key, got.Key)
 		require.Equal(t, []string{"t", "c", "p", ""}, []string{got.TenantID, got.CorrelationID, got.TraceParent, got.Group})
 		require.True(t, got.Routed)
-		require.Equal(t, int64(1), got.DueAt.Sub(got.CreatedAt).Microseconds())
-		require.Equal(t, int64(3_600_000_000), got.ExpiresAt.Sub(got.CreatedAt).Microseconds())
+		if lane == postgres.LaneRows {
+			require.Equal(t, int64(1), got.DueAt.Sub(got.CreatedAt).Microseconds())
+			require.Equal(t, int64(3_600_000_000), got.ExpiresAt.Sub(got.CreatedAt).Microseconds())
+		}
 		require.Len(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), n, outmill.OrderNone)), n)
 	}
 }

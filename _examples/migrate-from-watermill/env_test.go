@@ -179,10 +179,13 @@ func ids(key string, n int) []string {
 	return all
 }
 
+// inOutbox are what was appended, in either lane.
+const inOutbox = `(SELECT message_id, topic, seq FROM outmill.records UNION ALL SELECT message_id, topic, pos FROM outmill.log) AS r`
+
 // outbox returns the message ids of the outbox in the order of their appends.
 func (w *world) outbox(t testing.TB, topic string) []string {
 	t.Helper()
-	return ask(t, w.db, `SELECT message_id FROM outmill.records WHERE topic = $1 ORDER BY seq`, topic)
+	return ask(t, w.db, `SELECT message_id FROM `+inOutbox+` WHERE topic = $1 ORDER BY seq`, topic)
 }
 
 func ask(t testing.TB, db *sql.DB, query string, args ...any) []string {

@@ -27,7 +27,7 @@ func Test_a_crash_of_the_database_loses_nothing_and_doubles_nothing(t *testing.T
 	tl := start(t, w.sourceArgs("-topic", "orders", "-batch", "20", "-once"))
 	moved := func() int {
 		// While the server is away nobody can tell.
-		all, err := texts(context.WithoutCancel(t.Context()), w.db, `SELECT message_id FROM outmill.records`)
+		all, err := texts(context.WithoutCancel(t.Context()), w.db, `SELECT message_id FROM `+inOutbox)
 		if err != nil {
 			return 0
 		}

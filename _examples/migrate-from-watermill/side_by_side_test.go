@@ -115,8 +115,9 @@ func startForwarder(t *testing.T, w *world, brokers []string) {
 func requireForwarded(t *testing.T, w *world) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		left := ask(t, w.db, `SELECT count(*)::text FROM outmill.records`)
-		return left[0] == "0"
+		stats, err := w.store.Stats(context.WithoutCancel(t.Context()), 1)
+		require.NoError(t, err)
+		return len(stats) == 0
 	}, patience, tick, "records are left in the outbox")
 }
 

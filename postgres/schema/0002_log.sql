@@ -50,8 +50,10 @@ CREATE TABLE {p:log_2} PARTITION OF {p:log} FOR VALUES IN (2)
 -- What comes next of a line.
 CREATE INDEX {i:log_next} ON {p:log} (line, pos);
 
--- What a transaction has written that was not finished when a claim went past.
-CREATE INDEX {i:log_late} ON {p:log} (xid, line, pos);
+-- What a transaction has written that was not finished when a claim went past. The
+-- sums keep it from being taken for what comes next of a line, which it has nowhere
+-- in one place.
+CREATE INDEX {i:log_late} ON {p:log} (xid, (line + 0), (pos + 0));
 
 CREATE UNIQUE INDEX {i:log_id} ON {p:log} (id, segment);
 
@@ -118,7 +120,7 @@ $outmill$;
 -- Whether a claim has gone past something of a line that is finished by now.
 CREATE FUNCTION {p:log_late}(bigint) RETURNS boolean LANGUAGE sql STABLE AS $outmill$
     SELECT EXISTS (SELECT 1 FROM {p:log_unfinished}($1) AS u CROSS JOIN LATERAL (SELECT 1 FROM {p:log} AS l
-        WHERE l.xid = u.xid AND l.line = $1 AND l.pos > u.from_pos AND l.pos <= u.to_pos LIMIT 1) AS r
+        WHERE l.xid = u.xid AND l.line + 0 = $1 AND l.pos + 0 > u.from_pos AND l.pos + 0 <= u.to_pos LIMIT 1) AS r
         WHERE u.listed OR pg_visible_in_snapshot(u.xid, pg_current_snapshot()))
 $outmill$;
 

@@ -1,0 +1,252 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/postgres"
+)
+
+// largeOfLog are the parts of the log. Those that are read are large.
+var largeOfLog = []string{"log_0", "log_1"}
+
+// sqlLogMillion fills two segments with $1 rows: half are of the topic big, a fifth
+// of the topic read, which was read, and the others of topics that are not.
+const sqlLogMillion = `INSERT INTO outmill.log (line, segment, id, created_at, size, grp, topic, key, message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, payload)
+SELECT ('x' || left(encode(sha256(int8send(length('readers')) || 'readers'::bytea || topic::bytea), 'hex'), 16))::bit(64)::bigint,
+	CASE WHEN i < $1::integer / 2 THEN 0 ELSE 1 END, ('00000000-0000-7000-8000-' || lpad(to_hex(i), 12, '0'))::uuid, now(), 100, 'readers', topic, 'k' || i % 20000, 'm' || i, '', '', '', '', '', '',
+	'\x0102030405060708090a0b0c0d0e0f'
+FROM (SELECT i, CASE WHEN i % 10 < 5 THEN 'big' WHEN i % 10 < 7 THEN 'read' ELSE 't' || i % 50 END AS topic FROM generate_series(1, $1::integer) AS i) AS g`
+
+// filledLog is a database with a large log on a server of its own: see filled.
+func filledLog(t *testing.T) (url string, admin *pgxpool.Pool) {
+	t.Helper()
+	url = testenv.PostgresDatabaseOn(t, testenv.OwnPostgres(t, "autovacuum=off").URL)
+	admin = connect(t, url)
+	store := newStore(t, admin, postgres.Config{NotifyInterval: -1, Lane: postgres.LaneLog})
+	require.NoError(t, store.Ensure(t.Context()))
+	require.NoError(t, store.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+	for i := range 3 {
+		execute(t, admin, fmt.Sprintf(`ALTER TABLE outmill.log_%d SET UNLOGGED`, i))
+	}
+	began := time.Now()
+	execute(t, admin, sqlLogMillion, rows())
+	execute(t, admin, `UPDATE outmill.meta SET segment = 1`)
+	// What was read, is: one claim and ack of 100 jump to the end.
+	require.NoError(t, store.Ack(t.Context(), leasesOf(claimed(t, store, claimOf(outmill.NewOwnerToken(), 100, outmill.OrderNone, "read")))))
+	execute(t, admin, `UPDATE outmill.batches SET pos = (SELECT max(pos) FROM outmill.log)`)
+	t.Logf("%d rows written in %s", rows(), time.Since(began).Round(time.Millisecond))
+	return url, admin
+}
+
+func Test_statements_read_no_more_than_they_need_at_a_million_rows_of_the_log(t *testing.T) {
+	t.Parallel()
+	url, admin := filledLog(t)
+	check := func(when string, modes ...string) {
+		for _, mode := range modes {
+			t.Run(when+", "+mode, func(t *testing.T) {
+				e := &ofLog{exercising: explainedAs(t, url, mode, postgres.Config{NotifyInterval: -1}), admin: admin, mode: mode}
+				e.check(t)
+			})
+		}
+	}
+	check("never analyzed", "auto")
+	execute(t, admin, "ANALYZE")
+	check("with statistics", "force_generic_plan", "force_custom_plan")
+}
+
+// ofLog makes the calls that read the log.
+type ofLog struct {
+	*exercising
+	admin *pgxpool.Pool
+	mode  string
+}
+
+// check tells each fault of a statement once.
+func (e *ofLog) check(t *testing.T) {
+	t.Helper()
+	e.t = t
+	known := map[string]bool{}
+	e.tell = func(call string, limit int, found []plan) {
+		for _, p := range found {
+			p.Plan.each(func(n node) {
+				id := p.Text + n.Type + n.Index + n.Cond
+				if fault := faultOf(n, limit); fault != "" && !known[id] {
+					known[id] = true
+					t.Errorf("%s: a node %s:\n%s\nof\n%s", call, fault, n, p.Text)
+				}
+			})
+		}
+	}
+	e.exercise(t)
+}
+
+func (e *ofLog) exercise(t *testing.T) {
+	t.Helper()
+	const limit = 100
+	ctx, store := t.Context(), e.store
+	e.call("append", limit, func() error { return store.Append(ctx, made("t1", "x", limit)...) })
+	e.call("copy", limit, func() error { return store.Append(ctx, made("t1", "x", 3*limit)...) })
+	e.call("append in a transaction", limit, func() error {
+		return store.InTx(ctx, func(ctx context.Context, _ pgx.Tx) error { return store.Append(ctx, made("t1", "x", limit)...) })
+	})
+	for _, order := range allOrders {
+		e.claim(fmt.Sprintf("poll of a topic that was read, order %s", order), claimOf(outmill.NewOwnerToken(), limit, order, "read"))
+		for name, include := range map[string][]string{"one topic": {"big"}, "topics": {"t*", "read"}} {
+			req := claimOf(outmill.NewOwnerToken(), limit, order, include...)
+			if order == outmill.OrderTopic {
+				req.KeyPolicy = outmill.Skip // what waits from the claims before
+			}
+			found := e.claim(fmt.Sprintf("claim, order %s, from %s", order, name), req)
+			require.NotEmpty(t, found)
+			e.end(found)
+			req.MaxBytes = 5 * 100
+			e.end(e.claim(fmt.Sprintf("claim, order %s, from %s, of some bytes", order, name), req))
+		}
+		e.late(order, limit)
+	}
+	e.look(limit)
+	e.call("reap", limit, func() error { _, err := store.ReapExpired(ctx, limit); return err })
+	for segment := range 3 {
+		e.call("truncation", limit, func() error { _, err := store.Truncate(ctx, segment); return err })
+	}
+	e.call("forget lines", limit, func() error { return store.ForgetLines(ctx) })
+	e.call("upkeep", limit, func() error { return store.TendSegments(ctx) })
+	execute(t, e.admin, `UPDATE outmill.meta SET cluster = 'another'`)
+	again := newStore(t, store.Pool(), postgres.Config{NotifyInterval: -1})
+	e.call("first claim on another server", limit, func() error {
+		_, err := again.Claim(ctx, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, "read"))
+		return err
+	})
+}
+
+// end settles in every way but Park, which goes over thousands of rows.
+func (e *ofLog) end(found []*outmill.Record) {
+	e.t.Helper()
+	e.settle(found, false)
+	if len(found) > 0 {
+		require.NoError(e.t, e.store.Ack(e.t.Context(), leasesOf(found[:1])))
+	}
+}
+
+// late claims what five transactions have written that a claim went past.
+func (e *ofLog) late(order outmill.Order, limit int) {
+	e.t.Helper()
+	ctx := e.t.Context()
+	writer := newStore(e.t, e.admin, postgres.Config{NotifyInterval: -1})
+	topic := "late " + outmill.NewWorkItemID().String()
+	req := claimOf(outmill.NewOwnerToken(), limit, order, topic)
+	var open []pgx.Tx
+	for i := range 5 {
+		tx, err := e.admin.Begin(ctx)
+		require.NoError(e.t, err)
+		require.NoError(e.t, writer.Append(writer.WithTx(ctx, tx), made(topic, fmt.Sprint("late", i), 2000)...))
+		open = append(open, tx)
+	}
+	require.NoError(e.t, writer.Append(ctx, made(topic, "passed", 1)...))
+	require.Len(e.t, claimed(e.t, writer, req), 1)
+	for _, tx := range open {
+		require.NoError(e.t, tx.Commit(ctx))
+	}
+	for range 3 {
+		found := e.claim(fmt.Sprintf("claim of late ones, order %s", order), req)
+		require.Len(e.t, found, limit)
+		e.call("ack of late ones", limit, func() error { return e.store.Ack(ctx, leasesOf(found)) })
+	}
+}
+
+func (e *ofLog) look(limit int) {
+	e.t.Helper()
+	ctx := e.t.Context()
+	leased := claimed(e.t, e.store, claimOf(outmill.NewOwnerToken(), limit, outmill.OrderKey, "big"))
+	require.Len(e.t, leased, limit)
+	var pending []*outmill.Record
+	for _, status := range []outmill.Status{"", outmill.StatusPending, outmill.StatusLeased, outmill.StatusProcessed, outmill.StatusDead} {
+		// A list goes over what was read and is not truncated yet, and one of a topic
+		// over what there is of others.
+		e.call("list "+string(status), limit+rows()/200, func() error {
+			found, err := e.store.List(ctx, outmill.ListQuery{Status: status, Limit: limit})
+			if status == outmill.StatusPending {
+				pending = found
+			}
+			return err
+		})
+	}
+	require.NotEmpty(e.t, pending)
+	for name, id := range map[string]outmill.WorkItemID{"pending": pending[0].ID, "leased": leased[0].ID} {
+		e.call("get of one that is "+name, limit, func() error { _, err := e.store.Get(ctx, id); return err })
+	}
+	e.call("stats", 10*topics, func() error { _, err := e.store.Stats(ctx, 10); return err })
+	e.call("delete", limit, func() error {
+		_, err := e.store.Delete(ctx, pending[0].ID, leased[0].ID)
+		return err
+	})
+	require.NoError(e.t, e.store.Ack(ctx, leasesOf(leased)))
+}
+
+func Test_claims_of_one_cost_the_same_however_many_there_were_behind_an_old_transaction(t *testing.T) {
+	t.Parallel()
+	for name, stays := range map[string]bool{"all acked": false, "one lease stays": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			requireLevelClaims(t, stays)
+		})
+	}
+}
+
+// requireLevelClaims claims and acks records one by one while a transaction keeps
+// the server from tidying up.
+func requireLevelClaims(t *testing.T, stays bool) {
+	t.Helper()
+	url := testenv.PostgresDatabaseOn(t, testenv.OwnPostgres(t).URL)
+	admin := connect(t, url)
+	store := newStore(t, admin, postgres.Config{NotifyInterval: -1, Lane: postgres.LaneLog})
+	require.NoError(t, store.Ensure(t.Context()))
+	require.NoError(t, store.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+	watcher, err := connect(t, url).BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	require.NoError(t, err)
+	_, err = watcher.Exec(t.Context(), "SELECT pg_current_xact_id()")
+	require.NoError(t, err)
+	const n = 600
+	require.NoError(t, store.Append(t.Context(), made("orders", "x", n+100)...))
+	owner := outmill.NewOwnerToken()
+	if stays {
+		req := claimOf(owner, 1, outmill.OrderNone, "orders")
+		req.Lease = time.Hour
+		require.Len(t, claimed(t, store, req), 1)
+	}
+	e := explainedAs(t, url, "auto", postgres.Config{NotifyInterval: -1})
+	e.t = t
+	one := func(from *postgres.Store) {
+		found := claimed(t, from, claimOf(owner, 1, outmill.OrderKey, "orders"))
+		require.Len(t, found, 1)
+		require.NoError(t, from.Ack(t.Context(), leasesOf(found)))
+	}
+	blocks := func() int {
+		for range warm {
+			one(e.store)
+		}
+		read := 0
+		for _, p := range e.told.of(t, func() { one(e.store) }) {
+			read += p.Plan.Hit + p.Plan.Read
+		}
+		return read
+	}
+	first := blocks()
+	for range n {
+		one(store)
+	}
+	last := blocks()
+	t.Logf("a claim and an ack of one read %d blocks at first, and %d after %d others", first, last, n)
+	// The indexes get a level more.
+	require.Less(t, last, 2*first+20)
+	require.NoError(t, watcher.Rollback(t.Context()))
+}

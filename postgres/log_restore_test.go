@@ -1,0 +1,142 @@
+package postgres_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/postgresengine"
+	"github.com/outmill/outmill/storetest"
+)
+
+// dump and restore copy a database with the server's own programs.
+func dump(t *testing.T, url string) (file string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "dump")
+	run(t, "pg_dump", "--format=custom", "--no-owner", "--file", file, url)
+	return file
+}
+
+func restore(t *testing.T, file, url string) {
+	t.Helper()
+	run(t, "pg_restore", "--no-owner", "--exit-on-error", "--dbname", url, file)
+}
+
+func run(t *testing.T, program string, args ...string) {
+	t.Helper()
+	bin, err := postgresengine.Binaries(t.Context())
+	require.NoError(t, err)
+	path := filepath.Join(bin, program)
+	if _, err := os.Stat(path); err != nil {
+		t.Skipf("skipped: this PostgreSQL has no %s", program)
+	}
+	out, err := exec.CommandContext(t.Context(), path, args...).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
+// restored is the tape in another database that holds the same.
+func (r *tape) restored(db *pgxpool.Pool) *tape {
+	r.t.Helper()
+	there := &ring{t: r.t, db: db, store: conforming{newStore(r.t, db, r.store.config), r.store.config}, gates: &gates{}, schema: r.schema}
+	return &tape{ring: there, owner: r.owner}
+}
+
+func Test_a_dump_of_a_log_is_read_on_in_another_cluster_and_in_the_same(t *testing.T) {
+	t.Parallel()
+	home := testenv.OwnPostgres(t)
+	r := newTape(t, connect(t, testenv.PostgresDatabaseOn(t, home.URL)), storetest.Options{})
+	// The numbers of what is left are to be given again in the other cluster.
+	for range 500 {
+		execute(t, r.db, `SELECT pg_current_xact_id()`)
+	}
+	unseen, huge := r.begin(), r.begin()
+	r.in(unseen, "a", "a1", "a2", "a3")
+	r.in(huge, "", numbered("huge", 15)...)
+	r.append("", "acked", "open")
+	passed := claimed(t, r.store, claimOf(r.owner, 10, outmill.OrderKey, "orders"))
+	require.Equal(t, []string{"acked", "open"}, namesOf(passed))
+	require.NoError(t, r.store.Ack(t.Context(), leasesOf(passed[:1])))
+	r.commit(huge)
+	listed := claimed(t, r.store, claimOf(r.owner, 5, outmill.OrderKey, "orders"))
+	require.Equal(t, numbered("huge", 15)[:5], namesOf(listed))
+	require.NoError(t, r.store.Ack(t.Context(), leasesOf(listed)))
+	r.commit(unseen)
+	r.append("a", "a4", "a5")
+	left := slices.Concat(numbered("huge", 15)[5:], []string{"a1", "a2", "a3", "a4", "a5", "open"})
+	r.census(left...)
+	file := dump(t, r.db.Config().ConnString())
+
+	away := testenv.OwnPostgres(t)
+	for name, url := range map[string]string{"another cluster": away.URL, "the same cluster": home.URL} {
+		t.Run(name, func(t *testing.T) {
+			target := testenv.PostgresDatabaseOn(t, url)
+			restore(t, file, target)
+			r := r.restored(connect(t, target))
+			r.t = t
+			want := slices.Clone(left)
+			var names []string
+			for i := range 1000 {
+				if i%10 > 0 {
+					execute(t, r.db, `SELECT pg_current_xact_id()`)
+					continue
+				}
+				next := fmt.Sprint("next", i)
+				want = append(want, next)
+				r.append("a", next)
+				if i%200 == 0 {
+					found := claimed(t, r.store, claimOf(r.owner, 4, outmill.OrderKey, "orders"))
+					names = append(names, namesOf(found)...)
+					require.NoError(t, r.store.Ack(t.Context(), leasesOf(found)))
+				}
+			}
+			names = append(names, r.ackAll(readers, outmill.OrderKey)...)
+			require.Equal(t, numbered("huge", 15)[5:], ofThem(names, "huge"))
+			require.Equal(t, ofThem(want, "a", "n"), ofThem(names, "a", "n"))
+			r.census("open")
+			require.NoError(t, r.store.Ack(t.Context(), leasesOf(passed[1:])), "the lease of before stands")
+			r.census()
+		})
+	}
+}
+
+// ofThem are the names that begin with any of the prefixes.
+func ofThem(names []string, prefixes ...string) []string {
+	var some []string
+	for _, name := range names {
+		if slices.ContainsFunc(prefixes, func(p string) bool { return len(name) >= len(p) && name[:len(p)] == p }) {
+			some = append(some, name)
+		}
+	}
+	return some
+}
+
+func Test_in_a_log_on_another_server_what_commits_between_a_claims_mark_and_its_page_comes_once(t *testing.T) {
+	t.Parallel()
+	r := newTape(t, pool(t), storetest.Options{})
+	r.lease(r.store.Store, "old")
+	r.elapse(2 * time.Minute)
+	execute(t, r.db, r.sql(`UPDATE {meta} SET cluster = 'another'`))
+	open := r.begin()
+	r.in(open, "", "new")
+	// The first claim on this server waits for the batch whose lease is over: behind
+	// its mark, and before it reads its page.
+	locked := r.lockBatches()
+	found := async(func() ([]*outmill.Record, error) {
+		return r.gated.Claim(t.Context(), claimOf(r.owner, 10, outmill.OrderKey, "orders"))
+	})
+	r.blocked(1)
+	r.commit(open)
+	require.NoError(t, locked.Rollback(t.Context()))
+	names := namesOf(await(t, found))
+	names = append(names, r.drain(10, outmill.OrderKey)...)
+	require.Equal(t, []string{"old", "new"}, names)
+}

@@ -1,0 +1,282 @@
+package postgres_test
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/postgres"
+)
+
+// The rights that roles need besides those of rights_test.go once the log is on,
+// apart from what some need anyway.
+var (
+	logPublisherRights = publisherRights.and(rights{
+		"log":                      {"INSERT"},
+		"SEQUENCE records_seq_seq": {"USAGE"},
+	})
+	logNamerRights = logPublisherRights.and(rights{
+		"log":     {"SELECT"},
+		"batches": {"SELECT"},
+		"late":    {"SELECT"},
+	})
+	logStarterRights = starterRights.and(rights{
+		"log":                      {"INSERT", "SELECT (id)"},
+		"SEQUENCE records_seq_seq": {"USAGE"},
+	})
+	logWorkerRights = workerRights.and(rights{
+		"records":                  {"INSERT"},
+		"log":                      {"SELECT", "DELETE"},
+		"batches":                  {"SELECT", "INSERT", "UPDATE", "DELETE"},
+		"late":                     {"SELECT", "INSERT", "UPDATE", "DELETE"},
+		"SEQUENCE records_seq_seq": {"SELECT"},
+	})
+	logReaderRights = readerRights.and(rights{
+		"log":     {"SELECT"},
+		"batches": {"SELECT"},
+		"late":    {"SELECT"},
+	})
+	logOperatorRights = operatorRights.and(rights{
+		"records":                  {"INSERT"},
+		"log":                      {"SELECT", "DELETE"},
+		"batches":                  {"SELECT", "INSERT", "UPDATE", "DELETE"},
+		"late":                     {"SELECT", "DELETE"},
+		"SEQUENCE records_seq_seq": {"SELECT"},
+	})
+	// upkeepRights are those of who looks after the segments, by itself.
+	upkeepRights = rights{
+		"meta":                     {"SELECT", "UPDATE"},
+		"records":                  {"SELECT", "INSERT"},
+		"log":                      {"SELECT"},
+		"log_0":                    {"SELECT", "TRUNCATE"},
+		"log_1":                    {"SELECT", "TRUNCATE"},
+		"log_2":                    {"SELECT"}, // TRUNCATE too, when it is truncated: in the test it is not
+		"batches":                  {"SELECT", "INSERT", "UPDATE", "DELETE"},
+		"late":                     {"SELECT", "DELETE"},
+		"SEQUENCE records_seq_seq": {"SELECT"},
+	}
+)
+
+func Test_with_a_log_roles_need_no_more_than_the_rights_that_are_named(t *testing.T) {
+	t.Parallel()
+	requireRights(t, postgres.LaneLog, map[string]ruledRole{
+		"publisher":            {logPublisherRights, usedByLogPublisher},
+		"publisher of old ids": {logNamerRights, usedByNamer},
+		"starter of joins":     {logStarterRights, usedByLogStarter},
+		"worker":               {logWorkerRights, usedByLogWorker},
+		"finisher of joins":    {logWorkerRights.and(rights{"dedup": {"INSERT"}, "join_members": {"INSERT"}, "log": {"INSERT"}, "SEQUENCE records_seq_seq": {"USAGE"}}), usedByLogFinisher},
+		"operator":             {logOperatorRights, usedByLogOperator},
+		"reader":               {logReaderRights, usedByReader},
+		"who does the upkeep":  {upkeepRights, usedByUpkeep},
+	})
+}
+
+func usedByLogPublisher(t *testing.T, store, super *postgres.Store) error {
+	ctx := t.Context()
+	require.NoError(t, super.RegisterGroup(ctx, readers, outmill.Topics{}))
+	return firstOf(
+		func() error { return usedByPublisher(t, store, super) },
+		func() error { return store.Append(ctx, made("orders", "many", 500)...) },
+		func() error {
+			return store.Append(ctx, &outmill.Record{Topic: "orders", Delay: time.Hour})
+		},
+	)
+}
+
+func usedByLogStarter(t *testing.T, store, super *postgres.Store) error {
+	require.NoError(t, super.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+	return firstOf(
+		func() error { return usedByLogPublisher(t, store, super) },
+		func() error { return usedByStarter(t, store, super) },
+	)
+}
+
+func usedByLogFinisher(t *testing.T, store, super *postgres.Store) error {
+	return firstOf(
+		func() error { return usedByLogWorker(t, store, super) },
+		func() error { return usedByFinisher(t, store, super) },
+	)
+}
+
+// emptied has nothing in the store, and one group.
+func emptied(t *testing.T, super *postgres.Store) {
+	t.Helper()
+	for _, table := range []string{"log", "batches", "late", "records", "lanes"} {
+		execute(t, super.Pool(), "TRUNCATE outmill."+table)
+	}
+	groups, err := super.Groups(t.Context())
+	require.NoError(t, err)
+	for _, g := range groups {
+		_, err := super.DropGroup(t.Context(), g.Group)
+		require.NoError(t, err)
+	}
+	require.NoError(t, super.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+}
+
+// usedByNamer appends ids that were made long ago, of which the log has one.
+func usedByNamer(t *testing.T, store, super *postgres.Store) error {
+	ctx := t.Context()
+	emptied(t, super)
+	require.NoError(t, super.Append(ctx, made("taken", "x", 1)...))
+	require.Len(t, claimed(t, super, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone, "taken")), 1)
+	taken, free := made("orders", "old", 1), made("orders", "old", 1)
+	for _, r := range []*outmill.Record{taken[0], free[0]} {
+		r.ID = outmill.NewWorkItemID()
+		r.ID[0]--
+	}
+	execute(t, super.Pool(), "UPDATE outmill.log SET id = $1 WHERE topic = 'taken'", taken[0].ID)
+	return firstOf(
+		func() error { return usedByLogPublisher(t, store, super) },
+		func() error { return store.Append(ctx, free...) },
+		func() error {
+			err := store.Append(ctx, taken...)
+			require.Error(t, err)
+			if strings.Contains(err.Error(), "has this id") {
+				return nil
+			}
+			return err
+		},
+	)
+}
+
+// usedByLogWorker also extends a part of a batch, lets one go, and finds what has
+// committed late.
+func usedByLogWorker(t *testing.T, store, super *postgres.Store) error {
+	ctx := t.Context()
+	topic := outmill.NewWorkItemID().String()
+	emptied(t, super)
+	late, err := super.Pool().Begin(ctx)
+	require.NoError(t, err)
+	defer func() { _ = late.Rollback(context.WithoutCancel(ctx)) }()
+	require.NoError(t, super.Append(super.WithTx(ctx, late), made(topic, "late", 20)...))
+	require.NoError(t, super.Append(ctx, made(topic, "passed", 5)...))
+	var found []*outmill.Record
+	claim := func(limit int, lease time.Duration) func() error {
+		return func() (err error) {
+			req := claimOf(outmill.NewOwnerToken(), limit, outmill.OrderNone, topic)
+			req.Lease = lease
+			found, err = store.Claim(ctx, req)
+			return err
+		}
+	}
+	return firstOf(
+		claim(5, time.Hour),
+		func() error { return late.Commit(ctx) },
+		func() error { _, err := store.Extend(ctx, 2*time.Hour, leasesOf(found[:1])); return err },
+		claim(3, time.Microsecond),
+		claim(3, time.Microsecond),
+		func() error { _, err := store.ReapExpired(ctx, 10); return err },
+		claim(100, time.Hour),
+		func() error { return store.Ack(ctx, leasesOf(found)) },
+		func() error { return usedByWorker(t, store, super) },
+	)
+}
+
+// usedByLogOperator also deletes what is in the log, claimed or not, and drops a
+// group that has something there.
+func usedByLogOperator(t *testing.T, store, super *postgres.Store) error {
+	ctx := t.Context()
+	require.NoError(t, super.RegisterGroup(ctx, readers, outmill.Topics{}))
+	records := made(outmill.NewWorkItemID().String(), "x", 4)
+	require.NoError(t, super.Append(ctx, records...))
+	require.Len(t, claimed(t, super, claimOf(outmill.NewOwnerToken(), 2, outmill.OrderNone, records[0].Topic)), 2)
+	return firstOf(
+		func() error { _, err := store.Delete(ctx, records[0].ID, records[2].ID); return err },
+		func() error { return usedByOperator(t, store, super) },
+	)
+}
+
+// usedByUpkeep has a segment that is full, one of which nothing is needed, and one
+// of which something is.
+func usedByUpkeep(t *testing.T, store, super *postgres.Store) error {
+	ctx := t.Context()
+	write := func(segment int, topic string) {
+		execute(t, super.Pool(), fmt.Sprintf("UPDATE outmill.meta SET segment = %d", segment))
+		records := made(topic, "x", 700)
+		for _, r := range records {
+			r.Payload = make([]byte, 7000)
+			_, _ = rand.Read(r.Payload)
+		}
+		require.NoError(t, super.Append(ctx, records...))
+	}
+	reading := func(topic string) {
+		req := claimOf(outmill.NewOwnerToken(), 1000, outmill.OrderNone, topic)
+		require.NoError(t, super.Ack(ctx, leasesOf(claimed(t, super, req))))
+	}
+	emptied(t, super)
+	write(0, "read")
+	reading("read")
+	write(1, "unread")
+	// No claim, which might do the upkeep.
+	write(2, "last")
+	execute(t, super.Pool(), "UPDATE outmill.meta SET rotated_at = rotated_at - interval '1 hour'")
+	err := firstOf(
+		func() error { return store.TendSegments(ctx) },
+		func() error { return store.ForgetLines(ctx) },
+		func() error { return store.TendSegments(ctx) },
+	)
+	if err == nil {
+		require.Equal(t, []int{0, 0, 700}, []int{segmentRows(t, super, 0), segmentRows(t, super, 1), segmentRows(t, super, 2)})
+		require.Equal(t, 700, valueOf[int](t, super.Pool(), "SELECT count(*) FROM outmill.records WHERE topic = 'unread'"))
+		require.NotEqual(t, 2, valueOf[int](t, super.Pool(), "SELECT segment FROM outmill.meta"))
+		return nil
+	}
+	// Nobody is told of it but by the log.
+	return fmt.Errorf("upkeep, of which no caller hears what rights it takes: %w", err)
+}
+
+func Test_functions_of_the_log_need_a_right_where_it_was_revoked_from_everybody(t *testing.T) {
+	t.Parallel()
+	database, admin, super := ruled(t, postgres.LaneLog)
+	role, roleURL := newRole(t, admin, database)
+	logWorkerRights.and(logReaderRights).grant(t, admin, role)
+	store := newStore(t, connect(t, roleURL), postgres.Config{})
+	use := func() error {
+		return firstOf(
+			func() error { return usedByLogWorker(t, store, super) },
+			func() error { return usedByReader(t, store, super) },
+		)
+	}
+	require.NoError(t, use())
+	for _, function := range []string{"log_due", "log_ready", "log_late", "log_unfinished", "log_passed"} {
+		execute(t, admin, "REVOKE EXECUTE ON FUNCTION outmill."+function+" FROM PUBLIC")
+		requireNoRight(t, use(), "EXECUTE of "+function)
+		execute(t, admin, "GRANT EXECUTE ON FUNCTION outmill."+function+" TO "+role)
+		require.NoError(t, use())
+	}
+}
+
+func Test_a_worker_that_may_not_truncate_works_and_leaves_the_segments_to_others(t *testing.T) {
+	t.Parallel()
+	database, admin, super := ruled(t, postgres.LaneLog)
+	role, roleURL := newRole(t, admin, database)
+	logWorkerRights.grant(t, admin, role)
+	store := newStore(t, connect(t, roleURL), postgres.Config{})
+	require.NoError(t, usedByLogWorker(t, store, super))
+	require.NoError(t, super.Append(t.Context(), made("last", "x", 3)...))
+	execute(t, admin, "UPDATE outmill.meta SET segment = 1")
+	_, err := store.ReapExpired(t.Context(), 10)
+	require.NoError(t, err)
+	err = store.TendSegments(t.Context())
+	require.ErrorContains(t, err, "permission denied")
+	require.NoError(t, usedByLogWorker(t, store, super))
+}
+
+func Test_a_publisher_may_say_that_it_wants_the_log_where_it_is_on(t *testing.T) {
+	t.Parallel()
+	database, admin, _ := ruled(t, postgres.LaneLog)
+	role, roleURL := newRole(t, admin, database)
+	logPublisherRights.grant(t, admin, role)
+	store := newStore(t, connect(t, roleURL), postgres.Config{Lane: postgres.LaneLog})
+	require.NoError(t, store.Ensure(t.Context()))
+	require.NoError(t, pgx.BeginFunc(t.Context(), store.Pool(), func(tx pgx.Tx) error {
+		return store.Append(store.WithTx(t.Context(), tx), made("orders", "x", 3)...)
+	}))
+}

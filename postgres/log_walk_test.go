@@ -1,0 +1,319 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/postgres"
+	"github.com/outmill/outmill/storetest"
+)
+
+func Test_in_a_log_a_claim_waits_for_another_one_of_its_topic_and_sees_what_that_has_taken(t *testing.T) {
+	t.Parallel()
+	eachOrder(t, func(r *tape, order outmill.Order) {
+		r.append("", "a", "b", "c")
+		stopped := r.gates.before(r.t, addsBatch, 1)
+		first := async(func() ([]*outmill.Record, error) {
+			return r.gated.Claim(r.t.Context(), claimOf(r.owner, 2, order, "orders"))
+		})
+		stopped.wait(r.t)
+		second := async(func() ([]*outmill.Record, error) {
+			return r.store.Claim(r.t.Context(), claimOf(r.owner, 2, order, "orders"))
+		})
+		r.blocked(1)
+		stopped.open()
+		require.Equal(r.t, []string{"a", "b"}, namesOf(await(r.t, first)))
+		require.Equal(r.t, []string{"c"}, namesOf(await(r.t, second)))
+		r.census("a", "b", "c")
+	})
+}
+
+func Test_in_a_log_places_that_sessions_keep_are_refused_by_the_next_claim(t *testing.T) {
+	t.Parallel()
+	r := newTape(t, pool(t), storetest.Options{})
+	r.lease(r.store.Store, "a")
+	r.append("", "b")
+	execute(t, r.db, r.sql(`ALTER SEQUENCE {records_seq_seq} CACHE 20`))
+	for _, order := range allOrders {
+		_, err := r.store.Claim(t.Context(), claimOf(r.owner, 1, order, "orders"))
+		require.ErrorIs(t, err, outmill.ErrInvalidConfig)
+		require.ErrorContains(t, err, "CACHE")
+	}
+	execute(t, r.db, r.sql(`ALTER SEQUENCE {records_seq_seq} CACHE 1`))
+	require.Equal(t, []string{"b"}, r.take(1, outmill.OrderKey))
+}
+
+// switching are writers whose programs differ in their lane, and workers, while
+// the log is turned on.
+type switching struct {
+	r    *ring
+	mu   sync.Mutex
+	next map[string]int
+	seen map[string]int
+	keys [4]sync.Mutex
+	over bool
+	want int
+}
+
+func (s *switching) write(ctx context.Context, store *postgres.Store, n int) error {
+	for range n {
+		k := rand.N(len(s.keys))
+		// The application serialises the writers of a key.
+		s.keys[k].Lock()
+		key := "key" + strconv.Itoa(k)
+		s.mu.Lock()
+		i := s.next[key]
+		s.mu.Unlock()
+		err := store.Append(ctx, &outmill.Record{Topic: "orders", Key: key, MessageID: strconv.Itoa(i)}, &outmill.Record{Topic: "orders", Key: key, MessageID: strconv.Itoa(i + 1)})
+		if err == nil {
+			s.mu.Lock()
+			s.next[key] += 2
+			s.want += 2
+			s.mu.Unlock()
+		}
+		s.keys[k].Unlock()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *switching) done() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	got := 0
+	for _, n := range s.seen {
+		got += n
+	}
+	return s.over && got == s.want
+}
+
+func (s *switching) work(ctx context.Context, store *postgres.Store) error {
+	owner := outmill.NewOwnerToken()
+	for !s.done() && ctx.Err() == nil {
+		found, err := store.Claim(ctx, claimOf(owner, 1+rand.N(9), outmill.OrderKey, "orders"))
+		if err != nil {
+			return err
+		}
+		s.mu.Lock()
+		for _, r := range found {
+			if want := strconv.Itoa(s.seen[r.Key]); r.MessageID != want {
+				err = errors.Join(err, fmt.Errorf("%s: got %s, not %s", r.Key, r.MessageID, want))
+			}
+			s.seen[r.Key]++
+		}
+		s.mu.Unlock()
+		if err := errors.Join(err, store.Ack(ctx, leasesOf(found))); err != nil {
+			return err
+		}
+		if len(found) == 0 {
+			_ = pause(ctx, time.Millisecond)
+		}
+	}
+	return ctx.Err()
+}
+
+func Test_the_log_is_turned_on_and_left_again_while_writers_and_workers_run(t *testing.T) {
+	t.Parallel()
+	r := newRing(t, postgres.LaneRows, storetest.Options{})
+	as := func(lane postgres.Lane) *postgres.Store {
+		config := r.store.config
+		config.Lane = lane
+		return newStore(t, r.db, config)
+	}
+	s := &switching{r: r, next: map[string]int{}, seen: map[string]int{}}
+	workers, ctx := errgroup.WithContext(t.Context())
+	for range 3 {
+		store := as("")
+		workers.Go(func() error { return s.work(ctx, store) })
+	}
+	indifferent := as("")
+	// All at once: before the log is on, while it is, and when some have gone back.
+	for _, stores := range [][]*postgres.Store{
+		{indifferent, as(postgres.LaneRows), as("")}, {indifferent, as(""), as("")}, {as(postgres.LaneRows), indifferent, as(postgres.LaneLog)}, {as(postgres.LaneRows), as(postgres.LaneRows)},
+	} {
+		writers, writing := errgroup.WithContext(ctx)
+		for i, store := range stores {
+			writers.Go(func() error { return s.write(writing, store, 40) })
+			if i == 0 {
+				writers.Go(func() error { return as(postgres.LaneLog).Ensure(writing) })
+			}
+		}
+		require.NoError(t, writers.Wait())
+	}
+	s.mu.Lock()
+	s.over = true
+	s.mu.Unlock()
+	require.NoError(t, workers.Wait())
+	require.Positive(t, valueOf[int](t, r.db, r.sql(`SELECT count(*) FROM {log}`)))
+	r.census()
+}
+
+// roaming makes any call at any time, on three topics of two groups.
+type roaming struct {
+	r    *ring
+	mu   sync.Mutex
+	ids  []outmill.WorkItemID
+	join outmill.JoinID
+}
+
+func (w *roaming) someID() []outmill.WorkItemID {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.ids) == 0 {
+		return nil
+	}
+	some := make([]outmill.WorkItemID, 1+rand.N(5))
+	for i := range some {
+		some[i] = w.ids[rand.N(len(w.ids))]
+	}
+	return some
+}
+
+func (w *roaming) append(ctx context.Context, store *postgres.Store) error {
+	var records []*outmill.Record
+	for range 1 + rand.N(6) {
+		one := &outmill.Record{Topic: fmt.Sprint("t", rand.N(3)), Key: fmt.Sprint("key", rand.N(4))}
+		if rand.N(8) == 0 {
+			one.Joins = []outmill.JoinID{w.join}
+		}
+		if rand.N(8) == 0 {
+			one.Delay = time.Millisecond
+		}
+		records = append(records, one)
+	}
+	var err error
+	if rand.N(2) == 0 {
+		err = store.Append(ctx, records...)
+	} else {
+		err = store.InTx(ctx, func(ctx context.Context, _ pgx.Tx) error { return store.Append(ctx, records...) })
+	}
+	if err == nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for _, one := range records {
+			w.ids = append(w.ids, one.ID)
+		}
+		w.ids = w.ids[max(0, len(w.ids)-500):]
+	}
+	return err
+}
+
+func (w *roaming) work(ctx context.Context, store *postgres.Store, owner outmill.OwnerToken) error {
+	req := claimOf(owner, 1+rand.N(9), allOrders[rand.N(3)])
+	req.Group, req.Lease = []string{readers, "others"}[rand.N(2)], []time.Duration{time.Millisecond, time.Minute}[rand.N(2)]
+	if req.Order == outmill.OrderKey {
+		req.KeyPolicy = []outmill.KeyPolicy{outmill.Block, outmill.Skip, outmill.Park}[rand.N(3)]
+	}
+	found, err := store.Claim(ctx, req)
+	if err != nil {
+		return err
+	}
+	leases := leasesOf(found)
+	rand.Shuffle(len(leases), func(i, j int) { leases[i], leases[j] = leases[j], leases[i] })
+	some := leases[:len(leases)/2]
+	switch rand.N(7) {
+	case 0:
+		_, err = store.Extend(ctx, time.Minute, some)
+	case 1:
+		err = store.Release(ctx, some)
+	case 2:
+		var failures []outmill.Failure
+		for _, l := range some {
+			failures = append(failures, outmill.Failure{Lease: l, Err: "no", Park: rand.N(2) == 0})
+		}
+		err = store.Fail(ctx, failures)
+	case 3:
+		var list []outmill.Abandonment
+		for _, l := range some {
+			list = append(list, outmill.Abandonment{Lease: l, Delay: time.Duration(rand.N(3)) * time.Millisecond})
+		}
+		err = store.Abandon(ctx, list)
+	case 4:
+		return nil // it dies
+	}
+	return errors.Join(err, store.Ack(ctx, leases))
+}
+
+func (w *roaming) operate(ctx context.Context, store *postgres.Store) error {
+	var err error
+	ids := w.someID()
+	switch rand.N(12) {
+	case 0, 1, 2:
+		_, err = store.Delete(ctx, ids...)
+	case 3, 4:
+		_, err = store.Requeue(ctx, ids...)
+	case 5, 6:
+		if len(ids) > 0 {
+			if err = store.AttachStep(ctx, w.join, ids[0]); errors.Is(err, outmill.ErrUnknownMessage) {
+				err = nil
+			}
+		}
+	case 7:
+		_, err = store.DropGroup(ctx, "others")
+		err = errors.Join(err, store.RegisterGroup(ctx, "others", outmill.Topics{}))
+	case 8:
+		_, err = w.r.db.Exec(ctx, w.r.sql(`UPDATE {meta} SET segment = (segment + 1) % 3`))
+	case 9:
+		err = store.Evacuate(ctx, rand.N(3))
+	case 10:
+		_, err = store.Truncate(ctx, rand.N(3))
+		err = errors.Join(err, store.ForgetLines(ctx))
+	default:
+		_, err = store.ReapExpired(ctx, 20)
+	}
+	return err
+}
+
+// Among the records statements may wait for each other in a circle, and are
+// repeated.
+func Test_whatever_calls_are_made_at_once_none_fails_and_each_record_is_in_one_place(t *testing.T) {
+	t.Parallel()
+	eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
+		require.NoError(t, r.store.RegisterGroup(t.Context(), "others", outmill.Topics{}))
+		w := &roaming{r: r, join: r.startJoin(outmill.Join{Unsealed: true})}
+		stores := []*postgres.Store{r.store.Store, r.gated}
+		workers, ctx := errgroup.WithContext(t.Context())
+		for i := range 16 {
+			workers.Go(func() error {
+				owner, store := outmill.NewOwnerToken(), stores[i%2]
+				for range 60 {
+					var err error
+					switch rand.N(5) {
+					case 0, 1:
+						err = w.append(ctx, store)
+					case 2:
+						err = w.operate(ctx, store)
+					default:
+						err = w.work(ctx, store, owner)
+					}
+					if err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		}
+		require.NoError(t, workers.Wait())
+		r.batchesAreSound()
+		require.Empty(t, valueOf[string](t, r.db, r.sql(sqlTwice)))
+		t.Logf("%d deadlocks", r.deadlocks())
+	})
+}
+
+func (r *ring) deadlocks() int {
+	r.t.Helper()
+	return valueOf[int](r.t, r.db, `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`)
+}
