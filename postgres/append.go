@@ -119,6 +119,8 @@ type appending struct {
 	first map[topicKey]int
 	// named are the ids that may have been used before.
 	named []string
+	// toRecords: the caller's snapshot is of before the log was turned on.
+	toRecords bool
 }
 
 func newAppending(s *Store, records []*outmill.Record) (*appending, error) {
@@ -190,7 +192,8 @@ func (a *appending) write(ctx context.Context, r runner) error {
 func (a *appending) writeUnchecked(ctx context.Context, r runner) error {
 	table := a.s.routes.Load()
 	for range attempts {
-		if table == nil {
+		loaded := table == nil
+		if loaded {
 			var err error
 			if table, err = a.s.loadRoutes(ctx, r); err != nil {
 				return err
@@ -200,7 +203,7 @@ func (a *appending) writeUnchecked(ctx context.Context, r runner) error {
 		if err != nil || fits {
 			return err
 		}
-		table = nil
+		table, a.toRecords = nil, loaded
 	}
 	return errRoutesChanged
 }
@@ -216,7 +219,7 @@ func (a *appending) put(ctx context.Context, table *routing.Table, r runner, las
 	if a.s.notices.due() {
 		steps = append(steps, a.s.notices.step())
 	}
-	logged := a.s.logged(rows.list) && len(a.named) == 0
+	logged := a.s.logged(rows.list) && len(a.named) == 0 && !a.toRecords
 	if err := a.checkNames(ctx, r); err != nil {
 		return false, err
 	}

@@ -97,9 +97,6 @@ func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill
 	if logged, err := s.hasLog(ctx, operation); err != nil {
 		return nil, err
 	} else if logged {
-		if err := s.checkCluster(ctx); err != nil {
-			return nil, s.explain(ctx, operation, err)
-		}
 		s.upkeepLog(ctx)
 	}
 	busy := s.busy.Topics(req.Group, req.Topics)

@@ -105,7 +105,7 @@ WHERE r.id = ANY ($3::text[]::uuid[]) AND r.stage + 0 IN (0, 1) RETURNING ` + re
 	sqlPassExpired = `UPDATE {p:records} SET stage = 5 WHERE id = ANY ($1::text[]::uuid[]) AND stage + 0 IN (0, 1)`
 
 	sqlParkMet = `WITH gone AS (UPDATE {p:records} SET stage = 7, parked = true, last_error = $2::text
-WHERE id = ANY ($1::text[]::uuid[]) AND stage + 0 = 0 RETURNING step)
+WHERE id = ANY ($1::text[]::uuid[]) AND seq = ANY ($3::bigint[]) AND stage + 0 = 0 RETURNING step)
 ` + noteDead
 )
 
@@ -333,7 +333,7 @@ func (l *line) settle() []step {
 		steps = append(steps, step{template: sqlPassExpired, args: []any{idsOf(l.Expired)}})
 	}
 	if len(l.Parked) > 0 {
-		steps = append(steps, step{template: sqlParkMet, args: []any{idsOf(l.Parked), parkedError}})
+		steps = append(steps, step{template: sqlParkMet, args: []any{idsOf(l.Parked), parkedError, placesOf(l.Parked)}})
 		l.hasParked = true
 	}
 	if len(l.Leasing) > 0 {
@@ -349,6 +349,14 @@ func (l *line) settle() []step {
 	steps = append(steps, l.hold()...)
 	l.Settled()
 	return steps
+}
+
+func placesOf(records []inorder.Record) []int64 {
+	places := make([]int64, len(records))
+	for i, r := range records {
+		places[i] = r.Seq
+	}
+	return places
 }
 
 func idsOf(records []inorder.Record) []string {

@@ -106,7 +106,7 @@ func (s *Store) loadRoutes(ctx context.Context, r runner) (*routing.Table, error
 	if err := schemaError(found); err != nil {
 		return nil, err
 	}
-	s.lanesNow.Store(&lanes)
+	s.setLanes(lanes)
 	for known := s.routes.Load(); known == nil || known.Generation < table.Generation; known = s.routes.Load() {
 		if s.routes.CompareAndSwap(known, table) {
 			break

@@ -54,7 +54,8 @@ WHERE l.ctid = ANY (ARRAY(SELECT c.ctid FROM unnest($3::text[]) AS k (key)
 	CROSS JOIN LATERAL (SELECT ctid FROM {p:lanes} WHERE grp = $1::text AND topic = $2::text AND key = k.key LIMIT 1) AS l
 	WHERE ` + noneOf(`{p:records} WHERE `+ofKey(`k.key`)+` AND stage - 1 = 0`) + `))`
 
-	sqlHold = `UPDATE {p:records} SET stage = 1 WHERE id = ANY ($1::text[]::uuid[]) AND stage + 0 = 0`
+	// sqlHold goes by the places too: a row of the log whose id was taken has another.
+	sqlHold = `UPDATE {p:records} SET stage = 1 WHERE id = ANY ($1::text[]::uuid[]) AND seq = ANY ($2::bigint[]) AND stage + 0 = 0`
 
 	sqlBlockLanes = `INSERT INTO {p:lanes} AS l (grp, topic, key, blocked_by, until, head)
 SELECT $1::text, $2::text, k.key, k.blocked_by,
@@ -137,7 +138,7 @@ func (l *line) hold() []step {
 		keys, by, until, heads = append(keys, key), append(by, lane.By), append(until, untilText(lane.Block)), append(heads, lane.Head)
 	}
 	return []step{
-		{template: sqlHold, args: []any{idsOf(l.Holding)}},
+		{template: sqlHold, args: []any{idsOf(l.Holding), placesOf(l.Holding)}},
 		{template: sqlBlockLanes, args: []any{l.c.req.Group, l.topic, keys, by, until, heads}},
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -26,9 +27,14 @@ const (
 const (
 	sqlLane = `SELECT lane, logged, (SELECT seqcache FROM pg_sequence WHERE seqrelid = {q:records_seq_seq}::regclass) FROM {p:meta} WHERE only_row`
 
-	// sqlUseLog also keeps programs away that know nothing of the log.
-	sqlUseLog = `UPDATE {p:meta} SET lane = 'log', logged = true, generation = generation + 1, compatible = greatest(compatible, 2) WHERE only_row AND lane <> 'log'`
+	// sqlUseLog also keeps programs away that know nothing of the log, and notes on
+	// which server it is: see log_cluster.go.
+	sqlUseLog = `UPDATE {p:meta} SET lane = 'log', logged = true, generation = generation + 1, compatible = greatest(compatible, 2),
+	cluster = CASE WHEN cluster = '' THEN (SELECT system_identifier::text FROM pg_control_system()) ELSE cluster END WHERE only_row AND lane <> 'log'`
 )
+
+// sqlUseLogAnyway is sqlUseLog where one may not ask which server it is.
+var sqlUseLogAnyway = strings.Replace(sqlUseLog, "(SELECT system_identifier::text FROM pg_control_system())", "''", 1)
 
 // lanes are what a schema says of its lanes.
 type lanes struct {
@@ -47,8 +53,23 @@ func (s *Store) readLanes(ctx context.Context) error {
 			return err
 		}
 	}
-	s.lanesNow.Store(&found)
+	s.setLanes(found)
 	return nil
+}
+
+// setLanes notes what was found of the lanes, maybe in an old snapshot: the log is
+// never turned off.
+func (s *Store) setLanes(found lanes) {
+	for {
+		known := s.lanesNow.Load()
+		next := found
+		if known != nil && known.logged && !found.logged {
+			next = *known
+		}
+		if s.lanesNow.CompareAndSwap(known, &next) {
+			return
+		}
+	}
 }
 
 // checkCache: places that a session keeps for later would come before what was read.
@@ -70,6 +91,9 @@ func (s *Store) useLog(ctx context.Context, created bool) error {
 		return err
 	}
 	_, err := s.pool.Exec(ctx, s.sql.text(sqlUseLog))
+	if code(err) == codeNoRight {
+		_, err = s.pool.Exec(ctx, s.sql.text(sqlUseLogAnyway))
+	}
 	return err
 }
 

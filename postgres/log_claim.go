@@ -23,10 +23,10 @@ import (
 
 const (
 	// sqlMark notes where the sequence is, what is finished, and, last, takes a
-	// number: all that has a place up to here has a lower one. It tells whether the
-	// transaction had one before, which would be too low, and how many places a
+	// number: all that has a place up to here has a lower one. It tells since when the
+	// server runs, whether the transaction had a number before, which would be too low, and how many places a
 	// session takes at once.
-	sqlMark = `SELECT pg_current_xact_id_if_assigned() IS NOT NULL, (SELECT seqcache FROM pg_sequence WHERE seqrelid = {q:records_seq_seq}::regclass),
+	sqlMark = `SELECT pg_postmaster_start_time(), pg_current_xact_id_if_assigned() IS NOT NULL, (SELECT seqcache FROM pg_sequence WHERE seqrelid = {q:records_seq_seq}::regclass),
 	CASE WHEN is_called THEN last_value ELSE last_value - 1 END, set_config('outmill.mark', last_value || '|' || pg_current_snapshot()::text || '|' || pg_current_xact_id()::text, true)
 FROM {p:records_seq_seq}`
 
@@ -40,6 +40,19 @@ FROM {p:records_seq_seq}`
 	// that are finished by now, each with the places between which there is something
 	// to come.
 	passedFinished = `SELECT xid, from_pos, to_pos FROM {p:log_unfinished}($1::bigint) WHERE listed OR pg_visible_in_snapshot(xid, ` + markedNow + `)`
+
+	// sqlUnseen is the first place of the line $1 of a row that is there by now, but was
+	// not finished when the claim marked: the log is read as of then, and the records,
+	// of which there are any of $2 and $3 in line, as of now.
+	sqlUnseen = `WITH m AS MATERIALIZED (SELECT ` + markedNow + ` AS seen)
+SELECT min(u.pos) FROM (SELECT pg_snapshot_xip(m.seen) AS xid FROM m UNION ALL (WITH RECURSIVE r AS (
+	(SELECT g.xid FROM {p:log} AS g WHERE g.xid >= (SELECT pg_snapshot_xmax(m.seen) FROM m) ORDER BY g.xid LIMIT 1)
+	UNION ALL SELECT (SELECT g.xid FROM {p:log} AS g WHERE g.xid > r.xid ORDER BY g.xid LIMIT 1) FROM r WHERE r.xid IS NOT NULL)
+	SELECT r.xid FROM r WHERE r.xid IS NOT NULL)) AS c
+CROSS JOIN LATERAL (SELECT l.pos + 0 AS pos FROM {p:log} AS l WHERE l.xid = c.xid AND l.line + 0 = $1::bigint
+	AND l.pos + 0 > (SELECT past FROM {p:meta}) ORDER BY l.pos + 0 LIMIT 1) AS u
+WHERE (SELECT 1 FROM {p:records} WHERE grp = $2::text AND topic = $3::text AND stage = 0 LIMIT 1) IS NOT NULL
+	OR (SELECT 1 FROM {p:records} WHERE grp = $2::text AND topic = $3::text AND stage = 1 LIMIT 1) IS NOT NULL`
 
 	logRow = `grp = $4::text AND topic = $5::text AS same, pos, id, key, created_at, size, step IS NOT NULL AS stepped, message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, metadata, payload`
 
@@ -135,7 +148,7 @@ type logLine struct {
 	pos                   int64
 	leftovers, routed     bool
 	busy, leasedElsewhere bool
-	waiting               *int64
+	waiting, unseen       *int64
 	items                 []lineItem
 	log                   []inorder.Record
 	rows                  []logItem // of log
@@ -171,7 +184,7 @@ type logItem struct {
 func (c *claim) takeBoth(ctx context.Context, topic string, want int) error {
 	var done *logLine
 	var counted []string
-	err := c.s.write(ctx, "claim", func(ctx context.Context, t *txn) error {
+	err := c.s.onThisServer(ctx, "claim", func(ctx context.Context, t *txn) error {
 		l := &logLine{line: c.newLine(t, topic, min(want, maxBatch)), number: lineOf(c.req.Group, topic), order: c.req.Order, token: rand.Int64()}
 		done = l
 		if err := l.read(ctx); err != nil {
@@ -216,13 +229,16 @@ func (l *logLine) read(ctx context.Context) error {
 
 func (l *logLine) mark() step {
 	return step{template: sqlMark, row: func(scan func(...any) error) error {
+		var since time.Time
 		var early bool
 		var cache int64
 		var mark string
-		err := scan(&early, &cache, &l.lastValue, &mark)
+		err := scan(&since, &early, &cache, &l.lastValue, &mark)
 		switch {
 		case err != nil:
 			return err
+		case since.UnixMicro() != l.c.s.serverSince.Load():
+			return errServerChanged
 		case early:
 			return errors.New("a claim took its number before it looked")
 		}
@@ -243,6 +259,7 @@ func (l *logLine) reads() []step {
 		{template: sqlOthers, args: []any{l.number, owner}, row: l.other},
 		state,
 		l.inLine(),
+		{template: sqlUnseen, args: []any{l.number, l.c.req.Group, l.topic}, row: func(scan func(...any) error) error { return scan(&l.unseen) }},
 		l.logPage(),
 	}
 	if l.order == outmill.OrderKey {
@@ -422,6 +439,10 @@ func (l *logLine) end() int64 {
 	}
 	if l.order == outmill.OrderTopic && l.waiting != nil && l.c.req.KeyPolicy != outmill.Skip {
 		end = min(end, *l.waiting-1)
+	}
+	if n := len(l.items); n > 0 && l.unseen != nil && l.items[n-1].Seq > *l.unseen {
+		// The next claim sees it.
+		end, l.c.again = min(end, *l.unseen-1), true
 	}
 	return end
 }

@@ -2,6 +2,8 @@ package postgres
 
 import (
 	"context"
+	"errors"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 )
@@ -11,13 +13,15 @@ import (
 // given from then on come behind theirs.
 
 const (
-	sqlClusterNow = `SELECT system_identifier::text, (SELECT cluster FROM {p:meta} WHERE only_row) FROM pg_control_system()`
+	sqlClusterNow = `SELECT pg_postmaster_start_time(), system_identifier::text, (SELECT cluster FROM {p:meta} WHERE only_row) FROM pg_control_system()`
+
+	sqlSince = `SELECT pg_postmaster_start_time()`
 
 	sqlClusterThen = `SELECT cluster FROM {p:meta} WHERE only_row FOR UPDATE`
 
 	// Who has written to the log on this server, and is still open, has a place before
 	// past too: it is waited for, though not for long, because appends wait meanwhile.
-	sqlWaitShortly = `SELECT set_config('lock_timeout', '1s', true)`
+	sqlWaitShortly = `SELECT set_config('lock_timeout', '50ms', true)`
 	sqlStopAppends = `LOCK TABLE {p:log} IN SHARE MODE`
 	sqlStopClaims  = `LOCK TABLE {p:batches} IN SHARE ROW EXCLUSIVE MODE`
 
@@ -38,21 +42,42 @@ FROM (` + newestBatches + `) AS b CROSS JOIN (SELECT pg_current_xact_id() AS xid
 	sqlSetCluster = `UPDATE {p:meta} SET cluster = $1::text, past = CASE WHEN cluster = '' THEN past ELSE (SELECT last_value FROM {p:records_seq_seq}) END WHERE only_row`
 )
 
-// checkCluster makes the log fit for the server that it is on now, once. Where the
-// server does not say which it is, nothing is done.
+// errServerChanged: the server has been started since it was checked, or is another.
+var errServerChanged = errors.New("the server was started anew meanwhile")
+
+// onThisServer is write for what reads on in the log, which must know the server.
+func (s *Store) onThisServer(ctx context.Context, operation string, fn func(ctx context.Context, t *txn) error) error {
+	for tries := 1; ; tries++ {
+		if err := s.checkCluster(ctx); err != nil {
+			return s.explain(ctx, operation, err)
+		}
+		err := s.write(ctx, operation, fn)
+		if !errors.Is(err, errServerChanged) || tries == attempts {
+			return err
+		}
+		s.serverSince.Store(0)
+	}
+}
+
+// checkCluster makes the log fit for the server that it is on now, once for each
+// start of a server. Where the server does not say which it is, nothing is done.
 func (s *Store) checkCluster(ctx context.Context) error {
-	if s.clusterKnown.Load() {
+	if s.serverSince.Load() != 0 {
 		return nil
 	}
+	var since time.Time
 	var now, then string
-	switch err := s.pool.QueryRow(ctx, s.sql.text(sqlClusterNow)).Scan(&now, &then); {
+	switch err := s.pool.QueryRow(ctx, s.sql.text(sqlClusterNow)).Scan(&since, &now, &then); {
 	case code(err) == codeNoRight:
-		s.clusterKnown.Store(true)
-		return nil
+		err := s.pool.QueryRow(ctx, sqlSince).Scan(&since)
+		if err == nil {
+			s.serverSince.Store(since.UnixMicro())
+		}
+		return err
 	case err != nil:
 		return err
 	case then == now:
-		s.clusterKnown.Store(true)
+		s.serverSince.Store(since.UnixMicro())
 		return nil
 	}
 	err := s.try(ctx, sqlSettings, func(ctx context.Context, t *txn) error {
@@ -71,6 +96,6 @@ func (s *Store) checkCluster(ctx context.Context) error {
 	if then != "" && then != now {
 		s.logger.Info("The database was restored on another server: the log is read on from where it was", watermill.LogFields{"cluster": now, "before": then})
 	}
-	s.clusterKnown.Store(true)
+	s.serverSince.Store(since.UnixMicro())
 	return nil
 }

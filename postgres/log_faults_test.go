@@ -4,9 +4,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/postgresengine"
+	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/storetest"
 )
 
@@ -108,4 +112,92 @@ func Test_in_a_log_a_claim_and_an_ack_do_not_wait_for_each_other(t *testing.T) {
 	await(t, claiming)
 	await(t, acking)
 	require.Zero(t, r.deadlocks())
+}
+
+// The log is read as of a claim's mark, and the records later.
+func Test_in_a_log_a_record_does_not_overtake_a_row_that_was_committed_between_mark_and_page(t *testing.T) {
+	t.Parallel()
+	for _, order := range []outmill.Order{outmill.OrderKey, outmill.OrderTopic} {
+		t.Run(order.String(), func(t *testing.T) {
+			t.Parallel()
+			r := newTape(t, pool(t), storetest.Options{})
+			r.lease(r.store.Store, "old")
+			r.elapse(2 * time.Minute)
+			writing := r.begin()
+			r.in(writing, "key", "first")
+			expiring := &outmill.Record{Topic: "orders", Key: "key", MessageID: "second", TimeToLive: time.Hour}
+			require.NoError(t, r.store.Append(r.store.WithTx(t.Context(), writing), expiring))
+			// The claim waits, behind its mark, for the batch whose lease is over.
+			locked := r.lockBatches()
+			found := async(func() ([]*outmill.Record, error) {
+				return r.gated.Claim(t.Context(), claimOf(r.owner, 10, order, "orders"))
+			})
+			r.blocked(1)
+			r.commit(writing)
+			require.NoError(t, locked.Rollback(t.Context()))
+			names := namesOf(await(t, found))
+			require.Equal(t, []string{"old", "first", "second"}, append(names, r.drain(10, order)...))
+		})
+	}
+}
+
+func Test_in_a_log_what_has_moved_is_extended_with_the_rest_of_its_batch(t *testing.T) {
+	t.Parallel()
+	r := newTape(t, pool(t), storetest.Options{})
+	leases := leasesOf(r.lease(r.store.Store, "a", "b"))
+	for _, given := range [][]outmill.Lease{leases[:1], leases, {leases[1], leases[0], leases[1]}} {
+		extended, err := r.store.Extend(t.Context(), time.Minute, given)
+		require.NoError(t, err)
+		for _, l := range given {
+			require.Contains(t, extended, l)
+		}
+	}
+}
+
+func Test_the_log_stays_on_whatever_an_old_snapshot_says(t *testing.T) {
+	t.Parallel()
+	db := pool(t)
+	store := newStore(t, db, postgres.Config{Lane: postgres.LaneRows})
+	require.NoError(t, store.Ensure(t.Context()))
+	require.NoError(t, store.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+	old, err := db.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	require.NoError(t, err)
+	_, err = old.Exec(t.Context(), "SELECT pg_current_snapshot() FROM outmill.meta")
+	require.NoError(t, err)
+	require.NoError(t, newStore(t, db, postgres.Config{Lane: postgres.LaneLog}).Ensure(t.Context()))
+	other := newStore(t, db, postgres.Config{})
+	require.NoError(t, other.Append(t.Context(), made("orders", "x", 2)...))
+	found := claimed(t, other, claimOf(outmill.NewOwnerToken(), 2, outmill.OrderNone, "orders"))
+	require.Len(t, found, 2)
+	// It reads the groups anew, as of before.
+	require.NoError(t, other.RegisterGroup(t.Context(), "another", outmill.Topics{}))
+	require.NoError(t, other.Append(other.WithTx(t.Context(), old), made("orders", "y", 1)...))
+	require.NoError(t, old.Commit(t.Context()))
+	require.NoError(t, other.Ack(t.Context(), leasesOf(found)))
+	elapse(t, other, 2*time.Minute)
+	for _, r := range claimed(t, other, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderNone, "orders")) {
+		require.NotContains(t, namesOf(found), r.MessageID, "it was acked")
+	}
+}
+
+func Test_in_a_log_a_process_that_was_there_before_a_restore_reads_on_too(t *testing.T) {
+	t.Parallel()
+	server := testenv.OwnPostgres(t)
+	url := testenv.PostgresDatabaseOn(t, server.URL)
+	store := newStore(t, connect(t, url), postgres.Config{NotifyInterval: -1, Lane: postgres.LaneLog})
+	require.NoError(t, store.Ensure(t.Context()))
+	require.NoError(t, store.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+	require.NoError(t, store.Append(t.Context(), made("orders", "x", 3)...))
+	require.Len(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone, "orders")), 1)
+	// As it would be on the other server: numbers that it will not reach for long.
+	execute(t, store.Pool(), "UPDATE outmill.log SET xid = (xid::text::bigint + 1000000)::text::xid8")
+	execute(t, store.Pool(), "UPDATE outmill.meta SET cluster = 'another'")
+	require.NoError(t, server.Restart(t.Context(), postgresengine.Fast))
+	var found []*outmill.Record
+	require.Eventually(t, func() bool {
+		more, err := store.Claim(t.Context(), claimOf(outmill.NewOwnerToken(), 10, outmill.OrderNone, "orders"))
+		found = append(found, more...)
+		return err == nil
+	}, time.Minute, 10*time.Millisecond)
+	require.Len(t, found, 2)
 }

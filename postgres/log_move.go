@@ -126,7 +126,7 @@ func (s *Store) moveGroup(ctx context.Context, operation, group string) error {
 // moveTopic moves all of a line that is in the log to the records.
 func (s *Store) moveTopic(ctx context.Context, operation, group, topic string) error {
 	for more := true; more; {
-		err := s.write(ctx, operation, func(ctx context.Context, t *txn) (err error) {
+		err := s.onThisServer(ctx, operation, func(ctx context.Context, t *txn) (err error) {
 			more, err = t.moveLine(ctx, group, topic)
 			return err
 		})

@@ -31,7 +31,7 @@ const (
 )
 
 const (
-	sqlSegments = `SELECT segment, statement_timestamp() - rotated_at > $1::bigint * interval '1 microsecond', statement_timestamp() - rotated_at > $2::bigint * interval '1 microsecond',
+	sqlSegments = `SELECT pg_postmaster_start_time(), segment, statement_timestamp() - rotated_at > $1::bigint * interval '1 microsecond', statement_timestamp() - rotated_at > $2::bigint * interval '1 microsecond',
 	` + sizeOf0 + `, ` + sizeOf1 + `, ` + sizeOf2 + ` FROM {p:meta} WHERE only_row AND logged`
 
 	// Large payloads are beside the table.
@@ -108,13 +108,21 @@ func (s *Store) upkeepLog(ctx context.Context) {
 }
 
 func (s *Store) tendSegments(ctx context.Context) error {
+	if err := s.checkCluster(ctx); err != nil {
+		return s.explain(ctx, "upkeep", err)
+	}
 	var found segmentState
+	var since time.Time
 	err := s.read(ctx, "upkeep", func(ctx context.Context) error {
 		row := s.pool.QueryRow(ctx, s.sql.text(sqlSegments), segmentAge.Microseconds(), evacuateAfter.Microseconds())
-		return row.Scan(&found.current, &found.old, &found.gone, &found.sizes[0], &found.sizes[1], &found.sizes[2])
+		return row.Scan(&since, &found.current, &found.old, &found.gone, &found.sizes[0], &found.sizes[1], &found.sizes[2])
 	})
 	if err != nil {
 		return err
+	}
+	if since.UnixMicro() != s.serverSince.Load() {
+		s.serverSince.Store(0)
+		return nil
 	}
 	free, emptied := -1, false
 	for i := range segments {

@@ -227,12 +227,13 @@ func (s *Store) extendLog(ctx context.Context, lease time.Duration, leases []out
 			place, known := places[l.ID]
 			open, all := standing[place.batchRef]
 			switch {
-			case !known || !place.of(l) || !all:
+			case !known || !place.of(l) || !all || open[place.ordinal] != '1':
+				// It may have moved before.
 				rest = append(rest, l)
-			case !seen[l] && open[place.ordinal] == '1':
+			case !seen[l]:
 				extended = append(extended, l)
+				seen[l] = true
 			}
-			seen[l] = true
 		}
 		parts, _ := grouped(rest, places)
 		return t.finish(ctx, append(moveSteps(parts), extendSteps(lease, rest, &extended)...)...)

@@ -32,7 +32,7 @@ const (
 	// A program older than compatible must not work with the schema. A migration
 	// that older programs do not notice leaves it as it is.
 	sqlSetVersion = `INSERT INTO {p:meta} (only_row, version, compatible) VALUES (true, %d, %d)
-ON CONFLICT (only_row) DO UPDATE SET version = excluded.version, compatible = excluded.compatible`
+ON CONFLICT (only_row) DO UPDATE SET version = excluded.version, compatible = greatest(excluded.compatible, {p:meta}.compatible)`
 
 	sqlHasSchema    = `SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = $1::text)`
 	sqlLockSchema   = `SELECT pg_advisory_xact_lock($1::bigint)`

@@ -40,8 +40,9 @@ type Store struct {
 	checked atomic.Bool
 	// lanesNow is what the schema said last of its lanes.
 	lanesNow atomic.Pointer[lanes]
-	// clusterKnown: the log is of the server that it is on.
-	clusterKnown atomic.Bool
+	// serverSince is since when the server runs that was checked last, in microseconds;
+	// 0: none was.
+	serverSince atomic.Int64
 	// upkeep is when this process looked after the segments of the log last.
 	upkeep atomic.Int64
 	// logUsed: something was claimed from the log, or truncated, since then.
