@@ -136,13 +136,13 @@ func Test_a_requeue_beside_a_claim_that_parks_brings_the_whole_key_back(t *testi
 			park.open()
 			await(t, requeue)
 		}
-		await(t, claim)
+		// It may go on with what has come back.
+		names := namesOf(await(t, claim))
 		parking.Limit = 2
-		found := claimed(t, r.store, parking)
-		if len(found) == 0 {
-			found = claimed(t, r.store, parking)
+		for range 2 {
+			names = append(names, namesOf(claimed(t, r.store, parking))...)
 		}
-		require.Equal(t, []string{"first", "second"}, namesOf(found))
+		require.Equal(t, []string{"first", "second"}, names)
 	})
 }
 
