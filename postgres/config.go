@@ -45,12 +45,11 @@ type Config struct {
 	// most the default of 256 MiB.
 	MaxPayload int
 
-	// Lane is where records go that are due at once: LaneLog, or LaneRows. LaneLog has
-	// Ensure turn the log on for all programs on the schema, which then have to know of
-	// it (version 2 of the schema); it stays on. LaneRows has this program's appends
-	// write to the records, whatever others do, and a schema that it makes is without
-	// the log. Readers read both. Default: the schema's, which is LaneLog in one that
-	// was made by this version, and LaneRows in an older one.
+	// Lane is where records go that are due at once. LaneLog has Ensure turn the log
+	// on for all programs on the schema, which then have to know of it (version 2 of
+	// the schema); it stays on. LaneRows has this program's appends write to the
+	// records, whatever others do. Readers read both. Default: the schema's, which is
+	// LaneRows until the log is turned on.
 	Lane Lane
 	// EnsureSchema has Open, or after New the first call that is not in a
 	// caller's transaction, do what Ensure does. Default: Ensure is called

@@ -43,11 +43,12 @@
 //
 // # The log
 //
-// Records that are due at once go to a log that is only inserted into: claims read
-// ranges of it, acks set bits, and what is done is truncated. Records that are
-// delayed, retried, dead, or held by their key are rows of a table that are updated.
-// docs/postgres.md says how it works and which rights it takes. Config.Lane turns
-// the log on in a schema of an older version, or does without it.
+// With Config.Lane records that are due at once go to a log that is only inserted
+// into: claims read ranges of it, acks set bits, and what is done is truncated.
+// Records that are delayed, retried, dead, or held by their key are rows of a table
+// that are updated. The log is off by default, and must stay so where it matters: in
+// chaos, with the server killed, a step of a join was lost once and a key's order
+// broken once, and the cause is not found. docs/postgres.md says how it works.
 //
 // # Readers are woken
 //

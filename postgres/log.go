@@ -80,10 +80,9 @@ func (s *Store) checkCache(cache int64) error {
 	return fmt.Errorf("%w: the sequence of %srecords has CACHE %d, and the log needs 1: ALTER SEQUENCE … CACHE 1, and reconnect", outmill.ErrInvalidConfig, s.config.TablePrefix, cache)
 }
 
-// useLog has appends write to the log from now on, if Config.Lane says so, or says
-// nothing and the schema is new.
-func (s *Store) useLog(ctx context.Context, created bool) error {
-	if s.config.Lane != LaneLog && (s.config.Lane != "" || !created) {
+// useLog has appends write to the log from now on, if Config.Lane says so.
+func (s *Store) useLog(ctx context.Context) error {
+	if s.config.Lane != LaneLog {
 		return nil
 	}
 	// Whoever may not change it need not, where it is on.

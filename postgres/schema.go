@@ -87,7 +87,7 @@ func (s *Store) ensure(ctx context.Context, files fs.FS) error {
 	} else if err := schemaError(found); err != nil {
 		return err
 	}
-	return s.useLog(ctx, found.version == 0)
+	return s.useLog(ctx)
 }
 
 func (s *Store) migrateAll(ctx context.Context, migrations []migrate.Migration) error {
@@ -155,7 +155,7 @@ func (s *Store) createSchemaStatement() string {
 }
 
 // Statements returns the schema as plain SQL, with the statements that record
-// its version, and, unless Config.Lane is LaneRows, the one that turns the log on.
+// its version, and, if Config.Lane is LaneLog, the one that turns the log on.
 func (s *Store) Statements() []string {
 	migrations, err := s.migrations(schemaFiles)
 	if err != nil {
@@ -165,7 +165,7 @@ func (s *Store) Statements() []string {
 	for _, m := range migrations {
 		statements = append(statements, m.Statements...)
 	}
-	if s.config.Lane != LaneRows {
+	if s.config.Lane == LaneLog {
 		statements = append(statements, s.sql.expand(sqlUseLog))
 	}
 	return statements
