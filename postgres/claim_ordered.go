@@ -69,6 +69,10 @@ SELECT count(*) FROM admitted`
 	allRouted = noneOf(`{p:records} WHERE grp IS NULL AND topic = $2::text AND stage = 0`) + `
 AND ` + noneOf(`{p:records} WHERE grp IS NULL AND topic = $2::text AND stage = 3 AND available_at <= statement_timestamp()`)
 
+	// recordsOnly: the log was never on. A claim that does not know of it yet must
+	// not pass over what is there.
+	recordsOnly = `(SELECT NOT logged FROM {p:meta} WHERE only_row)`
+
 	// sqlLine reads the head of the line, with the state of each key at its first
 	// record, all as of one moment. It reads nothing while records of the topic
 	// wait for a group.
@@ -77,7 +81,7 @@ AND ` + noneOf(`{p:records} WHERE grp IS NULL AND topic = $2::text AND stage = 3
 	WHERE grp = $1::text AND topic = $2::text AND stage = 0 ORDER BY seq LIMIT $4::bigint),
 k AS MATERIALIZED (SELECT *, row_number() OVER (PARTITION BY key ORDER BY seq) AS nth FROM page)
 SELECT k.id::text, k.seq, k.key, k.expired, k.expiries, k.size, k.nth = 1, ` + stateColumns + ` FROM k` + stateOfKey + `
-WHERE ` + allRouted + `
+WHERE ` + allRouted + ` AND ` + recordsOnly + `
 ORDER BY k.seq`
 
 	// sqlTopicLine reads the line and what claims by key have held, up to what
@@ -92,7 +96,7 @@ WHERE ($5::boolean OR seq < coalesce((SELECT seq FROM {p:records}
 	WHERE ` + waitingOfTopic + ` AND ` + notExpired + ` ORDER BY seq LIMIT 1), 9223372036854775807))
 AND ` + noneOf(`{p:records} WHERE grp = $1::text AND topic = $2::text AND stage = 4
 	AND owner <> $3::text::uuid AND (available_at > statement_timestamp() OR `+notExpired+`)`) + `
-AND ` + allRouted + `
+AND ` + allRouted + ` AND ` + recordsOnly + `
 ORDER BY seq LIMIT $4::bigint`
 
 	lineColumns = `id, seq, key, coalesce(expires_at <= statement_timestamp(), false) AS expired, expiries, size`

@@ -90,6 +90,12 @@ func (s *switching) write(ctx context.Context, store *postgres.Store, n int) err
 	return nil
 }
 
+func (s *switching) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over = true
+}
+
 func (s *switching) done() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,11 +157,13 @@ func Test_the_log_is_turned_on_and_left_again_while_writers_and_workers_run(t *t
 				writers.Go(func() error { return as(postgres.LaneLog).Ensure(writing) })
 			}
 		}
-		require.NoError(t, writers.Wait())
+		if err := writers.Wait(); err != nil {
+			// What a worker found ends the writers too, and is the cause.
+			s.end()
+			require.NoError(t, errors.Join(workers.Wait(), err))
+		}
 	}
-	s.mu.Lock()
-	s.over = true
-	s.mu.Unlock()
+	s.end()
 	require.NoError(t, workers.Wait())
 	require.Positive(t, valueOf[int](t, r.db, r.sql(`SELECT count(*) FROM {log}`)))
 	r.census()
