@@ -17,9 +17,13 @@ var (
 	// sqlInsertOne is sqlInsert for a single row, without the lists.
 	sqlInsertOne = insertFrom(`(VALUES (` + insertScalars + `))`)
 
+	// sqlInsertSteps also makes steps of joins of the rows, as of the same moment:
+	// the groups may change between two statements.
+	sqlInsertSteps = insertSteps(sqlInsert, 21)
+
 	// sqlInsertNew takes the dedup keys that are free, and leaves out the rows
 	// whose key is not.
-	sqlInsertNew = insertNew(sqlInsert)
+	sqlInsertNew = insertNew(sqlInsert, 24)
 )
 
 const (
@@ -48,7 +52,17 @@ const (
 	dueValue = `CASE WHEN r.due = '' THEN now.at WHEN r.due LIKE '+%' THEN now.at + r.due::interval ELSE r.due::timestamptz END`
 )
 
-func insertNew(insert string) string {
+func insertSteps(insert string, attach int) string {
+	return `WITH inserted AS (` + insert + ` RETURNING id), ` + attached(attach) + ` SELECT FROM inserted`
+}
+
+// attached makes steps of the rows that were inserted. The lists of the steps begin
+// at the argument from.
+func attached(from int) string {
+	return `attached AS (` + attachSteps(from) + ` WHERE m.step::uuid IN (SELECT id FROM inserted) ON CONFLICT (join_id, step) DO NOTHING)`
+}
+
+func insertNew(insert string, attach int) string {
 	return `WITH free AS (
 	INSERT INTO {p:dedup} AS d (topic, dedup_key, expires_at)
 	SELECT k.topic, k.dedup_key, statement_timestamp() + $21::bigint * interval '1 microsecond'
@@ -58,7 +72,8 @@ func insertNew(insert string) string {
 	ON CONFLICT (topic, dedup_key) DO UPDATE SET expires_at = excluded.expires_at WHERE d.expires_at <= statement_timestamp()
 	RETURNING topic, dedup_key),
 inserted AS (` + insert + `
-	AND (r.dedup_key = '' OR (r.topic, r.dedup_key) IN (SELECT topic, dedup_key FROM free)))
+	AND (r.dedup_key = '' OR (r.topic, r.dedup_key) IN (SELECT topic, dedup_key FROM free)) RETURNING id),
+` + attached(attach) + `
 SELECT EXISTS (SELECT 1 FROM {p:meta} WHERE ` + sqlFits + `), '', ''
 UNION ALL SELECT true, topic, dedup_key FROM free`
 }
@@ -215,7 +230,7 @@ type send func(context.Context, ...step) error
 // if not, it wrote nothing.
 func (a *appending) put(ctx context.Context, table *routing.Table, r runner, last send) (fits bool, err error) {
 	rows := a.rows(table)
-	steps := a.attachSteps(table)
+	var steps []step
 	if a.s.notices.due() {
 		steps = append(steps, a.s.notices.step())
 	}
@@ -232,19 +247,23 @@ func (a *appending) put(ctx context.Context, table *routing.Table, r runner, las
 		if err != nil || !fits {
 			return false, err
 		}
-		return true, last(ctx, steps...)
+		return true, last(ctx, append(a.attach(table), steps...)...)
 	}
-	return a.insert(ctx, rows, logged, steps, last)
+	return a.insert(ctx, rows, logged, a.stepsOfJoins(table), steps, last)
 }
 
-func (a *appending) insert(ctx context.Context, rows rows, logged bool, steps []step, last send) (fits bool, err error) {
+func (a *appending) insert(ctx context.Context, rows rows, logged bool, joining joinSteps, steps []step, last send) (fits bool, err error) {
 	if len(a.first) > 0 {
-		err = last(ctx, append([]step{a.insertNew(rows, logged, &fits)}, steps...)...)
+		err = last(ctx, append([]step{a.insertNew(rows, logged, joining, &fits)}, steps...)...)
 		return fits, err
 	}
 	var written int
 	write := step{count: &written}
 	switch one := len(rows.list) == 1; {
+	case len(joining.joins) > 0 && logged:
+		write.template, write.args = sqlLogInsertSteps, append(append(rows.columns(), rows.lines()), joining.args()...)
+	case len(joining.joins) > 0:
+		write.template, write.args = sqlInsertSteps, append(rows.columns(), joining.args()...)
 	case one && logged:
 		write.template, write.args = sqlLogInsertOne, append(rows.only(), rows.list[0].line())
 	case one:
@@ -258,7 +277,7 @@ func (a *appending) insert(ctx context.Context, rows rows, logged bool, steps []
 	return written == len(rows.list), err
 }
 
-func (a *appending) insertNew(rows rows, logged bool, fits *bool) step {
+func (a *appending) insertNew(rows rows, logged bool, joining joinSteps, fits *bool) step {
 	var topics, keys []string
 	for key, i := range a.first {
 		a.duplicate[i] = true
@@ -270,7 +289,7 @@ func (a *appending) insertNew(rows rows, logged bool, fits *bool) step {
 	}
 	return step{
 		template: template,
-		args:     args,
+		args:     append(args, joining.args()...),
 		row: func(scan func(...any) error) error {
 			var free topicKey
 			if err := scan(fits, &free.topic, &free.key); err != nil || free.topic == "" {

@@ -52,6 +52,9 @@ func (s *Store) Delete(ctx context.Context, ids ...outmill.WorkItemID) (int, err
 	if len(ids) == 0 {
 		return 0, s.explain(ctx, "delete", s.ready(ctx))
 	}
+	if _, err := s.seesLog(ctx, "delete"); err != nil {
+		return 0, err
+	}
 	var deleted int
 	var counted []string
 	err := s.write(ctx, "delete", func(ctx context.Context, t *txn) error {

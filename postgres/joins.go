@@ -230,6 +230,9 @@ func lockStep(id outmill.JoinID, name string) step {
 // AttachStep makes a record a step. See outmill.Joins.
 func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmill.WorkItemID) error {
 	const operation = "attach step"
+	if _, err := s.seesLog(ctx, operation); err != nil {
+		return err
+	}
 	err := s.durably(ctx, operation, func(ctx context.Context, t *txn) error {
 		a := &lateStep{}
 		if err := t.moveByID(ctx, []string{message.String()}, true); err != nil {
@@ -345,10 +348,14 @@ func (s *Store) ReportFailed(ctx context.Context, join outmill.JoinID, step outm
 }
 
 func (s *Store) report(ctx context.Context, operation string, id outmill.JoinID, of outmill.WorkItemID, as outmill.StepStatus) error {
+	logged, err := s.seesLog(ctx, operation)
+	if err != nil {
+		return err
+	}
 	return s.onJoin(ctx, operation, id, func(ctx context.Context, t *txn, join *countedJoin) error {
 		var names []string
 		template := sqlStepOfRecord
-		if s.readsLog() {
+		if logged {
 			template = sqlStepOfLogRecord
 		}
 		if err := t.run(ctx, step{template: template, args: []any{of.String()}, row: texts(&names)}); err != nil {

@@ -415,3 +415,26 @@ func requireStepsOfRecords(t *testing.T, store *postgres.Store, id outmill.JoinI
 	require.NoError(t, err)
 	require.Equal(t, [2]int{counts[outmill.StepCompleted], counts[outmill.StepFailed]}, [2]int{join.CompletedSteps, join.FailedSteps})
 }
+
+func Test_a_record_is_a_step_however_the_groups_change_while_it_is_appended(t *testing.T) {
+	t.Parallel()
+	eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
+		for name, beside := range map[string][]*outmill.Record{"alone": nil, "deduplicated": {{Topic: "others", DedupKey: "key"}}} {
+			id := r.startJoin(outmill.Join{ExpectedSteps: 1})
+			taken := outmill.NewWorkItemID()
+			// The append waits for this one, with a snapshot of before the group came.
+			tx := r.begin()
+			require.NoError(t, r.store.Append(r.store.WithTx(t.Context(), tx), &outmill.Record{ID: taken, Topic: "steps"}))
+			appended := async(func() (any, error) {
+				return nil, r.store.Append(t.Context(), append(beside, &outmill.Record{ID: taken, Topic: "steps", Joins: []outmill.JoinID{id}})...)
+			})
+			r.blocked(1)
+			require.NoError(t, r.store.RegisterGroup(t.Context(), name, outmill.Topics{}))
+			require.NoError(t, tx.Rollback(t.Context()))
+			await(t, appended)
+			steps, err := r.store.ListSteps(t.Context(), id, outmill.WorkItemID{}, 0)
+			require.NoError(t, err)
+			require.Equal(t, 1, len(steps))
+		}
+	})
+}

@@ -27,7 +27,9 @@ const (
 var (
 	sqlLogInsert    = logInsertFrom(`unnest(`+insertArrays+`, $21::bigint[])`, insertNames+`, line`)
 	sqlLogInsertOne = logInsertFrom(`(VALUES (`+insertScalars+`, $21::bigint))`, insertNames+`, line`)
-	sqlLogInsertNew = insertNew(logInsertFrom(`unnest(`+insertArrays+`, $24::bigint[])`, insertNames+`, line`))
+	sqlLogInsertNew = insertNew(logInsertFrom(`unnest(`+insertArrays+`, $24::bigint[])`, insertNames+`, line`), 25)
+
+	sqlLogInsertSteps = insertSteps(sqlLogInsert, 22)
 )
 
 func logInsertFrom(rows, names string) string {

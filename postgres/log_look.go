@@ -73,7 +73,7 @@ func (s *Store) bothLanes(ctx context.Context, operation string, log, records st
 	var found, logged []placed
 	records.row, log.row = collect(&found), nil
 	steps := []step{records}
-	has, err := s.hasLog(ctx, operation)
+	has, err := s.seesLog(ctx, operation)
 	if err != nil {
 		return nil, err
 	}

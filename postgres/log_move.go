@@ -108,8 +108,8 @@ func (t *txn) moveByID(ctx context.Context, ids []string, siblings bool) error {
 
 // moveGroup moves all of the group that is in the log to the records.
 func (s *Store) moveGroup(ctx context.Context, operation, group string) error {
-	if !s.readsLog() {
-		return nil
+	if logged, err := s.seesLog(ctx, operation); err != nil || !logged {
+		return err
 	}
 	var topics []string
 	if err := s.writeAll(ctx, operation, step{template: sqlTopicsOfLog, args: []any{group}, row: texts(&topics)}); err != nil {

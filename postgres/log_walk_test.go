@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -52,121 +51,6 @@ func Test_in_a_log_places_that_sessions_keep_are_refused_by_the_next_claim(t *te
 	}
 	execute(t, r.db, r.sql(`ALTER SEQUENCE {records_seq_seq} CACHE 1`))
 	require.Equal(t, []string{"b"}, r.take(1, outmill.OrderKey))
-}
-
-// switching are writers whose programs differ in their lane, and workers, while
-// the log is turned on.
-type switching struct {
-	r    *ring
-	mu   sync.Mutex
-	next map[string]int
-	seen map[string]int
-	keys [4]sync.Mutex
-	over bool
-	want int
-}
-
-func (s *switching) write(ctx context.Context, store *postgres.Store, n int) error {
-	for range n {
-		k := rand.N(len(s.keys))
-		// The application serialises the writers of a key.
-		s.keys[k].Lock()
-		key := "key" + strconv.Itoa(k)
-		s.mu.Lock()
-		i := s.next[key]
-		s.mu.Unlock()
-		err := store.Append(ctx, &outmill.Record{Topic: "orders", Key: key, MessageID: strconv.Itoa(i)}, &outmill.Record{Topic: "orders", Key: key, MessageID: strconv.Itoa(i + 1)})
-		if err == nil {
-			s.mu.Lock()
-			s.next[key] += 2
-			s.want += 2
-			s.mu.Unlock()
-		}
-		s.keys[k].Unlock()
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (s *switching) end() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.over = true
-}
-
-func (s *switching) done() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	got := 0
-	for _, n := range s.seen {
-		got += n
-	}
-	return s.over && got == s.want
-}
-
-func (s *switching) work(ctx context.Context, store *postgres.Store) error {
-	owner := outmill.NewOwnerToken()
-	for !s.done() && ctx.Err() == nil {
-		found, err := store.Claim(ctx, claimOf(owner, 1+rand.N(9), outmill.OrderKey, "orders"))
-		if err != nil {
-			return err
-		}
-		s.mu.Lock()
-		for _, r := range found {
-			if want := strconv.Itoa(s.seen[r.Key]); r.MessageID != want {
-				err = errors.Join(err, fmt.Errorf("%s: got %s, not %s", r.Key, r.MessageID, want))
-			}
-			s.seen[r.Key]++
-		}
-		s.mu.Unlock()
-		if err := errors.Join(err, store.Ack(ctx, leasesOf(found))); err != nil {
-			return err
-		}
-		if len(found) == 0 {
-			_ = pause(ctx, time.Millisecond)
-		}
-	}
-	return ctx.Err()
-}
-
-func Test_the_log_is_turned_on_and_left_again_while_writers_and_workers_run(t *testing.T) {
-	t.Parallel()
-	r := newRing(t, postgres.LaneRows, storetest.Options{})
-	as := func(lane postgres.Lane) *postgres.Store {
-		config := r.store.config
-		config.Lane = lane
-		return newStore(t, r.db, config)
-	}
-	s := &switching{r: r, next: map[string]int{}, seen: map[string]int{}}
-	workers, ctx := errgroup.WithContext(t.Context())
-	for range 3 {
-		store := as("")
-		workers.Go(func() error { return s.work(ctx, store) })
-	}
-	indifferent := as("")
-	// All at once: before the log is on, while it is, and when some have gone back.
-	for _, stores := range [][]*postgres.Store{
-		{indifferent, as(postgres.LaneRows), as("")}, {indifferent, as(""), as("")}, {as(postgres.LaneRows), indifferent, as(postgres.LaneLog)}, {as(postgres.LaneRows), as(postgres.LaneRows)},
-	} {
-		writers, writing := errgroup.WithContext(ctx)
-		for i, store := range stores {
-			writers.Go(func() error { return s.write(writing, store, 40) })
-			if i == 0 {
-				writers.Go(func() error { return as(postgres.LaneLog).Ensure(writing) })
-			}
-		}
-		if err := writers.Wait(); err != nil {
-			// What a worker found ends the writers too, and is the cause.
-			s.end()
-			require.NoError(t, errors.Join(workers.Wait(), err))
-		}
-	}
-	s.end()
-	require.NoError(t, workers.Wait())
-	require.Positive(t, valueOf[int](t, r.db, r.sql(`SELECT count(*) FROM {log}`)))
-	r.census()
 }
 
 // roaming makes any call at any time, on three topics of two groups.

@@ -54,8 +54,12 @@ func (s *Store) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, err
 		return nil, s.explain(ctx, operation, invalid("Stats: limit is %d: want 0 (10,000) or more", limit))
 	}
 	limit = cmp.Or(limit, defaultStatsLimit)
+	logged, err := s.seesLog(ctx, operation)
+	if err != nil {
+		return nil, err
+	}
 	var found []outmill.TopicStats
-	err := s.write(ctx, operation, func(ctx context.Context, t *txn) error {
+	err = s.write(ctx, operation, func(ctx context.Context, t *txn) error {
 		found = nil
 		steps := []step{{template: sqlStats, args: []any{limit}, row: func(scan func(...any) error) error {
 			var stats outmill.TopicStats
@@ -73,7 +77,7 @@ func (s *Store) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, err
 			addStats(&found, stats, limit)
 			return nil
 		}}}
-		if s.readsLog() {
+		if logged {
 			steps = append([]step{s.logStats(&found, limit)}, steps...)
 		}
 		return t.finish(ctx, steps...)

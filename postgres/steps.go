@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -37,17 +38,12 @@ WHERE waits_for = ANY ($1::text[]::uuid[]) AND stage + 0 IN (2, 3) AND available
 FROM {p:joins} AS j WHERE j.id = ANY ($1::text[]::uuid[]) ORDER BY j.id`
 )
 
-// sqlAttachSteps makes members of the steps whose records were inserted.
-var (
-	sqlAttachSteps    = attachSteps(`(SELECT 1 FROM {p:records} WHERE id = m.step::uuid LIMIT 1) IS NOT NULL`)
-	sqlAttachLogSteps = attachSteps(`((SELECT 1 FROM {p:records} WHERE id = m.step::uuid LIMIT 1) IS NOT NULL OR (SELECT 1 FROM {p:log} WHERE id = m.step::uuid LIMIT 1) IS NOT NULL)`)
-)
+// sqlAttachSteps makes members of steps whose records were inserted.
+var sqlAttachSteps = attachSteps(1) + ` ON CONFLICT (join_id, step) DO NOTHING`
 
-func attachSteps(inserted string) string {
-	return `INSERT INTO {p:join_members} (join_id, step, open)
-SELECT m.join_id::uuid, m.step::uuid, m.open FROM unnest($3::text[], $4::text[], $5::bigint[]) AS m (join_id, step, open)
-WHERE ` + inserted + ` AND EXISTS (SELECT 1 FROM {p:meta} WHERE ` + sqlFits + `)
-ON CONFLICT (join_id, step) DO NOTHING`
+func attachSteps(from int) string {
+	return fmt.Sprintf(`INSERT INTO {p:join_members} (join_id, step, open)
+SELECT m.join_id::uuid, m.step::uuid, m.open FROM unnest($%d::text[], $%d::text[], $%d::bigint[]) AS m (join_id, step, open)`, from, from+1, from+2)
 }
 
 // hurryWithin bounds what comes after a commit.
@@ -151,22 +147,31 @@ func (j *countedJoin) takes(id outmill.JoinID, n int) error {
 	return steps.Takes(id, &j.Join, j.members, n)
 }
 
-// attachSteps comes after the insert.
-func (a *appending) attachSteps(table *routing.Table) []step {
-	var joins, steps []string
-	var open []int64
+// joinSteps are the steps of an append, with their joins and how many records each
+// has.
+type joinSteps struct {
+	joins, steps []string
+	open         []int64
+}
+
+func (j joinSteps) args() []any { return []any{orEmpty(j.joins), orEmpty(j.steps), j.open} }
+
+func (a *appending) stepsOfJoins(table *routing.Table) joinSteps {
+	var found joinSteps
 	for i, r := range a.records {
 		for _, id := range r.Joins {
-			joins, steps = append(joins, id.String()), append(steps, a.ids[i].String())
-			open = append(open, int64(max(1, len(table.Of(r.Topic)))))
+			found.joins, found.steps = append(found.joins, id.String()), append(found.steps, a.ids[i].String())
+			found.open = append(found.open, int64(max(1, len(table.Of(r.Topic)))))
 		}
 	}
-	if len(joins) == 0 {
+	return found
+}
+
+// attach comes after records of steps that were all inserted.
+func (a *appending) attach(table *routing.Table) []step {
+	joining := a.stepsOfJoins(table)
+	if len(joining.joins) == 0 {
 		return nil
 	}
-	template := sqlAttachSteps
-	if a.s.readsLog() {
-		template = sqlAttachLogSteps
-	}
-	return []step{{template: template, args: []any{table.Generation, schemaVersion, joins, steps, open}}}
+	return []step{{template: sqlAttachSteps, args: joining.args()}}
 }
