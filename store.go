@@ -225,6 +225,11 @@ type Queue interface {
 	// leased under a lease that ended; not expired. A lease that ended is counted
 	// as ReapExpired would. It is atomic: no record has two owners. Where nothing
 	// is due it returns no records and no error. Claim numbers never go back.
+	//
+	// After an error nobody knows whether more was leased than what came with it, if
+	// anything did: the answer may be lost. Records of those keys come again when
+	// the leases end, and until then an ordered claim hands out later ones of them to
+	// their holder, so claim with another owner from then on.
 	Claim(ctx context.Context, req ClaimRequest) ([]*Record, error)
 
 	// Extend sets the end of the leases to now + lease and returns those that

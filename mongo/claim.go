@@ -33,11 +33,11 @@ func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill
 	if len(c.records) == 0 {
 		return nil, err
 	}
-	// What was leased before an error is handed out: the next claim meets it too.
+	// What was leased before an error is handed out with it.
 	s.logger.Debug("Records claimed", watermill.LogFields{
 		"group": req.Group, "owner": req.Owner.String(), "count": len(c.records),
 	})
-	return c.records, nil
+	return c.records, err
 }
 
 // claim is one claim, in steps that each lease what they lease.

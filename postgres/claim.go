@@ -86,8 +86,8 @@ UNION ALL SELECT NULL, logged, false FROM {p:meta}`
 const sqlLogDue = `SELECT {p:log_due}($1::text, $2::text[], $3::bigint[])`
 
 // Claim leases up to req.Limit records, and never more than 100,000. See
-// outmill.Queue. Of a claim over several topics that fails after it has leased
-// some records, it returns these.
+// outmill.Queue. A claim over several topics that fails after it has leased some
+// records returns these with the error.
 func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.Record, error) {
 	const operation = "claim"
 	if err := req.Validate(); err != nil {
@@ -111,16 +111,13 @@ func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill
 		c := &claim{s: s, req: req}
 		err := c.serveAll(ctx, s.turns.Order(req.Group, req.Topics, slices.Clone(topics)))
 		if len(c.records) > 0 {
-			if err != nil {
-				s.logger.Error("A claim ended early", err, watermill.LogFields{"group": req.Group})
-			}
 			if busy == nil {
 				s.busy.Note(req.Group, req.Topics, topics)
 			}
 			s.logger.Debug("Records claimed", watermill.LogFields{
 				"group": req.Group, "owner": req.Owner.String(), "count": len(c.records),
 			})
-			return c.records, nil
+			return c.records, err
 		}
 		if err != nil || busy == nil && !c.again {
 			return nil, err

@@ -56,11 +56,11 @@ type Config struct {
 	// explicitly.
 	EnsureSchema bool
 
-	// DurableSettle has Claim, Ack and what else a worker does wait for the disk
-	// (synchronous_commit as the server has it). By default only appends do: a
-	// crash of the server may then hand out again what was acked within its
-	// last moments (three times wal_writer_delay, 0.6 s unless set). Delivery is
-	// at least once either way, and nothing is lost.
+	// DurableSettle has Claim, Ack and Extend wait for the disk (synchronous_commit as
+	// the server has it), as appends do, and whatever gives records back. By default
+	// they do not: a crash of the server may then hand out again what was acked within
+	// its last moments (three times wal_writer_delay, 0.6 s unless set). Delivery is
+	// at least once either way, in order, and nothing is lost.
 	DurableSettle bool
 
 	// NotifyInterval is the least time between two notifications that this store

@@ -25,9 +25,10 @@
 //
 // # Durability
 //
-// An append is as durable as the server is set to make commits. What workers do
-// (claims, acks, …) does not wait for the disk: a crash of the server may take
-// back its last moments, and then deliver again. Config.DurableSettle waits.
+// An append is as durable as the server is set to make commits, and so is what gives
+// records back (Abandon, Fail, Release, Snooze). Claims, acks and extensions do not wait
+// for the disk: a crash of the server may take back its last moments, and then
+// deliver again. Config.DurableSettle waits.
 //
 // # Order
 //

@@ -57,7 +57,7 @@ func (s *Store) Delete(ctx context.Context, ids ...outmill.WorkItemID) (int, err
 	}
 	var deleted int
 	var counted []string
-	err := s.write(ctx, "delete", func(ctx context.Context, t *txn) error {
+	err := s.durably(ctx, "delete", func(ctx context.Context, t *txn) error {
 		if err := t.moveByID(ctx, idTexts(ids), false); err != nil {
 			return err
 		}
@@ -82,7 +82,7 @@ func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (int, er
 	}
 	var requeued int
 	var counted []string
-	err := s.write(ctx, "requeue", func(ctx context.Context, t *txn) error {
+	err := s.durably(ctx, "requeue", func(ctx context.Context, t *txn) error {
 		var locks []int64
 		err := t.run(ctx, step{template: sqlParkedTopics, args: []any{idTexts(ids)}, row: func(scan func(...any) error) error {
 			var group, topic string

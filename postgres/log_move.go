@@ -175,7 +175,7 @@ func (s *Store) failAndPark(ctx context.Context, items []settling, parking []str
 		return s.explain(ctx, "fail", err)
 	}
 	var counted []string
-	err = s.write(ctx, "fail", func(ctx context.Context, t *txn) error {
+	err = s.durably(ctx, "fail", func(ctx context.Context, t *txn) error {
 		var locks []int64
 		var ahead []step
 		err := t.run(ctx, step{template: sqlKeysOf, args: []any{parking}, row: func(scan func(...any) error) error {

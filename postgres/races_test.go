@@ -258,3 +258,24 @@ func Test_a_key_whose_blocker_ends_while_a_claim_notes_it_is_free_within_ten_sec
 		require.Equal(t, []string{"second"}, namesOf(r.claim(other, 1)))
 	})
 }
+
+func Test_a_claim_of_two_topics_whose_second_fails_returns_the_first_with_the_error(t *testing.T) {
+	t.Parallel()
+	eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
+		require.NoError(t, r.store.Append(t.Context(), &outmill.Record{Topic: "a"}, &outmill.Record{Topic: "b"}))
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		stopped := r.gates.before(t, "pg_advisory_xact_lock", 2)
+		var err error
+		claim := async(func() ([]*outmill.Record, error) {
+			var found []*outmill.Record
+			found, err = r.gated.Claim(ctx, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey, "a", "b"))
+			return found, nil
+		})
+		stopped.wait(t)
+		cancel()
+		stopped.open()
+		require.Len(t, await(t, claim), 1)
+		require.ErrorIs(t, err, context.Canceled)
+	})
+}

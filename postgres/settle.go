@@ -123,8 +123,9 @@ func sorted(items []settling) []*sameLeases {
 
 func (s *sameLeases) args() []any { return []any{s.ids, s.owner.String(), s.claim} }
 
-// settle runs a statement on the leases, in one round trip.
-func (s *Store) settle(ctx context.Context, operation, template string, leases []outmill.Lease) error {
+// settle runs a statement on the leases, in one round trip. write is s.write or
+// s.durably.
+func (s *Store) settle(ctx context.Context, operation string, write writing, template string, leases []outmill.Lease) error {
 	steps, err := s.toRecords(ctx, leases)
 	if err != nil {
 		return err
@@ -132,10 +133,12 @@ func (s *Store) settle(ctx context.Context, operation, template string, leases [
 	for _, same := range sorted(bare(leases)) {
 		steps = append(steps, step{template: template, args: same.args()})
 	}
-	return s.settleAll(ctx, operation, steps)
+	return s.settleAll(ctx, operation, write, steps)
 }
 
-// settleEach is settle for leases that each have values of their own.
+// settleEach is settle for leases that each have values of their own. It is durable,
+// as all is that gives records back: who did so goes on with what comes after them,
+// and a crash that took it back would leave them leased to him, in nobody's way.
 func (s *Store) settleEach(ctx context.Context, operation, template string, items []settling, row func(scan func(...any) error) error, more ...any) error {
 	steps, err := s.toRecords(ctx, leasesOf(items))
 	if err != nil {
@@ -145,7 +148,7 @@ func (s *Store) settleEach(ctx context.Context, operation, template string, item
 	if err != nil {
 		return s.explain(ctx, operation, err)
 	}
-	return s.settleAll(ctx, operation, append(steps, each...))
+	return s.settleAll(ctx, operation, s.durably, append(steps, each...))
 }
 
 // stepsFor are a step for the leases of each owner and claim number.
@@ -161,17 +164,17 @@ func stepsFor(template string, items []settling, row func(scan func(...any) erro
 	return steps, nil
 }
 
-func (s *Store) settleAll(ctx context.Context, operation string, steps []step) error {
+func (s *Store) settleAll(ctx context.Context, operation string, write writing, steps []step) error {
 	if len(steps) == 0 {
 		return s.explain(ctx, operation, s.ready(ctx))
 	}
-	return s.writeSteps(ctx, operation, steps...)
+	return s.settleIn(ctx, operation, write, steps)
 }
 
 // Ack makes the records processed. See outmill.Queue.
 func (s *Store) Ack(ctx context.Context, leases []outmill.Lease) error {
 	if s.config.Retain > 0 {
-		return s.settle(ctx, "ack", sqlProcess, leases)
+		return s.settle(ctx, "ack", s.write, sqlProcess, leases)
 	}
 	logged, err := s.hasLog(ctx, "ack")
 	if err != nil {
@@ -180,12 +183,12 @@ func (s *Store) Ack(ctx context.Context, leases []outmill.Lease) error {
 	if logged && len(leases) > 0 {
 		return s.ackLog(ctx, leases)
 	}
-	return s.settle(ctx, "ack", sqlDeleteAcked, leases)
+	return s.settle(ctx, "ack", s.write, sqlDeleteAcked, leases)
 }
 
 // Release gives the records back. See outmill.Queue.
 func (s *Store) Release(ctx context.Context, leases []outmill.Lease) error {
-	err := s.settle(ctx, "release", sqlRelease, leases)
+	err := s.settle(ctx, "release", s.durably, sqlRelease, leases)
 	if err == nil && len(leases) > 0 {
 		s.wake()
 	}

@@ -55,8 +55,14 @@ func countSteps(into *[]string) step { return step{template: sqlCountSteps, row:
 
 // writeSteps is writeAll for what may settle steps of joins.
 func (s *Store) writeSteps(ctx context.Context, operation string, steps ...step) error {
+	return s.settleIn(ctx, operation, s.write, steps)
+}
+
+// settleIn settles by s.write or s.durably.
+func (s *Store) settleIn(ctx context.Context, operation string, write writing, steps []step) error {
 	var counted []string
-	err := s.writeAll(ctx, operation, append(steps, countSteps(&counted))...)
+	steps = append(steps, countSteps(&counted))
+	err := write(ctx, operation, func(ctx context.Context, t *txn) error { return t.finish(ctx, steps...) })
 	if err == nil {
 		s.hurry(ctx, counted)
 	}

@@ -164,6 +164,9 @@ func (s *Store) write(ctx context.Context, operation string, fn func(ctx context
 	return s.explain(ctx, operation, s.try(ctx, s.relaxed, fn))
 }
 
+// writing is write or durably.
+type writing func(ctx context.Context, operation string, fn func(ctx context.Context, t *txn) error) error
+
 // durably is write, but its commit waits for the disk as the server is set.
 func (s *Store) durably(ctx context.Context, operation string, fn func(ctx context.Context, t *txn) error) error {
 	return s.explain(ctx, operation, s.try(ctx, sqlSettings, fn))

@@ -19,8 +19,8 @@ import (
 const maxAtOnce = 900
 
 // Claim leases up to req.Limit records, and never more than 900 in a statement:
-// claims without an order use several. See outmill.Queue. Of a claim that fails
-// after it has leased some records, it returns these.
+// claims without an order use several. See outmill.Queue. A claim that fails after
+// it has leased some records returns these with the error.
 func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.Record, error) {
 	const operation = "claim"
 	if err := req.Validate(); err != nil {
@@ -38,16 +38,13 @@ func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill
 		c := &claim{s: s, req: req}
 		err := c.serveAll(ctx, s.turns.Order(req.Group, req.Topics, slices.Clone(topics)))
 		if len(c.records) > 0 {
-			if err != nil {
-				s.logger.Error("A claim ended early", err, watermill.LogFields{"group": req.Group})
-			}
 			if busy == nil {
 				s.busy.Note(req.Group, req.Topics, topics)
 			}
 			s.logger.Debug("Records claimed", watermill.LogFields{
 				"group": req.Group, "owner": req.Owner.String(), "count": len(c.records),
 			})
-			return c.records, nil
+			return c.records, err
 		}
 		if err != nil || busy == nil && !c.again {
 			return nil, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 
@@ -107,6 +108,36 @@ func Test_a_key_keeps_its_order_when_the_answer_to_a_claim_is_lost(t *testing.T)
 			r.eventuallyGone(records...)
 		})
 	}
+}
+
+func Test_a_key_keeps_its_order_when_a_part_of_the_answer_to_a_claim_is_lost(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.store.shorten = func(records []*outmill.Record) []*outmill.Record {
+		return slices.DeleteFunc(records, func(rec *outmill.Record) bool { return rec.Key == "k" })
+	}
+	records := r.append("l:1", "k:1")
+	var once sync.Once
+	r.store.failAfter("Claim", func(context.Context) error {
+		err := error(nil)
+		once.Do(func() {
+			err = errors.New("connection reset")
+			records = append(records, r.append("k:2", "l:2")...)
+		})
+		return err
+	})
+	w := r.start(func(c *worker.Config) {
+		byKey(c)
+		c.Lease = shortLease
+	})
+	next := map[string]int{}
+	for range 4 {
+		it := r.take(w)
+		next[it.Record.Key]++
+		require.Equal(t, fmt.Sprintf("%s:%d", it.Record.Key, next[it.Record.Key]), it.Record.MessageID)
+		it.Ack()
+	}
+	r.eventuallyGone(records...)
 }
 
 func Test_a_skipped_key_goes_on_at_once(t *testing.T) {

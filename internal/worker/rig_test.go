@@ -193,6 +193,8 @@ type faulty struct {
 	before, after map[string]fault
 	calls         map[string]int
 	held          *heldClaim
+	// shorten says how much of an answer to a claim comes with an error.
+	shorten func(records []*outmill.Record) []*outmill.Record
 }
 
 // heldClaim is a claim that was carried out and whose answer is under way.
@@ -273,7 +275,12 @@ func (f *faulty) Claim(ctx context.Context, req outmill.ClaimRequest) (records [
 		return err
 	})
 	if err != nil {
-		return nil, err
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.shorten == nil {
+			return nil, err
+		}
+		return f.shorten(records), err
 	}
 	if len(records) > 0 {
 		f.holdAnswer()
