@@ -23,7 +23,8 @@ var (
 
 	// sqlInsertNew takes the dedup keys that are free, and leaves out the rows
 	// whose key is not.
-	sqlInsertNew = insertNew(sqlInsert, 24)
+	sqlInsertNew      = insertNew(sqlInsert, "", "")
+	sqlInsertNewSteps = insertNew(sqlInsert, returningID, attached(24))
 )
 
 const (
@@ -48,21 +49,24 @@ const (
 	r.message_id, r.correlation_id, r.causation_id, r.tenant_id, r.traceparent, r.tracestate, r.dedup_key,
 	nullif(r.step, '')::uuid, nullif(r.waits_for, '')::uuid, nullif(r.metadata, '')::jsonb, r.payload`
 
+	returningID = ` RETURNING id`
+
 	// A time is empty, a time in full, or + and what to add to the server's now.
 	dueValue = `CASE WHEN r.due = '' THEN now.at WHEN r.due LIKE '+%' THEN now.at + r.due::interval ELSE r.due::timestamptz END`
 )
 
 func insertSteps(insert string, attach int) string {
-	return `WITH inserted AS (` + insert + ` RETURNING id), ` + attached(attach) + ` SELECT FROM inserted`
+	return `WITH inserted AS (` + insert + returningID + `)` + attached(attach) + ` SELECT FROM inserted`
 }
 
 // attached makes steps of the rows that were inserted. The lists of the steps begin
 // at the argument from.
 func attached(from int) string {
-	return `attached AS (` + attachSteps(from) + ` WHERE m.step::uuid IN (SELECT id FROM inserted) ON CONFLICT (join_id, step) DO NOTHING)`
+	return `, attached AS (` + attachSteps(from) + ` WHERE m.step::uuid IN (SELECT id FROM inserted) ON CONFLICT (join_id, step) DO NOTHING)`
 }
 
-func insertNew(insert string, attach int) string {
+// insertNew may return something from the insert, for more queries of the statement.
+func insertNew(insert, returning, more string) string {
 	return `WITH free AS (
 	INSERT INTO {p:dedup} AS d (topic, dedup_key, expires_at)
 	SELECT k.topic, k.dedup_key, statement_timestamp() + $21::bigint * interval '1 microsecond'
@@ -72,8 +76,7 @@ func insertNew(insert string, attach int) string {
 	ON CONFLICT (topic, dedup_key) DO UPDATE SET expires_at = excluded.expires_at WHERE d.expires_at <= statement_timestamp()
 	RETURNING topic, dedup_key),
 inserted AS (` + insert + `
-	AND (r.dedup_key = '' OR (r.topic, r.dedup_key) IN (SELECT topic, dedup_key FROM free)) RETURNING id),
-` + attached(attach) + `
+	AND (r.dedup_key = '' OR (r.topic, r.dedup_key) IN (SELECT topic, dedup_key FROM free))` + returning + `)` + more + `
 SELECT EXISTS (SELECT 1 FROM {p:meta} WHERE ` + sqlFits + `), '', ''
 UNION ALL SELECT true, topic, dedup_key FROM free`
 }
@@ -284,12 +287,16 @@ func (a *appending) insertNew(rows rows, logged bool, joining joinSteps, fits *b
 		topics, keys = append(topics, key.topic), append(keys, key.key)
 	}
 	template, args := sqlInsertNew, append(rows.columns(), a.s.config.DedupWindow.Microseconds(), topics, keys)
+	withSteps := sqlInsertNewSteps
 	if logged {
-		template, args = sqlLogInsertNew, append(args, rows.lines())
+		template, withSteps, args = sqlLogInsertNew, sqlLogInsertNewSteps, append(args, rows.lines())
+	}
+	if len(joining.joins) > 0 {
+		template, args = withSteps, append(args, joining.args()...)
 	}
 	return step{
 		template: template,
-		args:     append(args, joining.args()...),
+		args:     args,
 		row: func(scan func(...any) error) error {
 			var free topicKey
 			if err := scan(fits, &free.topic, &free.key); err != nil || free.topic == "" {

@@ -25,11 +25,13 @@ const (
 )
 
 var (
-	sqlLogInsert    = logInsertFrom(`unnest(`+insertArrays+`, $21::bigint[])`, insertNames+`, line`)
-	sqlLogInsertOne = logInsertFrom(`(VALUES (`+insertScalars+`, $21::bigint))`, insertNames+`, line`)
-	sqlLogInsertNew = insertNew(logInsertFrom(`unnest(`+insertArrays+`, $24::bigint[])`, insertNames+`, line`), 25)
-
+	sqlLogInsert      = logInsertFrom(`unnest(`+insertArrays+`, $21::bigint[])`, insertNames+`, line`)
+	sqlLogInsertOne   = logInsertFrom(`(VALUES (`+insertScalars+`, $21::bigint))`, insertNames+`, line`)
 	sqlLogInsertSteps = insertSteps(sqlLogInsert, 22)
+
+	sqlLogNew            = logInsertFrom(`unnest(`+insertArrays+`, $24::bigint[])`, insertNames+`, line`)
+	sqlLogInsertNew      = insertNew(sqlLogNew, "", "")
+	sqlLogInsertNewSteps = insertNew(sqlLogNew, returningID, attached(25))
 )
 
 func logInsertFrom(rows, names string) string {

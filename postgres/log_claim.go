@@ -23,9 +23,9 @@ import (
 
 const (
 	// sqlMark notes where the sequence is, what is finished, and, last, takes a
-	// number: all that has a place up to here has a lower one. It tells since when the
-	// server runs, whether the transaction had a number before, which would be too low, and how many places a
-	// session takes at once.
+	// number: all that has a place up to here has a lower one. It tells since when
+	// the server runs, whether the transaction had a number before, which would be too
+	// low, and how many places a session takes at once.
 	sqlMark = `SELECT pg_postmaster_start_time(), pg_current_xact_id_if_assigned() IS NOT NULL, (SELECT seqcache FROM pg_sequence WHERE seqrelid = {q:records_seq_seq}::regclass),
 	CASE WHEN is_called THEN last_value ELSE last_value - 1 END, set_config('outmill.mark', last_value || '|' || pg_current_snapshot()::text || '|' || pg_current_xact_id()::text, true)
 FROM {p:records_seq_seq}`
@@ -54,27 +54,22 @@ CROSS JOIN LATERAL (SELECT l.pos + 0 AS pos FROM {p:log} AS l WHERE l.xid = c.xi
 WHERE (SELECT 1 FROM {p:records} WHERE grp = $2::text AND topic = $3::text AND stage = 0 LIMIT 1) IS NOT NULL
 	OR (SELECT 1 FROM {p:records} WHERE grp = $2::text AND topic = $3::text AND stage = 1 LIMIT 1) IS NOT NULL`
 
-	logRow = `grp = $4::text AND topic = $5::text AS same, pos, id, key, created_at, size, step IS NOT NULL AS stepped, message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, metadata, payload`
+	logRow = `grp = $3::text AND topic = $4::text AS same, pos, id, key, created_at, size, step IS NOT NULL AS stepped, message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, metadata, payload`
 
 	// sqlLogPage reads what comes next of the line $1, $2 rows at most: first what
-	// was passed before it was finished. $3 is how many bytes are enough, if it is
-	// not 0.
+	// was passed before it was finished.
 	sqlLogPage = `WITH late AS MATERIALIZED (SELECT l.* FROM (` + passedFinished + `) AS c
 	CROSS JOIN LATERAL (SELECT ` + logRow + ` FROM {p:log} WHERE xid = c.xid AND line + 0 = $1::bigint AND pos + 0 > c.from_pos AND pos + 0 <= c.to_pos ORDER BY pos + 0 LIMIT $2::bigint) AS l
 	ORDER BY l.pos LIMIT $2::bigint)
-SELECT true, ` + `late.*` + ` FROM late
+SELECT true, late.* FROM late
 UNION ALL SELECT false, r.* FROM (SELECT ` + logRow + ` FROM {p:log} WHERE line = $1::bigint AND pos > coalesce((SELECT pos ` + newestBatch + `), -1)
-	AND (pos <= (SELECT past FROM {p:meta}) OR pg_visible_in_snapshot(xid, (SELECT ` + markedNow + `))) ORDER BY pos LIMIT $2::bigint - (SELECT count(*) FROM late)) AS r WHERE $3::bigint >= 0`
+	AND (pos <= (SELECT past FROM {p:meta}) OR pg_visible_in_snapshot(xid, (SELECT ` + markedNow + `))) ORDER BY pos LIMIT $2::bigint - (SELECT count(*) FROM late)) AS r`
 
-	// sqlLogPageWithin is sqlLogPage where $3 bytes are enough.
+	// sqlLogPageWithin is sqlLogPage where $5 bytes are enough.
 	sqlLogPageWithin = `SELECT late, ` + logRowOut + ` FROM (SELECT *, sum(size::bigint) OVER (ORDER BY pos ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before FROM (` +
-		sqlLogPage + `) AS p (late, ` + logRowOut + `)) AS q WHERE before IS NULL OR before < $3::bigint ORDER BY pos`
+		sqlLogPage + `) AS p (late, ` + logRowOut + `)) AS q WHERE before IS NULL OR before < $5::bigint ORDER BY pos`
 
 	logRowOut = `same, pos, id, key, created_at, size, stepped, message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, metadata, payload`
-
-	anyWaiting = `(SELECT 1 FROM {p:records} WHERE ` + waitingOfTopic + ` LIMIT 1) IS NOT NULL`
-	anyHeld    = `(SELECT 1 FROM {p:records} WHERE grp = $1::text AND topic = $2::text AND stage = 1 LIMIT 1) IS NOT NULL`
-	anyParked  = `(SELECT 1 FROM {p:records} WHERE parked LIMIT 1) IS NOT NULL`
 
 	// sqlOthers reads the batches of others that are in work.
 	sqlOthers = `SELECT owner::text, lease_until, done::text, keys FROM {p:batches}
@@ -87,7 +82,8 @@ WHERE line = $1::bigint AND n >= (SELECT low ` + newestBatch + `) AND owner <> $
 	CROSS JOIN LATERAL (SELECT ctid FROM {p:batches} WHERE line = $1::bigint AND n >= last.low AND n < last.n AND open = 0 FOR UPDATE SKIP LOCKED) AS b))`
 
 	// sqlAddBatch notes how far a line has been read, and what was handed out. The
-	// first of a line has a number that none had which was forgotten before.
+	// first of a line begins where the sequence is, so that hardly any has a number
+	// which one had that was forgotten; the token tells them apart.
 	sqlAddBatch = `WITH last AS MATERIALIZED (SELECT n, low ` + newestBatch + `)
 INSERT INTO {p:batches} (line, n, pos, seen, horizon, low, lease_until, owner, open, steps, grp, topic, done, positions, keys, token)
 SELECT $1::bigint, new.n, $2::bigint, ` + markedNow + `, ` + markedHorizon + `,
@@ -124,8 +120,8 @@ ORDER BY seq LIMIT $3::bigint`
 	sqlTopicState = `SELECT coalesce((SELECT pos FROM {p:batches} WHERE line = $4::bigint ORDER BY n DESC LIMIT 1), -1),
 	(SELECT 1 FROM {p:late} WHERE line = $4::bigint LIMIT 1) IS NOT NULL,
 	` + allRouted + `,
-	(SELECT 1 FROM {p:records} WHERE grp = $1::text AND topic = $2::text AND stage = 4 LIMIT 1) IS NOT NULL
-	OR ` + anyWaiting + ` OR ` + anyHeld + ` OR ` + anyParked + `,
+	` + anyOf(`{p:records} WHERE grp = $1::text AND topic = $2::text AND stage = 4`) + ` OR ` + anyOf(`{p:records} WHERE `+waitingOfTopic) + `
+	OR ` + anyOf(`{p:records} WHERE grp = $1::text AND topic = $2::text AND stage = 1`) + ` OR ` + anyOf(`{p:records} WHERE parked`) + `,
 	(SELECT 1 FROM {p:records} WHERE grp = $1::text AND topic = $2::text AND stage = 4 AND owner <> $3::text::uuid
 		AND (available_at > statement_timestamp() OR ` + notExpired + `) LIMIT 1) IS NOT NULL,
 	(SELECT seq FROM {p:records} WHERE ` + waitingOfTopic + ` AND ` + notExpired + ` ORDER BY seq LIMIT 1)`
@@ -295,9 +291,9 @@ func (l *logLine) roomInBytes() int64 {
 
 func (l *logLine) logPage() step {
 	l.room = l.roomInBytes()
-	s := step{template: sqlLogPage, args: []any{l.number, l.Want, l.room, l.c.req.Group, l.topic}}
+	s := step{template: sqlLogPage, args: []any{l.number, l.Want, l.c.req.Group, l.topic}}
 	if l.room > 0 {
-		s.template = sqlLogPageWithin
+		s.template, s.args = sqlLogPageWithin, append(s.args, l.room)
 	}
 	reader := newLogReader(l.c.req.Group, l.topic, l.c.req.Owner)
 	s.row = func(scan func(...any) error) error {

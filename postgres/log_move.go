@@ -16,24 +16,9 @@ const (
 		UNION SELECT step FROM {p:records} WHERE id = ANY ($1::text[]::uuid[]) AND step IS NOT NULL) AS m
 	CROSS JOIN LATERAL (SELECT id, grp, topic FROM {p:log} WHERE step = m.step OFFSET 0) AS o WHERE $2::boolean) AS r`
 
-	// sqlFindOpenBatches finds the batches in which the records $1 are, whoever has
-	// them.
-	sqlFindOpenBatches = `SELECT b.owner::text, b.line, b.n, b.token, b.grp, b.topic, b.steps, b.keys IS NOT NULL, length(b.done), array_position(b.positions, r.pos) - 1
-FROM {p:log} AS r CROSS JOIN LATERAL (SELECT * FROM {p:batches} WHERE line = r.line AND n >= (SELECT low FROM {p:batches} WHERE line = r.line ORDER BY n DESC LIMIT 1)
-	AND open > 0 AND positions @> ARRAY[r.pos] OFFSET 0) AS b
-WHERE r.id = ANY ($1::text[]::uuid[])`
-
 	// sqlMovePending moves what no claim has gone past.
 	sqlMovePending = `WITH l AS (DELETE FROM {p:log} AS l WHERE l.id = ANY ($1::text[]::uuid[]) AND NOT {p:log_passed}(l.line, l.xid, l.pos) RETURNING l.*)
 ` + moveInLine + ` FROM l`
-
-	// sqlMoveAllLeased moves what is in work of the line $1, with its leases.
-	sqlMoveAllLeased = `WITH old AS MATERIALIZED (SELECT line, n, owner, lease_until, done, positions FROM {p:batches}
-	WHERE line = $1::bigint AND n >= (SELECT low ` + newestBatch + `) AND open > 0 FOR UPDATE),
-f AS MATERIALIZED (SELECT o.line, o.owner, o.lease_until, u.pos FROM old AS o CROSS JOIN LATERAL unnest(o.positions) WITH ORDINALITY AS u (pos, nth)
-	WHERE get_bit(o.done, u.nth::integer - 1) = 0),
-moved AS (` + moveLeased + ` FROM f ` + ofLog + ` RETURNING 1)
-UPDATE {p:batches} AS b SET ` + finishBatch + ` FROM old AS o WHERE b.line = o.line AND b.n = o.n`
 
 	sqlKeysOf = `SELECT DISTINCT grp, topic, key FROM (
 	SELECT grp, topic, key FROM {p:records} WHERE id = ANY ($1::text[]::uuid[])
@@ -46,17 +31,19 @@ l AS (DELETE FROM {p:log} AS l WHERE l.line = $1::bigint AND l.pos = ANY (ARRAY(
 ` + moveInLine + ` FROM l`
 
 	sqlTopicsOfLog = linesOfLog + `SELECT topic FROM t WHERE grp = $1::text`
+)
+
+var (
+	// sqlMoveAllLeased moves what is in work of the line $1, with its leases.
+	sqlMoveAllLeased = moveOpenOf(`SELECT line, n, owner, lease_until, done, positions FROM {p:batches}
+	WHERE line = $1::bigint AND n >= (SELECT low ` + newestBatch + `) AND open > 0 FOR UPDATE`)
 
 	// sqlLogBackAll is sqlLogBack for all lines: as many batches as have about $1
 	// records.
-	sqlLogBackAll = `WITH old AS MATERIALIZED (SELECT line, n, owner, lease_until, done, positions FROM {p:batches}
+	sqlLogBackAll = moveOpenOf(`SELECT line, n, owner, lease_until, done, positions FROM {p:batches}
 	WHERE ctid = ANY (ARRAY(SELECT ctid FROM (SELECT ctid, sum(open) OVER (ORDER BY lease_until, line, n) - open AS before
 		FROM (SELECT ctid, open, lease_until, line, n FROM {p:batches} WHERE lease_until <= statement_timestamp() ORDER BY lease_until LIMIT $1::bigint) AS c) AS w WHERE before < $1::bigint))
-	AND lease_until <= statement_timestamp() ORDER BY line, n FOR UPDATE SKIP LOCKED),
-f AS MATERIALIZED (SELECT o.line, o.owner, o.lease_until, u.pos FROM old AS o CROSS JOIN LATERAL unnest(o.positions) WITH ORDINALITY AS u (pos, nth)
-	WHERE get_bit(o.done, u.nth::integer - 1) = 0),
-moved AS (` + moveLeased + ` FROM f ` + ofLog + ` RETURNING 1)
-UPDATE {p:batches} AS b SET ` + finishBatch + ` FROM old AS o WHERE b.line = o.line AND b.n = o.n`
+	AND lease_until <= statement_timestamp() ORDER BY line, n FOR UPDATE SKIP LOCKED`)
 )
 
 // moveByID moves records of the log to the records, those that are leased with
@@ -77,27 +64,14 @@ func (t *txn) moveByID(ctx context.Context, ids []string, siblings bool) error {
 	if err != nil || len(found) == 0 {
 		return err
 	}
-	batches := map[[2]int64]*batchRef{}
-	ordinals := map[*batchRef][]int{}
-	err = t.run(ctx, append(lockTopics(locks), step{template: sqlFindOpenBatches, args: []any{found}, row: func(scan func(...any) error) error {
-		var b batchRef
-		var owner string
-		var ordinal int
-		if err := scan(&owner, &b.line, &b.n, &b.token, &b.group, &b.topic, &b.steps, &b.keyed, &b.size, &ordinal); err != nil {
-			return err
-		}
-		if err := b.owner.Scan(owner); err != nil {
-			return err
-		}
-		at := [2]int64{b.line, b.n}
-		if batches[at] == nil {
-			batches[at] = &b
-		}
-		ordinals[batches[at]] = append(ordinals[batches[at]], ordinal)
-		return nil
-	}})...)
+	var open foundBatches
+	err = t.run(ctx, append(lockTopics(locks), open.step(found, ""))...)
 	if err != nil {
 		return err
+	}
+	ordinals := map[*batchRef][]int{}
+	for _, r := range open.records {
+		ordinals[r.batchRef] = append(ordinals[r.batchRef], r.ordinal)
 	}
 	steps := []step{{template: sqlMovePending, args: []any{found}}}
 	for _, b := range inOneOrder(ordinals) {

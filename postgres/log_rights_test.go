@@ -90,9 +90,15 @@ func usedByLogPublisher(t *testing.T, store, super *postgres.Store) error {
 	)
 }
 
+// usedByLogStarter also publishes a step that is delayed, and goes to the records.
 func usedByLogStarter(t *testing.T, store, super *postgres.Store) error {
 	require.NoError(t, super.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+	join := &outmill.Join{ExpectedSteps: 1}
+	require.NoError(t, super.StartJoin(t.Context(), join))
 	return firstOf(
+		func() error {
+			return store.Append(t.Context(), &outmill.Record{Topic: "steps", Delay: time.Hour, Joins: []outmill.JoinID{join.ID}})
+		},
 		func() error { return usedByLogPublisher(t, store, super) },
 		func() error { return usedByStarter(t, store, super) },
 	)

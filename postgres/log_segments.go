@@ -31,13 +31,11 @@ const (
 )
 
 const (
+	// sqlSegments also counts large payloads, which are beside the tables.
 	sqlSegments = `SELECT pg_postmaster_start_time(), segment, statement_timestamp() - rotated_at > $1::bigint * interval '1 microsecond', statement_timestamp() - rotated_at > $2::bigint * interval '1 microsecond',
-	` + sizeOf0 + `, ` + sizeOf1 + `, ` + sizeOf2 + ` FROM {p:meta} WHERE only_row AND logged`
-
-	// Large payloads are beside the table.
-	sizeOf0 = `(SELECT pg_relation_size(oid) + coalesce(pg_relation_size(reltoastrelid), 0) FROM pg_class WHERE oid = {q:log_0}::regclass)`
-	sizeOf1 = `(SELECT pg_relation_size(oid) + coalesce(pg_relation_size(reltoastrelid), 0) FROM pg_class WHERE oid = {q:log_1}::regclass)`
-	sizeOf2 = `(SELECT pg_relation_size(oid) + coalesce(pg_relation_size(reltoastrelid), 0) FROM pg_class WHERE oid = {q:log_2}::regclass)`
+	ARRAY(SELECT (SELECT pg_relation_size(oid) + coalesce(pg_relation_size(reltoastrelid), 0) FROM pg_class WHERE oid = segments.oid)
+		FROM (VALUES (0, {q:log_0}::regclass), (1, {q:log_1}::regclass), (2, {q:log_2}::regclass)) AS segments (nth, oid) ORDER BY nth)
+FROM {p:meta} WHERE only_row AND logged`
 
 	// sqlRotate has appends write to the segment $2 in the place of $1.
 	sqlRotate = `UPDATE {p:meta} SET segment = $2::smallint, rotated_at = statement_timestamp() WHERE only_row AND segment = $1::smallint`
@@ -88,8 +86,8 @@ type segmentState struct {
 }
 
 // upkeepLog has appends write to another segment when one is full, and truncates
-// those of which nothing is needed. It never waits for a lock, and what cannot be
-// done just then is done another time.
+// those of which nothing is needed. It waits for a lock for 20 ms at most, and what
+// cannot be done just then is done another time.
 func (s *Store) upkeepLog(ctx context.Context) {
 	every := upkeepIdly
 	if s.logUsed.Load() {
@@ -115,7 +113,7 @@ func (s *Store) tendSegments(ctx context.Context) error {
 	var since time.Time
 	err := s.read(ctx, "upkeep", func(ctx context.Context) error {
 		row := s.pool.QueryRow(ctx, s.sql.text(sqlSegments), segmentAge.Microseconds(), evacuateAfter.Microseconds())
-		return row.Scan(&since, &found.current, &found.old, &found.gone, &found.sizes[0], &found.sizes[1], &found.sizes[2])
+		return row.Scan(&since, &found.current, &found.old, &found.gone, &found.sizes)
 	})
 	if err != nil {
 		return err

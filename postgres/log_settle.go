@@ -43,16 +43,6 @@ SELECT l.pos, ` + movedID + `, l.grp, l.topic, l.key, 4, f.lease_until, l.create
 	// finish is what is set in a batch of which all is done.
 	finishBatch = `open = 0, lease_until = NULL, positions = '{}', keys = NULL, done = repeat('1', length(b.done))::varbit`
 
-	// sqlLogBack moves what is open of the batches of the line $1 whose lease has
-	// ended, with that lease. So it does with those that are open after 256 others, so
-	// that a claim has not to look at more than these.
-	sqlLogBack = `WITH old AS MATERIALIZED (SELECT b.line, b.n, b.owner, b.lease_until, b.done, b.positions FROM (SELECT n, low ` + newestBatch + `) AS last
-	JOIN {p:batches} AS b ON b.line = $1::bigint AND b.n >= last.low AND (b.lease_until <= statement_timestamp() OR b.lease_until IS NOT NULL AND b.n < last.n - 256) FOR UPDATE OF b),
-f AS MATERIALIZED (SELECT o.line, o.owner, o.lease_until, u.pos FROM old AS o CROSS JOIN LATERAL unnest(o.positions) WITH ORDINALITY AS u (pos, nth)
-	WHERE get_bit(o.done, u.nth::integer - 1) = 0),
-moved AS (` + moveLeased + ` FROM f ` + ofLog + ` RETURNING 1)
-UPDATE {p:batches} AS b SET ` + finishBatch + ` FROM old AS o WHERE b.line = o.line AND b.n = o.n`
-
 	// sqlMoveLeased moves the records of the batch $1, $2 of the token $3 that are
 	// at its ordinals $4, with their lease; $5 is a mask of these.
 	sqlMoveLeased = `WITH old AS MATERIALIZED (SELECT line, n, owner, lease_until, done, positions FROM {p:batches}
@@ -96,13 +86,30 @@ done AS (` + settleMask + ` RETURNING (o.done & $5::text::varbit)::text AS befor
 		CROSS JOIN LATERAL (SELECT key FROM {p:log} WHERE line = f.line AND pos = f.pos OFFSET 0) AS g WHERE g.key <> '') AS k
 	CROSS JOIN LATERAL (SELECT ctid FROM {p:lanes} WHERE grp = $3::text AND topic = $4::text AND key = k.key FOR UPDATE SKIP LOCKED) AS l))`
 
-	// sqlFindBatches finds the batches of the owner $2 in which the records $1 are.
-	sqlFindBatches = `SELECT r.id, b.line, b.n, b.token, b.grp, b.topic, b.steps, b.keys IS NOT NULL, length(b.done), array_position(b.positions, r.pos) - 1
+	// sqlFindBatches finds the batches in which the records $1 are, those of the owner
+	// $2 or, where it is empty, of anybody.
+	sqlFindBatches = `SELECT r.id, b.owner::text, b.line, b.n, b.token, b.grp, b.topic, b.steps, b.keys IS NOT NULL, length(b.done), array_position(b.positions, r.pos) - 1
 FROM (SELECT DISTINCT u AS id FROM unnest($1::text[]::uuid[]) AS u) AS i
 CROSS JOIN LATERAL (SELECT id, line, pos FROM {p:log} WHERE id = i.id OFFSET 0) AS r
 CROSS JOIN LATERAL (SELECT * FROM {p:batches} WHERE line = r.line AND n >= (SELECT low FROM {p:batches} WHERE line = r.line ORDER BY n DESC LIMIT 1)
-	AND owner = $2::text::uuid AND open > 0 AND positions @> ARRAY[r.pos] OFFSET 0) AS b`
+	AND ($2::text = '' OR owner = nullif($2::text, '')::uuid) AND open > 0 AND positions @> ARRAY[r.pos] OFFSET 0) AS b`
 )
+
+// sqlLogBack moves what is open of the batches of the line $1 whose lease has
+// ended, with that lease. So it does with those that are open after 256 others, so
+// that a claim has not to look at more than these.
+var sqlLogBack = moveOpenOf(`SELECT b.line, b.n, b.owner, b.lease_until, b.done, b.positions FROM (SELECT n, low ` + newestBatch + `) AS last
+	JOIN {p:batches} AS b ON b.line = $1::bigint AND b.n >= last.low AND (b.lease_until <= statement_timestamp() OR b.lease_until IS NOT NULL AND b.n < last.n - 256) FOR UPDATE OF b`)
+
+// moveOpenOf moves what is open of the batches that a query selects and locks, with
+// its leases.
+func moveOpenOf(batches string) string {
+	return `WITH old AS MATERIALIZED (` + batches + `),
+f AS MATERIALIZED (SELECT o.line, o.owner, o.lease_until, u.pos FROM old AS o CROSS JOIN LATERAL unnest(o.positions) WITH ORDINALITY AS u (pos, nth)
+	WHERE get_bit(o.done, u.nth::integer - 1) = 0),
+moved AS (` + moveLeased + ` FROM f ` + ofLog + ` RETURNING 1)
+UPDATE {p:batches} AS b SET ` + finishBatch + ` FROM old AS o WHERE b.line = o.line AND b.n = o.n`
+}
 
 // sqlLogExtend extends the lease of a batch if all that is open of it is in the mask
 // $4, and returns what is.
@@ -298,35 +305,57 @@ func (s *Store) findAll(ctx context.Context, leases []outmill.Lease, forget bool
 	return places, err
 }
 
+// foundBatches are records of the log that are in work, with their batches.
+type foundBatches struct {
+	known   map[[2]int64]*batchRef
+	records []foundRecord
+}
+
+type foundRecord struct {
+	id outmill.WorkItemID
+	inBatch
+}
+
+// step looks for records, those of one owner or, where that is empty, of anybody.
+func (f *foundBatches) step(ids []string, owner string) step {
+	return step{template: sqlFindBatches, args: []any{ids, owner}, row: func(scan func(...any) error) error {
+		var id [16]byte
+		var b batchRef
+		var owner string
+		var ordinal int
+		if err := scan(&id, &owner, &b.line, &b.n, &b.token, &b.group, &b.topic, &b.steps, &b.keyed, &b.size, &ordinal); err != nil {
+			return err
+		}
+		if err := b.owner.Scan(owner); err != nil {
+			return err
+		}
+		if f.known == nil {
+			f.known = map[[2]int64]*batchRef{}
+		}
+		at := [2]int64{b.line, b.n}
+		if f.known[at] == nil {
+			f.known[at] = &b
+		}
+		f.records = append(f.records, foundRecord{id, inBatch{f.known[at], ordinal}})
+		return nil
+	}}
+}
+
 // findBatches looks for the places of leases that another process, or a store that
 // is closed by now, has claimed.
 func (s *Store) findBatches(ctx context.Context, leases []outmill.Lease) (map[outmill.WorkItemID]inBatch, error) {
-	found := map[outmill.WorkItemID]inBatch{}
-	known := map[[2]int64]*batchRef{}
+	places := map[outmill.WorkItemID]inBatch{}
 	for _, same := range sorted(bare(leases)) {
 		if same.claim != 1 {
 			continue
 		}
-		err := s.writeAll(ctx, "settle", step{
-			template: sqlFindBatches, args: []any{same.ids, same.owner.String()},
-			row: func(scan func(...any) error) error {
-				b := batchRef{owner: same.owner}
-				var id [16]byte
-				var ordinal int
-				if err := scan(&id, &b.line, &b.n, &b.token, &b.group, &b.topic, &b.steps, &b.keyed, &b.size, &ordinal); err != nil {
-					return err
-				}
-				at := [2]int64{b.line, b.n}
-				if known[at] == nil {
-					known[at] = &b
-				}
-				found[id] = inBatch{known[at], ordinal}
-				return nil
-			},
-		})
-		if err != nil {
+		var found foundBatches
+		if err := s.writeAll(ctx, "settle", found.step(same.ids, same.owner.String())); err != nil {
 			return nil, err
 		}
+		for _, r := range found.records {
+			places[r.id] = r.inBatch
+		}
 	}
-	return found, nil
+	return places, nil
 }

@@ -160,7 +160,7 @@ type joinSteps struct {
 	open         []int64
 }
 
-func (j joinSteps) args() []any { return []any{orEmpty(j.joins), orEmpty(j.steps), j.open} }
+func (j joinSteps) args() []any { return []any{j.joins, j.steps, j.open} }
 
 func (a *appending) stepsOfJoins(table *routing.Table) joinSteps {
 	var found joinSteps
