@@ -49,7 +49,8 @@ type Config struct {
 	// on for all programs on the schema, which then have to know of it (version 2 of
 	// the schema); it stays on. LaneRows has this program's appends write to the
 	// records, whatever others do. Readers read both. Default: the schema's, which is
-	// LaneRows until the log is turned on.
+	// LaneLog where Ensure has created it, and LaneRows where it was there before and
+	// nobody has turned the log on.
 	Lane Lane
 	// EnsureSchema has Open, or after New the first call that is not in a
 	// caller's transaction, do what Ensure does. Default: Ensure is called

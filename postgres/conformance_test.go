@@ -70,20 +70,27 @@ type conforming struct {
 func newConforming(t *testing.T, db *pgxpool.Pool, lane postgres.Lane, options storetest.Options) outmill.Store {
 	t.Helper()
 	config := postgres.Config{
-		Schema:     "s" + strings.ReplaceAll(outmill.NewWorkItemID().String(), "-", ""),
+		Schema:     ownSchema(t, db),
 		Lane:       lane,
 		Retain:     options.Retain,
 		MaxPayload: maxPayload, DedupWindow: options.DedupWindow,
 	}
 	store := newStore(t, db, config)
-	t.Cleanup(func() {
-		_, err := db.Exec(context.WithoutCancel(t.Context()), `DROP SCHEMA IF EXISTS `+config.Schema+` CASCADE`)
-		require.NoError(t, err)
-	})
 	if !options.NoSchema {
 		require.NoError(t, store.Ensure(t.Context()))
 	}
 	return conforming{store, config}
+}
+
+// ownSchema is the name of a schema that goes with the test.
+func ownSchema(t *testing.T, db *pgxpool.Pool) string {
+	t.Helper()
+	name := "s" + strings.ReplaceAll(outmill.NewWorkItemID().String(), "-", "")
+	t.Cleanup(func() {
+		_, err := db.Exec(context.WithoutCancel(t.Context()), `DROP SCHEMA IF EXISTS `+name+` CASCADE`)
+		require.NoError(t, err)
+	})
+	return name
 }
 
 func newStore(t *testing.T, db *pgxpool.Pool, config postgres.Config) *postgres.Store {

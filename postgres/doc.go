@@ -44,12 +44,11 @@
 //
 // # The log
 //
-// With Config.Lane records that are due at once go to a log that is only inserted
-// into: claims read ranges of it, acks set bits, and what is done is truncated.
-// Records that are delayed, retried, dead, or held by their key are rows of a table
-// that are updated. The log is off by default, and must stay so where it matters: in
-// chaos, with the server killed, a step of a join was lost once and a key's order
-// broken once, and the cause is not found. docs/postgres.md says how it works.
+// Records that are due at once go to a log that is only inserted into: claims read
+// ranges of it, acks set bits, and what is done is truncated. Records that are
+// delayed, retried, dead, or held by their key are rows of a table that are updated.
+// A schema that was made before there was a log goes on without it until a program
+// says Config.Lane: LaneLog. docs/postgres.md says how it works.
 //
 // # Readers are woken
 //

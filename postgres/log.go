@@ -80,11 +80,8 @@ func (s *Store) checkCache(cache int64) error {
 	return fmt.Errorf("%w: the sequence of %srecords has CACHE %d, and the log needs 1: ALTER SEQUENCE … CACHE 1, and reconnect", outmill.ErrInvalidConfig, s.config.TablePrefix, cache)
 }
 
-// useLog has appends write to the log from now on, if Config.Lane says so.
+// useLog has appends write to the log from now on.
 func (s *Store) useLog(ctx context.Context) error {
-	if s.config.Lane != LaneLog {
-		return nil
-	}
 	// Whoever may not change it need not, where it is on.
 	if err := s.readLanes(ctx); err != nil || s.lane() == LaneLog {
 		return err

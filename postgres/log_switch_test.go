@@ -209,3 +209,34 @@ func Test_the_log_is_turned_on_and_left_again_while_writers_and_workers_run(t *t
 	require.Positive(t, valueOf[int](t, r.db, r.sql(`SELECT count(*) FROM {log}`)))
 	r.census()
 }
+
+func Test_a_schema_that_is_new_has_the_log_and_one_that_was_there_before_only_if_a_program_says_so(t *testing.T) {
+	t.Parallel()
+	db := pool(t)
+	for _, c := range []struct {
+		name   string
+		before postgres.Lane
+		exists bool
+		lane   postgres.Lane
+		want   string
+	}{
+		{name: "new", want: "log"},
+		{name: "new, rows", lane: postgres.LaneRows, want: "rows"},
+		{name: "with rows", exists: true, before: postgres.LaneRows, want: "rows"},
+		{name: "with rows, log", exists: true, before: postgres.LaneRows, lane: postgres.LaneLog, want: "log"},
+		{name: "with a log", exists: true, before: postgres.LaneLog, want: "log"},
+		{name: "with a log, rows", exists: true, before: postgres.LaneLog, lane: postgres.LaneRows, want: "log"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			schema := ownSchema(t, db)
+			if c.exists {
+				require.NoError(t, newStore(t, db, postgres.Config{Schema: schema, Lane: c.before}).Ensure(t.Context()))
+			}
+			store := newStore(t, db, postgres.Config{Schema: schema, Lane: c.lane})
+			require.NoError(t, store.Ensure(t.Context()))
+			require.NoError(t, store.Ensure(t.Context()), "again")
+			require.Equal(t, c.want, valueOf[string](t, db, "SELECT lane FROM "+schema+".meta"))
+		})
+	}
+}

@@ -64,6 +64,9 @@ type state struct{ version, compatible int }
 //
 // It creates the schema of Config.Schema if that is missing, which takes the
 // right CREATE on the database; the tables take the right CREATE on the schema.
+//
+// It turns the log on in a schema that it creates, unless Config.Lane is LaneRows, and
+// in one that there is if Config.Lane is LaneLog.
 func (s *Store) Ensure(ctx context.Context) error {
 	return s.explain(ctx, "ensure the schema", s.ensure(ctx, schemaFiles))
 }
@@ -87,7 +90,10 @@ func (s *Store) ensure(ctx context.Context, files fs.FS) error {
 	} else if err := schemaError(found); err != nil {
 		return err
 	}
-	return s.useLog(ctx)
+	if s.config.Lane == LaneLog || s.config.Lane == "" && found.version == 0 {
+		return s.useLog(ctx)
+	}
+	return nil
 }
 
 func (s *Store) migrateAll(ctx context.Context, migrations []migrate.Migration) error {
@@ -155,7 +161,7 @@ func (s *Store) createSchemaStatement() string {
 }
 
 // Statements returns the schema as plain SQL, with the statements that record
-// its version, and, if Config.Lane is LaneLog, the one that turns the log on.
+// its version, and, unless Config.Lane is LaneRows, the one that turns the log on.
 func (s *Store) Statements() []string {
 	migrations, err := s.migrations(schemaFiles)
 	if err != nil {
@@ -165,7 +171,7 @@ func (s *Store) Statements() []string {
 	for _, m := range migrations {
 		statements = append(statements, m.Statements...)
 	}
-	if s.config.Lane == LaneLog {
+	if s.config.Lane != LaneRows {
 		statements = append(statements, s.sql.expand(sqlUseLog))
 	}
 	return statements

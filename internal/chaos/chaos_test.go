@@ -44,9 +44,6 @@ func Test_nothing_is_lost_invented_or_out_of_order_whatever_breaks(t *testing.T)
 	seed := seedOf(t)
 	for _, kind := range targets {
 		t.Run(kind.name, func(t *testing.T) {
-			if kind.fault != "" && os.Getenv(envFaults) == "" {
-				t.Skipf("skipped: %s; %s=1 runs it", kind.fault, envFaults)
-			}
 			chaos(t, kind, seed, durationOf(t, kind))
 		})
 	}

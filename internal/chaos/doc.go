@@ -3,8 +3,8 @@
 // database's server and Kafka go away and come back. Afterwards each message of a
 // transaction that has committed must have been seen by each group, no other one,
 // and those of each key in their order, and each join must have ended as it
-// should. It is run on PostgreSQL, on MongoDB, and on SQL Server; with the log of
-// PostgreSQL, where a fault is known, if OUTMILL_CHAOS_LOG is set.
+// should. It is run on PostgreSQL, with rows and with the log, on MongoDB, and on
+// SQL Server.
 //
 //	go test -v ./internal/chaos
 //	go test -v ./internal/chaos -run whatever_breaks/mongo
@@ -12,8 +12,8 @@
 // What happens, and how long the pauses are, follows from a seed, which is
 // printed; when exactly it happens to the others does not.
 // OUTMILL_CHAOS_SEED repeats one, OUTMILL_CHAOS_DURATION says how long it goes on
-// on each of them: 2m on PostgreSQL and 25s on the others unless it is set. With
-// -artifacts the logs of all processes are kept.
+// on each of them: 2m on PostgreSQL with rows, 1m with the log, and 25s on the others
+// unless it is set. With -artifacts the logs of all processes are kept.
 //
 // # What is judged
 //
