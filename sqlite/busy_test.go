@@ -90,7 +90,7 @@ func Test_writers_of_one_process_queue_however_long_the_queue_is(t *testing.T) {
 	t.Parallel()
 	// Each transaction is short, but all of them together take longer than the
 	// patience with one.
-	store := newStore(t, sqlite.Config{BusyTimeout: 50 * time.Millisecond})
+	store := newStore(t, sqlite.Config{BusyTimeout: time.Second})
 	const writers = 20
 	done := make(chan error, writers)
 	for range writers {
@@ -99,7 +99,7 @@ func Test_writers_of_one_process_queue_however_long_the_queue_is(t *testing.T) {
 				if err := store.Append(ctx, rec("m", "")); err != nil {
 					return err
 				}
-				<-time.After(5 * time.Millisecond)
+				<-time.After(100 * time.Millisecond)
 				return nil
 			})
 		}()

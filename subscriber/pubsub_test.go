@@ -57,10 +57,11 @@ func suites() []suite {
 
 // stores are what the suite runs on, each with a database of its own.
 var stores = map[string]func(t *testing.T) outmill.Store{
-	"SQLite":     onSQLite,
-	"PostgreSQL": onPostgreSQL,
-	"MongoDB":    onMongoDB,
-	"SQL Server": onSQLServer,
+	"SQLite":                onSQLite,
+	"PostgreSQL with a log": onPostgreSQL(postgres.LaneLog),
+	"PostgreSQL with rows":  onPostgreSQL(postgres.LaneRows),
+	"MongoDB":               onMongoDB,
+	"SQL Server":            onSQLServer,
 }
 
 // onSQLite does without the wait for the disk: the suite publishes one by one.
@@ -72,17 +73,19 @@ func onSQLite(t *testing.T) outmill.Store {
 	return store
 }
 
-func onPostgreSQL(t *testing.T) outmill.Store {
-	t.Helper()
-	config, err := pgxpool.ParseConfig(testenv.PostgresDatabase(t))
-	require.NoError(t, err)
-	config.MaxConns = 16
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
-	store, err := postgres.New(pool, postgres.Config{}, nil)
-	require.NoError(t, err)
-	return store
+func onPostgreSQL(lane postgres.Lane) func(t *testing.T) outmill.Store {
+	return func(t *testing.T) outmill.Store {
+		t.Helper()
+		config, err := pgxpool.ParseConfig(testenv.PostgresDatabase(t))
+		require.NoError(t, err)
+		config.MaxConns = 16
+		pool, err := pgxpool.NewWithConfig(t.Context(), config)
+		require.NoError(t, err)
+		t.Cleanup(pool.Close)
+		store, err := postgres.New(pool, postgres.Config{Lane: lane}, nil)
+		require.NoError(t, err)
+		return store
+	}
 }
 
 func onMongoDB(t *testing.T) outmill.Store {

@@ -87,6 +87,10 @@ func (w *Worker) extended(asked, standing []outmill.Lease, begin time.Time) {
 // dropLost gives up items whose lease has ended by this process's clock: the
 // store could not be reached. What nobody has taken yet is given back in time,
 // so that no expiry counts.
+//
+// In the store such a lease may stand on for a while: it was counted from before it
+// was asked for, and the answer to an extension may be lost. The store would hand out
+// the key's later records to its holder, so what comes next is claimed by a new owner.
 func (w *Worker) dropLost() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -97,6 +101,7 @@ func (w *Worker) dropLost() {
 			w.settleLocked(it, outcome{kind: released})
 		case it.state == taken && left <= 0:
 			w.loseLocked(it, "the lease ended")
+			w.owner = outmill.NewOwnerToken()
 		}
 	}
 }

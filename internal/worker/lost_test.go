@@ -312,7 +312,7 @@ func Test_a_record_whose_lease_has_ended_is_not_handed_out(t *testing.T) {
 	r := newRig(t)
 	r.append("k:1")
 	w := r.start(func(c *worker.Config) {
-		c.Lease = shortLease
+		c.Lease = time.Second
 		c.Order = outmill.OrderKey
 		c.Pipelined = true
 	})

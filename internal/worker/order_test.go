@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -138,6 +139,34 @@ func Test_a_key_keeps_its_order_when_a_part_of_the_answer_to_a_claim_is_lost(t *
 		it.Ack()
 	}
 	r.eventuallyGone(records...)
+}
+
+// The lease that is lost here stands on in the store.
+func Test_a_key_keeps_its_order_when_the_answers_to_extensions_are_lost(t *testing.T) {
+	t.Parallel()
+	for _, order := range []outmill.Order{outmill.OrderKey, outmill.OrderTopic} {
+		t.Run("order "+order.String(), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			records := r.append("k:1")
+			w := r.start(func(c *worker.Config) {
+				c.Order = order
+				c.Lease = time.Second
+			})
+			first := r.take(w)
+			records = append(records, r.append("k:2")...)
+			r.store.failAfter("Extend", away)
+			lost(t, first)
+			r.store.heal()
+			first.Release()
+			for _, want := range []string{"k:1", "k:2"} {
+				it := r.take(w)
+				require.Equal(t, want, it.Record.MessageID)
+				it.Ack()
+			}
+			r.eventuallyGone(records...)
+		})
+	}
 }
 
 func Test_a_skipped_key_goes_on_at_once(t *testing.T) {
