@@ -56,7 +56,7 @@ const (
 )
 
 func insertSteps(insert string, attach int) string {
-	return `WITH inserted AS (` + insert + returningID + `)` + attached(attach) + ` SELECT FROM inserted`
+	return `WITH inserted AS (` + insert + returningID + `)` + attached(attach) + ` SELECT 1 FROM inserted`
 }
 
 // attached makes steps of the rows that were inserted. The lists of the steps begin
@@ -262,10 +262,16 @@ func (a *appending) insert(ctx context.Context, rows rows, logged bool, joining 
 	}
 	var written int
 	write := step{count: &written}
+	if len(joining.joins) > 0 {
+		write = step{row: func(func(...any) error) error {
+			written++
+			return nil
+		}}
+	}
 	switch one := len(rows.list) == 1; {
-	case len(joining.joins) > 0 && logged:
+	case write.row != nil && logged:
 		write.template, write.args = sqlLogInsertSteps, append(append(rows.columns(), rows.lines()), joining.args()...)
-	case len(joining.joins) > 0:
+	case write.row != nil:
 		write.template, write.args = sqlInsertSteps, append(rows.columns(), joining.args()...)
 	case one && logged:
 		write.template, write.args = sqlLogInsertOne, append(rows.only(), rows.list[0].line())

@@ -216,3 +216,38 @@ func isCopied(t *testing.T, store *postgres.Store, lane postgres.Lane) {
 		require.Len(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), n, outmill.OrderNone)), n)
 	}
 }
+
+func Test_steps_of_joins_are_published_in_transactions_of_either_library(t *testing.T) {
+	t.Parallel()
+	eachStore(t, func(t *testing.T, store *postgres.Store) {
+		db := stdlib.OpenDBFromPool(store.Pool())
+		t.Cleanup(func() { require.NoError(t, db.Close()) })
+		for name, publish := range map[string]func(fn func(ctx context.Context) error) error{
+			"pgx": func(fn func(ctx context.Context) error) error {
+				return store.InTx(t.Context(), func(ctx context.Context, _ pgx.Tx) error { return fn(ctx) })
+			},
+			"database/sql": func(fn func(ctx context.Context) error) error {
+				tx, err := db.BeginTx(t.Context(), nil)
+				require.NoError(t, err)
+				return errors.Join(fn(store.WithTx(t.Context(), tx)), tx.Commit())
+			},
+		} {
+			const many = 60 // by COPY, where that can be had
+			join := &outmill.Join{ExpectedSteps: many + 2}
+			step := func() *outmill.Record { return &outmill.Record{Topic: "steps", Joins: []outmill.JoinID{join.ID}} }
+			require.NoError(t, publish(func(ctx context.Context) error {
+				if err := store.StartJoin(ctx, join); err != nil {
+					return err
+				}
+				var all []*outmill.Record
+				for range many {
+					all = append(all, step())
+				}
+				return errors.Join(store.Append(ctx, step()), store.Append(ctx, &outmill.Record{Topic: "steps", DedupKey: name}, step()), store.Append(ctx, all...))
+			}), name)
+			steps, err := store.ListSteps(t.Context(), join.ID, outmill.WorkItemID{}, 100)
+			require.NoError(t, err)
+			require.Len(t, steps, many+2, name)
+		}
+	})
+}
