@@ -55,15 +55,12 @@ type parcel struct {
 	verdict verdict
 }
 
-func (f *Forwarder) wrap(items []*worker.Item) []*parcel {
+func wrap(items []*worker.Item) []*parcel {
 	parcels := make([]*parcel, len(items))
+	all := make([]parcel, len(items))
 	for i, it := range items {
-		rec := it.Record
-		p := &parcel{item: it, topic: rec.Topic}
-		if rec.Key != "" && !f.cfg.Unordered {
-			p.key = rec.Topic + "\x00" + rec.Key
-		}
-		parcels[i] = p
+		all[i].item, all[i].topic, all[i].key = it, it.Record.Topic, it.Key()
+		parcels[i] = &all[i]
 	}
 	return parcels
 }

@@ -113,7 +113,7 @@ func (p *pass) forwardAll() {
 		if err != nil {
 			return
 		}
-		parcels := p.forwarder.wrap(items)
+		parcels := wrap(items)
 		p.flow.admit(parcels)
 		p.publish(parcels)
 		if p.ctx.Err() != nil {

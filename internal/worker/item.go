@@ -58,6 +58,9 @@ const (
 	gone
 )
 
+// Key is what the order of the record hangs on, its topic included; "" is nothing.
+func (it *Item) Key() string { return it.key }
+
 // Left is how much longer the lease stands if it is not extended; 0 says that
 // it does not, and that the handling must not begin.
 func (it *Item) Left() time.Duration {
