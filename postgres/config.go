@@ -60,8 +60,9 @@ type Config struct {
 	// DurableSettle has Claim, Ack and Extend wait for the disk (synchronous_commit as
 	// the server has it), as appends do, and whatever gives records back. By default
 	// they do not: a crash of the server may then hand out again what was acked within
-	// its last moments (three times wal_writer_delay, 0.6 s unless set). Delivery is
-	// at least once either way, in order, and nothing is lost.
+	// its last moments (three times wal_writer_delay, 0.6 s unless set), maybe after
+	// later records of its key. Delivery is at least once either way, first deliveries
+	// are in order, and nothing is lost.
 	DurableSettle bool
 
 	// NotifyInterval is the least time between two notifications that this store

@@ -46,7 +46,7 @@ SELECT count(*) FROM gone`
 // outmill.Queue.
 func (s *Store) ReapExpired(ctx context.Context, limit int) (int, error) {
 	var before []step
-	if logged, err := s.hasLog(ctx, "reap"); err != nil {
+	if logged, err := s.seesLog(ctx, "reap"); err != nil {
 		return 0, err
 	} else if logged && limit > 0 {
 		before = append(before, step{template: sqlLogBackAll, args: []any{limit}})

@@ -27,6 +27,8 @@ const (
 const (
 	sqlLane = `SELECT lane, logged, (SELECT seqcache FROM pg_sequence WHERE seqrelid = {q:records_seq_seq}::regclass) FROM {p:meta} WHERE only_row`
 
+	sqlMayAskCluster = `SELECT has_function_privilege('pg_control_system()', 'EXECUTE')`
+
 	// sqlUseLog also keeps programs away that know nothing of the log, and notes on
 	// which server it is: see log_cluster.go.
 	sqlUseLog = `UPDATE {p:meta} SET lane = 'log', logged = true, generation = generation + 1, compatible = greatest(compatible, 2),
@@ -80,16 +82,25 @@ func (s *Store) checkCache(cache int64) error {
 	return fmt.Errorf("%w: the sequence of %srecords has CACHE %d, and the log needs 1: ALTER SEQUENCE … CACHE 1, and reconnect", outmill.ErrInvalidConfig, s.config.TablePrefix, cache)
 }
 
-// useLog has appends write to the log from now on.
+// useLog has appends write to the log from now on, in a schema that was there.
 func (s *Store) useLog(ctx context.Context) error {
 	// Whoever may not change it need not, where it is on.
 	if err := s.readLanes(ctx); err != nil || s.lane() == LaneLog {
 		return err
 	}
-	_, err := s.pool.Exec(ctx, s.sql.text(sqlUseLog))
-	if code(err) == codeNoRight {
-		_, err = s.pool.Exec(ctx, s.sql.text(sqlUseLogAnyway))
+	return s.useLogIn(ctx, s.pool)
+}
+
+func (s *Store) useLogIn(ctx context.Context, db querier) error {
+	var mayAsk bool
+	if err := db.QueryRow(ctx, sqlMayAskCluster).Scan(&mayAsk); err != nil {
+		return err
 	}
+	template := sqlUseLog
+	if !mayAsk {
+		template = sqlUseLogAnyway
+	}
+	_, err := db.Exec(ctx, s.sql.text(template))
 	return err
 }
 

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/migrate"
@@ -58,7 +59,7 @@ func compatibleWith(version int) int {
 type state struct{ version, compatible int }
 
 // Ensure creates the schema and its tables, or brings them up to date. Each
-// version is one transaction. While a migration waits for a lock on a table, at
+// version is one transaction, and so is all of it where there was none. While a migration waits for a lock on a table, at
 // most 3 s at a time, others wait behind it; then it lets them pass and tries
 // again. See outmill.Schema.
 //
@@ -83,39 +84,43 @@ func (s *Store) ensure(ctx context.Context, files fs.FS) error {
 	if err != nil {
 		return err
 	}
-	if found.version < len(migrations) {
-		if err := s.migrateAll(ctx, migrations); err != nil {
+	switch {
+	case found.version == 0:
+		err = s.migrateTo(ctx, migrations)
+	case found.version < len(migrations):
+		for i := 0; i < len(migrations) && err == nil; i++ {
+			err = s.migrateTo(ctx, migrations[i:i+1])
+		}
+	default:
+		err = schemaError(found)
+	}
+	if err == nil && s.config.Lane == LaneLog {
+		err = s.useLog(ctx)
+	}
+	return err
+}
+
+// migrateTo carries out migrations in one transaction, again where somebody is in the
+// way.
+func (s *Store) migrateTo(ctx context.Context, migrations []migrate.Migration) error {
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		err := s.migrate(ctx, migrations)
+		if err == nil {
+			return nil
+		}
+		if !passes(err) {
+			return fmt.Errorf("schema version %d: %w", migrations[len(migrations)-1].Version, err)
+		}
+		if err := sqltx.Pause(ctx, pause); err != nil {
 			return err
 		}
-	} else if err := schemaError(found); err != nil {
-		return err
 	}
-	if s.config.Lane == LaneLog || s.config.Lane == "" && found.version == 0 {
-		return s.useLog(ctx)
-	}
-	return nil
 }
 
-func (s *Store) migrateAll(ctx context.Context, migrations []migrate.Migration) error {
-	for _, m := range migrations {
-		for pause := firstPause; ; pause = min(2*pause, lastPause) {
-			err := s.migrate(ctx, m)
-			if err == nil {
-				break
-			}
-			if !passes(err) {
-				return fmt.Errorf("schema version %d: %w", m.Version, err)
-			}
-			if err := sqltx.Pause(ctx, pause); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// migrate brings the schema to the migration's version, unless it is there.
-func (s *Store) migrate(ctx context.Context, m migrate.Migration) error {
+// migrate brings the schema to the version of the last migration, unless it is there.
+// A new one has the log.
+func (s *Store) migrate(ctx context.Context, migrations []migrate.Migration) error {
+	last := migrations[len(migrations)-1].Version
 	return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, sqlLockSchema, s.lockOf("schema")); err != nil {
 			return err
@@ -127,7 +132,7 @@ func (s *Store) migrate(ctx context.Context, m migrate.Migration) error {
 		if err != nil {
 			return err
 		}
-		if found.version >= m.Version {
+		if found.version >= last {
 			if found.version > schemaVersion {
 				return schemaError(found)
 			}
@@ -136,13 +141,28 @@ func (s *Store) migrate(ctx context.Context, m migrate.Migration) error {
 		if err := s.createSchema(ctx, tx); err != nil {
 			return err
 		}
-		for _, statement := range m.Statements {
-			if _, err := tx.Exec(ctx, statement, pgx.QueryExecModeSimpleProtocol); err != nil {
+		for _, m := range migrations {
+			if err := apply(ctx, tx, m, found.version); err != nil {
 				return err
 			}
 		}
+		if found.version == 0 && s.config.Lane != LaneRows {
+			return s.useLogIn(ctx, tx)
+		}
 		return nil
 	})
+}
+
+func apply(ctx context.Context, tx pgx.Tx, m migrate.Migration, version int) error {
+	if m.Version <= version {
+		return nil
+	}
+	for _, statement := range m.Statements {
+		if _, err := tx.Exec(ctx, statement, pgx.QueryExecModeSimpleProtocol); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // createSchema asks first, since CREATE SCHEMA IF NOT EXISTS wants the right to
@@ -202,6 +222,7 @@ func (s *Store) checkSchema(ctx context.Context) error {
 // querier is a pool, a connection or a transaction.
 type querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
 func (s *Store) state(ctx context.Context) (state, error) { return s.stateIn(ctx, s.pool) }

@@ -298,6 +298,16 @@ func Test_a_migration_that_fails_leaves_the_schema_as_it_was(t *testing.T) {
 	everything(t, store)
 }
 
+func Test_a_schema_that_cannot_be_created_whole_is_not_created(t *testing.T) {
+	t.Parallel()
+	db := pool(t)
+	store := newStore(t, db, postgres.Config{})
+	require.ErrorContains(t, store.EnsureFrom(t.Context(), later(t, "SELECT 1 / 0;\n")), "division by zero")
+	require.Zero(t, valueOf[int](t, db, "SELECT count(*) FROM pg_namespace WHERE nspname = 'outmill'"))
+	require.NoError(t, store.Ensure(t.Context()))
+	require.Equal(t, "log", valueOf[string](t, db, "SELECT lane FROM outmill.meta"), "it is still a new one")
+}
+
 func Test_a_migration_lets_others_pass_while_it_waits_for_a_lock(t *testing.T) {
 	t.Parallel()
 	url := testenv.PostgresDatabase(t)

@@ -122,8 +122,18 @@ func (s *Store) in(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx)
 	if err := fn(ctx, tx); err != nil {
 		return err
 	}
-	return tx.Commit()
+	if err := tx.Commit(); err != nil {
+		return commitError{err}
+	}
+	return nil
 }
+
+// commitError is that of a commit, which may have been carried out: what is run again
+// then would not know what it has done. An ordered claim would hand out the later
+// records of the keys that it holds.
+type commitError struct{ error }
+
+func (e commitError) Unwrap() error { return e.error }
 
 func named(name string, value any) any { return sql.Named(name, value) }
 

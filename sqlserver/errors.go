@@ -85,5 +85,8 @@ func number(err error) int32 {
 // passes tells whether the same transaction may well succeed when it is run
 // again.
 func passes(err error) bool {
+	if errors.As(err, new(commitError)) {
+		return false
+	}
 	return errors.Is(err, errRoutesChanged) || slices.Contains(transient, number(err))
 }

@@ -31,9 +31,11 @@ type Store struct {
 	busy   rotation.Busy
 	bell   bell.Bell
 	// inUse are the callers' transactions that are being appended to.
-	inUse   sqltx.Locks
-	routes  atomic.Pointer[routing.Table]
-	checked atomic.Bool
+	inUse sqltx.Locks
+	// claiming are the groups' topics that are being claimed from in order.
+	claiming sqltx.Locks
+	routes   atomic.Pointer[routing.Table]
+	checked  atomic.Bool
 	// babelfish: the server is Babelfish for PostgreSQL.
 	babelfish atomic.Bool
 	// versioned: who reads what others have changed sees the last version, and

@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// Locks has one lock for each transaction, so that the concurrent appends of
-// one transaction do not get into each other's savepoints. The zero value is
-// ready.
+// Locks has one lock for each of what is passed to Lock, such as a transaction, so
+// that its concurrent appends do not get into each other's savepoints. The zero
+// value is ready.
 type Locks struct {
 	mu    sync.Mutex
 	locks map[any]*lock
@@ -18,7 +18,7 @@ type lock struct {
 	users int
 }
 
-// Lock waits for the transaction's lock, or for ctx to end. The lock is
+// Lock waits for the lock of tx, which can be compared, or for ctx to end. The lock is
 // forgotten when its last user unlocks it.
 func (l *Locks) Lock(ctx context.Context, tx any) (unlock func(), err error) {
 	entry := l.join(tx)

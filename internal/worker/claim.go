@@ -41,6 +41,12 @@ func (w *Worker) claimLoop(ctx context.Context) {
 		}
 		switch {
 		case err != nil && ctx.Err() != nil:
+		case err != nil && found > 0:
+			// One topic is in trouble, and others are not.
+			trouble.reset()
+			idle, busy = firstPoll, time.Now()
+			w.log.Error("A claim ended early, what it has leased is handled", err, watermill.LogFields{"count": found})
+			w.wait(ctx, time.After(firstPoll), nil, nil)
 		case err != nil:
 			pause := trouble.next()
 			w.log.Error("Claim failed, will try again", err, watermill.LogFields{"after": pause.String()})

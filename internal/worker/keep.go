@@ -80,6 +80,7 @@ func (w *Worker) extended(asked, standing []outmill.Lease, begin time.Time) {
 		// Another worker has it, or a flush has just stored its outcome.
 		if it.state != settled {
 			w.loseLocked(it, "the record was claimed by another worker, or removed")
+			w.goOnAnew()
 		}
 	}
 }
@@ -87,10 +88,6 @@ func (w *Worker) extended(asked, standing []outmill.Lease, begin time.Time) {
 // dropLost gives up items whose lease has ended by this process's clock: the
 // store could not be reached. What nobody has taken yet is given back in time,
 // so that no expiry counts.
-//
-// In the store such a lease may stand on for a while: it was counted from before it
-// was asked for, and the answer to an extension may be lost. The store would hand out
-// the key's later records to its holder, so what comes next is claimed by a new owner.
 func (w *Worker) dropLost() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -101,8 +98,18 @@ func (w *Worker) dropLost() {
 			w.settleLocked(it, outcome{kind: released})
 		case it.state == taken && left <= 0:
 			w.loseLocked(it, "the lease ended")
-			w.owner = outmill.NewOwnerToken()
+			w.goOnAnew()
 		}
+	}
+}
+
+// goOnAnew has what comes next be claimed by a new owner, after a lease was lost. In
+// the store it may stand on for a while: it was counted from before it was asked for,
+// and the answer to an extension may be lost. The store would hand out the key's later
+// records to its holder.
+func (w *Worker) goOnAnew() {
+	if w.ordered() {
+		w.owner = outmill.NewOwnerToken()
 	}
 }
 

@@ -169,6 +169,23 @@ func Test_a_key_keeps_its_order_when_the_answers_to_extensions_are_lost(t *testi
 	}
 }
 
+func Test_claims_that_fail_after_they_have_leased_something_go_on_without_long_pauses(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.store.shorten = func(records []*outmill.Record) []*outmill.Record { return records }
+	r.store.failAfter("Claim", away)
+	for i := range 40 {
+		r.append(fmt.Sprintf("k:%d", i))
+	}
+	w := r.start(func(c *worker.Config) {
+		c.BatchSize, c.MaxItems = 1, 1
+		c.MaxErrorBackoff = never
+	})
+	for range 40 {
+		r.take(w).Ack()
+	}
+}
+
 func Test_a_skipped_key_goes_on_at_once(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
