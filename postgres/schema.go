@@ -59,9 +59,9 @@ func compatibleWith(version int) int {
 type state struct{ version, compatible int }
 
 // Ensure creates the schema and its tables, or brings them up to date. Each
-// version is one transaction, and so is all of it where there was none. While a migration waits for a lock on a table, at
-// most 3 s at a time, others wait behind it; then it lets them pass and tries
-// again. See outmill.Schema.
+// version is one transaction, and so is all of it where there was none. While a
+// migration waits for a lock on a table, at most 3 s at a time, others wait behind it;
+// then it lets them pass and tries again. See outmill.Schema.
 //
 // It creates the schema of Config.Schema if that is missing, which takes the
 // right CREATE on the database; the tables take the right CREATE on the schema.

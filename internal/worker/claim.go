@@ -41,22 +41,20 @@ func (w *Worker) claimLoop(ctx context.Context) {
 		}
 		switch {
 		case err != nil && ctx.Err() != nil:
-		case err != nil && found > 0:
-			// One topic is in trouble, and others are not.
+		case found > 0:
 			trouble.reset()
 			idle, busy = firstPoll, time.Now()
-			w.log.Error("A claim ended early, what it has leased is handled", err, watermill.LogFields{"count": found})
-			w.wait(ctx, time.After(firstPoll), nil, nil)
+			if err != nil {
+				// One topic is in trouble, and others are not.
+				w.log.Error("A claim ended early, what it has leased is handled", err, watermill.LogFields{"count": found})
+				w.wait(ctx, time.After(firstPoll), nil, nil)
+			} else if found < order.request.Limit/2 {
+				w.wait(ctx, time.After(gatherRecords), w.poke, nil)
+			}
 		case err != nil:
 			pause := trouble.next()
 			w.log.Error("Claim failed, will try again", err, watermill.LogFields{"after": pause.String()})
 			w.wait(ctx, time.After(pause), nil, nil)
-		case found > 0:
-			trouble.reset()
-			idle, busy = firstPoll, time.Now()
-			if found < order.request.Limit/2 {
-				w.wait(ctx, time.After(gatherRecords), w.poke, nil)
-			}
 		default:
 			trouble.reset()
 			longest := w.cfg.PollInterval

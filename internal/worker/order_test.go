@@ -54,11 +54,7 @@ func Test_later_records_of_a_key_wait_for_one_that_was_given_back(t *testing.T) 
 			r.append("k:1", "k:2", "k:3")
 			w := r.start(byKey)
 			giveBack(r.take(w))
-			for _, want := range []string{"k:1", "k:2", "k:3"} {
-				it := r.take(w)
-				require.Equal(t, want, it.Record.MessageID)
-				it.Ack()
-			}
+			r.handlesInOrder(w, "k:1", "k:2", "k:3")
 		})
 
 		t.Run(name+" while a claim is under way that returns later ones", func(t *testing.T) {
@@ -72,11 +68,7 @@ func Test_later_records_of_a_key_wait_for_one_that_was_given_back(t *testing.T) 
 			<-answered
 			giveBack(first)
 			answer()
-			for _, want := range []string{"k:1", "k:2", "k:3", "k:4"} {
-				it := r.take(w)
-				require.Equal(t, want, it.Record.MessageID)
-				it.Ack()
-			}
+			r.handlesInOrder(w, "k:1", "k:2", "k:3", "k:4")
 		})
 	}
 }
@@ -101,11 +93,7 @@ func Test_a_key_keeps_its_order_when_the_answer_to_a_claim_is_lost(t *testing.T)
 				c.Order = order
 				c.Lease = shortLease
 			})
-			for _, want := range []string{"k:1", "k:2", "k:3"} {
-				it := r.take(w)
-				require.Equal(t, want, it.Record.MessageID)
-				it.Ack()
-			}
+			r.handlesInOrder(w, "k:1", "k:2", "k:3")
 			r.eventuallyGone(records...)
 		})
 	}
@@ -159,11 +147,7 @@ func Test_a_key_keeps_its_order_when_the_answers_to_extensions_are_lost(t *testi
 			lost(t, first)
 			r.store.heal()
 			first.Release()
-			for _, want := range []string{"k:1", "k:2"} {
-				it := r.take(w)
-				require.Equal(t, want, it.Record.MessageID)
-				it.Ack()
-			}
+			r.handlesInOrder(w, "k:1", "k:2")
 			r.eventuallyGone(records...)
 		})
 	}

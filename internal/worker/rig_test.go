@@ -105,6 +105,16 @@ func (r *rig) take(w *worker.Worker) *worker.Item {
 	return r.takeN(w, 1)[0]
 }
 
+// handlesInOrder takes and acks the records of these names, one after the other.
+func (r *rig) handlesInOrder(w *worker.Worker, want ...string) {
+	r.Helper()
+	for _, name := range want {
+		it := r.take(w)
+		require.Equal(r, name, it.Record.MessageID)
+		it.Ack()
+	}
+}
+
 func (r *rig) takeN(w *worker.Worker, n int) []*worker.Item {
 	r.Helper()
 	ctx, cancel := context.WithTimeout(r.Context(), soon)
