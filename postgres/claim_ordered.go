@@ -177,7 +177,7 @@ func (c *claim) newLine(t *txn, topic string, want int) *line {
 // the one before has been carried out: what another transaction has put in line
 // meanwhile may come before what was seen.
 func (c *claim) takeByKey(ctx context.Context, topic string, want int) error {
-	return c.inOrder(ctx, func(ctx context.Context, t *txn) (*line, error) {
+	return c.inOrder(ctx, topic, func(ctx context.Context, t *txn) (*line, error) {
 		l := c.newLine(t, topic, want)
 		page, err := l.begin(ctx)
 		for err == nil {
@@ -195,7 +195,7 @@ func (c *claim) takeByKey(ctx context.Context, topic string, want int) error {
 // takeByTopic leases up to want records as if the topic were one key. It needs
 // no lane: where the topic is blocked, it sees that at the head of the line.
 func (c *claim) takeByTopic(ctx context.Context, topic string, want int) error {
-	return c.inOrder(ctx, func(ctx context.Context, t *txn) (*line, error) {
+	return c.inOrder(ctx, topic, func(ctx context.Context, t *txn) (*line, error) {
 		l := c.newLine(t, topic, want)
 		var page []inorder.Record
 		err := l.start(ctx, func() []step {
@@ -215,20 +215,33 @@ func (c *claim) takeByTopic(ctx context.Context, topic string, want int) error {
 	})
 }
 
+// inTurn has the claims of one topic that this store makes wait for each other here:
+// in the database they would, too, each with a connection that others need.
+func (c *claim) inTurn(ctx context.Context, topic string, take func() error) error {
+	unlock, err := c.s.claiming.Lock(ctx, [2]string{c.req.Group, topic})
+	if err != nil {
+		return c.s.explain(ctx, "claim", err)
+	}
+	defer unlock()
+	return take()
+}
+
 // inOrder runs a claim's transaction on one topic and takes over what it
 // leased.
-func (c *claim) inOrder(ctx context.Context, fn func(ctx context.Context, t *txn) (*line, error)) error {
+func (c *claim) inOrder(ctx context.Context, topic string, fn func(ctx context.Context, t *txn) (*line, error)) error {
 	var done *line
 	var counted []string
-	err := c.s.write(ctx, "claim", func(ctx context.Context, t *txn) (err error) {
-		if done, err = fn(ctx, t); err != nil {
-			return err
-		}
-		steps := done.settle()
-		if done.hasParked {
-			steps = append(steps, countSteps(&counted))
-		}
-		return t.finish(ctx, steps...)
+	err := c.inTurn(ctx, topic, func() error {
+		return c.s.write(ctx, "claim", func(ctx context.Context, t *txn) (err error) {
+			if done, err = fn(ctx, t); err != nil {
+				return err
+			}
+			steps := done.settle()
+			if done.hasParked {
+				steps = append(steps, countSteps(&counted))
+			}
+			return t.finish(ctx, steps...)
+		})
 	})
 	if err != nil {
 		return err

@@ -180,20 +180,22 @@ type logItem struct {
 func (c *claim) takeBoth(ctx context.Context, topic string, want int) error {
 	var done *logLine
 	var counted []string
-	err := c.s.onThisServer(ctx, "claim", func(ctx context.Context, t *txn) error {
-		l := &logLine{line: c.newLine(t, topic, min(want, maxBatch)), number: lineOf(c.req.Group, topic), order: c.req.Order, token: rand.Int64()}
-		done = l
-		if err := l.read(ctx); err != nil {
-			return err
-		}
-		if err := l.decide(ctx); err != nil {
-			return err
-		}
-		steps := l.carryOut()
-		if l.hasParked {
-			steps = append(steps, countSteps(&counted))
-		}
-		return t.finish(ctx, steps...)
+	err := c.inTurn(ctx, topic, func() error {
+		return c.s.onThisServer(ctx, "claim", func(ctx context.Context, t *txn) error {
+			l := &logLine{line: c.newLine(t, topic, min(want, maxBatch)), number: lineOf(c.req.Group, topic), order: c.req.Order, token: rand.Int64()}
+			done = l
+			if err := l.read(ctx); err != nil {
+				return err
+			}
+			if err := l.decide(ctx); err != nil {
+				return err
+			}
+			steps := l.carryOut()
+			if l.hasParked {
+				steps = append(steps, countSteps(&counted))
+			}
+			return t.finish(ctx, steps...)
+		})
 	})
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
@@ -277,5 +278,46 @@ func Test_a_claim_of_two_topics_whose_second_fails_returns_the_first_with_the_er
 		stopped.open()
 		require.Len(t, await(t, claim), 1)
 		require.ErrorIs(t, err, context.Canceled)
+	})
+}
+
+func Test_claims_of_one_topic_that_wait_for_each_other_leave_the_connections_to_others(t *testing.T) {
+	t.Parallel()
+	const waiting = 3
+	eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
+		r.append("key", "first", "second")
+		two := r.gated.Pool().Config()
+		two.MaxConns = 2
+		db, err := pgxpool.NewWithConfig(t.Context(), two)
+		require.NoError(t, err)
+		defer db.Close()
+		store := newStore(t, db, r.store.config)
+		claim := func() ([]*outmill.Record, error) {
+			return store.Claim(t.Context(), claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, "orders"))
+		}
+		leases := "owner = CASE"
+		if r.store.config.Lane == postgres.LaneLog {
+			leases = "INSERT INTO \"" + r.schema + "\".\"batches\""
+		}
+		leasing := r.gates.before(t, leases, 1)
+		first := async(claim)
+		leasing.wait(t)
+
+		looked := db.Stat().AcquireCount() + waiting
+		var others []<-chan result[[]*outmill.Record]
+		for range waiting {
+			others = append(others, async(claim))
+		}
+		require.Eventually(t, func() bool { return db.Stat().AcquireCount() >= looked }, patience, time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		for range 50 {
+			require.NoError(t, store.Append(ctx, &outmill.Record{Topic: "other"}))
+		}
+		leasing.open()
+		await(t, first)
+		for _, other := range others {
+			await(t, other)
+		}
 	})
 }

@@ -35,9 +35,12 @@ type Store struct {
 	bell    bell.Bell
 	notices *notices
 	// inUse are the callers' transactions that are being appended to.
-	inUse   sqltx.Locks
-	routes  atomic.Pointer[routing.Table]
-	checked atomic.Bool
+	inUse sqltx.Locks
+	// claiming are the groups' topics that are being claimed from with the topic's
+	// lock.
+	claiming sqltx.Locks
+	routes   atomic.Pointer[routing.Table]
+	checked  atomic.Bool
 	// lanesNow is what the schema said last of its lanes.
 	lanesNow atomic.Pointer[lanes]
 	// serverSince is since when the server runs that was checked last, in microseconds;

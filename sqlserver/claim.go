@@ -153,7 +153,7 @@ func (c *claim) serve(ctx context.Context, topics []string, share int) ([]string
 		}
 		before := len(c.records)
 		want := min(share, c.room())
-		if err := c.inTurn(ctx, topic, func() error { return take(ctx, topic, want) }); err != nil {
+		if err := take(ctx, topic, want); err != nil {
 			return nil, err
 		}
 		if len(c.records)-before == want {
@@ -161,17 +161,6 @@ func (c *claim) serve(ctx context.Context, topics []string, share int) ([]string
 		}
 	}
 	return open, nil
-}
-
-// inTurn has the claims of one topic that this store makes wait for each other here:
-// in the database they would, too, each with a connection that others need.
-func (c *claim) inTurn(ctx context.Context, topic string, take func() error) error {
-	unlock, err := c.s.claiming.Lock(ctx, [2]string{c.req.Group, topic})
-	if err != nil {
-		return c.s.explain(ctx, "claim", err)
-	}
-	defer unlock()
-	return take()
 }
 
 // takeAny takes records without an order: the oldest due first, of each topic

@@ -91,16 +91,29 @@ func (c *claim) takeByTopic(ctx context.Context, topic string, want int) error {
 	})
 }
 
+// inTurn has the claims of one topic that this store makes wait for each other here:
+// in the database they would, too, each with a connection that others need.
+func (c *claim) inTurn(ctx context.Context, topic string, take func() error) error {
+	unlock, err := c.s.claiming.Lock(ctx, [2]string{c.req.Group, topic})
+	if err != nil {
+		return c.s.explain(ctx, "claim", err)
+	}
+	defer unlock()
+	return take()
+}
+
 // inOrder runs a claim's transaction on one topic and takes over what it
 // leased.
 func (c *claim) inOrder(ctx context.Context, topic string, want int, byTopic bool, fn func(ctx context.Context, l *line) error) error {
 	var done *line
-	err := c.s.write(ctx, "claim", func(ctx context.Context, tx *sql.Tx) error {
-		done = c.newLine(tx, topic, want, byTopic)
-		if err := done.read(ctx, "[dbo].[Outbox_LineOpen]"); err != nil {
-			return err
-		}
-		return fn(ctx, done)
+	err := c.inTurn(ctx, topic, func() error {
+		return c.s.write(ctx, "claim", func(ctx context.Context, tx *sql.Tx) error {
+			done = c.newLine(tx, topic, want, byTopic)
+			if err := done.read(ctx, "[dbo].[Outbox_LineOpen]"); err != nil {
+				return err
+			}
+			return fn(ctx, done)
+		})
 	})
 	if err != nil {
 		return err
