@@ -12,10 +12,11 @@ import (
 var (
 	// sqlInsert writes nothing where the registered groups, or the schema's
 	// version, are not those that the rows were made for.
-	sqlInsert = insertFrom(`unnest(` + insertArrays + `)`)
+	sqlInsert = insertFrom(`unnest(`+insertArrays+`)`, `EXISTS (SELECT 1 FROM {p:meta} WHERE `+sqlFits+`)`)
 
-	// sqlInsertOne is sqlInsert for a single row, without the lists.
-	sqlInsertOne = insertFrom(`(VALUES (` + insertScalars + `))`)
+	// sqlInsertOne is sqlInsert for a single row: without the lists, and without a
+	// plan of its own for the condition.
+	sqlInsertOne = insertFrom(`{p:meta} CROSS JOIN (VALUES (`+insertScalars+`))`, sqlFits)
 
 	// sqlInsertSteps also makes steps of joins of the rows, as of the same moment:
 	// the groups may change between two statements.
@@ -81,13 +82,13 @@ SELECT EXISTS (SELECT 1 FROM {p:meta} WHERE ` + sqlFits + `), '', ''
 UNION ALL SELECT true, topic, dedup_key FROM free`
 }
 
-func insertFrom(rows string) string {
+func insertFrom(rows, where string) string {
 	return `INSERT INTO {p:records} (` + insertColumns + `)
 SELECT ` + insertValues + `
 FROM ` + rows + ` AS r (` + insertNames + `)
 CROSS JOIN LATERAL (SELECT statement_timestamp() AS at) AS now
 CROSS JOIN LATERAL (SELECT ` + dueValue + ` AS due) AS d
-WHERE EXISTS (SELECT 1 FROM {p:meta} WHERE ` + sqlFits + `)`
+WHERE ` + where
 }
 
 // Append writes all the records or none. See outmill.Writer.

@@ -25,22 +25,26 @@ const (
 )
 
 var (
-	sqlLogInsert      = logInsertFrom(`unnest(`+insertArrays+`, $21::bigint[])`, insertNames+`, line`)
-	sqlLogInsertOne   = logInsertFrom(`(VALUES (`+insertScalars+`, $21::bigint))`, insertNames+`, line`)
+	sqlLogInsert      = logInsertAll(`$21::bigint[]`)
+	sqlLogInsertOne   = logInsertFrom(`{p:meta} CROSS JOIN (VALUES (`+insertScalars+`, $21::bigint))`, `segment`, sqlFitsLog)
 	sqlLogInsertSteps = insertSteps(sqlLogInsert, 22)
 
-	sqlLogNew            = logInsertFrom(`unnest(`+insertArrays+`, $24::bigint[])`, insertNames+`, line`)
+	sqlLogNew            = logInsertAll(`$24::bigint[]`)
 	sqlLogInsertNew      = insertNew(sqlLogNew, "", "")
 	sqlLogInsertNewSteps = insertNew(sqlLogNew, returningID, attached(25))
 )
 
-func logInsertFrom(rows, names string) string {
+func logInsertAll(lines string) string {
+	return logInsertFrom(`unnest(`+insertArrays+`, `+lines+`)`, `(SELECT segment FROM {p:meta})`, `EXISTS (SELECT 1 FROM {p:meta} WHERE `+sqlFitsLog+`)`)
+}
+
+func logInsertFrom(rows, segment, where string) string {
 	return `INSERT INTO {p:log} (` + logColumns + `)
-SELECT r.line, r.id::uuid, statement_timestamp(), r.size, (SELECT segment FROM {p:meta}), substr(r.grp, 2), r.topic, r.key,
+SELECT r.line, r.id::uuid, statement_timestamp(), r.size, ` + segment + `, substr(r.grp, 2), r.topic, r.key,
 	r.message_id, r.correlation_id, r.causation_id, r.tenant_id, r.traceparent, r.tracestate, r.dedup_key,
 	nullif(r.step, '')::uuid, nullif(r.metadata, '')::jsonb, r.payload
-FROM ` + rows + ` AS r (` + names + `)
-WHERE EXISTS (SELECT 1 FROM {p:meta} WHERE ` + sqlFitsLog + `)`
+FROM ` + rows + ` AS r (` + insertNames + `, line)
+WHERE ` + where
 }
 
 var sqlInLog = `SELECT count(*) FROM (` + fmt.Sprintf(logAsRecords, `(`+passedOfLog+`WHERE l.id = ANY ($1::text[]::uuid[]))`, ``) + `) AS r`

@@ -137,6 +137,14 @@ type pgxRunner struct {
 }
 
 func (r pgxRunner) run(ctx context.Context, steps ...step) error {
+	if len(steps) == 1 {
+		// pgx sends a batch in two packets, a query in one.
+		rows, err := r.tx.Query(ctx, r.s.sql.text(steps[0].template), steps[0].args...)
+		if err != nil {
+			return err
+		}
+		return steps[0].read(rows)
+	}
 	batch := &pgx.Batch{}
 	for _, s := range steps {
 		batch.Queue(r.s.sql.text(s.template), s.args...)
