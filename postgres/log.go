@@ -82,6 +82,13 @@ func (s *Store) checkCache(cache int64) error {
 	return fmt.Errorf("%w: the sequence of %srecords has CACHE %d, and the log needs 1: ALTER SEQUENCE … CACHE 1, and reconnect", outmill.ErrInvalidConfig, s.config.TablePrefix, cache)
 }
 
+// sequenceBehind: what is appended now would have a place that was read already.
+func (s *Store) sequenceBehind(at, read int64) error {
+	name := s.sql.text(`{p:records_seq_seq}`)
+	return fmt.Errorf("%w: the sequence %s is at %d, and the log was read up to %d: it was set back, or not copied with the tables: SELECT setval('%s', %d), and see docs/postgres.md for what was appended meanwhile",
+		outmill.ErrInvalidConfig, name, at, read, strings.ReplaceAll(name, "'", "''"), read)
+}
+
 // useLog has appends write to the log from now on, in a schema that was there.
 func (s *Store) useLog(ctx context.Context) error {
 	// Whoever may not change it need not, where it is on.

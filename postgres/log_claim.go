@@ -267,7 +267,11 @@ func (l *logLine) reads() []step {
 }
 
 func (l *logLine) state(scan func(...any) error) error {
-	return scan(&l.pos, &l.leftovers, &l.routed, &l.busy, &l.leasedElsewhere, &l.waiting)
+	err := scan(&l.pos, &l.leftovers, &l.routed, &l.busy, &l.leasedElsewhere, &l.waiting)
+	if err == nil && l.pos > l.lastValue {
+		err = l.c.s.sequenceBehind(l.lastValue, l.pos)
+	}
+	return err
 }
 
 func (l *logLine) inLine() step {

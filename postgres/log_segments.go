@@ -34,7 +34,8 @@ const (
 	// sqlSegments also counts large payloads, which are beside the tables.
 	sqlSegments = `SELECT pg_postmaster_start_time(), segment, statement_timestamp() - rotated_at > $1::bigint * interval '1 microsecond', statement_timestamp() - rotated_at > $2::bigint * interval '1 microsecond',
 	ARRAY(SELECT (SELECT pg_relation_size(oid) + coalesce(pg_relation_size(reltoastrelid), 0) FROM pg_class WHERE oid = segments.oid)
-		FROM (VALUES (0, {q:log_0}::regclass), (1, {q:log_1}::regclass), (2, {q:log_2}::regclass)) AS segments (nth, oid) ORDER BY nth)
+		FROM (VALUES (0, {q:log_0}::regclass), (1, {q:log_1}::regclass), (2, {q:log_2}::regclass)) AS segments (nth, oid) ORDER BY nth),
+	(SELECT last_value FROM {p:records_seq_seq}), (SELECT coalesce(max(pos), -1) FROM {p:batches})
 FROM {p:meta} WHERE only_row AND logged`
 
 	// sqlRotate has appends write to the segment $2 in the place of $1.
@@ -83,6 +84,8 @@ type segmentState struct {
 	current   int16
 	old, gone bool
 	sizes     [segments]int64
+	// at is where the sequence is, read how far the line is that was read furthest.
+	at, read int64
 }
 
 // upkeepLog has appends write to another segment when one is full, and truncates
@@ -113,10 +116,14 @@ func (s *Store) tendSegments(ctx context.Context) error {
 	var since time.Time
 	err := s.read(ctx, "upkeep", func(ctx context.Context) error {
 		row := s.pool.QueryRow(ctx, s.sql.text(sqlSegments), segmentAge.Microseconds(), evacuateAfter.Microseconds())
-		return row.Scan(&since, &found.current, &found.old, &found.gone, &found.sizes)
+		return row.Scan(&since, &found.current, &found.old, &found.gone, &found.sizes, &found.at, &found.read)
 	})
 	if err != nil {
 		return err
+	}
+	if found.read > found.at {
+		// What was appended meanwhile is taken for read, and would be truncated.
+		return s.sequenceBehind(found.at, found.read)
 	}
 	if since.UnixMicro() != s.serverSince.Load() {
 		s.serverSince.Store(0)

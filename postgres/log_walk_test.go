@@ -53,6 +53,34 @@ func Test_in_a_log_places_that_sessions_keep_are_refused_by_the_next_claim(t *te
 	require.Equal(t, []string{"b"}, r.take(1, outmill.OrderKey))
 }
 
+func Test_a_log_whose_sequence_was_set_back_is_neither_read_nor_truncated(t *testing.T) {
+	t.Parallel()
+	r := newTape(t, pool(t), storetest.Options{})
+	execute(t, r.db, r.sql(`SELECT setval('{records_seq_seq}', 1000)`))
+	r.lease(r.store.Store, "a")
+	last := valueOf[int64](t, r.db, r.sql(`SELECT max(pos) FROM {batches}`))
+	execute(t, r.db, r.sql(`SELECT setval('{records_seq_seq}', 1, false)`))
+	r.append("", "meanwhile")
+	// One among the records has the claim look.
+	require.NoError(t, r.store.Append(t.Context(), &outmill.Record{Topic: "orders", TimeToLive: time.Hour}))
+	for name, call := range map[string]func() error{
+		"claim": func() error {
+			_, err := r.store.Claim(t.Context(), claimOf(r.owner, 1, outmill.OrderKey, "orders"))
+			return err
+		},
+		"upkeep": func() error { return r.store.TendSegments(t.Context()) },
+	} {
+		err := call()
+		require.ErrorIs(t, err, outmill.ErrInvalidConfig, name)
+		require.ErrorContains(t, err, fmt.Sprintf("', %d)", last), name)
+	}
+	require.Equal(t, 1, valueOf[int](t, r.db, r.sql(`SELECT count(*) FROM {log} WHERE message_id = 'meanwhile'`)))
+
+	execute(t, r.db, r.sql(`SELECT setval('{records_seq_seq}', $1)`), last)
+	r.append("", "later")
+	require.Contains(t, r.take(10, outmill.OrderKey), "later")
+}
+
 // roaming makes any call at any time, on three topics of two groups.
 type roaming struct {
 	r    *ring
