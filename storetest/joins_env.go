@@ -190,7 +190,9 @@ func listAllSteps(ctx context.Context, t require.TestingT, joins outmill.Joins, 
 		page, err := joins.ListSteps(ctx, id, after, limit)
 		require.NoError(t, err, "ListSteps")
 		for _, step := range page {
-			require.NotContains(t, all, step.ID, "two steps of one id")
+			// NotContains would compare it with each.
+			_, twice := all[step.ID]
+			require.False(t, twice, "two steps of one id: %s", step.ID)
 			all[step.ID] = step.Status
 			after = step.ID
 		}
