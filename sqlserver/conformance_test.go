@@ -43,14 +43,23 @@ var onBabelfish = map[string]string{
 
 // harness has tables of their own for each store, in one database.
 func harness(db *sql.DB) storetest.Harness {
+	tables := &shelf{}
 	return storetest.Harness{
-		New:        func(t *testing.T, options storetest.Options) outmill.Store { return newConforming(t, db, options) },
+		New: func(t *testing.T, options storetest.Options) outmill.Store {
+			return tables.newConforming(t, db, options)
+		},
 		Reopen:     reopen,
 		Elapse:     elapse,
 		Begin:      begin,
 		MaxPayload: maxPayload,
-		Apply:      apply,
-		MakeNewer:  makeNewer,
+		Apply: func(t *testing.T, store outmill.Store, statements []string) {
+			tables.change(store.(conforming).config.Table)
+			apply(t, store, statements)
+		},
+		MakeNewer: func(t *testing.T, store outmill.Store) {
+			tables.change(store.(conforming).config.Table)
+			makeNewer(t, store)
+		},
 	}
 }
 
@@ -83,17 +92,21 @@ type conforming struct {
 
 func newConforming(t *testing.T, db *sql.DB, options storetest.Options) outmill.Store {
 	t.Helper()
-	// Names of tables, and no schemas: a new schema has Babelfish plan statements
-	// anew, and it cannot do that with an UPDATE that has an OUTPUT.
-	config := sqlserver.Config{
-		Table:  "T" + strings.ReplaceAll(outmill.NewWorkItemID().String(), "-", ""),
-		Retain: options.Retain, MaxPayload: maxPayload, DedupWindow: options.DedupWindow,
-	}
+	config := conformingConfig(options)
 	store := newStore(t, db, config)
 	if !options.NoSchema {
 		require.NoError(t, store.Ensure(t.Context()))
 	}
 	return conforming{store, config}
+}
+
+func conformingConfig(options storetest.Options) sqlserver.Config {
+	// Names of tables, and no schemas: a new schema has Babelfish plan statements
+	// anew, and it cannot do that with an UPDATE that has an OUTPUT.
+	return sqlserver.Config{
+		Table:  "T" + strings.ReplaceAll(outmill.NewWorkItemID().String(), "-", ""),
+		Retain: options.Retain, MaxPayload: maxPayload, DedupWindow: options.DedupWindow,
+	}
 }
 
 func newStore(t *testing.T, db *sql.DB, config sqlserver.Config) *sqlserver.Store {

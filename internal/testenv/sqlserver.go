@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/uuid"
@@ -32,6 +33,9 @@ func SQLServer(tb testing.TB) string {
 	return server
 }
 
+// databases is held while one is created or dropped.
+var databases sync.Mutex
+
 // SQLServerDatabase returns the URL of a database of its own for the test,
 // empty, which goes with the test.
 func SQLServerDatabase(tb testing.TB) string {
@@ -42,11 +46,16 @@ func SQLServerDatabase(tb testing.TB) string {
 	require.NoError(tb, err)
 	ctx := context.WithoutCancel(tb.Context())
 	name := "outmill_" + strings.ReplaceAll(uuid.NewString(), "-", "")
-	_, err = db.ExecContext(ctx, "CREATE DATABASE "+name)
-	require.NoError(tb, err)
+	// Babelfish fails where two do this at once.
+	alone := func(statement string) error {
+		databases.Lock()
+		defer databases.Unlock()
+		_, err := db.ExecContext(ctx, statement)
+		return err
+	}
+	require.NoError(tb, alone("CREATE DATABASE "+name))
 	tb.Cleanup(func() {
-		_, err := db.ExecContext(ctx, "DROP DATABASE "+name)
-		require.NoError(tb, err)
+		require.NoError(tb, alone("DROP DATABASE "+name))
 		require.NoError(tb, db.Close())
 	})
 	query := server.Query()
