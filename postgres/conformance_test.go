@@ -31,17 +31,50 @@ func Test_a_store_with_a_log_keeps_the_contract(t *testing.T) {
 
 // harness has a schema for each store, in one database.
 func harness(db *pgxpool.Pool, lane postgres.Lane) storetest.Harness {
+	schemas := &testenv.Shelf{}
 	return storetest.Harness{
 		New: func(t *testing.T, options storetest.Options) outmill.Store {
-			return newConforming(t, db, lane, options)
+			return fromShelf(t, schemas, db, lane, options)
 		},
 		Reopen:     reopen,
 		Elapse:     elapse,
 		Begin:      begin,
 		MaxPayload: maxPayload,
-		Apply:      apply,
-		MakeNewer:  makeNewer,
+		Apply: func(t *testing.T, store outmill.Store, statements []string) {
+			schemas.Changed(store.(conforming).config.Schema)
+			apply(t, store, statements)
+		},
+		MakeNewer: func(t *testing.T, store outmill.Store) {
+			schemas.Changed(store.(conforming).config.Schema)
+			makeNewer(t, store)
+		},
 	}
+}
+
+// sqlWipe empties the tables of a schema, but for what meta says; places go on.
+const sqlWipe = `DELETE FROM {}.join_members; DELETE FROM {}.joins; DELETE FROM {}.dedup; DELETE FROM {}.groups; DELETE FROM {}.lanes;
+DELETE FROM {}.records; DELETE FROM {}.late; DELETE FROM {}.batches; DELETE FROM {}.log`
+
+// fromShelf is newConforming with a schema that was used before, if there is any.
+func fromShelf(t *testing.T, schemas *testenv.Shelf, db *pgxpool.Pool, lane postgres.Lane, options storetest.Options) outmill.Store {
+	t.Helper()
+	if options.NoSchema {
+		return newConforming(t, db, lane, options)
+	}
+	name, found := schemas.Take()
+	if !found {
+		name = schemaName()
+	}
+	schemas.Return(t, name, func() {
+		_, err := db.Exec(context.WithoutCancel(t.Context()), strings.ReplaceAll(sqlWipe, "{}", name))
+		require.NoError(t, err)
+	})
+	config := conformingConfig(name, lane, options)
+	store := newStore(t, db, config)
+	if !found {
+		require.NoError(t, store.Ensure(t.Context()))
+	}
+	return conforming{store, config}
 }
 
 // pool returns a pool on a database that is dropped with the test.
@@ -69,12 +102,7 @@ type conforming struct {
 
 func newConforming(t *testing.T, db *pgxpool.Pool, lane postgres.Lane, options storetest.Options) outmill.Store {
 	t.Helper()
-	config := postgres.Config{
-		Schema:     ownSchema(t, db),
-		Lane:       lane,
-		Retain:     options.Retain,
-		MaxPayload: maxPayload, DedupWindow: options.DedupWindow,
-	}
+	config := conformingConfig(ownSchema(t, db), lane, options)
 	store := newStore(t, db, config)
 	if !options.NoSchema {
 		require.NoError(t, store.Ensure(t.Context()))
@@ -82,10 +110,19 @@ func newConforming(t *testing.T, db *pgxpool.Pool, lane postgres.Lane, options s
 	return conforming{store, config}
 }
 
+func conformingConfig(schema string, lane postgres.Lane, options storetest.Options) postgres.Config {
+	return postgres.Config{
+		Schema: schema, Lane: lane,
+		Retain: options.Retain, MaxPayload: maxPayload, DedupWindow: options.DedupWindow,
+	}
+}
+
+func schemaName() string { return "s" + strings.ReplaceAll(outmill.NewWorkItemID().String(), "-", "") }
+
 // ownSchema is the name of a schema that goes with the test.
 func ownSchema(t *testing.T, db *pgxpool.Pool) string {
 	t.Helper()
-	name := "s" + strings.ReplaceAll(outmill.NewWorkItemID().String(), "-", "")
+	name := schemaName()
 	t.Cleanup(func() {
 		_, err := db.Exec(context.WithoutCancel(t.Context()), `DROP SCHEMA IF EXISTS `+name+` CASCADE`)
 		require.NoError(t, err)

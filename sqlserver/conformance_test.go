@@ -43,21 +43,21 @@ var onBabelfish = map[string]string{
 
 // harness has tables of their own for each store, in one database.
 func harness(db *sql.DB) storetest.Harness {
-	tables := &shelf{}
+	tables := &testenv.Shelf{}
 	return storetest.Harness{
 		New: func(t *testing.T, options storetest.Options) outmill.Store {
-			return tables.newConforming(t, db, options)
+			return fromShelf(t, tables, db, options)
 		},
 		Reopen:     reopen,
 		Elapse:     elapse,
 		Begin:      begin,
 		MaxPayload: maxPayload,
 		Apply: func(t *testing.T, store outmill.Store, statements []string) {
-			tables.change(store.(conforming).config.Table)
+			tables.Changed(store.(conforming).config.Table)
 			apply(t, store, statements)
 		},
 		MakeNewer: func(t *testing.T, store outmill.Store) {
-			tables.change(store.(conforming).config.Table)
+			tables.Changed(store.(conforming).config.Table)
 			makeNewer(t, store)
 		},
 	}
@@ -95,6 +95,31 @@ func newConforming(t *testing.T, db *sql.DB, options storetest.Options) outmill.
 	config := conformingConfig(options)
 	store := newStore(t, db, config)
 	if !options.NoSchema {
+		require.NoError(t, store.Ensure(t.Context()))
+	}
+	return conforming{store, config}
+}
+
+// wipe empties the tables. Numbers of the groups' generation and of places go on.
+const wipe = `DELETE FROM {}JoinMember; DELETE FROM {}Join; DELETE FROM {}Dedup; DELETE FROM {}Group; DELETE FROM {}Lane; DELETE FROM {};`
+
+// fromShelf is newConforming with tables that were used before, if there are any.
+func fromShelf(t *testing.T, tables *testenv.Shelf, db *sql.DB, options storetest.Options) outmill.Store {
+	t.Helper()
+	if options.NoSchema {
+		return newConforming(t, db, options)
+	}
+	config := conformingConfig(options)
+	name, found := tables.Take()
+	if found {
+		config.Table = name
+	}
+	tables.Return(t, config.Table, func() {
+		_, err := db.ExecContext(context.WithoutCancel(t.Context()), strings.ReplaceAll(wipe, "{}", config.Table))
+		require.NoError(t, err)
+	})
+	store := newStore(t, db, config)
+	if !found {
 		require.NoError(t, store.Ensure(t.Context()))
 	}
 	return conforming{store, config}
