@@ -63,7 +63,7 @@ const (
 	least((SELECT created_at FROM {p:log} WHERE line = t.line AND pos > coalesce(last.pos, -1) ORDER BY pos LIMIT 1),
 		(SELECT min(r.created_at) FROM {p:log_unfinished}(t.line) AS c
 			CROSS JOIN LATERAL (SELECT created_at FROM {p:log} WHERE xid = c.xid AND line + 0 = t.line AND pos + 0 > c.from_pos AND pos + 0 <= c.to_pos ORDER BY pos + 0 LIMIT 1) AS r),
-		(SELECT min(lease_until) FROM {p:batches} WHERE line = t.line AND n >= last.low AND lease_until <= statement_timestamp()))
+		(SELECT min(lease_until + interval '0') FROM {p:batches} WHERE line = t.line AND n >= last.low AND coalesce(lease_until, 'infinity') <= statement_timestamp()))
 FROM t LEFT JOIN LATERAL (SELECT pos, low FROM {p:batches} WHERE line = t.line ORDER BY n DESC LIMIT 1) AS last ON true`
 )
 

@@ -63,6 +63,43 @@ func Test_statements_read_no_more_than_they_need_at_a_million_rows_of_the_log(t 
 	check("with statistics", "force_generic_plan", "force_custom_plan")
 }
 
+// The entries of leases that have ended stay in their index for as long as an old
+// transaction could see them.
+func Test_while_an_old_transaction_is_open_no_claim_of_a_log_goes_over_the_leases_that_have_ended(t *testing.T) {
+	t.Parallel()
+	const claims = 300
+	url := testenv.PostgresDatabase(t)
+	admin := connect(t, url)
+	store := newStore(t, admin, postgres.Config{NotifyInterval: -1, Lane: postgres.LaneLog})
+	require.NoError(t, store.Ensure(t.Context()))
+	require.NoError(t, store.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+	old, err := admin.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	require.NoError(t, err)
+	defer func() { _ = old.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = old.Exec(t.Context(), `SELECT pg_current_xact_id()`)
+	require.NoError(t, err)
+	owner := outmill.NewOwnerToken()
+	for i := range claims {
+		require.NoError(t, store.Append(t.Context(), made("orders", fmt.Sprint(i), 1)...))
+		require.NoError(t, store.Ack(t.Context(), leasesOf(claimed(t, store, claimOf(owner, 1, outmill.OrderKey, "orders")))))
+	}
+	execute(t, admin, `ANALYZE outmill.batches`)
+	for _, mode := range []string{"auto", "force_generic_plan", "force_custom_plan"} {
+		e := explainedAs(t, url, mode, postgres.Config{NotifyInterval: -1})
+		for _, order := range allOrders {
+			found := e.told.of(t, func() {
+				require.Empty(t, claimed(t, e.store, claimOf(owner, 1, order, "orders")))
+				require.Empty(t, claimed(t, e.store, claimOf(owner, 1, order)))
+				_, err := e.store.Stats(t.Context(), 10)
+				require.NoError(t, err)
+			})
+			for _, p := range found {
+				p.Plan.each(func(n node) { require.NotContains(t, n.Index, "batches_lease", "%s, order %s: %s", mode, order, p.Text) })
+			}
+		}
+	}
+}
+
 // ofLog makes the calls that read the log.
 type ofLog struct {
 	*exercising
