@@ -98,8 +98,9 @@ CROSS JOIN LATERAL (SELECT * FROM {p:batches} WHERE line = r.line AND n >= (SELE
 // sqlLogBack moves what is open of the batches of the line $1 whose lease has
 // ended, with that lease. So it does with those that are open after 256 others, so
 // that a claim has not to look at more than these.
-var sqlLogBack = moveOpenOf(`SELECT b.line, b.n, b.owner, b.lease_until, b.done, b.positions FROM (SELECT n, low ` + newestBatch + `) AS last
-	JOIN {p:batches} AS b ON b.line = $1::bigint AND b.n >= last.low AND (coalesce(b.lease_until, 'infinity') <= statement_timestamp() OR b.lease_until IS NOT NULL AND b.n < last.n - 256) FOR UPDATE OF b`)
+var sqlLogBack = moveOpenOf(`SELECT b.line, b.n, b.owner, b.lease_until, b.done, b.positions FROM {p:batches} AS b
+	WHERE b.line = $1::bigint AND b.n >= (SELECT low ` + newestBatch + `)
+	AND (coalesce(b.lease_until, 'infinity') <= statement_timestamp() OR b.lease_until IS NOT NULL AND b.n < (SELECT n ` + newestBatch + `) - 256) FOR UPDATE`)
 
 // moveOpenOf moves what is open of the batches that a query selects and locks, with
 // its leases.
