@@ -81,7 +81,7 @@ WHERE r.id = ANY ($3::text[]::uuid[]) AND r.stage + 0 < 5 RETURNING ` + recordCo
 
 // sqlDue is a function of the schema: see there.
 const sqlDue = `SELECT topic, due, unrouted FROM {p:due}($1::text, $2::text[], $3::text, $4::text, $5::boolean)
-UNION ALL SELECT NULL, logged, false FROM {p:meta}`
+UNION ALL SELECT NULL, logged, false FROM {p:meta} WHERE only_row`
 
 const sqlLogDue = `SELECT {p:log_due}($1::text, $2::text[], $3::bigint[])`
 

@@ -17,7 +17,7 @@ func literal(arg any) any {
 			return append(hex.AppendEncode(append(into, `"\\x`...), item), '"')
 		})
 	case []int64:
-		return array(list, func(into []byte, item int64) []byte { return strconv.AppendInt(into, item, 10) })
+		return numbers(list)
 	case []bool:
 		return array(list, strconv.AppendBool)
 	}
@@ -25,7 +25,8 @@ func literal(arg any) any {
 }
 
 func array[T any](list []T, item func(into []byte, item T) []byte) string {
-	text := []byte{'{'}
+	text := make([]byte, 1, 2+8*len(list))
+	text[0] = '{'
 	for i, x := range list {
 		if i > 0 {
 			text = append(text, ',')
@@ -33,6 +34,12 @@ func array[T any](list []T, item func(into []byte, item T) []byte) string {
 		text = item(text, x)
 	}
 	return string(append(text, '}'))
+}
+
+// numbers is what pgx, too, passes on faster than a list, which it encodes with two
+// allocations for each number.
+func numbers[T int | int64](list []T) string {
+	return array(list, func(into []byte, item T) []byte { return strconv.AppendInt(into, int64(item), 10) })
 }
 
 var escape = strings.NewReplacer(`\`, `\\`, `"`, `\"`)

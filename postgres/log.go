@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"hash/fnv"
 	"strings"
 	"sync"
 	"time"
@@ -159,8 +160,9 @@ func keyHash(key string) int64 {
 	if key == "" {
 		return 0
 	}
-	sum := sha256.Sum256([]byte(key))
-	return int64(binary.BigEndian.Uint64(sum[:])) | 1
+	hash := fnv.New64a()
+	_, _ = hash.Write([]byte(key))
+	return int64(hash.Sum64()) | 1
 }
 
 // batchRef names a batch of the log.

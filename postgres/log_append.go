@@ -42,7 +42,7 @@ func logInsertFrom(rows, segment, where string) string {
 	return `INSERT INTO {p:log} (` + logColumns + `)
 SELECT r.line, r.id::uuid, statement_timestamp(), r.size, ` + segment + `, substr(r.grp, 2), r.topic, r.key,
 	r.message_id, r.correlation_id, r.causation_id, r.tenant_id, r.traceparent, r.tracestate, r.dedup_key,
-	nullif(r.step, '')::uuid, nullif(r.metadata, '')::jsonb, r.payload
+	nullif(r.step, '')::uuid, nullif(r.metadata, '')::json, r.payload
 FROM ` + rows + ` AS r (` + insertNames + `, line)
 WHERE ` + where
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -50,11 +51,13 @@ SELECT min(u.pos) FROM (SELECT pg_snapshot_xip(m.seen) AS xid FROM m UNION ALL (
 	UNION ALL SELECT (SELECT g.xid FROM {p:log} AS g WHERE g.xid > r.xid ORDER BY g.xid LIMIT 1) FROM r WHERE r.xid IS NOT NULL)
 	SELECT r.xid FROM r WHERE r.xid IS NOT NULL)) AS c
 CROSS JOIN LATERAL (SELECT l.pos + 0 AS pos FROM {p:log} AS l WHERE l.xid = c.xid AND l.line + 0 = $1::bigint
-	AND l.pos + 0 > (SELECT past FROM {p:meta}) ORDER BY l.pos + 0 LIMIT 1) AS u
+	AND l.pos + 0 > (SELECT past FROM {p:meta} WHERE only_row) ORDER BY l.pos + 0 LIMIT 1) AS u
 WHERE (SELECT 1 FROM {p:records} WHERE grp = $2::text AND topic = $3::text AND stage = 0 LIMIT 1) IS NOT NULL
 	OR (SELECT 1 FROM {p:records} WHERE grp = $2::text AND topic = $3::text AND stage = 1 LIMIT 1) IS NOT NULL`
 
-	logRow = `grp = $3::text AND topic = $4::text AS same, pos, id, key, created_at, size, step IS NOT NULL AS stepped, message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, metadata, payload`
+	// logRow leaves out what may be large of a row of more than $5 bytes.
+	logRow = `grp = $3::text AND topic = $4::text AS same, pos, id, key, created_at, size, step IS NOT NULL AS stepped, message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key,
+	CASE WHEN size <= $5::bigint THEN metadata END AS metadata, CASE WHEN size <= $5::bigint THEN payload END AS payload`
 
 	// sqlLogPage reads what comes next of the line $1, $2 rows at most: first what
 	// was passed before it was finished.
@@ -63,11 +66,12 @@ WHERE (SELECT 1 FROM {p:records} WHERE grp = $2::text AND topic = $3::text AND s
 	ORDER BY l.pos LIMIT $2::bigint)
 SELECT true, late.* FROM late
 UNION ALL SELECT false, r.* FROM (SELECT ` + logRow + ` FROM {p:log} WHERE line = $1::bigint AND pos > coalesce((SELECT pos ` + newestBatch + `), -1)
-	AND (pos <= (SELECT past FROM {p:meta}) OR pg_visible_in_snapshot(xid, (SELECT ` + markedNow + `))) ORDER BY pos LIMIT $2::bigint - (SELECT count(*) FROM late)) AS r`
+	AND (pos <= (SELECT past FROM {p:meta} WHERE only_row) OR pg_visible_in_snapshot(xid, (SELECT ` + markedNow + `))) ORDER BY pos LIMIT $2::bigint - (SELECT count(*) FROM late)) AS r`
 
-	// sqlLogPageWithin is sqlLogPage where $5 bytes are enough.
-	sqlLogPageWithin = `SELECT late, ` + logRowOut + ` FROM (SELECT *, sum(size::bigint) OVER (ORDER BY pos ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before FROM (` +
-		sqlLogPage + `) AS p (late, ` + logRowOut + `)) AS q WHERE before IS NULL OR before < $5::bigint ORDER BY pos`
+	// sqlLogPageWithin is sqlLogPage where $6 bytes are enough, which takes a third
+	// longer.
+	sqlLogPageWithin = `SELECT late, ` + logRowOut + ` FROM (SELECT *, sum(size) OVER (ORDER BY pos ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before FROM (` +
+		sqlLogPage + `) AS p (late, ` + logRowOut + `)) AS q WHERE before IS NULL OR before < $6::bigint ORDER BY pos`
 
 	logRowOut = `same, pos, id, key, created_at, size, stepped, message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, metadata, payload`
 
@@ -153,9 +157,12 @@ type logLine struct {
 	otherBatches          bool
 	late                  int // how many of log are late
 	room                  int64
-	keyed                 bool
-	steps                 bool
-	batch                 struct {
+	// large: a row was larger than its share of the room. within: the log is read up
+	// to where the room ends.
+	large, within bool
+	keyed         bool
+	steps         bool
+	batch         struct {
 		n     int64
 		until pgtype.Timestamptz
 	}
@@ -212,17 +219,33 @@ func (l *logLine) ofTopic(more ...any) []any { return append([]any{l.c.req.Group
 func (l *logLine) read(ctx context.Context) error {
 	begin := []step{l.lock(), l.mark(), {template: sqlLogBack, args: []any{l.number}}}
 	if l.order == outmill.OrderNone {
-		return l.t.run(ctx, append(begin, l.reads()...)...)
+		return l.readAfter(ctx, begin...)
 	}
 	var admitted int
-	err := l.t.run(ctx, append(append(begin, l.admit(&admitted)), l.reads()...)...)
+	err := l.readAfter(ctx, append(begin, l.admit(&admitted))...)
 	for err == nil && admitted >= admitAtOnce {
-		err = l.t.run(ctx, append([]step{l.admit(&admitted)}, l.reads()...)...)
+		err = l.readAfter(ctx, l.admit(&admitted))
 	}
 	if err != nil {
 		return err
 	}
 	return l.lookAtLanes(ctx)
+}
+
+// readAfter reads both lanes after other steps, in their round trip. To sum up bytes
+// as the log is read would be dear; so it is read without, where no row is larger than
+// its share of the room, and once more where one was.
+func (l *logLine) readAfter(ctx context.Context, steps ...step) error {
+	l.within = l.c.s.largeRows.Load()
+	if err := l.t.run(ctx, append(steps, l.reads()...)...); err != nil {
+		return err
+	}
+	l.c.s.largeRows.Store(l.large)
+	if !l.large || l.within {
+		return nil
+	}
+	l.within = true
+	return l.t.run(ctx, l.reads()...)
 }
 
 func (l *logLine) mark() step {
@@ -296,10 +319,14 @@ func (l *logLine) roomInBytes() int64 {
 }
 
 func (l *logLine) logPage() step {
-	l.room = l.roomInBytes()
-	s := step{template: sqlLogPage, args: []any{l.number, l.Want, l.c.req.Group, l.topic}}
+	l.room, l.large = l.roomInBytes(), false
+	share := int64(math.MaxInt64)
 	if l.room > 0 {
-		s.template, s.args = sqlLogPageWithin, append(s.args, l.room)
+		share = l.room / int64(l.Want)
+	}
+	s := step{template: sqlLogPage, args: []any{l.number, l.Want, l.c.req.Group, l.topic, share}}
+	if l.within && l.room > 0 {
+		s = step{template: sqlLogPageWithin, args: []any{l.number, l.Want, l.c.req.Group, l.topic, int64(math.MaxInt64), l.room}}
 	}
 	reader := newLogReader(l.c.req.Group, l.topic, l.c.req.Owner)
 	s.row = func(scan func(...any) error) error {
@@ -312,6 +339,12 @@ func (l *logLine) logPage() step {
 		}
 		if reader.late {
 			l.late++
+		}
+		l.large = l.large || int64(reader.size) > share
+		if len(l.log) == cap(l.log) {
+			// Few, or as many as were asked for.
+			more := max(1, min(l.Want-len(l.log), max(32, 31*len(l.log))))
+			l.log, l.rows = slices.Grow(l.log, more), slices.Grow(l.rows, more)
 		}
 		l.log = append(l.log, inorder.Record{Seq: reader.place, Key: reader.row.record.Key, Size: reader.size})
 		l.rows = append(l.rows, reader.row)
@@ -360,7 +393,7 @@ func (l *logLine) lookAtLanes(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := l.t.run(ctx, append(steps, l.reads()...)...); err != nil {
+		if err := l.readAfter(ctx, steps...); err != nil {
 			return err
 		}
 		if back >= l.Want {
@@ -564,13 +597,20 @@ func (l *logLine) moving(records []inorder.Record) []int64 {
 // where any has one.
 func (l *logLine) lease() (places, keys []int64) {
 	places, keys = make([]int64, 0, len(l.Leasing)), make([]int64, 0, len(l.Leasing))
+	l.logged = make([]int, 0, len(l.Leasing))
 	records := l.Leasing[:0]
-	for _, r := range l.Leasing {
-		at, is := l.find(r.Seq)
+	next := 0
+	for i := range l.Leasing {
+		r := &l.Leasing[i]
+		at, is := next, next < len(l.log) && l.log[next].Seq == r.Seq
 		if !is {
-			records = append(records, r)
+			at, is = l.find(r.Seq)
+		}
+		if !is {
+			records = append(records, *r)
 			continue
 		}
+		next = at + 1
 		places, keys = append(places, r.Seq), append(keys, keyHash(r.Key))
 		l.keyed, l.steps = l.keyed || r.Key != "", l.steps || l.rows[at].stepped
 		l.logged = append(l.logged, at)
@@ -615,12 +655,13 @@ func (l *logLine) goOn(positions, keys []int64) []step {
 	if !all && l.handled > 0 && l.handled <= l.late && (l.handled < l.late || l.late == len(l.log)) {
 		late = step{template: sqlKeepLate, args: []any{l.number, l.log[l.handled-1].Seq}}
 	}
-	if positions == nil {
-		positions = []int64{}
+	var hashes any // NULL where no record has a key
+	if keys != nil {
+		hashes = numbers(keys)
 	}
 	return []step{late, {template: sqlDropBatches, args: []any{l.number}}, {
 		template: sqlAddBatch,
-		args:     []any{l.number, pos, positions, ceilMicros(l.c.req.Lease), l.c.req.Owner.String(), l.steps, l.c.req.Group, l.topic, keys, l.token},
+		args:     []any{l.number, pos, numbers(positions), ceilMicros(l.c.req.Lease), l.c.req.Owner.String(), l.steps, l.c.req.Group, l.topic, hashes, l.token},
 		row:      func(scan func(...any) error) error { return scan(&l.batch.n, &l.batch.until) },
 	}}
 }
@@ -642,10 +683,10 @@ func (l *logLine) handOver() {
 		slices.SortFunc(leased, func(a, b placed) int { return cmp.Compare(a.seq, b.seq) })
 	}
 	c.records = slices.Grow(c.records, len(leased))
-	for _, p := range leased {
-		c.records = append(c.records, p.record)
-		c.bytes += p.record.Size()
+	for i := range leased {
+		c.records = append(c.records, leased[i].record)
 	}
+	c.bytes = l.Bytes
 }
 
 // withLogged adds what was leased of the log, and remembers its batch.

@@ -27,7 +27,7 @@ const (
 	movedID = `CASE WHEN (SELECT 1 FROM {p:records} AS taken WHERE taken.id = l.id LIMIT 1) IS NULL AND row_number() OVER (PARTITION BY l.id ORDER BY l.pos) = 1
 	THEN l.id ELSE gen_random_uuid() END`
 
-	movedValues = `l.message_id, l.correlation_id, l.causation_id, l.tenant_id, l.traceparent, l.tracestate, l.dedup_key, l.step, l.metadata, l.payload`
+	movedValues = `l.message_id, l.correlation_id, l.causation_id, l.tenant_id, l.traceparent, l.tracestate, l.dedup_key, l.step, l.metadata::jsonb, l.payload`
 
 	moveInLine = `INSERT INTO {p:records} (` + movedColumns + `) OVERRIDING SYSTEM VALUE
 SELECT l.pos, ` + movedID + `, l.grp, l.topic, l.key, 0, NULL, l.created_at, l.created_at, l.created_at, NULL, l.size, 0, ` + movedValues
@@ -130,16 +130,8 @@ func (b *batchRef) mask(ordinals []int) string {
 	return string(bits)
 }
 
-func list(ordinals []int) []int32 {
-	list := make([]int32, len(ordinals))
-	for i, o := range ordinals {
-		list[i] = int32(o)
-	}
-	return list
-}
-
 func (b *batchRef) args(ordinals []int) []any {
-	return []any{b.line, b.n, b.token, list(ordinals), b.mask(ordinals)}
+	return []any{b.line, b.n, b.token, numbers(ordinals), b.mask(ordinals)}
 }
 
 // openLanes is nothing where no record has a key.
@@ -147,7 +139,7 @@ func (b *batchRef) openLanes(ordinals []int) []step {
 	if !b.keyed {
 		return nil
 	}
-	return []step{{template: sqlOpenLanesOf, args: []any{b.line, b.n, b.group, b.topic, b.owner.String(), list(ordinals)}}}
+	return []step{{template: sqlOpenLanesOf, args: []any{b.line, b.n, b.group, b.topic, b.owner.String(), numbers(ordinals)}}}
 }
 
 // inOneOrder returns the batches in the order in which all lock them.

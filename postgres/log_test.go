@@ -1,10 +1,12 @@
 package postgres_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -896,4 +898,61 @@ func Test_in_a_log_an_id_that_was_used_twice_after_all_stops_no_topic(t *testing
 			})
 		}
 	}
+}
+
+func Test_large_messages_among_small_ones_are_read_whole_and_in_order_within_the_bytes_of_each_claim(t *testing.T) {
+	t.Parallel()
+	eachOrder(t, func(r *tape, order outmill.Order) {
+		const room = 20_000
+		// A share of the room is 200 bytes where a claim may have 100 messages.
+		sizes := []int{10, 150, 190, 250, 10, 5_000, 10, 50_000, 10, 10, 19_000, 3_000, 10, 0, 10}
+		message := func(i int) *outmill.Record {
+			return &outmill.Record{
+				Topic: "orders", Key: fmt.Sprint(i % 3), MessageID: fmt.Sprintf("%02d", i),
+				Metadata: map[string]string{"number": fmt.Sprint(i)}, Payload: bytes.Repeat([]byte{'a' + byte(i)}, sizes[i%len(sizes)]),
+			}
+		}
+		late := r.begin()
+		appended := 0
+		for range 4 {
+			for range sizes {
+				ctx := r.t.Context()
+				if appended%7 == 3 {
+					ctx = r.store.WithTx(ctx, late)
+				}
+				require.NoError(r.t, r.store.Append(ctx, message(appended)))
+				appended++
+			}
+		}
+		seen := map[string]bool{}
+		drain := func() {
+			for {
+				req := claimOf(r.owner, 100, order, "orders")
+				req.MaxBytes = room
+				found := claimed(r.t, r.store, req)
+				if len(found) == 0 {
+					return
+				}
+				bytes := 0
+				for _, rec := range found {
+					i, err := strconv.Atoi(rec.MessageID)
+					require.NoError(r.t, err)
+					require.Equal(r.t, message(i).Payload, rec.Payload, "payload of %s", rec.MessageID)
+					require.Equal(r.t, message(i).Metadata, rec.Metadata, "metadata of %s", rec.MessageID)
+					require.False(r.t, seen[rec.MessageID], "%s came twice", rec.MessageID)
+					seen[rec.MessageID] = true
+					bytes += rec.Size()
+				}
+				if len(found) > 1 {
+					require.LessOrEqual(r.t, bytes, room)
+				}
+				require.IsIncreasing(r.t, namesOf(found))
+				require.NoError(r.t, r.store.Ack(r.t.Context(), leasesOf(found)))
+			}
+		}
+		drain()
+		r.commit(late)
+		drain()
+		require.Len(r.t, seen, appended)
+	})
 }

@@ -48,6 +48,9 @@ type Store struct {
 	serverSince atomic.Int64
 	// upkeep is when this process looked after the segments of the log last.
 	upkeep atomic.Int64
+	// largeRows: the last claim met rows of the log that are larger than their share of
+	// its bytes.
+	largeRows atomic.Bool
 	// logUsed: something was claimed from the log, or truncated, since then.
 	logUsed atomic.Bool
 	// refusals are of each segment.

@@ -33,7 +33,7 @@ CREATE TABLE {p:log} (
     tracestate     text COLLATE "C" NOT NULL,
     dedup_key      text COLLATE "C" NOT NULL,
     step           uuid,
-    metadata       jsonb,
+    metadata       json,                                     -- a claim reads it as it was written; NULL: none
     payload        bytea       NOT NULL
 ) PARTITION BY LIST (segment);
 
@@ -151,7 +151,7 @@ $outmill$;
 
 -- Whether a claim has gone past a row of the log: such a row is in a batch, or done.
 CREATE FUNCTION {p:log_passed}(line bigint, xid xid8, pos bigint) RETURNS boolean LANGUAGE sql STABLE AS $outmill$
-    SELECT coalesce((SELECT $3 <= b.pos AND ($3 <= (SELECT m.past FROM {p:meta} AS m) OR pg_visible_in_snapshot($2, b.seen)) FROM {p:batches} AS b WHERE b.line = $1 ORDER BY b.n DESC LIMIT 1), false)
+    SELECT coalesce((SELECT $3 <= b.pos AND ($3 <= (SELECT m.past FROM {p:meta} AS m WHERE m.only_row) OR pg_visible_in_snapshot($2, b.seen)) FROM {p:batches} AS b WHERE b.line = $1 ORDER BY b.n DESC LIMIT 1), false)
         AND NOT EXISTS (SELECT 1 FROM {p:late} AS l WHERE l.line = $1 AND l.xid = $2 AND $3 > l.from_pos AND $3 <= l.to_pos)
 $outmill$;
 
