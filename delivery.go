@@ -48,12 +48,30 @@ func Delivery(ctx context.Context) (DeliveryInfo, bool) {
 	return info, ok
 }
 
-// WithDelivery returns a context for the handling of a record. Subscribers and
-// forwarders use it.
+// WithDelivery returns a context for the handling of a record, which must not change
+// from now on. Subscribers and forwarders use it.
 func WithDelivery(ctx context.Context, store string, rec *Record, lease *LeaseClock) context.Context {
-	return context.WithValue(ctx, deliveryKey{}, DeliveryInfo{
+	return &deliveryContext{ctx, store, rec, lease}
+}
+
+// deliveryContext saves what context.WithValue allocates for a value that hardly
+// anybody asks for.
+type deliveryContext struct {
+	context.Context
+	store  string
+	record *Record
+	lease  *LeaseClock
+}
+
+// Value implements context.Context.
+func (c *deliveryContext) Value(key any) any {
+	if key != (deliveryKey{}) {
+		return c.Context.Value(key)
+	}
+	rec := c.record
+	return DeliveryInfo{
 		ID:        rec.ID,
-		Store:     store,
+		Store:     c.store,
 		Topic:     rec.Topic,
 		Group:     rec.Group,
 		Key:       rec.Key,
@@ -63,8 +81,8 @@ func WithDelivery(ctx context.Context, store string, rec *Record, lease *LeaseCl
 		DueAt:     rec.DueAt,
 		ExpiresAt: rec.ExpiresAt,
 		DedupKey:  rec.DedupKey,
-		lease:     lease,
-	})
+		lease:     c.lease,
+	}
 }
 
 type deliveryKey struct{}

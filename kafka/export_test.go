@@ -1,6 +1,18 @@
 package kafka
 
+import (
+	wkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
 // PartitionOf is for the test that compares it with sarama's.
 var PartitionOf = partitionOf
 
-var RecordOf = recordOf
+func RecordOf(marshaler wkafka.Marshaler, topic string, msg *message.Message) (*kgo.Record, error) {
+	var rec kgo.Record
+	if err := newMarshalling(marshaler, 1).record(&rec, topic, msg); err != nil {
+		return nil, err
+	}
+	return &rec, nil
+}

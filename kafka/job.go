@@ -12,7 +12,9 @@ type delivery struct {
 	index     int
 	messageID string
 	topic     string
-	record    *kgo.Record
+	record    kgo.Record
+	// size is what it counts against MaxBufferedBytes.
+	size int
 
 	job *job
 	// settled and err are the outcome, guarded by the job's lock.
@@ -44,7 +46,7 @@ func newJob(deliveries []*delivery) *job {
 	j := &job{deliveries: deliveries, done: make(chan struct{}), left: len(deliveries)}
 	for _, d := range deliveries {
 		d.job = j
-		j.bytes += recordSize(d.record)
+		j.bytes += d.size
 	}
 	return j
 }
@@ -83,12 +85,11 @@ func parts(deliveries []*delivery, maxRecords, maxBytes int) [][]*delivery {
 	var cut [][]*delivery
 	begin, bytes := 0, 0
 	for i, d := range deliveries {
-		size := recordSize(d.record)
-		if i > begin && (i-begin == maxRecords || bytes+size > maxBytes) {
+		if i > begin && (i-begin == maxRecords || bytes+d.size > maxBytes) {
 			cut = append(cut, deliveries[begin:i])
 			begin, bytes = i, 0
 		}
-		bytes += size
+		bytes += d.size
 	}
 	if begin < len(deliveries) {
 		cut = append(cut, deliveries[begin:])

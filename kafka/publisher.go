@@ -167,15 +167,16 @@ func (p *Publisher) enter() error {
 func (p *Publisher) prepare(batch []outmill.Outgoing) (deliveries []*delivery, failures []failure) {
 	deliveries = make([]*delivery, 0, len(batch))
 	space := make([]delivery, len(batch))
+	marshal := newMarshalling(p.marshaler, len(batch))
 	for i, out := range batch {
 		d := &space[i]
 		d.index, d.topic = i, out.Topic
 		if out.Message != nil {
 			d.messageID = out.Message.UUID
 		}
-		var err error
-		if d.record, err = recordOf(p.marshaler, out.Topic, out.Message); err == nil {
-			d.topic = d.record.Topic
+		err := marshal.record(&d.record, out.Topic, out.Message)
+		if err == nil {
+			d.topic, d.size = d.record.Topic, recordSize(&d.record)
 			deliveries = append(deliveries, d)
 			continue
 		}

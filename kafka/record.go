@@ -11,69 +11,99 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// recordOf marshals a message for the topic. Its errors are those of the
-// message: no retry can mend them.
-func recordOf(marshaler wkafka.Marshaler, topic string, msg *message.Message) (*kgo.Record, error) {
-	if msg == nil {
-		return nil, &outmill.InvalidRecordError{Index: -1, Field: "message", Reason: "is nil"}
-	}
-	if (marshaler == wkafka.DefaultMarshaler{}) && msg.Metadata.Get(wkafka.UUIDHeaderKey) == "" {
-		return usualRecord(topic, msg), checkTopicName(topic)
-	}
-	produced, err := marshaler.Marshal(topic, msg)
-	if err != nil {
-		return nil, fmt.Errorf("kafka: marshal message: %w", err)
-	}
-	if produced == nil {
-		return nil, fmt.Errorf("kafka: marshal message: %T returned neither a message nor an error", marshaler)
-	}
-	rec, err := convert(produced)
-	if err != nil {
-		return nil, err
-	}
-	if rec.Topic == "" {
-		rec.Topic = topic
-	}
-	if key := msg.Metadata.Get(outmill.MetadataKey); rec.Key == nil && key != "" {
-		rec.Key = []byte(key)
-	}
-	return rec, checkTopicName(rec.Topic)
+// marshalling makes the records of a call. Those of usual messages share their
+// memory: to marshal is most of what the publisher does for a message, and most of
+// that was to allocate.
+type marshalling struct {
+	marshaler wkafka.Marshaler
+	// usual: what the marshaler makes is known.
+	usual bool
+	// left is how many messages are to come.
+	left    int
+	headers []kgo.RecordHeader
+	text    []byte
 }
 
-// usualRecord is what DefaultMarshaler and convert make of a message, in three
-// allocations in the place of a dozen: marshalling is most of what the publisher
-// does for a message.
-func usualRecord(topic string, msg *message.Message) *kgo.Record {
+func newMarshalling(marshaler wkafka.Marshaler, messages int) *marshalling {
+	return &marshalling{marshaler: marshaler, usual: marshaler == wkafka.DefaultMarshaler{}, left: messages}
+}
+
+// record marshals a message for the topic. Its errors are those of the message: no
+// retry can mend them.
+func (m *marshalling) record(into *kgo.Record, topic string, msg *message.Message) error {
+	m.left--
+	if msg == nil {
+		return &outmill.InvalidRecordError{Index: -1, Field: "message", Reason: "is nil"}
+	}
+	if m.usual && msg.Metadata.Get(wkafka.UUIDHeaderKey) == "" {
+		m.usualRecord(into, topic, msg)
+		return checkTopicName(topic)
+	}
+	produced, err := m.marshaler.Marshal(topic, msg)
+	if err != nil {
+		return fmt.Errorf("kafka: marshal message: %w", err)
+	}
+	if produced == nil {
+		return fmt.Errorf("kafka: marshal message: %T returned neither a message nor an error", m.marshaler)
+	}
+	if err := convert(into, produced); err != nil {
+		return err
+	}
+	if into.Topic == "" {
+		into.Topic = topic
+	}
+	if key := msg.Metadata.Get(outmill.MetadataKey); into.Key == nil && key != "" {
+		into.Key = []byte(key)
+	}
+	return checkTopicName(into.Topic)
+}
+
+// usualRecord makes what DefaultMarshaler and convert make of a message.
+func (m *marshalling) usualRecord(into *kgo.Record, topic string, msg *message.Message) {
 	key := msg.Metadata.Get(outmill.MetadataKey)
-	size := len(key) + len(msg.UUID)
-	for _, value := range msg.Metadata {
-		size += len(value)
-	}
-	text := make([]byte, 0, size)
-	bytesOf := func(s string) []byte {
-		begin := len(text)
-		text = append(text, s...)
-		return text[begin:len(text):len(text)]
-	}
-	rec := &kgo.Record{Topic: topic, Value: msg.Payload, Headers: make([]kgo.RecordHeader, 1, 1+len(msg.Metadata))}
+	into.Topic, into.Value = topic, msg.Payload
+	m.reserve(1 + len(msg.Metadata))
+	begin := len(m.headers)
 	if key != "" {
-		rec.Key = bytesOf(key)
+		into.Key = m.bytes(key)
 	}
-	rec.Headers[0] = kgo.RecordHeader{Key: wkafka.UUIDHeaderKey, Value: bytesOf(msg.UUID)}
+	m.headers = append(m.headers, kgo.RecordHeader{Key: wkafka.UUIDHeaderKey, Value: m.bytes(msg.UUID)})
 	for name, value := range msg.Metadata {
-		rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: name, Value: bytesOf(value)})
+		m.headers = append(m.headers, kgo.RecordHeader{Key: name, Value: m.bytes(value)})
 	}
-	return rec
+	into.Headers = m.headers[begin:len(m.headers):len(m.headers)]
+}
+
+// What is allocated at a time, in headers and in bytes: a record that is kept keeps
+// as much.
+const (
+	headersAtOnce = 256
+	textAtOnce    = 8 << 10
+)
+
+// reserve has room for n headers that stay where they are.
+func (m *marshalling) reserve(n int) {
+	if cap(m.headers)-len(m.headers) < n {
+		m.headers = make([]kgo.RecordHeader, 0, max(n, min(headersAtOnce, n*(m.left+1))))
+	}
+}
+
+func (m *marshalling) bytes(s string) []byte {
+	if m.text == nil || cap(m.text)-len(m.text) < len(s) {
+		m.text = make([]byte, 0, max(len(s), min(textAtOnce, 4*len(s)*(m.left+1))))
+	}
+	begin := len(m.text)
+	m.text = append(m.text, s...)
+	return m.text[begin:len(m.text):len(m.text)]
 }
 
 // convert takes from sarama's message what goes over the wire. Partition is
 // left out: sarama's default partitioner does not look at it either.
-func convert(m *sarama.ProducerMessage) (*kgo.Record, error) {
-	rec := &kgo.Record{Topic: m.Topic, Timestamp: m.Timestamp}
-	var err error
+func convert(rec *kgo.Record, m *sarama.ProducerMessage) (err error) {
+	rec.Topic, rec.Timestamp = m.Topic, m.Timestamp
 	if m.Key != nil {
 		if rec.Key, err = m.Key.Encode(); err != nil {
-			return nil, fmt.Errorf("kafka: encode the message's key: %w", err)
+			return fmt.Errorf("kafka: encode the message's key: %w", err)
 		}
 		if rec.Key == nil {
 			// sarama hashes such a key; without one, the record would go anywhere.
@@ -82,7 +112,7 @@ func convert(m *sarama.ProducerMessage) (*kgo.Record, error) {
 	}
 	if m.Value != nil {
 		if rec.Value, err = m.Value.Encode(); err != nil {
-			return nil, fmt.Errorf("kafka: encode the message's value: %w", err)
+			return fmt.Errorf("kafka: encode the message's value: %w", err)
 		}
 	}
 	if len(m.Headers) > 0 {
@@ -91,7 +121,7 @@ func convert(m *sarama.ProducerMessage) (*kgo.Record, error) {
 	for i, h := range m.Headers {
 		rec.Headers[i] = kgo.RecordHeader{Key: string(h.Key), Value: h.Value}
 	}
-	return rec, nil
+	return nil
 }
 
 // recordSize is what a record counts against MaxBufferedBytes.

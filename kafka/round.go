@@ -35,7 +35,7 @@ func (r *round) send(deliveries []*delivery) (refused []failure, err error) {
 			if f.placed {
 				refused = append(refused, f)
 			} else {
-				f.settle(refusedError(f.record, f.reason))
+				f.settle(refusedError(&f.record, f.reason))
 			}
 			continue
 		case blameTopic:
@@ -83,7 +83,7 @@ func halves(todo [][]failure, refused []failure) [][]failure {
 	case 0:
 		return todo
 	case 1:
-		refused[0].settle(refusedError(refused[0].record, refused[0].reason))
+		refused[0].settle(refusedError(&refused[0].record, refused[0].reason))
 		return todo
 	default:
 		return append(todo, refused[n/2:], refused[:n/2])
