@@ -20,14 +20,13 @@ type flight struct {
 }
 
 // passenger is one delivery on one flight. The client hands a record back with
-// its context: that is how its passenger is found again. It may look at the
-// context a little longer, so that the next flight has passengers of its own.
+// its context: that is how its passenger is found again. It may look at both a little
+// longer, so that the next flight has passengers of its own, and copies of the records.
 type passenger struct {
 	context.Context
 
 	delivery *delivery
 	flight   *flight
-	record   kgo.Record
 	// placed says that the record was put into a partition's batch.
 	placed bool
 }
@@ -59,11 +58,12 @@ func load(ctx context.Context, client *client, deliveries []*delivery) *flight {
 	for i, d := range deliveries {
 		p := &passengers[i]
 		p.Context, p.delivery, p.flight = ctx, d, f
-		p.record = kgo.Record{
-			Topic: d.record.Topic, Key: d.record.Key, Value: d.record.Value,
-			Headers: d.record.Headers, Timestamp: d.record.Timestamp, Context: p,
+		record := &d.record
+		if d.flown {
+			record = &kgo.Record{Topic: record.Topic, Key: record.Key, Value: record.Value, Headers: record.Headers, Timestamp: record.Timestamp}
 		}
-		client.Produce(ctx, &p.record, landed)
+		d.flown, record.Context = true, p
+		client.Produce(ctx, record, landed)
 	}
 	// Records of a topic that the client does not know yet wait for it outside of
 	// the batches.

@@ -12,7 +12,9 @@ type delivery struct {
 	index     int
 	messageID string
 	topic     string
-	record    kgo.Record
+	// record is the first flight's.
+	record kgo.Record
+	flown  bool
 	// size is what it counts against MaxBufferedBytes.
 	size int
 

@@ -123,7 +123,11 @@ func (l *lane) next() []*delivery {
 		if round != nil && (len(round)+len(j.deliveries) > l.maxRecords || bytes+j.bytes > l.maxBytes) {
 			break
 		}
-		round = append(round, j.deliveries...)
+		if round == nil {
+			round = slices.Clip(j.deliveries) // what comes to it comes to a copy
+		} else {
+			round = append(round, j.deliveries...)
+		}
 		bytes += j.bytes
 		l.waiting = slices.Delete(l.waiting, 0, 1)
 	}

@@ -191,6 +191,7 @@ func (p *Publisher) prepare(batch []outmill.Outgoing) (deliveries []*delivery, f
 // split tells the deliveries whose topic is known to exist from the others.
 func (p *Publisher) split(deliveries []*delivery) (known, unknown []*delivery) {
 	isKnown := map[string]bool{}
+	known = make([]*delivery, 0, len(deliveries))
 	for _, d := range deliveries {
 		k, asked := isKnown[d.topic]
 		if !asked {
@@ -230,7 +231,7 @@ func (p *Publisher) deliver(ctx context.Context, deliveries []*delivery) (failur
 	var trouble error
 	lost := map[string]error{}
 	for _, part := range parts(deliveries, p.config.MaxBufferedRecords, p.config.MaxBufferedBytes) {
-		var sent []*delivery
+		sent := make([]*delivery, 0, len(part))
 		for _, d := range part {
 			if err := cmp.Or(trouble, lost[d.topic]); err != nil {
 				failures = append(failures, failed(d, err))

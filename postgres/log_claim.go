@@ -669,7 +669,7 @@ func (l *logLine) goOn(positions, keys []int64) []step {
 // handOver gives the claim what was leased.
 func (l *logLine) handOver() {
 	c := l.c
-	c.over = c.over || l.Over
+	c.over, c.bytes = c.over || l.Over, l.Bytes
 	leased := slices.DeleteFunc(l.leased, func(p placed) bool { return p.stage != stageLeased })
 	if len(l.logged) > 0 {
 		leased = l.withLogged(leased)
@@ -686,7 +686,6 @@ func (l *logLine) handOver() {
 	for i := range leased {
 		c.records = append(c.records, leased[i].record)
 	}
-	c.bytes = l.Bytes
 }
 
 // withLogged adds what was leased of the log, and remembers its batch.

@@ -54,7 +54,7 @@ func (w *Worker) worthFlushing() bool {
 func (w *Worker) flush(ctx context.Context) {
 	w.mu.Lock()
 	batch := w.outcomes
-	w.outcomes = nil
+	w.outcomes = make([]outcome, 0, len(batch))
 	w.flushing += len(batch)
 	w.mu.Unlock()
 	if len(batch) == 0 {

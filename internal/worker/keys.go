@@ -25,8 +25,12 @@ func (w *Worker) enqueueKey(it *Item) bool {
 	if it.key == "" {
 		return true
 	}
-	w.keys[it.key] = append(w.keys[it.key], it)
-	return len(w.keys[it.key]) == 1
+	sequence, others := w.keys[it.key]
+	if !others {
+		sequence = it.ownSequence[:0]
+	}
+	w.keys[it.key] = append(sequence, it)
+	return !others
 }
 
 // giveBackKey returns the later records of the key that nobody has taken yet.
