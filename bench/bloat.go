@@ -26,6 +26,7 @@ until then Outmill's store goes on claiming, as a reader does, since it tidies u
   table_mib                 the tables at the end
   index_mib                 their indexes
   total_mib                 both
+  vacuumed_mib              both once the snapshot is gone and a plain VACUUM, as autovacuum runs it, has been over the tables
   wal_per_msg               bytes of WAL of a burst, from its append (1,000 a call) to its end, after a CHECKPOINT
   bare_wal_per_msg          of a bare INSERT of the same, 1,000 a statement, into a table with a primary key alone
   wal_ratio                 wal_per_msg / bare_wal_per_msg
@@ -37,6 +38,7 @@ until then Outmill's store goes on claiming, as a reader does, since it tidies u
   river_table_mib           the same of River
   river_index_mib           the same of River
   river_total_mib           the same of River
+  river_vacuumed_mib        the same of River
   river_wal_per_msg         the same of River
   river_wal_ratio           river_wal_per_msg / bare_wal_per_msg`
 
@@ -141,7 +143,11 @@ func (b *bench) addBloat(ctx context.Context, pool *pgxpool.Pool, q bloated, pre
 	r := &b.results
 	r.add(prefix+"drain_loss", titled(prefix, "1 - after / before"), 1-r.median(prefix+"drain_after_per_s")/r.median(prefix+"drain_before_per_s"))
 	r.ratio(prefix+"wal_ratio", titled(prefix, "WAL / bare INSERT's"), prefix+"wal_per_msg", "bare_wal_per_msg")
-	return b.addSizes(ctx, pool, q.schema(), prefix)
+	if err := b.addSizes(ctx, pool, q.schema(), prefix); err != nil {
+		return err
+	}
+	release()
+	return b.addVacuumed(ctx, pool, q.schema(), prefix)
 }
 
 // drainNew drains a burst on new tables, and takes the WAL of it.
@@ -215,8 +221,13 @@ func holdSnapshot(ctx context.Context, pool *pgxpool.Pool) (release func(), err 
 	if err != nil {
 		return nil, err
 	}
-	release = func() { _ = conn.Close(context.WithoutCancel(ctx)) }
 	tx, err := conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	release = func() {
+		if tx != nil {
+			_ = tx.Rollback(context.WithoutCancel(ctx))
+		}
+		_ = conn.Close(context.WithoutCancel(ctx))
+	}
 	if err == nil {
 		// The snapshot is taken by the first query.
 		_, err = tx.Exec(ctx, "SELECT count(*) FROM pg_class")

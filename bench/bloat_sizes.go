@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -30,6 +31,26 @@ func (b *bench) addSizes(ctx context.Context, pool *pgxpool.Pool, schema, prefix
 	b.results.add(prefix+"index_mib", titled(prefix, "indexes, MiB"), float64(s.index)/mib)
 	b.results.add(prefix+"total_mib", titled(prefix, "tables and indexes, MiB"), float64(s.table+s.index)/mib)
 	return nil
+}
+
+// addVacuumed records the size of a schema after a VACUUM of what autovacuum would see
+// to, one table after the other.
+func (b *bench) addVacuumed(ctx context.Context, pool *pgxpool.Pool, schema, prefix string) error {
+	rows, err := pool.Query(ctx, `SELECT format('VACUUM %I.%I', n.nspname, c.relname)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relkind = 'r'`, schema)
+	if err != nil {
+		return err
+	}
+	statements, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	for i := 0; i < len(statements) && err == nil; i++ {
+		_, err = pool.Exec(ctx, statements[i])
+	}
+	if err != nil {
+		return err
+	}
+	s, err := sizesOf(ctx, pool, schema)
+	b.results.add(prefix+"vacuumed_mib", titled(prefix, "after a VACUUM, MiB"), float64(s.table+s.index)/mib)
+	return err
 }
 
 // deadRows counts the rows of a schema, and of what it has out of line, that were
