@@ -62,28 +62,19 @@ FROM old AS o WHERE b.line = o.line AND b.n = o.n`
 	// sqlLogAck acks the records of a batch that are at the ordinals $4, of which $5
 	// is a mask. Where $6, it fails if any of them was done before, or the batch is
 	// gone.
-	sqlLogAck = `WITH old AS MATERIALIZED (SELECT line, n, done, ` + wholeAcked + ` FROM {p:batches} WHERE line = $1::bigint AND n = $2::bigint AND token = $3::bigint AND cardinality($4::integer[]) > 0 FOR UPDATE),
-` + ackMask + `
+	sqlLogAck = `WITH old AS MATERIALIZED (SELECT line, n, done FROM {p:batches} WHERE line = $1::bigint AND n = $2::bigint AND token = $3::bigint AND cardinality($4::integer[]) > 0 FOR UPDATE),
+done AS (` + settleMask + ` RETURNING (o.done & $5::text::varbit)::text AS before)
 ` + allAcked
 
 	// sqlLogAckSteps is sqlLogAck where records are steps of joins.
-	sqlLogAckSteps = `WITH old AS MATERIALIZED (SELECT line, n, done, positions, ` + wholeAcked + ` FROM {p:batches} WHERE line = $1::bigint AND n = $2::bigint AND token = $3::bigint FOR UPDATE),
+	sqlLogAckSteps = `WITH old AS MATERIALIZED (SELECT line, n, done, positions FROM {p:batches} WHERE line = $1::bigint AND n = $2::bigint AND token = $3::bigint FOR UPDATE),
 gone AS MATERIALIZED (SELECT l.step FROM (SELECT o.line, o.positions[u.nth + 1] AS pos FROM old AS o CROSS JOIN unnest($4::integer[]) AS u (nth)
 	WHERE get_bit(o.done, u.nth) = 0) AS f ` + ofLog + ` WHERE l.step IS NOT NULL),
 noted AS MATERIALIZED (` + noteAcked + `),
-` + ackMask + `
+done AS (` + settleMask + ` RETURNING (o.done & $5::text::varbit)::text AS before)
 ` + allAcked + ` FROM (SELECT count(*) FROM noted) AS n`
 
-	// wholeAcked tells whether the bits $5 are the last of a batch, and it is not the
-	// newest of the line $1, which says how far the line has been read.
-	wholeAcked = `strpos((done | $5::text::varbit)::text, '0') = 0 AND n < (SELECT n ` + newestBatch + `) AS whole`
-
-	// ackMask sets the bits $5 of the batch that was read as old, or drops it: it would
-	// be the next claim's to drop, and leave two dead rows behind in the place of one.
-	ackMask = `dropped AS (DELETE FROM {p:batches} AS b USING old AS o WHERE o.whole AND b.line = o.line AND b.n = o.n),
-set AS (` + settleMask + ` AND NOT o.whole)`
-
-	allAcked = `SELECT CASE WHEN $6::boolean AND strpos(coalesce((SELECT (done & $5::text::varbit)::text FROM old), '1'), '1') > 0 THEN {p:log_moved}() END`
+	allAcked = `SELECT CASE WHEN $6::boolean AND strpos(coalesce((SELECT before FROM done), '1'), '1') > 0 THEN {p:log_moved}() END`
 
 	// sqlOpenLanesOf has the next claim look at the keys of the records of the batch
 	// $1, $2 that are at the ordinals $6, if the owner $5 is in the way of any of the

@@ -70,11 +70,10 @@ type Worker struct {
 
 // New makes a worker that does nothing yet.
 func New(cfg Config) *Worker {
-	owner := outmill.NewOwnerToken()
 	return &Worker{
 		cfg:           cfg,
-		owner:         owner,
-		log:           cfg.Logger.With(watermill.LogFields{"store": cfg.Queue.Name(), "group": cfg.Group, "owner": owner.String()}),
+		owner:         outmill.NewOwnerToken(),
+		log:           cfg.Logger.With(watermill.LogFields{"store": cfg.Queue.Name(), "group": cfg.Group}),
 		readySignal:   make(chan struct{}, 1),
 		roomSignal:    make(chan struct{}, 1),
 		busySignal:    make(chan struct{}, 1),
