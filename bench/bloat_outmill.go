@@ -62,11 +62,8 @@ func (o *outmillBloat) work(ctx context.Context, n int) (finish func() error, er
 	var running errgroup.Group
 	running.Go(func() error { return fwd.Run(ctx) })
 	return func() error {
-		select {
-		case <-acked.all:
-		case <-ctx.Done():
-		}
-		return errors.Join(fwd.Close(), running.Wait())
+		err := acked.wait(ctx)
+		return errors.Join(err, fwd.Close(), running.Wait())
 	}, nil
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -81,6 +82,31 @@ type ackCount struct {
 }
 
 func newAckCount(n int) *ackCount { return &ackCount{n: int64(n), all: make(chan struct{})} }
+
+// patience is how long a count may stand still: twice as long as a lease, after which
+// what its holder has lost comes again.
+const patience = time.Minute
+
+// wait returns when all were acked, and fails when it has come to nothing for long:
+// then some are lost.
+func (c *ackCount) wait(ctx context.Context) error {
+	ticker := time.NewTicker(patience)
+	defer ticker.Stop()
+	for before := int64(-1); ; {
+		select {
+		case <-c.all:
+			return nil
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		now := c.count.Load()
+		if now == before {
+			return fmt.Errorf("%d of %d messages were published, and no more came for %s", now, c.n, patience)
+		}
+		before = now
+	}
+}
 
 func (c *ackCount) note(acked []*message.Message, _ time.Time) { c.add(len(acked)) }
 

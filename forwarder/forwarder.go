@@ -83,8 +83,8 @@ func (f *Forwarder) Running() chan struct{} { return f.running }
 func (f *Forwarder) Close() error {
 	f.mu.Lock()
 	f.closed = true
-	f.mu.Unlock()
 	f.end()
+	f.mu.Unlock()
 	f.passes.Wait()
 	return nil
 }

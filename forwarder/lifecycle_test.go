@@ -126,6 +126,7 @@ func Test_Close_waits_for_the_publish_under_way_and_stores_its_ack(t *testing.T)
 		<-g.reached
 		closed := make(chan struct{})
 		go func() { defer close(closed); fwd.Close() }()
+		require.Eventually(t, func() bool { return errors.Is(fwd.Run(t.Context()), outmill.ErrClosed) }, patience, tick, "Close has not begun")
 		select {
 		case <-closed:
 			require.Fail(t, "Close did not wait")

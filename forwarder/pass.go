@@ -108,7 +108,7 @@ func (p *pass) prepareEnd() (stop func()) {
 // needs no bookkeeping between batches; the worker claims the next one and
 // stores the last one meanwhile.
 func (p *pass) forwardAll() {
-	for {
+	for !p.ending() {
 		items, err := p.worker.Take(p.ctx, p.forwarder.cfg.BatchSize)
 		if err != nil {
 			return
@@ -116,13 +116,16 @@ func (p *pass) forwardAll() {
 		parcels := wrap(items)
 		p.flow.admit(parcels)
 		p.publish(parcels)
-		if p.ctx.Err() != nil {
+		if p.ending() {
 			p.flow.settleLast(parcels)
 		} else {
 			p.flow.settle(parcels)
 		}
 	}
 }
+
+// ending: the pass is to stop. Its context ends a moment after the forwarder's life.
+func (p *pass) ending() bool { return p.ctx.Err() != nil || p.forwarder.life.Err() != nil }
 
 // publish returns when it is known what became of the parcels. A hook or a
 // plain publisher that does not return is waited for, since publishing on would
