@@ -252,11 +252,10 @@ func Test_joins_work_behind_the_middlewares_of_the_router(t *testing.T) {
 			require.Equal(t, "unreadable", receive(t, poisoned).UUID)
 
 			id := p.etl(t, of(1), nil)
+			// The unreadable one is acked some time after it was poisoned.
 			require.Eventually(t, func() bool {
 				waits := p.records(t, joins.Topic, "")
-				require.Len(t, waits, 1)
-				require.Zero(t, waits[0].Attempts)
-				return waits[0].Claims > 2*quick().Retry.MaxAttempts
+				return len(waits) == 1 && waits[0].Attempts == 0 && waits[0].Claims > 2*quick().Retry.MaxAttempts
 			}, patience, tick)
 			p.publishSteps(t, t.Context(), id, good)
 			requireJoinOf(t, receive(t, completed), id, outmill.JoinCompleted, "", "1", "1", "0")
