@@ -23,3 +23,6 @@ func (s *Store) TendSegments(ctx context.Context) error { return s.tendSegments(
 
 // ForgetLines is forgetLines.
 func (s *Store) ForgetLines(ctx context.Context) error { return s.forgetLines(ctx) }
+
+// MarkSQL is what a claim of the log begins with.
+func (s *Store) MarkSQL() string { return s.sql.text(sqlMark) }

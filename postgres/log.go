@@ -28,6 +28,12 @@ const (
 const (
 	sqlLane = `SELECT lane, logged, (SELECT seqcache FROM pg_sequence WHERE seqrelid = {q:records_seq_seq}::regclass) FROM {p:meta} WHERE only_row`
 
+	// sequenceNow is the last place that was given. A query of the sequence itself reads
+	// it without a lock, and nextval, while it writes its WAL, has it 32 places ahead of
+	// what it gives: see nextval_internal in PostgreSQL's sequence.c. A function that
+	// locks it says nothing before the first place; then what was read before that holds.
+	sequenceNow = `(SELECT coalesce(pg_sequence_last_value({q:records_seq_seq}::regclass), last_value - 1) AS place FROM {p:records_seq_seq} OFFSET 0)`
+
 	sqlMayAskCluster = `SELECT has_function_privilege('pg_control_system()', 'EXECUTE')`
 
 	// sqlUseLog also keeps programs away that know nothing of the log, and notes on

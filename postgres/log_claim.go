@@ -28,8 +28,8 @@ const (
 	// the server runs, whether the transaction had a number before, which would be too
 	// low, and how many places a session takes at once.
 	sqlMark = `SELECT pg_postmaster_start_time(), pg_current_xact_id_if_assigned() IS NOT NULL, (SELECT seqcache FROM pg_sequence WHERE seqrelid = {q:records_seq_seq}::regclass),
-	CASE WHEN is_called THEN last_value ELSE last_value - 1 END, set_config('outmill.mark', last_value || '|' || pg_current_snapshot()::text || '|' || pg_current_xact_id()::text, true)
-FROM {p:records_seq_seq}`
+	place, set_config('outmill.mark', place || '|' || pg_current_snapshot()::text || '|' || pg_current_xact_id()::text, true)
+FROM ` + sequenceNow + ` AS s`
 
 	markedPlace   = `split_part(current_setting('outmill.mark'), '|', 1)::bigint`
 	markedNow     = `split_part(current_setting('outmill.mark'), '|', 2)::pg_snapshot`

@@ -39,7 +39,7 @@ ON CONFLICT DO NOTHING`
 SELECT b.line, b.n + 1, b.pos, (c.xid::text || ':' || c.xid::text || ':')::pg_snapshot, c.xid, b.low, NULL, b.owner, 0, false, b.grp, b.topic, '', '{}', NULL, 0
 FROM (` + newestBatches + `) AS b CROSS JOIN (SELECT pg_current_xact_id() AS xid) AS c`
 
-	sqlSetCluster = `UPDATE {p:meta} SET cluster = $1::text, past = CASE WHEN cluster = '' THEN past ELSE (SELECT last_value FROM {p:records_seq_seq}) END WHERE only_row`
+	sqlSetCluster = `UPDATE {p:meta} SET cluster = $1::text, past = CASE WHEN cluster = '' THEN past ELSE ` + sequenceNow + ` END WHERE only_row`
 )
 
 // errServerChanged: the server has been started since it was checked, or is another.

@@ -35,7 +35,7 @@ const (
 	sqlSegments = `SELECT pg_postmaster_start_time(), segment, statement_timestamp() - rotated_at > $1::bigint * interval '1 microsecond', statement_timestamp() - rotated_at > $2::bigint * interval '1 microsecond',
 	ARRAY(SELECT (SELECT pg_relation_size(oid) + coalesce(pg_relation_size(reltoastrelid), 0) FROM pg_class WHERE oid = segments.oid)
 		FROM (VALUES (0, {q:log_0}::regclass), (1, {q:log_1}::regclass), (2, {q:log_2}::regclass)) AS segments (nth, oid) ORDER BY nth),
-	(SELECT last_value FROM {p:records_seq_seq}), (SELECT coalesce(max(pos), -1) FROM {p:batches})
+	` + sequenceNow + `, (SELECT coalesce(max(pos), -1) FROM {p:batches})
 FROM {p:meta} WHERE only_row AND logged`
 
 	// sqlRotate has appends write to the segment $2 in the place of $1.
