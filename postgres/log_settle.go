@@ -52,29 +52,38 @@ f AS MATERIALIZED (SELECT o.line, o.owner, o.lease_until, o.positions[u.nth + 1]
 moved AS (` + moveLeased + ` FROM f ` + ofLog + ` RETURNING 1)
 ` + settleMask + ` RETURNING 1`
 
-	// settleMask sets the bits $5 of the batch that was read as old.
+	// settleMask sets the bits $5 of the batch $1, $2 that was read as old.
 	settleMask = `UPDATE {p:batches} AS b SET done = o.done | $5::text::varbit, open = length(replace((~(o.done | $5::text::varbit))::text, '0', '')),
 	lease_until = CASE WHEN strpos((o.done | $5::text::varbit)::text, '0') > 0 THEN b.lease_until END,
 	positions = CASE WHEN strpos((o.done | $5::text::varbit)::text, '0') > 0 THEN b.positions ELSE '{}' END,
 	keys = CASE WHEN strpos((o.done | $5::text::varbit)::text, '0') > 0 THEN b.keys END
-FROM old AS o WHERE b.line = o.line AND b.n = o.n`
+FROM old AS o WHERE b.line = $1::bigint AND b.n = $2::bigint`
 
 	// sqlLogAck acks the records of a batch that are at the ordinals $4, of which $5
 	// is a mask. Where $6, it fails if any of them was done before, or the batch is
 	// gone.
-	sqlLogAck = `WITH old AS MATERIALIZED (SELECT line, n, done FROM {p:batches} WHERE line = $1::bigint AND n = $2::bigint AND token = $3::bigint AND cardinality($4::integer[]) > 0 FOR UPDATE),
-done AS (` + settleMask + ` RETURNING (o.done & $5::text::varbit)::text AS before)
+	sqlLogAck = `WITH old AS MATERIALIZED (SELECT line, n, done, ` + wholeAcked + ` FROM {p:batches} WHERE line = $1::bigint AND n = $2::bigint AND token = $3::bigint AND cardinality($4::integer[]) > 0 FOR UPDATE),
+` + ackMask + `
 ` + allAcked
 
 	// sqlLogAckSteps is sqlLogAck where records are steps of joins.
-	sqlLogAckSteps = `WITH old AS MATERIALIZED (SELECT line, n, done, positions FROM {p:batches} WHERE line = $1::bigint AND n = $2::bigint AND token = $3::bigint FOR UPDATE),
+	sqlLogAckSteps = `WITH old AS MATERIALIZED (SELECT line, n, done, positions, ` + wholeAcked + ` FROM {p:batches} WHERE line = $1::bigint AND n = $2::bigint AND token = $3::bigint FOR UPDATE),
 gone AS MATERIALIZED (SELECT l.step FROM (SELECT o.line, o.positions[u.nth + 1] AS pos FROM old AS o CROSS JOIN unnest($4::integer[]) AS u (nth)
 	WHERE get_bit(o.done, u.nth) = 0) AS f ` + ofLog + ` WHERE l.step IS NOT NULL),
 noted AS MATERIALIZED (` + noteAcked + `),
-done AS (` + settleMask + ` RETURNING (o.done & $5::text::varbit)::text AS before)
+` + ackMask + `
 ` + allAcked + ` FROM (SELECT count(*) FROM noted) AS n`
 
-	allAcked = `SELECT CASE WHEN $6::boolean AND strpos(coalesce((SELECT before FROM done), '1'), '1') > 0 THEN {p:log_moved}() END`
+	// wholeAcked tells whether the bits $5 are the last of a batch, and it is not the
+	// newest of the line $1, which says how far the line has been read.
+	wholeAcked = `strpos((done | $5::text::varbit)::text, '0') = 0 AND n < (SELECT n ` + newestBatch + `) AS whole`
+
+	// ackMask sets the bits $5 of the batch that was read as old, or drops it: it would
+	// be the next claim's to drop, and leave two dead rows behind in the place of one.
+	ackMask = `dropped AS (DELETE FROM {p:batches} AS b USING old AS o WHERE o.whole AND b.line = $1::bigint AND b.n = $2::bigint),
+set AS (` + settleMask + ` AND NOT o.whole)`
+
+	allAcked = `SELECT CASE WHEN $6::boolean AND strpos(coalesce((SELECT (done & $5::text::varbit)::text FROM old), '1'), '1') > 0 THEN {p:log_moved}() END`
 
 	// sqlOpenLanesOf has the next claim look at the keys of the records of the batch
 	// $1, $2 that are at the ordinals $6, if the owner $5 is in the way of any of the
@@ -99,17 +108,22 @@ CROSS JOIN LATERAL (SELECT * FROM {p:batches} WHERE line = r.line AND n >= (SELE
 // ended, with that lease. So it does with those that are open after 256 others, so
 // that a claim has not to look at more than these.
 var sqlLogBack = moveOpenOf(`SELECT b.line, b.n, b.owner, b.lease_until, b.done, b.positions FROM {p:batches} AS b
-	WHERE b.line = $1::bigint AND b.n >= (SELECT low ` + newestBatch + `)
-	AND (coalesce(b.lease_until, 'infinity') <= statement_timestamp() OR b.lease_until IS NOT NULL AND b.n < (SELECT n ` + newestBatch + `) - 256) FOR UPDATE`)
+	WHERE b.line = $1::bigint AND b.n >= (SELECT low `+newestBatch+`)
+	AND (coalesce(b.lease_until, 'infinity') <= statement_timestamp() OR b.lease_until IS NOT NULL AND b.n < (SELECT n `+newestBatch+`) - 256) FOR UPDATE`, inWorkOfLine)
+
+// inWorkOfLine says again where the batches b of the line $1 are that are in work: a
+// plan that goes over them in the index would begin with the first that an old
+// transaction could still see.
+const inWorkOfLine = ` AND b.line = $1::bigint AND b.n >= (SELECT low ` + newestBatch + `)`
 
 // moveOpenOf moves what is open of the batches that a query selects and locks, with
-// its leases.
-func moveOpenOf(batches string) string {
+// its leases. among says which batches b these can be.
+func moveOpenOf(batches, among string) string {
 	return `WITH old AS MATERIALIZED (` + batches + `),
 f AS MATERIALIZED (SELECT o.line, o.owner, o.lease_until, u.pos FROM old AS o CROSS JOIN LATERAL unnest(o.positions) WITH ORDINALITY AS u (pos, nth)
 	WHERE get_bit(o.done, u.nth::integer - 1) = 0),
 moved AS (` + moveLeased + ` FROM f ` + ofLog + ` RETURNING 1)
-UPDATE {p:batches} AS b SET ` + finishBatch + ` FROM old AS o WHERE b.line = o.line AND b.n = o.n`
+UPDATE {p:batches} AS b SET ` + finishBatch + ` FROM old AS o WHERE b.line = o.line AND b.n = o.n` + among
 }
 
 // sqlLogExtend extends the lease of a batch if all that is open of it is in the mask
