@@ -92,8 +92,9 @@ func (s *Store) checkCache(cache int64) error {
 // sequenceBehind: what is appended now would have a place that was read already.
 func (s *Store) sequenceBehind(at, read int64) error {
 	name := s.sql.text(`{p:records_seq_seq}`)
-	return fmt.Errorf("%w: the sequence %s is at %d, and the log was read up to %d: it was set back, or not copied with the tables: SELECT setval('%s', %d), and see docs/postgres.md for what was appended meanwhile",
-		outmill.ErrInvalidConfig, name, at, read, strings.ReplaceAll(name, "'", "''"), read)
+	remedy := s.sql.text(`SELECT setval({q:records_seq_seq}, greatest((SELECT max(seq) FROM {p:records}), (SELECT max(pos) FROM {p:log}), `)
+	return fmt.Errorf("%w: the sequence %s is at %d, and the log was read up to %d: it was set back, or not copied with the tables: %s%d)), and see docs/postgres.md for what was appended meanwhile",
+		outmill.ErrInvalidConfig, name, at, read, remedy, read)
 }
 
 // useLog has appends write to the log from now on, in a schema that was there.
