@@ -35,15 +35,15 @@ l AS (DELETE FROM {p:log} AS l WHERE l.line = $1::bigint AND l.pos = ANY (ARRAY(
 
 var (
 	// sqlMoveAllLeased moves what is in work of the line $1, with its leases.
-	sqlMoveAllLeased = moveOpenOf(`SELECT line, n, owner, lease_until, done, positions FROM {p:batches}
-	WHERE line = $1::bigint AND n >= (SELECT low `+newestBatch+`) AND open > 0 FOR UPDATE`, inWorkOfLine)
+	sqlMoveAllLeased = moveOpenOf(`SELECT line, n, owner, lease_until, done, positions FROM {p:batches} AS b
+	WHERE `+inWorkOfLine+` AND open > 0 FOR UPDATE`, inWorkOfLine)
 
 	// sqlLogBackAll is sqlLogBack for all lines: as many batches as have about $1
 	// records.
 	sqlLogBackAll = moveOpenOf(`SELECT line, n, owner, lease_until, done, positions FROM {p:batches}
 	WHERE ctid = ANY (ARRAY(SELECT ctid FROM (SELECT ctid, sum(open) OVER (ORDER BY lease_until, line, n) - open AS before
 		FROM (SELECT ctid, open, lease_until, line, n FROM {p:batches} WHERE lease_until <= statement_timestamp() ORDER BY lease_until LIMIT $1::bigint) AS c) AS w WHERE before < $1::bigint))
-	AND lease_until <= statement_timestamp() ORDER BY line, n FOR UPDATE SKIP LOCKED`, "")
+	AND lease_until <= statement_timestamp() ORDER BY line, n FOR UPDATE SKIP LOCKED`, `true`)
 )
 
 // moveByID moves records of the log to the records, those that are leased with

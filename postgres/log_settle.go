@@ -108,22 +108,21 @@ CROSS JOIN LATERAL (SELECT * FROM {p:batches} WHERE line = r.line AND n >= (SELE
 // ended, with that lease. So it does with those that are open after 256 others, so
 // that a claim has not to look at more than these.
 var sqlLogBack = moveOpenOf(`SELECT b.line, b.n, b.owner, b.lease_until, b.done, b.positions FROM {p:batches} AS b
-	WHERE b.line = $1::bigint AND b.n >= (SELECT low `+newestBatch+`)
+	WHERE `+inWorkOfLine+`
 	AND (coalesce(b.lease_until, 'infinity') <= statement_timestamp() OR b.lease_until IS NOT NULL AND b.n < (SELECT n `+newestBatch+`) - 256) FOR UPDATE`, inWorkOfLine)
 
-// inWorkOfLine says again where the batches b of the line $1 are that are in work: a
-// plan that goes over them in the index would begin with the first that an old
-// transaction could still see.
-const inWorkOfLine = ` AND b.line = $1::bigint AND b.n >= (SELECT low ` + newestBatch + `)`
+// inWorkOfLine is where the batches b of the line $1 are that are in work.
+const inWorkOfLine = `b.line = $1::bigint AND b.n >= (SELECT low ` + newestBatch + `)`
 
 // moveOpenOf moves what is open of the batches that a query selects and locks, with
-// its leases. among says which batches b these can be.
+// its leases. among says again which batches b these can be: a plan that goes over b
+// in the index would begin with the first that an old transaction could still see.
 func moveOpenOf(batches, among string) string {
 	return `WITH old AS MATERIALIZED (` + batches + `),
 f AS MATERIALIZED (SELECT o.line, o.owner, o.lease_until, u.pos FROM old AS o CROSS JOIN LATERAL unnest(o.positions) WITH ORDINALITY AS u (pos, nth)
 	WHERE get_bit(o.done, u.nth::integer - 1) = 0),
 moved AS (` + moveLeased + ` FROM f ` + ofLog + ` RETURNING 1)
-UPDATE {p:batches} AS b SET ` + finishBatch + ` FROM old AS o WHERE b.line = o.line AND b.n = o.n` + among
+UPDATE {p:batches} AS b SET ` + finishBatch + ` FROM old AS o WHERE b.line = o.line AND b.n = o.n AND ` + among
 }
 
 // sqlLogExtend extends the lease of a batch if all that is open of it is in the mask
