@@ -40,18 +40,14 @@ FROM ` + sequenceNow + ` AS s`
 	// passedFinished are the transactions that the line $1 has been read past and
 	// that are finished by now, each with the places between which there is something
 	// to come.
-	passedFinished = `SELECT xid, from_pos, to_pos FROM {p:log_unfinished}($1::bigint) WHERE listed OR pg_visible_in_snapshot(xid, ` + markedNow + `)`
+	passedFinished = `SELECT xid, from_pos, to_pos FROM {p:log_unfinished}($1::bigint, ` + markedNow + `)`
 
-	// sqlUnseen is the first place of the line $1 of a row that is there by now, but was
-	// not finished when the claim marked: the log is read as of then, and the records,
-	// of which there are any of $2 and $3 in line, as of now.
-	sqlUnseen = `WITH m AS MATERIALIZED (SELECT ` + markedNow + ` AS seen)
-SELECT min(u.pos) FROM (SELECT pg_snapshot_xip(m.seen) AS xid FROM m UNION ALL (WITH RECURSIVE r AS (
-	(SELECT g.xid FROM {p:log} AS g WHERE g.xid >= (SELECT pg_snapshot_xmax(m.seen) FROM m) ORDER BY g.xid LIMIT 1)
-	UNION ALL SELECT (SELECT g.xid FROM {p:log} AS g WHERE g.xid > r.xid ORDER BY g.xid LIMIT 1) FROM r WHERE r.xid IS NOT NULL)
-	SELECT r.xid FROM r WHERE r.xid IS NOT NULL)) AS c
-CROSS JOIN LATERAL (SELECT l.pos + 0 AS pos FROM {p:log} AS l WHERE l.xid = c.xid AND l.line + 0 = $1::bigint
-	AND l.pos + 0 > (SELECT past FROM {p:meta} WHERE only_row) ORDER BY l.pos + 0 LIMIT 1) AS u
+	// sqlUnseen is the first place of the line $1 that was read past of a row that is
+	// there by now, but was not finished when the claim marked: the log is read as of
+	// then, and the records, of which there are any of $2 and $3 in line, as of now.
+	sqlUnseen = `SELECT min(u.pos) FROM (SELECT * FROM {p:log_unfinished}($1::bigint, pg_current_snapshot()) WHERE NOT pg_visible_in_snapshot(xid, ` + markedNow + `)) AS c
+CROSS JOIN LATERAL (SELECT pos FROM {p:log} WHERE line = $1::bigint AND pos > c.from_pos AND pos <= c.to_pos AND xid = c.xid
+	AND pos > (SELECT past FROM {p:meta} WHERE only_row) ORDER BY pos LIMIT 1) AS u
 WHERE (SELECT 1 FROM {p:records} WHERE grp = $2::text AND topic = $3::text AND stage = 0 LIMIT 1) IS NOT NULL
 	OR (SELECT 1 FROM {p:records} WHERE grp = $2::text AND topic = $3::text AND stage = 1 LIMIT 1) IS NOT NULL`
 
@@ -60,20 +56,21 @@ WHERE (SELECT 1 FROM {p:records} WHERE grp = $2::text AND topic = $3::text AND s
 	CASE WHEN size <= $5::bigint THEN metadata END AS metadata, CASE WHEN size <= $5::bigint THEN payload END AS payload`
 
 	// sqlLogPage reads what comes next of the line $1, $2 rows at most: first what
-	// was passed before it was finished.
+	// was passed before it was finished. What was not finished when the claim marked,
+	// but is by now, is told.
 	sqlLogPage = `WITH late AS MATERIALIZED (SELECT l.* FROM (` + passedFinished + `) AS c
-	CROSS JOIN LATERAL (SELECT ` + logRow + ` FROM {p:log} WHERE xid = c.xid AND line + 0 = $1::bigint AND pos + 0 > c.from_pos AND pos + 0 <= c.to_pos ORDER BY pos + 0 LIMIT $2::bigint) AS l
+	CROSS JOIN LATERAL (SELECT true AS seen, ` + logRow + ` FROM {p:log} WHERE line = $1::bigint AND pos > c.from_pos AND pos <= c.to_pos AND xid = c.xid ORDER BY pos LIMIT $2::bigint) AS l
 	ORDER BY l.pos LIMIT $2::bigint)
 SELECT true, late.* FROM late
-UNION ALL SELECT false, r.* FROM (SELECT ` + logRow + ` FROM {p:log} WHERE line = $1::bigint AND pos > coalesce((SELECT pos ` + newestBatch + `), -1)
-	AND (pos <= (SELECT past FROM {p:meta} WHERE only_row) OR pg_visible_in_snapshot(xid, (SELECT ` + markedNow + `))) ORDER BY pos LIMIT $2::bigint - (SELECT count(*) FROM late)) AS r`
+UNION ALL SELECT false, r.* FROM (SELECT pos <= (SELECT past FROM {p:meta} WHERE only_row) OR pg_visible_in_snapshot(xid, (SELECT ` + markedNow + `)) AS seen, ` + logRow + `
+	FROM {p:log} WHERE line = $1::bigint AND pos > coalesce((SELECT pos ` + newestBatch + `), -1) ORDER BY pos LIMIT $2::bigint - (SELECT count(*) FROM late)) AS r`
 
 	// sqlLogPageWithin is sqlLogPage where $6 bytes are enough, which takes a third
 	// longer.
 	sqlLogPageWithin = `SELECT late, ` + logRowOut + ` FROM (SELECT *, sum(size) OVER (ORDER BY pos ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before FROM (` +
 		sqlLogPage + `) AS p (late, ` + logRowOut + `)) AS q WHERE before IS NULL OR before < $6::bigint ORDER BY pos`
 
-	logRowOut = `same, pos, id, key, created_at, size, stepped, message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, metadata, payload`
+	logRowOut = `seen, same, pos, id, key, created_at, size, stepped, message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, metadata, payload`
 
 	// sqlOthers reads the batches of others that are in work.
 	sqlOthers = `SELECT owner::text, lease_until, done::text, keys FROM {p:batches}
@@ -88,19 +85,28 @@ WHERE line = $1::bigint AND n >= (SELECT low ` + newestBatch + `) AND owner <> $
 	// sqlAddBatch notes how far a line has been read, and what was handed out. The
 	// first of a line begins where the sequence is, so that hardly any has a number
 	// which one had that was forgotten; the token tells them apart.
-	sqlAddBatch = `WITH last AS MATERIALIZED (SELECT n, low ` + newestBatch + `)
-INSERT INTO {p:batches} (line, n, pos, seen, horizon, low, lease_until, owner, open, steps, grp, topic, done, positions, keys, token)
-SELECT $1::bigint, new.n, $2::bigint, ` + markedNow + `, ` + markedHorizon + `,
+	sqlAddBatch = `WITH last AS MATERIALIZED (SELECT n, low, pos, seen, horizon, since ` + newestBatch + `)
+INSERT INTO {p:batches} (line, n, pos, seen, horizon, since, low, lease_until, owner, open, steps, grp, topic, done, positions, keys, token)
+SELECT $1::bigint, new.n, $2::bigint, ` + markedNow + `, ` + markedHorizon + `, ` + sinceMarked + `,
 	coalesce((SELECT n FROM {p:batches} WHERE line = $1::bigint AND n >= (SELECT low FROM last) ORDER BY n LIMIT 1), new.n),
 	CASE WHEN cardinality($3::bigint[]) > 0 THEN statement_timestamp() + $4::bigint * interval '1 microsecond' END,
 	$5::text::uuid, cardinality($3::bigint[]), $6::boolean, $7::text, $8::text, repeat('0', cardinality($3::bigint[]))::varbit, $3::bigint[], $9::bigint[], $10::bigint
 FROM (SELECT coalesce((SELECT n FROM last), ` + markedPlace + `) + 1 AS n) AS new
 RETURNING n, lease_until`
 
+	// sinceMarked is the column since of the batch that comes after last. A transaction
+	// that got its number after last's horizon has no place up to where the line had
+	// been read then; another one has what was known of it.
+	sinceMarked = `(SELECT array_agg(CASE WHEN p.xid >= last.horizon THEN last.pos WHEN p.xid >= pg_snapshot_xmax(last.seen) THEN last.since[cardinality(last.since)] ELSE coalesce(last.since[o.nth], -1) END ORDER BY p.nth)
+	FROM pg_snapshot_xip(` + markedNow + `) WITH ORDINALITY AS p (xid, nth) LEFT JOIN last ON true
+	LEFT JOIN LATERAL (SELECT nth FROM pg_snapshot_xip(last.seen) WITH ORDINALITY AS o (xid, nth) WHERE o.xid = p.xid) AS o ON true) || coalesce((SELECT pos FROM last), -1)`
+
 	// sqlKeepLate notes that what comes after $2 of the transactions that were passed
-	// is still to come. What is noted never goes back: one with lower places may be
-	// finished while another is not done.
-	sqlKeepLate = `INSERT INTO {p:late} (line, xid, from_pos, to_pos) SELECT $1::bigint, c.xid, greatest(c.from_pos, $2::bigint), c.to_pos FROM (` + passedFinished + `) AS c
+	// is still to come, from each one's next place on. What is noted never goes back:
+	// one with lower places may be finished while another is not done.
+	sqlKeepLate = `INSERT INTO {p:late} (line, xid, from_pos, to_pos)
+SELECT $1::bigint, c.xid, coalesce((SELECT pos - 1 FROM {p:log} WHERE line = $1::bigint AND pos > greatest(c.from_pos, $2::bigint) AND pos <= c.to_pos AND xid = c.xid ORDER BY pos LIMIT 1), c.to_pos), c.to_pos
+FROM (` + passedFinished + `) AS c
 ON CONFLICT (line, xid) DO UPDATE SET from_pos = excluded.from_pos`
 
 	sqlForgetLate = `DELETE FROM {p:late} WHERE line = $1::bigint`
@@ -156,7 +162,10 @@ type logLine struct {
 	others                map[int64]inorder.State
 	otherBatches          bool
 	late                  int // how many of log are late
-	room                  int64
+	// unread is how many rows of the page were not finished when the claim marked, and
+	// unreadSize how large they are.
+	unread, unreadSize int
+	room               int64
 	// large: a row was larger than its share of the room. within: the log is read up
 	// to where the room ends.
 	large, within bool
@@ -319,7 +328,7 @@ func (l *logLine) roomInBytes() int64 {
 }
 
 func (l *logLine) logPage() step {
-	l.room, l.large = l.roomInBytes(), false
+	l.room, l.large, l.unread, l.unreadSize = l.roomInBytes(), false, 0, 0
 	share := int64(math.MaxInt64)
 	if l.room > 0 {
 		share = l.room / int64(l.Want)
@@ -332,6 +341,14 @@ func (l *logLine) logPage() step {
 	s.row = func(scan func(...any) error) error {
 		if err := reader.read(scan); err != nil {
 			return err
+		}
+		if !reader.seen {
+			l.unread++
+			l.unreadSize += reader.size
+			if l.unseen == nil || reader.place < *l.unseen {
+				l.unseen = &[]int64{reader.place}[0]
+			}
+			return nil
 		}
 		// All else rests on it.
 		if n := len(l.log); n > 0 && l.log[n-1].Seq >= reader.place || reader.late && n > l.late {
@@ -423,7 +440,7 @@ func (l *logLine) decide(ctx context.Context) error {
 	}
 	l.Page(page)
 	// Behind records that have expired, or that were held, there may be others.
-	l.c.again = l.c.again || len(l.Expired)+len(l.Holding)+len(l.Parked) > 0 && !l.Full
+	l.c.again = l.c.again || (len(l.Expired)+len(l.Holding)+len(l.Parked) > 0 || l.unread > 0 && len(page) == 0) && !l.Full
 	return nil
 }
 
@@ -489,10 +506,10 @@ func (l *logLine) find(place int64) (int, bool) {
 
 // exhausted: there was no more in the log than was read.
 func (l *logLine) exhausted() bool {
-	if len(l.log) >= l.Want {
+	if len(l.log)+l.unread >= l.Want {
 		return false
 	}
-	read := int64(0)
+	read := int64(l.unreadSize)
 	for i := range l.log {
 		read += int64(l.log[i].Size)
 	}
@@ -711,7 +728,7 @@ func (l *logLine) withLogged(leased []placed) []placed {
 type logReader struct {
 	group, topic                           string
 	owner                                  outmill.OwnerToken
-	late, same                             bool
+	late, seen, same                       bool
 	place                                  int64
 	size                                   int
 	row                                    logItem
@@ -727,7 +744,7 @@ type logReader struct {
 func newLogReader(group, topic string, owner outmill.OwnerToken) *logReader {
 	r := &logReader{group: group, topic: topic, owner: owner}
 	r.columns = []any{
-		&r.late, &r.same, &r.place, &r.id, &r.key, &r.created, &r.size, &r.row.stepped, &r.messageID, &r.correlation, &r.causation,
+		&r.late, &r.seen, &r.same, &r.place, &r.id, &r.key, &r.created, &r.size, &r.row.stepped, &r.messageID, &r.correlation, &r.causation,
 		&r.tenant, &r.traceParent, &r.traceState, &r.dedup, &r.metadata, &r.payload,
 	}
 	return r

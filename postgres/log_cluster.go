@@ -30,13 +30,13 @@ const (
 	// sqlListOld lists what was passed before it was finished, since the numbers by
 	// which it would be found will be given again.
 	sqlListOld = `INSERT INTO {p:late} (line, xid, from_pos, to_pos)
-SELECT b.line, u.xid, u.from_pos, u.to_pos FROM (` + newestBatches + `) AS b CROSS JOIN LATERAL {p:log_unfinished}(b.line) AS u
-WHERE (SELECT 1 FROM {p:log} AS l WHERE l.xid = u.xid AND l.line + 0 = b.line AND l.pos + 0 > u.from_pos AND l.pos + 0 <= u.to_pos LIMIT 1) IS NOT NULL
+SELECT b.line, u.xid, u.from_pos, u.to_pos FROM (` + newestBatches + `) AS b CROSS JOIN LATERAL {p:log_unfinished}(b.line, NULL) AS u
+WHERE (SELECT 1 FROM {p:log} AS l WHERE l.line = b.line AND l.pos > u.from_pos AND l.pos <= u.to_pos AND l.xid = u.xid LIMIT 1) IS NOT NULL
 ON CONFLICT DO NOTHING`
 
 	// sqlReadAnew has each line as read by nobody's snapshot up to where it is.
-	sqlReadAnew = `INSERT INTO {p:batches} (line, n, pos, seen, horizon, low, lease_until, owner, open, steps, grp, topic, done, positions, keys, token)
-SELECT b.line, b.n + 1, b.pos, (c.xid::text || ':' || c.xid::text || ':')::pg_snapshot, c.xid, b.low, NULL, b.owner, 0, false, b.grp, b.topic, '', '{}', NULL, 0
+	sqlReadAnew = `INSERT INTO {p:batches} (line, n, pos, seen, horizon, since, low, lease_until, owner, open, steps, grp, topic, done, positions, keys, token)
+SELECT b.line, b.n + 1, b.pos, (c.xid::text || ':' || c.xid::text || ':')::pg_snapshot, c.xid, ARRAY[b.pos], b.low, NULL, b.owner, 0, false, b.grp, b.topic, '', '{}', NULL, 0
 FROM (` + newestBatches + `) AS b CROSS JOIN (SELECT pg_current_xact_id() AS xid) AS c`
 
 	sqlSetCluster = `UPDATE {p:meta} SET cluster = $1::text, past = CASE WHEN cluster = '' THEN past ELSE ` + sequenceNow + ` END WHERE only_row`

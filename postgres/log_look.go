@@ -57,12 +57,12 @@ const (
 
 	sqlLogStats = linesOfLog + `SELECT t.grp, t.topic,
 	(SELECT count(*) FROM (SELECT 1 FROM {p:log} WHERE line = t.line AND pos > coalesce(last.pos, -1) LIMIT $1::bigint) AS n)
-	+ (SELECT count(*) FROM (SELECT 1 FROM {p:log_unfinished}(t.line) AS c
-		CROSS JOIN LATERAL (SELECT 1 FROM {p:log} WHERE xid = c.xid AND line + 0 = t.line AND pos + 0 > c.from_pos AND pos + 0 <= c.to_pos LIMIT $1::bigint) AS r LIMIT $1::bigint) AS n),
+	+ (SELECT count(*) FROM (SELECT 1 FROM {p:log_unfinished}(t.line, pg_current_snapshot()) AS c
+		CROSS JOIN LATERAL (SELECT 1 FROM {p:log} WHERE line = t.line AND pos > c.from_pos AND pos <= c.to_pos AND xid = c.xid LIMIT $1::bigint) AS r LIMIT $1::bigint) AS n),
 	(SELECT coalesce(sum(open), 0) FROM {p:batches} WHERE line = t.line AND n >= last.low),
 	least((SELECT created_at FROM {p:log} WHERE line = t.line AND pos > coalesce(last.pos, -1) ORDER BY pos LIMIT 1),
-		(SELECT min(r.created_at) FROM {p:log_unfinished}(t.line) AS c
-			CROSS JOIN LATERAL (SELECT created_at FROM {p:log} WHERE xid = c.xid AND line + 0 = t.line AND pos + 0 > c.from_pos AND pos + 0 <= c.to_pos ORDER BY pos + 0 LIMIT 1) AS r),
+		(SELECT min(r.created_at) FROM {p:log_unfinished}(t.line, pg_current_snapshot()) AS c
+			CROSS JOIN LATERAL (SELECT created_at FROM {p:log} WHERE line = t.line AND pos > c.from_pos AND pos <= c.to_pos AND xid = c.xid ORDER BY pos LIMIT 1) AS r),
 		(SELECT min(lease_until + interval '0') FROM {p:batches} WHERE line = t.line AND n >= last.low AND coalesce(lease_until, 'infinity') <= statement_timestamp()))
 FROM t LEFT JOIN LATERAL (SELECT pos, low FROM {p:batches} WHERE line = t.line ORDER BY n DESC LIMIT 1) AS last ON true`
 )

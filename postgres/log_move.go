@@ -130,7 +130,7 @@ func (t *txn) moveLine(ctx context.Context, group, topic string) (more bool, err
 	if len(moving) > 0 {
 		steps = append(steps, step{template: sqlMoveHeld, args: []any{l.number, moving}})
 	}
-	return len(moving) > 0, t.finish(ctx, append(steps, l.goOn(nil, nil)...)...)
+	return len(moving)+l.unread > 0, t.finish(ctx, append(steps, l.goOn(nil, nil)...)...)
 }
 
 // parkAhead is how far ahead in the log records are parked at once with one that

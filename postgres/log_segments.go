@@ -58,8 +58,8 @@ FROM {p:meta} WHERE only_row AND logged`
 SELECT t.grp, t.topic FROM t LEFT JOIN LATERAL (SELECT pos, low FROM {p:batches} WHERE line = t.line ORDER BY n DESC LIMIT 1) AS last ON true
 WHERE last.pos IS NULL
 	OR (SELECT 1 FROM {p:log_%[1]d} WHERE line = t.line AND pos > last.pos LIMIT 1) IS NOT NULL
-	OR (SELECT 1 FROM {p:log_unfinished}(t.line) AS u CROSS JOIN LATERAL (SELECT 1 FROM {p:log_%[1]d} AS l
-		WHERE l.xid = u.xid AND l.line + 0 = t.line AND l.pos + 0 > u.from_pos AND l.pos + 0 <= u.to_pos LIMIT 1) AS r LIMIT 1) IS NOT NULL
+	OR (SELECT 1 FROM {p:log_unfinished}(t.line, pg_current_snapshot()) AS u CROSS JOIN LATERAL (SELECT 1 FROM {p:log_%[1]d} AS l
+		WHERE l.line = t.line AND l.pos > u.from_pos AND l.pos <= u.to_pos AND l.xid = u.xid LIMIT 1) AS r LIMIT 1) IS NOT NULL
 	OR (SELECT 1 FROM {p:batches} AS b WHERE b.line = t.line AND b.n >= last.low AND b.open > 0
 		AND b.positions[1] <= (SELECT pos FROM {p:log_%[1]d} WHERE line = t.line ORDER BY pos DESC LIMIT 1) LIMIT 1) IS NOT NULL
 LIMIT $1::bigint`

@@ -47,21 +47,25 @@ CREATE TABLE {p:log_1} PARTITION OF {p:log} FOR VALUES IN (1)
 CREATE TABLE {p:log_2} PARTITION OF {p:log} FOR VALUES IN (2)
     WITH (autovacuum_vacuum_insert_threshold = -1, autovacuum_analyze_threshold = 2147483647, toast.autovacuum_vacuum_insert_threshold = -1);
 
--- What comes next of a line.
-CREATE INDEX {i:log_next} ON {p:log} (line, pos);
+-- What comes next of a line. xid has the rows of one transaction found between two
+-- places without a look at the others: those of one that was not finished when a
+-- claim went past.
+CREATE INDEX {i:log_next} ON {p:log} (line, pos, xid);
 
--- What a transaction has written that was not finished when a claim went past. The
--- sums keep it from being taken for what comes next of a line, which it has nowhere
--- in one place.
-CREATE INDEX {i:log_late} ON {p:log} (xid, (line + 0), (pos + 0));
+-- Each segment has its own, since one of the log would need the segment in it.
+CREATE UNIQUE INDEX {i:log_0_id} ON {p:log_0} (id);
 
-CREATE UNIQUE INDEX {i:log_id} ON {p:log} (id, segment);
+CREATE UNIQUE INDEX {i:log_1_id} ON {p:log_1} (id);
+
+CREATE UNIQUE INDEX {i:log_2_id} ON {p:log_2} (id);
 
 CREATE INDEX {i:log_step} ON {p:log} (step) WHERE step IS NOT NULL;
 
 -- One row for each claim of a line. The newest says how far the line has been
 -- read: up to pos, as of the snapshot seen; transactions from horizon on had no
--- number then, so they have no place up to pos. positions are what was handed
+-- number then, so they have no place up to pos. since has, for each transaction that
+-- seen has in progress, a place behind which all of its rows are, and last that for
+-- those from the end of seen up to horizon. positions are what was handed
 -- out, keys a hash of each one's key (NULL: none has one), done a bit for each
 -- that is settled or has moved to the records, open how many are not. Rows that
 -- are done and not the newest go with the next claim; there are none before low.
@@ -73,6 +77,7 @@ CREATE TABLE {p:batches} (
     pos         bigint      NOT NULL,
     seen        pg_snapshot NOT NULL,
     horizon     xid8        NOT NULL,
+    since       bigint[]    NOT NULL,
     low         bigint      NOT NULL,
     lease_until timestamptz,
     owner       uuid        NOT NULL,
@@ -102,26 +107,29 @@ CREATE TABLE {p:late} (
     PRIMARY KEY (line, xid)
 );
 
--- The transactions that a line has been read past before they were finished, each
--- with the places between which something of theirs may come. Those that are
--- listed were finished when they were. Of those that had a number but were not in
--- the snapshot only such count as have written something.
-CREATE FUNCTION {p:log_unfinished}(bigint) RETURNS TABLE (xid xid8, from_pos bigint, to_pos bigint, listed boolean) LANGUAGE sql STABLE AS $outmill$
-    SELECT l.xid, l.from_pos, l.to_pos, true FROM {p:late} AS l WHERE l.line = $1
-    UNION ALL SELECT x.xid, -1::bigint, last.pos, false
-    FROM (SELECT pos, seen, horizon FROM {p:batches} WHERE line = $1 ORDER BY n DESC LIMIT 1) AS last
-    CROSS JOIN LATERAL (SELECT pg_snapshot_xip(last.seen) AS xid UNION ALL (WITH RECURSIVE r AS (
-        (SELECT g.xid FROM {p:log} AS g WHERE g.xid >= pg_snapshot_xmax(last.seen) AND g.xid < last.horizon ORDER BY g.xid LIMIT 1)
-        UNION ALL SELECT (SELECT g.xid FROM {p:log} AS g WHERE g.xid > r.xid AND g.xid < last.horizon ORDER BY g.xid LIMIT 1)
-        FROM r WHERE r.xid IS NOT NULL)
-        SELECT r.xid FROM r WHERE r.xid IS NOT NULL)) AS x
+-- The transactions that the line $1 has been read past before they were finished, and
+-- that are finished in $2 (NULL: all of them), each with the places between which
+-- something of theirs may come. Of those that had a number but were not in the
+-- snapshot only such count as have written something; where $2 has all of them in
+-- progress nobody looks for these.
+CREATE FUNCTION {p:log_unfinished}(bigint, pg_snapshot) RETURNS TABLE (xid xid8, from_pos bigint, to_pos bigint) LANGUAGE sql STABLE AS $outmill$
+    SELECT l.xid, l.from_pos, l.to_pos FROM {p:late} AS l WHERE l.line = $1
+    UNION ALL SELECT x.xid, x.from_pos, last.pos
+    FROM (SELECT pos, seen, horizon, since FROM {p:batches} WHERE line = $1 ORDER BY n DESC LIMIT 1) AS last
+    CROSS JOIN LATERAL (
+        SELECT p.xid, last.since[p.nth] AS from_pos FROM pg_snapshot_xip(last.seen) WITH ORDINALITY AS p (xid, nth)
+        WHERE coalesce(pg_visible_in_snapshot(p.xid, $2), true)
+        UNION ALL SELECT DISTINCT g.xid, last.since[cardinality(last.since)] FROM {p:log} AS g
+        WHERE (SELECT count(*) FROM pg_snapshot_xip($2) AS c (xid) WHERE c.xid >= pg_snapshot_xmax(last.seen) AND c.xid < last.horizon)
+                < last.horizon::text::bigint - pg_snapshot_xmax(last.seen)::text::bigint
+            AND g.line = $1 AND g.pos > last.since[cardinality(last.since)] AND g.pos <= last.pos
+            AND g.xid >= pg_snapshot_xmax(last.seen) AND g.xid < last.horizon AND coalesce(pg_visible_in_snapshot(g.xid, $2), true)) AS x
 $outmill$;
 
 -- Whether a claim has gone past something of a line that is finished by now.
 CREATE FUNCTION {p:log_late}(bigint) RETURNS boolean LANGUAGE sql STABLE AS $outmill$
-    SELECT EXISTS (SELECT 1 FROM {p:log_unfinished}($1) AS u CROSS JOIN LATERAL (SELECT 1 FROM {p:log} AS l
-        WHERE l.xid = u.xid AND l.line + 0 = $1 AND l.pos + 0 > u.from_pos AND l.pos + 0 <= u.to_pos LIMIT 1) AS r
-        WHERE u.listed OR pg_visible_in_snapshot(u.xid, pg_current_snapshot()))
+    SELECT EXISTS (SELECT 1 FROM {p:log_unfinished}($1, pg_current_snapshot()) AS u CROSS JOIN LATERAL (SELECT 1 FROM {p:log} AS l
+        WHERE l.line = $1 AND l.pos > u.from_pos AND l.pos <= u.to_pos AND l.xid = u.xid LIMIT 1) AS r)
 $outmill$;
 
 -- Ends a statement whose records have moved meanwhile.
@@ -142,6 +150,11 @@ BEGIN
         RETURN (SELECT 1 FROM {p:log} WHERE line = $1 LIMIT 1) IS NOT NULL;
     END IF;
     RETURN (SELECT 1 FROM {p:log} WHERE line = $1 AND pos > last.pos LIMIT 1) IS NOT NULL
+        -- A claim notes that a transaction which was open for long is finished, so that
+        -- not each look goes over all that was written meanwhile.
+        OR ((SELECT 1 FROM pg_snapshot_xip(last.seen) WITH ORDINALITY AS p (xid, nth) WHERE last.pos - last.since[p.nth] > 10000
+            AND pg_visible_in_snapshot(p.xid, pg_current_snapshot()) LIMIT 1) IS NOT NULL
+            AND (SELECT last_value FROM {p:records_seq_seq}) - last.pos > 10000)
         OR {p:log_late}($1)
         -- Not by the index of leases, which keeps all that have ended while an old
         -- transaction is open: nothing tells the planner that there is one.
