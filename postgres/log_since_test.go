@@ -1,0 +1,135 @@
+package postgres_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storetest"
+)
+
+// numberOf gives a transaction its number.
+func (r *tape) numberOf(tx pgx.Tx) (number int64) {
+	r.t.Helper()
+	require.NoError(r.t, tx.QueryRow(r.t.Context(), `SELECT pg_current_xact_id()::text::bigint`).Scan(&number))
+	return number
+}
+
+// sinceOf is behind which place the newest batch has a transaction's rows.
+func (r *tape) sinceOf(number int64) int64 {
+	r.t.Helper()
+	return valueOf[int64](r.t, r.db, r.sql(fmt.Sprintf(`SELECT coalesce((SELECT b.since[p.nth] FROM pg_snapshot_xip(b.seen) WITH ORDINALITY AS p (xid, nth) WHERE p.xid::text::bigint = %[1]d),
+	CASE WHEN %[1]d >= pg_snapshot_xmax(b.seen)::text::bigint THEN b.since[cardinality(b.since)] END) FROM {batches} AS b ORDER BY n DESC LIMIT 1`, number)))
+}
+
+func (r *tape) posNow() int64 {
+	r.t.Helper()
+	return valueOf[int64](r.t, r.db, r.sql(`SELECT pos FROM {batches} ORDER BY n DESC LIMIT 1`))
+}
+
+func Test_in_a_log_a_batch_knows_how_far_it_was_read_when_each_open_transaction_began(t *testing.T) {
+	t.Parallel()
+	r := newTape(t, ownServer(t), storetest.Options{})
+	type opened struct {
+		tx     pgx.Tx
+		number int64
+		before int64
+	}
+	var open []opened
+	var want []string
+	for i := range 5 {
+		before := int64(-1)
+		if i > 0 {
+			before = r.posNow()
+		}
+		tx := r.begin()
+		open = append(open, opened{tx, r.numberOf(tx), before})
+		r.in(tx, "key", fmt.Sprint("first of ", i))
+		for range 3 {
+			name := fmt.Sprint("passed ", len(want))
+			want = append(want, name)
+			r.append("", name)
+			require.Equal(t, []string{name}, r.take(10, outmill.OrderKey))
+			for _, o := range open {
+				require.Equal(t, o.before, r.sinceOf(o.number))
+			}
+		}
+	}
+	for i := len(open) - 1; i >= 0; i-- {
+		r.in(open[i].tx, "key", fmt.Sprint("last of ", i))
+		r.commit(open[i].tx)
+		names := []string{fmt.Sprint("first of ", i), fmt.Sprint("last of ", i)}
+		require.Equal(t, names, r.drain(10, outmill.OrderKey))
+		want = append(want, names...)
+	}
+	r.census(want...)
+}
+
+// What others wrote while a transaction was open is stepped over in the index: where
+// its rows were read in the table, this would be thousands of blocks.
+func Test_in_a_log_what_was_late_for_long_is_found_without_a_look_at_the_others(t *testing.T) {
+	t.Parallel()
+	const others = 20_000
+	r := newTape(t, ownServer(t), storetest.Options{})
+	long := r.begin()
+	r.in(long, "", "late")
+	require.NoError(t, r.store.Append(t.Context(), made("orders", "x", others)...))
+	for {
+		found := claimed(t, r.store, claimOf(r.owner, 5000, outmill.OrderNone, "orders"))
+		if len(found) == 0 {
+			break
+		}
+		require.NoError(t, r.store.Ack(t.Context(), leasesOf(found)))
+	}
+	r.commit(long)
+	e := explainedAs(t, r.db.Config().ConnString(), "force_generic_plan", r.store.config)
+	found := e.told.of(t, func() {
+		require.Equal(t, []string{"late"}, namesOf(claimed(t, e.store, claimOf(r.owner, 10, outmill.OrderKey, "orders"))))
+	})
+	searches := 0
+	for _, p := range found {
+		p.Plan.each(func(n node) {
+			if strings.HasPrefix(n.Index, "log_") && strings.Contains(n.Cond, "xid = ") {
+				searches++
+				require.Less(t, n.blocks(), others/100, "%s of\n%s", n, p.Text)
+			}
+		})
+	}
+	require.NotZero(t, searches)
+}
+
+// A look at a line of which nothing comes would go over all that was written while
+// the transaction was open, each time.
+func Test_in_a_log_the_end_of_a_long_transaction_is_noted_by_one_claim(t *testing.T) {
+	t.Parallel()
+	r := newTape(t, ownServer(t), storetest.Options{})
+	due := func() bool { return len(dueTopics(t, r)) > 0 }
+	far := func() { execute(t, r.db, r.sql(`SELECT count(nextval('"tape".records_seq_seq')) FROM generate_series(1, 10001)`)) }
+	long := r.begin()
+	r.numberOf(long)
+	r.append("", "before")
+	require.Equal(t, []string{"before"}, r.drain(10, outmill.OrderNone))
+	far()
+	r.append("", "passed")
+	require.Equal(t, []string{"passed"}, r.take(10, outmill.OrderNone))
+	far()
+	require.False(t, due(), "it is open")
+	r.commit(long)
+	require.True(t, due())
+	require.Empty(t, r.take(10, outmill.OrderNone))
+	require.False(t, due(), "noted")
+	r.census("before", "passed")
+}
+
+// dueTopics is what a look finds of the log.
+func dueTopics(t *testing.T, r *tape) (topics []string) {
+	t.Helper()
+	text := valueOf[string](t, r.db, r.sql(`SELECT coalesce(json_agg(t.t), '[]')::text FROM {log_due}('readers', NULL, NULL) AS t (t)`))
+	require.NoError(t, json.Unmarshal([]byte(text), &topics))
+	return topics
+}
