@@ -17,12 +17,12 @@ const appendAtOnce = 1000
 
 const (
 	// laneTables are those in which records are, of both lanes.
-	laneTables = "outmill.records, outmill.log, outmill.batches, outmill.late"
+	laneTables = "outmill.records, outmill.log, outmill.batches, outmill.ended, outmill.late"
 
 	// sqlUnsettled tells whether anything is left where all was handed out: it is
 	// among the records, or in a batch of the log. The log's rows tell nothing, since
 	// they stay until their segment is truncated.
-	sqlUnsettled = "SELECT EXISTS (SELECT 1 FROM outmill.records) OR EXISTS (SELECT 1 FROM outmill.batches WHERE open > 0)"
+	sqlUnsettled = "SELECT EXISTS (SELECT 1 FROM outmill.records) OR EXISTS (SELECT 1 FROM outmill.log_in_work())"
 )
 
 // outbox makes a store on a pool, and its tables anew, of a lane where one is given.

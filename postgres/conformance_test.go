@@ -53,7 +53,7 @@ func harness(db *pgxpool.Pool, lane postgres.Lane) storetest.Harness {
 
 // sqlWipe empties the tables of a schema, but for what meta says; places go on.
 const sqlWipe = `DELETE FROM {}.join_members; DELETE FROM {}.joins; DELETE FROM {}.dedup; DELETE FROM {}.groups; DELETE FROM {}.lanes;
-DELETE FROM {}.records; DELETE FROM {}.late; DELETE FROM {}.batches; DELETE FROM {}.log`
+DELETE FROM {}.records; DELETE FROM {}.late; DELETE FROM {}.batches; DELETE FROM {}.ended; DELETE FROM {}.log`
 
 // fromShelf is newConforming with a schema that was used before, if there is any.
 func fromShelf(t *testing.T, schemas *testenv.Shelf, db *pgxpool.Pool, lane postgres.Lane, options storetest.Options) outmill.Store {

@@ -106,7 +106,7 @@
 //	GRANT INSERT ON outmill.log TO app;                                     -- log
 //	GRANT USAGE ON SEQUENCE outmill.records_seq_seq TO app;                 -- log
 //	-- who publishes records with ids of its own that it made more than a minute ago
-//	GRANT SELECT ON outmill.log, outmill.batches, outmill.late TO app;      -- log
+//	GRANT SELECT ON outmill.log, outmill.batches, outmill.ended, outmill.late TO app; -- log
 //	-- who starts joins or publishes their steps, besides publishing
 //	GRANT SELECT (id) ON outmill.records TO app;
 //	GRANT SELECT (id) ON outmill.log TO app;                                -- log
@@ -119,10 +119,14 @@
 //	GRANT SELECT, UPDATE, DELETE ON outmill.joins, outmill.join_members TO app;
 //	GRANT INSERT ON outmill.records TO app;                                 -- log
 //	GRANT SELECT, DELETE ON outmill.log TO app;                             -- log
-//	GRANT SELECT, INSERT, UPDATE, DELETE ON outmill.batches, outmill.late TO app; -- log
+//	GRANT SELECT, INSERT, UPDATE ON outmill.batches TO app;                 -- log
+//	GRANT SELECT, INSERT, UPDATE, DELETE ON outmill.late TO app;            -- log
+//	GRANT SELECT, INSERT ON outmill.ended TO app;                           -- log
 //	GRANT SELECT ON SEQUENCE outmill.records_seq_seq TO app;                -- log
 //	-- one of those at least, which then gives the log's space back
 //	GRANT SELECT, TRUNCATE ON outmill.log_0, outmill.log_1, outmill.log_2 TO app; -- log
+//	GRANT DELETE, TRUNCATE ON outmill.batches TO app;                       -- log
+//	GRANT TRUNCATE ON outmill.ended TO app;                                 -- log
 //	-- who ends joins (joins.AddHandlers) or attaches steps, besides subscribing
 //	GRANT INSERT ON outmill.records, outmill.dedup, outmill.join_members TO app;
 //	GRANT INSERT ON outmill.log TO app;                                     -- log
@@ -130,7 +134,7 @@
 //	-- who looks on (Stats, List, Get, Groups, GetJoin, ListJoins, ListSteps)
 //	GRANT SELECT ON outmill.meta, outmill.groups, outmill.records, outmill.lanes TO app;
 //	GRANT SELECT ON outmill.joins, outmill.join_members TO app;
-//	GRANT SELECT ON outmill.log, outmill.batches, outmill.late TO app;      -- log
+//	GRANT SELECT ON outmill.log, outmill.batches, outmill.ended, outmill.late TO app; -- log
 //	-- who operates (Requeue, Delete, DropGroup, SealJoin, CancelJoin, ReportFailed, …), besides looking on
 //	GRANT UPDATE ON outmill.meta TO app;
 //	GRANT DELETE ON outmill.groups TO app;
@@ -138,12 +142,13 @@
 //	GRANT UPDATE ON outmill.joins, outmill.join_members TO app;
 //	GRANT INSERT ON outmill.records TO app;                                 -- log
 //	GRANT DELETE ON outmill.log, outmill.late TO app;                       -- log
-//	GRANT INSERT, UPDATE, DELETE ON outmill.batches TO app;                 -- log
+//	GRANT INSERT, UPDATE ON outmill.batches TO app;                         -- log
+//	GRANT INSERT ON outmill.ended TO app;                                   -- log
 //	GRANT SELECT ON SEQUENCE outmill.records_seq_seq TO app;                -- log
 //	-- everybody's, unless it was revoked
 //	GRANT EXECUTE ON FUNCTION outmill.due, outmill.count_steps TO app;
 //	GRANT EXECUTE ON FUNCTION outmill.log_due, outmill.log_ready, outmill.log_late, outmill.log_unfinished,
-//	    outmill.log_passed, outmill.log_moved TO app;                       -- log
+//	    outmill.log_passed, outmill.log_moved, outmill.log_in_work, outmill.log_tidy TO app; -- log
 //
 // Ensure takes CREATE on the database, or on the schema where that exists.
 package postgres

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"io/fs"
+	"math"
 )
 
 // SchemaFiles are the migrations that are built into the program.
@@ -20,6 +21,9 @@ func (s *Store) Truncate(ctx context.Context, segment int) (bool, error) {
 func (s *Store) Evacuate(ctx context.Context, segment int) error { return s.evacuate(ctx, segment) }
 
 func (s *Store) TendSegments(ctx context.Context) error { return s.tendSegments(ctx) }
+
+// TidyBatches drops the batches that are over, however few there are.
+func (s *Store) TidyBatches(ctx context.Context) error { return s.tidyBatches(ctx, math.MaxInt64) }
 
 // ForgetLines is forgetLines.
 func (s *Store) ForgetLines(ctx context.Context) error { return s.forgetLines(ctx) }

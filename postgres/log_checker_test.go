@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/sqltx"
 	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/storetest"
 )
@@ -84,9 +85,22 @@ func Test_in_a_log_nothing_is_lost_or_given_twice_or_out_of_order(t *testing.T) 
 			claiming.Go(func() error { return g.read(whileClaiming, store) })
 		}
 	}
+	tidying, stopTidying := context.WithCancel(t.Context())
+	tidied := async(func() (n int, err error) {
+		for ; tidying.Err() == nil; n++ {
+			if err := r.store.TidyBatches(tidying); err != nil && tidying.Err() == nil {
+				return n, err
+			}
+			_ = sqltx.Pause(tidying, 20*time.Millisecond)
+		}
+		return n, nil
+	})
 	err = writing.Wait()
 	c.written.Store(true)
-	require.NoError(t, errors.Join(err, claiming.Wait()))
+	err = errors.Join(err, claiming.Wait())
+	stopTidying()
+	require.NoError(t, err)
+	require.NotZero(t, await(t, tidied), "the batches that are over were dropped meanwhile")
 
 	for _, g := range c.groups {
 		lost, phantoms := g.missing(), g.phantoms()

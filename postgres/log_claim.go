@@ -72,15 +72,16 @@ UNION ALL SELECT false, r.* FROM (SELECT pos <= (SELECT past FROM {p:meta} WHERE
 
 	logRowOut = `seen, same, pos, id, key, created_at, size, stepped, message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, metadata, payload`
 
-	// sqlOthers reads the batches of others that are in work.
-	sqlOthers = `SELECT owner::text, lease_until, done::text, keys FROM {p:batches}
-WHERE line = $1::bigint AND n >= (SELECT low ` + newestBatch + `) AND owner <> $2::text::uuid AND open > 0`
+	// inWorkOfLine are the batches b of the line $1 that are in work. What has ended is
+	// read once for all of them.
+	inWorkOfLine = `b.line = $1::bigint AND b.n >= (SELECT low ` + newestBatch + `) AND b.open > 0
+	AND (b.n, b.token) NOT IN (SELECT e.n, e.token FROM {p:ended} AS e WHERE e.line = $1::bigint AND e.n >= (SELECT low ` + newestBatch + `))`
 
-	// sqlDropBatches drops batches that are done, but for the newest, which says how
-	// far the line has been read. An ack that comes too late may have one locked, and
-	// wait for a record that this claim has.
-	sqlDropBatches = `DELETE FROM {p:batches} WHERE ctid = ANY (ARRAY(SELECT b.ctid FROM (SELECT n, low ` + newestBatch + `) AS last
-	CROSS JOIN LATERAL (SELECT ctid FROM {p:batches} WHERE line = $1::bigint AND n >= last.low AND n < last.n AND open = 0 FOR UPDATE SKIP LOCKED) AS b))`
+	// hasEnded tells of one batch b.
+	hasEnded = `(SELECT 1 FROM {p:ended} AS e WHERE e.line = b.line AND e.n = b.n AND e.token = b.token LIMIT 1) IS NOT NULL`
+
+	// sqlOthers reads the batches of others that are in work.
+	sqlOthers = `SELECT b.owner::text, b.lease_until, b.done::text, b.keys FROM {p:batches} AS b WHERE ` + inWorkOfLine + ` AND b.owner <> $2::text::uuid`
 
 	// sqlAddBatch notes how far a line has been read, and what was handed out. The
 	// first of a line begins where the sequence is, so that hardly any has a number
@@ -88,7 +89,7 @@ WHERE line = $1::bigint AND n >= (SELECT low ` + newestBatch + `) AND owner <> $
 	sqlAddBatch = `WITH last AS MATERIALIZED (SELECT n, low, pos, seen, horizon, since ` + newestBatch + `)
 INSERT INTO {p:batches} (line, n, pos, seen, horizon, since, low, lease_until, owner, open, steps, grp, topic, done, positions, keys, token)
 SELECT $1::bigint, new.n, $2::bigint, ` + markedNow + `, ` + markedHorizon + `, ` + sinceMarked + `,
-	coalesce((SELECT n FROM {p:batches} WHERE line = $1::bigint AND n >= (SELECT low FROM last) ORDER BY n LIMIT 1), new.n),
+	coalesce((SELECT b.n FROM {p:batches} AS b WHERE ` + inWorkOfLine + ` ORDER BY b.n LIMIT 1), new.n),
 	CASE WHEN cardinality($3::bigint[]) > 0 THEN statement_timestamp() + $4::bigint * interval '1 microsecond' END,
 	$5::text::uuid, cardinality($3::bigint[]), $6::boolean, $7::text, $8::text, repeat('0', cardinality($3::bigint[]))::varbit, $3::bigint[], $9::bigint[], $10::bigint
 FROM (SELECT coalesce((SELECT n FROM last), ` + markedPlace + `) + 1 AS n) AS new
@@ -676,7 +677,7 @@ func (l *logLine) goOn(positions, keys []int64) []step {
 	if keys != nil {
 		hashes = numbers(keys)
 	}
-	return []step{late, {template: sqlDropBatches, args: []any{l.number}}, {
+	return []step{late, {
 		template: sqlAddBatch,
 		args:     []any{l.number, pos, numbers(positions), ceilMicros(l.c.req.Lease), l.c.req.Owner.String(), l.steps, l.c.req.Group, l.topic, hashes, l.token},
 		row:      func(scan func(...any) error) error { return scan(&l.batch.n, &l.batch.until) },

@@ -99,7 +99,7 @@ func Test_in_a_log_a_call_that_is_cut_off_is_done_whole_or_not_at_all(t *testing
 					write()
 				}
 				require.NoError(t, cut.call(t.Context(), r, c, found))
-				_, err := r.db.Exec(t.Context(), r.sql(`TRUNCATE {log}, {batches}, {late}, {records}, {lanes}`))
+				_, err := r.db.Exec(t.Context(), r.sql(`TRUNCATE {log}, {batches}, {ended}, {late}, {records}, {lanes}`))
 				require.NoError(t, err)
 				if name != "claim" {
 					found = claim(c)

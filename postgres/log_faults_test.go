@@ -174,7 +174,7 @@ func Test_the_log_stays_on_whatever_an_old_snapshot_says(t *testing.T) {
 	require.NoError(t, other.Append(other.WithTx(t.Context(), old), made("orders", "y", 1)...))
 	require.NoError(t, old.Commit(t.Context()))
 	require.NoError(t, other.Ack(t.Context(), leasesOf(found)))
-	require.Zero(t, valueOf[int](t, db, "SELECT sum(open) FROM outmill.batches"), "they are acked")
+	require.Zero(t, valueOf[int](t, db, "SELECT count(*) FROM outmill.log_in_work()"), "they are acked")
 }
 
 func Test_in_a_log_a_process_that_was_there_before_a_restore_reads_on_too(t *testing.T) {

@@ -23,14 +23,15 @@ const (
 FROM %s AS l
 LEFT JOIN LATERAL (SELECT o.owner, o.lease_until FROM {p:batches} AS o WHERE l.passed AND o.line = l.line
 	AND o.n >= (SELECT low FROM {p:batches} WHERE line = l.line ORDER BY n DESC LIMIT 1)
-	AND o.open > 0 AND o.positions @> ARRAY[l.pos] AND get_bit(o.done, array_position(o.positions, l.pos) - 1) = 0 LIMIT 1) AS b ON true
+	AND o.open > 0 AND o.positions @> ARRAY[l.pos] AND get_bit(o.done, array_position(o.positions, l.pos) - 1) = 0
+	AND (SELECT 1 FROM {p:ended} AS e WHERE e.line = o.line AND e.n = o.n AND e.token = o.token LIMIT 1) IS NULL LIMIT 1) AS b ON true
 WHERE (NOT l.passed OR b.owner IS NOT NULL) %s`
 
 	passedOfLog = `SELECT l.*, {p:log_passed}(l.line, l.xid, l.pos) AS passed FROM {p:log} AS l `
 
 	// openPlaces are those of what is in work.
-	openPlaces = `SELECT b.line, u.pos FROM {p:batches} AS b CROSS JOIN LATERAL unnest(b.positions) WITH ORDINALITY AS u (pos, nth)
-	WHERE b.lease_until IS NOT NULL AND ($2::boolean OR b.grp = $3::text) AND ($4::text = '' OR b.topic = $4::text) AND get_bit(b.done, u.nth::integer - 1) = 0`
+	openPlaces = `SELECT b.line, u.pos FROM {p:log_in_work}() AS b CROSS JOIN LATERAL unnest(b.positions) WITH ORDINALITY AS u (pos, nth)
+	WHERE ($2::boolean OR b.grp = $3::text) AND ($4::text = '' OR b.topic = $4::text) AND get_bit(b.done, u.nth::integer - 1) = 0`
 )
 
 var (
@@ -59,11 +60,11 @@ const (
 	(SELECT count(*) FROM (SELECT 1 FROM {p:log} WHERE line = t.line AND pos > coalesce(last.pos, -1) LIMIT $1::bigint) AS n)
 	+ (SELECT count(*) FROM (SELECT 1 FROM {p:log_unfinished}(t.line, pg_current_snapshot()) AS c
 		CROSS JOIN LATERAL (SELECT 1 FROM {p:log} WHERE line = t.line AND pos > c.from_pos AND pos <= c.to_pos AND xid = c.xid LIMIT $1::bigint) AS r LIMIT $1::bigint) AS n),
-	(SELECT coalesce(sum(open), 0) FROM {p:batches} WHERE line = t.line AND n >= last.low),
+	(SELECT coalesce(sum(b.open), 0) FROM {p:batches} AS b WHERE b.line = t.line AND b.n >= last.low AND b.open > 0 AND NOT ` + hasEnded + `),
 	least((SELECT created_at FROM {p:log} WHERE line = t.line AND pos > coalesce(last.pos, -1) ORDER BY pos LIMIT 1),
 		(SELECT min(r.created_at) FROM {p:log_unfinished}(t.line, pg_current_snapshot()) AS c
 			CROSS JOIN LATERAL (SELECT created_at FROM {p:log} WHERE line = t.line AND pos > c.from_pos AND pos <= c.to_pos AND xid = c.xid ORDER BY pos LIMIT 1) AS r),
-		(SELECT min(lease_until + interval '0') FROM {p:batches} WHERE line = t.line AND n >= last.low AND coalesce(lease_until, 'infinity') <= statement_timestamp()))
+		(SELECT min(b.lease_until) FROM {p:batches} AS b WHERE b.line = t.line AND b.n >= last.low AND b.open > 0 AND b.lease_until <= statement_timestamp() AND NOT ` + hasEnded + `))
 FROM t LEFT JOIN LATERAL (SELECT pos, low FROM {p:batches} WHERE line = t.line ORDER BY n DESC LIMIT 1) AS last ON true`
 )
 

@@ -35,15 +35,14 @@ l AS (DELETE FROM {p:log} AS l WHERE l.line = $1::bigint AND l.pos = ANY (ARRAY(
 
 var (
 	// sqlMoveAllLeased moves what is in work of the line $1, with its leases.
-	sqlMoveAllLeased = moveOpenOf(`SELECT line, n, owner, lease_until, done, positions FROM {p:batches} AS b
-	WHERE `+inWorkOfLine+` AND open > 0 FOR UPDATE`, inWorkOfLine)
+	sqlMoveAllLeased = moveOpenOf(inWorkOfLine, `FOR UPDATE`)
 
 	// sqlLogBackAll is sqlLogBack for all lines: as many batches as have about $1
 	// records.
-	sqlLogBackAll = moveOpenOf(`SELECT line, n, owner, lease_until, done, positions FROM {p:batches}
-	WHERE ctid = ANY (ARRAY(SELECT ctid FROM (SELECT ctid, sum(open) OVER (ORDER BY lease_until, line, n) - open AS before
-		FROM (SELECT ctid, open, lease_until, line, n FROM {p:batches} WHERE lease_until <= statement_timestamp() ORDER BY lease_until LIMIT $1::bigint) AS c) AS w WHERE before < $1::bigint))
-	AND lease_until <= statement_timestamp() ORDER BY line, n FOR UPDATE SKIP LOCKED`, `true`)
+	sqlLogBackAll = moveOpenOf(`b.ctid = ANY (ARRAY(SELECT o.ctid FROM (SELECT line, n, sum(open) OVER (ORDER BY lease_until, line, n) - open AS before
+		FROM {p:log_in_work}() WHERE lease_until <= statement_timestamp()) AS w CROSS JOIN LATERAL (SELECT ctid FROM {p:batches} WHERE line = w.line AND n = w.n OFFSET 0) AS o
+		WHERE w.before < $1::bigint))
+	AND b.lease_until <= statement_timestamp() ORDER BY b.line, b.n`, `FOR UPDATE SKIP LOCKED`)
 )
 
 // moveByID moves records of the log to the records, those that are leased with
@@ -75,7 +74,7 @@ func (t *txn) moveByID(ctx context.Context, ids []string, siblings bool) error {
 	}
 	steps := []step{{template: sqlMovePending, args: []any{found}}}
 	for _, b := range inOneOrder(ordinals) {
-		steps = append(steps, step{template: sqlMoveLeased, args: b.args(ordinals[b])})
+		steps = append(steps, b.move(ordinals[b])...)
 	}
 	return t.run(ctx, steps...)
 }

@@ -25,6 +25,7 @@ var (
 	logNamerRights = logPublisherRights.and(rights{
 		"log":     {"SELECT"},
 		"batches": {"SELECT"},
+		"ended":   {"SELECT"},
 		"late":    {"SELECT"},
 	})
 	logStarterRights = starterRights.and(rights{
@@ -34,19 +35,22 @@ var (
 	logWorkerRights = workerRights.and(rights{
 		"records":                  {"INSERT"},
 		"log":                      {"SELECT", "DELETE"},
-		"batches":                  {"SELECT", "INSERT", "UPDATE", "DELETE"},
+		"batches":                  {"SELECT", "INSERT", "UPDATE"},
+		"ended":                    {"SELECT", "INSERT"},
 		"late":                     {"SELECT", "INSERT", "UPDATE", "DELETE"},
 		"SEQUENCE records_seq_seq": {"SELECT"},
 	})
 	logReaderRights = readerRights.and(rights{
 		"log":     {"SELECT"},
 		"batches": {"SELECT"},
+		"ended":   {"SELECT"},
 		"late":    {"SELECT"},
 	})
 	logOperatorRights = operatorRights.and(rights{
 		"records":                  {"INSERT"},
 		"log":                      {"SELECT", "DELETE"},
-		"batches":                  {"SELECT", "INSERT", "UPDATE", "DELETE"},
+		"batches":                  {"SELECT", "INSERT", "UPDATE"},
+		"ended":                    {"SELECT", "INSERT"},
 		"late":                     {"SELECT", "DELETE"},
 		"SEQUENCE records_seq_seq": {"SELECT"},
 	})
@@ -58,7 +62,8 @@ var (
 		"log_0":                    {"SELECT", "TRUNCATE"},
 		"log_1":                    {"SELECT", "TRUNCATE"},
 		"log_2":                    {"SELECT"}, // TRUNCATE too, when it is truncated: in the test it is not
-		"batches":                  {"SELECT", "INSERT", "UPDATE", "DELETE"},
+		"batches":                  {"SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE"},
+		"ended":                    {"SELECT", "INSERT", "TRUNCATE"},
 		"late":                     {"SELECT", "DELETE"},
 		"SEQUENCE records_seq_seq": {"SELECT"},
 	}
@@ -225,6 +230,7 @@ func usedByUpkeep(t *testing.T, store, super *postgres.Store) error {
 	execute(t, super.Pool(), "UPDATE outmill.meta SET rotated_at = rotated_at - interval '1 hour'")
 	err := firstOf(
 		func() error { return store.TendSegments(ctx) },
+		func() error { return store.TidyBatches(ctx) },
 		func() error { return store.ForgetLines(ctx) },
 		func() error { return store.TendSegments(ctx) },
 	)
@@ -251,7 +257,7 @@ func Test_functions_of_the_log_need_a_right_where_it_was_revoked_from_everybody(
 		)
 	}
 	require.NoError(t, use())
-	for _, function := range []string{"log_due", "log_ready", "log_late", "log_unfinished", "log_passed"} {
+	for _, function := range []string{"log_due", "log_ready", "log_late", "log_unfinished", "log_passed", "log_in_work"} {
 		execute(t, admin, "REVOKE EXECUTE ON FUNCTION outmill."+function+" FROM PUBLIC")
 		requireNoRight(t, use(), "EXECUTE of "+function)
 		execute(t, admin, "GRANT EXECUTE ON FUNCTION outmill."+function+" TO "+role)

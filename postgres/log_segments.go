@@ -21,6 +21,9 @@ const (
 	segmentBytes = 64 << 20
 	smallSegment = 4 << 20
 	segmentAge   = 30 * time.Second
+	// manyBatches is the size of the table of batches from which on those that are over
+	// are dropped.
+	manyBatches = 1 << 20
 	// upkeepEvery is how often one process looks after the segments, upkeepIdly how
 	// often where it has found nothing to do and claimed nothing since.
 	upkeepEvery = 2 * time.Second
@@ -35,7 +38,7 @@ const (
 	sqlSegments = `SELECT pg_postmaster_start_time(), segment, statement_timestamp() - rotated_at > $1::bigint * interval '1 microsecond', statement_timestamp() - rotated_at > $2::bigint * interval '1 microsecond',
 	ARRAY(SELECT (SELECT pg_relation_size(oid) + coalesce(pg_relation_size(reltoastrelid), 0) FROM pg_class WHERE oid = segments.oid)
 		FROM (VALUES (0, {q:log_0}::regclass), (1, {q:log_1}::regclass), (2, {q:log_2}::regclass)) AS segments (nth, oid) ORDER BY nth),
-	` + sequenceNow + `, (SELECT coalesce(max(pos), -1) FROM {p:batches})
+	` + sequenceNow + `, (SELECT coalesce(max(pos), -1) FROM {p:batches}), pg_table_size({q:batches}::regclass)
 FROM {p:meta} WHERE only_row AND logged`
 
 	// sqlRotate has appends write to the segment $2 in the place of $1.
@@ -45,6 +48,8 @@ FROM {p:meta} WHERE only_row AND logged`
 	// for longer has the upkeep come again.
 	waitBriefly = `SELECT set_config('lock_timeout', '20ms', true)`
 	lockSegment = `LOCK TABLE {p:log_%[1]d} IN ACCESS EXCLUSIVE MODE`
+
+	sqlTidy = `SELECT {p:log_tidy}()`
 
 	truncateSegment = `TRUNCATE {p:log_%[1]d}`
 
@@ -60,7 +65,7 @@ WHERE last.pos IS NULL
 	OR (SELECT 1 FROM {p:log_%[1]d} WHERE line = t.line AND pos > last.pos LIMIT 1) IS NOT NULL
 	OR (SELECT 1 FROM {p:log_unfinished}(t.line, pg_current_snapshot()) AS u CROSS JOIN LATERAL (SELECT 1 FROM {p:log_%[1]d} AS l
 		WHERE l.line = t.line AND l.pos > u.from_pos AND l.pos <= u.to_pos AND l.xid = u.xid LIMIT 1) AS r LIMIT 1) IS NOT NULL
-	OR (SELECT 1 FROM {p:batches} AS b WHERE b.line = t.line AND b.n >= last.low AND b.open > 0
+	OR (SELECT 1 FROM {p:batches} AS b WHERE b.line = t.line AND b.n >= last.low AND b.open > 0 AND NOT ` + hasEnded + `
 		AND b.positions[1] <= (SELECT pos FROM {p:log_%[1]d} WHERE line = t.line ORDER BY pos DESC LIMIT 1) LIMIT 1) IS NOT NULL
 LIMIT $1::bigint`
 
@@ -71,7 +76,7 @@ LIMIT $1::bigint`
 	UNION ALL SELECT n.* FROM t CROSS JOIN LATERAL (SELECT line, grp, topic FROM {p:batches} WHERE line > t.line ORDER BY line LIMIT 1) AS n)
 SELECT t.line, t.grp, t.topic, ` + idleLine + ` FROM (SELECT * FROM t LIMIT $2::bigint) AS t`
 
-	idleLine = `((SELECT 1 FROM {p:log} WHERE line = t.line LIMIT 1) IS NULL AND (SELECT 1 FROM {p:batches} WHERE line = t.line AND open > 0 LIMIT 1) IS NULL)`
+	idleLine = `((SELECT 1 FROM {p:log} WHERE line = t.line LIMIT 1) IS NULL AND (SELECT 1 FROM {p:batches} AS b WHERE b.line = t.line AND b.open > 0 AND NOT ` + hasEnded + ` LIMIT 1) IS NULL)`
 
 	// sqlForgetLine forgets how far a line has been read. What is committed later
 	// comes as if it were new, and there is nothing else of the line to come again.
@@ -86,6 +91,8 @@ type segmentState struct {
 	sizes     [segments]int64
 	// at is where the sequence is, read how far the line is that was read furthest.
 	at, read int64
+	// batches is the size of their table.
+	batches int64
 }
 
 // upkeepLog has appends write to another segment when one is full, and truncates
@@ -116,7 +123,7 @@ func (s *Store) tendSegments(ctx context.Context) error {
 	var since time.Time
 	err := s.read(ctx, "upkeep", func(ctx context.Context) error {
 		row := s.pool.QueryRow(ctx, s.sql.text(sqlSegments), segmentAge.Microseconds(), evacuateAfter.Microseconds())
-		return row.Scan(&since, &found.current, &found.old, &found.gone, &found.sizes, &found.at, &found.read)
+		return row.Scan(&since, &found.current, &found.old, &found.gone, &found.sizes, &found.at, &found.read, &found.batches)
 	})
 	if err != nil {
 		return err
@@ -128,6 +135,10 @@ func (s *Store) tendSegments(ctx context.Context) error {
 	if since.UnixMicro() != s.serverSince.Load() {
 		s.serverSince.Store(0)
 		return nil
+	}
+	// Whoever may not truncate them may truncate segments.
+	if err := s.tidyBatches(ctx, found.batches); err != nil && code(err) != codeNoRight {
+		return err
 	}
 	free, emptied := -1, false
 	for i := range segments {
@@ -189,6 +200,25 @@ func (s *Store) truncate(ctx context.Context, segment int) (truncated bool, err 
 	}
 	s.refusals[segment].none()
 	return truncated && err == nil, err
+}
+
+// tidyBatches drops the batches that are over, where they are many.
+func (s *Store) tidyBatches(ctx context.Context, size int64) error {
+	if size < max(manyBatches, 2*s.batchesKept.Load()) {
+		return nil
+	}
+	err := s.in(ctx, s.relaxed, func(ctx context.Context, t *txn) error {
+		return t.finish(ctx, step{template: waitBriefly}, step{template: sqlTidy, row: func(scan func(...any) error) error {
+			var kept int64
+			err := scan(&kept)
+			s.batchesKept.Store(kept)
+			return err
+		}})
+	})
+	if code(err) == codeLockTimeout {
+		return nil
+	}
+	return err
 }
 
 // refusals have a segment that could not be locked left alone for longer each time:

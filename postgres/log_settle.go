@@ -40,13 +40,17 @@ SELECT l.pos, ` + movedID + `, l.grp, l.topic, l.key, 4, f.lease_until, l.create
 	// sqlMoveHeld moves rows at the places $2 that nobody has leased.
 	sqlMoveHeld = moveInLine + ` FROM (SELECT $1::bigint AS line, p AS pos FROM unnest($2::bigint[]) AS p) AS f ` + ofLog
 
-	// finish is what is set in a batch of which all is done.
-	finishBatch = `open = 0, lease_until = NULL, positions = '{}', keys = NULL, done = repeat('1', length(b.done))::varbit`
+	// sqlLockBatch comes before what settles records of the batch $1, $2 of the token
+	// $3: whoever ends one has its row locked, but does not change it, so that only a
+	// statement which begins afterwards sees that it has ended.
+	sqlLockBatch = `SELECT 1 FROM {p:batches} WHERE line = $1::bigint AND n = $2::bigint AND token = $3::bigint FOR UPDATE`
+
+	// thatBatch is the batch $1, $2 of the token $3, if it is in work.
+	thatBatch = `FROM {p:batches} AS b WHERE b.line = $1::bigint AND b.n = $2::bigint AND b.token = $3::bigint AND b.open > 0 AND NOT ` + hasEnded
 
 	// sqlMoveLeased moves the records of the batch $1, $2 of the token $3 that are
 	// at its ordinals $4, with their lease; $5 is a mask of these.
-	sqlMoveLeased = `WITH old AS MATERIALIZED (SELECT line, n, owner, lease_until, done, positions FROM {p:batches}
-	WHERE line = $1::bigint AND n = $2::bigint AND token = $3::bigint AND open > 0 FOR UPDATE),
+	sqlMoveLeased = `WITH old AS MATERIALIZED (SELECT b.line, b.n, b.owner, b.lease_until, b.done, b.positions ` + thatBatch + `),
 f AS MATERIALIZED (SELECT o.line, o.owner, o.lease_until, o.positions[u.nth + 1] AS pos FROM old AS o CROSS JOIN unnest($4::integer[]) AS u (nth)
 	WHERE get_bit(o.done, u.nth) = 0),
 moved AS (` + moveLeased + ` FROM f ` + ofLog + ` RETURNING 1)
@@ -62,25 +66,23 @@ FROM old AS o WHERE b.line = $1::bigint AND b.n = $2::bigint`
 	// sqlLogAck acks the records of a batch that are at the ordinals $4, of which $5
 	// is a mask. Where $6, it fails if any of them was done before, or the batch is
 	// gone.
-	sqlLogAck = `WITH old AS MATERIALIZED (SELECT line, n, done, ` + wholeAcked + ` FROM {p:batches} WHERE line = $1::bigint AND n = $2::bigint AND token = $3::bigint AND cardinality($4::integer[]) > 0 FOR UPDATE),
+	sqlLogAck = `WITH old AS MATERIALIZED (SELECT b.line, b.n, b.token, b.done, ` + wholeAcked + ` ` + thatBatch + ` AND cardinality($4::integer[]) > 0),
 ` + ackMask + `
 ` + allAcked
 
 	// sqlLogAckSteps is sqlLogAck where records are steps of joins.
-	sqlLogAckSteps = `WITH old AS MATERIALIZED (SELECT line, n, done, positions, ` + wholeAcked + ` FROM {p:batches} WHERE line = $1::bigint AND n = $2::bigint AND token = $3::bigint FOR UPDATE),
+	sqlLogAckSteps = `WITH old AS MATERIALIZED (SELECT b.line, b.n, b.token, b.done, b.positions, ` + wholeAcked + ` ` + thatBatch + `),
 gone AS MATERIALIZED (SELECT l.step FROM (SELECT o.line, o.positions[u.nth + 1] AS pos FROM old AS o CROSS JOIN unnest($4::integer[]) AS u (nth)
 	WHERE get_bit(o.done, u.nth) = 0) AS f ` + ofLog + ` WHERE l.step IS NOT NULL),
 noted AS MATERIALIZED (` + noteAcked + `),
 ` + ackMask + `
 ` + allAcked + ` FROM (SELECT count(*) FROM noted) AS n`
 
-	// wholeAcked tells whether the bits $5 are the last of a batch, and it is not the
-	// newest of the line $1, which says how far the line has been read.
-	wholeAcked = `strpos((done | $5::text::varbit)::text, '0') = 0 AND n < (SELECT n ` + newestBatch + `) AS whole`
+	// wholeAcked tells whether the bits $5 are the last of a batch.
+	wholeAcked = `strpos((b.done | $5::text::varbit)::text, '0') = 0 AS whole`
 
-	// ackMask sets the bits $5 of the batch that was read as old, or drops it: it would
-	// be the next claim's to drop, and leave two dead rows behind in the place of one.
-	ackMask = `dropped AS (DELETE FROM {p:batches} AS b USING old AS o WHERE o.whole AND b.line = $1::bigint AND b.n = $2::bigint),
+	// ackMask sets the bits $5 of the batch that was read as old, or ends it.
+	ackMask = `over AS (INSERT INTO {p:ended} (line, n, token) SELECT line, n, token FROM old WHERE whole),
 set AS (` + settleMask + ` AND NOT o.whole)`
 
 	allAcked = `SELECT CASE WHEN $6::boolean AND strpos(coalesce((SELECT (done & $5::text::varbit)::text FROM old), '1'), '1') > 0 THEN {p:log_moved}() END`
@@ -100,35 +102,30 @@ set AS (` + settleMask + ` AND NOT o.whole)`
 	sqlFindBatches = `SELECT r.id, b.owner::text, b.line, b.n, b.token, b.grp, b.topic, b.steps, b.keys IS NOT NULL, length(b.done), array_position(b.positions, r.pos) - 1
 FROM (SELECT DISTINCT u AS id FROM unnest($1::text[]::uuid[]) AS u) AS i
 CROSS JOIN LATERAL (SELECT id, line, pos FROM {p:log} WHERE id = i.id OFFSET 0) AS r
-CROSS JOIN LATERAL (SELECT * FROM {p:batches} WHERE line = r.line AND n >= (SELECT low FROM {p:batches} WHERE line = r.line ORDER BY n DESC LIMIT 1)
-	AND ($2::text = '' OR owner = nullif($2::text, '')::uuid) AND open > 0 AND positions @> ARRAY[r.pos] OFFSET 0) AS b`
+CROSS JOIN LATERAL (SELECT * FROM {p:batches} AS b WHERE line = r.line AND n >= (SELECT low FROM {p:batches} WHERE line = r.line ORDER BY n DESC LIMIT 1)
+	AND ($2::text = '' OR owner = nullif($2::text, '')::uuid) AND open > 0 AND positions @> ARRAY[r.pos] AND NOT ` + hasEnded + ` OFFSET 0) AS b`
 )
 
 // sqlLogBack moves what is open of the batches of the line $1 whose lease has
 // ended, with that lease. So it does with those that are open after 256 others, so
 // that a claim has not to look at more than these.
-var sqlLogBack = moveOpenOf(`SELECT b.line, b.n, b.owner, b.lease_until, b.done, b.positions FROM {p:batches} AS b
-	WHERE `+inWorkOfLine+`
-	AND (coalesce(b.lease_until, 'infinity') <= statement_timestamp() OR b.lease_until IS NOT NULL AND b.n < (SELECT n `+newestBatch+`) - 256) FOR UPDATE`, inWorkOfLine)
+var sqlLogBack = moveOpenOf(inWorkOfLine+` AND (b.lease_until <= statement_timestamp() OR b.n < (SELECT n `+newestBatch+`) - 256)`, `FOR UPDATE`)
 
-// inWorkOfLine is where the batches b of the line $1 are that are in work.
-const inWorkOfLine = `b.line = $1::bigint AND b.n >= (SELECT low ` + newestBatch + `)`
-
-// moveOpenOf moves what is open of the batches that a query selects and locks, with
-// its leases. among says again which batches b these can be: a plan that goes over b
-// in the index would begin with the first that an old transaction could still see.
-func moveOpenOf(batches, among string) string {
-	return `WITH old AS MATERIALIZED (` + batches + `),
-f AS MATERIALIZED (SELECT o.line, o.owner, o.lease_until, u.pos FROM old AS o CROSS JOIN LATERAL unnest(o.positions) WITH ORDINALITY AS u (pos, nth)
-	WHERE get_bit(o.done, u.nth::integer - 1) = 0),
-moved AS (` + moveLeased + ` FROM f ` + ofLog + ` RETURNING 1)
-UPDATE {p:batches} AS b SET ` + finishBatch + ` FROM old AS o WHERE b.line = o.line AND b.n = o.n AND ` + among
+// moveOpenOf moves what is open of the batches b for which a condition holds, with its
+// leases, and ends them. Who has waited for a batch that an ack has ended meanwhile
+// does not see that, but finds it noted.
+func moveOpenOf(condition, lock string) string {
+	return `WITH old AS MATERIALIZED (SELECT b.line, b.n, b.token, b.owner, b.lease_until, b.done, b.positions FROM {p:batches} AS b WHERE ` + condition + ` ` + lock + `),
+over AS (INSERT INTO {p:ended} (line, n, token) SELECT line, n, token FROM old ON CONFLICT DO NOTHING RETURNING line, n),
+f AS MATERIALIZED (SELECT o.line, o.owner, o.lease_until, u.pos FROM old AS o JOIN over USING (line, n) CROSS JOIN LATERAL unnest(o.positions) WITH ORDINALITY AS u (pos, nth)
+	WHERE get_bit(o.done, u.nth::integer - 1) = 0)
+` + moveLeased + ` FROM f ` + ofLog
 }
 
 // sqlLogExtend extends the lease of a batch if all that is open of it is in the mask
 // $4, and returns what is.
 const sqlLogExtend = `UPDATE {p:batches} AS b SET lease_until = statement_timestamp() + $5::bigint * interval '1 microsecond'
-WHERE b.line = $1::bigint AND b.n = $2::bigint AND b.token = $3::bigint AND b.open > 0 AND strpos((b.done | $4::text::varbit)::text, '0') = 0
+WHERE b.line = $1::bigint AND b.n = $2::bigint AND b.token = $3::bigint AND b.open > 0 AND NOT ` + hasEnded + ` AND strpos((b.done | $4::text::varbit)::text, '0') = 0
 RETURNING (~b.done)::text`
 
 // codeMoved is what log_moved raises.
@@ -145,6 +142,15 @@ func (b *batchRef) mask(ordinals []int) string {
 
 func (b *batchRef) args(ordinals []int) []any {
 	return []any{b.line, b.n, b.token, numbers(ordinals), b.mask(ordinals)}
+}
+
+func (b *batchRef) lock() step {
+	return step{template: sqlLockBatch, args: []any{b.line, b.n, b.token}}
+}
+
+// move moves leased records to the records.
+func (b *batchRef) move(ordinals []int) []step {
+	return []step{b.lock(), {template: sqlMoveLeased, args: b.args(ordinals)}}
 }
 
 // openLanes is nothing where no record has a key.
@@ -174,7 +180,7 @@ func ackSteps(batches map[*batchRef][]int, strictly bool) []step {
 			template = sqlLogAckSteps
 		}
 		steps = append(steps, b.openLanes(batches[b])...)
-		steps = append(steps, step{template: template, args: append(b.args(batches[b]), strictly)})
+		steps = append(steps, b.lock(), step{template: template, args: append(b.args(batches[b]), strictly)})
 	}
 	return steps
 }
@@ -220,7 +226,7 @@ func (s *Store) extendLog(ctx context.Context, lease time.Duration, leases []out
 		clear(standing)
 		var whole []step
 		for _, b := range inOneOrder(batches) {
-			whole = append(whole, step{
+			whole = append(whole, b.lock(), step{
 				template: sqlLogExtend, args: []any{b.line, b.n, b.token, b.mask(batches[b]), ceilMicros(lease)},
 				row: func(scan func(...any) error) error {
 					var open string
@@ -266,7 +272,7 @@ func moveSteps(batches map[*batchRef][]int) []step {
 	var steps []step
 	for _, b := range inOneOrder(batches) {
 		steps = append(steps, b.openLanes(batches[b])...)
-		steps = append(steps, step{template: sqlMoveLeased, args: b.args(batches[b])})
+		steps = append(steps, b.move(batches[b])...)
 	}
 	return steps
 }

@@ -424,6 +424,7 @@ func Test_in_a_log_an_ack_of_a_batch_that_has_gone_meanwhile_does_nothing(t *tes
 	require.NoError(t, r.store.Ack(t.Context(), leasesOf(found)))
 	r.lease(r.store.Store, "c")
 	r.lease(r.store.Store, "d")
+	require.NoError(t, r.store.TidyBatches(t.Context()))
 	require.Equal(t, 2, valueOf[int](t, r.db, r.sql(`SELECT count(*) FROM {batches}`)), "what is done has gone")
 	stopped.open()
 	await(t, acked)

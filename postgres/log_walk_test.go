@@ -177,7 +177,7 @@ func (w *roaming) work(ctx context.Context, store *postgres.Store, owner outmill
 func (w *roaming) operate(ctx context.Context, store *postgres.Store) error {
 	var err error
 	ids := w.someID()
-	switch rand.N(12) {
+	switch rand.N(14) {
 	case 0, 1, 2:
 		_, err = store.Delete(ctx, ids...)
 	case 3, 4:
@@ -198,6 +198,8 @@ func (w *roaming) operate(ctx context.Context, store *postgres.Store) error {
 	case 10:
 		_, err = store.Truncate(ctx, rand.N(3))
 		err = errors.Join(err, store.ForgetLines(ctx))
+	case 11, 12:
+		err = store.TidyBatches(ctx)
 	default:
 		_, err = store.ReapExpired(ctx, 20)
 	}

@@ -114,7 +114,7 @@ func (r *recycled) take() string {
 func (r *recycled) giveBack(t *testing.T, schema string) {
 	t.Helper()
 	_, err := r.db.Exec(context.WithoutCancel(t.Context()), strings.ReplaceAll(`DELETE FROM s.records; DELETE FROM s.lanes;
-DELETE FROM s.groups; DELETE FROM s.dedup; DELETE FROM s.joins; DELETE FROM s.join_members; DELETE FROM s.log; DELETE FROM s.batches; DELETE FROM s.late; UPDATE s.meta SET version = 2, compatible = 1, generation = generation + 1`, "s.", schema+"."),
+DELETE FROM s.groups; DELETE FROM s.dedup; DELETE FROM s.joins; DELETE FROM s.join_members; DELETE FROM s.log; DELETE FROM s.batches; DELETE FROM s.ended; DELETE FROM s.late; UPDATE s.meta SET version = 2, compatible = 1, generation = generation + 1`, "s.", schema+"."),
 		pgx.QueryExecModeSimpleProtocol)
 	require.NoError(t, err)
 	r.mu.Lock()

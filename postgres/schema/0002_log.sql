@@ -67,10 +67,9 @@ CREATE INDEX {i:log_step} ON {p:log} (step) WHERE step IS NOT NULL;
 -- seen has in progress, a place behind which all of its rows are, and last that for
 -- those from the end of seen up to horizon. positions are what was handed
 -- out, keys a hash of each one's key (NULL: none has one), done a bit for each
--- that is settled or has moved to the records, open how many are not. Rows that
--- are done and not the newest go with the next claim; there are none before low.
--- token is the claimer's: a crash may take a claim back, since claims do not wait
--- for the disk, and another one then has its number.
+-- that is settled or has moved to the records, open how many are not. None is in
+-- work before low. token is the claimer's: a crash may take a claim back, since
+-- claims do not wait for the disk, and another one then has its number.
 CREATE TABLE {p:batches} (
     line        bigint      NOT NULL,
     n           bigint      NOT NULL,
@@ -94,7 +93,43 @@ CREATE TABLE {p:batches} (
 
 ALTER TABLE {p:batches} ALTER COLUMN positions SET STORAGE EXTERNAL, ALTER COLUMN keys SET STORAGE EXTERNAL;
 
-CREATE INDEX {i:batches_lease} ON {p:batches} (lease_until) WHERE lease_until IS NOT NULL;
+-- The batches that are over, whatever open says: they were acked, or what was left of
+-- them has moved to the records. So nothing is updated or deleted for a batch that is
+-- acked at once; both tables are truncated now and then.
+CREATE TABLE {p:ended} (
+    line  bigint NOT NULL,
+    n     bigint NOT NULL,
+    token bigint NOT NULL,
+    PRIMARY KEY (line, n, token)
+) WITH (autovacuum_vacuum_insert_threshold = -1, autovacuum_analyze_threshold = 2147483647);
+
+-- The batches in work. The search leaps from the newest of a line to that of the one
+-- before.
+CREATE FUNCTION {p:log_in_work}() RETURNS SETOF {p:batches} LANGUAGE sql STABLE AS $outmill$
+    WITH RECURSIVE t AS (
+        (SELECT b.line, b.low FROM {p:batches} AS b ORDER BY b.line DESC, b.n DESC LIMIT 1)
+        UNION ALL SELECT p.line, p.low FROM t CROSS JOIN LATERAL (SELECT b.line, b.low FROM {p:batches} AS b WHERE b.line < t.line ORDER BY b.line DESC, b.n DESC LIMIT 1) AS p)
+    SELECT b.* FROM t CROSS JOIN LATERAL (SELECT * FROM {p:batches} AS i WHERE i.line = t.line AND i.n >= t.low AND i.open > 0
+        AND (SELECT 1 FROM {p:ended} AS e WHERE e.line = i.line AND e.n = i.n AND e.token = i.token LIMIT 1) IS NULL OFFSET 0) AS b
+$outmill$;
+
+-- Drops the batches that are over, but for the newest of each line. Whoever waits for
+-- the lock meanwhile has a newer snapshot afterwards.
+CREATE FUNCTION {p:log_tidy}() RETURNS bigint LANGUAGE plpgsql AS $outmill$
+DECLARE
+    kept {p:batches}[];
+    over {p:ended}[];
+BEGIN
+    LOCK TABLE {p:batches}, {p:ended} IN ACCESS EXCLUSIVE MODE;
+    kept := ARRAY(SELECT b FROM (SELECT DISTINCT ON (line) * FROM {p:batches} ORDER BY line, n DESC) AS b);
+    over := ARRAY(SELECT e FROM {p:ended} AS e JOIN unnest(kept) AS k ON k.line = e.line AND k.n = e.n AND k.token = e.token);
+    kept := kept || ARRAY(SELECT b FROM {p:log_in_work}() AS b WHERE (b.line, b.n) NOT IN (SELECT k.line, k.n FROM unnest(kept) AS k));
+    TRUNCATE {p:batches}, {p:ended};
+    INSERT INTO {p:batches} SELECT k.* FROM unnest(kept) AS k;
+    INSERT INTO {p:ended} SELECT o.* FROM unnest(over) AS o;
+    RETURN pg_table_size({q:batches}::regclass);
+END
+$outmill$;
 
 -- Transactions that were not finished when a line was read past them, and that
 -- have written more than a claim takes: what is after from_pos and up to to_pos
@@ -156,9 +191,8 @@ BEGIN
             AND pg_visible_in_snapshot(p.xid, pg_current_snapshot()) LIMIT 1) IS NOT NULL
             AND (SELECT last_value FROM {p:records_seq_seq}) - last.pos > 10000)
         OR {p:log_late}($1)
-        -- Not by the index of leases, which keeps all that have ended while an old
-        -- transaction is open: nothing tells the planner that there is one.
-        OR (SELECT 1 FROM {p:batches} WHERE line = $1 AND n >= last.low AND coalesce(lease_until, 'infinity') <= statement_timestamp() LIMIT 1) IS NOT NULL;
+        OR (SELECT 1 FROM {p:batches} AS b WHERE b.line = $1 AND b.n >= last.low AND b.open > 0 AND b.lease_until <= statement_timestamp()
+            AND (SELECT 1 FROM {p:ended} AS e WHERE e.line = b.line AND e.n = b.n AND e.token = b.token LIMIT 1) IS NULL LIMIT 1) IS NOT NULL;
 END
 $outmill$;
 
