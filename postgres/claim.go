@@ -100,6 +100,7 @@ func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill
 		s.upkeepLog(ctx)
 	}
 	busy := s.busy.Topics(req.Group, req.Topics)
+	lookedAgain := false
 	for {
 		topics := busy
 		if topics == nil {
@@ -108,7 +109,7 @@ func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill
 				return nil, err
 			}
 		}
-		c := &claim{s: s, req: req}
+		c := &claim{s: s, req: req, lookedAgain: lookedAgain}
 		err := c.serveAll(ctx, s.turns.Order(req.Group, req.Topics, slices.Clone(topics)))
 		if len(c.records) > 0 {
 			if busy == nil {
@@ -122,7 +123,7 @@ func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill
 		if err != nil || busy == nil && !c.again {
 			return nil, err
 		}
-		busy = nil
+		busy, lookedAgain = nil, c.lookedAgain
 	}
 }
 
@@ -238,6 +239,8 @@ type claim struct {
 	over bool
 	// again: so much was passed over that there may be more to claim.
 	again bool
+	// lookedAgain: it did so because of what had only just been committed.
+	lookedAgain bool
 }
 
 // room is how many records the claim may still take.

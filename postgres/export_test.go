@@ -23,7 +23,10 @@ func (s *Store) Evacuate(ctx context.Context, segment int) error { return s.evac
 func (s *Store) TendSegments(ctx context.Context) error { return s.tendSegments(ctx) }
 
 // TidyBatches drops the batches that are over, however few there are.
-func (s *Store) TidyBatches(ctx context.Context) error { return s.tidyBatches(ctx, math.MaxInt64) }
+func (s *Store) TidyBatches(ctx context.Context) error {
+	s.batchesRefused.none()
+	return s.tidyBatches(ctx, math.MaxInt64)
+}
 
 // ForgetLines is forgetLines.
 func (s *Store) ForgetLines(ctx context.Context) error { return s.forgetLines(ctx) }

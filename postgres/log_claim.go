@@ -105,10 +105,11 @@ RETURNING n, lease_until`
 	// sqlKeepLate notes that what comes after $2 of the transactions that were passed
 	// is still to come, from each one's next place on. What is noted never goes back:
 	// one with lower places may be finished while another is not done.
-	sqlKeepLate = `INSERT INTO {p:late} (line, xid, from_pos, to_pos)
-SELECT $1::bigint, c.xid, coalesce((SELECT pos - 1 FROM {p:log} WHERE line = $1::bigint AND pos > greatest(c.from_pos, $2::bigint) AND pos <= c.to_pos AND xid = c.xid ORDER BY pos LIMIT 1), c.to_pos), c.to_pos
-FROM (` + passedFinished + `) AS c
-ON CONFLICT (line, xid) DO UPDATE SET from_pos = excluded.from_pos`
+	sqlKeepLate = `WITH c AS MATERIALIZED (SELECT c.xid, c.to_pos, (SELECT pos FROM {p:log} WHERE line = $1::bigint AND pos > greatest(c.from_pos, $2::bigint) AND pos <= c.to_pos AND xid = c.xid ORDER BY pos LIMIT 1) AS next
+	FROM (` + passedFinished + `) AS c),
+done AS (DELETE FROM {p:late} AS l USING c WHERE l.line = $1::bigint AND l.xid = c.xid AND l.to_pos = c.to_pos AND c.next IS NULL)
+INSERT INTO {p:late} (line, xid, from_pos, to_pos) SELECT $1::bigint, xid, next - 1, to_pos FROM c WHERE next IS NOT NULL
+ON CONFLICT (line, xid, to_pos) DO UPDATE SET from_pos = excluded.from_pos`
 
 	sqlForgetLate = `DELETE FROM {p:late} WHERE line = $1::bigint`
 )
@@ -124,12 +125,12 @@ var (
 		WHERE $4::boolean AND grp = $1::text AND topic = $2::text AND stage = 1 ORDER BY seq LIMIT $3::bigint) AS held) AS r
 ORDER BY seq LIMIT $3::bigint`
 
-	// sqlTopicState tells how far the line $4 has been read, whether transactions
-	// are left that were passed, whether all records of the topic have their group,
+	// sqlTopicState tells how far the line $4 has been read, whether something is to be
+	// noted of transactions that were passed, whether all records of the topic have their group,
 	// whether any may be in the way of a key, whether another owner has a lease, and
 	// the first that waits.
 	sqlTopicState = `SELECT coalesce((SELECT pos FROM {p:batches} WHERE line = $4::bigint ORDER BY n DESC LIMIT 1), -1),
-	(SELECT 1 FROM {p:late} WHERE line = $4::bigint LIMIT 1) IS NOT NULL,
+	(SELECT 1 FROM {p:late} WHERE line = $4::bigint LIMIT 1) IS NOT NULL OR coalesce((SELECT {p:log_stale}(b) FROM {p:batches} AS b WHERE line = $4::bigint ORDER BY n DESC LIMIT 1), false),
 	` + allRouted + `,
 	` + anyOf(`{p:records} WHERE grp = $1::text AND topic = $2::text AND stage = 4`) + ` OR ` + anyOf(`{p:records} WHERE `+waitingOfTopic) + `
 	OR ` + anyOf(`{p:records} WHERE grp = $1::text AND topic = $2::text AND stage = 1`) + ` OR ` + anyOf(`{p:records} WHERE parked`) + `,
@@ -441,8 +442,19 @@ func (l *logLine) decide(ctx context.Context) error {
 	}
 	l.Page(page)
 	// Behind records that have expired, or that were held, there may be others.
-	l.c.again = l.c.again || (len(l.Expired)+len(l.Holding)+len(l.Parked) > 0 || l.unread > 0 && len(page) == 0) && !l.Full
+	l.c.again = l.c.again || (len(l.Expired)+len(l.Holding)+len(l.Parked) > 0 || l.hidden(len(page))) && !l.Full
 	return nil
+}
+
+// hidden tells whether rows that were not finished when the claim marked may have hidden
+// others from it. It does so once: on a server that the log cannot tell from the one
+// where they were written they are never finished.
+func (l *logLine) hidden(page int) bool {
+	if page > 0 || l.unread == 0 || l.c.lookedAgain {
+		return false
+	}
+	l.c.lookedAgain = true
+	return true
 }
 
 // merged puts both lanes together: by place, or, without an order, what has been

@@ -138,6 +138,33 @@ func Test_in_a_log_who_waits_while_batches_are_dropped_finds_those_that_are_left
 	}
 }
 
+// Each line is forgotten before its batches are many.
+func Test_in_a_log_what_has_ended_of_lines_that_are_forgotten_is_dropped_too(t *testing.T) {
+	t.Parallel()
+	r := newTape(t, pool(t), storetest.Options{})
+	execute(t, r.db, r.sql(`INSERT INTO {ended} SELECT g, 1, 1 FROM generate_series(1, 20000) AS g`))
+	require.NoError(t, r.store.TendSegments(t.Context()))
+	require.Zero(t, valueOf[int](t, r.db, r.sql(`SELECT count(*) FROM {ended}`)))
+}
+
+// A dump that has its snapshot from before batches were dropped, and reads them
+// afterwards, has none of them.
+func Test_in_a_log_of_which_a_dump_has_no_batches_all_comes_again_in_order(t *testing.T) {
+	t.Parallel()
+	eachOrder(t, func(r *tape, order outmill.Order) {
+		huge := r.begin()
+		r.in(huge, "key", numbered("huge", 6)...)
+		r.append("key", "passed")
+		require.Equal(r.t, []string{"passed"}, r.take(10, order))
+		r.commit(huge)
+		require.Equal(r.t, numbered("huge", 2), r.take(2, order))
+		require.Equal(r.t, 1, valueOf[int](r.t, r.db, r.sql(`SELECT count(*) FROM {late}`)))
+		execute(r.t, r.db, r.sql(`TRUNCATE {batches}, {ended}`))
+		require.Equal(r.t, append(numbered("huge", 6), "passed"), r.drain(2, order))
+		r.census(append(numbered("huge", 6), "passed")...)
+	})
+}
+
 func Test_in_a_log_nobody_waits_long_for_batches_to_be_dropped(t *testing.T) {
 	t.Parallel()
 	r := newTape(t, pool(t), storetest.Options{})

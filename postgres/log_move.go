@@ -98,27 +98,37 @@ func (s *Store) moveGroup(ctx context.Context, operation, group string) error {
 
 // moveTopic moves all of a line that is in the log to the records.
 func (s *Store) moveTopic(ctx context.Context, operation, group, topic string) error {
-	for more := true; more; {
+	// What had only just been committed may have hidden the rest once.
+	for empty := 0; empty < 2; {
+		var moved int
+		var hidden bool
 		err := s.onThisServer(ctx, operation, func(ctx context.Context, t *txn) (err error) {
-			more, err = t.moveLine(ctx, group, topic)
+			moved, hidden, err = t.moveLine(ctx, group, topic)
 			return err
 		})
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
+		case moved > 0:
+			empty = 0
+		case !hidden:
+			return nil
+		default:
+			empty++
 		}
 	}
 	return nil
 }
 
-// moveLine moves some of a line, as a claim would take it, and tells whether there
-// may be more.
-func (t *txn) moveLine(ctx context.Context, group, topic string) (more bool, err error) {
+// moveLine moves some of a line, as a claim would take it, and tells how many, and
+// whether others may have been hidden: see logLine.hidden.
+func (t *txn) moveLine(ctx context.Context, group, topic string) (moved int, hidden bool, err error) {
 	c := &claim{s: t.s, req: outmill.ClaimRequest{Group: group}}
 	l := &logLine{line: c.newLine(t, topic, adoptAtOnce), number: lineOf(group, topic)}
 	err = t.run(ctx, l.lock(), l.mark(), step{template: sqlMoveAllLeased, args: []any{l.number}},
 		step{template: sqlTopicState, args: l.ofTopic(outmill.OwnerToken{}.String(), l.number), row: l.state}, l.logPage())
 	if err != nil {
-		return false, err
+		return 0, false, err
 	}
 	var moving []int64
 	for i := range l.log {
@@ -129,7 +139,7 @@ func (t *txn) moveLine(ctx context.Context, group, topic string) (more bool, err
 	if len(moving) > 0 {
 		steps = append(steps, step{template: sqlMoveHeld, args: []any{l.number, moving}})
 	}
-	return len(moving)+l.unread > 0, t.finish(ctx, append(steps, l.goOn(nil, nil)...)...)
+	return len(moving), l.unread > 0, t.finish(ctx, append(steps, l.goOn(nil, nil)...)...)
 }
 
 // parkAhead is how far ahead in the log records are parked at once with one that

@@ -140,3 +140,49 @@ func Test_in_a_log_on_another_server_what_commits_between_a_claims_mark_and_its_
 	names = append(names, r.drain(10, outmill.OrderKey)...)
 	require.Equal(t, []string{"old", "new"}, names)
 }
+
+// asOf makes the rows of the log but one those of another server, on which a transaction had
+// the same number as one of this server.
+func (r *tape) asOf(number int64) {
+	r.t.Helper()
+	execute(r.t, r.db, r.sql(fmt.Sprintf(`UPDATE {log} SET xid = '%d' WHERE message_id <> 'passed'`, number)))
+	execute(r.t, r.db, r.sql(fmt.Sprintf(`UPDATE {late} SET xid = '%d'`, number)))
+	execute(r.t, r.db, r.sql(`UPDATE {meta} SET past = (SELECT max(pos) FROM {log})`))
+}
+
+func Test_in_a_log_of_another_server_what_came_does_not_come_again_with_a_number_that_is_given_again(t *testing.T) {
+	t.Parallel()
+	eachOrder(t, func(r *tape, order outmill.Order) {
+		r.append("", "old1", "old2")
+		again := r.begin()
+		r.asOf(r.numberOf(again))
+		require.Equal(r.t, []string{"old1"}, r.take(1, order))
+		require.Equal(r.t, []string{"old2"}, r.take(10, order))
+		r.in(again, "", "late")
+		r.append("", "new")
+		require.Equal(r.t, []string{"new"}, r.take(10, order))
+		r.commit(again)
+		require.Equal(r.t, []string{"late"}, r.drain(10, order))
+		r.census("old1", "old2", "new", "late")
+	})
+}
+
+func Test_in_a_log_of_another_server_what_is_listed_comes_once_though_its_number_is_given_again(t *testing.T) {
+	t.Parallel()
+	eachOrder(t, func(r *tape, order outmill.Order) {
+		huge := r.begin()
+		r.in(huge, "", numbered("huge", 9)...)
+		r.append("", "passed")
+		require.Equal(r.t, []string{"passed"}, r.take(10, order))
+		r.commit(huge)
+		require.Equal(r.t, numbered("huge", 9)[:2], r.take(2, order))
+		again := r.begin()
+		r.asOf(r.numberOf(again))
+		require.Equal(r.t, numbered("huge", 9)[2:4], r.take(2, order))
+		r.in(again, "", "late")
+		require.Equal(r.t, numbered("huge", 9)[4:6], r.take(2, order))
+		r.commit(again)
+		require.Equal(r.t, append(numbered("huge", 9)[6:], "late"), r.drain(2, order))
+		r.census(append(numbered("huge", 9), "passed", "late")...)
+	})
+}

@@ -21,7 +21,7 @@ const (
 	segmentBytes = 64 << 20
 	smallSegment = 4 << 20
 	segmentAge   = 30 * time.Second
-	// manyBatches is the size of the table of batches from which on those that are over
+	// manyBatches is the size of the tables of batches from which on those that are over
 	// are dropped.
 	manyBatches = 1 << 20
 	// upkeepEvery is how often one process looks after the segments, upkeepIdly how
@@ -38,7 +38,8 @@ const (
 	sqlSegments = `SELECT pg_postmaster_start_time(), segment, statement_timestamp() - rotated_at > $1::bigint * interval '1 microsecond', statement_timestamp() - rotated_at > $2::bigint * interval '1 microsecond',
 	ARRAY(SELECT (SELECT pg_relation_size(oid) + coalesce(pg_relation_size(reltoastrelid), 0) FROM pg_class WHERE oid = segments.oid)
 		FROM (VALUES (0, {q:log_0}::regclass), (1, {q:log_1}::regclass), (2, {q:log_2}::regclass)) AS segments (nth, oid) ORDER BY nth),
-	` + sequenceNow + `, (SELECT coalesce(max(pos), -1) FROM {p:batches}), pg_table_size({q:batches}::regclass)
+	` + sequenceNow + `, (SELECT coalesce(max(pos), -1) FROM {p:log_newest}()), CASE WHEN has_table_privilege({q:batches}, 'TRUNCATE') AND has_table_privilege({q:ended}, 'TRUNCATE') THEN
+	pg_table_size({q:batches}::regclass) + pg_table_size({q:ended}::regclass) ELSE 0 END
 FROM {p:meta} WHERE only_row AND logged`
 
 	// sqlRotate has appends write to the segment $2 in the place of $1.
@@ -91,7 +92,7 @@ type segmentState struct {
 	sizes     [segments]int64
 	// at is where the sequence is, read how far the line is that was read furthest.
 	at, read int64
-	// batches is the size of their table.
+	// batches is the size of their tables, 0 where they are not to be truncated.
 	batches int64
 }
 
@@ -136,8 +137,7 @@ func (s *Store) tendSegments(ctx context.Context) error {
 		s.serverSince.Store(0)
 		return nil
 	}
-	// Whoever may not truncate them may truncate segments.
-	if err := s.tidyBatches(ctx, found.batches); err != nil && code(err) != codeNoRight {
+	if err := s.tidyBatches(ctx, found.batches); err != nil {
 		return err
 	}
 	free, emptied := -1, false
@@ -204,7 +204,7 @@ func (s *Store) truncate(ctx context.Context, segment int) (truncated bool, err 
 
 // tidyBatches drops the batches that are over, where they are many.
 func (s *Store) tidyBatches(ctx context.Context, size int64) error {
-	if size < max(manyBatches, 2*s.batchesKept.Load()) {
+	if size < max(manyBatches, 2*s.batchesKept.Load()) || !s.batchesRefused.over() {
 		return nil
 	}
 	err := s.in(ctx, s.relaxed, func(ctx context.Context, t *txn) error {
@@ -216,12 +216,14 @@ func (s *Store) tidyBatches(ctx context.Context, size int64) error {
 		}})
 	})
 	if code(err) == codeLockTimeout {
+		s.batchesRefused.more()
 		return nil
 	}
+	s.batchesRefused.none()
 	return err
 }
 
-// refusals have a segment that could not be locked left alone for longer each time:
+// refusals have what could not be locked left alone for longer each time:
 // a transaction that has written to it may stay open for hours.
 type refusals struct{ until, pause atomic.Int64 }
 

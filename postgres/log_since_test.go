@@ -119,7 +119,6 @@ func Test_in_a_log_the_end_of_a_long_transaction_is_noted_by_one_claim(t *testin
 	far()
 	r.append("", "passed")
 	require.Equal(t, []string{"passed"}, r.take(10, outmill.OrderNone))
-	far()
 	require.False(t, due(), "it is open")
 	r.commit(long)
 	require.True(t, due())
@@ -134,4 +133,54 @@ func dueTopics(t *testing.T, r *tape) (topics []string) {
 	text := valueOf[string](t, r.db, r.sql(`SELECT coalesce(json_agg(t.t), '[]')::text FROM {log_due}('readers', NULL, NULL) AS t (t)`))
 	require.NoError(t, json.Unmarshal([]byte(text), &topics))
 	return topics
+}
+
+// Those that have nothing more in the line are not kept: there may be thousands.
+func Test_in_a_log_only_transactions_of_which_something_is_to_come_are_listed(t *testing.T) {
+	t.Parallel()
+	r := newTape(t, pool(t), storetest.Options{})
+	huge := r.begin()
+	r.in(huge, "", numbered("huge", 30)...)
+	r.append("", "passed")
+	require.Equal(t, []string{"passed"}, r.take(10, outmill.OrderNone))
+	r.commit(huge)
+	var open []pgx.Tx
+	var got []string
+	for range 10 {
+		got = append(got, r.take(2, outmill.OrderNone)...)
+		for _, tx := range open {
+			r.commit(tx)
+		}
+		require.Equal(t, 1, valueOf[int](t, r.db, r.sql(`SELECT count(*) FROM {late}`)))
+		open = []pgx.Tx{r.begin(), r.begin()}
+		for _, tx := range open {
+			r.numberOf(tx)
+		}
+	}
+	for _, tx := range open {
+		r.commit(tx)
+	}
+	got = append(got, r.drain(10, outmill.OrderNone)...)
+	require.Equal(t, numbered("huge", 30), got)
+	require.Zero(t, valueOf[int](t, r.db, r.sql(`SELECT count(*) FROM {late}`)))
+	r.census(append(numbered("huge", 30), "passed")...)
+}
+
+// So it is after a restore on another server, if nobody may ask which one it is.
+func Test_in_a_log_a_claim_ends_although_the_number_of_a_row_is_not_given_yet(t *testing.T) {
+	t.Parallel()
+	r := newTape(t, ownServer(t), storetest.Options{})
+	r.append("", "a")
+	execute(t, r.db, r.sql(`UPDATE {log} SET xid = '4000000000'`))
+	before := r.numbersGiven()
+	for _, order := range allOrders {
+		require.Empty(t, r.take(10, order))
+	}
+	_, err := r.store.DropGroup(t.Context(), readers)
+	require.NoError(t, err)
+	require.Less(t, r.numbersGiven()-before, int64(50))
+}
+
+func (r *tape) numbersGiven() int64 {
+	return valueOf[int64](r.t, r.db, `SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint`)
 }

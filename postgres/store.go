@@ -58,7 +58,8 @@ type Store struct {
 	// forgotten is the line up to which it has looked for idle ones.
 	forgotten atomic.Int64
 	// batchesKept is how large their table was when those that are over were dropped.
-	batchesKept atomic.Int64
+	batchesKept    atomic.Int64
+	batchesRefused refusals
 	// refs are of what was claimed from the log.
 	refs   refs
 	closed atomic.Bool

@@ -103,13 +103,17 @@ CREATE TABLE {p:ended} (
     PRIMARY KEY (line, n, token)
 ) WITH (autovacuum_vacuum_insert_threshold = -1, autovacuum_analyze_threshold = 2147483647);
 
--- The batches in work. The search leaps from the newest of a line to that of the one
--- before.
-CREATE FUNCTION {p:log_in_work}() RETURNS SETOF {p:batches} LANGUAGE sql STABLE AS $outmill$
+-- The newest batch of each line. The search leaps from line to line.
+CREATE FUNCTION {p:log_newest}() RETURNS SETOF {p:batches} LANGUAGE sql STABLE AS $outmill$
     WITH RECURSIVE t AS (
-        (SELECT b.line, b.low FROM {p:batches} AS b ORDER BY b.line DESC, b.n DESC LIMIT 1)
-        UNION ALL SELECT p.line, p.low FROM t CROSS JOIN LATERAL (SELECT b.line, b.low FROM {p:batches} AS b WHERE b.line < t.line ORDER BY b.line DESC, b.n DESC LIMIT 1) AS p)
-    SELECT b.* FROM t CROSS JOIN LATERAL (SELECT * FROM {p:batches} AS i WHERE i.line = t.line AND i.n >= t.low AND i.open > 0
+        (SELECT b.line, b.n FROM {p:batches} AS b ORDER BY b.line DESC, b.n DESC LIMIT 1)
+        UNION ALL SELECT p.line, p.n FROM t CROSS JOIN LATERAL (SELECT b.line, b.n FROM {p:batches} AS b WHERE b.line < t.line ORDER BY b.line DESC, b.n DESC LIMIT 1) AS p)
+    SELECT b.* FROM t CROSS JOIN LATERAL (SELECT * FROM {p:batches} AS i WHERE i.line = t.line AND i.n = t.n OFFSET 0) AS b
+$outmill$;
+
+-- The batches in work.
+CREATE FUNCTION {p:log_in_work}() RETURNS SETOF {p:batches} LANGUAGE sql STABLE AS $outmill$
+    SELECT b.* FROM {p:log_newest}() AS last CROSS JOIN LATERAL (SELECT * FROM {p:batches} AS i WHERE i.line = last.line AND i.n >= last.low AND i.open > 0
         AND (SELECT 1 FROM {p:ended} AS e WHERE e.line = i.line AND e.n = i.n AND e.token = i.token LIMIT 1) IS NULL OFFSET 0) AS b
 $outmill$;
 
@@ -121,13 +125,13 @@ DECLARE
     over {p:ended}[];
 BEGIN
     LOCK TABLE {p:batches}, {p:ended} IN ACCESS EXCLUSIVE MODE;
-    kept := ARRAY(SELECT b FROM (SELECT DISTINCT ON (line) * FROM {p:batches} ORDER BY line, n DESC) AS b);
-    over := ARRAY(SELECT e FROM {p:ended} AS e JOIN unnest(kept) AS k ON k.line = e.line AND k.n = e.n AND k.token = e.token);
+    kept := ARRAY(SELECT b FROM {p:log_newest}() AS b);
+    over := ARRAY(SELECT e FROM unnest(kept) AS k CROSS JOIN LATERAL (SELECT * FROM {p:ended} AS i WHERE i.line = k.line AND i.n = k.n AND i.token = k.token OFFSET 0) AS e);
     kept := kept || ARRAY(SELECT b FROM {p:log_in_work}() AS b WHERE (b.line, b.n) NOT IN (SELECT k.line, k.n FROM unnest(kept) AS k));
     TRUNCATE {p:batches}, {p:ended};
     INSERT INTO {p:batches} SELECT k.* FROM unnest(kept) AS k;
     INSERT INTO {p:ended} SELECT o.* FROM unnest(over) AS o;
-    RETURN pg_table_size({q:batches}::regclass);
+    RETURN pg_table_size({q:batches}::regclass) + pg_table_size({q:ended}::regclass);
 END
 $outmill$;
 
@@ -139,18 +143,19 @@ CREATE TABLE {p:late} (
     xid      xid8   NOT NULL,
     from_pos bigint NOT NULL,
     to_pos   bigint NOT NULL,
-    PRIMARY KEY (line, xid)
+    PRIMARY KEY (line, xid, to_pos)
 );
 
 -- The transactions that the line $1 has been read past before they were finished, and
 -- that are finished in $2 (NULL: all of them), each with the places between which
 -- something of theirs may come. Of those that had a number but were not in the
 -- snapshot only such count as have written something; where $2 has all of them in
--- progress nobody looks for these.
+-- progress nobody looks for these. What another server has written may have their
+-- numbers, but is not behind past. A line without batches begins anew.
 CREATE FUNCTION {p:log_unfinished}(bigint, pg_snapshot) RETURNS TABLE (xid xid8, from_pos bigint, to_pos bigint) LANGUAGE sql STABLE AS $outmill$
-    SELECT l.xid, l.from_pos, l.to_pos FROM {p:late} AS l WHERE l.line = $1
-    UNION ALL SELECT x.xid, x.from_pos, last.pos
-    FROM (SELECT pos, seen, horizon, since FROM {p:batches} WHERE line = $1 ORDER BY n DESC LIMIT 1) AS last
+    SELECT l.xid, l.from_pos, l.to_pos FROM {p:late} AS l WHERE l.line = $1 AND (SELECT 1 FROM {p:batches} WHERE line = $1 LIMIT 1) IS NOT NULL
+    UNION ALL SELECT x.xid, greatest(x.from_pos, last.past), last.pos
+    FROM (SELECT pos, seen, horizon, since, (SELECT m.past FROM {p:meta} AS m WHERE m.only_row) FROM {p:batches} WHERE line = $1 ORDER BY n DESC LIMIT 1) AS last (pos, seen, horizon, since, past)
     CROSS JOIN LATERAL (
         SELECT p.xid, last.since[p.nth] AS from_pos FROM pg_snapshot_xip(last.seen) WITH ORDINALITY AS p (xid, nth)
         WHERE coalesce(pg_visible_in_snapshot(p.xid, $2), true)
@@ -159,6 +164,7 @@ CREATE FUNCTION {p:log_unfinished}(bigint, pg_snapshot) RETURNS TABLE (xid xid8,
                 < last.horizon::text::bigint - pg_snapshot_xmax(last.seen)::text::bigint
             AND g.line = $1 AND g.pos > last.since[cardinality(last.since)] AND g.pos <= last.pos
             AND g.xid >= pg_snapshot_xmax(last.seen) AND g.xid < last.horizon AND coalesce(pg_visible_in_snapshot(g.xid, $2), true)) AS x
+    WHERE greatest(x.from_pos, last.past) < last.pos
 $outmill$;
 
 -- Whether a claim has gone past something of a line that is finished by now.
@@ -174,6 +180,14 @@ BEGIN
 END
 $outmill$;
 
+-- Whether a transaction that was open for long is finished since the batch, the newest
+-- of a line. A claim notes it, so that not each look goes over all that was written
+-- meanwhile.
+CREATE FUNCTION {p:log_stale}({p:batches}) RETURNS boolean LANGUAGE sql STABLE AS $outmill$
+    SELECT EXISTS (SELECT 1 FROM pg_snapshot_xip($1.seen) WITH ORDINALITY AS p (xid, nth)
+        WHERE $1.pos - $1.since[p.nth] > 10000 AND pg_visible_in_snapshot(p.xid, pg_current_snapshot()))
+$outmill$;
+
 -- Whether a claim of the line would find something in the log.
 CREATE FUNCTION {p:log_ready}(bigint) RETURNS boolean LANGUAGE plpgsql STABLE
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $outmill$
@@ -185,11 +199,7 @@ BEGIN
         RETURN (SELECT 1 FROM {p:log} WHERE line = $1 LIMIT 1) IS NOT NULL;
     END IF;
     RETURN (SELECT 1 FROM {p:log} WHERE line = $1 AND pos > last.pos LIMIT 1) IS NOT NULL
-        -- A claim notes that a transaction which was open for long is finished, so that
-        -- not each look goes over all that was written meanwhile.
-        OR ((SELECT 1 FROM pg_snapshot_xip(last.seen) WITH ORDINALITY AS p (xid, nth) WHERE last.pos - last.since[p.nth] > 10000
-            AND pg_visible_in_snapshot(p.xid, pg_current_snapshot()) LIMIT 1) IS NOT NULL
-            AND (SELECT last_value FROM {p:records_seq_seq}) - last.pos > 10000)
+        OR {p:log_stale}(last)
         OR {p:log_late}($1)
         OR (SELECT 1 FROM {p:batches} AS b WHERE b.line = $1 AND b.n >= last.low AND b.open > 0 AND b.lease_until <= statement_timestamp()
             AND (SELECT 1 FROM {p:ended} AS e WHERE e.line = b.line AND e.n = b.n AND e.token = b.token LIMIT 1) IS NULL LIMIT 1) IS NOT NULL;
