@@ -122,11 +122,12 @@ func (s *Store) tendSegments(ctx context.Context) error {
 	}
 	var found segmentState
 	var since time.Time
-	err := s.read(ctx, "upkeep", func(ctx context.Context) error {
-		row := s.pool.QueryRow(ctx, s.sql.text(sqlSegments), segmentAge.Microseconds(), evacuateAfter.Microseconds())
-		return row.Scan(&since, &found.current, &found.old, &found.gone, &found.sizes, &found.at, &found.read, &found.batches)
-	})
-	if err != nil {
+	logged := false
+	err := s.writeAll(ctx, "upkeep", step{template: sqlSegments, args: []any{segmentAge.Microseconds(), evacuateAfter.Microseconds()}, row: func(scan func(...any) error) error {
+		logged = true
+		return scan(&since, &found.current, &found.old, &found.gone, &found.sizes, &found.at, &found.read, &found.batches)
+	}})
+	if err != nil || !logged {
 		return err
 	}
 	if found.read > found.at {
