@@ -91,7 +91,7 @@ func Test_in_a_log_nothing_is_lost_or_given_twice_or_out_of_order(t *testing.T) 
 			if err := r.store.TidyBatches(tidying); err != nil && tidying.Err() == nil {
 				return n, err
 			}
-			_ = sqltx.Pause(tidying, 20*time.Millisecond)
+			_ = sqltx.Pause(tidying, 500*time.Millisecond) // each has all statements planned anew
 		}
 		return n, nil
 	})
