@@ -86,7 +86,7 @@ UNION ALL SELECT false, r.* FROM (SELECT pos <= (SELECT past FROM {p:meta} WHERE
 	// sqlAddBatch notes how far a line has been read, and what was handed out. The
 	// first of a line begins where the sequence is, so that hardly any has a number
 	// which one had that was forgotten; the token tells them apart.
-	sqlAddBatch = `WITH last AS MATERIALIZED (SELECT n, low, pos, seen, horizon, since ` + newestBatch + `)
+	sqlAddBatch = `WITH last AS MATERIALIZED (SELECT n, pos, seen, horizon, since ` + newestBatch + `)
 INSERT INTO {p:batches} (line, n, pos, seen, horizon, since, low, lease_until, owner, open, steps, grp, topic, done, positions, keys, token)
 SELECT $1::bigint, new.n, $2::bigint, ` + markedNow + `, ` + markedHorizon + `, ` + sinceMarked + `,
 	coalesce((SELECT b.n FROM {p:batches} AS b WHERE ` + inWorkOfLine + ` ORDER BY b.n LIMIT 1), new.n),

@@ -21,10 +21,9 @@ const (
 	0 AS attempts, CASE WHEN b.owner IS NULL THEN 0 ELSE 1 END AS claims, 0 AS expiries, b.owner, NULL::timestamptz AS processed_at, NULL::uuid AS processed_by,
 	l.message_id, l.correlation_id, l.causation_id, l.tenant_id, l.traceparent, l.tracestate, l.dedup_key, '' AS last_error, l.metadata, l.payload, false
 FROM %s AS l
-LEFT JOIN LATERAL (SELECT o.owner, o.lease_until FROM {p:batches} AS o WHERE l.passed AND o.line = l.line
-	AND o.n >= (SELECT low FROM {p:batches} WHERE line = l.line ORDER BY n DESC LIMIT 1)
-	AND o.open > 0 AND o.positions @> ARRAY[l.pos] AND get_bit(o.done, array_position(o.positions, l.pos) - 1) = 0
-	AND (SELECT 1 FROM {p:ended} AS e WHERE e.line = o.line AND e.n = o.n AND e.token = o.token LIMIT 1) IS NULL LIMIT 1) AS b ON true
+LEFT JOIN LATERAL (SELECT b.owner, b.lease_until FROM {p:batches} AS b WHERE l.passed AND b.line = l.line
+	AND b.n >= (SELECT low FROM {p:batches} WHERE line = l.line ORDER BY n DESC LIMIT 1)
+	AND b.open > 0 AND b.positions @> ARRAY[l.pos] AND get_bit(b.done, array_position(b.positions, l.pos) - 1) = 0 AND NOT ` + hasEnded + ` LIMIT 1) AS b ON true
 WHERE (NOT l.passed OR b.owner IS NOT NULL) %s`
 
 	passedOfLog = `SELECT l.*, {p:log_passed}(l.line, l.xid, l.pos) AS passed FROM {p:log} AS l `

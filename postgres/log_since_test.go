@@ -109,14 +109,11 @@ func Test_in_a_log_the_end_of_a_long_transaction_is_noted_by_one_claim(t *testin
 	t.Parallel()
 	r := newTape(t, ownServer(t), storetest.Options{})
 	due := func() bool { return len(dueTopics(t, r)) > 0 }
-	far := func() {
-		execute(t, r.db, r.sql(`SELECT count(nextval('"tape".records_seq_seq')) FROM generate_series(1, 10001)`))
-	}
 	long := r.begin()
 	r.numberOf(long)
 	r.append("", "before")
 	require.Equal(t, []string{"before"}, r.drain(10, outmill.OrderNone))
-	far()
+	execute(t, r.db, r.sql(`SELECT count(nextval('{records_seq_seq}')) FROM generate_series(1, 10001)`))
 	r.append("", "passed")
 	require.Equal(t, []string{"passed"}, r.take(10, outmill.OrderNone))
 	require.False(t, due(), "it is open")

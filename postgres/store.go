@@ -57,7 +57,8 @@ type Store struct {
 	refusals [segments]refusals
 	// forgotten is the line up to which it has looked for idle ones.
 	forgotten atomic.Int64
-	// batchesKept is how large their table was when those that are over were dropped.
+	// batchesKept is how large their tables were when those that are over were dropped, and
+	// batchesRefused when that is tried again.
 	batchesKept    atomic.Int64
 	batchesRefused refusals
 	// refs are of what was claimed from the log.
