@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"regexp"
+	"slices"
+	"strings"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/routing"
@@ -14,9 +17,10 @@ var (
 	// version, are not those that the rows were made for.
 	sqlInsert = insertFrom(`unnest(`+insertArrays+`)`, `EXISTS (SELECT 1 FROM {p:meta} WHERE `+sqlFits+`)`)
 
-	// sqlInsertOne is sqlInsert for a single row: without the lists, and without a
-	// plan of its own for the condition.
-	sqlInsertOne = insertFrom(`{p:meta} CROSS JOIN (VALUES (`+insertScalars+`))`, sqlFits)
+	// sqlInsertOne is sqlInsert for a single row: without the lists, and without plans
+	// of their own for the condition and for a list of one row.
+	sqlInsertOne = `INSERT INTO {p:records} (` + insertColumns + `)
+` + single(insertNames, `SELECT `+insertValues+` FROM {p:meta} `+insertTimes+` WHERE `+sqlFits)
 
 	// sqlInsertSteps also makes steps of joins of the rows, as of the same moment:
 	// the groups may change between two statements.
@@ -40,9 +44,6 @@ const (
 	insertArrays = `$3::text[], $4::text[], $5::text[], $6::bigint[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[],
 	$13::text[], $14::text[], $15::bytea[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[]`
 
-	insertScalars = `$3::text, $4::text, $5::text, $6::bigint, $7::text, $8::text, $9::text, $10::text, $11::text, $12::text,
-	$13::text, $14::text, $15::bytea, $16::text, $17::text, $18::text, $19::text, $20::text`
-
 	// A group comes with a mark before its name, since "" is a group too.
 	insertValues = `r.id::uuid, CASE WHEN r.grp <> '' THEN substr(r.grp, 2) END, r.topic, r.key,
 	CASE WHEN d.due > now.at THEN 3 ELSE 0 END, CASE WHEN d.due > now.at THEN d.due END, d.due, d.due, now.at,
@@ -54,7 +55,28 @@ const (
 
 	// A time is empty, a time in full, or + and what to add to the server's now.
 	dueValue = `CASE WHEN r.due = '' THEN now.at WHEN r.due LIKE '+%' THEN now.at + r.due::interval ELSE r.due::timestamptz END`
+
+	insertTimes = `CROSS JOIN LATERAL (SELECT statement_timestamp() AS at) AS now
+CROSS JOIN LATERAL (SELECT ` + dueValue + ` AS due) AS d`
 )
+
+var columnOfRow = regexp.MustCompile(`\br\.([a-z_]+)`)
+
+// single puts the arguments from the third on, in the order of names, in the place
+// of the columns of r.
+func single(names, query string) string {
+	list := strings.Split(strings.Join(strings.Fields(names), " "), ", ")
+	return columnOfRow.ReplaceAllStringFunc(query, func(found string) string {
+		name, kind := found[len("r."):], "text"
+		switch name {
+		case "size", "line":
+			kind = "bigint"
+		case "payload":
+			kind = "bytea"
+		}
+		return fmt.Sprintf("$%d::%s", slices.Index(list, name)+3, kind)
+	})
+}
 
 func insertSteps(insert string, attach int) string {
 	return `WITH inserted AS (` + insert + returningID + `)` + attached(attach) + ` SELECT 1 FROM inserted`
@@ -86,8 +108,7 @@ func insertFrom(rows, where string) string {
 	return `INSERT INTO {p:records} (` + insertColumns + `)
 SELECT ` + insertValues + `
 FROM ` + rows + ` AS r (` + insertNames + `)
-CROSS JOIN LATERAL (SELECT statement_timestamp() AS at) AS now
-CROSS JOIN LATERAL (SELECT ` + dueValue + ` AS due) AS d
+` + insertTimes + `
 WHERE ` + where
 }
 
@@ -275,7 +296,7 @@ func (a *appending) insert(ctx context.Context, rows rows, logged bool, joining 
 	case write.row != nil:
 		write.template, write.args = sqlInsertSteps, append(rows.columns(), joining.args()...)
 	case one && logged:
-		write.template, write.args = sqlLogInsertOne, append(rows.only(), rows.list[0].line())
+		write.template, write.args = sqlLogInsertOne, rows.onlyLogged()
 	case one:
 		write.template, write.args = sqlInsertOne, rows.only()
 	case logged:

@@ -17,6 +17,10 @@ const (
 	logColumns = `line, id, created_at, size, segment, grp, topic, key, message_id, correlation_id, causation_id, tenant_id,
 	traceparent, tracestate, dedup_key, step, metadata, payload`
 
+	// logNames are the arguments of a single row: none has a time or waits for a join.
+	logNames = `id, topic, key, size, message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate,
+	dedup_key, metadata, payload, grp, step, line`
+
 	// sqlFitsLog also gives the transaction its number, if it has none: before its
 	// rows have their places.
 	sqlFitsLog = sqlFits + ` AND lane = 'log' AND pg_current_xact_id() >= '3'::xid8`
@@ -25,8 +29,9 @@ const (
 )
 
 var (
-	sqlLogInsert      = logInsertAll(`$21::bigint[]`)
-	sqlLogInsertOne   = logInsertFrom(`{p:meta} CROSS JOIN (VALUES (`+insertScalars+`, $21::bigint))`, `segment`, sqlFitsLog)
+	sqlLogInsert    = logInsertAll(`$21::bigint[]`)
+	sqlLogInsertOne = `INSERT INTO {p:log} (` + logColumns + `)
+` + single(logNames, logInsertValues(`segment`)+` FROM {p:meta} WHERE `+sqlFitsLog)
 	sqlLogInsertSteps = insertSteps(sqlLogInsert, 22)
 
 	sqlLogNew            = logInsertAll(`$24::bigint[]`)
@@ -35,16 +40,16 @@ var (
 )
 
 func logInsertAll(lines string) string {
-	return logInsertFrom(`unnest(`+insertArrays+`, `+lines+`)`, `(SELECT segment FROM {p:meta})`, `EXISTS (SELECT 1 FROM {p:meta} WHERE `+sqlFitsLog+`)`)
+	return `INSERT INTO {p:log} (` + logColumns + `)
+` + logInsertValues(`(SELECT segment FROM {p:meta})`) + `
+FROM unnest(` + insertArrays + `, ` + lines + `) AS r (` + insertNames + `, line)
+WHERE EXISTS (SELECT 1 FROM {p:meta} WHERE ` + sqlFitsLog + `)`
 }
 
-func logInsertFrom(rows, segment, where string) string {
-	return `INSERT INTO {p:log} (` + logColumns + `)
-SELECT r.line, r.id::uuid, statement_timestamp(), r.size, ` + segment + `, substr(r.grp, 2), r.topic, r.key,
+func logInsertValues(segment string) string {
+	return `SELECT r.line, r.id::uuid, statement_timestamp(), r.size, ` + segment + `, substr(r.grp, 2), r.topic, r.key,
 	r.message_id, r.correlation_id, r.causation_id, r.tenant_id, r.traceparent, r.tracestate, r.dedup_key,
-	nullif(r.step, '')::uuid, nullif(r.metadata, '')::json, r.payload
-FROM ` + rows + ` AS r (` + insertNames + `, line)
-WHERE ` + where
+	nullif(r.step, '')::uuid, nullif(r.metadata, '')::json, r.payload`
 }
 
 var sqlInLog = `SELECT count(*) FROM (` + fmt.Sprintf(logAsRecords, `(`+passedOfLog+`WHERE l.id = ANY ($1::text[]::uuid[]))`, ``) + `) AS r`

@@ -130,11 +130,24 @@ func column[T any](list []row, of func(*row) T) []T {
 func (r rows) only() []any {
 	one := &r.list[0]
 	of := one.of
-	return []any{
+	return append(r.head(),
+		timeText(of.Delay, of.DueAt), timeText(of.TimeToLive, of.ExpiresAt), one.group, one.step, one.waitsFor())
+}
+
+// onlyLogged returns the values of a single row of the log.
+func (r rows) onlyLogged() []any {
+	one := &r.list[0]
+	return append(r.head(), one.group, one.step, one.line())
+}
+
+// head are those values of a single row that either lane has.
+func (r rows) head() []any {
+	one := &r.list[0]
+	of := one.of
+	values := make([]any, 0, 20)
+	return append(values,
 		r.generation, schemaVersion, one.id.String(), of.Topic, of.Key, one.size, one.messageID, of.CorrelationID, of.CausationID, of.TenantID,
-		of.TraceParent, of.TraceState, of.DedupKey, one.metadata, one.payload(),
-		timeText(of.Delay, of.DueAt), timeText(of.TimeToLive, of.ExpiresAt), one.group, one.step, one.waitsFor(),
-	}
+		of.TraceParent, of.TraceState, of.DedupKey, one.metadata, one.payload())
 }
 
 // textOfTime is a layout of times in UTC that PostgreSQL reads.
