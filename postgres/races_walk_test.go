@@ -38,6 +38,8 @@ type walk struct {
 	hands   map[string]*hand
 	wrong   []string
 	stolen  map[string]bool
+	// drops counts those of the group that comes and goes.
+	drops int
 	// truncated counts segments of the log.
 	truncated atomic.Int64
 	all       atomic.Bool
@@ -184,7 +186,7 @@ func place(g, topic, key string) string { return g + " " + topic + " " + key }
 func (w *walk) handle(ctx context.Context, g walkGroup, calm func() bool) {
 	owner := outmill.NewOwnerToken()
 	for ctx.Err() == nil {
-		store := w.store()
+		store, drops := w.store(), w.dropsOf(g)
 		found, err := store.Claim(ctx, w.request(g, owner, time.Minute))
 		w.failed("claim", err)
 		if len(found) == 0 {
@@ -192,7 +194,7 @@ func (w *walk) handle(ctx context.Context, g walkGroup, calm func() bool) {
 			continue
 		}
 		w.receive(g, owner, found)
-		w.work(ctx, store, g, found, calm())
+		w.work(ctx, store, g, drops, found, calm())
 	}
 }
 
@@ -230,7 +232,7 @@ func (w *walk) letGo(g walkGroup, records ...*outmill.Record) {
 	}
 }
 
-func (w *walk) work(ctx context.Context, store conforming, g walkGroup, found []*outmill.Record, calm bool) {
+func (w *walk) work(ctx context.Context, store conforming, g walkGroup, drops int, found []*outmill.Record, calm bool) {
 	if !calm && rand.N(10) == 0 {
 		w.letGo(g, found...)
 		w.failed("release", store.Release(ctx, leasesOf(found)))
@@ -255,7 +257,7 @@ func (w *walk) work(ctx context.Context, store conforming, g walkGroup, found []
 			w.letGo(g, r)
 			w.failed("fail", store.Fail(ctx, []outmill.Failure{{Lease: r.Lease(), Err: "failed", Park: g.policy == outmill.Park}}))
 		default:
-			w.handledNow(g, r)
+			w.handledNow(g, drops, r)
 			done = append(done, r)
 		}
 	}
@@ -265,14 +267,26 @@ func (w *walk) work(ctx context.Context, store conforming, g walkGroup, found []
 	w.failed("ack", store.Ack(ctx, leasesOf(done)))
 }
 
-func (w *walk) handledNow(g walkGroup, r *outmill.Record) {
+// dropsOf tells how often the group was dropped.
+func (w *walk) dropsOf(g walkGroup) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if g.name != dropped.name {
+		return 0
+	}
+	return w.drops
+}
+
+// handledNow notes a record that was claimed after so many drops of its group. One
+// that was claimed before the last of them may be in hand still, beside later ones.
+func (w *walk) handledNow(g walkGroup, drops int, r *outmill.Record) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.handled[g.name] == nil {
 		w.handled[g.name] = map[string]int{}
 	}
 	w.handled[g.name][r.MessageID]++
-	if r.Key[0] != 'p' || g.order == outmill.OrderNone {
+	if r.Key[0] != 'p' || g.order == outmill.OrderNone || g.name == dropped.name && drops != w.drops {
 		return
 	}
 	var n int
@@ -350,6 +364,7 @@ func (w *walk) drop(ctx context.Context) {
 		_, err := w.store().DropGroup(ctx, dropped.name)
 		w.failed("drop", err)
 		w.mu.Lock()
+		w.drops++
 		w.last, w.hands = without(w.last, dropped.name), without(w.hands, dropped.name)
 		w.mu.Unlock()
 	}
