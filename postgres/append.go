@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/outmill/outmill"
@@ -15,12 +13,11 @@ import (
 var (
 	// sqlInsert writes nothing where the registered groups, or the schema's
 	// version, are not those that the rows were made for.
-	sqlInsert = insertFrom(`unnest(`+insertArrays+`)`, `EXISTS (SELECT 1 FROM {p:meta} WHERE `+sqlFits+`)`)
+	sqlInsert = insertFrom(`unnest(`+insertArrays+`) AS r (`+insertNames+`)`, `EXISTS (SELECT 1 FROM {p:meta} WHERE `+sqlFits+`)`)
 
 	// sqlInsertOne is sqlInsert for a single row: without the lists, and without plans
 	// of their own for the condition and for a list of one row.
-	sqlInsertOne = `INSERT INTO {p:records} (` + insertColumns + `)
-` + single(insertNames, `SELECT `+insertValues+` FROM {p:meta} `+insertTimes+` WHERE `+sqlFits)
+	sqlInsertOne = single(insertNames, insertFrom(`{p:meta}`, sqlFits))
 
 	// sqlInsertSteps also makes steps of joins of the rows, as of the same moment:
 	// the groups may change between two statements.
@@ -55,27 +52,23 @@ const (
 
 	// A time is empty, a time in full, or + and what to add to the server's now.
 	dueValue = `CASE WHEN r.due = '' THEN now.at WHEN r.due LIKE '+%' THEN now.at + r.due::interval ELSE r.due::timestamptz END`
-
-	insertTimes = `CROSS JOIN LATERAL (SELECT statement_timestamp() AS at) AS now
-CROSS JOIN LATERAL (SELECT ` + dueValue + ` AS due) AS d`
 )
-
-var columnOfRow = regexp.MustCompile(`\br\.([a-z_]+)`)
 
 // single puts the arguments from the third on, in the order of names, in the place
 // of the columns of r.
 func single(names, query string) string {
-	list := strings.Split(strings.Join(strings.Fields(names), " "), ", ")
-	return columnOfRow.ReplaceAllStringFunc(query, func(found string) string {
-		name, kind := found[len("r."):], "text"
+	var arguments []string
+	for i, name := range strings.Split(strings.Join(strings.Fields(names), " "), ", ") {
+		kind := "text"
 		switch name {
 		case "size", "line":
 			kind = "bigint"
 		case "payload":
 			kind = "bytea"
 		}
-		return fmt.Sprintf("$%d::%s", slices.Index(list, name)+3, kind)
-	})
+		arguments = append(arguments, "r."+name, fmt.Sprintf("$%d::%s", i+3, kind))
+	}
+	return strings.NewReplacer(arguments...).Replace(query)
 }
 
 func insertSteps(insert string, attach int) string {
@@ -104,11 +97,13 @@ SELECT EXISTS (SELECT 1 FROM {p:meta} WHERE ` + sqlFits + `), '', ''
 UNION ALL SELECT true, topic, dedup_key FROM free`
 }
 
-func insertFrom(rows, where string) string {
+// insertFrom inserts what is in r.
+func insertFrom(from, where string) string {
 	return `INSERT INTO {p:records} (` + insertColumns + `)
 SELECT ` + insertValues + `
-FROM ` + rows + ` AS r (` + insertNames + `)
-` + insertTimes + `
+FROM ` + from + `
+CROSS JOIN LATERAL (SELECT statement_timestamp() AS at) AS now
+CROSS JOIN LATERAL (SELECT ` + dueValue + ` AS due) AS d
 WHERE ` + where
 }
 

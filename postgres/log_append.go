@@ -29,9 +29,8 @@ const (
 )
 
 var (
-	sqlLogInsert    = logInsertAll(`$21::bigint[]`)
-	sqlLogInsertOne = `INSERT INTO {p:log} (` + logColumns + `)
-` + single(logNames, logInsertValues(`segment`)+` FROM {p:meta} WHERE `+sqlFitsLog)
+	sqlLogInsert      = logInsertAll(`$21::bigint[]`)
+	sqlLogInsertOne   = single(logNames, logInsertFrom(`{p:meta}`, `segment`, sqlFitsLog))
 	sqlLogInsertSteps = insertSteps(sqlLogInsert, 22)
 
 	sqlLogNew            = logInsertAll(`$24::bigint[]`)
@@ -40,16 +39,17 @@ var (
 )
 
 func logInsertAll(lines string) string {
-	return `INSERT INTO {p:log} (` + logColumns + `)
-` + logInsertValues(`(SELECT segment FROM {p:meta})`) + `
-FROM unnest(` + insertArrays + `, ` + lines + `) AS r (` + insertNames + `, line)
-WHERE EXISTS (SELECT 1 FROM {p:meta} WHERE ` + sqlFitsLog + `)`
+	return logInsertFrom(`unnest(`+insertArrays+`, `+lines+`) AS r (`+insertNames+`, line)`, `(SELECT segment FROM {p:meta})`, `EXISTS (SELECT 1 FROM {p:meta} WHERE `+sqlFitsLog+`)`)
 }
 
-func logInsertValues(segment string) string {
-	return `SELECT r.line, r.id::uuid, statement_timestamp(), r.size, ` + segment + `, substr(r.grp, 2), r.topic, r.key,
+// logInsertFrom inserts what is in r.
+func logInsertFrom(from, segment, where string) string {
+	return `INSERT INTO {p:log} (` + logColumns + `)
+SELECT r.line, r.id::uuid, statement_timestamp(), r.size, ` + segment + `, substr(r.grp, 2), r.topic, r.key,
 	r.message_id, r.correlation_id, r.causation_id, r.tenant_id, r.traceparent, r.tracestate, r.dedup_key,
-	nullif(r.step, '')::uuid, nullif(r.metadata, '')::json, r.payload`
+	nullif(r.step, '')::uuid, nullif(r.metadata, '')::json, r.payload
+FROM ` + from + `
+WHERE ` + where
 }
 
 var sqlInLog = `SELECT count(*) FROM (` + fmt.Sprintf(logAsRecords, `(`+passedOfLog+`WHERE l.id = ANY ($1::text[]::uuid[]))`, ``) + `) AS r`

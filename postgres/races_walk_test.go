@@ -38,8 +38,8 @@ type walk struct {
 	hands   map[string]*hand
 	wrong   []string
 	stolen  map[string]bool
-	// drops counts those of the group that comes and goes.
-	drops int
+	// drops counts how often a group was dropped.
+	drops map[string]int
 	// truncated counts segments of the log.
 	truncated atomic.Int64
 	all       atomic.Bool
@@ -71,7 +71,7 @@ func newWalk(t *testing.T, lane postgres.Lane) *walk {
 			{"topics", outmill.OrderTopic, outmill.Block},
 			{"any", outmill.OrderNone, outmill.Block},
 		},
-		handled: map[string]map[string]int{}, last: map[string]int{}, hands: map[string]*hand{}, stolen: map[string]bool{},
+		handled: map[string]map[string]int{}, last: map[string]int{}, hands: map[string]*hand{}, stolen: map[string]bool{}, drops: map[string]int{},
 	}
 	for range 2 {
 		w.stores = append(w.stores, reopen(t, r.store).(conforming))
@@ -271,10 +271,7 @@ func (w *walk) work(ctx context.Context, store conforming, g walkGroup, drops in
 func (w *walk) dropsOf(g walkGroup) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if g.name != dropped.name {
-		return 0
-	}
-	return w.drops
+	return w.drops[g.name]
 }
 
 // handledNow notes a record that was claimed after so many drops of its group. One
@@ -286,7 +283,7 @@ func (w *walk) handledNow(g walkGroup, drops int, r *outmill.Record) {
 		w.handled[g.name] = map[string]int{}
 	}
 	w.handled[g.name][r.MessageID]++
-	if r.Key[0] != 'p' || g.order == outmill.OrderNone || g.name == dropped.name && drops != w.drops {
+	if r.Key[0] != 'p' || g.order == outmill.OrderNone || drops != w.drops[g.name] {
 		return
 	}
 	var n int
@@ -364,7 +361,7 @@ func (w *walk) drop(ctx context.Context) {
 		_, err := w.store().DropGroup(ctx, dropped.name)
 		w.failed("drop", err)
 		w.mu.Lock()
-		w.drops++
+		w.drops[dropped.name]++
 		w.last, w.hands = without(w.last, dropped.name), without(w.hands, dropped.name)
 		w.mu.Unlock()
 	}

@@ -144,8 +144,7 @@ func (r rows) onlyLogged() []any {
 func (r rows) head() []any {
 	one := &r.list[0]
 	of := one.of
-	values := make([]any, 0, 20)
-	return append(values,
+	return append(make([]any, 0, 20),
 		r.generation, schemaVersion, one.id.String(), of.Topic, of.Key, one.size, one.messageID, of.CorrelationID, of.CausationID, of.TenantID,
 		of.TraceParent, of.TraceState, of.DedupKey, one.metadata, one.payload())
 }
