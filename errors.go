@@ -21,6 +21,9 @@ var (
 	ErrInvalidTx = errors.New("outmill: not a usable transaction")
 	// ErrClosed says that the publisher, subscriber, forwarder or store is closed.
 	ErrClosed = errors.New("outmill: closed")
+	// ErrHandlersRunning says that Close has returned while handlers were still
+	// running. Their records stay leased; see the subscriber's Close.
+	ErrHandlersRunning = errors.New("outmill: handlers were still running")
 	// ErrNotFound says that no record has that id.
 	ErrNotFound = errors.New("outmill: record not found")
 	// ErrInvalidConfig says that a setting is refused. The error names it.

@@ -90,8 +90,7 @@ type Config struct {
 	PublishTimeout time.Duration
 
 	// PollInterval is the longest wait between looks for new records. Default
-	// 500 ms; twice as long where the store wakes its readers and nothing has come
-	// for 10 s.
+	// 500 ms.
 	PollInterval time.Duration
 
 	// MaxErrorBackoff is the longest wait between attempts while the database or

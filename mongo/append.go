@@ -10,6 +10,7 @@ import (
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/bell"
 	"github.com/outmill/outmill/internal/routing"
 )
 
@@ -43,9 +44,12 @@ func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
 		return err
 	}
 	a.report()
-	if session == nil {
-		s.bell.Ring()
+	topics := bell.TopicsOf(records)
+	if session != nil {
+		bell.Note(ctx, s, topics)
+		return nil
 	}
+	s.bell.Ring(topics...)
 	return nil
 }
 
@@ -235,6 +239,7 @@ func (a *appending) documents(table *routing.Table, now time.Time) ([]any, error
 	}
 	if last != nil {
 		last.Last = true
+		last.Wakes = wakes(bell.TopicsOf(a.records))
 		raw, err := bson.Marshal(last)
 		if err != nil {
 			return nil, err
@@ -242,6 +247,25 @@ func (a *appending) documents(table *routing.Table, now time.Time) ([]any, error
 		list[len(list)-1] = bson.Raw(raw)
 	}
 	return list, nil
+}
+
+// maxWakes bounds the topics of an append that its last document names, in bytes.
+const maxWakes = 4096
+
+// wakes are the topics that the change stream shall tell of, if they are more
+// than that of the document: an empty name stands for any topic.
+func wakes(topics []string) []string {
+	size := 0
+	for _, topic := range topics {
+		size += len(topic)
+	}
+	switch {
+	case len(topics) == 0 || size > maxWakes:
+		return []string{""}
+	case len(topics) == 1:
+		return nil
+	}
+	return topics
 }
 
 // documentSlack is room for the last error, the owner, and so on.

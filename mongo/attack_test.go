@@ -234,7 +234,7 @@ func Test_how_a_client_encodes_and_reads_does_not_matter_to_a_store(t *testing.T
 			require.NoError(t, err)
 			require.Len(t, groups[0].Topics, 1, "it is the same registration")
 			s.keepsOrderAndCounts(t)
-			wake := s.Wake(t.Context())
+			wake := testenv.Hints(t.Context(), s)
 			told(t, wake)
 			require.NoError(t, newStore(t, db.Client(), mongo.Config{Database: db.Name()}).Append(t.Context(), one("from elsewhere")))
 			told(t, wake)
@@ -426,7 +426,7 @@ func Test_a_change_stream_outlives_the_timeout_of_the_clients_operations(t *test
 	store, err := mongo.New(client, mongo.Config{Database: s.db.Name()}, logger)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
-	wake := store.Wake(t.Context())
+	wake := testenv.Hints(t.Context(), store)
 	told(t, wake)
 	for range 4 { // each waits a second
 		<-looks
@@ -569,7 +569,7 @@ func Test_a_change_stream_is_opened_again_where_its_collection_was_dropped(t *te
 	t.Parallel()
 	s := newStand(t, mongo.Config{})
 	listener := newStore(t, clientOf(t, options.Client().ApplyURI(testenv.MongoDB(t))), mongo.Config{Database: s.db.Name()})
-	wake := listener.Wake(t.Context())
+	wake := testenv.Hints(t.Context(), listener)
 	told(t, wake)
 	require.NoError(t, s.records().Drop(t.Context()))
 	require.NoError(t, s.Ensure(t.Context()))

@@ -141,7 +141,7 @@ func Test_a_store_of_no_client_makes_one_of_its_own_and_does_not_connect(t *test
 func Test_closing_leaves_the_users_client_alone(t *testing.T) {
 	t.Parallel()
 	s := newStand(t, mongo.Config{})
-	_ = s.Wake(t.Context())
+	s.Wake(t.Context(), func(string) {})
 	require.NoError(t, s.Close())
 	require.NoError(t, s.Client().Ping(t.Context(), nil))
 	_, err := s.Claim(t.Context(), claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey))

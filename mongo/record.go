@@ -74,7 +74,9 @@ type document struct {
 	// Token is that of the claim that leased the record last.
 	Token uuid `bson:"claim_token,omitempty"`
 	// Last marks the last document of an append: what the change stream is told of.
-	Last     bool              `bson:"last,omitempty"`
+	Last bool `bson:"last,omitempty"`
+	// Wakes are the topics of the append, where they are more than one.
+	Wakes    []string          `bson:"wakes,omitempty"`
 	Metadata map[string]string `bson:"metadata,omitempty"`
 	Payload  payload           `bson:"payload"`
 	// Escaped tells how a payload that is a document was written as JSON.

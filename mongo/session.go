@@ -7,6 +7,7 @@ import (
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/bell"
 )
 
 // WithTx returns a context that carries the session's transaction: with it,
@@ -93,15 +94,16 @@ func (s *Store) InTx(ctx context.Context, fn func(ctx context.Context) error) er
 		return s.explain(ctx, "transaction", err)
 	}
 	defer session.EndSession(context.WithoutCancel(ctx))
+	var topics bell.Topics
 	_, err = session.WithTransaction(ctx, func(ctx context.Context) (any, error) {
 		// The driver repeats for two minutes, whatever becomes of the context.
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		return nil, fn(s.WithTx(ctx, session))
+		return nil, fn(bell.Gather(s.WithTx(ctx, session), s, &topics))
 	}, ownTransaction())
 	if err == nil {
-		s.bell.Ring()
+		s.bell.Ring(topics.List()...)
 	}
 	return err
 }

@@ -24,18 +24,18 @@ const (
 	listenFor = 24 * time.Hour
 )
 
-// Wake returns a channel that receives when something may have become
-// claimable: see outmill.Waker. Within this process it is told at once by what
-// the Store does in transactions of its own. What is appended in callers'
-// transactions and by other processes comes by a change stream, which the first
-// Wake opens and Close ends; what other processes give back comes by polling. Where the server has none (a standalone server), or its log no
-// longer reaches back to where the stream broke off, readers poll meanwhile.
-func (s *Store) Wake(ctx context.Context) <-chan struct{} {
-	told := s.bell.Listen(ctx)
+// Wake calls woken when records of a topic may have become claimable: see
+// outmill.Waker. It hears at once what the Store does in transactions of its own.
+// What callers' transactions and other processes append comes by a change stream,
+// which the first Wake opens and Close ends; polling finds what other processes
+// give back. A standalone server has no change stream, and a stream that breaks
+// off cannot go on once the server's oplog has dropped its place: readers poll in
+// both cases.
+func (s *Store) Wake(ctx context.Context, woken func(topic string)) {
+	s.bell.Listen(ctx, woken)
 	if s.bell.Heard() {
 		s.changes.listen()
 	}
-	return told
 }
 
 // changes follows the change stream.
@@ -92,9 +92,26 @@ func (c *changes) keepListening() {
 	}
 }
 
+// topicsOf are the topics of an append; none stands for any topic.
+func topicsOf(event bson.Raw) []string {
+	var inserted struct {
+		Document struct {
+			Topic string   `bson:"topic"`
+			Wakes []string `bson:"wakes"`
+		} `bson:"fullDocument"`
+	}
+	if err := bson.Unmarshal(event, &inserted); err != nil || inserted.Document.Topic == "" {
+		return nil
+	}
+	if len(inserted.Document.Wakes) > 0 {
+		return inserted.Document.Wakes
+	}
+	return []string{inserted.Document.Topic}
+}
+
 // hear listens until the stream breaks for good: the driver resumes what can be
-// resumed. It hears of the last document of each append, and of nothing but its
-// id, since an event has the limits of a document.
+// resumed. It hears of the last document of each append, and only the topics of
+// it, because an event may not be larger than a document.
 func (c *changes) hear() error {
 	ctx, cancel := context.WithTimeout(c.ctx, listenFor)
 	defer cancel()
@@ -102,7 +119,7 @@ func (c *changes) hear() error {
 	records := c.s.records.Clone(options.Collection().SetReadConcern(readconcern.Majority()))
 	stream, err := records.Watch(c.ctx, driver.Pipeline{
 		{{Key: "$match", Value: bson.D{{Key: "operationType", Value: "insert"}, {Key: "fullDocument.last", Value: true}}}},
-		{{Key: "$project", Value: bson.D{{Key: "_id", Value: 1}}}},
+		{{Key: "$project", Value: bson.D{{Key: "_id", Value: 1}, {Key: "fullDocument.topic", Value: 1}, {Key: "fullDocument.wakes", Value: 1}}}},
 	}, options.ChangeStream().SetMaxAwaitTime(time.Second))
 	if err != nil {
 		return err
@@ -115,7 +132,7 @@ func (c *changes) hear() error {
 	// Something may have been committed before the stream began.
 	c.s.bell.Ring()
 	for stream.Next(ctx) {
-		c.s.bell.Ring()
+		c.s.bell.Ring(topicsOf(stream.Current)...)
 	}
 	if ctx.Err() != nil {
 		return nil

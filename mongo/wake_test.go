@@ -36,7 +36,7 @@ func Test_a_callers_commit_wakes_the_readers_of_other_processes(t *testing.T) {
 	t.Parallel()
 	s, server := ownStand(t, mongo.Config{})
 	other := s.second(t, server.URL, mongo.Config{})
-	wake := other.Wake(t.Context())
+	wake := testenv.Hints(t.Context(), other)
 	told(t, wake) // the stream is there
 	for name, commit := range map[string]func(records ...*outmill.Record) error{
 		"in a transaction": func(records ...*outmill.Record) error {
@@ -72,7 +72,7 @@ func Test_a_callers_commit_wakes_the_readers_of_other_processes(t *testing.T) {
 func Test_a_readers_own_process_is_woken_without_a_change_stream(t *testing.T) {
 	t.Parallel()
 	s := newStand(t, mongo.Config{WithoutChangeStream: true})
-	wake := s.Wake(t.Context())
+	wake := testenv.Hints(t.Context(), s)
 	wakes := func(name string, err error) {
 		require.NoError(t, err, name)
 		told(t, wake)
@@ -136,7 +136,7 @@ func Test_a_reader_that_only_listens_misses_nothing_over_kills_and_stops_of_the_
 	var work sync.WaitGroup
 	defer work.Wait()
 	defer stop()
-	wake := other.Wake(ctx)
+	wake := testenv.Hints(ctx, other)
 	told(t, wake)
 	l := &listener{seen: map[string]int{}}
 	work.Go(func() { l.listen(ctx, other, wake) })
@@ -170,7 +170,7 @@ func Test_a_stream_that_was_ended_for_good_is_opened_again(t *testing.T) {
 	other, err := mongo.New(victimOf(t, server.URL, app), mongo.Config{Database: s.db.Name()}, heard)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, other.Close()) })
-	wake := other.Wake(t.Context())
+	wake := testenv.Hints(t.Context(), other)
 	told(t, wake)
 	// 286 is ChangeStreamHistoryLost: the log has rolled past what was heard.
 	failing(t, s.Client(), app, 1, bson.D{{Key: "failCommands", Value: bson.A{"getMore"}}, {Key: "errorCode", Value: 286}})
@@ -217,7 +217,7 @@ func Test_a_store_that_waits_for_a_change_stream_it_never_gets_can_be_closed(t *
 	heard := &errorsHeard{told: make(chan struct{}, 100)}
 	other, err := mongo.New(clientOf(t, options.Client().ApplyURI(server.URL)), mongo.Config{Database: s.db.Name()}, heard)
 	require.NoError(t, err)
-	wake := other.Wake(t.Context())
+	wake := testenv.Hints(t.Context(), other)
 	// SecantusDB may have change streams where MongoDB has none.
 	if isSecantus(t, s.Client()) {
 		select {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/bell"
 	"github.com/outmill/outmill/internal/routing"
 )
 
@@ -133,9 +134,12 @@ func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
 		return err
 	}
 	a.report()
-	if tx == nil {
-		s.bell.Ring()
+	topics := bell.TopicsOf(records)
+	if tx != nil {
+		bell.Note(ctx, s, topics)
+		return nil
 	}
+	s.bell.Ring(topics...)
 	return nil
 }
 
@@ -251,8 +255,8 @@ type send func(context.Context, ...step) error
 func (a *appending) put(ctx context.Context, table *routing.Table, r runner, last send) (fits bool, err error) {
 	rows := a.rows(table)
 	var steps []step
-	if a.s.notices.due() {
-		steps = append(steps, a.s.notices.step())
+	if topics := bell.TopicsOf(a.records); a.s.notices.due(topics) {
+		steps = append(steps, a.s.notices.step(topics))
 	}
 	logged := a.s.logged(rows.list) && len(a.named) == 0 && !a.toRecords
 	if err := a.checkNames(ctx, r); err != nil {

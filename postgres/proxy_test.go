@@ -131,7 +131,7 @@ func Test_many_workers_share_few_connections_of_a_proxy(t *testing.T) {
 			store := newStore(t, db, postgres.Config{ListenURL: direct})
 			require.NoError(t, store.Ensure(t.Context()))
 			require.NoError(t, store.RegisterGroup(t.Context(), readers, outmill.Topics{}))
-			told := store.Wake(t.Context())
+			told := testenv.Hints(t.Context(), store)
 
 			r := &running{t: t, store: store, upgraded: make(chan struct{}), seen: map[string]int{}}
 			var writers, workers sync.WaitGroup
@@ -181,7 +181,7 @@ func Test_readers_behind_a_proxy_hear_of_what_others_commit(t *testing.T) {
 	db, direct := proxied(t, pgx.QueryExecModeExec, 5)
 	reader := newStore(t, db, postgres.Config{ListenURL: direct})
 	require.NoError(t, reader.Ensure(t.Context()))
-	told := reader.Wake(t.Context())
+	told := testenv.Hints(t.Context(), reader)
 	past := connect(t, direct)
 	// It is told once when it begins to listen.
 	<-told

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/storetest"
 )
@@ -22,7 +23,7 @@ func listener(t *testing.T, db *pgxpool.Pool, store *postgres.Store) *pgx.Conn {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	told := store.Wake(ctx)
+	told := testenv.Hints(ctx, store)
 	require.Eventually(t, func() bool {
 		return valueOf[int](t, db, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN %'`) > 0
 	}, patience, 5*time.Millisecond)
@@ -101,7 +102,7 @@ func Test_the_connection_that_listens_is_made_as_the_pool_makes_its_own(t *testi
 	require.NoError(t, err)
 	t.Cleanup(db.Close)
 	store := newStore(t, db, r.store.config)
-	told := store.Wake(t.Context())
+	told := testenv.Hints(t.Context(), store)
 	select {
 	case <-told:
 	case <-time.After(5 * time.Second):
@@ -113,7 +114,7 @@ func Test_a_listener_that_was_ended_by_the_server_listens_again(t *testing.T) {
 	t.Parallel()
 	r := newRing(t, postgres.LaneRows, storetest.Options{})
 	other := reopen(t, r.store).(conforming)
-	told := other.Wake(t.Context())
+	told := testenv.Hints(t.Context(), other)
 	<-told
 	for range 2 {
 		execute(t, r.db, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN %'`)

@@ -390,7 +390,7 @@ func Test_a_worker_without_rights_beyond_its_own_is_woken(t *testing.T) {
 	role, roleURL := newRole(t, admin, database)
 	workerRights.grant(t, admin, role)
 	store := newStore(t, connect(t, roleURL), postgres.Config{})
-	told := store.Wake(t.Context())
+	told := testenv.Hints(t.Context(), store)
 	// It is told once when it begins to listen.
 	<-told
 	require.NoError(t, super.Append(t.Context(), made("orders", "x", 1)...))

@@ -83,7 +83,7 @@ func Test_a_wake_up_is_for_the_stores_of_one_schema_and_prefix(t *testing.T) {
 	sibling := newStore(t, connect(t, url), postgres.Config{})
 	require.NoError(t, store.Ensure(t.Context()))
 	require.NoError(t, stranger.Ensure(t.Context()))
-	deaf, told := stranger.Wake(t.Context()), sibling.Wake(t.Context())
+	deaf, told := testenv.Hints(t.Context(), stranger), testenv.Hints(t.Context(), sibling)
 	// Each is told once when it begins to listen.
 	<-deaf
 	<-told

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/bell"
 	"github.com/outmill/outmill/internal/sqltx"
 )
 
@@ -86,15 +87,16 @@ func (s *Store) InTx(ctx context.Context, fn func(ctx context.Context, tx pgx.Tx
 		return s.explain(ctx, "transaction", err)
 	}
 	var own error
+	var topics bell.Topics
 	err := pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		own = fn(s.WithTx(ctx, tx), tx)
+		own = fn(bell.Gather(s.WithTx(ctx, tx), s, &topics), tx)
 		return own
 	})
 	if own != nil && errors.Is(err, own) {
 		return own
 	}
 	if err == nil {
-		s.bell.Ring()
+		s.bell.Ring(topics.List()...)
 	}
 	return s.explain(ctx, "transaction", err)
 }

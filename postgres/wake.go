@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"encoding/json"
 	"math/rand/v2"
 	"strconv"
 	"sync"
@@ -10,36 +11,57 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/outmill/outmill/internal/bell"
 	"github.com/outmill/outmill/internal/sqltx"
 )
 
-const sqlNotify = `SELECT pg_notify($1::text, '')`
+const sqlNotify = `SELECT pg_notify($1::text, $2::text)`
 
 const (
 	firstReconnect = 100 * time.Millisecond
 	lastReconnect  = 30 * time.Second
 	// notifyWithin bounds a notification that goes out by itself.
 	notifyWithin = 5 * time.Second
+	// maxPayload is less than the 8,000 bytes that PostgreSQL takes.
+	maxPayload = 7900
 )
 
-// Wake returns a channel that receives when something may have become
-// claimable: see outmill.Waker. Within this process it is told at once by what
-// the Store does in transactions of its own. Commits of callers' transactions
-// and of other processes come as notifications, over a connection that the
-// first Wake opens and Close ends, and that is opened again when it breaks.
-func (s *Store) Wake(ctx context.Context) <-chan struct{} {
-	told := s.bell.Listen(ctx)
+// Wake calls woken when records of a topic may have become claimable: see
+// outmill.Waker. It hears at once what this Store does in transactions of its
+// own. Commits of callers' transactions and of other processes come as
+// notifications, over a connection that the first Wake opens and Close ends, and
+// that is opened again when it breaks.
+func (s *Store) Wake(ctx context.Context, woken func(topic string)) {
+	s.bell.Listen(ctx, woken)
 	if s.bell.Heard() {
 		s.notices.listen()
 	}
-	return told
 }
 
-// wake tells readers in this process and others that something may be
-// claimable now.
+// wake wakes the readers of all topics, in this process and in others.
 func (s *Store) wake() {
 	s.bell.Ring()
 	s.notices.send()
+}
+
+// payloadOf is a notification's text: the topics as JSON, or empty for any topic.
+func payloadOf(topics []string) string {
+	// Strings always marshal.
+	text, _ := json.Marshal(topics)
+	if len(topics) == 0 || len(text) > maxPayload {
+		return ""
+	}
+	return string(text)
+}
+
+// topicsOf reads a notification's text. It returns none, which stands for any
+// topic, for a text that it does not know.
+func topicsOf(payload string) []string {
+	var topics []string
+	if json.Unmarshal([]byte(payload), &topics) != nil {
+		return nil
+	}
+	return topics
 }
 
 // notices sends and hears notifications. Not each append sends one: one that
@@ -61,6 +83,8 @@ type notices struct {
 	last      time.Time
 	owed      bool
 	listening bool
+	// topics are those of the notification that is owed.
+	topics bell.Topics
 }
 
 func newNotices(s *Store, config *pgx.ConnConfig) *notices {
@@ -91,7 +115,7 @@ func (n *notices) off() bool { return n.interval < 0 }
 
 // due tells whether a transaction is to notify, and sees to it that what a
 // later one does not is made up for.
-func (n *notices) due() bool {
+func (n *notices) due(topics []string) bool {
 	if n.off() {
 		return false
 	}
@@ -102,25 +126,31 @@ func (n *notices) due() bool {
 		n.last = now
 		return true
 	}
-	n.owe(n.interval - now.Sub(n.last))
+	n.owe(n.interval-now.Sub(n.last), topics)
 	return false
 }
 
-func (n *notices) step() step { return step{template: sqlNotify, args: []any{n.channel}} }
+func (n *notices) step(topics []string) step {
+	return step{template: sqlNotify, args: []any{n.channel, payloadOf(topics)}}
+}
 
-// send notifies by itself.
+// send notifies by itself, of any topic.
 func (n *notices) send() {
 	if n.off() {
 		return
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.owe(max(0, n.interval-time.Since(n.last)))
+	n.owe(max(0, n.interval-time.Since(n.last)), nil)
 }
 
-// owe sends a notification after a while, unless one is going to be sent
-// anyway.
-func (n *notices) owe(after time.Duration) {
+// owe sends a notification after a while, or adds the topics to the one that is
+// going to be sent anyway.
+func (n *notices) owe(after time.Duration, topics []string) {
+	if len(topics) == 0 {
+		topics = []string{""}
+	}
+	n.topics.Add(topics...)
 	if n.owed || n.ctx.Err() != nil {
 		return
 	}
@@ -138,7 +168,8 @@ func (n *notices) owe(after time.Duration) {
 // sendNow does not wait for the disk: it would keep others from committing
 // theirs meanwhile.
 func (n *notices) sendNow(ctx context.Context) error {
-	return n.s.in(ctx, sqlRelaxed, func(ctx context.Context, t *txn) error { return t.finish(ctx, n.step()) })
+	topics := n.topics.Take()
+	return n.s.in(ctx, sqlRelaxed, func(ctx context.Context, t *txn) error { return t.finish(ctx, n.step(topics)) })
 }
 
 // waitTurn returns when the interval since the last notification has passed,
@@ -204,12 +235,14 @@ func (n *notices) hear() error {
 	if _, err := conn.Exec(n.ctx, "LISTEN "+pgx.Identifier{n.channel}.Sanitize()); err != nil {
 		return err
 	}
+	// Something may have been committed before the connection listened.
+	n.s.bell.Ring()
 	for {
-		// Something may have been committed before the connection listened.
-		n.s.bell.Ring()
-		if _, err := conn.WaitForNotification(n.ctx); err != nil {
+		notification, err := conn.WaitForNotification(n.ctx)
+		if err != nil {
 			return err
 		}
+		n.s.bell.Ring(topicsOf(notification.Payload)...)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/bell"
 	"github.com/outmill/outmill/internal/routing"
 	"github.com/outmill/outmill/internal/sqltx"
 )
@@ -59,13 +60,16 @@ func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
 		return err
 	}
 	batch.report()
-	switch {
-	case batch.last == 0:
-	case tx != nil:
-		s.watch(tx, batch.last)
-	default:
-		s.waker.bell.Ring()
+	if batch.last == 0 {
+		return nil
 	}
+	topics := bell.TopicsOf(records)
+	if tx == nil {
+		s.waker.bell.Ring(topics...)
+		return nil
+	}
+	bell.Note(ctx, s, topics)
+	s.watch(tx, batch.last, topics)
 	return nil
 }
 

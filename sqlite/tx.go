@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/outmill/outmill/internal/bell"
 	"github.com/outmill/outmill/internal/sqltx"
 )
 
@@ -50,13 +51,14 @@ func (s *Store) TxOf(ctx context.Context) (any, error) {
 // fn must not call other methods of the store that write (Claim, Ack, …):
 // they would wait for fn's transaction to end.
 func (s *Store) InTx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
-	err := s.inTx(ctx, fn)
+	var topics bell.Topics
+	err := s.inTx(bell.Gather(ctx, s, &topics), fn)
 	var own *callerError
 	if errors.As(err, &own) {
 		return own.err
 	}
 	if err == nil {
-		s.waker.bell.Ring()
+		s.waker.bell.Ring(topics.List()...)
 	}
 	return s.explain(ctx, "transaction", err)
 }

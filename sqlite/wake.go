@@ -7,12 +7,11 @@ import (
 	"github.com/outmill/outmill/internal/bell"
 )
 
-// Wake returns a channel that receives when something may have become
-// claimable: see outmill.Waker. Within this process it is told at once, by
-// what this Store does; of other processes it knows nothing. It is quiet after
-// ctx ends or the store is closed.
-func (s *Store) Wake(ctx context.Context) <-chan struct{} {
-	return s.waker.bell.Listen(ctx)
+// Wake calls woken when records of a topic may have become claimable: see
+// outmill.Waker. It hears at once what this Store does, and nothing of other
+// processes. It is quiet after ctx ends or the store is closed.
+func (s *Store) Wake(ctx context.Context, woken func(topic string)) {
+	s.waker.bell.Listen(ctx, woken)
 }
 
 // waker rings when something may have become claimable, and hears of callers'
@@ -31,8 +30,17 @@ type waker struct {
 
 // watched is the caller's transaction of whose commit the waker waits to hear.
 type watched struct {
-	tx   any
-	stop context.CancelFunc
+	tx     any
+	stop   context.CancelFunc
+	topics bell.Topics
+}
+
+// add adds the topics of an append; none stands for any topic.
+func (w *watched) add(topics []string) {
+	if len(topics) == 0 {
+		topics = []string{""}
+	}
+	w.topics.Add(topics...)
 }
 
 func newWaker() *waker {
@@ -41,12 +49,12 @@ func newWaker() *waker {
 }
 
 // watch runs fn in the background, which returns once the transaction has
-// committed or ctx has ended. It does nothing if nobody listens, or the
-// transaction is watched already.
+// committed, and then rings for the topics, or once ctx has ended. A transaction
+// that is watched already gets the topics too. It does nothing if nobody listens.
 //
 // There is one watch at a time: SQLite has one writer, so when another
 // transaction has appended, the one before is over.
-func (w *waker) watch(tx any, fn func(ctx context.Context)) {
+func (w *waker) watch(tx any, topics []string, fn func(ctx context.Context) (committed bool)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.ctx.Err() != nil || !w.bell.Heard() {
@@ -54,17 +62,21 @@ func (w *waker) watch(tx any, fn func(ctx context.Context)) {
 	}
 	if w.watched != nil {
 		if w.watched.tx == tx {
+			w.watched.add(topics)
 			return
 		}
 		w.watched.stop()
-		w.bell.Ring()
+		w.bell.Ring(w.watched.topics.List()...)
 	}
 	ctx, stop := context.WithTimeout(w.ctx, watchFor)
-	current := &watched{tx, stop}
+	current := &watched{tx: tx, stop: stop}
+	current.add(topics)
 	w.watched = current
 	w.work.Go(func() {
 		defer stop()
-		fn(ctx)
+		if fn(ctx) {
+			w.bell.Ring(current.topics.List()...)
+		}
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if w.watched == current {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill/internal/testenv"
 )
 
 const soon = 20 * time.Second
@@ -35,7 +37,7 @@ func Test_readers_are_woken(t *testing.T) {
 	t.Run("by the commit of InTx, not before", func(t *testing.T) {
 		t.Parallel()
 		store := newStore(t)
-		told := store.Wake(t.Context())
+		told := testenv.Hints(t.Context(), store)
 		require.NoError(t, store.InTx(t.Context(), func(ctx context.Context, _ *sql.Tx) error {
 			require.NoError(t, store.Append(ctx, rec("m1", "")))
 			requireQuiet(t, told, "before the commit")
@@ -46,7 +48,7 @@ func Test_readers_are_woken(t *testing.T) {
 	t.Run("by the commit of a caller's transaction, not before", func(t *testing.T) {
 		t.Parallel()
 		store := newStore(t)
-		told := store.Wake(t.Context())
+		told := testenv.Hints(t.Context(), store)
 		tx, err := store.DB().BeginTx(t.Context(), nil)
 		require.NoError(t, err)
 		ctx := store.WithTx(t.Context(), tx)
@@ -59,7 +61,7 @@ func Test_readers_are_woken(t *testing.T) {
 	t.Run("of a transaction before, when the next one appends", func(t *testing.T) {
 		t.Parallel()
 		store := newStore(t)
-		told := store.Wake(t.Context())
+		told := testenv.Hints(t.Context(), store)
 		for _, name := range []string{"rolled back", "committed"} {
 			tx, err := store.DB().BeginTx(t.Context(), nil)
 			require.NoError(t, err)
@@ -76,7 +78,7 @@ func Test_readers_are_woken(t *testing.T) {
 	t.Run("by nothing after a rollback of InTx", func(t *testing.T) {
 		t.Parallel()
 		store := newStore(t)
-		told := store.Wake(t.Context())
+		told := testenv.Hints(t.Context(), store)
 		boom := errors.New("boom")
 		require.ErrorIs(t, store.InTx(t.Context(), func(ctx context.Context, _ *sql.Tx) error {
 			return errors.Join(store.Append(ctx, rec("m1", "")), boom)
@@ -89,7 +91,7 @@ func Test_readers_are_woken(t *testing.T) {
 		r := rec("m1", "")
 		r.DedupKey = "k"
 		appendAll(t, store, r)
-		told := store.Wake(t.Context())
+		told := testenv.Hints(t.Context(), store)
 		appendAll(t, store, r)
 		require.True(t, r.Duplicate)
 		requireQuiet(t, told, "nothing was appended")
@@ -100,7 +102,7 @@ func Test_readers_are_woken(t *testing.T) {
 func Test_Close_ends_the_watch_of_a_transaction_that_stays_open(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
-	store.Wake(t.Context())
+	store.Wake(t.Context(), func(string) {})
 	tx, err := store.DB().BeginTx(t.Context(), nil)
 	require.NoError(t, err)
 	require.NoError(t, store.Append(store.WithTx(t.Context(), tx), rec("m1", "")))
@@ -114,5 +116,5 @@ func Test_nobody_is_told_by_a_closed_store(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	require.NoError(t, store.Close())
-	requireQuiet(t, store.Wake(t.Context()), "closed")
+	requireQuiet(t, testenv.Hints(t.Context(), store), "closed")
 }

@@ -19,15 +19,15 @@ const sqlReached = `SELECT count(*) FROM sqlite_sequence WHERE name = ? AND seq 
 
 // watch wakes the readers when what was appended in the caller's transaction
 // becomes visible to others: database/sql tells nobody of a commit.
-func (s *Store) watch(tx Handle, seq int64) {
-	s.waker.watch(tx, func(ctx context.Context) {
+func (s *Store) watch(tx Handle, seq int64, topics []string) {
+	s.waker.watch(tx, topics, func(ctx context.Context) (committed bool) {
 		for pause := firstWatch; sqltx.Pause(ctx, pause) == nil; pause = min(2*pause, lastWatch) {
 			var reached int
 			err := s.db.QueryRowContext(ctx, sqlReached, s.sql.prefix+"records", seq).Scan(&reached)
 			if err == nil && reached > 0 {
-				s.waker.bell.Ring()
-				return
+				return true
 			}
 		}
+		return false
 	})
 }

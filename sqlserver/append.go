@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/bell"
 	"github.com/outmill/outmill/internal/routing"
 )
 
@@ -37,9 +38,12 @@ func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
 		return err
 	}
 	a.report()
-	if tx == nil {
-		s.bell.Ring()
+	topics := bell.TopicsOf(records)
+	if tx != nil {
+		bell.Note(ctx, s, topics)
+		return nil
 	}
+	s.bell.Ring(topics...)
 	return nil
 }
 

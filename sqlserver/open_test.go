@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/sqlserver"
 )
 
@@ -123,7 +124,7 @@ func Test_a_login_that_is_refused_is_told_without_its_password(t *testing.T) {
 func Test_closing_leaves_the_users_pool_alone(t *testing.T) {
 	t.Parallel()
 	store, _ := ensured(t, sqlserver.Config{})
-	woken := store.Wake(t.Context())
+	woken := testenv.Hints(t.Context(), store)
 	require.NoError(t, store.Close())
 	require.NoError(t, store.Close())
 	require.Empty(t, woken, "nobody is woken by a store that is closed")

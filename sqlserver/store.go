@@ -87,11 +87,11 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Wake returns a channel that receives when this process has appended, given
-// back or released something. See outmill.Waker. SQL Server does not tell of
-// what others have committed: that is found by polling, and so is what a
-// caller's transaction commits, unless it was InTx's.
-func (s *Store) Wake(ctx context.Context) <-chan struct{} { return s.bell.Listen(ctx) }
+// Wake calls woken when this process has appended or given back records of a
+// topic. See outmill.Waker. SQL Server has nothing like LISTEN: polling finds what
+// other processes commit, and what a caller's transaction commits, unless it is
+// InTx's.
+func (s *Store) Wake(ctx context.Context, woken func(topic string)) { s.bell.Listen(ctx, woken) }
 
 func (s *Store) usable(ctx context.Context) error {
 	if s.closed.Load() {

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 
+	"github.com/outmill/outmill/internal/bell"
 	"github.com/outmill/outmill/internal/sqltx"
 )
 
@@ -67,15 +68,16 @@ func (s *Store) InTx(ctx context.Context, fn func(ctx context.Context, tx *sql.T
 		return s.explain(ctx, operation, err)
 	}
 	var own error
+	var topics bell.Topics
 	err := s.in(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		own = fn(s.WithTx(ctx, tx), tx)
+		own = fn(bell.Gather(s.WithTx(ctx, tx), s, &topics), tx)
 		return own
 	})
 	if own != nil && errors.Is(err, own) {
 		return own
 	}
 	if err == nil {
-		s.bell.Ring()
+		s.bell.Ring(topics.List()...)
 	}
 	return s.explain(ctx, operation, err)
 }

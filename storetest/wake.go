@@ -14,9 +14,10 @@ func wakeSentences() []sentence {
 		{"a hint comes after an append", hintAfter(func(e *env, _ *outmill.Record) { e.append(rec(orders, "m2")) })},
 		{"a hint comes after the commit of a caller's transaction, where the engine can tell", hintAfterCommit},
 		{"a hint comes after a release", hintAfter(func(e *env, r *outmill.Record) { e.release(r) })},
-		{"every channel of a store gets the hint", hintForAll},
-		{"nobody has to read the hints", hintsUnread},
-		{"a channel is quiet after its context has ended", quietAfterEnd},
+		{"a hint after an append names its topics, or none", hintNamesTopics},
+		{"every reader of a store gets the hint", hintForAll},
+		{"hints come while claims and appends go on", hintsUnread},
+		{"a reader gets no hint after its context has ended", quietAfterEnd},
 	}
 }
 
@@ -31,6 +32,19 @@ func (e *env) waker() outmill.Waker {
 	return waker
 }
 
+// hints is a channel for the hints of all topics.
+func (e *env) hints(ctx context.Context) <-chan struct{} {
+	e.t.Helper()
+	hints := make(chan struct{}, 1)
+	e.waker().Wake(ctx, func(string) {
+		select {
+		case hints <- struct{}{}:
+		default:
+		}
+	})
+	return hints
+}
+
 func (e *env) requireHint(hints <-chan struct{}) {
 	e.t.Helper()
 	select {
@@ -43,7 +57,7 @@ func (e *env) requireHint(hints <-chan struct{}) {
 
 func hintAfter(cause func(*env, *outmill.Record)) func(*env) {
 	return func(e *env) {
-		hints := e.waker().Wake(e.ctx)
+		hints := e.hints(e.ctx)
 		e.filled(rec(orders, "m1"))
 		r := e.claimOne(outmill.NewOwnerToken(), "m1")
 		e.settleDown(hints)
@@ -53,7 +67,7 @@ func hintAfter(cause func(*env, *outmill.Record)) func(*env) {
 }
 
 func hintAfterCommit(e *env) {
-	hints := e.waker().Wake(e.ctx)
+	hints := e.hints(e.ctx)
 	e.register(group)
 	ctx, commit, _ := e.begin()
 	require.NoError(e.t, e.store.Append(ctx, rec(orders, "m1")))
@@ -63,10 +77,31 @@ func hintAfterCommit(e *env) {
 	e.claimOne(outmill.NewOwnerToken(), "m1")
 }
 
-func hintForAll(e *env) {
-	waker := e.waker()
+func hintNamesTopics(e *env) {
+	hints := e.hints(e.ctx)
 	e.register(group)
-	first, second := waker.Wake(e.ctx), waker.Wake(e.ctx)
+	e.settleDown(hints)
+	named := make(chan string, 100)
+	e.waker().Wake(e.ctx, func(topic string) { named <- topic })
+	const bills = "bills"
+	e.append(rec(orders, "m1"), rec(bills, "m2"))
+	missing := map[string]bool{orders: true, bills: true}
+	for len(missing) > 0 {
+		select {
+		case topic := <-named:
+			require.Contains(e.t, []string{"", orders, bills}, topic, "the hint names a topic of which nothing was appended")
+			if delete(missing, topic); topic == "" {
+				return
+			}
+		case <-time.After(hintWithin):
+			require.Fail(e.t, "no hint came", "for %v", missing)
+		}
+	}
+}
+
+func hintForAll(e *env) {
+	e.register(group)
+	first, second := e.hints(e.ctx), e.hints(e.ctx)
 	e.settleDown(first)
 	e.settleDown(second)
 	e.append(rec(orders, "m1"))
@@ -75,7 +110,7 @@ func hintForAll(e *env) {
 }
 
 func hintsUnread(e *env) {
-	hints := e.waker().Wake(e.ctx)
+	hints := e.hints(e.ctx)
 	e.register(group)
 	for range 20 {
 		e.append(rec(orders, "m1"))
@@ -86,8 +121,8 @@ func hintsUnread(e *env) {
 
 func quietAfterEnd(e *env) {
 	ctx, cancel := context.WithCancel(e.ctx)
-	hints := e.waker().Wake(ctx)
-	other := e.waker().Wake(e.ctx)
+	hints := e.hints(ctx)
+	other := e.hints(e.ctx)
 	e.register(group)
 	e.append(rec(orders, "m1"))
 	e.requireHint(other)

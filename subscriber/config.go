@@ -30,8 +30,12 @@ type Config struct {
 	// Default: 10 attempts, min(2^n s, 60 s).
 	Retry outmill.RetryPolicy
 
-	// BatchSize is the most records of one claim. Default 100. Larger batches
-	// cost memory and make a crash repeat more; smaller ones cost round trips.
+	// BatchSize is the most records of one claim, and the most that are claimed
+	// ahead of the handlers of a topic. Default 100. Useful values are 1 to 1,000:
+	// larger batches cost memory and make a crash repeat more, smaller ones cost
+	// round trips. How many records are claimed ahead follows the handlers' pace:
+	// as many as they start within 100 ms. So slow handlers leave the rest to other
+	// processes, whatever BatchSize is.
 	BatchSize int
 
 	// MaxInFlight is how many messages of one subscription are with handlers at
@@ -39,13 +43,16 @@ type Config struct {
 	// order if several processes subscribe; see Order.
 	MaxInFlight int
 
-	// MaxInFlightBytes bounds the payloads and metadata that one subscription
-	// holds, waiting ones included; one record may go beyond it. Default 16 MiB.
+	// MaxInFlightBytes bounds the payloads and metadata that the subscriptions of
+	// one topic hold, waiting ones included; one record may go beyond it. Default
+	// 16 MiB.
 	MaxInFlightBytes int
 
 	// Lease is how long a record is held without a sign of life. It is extended
-	// while a handler runs. Default 30 s. A shorter one makes the records of a
-	// dead process come sooner; a longer one survives longer database outages.
+	// while a handler runs. Default 30 s; useful values are 10 s to 5 min. A shorter
+	// one makes the records of a dead process come sooner; a longer one survives
+	// longer database outages. A record that was claimed ahead and has not started
+	// after one lease is given back, without an attempt.
 	Lease time.Duration
 
 	// MaxProcessing ends the extension: a handler that takes longer is taken for
@@ -56,8 +63,7 @@ type Config struct {
 
 	// PollInterval is the longest wait between looks for new records when there
 	// are none. Default 500 ms. Stores that can wake their readers make the
-	// usual wait shorter; with them it is twice as long once nothing has come for
-	// 10 s.
+	// usual wait shorter.
 	PollInterval time.Duration
 
 	// MaxErrorBackoff is the longest wait between attempts while the database
@@ -68,8 +74,10 @@ type Config struct {
 	// statement. Default 5 ms. A crash in that time delivers the message again.
 	AckFlushInterval time.Duration
 
-	// CloseTimeout is how long Close lets handlers finish before it ends their
-	// messages' contexts and gives their records back. Default 10 s.
+	// CloseTimeout is how long handlers may go on after Close, or after the end of
+	// their Subscribe's context, before their messages' contexts end. Default 30 s,
+	// as the router's. Records of handlers that still run then stay leased; see
+	// Subscriber.Close.
 	CloseTimeout time.Duration
 
 	// UpkeepInterval is how often the subscriber tidies the store (expired
@@ -77,6 +85,12 @@ type Config struct {
 	// topics that nobody reads. Default 60 s; negative leaves the tidying to
 	// others.
 	UpkeepInterval time.Duration
+
+	// OnError is called with each error that the subscriber survives and otherwise
+	// only logs: claims, settlements, extensions and upkeep that fail. Errors of
+	// handlers do not count among them. It is called by the goroutine that met the
+	// error: be quick, and do not call the subscriber.
+	OnError func(err error)
 
 	// OnDead is told of each record that this subscriber made dead, after the
 	// store knows it. It is called by the goroutine that stores acks: be quick,
@@ -93,7 +107,7 @@ func (c *Config) setDefaults() {
 	defaultTo(&c.PollInterval, 500*time.Millisecond)
 	defaultTo(&c.MaxErrorBackoff, 30*time.Second)
 	defaultTo(&c.AckFlushInterval, 5*time.Millisecond)
-	defaultTo(&c.CloseTimeout, 10*time.Second)
+	defaultTo(&c.CloseTimeout, 30*time.Second)
 	defaultTo(&c.UpkeepInterval, defaultUpkeepInterval)
 }
 

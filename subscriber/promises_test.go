@@ -40,7 +40,7 @@ func subscribe(t *testing.T, sub *subscriber.Subscriber) <-chan *message.Message
 	return messages
 }
 
-func Test_after_one_ack_of_three_prefetched_messages_and_a_Close_the_other_two_still_come(t *testing.T) {
+func Test_after_one_ack_of_three_and_a_Close_the_other_two_still_come(t *testing.T) {
 	t.Parallel()
 	s := openShop(t)
 	cfg := quick()
@@ -51,17 +51,24 @@ func Test_after_one_ack_of_three_prefetched_messages_and_a_Close_the_other_two_s
 	s.publish(t, published...)
 	acked := next(t, messages)
 	require.True(t, acked.Ack())
-	// The second is handed over and never answered, the third waits.
-	next(t, messages)
-	require.NoError(t, first.Close())
+	// The second is with a handler that does not return, the third waits.
+	running := next(t, messages)
+	err := first.Close()
+	require.ErrorIs(t, err, outmill.ErrHandlersRunning)
+	require.ErrorContains(t, err, "running: 1 did")
+	require.ErrorIs(t, running.Context().Err(), context.Canceled)
 
 	others := subscribe(t, s.subscriber(t, quick()))
-	got := []string{acked.UUID}
-	for range 2 {
-		msg := next(t, others)
-		msg.Ack()
-		got = append(got, msg.UUID)
-	}
+	third := next(t, others)
+	third.Ack()
+	nothing(t, others, "the handler still runs")
+	running.Nack()
+	second := next(t, others)
+	require.Equal(t, running.UUID, second.UUID)
+	info, _ := outmill.Delivery(second.Context())
+	require.Equal(t, 1, info.Attempt, "a shutdown is not a failure")
+	second.Ack()
+	got := []string{acked.UUID, second.UUID, third.UUID}
 	require.ElementsMatch(t, []string{published[0].UUID, published[1].UUID, published[2].UUID}, got)
 	require.Eventually(t, func() bool { return s.count(t, outmill.StatusProcessed) == 3 }, patience, 5*time.Millisecond)
 }
@@ -86,6 +93,7 @@ func Test_after_one_ack_of_three_and_the_deadline_of_the_others_they_still_come(
 	require.ElementsMatch(t, []string{stuck[0].UUID, stuck[1].UUID}, got)
 	for _, msg := range stuck {
 		<-msg.Context().Done()
+		msg.Nack()
 	}
 }
 
@@ -577,6 +585,6 @@ func Test_payloads_are_never_logged(t *testing.T) {
 	next(t, messages).Ack()
 	s.only(t, topic, outmill.StatusProcessed)
 	require.NoError(t, sub.Close())
-	require.Positive(t, logger.count("INFO", "Message delivered"))
+	require.Positive(t, logger.count("DEBUG", "Message delivered"))
 	require.Zero(t, logger.count("top secret"))
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -19,25 +20,35 @@ var (
 	_ message.SubscribeInitializer = (*Subscriber)(nil)
 )
 
-// registerTimeout bounds a registration that nobody else bounds.
-const registerTimeout = 30 * time.Second
+const (
+	// registerTimeout bounds a registration that nobody else bounds.
+	registerTimeout = 30 * time.Second
+	// storeOutcomes is how long Close tries to store acks.
+	storeOutcomes = 10 * time.Second
+)
 
 // Subscriber delivers the records of a store as Watermill messages. It is safe
 // for concurrent use. It does not close the store.
 type Subscriber struct {
-	queue   outmill.Queue
-	cfg     Config
-	log     watermill.LoggerAdapter
-	running *worker.Registry
+	queue outmill.Queue
+	cfg   Config
+	log   watermill.LoggerAdapter
+	// worker claims for all subscriptions.
+	worker *worker.Worker
 
 	// quiet: the logger logs nothing, so that fields need not be made.
 	quiet bool
 
-	// ctx ends when the subscriber is closed.
-	ctx     context.Context
-	cancel  context.CancelFunc
-	closing sync.WaitGroup
-	upkeep  sync.Once
+	// ctx ends when Close begins, ended is closed when nothing is held any more.
+	ctx    context.Context
+	cancel context.CancelFunc
+	ended  chan struct{}
+	// delivering are the goroutines that deliver, and the upkeep; finishing those
+	// that wait for handlers. handling counts the messages with handlers.
+	delivering, finishing sync.WaitGroup
+	handling              atomic.Int64
+	begin                 sync.Once
+	close                 func() error
 
 	mu   sync.Mutex
 	subs map[*subscription]struct{}
@@ -58,15 +69,40 @@ func New(queue outmill.Queue, cfg Config, logger watermill.LoggerAdapter) (*Subs
 	}
 	_, quiet := logger.(watermill.NopLogger)
 	s := &Subscriber{
-		queue:   queue,
-		cfg:     cfg,
-		log:     logger,
-		running: worker.NewRegistry(),
-		quiet:   quiet,
-		subs:    map[*subscription]struct{}{},
+		queue:  queue,
+		cfg:    cfg,
+		log:    logger,
+		worker: worker.New(workerConfig(queue, cfg, logger)),
+		quiet:  quiet,
+		subs:   map[*subscription]struct{}{},
+		ended:  make(chan struct{}),
 	}
+	s.close = sync.OnceValue(s.closeNow)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s, nil
+}
+
+func workerConfig(queue outmill.Queue, cfg Config, logger watermill.LoggerAdapter) worker.Config {
+	return worker.Config{
+		Queue:           queue,
+		Logger:          logger,
+		Group:           cfg.Group,
+		ByTopic:         true,
+		Order:           cfg.Order,
+		KeyPolicy:       cfg.KeyPolicy,
+		Retry:           cfg.Retry,
+		BatchSize:       cfg.BatchSize,
+		MaxBytes:        cfg.MaxInFlightBytes,
+		Lease:           cfg.Lease,
+		MaxProcessing:   cfg.MaxProcessing,
+		PollInterval:    cfg.PollInterval,
+		MaxErrorBackoff: cfg.MaxErrorBackoff,
+		FlushInterval:   cfg.AckFlushInterval,
+		AwaitStart:      true,
+		OnDead:          cfg.OnDead,
+		OnError:         cfg.OnError,
+		Running:         worker.NewRegistry(),
+	}
 }
 
 // SubscribeInitialize registers the group for the topic, so that it gets what
@@ -92,9 +128,14 @@ func (s *Subscriber) register(ctx context.Context, topic string) error {
 
 // Subscribe delivers the topic's messages on the returned channel until ctx
 // ends or the subscriber is closed; then the channel is closed. Each message
-// must be acked or nacked; its context is canceled afterwards, or when its
-// lease is lost. A nack after ctx has ended gives the record back without
-// counting an attempt.
+// must be acked or nacked. Its context ends afterwards, when its lease is lost, or
+// Config.CloseTimeout after ctx has ended or Close has begun: handlers finish what
+// they began. A nack after ctx has ended gives the record back without counting an
+// attempt, unless the handler's error is outmill.Permanent or Snooze.
+//
+// All subscriptions of a subscriber share one claim loop, and those of one topic
+// share its messages: each message reaches one of them. Where two handlers must
+// both get a message, give each a subscriber with a Group of its own.
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	if err := s.open(topic); err != nil {
 		return nil, err
@@ -110,14 +151,20 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	}
 	sub := newSubscription(ctx, s, topic)
 	s.subs[sub] = struct{}{}
-	s.closing.Go(func() {
+	s.delivering.Go(func() {
 		sub.run()
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.subs, sub)
 	})
-	s.startUpkeep()
+	s.begin.Do(s.start)
 	return sub.out, nil
+}
+
+// start begins to claim and to keep the store tidy.
+func (s *Subscriber) start() {
+	s.worker.Start(context.WithoutCancel(s.ctx))
+	s.startUpkeep()
 }
 
 func (s *Subscriber) open(topic string) error {
@@ -138,22 +185,12 @@ func (s *Subscriber) Once(ctx context.Context) (int, error) {
 	if s.ctx.Err() != nil {
 		return 0, fmt.Errorf("outmill: subscriber: %w", outmill.ErrClosed)
 	}
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	var errs []error
-	total := 0
-	for _, sub := range s.subscriptions() {
-		wg.Go(func() {
-			before := sub.worker.Settled()
-			err := sub.worker.Drain(ctx)
-			mu.Lock()
-			defer mu.Unlock()
-			total += sub.worker.Settled() - before
-			errs = append(errs, err)
-		})
+	if len(s.subscriptions()) == 0 {
+		return 0, nil
 	}
-	wg.Wait()
-	return total, errors.Join(errs...)
+	before := s.worker.Settled()
+	err := s.worker.Drain(ctx)
+	return s.worker.Settled() - before, err
 }
 
 func (s *Subscriber) subscriptions() []*subscription {
@@ -166,28 +203,71 @@ func (s *Subscriber) subscriptions() []*subscription {
 	return subs
 }
 
-// Close ends all subscriptions. It lets handlers finish for CloseTimeout, then
-// ends their messages' contexts; it stores every ack that it got, and gives
-// back what was claimed and not handled. It may be called more than once.
+// Close ends all subscriptions: it gives back at once the records that no handler
+// has started, waits for the handlers, ends their messages' contexts after
+// Config.CloseTimeout, and stores every ack that it got.
+//
+// Where handlers are still running a second after that, Close returns an
+// outmill.ErrHandlersRunning that counts them. It does not give their records back, because another process would
+// then handle them at the same time: their leases are extended in the background
+// until the handlers return, MaxProcessing is over, or the process ends or the
+// store is closed. Close may be called more than once; once they have returned, it
+// returns nil.
 func (s *Subscriber) Close() error {
+	err := s.close()
+	if !errors.Is(err, outmill.ErrHandlersRunning) {
+		return err
+	}
+	select {
+	case <-s.ended:
+		return nil
+	default:
+		return err
+	}
+}
+
+func (s *Subscriber) closeNow() error {
 	s.mu.Lock()
 	s.cancel()
 	s.mu.Unlock()
-	s.closing.Wait()
-	return nil
+	s.worker.Stop()
+	s.delivering.Wait()
+	s.finishing.Wait()
+	running := s.handling.Load()
+	if running == 0 {
+		return s.end()
+	}
+	go s.linger()
+	return fmt.Errorf("%w: %d did not return within %s (CloseTimeout) of the subscriber's Close; their records stay leased until they do, at most for %s (MaxProcessing)",
+		outmill.ErrHandlersRunning, running, s.cfg.CloseTimeout, s.cfg.MaxProcessing)
+}
+
+// end stores what is not stored yet, and ends the worker.
+func (s *Subscriber) end() error {
+	ctx, cancel := context.WithTimeout(context.Background(), storeOutcomes)
+	defer cancel()
+	err := s.worker.Close(ctx)
+	close(s.ended)
+	return err
+}
+
+// linger keeps the worker alive until all handlings have ended or were given up.
+func (s *Subscriber) linger() {
+	s.worker.WaitEmpty(context.Background())
+	if err := s.end(); err != nil {
+		s.log.Error("Outcomes of handlers that outlived Close could not be stored", err, watermill.LogFields{"store": s.queue.Name(), "group": s.cfg.Group})
+	}
 }
 
 // startUpkeep: a group must be registered again from time to time even where
 // others tidy the store.
 func (s *Subscriber) startUpkeep() {
-	s.upkeep.Do(func() {
-		s.closing.Go(func() {
-			if s.cfg.UpkeepInterval < 0 {
-				worker.Rounds(s.ctx, s.queue, defaultUpkeepInterval, s.log, s.round)
-				return
-			}
-			worker.Upkeep(s.ctx, s.queue, s.cfg.UpkeepInterval, s.log, s.round)
-		})
+	s.delivering.Go(func() {
+		if s.cfg.UpkeepInterval < 0 {
+			worker.Rounds(s.ctx, s.queue, defaultUpkeepInterval, s.log, s.round)
+			return
+		}
+		worker.Upkeep(s.ctx, s.queue, s.cfg.UpkeepInterval, s.log, s.round)
 	})
 }
 

@@ -17,28 +17,28 @@ const (
 	// afterCancel is how long handlers get to notice that their message's
 	// context has ended.
 	afterCancel = time.Second
-	// storeOutcomes is how long a closing subscription tries to store acks.
-	storeOutcomes = 10 * time.Second
 	// takeAtOnce bounds how many records move from the worker at a time.
 	takeAtOnce = 32
 )
 
-// subscription is one Subscribe: one claim loop, one output channel.
+// subscription is one Subscribe: one output channel, fed by the subscriber's
+// worker.
 type subscription struct {
 	subscriber *Subscriber
 	topic      string
-	worker     *worker.Worker
+	feed       *worker.Feed
 	log        watermill.LoggerAdapter
 	out        chan *message.Message
 
-	// ctx is the parent of all messages' contexts.
+	// delivery ends when nothing more is delivered.
+	delivery context.Context
+	// ctx is the parent of all messages' contexts. It has the values of the
+	// Subscribe's context, and outlives it: handlers finish what they began.
 	ctx    context.Context
 	cancel context.CancelFunc
 	// slots holds a token for each message that is with a handler.
 	slots    chan struct{}
 	handling sync.WaitGroup
-	// giveUp is closed when handlers are no longer waited for.
-	giveUp chan struct{}
 	// patience is for the only goroutine that delivers.
 	patience *time.Timer
 }
@@ -50,50 +50,35 @@ func newSubscription(ctx context.Context, s *Subscriber, topic string) *subscrip
 		log:        s.log.With(watermill.LogFields{"store": s.queue.Name(), "topic": topic, "group": s.cfg.Group}),
 		out:        make(chan *message.Message),
 		slots:      make(chan struct{}, s.cfg.MaxInFlight),
-		giveUp:     make(chan struct{}),
+		delivery:   ctx,
 		patience:   time.NewTimer(time.Hour),
 	}
-	sub.ctx, sub.cancel = context.WithCancel(ctx)
-	sub.worker = worker.New(worker.Config{
-		Queue:           s.queue,
-		Logger:          s.log,
-		Group:           s.cfg.Group,
-		Topics:          topicOnly(topic),
-		Order:           s.cfg.Order,
-		KeyPolicy:       s.cfg.KeyPolicy,
-		Retry:           s.cfg.Retry,
-		BatchSize:       s.cfg.BatchSize,
-		MaxItems:        s.cfg.MaxInFlight + s.cfg.BatchSize,
-		MaxBytes:        s.cfg.MaxInFlightBytes,
-		Lease:           s.cfg.Lease,
-		MaxProcessing:   s.cfg.MaxProcessing,
-		PollInterval:    s.cfg.PollInterval,
-		MaxErrorBackoff: s.cfg.MaxErrorBackoff,
-		FlushInterval:   s.cfg.AckFlushInterval,
-		AwaitStart:      true,
-		OnDead:          s.cfg.OnDead,
-		Running:         s.running,
-	})
+	sub.ctx, sub.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	return sub
 }
 
-// run delivers until the subscription's context ends or the subscriber is
-// closed, then sees to it that everything claimed is settled.
+// run delivers until the subscription's context ends or the subscriber is closed.
+// The channel is closed then. Handlers go on; see finish.
 func (sub *subscription) run() {
-	defer sub.cancel()
+	s := sub.subscriber
 	defer sub.patience.Stop()
-	ctx, stop := context.WithCancel(sub.ctx)
+	ctx, stop := context.WithCancel(sub.delivery)
 	defer stop()
-	defer context.AfterFunc(sub.subscriber.ctx, stop)()
-	sub.worker.Start(ctx)
+	defer context.AfterFunc(s.ctx, stop)()
+	sub.delivery = ctx
+	sub.feed = s.worker.Open(sub.topic, s.cfg.MaxInFlight)
+	leave := s.enter(sub)
 	sub.deliverAll(ctx)
-	sub.worker.Stop()
+	sub.feed.Close(s.cfg.MaxInFlight)
+	leave()
 	close(sub.out)
-	sub.finish()
+	s.finishing.Go(sub.finish)
 }
 
-// finish waits for the handlers, not for ever, and stores what they did.
+// finish ends the contexts of the messages that are still being handled when
+// CloseTimeout is over. The handlings go on, and so do their leases.
 func (sub *subscription) finish() {
+	defer sub.cancel()
 	done := make(chan struct{})
 	go func() {
 		sub.handling.Wait()
@@ -101,16 +86,7 @@ func (sub *subscription) finish() {
 	}()
 	if !within(done, sub.subscriber.cfg.CloseTimeout) {
 		sub.cancel()
-		if !within(done, afterCancel) {
-			close(sub.giveUp)
-			sub.log.Error("Handlers did not finish in time; their records are given back", nil, watermill.LogFields{"close_timeout": sub.subscriber.cfg.CloseTimeout.String()})
-		}
-	}
-	<-done
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(sub.ctx), storeOutcomes)
-	defer cancel()
-	if err := sub.worker.Close(ctx); err != nil {
-		sub.log.Error("Subscription closed with outcomes that could not be stored", err, nil)
+		within(done, afterCancel)
 	}
 }
 
@@ -131,7 +107,7 @@ func (sub *subscription) deliverAll(ctx context.Context) {
 		if n == 0 {
 			return
 		}
-		items, err := sub.worker.Take(ctx, n)
+		items, err := sub.feed.Take(ctx, n)
 		sub.free(n - len(items))
 		if err != nil {
 			return
@@ -181,9 +157,10 @@ func (sub *subscription) deliver(ctx context.Context, it *worker.Item) {
 	}
 	it.Started()
 	if !sub.subscriber.quiet {
-		sub.log.Info("Message delivered", fieldsOf(it.Record))
+		sub.log.Debug("Message delivered", fieldsOf(it.Record))
 	}
 	sub.handling.Add(1)
+	sub.subscriber.handling.Add(1)
 	go sub.attend(kept, cancel, it, msg)
 }
 
@@ -211,6 +188,7 @@ func (sub *subscription) offer(ctx context.Context, it *worker.Item, msg *messag
 
 func (sub *subscription) attend(ctx *keptContext, cancel context.CancelFunc, it *worker.Item, msg *message.Message) {
 	defer sub.handling.Done()
+	defer sub.subscriber.handling.Add(-1)
 	defer sub.free(1)
 	defer cancel()
 	sub.await(ctx, cancel, it, msg)
@@ -229,39 +207,27 @@ func (sub *subscription) await(ctx *keptContext, cancel context.CancelFunc, it *
 		return
 	case <-it.Lost():
 		cancel()
-	case <-ctx.Done():
 	}
 	select {
 	case <-msg.Acked():
 		it.Ack()
 	case <-msg.Nacked():
 		it.Release()
-	case <-sub.giveUp:
-		it.GiveUp()
-		sub.subscriber.closing.Go(func() { sub.awaitEnd(it, msg) })
-	}
-}
-
-// awaitEnd waits for a handler that was given up, so that other subscriptions
-// of this subscriber do not get its record before it has ended.
-func (sub *subscription) awaitEnd(it *worker.Item, msg *message.Message) {
-	select {
-	case <-msg.Acked():
-		it.Ack()
-	case <-msg.Nacked():
-		it.Release()
-	case <-sub.subscriber.ctx.Done():
+	case <-sub.subscriber.ended:
 		it.Release()
 	}
 }
 
-// nacked: what ends because the subscription does was not the message's fault.
+// nacked: a handling that fails while the subscription stops may have failed
+// because of that, so it does not count, unless its error says what is to become of
+// the message.
 func (sub *subscription) nacked(ctx *keptContext, it *worker.Item) {
-	if ctx.Err() != nil {
+	err := ctx.reason()
+	stopping := ctx.Err() != nil || sub.delivery.Err() != nil
+	if stopping && !worker.Explicit(err) {
 		it.Release()
 		return
 	}
-	err := ctx.reason()
 	if verdict := it.Judge(err); !verdict.Snooze {
 		fields := fieldsOf(it.Record)
 		fields["dead"] = verdict.Dead

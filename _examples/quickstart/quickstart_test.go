@@ -190,7 +190,13 @@ func TestPipesThatCannotStartSaySo(t *testing.T) {
 
 // waitForOrders returns when some are committed, or ctx has ended.
 func waitForOrders(ctx context.Context, store *postgres.Store) {
-	wake := store.Wake(ctx)
+	wake := make(chan struct{}, 1)
+	store.Wake(ctx, func(string) {
+		select {
+		case wake <- struct{}{}:
+		default:
+		}
+	})
 	for {
 		select {
 		case <-ctx.Done():

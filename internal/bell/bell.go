@@ -5,48 +5,53 @@ package bell
 import (
 	"context"
 	"sync"
+
+	"github.com/outmill/outmill"
 )
 
-// Bell tells listeners, and never waits for one. The zero value is ready; it
-// may be used concurrently.
+// Bell tells listeners of which topics records may have become claimable. The
+// zero value is ready; it may be used concurrently.
 type Bell struct {
 	mu        sync.Mutex
-	listeners map[chan struct{}]struct{}
+	listeners map[*func(topic string)]struct{}
 	closed    bool
 }
 
-// Listen returns a channel that receives when the bell rings. It is quiet
-// after ctx ends or the bell is closed, and never closed.
-func (b *Bell) Listen(ctx context.Context) <-chan struct{} {
-	told := make(chan struct{}, 1)
+// Listen has woken called for each topic of each ring, until ctx ends or the
+// bell is closed. See outmill.Waker for what woken may do.
+func (b *Bell) Listen(ctx context.Context, woken func(topic string)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed || ctx.Err() != nil {
-		return told
+		return
 	}
 	if b.listeners == nil {
-		b.listeners = map[chan struct{}]struct{}{}
+		b.listeners = map[*func(topic string)]struct{}{}
 	}
-	b.listeners[told] = struct{}{}
+	listener := &woken
+	b.listeners[listener] = struct{}{}
 	context.AfterFunc(ctx, func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		delete(b.listeners, told)
+		delete(b.listeners, listener)
 	})
-	return told
 }
 
-// Ring tells every listener that has not been told yet.
-func (b *Bell) Ring() {
+// Ring tells every listener of the topics; without topics, of any topic.
+func (b *Bell) Ring(topics ...string) {
+	if len(topics) == 0 {
+		topics = anyTopic
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for told := range b.listeners {
-		select {
-		case told <- struct{}{}:
-		default:
+	for woken := range b.listeners {
+		for _, topic := range topics {
+			(*woken)(topic)
 		}
 	}
 }
+
+var anyTopic = []string{""}
 
 // Heard reports whether anybody listens.
 func (b *Bell) Heard() bool {
@@ -61,4 +66,14 @@ func (b *Bell) Close() {
 	defer b.mu.Unlock()
 	b.closed = true
 	clear(b.listeners)
+}
+
+// TopicsOf returns the topics of the records, each once. It returns none, which
+// stands for any topic, where there are more than a ring should carry.
+func TopicsOf(records []*outmill.Record) []string {
+	var topics Topics
+	for _, r := range records {
+		topics.Add(r.Topic)
+	}
+	return topics.List()
 }

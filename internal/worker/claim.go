@@ -19,54 +19,49 @@ const firstPoll = 10 * time.Millisecond
 // a claim costs the database as much for one as for dozens.
 const gatherRecords = 5 * time.Millisecond
 
-// After quiet without a record or a wake-up, looks are half as frequent where
-// the store wakes its readers.
-const quiet = 10 * time.Second
-
 func (w *Worker) claimLoop(ctx context.Context) {
-	wake := w.wake(ctx)
+	if waker, ok := w.cfg.Queue.(outmill.Waker); ok {
+		waker.Wake(ctx, w.woken.add)
+	}
 	trouble := newPauses(100*time.Millisecond, w.cfg.MaxErrorBackoff)
-	idle, busy := firstPoll, time.Now()
 	for ctx.Err() == nil {
-		order, ok := w.room()
-		if !ok {
-			if !w.wait(ctx, time.After(crowdPatience), w.roomSignal, nil) {
-				w.relieve()
-			}
+		o, next := w.room(time.Now())
+		if o.feeds == nil {
+			w.await(ctx, next)
 			continue
 		}
-		found, err := w.claim(ctx, order)
-		if found == order.request.Limit {
+		found, err := w.claim(ctx, o)
+		if found == o.request.Limit {
 			signal(w.busySignal)
 		}
 		switch {
-		case err != nil && ctx.Err() != nil:
+		case err == nil:
+			trouble.reset()
+		case ctx.Err() != nil:
 		case found > 0:
+			// One topic is in trouble, and others are not.
 			trouble.reset()
-			idle, busy = firstPoll, time.Now()
-			if err != nil {
-				// One topic is in trouble, and others are not.
-				w.log.Error("A claim ended early, what it has leased is handled", err, watermill.LogFields{"count": found})
-				w.wait(ctx, time.After(firstPoll), nil, nil)
-			} else if found < order.request.Limit/2 {
-				w.wait(ctx, time.After(gatherRecords), w.poke, nil)
-			}
-		case err != nil:
-			pause := trouble.next()
-			w.log.Error("Claim failed, will try again", err, watermill.LogFields{"after": pause.String()})
-			w.wait(ctx, time.After(pause), nil, nil)
+			w.fault("A claim ended early, what it has leased is handled", err, watermill.LogFields{"count": found})
+			w.wait(ctx, time.After(firstPoll), nil, nil, nil)
 		default:
-			trouble.reset()
-			longest := w.cfg.PollInterval
-			if wake != nil && time.Since(busy) > quiet {
-				longest *= 2
-			}
-			if idle = min(idle, longest); w.wait(ctx, time.After(idle), w.poke, wake) {
-				idle, busy = firstPoll, time.Now()
-			} else {
-				idle *= 2
-			}
+			pause := trouble.next()
+			w.fault("Claim failed, will try again", err, watermill.LogFields{"after": pause.String()})
+			w.wait(ctx, time.After(pause), nil, nil, nil)
 		}
+	}
+}
+
+// await waits until a feed may be due, or has room.
+func (w *Worker) await(ctx context.Context, next time.Time) {
+	woken := w.woken.signal
+	if next.IsZero() {
+		// Feeds that are full stay due.
+		woken, next = nil, time.Now().Add(crowdPatience)
+	}
+	timer := time.NewTimer(min(time.Until(next), crowdPatience))
+	defer timer.Stop()
+	if !w.wait(ctx, timer.C, w.poke, w.roomSignal, woken) {
+		w.relieve(time.Now())
 	}
 }
 
@@ -75,93 +70,30 @@ func (w *Worker) claimLoop(ctx context.Context) {
 // read. Only claims without an order overlap: the records of a key would come
 // in the wrong order. Its errors claimLoop meets too, and tells of.
 func (w *Worker) assistLoop(ctx context.Context) {
-	for w.wait(ctx, nil, w.busySignal, nil) {
-		order, ok := w.room()
-		if !ok {
+	for w.wait(ctx, nil, w.busySignal, nil, nil) {
+		o, _ := w.room(time.Now())
+		if o.feeds == nil {
 			continue
 		}
-		found, err := w.claim(ctx, order)
-		if err == nil && found == order.request.Limit {
+		found, err := w.claim(ctx, o)
+		if err == nil && found == o.request.Limit {
 			signal(w.busySignal)
 		}
 	}
 }
 
-func (w *Worker) wake(ctx context.Context) <-chan struct{} {
-	if waker, ok := w.cfg.Queue.(outmill.Waker); ok {
-		return waker.Wake(ctx)
-	}
-	return nil
-}
-
-// wait reports whether it was woken before the time was over.
-func (w *Worker) wait(ctx context.Context, timeout <-chan time.Time, signals, wake <-chan struct{}) bool {
+// wait reports whether a signal came before the time was over.
+func (w *Worker) wait(ctx context.Context, timeout <-chan time.Time, one, other, another <-chan struct{}) bool {
 	select {
 	case <-ctx.Done():
 		return false
 	case <-timeout:
 		return false
-	case <-signals:
-		return true
-	case <-wake:
-		return true
+	case <-one:
+	case <-other:
+	case <-another:
 	}
-}
-
-// order is a claim to be made.
-type order struct {
-	request outmill.ClaimRequest
-	// wishes tells whether topics or limit were changed since.
-	wishes int
-	// fresh: nothing was in flight, and no other claim under way.
-	fresh bool
-	// number counts the claims.
-	number int
-}
-
-// room says how much may be claimed. It waits for half a batch, so that claims
-// do not become small when handlers finish one by one, and, for ordered
-// claims, until what was given back is in the store: otherwise the store would
-// take this owner for the holder of the key and hand out its later records.
-func (w *Worker) room() (order, bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.ordered() && w.giveBacks > 0 || w.solo != nil {
-		return order{}, false
-	}
-	most := w.cfg.MaxItems
-	if w.limit < w.cfg.BatchSize {
-		most = w.limit
-	}
-	free := most - len(w.items) - w.asked.items
-	batch := min(w.limit, w.cfg.MaxItems)
-	maxBytes := w.cfg.MaxBytes - w.bytes - w.asked.bytes
-	if !w.ordered() {
-		maxBytes = min(maxBytes, (w.cfg.MaxBytes+1)/2)
-	}
-	if free < 1 || free < (batch+1)/2 || maxBytes <= 0 {
-		return order{}, false
-	}
-	clear(w.tainted)
-	fresh := len(w.items) == 0 && w.asked.items == 0
-	w.asked.items += min(free, batch)
-	w.asked.bytes += maxBytes
-	w.claims++
-	return order{
-		request: outmill.ClaimRequest{
-			Owner:     w.owner,
-			Group:     w.cfg.Group,
-			Topics:    w.topics,
-			Limit:     min(free, batch),
-			MaxBytes:  maxBytes,
-			Lease:     w.cfg.Lease,
-			Order:     w.cfg.Order,
-			KeyPolicy: w.cfg.KeyPolicy,
-		},
-		wishes: w.wishes,
-		fresh:  fresh,
-		number: w.claims,
-	}, true
+	return true
 }
 
 func (w *Worker) claim(ctx context.Context, o order) (int, error) {
@@ -172,26 +104,35 @@ func (w *Worker) claim(ctx context.Context, o order) (int, error) {
 	if len(records) > 0 {
 		w.log.Debug("Claimed records", watermill.LogFields{"count": len(records)})
 	}
-	w.accept(o, records, begin)
-	w.endRound(o, len(records) == 0, err)
+	got := w.accept(o, records, begin)
+	w.endRound(o, got, err)
 	return len(records), err
+}
+
+// catch is what a claim brought.
+type catch struct {
+	load
+	suspect bool
 }
 
 // accept takes what was claimed into the worker's care. All of it happens under
 // one lock, so that nobody can take an item that has to go back.
-func (w *Worker) accept(o order, records []*outmill.Record, begin time.Time) {
+func (w *Worker) accept(o order, records []*outmill.Record, begin time.Time) catch {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.asked.items -= o.request.Limit
-	w.asked.bytes -= o.request.MaxBytes
-	if len(records) == 0 {
-		return
+	got := catch{load: load{items: len(records)}}
+	for _, f := range o.feeds {
+		f.asked.items -= o.request.Limit
+		f.asked.bytes -= o.request.MaxBytes
+		if len(records) > 0 {
+			f.ready = slices.DeleteFunc(f.ready, func(it *Item) bool { return it.state != queued })
+		}
 	}
-	w.ready = slices.DeleteFunc(w.ready, func(it *Item) bool { return it.state != queued })
 	for _, rec := range records {
 		it := &Item{
 			Record:    rec,
 			worker:    w,
+			feed:      w.feedOf(rec.Topic),
 			lease:     rec.Lease(),
 			key:       w.keyOf(rec),
 			size:      rec.Size(),
@@ -207,7 +148,11 @@ func (w *Worker) accept(o order, records []*outmill.Record, begin time.Time) {
 			w.loseLocked(old, "it ended, and the record was claimed again")
 		}
 		w.items[rec.ID] = it
-		w.bytes += it.size
+		got.bytes += it.size
+		got.suspect = got.suspect || rec.Suspect()
+		it.feed.brought = o.number
+		it.feed.held.items++
+		it.feed.held.bytes += it.size
 		if ended {
 			it.decided = true
 			w.settleLocked(it, how)
@@ -215,7 +160,19 @@ func (w *Worker) accept(o order, records []*outmill.Record, begin time.Time) {
 		}
 		w.admit(it, o.wishes != w.wishes)
 	}
-	signal(w.readySignal)
+	return got
+}
+
+// feedOf returns the feed of a record's topic; one that nobody reads where the
+// topic was closed in the meantime.
+func (w *Worker) feedOf(topic string) *Feed {
+	if !w.cfg.ByTopic {
+		topic = ""
+	}
+	if f := w.feeds[topic]; f != nil {
+		return f
+	}
+	return w.newFeed(topic, "")
 }
 
 // admit queues the item, or settles it where it must not be handled.
@@ -240,10 +197,11 @@ func (w *Worker) admit(it *Item, wishesChanged bool) {
 
 func (w *Worker) enqueue(it *Item) {
 	if it.Record.Suspect() {
-		w.solo = it
+		it.feed.solo = it
 	}
 	if first := w.enqueueKey(it); first || w.cfg.Pipelined {
-		w.ready = append(w.ready, it)
+		it.feed.ready = append(it.feed.ready, it)
+		signal(it.feed.readySignal)
 	}
 }
 
@@ -262,6 +220,9 @@ func (w *Worker) inherit(it *Item) (how outcome, ended bool) {
 // unwanted is for items that were claimed before the topics or the limit were
 // changed.
 func (w *Worker) unwanted(it *Item) bool {
+	if w.cfg.ByTopic {
+		return it.feed.opened == 0
+	}
 	tooMany := w.limit < w.cfg.BatchSize && len(w.items) > w.limit
 	return tooMany || !w.topics.Match(it.Record.Topic)
 }
@@ -271,14 +232,35 @@ func (w *Worker) unwanted(it *Item) bool {
 // that it knows nothing of, and a store hands a key's later records to its
 // holder. A new owner is not the holder. A claim that found nothing while
 // another one was under way says nothing: that one may have had all there was.
-func (w *Worker) endRound(o order, empty bool, err error) {
+func (w *Worker) endRound(o order, got catch, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err != nil && w.ordered() {
 		w.owner = outmill.NewOwnerToken()
 	}
+	w.claiming--
+	w.scheduleNext(o, got, err)
 	w.rounds++
-	w.lastEmpty, w.lastErr = empty && err == nil && o.fresh && o.number == w.claims, err
+	w.lastEmpty, w.lastErr = got.items == 0 && err == nil && o.whole && o.number == w.claims, err
 	close(w.roundDone)
 	w.roundDone = make(chan struct{})
+}
+
+// scheduleNext says when the feeds of a claim are due again: at once where there
+// may be more, after a growing wait where the claim found nothing.
+func (w *Worker) scheduleNext(o order, got catch, err error) {
+	now := time.Now()
+	// The claim may have ended before it came to all feeds.
+	cut := err != nil || got.suspect || got.items == o.request.Limit || got.bytes > o.request.MaxBytes/2
+	few := !cut && got.items > 0 && got.items < o.request.Limit/2
+	for _, f := range o.feeds {
+		if cut || f.brought == o.number {
+			f.look.soon(now)
+		} else {
+			f.look.foundNothing(now, w.cfg.PollInterval)
+		}
+		if f.look.notBefore = (time.Time{}); few {
+			f.look.notBefore = now.Add(gatherRecords)
+		}
+	}
 }

@@ -20,9 +20,15 @@ type Config struct {
 	KeyPolicy outmill.KeyPolicy
 	Retry     outmill.RetryPolicy
 
+	// ByTopic gives each topic a feed of its own, which Open opens: Topics is not
+	// used then, and a topic has as many items in flight as it has hands, and those
+	// that its handlers start within a moment. Without, all topics share one feed.
+	ByTopic bool
+
 	// BatchSize is the most records of one claim.
 	BatchSize int
-	// MaxItems and MaxBytes bound what is claimed and not yet settled.
+	// MaxItems and MaxBytes bound what is claimed and not yet settled, of each feed.
+	// With ByTopic the hands bound the items.
 	MaxItems int
 	MaxBytes int
 
@@ -50,6 +56,9 @@ type Config struct {
 
 	// OnDead is told of records that went dead, after the store knows it.
 	OnDead func(rec *outmill.Record, reason string)
+	// OnError is called with each error that is otherwise only logged. A panic of
+	// it is logged.
+	OnError func(err error)
 	// Running is shared by workers that must not deliver one record twice at a
 	// time.
 	Running *Registry

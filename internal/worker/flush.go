@@ -69,13 +69,13 @@ func (w *Worker) flush(ctx context.Context) {
 		}
 		if err := w.store(ctx, batch[:n]); err != nil {
 			if ctx.Err() != nil || errors.Is(err, outmill.ErrClosed) {
-				w.log.Error("Outcomes could not be stored; the records come again when their leases end", err, watermill.LogFields{"count": len(batch)})
+				w.fault("Outcomes could not be stored; the records come again when their leases end", err, watermill.LogFields{"count": len(batch)})
 				w.forget(batch)
 				return
 			}
 			pause := retry.next()
-			w.log.Error("Outcomes could not be stored, will try again", err, watermill.LogFields{"count": len(batch), "after": pause.String()})
-			w.wait(ctx, time.After(pause), nil, nil)
+			w.fault("Outcomes could not be stored, will try again", err, watermill.LogFields{"count": len(batch), "after": pause.String()})
+			w.wait(ctx, time.After(pause), nil, nil, nil)
 			continue
 		}
 		w.tellDead(w.forget(batch[:n]))
@@ -142,10 +142,25 @@ func (w *Worker) forget(batch []outcome) []outcome {
 	w.flushing -= len(batch)
 	signal(w.roomSignal)
 	signal(w.flushedSignal)
-	if slices.ContainsFunc(batch, outcome.maySetFree) {
+	w.lookForFreed(batch)
+	return latest
+}
+
+// lookForFreed has the next claim cover the feeds of which the outcomes may have
+// made records claimable.
+func (w *Worker) lookForFreed(batch []outcome) {
+	now := time.Now()
+	freed := false
+	for _, o := range batch {
+		if o.maySetFree() {
+			freed = true
+			o.item.feed.look.soon(now)
+			o.item.feed.look.notBefore = time.Time{}
+		}
+	}
+	if freed {
 		signal(w.poke)
 	}
-	return latest
 }
 
 func (w *Worker) tellDead(batch []outcome) {

@@ -15,6 +15,7 @@ type Item struct {
 	Clock *outmill.LeaseClock
 
 	worker *Worker
+	feed   *Feed
 	lease  outmill.Lease
 	key    string
 	size   int
@@ -37,8 +38,9 @@ type Item struct {
 	handling *handling
 	// heir: the record is being handled under an older lease.
 	heir bool
-	// decided: the user has settled it.
-	decided bool
+	// decided: the user has settled it. orphan: its lease was lost while it was
+	// being handled.
+	decided, orphan bool
 
 	// What is above points to the first two, and the worker's keys to the third, while
 	// the item is the only one of its key: less to allocate.
@@ -86,6 +88,7 @@ func (it *Item) Started() bool {
 		return false
 	}
 	it.startedAt = now
+	it.feed.started(now)
 	return true
 }
 

@@ -21,3 +21,12 @@ func (w *Worker) judge(attempts int, err error) (verdict outmill.Verdict, reason
 	}()
 	return w.cfg.Retry.Decide(attempts, err), reason
 }
+
+// Explicit reports whether a handler's error says itself what is to become of the
+// record: outmill.Permanent or Snooze.
+func Explicit(err error) (explicit bool) {
+	// A typed nil may panic.
+	defer func() { _ = recover() }()
+	_, snoozed := outmill.SnoozeDelay(err)
+	return snoozed || outmill.IsPermanent(err)
+}

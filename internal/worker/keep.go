@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -24,7 +25,7 @@ func (w *Worker) keepLoop(ctx context.Context) {
 		}
 		w.giveUpLate()
 		if err := w.extend(ctx); err != nil {
-			w.log.Error("Leases could not be extended, will try again", err, nil)
+			w.fault("Leases could not be extended, will try again", err, nil)
 		}
 		w.dropLost()
 	}
@@ -40,6 +41,10 @@ func (w *Worker) extend(ctx context.Context) error {
 	defer cancel()
 	begin := time.Now()
 	standing, err := w.cfg.Queue.Extend(ctx, w.cfg.Lease, leases)
+	if errors.Is(err, outmill.ErrClosed) {
+		w.loseAll()
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -99,6 +104,18 @@ func (w *Worker) dropLost() {
 		case it.state == taken && left <= 0:
 			w.loseLocked(it, "the lease ended")
 			w.goOnAnew()
+		}
+	}
+}
+
+// loseAll gives up everything, because the store was closed: nothing can be
+// extended or settled any more.
+func (w *Worker) loseAll() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, it := range w.items {
+		if it.state != settled {
+			w.loseLocked(it, "the store was closed")
 		}
 	}
 }

@@ -75,8 +75,9 @@ func (w *Worker) nextOfKey(it *Item) {
 	}
 	w.setSequence(it.key, sequence)
 	if i == 0 && len(sequence) > 0 && sequence[0].state == queued && !w.cfg.Pipelined {
-		w.ready = append(w.ready, sequence[0])
-		signal(w.readySignal)
+		f := sequence[0].feed
+		f.ready = append(f.ready, sequence[0])
+		signal(f.readySignal)
 	}
 }
 

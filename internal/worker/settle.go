@@ -20,6 +20,7 @@ func (w *Worker) decide(it *Item, o outcome) (heir *Item) {
 		return nil
 	}
 	it.decided = true
+	it.feed.ended(it, time.Now())
 	if it.handling != nil {
 		heir = w.cfg.Running.end(it.handling, it, o)
 	}
@@ -80,9 +81,10 @@ func (w *Worker) giveUpLate() {
 	defer w.mu.Unlock()
 	now := time.Now()
 	for _, it := range w.items {
-		waits := it.state == queued || it.state == taken && it.startedAt.IsZero()
+		offered := it.state == taken && it.startedAt.IsZero()
 		switch {
-		case waits && now.Sub(it.claimedAt) > w.cfg.MaxProcessing:
+		case (it.state == queued || offered) && now.Sub(it.claimedAt) > w.maxWaiting():
+			it.feed.unread = it.feed.unread || offered
 			w.settleLocked(it, outcome{kind: released})
 		case w.overdue(it, now):
 			w.failLate(it)
@@ -91,6 +93,15 @@ func (w *Worker) giveUpLate() {
 		}
 		it.sayLost()
 	}
+}
+
+// maxWaiting is how long a record may be held before its handling begins. A lease
+// is time enough to start what was claimed at the handlers' pace.
+func (w *Worker) maxWaiting() time.Duration {
+	if w.cfg.ByTopic {
+		return min(w.cfg.Lease, w.cfg.MaxProcessing)
+	}
+	return w.cfg.MaxProcessing
 }
 
 // overdue: a handling that takes longer than MaxProcessing is taken for stuck.
@@ -137,11 +148,17 @@ func (w *Worker) removeLocked(it *Item) {
 		return
 	}
 	delete(w.items, it.lease.ID)
-	w.bytes -= it.size
-	if w.solo == it {
-		w.solo = nil
+	f := it.feed
+	f.held.items--
+	f.held.bytes -= it.size
+	f.abandoned(it)
+	if f.solo == it {
+		f.solo = nil
 	}
 	// A suspect waits until it is the only one.
-	signal(w.readySignal)
+	signal(f.readySignal)
 	signal(w.roomSignal)
+	if len(w.items) == 0 {
+		signal(w.emptySignal)
+	}
 }

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -17,28 +18,30 @@ type Worker struct {
 	cfg Config
 	log watermill.LoggerAdapter
 
-	claiming sync.WaitGroup
+	claimers sync.WaitGroup
 	rest     sync.WaitGroup
 	stopped  chan struct{}
 
 	// One goroutine waits on each of these; they hold at most one signal.
-	readySignal   chan struct{}
 	roomSignal    chan struct{}
 	busySignal    chan struct{}
 	settleSignal  chan struct{}
 	flushedSignal chan struct{}
+	emptySignal   chan struct{}
 	poke          chan struct{}
+
+	woken *woken
 
 	mu sync.Mutex
 	// owner is for the claims to come; each item has that of its own lease.
 	owner outmill.OwnerToken
 	items map[outmill.WorkItemID]*Item
-	bytes int
-	// asked is what claims under way may bring; claims counts them all.
-	asked  struct{ items, bytes int }
-	claims int
-	// ready may have items that were settled in the meantime.
-	ready []*Item
+	// feeds are by topic. A worker that is not ByTopic has one, the feed without a
+	// topic. include selects the topics of them all.
+	feeds   map[string]*Feed
+	include []string
+	// claims counts the claims, claiming those that are under way.
+	claims, claiming int
 	// keys has the items of each key that are not settled, in order.
 	keys map[string][]*Item
 	// tainted are the keys of which a record was given back while a claim was
@@ -49,11 +52,9 @@ type Worker struct {
 	// ordered claim.
 	giveBacks int
 	flushing  int
-	// solo is a suspect that waits until it is alone, or is being handled.
-	solo   *Item
-	topics outmill.Topics
-	limit  int
-	// wishes counts the changes of topics and limit.
+	topics    outmill.Topics
+	limit     int
+	// wishes counts the changes of topics, feeds and limit.
 	wishes int
 	// rounds counts finished claims; roundDone is closed after each.
 	rounds    int
@@ -70,16 +71,18 @@ type Worker struct {
 
 // New makes a worker that does nothing yet.
 func New(cfg Config) *Worker {
-	return &Worker{
+	w := &Worker{
 		cfg:           cfg,
 		owner:         outmill.NewOwnerToken(),
 		log:           cfg.Logger.With(watermill.LogFields{"store": cfg.Queue.Name(), "group": cfg.Group}),
-		readySignal:   make(chan struct{}, 1),
 		roomSignal:    make(chan struct{}, 1),
 		busySignal:    make(chan struct{}, 1),
 		settleSignal:  make(chan struct{}, 1),
 		flushedSignal: make(chan struct{}, 1),
+		emptySignal:   make(chan struct{}, 1),
 		poke:          make(chan struct{}, 1),
+		woken:         newWoken(),
+		feeds:         map[string]*Feed{},
 		items:         map[outmill.WorkItemID]*Item{},
 		keys:          map[string][]*Item{},
 		tainted:       map[string]struct{}{},
@@ -88,6 +91,11 @@ func New(cfg Config) *Worker {
 		topics:        cfg.Topics,
 		limit:         cfg.BatchSize,
 	}
+	if !cfg.ByTopic {
+		w.feeds[""] = w.newFeed("", "")
+		w.woken.reads(cfg.Topics.Matcher())
+	}
+	return w
 }
 
 // Start begins to claim. Values of ctx are for the calls to the store; its end
@@ -101,63 +109,17 @@ func (w *Worker) Start(ctx context.Context) {
 	claimCtx, stopClaiming := context.WithCancel(ctx)
 	restCtx, stopRest := context.WithCancel(context.WithoutCancel(ctx))
 	w.stopClaiming, w.stopRest = stopClaiming, stopRest
-	w.claiming.Go(func() { w.claimLoop(claimCtx) })
+	w.claimers.Go(func() { w.claimLoop(claimCtx) })
 	if !w.ordered() {
-		w.claiming.Go(func() { w.assistLoop(claimCtx) })
+		w.claimers.Go(func() { w.assistLoop(claimCtx) })
 	}
 	w.rest.Go(func() { w.keepLoop(restCtx) })
 	w.rest.Go(func() { w.settleLoop(restCtx) })
 }
 
-// Take returns up to limit items, at least one; it waits for them, and returns
-// ErrClosed once the worker was stopped. The items are the caller's to settle.
+// Take takes items of a worker that is not ByTopic. See Feed.Take.
 func (w *Worker) Take(ctx context.Context, limit int) ([]*Item, error) {
-	for {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		if items := w.take(limit); len(items) > 0 {
-			return items, nil
-		}
-		select {
-		case <-w.readySignal:
-		case <-w.stopped:
-			return nil, outmill.ErrClosed
-		case <-ctx.Done():
-		}
-	}
-}
-
-func (w *Worker) take(limit int) []*Item {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.stopping {
-		return nil
-	}
-	now := time.Now()
-	for _, it := range w.ready {
-		// Those behind it in its key go back with it.
-		if it.state == queued && now.After(it.until) {
-			w.settleLocked(it, outcome{kind: released})
-		}
-	}
-	items := make([]*Item, 0, min(limit, len(w.ready)))
-	rest := w.ready[:0]
-	for _, it := range w.ready {
-		switch {
-		case it.state != queued:
-		// A suspect is handled while nothing else is, so that it can only take
-		// itself down.
-		case len(items) == limit || it == w.solo && len(w.items) > 1:
-			rest = append(rest, it)
-		default:
-			w.begin(it, now)
-			items = append(items, it)
-		}
-	}
-	clear(w.ready[len(rest):])
-	w.ready = rest
-	return items
+	return w.feeds[""].Take(ctx, limit)
 }
 
 func (w *Worker) begin(it *Item, now time.Time) {
@@ -180,7 +142,7 @@ func (w *Worker) Stop() {
 		w.stopClaiming()
 	}
 	w.mu.Unlock()
-	w.claiming.Wait()
+	w.claimers.Wait()
 	w.releaseWhere(func(*Item) bool { return true })
 }
 
@@ -212,7 +174,51 @@ func (w *Worker) Settled() int {
 }
 
 // Poke makes the worker look for records at once.
-func (w *Worker) Poke() { signal(w.poke) }
+func (w *Worker) Poke() {
+	w.mu.Lock()
+	w.lookAtOnce()
+	w.mu.Unlock()
+}
+
+// lookAtOnce has the next claim cover all feeds that have room.
+func (w *Worker) lookAtOnce() {
+	now := time.Now()
+	for _, f := range w.feeds {
+		f.look.soon(now)
+		f.look.notBefore = time.Time{}
+	}
+	signal(w.poke)
+}
+
+// WaitEmpty returns when nothing is held any more: all that was taken is settled
+// and stored, or was lost, or the store is closed.
+func (w *Worker) WaitEmpty(ctx context.Context) {
+	ticker := time.NewTicker(min(w.watch(), time.Second))
+	defer ticker.Stop()
+	for {
+		w.mu.Lock()
+		held := len(w.items)
+		w.mu.Unlock()
+		if held == 0 {
+			return
+		}
+		select {
+		case <-w.emptySignal:
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			w.noticeClosed(ctx)
+		}
+	}
+}
+
+// noticeClosed gives up everything where the store was closed. To extend no lease
+// costs no round trip.
+func (w *Worker) noticeClosed(ctx context.Context) {
+	if _, err := w.cfg.Queue.Extend(ctx, w.cfg.Lease, nil); errors.Is(err, outmill.ErrClosed) {
+		w.loseAll()
+	}
+}
 
 // SetTopics changes what is claimed from now on, and gives back what was
 // claimed, not taken, and is no longer wanted.
@@ -221,6 +227,7 @@ func (w *Worker) SetTopics(topics outmill.Topics) {
 	w.topics = topics
 	w.wishes++
 	w.mu.Unlock()
+	w.woken.reads(topics.Matcher())
 	w.releaseWhere(func(it *Item) bool { return !topics.Match(it.Record.Topic) })
 	w.Poke()
 }

@@ -1,0 +1,182 @@
+package worker
+
+import (
+	"slices"
+	"time"
+
+	"github.com/outmill/outmill"
+)
+
+// order is a claim to be made.
+type order struct {
+	request outmill.ClaimRequest
+	// feeds are those that the claim covers; none says that there is none to make.
+	feeds []*Feed
+	// wishes tells whether topics or limit were changed since.
+	wishes int
+	// whole: all feeds are covered, nothing was in flight, and no other claim was
+	// under way.
+	whole bool
+	// number counts the claims.
+	number int
+}
+
+// room chooses the next claim: which feeds are due and have room, and for how
+// much. Where there is no claim to make, it returns the time at which a feed is
+// due; zero where all feeds are full.
+//
+// One claim has one limit, and one of its feeds may get all of it. So it covers
+// feeds that want about the same, beginning with the one that was covered longest
+// ago. Ordered claims wait until what was given back is in the store: otherwise
+// the store would take this owner for the holder of the key and hand out its later
+// records.
+func (w *Worker) room(now time.Time) (o order, next time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.wakeFeeds(now)
+	if w.ordered() && w.giveBacks > 0 {
+		return order{}, time.Time{}
+	}
+	var first *Feed
+	for _, f := range w.feeds {
+		if f.want = w.wish(f, now); f.want.items == 0 {
+			if f.fullSince.IsZero() {
+				f.fullSince = now
+			}
+			continue
+		}
+		f.fullSince = time.Time{}
+		if at := f.look.next(); next.IsZero() || at.Before(next) {
+			next = at
+		}
+		if f.look.due(now) && (first == nil || f.turn < first.turn) {
+			first = f
+		}
+	}
+	if first == nil {
+		return order{}, next
+	}
+	return w.orderFor(first, now), time.Time{}
+}
+
+// wakeFeeds makes the feeds due of which the store says that they may have
+// something.
+func (w *Worker) wakeFeeds(now time.Time) {
+	all := func() {
+		for _, f := range w.feeds {
+			f.look.soon(now)
+		}
+	}
+	w.woken.take(func(topic string) {
+		if f := w.feeds[topic]; f != nil {
+			f.look.soon(now)
+		} else if !w.cfg.ByTopic {
+			all()
+		}
+	}, all)
+}
+
+// wish is how much may be claimed for the feed, nothing before it is worth a
+// claim: half a batch, so that claims do not become small when handlers finish one
+// by one, or, while handlers are slow, half of what is claimed ahead.
+func (w *Worker) wish(f *Feed, now time.Time) load {
+	if f.solo != nil {
+		return load{}
+	}
+	most := w.cfg.MaxItems
+	batch := min(w.limit, most)
+	least := (batch + 1) / 2
+	switch {
+	case w.cfg.ByTopic:
+		prefetch := f.pace.prefetch(now, f.hands, f.running, w.cfg.BatchSize)
+		if most = f.hands + prefetch; f.unread {
+			most = 1
+		}
+		batch = min(w.limit, most)
+		least = min((batch+1)/2, (prefetch+2)/2)
+	case w.limit < w.cfg.BatchSize:
+		most = w.limit
+	}
+	free := most - f.held.items - f.asked.items - f.orphans
+	bytes := w.cfg.MaxBytes - f.held.bytes - f.asked.bytes
+	if !w.ordered() {
+		// A second claim may be under way.
+		bytes = min(bytes, (w.cfg.MaxBytes+1)/2)
+	}
+	if free < 1 || free < least || bytes <= 0 {
+		return load{}
+	}
+	return load{min(free, batch), bytes}
+}
+
+func (w *Worker) orderFor(first *Feed, now time.Time) order {
+	fresh := len(w.items) == 0 && w.claiming == 0
+	limit := first.want
+	covered := make([]*Feed, 0, len(w.feeds))
+	for _, f := range w.feeds {
+		if f != first && (f.want.items == 0 || !f.look.nearly(now) || !fresh && !f.want.like(first.want)) {
+			continue
+		}
+		covered = append(covered, f)
+		limit = load{min(limit.items, f.want.items), min(limit.bytes, f.want.bytes)}
+	}
+	clear(w.tainted)
+	w.claims++
+	w.claiming++
+	for _, f := range covered {
+		f.turn = w.claims
+		f.asked.items += limit.items
+		f.asked.bytes += limit.bytes
+	}
+	return order{
+		request: outmill.ClaimRequest{
+			Owner:     w.owner,
+			Group:     w.cfg.Group,
+			Topics:    w.selection(covered),
+			Limit:     limit.items,
+			MaxBytes:  limit.bytes,
+			Lease:     w.cfg.Lease,
+			Order:     w.cfg.Order,
+			KeyPolicy: w.cfg.KeyPolicy,
+		},
+		feeds:  covered,
+		wishes: w.wishes,
+		whole:  fresh && len(covered) == len(w.feeds),
+		number: w.claims,
+	}
+}
+
+// like is true for a wish that is as large as the other, or up to twice as large.
+func (l load) like(other load) bool {
+	return l.items >= other.items && l.items < 2*other.items && l.bytes >= other.bytes/2
+}
+
+// selection selects the topics of the feeds. Most of all feeds are selected by
+// excluding the others, because stores serve the topics of one list in turn.
+func (w *Worker) selection(covered []*Feed) outmill.Topics {
+	if !w.cfg.ByTopic {
+		return w.topics
+	}
+	if 2*len(covered) <= len(w.feeds) {
+		return outmill.Topics{Include: namesOf(covered)}
+	}
+	topics := outmill.Topics{Include: w.include}
+	if len(covered) < len(w.feeds) {
+		for _, f := range w.feeds {
+			if f.turn != w.claims {
+				topics.Exclude = append(topics.Exclude, f.name)
+			}
+		}
+		slices.Sort(topics.Exclude)
+	}
+	return topics
+}
+
+func namesOf(feeds []*Feed) []string {
+	names := make([]string, len(feeds))
+	for i, f := range feeds {
+		names[i] = f.name
+	}
+	slices.Sort(names)
+	return names
+}
