@@ -132,7 +132,8 @@ func (c *claim) dueTopics(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if unrouted = slices.DeleteFunc(unrouted, func(topic string) bool { return !c.req.Topics.Match(topic) }); len(unrouted) > 0 {
+	match := c.req.Topics.Matcher()
+	if unrouted = slices.DeleteFunc(unrouted, func(topic string) bool { return !match(topic) }); len(unrouted) > 0 {
 		adopted, err := c.s.adoptAll(ctx, unrouted)
 		if err != nil {
 			return nil, err
@@ -141,7 +142,7 @@ func (c *claim) dueTopics(ctx context.Context) ([]string, error) {
 			due = append(due, unrouted...)
 		}
 	}
-	due = slices.DeleteFunc(due, func(topic string) bool { return !c.req.Topics.Match(topic) })
+	due = slices.DeleteFunc(due, func(topic string) bool { return !match(topic) })
 	slices.Sort(due)
 	return slices.Compact(due), nil
 }

@@ -153,9 +153,11 @@ func (s *Store) lookForTopics(ctx context.Context, req outmill.ClaimRequest) (du
 	// of whole topics; claims by key go by the lanes.
 	heldToo := req.Order != outmill.OrderKey
 	var named []string
-	if names, listed := req.Topics.Names(); listed {
+	if names, listed := req.Topics.Names(); listed && len(names) <= manyTopics {
 		named = orEmpty(names)
 	}
+	match := req.Topics.Matcher()
+	many := s.lookAtRest(req)
 	// turned: the log has been turned on since this store looked.
 	turned := false
 	known := map[string]bool{}
@@ -171,7 +173,7 @@ func (s *Store) lookForTopics(ctx context.Context, req outmill.ClaimRequest) (du
 			return nil
 		}
 		topic := *name
-		if !req.Topics.Match(topic) {
+		if !match(topic) {
 			return nil
 		}
 		if isDue && !known[topic] {
@@ -188,14 +190,21 @@ func (s *Store) lookForTopics(ctx context.Context, req outmill.ClaimRequest) (du
 		// The log comes first: records move from there to the others.
 		var looks []step
 		if s.readsLog() {
-			looks = append(looks, logDue(req.Group, named, func(topic string) {
-				if req.Topics.Match(topic) {
+			looks = s.logLooks(req.Group, named, many, func(topic string) bool {
+				if match(topic) {
 					due, known[topic] = append(due, topic), true
 				}
-			}))
+				return known[topic]
+			})
 		}
 		return s.query(ctx, append(looks, look))
 	})
+	if err == nil && s.readsLog() && named == nil {
+		if many.moved() {
+			return s.lookForTopics(ctx, req)
+		}
+		many.note()
+	}
 	if err == nil && turned {
 		s.checked.Store(false)
 		return s.lookForTopics(ctx, req)
@@ -211,6 +220,15 @@ func (s *Store) query(ctx context.Context, steps []step) error {
 	}
 	results := s.pool.SendBatch(ctx, batch)
 	return closed(results, readSteps(results, steps))
+}
+
+// logLooks looks at the lines of the topics in the log, or at all that the group
+// has where it is not looked for topics one by one.
+func (s *Store) logLooks(group string, named []string, many *logLook, found func(topic string) bool) []step {
+	if named == nil {
+		return many.steps(found)
+	}
+	return []step{logDue(group, named, func(topic string) { found(topic) })}
 }
 
 // logDue looks which topics have something in the log.

@@ -63,6 +63,7 @@ type Store struct {
 	batchesRefused refusals
 	// refs are of what was claimed from the log.
 	refs   refs
+	rests  rests
 	closed atomic.Bool
 }
 

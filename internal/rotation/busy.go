@@ -35,7 +35,8 @@ func (b *Busy) Note(group string, selection outmill.Topics, topics []string) {
 	b.found[keyOf(group, selection)] = busy{topics, time.Now()}
 }
 
-// Topics returns what was noted, nil if that is too long ago.
+// Topics returns what was noted and is selected, nil if there is none or it is too
+// long ago.
 func (b *Busy) Topics(group string, selection outmill.Topics) []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -43,5 +44,15 @@ func (b *Busy) Topics(group string, selection outmill.Topics) []string {
 	if time.Since(found.at) > busyFor {
 		return nil
 	}
-	return found.topics
+	if len(selection.Exclude) == 0 {
+		return found.topics
+	}
+	var left []string
+	match := selection.Matcher()
+	for _, topic := range found.topics {
+		if match(topic) {
+			left = append(left, topic)
+		}
+	}
+	return left
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/outmill/outmill"
 )
 
+// Rotations and Busy know a selection by what it includes.
+
 // maxRotations bounds the memory for selections that are never seen again.
 const maxRotations = 1024
 
@@ -44,6 +46,8 @@ func (r *Rotation) Order(group string, selection outmill.Topics, topics []string
 	return slices.Concat(topics[start:], topics[:start])
 }
 
+// keyOf leaves out what the selection excludes, because that changes from claim to
+// claim where handlers are busy.
 func keyOf(group string, selection outmill.Topics) string {
-	return strings.Join(slices.Concat([]string{group}, selection.Include, []string{""}, selection.Exclude), "\x00")
+	return group + "\x00" + strings.Join(selection.Include, "\x00")
 }

@@ -74,9 +74,10 @@ func (l *look) next() time.Time {
 }
 
 // nearly is true for a feed whose time comes so soon that the claim of another
-// one may cover it too: feeds that are idle then share one claim.
-func (l *look) nearly(now time.Time) bool {
-	return !l.at.After(now.Add(l.idle/2)) && !l.notBefore.After(now)
+// one may cover it too: feeds that are idle then share one claim, and one that was
+// woken is not delayed by a look at all the others.
+func (l *look) nearly(now time.Time, other *look) bool {
+	return !l.at.After(now.Add(min(l.idle, other.idle)/2)) && !l.notBefore.After(now)
 }
 
 // foundNothing lets the waits grow up to the longest.

@@ -202,7 +202,9 @@ type faulty struct {
 	mu            sync.Mutex
 	before, after map[string]fault
 	calls         map[string]int
-	held          *heldClaim
+	// claims are the requests of all claims.
+	claims []outmill.ClaimRequest
+	held   *heldClaim
 	// shorten says how much of an answer to a claim comes with an error.
 	shorten func(records []*outmill.Record) []*outmill.Record
 }
@@ -280,6 +282,9 @@ func (f *faulty) around(ctx context.Context, call string, carryOut func() error)
 }
 
 func (f *faulty) Claim(ctx context.Context, req outmill.ClaimRequest) (records []*outmill.Record, err error) {
+	f.mu.Lock()
+	f.claims = append(f.claims, req)
+	f.mu.Unlock()
 	err = f.around(ctx, "Claim", func() error {
 		records, err = f.Store.Claim(ctx, req)
 		return err

@@ -114,7 +114,7 @@ func (w *Worker) orderFor(first *Feed, now time.Time) order {
 	limit := first.want
 	covered := make([]*Feed, 0, len(w.feeds))
 	for _, f := range w.feeds {
-		if f != first && (f.want.items == 0 || !f.look.nearly(now) || !fresh && !f.want.like(first.want)) {
+		if f != first && (f.want.items == 0 || !f.look.nearly(now, &first.look) || !fresh && !f.want.like(first.want)) {
 			continue
 		}
 		covered = append(covered, f)

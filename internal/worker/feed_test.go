@@ -1,0 +1,152 @@
+package worker_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/worker"
+)
+
+func byTopic(c *worker.Config) { c.ByTopic, c.AwaitStart, c.MaxItems = true, true, 0 }
+
+// appendTo writes one record for each topic, with the topic as message id.
+func (r *rig) appendTo(topics ...string) {
+	r.Helper()
+	for _, topic := range topics {
+		require.NoError(r, r.store.Append(r.Context(), &outmill.Record{MessageID: topic, Topic: topic}))
+	}
+}
+
+func (r *rig) takeFrom(f *worker.Feed) *worker.Item {
+	r.Helper()
+	ctx, cancel := context.WithTimeout(r.Context(), soon)
+	defer cancel()
+	items, err := f.Take(ctx, 1)
+	require.NoError(r, err)
+	require.True(r, items[0].Started())
+	return items[0]
+}
+
+// requests returns the claims that were made so far.
+func (r *rig) requests() []outmill.ClaimRequest {
+	r.store.mu.Lock()
+	defer r.store.mu.Unlock()
+	return append([]outmill.ClaimRequest(nil), r.store.claims...)
+}
+
+func Test_many_topics_cost_while_idle_what_one_costs(t *testing.T) {
+	t.Parallel()
+	claims := func(topics int) int {
+		r := newRig(t)
+		w := r.start(func(c *worker.Config) { byTopic(c); c.PollInterval = 50 * time.Millisecond })
+		for i := range topics {
+			w.Open(fmt.Sprint(i), 1)
+		}
+		r.eventually("all are covered by one claim", func() bool {
+			list := r.requests()
+			return len(list) > 0 && len(list[len(list)-1].Topics.Include) == topics && len(list[len(list)-1].Topics.Exclude) == 0
+		})
+		before, began := len(r.requests()), time.Now()
+		r.eventually("it is idle for a while", func() bool { return time.Since(began) > time.Second })
+		return len(r.requests()) - before
+	}
+	one, many := claims(1), claims(500)
+	require.LessOrEqual(t, many, 2*one+10)
+}
+
+func Test_a_wake_up_has_its_topic_looked_at_alone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	w := r.start(func(c *worker.Config) { byTopic(c); c.PollInterval = never })
+	feeds := map[string]*worker.Feed{}
+	for _, name := range []string{"orders", "bills", "ships", "gifts"} {
+		feeds[name] = w.Open(name, 1)
+	}
+	require.NoError(t, w.Drain(t.Context()))
+	before := len(r.requests())
+	r.appendTo("unread", "bills")
+	it := r.takeFrom(feeds["bills"])
+	require.Equal(t, []string{"bills"}, r.requests()[before].Topics.Include)
+	it.Ack()
+}
+
+func Test_a_full_topic_is_left_out_of_the_claims(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	w := r.start(byTopic)
+	busy, idle := w.Open("busy", 1), w.Open("idle", 1)
+	r.appendTo("busy", "busy", "busy")
+	running := r.takeFrom(busy)
+	for range 5 {
+		r.appendTo("idle")
+		r.takeFrom(idle).Ack()
+	}
+	r.eventually("the busy topic holds what its handler has", func() bool { return r.leased() == 1 })
+	running.Ack()
+	r.takeFrom(busy).Ack()
+}
+
+func Test_a_suspect_holds_up_its_own_topic_only(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.appendTo("a", "a", "b")
+	r.exec(`UPDATE outmill_records SET expiries = 2 WHERE seq = 2`)
+	w := r.start(byTopic)
+	a, b := w.Open("a", 10), w.Open("b", 10)
+	first := r.takeFrom(a)
+	other := r.takeFrom(b)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err := a.Take(ctx, 1)
+	require.ErrorIs(t, err, context.DeadlineExceeded, "the suspect waits until it is alone in its topic")
+	first.Ack()
+	suspect := r.takeFrom(a)
+	require.True(t, suspect.Record.Suspect())
+	suspect.Ack()
+	other.Ack()
+}
+
+func Test_a_closed_feed_gives_back_what_nobody_took(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	w := r.start(byTopic)
+	first, second := w.Open(topic, 2), w.Open(topic, 3)
+	require.Same(t, first, second, "readers of one topic share it")
+	r.append("a", "b", "c")
+	r.eventually("all are held", func() bool { return r.leased() == 3 })
+	first.Close(2)
+	taken := r.takeFrom(second)
+	second.Close(3)
+	r.eventually("only what was taken is held", func() bool { return r.leased() == 1 })
+	taken.Ack()
+	again := w.Open(topic, 1)
+	r.takeFrom(again).Ack()
+	r.takeFrom(again).Ack()
+}
+
+func Test_a_handling_that_outlives_its_lease_keeps_its_hand_busy(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	records := r.append("a", "b")
+	w := r.start(func(c *worker.Config) {
+		byTopic(c)
+		c.Lease = 50 * time.Millisecond
+		c.MaxProcessing = 50 * time.Millisecond
+	})
+	feed := w.Open(topic, 1)
+	stuck := r.takeFrom(feed)
+	<-stuck.Lost()
+	r.eventuallyStatus(records[0], outmill.StatusPending)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err := feed.Take(ctx, 1)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.Equal(t, outmill.StatusPending, r.get(records[1]).Status)
+	stuck.Release()
+	r.takeFrom(feed).Ack()
+}

@@ -1,0 +1,150 @@
+package postgres
+
+import (
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/outmill/outmill"
+)
+
+// A poll of many topics looks at each line of the log, and most polls find nothing.
+// So the store remembers at which place of the log a look found nothing: until the
+// sequence moves on, there is nothing new, and a poll asks for the sequence alone.
+//
+// That holds if no transaction was writing to the log when the look began, because
+// then none is left that has a place and is not finished. Each writer holds a lock
+// on the log from before it takes its first place until after its end, so the look
+// asks, in this order: the place, the locks, and, in a later statement with a
+// snapshot of its own, the lines. Leases that end are the other thing that makes
+// a line ready: the look notes when the next one does.
+
+const (
+	// manyTopics is how many names a claim looks for one by one. With more of them
+	// it leaps through the topics that have records.
+	manyTopics = 16
+	// maxRests bounds the memory for selections that are never seen again.
+	maxRests = 64
+
+	sqlRestPlace = `SELECT place, pg_postmaster_start_time(), current_setting('transaction_isolation') = 'read committed' FROM ` + sequenceNow + ` AS s`
+
+	sqlLogWriters = `SELECT EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'relation' AND mode = 'RowExclusiveLock'
+	AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND relation = {q:log}::regclass)`
+
+	sqlNextLeaseEnd = `SELECT min(lease_until) - statement_timestamp() FROM {p:log_in_work}()`
+)
+
+// rest says that a selection had nothing in the log up to a place.
+type rest struct {
+	place int64
+	since time.Time
+	// until is when a lease ends; zero where there is none.
+	until time.Time
+}
+
+// rests are the selections that had nothing when they were looked for. The zero
+// value is ready.
+type rests struct {
+	mu    sync.Mutex
+	known map[string]rest
+}
+
+func (r *rests) get(key string) (rest, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	found, ok := r.known[key]
+	if ok && !found.until.IsZero() && time.Now().After(found.until) {
+		delete(r.known, key)
+		return rest{}, false
+	}
+	return found, ok
+}
+
+func (r *rests) put(key string, found rest) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.known == nil || len(r.known) >= maxRests {
+		r.known = map[string]rest{}
+	}
+	r.known[key] = found
+}
+
+func (r *rests) forget(key string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.known, key)
+}
+
+func restKey(group string, topics outmill.Topics) string {
+	return group + "\x00" + strings.Join(topics.Include, "\x00") + "\x00\x00" + strings.Join(topics.Exclude, "\x00")
+}
+
+// logLook is one look for the topics that have something in the log.
+type logLook struct {
+	s     *Store
+	key   string
+	group string
+	// resting is what was known before.
+	resting bool
+	known   rest
+
+	now       rest
+	committed bool
+	writers   bool
+	found     bool
+}
+
+// lookAtRest begins a look of a claim that covers many topics.
+func (s *Store) lookAtRest(req outmill.ClaimRequest) *logLook {
+	l := &logLook{s: s, key: restKey(req.Group, req.Topics), group: req.Group}
+	l.known, l.resting = s.rests.get(l.key)
+	return l
+}
+
+// steps ask for the place alone while the log is at rest.
+func (l *logLook) steps(found func(topic string) bool) []step {
+	l.now, l.found = rest{}, false
+	place := step{template: sqlRestPlace, row: func(scan func(...any) error) error {
+		return scan(&l.now.place, &l.now.since, &l.committed)
+	}}
+	if l.resting {
+		return []step{place}
+	}
+	return []step{
+		place,
+		{template: sqlLogWriters, row: func(scan func(...any) error) error { return scan(&l.writers) }},
+		logDue(l.group, nil, func(topic string) {
+			l.found = found(topic) || l.found
+		}),
+		{template: sqlNextLeaseEnd, row: l.leaseEnd},
+	}
+}
+
+func (l *logLook) leaseEnd(scan func(...any) error) error {
+	var left pgtype.Interval
+	if err := scan(&left); err != nil || !left.Valid {
+		return err
+	}
+	after := time.Duration(left.Microseconds)*time.Microsecond + time.Duration(left.Days)*24*time.Hour
+	l.now.until = time.Now().Add(after)
+	return nil
+}
+
+// moved is true where the log was at rest and is no more: then it is looked at.
+func (l *logLook) moved() bool {
+	if !l.resting || l.now.place == l.known.place && l.now.since.Equal(l.known.since) {
+		return false
+	}
+	l.resting = false
+	l.s.rests.forget(l.key)
+	return true
+}
+
+// note remembers what the look found.
+func (l *logLook) note() {
+	if !l.resting && l.committed && !l.writers && !l.found {
+		l.s.rests.put(l.key, l.now)
+	}
+}
