@@ -4,6 +4,8 @@ import (
 	"context"
 	"io/fs"
 	"math"
+
+	"github.com/outmill/outmill"
 )
 
 // SchemaFiles are the migrations that are built into the program.
@@ -33,3 +35,10 @@ func (s *Store) ForgetLines(ctx context.Context) error { return s.forgetLines(ct
 
 // MarkSQL is what a claim of the log begins with.
 func (s *Store) MarkSQL() string { return s.sql.text(sqlMark) }
+
+// AtRest tells whether the store remembers that the selection had nothing in the
+// log.
+func (s *Store) AtRest(group string, topics outmill.Topics) bool {
+	_, known := s.rests.get(restKey(group, topics))
+	return known
+}

@@ -1,0 +1,97 @@
+package postgres_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/storetest"
+)
+
+// hundreds are as many topics as a poll leaps through, "orders" among them.
+func hundreds() outmill.Topics {
+	names := []string{"orders"}
+	for i := range 300 {
+		names = append(names, fmt.Sprint("topic ", i))
+	}
+	return outmill.Topics{Include: names}
+}
+
+// look claims from hundreds of topics.
+func (r *tape) look() []string {
+	r.t.Helper()
+	req := claimOf(r.owner, 10, outmill.OrderNone)
+	req.Topics = hundreds()
+	return namesOf(claimed(r.t, r.store, req))
+}
+
+func (r *tape) atRest() bool { return r.store.AtRest(readers, hundreds()) }
+
+func newRestingTape(t *testing.T) *tape {
+	t.Helper()
+	r := newTape(t, connect(t, testenv.PostgresDatabase(t)), storetest.Options{})
+	require.Empty(t, r.look())
+	require.True(t, r.atRest())
+	return r
+}
+
+func Test_a_poll_of_many_topics_finds_what_comes_while_the_log_is_at_rest(t *testing.T) {
+	t.Parallel()
+	r := newRestingTape(t)
+	for i := range 5 {
+		name := fmt.Sprint("m", i)
+		r.append("", name)
+		require.Equal(t, []string{name}, r.look())
+		require.Empty(t, r.look())
+		require.True(t, r.atRest())
+		require.Empty(t, r.look())
+	}
+}
+
+func Test_the_log_is_not_at_rest_while_a_transaction_writes_to_it(t *testing.T) {
+	t.Parallel()
+
+	t.Run("that has inserted", func(t *testing.T) {
+		t.Parallel()
+		r := newRestingTape(t)
+		tx := r.begin()
+		r.in(tx, "", "open")
+		require.Empty(t, r.look())
+		require.False(t, r.atRest())
+		r.commit(tx)
+		require.Equal(t, []string{"open"}, r.look())
+	})
+	t.Run("that is prepared", func(t *testing.T) {
+		t.Parallel()
+		r := newTape(t, connect(t, testenv.PostgresDatabaseOn(t, testenv.OwnPostgres(t, "max_prepared_transactions=5").URL)), storetest.Options{})
+		tx := r.begin()
+		r.in(tx, "", "prepared")
+		_, err := tx.Exec(t.Context(), `PREPARE TRANSACTION 'writer'`)
+		require.NoError(t, err)
+		require.NoError(t, tx.Rollback(t.Context()))
+		require.Empty(t, r.look())
+		require.False(t, r.atRest())
+		_, err = r.db.Exec(t.Context(), `COMMIT PREPARED 'writer'`)
+		require.NoError(t, err)
+		require.Equal(t, []string{"prepared"}, r.look())
+	})
+}
+
+func Test_a_poll_of_many_topics_finds_leases_that_end_while_the_log_is_at_rest(t *testing.T) {
+	t.Parallel()
+	r := newRestingTape(t)
+	r.append("", "lost")
+	req := claimOf(r.owner, 1, outmill.OrderNone, "orders")
+	req.Lease = 300 * time.Millisecond
+	require.Equal(t, []string{"lost"}, namesOf(claimed(t, r.store, req)))
+	require.Empty(t, r.look())
+	require.True(t, r.atRest())
+	require.Eventually(t, func() bool {
+		found := r.look()
+		return len(found) == 1 && found[0] == "lost"
+	}, 20*time.Second, 10*time.Millisecond)
+}
