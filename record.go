@@ -113,9 +113,10 @@ type Record struct {
 	LeaseUntil time.Time
 	// LastError is what the last abandoned or failed handling said.
 	LastError string
-	// ProcessedAt and ProcessedBy are kept for processed records.
+	// ProcessedAt and ProcessedBy are kept for processed records: when the record
+	// was acked, and the name of the worker that did so; "" is none.
 	ProcessedAt time.Time
-	ProcessedBy OwnerToken
+	ProcessedBy string
 }
 
 // Size is the number of bytes that the record weighs against limits: payload,

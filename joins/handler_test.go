@@ -85,7 +85,7 @@ func (q *forgetful) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*out
 	return records, err
 }
 
-func (q *forgetful) Ack(ctx context.Context, leases []outmill.Lease) error {
+func (q *forgetful) Ack(ctx context.Context, by string, leases []outmill.Lease) error {
 	leases = slices.Clone(leases)
 	if i := slices.IndexFunc(leases, q.loses); i >= 0 {
 		if err := q.Release(ctx, leases[i:i+1]); err != nil {
@@ -93,7 +93,7 @@ func (q *forgetful) Ack(ctx context.Context, leases []outmill.Lease) error {
 		}
 		leases = slices.Delete(leases, i, i+1)
 	}
-	return q.Store.Ack(ctx, leases)
+	return q.Store.Ack(ctx, by, leases)
 }
 
 func (q *forgetful) loses(lease outmill.Lease) bool {

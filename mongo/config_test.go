@@ -59,7 +59,7 @@ func Test_collections_are_named_by_the_convention_that_is_given(t *testing.T) {
 	require.NoError(t, s.Append(t.Context(), one("one"), once("two", "key")))
 	found := claimed(t, s, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey))
 	require.Len(t, found, 2)
-	require.NoError(t, s.Ack(t.Context(), leasesOf(found)))
+	require.NoError(t, s.Ack(t.Context(), "", leasesOf(found)))
 	names, err := s.db.ListCollectionNames(t.Context(), struct{}{})
 	require.NoError(t, err)
 	require.Contains(t, names, "OutboxRecords")

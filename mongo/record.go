@@ -56,7 +56,7 @@ type document struct {
 	Size          int            `bson:"size"`
 	Owner         uuid           `bson:"owner,omitempty"`
 	ProcessedAt   time.Time      `bson:"processed_at,omitempty"`
-	ProcessedBy   uuid           `bson:"processed_by,omitempty"`
+	ProcessedBy   string         `bson:"processed_by,omitempty"`
 	MessageID     string         `bson:"message_id"`
 	CorrelationID string         `bson:"correlation_id,omitempty"`
 	CausationID   string         `bson:"causation_id,omitempty"`
@@ -145,7 +145,7 @@ func (d *document) record() *outmill.Record {
 		DueAt: d.DueAt.UTC(), ExpiresAt: utc(d.ExpiresAt), DedupKey: d.DedupKey,
 		Group: d.Group.name, Routed: d.Group.known, Status: statusOf(d.Stage), CreatedAt: d.CreatedAt.UTC(),
 		Attempts: d.Attempts, Claims: d.Claims, Expiries: d.Expiries, Owner: outmill.OwnerToken(d.Owner), LastError: d.LastError,
-		ProcessedAt: utc(d.ProcessedAt), ProcessedBy: outmill.OwnerToken(d.ProcessedBy),
+		ProcessedAt: utc(d.ProcessedAt), ProcessedBy: d.ProcessedBy,
 	}
 	switch r.Status {
 	case outmill.StatusLeased:

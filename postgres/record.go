@@ -47,12 +47,12 @@ type placed struct {
 // reads many and each column would cost an allocation.
 type recordReader struct {
 	place                                             placed
-	id, owner, processedBy                            pgtype.UUID
+	id, owner                                         pgtype.UUID
 	available, due, next, created, expires, processed pgtype.Timestamptz
 	attempts, claims, expiries                        int
 	group, topic, key, messageID, correlation         sharedText
 	causation, tenant, traceParent, traceState, dedup sharedText
-	lastError                                         sharedText
+	lastError, processedBy                            sharedText
 	metadata                                          pgtype.DriverBytes
 	payload                                           []byte
 	columns                                           []any
@@ -75,7 +75,7 @@ func (r *recordReader) read(scan func(...any) error) (placed, error) {
 	p := r.place
 	rec := &outmill.Record{
 		ID: r.id.Bytes, Group: r.group.text, Routed: !r.group.null, Topic: r.topic.text, Key: r.key.text, Status: statusOf(p.stage),
-		Attempts: r.attempts, Claims: r.claims, Expiries: r.expiries, Owner: r.owner.Bytes, ProcessedBy: r.processedBy.Bytes,
+		Attempts: r.attempts, Claims: r.claims, Expiries: r.expiries, Owner: r.owner.Bytes, ProcessedBy: r.processedBy.text,
 		CreatedAt: utc(r.created), DueAt: utc(r.due), ExpiresAt: utc(r.expires), ProcessedAt: utc(r.processed),
 		MessageID: r.messageID.text, CorrelationID: r.correlation.text, CausationID: r.causation.text, TenantID: r.tenant.text,
 		TraceParent: r.traceParent.text, TraceState: r.traceState.text, DedupKey: r.dedup.text, LastError: r.lastError.text,

@@ -32,7 +32,7 @@ opened AS (` + openLanesOf + `)
 ` + noteAcked
 
 	sqlProcess = `WITH gone AS (UPDATE {p:records}
-	SET stage = 6, available_at = NULL, owner = NULL, processed_at = statement_timestamp(), processed_by = owner
+	SET stage = 6, available_at = NULL, owner = NULL, processed_at = statement_timestamp(), processed_by = nullif($4::text, '')
 	WHERE ` + standing + ` RETURNING grp, topic, key, step),
 opened AS (` + openLanesOf + `)
 ` + noteAcked
@@ -125,13 +125,13 @@ func (s *sameLeases) args() []any { return []any{s.ids, s.owner.String(), s.clai
 
 // settle runs a statement on the leases, in one round trip. write is s.write or
 // s.durably.
-func (s *Store) settle(ctx context.Context, operation string, write writing, template string, leases []outmill.Lease) error {
+func (s *Store) settle(ctx context.Context, operation string, write writing, template string, leases []outmill.Lease, more ...any) error {
 	steps, err := s.toRecords(ctx, leases)
 	if err != nil {
 		return err
 	}
 	for _, same := range sorted(bare(leases)) {
-		steps = append(steps, step{template: template, args: same.args()})
+		steps = append(steps, step{template: template, args: append(same.args(), more...)})
 	}
 	return s.settleAll(ctx, operation, write, steps)
 }
@@ -172,18 +172,22 @@ func (s *Store) settleAll(ctx context.Context, operation string, write writing, 
 }
 
 // Ack makes the records processed. See outmill.Queue.
-func (s *Store) Ack(ctx context.Context, leases []outmill.Lease) error {
-	if s.config.Retain > 0 {
-		return s.settle(ctx, "ack", s.write, sqlProcess, leases)
+func (s *Store) Ack(ctx context.Context, by string, leases []outmill.Lease) error {
+	const operation = "ack"
+	if err := outmill.CheckWorker(by); err != nil {
+		return s.explain(ctx, operation, err)
 	}
-	logged, err := s.hasLog(ctx, "ack")
+	if s.config.Retain > 0 {
+		return s.settle(ctx, operation, s.write, sqlProcess, leases, by)
+	}
+	logged, err := s.hasLog(ctx, operation)
 	if err != nil {
 		return err
 	}
 	if logged && len(leases) > 0 {
 		return s.ackLog(ctx, leases)
 	}
-	return s.settle(ctx, "ack", s.write, sqlDeleteAcked, leases)
+	return s.settle(ctx, operation, s.write, sqlDeleteAcked, leases)
 }
 
 // Release gives the records back. See outmill.Queue.

@@ -154,7 +154,7 @@ func Test_the_parameters_of_a_URL_are_settings(t *testing.T) {
 	require.NoError(t, opened.Append(t.Context(), record))
 	require.InDelta(t, 7200, number(t, db, `SELECT (d.expires_at - r.created_at) / 1000000 FROM shop_dedup AS d, shop_records AS r`), 1)
 	found := claim(t, opened, claimRequest(outmill.NewOwnerToken(), 1, outmill.OrderNone))
-	require.NoError(t, opened.Ack(t.Context(), leases(found)))
+	require.NoError(t, opened.Ack(t.Context(), "", leases(found)))
 	require.Equal(t, 1, number(t, db, `SELECT count(*) FROM shop_records WHERE status = 'processed'`))
 
 	join := outmill.Join{ExpectedSteps: 1}

@@ -21,7 +21,7 @@ const (
 
 // recordColumns are what scanRecord reads, in its order.
 const recordColumns = `seq, id, grp, topic, key, status, available_at, due_at, next_at, created_at, expires_at,
-	attempts, claims, expiries, owner, processed_at, processed_by, message_id, correlation_id, causation_id,
+	attempts, claims, expiries, owner, processed_at, coalesce(processed_by, ''), message_id, correlation_id, causation_id,
 	tenant_id, traceparent, tracestate, dedup_key, last_error, metadata, payload`
 
 // blockedColumn tells of a held record whether an earlier one of its key was
@@ -51,10 +51,10 @@ func scanRecord(rows *sql.Rows, into *placed) error {
 		seq, due, next, created       int64
 		group                         sql.NullString
 		available, expires, processed sql.NullInt64
-		owner, processedBy, text      string
+		owner, text                   string
 	)
 	err := rows.Scan(&seq, &r.ID, &group, &r.Topic, &r.Key, &r.Status, &available, &due, &next, &created, &expires,
-		&r.Attempts, &r.Claims, &r.Expiries, &owner, &processed, &processedBy, &r.MessageID, &r.CorrelationID, &r.CausationID,
+		&r.Attempts, &r.Claims, &r.Expiries, &owner, &processed, &r.ProcessedBy, &r.MessageID, &r.CorrelationID, &r.CausationID,
 		&r.TenantID, &r.TraceParent, &r.TraceState, &r.DedupKey, &r.LastError, &text, &r.Payload, &blocked)
 	if err != nil {
 		return err
@@ -72,9 +72,6 @@ func scanRecord(rows *sql.Rows, into *placed) error {
 	}
 	if err := parseToken(&r.Owner, owner); err != nil {
 		return fmt.Errorf("record %s: owner: %w", r.ID, err)
-	}
-	if err := parseToken(&r.ProcessedBy, processedBy); err != nil {
-		return fmt.Errorf("record %s: processed_by: %w", r.ID, err)
 	}
 	if text != "" {
 		var err error

@@ -28,7 +28,7 @@ const (
 	sqlDeleteAcked = `DELETE FROM {p:records} WHERE seq IN (SELECT r.seq` + standing + `)`
 
 	sqlProcess = `UPDATE {p:records} SET status = 'processed', stage = 6, available_at = NULL, owner = '',
-	processed_at = ?3, processed_by = ?2
+	processed_at = ?3, processed_by = nullif(?4, '')
 WHERE seq IN (SELECT r.seq` + standing + `)`
 
 	sqlRelease = `UPDATE {p:records} SET status = 'pending', ` + dueAsBefore + `, owner = ''
@@ -146,13 +146,17 @@ func (t *txn) openLanesOf(ctx context.Context, of settlement) error {
 }
 
 // Ack makes the records processed. See outmill.Queue.
-func (s *Store) Ack(ctx context.Context, leases []outmill.Lease) error {
-	return s.settle(ctx, "ack", bare(leases), func(ctx context.Context, t *txn, of settlement) (err error) {
+func (s *Store) Ack(ctx context.Context, by string, leases []outmill.Lease) error {
+	const operation = "ack"
+	if err := outmill.CheckWorker(by); err != nil {
+		return s.explain(ctx, operation, err)
+	}
+	return s.settle(ctx, operation, bare(leases), func(ctx context.Context, t *txn, of settlement) (err error) {
 		if err := t.moveSteps(ctx, isAcked, sqlStepsStanding, of.leases, of.owner); err != nil {
 			return err
 		}
 		if s.config.Retain > 0 {
-			_, err = t.exec(ctx, sqlProcess, of.leases, of.owner, t.now)
+			_, err = t.exec(ctx, sqlProcess, of.leases, of.owner, t.now, by)
 		} else {
 			_, err = t.exec(ctx, sqlDeleteAcked, of.leases, of.owner)
 		}

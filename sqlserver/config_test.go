@@ -105,7 +105,7 @@ func Test_stores_of_other_tables_and_schemas_do_not_touch_each_other(t *testing.
 		found := claimed(t, store, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey))
 		require.Len(t, found, 1)
 		require.Equal(t, strings.Repeat("t", i+1), found[0].Topic)
-		require.NoError(t, store.Ack(t.Context(), leasesOf(found)))
+		require.NoError(t, store.Ack(t.Context(), "", leasesOf(found)))
 		require.Empty(t, listed(t, store))
 	}
 }

@@ -24,7 +24,7 @@ func Test_a_store_is_opened_by_its_URL(t *testing.T) {
 	record.DedupKey = "key"
 	require.NoError(t, store.Append(t.Context(), record))
 	found := claimed(t, store, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone))
-	require.NoError(t, store.Ack(t.Context(), leasesOf(found)))
+	require.NoError(t, store.Ack(t.Context(), "", leasesOf(found)))
 	require.Equal(t, []string{"one"}, listed(t, store), "retain")
 	require.Equal(t, 1, valueOf[int](t, store.DB(), "SELECT COUNT(*) FROM "+table))
 	hours := "SELECT DATEDIFF(MINUTE, SYSUTCDATETIME(), ExpiresAt) FROM " + table + "Dedup"

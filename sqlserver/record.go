@@ -20,7 +20,7 @@ const (
 // recordColumns are what scanRecord reads, in its order. The procedures that
 // return records spell them out too.
 const recordColumns = `o.Seq, o.IdBytes, o.GroupName, o.Topic, o.[Key], o.Stage, o.AvailableAt, o.DueTimeUtc, o.NextAttemptAt, o.CreatedAt, o.ExpiresAt, o.RetryCount, o.Claims, o.Expiries,
-	CONVERT(NVARCHAR(36), o.OwnerToken), o.ProcessedAt, CONVERT(NVARCHAR(36), o.ProcessedBy), o.MessageId, o.CorrelationId, o.CausationId, o.TenantId,
+	CONVERT(NVARCHAR(36), o.OwnerToken), o.ProcessedAt, o.ProcessedBy, o.MessageId, o.CorrelationId, o.CausationId, o.TenantId,
 	o.TraceParent, o.TraceState, o.DedupKey, o.LastError, o.Metadata, o.Payload`
 
 // blockedColumn tells of a held record whether an earlier one of its key was
@@ -72,13 +72,12 @@ func (r *recordRow) placed() (placed, error) {
 	if rec.Payload == nil {
 		rec.Payload = []byte{}
 	}
-	for text, into := range map[*sql.NullString]*outmill.OwnerToken{&r.owner: &rec.Owner, &r.by: &rec.ProcessedBy} {
-		if text.Valid {
-			if err := into.Scan(text.String); err != nil {
-				return placed{}, err
-			}
+	if r.owner.Valid {
+		if err := rec.Owner.Scan(r.owner.String); err != nil {
+			return placed{}, err
 		}
 	}
+	rec.ProcessedBy = r.by.String
 	switch {
 	case r.stage == stageLeased:
 		rec.LeaseUntil = utc(r.available)

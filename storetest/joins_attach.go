@@ -243,7 +243,7 @@ func attachBesideAcks(e *env) {
 			if err != nil {
 				return err
 			}
-			if err := store.Ack(e.ctx, leases(found)); err != nil {
+			if err := store.Ack(e.ctx, "", leases(found)); err != nil {
 				return err
 			}
 			for _, r := range found {

@@ -150,7 +150,7 @@ func (m *remembersJoins) report(ctx context.Context, how func(context.Context, o
 	}
 }
 
-func (m *remembersJoins) Ack(ctx context.Context, leases []outmill.Lease) error {
+func (m *remembersJoins) Ack(ctx context.Context, by string, leases []outmill.Lease) error {
 	for _, l := range leases {
 		if m.acks {
 			if held, err := m.Extend(ctx, leaseOf, []outmill.Lease{l}); err == nil && len(held) > 0 {
@@ -158,7 +158,7 @@ func (m *remembersJoins) Ack(ctx context.Context, leases []outmill.Lease) error 
 			}
 		}
 	}
-	return m.file.Ack(ctx, leases)
+	return m.file.Ack(ctx, by, leases)
 }
 
 func (m *remembersJoins) Abandon(ctx context.Context, abandonments []outmill.Abandonment) error {

@@ -55,11 +55,11 @@ func noLeaseCountsNothing(e *env) {
 	unknown := r.Lease()
 	unknown.ID = outmill.NewWorkItemID()
 	bad := []outmill.Lease{old.Lease(), stranger, unknown}
-	require.NoError(e.t, e.store.Ack(e.ctx, bad))
+	require.NoError(e.t, e.store.Ack(e.ctx, "", bad))
 	require.NoError(e.t, e.store.Fail(e.ctx, failures(false, "", bad)))
 	require.NoError(e.t, e.store.Fail(e.ctx, failures(true, "", bad)))
 	e.requireCounts(id, 0, 0)
-	require.NoError(e.t, e.store.Ack(e.ctx, append(bad, r.Lease())))
+	require.NoError(e.t, e.store.Ack(e.ctx, "", append(bad, r.Lease())))
 	e.requireCounts(id, 1, 0)
 }
 
@@ -169,7 +169,7 @@ func settlementsCutShort(e *env) {
 		one := leases([]*outmill.Record{r})
 		var err error
 		if i%2 == 0 {
-			err = e.store.Ack(ctx, one)
+			err = e.store.Ack(ctx, "", one)
 		} else {
 			err = e.store.Fail(ctx, failures(false, "poison", one))
 		}

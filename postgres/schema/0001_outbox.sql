@@ -20,7 +20,6 @@ CREATE TABLE {p:records} (
     expires_at     timestamptz,
     processed_at   timestamptz,
     owner          uuid,
-    processed_by   uuid,
     size           integer     NOT NULL,
     attempts       integer     NOT NULL DEFAULT 0,
     claims         integer     NOT NULL DEFAULT 0,
@@ -38,6 +37,7 @@ CREATE TABLE {p:records} (
     tracestate     text COLLATE "C" NOT NULL DEFAULT '',
     dedup_key      text COLLATE "C" NOT NULL DEFAULT '',
     last_error     text COLLATE "C" NOT NULL DEFAULT '',
+    processed_by   text COLLATE "C",                         -- the worker's name; NULL: none
     step           uuid,                                     -- the step that the message is of joins: the id of its first record
     waits_for      uuid,                                     -- the join that this record is to finish
     metadata       jsonb,                                    -- NULL: none

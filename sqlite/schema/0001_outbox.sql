@@ -28,7 +28,7 @@ CREATE TABLE {p:records} (
     size           INTEGER NOT NULL,
     owner          TEXT    NOT NULL DEFAULT '',
     processed_at   INTEGER,
-    processed_by   TEXT    NOT NULL DEFAULT '',
+    processed_by   TEXT,                              -- the worker's name; NULL: none
     message_id     TEXT    NOT NULL,
     correlation_id TEXT    NOT NULL DEFAULT '',
     causation_id   TEXT    NOT NULL DEFAULT '',

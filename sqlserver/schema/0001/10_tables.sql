@@ -37,7 +37,7 @@ CREATE TABLE [dbo].[Outbox] (
     ExpiresAt     DATETIME2(6)     NULL,
     ProcessedAt   DATETIME2(6)     NULL,
     OwnerToken    UNIQUEIDENTIFIER NULL,
-    ProcessedBy   UNIQUEIDENTIFIER NULL,
+    ProcessedBy   NVARCHAR(255)    NULL,                                                                 -- the worker's name; NULL: none
     RetryCount    INT              NOT NULL,
     Claims        INT              NOT NULL,
     Expiries      INT              NOT NULL,

@@ -3,9 +3,9 @@
 -- looked at again soon. All but Outbox_Extend return the joins that were
 -- counted, or are waited for.
 
--- Ack: the records are deleted, or kept as processed.
+-- Ack: the records are deleted, or kept as processed by the worker of that name.
 CREATE PROCEDURE [dbo].[Outbox_Ack]
-    @Leases [dbo].[OutboxLease] READONLY, @Keep BIT
+    @Leases [dbo].[OutboxLease] READONLY, @Keep BIT, @By NVARCHAR(255)
 AS
 BEGIN
     SET NOCOUNT ON;
@@ -28,7 +28,7 @@ BEGIN
         END
         INSERT @gone (Seq, GroupName, Topic, [Key], Step) SELECT o.Seq, o.GroupName, o.Topic, o.[Key], o.Step
             FROM [dbo].[Outbox] AS o WITH (UPDLOCK, ROWLOCK, FORCESEEK) JOIN @lease AS l ON l.IdBytes = o.IdBytes WHERE o.Stage = 4 AND o.OwnerToken = l.OwnerToken AND o.Claims = l.Claims;
-        UPDATE o SET Stage = 6, AvailableAt = NULL, ProcessedAt = SYSUTCDATETIME(), ProcessedBy = o.OwnerToken, OwnerToken = NULL
+        UPDATE o SET Stage = 6, AvailableAt = NULL, ProcessedAt = SYSUTCDATETIME(), ProcessedBy = @By, OwnerToken = NULL
             FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @gone AS g ON g.Seq = o.Seq;
     END
     ELSE
