@@ -45,8 +45,12 @@ const (
 	insertValues = `r.id::uuid, CASE WHEN r.grp <> '' THEN substr(r.grp, 2) END, r.topic, r.key,
 	CASE WHEN d.due > now.at THEN 3 ELSE 0 END, CASE WHEN d.due > now.at THEN d.due END, d.due, d.due, now.at,
 	CASE WHEN r.expires LIKE '+%' THEN now.at + r.expires::interval ELSE nullif(r.expires, '')::timestamptz END, r.size,
-	r.message_id, r.correlation_id, r.causation_id, r.tenant_id, r.traceparent, r.tracestate, r.dedup_key,
+	r.message_id, ` + optionalTexts + `,
 	nullif(r.step, '')::uuid, nullif(r.waits_for, '')::uuid, nullif(r.metadata, '')::jsonb, r.payload`
+
+	// optionalTexts are the columns from correlation_id to dedup_key.
+	optionalTexts = `nullif(r.correlation_id, ''), nullif(r.causation_id, ''), nullif(r.tenant_id, ''),
+	nullif(r.traceparent, ''), nullif(r.tracestate, ''), nullif(r.dedup_key, '')`
 
 	returningID = ` RETURNING id`
 

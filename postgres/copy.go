@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/outmill/outmill/internal/sqltx"
 )
 
 // copyFrom is the number of rows from which on COPY is used instead of an
@@ -80,7 +82,8 @@ func (c *copySource) Values() ([]any, error) {
 	}
 	c.values = [...]any{
 		[16]byte(r.id), group, of.Topic, of.Key, stage, available, due, due, c.now, expires, r.size,
-		r.messageID, of.CorrelationID, of.CausationID, of.TenantID, of.TraceParent, of.TraceState, of.DedupKey, step, waitsFor, metadata, r.payload(),
+		r.messageID, sqltx.OrNull(of.CorrelationID), sqltx.OrNull(of.CausationID), sqltx.OrNull(of.TenantID), sqltx.OrNull(of.TraceParent), sqltx.OrNull(of.TraceState),
+		sqltx.OrNull(of.DedupKey), step, waitsFor, metadata, r.payload(),
 	}
 	return c.values[:], nil
 }

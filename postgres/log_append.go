@@ -10,6 +10,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/routing"
+	"github.com/outmill/outmill/internal/sqltx"
 )
 
 const (
@@ -46,7 +47,7 @@ func logInsertAll(lines string) string {
 func logInsertFrom(from, segment, where string) string {
 	return `INSERT INTO {p:log} (` + logColumns + `)
 SELECT r.line, r.id::uuid, statement_timestamp(), r.size, ` + segment + `, substr(r.grp, 2), r.topic, r.key,
-	r.message_id, r.correlation_id, r.causation_id, r.tenant_id, r.traceparent, r.tracestate, r.dedup_key,
+	r.message_id, ` + optionalTexts + `,
 	nullif(r.step, '')::uuid, nullif(r.metadata, '')::json, r.payload
 FROM ` + from + `
 WHERE ` + where
@@ -158,8 +159,8 @@ func (c *logSource) Values() ([]any, error) {
 		c.lines[name] = line
 	}
 	c.values = [...]any{
-		line, [16]byte(r.id), c.now, r.size, c.segment, r.group[len(groupMark):], of.Topic, of.Key, r.messageID, of.CorrelationID, of.CausationID, of.TenantID,
-		of.TraceParent, of.TraceState, of.DedupKey, step, metadata, r.payload(),
+		line, [16]byte(r.id), c.now, r.size, c.segment, r.group[len(groupMark):], of.Topic, of.Key, r.messageID, sqltx.OrNull(of.CorrelationID), sqltx.OrNull(of.CausationID), sqltx.OrNull(of.TenantID),
+		sqltx.OrNull(of.TraceParent), sqltx.OrNull(of.TraceState), sqltx.OrNull(of.DedupKey), step, metadata, r.payload(),
 	}
 	return c.values[:], nil
 }

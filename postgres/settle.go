@@ -43,7 +43,7 @@ opened AS (` + openLanesOf + `)
 	sqlExtend = `UPDATE {p:records} SET available_at = statement_timestamp() + $4::bigint * interval '1 microsecond'
 WHERE ` + standing + ` RETURNING id::text`
 
-	sqlAbandon = `WITH gone AS (UPDATE {p:records} AS r SET stage = 2, owner = NULL, expiries = 0, attempts = r.attempts + 1, last_error = $4::jsonb -> r.id::text ->> 1,
+	sqlAbandon = `WITH gone AS (UPDATE {p:records} AS r SET stage = 2, owner = NULL, expiries = 0, attempts = r.attempts + 1, last_error = nullif($4::jsonb -> r.id::text ->> 1, ''),
 		` + dueAfter + `
 	WHERE ` + standing + ` RETURNING r.grp, r.topic, r.key)
 ` + openLanesOf
@@ -56,7 +56,7 @@ SELECT waits_for::text FROM gone WHERE waits_for IS NOT NULL`
 
 	// sqlFail also parks what is behind a record whose number is 1 ($5 says why).
 	// It leaves alone what is leased: a claim parks it if it comes back.
-	sqlFail = `WITH gone AS (UPDATE {p:records} AS r SET stage = 7, available_at = NULL, owner = NULL, last_error = $4::jsonb -> r.id::text ->> 1, parked = $4::jsonb -> r.id::text ->> 0 = '1' AND r.key <> ''
+	sqlFail = `WITH gone AS (UPDATE {p:records} AS r SET stage = 7, available_at = NULL, owner = NULL, last_error = nullif($4::jsonb -> r.id::text ->> 1, ''), parked = $4::jsonb -> r.id::text ->> 0 = '1' AND r.key <> ''
 	WHERE ` + standing + ` RETURNING r.grp, r.topic, r.key, r.seq, r.parked, r.step),
 behind AS (UPDATE {p:records} SET stage = 7, available_at = NULL, parked = true, last_error = $5::text
 	WHERE id = ANY (ARRAY(SELECT b.id FROM gone CROSS JOIN LATERAL (SELECT id FROM {p:records}

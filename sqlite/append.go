@@ -276,7 +276,8 @@ func insertion(r *outmill.Record, first, id outmill.WorkItemID, group any, stage
 	}
 	return []any{
 		id.String(), group, r.Topic, r.Key, stage, available, due, due, now, expiryOf(r, now), size,
-		messageID, r.CorrelationID, r.CausationID, r.TenantID, r.TraceParent, r.TraceState, r.DedupKey, metadata, step, waitsFor, payload,
+		messageID, sqltx.OrNull(r.CorrelationID), sqltx.OrNull(r.CausationID), sqltx.OrNull(r.TenantID), sqltx.OrNull(r.TraceParent), sqltx.OrNull(r.TraceState),
+		sqltx.OrNull(r.DedupKey), sqltx.OrNull(metadata), step, waitsFor, payload,
 	}
 }
 

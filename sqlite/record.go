@@ -8,6 +8,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/metadata"
+	"github.com/outmill/outmill/internal/sqltx"
 )
 
 // Stages that this code decides about; the schema has them all. Statements spell them out as
@@ -21,7 +22,7 @@ const (
 
 // recordColumns are what scanRecord reads, in its order.
 const recordColumns = `seq, id, grp, topic, key, status, available_at, due_at, next_at, created_at, expires_at,
-	attempts, claims, expiries, owner, processed_at, coalesce(processed_by, ''), message_id, correlation_id, causation_id,
+	attempts, claims, expiries, owner, processed_at, processed_by, message_id, correlation_id, causation_id,
 	tenant_id, traceparent, tracestate, dedup_key, last_error, metadata, payload`
 
 // blockedColumn tells of a held record whether an earlier one of its key was
@@ -54,8 +55,8 @@ func scanRecord(rows *sql.Rows, into *placed) error {
 		owner, text                   string
 	)
 	err := rows.Scan(&seq, &r.ID, &group, &r.Topic, &r.Key, &r.Status, &available, &due, &next, &created, &expires,
-		&r.Attempts, &r.Claims, &r.Expiries, &owner, &processed, &r.ProcessedBy, &r.MessageID, &r.CorrelationID, &r.CausationID,
-		&r.TenantID, &r.TraceParent, &r.TraceState, &r.DedupKey, &r.LastError, &text, &r.Payload, &blocked)
+		&r.Attempts, &r.Claims, &r.Expiries, &owner, &processed, sqltx.Text(&r.ProcessedBy), &r.MessageID, sqltx.Text(&r.CorrelationID), sqltx.Text(&r.CausationID),
+		sqltx.Text(&r.TenantID), sqltx.Text(&r.TraceParent), sqltx.Text(&r.TraceState), sqltx.Text(&r.DedupKey), sqltx.Text(&r.LastError), sqltx.Text(&text), &r.Payload, &blocked)
 	if err != nil {
 		return err
 	}

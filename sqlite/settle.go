@@ -40,7 +40,7 @@ WHERE seq IN (SELECT r.seq` + standing + `)`
 	// [claim, delay, error] or [claim, park, error].
 	sqlAbandon = `WITH l AS MATERIALIZED (SELECT r.seq AS leased, ?3 + (j.value ->> 1) AS until, j.value ->> 2 AS error` + standing + `)
 UPDATE {p:records} SET status = 'pending', stage = 2, owner = '', expiries = 0, attempts = attempts + 1,
-	available_at = l.until, next_at = l.until, last_error = l.error
+	available_at = l.until, next_at = l.until, last_error = nullif(l.error, '')
 FROM l WHERE seq = l.leased`
 
 	sqlSnooze = `WITH l AS MATERIALIZED (SELECT r.seq AS leased, ?3 + (j.value ->> 1) AS until` + standing + `)
@@ -54,7 +54,7 @@ FROM l WHERE seq = l.leased`
 
 	sqlFail = `WITH l AS MATERIALIZED (SELECT r.seq AS leased, j.value ->> 1 AS park, j.value ->> 2 AS error` + standing + `)
 UPDATE {p:records} SET status = 'dead', stage = 6, available_at = NULL, owner = '',
-	parked = l.park AND key <> '', last_error = l.error
+	parked = l.park AND key <> '', last_error = nullif(l.error, '')
 FROM l WHERE seq = l.leased
 RETURNING seq, grp, topic, key, parked`
 

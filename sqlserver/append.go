@@ -199,8 +199,8 @@ func (a *appending) rows(table *routing.Table) []newRow {
 func (a *appending) row(i int) newRow {
 	of, text := a.records[i], a.s.text
 	row := newRow{
-		Topic: text(of.Topic), Key: text(of.Key), Size: int64(of.Size()), MessageID: text(of.MessageID), CorrelationID: text(of.CorrelationID),
-		CausationID: text(of.CausationID), TenantID: text(of.TenantID), TraceParent: text(of.TraceParent), TraceState: text(of.TraceState),
+		Topic: text(of.Topic), Key: text(of.Key), Size: int64(of.Size()), MessageID: text(of.MessageID), CorrelationID: some(text(of.CorrelationID)),
+		CausationID: some(text(of.CausationID)), TenantID: some(text(of.TenantID)), TraceParent: some(text(of.TraceParent)), TraceState: some(text(of.TraceState)),
 		DedupKey: text(of.DedupKey), Metadata: some(text(a.metadata[i])), Payload: of.Payload,
 	}
 	if row.MessageID == "" {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/metadata"
+	"github.com/outmill/outmill/internal/sqltx"
 )
 
 // Stages that this code decides about; the schema has them all.
@@ -42,7 +43,7 @@ type recordRow struct {
 	seq                           int64
 	stage                         int
 	id                            []byte
-	group, owner, by, metadata    sql.NullString
+	group, owner, metadata        sql.NullString
 	available, expires, processed sql.NullTime
 	next                          time.Time
 	blocked                       bool
@@ -53,8 +54,8 @@ func scanRecord(scan func(...any) error) (placed, error) {
 	var r recordRow
 	rec := &r.record
 	err := scan(&r.seq, &r.id, &r.group, &rec.Topic, &rec.Key, &r.stage, &r.available, &rec.DueAt, &r.next, &rec.CreatedAt, &r.expires,
-		&rec.Attempts, &rec.Claims, &rec.Expiries, &r.owner, &r.processed, &r.by, &rec.MessageID, &rec.CorrelationID, &rec.CausationID, &rec.TenantID,
-		&rec.TraceParent, &rec.TraceState, &rec.DedupKey, &rec.LastError, &r.metadata, &rec.Payload, &r.blocked)
+		&rec.Attempts, &rec.Claims, &rec.Expiries, &r.owner, &r.processed, sqltx.Text(&rec.ProcessedBy), &rec.MessageID, sqltx.Text(&rec.CorrelationID), sqltx.Text(&rec.CausationID), sqltx.Text(&rec.TenantID),
+		sqltx.Text(&rec.TraceParent), sqltx.Text(&rec.TraceState), sqltx.Text(&rec.DedupKey), sqltx.Text(&rec.LastError), &r.metadata, &rec.Payload, &r.blocked)
 	if err != nil {
 		return placed{}, err
 	}
@@ -77,7 +78,6 @@ func (r *recordRow) placed() (placed, error) {
 			return placed{}, err
 		}
 	}
-	rec.ProcessedBy = r.by.String
 	switch {
 	case r.stage == stageLeased:
 		rec.LeaseUntil = utc(r.available)

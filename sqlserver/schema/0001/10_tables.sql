@@ -37,23 +37,23 @@ CREATE TABLE [dbo].[Outbox] (
     ExpiresAt     DATETIME2(6)     NULL,
     ProcessedAt   DATETIME2(6)     NULL,
     OwnerToken    UNIQUEIDENTIFIER NULL,
-    ProcessedBy   NVARCHAR(255)    NULL,                                                                 -- the worker's name; NULL: none
+    ProcessedBy   NVARCHAR(255)    NULL,                                                                 -- the worker's name
     RetryCount    INT              NOT NULL,
     Claims        INT              NOT NULL,
     Expiries      INT              NOT NULL,
     Size          INT              NOT NULL,
     Parked        BIT              NOT NULL,                                                             -- went dead with Park
     MessageId     NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
-    CorrelationId NVARCHAR(255)    NOT NULL,
-    CausationId   NVARCHAR(255)    NOT NULL,
-    TenantId      NVARCHAR(255)    NOT NULL,
-    TraceParent   NVARCHAR(255)    NOT NULL,
-    TraceState    NVARCHAR(1020)   NOT NULL,
-    DedupKey      NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
+    CorrelationId NVARCHAR(255)    NULL,                                                                 -- NULL: none, here and below
+    CausationId   NVARCHAR(255)    NULL,
+    TenantId      NVARCHAR(255)    NULL,
+    TraceParent   NVARCHAR(255)    NULL,
+    TraceState    NVARCHAR(1020)   NULL,
+    DedupKey      NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NULL,
     Step          BINARY(16)       NULL,                                                                 -- the step that the message is of joins: IdBytes of its first record
     WaitsFor      BINARY(16)       NULL,                                                                 -- the join that this record is to finish
-    LastError     NVARCHAR(MAX)    NOT NULL,
-    Metadata      NVARCHAR(MAX)    NULL,                                                                 -- a JSON object; NULL: none
+    LastError     NVARCHAR(MAX)    NULL,
+    Metadata      NVARCHAR(MAX)    NULL,                                                                 -- a JSON object
     Payload       VARBINARY(MAX)   NOT NULL,
     -- Stage in the words of the functional specification.
     Status        AS CAST(CASE Stage WHEN 4 THEN 1 WHEN 6 THEN 2 WHEN 7 THEN 3 ELSE 0 END AS TINYINT),   -- 0 ready, 1 in progress, 2 done, 3 failed
@@ -175,7 +175,7 @@ GO
 CREATE TABLE [dbo].[OutboxJoin] (
     JoinId             UNIQUEIDENTIFIER NOT NULL,
     JoinIdBytes        BINARY(16)    NOT NULL CONSTRAINT [PK_OutboxJoin] PRIMARY KEY CLUSTERED,
-    GroupingKey        NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
+    GroupingKey        NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NULL,     -- NULL: none
     Status             TINYINT       NOT NULL, -- 0 pending, 1 completed, 2 failed, 3 cancelled
     Policy             NVARCHAR(16)  NOT NULL, -- all, any, quorum
     Quorum             INT           NOT NULL,
@@ -184,7 +184,7 @@ CREATE TABLE [dbo].[OutboxJoin] (
     FailedSteps        INT           NOT NULL,
     Deadline           DATETIME2(6)  NULL,
     CompleteAtDeadline BIT           NOT NULL,
-    Reason             NVARCHAR(MAX) NOT NULL,
+    Reason             NVARCHAR(MAX) NULL,
     CreatedUtc         DATETIME2(6)  NOT NULL,
     LastUpdatedUtc     DATETIME2(6)  NOT NULL,
     FinishedUtc        DATETIME2(6)  NULL,
