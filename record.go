@@ -76,7 +76,8 @@ type Record struct {
 	// none. At most 255 characters.
 	DedupKey string
 	// Joins are the joins of which the message is a step, each once: see [Joins].
-	// They are not read back.
+	// A store returns them in the order of the append, and behind them those of
+	// AttachStep. An id stays when its join is deleted.
 	Joins []JoinID
 	// WaitsFor makes the record due as soon as that join is decided, where it
 	// waits for its time; zero is none. It is for the message that finishes a join,

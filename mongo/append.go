@@ -259,6 +259,9 @@ func documentOf(r *outmill.Record, id outmill.WorkItemID, now time.Time) documen
 	}
 	if len(r.Joins) > 0 {
 		d.Step = uuid(id)
+		for _, join := range r.Joins {
+			d.Joins = append(d.Joins, uuid(join))
+		}
 	}
 	d.WaitsFor = uuid(r.WaitsFor)
 	if d.Payload.bytes == nil {

@@ -61,6 +61,9 @@ WHERE m.join_id = $1::text::uuid AND m.step > $2::text::uuid ORDER BY m.step LIM
 
 	sqlSetStep = `UPDATE {p:records} SET step = id WHERE id = $1::text::uuid AND step IS NULL`
 
+	// sqlNoteJoin has the records of a step tell of a join too.
+	sqlNoteJoin = `UPDATE {p:records} SET joins = array_append(joins, $2::text::uuid) WHERE step = $1::text::uuid`
+
 	// sqlRecordsOfStep counts what has become of them.
 	sqlRecordsOfStep = `SELECT count(*) FILTER (WHERE stage < 6), count(*) FILTER (WHERE stage = 6), count(*) FILTER (WHERE stage = 7)
 FROM {p:records} WHERE step = $1::text::uuid`
@@ -324,7 +327,7 @@ func (a *lateStep) look(id outmill.JoinID, message outmill.WorkItemID) []step {
 func (a *lateStep) attach(id outmill.JoinID) []step {
 	status := steps.Settled(a.open, a.acked, a.dead)
 	counts := steps.Counts{}.Moved(outmill.StepPending, status)
-	return append([]step{{
+	return append([]step{{template: sqlNoteJoin, args: []any{a.step, id.String()}}, {
 		template: sqlAddMember, args: []any{id.String(), a.step, string(status), int64(a.open), int64(a.acked), int64(a.dead)},
 	}}, countStep(id, counts.Completed, counts.Failed)...)
 }

@@ -45,6 +45,9 @@ ON CONFLICT (join_id, step) DO NOTHING`
 
 	sqlRecordToAttach = `SELECT coalesce(step, ''), waits_for IS NOT NULL FROM {p:records} WHERE id = ?1`
 
+	// sqlNoteJoin has the records of a step tell of a join too.
+	sqlNoteJoin = `UPDATE {p:records} INDEXED BY {p:step} SET joins = coalesce(joins || ',', '') || ?2 WHERE step = ?1`
+
 	sqlSetStep = `UPDATE {p:records} SET step = id WHERE id = ?1 AND step IS NULL`
 
 	sqlRecordsOfStep = `SELECT count(*) FILTER (WHERE status IN ('pending', 'leased')), count(*) FILTER (WHERE status = 'processed'), count(*) FILTER (WHERE status = 'dead')
@@ -193,6 +196,9 @@ func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmi
 		}
 		m.status = m.settled()
 		if _, err := t.exec(ctx, sqlAddMember, m.join, m.step, m.status, m.open, m.acked, m.dead); err != nil {
+			return err
+		}
+		if _, err := t.exec(ctx, sqlNoteJoin, m.step, m.join); err != nil {
 			return err
 		}
 		return t.count(ctx, map[string]steps.Counts{m.join: steps.Counts{}.Moved(outmill.StepPending, m.status)})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/routing"
+	"github.com/outmill/outmill/internal/steps"
 )
 
 // Append writes all the records or none. See outmill.Writer.
@@ -211,7 +212,7 @@ func (a *appending) row(i int) newRow {
 		row.Payload = []byte{}
 	}
 	if len(of.Joins) > 0 {
-		row.Step = a.ids[i][:]
+		row.Step, row.Joins = a.ids[i][:], some(steps.Text(of.Joins))
 	}
 	if !of.WaitsFor.IsZero() {
 		row.WaitsFor = of.WaitsFor[:]

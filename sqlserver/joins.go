@@ -83,6 +83,10 @@ SELECT (SELECT COUNT(*) FROM [dbo].[OutboxJoinMember] WHERE JoinIdBytes = CONVER
     COALESCE(SUM(CASE WHEN Stage < 6 THEN 1 ELSE 0 END), 0), COALESCE(SUM(CASE WHEN Stage = 6 THEN 1 ELSE 0 END), 0), COALESCE(SUM(CASE WHEN Stage = 7 THEN 1 ELSE 0 END), 0)
 FROM [dbo].[Outbox] WHERE Step IS NOT NULL AND Step = CONVERT(BINARY(16), @step, 1)`
 
+	// sqlNoteJoin has the records of a step tell of a join too.
+	sqlNoteJoin = `UPDATE [dbo].[Outbox] SET Joins = CASE WHEN Joins IS NULL THEN @joinid ELSE CONCAT(Joins, N',', @joinid) END
+    WHERE Step IS NOT NULL AND Step = CONVERT(BINARY(16), @step, 1)`
+
 	sqlAddMember = `INSERT [dbo].[OutboxJoinMember] (JoinIdBytes, Step, JoinId, OutboxMessageId, Status, OpenRecords, AckedRecords, DeadRecords, Reported, CreatedUtc)
     VALUES (CONVERT(BINARY(16), @join, 1), CONVERT(BINARY(16), @step, 1), CONVERT(UNIQUEIDENTIFIER, @joinid), @message, @status, @open, @acked, @dead, 0, SYSUTCDATETIME())`
 
@@ -383,6 +387,9 @@ func (t *joinTx) attach(ctx context.Context, id outmill.JoinID, a *lateStep) err
 	counts := steps.Counts{}.Moved(outmill.StepPending, status)
 	err := t.do(ctx, sqlAddMember, nil, named("join", hex(id)), named("step", a.step), named("joinid", id.String()), named("message", a.message),
 		named("status", numberOf(stepStatuses, status)), named("open", a.open), named("acked", a.acked), named("dead", a.dead))
+	if err == nil {
+		err = t.do(ctx, sqlNoteJoin, nil, named("step", a.step), named("joinid", id.String()))
+	}
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,9 @@ type (
 		CorrelationID, CausationID, TenantID sql.NullString
 		TraceParent, TraceState              sql.NullString
 		DedupKey                             string
-		Step, WaitsFor                       []byte
+		Step                                 []byte
+		Joins                                sql.NullString
+		WaitsFor                             []byte
 		Metadata                             sql.NullString
 		Payload                              []byte
 	}

@@ -32,6 +32,7 @@ func joinSettleSentences() []sentence {
 		{"a step counts for every store of the database at once", countsElsewhere},
 		{"a record that expires before any group reads it fails its step", expiresUnrouted},
 		{"a record that is deleted before any group reads it fails its step", deletedUnrouted},
+		{"a record tells of its joins whatever becomes of it", joinsToldAlways},
 		{"a record that goes after it was processed leaves its step completed", goneAfterAck},
 		{"a dead record that is deleted leaves its step failed, and counts once", deletedDead},
 		{"ExpireDue with a limit counts what it did", expireSome},

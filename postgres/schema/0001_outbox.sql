@@ -39,6 +39,7 @@ CREATE TABLE {p:records} (
     last_error     text COLLATE "C",
     processed_by   text COLLATE "C",                         -- the worker's name
     step           uuid,                                     -- the step that the message is of joins: the id of its first record
+    joins          uuid[],                                   -- the joins of which the message is a step
     waits_for      uuid,                                     -- the join that this record is to finish
     metadata       jsonb,
     payload        bytea       NOT NULL
@@ -285,6 +286,6 @@ SELECT seq, id, grp, topic, key, message_id,
        CASE stage WHEN 0 THEN 'in line' WHEN 1 THEN 'held' WHEN 2 THEN 'waiting' WHEN 3 THEN 'delayed' WHEN 4 THEN 'leased' WHEN 5 THEN 'expired' ELSE 'settled' END AS stage,
        created_at, due_at, next_at, available_at, expires_at, processed_at,
        attempts, claims, expiries, parked, owner, processed_by, last_error,
-       correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, step, waits_for,
+       correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, step, joins, waits_for,
        size, metadata, encode(payload, 'escape') AS payload
 FROM {p:records};

@@ -39,6 +39,7 @@ CREATE TABLE {p:records} (
     last_error     TEXT,
     metadata       TEXT,                              -- a JSON object
     step           TEXT,                              -- the step that the message is of joins: the id of its first record
+    joins          TEXT,                              -- the joins of which the message is a step: ids with commas
     waits_for      TEXT,                              -- the join that this record is to finish
     payload        BLOB    NOT NULL DEFAULT x''
 );
@@ -170,6 +171,6 @@ SELECT seq, id, grp, topic, key, message_id, status,
        strftime('%Y-%m-%dT%H:%M:%fZ', expires_at / 1000000.0, 'unixepoch') AS expires_at,
        strftime('%Y-%m-%dT%H:%M:%fZ', processed_at / 1000000.0, 'unixepoch') AS processed_at,
        attempts, claims, expiries, parked, owner, processed_by, last_error,
-       correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, step, waits_for,
+       correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, step, joins, waits_for,
        size, metadata, CAST(payload AS TEXT) AS payload
 FROM {p:records};

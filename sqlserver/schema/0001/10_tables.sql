@@ -51,6 +51,7 @@ CREATE TABLE [dbo].[Outbox] (
     TraceState    NVARCHAR(1020)   NULL,
     DedupKey      NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NULL,
     Step          BINARY(16)       NULL,                                                                 -- the step that the message is of joins: IdBytes of its first record
+    Joins         NVARCHAR(MAX)    NULL,                                                                 -- the joins of which the message is a step: ids with commas
     WaitsFor      BINARY(16)       NULL,                                                                 -- the join that this record is to finish
     LastError     NVARCHAR(MAX)    NULL,
     Metadata      NVARCHAR(MAX)    NULL,                                                                 -- a JSON object
@@ -235,7 +236,7 @@ SELECT Seq, Id, GroupName, Topic, [Key], MessageId,
     CASE Stage WHEN 0 THEN N'in line' WHEN 1 THEN N'held' WHEN 2 THEN N'waiting' WHEN 3 THEN N'delayed' WHEN 4 THEN N'leased' WHEN 5 THEN N'expired' ELSE N'settled' END AS StageText,
     Status, IsProcessed, LockedUntil,
     CreatedAt, DueTimeUtc, NextAttemptAt, AvailableAt, ExpiresAt, ProcessedAt, ProcessedBy, OwnerToken,
-    RetryCount, Claims, Expiries, Parked, LastError, CorrelationId, CausationId, TenantId, TraceParent, TraceState, DedupKey,
+    RetryCount, Claims, Expiries, Parked, LastError, CorrelationId, CausationId, TenantId, TraceParent, TraceState, DedupKey, Joins,
     Size, Metadata, CAST(Payload AS VARCHAR(MAX)) AS Payload
 FROM [dbo].[Outbox];
 GO

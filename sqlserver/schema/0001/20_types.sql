@@ -23,6 +23,7 @@ CREATE TYPE [dbo].[OutboxNew] AS TABLE (
     TraceState    NVARCHAR(1020) NULL,
     DedupKey      NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
     Step          BINARY(16)     NULL,
+    Joins         NVARCHAR(MAX)  NULL,
     WaitsFor      BINARY(16)     NULL,
     Metadata      NVARCHAR(MAX)  NULL,
     Payload       VARBINARY(MAX) NOT NULL
