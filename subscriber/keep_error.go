@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/outmill/outmill"
 )
 
 var (
@@ -22,6 +24,14 @@ var (
 // RetryAfter and Snooze take effect. Add it first, so that it sees what the
 // other middlewares make of the error; it changes nothing for messages that
 // did not come from an Outmill subscriber.
+//
+// A handler that returns outmill.Snooze has not failed, so KeepError nacks the
+// message itself and returns no error and no messages: the router logs nothing,
+// and its ack comes too late. Middlewares outside of KeepError take a snooze for
+// a success (Watermill's metrics count one), so those that commit or roll back by
+// the error belong inside. Those inside see the Snooze as an error. A Snooze that
+// another error wraps takes effect too, but is returned and logged as the error
+// that it is part of.
 func KeepError(h message.HandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) (produced []*message.Message, err error) {
 		kept, ok := msg.Context().Value(keptKey{}).(*keptContext)
@@ -42,8 +52,20 @@ func KeepError(h message.HandlerFunc) message.HandlerFunc {
 		}()
 		produced, err = h(msg)
 		returned = true
+		if isSnooze(err) {
+			kept.set(err)
+			msg.Nack()
+			return nil, nil
+		}
 		return produced, err
 	}
+}
+
+// isSnooze tells whether err says nothing else.
+func isSnooze(err error) bool {
+	_, snoozed := outmill.SnoozeDelay(err)
+	_, several := err.(interface{ Unwrap() []error })
+	return snoozed && !several && errors.Unwrap(err) == nil
 }
 
 type keptKey struct{}
@@ -54,6 +76,8 @@ type keptContext struct {
 	mu   sync.Mutex
 	kept bool
 	err  error
+	// snoozed: the message is nacked, and nothing changes that any more.
+	snoozed bool
 }
 
 func (k *keptContext) Value(key any) any {
@@ -66,7 +90,9 @@ func (k *keptContext) Value(key any) any {
 func (k *keptContext) set(err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.kept, k.err = true, err
+	if !k.snoozed {
+		k.kept, k.err, k.snoozed = true, err, isSnooze(err)
+	}
 }
 
 // reason is never nil.
