@@ -117,7 +117,9 @@ func (h *handler) handle(msg *message.Message) error {
 		return outmill.Snooze(h.pause(result.DeadlineIn))
 	}
 	if result.Finished {
+		delivery, _ := outmill.Delivery(msg.Context())
 		h.log.Info("Join ended", watermill.LogFields{
+			"store":           delivery.Store,
 			"join_id":         join.ID.String(),
 			"grouping_key":    join.GroupingKey,
 			"status":          string(join.Status),

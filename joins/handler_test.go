@@ -326,6 +326,7 @@ func Test_the_end_of_a_join_is_logged_once(t *testing.T) {
 	require.Len(t, said, 1)
 	require.Equal(t, id.String(), said[0].Fields["join_id"])
 	require.Equal(t, "completed", said[0].Fields["status"])
+	require.Equal(t, p.Name(), said[0].Fields["store"])
 }
 
 func Test_handlers_that_make_no_sense_are_refused(t *testing.T) {

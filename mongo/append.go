@@ -43,6 +43,7 @@ func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
 		return err
 	}
 	a.report()
+	s.logger.Appended(session != nil, records...)
 	if session == nil {
 		s.bell.Ring()
 	}

@@ -1,6 +1,7 @@
 package mongo_test
 
 import (
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -25,6 +26,7 @@ func Test_each_setting_that_makes_no_sense_is_refused_by_its_name(t *testing.T) 
 		"Config.CollectionPrefix is \"system.x\"":    {CollectionPrefix: "system.x"},
 		"Config.CollectionPrefix is \".x\"":          {CollectionPrefix: ".x"},
 		"Config.CollectionPrefix is \"xxx":           {CollectionPrefix: strings.Repeat("x", 101)},
+		"Config.AppendLogLevel is WARN":              {AppendLogLevel: slog.LevelWarn},
 		"Config.Retain is -1ns":                      {Retain: -1},
 		"Config.DedupWindow is -1s":                  {DedupWindow: -time.Second},
 		"Config.MaxPayload is -1":                    {MaxPayload: -1},

@@ -340,6 +340,7 @@ func (s *Store) FinishJoin(ctx context.Context, id outmill.JoinID, request outmi
 	}
 	if follow != nil {
 		follow.report()
+		s.logger.Appended(false, follow.records...)
 		s.bell.Ring()
 	}
 	return result, nil

@@ -141,6 +141,7 @@ func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
 		return err
 	}
 	a.report()
+	s.logger.Appended(tx != nil, records...)
 	if tx == nil {
 		s.bell.Ring()
 	}

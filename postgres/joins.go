@@ -451,6 +451,7 @@ func (s *Store) FinishJoin(ctx context.Context, id outmill.JoinID, request outmi
 	}
 	if follow != nil {
 		follow.report()
+		s.logger.Appended(false, follow.records...)
 		s.wake()
 	}
 	if result.Finished || request.Seal {

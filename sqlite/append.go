@@ -60,6 +60,7 @@ func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
 		return err
 	}
 	batch.report()
+	s.logger.Appended(tx != nil, records...)
 	switch {
 	case batch.last == 0:
 	case tx != nil:

@@ -317,6 +317,7 @@ func (s *Store) FinishJoin(ctx context.Context, id outmill.JoinID, request outmi
 	}
 	if follow != nil {
 		follow.report()
+		s.logger.Appended(false, follow.records...)
 		s.waker.bell.Ring()
 	}
 	return result, nil

@@ -2,6 +2,7 @@ package sqlserver_test
 
 import (
 	"database/sql"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -31,6 +32,7 @@ func Test_each_setting_that_makes_no_sense_is_refused_by_its_name(t *testing.T) 
 		`Config.Table is "a\nb"`:         {Table: "a\nb"},
 		`Config.Table is "[Outbox]"`:     {Table: "[Outbox]"},
 		`Config.Table is "ttt`:           {Table: strings.Repeat("t", 101)},
+		"Config.AppendLogLevel is WARN":  {AppendLogLevel: slog.LevelWarn},
 		"Config.Retain is -1ns":          {Retain: -1},
 		"Config.RetainJoins is -1s":      {RetainJoins: -time.Second},
 		"Config.DedupWindow is -1m0s":    {DedupWindow: -time.Minute},

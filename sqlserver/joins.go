@@ -479,6 +479,7 @@ func (s *Store) FinishJoin(ctx context.Context, id outmill.JoinID, request outmi
 	}
 	if follow != nil {
 		follow.report()
+		s.logger.Appended(false, follow.records...)
 		s.bell.Ring()
 	}
 	if result.Finished || request.Seal {

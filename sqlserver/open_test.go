@@ -66,6 +66,8 @@ func Test_a_store_without_a_schema_says_so_and_makes_one_where_that_is_asked(t *
 func Test_a_parameter_that_makes_no_sense_is_refused_by_its_name(t *testing.T) {
 	t.Parallel()
 	for parameter, want := range map[string]string{
+		"append_log_level=loud":    "append_log_level",
+		"append_log_level=error":   "Config.AppendLogLevel is ERROR",
 		"retain=often":             "retain",
 		"retain=-1s":               "Config.Retain",
 		"retain_joins=x":           "retain_joins",

@@ -169,9 +169,6 @@ func (w *Worker) claim(ctx context.Context, o order) (int, error) {
 	defer cancel()
 	begin := time.Now()
 	records, err := w.cfg.Queue.Claim(ctx, o.request)
-	if len(records) > 0 {
-		w.log.Debug("Claimed records", watermill.LogFields{"count": len(records)})
-	}
 	w.accept(o, records, begin)
 	w.endRound(o, len(records) == 0, err)
 	return len(records), err
