@@ -84,8 +84,8 @@ SELECT (SELECT COUNT(*) FROM [dbo].[OutboxJoinMember] WHERE JoinIdBytes = CONVER
 FROM [dbo].[Outbox] WHERE Step IS NOT NULL AND Step = CONVERT(BINARY(16), @step, 1)`
 
 	// sqlNoteJoin has the records of a step tell of a join too.
-	sqlNoteJoin = `UPDATE [dbo].[Outbox] SET Joins = CASE WHEN Joins IS NULL THEN @joinid ELSE CONCAT(Joins, N',', @joinid) END
-    WHERE Step IS NOT NULL AND Step = CONVERT(BINARY(16), @step, 1)`
+	sqlNoteJoin = `UPDATE o SET Joins = CASE WHEN o.Joins IS NULL THEN @joinid ELSE CONCAT(o.Joins, N',', @joinid) END
+    FROM [dbo].[Outbox] AS o WITH (FORCESEEK) WHERE o.Step IS NOT NULL AND o.Step = CONVERT(BINARY(16), @step, 1)`
 
 	sqlAddMember = `INSERT [dbo].[OutboxJoinMember] (JoinIdBytes, Step, JoinId, OutboxMessageId, Status, OpenRecords, AckedRecords, DeadRecords, Reported, CreatedUtc)
     VALUES (CONVERT(BINARY(16), @join, 1), CONVERT(BINARY(16), @step, 1), CONVERT(UNIQUEIDENTIFIER, @joinid), @message, @status, @open, @acked, @dead, 0, SYSUTCDATETIME())`

@@ -41,19 +41,19 @@ func KeepError(h message.HandlerFunc) message.HandlerFunc {
 		returned := false
 		defer func() {
 			if returned {
-				kept.set(err)
 				return
 			}
 			// Somebody further out recovers (the router does).
 			if p := recover(); p != nil {
-				kept.set(fmt.Errorf("handler panicked: %v", p))
+				kept.set(fmt.Errorf("handler panicked: %v", p), false)
 				panic(p)
 			}
 		}()
 		produced, err = h(msg)
 		returned = true
-		if isSnooze(err) {
-			kept.set(err)
+		snoozed := isSnooze(err)
+		kept.set(err, snoozed)
+		if snoozed {
 			msg.Nack()
 			return nil, nil
 		}
@@ -61,8 +61,14 @@ func KeepError(h message.HandlerFunc) message.HandlerFunc {
 	}
 }
 
-// isSnooze tells whether err says nothing else.
-func isSnooze(err error) bool {
+// isSnooze tells whether err says nothing else. An error that panics when it is
+// asked, as a typed nil does, is none.
+func isSnooze(err error) (is bool) {
+	defer func() {
+		if recover() != nil {
+			is = false
+		}
+	}()
 	_, snoozed := outmill.SnoozeDelay(err)
 	_, several := err.(interface{ Unwrap() []error })
 	return snoozed && !several && errors.Unwrap(err) == nil
@@ -87,11 +93,11 @@ func (k *keptContext) Value(key any) any {
 	return k.Context.Value(key)
 }
 
-func (k *keptContext) set(err error) {
+func (k *keptContext) set(err error, snoozed bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if !k.snoozed {
-		k.kept, k.err, k.snoozed = true, err, isSnooze(err)
+		k.kept, k.err, k.snoozed = true, err, snoozed
 	}
 }
 
