@@ -2,6 +2,7 @@ package outmill
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -25,8 +26,18 @@ type DeliveryInfo struct {
 	// ExpiresAt when it would have expired (zero: never), by the database's
 	// clock.
 	CreatedAt, DueAt, ExpiresAt time.Time
+	// StartedAt is when this handling began, by this process's clock: when the
+	// message was handed to a handler, or to the forwarder's hooks.
+	StartedAt time.Time
 	// DedupKey is what the message was published with.
 	DedupKey string
+	// Joins are the joins of which the message is a step, and WaitsFor is the join
+	// that makes it due; zero is none. They may be deleted by now.
+	Joins    []JoinID
+	WaitsFor JoinID
+	// LastError is what the last attempt that failed said; "" where none did, or
+	// nobody kept its error (subscriber.KeepError does).
+	LastError string
 
 	lease *LeaseClock
 }
@@ -50,8 +61,20 @@ func Delivery(ctx context.Context) (DeliveryInfo, bool) {
 
 // WithDelivery returns a context for the handling of a record, which must not change
 // from now on. Subscribers and forwarders use it.
+//
+// The handling begins with StartDelivery. Who hands messages over by a channel
+// calls that afterwards, and the handler may be quicker: then the handling begins
+// as it asks.
 func WithDelivery(ctx context.Context, store string, rec *Record, lease *LeaseClock) context.Context {
-	return &deliveryContext{ctx, store, rec, lease}
+	return &deliveryContext{Context: ctx, store: store, record: rec, lease: lease}
+}
+
+// StartDelivery says that the handling begins for which ctx was made. Only the
+// first call counts, and it must be given what WithDelivery returned.
+func StartDelivery(ctx context.Context) {
+	if c, ok := ctx.(*deliveryContext); ok {
+		c.start()
+	}
 }
 
 // deliveryContext saves what context.WithValue allocates for a value that hardly
@@ -61,6 +84,13 @@ type deliveryContext struct {
 	store  string
 	record *Record
 	lease  *LeaseClock
+	// started is in nanoseconds since 1970; 0 is not yet.
+	started atomic.Int64
+}
+
+func (c *deliveryContext) start() time.Time {
+	c.started.CompareAndSwap(0, time.Now().UnixNano())
+	return time.Unix(0, c.started.Load()).UTC()
 }
 
 // Value implements context.Context.
@@ -80,7 +110,11 @@ func (c *deliveryContext) Value(key any) any {
 		CreatedAt: rec.CreatedAt,
 		DueAt:     rec.DueAt,
 		ExpiresAt: rec.ExpiresAt,
+		StartedAt: c.start(),
 		DedupKey:  rec.DedupKey,
+		Joins:     slices.Clone(rec.Joins),
+		WaitsFor:  rec.WaitsFor,
+		LastError: rec.LastError,
 		lease:     c.lease,
 	}
 }

@@ -70,8 +70,8 @@ func RetryAfter(err error, delay time.Duration) error {
 
 // Snooze is returned by a handler that wants its message again after a delay:
 // nothing failed, no attempt is counted. See Permanent for how it travels.
-// Watermill's PoisonQueue takes every error for a failure: with it, use
-// PoisonQueueWithFilter and [IsPermanent].
+// Watermill's PoisonQueue takes every error for a failure: inside of KeepError use
+// PoisonQueueWithFilter and [IsPermanent]. Outside of it nobody sees a Snooze.
 func Snooze(delay time.Duration) error {
 	return &snoozeError{delay}
 }

@@ -33,6 +33,8 @@ type openedStore struct {
 	logger watermill.LoggerAdapter
 }
 
+func (s *openedStore) Name() string { return "opened" }
+
 func openFake(_ context.Context, url string, logger watermill.LoggerAdapter) (outmill.Store, error) {
 	return &openedStore{url: url, logger: logger}, nil
 }

@@ -76,7 +76,8 @@ type Record struct {
 	// none. At most 255 characters.
 	DedupKey string
 	// Joins are the joins of which the message is a step, each once: see [Joins].
-	// They are not read back.
+	// A store returns them in the order of the append, and behind them those of
+	// AttachStep. An id stays when its join is deleted.
 	Joins []JoinID
 	// WaitsFor makes the record due as soon as that join is decided, where it
 	// waits for its time; zero is none. It is for the message that finishes a join,
@@ -113,9 +114,10 @@ type Record struct {
 	LeaseUntil time.Time
 	// LastError is what the last abandoned or failed handling said.
 	LastError string
-	// ProcessedAt and ProcessedBy are kept for processed records.
+	// ProcessedAt and ProcessedBy are kept for processed records: when the record
+	// was acked, and the name of the worker that did so; "" is none.
 	ProcessedAt time.Time
-	ProcessedBy OwnerToken
+	ProcessedBy string
 }
 
 // Size is the number of bytes that the record weighs against limits: payload,

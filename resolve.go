@@ -108,9 +108,9 @@ func Resolve(conn Connection) (Resolution, error) {
 	return search.run()
 }
 
-// OpenConnection resolves the connection, logs the choice (provider, where the
-// URL was found, the URL redacted) and opens the store. A nil logger logs
-// nothing. The caller closes the store. Errors are those of [Resolve] and
+// OpenConnection resolves the connection, opens the store and logs the choice
+// (provider, where the URL was found, the URL redacted, and the store's name where
+// it could be opened). A nil logger logs nothing. The caller closes the store. Errors are those of [Resolve] and
 // [Open].
 func OpenConnection(ctx context.Context, conn Connection, logger watermill.LoggerAdapter) (Store, error) {
 	choice, err := Resolve(conn)
@@ -120,12 +120,17 @@ func OpenConnection(ctx context.Context, conn Connection, logger watermill.Logge
 	if IsNil(logger) {
 		logger = watermill.NopLogger{}
 	}
-	logger.Info("Chose the store's connection", watermill.LogFields{
+	store, err := Open(ctx, choice.URL, logger)
+	fields := watermill.LogFields{
 		"provider": choice.Provider,
 		"from":     choice.From,
 		"url":      RedactURL(choice.URL),
-	})
-	return Open(ctx, choice.URL, logger)
+	}
+	if err == nil {
+		fields["store"] = store.Name()
+	}
+	logger.Info("Chose the store's connection", fields)
+	return store, err
 }
 
 // ConnectionNotFoundError lists where a [Connection] looked in vain. It is an

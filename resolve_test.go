@@ -189,7 +189,7 @@ func Test_OpenConnection_logs_its_choice_and_opens_it(t *testing.T) {
 		Level: watermill.InfoLogLevel,
 		Msg:   "Chose the store's connection",
 		Fields: watermill.LogFields{
-			"provider": "low", "from": "sources.orders.low.connection_string", "url": "low://u:xxxxx@h/db",
+			"provider": "low", "from": "sources.orders.low.connection_string", "url": "low://u:xxxxx@h/db", "store": "opened",
 		},
 	}), "%v", logger.Captured())
 }

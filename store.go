@@ -236,9 +236,10 @@ type Queue interface {
 	// still stand.
 	Extend(ctx context.Context, lease time.Duration, leases []Lease) ([]Lease, error)
 
-	// Ack makes the records processed: deleted, or kept with the time and the
-	// owner where the store retains.
-	Ack(ctx context.Context, leases []Lease) error
+	// Ack makes the records processed: deleted, or kept with the time and by where
+	// the store retains. by names the worker for people, such as host:pid, in up to
+	// 255 characters (ErrInvalidRecord); "" is no name.
+	Ack(ctx context.Context, by string, leases []Lease) error
 
 	// Abandon makes the records due again after their delay, and counts the
 	// attempt.

@@ -113,7 +113,7 @@ func ackSteps(ctx context.Context, store *postgres.Store) (time.Time, error) {
 		err = fmt.Errorf("claimed %d of 2 steps", len(records))
 	}
 	for _, r := range records {
-		err = errors.Join(err, store.Ack(ctx, []outmill.Lease{r.Lease()}))
+		err = errors.Join(err, store.Ack(ctx, "", []outmill.Lease{r.Lease()}))
 	}
 	return time.Now(), err
 }

@@ -87,6 +87,6 @@ func bareRow(r *outmill.Record, now time.Time) ([]any, error) {
 	}
 	return []any{
 		[16]byte(outmill.NewWorkItemID()), "", r.Topic, r.Key, int16(0), nil, now, now, now, nil, r.Size(),
-		r.MessageID, "", "", "", "", "", "", metadata, r.Payload,
+		r.MessageID, nil, nil, nil, nil, nil, nil, metadata, r.Payload,
 	}, nil
 }

@@ -109,8 +109,8 @@ var logTable = laneTable{
 	fits: `SELECT ` + sizedFitsLog + `, clock_timestamp(), (SELECT segment FROM outmill.meta)`,
 	insert: `INSERT INTO outmill.log (line, id, created_at, size, segment, grp, topic, key, message_id, correlation_id, causation_id, tenant_id,
 	traceparent, tracestate, dedup_key, metadata, payload)
-SELECT r.line, r.id::uuid, now(), r.size, (SELECT segment FROM outmill.meta), substr(r.grp, 2), r.topic, r.key, r.message_id, r.correlation, r.causation, r.tenant,
-	r.traceparent, r.tracestate, r.dedup, nullif(r.metadata, '')::jsonb, r.payload
+SELECT r.line, r.id::uuid, now(), r.size, (SELECT segment FROM outmill.meta), substr(r.grp, 2), r.topic, r.key, r.message_id, nullif(r.correlation, ''), nullif(r.causation, ''), nullif(r.tenant, ''),
+	nullif(r.traceparent, ''), nullif(r.tracestate, ''), nullif(r.dedup, ''), nullif(r.metadata, '')::jsonb, r.payload
 FROM unnest(` + sizedArrays + `, $17::bigint[]) AS r (` + sizedNames + `, line) WHERE ` + sizedFitsLog,
 }
 
@@ -128,8 +128,8 @@ func logRow(r *outmill.Record, now time.Time) ([]any, error) {
 		return nil, err
 	}
 	return []any{
-		sizedLine, [16]byte(outmill.NewWorkItemID()), now, r.Size(), firstSegment, "", r.Topic, r.Key, r.MessageID, "", "", "",
-		"", "", "", nil, metadata, r.Payload,
+		sizedLine, [16]byte(outmill.NewWorkItemID()), now, r.Size(), firstSegment, "", r.Topic, r.Key, r.MessageID, nil, nil, nil,
+		nil, nil, nil, nil, metadata, r.Payload,
 	}, nil
 }
 

@@ -213,7 +213,7 @@ func (s *storing) settle(n, batch int) func(ctx context.Context) (time.Duration,
 			for i, r := range claimed {
 				leases[i] = r.Lease()
 			}
-			if err := s.store.Ack(ctx, leases); err != nil {
+			if err := s.store.Ack(ctx, "", leases); err != nil {
 				return 0, err
 			}
 			left -= len(claimed)

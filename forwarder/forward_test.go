@@ -92,6 +92,7 @@ func Test_the_context_of_a_message_tells_of_its_delivery(t *testing.T) {
 		require.GreaterOrEqual(t, info.Attempt, 3)
 		require.GreaterOrEqual(t, info.Claims, 3)
 		require.False(t, info.ID.IsZero())
+		require.Contains(t, info.LastError, "slow down")
 		require.WithinDuration(t, time.Now(), info.CreatedAt, time.Minute)
 		require.True(t, info.LeaseUntil().After(info.CreatedAt))
 	})

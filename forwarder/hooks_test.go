@@ -65,11 +65,14 @@ func Test_hooks_learn_of_the_delivery_from_the_messages_context(t *testing.T) {
 	cfg.Filter = func(_ string, msg *message.Message) bool { look(msg); return true }
 	cfg.Transform = func(_ string, msg *message.Message) (*message.Message, error) { look(msg); return msg, nil }
 	cfg.MapTopic = func(topic string, msg *message.Message) string { look(msg); return topic }
+	before := time.Now().Round(0)
 	_, err := newForwarder(t, store, d, cfg).Once(t.Context())
 	require.NoError(t, err)
 	require.Len(t, seen, 3)
 	require.Equal(t, "a", seen[0].Key)
 	require.Equal(t, 1, seen[0].Attempt)
+	require.False(t, seen[0].StartedAt.Before(before) || seen[0].StartedAt.After(time.Now()), "the handling began at %s", seen[0].StartedAt)
+	require.Equal(t, seen[0].StartedAt, seen[2].StartedAt)
 }
 
 func Test_a_hook_that_fails_fails_its_message_alone(t *testing.T) {

@@ -137,7 +137,9 @@ func (f *Forwarder) dress(p *parcel) (err error) {
 	}()
 	rec := p.item.Record
 	p.msg = f.messageOf(rec)
-	p.msg.SetContext(outmill.WithDelivery(context.Background(), f.queue.Name(), rec, p.item.Clock))
+	delivery := outmill.WithDelivery(context.Background(), f.queue.Name(), rec, p.item.Clock)
+	outmill.StartDelivery(delivery)
+	p.msg.SetContext(delivery)
 	if f.cfg.Filter != nil && !f.cfg.Filter(rec.Topic, p.msg) {
 		p.end(filtered, nil)
 		return nil

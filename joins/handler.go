@@ -53,10 +53,9 @@ func (c Config) Validate() error {
 // the transaction in which the join ends. Routers of several processes may all
 // have it.
 //
-// The handler has the middleware subscriber.KeepError already. While a join is
-// not decided it returns an error, outmill.Snooze, to the router's own
-// middlewares: Watermill's PoisonQueue would take the message away, so use
-// PoisonQueueWithFilter with outmill.IsPermanent. A subscriber with
+// The handler has the middleware subscriber.KeepError already, which snoozes the
+// message while the join is not decided: neither the router nor its middlewares
+// see an error then. Errors they do see. A subscriber with
 // outmill.OrderTopic would let one join hold up all others, so use another.
 //
 // A message that no retry can help goes dead at once, with the reason: one that
@@ -118,7 +117,9 @@ func (h *handler) handle(msg *message.Message) error {
 		return outmill.Snooze(h.pause(result.DeadlineIn))
 	}
 	if result.Finished {
+		delivery, _ := outmill.Delivery(msg.Context())
 		h.log.Info("Join ended", watermill.LogFields{
+			"store":           delivery.Store,
 			"join_id":         join.ID.String(),
 			"grouping_key":    join.GroupingKey,
 			"status":          string(join.Status),

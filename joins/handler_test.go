@@ -85,7 +85,7 @@ func (q *forgetful) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*out
 	return records, err
 }
 
-func (q *forgetful) Ack(ctx context.Context, leases []outmill.Lease) error {
+func (q *forgetful) Ack(ctx context.Context, by string, leases []outmill.Lease) error {
 	leases = slices.Clone(leases)
 	if i := slices.IndexFunc(leases, q.loses); i >= 0 {
 		if err := q.Release(ctx, leases[i:i+1]); err != nil {
@@ -93,7 +93,7 @@ func (q *forgetful) Ack(ctx context.Context, leases []outmill.Lease) error {
 		}
 		leases = slices.Delete(leases, i, i+1)
 	}
-	return q.Store.Ack(ctx, leases)
+	return q.Store.Ack(ctx, by, leases)
 }
 
 func (q *forgetful) loses(lease outmill.Lease) bool {
@@ -326,6 +326,7 @@ func Test_the_end_of_a_join_is_logged_once(t *testing.T) {
 	require.Len(t, said, 1)
 	require.Equal(t, id.String(), said[0].Fields["join_id"])
 	require.Equal(t, "completed", said[0].Fields["status"])
+	require.Equal(t, p.Name(), said[0].Fields["store"])
 }
 
 func Test_handlers_that_make_no_sense_are_refused(t *testing.T) {

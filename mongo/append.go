@@ -44,6 +44,7 @@ func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
 		return err
 	}
 	a.report()
+	s.logger.Appended(session != nil, records...)
 	topics := bell.TopicsOf(records)
 	if session != nil {
 		bell.Note(ctx, s, topics)
@@ -283,6 +284,9 @@ func documentOf(r *outmill.Record, id outmill.WorkItemID, now time.Time) documen
 	}
 	if len(r.Joins) > 0 {
 		d.Step = uuid(id)
+		for _, join := range r.Joins {
+			d.Joins = append(d.Joins, uuid(join))
+		}
 	}
 	d.WaitsFor = uuid(r.WaitsFor)
 	if d.Payload.bytes == nil {

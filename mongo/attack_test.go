@@ -137,7 +137,7 @@ func Test_a_topic_in_order_passes_over_what_has_expired_and_over_nothing_else(t 
 	held := claimed(t, s, claimOf(one, 1, outmill.OrderKey))
 	require.Empty(t, s.got(t, claimOf(other, 10, outmill.OrderKey)), "all others are held")
 	require.NoError(t, s.Append(t.Context(), keyed("", "third")...))
-	require.NoError(t, s.Ack(t.Context(), leasesOf(held)))
+	require.NoError(t, s.Ack(t.Context(), "", leasesOf(held)))
 	s.moved(t, "expires_at", bson.D{{Key: "expires_at", Value: bson.D{{Key: "$exists", Value: true}}}})
 	require.Equal(t, []string{"second", "third"}, s.got(t, claimOf(other, 2, outmill.OrderTopic)))
 }
@@ -257,7 +257,7 @@ func (s stand) keepsOrderAndCounts(t *testing.T) {
 	held := claimed(t, s, claimOf(holder, 1, outmill.OrderKey))
 	require.Equal(t, []string{"a"}, namesOf(held))
 	require.Equal(t, []string{"duplicate"}, s.got(t, claimOf(other, 10, outmill.OrderKey)))
-	require.NoError(t, s.Ack(t.Context(), leasesOf(held)))
+	require.NoError(t, s.Ack(t.Context(), "", leasesOf(held)))
 	require.Equal(t, []string{"b", "c"}, s.got(t, claimOf(other, 10, outmill.OrderKey)))
 	found, err := s.GetJoin(t.Context(), join.ID)
 	require.NoError(t, err)
@@ -313,7 +313,7 @@ func Test_records_may_be_kept_for_longer_than_any_index_can_say(t *testing.T) {
 		record := once("kept", "key")
 		record.TimeToLive = retain
 		require.NoError(t, s.Append(t.Context(), record))
-		require.NoError(t, s.Ack(t.Context(), leasesOf(claimed(t, s, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey)))))
+		require.NoError(t, s.Ack(t.Context(), "", leasesOf(claimed(t, s, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey)))))
 		n, err := s.DeleteProcessed(t.Context(), 10)
 		require.NoError(t, err)
 		require.Zero(t, n)
@@ -471,8 +471,8 @@ func Test_how_many_round_trips_a_call_makes_does_not_depend_on_how_many_records_
 			}), bound, "claim %d in order %s", n, order)
 			require.Len(t, found, n)
 			half := leasesOf(found[:n/2])
-			assert.LessOrEqual(t, rounds(t, kept, func() error { return store.Ack(t.Context(), half) }), 3, "ack %d", n)
-			assert.LessOrEqual(t, rounds(t, kept, func() error { return store.Ack(t.Context(), half) }), 4, "ack %d again", n)
+			assert.LessOrEqual(t, rounds(t, kept, func() error { return store.Ack(t.Context(), "", half) }), 3, "ack %d", n)
+			assert.LessOrEqual(t, rounds(t, kept, func() error { return store.Ack(t.Context(), "", half) }), 4, "ack %d again", n)
 			var failures []outmill.Failure
 			for i, r := range found {
 				failures = append(failures, outmill.Failure{Lease: r.Lease(), Err: fmt.Sprint("error ", i)})
@@ -496,7 +496,7 @@ func Test_how_many_round_trips_a_claim_makes_does_not_depend_on_how_many_keys_co
 		first := claimed(t, store, claimOf(outmill.NewOwnerToken(), n, outmill.OrderKey, topic))
 		other := outmill.NewOwnerToken()
 		require.Empty(t, claimed(t, store, claimOf(other, n, outmill.OrderKey, topic)))
-		require.NoError(t, store.Ack(t.Context(), leasesOf(first)))
+		require.NoError(t, store.Ack(t.Context(), "", leasesOf(first)))
 		var found []*outmill.Record
 		made := rounds(t, kept, func() (err error) {
 			found, err = store.Claim(t.Context(), claimOf(other, n, outmill.OrderKey, topic))

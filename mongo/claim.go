@@ -34,9 +34,7 @@ func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill
 		return nil, err
 	}
 	// What was leased before an error is handed out with it.
-	s.logger.Debug("Records claimed", watermill.LogFields{
-		"group": req.Group, "owner": req.Owner.String(), "count": len(c.records),
-	})
+	s.logger.Claimed(req, len(c.records))
 	return c.records, err
 }
 

@@ -3,10 +3,12 @@ package mongo
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/logs"
 )
 
 // Defaults of Config.
@@ -39,6 +41,10 @@ type Config struct {
 	// convention: it is given the name without a prefix (records, groups, …) and
 	// must return a name of its own for each. CollectionPrefix is then not used.
 	CollectionName func(name string) string
+	// AppendLogLevel is the level of the line that each call logs which appends
+	// records: how many, to which topics, with which correlation ids. Info unless set;
+	// slog.LevelDebug is debug, and what is below is trace.
+	AppendLogLevel slog.Level
 	// Retain is how long a processed record is kept. 0 deletes it on ack.
 	Retain time.Duration
 	// RetainJoins is how long a join is kept that has ended. Default 24 h.
@@ -101,6 +107,9 @@ func (c Config) Validate() error {
 	}
 	refuse(strings.ContainsAny(c.Database, "/\\. \"$*<>:|?\x00") || len(c.Database) > 63, "Database is %q: want a name that MongoDB takes for a database, at most 63 bytes", c.Database)
 	refuse(!validCollection(c.CollectionPrefix) && c.CollectionPrefix != "", "CollectionPrefix is %q: want the beginning of a collection's name, at most 100 bytes and without $", c.CollectionPrefix)
+	if err := logs.CheckLevel(c.AppendLogLevel); err != nil {
+		refuse(true, "%w", err)
+	}
 	refuse(c.Retain < 0, "Retain is %s: want 0 or more", c.Retain)
 	refuse(c.RetainJoins < 0, "RetainJoins is %s: want 0 (24 h) or more", c.RetainJoins)
 	refuse(c.DedupWindow < 0, "DedupWindow is %s: want 0 (24 h) or more", c.DedupWindow)

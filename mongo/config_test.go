@@ -1,6 +1,7 @@
 package mongo_test
 
 import (
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -25,6 +26,7 @@ func Test_each_setting_that_makes_no_sense_is_refused_by_its_name(t *testing.T) 
 		"Config.CollectionPrefix is \"system.x\"":    {CollectionPrefix: "system.x"},
 		"Config.CollectionPrefix is \".x\"":          {CollectionPrefix: ".x"},
 		"Config.CollectionPrefix is \"xxx":           {CollectionPrefix: strings.Repeat("x", 101)},
+		"Config.AppendLogLevel is WARN":              {AppendLogLevel: slog.LevelWarn},
 		"Config.Retain is -1ns":                      {Retain: -1},
 		"Config.DedupWindow is -1s":                  {DedupWindow: -time.Second},
 		"Config.MaxPayload is -1":                    {MaxPayload: -1},
@@ -59,7 +61,7 @@ func Test_collections_are_named_by_the_convention_that_is_given(t *testing.T) {
 	require.NoError(t, s.Append(t.Context(), one("one"), once("two", "key")))
 	found := claimed(t, s, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey))
 	require.Len(t, found, 2)
-	require.NoError(t, s.Ack(t.Context(), leasesOf(found)))
+	require.NoError(t, s.Ack(t.Context(), "", leasesOf(found)))
 	names, err := s.db.ListCollectionNames(t.Context(), struct{}{})
 	require.NoError(t, err)
 	require.Contains(t, names, "OutboxRecords")

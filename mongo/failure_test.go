@@ -148,7 +148,7 @@ func claiming(order outmill.Order) func(r trial) func() {
 			require.True(r.t, err == nil || len(found) == 0)
 			if err == nil {
 				require.Len(r.t, found, 3)
-				r.must(r.calm.Ack(r.t.Context(), leasesOf(found)))
+				r.must(r.calm.Ack(r.t.Context(), "", leasesOf(found)))
 			}
 			r.claimable(5-len(found), order)
 		}
@@ -214,7 +214,7 @@ var trials = map[string]func(r trial) func(){
 		require.Len(r.t, found, 2)
 		require.Empty(r.t, claimed(r.t, r.calm, claimOf(outmill.NewOwnerToken(), 2, outmill.OrderKey, r.topic)))
 		return func() {
-			r.repeated(func() error { return r.Ack(r.t.Context(), leasesOf(found)) })
+			r.repeated(func() error { return r.Ack(r.t.Context(), "", leasesOf(found)) })
 			r.claimable(2, outmill.OrderKey)
 		}
 	},

@@ -3,7 +3,6 @@ package mongo
 import (
 	"context"
 
-	"github.com/ThreeDotsLabs/watermill"
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
@@ -35,8 +34,8 @@ func (s *Store) ReapExpired(ctx context.Context, limit int) (int, error) {
 		return s.change(ctx, found, err, dueAsBefore(countEnded(ended)...), nil,
 			bson.E{Key: "stage", Value: stageLeased}, expr(hasPassed("available_at")))
 	})
+	s.logger.Reaped(reaped)
 	if reaped > 0 {
-		s.logger.Info("Leases that ran out were reaped", watermill.LogFields{"count": reaped})
 		s.bell.Ring()
 	}
 	return reaped, err

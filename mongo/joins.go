@@ -197,6 +197,7 @@ func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmi
 		// done so, or conflicts, and finds the new member.
 		_, err = s.records.UpdateMany(ctx, in("_id", records), bson.D{
 			{Key: "$set", Value: bson.D{{Key: "step", Value: m.Step}}}, {Key: "$inc", Value: bson.D{{Key: "attachments", Value: 1}}},
+			{Key: "$push", Value: bson.D{{Key: "joins", Value: m.Join}}},
 		})
 		if err == nil {
 			_, err = s.members.InsertOne(ctx, m)
@@ -339,6 +340,7 @@ func (s *Store) FinishJoin(ctx context.Context, id outmill.JoinID, request outmi
 	}
 	if follow != nil {
 		follow.report()
+		s.logger.Appended(false, follow.records...)
 		s.bell.Ring()
 	}
 	return result, nil

@@ -79,7 +79,7 @@ func (w *siege) read(ctx context.Context, order outmill.Order) {
 			}
 		}
 		w.mu.Unlock()
-		if w.Ack(ctx, leasesOf(found)) != nil {
+		if w.Ack(ctx, "", leasesOf(found)) != nil {
 			continue
 		}
 		w.mu.Lock()

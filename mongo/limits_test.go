@@ -91,7 +91,7 @@ func Test_a_document_just_under_the_limit_can_be_claimed_and_settled_in_every_wa
 	require.Equal(t, 1, n)
 	found = claimed(t, s, claimOf(owner, 1, outmill.OrderNone))
 	require.Len(t, found, 1)
-	require.NoError(t, s.Ack(t.Context(), leasesOf(found)))
+	require.NoError(t, s.Ack(t.Context(), "", leasesOf(found)))
 	kept, err := s.Get(t.Context(), found[0].ID)
 	require.NoError(t, err)
 	require.Equal(t, outmill.StatusProcessed, kept.Status)

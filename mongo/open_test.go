@@ -39,7 +39,7 @@ func Test_a_store_is_opened_by_its_URL(t *testing.T) {
 	object.Payload = []byte("{}")
 	require.NoError(t, store.Append(t.Context(), object))
 	found := claimed(t, store, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone))
-	require.NoError(t, store.Ack(t.Context(), leasesOf(found)))
+	require.NoError(t, store.Ack(t.Context(), "", leasesOf(found)))
 	require.Equal(t, []string{"one"}, listed(t, store), "retain")
 	n, err := db.Collection("shop_records").CountDocuments(t.Context(), bson.D{{Key: "payload", Value: bson.D{}}})
 	require.NoError(t, err)

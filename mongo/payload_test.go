@@ -123,7 +123,7 @@ func Test_every_JSON_object_that_Go_writes_comes_back_from_a_document_byte_for_b
 		require.NoError(t, err)
 		require.Len(t, found, 1)
 		require.Equal(t, string(payload), string(found[0].Payload))
-		require.NoError(t, s.Ack(ctx, leasesOf(found)))
+		require.NoError(t, s.Ack(ctx, "", leasesOf(found)))
 	})
 }
 

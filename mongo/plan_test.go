@@ -209,7 +209,7 @@ func (s stand) crowded(t *testing.T, n int) {
 	take := func() []*outmill.Record {
 		return claimed(t, s, claimOf(outmill.NewOwnerToken(), n/20, outmill.OrderNone))
 	}
-	require.NoError(t, s.Ack(t.Context(), leasesOf(take())))
+	require.NoError(t, s.Ack(t.Context(), "", leasesOf(take())))
 	var failures []outmill.Failure
 	for _, r := range take() {
 		failures = append(failures, outmill.Failure{Lease: r.Lease()})
@@ -246,7 +246,7 @@ func (s stand) everything(t *testing.T, store *mongo.Store, doing func(name stri
 	leases := leasesOf(taken[outmill.OrderKey])
 	require.Greater(t, len(leases), 106)
 	doing("extend", func() { _, err := store.Extend(ctx, time.Hour, leases); must(err) })
-	doing("ack", func() { must(store.Ack(ctx, leases[:50])) })
+	doing("ack", func() { must(store.Ack(ctx, "", leases[:50])) })
 	doing("release", func() { must(store.Release(ctx, leases[50:100])) })
 	doing("abandon", func() { must(store.Abandon(ctx, []outmill.Abandonment{{Lease: leases[100], Delay: time.Hour}})) })
 	doing("snooze", func() { must(store.Snooze(ctx, []outmill.Snoozing{{Lease: leases[101], Delay: time.Hour}})) })
@@ -290,7 +290,7 @@ func (s stand) heldKeys(t *testing.T, store *mongo.Store, doing func(name string
 	first := claimed(t, s, claimOf(outmill.NewOwnerToken(), keys, outmill.OrderKey, "held"))
 	other := outmill.NewOwnerToken()
 	doing("claim what is held", func() { require.Empty(t, claimed(t, store, claimOf(other, keys, outmill.OrderKey, "held"))) })
-	doing("ack what holds others", func() { require.NoError(t, store.Ack(t.Context(), leasesOf(first[:keys/2]))) })
+	doing("ack what holds others", func() { require.NoError(t, store.Ack(t.Context(), "", leasesOf(first[:keys/2]))) })
 	doing("claim what was held", func() { require.NotEmpty(t, claimed(t, store, claimOf(other, keys, outmill.OrderKey, "held"))) })
 	doing("list what is held", func() {
 		_, err := store.List(t.Context(), outmill.ListQuery{Topic: "held"})
@@ -309,7 +309,7 @@ func (s stand) joinsOfAllKinds(t *testing.T, store *mongo.Store, doing func(name
 	doing("append steps", func() { must(store.Append(ctx, step, other)) })
 	found, err := store.Claim(ctx, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone, "steps"))
 	must(err)
-	doing("ack a step", func() { must(store.Ack(ctx, leasesOf(found))) })
+	doing("ack a step", func() { must(store.Ack(ctx, "", leasesOf(found))) })
 	doing("report", func() { must(store.ReportFailed(ctx, join.ID, other.ID)) })
 	doing("seal", func() { must(store.SealJoin(ctx, join.ID, 2)) })
 	doing("finish", func() { _, err := store.FinishJoin(ctx, join.ID, outmill.FinishRequest{}); must(err) })

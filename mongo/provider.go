@@ -16,7 +16,7 @@ import (
 
 // Importing this package makes outmill.Open take URLs such as
 // mongodb://user:password@host:27017/orders?replicaSet=rs0 and mongodb+srv://….
-// The path names the database. The parameters name, collection_prefix, retain,
+// The path names the database. The parameters name, append_log_level, collection_prefix, retain,
 // retain_joins, dedup_window, embed_json, transactions, change_stream and
 // ensure_schema set the fields of Config, as in
 // mongodb://host/orders?replicaSet=rs0&retain=24h (transactions and
@@ -44,6 +44,7 @@ func configOf(text string) (string, Config, error) {
 	}
 	var config Config
 	parameters.Text("name", &config.Name)
+	parameters.Level("append_log_level", &config.AppendLogLevel)
 	parameters.Text("collection_prefix", &config.CollectionPrefix)
 	parameters.Duration("retain", &config.Retain)
 	parameters.Duration("retain_joins", &config.RetainJoins)

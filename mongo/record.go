@@ -56,7 +56,7 @@ type document struct {
 	Size          int            `bson:"size"`
 	Owner         uuid           `bson:"owner,omitempty"`
 	ProcessedAt   time.Time      `bson:"processed_at,omitempty"`
-	ProcessedBy   uuid           `bson:"processed_by,omitempty"`
+	ProcessedBy   string         `bson:"processed_by,omitempty"`
 	MessageID     string         `bson:"message_id"`
 	CorrelationID string         `bson:"correlation_id,omitempty"`
 	CausationID   string         `bson:"causation_id,omitempty"`
@@ -65,10 +65,11 @@ type document struct {
 	TraceState    string         `bson:"tracestate,omitempty"`
 	DedupKey      string         `bson:"dedup_key,omitempty"`
 	LastError     string         `bson:"last_error,omitempty"`
-	// Step is the step that the message is of joins: the id of its first record.
+	// Step is the step that the message is of Joins: the id of its first record.
 	// WaitsFor is the join that this record is to finish.
-	Step     uuid `bson:"step,omitempty"`
-	WaitsFor uuid `bson:"waits_for,omitempty"`
+	Step     uuid   `bson:"step,omitempty"`
+	Joins    []uuid `bson:"joins,omitempty"`
+	WaitsFor uuid   `bson:"waits_for,omitempty"`
 	// Generation is that of the registrations by which the record got its group.
 	Generation int64 `bson:"generation"`
 	// Token is that of the claim that leased the record last.
@@ -147,7 +148,10 @@ func (d *document) record() *outmill.Record {
 		DueAt: d.DueAt.UTC(), ExpiresAt: utc(d.ExpiresAt), DedupKey: d.DedupKey,
 		Group: d.Group.name, Routed: d.Group.known, Status: statusOf(d.Stage), CreatedAt: d.CreatedAt.UTC(),
 		Attempts: d.Attempts, Claims: d.Claims, Expiries: d.Expiries, Owner: outmill.OwnerToken(d.Owner), LastError: d.LastError,
-		ProcessedAt: utc(d.ProcessedAt), ProcessedBy: outmill.OwnerToken(d.ProcessedBy),
+		ProcessedAt: utc(d.ProcessedAt), ProcessedBy: d.ProcessedBy, WaitsFor: outmill.JoinID(d.WaitsFor),
+	}
+	for _, id := range d.Joins {
+		r.Joins = append(r.Joins, outmill.JoinID(id))
 	}
 	switch r.Status {
 	case outmill.StatusLeased:

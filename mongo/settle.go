@@ -230,15 +230,23 @@ func dueAgain(delay time.Duration, more ...bson.E) driver.Pipeline {
 }
 
 // Ack makes the records processed. See outmill.Queue.
-func (s *Store) Ack(ctx context.Context, leases []outmill.Lease) error {
-	return s.settle(ctx, "ack", bare(leases), &isAcked, func(leaseGroup) any {
+func (s *Store) Ack(ctx context.Context, by string, leases []outmill.Lease) error {
+	const operation = "ack"
+	if err := outmill.CheckWorker(by); err != nil {
+		return s.explain(ctx, operation, err)
+	}
+	return s.settle(ctx, operation, bare(leases), &isAcked, func(leaseGroup) any {
 		if s.config.Retain <= 0 {
 			return nil
 		}
-		return pipeline(bson.D{
+		processed := bson.D{
 			{Key: "stage", Value: stageProcessed}, {Key: "settled", Value: true}, {Key: "status", Value: outmill.StatusProcessed},
-			{Key: "processed_at", Value: "$$NOW"}, {Key: "processed_by", Value: "$owner"},
-		}, "owner", "available_at", "open")
+			{Key: "processed_at", Value: "$$NOW"},
+		}
+		if by != "" {
+			processed = append(processed, bson.E{Key: "processed_by", Value: literal(by)})
+		}
+		return pipeline(processed, "owner", "available_at", "open")
 	})
 }
 

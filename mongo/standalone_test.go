@@ -34,7 +34,7 @@ func Test_a_standalone_server_is_enough_for_all_that_needs_no_transaction(t *tes
 	held, err := s.Extend(t.Context(), time.Hour, leases)
 	require.NoError(t, err)
 	require.Len(t, held, 7)
-	require.NoError(t, s.Ack(t.Context(), leases[1:2]))
+	require.NoError(t, s.Ack(t.Context(), "", leases[1:2]))
 	require.NoError(t, s.Abandon(t.Context(), []outmill.Abandonment{{Lease: leases[2], Delay: time.Hour}}))
 	require.NoError(t, s.Snooze(t.Context(), []outmill.Snoozing{{Lease: leases[3], Delay: time.Hour}}))
 	require.NoError(t, s.Release(t.Context(), leases[4:5]))

@@ -16,6 +16,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/bell"
+	"github.com/outmill/outmill/internal/logs"
 	"github.com/outmill/outmill/internal/rotation"
 	"github.com/outmill/outmill/internal/sqltx"
 )
@@ -32,7 +33,7 @@ type Store struct {
 	ownsClient bool
 	db         *driver.Database
 	config     Config
-	logger     watermill.LoggerAdapter
+	logger     *logs.Log
 
 	records, meta, dedup, lanes, openings, locks, joins, members *driver.Collection
 
@@ -71,13 +72,10 @@ func New(client *driver.Client, config Config, logger watermill.LoggerAdapter) (
 		}
 	}
 	config.setDefaults()
-	if outmill.IsNil(logger) {
-		logger = watermill.NopLogger{}
-	}
 	db := client.Database(config.Database, databaseOptions())
 	s := &Store{
 		client: client, ownsClient: owns, db: db, config: config,
-		logger: logger.With(watermill.LogFields{"store": config.Name}),
+		logger: logs.New(logger, config.Name, config.AppendLogLevel),
 	}
 	s.records, s.meta, s.dedup = s.collection("records"), s.collection("meta"), s.collection("dedup")
 	s.lanes, s.openings, s.locks = s.collection("lanes"), s.collection("openings"), s.collection("locks")

@@ -448,7 +448,7 @@ func Test_all_other_methods_take_no_notice_of_a_session(t *testing.T) {
 			found, err := s.Claim(inside, claimOf(owner, 4, outmill.OrderNone))
 			require.NoError(t, err)
 			require.Len(t, found, 4)
-			require.NoError(t, s.Ack(inside, leasesOf(found[:1])))
+			require.NoError(t, s.Ack(inside, "", leasesOf(found[:1])))
 			require.NoError(t, s.Abandon(inside, []outmill.Abandonment{{Lease: found[1].Lease()}}))
 			require.NoError(t, s.Snooze(inside, []outmill.Snoozing{{Lease: found[2].Lease()}}))
 			require.NoError(t, s.Fail(inside, []outmill.Failure{{Lease: found[3].Lease(), Park: true}}))
@@ -535,7 +535,7 @@ func Test_the_store_writes_with_majority_and_reads_from_the_primary_whatever_the
 	require.NoError(t, store.InTx(t.Context(), func(ctx context.Context) error { return store.Append(ctx, one("InTx")) }))
 	found := claimed(t, store, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey, "orders"))
 	require.Len(t, found, 4)
-	require.NoError(t, store.Ack(t.Context(), leasesOf(found)))
+	require.NoError(t, store.Ack(t.Context(), "", leasesOf(found)))
 	require.Empty(t, listed(t, store))
 	told.Range(func(what, _ any) bool {
 		// The driver ends its sessions as it likes.

@@ -64,7 +64,7 @@ func Test_a_callers_commit_wakes_the_readers_of_other_processes(t *testing.T) {
 			told(t, wake)
 			found := claimed(t, other, claimOf(outmill.NewOwnerToken(), 100, outmill.OrderNone))
 			require.Len(t, found, len(records), "%s %d", name, n)
-			require.NoError(t, other.Ack(t.Context(), leasesOf(found)))
+			require.NoError(t, other.Ack(t.Context(), "", leasesOf(found)))
 		}
 	}
 }
@@ -123,7 +123,7 @@ func (l *listener) listen(ctx context.Context, store *mongo.Store, wake <-chan s
 				l.seen[r.MessageID]++
 			}
 			l.mu.Unlock()
-			_ = store.Ack(ctx, leasesOf(found))
+			_ = store.Ack(ctx, "", leasesOf(found))
 		}
 	}
 }

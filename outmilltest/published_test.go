@@ -149,7 +149,7 @@ func Test_RequirePublished(t *testing.T) {
 		require.NoError(t, store.Append(t.Context(), rec(orders, "m1")))
 		claimed, err := store.Claim(t.Context(), outmill.ClaimRequest{Owner: outmill.NewOwnerToken(), Group: "a", Limit: 1, Lease: time.Minute})
 		require.NoError(t, err)
-		require.NoError(t, store.Ack(t.Context(), []outmill.Lease{claimed[0].Lease()}))
+		require.NoError(t, store.Ack(t.Context(), "", []outmill.Lease{claimed[0].Lease()}))
 		require.Equal(t, outmill.StatusProcessed, outmilltest.RequirePublished(t, store, orders).Status)
 	})
 

@@ -34,7 +34,7 @@ const (
 	sqlFits = `only_row AND generation = $1::bigint AND version >= $2::integer AND compatible <= $2::integer`
 
 	insertColumns = `id, grp, topic, key, stage, available_at, due_at, next_at, created_at, expires_at, size,
-	message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, step, waits_for, metadata, payload`
+	message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, step, joins, waits_for, metadata, payload`
 
 	insertNames = `id, topic, key, size, message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate,
 	dedup_key, metadata, payload, due, expires, grp, step, waits_for`
@@ -46,8 +46,16 @@ const (
 	insertValues = `r.id::uuid, CASE WHEN r.grp <> '' THEN substr(r.grp, 2) END, r.topic, r.key,
 	CASE WHEN d.due > now.at THEN 3 ELSE 0 END, CASE WHEN d.due > now.at THEN d.due END, d.due, d.due, now.at,
 	CASE WHEN r.expires LIKE '+%' THEN now.at + r.expires::interval ELSE nullif(r.expires, '')::timestamptz END, r.size,
-	r.message_id, r.correlation_id, r.causation_id, r.tenant_id, r.traceparent, r.tracestate, r.dedup_key,
-	nullif(r.step, '')::uuid, nullif(r.waits_for, '')::uuid, nullif(r.metadata, '')::jsonb, r.payload`
+	r.message_id, ` + optionalTexts + `,
+	` + stepAndJoins + `, nullif(r.waits_for, '')::uuid, nullif(r.metadata, '')::jsonb, r.payload`
+
+	// optionalTexts are the columns from correlation_id to dedup_key.
+	optionalTexts = `nullif(r.correlation_id, ''), nullif(r.causation_id, ''), nullif(r.tenant_id, ''),
+	nullif(r.traceparent, ''), nullif(r.tracestate, ''), nullif(r.dedup_key, '')`
+
+	// stepAndJoins: the joins come behind the step, so that records without any have
+	// no list to pass.
+	stepAndJoins = `nullif(left(r.step, 36), '')::uuid, nullif(substr(r.step, 37), '')::uuid[]`
 
 	returningID = ` RETURNING id`
 
@@ -134,6 +142,7 @@ func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
 		return err
 	}
 	a.report()
+	s.logger.Appended(tx != nil, records...)
 	topics := bell.TopicsOf(records)
 	if tx != nil {
 		bell.Note(ctx, s, topics)

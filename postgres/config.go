@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"regexp"
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/logs"
 )
 
 // Defaults of Config.
@@ -35,6 +37,10 @@ type Config struct {
 	// with different prefixes share one schema. Empty, or a letter or _, then
 	// letters, digits and _, at most 40 of them. Default none.
 	TablePrefix string
+	// AppendLogLevel is the level of the line that each call logs which appends
+	// records: how many, to which topics, with which correlation ids. Info unless set;
+	// slog.LevelDebug is debug, and what is below is trace.
+	AppendLogLevel slog.Level
 	// Retain is how long a processed record is kept. 0 deletes it on ack.
 	Retain time.Duration
 	// RetainJoins is how long a join is kept that has ended. Default 24 h.
@@ -122,6 +128,9 @@ func (c Config) Validate() error {
 	}
 	if c.Lane != "" && c.Lane != LaneRows && c.Lane != LaneLog {
 		refuse("Lane is %q: want %q, %q or nothing", c.Lane, LaneLog, LaneRows)
+	}
+	if err := logs.CheckLevel(c.AppendLogLevel); err != nil {
+		refuse("%w", err)
 	}
 	if c.Retain < 0 {
 		refuse("Retain is %s: want 0 or more", c.Retain)

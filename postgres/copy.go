@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/outmill/outmill/internal/sqltx"
 )
 
 // copyFrom is the number of rows from which on COPY is used instead of an
@@ -21,7 +23,7 @@ type copier interface {
 
 var copyColumns = []string{
 	"id", "grp", "topic", "key", "stage", "available_at", "due_at", "next_at", "created_at", "expires_at", "size",
-	"message_id", "correlation_id", "causation_id", "tenant_id", "traceparent", "tracestate", "dedup_key", "step", "waits_for", "metadata", "payload",
+	"message_id", "correlation_id", "causation_id", "tenant_id", "traceparent", "tracestate", "dedup_key", "step", "joins", "waits_for", "metadata", "payload",
 }
 
 // copy writes the rows by COPY. It reports whether they were made for the
@@ -45,7 +47,7 @@ type copySource struct {
 	list   []row
 	now    time.Time
 	next   int
-	values [22]any
+	values [23]any
 }
 
 func (c *copySource) Next() bool {
@@ -58,7 +60,7 @@ func (c *copySource) Err() error { return nil }
 func (c *copySource) Values() ([]any, error) {
 	r := &c.list[c.next-1]
 	of := r.of
-	var group, metadata, available, expires, step, waitsFor any
+	var group, metadata, available, expires, step, joins, waitsFor any
 	if r.group != "" {
 		group = r.group[len(groupMark):]
 	}
@@ -73,14 +75,15 @@ func (c *copySource) Values() ([]any, error) {
 		expires = at
 	}
 	if r.step != "" {
-		step = r.step
+		step, joins = r.step, r.joins()
 	}
 	if !of.WaitsFor.IsZero() {
 		waitsFor = [16]byte(of.WaitsFor)
 	}
 	c.values = [...]any{
 		[16]byte(r.id), group, of.Topic, of.Key, stage, available, due, due, c.now, expires, r.size,
-		r.messageID, of.CorrelationID, of.CausationID, of.TenantID, of.TraceParent, of.TraceState, of.DedupKey, step, waitsFor, metadata, r.payload(),
+		r.messageID, sqltx.OrNull(of.CorrelationID), sqltx.OrNull(of.CausationID), sqltx.OrNull(of.TenantID), sqltx.OrNull(of.TraceParent), sqltx.OrNull(of.TraceState),
+		sqltx.OrNull(of.DedupKey), step, joins, waitsFor, metadata, r.payload(),
 	}
 	return c.values[:], nil
 }

@@ -222,7 +222,7 @@ func everything(t *testing.T, store *postgres.Store) {
 	require.Len(t, stats, 1)
 	require.Equal(t, len(left), stats[0].Leased)
 	require.Equal(t, written, stats[0].Leased+stats[0].Pending+stats[0].Dead)
-	require.NoError(t, store.Ack(ctx, leasesOf(left)))
+	require.NoError(t, store.Ack(ctx, "", leasesOf(left)))
 	_, err = store.DropGroup(ctx, readers)
 	require.NoError(t, err)
 }
@@ -260,7 +260,7 @@ func settleEach(t *testing.T, store *postgres.Store, found []*outmill.Record) {
 	held, err := store.Extend(ctx, time.Minute, leases)
 	require.NoError(t, err)
 	require.Len(t, held, len(leases))
-	require.NoError(t, store.Ack(ctx, leases[:2]))
+	require.NoError(t, store.Ack(ctx, "", leases[:2]))
 	require.NoError(t, store.Abandon(ctx, []outmill.Abandonment{{Lease: leases[2], Err: "again"}}))
 	require.NoError(t, store.Snooze(ctx, []outmill.Snoozing{{Lease: leases[3]}}))
 	require.NoError(t, store.Release(ctx, leases[4:5]))

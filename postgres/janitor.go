@@ -2,8 +2,6 @@ package postgres
 
 import (
 	"context"
-
-	"github.com/ThreeDotsLabs/watermill"
 )
 
 const (
@@ -53,8 +51,8 @@ func (s *Store) ReapExpired(ctx context.Context, limit int) (int, error) {
 	}
 	s.upkeepLog(ctx)
 	reaped, err := s.tidyAfter(ctx, "reap", before, sqlReap, limit)
+	s.logger.Reaped(reaped)
 	if reaped > 0 {
-		s.logger.Info("Leases that ran out were reaped", watermill.LogFields{"count": reaped})
 		s.wake()
 	}
 	return reaped, err

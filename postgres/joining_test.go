@@ -31,7 +31,7 @@ func joining(t *testing.T, store *postgres.Store) {
 	require.ErrorIs(t, store.Append(ctx, step("too many")), outmill.ErrTooManySteps)
 	found := claimed(t, store, claimOf(outmill.NewOwnerToken(), 4, outmill.OrderNone, "steps"))
 	require.Len(t, found, 4)
-	require.NoError(t, store.Ack(ctx, leasesOf(found[:1])))
+	require.NoError(t, store.Ack(ctx, "", leasesOf(found[:1])))
 	require.NoError(t, store.Fail(ctx, []outmill.Failure{{Lease: found[1].Lease()}}))
 	require.NoError(t, store.ReportCompleted(ctx, join.ID, found[2].ID))
 	require.NoError(t, store.ReportFailed(ctx, join.ID, found[3].ID))

@@ -19,13 +19,13 @@ var _ outmill.Joins = (*Store)(nil)
 
 const (
 	sqlStartJoin = `INSERT INTO {p:joins} (id, grouping_key, policy, quorum, expected_steps, deadline, complete_at_deadline, created_at, updated_at, metadata)
-SELECT $1::text::uuid, $2::text, $3::text, $4::bigint, nullif($5::bigint, -1),
+SELECT $1::text::uuid, nullif($2::text, ''), $3::text, $4::bigint, nullif($5::bigint, -1),
 	CASE WHEN $6::text LIKE '+%' THEN now.at + $6::text::interval ELSE nullif($6::text, '')::timestamptz END, $7::boolean, now.at, now.at, nullif($8::text, '')::jsonb
 FROM (SELECT statement_timestamp() AS at) AS now ON CONFLICT (id) DO NOTHING`
 
-	joinColumns = `j.id::text, j.grouping_key, j.status, j.policy, j.quorum, coalesce(j.expected_steps, -1), j.completed_steps, j.failed_steps,
+	joinColumns = `j.id::text, coalesce(j.grouping_key, ''), j.status, j.policy, j.quorum, coalesce(j.expected_steps, -1), j.completed_steps, j.failed_steps,
 	j.deadline, j.complete_at_deadline, coalesce(j.deadline <= statement_timestamp(), false), coalesce((extract(epoch FROM j.deadline - statement_timestamp()) * 1000000)::bigint, 0),
-	j.reason, j.created_at, j.updated_at, j.finished_at, coalesce(j.metadata::text, '')`
+	coalesce(j.reason, ''), j.created_at, j.updated_at, j.finished_at, coalesce(j.metadata::text, '')`
 
 	sqlLockJoins = `SELECT 1 FROM {p:joins} WHERE id = ANY (ARRAY(SELECT $1::text::uuid UNION
 	SELECT join_id FROM {p:join_members} WHERE step = nullif($2::text, '')::uuid)) ORDER BY id FOR NO KEY UPDATE`
@@ -37,8 +37,8 @@ FROM (SELECT statement_timestamp() AS at) AS now ON CONFLICT (id) DO NOTHING`
 ORDER BY j.id LIMIT $2::bigint`
 
 	sqlListGroup = `SELECT ` + joinColumns + `, 0 FROM unnest($3::text[]) AS s (status) CROSS JOIN LATERAL (SELECT * FROM {p:joins}
-	WHERE (grouping_key, status, id) > ($4::text, s.status, $1::text::uuid) AND (grouping_key, status) <= ($4::text, s.status)
-	ORDER BY grouping_key, status, id LIMIT $2::bigint) AS j
+	WHERE (coalesce(grouping_key, ''), status, id) > ($4::text, s.status, $1::text::uuid) AND (coalesce(grouping_key, ''), status) <= ($4::text, s.status)
+	ORDER BY coalesce(grouping_key, ''), status, id LIMIT $2::bigint) AS j
 ORDER BY j.id LIMIT $2::bigint`
 
 	sqlListSteps = `SELECT m.step::text, m.status FROM {p:join_members} AS m
@@ -61,6 +61,9 @@ WHERE m.join_id = $1::text::uuid AND m.step > $2::text::uuid ORDER BY m.step LIM
 
 	sqlSetStep = `UPDATE {p:records} SET step = id WHERE id = $1::text::uuid AND step IS NULL`
 
+	// sqlNoteJoin has the records of a step tell of a join too.
+	sqlNoteJoin = `UPDATE {p:records} SET joins = array_append(joins, $2::text::uuid) WHERE step = $1::text::uuid`
+
 	// sqlRecordsOfStep counts what has become of them.
 	sqlRecordsOfStep = `SELECT count(*) FILTER (WHERE stage < 6), count(*) FILTER (WHERE stage = 6), count(*) FILTER (WHERE stage = 7)
 FROM {p:records} WHERE step = $1::text::uuid`
@@ -82,7 +85,7 @@ WHERE id = $1::text::uuid`
 
 	sqlSeal = `UPDATE {p:joins} SET expected_steps = $2::bigint, updated_at = statement_timestamp() WHERE id = $1::text::uuid`
 
-	sqlEndJoin = `UPDATE {p:joins} SET status = $2::text, reason = $3::text, updated_at = statement_timestamp(), finished_at = statement_timestamp()
+	sqlEndJoin = `UPDATE {p:joins} SET status = $2::text, reason = nullif($3::text, ''), updated_at = statement_timestamp(), finished_at = statement_timestamp()
 WHERE id = $1::text::uuid RETURNING finished_at`
 
 	sqlShortWait = `SELECT set_config('lock_timeout', '50ms', true)`
@@ -324,7 +327,7 @@ func (a *lateStep) look(id outmill.JoinID, message outmill.WorkItemID) []step {
 func (a *lateStep) attach(id outmill.JoinID) []step {
 	status := steps.Settled(a.open, a.acked, a.dead)
 	counts := steps.Counts{}.Moved(outmill.StepPending, status)
-	return append([]step{{
+	return append([]step{{template: sqlNoteJoin, args: []any{a.step, id.String()}}, {
 		template: sqlAddMember, args: []any{id.String(), a.step, string(status), int64(a.open), int64(a.acked), int64(a.dead)},
 	}}, countStep(id, counts.Completed, counts.Failed)...)
 }
@@ -448,6 +451,7 @@ func (s *Store) FinishJoin(ctx context.Context, id outmill.JoinID, request outmi
 	}
 	if follow != nil {
 		follow.report()
+		s.logger.Appended(false, follow.records...)
 		s.wake()
 	}
 	if result.Finished || request.Seal {

@@ -107,7 +107,7 @@ func (r *ring) decidedJoin() outmill.JoinID {
 	r.t.Helper()
 	id := r.startJoin(outmill.Join{ExpectedSteps: 1})
 	r.stepsOf(id, "inner")
-	require.NoError(r.t, r.store.Ack(r.t.Context(), leasesOf(r.claimFrom("steps"))))
+	require.NoError(r.t, r.store.Ack(r.t.Context(), "", leasesOf(r.claimFrom("steps"))))
 	return id
 }
 
@@ -172,7 +172,7 @@ func Test_an_ack_whose_context_ends_after_its_commit_wakes_what_waits(t *testing
 
 		ctx, cancel := context.WithCancel(t.Context())
 		store, committed := r.stopping("count_steps")
-		acked := async(func() (struct{}, error) { return struct{}{}, store.Ack(ctx, leases) })
+		acked := async(func() (struct{}, error) { return struct{}{}, store.Ack(ctx, "", leases) })
 		committed.wait(t)
 		cancel()
 		committed.open()
@@ -211,7 +211,7 @@ func Test_a_transaction_with_a_followers_dedup_key_that_stays_open_stalls_no_ack
 		id := r.startJoin(outmill.Join{ExpectedSteps: 2, Policy: outmill.JoinAny})
 		r.stepsOf(id, "first", "second")
 		steps := r.claimFrom("steps")
-		require.NoError(t, r.store.Ack(ctx, leasesOf(steps[:1])))
+		require.NoError(t, r.store.Ack(ctx, "", leasesOf(steps[:1])))
 
 		tx := r.begin()
 		require.NoError(t, r.store.Append(r.store.WithTx(ctx, tx), &outmill.Record{Topic: "next", DedupKey: "k"}))
@@ -221,7 +221,7 @@ func Test_a_transaction_with_a_followers_dedup_key_that_stays_open_stalls_no_ack
 			}})
 		})
 		r.blocked(1)
-		acked := async(func() (struct{}, error) { return struct{}{}, r.store.Ack(ctx, leasesOf(steps[1:])) })
+		acked := async(func() (struct{}, error) { return struct{}{}, r.store.Ack(ctx, "", leasesOf(steps[1:])) })
 		select {
 		case result := <-acked:
 			require.NoError(t, result.err)
@@ -336,9 +336,9 @@ func Test_an_ack_that_decides_no_join_wakes_nobody(t *testing.T) {
 		r.stepsOf(id, "first", "second")
 		steps := r.claimFrom("steps")
 		woken := testenv.Hints(t.Context(), quiet)
-		require.NoError(t, quiet.Ack(t.Context(), leasesOf(steps[:1])))
+		require.NoError(t, quiet.Ack(t.Context(), "", leasesOf(steps[:1])))
 		require.Empty(t, woken)
-		require.NoError(t, quiet.Ack(t.Context(), leasesOf(steps[1:])))
+		require.NoError(t, quiet.Ack(t.Context(), "", leasesOf(steps[1:])))
 		require.Len(t, woken, 1, "this one did")
 	})
 }
@@ -386,7 +386,7 @@ func anything(ctx context.Context, store *postgres.Store, owner outmill.OwnerTok
 	one := records[rand.IntN(len(records))].ID
 	switch rand.IntN(6) {
 	case 0:
-		err = store.Ack(ctx, leasesOf(found))
+		err = store.Ack(ctx, "", leasesOf(found))
 	case 1:
 		for _, r := range found {
 			err = errors.Join(err, store.Fail(ctx, []outmill.Failure{{Lease: r.Lease(), Park: rand.IntN(2) == 0}}))

@@ -10,12 +10,13 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/routing"
+	"github.com/outmill/outmill/internal/sqltx"
 )
 
 const (
 	// logColumns leaves out what the log gives by itself: xid and pos.
 	logColumns = `line, id, created_at, size, segment, grp, topic, key, message_id, correlation_id, causation_id, tenant_id,
-	traceparent, tracestate, dedup_key, step, metadata, payload`
+	traceparent, tracestate, dedup_key, step, joins, metadata, payload`
 
 	// logNames are the arguments of a single row: none has a time or waits for a join.
 	logNames = `id, topic, key, size, message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate,
@@ -46,8 +47,8 @@ func logInsertAll(lines string) string {
 func logInsertFrom(from, segment, where string) string {
 	return `INSERT INTO {p:log} (` + logColumns + `)
 SELECT r.line, r.id::uuid, statement_timestamp(), r.size, ` + segment + `, substr(r.grp, 2), r.topic, r.key,
-	r.message_id, r.correlation_id, r.causation_id, r.tenant_id, r.traceparent, r.tracestate, r.dedup_key,
-	nullif(r.step, '')::uuid, nullif(r.metadata, '')::json, r.payload
+	r.message_id, ` + optionalTexts + `,
+	` + stepAndJoins + `, nullif(r.metadata, '')::json, r.payload
 FROM ` + from + `
 WHERE ` + where
 }
@@ -121,7 +122,7 @@ func (a *appending) copyLog(ctx context.Context, table *routing.Table, list []ro
 
 var copyLogColumns = []string{
 	"line", "id", "created_at", "size", "segment", "grp", "topic", "key", "message_id", "correlation_id", "causation_id", "tenant_id",
-	"traceparent", "tracestate", "dedup_key", "step", "metadata", "payload",
+	"traceparent", "tracestate", "dedup_key", "step", "joins", "metadata", "payload",
 }
 
 // logSource hands out one row after the other.
@@ -131,7 +132,7 @@ type logSource struct {
 	segment int16
 	lines   map[[2]string]int64
 	next    int
-	values  [18]any
+	values  [19]any
 }
 
 func (c *logSource) Next() bool {
@@ -144,12 +145,12 @@ func (c *logSource) Err() error { return nil }
 func (c *logSource) Values() ([]any, error) {
 	r := &c.list[c.next-1]
 	of := r.of
-	var metadata, step any
+	var metadata, step, joins any
 	if r.metadata != "" {
 		metadata = r.metadata
 	}
 	if r.step != "" {
-		step = r.step
+		step, joins = r.step, r.joins()
 	}
 	name := [2]string{r.group, of.Topic}
 	line, known := c.lines[name]
@@ -158,8 +159,8 @@ func (c *logSource) Values() ([]any, error) {
 		c.lines[name] = line
 	}
 	c.values = [...]any{
-		line, [16]byte(r.id), c.now, r.size, c.segment, r.group[len(groupMark):], of.Topic, of.Key, r.messageID, of.CorrelationID, of.CausationID, of.TenantID,
-		of.TraceParent, of.TraceState, of.DedupKey, step, metadata, r.payload(),
+		line, [16]byte(r.id), c.now, r.size, c.segment, r.group[len(groupMark):], of.Topic, of.Key, r.messageID, sqltx.OrNull(of.CorrelationID), sqltx.OrNull(of.CausationID), sqltx.OrNull(of.TenantID),
+		sqltx.OrNull(of.TraceParent), sqltx.OrNull(of.TraceState), sqltx.OrNull(of.DedupKey), step, joins, metadata, r.payload(),
 	}
 	return c.values[:], nil
 }

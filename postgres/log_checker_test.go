@@ -407,7 +407,7 @@ func (g *checkedGroup) settle(ctx context.Context, store *postgres.Store, now []
 			part = now[:1+rand.IntN(len(now))]
 		}
 		now = now[len(part):]
-		err = store.Ack(ctx, g.gives(part, settled))
+		err = store.Ack(ctx, "", g.gives(part, settled))
 	}
 	return err
 }

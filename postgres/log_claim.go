@@ -52,7 +52,7 @@ WHERE (SELECT 1 FROM {p:records} WHERE grp = $2::text AND topic = $3::text AND s
 	OR (SELECT 1 FROM {p:records} WHERE grp = $2::text AND topic = $3::text AND stage = 1 LIMIT 1) IS NOT NULL`
 
 	// logRow leaves out what may be large of a row of more than $5 bytes.
-	logRow = `grp = $3::text AND topic = $4::text AS same, pos, id, key, created_at, size, step IS NOT NULL AS stepped, message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key,
+	logRow = `grp = $3::text AND topic = $4::text AS same, pos, id, key, created_at, size, joins::text AS joins, message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key,
 	CASE WHEN size <= $5::bigint THEN metadata END AS metadata, CASE WHEN size <= $5::bigint THEN payload END AS payload`
 
 	// sqlLogPage reads what comes next of the line $1, $2 rows at most: first what
@@ -70,7 +70,7 @@ UNION ALL SELECT false, r.* FROM (SELECT pos <= (SELECT past FROM {p:meta} WHERE
 	sqlLogPageWithin = `SELECT late, ` + logRowOut + ` FROM (SELECT *, sum(size) OVER (ORDER BY pos ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before FROM (` +
 		sqlLogPage + `) AS p (late, ` + logRowOut + `)) AS q WHERE before IS NULL OR before < $6::bigint ORDER BY pos`
 
-	logRowOut = `seen, same, pos, id, key, created_at, size, stepped, message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, metadata, payload`
+	logRowOut = `seen, same, pos, id, key, created_at, size, joins, message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, metadata, payload`
 
 	// inWorkOfLine are the batches b of the line $1 that are in work. What has ended is
 	// read once for all of them.
@@ -190,8 +190,7 @@ type lineItem struct {
 
 // logItem is what else is known of a row of the log.
 type logItem struct {
-	record  *outmill.Record
-	stepped bool
+	record *outmill.Record
 }
 
 // takeBoth leases up to want records of the topic in the claim's order.
@@ -642,7 +641,7 @@ func (l *logLine) lease() (places, keys []int64) {
 		}
 		next = at + 1
 		places, keys = append(places, r.Seq), append(keys, keyHash(r.Key))
-		l.keyed, l.steps = l.keyed || r.Key != "", l.steps || l.rows[at].stepped
+		l.keyed, l.steps = l.keyed || r.Key != "", l.steps || len(l.rows[at].record.Joins) > 0
 		l.logged = append(l.logged, at)
 	}
 	l.Leasing = records
@@ -749,6 +748,7 @@ type logReader struct {
 	created                                pgtype.Timestamptz
 	key, messageID, correlation, causation sharedText
 	tenant, traceParent, traceState, dedup sharedText
+	joins                                  sharedText
 	metadata                               pgtype.DriverBytes
 	payload                                []byte
 	columns                                []any
@@ -757,7 +757,7 @@ type logReader struct {
 func newLogReader(group, topic string, owner outmill.OwnerToken) *logReader {
 	r := &logReader{group: group, topic: topic, owner: owner}
 	r.columns = []any{
-		&r.late, &r.seen, &r.same, &r.place, &r.id, &r.key, &r.created, &r.size, &r.row.stepped, &r.messageID, &r.correlation, &r.causation,
+		&r.late, &r.seen, &r.same, &r.place, &r.id, &r.key, &r.created, &r.size, &r.joins, &r.messageID, &r.correlation, &r.causation,
 		&r.tenant, &r.traceParent, &r.traceState, &r.dedup, &r.metadata, &r.payload,
 	}
 	return r
@@ -777,8 +777,11 @@ func (r *logReader) read(scan func(...any) error) error {
 		MessageID: r.messageID.text, CorrelationID: r.correlation.text, CausationID: r.causation.text, TenantID: r.tenant.text,
 		TraceParent: r.traceParent.text, TraceState: r.traceState.text, DedupKey: r.dedup.text, Payload: r.payload,
 	}
+	var err error
+	if record.Joins, err = r.joins.joins(); err != nil {
+		return fmt.Errorf("record %s: %w", record.ID, err)
+	}
 	if len(r.metadata) > 0 {
-		var err error
 		if record.Metadata, err = metadata.Parse(r.metadata); err != nil {
 			return fmt.Errorf("record %s: metadata: %w", record.ID, err)
 		}

@@ -54,7 +54,7 @@ var cutAt = map[string]struct {
 	"ack": {
 		setsBits,
 		func(ctx context.Context, _ *tape, c *cuttable, found []*outmill.Record) error {
-			return c.Ack(ctx, leasesOf(found[:2]))
+			return c.Ack(ctx, "", leasesOf(found[:2]))
 		},
 		[]string{"a", "b", "c", "d"}, []string{"c", "d"},
 	},
@@ -151,11 +151,11 @@ func Test_in_a_log_an_ack_of_both_lanes_that_is_cut_off_acks_all_or_none(t *test
 				return found
 			}
 			// Once as a whole, so that all statements are prepared.
-			require.NoError(t, c.Ack(t.Context(), leasesOf(bothClaimed())))
+			require.NoError(t, c.Ack(t.Context(), "", leasesOf(bothClaimed())))
 			r.census()
 			found := bothClaimed()
 			stopped := c.gates.before(t, setsBits, 1)
-			done := async(func() (int, error) { return 0, c.Ack(t.Context(), leasesOf(found)) })
+			done := async(func() (int, error) { return 0, c.Ack(t.Context(), "", leasesOf(found)) })
 			stopped.wait(t)
 			if when == "before" {
 				c.proxy.CutAll()
@@ -169,7 +169,7 @@ func Test_in_a_log_an_ack_of_both_lanes_that_is_cut_off_acks_all_or_none(t *test
 			} else {
 				r.census()
 			}
-			require.NoError(t, c.Ack(t.Context(), leasesOf(found)), "once more")
+			require.NoError(t, c.Ack(t.Context(), "", leasesOf(found)), "once more")
 			r.census()
 		})
 	}
@@ -183,7 +183,7 @@ func Test_a_truncation_that_is_cut_off_truncates_all_or_nothing(t *testing.T) {
 			r := newTape(t, pool(t), storetest.Options{})
 			c := r.cuttable()
 			fill := func(segment int) {
-				require.NoError(t, r.store.Ack(t.Context(), leasesOf(r.lease(r.store.Store, "a", "b"))))
+				require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(r.lease(r.store.Store, "a", "b"))))
 				execute(t, r.db, r.sql(`UPDATE {meta} SET segment = $1`), segment)
 			}
 			rows := func() int { return valueOf[int](t, r.db, r.sql(`SELECT count(*) FROM {log_0}`)) }

@@ -18,7 +18,7 @@ func Test_in_a_log_what_is_claimed_and_acked_leaves_no_dead_row(t *testing.T) {
 	eachOrder(t, func(r *tape, order outmill.Order) {
 		for i := range 30 {
 			r.append("key", fmt.Sprint(i))
-			require.NoError(r.t, r.store.Ack(r.t.Context(), leasesOf(claimed(r.t, r.store, claimOf(r.owner, 1, order, "orders")))))
+			require.NoError(r.t, r.store.Ack(r.t.Context(), "", leasesOf(claimed(r.t, r.store, claimOf(r.owner, 1, order, "orders")))))
 		}
 		for _, table := range []string{"log", "batches", "ended"} {
 			count := func(of string) int {
@@ -37,9 +37,9 @@ func Test_in_a_log_batches_that_are_over_are_dropped_and_others_are_not(t *testi
 	ctx := t.Context()
 	r.lease(r.store.Store, "in work")
 	part := r.lease(r.store.Store, "acked", "open")
-	require.NoError(t, r.store.Ack(ctx, leasesOf(part[:1])))
+	require.NoError(t, r.store.Ack(ctx, "", leasesOf(part[:1])))
 	for i := range 20 {
-		require.NoError(t, r.store.Ack(ctx, leasesOf(r.lease(r.store.Store, fmt.Sprint(i)))))
+		require.NoError(t, r.store.Ack(ctx, "", leasesOf(r.lease(r.store.Store, fmt.Sprint(i)))))
 	}
 	require.Equal(t, 22, valueOf[int](t, r.db, r.sql(`SELECT count(*) FROM {batches}`)))
 	for range 2 {
@@ -49,7 +49,7 @@ func Test_in_a_log_batches_that_are_over_are_dropped_and_others_are_not(t *testi
 	}
 	r.census("in work", "open")
 	require.Empty(t, r.take(10, outmill.OrderNone))
-	require.NoError(t, r.store.Ack(ctx, leasesOf(part[1:])))
+	require.NoError(t, r.store.Ack(ctx, "", leasesOf(part[1:])))
 	r.elapse(time.Hour)
 	require.Equal(t, []string{"in work"}, r.take(10, outmill.OrderNone))
 	r.lease(r.store.Store, "next")
@@ -66,9 +66,9 @@ func Test_in_a_log_a_batch_ends_once_whoever_waits_for_whom(t *testing.T) {
 		return tx
 	}
 	for name, call := range map[string]func(r *tape, found []*outmill.Record) error{
-		"ack": func(r *tape, found []*outmill.Record) error { return r.store.Ack(r.t.Context(), leasesOf(found)) },
+		"ack": func(r *tape, found []*outmill.Record) error { return r.store.Ack(r.t.Context(), "", leasesOf(found)) },
 		"ack of a part": func(r *tape, found []*outmill.Record) error {
-			return r.store.Ack(r.t.Context(), leasesOf(found[:1]))
+			return r.store.Ack(r.t.Context(), "", leasesOf(found[:1]))
 		},
 		"abandon": func(r *tape, found []*outmill.Record) error {
 			return r.store.Abandon(r.t.Context(), []outmill.Abandonment{{Lease: found[0].Lease()}, {Lease: found[1].Lease()}})
@@ -103,7 +103,7 @@ func Test_in_a_log_a_batch_ends_once_whoever_waits_for_whom(t *testing.T) {
 func Test_in_a_log_who_waits_while_batches_are_dropped_finds_those_that_are_left(t *testing.T) {
 	t.Parallel()
 	for name, call := range map[string]func(r *tape, found []*outmill.Record) error{
-		"ack": func(r *tape, found []*outmill.Record) error { return r.store.Ack(r.t.Context(), leasesOf(found)) },
+		"ack": func(r *tape, found []*outmill.Record) error { return r.store.Ack(r.t.Context(), "", leasesOf(found)) },
 		"claim": func(r *tape, _ []*outmill.Record) error {
 			_, err := r.store.Claim(r.t.Context(), claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey, "orders"))
 			return err
@@ -122,7 +122,7 @@ func Test_in_a_log_who_waits_while_batches_are_dropped_finds_those_that_are_left
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newTape(t, pool(t), storetest.Options{})
-			require.NoError(t, r.store.Ack(t.Context(), leasesOf(r.lease(r.store.Store, "done"))))
+			require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(r.lease(r.store.Store, "done"))))
 			found := r.lease(r.store.Store, "a", "b")
 			require.NoError(t, call(r, r.lease(r.store.Store, "c", "d"))) // the plans are made
 			r.append("", "e", "f")
@@ -174,7 +174,7 @@ func Test_in_a_log_nobody_waits_long_for_batches_to_be_dropped(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	require.NoError(t, r.store.TidyBatches(ctx), "it is tried another time")
-	require.NoError(t, r.store.Ack(ctx, leasesOf(found)))
+	require.NoError(t, r.store.Ack(ctx, "", leasesOf(found)))
 	require.NoError(t, dump.Rollback(t.Context()))
 	r.census()
 }

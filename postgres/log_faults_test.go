@@ -66,7 +66,7 @@ func Test_in_a_log_an_ack_of_a_claim_that_a_crash_took_back_acks_nothing_else(t 
 	r.commit(late)
 	again := claimed(t, r.store, claimOf(r.owner, 2, outmill.OrderNone, "orders"))
 	require.Len(t, again, 2)
-	require.NoError(t, r.store.Ack(t.Context(), leasesOf(old[1:])))
+	require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(old[1:])))
 	// Nobody has acked the others.
 	r.elapse(2 * time.Minute)
 	require.Subset(t, append(r.drain(10, outmill.OrderNone), "b"), []string{"late", "a"})
@@ -97,7 +97,7 @@ func Test_in_a_log_a_claim_and_an_ack_do_not_wait_for_each_other(t *testing.T) {
 	extended, err := r.store.Extend(t.Context(), time.Minute, leasesOf(found[:1]))
 	require.NoError(t, err)
 	require.Len(t, extended, 1)
-	require.NoError(t, r.store.Ack(t.Context(), leasesOf(found[1:])))
+	require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(found[1:])))
 	r.lease(r.store.Store, "newest")
 	r.elapse(2 * time.Minute)
 	r.append("", "fresh")
@@ -106,7 +106,7 @@ func Test_in_a_log_a_claim_and_an_ack_do_not_wait_for_each_other(t *testing.T) {
 		return r.gated.Claim(t.Context(), claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey, "orders"))
 	})
 	stopped.wait(t)
-	acking := async(func() (int, error) { return 0, r.store.Ack(t.Context(), leasesOf(found[:1])) })
+	acking := async(func() (int, error) { return 0, r.store.Ack(t.Context(), "", leasesOf(found[:1])) })
 	r.blocked(1)
 	stopped.open()
 	await(t, claiming)
@@ -173,7 +173,7 @@ func Test_the_log_stays_on_whatever_an_old_snapshot_says(t *testing.T) {
 	require.NoError(t, other.RegisterGroup(t.Context(), "another", outmill.Topics{}))
 	require.NoError(t, other.Append(other.WithTx(t.Context(), old), made("orders", "y", 1)...))
 	require.NoError(t, old.Commit(t.Context()))
-	require.NoError(t, other.Ack(t.Context(), leasesOf(found)))
+	require.NoError(t, other.Ack(t.Context(), "", leasesOf(found)))
 	require.Zero(t, valueOf[int](t, db, "SELECT count(*) FROM outmill.log_in_work()"), "they are acked")
 }
 

@@ -18,8 +18,8 @@ const (
 	// conditions.
 	logAsRecords = `SELECT l.pos AS seq, l.id, l.grp, l.topic, l.key, (CASE WHEN b.owner IS NULL THEN 0 ELSE 4 END)::smallint AS stage,
 	b.lease_until AS available_at, l.created_at AS due_at, l.created_at AS next_at, l.created_at, NULL::timestamptz AS expires_at,
-	0 AS attempts, CASE WHEN b.owner IS NULL THEN 0 ELSE 1 END AS claims, 0 AS expiries, b.owner, NULL::timestamptz AS processed_at, NULL::uuid AS processed_by,
-	l.message_id, l.correlation_id, l.causation_id, l.tenant_id, l.traceparent, l.tracestate, l.dedup_key, '' AS last_error, l.metadata, l.payload, false
+	0 AS attempts, CASE WHEN b.owner IS NULL THEN 0 ELSE 1 END AS claims, 0 AS expiries, b.owner, NULL::timestamptz AS processed_at, NULL::text AS processed_by,
+	l.message_id, l.correlation_id, l.causation_id, l.tenant_id, l.traceparent, l.tracestate, l.dedup_key, NULL::text AS last_error, l.joins::text AS joins, NULL::uuid AS waits_for, l.metadata, l.payload, false
 FROM %s AS l
 LEFT JOIN LATERAL (SELECT b.owner, b.lease_until FROM {p:batches} AS b WHERE l.passed AND b.line = l.line
 	AND b.n >= (SELECT low FROM {p:batches} WHERE line = l.line ORDER BY n DESC LIMIT 1)

@@ -41,7 +41,7 @@ func filledLog(t *testing.T) (url string, admin *pgxpool.Pool) {
 	execute(t, admin, sqlLogMillion, rows())
 	execute(t, admin, `UPDATE outmill.meta SET segment = 1`)
 	// What was read, is: one claim and ack of 100 jump to the end.
-	require.NoError(t, store.Ack(t.Context(), leasesOf(claimed(t, store, claimOf(outmill.NewOwnerToken(), 100, outmill.OrderNone, "read")))))
+	require.NoError(t, store.Ack(t.Context(), "", leasesOf(claimed(t, store, claimOf(outmill.NewOwnerToken(), 100, outmill.OrderNone, "read")))))
 	execute(t, admin, `UPDATE outmill.batches SET pos = (SELECT max(pos) FROM outmill.log)`)
 	t.Logf("%d rows written in %s", rows(), time.Since(began).Round(time.Millisecond))
 	return url, admin
@@ -85,7 +85,7 @@ func Test_while_an_old_transaction_is_open_no_claim_of_a_log_goes_over_what_was_
 	owner := outmill.NewOwnerToken()
 	for i := range claims {
 		require.NoError(t, store.Append(t.Context(), made("orders", fmt.Sprint(i), 1)...))
-		require.NoError(t, store.Ack(t.Context(), leasesOf(claimed(t, store, claimOf(owner, 1, outmill.OrderKey, "orders")))))
+		require.NoError(t, store.Ack(t.Context(), "", leasesOf(claimed(t, store, claimOf(owner, 1, outmill.OrderKey, "orders")))))
 	}
 	check := func(when string, modes ...string) {
 		for _, mode := range modes {
@@ -94,7 +94,7 @@ func Test_while_an_old_transaction_is_open_no_claim_of_a_log_goes_over_what_was_
 				found := e.told.of(t, func() {
 					require.Empty(t, claimed(t, e.store, claimOf(owner, 1, order, "orders")))
 					require.NoError(t, store.Append(t.Context(), made("orders", "more", 1)...))
-					require.NoError(t, e.store.Ack(t.Context(), leasesOf(claimed(t, e.store, claimOf(owner, 1, order)))))
+					require.NoError(t, e.store.Ack(t.Context(), "", leasesOf(claimed(t, e.store, claimOf(owner, 1, order)))))
 					_, err := e.store.Stats(t.Context(), 10)
 					require.NoError(t, err)
 				})
@@ -183,7 +183,7 @@ func (e *ofLog) end(found []*outmill.Record) {
 	e.t.Helper()
 	e.settle(found, false)
 	if len(found) > 0 {
-		require.NoError(e.t, e.store.Ack(e.t.Context(), leasesOf(found[:1])))
+		require.NoError(e.t, e.store.Ack(e.t.Context(), "", leasesOf(found[:1])))
 	}
 }
 
@@ -209,7 +209,7 @@ func (e *ofLog) late(order outmill.Order, limit int) {
 	for range 3 {
 		found := e.claim(fmt.Sprintf("claim of late ones, order %s", order), req)
 		require.Len(e.t, found, limit)
-		e.call("ack of late ones", limit, func() error { return e.store.Ack(ctx, leasesOf(found)) })
+		e.call("ack of late ones", limit, func() error { return e.store.Ack(ctx, "", leasesOf(found)) })
 	}
 }
 
@@ -239,7 +239,7 @@ func (e *ofLog) look(limit int) {
 		_, err := e.store.Delete(ctx, pending[0].ID, leased[0].ID)
 		return err
 	})
-	require.NoError(e.t, e.store.Ack(ctx, leasesOf(leased)))
+	require.NoError(e.t, e.store.Ack(ctx, "", leasesOf(leased)))
 }
 
 func Test_claims_of_one_cost_the_same_however_many_there_were_behind_an_old_transaction(t *testing.T) {
@@ -278,7 +278,7 @@ func requireLevelClaims(t *testing.T, stays bool) {
 	one := func(from *postgres.Store) {
 		found := claimed(t, from, claimOf(owner, 1, outmill.OrderKey, "orders"))
 		require.Len(t, found, 1)
-		require.NoError(t, from.Ack(t.Context(), leasesOf(found)))
+		require.NoError(t, from.Ack(t.Context(), "", leasesOf(found)))
 	}
 	blocks := func() int {
 		for range warm {

@@ -64,11 +64,11 @@ func Test_a_dump_of_a_log_is_read_on_in_another_cluster_and_in_the_same(t *testi
 	r.append("", "acked", "open")
 	passed := claimed(t, r.store, claimOf(r.owner, 10, outmill.OrderKey, "orders"))
 	require.Equal(t, []string{"acked", "open"}, namesOf(passed))
-	require.NoError(t, r.store.Ack(t.Context(), leasesOf(passed[:1])))
+	require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(passed[:1])))
 	r.commit(huge)
 	listed := claimed(t, r.store, claimOf(r.owner, 5, outmill.OrderKey, "orders"))
 	require.Equal(t, numbered("huge", 15)[:5], namesOf(listed))
-	require.NoError(t, r.store.Ack(t.Context(), leasesOf(listed)))
+	require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(listed)))
 	r.commit(unseen)
 	r.append("a", "a4", "a5")
 	left := slices.Concat(numbered("huge", 15)[5:], []string{"a1", "a2", "a3", "a4", "a5", "open"})
@@ -95,14 +95,14 @@ func Test_a_dump_of_a_log_is_read_on_in_another_cluster_and_in_the_same(t *testi
 				if i%200 == 0 {
 					found := claimed(t, r.store, claimOf(r.owner, 4, outmill.OrderKey, "orders"))
 					names = append(names, namesOf(found)...)
-					require.NoError(t, r.store.Ack(t.Context(), leasesOf(found)))
+					require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(found)))
 				}
 			}
 			names = append(names, r.ackAll(readers, outmill.OrderKey)...)
 			require.Equal(t, numbered("huge", 15)[5:], ofThem(names, "huge"))
 			require.Equal(t, ofThem(want, "a", "n"), ofThem(names, "a", "n"))
 			r.census("open")
-			require.NoError(t, r.store.Ack(t.Context(), leasesOf(passed[1:])), "the lease of before stands")
+			require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(passed[1:])), "the lease of before stands")
 			r.census()
 		})
 	}

@@ -185,7 +185,7 @@ func usedByLogWorker(t *testing.T, store, super *postgres.Store) error {
 		claim(3, time.Microsecond),
 		func() error { _, err := store.ReapExpired(ctx, 10); return err },
 		claim(100, time.Hour),
-		func() error { return store.Ack(ctx, leasesOf(found)) },
+		func() error { return store.Ack(ctx, "", leasesOf(found)) },
 		func() error { return usedByWorker(t, store, super) },
 	)
 }
@@ -219,7 +219,7 @@ func usedByUpkeep(t *testing.T, store, super *postgres.Store) error {
 	}
 	reading := func(topic string) {
 		req := claimOf(outmill.NewOwnerToken(), 1000, outmill.OrderNone, topic)
-		require.NoError(t, super.Ack(ctx, leasesOf(claimed(t, super, req))))
+		require.NoError(t, super.Ack(ctx, "", leasesOf(claimed(t, super, req))))
 	}
 	emptied(t, super)
 	write(0, "read")

@@ -42,7 +42,7 @@ func (r *tape) ackAll(group string, order outmill.Order) []string {
 		if len(found) == 0 {
 			return names
 		}
-		require.NoError(r.t, r.store.Ack(r.t.Context(), leasesOf(found)))
+		require.NoError(r.t, r.store.Ack(r.t.Context(), "", leasesOf(found)))
 		names = append(names, namesOf(found)...)
 	}
 }
@@ -125,13 +125,13 @@ func Test_a_segment_is_kept_for_what_is_still_needed_of_it(t *testing.T) {
 			r.commit(late)
 			found := claimed(r.t, r.store, claimOf(r.owner, 5, outmill.OrderNone, "orders"))
 			require.Equal(r.t, numbered("late", 15)[:5], namesOf(found))
-			require.NoError(r.t, r.store.Ack(r.t.Context(), leasesOf(found)))
+			require.NoError(r.t, r.store.Ack(r.t.Context(), "", leasesOf(found)))
 			return func() { r.ackAll(readers, outmill.OrderNone) }
 		},
 		"one bit of a batch": func(r *tape) func() {
 			found := r.lease(r.store.Store, "a", "b", "c")
-			require.NoError(r.t, r.store.Ack(r.t.Context(), leasesOf([]*outmill.Record{found[0], found[2]})))
-			return func() { require.NoError(r.t, r.store.Ack(r.t.Context(), leasesOf(found[1:2]))) }
+			require.NoError(r.t, r.store.Ack(r.t.Context(), "", leasesOf([]*outmill.Record{found[0], found[2]})))
+			return func() { require.NoError(r.t, r.store.Ack(r.t.Context(), "", leasesOf(found[1:2]))) }
 		},
 		"a topic of which nobody has claimed": func(r *tape) func() {
 			r.append("", "a")
@@ -212,7 +212,7 @@ func Test_a_large_backlog_of_a_group_that_does_not_read_moves_to_the_records_in_
 	for done := 0; done < n; {
 		found := claimed(t, r.store, others)
 		require.NotEmpty(t, found)
-		require.NoError(t, r.store.Ack(t.Context(), leasesOf(found)))
+		require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(found)))
 		done += len(found)
 	}
 	r.append("key0", "next")
@@ -225,14 +225,14 @@ func Test_a_large_backlog_of_a_group_that_does_not_read_moves_to_the_records_in_
 	require.NoError(t, r.store.Evacuate(t.Context(), 0))
 	require.True(t, r.truncates(0))
 	r.batchesAreSound()
-	require.NoError(t, r.store.Ack(t.Context(), leasesOf(undisturbed)), "what the other group had there has moved with its lease")
+	require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(undisturbed)), "what the other group had there has moved with its lease")
 	require.Equal(t, n+2, valueOf[int](t, r.db, r.sql(`SELECT count(*) FROM {records} WHERE grp = 'idle'`)), "with last, which is of the same topic")
 
 	// The leases stand, and hold their keys.
 	other := idle
 	other.Owner = outmill.NewOwnerToken()
 	require.Empty(t, claimed(t, r.store, other))
-	require.NoError(t, r.store.Ack(t.Context(), leasesOf(leased)))
+	require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(leased)))
 	next := map[string]int{}
 	for _, one := range leased {
 		next[one.Key]++
@@ -252,7 +252,7 @@ func Test_a_large_backlog_of_a_group_that_does_not_read_moves_to_the_records_in_
 			require.Equal(t, want, one.MessageID, "%s", one.Key)
 			next[one.Key]++
 		}
-		require.NoError(t, r.store.Ack(t.Context(), leasesOf(found)))
+		require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(found)))
 		done += len(found)
 	}
 	r.census()

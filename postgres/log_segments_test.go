@@ -65,7 +65,7 @@ func Test_a_segment_is_truncated_once_all_of_it_is_settled_and_not_before(t *tes
 	owner := outmill.NewOwnerToken()
 	first := claimSome(t, store, owner, 10)
 	require.Len(t, first, 3)
-	require.NoError(t, store.Ack(ctx, leasesFor(first)))
+	require.NoError(t, store.Ack(ctx, "", leasesFor(first)))
 	require.False(t, truncated(), "the transaction is still open")
 	require.NoError(t, late.Commit(ctx))
 	require.False(t, truncated(), "its record has a place that was passed, and nobody has looked for it")
@@ -73,7 +73,7 @@ func Test_a_segment_is_truncated_once_all_of_it_is_settled_and_not_before(t *tes
 	second := claimSome(t, store, owner, 10)
 	require.Len(t, second, 1)
 	require.False(t, truncated(), "the record is in work")
-	require.NoError(t, store.Ack(ctx, leasesFor(second)))
+	require.NoError(t, store.Ack(ctx, "", leasesFor(second)))
 	require.True(t, truncated())
 	require.Zero(t, segmentRows(t, store, 0))
 
@@ -89,7 +89,7 @@ func Test_nothing_stays_of_a_topic_in_the_log_that_is_written_to_no_more(t *test
 	owner := outmill.NewOwnerToken()
 	require.NoError(t, store.Append(ctx, made("once", "m", 3)...))
 	require.NoError(t, store.Append(ctx, made("orders", "m", 3)...))
-	require.NoError(t, store.Ack(ctx, leasesFor(claimSome(t, store, owner, 10))))
+	require.NoError(t, store.Ack(ctx, "", leasesFor(claimSome(t, store, owner, 10))))
 	lines := func() int { return valueOf[int](t, store.Pool(), "SELECT count(*) FROM outmill.batches") }
 	require.NoError(t, store.ForgetLines(ctx))
 	require.Equal(t, 2, lines(), "there are rows in the log that were handed out")
@@ -112,7 +112,7 @@ func Test_nothing_stays_of_a_topic_in_the_log_that_is_written_to_no_more(t *test
 	require.Len(t, found, 1)
 	require.Equal(t, "late-0", found[0].MessageID)
 	require.Greater(t, valueOf[int](t, store.Pool(), "SELECT n FROM outmill.batches WHERE topic = 'once'"), 1, "a number that no lease of before has")
-	require.NoError(t, store.Ack(ctx, leasesFor(found)))
+	require.NoError(t, store.Ack(ctx, "", leasesFor(found)))
 	require.Empty(t, claimSome(t, store, owner, 10))
 }
 
@@ -121,7 +121,7 @@ func Test_a_segment_that_somebody_reads_is_left_for_another_time(t *testing.T) {
 	store := logged(t)
 	ctx := t.Context()
 	require.NoError(t, store.Append(ctx, made("orders", "m", 3)...))
-	require.NoError(t, store.Ack(ctx, leasesFor(claimSome(t, store, outmill.NewOwnerToken(), 3))))
+	require.NoError(t, store.Ack(ctx, "", leasesFor(claimSome(t, store, outmill.NewOwnerToken(), 3))))
 	moveOn(t, store, 1)
 	reader, err := store.Pool().Begin(ctx)
 	require.NoError(t, err)
@@ -143,7 +143,7 @@ func Test_what_a_group_does_not_read_moves_to_the_records_in_its_order_and_keeps
 	const idle = "idle"
 	require.NoError(t, store.RegisterGroup(ctx, idle, outmill.Topics{}))
 	require.NoError(t, store.Append(ctx, made("orders", "m", 12)...))
-	require.NoError(t, store.Ack(ctx, leasesFor(claimSome(t, store, outmill.NewOwnerToken(), 12))))
+	require.NoError(t, store.Ack(ctx, "", leasesFor(claimSome(t, store, outmill.NewOwnerToken(), 12))))
 	leased, err := store.Claim(ctx, outmill.ClaimRequest{Group: idle, Owner: outmill.NewOwnerToken(), Limit: 2, Lease: time.Hour})
 	require.NoError(t, err)
 	require.Len(t, leased, 2)
@@ -156,7 +156,7 @@ func Test_what_a_group_does_not_read_moves_to_the_records_in_its_order_and_keeps
 	done, err = store.Truncate(ctx, 0)
 	require.NoError(t, err)
 	require.True(t, done)
-	require.NoError(t, store.Ack(ctx, leasesFor(leased)), "the leases stand")
+	require.NoError(t, store.Ack(ctx, "", leasesFor(leased)), "the leases stand")
 	found, err := store.Claim(ctx, outmill.ClaimRequest{Group: idle, Owner: outmill.NewOwnerToken(), Limit: 20, Lease: time.Hour, Order: outmill.OrderKey})
 	require.NoError(t, err)
 	require.Len(t, found, 10)
@@ -183,7 +183,7 @@ func Test_upkeep_goes_from_segment_to_segment_and_gives_the_space_back(t *testin
 		}
 		require.NoError(t, store.Append(ctx, records...))
 		require.NoError(t, store.TendSegments(ctx))
-		require.NoError(t, store.Ack(ctx, leasesFor(claimSome(t, store, owner, 1000))))
+		require.NoError(t, store.Ack(ctx, "", leasesFor(claimSome(t, store, owner, 1000))))
 		execute(t, store.Pool(), "UPDATE outmill.meta SET rotated_at = rotated_at - interval '1 hour'")
 		require.NoError(t, store.TendSegments(ctx))
 	}
@@ -200,7 +200,7 @@ func Test_a_log_that_was_restored_on_another_server_is_read_on_from_where_it_was
 	require.NoError(t, err)
 	require.NoError(t, store.Append(store.WithTx(ctx, late), made("orders", "late", 3)...))
 	require.NoError(t, store.Append(ctx, made("orders", "done", 5)...))
-	require.NoError(t, store.Ack(ctx, leasesFor(claimSome(t, store, owner, 10))))
+	require.NoError(t, store.Ack(ctx, "", leasesFor(claimSome(t, store, owner, 10))))
 	require.NoError(t, late.Commit(ctx))
 	require.NoError(t, store.Append(ctx, made("orders", "new", 4)...))
 	// As it would be there: numbers that this server will not reach for long.

@@ -19,7 +19,7 @@ import (
 
 const (
 	movedColumns = `seq, id, grp, topic, key, stage, available_at, due_at, next_at, created_at, owner, size, claims,
-	message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, step, metadata, payload`
+	message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, step, joins, metadata, payload`
 
 	// movedID gives a row another id where a record has its own, or a row that moves
 	// with it: nothing else keeps two appends with one id apart that are in different
@@ -27,7 +27,7 @@ const (
 	movedID = `CASE WHEN (SELECT 1 FROM {p:records} AS taken WHERE taken.id = l.id LIMIT 1) IS NULL AND row_number() OVER (PARTITION BY l.id ORDER BY l.pos) = 1
 	THEN l.id ELSE gen_random_uuid() END`
 
-	movedValues = `l.message_id, l.correlation_id, l.causation_id, l.tenant_id, l.traceparent, l.tracestate, l.dedup_key, l.step, l.metadata::jsonb, l.payload`
+	movedValues = `l.message_id, l.correlation_id, l.causation_id, l.tenant_id, l.traceparent, l.tracestate, l.dedup_key, l.step, l.joins, l.metadata::jsonb, l.payload`
 
 	moveInLine = `INSERT INTO {p:records} (` + movedColumns + `) OVERRIDING SYSTEM VALUE
 SELECT l.pos, ` + movedID + `, l.grp, l.topic, l.key, 0, NULL, l.created_at, l.created_at, l.created_at, NULL, l.size, 0, ` + movedValues

@@ -84,7 +84,7 @@ func Test_in_a_log_what_was_late_for_long_is_found_without_a_look_at_the_others(
 		if len(found) == 0 {
 			break
 		}
-		require.NoError(t, r.store.Ack(t.Context(), leasesOf(found)))
+		require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(found)))
 	}
 	r.commit(long)
 	e := explainedAs(t, r.db.Config().ConnString(), "force_generic_plan", r.store.config)

@@ -167,7 +167,7 @@ func (s *switching) work(ctx context.Context, store *postgres.Store) error {
 			s.seen[r.Key]++
 		}
 		s.mu.Unlock()
-		if err := errors.Join(err, store.Ack(ctx, leasesOf(found))); err != nil {
+		if err := errors.Join(err, store.Ack(ctx, "", leasesOf(found))); err != nil {
 			return err
 		}
 		if len(found) == 0 {

@@ -343,14 +343,14 @@ func Test_in_a_log_a_batch_may_be_acked_by_half_while_it_is_reaped(t *testing.T)
 	found := r.lease(r.store.Store, "a", "b", "c", "d")
 	r.elapse(2 * time.Minute)
 	locked := r.lockBatches()
-	acked := async(func() (int, error) { return 0, r.store.Ack(t.Context(), leasesOf(found[:2])) })
+	acked := async(func() (int, error) { return 0, r.store.Ack(t.Context(), "", leasesOf(found[:2])) })
 	r.blocked(1)
 	require.Zero(t, r.reap(), "what somebody is at is passed over")
 	require.NoError(t, locked.Rollback(t.Context()))
 	await(t, acked)
 	r.census("c", "d")
 	require.Equal(t, 2, r.reap())
-	require.NoError(t, r.store.Ack(t.Context(), leasesOf(found)))
+	require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(found)))
 	r.census("c", "d")
 	require.Equal(t, []string{"c", "d"}, r.take(10, outmill.OrderNone))
 	r.census("c", "d")
@@ -362,7 +362,7 @@ func Test_in_a_log_an_ack_that_comes_after_the_reaping_does_nothing(t *testing.T
 	found := r.lease(r.gated, "a", "b", "c")
 	r.elapse(2 * time.Minute)
 	stopped := r.gates.before(t, setsBits, 1)
-	acked := async(func() (int, error) { return 0, r.gated.Ack(t.Context(), leasesOf(found)) })
+	acked := async(func() (int, error) { return 0, r.gated.Ack(t.Context(), "", leasesOf(found)) })
 	stopped.wait(t)
 	require.Equal(t, 3, r.reap())
 	stopped.open()
@@ -370,9 +370,9 @@ func Test_in_a_log_an_ack_that_comes_after_the_reaping_does_nothing(t *testing.T
 	r.census("a", "b", "c")
 	again := claimed(t, r.store, claimOf(r.owner, 10, outmill.OrderNone, "orders"))
 	require.Equal(t, []string{"a", "b", "c"}, namesOf(again))
-	require.NoError(t, r.gated.Ack(t.Context(), leasesOf(found)), "the same owner, but an older claim")
+	require.NoError(t, r.gated.Ack(t.Context(), "", leasesOf(found)), "the same owner, but an older claim")
 	r.census("a", "b", "c")
-	require.NoError(t, r.gated.Ack(t.Context(), leasesOf(again)))
+	require.NoError(t, r.gated.Ack(t.Context(), "", leasesOf(again)))
 	r.census()
 }
 
@@ -381,7 +381,7 @@ func Test_in_a_log_an_ack_finds_what_has_moved_to_the_records_just_before(t *tes
 	r := newTape(t, pool(t), storetest.Options{})
 	found := r.lease(r.gated, "a", "b", "c")
 	stopped := r.gates.before(t, setsBits, 1)
-	acked := async(func() (int, error) { return 0, r.gated.Ack(t.Context(), leasesOf(found)) })
+	acked := async(func() (int, error) { return 0, r.gated.Ack(t.Context(), "", leasesOf(found)) })
 	stopped.wait(t)
 	extended, err := r.store.Extend(t.Context(), time.Hour, leasesOf(found[1:2]))
 	require.NoError(t, err)
@@ -401,7 +401,7 @@ func Test_in_a_log_acks_that_overlap_ack_each_once(t *testing.T) {
 	var acks []<-chan result[int]
 	for i, leases := range [][]outmill.Lease{leasesOf(found[:3]), leasesOf(found[1:4])} {
 		store := []*postgres.Store{r.store.Store, r.gated}[i]
-		acks = append(acks, async(func() (int, error) { return 0, store.Ack(r.t.Context(), leases) }))
+		acks = append(acks, async(func() (int, error) { return 0, store.Ack(r.t.Context(), "", leases) }))
 	}
 	r.blocked(2)
 	require.NoError(t, locked.Rollback(t.Context()))
@@ -419,9 +419,9 @@ func Test_in_a_log_an_ack_of_a_batch_that_has_gone_meanwhile_does_nothing(t *tes
 	r := newTape(t, pool(t), storetest.Options{})
 	found := r.lease(r.gated, "a", "b")
 	stopped := r.gates.before(t, setsBits, 1)
-	acked := async(func() (int, error) { return 0, r.gated.Ack(t.Context(), leasesOf(found)) })
+	acked := async(func() (int, error) { return 0, r.gated.Ack(t.Context(), "", leasesOf(found)) })
 	stopped.wait(t)
-	require.NoError(t, r.store.Ack(t.Context(), leasesOf(found)))
+	require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(found)))
 	r.lease(r.store.Store, "c")
 	r.lease(r.store.Store, "d")
 	require.NoError(t, r.store.TidyBatches(t.Context()))
@@ -447,16 +447,16 @@ func Test_in_a_log_a_lease_is_extended_as_a_whole_or_in_part(t *testing.T) {
 				}
 			}
 			if !slices.Contains(part, 0) {
-				require.NoError(t, r.store.Ack(t.Context(), leasesOf(found[:1])))
+				require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(found[:1])))
 			}
 			extended, err := r.store.Extend(t.Context(), time.Hour, append(slices.Clone(leases), leases...))
 			require.NoError(t, err)
 			require.ElementsMatch(t, leases, extended, "each once, however often it is given")
 			r.elapse(2 * time.Minute)
-			require.NoError(t, r.store.Ack(t.Context(), rest), "over, but not reaped")
+			require.NoError(t, r.store.Ack(t.Context(), "", rest), "over, but not reaped")
 			require.Zero(t, r.reap())
 			require.Empty(t, r.take(10, outmill.OrderNone))
-			require.NoError(t, r.store.Ack(t.Context(), leases))
+			require.NoError(t, r.store.Ack(t.Context(), "", leases))
 			r.census()
 		})
 	}
@@ -510,7 +510,7 @@ func Test_in_a_log_a_key_whose_holder_acks_while_a_claim_holds_it_back_is_soon_f
 		return r.gated.Claim(t.Context(), claimOf(r.owner, 10, outmill.OrderKey, "orders"))
 	})
 	stopped.wait(t)
-	require.NoError(t, r.store.Ack(t.Context(), leasesOf(found)))
+	require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(found)))
 	stopped.open()
 	require.Empty(t, await(t, holding))
 	r.census("second")
@@ -540,7 +540,7 @@ func Test_in_a_log_an_ack_opens_the_lanes_of_its_own_keys_only(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, leased, 5)
 	require.Equal(t, "first2", leased[2].MessageID)
-	require.NoError(t, r.store.Ack(t.Context(), leasesOf(leased[2:3])))
+	require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(leased[2:3])))
 	require.Equal(t, "key2", open())
 	require.Equal(t, []string{"second2"}, r.take(10, outmill.OrderKey))
 	r.census("first0", "first1", "first3", "first4", "second0", "second1", "second2", "second3", "second4")
@@ -658,7 +658,7 @@ func Test_in_a_log_a_record_that_a_claim_has_just_read_is_deleted_with_its_lease
 		require.Equal(r.t, []string{"a", "b", "c"}, namesOf(found))
 		require.Equal(r.t, 1, await(r.t, deleting))
 		r.census("a", "c")
-		require.NoError(r.t, r.gated.Ack(r.t.Context(), leasesOf(found)))
+		require.NoError(r.t, r.gated.Ack(r.t.Context(), "", leasesOf(found)))
 		r.census()
 	})
 }
@@ -719,7 +719,7 @@ func Test_in_a_log_a_record_becomes_a_step_beside_a_claim_with_its_sibling(t *te
 			sibling := claimed(t, r.store, req)
 			require.Equal(t, []string{"message"}, namesOf(sibling))
 			for completed, leases := range [][]outmill.Lease{leasesOf(found), leasesOf(sibling)} {
-				require.NoError(t, r.gated.Ack(t.Context(), leases))
+				require.NoError(t, r.gated.Ack(t.Context(), "", leases))
 				for _, id := range []outmill.JoinID{inner, join} {
 					got, err := r.store.GetJoin(t.Context(), id)
 					require.NoError(t, err)
@@ -893,7 +893,7 @@ func Test_in_a_log_an_id_that_was_used_twice_after_all_stops_no_topic(t *testing
 					if len(found) == 0 {
 						break
 					}
-					require.NoError(t, r.store.Ack(t.Context(), leasesOf(found)))
+					require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(found)))
 				}
 				r.census()
 			})
@@ -948,7 +948,7 @@ func Test_large_messages_among_small_ones_are_read_whole_and_in_order_within_the
 					require.LessOrEqual(r.t, bytes, room)
 				}
 				require.IsIncreasing(r.t, namesOf(found))
-				require.NoError(r.t, r.store.Ack(r.t.Context(), leasesOf(found)))
+				require.NoError(r.t, r.store.Ack(r.t.Context(), "", leasesOf(found)))
 			}
 		}
 		drain()

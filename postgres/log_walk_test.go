@@ -171,7 +171,7 @@ func (w *roaming) work(ctx context.Context, store *postgres.Store, owner outmill
 	case 4:
 		return nil // it dies
 	}
-	return errors.Join(err, store.Ack(ctx, leases))
+	return errors.Join(err, store.Ack(ctx, "", leases))
 }
 
 func (w *roaming) operate(ctx context.Context, store *postgres.Store) error {

@@ -91,8 +91,8 @@ func (e *exercising) settleSteps(limit int) {
 	e.call("fail steps", limit, func() error { return e.store.Fail(ctx, failures) })
 	e.call("requeue steps", limit, func() error { _, err := e.store.Requeue(ctx, ids...); return err })
 	e.call("delete steps", limit, func() error { _, err := e.store.Delete(ctx, ids...); return err })
-	e.call("ack one step", 1, func() error { return e.store.Ack(ctx, leasesOf(found[10:11])) })
-	e.call("ack steps", limit, func() error { return e.store.Ack(ctx, leasesOf(found[11:])) })
+	e.call("ack one step", 1, func() error { return e.store.Ack(ctx, "", leasesOf(found[10:11])) })
+	e.call("ack steps", limit, func() error { return e.store.Ack(ctx, "", leasesOf(found[11:])) })
 }
 
 // onSteps makes the calls for one step and one join.
@@ -142,7 +142,7 @@ func (e *exercising) onLargeJoin() {
 	e.call("append a step of a large join", 1, func() error { return store.Append(ctx, step) })
 	found := e.claim("claim a step of a large join", claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone, "tlarge"))
 	require.Len(e.t, found, 1)
-	e.call("ack a step of a large join", 1, func() error { return store.Ack(ctx, leasesOf(found)) })
+	e.call("ack a step of a large join", 1, func() error { return store.Ack(ctx, "", leasesOf(found)) })
 	e.call("get a large join", 1, func() error { _, err := store.GetJoin(ctx, join); return err })
 	e.call("finish a large join", 1, func() error { _, err := store.FinishJoin(ctx, join, outmill.FinishRequest{}); return err })
 	e.call("list steps of a large join", 100, func() error {

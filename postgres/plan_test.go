@@ -285,7 +285,7 @@ func (e *exercising) settle(found []*outmill.Record, park bool) {
 		e.call("release", limit, func() error { return e.store.Release(ctx, given) })
 	}
 	if len(leases) > 0 {
-		e.call("ack", limit, func() error { return e.store.Ack(ctx, leases) })
+		e.call("ack", limit, func() error { return e.store.Ack(ctx, "", leases) })
 	}
 }
 
@@ -366,7 +366,7 @@ func (e *exercising) tellClaims(when string) {
 			}
 			took, blocks = append(took, time.Since(began).Round(time.Millisecond/10)), append(blocks, n)
 			require.Len(e.t, found, 100)
-			require.NoError(e.t, e.store.Ack(e.t.Context(), leasesOf(found)))
+			require.NoError(e.t, e.store.Ack(e.t.Context(), "", leasesOf(found)))
 		}
 		e.t.Logf("%s, order %s: claims took %v and read %v blocks", when, order, took, blocks)
 	}

@@ -11,7 +11,7 @@ import (
 
 // Importing this package makes outmill.Open take URLs such as
 // postgres://user:password@host:5432/orders. The parameters name, schema,
-// table_prefix, retain, retain_joins, dedup_window, notify_interval, listen_url,
+// append_log_level, table_prefix, retain, retain_joins, dedup_window, notify_interval, listen_url,
 // lane, durable_settle and ensure_schema set the fields of Config, as in
 // postgres://host/orders?schema=shop&retain=24h; all others are pgxpool's and
 // PostgreSQL's (pool_max_conns, sslmode, …).
@@ -37,6 +37,7 @@ func configOf(text string) (string, Config, error) {
 	}
 	var config Config
 	parameters.Text("name", &config.Name)
+	parameters.Level("append_log_level", &config.AppendLogLevel)
 	parameters.Text("schema", &config.Schema)
 	parameters.Text("table_prefix", &config.TablePrefix)
 	parameters.Text("listen_url", &config.ListenURL)

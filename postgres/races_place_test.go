@@ -84,7 +84,7 @@ func aLaneIsSettledBeside(t *testing.T, db *pgxpool.Pool, lane postgres.Lane) {
 	t.Helper()
 	for name, settle := range map[string]func(r *ring, first, second outmill.WorkItemID, lease outmill.Lease) error{
 		"acked": func(r *ring, _, _ outmill.WorkItemID, lease outmill.Lease) error {
-			return r.store.Ack(r.t.Context(), []outmill.Lease{lease})
+			return r.store.Ack(r.t.Context(), "", []outmill.Lease{lease})
 		},
 		"released": func(r *ring, _, _ outmill.WorkItemID, lease outmill.Lease) error {
 			return r.store.Release(r.t.Context(), []outmill.Lease{lease})
@@ -101,7 +101,7 @@ func aLaneIsSettledBeside(t *testing.T, db *pgxpool.Pool, lane postgres.Lane) {
 		},
 		"held deleted": func(r *ring, _, second outmill.WorkItemID, lease outmill.Lease) error {
 			_, err := r.store.Delete(r.t.Context(), second)
-			return errors.Join(err, r.store.Ack(r.t.Context(), []outmill.Lease{lease}))
+			return errors.Join(err, r.store.Ack(r.t.Context(), "", []outmill.Lease{lease}))
 		},
 	} {
 		for _, at := range []string{"SET stage = 1", "looks = least", "the lease"} {

@@ -30,7 +30,7 @@ func Test_what_settles_a_lease_waits_for_an_extension_and_then_counts(t *testing
 			return r.store.Release(r.t.Context(), []outmill.Lease{lease})
 		},
 		"ack": func(r *ring, lease outmill.Lease) error {
-			return r.store.Ack(r.t.Context(), []outmill.Lease{lease})
+			return r.store.Ack(r.t.Context(), "", []outmill.Lease{lease})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -184,7 +184,7 @@ func Test_a_group_that_is_registered_again_after_half_a_drop_has_no_record_stuck
 		require.Error(t, (<-drop).err)
 
 		require.NoError(t, r.store.RegisterGroup(t.Context(), readers, outmill.Topics{}))
-		require.NoError(t, r.store.Ack(t.Context(), leasesOf(first)))
+		require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(first)))
 		var found []*outmill.Record
 		require.Eventually(t, func() bool {
 			found = append(found, r.claim(outmill.NewOwnerToken(), 1)...)
@@ -251,7 +251,7 @@ func Test_a_key_whose_blocker_ends_while_a_claim_notes_it_is_free_within_ten_sec
 			return r.gated.Claim(t.Context(), claimOf(other, 1, outmill.OrderKey, "orders"))
 		})
 		note.wait(t)
-		require.NoError(t, r.store.Ack(t.Context(), leasesOf(first)))
+		require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(first)))
 		note.open()
 		await(t, claim)
 

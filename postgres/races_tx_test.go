@@ -121,7 +121,7 @@ func Test_odd_text_and_far_times_survive_odd_sessions(t *testing.T) {
 		for _, order := range []outmill.Order{outmill.OrderKey, outmill.OrderTopic, outmill.OrderNone} {
 			found := claimed(t, odd, claimOf(outmill.NewOwnerToken(), 1, order, "orders"))
 			require.Len(t, found, 1)
-			require.NoError(t, odd.Ack(t.Context(), leasesOf(found)))
+			require.NoError(t, odd.Ack(t.Context(), "", leasesOf(found)))
 		}
 	})
 }

@@ -264,7 +264,7 @@ func (w *walk) work(ctx context.Context, store conforming, g walkGroup, drops in
 	w.letGo(g, back...)
 	w.failed("release", store.Release(ctx, leasesOf(back)))
 	w.letGo(g, done...)
-	w.failed("ack", store.Ack(ctx, leasesOf(done)))
+	w.failed("ack", store.Ack(ctx, "", leasesOf(done)))
 }
 
 // dropsOf tells how often the group was dropped.
@@ -309,7 +309,7 @@ func (w *walk) die(ctx context.Context, g walkGroup) {
 				w.stolen[g.name+" "+r.MessageID] = true
 			}
 			w.mu.Unlock()
-			w.failed("ack", store.Ack(ctx, leasesOf(found)))
+			w.failed("ack", store.Ack(ctx, "", leasesOf(found)))
 		}
 		_ = pause(ctx, time.Duration(rand.N(100))*time.Millisecond)
 	}

@@ -2,12 +2,14 @@ package postgres
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/metadata"
+	"github.com/outmill/outmill/internal/steps"
 )
 
 // Stages that this code decides about; the schema has them all. Statements
@@ -25,7 +27,7 @@ const (
 // recordColumns are what placed.scan reads, in its order.
 const recordColumns = `r.seq, r.id, r.grp, r.topic, r.key, r.stage, r.available_at, r.due_at, r.next_at, r.created_at, r.expires_at,
 	r.attempts, r.claims, r.expiries, r.owner, r.processed_at, r.processed_by, r.message_id, r.correlation_id, r.causation_id,
-	r.tenant_id, r.traceparent, r.tracestate, r.dedup_key, r.last_error, r.metadata, r.payload`
+	r.tenant_id, r.traceparent, r.tracestate, r.dedup_key, r.last_error, r.joins::text, r.waits_for, r.metadata, r.payload`
 
 // blockedColumn tells of a held record whether an earlier one of its key was
 // still in the way when a claim looked last.
@@ -47,12 +49,12 @@ type placed struct {
 // reads many and each column would cost an allocation.
 type recordReader struct {
 	place                                             placed
-	id, owner, processedBy                            pgtype.UUID
+	id, owner, waitsFor                               pgtype.UUID
 	available, due, next, created, expires, processed pgtype.Timestamptz
 	attempts, claims, expiries                        int
 	group, topic, key, messageID, correlation         sharedText
 	causation, tenant, traceParent, traceState, dedup sharedText
-	lastError                                         sharedText
+	lastError, processedBy, joins                     sharedText
 	metadata                                          pgtype.DriverBytes
 	payload                                           []byte
 	columns                                           []any
@@ -63,7 +65,7 @@ func newRecordReader() *recordReader {
 	r.columns = []any{
 		&r.place.seq, &r.id, &r.group, &r.topic, &r.key, &r.place.stage, &r.available, &r.due, &r.next, &r.created, &r.expires,
 		&r.attempts, &r.claims, &r.expiries, &r.owner, &r.processed, &r.processedBy, &r.messageID, &r.correlation, &r.causation,
-		&r.tenant, &r.traceParent, &r.traceState, &r.dedup, &r.lastError, &r.metadata, &r.payload, &r.place.blocked,
+		&r.tenant, &r.traceParent, &r.traceState, &r.dedup, &r.lastError, &r.joins, &r.waitsFor, &r.metadata, &r.payload, &r.place.blocked,
 	}
 	return r
 }
@@ -75,11 +77,11 @@ func (r *recordReader) read(scan func(...any) error) (placed, error) {
 	p := r.place
 	rec := &outmill.Record{
 		ID: r.id.Bytes, Group: r.group.text, Routed: !r.group.null, Topic: r.topic.text, Key: r.key.text, Status: statusOf(p.stage),
-		Attempts: r.attempts, Claims: r.claims, Expiries: r.expiries, Owner: r.owner.Bytes, ProcessedBy: r.processedBy.Bytes,
+		Attempts: r.attempts, Claims: r.claims, Expiries: r.expiries, Owner: r.owner.Bytes, ProcessedBy: r.processedBy.text,
 		CreatedAt: utc(r.created), DueAt: utc(r.due), ExpiresAt: utc(r.expires), ProcessedAt: utc(r.processed),
 		MessageID: r.messageID.text, CorrelationID: r.correlation.text, CausationID: r.causation.text, TenantID: r.tenant.text,
 		TraceParent: r.traceParent.text, TraceState: r.traceState.text, DedupKey: r.dedup.text, LastError: r.lastError.text,
-		Payload: r.payload,
+		WaitsFor: r.waitsFor.Bytes, Payload: r.payload,
 	}
 	if p.due = utc(r.next); rec.CreatedAt.After(p.due) {
 		p.due = rec.CreatedAt
@@ -90,8 +92,11 @@ func (r *recordReader) read(scan func(...any) error) (placed, error) {
 	case rec.Status == outmill.StatusPending && !p.blocked:
 		rec.NextAttemptAt = utc(r.next)
 	}
+	var err error
+	if rec.Joins, err = r.joins.joins(); err != nil {
+		return placed{}, fmt.Errorf("record %s: %w", rec.ID, err)
+	}
 	if len(r.metadata) > 0 {
-		var err error
 		if rec.Metadata, err = metadata.Parse(r.metadata); err != nil {
 			return placed{}, fmt.Errorf("record %s: metadata: %w", rec.ID, err)
 		}
@@ -112,6 +117,11 @@ func (s *sharedText) ScanBytes(text []byte) error {
 		s.text = string(text)
 	}
 	return nil
+}
+
+// joins reads a list of ids.
+func (s *sharedText) joins() ([]outmill.JoinID, error) {
+	return steps.Joins(strings.Trim(s.text, "{}"))
 }
 
 func statusOf(stage int16) outmill.Status {

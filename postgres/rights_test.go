@@ -242,7 +242,7 @@ func work(ctx context.Context, store *postgres.Store, order outmill.Order) error
 		},
 		func() error { return store.Snooze(ctx, []outmill.Snoozing{{Lease: leases[4]}}) },
 		func() error { return store.Release(ctx, leases[5:]) },
-		func() error { return store.Ack(ctx, leases[:1]) },
+		func() error { return store.Ack(ctx, "", leases[:1]) },
 	)
 }
 
@@ -261,7 +261,7 @@ func workOnSteps(t *testing.T, store, super *postgres.Store) error {
 	leases := leasesOf(found)
 	return firstOf(
 		func() error { return store.Snooze(ctx, []outmill.Snoozing{{Lease: leases[2], Delay: time.Hour}}) },
-		func() error { return store.Ack(ctx, leases[:1]) },
+		func() error { return store.Ack(ctx, "", leases[:1]) },
 		func() error { return store.Fail(ctx, []outmill.Failure{{Lease: leases[1]}}) },
 	)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/routing"
+	"github.com/outmill/outmill/internal/steps"
 )
 
 // groupMark stands before the name of a group.
@@ -85,6 +86,23 @@ func (r *row) waitsFor() string {
 	return r.of.WaitsFor.String()
 }
 
+// stepAndJoins is for the statements: see there.
+func (r *row) stepAndJoins() string {
+	if r.step == "" {
+		return ""
+	}
+	return r.step + "{" + steps.Text(r.of.Joins) + "}"
+}
+
+// joins is for COPY.
+func (r *row) joins() [][16]byte {
+	ids := make([][16]byte, len(r.of.Joins))
+	for i, id := range r.of.Joins {
+		ids[i] = id
+	}
+	return ids
+}
+
 func (r *row) payload() []byte {
 	if r.of.Payload == nil {
 		return []byte{}
@@ -113,7 +131,7 @@ func (r rows) columns() []any {
 		column(list, func(r *row) string { return timeText(r.of.Delay, r.of.DueAt) }),
 		column(list, func(r *row) string { return timeText(r.of.TimeToLive, r.of.ExpiresAt) }),
 		column(list, func(r *row) string { return r.group }),
-		column(list, func(r *row) string { return r.step }),
+		column(list, (*row).stepAndJoins),
 		column(list, (*row).waitsFor),
 	}
 }
@@ -131,13 +149,13 @@ func (r rows) only() []any {
 	one := &r.list[0]
 	of := one.of
 	return append(r.head(),
-		timeText(of.Delay, of.DueAt), timeText(of.TimeToLive, of.ExpiresAt), one.group, one.step, one.waitsFor())
+		timeText(of.Delay, of.DueAt), timeText(of.TimeToLive, of.ExpiresAt), one.group, one.stepAndJoins(), one.waitsFor())
 }
 
 // onlyLogged returns the values of a single row of the log.
 func (r rows) onlyLogged() []any {
 	one := &r.list[0]
-	return append(r.head(), one.group, one.step, one.line())
+	return append(r.head(), one.group, one.stepAndJoins(), one.line())
 }
 
 // head are those values of a single row that either lane has.

@@ -256,7 +256,7 @@ func (r *running) work(order outmill.Order) {
 		}
 		found, err := r.store.Claim(r.t.Context(), claimOf(owner, 50, order))
 		if err == nil {
-			err = r.store.Ack(r.t.Context(), leasesOf(found))
+			err = r.store.Ack(r.t.Context(), "", leasesOf(found))
 		}
 		if err != nil {
 			r.t.Errorf("work: %v", err)

@@ -32,7 +32,7 @@ opened AS (` + openLanesOf + `)
 ` + noteAcked
 
 	sqlProcess = `WITH gone AS (UPDATE {p:records}
-	SET stage = 6, available_at = NULL, owner = NULL, processed_at = statement_timestamp(), processed_by = owner
+	SET stage = 6, available_at = NULL, owner = NULL, processed_at = statement_timestamp(), processed_by = nullif($4::text, '')
 	WHERE ` + standing + ` RETURNING grp, topic, key, step),
 opened AS (` + openLanesOf + `)
 ` + noteAcked
@@ -43,7 +43,7 @@ opened AS (` + openLanesOf + `)
 	sqlExtend = `UPDATE {p:records} SET available_at = statement_timestamp() + $4::bigint * interval '1 microsecond'
 WHERE ` + standing + ` RETURNING id::text`
 
-	sqlAbandon = `WITH gone AS (UPDATE {p:records} AS r SET stage = 2, owner = NULL, expiries = 0, attempts = r.attempts + 1, last_error = $4::jsonb -> r.id::text ->> 1,
+	sqlAbandon = `WITH gone AS (UPDATE {p:records} AS r SET stage = 2, owner = NULL, expiries = 0, attempts = r.attempts + 1, last_error = nullif($4::jsonb -> r.id::text ->> 1, ''),
 		` + dueAfter + `
 	WHERE ` + standing + ` RETURNING r.grp, r.topic, r.key)
 ` + openLanesOf
@@ -56,7 +56,7 @@ SELECT waits_for::text FROM gone WHERE waits_for IS NOT NULL`
 
 	// sqlFail also parks what is behind a record whose number is 1 ($5 says why).
 	// It leaves alone what is leased: a claim parks it if it comes back.
-	sqlFail = `WITH gone AS (UPDATE {p:records} AS r SET stage = 7, available_at = NULL, owner = NULL, last_error = $4::jsonb -> r.id::text ->> 1, parked = $4::jsonb -> r.id::text ->> 0 = '1' AND r.key <> ''
+	sqlFail = `WITH gone AS (UPDATE {p:records} AS r SET stage = 7, available_at = NULL, owner = NULL, last_error = nullif($4::jsonb -> r.id::text ->> 1, ''), parked = $4::jsonb -> r.id::text ->> 0 = '1' AND r.key <> ''
 	WHERE ` + standing + ` RETURNING r.grp, r.topic, r.key, r.seq, r.parked, r.step),
 behind AS (UPDATE {p:records} SET stage = 7, available_at = NULL, parked = true, last_error = $5::text
 	WHERE id = ANY (ARRAY(SELECT b.id FROM gone CROSS JOIN LATERAL (SELECT id FROM {p:records}
@@ -125,13 +125,13 @@ func (s *sameLeases) args() []any { return []any{s.ids, s.owner.String(), s.clai
 
 // settle runs a statement on the leases, in one round trip. write is s.write or
 // s.durably.
-func (s *Store) settle(ctx context.Context, operation string, write writing, template string, leases []outmill.Lease) error {
+func (s *Store) settle(ctx context.Context, operation string, write writing, template string, leases []outmill.Lease, more ...any) error {
 	steps, err := s.toRecords(ctx, leases)
 	if err != nil {
 		return err
 	}
 	for _, same := range sorted(bare(leases)) {
-		steps = append(steps, step{template: template, args: same.args()})
+		steps = append(steps, step{template: template, args: append(same.args(), more...)})
 	}
 	return s.settleAll(ctx, operation, write, steps)
 }
@@ -172,18 +172,22 @@ func (s *Store) settleAll(ctx context.Context, operation string, write writing, 
 }
 
 // Ack makes the records processed. See outmill.Queue.
-func (s *Store) Ack(ctx context.Context, leases []outmill.Lease) error {
-	if s.config.Retain > 0 {
-		return s.settle(ctx, "ack", s.write, sqlProcess, leases)
+func (s *Store) Ack(ctx context.Context, by string, leases []outmill.Lease) error {
+	const operation = "ack"
+	if err := outmill.CheckWorker(by); err != nil {
+		return s.explain(ctx, operation, err)
 	}
-	logged, err := s.hasLog(ctx, "ack")
+	if s.config.Retain > 0 {
+		return s.settle(ctx, operation, s.write, sqlProcess, leases, by)
+	}
+	logged, err := s.hasLog(ctx, operation)
 	if err != nil {
 		return err
 	}
 	if logged && len(leases) > 0 {
 		return s.ackLog(ctx, leases)
 	}
-	return s.settle(ctx, "ack", s.write, sqlDeleteAcked, leases)
+	return s.settle(ctx, operation, s.write, sqlDeleteAcked, leases)
 }
 
 // Release gives the records back. See outmill.Queue.

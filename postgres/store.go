@@ -10,6 +10,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/bell"
+	"github.com/outmill/outmill/internal/logs"
 	"github.com/outmill/outmill/internal/rotation"
 	"github.com/outmill/outmill/internal/routing"
 	"github.com/outmill/outmill/internal/sqltx"
@@ -26,7 +27,7 @@ type Store struct {
 	pool     *pgxpool.Pool
 	ownsPool bool
 	config   Config
-	logger   watermill.LoggerAdapter
+	logger   *logs.Log
 	sql      *queries
 	// relaxed are the settings of the transactions that need not wait for the disk.
 	relaxed string
@@ -85,13 +86,10 @@ func New(pool *pgxpool.Pool, config Config, logger watermill.LoggerAdapter) (*St
 	if err != nil {
 		return nil, err
 	}
-	if outmill.IsNil(logger) {
-		logger = watermill.NopLogger{}
-	}
 	s := &Store{
 		pool:    pool,
 		config:  config,
-		logger:  logger.With(watermill.LogFields{"store": config.Name}),
+		logger:  logs.New(logger, config.Name, config.AppendLogLevel),
 		sql:     &queries{schema: config.Schema, prefix: config.TablePrefix},
 		relaxed: sqlRelaxed,
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/stretchr/testify/require"
 
@@ -38,7 +39,12 @@ func newPublisher(t testing.TB, store outmill.Writer, changes ...func(*publisher
 // newNamed is for tests that need several stores, or settings of the store.
 func newNamed(t testing.TB, cfg sqlite.Config) *sqlite.Store {
 	t.Helper()
-	store, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "outmill.db"), cfg, nil)
+	return newLogged(t, cfg, nil)
+}
+
+func newLogged(t testing.TB, cfg sqlite.Config, logger watermill.LoggerAdapter) *sqlite.Store {
+	t.Helper()
+	store, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "outmill.db"), cfg, logger)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	require.NoError(t, store.Ensure(t.Context()))

@@ -17,12 +17,12 @@ import (
 
 const secret = "top-secret-4711"
 
-// logged publishes with a logger that keeps everything, and returns what it
-// kept.
+// logged publishes with a logger for store and publisher that keeps everything, and
+// returns what it kept.
 func logged(t *testing.T, cfg publisher.Config, publish func(pub *publisher.Publisher)) map[watermill.LogLevel][]watermill.CapturedMessage {
 	t.Helper()
 	capture := watermill.NewCaptureLogger()
-	store := newNamed(t, sqlite.Config{Name: "shop"})
+	store := newLogged(t, sqlite.Config{Name: "shop"}, capture)
 	pub, err := publisher.New(store, cfg, capture)
 	require.NoError(t, err)
 	publish(pub)
@@ -49,11 +49,12 @@ func Test_An_append_is_logged_at_INFO(t *testing.T) {
 		lines := logged(t, publisher.Config{}, func(pub *publisher.Publisher) {
 			require.NoError(t, pub.Publish(orders, withSecrets("m1")))
 		})
+		require.Len(t, lines, 1)
 		require.Len(t, lines[watermill.InfoLogLevel], 1)
 		require.Equal(t, watermill.LogFields{
 			"store": "shop", "topic": orders, "count": 1, "message_uuid": "m1", "correlation_id": "c-m1",
 		}, lines[watermill.InfoLogLevel][0].Fields)
-		require.Equal(t, "Appended messages", lines[watermill.InfoLogLevel][0].Msg)
+		require.Equal(t, "Records appended", lines[watermill.InfoLogLevel][0].Msg)
 	})
 
 	t.Run("once for a call, with the correlation ids that its messages have", func(t *testing.T) {

@@ -3,8 +3,6 @@ package publisher
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -20,7 +18,6 @@ var _ message.Publisher = (*Publisher)(nil)
 type Publisher struct {
 	writer outmill.Writer
 	cfg    Config
-	log    watermill.LoggerAdapter
 	delays *delays
 
 	mu     sync.Mutex
@@ -28,8 +25,10 @@ type Publisher struct {
 	calls  sync.WaitGroup
 }
 
-// New makes a publisher over a store. A nil logger logs nothing.
-func New(writer outmill.Writer, cfg Config, logger watermill.LoggerAdapter) (*Publisher, error) {
+// New makes a publisher over a store. The store logs each append, with the logger
+// that it was made with; the publisher has nothing to add, and its logger, which
+// may be nil, is there because Watermill's constructors have one.
+func New(writer outmill.Writer, cfg Config, _ watermill.LoggerAdapter) (*Publisher, error) {
 	if outmill.IsNil(writer) {
 		return nil, fmt.Errorf("%w: publisher.New: the store is nil", outmill.ErrInvalidConfig)
 	}
@@ -37,9 +36,6 @@ func New(writer outmill.Writer, cfg Config, logger watermill.LoggerAdapter) (*Pu
 		return nil, err
 	}
 	cfg.setDefaults()
-	if outmill.IsNil(logger) {
-		logger = watermill.NopLogger{}
-	}
 	delays, err := newDelays()
 	if err != nil {
 		return nil, err
@@ -47,7 +43,6 @@ func New(writer outmill.Writer, cfg Config, logger watermill.LoggerAdapter) (*Pu
 	return &Publisher{
 		writer: writer,
 		cfg:    cfg,
-		log:    logger.With(watermill.LogFields{"store": writer.Name()}),
 		delays: delays,
 	}, nil
 }
@@ -107,9 +102,7 @@ func (p *Publisher) publish(base context.Context, topic string, messages []*mess
 	if err != nil {
 		return fmt.Errorf("outmill: publish to %q: %w", topic, err)
 	}
-	if len(records) > 0 {
-		p.report(topic, messages, records)
-	}
+	p.report(topic, messages, records)
 	return nil
 }
 
@@ -138,23 +131,9 @@ func (p *Publisher) append(base context.Context, topic string, messages []*messa
 	return records, err
 }
 
-// report never sees more of a message than its identity.
+// report tells of the messages that were left out.
 func (p *Publisher) report(topic string, messages []*message.Message, records []*outmill.Record) {
-	fields := watermill.LogFields{"topic": topic, "count": len(records), "correlation_id": correlation(records)}
-	if len(records) == 1 {
-		fields["message_uuid"] = records[0].MessageID
-	}
-	duplicates := 0
-	for _, rec := range records {
-		if rec.Duplicate {
-			duplicates++
-		}
-	}
-	if duplicates > 0 {
-		fields["duplicates"] = duplicates
-	}
-	p.log.Info("Appended messages", fields)
-	if duplicates == 0 || p.cfg.OnDuplicate == nil {
+	if p.cfg.OnDuplicate == nil {
 		return
 	}
 	for i, rec := range records {
@@ -162,24 +141,6 @@ func (p *Publisher) report(topic string, messages []*message.Message, records []
 			p.cfg.OnDuplicate(topic, messages[i])
 		}
 	}
-}
-
-// correlation is the correlation id of the records, or several, separated by
-// commas.
-func correlation(records []*outmill.Record) string {
-	const atMost = 10
-	ids := make([]string, 0, 1)
-	for _, rec := range records {
-		if rec.CorrelationID == "" || slices.Contains(ids, rec.CorrelationID) {
-			continue
-		}
-		if len(ids) == atMost {
-			ids = append(ids, "…")
-			break
-		}
-		ids = append(ids, rec.CorrelationID)
-	}
-	return strings.Join(ids, ",")
 }
 
 // view is a publisher for a context, or one that must not be closed.

@@ -13,12 +13,13 @@ import (
 	"github.com/outmill/outmill/internal/bell"
 	"github.com/outmill/outmill/internal/routing"
 	"github.com/outmill/outmill/internal/sqltx"
+	"github.com/outmill/outmill/internal/steps"
 )
 
 const insertColumns = `INSERT INTO {p:records} (id, grp, topic, key, stage, available_at, due_at, next_at, created_at, expires_at, size,
-	message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, metadata, step, waits_for, payload) VALUES `
+	message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, metadata, step, joins, waits_for, payload) VALUES `
 
-const insertRow = `(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+const insertRow = `(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 var (
 	insertOne     = insertColumns + insertRow
@@ -60,6 +61,7 @@ func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
 		return err
 	}
 	batch.report()
+	s.logger.Appended(tx != nil, records...)
 	if batch.last == 0 {
 		return nil
 	}
@@ -271,16 +273,17 @@ func insertion(r *outmill.Record, first, id outmill.WorkItemID, group any, stage
 	if payload == nil {
 		payload = []byte{}
 	}
-	var step, waitsFor any
+	var step, joins, waitsFor any
 	if len(r.Joins) > 0 {
-		step = first.String()
+		step, joins = first.String(), steps.Text(r.Joins)
 	}
 	if !r.WaitsFor.IsZero() {
 		waitsFor = r.WaitsFor.String()
 	}
 	return []any{
 		id.String(), group, r.Topic, r.Key, stage, available, due, due, now, expiryOf(r, now), size,
-		messageID, r.CorrelationID, r.CausationID, r.TenantID, r.TraceParent, r.TraceState, r.DedupKey, metadata, step, waitsFor, payload,
+		messageID, sqltx.OrNull(r.CorrelationID), sqltx.OrNull(r.CausationID), sqltx.OrNull(r.TenantID), sqltx.OrNull(r.TraceParent), sqltx.OrNull(r.TraceState),
+		sqltx.OrNull(r.DedupKey), sqltx.OrNull(metadata), step, joins, waitsFor, payload,
 	}
 }
 

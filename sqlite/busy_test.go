@@ -138,7 +138,7 @@ func Test_a_handle_without_WAL_and_busy_timeout_serves_concurrent_processes(t *t
 				if err != nil {
 					return err
 				}
-				if err := store.Ack(t.Context(), leases(found)); err != nil {
+				if err := store.Ack(t.Context(), "", leases(found)); err != nil {
 					return err
 				}
 			}

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/ThreeDotsLabs/watermill"
-
 	"github.com/outmill/outmill"
 )
 
@@ -87,9 +85,7 @@ func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill
 			return nil, err
 		}
 		if len(c.records) > 0 || !c.again {
-			s.logger.Debug("Records claimed", watermill.LogFields{
-				"group": req.Group, "owner": req.Owner.String(), "count": len(c.records),
-			})
+			s.logger.Claimed(req, len(c.records))
 			return c.records, nil
 		}
 	}

@@ -3,10 +3,12 @@ package sqlite
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"regexp"
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/logs"
 )
 
 // Defaults of Config.
@@ -30,6 +32,10 @@ type Config struct {
 	// with different prefixes share one database. A letter or _, then letters,
 	// digits and _, at most 40 of them. Default "outmill_".
 	TablePrefix string
+	// AppendLogLevel is the level of the line that each call logs which appends
+	// records: how many, to which topics, with which correlation ids. Info unless set;
+	// slog.LevelDebug is debug, and what is below is trace.
+	AppendLogLevel slog.Level
 	// Retain is how long a processed record is kept. 0 deletes it on ack.
 	Retain time.Duration
 	// RetainJoins is how long a join is kept that has ended. Default 24 h.
@@ -78,6 +84,9 @@ func (c Config) Validate() error {
 	}
 	if c.TablePrefix != "" && !prefixPattern.MatchString(c.TablePrefix) {
 		refuse("TablePrefix is %q: want a letter or _, then letters, digits and _, at most 40", c.TablePrefix)
+	}
+	if err := logs.CheckLevel(c.AppendLogLevel); err != nil {
+		refuse("%w", err)
 	}
 	if c.Retain < 0 {
 		refuse("Retain is %s: want 0 or more", c.Retain)

@@ -2,6 +2,7 @@ package sqlite_test
 
 import (
 	"database/sql"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -15,11 +16,12 @@ import (
 func Test_a_setting_that_makes_no_sense_is_refused_by_name(t *testing.T) {
 	t.Parallel()
 	for field, config := range map[string]sqlite.Config{
-		"TablePrefix": {TablePrefix: `x"; DROP TABLE orders; --`},
-		"Retain":      {Retain: -time.Second},
-		"DedupWindow": {DedupWindow: -time.Second},
-		"BusyTimeout": {BusyTimeout: -time.Second},
-		"MaxPayload":  {MaxPayload: sqlite.DefaultMaxPayload + 1},
+		"AppendLogLevel is WARN": {AppendLogLevel: slog.LevelWarn},
+		"TablePrefix":            {TablePrefix: `x"; DROP TABLE orders; --`},
+		"Retain":                 {Retain: -time.Second},
+		"DedupWindow":            {DedupWindow: -time.Second},
+		"BusyTimeout":            {BusyTimeout: -time.Second},
+		"MaxPayload":             {MaxPayload: sqlite.DefaultMaxPayload + 1},
 	} {
 		t.Run(field, func(t *testing.T) {
 			t.Parallel()

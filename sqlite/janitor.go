@@ -2,8 +2,6 @@ package sqlite
 
 import (
 	"context"
-
-	"github.com/ThreeDotsLabs/watermill"
 )
 
 const (
@@ -35,8 +33,8 @@ WHERE seq IN (SELECT value FROM json_each(?1))`
 // outmill.Queue.
 func (s *Store) ReapExpired(ctx context.Context, limit int) (int, error) {
 	reaped, err := s.tidy(ctx, "reap", limit, (*txn).reap)
+	s.logger.Reaped(reaped)
 	if reaped > 0 {
-		s.logger.Info("Leases that ran out were reaped", watermill.LogFields{"count": reaped})
 		s.waker.bell.Ring()
 	}
 	return reaped, err

@@ -28,7 +28,7 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8, ?9) ON CONFLICT (id) DO NOTHING`
 WHERE status = ?3 AND id > ?1 ORDER BY id LIMIT ?2`
 
 	sqlListGroup = `SELECT ` + joinColumns + ` FROM {p:joins} INDEXED BY {p:joins_grouping}
-WHERE grouping_key = ?4 AND status = ?3 AND id > ?1 ORDER BY id LIMIT ?2`
+WHERE grouping_key IS ?4 AND status = ?3 AND id > ?1 ORDER BY id LIMIT ?2`
 
 	sqlCountMembers = `SELECT count(*) FROM {p:join_members} WHERE join_id = ?1`
 
@@ -45,6 +45,9 @@ ON CONFLICT (join_id, step) DO NOTHING`
 
 	sqlRecordToAttach = `SELECT coalesce(step, ''), waits_for IS NOT NULL FROM {p:records} WHERE id = ?1`
 
+	// sqlNoteJoin has the records of a step tell of a join too.
+	sqlNoteJoin = `UPDATE {p:records} INDEXED BY {p:step} SET joins = coalesce(joins || ',', '') || ?2 WHERE step = ?1`
+
 	sqlSetStep = `UPDATE {p:records} SET step = id WHERE id = ?1 AND step IS NULL`
 
 	sqlRecordsOfStep = `SELECT count(*) FILTER (WHERE status IN ('pending', 'leased')), count(*) FILTER (WHERE status = 'processed'), count(*) FILTER (WHERE status = 'dead')
@@ -52,7 +55,7 @@ FROM {p:records} INDEXED BY {p:step} WHERE step = ?1`
 
 	sqlSeal = `UPDATE {p:joins} SET expected_steps = ?2, updated_at = ?3 WHERE id = ?1`
 
-	sqlEndJoin = `UPDATE {p:joins} SET status = ?2, reason = ?3, updated_at = ?4, finished_at = ?4 WHERE id = ?1`
+	sqlEndJoin = `UPDATE {p:joins} SET status = ?2, reason = nullif(?3, ''), updated_at = ?4, finished_at = ?4 WHERE id = ?1`
 
 	sqlOldJoins = `SELECT id FROM {p:joins} INDEXED BY {p:joins_finished} WHERE finished_at <= ?1 ORDER BY finished_at LIMIT ?2`
 
@@ -107,7 +110,7 @@ func (t *txn) startJoin(ctx context.Context, id outmill.JoinID, join *outmill.Jo
 	case !join.Deadline.IsZero():
 		deadline = micros(join.Deadline)
 	}
-	n, err := t.exec(ctx, sqlStartJoin, id.String(), join.GroupingKey, policy, quorum, expected, deadline, join.CompleteAtDeadline, t.now, metadata)
+	n, err := t.exec(ctx, sqlStartJoin, id.String(), sqltx.OrNull(join.GroupingKey), policy, quorum, expected, deadline, join.CompleteAtDeadline, t.now, sqltx.OrNull(metadata))
 	if err == nil && n == 0 {
 		err = fmt.Errorf("%w: %s", outmill.ErrJoinExists, id)
 	}
@@ -127,8 +130,8 @@ func scanJoin(rows *sql.Rows, j *outmill.Join) error {
 	var expected, deadline, finished sql.NullInt64
 	var created, updated int64
 	var metadata string
-	err := rows.Scan(&j.ID, &j.GroupingKey, &j.Status, &j.Policy, &j.Quorum, &expected, &j.CompletedSteps, &j.FailedSteps,
-		&deadline, &j.CompleteAtDeadline, &j.Reason, &created, &updated, &finished, &metadata)
+	err := rows.Scan(&j.ID, sqltx.Text(&j.GroupingKey), &j.Status, &j.Policy, &j.Quorum, &expected, &j.CompletedSteps, &j.FailedSteps,
+		&deadline, &j.CompleteAtDeadline, sqltx.Text(&j.Reason), &created, &updated, &finished, sqltx.Text(&metadata))
 	if err != nil {
 		return err
 	}
@@ -193,6 +196,9 @@ func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmi
 		}
 		m.status = m.settled()
 		if _, err := t.exec(ctx, sqlAddMember, m.join, m.step, m.status, m.open, m.acked, m.dead); err != nil {
+			return err
+		}
+		if _, err := t.exec(ctx, sqlNoteJoin, m.step, m.join); err != nil {
 			return err
 		}
 		return t.count(ctx, map[string]steps.Counts{m.join: steps.Counts{}.Moved(outmill.StepPending, m.status)})
@@ -311,6 +317,7 @@ func (s *Store) FinishJoin(ctx context.Context, id outmill.JoinID, request outmi
 	}
 	if follow != nil {
 		follow.report()
+		s.logger.Appended(false, follow.records...)
 		s.waker.bell.Ring()
 	}
 	return result, nil
@@ -413,7 +420,7 @@ func (s *Store) ListJoins(ctx context.Context, query outmill.JoinQuery) ([]*outm
 	limit := limitOf(query.Limit)
 	template, args := sqlListJoins, []any{query.After.String(), limit, query.Status}
 	if query.GroupingKey != nil {
-		template, args = sqlListGroup, append(args, *query.GroupingKey)
+		template, args = sqlListGroup, append(args, sqltx.OrNull(*query.GroupingKey))
 	}
 	var all []outmill.Join
 	err := s.read(ctx, operation, func(ctx context.Context, t *txn) error {

@@ -26,7 +26,7 @@ func ackAll(t *testing.T, store file) {
 	t.Helper()
 	found := claim(t, store, claimRequest(outmill.NewOwnerToken(), 100, outmill.OrderNone))
 	require.NotEmpty(t, found)
-	require.NoError(t, store.Ack(t.Context(), leases(found)))
+	require.NoError(t, store.Ack(t.Context(), "", leases(found)))
 }
 
 func Test_cancelling_a_join_wakes_what_waits_for_it(t *testing.T) {

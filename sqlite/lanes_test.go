@@ -98,7 +98,7 @@ func (w *laneWalk) settle(rt *rapid.T) {
 	var err error
 	switch rapid.IntRange(0, 5).Draw(rt, "how") {
 	case 0:
-		err = w.store.Ack(w.ctx, []outmill.Lease{lease})
+		err = w.store.Ack(w.ctx, "", []outmill.Lease{lease})
 	case 1:
 		err = w.store.Abandon(w.ctx, []outmill.Abandonment{{Lease: lease, Delay: delay}})
 	case 2:
@@ -163,7 +163,7 @@ func (w *laneWalk) drain(rt *rapid.T) {
 				last[r.Key] = r.ID
 			}
 		}
-		require.NoError(rt, w.store.Ack(w.ctx, leases(found)))
+		require.NoError(rt, w.store.Ack(w.ctx, "", leases(found)))
 	}
 	w.check(rt)
 	const left = `SELECT count(*) FROM outmill_records WHERE stage NOT IN (5, 6)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
@@ -139,8 +140,9 @@ func Test_a_store_in_memory_has_one_connection_and_keeps_its_records(t *testing.
 func Test_the_parameters_of_a_URL_are_settings(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "orders.db")
+	logger := watermill.NewCaptureLogger()
 	opened, err := outmill.Open(t.Context(), "sqlite:"+path+
-		"?table_prefix=shop_&_pragma=cache_size(123)&retain=1h&retain_joins=90m&name=a%20shop&dedup_window=2h&busy_timeout=3s", nil)
+		"?append_log_level=debug-4&table_prefix=shop_&_pragma=cache_size(123)&retain=1h&retain_joins=90m&name=a%20shop&dedup_window=2h&busy_timeout=3s", logger)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, opened.Close()) }()
 	require.NoError(t, opened.Ensure(t.Context()))
@@ -152,9 +154,10 @@ func Test_the_parameters_of_a_URL_are_settings(t *testing.T) {
 	record := rec("m1", "")
 	record.DedupKey = "k"
 	require.NoError(t, opened.Append(t.Context(), record))
+	require.Len(t, logger.Captured()[watermill.TraceLogLevel], 1, "the line of the append")
 	require.InDelta(t, 7200, number(t, db, `SELECT (d.expires_at - r.created_at) / 1000000 FROM shop_dedup AS d, shop_records AS r`), 1)
 	found := claim(t, opened, claimRequest(outmill.NewOwnerToken(), 1, outmill.OrderNone))
-	require.NoError(t, opened.Ack(t.Context(), leases(found)))
+	require.NoError(t, opened.Ack(t.Context(), "", leases(found)))
 	require.Equal(t, 1, number(t, db, `SELECT count(*) FROM shop_records WHERE status = 'processed'`))
 
 	join := outmill.Join{ExpectedSteps: 1}
@@ -168,7 +171,8 @@ func Test_the_parameters_of_a_URL_are_settings(t *testing.T) {
 		require.Equal(t, deleted, n)
 	}
 
-	for parameter, says := range map[string]string{"retain=soon": "want a duration", "table_prefix=a-b": "TablePrefix", "name=%zz": "%zz"} {
+	for parameter, says := range map[string]string{"retain=soon": "want a duration", "append_log_level=loud": "want info, debug",
+		"append_log_level=error": "AppendLogLevel is ERROR", "table_prefix=a-b": "TablePrefix", "name=%zz": "%zz"} {
 		_, err := outmill.Open(t.Context(), "sqlite:"+path+"?"+parameter, nil)
 		require.ErrorIs(t, err, outmill.ErrInvalidConfig)
 		require.ErrorContains(t, err, says)

@@ -10,12 +10,13 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/urlconfig"
 )
 
 // Importing this package makes outmill.Open take URLs such as
 // sqlite:orders.db, sqlite:///var/lib/orders.db and sqlite::memory:. The
-// parameters name, table_prefix, retain, retain_joins, dedup_window and
-// busy_timeout set the fields of Config, as in
+// parameters name, append_log_level, table_prefix, retain, retain_joins,
+// dedup_window and busy_timeout set the fields of Config, as in
 // sqlite:orders.db?table_prefix=shop_&retain=24h; all others are the driver's.
 func init() {
 	outmill.RegisterProvider(outmill.Provider{
@@ -46,6 +47,8 @@ func configOf(database string) (string, Config, error) {
 		switch name {
 		case "name":
 			config.Name = value
+		case "append_log_level":
+			err = urlconfig.Level(name, value, &config.AppendLogLevel)
 		case "table_prefix":
 			config.TablePrefix = value
 		case "retain":

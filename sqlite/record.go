@@ -8,6 +8,8 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/metadata"
+	"github.com/outmill/outmill/internal/sqltx"
+	"github.com/outmill/outmill/internal/steps"
 )
 
 // Stages that this code decides about; the schema has them all. Statements spell them out as
@@ -22,7 +24,7 @@ const (
 // recordColumns are what scanRecord reads, in its order.
 const recordColumns = `seq, id, grp, topic, key, status, available_at, due_at, next_at, created_at, expires_at,
 	attempts, claims, expiries, owner, processed_at, processed_by, message_id, correlation_id, causation_id,
-	tenant_id, traceparent, tracestate, dedup_key, last_error, metadata, payload`
+	tenant_id, traceparent, tracestate, dedup_key, last_error, joins, waits_for, metadata, payload`
 
 // blockedColumn tells of a held record whether an earlier one of its key was
 // still in the way when a claim looked last.
@@ -51,11 +53,11 @@ func scanRecord(rows *sql.Rows, into *placed) error {
 		seq, due, next, created       int64
 		group                         sql.NullString
 		available, expires, processed sql.NullInt64
-		owner, processedBy, text      string
+		owner, joins, text            string
 	)
 	err := rows.Scan(&seq, &r.ID, &group, &r.Topic, &r.Key, &r.Status, &available, &due, &next, &created, &expires,
-		&r.Attempts, &r.Claims, &r.Expiries, &owner, &processed, &processedBy, &r.MessageID, &r.CorrelationID, &r.CausationID,
-		&r.TenantID, &r.TraceParent, &r.TraceState, &r.DedupKey, &r.LastError, &text, &r.Payload, &blocked)
+		&r.Attempts, &r.Claims, &r.Expiries, &owner, &processed, sqltx.Text(&r.ProcessedBy), &r.MessageID, sqltx.Text(&r.CorrelationID), sqltx.Text(&r.CausationID),
+		sqltx.Text(&r.TenantID), sqltx.Text(&r.TraceParent), sqltx.Text(&r.TraceState), sqltx.Text(&r.DedupKey), sqltx.Text(&r.LastError), sqltx.Text(&joins), &r.WaitsFor, sqltx.Text(&text), &r.Payload, &blocked)
 	if err != nil {
 		return err
 	}
@@ -73,11 +75,10 @@ func scanRecord(rows *sql.Rows, into *placed) error {
 	if err := parseToken(&r.Owner, owner); err != nil {
 		return fmt.Errorf("record %s: owner: %w", r.ID, err)
 	}
-	if err := parseToken(&r.ProcessedBy, processedBy); err != nil {
-		return fmt.Errorf("record %s: processed_by: %w", r.ID, err)
+	if r.Joins, err = steps.Joins(joins); err != nil {
+		return fmt.Errorf("record %s: %w", r.ID, err)
 	}
 	if text != "" {
-		var err error
 		if r.Metadata, err = metadata.Parse([]byte(text)); err != nil {
 			return fmt.Errorf("record %s: metadata: %w", r.ID, err)
 		}

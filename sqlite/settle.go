@@ -28,7 +28,7 @@ const (
 	sqlDeleteAcked = `DELETE FROM {p:records} WHERE seq IN (SELECT r.seq` + standing + `)`
 
 	sqlProcess = `UPDATE {p:records} SET status = 'processed', stage = 6, available_at = NULL, owner = '',
-	processed_at = ?3, processed_by = ?2
+	processed_at = ?3, processed_by = nullif(?4, '')
 WHERE seq IN (SELECT r.seq` + standing + `)`
 
 	sqlRelease = `UPDATE {p:records} SET status = 'pending', ` + dueAsBefore + `, owner = ''
@@ -40,7 +40,7 @@ WHERE seq IN (SELECT r.seq` + standing + `)`
 	// [claim, delay, error] or [claim, park, error].
 	sqlAbandon = `WITH l AS MATERIALIZED (SELECT r.seq AS leased, ?3 + (j.value ->> 1) AS until, j.value ->> 2 AS error` + standing + `)
 UPDATE {p:records} SET status = 'pending', stage = 2, owner = '', expiries = 0, attempts = attempts + 1,
-	available_at = l.until, next_at = l.until, last_error = l.error
+	available_at = l.until, next_at = l.until, last_error = nullif(l.error, '')
 FROM l WHERE seq = l.leased`
 
 	sqlSnooze = `WITH l AS MATERIALIZED (SELECT r.seq AS leased, ?3 + (j.value ->> 1) AS until` + standing + `)
@@ -54,7 +54,7 @@ FROM l WHERE seq = l.leased`
 
 	sqlFail = `WITH l AS MATERIALIZED (SELECT r.seq AS leased, j.value ->> 1 AS park, j.value ->> 2 AS error` + standing + `)
 UPDATE {p:records} SET status = 'dead', stage = 6, available_at = NULL, owner = '',
-	parked = l.park AND key <> '', last_error = l.error
+	parked = l.park AND key <> '', last_error = nullif(l.error, '')
 FROM l WHERE seq = l.leased
 RETURNING seq, grp, topic, key, parked`
 
@@ -146,13 +146,17 @@ func (t *txn) openLanesOf(ctx context.Context, of settlement) error {
 }
 
 // Ack makes the records processed. See outmill.Queue.
-func (s *Store) Ack(ctx context.Context, leases []outmill.Lease) error {
-	return s.settle(ctx, "ack", bare(leases), func(ctx context.Context, t *txn, of settlement) (err error) {
+func (s *Store) Ack(ctx context.Context, by string, leases []outmill.Lease) error {
+	const operation = "ack"
+	if err := outmill.CheckWorker(by); err != nil {
+		return s.explain(ctx, operation, err)
+	}
+	return s.settle(ctx, operation, bare(leases), func(ctx context.Context, t *txn, of settlement) (err error) {
 		if err := t.moveSteps(ctx, isAcked, sqlStepsStanding, of.leases, of.owner); err != nil {
 			return err
 		}
 		if s.config.Retain > 0 {
-			_, err = t.exec(ctx, sqlProcess, of.leases, of.owner, t.now)
+			_, err = t.exec(ctx, sqlProcess, of.leases, of.owner, t.now, by)
 		} else {
 			_, err = t.exec(ctx, sqlDeleteAcked, of.leases, of.owner)
 		}

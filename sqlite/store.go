@@ -9,6 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/logs"
 	"github.com/outmill/outmill/internal/rotation"
 	"github.com/outmill/outmill/internal/routing"
 	"github.com/outmill/outmill/internal/sqltx"
@@ -25,7 +26,7 @@ type Store struct {
 	db     *sql.DB
 	ownsDB bool
 	config Config
-	logger watermill.LoggerAdapter
+	logger *logs.Log
 	sql    *queries
 	writer *turnstile
 	waker  *waker
@@ -55,13 +56,10 @@ func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Store, err
 		return nil, err
 	}
 	config.setDefaults()
-	if outmill.IsNil(logger) {
-		logger = watermill.NopLogger{}
-	}
 	return &Store{
 		db:     db,
 		config: config,
-		logger: logger.With(watermill.LogFields{"store": config.Name}),
+		logger: logs.New(logger, config.Name, config.AppendLogLevel),
 		sql:    newQueries(config.TablePrefix),
 		writer: newTurnstile(),
 		waker:  newWaker(),

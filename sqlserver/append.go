@@ -10,6 +10,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/bell"
 	"github.com/outmill/outmill/internal/routing"
+	"github.com/outmill/outmill/internal/steps"
 )
 
 // Append writes all the records or none. See outmill.Writer.
@@ -38,6 +39,7 @@ func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
 		return err
 	}
 	a.report()
+	s.logger.Appended(tx != nil, records...)
 	topics := bell.TopicsOf(records)
 	if tx != nil {
 		bell.Note(ctx, s, topics)
@@ -203,8 +205,8 @@ func (a *appending) rows(table *routing.Table) []newRow {
 func (a *appending) row(i int) newRow {
 	of, text := a.records[i], a.s.text
 	row := newRow{
-		Topic: text(of.Topic), Key: text(of.Key), Size: int64(of.Size()), MessageID: text(of.MessageID), CorrelationID: text(of.CorrelationID),
-		CausationID: text(of.CausationID), TenantID: text(of.TenantID), TraceParent: text(of.TraceParent), TraceState: text(of.TraceState),
+		Topic: text(of.Topic), Key: text(of.Key), Size: int64(of.Size()), MessageID: text(of.MessageID), CorrelationID: some(text(of.CorrelationID)),
+		CausationID: some(text(of.CausationID)), TenantID: some(text(of.TenantID)), TraceParent: some(text(of.TraceParent)), TraceState: some(text(of.TraceState)),
 		DedupKey: text(of.DedupKey), Metadata: some(text(a.metadata[i])), Payload: of.Payload,
 	}
 	if row.MessageID == "" {
@@ -215,7 +217,7 @@ func (a *appending) row(i int) newRow {
 		row.Payload = []byte{}
 	}
 	if len(of.Joins) > 0 {
-		row.Step = a.ids[i][:]
+		row.Step, row.Joins = a.ids[i][:], some(steps.Text(of.Joins))
 	}
 	if !of.WaitsFor.IsZero() {
 		row.WaitsFor = of.WaitsFor[:]

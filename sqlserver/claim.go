@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"slices"
 
-	"github.com/ThreeDotsLabs/watermill"
-
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/inorder"
 )
@@ -41,9 +39,7 @@ func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill
 			if busy == nil {
 				s.busy.Note(req.Group, req.Topics, topics)
 			}
-			s.logger.Debug("Records claimed", watermill.LogFields{
-				"group": req.Group, "owner": req.Owner.String(), "count": len(c.records),
-			})
+			s.logger.Claimed(req, len(c.records))
 			return c.records, err
 		}
 		if err != nil || busy == nil && !c.again {

@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"regexp"
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/logs"
 )
 
 // Defaults of Config.
@@ -35,6 +37,10 @@ type Config struct {
 	// Outbox, OutboxJoin, OutboxJoinMember, Outbox_Claim and so on. Two stores with
 	// different tables share one schema. As Schema, at most 100. Default "Outbox".
 	Table string
+	// AppendLogLevel is the level of the line that each call logs which appends
+	// records: how many, to which topics, with which correlation ids. Info unless set;
+	// slog.LevelDebug is debug, and what is below is trace.
+	AppendLogLevel slog.Level
 	// Retain is how long a processed record is kept. 0 deletes it on ack.
 	Retain time.Duration
 	// RetainJoins is how long a join is kept that has ended. Default 24 h.
@@ -86,6 +92,9 @@ func (c Config) Validate() error {
 	}
 	refuse(!namePattern.MatchString(c.Schema), "Schema is %q: want a letter or _, then letters, digits and _, at most 100", c.Schema)
 	refuse(!namePattern.MatchString(c.Table), "Table is %q: want a letter or _, then letters, digits and _, at most 100", c.Table)
+	if err := logs.CheckLevel(c.AppendLogLevel); err != nil {
+		refuse(true, "%w", err)
+	}
 	refuse(c.Retain < 0, "Retain is %s: want 0 or more", c.Retain)
 	refuse(c.RetainJoins < 0, "RetainJoins is %s: want 0 (24 h) or more", c.RetainJoins)
 	refuse(c.DedupWindow < 0, "DedupWindow is %s: want 0 (24 h) or more", c.DedupWindow)

@@ -2,6 +2,7 @@ package sqlserver_test
 
 import (
 	"database/sql"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -31,6 +32,7 @@ func Test_each_setting_that_makes_no_sense_is_refused_by_its_name(t *testing.T) 
 		`Config.Table is "a\nb"`:         {Table: "a\nb"},
 		`Config.Table is "[Outbox]"`:     {Table: "[Outbox]"},
 		`Config.Table is "ttt`:           {Table: strings.Repeat("t", 101)},
+		"Config.AppendLogLevel is WARN":  {AppendLogLevel: slog.LevelWarn},
 		"Config.Retain is -1ns":          {Retain: -1},
 		"Config.RetainJoins is -1s":      {RetainJoins: -time.Second},
 		"Config.DedupWindow is -1m0s":    {DedupWindow: -time.Minute},
@@ -105,7 +107,7 @@ func Test_stores_of_other_tables_and_schemas_do_not_touch_each_other(t *testing.
 		found := claimed(t, store, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey))
 		require.Len(t, found, 1)
 		require.Equal(t, strings.Repeat("t", i+1), found[0].Topic)
-		require.NoError(t, store.Ack(t.Context(), leasesOf(found)))
+		require.NoError(t, store.Ack(t.Context(), "", leasesOf(found)))
 		require.Empty(t, listed(t, store))
 	}
 }

@@ -131,7 +131,7 @@ func Test_nothing_is_lost_while_connections_are_cut_again_and_again(t *testing.T
 					p.CutAll()
 				}
 				if err == nil {
-					_ = store.Ack(t.Context(), leasesOf(found))
+					_ = store.Ack(t.Context(), "", leasesOf(found))
 				}
 			}
 		})
@@ -140,7 +140,7 @@ func Test_nothing_is_lost_while_connections_are_cut_again_and_again(t *testing.T
 	// What a worker does not know it has comes back when the lease ends.
 	passTime(t, direct.DB(), table, 2*time.Minute)
 	for found := claimed(t, direct, claimOf(outmill.NewOwnerToken(), n, outmill.OrderKey)); len(found) > 0; found = claimed(t, direct, claimOf(outmill.NewOwnerToken(), n, outmill.OrderKey)) {
-		require.NoError(t, direct.Ack(t.Context(), leasesOf(found)))
+		require.NoError(t, direct.Ack(t.Context(), "", leasesOf(found)))
 	}
 	processed, err := direct.List(t.Context(), outmill.ListQuery{Status: outmill.StatusProcessed})
 	require.NoError(t, err)

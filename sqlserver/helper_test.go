@@ -210,7 +210,7 @@ func everything(t *testing.T, store *sqlserver.Store) {
 	}
 	operating(t, store)
 	tidying(t, store)
-	require.NoError(t, store.Ack(ctx, leasesOf(claimed(t, store, claimOf(owner, 1000, outmill.OrderNone)))))
+	require.NoError(t, store.Ack(ctx, "", leasesOf(claimed(t, store, claimOf(owner, 1000, outmill.OrderNone)))))
 	_, err := store.DropGroup(ctx, readers)
 	require.NoError(t, err)
 }
@@ -238,7 +238,7 @@ func settleEach(t *testing.T, store *sqlserver.Store, found []*outmill.Record) {
 	held, err := store.Extend(ctx, time.Minute, leases)
 	require.NoError(t, err)
 	require.Len(t, held, len(leases))
-	require.NoError(t, store.Ack(ctx, leases[:2]))
+	require.NoError(t, store.Ack(ctx, "", leases[:2]))
 	require.NoError(t, store.Abandon(ctx, []outmill.Abandonment{{Lease: leases[2], Err: "again"}}))
 	require.NoError(t, store.Snooze(ctx, []outmill.Snoozing{{Lease: leases[3]}}))
 	require.NoError(t, store.Release(ctx, leases[4:5]))
@@ -299,7 +299,7 @@ func joining(t *testing.T, store *sqlserver.Store) {
 	require.ErrorIs(t, store.Append(ctx, step("too many")), outmill.ErrTooManySteps)
 	found := claimed(t, store, claimOf(outmill.NewOwnerToken(), 4, outmill.OrderNone, "steps"))
 	require.Len(t, found, 4)
-	require.NoError(t, store.Ack(ctx, leasesOf(found[:1])))
+	require.NoError(t, store.Ack(ctx, "", leasesOf(found[:1])))
 	require.NoError(t, store.Fail(ctx, []outmill.Failure{{Lease: found[1].Lease()}}))
 	require.NoError(t, store.ReportCompleted(ctx, join.ID, found[2].ID))
 	require.NoError(t, store.ReportFailed(ctx, join.ID, found[3].ID))

@@ -261,6 +261,7 @@ var unbounded = map[string]string{
 	// All records of one message: one for each group.
 	"sqlRecordToAttach": "one record for each group",
 	"sqlLookAtStep":     "one record",
+	"sqlNoteJoin":       "one record for each group",
 }
 
 func Test_no_statement_changes_so_many_records_that_their_locks_become_one_of_the_table(t *testing.T) {

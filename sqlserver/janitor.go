@@ -3,8 +3,6 @@ package sqlserver
 import (
 	"context"
 
-	"github.com/ThreeDotsLabs/watermill"
-
 	"github.com/outmill/outmill"
 )
 
@@ -25,8 +23,8 @@ SELECT @@ROWCOUNT`
 // outmill.Queue.
 func (s *Store) ReapExpired(ctx context.Context, limit int) (int, error) {
 	reaped, err := s.tidy(ctx, "reap", "[dbo].[Outbox_Reap]", "Limit", limit)
+	s.logger.Reaped(reaped)
 	if reaped > 0 {
-		s.logger.Info("Leases that ran out were reaped", watermill.LogFields{"count": reaped})
 		s.bell.Ring()
 	}
 	return reaped, err

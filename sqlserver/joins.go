@@ -24,7 +24,7 @@ INSERT [dbo].[OutboxJoin] (JoinId, JoinIdBytes, GroupingKey, Status, Policy, Quo
     SELECT CONVERT(UNIQUEIDENTIFIER, @join), @id, @grouping, 0, @policy, @quorum, @expected, 0, 0,
         CASE WHEN @after IS NOT NULL THEN DATEADD(MICROSECOND, CAST(@after % 1000000 AS INT), DATEADD(SECOND, CAST(@after / 1000000 % 86400 AS INT), DATEADD(DAY, CAST(@after / CAST(86400000000 AS BIGINT) AS INT), @now)))
             WHEN @at IS NOT NULL THEN CONVERT(DATETIME2(6), @at, 126) END,
-        @complete, N'', @now, @now, @metadata
+        @complete, NULL, @now, @now, @metadata
     WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxJoin] WITH (READCOMMITTEDLOCK) WHERE JoinIdBytes = @id);
 SELECT @@ROWCOUNT`
 
@@ -52,6 +52,10 @@ END`
 	sqlListGroup = `SELECT TOP (@limit) ` + joinColumns + `, 0 FROM [dbo].[OutboxJoin] AS j` + notLocked + `
     WHERE j.GroupingKey = @grouping AND j.JoinIdBytes > CONVERT(BINARY(16), @after, 1) AND (@any = 1 OR j.Status = @status) ORDER BY j.JoinIdBytes`
 
+	// sqlListUngrouped is of the joins without a grouping key.
+	sqlListUngrouped = `SELECT TOP (@limit) ` + joinColumns + `, 0 FROM [dbo].[OutboxJoin] AS j` + notLocked + `
+    WHERE j.GroupingKey IS NULL AND j.JoinIdBytes > CONVERT(BINARY(16), @after, 1) AND (@any = 1 OR j.Status = @status) ORDER BY j.JoinIdBytes`
+
 	sqlListSteps = `SELECT TOP (@limit) Step, Status FROM [dbo].[OutboxJoinMember]` + notLocked + `
     WHERE JoinIdBytes = CONVERT(BINARY(16), @join, 1) AND Step > CONVERT(BINARY(16), @after, 1) ORDER BY Step`
 
@@ -78,6 +82,10 @@ UPDATE [dbo].[Outbox] SET Step = IdBytes WHERE IdBytes = CONVERT(BINARY(16), @id
 SELECT (SELECT COUNT(*) FROM [dbo].[OutboxJoinMember] WHERE JoinIdBytes = CONVERT(BINARY(16), @join, 1) AND Step = CONVERT(BINARY(16), @step, 1)),
     COALESCE(SUM(CASE WHEN Stage < 6 THEN 1 ELSE 0 END), 0), COALESCE(SUM(CASE WHEN Stage = 6 THEN 1 ELSE 0 END), 0), COALESCE(SUM(CASE WHEN Stage = 7 THEN 1 ELSE 0 END), 0)
 FROM [dbo].[Outbox] WHERE Step IS NOT NULL AND Step = CONVERT(BINARY(16), @step, 1)`
+
+	// sqlNoteJoin has the records of a step tell of a join too.
+	sqlNoteJoin = `UPDATE o SET Joins = CASE WHEN o.Joins IS NULL THEN @joinid ELSE CONCAT(o.Joins, N',', @joinid) END
+    FROM [dbo].[Outbox] AS o WITH (FORCESEEK) WHERE o.Step IS NOT NULL AND o.Step = CONVERT(BINARY(16), @step, 1)`
 
 	sqlAddMember = `INSERT [dbo].[OutboxJoinMember] (JoinIdBytes, Step, JoinId, OutboxMessageId, Status, OpenRecords, AckedRecords, DeadRecords, Reported, CreatedUtc)
     VALUES (CONVERT(BINARY(16), @join, 1), CONVERT(BINARY(16), @step, 1), CONVERT(UNIQUEIDENTIFIER, @joinid), @message, @status, @open, @acked, @dead, 0, SYSUTCDATETIME())`
@@ -161,8 +169,8 @@ func (j *countedJoin) scan(scan func(...any) error) error {
 	var micros int64
 	var deadline, finished sql.NullTime
 	var metadata sql.NullString
-	err := scan(&id, &j.GroupingKey, &status, &j.Policy, &j.Quorum, &expected, &j.CompletedSteps, &j.FailedSteps,
-		&deadline, &j.CompleteAtDeadline, &j.late, &micros, &j.Reason, &j.CreatedAt, &j.UpdatedAt, &finished, &metadata, &j.members)
+	err := scan(&id, sqltx.Text(&j.GroupingKey), &status, &j.Policy, &j.Quorum, &expected, &j.CompletedSteps, &j.FailedSteps,
+		&deadline, &j.CompleteAtDeadline, &j.late, &micros, sqltx.Text(&j.Reason), &j.CreatedAt, &j.UpdatedAt, &finished, &metadata, &j.members)
 	if err != nil {
 		return err
 	}
@@ -251,7 +259,7 @@ func startCall(id outmill.JoinID, join *outmill.Join) (c call, started *int, err
 	started = new(int)
 	deadline, after := when(join.Deadline, join.Timeout)
 	return call{template: sqlStartJoin, args: []any{
-		named("join", id.String()), named("bytes", hex(id)), named("grouping", join.GroupingKey), named("policy", string(cmp.Or(join.Policy, outmill.JoinAll))),
+		named("join", id.String()), named("bytes", hex(id)), named("grouping", some(join.GroupingKey)), named("policy", string(cmp.Or(join.Policy, outmill.JoinAll))),
 		named("quorum", join.Quorum), named("expected", sql.NullInt64{Int64: int64(join.ExpectedSteps), Valid: !join.Unsealed}),
 		named("after", after), named("at", deadline), named("complete", join.CompleteAtDeadline), named("metadata", metadata),
 	}, sets: []reader{numbers(started)}}, started, nil
@@ -379,6 +387,9 @@ func (t *joinTx) attach(ctx context.Context, id outmill.JoinID, a *lateStep) err
 	counts := steps.Counts{}.Moved(outmill.StepPending, status)
 	err := t.do(ctx, sqlAddMember, nil, named("join", hex(id)), named("step", a.step), named("joinid", id.String()), named("message", a.message),
 		named("status", numberOf(stepStatuses, status)), named("open", a.open), named("acked", a.acked), named("dead", a.dead))
+	if err == nil {
+		err = t.do(ctx, sqlNoteJoin, nil, named("step", a.step), named("joinid", id.String()))
+	}
 	if err != nil {
 		return err
 	}
@@ -468,6 +479,7 @@ func (s *Store) FinishJoin(ctx context.Context, id outmill.JoinID, request outmi
 	}
 	if follow != nil {
 		follow.report()
+		s.logger.Appended(false, follow.records...)
 		s.bell.Ring()
 	}
 	if result.Finished || request.Seal {
@@ -523,7 +535,7 @@ func (s *Store) undecided(ctx context.Context, id outmill.JoinID, request outmil
 // end writes the status of a join that ends.
 func (t *joinTx) end(ctx context.Context, join *countedJoin) error {
 	var now time.Time
-	err := t.do(ctx, sqlEndJoin, numbers(&now), named("join", hex(join.ID)), named("status", numberOf(joinStatuses, join.Status)), named("reason", join.Reason))
+	err := t.do(ctx, sqlEndJoin, numbers(&now), named("join", hex(join.ID)), named("status", numberOf(joinStatuses, join.Status)), named("reason", some(join.Reason)))
 	join.FinishedAt, join.UpdatedAt = now.UTC(), now.UTC()
 	return err
 }
@@ -610,7 +622,11 @@ func (s *Store) ListJoins(ctx context.Context, query outmill.JoinQuery) ([]*outm
 		named("limit", cmp.Or(query.Limit, defaultListLimitOfJoins)), named("after", hex(query.After)),
 		named("any", query.Status == ""), named("status", numberOf(joinStatuses, query.Status)),
 	}
-	if query.GroupingKey != nil {
+	switch {
+	case query.GroupingKey == nil:
+	case *query.GroupingKey == "":
+		template = sqlListUngrouped
+	default:
 		template, args = sqlListGroup, append(args, named("grouping", *query.GroupingKey))
 	}
 	var found []countedJoin

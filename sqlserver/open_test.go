@@ -25,7 +25,7 @@ func Test_a_store_is_opened_by_its_URL(t *testing.T) {
 	record.DedupKey = "key"
 	require.NoError(t, store.Append(t.Context(), record))
 	found := claimed(t, store, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone))
-	require.NoError(t, store.Ack(t.Context(), leasesOf(found)))
+	require.NoError(t, store.Ack(t.Context(), "", leasesOf(found)))
 	require.Equal(t, []string{"one"}, listed(t, store), "retain")
 	require.Equal(t, 1, valueOf[int](t, store.DB(), "SELECT COUNT(*) FROM "+table))
 	hours := "SELECT DATEDIFF(MINUTE, SYSUTCDATETIME(), ExpiresAt) FROM " + table + "Dedup"
@@ -67,6 +67,8 @@ func Test_a_store_without_a_schema_says_so_and_makes_one_where_that_is_asked(t *
 func Test_a_parameter_that_makes_no_sense_is_refused_by_its_name(t *testing.T) {
 	t.Parallel()
 	for parameter, want := range map[string]string{
+		"append_log_level=loud":    "append_log_level",
+		"append_log_level=error":   "Config.AppendLogLevel is ERROR",
 		"retain=often":             "retain",
 		"retain=-1s":               "Config.Retain",
 		"retain_joins=x":           "retain_joins",

@@ -11,7 +11,7 @@ import (
 
 // Importing this package makes outmill.Open take URLs such as
 // sqlserver://user:password@host:1433?database=orders. The parameters name,
-// schema, table, retain, retain_joins, dedup_window and ensure_schema set the
+// append_log_level, schema, table, retain, retain_joins, dedup_window and ensure_schema set the
 // fields of Config, as in sqlserver://host?database=orders&schema=shop&retain=24h;
 // all others are the driver's (encrypt, TrustServerCertificate, …).
 func init() {
@@ -36,6 +36,7 @@ func configOf(text string) (string, Config, error) {
 	}
 	var config Config
 	parameters.Text("name", &config.Name)
+	parameters.Level("append_log_level", &config.AppendLogLevel)
 	parameters.Text("schema", &config.Schema)
 	parameters.Text("table", &config.Table)
 	parameters.Duration("retain", &config.Retain)

@@ -7,6 +7,8 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/metadata"
+	"github.com/outmill/outmill/internal/sqltx"
+	"github.com/outmill/outmill/internal/steps"
 )
 
 // Stages that this code decides about; the schema has them all.
@@ -20,8 +22,8 @@ const (
 // recordColumns are what scanRecord reads, in its order. The procedures that
 // return records spell them out too.
 const recordColumns = `o.Seq, o.IdBytes, o.GroupName, o.Topic, o.[Key], o.Stage, o.AvailableAt, o.DueTimeUtc, o.NextAttemptAt, o.CreatedAt, o.ExpiresAt, o.RetryCount, o.Claims, o.Expiries,
-	CONVERT(NVARCHAR(36), o.OwnerToken), o.ProcessedAt, CONVERT(NVARCHAR(36), o.ProcessedBy), o.MessageId, o.CorrelationId, o.CausationId, o.TenantId,
-	o.TraceParent, o.TraceState, o.DedupKey, o.LastError, o.Metadata, o.Payload`
+	CONVERT(NVARCHAR(36), o.OwnerToken), o.ProcessedAt, o.ProcessedBy, o.MessageId, o.CorrelationId, o.CausationId, o.TenantId,
+	o.TraceParent, o.TraceState, o.DedupKey, o.LastError, o.Joins, o.WaitsFor, o.Metadata, o.Payload`
 
 // blockedColumn tells of a held record whether an earlier one of its key was
 // still in the way when a claim looked last.
@@ -41,8 +43,9 @@ type placed struct {
 type recordRow struct {
 	seq                           int64
 	stage                         int
-	id                            []byte
-	group, owner, by, metadata    sql.NullString
+	id, waitsFor                  []byte
+	joins                         string
+	group, owner, metadata        sql.NullString
 	available, expires, processed sql.NullTime
 	next                          time.Time
 	blocked                       bool
@@ -53,8 +56,8 @@ func scanRecord(scan func(...any) error) (placed, error) {
 	var r recordRow
 	rec := &r.record
 	err := scan(&r.seq, &r.id, &r.group, &rec.Topic, &rec.Key, &r.stage, &r.available, &rec.DueAt, &r.next, &rec.CreatedAt, &r.expires,
-		&rec.Attempts, &rec.Claims, &rec.Expiries, &r.owner, &r.processed, &r.by, &rec.MessageID, &rec.CorrelationID, &rec.CausationID, &rec.TenantID,
-		&rec.TraceParent, &rec.TraceState, &rec.DedupKey, &rec.LastError, &r.metadata, &rec.Payload, &r.blocked)
+		&rec.Attempts, &rec.Claims, &rec.Expiries, &r.owner, &r.processed, sqltx.Text(&rec.ProcessedBy), &rec.MessageID, sqltx.Text(&rec.CorrelationID), sqltx.Text(&rec.CausationID), sqltx.Text(&rec.TenantID),
+		sqltx.Text(&rec.TraceParent), sqltx.Text(&rec.TraceState), sqltx.Text(&rec.DedupKey), sqltx.Text(&rec.LastError), sqltx.Text(&r.joins), &r.waitsFor, &r.metadata, &rec.Payload, &r.blocked)
 	if err != nil {
 		return placed{}, err
 	}
@@ -66,17 +69,24 @@ func (r *recordRow) placed() (placed, error) {
 	if err := uuidFrom(r.id, (*[16]byte)(&rec.ID)); err != nil {
 		return placed{}, err
 	}
+	if r.waitsFor != nil {
+		if err := uuidFrom(r.waitsFor, (*[16]byte)(&rec.WaitsFor)); err != nil {
+			return placed{}, err
+		}
+	}
+	var err error
+	if rec.Joins, err = steps.Joins(r.joins); err != nil {
+		return placed{}, fmt.Errorf("record %s: %w", rec.ID, err)
+	}
 	rec.Group, rec.Routed = r.group.String, r.group.Valid
 	rec.Status = statusOf(r.stage)
 	rec.DueAt, rec.CreatedAt, rec.ExpiresAt, rec.ProcessedAt = rec.DueAt.UTC(), rec.CreatedAt.UTC(), utc(r.expires), utc(r.processed)
 	if rec.Payload == nil {
 		rec.Payload = []byte{}
 	}
-	for text, into := range map[*sql.NullString]*outmill.OwnerToken{&r.owner: &rec.Owner, &r.by: &rec.ProcessedBy} {
-		if text.Valid {
-			if err := into.Scan(text.String); err != nil {
-				return placed{}, err
-			}
+	if r.owner.Valid {
+		if err := rec.Owner.Scan(r.owner.String); err != nil {
+			return placed{}, err
 		}
 	}
 	switch {
@@ -86,7 +96,6 @@ func (r *recordRow) placed() (placed, error) {
 		rec.NextAttemptAt = r.next.UTC()
 	}
 	if r.metadata.Valid {
-		var err error
 		if rec.Metadata, err = metadata.Parse([]byte(r.metadata.String)); err != nil {
 			return placed{}, fmt.Errorf("record %s: metadata: %w", rec.ID, err)
 		}

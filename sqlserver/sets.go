@@ -12,21 +12,25 @@ import (
 // The rows of the table types: their fields are the columns, in their order.
 type (
 	newRow struct {
-		Place                                       int64
-		ID                                          string
-		IDBytes                                     []byte
-		Group                                       sql.NullString
-		Topic, Key                                  string
-		Size                                        int64
-		DueAt                                       sql.NullString
-		DueAfter                                    sql.NullInt64
-		ExpiresAt                                   sql.NullString
-		ExpiresAfter                                sql.NullInt64
-		MessageID, CorrelationID, CausationID       string
-		TenantID, TraceParent, TraceState, DedupKey string
-		Step, WaitsFor                              []byte
-		Metadata                                    sql.NullString
-		Payload                                     []byte
+		Place                                int64
+		ID                                   string
+		IDBytes                              []byte
+		Group                                sql.NullString
+		Topic, Key                           string
+		Size                                 int64
+		DueAt                                sql.NullString
+		DueAfter                             sql.NullInt64
+		ExpiresAt                            sql.NullString
+		ExpiresAfter                         sql.NullInt64
+		MessageID                            string
+		CorrelationID, CausationID, TenantID sql.NullString
+		TraceParent, TraceState              sql.NullString
+		DedupKey                             string
+		Step                                 []byte
+		Joins                                sql.NullString
+		WaitsFor                             []byte
+		Metadata                             sql.NullString
+		Payload                              []byte
 	}
 	leaseRow struct {
 		IDBytes []byte

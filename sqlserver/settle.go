@@ -28,8 +28,12 @@ func (s *Store) settle(ctx context.Context, operation, procedure string, rows []
 }
 
 // Ack makes the records processed. See outmill.Queue.
-func (s *Store) Ack(ctx context.Context, leases []outmill.Lease) error {
-	counted, err := s.settle(ctx, "ack", "[dbo].[Outbox_Ack]", s.leaseRows(leases), named("Keep", s.config.Retain > 0))
+func (s *Store) Ack(ctx context.Context, by string, leases []outmill.Lease) error {
+	const operation = "ack"
+	if err := outmill.CheckWorker(by); err != nil {
+		return s.explain(ctx, operation, err)
+	}
+	counted, err := s.settle(ctx, operation, "[dbo].[Outbox_Ack]", s.leaseRows(leases), named("Keep", s.config.Retain > 0), named("By", some(by)))
 	if err == nil {
 		s.hurry(ctx, counted)
 	}

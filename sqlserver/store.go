@@ -9,6 +9,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/bell"
+	"github.com/outmill/outmill/internal/logs"
 	"github.com/outmill/outmill/internal/rotation"
 	"github.com/outmill/outmill/internal/routing"
 	"github.com/outmill/outmill/internal/sqltx"
@@ -25,7 +26,7 @@ type Store struct {
 	db     *sql.DB
 	ownsDB bool
 	config Config
-	logger watermill.LoggerAdapter
+	logger *logs.Log
 	sql    *queries
 	turns  rotation.Rotation
 	busy   rotation.Busy
@@ -56,13 +57,10 @@ func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Store, err
 		return nil, err
 	}
 	config.setDefaults()
-	if outmill.IsNil(logger) {
-		logger = watermill.NopLogger{}
-	}
 	return &Store{
 		db:     db,
 		config: config,
-		logger: logger.With(watermill.LogFields{"store": config.Name}),
+		logger: logs.New(logger, config.Name, config.AppendLogLevel),
 		sql:    &queries{schema: config.Schema, table: config.Table},
 	}, nil
 }

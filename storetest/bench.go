@@ -93,7 +93,7 @@ func claimAndAck(b *testing.B, store outmill.Store, claim outmill.ClaimRequest) 
 	records, err := store.Claim(b.Context(), claim)
 	require.NoError(b, err)
 	require.Len(b, records, claim.Limit)
-	require.NoError(b, store.Ack(b.Context(), leases(records)))
+	require.NoError(b, store.Ack(b.Context(), "", leases(records)))
 }
 
 func reportRate(b *testing.B, batch int) {

@@ -46,7 +46,7 @@ func storeCalls() []storeCall {
 			_, err := s.Extend(ctx, time.Minute, one)
 			return err
 		}},
-		{"Ack", func(ctx context.Context, s outmill.Store) error { return s.Ack(ctx, one) }},
+		{"Ack", func(ctx context.Context, s outmill.Store) error { return s.Ack(ctx, "", one) }},
 		{"Abandon", func(ctx context.Context, s outmill.Store) error { return s.Abandon(ctx, abandonments(0, "", one)) }},
 		{"Fail", func(ctx context.Context, s outmill.Store) error { return s.Fail(ctx, failures(false, "", one)) }},
 		{"Fail with Park", func(ctx context.Context, s outmill.Store) error { return s.Fail(ctx, failures(true, "", one)) }},

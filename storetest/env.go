@@ -18,6 +18,7 @@ const (
 	tolerance = 30 * time.Second
 
 	group   = "readers"
+	worker  = "host-1:4711"
 	orders  = "orders"
 	leaseOf = 10 * time.Minute
 )
@@ -224,7 +225,7 @@ func (e *env) claimN(owner outmill.OwnerToken, n int, changes ...func(*outmill.C
 
 func (e *env) ack(records ...*outmill.Record) {
 	e.t.Helper()
-	require.NoError(e.t, e.store.Ack(e.ctx, leases(records)), "Ack")
+	require.NoError(e.t, e.store.Ack(e.ctx, worker, leases(records)), "Ack")
 }
 
 func (e *env) release(records ...*outmill.Record) {

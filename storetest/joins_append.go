@@ -23,7 +23,8 @@ func joinAppendSentences() []sentence {
 		{"appends at once fill joins to their last step", appendsFill},
 		{"an unsealed join takes steps without end", unsealedTakes},
 		{"a join of which enough steps are completed takes steps until it is finished", decidedTakes},
-		{"Joins are not read back", joinsNotReadBack},
+		{"Claim, Get and List tell of which joins a record is a step, in their order, and which it waits for", joinsToldByAll},
+		{"the records of several groups tell of the same joins", joinsToldByGroups},
 		{"AttachStep in a store that retains nothing is ErrUnknownMessage", attachNeedsRetain},
 	}
 	for _, refused := range refusedSteps() {
@@ -259,13 +260,6 @@ func decidedTakes(e *env) {
 	require.Len(e.t, e.steps(id), 2)
 	e.requireFinished(id, outmill.JoinCompleted)
 	require.ErrorIs(e.t, e.store.Append(e.ctx, rec(orders, "m3", withJoins(id))), outmill.ErrJoinFinished)
-}
-
-func joinsNotReadBack(e *env) {
-	r := e.members(e.startJoin(1), "m1")[0]
-	require.Empty(e.t, e.get(r).Joins)
-	require.Empty(e.t, e.list(outmill.ListQuery{})[0].Joins)
-	require.Empty(e.t, e.claimOne(outmill.NewOwnerToken(), "m1").Joins)
 }
 
 func attachNeedsRetain(e *env) {

@@ -19,6 +19,7 @@ func joinAttachSentences() []sentence {
 		{"AttachStep of a step that was appended as one changes nothing", attachMember},
 		{"OBX-096 AttachStep attaches a record to joins beside those that it has", attachBeside},
 		{"AttachStep of a record that waits for a group makes it a step", attachUnrouted},
+		{"the records of a message tell of the joins that AttachStep attached it to", attachIsTold},
 		{"AttachStep of an unknown record is ErrUnknownMessage", attachUnknown},
 		{"AttachStep of a record that was deleted is ErrUnknownMessage", attachDeleted},
 		{"AttachStep to an unknown join is ErrUnknownJoin", attachToUnknown},
@@ -243,7 +244,7 @@ func attachBesideAcks(e *env) {
 			if err != nil {
 				return err
 			}
-			if err := store.Ack(e.ctx, leases(found)); err != nil {
+			if err := store.Ack(e.ctx, "", leases(found)); err != nil {
 				return err
 			}
 			for _, r := range found {

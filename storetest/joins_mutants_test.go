@@ -51,6 +51,9 @@ func Test_every_store_with_broken_joins_is_noticed(t *testing.T) {
 func joinMutants() []mutant {
 	list := []mutant{
 		{"attaches nothing", "join append", "OBX-083 a record that is appended with Joins is a step of them", appends(func(r *outmill.Record) { r.Joins = nil })},
+		{"tells of no joins", "join append", "Claim, Get and List tell of which joins a record is a step, in their order, and which it waits for", func(f file) outmill.Store { return tellsOfNoJoins{f} }},
+		// It is here because it takes a store that retains.
+		{"names no worker", "settle", "OBX-029 a processed record keeps the name of the worker that acked it, up to 255 UTF-16 units", func(f file) outmill.Store { return namesNoWorker{f} }},
 		{"attaches to one join only", "join append", "OBX-096 a message is a step of a hundred joins", appends(func(r *outmill.Record) { r.Joins = r.Joins[:min(1, len(r.Joins))] })},
 		{"attaches where it can", "join append", "one step more than a join expects is ErrTooManySteps, and nothing is written", func(f file) outmill.Store { return attachesWhereItCan{f} }},
 		{"attaches outside of the transaction", "join append", "a step that is appended in a transaction is gone when it rolls back, and leaves its place", func(f file) outmill.Store { return commits{f} }},
@@ -150,7 +153,7 @@ func (m *remembersJoins) report(ctx context.Context, how func(context.Context, o
 	}
 }
 
-func (m *remembersJoins) Ack(ctx context.Context, leases []outmill.Lease) error {
+func (m *remembersJoins) Ack(ctx context.Context, by string, leases []outmill.Lease) error {
 	for _, l := range leases {
 		if m.acks {
 			if held, err := m.Extend(ctx, leaseOf, []outmill.Lease{l}); err == nil && len(held) > 0 {
@@ -158,7 +161,7 @@ func (m *remembersJoins) Ack(ctx context.Context, leases []outmill.Lease) error 
 			}
 		}
 	}
-	return m.file.Ack(ctx, leases)
+	return m.file.Ack(ctx, by, leases)
 }
 
 func (m *remembersJoins) Abandon(ctx context.Context, abandonments []outmill.Abandonment) error {
@@ -277,4 +280,21 @@ type finishesAnyway struct{ file }
 func (m finishesAnyway) FinishJoin(ctx context.Context, join outmill.JoinID, request outmill.FinishRequest) (outmill.FinishResult, error) {
 	result, err := m.file.FinishJoin(context.WithoutCancel(ctx), join, request)
 	return result, errors.Join(err, ctx.Err())
+}
+
+// tellsOfNoJoins claims records without their joins.
+type tellsOfNoJoins struct{ file }
+
+func (m tellsOfNoJoins) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.Record, error) {
+	found, err := m.file.Claim(ctx, req)
+	for _, r := range found {
+		r.Joins = nil
+	}
+	return found, err
+}
+
+type namesNoWorker struct{ file }
+
+func (m namesNoWorker) Ack(ctx context.Context, _ string, leases []outmill.Lease) error {
+	return m.file.Ack(ctx, "", leases)
 }

@@ -185,7 +185,7 @@ func reportRacesAck(e *env) {
 			var err error
 			switch i {
 			case 0:
-				err = store.Ack(e.ctx, leases([]*outmill.Record{r}))
+				err = store.Ack(e.ctx, "", leases([]*outmill.Record{r}))
 			case 1:
 				err = store.Fail(e.ctx, failures(false, "poison", leases([]*outmill.Record{r})))
 			case 2:

@@ -32,6 +32,7 @@ func joinSettleSentences() []sentence {
 		{"a step counts for every store of the database at once", countsElsewhere},
 		{"a record that expires before any group reads it fails its step", expiresUnrouted},
 		{"a record that is deleted before any group reads it fails its step", deletedUnrouted},
+		{"a record tells of its joins whatever becomes of it", joinsToldAlways},
 		{"a record that goes after it was processed leaves its step completed", goneAfterAck},
 		{"a dead record that is deleted leaves its step failed, and counts once", deletedDead},
 		{"ExpireDue with a limit counts what it did", expireSome},
@@ -55,11 +56,11 @@ func noLeaseCountsNothing(e *env) {
 	unknown := r.Lease()
 	unknown.ID = outmill.NewWorkItemID()
 	bad := []outmill.Lease{old.Lease(), stranger, unknown}
-	require.NoError(e.t, e.store.Ack(e.ctx, bad))
+	require.NoError(e.t, e.store.Ack(e.ctx, "", bad))
 	require.NoError(e.t, e.store.Fail(e.ctx, failures(false, "", bad)))
 	require.NoError(e.t, e.store.Fail(e.ctx, failures(true, "", bad)))
 	e.requireCounts(id, 0, 0)
-	require.NoError(e.t, e.store.Ack(e.ctx, append(bad, r.Lease())))
+	require.NoError(e.t, e.store.Ack(e.ctx, "", append(bad, r.Lease())))
 	e.requireCounts(id, 1, 0)
 }
 
@@ -169,7 +170,7 @@ func settlementsCutShort(e *env) {
 		one := leases([]*outmill.Record{r})
 		var err error
 		if i%2 == 0 {
-			err = e.store.Ack(ctx, one)
+			err = e.store.Ack(ctx, "", one)
 		} else {
 			err = e.store.Fail(ctx, failures(false, "poison", one))
 		}

@@ -307,7 +307,7 @@ func noEndIsLost(e *env) {
 		e.workersOn(stores, 3, func(i int, store joinStore) error {
 			switch i {
 			case 0:
-				return store.Ack(e.ctx, leases(steps[:1]))
+				return store.Ack(e.ctx, "", leases(steps[:1]))
 			case 1:
 				return end.decide(e, store, id, steps[1])
 			}
@@ -338,7 +338,7 @@ type joinEnd struct {
 func joinEnds() []joinEnd {
 	return []joinEnd{
 		{"an ack", plainJoin, func(e *env, store joinStore, _ outmill.JoinID, step *outmill.Record) error {
-			return store.Ack(e.ctx, leases([]*outmill.Record{step}))
+			return store.Ack(e.ctx, "", leases([]*outmill.Record{step}))
 		}},
 		{"a failure", plainJoin, func(e *env, store joinStore, _ outmill.JoinID, step *outmill.Record) error {
 			return store.Fail(e.ctx, failures(false, "poison", leases([]*outmill.Record{step})))
@@ -354,10 +354,10 @@ func joinEnds() []joinEnd {
 			if err := store.SealJoin(e.ctx, id, 2); err != nil {
 				return err
 			}
-			return store.Ack(e.ctx, leases([]*outmill.Record{step}))
+			return store.Ack(e.ctx, "", leases([]*outmill.Record{step}))
 		}},
 		{"a seal at the end", unsealed, func(e *env, store joinStore, id outmill.JoinID, step *outmill.Record) error {
-			if err := store.Ack(e.ctx, leases([]*outmill.Record{step})); err != nil {
+			if err := store.Ack(e.ctx, "", leases([]*outmill.Record{step})); err != nil {
 				return err
 			}
 			return store.SealJoin(e.ctx, id, 2)

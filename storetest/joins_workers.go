@@ -111,7 +111,7 @@ func (e *env) settleShuffled(store joinStore, results *outcomes, found []*outmil
 	a, b = min(a, b), max(a, b)
 	acked, failed, back := found[:a], found[a:b], found[b:]
 	err := errors.Join(
-		store.Ack(e.ctx, leases(acked)),
+		store.Ack(e.ctx, "", leases(acked)),
 		store.Fail(e.ctx, failures(false, "poison", leases(failed))),
 		store.Abandon(e.ctx, abandonments(0, "boom", leases(back))))
 	results.add(false, acked...)
@@ -132,7 +132,7 @@ func sixteenLargeCalls(e *env) {
 		// Half of what the next worker has too: the first of the two counts.
 		shared := append(slices.Clone(own), found[(i+1)%workers*each:][:each/2]...)
 		results.add(false, own...)
-		return store.Ack(e.ctx, leases(shared))
+		return store.Ack(e.ctx, "", leases(shared))
 	})
 	results.require(e, joins, of)
 	for _, id := range joins {
@@ -157,9 +157,9 @@ func joinWorkersThatDie(e *env) {
 				lost.add(found)
 				return nil
 			case i%4 == 1:
-				return store.Ack(e.ctx, append(lost.all(), leases(found)...))
+				return store.Ack(e.ctx, "", append(lost.all(), leases(found)...))
 			}
-			return store.Ack(e.ctx, leases(found))
+			return store.Ack(e.ctx, "", leases(found))
 		})
 		e.elapse(leaseOf + time.Minute)
 	}
@@ -203,7 +203,7 @@ func joinWorkersCutShort(e *env) {
 		ctx, cancel := context.WithTimeout(e.ctx, time.Duration(i)*time.Millisecond)
 		defer cancel()
 		// What became of it nobody knows.
-		_ = store.Ack(ctx, leases(found))
+		_ = store.Ack(ctx, "", leases(found))
 		return nil
 	})
 	e.elapse(leaseOf + time.Minute)
@@ -275,7 +275,7 @@ func (e *env) doAnything(store joinStore, owner outmill.OwnerToken, deleted *syn
 	}
 	switch rand.IntN(8) {
 	case 0:
-		return store.Ack(e.ctx, leases(found))
+		return store.Ack(e.ctx, "", leases(found))
 	case 1, 2:
 		return store.Fail(e.ctx, failures(false, "poison", leases(found)))
 	case 3:
@@ -338,7 +338,7 @@ func (e *env) settleInGroup(store joinStore, owner outmill.OwnerToken, name stri
 	}
 	half := len(found) / 2
 	if err := errors.Join(
-		store.Ack(e.ctx, leases(found[:half])),
+		store.Ack(e.ctx, "", leases(found[:half])),
 		store.Fail(e.ctx, failures(false, "poison", leases(found[half:])))); err != nil {
 		return err
 	}
@@ -394,7 +394,7 @@ func workersFinish(e *env) {
 				if err != nil {
 					return err
 				}
-				if err := store.Ack(e.ctx, leases(found)); err != nil {
+				if err := store.Ack(e.ctx, "", leases(found)); err != nil {
 					return err
 				}
 			}

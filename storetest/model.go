@@ -49,7 +49,7 @@ type item struct {
 	owner      outmill.OwnerToken
 	leaseUntil time.Duration
 	processed  time.Duration
-	processor  outmill.OwnerToken
+	processor  string
 	parked     bool
 }
 
@@ -255,9 +255,8 @@ func (m *model) ack(it *item) {
 		m.remove(func(other *item) bool { return other == it })
 		return
 	}
-	owner := it.owner
 	it.toPending()
-	it.status, it.processed, it.processor = outmill.StatusProcessed, m.now, owner
+	it.status, it.processed, it.processor = outmill.StatusProcessed, m.now, worker
 }
 
 // sameKey reports whether both are of one group, topic and key.

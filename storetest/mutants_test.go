@@ -78,7 +78,7 @@ const walkSentence = "random walks leave the store as the model of a queue"
 // losesAcks: an ack is a release.
 type losesAcks struct{ file }
 
-func (m losesAcks) Ack(ctx context.Context, leases []outmill.Lease) error {
+func (m losesAcks) Ack(ctx context.Context, _ string, leases []outmill.Lease) error {
 	return m.Release(ctx, leases)
 }
 
@@ -192,14 +192,14 @@ func (m ignoresForeign) Append(ctx context.Context, records ...*outmill.Record) 
 // acksAny acks under whatever lease there is.
 type acksAny struct{ file }
 
-func (m acksAny) Ack(ctx context.Context, leases []outmill.Lease) error {
+func (m acksAny) Ack(ctx context.Context, by string, leases []outmill.Lease) error {
 	leases = slices.Clone(leases)
 	for i, l := range leases {
 		if r, err := m.Get(ctx, l.ID); err == nil {
 			leases[i] = r.Lease()
 		}
 	}
-	return m.file.Ack(ctx, leases)
+	return m.file.Ack(ctx, by, leases)
 }
 
 type abandonsUncounted struct{ file }
@@ -287,7 +287,7 @@ type dropsReleases struct {
 
 func (m *dropsReleases) Release(ctx context.Context, leases []outmill.Lease) error {
 	if m.n.Add(1)%3 == 0 {
-		return m.Ack(ctx, leases)
+		return m.Ack(ctx, "", leases)
 	}
 	return m.file.Release(ctx, leases)
 }

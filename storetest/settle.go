@@ -27,6 +27,8 @@ func settleSentences() []sentence {
 		{"Extend by a lease that is not above 0 is refused", refuseExtend},
 		{"a negative delay of Abandon or Snooze is none", negativeDelay},
 		{"the claim number of a record never goes back", claimsNeverGoBack},
+		{"OBX-029 a processed record keeps the name of the worker that acked it, up to 255 UTF-16 units", processedByIsTheWorker},
+		{"Ack by a worker whose name is too long, or no text, is refused and settles nothing", refuseWorkerName},
 	}
 	for _, s := range settlements() {
 		list = append(list, s.sentences()...)
@@ -48,6 +50,33 @@ func (s settlement) sentences() []sentence {
 		{s.name + " acts on what stands of a mixed batch and passes over the rest", s.mixed},
 		{s.name + " acts once on a lease that is given twice", s.twice},
 		{s.name + " takes thousands of leases in one call", s.thousands},
+	}
+}
+
+func processedByIsTheWorker(e *env) {
+	for _, name := range []string{"", "host-1:4711", " it's \"quoted\" ", strings.Repeat("日", 255), strings.Repeat("😀", 127) + "x"} {
+		e.filled(rec(orders, "m1"))
+		r := e.claimOne(outmill.NewOwnerToken(), "m1")
+		require.NoError(e.t, e.store.Ack(e.ctx, name, []outmill.Lease{r.Lease()}))
+		if e.options.Retain == 0 {
+			e.requireGone(r)
+			continue
+		}
+		require.Equal(e.t, name, e.get(r).ProcessedBy, "processed by")
+		found := e.list(outmill.ListQuery{Status: outmill.StatusProcessed})
+		require.Len(e.t, found, 1)
+		require.Equal(e.t, name, found[0].ProcessedBy, "processed by, listed")
+		e.delete(r)
+	}
+}
+
+func refuseWorkerName(e *env) {
+	e.filled(rec(orders, "m1"))
+	r := e.claimOne(outmill.NewOwnerToken(), "m1")
+	for _, bad := range []string{strings.Repeat("x", 256), strings.Repeat("😀", 128), "a\x00", "\xff"} {
+		e.unchanged(r, func() {
+			require.ErrorIs(e.t, e.store.Ack(e.ctx, bad, []outmill.Lease{r.Lease()}), outmill.ErrInvalidRecord)
+		})
 	}
 }
 

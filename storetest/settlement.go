@@ -32,7 +32,7 @@ func settlements() []settlement {
 	}
 }
 
-func applyAck(e *env, leases ...outmill.Lease) error { return e.store.Ack(e.ctx, leases) }
+func applyAck(e *env, leases ...outmill.Lease) error { return e.store.Ack(e.ctx, worker, leases) }
 
 func applyAbandon(e *env, leases ...outmill.Lease) error {
 	return e.store.Abandon(e.ctx, abandonments(retryDelay, "boom", leases))
@@ -61,7 +61,7 @@ func requireAcked(e *env, before *outmill.Record) {
 	}
 	got := e.get(before)
 	require.Equal(e.t, outmill.StatusProcessed, got.Status)
-	require.Equal(e.t, before.Owner, got.ProcessedBy, "processed by")
+	require.Equal(e.t, worker, got.ProcessedBy, "processed by")
 	e.requireAbout(e.now(), got.ProcessedAt, "processed at")
 	requireNoLease(e, got)
 	require.Equal(e.t, before.Payload, got.Payload)

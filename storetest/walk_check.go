@@ -35,7 +35,8 @@ func (w *walk) requireSame(it *item, r *outmill.Record) {
 		Routed                  bool
 		Status                  outmill.Status
 		Attempts, Claims        int
-		Owner, ProcessedBy      outmill.OwnerToken
+		Owner                   outmill.OwnerToken
+		ProcessedBy             string
 	}
 	require.Equal(w.t,
 		visible{it.name, it.group, it.topic, it.key, it.routed, it.status, it.attempts, it.claims, it.owner, it.processor},

@@ -139,7 +139,7 @@ func (w *walk) claimAway(t *rapid.T, name string) {
 			return
 		}
 		leases := leases(found)
-		w.no(w.store.Ack(w.ctx(), leases), "Ack")
+		w.no(w.store.Ack(w.ctx(), worker, leases), "Ack")
 		w.settled(leases, w.m.ack)
 	}
 }

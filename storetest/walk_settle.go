@@ -41,7 +41,7 @@ func (w *walk) settle(t *rapid.T) {
 }
 
 func (w *walk) ack(_ *rapid.T, leases []outmill.Lease) {
-	w.no(w.store.Ack(w.ctx(), leases), "Ack")
+	w.no(w.store.Ack(w.ctx(), worker, leases), "Ack")
 	w.settled(leases, w.m.ack)
 }
 

@@ -83,7 +83,7 @@ func (e *env) settleSome(store outmill.Store, counts *tally, found []*outmill.Re
 			back = append(back, r)
 		}
 	}
-	if err := store.Ack(e.ctx, leases(acked)); err != nil {
+	if err := store.Ack(e.ctx, "", leases(acked)); err != nil {
 		return err
 	}
 	for _, r := range acked {
@@ -145,7 +145,7 @@ func (e *env) settleInOrder(store outmill.Store, counts *tally, found []*outmill
 		default:
 			// Counted before it is acked: afterwards another worker may be quicker.
 			counts.acked(r)
-			if err := store.Ack(e.ctx, leases([]*outmill.Record{r})); err != nil {
+			if err := store.Ack(e.ctx, "", leases([]*outmill.Record{r})); err != nil {
 				return err
 			}
 		}

@@ -137,8 +137,8 @@ func (endless) Claim(_ context.Context, req outmill.ClaimRequest) ([]*outmill.Re
 	return records, nil
 }
 
-func (endless) Ack(context.Context, []outmill.Lease) error     { return nil }
-func (endless) Release(context.Context, []outmill.Lease) error { return nil }
+func (endless) Ack(context.Context, string, []outmill.Lease) error { return nil }
+func (endless) Release(context.Context, []outmill.Lease) error     { return nil }
 
 func (endless) Extend(_ context.Context, _ time.Duration, leases []outmill.Lease) ([]outmill.Lease, error) {
 	return leases, nil

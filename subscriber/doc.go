@@ -30,8 +30,9 @@
 // # Watermill's middlewares
 //
 // They work as with any subscriber, in any order with KeepError. Two of them
-// deserve a thought. PoisonQueue takes every error for a failure, Snooze and
-// RetryAfter too: use PoisonQueueWithFilter with outmill.IsPermanent.
+// deserve a thought. PoisonQueue takes every error for a failure, RetryAfter too,
+// and Snooze where it is inside of KeepError: use PoisonQueueWithFilter with
+// outmill.IsPermanent.
 // Deduplicator takes the second delivery of a message that failed for a
 // duplicate, so the message is acked unhandled: let Retry run inside of it, or
 // use outmill.SetDedupKey where messages are published.

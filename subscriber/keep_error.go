@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/outmill/outmill"
 )
 
 var (
@@ -22,6 +24,14 @@ var (
 // RetryAfter and Snooze take effect. Add it first, so that it sees what the
 // other middlewares make of the error; it changes nothing for messages that
 // did not come from an Outmill subscriber.
+//
+// A handler that returns outmill.Snooze has not failed, so KeepError nacks the
+// message itself and returns no error and no messages: the router logs nothing,
+// and its ack comes too late. Middlewares outside of KeepError take a snooze for
+// a success (Watermill's metrics count one), so those that commit or roll back by
+// the error belong inside. Those inside see the Snooze as an error. A Snooze that
+// another error wraps takes effect too, but is returned and logged as the error
+// that it is part of.
 func KeepError(h message.HandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) (produced []*message.Message, err error) {
 		kept, ok := msg.Context().Value(keptKey{}).(*keptContext)
@@ -31,19 +41,37 @@ func KeepError(h message.HandlerFunc) message.HandlerFunc {
 		returned := false
 		defer func() {
 			if returned {
-				kept.set(err)
 				return
 			}
 			// Somebody further out recovers (the router does).
 			if p := recover(); p != nil {
-				kept.set(fmt.Errorf("handler panicked: %v", p))
+				kept.set(fmt.Errorf("handler panicked: %v", p), false)
 				panic(p)
 			}
 		}()
 		produced, err = h(msg)
 		returned = true
+		snoozed := isSnooze(err)
+		kept.set(err, snoozed)
+		if snoozed {
+			msg.Nack()
+			return nil, nil
+		}
 		return produced, err
 	}
+}
+
+// isSnooze tells whether err says nothing else. An error that panics when it is
+// asked, as a typed nil does, is none.
+func isSnooze(err error) (is bool) {
+	defer func() {
+		if recover() != nil {
+			is = false
+		}
+	}()
+	_, snoozed := outmill.SnoozeDelay(err)
+	_, several := err.(interface{ Unwrap() []error })
+	return snoozed && !several && errors.Unwrap(err) == nil
 }
 
 type keptKey struct{}
@@ -54,6 +82,8 @@ type keptContext struct {
 	mu   sync.Mutex
 	kept bool
 	err  error
+	// snoozed: the message is nacked, and nothing changes that any more.
+	snoozed bool
 }
 
 func (k *keptContext) Value(key any) any {
@@ -63,10 +93,12 @@ func (k *keptContext) Value(key any) any {
 	return k.Context.Value(key)
 }
 
-func (k *keptContext) set(err error) {
+func (k *keptContext) set(err error, snoozed bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.kept, k.err = true, err
+	if !k.snoozed {
+		k.kept, k.err, k.snoozed = true, err, snoozed
+	}
 }
 
 // reason is never nil.

@@ -127,9 +127,9 @@ type fate struct {
 func (p pile) foretell(behaviour string) fate {
 	m := &model{behaviour: behaviour}
 	for {
-		m.kept = nil
+		m.kept, m.nacked = nil, false
 		err := m.run(p)
-		if err == nil {
+		if err == nil && !m.nacked {
 			m.fate.status = outmill.StatusProcessed
 			return m.fate
 		}
@@ -150,6 +150,8 @@ type model struct {
 	fate      fate
 	seen      bool
 	kept      error
+	// nacked: KeepError has.
+	nacked bool
 }
 
 // errPanic stands for a panic on its way out.
@@ -167,6 +169,10 @@ func (m *model) run(p pile) error {
 	switch p[0] {
 	case keepError:
 		m.kept = m.run(inner)
+		if _, snoozed := outmill.SnoozeDelay(m.kept); snoozed {
+			m.nacked = true
+			return nil
+		}
 		return m.kept
 	case retry:
 		return m.retry(inner)
@@ -288,6 +294,8 @@ func Test_the_model_of_the_piles_says_what_Watermill_promises(t *testing.T) {
 	require.Equal(t, fate{calls: 9, attempts: 2, status: outmill.StatusDead, because: errBroken.Error()}, pile{keepError, retry, timeout}.foretell(fails))
 	require.Equal(t, fate{calls: 3, status: outmill.StatusProcessed, poisoned: true}, pile{poisonAll, retry, keepError}.foretell(fails))
 	require.Equal(t, fate{calls: 2, status: outmill.StatusProcessed}, pile{keepError, retry, correlation}.foretell(snoozes))
+	require.Equal(t, fate{calls: 1, status: outmill.StatusProcessed, poisoned: true}, pile{keepError, poisonAll}.foretell(snoozes))
+	require.Equal(t, fate{calls: 2, status: outmill.StatusProcessed}, pile{poisonAll, keepError}.foretell(snoozes))
 	// Watermill's Deduplicator takes the second try for a duplicate.
 	require.Equal(t, fate{calls: 1, attempts: 1, status: outmill.StatusProcessed}, pile{keepError, deduplicator}.foretell(fails))
 }

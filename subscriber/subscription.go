@@ -148,13 +148,15 @@ func (sub *subscription) deliver(ctx context.Context, it *worker.Item) {
 	msgCtx, cancel := context.WithCancel(sub.ctx)
 	kept := &keptContext{Context: msgCtx}
 	msg := outmill.MessageOf(it.Record)
-	msg.SetContext(outmill.WithDelivery(kept, sub.subscriber.queue.Name(), it.Record, it.Clock))
+	delivery := outmill.WithDelivery(kept, sub.subscriber.queue.Name(), it.Record, it.Clock)
+	msg.SetContext(delivery)
 	if !sub.offer(ctx, it, msg) {
 		cancel()
 		it.Release()
 		sub.free(1)
 		return
 	}
+	outmill.StartDelivery(delivery)
 	it.Started()
 	if !sub.subscriber.quiet {
 		sub.log.Debug("Message delivered", fieldsOf(it.Record))

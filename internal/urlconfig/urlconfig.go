@@ -5,6 +5,7 @@ package urlconfig
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"strconv"
 	"time"
@@ -71,6 +72,19 @@ func (p *Parameters) Duration(name string, into *time.Duration) {
 		}
 		return nil
 	})
+}
+
+// Level takes a level such as debug, or debug-4 for trace.
+func (p *Parameters) Level(name string, into *slog.Level) {
+	p.take(name, func(value string) error { return Level(name, value, into) })
+}
+
+// Level reads a parameter for Level.
+func Level(name, value string, into *slog.Level) error {
+	if err := into.UnmarshalText([]byte(value)); err != nil {
+		return fmt.Errorf("%w: parameter %s is %q: want info, debug or debug-4 (trace)", outmill.ErrInvalidConfig, name, value)
+	}
+	return nil
 }
 
 // Bool takes true or false.

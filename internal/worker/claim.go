@@ -101,9 +101,6 @@ func (w *Worker) claim(ctx context.Context, o order) (int, error) {
 	defer cancel()
 	begin := time.Now()
 	records, err := w.cfg.Queue.Claim(ctx, o.request)
-	if len(records) > 0 {
-		w.log.Debug("Claimed records", watermill.LogFields{"count": len(records)})
-	}
 	got := w.accept(o, records, begin)
 	w.endRound(o, got, err)
 	return len(records), err

@@ -13,6 +13,8 @@ import (
 type Config struct {
 	Queue  outmill.Queue
 	Logger watermill.LoggerAdapter
+	// Name is kept as ProcessedBy of what the worker acks; "" is none.
+	Name string
 
 	Group     string
 	Topics    outmill.Topics

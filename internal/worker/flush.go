@@ -99,7 +99,7 @@ func (w *Worker) store(ctx context.Context, batch []outcome) error {
 			return outmill.Failure{Lease: o.lease(), Err: o.reason, Park: park && o.item.key != ""}
 		}))
 	case acked:
-		return queue.Ack(ctx, convert(batch, outcome.lease))
+		return queue.Ack(ctx, w.cfg.Name, convert(batch, outcome.lease))
 	case snoozed:
 		return queue.Snooze(ctx, convert(batch, func(o outcome) outmill.Snoozing {
 			return outmill.Snoozing{Lease: o.lease(), Delay: o.delay}

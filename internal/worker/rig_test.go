@@ -311,8 +311,8 @@ func (f *faulty) Extend(ctx context.Context, lease time.Duration, leases []outmi
 	return standing, err
 }
 
-func (f *faulty) Ack(ctx context.Context, leases []outmill.Lease) error {
-	return f.around(ctx, "Ack", func() error { return f.Store.Ack(ctx, leases) })
+func (f *faulty) Ack(ctx context.Context, by string, leases []outmill.Lease) error {
+	return f.around(ctx, "Ack", func() error { return f.Store.Ack(ctx, by, leases) })
 }
 
 func (f *faulty) Abandon(ctx context.Context, list []outmill.Abandonment) error {

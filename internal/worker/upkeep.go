@@ -49,10 +49,7 @@ func Rounds(ctx context.Context, queue outmill.Queue, interval time.Duration, lo
 
 // Tidy does one round for the store.
 func Tidy(ctx context.Context, queue outmill.Queue, log watermill.LoggerAdapter) error {
-	reaped, err := repeat(ctx, queue.ReapExpired)
-	if reaped > 0 {
-		log.Info("Reaped expired leases", watermill.LogFields{"count": reaped, "store": queue.Name()})
-	}
+	_, err := repeat(ctx, queue.ReapExpired)
 	if joins, ok := queue.(outmill.Joins); ok {
 		_, joinsErr := repeat(ctx, joins.DeleteJoins)
 		err = errors.Join(err, joinsErr)

@@ -20,7 +20,6 @@ CREATE TABLE {p:records} (
     expires_at     timestamptz,
     processed_at   timestamptz,
     owner          uuid,
-    processed_by   uuid,
     size           integer     NOT NULL,
     attempts       integer     NOT NULL DEFAULT 0,
     claims         integer     NOT NULL DEFAULT 0,
@@ -31,16 +30,18 @@ CREATE TABLE {p:records} (
     topic          text COLLATE "C" NOT NULL,
     key            text COLLATE "C" NOT NULL DEFAULT '',
     message_id     text COLLATE "C" NOT NULL,
-    correlation_id text COLLATE "C" NOT NULL DEFAULT '',
-    causation_id   text COLLATE "C" NOT NULL DEFAULT '',
-    tenant_id      text COLLATE "C" NOT NULL DEFAULT '',
-    traceparent    text COLLATE "C" NOT NULL DEFAULT '',
-    tracestate     text COLLATE "C" NOT NULL DEFAULT '',
-    dedup_key      text COLLATE "C" NOT NULL DEFAULT '',
-    last_error     text COLLATE "C" NOT NULL DEFAULT '',
+    correlation_id text COLLATE "C",                         -- NULL: none, here and below
+    causation_id   text COLLATE "C",
+    tenant_id      text COLLATE "C",
+    traceparent    text COLLATE "C",
+    tracestate     text COLLATE "C",
+    dedup_key      text COLLATE "C",
+    last_error     text COLLATE "C",
+    processed_by   text COLLATE "C",                         -- the worker's name
     step           uuid,                                     -- the step that the message is of joins: the id of its first record
+    joins          uuid[],                                   -- the joins of which the message is a step
     waits_for      uuid,                                     -- the join that this record is to finish
-    metadata       jsonb,                                    -- NULL: none
+    metadata       jsonb,
     payload        bytea       NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 5000,
         autovacuum_analyze_scale_factor = 0.2, autovacuum_analyze_threshold = 5000);
@@ -136,7 +137,7 @@ CREATE INDEX {i:dedup_expires} ON {p:dedup} (expires_at);
 -- expected_steps is NULL until somebody knows it.
 CREATE TABLE {p:joins} (
     id                   uuid        NOT NULL PRIMARY KEY,
-    grouping_key         text COLLATE "C" NOT NULL,
+    grouping_key         text COLLATE "C",                            -- NULL: none
     status               text COLLATE "C" NOT NULL DEFAULT 'pending', -- pending, completed, failed, cancelled
     policy               text COLLATE "C" NOT NULL,                   -- all, any, quorum
     quorum               integer     NOT NULL,
@@ -145,14 +146,14 @@ CREATE TABLE {p:joins} (
     failed_steps         integer     NOT NULL DEFAULT 0,
     deadline             timestamptz,
     complete_at_deadline boolean     NOT NULL,
-    reason               text COLLATE "C" NOT NULL DEFAULT '',
+    reason               text COLLATE "C",
     created_at           timestamptz NOT NULL,
     updated_at           timestamptz NOT NULL,
     finished_at          timestamptz,
     metadata             jsonb                                        -- NULL: none
 ) WITH (fillfactor = 70);
 
-CREATE INDEX {i:joins_grouping} ON {p:joins} (grouping_key, status, id);
+CREATE INDEX {i:joins_grouping} ON {p:joins} (coalesce(grouping_key, ''), status, id);
 
 CREATE INDEX {i:joins_status} ON {p:joins} (status, id);
 
@@ -285,6 +286,6 @@ SELECT seq, id, grp, topic, key, message_id,
        CASE stage WHEN 0 THEN 'in line' WHEN 1 THEN 'held' WHEN 2 THEN 'waiting' WHEN 3 THEN 'delayed' WHEN 4 THEN 'leased' WHEN 5 THEN 'expired' ELSE 'settled' END AS stage,
        created_at, due_at, next_at, available_at, expires_at, processed_at,
        attempts, claims, expiries, parked, owner, processed_by, last_error,
-       correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, step, waits_for,
+       correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, step, joins, waits_for,
        size, metadata, encode(payload, 'escape') AS payload
 FROM {p:records};

@@ -26,14 +26,15 @@ CREATE TABLE {p:log} (
     topic          text COLLATE "C" NOT NULL,
     key            text COLLATE "C" NOT NULL,
     message_id     text COLLATE "C" NOT NULL,
-    correlation_id text COLLATE "C" NOT NULL,
-    causation_id   text COLLATE "C" NOT NULL,
-    tenant_id      text COLLATE "C" NOT NULL,
-    traceparent    text COLLATE "C" NOT NULL,
-    tracestate     text COLLATE "C" NOT NULL,
-    dedup_key      text COLLATE "C" NOT NULL,
+    correlation_id text COLLATE "C",                         -- NULL: none, here and below
+    causation_id   text COLLATE "C",
+    tenant_id      text COLLATE "C",
+    traceparent    text COLLATE "C",
+    tracestate     text COLLATE "C",
+    dedup_key      text COLLATE "C",
     step           uuid,
-    metadata       json,                                     -- a claim reads it as it was written; NULL: none
+    joins          uuid[],                                   -- as of the records: NULL where step is
+    metadata       json,                                     -- a claim reads it as it was written
     payload        bytea       NOT NULL
 ) PARTITION BY LIST (segment);
 

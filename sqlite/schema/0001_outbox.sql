@@ -28,17 +28,18 @@ CREATE TABLE {p:records} (
     size           INTEGER NOT NULL,
     owner          TEXT    NOT NULL DEFAULT '',
     processed_at   INTEGER,
-    processed_by   TEXT    NOT NULL DEFAULT '',
+    processed_by   TEXT,                              -- the worker's name; NULL: none
     message_id     TEXT    NOT NULL,
-    correlation_id TEXT    NOT NULL DEFAULT '',
-    causation_id   TEXT    NOT NULL DEFAULT '',
-    tenant_id      TEXT    NOT NULL DEFAULT '',
-    traceparent    TEXT    NOT NULL DEFAULT '',
-    tracestate     TEXT    NOT NULL DEFAULT '',
-    dedup_key      TEXT    NOT NULL DEFAULT '',
-    last_error     TEXT    NOT NULL DEFAULT '',
-    metadata       TEXT    NOT NULL DEFAULT '',       -- a JSON object
+    correlation_id TEXT,                              -- NULL: none, here and below
+    causation_id   TEXT,
+    tenant_id      TEXT,
+    traceparent    TEXT,
+    tracestate     TEXT,
+    dedup_key      TEXT,
+    last_error     TEXT,
+    metadata       TEXT,                              -- a JSON object
     step           TEXT,                              -- the step that the message is of joins: the id of its first record
+    joins          TEXT,                              -- the joins of which the message is a step: ids with commas
     waits_for      TEXT,                              -- the join that this record is to finish
     payload        BLOB    NOT NULL DEFAULT x''
 );
@@ -122,7 +123,7 @@ CREATE INDEX {p:dedup_expires} ON {p:dedup} (expires_at);
 -- expected is NULL until somebody knows it.
 CREATE TABLE {p:joins} (
     id                   TEXT    NOT NULL PRIMARY KEY,
-    grouping_key         TEXT    NOT NULL,
+    grouping_key         TEXT,                               -- NULL: none
     status               TEXT    NOT NULL DEFAULT 'pending', -- pending, completed, failed, cancelled
     policy               TEXT    NOT NULL,                   -- all, any, quorum
     quorum               INTEGER NOT NULL,
@@ -131,11 +132,11 @@ CREATE TABLE {p:joins} (
     failed_steps         INTEGER NOT NULL DEFAULT 0,
     deadline             INTEGER,
     complete_at_deadline INTEGER NOT NULL,
-    reason               TEXT    NOT NULL DEFAULT '',
+    reason               TEXT,
     created_at           INTEGER NOT NULL,
     updated_at           INTEGER NOT NULL,
     finished_at          INTEGER,
-    metadata             TEXT    NOT NULL                    -- a JSON object
+    metadata             TEXT                                -- a JSON object
 ) WITHOUT ROWID;
 
 CREATE INDEX {p:joins_grouping} ON {p:joins} (grouping_key, status, id);
@@ -170,6 +171,6 @@ SELECT seq, id, grp, topic, key, message_id, status,
        strftime('%Y-%m-%dT%H:%M:%fZ', expires_at / 1000000.0, 'unixepoch') AS expires_at,
        strftime('%Y-%m-%dT%H:%M:%fZ', processed_at / 1000000.0, 'unixepoch') AS processed_at,
        attempts, claims, expiries, parked, owner, processed_by, last_error,
-       correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, step, waits_for,
+       correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, step, joins, waits_for,
        size, metadata, CAST(payload AS TEXT) AS payload
 FROM {p:records};

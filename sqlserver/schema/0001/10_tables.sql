@@ -37,23 +37,24 @@ CREATE TABLE [dbo].[Outbox] (
     ExpiresAt     DATETIME2(6)     NULL,
     ProcessedAt   DATETIME2(6)     NULL,
     OwnerToken    UNIQUEIDENTIFIER NULL,
-    ProcessedBy   UNIQUEIDENTIFIER NULL,
+    ProcessedBy   NVARCHAR(255)    NULL,                                                                 -- the worker's name
     RetryCount    INT              NOT NULL,
     Claims        INT              NOT NULL,
     Expiries      INT              NOT NULL,
     Size          INT              NOT NULL,
     Parked        BIT              NOT NULL,                                                             -- went dead with Park
     MessageId     NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
-    CorrelationId NVARCHAR(255)    NOT NULL,
-    CausationId   NVARCHAR(255)    NOT NULL,
-    TenantId      NVARCHAR(255)    NOT NULL,
-    TraceParent   NVARCHAR(255)    NOT NULL,
-    TraceState    NVARCHAR(1020)   NOT NULL,
-    DedupKey      NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
+    CorrelationId NVARCHAR(255)    NULL,                                                                 -- NULL: none, here and below
+    CausationId   NVARCHAR(255)    NULL,
+    TenantId      NVARCHAR(255)    NULL,
+    TraceParent   NVARCHAR(255)    NULL,
+    TraceState    NVARCHAR(1020)   NULL,
+    DedupKey      NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NULL,
     Step          BINARY(16)       NULL,                                                                 -- the step that the message is of joins: IdBytes of its first record
+    Joins         NVARCHAR(MAX)    NULL,                                                                 -- the joins of which the message is a step: ids with commas
     WaitsFor      BINARY(16)       NULL,                                                                 -- the join that this record is to finish
-    LastError     NVARCHAR(MAX)    NOT NULL,
-    Metadata      NVARCHAR(MAX)    NULL,                                                                 -- a JSON object; NULL: none
+    LastError     NVARCHAR(MAX)    NULL,
+    Metadata      NVARCHAR(MAX)    NULL,                                                                 -- a JSON object
     Payload       VARBINARY(MAX)   NOT NULL,
     -- Stage in the words of the functional specification.
     Status        AS CAST(CASE Stage WHEN 4 THEN 1 WHEN 6 THEN 2 WHEN 7 THEN 3 ELSE 0 END AS TINYINT),   -- 0 ready, 1 in progress, 2 done, 3 failed
@@ -175,7 +176,7 @@ GO
 CREATE TABLE [dbo].[OutboxJoin] (
     JoinId             UNIQUEIDENTIFIER NOT NULL,
     JoinIdBytes        BINARY(16)    NOT NULL CONSTRAINT [PK_OutboxJoin] PRIMARY KEY CLUSTERED,
-    GroupingKey        NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
+    GroupingKey        NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NULL,     -- NULL: none
     Status             TINYINT       NOT NULL, -- 0 pending, 1 completed, 2 failed, 3 cancelled
     Policy             NVARCHAR(16)  NOT NULL, -- all, any, quorum
     Quorum             INT           NOT NULL,
@@ -184,7 +185,7 @@ CREATE TABLE [dbo].[OutboxJoin] (
     FailedSteps        INT           NOT NULL,
     Deadline           DATETIME2(6)  NULL,
     CompleteAtDeadline BIT           NOT NULL,
-    Reason             NVARCHAR(MAX) NOT NULL,
+    Reason             NVARCHAR(MAX) NULL,
     CreatedUtc         DATETIME2(6)  NOT NULL,
     LastUpdatedUtc     DATETIME2(6)  NOT NULL,
     FinishedUtc        DATETIME2(6)  NULL,
@@ -235,7 +236,7 @@ SELECT Seq, Id, GroupName, Topic, [Key], MessageId,
     CASE Stage WHEN 0 THEN N'in line' WHEN 1 THEN N'held' WHEN 2 THEN N'waiting' WHEN 3 THEN N'delayed' WHEN 4 THEN N'leased' WHEN 5 THEN N'expired' ELSE N'settled' END AS StageText,
     Status, IsProcessed, LockedUntil,
     CreatedAt, DueTimeUtc, NextAttemptAt, AvailableAt, ExpiresAt, ProcessedAt, ProcessedBy, OwnerToken,
-    RetryCount, Claims, Expiries, Parked, LastError, CorrelationId, CausationId, TenantId, TraceParent, TraceState, DedupKey,
+    RetryCount, Claims, Expiries, Parked, LastError, CorrelationId, CausationId, TenantId, TraceParent, TraceState, DedupKey, Joins,
     Size, Metadata, CAST(Payload AS VARCHAR(MAX)) AS Payload
 FROM [dbo].[Outbox];
 GO

@@ -44,11 +44,11 @@ BEGIN
 
         INSERT [dbo].[Outbox] (Id, IdBytes, GroupName, Topic, [Key], Stage, AvailableAt, DueTimeUtc, NextAttemptAt, CreatedAt, ExpiresAt,
                 RetryCount, Claims, Expiries, Size, Parked, MessageId, CorrelationId, CausationId, TenantId, TraceParent, TraceState, DedupKey,
-                Step, WaitsFor, LastError, Metadata, Payload)
+                Step, Joins, WaitsFor, LastError, Metadata, Payload)
             SELECT CONVERT(UNIQUEIDENTIFIER, n.Id), n.IdBytes, n.GroupName, n.Topic, n.[Key],
                 CASE WHEN t.Due > @now THEN 3 ELSE 0 END, CASE WHEN t.Due > @now THEN t.Due END, t.Due, t.Due, @now, t.Expires,
-                0, 0, 0, n.Size, 0, n.MessageId, n.CorrelationId, n.CausationId, n.TenantId, n.TraceParent, n.TraceState, n.DedupKey,
-                n.Step, n.WaitsFor, N'', n.Metadata, n.Payload
+                0, 0, 0, n.Size, 0, n.MessageId, n.CorrelationId, n.CausationId, n.TenantId, n.TraceParent, n.TraceState, NULLIF(n.DedupKey, N''),
+                n.Step, n.Joins, n.WaitsFor, NULL, n.Metadata, n.Payload
             FROM @New AS n
             CROSS APPLY (SELECT
                 CASE WHEN n.DueAfter IS NOT NULL THEN DATEADD(MICROSECOND, CAST(n.DueAfter % 1000000 AS INT), DATEADD(SECOND, CAST(n.DueAfter / 1000000 % 86400 AS INT), DATEADD(DAY, CAST(n.DueAfter / CAST(86400000000 AS BIGINT) AS INT), @now)))

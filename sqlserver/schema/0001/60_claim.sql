@@ -104,8 +104,8 @@ BEGIN
         FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @chosen AS c ON c.Seq = o.Seq
         WHERE o.Stage = c.Stage AND o.Claims = c.Claims AND o.GroupName = @Group AND (o.Stage <> 4 OR o.AvailableAt <= @now);
     SELECT o.Seq, o.IdBytes, o.GroupName, o.Topic, o.[Key], o.Stage, o.AvailableAt, o.DueTimeUtc, o.NextAttemptAt, o.CreatedAt, o.ExpiresAt, o.RetryCount, o.Claims, o.Expiries,
-            CONVERT(NVARCHAR(36), o.OwnerToken) AS OwnerToken, o.ProcessedAt, CONVERT(NVARCHAR(36), o.ProcessedBy) AS ProcessedBy, o.MessageId, o.CorrelationId, o.CausationId, o.TenantId,
-            o.TraceParent, o.TraceState, o.DedupKey, o.LastError, o.Metadata, o.Payload, CAST(0 AS BIT) AS Blocked
+            CONVERT(NVARCHAR(36), o.OwnerToken) AS OwnerToken, o.ProcessedAt, o.ProcessedBy, o.MessageId, o.CorrelationId, o.CausationId, o.TenantId,
+            o.TraceParent, o.TraceState, o.DedupKey, o.LastError, o.Joins, o.WaitsFor, o.Metadata, o.Payload, CAST(0 AS BIT) AS Blocked
         FROM @chosen AS c JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.Seq = c.Seq
         WHERE c.Expired = 1 AND o.Stage = 5 OR o.Stage = 4 AND o.OwnerToken = @Owner AND o.Claims = c.Claims + 1 AND o.AvailableAt = @until;
     COMMIT;

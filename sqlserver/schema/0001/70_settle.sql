@@ -3,9 +3,9 @@
 -- looked at again soon. All but Outbox_Extend return the joins that were
 -- counted, or are waited for.
 
--- Ack: the records are deleted, or kept as processed.
+-- Ack: the records are deleted, or kept as processed by the worker of that name.
 CREATE PROCEDURE [dbo].[Outbox_Ack]
-    @Leases [dbo].[OutboxLease] READONLY, @Keep BIT
+    @Leases [dbo].[OutboxLease] READONLY, @Keep BIT, @By NVARCHAR(255)
 AS
 BEGIN
     SET NOCOUNT ON;
@@ -28,7 +28,7 @@ BEGIN
         END
         INSERT @gone (Seq, GroupName, Topic, [Key], Step) SELECT o.Seq, o.GroupName, o.Topic, o.[Key], o.Step
             FROM [dbo].[Outbox] AS o WITH (UPDLOCK, ROWLOCK, FORCESEEK) JOIN @lease AS l ON l.IdBytes = o.IdBytes WHERE o.Stage = 4 AND o.OwnerToken = l.OwnerToken AND o.Claims = l.Claims;
-        UPDATE o SET Stage = 6, AvailableAt = NULL, ProcessedAt = SYSUTCDATETIME(), ProcessedBy = o.OwnerToken, OwnerToken = NULL
+        UPDATE o SET Stage = 6, AvailableAt = NULL, ProcessedAt = SYSUTCDATETIME(), ProcessedBy = @By, OwnerToken = NULL
             FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @gone AS g ON g.Seq = o.Seq;
     END
     ELSE
@@ -72,7 +72,7 @@ BEGIN
     DECLARE @gone TABLE (Seq BIGINT NOT NULL PRIMARY KEY, GroupName NVARCHAR(255) COLLATE Latin1_General_100_BIN2, Topic NVARCHAR(255) COLLATE Latin1_General_100_BIN2, [Key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2, Due DATETIME2(6), Error NVARCHAR(MAX));
     INSERT @gone (Seq, GroupName, Topic, [Key], Due, Error) SELECT o.Seq, o.GroupName, o.Topic, o.[Key], l.Due, l.Error
         FROM [dbo].[Outbox] AS o WITH (UPDLOCK, ROWLOCK, FORCESEEK) JOIN @lease AS l ON l.IdBytes = o.IdBytes WHERE o.Stage = 4 AND o.OwnerToken = l.OwnerToken AND o.Claims = l.Claims;
-    UPDATE o SET Stage = 2, AvailableAt = g.Due, NextAttemptAt = g.Due, OwnerToken = NULL, Expiries = 0, RetryCount = o.RetryCount + 1, LastError = g.Error
+    UPDATE o SET Stage = 2, AvailableAt = g.Due, NextAttemptAt = g.Due, OwnerToken = NULL, Expiries = 0, RetryCount = o.RetryCount + 1, LastError = CASE WHEN DATALENGTH(g.Error) > 0 THEN g.Error END
         FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @gone AS g ON g.Seq = o.Seq;
     UPDATE l SET BlockedBy = N'', Until = NULL, Looks = 0
         FROM [dbo].[OutboxLane] AS l WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) JOIN (SELECT DISTINCT GroupName, Topic, [Key] FROM @gone WHERE [Key] <> N'') AS g
@@ -177,7 +177,7 @@ BEGIN
     DECLARE @behind TABLE (Seq BIGINT NOT NULL PRIMARY KEY, Step BINARY(16));
     INSERT @gone (Seq, GroupName, Topic, [Key], Step, Park, Error) SELECT o.Seq, o.GroupName, o.Topic, o.[Key], o.Step, CASE o.[Key] WHEN N'' THEN 0 ELSE l.Park END, l.Error
         FROM [dbo].[Outbox] AS o WITH (UPDLOCK, ROWLOCK, FORCESEEK) JOIN @lease AS l ON l.IdBytes = o.IdBytes WHERE o.Stage = 4 AND o.OwnerToken = l.OwnerToken AND o.Claims = l.Claims;
-    UPDATE o SET Stage = 7, AvailableAt = NULL, OwnerToken = NULL, LastError = g.Error, Parked = g.Park
+    UPDATE o SET Stage = 7, AvailableAt = NULL, OwnerToken = NULL, LastError = CASE WHEN DATALENGTH(g.Error) > 0 THEN g.Error END, Parked = g.Park
         FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @gone AS g ON g.Seq = o.Seq;
     IF EXISTS (SELECT 1 FROM @gone WHERE Park = 1)
     BEGIN

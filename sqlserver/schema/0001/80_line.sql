@@ -194,8 +194,8 @@ BEGIN
             WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxLane] AS l WHERE l.GroupName = @Group AND l.Topic = @Topic AND l.[Key] = k.[Key]);
     END
     SELECT o.Seq, o.IdBytes, o.GroupName, o.Topic, o.[Key], o.Stage, o.AvailableAt, o.DueTimeUtc, o.NextAttemptAt, o.CreatedAt, o.ExpiresAt, o.RetryCount, o.Claims, o.Expiries,
-            CONVERT(NVARCHAR(36), o.OwnerToken) AS OwnerToken, o.ProcessedAt, CONVERT(NVARCHAR(36), o.ProcessedBy) AS ProcessedBy, o.MessageId, o.CorrelationId, o.CausationId, o.TenantId,
-            o.TraceParent, o.TraceState, o.DedupKey, o.LastError, o.Metadata, o.Payload, CAST(0 AS BIT) AS Blocked
+            CONVERT(NVARCHAR(36), o.OwnerToken) AS OwnerToken, o.ProcessedAt, o.ProcessedBy, o.MessageId, o.CorrelationId, o.CausationId, o.TenantId,
+            o.TraceParent, o.TraceState, o.DedupKey, o.LastError, o.Joins, o.WaitsFor, o.Metadata, o.Payload, CAST(0 AS BIT) AS Blocked
         FROM @record AS r JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.Seq = r.Seq WHERE r.Decision = N'l' AND o.Stage = 4 AND o.OwnerToken = @Owner AND o.AvailableAt = @until ORDER BY o.Seq;
     IF EXISTS (SELECT 1 FROM @dead WHERE Step IS NOT NULL)
     BEGIN

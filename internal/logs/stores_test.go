@@ -1,0 +1,209 @@
+package logs_test
+
+import (
+	"context"
+	"database/sql"
+	"log/slog"
+	"maps"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/jackc/pgx/v5"
+	_ "github.com/microsoft/go-mssqldb"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
+	outmillmongo "github.com/outmill/outmill/mongo"
+	"github.com/outmill/outmill/postgres"
+	"github.com/outmill/outmill/sqlite"
+	"github.com/outmill/outmill/sqlserver"
+)
+
+const patience = 30 * time.Second
+
+// journal keeps what is logged, and may be read while others write.
+type journal struct {
+	fields watermill.LogFields
+	pages  *pages
+}
+
+type line struct {
+	level, msg string
+	fields     watermill.LogFields
+}
+
+type pages struct {
+	mu    sync.Mutex
+	lines []line
+}
+
+func newJournal() *journal { return &journal{pages: &pages{}} }
+
+func (j *journal) write(level, msg string, fields watermill.LogFields) {
+	j.pages.mu.Lock()
+	defer j.pages.mu.Unlock()
+	j.pages.lines = append(j.pages.lines, line{level, msg, j.fields.Add(fields)})
+}
+
+func (j *journal) Error(msg string, _ error, fields watermill.LogFields) {
+	j.write("error", msg, fields)
+}
+func (j *journal) Info(msg string, fields watermill.LogFields)  { j.write("info", msg, fields) }
+func (j *journal) Debug(msg string, fields watermill.LogFields) { j.write("debug", msg, fields) }
+func (j *journal) Trace(msg string, fields watermill.LogFields) { j.write("trace", msg, fields) }
+
+func (j *journal) With(fields watermill.LogFields) watermill.LoggerAdapter {
+	all := watermill.LogFields{}
+	maps.Copy(all, j.fields)
+	maps.Copy(all, fields)
+	return &journal{all, j.pages}
+}
+
+// take returns what was logged since the last time.
+func (j *journal) take() []line {
+	j.pages.mu.Lock()
+	defer j.pages.mu.Unlock()
+	lines := j.pages.lines
+	j.pages.lines = nil
+	return lines
+}
+
+// stand is a store, and how its users run a transaction.
+type stand struct {
+	outmill.Store
+	inTx func(ctx context.Context, fn func(ctx context.Context) error) error
+}
+
+// stands open a store with its schema, each in a database of its own.
+var stands = map[string]func(t *testing.T, appends slog.Level, log watermill.LoggerAdapter) stand{
+	"SQLite": func(t *testing.T, appends slog.Level, log watermill.LoggerAdapter) stand {
+		store, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "outbox.db"), sqlite.Config{Name: "shop", AppendLogLevel: appends}, log)
+		require.NoError(t, err)
+		return stand{store, func(ctx context.Context, fn func(ctx context.Context) error) error {
+			return store.InTx(ctx, func(ctx context.Context, _ *sql.Tx) error { return fn(ctx) })
+		}}
+	},
+	"PostgreSQL with rows":  onPostgreSQL(postgres.LaneRows),
+	"PostgreSQL with a log": onPostgreSQL(postgres.LaneLog),
+	"MongoDB": func(t *testing.T, appends slog.Level, log watermill.LoggerAdapter) stand {
+		db := testenv.MongoDatabase(t)
+		store, err := outmillmongo.New(db.Client(), outmillmongo.Config{Name: "shop", Database: db.Name(), AppendLogLevel: appends}, log)
+		require.NoError(t, err)
+		return stand{store, store.InTx}
+	},
+	"SQL Server": func(t *testing.T, appends slog.Level, log watermill.LoggerAdapter) stand {
+		db, err := sql.Open("sqlserver", testenv.SQLServerDatabase(t))
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, db.Close()) })
+		store, err := sqlserver.New(db, sqlserver.Config{Name: "shop", AppendLogLevel: appends}, log)
+		require.NoError(t, err)
+		return stand{store, func(ctx context.Context, fn func(ctx context.Context) error) error {
+			return store.InTx(ctx, func(ctx context.Context, _ *sql.Tx) error { return fn(ctx) })
+		}}
+	},
+}
+
+func onPostgreSQL(lane postgres.Lane) func(t *testing.T, appends slog.Level, log watermill.LoggerAdapter) stand {
+	return func(t *testing.T, appends slog.Level, log watermill.LoggerAdapter) stand {
+		t.Helper()
+		store, err := postgres.Open(t.Context(), testenv.PostgresDatabase(t), postgres.Config{Name: "shop", Lane: lane, AppendLogLevel: appends}, log)
+		require.NoError(t, err)
+		return stand{store, func(ctx context.Context, fn func(ctx context.Context) error) error {
+			return store.InTx(ctx, func(ctx context.Context, _ pgx.Tx) error { return fn(ctx) })
+		}}
+	}
+}
+
+func eachStore(t *testing.T, appends slog.Level, test func(t *testing.T, s stand, log *journal)) {
+	t.Helper()
+	for name, open := range stands {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			log := newJournal()
+			s := open(t, appends, log)
+			t.Cleanup(func() { require.NoError(t, s.Close()) })
+			require.NoError(t, s.Ensure(t.Context()))
+			require.NoError(t, s.RegisterGroup(t.Context(), "readers", outmill.Topics{}))
+			log.take()
+			test(t, s, log)
+		})
+	}
+}
+
+func Test_each_event_of_a_store_is_logged_once_with_the_stores_name(t *testing.T) {
+	t.Parallel()
+	eachStore(t, 0, func(t *testing.T, s stand, log *journal) {
+		ctx := t.Context()
+		requireLine := func(level, msg string, fields watermill.LogFields) {
+			t.Helper()
+			fields["store"] = "shop"
+			require.Equal(t, []line{{level, msg, fields}}, log.take())
+		}
+
+		require.NoError(t, s.Append(ctx))
+		require.Empty(t, log.take(), "nothing was appended")
+		require.Error(t, s.Append(ctx, record("", "m1", "c1")))
+		require.Empty(t, log.take(), "it was refused")
+		require.NoError(t, s.Append(ctx, record("orders", "m1", "c1")))
+		requireLine("info", "Records appended", watermill.LogFields{"count": 1, "topic": "orders", "correlation_id": "c1", "message_uuid": "m1"})
+		once := []*outmill.Record{record("orders", "m2", ""), record("mails", "m3", "c3"), record("mails", "m4", "c1")}
+		once[1].DedupKey, once[2].DedupKey = "once", "once"
+		require.NoError(t, s.inTx(ctx, func(ctx context.Context) error { return s.Append(ctx, once...) }))
+		requireLine("info", "Records appended", watermill.LogFields{"count": 2, "topic": "orders,mails", "correlation_id": "c3,c1", "duplicates": 1, "in_transaction": true})
+
+		owner := outmill.NewOwnerToken()
+		req := outmill.ClaimRequest{Owner: owner, Group: "readers", Limit: 10, Lease: 10 * time.Millisecond}
+		found := 0
+		for found < 3 {
+			records, err := s.Claim(ctx, req)
+			require.NoError(t, err)
+			require.NotEmpty(t, records)
+			requireLine("debug", "Records claimed", watermill.LogFields{"count": len(records), "group": "readers", "owner": owner.String()})
+			found += len(records)
+			req.Limit = 3 - found
+		}
+		reaped := 0
+		require.Eventually(t, func() bool {
+			n, err := s.ReapExpired(ctx, 10)
+			require.NoError(t, err)
+			if reaped += n; n > 0 {
+				requireLine("info", "Leases that ran out were reaped", watermill.LogFields{"count": n})
+			}
+			return reaped == 3
+		}, patience, 5*time.Millisecond)
+		req.Topics.Include = []string{"nothing"}
+		req.Limit = 10
+		records, err := s.Claim(ctx, req)
+		require.NoError(t, err)
+		require.Empty(t, records)
+		n, err := s.ReapExpired(ctx, 10)
+		require.NoError(t, err)
+		require.Zero(t, n)
+		require.Empty(t, log.take(), "nothing was claimed or reaped")
+
+		joins := s.Store.(outmill.Joins)
+		join := &outmill.Join{Unsealed: true}
+		require.NoError(t, joins.StartJoin(ctx, join))
+		for range 2 {
+			_, err = joins.FinishJoin(ctx, join.ID, outmill.FinishRequest{Seal: true, Then: func(outmill.Join) (*outmill.Record, error) {
+				return record("done", "follows", "c1"), nil
+			}})
+			require.NoError(t, err)
+		}
+		requireLine("info", "Records appended", watermill.LogFields{"count": 1, "topic": "done", "correlation_id": "c1", "message_uuid": "follows"})
+	})
+}
+
+func Test_the_level_of_a_stores_appends_can_be_set(t *testing.T) {
+	t.Parallel()
+	eachStore(t, slog.LevelDebug, func(t *testing.T, s stand, log *journal) {
+		require.NoError(t, s.Append(t.Context(), record("orders", "m1", "c1")))
+		lines := log.take()
+		require.Len(t, lines, 1)
+		require.Equal(t, "debug", lines[0].level)
+	})
+}

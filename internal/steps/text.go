@@ -1,0 +1,37 @@
+package steps
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/outmill/outmill"
+)
+
+// Text is how a column has the joins of a record: their ids with commas, and
+// nothing where there is none.
+func Text(joins []outmill.JoinID) string {
+	if len(joins) == 0 {
+		return ""
+	}
+	names := make([]string, len(joins))
+	for i, id := range joins {
+		names[i] = id.String()
+	}
+	return strings.Join(names, ",")
+}
+
+// Joins reads what Text has written.
+func Joins(text string) ([]outmill.JoinID, error) {
+	if text == "" {
+		return nil, nil
+	}
+	var joins []outmill.JoinID
+	for name := range strings.SplitSeq(text, ",") {
+		id, err := outmill.ParseJoinID(name)
+		if err != nil {
+			return nil, fmt.Errorf("joins: %w", err)
+		}
+		joins = append(joins, id)
+	}
+	return joins, nil
+}

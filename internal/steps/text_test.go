@@ -1,0 +1,21 @@
+package steps_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/steps"
+)
+
+func Test_the_joins_of_a_record_come_back_from_their_text(t *testing.T) {
+	t.Parallel()
+	for _, joins := range [][]outmill.JoinID{nil, {outmill.NewJoinID()}, {outmill.NewJoinID(), outmill.NewJoinID()}} {
+		read, err := steps.Joins(steps.Text(joins))
+		require.NoError(t, err)
+		require.Equal(t, joins, read)
+	}
+	_, err := steps.Joins("x")
+	require.ErrorContains(t, err, "joins")
+}

@@ -1,0 +1,25 @@
+package worker_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/worker"
+	"github.com/outmill/outmill/sqlite"
+)
+
+func Test_what_a_worker_acks_keeps_its_name(t *testing.T) {
+	t.Parallel()
+	store, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "outbox.db"), sqlite.Config{Retain: never}, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	require.NoError(t, store.Ensure(t.Context()))
+	require.NoError(t, store.RegisterGroup(t.Context(), "", outmill.Topics{}))
+	r := &rig{t, &faulty{Store: store, before: map[string]fault{}, after: map[string]fault{}}}
+	rec := r.append("a")[0]
+	r.take(r.start(func(cfg *worker.Config) { cfg.Name = "host-1:4711" })).Ack()
+	require.Equal(t, "host-1:4711", r.eventuallyStatus(rec, outmill.StatusProcessed).ProcessedBy)
+}
