@@ -212,14 +212,15 @@ type Snoozing struct {
 // never counted to death by it. (Other readers in the killer's process die with
 // it: what they are handling at the time may be counted.)
 type Queue interface {
-	// RegisterGroup makes group a reader of the topics: from then on each
+	// RegisterGroup makes the group a reader of the topics: from then on each
 	// appended message of these reaches the group, once. Records that waited for
 	// a reader go to the group that registers first, in their order, and ordered
 	// claims see none of the topic before all have. It is idempotent; each call
-	// refreshes the time at which the group was last seen and adopts what waits
-	// for its topics. Of messages whose transactions are open during the first
-	// call, each reaches the groups that were there before, or the new one too.
-	RegisterGroup(ctx context.Context, group string, topics Topics) error
+	// refreshes the time at which the group was last seen, and adopts what waits
+	// for its topics. Of messages whose transactions are open
+	// during the first call, each reaches the groups that were there before, or
+	// the new one too.
+	RegisterGroup(ctx context.Context, reg Registration) error
 
 	// Claim leases up to Limit records of the group that are due: pending, or
 	// leased under a lease that ended; not expired. A lease that ended is counted
@@ -280,17 +281,6 @@ type TopicStats struct {
 	OldestDue time.Time
 }
 
-// GroupInfo describes a registered group.
-type GroupInfo struct {
-	Group string
-	// Topics are the selections that were registered.
-	Topics []Topics
-	// SeenAt is when the group was last registered. Subscribers and forwarders
-	// register again in every janitor's round, so a time long ago means that
-	// nobody reads the group any more.
-	SeenAt time.Time
-}
-
 // ListQuery selects records to look at.
 type ListQuery struct {
 	// Group limits the list to one group; nil is all of them.
@@ -311,9 +301,9 @@ type Inspector interface {
 	// Stats counts the records of each group and topic up to limit per count;
 	// 0 is 10,000.
 	Stats(ctx context.Context, limit int) ([]TopicStats, error)
-	// Groups lists the registered groups.
+	// Groups lists the registered groups, sorted by name.
 	Groups(ctx context.Context) ([]GroupInfo, error)
-	// DropGroup removes the group's registration and its records, whatever
+	// DropGroup removes the group's registrations and its records, whatever
 	// their status, and returns how many records those were.
 	DropGroup(ctx context.Context, group string) (int, error)
 	// List returns records in the order of their ids, which is about the order in

@@ -19,28 +19,28 @@ const adoptAtOnce = 1000
 // seenEvery is how often a registration that is repeated is noted.
 const seenEvery = 5 // seconds
 
-// RegisterGroup makes group a reader of the topics. See outmill.Queue. Records
+// RegisterGroup makes the group a reader of the topics. See outmill.Queue. Records
 // that waited for a reader are moved 1,000 at a time; claims in order hand out
 // none of a topic before all of it has been.
 //
 // A record whose transaction was open during the first registration may still
 // come without a group; claims adopt it.
-func (s *Store) RegisterGroup(ctx context.Context, name string, topics outmill.Topics) error {
+func (s *Store) RegisterGroup(ctx context.Context, reg outmill.Registration) error {
 	const operation = "register group"
-	if err := errors.Join(outmill.CheckGroup(name), topics.Validate()); err != nil {
+	if err := reg.Validate(); err != nil {
 		return s.explain(ctx, operation, err)
 	}
 	s.checked.Store(false)
 	adopted := 0
 	err := s.do(ctx, operation, func(ctx context.Context) error {
-		if err := s.register(ctx, name, topics); err != nil {
+		if err := s.register(ctx, reg); err != nil {
 			return err
 		}
 		waiting, err := s.topicsOf(ctx, reader{}, adoptedStages...)
 		if err != nil {
 			return err
 		}
-		n, err := s.adoptAll(ctx, slices.DeleteFunc(waiting, func(topic string) bool { return !topics.Match(topic) }))
+		n, err := s.adoptAll(ctx, slices.DeleteFunc(waiting, func(topic string) bool { return !reg.Topics.Match(topic) }))
 		adopted += n
 		return err
 	})
@@ -53,12 +53,12 @@ func (s *Store) RegisterGroup(ctx context.Context, name string, topics outmill.T
 // adoptedStages are those in which a record may wait for a group.
 var adoptedStages = []int{stageLine, stageDelayed, stageExpired, stageDead}
 
-func (s *Store) register(ctx context.Context, name string, topics outmill.Topics) error {
+func (s *Store) register(ctx context.Context, reg outmill.Registration) error {
 	found, err := s.loadState(ctx)
 	if err != nil {
 		return err
 	}
-	include, exclude := orEmpty(topics.Include), orEmpty(topics.Exclude)
+	name, include, exclude := reg.Group, orEmpty(reg.Topics.Include), orEmpty(reg.Topics.Exclude)
 	same := func(r registration) bool {
 		return r.Group == name && slices.Equal(r.Include, include) && slices.Equal(r.Exclude, exclude)
 	}

@@ -271,7 +271,7 @@ func (s stand) everything(t *testing.T, store *mongo.Store, doing func(name stri
 	}
 	doing("stats", func() { _, err := store.Stats(ctx, batch); must(err) })
 	doing("register and drop", func() {
-		must(store.RegisterGroup(ctx, "late", outmill.Topics{Include: []string{"late"}}))
+		must(store.RegisterGroup(ctx, outmill.Registration{Group: "late", Topics: outmill.Topics{Include: []string{"late"}}}))
 		_, err := store.DropGroup(ctx, "late")
 		must(err)
 	})

@@ -24,7 +24,7 @@ func newStandalone(t *testing.T, config mongo.Config) stand {
 func Test_a_standalone_server_is_enough_for_all_that_needs_no_transaction(t *testing.T) {
 	t.Parallel()
 	s := newStandalone(t, mongo.Config{Retain: time.Hour})
-	require.NoError(t, s.RegisterGroup(t.Context(), "others", outmill.Topics{}))
+	require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{Group: "others"}))
 	require.NoError(t, s.Append(t.Context(), made("orders", "r", 7)...))
 	require.NoError(t, s.Append(t.Context(), &outmill.Record{Topic: "orders", Key: "key0", MessageID: "behind"}))
 	owner := outmill.NewOwnerToken()
@@ -73,7 +73,7 @@ func Test_records_of_a_standalone_server_wait_for_the_first_group(t *testing.T) 
 	_, err := s.DropGroup(t.Context(), readers)
 	require.NoError(t, err)
 	require.NoError(t, s.Append(t.Context(), one("one"), one("two")))
-	require.NoError(t, s.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+	require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
 	require.Equal(t, []string{"one", "two"}, namesOf(claimed(t, s, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderNone))))
 }
 

@@ -135,31 +135,31 @@ func scanGroup(table *routing.Table, scan func(...any) error) error {
 // adoptAtOnce is how many records one transaction gives to a group.
 const adoptAtOnce = 5000
 
-// RegisterGroup makes group a reader of the topics. See outmill.Queue. Records
+// RegisterGroup makes the group a reader of the topics. See outmill.Queue. Records
 // that waited for a reader are moved 5,000 in a transaction; claims in order
 // hand out none of a topic before all of it has been.
 //
 // A record whose transaction was open during the first registration may still
 // come without a group; claims adopt it.
-func (s *Store) RegisterGroup(ctx context.Context, group string, topics outmill.Topics) error {
+func (s *Store) RegisterGroup(ctx context.Context, reg outmill.Registration) error {
 	const operation = "register group"
-	if err := errors.Join(outmill.CheckGroup(group), topics.Validate()); err != nil {
+	if err := reg.Validate(); err != nil {
 		return s.explain(ctx, operation, err)
 	}
 	s.checked.Store(false)
-	selection := digest(topics)
+	group, selection := reg.Group, digest(reg.Topics)
 	var seen int
-	waiting, err := s.unrouted(ctx, operation, topics, step{template: sqlSeeGroup, args: []any{group, selection}, count: &seen})
+	waiting, err := s.unrouted(ctx, operation, reg.Topics, step{template: sqlSeeGroup, args: []any{group, selection}, count: &seen})
 	if err == nil && seen == 0 {
 		err = s.durably(ctx, operation, func(ctx context.Context, t *txn) error {
 			return t.finish(ctx, step{template: sqlLockGroups},
-				step{template: sqlAddGroup, args: []any{group, selection, orEmpty(topics.Include), orEmpty(topics.Exclude)}})
+				step{template: sqlAddGroup, args: []any{group, selection, orEmpty(reg.Topics.Include), orEmpty(reg.Topics.Exclude)}})
 		})
 	}
 	if err != nil || seen > 0 && len(waiting) == 0 {
 		return err
 	}
-	adopted, err := s.adoptAll(ctx, operation, topics)
+	adopted, err := s.adoptAll(ctx, operation, reg.Topics)
 	if adopted > 0 {
 		s.wake()
 	}

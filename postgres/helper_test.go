@@ -202,7 +202,7 @@ SET auto_explain.log_timing = off; SET auto_explain.log_nested_statements = on; 
 func everything(t *testing.T, store *postgres.Store) {
 	t.Helper()
 	ctx := t.Context()
-	require.NoError(t, store.RegisterGroup(ctx, readers, outmill.Topics{}))
+	require.NoError(t, store.RegisterGroup(ctx, outmill.Registration{Group: readers}))
 	joining(t, store)
 	written := publishing(t, store)
 

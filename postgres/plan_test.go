@@ -83,7 +83,7 @@ func filled(t *testing.T) (url string, fill func(n int), admin *pgxpool.Pool) {
 	admin = connect(t, url)
 	store := newStore(t, admin, postgres.Config{NotifyInterval: -1, Lane: postgres.LaneRows})
 	require.NoError(t, store.Ensure(t.Context()))
-	require.NoError(t, store.RegisterGroup(t.Context(), readers, outmill.Topics{Include: []string{"orders", "many", "t*"}}))
+	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers, Topics: outmill.Topics{Include: []string{"orders", "many", "t*"}}}))
 	for _, table := range append([]string{"groups", "meta"}, large...) {
 		execute(t, admin, "ALTER TABLE outmill."+table+" SET (autovacuum_enabled = false)")
 		// The plans are the same, and it is quicker.
@@ -210,7 +210,7 @@ func (e *exercising) exercise(t *testing.T, tell func(call string, limit int, fo
 		})
 	})
 	e.call("register group", limit, func() error {
-		return store.RegisterGroup(ctx, readers, outmill.Topics{Include: []string{"orders", "many", "t*"}})
+		return store.RegisterGroup(ctx, outmill.Registration{Group: readers, Topics: outmill.Topics{Include: []string{"orders", "many", "t*"}}})
 	})
 
 	byName, byPattern := []string{"t1"}, []string{"orders", "many", "t*"}

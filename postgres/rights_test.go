@@ -210,8 +210,10 @@ func usedByWorker(t *testing.T, store, super *postgres.Store) error {
 	require.NoError(t, super.Append(ctx, slices.Concat(made("orders", "x", 50), made("orders", "y", 50))...))
 	steps := []func() error{
 		func() error { return store.Ensure(ctx) },
-		func() error { return store.RegisterGroup(ctx, outmill.NewWorkItemID().String(), outmill.Topics{}) },
-		func() error { return store.RegisterGroup(ctx, readers, outmill.Topics{}) },
+		func() error {
+			return store.RegisterGroup(ctx, outmill.Registration{Group: outmill.NewWorkItemID().String()})
+		},
+		func() error { return store.RegisterGroup(ctx, outmill.Registration{Group: readers}) },
 	}
 	for _, order := range []outmill.Order{outmill.OrderKey, outmill.OrderNone, outmill.OrderTopic, outmill.OrderKey} {
 		for range 2 {
@@ -422,7 +424,7 @@ func Test_ensure_needs_the_right_to_create(t *testing.T) {
 // holdOne leaves a record held behind another one of its key.
 func holdOne(t *testing.T, super *postgres.Store) {
 	t.Helper()
-	require.NoError(t, super.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+	require.NoError(t, super.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
 	topic := outmill.NewWorkItemID().String()
 	for range 2 {
 		require.NoError(t, super.Append(t.Context(), &outmill.Record{Topic: topic, Key: "k"}))

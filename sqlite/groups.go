@@ -51,22 +51,19 @@ UNION SELECT topic FROM settled WHERE topic IS NOT NULL`
 	sqlDropSettled       = `DELETE FROM {p:records} INDEXED BY {p:settled} WHERE grp = ?1 AND stage = 6`
 )
 
-// RegisterGroup makes group a reader of the topics. See outmill.Queue. Records
+// RegisterGroup makes the group a reader of the topics. See outmill.Queue. Records
 // that waited for a reader are moved in the same transaction, all of them.
-func (s *Store) RegisterGroup(ctx context.Context, group string, topics outmill.Topics) error {
+func (s *Store) RegisterGroup(ctx context.Context, reg outmill.Registration) error {
 	const operation = "register group"
-	if err := outmill.CheckGroup(group); err != nil {
-		return s.explain(ctx, operation, err)
-	}
-	if err := topics.Validate(); err != nil {
+	if err := reg.Validate(); err != nil {
 		return s.explain(ctx, operation, err)
 	}
 	var adopted int
 	err := s.write(ctx, operation, func(ctx context.Context, t *txn) (err error) {
-		if err := t.register(ctx, group, topics); err != nil {
+		if err := t.register(ctx, reg); err != nil {
 			return err
 		}
-		adopted, err = t.adopt(ctx, group, topics)
+		adopted, err = t.adopt(ctx, reg.Group, reg.Topics)
 		return err
 	})
 	if err == nil && adopted > 0 {
@@ -75,8 +72,8 @@ func (s *Store) RegisterGroup(ctx context.Context, group string, topics outmill.
 	return err
 }
 
-func (t *txn) register(ctx context.Context, group string, topics outmill.Topics) error {
-	args := []any{group, textList(topics.Include), textList(topics.Exclude), t.now}
+func (t *txn) register(ctx context.Context, reg outmill.Registration) error {
+	args := []any{reg.Group, textList(reg.Topics.Include), textList(reg.Topics.Exclude), t.now}
 	seen, err := t.exec(ctx, sqlSeeGroup, args...)
 	if err != nil || seen > 0 {
 		return err

@@ -95,21 +95,21 @@ func registrations(table *routing.Table) func(scan func(...any) error) error {
 	}
 }
 
-// RegisterGroup makes group a reader of the topics. See outmill.Queue. Records
+// RegisterGroup makes the group a reader of the topics. See outmill.Queue. Records
 // that waited for a reader are moved 900 in a transaction; claims in order hand
 // out none of a topic before all of it has been.
 //
 // A record whose transaction was open during the first registration may still
 // come without a group; claims adopt it.
-func (s *Store) RegisterGroup(ctx context.Context, group string, topics outmill.Topics) error {
+func (s *Store) RegisterGroup(ctx context.Context, reg outmill.Registration) error {
 	const operation = "register group"
-	if err := errors.Join(outmill.CheckGroup(group), topics.Validate()); err != nil {
+	if err := reg.Validate(); err != nil {
 		return s.explain(ctx, operation, err)
 	}
 	s.checked.Store(false)
-	include, exclude := jsonOf(orEmpty(topics.Include)), jsonOf(orEmpty(topics.Exclude))
+	include, exclude := jsonOf(orEmpty(reg.Topics.Include)), jsonOf(orEmpty(reg.Topics.Exclude))
 	sum := sha256.Sum256([]byte(include + exclude))
-	who := []any{named("group", group), named("selection", hexadecimal.EncodeToString(sum[:]))}
+	who := []any{named("group", reg.Group), named("selection", hexadecimal.EncodeToString(sum[:]))}
 	var seen int
 	err := s.run(ctx, operation, call{template: sqlSeeGroup, args: who, sets: []reader{numbers(&seen)}})
 	if err == nil && seen == 0 {
@@ -120,7 +120,7 @@ func (s *Store) RegisterGroup(ctx context.Context, group string, topics outmill.
 	if err != nil {
 		return err
 	}
-	adopted, err := s.adoptAll(ctx, operation, topics)
+	adopted, err := s.adoptAll(ctx, operation, reg.Topics)
 	if adopted > 0 {
 		s.bell.Ring()
 	}

@@ -199,7 +199,7 @@ func valueOf[T any](t *testing.T, db *sql.DB, query string, args ...any) T {
 func everything(t *testing.T, store *sqlserver.Store) {
 	t.Helper()
 	ctx := t.Context()
-	require.NoError(t, store.RegisterGroup(ctx, readers, outmill.Topics{}))
+	require.NoError(t, store.RegisterGroup(ctx, outmill.Registration{Group: readers}))
 	joining(t, store)
 	publishing(t, store)
 	owner := outmill.NewOwnerToken()

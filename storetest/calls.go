@@ -33,7 +33,9 @@ func storeCalls() []storeCall {
 	one := []outmill.Lease{{ID: outmill.WorkItemID{1}, Owner: outmill.OwnerToken{1}, Claim: 1}}
 	return []storeCall{
 		{"Append", func(ctx context.Context, s outmill.Store) error { return s.Append(ctx, rec(orders, "appended")) }},
-		{"RegisterGroup", func(ctx context.Context, s outmill.Store) error { return s.RegisterGroup(ctx, "new", outmill.Topics{}) }},
+		{"RegisterGroup", func(ctx context.Context, s outmill.Store) error {
+			return s.RegisterGroup(ctx, outmill.Registration{Group: "new"})
+		}},
 		{"Claim", func(ctx context.Context, s outmill.Store) error {
 			_, err := s.Claim(ctx, request(outmill.NewOwnerToken()))
 			return err

@@ -244,7 +244,7 @@ func (m reapsAll) ReapExpired(ctx context.Context, limit int) (int, error) {
 // forgetsWaiting deletes what a registration would take in.
 type forgetsWaiting struct{ file }
 
-func (m forgetsWaiting) RegisterGroup(ctx context.Context, group string, topics outmill.Topics) error {
+func (m forgetsWaiting) RegisterGroup(ctx context.Context, reg outmill.Registration) error {
 	waiting, err := m.List(ctx, outmill.ListQuery{})
 	if err != nil {
 		return err
@@ -256,7 +256,7 @@ func (m forgetsWaiting) RegisterGroup(ctx context.Context, group string, topics 
 			}
 		}
 	}
-	return m.file.RegisterGroup(ctx, group, topics)
+	return m.file.RegisterGroup(ctx, reg)
 }
 
 type countsAll struct{ file }

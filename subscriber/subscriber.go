@@ -84,7 +84,7 @@ func (s *Subscriber) register(ctx context.Context, topic string) error {
 	if err := outmill.CheckTopic(topic); err != nil {
 		return err
 	}
-	if err := s.queue.RegisterGroup(ctx, s.cfg.Group, topicOnly(topic)); err != nil {
+	if err := s.queue.RegisterGroup(ctx, outmill.Registration{Group: s.cfg.Group, Topics: topicOnly(topic)}); err != nil {
 		return fmt.Errorf("outmill: subscribe to %q in group %q: %w", topic, s.cfg.Group, err)
 	}
 	return nil

@@ -15,6 +15,11 @@ type Registration struct {
 	SeenAt time.Time
 }
 
+// Info describes the registration for an Inspector.
+func (r Registration) Info() outmill.RegistrationInfo {
+	return outmill.RegistrationInfo{Topics: r.Topics, SeenAt: r.SeenAt}
+}
+
 // Table holds the registrations of one generation: a store counts it up
 // whenever they change. It is not changed after it was made.
 type Table struct {
@@ -55,7 +60,7 @@ func (t *Table) Infos() []outmill.GroupInfo {
 			place[r.Group] = i
 			infos = append(infos, outmill.GroupInfo{Group: r.Group})
 		}
-		infos[i].Topics = append(infos[i].Topics, r.Topics)
+		infos[i].Registrations = append(infos[i].Registrations, r.Info())
 		if r.SeenAt.After(infos[i].SeenAt) {
 			infos[i].SeenAt = r.SeenAt
 		}

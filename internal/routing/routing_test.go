@@ -40,6 +40,6 @@ func Test_a_group_is_described_once_with_all_its_selections_and_when_it_was_last
 	infos := table().Infos()
 	require.Len(t, infos, 2)
 	require.Equal(t, "all", infos[0].Group)
-	require.Len(t, infos[0].Topics, 2)
+	require.Len(t, infos[0].Registrations, 2)
 	require.Equal(t, time.Unix(2, 0), infos[0].SeenAt)
 }
