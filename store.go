@@ -216,10 +216,16 @@ type Queue interface {
 	// appended message of these reaches the group, once. Records that waited for
 	// a reader go to the group that registers first, in their order, and ordered
 	// claims see none of the topic before all have. It is idempotent; each call
-	// refreshes the time at which the group was last seen, and adopts what waits
-	// for its topics. Of messages whose transactions are open
+	// refreshes the times at which the group and the worker were last seen, and
+	// adopts what waits for its topics. Of messages whose transactions are open
 	// during the first call, each reaches the groups that were there before, or
 	// the new one too.
+	//
+	// A call with a TTL moves the end of that group's registration for that
+	// selection to now + TTL, whether that is later or earlier than before. A call
+	// without one makes the registration permanent, and so it stays until
+	// DropGroup, whatever TTL later calls have: a process that sets no TTL keeps
+	// its registration, although another process of the group sets one.
 	RegisterGroup(ctx context.Context, reg Registration) error
 
 	// Claim leases up to Limit records of the group that are due: pending, or
@@ -301,7 +307,8 @@ type Inspector interface {
 	// Stats counts the records of each group and topic up to limit per count;
 	// 0 is 10,000.
 	Stats(ctx context.Context, limit int) ([]TopicStats, error)
-	// Groups lists the registered groups, sorted by name.
+	// Groups lists the groups that have a registration, and those whose
+	// registrations have ended but that still have records, sorted by name.
 	Groups(ctx context.Context) ([]GroupInfo, error)
 	// DropGroup removes the group's registrations and its records, whatever
 	// their status, and returns how many records those were.
@@ -331,6 +338,25 @@ type Janitor interface {
 	ExpireDue(ctx context.Context, limit int) (int, error)
 	// DeleteDedupKeys deletes dedup keys whose window has ended.
 	DeleteDedupKeys(ctx context.Context, limit int) (int, error)
+	// ExpireRegistrations removes registrations whose end has passed (see
+	// Registration.TTL), and deletes the undelivered records of their groups: those
+	// of topics that no registration of the group selects any more and that are
+	// pending, or leased under a lease that has ended. It does at most limit of
+	// each, and returns how many it did of each.
+	//
+	// Dead records stay for the operator, processed ones for their retention. A
+	// record whose lease has not ended stays with its owner; if it comes back
+	// undelivered, a later round deletes it. So does a later round with what a
+	// transaction appends that was open when the registration ended, if it commits
+	// within 24 hours, and with a dead record that is requeued while nobody reads
+	// its topic: register the group before you requeue.
+	//
+	// Between the end and the call an append still reaches the group. Afterwards it
+	// does not: a message of a topic that no group reads any more waits for the
+	// first group that registers. A group that registers again before its
+	// registration is removed loses nothing; one that registers again later keeps
+	// what is not deleted yet. Registrations without a TTL never end.
+	ExpireRegistrations(ctx context.Context, limit int) (registrations, records int, err error)
 }
 
 // Waker hints that something may have become claimable. It is a hint: polling

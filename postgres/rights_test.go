@@ -33,7 +33,9 @@ var (
 	})
 	workerRights = rights{
 		"meta":         {"SELECT", "UPDATE"},
-		"groups":       {"SELECT", "INSERT", "UPDATE"},
+		"groups":       {"SELECT", "INSERT", "UPDATE", "DELETE"},
+		"workers":      {"SELECT", "INSERT", "UPDATE", "DELETE"},
+		"endings":      {"SELECT", "INSERT", "UPDATE", "DELETE"},
 		"records":      {"SELECT", "UPDATE", "DELETE"},
 		"lanes":        {"SELECT", "INSERT", "UPDATE", "DELETE"},
 		"dedup":        {"SELECT", "UPDATE", "DELETE"},
@@ -48,6 +50,8 @@ var (
 	readerRights = rights{
 		"meta":         {"SELECT"},
 		"groups":       {"SELECT"},
+		"workers":      {"SELECT"},
+		"endings":      {"SELECT"},
 		"records":      {"SELECT"},
 		"lanes":        {"SELECT"},
 		"joins":        {"SELECT"},
@@ -56,6 +60,8 @@ var (
 	operatorRights = readerRights.and(rights{
 		"meta":         {"UPDATE"},
 		"groups":       {"DELETE"},
+		"workers":      {"DELETE"},
+		"endings":      {"DELETE"},
 		"records":      {"UPDATE", "DELETE"},
 		"lanes":        {"UPDATE", "DELETE"},
 		"joins":        {"UPDATE"},
@@ -224,7 +230,12 @@ func usedByWorker(t *testing.T, store, super *postgres.Store) error {
 	for _, tidy := range []func(context.Context, int) (int, error){store.ReapExpired, store.ExpireDue, store.DeleteProcessed, store.DeleteDedupKeys, store.DeleteJoins} {
 		steps = append(steps, func() error { _, err := tidy(ctx, 10); return err })
 	}
-	return firstOf(steps...)
+	return firstOf(append(steps,
+		func() error {
+			return store.RegisterGroup(ctx, outmill.Registration{Group: "brief", Worker: "w", TTL: time.Microsecond, Topics: outmill.Topics{Include: []string{"brief"}}})
+		},
+		func() error { _, _, err := store.ExpireRegistrations(ctx, 10); return err },
+	)...)
 }
 
 // work claims and settles in every way.

@@ -86,6 +86,10 @@ func storeCalls() []storeCall {
 		{"DeleteProcessed", counted(outmill.Store.DeleteProcessed)},
 		{"ExpireDue", counted(outmill.Store.ExpireDue)},
 		{"DeleteDedupKeys", counted(outmill.Store.DeleteDedupKeys)},
+		{"ExpireRegistrations", func(ctx context.Context, s outmill.Store) error {
+			_, _, err := s.ExpireRegistrations(ctx, 10)
+			return err
+		}},
 		{"Ensure", func(ctx context.Context, s outmill.Store) error { return s.Ensure(ctx) }},
 	}
 }
