@@ -16,6 +16,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/forwarder"
+	"github.com/outmill/outmill/internal/worker"
 	"github.com/outmill/outmill/sqlite"
 )
 
@@ -453,6 +454,7 @@ func Test_the_registration_is_renewed_and_late_records_are_adopted(t *testing.T)
 			synctest.Test(t, func(t *testing.T) {
 				renewed := make(chan struct{}, 100)
 				store := &queueWith{Store: real, register: func(ctx context.Context, reg outmill.Registration) error {
+					require.Equal(t, worker.Name(""), reg.Worker)
 					renewed <- struct{}{}
 					return real.RegisterGroup(ctx, reg)
 				}}

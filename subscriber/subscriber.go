@@ -84,7 +84,8 @@ func (s *Subscriber) register(ctx context.Context, topic string) error {
 	if err := outmill.CheckTopic(topic); err != nil {
 		return err
 	}
-	if err := s.queue.RegisterGroup(ctx, outmill.Registration{Group: s.cfg.Group, Topics: topicOnly(topic)}); err != nil {
+	reg := outmill.Registration{Group: s.cfg.Group, Topics: topicOnly(topic), Worker: s.cfg.Worker, TTL: s.cfg.RegistrationTTL}
+	if err := s.queue.RegisterGroup(ctx, reg); err != nil {
 		return fmt.Errorf("outmill: subscribe to %q in group %q: %w", topic, s.cfg.Group, err)
 	}
 	return nil
