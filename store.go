@@ -11,13 +11,15 @@ import (
 // worker needs. A store implements all that its engine can; [Store] is the
 // usual whole. All methods may be called concurrently.
 //
-// A call is done or not done, never half done. It returns ctx.Err() (wrapped)
-// when its context ends; an error does not say which of the two it was, since
-// the answer to a commit can be lost. In a transaction of its own a store
+// Append is done or not done, never half done. A call over many records is done or
+// not done for each of them: a store may carry it out in several steps (MongoDB
+// settles a list in several updates), and the caller may repeat it. A call returns
+// ctx.Err() (wrapped) when its context ends. An error does not say whether the call
+// was carried out, because the answer to a commit can be lost. In a transaction of its own a store
 // repeats what failed for a reason that passes (deadlock, serialization, busy);
 // in the caller's it returns the driver's error, wrapped. After Close every
-// method returns ErrClosed. Methods other than Append and TxOf take no notice
-// of a transaction in the context.
+// method returns ErrClosed. Methods other than Append and TxOf ignore a
+// transaction in the context.
 //
 // DropGroup, Requeue and the adoption of records by RegisterGroup may have more
 // to do than one transaction should: they may use several, and may be repeated.
@@ -27,9 +29,11 @@ type Writer interface {
 	// Append writes all the records or none. With a context that carries a
 	// transaction of this store (the store's WithTx), it takes part in that
 	// transaction and neither commits nor rolls back, nor uses a second
-	// connection; otherwise it runs a transaction of its own. It returns
-	// ErrForeignTx where the context carries transactions of other stores only,
-	// and ErrInvalidRecord, with nothing written, where a record is.
+	// connection; otherwise it runs a transaction of its own. An error of the
+	// engine's, such as a deadlock, may end the caller's transaction: PostgreSQL then
+	// refuses its further statements, SQL Server rolls it back (XACT_ABORT). Append
+	// returns ErrForeignTx where the context carries transactions of other stores
+	// only, and ErrInvalidRecord, with nothing sent, where a record is invalid.
 	//
 	// Each record reaches every group that is registered for its topic, decided
 	// in the same transaction. Where no group is, it waits for the first that
@@ -196,7 +200,8 @@ type Snoozing struct {
 // number. A lease whose time is over still stands until the record is reaped
 // or claimed again. Leases that do not stand, and ids that do not exist, are
 // passed over in silence. The number of round trips of a call does not grow
-// with the number of leases.
+// with the number of leases, except on SQL Server, which needs one for each 900
+// leases, and on MongoDB for steps of joins.
 //
 // A record whose lease ran out SuspectExpiries times since it was last
 // abandoned, snoozed or requeued is suspected of killing its worker: from then
@@ -212,14 +217,22 @@ type Snoozing struct {
 // never counted to death by it. (Other readers in the killer's process die with
 // it: what they are handling at the time may be counted.)
 type Queue interface {
-	// RegisterGroup makes group a reader of the topics: from then on each
-	// appended message of these reaches the group, once. Records that waited for
+	// RegisterGroup makes each registration's group a reader of its topics: from
+	// then on each appended message of these reaches the group, once. Records that waited for
 	// a reader go to the group that registers first, in their order, and ordered
 	// claims see none of the topic before all have. It is idempotent; each call
-	// refreshes the time at which the group was last seen and adopts what waits
-	// for its topics. Of messages whose transactions are open during the first
-	// call, each reaches the groups that were there before, or the new one too.
-	RegisterGroup(ctx context.Context, group string, topics Topics) error
+	// refreshes the times at which the group and the worker were last seen, and
+	// adopts what waits for its topics. Of messages whose transactions are open
+	// during the first call, each reaches the groups that were there before, or
+	// the new one too. A call that fails may have made some of the registrations,
+	// and may be repeated.
+	//
+	// A call with a TTL moves the end of that group's registration for that
+	// selection to now + TTL, whether that is later or earlier than before. A call
+	// without one makes the registration permanent, and so it stays until
+	// DropGroup, whatever TTL later calls have: a process that sets no TTL keeps
+	// its registration, although another process of the group sets one.
+	RegisterGroup(ctx context.Context, regs ...Registration) error
 
 	// Claim leases up to Limit records of the group that are due: pending, or
 	// leased under a lease that ended; not expired. A lease that ended is counted
@@ -281,17 +294,6 @@ type TopicStats struct {
 	OldestDue time.Time
 }
 
-// GroupInfo describes a registered group.
-type GroupInfo struct {
-	Group string
-	// Topics are the selections that were registered.
-	Topics []Topics
-	// SeenAt is when the group was last registered. Subscribers and forwarders
-	// register again in every janitor's round, so a time long ago means that
-	// nobody reads the group any more.
-	SeenAt time.Time
-}
-
 // ListQuery selects records to look at.
 type ListQuery struct {
 	// Group limits the list to one group; nil is all of them.
@@ -312,9 +314,10 @@ type Inspector interface {
 	// Stats counts the records of each group and topic up to limit per count;
 	// 0 is 10,000.
 	Stats(ctx context.Context, limit int) ([]TopicStats, error)
-	// Groups lists the registered groups.
+	// Groups lists the groups that have a registration, and those whose
+	// registrations have ended but that still have records, sorted by name.
 	Groups(ctx context.Context) ([]GroupInfo, error)
-	// DropGroup removes the group's registration and its records, whatever
+	// DropGroup removes the group's registrations and its records, whatever
 	// their status, and returns how many records those were.
 	DropGroup(ctx context.Context, group string) (int, error)
 	// List returns records in the order of their ids, which is about the order in
@@ -342,6 +345,25 @@ type Janitor interface {
 	ExpireDue(ctx context.Context, limit int) (int, error)
 	// DeleteDedupKeys deletes dedup keys whose window has ended.
 	DeleteDedupKeys(ctx context.Context, limit int) (int, error)
+	// ExpireRegistrations removes registrations whose end has passed (see
+	// Registration.TTL), and deletes the undelivered records of their groups: those
+	// of topics that no registration of the group selects any more and that are
+	// pending, or leased under a lease that has ended. It does at most limit of
+	// each, and returns how many it did of each.
+	//
+	// Dead records stay for the operator, processed ones for their retention. A
+	// record whose lease has not ended stays with its owner; if it comes back
+	// undelivered, a later round deletes it. So does a later round with what a
+	// transaction appends that was open when the registration ended, if it commits
+	// within 24 hours, and with a dead record that is requeued while nobody reads
+	// its topic: register the group before you requeue.
+	//
+	// Between the end and the call an append still reaches the group. Afterwards it
+	// does not: a message of a topic that no group reads any more waits for the
+	// first group that registers. A group that registers again before its
+	// registration is removed loses nothing; one that registers again later keeps
+	// what is not deleted yet. Registrations without a TTL never end.
+	ExpireRegistrations(ctx context.Context, limit int) (registrations, records int, err error)
 }
 
 // Waker hints that something may have become claimable. It is a hint: polling

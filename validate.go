@@ -68,14 +68,6 @@ func CheckGroup(group string) error {
 	return nil
 }
 
-// CheckWorker validates a worker's name for Ack; "" is no name. Stores call it.
-func CheckWorker(name string) error {
-	if reason := checkText(name, MaxTextLength); reason != "" {
-		return &InvalidRecordError{Index: -1, Field: "worker", Reason: reason}
-	}
-	return nil
-}
-
 // CheckTopic validates a topic's name.
 func CheckTopic(topic string) error {
 	if reason := topicReason(topic); reason != "" {

@@ -30,7 +30,7 @@ func (o *outmillBloat) reset(ctx context.Context) (err error) {
 	if o.publisher, err = publisher.New(o.store, publisher.Config{RequireTx: true}, nil); err != nil {
 		return err
 	}
-	return o.store.RegisterGroup(ctx, forwarder.DefaultGroup, outmill.Topics{})
+	return o.store.RegisterGroup(ctx, outmill.Registration{Group: forwarder.DefaultGroup})
 }
 
 func (o *outmillBloat) close() error {

@@ -70,7 +70,7 @@ func (b *bench) joinLatencies(ctx context.Context, pool *pgxpool.Pool) error {
 		return err
 	}
 	defer func() { _ = other.Close() }()
-	if err := store.RegisterGroup(ctx, "", outmill.Topics{Include: []string{stepTopic}}); err != nil {
+	if err := store.RegisterGroup(ctx, outmill.Registration{Topics: outmill.Topics{Include: []string{stepTopic}}}); err != nil {
 		return err
 	}
 	handled := make(chan time.Time, 1)
@@ -124,7 +124,7 @@ func (b *bench) manyJoins(ctx context.Context, pool *pgxpool.Pool) error {
 		return err
 	}
 	defer func() { _ = store.Close() }()
-	if err := store.RegisterGroup(ctx, "", outmill.Topics{Include: []string{stepTopic, joins.Topic, completeTopic}}); err != nil {
+	if err := store.RegisterGroup(ctx, outmill.Registration{Topics: outmill.Topics{Include: []string{stepTopic, joins.Topic, completeTopic}}}); err != nil {
 		return err
 	}
 	if err := startJoins(ctx, pool, store, b.n, stepsOfMany); err != nil {

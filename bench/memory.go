@@ -119,8 +119,8 @@ func (b *bench) fillFor(ctx context.Context, pool *pgxpool.Pool, topic string, h
 	defer func() { _ = store.Close() }()
 	// As the subscriber and the forwarder will register.
 	err = errors.Join(
-		store.RegisterGroup(ctx, "", outmill.Topics{Include: []string{outmill.Exact(topic)}}),
-		store.RegisterGroup(ctx, forwarder.DefaultGroup, outmill.Topics{}))
+		store.RegisterGroup(ctx, outmill.Registration{Topics: outmill.Topics{Include: []string{outmill.Exact(topic)}}}),
+		store.RegisterGroup(ctx, outmill.Registration{Group: forwarder.DefaultGroup}))
 	if err != nil {
 		return err
 	}

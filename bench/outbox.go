@@ -94,7 +94,7 @@ func (b *bench) tidy(ctx context.Context, store outmill.Queue, group string) err
 
 // fill appends n records for a group that is registered before.
 func (b *bench) fill(ctx context.Context, store outmill.Store, group, topic string, n int, keyed bool) error {
-	if err := store.RegisterGroup(ctx, group, outmill.Topics{Include: []string{topic}}); err != nil {
+	if err := store.RegisterGroup(ctx, outmill.Registration{Group: group, Topics: outmill.Topics{Include: []string{topic}}}); err != nil {
 		return err
 	}
 	for from := 0; from < n; from += appendAtOnce {

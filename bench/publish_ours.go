@@ -28,7 +28,7 @@ func (o *publishOurs) prepare(ctx context.Context) (err error) {
 	if o.store, err = outbox(ctx, o.pool, o.lane); err != nil {
 		return err
 	}
-	if err := o.store.RegisterGroup(ctx, "", outmill.Topics{Include: []string{publishTopic}}); err != nil {
+	if err := o.store.RegisterGroup(ctx, outmill.Registration{Topics: outmill.Topics{Include: []string{publishTopic}}}); err != nil {
 		return err
 	}
 	o.pub, err = publisher.New(o.store, publisher.Config{}, nil)

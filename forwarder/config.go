@@ -9,6 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/worker"
 )
 
 // DefaultGroup is the group of a forwarder that names none.
@@ -28,6 +29,10 @@ type Config struct {
 	// Group is the forwarder's consumer group. Default "forwarder". Forwarders
 	// of one group share the records; a second destination needs a second group.
 	Group string
+
+	// Worker is the name under which Inspector.Groups shows this forwarder: free
+	// text, up to 255 characters. Default: host:pid of the process.
+	Worker string
 
 	// Topics selects what is forwarded, by name or pattern. Default: all, save
 	// outmill.JoinWaitTopic, whose messages are for the handler of package joins:
@@ -116,6 +121,7 @@ type Config struct {
 func (c *Config) setDefaults() {
 	c.Topics = withoutJoinWait(c.Topics)
 	defaultTo(&c.Group, DefaultGroup)
+	c.Worker = worker.Name(c.Worker)
 	defaultTo(&c.BatchSize, 100)
 	defaultTo(&c.MaxInFlightBytes, 16<<20)
 	defaultTo(&c.Lanes, 64)
@@ -149,7 +155,7 @@ func defaultTo[T comparable](field *T, value T) {
 // outmill.ErrInvalidConfig, or ErrInvalidRecord for a name. New calls it.
 func (c Config) Validate() error {
 	c.setDefaults()
-	errs := []error{outmill.CheckGroup(c.Group), c.Topics.Validate(), c.Retry.Validate()}
+	errs := []error{outmill.CheckGroup(c.Group), outmill.CheckWorker(c.Worker), c.Topics.Validate(), c.Retry.Validate()}
 	invalid := func(bad bool, field string, value any, want string) {
 		if bad {
 			errs = append(errs, fmt.Errorf("%w: forwarder.Config.%s is %v: want %s", outmill.ErrInvalidConfig, field, value, want))

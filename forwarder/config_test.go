@@ -55,6 +55,7 @@ func Test_an_invalid_setting_is_refused_by_name(t *testing.T) {
 	store, d := newStore(t), newDestination(t)
 	for field, cfg := range map[string]forwarder.Config{
 		"group":            {Group: " "},
+		"worker":           {Worker: " w"},
 		"topic pattern":    {Topics: outmill.Topics{Include: []string{""}}},
 		"RetryPolicy":      {Retry: outmill.RetryPolicy{MaxInterval: -1}},
 		"KeyPolicy":        {KeyPolicy: 7},

@@ -108,7 +108,7 @@ func add(tb testing.TB, store outmill.Writer, records ...*outmill.Record) {
 // its forwarder runs.
 func register(tb testing.TB, store outmill.Queue) {
 	tb.Helper()
-	require.NoError(tb, store.RegisterGroup(tb.Context(), forwarder.DefaultGroup, outmill.Topics{}))
+	require.NoError(tb, store.RegisterGroup(tb.Context(), outmill.Registration{Group: forwarder.DefaultGroup}))
 }
 
 func list(tb tester, store outmill.Inspector, status outmill.Status) []*outmill.Record {

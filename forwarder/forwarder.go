@@ -193,7 +193,7 @@ func (f *Forwarder) orClosed(err error) error {
 }
 
 func (f *Forwarder) register(ctx context.Context) error {
-	if err := f.queue.RegisterGroup(ctx, f.cfg.Group, f.cfg.Topics); err != nil {
+	if err := f.queue.RegisterGroup(ctx, outmill.Registration{Group: f.cfg.Group, Topics: f.cfg.Topics, Worker: f.cfg.Worker}); err != nil {
 		return fmt.Errorf("outmill: forwarder group %q: %w", f.cfg.Group, err)
 	}
 	return nil

@@ -16,6 +16,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/forwarder"
+	"github.com/outmill/outmill/internal/worker"
 	"github.com/outmill/outmill/sqlite"
 )
 
@@ -315,16 +316,16 @@ func Test_forwarders_that_are_closed_at_any_moment_lose_nothing_and_publish_noth
 // queueWith is a store with some methods of its own.
 type queueWith struct {
 	*sqlite.Store
-	register func(ctx context.Context, group string, topics outmill.Topics) error
+	register func(ctx context.Context, reg outmill.Registration) error
 	claim    func(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.Record, error)
 	extend   func(ctx context.Context, lease time.Duration, leases []outmill.Lease) ([]outmill.Lease, error)
 }
 
-func (q *queueWith) RegisterGroup(ctx context.Context, group string, topics outmill.Topics) error {
+func (q *queueWith) RegisterGroup(ctx context.Context, regs ...outmill.Registration) error {
 	if q.register == nil {
-		return q.Store.RegisterGroup(ctx, group, topics)
+		return q.Store.RegisterGroup(ctx, regs...)
 	}
-	return q.register(ctx, group, topics)
+	return q.register(ctx, regs[0])
 }
 
 func (q *queueWith) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.Record, error) {
@@ -344,7 +345,7 @@ func (q *queueWith) Extend(ctx context.Context, lease time.Duration, leases []ou
 func Test_Close_ends_a_registration_that_hangs(t *testing.T) {
 	t.Parallel()
 	inside := make(chan struct{})
-	store := &queueWith{Store: newStore(t), register: func(ctx context.Context, _ string, _ outmill.Topics) error {
+	store := &queueWith{Store: newStore(t), register: func(ctx context.Context, _ outmill.Registration) error {
 		close(inside)
 		<-ctx.Done()
 		return ctx.Err()
@@ -452,9 +453,10 @@ func Test_the_registration_is_renewed_and_late_records_are_adopted(t *testing.T)
 			real := newStore(t)
 			synctest.Test(t, func(t *testing.T) {
 				renewed := make(chan struct{}, 100)
-				store := &queueWith{Store: real, register: func(ctx context.Context, group string, topics outmill.Topics) error {
+				store := &queueWith{Store: real, register: func(ctx context.Context, reg outmill.Registration) error {
+					require.Equal(t, worker.Name(""), reg.Worker)
 					renewed <- struct{}{}
-					return real.RegisterGroup(ctx, group, topics)
+					return real.RegisterGroup(ctx, reg)
 				}}
 				d := &destination{real: gochannel.NewGoChannel(gochannel.Config{}, nil)}
 				fwd := newForwarder(t, store, d, forwarder.Config{UpkeepInterval: interval})

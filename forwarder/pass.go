@@ -68,6 +68,7 @@ func (f *Forwarder) workerConfig() worker.Config {
 		FlushInterval:   f.cfg.AckFlushInterval,
 		Pipelined:       true,
 		OnDead:          f.cfg.OnDead,
+		Name:            f.cfg.Worker,
 		Running:         worker.NewRegistry(),
 	}
 }

@@ -99,7 +99,7 @@ func play(t *rapid.T, s *scenario, cfg forwarder.Config, batches bool, forwarder
 	require.NoError(t, err)
 	defer store.Close()
 	require.NoError(t, store.Ensure(ctx))
-	require.NoError(t, store.RegisterGroup(ctx, forwarder.DefaultGroup, outmill.Topics{}))
+	require.NoError(t, store.RegisterGroup(ctx, outmill.Registration{Group: forwarder.DefaultGroup}))
 	require.NoError(t, store.Append(ctx, s.records...))
 	d := newBatchDestination(t)
 	d.judge(s.verdict)

@@ -228,11 +228,11 @@ func Test_how_a_client_encodes_and_reads_does_not_matter_to_a_store(t *testing.T
 			store := newStore(t, clientOf(t, opts), mongo.Config{Database: db.Name(), Retain: time.Hour})
 			s := stand{store, db}
 			require.NoError(t, s.Ensure(t.Context()))
-			require.NoError(t, s.RegisterGroup(t.Context(), readers, outmill.Topics{}))
-			require.NoError(t, s.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+			require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
+			require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
 			groups, err := s.Groups(t.Context())
 			require.NoError(t, err)
-			require.Len(t, groups[0].Topics, 1, "it is the same registration")
+			require.Len(t, groups[0].Registrations, 1, "it is the same registration")
 			s.keepsOrderAndCounts(t)
 			wake := testenv.Hints(t.Context(), s)
 			told(t, wake)
@@ -375,10 +375,10 @@ func Test_what_is_appended_while_a_group_is_dropped_goes_with_it(t *testing.T) {
 	s := newStand(t, mongo.Config{})
 	for _, command := range []string{"update", "findAndModify"} {
 		store := s.interrupted(t, command, "meta", func() {
-			require.NoError(t, s.RegisterGroup(t.Context(), "other "+command, outmill.Topics{Include: []string{"else"}}))
+			require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{Group: "other " + command, Topics: outmill.Topics{Include: []string{"else"}}}))
 			require.NoError(t, s.Append(t.Context(), one("orphan")))
 		})
-		require.NoError(t, s.RegisterGroup(t.Context(), "dropped", outmill.Topics{}))
+		require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{Group: "dropped"}))
 		_, err := store.DropGroup(t.Context(), "dropped")
 		require.NoError(t, err)
 		dropped := "dropped"

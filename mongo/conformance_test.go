@@ -61,7 +61,7 @@ func newConforming(t *testing.T, db *driver.Database, options storetest.Options)
 	}
 	store := newStore(t, db.Client(), config)
 	t.Cleanup(func() {
-		for _, name := range []string{"records", "meta", "dedup", "lanes", "openings", "locks", "joins", "join_members"} {
+		for _, name := range []string{"records", "meta", "dedup", "lanes", "openings", "locks", "joins", "join_members", "workers", "endings"} {
 			_ = db.Collection(config.CollectionPrefix + name).Drop(context.WithoutCancel(t.Context()))
 		}
 	})
@@ -104,6 +104,8 @@ func elapse(t *testing.T, store outmill.Store, d time.Duration) {
 		"records": {"created_at", "due_at", "next_at", "available_at", "expires_at", "processed_at"},
 		"lanes":   {"until"},
 		"dedup":   {"expires_at"},
+		"workers": {"seen_at"},
+		"endings": {"ended_at", "look_at"},
 		"joins":   {"deadline", "created_at", "updated_at", "finished_at"},
 	} {
 		var set bson.D
@@ -119,7 +121,11 @@ func elapse(t *testing.T, store outmill.Store, d time.Duration) {
 	err := c.collection("meta").FindOne(ctx, bson.D{}).Decode(&meta)
 	require.NoError(t, err)
 	for _, g := range meta.Groups {
-		g["seen_at"] = g["seen_at"].(bson.DateTime).Time().Add(-d)
+		for _, field := range []string{"seen_at", "expires_at"} {
+			if at, has := g[field]; has {
+				g[field] = at.(bson.DateTime).Time().Add(-d)
+			}
+		}
 	}
 	_, err = c.collection("meta").UpdateOne(ctx, bson.D{}, bson.D{{Key: "$set", Value: bson.D{{Key: "groups", Value: meta.Groups}}}})
 	require.NoError(t, err)

@@ -277,7 +277,7 @@ var trials = map[string]func(r trial) func(){
 		records := r.filled(3)
 		return func() {
 			r.repeated(func() error {
-				return r.RegisterGroup(r.t.Context(), r.topic, outmill.Topics{Include: []string{r.topic}})
+				return r.RegisterGroup(r.t.Context(), outmill.Registration{Group: r.topic, Topics: outmill.Topics{Include: []string{r.topic}}})
 			})
 			r.each(len(records), func(found *outmill.Record) bool { return found.Group == r.topic })
 			r.repeated(func() error { _, err := r.DropGroup(r.t.Context(), r.topic); return err })
@@ -321,7 +321,7 @@ func registeredForAllButUnrouted(t *testing.T, db *driver.Database) stand {
 	t.Helper()
 	store := newStore(t, db.Client(), mongo.Config{Database: db.Name()})
 	require.NoError(t, store.Ensure(t.Context()))
-	require.NoError(t, store.RegisterGroup(t.Context(), readers, outmill.Topics{Exclude: []string{"unrouted*"}}))
+	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers, Topics: outmill.Topics{Exclude: []string{"unrouted*"}}}))
 	return stand{store, db}
 }
 

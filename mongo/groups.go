@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/routing"
 )
 
 // adoptAtOnce is how many records one update gives to a group, or takes from
@@ -19,28 +20,32 @@ const adoptAtOnce = 1000
 // seenEvery is how often a registration that is repeated is noted.
 const seenEvery = 5 // seconds
 
-// RegisterGroup makes group a reader of the topics. See outmill.Queue. Records
+// RegisterGroup makes the group a reader of the topics. See outmill.Queue. Records
 // that waited for a reader are moved 1,000 at a time; claims in order hand out
 // none of a topic before all of it has been.
 //
 // A record whose transaction was open during the first registration may still
 // come without a group; claims adopt it.
-func (s *Store) RegisterGroup(ctx context.Context, name string, topics outmill.Topics) error {
+//
+// Each registration of the call takes a round trip or two of its own.
+func (s *Store) RegisterGroup(ctx context.Context, regs ...outmill.Registration) error {
 	const operation = "register group"
-	if err := errors.Join(outmill.CheckGroup(name), topics.Validate()); err != nil {
-		return s.explain(ctx, operation, err)
+	if err := outmill.CheckRegistrations(regs); err != nil || len(regs) == 0 {
+		return s.explain(ctx, operation, errors.Join(err, s.usable(ctx)))
 	}
 	s.checked.Store(false)
 	adopted := 0
-	err := s.do(ctx, operation, func(ctx context.Context) error {
-		if err := s.register(ctx, name, topics); err != nil {
+	for _, reg := range regs {
+		if err := s.do(ctx, operation, func(ctx context.Context) error { return s.register(ctx, reg) }); err != nil {
 			return err
 		}
+	}
+	err := s.do(ctx, operation, func(ctx context.Context) error {
 		waiting, err := s.topicsOf(ctx, reader{}, adoptedStages...)
 		if err != nil {
 			return err
 		}
-		n, err := s.adoptAll(ctx, slices.DeleteFunc(waiting, func(topic string) bool { return !topics.Match(topic) }))
+		n, err := s.adoptAll(ctx, slices.DeleteFunc(waiting, func(topic string) bool { return !selects(regs, topic) }))
 		adopted += n
 		return err
 	})
@@ -50,35 +55,66 @@ func (s *Store) RegisterGroup(ctx context.Context, name string, topics outmill.T
 	return err
 }
 
+func selects(regs []outmill.Registration, topic string) bool {
+	return slices.ContainsFunc(regs, func(reg outmill.Registration) bool { return reg.Topics.Match(topic) })
+}
+
 // adoptedStages are those in which a record may wait for a group.
 var adoptedStages = []int{stageLine, stageDelayed, stageExpired, stageDead}
 
-func (s *Store) register(ctx context.Context, name string, topics outmill.Topics) error {
+// register notes the registration. What it finds may have changed when it writes:
+// then it is to be called again.
+func (s *Store) register(ctx context.Context, reg outmill.Registration) error {
 	found, err := s.loadState(ctx)
 	if err != nil {
 		return err
 	}
-	include, exclude := orEmpty(topics.Include), orEmpty(topics.Exclude)
-	same := func(r registration) bool {
-		return r.Group == name && slices.Equal(r.Include, include) && slices.Equal(r.Exclude, exclude)
+	done, err := s.registerIn(ctx, found, reg)
+	if err == nil && !done {
+		err = errContended
 	}
-	if i := slices.IndexFunc(found.Groups, same); i >= 0 {
-		if found.Now.Sub(found.Groups[i].SeenAt).Seconds() < seenEvery {
-			return nil
-		}
-		return s.setMeta(ctx, registered(name, include, exclude), bson.D{{Key: "$currentDate", Value: bson.D{{Key: "groups.$.seen_at", Value: true}}}})
+	if err != nil {
+		return err
 	}
-	// Another process may do the same: only the first adds it.
-	return s.setMeta(ctx, bson.D{{Key: "groups", Value: bson.D{{Key: "$not", Value: registered(name, include, exclude)[0].Value}}}}, bson.D{
-		{Key: "$push", Value: bson.D{{Key: "groups", Value: registration{name, include, exclude, found.Now}}}},
-		{Key: "$inc", Value: bson.D{{Key: "generation", Value: int64(1)}}},
-	})
+	// Without the registration the worker may be forgotten, so it comes later.
+	return s.seeWorker(ctx, reg, found.Now)
 }
 
-func registered(name string, include, exclude []string) bson.D {
-	return bson.D{{Key: "groups", Value: bson.D{{Key: "$elemMatch", Value: bson.D{
-		{Key: "group", Value: name}, {Key: "include", Value: include}, {Key: "exclude", Value: exclude},
-	}}}}}
+// registerIn tells whether the registration was still what found has of it.
+func (s *Store) registerIn(ctx context.Context, found *state, reg outmill.Registration) (bool, error) {
+	wanted := registration{Group: reg.Group, Include: orEmpty(reg.Topics.Include), Exclude: orEmpty(reg.Topics.Exclude), SeenAt: found.Now}
+	if reg.TTL > 0 {
+		wanted.ExpiresAt = found.Now.Add(ceil(reg.TTL))
+	}
+	i := slices.IndexFunc(found.Groups, func(r registration) bool {
+		return r.Group == wanted.Group && slices.Equal(r.Include, wanted.Include) && slices.Equal(r.Exclude, wanted.Exclude)
+	})
+	if i < 0 {
+		// Another process may do the same: only the first adds it.
+		return s.setMeta(ctx, bson.D{{Key: "groups", Value: bson.D{{Key: "$not", Value: wanted.match()}}}}, bson.D{
+			{Key: "$push", Value: bson.D{{Key: "groups", Value: wanted}}},
+			{Key: "$inc", Value: bson.D{{Key: "generation", Value: int64(1)}}},
+		})
+	}
+	update := bson.D{{Key: "$currentDate", Value: bson.D{{Key: "groups.$.seen_at", Value: true}}}}
+	switch permanent := found.Groups[i].ExpiresAt.IsZero(); {
+	case permanent && found.Now.Sub(found.Groups[i].SeenAt).Seconds() < seenEvery:
+		return true, nil
+	case permanent:
+	case reg.TTL > 0:
+		update = append(update, bson.E{Key: "$set", Value: bson.D{{Key: "groups.$.expires_at", Value: wanted.ExpiresAt}}})
+	default:
+		update = append(update, bson.E{Key: "$unset", Value: bson.D{{Key: "groups.$.expires_at", Value: ""}}})
+	}
+	known := wanted.match(bson.E{Key: "expires_at", Value: bson.D{{Key: "$exists", Value: !found.Groups[i].ExpiresAt.IsZero()}}})
+	return s.setMeta(ctx, bson.D{{Key: "groups", Value: known}}, update)
+}
+
+// match selects the registration among others.
+func (r registration) match(more ...bson.E) bson.D {
+	return bson.D{{Key: "$elemMatch", Value: append(bson.D{
+		{Key: "group", Value: r.Group}, {Key: "include", Value: r.Include}, {Key: "exclude", Value: r.Exclude},
+	}, more...)}}
 }
 
 // adoptAll gives the records of the topics that wait for a group to the first
@@ -115,11 +151,11 @@ func (s *Store) adopt(ctx context.Context, topic string) (adopted int, err error
 		if err != nil || len(ids) == 0 {
 			return err
 		}
-		if err := s.setMeta(ctx, nil, bson.D{{Key: "$inc", Value: bson.D{{Key: "adoptions", Value: int64(1)}}}}); err != nil {
+		if _, err := s.setMeta(ctx, nil, bson.D{{Key: "$inc", Value: bson.D{{Key: "adoptions", Value: int64(1)}}}}); err != nil {
 			return err
 		}
 		result, err := s.records.UpdateMany(ctx, append(in("_id", ids), bson.E{Key: "grp", Value: reader{}}),
-			set(bson.D{{Key: "grp", Value: first}, {Key: "generation", Value: found.Generation}}))
+			set(bson.D{{Key: "grp", Value: first.Group}, {Key: "generation", Value: found.Generation}}))
 		if err == nil {
 			adopted = int(result.ModifiedCount)
 		}
@@ -174,7 +210,11 @@ func (s *Store) DropGroup(ctx context.Context, name string) (int, error) {
 		if dropped += n; err != nil {
 			return err
 		}
-		return s.dropLanes(ctx, group(name))
+		lanes, err := findAll[lane](ctx, s.lanes, bson.D{{Key: "grp", Value: group(name)}})
+		if err == nil {
+			err = s.dropLanes(ctx, lanes)
+		}
+		return err
 	})
 	return dropped, err
 }
@@ -184,6 +224,12 @@ func (s *Store) DropGroup(ctx context.Context, name string) (int, error) {
 func (s *Store) unregister(ctx context.Context, name string) (int64, error) {
 	found, err := s.loadState(ctx)
 	if err != nil {
+		return 0, err
+	}
+	if err := s.forgetWorkers(ctx, name, found.Now); err != nil {
+		return 0, err
+	}
+	if _, err := s.endings.DeleteOne(ctx, append(where("_id", name), bson.E{Key: "ended_at", Value: bson.D{{Key: "$lte", Value: found.Now}}})); err != nil {
 		return 0, err
 	}
 	var before state
@@ -223,13 +269,12 @@ func (s *Store) dropRecords(ctx context.Context, of reader, generation int64) (d
 	return dropped, nil
 }
 
-// dropLanes drops the lanes of a group that hold nothing, in transactions that
-// conflict with claims.
-func (s *Store) dropLanes(ctx context.Context, of reader) error {
+// dropLanes drops those of the lanes that hold nothing, in transactions that conflict
+// with claims.
+func (s *Store) dropLanes(ctx context.Context, lanes []lane) (err error) {
 	if s.config.WithoutTransactions {
 		return nil
 	}
-	lanes, err := findAll[lane](ctx, s.lanes, bson.D{{Key: "grp", Value: of}})
 	for _, l := range lanes {
 		if err == nil {
 			err = again(ctx, func() error { return s.once(ctx, func(ctx context.Context) error { return s.dropLane(ctx, l.ID) }) })
@@ -250,14 +295,24 @@ func (s *Store) dropLane(ctx context.Context, id lineKey) error {
 	return err
 }
 
-// Groups lists the registered groups. See outmill.Inspector.
+// Groups lists the groups. See outmill.Inspector.
 func (s *Store) Groups(ctx context.Context) ([]outmill.GroupInfo, error) {
 	var infos []outmill.GroupInfo
 	err := s.do(ctx, "list groups", func(ctx context.Context) error {
 		found, err := s.loadState(ctx)
-		if err == nil {
-			infos = found.table().Infos()
+		if err != nil {
+			return err
 		}
+		documents, err := findAll[worker](ctx, s.workers, bson.D{})
+		if err != nil {
+			return err
+		}
+		workers := make([]routing.Worker, len(documents))
+		for i, w := range documents {
+			workers[i] = routing.Worker{Group: w.ID.Group, Name: w.ID.Name, SeenAt: w.SeenAt.UTC()}
+		}
+		ended, err := s.ended(ctx)
+		infos = found.table().Infos(workers, ended)
 		return err
 	})
 	return infos, err

@@ -38,7 +38,7 @@ func newStandIn(t *testing.T, db *driver.Database, config mongo.Config) stand {
 	config.Database = db.Name()
 	store := newStore(t, db.Client(), config)
 	require.NoError(t, store.Ensure(t.Context()))
-	require.NoError(t, store.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
 	return stand{store, db}
 }
 

@@ -179,7 +179,11 @@ func (s *Store) linesOf(ctx context.Context, stages ...int) ([]line, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, info := range found.table().Infos() {
+	ended, err := s.ended(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, info := range found.table().Infos(nil, ended) {
 		groups = append(groups, group(info.Group))
 	}
 	var lines []line

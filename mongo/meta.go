@@ -29,6 +29,12 @@ type registration struct {
 	Include []string  `bson:"include"`
 	Exclude []string  `bson:"exclude"`
 	SeenAt  time.Time `bson:"seen_at"`
+	// ExpiresAt is when it ends; it is left out of one that never does.
+	ExpiresAt time.Time `bson:"expires_at,omitempty"`
+}
+
+func (r registration) topics() outmill.Topics {
+	return outmill.Topics{Include: orNil(r.Include), Exclude: orNil(r.Exclude)}
 }
 
 // loadState reads the state, in the transaction of ctx where it has one. It is
@@ -66,7 +72,7 @@ func (s *state) table() *routing.Table {
 	table := &routing.Table{Generation: s.Generation}
 	for _, r := range s.Groups {
 		table.Registrations = append(table.Registrations, routing.Registration{
-			Group: r.Group, SeenAt: r.SeenAt.UTC(), Topics: outmill.Topics{Include: orNil(r.Include), Exclude: orNil(r.Exclude)},
+			Group: r.Group, SeenAt: r.SeenAt.UTC(), ExpiresAt: r.ExpiresAt.UTC(), Topics: r.topics(),
 		})
 	}
 	return table
@@ -86,8 +92,8 @@ func orEmpty(list []string) []string {
 	return list
 }
 
-// setMeta updates the state's document, which must be there.
-func (s *Store) setMeta(ctx context.Context, filter bson.D, update any) error {
-	_, err := s.meta.UpdateOne(ctx, append(bson.D{{Key: "_id", Value: metaID}}, filter...), update)
-	return err
+// setMeta updates the state's document, and tells whether the filter selects it.
+func (s *Store) setMeta(ctx context.Context, filter bson.D, update any) (bool, error) {
+	result, err := s.meta.UpdateOne(ctx, append(bson.D{{Key: "_id", Value: metaID}}, filter...), update)
+	return err == nil && result.MatchedCount > 0, err
 }

@@ -34,7 +34,7 @@ func Test_a_store_is_opened_by_its_URL(t *testing.T) {
 	store, err := outmill.Open(t.Context(), at, nil)
 	require.NoError(t, err)
 	require.Equal(t, "shop", store.Name())
-	require.NoError(t, store.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
 	object := one("one")
 	object.Payload = []byte("{}")
 	require.NoError(t, store.Append(t.Context(), object))

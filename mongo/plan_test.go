@@ -271,10 +271,24 @@ func (s stand) everything(t *testing.T, store *mongo.Store, doing func(name stri
 	}
 	doing("stats", func() { _, err := store.Stats(ctx, batch); must(err) })
 	doing("register and drop", func() {
-		must(store.RegisterGroup(ctx, "late", outmill.Topics{Include: []string{"late"}}))
+		must(store.RegisterGroup(ctx, outmill.Registration{Group: "late", Topics: outmill.Topics{Include: []string{"late"}}}))
 		_, err := store.DropGroup(ctx, "late")
 		must(err)
 	})
+	doing("register for a moment", func() {
+		must(store.RegisterGroup(ctx, outmill.Registration{Group: "brief", Worker: "w", TTL: time.Nanosecond, Topics: outmill.Topics{Include: []string{"brief"}}}))
+		must(store.RegisterGroup(ctx, outmill.Registration{Group: "brief", Worker: "w", TTL: time.Nanosecond, Topics: outmill.Topics{Include: []string{"brief"}}}))
+	})
+	must(store.Append(ctx, made("brief", "brief", batch)...))
+	for registrations := 0; registrations == 0; { // until its millisecond is over
+		doing("expire registrations", func() {
+			var records int
+			var err error
+			registrations, records, err = store.ExpireRegistrations(ctx, batch)
+			must(err)
+			require.Equal(t, batch*registrations, records)
+		})
+	}
 	s.heldKeys(t, store, doing)
 	s.joinsOfAllKinds(t, store, doing)
 }
@@ -362,8 +376,8 @@ func Test_every_query_is_answered_through_an_index_and_without_a_sort(t *testing
 			assert.LessOrEqual(t, max(p.keys, p.docs), int64(n/5), said)
 		}
 	}
-	require.Len(t, calls, 39)
-	for _, name := range []string{"queue", "keyed", "later", "leases", "expiring", "settled", "parked", "processed_at", "step", "join", "grouping", "status", "finished", "blocked", "until", "topic", "expires"} {
+	require.Len(t, calls, 41)
+	for _, name := range []string{"queue", "keyed", "later", "leases", "expiring", "settled", "parked", "processed_at", "step", "join", "grouping", "status", "finished", "blocked", "until", "topic", "expires", "seen", "look", "empty"} {
 		require.Contains(t, used, name, "no query uses the index")
 	}
 }

@@ -23,7 +23,7 @@ const (
 	compatible    = 1
 )
 
-var collectionNames = []string{"records", "meta", "dedup", "lanes", "openings", "locks", "joins", "join_members"}
+var collectionNames = []string{"records", "meta", "dedup", "lanes", "openings", "locks", "joins", "join_members", "workers", "endings"}
 
 // index is one index of a collection. A partial one has just the documents
 // that its filter selects; queries that are to use it must say the same.
@@ -73,6 +73,9 @@ func (c Config) indexes() []index {
 		{collection: "lanes", name: "until", keys: ascending("grp", "topic", "until")},
 		{collection: "openings", name: "topic", keys: ascending("grp", "topic")},
 		{collection: "openings", name: "opened_at", keys: ascending("opened_at"), ttl: &anHour},
+		{collection: "workers", name: "seen", keys: ascending("grp", "seen_at")},
+		{collection: "endings", name: "look", keys: ascending("look_at")},
+		{collection: "endings", name: "empty", keys: ascending("empty")},
 		{collection: "dedup", name: "expires", keys: ascending("expires_at"), ttl: &atOnce},
 	}
 	if c.Retain > 0 {

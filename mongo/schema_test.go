@@ -223,7 +223,7 @@ func Test_a_schema_that_is_newer_is_refused_where_it_forbids_this_program_and_us
 		require.ErrorIs(t, store.Ensure(t.Context()), outmill.ErrSchemaNewer)
 		require.ErrorIs(t, store.Append(t.Context(), one("never")), outmill.ErrSchemaNewer)
 		require.ErrorIs(t, store.InTx(t.Context(), func(ctx context.Context) error { return store.Append(ctx, one("never")) }), outmill.ErrSchemaNewer)
-		require.ErrorIs(t, store.RegisterGroup(t.Context(), readers, outmill.Topics{}), outmill.ErrSchemaNewer)
+		require.ErrorIs(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}), outmill.ErrSchemaNewer)
 	}
 }
 

@@ -24,7 +24,7 @@ func newStandalone(t *testing.T, config mongo.Config) stand {
 func Test_a_standalone_server_is_enough_for_all_that_needs_no_transaction(t *testing.T) {
 	t.Parallel()
 	s := newStandalone(t, mongo.Config{Retain: time.Hour})
-	require.NoError(t, s.RegisterGroup(t.Context(), "others", outmill.Topics{}))
+	require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{Group: "others"}))
 	require.NoError(t, s.Append(t.Context(), made("orders", "r", 7)...))
 	require.NoError(t, s.Append(t.Context(), &outmill.Record{Topic: "orders", Key: "key0", MessageID: "behind"}))
 	owner := outmill.NewOwnerToken()
@@ -67,13 +67,37 @@ func Test_a_standalone_server_is_enough_for_all_that_needs_no_transaction(t *tes
 	}
 }
 
+func Test_a_registration_with_a_TTL_ends_on_a_standalone_server(t *testing.T) {
+	t.Parallel()
+	s := newStandalone(t, mongo.Config{})
+	brief := outmill.Registration{Group: "brief", Worker: "w", TTL: time.Millisecond, Topics: outmill.Topics{Include: []string{"replies"}}}
+	for range 2 {
+		require.NoError(t, s.RegisterGroup(t.Context(), brief))
+	}
+	require.NoError(t, s.Append(t.Context(), made("replies", "r", 3)...))
+	require.NoError(t, s.Append(t.Context(), one("stays")))
+	for registrations, records := 0, 0; registrations == 0; { // until its millisecond is over
+		var err error
+		registrations, records, err = s.ExpireRegistrations(t.Context(), 10)
+		require.NoError(t, err)
+		require.Equal(t, 3*registrations, records)
+	}
+	groups, err := s.Groups(t.Context())
+	require.NoError(t, err)
+	require.Len(t, groups, 1)
+	group := "brief"
+	left, err := s.List(t.Context(), outmill.ListQuery{Group: &group})
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
 func Test_records_of_a_standalone_server_wait_for_the_first_group(t *testing.T) {
 	t.Parallel()
 	s := newStandalone(t, mongo.Config{})
 	_, err := s.DropGroup(t.Context(), readers)
 	require.NoError(t, err)
 	require.NoError(t, s.Append(t.Context(), one("one"), one("two")))
-	require.NoError(t, s.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+	require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
 	require.Equal(t, []string{"one", "two"}, namesOf(claimed(t, s, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderNone))))
 }
 

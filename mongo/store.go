@@ -35,7 +35,7 @@ type Store struct {
 	config     Config
 	logger     *logs.Log
 
-	records, meta, dedup, lanes, openings, locks, joins, members *driver.Collection
+	records, meta, dedup, lanes, openings, locks, joins, members, workers, endings *driver.Collection
 
 	turns   rotation.Rotation
 	busy    rotation.Busy
@@ -80,6 +80,7 @@ func New(client *driver.Client, config Config, logger watermill.LoggerAdapter) (
 	s.records, s.meta, s.dedup = s.collection("records"), s.collection("meta"), s.collection("dedup")
 	s.lanes, s.openings, s.locks = s.collection("lanes"), s.collection("openings"), s.collection("locks")
 	s.joins, s.members = s.collection("joins"), s.collection("join_members")
+	s.workers, s.endings = s.collection("workers"), s.collection("endings")
 	s.changes = newChanges(s)
 	return s, nil
 }

@@ -452,7 +452,7 @@ func Test_all_other_methods_take_no_notice_of_a_session(t *testing.T) {
 			require.NoError(t, s.Abandon(inside, []outmill.Abandonment{{Lease: found[1].Lease()}}))
 			require.NoError(t, s.Snooze(inside, []outmill.Snoozing{{Lease: found[2].Lease()}}))
 			require.NoError(t, s.Fail(inside, []outmill.Failure{{Lease: found[3].Lease(), Park: true}}))
-			require.NoError(t, s.RegisterGroup(inside, "another", outmill.Topics{}))
+			require.NoError(t, s.RegisterGroup(inside, outmill.Registration{Group: "another"}))
 			_, err = s.Requeue(inside, found[3].ID)
 			require.NoError(t, err)
 			_, err = s.Delete(inside, found[3].ID)

@@ -374,7 +374,7 @@ func without[T any](places map[string]T, group string) map[string]T {
 }
 
 func (w *walk) register(ctx context.Context, g walkGroup) {
-	w.failed("register", w.store().RegisterGroup(ctx, g.name, outmill.Topics{}))
+	w.failed("register", w.store().RegisterGroup(ctx, outmill.Registration{Group: g.name}))
 }
 
 // inspect looks for held records that have no lane, and so would be held for

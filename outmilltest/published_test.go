@@ -36,7 +36,7 @@ func storeWith(t *testing.T, records ...*outmill.Record) *sqlite.Store {
 func register(t *testing.T, store *sqlite.Store, groups ...string) {
 	t.Helper()
 	for _, group := range groups {
-		require.NoError(t, store.RegisterGroup(t.Context(), group, outmill.Topics{}))
+		require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: group}))
 	}
 }
 

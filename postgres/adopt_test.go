@@ -47,7 +47,7 @@ func Test_what_is_consumed_from_watermill_sql_is_published_exactly_once_wherever
 			require.NoError(t, err)
 			defer func() { require.NoError(t, store.Close()) }()
 			require.NoError(t, store.Ensure(t.Context()))
-			require.NoError(t, store.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+			require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
 			want := legacy(t, url, 6)
 
 			for range 3 {

@@ -52,7 +52,7 @@ func harness(db *pgxpool.Pool, lane postgres.Lane) storetest.Harness {
 }
 
 // sqlWipe empties the tables of a schema, but for what meta says; places go on.
-const sqlWipe = `DELETE FROM {}.join_members; DELETE FROM {}.joins; DELETE FROM {}.dedup; DELETE FROM {}.groups; DELETE FROM {}.lanes;
+const sqlWipe = `DELETE FROM {}.join_members; DELETE FROM {}.joins; DELETE FROM {}.dedup; DELETE FROM {}.groups; DELETE FROM {}.workers; DELETE FROM {}.endings; DELETE FROM {}.lanes;
 DELETE FROM {}.records; DELETE FROM {}.late; DELETE FROM {}.batches; DELETE FROM {}.ended; DELETE FROM {}.log`
 
 // fromShelf is newConforming with a schema that was used before, if there is any.
@@ -156,7 +156,9 @@ func passTime(t *testing.T, db *pgxpool.Pool, schema string, d time.Duration) {
 	for table, columns := range map[string][]string{
 		"records": {"created_at", "due_at", "next_at", "available_at", "expires_at", "processed_at"},
 		"lanes":   {"until"},
-		"groups":  {"seen_at"},
+		"groups":  {"seen_at", "expires_at"},
+		"workers": {"seen_at"},
+		"endings": {"ended_at", "look_at"},
 		"dedup":   {"expires_at"},
 		"log":     {"created_at"},
 		"batches": {"lease_until"},

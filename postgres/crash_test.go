@@ -23,7 +23,7 @@ func Test_what_was_given_back_stays_so_when_the_server_is_killed(t *testing.T) {
 			server := testenv.OwnPostgres(t, "wal_writer_delay=10s")
 			store := newStore(t, connect(t, testenv.PostgresDatabaseOn(t, server.URL)), postgres.Config{NotifyInterval: -1, Lane: lane})
 			require.NoError(t, store.Ensure(t.Context()))
-			require.NoError(t, store.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+			require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
 			for name, giveBack := range map[string]func(ctx context.Context, leases []outmill.Lease) error{
 				"released": store.Release,
 				"abandoned": func(ctx context.Context, l []outmill.Lease) error {

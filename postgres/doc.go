@@ -113,7 +113,7 @@
 //	GRANT SELECT, INSERT ON outmill.joins, outmill.join_members TO app;
 //	-- who subscribes or forwards (the janitor too)
 //	GRANT SELECT, UPDATE ON outmill.meta TO app;
-//	GRANT SELECT, INSERT, UPDATE ON outmill.groups TO app;
+//	GRANT SELECT, INSERT, UPDATE, DELETE ON outmill.groups, outmill.workers, outmill.endings TO app;
 //	GRANT SELECT, UPDATE, DELETE ON outmill.records, outmill.dedup TO app;
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON outmill.lanes TO app;
 //	GRANT SELECT, UPDATE, DELETE ON outmill.joins, outmill.join_members TO app;
@@ -132,12 +132,12 @@
 //	GRANT INSERT ON outmill.log TO app;                                     -- log
 //	GRANT USAGE ON SEQUENCE outmill.records_seq_seq TO app;                 -- log
 //	-- who looks on (Stats, List, Get, Groups, GetJoin, ListJoins, ListSteps)
-//	GRANT SELECT ON outmill.meta, outmill.groups, outmill.records, outmill.lanes TO app;
+//	GRANT SELECT ON outmill.meta, outmill.groups, outmill.workers, outmill.endings, outmill.records, outmill.lanes TO app;
 //	GRANT SELECT ON outmill.joins, outmill.join_members TO app;
 //	GRANT SELECT ON outmill.log, outmill.batches, outmill.ended, outmill.late TO app; -- log
 //	-- who operates (Requeue, Delete, DropGroup, SealJoin, CancelJoin, ReportFailed, …), besides looking on
 //	GRANT UPDATE ON outmill.meta TO app;
-//	GRANT DELETE ON outmill.groups TO app;
+//	GRANT DELETE ON outmill.groups, outmill.workers, outmill.endings TO app;
 //	GRANT UPDATE, DELETE ON outmill.records, outmill.lanes TO app;
 //	GRANT UPDATE ON outmill.joins, outmill.join_members TO app;
 //	GRANT INSERT ON outmill.records TO app;                                 -- log

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/outmill/outmill"
@@ -15,24 +16,32 @@ import (
 
 const (
 	sqlGeneration = `SELECT version, compatible, generation, lane, logged FROM {p:meta} WHERE only_row`
-	sqlGroups     = `SELECT grp, array_to_json(include)::text, array_to_json(exclude)::text, seen_at FROM {p:groups} ORDER BY place`
+	sqlGroups     = `SELECT grp, array_to_json(include)::text, array_to_json(exclude)::text, seen_at, expires_at FROM {p:groups} ORDER BY place`
 
 	// sqlLockGroups has one registration at a time, so that their places are in
 	// the order of their commits. Appends only read, and do not wait.
 	sqlLockGroups = `LOCK TABLE {p:groups} IN SHARE ROW EXCLUSIVE MODE`
 
-	sqlSeeGroup = `UPDATE {p:groups} SET seen_at = statement_timestamp() WHERE grp = $1::text AND selection = $2::text`
+	// sqlSeeGroup leaves a registration permanent that is.
+	sqlSeeGroup = `UPDATE {p:groups} SET seen_at = statement_timestamp(), expires_at = CASE WHEN expires_at IS NOT NULL THEN ` + endsAfter + ` END
+WHERE grp = $1::text AND selection = $2::text`
+	sqlSeeGroups = `UPDATE {p:groups} AS g SET seen_at = statement_timestamp(),
+	expires_at = CASE WHEN g.expires_at IS NOT NULL THEN statement_timestamp() + nullif(r.ttl, 0) * interval '1 microsecond' END
+FROM unnest($1::text[], $2::text[], $3::bigint[]) AS r (grp, selection, ttl) WHERE g.grp = r.grp AND g.selection = r.selection RETURNING g.grp, g.selection`
 	sqlAddGroup = `WITH added AS (
-	INSERT INTO {p:groups} (grp, selection, include, exclude, seen_at)
-	VALUES ($1::text, $2::text, $3::text[], $4::text[], statement_timestamp())
+	INSERT INTO {p:groups} (grp, selection, include, exclude, seen_at, expires_at)
+	VALUES ($1::text, $2::text, $4::text[], $5::text[], statement_timestamp(), ` + endsAfter + `)
 	ON CONFLICT DO NOTHING RETURNING 1)
 UPDATE {p:meta} SET generation = generation + 1 WHERE only_row AND EXISTS (SELECT 1 FROM added)`
 
-	sqlForgetGroup = `WITH gone AS (DELETE FROM {p:groups} WHERE grp = $1::text RETURNING 1)
+	// endsAfter is $3 microseconds from now, NULL where that is 0.
+	endsAfter = `statement_timestamp() + nullif($3::bigint, 0) * interval '1 microsecond'`
+
+	sqlForgetGroup = `WITH gone AS (DELETE FROM {p:groups} WHERE grp = $1::text RETURNING 1),
+workers AS (DELETE FROM {p:workers} WHERE grp = $1::text),
+ending AS (DELETE FROM {p:endings} WHERE grp = $1::text)
 UPDATE {p:meta} SET generation = generation + 1 WHERE only_row AND EXISTS (SELECT 1 FROM gone)`
 	sqlNow = `SELECT statement_timestamp()`
-
-	sqlTopicsOfLanes = `SELECT DISTINCT topic FROM {p:lanes} WHERE grp = $1::text`
 
 	// sqlDropRecords takes records by id, so that it follows those that change
 	// just now. It returns how many it found, and how many it deleted.
@@ -50,9 +59,9 @@ SELECT (SELECT count(*) FROM doomed), (SELECT count(*) FROM gone) FROM (SELECT c
 
 	// sqlAdopt takes the records in line in their order, by id so that it follows
 	// those that change just now. Claims in order hand out none of a topic while
-	// any of its records waits for a group. The group's row is locked: who drops
-	// the group waits, and then finds what it was given.
-	sqlAdopt = `WITH g AS MATERIALIZED (SELECT 1 FROM {p:groups} WHERE grp = $1::text LIMIT 1 FOR SHARE)
+	// any of its records waits for a group. The registration's row is locked: who
+	// removes it waits, and then finds what the group was given.
+	sqlAdopt = `WITH g AS MATERIALIZED (SELECT 1 FROM {p:groups} WHERE grp = $1::text AND selection = $4::text FOR SHARE)
 UPDATE {p:records} SET grp = $1::text WHERE id = ANY (ARRAY(
 	SELECT id FROM (
 		(SELECT id FROM {p:records} WHERE grp IS NULL AND topic = $2::text AND stage = 0 ORDER BY grp, topic, seq LIMIT $3::bigint)
@@ -62,8 +71,12 @@ UPDATE {p:records} SET grp = $1::text WHERE id = ANY (ARRAY(
 	AND coalesce(grp) IS NULL AND EXISTS (SELECT 1 FROM g)`
 )
 
-// sqlUnrouted leaps from topic to topic.
-var sqlUnrouted = leaps("grp IS NULL", "stage = 0", "stage IN (2, 3)", "stage = 5", "stage >= 6")
+var (
+	// sqlUnrouted leaps from topic to topic.
+	sqlUnrouted = leaps("grp IS NULL", "stage = 0", "stage IN (2, 3)", "stage = 5", "stage >= 6")
+
+	sqlTopicsOfLanes = leap(`{p:lanes} WHERE grp = $1::text`)
+)
 
 var sqlDropLanes = `DELETE FROM {p:lanes} AS l WHERE grp = $1::text AND topic = $2::text
 AND ` + noneOf(`{p:records} WHERE `+ofKey(`l.key`)+` AND stage - 1 = 0`)
@@ -72,19 +85,21 @@ AND ` + noneOf(`{p:records} WHERE `+ofKey(`l.key`)+` AND stage - 1 = 0`)
 // index, of one of the kinds. Its cost is that of the topics and not of their
 // records.
 func leaps(group string, kinds ...string) string {
-	text := ""
+	each := make([]string, len(kinds))
 	for i, kind := range kinds {
-		if i > 0 {
-			text += "\nUNION "
-		}
-		// By grp too, or an index does not serve the order where grp is null.
-		next := `SELECT topic FROM {p:records} WHERE ` + group + ` AND ` + kind
-		text += `(WITH RECURSIVE t AS (
+		each[i] = "(" + leap(`{p:records} WHERE `+group+` AND `+kind) + ")"
+	}
+	return strings.Join(each, "\nUNION ")
+}
+
+// leap selects topics of one group's rows.
+func leap(from string) string {
+	// By grp too, or an index does not serve the order where grp is null.
+	next := `SELECT topic FROM ` + from
+	return `WITH RECURSIVE t AS (
 	(` + next + ` ORDER BY grp, topic LIMIT 1)
 	UNION ALL SELECT (` + next + ` AND topic > t.topic ORDER BY grp, topic LIMIT 1) FROM t WHERE topic IS NOT NULL)
-SELECT topic FROM t WHERE topic IS NOT NULL)`
-	}
-	return text
+SELECT topic FROM t WHERE topic IS NOT NULL`
 }
 
 var errRoutesChanged = errors.New("the registered groups changed again and again meanwhile")
@@ -123,10 +138,14 @@ func groupsStep(into *routing.Table) step {
 func scanGroup(table *routing.Table, scan func(...any) error) error {
 	var found routing.Registration
 	var include, exclude string
-	if err := scan(&found.Group, &include, &exclude, &found.SeenAt); err != nil {
+	var expires *time.Time
+	if err := scan(&found.Group, &include, &exclude, &found.SeenAt, &expires); err != nil {
 		return err
 	}
 	found.SeenAt = found.SeenAt.UTC()
+	if expires != nil {
+		found.ExpiresAt = expires.UTC()
+	}
 	table.Registrations = append(table.Registrations, found)
 	last := &table.Registrations[len(table.Registrations)-1].Topics
 	return errors.Join(json.Unmarshal([]byte(include), &last.Include), json.Unmarshal([]byte(exclude), &last.Exclude))
@@ -135,28 +154,30 @@ func scanGroup(table *routing.Table, scan func(...any) error) error {
 // adoptAtOnce is how many records one transaction gives to a group.
 const adoptAtOnce = 5000
 
-// RegisterGroup makes group a reader of the topics. See outmill.Queue. Records
+// RegisterGroup makes the group a reader of the topics. See outmill.Queue. Records
 // that waited for a reader are moved 5,000 in a transaction; claims in order
 // hand out none of a topic before all of it has been.
 //
 // A record whose transaction was open during the first registration may still
 // come without a group; claims adopt it.
-func (s *Store) RegisterGroup(ctx context.Context, group string, topics outmill.Topics) error {
+func (s *Store) RegisterGroup(ctx context.Context, regs ...outmill.Registration) error {
 	const operation = "register group"
-	if err := errors.Join(outmill.CheckGroup(group), topics.Validate()); err != nil {
-		return s.explain(ctx, operation, err)
+	if err := outmill.CheckRegistrations(regs); err != nil || len(regs) == 0 {
+		return s.explain(ctx, operation, errors.Join(err, s.usable(ctx)))
 	}
 	s.checked.Store(false)
-	selection := digest(topics)
-	var seen int
-	waiting, err := s.unrouted(ctx, operation, topics, step{template: sqlSeeGroup, args: []any{group, selection}, count: &seen})
-	if err == nil && seen == 0 {
-		err = s.durably(ctx, operation, func(ctx context.Context, t *txn) error {
-			return t.finish(ctx, step{template: sqlLockGroups},
-				step{template: sqlAddGroup, args: []any{group, selection, orEmpty(topics.Include), orEmpty(topics.Exclude)}})
-		})
+	seen := map[[2]string]bool{}
+	topics := unionOf(regs)
+	waiting, err := s.unrouted(ctx, operation, topics, seeGroups(regs, seen)...)
+	missing := slices.DeleteFunc(slices.Clone(regs), func(reg outmill.Registration) bool { return seen[nameOf(reg)] })
+	if err == nil && len(missing) > 0 {
+		steps := []step{{template: sqlLockGroups}}
+		for _, reg := range missing {
+			steps = append(steps, addGroup(reg)...)
+		}
+		err = s.durably(ctx, operation, func(ctx context.Context, t *txn) error { return t.finish(ctx, steps...) })
 	}
-	if err != nil || seen > 0 && len(waiting) == 0 {
+	if err != nil || len(missing) == 0 && len(waiting) == 0 {
 		return err
 	}
 	adopted, err := s.adoptAll(ctx, operation, topics)
@@ -164,6 +185,56 @@ func (s *Store) RegisterGroup(ctx context.Context, group string, topics outmill.
 		s.wake()
 	}
 	return err
+}
+
+// nameOf is a registration's group and selection.
+func nameOf(reg outmill.Registration) [2]string { return [2]string{reg.Group, digest(reg.Topics)} }
+
+// seeGroups renews the registrations that are there, and notes which.
+func seeGroups(regs []outmill.Registration, seen map[[2]string]bool) []step {
+	var groups, selections []string
+	var ttls []int64
+	workers := map[[2]string]outmill.Registration{}
+	for _, reg := range regs {
+		name := nameOf(reg)
+		groups, selections, ttls = append(groups, name[0]), append(selections, name[1]), append(ttls, ceilMicros(reg.TTL))
+		workers[[2]string{reg.Group, reg.Worker}] = reg
+	}
+	steps := []step{{template: sqlSeeGroups, args: []any{groups, selections, ttls}, row: func(scan func(...any) error) error {
+		var name [2]string
+		err := scan(&name[0], &name[1])
+		seen[name] = true
+		return err
+	}}}
+	for _, reg := range workers {
+		steps = append(steps, seeWorker(reg)...)
+	}
+	return steps
+}
+
+// addGroup adds a registration, unless somebody else has just added it, for ever or
+// not. The worker is noted with it: without the registration it may be forgotten.
+func addGroup(reg outmill.Registration) []step {
+	who := []any{reg.Group, digest(reg.Topics), ceilMicros(reg.TTL)}
+	return append([]step{
+		{template: sqlSeeGroup, args: who},
+		{template: sqlAddGroup, args: append(who, orEmpty(reg.Topics.Include), orEmpty(reg.Topics.Exclude))},
+	}, seeWorker(reg)...)
+}
+
+// unionOf selects the topics of all registrations, and maybe more.
+func unionOf(regs []outmill.Registration) outmill.Topics {
+	if len(regs) == 1 {
+		return regs[0].Topics
+	}
+	var union outmill.Topics
+	for _, reg := range regs {
+		if len(reg.Topics.Include) == 0 {
+			return outmill.Topics{}
+		}
+		union.Include = append(union.Include, reg.Topics.Include...)
+	}
+	return union
 }
 
 // digest names a selection.
@@ -189,8 +260,8 @@ func (s *Store) adoptAll(ctx context.Context, operation string, topics outmill.T
 		if err != nil || len(waiting) == 0 {
 			return adopted, err
 		}
-		for topic, group := range waiting {
-			n, err := s.adopt(ctx, operation, group, topic)
+		for topic, first := range waiting {
+			n, err := s.adopt(ctx, operation, first, topic)
 			if adopted += n; err != nil {
 				return adopted, err
 			}
@@ -199,8 +270,8 @@ func (s *Store) adoptAll(ctx context.Context, operation string, topics outmill.T
 }
 
 // unrouted returns the topics with records that wait for a group, and for each
-// the first group that registered, after the steps.
-func (s *Store) unrouted(ctx context.Context, operation string, topics outmill.Topics, before ...step) (map[string]string, error) {
+// the first registration, after the steps.
+func (s *Store) unrouted(ctx context.Context, operation string, topics outmill.Topics, before ...step) (map[string]routing.Registration, error) {
 	var unrouted []string
 	var table *routing.Table
 	err := s.write(ctx, operation, func(ctx context.Context, t *txn) error {
@@ -210,21 +281,21 @@ func (s *Store) unrouted(ctx context.Context, operation string, topics outmill.T
 	if err != nil {
 		return nil, err
 	}
-	first := map[string]string{}
+	first := map[string]routing.Registration{}
 	for _, topic := range unrouted {
-		if group, found := table.First(topic); found && topics.Match(topic) {
-			first[topic] = group
+		if r, found := table.First(topic); found && topics.Match(topic) {
+			first[topic] = r
 		}
 	}
 	return first, nil
 }
 
-// adopt gives the topic's records to the group until there are no more, or the
-// group is gone.
-func (s *Store) adopt(ctx context.Context, operation, group, topic string) (adopted int, err error) {
+// adopt gives the topic's records to the registration's group until there are no
+// more, or the registration is gone.
+func (s *Store) adopt(ctx context.Context, operation string, to routing.Registration, topic string) (adopted int, err error) {
 	for {
 		var n int
-		err := s.writeAll(ctx, operation, step{template: sqlAdopt, args: []any{group, topic, adoptAtOnce}, count: &n})
+		err := s.writeAll(ctx, operation, step{template: sqlAdopt, args: []any{to.Group, topic, adoptAtOnce, digest(to.Topics)}, count: &n})
 		if adopted += n; err != nil || n == 0 {
 			return adopted, err
 		}
@@ -275,16 +346,16 @@ func (s *Store) DropGroup(ctx context.Context, group string) (int, error) {
 	}
 	// A lane without records does no harm, but records without their lane would
 	// wait for ever: so the lanes come last, those that have none.
-	return dropped, s.dropLanes(ctx, operation, group)
-}
-
-// dropLanes drops the lanes that hold nothing, while no claim of their topic is
-// under way.
-func (s *Store) dropLanes(ctx context.Context, operation, group string) error {
 	var topics []string
 	if err := s.writeAll(ctx, operation, step{template: sqlTopicsOfLanes, args: []any{group}, row: texts(&topics)}); err != nil {
-		return err
+		return dropped, err
 	}
+	return dropped, s.dropLanes(ctx, operation, group, topics)
+}
+
+// dropLanes drops the lanes of the topics that hold nothing, while no claim of
+// their topic is under way.
+func (s *Store) dropLanes(ctx context.Context, operation, group string, topics []string) error {
 	for _, topic := range topics {
 		err := s.writeAll(ctx, operation,
 			step{template: sqlLockTopic, args: []any{s.lockOfTopic(group, topic)}},
@@ -312,12 +383,33 @@ func (s *Store) dropRecords(ctx context.Context, operation, group string, before
 	}
 }
 
-// Groups lists the registered groups. See outmill.Inspector.
+// Groups lists the groups. See outmill.Inspector.
 func (s *Store) Groups(ctx context.Context) ([]outmill.GroupInfo, error) {
-	var table routing.Table
-	err := s.writeAll(ctx, "list groups", groupsStep(&table))
+	var infos []outmill.GroupInfo
+	err := s.write(ctx, "list groups", func(ctx context.Context, t *txn) error {
+		var table routing.Table
+		var workers []routing.Worker
+		var ended []routing.Ended
+		err := t.finish(ctx, groupsStep(&table),
+			step{template: sqlWorkers, row: func(scan func(...any) error) error {
+				var w routing.Worker
+				err := scan(&w.Group, &w.Name, &w.SeenAt)
+				w.SeenAt = w.SeenAt.UTC()
+				workers = append(workers, w)
+				return err
+			}},
+			step{template: sqlEnded, row: func(scan func(...any) error) error {
+				var e routing.Ended
+				err := scan(&e.Group, &e.At)
+				e.At = e.At.UTC()
+				ended = append(ended, e)
+				return err
+			}})
+		infos = table.Infos(workers, ended)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	return table.Infos(), nil
+	return infos, nil
 }

@@ -202,7 +202,7 @@ SET auto_explain.log_timing = off; SET auto_explain.log_nested_statements = on; 
 func everything(t *testing.T, store *postgres.Store) {
 	t.Helper()
 	ctx := t.Context()
-	require.NoError(t, store.RegisterGroup(ctx, readers, outmill.Topics{}))
+	require.NoError(t, store.RegisterGroup(ctx, outmill.Registration{Group: readers}))
 	joining(t, store)
 	written := publishing(t, store)
 
@@ -307,5 +307,18 @@ func tidying(t *testing.T, store *postgres.Store) {
 	} {
 		_, err := call(t.Context(), 100)
 		require.NoError(t, err, name)
+	}
+	brief := outmill.Registration{Group: "brief", Worker: "w", TTL: time.Microsecond, Topics: outmill.Topics{Include: []string{"brief"}}}
+	for range 2 {
+		require.NoError(t, store.RegisterGroup(t.Context(), brief))
+	}
+	// The readers get them too.
+	require.NoError(t, store.Append(t.Context(), made("brief", "brief", 3)...))
+	registrations, records, err := store.ExpireRegistrations(t.Context(), 100)
+	require.NoError(t, err)
+	require.Equal(t, []int{1, 3}, []int{registrations, records})
+	for _, r := range claimed(t, store, claimOf(outmill.NewOwnerToken(), 3, outmill.OrderNone, "brief")) {
+		_, err := store.Delete(t.Context(), r.ID)
+		require.NoError(t, err)
 	}
 }

@@ -151,7 +151,7 @@ func Test_an_append_of_an_id_that_exists_attaches_nothing_also_if_the_groups_hav
 		ctx := t.Context()
 		there := &outmill.Record{Topic: "steps"}
 		require.NoError(t, r.gated.Append(ctx, there))
-		require.NoError(t, r.store.RegisterGroup(ctx, "others", outmill.Topics{}))
+		require.NoError(t, r.store.RegisterGroup(ctx, outmill.Registration{Group: "others"}))
 		id := r.startJoin(outmill.Join{ExpectedSteps: 1})
 		again := &outmill.Record{ID: there.ID, Topic: "steps", Joins: []outmill.JoinID{id}}
 		require.Error(t, r.gated.Append(ctx, again))
@@ -430,7 +430,7 @@ func Test_a_record_is_a_step_however_the_groups_change_while_it_is_appended(t *t
 				return nil, r.store.Append(t.Context(), append(beside, &outmill.Record{ID: taken, Topic: "steps", Joins: []outmill.JoinID{id}})...)
 			})
 			r.blocked(1)
-			require.NoError(t, r.store.RegisterGroup(t.Context(), name, outmill.Topics{}))
+			require.NoError(t, r.store.RegisterGroup(t.Context(), outmill.Registration{Group: name}))
 			require.NoError(t, tx.Rollback(t.Context()))
 			await(t, appended)
 			steps, err := r.store.ListSteps(t.Context(), id, outmill.WorkItemID{}, 0)

@@ -71,7 +71,7 @@ func Test_in_a_log_nothing_is_lost_or_given_twice_or_out_of_order(t *testing.T) 
 	for _, g := range c.groups {
 		g.hands, g.next = map[string]whereabouts{}, map[string]int{}
 		g.held = map[string]map[outmill.OwnerToken]int{}
-		require.NoError(t, r.store.RegisterGroup(t.Context(), g.name, outmill.Topics{}))
+		require.NoError(t, r.store.RegisterGroup(t.Context(), outmill.Registration{Group: g.name}))
 	}
 
 	writing, whileWriting := errgroup.WithContext(t.Context())

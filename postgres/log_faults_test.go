@@ -159,7 +159,7 @@ func Test_the_log_stays_on_whatever_an_old_snapshot_says(t *testing.T) {
 	db := pool(t)
 	store := newStore(t, db, postgres.Config{Lane: postgres.LaneRows})
 	require.NoError(t, store.Ensure(t.Context()))
-	require.NoError(t, store.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
 	old, err := db.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 	require.NoError(t, err)
 	_, err = old.Exec(t.Context(), "SELECT pg_current_snapshot() FROM outmill.meta")
@@ -170,7 +170,7 @@ func Test_the_log_stays_on_whatever_an_old_snapshot_says(t *testing.T) {
 	found := claimed(t, other, claimOf(outmill.NewOwnerToken(), 2, outmill.OrderNone, "orders"))
 	require.Len(t, found, 2)
 	// It reads the groups anew, as of before.
-	require.NoError(t, other.RegisterGroup(t.Context(), "another", outmill.Topics{}))
+	require.NoError(t, other.RegisterGroup(t.Context(), outmill.Registration{Group: "another"}))
 	require.NoError(t, other.Append(other.WithTx(t.Context(), old), made("orders", "y", 1)...))
 	require.NoError(t, old.Commit(t.Context()))
 	require.NoError(t, other.Ack(t.Context(), "", leasesOf(found)))
@@ -183,7 +183,7 @@ func Test_in_a_log_a_process_that_was_there_before_a_restore_reads_on_too(t *tes
 	url := testenv.PostgresDatabaseOn(t, server.URL)
 	store := newStore(t, connect(t, url), postgres.Config{NotifyInterval: -1, Lane: postgres.LaneLog})
 	require.NoError(t, store.Ensure(t.Context()))
-	require.NoError(t, store.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
 	require.NoError(t, store.Append(t.Context(), made("orders", "x", 3)...))
 	require.Len(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone, "orders")), 1)
 	// As it would be on the other server: numbers that it will not reach for long.

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"math"
 	"slices"
 
 	"github.com/outmill/outmill"
@@ -98,33 +99,41 @@ func (s *Store) moveGroup(ctx context.Context, operation, group string) error {
 
 // moveTopic moves all of a line that is in the log to the records.
 func (s *Store) moveTopic(ctx context.Context, operation, group, topic string) error {
+	_, err := s.moveSome(ctx, operation, group, topic, math.MaxInt)
+	return err
+}
+
+// moveSome is moveTopic until it has moved as many as limit says, besides what is in
+// work.
+func (s *Store) moveSome(ctx context.Context, operation, group, topic string, limit int) (all int, err error) {
 	// What had only just been committed may have hidden the rest once.
-	for empty := 0; empty < 2; {
+	for empty := 0; empty < 2 && all < limit; {
 		var moved int
 		var hidden bool
 		err := s.onThisServer(ctx, operation, func(ctx context.Context, t *txn) (err error) {
-			moved, hidden, err = t.moveLine(ctx, group, topic)
+			moved, hidden, err = t.moveLine(ctx, group, topic, min(limit-all, adoptAtOnce))
 			return err
 		})
+		all += moved
 		switch {
 		case err != nil:
-			return err
+			return all, err
 		case moved > 0:
 			empty = 0
 		case !hidden:
-			return nil
+			return all, nil
 		default:
 			empty++
 		}
 	}
-	return nil
+	return all, nil
 }
 
-// moveLine moves some of a line, as a claim would take it, and tells how many, and
-// whether others may have been hidden: see logLine.hidden.
-func (t *txn) moveLine(ctx context.Context, group, topic string) (moved int, hidden bool, err error) {
+// moveLine moves up to want of a line, as a claim would take it, and what is in work,
+// and tells how many, and whether others may have been hidden: see logLine.hidden.
+func (t *txn) moveLine(ctx context.Context, group, topic string, want int) (moved int, hidden bool, err error) {
 	c := &claim{s: t.s, req: outmill.ClaimRequest{Group: group}}
-	l := &logLine{line: c.newLine(t, topic, adoptAtOnce), number: lineOf(group, topic)}
+	l := &logLine{line: c.newLine(t, topic, want), number: lineOf(group, topic)}
 	err = t.run(ctx, l.lock(), l.mark(), step{template: sqlMoveAllLeased, args: []any{l.number}},
 		step{template: sqlTopicState, args: l.ofTopic(outmill.OwnerToken{}.String(), l.number), row: l.state}, l.logPage())
 	if err != nil {

@@ -33,7 +33,7 @@ func filledLog(t *testing.T) (url string, admin *pgxpool.Pool) {
 	admin = connect(t, url)
 	store := newStore(t, admin, postgres.Config{NotifyInterval: -1, Lane: postgres.LaneLog})
 	require.NoError(t, store.Ensure(t.Context()))
-	require.NoError(t, store.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
 	for i := range 3 {
 		execute(t, admin, fmt.Sprintf(`ALTER TABLE outmill.log_%d SET UNLOGGED`, i))
 	}
@@ -76,7 +76,7 @@ func Test_while_an_old_transaction_is_open_no_claim_of_a_log_goes_over_what_was_
 	admin := connect(t, url)
 	store := newStore(t, admin, postgres.Config{NotifyInterval: -1, Lane: postgres.LaneLog})
 	require.NoError(t, store.Ensure(t.Context()))
-	require.NoError(t, store.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
 	old, err := admin.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 	require.NoError(t, err)
 	defer func() { _ = old.Rollback(context.WithoutCancel(t.Context())) }()
@@ -260,7 +260,7 @@ func requireLevelClaims(t *testing.T, stays bool) {
 	admin := connect(t, url)
 	store := newStore(t, admin, postgres.Config{NotifyInterval: -1, Lane: postgres.LaneLog})
 	require.NoError(t, store.Ensure(t.Context()))
-	require.NoError(t, store.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
 	watcher, err := connect(t, url).BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 	require.NoError(t, err)
 	_, err = watcher.Exec(t.Context(), "SELECT pg_current_xact_id()")

@@ -85,7 +85,7 @@ func Test_with_a_log_roles_need_no_more_than_the_rights_that_are_named(t *testin
 
 func usedByLogPublisher(t *testing.T, store, super *postgres.Store) error {
 	ctx := t.Context()
-	require.NoError(t, super.RegisterGroup(ctx, readers, outmill.Topics{}))
+	require.NoError(t, super.RegisterGroup(ctx, outmill.Registration{Group: readers}))
 	return firstOf(
 		func() error { return usedByPublisher(t, store, super) },
 		func() error { return store.Append(ctx, made("orders", "many", 500)...) },
@@ -97,7 +97,7 @@ func usedByLogPublisher(t *testing.T, store, super *postgres.Store) error {
 
 // usedByLogStarter also publishes a step that is delayed, and goes to the records.
 func usedByLogStarter(t *testing.T, store, super *postgres.Store) error {
-	require.NoError(t, super.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+	require.NoError(t, super.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
 	join := &outmill.Join{ExpectedSteps: 1}
 	require.NoError(t, super.StartJoin(t.Context(), join))
 	return firstOf(
@@ -128,7 +128,7 @@ func emptied(t *testing.T, super *postgres.Store) {
 		_, err := super.DropGroup(t.Context(), g.Group)
 		require.NoError(t, err)
 	}
-	require.NoError(t, super.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+	require.NoError(t, super.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
 }
 
 // usedByNamer appends ids that were made long ago, of which the log has one.
@@ -194,7 +194,7 @@ func usedByLogWorker(t *testing.T, store, super *postgres.Store) error {
 // group that has something there.
 func usedByLogOperator(t *testing.T, store, super *postgres.Store) error {
 	ctx := t.Context()
-	require.NoError(t, super.RegisterGroup(ctx, readers, outmill.Topics{}))
+	require.NoError(t, super.RegisterGroup(ctx, outmill.Registration{Group: readers}))
 	records := made(outmill.NewWorkItemID().String(), "x", 4)
 	require.NoError(t, super.Append(ctx, records...))
 	require.Len(t, claimed(t, super, claimOf(outmill.NewOwnerToken(), 2, outmill.OrderNone, records[0].Topic)), 2)

@@ -138,7 +138,7 @@ func Test_a_segment_is_kept_for_what_is_still_needed_of_it(t *testing.T) {
 			return func() { r.ackAll(readers, outmill.OrderNone) }
 		},
 		"a group that has never claimed": func(r *tape) func() {
-			require.NoError(r.t, r.store.RegisterGroup(r.t.Context(), "zebras", outmill.Topics{}))
+			require.NoError(r.t, r.store.RegisterGroup(r.t.Context(), outmill.Registration{Group: "zebras"}))
 			r.append("", "a", "b")
 			require.Equal(r.t, []string{"a", "b"}, r.ackAll(readers, outmill.OrderNone))
 			return func() { require.Equal(r.t, []string{"a", "b"}, r.ackAll("zebras", outmill.OrderNone)) }
@@ -202,7 +202,7 @@ func Test_a_large_backlog_of_a_group_that_does_not_read_moves_to_the_records_in_
 	t.Parallel()
 	const n, keys = 12_000, 7
 	r := newTape(t, pool(t), storetest.Options{})
-	require.NoError(t, r.store.RegisterGroup(t.Context(), "idle", outmill.Topics{}))
+	require.NoError(t, r.store.RegisterGroup(t.Context(), outmill.Registration{Group: "idle"}))
 	require.NoError(t, r.store.Append(t.Context(), made("orders", "m", n)...))
 	idle := claimOf(r.owner, 20, outmill.OrderKey, "orders")
 	idle.Group, idle.Lease = "idle", time.Hour

@@ -16,7 +16,7 @@ func logged(t *testing.T) *postgres.Store {
 	t.Helper()
 	store := newStore(t, pool(t), postgres.Config{Lane: postgres.LaneLog})
 	require.NoError(t, store.Ensure(t.Context()))
-	require.NoError(t, store.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
 	return store
 }
 
@@ -141,7 +141,7 @@ func Test_what_a_group_does_not_read_moves_to_the_records_in_its_order_and_keeps
 	store := logged(t)
 	ctx := t.Context()
 	const idle = "idle"
-	require.NoError(t, store.RegisterGroup(ctx, idle, outmill.Topics{}))
+	require.NoError(t, store.RegisterGroup(ctx, outmill.Registration{Group: idle}))
 	require.NoError(t, store.Append(ctx, made("orders", "m", 12)...))
 	require.NoError(t, store.Ack(ctx, "", leasesFor(claimSome(t, store, outmill.NewOwnerToken(), 12))))
 	leased, err := store.Claim(ctx, outmill.ClaimRequest{Group: idle, Owner: outmill.NewOwnerToken(), Limit: 2, Lease: time.Hour})

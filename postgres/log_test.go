@@ -34,7 +34,7 @@ func newTape(t *testing.T, db *pgxpool.Pool, options storetest.Options) *tape {
 	r := &ring{t: t, db: db, store: conforming{newStore(t, db, config), config}, gates: &gates{}, schema: config.Schema}
 	require.NoError(t, r.store.Ensure(t.Context()))
 	r.gated = newStore(t, connectAs(t, db.Config().ConnString(), func(c *pgxpool.Config) { c.ConnConfig.Tracer = r.gates }), config)
-	require.NoError(t, r.store.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+	require.NoError(t, r.store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
 	return &tape{ring: r, owner: outmill.NewOwnerToken()}
 }
 
@@ -689,7 +689,7 @@ func Test_in_a_log_a_record_becomes_a_step_beside_a_claim_with_its_sibling(t *te
 		t.Run(first+" first", func(t *testing.T) {
 			t.Parallel()
 			r := newTape(t, pool(t), storetest.Options{Retain: time.Hour})
-			require.NoError(t, r.store.RegisterGroup(t.Context(), "zebras", outmill.Topics{}))
+			require.NoError(t, r.store.RegisterGroup(t.Context(), outmill.Registration{Group: "zebras"}))
 			join := r.startJoin(outmill.Join{ExpectedSteps: 1})
 			inner := r.startJoin(outmill.Join{ExpectedSteps: 1})
 			message := &outmill.Record{Topic: "orders", Key: "key", MessageID: "message", Joins: []outmill.JoinID{inner}}

@@ -190,7 +190,7 @@ func (w *roaming) operate(ctx context.Context, store *postgres.Store) error {
 		}
 	case 7:
 		_, err = store.DropGroup(ctx, "others")
-		err = errors.Join(err, store.RegisterGroup(ctx, "others", outmill.Topics{}))
+		err = errors.Join(err, store.RegisterGroup(ctx, outmill.Registration{Group: "others"}))
 	case 8:
 		_, err = w.r.db.Exec(ctx, w.r.sql(`UPDATE {meta} SET segment = (segment + 1) % 3`))
 	case 9:
@@ -211,7 +211,7 @@ func (w *roaming) operate(ctx context.Context, store *postgres.Store) error {
 func Test_whatever_calls_are_made_at_once_none_fails_and_each_record_is_in_one_place(t *testing.T) {
 	t.Parallel()
 	eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
-		require.NoError(t, r.store.RegisterGroup(t.Context(), "others", outmill.Topics{}))
+		require.NoError(t, r.store.RegisterGroup(t.Context(), outmill.Registration{Group: "others"}))
 		w := &roaming{r: r, join: r.startJoin(outmill.Join{Unsealed: true})}
 		stores := []*postgres.Store{r.store.Store, r.gated}
 		workers, ctx := errgroup.WithContext(t.Context())

@@ -18,7 +18,7 @@ func Test_OBX_008_what_a_record_does_not_have_is_NULL_for_SQL(t *testing.T) {
 			db := pool(t)
 			store := newStore(t, db, postgres.Config{Lane: lane, NotifyInterval: -1})
 			require.NoError(t, store.Ensure(t.Context()))
-			require.NoError(t, store.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+			require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
 			table := map[postgres.Lane]string{postgres.LaneRows: "outmill.records", postgres.LaneLog: "outmill.log"}[lane]
 			bare := 0
 			appendBare := func(n int) {

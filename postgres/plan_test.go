@@ -83,7 +83,7 @@ func filled(t *testing.T) (url string, fill func(n int), admin *pgxpool.Pool) {
 	admin = connect(t, url)
 	store := newStore(t, admin, postgres.Config{NotifyInterval: -1, Lane: postgres.LaneRows})
 	require.NoError(t, store.Ensure(t.Context()))
-	require.NoError(t, store.RegisterGroup(t.Context(), readers, outmill.Topics{Include: []string{"orders", "many", "t*"}}))
+	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers, Topics: outmill.Topics{Include: []string{"orders", "many", "t*"}}}))
 	for _, table := range append([]string{"groups", "meta"}, large...) {
 		execute(t, admin, "ALTER TABLE outmill."+table+" SET (autovacuum_enabled = false)")
 		// The plans are the same, and it is quicker.
@@ -210,7 +210,7 @@ func (e *exercising) exercise(t *testing.T, tell func(call string, limit int, fo
 		})
 	})
 	e.call("register group", limit, func() error {
-		return store.RegisterGroup(ctx, readers, outmill.Topics{Include: []string{"orders", "many", "t*"}})
+		return store.RegisterGroup(ctx, outmill.Registration{Group: readers, Topics: outmill.Topics{Include: []string{"orders", "many", "t*"}}})
 	})
 
 	byName, byPattern := []string{"t1"}, []string{"orders", "many", "t*"}
@@ -230,6 +230,17 @@ func (e *exercising) exercise(t *testing.T, tell func(call string, limit int, fo
 	e.call("expire", limit, func() error { _, err := store.ExpireDue(ctx, limit); return err })
 	e.call("delete processed", limit, func() error { _, err := store.DeleteProcessed(ctx, limit); return err })
 	e.call("delete dedup keys", limit, func() error { _, err := store.DeleteDedupKeys(ctx, limit); return err })
+	for _, group := range []string{readers, "brief"} {
+		e.call("register for a moment", limit, func() error {
+			return store.RegisterGroup(ctx, outmill.Registration{Group: group, Worker: "w", TTL: time.Microsecond, Topics: outmill.Topics{Include: []string{"brief"}}})
+		})
+	}
+	require.NoError(t, store.Append(ctx, made("brief", "x", limit/2)...))
+	e.call("expire registrations", limit, func() error {
+		registrations, records, err := store.ExpireRegistrations(ctx, limit)
+		require.Equal(t, []int{2, limit}, []int{registrations, records})
+		return err
+	})
 	e.call("stats", 10*topics, func() error { _, err := store.Stats(ctx, 10); return err })
 	e.call("groups", limit, func() error { _, err := store.Groups(ctx); return err })
 	e.inspect(limit)

@@ -130,7 +130,7 @@ func Test_many_workers_share_few_connections_of_a_proxy(t *testing.T) {
 			db, direct := proxied(t, mode, 30)
 			store := newStore(t, db, postgres.Config{ListenURL: direct})
 			require.NoError(t, store.Ensure(t.Context()))
-			require.NoError(t, store.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+			require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
 			told := testenv.Hints(t.Context(), store)
 
 			r := &running{t: t, store: store, upgraded: make(chan struct{}), seen: map[string]int{}}

@@ -110,7 +110,7 @@ func newRingIn(t *testing.T, db *pgxpool.Pool, lane postgres.Lane, options store
 	require.NoError(t, err)
 	t.Cleanup(watched.Close)
 	r.gated = newStore(t, watched, r.store.config)
-	require.NoError(t, r.store.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+	require.NoError(t, r.store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
 	return r
 }
 

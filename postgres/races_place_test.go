@@ -52,7 +52,7 @@ func Test_an_ordered_claim_sees_nothing_of_a_topic_while_a_delayed_record_that_i
 		writer := r.begin()
 		require.NoError(t, r.store.Append(r.store.WithTx(t.Context(), writer),
 			&outmill.Record{Topic: "orders", Key: "key", MessageID: "first", Delay: time.Millisecond}))
-		require.NoError(t, r.store.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+		require.NoError(t, r.store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
 		r.append("another", "another")
 
 		begin := r.gates.before(t, "pg_advisory_xact_lock", 1)

@@ -183,7 +183,7 @@ func Test_a_group_that_is_registered_again_after_half_a_drop_has_no_record_stuck
 		deletion.open()
 		require.Error(t, (<-drop).err)
 
-		require.NoError(t, r.store.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+		require.NoError(t, r.store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
 		require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(first)))
 		var found []*outmill.Record
 		require.Eventually(t, func() bool {
@@ -218,14 +218,16 @@ func Test_waiting_records_are_not_given_to_a_group_that_is_dropped_meanwhile(t *
 		r.append("key", "one")
 
 		adoption := r.gates.before(t, "SET grp = ", 1)
-		register := async(func() (int, error) { return 0, r.gated.RegisterGroup(t.Context(), "first", outmill.Topics{}) })
+		register := async(func() (int, error) {
+			return 0, r.gated.RegisterGroup(t.Context(), outmill.Registration{Group: "first"})
+		})
 		adoption.wait(t)
 		_, err = r.store.DropGroup(t.Context(), "first")
 		require.NoError(t, err)
 		adoption.open()
 		<-register
 
-		require.NoError(t, r.store.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+		require.NoError(t, r.store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
 		require.Equal(t, []string{"one"}, namesOf(r.claim(outmill.NewOwnerToken(), 1)))
 	})
 }

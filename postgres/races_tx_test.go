@@ -139,7 +139,7 @@ func Test_a_transaction_that_began_before_a_registration_loses_nothing(t *testin
 				r.t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
 				r.execIn(tx, `SELECT count(*) FROM {records}`)
 				other := reopen(t, r.store).(conforming)
-				require.NoError(t, other.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+				require.NoError(t, other.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
 				ctx := r.store.WithTx(t.Context(), tx)
 				require.NoError(t, r.store.Append(ctx, &outmill.Record{Topic: "orders", Key: "key", MessageID: "first"}))
 				require.Empty(t, r.claim(outmill.NewOwnerToken(), 1))
@@ -323,7 +323,7 @@ func Test_an_append_that_is_cut_short_in_a_callers_transaction_writes_nothing(t 
 func Test_the_records_of_one_append_are_in_their_order(t *testing.T) {
 	t.Parallel()
 	eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
-		require.NoError(t, r.store.RegisterGroup(t.Context(), "others", outmill.Topics{}))
+		require.NoError(t, r.store.RegisterGroup(t.Context(), outmill.Registration{Group: "others"}))
 		records := made("orders", "many", 5000)
 		for i, one := range records {
 			one.Key = "key"

@@ -33,7 +33,9 @@ var (
 	})
 	workerRights = rights{
 		"meta":         {"SELECT", "UPDATE"},
-		"groups":       {"SELECT", "INSERT", "UPDATE"},
+		"groups":       {"SELECT", "INSERT", "UPDATE", "DELETE"},
+		"workers":      {"SELECT", "INSERT", "UPDATE", "DELETE"},
+		"endings":      {"SELECT", "INSERT", "UPDATE", "DELETE"},
 		"records":      {"SELECT", "UPDATE", "DELETE"},
 		"lanes":        {"SELECT", "INSERT", "UPDATE", "DELETE"},
 		"dedup":        {"SELECT", "UPDATE", "DELETE"},
@@ -48,6 +50,8 @@ var (
 	readerRights = rights{
 		"meta":         {"SELECT"},
 		"groups":       {"SELECT"},
+		"workers":      {"SELECT"},
+		"endings":      {"SELECT"},
 		"records":      {"SELECT"},
 		"lanes":        {"SELECT"},
 		"joins":        {"SELECT"},
@@ -56,6 +60,8 @@ var (
 	operatorRights = readerRights.and(rights{
 		"meta":         {"UPDATE"},
 		"groups":       {"DELETE"},
+		"workers":      {"DELETE"},
+		"endings":      {"DELETE"},
 		"records":      {"UPDATE", "DELETE"},
 		"lanes":        {"UPDATE", "DELETE"},
 		"joins":        {"UPDATE"},
@@ -210,8 +216,10 @@ func usedByWorker(t *testing.T, store, super *postgres.Store) error {
 	require.NoError(t, super.Append(ctx, slices.Concat(made("orders", "x", 50), made("orders", "y", 50))...))
 	steps := []func() error{
 		func() error { return store.Ensure(ctx) },
-		func() error { return store.RegisterGroup(ctx, outmill.NewWorkItemID().String(), outmill.Topics{}) },
-		func() error { return store.RegisterGroup(ctx, readers, outmill.Topics{}) },
+		func() error {
+			return store.RegisterGroup(ctx, outmill.Registration{Group: outmill.NewWorkItemID().String()})
+		},
+		func() error { return store.RegisterGroup(ctx, outmill.Registration{Group: readers}) },
 	}
 	for _, order := range []outmill.Order{outmill.OrderKey, outmill.OrderNone, outmill.OrderTopic, outmill.OrderKey} {
 		for range 2 {
@@ -222,7 +230,12 @@ func usedByWorker(t *testing.T, store, super *postgres.Store) error {
 	for _, tidy := range []func(context.Context, int) (int, error){store.ReapExpired, store.ExpireDue, store.DeleteProcessed, store.DeleteDedupKeys, store.DeleteJoins} {
 		steps = append(steps, func() error { _, err := tidy(ctx, 10); return err })
 	}
-	return firstOf(steps...)
+	return firstOf(append(steps,
+		func() error {
+			return store.RegisterGroup(ctx, outmill.Registration{Group: "brief", Worker: "w", TTL: time.Microsecond, Topics: outmill.Topics{Include: []string{"brief"}}})
+		},
+		func() error { _, _, err := store.ExpireRegistrations(ctx, 10); return err },
+	)...)
 }
 
 // work claims and settles in every way.
@@ -422,7 +435,7 @@ func Test_ensure_needs_the_right_to_create(t *testing.T) {
 // holdOne leaves a record held behind another one of its key.
 func holdOne(t *testing.T, super *postgres.Store) {
 	t.Helper()
-	require.NoError(t, super.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+	require.NoError(t, super.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
 	topic := outmill.NewWorkItemID().String()
 	for range 2 {
 		require.NoError(t, super.Append(t.Context(), &outmill.Record{Topic: topic, Key: "k"}))

@@ -53,13 +53,13 @@ func Test_stores_of_other_prefixes_and_schemas_do_not_see_each_other(t *testing.
 		{}, {TablePrefix: "a_"}, {TablePrefix: "A_"}, {Schema: "other"}, {Schema: "Other"}, {Schema: "other", TablePrefix: "a_"},
 	} {
 		store := newStore(t, db, config)
-		require.ErrorIs(t, store.RegisterGroup(t.Context(), readers, outmill.Topics{}), outmill.ErrSchemaMissing)
+		require.ErrorIs(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}), outmill.ErrSchemaMissing)
 		require.NoError(t, store.Ensure(t.Context()))
 		stores = append(stores, store)
 	}
 	owner := outmill.NewOwnerToken()
 	for i, store := range stores {
-		require.NoError(t, store.RegisterGroup(t.Context(), readers, outmill.Topics{Include: []string{fmt.Sprint("topic", i)}}))
+		require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers, Topics: outmill.Topics{Include: []string{fmt.Sprint("topic", i)}}}))
 		record := made(fmt.Sprint("topic", i), "x", 1)
 		record[0].DedupKey, record[0].Key = "same", "same"
 		require.NoError(t, store.Append(t.Context(), record...))
@@ -172,7 +172,7 @@ func Test_a_schema_is_upgraded_while_publishers_and_workers_run(t *testing.T) {
 	db := connect(t, url)
 	store := newStore(t, db, postgres.Config{})
 	require.NoError(t, store.Ensure(t.Context()))
-	require.NoError(t, store.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
 	const before = 2000
 	require.NoError(t, store.Append(t.Context(), made("orders", "before", before)...))
 
@@ -347,7 +347,7 @@ func Test_an_older_program_works_with_a_newer_schema_that_allows_it(t *testing.T
 	newer := newStore(t, connect(t, url), postgres.Config{})
 	require.ErrorIs(t, newer.Ensure(t.Context()), outmill.ErrSchemaNewer)
 	require.ErrorIs(t, newer.Append(t.Context(), made("orders", "x", 1)...), outmill.ErrSchemaNewer)
-	require.ErrorIs(t, newer.RegisterGroup(t.Context(), readers, outmill.Topics{}), outmill.ErrSchemaNewer)
+	require.ErrorIs(t, newer.RegisterGroup(t.Context(), outmill.Registration{Group: readers}), outmill.ErrSchemaNewer)
 	_, err := newer.Claim(t.Context(), claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone))
 	require.ErrorIs(t, err, outmill.ErrSchemaNewer)
 	require.ErrorIs(t, store.Append(t.Context(), made("orders", "x", 1)...), outmill.ErrSchemaNewer, "a program that runs already notices at its next append")

@@ -31,7 +31,7 @@ func eachStore(t *testing.T, test func(t *testing.T, store *postgres.Store)) {
 		t.Run(string(lane), func(t *testing.T) {
 			t.Parallel()
 			store := ensured(t, postgres.Config{Lane: lane})
-			require.NoError(t, store.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+			require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
 			test(t, store)
 		})
 	}
@@ -180,8 +180,8 @@ func Test_what_is_copied_is_as_what_is_inserted(t *testing.T) {
 		t.Run(string(lane), func(t *testing.T) {
 			t.Parallel()
 			store := ensured(t, postgres.Config{Lane: lane})
-			require.NoError(t, store.RegisterGroup(t.Context(), "", outmill.Topics{}))
-			require.NoError(t, store.RegisterGroup(t.Context(), readers, outmill.Topics{Include: []string{"orders"}}))
+			require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{}))
+			require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers, Topics: outmill.Topics{Include: []string{"orders"}}}))
 			isCopied(t, store, lane)
 		})
 	}

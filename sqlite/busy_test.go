@@ -124,7 +124,7 @@ func Test_a_handle_without_WAL_and_busy_timeout_serves_concurrent_processes(t *t
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, errors.Join(store.Close(), db.Close())) })
 		work.Go(func() error {
-			err := errors.Join(store.Ensure(t.Context()), store.RegisterGroup(t.Context(), group, outmill.Topics{}))
+			err := errors.Join(store.Ensure(t.Context()), store.RegisterGroup(t.Context(), outmill.Registration{Group: group}))
 			ensured.Done()
 			if err != nil {
 				return err

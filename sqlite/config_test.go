@@ -70,7 +70,7 @@ func Test_stores_of_different_prefixes_share_a_database(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, second.Close()) }()
 	require.NoError(t, second.Ensure(t.Context()))
-	require.NoError(t, second.RegisterGroup(t.Context(), group, outmill.Topics{}))
+	require.NoError(t, second.RegisterGroup(t.Context(), outmill.Registration{Group: group}))
 	appendAll(t, first, rec("m1", ""))
 	appendAll(t, second, rec("m2", ""))
 	require.Equal(t, []string{"m1"}, names(claim(t, first, claimRequest(outmill.NewOwnerToken(), 10, outmill.OrderNone))))

@@ -101,7 +101,9 @@ func passTime(t *testing.T, db *sql.DB, d time.Duration) {
 	for table, columns := range map[string][]string{
 		"records": {"created_at", "due_at", "next_at", "available_at", "expires_at", "processed_at"},
 		"lanes":   {"until"},
-		"groups":  {"seen_at"},
+		"groups":  {"seen_at", "expires_at"},
+		"workers": {"seen_at"},
+		"endings": {"ended_at", "look_at"},
 		"dedup":   {"expires_at"},
 		"joins":   {"deadline", "created_at", "updated_at", "finished_at"},
 	} {

@@ -6,6 +6,7 @@ func AllStatements() []string {
 	return append([]string{
 		sqlUnroutedTopics, sqlAdoptLine, sqlAdoptLater, sqlAdoptSettled,
 		sqlDropLine, sqlDropHeld, sqlDropLater, sqlDropExpired, sqlDropSettled,
+		sqlEndRegistrations, sqlNoted, sqlUndeliveredTopics, sqlUndelivered, sqlDropUndelivered, sqlDropEmptyLanes, sqlHasRecords,
 		sqlNextLater, sqlEndedLeases, sqlReap, sqlExpired, sqlExpire, sqlDeleteProcessed, sqlDeleteDedup,
 		sqlGet, sqlList, sqlSettledIDs, sqlLeasedIDs, sqlRecordsOf, sqlSeqsOf, sqlDelete, sqlDeadOf, sqlRequeue, sqlParkBehind,
 		sqlNextLine, sqlNextHeld, sqlNextExpired, sqlNextSettled, sqlTopicStats,
@@ -18,7 +19,7 @@ func AllStatements() []string {
 // Sorting are the statements that sort topics, the ids of a call, or what is
 // in work, which are few; nothing else may sort.
 func Sorting() []string {
-	return []string{sqlDueTopics, sqlUnroutedTopics, sqlDeadOf, sqlLeasedIDs}
+	return []string{sqlDueTopics, sqlUnroutedTopics, sqlUndeliveredTopics, sqlDeadOf, sqlLeasedIDs}
 }
 
 // SQL returns the text of a template.

@@ -5,44 +5,34 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"strings"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/routing"
 )
 
 const (
-	sqlGroups = `SELECT grp, include, exclude, seen_at FROM {p:groups} ORDER BY grp, include, exclude`
+	sqlGroups = `SELECT grp, include, exclude, seen_at, expires_at FROM {p:groups} ORDER BY grp, include, exclude`
 
-	sqlSeeGroup = `UPDATE {p:groups} SET seen_at = ?4 WHERE grp = ?1 AND include = ?2 AND exclude = ?3`
-	sqlAddGroup = `INSERT INTO {p:groups} (grp, include, exclude, seen_at) VALUES (?1, ?2, ?3, ?4)`
+	// sqlSeeGroup leaves a registration permanent that is.
+	sqlSeeGroup = `UPDATE {p:groups} SET seen_at = ?4, expires_at = iif(expires_at IS NULL, NULL, ?5) WHERE grp = ?1 AND include = ?2 AND exclude = ?3`
+	sqlAddGroup = `INSERT INTO {p:groups} (grp, include, exclude, seen_at, expires_at) VALUES (?1, ?2, ?3, ?4, ?5)`
+
+	sqlSeeWorker = `INSERT INTO {p:workers} (grp, name, seen_at) VALUES (?1, ?2, ?3)
+ON CONFLICT (grp, name) DO UPDATE SET seen_at = excluded.seen_at`
+	sqlOldWorkers = `DELETE FROM {p:workers} WHERE grp = ?1 AND (seen_at < ?2
+	OR name IN (SELECT name FROM {p:workers} WHERE grp = ?1 ORDER BY seen_at DESC, name LIMIT -1 OFFSET ?3))`
+	sqlWorkers = `SELECT grp, name, seen_at FROM {p:workers}`
 
 	sqlGroupsChanged = `UPDATE {p:meta} SET generation = generation + 1 WHERE only_row = 1`
-
-	sqlUnroutedTopics = `WITH RECURSIVE
-	line (topic) AS (
-		SELECT min(topic) FROM {p:records} INDEXED BY {p:line} WHERE grp IS NULL AND stage = 0
-		UNION ALL
-		SELECT (SELECT min(topic) FROM {p:records} INDEXED BY {p:line} WHERE grp IS NULL AND stage = 0 AND topic > line.topic)
-		FROM line WHERE topic IS NOT NULL),
-	later (topic) AS (
-		SELECT min(topic) FROM {p:records} INDEXED BY {p:later} WHERE grp IS NULL AND available_at IS NOT NULL
-		UNION ALL
-		SELECT (SELECT min(topic) FROM {p:records} INDEXED BY {p:later} WHERE grp IS NULL AND available_at IS NOT NULL AND topic > later.topic)
-		FROM later WHERE topic IS NOT NULL),
-	settled (topic) AS (
-		SELECT min(topic) FROM {p:records} INDEXED BY {p:settled} WHERE grp IS NULL AND stage = 6
-		UNION ALL
-		SELECT (SELECT min(topic) FROM {p:records} INDEXED BY {p:settled} WHERE grp IS NULL AND stage = 6 AND topic > settled.topic)
-		FROM settled WHERE topic IS NOT NULL)
-SELECT topic FROM line WHERE topic IS NOT NULL
-UNION SELECT topic FROM later WHERE topic IS NOT NULL
-UNION SELECT topic FROM settled WHERE topic IS NOT NULL`
 
 	sqlAdoptLine    = `UPDATE {p:records} INDEXED BY {p:line} SET grp = ?1 WHERE grp IS NULL AND topic = ?2 AND stage = 0`
 	sqlAdoptLater   = `UPDATE {p:records} INDEXED BY {p:later} SET grp = ?1 WHERE grp IS NULL AND topic = ?2 AND available_at IS NOT NULL`
 	sqlAdoptSettled = `UPDATE {p:records} INDEXED BY {p:settled} SET grp = ?1 WHERE grp IS NULL AND topic = ?2 AND stage = 6`
 
 	sqlDropRegistrations = `DELETE FROM {p:groups} WHERE grp = ?1`
+	sqlDropWorkers       = `DELETE FROM {p:workers} WHERE grp = ?1`
+	sqlDropEnding        = `DELETE FROM {p:endings} WHERE grp = ?1`
 	sqlDropLanes         = `DELETE FROM {p:lanes} WHERE grp = ?1`
 	sqlDropLine          = `DELETE FROM {p:records} INDEXED BY {p:line} WHERE grp = ?1 AND stage = 0`
 	sqlDropHeld          = `DELETE FROM {p:records} INDEXED BY {p:held} WHERE grp = ?1 AND stage = 1`
@@ -51,23 +41,61 @@ UNION SELECT topic FROM settled WHERE topic IS NOT NULL`
 	sqlDropSettled       = `DELETE FROM {p:records} INDEXED BY {p:settled} WHERE grp = ?1 AND stage = 6`
 )
 
-// RegisterGroup makes group a reader of the topics. See outmill.Queue. Records
-// that waited for a reader are moved in the same transaction, all of them.
-func (s *Store) RegisterGroup(ctx context.Context, group string, topics outmill.Topics) error {
-	const operation = "register group"
-	if err := outmill.CheckGroup(group); err != nil {
-		return s.explain(ctx, operation, err)
+var (
+	inLine    = part{"line", "stage = 0"}
+	isHeld    = part{"held", "stage = 1"}
+	later     = part{"later", "available_at IS NOT NULL"}
+	expired   = part{"expired", "stage = 5"}
+	isSettled = part{"settled", "stage = 6"}
+
+	sqlUnroutedTopics    = leaps("grp IS NULL", inLine, later, isSettled)
+	sqlUndeliveredTopics = leaps("grp = ?1", inLine, isHeld, later, expired)
+)
+
+// part is a part of the records that has an index.
+type part struct{ index, condition string }
+
+func (p part) of(group string) string {
+	return `FROM {p:records} INDEXED BY {p:` + p.index + `} WHERE ` + group + ` AND ` + p.condition
+}
+
+// leaps selects the topics of these parts of a group's records, and leaps from
+// one to the next.
+func leaps(group string, parts ...part) string {
+	walks, topics := make([]string, len(parts)), make([]string, len(parts))
+	for i, p := range parts {
+		walks[i] = p.index + ` (topic) AS (
+		SELECT min(topic) ` + p.of(group) + `
+		UNION ALL
+		SELECT (SELECT min(topic) ` + p.of(group) + ` AND topic > ` + p.index + `.topic)
+		FROM ` + p.index + ` WHERE topic IS NOT NULL)`
+		topics[i] = `SELECT topic FROM ` + p.index + ` WHERE topic IS NOT NULL`
 	}
-	if err := topics.Validate(); err != nil {
-		return s.explain(ctx, operation, err)
+	return `WITH RECURSIVE
+	` + strings.Join(walks, ",\n	") + `
+` + strings.Join(topics, "\nUNION ")
+}
+
+// RegisterGroup makes the group a reader of the topics. See outmill.Queue. Records
+// that waited for a reader are moved in the same transaction, all of them.
+func (s *Store) RegisterGroup(ctx context.Context, regs ...outmill.Registration) error {
+	const operation = "register group"
+	if err := outmill.CheckRegistrations(regs); err != nil || len(regs) == 0 {
+		return s.explain(ctx, operation, errors.Join(err, s.usable(ctx)))
 	}
 	var adopted int
-	err := s.write(ctx, operation, func(ctx context.Context, t *txn) (err error) {
-		if err := t.register(ctx, group, topics); err != nil {
-			return err
+	err := s.write(ctx, operation, func(ctx context.Context, t *txn) error {
+		adopted = 0
+		for _, reg := range regs {
+			if err := t.register(ctx, reg); err != nil {
+				return err
+			}
+			n, err := t.adopt(ctx, reg.Group, reg.Topics)
+			if adopted += n; err != nil {
+				return err
+			}
 		}
-		adopted, err = t.adopt(ctx, group, topics)
-		return err
+		return nil
 	})
 	if err == nil && adopted > 0 {
 		s.waker.bell.Ring()
@@ -75,8 +103,14 @@ func (s *Store) RegisterGroup(ctx context.Context, group string, topics outmill.
 	return err
 }
 
-func (t *txn) register(ctx context.Context, group string, topics outmill.Topics) error {
-	args := []any{group, textList(topics.Include), textList(topics.Exclude), t.now}
+func (t *txn) register(ctx context.Context, reg outmill.Registration) error {
+	if err := t.seeWorker(ctx, reg.Group, reg.Worker); err != nil {
+		return err
+	}
+	args := []any{reg.Group, textList(reg.Topics.Include), textList(reg.Topics.Exclude), t.now, nil}
+	if reg.TTL > 0 {
+		args[4] = t.after(reg.TTL)
+	}
 	seen, err := t.exec(ctx, sqlSeeGroup, args...)
 	if err != nil || seen > 0 {
 		return err
@@ -85,6 +119,18 @@ func (t *txn) register(ctx context.Context, group string, topics outmill.Topics)
 		return err
 	}
 	_, err = t.exec(ctx, sqlGroupsChanged)
+	return err
+}
+
+// seeWorker notes the worker, if it has a name, and forgets those that were not
+// seen for long.
+func (t *txn) seeWorker(ctx context.Context, group, name string) error {
+	if name != "" {
+		if _, err := t.exec(ctx, sqlSeeWorker, group, name, t.now); err != nil {
+			return err
+		}
+	}
+	_, err := t.exec(ctx, sqlOldWorkers, group, t.now-routing.WorkersFor.Microseconds(), routing.MaxWorkers)
 	return err
 }
 
@@ -134,7 +180,7 @@ func (s *Store) DropGroup(ctx context.Context, group string) (int, error) {
 		if err := t.moveSteps(ctx, isDropped, sqlOpenStepsOfGroup, group); err != nil {
 			return err
 		}
-		if _, err := t.execAll(ctx, []string{sqlDropRegistrations, sqlDropLanes}, group); err != nil {
+		if _, err := t.execAll(ctx, []string{sqlDropRegistrations, sqlDropWorkers, sqlDropEnding, sqlDropLanes}, group); err != nil {
 			return err
 		}
 		if dropped, err = t.execAll(ctx, []string{sqlDropLine, sqlDropHeld, sqlDropExpired, sqlDropLater, sqlDropSettled}, group); err != nil {
@@ -149,17 +195,38 @@ func (s *Store) DropGroup(ctx context.Context, group string) (int, error) {
 	return dropped, nil
 }
 
-// Groups lists the registered groups. See outmill.Inspector.
+// Groups lists the groups. See outmill.Inspector.
 func (s *Store) Groups(ctx context.Context) ([]outmill.GroupInfo, error) {
-	var table routing.Table
+	var infos []outmill.GroupInfo
 	err := s.read(ctx, "list groups", func(ctx context.Context, t *txn) (err error) {
-		table.Registrations, err = t.registrations(ctx)
+		infos, err = t.infos(ctx)
 		return err
 	})
+	return infos, err
+}
+
+func (t *txn) infos(ctx context.Context) ([]outmill.GroupInfo, error) {
+	registrations, err := t.registrations(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return table.Infos(), nil
+	workers, err := list(ctx, t, func(rows *sql.Rows, w *routing.Worker) error {
+		var seen int64
+		err := rows.Scan(&w.Group, &w.Name, &seen)
+		w.SeenAt = timeOf(seen)
+		return err
+	}, sqlWorkers)
+	if err != nil {
+		return nil, err
+	}
+	ended, err := list(ctx, t, func(rows *sql.Rows, e *routing.Ended) error {
+		var at int64
+		err := rows.Scan(&e.Group, &at)
+		e.At = timeOf(at)
+		return err
+	}, sqlEnded)
+	table := routing.Table{Registrations: registrations}
+	return table.Infos(workers, ended), err
 }
 
 // registrations come sorted by group.
@@ -167,10 +234,11 @@ func (t *txn) registrations(ctx context.Context) ([]routing.Registration, error)
 	return list(ctx, t, func(rows *sql.Rows, r *routing.Registration) error {
 		var include, exclude string
 		var seen int64
-		if err := rows.Scan(&r.Group, &include, &exclude, &seen); err != nil {
+		var expires sql.NullInt64
+		if err := rows.Scan(&r.Group, &include, &exclude, &seen, &expires); err != nil {
 			return err
 		}
-		r.SeenAt = timeOf(seen)
+		r.SeenAt, r.ExpiresAt = timeOf(seen), nullTime(expires)
 		return errors.Join(patterns(include, &r.Topics.Include), patterns(exclude, &r.Topics.Exclude))
 	}, sqlGroups)
 }

@@ -24,7 +24,7 @@ func newStore(t *testing.T, configs ...sqlite.Config) file {
 	}
 	store := openFile(t, filepath.Join(t.TempDir(), "outbox.db"), config)
 	require.NoError(t, store.Ensure(t.Context()))
-	require.NoError(t, store.RegisterGroup(t.Context(), group, outmill.Topics{}))
+	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: group}))
 	return store
 }
 

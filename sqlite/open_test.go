@@ -122,7 +122,7 @@ func Test_a_store_in_memory_has_one_connection_and_keeps_its_records(t *testing.
 			defer func() { require.NoError(t, store.Close()) }()
 			require.Equal(t, 1, store.DB().Stats().MaxOpenConnections)
 			require.NoError(t, store.Ensure(t.Context()))
-			require.NoError(t, store.RegisterGroup(t.Context(), group, outmill.Topics{}))
+			require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: group}))
 
 			// The first statement of the store's life comes in a caller's transaction,
 			// which has the only connection.
@@ -150,7 +150,7 @@ func Test_the_parameters_of_a_URL_are_settings(t *testing.T) {
 	db := opened.(*sqlite.Store).DB()
 	require.Equal(t, 123, number(t, db, `PRAGMA cache_size`))
 	require.Equal(t, 3000, number(t, db, `PRAGMA busy_timeout`))
-	require.NoError(t, opened.RegisterGroup(t.Context(), group, outmill.Topics{}))
+	require.NoError(t, opened.RegisterGroup(t.Context(), outmill.Registration{Group: group}))
 	record := rec("m1", "")
 	record.DedupKey = "k"
 	require.NoError(t, opened.Append(t.Context(), record))

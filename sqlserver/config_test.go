@@ -89,13 +89,13 @@ func Test_stores_of_other_tables_and_schemas_do_not_touch_each_other(t *testing.
 	var stores []*sqlserver.Store
 	for _, config := range []sqlserver.Config{{}, {Table: "OutboxJoin2"}, {Schema: "shop"}, {Schema: "shop", Table: "Orders_x"}} {
 		store := newStore(t, db, config)
-		require.ErrorIs(t, store.RegisterGroup(t.Context(), readers, outmill.Topics{}), outmill.ErrSchemaMissing)
+		require.ErrorIs(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}), outmill.ErrSchemaMissing)
 		require.NoError(t, store.Ensure(t.Context()))
 		stores = append(stores, store)
 	}
 	for i, store := range stores {
 		topic := strings.Repeat("t", i+1)
-		require.NoError(t, store.RegisterGroup(t.Context(), readers, outmill.Topics{Include: []string{topic}}))
+		require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers, Topics: outmill.Topics{Include: []string{topic}}}))
 		record := &outmill.Record{Topic: topic, MessageID: topic, Key: "same", DedupKey: "same"}
 		require.NoError(t, store.Append(t.Context(), record))
 		require.False(t, record.Duplicate)
@@ -117,7 +117,7 @@ func Test_a_claim_in_order_of_one_store_does_not_wait_for_that_of_another(t *tes
 	first, _ := ensured(t, sqlserver.Config{})
 	second, _ := ensured(t, sqlserver.Config{})
 	for _, store := range []*sqlserver.Store{first, second} {
-		require.NoError(t, store.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+		require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
 		require.NoError(t, store.Append(t.Context(), made("orders", "x", 3)...))
 	}
 	held, err := first.DB().BeginTx(t.Context(), nil)

@@ -101,7 +101,7 @@ func newConforming(t *testing.T, db *sql.DB, options storetest.Options) outmill.
 }
 
 // wipe empties the tables. Numbers of the groups' generation and of places go on.
-const wipe = `DELETE FROM {}JoinMember; DELETE FROM {}Join; DELETE FROM {}Dedup; DELETE FROM {}Group; DELETE FROM {}Lane; DELETE FROM {};`
+const wipe = `DELETE FROM {}JoinMember; DELETE FROM {}Join; DELETE FROM {}Dedup; DELETE FROM {}Group; DELETE FROM {}Worker; DELETE FROM {}Ending; DELETE FROM {}Lane; DELETE FROM {};`
 
 // fromShelf is newConforming with tables that were used before, if there are any.
 func fromShelf(t *testing.T, tables *testenv.Shelf, db *sql.DB, options storetest.Options) outmill.Store {
@@ -158,11 +158,13 @@ func elapse(t *testing.T, store outmill.Store, d time.Duration) {
 func passTime(t *testing.T, db *sql.DB, table string, d time.Duration) {
 	t.Helper()
 	for name, columns := range map[string][]string{
-		"":      {"CreatedAt", "DueTimeUtc", "NextAttemptAt", "AvailableAt", "ExpiresAt", "ProcessedAt"},
-		"Lane":  {"Until"},
-		"Group": {"SeenAt"},
-		"Dedup": {"ExpiresAt"},
-		"Join":  {"Deadline", "CreatedUtc", "LastUpdatedUtc", "FinishedUtc"},
+		"":       {"CreatedAt", "DueTimeUtc", "NextAttemptAt", "AvailableAt", "ExpiresAt", "ProcessedAt"},
+		"Lane":   {"Until"},
+		"Group":  {"SeenAt", "ExpiresAt"},
+		"Worker": {"SeenAt"},
+		"Ending": {"EndedAt", "LookAt"},
+		"Dedup":  {"ExpiresAt"},
+		"Join":   {"Deadline", "CreatedUtc", "LastUpdatedUtc", "FinishedUtc"},
 	} {
 		set := make([]string, len(columns))
 		for i, column := range columns {

@@ -94,7 +94,7 @@ func Test_a_callers_transaction_whose_connection_is_cut_leaves_nothing(t *testin
 func Test_a_session_that_is_killed_loses_its_transaction_and_no_record_of_others(t *testing.T) {
 	t.Parallel()
 	store, _ := ensured(t, sqlserver.Config{})
-	require.NoError(t, store.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
 	require.NoError(t, store.Append(t.Context(), one("before")))
 	var spid int
 	err := store.InTx(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
@@ -113,7 +113,7 @@ func Test_nothing_is_lost_while_connections_are_cut_again_and_again(t *testing.T
 	const n = 30
 	direct, table := ensured(t, sqlserver.Config{Retain: time.Hour})
 	store, p := through(t, sqlserver.Config{Table: table, Retain: time.Hour})
-	require.NoError(t, direct.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+	require.NoError(t, direct.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
 	require.NoError(t, direct.Append(t.Context(), made("orders", "x", n)...))
 
 	// Of two workers, one cuts the connections of both while they claim and ack,

@@ -15,20 +15,30 @@ import (
 
 const (
 	sqlGeneration = `SELECT Version, Compatible, Generation, COALESCE(CAST(SERVERPROPERTY('Babelfish') AS INT), 0) FROM [dbo].[OutboxMeta] WITH (READCOMMITTEDLOCK) WHERE OnlyRow = 1`
-	sqlGroups     = `SELECT GroupName, Include, Exclude, SeenAt FROM [dbo].[OutboxGroup] WITH (READCOMMITTEDLOCK) ORDER BY Place`
+	sqlGroups     = `SELECT GroupName, Include, Exclude, SeenAt, ExpiresAt FROM [dbo].[OutboxGroup] WITH (READCOMMITTEDLOCK) ORDER BY Place`
+
+	// endsAfter is a time @ttl microseconds from now, NULL where that is 0.
+	endsAfter = `CASE WHEN @ttl > 0 THEN DATEADD(MICROSECOND, CAST(@ttl % 1000000 AS INT), DATEADD(SECOND, CAST(@ttl / 1000000 % 86400 AS INT), DATEADD(DAY, CAST(@ttl / CAST(86400000000 AS BIGINT) AS INT), SYSUTCDATETIME()))) END`
+
+	// seeGroup leaves a registration permanent that is.
+	seeGroup = `UPDATE [dbo].[OutboxGroup] SET SeenAt = SYSUTCDATETIME(), ExpiresAt = CASE WHEN ExpiresAt IS NOT NULL THEN ` + endsAfter + ` END
+    WHERE GroupName = @group AND Selection = @selection;`
 
 	sqlSeeGroup = `SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-UPDATE [dbo].[OutboxGroup] SET SeenAt = SYSUTCDATETIME() WHERE GroupName = @group AND Selection = @selection;
+` + seeGroup + `
 SELECT @@ROWCOUNT`
 
 	// sqlAddGroup begins with the row of the generation, which has one registration
 	// at a time, so that their places are in the order of their commits.
 	sqlAddGroup = `UPDATE [dbo].[OutboxMeta] SET Generation = Generation + 1 WHERE OnlyRow = 1;
-IF NOT EXISTS (SELECT 1 FROM [dbo].[OutboxGroup] WHERE GroupName = @group AND Selection = @selection)
-    INSERT [dbo].[OutboxGroup] (GroupName, Selection, Include, Exclude, SeenAt) VALUES (@group, @selection, @include, @exclude, SYSUTCDATETIME())`
+` + seeGroup + `
+IF @@ROWCOUNT = 0
+    INSERT [dbo].[OutboxGroup] (GroupName, Selection, Include, Exclude, SeenAt, ExpiresAt) VALUES (@group, @selection, @include, @exclude, SYSUTCDATETIME(), ` + endsAfter + `)`
 
 	sqlForgetGroup = `UPDATE [dbo].[OutboxMeta] SET Generation = Generation + 1 WHERE OnlyRow = 1;
 DELETE FROM [dbo].[OutboxGroup] WHERE GroupName = @group;
+DELETE FROM [dbo].[OutboxWorker] WHERE GroupName = @group;
+DELETE FROM [dbo].[OutboxEnding] WHERE GroupName = @group;
 SELECT CAST(SYSUTCDATETIME() AS DATETIME2(6))`
 
 	// sqlUnrouted leaps from topic to topic.
@@ -85,31 +95,42 @@ func registrations(table *routing.Table) func(scan func(...any) error) error {
 	return func(scan func(...any) error) error {
 		var found routing.Registration
 		var include, exclude string
-		if err := scan(&found.Group, &include, &exclude, &found.SeenAt); err != nil {
+		var expires sql.NullTime
+		if err := scan(&found.Group, &include, &exclude, &found.SeenAt, &expires); err != nil {
 			return err
 		}
-		found.SeenAt = found.SeenAt.UTC()
+		found.SeenAt, found.ExpiresAt = found.SeenAt.UTC(), expires.Time.UTC()
 		err := errors.Join(json.Unmarshal([]byte(include), &found.Topics.Include), json.Unmarshal([]byte(exclude), &found.Topics.Exclude))
 		table.Registrations = append(table.Registrations, found)
 		return err
 	}
 }
 
-// RegisterGroup makes group a reader of the topics. See outmill.Queue. Records
+// RegisterGroup makes the group a reader of the topics. See outmill.Queue. Records
 // that waited for a reader are moved 900 in a transaction; claims in order hand
 // out none of a topic before all of it has been.
 //
 // A record whose transaction was open during the first registration may still
 // come without a group; claims adopt it.
-func (s *Store) RegisterGroup(ctx context.Context, group string, topics outmill.Topics) error {
+//
+// Each registration of the call takes a few round trips of its own.
+func (s *Store) RegisterGroup(ctx context.Context, regs ...outmill.Registration) error {
 	const operation = "register group"
-	if err := errors.Join(outmill.CheckGroup(group), topics.Validate()); err != nil {
-		return s.explain(ctx, operation, err)
+	if err := outmill.CheckRegistrations(regs); err != nil || len(regs) == 0 {
+		return s.explain(ctx, operation, errors.Join(err, s.usable(ctx)))
 	}
 	s.checked.Store(false)
-	include, exclude := jsonOf(orEmpty(topics.Include)), jsonOf(orEmpty(topics.Exclude))
-	sum := sha256.Sum256([]byte(include + exclude))
-	who := []any{named("group", group), named("selection", hexadecimal.EncodeToString(sum[:]))}
+	for _, reg := range regs {
+		if err := s.register(ctx, operation, reg); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) register(ctx context.Context, operation string, reg outmill.Registration) error {
+	include, exclude := lists(reg.Topics)
+	who := []any{named("group", reg.Group), named("selection", digest(reg.Topics)), named("ttl", ceilMicros(reg.TTL))}
 	var seen int
 	err := s.run(ctx, operation, call{template: sqlSeeGroup, args: who, sets: []reader{numbers(&seen)}})
 	if err == nil && seen == 0 {
@@ -117,14 +138,30 @@ func (s *Store) RegisterGroup(ctx context.Context, group string, topics outmill.
 			return s.do(ctx, tx, call{template: sqlAddGroup, args: append(who, named("include", include), named("exclude", exclude))})
 		})
 	}
+	if err == nil {
+		// Without the registration the worker may be forgotten, so it comes later.
+		err = s.seeWorker(ctx, operation, reg)
+	}
 	if err != nil {
 		return err
 	}
-	adopted, err := s.adoptAll(ctx, operation, topics)
+	adopted, err := s.adoptAll(ctx, operation, reg.Topics)
 	if adopted > 0 {
 		s.bell.Ring()
 	}
 	return err
+}
+
+// lists are the topics' lists as the table has them.
+func lists(topics outmill.Topics) (include, exclude string) {
+	return jsonOf(orEmpty(topics.Include)), jsonOf(orEmpty(topics.Exclude))
+}
+
+// digest names a selection.
+func digest(topics outmill.Topics) string {
+	include, exclude := lists(topics)
+	sum := sha256.Sum256([]byte(include + exclude))
+	return hexadecimal.EncodeToString(sum[:])
 }
 
 func orEmpty(list []string) []string {
@@ -143,8 +180,8 @@ func (s *Store) adoptAll(ctx context.Context, operation string, topics outmill.T
 			return adopted, err
 		}
 		before := adopted
-		for topic, group := range waiting {
-			n, err := s.adopt(ctx, operation, group, topic)
+		for topic, first := range waiting {
+			n, err := s.adopt(ctx, operation, first, topic)
 			if adopted += n; err != nil {
 				return adopted, err
 			}
@@ -157,8 +194,8 @@ func (s *Store) adoptAll(ctx context.Context, operation string, topics outmill.T
 }
 
 // unrouted returns the topics with records that wait for a group, and for each
-// the first group that registered.
-func (s *Store) unrouted(ctx context.Context, operation string, topics outmill.Topics) (map[string]string, error) {
+// the first registration.
+func (s *Store) unrouted(ctx context.Context, operation string, topics outmill.Topics) (map[string]routing.Registration, error) {
 	var unrouted []string
 	table := &routing.Table{}
 	err := s.run(ctx, operation, call{
@@ -171,22 +208,22 @@ func (s *Store) unrouted(ctx context.Context, operation string, topics outmill.T
 	if err != nil {
 		return nil, err
 	}
-	first := map[string]string{}
+	first := map[string]routing.Registration{}
 	for _, topic := range unrouted {
-		if group, found := table.First(topic); found && topics.Match(topic) {
-			first[topic] = group
+		if r, found := table.First(topic); found && topics.Match(topic) {
+			first[topic] = r
 		}
 	}
 	return first, nil
 }
 
-// adopt gives the topic's records to the group until there are no more, or the
-// group is gone.
-func (s *Store) adopt(ctx context.Context, operation, group, topic string) (adopted int, err error) {
+// adopt gives the topic's records to the registration's group until there are no
+// more, or the registration is gone.
+func (s *Store) adopt(ctx context.Context, operation string, to routing.Registration, topic string) (adopted int, err error) {
 	for {
 		var n int
 		err := s.run(ctx, operation, call{
-			template: "[dbo].[Outbox_Adopt]", args: []any{named("Group", group), named("Topic", topic), named("Limit", maxAtOnce)},
+			template: "[dbo].[Outbox_Adopt]", args: []any{named("Group", to.Group), named("Selection", digest(to.Topics)), named("Topic", topic), named("Limit", maxAtOnce)},
 			sets: []reader{numbers(&n)},
 		})
 		if adopted += n; err != nil || n == 0 {
@@ -217,20 +254,20 @@ func (s *Store) DropGroup(ctx context.Context, group string) (int, error) {
 	}
 	// A lane without records does no harm, but records without their lane would
 	// wait for ever: so the lanes come last, those that have none.
-	return dropped, s.dropLanes(ctx, operation, group)
-}
-
-// dropLanes drops the lanes that hold nothing, while no claim of their topic is
-// under way.
-func (s *Store) dropLanes(ctx context.Context, operation, group string) error {
 	var topics []string
-	err := s.run(ctx, operation, call{
+	err = s.run(ctx, operation, call{
 		template: sqlTopicsOfLanes, args: []any{named("group", group)},
 		reset: func() { topics = nil }, sets: []reader{texts(&topics)},
 	})
 	if err != nil {
-		return err
+		return dropped, err
 	}
+	return dropped, s.dropLanes(ctx, operation, group, topics)
+}
+
+// dropLanes drops the lanes of the topics that hold nothing, while no claim of
+// their topic is under way.
+func (s *Store) dropLanes(ctx context.Context, operation, group string, topics []string) error {
 	for _, topic := range topics {
 		line := []any{named("group", group), named("topic", topic)}
 		if err := s.runAll(ctx, operation, []call{{template: sqlLockLine, args: line}, {template: sqlDropLanes, args: line}}); err != nil {
@@ -260,14 +297,34 @@ func (s *Store) dropRecords(ctx context.Context, operation, group string, before
 	}
 }
 
-// Groups lists the registered groups. See outmill.Inspector.
+// Groups lists the groups. See outmill.Inspector.
 func (s *Store) Groups(ctx context.Context) ([]outmill.GroupInfo, error) {
-	table := &routing.Table{}
+	var table *routing.Table
+	var workers []routing.Worker
+	var ended []routing.Ended
 	err := s.run(ctx, "list groups", call{
-		template: sqlGroups, reset: func() { table.Registrations = nil }, sets: []reader{registrations(table)},
+		template: sqlGroups + ";\n" + sqlWorkers + ";\n" + sqlEnded,
+		reset:    func() { table, workers, ended = &routing.Table{}, nil, nil },
+		sets: []reader{
+			func(scan func(...any) error) error { return registrations(table)(scan) },
+			func(scan func(...any) error) error {
+				var w routing.Worker
+				err := scan(&w.Group, &w.Name, &w.SeenAt)
+				w.SeenAt = w.SeenAt.UTC()
+				workers = append(workers, w)
+				return err
+			},
+			func(scan func(...any) error) error {
+				var e routing.Ended
+				err := scan(&e.Group, &e.At)
+				e.At = e.At.UTC()
+				ended = append(ended, e)
+				return err
+			},
+		},
 	})
 	if err != nil {
 		return nil, err
 	}
-	return table.Infos(), nil
+	return table.Infos(workers, ended), nil
 }

@@ -122,7 +122,7 @@ func ensured(t *testing.T, config sqlserver.Config) (store *sqlserver.Store, tab
 func giveBack(t *testing.T, db *sql.DB, table string) {
 	t.Helper()
 	statements := []string{"UPDATE " + table + "Meta SET Version = 1, Compatible = 1, Generation = Generation + 1"}
-	for _, name := range []string{"", "Lane", "Group", "Dedup", "Join", "JoinMember"} {
+	for _, name := range []string{"", "Lane", "Group", "Worker", "Ending", "Dedup", "Join", "JoinMember"} {
 		statements = append(statements, "DELETE FROM "+table+name)
 	}
 	for _, statement := range statements {
@@ -199,7 +199,7 @@ func valueOf[T any](t *testing.T, db *sql.DB, query string, args ...any) T {
 func everything(t *testing.T, store *sqlserver.Store) {
 	t.Helper()
 	ctx := t.Context()
-	require.NoError(t, store.RegisterGroup(ctx, readers, outmill.Topics{}))
+	require.NoError(t, store.RegisterGroup(ctx, outmill.Registration{Group: readers}))
 	joining(t, store)
 	publishing(t, store)
 	owner := outmill.NewOwnerToken()
@@ -277,6 +277,19 @@ func tidying(t *testing.T, store *sqlserver.Store) {
 	} {
 		_, err := call(t.Context(), 100)
 		require.NoError(t, err, name)
+	}
+	brief := outmill.Registration{Group: "brief", Worker: "w", TTL: time.Microsecond, Topics: outmill.Topics{Include: []string{"brief"}}}
+	for range 2 {
+		require.NoError(t, store.RegisterGroup(t.Context(), brief))
+	}
+	// The readers get them too.
+	require.NoError(t, store.Append(t.Context(), made("brief", "brief", 3)...))
+	registrations, records, err := store.ExpireRegistrations(t.Context(), 100)
+	require.NoError(t, err)
+	require.Equal(t, []int{1, 3}, []int{registrations, records})
+	for _, r := range claimed(t, store, claimOf(outmill.NewOwnerToken(), 3, outmill.OrderNone, "brief")) {
+		_, err := store.Delete(t.Context(), r.ID)
+		require.NoError(t, err)
 	}
 }
 

@@ -127,12 +127,23 @@ func Test_claims_without_an_order_lock_what_they_choose_and_pass_over_what_other
 func Test_what_chooses_records_to_change_and_may_pass_over_some_locks_them_by_the_row(t *testing.T) {
 	t.Parallel()
 	// The janitor, and what a claim in order puts in line.
-	for _, name := range []string{"Outbox_Reap", "Outbox_Expire", "Outbox_LineOpen"} {
+	for _, name := range []string{"Outbox_Reap", "Outbox_Expire", "Outbox_LineOpen", "Outbox_Sweep"} {
 		require.Contains(t, procedures(t)[name], "[dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)", name)
 	}
 	for _, name := range []string{"Outbox_Abandon", "Outbox_Snooze", "Outbox_Release", "Outbox_Fail", "Outbox_Extend", "Outbox_Ack", "Outbox_Requeue"} {
 		require.Contains(t, procedures(t)[name], "WITH (UPDLOCK, ROWLOCK, FORCESEEK)", name)
 	}
+}
+
+func Test_no_registration_comes_while_the_janitor_decides_which_topics_are_read(t *testing.T) {
+	t.Parallel()
+	statements := inline(t)
+	require.Contains(t, statements["sqlHoldGroups"], "FROM [dbo].[OutboxMeta] WITH (UPDLOCK, ROWLOCK)")
+	for _, name := range []string{"sqlAddGroup", "sqlForgetGroup", "sqlEndRegistrations"} {
+		require.True(t, strings.HasPrefix(statements[name], "UPDATE [dbo].[OutboxMeta] SET Generation = Generation + 1"), name)
+	}
+	// What was renewed is not removed: the time is asked where the row is deleted.
+	require.Regexp(t, `DELETE TOP \(@limit\) FROM \[dbo\]\.\[OutboxGroup\] OUTPUT [^;]* WHERE ExpiresAt IS NOT NULL AND ExpiresAt <= @now;`, statements["sqlEndRegistrations"])
 }
 
 func Test_reads_that_must_not_wait_read_what_is_committed_and_not_locked(t *testing.T) {

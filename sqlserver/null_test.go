@@ -12,7 +12,7 @@ import (
 func Test_OBX_008_what_a_record_does_not_have_is_NULL_for_SQL(t *testing.T) {
 	t.Parallel()
 	store, table := ensured(t, sqlserver.Config{})
-	require.NoError(t, store.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
 	full := made("orders", "full", 1)[0]
 	full.CorrelationID, full.CausationID, full.TenantID, full.TraceParent, full.TraceState, full.DedupKey = "a", "b", "c", "d", "e", "f"
 	full.Metadata = map[string]string{"g": "h"}

@@ -20,7 +20,7 @@ func Test_a_store_is_opened_by_its_URL(t *testing.T) {
 	require.NoError(t, err)
 	store := opened.(*sqlserver.Store)
 	require.Equal(t, "shop", store.Name())
-	require.NoError(t, store.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
 	record := one("one")
 	record.DedupKey = "key"
 	require.NoError(t, store.Append(t.Context(), record))

@@ -21,7 +21,7 @@ func Test_a_missing_schema_is_told_with_its_remedy(t *testing.T) {
 	store := newStore(t, sharedPool(t), sqlserver.Config{Table: unique("T")})
 	for name, call := range map[string]func() error{
 		"append":   func() error { return store.Append(t.Context(), one("never")) },
-		"register": func() error { return store.RegisterGroup(t.Context(), readers, outmill.Topics{}) },
+		"register": func() error { return store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}) },
 		"claim": func() error {
 			_, err := store.Claim(t.Context(), claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey))
 			return err

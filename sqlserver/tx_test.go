@@ -283,7 +283,7 @@ func Test_groups_that_register_while_a_transaction_is_open_get_its_later_records
 	other := newStore(t, store.DB(), sqlserver.Config{Table: table})
 	require.NoError(t, store.InTx(t.Context(), func(ctx context.Context, _ *sql.Tx) error {
 		require.NoError(t, store.Append(ctx, one("before")))
-		require.NoError(t, other.RegisterGroup(t.Context(), readers, outmill.Topics{}))
+		require.NoError(t, other.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
 		return store.Append(ctx, one("after"))
 	}))
 	require.Len(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey)), 2)

@@ -75,7 +75,7 @@ func openBench(b *testing.B, open func(b *testing.B) outmill.Store) outmill.Stor
 	store := open(b)
 	b.Cleanup(func() { require.NoError(b, store.Close()) })
 	require.NoError(b, store.Ensure(b.Context()))
-	require.NoError(b, store.RegisterGroup(b.Context(), group, outmill.Topics{}))
+	require.NoError(b, store.RegisterGroup(b.Context(), outmill.Registration{Group: group}))
 	return store
 }
 

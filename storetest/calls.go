@@ -33,7 +33,9 @@ func storeCalls() []storeCall {
 	one := []outmill.Lease{{ID: outmill.WorkItemID{1}, Owner: outmill.OwnerToken{1}, Claim: 1}}
 	return []storeCall{
 		{"Append", func(ctx context.Context, s outmill.Store) error { return s.Append(ctx, rec(orders, "appended")) }},
-		{"RegisterGroup", func(ctx context.Context, s outmill.Store) error { return s.RegisterGroup(ctx, "new", outmill.Topics{}) }},
+		{"RegisterGroup", func(ctx context.Context, s outmill.Store) error {
+			return s.RegisterGroup(ctx, outmill.Registration{Group: "new"})
+		}},
 		{"Claim", func(ctx context.Context, s outmill.Store) error {
 			_, err := s.Claim(ctx, request(outmill.NewOwnerToken()))
 			return err
@@ -84,6 +86,10 @@ func storeCalls() []storeCall {
 		{"DeleteProcessed", counted(outmill.Store.DeleteProcessed)},
 		{"ExpireDue", counted(outmill.Store.ExpireDue)},
 		{"DeleteDedupKeys", counted(outmill.Store.DeleteDedupKeys)},
+		{"ExpireRegistrations", func(ctx context.Context, s outmill.Store) error {
+			_, _, err := s.ExpireRegistrations(ctx, 10)
+			return err
+		}},
 		{"Ensure", func(ctx context.Context, s outmill.Store) error { return s.Ensure(ctx) }},
 	}
 }

@@ -408,15 +408,15 @@ func badTopics() []func(*outmill.ClaimRequest) {
 
 func refuseGroupNames(e *env) {
 	for _, name := range badNames() {
-		e.requireRefusal(e.store.RegisterGroup(e.ctx, name, outmill.Topics{}), "group %q", name)
+		e.requireRefusal(e.store.RegisterGroup(e.ctx, outmill.Registration{Group: name}), "group %q", name)
 	}
 	require.Empty(e.t, e.groups())
 }
 
 func refuseRegisteredTopics(e *env) {
 	for _, pattern := range badPatterns() {
-		e.requireRefusal(e.store.RegisterGroup(e.ctx, group, outmill.Topics{Include: []string{orders, pattern}}), "include %q", pattern)
-		e.requireRefusal(e.store.RegisterGroup(e.ctx, group, outmill.Topics{Exclude: []string{pattern}}), "exclude %q", pattern)
+		e.requireRefusal(e.store.RegisterGroup(e.ctx, outmill.Registration{Group: group, Topics: outmill.Topics{Include: []string{orders, pattern}}}), "include %q", pattern)
+		e.requireRefusal(e.store.RegisterGroup(e.ctx, outmill.Registration{Group: group, Topics: outmill.Topics{Exclude: []string{pattern}}}), "exclude %q", pattern)
 	}
 	require.Empty(e.t, e.groups())
 }

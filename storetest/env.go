@@ -122,7 +122,7 @@ func (e *env) append(records ...*outmill.Record) {
 // register makes the group read the topics, all of them where none is named.
 func (e *env) register(group string, include ...string) {
 	e.t.Helper()
-	require.NoError(e.t, e.store.RegisterGroup(e.ctx, group, outmill.Topics{Include: include}), "RegisterGroup")
+	require.NoError(e.t, e.store.RegisterGroup(e.ctx, outmill.Registration{Group: group, Topics: outmill.Topics{Include: include}}), "RegisterGroup")
 }
 
 // filled registers the usual group and appends.

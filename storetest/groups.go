@@ -144,7 +144,7 @@ func registrationIsIdempotent(e *env) {
 	require.Equal(e.t, []string{"m1"}, names(e.list(outmill.ListQuery{})))
 	groups := e.groups()
 	require.Len(e.t, groups, 1)
-	require.Len(e.t, groups[0].Topics, 1, "selections of the group")
+	require.Len(e.t, groups[0].Registrations, 1, "selections of the group")
 }
 
 func (e *env) groups() []outmill.GroupInfo {
@@ -159,11 +159,11 @@ func registrationsAddUp(e *env) {
 	e.register(group, "inv*", "ord*")
 	e.append(rec(orders, "m1"), rec("invoices", "m2"), rec("others", "m3"))
 	require.ElementsMatch(e.t, []string{"m1", "m2"}, names(e.claimAll()))
-	require.Len(e.t, e.groups()[0].Topics, 2, "selections of the group")
+	require.Len(e.t, e.groups()[0].Registrations, 2, "selections of the group")
 }
 
 func excludedTopics(e *env) {
-	require.NoError(e.t, e.store.RegisterGroup(e.ctx, group, outmill.Topics{Exclude: []string{"secret*"}}))
+	require.NoError(e.t, e.store.RegisterGroup(e.ctx, outmill.Registration{Group: group, Topics: outmill.Topics{Exclude: []string{"secret*"}}}))
 	e.append(rec(orders, "m1"), rec("secret.orders", "m2"))
 	require.Equal(e.t, []string{"m1"}, names(e.claimAll()))
 	e.register("others", "secret.orders")
@@ -267,7 +267,7 @@ func appendAcrossRegistration(e *env) {
 	require.NoError(e.t, e.store.Append(ctx, rec(orders, "m1")))
 	registered := make(chan error, 1)
 	go func() {
-		registered <- e.store.RegisterGroup(e.ctx, group, outmill.Topics{})
+		registered <- e.store.RegisterGroup(e.ctx, outmill.Registration{Group: group})
 	}()
 	select {
 	case err := <-registered:
@@ -313,7 +313,7 @@ func appendsBesideRegistration(e *env) {
 				return err
 			}
 		}
-		return other.RegisterGroup(e.ctx, group, outmill.Topics{})
+		return other.RegisterGroup(e.ctx, outmill.Registration{Group: group})
 	})
 	require.NoError(e.t, work.Wait())
 	e.register(group)
@@ -336,7 +336,7 @@ func registrationsCompete(e *env) {
 	stores := map[string]outmill.Store{"one": e.store, "two": e.reopen()}
 	var work errgroup.Group
 	for name, store := range stores {
-		work.Go(func() error { return store.RegisterGroup(e.ctx, name, outmill.Topics{}) })
+		work.Go(func() error { return store.RegisterGroup(e.ctx, outmill.Registration{Group: name}) })
 	}
 	require.NoError(e.t, work.Wait())
 	got := append(names(e.claimAll(ofGroup("one"))), names(e.claimAll(ofGroup("two")))...)

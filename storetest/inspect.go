@@ -114,7 +114,7 @@ func groupsAreListed(e *env) {
 		{},
 	}
 	for _, topics := range selections {
-		require.NoError(e.t, e.store.RegisterGroup(e.ctx, group, topics))
+		require.NoError(e.t, e.store.RegisterGroup(e.ctx, outmill.Registration{Group: group, Topics: topics}))
 	}
 	e.register("", orders)
 	all := map[string]outmill.GroupInfo{}
@@ -123,17 +123,17 @@ func groupsAreListed(e *env) {
 		e.requireAbout(e.now(), info.SeenAt, "seen at")
 	}
 	require.Len(e.t, all, 2)
-	require.Len(e.t, all[group].Topics, 2)
+	require.Len(e.t, all[group].Registrations, 2)
 	for _, want := range selections {
-		require.True(e.t, containsTopics(all[group].Topics, want), "%+v in %+v", want, all[group].Topics)
+		require.True(e.t, containsTopics(all[group].Registrations, want), "%+v in %+v", want, all[group].Registrations)
 	}
 }
 
 // containsTopics takes nil and empty lists for alike, and lists of the same
 // entries in any order.
-func containsTopics(list []outmill.Topics, want outmill.Topics) bool {
-	for _, topics := range list {
-		if sameEntries(topics.Include, want.Include) && sameEntries(topics.Exclude, want.Exclude) {
+func containsTopics(list []outmill.RegistrationInfo, want outmill.Topics) bool {
+	for _, r := range list {
+		if sameEntries(r.Topics.Include, want.Include) && sameEntries(r.Topics.Exclude, want.Exclude) {
 			return true
 		}
 	}

@@ -1,6 +1,8 @@
 package storetest
 
 import (
+	"time"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
@@ -23,6 +25,8 @@ func joinGroupSentences() []sentence {
 		{"DropGroup leaves completed steps, and those of records that have no group", dropLeavesOthers},
 		{"DropGroup wakes a record that waits for a join that is decided by it", dropWakes},
 		{"DropGroup of hundreds of steps counts each once", dropHundreds},
+		{"a step whose records went with their registration completes where another group has acked, and fails where none has", expireSteps},
+		{"a record that waits for a join is woken where the join is decided by the end of a registration", expireWakes},
 	}
 }
 
@@ -265,4 +269,34 @@ func dropHundreds(e *env) {
 	e.drop("one")
 	e.requireCounts(id, 0, n)
 	e.requireCounts(mixed, n, 0)
+}
+
+func expireSteps(e *env) {
+	id, lonely := e.startJoin(2), e.startJoin(1)
+	e.register("stays", orders)
+	e.registerAs(ends("goes", time.Hour))
+	both, more, only := rec(orders, "both", withJoins(id)), rec(orders, "more", withJoins(id)), rec("lonely", "only", withJoins(lonely))
+	e.append(both, more, only)
+	found := e.claimNamed(outmill.NewOwnerToken(), ofGroup("stays"))
+	e.ack(found["both"])
+	e.elapse(2 * time.Hour)
+	e.requireExpired(1, 3)
+	e.requireCounts(id, 1, 0)
+	e.requireStep(id, both, outmill.StepCompleted)
+	e.requireStep(id, more, outmill.StepPending)
+	e.requireCounts(lonely, 0, 1)
+	e.requireStep(lonely, only, outmill.StepFailed)
+}
+
+func expireWakes(e *env) {
+	id := e.startJoin(1)
+	e.register(group, waitings)
+	e.registerAs(ends("leaves", time.Hour, orders))
+	e.append(rec(orders, "m1", withJoins(id)))
+	e.elapse(2 * time.Hour)
+	e.append(waiter(id))
+	e.requireAsleep()
+	e.requireExpired(1, 1)
+	e.requireAwake()
+	e.requireFinished(id, outmill.JoinFailed)
 }

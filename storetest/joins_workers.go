@@ -305,7 +305,7 @@ func workersAndGroups(e *env) {
 			case i == 2 && n%10 == 9:
 				_, err = store.DropGroup(e.ctx, groups[rand.IntN(len(groups))])
 			case i == 2:
-				err = store.RegisterGroup(e.ctx, groups[rand.IntN(len(groups))], outmill.Topics{})
+				err = store.RegisterGroup(e.ctx, outmill.Registration{Group: groups[rand.IntN(len(groups))]})
 			default:
 				err = e.settleInGroup(store, owner, groups[rand.IntN(len(groups))])
 			}

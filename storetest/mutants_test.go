@@ -54,6 +54,16 @@ func mutants() []mutant {
 		{"parks nothing", "park", "a record failed with Park takes the later pending records of its key along", func(f file) outmill.Store { return parksNothing{f} }},
 		{"reaps without a limit", "reap", "ReapExpired does no more than its limit", func(f file) outmill.Store { return reapsAll{f} }},
 		{"forgets what waits for a group", "groups", "records that waited go to the group that registers first, and to that one only", func(f file) outmill.Store { return forgetsWaiting{f} }},
+		{"forgets workers", "registrations", "Groups shows the workers that registered a group, the one seen last first", registers(func(r *outmill.Registration) { r.Worker = "" })},
+		{"ends what is permanent", "registrations", "a registration without a TTL never ends", registers(func(r *outmill.Registration) { r.TTL = max(r.TTL, time.Hour) })},
+		{"never ends anything", "registrations", "each registration with a TTL moves its end to now plus the TTL", registers(func(r *outmill.Registration) { r.TTL = 0 })},
+		{"lets a TTL end what was permanent", "registrations", "a permanent registration stays permanent whatever TTL comes later", func(f file) outmill.Store { return lastCallWins{f} }},
+		{"leaves it at an end that nobody sees to", "registrations", "a registration whose end has passed goes, with its undelivered records, and both are counted", func(f file) outmill.Store { return expiresNothing{f} }},
+		{"drops the groups of ended registrations", "registrations", "what another registration of the group selects stays", func(f file) outmill.Store { return dropsEnded{f} }},
+		{"takes leased records with their registration", "registrations", "a record under a lease that has not ended outlives its registration, and its owner may ack it", func(f file) outmill.Store { return dropsLeased{f} }},
+		{"forgets what comes back after the end", "registrations", "a record that comes back after its registration has gone goes with a later round", func(f file) outmill.Store { return looksOnce{f} }},
+		{"ends registrations without a limit", "registrations", "ExpireRegistrations does no more than its limit of either, and ends all in the end", func(f file) outmill.Store { return expiresAll{f} }},
+		{"ends what was renewed in time", "registrations", "a group that registers again after its end but before the janitor's round loses nothing", func(f file) outmill.Store { return renewsInVain{f} }},
 		{"counts without a limit", "inspect", "Stats counts no further than its limit", func(f file) outmill.Store { return countsAll{f} }},
 		{"gives no hints", "wake", "a hint comes after a release", func(f file) outmill.Store { return silent{f} }},
 		{"works when closed", "calls", "every call on a closed store is ErrClosed", func(f file) outmill.Store { return staysOpen{f} }},
@@ -244,7 +254,7 @@ func (m reapsAll) ReapExpired(ctx context.Context, limit int) (int, error) {
 // forgetsWaiting deletes what a registration would take in.
 type forgetsWaiting struct{ file }
 
-func (m forgetsWaiting) RegisterGroup(ctx context.Context, group string, topics outmill.Topics) error {
+func (m forgetsWaiting) RegisterGroup(ctx context.Context, regs ...outmill.Registration) error {
 	waiting, err := m.List(ctx, outmill.ListQuery{})
 	if err != nil {
 		return err
@@ -256,7 +266,102 @@ func (m forgetsWaiting) RegisterGroup(ctx context.Context, group string, topics 
 			}
 		}
 	}
-	return m.file.RegisterGroup(ctx, group, topics)
+	return m.file.RegisterGroup(ctx, regs...)
+}
+
+// registers makes mutants that register otherwise than they were asked to.
+func registers(change func(*outmill.Registration)) func(file) outmill.Store {
+	return func(f file) outmill.Store { return registersOtherwise{f, change} }
+}
+
+type registersOtherwise struct {
+	file
+	change func(*outmill.Registration)
+}
+
+func (m registersOtherwise) RegisterGroup(ctx context.Context, regs ...outmill.Registration) error {
+	for i := range regs {
+		m.change(&regs[i])
+	}
+	return m.file.RegisterGroup(ctx, regs...)
+}
+
+// lastCallWins: a TTL replaces that of a permanent registration.
+type lastCallWins struct{ file }
+
+func (m lastCallWins) RegisterGroup(ctx context.Context, regs ...outmill.Registration) error {
+	for _, reg := range regs {
+		if reg.TTL == 0 {
+			continue
+		}
+		if _, err := m.DB().ExecContext(ctx, `UPDATE outmill_groups SET expires_at = 0 WHERE grp = ? AND expires_at IS NULL`, reg.Group); err != nil {
+			return err
+		}
+	}
+	return m.file.RegisterGroup(ctx, regs...)
+}
+
+type expiresNothing struct{ file }
+
+func (m expiresNothing) ExpireRegistrations(context.Context, int) (registrations, records int, err error) {
+	return 0, 0, nil
+}
+
+// dropsEnded: an end takes the whole group.
+type dropsEnded struct{ file }
+
+func (m dropsEnded) ExpireRegistrations(ctx context.Context, limit int) (registrations, records int, err error) {
+	groups, err := m.Groups(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, g := range groups {
+		for _, r := range g.Registrations {
+			if !r.ExpiresAt.IsZero() && r.ExpiresAt.Before(time.Now()) {
+				n, err := m.DropGroup(ctx, g.Group)
+				if err != nil {
+					return 0, 0, err
+				}
+				registrations, records = registrations+1, records+n
+			}
+		}
+	}
+	return registrations, records, nil
+}
+
+type dropsLeased struct{ file }
+
+func (m dropsLeased) ExpireRegistrations(ctx context.Context, limit int) (registrations, records int, err error) {
+	if _, err := m.DB().ExecContext(ctx, `UPDATE outmill_records SET available_at = 0 WHERE stage = 4`); err != nil {
+		return 0, 0, err
+	}
+	return m.file.ExpireRegistrations(ctx, limit)
+}
+
+// looksOnce forgets the groups of which registrations have ended.
+type looksOnce struct{ file }
+
+func (m looksOnce) ExpireRegistrations(ctx context.Context, limit int) (registrations, records int, err error) {
+	if registrations, records, err = m.file.ExpireRegistrations(ctx, limit); err == nil {
+		_, err = m.DB().ExecContext(ctx, `DELETE FROM outmill_endings`)
+	}
+	return registrations, records, err
+}
+
+type expiresAll struct{ file }
+
+func (m expiresAll) ExpireRegistrations(ctx context.Context, limit int) (registrations, records int, err error) {
+	return m.file.ExpireRegistrations(ctx, 1000*limit)
+}
+
+// renewsInVain: an end that has passed stands, whatever comes before the janitor.
+type renewsInVain struct{ file }
+
+func (m renewsInVain) RegisterGroup(ctx context.Context, regs ...outmill.Registration) error {
+	if _, _, err := m.ExpireRegistrations(ctx, 1000); err != nil {
+		return err
+	}
+	return m.file.RegisterGroup(ctx, regs...)
 }
 
 type countsAll struct{ file }
@@ -267,7 +372,7 @@ func (m countsAll) Stats(ctx context.Context, _ int) ([]outmill.TopicStats, erro
 
 type silent struct{ file }
 
-func (m silent) Wake(context.Context) <-chan struct{} { return make(chan struct{}) }
+func (m silent) Wake(context.Context, func(topic string)) {}
 
 type staysOpen struct{ file }
 

@@ -144,7 +144,7 @@ func claimManyNames(e *env) {
 	for i := range 500 {
 		include = append(include, fmt.Sprintf("topic.%d", i))
 	}
-	require.NoError(e.t, e.store.RegisterGroup(e.ctx, group, outmill.Topics{Include: include}))
+	require.NoError(e.t, e.store.RegisterGroup(e.ctx, outmill.Registration{Group: group, Topics: outmill.Topics{Include: include}}))
 	e.append(rec("topic.0", "first"), rec("topic.499", "last"), rec("topic.500", "none"))
 	require.ElementsMatch(e.t, []string{"first", "last"}, names(e.claimAll(from(include...))))
 }

@@ -154,7 +154,7 @@ func (w *walk) register(t *rapid.T) {
 }
 
 func (w *walk) registered(name string, topics outmill.Topics) {
-	w.no(w.store.RegisterGroup(w.ctx(), name, topics), "RegisterGroup")
+	w.no(w.store.RegisterGroup(w.ctx(), outmill.Registration{Group: name, Topics: topics}), "RegisterGroup")
 	w.m.register(name, topics)
 	w.adoptDeadRouting(name, topics)
 }

@@ -53,7 +53,7 @@ func stocked(b *testing.B) *sqlite.Store {
 	store, err := sqlite.Open(b.Context(), filepath.Join(b.TempDir(), "outbox.db"), sqlite.Config{}, nil)
 	require.NoError(b, err)
 	require.NoError(b, store.Ensure(b.Context()))
-	require.NoError(b, store.RegisterGroup(b.Context(), "", outmill.Topics{Include: []string{topic}}))
+	require.NoError(b, store.RegisterGroup(b.Context(), outmill.Registration{Topics: outmill.Topics{Include: []string{topic}}}))
 	for from := 0; from < waiting; from += 1000 {
 		batch := make([]*outmill.Record, 1000)
 		for i := range batch {

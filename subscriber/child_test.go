@@ -109,7 +109,7 @@ func openFile(t *testing.T) (*shop, string) {
 func Test_what_a_process_held_when_it_was_killed_is_delivered_by_another_one(t *testing.T) {
 	t.Parallel()
 	s, file := openFile(t)
-	require.NoError(t, s.RegisterGroup(t.Context(), "", outmill.Topics{Include: []string{topic}}))
+	require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{Topics: outmill.Topics{Include: []string{topic}}}))
 	const total = 30
 	var want []string
 	for range total {
@@ -141,7 +141,7 @@ func Test_what_a_process_held_when_it_was_killed_is_delivered_by_another_one(t *
 func Test_a_record_that_kills_its_workers_goes_dead_and_its_neighbours_do_not(t *testing.T) {
 	t.Parallel()
 	s, file := openFile(t)
-	require.NoError(t, s.RegisterGroup(t.Context(), "", outmill.Topics{Include: []string{topic}}))
+	require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{Topics: outmill.Topics{Include: []string{topic}}}))
 	const neighbours = 20
 	for n := range neighbours + 1 {
 		payload := "harmless"

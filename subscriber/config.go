@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/worker"
 )
 
 const defaultUpkeepInterval = time.Minute
@@ -15,6 +16,19 @@ type Config struct {
 	// Group is the consumer group, "" by default. Subscribers of one group share
 	// the messages of a topic; each group gets every message.
 	Group string
+
+	// Worker is the name under which Inspector.Groups shows this subscriber: free
+	// text, up to 255 characters. Default: host:pid of the process.
+	Worker string
+
+	// RegistrationTTL ends the registrations of the group for the topics that are
+	// subscribed to, once nobody has renewed them for that long; a subscription
+	// renews its own while it reads. Their undelivered records are then deleted,
+	// counted and logged. It is for topics that lose their meaning with their
+	// readers, such as those of replies. Default 0: they never end. A process of
+	// the group that subscribes to the topic without it makes the registration
+	// permanent until DropGroup.
+	RegistrationTTL time.Duration
 
 	// Order is whether records come one after the other: outmill.OrderNone (the
 	// default), OrderKey for the records of one key, OrderTopic for all records
@@ -99,6 +113,7 @@ type Config struct {
 }
 
 func (c *Config) setDefaults() {
+	c.Worker = worker.Name(c.Worker)
 	defaultTo(&c.BatchSize, 100)
 	defaultTo(&c.MaxInFlight, 100)
 	defaultTo(&c.MaxInFlightBytes, 16<<20)
@@ -119,11 +134,11 @@ func defaultTo[T comparable](field *T, value T) {
 }
 
 // Validate reports every setting that makes no sense; each error is an
-// outmill.ErrInvalidConfig, or ErrInvalidRecord for the group's name. New
-// calls it.
+// outmill.ErrInvalidConfig, or ErrInvalidRecord for the group's name or the
+// worker's. New calls it.
 func (c Config) Validate() error {
 	c.setDefaults()
-	errs := []error{outmill.CheckGroup(c.Group), c.Retry.Validate()}
+	errs := []error{outmill.CheckGroup(c.Group), outmill.CheckWorker(c.Worker), c.Retry.Validate()}
 	invalid := func(bad bool, field string, value any, want string) {
 		if bad {
 			errs = append(errs, fmt.Errorf("%w: subscriber.Config.%s is %v: want %s", outmill.ErrInvalidConfig, field, value, want))
@@ -136,6 +151,7 @@ func (c Config) Validate() error {
 	invalid(c.BatchSize < 1, "BatchSize", c.BatchSize, "1 or more")
 	invalid(c.MaxInFlight < 1, "MaxInFlight", c.MaxInFlight, "1 or more")
 	invalid(c.MaxInFlightBytes < 1, "MaxInFlightBytes", c.MaxInFlightBytes, "1 or more")
+	invalid(c.RegistrationTTL < 0, "RegistrationTTL", c.RegistrationTTL, "a duration above 0, or 0 for registrations that never end")
 	positive(c.Lease, "Lease")
 	positive(c.MaxProcessing, "MaxProcessing")
 	positive(c.PollInterval, "PollInterval")

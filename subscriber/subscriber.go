@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -101,6 +103,7 @@ func workerConfig(queue outmill.Queue, cfg Config, logger watermill.LoggerAdapte
 		AwaitStart:      true,
 		OnDead:          cfg.OnDead,
 		OnError:         cfg.OnError,
+		Name:            cfg.Worker,
 		Running:         worker.NewRegistry(),
 	}
 }
@@ -116,14 +119,26 @@ func (s *Subscriber) SubscribeInitialize(topic string) error {
 	return s.register(ctx, topic)
 }
 
-func (s *Subscriber) register(ctx context.Context, topic string) error {
-	if err := outmill.CheckTopic(topic); err != nil {
-		return err
+func (s *Subscriber) register(ctx context.Context, topics ...string) error {
+	regs := make([]outmill.Registration, len(topics))
+	for i, topic := range topics {
+		if err := outmill.CheckTopic(topic); err != nil {
+			return err
+		}
+		regs[i] = outmill.Registration{Group: s.cfg.Group, Topics: topicOnly(topic), Worker: s.cfg.Worker, TTL: s.cfg.RegistrationTTL}
 	}
-	if err := s.queue.RegisterGroup(ctx, s.cfg.Group, topicOnly(topic)); err != nil {
-		return fmt.Errorf("outmill: subscribe to %q in group %q: %w", topic, s.cfg.Group, err)
+	if err := s.queue.RegisterGroup(ctx, regs...); err != nil {
+		return fmt.Errorf("outmill: register group %q for %s: %w", s.cfg.Group, namesOf(topics), err)
 	}
 	return nil
+}
+
+// namesOf names a topic, or how many there are.
+func namesOf(topics []string) string {
+	if len(topics) == 1 {
+		return fmt.Sprintf("topic %q", topics[0])
+	}
+	return fmt.Sprintf("%d topics", len(topics))
 }
 
 // Subscribe delivers the topic's messages on the returned channel until ctx
@@ -185,22 +200,12 @@ func (s *Subscriber) Once(ctx context.Context) (int, error) {
 	if s.ctx.Err() != nil {
 		return 0, fmt.Errorf("outmill: subscriber: %w", outmill.ErrClosed)
 	}
-	if len(s.subscriptions()) == 0 {
+	if len(s.topics()) == 0 {
 		return 0, nil
 	}
 	before := s.worker.Settled()
 	err := s.worker.Drain(ctx)
 	return s.worker.Settled() - before, err
-}
-
-func (s *Subscriber) subscriptions() []*subscription {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	subs := make([]*subscription, 0, len(s.subs))
-	for sub := range s.subs {
-		subs = append(subs, sub)
-	}
-	return subs
 }
 
 // Close ends all subscriptions: it gives back at once the records that no handler
@@ -269,24 +274,53 @@ func (s *Subscriber) startUpkeep() {
 		}
 		worker.Upkeep(s.ctx, s.queue, s.cfg.UpkeepInterval, s.log, s.round)
 	})
+	if s.cfg.RegistrationTTL > 0 {
+		// Two renewals may fail before a registration ends.
+		s.delivering.Go(func() { worker.Rounds(s.ctx, s.queue, max(s.cfg.RegistrationTTL/3, time.Millisecond), s.log, s.renew) })
+	}
 }
 
-// round registers the group anew, which tells the store that somebody reads
-// it, and looks for topics that nobody reads.
+// renew registers the group again for all topics that are read, which tells the
+// store that somebody reads them.
+func (s *Subscriber) renew(ctx context.Context) error {
+	topics := s.topics()
+	if len(topics) == 0 {
+		return nil
+	}
+	return s.told(s.register(ctx, topics...))
+}
+
+// round renews the registrations, and looks for topics that nobody reads.
 func (s *Subscriber) round(ctx context.Context) error {
 	read := map[string]bool{}
-	var errs []error
-	for _, sub := range s.subscriptions() {
-		read[sub.topic] = true
-		errs = append(errs, s.register(ctx, sub.topic))
+	for _, topic := range s.topics() {
+		read[topic] = true
 	}
 	patience := s.cfg.UpkeepInterval
 	if patience < 0 {
 		patience = defaultUpkeepInterval
 	}
 	reads := func(topic string) bool { return read[topic] }
-	errs = append(errs, worker.WarnUnread(ctx, s.queue, s.log, s.cfg.Group, reads, patience))
-	return errors.Join(errs...)
+	return errors.Join(s.renew(ctx), s.told(worker.WarnUnread(ctx, s.queue, s.log, s.cfg.Group, reads, patience)))
+}
+
+// told tells OnError of an error of the upkeep, and returns it.
+func (s *Subscriber) told(err error) error {
+	if err != nil {
+		worker.Tell(s.cfg.OnError, err, s.log)
+	}
+	return err
+}
+
+// topics are those that are read, each once.
+func (s *Subscriber) topics() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	topics := map[string]struct{}{}
+	for sub := range s.subs {
+		topics[sub.topic] = struct{}{}
+	}
+	return slices.Sorted(maps.Keys(topics))
 }
 
 func topicOnly(topic string) outmill.Topics {

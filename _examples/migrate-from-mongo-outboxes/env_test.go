@@ -90,7 +90,7 @@ func (w *world) insert(collection string, docs ...bson.D) {
 func (w *world) records() []*outmill.Record {
 	w.Helper()
 	ctx := context.WithoutCancel(w.Context())
-	require.NoError(w, w.store.RegisterGroup(ctx, "", outmill.Topics{}))
+	require.NoError(w, w.store.RegisterGroup(ctx, outmill.Registration{}))
 	var all []*outmill.Record
 	owner := outmill.NewOwnerToken()
 	for {

@@ -32,7 +32,7 @@ func requireWorks(t *testing.T, url string) {
 	store, err := outmill.Open(t.Context(), url, nil)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, store.Close()) }()
-	require.NoError(t, store.RegisterGroup(t.Context(), "", outmill.Topics{}))
+	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{}))
 	require.NoError(t, store.Append(t.Context(), &outmill.Record{Topic: "orders"}))
 	claimed, err := store.Claim(t.Context(), outmill.ClaimRequest{Owner: outmill.NewOwnerToken(), Limit: 10, Lease: 1e9})
 	require.NoError(t, err)

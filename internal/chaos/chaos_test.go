@@ -178,7 +178,7 @@ func prepare(t *testing.T, kind target, at server, topic string) database {
 	store := db.outbox()
 	require.NoError(t, store.Ensure(t.Context()))
 	for group, topics := range map[string][]string{forwarder.DefaultGroup: {topic}, audit: {topic, doomed, joins.Topic}} {
-		require.NoError(t, store.RegisterGroup(t.Context(), group, outmill.Topics{Include: topics}))
+		require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: group, Topics: outmill.Topics{Include: topics}}))
 	}
 	require.NoError(t, db.prepare(t.Context()))
 	return db

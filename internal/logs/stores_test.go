@@ -127,7 +127,7 @@ func eachStore(t *testing.T, appends slog.Level, test func(t *testing.T, s stand
 			s := open(t, appends, log)
 			t.Cleanup(func() { require.NoError(t, s.Close()) })
 			require.NoError(t, s.Ensure(t.Context()))
-			require.NoError(t, s.RegisterGroup(t.Context(), "readers", outmill.Topics{}))
+			require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{Group: "readers"}))
 			log.take()
 			test(t, s, log)
 		})

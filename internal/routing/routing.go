@@ -2,6 +2,8 @@
 package routing
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -13,6 +15,21 @@ type Registration struct {
 	Group  string
 	Topics outmill.Topics
 	SeenAt time.Time
+	// ExpiresAt is when it ends; zero: never.
+	ExpiresAt time.Time
+}
+
+// Worker is a worker's name that registered a group.
+type Worker struct {
+	Group  string
+	Name   string
+	SeenAt time.Time
+}
+
+// Ended is a group of which a registration has ended, and that has records.
+type Ended struct {
+	Group string
+	At    time.Time
 }
 
 // Table holds the registrations of one generation: a store counts it up
@@ -35,36 +52,48 @@ func (t *Table) Of(topic string) []string {
 }
 
 // First returns the first of the registrations that selects the topic.
-func (t *Table) First(topic string) (group string, found bool) {
+func (t *Table) First(topic string) (first Registration, found bool) {
 	for _, r := range t.Registrations {
 		if r.Topics.Match(topic) {
-			return r.Group, true
+			return r, true
 		}
 	}
-	return "", false
+	return Registration{}, false
 }
 
 // Infos describes the groups for an Inspector, sorted by name.
-func (t *Table) Infos() []outmill.GroupInfo {
-	var infos []outmill.GroupInfo
-	place := map[string]int{}
-	for _, r := range t.Registrations {
-		i, known := place[r.Group]
-		if !known {
-			i = len(infos)
-			place[r.Group] = i
-			infos = append(infos, outmill.GroupInfo{Group: r.Group})
+func (t *Table) Infos(workers []Worker, ended []Ended) []outmill.GroupInfo {
+	infos := map[string]*outmill.GroupInfo{}
+	of := func(group string) *outmill.GroupInfo {
+		if infos[group] == nil {
+			infos[group] = &outmill.GroupInfo{Group: group}
 		}
-		infos[i].Topics = append(infos[i].Topics, r.Topics)
-		if r.SeenAt.After(infos[i].SeenAt) {
-			infos[i].SeenAt = r.SeenAt
+		return infos[group]
+	}
+	for _, r := range t.Registrations {
+		info := of(r.Group)
+		info.Registrations = append(info.Registrations, outmill.RegistrationInfo{Topics: r.Topics, SeenAt: r.SeenAt, ExpiresAt: r.ExpiresAt})
+		if r.SeenAt.After(info.SeenAt) {
+			info.SeenAt = r.SeenAt
 		}
 	}
-	slices.SortFunc(infos, func(a, b outmill.GroupInfo) int {
-		if a.Group < b.Group {
-			return -1
+	for _, e := range ended {
+		if infos[e.Group] == nil {
+			of(e.Group).EndedAt = e.At
 		}
-		return 1
-	})
-	return infos
+	}
+	for _, w := range workers {
+		if info := infos[w.Group]; info != nil {
+			info.Workers = append(info.Workers, outmill.WorkerInfo{Name: w.Name, SeenAt: w.SeenAt})
+		}
+	}
+	var list []outmill.GroupInfo
+	for _, name := range slices.Sorted(maps.Keys(infos)) {
+		info := infos[name]
+		slices.SortFunc(info.Workers, func(a, b outmill.WorkerInfo) int {
+			return cmp.Or(b.SeenAt.Compare(a.SeenAt), cmp.Compare(a.Name, b.Name))
+		})
+		list = append(list, *info)
+	}
+	return list
 }

@@ -42,7 +42,7 @@ func newRig(t *testing.T) *rig {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	require.NoError(t, store.Ensure(t.Context()))
-	require.NoError(t, store.RegisterGroup(t.Context(), "", outmill.Topics{}))
+	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{}))
 	return &rig{t, &faulty{Store: store, before: map[string]fault{}, after: map[string]fault{}}}
 }
 

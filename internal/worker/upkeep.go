@@ -15,8 +15,8 @@ import (
 const upkeepBatch = 1000
 
 // Upkeep does a janitor's rounds for a store until ctx ends: it reaps expired
-// leases, expires records, deletes records, dedup keys and joins that are no
-// longer retained, and calls round, if given, at the end of each, whatever went
+// leases, expires records and registrations, deletes records, dedup keys and joins
+// that are no longer retained, and calls round, if given, at the end of each, whatever went
 // wrong before.
 func Upkeep(ctx context.Context, queue outmill.Queue, interval time.Duration, log watermill.LoggerAdapter, round func(context.Context) error) {
 	Rounds(ctx, queue, interval, log, func(ctx context.Context) error {
@@ -64,7 +64,25 @@ func Tidy(ctx context.Context, queue outmill.Queue, log watermill.LoggerAdapter)
 	}
 	_, processedErr := repeat(ctx, janitor.DeleteProcessed)
 	_, dedupErr := repeat(ctx, janitor.DeleteDedupKeys)
-	return errors.Join(err, expireErr, processedErr, dedupErr)
+	return errors.Join(err, expireErr, processedErr, dedupErr, expireRegistrations(ctx, queue.Name(), janitor, log))
+}
+
+// expireRegistrations tells of what it did even where it failed in the end.
+func expireRegistrations(ctx context.Context, store string, janitor outmill.Janitor, log watermill.LoggerAdapter) error {
+	registrations, records := 0, 0
+	for {
+		ended, deleted, err := janitor.ExpireRegistrations(ctx, upkeepBatch)
+		registrations, records = registrations+ended, records+deleted
+		if err == nil && (ended == upkeepBatch || deleted == upkeepBatch) {
+			continue
+		}
+		if registrations+records > 0 {
+			log.Info("Registrations ended, and the undelivered records of topics that their groups no longer read were deleted", watermill.LogFields{
+				"registrations": registrations, "records": records, "store": store,
+			})
+		}
+		return err
+	}
 }
 
 func repeat(ctx context.Context, work func(context.Context, int) (int, error)) (int, error) {

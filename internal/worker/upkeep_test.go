@@ -73,3 +73,22 @@ func Test_tidying_deletes_joins_that_ended_longer_ago_than_they_are_kept(t *test
 	_, err = r.store.GetJoin(t.Context(), recent)
 	require.NoError(t, err)
 }
+
+func Test_tidying_ends_registrations_and_tells_how_many_and_of_how_many_records(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	brief := outmill.Registration{Group: "replies", TTL: time.Hour, Topics: outmill.Topics{Include: []string{topic}}}
+	require.NoError(t, r.store.RegisterGroup(t.Context(), brief))
+	r.append("a", "b")
+	log := watermill.NewCaptureLogger()
+	require.NoError(t, worker.Tidy(t.Context(), r.store, log))
+	require.Empty(t, log.Captured()[watermill.InfoLogLevel], "nothing to tell")
+	r.exec(`UPDATE outmill_groups SET expires_at = 0 WHERE grp = ?`, "replies")
+	require.NoError(t, worker.Tidy(t.Context(), r.store, log))
+	told := log.Captured()[watermill.InfoLogLevel]
+	require.Len(t, told, 1)
+	require.Equal(t, watermill.LogFields{"registrations": 1, "records": 2, "store": r.store.Name()}, told[0].Fields)
+	groups, err := r.store.Groups(t.Context())
+	require.NoError(t, err)
+	require.Len(t, groups, 1, "that of the rig")
+}

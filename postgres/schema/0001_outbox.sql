@@ -116,14 +116,36 @@ CREATE INDEX {i:lanes_until} ON {p:lanes} (hashtextextended(grp, hashtextextende
 -- Who reads which topics, in the order of the registrations. selection is a
 -- digest of include and exclude, which may be longer than an index takes.
 CREATE TABLE {p:groups} (
-    grp       text COLLATE "C" NOT NULL,
-    selection text COLLATE "C" NOT NULL,
-    place     bigint GENERATED ALWAYS AS IDENTITY,
-    include   text[]      NOT NULL,
-    exclude   text[]      NOT NULL,
-    seen_at   timestamptz NOT NULL,
+    grp        text COLLATE "C" NOT NULL,
+    selection  text COLLATE "C" NOT NULL,
+    place      bigint GENERATED ALWAYS AS IDENTITY,
+    include    text[]      NOT NULL,
+    exclude    text[]      NOT NULL,
+    seen_at    timestamptz NOT NULL,
+    expires_at timestamptz,                                  -- NULL: never
     PRIMARY KEY (grp, selection)
 );
+
+CREATE INDEX {i:groups_expiring} ON {p:groups} (expires_at) WHERE expires_at IS NOT NULL;
+
+-- The workers that registered the groups.
+CREATE TABLE {p:workers} (
+    grp     text COLLATE "C" NOT NULL,
+    name    text COLLATE "C" NOT NULL,
+    seen_at timestamptz      NOT NULL,
+    PRIMARY KEY (grp, name)
+);
+
+-- Groups of which a registration has ended, until their undelivered records of
+-- topics that they no longer read are gone. The janitor looks at them at look_at.
+CREATE TABLE {p:endings} (
+    grp      text COLLATE "C" NOT NULL PRIMARY KEY,
+    ended_at timestamptz      NOT NULL,
+    look_at  timestamptz      NOT NULL,
+    empty    boolean          NOT NULL DEFAULT false         -- the group had no records when it was looked at
+);
+
+CREATE INDEX {i:endings_look} ON {p:endings} (look_at);
 
 CREATE TABLE {p:dedup} (
     topic      text COLLATE "C" NOT NULL,

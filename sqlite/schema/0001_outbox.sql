@@ -104,12 +104,34 @@ CREATE INDEX {p:lanes_until} ON {p:lanes} (grp, topic, until) WHERE until IS NOT
 
 -- Who reads which topics: JSON lists of patterns.
 CREATE TABLE {p:groups} (
-    grp     TEXT    NOT NULL,
-    include TEXT    NOT NULL,
-    exclude TEXT    NOT NULL,
-    seen_at INTEGER NOT NULL,
+    grp        TEXT    NOT NULL,
+    include    TEXT    NOT NULL,
+    exclude    TEXT    NOT NULL,
+    seen_at    INTEGER NOT NULL,
+    expires_at INTEGER,                               -- NULL: never
     PRIMARY KEY (grp, include, exclude)
 ) WITHOUT ROWID;
+
+CREATE INDEX {p:groups_expiring} ON {p:groups} (expires_at) WHERE expires_at IS NOT NULL;
+
+-- The workers that registered the groups.
+CREATE TABLE {p:workers} (
+    grp     TEXT    NOT NULL,
+    name    TEXT    NOT NULL,
+    seen_at INTEGER NOT NULL,
+    PRIMARY KEY (grp, name)
+) WITHOUT ROWID;
+
+-- Groups of which a registration has ended, until their undelivered records of
+-- topics that they no longer read are gone. The janitor looks at them at look_at.
+CREATE TABLE {p:endings} (
+    grp      TEXT    NOT NULL PRIMARY KEY,
+    ended_at INTEGER NOT NULL,
+    look_at  INTEGER NOT NULL,
+    empty    INTEGER NOT NULL DEFAULT 0               -- 1: the group had no records when it was looked at
+) WITHOUT ROWID;
+
+CREATE INDEX {p:endings_look} ON {p:endings} (look_at);
 
 CREATE TABLE {p:dedup} (
     topic      TEXT    NOT NULL,

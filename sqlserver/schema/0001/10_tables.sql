@@ -154,11 +154,40 @@ CREATE TABLE [dbo].[OutboxGroup] (
     Selection CHAR(64)     NOT NULL,
     Include   NVARCHAR(MAX) NOT NULL,
     Exclude   NVARCHAR(MAX) NOT NULL,
-    SeenAt    DATETIME2(6) NOT NULL
+    SeenAt    DATETIME2(6) NOT NULL,
+    ExpiresAt DATETIME2(6) NULL                                                                          -- NULL: never
 );
 GO
 
 CREATE UNIQUE INDEX [IX_OutboxGroup_Selection] ON [dbo].[OutboxGroup] (GroupName, Selection);
+GO
+
+CREATE INDEX [IX_OutboxGroup_Expiring] ON [dbo].[OutboxGroup] (ExpiresAt) WHERE ExpiresAt IS NOT NULL;
+GO
+
+-- The workers that registered the groups.
+CREATE TABLE [dbo].[OutboxWorker] (
+    GroupName NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
+    Name      NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
+    SeenAt    DATETIME2(6) NOT NULL,
+    CONSTRAINT [PK_OutboxWorker] PRIMARY KEY NONCLUSTERED (GroupName, Name)
+);
+GO
+
+CREATE CLUSTERED INDEX [IX_OutboxWorker_Seen] ON [dbo].[OutboxWorker] (GroupName, SeenAt);
+GO
+
+-- Groups of which a registration has ended, until their undelivered records of
+-- topics that they no longer read are gone. The janitor looks at them at LookAt.
+CREATE TABLE [dbo].[OutboxEnding] (
+    GroupName NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL CONSTRAINT [PK_OutboxEnding] PRIMARY KEY CLUSTERED,
+    EndedAt   DATETIME2(6) NOT NULL,
+    LookAt    DATETIME2(6) NOT NULL,
+    Empty     BIT          NOT NULL                                                                      -- the group had no records when it was looked at
+);
+GO
+
+CREATE INDEX [IX_OutboxEnding_Look] ON [dbo].[OutboxEnding] (LookAt);
 GO
 
 CREATE TABLE [dbo].[OutboxDedup] (

@@ -157,9 +157,9 @@ END
 GO
 
 -- Gives up to @Limit records of the topic that wait for a group to the group, if
--- it is still registered. Returns how many.
+-- it still has the registration. Returns how many.
 CREATE PROCEDURE [dbo].[Outbox_Adopt]
-    @Group NVARCHAR(255), @Topic NVARCHAR(255), @Limit INT
+    @Group NVARCHAR(255), @Selection CHAR(64), @Topic NVARCHAR(255), @Limit INT
 AS
 BEGIN
     SET NOCOUNT ON;
@@ -168,8 +168,8 @@ BEGIN
     DECLARE @done INT = 0;
     BEGIN TRANSACTION;
     EXEC [dbo].[Outbox_LockLine] @Group = @Group, @Topic = @Topic, @Mode = N'Shared';
-    -- Who drops the group waits, and then finds what it was given.
-    UPDATE [dbo].[OutboxGroup] SET SeenAt = SeenAt WHERE GroupName = @Group;
+    -- Who removes the registration waits, and then finds what the group was given.
+    UPDATE [dbo].[OutboxGroup] SET SeenAt = SeenAt WHERE GroupName = @Group AND Selection = @Selection;
     IF @@ROWCOUNT > 0
     BEGIN
         UPDATE TOP (@Limit) o SET GroupName = @Group FROM [dbo].[Outbox] AS o WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE o.GroupName IS NULL AND o.Topic = @Topic AND o.Stage = 0;
@@ -223,5 +223,79 @@ BEGIN
         EXEC [dbo].[Outbox_CountSteps] @Steps = @steps;
     END
     COMMIT;
+END
+GO
+
+-- Deletes up to @Limit undelivered records of a group and the topics @Topics, which
+-- no registration of it selects any more, but none under a lease that has not ended,
+-- and notes when to look at the group again: at once where something of these topics
+-- is left, else after @Again seconds, or never if its last registration ended @NoteFor
+-- seconds ago. Returns how many, and then the joins that were counted.
+CREATE PROCEDURE [dbo].[Outbox_Sweep]
+    @Group NVARCHAR(255), @Topics [dbo].[OutboxName] READONLY, @Limit INT, @Again INT, @NoteFor INT
+AS
+BEGIN
+    SET NOCOUNT ON;
+    SET XACT_ABORT ON;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    DECLARE @own BIT = CASE @@TRANCOUNT WHEN 0 THEN 1 ELSE 0 END;
+    IF @own = 1
+        BEGIN TRANSACTION;
+    DECLARE @now DATETIME2(6) = SYSUTCDATETIME(), @done INT = 0, @left INT, @some BIT = 0, @filled BIT = 0, @place INT = 1, @topic NVARCHAR(255);
+    DECLARE @name TABLE (Place INT NOT NULL IDENTITY(1, 1) PRIMARY KEY, Name NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL);
+    DECLARE @seq TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
+    DECLARE @gone TABLE (Topic NVARCHAR(255) COLLATE Latin1_General_100_BIN2, [Key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2, Step BINARY(16));
+    INSERT @name (Name) SELECT Name FROM @Topics ORDER BY Place;
+    WHILE EXISTS (SELECT 1 FROM @name WHERE Place = @place)
+    BEGIN
+        SELECT @topic = Name FROM @name WHERE Place = @place;
+        SET @left = @Limit - @done;
+        IF @left > 0
+        BEGIN
+            -- A claim in order must not see a record gone that comes back with a rollback.
+            EXEC [dbo].[Outbox_LockLine] @Group = @Group, @Topic = @topic, @Mode = N'Shared';
+            DELETE FROM @seq;
+            INSERT @seq (Seq) SELECT TOP (@left) Seq FROM (
+                SELECT * FROM (SELECT TOP (@left) Seq FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE GroupName = @Group AND Topic = @topic AND Stage = 0) AS a
+                UNION ALL SELECT * FROM (SELECT TOP (@left) Seq FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE GroupName = @Group AND Topic = @topic AND Stage = 1) AS b
+                UNION ALL SELECT * FROM (SELECT TOP (@left) Seq FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE GroupName = @Group AND Topic = @topic AND Stage IN (2, 3)) AS c
+                UNION ALL SELECT * FROM (SELECT TOP (@left) Seq FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE GroupName = @Group AND Topic = @topic AND Stage = 4 AND AvailableAt <= @now) AS d
+                UNION ALL SELECT * FROM (SELECT TOP (@left) Seq FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE GroupName = @Group AND Topic = @topic AND Stage = 5) AS e) AS r;
+            DELETE o OUTPUT deleted.Topic, deleted.[Key], deleted.Step INTO @gone (Topic, [Key], Step) FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @seq AS s ON s.Seq = o.Seq
+                WHERE o.Stage < 6 AND (o.Stage <> 4 OR o.AvailableAt <= @now);
+            SET @done = @done + @@ROWCOUNT;
+        END
+        IF EXISTS (SELECT 1 FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = @Group AND Topic = @topic AND Stage = 0)
+            OR EXISTS (SELECT 1 FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = @Group AND Topic = @topic AND Stage = 1)
+            OR EXISTS (SELECT 1 FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = @Group AND Topic = @topic AND Stage IN (2, 3))
+            OR EXISTS (SELECT 1 FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = @Group AND Topic = @topic AND Stage = 4)
+            OR EXISTS (SELECT 1 FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = @Group AND Topic = @topic AND Stage = 5)
+            SET @some = 1;
+        SET @place = @place + 1;
+    END
+    UPDATE l SET BlockedBy = N'', Until = NULL, Looks = 0
+        FROM [dbo].[OutboxLane] AS l WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) JOIN (SELECT DISTINCT Topic, [Key] FROM @gone WHERE [Key] <> N'') AS g ON g.Topic = l.Topic AND g.[Key] = l.[Key]
+        WHERE l.GroupName = @Group;
+    IF EXISTS (SELECT 1 FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = @Group AND Stage = 0)
+        OR EXISTS (SELECT 1 FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = @Group AND Stage = 1)
+        OR EXISTS (SELECT 1 FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = @Group AND Stage IN (2, 3))
+        OR EXISTS (SELECT 1 FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = @Group AND Stage = 4)
+        OR EXISTS (SELECT 1 FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = @Group AND Stage = 5)
+        OR EXISTS (SELECT 1 FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = @Group AND Stage >= 6)
+        SET @filled = 1;
+    UPDATE [dbo].[OutboxEnding] SET Empty = CASE WHEN @filled = 1 THEN 0 ELSE 1 END, LookAt = CASE WHEN @some = 1 THEN @now ELSE DATEADD(SECOND, @Again, @now) END WHERE GroupName = @Group;
+    -- A group that has no registration is noted as long as it has records.
+    DELETE FROM [dbo].[OutboxEnding] WHERE GroupName = @Group AND @some = 0 AND EndedAt <= DATEADD(SECOND, -@NoteFor, @now)
+        AND (Empty = 1 OR EXISTS (SELECT 1 FROM [dbo].[OutboxGroup] WHERE GroupName = @Group));
+    DELETE FROM [dbo].[OutboxWorker] WHERE GroupName = @Group AND NOT EXISTS (SELECT 1 FROM [dbo].[OutboxGroup] WHERE GroupName = @Group);
+    SELECT @done AS Done;
+    IF EXISTS (SELECT 1 FROM @gone WHERE Step IS NOT NULL)
+    BEGIN
+        DECLARE @steps [dbo].[OutboxStep];
+        INSERT @steps (Step, How) SELECT Step, 'g' FROM @gone WHERE Step IS NOT NULL;
+        EXEC [dbo].[Outbox_CountSteps] @Steps = @steps;
+    END
+    IF @own = 1
+        COMMIT;
 END
 GO

@@ -1,0 +1,191 @@
+package postgres
+
+import (
+	"context"
+	"strings"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/routing"
+)
+
+const (
+	sqlSeeWorker = `INSERT INTO {p:workers} (grp, name, seen_at) VALUES ($1::text, $2::text, statement_timestamp())
+ON CONFLICT (grp, name) DO UPDATE SET seen_at = excluded.seen_at`
+
+	// sqlOldWorkers passes over those that are seen just now.
+	sqlOldWorkers = `DELETE FROM {p:workers} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {p:workers} WHERE grp = $1::text
+	AND (seen_at < statement_timestamp() - $2::bigint * interval '1 microsecond'
+		OR name = ANY (ARRAY(SELECT name FROM {p:workers} WHERE grp = $1::text ORDER BY seen_at DESC, name OFFSET $3::bigint)))
+	FOR UPDATE SKIP LOCKED))`
+	sqlWorkers = `SELECT grp, name, seen_at FROM {p:workers}`
+
+	// sqlHasEnded spares the janitor the lock of the groups, as long as there is
+	// nothing to do.
+	sqlHasEnded = `SELECT 1 FROM {p:groups} WHERE expires_at <= statement_timestamp() LIMIT 1`
+
+	sqlEndRegistrations = `WITH gone AS (DELETE FROM {p:groups} WHERE ctid = ANY (ARRAY(
+		SELECT ctid FROM {p:groups} WHERE expires_at <= statement_timestamp() ORDER BY expires_at LIMIT $1::bigint))
+	RETURNING grp),
+noted AS (INSERT INTO {p:endings} (grp, ended_at, look_at) SELECT DISTINCT grp, statement_timestamp(), statement_timestamp() FROM gone
+	ON CONFLICT (grp) DO UPDATE SET ended_at = excluded.ended_at, look_at = excluded.look_at, empty = false),
+counted AS (UPDATE {p:meta} SET generation = generation + 1 WHERE only_row AND EXISTS (SELECT 1 FROM gone))
+SELECT count(*) FROM gone`
+
+	sqlNoted = `SELECT grp FROM {p:endings} WHERE look_at <= statement_timestamp() ORDER BY look_at LIMIT $1::bigint`
+	sqlEnded = `SELECT grp, ended_at FROM {p:endings} WHERE NOT empty`
+
+	// sqlForgetEnding keeps a group that has no registration as long as it has
+	// records.
+	sqlForgetEnding = `DELETE FROM {p:endings} WHERE grp = $1::text AND look_at > statement_timestamp()
+	AND ended_at <= statement_timestamp() - $2::bigint * interval '1 microsecond'
+	AND (empty OR EXISTS (SELECT 1 FROM {p:groups} WHERE grp = $1::text))`
+
+	sqlForgetWorkers = `DELETE FROM {p:workers} WHERE grp = $1::text AND NOT EXISTS (SELECT 1 FROM {p:groups} WHERE grp = $1::text)`
+)
+
+// undelivered are the stages, by their indexes, of records that are neither dead nor
+// processed.
+var undelivered = []string{"stage = 0", "stage = 1", "stage IN (2, 3)", "stage = 4", "stage = 5"}
+
+var (
+	sqlUndeliveredTopics = leaps("grp = $1::text", undelivered...)
+
+	// sqlDropUndelivered deletes up to $3 records of the topics $2, and passes over
+	// what another transaction is at. A lease that has not ended stands.
+	sqlDropUndelivered = `WITH gone AS (DELETE FROM {p:records} WHERE id = ANY (ARRAY(SELECT id FROM {p:records}
+	WHERE id = ANY (ARRAY(` + ofTopics("id", "$3::bigint", "stage = 0", "stage = 1", "stage IN (2, 3)", "stage = 4 AND available_at <= statement_timestamp()", "stage = 5") + `))
+		AND stage + 0 < 6 AND (stage + 0 <> 4 OR available_at <= statement_timestamp()) FOR UPDATE SKIP LOCKED))
+	RETURNING grp, topic, key, step),
+opened AS (` + openLanesOf + `),
+noted AS MATERIALIZED (` + noteSteps + `FROM (SELECT 'g' AS how, step FROM gone) AS n WHERE step IS NOT NULL HAVING count(*) > 0)
+SELECT count(*) FROM gone, (SELECT count(*) FROM noted) AS n`
+
+	// sqlLookAgain has the group looked at in the next round where something of the
+	// topics $2 is left, or of the log ($4), and after $3 microseconds otherwise.
+	sqlLookAgain = `UPDATE {p:endings} SET empty = NOT (` + hasRecords("$1::text") + `),
+	look_at = statement_timestamp() + CASE WHEN NOT $4::boolean AND (` + ofTopics("1", "1", undelivered...) + `) IS NULL THEN $3::bigint * interval '1 microsecond' ELSE interval '0' END
+WHERE grp = $1::text`
+)
+
+// ofTopics selects up to limit records of the group $1 and the topics $2, by an
+// index for each kind.
+func ofTopics(columns, limit string, kinds ...string) string {
+	each := make([]string, len(kinds))
+	for i, kind := range kinds {
+		each[i] = `(SELECT ` + columns + ` AS found FROM {p:records} WHERE grp = $1::text AND topic = t.topic AND ` + kind + ` LIMIT ` + limit + `)`
+	}
+	return `SELECT r.found FROM unnest($2::text[]) AS t (topic) CROSS JOIN LATERAL (
+	` + strings.Join(each, `
+	UNION ALL `) + `) AS r LIMIT ` + limit
+}
+
+func hasRecords(group string) string {
+	var each []string
+	for _, kind := range append([]string{"stage >= 6"}, undelivered...) {
+		each = append(each, anyOf(`{p:records} WHERE grp = `+group+` AND `+kind))
+	}
+	return strings.Join(each, `
+	OR `)
+}
+
+// seeWorker notes the worker, if it has a name, and forgets those that were not seen
+// for long.
+func seeWorker(reg outmill.Registration) []step {
+	var steps []step
+	if reg.Worker != "" {
+		steps = append(steps, step{template: sqlSeeWorker, args: []any{reg.Group, reg.Worker}})
+	}
+	return append(steps, step{template: sqlOldWorkers, args: []any{reg.Group, routing.WorkersFor.Microseconds(), routing.MaxWorkers}})
+}
+
+// ExpireRegistrations removes registrations whose end has passed, and the
+// undelivered records of their groups. See outmill.Janitor.
+func (s *Store) ExpireRegistrations(ctx context.Context, limit int) (registrations, records int, err error) {
+	const operation = "expire registrations"
+	if limit < 1 {
+		return 0, 0, s.explain(ctx, operation, invalid("limit is %d: want 1 or more", limit))
+	}
+	return routing.Endings{
+		End: func(ctx context.Context, limit int) (int, error) { return s.endRegistrations(ctx, operation, limit) },
+		Noted: func(ctx context.Context, limit int) (groups []string, err error) {
+			err = s.write(ctx, operation, func(ctx context.Context, t *txn) error {
+				return t.finish(ctx, step{template: sqlNoted, args: []any{limit}, row: texts(&groups)})
+			})
+			return groups, err
+		},
+		Sweep: func(ctx context.Context, group string, limit int) (int, error) {
+			return s.sweep(ctx, operation, group, limit)
+		},
+	}.Expire(ctx, limit)
+}
+
+func (s *Store) endRegistrations(ctx context.Context, operation string, limit int) (ended int, err error) {
+	var found int
+	if err := s.writeAll(ctx, operation, step{template: sqlHasEnded, count: &found}); err != nil || found == 0 {
+		return 0, err
+	}
+	// Who renews one waits for the lock, and so does the janitor for him.
+	err = s.durably(ctx, operation, func(ctx context.Context, t *txn) error {
+		return t.finish(ctx, step{template: sqlLockGroups}, step{template: sqlEndRegistrations, args: []any{limit}, row: func(scan func(...any) error) error { return scan(&ended) }})
+	})
+	return ended, err
+}
+
+// sweep deletes undelivered records of topics that the group does not read any more.
+// No registration comes in between, so what it deletes was appended for one that has
+// ended.
+func (s *Store) sweep(ctx context.Context, operation, group string, limit int) (deleted int, err error) {
+	all, err := s.moveUnread(ctx, operation, group, limit)
+	if err != nil {
+		return 0, err
+	}
+	var counted, idle []string
+	err = s.write(ctx, operation, func(ctx context.Context, t *txn) error {
+		var table routing.Table
+		var topics, lanes []string
+		err := t.run(ctx, step{template: sqlLockGroups}, groupsStep(&table),
+			step{template: sqlUndeliveredTopics, args: []any{group}, row: texts(&topics)},
+			step{template: sqlTopicsOfLanes, args: []any{group}, row: texts(&lanes)})
+		if err != nil {
+			return err
+		}
+		unread := orEmpty(table.Unread(group, topics))
+		idle = table.Unread(group, lanes)
+		return t.finish(ctx,
+			step{template: sqlDropUndelivered, args: []any{group, unread, limit}, row: func(scan func(...any) error) error { return scan(&deleted) }},
+			step{template: sqlLookAgain, args: []any{group, unread, routing.LookAgain.Microseconds(), !all}},
+			step{template: sqlForgetEnding, args: []any{group, routing.NoteFor.Microseconds()}},
+			step{template: sqlForgetWorkers, args: []any{group}},
+			countSteps(&counted))
+	})
+	if err != nil {
+		return 0, err
+	}
+	s.hurry(ctx, counted)
+	return deleted, s.dropLanes(ctx, operation, group, idle)
+}
+
+// moveUnread moves what the log has of topics that the group does not read any more
+// to the records, up to limit of it, and tells whether that was all.
+func (s *Store) moveUnread(ctx context.Context, operation, group string, limit int) (all bool, err error) {
+	if logged, err := s.seesLog(ctx, operation); err != nil || !logged {
+		return true, err
+	}
+	var unread []string
+	err = s.write(ctx, operation, func(ctx context.Context, t *txn) error {
+		var table routing.Table
+		var topics []string
+		err := t.finish(ctx, step{template: sqlTopicsOfLog, args: []any{group}, row: texts(&topics)}, groupsStep(&table))
+		unread = table.Unread(group, topics)
+		return err
+	})
+	for _, topic := range unread {
+		if err != nil || limit == 0 {
+			break
+		}
+		var moved int
+		moved, err = s.moveSome(ctx, operation, group, topic, limit)
+		limit -= moved
+	}
+	return limit > 0, err
+}
