@@ -20,8 +20,8 @@
 //
 // # When publishing fails
 //
-//   - One message cannot be delivered (outmill.Permanent: too large, say): it
-//     goes dead, the others go on.
+//   - One message cannot be delivered (outmill.Permanent: it is too large, or
+//     Kafka never allows the name of its topic): it goes dead, the others go on.
 //   - The broker refuses a topic (outmill.ErrTopicUnavailable), or has trouble
 //     with one topic only: the topic is held and tried again later, other topics
 //     go on, no attempt is counted.
