@@ -21,6 +21,8 @@ type Forwarder struct {
 	send  sender
 	cfg   Config
 	log   watermill.LoggerAdapter
+	// announce logs how the forwarder publishes, when it first does.
+	announce func()
 
 	running chan struct{}
 	// life ends with Close.
@@ -51,13 +53,15 @@ func New(queue outmill.Queue, publisher message.Publisher, cfg Config, logger wa
 	if outmill.IsNil(logger) {
 		logger = watermill.NopLogger{}
 	}
+	mode := modeOf(publisher)
 	f := &Forwarder{
 		queue:   queue,
-		send:    newSender(publisher, cfg),
+		send:    newSender(mode, publisher, cfg),
 		cfg:     cfg,
 		log:     logger.With(watermill.LogFields{"store": queue.Name(), "group": cfg.Group}),
 		running: make(chan struct{}),
 	}
+	f.announce = sync.OnceFunc(func() { mode.log(f.log, publisher, cfg.Lanes) })
 	f.life, f.end = context.WithCancel(context.Background())
 	return f, nil
 }

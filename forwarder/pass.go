@@ -75,6 +75,7 @@ func (f *Forwarder) workerConfig() worker.Config {
 // forward claims, publishes and settles until the pass is to stop, and then
 // sees to it that what it knows is stored.
 func (p *pass) forward() {
+	p.forwarder.announce()
 	endSends := p.prepareEnd()
 	defer endSends()
 	var background sync.WaitGroup
