@@ -80,13 +80,13 @@ type Config struct {
 	ListenURL string
 
 	// TxFromContext finds the transaction of a context that WithTx did not make,
-	// such as watermill-sql's: Adopt(sql.TxFromContext). What it returns must be
-	// a transaction in the database of this store. Default none.
+	// such as watermill-sql's: Adopt(sql.TxFromContext). What it returns is what
+	// WithTx takes, in the database of this store. Default none.
 	TxFromContext func(ctx context.Context) (tx any, ok bool)
 }
 
-// Adopt makes a Config.TxFromContext of a function such as watermill-sql's
-// TxFromContext.
+// Adopt makes a Config.TxFromContext of a function such as the TxFromContext of
+// watermill-sql, v3 or v4.
 func Adopt[T any](from func(ctx context.Context) (T, bool)) func(ctx context.Context) (any, bool) {
 	return func(ctx context.Context) (any, bool) {
 		tx, ok := from(ctx)
