@@ -393,3 +393,9 @@ func Test_a_topic_name_that_kafka_never_allows_fails_for_good_and_alone(t *testi
 	}
 	require.Len(t, testenv.ReadAll(t, brokers, good), 8)
 }
+
+func Test_metrics_can_tell_the_publisher_from_watermill_kafkas(t *testing.T) {
+	t.Parallel()
+	pub := newPublisher(t, testenv.Kafka(t).Addrs, kafka.Config{})
+	require.Equal(t, "outmill.kafka", pub.String())
+}
