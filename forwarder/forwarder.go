@@ -21,6 +21,7 @@ type Forwarder struct {
 	send  sender
 	cfg   Config
 	log   watermill.LoggerAdapter
+	fails failures
 	// announce logs how the forwarder publishes, when it first does.
 	announce func()
 
@@ -61,6 +62,7 @@ func New(queue outmill.Queue, publisher message.Publisher, cfg Config, logger wa
 		log:     logger.With(watermill.LogFields{"store": queue.Name(), "group": cfg.Group}),
 		running: make(chan struct{}),
 	}
+	f.fails = failures{f.log, cfg.OnError}
 	f.announce = sync.OnceFunc(func() { mode.log(f.log, publisher, cfg.Lanes) })
 	f.life, f.end = context.WithCancel(context.Background())
 	return f, nil
@@ -207,7 +209,7 @@ func (f *Forwarder) register(ctx context.Context) error {
 // time to time even where others tidy the store.
 func (f *Forwarder) keepUp(ctx context.Context) {
 	if f.cfg.UpkeepInterval > 0 {
-		worker.Upkeep(ctx, f.queue, f.cfg.UpkeepInterval, f.log, f.round)
+		worker.Rounds(ctx, f.queue, f.cfg.UpkeepInterval, f.log, f.fullRound)
 		return
 	}
 	ticker := time.NewTicker(defaultUpkeepInterval)
@@ -219,9 +221,18 @@ func (f *Forwarder) keepUp(ctx context.Context) {
 		case <-ticker.C:
 		}
 		if err := f.round(ctx); err != nil && ctx.Err() == nil {
-			f.log.Error("Forwarder could not renew its registration, will try again", err, nil)
+			f.fails.fail("Forwarder could not renew its registration, will try again", err, nil)
 		}
 	}
+}
+
+// fullRound also tidies the store. Its error is logged by whoever calls it.
+func (f *Forwarder) fullRound(ctx context.Context) error {
+	err := errors.Join(worker.Tidy(ctx, f.queue, f.log), f.round(ctx))
+	if err != nil && ctx.Err() == nil {
+		f.fails.report(fmt.Errorf("outmill: forwarder: upkeep of the store %s: %w", f.queue.Name(), err))
+	}
+	return err
 }
 
 func (f *Forwarder) round(ctx context.Context) error {
@@ -241,6 +252,6 @@ func (f *Forwarder) tidy(ctx context.Context) {
 		return
 	}
 	if err := worker.Tidy(ctx, f.queue, f.log); err != nil && ctx.Err() == nil {
-		f.log.Error("Upkeep of the store failed", err, nil)
+		f.fails.fail("Upkeep of the store failed", err, nil)
 	}
 }
