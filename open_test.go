@@ -33,6 +33,8 @@ type openedStore struct {
 	logger watermill.LoggerAdapter
 }
 
+func (*openedStore) Name() string { return "fake" }
+
 func openFake(_ context.Context, url string, logger watermill.LoggerAdapter) (outmill.Store, error) {
 	return &openedStore{url: url, logger: logger}, nil
 }

@@ -111,10 +111,10 @@ func Resolve(conn Connection) (Resolution, error) {
 	return search.run()
 }
 
-// OpenConnection resolves the connection, logs the choice (provider, where the
-// URL was found, the URL redacted, the workers' defaults), opens the store and
+// OpenConnection resolves the connection, opens the store, logs the choice (store,
+// provider, where the URL was found, the URL redacted, the workers' defaults) and
 // returns both. A nil logger logs nothing. The caller closes the store. Errors are
-// those of [Resolve] and [Open].
+// those of [Resolve] and, with the place where the URL was found, of [Open].
 func OpenConnection(ctx context.Context, conn Connection, logger watermill.LoggerAdapter) (Store, Resolution, error) {
 	choice, err := Resolve(conn)
 	if err != nil {
@@ -123,13 +123,17 @@ func OpenConnection(ctx context.Context, conn Connection, logger watermill.Logge
 	if IsNil(logger) {
 		logger = watermill.NopLogger{}
 	}
+	store, err := Open(ctx, choice.URL, logger)
+	if err != nil {
+		return nil, Resolution{}, fmt.Errorf("%s: %w", choice.From, err)
+	}
 	logger.Info("Chose the store's connection", choice.Defaults.fields().Add(watermill.LogFields{
+		"store":    store.Name(),
 		"provider": choice.Provider,
 		"from":     choice.From,
 		"url":      RedactURL(choice.URL),
 	}))
-	store, err := Open(ctx, choice.URL, logger)
-	return store, choice, err
+	return store, choice, nil
 }
 
 // ConnectionNotFoundError lists where a [Connection] looked in vain. It is an

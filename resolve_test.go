@@ -191,7 +191,7 @@ func Test_OpenConnection_logs_its_choice_and_opens_it(t *testing.T) {
 		Level: watermill.InfoLogLevel,
 		Msg:   "Chose the store's connection",
 		Fields: watermill.LogFields{
-			"provider": "low", "from": "sources.orders.low.connection_string", "url": "low://u:xxxxx@h/db?x=y",
+			"store": "fake", "provider": "low", "from": "sources.orders.low.connection_string", "url": "low://u:xxxxx@h/db?x=y",
 			"lease": "1m0s", "batch_size": 7, "max_attempts": -1,
 		},
 	}), "%v", logger.Captured())
@@ -202,6 +202,14 @@ func Test_OpenConnection_opens_nothing_where_nothing_is_found(t *testing.T) {
 	logger := watermill.NewCaptureLogger()
 	store, _, err := outmill.OpenConnection(t.Context(), outmill.Connection{Provider: "low", Lookup: outmill.LookupMap(nil)}, logger)
 	require.ErrorAs(t, err, new(*outmill.ConnectionNotFoundError))
+	require.Nil(t, store)
+	require.Empty(t, logger.Captured())
+
+	store, _, err = outmill.OpenConnection(t.Context(), outmill.Connection{
+		Provider: "broken", Lookup: outmill.LookupMap(map[string]string{"connection_strings.broken": "broken:x"}),
+	}, logger)
+	require.ErrorIs(t, err, errHandler)
+	require.ErrorContains(t, err, "connection_strings.broken: ")
 	require.Nil(t, store)
 	require.Empty(t, logger.Captured())
 

@@ -26,7 +26,8 @@ const (
 // Config holds the settings of a Store. The zero value is the default.
 type Config struct {
 	// Name identifies the store in logs, metrics and deliveries. Open's default
-	// is "postgres:" and the database's name, New's is "postgres".
+	// is "postgres:" and the database's name, with "/" and the Schema where that is
+	// not the default; New's is "postgres".
 	Name string
 	// Schema is where the tables are. Any name that PostgreSQL takes, at most 63
 	// bytes. Default "outmill".

@@ -26,7 +26,8 @@ const (
 // Config holds the settings of a Store. The zero value is the default.
 type Config struct {
 	// Name identifies the store in logs, metrics and deliveries. Open's default
-	// is "sqlserver:" and the database's name, New's is "sqlserver".
+	// is "sqlserver:" and the database's name, with "/" and the Schema where that is
+	// not the default; New's is "sqlserver".
 	Name string
 	// Schema is where the tables are. A letter or _, then letters, digits and _,
 	// at most 100 of them. Default "dbo".
