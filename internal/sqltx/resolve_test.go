@@ -56,7 +56,7 @@ func (t stdSQLTx) ExecContext(ctx context.Context, query string, args ...any) (v
 }
 
 func (t stdSQLTx) QueryContext(ctx context.Context, query string, args ...any) (v4Rows, error) {
-	return t.Tx.QueryContext(ctx, query, args...)
+	return t.Tx.QueryContext(ctx, query, args...) //nolint:rowserrcheck // the rows are the caller's
 }
 
 var _ v4Tx = stdSQLTx{}
