@@ -16,6 +16,13 @@ type Outgoing struct {
 // call, at the speed of the broker and not of its round trips. A forwarder
 // uses it where it finds it; with any other publisher it runs many lanes that
 // publish one message at a time each. Package kafka implements it.
+//
+// A decorator that embeds a message.Publisher hides the method. It should have a
+// PublishBatch of its own, which does for each message what its Publish does. A
+// decorator may have the method Unwrap() message.Publisher instead, which says
+// that batches may go past it: the forwarder then calls PublishBatch of what the
+// decorator wraps, and the decorator sees no message. That suits one that only
+// closes or shares a publisher, and does not suit one that changes messages.
 type BatchPublisher interface {
 	message.Publisher
 	// PublishBatch returns when every message is acknowledged or has failed;

@@ -162,8 +162,8 @@ type FailedMessage struct {
 	MessageID string
 	// Topic is where it should have gone.
 	Topic string
-	// Err is why. Permanent marks a message that no retry can deliver (too
-	// large), ErrTopicUnavailable a topic that the broker refuses; anything else
+	// Err is why. Permanent marks a message that no retry can deliver (too large,
+	// a topic name that the broker never allows), ErrTopicUnavailable a topic that the broker refuses; anything else
 	// is taken for trouble with the broker.
 	Err error
 }

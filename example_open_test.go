@@ -7,6 +7,7 @@ import (
 	"github.com/outmill/outmill"
 	// The import makes outmill.Open and outmill.Resolve know the store.
 	_ "github.com/outmill/outmill/sqlite"
+	"github.com/outmill/outmill/subscriber"
 )
 
 func ExampleOpen() {
@@ -57,13 +58,16 @@ func ExampleResolve() {
 }
 
 func ExampleOpenConnection() {
-	store, err := outmill.OpenConnection(context.Background(), outmill.Connection{
+	store, choice, err := outmill.OpenConnection(context.Background(), outmill.Connection{
 		Source: "orders",
-		Lookup: outmill.LookupEnv("OUTMILL"), // OUTMILL_SOURCES_ORDERS_SQLITE_CONNECTION_STRING=sqlite:orders.db
+		Lookup: outmill.LookupEnv("OUTMILL"), // OUTMILL_SOURCES_ORDERS_SQLITE_CONNECTION_STRING=sqlite:orders.db?lease=1m
 	}, nil)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer func() { _ = store.Close() }()
+	// What the program sets wins over the URL, which wins over the defaults.
+	cfg := subscriber.Config{Group: "billing"}.WithDefaults(choice.Defaults)
+	_, _ = subscriber.New(store, cfg, nil)
 }

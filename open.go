@@ -22,11 +22,14 @@ type Provider struct {
 	// Schemes are the URL schemes that the provider opens, in lower case.
 	Schemes []string
 	// Priority decides between providers where a [Connection] names none: the
-	// highest wins; among equals, the first by name.
+	// highest wins; among equals, the first by name. Of the stores of this module
+	// mongo has 20, postgres and sqlserver have 10, and sqlite has -10, because an
+	// embedded store is the last resort. 0 is between them.
 	Priority int
 	// Open opens the store behind a URL that begins with one of the Schemes, in
-	// lower case; the logger is never nil. The store owns what it opens and ends it in Close. Errors do not
-	// contain the URL, which may hold a password: [Open] names it, redacted.
+	// lower case, and has no parameters of [WorkerDefaults]; the logger is never
+	// nil. The store owns what it opens and ends it in Close. Errors do not contain
+	// the URL, which may hold a password: [Open] names it, redacted.
 	Open func(ctx context.Context, url string, logger watermill.LoggerAdapter) (Store, error)
 }
 
@@ -45,7 +48,8 @@ func RegisterProvider(provider Provider) {
 func Providers() []string { return providers.names() }
 
 // Open opens the store behind a URL with the provider that is registered for
-// its scheme. A nil logger logs nothing. The caller closes the store.
+// its scheme. A nil logger logs nothing. The caller closes the store. [DefaultsOf]
+// returns what the URL says about subscribers and forwarders.
 //
 // Errors: *InvalidURLError, *UnknownSchemeError, or the provider's own,
 // wrapped. None of them shows a password.
@@ -54,7 +58,11 @@ func Open(ctx context.Context, url string, logger watermill.LoggerAdapter) (Stor
 	if err != nil {
 		return nil, err
 	}
-	return provider.open(ctx, lowerScheme(url), logger)
+	rest, _, err := splitDefaults(url)
+	if err != nil {
+		return nil, err
+	}
+	return provider.open(ctx, lowerScheme(rest), logger)
 }
 
 // InvalidURLError says what is wrong with a store's URL. It is an

@@ -33,7 +33,7 @@ type openedStore struct {
 	logger watermill.LoggerAdapter
 }
 
-func (s *openedStore) Name() string { return "opened" }
+func (*openedStore) Name() string { return "fake" }
 
 func openFake(_ context.Context, url string, logger watermill.LoggerAdapter) (outmill.Store, error) {
 	return &openedStore{url: url, logger: logger}, nil

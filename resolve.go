@@ -49,8 +49,11 @@ type Connection struct {
 // Resolution is the choice that a [Connection] came to. Printed by fmt it shows
 // the URL redacted.
 type Resolution struct {
-	// URL is the URL in full, password included: do not log it.
+	// URL is the URL, password included: do not log it. What is in Defaults is left
+	// out of it.
 	URL string
+	// Defaults are the settings of subscribers and forwarders that the URL has.
+	Defaults WorkerDefaults
 	// Provider is the name of the provider that opens it.
 	Provider string
 	// From is where the URL was found: Connection.URL, or the setting's key.
@@ -108,29 +111,29 @@ func Resolve(conn Connection) (Resolution, error) {
 	return search.run()
 }
 
-// OpenConnection resolves the connection, opens the store and logs the choice
-// (provider, where the URL was found, the URL redacted, and the store's name where
-// it could be opened). A nil logger logs nothing. The caller closes the store. Errors are those of [Resolve] and
-// [Open].
-func OpenConnection(ctx context.Context, conn Connection, logger watermill.LoggerAdapter) (Store, error) {
+// OpenConnection resolves the connection, opens the store, logs the choice (store,
+// provider, where the URL was found, the URL redacted, the workers' defaults) and
+// returns both. A nil logger logs nothing. The caller closes the store. Errors are
+// those of [Resolve] and, with the place where the URL was found, of [Open].
+func OpenConnection(ctx context.Context, conn Connection, logger watermill.LoggerAdapter) (Store, Resolution, error) {
 	choice, err := Resolve(conn)
 	if err != nil {
-		return nil, err
+		return nil, Resolution{}, err
 	}
 	if IsNil(logger) {
 		logger = watermill.NopLogger{}
 	}
 	store, err := Open(ctx, choice.URL, logger)
-	fields := watermill.LogFields{
+	if err != nil {
+		return nil, Resolution{}, fmt.Errorf("%s: %w", choice.From, err)
+	}
+	logger.Info("Chose the store's connection", choice.Defaults.fields().Add(watermill.LogFields{
+		"store":    store.Name(),
 		"provider": choice.Provider,
 		"from":     choice.From,
 		"url":      RedactURL(choice.URL),
-	}
-	if err == nil {
-		fields["store"] = store.Name()
-	}
-	logger.Info("Chose the store's connection", fields)
-	return store, err
+	}))
+	return store, choice, nil
 }
 
 // ConnectionNotFoundError lists where a [Connection] looked in vain. It is an
@@ -218,7 +221,15 @@ func (s *search) explicit(from, url string) (Resolution, error) {
 	if err != nil {
 		return Resolution{}, fmt.Errorf("%s: %w", from, err)
 	}
-	return Resolution{URL: url, Provider: provider.Name, From: from}, nil
+	return resolved(provider, from, url)
+}
+
+func resolved(provider Provider, from, url string) (Resolution, error) {
+	rest, defaults, err := splitDefaults(url)
+	if err != nil {
+		return Resolution{}, fmt.Errorf("%s: %w", from, err)
+	}
+	return Resolution{URL: rest, Defaults: defaults, Provider: provider.Name, From: from}, nil
 }
 
 func (s *search) candidates() ([]Provider, error) {
@@ -295,7 +306,7 @@ func choose(provider Provider, from, url string) (Resolution, error) {
 			Reason: fmt.Sprintf("is not for the provider %s: want the scheme %s", provider.Name, strings.Join(provider.Schemes, " or ")),
 		})
 	}
-	return Resolution{URL: url, Provider: provider.Name, From: from}, nil
+	return resolved(provider, from, url)
 }
 
 func (p Provider) opens(url string) bool {

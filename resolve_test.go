@@ -3,6 +3,7 @@ package outmill_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/stretchr/testify/require"
@@ -178,18 +179,20 @@ func Test_a_resolution_never_prints_the_password(t *testing.T) {
 func Test_OpenConnection_logs_its_choice_and_opens_it(t *testing.T) {
 	t.Parallel()
 	logger := watermill.NewCaptureLogger()
-	store, err := outmill.OpenConnection(t.Context(), outmill.Connection{
+	store, choice, err := outmill.OpenConnection(t.Context(), outmill.Connection{
 		Source: "orders",
-		Lookup: outmill.LookupMap(map[string]string{"sources.orders.low.connection_string": "low://u:S3CRET@h/db"}),
+		Lookup: outmill.LookupMap(map[string]string{"sources.orders.low.connection_string": "low://u:S3CRET@h/db?lease=1m&x=y&batch_size=7&max_attempts=-1"}),
 	}, logger)
 	require.NoError(t, err)
-	require.Equal(t, "low://u:S3CRET@h/db", store.(*openedStore).url)
+	require.Equal(t, "low://u:S3CRET@h/db?x=y", store.(*openedStore).url)
+	require.Equal(t, outmill.WorkerDefaults{Lease: time.Minute, BatchSize: 7, MaxAttempts: -1}, choice.Defaults)
 	require.Same(t, logger, store.(*openedStore).logger)
 	require.True(t, logger.Has(watermill.CapturedMessage{
 		Level: watermill.InfoLogLevel,
 		Msg:   "Chose the store's connection",
 		Fields: watermill.LogFields{
-			"provider": "low", "from": "sources.orders.low.connection_string", "url": "low://u:xxxxx@h/db", "store": "opened",
+			"store": "fake", "provider": "low", "from": "sources.orders.low.connection_string", "url": "low://u:xxxxx@h/db?x=y",
+			"lease": "1m0s", "batch_size": 7, "max_attempts": -1,
 		},
 	}), "%v", logger.Captured())
 }
@@ -197,12 +200,20 @@ func Test_OpenConnection_logs_its_choice_and_opens_it(t *testing.T) {
 func Test_OpenConnection_opens_nothing_where_nothing_is_found(t *testing.T) {
 	t.Parallel()
 	logger := watermill.NewCaptureLogger()
-	store, err := outmill.OpenConnection(t.Context(), outmill.Connection{Provider: "low", Lookup: outmill.LookupMap(nil)}, logger)
+	store, _, err := outmill.OpenConnection(t.Context(), outmill.Connection{Provider: "low", Lookup: outmill.LookupMap(nil)}, logger)
 	require.ErrorAs(t, err, new(*outmill.ConnectionNotFoundError))
 	require.Nil(t, store)
 	require.Empty(t, logger.Captured())
 
-	store, err = outmill.OpenConnection(t.Context(), outmill.Connection{URL: "low:x"}, nil)
+	store, _, err = outmill.OpenConnection(t.Context(), outmill.Connection{
+		Provider: "broken", Lookup: outmill.LookupMap(map[string]string{"connection_strings.broken": "broken:x"}),
+	}, logger)
+	require.ErrorIs(t, err, errHandler)
+	require.ErrorContains(t, err, "connection_strings.broken: ")
+	require.Nil(t, store)
+	require.Empty(t, logger.Captured())
+
+	store, _, err = outmill.OpenConnection(t.Context(), outmill.Connection{URL: "low:x"}, nil)
 	require.NoError(t, err)
 	require.NotNil(t, store)
 }

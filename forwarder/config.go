@@ -116,6 +116,23 @@ type Config struct {
 	// OnDead is told of each record that this forwarder made dead, after the
 	// store knows it. Be quick.
 	OnDead func(rec *outmill.Record, reason string)
+
+	// OnError is told of each error that is otherwise only logged: of a message
+	// that could not be published, a topic that is held, a broker that is away, and
+	// of claims, settlements and upkeep that fail. The forwarder goes on by itself
+	// in all of these cases. Several goroutines may call it at a time, and they wait
+	// for it: be quick, and do not call Close. A panic in it is logged.
+	OnError func(err error)
+}
+
+// WithDefaults returns the configuration with the settings that a store's URL
+// has ([outmill.DefaultsOf], [outmill.Resolution]) in the place of those that are
+// not set: Lease, BatchSize and Retry.MaxAttempts.
+func (c Config) WithDefaults(defaults outmill.WorkerDefaults) Config {
+	defaultTo(&c.Lease, defaults.Lease)
+	defaultTo(&c.BatchSize, defaults.BatchSize)
+	defaultTo(&c.Retry.MaxAttempts, defaults.MaxAttempts)
+	return c
 }
 
 func (c *Config) setDefaults() {

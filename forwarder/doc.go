@@ -10,7 +10,13 @@
 // whole. With any other one the forwarder publishes one message at a time in
 // many lanes, and the messages of a key one after the other in one lane. Either
 // way the messages of one topic and key arrive in the order in which they were
-// appended.
+// appended. The forwarder logs which of the two it does when it starts.
+//
+// A decorator around a publisher of batches must have the method PublishBatch
+// too, or it hides that of the publisher. One that has Unwrap() message.Publisher
+// instead lets batches go past it: its own Publish sees nothing of them. A
+// decorator with neither of the two, such as that of Watermill's components/metrics,
+// costs a round trip for each message, which the forwarder warns of.
 //
 // # Guarantees
 //
@@ -20,8 +26,8 @@
 //
 // # When publishing fails
 //
-//   - One message cannot be delivered (outmill.Permanent: too large, say): it
-//     goes dead, the others go on.
+//   - One message cannot be delivered (outmill.Permanent: it is too large, or
+//     Kafka never allows the name of its topic): it goes dead, the others go on.
 //   - The broker refuses a topic (outmill.ErrTopicUnavailable), or has trouble
 //     with one topic only: the topic is held and tried again later, other topics
 //     go on, no attempt is counted.

@@ -2,6 +2,7 @@ package forwarder_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -61,4 +62,38 @@ func Example() {
 	// shop.orders order-1 three books
 	// shop.orders order-2 a chair
 	// 2 <nil>
+}
+
+// counted counts what a publisher of batches took. It has both methods, so the
+// forwarder sees a publisher of batches in it.
+type counted struct {
+	outmill.BatchPublisher
+	taken int
+}
+
+func (c *counted) Publish(topic string, messages ...*message.Message) error {
+	err := c.BatchPublisher.Publish(topic, messages...)
+	if err == nil {
+		c.taken += len(messages)
+	}
+	return err
+}
+
+func (c *counted) PublishBatch(ctx context.Context, batch []outmill.Outgoing) error {
+	err := c.BatchPublisher.PublishBatch(ctx, batch)
+	c.taken += len(batch)
+	var partly *outmill.PublishError
+	if errors.As(err, &partly) {
+		c.taken -= len(partly.Failed)
+	}
+	return err
+}
+
+func Example_decorator() {
+	decorate := func(broker outmill.BatchPublisher) message.Publisher {
+		return &counted{BatchPublisher: broker}
+	}
+	_, batches := decorate(nil).(outmill.BatchPublisher)
+	fmt.Println("takes batches:", batches)
+	// Output: takes batches: true
 }

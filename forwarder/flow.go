@@ -2,6 +2,7 @@ package forwarder
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,6 +35,7 @@ type flow struct {
 	cfg    Config
 	worker *worker.Worker
 	log    watermill.LoggerAdapter
+	fails  worker.Faults
 	wake   chan struct{}
 	doubts *doubts
 	// published counts the messages that the publisher took.
@@ -60,11 +62,12 @@ const (
 	probing
 )
 
-func newFlow(cfg Config, w *worker.Worker, log watermill.LoggerAdapter) *flow {
+func newFlow(cfg Config, w *worker.Worker, fails worker.Faults) *flow {
 	fl := &flow{
 		cfg:       cfg,
 		worker:    w,
-		log:       log,
+		log:       fails.Log,
+		fails:     fails,
 		wake:      make(chan struct{}, 1),
 		doubts:    newDoubts(cfg.MaxErrorBackoff),
 		probed:    map[outmill.WorkItemID]struct{}{},
@@ -94,6 +97,7 @@ func (fl *flow) settle(parcels []*parcel) {
 	r := fl.assess(parcels)
 	fl.published.Add(int64(r.delivered))
 	fl.react(r, parcels)
+	fl.tell(r)
 	for _, p := range parcels {
 		if p.verdict == trouble && r.delivered > 0 {
 			p.item.Snooze(fl.growing(p.item.Record.Claims))
@@ -148,6 +152,7 @@ func (fl *flow) logFailure(p *parcel, outcome outmill.Verdict) {
 		"attempt":        rec.Attempts + 1,
 		"dead":           outcome.Dead,
 	})
+	fl.fails.Tell(fmt.Errorf("message %s of topic %q: %w", rec.MessageID, rec.Topic, p.err))
 }
 
 // react moves the breaker and the holds before any item is given back, so that
@@ -166,6 +171,16 @@ func (fl *flow) react(r report, parcels []*parcel) {
 		fl.closeBreaker()
 	}
 	fl.signal()
+}
+
+// tell passes on what react has logged under the lock.
+func (fl *flow) tell(r report) {
+	if r.away != nil {
+		fl.fails.Tell(fmt.Errorf("the broker took nothing: %w", r.away))
+	}
+	for topic, err := range r.refused {
+		fl.fails.Tell(fmt.Errorf("topic %q is held: %w", topic, err))
+	}
 }
 
 func (fl *flow) openBreaker(err error, now time.Time) {

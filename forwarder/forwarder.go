@@ -21,6 +21,9 @@ type Forwarder struct {
 	send  sender
 	cfg   Config
 	log   watermill.LoggerAdapter
+	fails worker.Faults
+	// announce logs how the forwarder publishes, when it first does.
+	announce func()
 
 	running chan struct{}
 	// life ends with Close.
@@ -51,13 +54,16 @@ func New(queue outmill.Queue, publisher message.Publisher, cfg Config, logger wa
 	if outmill.IsNil(logger) {
 		logger = watermill.NopLogger{}
 	}
+	mode := modeOf(publisher)
 	f := &Forwarder{
 		queue:   queue,
-		send:    newSender(publisher, cfg),
+		send:    newSender(mode, publisher, cfg),
 		cfg:     cfg,
 		log:     logger.With(watermill.LogFields{"store": queue.Name(), "group": cfg.Group}),
 		running: make(chan struct{}),
 	}
+	f.fails = worker.Faults{Log: f.log, Of: "forwarder", OnError: cfg.OnError}
+	f.announce = sync.OnceFunc(func() { mode.log(f.log, publisher, cfg.Lanes) })
 	f.life, f.end = context.WithCancel(context.Background())
 	return f, nil
 }
@@ -203,7 +209,7 @@ func (f *Forwarder) register(ctx context.Context) error {
 // time to time even where others tidy the store.
 func (f *Forwarder) keepUp(ctx context.Context) {
 	if f.cfg.UpkeepInterval > 0 {
-		worker.Upkeep(ctx, f.queue, f.cfg.UpkeepInterval, f.log, f.round)
+		worker.Rounds(ctx, f.queue, f.cfg.UpkeepInterval, f.log, f.fullRound)
 		return
 	}
 	ticker := time.NewTicker(defaultUpkeepInterval)
@@ -215,9 +221,18 @@ func (f *Forwarder) keepUp(ctx context.Context) {
 		case <-ticker.C:
 		}
 		if err := f.round(ctx); err != nil && ctx.Err() == nil {
-			f.log.Error("Forwarder could not renew its registration, will try again", err, nil)
+			f.fails.Fault("Forwarder could not renew its registration, will try again", err, nil)
 		}
 	}
+}
+
+// fullRound also tidies the store. Its error is logged by whoever calls it.
+func (f *Forwarder) fullRound(ctx context.Context) error {
+	err := errors.Join(worker.Tidy(ctx, f.queue, f.log), f.round(ctx))
+	if err != nil && ctx.Err() == nil {
+		f.fails.Tell(fmt.Errorf("upkeep of the store %s: %w", f.queue.Name(), err))
+	}
+	return err
 }
 
 func (f *Forwarder) round(ctx context.Context) error {
@@ -237,6 +252,6 @@ func (f *Forwarder) tidy(ctx context.Context) {
 		return
 	}
 	if err := worker.Tidy(ctx, f.queue, f.log); err != nil && ctx.Err() == nil {
-		f.log.Error("Upkeep of the store failed", err, nil)
+		f.fails.Fault("Upkeep of the store failed", err, nil)
 	}
 }

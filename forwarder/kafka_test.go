@@ -207,6 +207,33 @@ func Test_a_topic_that_Kafka_does_not_have_is_held_until_it_has(t *testing.T) {
 	require.Equal(t, namesOf(missing, "a", 50), byKey["a"])
 }
 
+func Test_a_topic_name_that_Kafka_never_allows_makes_its_record_dead_and_holds_nothing(t *testing.T) {
+	t.Parallel()
+	brokers := testenv.KafkaWithoutAutoTopics(t).Addrs
+	topic := testenv.CreateTopic(t, brokers, 1)
+	const bad = `o'rd"ers`
+	store := newStore(t)
+	register(t, store)
+	add(t, store, rec(bad, "a", "bad"), rec(bad, "a", "mapped"), rec("neighbour", "a", "neighbour"))
+	cfg := quick()
+	cfg.MapTopic = func(name string, msg *message.Message) string {
+		if msg.UUID == "bad" {
+			return name
+		}
+		return topic
+	}
+	l := newLogs()
+	startLogged(t, store, ours(t, brokers), cfg, l)
+	dead := requireDead(t, store, "bad")
+	require.Contains(t, dead[0].LastError, "forwarder.Config.MapTopic")
+	require.Contains(t, dead[0].LastError, "a-z, A-Z, 0-9")
+	require.Zero(t, dead[0].Attempts)
+	require.Eventually(t, func() bool { return len(list(t, store, "")) == 1 }, patience, tick)
+	ids, _ := inKafka(t, brokers, topic)
+	require.ElementsMatch(t, []string{"mapped", "neighbour"}, ids)
+	require.Empty(t, l.find("it is held"))
+}
+
 func Test_a_message_that_is_too_large_for_Kafka_goes_dead_alone(t *testing.T) {
 	t.Parallel()
 	brokers := testenv.KafkaWithoutAutoTopics(t).Addrs

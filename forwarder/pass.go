@@ -2,6 +2,7 @@ package forwarder
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -40,7 +41,7 @@ func (f *Forwarder) newPass(ctx context.Context) *pass {
 	detach := context.AfterFunc(f.life, stop)
 	p.ctx, p.stop = passCtx, func() { stop(); detach() }
 	p.worker = worker.New(f.workerConfig())
-	p.flow = newFlow(f.cfg, p.worker, f.log)
+	p.flow = newFlow(f.cfg, p.worker, f.fails)
 	return p
 }
 
@@ -69,6 +70,7 @@ func (f *Forwarder) workerConfig() worker.Config {
 		Pipelined:       true,
 		OnDead:          f.cfg.OnDead,
 		Name:            f.cfg.Worker,
+		OnError:         f.cfg.OnError,
 		Running:         worker.NewRegistry(),
 	}
 }
@@ -76,6 +78,7 @@ func (f *Forwarder) workerConfig() worker.Config {
 // forward claims, publishes and settles until the pass is to stop, and then
 // sees to it that what it knows is stored.
 func (p *pass) forward() {
+	p.forwarder.announce()
 	endSends := p.prepareEnd()
 	defer endSends()
 	var background sync.WaitGroup
@@ -86,7 +89,7 @@ func (p *pass) forward() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.ctx), storeOutcomes)
 	defer cancel()
 	if err := p.worker.Close(ctx); err != nil {
-		p.forwarder.log.Error("Forwarder closed with outcomes that could not be stored", err, nil)
+		p.forwarder.fails.Fault("Forwarder closed with outcomes that could not be stored", err, nil)
 	}
 	background.Wait()
 }
@@ -161,6 +164,7 @@ func (p *pass) within(do func(ctx context.Context)) {
 func (p *pass) awaitLate(parcels []*parcel, sent <-chan struct{}) {
 	timeout := p.forwarder.cfg.PublishTimeout
 	p.forwarder.log.Error("The publisher, or a hook, has not returned; nothing is forwarded until it does. Give it a timeout of its own", nil, watermill.LogFields{"count": len(stillUnderway(parcels)), "publish_timeout": timeout.String()})
+	p.forwarder.fails.Tell(errors.New("the publisher, or a hook, has not returned; nothing is forwarded until it does"))
 	p.flow.stall()
 	defer p.flow.resume()
 	tooLate := time.NewTimer(timeout)
@@ -182,6 +186,7 @@ func (p *pass) awaitLate(parcels []*parcel, sent <-chan struct{}) {
 
 func (p *pass) abandon(parcels []*parcel) {
 	p.forwarder.log.Error("The publisher did not return in time; records may be published again", nil, watermill.LogFields{"count": len(stillUnderway(parcels))})
+	p.forwarder.fails.Tell(errors.New("the publisher did not return in time; records may be published again"))
 }
 
 // drain returns when all that was due has been settled.

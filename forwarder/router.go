@@ -53,3 +53,6 @@ func (r routed) Subscribe(ctx context.Context, _ string) (<-chan *message.Messag
 }
 
 func (r routed) Close() error { return r.forwarder.Close() }
+
+// String is what the router's logs and metrics have for the subscriber.
+func (r routed) String() string { return "outmill.forwarder" }

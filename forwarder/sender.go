@@ -16,9 +16,9 @@ type sender interface {
 	send(ctx context.Context, parcels []*parcel)
 }
 
-func newSender(publisher message.Publisher, cfg Config) sender {
-	if batching, ok := publisher.(outmill.BatchPublisher); ok {
-		return &batchSender{publisher: batching, policy: cfg.KeyPolicy}
+func newSender(m mode, publisher message.Publisher, cfg Config) sender {
+	if m.batching != nil {
+		return &batchSender{publisher: m.batching, policy: cfg.KeyPolicy}
 	}
 	return &laneSender{publisher: publisher, lanes: cfg.Lanes, policy: cfg.KeyPolicy}
 }

@@ -51,7 +51,16 @@ func blameOf(err error) blame {
 	return blameBroker
 }
 
+// topicNameRemedy is the same for names that this package refuses and for those
+// that the broker refuses.
+const topicNameRemedy = "map it to a name that Kafka allows with forwarder.Config.MapTopic, or publish to another topic"
+
+// topicError holds the topic, except where its name is refused: a name is never
+// accepted later.
 func topicError(topic string, err error) error {
+	if errors.Is(err, kerr.InvalidTopicException) {
+		return outmill.Permanent(fmt.Errorf("kafka: topic %q: %w: %s", topic, err, topicNameRemedy))
+	}
 	remedy := "create it, or map the topic to one that exists"
 	if errors.Is(err, kerr.TopicAuthorizationFailed) {
 		remedy = "give the user WRITE and DESCRIBE on it"

@@ -58,7 +58,7 @@ func ExamplePublisher_PublishBatch() {
 	err = pub.PublishBatch(context.Background(), []outmill.Outgoing{
 		{Topic: "orders", Message: message.NewMessage("1", []byte("fine"))},
 		{Topic: "orders", Message: message.NewMessage("2", make([]byte, 2_000_000))},
-		{Topic: "no such topic", Message: message.NewMessage("3", []byte("fine"))},
+		{Topic: "no-such-topic", Message: message.NewMessage("3", []byte("fine"))},
 	})
 	var failed *outmill.PublishError
 	if errors.As(err, &failed) {

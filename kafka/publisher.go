@@ -84,9 +84,9 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 // *PublishError that it returns are
 //
 //   - outmill.Permanent for a message that no retry can deliver: too large,
-//     refused by the broker or by the marshaler, nil;
-//   - outmill.ErrTopicUnavailable for a topic that is unknown, forbidden or has a
-//     name that Kafka does not allow;
+//     refused by the broker or by the marshaler, nil, or for a topic with a name
+//     that Kafka does not allow;
+//   - outmill.ErrTopicUnavailable for a topic that is unknown or forbidden;
 //   - anything else: trouble with the brokers.
 //
 // One message that is refused and one topic that is unavailable fail alone. A
@@ -180,10 +180,7 @@ func (p *Publisher) prepare(batch []outmill.Outgoing) (deliveries []*delivery, f
 			deliveries = append(deliveries, d)
 			continue
 		}
-		if !errors.Is(err, outmill.ErrTopicUnavailable) {
-			err = outmill.Permanent(err)
-		}
-		failures = append(failures, failed(d, err))
+		failures = append(failures, failed(d, outmill.Permanent(err)))
 	}
 	return deliveries, failures
 }

@@ -378,17 +378,24 @@ func Test_many_callers_share_a_publisher(t *testing.T) {
 	})
 }
 
-func Test_a_topic_name_that_kafka_does_not_allow_is_a_topic_that_is_not_available(t *testing.T) {
+func Test_a_topic_name_that_kafka_never_allows_fails_for_good_and_alone(t *testing.T) {
 	t.Parallel()
 	brokers := testenv.Kafka(t).Addrs
 	pub := newPublisher(t, brokers, kafka.Config{})
 	good := testenv.Topic(t)
 	for _, bad := range []string{"", ".", "..", "with blank", "käse", "a/b", "nul\x00", strings.Repeat("x", 250)} {
 		failed := failedAlone(t, pub.PublishBatch(t.Context(), append(outgoing(bad, newMessage("bad")), outgoing(good, newMessage("good"))...)))
-		require.ErrorIs(t, failed.Err, outmill.ErrTopicUnavailable)
-		require.False(t, outmill.IsPermanent(failed.Err))
+		require.True(t, outmill.IsPermanent(failed.Err), "%v", failed.Err)
+		require.NotErrorIs(t, failed.Err, outmill.ErrTopicUnavailable)
 		require.ErrorContains(t, failed.Err, "a-z, A-Z, 0-9")
+		require.ErrorContains(t, failed.Err, "forwarder.Config.MapTopic")
 		require.Equal(t, bad, failed.Topic)
 	}
 	require.Len(t, testenv.ReadAll(t, brokers, good), 8)
+}
+
+func Test_metrics_can_tell_the_publisher_from_watermill_kafkas(t *testing.T) {
+	t.Parallel()
+	pub := newPublisher(t, testenv.Kafka(t).Addrs, kafka.Config{})
+	require.Equal(t, "outmill.kafka", pub.String())
 }

@@ -139,8 +139,8 @@ const maxTopicName = 249
 // more.
 func checkTopicName(topic string) error {
 	refuse := func(reason string) error {
-		return fmt.Errorf("%w: kafka: topic name %q %s: want 1 to %d of the characters a-z, A-Z, 0-9, '.', '_' and '-'",
-			outmill.ErrTopicUnavailable, topic, reason, maxTopicName)
+		return fmt.Errorf("kafka: topic name %q %s: want 1 to %d of the characters a-z, A-Z, 0-9, '.', '_' and '-'; %s",
+			topic, reason, maxTopicName, topicNameRemedy)
 	}
 	switch {
 	case topic == "":

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"net"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/certificate"
 	"github.com/outmill/outmill/internal/testenv/kafkaengine"
 	"github.com/outmill/outmill/kafka"
 )
@@ -40,6 +42,10 @@ func authenticates(t *testing.T, engine *kafkaengine.Engine) {
 	requireRefused(t, brokers, kafka.Config{TLS: engine.Certificate.Client(), SASL: wrong})
 	requireRefused(t, brokers, kafka.Config{TLS: engine.Certificate.Client()})
 	requireRefused(t, brokers, kafka.Config{})
+	other, err := certificate.New()
+	require.NoError(t, err)
+	unknown := requireRefused(t, brokers, kafka.Config{TLS: other.Client(), SASL: kafka.SASL{Mechanism: kafka.SASLPlain, Username: kafkaengine.User, Password: kafkaengine.Password}})
+	require.ErrorContains(t, unknown, "certificate signed by unknown authority")
 }
 
 // unsecuredToken is a JSON web token that nobody signed.
@@ -52,7 +58,7 @@ func unsecuredToken(user string) string {
 
 // requireRefused wants an error that comes soon and says what to check, and
 // tells no secret.
-func requireRefused(t *testing.T, brokers []string, config kafka.Config) {
+func requireRefused(t *testing.T, brokers []string, config kafka.Config) error {
 	t.Helper()
 	config.DeliveryTimeout = time.Second
 	pub := newPublisher(t, brokers, config)
@@ -67,6 +73,7 @@ func requireRefused(t *testing.T, brokers []string, config kafka.Config) {
 	if config.SASL.Password != "" {
 		require.NotContains(t, failed.Err.Error(), config.SASL.Password)
 	}
+	return failed.Err
 }
 
 func Test_a_publisher_authenticates_with_a_password(t *testing.T) {
@@ -95,12 +102,20 @@ func Test_a_token_that_cannot_be_had_is_reported(t *testing.T) {
 
 func Test_a_publisher_talks_TLS_to_brokers_that_it_trusts(t *testing.T) {
 	t.Parallel()
-	certificate, err := kafkaengine.NewCertificate()
+	shown, err := certificate.New()
 	require.NoError(t, err)
-	server, err := certificate.Server()
+	server, err := shown.Server()
 	require.NoError(t, err)
-	brokers := testenv.Kafka(t, kfake.TLS(server)).Addrs
-	require.NoError(t, newPublisher(t, brokers, kafka.Config{TLS: certificate.Client()}).Publish(testenv.Topic(t), newMessage("x")))
-	requireRefused(t, brokers, kafka.Config{TLS: &tls.Config{MinVersion: tls.VersionTLS12}})
+	brokers, topic := testenv.Kafka(t, kfake.TLS(server)).Addrs, testenv.Topic(t)
+	require.NoError(t, newPublisher(t, brokers, kafka.Config{TLS: shown.Client()}).Publish(topic, newMessage("x")))
+
+	other, err := certificate.New()
+	require.NoError(t, err)
+	require.ErrorContains(t, requireRefused(t, brokers, kafka.Config{TLS: other.Client()}), "certificate signed by unknown authority")
+	require.ErrorContains(t, requireRefused(t, brokers, kafka.Config{TLS: &tls.Config{MinVersion: tls.VersionTLS12}}), "certificate signed by unknown authority")
+	_, port, err := net.SplitHostPort(brokers[0])
+	require.NoError(t, err)
+	byName := []string{net.JoinHostPort("localhost", port)}
+	require.ErrorContains(t, requireRefused(t, byName, kafka.Config{TLS: shown.Client()}), "wanted to match localhost")
 	requireRefused(t, brokers, kafka.Config{})
 }

@@ -130,6 +130,49 @@ func Test_a_topic_that_is_deleted_under_the_publisher_fails_and_comes_back(t *te
 	})
 }
 
+func Test_a_topic_name_that_the_broker_refuses_fails_for_good_and_alone(t *testing.T) {
+	t.Parallel()
+	for _, key := range []kmsg.Key{kmsg.Metadata, kmsg.Produce} {
+		t.Run(key.Name(), func(t *testing.T) {
+			t.Parallel()
+			broker := testenv.KafkaWithoutAutoTopics(t, kfake.SeedTopics(1, "refused", "taken"))
+			if key == kmsg.Metadata {
+				broker.Cluster.ControlKey(int16(key), func(req kmsg.Request) (kmsg.Response, error, bool) {
+					broker.Cluster.KeepControl()
+					return invalidTopic(req.(*kmsg.MetadataRequest), "refused")
+				})
+			} else {
+				broker.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{key}, Topic: "refused", Err: kerr.InvalidTopicException, Count: -1})
+			}
+			pub := newPublisher(t, broker.Addrs, kafka.Config{})
+			require.NoError(t, pub.Publish("taken", newMessage("y")))
+			failed := failedAlone(t, pub.PublishBatch(t.Context(), append(outgoing("refused", newMessage("x")), outgoing("taken", newMessage("z"))...)))
+			require.Equal(t, "refused", failed.Topic)
+			require.True(t, outmill.IsPermanent(failed.Err), "%v", failed.Err)
+			require.NotErrorIs(t, failed.Err, outmill.ErrTopicUnavailable)
+			require.ErrorIs(t, failed.Err, kerr.InvalidTopicException)
+			require.ErrorContains(t, failed.Err, "forwarder.Config.MapTopic")
+			require.Equal(t, []string{"y", "z"}, payloads(testenv.ReadAll(t, broker.Addrs, "taken")))
+		})
+	}
+}
+
+// invalidTopic answers a request that asks for the topic as a broker does that
+// does not take its name.
+func invalidTopic(req *kmsg.MetadataRequest, name string) (kmsg.Response, error, bool) {
+	for _, asked := range req.Topics {
+		if asked.Topic == nil || *asked.Topic != name {
+			continue
+		}
+		resp := req.ResponseKind().(*kmsg.MetadataResponse)
+		topic := kmsg.NewMetadataResponseTopic()
+		topic.Topic, topic.ErrorCode = asked.Topic, kerr.InvalidTopicException.Code
+		resp.Topics = append(resp.Topics, topic)
+		return resp, nil, true
+	}
+	return nil, nil, false
+}
+
 // A partition remembers the numbers of a producer's last batches, and drops a
 // batch that has the numbers of one that it has.
 func Test_what_is_published_after_a_topic_was_lost_is_not_taken_for_a_repetition(t *testing.T) {

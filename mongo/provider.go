@@ -23,8 +23,9 @@ import (
 // change_stream are true unless set to false); all others are the driver's.
 func init() {
 	outmill.RegisterProvider(outmill.Provider{
-		Name:    "mongo",
-		Schemes: []string{"mongodb", "mongodb+srv"},
+		Name:     "mongo",
+		Schemes:  []string{"mongodb", "mongodb+srv"},
+		Priority: 20,
 		Open: func(ctx context.Context, url string, logger watermill.LoggerAdapter) (outmill.Store, error) {
 			uri, config, err := configOf(url)
 			if err != nil {

@@ -28,7 +28,8 @@ const (
 // Config holds the settings of a Store. The zero value is the default.
 type Config struct {
 	// Name identifies the store in logs, metrics and deliveries. Open's default
-	// is "postgres:" and the database's name, New's is "postgres".
+	// is "postgres:" and the database's name, with "/" and the Schema where that is
+	// not the default; New's is "postgres".
 	Name string
 	// Schema is where the tables are. Any name that PostgreSQL takes, at most 63
 	// bytes. Default "outmill".
@@ -86,13 +87,13 @@ type Config struct {
 	ListenURL string
 
 	// TxFromContext finds the transaction of a context that WithTx did not make,
-	// such as watermill-sql's: Adopt(sql.TxFromContext). What it returns must be
-	// a transaction in the database of this store. Default none.
+	// such as watermill-sql's: Adopt(sql.TxFromContext). What it returns is what
+	// WithTx takes, in the database of this store. Default none.
 	TxFromContext func(ctx context.Context) (tx any, ok bool)
 }
 
-// Adopt makes a Config.TxFromContext of a function such as watermill-sql's
-// TxFromContext.
+// Adopt makes a Config.TxFromContext of a function such as the TxFromContext of
+// watermill-sql, v3 or v4.
 func Adopt[T any](from func(ctx context.Context) (T, bool)) func(ctx context.Context) (any, bool) {
 	return func(ctx context.Context) (any, bool) {
 		tx, ok := from(ctx)

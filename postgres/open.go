@@ -25,6 +25,9 @@ func Open(ctx context.Context, database string, config Config, logger watermill.
 	}
 	if config.Name == "" {
 		config.Name = "postgres:" + parsed.ConnConfig.Database
+		if config.Schema != "" && config.Schema != DefaultSchema {
+			config.Name += "/" + config.Schema
+		}
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, parsed)
 	if err != nil {

@@ -17,8 +17,9 @@ import (
 // PostgreSQL's (pool_max_conns, sslmode, …).
 func init() {
 	outmill.RegisterProvider(outmill.Provider{
-		Name:    "postgres",
-		Schemes: []string{"postgres", "postgresql"},
+		Name:     "postgres",
+		Schemes:  []string{"postgres", "postgresql"},
+		Priority: 10,
 		Open: func(ctx context.Context, url string, logger watermill.LoggerAdapter) (outmill.Store, error) {
 			database, config, err := configOf(url)
 			if err != nil {

@@ -391,3 +391,16 @@ UNION ALL SELECT viewname || definition FROM pg_views WHERE schemaname = $1`, sc
 	slices.Sort(lines)
 	return lines
 }
+
+func Test_the_stores_of_two_schemas_have_names_that_tell_them_apart(t *testing.T) {
+	t.Parallel()
+	url := testenv.PostgresDatabase(t)
+	names := map[string]bool{}
+	for _, config := range []postgres.Config{{}, {Schema: "shop"}, {Schema: "bank"}, {Schema: postgres.DefaultSchema}} {
+		store, err := postgres.Open(t.Context(), url, config, nil)
+		require.NoError(t, err)
+		names[store.Name()] = true
+		require.NoError(t, store.Close())
+	}
+	require.Len(t, names, 3, "%v", names)
+}

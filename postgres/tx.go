@@ -2,10 +2,8 @@ package postgres
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
-	"reflect"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -15,64 +13,75 @@ import (
 	"github.com/outmill/outmill/internal/sqltx"
 )
 
-// Handle is a transaction of database/sql: *sql.Tx of any PostgreSQL driver,
-// or anything else with these methods, such as watermill-sql's ContextExecutor.
+// Handle is a transaction of database/sql that the store can run statements in:
+// *sql.Tx of any PostgreSQL driver, or anything else with these methods, such as
+// the ContextExecutor of watermill-sql v3.
 type Handle = sqltx.Handle
 
 // WithTx returns a context that carries tx: with it, Append takes part in
 // that transaction. The transaction stays the caller's, who begins and ends
 // it.
 //
-// tx is a pgx.Tx (a nested one too), or a Handle: *sql.Tx, or what wraps one.
-// A nil, a pool and a bare connection, which are no transactions, and anything
-// else is refused with outmill.ErrInvalidTx by whatever uses the context. A
-// *sql.Conn is taken for a connection on which the caller has said BEGIN. Two
-// handles around one transaction count as two transactions. A wrapper must pass
-// statements on as they are: bun's own Tx formats them anew, so pass the *sql.Tx
-// that it embeds.
+// tx is a pgx.Tx (a nested one too), a *sql.Tx, a struct (or a pointer to one) that
+// embeds one of them or has it in an exported field, such as bun.Tx, *sqlx.Tx,
+// gorm's tx.Statement.ConnPool, ent's dialect.Tx and the Tx of watermill-sql v4, or
+// another [Handle]. The store's statements go to the transaction itself, past what
+// wraps it, and a transaction is the same one however it is wrapped. A wrapper that
+// is to see the statements keeps its transaction in a field that is not exported,
+// and passes statements on as they are; two such wrappers around one transaction
+// count as two transactions.
+//
+// A nil, a pool and a bare connection of pgx, which are no transactions, and
+// anything else is refused with outmill.ErrInvalidTx by whatever uses the context. A
+// *sql.Conn is taken for a connection on which the caller has said BEGIN.
 //
 // As PostgreSQL has it, an error of a statement leaves the transaction
 // unusable until it is rolled back, to a savepoint at least. What Append
 // refuses (ErrInvalidRecord, …) sends no statement.
 func (s *Store) WithTx(ctx context.Context, tx any) context.Context {
-	return outmill.ContextWithTx(ctx, s, carried{tx})
+	return outmill.ContextWithTx(ctx, s, resolve(tx))
 }
 
 // carried is what WithTx puts in a context, whether or not it can be used.
-type carried struct{ tx any }
+type carried struct {
+	tx  any
+	err error
+}
+
+func resolve(tx any) carried {
+	found, err := sqltx.Resolve(tx, sqltx.Driver{IsTx: isPgxTx, NoTx: isNoTx})
+	return carried{found, err}
+}
 
 // TxOf returns the transaction that ctx carries for this store. See
 // outmill.Writer.
 func (s *Store) TxOf(ctx context.Context) (any, error) {
 	found, err := outmill.TxFromContext(ctx, s)
 	if tx, ok := found.(carried); ok {
-		return tx.tx, checkTx(tx.tx)
+		return tx.tx, tx.err
 	}
 	if s.config.TxFromContext != nil {
-		if tx, ok := s.config.TxFromContext(ctx); ok {
-			return tx, checkTx(tx)
+		if adopted, ok := s.config.TxFromContext(ctx); ok {
+			tx := resolve(adopted)
+			return tx.tx, tx.err
 		}
 	}
 	return nil, err
 }
 
-func checkTx(tx any) error {
-	if outmill.IsNil(tx) {
-		return fmt.Errorf("%w: it is nil", outmill.ErrInvalidTx)
-	}
+func isPgxTx(tx any) bool {
+	_, ok := tx.(pgx.Tx)
+	return ok
+}
+
+func isNoTx(tx any) string {
 	switch tx.(type) {
-	case *sql.DB, *pgxpool.Pool:
-		return fmt.Errorf("%w: a %T is a pool, not a transaction: pass what its Begin returns", outmill.ErrInvalidTx, tx)
+	case *pgxpool.Pool:
+		return fmt.Sprintf("a %T is a pool, not a transaction: pass what its Begin returns", tx)
 	case *pgx.Conn, *pgxpool.Conn:
-		return fmt.Errorf("%w: a %T is a connection, not a transaction: pass what its Begin returns", outmill.ErrInvalidTx, tx)
-	case pgx.Tx, Handle:
-	default:
-		return fmt.Errorf("%w: a %T is neither a pgx.Tx nor a handle of database/sql", outmill.ErrInvalidTx, tx)
+		return fmt.Sprintf("a %T is a connection, not a transaction: pass what its Begin returns", tx)
 	}
-	if !reflect.ValueOf(tx).Comparable() {
-		return fmt.Errorf("%w: a %T cannot be compared, so two uses of it cannot be told from two transactions: pass a pointer", outmill.ErrInvalidTx, tx)
-	}
-	return nil
+	return ""
 }
 
 // InTx runs fn in a transaction of the pool, READ COMMITTED, commits if fn

@@ -5,10 +5,12 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
@@ -74,6 +76,63 @@ func Test_a_transaction_that_its_function_refuses_leaves_nothing(t *testing.T) {
 // wrapper is a handle as query builders have them.
 type wrapper struct{ *sql.Tx }
 
+// hidden is a handle that keeps its transaction to itself, and so gets the
+// statements.
+type hidden struct{ tx *sql.Tx }
+
+func (h hidden) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	return h.tx.ExecContext(ctx, query, args...)
+}
+
+func (h hidden) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	return h.tx.QueryContext(ctx, query, args...)
+}
+
+// rewriter embeds its transaction, and writes statements anew, as bun does.
+type rewriter struct{ *sql.Tx }
+
+func (r rewriter) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	return r.Tx.ExecContext(ctx, strings.ReplaceAll(query, "$", "?"), args...)
+}
+
+func (r rewriter) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	return r.Tx.QueryContext(ctx, strings.ReplaceAll(query, "$", "?"), args...)
+}
+
+// pgxTx is a transaction as watermill-sql v4 has it, whose Commit and Rollback
+// are not pgx's.
+type pgxTx struct {
+	pgx.Tx
+	ctx context.Context
+}
+
+func (t pgxTx) Commit() error   { return t.Tx.Commit(t.ctx) }
+func (t pgxTx) Rollback() error { return t.Tx.Rollback(t.ctx) }
+
+func Test_a_wrapped_pgx_transaction_is_that_transaction(t *testing.T) {
+	t.Parallel()
+	eachStore(t, func(t *testing.T, store *postgres.Store) {
+		for _, commit := range []bool{false, true} {
+			tx, err := store.Pool().Begin(t.Context())
+			require.NoError(t, err)
+			wrapped := &pgxTx{tx, t.Context()}
+			ctx := store.WithTx(t.Context(), wrapped)
+			require.NoError(t, store.Append(ctx, one("wrapped")))
+			require.NoError(t, store.Append(store.WithTx(t.Context(), tx), one("plain")))
+			found, err := store.TxOf(ctx)
+			require.NoError(t, err)
+			require.True(t, found == any(tx))
+			if commit {
+				require.NoError(t, wrapped.Commit())
+				require.Equal(t, []string{"plain", "wrapped"}, listed(t, store))
+			} else {
+				require.NoError(t, wrapped.Rollback())
+				require.Empty(t, listed(t, store))
+			}
+		}
+	})
+}
+
 func Test_handles_of_database_sql_are_transactions_too(t *testing.T) {
 	t.Parallel()
 	eachStore(t, func(t *testing.T, store *postgres.Store) {
@@ -82,6 +141,8 @@ func Test_handles_of_database_sql_are_transactions_too(t *testing.T) {
 		for name, wrap := range map[string]func(*sql.Tx) any{
 			"bare":    func(tx *sql.Tx) any { return tx },
 			"wrapped": func(tx *sql.Tx) any { return &wrapper{tx} },
+			"hidden":  func(tx *sql.Tx) any { return hidden{tx} },
+			"anew":    func(tx *sql.Tx) any { return rewriter{tx} },
 		} {
 			for _, commit := range []bool{false, true} {
 				tx, err := db.BeginTx(t.Context(), nil)
@@ -124,7 +185,8 @@ func Test_what_is_no_transaction_is_refused_before_anything_is_sent(t *testing.T
 	conn, err := store.Pool().Acquire(t.Context())
 	require.NoError(t, err)
 	defer conn.Release()
-	for _, tx := range []any{nil, (*sql.Tx)(nil), (pgx.Tx)(nil), db, store.Pool(), conn, conn.Conn(), "a transaction"} {
+	embedded := struct{ *pgxpool.Pool }{store.Pool()}
+	for _, tx := range []any{nil, (*sql.Tx)(nil), (pgx.Tx)(nil), db, store.Pool(), embedded, conn, conn.Conn(), &pgxTx{}, "a transaction"} {
 		ctx := store.WithTx(t.Context(), tx)
 		require.ErrorIs(t, store.Append(ctx, one("never")), outmill.ErrInvalidTx, "%T", tx)
 		_, err := store.TxOf(ctx)

@@ -76,17 +76,31 @@ func Test_A_message_published_in_the_callers_transaction(t *testing.T) {
 		requirePublished(t, store, "invoices", "m2")
 	})
 
-	t.Run("goes through any handle that watermill-sql takes for a transaction", func(t *testing.T) {
+	t.Run("goes through a handle that keeps its transaction to itself", func(t *testing.T) {
 		t.Parallel()
 		store := outmilltest.NewStore(t)
 		pub := newPublisher(t, store)
-		handle := &userTx{Tx: begin(t, store)}
-		var _ wsql.ContextExecutor = handle
+		handle := &userTx{tx: begin(t, store)}
 		require.NoError(t, pub.WithContext(store.WithTx(t.Context(), handle)).Publish(orders, msg("m1")))
 		require.Positive(t, handle.statements)
 		outmilltest.RequireNotPublished(t, store, orders)
-		require.NoError(t, handle.Commit())
+		require.NoError(t, handle.tx.Commit())
 		requirePublished(t, store, orders, "m1")
+	})
+
+	t.Run("is in one transaction, however often that is wrapped", func(t *testing.T) {
+		t.Parallel()
+		store := outmilltest.NewStore(t)
+		pub := newPublisher(t, store)
+		tx := begin(t, store)
+		embedded, executor := struct{ *sql.Tx }{tx}, wsql.ContextExecutor(tx)
+		require.NoError(t, pub.Publish(orders,
+			msg("m1", in(store.WithTx(t.Context(), tx))),
+			msg("m2", in(store.WithTx(t.Context(), embedded))),
+			msg("m3", in(store.WithTx(t.Context(), executor)))))
+		outmilltest.RequireNotPublished(t, store, orders)
+		require.NoError(t, tx.Commit())
+		requirePublished(t, store, orders, "m1", "m2", "m3")
 	})
 
 	t.Run("is refused when the transaction is over", func(t *testing.T) {
@@ -128,15 +142,20 @@ func Test_A_message_published_in_the_callers_transaction(t *testing.T) {
 	})
 }
 
-// userTx is a user's own idea of a transaction.
+// userTx is a user's own idea of a transaction, which sees all statements.
 type userTx struct {
-	*sql.Tx
+	tx         *sql.Tx
 	statements int
 }
 
 func (u *userTx) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
 	u.statements++
-	return u.Tx.ExecContext(ctx, query, args...)
+	return u.tx.ExecContext(ctx, query, args...)
+}
+
+func (u *userTx) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	u.statements++
+	return u.tx.QueryContext(ctx, query, args...)
 }
 
 func Test_A_call_without_a_transaction_runs_its_own(t *testing.T) {
@@ -188,12 +207,12 @@ func Test_Transactions_that_do_not_fit_are_refused(t *testing.T) {
 		outmilltest.RequireNotPublished(t, store, orders)
 	})
 
-	t.Run("two handles around one transaction are two", func(t *testing.T) {
+	t.Run("two handles that hide one transaction are two", func(t *testing.T) {
 		t.Parallel()
 		store := outmilltest.NewStore(t)
 		pub := newPublisher(t, store)
 		tx := begin(t, store)
-		err := pub.Publish(orders, msg("m1", in(store.WithTx(t.Context(), tx))), msg("m2", in(store.WithTx(t.Context(), &userTx{Tx: tx}))))
+		err := pub.Publish(orders, msg("m1", in(store.WithTx(t.Context(), tx))), msg("m2", in(store.WithTx(t.Context(), &userTx{tx: tx}))))
 		require.ErrorIs(t, err, outmill.ErrMixedTx)
 	})
 

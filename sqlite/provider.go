@@ -22,6 +22,8 @@ func init() {
 	outmill.RegisterProvider(outmill.Provider{
 		Name:    "sqlite",
 		Schemes: []string{"sqlite", "file"},
+		// An embedded store is the last resort: see outmill.Provider.
+		Priority: -10,
 		Open: func(ctx context.Context, url string, logger watermill.LoggerAdapter) (outmill.Store, error) {
 			database, config, err := configOf(url)
 			if err != nil {

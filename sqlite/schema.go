@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
 	"embed"
 	"errors"
 	"fmt"
@@ -124,15 +123,24 @@ func (s *Store) checkSchema(ctx context.Context, h sqltx.Handle) error {
 
 // version returns 0 where there is no schema.
 func (s *Store) version(ctx context.Context, h sqltx.Handle) (int, error) {
-	var tables, version int
-	if err := h.QueryRowContext(ctx, sqlHasMeta, s.sql.prefix+"meta").Scan(&tables); err != nil || tables == 0 {
+	tables, err := number(ctx, h, sqlHasMeta, s.sql.prefix+"meta")
+	if err != nil || tables == 0 {
 		return 0, err
 	}
-	err := h.QueryRowContext(ctx, s.sql.expand(sqlVersion)).Scan(&version)
-	if errors.Is(err, sql.ErrNoRows) {
-		return 0, nil
+	return number(ctx, h, s.sql.expand(sqlVersion))
+}
+
+// number returns 0 where there is no row.
+func number(ctx context.Context, h sqltx.Handle, query string, args ...any) (n int, err error) {
+	rows, err := h.QueryContext(ctx, query, args...)
+	if err != nil {
+		return 0, err
 	}
-	return version, err
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	if rows.Next() {
+		err = rows.Scan(&n)
+	}
+	return n, errors.Join(err, rows.Err())
 }
 
 func versionError(version int) error {

@@ -10,22 +10,30 @@ import (
 	"github.com/outmill/outmill/internal/sqltx"
 )
 
-// Handle is what WithTx takes for a transaction: *sql.Tx, or anything else
-// with these methods, such as watermill-sql's ContextExecutor.
+// Handle is a transaction that the store can run statements in: *sql.Tx, or
+// anything else with these methods, such as the ContextExecutor of watermill-sql
+// v3.
 type Handle = sqltx.Handle
 
 // WithTx returns a context that carries tx: with it, Append takes part in
 // that transaction. The transaction stays the caller's, who begins and ends
 // it.
 //
-// A nil handle and a *sql.DB, which is no transaction, are refused with
-// outmill.ErrInvalidTx by whatever uses the context. A *sql.Conn is taken for
-// a connection on which the caller has said BEGIN. Two handles around one
+// tx is a *sql.Tx, a struct (or a pointer to one) that embeds one or has it in an
+// exported field, such as bun.Tx, *sqlx.Tx, gorm's tx.Statement.ConnPool, ent's
+// dialect.Tx and the Tx of watermill-sql v4, or another [Handle]. The store's
+// statements go to the *sql.Tx itself, past what wraps it, and a transaction is
+// the same one however it is wrapped. A wrapper that is to see the statements keeps
+// its *sql.Tx in a field that is not exported; two such wrappers around one
 // transaction count as two transactions.
+//
+// A nil, a pool such as *sql.DB, and anything else is refused with
+// outmill.ErrInvalidTx by whatever uses the context. A *sql.Conn is taken for
+// a connection on which the caller has said BEGIN.
 //
 // An Append in the transaction checks its context before it begins and is then
 // not interrupted: SQLite would roll the caller's whole transaction back.
-func (s *Store) WithTx(ctx context.Context, tx Handle) context.Context {
+func (s *Store) WithTx(ctx context.Context, tx any) context.Context {
 	return sqltx.Carry(ctx, s, tx)
 }
 

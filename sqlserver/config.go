@@ -28,7 +28,8 @@ const (
 // Config holds the settings of a Store. The zero value is the default.
 type Config struct {
 	// Name identifies the store in logs, metrics and deliveries. Open's default
-	// is "sqlserver:" and the database's name, New's is "sqlserver".
+	// is "sqlserver:" and the database's name, with "/" and the Schema where that is
+	// not the default; New's is "sqlserver".
 	Name string
 	// Schema is where the tables are. A letter or _, then letters, digits and _,
 	// at most 100 of them. Default "dbo".
@@ -54,15 +55,15 @@ type Config struct {
 	// transaction, do what Ensure does. Default: Ensure is called explicitly.
 	EnsureSchema bool
 	// TxFromContext finds the transaction of a context that WithTx did not make,
-	// such as watermill-sql's: Adopt(sql.TxFromContext). What it returns must be
-	// a transaction in the database of this store. Default none.
-	TxFromContext func(ctx context.Context) (tx Handle, ok bool)
+	// such as watermill-sql's: Adopt(sql.TxFromContext). What it returns is what
+	// WithTx takes, in the database of this store. Default none.
+	TxFromContext func(ctx context.Context) (tx any, ok bool)
 }
 
-// Adopt makes a Config.TxFromContext of a function such as watermill-sql's
-// TxFromContext.
-func Adopt[T Handle](from func(ctx context.Context) (T, bool)) func(ctx context.Context) (Handle, bool) {
-	return func(ctx context.Context) (Handle, bool) {
+// Adopt makes a Config.TxFromContext of a function such as the TxFromContext of
+// watermill-sql, v3 or v4.
+func Adopt[T any](from func(ctx context.Context) (T, bool)) func(ctx context.Context) (any, bool) {
+	return func(ctx context.Context) (any, bool) {
 		tx, ok := from(ctx)
 		return tx, ok
 	}

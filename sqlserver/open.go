@@ -30,6 +30,9 @@ func Open(ctx context.Context, database string, config Config, logger watermill.
 	}
 	if config.Name == "" && parsed.Database != "" {
 		config.Name = "sqlserver:" + parsed.Database
+		if config.Schema != "" && config.Schema != DefaultSchema {
+			config.Name += "/" + config.Schema
+		}
 	}
 	// The times in the tables are UTC, whatever zone the driver is told.
 	parsed.Encoding.Timezone = time.UTC

@@ -16,8 +16,9 @@ import (
 // all others are the driver's (encrypt, TrustServerCertificate, …).
 func init() {
 	outmill.RegisterProvider(outmill.Provider{
-		Name:    "sqlserver",
-		Schemes: []string{"sqlserver"},
+		Name:     "sqlserver",
+		Schemes:  []string{"sqlserver"},
+		Priority: 10,
 		Open: func(ctx context.Context, url string, logger watermill.LoggerAdapter) (outmill.Store, error) {
 			database, config, err := configOf(url)
 			if err != nil {

@@ -9,27 +9,33 @@ import (
 	"github.com/outmill/outmill/internal/sqltx"
 )
 
-// Handle is what WithTx takes for a transaction: *sql.Tx of the driver
-// github.com/microsoft/go-mssqldb, or anything else with these methods, such as
-// watermill-sql's ContextExecutor.
+// Handle is a transaction that the store can run statements in: *sql.Tx of the
+// driver github.com/microsoft/go-mssqldb, or anything else with these methods,
+// such as the ContextExecutor of watermill-sql v3.
 type Handle = sqltx.Handle
 
 // WithTx returns a context that carries tx: with it, Append takes part in
 // that transaction. The transaction stays the caller's, who begins and ends
 // it.
 //
-// A nil handle and a *sql.DB, which is no transaction, are refused with
+// tx is a *sql.Tx, a struct (or a pointer to one) that embeds one or has it in an
+// exported field, such as bun.Tx, *sqlx.Tx, gorm's tx.Statement.ConnPool, ent's
+// dialect.Tx and the Tx of watermill-sql v4, or another [Handle]. The store's
+// statements go to the *sql.Tx itself, past what wraps it, and a transaction is
+// the same one however it is wrapped. A wrapper that is to see the statements keeps
+// its *sql.Tx in a field that is not exported, and passes statements and arguments
+// on as they are: table-valued parameters are among them. Two such wrappers around
+// one transaction count as two transactions.
+//
+// A nil, a pool such as *sql.DB, and anything else is refused with
 // outmill.ErrInvalidTx by whatever uses the context. A *sql.Conn is taken for
-// a connection on which the caller has said BEGIN TRANSACTION. Two handles
-// around one transaction count as two transactions. A wrapper must pass
-// statements and arguments on as they are: table-valued parameters are among
-// them.
+// a connection on which the caller has said BEGIN TRANSACTION.
 //
 // Append runs under READ COMMITTED and XACT_ABORT, which end with it: whatever
 // the session is set to stays as it is. An error of SQL Server's rolls the
 // transaction back. What Append refuses (ErrInvalidRecord, …) sends no
 // statement.
-func (s *Store) WithTx(ctx context.Context, tx Handle) context.Context {
+func (s *Store) WithTx(ctx context.Context, tx any) context.Context {
 	return sqltx.Carry(ctx, s, tx)
 }
 

@@ -80,9 +80,10 @@ type wrapper struct{ *sql.Tx }
 func Test_what_wraps_a_transaction_is_one_too(t *testing.T) {
 	t.Parallel()
 	store, _ := ensured(t, sqlserver.Config{})
-	for name, wrap := range map[string]func(*sql.Tx) sqlserver.Handle{
-		"wrapped":       func(tx *sql.Tx) sqlserver.Handle { return &wrapper{tx} },
-		"watermill-sql": func(tx *sql.Tx) sqlserver.Handle { return watermillsql.ContextExecutor(tx) },
+	for name, wrap := range map[string]func(*sql.Tx) any{
+		"wrapped":       func(tx *sql.Tx) any { return &wrapper{tx} },
+		"in a field":    func(tx *sql.Tx) any { return struct{ Handle sqlserver.Handle }{tx} },
+		"watermill-sql": func(tx *sql.Tx) any { return watermillsql.ContextExecutor(tx) },
 	} {
 		tx, err := store.DB().BeginTx(t.Context(), nil)
 		require.NoError(t, err)
@@ -132,7 +133,7 @@ func Test_what_is_no_transaction_is_refused(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, over.Commit())
 	require.ErrorIs(t, store.Append(store.WithTx(t.Context(), over), one("never")), outmill.ErrInvalidTx)
-	for _, tx := range []sqlserver.Handle{nil, (*sql.Tx)(nil), store.DB()} {
+	for _, tx := range []any{nil, (*sql.Tx)(nil), store.DB(), struct{ *sql.DB }{store.DB()}, "text"} {
 		ctx := store.WithTx(t.Context(), tx)
 		require.ErrorIs(t, store.Append(ctx, one("never")), outmill.ErrInvalidTx, "%T", tx)
 		_, err := store.TxOf(ctx)

@@ -112,6 +112,16 @@ type Config struct {
 	OnDead func(rec *outmill.Record, reason string)
 }
 
+// WithDefaults returns the configuration with the settings that a store's URL
+// has ([outmill.DefaultsOf], [outmill.Resolution]) in the place of those that are
+// not set: Lease, BatchSize and Retry.MaxAttempts.
+func (c Config) WithDefaults(defaults outmill.WorkerDefaults) Config {
+	defaultTo(&c.Lease, defaults.Lease)
+	defaultTo(&c.BatchSize, defaults.BatchSize)
+	defaultTo(&c.Retry.MaxAttempts, defaults.MaxAttempts)
+	return c
+}
+
 func (c *Config) setDefaults() {
 	c.Worker = worker.Name(c.Worker)
 	defaultTo(&c.BatchSize, 100)

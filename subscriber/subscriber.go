@@ -306,8 +306,8 @@ func (s *Subscriber) round(ctx context.Context) error {
 
 // told tells OnError of an error of the upkeep, and returns it.
 func (s *Subscriber) told(err error) error {
-	if err != nil {
-		worker.Tell(s.cfg.OnError, err, s.log)
+	if s.ctx.Err() == nil {
+		worker.Faults{Log: s.log, Of: fmt.Sprintf("subscriber of group %q", s.cfg.Group), OnError: s.cfg.OnError}.Tell(err)
 	}
 	return err
 }

@@ -2,31 +2,20 @@ package main
 
 import (
 	"context"
-	"database/sql"
-	"fmt"
-	"strings"
+
+	"github.com/uptrace/bun"
 )
 
-// bunTx does what bun.Tx does: it embeds *sql.Tx, and its own methods write the
-// arguments into the statement, in place of question marks.
-type bunTx struct{ *sql.Tx }
-
-func (tx bunTx) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
-	return tx.Tx.ExecContext(ctx, format(query, args))
-}
-
-func (tx bunTx) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
-	return tx.Tx.QueryContext(ctx, format(query, args))
-}
-
-func (tx bunTx) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
-	return tx.Tx.QueryRowContext(ctx, format(query, args))
-}
-
-func format(query string, args []any) string {
-	for _, arg := range args {
-		quoted := "'" + strings.ReplaceAll(fmt.Sprint(arg), "'", "''") + "'"
-		query = strings.Replace(query, "?", quoted, 1)
-	}
-	return query
+// sellByBun passes on bun's Tx as it is. Its own methods want question marks in
+// place of $1, so the outbox goes past them to the *sql.Tx that it embeds.
+func (s *shop) sellByBun(ctx context.Context, item string, ending error) error {
+	return s.bun.RunInTx(ctx, nil, func(ctx context.Context, tx bun.Tx) error {
+		if _, err := tx.ExecContext(ctx, `INSERT INTO sales (item) VALUES (?)`, item); err != nil {
+			return err
+		}
+		if err := s.tell(s.store.WithTx(ctx, tx), item); err != nil {
+			return err
+		}
+		return ending
+	})
 }

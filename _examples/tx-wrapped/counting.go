@@ -3,27 +3,42 @@ package main
 import (
 	"context"
 	"database/sql"
+	"errors"
 )
 
 // countingTx is a wrapper as applications have them for logs, metrics and
-// traces. It leaves the statements as they are, so it can be passed itself; by
+// traces. It keeps its transaction in a field that is not exported, so the outbox
+// does not go past it. It leaves the statements as they are, and is passed by
 // pointer, which tells one transaction from another.
 type countingTx struct {
-	*sql.Tx
+	tx         *sql.Tx
 	statements int
 }
 
 func (tx *countingTx) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
 	tx.statements++
-	return tx.Tx.ExecContext(ctx, query, args...)
+	return tx.tx.ExecContext(ctx, query, args...)
 }
 
 func (tx *countingTx) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
 	tx.statements++
-	return tx.Tx.QueryContext(ctx, query, args...)
+	return tx.tx.QueryContext(ctx, query, args...)
 }
 
-func (tx *countingTx) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
-	tx.statements++
-	return tx.Tx.QueryRowContext(ctx, query, args...)
+// sellCounted passes on the wrapper, whose methods the outbox then uses.
+func (s *shop) sellCounted(ctx context.Context, item string, ending error) error {
+	return s.inTx(ctx, func(tx *sql.Tx) error {
+		counted := &countingTx{tx: tx}
+		if _, err := counted.ExecContext(ctx, `INSERT INTO sales (item) VALUES ($1)`, item); err != nil {
+			return err
+		}
+		before := counted.statements
+		if err := s.tell(s.store.WithTx(ctx, counted), item); err != nil {
+			return err
+		}
+		if counted.statements == before {
+			return errors.New("the outbox went past the wrapper")
+		}
+		return ending
+	})
 }

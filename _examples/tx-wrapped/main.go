@@ -1,7 +1,6 @@
 // Command tx-wrapped publishes in transactions that come wrapped: by sqlc's
-// DBTX, by a type of the application's own that embeds *sql.Tx, by bun's. A
-// subscriber gets what was committed and nothing else. The wrappers are stood in
-// for by a few lines each, so sqlc and bun are not needed.
+// DBTX, by a type of the application's own, by bun, sqlx, gorm and ent. A
+// subscriber gets what was committed and nothing else.
 //
 //	go run ./tx-wrapped -database postgres://user:password@localhost:5432/postgres
 package main
@@ -11,7 +10,15 @@ import (
 	"database/sql"
 	"io"
 
+	"entgo.io/ent/dialect"
+	entsql "entgo.io/ent/dialect/sql"
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx" of database/sql
+	"github.com/jmoiron/sqlx"
+	"github.com/uptrace/bun"
+	"github.com/uptrace/bun/dialect/pgdialect"
+	gormpostgres "gorm.io/driver/postgres"
+	"gorm.io/gorm"
+	"gorm.io/gorm/logger"
 
 	"github.com/outmill/outmill/_examples/internal/example"
 	"github.com/outmill/outmill/postgres"
@@ -50,7 +57,19 @@ func run(ctx context.Context, db example.Database, out io.Writer) error {
 	}
 	defer func() { _ = sub.Close() }()
 
-	shop := &shop{db: sales, store: store, pub: pub}
+	orm, err := gorm.Open(gormpostgres.New(gormpostgres.Config{Conn: sales}), &gorm.Config{Logger: logger.Discard})
+	if err != nil {
+		return err
+	}
+	shop := &shop{
+		db:    sales,
+		bun:   bun.NewDB(sales, pgdialect.New()),
+		sqlx:  sqlx.NewDb(sales, "pgx"),
+		gorm:  orm,
+		ent:   entsql.OpenDB(dialect.Postgres, sales),
+		store: store,
+		pub:   pub,
+	}
 	if err := shop.open(ctx); err != nil {
 		return err
 	}
@@ -65,7 +84,7 @@ func run(ctx context.Context, db example.Database, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return example.Compare(out, []string{"book", "lamp", "vase"},
+	return example.Compare(out, []string{"book", "chair", "clock", "lamp", "plant", "vase"},
 		example.Column{Name: "in the table", Seen: sold}, example.Column{Name: "delivered", Seen: told})
 }
 

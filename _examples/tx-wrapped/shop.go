@@ -7,19 +7,32 @@ import (
 	"fmt"
 	"io"
 
+	"entgo.io/ent/dialect"
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/jmoiron/sqlx"
+	"github.com/uptrace/bun"
+	"gorm.io/gorm"
 
-	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/publisher"
 )
 
 const topic = "sales"
 
+// shop has one pool, and the libraries that work with it.
 type shop struct {
 	db    *sql.DB
-	store *postgres.Store
+	bun   *bun.DB
+	sqlx  *sqlx.DB
+	gorm  *gorm.DB
+	ent   dialect.Driver
+	store transactional
 	pub   *publisher.Publisher
+}
+
+// transactional is any of the SQL stores.
+type transactional interface {
+	WithTx(ctx context.Context, tx any) context.Context
 }
 
 var errCardDeclined = errors.New("card declined")
@@ -30,69 +43,36 @@ func (s *shop) tell(ctx context.Context, item string) error {
 	return s.pub.WithContext(ctx).Publish(topic, msg)
 }
 
-func (s *shop) sellAll(ctx context.Context, out io.Writer) error {
-	for _, wrapper := range []struct {
-		name            string
-		sell            func(ctx context.Context, tx *sql.Tx, item string) error
-		bought, refused string
-	}{
+// way is a way to sell something in a transaction, which ends with an error if
+// one is given.
+type way struct {
+	name            string
+	sell            func(ctx context.Context, item string, ending error) error
+	bought, refused string
+}
+
+func (s *shop) ways() []way {
+	return []way{
 		{"sqlc's DBTX", s.sellBySQLC, "book", "yacht"},
 		{"a wrapper that counts", s.sellCounted, "lamp", "sofa"},
 		{"bun's Tx", s.sellByBun, "vase", "organ"},
-	} {
-		err := s.inTx(ctx, func(tx *sql.Tx) error {
-			return wrapper.sell(ctx, tx, wrapper.bought)
-		})
-		if err != nil {
-			return fmt.Errorf("%s: %w", wrapper.name, err)
+		{"sqlx's Tx", s.sellBySQLX, "clock", "piano"},
+		{"gorm's ConnPool", s.sellByGORM, "chair", "couch"},
+		{"ent's Tx", s.sellByEnt, "plant", "statue"},
+	}
+}
+
+func (s *shop) sellAll(ctx context.Context, out io.Writer) error {
+	for _, w := range s.ways() {
+		if err := w.sell(ctx, w.bought, nil); err != nil {
+			return fmt.Errorf("%s: %w", w.name, err)
 		}
-		err = s.inTx(ctx, func(tx *sql.Tx) error {
-			if err := wrapper.sell(ctx, tx, wrapper.refused); err != nil {
-				return err
-			}
-			return errCardDeclined
-		})
-		if !errors.Is(err, errCardDeclined) {
-			return fmt.Errorf("%s: want the second sale to fail as the card is declined, got: %w", wrapper.name, err)
+		if err := w.sell(ctx, w.refused, errCardDeclined); !errors.Is(err, errCardDeclined) {
+			return fmt.Errorf("%s: want the second sale to fail as the card is declined, got: %w", w.name, err)
 		}
-		fmt.Fprintf(out, "%s: %s: committed; %s: rolled back, %s\n", wrapper.name, wrapper.bought, wrapper.refused, errCardDeclined)
+		fmt.Fprintf(out, "%s: %s: committed; %s: rolled back, %s\n", w.name, w.bought, w.refused, errCardDeclined)
 	}
 	return nil
-}
-
-// sellBySQLC passes on what sqlc's Queries are made of.
-func (s *shop) sellBySQLC(ctx context.Context, tx *sql.Tx, item string) error {
-	var db DBTX = tx
-	if err := New(db).InsertSale(ctx, item); err != nil {
-		return err
-	}
-	return s.tell(s.store.WithTx(ctx, db), item)
-}
-
-// sellCounted passes on the wrapper, whose methods the outbox then uses.
-func (s *shop) sellCounted(ctx context.Context, tx *sql.Tx, item string) error {
-	counted := &countingTx{Tx: tx}
-	if _, err := counted.ExecContext(ctx, `INSERT INTO sales (item) VALUES ($1)`, item); err != nil {
-		return err
-	}
-	before := counted.statements
-	if err := s.tell(s.store.WithTx(ctx, counted), item); err != nil {
-		return err
-	}
-	if counted.statements == before {
-		return errors.New("the outbox went past the wrapper")
-	}
-	return nil
-}
-
-// sellByBun passes on what the wrapper embeds, since bun's own methods want
-// question marks for arguments, where PostgreSQL has $1.
-func (s *shop) sellByBun(ctx context.Context, tx *sql.Tx, item string) error {
-	wrapped := bunTx{tx}
-	if _, err := wrapped.ExecContext(ctx, `INSERT INTO sales (item) VALUES (?)`, item); err != nil {
-		return err
-	}
-	return s.tell(s.store.WithTx(ctx, wrapped.Tx), item)
 }
 
 func (s *shop) inTx(ctx context.Context, fn func(tx *sql.Tx) error) error {

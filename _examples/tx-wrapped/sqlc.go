@@ -26,3 +26,17 @@ func (q *Queries) InsertSale(ctx context.Context, item string) error {
 	_, err := q.db.ExecContext(ctx, insertSale, item)
 	return err
 }
+
+// sellBySQLC passes on what sqlc's Queries are made of.
+func (s *shop) sellBySQLC(ctx context.Context, item string, ending error) error {
+	return s.inTx(ctx, func(tx *sql.Tx) error {
+		var db DBTX = tx
+		if err := New(db).InsertSale(ctx, item); err != nil {
+			return err
+		}
+		if err := s.tell(s.store.WithTx(ctx, db), item); err != nil {
+			return err
+		}
+		return ending
+	})
+}

@@ -13,8 +13,11 @@ func Test_what_was_committed_is_delivered_and_nothing_else(t *testing.T) {
 	exampletest.Prints(t, run, `sqlc's DBTX: book: committed; yacht: rolled back, card declined
 a wrapper that counts: lamp: committed; sofa: rolled back, card declined
 bun's Tx: vase: committed; organ: rolled back, card declined
-in the table: book, lamp, vase
-delivered:    book, lamp, vase
+sqlx's Tx: clock: committed; piano: rolled back, card declined
+gorm's ConnPool: chair: committed; couch: rolled back, card declined
+ent's Tx: plant: committed; statue: rolled back, card declined
+in the table: book, chair, clock, lamp, plant, vase
+delivered:    book, chair, clock, lamp, plant, vase
 OK: what was committed was delivered, and nothing else
 `)
 }

@@ -7,27 +7,28 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"reflect"
 
 	"github.com/outmill/outmill"
 )
 
 // Handle runs statements within a transaction. *sql.Tx is one, and so is
-// whatever satisfies watermill-sql's ContextExecutor; this package names the
-// methods itself so that the library does not depend on that module.
+// whatever satisfies the ContextExecutor of watermill-sql v3, gorm's ConnPool or
+// ent's ExecQuerier; this package names the methods itself so that the library
+// depends on none of them.
 type Handle interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// Carry returns a context that carries tx for the store. It refuses nothing:
-// what is wrong with tx is told by [From], to whoever uses the context.
-func Carry(ctx context.Context, store any, tx Handle) context.Context {
-	if err := check(tx); err != nil {
-		return outmill.ContextWithTx(ctx, store, refusal{err})
+// Carry returns a context that carries the transaction of tx for the store, as
+// [Resolve] finds it. It refuses nothing: what is wrong with tx is told by
+// [From], to whoever uses the context.
+func Carry(ctx context.Context, store, tx any) context.Context {
+	found, err := Resolve(tx, Driver{})
+	if err != nil {
+		found = refusal{err}
 	}
-	return outmill.ContextWithTx(ctx, store, tx)
+	return outmill.ContextWithTx(ctx, store, found)
 }
 
 // From returns the handle that ctx carries for the store, nil where it
@@ -60,28 +61,3 @@ func Ended(err error) error {
 // refusal travels in the place of a transaction that cannot be used. It holds
 // a pointer, so that it can be compared.
 type refusal struct{ err error }
-
-func check(tx Handle) error {
-	if isNil(tx) {
-		return fmt.Errorf("%w: it is nil", outmill.ErrInvalidTx)
-	}
-	if _, ok := tx.(*sql.DB); ok {
-		return fmt.Errorf("%w: a *sql.DB is a pool, not a transaction: pass what its BeginTx returns", outmill.ErrInvalidTx)
-	}
-	if !reflect.ValueOf(tx).Comparable() {
-		return fmt.Errorf("%w: a %T cannot be compared, so two uses of it cannot be told from two transactions: pass a pointer", outmill.ErrInvalidTx, tx)
-	}
-	return nil
-}
-
-func isNil(tx Handle) bool {
-	if tx == nil {
-		return true
-	}
-	switch v := reflect.ValueOf(tx); v.Kind() {
-	case reflect.Pointer, reflect.Map, reflect.Slice, reflect.Func, reflect.Chan, reflect.Interface:
-		return v.IsNil()
-	default:
-		return false
-	}
-}

@@ -16,11 +16,9 @@ import (
 // Whatever watermill-sql takes for a transaction, Outmill takes too.
 var _ sqltx.Handle = watermillsql.ContextExecutor(nil)
 
-type handle struct{ *sql.Tx }
-
 func Test_a_transaction_is_found_under_the_store_that_carried_it(t *testing.T) {
 	t.Parallel()
-	tx := &handle{}
+	tx := new(sql.Tx)
 	ctx := sqltx.Carry(t.Context(), "store", tx)
 	found, err := sqltx.From(ctx, "store")
 	require.NoError(t, err)
@@ -36,12 +34,12 @@ func Test_a_transaction_is_found_under_the_store_that_carried_it(t *testing.T) {
 
 func Test_what_is_no_transaction_is_refused_where_it_is_used(t *testing.T) {
 	t.Parallel()
-	for name, tx := range map[string]sqltx.Handle{
+	for name, tx := range map[string]any{
 		"nil":       nil,
 		"typed nil": (*sql.Tx)(nil),
 		"pool":      &sql.DB{},
 		"not comparable": struct {
-			*sql.Tx
+			hidden
 			_ []int
 		}{},
 	} {
@@ -70,7 +68,7 @@ func Test_the_error_of_a_transaction_that_is_over_says_so(t *testing.T) {
 func Test_appends_of_one_transaction_take_turns_and_those_of_others_do_not_wait(t *testing.T) {
 	t.Parallel()
 	var locks sqltx.Locks
-	one, two := &handle{}, &handle{new(sql.Tx)}
+	one, two := new(sql.Tx), new(sql.Tx)
 	unlock, err := locks.Lock(t.Context(), one)
 	require.NoError(t, err)
 

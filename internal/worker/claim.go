@@ -41,11 +41,11 @@ func (w *Worker) claimLoop(ctx context.Context) {
 		case found > 0:
 			// One topic is in trouble, and others are not.
 			trouble.reset()
-			w.fault("A claim ended early, what it has leased is handled", err, watermill.LogFields{"count": found})
+			w.faults.Fault("A claim ended early, what it has leased is handled", err, watermill.LogFields{"count": found})
 			w.wait(ctx, time.After(firstPoll), nil, nil, nil)
 		default:
 			pause := trouble.next()
-			w.fault("Claim failed, will try again", err, watermill.LogFields{"after": pause.String()})
+			w.faults.Fault("Claim failed, will try again", err, watermill.LogFields{"after": pause.String()})
 			w.wait(ctx, time.After(pause), nil, nil, nil)
 		}
 	}

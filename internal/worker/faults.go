@@ -6,21 +6,31 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 )
 
-// fault logs an error that the worker survives, and tells the user of it.
-func (w *Worker) fault(message string, err error, fields watermill.LogFields) {
-	w.log.Error(message, err, fields)
-	Tell(w.cfg.OnError, fmt.Errorf("outmill: group %q: %s: %w", w.cfg.Group, message, err), w.log)
+// Faults logs errors that are survived, and tells the user's OnError of them.
+type Faults struct {
+	Log watermill.LoggerAdapter
+	// Of names what survives them: it begins the errors that OnError gets.
+	Of string
+	// OnError may be nil. A panic of it is logged.
+	OnError func(err error)
 }
 
-// Tell calls an OnError of a user's, if there is one. A panic of it is logged.
-func Tell(onError func(error), err error, log watermill.LoggerAdapter) {
-	if onError == nil {
+// Fault logs an error and tells OnError of it. It is called without locks, because
+// OnError may call what survives the error.
+func (f Faults) Fault(message string, err error, fields watermill.LogFields) {
+	f.Log.Error(message, err, fields)
+	f.Tell(err)
+}
+
+// Tell tells OnError of an error that is logged elsewhere.
+func (f Faults) Tell(err error) {
+	if f.OnError == nil || err == nil {
 		return
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			log.Error("OnError panicked", fmt.Errorf("%v", p), nil)
+			f.Log.Error("OnError panicked", fmt.Errorf("%v", p), nil)
 		}
 	}()
-	onError(err)
+	f.OnError(fmt.Errorf("outmill: %s: %w", f.Of, err))
 }

@@ -69,12 +69,12 @@ func (w *Worker) flush(ctx context.Context) {
 		}
 		if err := w.store(ctx, batch[:n]); err != nil {
 			if ctx.Err() != nil || errors.Is(err, outmill.ErrClosed) {
-				w.fault("Outcomes could not be stored; the records come again when their leases end", err, watermill.LogFields{"count": len(batch)})
+				w.faults.Fault("Outcomes could not be stored; the records come again when their leases end", err, watermill.LogFields{"count": len(batch)})
 				w.forget(batch)
 				return
 			}
 			pause := retry.next()
-			w.fault("Outcomes could not be stored, will try again", err, watermill.LogFields{"count": len(batch), "after": pause.String()})
+			w.faults.Fault("Outcomes could not be stored, will try again", err, watermill.LogFields{"count": len(batch), "after": pause.String()})
 			w.wait(ctx, time.After(pause), nil, nil, nil)
 			continue
 		}

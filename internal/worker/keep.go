@@ -25,7 +25,7 @@ func (w *Worker) keepLoop(ctx context.Context) {
 		}
 		w.giveUpLate()
 		if err := w.extend(ctx); err != nil {
-			w.fault("Leases could not be extended, will try again", err, nil)
+			w.faults.Fault("Leases could not be extended, will try again", err, nil)
 		}
 		w.dropLost()
 	}

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -15,8 +16,9 @@ import (
 // from it, then Stop and Close it. All methods may be called concurrently, and
 // Stop and Close at any time.
 type Worker struct {
-	cfg Config
-	log watermill.LoggerAdapter
+	cfg    Config
+	log    watermill.LoggerAdapter
+	faults Faults
 
 	claimers sync.WaitGroup
 	rest     sync.WaitGroup
@@ -91,6 +93,7 @@ func New(cfg Config) *Worker {
 		topics:        cfg.Topics,
 		limit:         cfg.BatchSize,
 	}
+	w.faults = Faults{Log: w.log, Of: fmt.Sprintf("group %q", cfg.Group), OnError: cfg.OnError}
 	if !cfg.ByTopic {
 		w.feeds[""] = w.newFeed("", "")
 		w.woken.reads(cfg.Topics.Matcher())

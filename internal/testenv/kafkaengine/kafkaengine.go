@@ -17,11 +17,19 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/outmill/outmill/internal/testenv/certificate"
 	"github.com/outmill/outmill/internal/testenv/proc"
 )
 
 // Version is the Apache Kafka release that Start runs.
 const Version = "4.3.1"
+
+// User and Password are for the listener that wants TLS and SASL: PLAIN,
+// SCRAM-SHA-256, SCRAM-SHA-512, and OAUTHBEARER with an unsecured token.
+const (
+	User     = "outmill"
+	Password = "outmill-secret"
+)
 
 const brokerClass = "kafka.Kafka"
 
@@ -37,7 +45,7 @@ type Engine struct {
 	// SecureAddr is the host:port of the listener that wants TLS and SASL, as
 	// User, with Certificate as the one that it shows.
 	SecureAddr  string
-	Certificate Certificate
+	Certificate certificate.Certificate
 	// Dir holds the configuration, the data, the log and the pid.
 	Dir string
 
@@ -61,15 +69,15 @@ func Prepare(ctx context.Context, dir string) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	certificate, err := NewCertificate()
+	shown, err := certificate.New()
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{Addr: loopback(ports[0]), SecureAddr: loopback(ports[1]), Certificate: certificate, Dir: dir, libs: libs}
+	e := &Engine{Addr: loopback(ports[0]), SecureAddr: loopback(ports[1]), Certificate: shown, Dir: dir, libs: libs}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("kafka: make the data directory: %w", err)
 	}
-	if err := os.WriteFile(e.keystoreFile(), certificate.keystore(), 0o600); err != nil {
+	if err := os.WriteFile(e.keystoreFile(), shown.Keystore(), 0o600); err != nil {
 		return nil, fmt.Errorf("kafka: write the certificate: %w", err)
 	}
 	if err := os.WriteFile(e.configFile(), e.properties(loopback(ports[2])), 0o600); err != nil {

@@ -1,4 +1,5 @@
-package kafkaengine
+// Package certificate makes certificates for servers that tests start.
+package certificate
 
 import (
 	"crypto/ecdsa"
@@ -14,20 +15,14 @@ import (
 	"time"
 )
 
-// User and Password are for the listener that wants TLS and SASL: PLAIN,
-// SCRAM-SHA-256, SCRAM-SHA-512, and OAUTHBEARER with an unsecured token.
-const (
-	User     = "outmill"
-	Password = "outmill-secret"
-)
-
-// Certificate is a certificate for 127.0.0.1 that signs itself.
+// Certificate is a certificate for 127.0.0.1, and for no host name, that signs
+// itself.
 type Certificate struct {
 	certificate, key []byte
 }
 
-// NewCertificate makes a certificate that is good for a day.
-func NewCertificate() (Certificate, error) {
+// New makes a certificate that is good for a day.
+func New() (Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return Certificate{}, fmt.Errorf("make a key: %w", err)
@@ -73,7 +68,13 @@ func (c Certificate) Server() (*tls.Config, error) {
 	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
 }
 
-// keystore is the certificate as Kafka reads it.
-func (c Certificate) keystore() []byte {
+// PEM is the certificate without its key, as files of authorities have it.
+func (c Certificate) PEM() []byte { return c.certificate }
+
+// KeyPEM is the key.
+func (c Certificate) KeyPEM() []byte { return c.key }
+
+// Keystore is the key and the certificate in one, as Kafka and MongoDB read them.
+func (c Certificate) Keystore() []byte {
 	return append(append([]byte{}, c.key...), c.certificate...)
 }

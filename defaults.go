@@ -1,0 +1,120 @@
+package outmill
+
+import (
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+)
+
+// WorkerDefaults are settings of subscribers and forwarders that a store's URL
+// may have, so that they can be changed without a change of the program:
+//
+//	postgres://host/orders?lease=1m&batch_size=500&max_attempts=20
+//
+// WithDefaults of their Configs takes them where the program sets nothing else. A
+// zero field is one that the URL does not have.
+type WorkerDefaults struct {
+	// Lease is the parameter lease, a duration above 0, at most 24h.
+	Lease time.Duration
+	// BatchSize is the parameter batch_size, 1 to 10000.
+	BatchSize int
+	// MaxAttempts is the parameter max_attempts, 1 or more, or negative for no limit.
+	MaxAttempts int
+}
+
+const (
+	maxLease     = 24 * time.Hour
+	maxBatchSize = 10_000
+)
+
+// DefaultsOf returns the settings of workers that stand in a store's URL. [Open]
+// leaves them out of the URL that it gives to the store's provider.
+//
+// The error is an *InvalidURLError that names the parameter.
+func DefaultsOf(storeURL string) (WorkerDefaults, error) {
+	_, defaults, err := splitDefaults(storeURL)
+	return defaults, err
+}
+
+// splitDefaults takes the workers' parameters out of a URL, and leaves the rest
+// of its text as it is: not every provider's URLs are those of net/url.
+func splitDefaults(storeURL string) (rest string, defaults WorkerDefaults, err error) {
+	rest, query, found := strings.Cut(storeURL, "?")
+	if !found {
+		return storeURL, defaults, nil
+	}
+	seen := map[string]bool{}
+	var others []string
+	for parameter := range strings.SplitSeq(query, "&") {
+		name, value, _ := strings.Cut(parameter, "=")
+		set, ok := defaults.setter(name)
+		if !ok {
+			others = append(others, parameter)
+			continue
+		}
+		if value, err = url.QueryUnescape(value); err != nil || seen[name] || !set(value) {
+			return "", WorkerDefaults{}, &InvalidURLError{URL: RedactURL(storeURL), Reason: wrongDefault(name, value, seen[name])}
+		}
+		seen[name] = true
+	}
+	if len(others) > 0 {
+		rest += "?" + strings.Join(others, "&")
+	}
+	return rest, defaults, nil
+}
+
+// setter returns a function that reports whether it could take a value.
+func (d *WorkerDefaults) setter(parameter string) (set func(value string) bool, ok bool) {
+	switch parameter {
+	case "lease":
+		return func(value string) bool {
+			lease, err := time.ParseDuration(value)
+			d.Lease = lease
+			return err == nil && lease > 0 && lease <= maxLease
+		}, true
+	case "batch_size":
+		return func(value string) bool {
+			size, err := strconv.Atoi(value)
+			d.BatchSize = size
+			return err == nil && size >= 1 && size <= maxBatchSize
+		}, true
+	case "max_attempts":
+		return func(value string) bool {
+			attempts, err := strconv.Atoi(value)
+			d.MaxAttempts = attempts
+			return err == nil && attempts != 0
+		}, true
+	}
+	return nil, false
+}
+
+func wrongDefault(parameter, value string, again bool) string {
+	if again {
+		return fmt.Sprintf("has the parameter %s twice: want it once", parameter)
+	}
+	want := map[string]string{
+		"lease":        "a duration such as 30s, above 0, at most 24h",
+		"batch_size":   "a number from 1 to 10000",
+		"max_attempts": "a number from 1, or a negative one for no limit",
+	}
+	return fmt.Sprintf("has the parameter %s=%q: want %s", parameter, value, want[parameter])
+}
+
+// fields are the settings that the URL has, for logs.
+func (d WorkerDefaults) fields() watermill.LogFields {
+	fields := watermill.LogFields{}
+	if d.Lease != 0 {
+		fields["lease"] = d.Lease.String()
+	}
+	if d.BatchSize != 0 {
+		fields["batch_size"] = d.BatchSize
+	}
+	if d.MaxAttempts != 0 {
+		fields["max_attempts"] = d.MaxAttempts
+	}
+	return fields
+}

@@ -1,0 +1,124 @@
+package forwarder
+
+import (
+	"fmt"
+	"reflect"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/outmill/outmill"
+)
+
+// maxWrappers bounds how far decorators are followed: they may form a ring.
+const maxWrappers = 16
+
+// mode is how messages reach the publisher.
+type mode struct {
+	// batching takes batches; nil where the publisher gets one message at a time.
+	batching outmill.BatchPublisher
+	// passed are the types of the decorators that batches go past.
+	passed []string
+	// hidden is the type of a publisher of batches that hider holds and does not
+	// show; "" where there is none.
+	hider, hidden string
+}
+
+// modeOf looks for a publisher of batches behind decorators that say what they
+// wrap, as errors do.
+func modeOf(publisher message.Publisher) mode {
+	var passed []string
+	for range maxWrappers {
+		if batching, ok := publisher.(outmill.BatchPublisher); ok {
+			return mode{batching: batching, passed: passed}
+		}
+		inner := unwrap(publisher)
+		if inner == nil {
+			break
+		}
+		passed = append(passed, fmt.Sprintf("%T", publisher))
+		publisher = inner
+	}
+	hider, hidden := findHidden(reflect.ValueOf(publisher), maxWrappers)
+	return mode{hider: hider, hidden: hidden}
+}
+
+// unwrap returns nil where the publisher wraps none, or does not say which.
+func unwrap(publisher message.Publisher) (inner message.Publisher) {
+	wrapper, ok := publisher.(interface{ Unwrap() message.Publisher })
+	if !ok {
+		return nil
+	}
+	defer func() {
+		if recover() != nil {
+			inner = nil
+		}
+	}()
+	if inner = wrapper.Unwrap(); outmill.IsNil(inner) {
+		return nil
+	}
+	return inner
+}
+
+var (
+	publisherType = reflect.TypeFor[message.Publisher]()
+	batchingType  = reflect.TypeFor[outmill.BatchPublisher]()
+)
+
+// findHidden looks for a publisher of batches in the fields of a publisher, and
+// of the publishers in them. It reads types only: most decorators keep what they
+// wrap in a field that is not exported.
+func findHidden(v reflect.Value, depth int) (hider, hidden string) {
+	v = pointedTo(v)
+	if depth == 0 || v.Kind() != reflect.Struct {
+		return "", ""
+	}
+	for i := range v.NumField() {
+		field := v.Field(i)
+		if field.Kind() == reflect.Interface {
+			field = field.Elem()
+		}
+		switch {
+		case !field.IsValid() || !field.Type().Implements(publisherType):
+			continue
+		case field.Type().Implements(batchingType):
+			return v.Type().String(), field.Type().String()
+		}
+		if hider, hidden := findHidden(field, depth-1); hidden != "" {
+			return hider, hidden
+		}
+	}
+	return "", ""
+}
+
+// pointedTo is not valid where a pointer on the way is nil.
+func pointedTo(v reflect.Value) reflect.Value {
+	for range maxWrappers {
+		if v.Kind() != reflect.Pointer && v.Kind() != reflect.Interface {
+			break
+		}
+		v = v.Elem()
+	}
+	return v
+}
+
+// log says how the forwarder publishes, because one message at a time costs a
+// round trip for each, and nothing else shows why.
+func (m mode) log(log watermill.LoggerAdapter, publisher message.Publisher, lanes int) {
+	fields := watermill.LogFields{"publisher": fmt.Sprintf("%T", publisher)}
+	switch {
+	case m.batching == nil:
+		fields["lanes"] = lanes
+		log.Info("The forwarder publishes one message at a time in each of its lanes", fields)
+	case len(m.passed) == 0:
+		log.Info("The forwarder publishes in batches", fields)
+	default:
+		fields["batches_through"] = fmt.Sprintf("%T", m.batching)
+		fields["passed_by"] = m.passed
+		log.Info("The forwarder publishes in batches, which go past the decorators that have no PublishBatch", fields)
+	}
+	if m.hidden != "" {
+		log.Error("Warning: a decorator hides a publisher that takes batches, so the forwarder publishes one message in each round trip; give the decorator a method PublishBatch, or Unwrap() message.Publisher if batches may go past it", nil,
+			watermill.LogFields{"decorator": m.hider, "hides": m.hidden})
+	}
+}

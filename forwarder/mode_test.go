@@ -1,0 +1,161 @@
+package forwarder_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+)
+
+// hiding decorates as most do: what it wraps is in a field that is not exported.
+type hiding struct {
+	pub   message.Publisher
+	calls int
+}
+
+func (h *hiding) Publish(topic string, messages ...*message.Message) error {
+	h.calls++
+	return h.pub.Publish(topic, messages...)
+}
+
+func (h *hiding) Close() error { return h.pub.Close() }
+
+// unwrapping says what it wraps.
+type unwrapping struct{ hiding }
+
+func (u *unwrapping) Unwrap() message.Publisher { return u.pub }
+
+// batching has a PublishBatch of its own.
+type batching struct {
+	unwrapping
+	batches int
+}
+
+func (b *batching) PublishBatch(ctx context.Context, batch []outmill.Outgoing) error {
+	b.batches++
+	return b.pub.(outmill.BatchPublisher).PublishBatch(ctx, batch)
+}
+
+// ring unwraps to itself.
+type ring struct{ message.Publisher }
+
+func (r *ring) Unwrap() message.Publisher { return r }
+
+// broken cannot say what it wraps.
+type broken struct{ message.Publisher }
+
+func (broken) Unwrap() message.Publisher { panic("no idea") }
+
+// forwardTen forwards ten messages and returns how many batches the destination
+// got, and what was logged.
+func forwardTen(t *testing.T, d *batchDestination, pub message.Publisher) (batches int, l *logs) {
+	t.Helper()
+	store := newStore(t)
+	register(t, store)
+	add(t, store, recs("orders", "a", 10)...)
+	l = newLogs()
+	startLogged(t, store, pub, quick(), l)
+	d.waitFor(t, 10)
+	requireEmpty(t, store)
+	require.Equal(t, namesOf("orders", "a", 10), d.ids())
+	return len(d.allBatches()), l
+}
+
+func Test_a_publisher_of_batches_is_said_to_get_batches(t *testing.T) {
+	t.Parallel()
+	d := newBatchDestination(t)
+	batches, l := forwardTen(t, d, d)
+	require.Positive(t, batches)
+	require.Len(t, l.find("INFO The forwarder publishes in batches", "batchDestination"), 1)
+	require.Empty(t, l.find("Warning"))
+}
+
+func Test_a_plain_publisher_is_said_to_get_one_message_at_a_time(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	add(t, store, rec("orders", "a", "m"))
+	d := newDestination(t)
+	l := newLogs()
+	startLogged(t, store, d, quick(), l)
+	d.waitFor(t, 1)
+	require.Len(t, l.find("INFO The forwarder publishes one message at a time", "destination", "lanes:64"), 1)
+	require.Empty(t, l.find("Warning"))
+}
+
+func Test_batches_go_past_decorators_that_unwrap_and_the_log_names_them(t *testing.T) {
+	t.Parallel()
+	d := newBatchDestination(t)
+	inner := &unwrapping{hiding{pub: d}}
+	outer := &unwrapping{hiding{pub: inner}}
+	batches, l := forwardTen(t, d, outer)
+	require.Positive(t, batches)
+	require.Zero(t, outer.calls+inner.calls)
+	require.Len(t, l.find("INFO The forwarder publishes in batches", "passed_by:[*forwarder_test.unwrapping *forwarder_test.unwrapping]", "batches_through:*forwarder_test.batchDestination"), 1)
+	require.Empty(t, l.find("Warning"))
+}
+
+func Test_a_decorator_that_publishes_batches_itself_gets_them(t *testing.T) {
+	t.Parallel()
+	d := newBatchDestination(t)
+	decorator := &batching{unwrapping: unwrapping{hiding{pub: d}}}
+	batches, _ := forwardTen(t, d, decorator)
+	require.Equal(t, batches, decorator.batches)
+}
+
+func Test_a_decorator_that_hides_a_publisher_of_batches_is_warned_of_with_the_remedy(t *testing.T) {
+	t.Parallel()
+	for name, decorate := range map[string]func(pub message.Publisher) message.Publisher{
+		"by itself":                   func(pub message.Publisher) message.Publisher { return &hiding{pub: pub} },
+		"under another one":           func(pub message.Publisher) message.Publisher { return &hiding{pub: &hiding{pub: pub}} },
+		"under one that unwraps":      func(pub message.Publisher) message.Publisher { return &unwrapping{hiding{pub: &hiding{pub: pub}}} },
+		"in an embedded publisher":    func(pub message.Publisher) message.Publisher { return struct{ message.Publisher }{pub} },
+		"which cannot be asked":       func(pub message.Publisher) message.Publisher { return broken{pub} },
+		"whose Unwrap goes in a ring": func(pub message.Publisher) message.Publisher { return &ring{pub} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newBatchDestination(t)
+			batches, l := forwardTen(t, d, decorate(d))
+			require.Zero(t, batches)
+			require.Len(t, l.find("one message at a time"), 1)
+			warnings := l.find("Warning", "hides", "PublishBatch", "Unwrap() message.Publisher", "batchDestination")
+			require.Len(t, warnings, 1)
+		})
+	}
+}
+
+func Test_a_ring_of_decorators_without_a_publisher_of_batches_is_not_followed_for_ever(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	add(t, store, rec("orders", "a", "m"))
+	d := newDestination(t)
+	one, two := &hiding{pub: d}, &hiding{pub: d}
+	l := newLogs()
+	turning := &turning{destination: d, next: one}
+	one.pub = turning
+	startLogged(t, store, two, quick(), l)
+	startLogged(t, store, turning, quick(), l)
+	d.waitFor(t, 1)
+	require.Empty(t, l.find("Warning", "hides"))
+}
+
+// turning publishes to its destination, and holds a publisher that holds it.
+type turning struct {
+	*destination
+	next message.Publisher
+}
+
+func Test_the_mode_is_logged_once(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	register(t, store)
+	d := newBatchDestination(t)
+	l := newLogs()
+	fwd := startLogged(t, store, &hiding{pub: d}, quick(), l)
+	_, err := fwd.Once(t.Context())
+	require.NoError(t, err)
+	require.Len(t, l.find("Warning", "hides"), 1)
+}

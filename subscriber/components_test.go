@@ -1,0 +1,270 @@
+package subscriber_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/components/cqrs"
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/ThreeDotsLabs/watermill/components/fanin"
+	"github.com/ThreeDotsLabs/watermill/components/requestreply"
+	"github.com/ThreeDotsLabs/watermill/components/requeuer"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/publisher"
+	"github.com/outmill/outmill/subscriber"
+)
+
+// site is a store with what Watermill's components want of one.
+type site struct {
+	store outmill.Store
+	pub   *publisher.Publisher
+}
+
+// onEachStore runs the test on every store, SQL Server included where there is
+// one.
+func onEachStore(t *testing.T, test func(t *testing.T, s site)) {
+	t.Helper()
+	for name, open := range stores {
+		t.Run("on "+name, func(t *testing.T) {
+			t.Parallel()
+			store := open(t)
+			t.Cleanup(func() { require.NoError(t, store.Close()) })
+			require.NoError(t, store.Ensure(t.Context()))
+			pub, err := publisher.New(store, publisher.Config{}, nil)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, pub.Close()) })
+			test(t, site{store, pub})
+		})
+	}
+}
+
+func (s site) subscriber(t *testing.T, group string) *subscriber.Subscriber {
+	t.Helper()
+	cfg := quick()
+	cfg.Group = group
+	sub, err := subscriber.New(s.store, cfg, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, sub.Close()) })
+	return sub
+}
+
+// newRouter makes a router, which run runs until the test ends.
+func newRouter(t *testing.T) *message.Router {
+	t.Helper()
+	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: patience}, nil)
+	require.NoError(t, err)
+	return router
+}
+
+func run(t *testing.T, router *message.Router) {
+	t.Helper()
+	ended := make(chan error, 1)
+	go func() { ended <- router.Run(context.Background()) }()
+	<-router.Running()
+	t.Cleanup(func() {
+		require.NoError(t, router.Close())
+		require.NoError(t, <-ended)
+	})
+}
+
+// requireNothingLeft waits until every message is acked.
+func (s site) requireNothingLeft(t *testing.T) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		left, err := s.store.List(t.Context(), outmill.ListQuery{})
+		require.NoError(t, err)
+		return len(left) == 0
+	}, patience, 5*time.Millisecond, "messages are left in the store")
+}
+
+// book is a command; booked is the reply.
+type (
+	book   struct{ Room string }
+	booked struct{ Number string }
+)
+
+func Test_Watermills_requestreply_gets_each_reply_on_every_store(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, s site) {
+		json := cqrs.JSONMarshaler{GenerateName: cqrs.StructName}
+		replies := func(id requestreply.OperationID) (string, error) { return "replies-" + string(id), nil }
+		backend, err := requestreply.NewPubSubBackend(requestreply.PubSubBackendConfig{
+			Publisher: s.pub,
+			SubscriberConstructor: func(requestreply.PubSubBackendSubscribeParams) (message.Subscriber, error) {
+				return s.subscriber(t, ""), nil
+			},
+			GeneratePublishTopic: func(p requestreply.PubSubBackendPublishParams) (string, error) {
+				return replies(p.OperationID)
+			},
+			GenerateSubscribeTopic: func(p requestreply.PubSubBackendSubscribeParams) (string, error) {
+				return replies(p.OperationID)
+			},
+			AckCommandErrors: true,
+		}, requestreply.BackendPubsubJSONMarshaler[booked]{})
+		require.NoError(t, err)
+
+		router := newRouter(t)
+		commands, err := cqrs.NewCommandProcessorWithConfig(router, cqrs.CommandProcessorConfig{
+			GenerateSubscribeTopic: func(cqrs.CommandProcessorGenerateSubscribeTopicParams) (string, error) { return "commands", nil },
+			SubscriberConstructor: func(cqrs.CommandProcessorSubscriberConstructorParams) (message.Subscriber, error) {
+				return s.subscriber(t, "hotel"), nil
+			},
+			Marshaler: json,
+		})
+		require.NoError(t, err)
+		require.NoError(t, commands.AddHandlers(requestreply.NewCommandHandlerWithResult("book", backend,
+			func(_ context.Context, cmd *book) (booked, error) {
+				if cmd.Room == "full" {
+					return booked{}, errors.New("no room")
+				}
+				return booked{"number of " + cmd.Room}, nil
+			})))
+		run(t, router)
+		bus, err := cqrs.NewCommandBusWithConfig(s.pub, cqrs.CommandBusConfig{
+			GeneratePublishTopic: func(cqrs.CommandBusGeneratePublishTopicParams) (string, error) { return "commands", nil },
+			Marshaler:            json,
+		})
+		require.NoError(t, err)
+
+		var wg sync.WaitGroup
+		for i := range 5 {
+			wg.Go(func() {
+				room := strconv.Itoa(i)
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				defer cancel()
+				reply, err := requestreply.SendWithReply(ctx, bus, backend, &book{room})
+				if err == nil {
+					err = reply.Error
+				}
+				if err != nil || reply.HandlerResult.Number != "number of "+room {
+					t.Errorf("reply to %s: %v, %v", room, reply.HandlerResult, err)
+				}
+			})
+		}
+		wg.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		reply, err := requestreply.SendWithReply(ctx, bus, backend, &book{"full"})
+		require.NoError(t, err)
+		require.ErrorContains(t, reply.Error, "no room")
+		s.requireNothingLeft(t)
+	})
+}
+
+func Test_Watermills_requeuer_brings_poisoned_messages_back_on_every_store(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, s site) {
+		poison, err := middleware.PoisonQueue(s.pub.Shared(), "poisoned")
+		require.NoError(t, err)
+		again := newRouter(t)
+		_, err = requeuer.NewRequeuer(requeuer.Config{
+			Subscriber:           s.subscriber(t, "requeuer"),
+			SubscribeTopic:       "poisoned",
+			Publisher:            s.pub.Shared(),
+			GeneratePublishTopic: func(requeuer.GeneratePublishTopicParams) (string, error) { return topic, nil },
+			Router:               again,
+		}, watermill.NopLogger{})
+		require.NoError(t, err)
+		run(t, again)
+
+		router := newRouter(t)
+		router.AddMiddleware(poison)
+		handled := make(chan string, 10)
+		router.AddConsumerHandler("handler", topic, s.subscriber(t, ""), func(msg *message.Message) error {
+			if msg.Metadata.Get(requeuer.RetriesKey) != "2" {
+				return errors.New("not yet")
+			}
+			handled <- msg.UUID
+			return nil
+		})
+		run(t, router)
+
+		var want, got []string
+		for range 5 {
+			order := newOrder()
+			outmill.SetKey(order, "customer")
+			want = append(want, order.UUID)
+			require.NoError(t, s.pub.Publish(topic, order))
+		}
+		for range want {
+			got = append(got, receive(t, handled))
+		}
+		require.ElementsMatch(t, want, got)
+		s.requireNothingLeft(t)
+	})
+}
+
+func Test_Watermills_fanin_brings_each_message_to_its_topic_once_on_every_store(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, s site) {
+		sources := []string{"north", "east", "south"}
+		fan, err := fanin.NewFanIn(s.subscriber(t, "fan"), s.pub.Shared(), fanin.Config{SourceTopics: sources, TargetTopic: topic, CloseTimeout: patience}, nil)
+		require.NoError(t, err)
+		ended := make(chan error, 1)
+		go func() { ended <- fan.Run(context.Background()) }()
+		<-fan.Running()
+		defer func() {
+			require.NoError(t, fan.Close())
+			require.NoError(t, <-ended)
+		}()
+		messages := subscribe(t, s.subscriber(t, ""))
+		var want, got []string
+		for i := range 10 {
+			for _, source := range sources {
+				order := newOrder()
+				order.UUID = fmt.Sprint(source, i)
+				want = append(want, order.UUID)
+				require.NoError(t, s.pub.Publish(source, order))
+			}
+		}
+		for range want {
+			msg := next(t, messages)
+			got = append(got, msg.UUID)
+			require.True(t, msg.Ack())
+		}
+		require.ElementsMatch(t, want, got)
+		s.requireNothingLeft(t)
+	})
+}
+
+func Test_Watermills_delays_hold_messages_back_on_every_store(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, s site) {
+		const wait = 300 * time.Millisecond
+		delaying, err := delay.NewPublisher(s.pub, delay.PublisherConfig{
+			DefaultDelayGenerator: func(delay.DefaultDelayGeneratorParams) (delay.Delay, error) { return delay.For(wait), nil },
+		})
+		require.NoError(t, err)
+		messages := subscribe(t, s.subscriber(t, ""))
+		late := newOrder()
+		appended := time.Now()
+		require.NoError(t, delaying.Publish(topic, late))
+		got := next(t, messages)
+		// SQLite's clock has milliseconds.
+		require.GreaterOrEqual(t, time.Since(appended), wait-5*time.Millisecond)
+		require.Equal(t, late.UUID, got.UUID)
+		got.Ack()
+		s.requireNothingLeft(t)
+	})
+}
+
+func receive(t *testing.T, from <-chan string) string {
+	t.Helper()
+	select {
+	case got := <-from:
+		return got
+	case <-time.After(patience):
+		require.FailNow(t, "nothing came")
+		return ""
+	}
+}
