@@ -80,8 +80,13 @@
 // migration tool from Statements. Each version of the schema is one transaction.
 // Programs of an older version go on working with a newer schema unless its
 // migration says otherwise (the column compatible of meta): so deploy the schema
-// first, and then one instance after the other. The table records, and the view
-// readable over it, are fit to be looked at with psql.
+// first, and then one instance after the other.
+//
+// The view readable is for people with psql: it shows the records of both lanes with
+// their status and their payload as text, and agrees with Stats and List. It goes over
+// all there is, so use Stats, which does not, for what is asked again and again:
+//
+//	SELECT grp, topic, status, count(*) FROM outmill.readable GROUP BY 1, 2, 3;
 //
 // Stages are the store's own refinement of the four statuses. Beside the names
 // that LiteBus gives to the states of its outbox:
@@ -135,6 +140,8 @@
 //	GRANT SELECT ON outmill.meta, outmill.groups, outmill.records, outmill.lanes TO app;
 //	GRANT SELECT ON outmill.joins, outmill.join_members TO app;
 //	GRANT SELECT ON outmill.log, outmill.batches, outmill.ended, outmill.late TO app; -- log
+//	-- who looks at the view for people, and nothing else
+//	GRANT SELECT ON outmill.readable TO app;
 //	-- who operates (Requeue, Delete, DropGroup, SealJoin, CancelJoin, ReportFailed, …), besides looking on
 //	GRANT UPDATE ON outmill.meta TO app;
 //	GRANT DELETE ON outmill.groups TO app;

@@ -228,3 +228,35 @@ BEGIN
     SELECT t.topic FROM t WHERE t.grp = $1 AND {p:log_ready}(t.line);
 END
 $outmill$;
+
+-- For people: the records and the log with words and readable payloads. What is done
+-- in the log is not shown: see log_passed, which is spelled out here because a function
+-- would want more rights than SELECT on the view. It goes over all there is.
+CREATE VIEW {p:readable} AS
+WITH newest AS (SELECT DISTINCT ON (line) line, pos, seen, low FROM {p:batches} ORDER BY line, n DESC),
+leased AS (
+    SELECT b.line, u.pos, b.owner, b.lease_until FROM newest AS last JOIN {p:batches} AS b ON b.line = last.line AND b.n >= last.low AND b.open > 0
+    CROSS JOIN LATERAL unnest(b.positions) WITH ORDINALITY AS u (pos, nth)
+    WHERE get_bit(b.done, u.nth::integer - 1) = 0
+        AND NOT EXISTS (SELECT 1 FROM {p:ended} AS e WHERE e.line = b.line AND e.n = b.n AND e.token = b.token))
+SELECT seq, id, grp, topic, key, message_id,
+       CASE stage WHEN 4 THEN 'leased' WHEN 6 THEN 'processed' WHEN 7 THEN 'dead' ELSE 'pending' END AS status,
+       CASE stage WHEN 0 THEN 'in line' WHEN 1 THEN 'held' WHEN 2 THEN 'waiting' WHEN 3 THEN 'delayed' WHEN 4 THEN 'leased' WHEN 5 THEN 'expired' ELSE 'settled' END AS stage,
+       created_at, due_at, next_at, available_at, expires_at, processed_at,
+       attempts, claims, expiries, parked, owner, processed_by, last_error,
+       correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, step, waits_for,
+       size, metadata::json, encode(payload, 'escape') AS payload
+FROM {p:records}
+UNION ALL
+SELECT l.pos, l.id, l.grp, l.topic, l.key, l.message_id,
+       CASE WHEN o.owner IS NULL THEN 'pending' ELSE 'leased' END, CASE WHEN o.owner IS NULL THEN 'in line' ELSE 'leased' END,
+       l.created_at, l.created_at, l.created_at, o.lease_until, NULL, NULL,
+       0, CASE WHEN o.owner IS NULL THEN 0 ELSE 1 END, 0, false, o.owner, NULL, '',
+       l.correlation_id, l.causation_id, l.tenant_id, l.traceparent, l.tracestate, l.dedup_key, l.step, NULL,
+       l.size, l.metadata, encode(l.payload, 'escape')
+FROM {p:log} AS l
+LEFT JOIN newest AS last ON last.line = l.line
+LEFT JOIN leased AS o ON o.line = l.line AND o.pos = l.pos
+WHERE o.owner IS NOT NULL OR last.line IS NULL OR l.pos > last.pos
+    OR l.pos > (SELECT m.past FROM {p:meta} AS m WHERE m.only_row) AND NOT pg_visible_in_snapshot(l.xid, last.seen)
+    OR EXISTS (SELECT 1 FROM {p:late} AS t WHERE t.line = l.line AND t.xid = l.xid AND l.pos > t.from_pos AND l.pos <= t.to_pos);
