@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/migrate"
 	"github.com/outmill/outmill/internal/sqltx"
 )
 
@@ -291,6 +292,24 @@ func whole(d bson.D) bson.D {
 // Statements returns the commands that make the schema, one a line for
 // mongosh: db.runCommand({…}).
 func (s *Store) Statements() []string {
+	statements, _ := s.StatementsFrom(0)
+	return statements
+}
+
+// StatementsFrom returns the commands that bring a schema of that version to the newest
+// one. See outmill.Schema.
+func (s *Store) StatementsFrom(version int) ([]string, error) {
+	if err := migrate.CheckFrom(version, schemaVersion); err != nil {
+		return nil, s.explain(context.Background(), "statements", err)
+	}
+	if version == schemaVersion {
+		return nil, nil
+	}
+	return s.creation(), nil
+}
+
+// creation are the commands that make the first version.
+func (s *Store) creation() []string {
 	var list []string
 	add := func(command bson.D) { list = append(list, "db.runCommand("+text(command)+")") }
 	byCollection := map[string]bson.A{}

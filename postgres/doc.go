@@ -77,10 +77,11 @@
 //
 // The tables are made by Ensure, called explicitly (a deploy job, outmill schema
 // -ensure), or at the start with Config.EnsureSchema, or by the user's own
-// migration tool from Statements. Each version of the schema is one transaction.
-// Programs of an older version go on working with a newer schema unless its
-// migration says otherwise (the column compatible of meta): so deploy the schema
-// first, and then one instance after the other.
+// migration tool from Statements, and from StatementsFrom for an update. Each
+// version of the schema is one transaction. Programs of an older version go on
+// working with a newer schema unless its migration says otherwise (the column
+// compatible of meta): so deploy the schema first, and then one instance after the
+// other.
 //
 // The view readable is for people with psql: it shows the records of both lanes with
 // their status and their payload as text, and agrees with Stats and List. It goes over
