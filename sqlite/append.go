@@ -11,7 +11,6 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/routing"
-	"github.com/outmill/outmill/internal/sqltx"
 )
 
 const insertColumns = `INSERT INTO {p:records} (id, grp, topic, key, stage, available_at, due_at, next_at, created_at, expires_at, size,
@@ -39,7 +38,7 @@ CROSS JOIN {p:lanes} AS l ON l.grp = k.value ->> 0 AND l.topic = k.value ->> 1 A
 // Append writes all the records or none. See outmill.Writer.
 func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
 	const operation = "append"
-	tx, err := sqltx.From(ctx, s)
+	tx, err := s.txOf(ctx)
 	if err != nil {
 		return s.explain(ctx, operation, err)
 	}

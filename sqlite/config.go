@@ -1,12 +1,14 @@
 package sqlite
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"regexp"
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/sqltx"
 )
 
 // Defaults of Config.
@@ -41,9 +43,22 @@ type Config struct {
 	// earlier. Open also makes it the busy_timeout of the connections that it
 	// opens. Default 5 s.
 	BusyTimeout time.Duration
+	// EnsureSchema has Open, or after New the first call that is not in a caller's
+	// transaction, do what Ensure does. Default: Ensure is called explicitly.
+	EnsureSchema bool
+	// TxFromContext finds the transaction of a context that WithTx did not make,
+	// such as one that a middleware puts there: Adopt(yours.TxFromContext). What it
+	// returns must be a transaction in the database of this store. Default none.
+	TxFromContext func(ctx context.Context) (tx Handle, ok bool)
 	// MaxPayload is the size in bytes of the largest payload that is taken, at
 	// most the default of 900,000,000.
 	MaxPayload int
+}
+
+// Adopt makes a Config.TxFromContext of a function that returns a handle of its own
+// kind, such as a *sql.Tx.
+func Adopt[T Handle](from func(ctx context.Context) (T, bool)) func(ctx context.Context) (Handle, bool) {
+	return sqltx.Adopt(from)
 }
 
 var prefixPattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,39}$`)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/sqltx"
 )
 
 // Defaults of Config.
@@ -56,10 +57,7 @@ type Config struct {
 // Adopt makes a Config.TxFromContext of a function such as watermill-sql's
 // TxFromContext.
 func Adopt[T Handle](from func(ctx context.Context) (T, bool)) func(ctx context.Context) (Handle, bool) {
-	return func(ctx context.Context) (Handle, bool) {
-		tx, ok := from(ctx)
-		return tx, ok
-	}
+	return sqltx.Adopt(from)
 }
 
 // namePattern keeps to names that the driver takes for those of table types,
