@@ -39,7 +39,8 @@ type Config struct {
 	// convention: it is given the name without a prefix (records, groups, …) and
 	// must return a name of its own for each. CollectionPrefix is then not used.
 	CollectionName func(name string) string
-	// Retain is how long a processed record is kept. 0 deletes it on ack.
+	// Retain is how long a processed record is kept. 0 deletes it on ack. A changed
+	// setting counts for what is acked from then on, and takes no Ensure.
 	Retain time.Duration
 	// RetainJoins is how long a join is kept that has ended. Default 24 h.
 	RetainJoins time.Duration

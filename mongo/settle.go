@@ -237,7 +237,7 @@ func (s *Store) Ack(ctx context.Context, leases []outmill.Lease) error {
 		}
 		return pipeline(bson.D{
 			{Key: "stage", Value: stageProcessed}, {Key: "settled", Value: true}, {Key: "status", Value: outmill.StatusProcessed},
-			{Key: "processed_at", Value: "$$NOW"}, {Key: "processed_by", Value: "$owner"},
+			{Key: "processed_at", Value: "$$NOW"}, {Key: "processed_by", Value: "$owner"}, {Key: "delete_at", Value: inTime(s.config.Retain)},
 		}, "owner", "available_at", "open")
 	})
 }
