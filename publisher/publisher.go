@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/records"
 )
 
 var _ message.Publisher = (*Publisher)(nil)
@@ -21,7 +22,7 @@ type Publisher struct {
 	writer outmill.Writer
 	cfg    Config
 	log    watermill.LoggerAdapter
-	delays *delays
+	maker  *records.Maker
 
 	mu     sync.Mutex
 	closed bool
@@ -40,7 +41,7 @@ func New(writer outmill.Writer, cfg Config, logger watermill.LoggerAdapter) (*Pu
 	if outmill.IsNil(logger) {
 		logger = watermill.NopLogger{}
 	}
-	delays, err := newDelays()
+	maker, err := records.NewMaker()
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +49,7 @@ func New(writer outmill.Writer, cfg Config, logger watermill.LoggerAdapter) (*Pu
 		writer: writer,
 		cfg:    cfg,
 		log:    logger.With(watermill.LogFields{"store": writer.Name()}),
-		delays: delays,
+		maker:  maker,
 	}, nil
 }
 
