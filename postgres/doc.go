@@ -84,8 +84,9 @@
 // other.
 //
 // The view readable is for people with psql: it shows the records of both lanes with
-// their status and their payload as text, and agrees with Stats and List. It goes over
-// all there is, so use Stats, which does not, for what is asked again and again:
+// their status and their payload as text (its first 1,000,000 bytes), and agrees with
+// Stats and List. It goes over all there is, so use Stats, which does not, for what is
+// asked again and again:
 //
 //	SELECT grp, topic, status, count(*) FROM outmill.readable GROUP BY 1, 2, 3;
 //

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/limits"
 	"github.com/outmill/outmill/internal/routing"
 )
 
@@ -77,6 +78,9 @@ type appending struct {
 	// last is the place in the order of the last row, 0 where there is none.
 	last int64
 }
+
+// rowLimits are SQLite's, less what is noted in a row later.
+var rowLimits = limits.Rows{Row: 1e9 - 1<<16, Metadata: 1e9 - 1<<16, PayloadTimes: 1}
 
 // topicKey names a key of a topic, or a dedup key of a topic.
 type topicKey struct{ topic, key string }
@@ -224,6 +228,9 @@ func (a *appending) rows(now int64, routes *routing.Table, blocked map[laneKey]b
 		metadata, err := metadataText(r.Metadata)
 		if err != nil {
 			return nil, fmt.Errorf("record %d: metadata: %w", i, err)
+		}
+		if err := rowLimits.Check(i, r, metadata); err != nil {
+			return nil, err
 		}
 		groups, known := readers[r.Topic]
 		if !known {

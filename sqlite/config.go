@@ -18,8 +18,8 @@ const (
 	DefaultBusyTimeout = 5 * time.Second
 	// DefaultRetainJoins is how long a join is kept that has ended.
 	DefaultRetainJoins = 24 * time.Hour
-	// DefaultMaxPayload leaves room for the other columns: SQLite holds rows of up
-	// to 1e9 bytes.
+	// DefaultMaxPayload leaves room for the other columns: SQLite, as the driver has
+	// it, holds rows of up to 1e9 bytes.
 	DefaultMaxPayload = 900_000_000
 )
 

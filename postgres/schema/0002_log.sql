@@ -229,9 +229,10 @@ BEGIN
 END
 $outmill$;
 
--- For people: the records and the log with words and readable payloads. What is done
--- in the log is not shown: see log_passed, which is spelled out here because a function
--- would want more rights than SELECT on the view. It goes over all there is.
+-- For people: the records and the log with words, and the first 1,000,000 bytes of each
+-- payload as text, because the whole of a large one would be more than PostgreSQL takes.
+-- What is done in the log is not shown: see log_passed, which is spelled out here because a
+-- function would want more rights than SELECT on the view. It goes over all there is.
 CREATE VIEW {p:readable} AS
 WITH newest AS (SELECT DISTINCT ON (line) line, pos, seen, low FROM {p:batches} ORDER BY line, n DESC),
 leased AS (
@@ -245,7 +246,7 @@ SELECT seq, id, grp, topic, key, message_id,
        created_at, due_at, next_at, available_at, expires_at, processed_at,
        attempts, claims, expiries, parked, owner, processed_by, last_error,
        correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, step, waits_for,
-       size, metadata::json, encode(payload, 'escape') AS payload
+       size, metadata::json, encode(substr(payload, 1, 1000000), 'escape') AS payload
 FROM {p:records}
 UNION ALL
 SELECT l.pos, l.id, l.grp, l.topic, l.key, l.message_id,
@@ -253,7 +254,7 @@ SELECT l.pos, l.id, l.grp, l.topic, l.key, l.message_id,
        l.created_at, l.created_at, l.created_at, o.lease_until, NULL, NULL,
        0, CASE WHEN o.owner IS NULL THEN 0 ELSE 1 END, 0, false, o.owner, NULL, '',
        l.correlation_id, l.causation_id, l.tenant_id, l.traceparent, l.tracestate, l.dedup_key, l.step, NULL,
-       l.size, l.metadata, encode(l.payload, 'escape')
+       l.size, l.metadata, encode(substr(l.payload, 1, 1000000), 'escape')
 FROM {p:log} AS l
 LEFT JOIN newest AS last ON last.line = l.line
 LEFT JOIN leased AS o ON o.line = l.line AND o.pos = l.pos
