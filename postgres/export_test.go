@@ -33,3 +33,6 @@ func (s *Store) ForgetLines(ctx context.Context) error { return s.forgetLines(ct
 
 // MarkSQL is what a claim of the log begins with.
 func (s *Store) MarkSQL() string { return s.sql.text(sqlMark) }
+
+// LineOf is the number of a group's line of a topic in the log.
+func LineOf(group, topic string) int64 { return lineOf(group, topic) }

@@ -5,7 +5,6 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"io/fs"
 
 	"github.com/jackc/pgx/v5"
@@ -268,14 +267,7 @@ func schemaError(found state) error {
 }
 
 // lockOf is the number of an advisory lock of this store's schema.
-func (s *Store) lockOf(parts ...string) int64 {
-	hash := fnv.New64a()
-	for _, part := range append([]string{"outmill", s.config.Schema, s.config.TablePrefix}, parts...) {
-		_, _ = hash.Write([]byte(part))
-		_, _ = hash.Write([]byte{0})
-	}
-	return int64(hash.Sum64())
-}
+func (s *Store) lockOf(parts ...string) int64 { return s.sql.lockOf(parts...) }
 
 // lockOfTopic is held by whoever claims in order from the topic.
 func (s *Store) lockOfTopic(group, topic string) int64 { return s.lockOf("topic", group, topic) }
