@@ -389,6 +389,11 @@ type Schema interface {
 	// Statements returns the whole schema as plain SQL (or the engine's own
 	// language), for the user's own migration tool.
 	Statements() []string
+	// StatementsFrom returns what brings a schema of that version to the newest one,
+	// which is the end of what Statements returns. 0 is an empty database, so it
+	// returns all; of the newest version nothing is left to do. ErrSchemaNewer where
+	// this program does not know the version yet, ErrInvalidConfig where it is negative.
+	StatementsFrom(version int) ([]string, error)
 }
 
 // Store is one outbox in one database, in all its roles.

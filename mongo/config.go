@@ -45,7 +45,8 @@ type Config struct {
 	// records: how many, to which topics, with which correlation ids. Info unless set;
 	// slog.LevelDebug is debug, and what is below is trace.
 	AppendLogLevel slog.Level
-	// Retain is how long a processed record is kept. 0 deletes it on ack.
+	// Retain is how long a processed record is kept. 0 deletes it on ack. A changed
+	// setting counts for what is acked from then on, and takes no Ensure.
 	Retain time.Duration
 	// RetainJoins is how long a join is kept that has ended. Default 24 h.
 	RetainJoins time.Duration

@@ -101,7 +101,7 @@ func elapse(t *testing.T, store outmill.Store, d time.Duration) {
 		}}}
 	}
 	for name, fields := range map[string][]string{
-		"records": {"created_at", "due_at", "next_at", "available_at", "expires_at", "processed_at"},
+		"records": {"created_at", "due_at", "next_at", "available_at", "expires_at", "processed_at", "delete_at"},
 		"lanes":   {"until"},
 		"dedup":   {"expires_at"},
 		"workers": {"seen_at"},

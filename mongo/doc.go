@@ -55,9 +55,10 @@
 //
 // # Retention
 //
-// Processed records are deleted by a janitor, and by an index with a time to live
-// (processed_at), which Ensure changes in place when Config.Retain changes.
-// Stores on the same collections should agree on it.
+// An ack with Config.Retain notes in the record when it is to be deleted (delete_at,
+// by the server's clock): a janitor does that, or the server by an index with a time
+// to live. So a changed Retain counts for what is acked from then on, without Ensure.
+// To have what was acked before deleted earlier or later, update delete_at.
 //
 // # Without transactions
 //

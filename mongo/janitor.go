@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	driver "go.mongodb.org/mongo-driver/v2/mongo"
 )
 
 // tidy runs one bounded batch of work. The documents are chosen by about the
@@ -95,66 +96,38 @@ func (s *Store) ExpireDue(ctx context.Context, limit int) (int, error) {
 	})
 }
 
-// DeleteProcessed deletes processed records older than Config.Retain, before
-// the index does that has the same time. See outmill.Janitor.
+// DeleteProcessed deletes processed records whose time is over, before the index does
+// that deletes them. That time was set by the store that acked them: a changed
+// Config.Retain does not move it. See outmill.Janitor.
 func (s *Store) DeleteProcessed(ctx context.Context, limit int) (int, error) {
-	return s.tidy(ctx, "delete processed", limit, func(ctx context.Context, limit int) (int, error) {
-		ids, err := s.processed(ctx, limit)
-		if err != nil || len(ids) == 0 {
-			return 0, err
-		}
-		result, err := s.records.DeleteMany(ctx, append(in("_id", ids), bson.E{Key: "stage", Value: stageProcessed}))
-		if err != nil {
-			return 0, err
-		}
-		return int(result.DeletedCount), nil
-	})
-}
-
-// processed finds records to delete. A store that retains nothing has no index of
-// their times, and deletes what another retained.
-func (s *Store) processed(ctx context.Context, limit int) (ids bson.A, err error) {
-	if s.config.Retain <= 0 {
-		lines, err := s.linesOf(ctx, stageProcessed)
-		for _, l := range lines {
-			if err == nil && len(ids) < limit {
-				var more bson.A
-				more, err = s.idsOf(ctx, l.Group, l.Topic, limit-len(ids), stageProcessed)
-				ids = append(ids, more...)
-			}
-		}
-		return ids, err
-	}
-	now, err := s.now(ctx)
-	if err != nil {
-		return nil, err
-	}
-	found, err := findAll[candidate](ctx, s.records, bson.D{{Key: "processed_at", Value: bson.D{{Key: "$lte", Value: now.Add(-s.config.Retain)}}}},
-		first(limit, ascending("processed_at"), "_id"))
-	for _, r := range found {
-		ids = append(ids, r.ID)
-	}
-	return ids, err
+	return s.deleteOver(ctx, "delete processed", limit, s.records, "delete_at")
 }
 
 // DeleteDedupKeys deletes dedup keys whose window has ended, before the index
 // does that deletes them. See outmill.Janitor.
 func (s *Store) DeleteDedupKeys(ctx context.Context, limit int) (int, error) {
-	return s.tidy(ctx, "delete dedup keys", limit, func(ctx context.Context, limit int) (int, error) {
+	return s.deleteOver(ctx, "delete dedup keys", limit, s.dedup, "expires_at")
+}
+
+// deleteOver deletes documents whose time in the field has passed.
+func (s *Store) deleteOver(ctx context.Context, operation string, limit int, from *driver.Collection, field string) (int, error) {
+	return s.tidy(ctx, operation, limit, func(ctx context.Context, limit int) (int, error) {
 		now, err := s.now(ctx)
 		if err != nil {
 			return 0, err
 		}
-		over := bson.E{Key: "expires_at", Value: bson.D{{Key: "$lte", Value: now}}}
-		found, err := findAll[dedupKey](ctx, s.dedup, bson.D{over}, first(limit, ascending("expires_at"), "_id"))
+		over := bson.E{Key: field, Value: bson.D{{Key: "$lte", Value: now}}}
+		found, err := findAll[struct {
+			ID any `bson:"_id"`
+		}](ctx, from, bson.D{over}, first(limit, ascending(field), "_id"))
 		if err != nil || len(found) == 0 {
 			return 0, err
 		}
 		ids := make(bson.A, len(found))
-		for i, k := range found {
-			ids[i] = k.ID
+		for i, document := range found {
+			ids[i] = document.ID
 		}
-		result, err := s.dedup.DeleteMany(ctx, append(in("_id", ids), over))
+		result, err := from.DeleteMany(ctx, append(in("_id", ids), over))
 		if err != nil {
 			return 0, err
 		}

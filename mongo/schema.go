@@ -13,7 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/sqltx"
+	"github.com/outmill/outmill/internal/migrate"
 )
 
 // schemaVersion is the version that this program works with, and compatible the
@@ -32,7 +32,9 @@ type index struct {
 	name       string
 	keys       bson.D
 	partial    bson.D
-	// ttl: documents go when the time in the only key is as long ago as ttl says.
+	// ttl: documents go when the time in the only key is as long ago as ttl says. It is
+	// the same for every Config, because stores on the same collections may differ and
+	// nobody need call Ensure again.
 	ttl *time.Duration
 }
 
@@ -48,9 +50,9 @@ func where(field string, value any) bson.D { return bson.D{{Key: field, Value: v
 
 func exists(field string) bson.D { return where(field, bson.D{{Key: "$exists", Value: true}}) }
 
-func (c Config) indexes() []index {
+func indexes() []index {
 	atOnce, anHour := time.Duration(0), time.Hour
-	list := []index{
+	return []index{
 		// What claims take from, in its order. It is not a partial index: topics are
 		// leapt to through it, and with the condition of a partial index older servers
 		// would read each document on the way.
@@ -61,6 +63,7 @@ func (c Config) indexes() []index {
 		{collection: "records", name: "leases", keys: ascending("available_at"), partial: exists("owner")},
 		{collection: "records", name: "expiring", keys: ascending("expires_at"), partial: append(exists("expires_at"), where("open", true)...)},
 		{collection: "records", name: "settled", keys: ascending("grp", "stage", "topic", "_id"), partial: where("settled", true)},
+		{collection: "records", name: "delete_at", keys: ascending("delete_at"), partial: exists("delete_at"), ttl: &atOnce},
 		{collection: "records", name: "parked", keys: ascending("grp", "topic", "key", "seq"), partial: where("parked", true)},
 		{collection: "records", name: "step", keys: ascending("step"), partial: exists("step")},
 		{collection: "records", name: "waits_for", keys: ascending("waits_for"), partial: exists("waits_for")},
@@ -78,23 +81,14 @@ func (c Config) indexes() []index {
 		{collection: "endings", name: "empty", keys: ascending("empty")},
 		{collection: "dedup", name: "expires", keys: ascending("expires_at"), ttl: &atOnce},
 	}
-	if c.Retain > 0 {
-		list = append(list, index{collection: "records", name: "processed_at", keys: ascending("processed_at"), partial: exists("processed_at"), ttl: &c.Retain})
-	}
-	return list
 }
 
 func (i index) seconds() (after int32, ttl bool) {
 	if i.ttl == nil {
 		return 0, false
 	}
-	// Rounded up, so that nothing goes too early.
-	return int32((min(*i.ttl, longestTTL) + time.Second - 1) / time.Second), true
+	return int32(*i.ttl / time.Second), true
 }
-
-// longestTTL is what stands for more: MongoDB before 6.1 takes no time in an
-// index that goes back beyond 1970.
-const longestTTL = 50 * 365 * 24 * time.Hour
 
 func (i index) model() driver.IndexModel {
 	opts := options.Index().SetName(i.name)
@@ -108,11 +102,9 @@ func (i index) model() driver.IndexModel {
 }
 
 // Ensure creates the collections and indexes, or brings them up to date: an
-// index that was dropped is made again, and one that deletes documents after a
-// time gets the time of this Config in place. An index of the same name that is
+// index that was dropped is made again. An index of the same name that is
 // defined in another way is reported, with both definitions, and left alone. It
-// needs the role readWrite, and dbAdmin where the time of an index changes. See
-// outmill.Schema.
+// needs the role readWrite. See outmill.Schema.
 func (s *Store) Ensure(ctx context.Context) error {
 	return s.explain(ctx, "ensure the schema", s.ensure(alone(ctx)))
 }
@@ -134,7 +126,7 @@ func (s *Store) ensure(ctx context.Context) error {
 		}
 	}
 	byCollection := map[string][]index{}
-	for _, i := range s.config.indexes() {
+	for _, i := range indexes() {
 		byCollection[i.collection] = append(byCollection[i.collection], i)
 	}
 	for _, collection := range slices.Sorted(maps.Keys(byCollection)) {
@@ -155,46 +147,27 @@ func (s *Store) ensure(ctx context.Context) error {
 }
 
 func (s *Store) ensureIndexes(ctx context.Context, in *driver.Collection, wanted []index) error {
-	for tries := 1; ; tries++ {
-		missing, err := s.fitIndexes(ctx, in, wanted)
-		if err != nil || len(missing) == 0 {
-			return err
-		}
-		_, err = in.Indexes().CreateMany(ctx, missing)
-		if !hasCode(err, codeOptionsConflict) && !hasCode(err, codeKeySpecsConflict) {
-			return err
-		}
-		if tries == conflictTries {
-			return fmt.Errorf("%w: collection %s has an index that one of the store's would conflict with: drop it, or choose another Config.CollectionPrefix: %w", errIndexConflict, in.Name(), err)
-		}
-		// Another process may be making the same, with a time of its own.
-		if err := sqltx.Pause(ctx, conflictPause); err != nil {
-			return err
-		}
-	}
-}
-
-const (
-	conflictTries = 5
-	conflictPause = 50 * time.Millisecond
-)
-
-// fitIndexes changes what is to be changed of the indexes that there are, and
-// returns those that there are not.
-func (s *Store) fitIndexes(ctx context.Context, in *driver.Collection, wanted []index) (missing []driver.IndexModel, err error) {
 	present, err := indexesOf(ctx, in)
 	if err != nil {
-		return nil, err
+		return err
 	}
+	var missing []driver.IndexModel
 	for _, i := range wanted {
 		found, ok := present[i.name]
 		if !ok {
 			missing = append(missing, i.model())
-		} else if err := s.fitIndex(ctx, in, i, found); err != nil {
-			return nil, err
+		} else if err := i.check(in, found); err != nil {
+			return err
 		}
 	}
-	return missing, nil
+	if len(missing) == 0 {
+		return nil
+	}
+	_, err = in.Indexes().CreateMany(ctx, missing)
+	if hasCode(err, codeOptionsConflict) || hasCode(err, codeKeySpecsConflict) {
+		return fmt.Errorf("%w: collection %s has an index that one of the store's would conflict with: drop it, or choose another Config.CollectionPrefix: %w", errIndexConflict, in.Name(), err)
+	}
+	return err
 }
 
 var errIndexConflict = errors.New("conflicting index")
@@ -244,21 +217,14 @@ func indexesOf(ctx context.Context, in *driver.Collection) (map[string]definitio
 	return found, nil
 }
 
-// fitIndex changes the time of an index that deletes documents, and refuses one
-// that is defined in another way.
-func (s *Store) fitIndex(ctx context.Context, in *driver.Collection, wanted index, found definition) error {
-	after, ttl := wanted.seconds()
-	if text(wanted.keys) != text(found.Keys) || text(wanted.partial) != text(found.Partial) || found.Unique || ttl != (found.After != nil) {
-		return fmt.Errorf("%w: index %s of collection %s is on %s, and the store wants it on %s: drop it, or choose another Config.CollectionPrefix",
-			errIndexConflict, found.Name, in.Name(), found, definition{Keys: wanted.keys, Partial: wanted.partial, After: wanted.after()})
-	}
-	if !ttl || *found.After == int64(after) {
+// check refuses an index that is defined in another way.
+func (i index) check(in *driver.Collection, found definition) error {
+	wanted := definition{Keys: i.keys, Partial: i.partial, After: i.after()}
+	if wanted.String() == found.String() {
 		return nil
 	}
-	return s.db.RunCommand(ctx, bson.D{
-		{Key: "collMod", Value: in.Name()},
-		{Key: "index", Value: bson.D{{Key: "name", Value: found.Name}, {Key: "expireAfterSeconds", Value: after}}},
-	}).Err()
+	return fmt.Errorf("%w: index %s of collection %s is on %s, and the store wants it on %s: drop it, or choose another Config.CollectionPrefix",
+		errIndexConflict, found.Name, in.Name(), found, wanted)
 }
 
 // text spells a document, without regard to the types of its numbers.
@@ -294,10 +260,28 @@ func whole(d bson.D) bson.D {
 // Statements returns the commands that make the schema, one a line for
 // mongosh: db.runCommand({…}).
 func (s *Store) Statements() []string {
+	statements, _ := s.StatementsFrom(0)
+	return statements
+}
+
+// StatementsFrom returns the commands that bring a schema of that version to the newest
+// one. See outmill.Schema.
+func (s *Store) StatementsFrom(version int) ([]string, error) {
+	if err := migrate.CheckFrom(version, schemaVersion); err != nil {
+		return nil, s.explain(context.Background(), "statements", err)
+	}
+	if version == schemaVersion {
+		return nil, nil
+	}
+	return s.creation(), nil
+}
+
+// creation are the commands that make the first version.
+func (s *Store) creation() []string {
 	var list []string
 	add := func(command bson.D) { list = append(list, "db.runCommand("+text(command)+")") }
 	byCollection := map[string]bson.A{}
-	for _, i := range s.config.indexes() {
+	for _, i := range indexes() {
 		spec := bson.D{{Key: "name", Value: i.name}, {Key: "key", Value: i.keys}}
 		if i.partial != nil {
 			spec = append(spec, bson.E{Key: "partialFilterExpression", Value: i.partial})

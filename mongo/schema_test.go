@@ -87,21 +87,58 @@ func Test_an_index_that_was_dropped_is_made_again(t *testing.T) {
 	require.Equal(t, before, described(t, s.db))
 }
 
-func Test_the_index_that_deletes_follows_the_retention_in_place(t *testing.T) {
+func Test_the_schema_is_the_same_whatever_is_retained(t *testing.T) {
 	t.Parallel()
 	s := newStand(t, mongo.Config{})
-	at := func() (indexSpec, bool) {
-		spec, ok := indexesOf(t, s.records())["processed_at"]
-		return spec, ok
+	before := described(t, s.db)
+	require.Contains(t, indexesOf(t, s.records()), "delete_at")
+	for _, retain := range []time.Duration{time.Hour, 1500 * time.Millisecond, 1 << 62} {
+		store := newStore(t, s.Client(), mongo.Config{Database: s.db.Name(), Retain: retain})
+		require.NoError(t, store.Ensure(t.Context()))
+		require.Equal(t, before, described(t, s.db))
+		require.Equal(t, s.Statements(), store.Statements())
 	}
-	_, ok := at()
-	require.False(t, ok, "what is not retained is deleted at once")
-	for _, retain := range []time.Duration{time.Hour, 2 * time.Hour, 1500 * time.Millisecond, 1 << 62} {
-		require.NoError(t, newStore(t, s.Client(), mongo.Config{Database: s.db.Name(), Retain: retain}).Ensure(t.Context()))
-		spec, ok := at()
-		require.True(t, ok)
-		require.Equal(t, int64((min(retain, 50*365*24*time.Hour)+time.Second-1)/time.Second), spec.After, "rounded up to seconds, 50 years at most")
+}
+
+// A store that is opened with another Retain calls no Ensure here.
+func Test_a_changed_retention_counts_for_what_is_acked_from_then_on(t *testing.T) {
+	t.Parallel()
+	server := testenv.OwnMongoDB(t)
+	client := clientOf(t, options.Client().ApplyURI(server.URL))
+	s := newStandIn(t, client.Database("test"), mongo.Config{Retain: time.Second})
+	raised := newStore(t, client, mongo.Config{Database: "test", Retain: time.Hour})
+	lowered := newStore(t, client, mongo.Config{Database: "test", Retain: time.Second})
+	none := newStore(t, client, mongo.Config{Database: "test"})
+	acked := func(by outmill.Store, name string) {
+		require.NoError(t, by.Append(t.Context(), one(name)))
+		require.NoError(t, by.Ack(t.Context(), "", leasesOf(claimed(t, by, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone)))))
 	}
+	acked(raised, "for an hour")
+	require.True(t, eventually(t.Context(), patience, func() bool {
+		// What the first store has kept for longer than a second is not its to delete.
+		n, err := s.DeleteProcessed(t.Context(), 10)
+		require.NoError(t, err)
+		require.Zero(t, n)
+		found, err := s.List(t.Context(), outmill.ListQuery{})
+		require.NoError(t, err)
+		require.Len(t, found, 1)
+		return time.Since(found[0].ProcessedAt) > 1500*time.Millisecond
+	}))
+	acked(none, "not at all")
+	acked(lowered, "for a second")
+	require.Equal(t, []string{"for a second", "for an hour"}, listed(t, s))
+	require.True(t, eventually(t.Context(), patience, func() bool {
+		n, err := raised.DeleteProcessed(t.Context(), 10)
+		require.NoError(t, err)
+		return n == 1
+	}), "the janitor goes by the same time")
+
+	acked(lowered, "for a second, and no janitor")
+	for _, parameter := range []bson.E{{Key: "ttlMonitorSleepSecs", Value: 1}, {Key: "ttlMonitorEnabled", Value: true}} {
+		require.NoError(t, client.Database("admin").RunCommand(t.Context(), bson.D{{Key: "setParameter", Value: 1}, parameter}).Err())
+	}
+	require.True(t, eventually(t.Context(), 2*patience, func() bool { return len(listed(t, s)) == 1 }), "%q", listed(t, s))
+	require.Equal(t, []string{"for an hour"}, listed(t, s))
 }
 
 func Test_an_index_that_is_defined_in_another_way_is_reported_and_left_alone(t *testing.T) {
@@ -112,7 +149,7 @@ func Test_an_index_that_is_defined_in_another_way_is_reported_and_left_alone(t *
 		"other order":                 {Keys: bson.D{{Key: "grp", Value: 1}, {Key: "stage", Value: 1}, {Key: "topic", Value: 1}, {Key: "available_at", Value: -1}}, Options: options.Index().SetName("later").SetPartialFilterExpression(bson.D{{Key: "available_at", Value: bson.D{{Key: "$exists", Value: true}}}})},
 		"not partial":                 {Keys: bson.D{{Key: "grp", Value: 1}, {Key: "stage", Value: 1}, {Key: "topic", Value: 1}, {Key: "available_at", Value: 1}}, Options: options.Index().SetName("later")},
 		"deletes":                     {Keys: bson.D{{Key: "available_at", Value: 1}}, Options: options.Index().SetName("leases").SetExpireAfterSeconds(ttl).SetPartialFilterExpression(bson.D{{Key: "owner", Value: bson.D{{Key: "$exists", Value: true}}}})},
-		"does not delete":             {Keys: bson.D{{Key: "processed_at", Value: 1}}, Options: options.Index().SetName("processed_at").SetPartialFilterExpression(bson.D{{Key: "processed_at", Value: bson.D{{Key: "$exists", Value: true}}}})},
+		"does not delete":             {Keys: bson.D{{Key: "delete_at", Value: 1}}, Options: options.Index().SetName("delete_at").SetPartialFilterExpression(bson.D{{Key: "delete_at", Value: bson.D{{Key: "$exists", Value: true}}}})},
 		"the same under another name": {Keys: bson.D{{Key: "grp", Value: 1}, {Key: "stage", Value: 1}, {Key: "topic", Value: 1}, {Key: "seq", Value: 1}}, Options: options.Index().SetName("mine")},
 	} {
 		t.Run(name, func(t *testing.T) {

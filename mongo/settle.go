@@ -241,7 +241,7 @@ func (s *Store) Ack(ctx context.Context, by string, leases []outmill.Lease) erro
 		}
 		processed := bson.D{
 			{Key: "stage", Value: stageProcessed}, {Key: "settled", Value: true}, {Key: "status", Value: outmill.StatusProcessed},
-			{Key: "processed_at", Value: "$$NOW"},
+			{Key: "processed_at", Value: "$$NOW"}, {Key: "delete_at", Value: inTime(s.config.Retain)},
 		}
 		if by != "" {
 			processed = append(processed, bson.E{Key: "processed_by", Value: literal(by)})

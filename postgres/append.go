@@ -8,6 +8,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/bell"
+	"github.com/outmill/outmill/internal/limits"
 	"github.com/outmill/outmill/internal/routing"
 )
 
@@ -134,9 +135,9 @@ func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
 		return s.explain(ctx, operation, err)
 	}
 	if tx != nil {
-		err = s.within(ctx, operation, tx, a.write)
+		err = s.within(ctx, operation, tx, func(ctx context.Context, r runner) error { return a.explained(a.write(ctx, r)) })
 	} else {
-		err = s.durably(ctx, operation, a.writeOwn)
+		err = s.explain(ctx, operation, a.explained(s.try(ctx, a.settings(), a.writeOwn)))
 	}
 	if err != nil {
 		return err
@@ -191,6 +192,9 @@ func newAppending(s *Store, records []*outmill.Record) (*appending, error) {
 			}
 			a.metadata[i] = string(text)
 		}
+		if err := rowLimits.Check(i, r, a.metadata[i]); err != nil {
+			return nil, err
+		}
 		if r.DedupKey == "" {
 			continue
 		}
@@ -205,6 +209,60 @@ func newAppending(s *Store, records []*outmill.Record) (*appending, error) {
 		a.first[key] = i
 	}
 	return a, nil
+}
+
+// rowLimits are PostgreSQL's: see MostMaxPayload. The elements of a jsonb have 28
+// bits for their size.
+var rowLimits = limits.Rows{Row: maxMessage, Metadata: 1<<28 - 1, PayloadTimes: 2}
+
+const (
+	// maxMessage is what a statement may have with its arguments, which PostgreSQL
+	// limits to 1 GiB.
+	maxMessage = 1<<30 - 1<<20
+
+	// copyBytes is the weight of the rows from which on they are streamed by COPY, which
+	// has no such limit.
+	copyBytes = 64 << 20
+)
+
+// weight is what the rows have as arguments in text form.
+func (r rows) weight() (sum int64) {
+	for i := range r.list {
+		sum += rowLimits.Weight(r.list[i].of, r.list[i].metadata)
+	}
+	return sum
+}
+
+// tooLarge refuses rows that are too large for one statement.
+func tooLarge(weight int64) error {
+	return &outmill.InvalidRecordError{Index: -1, Field: "payload", Reason: fmt.Sprintf(
+		"of all records of the call, for all groups, makes a statement of %d bytes: PostgreSQL takes at most %d; append them in several calls, or, without dedup keys, in a transaction of pgx", weight, maxMessage)}
+}
+
+// explained names the payload where PostgreSQL says in its own words that something is too
+// large: how large a statement may be depends on how the driver sends it.
+func (a *appending) explained(err error) error {
+	if c := code(err); !a.large() || c != codeProgramLimit && c != codeInternal {
+		return err
+	}
+	return fmt.Errorf("%w (%w)", &outmill.InvalidRecordError{Index: -1, Field: "payload", Reason: "makes a statement that is too large for the way in which this pool or transaction sends it: use a smaller one, or no text protocol"}, err)
+}
+
+// large tells whether the payloads make a statement that is near a limit.
+func (a *appending) large() bool {
+	size := 0
+	for _, r := range a.records {
+		size += len(r.Payload)
+	}
+	return size >= copyBytes
+}
+
+// settings are those of a transaction of the store's own.
+func (a *appending) settings() string {
+	if a.large() {
+		return sqlPatient
+	}
+	return sqlSettings
 }
 
 // writeOwn writes in a transaction of the store's own.
@@ -271,7 +329,8 @@ func (a *appending) put(ctx context.Context, table *routing.Table, r runner, las
 	if err := a.checkNames(ctx, r); err != nil {
 		return false, err
 	}
-	if to := r.copier(); to != nil && len(rows.list) >= copyFrom && len(a.first) == 0 {
+	weight := rows.weight()
+	if to := r.copier(); to != nil && len(a.first) == 0 && (len(rows.list) >= copyFrom || len(rows.list) > 1 && weight >= copyBytes) {
 		if logged {
 			fits, err = a.copyLog(ctx, table, rows.list, r, to)
 		} else {
@@ -281,6 +340,9 @@ func (a *appending) put(ctx context.Context, table *routing.Table, r runner, las
 			return false, err
 		}
 		return true, last(ctx, append(a.attach(table), steps...)...)
+	}
+	if weight > maxMessage {
+		return false, tooLarge(weight)
 	}
 	return a.insert(ctx, rows, logged, a.stepsOfJoins(table), steps, last)
 }

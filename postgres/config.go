@@ -11,6 +11,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/logs"
+	"github.com/outmill/outmill/internal/sqltx"
 )
 
 // Defaults of Config.
@@ -20,9 +21,14 @@ const (
 	// DefaultRetainJoins is how long a join is kept that has ended.
 	DefaultRetainJoins    = 24 * time.Hour
 	DefaultNotifyInterval = 20 * time.Millisecond
-	// DefaultMaxPayload leaves room for PostgreSQL's own limit of 1 GiB for a row,
-	// which a payload crosses in text form as twice its size.
-	DefaultMaxPayload = 256 << 20
+	// DefaultMaxPayload is the largest payload that is taken whatever the settings of
+	// pool and driver: PostgreSQL reads a literal of 512 MiB at most, and a payload has
+	// twice its size there.
+	DefaultMaxPayload = 1<<28 - 1<<20
+	// MostMaxPayload is the largest MaxPayload. PostgreSQL takes 1 GiB for a row in any
+	// form; in the text form, which pg_dump uses, a payload has twice its size. 1 MiB
+	// is for the other columns.
+	MostMaxPayload = 1<<29 - 1<<20
 )
 
 // Config holds the settings of a Store. The zero value is the default.
@@ -49,7 +55,9 @@ type Config struct {
 	// DedupWindow is how long a dedup key is remembered. Default 24 h.
 	DedupWindow time.Duration
 	// MaxPayload is the size in bytes of the largest payload that is taken, at
-	// most the default of 256 MiB.
+	// most MostMaxPayload (511 MiB). What is above the default needs a pool that does
+	// not send statements as text (pgx.QueryExecModeSimpleProtocol). Programs and server
+	// hold payloads in memory more than once. Default 255 MiB.
 	MaxPayload int
 
 	// Lane is where records go that are due at once. LaneLog has Ensure turn the log
@@ -95,10 +103,7 @@ type Config struct {
 // Adopt makes a Config.TxFromContext of a function such as the TxFromContext of
 // watermill-sql, v3 or v4.
 func Adopt[T any](from func(ctx context.Context) (T, bool)) func(ctx context.Context) (any, bool) {
-	return func(ctx context.Context) (any, bool) {
-		tx, ok := from(ctx)
-		return tx, ok
-	}
+	return sqltx.Adopt(from)
 }
 
 var prefixPattern = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_]{0,39})?$`)
@@ -142,8 +147,8 @@ func (c Config) Validate() error {
 	if c.DedupWindow < 0 {
 		refuse("DedupWindow is %s: want 0 (24 h) or more", c.DedupWindow)
 	}
-	if c.MaxPayload < 0 || c.MaxPayload > DefaultMaxPayload {
-		refuse("MaxPayload is %d: want 0 (256 MiB) to %d", c.MaxPayload, DefaultMaxPayload)
+	if c.MaxPayload < 0 || c.MaxPayload > MostMaxPayload {
+		refuse("MaxPayload is %d: want 0 (255 MiB) to %d", c.MaxPayload, MostMaxPayload)
 	}
 	return errors.Join(errs...)
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -48,7 +49,21 @@ func harness(db *pgxpool.Pool, lane postgres.Lane) storetest.Harness {
 			schemas.Changed(store.(conforming).config.Schema)
 			makeNewer(t, store)
 		},
+		Readable: func(t *testing.T, store outmill.Store) []storetest.Shown {
+			c := store.(conforming)
+			return readable(t, c.Pool(), c.config.Schema)
+		},
 	}
+}
+
+// readable is what the view for people shows.
+func readable(t *testing.T, db *pgxpool.Pool, schema string) []storetest.Shown {
+	t.Helper()
+	rows, err := db.Query(t.Context(), "SELECT id::text, grp, topic, status FROM "+schema+".readable")
+	require.NoError(t, err)
+	shown, err := pgx.CollectRows(rows, pgx.RowToStructByPos[storetest.Shown])
+	require.NoError(t, err)
+	return shown
 }
 
 // sqlWipe empties the tables of a schema, but for what meta says; places go on.

@@ -77,11 +77,18 @@
 //
 // The tables are made by Ensure, called explicitly (a deploy job, outmill schema
 // -ensure), or at the start with Config.EnsureSchema, or by the user's own
-// migration tool from Statements. Each version of the schema is one transaction.
-// Programs of an older version go on working with a newer schema unless its
-// migration says otherwise (the column compatible of meta): so deploy the schema
-// first, and then one instance after the other. The table records, and the view
-// readable over it, are fit to be looked at with psql.
+// migration tool from Statements, and from StatementsFrom for an update. Each
+// version of the schema is one transaction. Programs of an older version go on
+// working with a newer schema unless its migration says otherwise (the column
+// compatible of meta): so deploy the schema first, and then one instance after the
+// other.
+//
+// The view readable is for people with psql: it shows the records of both lanes with
+// their status and their payload as text (its first 1,000,000 bytes), and agrees with
+// Stats and List. It goes over all there is, so use Stats, which does not, for what is
+// asked again and again:
+//
+//	SELECT grp, topic, status, count(*) FROM outmill.readable GROUP BY 1, 2, 3;
 //
 // Stages are the store's own refinement of the four statuses. Beside the names
 // that LiteBus gives to the states of its outbox:
@@ -107,6 +114,8 @@
 //	GRANT USAGE ON SEQUENCE outmill.records_seq_seq TO app;                 -- log
 //	-- who publishes records with ids of its own that it made more than a minute ago
 //	GRANT SELECT ON outmill.log, outmill.batches, outmill.ended, outmill.late TO app; -- log
+//	-- who publishes by an Appender's statements, and needs nothing else; it is not everybody's
+//	GRANT EXECUTE ON FUNCTION outmill.append TO app;
 //	-- who starts joins or publishes their steps, besides publishing
 //	GRANT SELECT (id) ON outmill.records TO app;
 //	GRANT SELECT (id) ON outmill.log TO app;                                -- log
@@ -135,6 +144,8 @@
 //	GRANT SELECT ON outmill.meta, outmill.groups, outmill.workers, outmill.endings, outmill.records, outmill.lanes TO app;
 //	GRANT SELECT ON outmill.joins, outmill.join_members TO app;
 //	GRANT SELECT ON outmill.log, outmill.batches, outmill.ended, outmill.late TO app; -- log
+//	-- who looks at the view for people, and nothing else
+//	GRANT SELECT ON outmill.readable TO app;
 //	-- who operates (Requeue, Delete, DropGroup, SealJoin, CancelJoin, ReportFailed, …), besides looking on
 //	GRANT UPDATE ON outmill.meta TO app;
 //	GRANT DELETE ON outmill.groups, outmill.workers, outmill.endings TO app;

@@ -23,6 +23,8 @@ const (
 	codeNoTable       = "42P01"
 	codeNoSchema      = "3F000"
 	codeNoRight       = "42501"
+	codeProgramLimit  = "54000"
+	codeInternal      = "XX000" // a request of more memory than one value may have, too
 )
 
 // explain names the operation, and turns what the driver says into what the

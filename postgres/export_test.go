@@ -42,3 +42,6 @@ func (s *Store) AtRest(group string, topics outmill.Topics) bool {
 	_, known := s.rests.get(restKey(group, topics))
 	return known
 }
+
+// LineOf is the number of a group's line of a topic in the log.
+func LineOf(group, topic string) int64 { return lineOf(group, topic) }

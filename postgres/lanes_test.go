@@ -57,13 +57,20 @@ func (r *ring) count() int {
 func (r *ring) census(names ...string) {
 	r.t.Helper()
 	r.batchesAreSound()
-	rows, err := r.db.Query(r.t.Context(), r.sql(`SELECT message_id FROM (`+sqlEverywhere+`) AS e`))
+	names = slices.Sorted(slices.Values(names))
+	require.Equal(r.t, strings.Join(names, ", "), strings.Join(r.names(`(`+sqlEverywhere+`)`), ", "))
+	require.Equal(r.t, strings.Join(names, ", "), strings.Join(r.names(`{readable}`), ", "), "the view for people")
+}
+
+// names are the message ids of what there is, sorted.
+func (r *ring) names(from string) []string {
+	r.t.Helper()
+	rows, err := r.db.Query(r.t.Context(), r.sql(`SELECT message_id FROM `+from+` AS e`))
 	require.NoError(r.t, err)
 	found, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(r.t, err)
 	slices.Sort(found)
-	names = slices.Sorted(slices.Values(names))
-	require.Equal(r.t, strings.Join(names, ", "), strings.Join(found, ", "))
+	return found
 }
 
 const (

@@ -238,6 +238,17 @@ func Test_whatever_calls_are_made_at_once_none_fails_and_each_record_is_in_one_p
 		require.NoError(t, workers.Wait())
 		r.batchesAreSound()
 		require.Empty(t, valueOf[string](t, r.db, r.sql(sqlTwice)))
+		shown := map[string]string{}
+		for _, row := range readable(t, r.db, r.schema) {
+			shown[row.ID] = row.Status
+		}
+		listed := map[string]string{}
+		found, err := r.store.List(t.Context(), outmill.ListQuery{Limit: 10_000})
+		require.NoError(t, err)
+		for _, record := range found {
+			listed[record.ID.String()] = string(record.Status)
+		}
+		require.Equal(t, listed, shown, "what List lists, and what the view for people shows")
 		t.Logf("%d deadlocks", r.deadlocks())
 	})
 }

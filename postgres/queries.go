@@ -1,7 +1,9 @@
 package postgres
 
 import (
+	"hash/fnv"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -10,14 +12,14 @@ import (
 
 // queries turns the templates of this package into SQL for one schema and
 // table prefix: {p:records} becomes the qualified name of the table records,
-// {i:line} the bare name of an index, as CREATE INDEX wants it, and {q:…} the
-// qualified name as a text.
+// {i:line} the bare name of an index, as CREATE INDEX wants it, {q:…} the
+// qualified name as a text, and {c:notify} the name of the channel as a text.
 type queries struct {
 	schema, prefix string
 	expanded       sync.Map
 }
 
-var placeholder = regexp.MustCompile(`\{([piq]):([a-z0-9_]+)\}`)
+var placeholder = regexp.MustCompile(`\{([cipq]):([a-z0-9_]+)\}`)
 
 func (q *queries) text(template string) string {
 	if text, ok := q.expanded.Load(template); ok {
@@ -32,15 +34,33 @@ func (q *queries) expand(template string) string {
 	return placeholder.ReplaceAllStringFunc(template, func(found string) string {
 		match := placeholder.FindStringSubmatch(found)
 		name := q.prefix + match[2]
-		if match[1] == "i" {
-			return pgx.Identifier{name}.Sanitize()
-		}
 		qualified := pgx.Identifier{q.schema, name}.Sanitize()
-		if match[1] == "q" {
+		switch match[1] {
+		case "c":
+			return "'" + q.channel(match[2]) + "'"
+		case "i":
+			return pgx.Identifier{name}.Sanitize()
+		case "q":
 			return "'" + strings.ReplaceAll(qualified, "'", "''") + "'"
 		}
 		return qualified
 	})
+}
+
+// channel is the name of a channel of LISTEN and NOTIFY. Such names are as short as
+// other identifiers.
+func (q *queries) channel(of string) string {
+	return "outmill_" + strconv.FormatUint(uint64(q.lockOf(of)), 36)
+}
+
+// lockOf is the number of an advisory lock of this schema and prefix.
+func (q *queries) lockOf(parts ...string) int64 {
+	hash := fnv.New64a()
+	for _, part := range append([]string{"outmill", q.schema, q.prefix}, parts...) {
+		_, _ = hash.Write([]byte(part))
+		_, _ = hash.Write([]byte{0})
+	}
+	return int64(hash.Sum64())
 }
 
 // The conditions below fit one index each, so that the planner has no choice:

@@ -397,6 +397,26 @@ func Test_functions_need_a_right_where_it_was_revoked_from_everybody(t *testing.
 	}
 }
 
+func Test_who_reads_the_view_for_people_needs_select_on_it_and_nothing_else(t *testing.T) {
+	t.Parallel()
+	for _, lane := range bothLanes {
+		t.Run(string(lane), func(t *testing.T) {
+			t.Parallel()
+			database, admin, super := ruled(t, lane)
+			require.NoError(t, super.RegisterGroup(t.Context(), outmill.Registration{Group: readers, Topics: outmill.Topics{}}))
+			require.NoError(t, super.Append(t.Context(), made("orders", "x", 3)...))
+			claimed(t, super, claimOf(outmill.NewOwnerToken(), 2, outmill.OrderNone))
+			role, roleURL := newRole(t, admin, database)
+			rights{"readable": {"SELECT"}}.grant(t, admin, role)
+			db := connect(t, roleURL)
+			require.Equal(t, 2, valueOf[int](t, db, "SELECT count(*) FROM outmill.readable WHERE status = 'leased'"))
+			require.Equal(t, 3, valueOf[int](t, db, "SELECT count(payload) FROM outmill.readable"))
+			_, err := db.Exec(t.Context(), "SELECT 1 FROM outmill.records")
+			require.ErrorContains(t, err, "permission denied")
+		})
+	}
+}
+
 func Test_a_worker_without_rights_beyond_its_own_is_woken(t *testing.T) {
 	t.Parallel()
 	database, admin, super := ruled(t, postgres.LaneRows)

@@ -5,7 +5,6 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"io/fs"
 
 	"github.com/jackc/pgx/v5"
@@ -183,18 +182,31 @@ func (s *Store) createSchemaStatement() string {
 // Statements returns the schema as plain SQL, with the statements that record
 // its version, and, unless Config.Lane is LaneRows, the one that turns the log on.
 func (s *Store) Statements() []string {
+	statements, _ := s.StatementsFrom(0)
+	return statements
+}
+
+// StatementsFrom returns what brings a schema of that version to the newest one. See
+// outmill.Schema. As Ensure does, it turns the log on in an empty database unless
+// Config.Lane is LaneRows, and where there is a schema if Config.Lane is LaneLog: then
+// that statement is there for the newest version too.
+func (s *Store) StatementsFrom(version int) ([]string, error) {
+	const operation = "statements"
 	migrations, err := s.migrations(schemaFiles)
+	if err == nil {
+		err = migrate.CheckFrom(version, len(migrations))
+	}
 	if err != nil {
-		return nil
+		return nil, s.explain(context.Background(), operation, err)
 	}
-	statements := []string{s.createSchemaStatement()}
-	for _, m := range migrations {
-		statements = append(statements, m.Statements...)
+	statements := migrate.Statements(migrations[version:])
+	if version == 0 {
+		statements = append([]string{s.createSchemaStatement()}, statements...)
 	}
-	if s.config.Lane != LaneRows {
+	if s.config.Lane == LaneLog || version == 0 && s.config.Lane != LaneRows {
 		statements = append(statements, s.sql.expand(sqlUseLog))
 	}
-	return statements
+	return statements, nil
 }
 
 // migrations can fail only if the files built into the program are wrong,
@@ -255,14 +267,7 @@ func schemaError(found state) error {
 }
 
 // lockOf is the number of an advisory lock of this store's schema.
-func (s *Store) lockOf(parts ...string) int64 {
-	hash := fnv.New64a()
-	for _, part := range append([]string{"outmill", s.config.Schema, s.config.TablePrefix}, parts...) {
-		_, _ = hash.Write([]byte(part))
-		_, _ = hash.Write([]byte{0})
-	}
-	return int64(hash.Sum64())
-}
+func (s *Store) lockOf(parts ...string) int64 { return s.sql.lockOf(parts...) }
 
 // lockOfTopic is held by whoever claims in order from the topic.
 func (s *Store) lockOfTopic(group, topic string) int64 { return s.lockOf("topic", group, topic) }

@@ -3,6 +3,7 @@ package postgres
 import (
 	"cmp"
 	"context"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -45,6 +46,10 @@ const (
 	// sqlRelaxed does without the wait for the disk: see Config.DurableSettle.
 	sqlRelaxed = sqlSettings + `, set_config('synchronous_commit', 'off', true)`
 )
+
+// sqlPatient is sqlSettings for a statement with large arguments: to the server the
+// transaction is idle until it has received all of them.
+var sqlPatient = strings.Replace(sqlSettings, `'idle_in_transaction_session_timeout', '10s'`, `'idle_in_transaction_session_timeout', '10min'`, 1)
 
 const (
 	attempts   = 10

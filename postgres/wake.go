@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"math/rand/v2"
-	"strconv"
 	"sync"
 	"time"
 
@@ -90,8 +89,7 @@ type notices struct {
 func newNotices(s *Store, config *pgx.ConnConfig) *notices {
 	n := &notices{
 		s: s, interval: s.config.NotifyInterval, config: config,
-		// Names of channels are as short as other identifiers.
-		channel: "outmill_" + strconv.FormatUint(uint64(s.lockOf("notify")), 36),
+		channel: s.sql.channel("notify"),
 	}
 	if s.config.ListenURL == "" {
 		n.beforeConnect = s.pool.Config().BeforeConnect

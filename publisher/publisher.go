@@ -9,6 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/records"
 )
 
 var _ message.Publisher = (*Publisher)(nil)
@@ -18,7 +19,7 @@ var _ message.Publisher = (*Publisher)(nil)
 type Publisher struct {
 	writer outmill.Writer
 	cfg    Config
-	delays *delays
+	maker  *records.Maker
 
 	mu     sync.Mutex
 	closed bool
@@ -36,14 +37,14 @@ func New(writer outmill.Writer, cfg Config, _ watermill.LoggerAdapter) (*Publish
 		return nil, err
 	}
 	cfg.setDefaults()
-	delays, err := newDelays()
+	maker, err := records.NewMaker()
 	if err != nil {
 		return nil, err
 	}
 	return &Publisher{
 		writer: writer,
 		cfg:    cfg,
-		delays: delays,
+		maker:  maker,
 	}, nil
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/bell"
+	"github.com/outmill/outmill/internal/limits"
 	"github.com/outmill/outmill/internal/routing"
 	"github.com/outmill/outmill/internal/sqltx"
 	"github.com/outmill/outmill/internal/steps"
@@ -41,7 +42,7 @@ CROSS JOIN {p:lanes} AS l ON l.grp = k.value ->> 0 AND l.topic = k.value ->> 1 A
 // Append writes all the records or none. See outmill.Writer.
 func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
 	const operation = "append"
-	tx, err := sqltx.From(ctx, s)
+	tx, err := s.txOf(ctx)
 	if err != nil {
 		return s.explain(ctx, operation, err)
 	}
@@ -84,6 +85,9 @@ type appending struct {
 	// last is the place in the order of the last row, 0 where there is none.
 	last int64
 }
+
+// rowLimits are SQLite's, less what is noted in a row later.
+var rowLimits = limits.Rows{Row: 1e9 - 1<<16, Metadata: 1e9 - 1<<16, PayloadTimes: 1}
 
 // topicKey names a key of a topic, or a dedup key of a topic.
 type topicKey struct{ topic, key string }
@@ -231,6 +235,9 @@ func (a *appending) rows(now int64, routes *routing.Table, blocked map[laneKey]b
 		metadata, err := metadataText(r.Metadata)
 		if err != nil {
 			return nil, fmt.Errorf("record %d: metadata: %w", i, err)
+		}
+		if err := rowLimits.Check(i, r, metadata); err != nil {
+			return nil, err
 		}
 		groups, known := readers[r.Topic]
 		if !known {

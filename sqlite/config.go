@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/logs"
+	"github.com/outmill/outmill/internal/sqltx"
 )
 
 // Defaults of Config.
@@ -18,8 +20,8 @@ const (
 	DefaultBusyTimeout = 5 * time.Second
 	// DefaultRetainJoins is how long a join is kept that has ended.
 	DefaultRetainJoins = 24 * time.Hour
-	// DefaultMaxPayload leaves room for the other columns: SQLite holds rows of up
-	// to 1e9 bytes.
+	// DefaultMaxPayload leaves room for the other columns: SQLite, as the driver has
+	// it, holds rows of up to 1e9 bytes.
 	DefaultMaxPayload = 900_000_000
 )
 
@@ -47,9 +49,22 @@ type Config struct {
 	// earlier. Open also makes it the busy_timeout of the connections that it
 	// opens. Default 5 s.
 	BusyTimeout time.Duration
+	// EnsureSchema has Open, or after New the first call that is not in a caller's
+	// transaction, do what Ensure does. Default: Ensure is called explicitly.
+	EnsureSchema bool
+	// TxFromContext finds the transaction of a context that WithTx did not make,
+	// such as one that a middleware puts there: Adopt(yours.TxFromContext). What it
+	// returns is what WithTx takes, in the database of this store. Default none.
+	TxFromContext func(ctx context.Context) (tx any, ok bool)
 	// MaxPayload is the size in bytes of the largest payload that is taken, at
 	// most the default of 900,000,000.
 	MaxPayload int
+}
+
+// Adopt makes a Config.TxFromContext of a function that returns a transaction of
+// its own kind, such as a *sql.Tx.
+func Adopt[T any](from func(ctx context.Context) (T, bool)) func(ctx context.Context) (any, bool) {
+	return sqltx.Adopt(from)
 }
 
 var prefixPattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,39}$`)

@@ -31,6 +31,7 @@ func Test_a_store_keeps_the_contract(t *testing.T) {
 		MaxPayload: maxPayload,
 		Apply:      apply,
 		MakeNewer:  makeNewer,
+		Readable:   readable,
 		Unsupported: map[string]string{
 			"join workers: a user's transaction that starts joins and attaches steps stalls nothing while it is open": "SQLite has one writer at a time",
 		},
@@ -130,6 +131,22 @@ func apply(t *testing.T, store outmill.Store, statements []string) {
 		_, err := store.(file).DB().ExecContext(t.Context(), statement)
 		require.NoError(t, err, statement)
 	}
+}
+
+// readable is what the view for people shows.
+func readable(t *testing.T, store outmill.Store) []storetest.Shown {
+	t.Helper()
+	rows, err := store.(file).DB().QueryContext(t.Context(), "SELECT id, grp, topic, status FROM outmill_readable")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, rows.Close()) }()
+	var shown []storetest.Shown
+	for rows.Next() {
+		var row storetest.Shown
+		require.NoError(t, rows.Scan(&row.ID, &row.Group, &row.Topic, &row.Status))
+		shown = append(shown, row)
+	}
+	require.NoError(t, rows.Err())
+	return shown
 }
 
 func makeNewer(t *testing.T, store outmill.Store) {

@@ -68,7 +68,7 @@ const defaultListLimitOfJoins = 100
 // StartJoin begins a join. See outmill.Joins.
 func (s *Store) StartJoin(ctx context.Context, join *outmill.Join) error {
 	const operation = "start join"
-	tx, err := sqltx.From(ctx, s)
+	tx, err := s.txOf(ctx)
 	if err == nil {
 		err = join.Validate()
 	}

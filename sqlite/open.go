@@ -18,8 +18,8 @@ const (
 )
 
 // Open opens the database file, makes a store on it, and closes it with the
-// store. The file is created where it does not exist, the schema is not: see
-// Ensure. A nil logger logs nothing.
+// store. The file is created where it does not exist. The schema is not, unless
+// Config.EnsureSchema: see Ensure. A nil logger logs nothing.
 //
 // The database is given as a path (orders.db), a URL (sqlite:orders.db,
 // sqlite://orders.db, sqlite:///var/lib/orders.db), a DSN as SQLite has it
@@ -68,6 +68,12 @@ func Open(ctx context.Context, database string, config Config, logger watermill.
 	if err := store.ping(ctx); err != nil {
 		_ = db.Close()
 		return nil, fmt.Errorf("outmill/sqlite: open %s: check that its folder exists, that it may be written, and that it is a SQLite database: %w", source.path, err)
+	}
+	if config.EnsureSchema {
+		if err := store.Ensure(ctx); err != nil {
+			_ = db.Close()
+			return nil, fmt.Errorf("outmill/sqlite: open %s: %w", source.path, err)
+		}
 	}
 	return store, nil
 }

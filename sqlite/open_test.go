@@ -3,6 +3,8 @@ package sqlite_test
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/sqlite"
@@ -172,11 +175,63 @@ func Test_the_parameters_of_a_URL_are_settings(t *testing.T) {
 	}
 
 	for parameter, says := range map[string]string{"retain=soon": "want a duration", "append_log_level=loud": "want info, debug",
-		"append_log_level=error": "AppendLogLevel is ERROR", "table_prefix=a-b": "TablePrefix", "name=%zz": "%zz"} {
+		"append_log_level=error": "AppendLogLevel is ERROR", "table_prefix=a-b": "TablePrefix", "name=%zz": "%zz", "ensure_schema=perhaps": "ensure_schema"} {
 		_, err := outmill.Open(t.Context(), "sqlite:"+path+"?"+parameter, nil)
 		require.ErrorIs(t, err, outmill.ErrInvalidConfig)
 		require.ErrorContains(t, err, says)
 	}
+}
+
+func Test_a_store_makes_its_schema_where_that_is_asked(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "orders.db")
+	plain := openFile(t, path, sqlite.Config{})
+	require.ErrorIs(t, plain.Append(t.Context(), rec("one", "")), outmill.ErrSchemaMissing)
+	lazy, err := sqlite.New(plain.DB(), sqlite.Config{EnsureSchema: true}, nil)
+	require.NoError(t, err)
+	require.Zero(t, number(t, plain.DB(), `SELECT count(*) FROM sqlite_master`), "New does not connect")
+	tx, err := plain.DB().BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	require.ErrorIs(t, lazy.Append(lazy.WithTx(t.Context(), tx), rec("one", "")), outmill.ErrSchemaMissing, "nothing is made in a caller's transaction")
+	require.NoError(t, tx.Rollback())
+	require.NoError(t, lazy.Append(t.Context(), rec("one", "")))
+	require.NoError(t, lazy.Close())
+	require.NoError(t, plain.Append(t.Context(), rec("two", "")))
+
+	for name, database := range map[string]string{"a file": "sqlite:" + filepath.Join(t.TempDir(), "new.db"), "in memory": "sqlite::memory:", "a file that has it": "sqlite:" + path} {
+		opened, err := outmill.Open(t.Context(), database+"?ensure_schema=true", nil)
+		require.NoError(t, err, name)
+		require.NotZero(t, number(t, opened.(*sqlite.Store).DB(), `SELECT count(*) FROM sqlite_master`), "Open makes it at once: %s", name)
+		require.NoError(t, opened.Append(t.Context(), rec("three", "")), name)
+		require.NoError(t, opened.Close())
+	}
+}
+
+func Test_ten_stores_that_ensure_the_schema_may_start_at_once(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "orders.db")
+	var starts errgroup.Group
+	for i := range 10 {
+		starts.Go(func() error {
+			store, err := sqlite.Open(t.Context(), path, sqlite.Config{EnsureSchema: true, BusyTimeout: time.Minute}, nil)
+			if err != nil {
+				return err
+			}
+			return errors.Join(store.Append(t.Context(), rec(fmt.Sprint(i), "")), store.Close())
+		})
+	}
+	require.NoError(t, starts.Wait())
+	require.Equal(t, 10, number(t, openFile(t, path, sqlite.Config{}).DB(), `SELECT count(*) FROM outmill_records`))
+}
+
+func Test_a_schema_that_is_newer_is_not_opened_where_it_should_be_ensured(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "orders.db")
+	store := openFile(t, path, sqlite.Config{EnsureSchema: true})
+	_, err := store.DB().ExecContext(t.Context(), `UPDATE outmill_meta SET version = 999`)
+	require.NoError(t, err)
+	_, err = sqlite.Open(t.Context(), path, sqlite.Config{EnsureSchema: true}, nil)
+	require.ErrorIs(t, err, outmill.ErrSchemaNewer)
 }
 
 func Test_outmill_Open_finds_this_store_by_its_scheme(t *testing.T) {

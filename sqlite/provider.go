@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 // Importing this package makes outmill.Open take URLs such as
 // sqlite:orders.db, sqlite:///var/lib/orders.db and sqlite::memory:. The
 // parameters name, append_log_level, table_prefix, retain, retain_joins,
-// dedup_window and busy_timeout set the fields of Config, as in
+// dedup_window, busy_timeout and ensure_schema set the fields of Config, as in
 // sqlite:orders.db?table_prefix=shop_&retain=24h; all others are the driver's.
 func init() {
 	outmill.RegisterProvider(outmill.Provider{
@@ -61,6 +62,10 @@ func configOf(database string) (string, Config, error) {
 			config.DedupWindow, err = duration(name, value)
 		case "busy_timeout":
 			config.BusyTimeout, err = duration(name, value)
+		case "ensure_schema":
+			if config.EnsureSchema, err = strconv.ParseBool(value); err != nil {
+				err = invalid("parameter %s is %q: want true or false", name, value)
+			}
 		case "":
 		default:
 			others = append(others, parameter)

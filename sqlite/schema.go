@@ -87,15 +87,21 @@ func (s *Store) migrate(ctx context.Context, migrations []migrate.Migration) err
 // Statements returns the schema as plain SQL, with the statements that record
 // its version.
 func (s *Store) Statements() []string {
-	migrations, err := s.migrations()
-	if err != nil {
-		return nil
-	}
-	var statements []string
-	for _, migration := range migrations {
-		statements = append(statements, migration.Statements...)
-	}
+	statements, _ := s.StatementsFrom(0)
 	return statements
+}
+
+// StatementsFrom returns what brings a schema of that version to the newest one. See
+// outmill.Schema.
+func (s *Store) StatementsFrom(version int) ([]string, error) {
+	migrations, err := s.migrations()
+	if err == nil {
+		err = migrate.CheckFrom(version, len(migrations))
+	}
+	if err != nil {
+		return nil, s.explain(context.Background(), "statements", err)
+	}
+	return migrate.Statements(migrations[version:]), nil
 }
 
 // migrations can fail only if the files built into the program are wrong,

@@ -40,14 +40,15 @@ func (s *Store) WithTx(ctx context.Context, tx any) context.Context {
 // TxOf returns the transaction that ctx carries for this store. See
 // outmill.Writer.
 func (s *Store) TxOf(ctx context.Context) (any, error) {
-	tx, err := sqltx.From(ctx, s)
-	if err != nil {
+	tx, err := s.txOf(ctx)
+	if err != nil || tx == nil {
 		return nil, err
 	}
-	if tx == nil {
-		return nil, nil
-	}
 	return tx, nil
+}
+
+func (s *Store) txOf(ctx context.Context) (Handle, error) {
+	return sqltx.FromOr(ctx, s, s.config.TxFromContext)
 }
 
 // InTx runs fn in a transaction that has the write lock from its beginning,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"testing"
 	"time"
@@ -259,4 +260,55 @@ func Test_a_deferred_transaction_that_read_before_gets_the_remedy(t *testing.T) 
 	err = store.Append(store.WithTx(t.Context(), tx), rec("m1", ""))
 	require.ErrorContains(t, err, "BEGIN IMMEDIATE")
 	require.ErrorContains(t, err, "store.InTx")
+}
+
+func Test_adopting_a_transaction_is_a_setting(t *testing.T) {
+	t.Parallel()
+	type key struct{}
+	plain := newStore(t)
+	adopting, err := sqlite.New(plain.DB(), sqlite.Config{TxFromContext: sqlite.Adopt(func(ctx context.Context) (*sql.Tx, bool) {
+		tx, ok := ctx.Value(key{}).(*sql.Tx)
+		return tx, ok
+	})}, nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, adopting.Close()) }()
+	require.NoError(t, adopting.Append(t.Context(), rec("no transaction", "")))
+	found, err := adopting.TxOf(t.Context())
+	require.NoError(t, err)
+	require.Nil(t, found)
+
+	for _, commit := range []bool{false, true} {
+		tx, err := plain.DB().BeginTx(t.Context(), nil)
+		require.NoError(t, err)
+		ctx := context.WithValue(t.Context(), key{}, tx)
+		require.NoError(t, adopting.Append(ctx, rec(fmt.Sprint("within ", commit), "")))
+		join := outmill.Join{ExpectedSteps: 1}
+		require.NoError(t, adopting.StartJoin(ctx, &join))
+		found, err = adopting.TxOf(ctx)
+		require.NoError(t, err)
+		require.True(t, found == any(tx))
+		found, err = plain.TxOf(ctx)
+		require.NoError(t, err)
+		require.Nil(t, found, "it is the setting of one store")
+		end := tx.Rollback
+		if commit {
+			end = tx.Commit
+		}
+		require.NoError(t, end())
+		_, err = adopting.GetJoin(t.Context(), join.ID)
+		require.Equal(t, commit, err == nil)
+		require.ErrorIs(t, adopting.Append(ctx, rec("late", "")), outmill.ErrInvalidTx)
+	}
+	all, err := plain.List(t.Context(), outmill.ListQuery{})
+	require.NoError(t, err)
+	require.ElementsMatch(t, []string{"no transaction", "within true"}, names(all))
+	require.ErrorIs(t, adopting.Append(context.WithValue(t.Context(), key{}, (*sql.Tx)(nil)), rec("never", "")), outmill.ErrInvalidTx)
+
+	own, err := plain.DB().BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	other := adopting.WithTx(context.WithValue(t.Context(), key{}, (*sql.Tx)(nil)), own)
+	found, err = adopting.TxOf(other)
+	require.NoError(t, err)
+	require.True(t, found == any(own), "what WithTx was given comes first")
+	require.NoError(t, own.Rollback())
 }

@@ -129,8 +129,13 @@ func (s *Store) inTurn(ctx context.Context, fn func() error) error {
 
 // ready checks what can be checked before a transaction begins.
 func (s *Store) ready(ctx context.Context) error {
-	if err := s.usable(ctx); err != nil {
+	if err := s.usable(ctx); err != nil || s.statements.Load() != nil {
 		return err
+	}
+	if s.config.EnsureSchema {
+		if err := s.ensure(ctx); err != nil {
+			return err
+		}
 	}
 	return s.whileBusy(ctx, func() error { return s.prepare(ctx) })
 }

@@ -5,10 +5,12 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/bell"
+	"github.com/outmill/outmill/internal/limits"
 	"github.com/outmill/outmill/internal/routing"
 	"github.com/outmill/outmill/internal/steps"
 )
@@ -83,6 +85,9 @@ func newAppending(s *Store, records []*outmill.Record) (*appending, error) {
 			}
 			a.metadata[i] = string(text)
 		}
+		if err := rowLimits.Check(i, r, a.metadata[i]); err != nil {
+			return nil, err
+		}
 		if r.DedupKey == "" {
 			continue
 		}
@@ -95,6 +100,10 @@ func newAppending(s *Store, records []*outmill.Record) (*appending, error) {
 	}
 	return a, nil
 }
+
+// rowLimits are those of SQL Server: the column Size is an INT, and NVARCHAR(MAX) has
+// two bytes for a character.
+var rowLimits = limits.Rows{Row: math.MaxInt32, Metadata: math.MaxInt32 / 2, PayloadTimes: 1}
 
 // write writes in the caller's transaction, or, on the pool, in one of its own.
 func (a *appending) write(ctx context.Context, on querier) error {

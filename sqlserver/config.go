@@ -11,6 +11,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/logs"
+	"github.com/outmill/outmill/internal/sqltx"
 )
 
 // Defaults of Config.
@@ -20,9 +21,12 @@ const (
 	DefaultDedupWindow = 24 * time.Hour
 	// DefaultRetainJoins is how long a join is kept that has ended.
 	DefaultRetainJoins = 24 * time.Hour
-	// DefaultMaxPayload is far below what VARBINARY(MAX) takes, since the driver
-	// holds a whole append in memory more than once.
+	// DefaultMaxPayload is far below MostMaxPayload, because the driver holds a whole
+	// append in memory more than once.
 	DefaultMaxPayload = 256 << 20
+	// MostMaxPayload is the largest MaxPayload: VARBINARY(MAX) takes 2 GiB, of which
+	// 1 MiB is for the other columns.
+	MostMaxPayload = 1<<31 - 1<<20
 )
 
 // Config holds the settings of a Store. The zero value is the default.
@@ -49,7 +53,7 @@ type Config struct {
 	// DedupWindow is how long a dedup key is remembered. Default 24 h.
 	DedupWindow time.Duration
 	// MaxPayload is the size in bytes of the largest payload that is taken, at
-	// most the default of 256 MiB.
+	// most MostMaxPayload. Default 256 MiB.
 	MaxPayload int
 	// EnsureSchema has Open, or after New the first call that is not in a caller's
 	// transaction, do what Ensure does. Default: Ensure is called explicitly.
@@ -63,10 +67,7 @@ type Config struct {
 // Adopt makes a Config.TxFromContext of a function such as the TxFromContext of
 // watermill-sql, v3 or v4.
 func Adopt[T any](from func(ctx context.Context) (T, bool)) func(ctx context.Context) (any, bool) {
-	return func(ctx context.Context) (any, bool) {
-		tx, ok := from(ctx)
-		return tx, ok
-	}
+	return sqltx.Adopt(from)
 }
 
 // namePattern keeps to names that the driver takes for those of table types,
@@ -99,7 +100,7 @@ func (c Config) Validate() error {
 	refuse(c.Retain < 0, "Retain is %s: want 0 or more", c.Retain)
 	refuse(c.RetainJoins < 0, "RetainJoins is %s: want 0 (24 h) or more", c.RetainJoins)
 	refuse(c.DedupWindow < 0, "DedupWindow is %s: want 0 (24 h) or more", c.DedupWindow)
-	refuse(c.MaxPayload < 0 || c.MaxPayload > DefaultMaxPayload, "MaxPayload is %d: want 0 (256 MiB) to %d", c.MaxPayload, DefaultMaxPayload)
+	refuse(c.MaxPayload < 0 || c.MaxPayload > MostMaxPayload, "MaxPayload is %d: want 0 (256 MiB) to %d", c.MaxPayload, MostMaxPayload)
 	return errors.Join(errs...)
 }
 

@@ -23,21 +23,21 @@ func Test_each_setting_that_makes_no_sense_is_refused_by_its_name(t *testing.T) 
 	t.Parallel()
 	db := nowhere(t)
 	for want, config := range map[string]sqlserver.Config{
-		`Config.Schema is "a.b"`:         {Schema: "a.b"},
-		`Config.Schema is "a]b"`:         {Schema: "a]b"},
-		`Config.Schema is "1a"`:          {Schema: "1a"},
-		`Config.Schema is "sss`:          {Schema: strings.Repeat("s", 101)},
-		`Config.Table is "a b"`:          {Table: "a b"},
-		`Config.Table is "a'; DROP`:      {Table: "a'; DROP TABLE x; --"},
-		`Config.Table is "a\nb"`:         {Table: "a\nb"},
-		`Config.Table is "[Outbox]"`:     {Table: "[Outbox]"},
-		`Config.Table is "ttt`:           {Table: strings.Repeat("t", 101)},
-		"Config.AppendLogLevel is WARN":  {AppendLogLevel: slog.LevelWarn},
-		"Config.Retain is -1ns":          {Retain: -1},
-		"Config.RetainJoins is -1s":      {RetainJoins: -time.Second},
-		"Config.DedupWindow is -1m0s":    {DedupWindow: -time.Minute},
-		"Config.MaxPayload is -1":        {MaxPayload: -1},
-		"Config.MaxPayload is 268435457": {MaxPayload: sqlserver.DefaultMaxPayload + 1},
+		`Config.Schema is "a.b"`:          {Schema: "a.b"},
+		`Config.Schema is "a]b"`:          {Schema: "a]b"},
+		`Config.Schema is "1a"`:           {Schema: "1a"},
+		`Config.Schema is "sss`:           {Schema: strings.Repeat("s", 101)},
+		`Config.Table is "a b"`:           {Table: "a b"},
+		`Config.Table is "a'; DROP`:       {Table: "a'; DROP TABLE x; --"},
+		`Config.Table is "a\nb"`:          {Table: "a\nb"},
+		`Config.Table is "[Outbox]"`:      {Table: "[Outbox]"},
+		`Config.Table is "ttt`:            {Table: strings.Repeat("t", 101)},
+		"Config.AppendLogLevel is WARN":   {AppendLogLevel: slog.LevelWarn},
+		"Config.Retain is -1ns":           {Retain: -1},
+		"Config.RetainJoins is -1s":       {RetainJoins: -time.Second},
+		"Config.DedupWindow is -1m0s":     {DedupWindow: -time.Minute},
+		"Config.MaxPayload is -1":         {MaxPayload: -1},
+		"Config.MaxPayload is 2146435073": {MaxPayload: sqlserver.MostMaxPayload + 1},
 	} {
 		err := config.Validate()
 		require.ErrorIs(t, err, outmill.ErrInvalidConfig, want)
@@ -48,7 +48,7 @@ func Test_each_setting_that_makes_no_sense_is_refused_by_its_name(t *testing.T) 
 		require.ErrorIs(t, err, outmill.ErrInvalidConfig, want)
 	}
 	require.NoError(t, sqlserver.Config{}.Validate())
-	require.NoError(t, sqlserver.Config{Schema: "größe", Table: "_" + strings.Repeat("t", 99), MaxPayload: sqlserver.DefaultMaxPayload}.Validate())
+	require.NoError(t, sqlserver.Config{Schema: "größe", Table: "_" + strings.Repeat("t", 99), MaxPayload: sqlserver.MostMaxPayload}.Validate())
 }
 
 func Test_all_settings_that_make_no_sense_are_told_at_once(t *testing.T) {

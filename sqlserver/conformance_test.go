@@ -60,6 +60,7 @@ func harness(db *sql.DB) storetest.Harness {
 			tables.Changed(store.(conforming).config.Table)
 			makeNewer(t, store)
 		},
+		Readable: readable,
 	}
 }
 
@@ -190,6 +191,23 @@ func apply(t *testing.T, store outmill.Store, statements []string) {
 		_, err := store.(conforming).DB().ExecContext(t.Context(), statement)
 		require.NoError(t, err, statement)
 	}
+}
+
+// readable is what the view for people shows.
+func readable(t *testing.T, store outmill.Store) []storetest.Shown {
+	t.Helper()
+	c := store.(conforming)
+	rows, err := c.DB().QueryContext(t.Context(), "SELECT LOWER(CAST(Id AS CHAR(36))), GroupName, Topic, StatusText FROM "+c.config.Table+"Readable")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, rows.Close()) }()
+	var shown []storetest.Shown
+	for rows.Next() {
+		var row storetest.Shown
+		require.NoError(t, rows.Scan(&row.ID, &row.Group, &row.Topic, &row.Status))
+		shown = append(shown, row)
+	}
+	require.NoError(t, rows.Err())
+	return shown
 }
 
 func makeNewer(t *testing.T, store outmill.Store) {

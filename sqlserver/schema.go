@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/migrate"
 )
 
 // Each directory of schema is one version, and its files are one migration, in
@@ -64,12 +65,6 @@ func compatibleWith(version int) int {
 // state is what a schema says of itself; zero where there is none.
 type state struct{ version, compatible int }
 
-// migration brings a schema from the version before to its own.
-type migration struct {
-	version int
-	batches []string
-}
-
 // Ensure creates the tables, types and procedures, or brings them up to date.
 // Each version is one transaction. See outmill.Schema.
 //
@@ -100,7 +95,7 @@ func (s *Store) ensure(ctx context.Context, files fs.FS) error {
 	}
 	for _, m := range migrations {
 		if err := s.migrate(ctx, m); err != nil {
-			return fmt.Errorf("schema version %d: %w", m.version, err)
+			return fmt.Errorf("schema version %d: %w", m.Version, err)
 		}
 	}
 	return nil
@@ -118,7 +113,7 @@ func (s *Store) checkDatabase(ctx context.Context) error {
 }
 
 // migrate brings the schema to the migration's version, unless it is there.
-func (s *Store) migrate(ctx context.Context, m migration) error {
+func (s *Store) migrate(ctx context.Context, m migrate.Migration) error {
 	return s.in(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, sqlLockSchema, sql.Named("name", "outmill:schema:"+s.config.Schema+"."+s.config.Table)); err != nil {
 			return err
@@ -127,7 +122,7 @@ func (s *Store) migrate(ctx context.Context, m migration) error {
 		if err != nil {
 			return err
 		}
-		if found.version >= m.version {
+		if found.version >= m.Version {
 			if found.version > schemaVersion {
 				return schemaError(found)
 			}
@@ -136,7 +131,7 @@ func (s *Store) migrate(ctx context.Context, m migration) error {
 		if err := s.createSchema(ctx, tx); err != nil {
 			return err
 		}
-		for _, batch := range m.batches {
+		for _, batch := range m.Statements {
 			if _, err := tx.ExecContext(ctx, batch); err != nil {
 				return fmt.Errorf("%w, at:\n%s", err, head(batch))
 			}
@@ -164,34 +159,44 @@ func (s *Store) createSchema(ctx context.Context, tx *sql.Tx) error {
 // version: each is to be sent by itself, as sqlcmd does with what is between two
 // lines of GO.
 func (s *Store) Statements() []string {
-	migrations, err := s.migrations(schemaFiles)
-	if err != nil {
-		return nil
-	}
-	statements := []string{fmt.Sprintf("IF SCHEMA_ID(N'%[1]s') IS NULL EXEC(N'CREATE SCHEMA [%[1]s]')", s.config.Schema)}
-	for _, m := range migrations {
-		statements = append(statements, m.batches...)
-	}
+	statements, _ := s.StatementsFrom(0)
 	return statements
+}
+
+// StatementsFrom returns the batches that bring a schema of that version to the newest
+// one. See outmill.Schema.
+func (s *Store) StatementsFrom(version int) ([]string, error) {
+	migrations, err := s.migrations(schemaFiles)
+	if err == nil {
+		err = migrate.CheckFrom(version, len(migrations))
+	}
+	if err != nil {
+		return nil, s.explain(context.Background(), "statements", err)
+	}
+	var statements []string
+	if version == 0 {
+		statements = []string{fmt.Sprintf("IF SCHEMA_ID(N'%[1]s') IS NULL EXEC(N'CREATE SCHEMA [%[1]s]')", s.config.Schema)}
+	}
+	return append(statements, migrate.Statements(migrations[version:])...), nil
 }
 
 // migrations can fail only if the files built into the program are wrong,
 // which a test excludes.
-func (s *Store) migrations(files fs.FS) ([]migration, error) {
+func (s *Store) migrations(files fs.FS) ([]migrate.Migration, error) {
 	dirs, err := fs.ReadDir(files, "schema")
 	if err != nil {
 		return nil, err
 	}
-	migrations := make([]migration, 0, len(dirs))
+	migrations := make([]migrate.Migration, 0, len(dirs))
 	for i, dir := range dirs {
-		m := migration{version: i + 1}
-		if n, err := strconv.Atoi(dir.Name()); err != nil || n != m.version {
-			return nil, fmt.Errorf("schema/%s: want version %04d here", dir.Name(), m.version)
+		m := migrate.Migration{Version: i + 1}
+		if n, err := strconv.Atoi(dir.Name()); err != nil || n != m.Version {
+			return nil, fmt.Errorf("schema/%s: want version %04d here", dir.Name(), m.Version)
 		}
-		if m.batches, err = s.batches(files, path.Join("schema", dir.Name())); err != nil {
+		if m.Statements, err = s.batches(files, path.Join("schema", dir.Name())); err != nil {
 			return nil, err
 		}
-		m.batches = append(m.batches, s.sql.expand(fmt.Sprintf(sqlSetVersion, m.version, compatibleWith(m.version))))
+		m.Statements = append(m.Statements, s.sql.expand(fmt.Sprintf(sqlSetVersion, m.Version, compatibleWith(m.Version))))
 		migrations = append(migrations, m)
 	}
 	return migrations, nil

@@ -50,14 +50,7 @@ func (s *Store) TxOf(ctx context.Context) (any, error) {
 }
 
 func (s *Store) txOf(ctx context.Context) (Handle, error) {
-	tx, err := sqltx.From(ctx, s)
-	if tx != nil || s.config.TxFromContext == nil {
-		return tx, err
-	}
-	if adopted, ok := s.config.TxFromContext(ctx); ok {
-		return sqltx.From(sqltx.Carry(ctx, s, adopted), s)
-	}
-	return nil, err
+	return sqltx.FromOr(ctx, s, s.config.TxFromContext)
 }
 
 // InTx runs fn in a transaction of the pool, READ COMMITTED, commits if fn

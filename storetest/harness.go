@@ -60,9 +60,22 @@ type Harness struct {
 	// skips the sentence about it.
 	MakeNewer func(t *testing.T, store outmill.Store)
 
+	// Readable returns what the store's view for people shows, in any order; nil
+	// skips the sentence about it, for a store that has none.
+	Readable func(t *testing.T, store outmill.Store) []Shown
+
 	// Unsupported names what the engine cannot do: "section", or
 	// "section: sentence" as they stand in the names of the tests, each with the
 	// reason, which is printed. A name that the suite does not have fails the
 	// run.
 	Unsupported map[string]string
+}
+
+// Shown is a row of a store's view for people.
+type Shown struct {
+	ID string
+	// Group is nil for a record that waits for a group.
+	Group  *string
+	Topic  string
+	Status string
 }

@@ -31,6 +31,8 @@ func inspectSentences() []sentence {
 		{"Delete removes records, whatever their status, and counts them", deleteRemoves},
 		{"Delete and Requeue take thousands of ids in one call", inspectThousands},
 		{"Delete and Requeue of nothing do nothing", inspectNothing},
+		{"the view for people agrees with Stats and List", readableAgrees},
+		{"the view for people shows records that wait for a group", readableUnrouted},
 		{"a negative limit of Stats or List is refused", refuseInspectLimits},
 		{"an unknown status in a list query is refused", refuseListStatus},
 	}

@@ -66,6 +66,7 @@ func mutants() []mutant {
 		{"ends what was renewed in time", "registrations", "a group that registers again after its end but before the janitor's round loses nothing", func(f file) outmill.Store { return renewsInVain{f} }},
 		{"counts without a limit", "inspect", "Stats counts no further than its limit", func(f file) outmill.Store { return countsAll{f} }},
 		{"gives no hints", "wake", "a hint comes after a release", func(f file) outmill.Store { return silent{f} }},
+		{"returns the whole schema for each version", "schema", "StatementsFrom returns the end of Statements, less for each later version", func(f file) outmill.Store { return alwaysWhole{f} }},
 		{"works when closed", "calls", "every call on a closed store is ErrClosed", func(f file) outmill.Store { return staysOpen{f} }},
 		{"ignores contexts", "calls", "every call with a context that was cancelled is its error, and does nothing", func(f file) outmill.Store { return ignoresContexts{f} }},
 
@@ -81,6 +82,14 @@ func mutants() []mutant {
 		{"parks nothing, on a walk", "model", walkSentence, func(f file) outmill.Store { return parksNothing{f} }},
 		{"drops a release now and then, on a walk", "model", walkSentence, func(f file) outmill.Store { return &dropsReleases{file: f} }},
 	}
+}
+
+// alwaysWhole: a schema that is there is made again.
+type alwaysWhole struct{ file }
+
+func (s alwaysWhole) StatementsFrom(version int) ([]string, error) {
+	_, err := s.file.StatementsFrom(version)
+	return s.Statements(), err
 }
 
 const walkSentence = "random walks leave the store as the model of a queue"

@@ -1,6 +1,8 @@
 package storetest
 
 import (
+	"errors"
+	"math"
 	"strings"
 
 	"github.com/stretchr/testify/require"
@@ -18,6 +20,9 @@ func schemaSentences() []sentence {
 		{"Ensure is ErrSchemaNewer where a newer version made the schema", schemaNewer},
 		{"Statements returns the schema as text, always the same", statementsAreText},
 		{"Statements make a schema that the store works on", statementsMakeSchema},
+		{"StatementsFrom returns the end of Statements, less for each later version", statementsFromAreTheEnd},
+		{"StatementsFrom makes the newest schema of each version before", statementsFromMakeSchema},
+		{"StatementsFrom refuses a version that is negative or newer than the program", statementsFromRefuses},
 	}
 }
 
@@ -109,4 +114,59 @@ func statementsMakeSchema(e *env) {
 	e.requireWorks()
 	e.ensure()
 	require.Len(e.t, e.groups(), 1, "groups after Ensure")
+}
+
+// statementsOfVersions are those from each version on that the store knows.
+func (e *env) statementsOfVersions() [][]string {
+	e.t.Helper()
+	var all [][]string
+	for version := 0; ; version++ {
+		statements, err := e.store.StatementsFrom(version)
+		if errors.Is(err, outmill.ErrSchemaNewer) {
+			require.Greater(e.t, version, 1, "versions")
+			return all
+		}
+		require.NoError(e.t, err, "StatementsFrom %d", version)
+		all = append(all, statements)
+	}
+}
+
+func statementsFromAreTheEnd(e *env) {
+	whole := e.store.Statements()
+	for version, statements := range e.statementsOfVersions() {
+		if version == 0 {
+			require.Equal(e.t, whole, statements)
+			continue
+		}
+		require.Less(e.t, len(statements), len(whole), "statements from version %d", version)
+		require.Equal(e.t, strings.Join(whole[len(whole)-len(statements):], "\n"), strings.Join(statements, "\n"), "statements from version %d", version)
+		whole = statements
+	}
+}
+
+func statementsFromMakeSchema(e *env) {
+	if e.h.Apply == nil {
+		e.t.Skip("Harness.Apply is not given")
+	}
+	newest := len(e.statementsOfVersions()) - 1
+	for version := range newest + 1 {
+		e := e.bare()
+		whole, statements := e.store.Statements(), e.statementsOfVersions()[version]
+		e.h.Apply(e.t, e.store, whole[:len(whole)-len(statements)])
+		if version > 0 && version < newest {
+			require.ErrorIs(e.t, e.store.Append(e.ctx, rec(orders, "early")), outmill.ErrSchemaOutdated, "version %d", version)
+		}
+		e.h.Apply(e.t, e.store, statements)
+		e.requireWorks()
+		e.ensure()
+	}
+}
+
+func statementsFromRefuses(e *env) {
+	_, err := e.store.StatementsFrom(-1)
+	require.ErrorIs(e.t, err, outmill.ErrInvalidConfig)
+	_, err = e.store.StatementsFrom(len(e.statementsOfVersions()))
+	require.ErrorIs(e.t, err, outmill.ErrSchemaNewer)
+	_, err = e.store.StatementsFrom(math.MaxInt)
+	require.ErrorIs(e.t, err, outmill.ErrSchemaNewer)
 }

@@ -1,6 +1,6 @@
 // Command outmill is the operator's tool for outboxes.
 //
-//	outmill schema [-ensure] URL    print a store's schema for the engine's shell, or create it
+//	outmill schema [-ensure | -from VERSION] URL    print a store's schema for the engine's shell, or create it
 //
 // The URL's scheme says which store it is: sqlite:orders.db. The exit code is 0
 // for success, 1 for failure and 2 for wrong usage.

@@ -13,7 +13,7 @@ import (
 
 var schema = command{
 	name:     "schema",
-	synopsis: "[-ensure] URL",
+	synopsis: "[-ensure | -from VERSION] URL",
 	summary:  "print a store's schema for the engine's shell, or create it",
 	help: `Prints the statements of the schema, for a migration tool or the engine's own
 shell. They are not run; but the database is opened, and SQLite makes a file
@@ -23,19 +23,29 @@ that does not exist. sqlite::memory: prints the same without a file:
     outmill schema 'mongodb://host/shop?replicaSet=rs0' | mongosh shop
     outmill schema 'sqlserver://user:password@host?database=shop' | sqlcmd -S host -d shop -b
 
+With -from it prints what brings a schema of that version to the newest one, and
+nothing where it is the newest. A schema's version is in its table meta (SELECT
+version FROM outmill.meta on PostgreSQL, for example); 0 is an empty database:
+
+    outmill schema -from 1 postgres://host/shop | psql shop
+
 With -ensure it creates the schema, or brings it up to date, itself. That is safe
 to repeat, and while programs use the store.`,
 	prepare: func(flags *flag.FlagSet) action {
 		ensure := flags.Bool("ensure", false, "create the schema or bring it up to date instead of printing it")
+		from := flags.Int("from", 0, "print only what brings a schema of this `VERSION` to the newest one")
 		return func(ctx context.Context, args []string, stdout io.Writer) error {
-			return runSchema(ctx, args, *ensure, stdout)
+			return runSchema(ctx, args, *ensure, *from, stdout)
 		}
 	},
 }
 
-func runSchema(ctx context.Context, args []string, ensure bool, stdout io.Writer) (err error) {
+func runSchema(ctx context.Context, args []string, ensure bool, from int, stdout io.Writer) (err error) {
 	if len(args) != 1 {
 		return usageError(fmt.Sprintf("want one URL, such as sqlite:orders.db; got %d arguments", len(args)))
+	}
+	if ensure && from != 0 {
+		return usageError("-ensure finds the version of the schema itself: want it without -from")
 	}
 	store, err := open(ctx, args[0])
 	if err != nil {
@@ -43,7 +53,11 @@ func runSchema(ctx context.Context, args []string, ensure bool, stdout io.Writer
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 	if !ensure {
-		return printStatements(store.Statements(), endOf(store), stdout)
+		statements, err := store.StatementsFrom(from)
+		if err != nil {
+			return err
+		}
+		return printStatements(statements, endOf(store), stdout)
 	}
 	if err := store.Ensure(ctx); err != nil {
 		return err
@@ -53,9 +67,6 @@ func runSchema(ctx context.Context, args []string, ensure bool, stdout io.Writer
 }
 
 func printStatements(statements []string, end func(string) string, stdout io.Writer) error {
-	if len(statements) == 0 {
-		return errors.New("outmill: the store names no statements for its schema")
-	}
 	for i, statement := range statements {
 		if i > 0 {
 			statement = "\n" + statement

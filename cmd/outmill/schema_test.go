@@ -3,14 +3,18 @@ package main
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
 )
 
 func newFile(t *testing.T) string {
@@ -26,17 +30,29 @@ func openDB(t *testing.T, file string) *sql.DB {
 	return db
 }
 
-// requireWorks appends a record and claims it.
 func requireWorks(t *testing.T, url string) {
 	t.Helper()
-	store, err := outmill.Open(t.Context(), url, nil)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, store.Close()) }()
-	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{}))
-	require.NoError(t, store.Append(t.Context(), &outmill.Record{Topic: "orders"}))
-	claimed, err := store.Claim(t.Context(), outmill.ClaimRequest{Owner: outmill.NewOwnerToken(), Limit: 10, Lease: 1e9})
-	require.NoError(t, err)
-	require.Len(t, claimed, 1)
+	require.NoError(t, works(t.Context(), url))
+}
+
+// works appends a record and claims it.
+func works(ctx context.Context, url string) error {
+	store, err := outmill.Open(ctx, url, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = store.Close() }()
+	if err := store.RegisterGroup(ctx, outmill.Registration{}); err != nil {
+		return err
+	}
+	if err := store.Append(ctx, &outmill.Record{Topic: "orders"}); err != nil {
+		return err
+	}
+	claimed, err := store.Claim(ctx, outmill.ClaimRequest{Owner: outmill.NewOwnerToken(), Limit: 10, Lease: 1e9})
+	if err == nil && len(claimed) != 1 {
+		err = fmt.Errorf("claimed %d records", len(claimed))
+	}
+	return err
 }
 
 func schemaOf(t *testing.T, db *sql.DB) string {
@@ -165,7 +181,39 @@ func Test_a_statement_ends_with_one_semicolon_that_no_comment_swallows(t *testin
 	}
 }
 
-func Test_a_store_without_statements_is_a_failure(t *testing.T) {
+func Test_from_a_version_only_the_later_steps_are_printed(t *testing.T) {
 	t.Parallel()
-	require.Error(t, printStatements(nil, terminated, &strings.Builder{}))
+	whole := outmillTool(t.Context(), "schema", "sqlite::memory:")
+	require.Equal(t, whole, outmillTool(t.Context(), "schema", "-from", "0", "sqlite::memory:"))
+	newest := outmillTool(t.Context(), "schema", "-from", "1", "sqlite::memory:")
+	require.Equal(t, exitOK, newest.code, newest.stderr)
+	require.Empty(t, newest.stdout+newest.stderr, "nothing is left to do")
+	for version, want := range map[string]error{"999": outmill.ErrSchemaNewer, "-1": outmill.ErrInvalidConfig} {
+		got := outmillTool(t.Context(), "schema", "-from="+version, "sqlite::memory:")
+		require.Equal(t, exitFailed, got.code)
+		require.Contains(t, got.stderr, want.Error())
+		require.Empty(t, got.stdout)
+	}
+	for _, args := range [][]string{{"-from", "x"}, {"-from", "1", "-ensure"}} {
+		got := outmillTool(t.Context(), append([]string{"schema", "sqlite::memory:"}, args...)...)
+		require.Equal(t, exitUsage, got.code, got.stdout)
+	}
+}
+
+func Test_the_printed_steps_bring_a_schema_of_an_older_version_to_the_newest(t *testing.T) {
+	t.Parallel()
+	url := testenv.PostgresDatabase(t)
+	db, err := pgxpool.New(t.Context(), url)
+	require.NoError(t, err)
+	defer db.Close()
+	whole, steps := outmillTool(t.Context(), "schema", url), outmillTool(t.Context(), "schema", "-from", "1", url)
+	require.Equal(t, exitOK, steps.code, steps.stderr)
+	older, _, found := strings.Cut(whole.stdout, steps.stdout)
+	require.True(t, found)
+	for _, script := range []string{older, steps.stdout} {
+		require.Error(t, works(t.Context(), url))
+		_, err := db.Exec(t.Context(), script, pgx.QueryExecModeSimpleProtocol)
+		require.NoError(t, err)
+	}
+	requireWorks(t, url)
 }

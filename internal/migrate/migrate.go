@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/outmill/outmill"
 )
 
 // Migration is one file: what brings a schema from the version before to
@@ -75,6 +77,27 @@ func split(text string) []string {
 			statements = append(statements, strings.TrimSuffix(statement, ";"))
 		}
 		begun = ""
+	}
+	return statements
+}
+
+// CheckFrom refuses a version that no schema has up to the newest one. 0 is an empty
+// database.
+func CheckFrom(version, newest int) error {
+	switch {
+	case version < 0:
+		return fmt.Errorf("%w: StatementsFrom: version is %d: want 0 (an empty database) to %d", outmill.ErrInvalidConfig, version, newest)
+	case version > newest:
+		return fmt.Errorf("%w (version %d was asked for, this program knows %d): update Outmill", outmill.ErrSchemaNewer, version, newest)
+	}
+	return nil
+}
+
+// Statements are those of the migrations, in their order.
+func Statements(migrations []Migration) []string {
+	var statements []string
+	for _, m := range migrations {
+		statements = append(statements, m.Statements...)
 	}
 	return statements
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/migrate"
 )
 
@@ -56,4 +57,13 @@ func Test_files_that_leave_the_order_open_are_refused(t *testing.T) {
 	}
 	_, err := migrate.Load(files(nil), "nowhere", strings.ToUpper)
 	require.Error(t, err)
+}
+
+func Test_a_version_that_no_schema_has_is_refused(t *testing.T) {
+	t.Parallel()
+	for version := range 3 {
+		require.NoError(t, migrate.CheckFrom(version, 2))
+	}
+	require.ErrorIs(t, migrate.CheckFrom(-1, 2), outmill.ErrInvalidConfig)
+	require.ErrorIs(t, migrate.CheckFrom(3, 2), outmill.ErrSchemaNewer)
 }

@@ -49,6 +49,29 @@ func From(ctx context.Context, store any) (Handle, error) {
 	return nil, fmt.Errorf("%w: the context carries a %T for this store: use the store's WithTx", outmill.ErrInvalidTx, carried)
 }
 
+// Adoption finds the transaction of a context that Carry did not make.
+type Adoption func(ctx context.Context) (tx any, ok bool)
+
+// Adopt makes one of a function that returns a transaction of its own kind.
+func Adopt[T any](from func(ctx context.Context) (T, bool)) Adoption {
+	return func(ctx context.Context) (any, bool) {
+		tx, ok := from(ctx)
+		return tx, ok
+	}
+}
+
+// FromOr is From, or else what adopt finds, which may be nil.
+func FromOr(ctx context.Context, store any, adopt Adoption) (Handle, error) {
+	tx, err := From(ctx, store)
+	if tx != nil || adopt == nil {
+		return tx, err
+	}
+	if adopted, ok := adopt(ctx); ok {
+		return From(Carry(ctx, store, adopted), store)
+	}
+	return nil, err
+}
+
 // Ended marks the error of a statement on a transaction that is already over
 // as outmill.ErrInvalidTx; other errors it leaves alone.
 func Ended(err error) error {

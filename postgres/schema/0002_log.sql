@@ -229,3 +229,123 @@ BEGIN
     SELECT t.topic FROM t WHERE t.grp = $1 AND {p:log_ready}(t.line);
 END
 $outmill$;
+
+-- For people: the records and the log with words, and the first 1,000,000 bytes of each
+-- payload as text, because the whole of a large one would be more than PostgreSQL takes.
+-- What is done in the log is not shown: see log_passed, which is spelled out here because a
+-- function would want more rights than SELECT on the view. It goes over all there is.
+CREATE VIEW {p:readable} AS
+WITH newest AS (SELECT DISTINCT ON (line) line, pos, seen, low FROM {p:batches} ORDER BY line, n DESC),
+leased AS (
+    SELECT b.line, u.pos, b.owner, b.lease_until FROM newest AS last JOIN {p:batches} AS b ON b.line = last.line AND b.n >= last.low AND b.open > 0
+    CROSS JOIN LATERAL unnest(b.positions) WITH ORDINALITY AS u (pos, nth)
+    WHERE get_bit(b.done, u.nth::integer - 1) = 0
+        AND NOT EXISTS (SELECT 1 FROM {p:ended} AS e WHERE e.line = b.line AND e.n = b.n AND e.token = b.token))
+SELECT seq, id, grp, topic, key, message_id,
+       CASE stage WHEN 4 THEN 'leased' WHEN 6 THEN 'processed' WHEN 7 THEN 'dead' ELSE 'pending' END AS status,
+       CASE stage WHEN 0 THEN 'in line' WHEN 1 THEN 'held' WHEN 2 THEN 'waiting' WHEN 3 THEN 'delayed' WHEN 4 THEN 'leased' WHEN 5 THEN 'expired' ELSE 'settled' END AS stage,
+       created_at, due_at, next_at, available_at, expires_at, processed_at,
+       attempts, claims, expiries, parked, owner, processed_by, last_error,
+       correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, step, joins, waits_for,
+       size, metadata::json, encode(substr(payload, 1, 1000000), 'escape') AS payload
+FROM {p:records}
+UNION ALL
+SELECT l.pos, l.id, l.grp, l.topic, l.key, l.message_id,
+       CASE WHEN o.owner IS NULL THEN 'pending' ELSE 'leased' END, CASE WHEN o.owner IS NULL THEN 'in line' ELSE 'leased' END,
+       l.created_at, l.created_at, l.created_at, o.lease_until, NULL, NULL,
+       0, CASE WHEN o.owner IS NULL THEN 0 ELSE 1 END, 0, false, o.owner, NULL, NULL,
+       l.correlation_id, l.causation_id, l.tenant_id, l.traceparent, l.tracestate, l.dedup_key, l.step, l.joins, NULL,
+       l.size, l.metadata, encode(substr(l.payload, 1, 1000000), 'escape')
+FROM {p:log} AS l
+LEFT JOIN newest AS last ON last.line = l.line
+LEFT JOIN leased AS o ON o.line = l.line AND o.pos = l.pos
+WHERE o.owner IS NOT NULL OR last.line IS NULL OR l.pos > last.pos
+    OR l.pos > (SELECT m.past FROM {p:meta} AS m WHERE m.only_row) AND NOT pg_visible_in_snapshot(l.xid, last.seen)
+    OR EXISTS (SELECT 1 FROM {p:late} AS t WHERE t.line = l.line AND t.xid = l.xid AND l.pos > t.from_pos AND l.pos <= t.to_pos);
+
+-- Whether the topic $2 is one that the pattern $1 of a registration selects: as
+-- outmill.Topics, * is any run of characters, and \* and \\ are * and \ themselves.
+CREATE FUNCTION {p:topic_matches}(text, text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $outmill$
+    SELECT $2 COLLATE "C" LIKE coalesce((SELECT string_agg(CASE WHEN p[1] = '*' THEN '%' WHEN p[1] = E'\\*' THEN '*' WHEN p[1] IN (E'\\', E'\\\\', '%', '_') THEN E'\\' || right(p[1], 1) ELSE p[1] END, '' ORDER BY n)
+        FROM regexp_matches($1 COLLATE "C", E'\\\\[\\\\*]|.', 'g') WITH ORDINALITY AS t (p, n)), '') ESCAPE E'\\'
+$outmill$;
+
+-- The groups that read the topic $1.
+CREATE FUNCTION {p:readers_of}(text) RETURNS SETOF text LANGUAGE sql STABLE AS $outmill$
+    SELECT DISTINCT g.grp FROM {p:groups} AS g
+    WHERE (cardinality(g.include) = 0 OR EXISTS (SELECT 1 FROM unnest(g.include) AS p WHERE {p:topic_matches}(p, $1)))
+        AND NOT EXISTS (SELECT 1 FROM unnest(g.exclude) AS p WHERE {p:topic_matches}(p, $1))
+$outmill$;
+
+-- The number of the line of the group $1 and the topic $2 in the log.
+CREATE FUNCTION {p:line_of}(text, text) RETURNS bigint LANGUAGE sql IMMUTABLE AS $outmill$
+    SELECT ('x' || encode(substr(sha256(int8send(octet_length(convert_to($1, 'UTF8'))::bigint) || convert_to($1, 'UTF8') || convert_to($2, 'UTF8')), 1, 8), 'hex'))::bit(64)::bigint
+$outmill$;
+
+-- A time-ordered id (UUIDv7), as the programs make them.
+CREATE FUNCTION {p:new_id}() RETURNS uuid LANGUAGE sql VOLATILE AS $outmill$
+    SELECT encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid()) PLACING substr(int8send(floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint), 3) FROM 1 FOR 6), 52, 1), 53, 1), 'hex')::uuid
+$outmill$;
+
+-- Appends messages for whoever has a transaction and no connection to lend, such as
+-- watermill-sql's Publisher: see postgres.Appender, which makes the arguments and has
+-- checked them. It is what Store.Append does, in the caller's transaction and snapshot,
+-- and returns how many messages had no dedup key that was seen before. It has the
+-- rights of its owner, so who may call it needs no others.
+CREATE FUNCTION {p:append}(ids text[], topics text[], keys text[], sizes bigint[], message_ids text[], correlation_ids text[], causation_ids text[], tenant_ids text[],
+    traceparents text[], tracestates text[], dedup_keys text[], metadatas text[], payloads bytea[], dues text[], expiries text[], dedup_window bigint, notify boolean)
+RETURNS bigint LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $outmill$
+DECLARE
+    appended bigint;
+    woken    text;
+BEGIN
+    -- Rows of the log have a place only once their transaction has a number.
+    PERFORM pg_current_xact_id();
+    WITH given AS MATERIALIZED (
+        SELECT u.*, row_number() OVER (PARTITION BY u.topic, u.dedup_key ORDER BY u.nth) AS same
+        FROM unnest(ids, topics, keys, sizes, message_ids, correlation_ids, causation_ids, tenant_ids, traceparents, tracestates, dedup_keys, metadatas, payloads, dues, expiries)
+            WITH ORDINALITY AS u (id, topic, key, size, message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, metadata, payload, due, expires, nth)),
+    free AS (
+        INSERT INTO {p:dedup} AS d (topic, dedup_key, expires_at)
+        SELECT g.topic, g.dedup_key, statement_timestamp() + dedup_window * interval '1 microsecond' FROM given AS g WHERE g.dedup_key <> '' AND g.same = 1
+        ORDER BY g.topic COLLATE "C", g.dedup_key COLLATE "C"
+        ON CONFLICT (topic, dedup_key) DO UPDATE SET expires_at = excluded.expires_at WHERE d.expires_at <= statement_timestamp()
+        RETURNING d.topic, d.dedup_key),
+    kept AS MATERIALIZED (
+        SELECT g.* FROM given AS g WHERE g.dedup_key = '' OR g.same = 1 AND (g.topic, g.dedup_key) IN (SELECT f.topic, f.dedup_key FROM free AS f)),
+    readers AS MATERIALIZED (
+        SELECT t.topic, r.grp, row_number() OVER (PARTITION BY t.topic ORDER BY r.grp COLLATE "C") AS copy
+        FROM (SELECT DISTINCT k.topic FROM kept AS k) AS t LEFT JOIN LATERAL {p:readers_of}(t.topic) AS r (grp) ON true),
+    placed AS MATERIALIZED (
+        SELECT k.*, r.grp, r.copy, CASE r.copy WHEN 1 THEN k.id::uuid ELSE {p:new_id}() END AS uid FROM kept AS k JOIN readers AS r ON r.topic = k.topic),
+    -- All of one append goes to the same lane, so that records of a key keep their order.
+    lane AS MATERIALIZED (
+        SELECT m.segment, m.lane = 'log' AND NOT EXISTS (SELECT 1 FROM placed AS p WHERE p.grp IS NULL OR p.due <> '' OR p.expires <> '') AS logged
+        FROM {p:meta} AS m WHERE m.only_row),
+    to_log AS (
+        INSERT INTO {p:log} (line, id, created_at, size, segment, grp, topic, key, message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, metadata, payload)
+        SELECT {p:line_of}(p.grp, p.topic), p.uid, statement_timestamp(), p.size, l.segment, p.grp, p.topic, p.key, p.message_id,
+            nullif(p.correlation_id, ''), nullif(p.causation_id, ''), nullif(p.tenant_id, ''), nullif(p.traceparent, ''), nullif(p.tracestate, ''), nullif(p.dedup_key, ''),
+            nullif(p.metadata, '')::json, p.payload
+        FROM placed AS p JOIN lane AS l ON l.logged ORDER BY p.nth, p.copy),
+    to_records AS (
+        INSERT INTO {p:records} (id, grp, topic, key, stage, available_at, due_at, next_at, created_at, expires_at, size,
+            message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, metadata, payload)
+        SELECT p.uid, p.grp, p.topic, p.key, CASE WHEN d.due > now.at THEN 3 ELSE 0 END, CASE WHEN d.due > now.at THEN d.due END, d.due, d.due, now.at,
+            CASE WHEN p.expires LIKE '+%' THEN now.at + p.expires::interval ELSE nullif(p.expires, '')::timestamptz END, p.size,
+            p.message_id, nullif(p.correlation_id, ''), nullif(p.causation_id, ''), nullif(p.tenant_id, ''), nullif(p.traceparent, ''), nullif(p.tracestate, ''),
+            nullif(p.dedup_key, ''), nullif(p.metadata, '')::jsonb, p.payload
+        FROM placed AS p JOIN lane AS l ON NOT l.logged
+        CROSS JOIN LATERAL (SELECT statement_timestamp() AS at) AS now
+        CROSS JOIN LATERAL (SELECT CASE WHEN p.due = '' THEN now.at WHEN p.due LIKE '+%' THEN now.at + p.due::interval ELSE p.due::timestamptz END AS due) AS d
+        ORDER BY p.nth, p.copy)
+    SELECT count(*), json_agg(DISTINCT k.topic)::text INTO appended, woken FROM kept AS k;
+    IF notify AND appended > 0 THEN
+        -- PostgreSQL takes 8,000 bytes; without topics it stands for any topic.
+        PERFORM pg_notify({c:notify}, CASE WHEN octet_length(woken) <= 7900 THEN woken ELSE '' END);
+    END IF;
+    RETURN appended;
+END
+$outmill$;
+
+REVOKE EXECUTE ON FUNCTION {p:append} FROM PUBLIC;

@@ -182,7 +182,7 @@ CREATE TABLE {p:join_members} (
 
 CREATE INDEX {p:join_members_step} ON {p:join_members} (step);
 
--- For people: the records with readable times.
+-- For people: the records with readable times. It goes over all there is.
 CREATE VIEW {p:readable} AS
 SELECT seq, id, grp, topic, key, message_id, status,
        CASE stage WHEN 0 THEN 'in line' WHEN 1 THEN 'held' WHEN 2 THEN 'waiting' WHEN 3 THEN 'delayed' WHEN 4 THEN 'leased' WHEN 5 THEN 'expired' ELSE 'settled' END AS stage,

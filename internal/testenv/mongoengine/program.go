@@ -92,7 +92,9 @@ func (p Program) commandLine(data string, port int, flags []string) []string {
 		return append(line, flags...)
 	}
 	line := []string{p.Path, "--bind_ip", "127.0.0.1", "--port", strconv.Itoa(port), "--dbpath", data,
-		"--wiredTigerCacheSizeGB", "0.5", "--setParameter", "enableTestCommands=1", "--nounixsocket"}
+		"--wiredTigerCacheSizeGB", "0.5", "--setParameter", "enableTestCommands=1", "--nounixsocket",
+		// Set later it would count after a minute, which the monitor has begun to sleep.
+		"--setParameter", "ttlMonitorSleepSecs=1"}
 	if !slices.Contains(flags, Standalone) {
 		line = append(line, "--replSet", mongodSet)
 	}

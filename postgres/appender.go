@@ -1,0 +1,114 @@
+package postgres
+
+import (
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/outmill/outmill"
+)
+
+const sqlAppend = `SELECT {p:append}($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[],
+	$11::text[], $12::text[], $13::bytea[], $14::text[], $15::text[], $16::bigint, $17::boolean)`
+
+// Appender makes statements that append records, for code that sends them itself and
+// lends neither a connection nor a transaction, such as watermill-sql's Publisher (see
+// package watermillsql). Where a transaction can be had, use Store.Append, which says
+// what was a duplicate, and takes steps of joins. It may be used concurrently.
+type Appender struct {
+	config Config
+	query  string
+
+	mu   sync.Mutex
+	last time.Time
+}
+
+// NewAppender makes an Appender for the store of that Config, of which it uses Schema,
+// TablePrefix, DedupWindow, MaxPayload and NotifyInterval. It does not connect; the
+// schema must be there: see Store.Ensure.
+func NewAppender(config Config) (*Appender, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	config.setDefaults()
+	names := &queries{schema: config.Schema, prefix: config.TablePrefix}
+	return &Appender{config: config, query: names.expand(sqlAppend)}, nil
+}
+
+// Statement returns a statement, and its arguments, that appends the records in the
+// transaction in which it is sent: all of them or none, to the groups that are registered
+// for their topics. Any driver takes it. Its only row is the number of messages whose
+// dedup key was not seen before. It needs the right EXECUTE on the function append.
+//
+// What is wrong with a record is an outmill.ErrInvalidRecord, as it is for Store.Append,
+// and so is a record with joins, because those are looked at before something is
+// written. The records are not changed, and no reference to them is kept, save that
+// the arguments have the payloads. Printed, the arguments show neither payloads nor
+// metadata.
+//
+// A statement notifies readers when it is committed, but not within NotifyInterval of the
+// one before: those records are found by polling, or with the next notification.
+func (a *Appender) Statement(records ...*outmill.Record) (query string, args []any, err error) {
+	if err := errors.Join(outmill.CheckRecords(records, a.config.MaxPayload), withoutJoins(records)); err != nil {
+		return "", nil, fmt.Errorf("outmill/postgres: statement: %w", err)
+	}
+	made, err := newAppending(nil, records)
+	if err == nil && len(made.named) > 0 {
+		err = &outmill.InvalidRecordError{Index: -1, Field: "id", Reason: "is older than a minute: want none, or use Store.Append"}
+	}
+	if err != nil {
+		return "", nil, fmt.Errorf("outmill/postgres: statement: %w", err)
+	}
+	// The function knows the groups.
+	list := make([]row, len(records))
+	for i, r := range records {
+		list[i] = newRow(r, made.ids[i], made.metadata[i])
+	}
+	rows := rows{list: list}
+	if weight := rows.weight(); weight > maxMessage {
+		return "", nil, fmt.Errorf("outmill/postgres: statement: %w", tooLarge(weight))
+	}
+	for _, column := range rows.columns()[2:17] {
+		args = append(args, literal(column))
+	}
+	for _, place := range []int{11, 12} {
+		args[place] = unprinted{args[place].(string)}
+	}
+	return a.query, append(args, a.config.DedupWindow.Microseconds(), a.notifies()), nil
+}
+
+func withoutJoins(records []*outmill.Record) error {
+	var errs []error
+	for i, r := range records {
+		if r != nil && (len(r.Joins) > 0 || !r.WaitsFor.IsZero()) {
+			errs = append(errs, &outmill.InvalidRecordError{Index: i, Field: "joins", Reason: "need a look at the join first, which a statement alone cannot have: publish with package publisher"})
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// notifies tells whether a statement is to notify readers: PostgreSQL commits
+// transactions that do one after the other.
+func (a *Appender) notifies() bool {
+	if a.config.NotifyInterval < 0 {
+		return false
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if now := time.Now(); a.last.IsZero() || now.Sub(a.last) >= a.config.NotifyInterval {
+		a.last = now
+		return true
+	}
+	return false
+}
+
+// unprinted is an argument that drivers read and loggers do not.
+type unprinted struct{ text string }
+
+// Value implements driver.Valuer.
+func (u unprinted) Value() (driver.Value, error) { return u.text, nil }
+
+// Format implements fmt.Formatter.
+func (u unprinted) Format(to fmt.State, _ rune) { _, _ = fmt.Fprintf(to, "(%d bytes)", len(u.text)) }

@@ -1,0 +1,37 @@
+package sqlite_test
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/sqlite"
+)
+
+// It is not parallel, because it holds the payload several times.
+func Test_a_payload_of_hundreds_of_MB_comes_as_it_was_published(t *testing.T) {
+	if os.Getenv("OUTMILL_TEST_ALL") == "" {
+		t.Skip("skipped: it takes some GiB of memory; set OUTMILL_TEST_ALL=1")
+	}
+	payload := make([]byte, 300<<20)
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(payload)
+	store := newStore(t)
+	appendAll(t, store, &outmill.Record{Topic: "orders", Payload: payload})
+	found := claim(t, store, claimRequest(outmill.NewOwnerToken(), 1, outmill.OrderKey))
+	require.Len(t, found, 1)
+	require.True(t, bytes.Equal(payload, found[0].Payload))
+	require.NoError(t, store.Ack(t.Context(), "", leases(found)))
+
+	// Each is fine, and both are more than SQLite takes as a row.
+	large := &outmill.Record{Topic: "orders", Payload: payload, Metadata: map[string]string{"name": strings.Repeat("m", 400_000_000)}}
+	err := store.Append(t.Context(), large)
+	var invalid *outmill.InvalidRecordError
+	require.ErrorAs(t, err, &invalid)
+	require.Equal(t, "payload", invalid.Field)
+	require.Greater(t, sqlite.DefaultMaxPayload, len(payload))
+}
