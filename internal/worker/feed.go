@@ -148,6 +148,8 @@ func (w *Worker) feedsChanged() {
 func (f *Feed) Take(ctx context.Context, limit int) ([]*Item, error) {
 	for {
 		if err := ctx.Err(); err != nil {
+			// Another reader of the topic may have waited for the same signal.
+			signal(f.readySignal)
 			return nil, err
 		}
 		if items := f.take(limit); len(items) > 0 {

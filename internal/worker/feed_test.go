@@ -3,6 +3,8 @@ package worker_test
 import (
 	"context"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -149,4 +151,54 @@ func Test_a_handling_that_outlives_its_lease_keeps_its_hand_busy(t *testing.T) {
 	require.Equal(t, outmill.StatusPending, r.get(records[1]).Status)
 	stuck.Release()
 	r.takeFrom(feed).Ack()
+}
+
+// watched is a context that tells when somebody begins to wait for its end, and
+// with ends, ends between two questions, unnoticed by who waits meanwhile.
+type watched struct {
+	context.Context
+	waits func()
+	ends  bool
+	asked atomic.Int32
+}
+
+func (c *watched) Done() <-chan struct{} {
+	c.waits()
+	return c.Context.Done()
+}
+
+func (c *watched) Err() error {
+	if c.asked.Add(1) > 1 && c.ends {
+		return context.Canceled
+	}
+	return c.Context.Err()
+}
+
+func Test_a_reader_that_ends_leaves_what_came_to_the_other_reader_of_its_topic(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	w := r.start(func(c *worker.Config) { byTopic(c); c.Lease = never })
+	feed := w.Open(topic, 2)
+	require.Same(t, feed, w.Open(topic, 2))
+	// The reader that ends is the first to wait.
+	took := make(chan *worker.Item, 2)
+	read := func(ends bool) {
+		waits := make(chan struct{})
+		ctx := &watched{Context: t.Context(), ends: ends, waits: sync.OnceFunc(func() { close(waits) })}
+		go func() {
+			if items, err := feed.Take(ctx, 1); err == nil {
+				took <- items[0]
+			}
+		}()
+		<-waits
+	}
+	read(true)
+	read(false)
+	r.append("a")
+	select {
+	case it := <-took:
+		it.Ack()
+	case <-time.After(soon):
+		require.Fail(t, "it waits for a reader that has ended")
+	}
 }
