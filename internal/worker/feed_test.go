@@ -202,3 +202,18 @@ func Test_a_reader_that_ends_leaves_what_came_to_the_other_reader_of_its_topic(t
 		require.Fail(t, "it waits for a reader that has ended")
 	}
 }
+
+func Test_records_that_nobody_took_come_again_while_another_one_is_handled(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.append("a", "b")
+	w := r.start(func(c *worker.Config) { byTopic(c); c.Lease = 200 * time.Millisecond })
+	feed := w.Open(topic, 2)
+	running := r.takeFrom(feed)
+	items, err := feed.Take(t.Context(), 1)
+	require.NoError(t, err)
+	<-items[0].Lost()
+	items[0].Release()
+	r.takeFrom(feed).Ack()
+	running.Ack()
+}
