@@ -26,8 +26,8 @@ type Feed struct {
 	// held is what was claimed and is not settled, asked what claims under way may
 	// bring.
 	held, asked load
-	// orphans are handlings that go on although their lease was lost: each keeps a
-	// hand busy.
+	// orphans are handlings that go on although their lease was lost, and whose
+	// record has not come again: each keeps a hand busy.
 	orphans int
 	// running counts the items whose handling has begun.
 	running int
@@ -211,15 +211,8 @@ func (f *Feed) started(now time.Time) {
 
 // ended notes that the user has settled an item, and so has a hand free again.
 func (f *Feed) ended(it *Item, now time.Time) {
-	if it.startedAt.IsZero() || it.heir {
-		return
-	}
-	if it.orphan {
-		it.orphan = false
-		f.orphans--
-		signal(f.worker.roomSignal)
-	}
-	if f.worker.cfg.AwaitStart {
+	f.freed(it)
+	if f.worker.cfg.AwaitStart && !it.startedAt.IsZero() && !it.heir {
 		f.running--
 		f.pace.ended(now, it.startedAt)
 	}
@@ -227,9 +220,18 @@ func (f *Feed) ended(it *Item, now time.Time) {
 
 // abandoned notes that an item is held no more. Its handling may go on.
 func (f *Feed) abandoned(it *Item) {
-	if !it.startedAt.IsZero() && !it.decided && !it.heir {
+	if !it.startedAt.IsZero() && !it.decided {
 		it.orphan = true
 		f.orphans++
+	}
+}
+
+// freed notes that an item keeps no hand busy any more.
+func (f *Feed) freed(it *Item) {
+	if it.orphan {
+		it.orphan = false
+		f.orphans--
+		signal(f.worker.roomSignal)
 	}
 }
 

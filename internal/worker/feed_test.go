@@ -217,3 +217,23 @@ func Test_records_that_nobody_took_come_again_while_another_one_is_handled(t *te
 	r.takeFrom(feed).Ack()
 	running.Ack()
 }
+
+func Test_a_handling_whose_record_came_again_keeps_one_hand_busy_and_not_two(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	lost := r.append("a")[0]
+	w := r.start(func(c *worker.Config) { byTopic(c); c.Lease = 200 * time.Millisecond })
+	feed := w.Open(topic, 2)
+	running := r.takeFrom(feed)
+	r.endLease(lost)
+	_, err := r.store.Store.ReapExpired(t.Context(), 10)
+	require.NoError(t, err)
+	<-running.Lost()
+	r.eventually("it came again", func() bool { found := r.get(lost); return found.Status == outmill.StatusLeased && found.Claims > 1 })
+	r.append("b")
+	next := r.takeFrom(feed)
+	require.Equal(t, "b", next.Record.MessageID)
+	next.Ack()
+	running.Ack()
+	r.eventuallyGone(lost)
+}

@@ -39,7 +39,7 @@ type Item struct {
 	// heir: the record is being handled under an older lease.
 	heir bool
 	// decided: the user has settled it. orphan: its lease was lost while it was
-	// being handled.
+	// being handled, and it has no heir.
 	decided, orphan bool
 
 	// What is above points to the first two, and the worker's keys to the third, while
@@ -87,8 +87,10 @@ func (it *Item) Started() bool {
 	if it.state != taken || now.After(it.until) {
 		return false
 	}
+	if it.startedAt.IsZero() {
+		it.feed.started(now)
+	}
 	it.startedAt = now
-	it.feed.started(now)
 	return true
 }
 
