@@ -193,6 +193,9 @@ func (w *Worker) admit(it *Item, wishesChanged bool) {
 		w.enqueueKey(it)
 	case back, wishesChanged && w.unwanted(it):
 		w.settleLocked(it, outcome{kind: released})
+	case rec.Suspect() && it.feed.solo != nil:
+		// Two claims that were under way together have met one each.
+		w.settleLocked(it, outcome{kind: released})
 	default:
 		w.enqueue(it)
 	}

@@ -34,6 +34,15 @@ func (r *rig) takeFrom(f *worker.Feed) *worker.Item {
 	return items[0]
 }
 
+// takesNothingFrom waits a little; it cannot prove what will not come.
+func (r *rig) takesNothingFrom(f *worker.Feed) {
+	r.Helper()
+	ctx, cancel := context.WithTimeout(r.Context(), 100*time.Millisecond)
+	defer cancel()
+	items, err := f.Take(ctx, 1)
+	require.ErrorIs(r, err, context.DeadlineExceeded, "took %v", names(items))
+}
+
 // requests returns the claims that were made so far.
 func (r *rig) requests() []outmill.ClaimRequest {
 	r.store.mu.Lock()
@@ -236,4 +245,38 @@ func Test_a_handling_whose_record_came_again_keeps_one_hand_busy_and_not_two(t *
 	next.Ack()
 	running.Ack()
 	r.eventuallyGone(lost)
+}
+
+func Test_two_suspects_of_one_topic_are_handled_one_by_one(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.append("a", "b", "c", "d")
+	r.exec(`UPDATE outmill_records SET expiries = 2 WHERE seq > 2`)
+	// The second and the third claim are under way together.
+	var began atomic.Int32
+	together := make(chan struct{})
+	r.store.failBefore("Claim", func(ctx context.Context) error {
+		switch began.Add(1) {
+		case 2:
+			select {
+			case <-together:
+			case <-ctx.Done():
+			}
+		case 3:
+			close(together)
+		}
+		return nil
+	})
+	w := r.start(func(c *worker.Config) { byTopic(c); c.BatchSize = 2; c.Lease = never })
+	feed := w.Open(topic, 10)
+	first, second := r.takeFrom(feed), r.takeFrom(feed)
+	<-together
+	r.takesNothingFrom(feed)
+	first.Ack()
+	r.takesNothingFrom(feed)
+	second.Ack()
+	suspect := r.takeFrom(feed)
+	r.takesNothingFrom(feed)
+	suspect.Ack()
+	r.takeFrom(feed).Ack()
 }
