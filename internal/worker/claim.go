@@ -25,7 +25,9 @@ func (w *Worker) claimLoop(ctx context.Context) {
 	}
 	trouble := newPauses(100*time.Millisecond, w.cfg.MaxErrorBackoff)
 	for ctx.Err() == nil {
-		o, next := w.room(time.Now())
+		now := time.Now()
+		w.relieve(now)
+		o, next := w.room(now)
 		if o.feeds == nil {
 			w.await(ctx, next)
 			continue
@@ -60,9 +62,7 @@ func (w *Worker) await(ctx context.Context, next time.Time) {
 	}
 	timer := time.NewTimer(min(time.Until(next), crowdPatience))
 	defer timer.Stop()
-	if !w.wait(ctx, timer.C, w.poke, w.roomSignal, woken) {
-		w.relieve(time.Now())
-	}
+	w.wait(ctx, timer.C, w.poke, w.roomSignal, woken)
 }
 
 // assistLoop claims beside claimLoop as long as there is more than one claim

@@ -280,3 +280,39 @@ func Test_two_suspects_of_one_topic_are_handled_one_by_one(t *testing.T) {
 	suspect.Ack()
 	r.takeFrom(feed).Ack()
 }
+
+func Test_a_key_with_a_long_backlog_does_not_hold_up_other_keys_while_there_is_other_work(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	words := make([]string, 40)
+	for i := range words {
+		words[i] = fmt.Sprint("k:", i)
+	}
+	r.append(append(words, "other:0")...)
+	w := r.start(func(c *worker.Config) { byTopic(c); c.Order = outmill.OrderKey })
+	feed := w.Open(topic, 20)
+	first := r.takeFrom(feed)
+	took := make(chan *worker.Item, 1)
+	go func() {
+		if items, err := feed.Take(t.Context(), 1); err == nil {
+			took <- items[0]
+		}
+	}()
+	// So does each outcome of another topic.
+	wakes := time.NewTicker(tick)
+	defer wakes.Stop()
+	timeout := time.After(soon)
+	for {
+		select {
+		case it := <-took:
+			require.Equal(t, "other:0", it.Record.MessageID)
+			it.Ack()
+			first.Ack()
+			return
+		case <-wakes.C:
+			w.Poke()
+		case <-timeout:
+			require.FailNow(t, "the other key has to wait")
+		}
+	}
+}
