@@ -316,3 +316,22 @@ func Test_a_key_with_a_long_backlog_does_not_hold_up_other_keys_while_there_is_o
 		}
 	}
 }
+
+func Test_drain_returns_where_nobody_reads_a_topic_any_more(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	w := r.start(byTopic)
+	feed := w.Open(topic, 1)
+	running := make(chan error, 1)
+	r.append("a")
+	it := r.takeFrom(feed)
+	go func() { running <- w.Drain(t.Context()) }()
+	feed.Close(1)
+	it.Ack()
+	select {
+	case err := <-running:
+		require.NoError(t, err)
+	case <-time.After(soon):
+		require.Fail(t, "it waits for claims that nobody makes")
+	}
+}
