@@ -335,3 +335,33 @@ func Test_drain_returns_where_nobody_reads_a_topic_any_more(t *testing.T) {
 		require.Fail(t, "it waits for claims that nobody makes")
 	}
 }
+
+func Test_a_handling_that_begins_while_its_lease_is_being_extended_is_not_given_back(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.append("a")
+	answer := make(chan struct{})
+	t.Cleanup(sync.OnceFunc(func() { close(answer) }))
+	var extends atomic.Int32
+	r.store.failAfter("Extend", func(context.Context) error {
+		if extends.Add(1) == 1 {
+			<-answer
+		}
+		return nil
+	})
+	w := r.start(func(c *worker.Config) { byTopic(c); c.Lease = 3 * time.Second })
+	feed := w.Open(topic, 1)
+	items, err := feed.Take(t.Context(), 1)
+	require.NoError(t, err)
+	it := items[0]
+	r.eventually("its time is over, as far as the worker knows", func() bool { return it.Left() == 0 })
+	require.False(t, it.Started())
+	answer <- struct{}{}
+	r.eventually("the lease is kept", func() bool { return extends.Load() > 1 })
+	select {
+	case <-it.Lost():
+		require.Fail(t, "another process may handle it at the same time")
+	default:
+	}
+	it.Ack()
+}

@@ -78,20 +78,22 @@ func (it *Item) Left() time.Duration {
 }
 
 // Started tells the worker that the handling has begun: MaxProcessing counts
-// from here. It reports false if the lease was lost in the meantime.
+// from here. It reports false if the lease was lost in the meantime, or is over as
+// far as the worker knows: who can, does not begin. An extension that is under way
+// may save the lease for those that cannot.
 func (it *Item) Started() bool {
 	w := it.worker
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
-	if it.state != taken || now.After(it.until) {
+	if it.state != taken {
 		return false
 	}
 	if it.startedAt.IsZero() {
 		it.feed.started(now)
 	}
 	it.startedAt = now
-	return true
+	return !now.After(it.until)
 }
 
 // Lost is closed when the lease is no longer ours, or the handling was given up
