@@ -19,7 +19,9 @@ import (
 // on the log from before it takes its first place until after its end, so the look
 // asks, in this order: the place, the locks, and, in a later statement with a
 // snapshot of its own, the lines. Leases that end are the other thing that makes
-// a line ready: the look notes when the next one does.
+// a line ready: the look notes when the next one does. And a crash of the server may
+// take claims and acks back, which do not wait for the disk, while the server says
+// that it was there all the time: so the log is looked at now and then all the same.
 
 const (
 	// manyTopics is how many names a claim looks for one by one. With more of them
@@ -27,6 +29,8 @@ const (
 	manyTopics = 16
 	// maxRests bounds the memory for selections that are never seen again.
 	maxRests = 64
+	// restFor is how long a look counts at most.
+	restFor = 5 * time.Second
 
 	sqlRestPlace = `SELECT place, pg_postmaster_start_time(), current_setting('transaction_isolation') = 'read committed' FROM ` + sequenceNow + ` AS s`
 
@@ -40,7 +44,7 @@ const (
 type rest struct {
 	place int64
 	since time.Time
-	// until is when a lease ends; zero where there is none.
+	// until is when a lease ends, or the look is too old.
 	until time.Time
 }
 
@@ -55,7 +59,7 @@ func (r *rests) get(key string) (rest, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	found, ok := r.known[key]
-	if ok && !found.until.IsZero() && time.Now().After(found.until) {
+	if ok && time.Now().After(found.until) {
 		delete(r.known, key)
 		return rest{}, false
 	}
@@ -105,7 +109,7 @@ func (s *Store) lookAtRest(req outmill.ClaimRequest) *logLook {
 
 // steps ask for the place alone while the log is at rest.
 func (l *logLook) steps(found func(topic string) bool) []step {
-	l.now, l.found = rest{}, false
+	l.now, l.committed, l.found = rest{until: time.Now().Add(restFor)}, false, false
 	place := step{template: sqlRestPlace, row: func(scan func(...any) error) error {
 		return scan(&l.now.place, &l.now.since, &l.committed)
 	}}
@@ -128,7 +132,9 @@ func (l *logLook) leaseEnd(scan func(...any) error) error {
 		return err
 	}
 	after := time.Duration(left.Microseconds)*time.Microsecond + time.Duration(left.Days)*24*time.Hour
-	l.now.until = time.Now().Add(after)
+	if end := time.Now().Add(after); end.Before(l.now.until) {
+		l.now.until = end
+	}
 	return nil
 }
 

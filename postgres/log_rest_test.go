@@ -95,3 +95,19 @@ func Test_a_poll_of_many_topics_finds_leases_that_end_while_the_log_is_at_rest(t
 		return len(found) == 1 && found[0] == "lost"
 	}, 20*time.Second, 10*time.Millisecond)
 }
+
+// After a crash the server starts its processes again by itself, and says that it
+// has been there all the time.
+func Test_a_poll_of_many_topics_finds_what_a_crash_of_the_server_has_taken_back(t *testing.T) {
+	t.Parallel()
+	r := newRestingTape(t)
+	r.append("", "claimed")
+	require.NoError(t, r.store.Ack(t.Context(), leasesOf(claimed(t, r.store, claimOf(r.owner, 1, outmill.OrderNone, "orders")))))
+	require.Empty(t, r.look())
+	require.True(t, r.atRest())
+	for _, table := range []string{"batches", "ended"} {
+		_, err := r.db.Exec(t.Context(), r.sql(`DELETE FROM {`+table+`}`))
+		require.NoError(t, err)
+	}
+	require.Eventually(t, func() bool { return len(r.look()) == 1 }, 20*time.Second, 10*time.Millisecond)
+}

@@ -165,6 +165,8 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 		return nil, err
 	}
 	sub := newSubscription(ctx, s, topic)
+	// Once, called from now on, waits for what is due of the topic.
+	sub.feed = s.worker.Open(topic, s.cfg.MaxInFlight)
 	s.subs[sub] = struct{}{}
 	s.delivering.Go(func() {
 		sub.run()

@@ -66,7 +66,6 @@ func (sub *subscription) run() {
 	defer stop()
 	defer context.AfterFunc(s.ctx, stop)()
 	sub.delivery = ctx
-	sub.feed = s.worker.Open(sub.topic, s.cfg.MaxInFlight)
 	leave := s.enter(sub)
 	sub.deliverAll(ctx)
 	sub.feed.Close(s.cfg.MaxInFlight)

@@ -21,7 +21,9 @@ type Busy struct {
 
 type busy struct {
 	topics []string
-	at     time.Time
+	// exclude is what the look left out.
+	exclude []string
+	at      time.Time
 }
 
 // Note remembers topics that were just found. They are not copied, and must not
@@ -32,16 +34,17 @@ func (b *Busy) Note(group string, selection outmill.Topics, topics []string) {
 	if b.found == nil || len(b.found) >= maxRotations {
 		b.found = map[string]busy{}
 	}
-	b.found[keyOf(group, selection)] = busy{topics, time.Now()}
+	b.found[keyOf(group, selection)] = busy{topics, selection.Exclude, time.Now()}
 }
 
-// Topics returns what was noted and is selected, nil if there is none or it is too
-// long ago.
+// Topics returns what was noted and is selected, nil if there is none, it is too long
+// ago, or the look left out a topic that is selected now: that topic would have to wait
+// until no other one has records.
 func (b *Busy) Topics(group string, selection outmill.Topics) []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	found := b.found[keyOf(group, selection)]
-	if time.Since(found.at) > busyFor {
+	if time.Since(found.at) > busyFor || !includesAll(selection.Exclude, found.exclude) {
 		return nil
 	}
 	if len(selection.Exclude) == 0 {
@@ -55,4 +58,20 @@ func (b *Busy) Topics(group string, selection outmill.Topics) []string {
 		}
 	}
 	return left
+}
+
+func includesAll(list, entries []string) bool {
+	if len(entries) == 0 {
+		return true
+	}
+	known := make(map[string]struct{}, len(list))
+	for _, entry := range list {
+		known[entry] = struct{}{}
+	}
+	for _, entry := range entries {
+		if _, included := known[entry]; !included {
+			return false
+		}
+	}
+	return true
 }

@@ -51,3 +51,16 @@ func Test_topics_that_were_busy_a_moment_ago_are_remembered_for_a_moment(t *test
 		require.Nil(t, b.Topics("g", outmill.Topics{}))
 	})
 }
+
+func Test_topics_that_a_look_left_out_are_looked_for(t *testing.T) {
+	t.Parallel()
+	without := func(names ...string) outmill.Topics {
+		return outmill.Topics{Include: []string{"a", "b", "c"}, Exclude: names}
+	}
+	var b rotation.Busy
+	b.Note("g", without("c"), []string{"a", "b"})
+	require.Equal(t, []string{"a", "b"}, b.Topics("g", without("c")))
+	require.Equal(t, []string{"b"}, b.Topics("g", without("a", "c")))
+	require.Nil(t, b.Topics("g", without()))
+	require.Nil(t, b.Topics("g", without("b")))
+}

@@ -25,7 +25,9 @@ func (w *Worker) claimLoop(ctx context.Context) {
 	}
 	trouble := newPauses(100*time.Millisecond, w.cfg.MaxErrorBackoff)
 	for ctx.Err() == nil {
-		o, next := w.room(time.Now())
+		now := time.Now()
+		w.relieve(now)
+		o, next := w.room(now)
 		if o.feeds == nil {
 			w.await(ctx, next)
 			continue
@@ -60,9 +62,7 @@ func (w *Worker) await(ctx context.Context, next time.Time) {
 	}
 	timer := time.NewTimer(min(time.Until(next), crowdPatience))
 	defer timer.Stop()
-	if !w.wait(ctx, timer.C, w.poke, w.roomSignal, woken) {
-		w.relieve(time.Now())
-	}
+	w.wait(ctx, timer.C, w.poke, w.roomSignal, woken)
 }
 
 // assistLoop claims beside claimLoop as long as there is more than one claim
@@ -140,9 +140,12 @@ func (w *Worker) accept(o order, records []*outmill.Record, begin time.Time) cat
 		it.Clock = &it.ownClock
 		it.Clock.Set(rec.LeaseUntil)
 		// First, so that an outcome that is not stored yet has an heir.
-		how, ended := w.inherit(it)
+		how, ended, before := w.inherit(it)
 		if old := w.items[rec.ID]; old != nil {
 			w.loseLocked(old, "it ended, and the record was claimed again")
+		}
+		if before != nil && before.worker == w {
+			before.feed.freed(before)
 		}
 		w.items[rec.ID] = it
 		got.bytes += it.size
@@ -187,6 +190,9 @@ func (w *Worker) admit(it *Item, wishesChanged bool) {
 		w.enqueueKey(it)
 	case back, wishesChanged && w.unwanted(it):
 		w.settleLocked(it, outcome{kind: released})
+	case rec.Suspect() && it.feed.solo != nil:
+		// Two claims that were under way together have met one each.
+		w.settleLocked(it, outcome{kind: released})
 	default:
 		w.enqueue(it)
 	}
@@ -204,14 +210,14 @@ func (w *Worker) enqueue(it *Item) {
 
 // inherit makes the item the heir of the handling of its record, if that began
 // under a lost lease and is still under way, or its outcome is not stored yet:
-// then it returns the outcome.
-func (w *Worker) inherit(it *Item) (how outcome, ended bool) {
-	h, how, ended := w.cfg.Running.inherit(it)
+// then it returns the outcome. before is the item that had it.
+func (w *Worker) inherit(it *Item) (how outcome, ended bool, before *Item) {
+	h, before, how, ended := w.cfg.Running.inherit(it)
 	if h != nil {
 		it.handling, it.heir = h, true
 		it.state, it.startedAt = taken, h.startedAt
 	}
-	return how, ended
+	return how, ended, before
 }
 
 // unwanted is for items that were claimed before the topics or the limit were

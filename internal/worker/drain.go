@@ -9,7 +9,8 @@ import (
 
 // Drain returns when a claim that began after the call, while nothing was in
 // flight, has found nothing: all that was due has been settled. It returns the
-// error of a claim that fails meanwhile, and ErrClosed if the worker stops.
+// error of a claim that fails meanwhile, and ErrClosed if the worker stops. Where
+// no feed is open any more, nothing is due.
 func (w *Worker) Drain(ctx context.Context) error {
 	w.mu.Lock()
 	// A claim may be under way that began before the call.
@@ -19,9 +20,13 @@ func (w *Worker) Drain(ctx context.Context) error {
 		w.mu.Lock()
 		current, empty, err := w.rounds >= target, w.lastEmpty, w.lastErr
 		idle, next := len(w.items) == 0, w.roundDone
+		unread := len(w.feeds) == 0 && w.claiming == 0
 		w.mu.Unlock()
 		if current && (empty || err != nil) {
 			return err
+		}
+		if idle && unread {
+			return nil
 		}
 		if idle {
 			w.Poke()

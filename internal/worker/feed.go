@@ -26,14 +26,14 @@ type Feed struct {
 	// held is what was claimed and is not settled, asked what claims under way may
 	// bring.
 	held, asked load
-	// orphans are handlings that go on although their lease was lost: each keeps a
-	// hand busy.
+	// orphans are handlings that go on although their lease was lost, and whose
+	// record has not come again: each keeps a hand busy.
 	orphans int
 	// running counts the items whose handling has begun.
 	running int
 	pace    pace
-	// unread: nobody takes what is offered, so one record at a time is enough to
-	// see when somebody does.
+	// unread: nobody takes what is offered, so one record beside those in handling is
+	// enough to see when somebody does.
 	unread bool
 	// solo is a suspect that waits until it is alone in its feed, or is being
 	// handled.
@@ -148,6 +148,8 @@ func (w *Worker) feedsChanged() {
 func (f *Feed) Take(ctx context.Context, limit int) ([]*Item, error) {
 	for {
 		if err := ctx.Err(); err != nil {
+			// Another reader of the topic may have waited for the same signal.
+			signal(f.readySignal)
 			return nil, err
 		}
 		if items := f.take(limit); len(items) > 0 {
@@ -209,15 +211,8 @@ func (f *Feed) started(now time.Time) {
 
 // ended notes that the user has settled an item, and so has a hand free again.
 func (f *Feed) ended(it *Item, now time.Time) {
-	if it.startedAt.IsZero() || it.heir {
-		return
-	}
-	if it.orphan {
-		it.orphan = false
-		f.orphans--
-		signal(f.worker.roomSignal)
-	}
-	if f.worker.cfg.AwaitStart {
+	f.freed(it)
+	if f.worker.cfg.AwaitStart && !it.startedAt.IsZero() && !it.heir {
 		f.running--
 		f.pace.ended(now, it.startedAt)
 	}
@@ -225,9 +220,18 @@ func (f *Feed) ended(it *Item, now time.Time) {
 
 // abandoned notes that an item is held no more. Its handling may go on.
 func (f *Feed) abandoned(it *Item) {
-	if !it.startedAt.IsZero() && !it.decided && !it.heir {
+	if !it.startedAt.IsZero() && !it.decided {
 		it.orphan = true
 		f.orphans++
+	}
+}
+
+// freed notes that an item keeps no hand busy any more.
+func (f *Feed) freed(it *Item) {
+	if it.orphan {
+		it.orphan = false
+		f.orphans--
+		signal(f.worker.roomSignal)
 	}
 }
 

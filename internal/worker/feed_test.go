@@ -3,6 +3,8 @@ package worker_test
 import (
 	"context"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,6 +32,15 @@ func (r *rig) takeFrom(f *worker.Feed) *worker.Item {
 	require.NoError(r, err)
 	require.True(r, items[0].Started())
 	return items[0]
+}
+
+// takesNothingFrom waits a little; it cannot prove what will not come.
+func (r *rig) takesNothingFrom(f *worker.Feed) {
+	r.Helper()
+	ctx, cancel := context.WithTimeout(r.Context(), 100*time.Millisecond)
+	defer cancel()
+	items, err := f.Take(ctx, 1)
+	require.ErrorIs(r, err, context.DeadlineExceeded, "took %v", names(items))
 }
 
 // requests returns the claims that were made so far.
@@ -135,7 +146,7 @@ func Test_a_handling_that_outlives_its_lease_keeps_its_hand_busy(t *testing.T) {
 	records := r.append("a", "b")
 	w := r.start(func(c *worker.Config) {
 		byTopic(c)
-		c.Lease = 50 * time.Millisecond
+		c.Lease = time.Second
 		c.MaxProcessing = 50 * time.Millisecond
 	})
 	feed := w.Open(topic, 1)
@@ -149,4 +160,207 @@ func Test_a_handling_that_outlives_its_lease_keeps_its_hand_busy(t *testing.T) {
 	require.Equal(t, outmill.StatusPending, r.get(records[1]).Status)
 	stuck.Release()
 	r.takeFrom(feed).Ack()
+}
+
+// watched is a context that tells when somebody begins to wait for its end, and
+// with ends, ends between two questions, unnoticed by who waits meanwhile.
+type watched struct {
+	context.Context
+	waits func()
+	ends  bool
+	asked atomic.Int32
+}
+
+func (c *watched) Done() <-chan struct{} {
+	c.waits()
+	return c.Context.Done()
+}
+
+func (c *watched) Err() error {
+	if c.asked.Add(1) > 1 && c.ends {
+		return context.Canceled
+	}
+	return c.Context.Err()
+}
+
+func Test_a_reader_that_ends_leaves_what_came_to_the_other_reader_of_its_topic(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	w := r.start(func(c *worker.Config) { byTopic(c); c.Lease = never })
+	feed := w.Open(topic, 2)
+	require.Same(t, feed, w.Open(topic, 2))
+	// The reader that ends is the first to wait.
+	took := make(chan *worker.Item, 2)
+	read := func(ends bool) {
+		waits := make(chan struct{})
+		ctx := &watched{Context: t.Context(), ends: ends, waits: sync.OnceFunc(func() { close(waits) })}
+		go func() {
+			if items, err := feed.Take(ctx, 1); err == nil {
+				took <- items[0]
+			}
+		}()
+		<-waits
+	}
+	read(true)
+	read(false)
+	r.append("a")
+	select {
+	case it := <-took:
+		it.Ack()
+	case <-time.After(soon):
+		require.Fail(t, "it waits for a reader that has ended")
+	}
+}
+
+func Test_records_that_nobody_took_come_again_while_another_one_is_handled(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.append("a", "b")
+	w := r.start(func(c *worker.Config) { byTopic(c); c.Lease = 200 * time.Millisecond })
+	feed := w.Open(topic, 2)
+	running := r.takeFrom(feed)
+	items, err := feed.Take(t.Context(), 1)
+	require.NoError(t, err)
+	<-items[0].Lost()
+	items[0].Release()
+	r.takeFrom(feed).Ack()
+	running.Ack()
+}
+
+func Test_a_handling_whose_record_came_again_keeps_one_hand_busy_and_not_two(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	lost := r.append("a")[0]
+	w := r.start(func(c *worker.Config) { byTopic(c); c.Lease = 200 * time.Millisecond })
+	feed := w.Open(topic, 2)
+	running := r.takeFrom(feed)
+	r.endLease(lost)
+	_, err := r.store.Store.ReapExpired(t.Context(), 10)
+	require.NoError(t, err)
+	<-running.Lost()
+	r.eventually("it came again", func() bool { found := r.get(lost); return found.Status == outmill.StatusLeased && found.Claims > 1 })
+	r.append("b")
+	next := r.takeFrom(feed)
+	require.Equal(t, "b", next.Record.MessageID)
+	next.Ack()
+	running.Ack()
+}
+
+func Test_two_suspects_of_one_topic_are_handled_one_by_one(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.append("a", "b", "c", "d")
+	r.exec(`UPDATE outmill_records SET expiries = 2 WHERE seq > 2`)
+	// The second and the third claim are under way together.
+	var began atomic.Int32
+	together := make(chan struct{})
+	r.store.failBefore("Claim", func(ctx context.Context) error {
+		switch began.Add(1) {
+		case 2:
+			select {
+			case <-together:
+			case <-ctx.Done():
+			}
+		case 3:
+			close(together)
+		}
+		return nil
+	})
+	w := r.start(func(c *worker.Config) { byTopic(c); c.BatchSize = 2; c.Lease = never })
+	feed := w.Open(topic, 10)
+	first, second := r.takeFrom(feed), r.takeFrom(feed)
+	<-together
+	r.takesNothingFrom(feed)
+	first.Ack()
+	r.takesNothingFrom(feed)
+	second.Ack()
+	suspect := r.takeFrom(feed)
+	r.takesNothingFrom(feed)
+	suspect.Ack()
+	r.takeFrom(feed).Ack()
+}
+
+func Test_a_key_with_a_long_backlog_does_not_hold_up_other_keys_while_there_is_other_work(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	words := make([]string, 40)
+	for i := range words {
+		words[i] = fmt.Sprint("k:", i)
+	}
+	r.append(append(words, "other:0")...)
+	w := r.start(func(c *worker.Config) { byTopic(c); c.Order = outmill.OrderKey })
+	feed := w.Open(topic, 20)
+	first := r.takeFrom(feed)
+	took := make(chan *worker.Item, 1)
+	go func() {
+		if items, err := feed.Take(t.Context(), 1); err == nil {
+			took <- items[0]
+		}
+	}()
+	// So does each outcome of another topic.
+	wakes := time.NewTicker(tick)
+	defer wakes.Stop()
+	timeout := time.After(soon)
+	for {
+		select {
+		case it := <-took:
+			require.Equal(t, "other:0", it.Record.MessageID)
+			it.Ack()
+			first.Ack()
+			return
+		case <-wakes.C:
+			w.Poke()
+		case <-timeout:
+			require.FailNow(t, "the other key has to wait")
+		}
+	}
+}
+
+func Test_drain_returns_where_nobody_reads_a_topic_any_more(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	w := r.start(byTopic)
+	feed := w.Open(topic, 1)
+	running := make(chan error, 1)
+	r.append("a")
+	it := r.takeFrom(feed)
+	go func() { running <- w.Drain(t.Context()) }()
+	feed.Close(1)
+	it.Ack()
+	select {
+	case err := <-running:
+		require.NoError(t, err)
+	case <-time.After(soon):
+		require.Fail(t, "it waits for claims that nobody makes")
+	}
+}
+
+func Test_a_handling_that_begins_while_its_lease_is_being_extended_is_not_given_back(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.append("a")
+	answer := make(chan struct{})
+	t.Cleanup(sync.OnceFunc(func() { close(answer) }))
+	var extends atomic.Int32
+	r.store.failAfter("Extend", func(context.Context) error {
+		if extends.Add(1) == 1 {
+			<-answer
+		}
+		return nil
+	})
+	w := r.start(func(c *worker.Config) { byTopic(c); c.Lease = 3 * time.Second })
+	feed := w.Open(topic, 1)
+	items, err := feed.Take(t.Context(), 1)
+	require.NoError(t, err)
+	it := items[0]
+	r.eventually("its time is over, as far as the worker knows", func() bool { return it.Left() == 0 })
+	require.False(t, it.Started())
+	answer <- struct{}{}
+	r.eventually("the lease is kept", func() bool { return extends.Load() > 1 })
+	select {
+	case <-it.Lost():
+		require.Fail(t, "another process may handle it at the same time")
+	default:
+	}
+	it.Ack()
 }

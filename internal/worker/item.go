@@ -39,7 +39,7 @@ type Item struct {
 	// heir: the record is being handled under an older lease.
 	heir bool
 	// decided: the user has settled it. orphan: its lease was lost while it was
-	// being handled.
+	// being handled, and it has no heir.
 	decided, orphan bool
 
 	// What is above points to the first two, and the worker's keys to the third, while
@@ -78,18 +78,22 @@ func (it *Item) Left() time.Duration {
 }
 
 // Started tells the worker that the handling has begun: MaxProcessing counts
-// from here. It reports false if the lease was lost in the meantime.
+// from here. It reports false if the lease was lost in the meantime, or is over as
+// far as the worker knows: who can, does not begin. An extension that is under way
+// may save the lease for those that cannot.
 func (it *Item) Started() bool {
 	w := it.worker
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
-	if it.state != taken || now.After(it.until) {
+	if it.state != taken {
 		return false
 	}
+	if it.startedAt.IsZero() {
+		it.feed.started(now)
+	}
 	it.startedAt = now
-	it.feed.started(now)
-	return true
+	return !now.After(it.until)
 }
 
 // Lost is closed when the lease is no longer ours, or the handling was given up

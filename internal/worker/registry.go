@@ -43,16 +43,16 @@ func (r *Registry) begin(it *Item, now time.Time) *handling {
 // inherit makes the item the heir of the handling of its record; nil if there
 // is none. It returns how that ended, if it has and the store does not know it:
 // a record whose last lease did not run out comes again because of an outcome
-// that was stored a moment ago.
-func (r *Registry) inherit(it *Item) (h *handling, how outcome, ended bool) {
+// that was stored a moment ago. before is the item of the lease before.
+func (r *Registry) inherit(it *Item) (h *handling, before *Item, how outcome, ended bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h = r.handlings[it.lease.ID]
 	if h == nil || h.ended && it.expiries <= h.newest.expiries {
-		return nil, outcome{}, false
+		return nil, nil, outcome{}, false
 	}
-	h.newest = it
-	return h, h.outcome, h.ended
+	before, h.newest = h.newest, it
+	return h, before, h.outcome, h.ended
 }
 
 // end notes how the handling ended, and returns the heir of the item, if it

@@ -90,7 +90,7 @@ func (w *Worker) wish(f *Feed, now time.Time) load {
 	case w.cfg.ByTopic:
 		prefetch := f.pace.prefetch(now, f.hands, f.running, w.cfg.BatchSize)
 		if most = f.hands + prefetch; f.unread {
-			most = 1
+			most = min(most, f.running+1)
 		}
 		batch = min(w.limit, most)
 		least = min((batch+1)/2, (prefetch+2)/2)
