@@ -70,10 +70,10 @@ func (e *env) expire(limit int) (registrations, records int) {
 	return registrations, records
 }
 
-func (e *env) requireExpired(registrations, records int, why ...any) {
+func (e *env) requireExpired(registrations, records int) {
 	e.t.Helper()
 	r, n := e.expire(1000)
-	require.Equal(e.t, []int{registrations, records}, []int{r, n}, append([]any{"registrations and records that went"}, why...)...)
+	require.Equal(e.t, []int{registrations, records}, []int{r, n}, "registrations and records that went")
 }
 
 func (e *env) groupInfo(name string) outmill.GroupInfo {
