@@ -76,7 +76,8 @@ func Test_a_registration_with_a_TTL_ends_on_a_standalone_server(t *testing.T) {
 	}
 	require.NoError(t, s.Append(t.Context(), made("replies", "r", 3)...))
 	require.NoError(t, s.Append(t.Context(), one("stays")))
-	for registrations, records := 0, 0; registrations == 0; { // until its millisecond is over
+	for registrations := 0; registrations == 0; { // until its millisecond is over
+		var records int
 		var err error
 		registrations, records, err = s.ExpireRegistrations(t.Context(), 10)
 		require.NoError(t, err)

@@ -102,7 +102,7 @@ func Test_a_poll_of_many_topics_finds_what_a_crash_of_the_server_has_taken_back(
 	t.Parallel()
 	r := newRestingTape(t)
 	r.append("", "claimed")
-	require.NoError(t, r.store.Ack(t.Context(), leasesOf(claimed(t, r.store, claimOf(r.owner, 1, outmill.OrderNone, "orders")))))
+	require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(claimed(t, r.store, claimOf(r.owner, 1, outmill.OrderNone, "orders")))))
 	require.Empty(t, r.look())
 	require.True(t, r.atRest())
 	for _, table := range []string{"batches", "ended"} {

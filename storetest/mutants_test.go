@@ -54,7 +54,7 @@ func mutants() []mutant {
 		{"parks nothing", "park", "a record failed with Park takes the later pending records of its key along", func(f file) outmill.Store { return parksNothing{f} }},
 		{"reaps without a limit", "reap", "ReapExpired does no more than its limit", func(f file) outmill.Store { return reapsAll{f} }},
 		{"forgets what waits for a group", "groups", "records that waited go to the group that registers first, and to that one only", func(f file) outmill.Store { return forgetsWaiting{f} }},
-		{"forgets workers", "registrations", "Groups shows the workers that registered a group, the one seen last first", registers(func(r *outmill.Registration) { r.Worker = "" })},
+		{"forgets workers", "worker names", "Groups shows the workers that registered a group, the one seen last first", registers(func(r *outmill.Registration) { r.Worker = "" })},
 		{"ends what is permanent", "registrations", "a registration without a TTL never ends", registers(func(r *outmill.Registration) { r.TTL = max(r.TTL, time.Hour) })},
 		{"never ends anything", "registrations", "each registration with a TTL moves its end to now plus the TTL", registers(func(r *outmill.Registration) { r.TTL = 0 })},
 		{"lets a TTL end what was permanent", "registrations", "a permanent registration stays permanent whatever TTL comes later", func(f file) outmill.Store { return lastCallWins{f} }},

@@ -56,6 +56,7 @@ func queueSections() []section {
 		{name: "limits", sentences: limitSentences(), anyMode: true},
 		{name: "transactions", sentences: transactionSentences(), anyMode: true},
 		{name: "groups", sentences: groupSentences()},
+		{name: "worker names", sentences: workerNameSentences(), anyMode: true},
 		{name: "registrations", sentences: registrationSentences()},
 		{name: "topics", sentences: topicSentences(), anyMode: true},
 		{name: "dedup", sentences: dedupSentences()},

@@ -98,4 +98,7 @@ func (w *walk) deleteOld(t *rapid.T) {
 	require.Equal(t, w.m.remove(old), n, "processed records deleted")
 	_, err = w.store.DeleteDedupKeys(w.ctx(), 100)
 	w.no(err, "DeleteDedupKeys")
+	registrations, records, err := w.store.ExpireRegistrations(w.ctx(), 100)
+	w.no(err, "ExpireRegistrations")
+	require.Zero(t, registrations+records, "registrations without a TTL, and their records, that ended")
 }

@@ -6,17 +6,18 @@ import (
 )
 
 const (
-	// WorkersFor is how long a worker's name is kept, and MaxWorkers how many a
-	// group has at most.
+	// WorkersFor is how long a worker's name is kept.
 	WorkersFor = 24 * time.Hour
+	// MaxWorkers is how many a group has at most.
 	MaxWorkers = 1000
 	// LookAgain is how often a group is looked at of which a registration has
-	// ended, and NoteFor how long at least: a transaction that was open when it
-	// ended may append to it later.
+	// ended.
 	LookAgain = time.Hour
-	NoteFor   = 24 * time.Hour
-	// GroupsAtOnce is how many of these groups a call looks at.
-	GroupsAtOnce = 1000
+	// NoteFor is for how long it is looked at, at least: a transaction that was
+	// open when the registration ended may append to the group later.
+	NoteFor = 24 * time.Hour
+	// groupsAtOnce is how many of these groups a call looks at.
+	groupsAtOnce = 1000
 )
 
 // Endings are what a store does to end registrations. Each step is done by
@@ -40,7 +41,7 @@ func (e Endings) Expire(ctx context.Context, limit int) (registrations, records 
 	if registrations, err = e.End(ctx, limit); err != nil {
 		return registrations, 0, err
 	}
-	groups, err := e.Noted(ctx, GroupsAtOnce)
+	groups, err := e.Noted(ctx, groupsAtOnce)
 	if err != nil {
 		return registrations, 0, err
 	}
