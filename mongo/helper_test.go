@@ -148,14 +148,6 @@ func listed(t *testing.T, store outmill.Inspector) []string {
 	return names
 }
 
-// isSecantus tells whether the server is SecantusDB.
-func isSecantus(t *testing.T, client *driver.Client) bool {
-	t.Helper()
-	is, err := testenv.IsSecantus(t.Context(), client)
-	require.NoError(t, err)
-	return is
-}
-
 // victimOf is a client whose commands can be told from those of others by name.
 // It looks for its server again at once: one that a failpoint makes say that it
 // is no primary any more has no news of that to tell.
