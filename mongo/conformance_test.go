@@ -62,11 +62,11 @@ func fromShelf(t *testing.T, prefixes *testenv.Shelf, db *driver.Database, optio
 func wipe(t *testing.T, db *driver.Database, prefix string) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
-	for _, name := range collections {
-		if name == "meta" {
+	for _, name := range collectionsOf(t, db, prefix) {
+		if name == prefix+"meta" {
 			continue
 		}
-		_, err := db.Collection(prefix+name).DeleteMany(ctx, bson.D{})
+		_, err := db.Collection(name).DeleteMany(ctx, bson.D{})
 		require.NoError(t, err)
 	}
 	_, err := db.Collection(prefix+"meta").UpdateOne(ctx, bson.D{}, bson.D{
@@ -75,7 +75,12 @@ func wipe(t *testing.T, db *driver.Database, prefix string) {
 	require.NoError(t, err)
 }
 
-var collections = []string{"records", "meta", "dedup", "lanes", "openings", "locks", "joins", "join_members"}
+func collectionsOf(t *testing.T, db *driver.Database, prefix string) []string {
+	t.Helper()
+	names, err := db.ListCollectionNames(context.WithoutCancel(t.Context()), bson.D{{Key: "name", Value: bson.D{{Key: "$regex", Value: "^" + prefix}}}})
+	require.NoError(t, err)
+	return names
+}
 
 func newPrefix() string {
 	return "s" + strings.ReplaceAll(outmill.NewWorkItemID().String(), "-", "") + "_"
@@ -86,8 +91,8 @@ func ownPrefix(t *testing.T, db *driver.Database) string {
 	t.Helper()
 	prefix := newPrefix()
 	t.Cleanup(func() {
-		for _, name := range collections {
-			_ = db.Collection(prefix + name).Drop(context.WithoutCancel(t.Context()))
+		for _, name := range collectionsOf(t, db, prefix) {
+			_ = db.Collection(name).Drop(context.WithoutCancel(t.Context()))
 		}
 	})
 	return prefix

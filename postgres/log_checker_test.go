@@ -20,6 +20,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/sqltx"
+	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/storetest"
 )
@@ -43,7 +44,7 @@ func logCheckFor(t *testing.T) time.Duration {
 	t.Helper()
 	text := os.Getenv(logCheckVariable)
 	switch {
-	case testing.Short():
+	case text == "" && !testenv.All():
 		return time.Second
 	case text == "":
 		return 5 * time.Second

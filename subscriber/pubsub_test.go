@@ -43,7 +43,7 @@ func suites() []suite {
 			ConsumerGroups:      true,
 			ExactlyOnceDelivery: exactlyOnce,
 			Persistent:          true,
-			ForceShort:          testing.Short() || underRace,
+			ForceShort:          !testenv.All() || underRace,
 		}
 		inOrder := features
 		inOrder.GuaranteedOrder = true
@@ -54,6 +54,16 @@ func suites() []suite {
 		)
 	}
 	return all
+}
+
+// usual is the one of the suites that runs on a store unless all tests do: each of
+// them is that of some store.
+var usual = map[string]string{
+	"SQLite":                "ordered by key, at least once",
+	"PostgreSQL with a log": "strict, exactly once",
+	"PostgreSQL with rows":  "unordered, at least once",
+	"MongoDB":               "strict, at least once",
+	"SQL Server":            "ordered by key, exactly once",
 }
 
 // stores are what the suite runs on, each with a database of its own.
@@ -124,6 +134,9 @@ func Test_Watermills_suite_for_pubsubs_passes(t *testing.T) {
 			for _, s := range suites() {
 				t.Run(s.name, func(t *testing.T) {
 					t.Parallel()
+					if s.name != usual[name] {
+						testenv.Long(t, "variants of Watermill's suite for pubsubs, of which each store runs one")
+					}
 					s.run(t, open, tests.TestPubSub)
 				})
 			}
