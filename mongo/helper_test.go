@@ -19,7 +19,7 @@ import (
 
 const (
 	readers  = "readers"
-	patience = 30 * time.Second
+	patience = time.Minute
 )
 
 // stand is a store with its schema, in a database of its own, and a group.

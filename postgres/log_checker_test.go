@@ -35,7 +35,7 @@ const (
 	checkHuge    = 3000
 	// noProgress is how long claimers go on that find nothing while something is
 	// missing.
-	noProgress = 10 * time.Second
+	noProgress = time.Minute
 )
 
 var checkTopics = []string{"a", "b", "c"}

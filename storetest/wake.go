@@ -21,7 +21,7 @@ func wakeSentences() []sentence {
 	}
 }
 
-const hintWithin = 10 * time.Second
+const hintWithin = time.Minute
 
 func (e *env) waker() outmill.Waker {
 	e.t.Helper()

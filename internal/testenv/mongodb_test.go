@@ -266,6 +266,13 @@ func Test_a_mongodb_that_the_environment_names_is_taken_and_must_answer(t *testi
 	require.Equal(t, named, found)
 }
 
+func Test_the_package_that_a_skip_names_is_the_one_that_CI_installs(t *testing.T) {
+	t.Parallel()
+	script, err := os.ReadFile("../../.ci/mongod")
+	require.NoError(t, err)
+	require.Contains(t, string(script), "package="+mongoengine.Package+"\n")
+}
+
 func Test_a_url_that_is_none_is_refused_without_its_password(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{

@@ -38,8 +38,8 @@ func (e *Engine) makeReady(ctx context.Context) error {
 	})
 }
 
-// dial is there because the driver takes half a second before it looks again
-// for a server that does not listen yet.
+// dial finds out whether a server listens: the driver takes half a second before it
+// looks again for one that does not yet.
 func dial(ctx context.Context, address string) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
