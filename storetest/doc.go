@@ -14,5 +14,6 @@
 // Random walks compare the store with a model of a queue, for a second, or for five
 // with OUTMILL_TEST_ALL=1.
 // With -rapid.checks given, as many walks are made as it says; -rapid.steps
-// sets their length. Under -race, sizes that are about size alone are a tenth.
+// sets their length. Sizes that are about size alone are a tenth without
+// OUTMILL_TEST_ALL=1, and under -race.
 package storetest
