@@ -445,7 +445,7 @@ func Test_whatever_happens_at_once_every_message_is_handled_and_keys_keep_their_
 	defer stop()
 	var writers, others sync.WaitGroup
 	for writer := range 3 {
-		writers.Go(func() { w.write(ctx, writer, 15) })
+		writers.Go(func() { w.write(ctx, writer, testenv.Steps(15, 60)) })
 	}
 	for _, g := range w.groups {
 		w.register(ctx, g)

@@ -23,6 +23,14 @@ func Long(tb testing.TB, leftOut string) {
 	}
 }
 
+// Steps is how many steps a random walk takes: few, unless all tests are to run.
+func Steps(few, many int) int {
+	if All() {
+		return many
+	}
+	return few
+}
+
 // Shorter is what a test logs that is not left out as a whole, but is shorter
 // unless all tests are to run.
 func Shorter(leftOut string) string {

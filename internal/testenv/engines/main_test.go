@@ -184,9 +184,7 @@ func Test_stop_ends_only_what_start_has_started(t *testing.T) {
 }
 
 func Test_a_real_engine_is_started_once_and_stopped(t *testing.T) {
-	if testing.Short() {
-		t.Skip("skipped: no real Kafka is started under -short")
-	}
+	testenv.Long(t, "the start and the stop of a real Kafka")
 	t.Setenv(kafkaengine.EnvURL, "")
 	dir := t.TempDir()
 	t.Cleanup(func() { _, _, _ = command(t, "stop", "-dir", dir) })
