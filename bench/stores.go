@@ -16,10 +16,9 @@ const storesAbout = `Each store alone, no publisher and no subscriber: appends, 
 client, messages with keys, claims without an order. SQLite is a file on the machine's temporary directory, PostgreSQL
 runs with fsync on. Commits of appends wait for the disk; of claims and acks they do in SQLite, and do not in PostgreSQL
 (postgres.Config.DurableSettle). MongoDB writes with write concern majority, and so does what it is compared with, on plain
-collections of the same server; it is left out where there is none. What is measured of SecantusDB is to be judged on a
-MongoDB: it reads all that a query matches, whatever its limit, so give it a small -n. SQL Server is left out too where
-none is named (-sqlserver, OUTMILL_TEST_SQLSERVER_URL). What it is compared with is a row at a time of a table with a status
-and an index of that. Of Babelfish for PostgreSQL the same holds as of SecantusDB.
+collections of the same server; it is left out where there is none. SQL Server is left out too where none is named (-sqlserver,
+OUTMILL_TEST_SQLSERVER_URL). What it is compared with is a row at a time of a table with a status and an index of that.
+What is measured of Babelfish for PostgreSQL is to be judged on a SQL Server.
 
   sqlite_append_1_per_s            appends of one record, n/50 times, each in a transaction of its own
   sqlite_append_1000_per_s         appends of 1,000 records, n in all

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -21,14 +20,11 @@ func mongoOpener(ctx context.Context, b *bench) (opener, error) {
 	if err != nil {
 		return nil, err
 	}
-	number := 0
 	return func(ctx context.Context) (outmill.Store, error) {
 		if err := db.Drop(ctx); err != nil {
 			return nil, err
 		}
-		// A new name each time: SecantusDB takes a while until a collection is gone.
-		number++
-		store, err := outmillmongo.New(db.Client(), outmillmongo.Config{Database: db.Name(), CollectionPrefix: fmt.Sprintf("outmill_%d_", number)}, nil)
+		store, err := outmillmongo.New(db.Client(), outmillmongo.Config{Database: db.Name()}, nil)
 		if err != nil {
 			return nil, err
 		}

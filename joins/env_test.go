@@ -21,7 +21,7 @@ import (
 
 const (
 	// patience bounds each wait for something that is going to happen.
-	patience = 30 * time.Second
+	patience = time.Minute
 	tick     = 5 * time.Millisecond
 
 	transform = "etl.transform"

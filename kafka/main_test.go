@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 }
 
 // soon bounds what a test waits for.
-const soon = 30 * time.Second
+const soon = time.Minute
 
 func newPublisher(t testing.TB, brokers []string, config kafka.Config) *kafka.Publisher {
 	t.Helper()

@@ -18,31 +18,84 @@ import (
 
 func Test_a_store_keeps_the_contract(t *testing.T) {
 	t.Parallel()
-	db := testenv.MongoDatabase(t)
-	h := harness(db)
-	if secantus, err := testenv.IsSecantus(t.Context(), db.Client()); err != nil || secantus {
-		require.NoError(t, err)
-		h.Unsupported = onSecantus
-	}
-	storetest.Run(t, h)
-}
-
-// onSecantus is what the engine does in another way than MongoDB.
-var onSecantus = map[string]string{
-	"order: a huge backlog behind one blocked key does not hold up other keys": "SecantusDB reads all that a query matches, whatever its limit, and so is too slow",
+	storetest.Run(t, harness(testenv.MongoDatabase(t)))
 }
 
 // harness has a prefix for each store, in one database.
 func harness(db *driver.Database) storetest.Harness {
+	prefixes := &testenv.Shelf{}
 	return storetest.Harness{
-		New:        func(t *testing.T, options storetest.Options) outmill.Store { return newConforming(t, db, options) },
+		New: func(t *testing.T, options storetest.Options) outmill.Store {
+			return fromShelf(t, prefixes, db, options)
+		},
 		Reopen:     reopen,
 		Elapse:     elapse,
 		Begin:      begin,
 		MaxPayload: mongo.DefaultMaxPayload,
-		Apply:      apply,
-		MakeNewer:  makeNewer,
+		Apply: func(t *testing.T, store outmill.Store, statements []string) {
+			prefixes.Changed(store.(conforming).config.CollectionPrefix)
+			apply(t, store, statements)
+		},
+		MakeNewer: func(t *testing.T, store outmill.Store) {
+			prefixes.Changed(store.(conforming).config.CollectionPrefix)
+			makeNewer(t, store)
+		},
 	}
+}
+
+// fromShelf is newConforming with collections that were used before, if there are
+// any. Their indexes may be those of another Retain: Ensure brings them up to date.
+func fromShelf(t *testing.T, prefixes *testenv.Shelf, db *driver.Database, options storetest.Options) outmill.Store {
+	t.Helper()
+	if options.NoSchema {
+		return newConforming(t, db, ownPrefix(t, db), options)
+	}
+	prefix, found := prefixes.Take()
+	if !found {
+		prefix = newPrefix()
+	}
+	prefixes.Return(t, prefix, func() { wipe(t, db, prefix) })
+	return newConforming(t, db, prefix, options)
+}
+
+// wipe empties the collections, but for what meta says of the schema.
+func wipe(t *testing.T, db *driver.Database, prefix string) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	for _, name := range collectionsOf(t, db, prefix) {
+		if name == prefix+"meta" {
+			continue
+		}
+		_, err := db.Collection(name).DeleteMany(ctx, bson.D{})
+		require.NoError(t, err)
+	}
+	_, err := db.Collection(prefix+"meta").UpdateOne(ctx, bson.D{}, bson.D{
+		{Key: "$set", Value: bson.D{{Key: "groups", Value: bson.A{}}}}, {Key: "$inc", Value: bson.D{{Key: "generation", Value: 1}}},
+	})
+	require.NoError(t, err)
+}
+
+func collectionsOf(t *testing.T, db *driver.Database, prefix string) []string {
+	t.Helper()
+	names, err := db.ListCollectionNames(context.WithoutCancel(t.Context()), bson.D{{Key: "name", Value: bson.D{{Key: "$regex", Value: "^" + prefix}}}})
+	require.NoError(t, err)
+	return names
+}
+
+func newPrefix() string {
+	return "s" + strings.ReplaceAll(outmill.NewWorkItemID().String(), "-", "") + "_"
+}
+
+// ownPrefix is the prefix of collections that go with the test.
+func ownPrefix(t *testing.T, db *driver.Database) string {
+	t.Helper()
+	prefix := newPrefix()
+	t.Cleanup(func() {
+		for _, name := range collectionsOf(t, db, prefix) {
+			_ = db.Collection(name).Drop(context.WithoutCancel(t.Context()))
+		}
+	})
+	return prefix
 }
 
 // conforming is a store that remembers how it was made, for Reopen.
@@ -52,19 +105,13 @@ type conforming struct {
 	config mongo.Config
 }
 
-func newConforming(t *testing.T, db *driver.Database, options storetest.Options) outmill.Store {
+func newConforming(t *testing.T, db *driver.Database, prefix string, options storetest.Options) outmill.Store {
 	t.Helper()
 	config := mongo.Config{
-		Database:         db.Name(),
-		CollectionPrefix: "s" + strings.ReplaceAll(outmill.NewWorkItemID().String(), "-", "") + "_",
-		Retain:           options.Retain, DedupWindow: options.DedupWindow,
+		Database: db.Name(), CollectionPrefix: prefix,
+		Retain: options.Retain, DedupWindow: options.DedupWindow,
 	}
 	store := newStore(t, db.Client(), config)
-	t.Cleanup(func() {
-		for _, name := range []string{"records", "meta", "dedup", "lanes", "openings", "locks", "joins", "join_members", "workers", "endings"} {
-			_ = db.Collection(config.CollectionPrefix + name).Drop(context.WithoutCancel(t.Context()))
-		}
-	})
 	if !options.NoSchema {
 		require.NoError(t, store.Ensure(t.Context()))
 	}

@@ -70,7 +70,6 @@
 //
 // # Tested on
 //
-// What runs in the project's own tests is SecantusDB, a server with MongoDB's
-// wire protocol, unless OUTMILL_TEST_MONGODB_URL names a MongoDB. Where it
-// differs, the test says so.
+// The project's own tests run on MongoDB 6.0, a replica set of one node, unless
+// OUTMILL_TEST_MONGODB_URL names another one.
 package mongo

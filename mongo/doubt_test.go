@@ -10,7 +10,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv/mongoengine"
 	"github.com/outmill/outmill/internal/testenv/proxy"
 	"github.com/outmill/outmill/mongo"
 )
@@ -19,7 +18,7 @@ import (
 // that is asked again knows nothing of it, as one that has restarted may.
 func Test_a_claim_in_order_does_not_pass_over_what_it_may_have_leased_itself(t *testing.T) {
 	t.Parallel()
-	calm, server := ownStand(t, mongo.Config{}, mongoengine.SyncOnCommit)
+	calm, server := ownStand(t, mongo.Config{})
 	require.NoError(t, calm.Append(t.Context(), made("orders", "one", 1)...))
 	require.NoError(t, calm.Append(t.Context(), made("orders", "two", 1)...))
 	at, err := url.Parse(server.URL)

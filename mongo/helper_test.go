@@ -19,7 +19,7 @@ import (
 
 const (
 	readers  = "readers"
-	patience = 30 * time.Second
+	patience = time.Minute
 )
 
 // stand is a store with its schema, in a database of its own, and a group.
@@ -146,14 +146,6 @@ func listed(t *testing.T, store outmill.Inspector) []string {
 	names := namesOf(found)
 	slices.Sort(names)
 	return names
-}
-
-// isSecantus tells whether the server is SecantusDB.
-func isSecantus(t *testing.T, client *driver.Client) bool {
-	t.Helper()
-	is, err := testenv.IsSecantus(t.Context(), client)
-	require.NoError(t, err)
-	return is
 }
 
 // victimOf is a client whose commands can be told from those of others by name.

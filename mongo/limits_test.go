@@ -64,13 +64,10 @@ func Test_a_document_over_the_limit_is_refused_before_it_is_sent(t *testing.T) {
 	require.Zero(t, inserts.Load())
 }
 
-// The servers of the tests below are their own: tens of megabytes make SecantusDB
-// slow for all.
-
 // A record that was let in and could not be settled would come again for ever.
 func Test_a_document_just_under_the_limit_can_be_claimed_and_settled_in_every_way(t *testing.T) {
 	t.Parallel()
-	s, _ := ownStand(t, mongo.Config{Retain: time.Hour})
+	s := newStand(t, mongo.Config{Retain: time.Hour})
 	record := huge(limit - 1<<10)
 	require.NoError(t, s.Append(t.Context(), record))
 	const text = "\U0001F600"
@@ -99,13 +96,8 @@ func Test_a_document_just_under_the_limit_can_be_claimed_and_settled_in_every_wa
 
 func Test_several_documents_just_under_the_limit_go_together(t *testing.T) {
 	t.Parallel()
-	s, _ := ownStand(t, mongo.Config{})
-	// SecantusDB gets stuck in a transaction of three such documents, which come in
-	// two messages, until it has run for a minute.
-	n := 3
-	if isSecantus(t, s.Client()) {
-		n = 2
-	}
+	s := newStand(t, mongo.Config{})
+	const n = 3
 	var records []*outmill.Record
 	for i := range n {
 		one := huge(limit - 1<<10)

@@ -343,10 +343,7 @@ func (s stand) joinsOfAllKinds(t *testing.T, store *mongo.Store, doing func(name
 func Test_every_query_is_answered_through_an_index_and_without_a_sort(t *testing.T) {
 	t.Parallel()
 	s := newStand(t, mongo.Config{Retain: 24 * time.Hour})
-	n := 20_000
-	if isSecantus(t, s.Client()) {
-		n = 3_000 // which take it as long as MongoDB takes for many more
-	}
+	n := testenv.Steps(5_000, 20_000)
 	s.crowded(t, n)
 	store, kept := s.recorded(t, mongo.Config{Retain: 24 * time.Hour})
 	doing := func(name string, do func()) { kept.while(name, do) }

@@ -268,9 +268,7 @@ func Test_the_servers_own_monitor_deletes_what_was_processed_and_dedup_keys(t *t
 	t.Parallel()
 	server := testenv.OwnMongoDB(t)
 	client := clientOf(t, options.Client().ApplyURI(server.URL))
-	for _, parameter := range []bson.E{{Key: "ttlMonitorSleepSecs", Value: 1}, {Key: "ttlMonitorEnabled", Value: true}} {
-		require.NoError(t, client.Database("admin").RunCommand(t.Context(), bson.D{{Key: "setParameter", Value: 1}, parameter}).Err())
-	}
+	require.NoError(t, server.SetParameter(t.Context(), "ttlMonitorEnabled", true))
 	s := newStandIn(t, client.Database("test"), mongo.Config{Retain: time.Second, DedupWindow: time.Second})
 	require.NoError(t, s.Append(t.Context(), once("processed", "key"), one("dead"), one("pending"), one("leased")))
 	found := claimed(t, s, claimOf(outmill.NewOwnerToken(), 4, outmill.OrderNone))

@@ -149,11 +149,6 @@ func Test_a_store_with_transactions_tells_a_standalone_server_apart(t *testing.T
 	t.Parallel()
 	s := newStandalone(t, mongo.Config{})
 	store := newStore(t, s.Client(), mongo.Config{Database: s.db.Name()})
-	if isSecantus(t, s.Client()) {
-		// SecantusDB has transactions without a replica set.
-		require.NoError(t, store.Append(t.Context(), one("one"), one("two")))
-		return
-	}
 	// 20 is IllegalOperation: only members of a replica set have transactions.
 	var told driver.ServerError
 	require.ErrorAs(t, store.Append(t.Context(), one("one"), one("two")), &told)

@@ -20,6 +20,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/mongo"
 )
 
@@ -59,8 +60,7 @@ type hand struct {
 
 func newWalk(t *testing.T) *walk {
 	t.Helper()
-	// A server of its own: other tests would slow it, and it them.
-	s, server := ownStand(t, mongo.Config{})
+	s := newStand(t, mongo.Config{})
 	_, err := s.DropGroup(t.Context(), readers)
 	require.NoError(t, err)
 	w := &walk{
@@ -75,7 +75,7 @@ func newWalk(t *testing.T) *walk {
 		handled: map[string]map[string]int{}, last: map[string]int{}, hands: map[string]*hand{}, stolen: map[string]bool{}, drops: map[string]int{},
 	}
 	for range 2 {
-		w.stores = append(w.stores, s.second(t, server.URL, mongo.Config{}))
+		w.stores = append(w.stores, s.second(t, testenv.MongoDB(t), mongo.Config{}))
 	}
 	w.writing.Store(true)
 	return w
@@ -445,7 +445,7 @@ func Test_whatever_happens_at_once_every_message_is_handled_and_keys_keep_their_
 	defer stop()
 	var writers, others sync.WaitGroup
 	for writer := range 3 {
-		writers.Go(func() { w.write(ctx, writer, 15) })
+		writers.Go(func() { w.write(ctx, writer, testenv.Steps(15, 60)) })
 	}
 	for _, g := range w.groups {
 		w.register(ctx, g)
@@ -479,7 +479,7 @@ func (w *walk) drained() {
 		require.NoError(w.t, err)
 		return int(n)
 	}
-	// As long as there is progress it is not stuck: the engine is slow under load.
+	// As long as there is progress it is not stuck: the machine may be busy.
 	for n := left(); n > 0; {
 		before := n
 		if eventually(w.t.Context(), patience, func() bool { n = left(); return n < before }) {

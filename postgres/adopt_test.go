@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -149,10 +150,21 @@ func move(ctx context.Context, step string) error {
 			if err := moveOne(msg, pub, n, step); err != nil {
 				return err
 			}
-		case <-time.After(3 * time.Second):
-			return sub.Close()
+		case <-time.After(100 * time.Millisecond):
+			if done, err := allMoved(ctx, db, store); err != nil || done {
+				return errors.Join(err, sub.Close())
+			}
 		}
 	}
+}
+
+func allMoved(ctx context.Context, db *sql.DB, store *postgres.Store) (bool, error) {
+	var published int
+	if err := db.QueryRowContext(ctx, `SELECT count(*) FROM watermill_`+source).Scan(&published); err != nil {
+		return false, err
+	}
+	moved, err := store.List(ctx, outmill.ListQuery{Limit: published + 1})
+	return len(moved) >= published, err
 }
 
 func moveOne(msg *message.Message, pub *publisher.Publisher, n int, step string) error {

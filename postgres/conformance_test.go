@@ -163,6 +163,7 @@ func elapse(t *testing.T, store outmill.Store, d time.Duration) {
 	t.Helper()
 	c := store.(conforming)
 	passTime(t, c.Pool(), c.config.Schema, d)
+	c.LookAgain()
 }
 
 // passTime moves every time in the tables back by d.

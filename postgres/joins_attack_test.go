@@ -225,7 +225,7 @@ func Test_a_transaction_with_a_followers_dedup_key_that_stays_open_stalls_no_ack
 		select {
 		case result := <-acked:
 			require.NoError(t, result.err)
-		case <-time.After(3 * time.Second):
+		case <-time.After(patience):
 			t.Error("the ack waits for somebody's open transaction")
 		}
 		require.NoError(t, tx.Rollback(ctx))

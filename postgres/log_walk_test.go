@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/storetest"
 )
@@ -218,7 +219,7 @@ func Test_whatever_calls_are_made_at_once_none_fails_and_each_record_is_in_one_p
 		for i := range 16 {
 			workers.Go(func() error {
 				owner, store := outmill.NewOwnerToken(), stores[i%2]
-				for range 60 {
+				for range testenv.Steps(20, 60) {
 					var err error
 					switch rand.N(5) {
 					case 0, 1:

@@ -67,10 +67,18 @@ const topics = 60
 func leasedOf(n int) int { return n / 50 }
 
 func rows() int {
-	if testing.Short() || raceDetector() {
+	if !testenv.All() || raceDetector() {
 		return 100_000
 	}
 	return 1_000_000
+}
+
+// tellRows says where there are fewer than a million.
+func tellRows(t *testing.T) {
+	t.Helper()
+	if !testenv.All() {
+		t.Log(testenv.Shorter("plans at a million rows, in favour of those at 100,000"))
+	}
 }
 
 // filled makes a database with the schema but no records, and what fills it.
@@ -102,6 +110,7 @@ func filled(t *testing.T) (url string, fill func(n int), admin *pgxpool.Pool) {
 
 func Test_statements_read_no_more_than_they_need_at_a_million_records(t *testing.T) {
 	t.Parallel()
+	tellRows(t)
 	url, fill, admin := filled(t)
 
 	// A table that was never looked at counts as one of ten pages, and one that is
@@ -330,9 +339,7 @@ func (e *exercising) inspect(limit int) {
 
 func Test_claims_after_all_was_acked_are_told_of(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("-short: it measures")
-	}
+	testenv.Long(t, "what claims cost after a million acks, which is told and not judged")
 	url, _, admin := filled(t)
 	watcher, err := connect(t, url).BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 	require.NoError(t, err)

@@ -17,7 +17,7 @@ import (
 	"github.com/outmill/outmill/storetest"
 )
 
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // gates stop a pool's batches before they are sent.
 type gates struct {

@@ -105,7 +105,7 @@ func Test_the_connection_that_listens_is_made_as_the_pool_makes_its_own(t *testi
 	told := testenv.Hints(t.Context(), store)
 	select {
 	case <-told:
-	case <-time.After(5 * time.Second):
+	case <-time.After(patience):
 		require.Fail(t, "the store does not listen")
 	}
 }
@@ -236,7 +236,7 @@ func Test_a_reader_that_stops_while_it_receives_a_claim_holds_its_topic_for_seco
 		close(stopped)
 		lease.open()
 
-		within, end := context.WithTimeout(t.Context(), 20*time.Second)
+		within, end := context.WithTimeout(t.Context(), patience)
 		defer end()
 		found, err := r.store.Claim(within, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, "orders"))
 		require.NoError(t, err)
@@ -256,7 +256,7 @@ func Test_a_reader_that_stops_in_the_middle_of_a_claim_holds_its_topic_for_secon
 			return r.gated.Claim(t.Context(), claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, "orders"))
 		})
 		lease.wait(t)
-		within, end := context.WithTimeout(t.Context(), 20*time.Second)
+		within, end := context.WithTimeout(t.Context(), patience)
 		defer end()
 		found, err := r.store.Claim(within, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, "orders"))
 		require.NoError(t, err)

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/storetest"
 )
@@ -455,7 +456,7 @@ func (w *walk) walkAbout(lane postgres.Lane) {
 	defer stop()
 	var writers, others sync.WaitGroup
 	for writer := range 4 {
-		writers.Go(func() { w.write(ctx, writer, 60) })
+		writers.Go(func() { w.write(ctx, writer, testenv.Steps(20, 60)) })
 	}
 	for _, g := range w.groups {
 		w.register(ctx, g)

@@ -20,7 +20,7 @@ import (
 const (
 	orders = "orders"
 	// patience ends a wait for what should come at once.
-	patience = 30 * time.Second
+	patience = time.Minute
 	tick     = 5 * time.Millisecond
 )
 

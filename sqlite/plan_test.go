@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/sqlite"
 )
 
@@ -57,11 +58,14 @@ WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 999999
 INSERT INTO outmill_join_members (join_id, step, open)
 SELECT printf('00000000-0000-7000-9000-%012d', i / 10), printf('00000000-0000-7000-8000-%012d', i + 1), 1 FROM n`
 
+func Test_no_statement_scans_the_records_or_sorts_them_in_a_database_that_is_new(t *testing.T) {
+	t.Parallel()
+	requireGoodPlans(t, newStore(t))
+}
+
 func Test_at_a_million_records(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("-short: filling the table takes some seconds")
-	}
+	testenv.Long(t, "plans and claims of SQLite at a million records")
 	if underRace {
 		t.Skip("skipped: filling the table takes minutes under -race; go test -run million ./sqlite runs it")
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/outmill/outmill/internal/testenv"
 )
 
-const soon = 20 * time.Second
+const soon = time.Minute
 
 func requireWoken(t *testing.T, told <-chan struct{}, why string) {
 	t.Helper()

@@ -6,11 +6,14 @@
 //	}
 //
 // What has to do with acks runs twice, for a store that deletes what is acked
-// and for one that retains it. Names of tests are sentences of the contract; numbers such
+// and for one that retains it. Unless OUTMILL_TEST_ALL=1 is set, the second time
+// takes only the sections about settling, inspecting and tidying up. Names of tests are sentences of the contract; numbers such
 // as OBX-012 point to the functional specification. Nothing in the suite
 // sleeps: [Harness.Elapse] makes the database's time pass.
 //
-// Random walks compare the store with a model of a queue, for some seconds.
+// Random walks compare the store with a model of a queue, for a second, or for five
+// with OUTMILL_TEST_ALL=1.
 // With -rapid.checks given, as many walks are made as it says; -rapid.steps
-// sets their length. Under -race, sizes that are about size alone are a tenth.
+// sets their length. Sizes that are about size alone are a tenth without
+// OUTMILL_TEST_ALL=1, and under -race.
 package storetest

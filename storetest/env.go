@@ -66,9 +66,10 @@ func (e *env) begin() (ctx context.Context, commit, rollback func()) {
 		func() { e.t.Helper(); require.NoError(e.t, undo(), "rollback") }
 }
 
-// large is n, or less where the race detector slows the engine down.
+// large is n, or less where the race detector slows the engine down, or where not
+// all tests are asked for.
 func large(n int) int {
-	if underRace {
+	if underRace || !all() {
 		return n / 10
 	}
 	return n

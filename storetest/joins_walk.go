@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -19,7 +18,7 @@ func joinModelSentences() []sentence {
 }
 
 func fewJoinWalks() int {
-	if underRace || testing.Short() {
+	if underRace || !all() {
 		return 3
 	}
 	return 15
@@ -31,7 +30,7 @@ func randomJoinWalks(e *env) {
 	limited := flag.Lookup("rapid.checks").Value.String() == flag.Lookup("rapid.checks").DefValue
 	begin := time.Now()
 	rapid.Check(e.t, func(t *rapid.T) {
-		if limited && !failed && walks >= fewJoinWalks() && time.Since(begin) > walking {
+		if limited && !failed && walks >= fewJoinWalks() && time.Since(begin) > walking() {
 			return
 		}
 		passed := false

@@ -21,7 +21,8 @@ func wakeSentences() []sentence {
 	}
 }
 
-const hintWithin = 10 * time.Second
+// hintWithin is how long a hint is waited for, on a machine that is busy.
+var hintWithin = time.Minute
 
 func (e *env) waker() outmill.Waker {
 	e.t.Helper()

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -19,12 +18,17 @@ func modelSentences() []sentence {
 	return []sentence{{"random walks leave the store as the model of a queue", randomWalks}}
 }
 
-// If -rapid.checks is not given, walking is how long the walks of one store
-// take, unless they are too few then.
-const walking = 5 * time.Second
+// walking is how long the walks of one store take if -rapid.checks is not given,
+// unless they are too few then.
+func walking() time.Duration {
+	if all() {
+		return 5 * time.Second
+	}
+	return time.Second
+}
 
 func fewWalks() int {
-	if underRace || testing.Short() {
+	if underRace || !all() {
 		return 5
 	}
 	return 30
@@ -38,7 +42,7 @@ func randomWalks(e *env) {
 	begin := time.Now()
 	rapid.Check(e.t, func(t *rapid.T) {
 		// Once a walk has failed, rapid makes more of them to find a short one.
-		if limited && !failed && walks >= fewWalks() && time.Since(begin) > walking {
+		if limited && !failed && walks >= fewWalks() && time.Since(begin) > walking() {
 			return
 		}
 		passed := false

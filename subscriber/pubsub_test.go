@@ -43,7 +43,7 @@ func suites() []suite {
 			ConsumerGroups:      true,
 			ExactlyOnceDelivery: exactlyOnce,
 			Persistent:          true,
-			ForceShort:          testing.Short() || underRace,
+			ForceShort:          !testenv.All() || underRace,
 		}
 		inOrder := features
 		inOrder.GuaranteedOrder = true
@@ -54,6 +54,16 @@ func suites() []suite {
 		)
 	}
 	return all
+}
+
+// usual is the one of the suites that runs on a store unless all tests do: each of
+// them is that of some store.
+var usual = map[string]string{
+	"SQLite":                "ordered by key, at least once",
+	"PostgreSQL with a log": "strict, exactly once",
+	"PostgreSQL with rows":  "unordered, at least once",
+	"MongoDB":               "strict, at least once",
+	"SQL Server":            "ordered by key, exactly once",
 }
 
 // stores are what the suite runs on, each with a database of its own.
@@ -109,20 +119,12 @@ func onSQLServer(t *testing.T) outmill.Store {
 	return store
 }
 
-// tooSlow says whether the suite's own numbers are too large for the engine:
-// SecantusDB reads all that a query matches, whatever its limit; on Babelfish
-// claims wait for each other.
+// tooSlow says whether the suite's own numbers are too large for the engine: on
+// Babelfish claims wait for each other.
 func tooSlow(t *testing.T, store outmill.Store) bool {
 	t.Helper()
-	switch store := store.(type) {
-	case *outmillmongo.Store:
-		secantus, err := testenv.IsSecantus(t.Context(), store.Client())
-		require.NoError(t, err)
-		return secantus
-	case *sqlserver.Store:
-		return testenv.IsBabelfish(t, store.DB())
-	}
-	return false
+	server, ok := store.(*sqlserver.Store)
+	return ok && testenv.IsBabelfish(t, server.DB())
 }
 
 func Test_Watermills_suite_for_pubsubs_passes(t *testing.T) {
@@ -132,6 +134,9 @@ func Test_Watermills_suite_for_pubsubs_passes(t *testing.T) {
 			for _, s := range suites() {
 				t.Run(s.name, func(t *testing.T) {
 					t.Parallel()
+					if s.name != usual[name] {
+						testenv.Long(t, "variants of Watermill's suite for pubsubs, of which each store runs one")
+					}
 					s.run(t, open, tests.TestPubSub)
 				})
 			}

@@ -38,8 +38,8 @@ const (
 
 func Test_nothing_is_lost_invented_or_out_of_order_whatever_breaks(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("skipped: chaos takes minutes, and is not made under -short")
+	if os.Getenv(envSeed) == "" && os.Getenv(envDuration) == "" {
+		testenv.Long(t, "chaos: minutes of kills, stops, cuts and outages on each store")
 	}
 	seed := seedOf(t)
 	for _, kind := range targets {

@@ -31,7 +31,7 @@ type mongoServer struct{ *mongoengine.Engine }
 
 func serveMongo(t *testing.T) server {
 	t.Helper()
-	engine := testenv.OwnMongoDB(t, mongoengine.SyncOnCommit)
+	engine := testenv.OwnMongoDB(t)
 	require.NoError(t, engine.SetParameter(t.Context(), "transactionLifetimeLimitSeconds", forgetsAfter))
 	return mongoServer{engine}
 }

@@ -24,7 +24,7 @@ type target struct {
 	duration time.Duration
 	// pause is the longest one of a writer between two transactions, and away is how
 	// long Kafka is: what gathers meanwhile is to be no more than the engine can
-	// deliver soon. SecantusDB is slow where thousands of messages are due.
+	// deliver soon.
 	pause, away time.Duration
 	// poll is how often readers look for what nobody has told them of.
 	poll time.Duration
@@ -38,7 +38,7 @@ type target struct {
 var targets = []target{
 	{name: "postgres", duration: fullDuration, pause: 40 * time.Millisecond, away: 30 * time.Second, poll: 100 * time.Millisecond, serve: servePostgres, connect: connectPostgres(postgres.LaneRows)},
 	{name: "postgres-log", duration: fullDuration / 2, pause: 40 * time.Millisecond, away: 30 * time.Second, poll: 100 * time.Millisecond, serve: servePostgres, connect: connectPostgres(postgres.LaneLog)},
-	{name: "mongo", duration: 25 * time.Second, pause: 600 * time.Millisecond, away: 15 * time.Second, poll: 300 * time.Millisecond, serve: serveMongo, connect: connectMongo},
+	{name: "mongo", duration: fullDuration / 2, pause: 40 * time.Millisecond, away: 30 * time.Second, poll: 100 * time.Millisecond, serve: serveMongo, connect: connectMongo},
 	// Babelfish compiles procedures for seconds in each new session.
 	{name: "sqlserver", duration: 25 * time.Second, pause: 600 * time.Millisecond, away: 15 * time.Second, poll: 300 * time.Millisecond, serve: serveSQLServer, connect: connectSQLServer},
 }

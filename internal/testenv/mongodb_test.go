@@ -96,7 +96,7 @@ func Test_many_databases_of_mongodb_are_made_at_once(t *testing.T) {
 
 func Test_a_mongodb_of_the_tests_own_keeps_its_data_and_its_port_over_stops_and_kills(t *testing.T) {
 	t.Parallel()
-	server := testenv.OwnMongoDB(t, mongoengine.SyncOnCommit)
+	server := testenv.OwnMongoDB(t)
 	address := server.URL
 	things := mongoClient(t, address).Database("test").Collection("things")
 	for name, end := range map[string]func() error{
@@ -162,19 +162,6 @@ func Test_a_standalone_mongodb_has_no_transactions(t *testing.T) {
 	require.Empty(t, hello.SetName)
 	require.ErrorContains(t, mongoengine.Check(t.Context(), server.URL), "no member of a replica set")
 	require.NoError(t, server.Restart(t.Context()))
-}
-
-func Test_secantusdb_is_told_from_mongodb_whatever_its_flags(t *testing.T) {
-	t.Parallel()
-	program, err := mongoengine.FindProgram(t.Context())
-	if err != nil {
-		t.Skipf("skipped: no MongoDB: %v", err)
-	}
-	for _, flags := range [][]string{nil, {mongoengine.Standalone}} {
-		is, err := testenv.IsSecantus(t.Context(), mongoClient(t, testenv.OwnMongoDB(t, flags...).URL))
-		require.NoError(t, err)
-		require.Equal(t, program.Secantus, is, "%q", flags)
-	}
 }
 
 func Test_nothing_of_a_mongodb_stays_when_its_test_ends_with_it(t *testing.T) {
@@ -277,6 +264,13 @@ func Test_a_mongodb_that_the_environment_names_is_taken_and_must_answer(t *testi
 	found, err := mongoengine.Find(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, named, found)
+}
+
+func Test_the_package_that_a_skip_names_is_the_one_that_CI_installs(t *testing.T) {
+	t.Parallel()
+	script, err := os.ReadFile("../../.ci/mongod")
+	require.NoError(t, err)
+	require.Contains(t, string(script), "package="+mongoengine.Package+"\n")
 }
 
 func Test_a_url_that_is_none_is_refused_without_its_password(t *testing.T) {

@@ -13,9 +13,7 @@
 // OUTMILL_TEST_POSTGRES_VERSIONS names versions to run on: see EachPostgres.
 //
 // For MongoDB a test takes the replica set that OUTMILL_TEST_MONGODB_URL names,
-// else it starts the machine's mongod, else SecantusDB, which speaks the same
-// protocol and differs in places: see IsSecantus. The program in engines builds
-// it.
+// else it starts the mongod that is on PATH.
 //
 // For SQL Server there is only what OUTMILL_TEST_SQLSERVER_URL names, which may be
 // Babelfish for PostgreSQL: see SQLServer.

@@ -16,7 +16,7 @@ import (
 )
 
 // patience bounds each call to a broker that a helper makes.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 var (
 	topicNumber atomic.Int64

@@ -9,14 +9,11 @@
 // had, and says on standard error what it does and why an engine cannot be had;
 // that is no error unless -require is given. An engine that the environment
 // names already, or a PostgreSQL or Kafka that listens at its usual port, is
-// taken as it is. Where there is no mongod, cargo builds SecantusDB instead,
-// once for the machine, in about ten minutes. What start started stays in the
-// background, with its data and its pid in DIR; stop ends just that and removes
-// its data.
+// taken as it is. What start started stays in the background, with its data and its
+// pid in DIR; stop ends just that and removes its data.
 package main
 
 import (
-	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -30,8 +27,7 @@ import (
 	"time"
 )
 
-// startWithin bounds the download and the start of an engine that says nothing
-// else.
+// startWithin bounds the download and the start of an engine.
 const startWithin = 6 * time.Minute
 
 const usage = "usage: engines start|stop -dir DIR [-require] [-only NAME]"
@@ -87,15 +83,13 @@ type engine struct {
 	name string
 	// env names the variable that tells the tests where the engine is.
 	env string
-	// within bounds start; zero is startWithin.
-	within time.Duration
 	// start returns the value of env.
 	start func(ctx context.Context, dir string, log func(string, ...any)) (string, error)
 	stop  func(ctx context.Context, dir string, log func(string, ...any)) error
 }
 
 func (e engine) startIn(ctx context.Context, dir string, log func(string, ...any)) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, cmp.Or(e.within, startWithin))
+	ctx, cancel := context.WithTimeout(ctx, startWithin)
 	defer cancel()
 	return e.start(ctx, dir, log)
 }

@@ -123,18 +123,14 @@ func Test_a_mongodb_that_is_named_and_is_no_replica_set_cannot_be_had(t *testing
 	require.Contains(t, stderr, "mongodb cannot be had: OUTMILL_TEST_MONGODB_URL: the server is no member of a replica set")
 }
 
-func Test_a_mongodb_that_cannot_be_built_is_an_error_only_where_it_is_required(t *testing.T) {
-	// No mongod, no cargo, and nothing built.
+func Test_a_mongodb_that_is_not_installed_is_an_error_only_where_it_is_required(t *testing.T) {
 	for _, name := range []string{mongoengine.EnvURL, "PATH"} {
 		t.Setenv(name, "")
-	}
-	for _, name := range []string{"HOME", "XDG_CACHE_HOME"} {
-		t.Setenv(name, t.TempDir())
 	}
 	stdout, stderr, err := command(t, "start", "-dir", t.TempDir(), "-only", "mongodb")
 	require.NoError(t, err)
 	require.Empty(t, stdout)
-	require.Contains(t, stderr, "mongodb cannot be had: no cargo")
+	require.Contains(t, stderr, "mongodb cannot be had: no mongod")
 	_, _, err = command(t, "start", "-dir", t.TempDir(), "-only", "mongodb", "-require")
 	require.ErrorContains(t, err, "mongodb")
 }
@@ -144,7 +140,6 @@ func Test_a_real_mongodb_is_started_once_and_stopped(t *testing.T) {
 		t.Skip("skipped: no MongoDB is started under -short")
 	}
 	if _, err := mongoengine.FindProgram(t.Context()); err != nil {
-		// It would be built here, which takes longer than a test may.
 		t.Skipf("skipped: no MongoDB is started: %v", err)
 	}
 	t.Setenv(mongoengine.EnvURL, "")
@@ -189,9 +184,7 @@ func Test_stop_ends_only_what_start_has_started(t *testing.T) {
 }
 
 func Test_a_real_engine_is_started_once_and_stopped(t *testing.T) {
-	if testing.Short() {
-		t.Skip("skipped: no real Kafka is started under -short")
-	}
+	testenv.Long(t, "the start and the stop of a real Kafka")
 	t.Setenv(kafkaengine.EnvURL, "")
 	dir := t.TempDir()
 	t.Cleanup(func() { _, _, _ = command(t, "stop", "-dir", dir) })

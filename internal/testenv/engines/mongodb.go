@@ -13,11 +13,7 @@ import (
 	"github.com/outmill/outmill/internal/testenv/proc"
 )
 
-// buildWithin bounds the build and the start. The build takes 13 minutes on two
-// slow cores.
-const buildWithin = 40 * time.Minute
-
-var mongodb = engine{name: "mongodb", env: mongoengine.EnvURL, within: buildWithin, start: startMongoDB, stop: stopMongoDB}
+var mongodb = engine{name: "mongodb", env: mongoengine.EnvURL, start: startMongoDB, stop: stopMongoDB}
 
 func startMongoDB(ctx context.Context, dir string, log func(string, ...any)) (string, error) {
 	if url, ok := runningMongoDB(ctx, dir); ok {
@@ -36,13 +32,10 @@ func startMongoDB(ctx context.Context, dir string, log func(string, ...any)) (st
 		return "", fmt.Errorf("tidy up an earlier start: %w", err)
 	}
 	program, err := mongoengine.FindProgram(ctx)
-	if errors.Is(err, mongoengine.ErrNoProgram) {
-		program, err = mongoengine.Build(ctx, log)
-	}
 	if err != nil {
 		return "", err
 	}
-	log("mongodb: starting %s", program.Path)
+	log("mongodb: starting %s", program)
 	url, err = startMongoDBOf(ctx, program, dir)
 	if err != nil {
 		return "", errors.Join(err, stopMongoDB(context.WithoutCancel(ctx), dir, log))
@@ -51,7 +44,7 @@ func startMongoDB(ctx context.Context, dir string, log func(string, ...any)) (st
 	return url, nil
 }
 
-func startMongoDBOf(ctx context.Context, program mongoengine.Program, dir string) (string, error) {
+func startMongoDBOf(ctx context.Context, program, dir string) (string, error) {
 	e, err := mongoengine.Prepare(program, dir)
 	if err != nil {
 		return "", err

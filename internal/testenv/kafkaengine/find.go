@@ -19,7 +19,7 @@ const EnvURL = "OUTMILL_TEST_KAFKA_URL"
 const DefaultAddr = "127.0.0.1:9092"
 
 // answersWithin bounds one Check.
-const answersWithin = 3 * time.Second
+const answersWithin = 20 * time.Second
 
 // Find returns the brokers that the environment names, else one that listens
 // at DefaultAddr; nil where there is neither. It is an error if the

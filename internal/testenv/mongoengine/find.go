@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"time"
 
@@ -18,7 +19,7 @@ import (
 const EnvURL = "OUTMILL_TEST_MONGODB_URL"
 
 // answersWithin bounds one Check.
-const answersWithin = 3 * time.Second
+const answersWithin = 20 * time.Second
 
 // Find returns the URL of the server that the environment names; "" where it
 // names none. It is an error if the named server cannot be used.
@@ -36,7 +37,11 @@ func Find(ctx context.Context) (string, error) {
 // Check reports whether a server answers that tests can use: the primary of a
 // replica set.
 func Check(ctx context.Context, url string) error {
-	return ask(ctx, options.Client().ApplyURI(url), func(ctx context.Context, admin *mongo.Database) error {
+	opts := options.Client().ApplyURI(url)
+	if err := dialAny(ctx, opts.Hosts); err != nil {
+		return err
+	}
+	return ask(ctx, opts, func(ctx context.Context, admin *mongo.Database) error {
 		state, err := hello(ctx, admin)
 		if err != nil {
 			return err
@@ -49,6 +54,25 @@ func Check(ctx context.Context, url string) error {
 		}
 		return nil
 	})
+}
+
+// dialAny is there because the driver waits for a server that does not listen.
+// An address that is none is left to the driver to refuse.
+func dialAny(ctx context.Context, hosts []string) error {
+	ctx, cancel := context.WithTimeout(ctx, answersWithin)
+	defer cancel()
+	var failed error
+	for _, host := range hosts {
+		if _, _, err := net.SplitHostPort(host); err != nil {
+			return nil
+		}
+		err := dial(ctx, host)
+		if err == nil {
+			return nil
+		}
+		failed = errors.Join(failed, err)
+	}
+	return failed
 }
 
 // helloReply is what a server says of itself to any client.

@@ -1,6 +1,5 @@
-// Package mongoengine finds a MongoDB for tests, or starts one on loopback: the
-// machine's mongod, else SecantusDB, which speaks MongoDB's protocol. It is for
-// internal/testenv and for the program engines beside it.
+// Package mongoengine finds a MongoDB for tests, or starts the machine's mongod on
+// loopback. It is for internal/testenv, for the program engines and for bench.
 package mongoengine
 
 import (
@@ -33,7 +32,7 @@ type Engine struct {
 	// Dir holds the data, the log and the pid.
 	Dir string
 
-	program Program
+	program string
 	flags   []string
 	port    int
 	// parameters are what setParameter is told whenever the server was started.
@@ -44,10 +43,9 @@ type Engine struct {
 	run     *proc.Supervised
 }
 
-// Prepare makes an engine that runs program in dir, which must be empty or not
-// exist. The flags are Standalone, SyncOnCommit, and what else the program
-// understands.
-func Prepare(program Program, dir string, flags ...string) (*Engine, error) {
+// Prepare makes an engine that runs program, a mongod, in dir, which must be empty
+// or not exist. The flags are Standalone and what else mongod understands.
+func Prepare(program, dir string, flags ...string) (*Engine, error) {
 	e := &Engine{Dir: dir, program: program, flags: slices.Clone(flags), parameters: bson.D{{Key: "ttlMonitorEnabled", Value: false}}}
 	if err := os.MkdirAll(e.dataDir(), 0o755); err != nil {
 		return nil, fmt.Errorf("mongodb: make the data directory: %w", err)
@@ -148,8 +146,7 @@ func (e *Engine) PidFile() string { return e.server().PidFile() }
 func (e *Engine) LogFile() string { return e.server().LogFile() }
 
 func (e *Engine) server() proc.Server {
-	line := e.program.commandLine(e.dataDir(), e.port, e.flags)
-	return proc.Server{Dir: e.Dir, Line: line, EndSignal: "KILL"}
+	return proc.Server{Dir: e.Dir, Line: e.commandLine(), EndSignal: "KILL"}
 }
 
 func (e *Engine) dataDir() string { return filepath.Join(e.Dir, "data") }
@@ -161,6 +158,7 @@ func (e *Engine) choosePort() error {
 	if err != nil {
 		return fmt.Errorf("mongodb: %w", err)
 	}
-	e.port, e.URL = port, e.program.url(port, e.standalone())
+	e.port = port
+	e.URL = e.url()
 	return nil
 }

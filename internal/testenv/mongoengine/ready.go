@@ -38,8 +38,8 @@ func (e *Engine) makeReady(ctx context.Context) error {
 	})
 }
 
-// dial is there because the driver takes half a second before it looks again
-// for a server that does not listen yet.
+// dial finds out whether a server listens: the driver takes half a second before it
+// looks again for one that does not yet.
 func dial(ctx context.Context, address string) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
@@ -72,7 +72,7 @@ func (e *Engine) becomePrimary(ctx context.Context, admin *mongo.Database) error
 	}
 	if state.SetName == "" && !e.standalone() {
 		member := bson.D{{Key: "_id", Value: 0}, {Key: "host", Value: net.JoinHostPort("127.0.0.1", strconv.Itoa(e.port))}}
-		config := bson.D{{Key: "_id", Value: mongodSet}, {Key: "members", Value: bson.A{member}}}
+		config := bson.D{{Key: "_id", Value: replicaSet}, {Key: "members", Value: bson.A{member}}}
 		if err := run(ctx, admin, bson.D{{Key: "replSetInitiate", Value: config}}); err != nil {
 			return err
 		}

@@ -19,7 +19,7 @@ const DefaultAddr = "127.0.0.1:5432"
 
 const (
 	// answersWithin bounds one Check.
-	answersWithin = 3 * time.Second
+	answersWithin = 20 * time.Second
 	// oldest is the first version that the project supports.
 	oldest = 14
 )

@@ -5,15 +5,11 @@ package proc
 import (
 	"context"
 	"errors"
-	"os/exec"
 	"syscall"
 )
 
 // OwnSession does nothing here.
 func OwnSession() *syscall.SysProcAttr { return nil }
-
-// EndWithChildren does nothing here.
-func EndWithChildren(*exec.Cmd) {}
 
 // LockFile fails here.
 func LockFile(context.Context, string) (func(), error) {

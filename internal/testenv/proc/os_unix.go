@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"os/exec"
 	"syscall"
 	"time"
 )
@@ -14,13 +13,6 @@ import (
 // OwnSession keeps signals of the terminal from a child: who started it ends
 // it.
 func OwnSession() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
-
-// EndWithChildren makes a command that its context ends take all processes with
-// it that it has started.
-func EndWithChildren(cmd *exec.Cmd) {
-	cmd.SysProcAttr = OwnSession()
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-}
 
 // LockFile waits for an exclusive lock between processes. The lock ends with
 // the process that holds it.

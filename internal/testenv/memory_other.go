@@ -1,0 +1,6 @@
+//go:build !linux
+
+package testenv
+
+// memory is known on Linux only.
+func memory() string { return "" }
