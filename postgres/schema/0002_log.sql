@@ -189,9 +189,11 @@ CREATE FUNCTION {p:log_stale}({p:batches}) RETURNS boolean LANGUAGE sql STABLE A
         WHERE $1.pos - $1.since[p.nth] > 10000 AND pg_visible_in_snapshot(p.xid, pg_current_snapshot()))
 $outmill$;
 
--- Whether a claim of the line would find something in the log.
-CREATE FUNCTION {p:log_ready}(bigint) RETURNS boolean LANGUAGE plpgsql STABLE
-SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $outmill$
+-- Whether a claim of the line would find something in the log. It is called by
+-- log_due, with the planner's settings of that: to set them for each line would take
+-- longer than to look. Most lines were read while no transaction was in progress, and
+-- then nothing of theirs can be late.
+CREATE FUNCTION {p:log_ready}(bigint) RETURNS boolean LANGUAGE plpgsql STABLE AS $outmill$
 DECLARE
     last {p:batches};
 BEGIN
@@ -199,10 +201,15 @@ BEGIN
     IF NOT FOUND THEN
         RETURN (SELECT 1 FROM {p:log} WHERE line = $1 LIMIT 1) IS NOT NULL;
     END IF;
-    RETURN (SELECT 1 FROM {p:log} WHERE line = $1 AND pos > last.pos LIMIT 1) IS NOT NULL
-        OR {p:log_stale}(last)
-        OR {p:log_late}($1)
-        OR (SELECT 1 FROM {p:batches} AS b WHERE b.line = $1 AND b.n >= last.low AND b.open > 0 AND b.lease_until <= statement_timestamp()
+    IF (SELECT 1 FROM {p:log} WHERE line = $1 AND pos > last.pos LIMIT 1) IS NOT NULL THEN
+        RETURN true;
+    END IF;
+    IF (pg_snapshot_xmin(last.seen) < pg_snapshot_xmax(last.seen) OR pg_snapshot_xmax(last.seen) < last.horizon
+            OR (SELECT 1 FROM {p:late} WHERE line = $1 LIMIT 1) IS NOT NULL)
+        AND ({p:log_stale}(last) OR {p:log_late}($1)) THEN
+        RETURN true;
+    END IF;
+    RETURN (SELECT 1 FROM {p:batches} AS b WHERE b.line = $1 AND b.n >= last.low AND b.open > 0 AND b.lease_until <= statement_timestamp()
             AND (SELECT 1 FROM {p:ended} AS e WHERE e.line = b.line AND e.n = b.n AND e.token = b.token LIMIT 1) IS NULL LIMIT 1) IS NOT NULL;
 END
 $outmill$;
