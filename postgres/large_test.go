@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -22,9 +21,7 @@ import (
 // huge makes a payload that does not compress, or skips the test.
 func huge(t *testing.T, n int) []byte {
 	t.Helper()
-	if os.Getenv("OUTMILL_TEST_ALL") == "" {
-		t.Skip("skipped: it takes some GiB of memory; set OUTMILL_TEST_ALL=1")
-	}
+	testenv.Long(t, "some GiB of memory and some minutes")
 	payload := make([]byte, n)
 	_, _ = rand.NewChaCha8([32]byte{1}).Read(payload)
 	return payload

@@ -3,21 +3,19 @@ package sqlite_test
 import (
 	"bytes"
 	"math/rand/v2"
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/sqlite"
 )
 
 // It is not parallel, because it holds the payload several times.
 func Test_a_payload_of_hundreds_of_MB_comes_as_it_was_published(t *testing.T) {
-	if os.Getenv("OUTMILL_TEST_ALL") == "" {
-		t.Skip("skipped: it takes some GiB of memory; set OUTMILL_TEST_ALL=1")
-	}
+	testenv.Long(t, "some GiB of memory")
 	payload := make([]byte, 300<<20)
 	_, _ = rand.NewChaCha8([32]byte{1}).Read(payload)
 	store := newStore(t)
