@@ -68,7 +68,7 @@ func Test_a_handling_begins_when_it_is_started_or_first_asked_for(t *testing.T) 
 	} {
 		ctx := outmill.WithDelivery(t.Context(), "main", &outmill.Record{}, nil)
 		made := time.Now()
-		for time.Since(made) < time.Microsecond { //nolint:revive // the clock has to move on
+		for time.Since(made) < time.Microsecond { // the clock has to move on
 		}
 		begin(ctx)
 		at := startedAt(ctx)

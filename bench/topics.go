@@ -79,7 +79,7 @@ func measureTopics(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	for round := range b.rounds {
 		for _, count := range topicCounts {
 			if err := b.topicsOnPostgres(ctx, pool, count); err != nil {

@@ -159,7 +159,7 @@
 //	-- everybody's, unless it was revoked
 //	GRANT EXECUTE ON FUNCTION outmill.due, outmill.count_steps TO app;
 //	GRANT EXECUTE ON FUNCTION outmill.log_due, outmill.log_ready, outmill.log_late, outmill.log_unfinished,
-//	    outmill.log_passed, outmill.log_moved, outmill.log_stale, outmill.log_newest, outmill.log_in_work,
+//	    outmill.log_passed, outmill.log_moved, outmill.log_stale, outmill.log_newest, outmill.log_in_work, outmill.log_lease_left,
 //	    outmill.log_tidy TO app;                                             -- log
 //
 // Ensure takes CREATE on the database, or on the schema where that exists.

@@ -37,7 +37,7 @@ const (
 	sqlLogWriters = `SELECT EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'relation' AND mode = 'RowExclusiveLock'
 	AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND relation = {q:log}::regclass)`
 
-	sqlNextLeaseEnd = `SELECT min(lease_until) - statement_timestamp() FROM {p:log_in_work}()`
+	sqlNextLeaseEnd = `SELECT {p:log_lease_left}()`
 )
 
 // rest says that a selection had nothing in the log up to a place.

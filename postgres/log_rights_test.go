@@ -254,10 +254,17 @@ func Test_functions_of_the_log_need_a_right_where_it_was_revoked_from_everybody(
 		return firstOf(
 			func() error { return usedByLogWorker(t, store, super) },
 			func() error { return usedByReader(t, store, super) },
+			func() error {
+				store.LookAgain()
+				many := claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone)
+				many.Topics = hundreds()
+				_, err := store.Claim(t.Context(), many)
+				return err
+			},
 		)
 	}
 	require.NoError(t, use())
-	for _, function := range []string{"log_due", "log_ready", "log_late", "log_unfinished", "log_passed", "log_stale", "log_newest", "log_in_work"} {
+	for _, function := range []string{"log_due", "log_ready", "log_late", "log_unfinished", "log_passed", "log_stale", "log_newest", "log_in_work", "log_lease_left"} {
 		execute(t, admin, "REVOKE EXECUTE ON FUNCTION outmill."+function+" FROM PUBLIC")
 		requireNoRight(t, use(), "EXECUTE of "+function)
 		execute(t, admin, "GRANT EXECUTE ON FUNCTION outmill."+function+" TO "+role)

@@ -54,7 +54,7 @@ func (s settlement) sentences() []sentence {
 }
 
 func processedByIsTheWorker(e *env) {
-	for _, name := range []string{"", "host-1:4711", " it's \"quoted\" ", strings.Repeat("日", 255), strings.Repeat("😀", 127) + "x"} {
+	for _, name := range []string{"", "host-1:4711", "it's \"quoted\"", strings.Repeat("日", 255), strings.Repeat("😀", 127) + "x"} {
 		e.filled(rec(orders, "m1"))
 		r := e.claimOne(outmill.NewOwnerToken(), "m1")
 		require.NoError(e.t, e.store.Ack(e.ctx, name, []outmill.Lease{r.Lease()}))

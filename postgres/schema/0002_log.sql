@@ -207,6 +207,14 @@ BEGIN
 END
 $outmill$;
 
+-- How long until the next lease in the log ends; NULL where none stands.
+CREATE FUNCTION {p:log_lease_left}() RETURNS interval LANGUAGE plpgsql STABLE
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $outmill$
+BEGIN
+    RETURN (SELECT min(b.lease_until) - statement_timestamp() FROM {p:log_in_work}() AS b);
+END
+$outmill$;
+
 -- Whether a claim has gone past a row of the log: such a row is in a batch, or done.
 CREATE FUNCTION {p:log_passed}(line bigint, xid xid8, pos bigint) RETURNS boolean LANGUAGE sql STABLE AS $outmill$
     SELECT coalesce((SELECT $3 <= b.pos AND ($3 <= (SELECT m.past FROM {p:meta} AS m WHERE m.only_row) OR pg_visible_in_snapshot($2, b.seen)) FROM {p:batches} AS b WHERE b.line = $1 ORDER BY b.n DESC LIMIT 1), false)

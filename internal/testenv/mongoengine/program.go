@@ -10,7 +10,7 @@ import (
 	"strconv"
 )
 
-// Standalone is the flag of a server that is no replica set.
+// Standalone is the flag that makes a server that is no replica set.
 const Standalone = "--standalone"
 
 // Package is the Python package that has a mongod for x86-64 Linux. Its version is
