@@ -49,7 +49,7 @@ func filledLog(t *testing.T) (url string, admin *pgxpool.Pool) {
 
 func Test_statements_read_no_more_than_they_need_at_a_million_rows_of_the_log(t *testing.T) {
 	t.Parallel()
-	tellRows(t)
+	testenv.Long(t, "plans at a million rows")
 	url, admin := filledLog(t)
 	check := func(when string, modes ...string) {
 		for _, mode := range modes {

@@ -67,18 +67,10 @@ const topics = 60
 func leasedOf(n int) int { return n / 50 }
 
 func rows() int {
-	if !testenv.All() || raceDetector() {
+	if raceDetector() {
 		return 100_000
 	}
 	return 1_000_000
-}
-
-// tellRows says where there are fewer than a million.
-func tellRows(t *testing.T) {
-	t.Helper()
-	if !testenv.All() {
-		t.Log(testenv.Shorter("plans at a million rows, in favour of those at 100,000"))
-	}
 }
 
 // filled makes a database with the schema but no records, and what fills it.
@@ -110,7 +102,7 @@ func filled(t *testing.T) (url string, fill func(n int), admin *pgxpool.Pool) {
 
 func Test_statements_read_no_more_than_they_need_at_a_million_records(t *testing.T) {
 	t.Parallel()
-	tellRows(t)
+	testenv.Long(t, "plans at a million rows")
 	url, fill, admin := filled(t)
 
 	// A table that was never looked at counts as one of ten pages, and one that is

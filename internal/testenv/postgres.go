@@ -82,7 +82,7 @@ func startPostgres(ctx context.Context, binaries func(context.Context) (string, 
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "outmill-postgres-")
+	dir, err := os.MkdirTemp(memory(), "outmill-postgres-")
 	if err != nil {
 		return nil, fmt.Errorf("make a directory for PostgreSQL: %w", err)
 	}
