@@ -65,7 +65,7 @@
 // With Config.WithoutTransactions, for a standalone server: Append of several
 // documents is not atomic (what was written before an error is removed again as
 // well as can be), a record that is appended while a group registers for the
-// first time may not reach it, dedup keys and ordered claims are refused, and
+// first time may not reach it, dedup keys, joins and ordered claims are refused, and
 // there is no change stream, so readers poll.
 //
 // # Tested on

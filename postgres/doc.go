@@ -36,7 +36,9 @@
 // up as rows are inserted: among writers that the application serialises (by a
 // row lock, say), that is the order of their commits. The sequence must keep its
 // CACHE of 1. Claims in order take one topic at a time and are serialised by an
-// advisory lock; those without an order never wait for each other (SKIP LOCKED).
+// advisory lock. Claims without an order never wait for each other where records are
+// in rows (SKIP LOCKED); on the log a claim waits, for some milliseconds, for another
+// claim of the same group and topic. No claim waits for a handler.
 //
 // A record that an ordered claim finds behind another one of its key is held:
 // claims no longer look at it until something about its key changes, so that
