@@ -39,7 +39,7 @@ versions: ## run the PostgreSQL store's contract on each version that can be had
 	OUTMILL_TEST_ALL=1 OUTMILL_TEST_POSTGRES_VERSIONS=14,15,16,17,18 go test -count=1 -timeout 30m -run each_version ./postgres
 
 .PHONY: sql
-sql: ## parse the T-SQL of the SQL Server store, which takes python3 with pip
+sql: ## check the T-SQL of the SQL Server store with Microsoft's own tools, which takes python3 with venv
 	./.ci/sql
 
 .PHONY: examples

@@ -113,7 +113,8 @@ const (
 	// further one of the key that an ordered claim with this policy meets, until
 	// the last parked record of the key is requeued or deleted. It is for
 	// OrderKey, and parks nothing behind a record without a key. Records that
-	// expire park nothing.
+	// expire park nothing. Where thousands are behind, a store makes some of them
+	// dead at once, and the others as claims with this policy come to them.
 	Park
 )
 
@@ -239,6 +240,10 @@ type Queue interface {
 	// as ReapExpired would. It is atomic: no record has two owners. Where nothing
 	// is due it returns no records and no error. Claim numbers never go back.
 	//
+	// Where thousands of records become due at once, a claim in order may hand out what
+	// it would have at an earlier moment, at which fewer of them were due. What became
+	// due, or was appended, after that moment comes with a later claim.
+	//
 	// After an error nobody knows whether more was leased than what came with it, if
 	// anything did: the answer may be lost. Records of those keys come again when
 	// the leases end, and until then an ordered claim hands out later ones of them to
@@ -334,10 +339,23 @@ type Inspector interface {
 	Delete(ctx context.Context, ids ...WorkItemID) (int, error)
 }
 
-// Janitor keeps a store small. Each call does at most limit records of work
-// and returns how many it did; fewer than limit means that it is done, or that
+// Janitor keeps a store small. Each call but Maintain does at most limit records of
+// work and returns how many it did; fewer than limit means that it is done, or that
 // another janitor is at the rest.
 type Janitor interface {
+	// Maintain does a bounded part of the engine's own housekeeping, such as to empty
+	// a segment of PostgreSQL's log, and returns whether more is left. It changes
+	// nothing that a reader sees: no record becomes due, dead or deleted. A store
+	// without such work returns false.
+	//
+	// It is safe in every process, and each is to call it every few seconds: of those
+	// that share a database one works at a time, and the store decides how often. Any
+	// other call returns false at once. Append, Claim and the settling of leases do
+	// not wait for it for longer than some milliseconds. Where more is left, pause
+	// before the next call, because its work takes part of the database's power; what
+	// it has done stays done. What somebody else keeps it from, such as a table that
+	// is being dumped, is left for a later call and is no error.
+	Maintain(ctx context.Context) (more bool, err error)
 	// DeleteProcessed deletes processed records older than the retention.
 	DeleteProcessed(ctx context.Context, limit int) (int, error)
 	// ExpireDue makes records dead whose expiry has passed and that nobody holds,

@@ -17,6 +17,10 @@ const (
 	MaxTextLength  = 255
 )
 
+// MaxMetadataBytes bounds the names and values of one record's metadata together, the
+// same in every store: engines index, parse and compare it, so data goes to the payload.
+const MaxMetadataBytes = 4 << 20
+
 // ErrInvalidRecord is what every [InvalidRecordError] is.
 var ErrInvalidRecord = errors.New("outmill: invalid record")
 
@@ -105,7 +109,9 @@ func (r *Record) violations(maxPayload int) []*InvalidRecordError {
 		add("payload", fmt.Sprintf("has %d bytes: the store takes at most %d; store the data elsewhere and publish a reference", len(r.Payload), maxPayload))
 	}
 	add("joins", r.joinsReason())
+	metadata := 0
 	for k, v := range r.Metadata {
+		metadata += len(k) + len(v)
 		// Names are formatted for those that are refused only.
 		if reason := checkText(k, 0); reason != "" {
 			add(fmt.Sprintf("metadata name %q", clip(k)), reason)
@@ -113,6 +119,9 @@ func (r *Record) violations(maxPayload int) []*InvalidRecordError {
 		if reason := checkText(v, 0); reason != "" {
 			add(fmt.Sprintf("metadata %q", clip(k)), reason)
 		}
+	}
+	if metadata > MaxMetadataBytes {
+		add("metadata", fmt.Sprintf("has %d bytes: want at most %d; put large data in the payload", metadata, MaxMetadataBytes))
 	}
 	slices.SortFunc(found, func(a, b *InvalidRecordError) int { return cmp.Compare(a.Field, b.Field) })
 	return found

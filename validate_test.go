@@ -202,3 +202,14 @@ func Test_a_topic_is_accepted_exactly_when_the_rules_say_so(t *testing.T) {
 		require.Equal(t, want, outmill.CheckTopic(topic) == nil)
 	})
 }
+
+func Test_metadata_has_a_largest_size(t *testing.T) {
+	t.Parallel()
+	rec := goodRecord()
+	rec.Metadata = map[string]string{"data": strings.Repeat("x", outmill.MaxMetadataBytes-len("data"))}
+	require.NoError(t, outmill.CheckRecords([]*outmill.Record{rec}, 0))
+	rec.Metadata["data"] += "x"
+	err := outmill.CheckRecords([]*outmill.Record{rec}, 0)
+	require.ErrorIs(t, err, outmill.ErrInvalidRecord)
+	require.ErrorContains(t, err, "metadata has 4194305 bytes: want at most 4194304")
+}

@@ -24,6 +24,8 @@ type bench struct {
 	short  bool
 	json   bool
 	only   string
+	// before is another build of this program, for the scenario consumers.
+	before string
 	// held is how long transactions stay open in the scenario stall.
 	held time.Duration
 	// lane is that of PostgreSQL stores: see -lane.
@@ -40,6 +42,10 @@ func (b *bench) flags(flags *flag.FlagSet, s scenario) {
 	}
 	if s.name == "stores" {
 		flags.StringVar(&b.only, "only", "", "the one store to measure: sqlite, postgres, mongo or sqlserver")
+	}
+	if s.name == "consumers" {
+		flags.StringVar(&b.only, "only", "", "the one store to measure: mongo")
+		flags.StringVar(&b.before, "before", "", "another build of this program, to measure in the same run")
 	}
 	if s.name == "stall" {
 		flags.DurationVar(&b.held, "held", 0, fmt.Sprintf("how long transactions stay open (default %s, with -short %s)", defaultHeld, shortHeld))

@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outmill/outmill"
@@ -210,7 +212,19 @@ func (f *burning) close(err *error) {
 	if closeErr := f.store.Close(); *err == nil {
 		*err = closeErr
 	}
-	if _, dropErr := f.pool.Exec(context.Background(), "DROP SCHEMA IF EXISTS outmill CASCADE"); *err == nil {
+	if dropErr := dropSchema(context.Background(), f.pool); *err == nil {
 		*err = dropErr
+	}
+}
+
+// dropSchema tries again after a deadlock, because the server may still be at the last
+// statement of a worker whose connection is closed.
+func dropSchema(ctx context.Context, pool *pgxpool.Pool) error {
+	for try := 1; ; try++ {
+		_, err := pool.Exec(ctx, "DROP SCHEMA IF EXISTS outmill CASCADE")
+		var told *pgconn.PgError
+		if err == nil || try == 5 || !errors.As(err, &told) || told.Code != "40P01" {
+			return err
+		}
 	}
 }

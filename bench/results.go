@@ -111,5 +111,8 @@ func number(x float64) string {
 	case x >= 10:
 		return fmt.Sprintf("%.1f", x)
 	}
+	if x < 0.1 {
+		return fmt.Sprintf("%.4f", x)
+	}
 	return fmt.Sprintf("%.2f", x)
 }

@@ -110,7 +110,8 @@ type Config struct {
 	CloseTimeout time.Duration
 
 	// UpkeepInterval is how often the forwarder tidies the store. Default 60 s;
-	// negative leaves that to others. Its registration it renews either way.
+	// negative leaves that, and the store's housekeeping (see
+	// [outmill.Janitor].Maintain), to others. Its registration it renews either way.
 	UpkeepInterval time.Duration
 
 	// OnDead is told of each record that this forwarder made dead, after the

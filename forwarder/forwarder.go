@@ -209,6 +209,9 @@ func (f *Forwarder) register(ctx context.Context) error {
 // time to time even where others tidy the store.
 func (f *Forwarder) keepUp(ctx context.Context) {
 	if f.cfg.UpkeepInterval > 0 {
+		var maintained sync.WaitGroup
+		maintained.Go(func() { worker.Maintained(ctx, f.queue, f.log) })
+		defer maintained.Wait()
 		worker.Rounds(ctx, f.queue, f.cfg.UpkeepInterval, f.log, f.fullRound)
 		return
 	}
@@ -251,7 +254,8 @@ func (f *Forwarder) tidy(ctx context.Context) {
 	if f.cfg.UpkeepInterval < 0 {
 		return
 	}
-	if err := worker.Tidy(ctx, f.queue, f.log); err != nil && ctx.Err() == nil {
+	err := errors.Join(worker.Tidy(ctx, f.queue, f.log), worker.MaintainOnce(ctx, f.queue))
+	if err != nil && ctx.Err() == nil {
 		f.fails.Fault("Upkeep of the store failed", err, nil)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/outmill/outmill/internal/testenv"
 )
 
 // TestMain makes of the test binary a program that forwards, where a test
@@ -13,6 +15,7 @@ func TestMain(m *testing.M) {
 	if file := os.Getenv(childFile); file != "" {
 		os.Exit(forwardUntilKilled(file, os.Getenv(childBrokers)))
 	}
+	testenv.ManyAtATime()
 	goleak.VerifyTestMain(m,
 		// sarama's metrics have one for the whole process, which never ends.
 		goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"),

@@ -16,11 +16,12 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/kafka"
 )
 
 func TestMain(m *testing.M) {
-	flag.Parse()
+	testenv.ManyAtATime()
 	if flag.Lookup("test.bench").Value.String() == "" {
 		// On a small machine what happens at the same time hardly ever meets.
 		runtime.GOMAXPROCS(max(8, runtime.NumCPU()))

@@ -34,9 +34,10 @@ func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
 	switch {
 	case session != nil:
 		err = s.within(ctx, operation, session, a.run)
-	case a.isOneDocument():
-		// It is all or nothing by itself, and seldom more than one group reads it.
-		err = s.do(ctx, operation, a.runAlone)
+	case a.isOneDocument() || s.config.WithoutTransactions:
+		// One document is all or nothing by itself, and seldom more than one group reads
+		// it. What was inserted must not be inserted again.
+		err = s.doOnce(ctx, operation, a.runAlone)
 	default:
 		err = s.transact(ctx, operation, a.run)
 	}
@@ -124,8 +125,8 @@ func (a *appending) isOneDocument() bool {
 	return len(a.records) == 1 && len(a.first) == 0 && len(a.records[0].Joins) == 0
 }
 
-// runAlone writes a single record without a transaction, unless several groups
-// read it.
+// runAlone writes without a transaction; a single record that several groups read
+// with one, where there are any.
 func (a *appending) runAlone(ctx context.Context) error {
 	found, err := a.s.loadState(ctx)
 	if err != nil {
@@ -165,6 +166,9 @@ func (a *appending) insert(ctx context.Context, found *state) error {
 	documents, err := a.documents(found.table(), found.Now)
 	if err != nil || len(documents) == 0 {
 		return err
+	}
+	if session := driver.SessionFromContext(ctx); session != nil && session.TransactionRunning() {
+		return a.s.insertRaw(ctx, documents)
 	}
 	_, err = a.s.records.InsertMany(ctx, documents)
 	if err != nil && a.s.config.WithoutTransactions {
@@ -274,7 +278,7 @@ const documentSlack = 64 << 10
 
 func documentOf(r *outmill.Record, id outmill.WorkItemID, now time.Time) document {
 	d := document{
-		ID: uuid(id), Topic: r.Topic, Key: r.Key, Stage: stageLine, Status: outmill.StatusPending, Open: true, CreatedAt: now, Size: r.Size(),
+		ID: uuid(id), Topic: r.Topic, Key: r.Key, Stage: stageLine, Status: outmill.StatusPending, Open: true, Keyed: r.Key != "", CreatedAt: now, Size: r.Size(),
 		MessageID: r.MessageID, CorrelationID: r.CorrelationID, CausationID: r.CausationID, TenantID: r.TenantID,
 		TraceParent: r.TraceParent, TraceState: r.TraceState, DedupKey: r.DedupKey, Metadata: r.Metadata, Payload: payload{bytes: r.Payload},
 	}
@@ -283,12 +287,14 @@ func documentOf(r *outmill.Record, id outmill.WorkItemID, now time.Time) documen
 		d.Size += len(d.MessageID)
 	}
 	if len(r.Joins) > 0 {
-		d.Step = uuid(id)
+		d.Step, d.Joined = uuid(id), uuid(id)
 		for _, join := range r.Joins {
 			d.Joins = append(d.Joins, uuid(join))
 		}
 	}
-	d.WaitsFor = uuid(r.WaitsFor)
+	if d.WaitsFor = uuid(r.WaitsFor); !d.WaitsFor.IsZero() {
+		d.Joined = d.WaitsFor
+	}
 	if d.Payload.bytes == nil {
 		d.Payload.bytes = []byte{}
 	}

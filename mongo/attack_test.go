@@ -387,7 +387,7 @@ func Test_a_join_that_is_too_large_is_refused_and_leaves_the_transaction_usable(
 			join := &outmill.Join{ExpectedSteps: 1, Metadata: map[string]string{"large": strings.Repeat("x", size)}}
 			var refused *outmill.InvalidRecordError
 			require.ErrorAs(t, s.StartJoin(ctx, join), &refused)
-			require.Equal(t, "size", refused.Field)
+			require.Equal(t, "metadata", refused.Field)
 			return s.order(ctx, fmt.Sprint(size))
 		}))
 	}
@@ -448,7 +448,7 @@ func Test_how_many_round_trips_a_call_makes_does_not_depend_on_how_many_records_
 		})
 		assert.LessOrEqual(t, appended, 5, "append %d in a caller's transaction", n)
 		assert.LessOrEqual(t, rounds(t, kept, func() error { return store.Append(t.Context(), made(topic, "alone", n)...) }), 3, "append %d", n)
-		for order, bound := range map[outmill.Order]int{outmill.OrderNone: 5, outmill.OrderKey: 11, outmill.OrderTopic: 12} {
+		for order, bound := range map[outmill.Order]int{outmill.OrderNone: 4, outmill.OrderKey: 6, outmill.OrderTopic: 6} {
 			topic := fmt.Sprint(topic, order)
 			records := made(topic, "claimed", n)
 			for i, r := range records {
@@ -494,7 +494,7 @@ func Test_how_many_round_trips_a_claim_makes_does_not_depend_on_how_many_keys_co
 			return err
 		})
 		require.Len(t, found, n)
-		require.LessOrEqual(t, made, 19)
+		require.LessOrEqual(t, made, 14)
 	}
 }
 

@@ -26,13 +26,15 @@ func either(filters ...bson.D) bson.D {
 func set(fields bson.D) bson.D { return bson.D{{Key: "$set", Value: fields}} }
 
 // pipeline is an update that computes: its fields see those of before.
-func pipeline(fields bson.D, unset ...string) driver.Pipeline {
-	stages := driver.Pipeline{{{Key: "$set", Value: fields}}}
-	if len(unset) > 0 {
-		stages = append(stages, bson.D{{Key: "$unset", Value: unset}})
+func pipeline(change bson.D, without ...string) driver.Pipeline {
+	stages := driver.Pipeline{{{Key: "$set", Value: change}}}
+	if len(without) > 0 {
+		stages = append(stages, unset(without...))
 	}
 	return stages
 }
+
+func unset(fields ...string) bson.D { return bson.D{{Key: "$unset", Value: fields}} }
 
 // literal keeps the text of a user from being taken for an expression.
 func literal(text string) bson.D { return bson.D{{Key: "$literal", Value: text}} }
@@ -113,5 +115,3 @@ func union(of *driver.Collection, each ...driver.Pipeline) driver.Pipeline {
 	}
 	return all
 }
-
-func countUpTo(n int) *options.CountOptionsBuilder { return options.Count().SetLimit(int64(n)) }

@@ -1,7 +1,6 @@
 package mongo
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -30,6 +29,9 @@ func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill
 	req.Limit = min(req.Limit, maxClaim)
 	c := &claim{s: s, req: req}
 	err := s.do(ctx, operation, c.run)
+	if heard := s.changes.Load(); heard != nil {
+		heard.claimed(s, req, len(c.records) == req.Limit || req.MaxBytes > 0 && c.bytes > req.MaxBytes/2)
+	}
 	if len(c.records) == 0 {
 		return nil, err
 	}
@@ -53,9 +55,12 @@ type claim struct {
 
 func (c *claim) run(ctx context.Context) error {
 	busy := c.s.busy.Topics(c.req.Group, c.req.Topics)
+	if names, plain := c.req.Topics.Names(); busy == nil && plain && len(names) == 1 && c.s.trails.of(line{group(c.req.Group), names[0]}).flows(time.Now(), c.req.Order) {
+		busy = names
+	}
 	for {
 		c.again = false
-		topics := busy
+		topics, asked := busy, time.Now()
 		if busy == nil {
 			var err error
 			if topics, err = c.dueTopics(ctx); err != nil || len(topics) == 0 {
@@ -66,11 +71,19 @@ func (c *claim) run(ctx context.Context) error {
 		err := c.serveAll(ctx, topics)
 		if len(c.records) > 0 && busy == nil {
 			c.s.busy.Note(c.req.Group, c.req.Topics, topics)
+			c.noteRouted(topics, asked)
 		}
 		if err != nil || len(c.records) > 0 || busy == nil && !c.again {
 			return err
 		}
 		busy = nil
+	}
+}
+
+// noteRouted notes of each topic that nothing of it waited for a group.
+func (c *claim) noteRouted(topics []string, at time.Time) {
+	for _, topic := range topics {
+		c.s.trails.of(line{group(c.req.Group), topic}).routed(at)
 	}
 }
 
@@ -122,16 +135,29 @@ var dueStages = []int{stageLine, stageHeld, stageWaiting, stageDelayed, stageLea
 // dueTopics returns the selected topics of which there may be something to
 // claim. Records of theirs that wait for a group are given to one.
 func (c *claim) dueTopics(ctx context.Context) ([]string, error) {
-	due, err := c.s.topicsOf(ctx, group(c.req.Group), dueStages...)
+	each := c.s.leaps(group(c.req.Group), dueStages...)
+	for _, leap := range c.s.leaps(reader{}, stageLine, stageDelayed) {
+		each = append(each, append(leap, bson.D{{Key: "$set", Value: bson.D{{Key: "unrouted", Value: true}}}}))
+	}
+	found, err := aggregateAll[struct {
+		Topic    string `bson:"_id"`
+		Unrouted bool   `bson:"unrouted"`
+	}](ctx, c.s.records, union(c.s.records, each...))
 	if err != nil {
 		return nil, err
 	}
-	unrouted, err := c.s.topicsOf(ctx, reader{}, stageLine, stageDelayed)
-	if err != nil {
-		return nil, err
+	var due, unrouted []string
+	for _, f := range found {
+		if f.Unrouted {
+			unrouted = append(unrouted, f.Topic)
+		} else {
+			due = append(due, f.Topic)
+		}
 	}
 	match := c.req.Topics.Matcher()
 	if unrouted = slices.DeleteFunc(unrouted, func(topic string) bool { return !match(topic) }); len(unrouted) > 0 {
+		slices.Sort(unrouted)
+		unrouted = slices.Compact(unrouted)
 		adopted, err := c.s.adoptAll(ctx, unrouted)
 		if err != nil {
 			return nil, err
@@ -145,9 +171,22 @@ func (c *claim) dueTopics(ctx context.Context) ([]string, error) {
 	return slices.Compact(due), nil
 }
 
-// topicsOf returns the topics of the group's records in these stages. The
-// server leaps from topic to topic through an index of each stage.
+// topicsOf returns the topics of the group's records in these stages.
 func (s *Store) topicsOf(ctx context.Context, of reader, stages ...int) ([]string, error) {
+	found, err := aggregateAll[struct {
+		Topic string `bson:"_id"`
+	}](ctx, s.records, union(s.records, s.leaps(of, stages...)...))
+	topics := make([]string, len(found))
+	for i, f := range found {
+		topics[i] = f.Topic
+	}
+	slices.Sort(topics)
+	return slices.Compact(topics), err
+}
+
+// leaps find the topics of the group's records in these stages: the server leaps
+// from topic to topic through an index of each stage.
+func (s *Store) leaps(of reader, stages ...int) []driver.Pipeline {
 	each := make([]driver.Pipeline, len(stages))
 	for i, stage := range stages {
 		each[i] = driver.Pipeline{
@@ -155,15 +194,7 @@ func (s *Store) topicsOf(ctx context.Context, of reader, stages ...int) ([]strin
 			{{Key: "$group", Value: bson.D{{Key: "_id", Value: "$topic"}}}},
 		}
 	}
-	found, err := aggregateAll[struct {
-		Topic string `bson:"_id"`
-	}](ctx, s.records, union(s.records, each...))
-	topics := make([]string, len(found))
-	for i, f := range found {
-		topics[i] = f.Topic
-	}
-	slices.Sort(topics)
-	return slices.Compact(topics), err
+	return each
 }
 
 // candidate is what a claim must know of a record to decide about it.
@@ -177,11 +208,23 @@ type candidate struct {
 	NextAt      time.Time      `bson:"next_at"`
 	CreatedAt   time.Time      `bson:"created_at"`
 	ExpiresAt   time.Time      `bson:"expires_at"`
+	Attempts    int            `bson:"attempts"`
+	Claims      int            `bson:"claims"`
 	Expiries    int            `bson:"expiries"`
 	Size        int            `bson:"size"`
+
+	// whole is the document, where all of it was read.
+	whole *document
 }
 
-var candidateFields = []string{"seq", "key", "stage", "available_at", "next_at", "created_at", "expires_at", "expiries", "size"}
+func (d *document) candidate() candidate {
+	return candidate{
+		ID: d.ID, Seq: d.Seq, Key: d.Key, Owner: d.Owner, Stage: d.Stage, AvailableAt: d.AvailableAt, NextAt: d.NextAt, CreatedAt: d.CreatedAt,
+		ExpiresAt: d.ExpiresAt, Attempts: d.Attempts, Claims: d.Claims, Expiries: d.Expiries, Size: d.Size, whole: d,
+	}
+}
+
+var candidateFields = []string{"seq", "key", "stage", "available_at", "next_at", "created_at", "expires_at", "attempts", "claims", "expiries", "size"}
 
 func (r candidate) expired(now time.Time) bool {
 	return !r.ExpiresAt.IsZero() && !r.ExpiresAt.After(now)
@@ -206,21 +249,30 @@ func (r candidate) suspect() bool {
 	return r.Expiries >= outmill.SuspectExpiries
 }
 
-// choice is what a claim chose of one topic.
+// choice is what a claim chose of one topic, in its order.
 type choice struct {
-	ids   bson.A
-	order map[uuid]int
+	list  []candidate
 	bytes int
 	// full: the claim wants no more of the topic.
 	full bool
 }
 
+func (of choice) ids() bson.A { return recordIDs(of.list) }
+
+func recordIDs(list []candidate) bson.A {
+	ids := make(bson.A, len(list))
+	for i, r := range list {
+		ids[i] = r.ID
+	}
+	return ids
+}
+
 // choose takes the record unless it does not fit in, and then no later one of
 // its topic may be taken either.
 func (c *claim) choose(into *choice, r candidate, want int) bool {
-	alone := len(c.records)+len(into.ids) == 0
+	alone := len(c.records)+len(into.list) == 0
 	tooBig := c.req.MaxBytes > 0 && c.bytes+into.bytes+r.Size > c.req.MaxBytes
-	if c.over || into.full || len(into.ids) == want || tooBig && !alone {
+	if c.over || into.full || len(into.list) == want || tooBig && !alone {
 		into.full = true
 		return false
 	}
@@ -231,85 +283,9 @@ func (c *claim) choose(into *choice, r candidate, want int) bool {
 			return false
 		}
 	}
-	if into.order == nil {
-		into.order = map[uuid]int{}
-	}
-	into.order[r.ID] = len(into.ids)
-	into.ids = append(into.ids, r.ID)
+	into.list = append(into.list, r)
 	into.bytes += r.Size
 	return true
-}
-
-// takeAny takes records of one topic without an order, the oldest due first.
-func (c *claim) takeAny(ctx context.Context, topic string, want int) error {
-	for tries := 0; want > 0 && !c.over; tries++ {
-		list, now, err := c.candidates(ctx, topic, want)
-		if err != nil {
-			return err
-		}
-		var chosen choice
-		var expired bson.A
-		for _, r := range list {
-			if r.expired(now) {
-				expired = append(expired, r.ID)
-			} else if !c.choose(&chosen, r, want) {
-				break
-			}
-		}
-		passed, err := c.s.passExpired(ctx, expired)
-		if err != nil {
-			return err
-		}
-		if len(chosen.ids) == 0 {
-			c.again = c.again || passed > 0 && !chosen.full
-			return nil
-		}
-		taken, err := c.lease(ctx, chosen)
-		if err != nil {
-			return err
-		}
-		want -= taken
-		// Others were quicker: look again. What they left is behind what they took.
-		if taken == len(chosen.ids) || chosen.full && taken > 0 || tries == maxTries {
-			return nil
-		}
-	}
-	return nil
-}
-
-// maxTries bounds how often a claim looks again for others have taken what it
-// chose.
-const maxTries = 10
-
-// candidates reads the first of each kind that may be due, by about the
-// server's time, in the order in which they became so.
-func (c *claim) candidates(ctx context.Context, topic string, want int) ([]candidate, time.Time, error) {
-	return c.s.candidates(ctx, line{group(c.req.Group), topic}, want)
-}
-
-func (s *Store) candidates(ctx context.Context, of line, want int) ([]candidate, time.Time, error) {
-	now, err := s.now(ctx)
-	if err != nil {
-		return nil, now, err
-	}
-	// A stage each, since a query with several would sort all it finds.
-	each := make([]driver.Pipeline, len(dueStages))
-	for i, stage := range dueStages {
-		filter, order := of.in(stage), ascending("seq")
-		if stage > stageHeld {
-			filter, order = append(filter, until(now)), ascending("available_at")
-		}
-		if stage == stageLeased {
-			// The lease of an expired record stands until it is reaped.
-			filter = append(filter, unexpired(now))
-		}
-		each[i] = some(filter, want, order, candidateFields...)
-	}
-	all, err := aggregateAll[candidate](ctx, s.records, union(s.records, each...))
-	slices.SortFunc(all, func(a, b candidate) int {
-		return cmp.Or(a.due().Compare(b.due()), cmp.Compare(place(a.Seq), place(b.Seq)))
-	})
-	return all, now, err
 }
 
 // stillDue is the condition under which a record may be leased, by the server's
@@ -355,26 +331,7 @@ func countEnded(ended any) bson.D {
 	}
 }
 
-// lease leases what was chosen and is still due, and returns how many records
-// that were. What it could not read back it gives back.
-func (c *claim) lease(ctx context.Context, chosen choice) (int, error) {
-	token := uuid(outmill.NewOwnerToken())
-	_, err := c.s.records.UpdateMany(ctx, append(in("_id", chosen.ids), stillDue()), leased(c.req.Owner, token, c.req.Lease))
-	var records []*outmill.Record
-	if err == nil {
-		records, err = c.readBack(ctx, chosen, token)
-	}
-	if err != nil {
-		_ = c.giveBack(ctx, chosen.ids, token)
-		return 0, err
-	}
-	if len(records) > 1 {
-		records, err = c.withoutSuspects(ctx, records)
-	}
-	c.add(records)
-	return len(records), err
-}
-
+// add adds what is handed out.
 func (c *claim) add(records []*outmill.Record) {
 	for _, r := range records {
 		c.records = append(c.records, r)
@@ -383,34 +340,31 @@ func (c *claim) add(records []*outmill.Record) {
 	}
 }
 
-func (c *claim) readBack(ctx context.Context, chosen choice, token uuid) ([]*outmill.Record, error) {
-	found, err := findAll[document](ctx, c.s.records, append(c.ofClaim(chosen.ids, token), bson.E{Key: "stage", Value: stageLeased}), first(len(chosen.ids), nil))
-	if err != nil {
-		return nil, err
-	}
-	slices.SortFunc(found, func(a, b document) int { return cmp.Compare(chosen.order[a.ID], chosen.order[b.ID]) })
-	records := make([]*outmill.Record, len(found))
-	for i := range found {
-		records[i] = found[i].record()
-	}
-	return records, nil
-}
-
 func (c *claim) ofClaim(ids bson.A, token uuid) bson.D {
 	return append(in("_id", ids), bson.E{Key: "owner", Value: uuid(c.req.Owner)}, bson.E{Key: "claim_token", Value: token})
 }
 
 // giveBack releases what a claim may have leased and cannot hand out, so that
-// no expiry counts.
+// no expiry counts. What it cannot do soon goes on in the background, for as long as
+// the election of another primary may take.
 func (c *claim) giveBack(ctx context.Context, ids bson.A, token uuid) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(alone(context.WithoutCancel(ctx)), abortWithin)
+	undo := func(ctx context.Context) error {
+		_, err := c.s.records.UpdateMany(ctx, append(c.ofClaim(ids, token), bson.E{Key: "stage", Value: stageLeased}), released())
+		return err
+	}
+	soon, cancel := context.WithTimeout(alone(context.WithoutCancel(ctx)), abortWithin)
 	defer cancel()
-	_, err := c.s.records.UpdateMany(ctx, append(c.ofClaim(ids, token), bson.E{Key: "stage", Value: stageLeased}), released())
+	err := again(soon, func() error { return undo(soon) })
+	c.s.trails.stir()
 	if err != nil {
-		c.s.logger.Error("Records that could not be handed out were not given back; they are claimed again when their lease has ended", err, watermill.LogFields{"count": len(ids)})
+		c.s.undoing.start(func(ctx context.Context) {
+			if err := untilDone(ctx, undo); err != nil {
+				c.s.logger.Error("Records that could not be handed out were not given back; they are claimed again when their lease has ended", err, watermill.LogFields{"count": len(ids)})
+			}
+		})
 	}
 	return err
 }

@@ -1,24 +1,64 @@
 package mongo
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"math"
 	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/inorder"
 )
 
-// A claim in order reads everything in one snapshot, decides, and then writes,
-// the line's document among the locks before anything else: of two that
-// overlap, the later one meets a write conflict and begins again. So each takes
-// effect after the one before, and one whose process dies in the middle of it
-// holds nothing, unless it dies while it writes.
+// Claims in order take turns at a line, which a document of the locks stands for:
+// who updates it so that it has their token, and an end by the server's clock, has the
+// turn until then. Others wait for a moment, and then return nothing. The turn keeps
+// claims from choosing the same; it keeps no process from writing late, because a
+// process may stop between any two steps for longer than its turn.
+//
+//	free       -- take the turn ------------------------------> taken by T
+//	taken by T -- T confirms: same token, not over, untouched -> free; T hands out
+//	taken by T -- T gives the turn back: same token ----------> free; T hands out nothing
+//	taken by T -- its end passes -----------------------------> free to whoever takes it
+//	any        -- touch: park, requeue, drop a lane ----------> as before, and T's confirming fails
+//
+// A claim goes through these steps:
+//
+//	1. It takes the turn.
+//	2. It reads the line, and then what is in the way of its keys: see the order of the
+//	   reads, at the look of a claim in order.
+//	3. It decides.
+//	4. It leases what it chose, outside any transaction. The update says again that each
+//	   record is due and as it was read, by $$NOW. Where it leased less, somebody else had
+//	   changed a record: what comes behind that in its key is given back.
+//	5. It confirms the turn, in one update of the line's document. What it has to note of
+//	   keys (records held, lanes, openings, parked records) is written in one transaction
+//	   with that update, so that nothing is noted by a process whose turn is over.
+//	6. It hands out.
+//
+// What a process leaves behind that ends, or stops for longer than its turn:
+//
+//	after 1 to 3: the turn, which ends.
+//	after 4: leases that nobody handles. They are in the way of their keys, as any other
+//	   owner's, until they end; the expiry counts, as of any lease. A process that goes on
+//	   cannot confirm, and gives back what its token leased. A claim of another process
+//	   that has read these records before they were leased misses them, and so hands out
+//	   nothing behind them.
+//	after 5: leases that nobody handles, as after any claim; the next claim has the turn.
+//
+// A lease that somebody settles between 2 and 5 changes nothing: for this claim it was
+// in the way. A lane that is noted then is looked at soon by itself. Park and Requeue
+// change which records of a key may follow, so they touch the line in their
+// transactions: a claim that read the state before does not confirm. A touch also
+// conflicts with whoever confirms, so that of the two each sees what the other did.
+//
+// The line's document may be rolled back by a failover. Then the token is another or
+// none, and the confirming fails, or the turn lasts until its end. The leases have
+// been written with write concern majority before that.
 
 const (
 	// admitAtOnce bounds how many records of each kind one update puts in line
@@ -34,39 +74,27 @@ const nowhere = math.MaxUint64
 // of them, in their order.
 func (c *claim) takeInOrder(ctx context.Context, topic string, want int) error {
 	of := line{group(c.req.Group), topic}
-	// Within this process claims wait for each other; others meet a conflict.
+	// Within this process claims wait for each other; others take turns.
 	unlock, err := c.s.inUse.Lock(ctx, of)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if err := c.s.admit(ctx, of); err != nil {
-		return err
-	}
-	token, over := uuid(outmill.NewOwnerToken()), c.over
+	over := c.over
 	var done *ordered
 	err = again(ctx, func() error {
-		if done != nil && done.ran {
-			// The commit has failed, and may be carried out all the same. The owner's own
-			// leases do not block a key, so what comes after them would be handed out first.
-			if err := c.giveBack(ctx, done.chosen.ids, token); err != nil {
-				return err
-			}
-		}
-		return c.s.once(ctx, func(ctx context.Context) error {
-			// A suspect that was met in vain leaves no mark.
-			c.over = over
-			done = &ordered{claim: c, line: of, want: want, token: token, counted: touched{}}
-			err := done.run(ctx)
-			done.ran = err == nil
+		// What was leased in vain goes back first: the owner's own leases do not block a
+		// key, so what comes after them would be handed out.
+		if err := done.undo(ctx); err != nil {
 			return err
-		})
+		}
+		// A suspect that was met in vain leaves no mark.
+		c.over = over
+		done = &ordered{claim: c, line: of, want: want, token: uuid(outmill.NewOwnerToken()), counted: touched{}, trail: c.s.trails.of(of)}
+		return done.run(ctx)
 	})
 	if err != nil {
-		if done != nil && len(done.chosen.ids) > 0 {
-			// Nobody may know whether the transaction was committed.
-			_ = c.giveBack(ctx, done.chosen.ids, token)
-		}
+		_ = done.undo(ctx)
 		return err
 	}
 	c.s.hurry(ctx, done.counted)
@@ -76,65 +104,95 @@ func (c *claim) takeInOrder(ctx context.Context, topic string, want int) error {
 }
 
 // admit puts in line what is due: from then on its place is that of its append,
-// and leased is what has a lease that has not ended.
-func (s *Store) admit(ctx context.Context, of line) error {
+// and leased is what has a lease that has not ended. What was in the way of its key
+// until then is put in line only while the turn stands, since a claim that has the turn
+// next may have looked for it already.
+func (s *Store) admit(ctx context.Context, of line, turn *turn) error {
 	for {
 		now, err := s.now(ctx)
 		if err != nil {
 			return err
 		}
-		ids, keys, full, err := s.toAdmit(ctx, of, now)
-		if err != nil || len(ids) == 0 {
-			return err
-		}
-		ended := bson.D{{Key: "$eq", Value: bson.A{"$stage", stageLeased}}}
-		result, err := s.records.UpdateMany(ctx, append(in("_id", ids), stillDue()),
-			pipeline(append(countEnded(ended), bson.E{Key: "stage", Value: stageLine}, bson.E{Key: "status", Value: outmill.StatusPending}), "owner", "available_at"))
+		delayed, others, keys, full, err := s.toAdmit(ctx, of, now)
 		if err != nil {
 			return err
 		}
-		if err := s.openLanes(ctx, keys); err != nil || !full || result.ModifiedCount == 0 {
+		admitted, err := s.admitAll(ctx, delayed)
+		if err == nil && len(others) > 0 {
+			err = s.once(ctx, func(ctx context.Context) error {
+				if err := turn.stands(ctx); err != nil {
+					return err
+				}
+				n, err := s.admitAll(ctx, others)
+				admitted += n
+				return err
+			})
+		}
+		if err != nil {
+			return err
+		}
+		if err := s.openLanes(ctx, keys); err != nil || !full || admitted == 0 {
 			return err
 		}
 	}
 }
 
-func (s *Store) toAdmit(ctx context.Context, of line, now time.Time) (ids bson.A, keys map[lineKey]bool, full bool, err error) {
+func (s *Store) admitAll(ctx context.Context, ids bson.A) (int, error) {
+	if len(ids) == 0 {
+		return 0, nil
+	}
+	ended := bson.D{{Key: "$eq", Value: bson.A{"$stage", stageLeased}}}
+	result, err := s.records.UpdateMany(ctx, append(in("_id", ids), stillDue()),
+		pipeline(append(countEnded(ended), bson.E{Key: "stage", Value: stageLine}, bson.E{Key: "status", Value: outmill.StatusPending}), "owner", "available_at"))
+	if err != nil {
+		return 0, err
+	}
+	return int(result.ModifiedCount), nil
+}
+
+func (s *Store) toAdmit(ctx context.Context, of line, now time.Time) (delayed, others bson.A, keys map[lineKey]bool, full bool, err error) {
 	var each []driver.Pipeline
-	for _, stage := range []int{stageWaiting, stageDelayed, stageLeased} {
-		filter := of.in(stage, until(now))
-		if stage == stageLeased {
-			// The lease of an expired record stands until it is reaped; others that
-			// have expired leave the wait to those who pass over them.
-			filter = append(filter, unexpired(now))
-		}
+	for _, filter := range dueAside(of, now) {
 		each = append(each, some(filter, admitAtOnce, ascending("available_at"), "key", "stage"))
 	}
 	found, err := aggregateAll[candidate](ctx, s.records, union(s.records, each...))
 	keys = map[lineKey]bool{}
 	inStage := map[int]int{}
 	for _, r := range found {
-		ids = append(ids, r.ID)
+		if r.Stage == stageDelayed {
+			delayed = append(delayed, r.ID)
+		} else {
+			others = append(others, r.ID)
+		}
 		if r.Key != "" {
 			keys[lineKey{of.Group, of.Topic, r.Key}] = true
 		}
 		inStage[r.Stage]++
 		full = full || inStage[r.Stage] == admitAtOnce
 	}
-	return ids, keys, full, err
+	return delayed, others, keys, full, err
 }
 
-// ordered is a claim in order of one line, in one transaction.
+// ordered is a claim in order of one line.
 type ordered struct {
 	*claim
 	line  line
+	trail *trail
 	want  int
+	// token is that of the turn, and of the leases.
 	token uuid
 	now   time.Time
 
-	// states has what is known of each key; openings are those that were read.
-	states   map[string]*keyState
-	openings bson.A
+	// states has what is known of each key; openings are those that were read, lanes
+	// those that are looked at.
+	states    map[string]*keyState
+	openings  bson.A
+	lanes     []lane
+	lanesRead bool
+	// barrierOf and otherHas are of a topic in order: the place of the first record that
+	// waits, and whether another owner has a lease.
+	barrierOf uint64
+	otherHas  bool
 
 	// What was decided.
 	chosen                  choice
@@ -142,10 +200,10 @@ type ordered struct {
 	decided                 map[uuid]bool
 	lookAgain               bool
 
+	// leased: the chosen records may have been leased, and are not handed out yet.
+	leased  bool
 	records []*outmill.Record
 	counted touched
-	// ran: all that is left is the commit.
-	ran bool
 }
 
 // keyState is what an ordered claim knows of a key.
@@ -168,43 +226,46 @@ type keyState struct {
 	newHead *candidate
 }
 
+// run returns an error that passes where the turn was lost.
 func (o *ordered) run(ctx context.Context) error {
-	var err error
-	if o.now, err = o.s.now(ctx); err != nil {
+	turn, err := o.s.awaitTurn(ctx, o.line, o.token, o.trail.turnFor(o.s.turnFor))
+	if err != nil || turn == nil {
 		return err
 	}
-	if waits, err := o.waitsForGroup(ctx); err != nil || waits {
-		return err
+	began := time.Now()
+	err = o.carryOut(ctx, turn)
+	o.trail.tookTurn(time.Since(began), o.s.turnFor)
+	if !turn.over {
+		turn.giveBack(ctx)
 	}
-	page, err := o.page(ctx)
-	if err != nil {
-		return err
+	if errors.Is(err, errContended) {
+		// Others may have the turn now, and their records: this claim begins again.
+		o.trail.flow(false)
 	}
-	if o.req.Order == outmill.OrderTopic {
-		page, err = o.beforeBarrier(ctx, page)
-	} else {
-		page, err = o.readStates(ctx, page)
-	}
+	return err
+}
+
+func (o *ordered) carryOut(ctx context.Context, turn *turn) error {
+	page, err := o.look(ctx, turn)
 	if err != nil {
 		return err
 	}
 	o.walk(page)
-	return o.write(ctx)
+	return o.write(ctx, turn)
 }
 
-// waitsForGroup tells whether records of the topic are due that no group has
-// yet: none is handed out before all have been adopted.
-func (o *ordered) waitsForGroup(ctx context.Context) (bool, error) {
-	unrouted := line{Topic: o.line.Topic}
-	found, err := findAll[candidate](ctx, o.s.records, either(unrouted.in(stageLine), unrouted.in(stageDelayed, until(o.now))), first(1, nil, "_id"))
-	return len(found) > 0, err
+// undo gives back what was leased and not handed out, and opens the lanes of the keys
+// that it may have been in the way of.
+func (o *ordered) undo(ctx context.Context) error {
+	if o == nil || !o.leased {
+		return nil
+	}
+	err := o.handBack(ctx, o.chosen.list)
+	o.leased = err != nil
+	return err
 }
 
 func (o *ordered) pageSize() int { return max(o.want, minPage) }
-
-func (o *ordered) page(ctx context.Context) ([]candidate, error) {
-	return findAll[candidate](ctx, o.s.records, o.line.in(stageLine), first(o.pageSize(), ascending("seq"), candidateFields...))
-}
 
 // walk decides about each record, in their order.
 func (o *ordered) walk(page []candidate) {
@@ -235,7 +296,7 @@ func (o *ordered) blocks(state *keyState, r candidate) (block, bool) {
 	if state == nil {
 		return block{}, false
 	}
-	switch at, barrier := place(r.Seq), o.barrier(state); {
+	switch at, barrier := place(r.Seq), state.waiting; {
 	case state.other != "":
 		return block{state.other, state.otherEnd}, true
 	case at > state.heldFrom && state.heldFrom < barrier:
@@ -244,15 +305,6 @@ func (o *ordered) blocks(state *keyState, r candidate) (block, bool) {
 		return block{blockedByWaiting, state.waitingEnd}, true
 	}
 	return block{}, false
-}
-
-// barrier is the place from which on records may not be taken because of one
-// that waits.
-func (o *ordered) barrier(state *keyState) uint64 {
-	if o.req.KeyPolicy == outmill.Skip {
-		return nowhere
-	}
-	return state.waiting
 }
 
 // hold takes a record out of the line, unless it is already.
@@ -274,45 +326,6 @@ func (o *ordered) hold(state *keyState, r candidate, b block) {
 	state.lane.note(b, o.now)
 }
 
-// beforeBarrier is the page as if the topic were one key: nothing while another
-// owner has a lease, and nothing behind a record that waits.
-func (o *ordered) beforeBarrier(ctx context.Context, page []candidate) ([]candidate, error) {
-	other, err := findAll[candidate](ctx, o.s.records, o.line.in(stageLeased,
-		bson.E{Key: "owner", Value: bson.D{{Key: "$ne", Value: uuid(o.req.Owner)}}}, inTheWay(o.now)), first(1, nil, "_id"))
-	if err != nil || len(other) > 0 {
-		return nil, err
-	}
-	held, err := findAll[candidate](ctx, o.s.records, o.line.in(stageHeld), first(o.pageSize(), ascending("seq"), candidateFields...))
-	if err != nil {
-		return nil, err
-	}
-	page = o.merged(page, held, len(held) == o.pageSize())
-	if o.req.KeyPolicy == outmill.Skip {
-		return page, nil
-	}
-	waiting, err := findAll[candidate](ctx, o.s.records, o.line.in(stageWaiting, unexpired(o.now)), first(1, ascending("seq"), "seq"))
-	if err != nil || len(waiting) == 0 {
-		return page, err
-	}
-	barrier := place(waiting[0].Seq)
-	return slices.DeleteFunc(page, func(r candidate) bool { return place(r.Seq) > barrier }), nil
-}
-
-// merged is the page with what is held, in their order. What is behind the end
-// of one that goes on waits: there may be records before it that were not read.
-func (o *ordered) merged(page, held []candidate, heldGoesOn bool) []candidate {
-	end := uint64(nowhere)
-	if len(page) == o.pageSize() {
-		end = place(page[len(page)-1].Seq)
-	}
-	if heldGoesOn {
-		end = min(end, place(held[len(held)-1].Seq))
-	}
-	all := slices.DeleteFunc(slices.Concat(page, held), func(r candidate) bool { return place(r.Seq) > end })
-	slices.SortFunc(all, func(a, b candidate) int { return cmp.Compare(place(a.Seq), place(b.Seq)) })
-	return all
-}
-
 // unexpired leaves out what has expired by about the server's time.
 func unexpired(now time.Time) bson.E {
 	return bson.E{Key: "$or", Value: bson.A{
@@ -327,227 +340,111 @@ func inTheWay(now time.Time) bson.E {
 	return bson.E{Key: "$or", Value: append(either, bson.D{{Key: "available_at", Value: bson.D{{Key: "$gt", Value: now}}}})}
 }
 
-// readStates reads what is known of the keys on the page and of the lanes that
-// are to be looked at, and returns the page with what these have held.
-func (o *ordered) readStates(ctx context.Context, page []candidate) ([]candidate, error) {
-	o.states = map[string]*keyState{}
-	var keys bson.A
-	know := func(key string) *keyState {
-		state := o.states[key]
-		if state == nil && key != "" {
-			state = &keyState{waiting: nowhere, heldFrom: nowhere}
-			o.states[key] = state
-			keys = append(keys, key)
-		}
-		return state
-	}
-	for _, r := range page {
-		know(r.Key)
-	}
-	lanes, more, err := o.lanesToLookAt(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for i := range lanes {
-		state := know(lanes[i].ID.Key)
-		state.lane, state.looked = &lanes[i], true
-	}
-	if len(keys) == 0 {
-		return page, nil
-	}
-	if more {
-		if err := o.readLanes(ctx, keys); err != nil {
-			return nil, err
-		}
-	}
-	if err := o.readBlocks(ctx, keys); err != nil {
-		return nil, err
-	}
-	if err := o.readParked(ctx, keys); err != nil {
-		return nil, err
-	}
-	held, err := o.readHeld(ctx, lanes)
-	return o.merged(page, held, false), err
-}
-
-// lanesToLookAt are those that were opened, those that this owner blocks itself,
-// and those whose time has come. There may be more lanes.
-func (o *ordered) lanesToLookAt(ctx context.Context) (lanes []lane, more bool, err error) {
-	of := bson.D{{Key: "grp", Value: o.line.Group}, {Key: "topic", Value: o.line.Topic}}
-	lanes, err = findAll[lane](ctx, o.s.lanes, of, first(1, nil, "_id"))
-	if err != nil || len(lanes) == 0 {
-		return nil, false, err
-	}
-	openings, err := findAll[opening](ctx, o.s.openings, of, first(o.pageSize(), nil))
-	if err != nil {
-		return nil, false, err
-	}
-	lanes = nil
-	var ids bson.A
-	for _, opened := range openings {
-		o.openings = append(o.openings, opened.ID)
-		ids = append(ids, lineKey{o.line.Group, o.line.Topic, opened.Key})
-	}
-	for _, filter := range []bson.D{
-		in("_id", orNone(ids)),
-		append(slices.Clone(of), in("blocked_by", bson.A{blockedByNothing, o.req.Owner.String(), passedOver(o.req.KeyPolicy)})...),
-		append(slices.Clone(of), bson.E{Key: "until", Value: bson.D{{Key: "$lte", Value: o.now}}}),
-		append(slices.Clone(of), bson.E{Key: "until", Value: bson.D{{Key: "$gt", Value: o.now.Add(2 * lastLook)}}}),
-	} {
-		found, err := findAll[lane](ctx, o.s.lanes, filter, first(o.pageSize(), nil))
-		if err != nil {
-			return nil, false, err
-		}
-		lanes = append(lanes, found...)
-	}
-	slices.SortFunc(lanes, func(a, b lane) int { return cmp.Compare(a.ID.Key, b.ID.Key) })
-	return slices.CompactFunc(lanes, func(a, b lane) bool { return a.ID == b.ID }), true, nil
-}
-
-func orNone(ids bson.A) bson.A {
-	if ids == nil {
-		return bson.A{}
-	}
-	return ids
-}
-
-// readLanes finds the lanes of keys that are not to be looked at.
-func (o *ordered) readLanes(ctx context.Context, keys bson.A) error {
-	var ids bson.A
-	for _, key := range keys {
-		if o.states[key.(string)].lane == nil {
-			ids = append(ids, lineKey{o.line.Group, o.line.Topic, key.(string)})
-		}
-	}
-	if len(ids) == 0 {
-		return nil
-	}
-	found, err := findAll[lane](ctx, o.s.lanes, in("_id", ids))
-	for i := range found {
-		state := o.states[found[i].ID.Key]
-		state.lane, state.heldFrom = &found[i], place(found[i].Head)
-	}
-	return err
-}
-
-// readBlocks reads what may be in the way of the keys: leases of others, and
-// records that wait where the policy stops at these.
-func (o *ordered) readBlocks(ctx context.Context, keys bson.A) error {
-	stages := bson.A{stageLeased}
-	if o.req.KeyPolicy != outmill.Skip {
-		stages = append(stages, stageWaiting)
-	}
-	// Conditions with $or would lead the server away from the index by keys.
-	found, err := findAll[candidate](ctx, o.s.records, o.line.keyed(bson.D{{Key: "$in", Value: stages}}, bson.D{{Key: "$in", Value: keys}},
-		bson.E{Key: "owner", Value: bson.D{{Key: "$ne", Value: uuid(o.req.Owner)}}}),
-		options.Find().SetProjection(ascending("stage", "key", "owner", "seq", "available_at", "expires_at")))
-	found = slices.DeleteFunc(found, func(r candidate) bool {
-		return r.expired(o.now) && (r.Stage == stageWaiting || !r.AvailableAt.After(o.now))
-	})
-	for _, r := range found {
-		state := o.states[r.Key]
-		if r.Stage == stageLeased {
-			state.other, state.otherEnd = outmill.OwnerToken(r.Owner).String(), r.AvailableAt
-		} else if place(r.Seq) < state.waiting {
-			state.waiting, state.waitingEnd = place(r.Seq), r.AvailableAt
-			if !r.ExpiresAt.IsZero() && r.ExpiresAt.Before(r.AvailableAt) {
-				state.waitingEnd = r.ExpiresAt
-			}
-		}
-	}
-	return err
-}
-
-// readParked leaps from key to key.
-func (o *ordered) readParked(ctx context.Context, keys bson.A) error {
-	if o.req.KeyPolicy != outmill.Park {
-		return nil
-	}
-	found, err := aggregateAll[struct {
-		Key string `bson:"_id"`
-	}](ctx, o.s.records, driver.Pipeline{
-		{{Key: "$match", Value: bson.D{{Key: "grp", Value: o.line.Group}, {Key: "parked", Value: true}, {Key: "topic", Value: o.line.Topic}, {Key: "key", Value: bson.D{{Key: "$in", Value: keys}}}}}},
-		{{Key: "$group", Value: bson.D{{Key: "_id", Value: "$key"}}}},
-	})
-	for _, f := range found {
-		o.states[f.Key].parked = true
-	}
-	return err
-}
-
-// readHeld reads the first held records of the keys whose lanes are looked at,
-// fewer of each the more these are.
-func (o *ordered) readHeld(ctx context.Context, lanes []lane) ([]candidate, error) {
-	if len(lanes) == 0 {
-		return nil, nil
-	}
-	each, ids := max(1, o.pageSize()/len(lanes)), make(bson.A, len(lanes))
-	for i := range lanes {
-		ids[i] = lanes[i].ID
-	}
-	found, err := aggregateAll[struct {
-		ID   lineKey     `bson:"_id"`
-		Held []candidate `bson:"held"`
-	}](ctx, o.s.lanes, driver.Pipeline{
-		{{Key: "$match", Value: in("_id", ids)}},
-		{{Key: "$lookup", Value: bson.D{
-			{Key: "from", Value: o.s.records.Name()}, {Key: "localField", Value: "_id.key"}, {Key: "foreignField", Value: "key"},
-			{Key: "pipeline", Value: some(o.line.in(stageHeld, bson.E{Key: "open", Value: true}), each, ascending("seq"), candidateFields...)},
-			{Key: "as", Value: "held"},
-		}}},
-		{{Key: "$project", Value: ascending("held")}},
-	})
-	var all []candidate
-	for _, f := range found {
-		state := o.states[f.ID.Key]
-		state.held = f.Held
-		if len(f.Held) == each {
-			state.heldFrom = place(f.Held[each-1].Seq)
-		}
-		all = append(all, f.Held...)
-	}
-	return all, err
-}
-
 // write carries out what was decided.
-func (o *ordered) write(ctx context.Context) error {
-	var records, lanes []driver.WriteModel
-	update := func(ids bson.A, change any, conditions ...bson.E) {
-		if len(ids) > 0 {
-			records = append(records, driver.NewUpdateManyModel().SetFilter(append(in("_id", ids), conditions...)).SetUpdate(change))
-		}
+func (o *ordered) write(ctx context.Context, turn *turn) error {
+	passed, err := o.s.passExpired(ctx, o.expired)
+	if err != nil {
+		return err
 	}
-	update(o.chosen.ids, leased(o.req.Owner, o.token, o.req.Lease), stillDue())
-	update(o.holds, set(bson.D{{Key: "stage", Value: stageHeld}}))
+	var lanes []driver.WriteModel
 	for _, state := range o.states {
 		if model := o.writeLane(state); model != nil {
 			lanes = append(lanes, model)
 		}
 	}
-	if len(records)+len(lanes)+len(o.openings)+len(o.parking)+len(o.expired) == 0 {
-		o.lookAgain = false
+	notes := len(o.holds) + len(lanes) + len(o.openings) + len(o.parking)
+	// Where nothing has moved, another look would see the same.
+	o.lookAgain = o.lookAgain && passed+len(o.chosen.list)+len(o.holds)+len(lanes)+len(o.parking) > 0
+	if len(o.chosen.list)+notes == 0 {
 		return nil
 	}
-	if err := o.s.touch(ctx, []line{o.line}); err != nil {
-		return err
-	}
-	passed, err := o.s.passExpired(ctx, o.expired)
+	records, err := o.leaseInOrder(ctx)
 	if err != nil {
 		return err
 	}
-	// Where nothing has moved, another look would see the same.
-	o.lookAgain = o.lookAgain && passed+len(records)+len(lanes)+len(o.parking) > 0
+	if notes == 0 {
+		err = turn.confirm(ctx)
+	} else {
+		err = o.s.once(ctx, func(ctx context.Context) error {
+			clear(o.counted)
+			if err := turn.confirm(ctx); err != nil {
+				return err
+			}
+			return o.writeNotes(ctx, lanes)
+		})
+	}
+	if err != nil {
+		turn.over = false
+		return err
+	}
+	o.records, o.leased = records, false
+	return nil
+}
+
+// leaseInOrder leases what was chosen, and gives back what is behind a record of its
+// key that others have changed.
+func (o *ordered) leaseInOrder(ctx context.Context) ([]*outmill.Record, error) {
+	if len(o.chosen.list) == 0 {
+		return nil, nil
+	}
+	o.leased = true
+	records, err := o.leaseAs(ctx, o.chosen, o.token)
+	if err != nil || len(records) == len(o.chosen.list) {
+		return records, err
+	}
+	byID := map[uuid]*outmill.Record{}
+	for _, r := range records {
+		byID[uuid(r.ID)] = r
+	}
+	keep := inorder.Unbroken(o.req.Order, len(o.chosen.list),
+		func(i int) string { return o.chosen.list[i].Key }, func(i int) bool { return byID[o.chosen.list[i].ID] != nil })
+	var kept []*outmill.Record
+	var back []candidate
+	for i, r := range o.chosen.list {
+		switch leased := byID[r.ID]; {
+		case keep[i]:
+			kept = append(kept, leased)
+		case leased != nil:
+			back = append(back, r)
+		}
+	}
+	o.lookAgain = true
+	return kept, o.handBack(ctx, back)
+}
+
+// handBack gives back what the claim's token has leased of the records.
+func (o *ordered) handBack(ctx context.Context, list []candidate) error {
+	if err := o.giveBack(ctx, recordIDs(list), o.token); err != nil {
+		return err
+	}
+	keys := map[lineKey]bool{}
+	for _, r := range list {
+		if r.Key != "" {
+			keys[lineKey{o.line.Group, o.line.Topic, r.Key}] = true
+		}
+	}
+	ctx, cancel := context.WithTimeout(alone(context.WithoutCancel(ctx)), abortWithin)
+	defer cancel()
+	// Without an opening, a lane is looked at later.
+	_ = o.s.openLanes(ctx, keys)
+	return nil
+}
+
+// writeNotes writes what was decided besides leases, within a transaction.
+func (o *ordered) writeNotes(ctx context.Context, lanes []driver.WriteModel) error {
 	if len(o.parking) > 0 {
 		if err := o.s.park(ctx, o.parking, o.counted); err != nil {
 			return err
 		}
 	}
-	if len(records) > 0 {
-		if _, err := o.s.records.BulkWrite(ctx, records); err != nil {
+	if len(o.holds) > 0 {
+		if _, err := o.s.records.UpdateMany(ctx, append(in("_id", o.holds), bson.E{Key: "stage", Value: stageLine}), set(bson.D{{Key: "stage", Value: stageHeld}})); err != nil {
 			return err
 		}
 	}
 	if len(lanes) > 0 {
+		o.trail.mayHaveLanes(true)
+		o.s.laneSeen.note(true, time.Now())
 		if _, err := o.s.lanes.BulkWrite(ctx, lanes); err != nil {
 			return err
 		}
@@ -557,11 +454,7 @@ func (o *ordered) write(ctx context.Context) error {
 			return err
 		}
 	}
-	if len(o.chosen.ids) == 0 {
-		return nil
-	}
-	o.records, err = o.readBack(ctx, o.chosen, o.token)
-	return err
+	return nil
 }
 
 // writeLane notes what blocks a lane that was looked at, or got a record; it
@@ -595,7 +488,7 @@ func (o *ordered) blockOf(state *keyState) block {
 	switch {
 	case state.other != "":
 		return block{state.other, state.otherEnd}
-	case place(state.lane.Head) > o.barrier(state):
+	case place(state.lane.Head) > state.waiting:
 		return block{blockedByWaiting, state.waitingEnd}
 	}
 	return block{by: blockedByNothing}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 
@@ -25,6 +26,10 @@ const (
 	codeKeySpecsConflict  = 86
 	codeNamespaceExists   = 48
 	codeIllegalOperation  = 20
+	codeUnauthorized      = 13
+	codeMaxTimeExpired    = 50
+	// codeNoChangeStreams is that of a server that is no replica set.
+	codeNoChangeStreams = 40573
 )
 
 // explain names the operation, and turns what the driver says into what the
@@ -61,7 +66,26 @@ func hasLabel(err error, label string) bool {
 	return errors.As(err, &e) && e.HasErrorLabel(label)
 }
 
-// passes tells whether the same work may well succeed when it is done again.
+// interruptions are the codes of a server that stops being the primary, or shuts
+// down, in the middle of a command.
+var interruptions = []int{10107, 13435, 189, 11600, 11602, 91}
+
+// interrupted tells that the primary or the connection to it was lost in the middle
+// of a command: all, a part or nothing of the command may have been carried out.
+// Where the commit of a transaction ends so, nobody knows about all of it: that is
+// not one.
+func interrupted(err error) bool {
+	if hasLabel(err, labelUnknown) {
+		return false
+	}
+	return driver.IsNetworkError(err) || slices.ContainsFunc(interruptions, func(code int) bool { return hasCode(err, code) })
+}
+
+// repeatable tells whether work is to be done again that may be done twice.
+func repeatable(err error) bool { return passes(err) || interrupted(err) }
+
+// passes tells whether work that is to take effect once has taken none, and may well
+// succeed when it is done again.
 func passes(err error) bool {
 	return hasLabel(err, labelTransient) || hasCode(err, codeWriteConflict) || hasCode(err, codeNoSuchTransaction) || errors.Is(err, errContended)
 }

@@ -11,3 +11,17 @@ func (s *Store) Believed() (time.Time, bool) { return s.clock.estimate() }
 
 // ClockGood is how long the store relies on an answer of the server's clock.
 const ClockGood = clockGood
+
+// SetTurn sets how long a turn at a line lasts at first.
+func SetTurn(s *Store, lasts time.Duration) { s.turnFor = lasts }
+
+// SetBusyFor sets how long all claims are full before the change stream is closed.
+func SetBusyFor(s *Store, d time.Duration) { s.busyFor = d }
+
+// Listens tells whether the store's change stream is there.
+func Listens(s *Store) bool {
+	c := s.changes.Load()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stands
+}

@@ -162,9 +162,10 @@ func (s *Store) adopt(ctx context.Context, topic string) (adopted int, err error
 		return err
 	}
 	if s.config.WithoutTransactions {
-		return adopted, errors.Join(work(ctx))
+		err = work(ctx)
+	} else {
+		err = again(ctx, func() error { return s.once(ctx, work) })
 	}
-	err = again(ctx, func() error { return s.once(ctx, work) })
 	return adopted, err
 }
 

@@ -11,10 +11,7 @@ import (
 	"github.com/outmill/outmill"
 )
 
-const (
-	defaultListLimit  = 100
-	defaultStatsLimit = 10_000
-)
+const defaultListLimit = 100
 
 // Get returns one record. See outmill.Inspector.
 func (s *Store) Get(ctx context.Context, id outmill.WorkItemID) (*outmill.Record, error) {
@@ -171,10 +168,8 @@ func settledToo(stage int) []bson.E {
 	return []bson.E{{Key: "settled", Value: true}}
 }
 
-// linesOf returns the groups and topics that have records in these stages,
-// those of no group last.
-func (s *Store) linesOf(ctx context.Context, stages ...int) ([]line, error) {
-	groups := []reader{{}}
+// readersOf returns the groups that may have records, and none last.
+func (s *Store) readersOf(ctx context.Context) ([]reader, error) {
 	found, err := s.loadState(ctx)
 	if err != nil {
 		return nil, err
@@ -183,73 +178,31 @@ func (s *Store) linesOf(ctx context.Context, stages ...int) ([]line, error) {
 	if err != nil {
 		return nil, err
 	}
+	var readers []reader
 	for _, info := range found.table().Infos(nil, ended) {
-		groups = append(groups, group(info.Group))
+		readers = append(readers, group(info.Group))
+	}
+	return append(readers, reader{}), nil
+}
+
+// linesOf returns the groups and topics that have records in these stages,
+// those of no group last.
+func (s *Store) linesOf(ctx context.Context, stages ...int) ([]line, error) {
+	readers, err := s.readersOf(ctx)
+	if err != nil {
+		return nil, err
 	}
 	var lines []line
-	for _, g := range append(groups[1:], groups[0]) {
-		topics, err := s.topicsOf(ctx, g, stages...)
+	for _, r := range readers {
+		topics, err := s.topicsOf(ctx, r, stages...)
 		if err != nil {
 			return nil, err
 		}
 		for _, topic := range topics {
-			lines = append(lines, line{g, topic})
+			lines = append(lines, line{r, topic})
 		}
 	}
 	return lines, nil
-}
-
-// Stats counts the records of each group and topic. See outmill.Inspector.
-func (s *Store) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, error) {
-	const operation = "stats"
-	if limit < 0 {
-		return nil, s.explain(ctx, operation, invalid("Stats: limit is %d: want 0 (10,000) or more", limit))
-	}
-	var all []outmill.TopicStats
-	err := s.do(ctx, operation, func(ctx context.Context) error {
-		lines, err := s.linesOf(ctx, allStages...)
-		if err != nil {
-			return err
-		}
-		all = make([]outmill.TopicStats, len(lines))
-		for i, l := range lines {
-			if all[i], err = s.statsOf(ctx, l, cmp.Or(limit, defaultStatsLimit)); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	return all, err
-}
-
-func (s *Store) statsOf(ctx context.Context, l line, limit int) (outmill.TopicStats, error) {
-	stats := outmill.TopicStats{Group: l.Group.name, Routed: l.Group.known, Topic: l.Topic}
-	for _, stage := range allStages {
-		n, err := s.count(ctx, l, stage, limit)
-		if err != nil {
-			return stats, err
-		}
-		switch statusOf(stage) {
-		case outmill.StatusLeased:
-			stats.Leased += n
-		case outmill.StatusProcessed:
-			stats.Processed += n
-		case outmill.StatusDead:
-			stats.Dead += n
-		case outmill.StatusPending:
-			stats.Pending = min(stats.Pending+n, limit)
-		}
-	}
-	oldest, _, err := s.candidates(ctx, l, 100)
-	if err == nil && len(oldest) > 0 {
-		stats.OldestDue = oldest[0].due().UTC()
-	}
-	return stats, err
-}
-
-func (s *Store) count(ctx context.Context, l line, stage, limit int) (int, error) {
-	n, err := s.records.CountDocuments(ctx, l.in(stage), countUpTo(limit))
-	return int(n), err
 }
 
 // Delete removes records, whatever their status. See outmill.Inspector.
@@ -343,7 +296,7 @@ func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (int, er
 		return err
 	})
 	if requeued > 0 {
-		s.bell.Ring()
+		s.cameBack()
 	}
 	return requeued, err
 }
@@ -352,7 +305,7 @@ func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (int, er
 // longer go first where no order is wanted.
 func requeue() any {
 	return pipeline(bson.D{
-		{Key: "stage", Value: stageDelayed}, {Key: "open", Value: true}, {Key: "status", Value: outmill.StatusPending}, {Key: "available_at", Value: "$$NOW"}, {Key: "next_at", Value: "$$NOW"},
+		{Key: "stage", Value: stageDelayed}, {Key: "open", Value: true}, {Key: "keyed", Value: given(hasKey, true, "$$REMOVE")}, {Key: "status", Value: outmill.StatusPending}, {Key: "available_at", Value: "$$NOW"}, {Key: "next_at", Value: "$$NOW"},
 		{Key: "attempts", Value: 0}, {Key: "expiries", Value: 0},
 	}, "expires_at", "parked", "settled")
 }
@@ -367,9 +320,7 @@ func (s *Store) requeueParked(ctx context.Context, operation string, key lineKey
 			if err := s.touch(ctx, []line{{key.Group, key.Topic}}); err != nil {
 				return err
 			}
-			found, err := findAll[candidate](ctx, s.records, bson.D{
-				{Key: "grp", Value: key.Group}, {Key: "parked", Value: true}, {Key: "topic", Value: key.Topic}, {Key: "key", Value: key.Key},
-			}, first(requeueAtOnce, ascending("seq"), "_id"))
+			found, err := findAll[candidate](ctx, s.records, line{key.Group, key.Topic}.keyed(stageDead, key.Key, bson.E{Key: "parked", Value: true}), first(requeueAtOnce, ascending("seq"), "_id"))
 			if err != nil || len(found) == 0 {
 				return err
 			}

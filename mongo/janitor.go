@@ -37,7 +37,7 @@ func (s *Store) ReapExpired(ctx context.Context, limit int) (int, error) {
 	})
 	s.logger.Reaped(reaped)
 	if reaped > 0 {
-		s.bell.Ring()
+		s.cameBack()
 	}
 	return reaped, err
 }
@@ -133,4 +133,10 @@ func (s *Store) deleteOver(ctx context.Context, operation string, limit int, fro
 		}
 		return int(result.DeletedCount), nil
 	})
+}
+
+// Maintain does nothing, because MongoDB deletes what is over by itself. See
+// outmill.Janitor.
+func (s *Store) Maintain(ctx context.Context) (more bool, err error) {
+	return false, s.explain(ctx, "maintain", s.ready(ctx))
 }

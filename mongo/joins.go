@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	driver "go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/steps"
@@ -27,7 +26,10 @@ type joinDocument struct {
 	Policy      outmill.JoinPolicy `bson:"policy"`
 	Quorum      int                `bson:"quorum"`
 	// ExpectedSteps is absent until somebody knows it.
-	ExpectedSteps      *int              `bson:"expected_steps,omitempty"`
+	ExpectedSteps *int `bson:"expected_steps,omitempty"`
+	// Parts is how many documents of the counts there are at most. Their sums are
+	// stored when the join ends.
+	Parts              int               `bson:"parts"`
 	CompletedSteps     int               `bson:"completed_steps"`
 	FailedSteps        int               `bson:"failed_steps"`
 	Deadline           time.Time         `bson:"deadline,omitempty"`
@@ -58,10 +60,7 @@ func (d *joinDocument) late() bool { return !d.Deadline.IsZero() && !d.Deadline.
 
 // joinsOf reads joins, and the server's time.
 func (s *Store) joinsOf(ctx context.Context, ids touched) (map[uuid]*joinDocument, error) {
-	found, err := aggregateAll[*joinDocument](ctx, s.joins, driver.Pipeline{
-		{{Key: "$match", Value: in("_id", asList(ids))}},
-		{{Key: "$set", Value: bson.D{{Key: "now", Value: "$$NOW"}}}},
-	})
+	found, err := aggregateAll[*joinDocument](ctx, s.joins, s.summed(bson.D{{Key: "$match", Value: in("_id", asList(ids))}}))
 	known := map[uuid]*joinDocument{}
 	for _, j := range found {
 		known[j.ID] = j
@@ -133,7 +132,7 @@ func (s *Store) startJoin(ctx context.Context, id outmill.JoinID, join *outmill.
 	}
 	d := joinDocument{
 		ID: uuid(id), GroupingKey: join.GroupingKey, Status: outmill.JoinPending, Policy: cmp.Or(join.Policy, outmill.JoinAll), Quorum: join.Quorum,
-		CompleteAtDeadline: join.CompleteAtDeadline, CreatedAt: state.Now, UpdatedAt: state.Now, Metadata: join.Metadata,
+		Parts: steps.Parts(join), CompleteAtDeadline: join.CompleteAtDeadline, CreatedAt: state.Now, UpdatedAt: state.Now, Metadata: join.Metadata,
 	}
 	if !join.Unsealed {
 		d.ExpectedSteps = &join.ExpectedSteps
@@ -196,14 +195,14 @@ func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmi
 		// All of the message's records are written: whoever settles one of them has
 		// done so, or conflicts, and finds the new member.
 		_, err = s.records.UpdateMany(ctx, in("_id", records), bson.D{
-			{Key: "$set", Value: bson.D{{Key: "step", Value: m.Step}}}, {Key: "$inc", Value: bson.D{{Key: "attachments", Value: 1}}},
+			{Key: "$set", Value: bson.D{{Key: "step", Value: m.Step}, {Key: "joined", Value: m.Step}}}, {Key: "$inc", Value: bson.D{{Key: "attachments", Value: 1}}},
 			{Key: "$push", Value: bson.D{{Key: "joins", Value: m.Join}}},
 		})
 		if err == nil {
 			_, err = s.members.InsertOne(ctx, m)
 		}
 		if err == nil {
-			err = s.addCounts(ctx, map[uuid]steps.Counts{m.Join: steps.Counts{}.Moved(outmill.StepPending, m.State.Status)}, counted)
+			err = s.addCounts(ctx, map[uuid]steps.Counts{m.Join: steps.Counts{}.Moved(outmill.StepPending, m.State.Status)}, map[uuid]int{m.Join: join.Parts}, counted)
 		}
 		return err
 	})
@@ -226,7 +225,7 @@ func (s *Store) memberToAttach(ctx context.Context, id outmill.JoinID, message o
 		return nil, nil, outmill.WaitIsNoStep()
 	}
 	m := newMember(id, asked[0].Step)
-	filter := where("step", m.Step)
+	filter := append(where("joined", m.Step), bson.E{Key: "step", Value: m.Step})
 	if m.Step.IsZero() {
 		m = newMember(id, uuid(message))
 		filter = where("_id", m.Step)
@@ -391,9 +390,13 @@ func (s *Store) finish(ctx context.Context, join *joinDocument, request outmill.
 }
 
 func (s *Store) end(ctx context.Context, join *joinDocument) error {
+	if err := s.endCounts(ctx, join); err != nil {
+		return err
+	}
 	_, err := s.joins.UpdateOne(ctx, where("_id", join.ID), set(bson.D{
 		{Key: "status", Value: join.Status}, {Key: "reason", Value: join.Reason},
 		{Key: "updated_at", Value: join.UpdatedAt}, {Key: "finished_at", Value: join.FinishedAt},
+		{Key: "completed_steps", Value: join.CompletedSteps}, {Key: "failed_steps", Value: join.FailedSteps},
 	}))
 	return err
 }
@@ -489,7 +492,8 @@ func (s *Store) ListJoins(ctx context.Context, query outmill.JoinQuery) ([]*outm
 			if query.GroupingKey != nil {
 				filter = append(filter, bson.E{Key: "grouping_key", Value: *query.GroupingKey})
 			}
-			found, err := findAll[joinDocument](ctx, s.joins, filter, first(limit, ascending("_id")))
+			found, err := aggregateAll[joinDocument](ctx, s.joins, s.summed(
+				bson.D{{Key: "$match", Value: filter}}, bson.D{{Key: "$sort", Value: ascending("_id")}}, bson.D{{Key: "$limit", Value: limit}}))
 			if err != nil {
 				return err
 			}
@@ -565,6 +569,9 @@ func (s *Store) DeleteJoins(ctx context.Context, limit int) (int, error) {
 			if _, err := s.members.DeleteMany(ctx, in("_id", members)); err != nil {
 				return 0, err
 			}
+		}
+		if _, err := s.counts.DeleteMany(ctx, in("join", ids)); err != nil {
+			return 0, err
 		}
 		result, err := s.joins.DeleteMany(ctx, in("_id", ids))
 		if err != nil {

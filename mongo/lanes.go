@@ -3,6 +3,7 @@ package mongo
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -92,6 +93,56 @@ type opening struct {
 	// OpenedAt is about the server's time. One that no claim has met in an hour is
 	// of a lane that is gone, and goes too.
 	OpenedAt time.Time `bson:"opened_at"`
+}
+
+// laneSeen remembers, for a moment, whether there were lanes at all: while there are
+// none, whoever settles a record need not know its key. A lane that is made within
+// that moment is looked at soon by itself.
+type laneSeen struct {
+	mu     sync.Mutex
+	at     time.Time
+	exists bool
+}
+
+// laneSeenFor is that moment.
+const laneSeenFor = 250 * time.Millisecond
+
+func (l *laneSeen) note(exists bool, at time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.exists, l.at = exists, at
+}
+
+func (l *laneSeen) known() (exists, fresh bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.exists, time.Since(l.at) < laneSeenFor
+}
+
+// laneMark is the field of the document that anyLane adds.
+const laneMark = "lane"
+
+// anyLane is a stage that adds a document where there is a lane, of any line.
+func (s *Store) anyLane() bson.D {
+	return bson.D{{Key: "$unionWith", Value: bson.D{{Key: "coll", Value: s.lanes.Name()}, {Key: "pipeline", Value: bson.A{
+		bson.D{{Key: "$match", Value: everyLane}}, bson.D{{Key: "$limit", Value: 1}}, bson.D{{Key: "$project", Value: bson.D{{Key: "_id", Value: 0}, {Key: laneMark, Value: literal("")}}}},
+	}}}}}
+}
+
+// everyLane selects all lanes by an index.
+var everyLane = where("_id", bson.D{{Key: "$gt", Value: bson.MinKey{}}})
+
+// noLanes tells whether there is no lane.
+func (s *Store) noLanes(ctx context.Context) (bool, error) {
+	if exists, fresh := s.laneSeen.known(); fresh {
+		return !exists, nil
+	}
+	asked := time.Now()
+	found, err := findAll[lane](ctx, s.lanes, everyLane, first(1, nil, "_id"))
+	if err == nil {
+		s.laneSeen.note(len(found) > 0, asked)
+	}
+	return err == nil && len(found) == 0, err
 }
 
 // openLanes has those lanes looked at that there are.

@@ -65,19 +65,14 @@ func (s stand) recorded(t *testing.T, config mongo.Config) (*mongo.Store, *recor
 	return store, r
 }
 
+// like is a value of a field that is looked up, for a plan.
+var like = map[string]any{"key": "key3", "topic": "topic1", "join": bson.Binary{Subtype: 4, Data: make([]byte, 16)}}
+
 // asked are the queries of a command, each as a command that can be explained.
 func (c command) asked(t *testing.T) []bson.D {
 	t.Helper()
 	var body bson.D
 	require.NoError(t, bson.Unmarshal(c.body, &body))
-	value := func(d bson.D, name string) any {
-		for _, e := range d {
-			if e.Key == name {
-				return e.Value
-			}
-		}
-		return nil
-	}
 	collection := value(body, c.name)
 	var all []bson.D
 	switch c.name {
@@ -97,27 +92,44 @@ func (c command) asked(t *testing.T) []bson.D {
 		}
 		all = append(all, find)
 	case "aggregate":
-		var own bson.A
-		aggregate := func(from any, stages bson.A) {
-			all = append(all, bson.D{{Key: "aggregate", Value: from}, {Key: "pipeline", Value: stages}, {Key: "cursor", Value: bson.D{}}})
-		}
-		for _, stage := range value(body, "pipeline").(bson.A) {
-			switch e := stage.(bson.D)[0]; e.Key {
-			case "$unionWith":
-				aggregate(value(e.Value.(bson.D), "coll"), value(e.Value.(bson.D), "pipeline").(bson.A))
-			case "$lookup":
-				join := e.Value.(bson.D)
-				// The server makes one condition of the key and the first stage.
-				stages := value(join, "pipeline").(bson.A)
-				same := append(value(stages[0].(bson.D), "$match").(bson.D), bson.E{Key: value(join, "foreignField").(string), Value: "key3"})
-				aggregate(value(join, "from"), append(bson.A{bson.D{{Key: "$match", Value: same}}}, stages[1:]...))
-			default:
-				own = append(own, stage)
-			}
-		}
-		aggregate(collection, own)
+		all = aggregations(collection, value(body, "pipeline").(bson.A))
 	}
 	return all
+}
+
+// aggregations are an aggregation and those inside it, each for itself.
+func aggregations(from any, stages bson.A) []bson.D {
+	var all []bson.D
+	var own bson.A
+	for _, stage := range stages {
+		switch e := stage.(bson.D)[0]; e.Key {
+		case "$unionWith":
+			with := e.Value.(bson.D)
+			all = append(all, aggregations(value(with, "coll"), value(with, "pipeline").(bson.A))...)
+		case "$lookup":
+			join := e.Value.(bson.D)
+			field := value(join, "foreignField").(string)
+			// The server makes one condition of the key and the first stage.
+			same := bson.D{{Key: field, Value: like[field]}}
+			inside, _ := value(join, "pipeline").(bson.A)
+			if len(inside) > 0 {
+				same, inside = append(value(inside[0].(bson.D), "$match").(bson.D), same...), inside[1:]
+			}
+			all = append(all, aggregations(value(join, "from"), append(bson.A{bson.D{{Key: "$match", Value: same}}}, inside...))...)
+		default:
+			own = append(own, stage)
+		}
+	}
+	return append(all, bson.D{{Key: "aggregate", Value: from}, {Key: "pipeline", Value: own}, {Key: "cursor", Value: bson.D{}}})
+}
+
+func value(d bson.D, name string) any {
+	for _, e := range d {
+		if e.Key == name {
+			return e.Value
+		}
+	}
+	return nil
 }
 
 // plan is what the server says of a query.
@@ -369,7 +381,7 @@ func Test_every_query_is_answered_through_an_index_and_without_a_sort(t *testing
 		}
 	}
 	require.Len(t, calls, 40)
-	for _, name := range []string{"queue", "keyed", "later", "leases", "expiring", "settled", "parked", "delete_at", "step", "join", "grouping", "status", "finished", "blocked", "until", "topic", "expires", "seen", "look", "empty"} {
+	for _, name := range []string{"queue", "keyed", "later", "leases", "expiring", "settled", "delete_at", "joined", "step", "join", "grouping", "status", "finished", "blocked", "until", "topic", "expires", "seen", "look", "empty"} {
 		require.Contains(t, used, name, "no query uses the index")
 	}
 }
@@ -377,4 +389,27 @@ func Test_every_query_is_answered_through_an_index_and_without_a_sort(t *testing
 func clipped(query bson.D) string {
 	text := fmt.Sprint(query)
 	return text[:min(len(text), 1500)]
+}
+
+func Test_what_stats_asks_the_server_does_not_grow_with_the_topics(t *testing.T) {
+	t.Parallel()
+	s := newStand(t, mongo.Config{})
+	require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{Group: "others"}))
+	store, kept := s.recorded(t, mongo.Config{})
+	var before int
+	for _, topics := range []int{2, 40} {
+		for i := range topics {
+			require.NoError(t, s.Append(t.Context(), made(fmt.Sprint("topic", i), "r", 1)...))
+		}
+		commands := kept.while("stats", func() {
+			found, err := store.Stats(t.Context(), 0)
+			require.NoError(t, err)
+			require.Len(t, found, 2*topics)
+		})
+		require.LessOrEqual(t, commands, 3)
+		if before > 0 {
+			require.Equal(t, before, commands)
+		}
+		before = commands
+	}
 }

@@ -52,6 +52,7 @@ type document struct {
 	Attempts      int            `bson:"attempts"`
 	Claims        int            `bson:"claims"`
 	Expiries      int            `bson:"expiries"`
+	Keyed         bool           `bson:"keyed,omitempty"` // has a key, and is open or parked
 	Parked        bool           `bson:"parked,omitempty"`
 	Size          int            `bson:"size"`
 	Owner         uuid           `bson:"owner,omitempty"`
@@ -67,9 +68,11 @@ type document struct {
 	LastError     string         `bson:"last_error,omitempty"`
 	// Step is the step that the message is of Joins: the id of its first record.
 	// WaitsFor is the join that this record is to finish.
-	Step     uuid   `bson:"step,omitempty"`
-	Joins    []uuid `bson:"joins,omitempty"`
-	WaitsFor uuid   `bson:"waits_for,omitempty"`
+	Step  uuid   `bson:"step,omitempty"`
+	Joins []uuid `bson:"joins,omitempty"`
+	// Joined is one or the other.
+	WaitsFor uuid `bson:"waits_for,omitempty"`
+	Joined   uuid `bson:"joined,omitempty"`
 	// Generation is that of the registrations by which the record got its group.
 	Generation int64 `bson:"generation"`
 	// Token is that of the claim that leased the record last.
@@ -190,9 +193,10 @@ func (l line) in(stage any, more ...bson.E) bson.D {
 	return append(l.Group.in(stage, bson.E{Key: "topic", Value: l.Topic}), more...)
 }
 
-// keyed is a filter for those of them that have keys, in a stage that is open.
+// keyed is a filter for those of them that have keys, in a stage that is open, or
+// parked.
 func (l line) keyed(stage, key any, more ...bson.E) bson.D {
-	return l.in(stage, append([]bson.E{{Key: "open", Value: true}, {Key: "key", Value: key}}, more...)...)
+	return l.in(stage, append([]bson.E{{Key: "keyed", Value: true}, {Key: "key", Value: key}}, more...)...)
 }
 
 // until is that the end of a wait, a delay or a lease has come by then.

@@ -130,9 +130,10 @@ func (s *Store) endRegistrations(ctx context.Context, limit int) (ended int, err
 		return err
 	}
 	if s.config.WithoutTransactions {
-		return ended, work(ctx)
+		err = work(ctx)
+	} else {
+		err = s.once(ctx, work)
 	}
-	err = s.once(ctx, work)
 	return ended, err
 }
 

@@ -23,7 +23,7 @@ const (
 	compatible    = 1
 )
 
-var collectionNames = []string{"records", "meta", "dedup", "lanes", "openings", "locks", "joins", "join_members", "workers", "endings"}
+var collectionNames = []string{"records", "meta", "dedup", "lanes", "openings", "locks", "joins", "join_members", "join_counts", "workers", "endings"}
 
 // index is one index of a collection. A partial one has just the documents
 // that its filter selects; queries that are to use it must say the same.
@@ -57,21 +57,20 @@ func indexes() []index {
 		// leapt to through it, and with the condition of a partial index older servers
 		// would read each document on the way.
 		{collection: "records", name: "queue", keys: ascending("grp", "stage", "topic", "seq")},
-		{collection: "records", name: "keyed", keys: ascending("grp", "stage", "topic", "key", "seq"), partial: append(where("open", true), exists("key")...)},
+		{collection: "records", name: "keyed", keys: ascending("grp", "stage", "topic", "key", "seq"), partial: where("keyed", true)},
 		// What becomes claimable by itself when its time comes.
 		{collection: "records", name: "later", keys: ascending("grp", "stage", "topic", "available_at"), partial: exists("available_at")},
 		{collection: "records", name: "leases", keys: ascending("available_at"), partial: exists("owner")},
 		{collection: "records", name: "expiring", keys: ascending("expires_at"), partial: append(exists("expires_at"), where("open", true)...)},
 		{collection: "records", name: "settled", keys: ascending("grp", "stage", "topic", "_id"), partial: where("settled", true)},
 		{collection: "records", name: "delete_at", keys: ascending("delete_at"), partial: exists("delete_at"), ttl: &atOnce},
-		{collection: "records", name: "parked", keys: ascending("grp", "topic", "key", "seq"), partial: where("parked", true)},
-		{collection: "records", name: "step", keys: ascending("step"), partial: exists("step")},
-		{collection: "records", name: "waits_for", keys: ascending("waits_for"), partial: exists("waits_for")},
+		{collection: "records", name: "joined", keys: ascending("joined"), partial: exists("joined")},
 		{collection: "joins", name: "grouping", keys: ascending("grouping_key", "status", "_id")},
 		{collection: "joins", name: "status", keys: ascending("status", "_id")},
 		{collection: "joins", name: "finished", keys: ascending("finished_at"), partial: exists("finished_at")},
 		{collection: "join_members", name: "step", keys: ascending("step")},
 		{collection: "join_members", name: "join", keys: ascending("join", "step")},
+		{collection: "join_counts", name: "join", keys: ascending("join")},
 		{collection: "lanes", name: "blocked", keys: ascending("grp", "topic", "blocked_by", "head")},
 		{collection: "lanes", name: "until", keys: ascending("grp", "topic", "until")},
 		{collection: "openings", name: "topic", keys: ascending("grp", "topic")},
@@ -90,21 +89,16 @@ func (i index) seconds() (after int32, ttl bool) {
 	return int32(*i.ttl / time.Second), true
 }
 
-func (i index) model() driver.IndexModel {
-	opts := options.Index().SetName(i.name)
-	if i.partial != nil {
-		opts.SetPartialFilterExpression(i.partial)
-	}
-	if after, ttl := i.seconds(); ttl {
-		opts.SetExpireAfterSeconds(after)
-	}
-	return driver.IndexModel{Keys: i.keys, Options: opts}
-}
-
 // Ensure creates the collections and indexes, or brings them up to date: an
 // index that was dropped is made again. An index of the same name that is
 // defined in another way is reported, with both definitions, and left alone. It
-// needs the role readWrite. See outmill.Schema.
+// needs the role readWrite. A server that lacks what the store is built on is refused
+// with errors.ErrUnsupported. See outmill.Schema.
+//
+// To build an index takes the collection for a moment, and waits for open transactions
+// that have written there while all others wait behind it. So Ensure gives up a build
+// after a second, or more where there are many documents, and tries it again some
+// times, with long pauses, before it returns an error.
 func (s *Store) Ensure(ctx context.Context) error {
 	return s.explain(ctx, "ensure the schema", s.ensure(alone(ctx)))
 }
@@ -120,8 +114,18 @@ func (s *Store) ensure(ctx context.Context) error {
 	if err := schemaError(found); err != nil && found.Version > schemaVersion {
 		return err
 	}
+	if found.Version == 0 {
+		if err := errors.Join(s.checkVersion(ctx), s.checkQueries(ctx)); err != nil {
+			return err
+		}
+	}
 	for _, name := range collectionNames {
 		if err := s.db.CreateCollection(ctx, s.config.CollectionName(name)); err != nil && !hasCode(err, codeNamespaceExists) {
+			return err
+		}
+	}
+	if found.Version == 0 {
+		if err := s.checkTransactions(ctx); err != nil {
 			return err
 		}
 	}
@@ -130,7 +134,7 @@ func (s *Store) ensure(ctx context.Context) error {
 		byCollection[i.collection] = append(byCollection[i.collection], i)
 	}
 	for _, collection := range slices.Sorted(maps.Keys(byCollection)) {
-		if err := s.ensureIndexes(ctx, s.collection(collection), byCollection[collection]); err != nil {
+		if err := s.ensureIndexes(ctx, s.collection(collection), byCollection[collection], found.Version > 0); err != nil {
 			return err
 		}
 	}
@@ -146,16 +150,16 @@ func (s *Store) ensure(ctx context.Context) error {
 	return err
 }
 
-func (s *Store) ensureIndexes(ctx context.Context, in *driver.Collection, wanted []index) error {
+func (s *Store) ensureIndexes(ctx context.Context, in *driver.Collection, wanted []index, inUse bool) error {
 	present, err := indexesOf(ctx, in)
 	if err != nil {
 		return err
 	}
-	var missing []driver.IndexModel
+	var missing bson.A
 	for _, i := range wanted {
 		found, ok := present[i.name]
 		if !ok {
-			missing = append(missing, i.model())
+			missing = append(missing, i.spec())
 		} else if err := i.check(in, found); err != nil {
 			return err
 		}
@@ -163,9 +167,12 @@ func (s *Store) ensureIndexes(ctx context.Context, in *driver.Collection, wanted
 	if len(missing) == 0 {
 		return nil
 	}
-	_, err = in.Indexes().CreateMany(ctx, missing)
+	err = s.build(ctx, in, missing, inUse)
 	if hasCode(err, codeOptionsConflict) || hasCode(err, codeKeySpecsConflict) {
 		return fmt.Errorf("%w: collection %s has an index that one of the store's would conflict with: drop it, or choose another Config.CollectionPrefix: %w", errIndexConflict, in.Name(), err)
+	}
+	if slices.ContainsFunc(refusesIndex, func(code int) bool { return hasCode(err, code) }) {
+		return lacking("partial indexes", err)
 	}
 	return err
 }
@@ -282,14 +289,7 @@ func (s *Store) creation() []string {
 	add := func(command bson.D) { list = append(list, "db.runCommand("+text(command)+")") }
 	byCollection := map[string]bson.A{}
 	for _, i := range indexes() {
-		spec := bson.D{{Key: "name", Value: i.name}, {Key: "key", Value: i.keys}}
-		if i.partial != nil {
-			spec = append(spec, bson.E{Key: "partialFilterExpression", Value: i.partial})
-		}
-		if after, ttl := i.seconds(); ttl {
-			spec = append(spec, bson.E{Key: "expireAfterSeconds", Value: after})
-		}
-		byCollection[i.collection] = append(byCollection[i.collection], spec)
+		byCollection[i.collection] = append(byCollection[i.collection], i.spec())
 	}
 	for _, name := range collectionNames {
 		given := s.config.CollectionName(name)

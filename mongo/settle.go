@@ -179,8 +179,12 @@ func writing(filter bson.D, update any) driver.WriteModel {
 	return driver.NewUpdateManyModel().SetFilter(filter).SetUpdate(update)
 }
 
-// note finds the keys of the records, before they are gone.
+// note finds the keys of the records, before they are gone, unless there is no lane
+// that would have to be opened.
 func (of *settlement) note(ctx context.Context) error {
+	if none, err := of.s.noLanes(ctx); none || err != nil {
+		return err
+	}
 	ids := leaseIDs(of.items)
 	found, err := findAll[lineKey](ctx, of.s.records, append(in("_id", ids), exists("key")...), first(len(ids), nil, "grp", "topic", "key"))
 	for _, key := range found {
@@ -213,12 +217,12 @@ func pending(stage any, more ...bson.E) driver.Pipeline {
 }
 
 // dueAsBefore puts a record that is due back where claims take the oldest due
-// first: the line is in the order of the appends, so it is not for records that
-// became due later.
+// first. It waits, though its time has come, until a claim takes it or puts it in line:
+// it is not in line at once because a claim in order may have read the line already,
+// and looks last at what waits.
 func dueAsBefore(more ...bson.E) driver.Pipeline {
 	later := bson.D{{Key: "$gt", Value: bson.A{"$next_at", "$created_at"}}}
-	return pending(given(later, stageWaiting, stageLine),
-		append(more, bson.E{Key: "available_at", Value: given(later, "$next_at", "$$REMOVE")})...)
+	return pending(stageWaiting, append(more, bson.E{Key: "available_at", Value: given(later, "$next_at", "$created_at")})...)
 }
 
 func released() driver.Pipeline { return dueAsBefore() }
@@ -246,7 +250,7 @@ func (s *Store) Ack(ctx context.Context, by string, leases []outmill.Lease) erro
 		if by != "" {
 			processed = append(processed, bson.E{Key: "processed_by", Value: literal(by)})
 		}
-		return pipeline(processed, "owner", "available_at", "open")
+		return pipeline(processed, "owner", "available_at", "open", "keyed")
 	})
 }
 
@@ -254,9 +258,15 @@ func (s *Store) Ack(ctx context.Context, by string, leases []outmill.Lease) erro
 func (s *Store) Release(ctx context.Context, leases []outmill.Lease) error {
 	err := s.settle(ctx, "release", bare(leases), nil, func(leaseGroup) any { return released() })
 	if err == nil && len(leases) > 0 {
-		s.bell.Ring()
+		s.cameBack()
 	}
 	return err
+}
+
+// cameBack has readers of this process look for what is not in line.
+func (s *Store) cameBack() {
+	s.trails.stir()
+	s.bell.Ring()
 }
 
 // Abandon makes the records due again after their delay. See outmill.Queue.
@@ -289,7 +299,7 @@ func (s *Store) giveBack(ctx context.Context, operation string, items []settling
 	err := s.settle(ctx, operation, items, nil, update)
 	for _, item := range items {
 		if err == nil && item.delay == 0 {
-			s.bell.Ring()
+			s.cameBack()
 			break
 		}
 	}
@@ -343,17 +353,22 @@ func (s *Store) standing(ctx context.Context, leases []outmill.Lease) ([]outmill
 }
 
 // dead is what going dead changes.
-func dead(reason any, more ...bson.E) driver.Pipeline {
+func dead(reason any) driver.Pipeline { return append(deadByKey(reason), unset("keyed")) }
+
+// deadByKey is dead for a record that is parked if it has a key, which claims look for.
+func deadByKey(reason any, more ...bson.E) driver.Pipeline {
 	return pipeline(append(bson.D{
 		{Key: "stage", Value: stageDead}, {Key: "settled", Value: true}, {Key: "status", Value: outmill.StatusDead}, {Key: "last_error", Value: reason},
 	}, more...), "owner", "available_at", "open")
 }
 
+var hasKey = bson.D{{Key: "$ne", Value: bson.A{bson.D{{Key: "$type", Value: "$key"}}, "missing"}}}
+
 const parkedError = "parked: an earlier record of its key went dead"
 
 // parked is what going dead behind another record of the key changes.
 func parked() driver.Pipeline {
-	return dead(literal(parkedError), bson.E{Key: "parked", Value: true})
+	return deadByKey(literal(parkedError), bson.E{Key: "parked", Value: true})
 }
 
 // Fail makes the records dead. See outmill.Queue.
@@ -368,8 +383,7 @@ func (s *Store) Fail(ctx context.Context, failures []outmill.Failure) error {
 		if !g.park {
 			return dead(literal(g.err))
 		}
-		hasKey := bson.D{{Key: "$ne", Value: bson.A{bson.D{{Key: "$type", Value: "$key"}}, "missing"}}}
-		return dead(literal(g.err), bson.E{Key: "parked", Value: given(hasKey, true, "$$REMOVE")})
+		return deadByKey(literal(g.err), bson.E{Key: "parked", Value: given(hasKey, true, "$$REMOVE")})
 	}
 	if !parking {
 		return s.settle(ctx, "fail", items, &isDead, update)
@@ -388,7 +402,7 @@ func (s *Store) Fail(ctx context.Context, failures []outmill.Failure) error {
 
 // parkAtOnce is how many records go dead with those that failed. Claims that
 // meet others do the same to them.
-const parkAtOnce = 5000
+const parkAtOnce = 1000
 
 func (of *settlement) failAndPark(ctx context.Context, update func(leaseGroup) any, counted touched) error {
 	heads, err := of.heads(ctx)

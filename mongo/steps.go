@@ -224,7 +224,7 @@ func (s *Store) eachMember(ctx context.Context, of map[uuid]bool, counted touche
 	if err != nil || len(members) == 0 {
 		return err
 	}
-	pending, err := s.pendingOf(ctx, members)
+	parts, err := s.partsOf(ctx, members)
 	if err != nil {
 		return err
 	}
@@ -233,7 +233,7 @@ func (s *Store) eachMember(ctx context.Context, of map[uuid]bool, counted touche
 	same := map[memberState]bson.A{}
 	for _, m := range members {
 		before := m.State.Status
-		if !pending[m.Join] || !move(&m) {
+		if parts[m.Join] == 0 || !move(&m) {
 			continue
 		}
 		same[m.State] = append(same[m.State], m.ID)
@@ -249,42 +249,25 @@ func (s *Store) eachMember(ctx context.Context, of map[uuid]bool, counted touche
 	if _, err := s.members.BulkWrite(ctx, models); err != nil {
 		return err
 	}
-	return s.addCounts(ctx, all, counted)
+	return s.addCounts(ctx, all, parts, counted)
 }
 
-// pendingOf tells which of the members' joins are pending.
-func (s *Store) pendingOf(ctx context.Context, members []member) (map[uuid]bool, error) {
+// partsOf returns in how many parts those of the members' joins count that are
+// pending.
+func (s *Store) partsOf(ctx context.Context, members []member) (map[uuid]int, error) {
 	joins := map[uuid]bool{}
 	for _, m := range members {
 		joins[m.Join] = true
 	}
 	found, err := findAll[struct {
-		ID uuid `bson:"_id"`
-	}](ctx, s.joins, append(in("_id", asList(joins)), bson.E{Key: "status", Value: outmill.JoinPending}), first(len(joins), nil, "_id"))
-	pending := map[uuid]bool{}
+		ID    uuid `bson:"_id"`
+		Parts int  `bson:"parts"`
+	}](ctx, s.joins, append(in("_id", asList(joins)), bson.E{Key: "status", Value: outmill.JoinPending}), first(len(joins), nil, "parts"))
+	parts := map[uuid]int{}
 	for _, f := range found {
-		pending[f.ID] = true
+		parts[f.ID] = f.Parts
 	}
-	return pending, err
-}
-
-func (s *Store) addCounts(ctx context.Context, all map[uuid]steps.Counts, counted touched) error {
-	var models []driver.WriteModel
-	for id, c := range all {
-		if c == (steps.Counts{}) {
-			continue
-		}
-		counted[id] = true
-		models = append(models, driver.NewUpdateOneModel().SetFilter(where("_id", id)).SetUpdate(bson.D{
-			{Key: "$inc", Value: bson.D{{Key: "completed_steps", Value: c.Completed}, {Key: "failed_steps", Value: c.Failed}}},
-			{Key: "$currentDate", Value: bson.D{{Key: "updated_at", Value: true}}},
-		}))
-	}
-	if len(models) == 0 {
-		return nil
-	}
-	_, err := s.joins.BulkWrite(ctx, models)
-	return err
+	return parts, err
 }
 
 // hurryWithin bounds what comes after a commit.
@@ -323,12 +306,12 @@ func (s *Store) hurryDecided(ctx context.Context, joins touched) error {
 	if len(decided) == 0 {
 		return nil
 	}
-	_, err = s.records.UpdateMany(ctx, append(in("waits_for", decided),
+	_, err = s.records.UpdateMany(ctx, append(in("joined", decided), bson.E{Key: "waits_for", Value: bson.D{{Key: "$in", Value: decided}}},
 		bson.E{Key: "stage", Value: bson.D{{Key: "$in", Value: bson.A{stageWaiting, stageDelayed}}}},
 		expr(bson.D{{Key: "$gt", Value: bson.A{"$available_at", "$$NOW"}}})),
 		pipeline(bson.D{{Key: "available_at", Value: "$$NOW"}, {Key: "next_at", Value: "$$NOW"}}))
 	if err == nil {
-		s.bell.Ring()
+		s.cameBack()
 	}
 	return err
 }

@@ -35,12 +35,20 @@ type Store struct {
 	config     Config
 	logger     *logs.Log
 
-	records, meta, dedup, lanes, openings, locks, joins, members, workers, endings *driver.Collection
+	records, meta, dedup, lanes, openings, locks, joins, members, counts, workers, endings *driver.Collection
 
-	turns   rotation.Rotation
-	busy    rotation.Busy
+	turns    rotation.Rotation
+	busy     rotation.Busy
+	trails   trails
+	laneSeen laneSeen
+	// turnFor is how long a turn at a line lasts at first.
+	turnFor time.Duration
+	// busyFor is how long all claims are full before the change stream is closed.
+	busyFor time.Duration
 	bell    bell.Bell
-	changes *changes
+	// changes is the change stream that was joined, if any.
+	changes atomic.Pointer[changes]
+	undoing *undoing
 	clock   clock
 	// inUse are the callers' transactions that are being appended to, and the
 	// lines that this process claims from in order.
@@ -74,14 +82,14 @@ func New(client *driver.Client, config Config, logger watermill.LoggerAdapter) (
 	config.setDefaults()
 	db := client.Database(config.Database, databaseOptions())
 	s := &Store{
-		client: client, ownsClient: owns, db: db, config: config,
+		client: client, ownsClient: owns, db: db, config: config, turnFor: firstTurn,
 		logger: logs.New(logger, config.Name, config.AppendLogLevel),
 	}
 	s.records, s.meta, s.dedup = s.collection("records"), s.collection("meta"), s.collection("dedup")
 	s.lanes, s.openings, s.locks = s.collection("lanes"), s.collection("openings"), s.collection("locks")
-	s.joins, s.members = s.collection("joins"), s.collection("join_members")
+	s.joins, s.members, s.counts = s.collection("joins"), s.collection("join_members"), s.collection("join_counts")
 	s.workers, s.endings = s.collection("workers"), s.collection("endings")
-	s.changes = newChanges(s)
+	s.undoing, s.busyFor = newUndoing(), busyFor
 	return s, nil
 }
 
@@ -115,7 +123,8 @@ func (s *Store) Close() error {
 	if s.closed.Swap(true) {
 		return nil
 	}
-	s.changes.close()
+	streams.leave(s)
+	s.undoing.close()
 	s.bell.Close()
 	if !s.ownsClient {
 		return nil

@@ -33,13 +33,22 @@ var errContended = errors.New("others changed the same records again and again m
 // whatever is done with it.
 func alone(ctx context.Context) context.Context { return driver.NewSessionContext(ctx, nil) }
 
-// do runs fn, which is not in a transaction, again if it fails for a reason
-// that passes.
+// do runs fn, which is not in a transaction and may be done twice, again if it fails
+// for a reason that passes.
 func (s *Store) do(ctx context.Context, operation string, fn func(ctx context.Context) error) error {
+	return s.doWhile(ctx, operation, repeatable, fn)
+}
+
+// doOnce is do for what must not be done twice.
+func (s *Store) doOnce(ctx context.Context, operation string, fn func(ctx context.Context) error) error {
+	return s.doWhile(ctx, operation, passes, fn)
+}
+
+func (s *Store) doWhile(ctx context.Context, operation string, worthIt func(error) bool, fn func(ctx context.Context) error) error {
 	ctx = alone(ctx)
 	err := s.ready(ctx)
 	if err == nil {
-		err = again(ctx, func() error { return fn(ctx) })
+		err = againWhile(ctx, worthIt, func() error { return fn(ctx) })
 	}
 	return s.explain(ctx, operation, err)
 }
@@ -53,11 +62,14 @@ func (s *Store) transact(ctx context.Context, operation string, fn func(ctx cont
 	return s.do(ctx, operation, func(ctx context.Context) error { return s.once(ctx, fn) })
 }
 
-func again(ctx context.Context, fn func() error) error {
+// again runs fn, which may be done twice, again if it fails for a reason that passes.
+func again(ctx context.Context, fn func() error) error { return againWhile(ctx, repeatable, fn) }
+
+func againWhile(ctx context.Context, worthIt func(error) bool, fn func() error) error {
 	pause, until := firstPause, time.Now().Add(tryWithin)
 	for attempt := 1; ; attempt++ {
 		err := fn()
-		if err == nil || !passes(err) {
+		if err == nil || !worthIt(err) {
 			return err
 		}
 		if time.Now().After(until) {

@@ -4,15 +4,20 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 
+	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/sqltx"
 )
 
@@ -27,69 +32,249 @@ const (
 // Wake calls woken when records of a topic may have become claimable: see
 // outmill.Waker. It hears at once what the Store does in transactions of its own.
 // What callers' transactions and other processes append comes by a change stream,
-// which the first Wake opens and Close ends; polling finds what other processes
-// give back. A standalone server has no change stream, and a stream that breaks
-// off cannot go on once the server's oplog has dropped its place: readers poll in
-// both cases.
+// one for all Stores of a client and their collection, which the first Wake opens and
+// the last Close ends; polling finds what other processes give back. The stream is
+// closed while all claims of these Stores bring as much as they ask for, since the
+// server reads its whole log for each stream, and is opened again when one brings less. A standalone
+// server has no change stream, and a stream that breaks off cannot go on once the
+// server's oplog has dropped its place: readers poll in both cases.
 func (s *Store) Wake(ctx context.Context, woken func(topic string)) {
 	s.bell.Listen(ctx, woken)
-	if s.bell.Heard() {
-		s.changes.listen()
+	if s.bell.Heard() && !s.config.WithoutChangeStream && !s.config.WithoutTransactions {
+		streams.join(s)
 	}
 }
 
-// changes follows the change stream.
+// streams are the change streams of this process.
+var streams registry
+
+// registry has one change stream for the Stores of a client and a collection.
+type registry struct {
+	mu    sync.Mutex
+	known map[streamOf]*changes
+}
+
+type streamOf struct {
+	client               *driver.Client
+	database, collection string
+}
+
+func (s *Store) streamOf() streamOf {
+	return streamOf{s.client, s.db.Name(), s.records.Name()}
+}
+
+// join has the store's bell rung by the stream, which begins with its first store.
+func (r *registry) join(s *Store) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s.closed.Load() || s.changes.Load() != nil {
+		return
+	}
+	c := r.known[s.streamOf()]
+	if c == nil {
+		c = newChanges(s)
+		if r.known == nil {
+			r.known = map[streamOf]*changes{}
+		}
+		r.known[s.streamOf()] = c
+		c.work.Go(c.keepListening)
+	}
+	c.mu.Lock()
+	c.users[s] = true
+	stands := c.stands
+	c.mu.Unlock()
+	s.changes.Store(c)
+	if stands {
+		// Whoever listens from now on may have missed something.
+		s.bell.Ring()
+	}
+}
+
+// leave ends the stream with its last store, and waits for that.
+func (r *registry) leave(s *Store) {
+	if c := r.remove(s); c != nil {
+		c.end()
+		c.work.Wait()
+	}
+}
+
+// remove returns the store's stream if the store was its last user.
+func (r *registry) remove(s *Store) *changes {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := s.changes.Load()
+	if c == nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.users, s)
+	if len(c.users) > 0 {
+		return nil
+	}
+	delete(r.known, s.streamOf())
+	return c
+}
+
+// changes follows a change stream.
 type changes struct {
-	s    *Store
+	s    *Store // the first of the users
 	ctx  context.Context
 	end  context.CancelFunc
 	work sync.WaitGroup
 
-	mu        sync.Mutex
-	listening bool
+	mu    sync.Mutex
+	users map[*Store]bool
+	// stands: the stream is there. pause ends it, and idle is closed while it is wanted.
+	stands bool
+	pause  context.CancelFunc
+	idle   chan struct{}
+	// claims are the last ones of each reader, and busySince is since when all of them
+	// were full.
+	claims    map[claimer]claimOutcome
+	busySince time.Time
 }
+
+// claimer is a reader as a stream knows it.
+type claimer struct {
+	store         *Store
+	group, topics string
+}
+
+// claimOutcome is whether a claim brought as much as it asked for, and when.
+type claimOutcome struct {
+	full bool
+	at   time.Time
+}
+
+const (
+	// busyFor is how long all claims are full before the stream is closed.
+	busyFor = time.Second
+	// forgetClaimer is how long a reader counts that claims no more.
+	forgetClaimer = time.Minute
+	maxClaimers   = 1000
+)
 
 // errStreamEnded is of a stream whose collection was dropped or renamed.
 var errStreamEnded = errors.New("the server has ended the change stream: the collection was dropped or renamed")
 
 func newChanges(s *Store) *changes {
-	c := &changes{s: s}
+	c := &changes{s: s, users: map[*Store]bool{}, claims: map[claimer]claimOutcome{}, idle: make(chan struct{}), pause: func() {}}
+	close(c.idle)
 	c.ctx, c.end = context.WithCancel(context.Background())
 	return c
 }
 
-// listen begins to listen, once.
-func (c *changes) listen() {
-	if c.s.config.WithoutChangeStream || c.s.config.WithoutTransactions {
-		return
+// ring rings the bells of all users.
+func (c *changes) ring(topics ...string) {
+	c.mu.Lock()
+	users := slices.Collect(maps.Keys(c.users))
+	c.mu.Unlock()
+	for _, s := range users {
+		s.bell.Ring(topics...)
 	}
+}
+
+// claimed hears what a claim brought.
+func (c *changes) claimed(s *Store, req outmill.ClaimRequest, full bool) {
+	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.listening || c.ctx.Err() != nil {
-		return
+	if len(c.claims) >= maxClaimers {
+		clear(c.claims)
 	}
-	c.listening = true
-	c.work.Go(c.keepListening)
+	c.claims[claimer{s, req.Group, strings.Join(req.Topics.Include, "\x00")}] = claimOutcome{full, now}
+	wanted := c.wanted()
+	for who, last := range c.claims {
+		if now.Sub(last.at) > forgetClaimer {
+			delete(c.claims, who)
+		} else if !last.full {
+			c.busySince = time.Time{}
+			if !wanted {
+				close(c.idle)
+			}
+			return
+		}
+	}
+	if c.busySince.IsZero() {
+		c.busySince = now
+	}
+	if wanted && now.Sub(c.busySince) >= s.busyFor {
+		c.idle = make(chan struct{})
+		c.pause()
+	}
+}
+
+// wanted tells whether the stream is wanted.
+func (c *changes) wanted() bool {
+	select {
+	case <-c.idle:
+		return true
+	default:
+		return false
+	}
+}
+
+// session is how long to hear, once that is wanted.
+func (c *changes) session() (context.Context, context.CancelFunc) {
+	for {
+		c.mu.Lock()
+		if c.wanted() || c.ctx.Err() != nil {
+			ctx, cancel := context.WithTimeout(c.ctx, listenFor)
+			c.pause = cancel
+			c.mu.Unlock()
+			return ctx, cancel
+		}
+		idle := c.idle
+		c.mu.Unlock()
+		select {
+		case <-idle:
+		case <-c.ctx.Done():
+		}
+	}
+}
+
+func (c *changes) standing(stands bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stands = stands
 }
 
 func (c *changes) keepListening() {
-	pause := firstReconnect
+	pause, told := firstReconnect, false
 	for c.ctx.Err() == nil {
 		began := time.Now()
-		err := c.hear()
+		ctx, cancel := c.session()
+		err := c.hear(ctx)
+		cancel()
 		if c.ctx.Err() != nil {
 			return
 		}
 		if err == nil {
 			continue
 		}
-		c.s.logger.Error("No change stream; readers poll until it works again", err, nil)
-		if time.Since(began) > lastReconnect {
-			pause = firstReconnect
+		if hasCode(err, codeUnauthorized) || hasCode(err, codeNoChangeStreams) {
+			c.s.logger.Error("No change stream, because the server does not allow one; readers poll. Config.WithoutChangeStream avoids the try", err, nil)
+			return
 		}
+		if time.Since(began) > lastReconnect {
+			pause, told = firstReconnect, false
+		}
+		c.report(err, told)
+		told = true
 		_ = sqltx.Pause(c.ctx, pause/2+rand.N(pause))
 		pause = min(2*pause, lastReconnect)
 	}
+}
+
+// report tells once that a stream does not come about.
+func (c *changes) report(err error, told bool) {
+	const text = "No change stream; readers poll until it works again"
+	if told {
+		c.s.logger.Debug(text, watermill.LogFields{"err": err.Error()})
+		return
+	}
+	c.s.logger.Error(text, err, nil)
 }
 
 // topicsOf are the topics of an append; none stands for any topic.
@@ -112,9 +297,7 @@ func topicsOf(event bson.Raw) []string {
 // hear listens until the stream breaks for good: the driver resumes what can be
 // resumed. It hears of the last document of each append, and only the topics of
 // it, because an event may not be larger than a document.
-func (c *changes) hear() error {
-	ctx, cancel := context.WithTimeout(c.ctx, listenFor)
-	defer cancel()
+func (c *changes) hear(ctx context.Context) error {
 	// There are streams of what a majority has only.
 	records := c.s.records.Clone(options.Collection().SetReadConcern(readconcern.Majority()))
 	stream, err := records.Watch(c.ctx, driver.Pipeline{
@@ -122,6 +305,9 @@ func (c *changes) hear() error {
 		{{Key: "$project", Value: bson.D{{Key: "_id", Value: 1}, {Key: "fullDocument.topic", Value: 1}, {Key: "fullDocument.wakes", Value: 1}}}},
 	}, options.ChangeStream().SetMaxAwaitTime(time.Second))
 	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
 		return err
 	}
 	defer func() {
@@ -129,20 +315,15 @@ func (c *changes) hear() error {
 		defer cancel()
 		_ = stream.Close(ctx)
 	}()
+	c.standing(true)
+	defer c.standing(false)
 	// Something may have been committed before the stream began.
-	c.s.bell.Ring()
+	c.ring()
 	for stream.Next(ctx) {
-		c.s.bell.Ring(topicsOf(stream.Current)...)
+		c.ring(topicsOf(stream.Current)...)
 	}
 	if ctx.Err() != nil {
 		return nil
 	}
 	return cmp.Or(stream.Err(), errStreamEnded)
-}
-
-func (c *changes) close() {
-	c.mu.Lock()
-	c.end()
-	c.mu.Unlock()
-	c.work.Wait()
 }

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/event"
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
@@ -185,11 +187,53 @@ func Test_a_stream_that_was_ended_for_good_is_opened_again(t *testing.T) {
 	require.Equal(t, []string{"one"}, namesOf(claimed(t, other, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderNone))))
 }
 
+// withoutStream is a store whose first tries to open a change stream fail.
+func withoutStream(t *testing.T, tries, code int) (*mongo.Store, *errorsHeard) {
+	t.Helper()
+	const app = "deaf"
+	s, server := ownStand(t, mongo.Config{})
+	heard := &errorsHeard{told: make(chan struct{}, 100)}
+	store, err := mongo.New(victimOf(t, server.URL, app), mongo.Config{Database: s.db.Name()}, heard)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	_, err = store.Groups(t.Context()) // the schema is checked
+	require.NoError(t, err)
+	failing(t, s.Client(), app, tries, bson.D{{Key: "failCommands", Value: bson.A{"aggregate"}}, {Key: "errorCode", Value: code}})
+	return store, heard
+}
+
+func Test_a_change_stream_that_does_not_come_about_is_an_error_once(t *testing.T) {
+	t.Parallel()
+	other, heard := withoutStream(t, 4, 286)
+	told(t, testenv.Hints(t.Context(), other)) // it has come about
+	require.Len(t, heard.told, 1)
+	require.Positive(t, heard.debugged.Load())
+}
+
+func Test_a_change_stream_that_the_user_may_not_have_is_not_tried_again(t *testing.T) {
+	t.Parallel()
+	other, heard := withoutStream(t, 1, 13)
+	wake := testenv.Hints(t.Context(), other)
+	told(t, heard.told)
+	select {
+	case <-wake:
+		require.Fail(t, "a stream was opened")
+	case <-time.After(4 * firstReconnect):
+	}
+}
+
+// firstReconnect is the longest that the store waits before it tries a stream again
+// for the first time, and some more.
+const firstReconnect = 200 * time.Millisecond
+
 // errorsHeard is a logger that tells of errors.
 type errorsHeard struct {
 	watermill.NopLogger
-	told chan struct{}
+	told     chan struct{}
+	debugged atomic.Int32
 }
+
+func (l *errorsHeard) Debug(string, watermill.LogFields) { l.debugged.Add(1) }
 
 func (l *errorsHeard) Error(string, error, watermill.LogFields)         { l.told <- struct{}{} }
 func (l *errorsHeard) With(watermill.LogFields) watermill.LoggerAdapter { return l }
@@ -227,4 +271,81 @@ func Test_a_store_that_waits_for_a_change_stream_it_never_gets_can_be_closed(t *
 	told(t, wake)
 	require.NoError(t, other.Close())
 	require.NotErrorIs(t, other.Client().Ping(t.Context(), nil), driver.ErrClientDisconnected)
+}
+
+// streamsOf counts the change streams that a client has opened.
+type streamsOf struct{ opened atomic.Int64 }
+
+func (n *streamsOf) monitor() *event.CommandMonitor {
+	var streams sync.Map
+	return &event.CommandMonitor{
+		Started: func(_ context.Context, e *event.CommandStartedEvent) {
+			if _, err := e.Command.LookupErr("pipeline", "0", "$changeStream"); err == nil {
+				streams.Store(e.RequestID, true)
+			}
+		},
+		Succeeded: func(_ context.Context, e *event.CommandSucceededEvent) {
+			if _, is := streams.LoadAndDelete(e.RequestID); is {
+				n.opened.Add(1)
+			}
+		},
+	}
+}
+
+func Test_a_change_stream_is_closed_while_claims_bring_what_they_ask_for(t *testing.T) {
+	t.Parallel()
+	s := newStand(t, mongo.Config{})
+	var n streamsOf
+	store := newStore(t, clientOf(t, options.Client().ApplyURI(testenv.MongoDB(t)).SetMonitor(n.monitor())), mongo.Config{Database: s.db.Name()})
+	mongo.SetBusyFor(store, 0)
+	wake := testenv.Hints(t.Context(), store)
+	told(t, wake)
+	require.NoError(t, s.Append(t.Context(), one("one"), one("two")))
+	told(t, wake)
+	request := claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone)
+	require.Len(t, claimed(t, store, request), 1)
+	require.True(t, eventually(t.Context(), patience, func() bool { return !mongo.Listens(store) }), "it is closed")
+	require.Len(t, claimed(t, store, request), 1)
+	require.EqualValues(t, 1, n.opened.Load())
+	require.Empty(t, claimed(t, store, request))
+	told(t, wake) // it is there again
+	require.EqualValues(t, 2, n.opened.Load())
+	require.NoError(t, s.Append(t.Context(), one("three")))
+	told(t, wake)
+}
+
+func Test_a_change_stream_stays_while_another_reader_finds_nothing(t *testing.T) {
+	t.Parallel()
+	s := newStand(t, mongo.Config{})
+	var n streamsOf
+	store := newStore(t, clientOf(t, options.Client().ApplyURI(testenv.MongoDB(t)).SetMonitor(n.monitor())), mongo.Config{Database: s.db.Name()})
+	mongo.SetBusyFor(store, 0)
+	wake := testenv.Hints(t.Context(), store)
+	told(t, wake)
+	require.Empty(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone, "quiet")))
+	require.NoError(t, s.Append(t.Context(), one("one"), one("two")))
+	told(t, wake)
+	require.Len(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone, "orders")), 1)
+	require.NoError(t, s.Append(t.Context(), &outmill.Record{Topic: "quiet"}))
+	told(t, wake)
+	require.True(t, mongo.Listens(store))
+	require.EqualValues(t, 1, n.opened.Load())
+}
+
+func Test_stores_of_a_client_share_a_change_stream_until_the_last_one_is_closed(t *testing.T) {
+	t.Parallel()
+	s := newStand(t, mongo.Config{})
+	var n streamsOf
+	client := clientOf(t, options.Client().ApplyURI(testenv.MongoDB(t)).SetMonitor(n.monitor()))
+	first, second := newStore(t, client, mongo.Config{Database: s.db.Name()}), newStore(t, client, mongo.Config{Database: s.db.Name()})
+	one1, two := testenv.Hints(t.Context(), first), testenv.Hints(t.Context(), second)
+	told(t, one1)
+	told(t, two)
+	require.NoError(t, s.Append(t.Context(), one("one")))
+	told(t, one1)
+	told(t, two)
+	require.NoError(t, first.Close())
+	require.NoError(t, s.Append(t.Context(), one("two")))
+	told(t, two)
+	require.EqualValues(t, 1, n.opened.Load())
 }

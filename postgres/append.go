@@ -95,7 +95,7 @@ func attached(from int) string {
 func insertNew(insert, returning, more string) string {
 	return `WITH free AS (
 	INSERT INTO {p:dedup} AS d (topic, dedup_key, expires_at)
-	SELECT k.topic, k.dedup_key, statement_timestamp() + $21::bigint * interval '1 microsecond'
+	SELECT k.topic, k.dedup_key, statement_timestamp() + $21::bigint::float8 * interval '1 microsecond'
 	FROM unnest($22::text[], $23::text[]) AS k (topic, dedup_key)
 	WHERE EXISTS (SELECT 1 FROM {p:meta} WHERE ` + sqlFits + `)
 	ORDER BY 1, 2
@@ -170,6 +170,21 @@ type appending struct {
 	named []string
 	// toRecords: the caller's snapshot is of before the log was turned on.
 	toRecords bool
+	// missed is how often the groups were others than those that were known.
+	missed int
+}
+
+// missedBefore is how often the groups may change between a look at them and the insert
+// before the next look keeps them as they are: with many registrations a second, and a server
+// that is far away, they would do so each time.
+const missedBefore = 3
+
+// load reads the registered groups.
+func (a *appending) load(ctx context.Context, r runner) (*routing.Table, error) {
+	if a.missed < missedBefore {
+		return a.s.loadRoutes(ctx, r)
+	}
+	return a.s.loadRoutes(ctx, r, a.s.keepRoutes())
 }
 
 func newAppending(s *Store, records []*outmill.Record) (*appending, error) {
@@ -268,9 +283,9 @@ func (a *appending) settings() string {
 // writeOwn writes in a transaction of the store's own.
 func (a *appending) writeOwn(ctx context.Context, t *txn) error {
 	table := a.s.routes.Load()
-	if table == nil {
+	if table == nil || a.missed >= missedBefore {
 		var err error
-		if table, err = a.s.loadRoutes(ctx, t); err != nil {
+		if table, err = a.load(ctx, t); err != nil {
 			return err
 		}
 	}
@@ -283,6 +298,7 @@ func (a *appending) writeOwn(ctx context.Context, t *txn) error {
 	}
 	// Nothing was written: the groups have changed.
 	a.s.routes.CompareAndSwap(table, nil)
+	a.missed++
 	return errRoutesChanged
 }
 
@@ -301,7 +317,7 @@ func (a *appending) writeUnchecked(ctx context.Context, r runner) error {
 		loaded := table == nil
 		if loaded {
 			var err error
-			if table, err = a.s.loadRoutes(ctx, r); err != nil {
+			if table, err = a.load(ctx, r); err != nil {
 				return err
 			}
 		}
@@ -309,7 +325,10 @@ func (a *appending) writeUnchecked(ctx context.Context, r runner) error {
 		if err != nil || fits {
 			return err
 		}
+		// Those of before are of no use to others either, even if their number is higher.
+		a.s.routes.CompareAndSwap(table, nil)
 		table, a.toRecords = nil, loaded
+		a.missed++
 	}
 	return errRoutesChanged
 }

@@ -13,39 +13,36 @@ import (
 // transaction, so that each begins after the one before has committed.
 // Everything else goes on beside them: settling, appending, tidying up.
 
-// admitAtOnce bounds how many records of each kind one statement puts in line
-// whose wait, delay or lease is over. There are more statements until all are:
-// what is due and not in line holds up nothing.
-const admitAtOnce = 10_000
-
 var (
 	sqlLockTopic = `SELECT pg_advisory_xact_lock($1::bigint)`
 
-	// sqlAdmit puts in line what is due: from then on its place is that of its
-	// append, and stage 4 stands for leases that have not ended. It also opens
-	// the lanes that have waited long enough. $1 is the group, $2 the topic.
-	sqlAdmit = `WITH admitted AS (
-	UPDATE {p:records} AS r SET stage = 0, available_at = NULL, owner = NULL,
-		attempts = r.attempts + CASE WHEN r.stage = 4 AND r.expiries >= 2 THEN 1 ELSE 0 END,
-		expiries = r.expiries + CASE WHEN r.stage = 4 THEN 1 ELSE 0 END
-	WHERE r.ctid = ANY (ARRAY(
-		SELECT * FROM (SELECT ctid FROM {p:records}
+	// sqlAdmit puts in line what is due, $3 records of what has been due for longest:
+	// from then on its place is that of its append, and stage 4 stands for leases that
+	// have not ended. It tells how many there were, and the last of them. It also opens
+	// $4 of the lanes that have waited long enough. $1 is the group, $2 the topic.
+	sqlAdmit = `WITH due AS MATERIALIZED (SELECT * FROM (
+		SELECT * FROM (SELECT ctid AS tid, available_at, seq FROM {p:records}
 			WHERE grp = $1::text AND topic = $2::text AND stage = 2 AND available_at <= statement_timestamp()
 			ORDER BY available_at, seq LIMIT $3::bigint FOR UPDATE SKIP LOCKED) AS waiting
 		UNION ALL
-		SELECT * FROM (SELECT ctid FROM {p:records}
+		SELECT * FROM (SELECT ctid AS tid, available_at, seq FROM {p:records}
 			WHERE grp = $1::text AND topic = $2::text AND stage = 3 AND available_at <= statement_timestamp()
 			ORDER BY available_at, seq LIMIT $3::bigint FOR UPDATE SKIP LOCKED) AS delayed
 		UNION ALL
-		SELECT * FROM (SELECT ctid FROM {p:records}
+		SELECT * FROM (SELECT ctid AS tid, available_at, seq FROM {p:records}
 			WHERE grp = $1::text AND topic = $2::text AND stage = 4 AND available_at <= statement_timestamp() AND ` + notExpired + `
-			ORDER BY available_at LIMIT $3::bigint FOR UPDATE SKIP LOCKED) AS leased))
-	RETURNING r.key),
-opened AS (UPDATE {p:lanes} SET blocked_by = '', until = NULL WHERE ctid = ANY (ARRAY(
+			ORDER BY available_at, seq LIMIT $3::bigint FOR UPDATE SKIP LOCKED) AS leased
+		) AS each ORDER BY available_at, seq LIMIT $3::bigint),
+admitted AS (
+	UPDATE {p:records} AS r SET stage = 0, available_at = NULL, owner = NULL,
+		attempts = r.attempts + CASE WHEN r.stage = 4 AND r.expiries >= 2 THEN 1 ELSE 0 END,
+		expiries = r.expiries + CASE WHEN r.stage = 4 THEN 1 ELSE 0 END
+	WHERE r.ctid = ANY (ARRAY(SELECT tid FROM due)) RETURNING r.key),
+opened AS (UPDATE {p:lanes} SET blocked_by = '', until = NULL, looks = CASE WHEN until <= statement_timestamp() THEN looks ELSE 0 END WHERE ctid = ANY (ARRAY(
 	SELECT l.ctid FROM (SELECT DISTINCT key FROM admitted WHERE key <> '') AS k
 	CROSS JOIN LATERAL (SELECT ctid FROM {p:lanes} WHERE grp = $1::text AND topic = $2::text AND key = k.key LIMIT 1) AS l
-	UNION ALL SELECT ctid FROM {p:lanes} WHERE ` + overdue + `)))
-SELECT count(*) FROM admitted`
+	UNION ALL SELECT * FROM (SELECT ctid FROM {p:lanes} WHERE ` + overdue + ` ORDER BY until LIMIT $4::bigint) AS over)))
+SELECT count(*) OVER (), available_at, seq FROM due ORDER BY available_at DESC, seq DESC LIMIT 1`
 
 	// stateOfKey: the lease of another owner ($3) and its end, the first record
 	// that waits and how long it stands in the way, the first that is held, and
@@ -80,13 +77,13 @@ AND ` + noneOf(`{p:records} WHERE grp IS NULL AND topic = $2::text AND stage = 3
 	SELECT ` + lineColumns + ` FROM {p:records}
 	WHERE grp = $1::text AND topic = $2::text AND stage = 0 ORDER BY seq LIMIT $4::bigint),
 k AS MATERIALIZED (SELECT *, row_number() OVER (PARTITION BY key ORDER BY seq) AS nth FROM page)
-SELECT k.id::text, k.seq, k.key, k.expired, k.expiries, k.size, k.nth = 1, ` + stateColumns + ` FROM k` + stateOfKey + `
+SELECT k.id::text, k.seq, k.key, k.expired, k.expiries, k.size, k.due, k.nth = 1, ` + stateColumns + ` FROM k` + stateOfKey + `
 WHERE ` + allRouted + ` AND ` + recordsOnly + `
 ORDER BY k.seq`
 
 	// sqlTopicLine reads the line and what claims by key have held, up to what
 	// waits unless $5. It reads nothing while another owner has a lease.
-	sqlTopicLine = `SELECT id::text, seq, key, expired, expiries, size, false, NULL, NULL, NULL, NULL, NULL, false FROM (
+	sqlTopicLine = `SELECT id::text, seq, key, expired, expiries, size, due, false, NULL, NULL, NULL, NULL, NULL, false FROM (
 	SELECT * FROM (SELECT ` + lineColumns + ` FROM {p:records}
 		WHERE grp = $1::text AND topic = $2::text AND stage = 0 ORDER BY seq LIMIT $4::bigint) AS line
 	UNION ALL
@@ -99,7 +96,7 @@ AND ` + noneOf(`{p:records} WHERE grp = $1::text AND topic = $2::text AND stage 
 AND ` + allRouted + ` AND ` + recordsOnly + `
 ORDER BY seq LIMIT $4::bigint`
 
-	lineColumns = `id, seq, key, coalesce(expires_at <= statement_timestamp(), false) AS expired, expiries, size`
+	lineColumns = `id, seq, key, coalesce(expires_at <= statement_timestamp(), false) AS expired, expiries, size, greatest(next_at, created_at) AS due`
 
 	sqlLease = `UPDATE {p:records} AS r SET ` + leaseSet + `
 WHERE r.id = ANY ($3::text[]::uuid[]) AND r.stage + 0 IN (0, 1) RETURNING ` + recordColumns + `, false`
@@ -123,7 +120,7 @@ type scanState struct {
 
 func scanRecord(r *inorder.Record, scan func(...any) error) error {
 	var s scanState
-	err := scan(&r.ID, &r.Seq, &r.Key, &r.Expired, &r.Expiries, &r.Size, &r.First,
+	err := scan(&r.ID, &r.Seq, &r.Key, &r.Expired, &r.Expiries, &r.Size, &r.Due, &r.First,
 		&s.other, &r.State.OtherEnd, &s.waiting, &r.State.WaitingEnd, &s.held, &r.State.Parked)
 	s.into(&r.State)
 	return err
@@ -198,12 +195,10 @@ func (c *claim) takeByTopic(ctx context.Context, topic string, want int) error {
 	return c.inOrder(ctx, topic, func(ctx context.Context, t *txn) (*line, error) {
 		l := c.newLine(t, topic, want)
 		var page []inorder.Record
-		err := l.start(ctx, func() []step {
-			return []step{{
-				template: sqlTopicLine,
-				args:     []any{c.req.Group, topic, c.req.Owner.String(), want, c.req.KeyPolicy == outmill.Skip},
-				row:      pageOf(&page),
-			}}
+		err := l.start(ctx, step{
+			template: sqlTopicLine,
+			args:     []any{c.req.Group, topic, c.req.Owner.String(), want, c.req.KeyPolicy == outmill.Skip},
+			row:      pageOf(&page),
 		})
 		if err != nil {
 			return nil, err
@@ -262,21 +257,27 @@ func (l *line) lock() step {
 	return step{template: sqlLockTopic, args: []any{l.c.s.lockOfTopic(l.c.req.Group, l.topic)}}
 }
 
-func (l *line) admit(admitted *int) step {
+// admit puts in line what is due. Where that is more than one transaction takes, the
+// claim sees time up to there only.
+func (l *line) admit() step {
+	most := l.c.s.atOnce.Admit(l.Want)
 	return step{
-		template: sqlAdmit, args: []any{l.c.req.Group, l.topic, admitAtOnce},
-		row: func(scan func(...any) error) error { return scan(admitted) },
+		template: sqlAdmit, args: []any{l.c.req.Group, l.topic, most, l.pageSize()},
+		row: func(scan func(...any) error) error {
+			var admitted int
+			var last inorder.Moment
+			if err := scan(&admitted, &last.Due, &last.Seq); err != nil || admitted < most {
+				return err
+			}
+			l.Until, l.c.again = last, true
+			return nil
+		},
 	}
 }
 
-// start locks the topic, takes in all that is due, and then sends the steps.
-func (l *line) start(ctx context.Context, steps func() []step) error {
-	var admitted int
-	err := l.t.run(ctx, append([]step{l.lock(), l.admit(&admitted)}, steps()...)...)
-	for err == nil && admitted >= admitAtOnce {
-		err = l.t.run(ctx, append([]step{l.admit(&admitted)}, steps()...)...)
-	}
-	return err
+// start locks the topic, takes in what is due, and then sends the steps.
+func (l *line) start(ctx context.Context, steps ...step) error {
+	return l.t.run(ctx, append([]step{l.lock(), l.admit()}, steps...)...)
 }
 
 func (l *line) pageSize() int { return max(l.Want, minPage) }
@@ -311,29 +312,30 @@ func (l *line) nextPage(ctx context.Context) (page []inorder.Record, err error) 
 // blocked, and reads the first page.
 func (l *line) begin(ctx context.Context) (page []inorder.Record, err error) {
 	var lanes []lane
-	err = l.start(ctx, func() []step { return []step{l.lanesStep(&lanes), l.pageStep(&page)} })
-	if err != nil {
+	if err := l.start(ctx, l.lanesStep(&lanes), l.pageStep(&page)); err != nil {
 		return nil, err
 	}
 	for len(lanes) > 0 {
-		looked, back := len(lanes), 0
-		steps, err := l.lookAt(lanes, &back)
+		looked, done := len(lanes), laneLook{}
+		steps, err := l.lookAt(lanes, &done)
 		if err != nil {
 			return nil, err
 		}
 		if err := l.t.run(ctx, append(steps, l.lanesStep(&lanes), l.pageStep(&page))...); err != nil {
 			return nil, err
 		}
-		if back >= l.Want {
-			// If these go nowhere (expired, parked), the lanes may have more.
-			l.c.again = true
-			break
-		}
-		if !l.look(looked) {
+		if !l.lookFurther(looked, done) {
 			break
 		}
 	}
 	return page, nil
+}
+
+// lookFurther tells whether to look at more lanes in this transaction.
+func (l *line) lookFurther(looked int, done laneLook) bool {
+	// If what was put back goes nowhere (expired, parked), the lanes may have more.
+	l.c.again = l.c.again || done.parked > 0 || done.back >= l.Want
+	return l.look(looked+done.parked) && done.back < l.Want
 }
 
 // look spends looks, and tells whether there are any left.

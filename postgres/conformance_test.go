@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,20 +23,40 @@ const maxPayload = 16 << 20
 
 func Test_a_store_keeps_the_contract(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, harness(pool(t), postgres.LaneRows))
+	storetest.Run(t, harness(t, pool(t), postgres.LaneRows))
 }
 
 func Test_a_store_with_a_log_keeps_the_contract(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, harness(pool(t), postgres.LaneLog))
+	storetest.Run(t, harness(t, pool(t), postgres.LaneLog))
 }
 
 // harness has a schema for each store, in one database.
-func harness(db *pgxpool.Pool, lane postgres.Lane) storetest.Harness {
+func harness(t *testing.T, db *pgxpool.Pool, lane postgres.Lane) storetest.Harness {
+	t.Helper()
+	return harnessListening(t, db, lane, "")
+}
+
+// harnessListening has stores that listen past a proxy, where db goes through one.
+func harnessListening(t *testing.T, db *pgxpool.Pool, lane postgres.Lane, listenURL string) storetest.Harness {
+	t.Helper()
 	schemas := &testenv.Shelf{}
+	pools := &poolsOfSchemas{t: t, config: db.Config()}
 	return storetest.Harness{
 		New: func(t *testing.T, options storetest.Options) outmill.Store {
-			return fromShelf(t, schemas, db, lane, options)
+			if options.NoSchema {
+				return newConforming(t, db, conformingConfig(ownSchema(t, db), lane, listenURL, options))
+			}
+			name, found := schemas.Take()
+			if !found {
+				name = schemaName()
+			}
+			schemas.Return(t, name, func() { wipe(t, db, name) })
+			store := newConforming(t, pools.of(name), conformingConfig(name, lane, listenURL, options))
+			if !found {
+				require.NoError(t, store.Ensure(t.Context()))
+			}
+			return store
 		},
 		Reopen:     reopen,
 		Elapse:     elapse,
@@ -56,6 +77,25 @@ func harness(db *pgxpool.Pool, lane postgres.Lane) storetest.Harness {
 	}
 }
 
+// poolsOfSchemas has a pool for each schema, because a session plans each statement
+// of each schema that it meets.
+type poolsOfSchemas struct {
+	t      *testing.T
+	config *pgxpool.Config
+	pools  sync.Map
+}
+
+func (p *poolsOfSchemas) of(schema string) *pgxpool.Pool {
+	if found, ok := p.pools.Load(schema); ok {
+		return found.(*pgxpool.Pool)
+	}
+	db, err := pgxpool.NewWithConfig(context.WithoutCancel(p.t.Context()), p.config.Copy())
+	require.NoError(p.t, err)
+	p.t.Cleanup(db.Close)
+	p.pools.Store(schema, db)
+	return db
+}
+
 // readable is what the view for people shows.
 func readable(t *testing.T, db *pgxpool.Pool, schema string) []storetest.Shown {
 	t.Helper()
@@ -70,26 +110,10 @@ func readable(t *testing.T, db *pgxpool.Pool, schema string) []storetest.Shown {
 const sqlWipe = `DELETE FROM {}.join_members; DELETE FROM {}.joins; DELETE FROM {}.dedup; DELETE FROM {}.groups; DELETE FROM {}.workers; DELETE FROM {}.endings; DELETE FROM {}.lanes;
 DELETE FROM {}.records; DELETE FROM {}.late; DELETE FROM {}.batches; DELETE FROM {}.ended; DELETE FROM {}.log`
 
-// fromShelf is newConforming with a schema that was used before, if there is any.
-func fromShelf(t *testing.T, schemas *testenv.Shelf, db *pgxpool.Pool, lane postgres.Lane, options storetest.Options) outmill.Store {
+func wipe(t *testing.T, db *pgxpool.Pool, schema string) {
 	t.Helper()
-	if options.NoSchema {
-		return newConforming(t, db, lane, options)
-	}
-	name, found := schemas.Take()
-	if !found {
-		name = schemaName()
-	}
-	schemas.Return(t, name, func() {
-		_, err := db.Exec(context.WithoutCancel(t.Context()), strings.ReplaceAll(sqlWipe, "{}", name))
-		require.NoError(t, err)
-	})
-	config := conformingConfig(name, lane, options)
-	store := newStore(t, db, config)
-	if !found {
-		require.NoError(t, store.Ensure(t.Context()))
-	}
-	return conforming{store, config}
+	_, err := db.Exec(context.WithoutCancel(t.Context()), strings.ReplaceAll(sqlWipe, "{}", schema))
+	require.NoError(t, err)
 }
 
 // pool returns a pool on a database that is dropped with the test.
@@ -115,19 +139,14 @@ type conforming struct {
 	config postgres.Config
 }
 
-func newConforming(t *testing.T, db *pgxpool.Pool, lane postgres.Lane, options storetest.Options) outmill.Store {
+func newConforming(t *testing.T, db *pgxpool.Pool, config postgres.Config) conforming {
 	t.Helper()
-	config := conformingConfig(ownSchema(t, db), lane, options)
-	store := newStore(t, db, config)
-	if !options.NoSchema {
-		require.NoError(t, store.Ensure(t.Context()))
-	}
-	return conforming{store, config}
+	return conforming{newStore(t, db, config), config}
 }
 
-func conformingConfig(schema string, lane postgres.Lane, options storetest.Options) postgres.Config {
+func conformingConfig(schema string, lane postgres.Lane, listenURL string, options storetest.Options) postgres.Config {
 	return postgres.Config{
-		Schema: schema, Lane: lane,
+		Schema: schema, Lane: lane, ListenURL: listenURL,
 		Retain: options.Retain, MaxPayload: maxPayload, DedupWindow: options.DedupWindow,
 	}
 }

@@ -57,7 +57,9 @@
 // An append notifies readers in all processes when it commits (LISTEN/NOTIFY),
 // at most once in Config.NotifyInterval for each store, since PostgreSQL commits
 // transactions that notify one after the other. Polling finds whatever a
-// notification did not tell of.
+// notification did not tell of. While a session that listens, anyone's, stays in a
+// transaction and PostgreSQL's queue of notifications is half full, appends notify
+// nobody, because a full queue would fail their commits.
 //
 // # Behind a proxy
 //
@@ -136,8 +138,9 @@
 //	GRANT SELECT ON SEQUENCE outmill.records_seq_seq TO app;                -- log
 //	-- one of those at least, which then gives the log's space back
 //	GRANT SELECT, TRUNCATE ON outmill.log_0, outmill.log_1, outmill.log_2 TO app; -- log
-//	GRANT DELETE, TRUNCATE ON outmill.batches TO app;                       -- log
-//	GRANT TRUNCATE ON outmill.ended TO app;                                 -- log
+//	GRANT DELETE, TRUNCATE ON outmill.batches, outmill.ended TO app;        -- log
+//	GRANT SELECT, UPDATE ON outmill.upkeep TO app;                          -- log: to no other, or the work is left to one who may not do it
+//	GRANT SELECT, INSERT, UPDATE, DELETE ON outmill.retired TO app;         -- log
 //	-- who ends joins (joins.AddHandlers) or attaches steps, besides subscribing
 //	GRANT INSERT ON outmill.records, outmill.dedup, outmill.join_members TO app;
 //	GRANT INSERT ON outmill.log TO app;                                     -- log
@@ -162,7 +165,8 @@
 //	GRANT EXECUTE ON FUNCTION outmill.due, outmill.count_steps TO app;
 //	GRANT EXECUTE ON FUNCTION outmill.log_due, outmill.log_ready, outmill.log_late, outmill.log_unfinished,
 //	    outmill.log_passed, outmill.log_moved, outmill.log_stale, outmill.log_newest, outmill.log_in_work, outmill.log_lease_left,
-//	    outmill.log_tidy TO app;                                             -- log
+//	    outmill.log_first_line, outmill.log_tidy, outmill.log_needed, outmill.log_maybe_late, outmill.log_stop_writing,
+//	    outmill.log_truncate TO app;                                         -- log
 //
 // Ensure takes CREATE on the database, or on the schema where that exists.
 package postgres

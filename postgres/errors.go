@@ -81,7 +81,9 @@ func passes(err error) bool {
 		return true
 	case codeStalePlan:
 		var e *pgconn.PgError
-		return errors.As(err, &e) && strings.Contains(e.Message, "cached plan")
+		// The code is that of all that is not supported, and the message may be in
+		// another language.
+		return errors.As(err, &e) && e.Routine == "RevalidateCachedQuery"
 	}
 	return false
 }

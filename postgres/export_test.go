@@ -4,8 +4,10 @@ import (
 	"context"
 	"io/fs"
 	"math"
+	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/inorder"
 )
 
 // SchemaFiles are the migrations that are built into the program.
@@ -16,22 +18,70 @@ func (s *Store) EnsureFrom(ctx context.Context, files fs.FS) error { return s.en
 
 // Truncate, Evacuate and TendSegments are what upkeep does to the log.
 func (s *Store) Truncate(ctx context.Context, segment int) (bool, error) {
-	s.refusals[segment].none()
-	return s.truncate(ctx, segment)
+	look, err := s.truncated(ctx, segment)
+	return look.truncated, err
 }
 
-func (s *Store) Evacuate(ctx context.Context, segment int) error { return s.evacuate(ctx, segment) }
+func (s *Store) truncated(ctx context.Context, segment int) (look segmentLook, err error) {
+	s.refusals[segment].none()
+	for look.more = true; look.more && err == nil; {
+		look, err = s.truncate(ctx, segment)
+	}
+	return look, err
+}
 
-func (s *Store) TendSegments(ctx context.Context) error { return s.tendSegments(ctx) }
+// Evacuate moves all that is needed of a segment, as far as it can be, and truncates it
+// then.
+func (s *Store) Evacuate(ctx context.Context, segment int) error {
+	for {
+		look, err := s.truncated(ctx, segment)
+		if err != nil || !look.needed {
+			return err
+		}
+		if moved, err := s.evacuate(ctx, look); err != nil || !moved {
+			return err
+		}
+	}
+}
+
+// TendSegments does what a turn of the upkeep does, until there is no more to do.
+func (s *Store) TendSegments(ctx context.Context) error {
+	for {
+		if more, err := s.tendSegments(ctx); err != nil || !more {
+			return err
+		}
+	}
+}
+
+// HeedSnapshotsFor has snapshots of a database kept in mind for that long before a segment
+// is truncated.
+func (s *Store) HeedSnapshotsFor(d time.Duration) { s.dumpWithin = d }
 
 // TidyBatches drops the batches that are over, however few there are.
 func (s *Store) TidyBatches(ctx context.Context) error {
 	s.batchesRefused.none()
-	return s.tidyBatches(ctx, math.MaxInt64)
+	_, err := s.dropBatches(ctx, math.MaxInt64)
+	return err
 }
 
-// ForgetLines is forgetLines.
-func (s *Store) ForgetLines(ctx context.Context) error { return s.forgetLines(ctx) }
+// DeleteBatches drops the batches that are over line by line.
+func (s *Store) DeleteBatches(ctx context.Context) error {
+	for {
+		if more, err := s.deleteBatches(ctx); err != nil || !more && s.dropped.Load() == math.MinInt64 {
+			return err
+		}
+	}
+}
+
+// ForgetLines forgets all lines of which nothing is left.
+func (s *Store) ForgetLines(ctx context.Context) error {
+	s.forget.begin()
+	for {
+		if more, err := s.forgetLines(ctx); err != nil || !more {
+			return err
+		}
+	}
+}
 
 // MarkSQL is what a claim of the log begins with.
 func (s *Store) MarkSQL() string { return s.sql.text(sqlMark) }
@@ -54,3 +104,9 @@ func (s *Store) LookAgain() {
 	defer s.rests.mu.Unlock()
 	s.rests.known = nil
 }
+
+// SetAtOnce makes the steps of what one transaction does not finish small.
+func (s *Store) SetAtOnce(records int) { s.atOnce = inorder.Steps(records) }
+
+// Passes is passes.
+func Passes(err error) bool { return passes(err) }

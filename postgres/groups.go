@@ -19,7 +19,8 @@ const (
 	sqlGroups     = `SELECT grp, array_to_json(include)::text, array_to_json(exclude)::text, seen_at, expires_at FROM {p:groups} ORDER BY place`
 
 	// sqlLockGroups has one registration at a time, so that their places are in
-	// the order of their commits. Appends only read, and do not wait.
+	// the order of their commits. Appends only read, and do not wait, unless the groups have
+	// changed under them again and again: see appending.load.
 	sqlLockGroups = `LOCK TABLE {p:groups} IN SHARE ROW EXCLUSIVE MODE`
 
 	// sqlSeeGroup leaves a registration permanent that is.
@@ -32,7 +33,12 @@ FROM unnest($1::text[], $2::text[], $3::bigint[]) AS r (grp, selection, ttl) WHE
 	INSERT INTO {p:groups} (grp, selection, include, exclude, seen_at, expires_at)
 	VALUES ($1::text, $2::text, $4::text[], $5::text[], statement_timestamp(), ` + endsAfter + `)
 	ON CONFLICT DO NOTHING RETURNING 1)
-UPDATE {p:meta} SET generation = generation + 1 WHERE only_row AND EXISTS (SELECT 1 FROM added)`
+UPDATE {p:meta} SET generation = ` + nextGeneration + ` WHERE only_row AND EXISTS (SELECT 1 FROM added)`
+
+	// nextGeneration goes by the clock: after a failover to a replica that was behind, or a
+	// restore to an earlier time, a count would come to a number again that publishers
+	// remember with other groups.
+	nextGeneration = `greatest(generation + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)`
 
 	// endsAfter is $3 microseconds from now, NULL where that is 0.
 	endsAfter = `statement_timestamp() + nullif($3::bigint, 0) * interval '1 microsecond'`
@@ -40,7 +46,7 @@ UPDATE {p:meta} SET generation = generation + 1 WHERE only_row AND EXISTS (SELEC
 	sqlForgetGroup = `WITH gone AS (DELETE FROM {p:groups} WHERE grp = $1::text RETURNING 1),
 workers AS (DELETE FROM {p:workers} WHERE grp = $1::text),
 ending AS (DELETE FROM {p:endings} WHERE grp = $1::text)
-UPDATE {p:meta} SET generation = generation + 1 WHERE only_row AND EXISTS (SELECT 1 FROM gone)`
+UPDATE {p:meta} SET generation = ` + nextGeneration + ` WHERE only_row AND EXISTS (SELECT 1 FROM gone)`
 	sqlNow = `SELECT statement_timestamp()`
 
 	// sqlDropRecords takes records by id, so that it follows those that change
@@ -102,19 +108,19 @@ func leap(from string) string {
 SELECT topic FROM t WHERE topic IS NOT NULL`
 }
 
-var errRoutesChanged = errors.New("the registered groups changed again and again meanwhile")
+var errRoutesChanged = errors.New("the registered groups changed while the records were written, again and again")
 
-// loadRoutes reads the registrations within a transaction, and keeps them
-// where they are newer than those known.
-func (s *Store) loadRoutes(ctx context.Context, r runner) (*routing.Table, error) {
+// loadRoutes reads the registrations within a transaction, after other steps, and keeps
+// them where they are newer than those known.
+func (s *Store) loadRoutes(ctx context.Context, r runner, before ...step) (*routing.Table, error) {
 	var found state
 	var lanes lanes
 	table := &routing.Table{}
-	err := r.run(ctx,
+	err := r.run(ctx, append(before,
 		step{template: sqlGeneration, row: func(scan func(...any) error) error {
 			return scan(&found.version, &found.compatible, &table.Generation, &lanes.write, &lanes.logged)
 		}},
-		groupsStep(table))
+		groupsStep(table))...)
 	if err != nil {
 		return nil, err
 	}
@@ -128,6 +134,23 @@ func (s *Store) loadRoutes(ctx context.Context, r runner) (*routing.Table, error
 		}
 	}
 	return table, nil
+}
+
+const (
+	sqlLockRoutes = `SELECT pg_advisory_xact_lock($1::bigint)`
+	sqlKeepRoutes = `SELECT pg_advisory_xact_lock_shared($1::bigint)`
+)
+
+// lockRoutes comes first in what changes the registered groups, and waits for whoever keeps
+// them as they are.
+func (s *Store) lockRoutes() step {
+	return step{template: sqlLockRoutes, args: []any{s.lockOf("routes")}}
+}
+
+// keepRoutes has the registered groups stay as they are until the transaction ends. An
+// advisory lock takes no right.
+func (s *Store) keepRoutes() step {
+	return step{template: sqlKeepRoutes, args: []any{s.lockOf("routes")}}
 }
 
 // groupsStep reads the registrations.
@@ -171,7 +194,7 @@ func (s *Store) RegisterGroup(ctx context.Context, regs ...outmill.Registration)
 	waiting, err := s.unrouted(ctx, operation, topics, seeGroups(regs, seen)...)
 	missing := slices.DeleteFunc(slices.Clone(regs), func(reg outmill.Registration) bool { return seen[nameOf(reg)] })
 	if err == nil && len(missing) > 0 {
-		steps := []step{{template: sqlLockGroups}}
+		steps := []step{s.lockRoutes(), {template: sqlLockGroups}}
 		for _, reg := range missing {
 			steps = append(steps, addGroup(reg)...)
 		}
@@ -270,20 +293,29 @@ func (s *Store) adoptAll(ctx context.Context, operation string, topics outmill.T
 }
 
 // unrouted returns the topics with records that wait for a group, and for each
-// the first registration, after the steps.
+// the first registration, after the steps. Nearly always there are none, and then the
+// registrations, which may be many, are not read.
 func (s *Store) unrouted(ctx context.Context, operation string, topics outmill.Topics, before ...step) (map[string]routing.Registration, error) {
 	var unrouted []string
 	var table *routing.Table
 	err := s.write(ctx, operation, func(ctx context.Context, t *txn) error {
 		table = &routing.Table{}
-		return t.finish(ctx, append(slices.Clone(before), step{template: sqlUnrouted, row: texts(&unrouted)}, groupsStep(table))...)
+		err := t.run(ctx, append(slices.Clone(before), step{template: sqlUnrouted, row: texts(&unrouted)})...)
+		unrouted = slices.DeleteFunc(unrouted, func(topic string) bool { return !topics.Match(topic) })
+		switch {
+		case err != nil:
+			return err
+		case len(unrouted) == 0:
+			return t.finish(ctx)
+		}
+		return t.finish(ctx, groupsStep(table))
 	})
 	if err != nil {
 		return nil, err
 	}
 	first := map[string]routing.Registration{}
 	for _, topic := range unrouted {
-		if r, found := table.First(topic); found && topics.Match(topic) {
+		if r, found := table.First(topic); found {
 			first[topic] = r
 		}
 	}
@@ -331,7 +363,7 @@ func (s *Store) DropGroup(ctx context.Context, group string) (int, error) {
 	// Somebody may register the group again, and get records of its own.
 	var now time.Time
 	err := s.durably(ctx, operation, func(ctx context.Context, t *txn) error {
-		return t.finish(ctx, step{template: sqlLockGroups}, step{template: sqlForgetGroup, args: []any{group}},
+		return t.finish(ctx, s.lockRoutes(), step{template: sqlLockGroups}, step{template: sqlForgetGroup, args: []any{group}},
 			step{template: sqlNow, row: func(scan func(...any) error) error { return scan(&now) }})
 	})
 	if err != nil {

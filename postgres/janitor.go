@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"math"
 )
 
 const (
@@ -43,14 +44,14 @@ SELECT count(*) FROM gone`
 // ReapExpired makes leased records pending whose lease has ended. See
 // outmill.Queue.
 func (s *Store) ReapExpired(ctx context.Context, limit int) (int, error) {
-	var before []step
 	if logged, err := s.seesLog(ctx, "reap"); err != nil {
 		return 0, err
 	} else if logged && limit > 0 {
-		before = append(before, step{template: sqlLogBackAll, args: []any{limit}})
+		if err := s.logBack(ctx, limit); err != nil {
+			return 0, err
+		}
 	}
-	s.upkeepLog(ctx)
-	reaped, err := s.tidyAfter(ctx, "reap", before, sqlReap, limit)
+	reaped, err := s.tidy(ctx, "reap", sqlReap, limit)
 	s.logger.Reaped(reaped)
 	if reaped > 0 {
 		s.wake()
@@ -58,23 +59,48 @@ func (s *Store) ReapExpired(ctx context.Context, limit int) (int, error) {
 	return reaped, err
 }
 
+// reapWalks bounds the steps in which one call looks for leases in the log. With more
+// lines than that the next call goes on; a claim looks for those of its topics anyway.
+const reapWalks = 10
+
+// logBack moves what is open of batches whose lease has ended to the records, up to
+// about limit records.
+func (s *Store) logBack(ctx context.Context, limit int) error {
+	for walks, moved := 0, 0; walks < reapWalks && moved < limit; walks++ {
+		var last *int64
+		var lines, n int
+		from := s.reaped.Load()
+		err := s.writeAll(ctx, "reap",
+			step{template: sqlNextLines, args: []any{from, linesAtOnce}, row: func(scan func(...any) error) error { return scan(&last, &lines) }},
+			step{template: sqlLogBackSome, args: []any{from, linesAtOnce, limit - moved}, count: &n})
+		if err != nil {
+			return err
+		}
+		moved += n
+		switch {
+		case moved >= limit:
+			return nil
+		case lines < linesAtOnce:
+			s.reaped.Store(math.MinInt64)
+			return nil
+		}
+		s.reaped.Store(*last)
+	}
+	return nil
+}
+
 // tidy runs one bounded batch of work. What another transaction is at is
 // passed over.
 func (s *Store) tidy(ctx context.Context, operation, template string, limit int, more ...any) (int, error) {
-	return s.tidyAfter(ctx, operation, nil, template, limit, more...)
-}
-
-// tidyAfter is tidy after other steps of the transaction.
-func (s *Store) tidyAfter(ctx context.Context, operation string, before []step, template string, limit int, more ...any) (int, error) {
 	if limit < 1 {
 		return 0, s.explain(ctx, operation, invalid("limit is %d: want 1 or more", limit))
 	}
 	var done int
-	err := s.writeSteps(ctx, operation, append(before, step{
+	err := s.writeSteps(ctx, operation, step{
 		template: template,
 		args:     append([]any{limit}, more...),
 		row:      func(scan func(...any) error) error { return scan(&done) },
-	})...)
+	})
 	if err != nil {
 		return 0, err
 	}

@@ -360,7 +360,7 @@ func Test_late_attachments_beside_everything_else_leave_steps_that_say_what_beca
 		for i := range 16 {
 			workers.Go(func() error {
 				owner := outmill.NewOwnerToken()
-				for range 30 {
+				for range testenv.Steps(10, 30) {
 					if err := anything(ctx, stores[i%2], owner, records, joins); err != nil {
 						return err
 					}

@@ -14,7 +14,9 @@ import (
 // Lanes are hints. Settling does not wait for a claim that is about to note
 // what blocks a key, so the note can be outdated when it commits. Each lane
 // has a time at which it is looked at again: soon at first, then less and less
-// often, and when the lease or the wait is over at the latest.
+// often, and when the lease or the wait is over at the latest. A claim opens only a
+// page of those whose time has come, whether it finds something or not: with
+// 200,000 blocked keys a look at all of them takes many claims.
 
 var (
 	// sqlLookAtLanes returns lanes to look at, those with the oldest head first.
@@ -35,6 +37,14 @@ ORDER BY k.head`
 	CROSS JOIN LATERAL (SELECT ctid FROM {p:records}
 		WHERE ` + ofKey(`k.key`) + ` AND stage - 1 = 0 AND seq < k.barrier ORDER BY seq LIMIT $5::bigint) AS r
 	ORDER BY k.turn LIMIT $5::bigint)) AND stage + 0 = 1`
+
+	// sqlParkHeld parks held records of the keys $3, $4 of all of them ($5 says why).
+	sqlParkHeld = `WITH gone AS (UPDATE {p:records} SET stage = 7, parked = true, last_error = $5::text WHERE ctid = ANY (ARRAY(
+	SELECT r.ctid FROM unnest($3::text[]) WITH ORDINALITY AS k (key, turn)
+	CROSS JOIN LATERAL (SELECT ctid FROM {p:records} WHERE ` + ofKey(`k.key`) + ` AND stage - 1 = 0 AND ` + notExpired + ` ORDER BY seq LIMIT $4::bigint) AS r
+	ORDER BY k.turn LIMIT $4::bigint)) AND stage + 0 = 1 RETURNING step),
+noted AS MATERIALIZED (` + noteDead + `)
+SELECT count(*) FROM gone, (SELECT count(*) FROM noted) AS n`
 
 	// sqlMoveLanes notes what blocks the lanes of the keys $3: $4 is an object of
 	// key to [by whom, its end, the barrier]. They are looked at again at that end,
@@ -106,25 +116,40 @@ func (l *line) lanesStep(into *[]lane) step {
 	}
 }
 
+// laneLook is what became of lanes that were looked at: how many records were put
+// back in line, and how many were parked.
+type laneLook struct{ back, parked int }
+
 // lookAt puts held records back in line, of lanes that are no longer blocked
-// for the claimer, as many as the claim wants, notes what blocks the others,
-// and counts in back what it put back.
-func (l *line) lookAt(lanes []lane, back *int) ([]step, error) {
-	var keys []string
+// for the claimer, as many as the claim wants, parks those of parked keys, as many as
+// one transaction parks, and notes what blocks the others.
+func (l *line) lookAt(lanes []lane, done *laneLook) ([]step, error) {
+	var keys, parking []string
 	var barriers []int64
 	blocks := map[string][3]any{}
 	for _, lane := range lanes {
 		b, barrier := lane.state.Lane(l.c.req.KeyPolicy)
+		if lane.state.Parks(l.c.req.KeyPolicy) {
+			parking = append(parking, lane.key)
+		}
 		keys, barriers = append(keys, lane.key), append(barriers, barrier)
 		blocks[lane.key] = [3]any{b.By, untilText(b), barrier}
 	}
 	notes, err := json.Marshal(blocks)
 	group := l.c.req.Group
-	return []step{
-		{template: sqlUnhold, args: []any{group, l.topic, keys, barriers, l.Want}, count: back},
+	var steps []step
+	if len(parking) > 0 {
+		l.hasParked = true
+		steps = append(steps, step{
+			template: sqlParkHeld, args: []any{group, l.topic, parking, l.c.s.atOnce.Park(), parkedError},
+			row: func(scan func(...any) error) error { return scan(&done.parked) },
+		})
+	}
+	return append(steps, []step{
+		{template: sqlUnhold, args: []any{group, l.topic, keys, barriers, l.Want}, count: &done.back},
 		{template: sqlDropLanesOf, args: []any{group, l.topic, keys}},
 		{template: sqlMoveLanes, args: []any{group, l.topic, keys, string(notes)}},
-	}, err
+	}...), err
 }
 
 // hold takes records out of the line.

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/storetest"
 )
@@ -21,6 +22,9 @@ func eachLane(t *testing.T, options storetest.Options, test func(t *testing.T, r
 	for _, lane := range bothLanes {
 		t.Run(string(lane), func(t *testing.T) {
 			t.Parallel()
+			if lane != postgres.LaneLog {
+				testenv.Long(t, "tests of either lane on rows")
+			}
 			test(t, newRing(t, lane, options))
 		})
 	}

@@ -38,7 +38,7 @@ const (
 
 	// sqlUseLog also keeps programs away that know nothing of the log, and notes on
 	// which server it is: see log_cluster.go.
-	sqlUseLog = `UPDATE {p:meta} SET lane = 'log', logged = true, generation = generation + 1, compatible = greatest(compatible, 2),
+	sqlUseLog = `UPDATE {p:meta} SET lane = 'log', logged = true, generation = ` + nextGeneration + `, compatible = greatest(compatible, 2),
 	cluster = CASE WHEN cluster = '' THEN (SELECT system_identifier::text FROM pg_control_system()) ELSE cluster END WHERE only_row AND lane <> 'log'`
 )
 
@@ -54,7 +54,7 @@ type lanes struct {
 func (s *Store) readLanes(ctx context.Context) error {
 	var found lanes
 	var cache int64
-	if err := s.pool.QueryRow(ctx, s.sql.text(sqlLane)).Scan(&found.write, &found.logged, &cache); err != nil {
+	if err := s.safe().QueryRow(ctx, s.sql.text(sqlLane)).Scan(&found.write, &found.logged, &cache); err != nil {
 		return err
 	}
 	if found.logged {
@@ -89,11 +89,12 @@ func (s *Store) checkCache(cache int64) error {
 	return fmt.Errorf("%w: the sequence of %srecords has CACHE %d, and the log needs 1: ALTER SEQUENCE … CACHE 1, and reconnect", outmill.ErrInvalidConfig, s.config.TablePrefix, cache)
 }
 
-// sequenceBehind: what is appended now would have a place that was read already.
+// sequenceBehind: what is appended now would have a place that was read already, or that
+// another record has.
 func (s *Store) sequenceBehind(at, read int64) error {
 	name := s.sql.text(`{p:records_seq_seq}`)
 	remedy := s.sql.text(`SELECT setval({q:records_seq_seq}, greatest((SELECT max(seq) FROM {p:records}), (SELECT max(pos) FROM {p:log}), `)
-	return fmt.Errorf("%w: the sequence %s is at %d, and the log was read up to %d: it was set back, or not copied with the tables: %s%d)), and see docs/postgres.md for what was appended meanwhile",
+	return fmt.Errorf("%w: the sequence %s is at %d, and there are records up to %d: it was set back, or not copied with the tables: %s%d)), and see docs/postgres.md for what was appended since",
 		outmill.ErrInvalidConfig, name, at, read, remedy, read)
 }
 
@@ -103,7 +104,7 @@ func (s *Store) useLog(ctx context.Context) error {
 	if err := s.readLanes(ctx); err != nil || s.lane() == LaneLog {
 		return err
 	}
-	return s.useLogIn(ctx, s.pool)
+	return s.useLogIn(ctx, s.safe())
 }
 
 func (s *Store) useLogIn(ctx context.Context, db querier) error {
@@ -152,13 +153,18 @@ func (s *Store) seesLog(ctx context.Context, operation string) (bool, error) {
 	return s.readsLog(), err
 }
 
-// lineOf is the number of a group's line of a topic in the log.
+// lineOf is the number of a group's line of a topic in the log. The first 16 bits are the
+// group's, so that whoever looks for all of a group's lines does not go over those of
+// others.
 func lineOf(group, topic string) int64 {
+	const ofGroup = 16
+	groups := sha256.Sum256([]byte(group))
 	hash := sha256.New()
 	_, _ = hash.Write(binary.BigEndian.AppendUint64(nil, uint64(len(group))))
 	_, _ = hash.Write([]byte(group))
 	_, _ = hash.Write([]byte(topic))
-	return int64(binary.BigEndian.Uint64(hash.Sum(nil)))
+	of := uint64(binary.BigEndian.Uint16(groups[:]))<<(64-ofGroup) | binary.BigEndian.Uint64(hash.Sum(nil))>>ofGroup
+	return int64(of)
 }
 
 // keyHash stands for a key in a batch; 0 is no key. Two keys with one hash wait

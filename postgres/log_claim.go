@@ -42,14 +42,27 @@ FROM ` + sequenceNow + ` AS s`
 	// to come.
 	passedFinished = `SELECT xid, from_pos, to_pos FROM {p:log_unfinished}($1::bigint, ` + markedNow + `)`
 
+	// ofPassed are the rows of the line $1 that are of the transactions c, each between
+	// its places. All of them are found in one walk over the index, which has the
+	// transactions in it too: their number must not multiply that of the rows. Most rows
+	// are of later ones.
+	ofPassed = `{p:log} AS l WHERE l.line = $1::bigint AND l.pos > (SELECT min(c.from_pos) FROM c) AND l.pos <= (SELECT max(c.to_pos) FROM c)
+	AND l.xid >= (SELECT c.xid FROM c ORDER BY c.xid LIMIT 1) AND l.xid <= (SELECT c.xid FROM c ORDER BY c.xid DESC LIMIT 1)
+	AND coalesce(l.xid IN (SELECT c.xid FROM c), false)
+	AND (SELECT 1 FROM c WHERE c.xid = l.xid AND l.pos > c.from_pos AND l.pos <= c.to_pos LIMIT 1) IS NOT NULL`
+
 	// sqlUnseen is the first place of the line $1 that was read past of a row that is
 	// there by now, but was not finished when the claim marked: the log is read as of
 	// then, and the records, of which there are any of $2 and $3 in line, as of now.
-	sqlUnseen = `SELECT min(u.pos) FROM (SELECT * FROM {p:log_unfinished}($1::bigint, pg_current_snapshot()) WHERE NOT pg_visible_in_snapshot(xid, ` + markedNow + `)) AS c
-CROSS JOIN LATERAL (SELECT pos FROM {p:log} WHERE line = $1::bigint AND pos > c.from_pos AND pos <= c.to_pos AND xid = c.xid
-	AND pos > (SELECT past FROM {p:meta} WHERE only_row) ORDER BY pos LIMIT 1) AS u
+	sqlUnseen = `WITH c AS MATERIALIZED (SELECT xid, from_pos, to_pos FROM {p:log_unfinished}($1::bigint, pg_current_snapshot()) WHERE NOT pg_visible_in_snapshot(xid, ` + markedNow + `))
+SELECT (SELECT l.pos FROM ` + ofPassed + ` AND l.pos > (SELECT past FROM {p:meta} WHERE only_row) ORDER BY l.pos LIMIT 1)
 WHERE (SELECT 1 FROM {p:records} WHERE grp = $2::text AND topic = $3::text AND stage = 0 LIMIT 1) IS NOT NULL
 	OR (SELECT 1 FROM {p:records} WHERE grp = $2::text AND topic = $3::text AND stage = 1 LIMIT 1) IS NOT NULL`
+
+	// seenByMark tells whether a row was finished when the claim marked; NULL where it has a
+	// number that this server has not given.
+	seenByMark = `CASE WHEN pos <= (SELECT past FROM {p:meta} WHERE only_row) OR pg_visible_in_snapshot(xid, (SELECT ` + markedNow + `)) THEN true
+		WHEN xid < pg_snapshot_xmax(pg_current_snapshot()) THEN false END`
 
 	// logRow leaves out what may be large of a row of more than $5 bytes.
 	logRow = `grp = $3::text AND topic = $4::text AS same, pos, id, key, created_at, size, joins::text AS joins, message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key,
@@ -57,12 +70,12 @@ WHERE (SELECT 1 FROM {p:records} WHERE grp = $2::text AND topic = $3::text AND s
 
 	// sqlLogPage reads what comes next of the line $1, $2 rows at most: first what
 	// was passed before it was finished. What was not finished when the claim marked,
-	// but is by now, is told.
-	sqlLogPage = `WITH late AS MATERIALIZED (SELECT l.* FROM (` + passedFinished + `) AS c
-	CROSS JOIN LATERAL (SELECT true AS seen, ` + logRow + ` FROM {p:log} WHERE line = $1::bigint AND pos > c.from_pos AND pos <= c.to_pos AND xid = c.xid ORDER BY pos LIMIT $2::bigint) AS l
-	ORDER BY l.pos LIMIT $2::bigint)
+	// but is by now, is told (false), and what has a number that this server has not
+	// given (NULL).
+	sqlLogPage = `WITH c AS MATERIALIZED (` + passedFinished + `),
+late AS MATERIALIZED (SELECT true AS seen, ` + logRow + ` FROM ` + ofPassed + ` ORDER BY l.pos LIMIT $2::bigint)
 SELECT true, late.* FROM late
-UNION ALL SELECT false, r.* FROM (SELECT pos <= (SELECT past FROM {p:meta} WHERE only_row) OR pg_visible_in_snapshot(xid, (SELECT ` + markedNow + `)) AS seen, ` + logRow + `
+UNION ALL SELECT false, r.* FROM (SELECT ` + seenByMark + ` AS seen, ` + logRow + `
 	FROM {p:log} WHERE line = $1::bigint AND pos > coalesce((SELECT pos ` + newestBatch + `), -1) ORDER BY pos LIMIT $2::bigint - (SELECT count(*) FROM late)) AS r`
 
 	// sqlLogPageWithin is sqlLogPage where $6 bytes are enough, which takes a third
@@ -80,13 +93,15 @@ UNION ALL SELECT false, r.* FROM (SELECT pos <= (SELECT past FROM {p:meta} WHERE
 	// hasEnded tells of one batch b.
 	hasEnded = `(SELECT 1 FROM {p:ended} AS e WHERE e.line = b.line AND e.n = b.n AND e.token = b.token LIMIT 1) IS NOT NULL`
 
-	// sqlOthers reads the batches of others that are in work.
-	sqlOthers = `SELECT b.owner::text, b.lease_until, b.done::text, b.keys FROM {p:batches} AS b WHERE ` + inWorkOfLine + ` AND b.owner <> $2::text::uuid`
+	// sqlOthers reads the batches of others that are in work, and the owner's own whose
+	// lease has ended: what is in those comes again.
+	sqlOthers = `SELECT b.owner::text, b.lease_until, b.done::text, b.keys FROM {p:batches} AS b WHERE ` + inWorkOfLine + ` AND (b.owner <> $2::text::uuid OR b.lease_until <= statement_timestamp())`
 
 	// sqlAddBatch notes how far a line has been read, and what was handed out. The
 	// first of a line begins where the sequence is, so that hardly any has a number
 	// which one had that was forgotten; the token tells them apart.
-	sqlAddBatch = `WITH last AS MATERIALIZED (SELECT n, pos, seen, horizon, since ` + newestBatch + `)
+	sqlAddBatch = `WITH last AS MATERIALIZED (SELECT n, pos, seen, horizon, since ` + newestBatch + `),
+known AS MATERIALIZED (SELECT x.xid, x.since FROM last CROSS JOIN LATERAL ROWS FROM (pg_snapshot_xip(last.seen), unnest(last.since)) AS x (xid, since))
 INSERT INTO {p:batches} (line, n, pos, seen, horizon, since, low, lease_until, owner, open, steps, grp, topic, done, positions, keys, token)
 SELECT $1::bigint, new.n, $2::bigint, ` + markedNow + `, ` + markedHorizon + `, ` + sinceMarked + `,
 	coalesce((SELECT b.n FROM {p:batches} AS b WHERE ` + inWorkOfLine + ` ORDER BY b.n LIMIT 1), new.n),
@@ -97,18 +112,25 @@ RETURNING n, lease_until`
 
 	// sinceMarked is the column since of the batch that comes after last. A transaction
 	// that got its number after last's horizon has no place up to where the line had
-	// been read then; another one has what was known of it.
-	sinceMarked = `(SELECT array_agg(CASE WHEN p.xid >= last.horizon THEN last.pos WHEN p.xid >= pg_snapshot_xmax(last.seen) THEN last.since[cardinality(last.since)] ELSE coalesce(last.since[o.nth], -1) END ORDER BY p.nth)
-	FROM pg_snapshot_xip(` + markedNow + `) WITH ORDINALITY AS p (xid, nth) LEFT JOIN last ON true
-	LEFT JOIN LATERAL (SELECT nth FROM pg_snapshot_xip(last.seen) WITH ORDINALITY AS o (xid, nth) WHERE o.xid = p.xid) AS o ON true) || coalesce((SELECT pos FROM last), -1)`
+	// been read then; another one has what was known of it. Both lists are read once,
+	// because a cluster may have a thousand transactions open.
+	sinceMarked = `(SELECT array_agg(CASE WHEN p.xid >= last.horizon THEN last.pos WHEN p.xid >= last.upto THEN last.rest ELSE coalesce(o.since, -1) END ORDER BY p.nth)
+	FROM pg_snapshot_xip(` + markedNow + `) WITH ORDINALITY AS p (xid, nth)
+	LEFT JOIN (SELECT pos, horizon, pg_snapshot_xmax(seen) AS upto, since[cardinality(since)] AS rest FROM last OFFSET 0) AS last ON true
+	LEFT JOIN known AS o ON o.xid = p.xid) || coalesce((SELECT pos FROM last), -1)`
 
 	// sqlKeepLate notes that what comes after $2 of the transactions that were passed
-	// is still to come, from each one's next place on. What is noted never goes back:
-	// one with lower places may be finished while another is not done.
-	sqlKeepLate = `WITH c AS MATERIALIZED (SELECT c.xid, c.to_pos, (SELECT pos FROM {p:log} WHERE line = $1::bigint AND pos > greatest(c.from_pos, $2::bigint) AND pos <= c.to_pos AND xid = c.xid ORDER BY pos LIMIT 1) AS next
-	FROM (` + passedFinished + `) AS c),
-done AS (DELETE FROM {p:late} AS l USING c WHERE l.line = $1::bigint AND l.xid = c.xid AND l.to_pos = c.to_pos AND c.next IS NULL)
-INSERT INTO {p:late} (line, xid, from_pos, to_pos) SELECT $1::bigint, xid, next - 1, to_pos FROM c WHERE next IS NOT NULL
+	// is still to come. Of those that are new it keeps the ones that have something: each
+	// claim meets some that have not. Those that were kept before stay until all are read,
+	// because the claim need not go over what they have left.
+	sqlKeepLate = `WITH c AS MATERIALIZED (` + passedFinished + `),
+fresh AS MATERIALIZED (SELECT c.xid, c.from_pos, c.to_pos FROM c WHERE c.xid NOT IN (SELECT k.xid FROM {p:late} AS k WHERE k.line = $1::bigint)),
+more AS MATERIALIZED (SELECT l.xid FROM {p:log} AS l WHERE l.line = $1::bigint AND l.pos > greatest((SELECT min(fresh.from_pos) FROM fresh), $2::bigint) AND l.pos <= (SELECT max(fresh.to_pos) FROM fresh)
+	AND l.xid >= (SELECT fresh.xid FROM fresh ORDER BY fresh.xid LIMIT 1) AND l.xid <= (SELECT fresh.xid FROM fresh ORDER BY fresh.xid DESC LIMIT 1)
+	AND coalesce(l.xid IN (SELECT fresh.xid FROM fresh), false) GROUP BY l.xid),
+done AS (DELETE FROM {p:late} WHERE line = $1::bigint AND to_pos <= $2::bigint)
+INSERT INTO {p:late} (line, xid, from_pos, to_pos) SELECT $1::bigint, c.xid, greatest(c.from_pos, $2::bigint), c.to_pos FROM c
+WHERE c.to_pos > $2::bigint AND (c.xid NOT IN (SELECT fresh.xid FROM fresh) OR c.xid IN (SELECT more.xid FROM more))
 ON CONFLICT (line, xid, to_pos) DO UPDATE SET from_pos = excluded.from_pos`
 
 	sqlForgetLate = `DELETE FROM {p:late} WHERE line = $1::bigint`
@@ -117,7 +139,7 @@ ON CONFLICT (line, xid, to_pos) DO UPDATE SET from_pos = excluded.from_pos`
 var (
 	// sqlInLine reads the records in line, and, where $4, those that claims by key
 	// have held.
-	sqlInLine = `SELECT id::text, seq, key, expired, expiries, size, NULL::timestamptz FROM (
+	sqlInLine = `SELECT id::text, seq, key, expired, expiries, size, due FROM (
 	SELECT * FROM (SELECT ` + lineColumns + ` FROM {p:records}
 		WHERE grp = $1::text AND topic = $2::text AND stage = 0 ORDER BY seq LIMIT $3::bigint) AS line
 	UNION ALL
@@ -125,25 +147,33 @@ var (
 		WHERE $4::boolean AND grp = $1::text AND topic = $2::text AND stage = 1 ORDER BY seq LIMIT $3::bigint) AS held) AS r
 ORDER BY seq LIMIT $3::bigint`
 
-	// sqlTopicState tells how far the line $4 has been read, whether something is to be
-	// noted of transactions that were passed, whether all records of the topic have their group,
-	// whether any may be in the way of a key, whether another owner has a lease, and
-	// the first that waits.
+	// sqlTopicState tells how far the line $4 has been read, whether that was on this
+	// server, whether something is to be noted of transactions that were passed, whether all records of the topic have their group,
+	// whether any may be in the way of a key, whether another owner has a lease, the first
+	// that waits, the last place that the log or the line of the records has, and where the
+	// sequence is by then, which is not before it.
 	sqlTopicState = `SELECT coalesce((SELECT pos FROM {p:batches} WHERE line = $4::bigint ORDER BY n DESC LIMIT 1), -1),
+	coalesce((SELECT horizon FROM {p:batches} WHERE line = $4::bigint ORDER BY n DESC LIMIT 1) < ` + markedHorizon + `, true),
 	(SELECT 1 FROM {p:late} WHERE line = $4::bigint LIMIT 1) IS NOT NULL OR coalesce((SELECT {p:log_stale}(b) FROM {p:batches} AS b WHERE line = $4::bigint ORDER BY n DESC LIMIT 1), false),
 	` + allRouted + `,
 	` + anyOf(`{p:records} WHERE grp = $1::text AND topic = $2::text AND stage = 4`) + ` OR ` + anyOf(`{p:records} WHERE `+waitingOfTopic) + `
 	OR ` + anyOf(`{p:records} WHERE grp = $1::text AND topic = $2::text AND stage = 1`) + ` OR ` + anyOf(`{p:records} WHERE parked`) + `,
 	(SELECT 1 FROM {p:records} WHERE grp = $1::text AND topic = $2::text AND stage = 4 AND owner <> $3::text::uuid
 		AND (available_at > statement_timestamp() OR ` + notExpired + `) LIMIT 1) IS NOT NULL,
-	(SELECT seq FROM {p:records} WHERE ` + waitingOfTopic + ` AND ` + notExpired + ` ORDER BY seq LIMIT 1)`
+	(SELECT seq FROM {p:records} WHERE ` + waitingOfTopic + ` AND ` + notExpired + ` ORDER BY seq LIMIT 1),
+	coalesce(greatest((SELECT pos FROM {p:log} WHERE line = $4::bigint ORDER BY pos DESC LIMIT 1),
+		(SELECT seq FROM {p:records} WHERE grp = $1::text AND topic = $2::text AND stage = 0 ORDER BY seq DESC LIMIT 1)), -1), (SELECT place FROM ` + sequenceNow + ` AS s)`
 
 	// sqlStates is what is in the way of the keys $4.
 	sqlStates = `SELECT k.key, ` + stateColumns + ` FROM (SELECT u.key, 1 AS nth FROM unnest($4::text[]) AS u (key)) AS k` + stateOfKey
 )
 
-// maxBatch bounds the lists of one batch.
-const maxBatch = 5_000
+const (
+	// maxBatch bounds the lists of one batch.
+	maxBatch = 5_000
+	// backAtOnce is how many batches whose lease has ended one claim takes back.
+	backAtOnce = 4
+)
 
 // logLine is a claim of one topic in both lanes, in one transaction.
 type logLine struct {
@@ -157,7 +187,7 @@ type logLine struct {
 	leftovers, routed     bool
 	busy, leasedElsewhere bool
 	waiting, unseen       *int64
-	items                 []lineItem
+	items                 []inorder.Record
 	log                   []inorder.Record
 	rows                  []logItem // of log
 	lanes                 []lane
@@ -179,13 +209,6 @@ type logLine struct {
 	}
 	logged  []int // what was leased of log
 	handled int
-}
-
-// lineItem is one of the records that a claim may take; due is only for claims
-// without an order.
-type lineItem struct {
-	inorder.Record
-	due time.Time
 }
 
 // logItem is what else is known of a row of the log.
@@ -224,20 +247,21 @@ func (c *claim) takeBoth(ctx context.Context, topic string, want int) error {
 
 func (l *logLine) ofTopic(more ...any) []any { return append([]any{l.c.req.Group, l.topic}, more...) }
 
-// read reads both lanes, once all that is due is in line. Without an order there is
+// read reads both lanes, once what is due is in line. Without an order there is
 // no line: the oldest due are candidates wherever they are.
 func (l *logLine) read(ctx context.Context) error {
-	begin := []step{l.lock(), l.mark(), {template: sqlLogBack, args: []any{l.number}}}
-	if l.order == outmill.OrderNone {
-		return l.readAfter(ctx, begin...)
+	var moved int
+	begin := []step{l.lock(), l.mark(), {template: sqlLogBack, args: []any{l.number, min(backAtOnce, l.c.s.atOnce.Park())}, count: &moved}}
+	if l.order != outmill.OrderNone {
+		begin = append(begin, l.admit())
 	}
-	var admitted int
-	err := l.readAfter(ctx, append(begin, l.admit(&admitted))...)
-	for err == nil && admitted >= admitAtOnce {
-		err = l.readAfter(ctx, l.admit(&admitted))
-	}
-	if err != nil {
+	if err := l.readAfter(ctx, begin...); err != nil {
 		return err
+	}
+	// There may be more of them.
+	l.c.again = l.c.again || moved > 0
+	if l.order == outmill.OrderNone {
+		return nil
 	}
 	return l.lookAtLanes(ctx)
 }
@@ -279,7 +303,7 @@ func (l *logLine) mark() step {
 
 func (l *logLine) reads() []step {
 	owner := l.c.req.Owner.String()
-	l.items, l.log, l.rows, l.late, l.others, l.otherBatches = nil, nil, nil, 0, nil, false
+	l.items, l.log, l.rows, l.late, l.others, l.otherBatches, l.unseen = nil, nil, nil, 0, nil, false, nil
 	state := step{template: sqlTopicState, args: l.ofTopic(owner, l.number), row: l.state}
 	if l.order == outmill.OrderNone {
 		return []step{state, {template: sqlDueOf, args: l.ofTopic(l.Want), row: l.item}, l.logPage()}
@@ -300,11 +324,18 @@ func (l *logLine) reads() []step {
 }
 
 func (l *logLine) state(scan func(...any) error) error {
-	err := scan(&l.pos, &l.leftovers, &l.routed, &l.busy, &l.leasedElsewhere, &l.waiting)
-	if err == nil && l.pos > l.lastValue {
-		err = l.c.s.sequenceBehind(l.lastValue, l.pos)
+	var here bool
+	var last, place int64
+	err := scan(&l.pos, &here, &l.leftovers, &l.routed, &l.busy, &l.leasedElsewhere, &l.waiting, &last, &place)
+	switch {
+	case err != nil:
+		return err
+	case l.pos > l.lastValue || last > place:
+		return l.c.s.sequenceBehind(min(l.lastValue, place), max(l.pos, last))
+	case !here:
+		return &otherHistory{place: -1}
 	}
-	return err
+	return nil
 }
 
 func (l *logLine) inLine() step {
@@ -312,10 +343,8 @@ func (l *logLine) inLine() step {
 }
 
 func (l *logLine) item(scan func(...any) error) error {
-	var c lineItem
-	var due pgtype.Timestamptz
-	err := scan(&c.ID, &c.Seq, &c.Key, &c.Expired, &c.Expiries, &c.Size, &due)
-	c.due = utc(due)
+	var c inorder.Record
+	err := scan(&c.ID, &c.Seq, &c.Key, &c.Expired, &c.Expiries, &c.Size, &c.Due)
 	l.items = append(l.items, c)
 	return err
 }
@@ -343,7 +372,10 @@ func (l *logLine) logPage() step {
 		if err := reader.read(scan); err != nil {
 			return err
 		}
-		if !reader.seen {
+		if !reader.seen.Valid {
+			return &otherHistory{place: reader.place}
+		}
+		if !reader.seen.Bool {
 			l.unread++
 			l.unreadSize += reader.size
 			if l.unseen == nil || reader.place < *l.unseen {
@@ -364,7 +396,7 @@ func (l *logLine) logPage() step {
 			more := max(1, min(l.Want-len(l.log), max(32, 31*len(l.log))))
 			l.log, l.rows = slices.Grow(l.log, more), slices.Grow(l.rows, more)
 		}
-		l.log = append(l.log, inorder.Record{Seq: reader.place, Key: reader.row.record.Key, Size: reader.size})
+		l.log = append(l.log, inorder.Record{Seq: reader.place, Key: reader.row.record.Key, Size: reader.size, Due: reader.row.record.CreatedAt})
 		l.rows = append(l.rows, reader.row)
 		return nil
 	}
@@ -403,22 +435,18 @@ func (l *logLine) inTheWay(key string, state inorder.State) inorder.State {
 // lookAtLanes puts held records back in line: see line.begin.
 func (l *logLine) lookAtLanes(ctx context.Context) error {
 	for l.order == outmill.OrderKey && len(l.lanes) > 0 {
-		lanes, back := l.lanes, 0
+		lanes, done := l.lanes, laneLook{}
 		for i := range lanes {
 			lanes[i].state = l.inTheWay(lanes[i].key, lanes[i].state)
 		}
-		steps, err := l.lookAt(lanes, &back)
+		steps, err := l.lookAt(lanes, &done)
 		if err != nil {
 			return err
 		}
 		if err := l.readAfter(ctx, steps...); err != nil {
 			return err
 		}
-		if back >= l.Want {
-			l.c.again = true
-			return nil
-		}
-		if !l.look(len(lanes)) {
+		if !l.lookFurther(len(lanes), done) {
 			return nil
 		}
 	}
@@ -460,7 +488,7 @@ func (l *logLine) hidden(page int) bool {
 // due for longer first.
 func (l *logLine) merged() []inorder.Record {
 	end := l.end()
-	items := slices.DeleteFunc(slices.Clone(l.items), func(c lineItem) bool { return c.Seq > end })
+	items := slices.DeleteFunc(slices.Clone(l.items), func(c inorder.Record) bool { return c.Seq > end })
 	log := l.log
 	if n := len(log); n > 0 && log[n-1].Seq > end {
 		n, _ = l.find(end + 1)
@@ -474,18 +502,15 @@ func (l *logLine) merged() []inorder.Record {
 	for len(items) > 0 && nth < len(log) {
 		first := items[0].Seq < log[nth].Seq
 		if l.order == outmill.OrderNone {
-			first = !l.rows[nth].record.CreatedAt.Before(items[0].due)
+			first = !log[nth].Due.Before(items[0].Due)
 		}
 		if first {
-			page, items = append(page, items[0].Record), items[1:]
+			page, items = append(page, items[0]), items[1:]
 		} else {
 			page, nth = append(page, log[nth]), nth+1
 		}
 	}
-	for _, c := range items {
-		page = append(page, c.Record)
-	}
-	return append(page, log[nth:]...)
+	return append(append(page, items...), log[nth:]...)
 }
 
 // end is the last place that a claim in order may look at: beyond the end of a page
@@ -578,7 +603,7 @@ func (l *logLine) readStates(ctx context.Context, page []inorder.Record) ([]inor
 
 // cameBack stops keys at records that have come back since the line was read: they
 // were given back before the states were read, which therefore do not have them.
-func (l *logLine) cameBack(read []lineItem, first map[string]*inorder.Record) {
+func (l *logLine) cameBack(read []inorder.Record, first map[string]*inorder.Record) {
 	known := make(map[int64]bool, len(read))
 	for i := range read {
 		known[read[i].Seq] = true
@@ -740,7 +765,8 @@ func (l *logLine) withLogged(leased []placed) []placed {
 type logReader struct {
 	group, topic                           string
 	owner                                  outmill.OwnerToken
-	late, seen, same                       bool
+	late, same                             bool
+	seen                                   pgtype.Bool
 	place                                  int64
 	size                                   int
 	row                                    logItem

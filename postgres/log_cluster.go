@@ -11,6 +11,13 @@ import (
 // After a dump was restored into another cluster, the transaction numbers of the
 // log's rows are of the old one. All of them were committed, and all places that are
 // given from then on come behind theirs.
+//
+// The cluster's identifier tells most of it, once for each start of the server. A copy of
+// the disk has the same one, though, and goes its own way. So claims look at the numbers
+// too: on one server each number of a claim is above that of the claim of the line before,
+// and no row that is there has a number that is still to be given. Where the numbers of the
+// copy are above all of the dump's, these mean what they mean after a restore in the same
+// cluster: transactions that are finished.
 
 const (
 	sqlClusterNow = `SELECT pg_postmaster_start_time(), system_identifier::text, (SELECT cluster FROM {p:meta} WHERE only_row) FROM pg_control_system()`
@@ -40,10 +47,31 @@ SELECT b.line, b.n + 1, b.pos, (c.xid::text || ':' || c.xid::text || ':')::pg_sn
 FROM (` + newestBatches + `) AS b CROSS JOIN (SELECT pg_current_xact_id() AS xid) AS c`
 
 	sqlSetCluster = `UPDATE {p:meta} SET cluster = $1::text, past = CASE WHEN cluster = '' THEN past ELSE ` + sequenceNow + ` END WHERE only_row`
+
+	// sqlLastPlace is where the sequence is, and the last place that anything has. What is
+	// behind it was not written here.
+	sqlLastPlace = `WITH RECURSIVE t AS (
+	(SELECT line, pos FROM {p:log} ORDER BY line DESC, pos DESC LIMIT 1)
+	UNION ALL SELECT n.* FROM t CROSS JOIN LATERAL (SELECT line, pos FROM {p:log} WHERE line < t.line ORDER BY line DESC, pos DESC LIMIT 1) AS n)
+SELECT coalesce(greatest((SELECT max(pos) FROM t), (SELECT max(pos) FROM {p:log_newest}())), -1), place FROM ` + sequenceNow + ` AS s`
+
+	// sqlStillOther tells whether nobody has had the log read on here since a claim met a
+	// number of another server: that of a row at the place $1, or that of a batch.
+	sqlStillOther = `SELECT past < $1::bigint OR EXISTS (SELECT 1 FROM {p:log_newest}() AS b WHERE b.horizon >= pg_snapshot_xmax(pg_current_snapshot())) FROM {p:meta} WHERE only_row FOR UPDATE`
+
+	sqlSetPast = `UPDATE {p:meta} SET past = ` + sequenceNow + ` WHERE only_row`
 )
 
 // errServerChanged: the server has been started since it was checked, or is another.
 var errServerChanged = errors.New("the server was started anew meanwhile")
+
+// otherHistory is the error of a claim that meets a number of another server: that of a row
+// at the place, or, where that is -1, of a batch.
+type otherHistory struct{ place int64 }
+
+func (*otherHistory) Error() string {
+	return "the log has transaction numbers that this server has not given"
+}
 
 // onThisServer is write for what reads on in the log, which must know the server.
 func (s *Store) onThisServer(ctx context.Context, operation string, fn func(ctx context.Context, t *txn) error) error {
@@ -52,11 +80,53 @@ func (s *Store) onThisServer(ctx context.Context, operation string, fn func(ctx 
 			return s.explain(ctx, operation, err)
 		}
 		err := s.write(ctx, operation, fn)
-		if !errors.Is(err, errServerChanged) || tries == attempts {
+		var other *otherHistory
+		switch {
+		case tries == attempts:
+			return err
+		case errors.Is(err, errServerChanged):
+			s.serverSince.Store(0)
+		case errors.As(err, &other):
+			if err := s.readOnHere(ctx, other.place); err != nil {
+				return s.explain(ctx, operation, err)
+			}
+		default:
 			return err
 		}
-		s.serverSince.Store(0)
 	}
+}
+
+// readOnHere has the log read on from where it is, unless somebody has done so: see
+// sqlStillOther.
+func (s *Store) readOnHere(ctx context.Context, place int64) error {
+	var still bool
+	err := s.try(ctx, sqlSettings, func(ctx context.Context, t *txn) error {
+		still = false
+		err := t.run(ctx, step{template: sqlStillOther, args: []any{place}, row: func(scan func(...any) error) error { return scan(&still) }})
+		if err != nil || !still {
+			return err
+		}
+		return t.readAnew(ctx, step{template: sqlSetPast})
+	})
+	if err == nil && still {
+		s.logger.Info("The database was restored on another server that has the same identifier: the log is read on from where it was", nil)
+	}
+	return err
+}
+
+// readAnew has the log's numbers be this server's, and commits. All that is there has to be
+// behind the sequence for that.
+func (t *txn) readAnew(ctx context.Context, last step) error {
+	var most, place int64
+	err := t.run(ctx, step{template: sqlWaitShortly}, step{template: sqlStopAppends}, step{template: sqlStopClaims},
+		step{template: sqlLastPlace, row: func(scan func(...any) error) error { return scan(&most, &place) }})
+	switch {
+	case err != nil:
+		return err
+	case most > place:
+		return t.s.sequenceBehind(place, most)
+	}
+	return t.finish(ctx, step{template: sqlListOld}, step{template: sqlReadAnew}, last)
 }
 
 // checkCluster makes the log fit for the server that it is on now, once for each
@@ -67,9 +137,9 @@ func (s *Store) checkCluster(ctx context.Context) error {
 	}
 	var since time.Time
 	var now, then string
-	switch err := s.pool.QueryRow(ctx, s.sql.text(sqlClusterNow)).Scan(&since, &now, &then); {
+	switch err := s.safe().QueryRow(ctx, s.sql.text(sqlClusterNow)).Scan(&since, &now, &then); {
 	case code(err) == codeNoRight:
-		err := s.pool.QueryRow(ctx, sqlSince).Scan(&since)
+		err := s.safe().QueryRow(ctx, sqlSince).Scan(&since)
 		if err == nil {
 			s.serverSince.Store(since.UnixMicro())
 		}
@@ -88,7 +158,7 @@ func (s *Store) checkCluster(ctx context.Context) error {
 		case then == "":
 			return t.finish(ctx, step{template: sqlSetCluster, args: []any{now}})
 		}
-		return t.finish(ctx, step{template: sqlWaitShortly}, step{template: sqlStopAppends}, step{template: sqlStopClaims}, step{template: sqlListOld}, step{template: sqlReadAnew}, step{template: sqlSetCluster, args: []any{now}})
+		return t.readAnew(ctx, step{template: sqlSetCluster, args: []any{now}})
 	})
 	if err != nil {
 		return err

@@ -193,7 +193,7 @@ func Test_a_truncation_that_is_cut_off_truncates_all_or_nothing(t *testing.T) {
 			require.True(t, done)
 			execute(t, r.db, r.sql(`UPDATE {meta} SET segment = 0`))
 			fill(1)
-			stopped := c.gates.before(t, "TRUNCATE", 1)
+			stopped := c.gates.before(t, "log_truncate", 1)
 			truncated := async(func() (bool, error) { return c.Truncate(t.Context(), 0) })
 			stopped.wait(t)
 			if when == "before" {

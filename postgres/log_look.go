@@ -57,14 +57,15 @@ const (
 
 	sqlLogStats = linesOfLog + `SELECT t.grp, t.topic,
 	(SELECT count(*) FROM (SELECT 1 FROM {p:log} WHERE line = t.line AND pos > coalesce(last.pos, -1) LIMIT $1::bigint) AS n)
-	+ (SELECT count(*) FROM (SELECT 1 FROM {p:log_unfinished}(t.line, pg_current_snapshot()) AS c
-		CROSS JOIN LATERAL (SELECT 1 FROM {p:log} WHERE line = t.line AND pos > c.from_pos AND pos <= c.to_pos AND xid = c.xid LIMIT $1::bigint) AS r LIMIT $1::bigint) AS n),
+	+ CASE WHEN passed.late THEN (SELECT count(*) FROM (SELECT 1 FROM {p:log_unfinished}(t.line, pg_current_snapshot()) AS c
+		CROSS JOIN LATERAL (SELECT 1 FROM {p:log} WHERE line = t.line AND pos > c.from_pos AND pos <= c.to_pos AND xid = c.xid LIMIT $1::bigint) AS r LIMIT $1::bigint) AS n) ELSE 0 END,
 	(SELECT coalesce(sum(b.open), 0) FROM {p:batches} AS b WHERE b.line = t.line AND b.n >= last.low AND b.open > 0 AND NOT ` + hasEnded + `),
 	least((SELECT created_at FROM {p:log} WHERE line = t.line AND pos > coalesce(last.pos, -1) ORDER BY pos LIMIT 1),
-		(SELECT min(r.created_at) FROM {p:log_unfinished}(t.line, pg_current_snapshot()) AS c
-			CROSS JOIN LATERAL (SELECT created_at FROM {p:log} WHERE line = t.line AND pos > c.from_pos AND pos <= c.to_pos AND xid = c.xid ORDER BY pos LIMIT 1) AS r),
+		CASE WHEN passed.late THEN (SELECT min(r.created_at) FROM {p:log_unfinished}(t.line, pg_current_snapshot()) AS c
+			CROSS JOIN LATERAL (SELECT created_at FROM {p:log} WHERE line = t.line AND pos > c.from_pos AND pos <= c.to_pos AND xid = c.xid ORDER BY pos LIMIT 1) AS r) END,
 		(SELECT min(b.lease_until) FROM {p:batches} AS b WHERE b.line = t.line AND b.n >= last.low AND b.open > 0 AND b.lease_until <= statement_timestamp() AND NOT ` + hasEnded + `))
-FROM t LEFT JOIN LATERAL (SELECT pos, low FROM {p:batches} WHERE line = t.line ORDER BY n DESC LIMIT 1) AS last ON true`
+FROM t LEFT JOIN LATERAL (SELECT pos, low, seen, horizon, since FROM {p:batches} WHERE line = t.line ORDER BY n DESC LIMIT 1) AS last ON true
+CROSS JOIN LATERAL (SELECT {p:log_maybe_late}(t.line, last.pos, last.seen, last.horizon, last.since) AS late OFFSET 0) AS passed`
 )
 
 // bothLanes reads the log and then the records, in one round trip: what moves

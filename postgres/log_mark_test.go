@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/storetest"
 )
 
@@ -17,7 +18,7 @@ import (
 // it has the sequence 32 places ahead.
 func Test_a_claim_never_sees_the_sequence_ahead_of_what_it_has_given(t *testing.T) {
 	t.Parallel()
-	const looks, atOnce = 40_000, 200
+	looks, atOnce := testenv.Steps(10_000, 40_000), 200
 	r := newTape(t, pool(t), storetest.Options{})
 	ctx, stop := context.WithCancel(t.Context())
 	var appending sync.WaitGroup

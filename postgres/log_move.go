@@ -5,7 +5,10 @@ import (
 	"math"
 	"slices"
 
+	"github.com/jackc/pgx/v5/pgtype"
+
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/inorder"
 )
 
 const (
@@ -34,15 +37,40 @@ l AS (DELETE FROM {p:log} AS l WHERE l.line = $1::bigint AND l.pos = ANY (ARRAY(
 	sqlTopicsOfLog = linesOfLog + `SELECT topic FROM t WHERE grp = $1::text`
 )
 
-var (
-	// sqlMoveAllLeased moves what is in work of the line $1, with its leases.
-	sqlMoveAllLeased = moveOpenOf(inWorkOfLine, `FOR UPDATE`)
+const (
+	// moveBytes bounds what one transaction moves, unless one row is larger.
+	moveBytes = 16 << 20
 
-	// sqlLogBackAll is sqlLogBack for all lines: as many batches as have about $1
-	// records.
-	sqlLogBackAll = moveOpenOf(`b.ctid = ANY (ARRAY(SELECT o.ctid FROM (SELECT line, n, sum(open) OVER (ORDER BY lease_until, line, n) - open AS before
-		FROM {p:log_in_work}() WHERE lease_until <= statement_timestamp()) AS w CROSS JOIN LATERAL (SELECT ctid FROM {p:batches} WHERE line = w.line AND n = w.n OFFSET 0) AS o
-		WHERE w.before < $1::bigint))
+	// sqlPlaces is sqlLogPage of places and sizes alone, because the server moves the rows:
+	// up to where $3 bytes are enough.
+	sqlPlaces = `WITH late AS MATERIALIZED (SELECT l.* FROM (` + passedFinished + `) AS c
+	CROSS JOIN LATERAL (SELECT pos, size FROM {p:log} WHERE line = $1::bigint AND pos > c.from_pos AND pos <= c.to_pos AND xid = c.xid ORDER BY pos LIMIT $2::bigint) AS l
+	ORDER BY l.pos LIMIT $2::bigint)
+SELECT late, seen, pos, size FROM (SELECT *, sum(size) OVER (ORDER BY pos ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before FROM (
+	SELECT true AS late, true AS seen, pos, size FROM late
+	UNION ALL SELECT false, r.* FROM (SELECT ` + seenByMark + ` AS seen, pos, size
+		FROM {p:log} WHERE line = $1::bigint AND pos > coalesce((SELECT pos ` + newestBatch + `), -1) ORDER BY pos LIMIT $2::bigint - (SELECT count(*) FROM late)) AS r) AS p) AS q
+WHERE before IS NULL OR before < $3::bigint ORDER BY pos`
+
+	sqlNextLines = linesOfBatches + ` SELECT max(line), count(*) FROM t`
+
+	sqlInWork = `SELECT count(*) FROM {p:batches} AS b WHERE ` + inWorkOfLine
+)
+
+var (
+	// sqlMoveSomeLeased moves what is in work of the line $1, with its leases: as many
+	// batches as have about $2 records.
+	sqlMoveSomeLeased = moveOpenOf(`b.line = $1::bigint AND b.open > 0 AND b.n = ANY (ARRAY(SELECT w.n FROM (SELECT b.n, sum(b.open) OVER (ORDER BY b.n) - b.open AS before
+	FROM {p:batches} AS b WHERE `+inWorkOfLine+`) AS w WHERE w.before < $2::bigint))`, `FOR UPDATE`)
+
+	// sqlLogBackSome is sqlLogBack for the lines that come next, $2 at most after the line
+	// $1: as many batches as have about $3 records.
+	sqlLogBackSome = moveOpenOf(`b.ctid = ANY (ARRAY(`+linesOfBatches+`
+		SELECT o.ctid FROM (SELECT i.line, i.n, sum(i.open) OVER (ORDER BY i.lease_until, i.line, i.n) - i.open AS before
+			FROM t CROSS JOIN LATERAL (SELECT b.line, b.n, b.open, b.lease_until FROM {p:batches} AS b WHERE b.line = t.line AND b.n >= t.low AND b.open > 0
+				AND b.lease_until <= statement_timestamp() AND NOT `+hasEnded+` OFFSET 0) AS i) AS w
+		CROSS JOIN LATERAL (SELECT ctid FROM {p:batches} WHERE line = w.line AND n = w.n OFFSET 0) AS o
+		WHERE w.before < $3::bigint))
 	AND b.lease_until <= statement_timestamp() ORDER BY b.line, b.n`, `FOR UPDATE SKIP LOCKED`)
 )
 
@@ -108,19 +136,18 @@ func (s *Store) moveTopic(ctx context.Context, operation, group, topic string) e
 func (s *Store) moveSome(ctx context.Context, operation, group, topic string, limit int) (all int, err error) {
 	// What had only just been committed may have hidden the rest once.
 	for empty := 0; empty < 2 && all < limit; {
-		var moved int
-		var hidden bool
+		var moved lineMove
 		err := s.onThisServer(ctx, operation, func(ctx context.Context, t *txn) (err error) {
-			moved, hidden, err = t.moveLine(ctx, group, topic, min(limit-all, adoptAtOnce))
+			moved, err = t.moveLine(ctx, group, topic, min(limit-all, adoptAtOnce))
 			return err
 		})
-		all += moved
+		all += moved.pending
 		switch {
 		case err != nil:
 			return all, err
-		case moved > 0:
+		case moved.pending > 0 || moved.left:
 			empty = 0
-		case !hidden:
+		case !moved.hidden:
 			return all, nil
 		default:
 			empty++
@@ -129,40 +156,73 @@ func (s *Store) moveSome(ctx context.Context, operation, group, topic string, li
 	return all, nil
 }
 
-// moveLine moves up to want of a line, as a claim would take it, and what is in work,
-// and tells how many, and whether others may have been hidden: see logLine.hidden.
-func (t *txn) moveLine(ctx context.Context, group, topic string, want int) (moved int, hidden bool, err error) {
+// lineMove is what one step of moving a line did.
+type lineMove struct {
+	pending, leased int
+	// left: more is in work. hidden: others may have been hidden, see logLine.hidden.
+	left, hidden bool
+}
+
+// moveLine moves up to want of a line, as a claim would take it, and about as many of
+// what is in work. It reads places alone.
+func (t *txn) moveLine(ctx context.Context, group, topic string, want int) (moved lineMove, err error) {
 	c := &claim{s: t.s, req: outmill.ClaimRequest{Group: group}}
-	l := &logLine{line: c.newLine(t, topic, want), number: lineOf(group, topic)}
-	err = t.run(ctx, l.lock(), l.mark(), step{template: sqlMoveAllLeased, args: []any{l.number}},
-		step{template: sqlTopicState, args: l.ofTopic(outmill.OwnerToken{}.String(), l.number), row: l.state}, l.logPage())
+	l := &logLine{line: c.newLine(t, topic, want), number: lineOf(group, topic), room: moveBytes}
+	err = t.run(ctx, l.lock(), l.mark(), step{template: sqlMoveSomeLeased, args: []any{l.number, want}, count: &moved.leased},
+		step{template: sqlInWork, args: []any{l.number}, row: func(scan func(...any) error) error {
+			var batches int
+			err := scan(&batches)
+			moved.left = batches > 0
+			return err
+		}},
+		step{template: sqlTopicState, args: l.ofTopic(outmill.OwnerToken{}.String(), l.number), row: l.state},
+		step{template: sqlPlaces, args: []any{l.number, want, moveBytes}, row: l.place})
 	if err != nil {
-		return 0, false, err
+		return lineMove{}, err
 	}
 	var moving []int64
 	for i := range l.log {
 		moving = append(moving, l.log[i].Seq)
 	}
 	l.handled = len(moving)
+	moved.pending, moved.hidden = len(moving), l.unread > 0
 	var steps []step
 	if len(moving) > 0 {
 		steps = append(steps, step{template: sqlMoveHeld, args: []any{l.number, moving}})
 	}
-	return len(moving), l.unread > 0, t.finish(ctx, append(steps, l.goOn(nil, nil)...)...)
+	return moved, t.finish(ctx, append(steps, l.goOn(nil, nil)...)...)
 }
 
-// parkAhead is how far ahead in the log records are parked at once with one that
-// is failed with Park. The others are parked when a claim comes to them.
-const parkAhead = 10_000
+// place reads a row of sqlPlaces.
+func (l *logLine) place(scan func(...any) error) error {
+	var late bool
+	var seen pgtype.Bool
+	var r inorder.Record
+	if err := scan(&late, &seen, &r.Seq, &r.Size); err != nil {
+		return err
+	}
+	if !seen.Valid {
+		return &otherHistory{place: r.Seq}
+	}
+	if !seen.Bool {
+		l.unread, l.unreadSize = l.unread+1, l.unreadSize+r.Size
+		return nil
+	}
+	if late {
+		l.late++
+	}
+	l.log = append(l.log, r)
+	return nil
+}
 
-// failAndPark is Fail where keys are parked: what is behind in the log moves to the
-// records first.
+// failAndPark is Fail where keys are parked: what is next of them in the log moves to
+// the records first. The others are parked when a claim comes to them.
 func (s *Store) failAndPark(ctx context.Context, items []settling, parking []string) error {
 	moves, err := s.toRecords(ctx, leasesOf(items))
 	if err != nil {
 		return err
 	}
-	fails, err := stepsFor(sqlFail, items, nil, parkedError)
+	fails, err := stepsFor(sqlFail, items, nil, parkedError, s.atOnce.Park())
 	if err != nil {
 		return s.explain(ctx, "fail", err)
 	}
@@ -174,7 +234,7 @@ func (s *Store) failAndPark(ctx context.Context, items []settling, parking []str
 			var group, topic, key string
 			err := scan(&group, &topic, &key)
 			locks = append(locks, s.lockOfTopic(group, topic))
-			ahead = append(ahead, step{template: sqlMoveOfKey, args: []any{lineOf(group, topic), key, parkAhead}})
+			ahead = append(ahead, step{template: sqlMoveOfKey, args: []any{lineOf(group, topic), key, s.atOnce.Park()}})
 			return err
 		}})
 		if err != nil {

@@ -21,7 +21,7 @@ var largeOfLog = []string{"log_0", "log_1"}
 // sqlLogMillion fills two segments with $1 rows: half are of the topic big, a fifth
 // of the topic read, which was read, and the others of topics that are not.
 const sqlLogMillion = `INSERT INTO outmill.log (line, segment, id, created_at, size, grp, topic, key, message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, payload)
-SELECT ('x' || left(encode(sha256(int8send(length('readers')) || 'readers'::bytea || topic::bytea), 'hex'), 16))::bit(64)::bigint,
+SELECT outmill.line_of('readers', topic),
 	CASE WHEN i < $1::integer / 2 THEN 0 ELSE 1 END, ('00000000-0000-7000-8000-' || lpad(to_hex(i), 12, '0'))::uuid, now(), 100, 'readers', topic, 'k' || i % 20000, 'm' || i, '', '', '', '', '', '',
 	'\x0102030405060708090a0b0c0d0e0f'
 FROM (SELECT i, CASE WHEN i % 10 < 5 THEN 'big' WHEN i % 10 < 7 THEN 'read' ELSE 't' || i % 50 END AS topic FROM generate_series(1, $1::integer) AS i) AS g`

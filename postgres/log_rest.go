@@ -37,7 +37,7 @@ const (
 	sqlLogWriters = `SELECT EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'relation' AND mode = 'RowExclusiveLock'
 	AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND relation = {q:log}::regclass)`
 
-	sqlNextLeaseEnd = `SELECT {p:log_lease_left}()`
+	sqlNextLeaseEnd = `SELECT {p:log_lease_left}($1::text)`
 )
 
 // rest says that a selection had nothing in the log up to a place.
@@ -122,7 +122,7 @@ func (l *logLook) steps(found func(topic string) bool) []step {
 		logDue(l.group, nil, func(topic string) {
 			l.found = found(topic) || l.found
 		}),
-		{template: sqlNextLeaseEnd, row: l.leaseEnd},
+		{template: sqlNextLeaseEnd, args: []any{l.group}, row: l.leaseEnd},
 	}
 }
 

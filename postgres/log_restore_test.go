@@ -186,3 +186,38 @@ func Test_in_a_log_of_another_server_what_is_listed_comes_once_though_its_number
 		r.census(append(numbered("huge", 9), "passed", "late")...)
 	})
 }
+
+// clone has a server hold what another one does, as a copy of its disk.
+func clone(t *testing.T, from, to *postgresengine.Engine) {
+	t.Helper()
+	require.NoError(t, from.Stop(t.Context(), postgresengine.Fast))
+	require.NoError(t, to.Stop(t.Context(), postgresengine.Fast))
+	copied := func(a, b string) {
+		out, err := exec.CommandContext(t.Context(), "cp", "-a", a, b).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
+	require.NoError(t, os.RemoveAll(filepath.Join(to.Dir, "data")))
+	copied(filepath.Join(from.Dir, "data"), filepath.Join(to.Dir, "data"))
+	require.NoError(t, from.Start(t.Context()))
+	require.NoError(t, to.Start(t.Context()))
+}
+
+func Test_a_dump_is_read_on_in_a_clone_of_its_cluster_that_went_its_own_way(t *testing.T) {
+	t.Parallel()
+	testenv.Long(t, "servers of which one is a copy of the other's disk")
+	home, away := testenv.OwnPostgres(t), testenv.OwnPostgres(t)
+	clone(t, home, away)
+	r := newTape(t, connect(t, testenv.PostgresDatabaseOn(t, home.URL)), storetest.Options{})
+	for range 3000 {
+		execute(t, r.db, `SELECT pg_current_xact_id()`)
+	}
+	r.append("a", numbered("m", 20)...)
+	require.Equal(t, numbered("m", 20)[:5], r.take(5, outmill.OrderKey))
+	file := dump(t, r.db.Config().ConnString())
+
+	target := testenv.PostgresDatabaseOn(t, away.URL)
+	restore(t, file, target)
+	there := r.restored(connect(t, target))
+	there.append("a", "new")
+	require.Equal(t, append(numbered("m", 20)[5:], "new"), there.drain(7, outmill.OrderKey))
+}

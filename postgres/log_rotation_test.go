@@ -98,6 +98,7 @@ func Test_in_a_log_an_old_snapshot_writes_to_a_segment_that_was_left_and_truncat
 		require.NoError(r.t, err)
 		r.t.Cleanup(func() { _ = old.Rollback(r.t.Context()) })
 		r.execIn(old, `SELECT segment FROM {meta}`)
+		r.store.HeedSnapshotsFor(0)
 		r.moveOn(1)
 		r.append("key", "first")
 		require.Equal(r.t, []string{"before", "first"}, r.ackAll(readers, order))

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"sync/atomic"
@@ -13,6 +14,16 @@ import (
 // The log has segments: one is written to, and those behind it are truncated as
 // soon as all that is in them has been handed out and settled. No argument about
 // what a claim finds depends on the segment of a row.
+//
+// A segment that is not written to is left by all in the end: a line of it of which
+// nothing is needed stays so, because a batch that is over stays over, unless a
+// transaction with an old snapshot still writes to it. So the search for a line that
+// is needed goes on where it found one the last time, and a truncation looks at all
+// lines once more while nobody can write to the segment: under SHARE, which claims and
+// appends to other segments do not wait for. There it is retired, which heeds the
+// snapshots of dumps: see log_retired.go. Only then it takes ACCESS EXCLUSIVE, for
+// the truncation alone. A crash between any two of these steps leaves the segment as it
+// was, and the truncation itself is a transaction behind all acks of what it drops.
 
 const (
 	segments = 3
@@ -21,16 +32,11 @@ const (
 	segmentBytes = 64 << 20
 	smallSegment = 4 << 20
 	segmentAge   = 30 * time.Second
-	// manyBatches is the size of the tables of batches from which on those that are over
-	// are dropped.
-	manyBatches = 1 << 20
-	// upkeepEvery is how often one process looks after the segments, upkeepIdly how
-	// often where it has found nothing to do and claimed nothing since.
-	upkeepEvery = 2 * time.Second
-	upkeepIdly  = 30 * time.Second
 	// evacuateAfter is how long after it was left a segment is emptied into the
 	// records, so that a group that nobody reads keeps none.
 	evacuateAfter = 10 * time.Minute
+	// linesAtOnce is how many lines one statement looks at. It takes some 20 µs each.
+	linesAtOnce = 1000
 )
 
 const (
@@ -38,51 +44,20 @@ const (
 	sqlSegments = `SELECT pg_postmaster_start_time(), segment, statement_timestamp() - rotated_at > $1::bigint * interval '1 microsecond', statement_timestamp() - rotated_at > $2::bigint * interval '1 microsecond',
 	ARRAY(SELECT (SELECT pg_relation_size(oid) + coalesce(pg_relation_size(reltoastrelid), 0) FROM pg_class WHERE oid = segments.oid)
 		FROM (VALUES (0, {q:log_0}::regclass), (1, {q:log_1}::regclass), (2, {q:log_2}::regclass)) AS segments (nth, oid) ORDER BY nth),
-	` + sequenceNow + `, (SELECT coalesce(max(pos), -1) FROM {p:log_newest}()), CASE WHEN has_table_privilege({q:batches}, 'TRUNCATE') AND has_table_privilege({q:ended}, 'TRUNCATE') THEN
+	CASE WHEN has_table_privilege({q:batches}, 'TRUNCATE') AND has_table_privilege({q:ended}, 'TRUNCATE') THEN
 	pg_table_size({q:batches}::regclass) + pg_table_size({q:ended}::regclass) ELSE 0 END
 FROM {p:meta} WHERE only_row AND logged`
 
 	// sqlRotate has appends write to the segment $2 in the place of $1.
 	sqlRotate = `UPDATE {p:meta} SET segment = $2::smallint, rotated_at = statement_timestamp() WHERE only_row AND segment = $1::smallint`
 
-	// lockSegment waits as long as claims take, which others wait for then. Who has it
-	// for longer has the upkeep come again.
-	waitBriefly = `SELECT set_config('lock_timeout', '20ms', true)`
-	lockSegment = `LOCK TABLE {p:log_%[1]d} IN ACCESS EXCLUSIVE MODE`
-
-	sqlTidy = `SELECT {p:log_tidy}()`
-
-	truncateSegment = `TRUNCATE {p:log_%[1]d}`
-
-	// neededOf finds lines of which something in a segment is still to be handed out
-	// or settled: it is beyond what was read, or was passed before it was finished, or
-	// is in a batch. It is asked with the segment locked, so that nothing in it is of
-	// a transaction that is still open.
-	neededOf = `WITH RECURSIVE t AS (
-	(SELECT line, grp, topic FROM {p:log_%[1]d} ORDER BY line, pos LIMIT 1)
-	UNION ALL SELECT n.* FROM t CROSS JOIN LATERAL (SELECT line, grp, topic FROM {p:log_%[1]d} WHERE line > t.line ORDER BY line, pos LIMIT 1) AS n)
-SELECT t.grp, t.topic FROM t LEFT JOIN LATERAL (SELECT pos, low FROM {p:batches} WHERE line = t.line ORDER BY n DESC LIMIT 1) AS last ON true
-WHERE last.pos IS NULL
-	OR (SELECT 1 FROM {p:log_%[1]d} WHERE line = t.line AND pos > last.pos LIMIT 1) IS NOT NULL
-	OR (SELECT 1 FROM {p:log_unfinished}(t.line, pg_current_snapshot()) AS u CROSS JOIN LATERAL (SELECT 1 FROM {p:log_%[1]d} AS l
-		WHERE l.line = t.line AND l.pos > u.from_pos AND l.pos <= u.to_pos AND l.xid = u.xid LIMIT 1) AS r LIMIT 1) IS NOT NULL
-	OR (SELECT 1 FROM {p:batches} AS b WHERE b.line = t.line AND b.n >= last.low AND b.open > 0 AND NOT ` + hasEnded + `
-		AND b.positions[1] <= (SELECT pos FROM {p:log_%[1]d} WHERE line = t.line ORDER BY pos DESC LIMIT 1) LIMIT 1) IS NOT NULL
-LIMIT $1::bigint`
-
-	// sqlIdleLines finds lines, $2 at most after the line $1, of which nothing is left
-	// in the log.
-	sqlIdleLines = `WITH RECURSIVE t AS (
-	(SELECT line, grp, topic FROM {p:batches} WHERE line > $1::bigint ORDER BY line LIMIT 1)
-	UNION ALL SELECT n.* FROM t CROSS JOIN LATERAL (SELECT line, grp, topic FROM {p:batches} WHERE line > t.line ORDER BY line LIMIT 1) AS n)
-SELECT t.line, t.grp, t.topic, ` + idleLine + ` FROM (SELECT * FROM t LIMIT $2::bigint) AS t`
-
-	idleLine = `((SELECT 1 FROM {p:log} WHERE line = t.line LIMIT 1) IS NULL AND (SELECT 1 FROM {p:batches} AS b WHERE b.line = t.line AND b.open > 0 AND NOT ` + hasEnded + ` LIMIT 1) IS NULL)`
-
-	// sqlForgetLine forgets how far a line has been read. What is committed later
-	// comes as if it were new, and there is nothing else of the line to come again.
-	sqlForgetLine = `WITH t AS MATERIALIZED (SELECT $1::bigint AS line), gone AS (DELETE FROM {p:late} AS l USING t WHERE l.line = t.line AND ` + idleLine + `)
-DELETE FROM {p:batches} AS b USING t WHERE b.line = t.line AND ` + idleLine
+	sqlNeeded      = `SELECT line, grp, topic, needed, furthest, latest FROM {p:log_needed}($1::smallint, $2::bigint, $3::integer)`
+	sqlFurthest    = linesOfBatches + ` SELECT max(line), count(*), coalesce(max(pos), -1) FROM t`
+	sqlPlaceNow    = `SELECT place FROM ` + sequenceNow + ` AS s`
+	sqlStopWriting = `SELECT {p:log_stop_writing}($1::text)`
+	sqlTruncate    = `SELECT {p:log_truncate}($1::text)`
+	sqlWaitingFor  = `SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted AND locktype = 'relation' AND relation = $1::text::regclass
+	AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`
 )
 
 // segmentState is what upkeep looks at.
@@ -90,138 +65,200 @@ type segmentState struct {
 	current   int16
 	old, gone bool
 	sizes     [segments]int64
-	// at is where the sequence is, read how far the line is that was read furthest.
-	at, read int64
 	// batches is the size of their tables, 0 where they are not to be truncated.
 	batches int64
 }
 
-// upkeepLog has appends write to another segment when one is full, and truncates
-// those of which nothing is needed. It waits for a lock for 20 ms at most, and what
-// cannot be done just then is done another time.
-func (s *Store) upkeepLog(ctx context.Context) {
-	every := upkeepIdly
-	if s.logUsed.Load() {
-		every = upkeepEvery
-	}
-	now := time.Now().UnixNano()
-	last := s.upkeep.Load()
-	if !s.readsLog() || now-last < int64(every) || !s.upkeep.CompareAndSwap(last, now) {
-		return
-	}
-	s.logUsed.Store(false)
-	// Whoever may not truncate leaves it to others.
-	if err := s.tendSegments(ctx); err != nil && code(err) != codeNoRight && !passes(err) && ctx.Err() == nil {
-		s.logger.Error("The segments of the log were not looked after; it is tried again", err, nil)
-	}
-}
-
-func (s *Store) tendSegments(ctx context.Context) error {
+// tendSegments has appends write to another segment when one is full, truncates those
+// of which nothing is needed, and empties those of which something is for long. Each
+// call does some bounded transactions. What cannot be locked is left for another time.
+func (s *Store) tendSegments(ctx context.Context) (more bool, err error) {
 	if err := s.checkCluster(ctx); err != nil {
-		return s.explain(ctx, "upkeep", err)
+		return false, s.explain(ctx, "maintain", err)
 	}
 	var found segmentState
 	var since time.Time
 	logged := false
-	err := s.writeAll(ctx, "upkeep", step{template: sqlSegments, args: []any{segmentAge.Microseconds(), evacuateAfter.Microseconds()}, row: func(scan func(...any) error) error {
+	err = s.writeAll(ctx, "maintain", step{template: sqlSegments, args: []any{segmentAge.Microseconds(), evacuateAfter.Microseconds()}, row: func(scan func(...any) error) error {
 		logged = true
-		return scan(&since, &found.current, &found.old, &found.gone, &found.sizes, &found.at, &found.read, &found.batches)
+		return scan(&since, &found.current, &found.old, &found.gone, &found.sizes, &found.batches)
 	}})
 	if err != nil || !logged {
-		return err
-	}
-	if found.read > found.at {
-		// What was appended meanwhile is taken for read, and would be truncated.
-		return s.sequenceBehind(found.at, found.read)
+		return false, err
 	}
 	if since.UnixMicro() != s.serverSince.Load() {
 		s.serverSince.Store(0)
-		return nil
+		return true, nil
 	}
-	if err := s.tidyBatches(ctx, found.batches); err != nil {
-		return err
+	s.maintained.noteSizes(found.sizes)
+	if err := s.lookAtSequence(ctx); err != nil {
+		return false, err
 	}
-	free, emptied := -1, false
+	more, err = s.freeSegments(ctx, found)
+	// One kind of work that fails does not stop the others.
+	dropping, dropErr := s.dropBatches(ctx, found.batches)
+	forgetting, forgetErr := s.forgetLines(ctx)
+	return more || dropping || forgetting, errors.Join(err, dropErr, forgetErr)
+}
+
+// freeSegments empties segments, and has appends write to another one.
+func (s *Store) freeSegments(ctx context.Context, found segmentState) (more bool, err error) {
+	free := -1
 	for i := range segments {
-		if int16(i) == found.current || found.sizes[i] == 0 {
-			if int16(i) != found.current {
-				free = i
-			}
+		if int16(i) == found.current {
 			continue
 		}
-		truncated, err := s.truncate(ctx, i)
+		if found.sizes[i] == 0 {
+			free = i
+			continue
+		}
+		look, err := s.truncate(ctx, i)
 		if err != nil {
-			return err
+			return false, err
 		}
-		if truncated {
-			free, emptied = i, true
-		} else if found.gone {
-			if err := s.evacuate(ctx, i); err != nil {
-				return err
+		more = more || look.more
+		if look.truncated {
+			free = i
+			s.forget.begin()
+		} else if look.needed && found.gone {
+			moved, err := s.evacuate(ctx, look)
+			if err != nil {
+				return false, err
 			}
-		}
-	}
-	if emptied {
-		s.logUsed.Store(true)
-		if err := s.forgetLines(ctx); err != nil {
-			return err
+			more = more || moved
 		}
 	}
 	size := found.sizes[found.current]
 	if free < 0 || size < smallSegment || size < segmentBytes && !found.old {
-		return nil
+		return more, nil
 	}
-	s.logUsed.Store(true)
-	return s.writeAll(ctx, "upkeep", step{template: sqlRotate, args: []any{found.current, free}})
+	s.segmentLooks[free].begin()
+	return true, s.writeAll(ctx, "maintain", step{template: sqlRotate, args: []any{found.current, free}})
 }
 
-// truncate empties a segment of which nothing is needed.
-func (s *Store) truncate(ctx context.Context, segment int) (truncated bool, err error) {
-	needed := false
-	look := step{template: fmt.Sprintf(neededOf, segment), args: []any{1}, row: func(func(...any) error) error {
-		needed = true
-		return nil
-	}}
-	// First without the lock, which others have to wait for.
-	if err := s.writeAll(ctx, "upkeep", look); err != nil || needed || !s.refusals[segment].over() {
-		return false, err
+// segmentLook is what a look at some lines of a segment found: the first that is
+// needed, or the last that was looked at.
+type segmentLook struct {
+	line         *int64
+	group, topic *string
+	needed       bool
+	truncated    bool
+	// latest is the last place of the segment in these lines.
+	latest int64
+	// more: there are lines that were not looked at.
+	more bool
+}
+
+// look looks at lines of a segment, from one on.
+func (l *segmentLook) steps(s *Store, segment int, from int64) []step {
+	furthest := new(int64)
+	*l = segmentLook{}
+	return []step{
+		{template: sqlNeeded, args: []any{segment, from, linesAtOnce}, row: func(scan func(...any) error) error {
+			err := scan(&l.line, &l.group, &l.topic, &l.needed, furthest, &l.latest)
+			l.more = l.line != nil && !l.needed
+			return err
+		}},
+		s.notBehind(furthest),
 	}
-	// Once: who has it locked has it for a while.
-	err = s.in(ctx, s.relaxed, func(ctx context.Context, t *txn) error {
-		err := t.run(ctx, step{template: waitBriefly}, step{template: fmt.Sprintf(lockSegment, segment)}, look)
-		if err != nil || needed {
+}
+
+// notBehind fails where lines have been read further than the sequence is: what was
+// appended meanwhile is taken for read, and would be truncated. It comes after the look
+// at the lines, because claims move them on.
+func (s *Store) notBehind(furthest *int64) step {
+	return step{template: sqlPlaceNow, row: func(scan func(...any) error) error {
+		var place int64
+		if err := scan(&place); err != nil || *furthest <= place {
 			return err
 		}
-		truncated = true
-		return t.finish(ctx, step{template: fmt.Sprintf(truncateSegment, segment)})
-	})
-	if code(err) == codeLockTimeout {
-		s.refusals[segment].more()
-		return false, nil
-	}
-	s.refusals[segment].none()
-	return truncated && err == nil, err
+		return s.sequenceBehind(place, *furthest)
+	}}
 }
 
-// tidyBatches drops the batches that are over, where they are many.
-func (s *Store) tidyBatches(ctx context.Context, size int64) error {
-	if size < max(manyBatches, 2*s.batchesKept.Load()) || !s.batchesRefused.over() {
-		return nil
+// lookAtSequence fails where a line, of those that come next, has been read further
+// than the sequence is.
+func (s *Store) lookAtSequence(ctx context.Context) error {
+	furthest := new(int64)
+	var last *int64
+	var lines int
+	err := s.writeAll(ctx, "maintain", step{template: sqlFurthest, args: []any{s.checkedUpTo.Load(), linesAtOnce}, row: func(scan func(...any) error) error {
+		return scan(&last, &lines, furthest)
+	}}, s.notBehind(furthest))
+	if err != nil {
+		return err
 	}
-	err := s.in(ctx, s.relaxed, func(ctx context.Context, t *txn) error {
-		return t.finish(ctx, step{template: waitBriefly}, step{template: sqlTidy, row: func(scan func(...any) error) error {
-			var kept int64
-			err := scan(&kept)
-			s.batchesKept.Store(kept)
+	if lines < linesAtOnce {
+		s.checkedUpTo.Store(math.MinInt64)
+	} else {
+		s.checkedUpTo.Store(*last)
+	}
+	return nil
+}
+
+// cursor is a line at which a search goes on.
+type cursor struct{ at atomic.Int64 }
+
+func (c *cursor) begin() { c.at.Store(math.MinInt64) }
+
+// goOn notes what was found, and returns whether the search is at its end.
+func (c *cursor) goOn(found segmentLook) (ended bool) {
+	switch {
+	case found.line == nil || !found.needed && *found.line == math.MaxInt64:
+		c.begin()
+		return true
+	case found.needed:
+		c.at.Store(*found.line)
+	default:
+		c.at.Store(*found.line + 1)
+	}
+	return false
+}
+
+// truncate empties a segment of which nothing is needed, or finds out what is.
+func (s *Store) truncate(ctx context.Context, segment int) (look segmentLook, err error) {
+	at := &s.segmentLooks[segment]
+	if !s.refusals[segment].over() {
+		return look, nil
+	}
+	// First without a lock, which others have to wait for.
+	if err := s.writeAll(ctx, "maintain", look.steps(s, segment, at.at.Load())...); err != nil || !at.goOn(look) {
+		return look, err
+	}
+	name := s.sql.text(fmt.Sprintf(`{p:log_%d}`, segment))
+	refused, heeded := false, 0
+	err = s.in(ctx, s.relaxed, func(ctx context.Context, t *txn) error {
+		locked := false
+		answer := func(scan func(...any) error) error { return scan(&locked) }
+		err := t.run(ctx, append([]step{{template: sqlStopWriting, args: []any{name}, row: answer}}, look.steps(s, segment, math.MinInt64)...)...)
+		latest := look.latest
+		for err == nil && locked && !at.goOn(look) && !look.needed && !refused {
+			steps := look.steps(s, segment, at.at.Load())
+			err = t.run(ctx, append(steps, step{template: sqlWaitingFor, args: []any{name}, row: func(scan func(...any) error) error { return scan(&refused) }})...)
+			latest = max(latest, look.latest)
+		}
+		refused = refused || !locked
+		if err != nil || refused || look.needed {
 			return err
-		}})
+		}
+		if heeded, err = t.retire(ctx, segment, latest); err != nil {
+			return err
+		}
+		if heeded > 0 {
+			return t.finish(ctx)
+		}
+		err = t.finish(ctx, step{template: sqlTruncate, args: []any{name}, row: answer}, step{template: fmt.Sprintf(sqlUnretire, segment)})
+		look.truncated, refused = locked && err == nil, !locked
+		return err
 	})
-	if code(err) == codeLockTimeout {
-		s.batchesRefused.more()
-		return nil
+	switch {
+	case refused:
+		look.more = false
+		s.refusals[segment].more()
+	case err == nil:
+		s.refusals[segment].none()
 	}
-	s.batchesRefused.none()
-	return err
+	return look, err
 }
 
 // refusals have what could not be locked left alone for longer each time:
@@ -233,7 +270,7 @@ const maxRefusal = 30 * time.Second
 func (r *refusals) over() bool { return time.Now().UnixNano() >= r.until.Load() }
 
 func (r *refusals) more() {
-	pause := min(max(2*r.pause.Load(), int64(upkeepEvery)), int64(maxRefusal))
+	pause := min(max(2*r.pause.Load(), int64(lookEvery)), int64(maxRefusal))
 	r.pause.Store(pause)
 	r.until.Store(time.Now().UnixNano() + pause)
 }
@@ -243,66 +280,17 @@ func (r *refusals) none() {
 	r.until.Store(0)
 }
 
-// evacuateAtOnce is how many lines of a segment one round of upkeep empties.
-const evacuateAtOnce = 20
+// evacuateAtOnce is how many records one step of an evacuation moves.
+const evacuateAtOnce = 2000
 
-// evacuate moves what is needed of a segment to the records.
-func (s *Store) evacuate(ctx context.Context, segment int) error {
-	var lines [][2]string
-	err := s.writeAll(ctx, "upkeep", step{template: fmt.Sprintf(neededOf, segment), args: []any{evacuateAtOnce}, row: func(scan func(...any) error) error {
-		var line [2]string
-		err := scan(&line[0], &line[1])
-		lines = append(lines, line)
+// evacuate moves some of what is needed of a segment to the records, and returns
+// whether it did.
+func (s *Store) evacuate(ctx context.Context, look segmentLook) (moved bool, err error) {
+	s.logger.Debug("What a group has not read for long moves from the log to the records", watermill.LogFields{"group": *look.group, "topic": *look.topic})
+	err = s.onThisServer(ctx, "maintain", func(ctx context.Context, t *txn) error {
+		some, err := t.moveLine(ctx, *look.group, *look.topic, evacuateAtOnce)
+		moved = some.pending+some.leased > 0 || some.left
 		return err
-	}})
-	if err != nil {
-		return err
-	}
-	for _, line := range lines {
-		s.logger.Info("What a group has not read for long moves from the log to the records", watermill.LogFields{"group": line[0], "topic": line[1]})
-		if err := s.moveTopic(ctx, "upkeep", line[0], line[1]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// linesAtOnce is how many lines one round of upkeep looks at.
-const linesAtOnce = 1000
-
-// forgetLines has nothing stay of topics that are written to no more.
-func (s *Store) forgetLines(ctx context.Context) error {
-	type line struct {
-		number int64
-		lock   int64
-	}
-	var idle []line
-	next := int64(math.MinInt64)
-	looked := 0
-	err := s.writeAll(ctx, "upkeep", step{template: sqlIdleLines, args: []any{s.forgotten.Load(), linesAtOnce}, row: func(scan func(...any) error) error {
-		var number int64
-		var group, topic string
-		var isIdle bool
-		err := scan(&number, &group, &topic, &isIdle)
-		if isIdle {
-			idle = append(idle, line{number, s.lockOfTopic(group, topic)})
-		}
-		next, looked = number, looked+1
-		return err
-	}})
-	if err != nil {
-		return err
-	}
-	if looked < linesAtOnce {
-		next = math.MinInt64
-	}
-	s.forgotten.Store(next)
-	for _, l := range idle {
-		// The lock comes first, and its statement is one of its own, so that the next
-		// one sees what a claim has done meanwhile.
-		if err := s.writeAll(ctx, "upkeep", step{template: sqlLockTopic, args: []any{l.lock}}, step{template: sqlForgetLine, args: []any{l.number}}); err != nil {
-			return err
-		}
-	}
-	return nil
+	})
+	return moved, err
 }

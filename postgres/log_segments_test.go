@@ -15,6 +15,8 @@ import (
 func logged(t *testing.T) *postgres.Store {
 	t.Helper()
 	store := newStore(t, pool(t), postgres.Config{Lane: postgres.LaneLog})
+	// Its own notifications have snapshots too.
+	store.HeedSnapshotsFor(0)
 	require.NoError(t, store.Ensure(t.Context()))
 	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
 	return store
@@ -193,29 +195,99 @@ func Test_upkeep_goes_from_segment_to_segment_and_gives_the_space_back(t *testin
 
 func Test_a_log_that_was_restored_on_another_server_is_read_on_from_where_it_was(t *testing.T) {
 	t.Parallel()
-	store := logged(t)
-	ctx := t.Context()
-	owner := outmill.NewOwnerToken()
-	late, err := store.Pool().Begin(ctx)
-	require.NoError(t, err)
-	require.NoError(t, store.Append(store.WithTx(ctx, late), made("orders", "late", 3)...))
-	require.NoError(t, store.Append(ctx, made("orders", "done", 5)...))
-	require.NoError(t, store.Ack(ctx, "", leasesFor(claimSome(t, store, owner, 10))))
-	require.NoError(t, late.Commit(ctx))
-	require.NoError(t, store.Append(ctx, made("orders", "new", 4)...))
-	// As it would be there: numbers that this server will not reach for long.
+	for name, cluster := range map[string]string{
+		"of another identifier": "'another'", "of the same identifier": "cluster", "of which the identifier was not known": "''",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store := logged(t)
+			ctx := t.Context()
+			owner := outmill.NewOwnerToken()
+			late, err := store.Pool().Begin(ctx)
+			require.NoError(t, err)
+			require.NoError(t, store.Append(store.WithTx(ctx, late), made("orders", "late", 3)...))
+			require.NoError(t, store.Append(ctx, made("orders", "done", 5)...))
+			require.NoError(t, store.Ack(ctx, "", leasesFor(claimSome(t, store, owner, 10))))
+			require.NoError(t, late.Commit(ctx))
+			require.NoError(t, store.Append(ctx, made("orders", "new", 4)...))
+			elsewhere(t, store, cluster)
+
+			restored := newStore(t, store.Pool(), postgres.Config{})
+			require.NoError(t, restored.Append(ctx, made("orders", "later", 2)...))
+			var names []string
+			for _, r := range claimSome(t, restored, owner, 100) {
+				names = append(names, r.MessageID)
+			}
+			require.Equal(t, []string{"late-0", "late-1", "late-2", "new-0", "new-1", "new-2", "new-3", "later-0", "later-1"}, names)
+			require.Empty(t, claimSome(t, restored, owner, 100))
+		})
+	}
+}
+
+// elsewhere has the log be as on another server: with numbers that this one will not reach
+// for long.
+func elsewhere(t *testing.T, store *postgres.Store, cluster string) {
+	t.Helper()
 	execute(t, store.Pool(), "UPDATE outmill.log SET xid = (xid::text::bigint + 1000000)::text::xid8")
 	execute(t, store.Pool(), `UPDATE outmill.batches SET horizon = (horizon::text::bigint + 1000000)::text::xid8,
 	seen = (SELECT (pg_snapshot_xmin(seen)::text::bigint + 1000000)::text || ':' || (pg_snapshot_xmax(seen)::text::bigint + 1000000)::text || ':'
 		|| coalesce((SELECT string_agg((x::text::bigint + 1000000)::text, ',') FROM pg_snapshot_xip(seen) AS x), ''))::pg_snapshot`)
-	execute(t, store.Pool(), "UPDATE outmill.meta SET cluster = 'another'")
+	execute(t, store.Pool(), "UPDATE outmill.meta SET cluster = "+cluster)
+}
 
-	restored := newStore(t, store.Pool(), postgres.Config{})
-	require.NoError(t, restored.Append(ctx, made("orders", "later", 2)...))
-	var names []string
-	for _, r := range claimSome(t, restored, owner, 100) {
-		names = append(names, r.MessageID)
+func Test_in_a_log_of_another_server_with_the_same_identifier_nothing_is_lost(t *testing.T) {
+	t.Parallel()
+	// What is left is late, and no new message has anybody claim.
+	late := func(t *testing.T, store *postgres.Store) {
+		tx, err := store.Pool().Begin(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, store.Append(store.WithTx(t.Context(), tx), made("orders", "late", 3)...))
+		require.NoError(t, store.Append(t.Context(), made("orders", "done", 1)...))
+		require.NoError(t, store.Ack(t.Context(), "", leasesFor(claimSome(t, store, outmill.NewOwnerToken(), 10))))
+		require.NoError(t, tx.Commit(t.Context()))
+		elsewhere(t, store, "cluster")
 	}
-	require.Equal(t, []string{"late-0", "late-1", "late-2", "new-0", "new-1", "new-2", "new-3", "later-0", "later-1"}, names)
-	require.Empty(t, claimSome(t, restored, owner, 100))
+	unread := func(t *testing.T, store *postgres.Store) {
+		require.NoError(t, store.Append(t.Context(), made("orders", "unread", 3)...))
+		elsewhere(t, store, "cluster")
+	}
+	for left, leave := range map[string]func(t *testing.T, store *postgres.Store){"late ones": late, "a topic that was never read": unread} {
+		for name, read := range map[string]func(t *testing.T, store *postgres.Store) int{
+			"a claim": func(t *testing.T, store *postgres.Store) int {
+				return len(claimSome(t, store, outmill.NewOwnerToken(), 10))
+			},
+			"claims of many processes": func(t *testing.T, store *postgres.Store) (n int) {
+				var found []<-chan result[[]*outmill.Record]
+				for range 8 {
+					other := newStore(t, store.Pool(), postgres.Config{})
+					found = append(found, async(func() ([]*outmill.Record, error) {
+						return other.Claim(t.Context(), claimOf(outmill.NewOwnerToken(), 10, outmill.OrderNone, "orders"))
+					}))
+				}
+				for _, some := range found {
+					n += len(await(t, some))
+				}
+				return n
+			},
+			"the upkeep": func(t *testing.T, store *postgres.Store) int {
+				store.HeedSnapshotsFor(0)
+				moveOn(t, store, 1)
+				done, err := store.Truncate(t.Context(), 0)
+				require.NoError(t, err)
+				require.False(t, done)
+				require.NoError(t, store.Evacuate(t.Context(), 0))
+				done, err = store.Truncate(t.Context(), 0)
+				require.NoError(t, err)
+				require.True(t, done)
+				return len(claimSome(t, store, outmill.NewOwnerToken(), 10))
+			},
+		} {
+			t.Run(name+" finds "+left, func(t *testing.T) {
+				t.Parallel()
+				store := logged(t)
+				leave(t, store)
+				require.Equal(t, 3, read(t, newStore(t, store.Pool(), postgres.Config{})))
+			})
+		}
+	}
 }

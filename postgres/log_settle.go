@@ -108,8 +108,10 @@ CROSS JOIN LATERAL (SELECT * FROM {p:batches} AS b WHERE line = r.line AND n >= 
 
 // sqlLogBack moves what is open of the batches of the line $1 whose lease has
 // ended, with that lease. So it does with those that are open after 256 others, so
-// that a claim has not to look at more than these.
-var sqlLogBack = moveOpenOf(inWorkOfLine+` AND (b.lease_until <= statement_timestamp() OR b.n < (SELECT n `+newestBatch+`) - 256)`, `FOR UPDATE`)
+// that a claim has not to look at more than these. It takes the $2 oldest: a fleet
+// that dies may leave 256 batches of 5,000 records. The records of the others stay
+// leased until the next claim comes to them, and keep their keys from other owners.
+var sqlLogBack = moveOpenOf(inWorkOfLine+` AND (b.lease_until <= statement_timestamp() OR b.n < (SELECT n `+newestBatch+`) - 256)`, `ORDER BY b.n LIMIT $2::bigint FOR UPDATE`)
 
 // moveOpenOf moves what is open of the batches b for which a condition holds, with its
 // leases, and ends them. Who has waited for a batch that an ack has ended meanwhile

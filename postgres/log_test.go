@@ -143,6 +143,9 @@ func eachOrder(t *testing.T, test func(r *tape, order outmill.Order)) {
 	for _, order := range allOrders {
 		t.Run(order.String(), func(t *testing.T) {
 			t.Parallel()
+			if order == outmill.OrderTopic {
+				testenv.Long(t, "tests of the log in the order of topics")
+			}
 			test(newTape(t, pool(t), storetest.Options{}), order)
 		})
 	}
@@ -512,10 +515,14 @@ func Test_in_a_log_a_key_whose_holder_acks_while_a_claim_holds_it_back_is_soon_f
 	stopped.wait(t)
 	require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(found)))
 	stopped.open()
-	require.Empty(t, await(t, holding))
+	// A claim that takes long sees the key's end itself.
+	got := namesOf(await(t, holding))
 	r.census("second")
-	r.elapse(time.Second) // the time to a lane's first look
-	require.Equal(t, []string{"second"}, r.take(10, outmill.OrderKey))
+	if len(got) == 0 {
+		r.elapse(time.Second) // the time to a lane's first look
+		got = r.take(10, outmill.OrderKey)
+	}
+	require.Equal(t, []string{"second"}, got)
 	r.census("second")
 }
 

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -87,6 +89,63 @@ func Test_a_log_whose_sequence_was_set_back_is_neither_read_nor_truncated(t *tes
 	}
 	r.append("", "later")
 	require.Contains(t, r.take(10, outmill.OrderKey), "later")
+}
+
+// remedy is the block of docs/postgres.md for a sequence that was behind, for what was
+// written since a time.
+func (r *tape) remedy(since time.Time) string {
+	r.t.Helper()
+	docs, err := os.ReadFile("../docs/postgres.md")
+	require.NoError(r.t, err)
+	_, rest, found := strings.Cut(string(docs), "\nDO $$\n")
+	require.True(r.t, found)
+	block, _, found := strings.Cut(rest, "$$;\n")
+	require.True(r.t, found)
+	require.Contains(r.t, block, "'2026-01-31 12:00:00+00'")
+	block = strings.ReplaceAll(block, "2026-01-31 12:00:00+00", since.Format(time.RFC3339Nano))
+	return "DO $$" + strings.ReplaceAll(block, "outmill.", r.schema+".") + "$$"
+}
+
+func Test_a_sequence_that_was_not_copied_is_noticed_and_the_documented_remedy_works(t *testing.T) {
+	t.Parallel()
+	for name, read := range map[string]int{"behind what was read": 8, "behind the backlog": 2, "of a topic that was never read": 0} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			eachOrder(t, func(r *tape, order outmill.Order) {
+				old := numbered("old", 8)
+				r.append("key", old...)
+				if read > 0 {
+					found := claimed(r.t, r.store, claimOf(r.owner, read, order, "orders"))
+					require.NoError(r.t, r.store.Ack(r.t.Context(), "", leasesOf(found)))
+				}
+				since := valueOf[time.Time](r.t, r.db, `SELECT clock_timestamp()`)
+				execute(r.t, r.db, r.sql(`SELECT setval('{records_seq_seq}', 3)`))
+				r.append("key", "new1", "new2", "new3")
+				require.NoError(r.t, r.store.Append(r.t.Context(), &outmill.Record{Topic: "orders", Key: "key", MessageID: "new4", TimeToLive: time.Hour}))
+				for range 2 {
+					_, err := r.store.Claim(r.t.Context(), claimOf(r.owner, 10, order, "orders"))
+					require.ErrorIs(r.t, err, outmill.ErrInvalidConfig)
+					require.ErrorContains(r.t, err, "sequence")
+				}
+				execute(r.t, r.db, r.remedy(since))
+				require.Equal(r.t, slices.Concat(old[read:], []string{"new1", "new2", "new3", "new4"}), r.drain(3, order))
+			})
+		})
+	}
+}
+
+func Test_a_sequence_that_was_not_copied_is_noticed_before_a_log_is_taken_for_one_of_another_server(t *testing.T) {
+	t.Parallel()
+	r := newTape(t, pool(t), storetest.Options{})
+	r.append("", numbered("old", 8)...)
+	since := valueOf[time.Time](t, r.db, `SELECT clock_timestamp()`)
+	execute(t, r.db, r.sql(`SELECT setval('{records_seq_seq}', 3)`))
+	execute(t, r.db, r.sql(`UPDATE {meta} SET cluster = 'another'`))
+	_, err := r.store.Claim(t.Context(), claimOf(r.owner, 10, outmill.OrderKey, "orders"))
+	require.ErrorIs(t, err, outmill.ErrInvalidConfig)
+	require.Equal(t, "another", valueOf[string](t, r.db, r.sql(`SELECT cluster FROM {meta}`)))
+	execute(t, r.db, r.remedy(since))
+	require.Equal(t, numbered("old", 8), r.drain(3, outmill.OrderKey))
 }
 
 // roaming makes any call at any time, on three topics of two groups.
@@ -219,7 +278,7 @@ func Test_whatever_calls_are_made_at_once_none_fails_and_each_record_is_in_one_p
 		for i := range 16 {
 			workers.Go(func() error {
 				owner, store := outmill.NewOwnerToken(), stores[i%2]
-				for range testenv.Steps(20, 60) {
+				for range testenv.Steps(10, 60) {
 					var err error
 					switch rand.N(5) {
 					case 0, 1:

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/outmill/outmill/internal/testenv"
 )
 
 // TestMain looks for goroutines that a test left behind. A test that needs
@@ -13,5 +15,6 @@ func TestMain(m *testing.M) {
 	if step := os.Getenv(stepVariable); step != "" {
 		os.Exit(moveUntil(step))
 	}
+	testenv.ManyAtATime()
 	goleak.VerifyTestMain(m)
 }

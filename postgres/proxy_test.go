@@ -43,6 +43,7 @@ func Test_a_store_keeps_the_contract_behind_a_proxy_that_pools_transactions(t *t
 	for _, mode := range proxyModes {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
+			testenv.Long(t, "the contract behind PgBouncer")
 			// Each open transaction has a connection of PgBouncer's for itself.
 			direct := testenv.PostgresDatabase(t)
 			through := testenv.PgBouncer(t, direct, "default_pool_size=30")
@@ -50,11 +51,7 @@ func Test_a_store_keeps_the_contract_behind_a_proxy_that_pools_transactions(t *t
 				c.MaxConns = 60
 				c.ConnConfig.DefaultQueryExecMode = mode
 			})
-			schemas := &recycled{db: db}
-			h := harness(db, postgres.LaneRows)
-			h.New = func(t *testing.T, options storetest.Options) outmill.Store {
-				return schemas.store(t, direct, options)
-			}
+			h := harnessListening(t, db, postgres.LaneRows, direct)
 			h.Unsupported = leftOut()
 			storetest.Run(t, h)
 		})
@@ -76,52 +73,6 @@ func leftOut() map[string]string {
 	return sections
 }
 
-// recycled are schemas that tests have used and emptied again: to make one
-// takes longer than most tests.
-type recycled struct {
-	db   *pgxpool.Pool
-	mu   sync.Mutex
-	free []string
-}
-
-// store is newConforming with a connection past the proxy.
-func (r *recycled) store(t *testing.T, direct string, options storetest.Options) outmill.Store {
-	t.Helper()
-	if options.NoSchema {
-		return newConforming(t, r.db, postgres.LaneRows, options)
-	}
-	schema := r.take()
-	t.Cleanup(func() { r.giveBack(t, schema) })
-	config := postgres.Config{
-		Schema: schema, Retain: options.Retain, MaxPayload: maxPayload, DedupWindow: options.DedupWindow, ListenURL: direct,
-	}
-	store := newStore(t, r.db, config)
-	require.NoError(t, store.Ensure(t.Context()))
-	return conforming{store, config}
-}
-
-func (r *recycled) take() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.free) == 0 {
-		return "s" + strings.ReplaceAll(outmill.NewWorkItemID().String(), "-", "")
-	}
-	schema := r.free[len(r.free)-1]
-	r.free = r.free[:len(r.free)-1]
-	return schema
-}
-
-func (r *recycled) giveBack(t *testing.T, schema string) {
-	t.Helper()
-	_, err := r.db.Exec(context.WithoutCancel(t.Context()), strings.ReplaceAll(`DELETE FROM s.records; DELETE FROM s.lanes;
-DELETE FROM s.groups; DELETE FROM s.dedup; DELETE FROM s.joins; DELETE FROM s.join_members; DELETE FROM s.log; DELETE FROM s.batches; DELETE FROM s.ended; DELETE FROM s.late; UPDATE s.meta SET version = 2, compatible = 1, generation = generation + 1`, "s.", schema+"."),
-		pgx.QueryExecModeSimpleProtocol)
-	require.NoError(t, err)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.free = append(r.free, schema)
-}
-
 func Test_many_workers_share_few_connections_of_a_proxy(t *testing.T) {
 	t.Parallel()
 	for _, mode := range proxyModes {
@@ -140,7 +91,7 @@ func Test_many_workers_share_few_connections_of_a_proxy(t *testing.T) {
 				workers.Go(func() { r.work(outmill.OrderKey) })
 			}
 			<-told
-			r.awaitDeliveries(2000)
+			r.awaitDeliveries(testenv.Steps(300, 2000))
 			close(r.upgraded)
 			writers.Wait()
 			r.mu.Lock()

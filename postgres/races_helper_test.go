@@ -102,7 +102,8 @@ func newRing(t *testing.T, lane postgres.Lane, options storetest.Options) *ring 
 // newRingIn is newRing in a database that other tests use too.
 func newRingIn(t *testing.T, db *pgxpool.Pool, lane postgres.Lane, options storetest.Options) *ring {
 	t.Helper()
-	r := &ring{t: t, db: db, store: newConforming(t, db, lane, options).(conforming), gates: &gates{}}
+	r := &ring{t: t, db: db, store: newConforming(t, db, conformingConfig(ownSchema(t, db), lane, "", options)), gates: &gates{}}
+	require.NoError(t, r.store.Ensure(t.Context()))
 	r.schema = r.store.config.Schema
 	config := db.Config()
 	config.ConnConfig.Tracer = r.gates

@@ -456,7 +456,7 @@ func (w *walk) walkAbout(lane postgres.Lane) {
 	defer stop()
 	var writers, others sync.WaitGroup
 	for writer := range 4 {
-		writers.Go(func() { w.write(ctx, writer, testenv.Steps(20, 60)) })
+		writers.Go(func() { w.write(ctx, writer, testenv.Steps(10, 60)) })
 	}
 	for _, g := range w.groups {
 		w.register(ctx, g)

@@ -28,7 +28,7 @@ ON CONFLICT (grp, name) DO UPDATE SET seen_at = excluded.seen_at`
 	RETURNING grp),
 noted AS (INSERT INTO {p:endings} (grp, ended_at, look_at) SELECT DISTINCT grp, statement_timestamp(), statement_timestamp() FROM gone
 	ON CONFLICT (grp) DO UPDATE SET ended_at = excluded.ended_at, look_at = excluded.look_at, empty = false),
-counted AS (UPDATE {p:meta} SET generation = generation + 1 WHERE only_row AND EXISTS (SELECT 1 FROM gone))
+counted AS (UPDATE {p:meta} SET generation = ` + nextGeneration + ` WHERE only_row AND EXISTS (SELECT 1 FROM gone))
 SELECT count(*) FROM gone`
 
 	sqlNoted = `SELECT grp FROM {p:endings} WHERE look_at <= statement_timestamp() ORDER BY look_at LIMIT $1::bigint`
@@ -126,7 +126,7 @@ func (s *Store) endRegistrations(ctx context.Context, operation string, limit in
 	}
 	// Who renews one waits for the lock, and so does the janitor for him.
 	err = s.durably(ctx, operation, func(ctx context.Context, t *txn) error {
-		return t.finish(ctx, step{template: sqlLockGroups}, step{template: sqlEndRegistrations, args: []any{limit}, row: func(scan func(...any) error) error { return scan(&ended) }})
+		return t.finish(ctx, s.lockRoutes(), step{template: sqlLockGroups}, step{template: sqlEndRegistrations, args: []any{limit}, row: func(scan func(...any) error) error { return scan(&ended) }})
 	})
 	return ended, err
 }

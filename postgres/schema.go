@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
+	"time"
 
+	"github.com/ThreeDotsLabs/watermill"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -26,7 +29,7 @@ const (
 	// sqlHasMeta reads the catalog: to_regclass may remember that there was no
 	// table before the transaction waited for a lock.
 	sqlHasMeta = `SELECT EXISTS (SELECT 1 FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
-	WHERE n.nspname = $1::text AND c.relname = $2::text)`
+	WHERE n.nspname = $1::text AND c.relname = $2::text), current_setting('server_encoding')`
 	sqlVersions = `SELECT version, compatible FROM {p:meta} WHERE only_row`
 
 	// A program older than compatible must not work with the schema. A migration
@@ -36,8 +39,18 @@ ON CONFLICT (only_row) DO UPDATE SET version = excluded.version, compatible = gr
 
 	sqlHasSchema    = `SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = $1::text)`
 	sqlLockSchema   = `SELECT pg_advisory_xact_lock($1::bigint)`
-	sqlDDLSettings  = `SELECT set_config('lock_timeout', '3s', true)`
 	sqlCreateSchema = `CREATE SCHEMA IF NOT EXISTS `
+
+	// sqlDDLSettings: a migration waits for locks on tables that appends need, and they
+	// wait behind it. So it waits shortly, and lets them pass for migratePause.
+	sqlDDLSettings = `SELECT set_config('search_path', 'pg_catalog, pg_temp', true), set_config('lock_timeout', '50ms', true)`
+	migratePause   = 1500 * time.Millisecond
+
+	// sqlInTheWay lists who else has a lock on a table of the schema $1.
+	sqlInTheWay = `SELECT coalesce(string_agg(DISTINCT format('%s (%s)', a.pid, coalesce(nullif(a.application_name, ''), a.usename)), ', '), '')
+FROM pg_locks AS l JOIN pg_class AS c ON c.oid = l.relation JOIN pg_namespace AS n ON n.oid = c.relnamespace JOIN pg_stat_activity AS a ON a.pid = l.pid
+WHERE n.nspname = $1::text AND l.granted AND l.pid <> pg_backend_pid() AND a.xact_start < clock_timestamp() - interval '1 second'
+	AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())`
 )
 
 // compatible tells, for each version that older programs cannot work with,
@@ -59,8 +72,12 @@ type state struct{ version, compatible int }
 
 // Ensure creates the schema and its tables, or brings them up to date. Each
 // version is one transaction, and so is all of it where there was none. While a
-// migration waits for a lock on a table, at most 3 s at a time, others wait behind it;
-// then it lets them pass and tries again. See outmill.Schema.
+// migration waits for a lock on a table, at most 50 ms at a time, others wait behind it;
+// then it lets them pass for 1.5 to 3 s and tries again, until ctx ends. So an upgrade
+// waits for a pg_dump, and logs for whom. See outmill.Schema.
+//
+// The database must have the encoding UTF8, else this and every other call fails with
+// outmill.ErrInvalidConfig.
 //
 // It creates the schema of Config.Schema if that is missing, which takes the
 // right CREATE on the database; the tables take the right CREATE on the schema.
@@ -102,18 +119,36 @@ func (s *Store) ensure(ctx context.Context, files fs.FS) error {
 // migrateTo carries out migrations in one transaction, again where somebody is in the
 // way.
 func (s *Store) migrateTo(ctx context.Context, migrations []migrate.Migration) error {
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+	for pause, told := firstPause, false; ; pause = min(2*pause, lastPause) {
 		err := s.migrate(ctx, migrations)
 		if err == nil {
 			return nil
 		}
+		version := migrations[len(migrations)-1].Version
 		if !passes(err) {
-			return fmt.Errorf("schema version %d: %w", migrations[len(migrations)-1].Version, err)
+			return fmt.Errorf("schema version %d: %w", version, err)
 		}
-		if err := sqltx.Pause(ctx, pause); err != nil {
+		wait := pause
+		if code(err) == codeLockTimeout {
+			wait = migratePause + rand.N(migratePause)
+			if !told {
+				s.tellWhoIsInTheWay(ctx, version)
+				told = true
+			}
+		}
+		if err := sqltx.Pause(ctx, wait); err != nil {
 			return err
 		}
 	}
+}
+
+// tellWhoIsInTheWay logs whose transactions a migration waits for.
+func (s *Store) tellWhoIsInTheWay(ctx context.Context, version int) {
+	var sessions string
+	if err := s.safe().QueryRow(ctx, sqlInTheWay, s.config.Schema).Scan(&sessions); err != nil {
+		sessions = "unknown"
+	}
+	s.logger.Info("The upgrade of the schema waits for transactions that use its tables; it tries again until they end", watermill.LogFields{"version": version, "sessions": sessions})
 }
 
 // migrate brings the schema to the version of the last migration, unless it is there.
@@ -237,12 +272,19 @@ type querier interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
-func (s *Store) state(ctx context.Context) (state, error) { return s.stateIn(ctx, s.pool) }
+func (s *Store) state(ctx context.Context) (state, error) { return s.stateIn(ctx, s.safe()) }
 
 func (s *Store) stateIn(ctx context.Context, db querier) (state, error) {
 	var exists bool
-	if err := db.QueryRow(ctx, sqlHasMeta, s.config.Schema, s.config.TablePrefix+"meta").Scan(&exists); err != nil || !exists {
+	var encoding string
+	if err := db.QueryRow(ctx, sqlHasMeta, s.config.Schema, s.config.TablePrefix+"meta").Scan(&exists, &encoding); err != nil {
 		return state{}, err
+	}
+	if encoding != "UTF8" {
+		return state{}, invalid("the database has the encoding %s, which cannot hold every message: create it with ENCODING 'UTF8'", encoding)
+	}
+	if !exists {
+		return state{}, nil
 	}
 	var found state
 	err := db.QueryRow(ctx, s.sql.expand(sqlVersions)).Scan(&found.version, &found.compatible)

@@ -54,8 +54,9 @@ WHERE ` + standing + ` RETURNING id::text`
 opened AS (` + openLanesOf + `)
 SELECT waits_for::text FROM gone WHERE waits_for IS NOT NULL`
 
-	// sqlFail also parks what is behind a record whose number is 1 ($5 says why).
-	// It leaves alone what is leased: a claim parks it if it comes back.
+	// sqlFail also parks what is behind a record whose number is 1 ($5 says why), $6
+	// records at most: claims park what they meet of the others, and what is leased now,
+	// if it comes back.
 	sqlFail = `WITH gone AS (UPDATE {p:records} AS r SET stage = 7, available_at = NULL, owner = NULL, last_error = nullif($4::jsonb -> r.id::text ->> 1, ''), parked = $4::jsonb -> r.id::text ->> 0 = '1' AND r.key <> ''
 	WHERE ` + standing + ` RETURNING r.grp, r.topic, r.key, r.seq, r.parked, r.step),
 behind AS (UPDATE {p:records} SET stage = 7, available_at = NULL, parked = true, last_error = $5::text
@@ -63,7 +64,7 @@ behind AS (UPDATE {p:records} SET stage = 7, available_at = NULL, parked = true,
 		WHERE hashtextextended(key, hashtextextended(topic, 0)) = hashtextextended(gone.key, hashtextextended(gone.topic, 0))
 		AND grp IS NOT DISTINCT FROM gone.grp AND topic IS NOT DISTINCT FROM gone.topic AND key IS NOT DISTINCT FROM gone.key
 		AND key <> '' AND stage - 6 < 0 AND stage - 4 <> 0 AND seq > gone.seq OFFSET 0) AS b
-		WHERE gone.parked)) AND stage + 0 NOT IN (4, 6, 7) RETURNING step),
+		WHERE gone.parked LIMIT $6::bigint)) AND stage + 0 NOT IN (4, 6, 7) RETURNING step),
 opened AS (` + openLanesOf + `)
 ` + noteSteps + `FROM (SELECT 'd' AS how, step FROM gone UNION ALL SELECT 'd', step FROM behind) AS n WHERE step IS NOT NULL HAVING count(*) > 0`
 )
@@ -305,5 +306,5 @@ func (s *Store) Fail(ctx context.Context, failures []outmill.Failure) error {
 			return s.failAndPark(ctx, items, parking)
 		}
 	}
-	return s.settleEach(ctx, "fail", sqlFail, items, nil, parkedError)
+	return s.settleEach(ctx, "fail", sqlFail, items, nil, parkedError, s.atOnce.Park())
 }

@@ -3,13 +3,16 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"math"
 	"sync/atomic"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/bell"
+	"github.com/outmill/outmill/internal/inorder"
 	"github.com/outmill/outmill/internal/logs"
 	"github.com/outmill/outmill/internal/rotation"
 	"github.com/outmill/outmill/internal/routing"
@@ -47,21 +50,32 @@ type Store struct {
 	// serverSince is since when the server runs that was checked last, in microseconds;
 	// 0: none was.
 	serverSince atomic.Int64
-	// upkeep is when this process looked after the segments of the log last.
-	upkeep atomic.Int64
+	// maintained is what this process knows of the upkeep of the log.
+	maintained maintained
 	// largeRows: the last claim met rows of the log that are larger than their share of
 	// its bytes.
 	largeRows atomic.Bool
-	// logUsed: something was claimed from the log, or truncated, since then.
+	// logUsed: something was claimed from the log since this process had the upkeep's turn.
 	logUsed atomic.Bool
-	// refusals are of each segment.
-	refusals [segments]refusals
-	// forgotten is the line up to which it has looked for idle ones.
-	forgotten atomic.Int64
-	// batchesKept is how large their tables were when those that are over were dropped, and
-	// batchesRefused when that is tried again.
+	// dumpWithin is dumpWithin, but for tests.
+	dumpWithin time.Duration
+	// refusals are of each segment, and segmentLooks where the search for what is needed
+	// of it goes on.
+	refusals     [segments]refusals
+	segmentLooks [segments]cursor
+	forget       forgetting
+	// batchesKept is how large their tables were when they were truncated last,
+	// batchesRefused when that is tried again, and dropped the line up to which those that
+	// are over were deleted.
 	batchesKept    atomic.Int64
 	batchesRefused refusals
+	dropped        atomic.Int64
+	// checkedUpTo is the line up to which lines were compared with the sequence.
+	checkedUpTo atomic.Int64
+	// reaped is the line up to which leases that have ended were looked for.
+	reaped atomic.Int64
+	// atOnce bounds the steps of what one transaction does not finish.
+	atOnce inorder.Steps
 	// refs are of what was claimed from the log.
 	refs   refs
 	rests  rests
@@ -91,11 +105,17 @@ func New(pool *pgxpool.Pool, config Config, logger watermill.LoggerAdapter) (*St
 		config:  config,
 		logger:  logs.New(logger, config.Name, config.AppendLogLevel),
 		sql:     &queries{schema: config.Schema, prefix: config.TablePrefix},
-		relaxed: sqlRelaxed,
+		relaxed: sqlRelaxed, dumpWithin: dumpWithin,
 	}
 	if config.DurableSettle {
 		s.relaxed = sqlSettings
 	}
+	for i := range s.segmentLooks {
+		s.segmentLooks[i].begin()
+	}
+	s.dropped.Store(math.MinInt64)
+	s.checkedUpTo.Store(math.MinInt64)
+	s.reaped.Store(math.MinInt64)
 	s.notices = newNotices(s, listen)
 	return s, nil
 }

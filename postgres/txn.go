@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outmill/outmill/internal/sqltx"
@@ -22,6 +23,43 @@ type step struct {
 	count *int
 }
 
+// safely is the pool for single statements, which have safePath with them: without a
+// transaction it holds for their round trip.
+type safely struct{ pool *pgxpool.Pool }
+
+func (s *Store) safe() safely { return safely{s.pool} }
+
+func (p safely) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	return safeRow{p.send(ctx, sql, args)}
+}
+
+func (p safely) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	results := p.send(ctx, sql, args)
+	_, err := results.Exec()
+	var tag pgconn.CommandTag
+	if err == nil {
+		tag, err = results.Exec()
+	}
+	return tag, closed(results, err)
+}
+
+func (p safely) send(ctx context.Context, sql string, args []any) pgx.BatchResults {
+	batch := &pgx.Batch{}
+	batch.Queue(safePath)
+	batch.Queue(sql, args...)
+	return p.pool.SendBatch(ctx, batch)
+}
+
+type safeRow struct{ results pgx.BatchResults }
+
+func (r safeRow) Scan(into ...any) error {
+	_, err := r.results.Exec()
+	if err == nil {
+		err = r.results.QueryRow().Scan(into...)
+	}
+	return closed(r.results, err)
+}
+
 // runner sends the steps in one round trip where it can, and in their order.
 type runner interface {
 	run(ctx context.Context, steps ...step) error
@@ -33,12 +71,17 @@ const (
 	sqlBegin  = `BEGIN ISOLATION LEVEL READ COMMITTED`
 	sqlCommit = `COMMIT`
 
-	// sqlSettings keeps the planner to the indexes, whatever statistics it has or
+	// safePath keeps others from having the store run their functions and operators: one
+	// in a schema of the search path that fits the arguments better than PostgreSQL's own
+	// would be called. Tables are named with their schema.
+	safePath = `SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true)`
+
+	// sqlSettings also keeps the planner to the indexes, whatever statistics it has or
 	// lacks (a plan that was cached while a table was empty stays for a while), has
 	// it plan a statement once and not for each call, and ends the transaction of a
 	// process that was stopped in the middle of it, be it while it should send or
 	// while it should receive (where the server's system can tell).
-	sqlSettings = `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
+	sqlSettings = `SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
 	set_config('jit', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true), set_config('lock_timeout', '10s', true),
 	set_config('idle_in_transaction_session_timeout', '10s', true),
 	CASE WHEN version() LIKE '%linux%' THEN set_config('tcp_user_timeout', '10s', true) END`

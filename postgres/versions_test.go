@@ -1,12 +1,20 @@
 package postgres_test
 
 import (
+	"context"
+	"fmt"
 	"os"
+	"strings"
 	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/postgresengine"
 	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/storetest"
 )
@@ -21,7 +29,50 @@ func Test_a_store_keeps_the_contract_on_each_version_that_the_environment_names(
 		require.NoError(t, store.Ensure(t.Context()))
 		everything(t, store)
 		if os.Getenv("OUTMILL_TEST_POSTGRES_VERSIONS") != "" {
-			storetest.Run(t, harness(db, postgres.LaneRows))
+			for _, lane := range []postgres.Lane{postgres.LaneRows, postgres.LaneLog} {
+				t.Run(string(lane), func(t *testing.T) { storetest.Run(t, harness(t, db, lane)) })
+			}
 		}
 	})
+}
+
+// Where no queue of notifications can be made small, it takes 8 GB of them.
+func Test_an_append_succeeds_though_a_session_that_listens_keeps_the_queue_of_notifications_full(t *testing.T) {
+	t.Parallel()
+	const version = "17"
+	if !strings.Contains(os.Getenv("OUTMILL_TEST_POSTGRES_VERSIONS"), version) {
+		t.Skipf("skipped: a server of version %s, which has max_notify_queue_pages; OUTMILL_TEST_POSTGRES_VERSIONS=%s has it run", version, version)
+	}
+	ctx := t.Context()
+	bin, err := postgresengine.BinariesOf(ctx, version)
+	require.NoError(t, err)
+	dir, err := os.MkdirTemp("", "outmill-postgres-") //nolint:usetesting // the server's account may not look into the test's own directory
+	require.NoError(t, err)
+	engine, err := postgresengine.Prepare(ctx, bin, dir, "max_notify_queue_pages=64")
+	require.NoError(t, err)
+	t.Cleanup(engine.End)
+	require.NoError(t, engine.Start(ctx))
+	db := connect(t, engine.URL)
+	store := newStore(t, db, postgres.Config{NotifyInterval: time.Nanosecond})
+	require.NoError(t, store.Ensure(ctx))
+	require.NoError(t, store.RegisterGroup(ctx, outmill.Registration{Group: readers}))
+
+	listening, err := db.Acquire(ctx)
+	require.NoError(t, err)
+	defer listening.Release()
+	_, err = listening.Exec(ctx, "LISTEN other")
+	require.NoError(t, err)
+	tx, err := listening.Begin(ctx)
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	for n := 0; err == nil; n++ {
+		_, err = db.Exec(ctx, "SELECT pg_notify('other', $1)", fmt.Sprint(n)+strings.Repeat("x", 7900))
+	}
+	require.ErrorContains(t, err, "too many notifications")
+
+	for range 20 {
+		require.NoError(t, store.Append(ctx, made("orders", "own", 1)...))
+		require.NoError(t, store.InTx(ctx, func(ctx context.Context, _ pgx.Tx) error { return store.Append(ctx, made("orders", "in", 1)...) }))
+	}
+	require.Len(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), 100, outmill.OrderKey, "orders")), 40)
 }

@@ -14,7 +14,10 @@ import (
 	"github.com/outmill/outmill/internal/sqltx"
 )
 
-const sqlNotify = `SELECT pg_notify($1::text, $2::text)`
+// sqlNotify notifies nobody while PostgreSQL's queue of notifications is half full, because
+// some session that listens stays in a transaction: with a full one the commit would fail.
+// Readers poll.
+const sqlNotify = `SELECT pg_notify($1::text, $2::text) WHERE pg_notification_queue_usage() < 0.5`
 
 const (
 	firstReconnect = 100 * time.Millisecond

@@ -6,8 +6,10 @@ import (
 	"database/sql"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/inorder"
 )
 
 // now in the statements that look whether a write transaction is worth while.
@@ -69,24 +71,33 @@ const maxClaim = 100_000
 
 // Claim leases up to req.Limit records, and never more than 100,000. See
 // outmill.Queue. Where nothing is due it does not lock the database.
+//
+// A claim works in steps, each a transaction that takes some milliseconds: a million
+// records that become due at once come into line a thousand at a time. One that finds
+// nothing in half of the time that ctx leaves returns nothing, and wakes the readers.
 func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.Record, error) {
 	const operation = "claim"
 	if err := req.Validate(); err != nil {
 		return nil, s.explain(ctx, operation, err)
 	}
 	req.Limit = min(req.Limit, maxClaim)
+	half := inorder.HalfTime(ctx)
 	for {
 		topics, err := s.dueTopics(ctx, req)
 		if err != nil || len(topics) == 0 {
 			return nil, err
 		}
-		c := &claim{req: req, topics: s.topics.Order(req.Group, req.Topics, topics)}
+		c := &claim{req: req, atOnce: s.atOnce, topics: s.topics.Order(req.Group, req.Topics, topics)}
 		if err := s.write(ctx, operation, c.run); err != nil {
 			return nil, err
 		}
 		if len(c.records) > 0 || !c.again {
 			s.logger.Claimed(req, len(c.records))
 			return c.records, nil
+		}
+		if !half.IsZero() && time.Now().After(half) {
+			s.waker.bell.Ring()
+			return nil, nil
 		}
 	}
 }
@@ -125,8 +136,13 @@ type claim struct {
 	over bool
 	// looks is how many more records this transaction may look at.
 	looks int
-	// again: the looks were used up, so there may be more to claim.
-	again bool
+	// admits is how many more records this transaction may put in line.
+	admits int
+	// until is the moment as of which the claim works on the topic it is at.
+	until inorder.Moment
+	// again: the looks or the admits were used up, so there may be more to claim.
+	again  bool
+	atOnce inorder.Steps
 }
 
 // minLooks bounds what one transaction of a claim passes over (expired or
@@ -144,10 +160,10 @@ type candidate struct {
 	size     int
 }
 
-const candidateColumns = `seq, key, stage, next_at, expires_at, expiries, size`
+const candidateColumns = `seq, key, stage, max(next_at, created_at), expires_at, expiries, size`
 
 func (c *claim) run(ctx context.Context, t *txn) error {
-	*c = claim{req: c.req, topics: c.topics, owner: c.req.Owner.String(), looks: max(minLooks, 10*c.req.Limit)}
+	*c = claim{req: c.req, atOnce: c.atOnce, topics: c.topics, owner: c.req.Owner.String(), looks: max(minLooks, 10*c.req.Limit), admits: c.atOnce.Admit(c.req.Limit)}
 	share := (c.req.Limit + len(c.topics) - 1) / len(c.topics)
 	open, err := c.serve(ctx, t, c.topics, share)
 	if err != nil {
@@ -231,6 +247,9 @@ func suspect(r candidate) bool {
 	return r.expiries >= outmill.SuspectExpiries
 }
 
+// isLater: to the claim it is not due yet.
+func (c *claim) isLater(r candidate) bool { return c.until.Before(time.UnixMicro(r.due), r.seq) }
+
 func (r candidate) expired(now int64) bool { return r.expires.Valid && r.expires.Int64 <= now }
 
 // lease makes the records that were taken the claimer's.
@@ -300,6 +319,7 @@ SELECT * FROM (SELECT seq, key, stage, available_at, expires_at, expiries, size 
 
 // takeAny takes records without an order: the oldest due first.
 func (c *claim) takeAny(ctx context.Context, t *txn, topic string, want int) error {
+	c.until = inorder.Moment{}
 	for want > 0 {
 		list, err := t.candidates(ctx, sqlCandidates, c.req.Group, topic, t.now, want)
 		if err != nil {
@@ -324,6 +344,10 @@ func (c *claim) takeInOrder(ctx context.Context, t *txn, list []candidate, want 
 	var expired []int64
 	full := false
 	for _, r := range list {
+		if c.isLater(r) {
+			full = true
+			break
+		}
 		if r.expired(t.now) {
 			expired = append(expired, r.seq)
 			continue

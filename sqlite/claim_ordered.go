@@ -6,31 +6,30 @@ import (
 	"database/sql"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/inorder"
 )
 
-// admitAtOnce bounds how many records of each kind one statement puts in line
-// whose wait, delay or lease is over. There are more statements until all are:
-// what is due and not in line holds up nothing.
-const admitAtOnce = 10_000
-
 const (
-	// sqlAdmit puts in line what is due: from then on its place is that of its
-	// append, and stage 4 stands for leases that have not ended.
+	// sqlTimeCome reads what is due and not in line, of each kind what has been due for
+	// longest.
+	sqlTimeCome = `SELECT seq, available_at FROM (SELECT seq, available_at FROM {p:records} INDEXED BY {p:later}
+	WHERE grp = ?1 AND topic = ?2 AND stage = 2 AND available_at <= ?3 ORDER BY available_at, seq LIMIT ?4)
+UNION ALL
+SELECT seq, available_at FROM (SELECT seq, available_at FROM {p:records} INDEXED BY {p:later}
+	WHERE grp = ?1 AND topic = ?2 AND stage = 3 AND available_at <= ?3 ORDER BY available_at, seq LIMIT ?4)
+UNION ALL
+SELECT seq, available_at FROM (SELECT seq, available_at FROM {p:records} INDEXED BY {p:later}
+	WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND available_at <= ?3 AND ` + notExpired + `
+	ORDER BY available_at, seq LIMIT ?4)`
+
+	// sqlAdmit puts it in line: from then on its place is that of its append, and
+	// stage 4 stands for leases that have not ended.
 	sqlAdmit = `UPDATE {p:records} SET status = 'pending', stage = 0, available_at = NULL, owner = '',
 	attempts = attempts + (stage = 4 AND expiries >= 2), expiries = expiries + (stage = 4)
-WHERE seq IN (
-	SELECT seq FROM (SELECT seq FROM {p:records} INDEXED BY {p:later}
-		WHERE grp = ?1 AND topic = ?2 AND stage = 2 AND available_at <= ?3 ORDER BY available_at, seq LIMIT ?4)
-	UNION ALL
-	SELECT seq FROM (SELECT seq FROM {p:records} INDEXED BY {p:later}
-		WHERE grp = ?1 AND topic = ?2 AND stage = 3 AND available_at <= ?3 ORDER BY available_at, seq LIMIT ?4)
-	UNION ALL
-	SELECT seq FROM (SELECT seq FROM {p:records} INDEXED BY {p:later}
-		WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND available_at <= ?3 AND ` + notExpired + `
-		ORDER BY available_at, seq LIMIT ?4))
-RETURNING seq`
+WHERE seq IN (SELECT value FROM json_each(?1))`
 
 	sqlLine = `SELECT ` + candidateColumns + ` FROM {p:records} INDEXED BY {p:line}
 WHERE grp = ?1 AND topic = ?2 AND stage = 0 AND seq > ?3 ORDER BY seq LIMIT ?4`
@@ -105,22 +104,43 @@ func (s lineState) barrier(policy outmill.KeyPolicy) int64 {
 	return s.waiting
 }
 
-// admit takes in what is due.
-func (c *claim) admit(ctx context.Context, t *txn, topic string) error {
-	for {
-		seqs, err := t.seqs(ctx, sqlAdmit, c.req.Group, topic, t.now, admitAtOnce)
-		if err != nil {
-			return err
-		}
-		if err := t.openLanes(ctx, seqs); err != nil || len(seqs) < admitAtOnce {
-			return err
-		}
+// timeCome is a record that is due, and since when.
+type timeCome struct{ seq, due int64 }
+
+// admit puts in line what is due, as much of all topics as one transaction takes.
+// Where there is more, the claim sees time up to there only; with nothing left to
+// take, it leaves the topic to the next one.
+func (c *claim) admit(ctx context.Context, t *txn, topic string) (served bool, err error) {
+	c.until = inorder.Moment{}
+	due, err := list(ctx, t, func(rows *sql.Rows, d *timeCome) error { return rows.Scan(&d.seq, &d.due) },
+		sqlTimeCome, c.req.Group, topic, t.now, c.admits+1)
+	if err != nil || len(due) == 0 {
+		return true, err
 	}
+	slices.SortFunc(due, func(a, b timeCome) int { return cmp.Or(cmp.Compare(a.due, b.due), cmp.Compare(a.seq, b.seq)) })
+	if len(due) > c.admits {
+		c.again = true
+		if due = due[:c.admits]; len(due) == 0 {
+			return false, nil
+		}
+		last := due[len(due)-1]
+		c.until = inorder.Moment{Due: time.UnixMicro(last.due), Seq: last.seq}
+	}
+	c.admits -= len(due)
+	seqs := make([]int64, len(due))
+	for i, d := range due {
+		seqs[i] = d.seq
+	}
+	if err := t.openLanes(ctx, seqs); err != nil {
+		return false, err
+	}
+	_, err = t.exec(ctx, sqlAdmit, seqList(seqs))
+	return true, err
 }
 
 // takeByKey leases up to want records, those of each key in their order.
 func (c *claim) takeByKey(ctx context.Context, t *txn, topic string, want int) error {
-	if err := c.admit(ctx, t, topic); err != nil {
+	if served, err := c.admit(ctx, t, topic); err != nil || !served {
 		return err
 	}
 	for ask := want; want > 0; ask = max(ask, min(2*ask, minLooks)) {
@@ -203,6 +223,8 @@ func (l *keyLine) walk(ctx context.Context, page []candidate, want int) (full bo
 		state := l.states[r.key]
 		block, blocked := state.blocks(r, l.c.req.KeyPolicy)
 		switch {
+		case l.c.isLater(r):
+			full = true
 		case r.expired(l.t.now):
 			expired = append(expired, r.seq)
 		case state.parked && l.c.req.KeyPolicy == outmill.Park:
@@ -254,7 +276,7 @@ func (s lineState) byWaiting() block { return block{blockedByWaiting, s.waitingE
 // takeByTopic leases up to want records as if the topic were one key. It needs
 // no lane: where the topic is blocked, it sees that at the head of the line.
 func (c *claim) takeByTopic(ctx context.Context, t *txn, topic string, want int) error {
-	if err := c.admit(ctx, t, topic); err != nil {
+	if served, err := c.admit(ctx, t, topic); err != nil || !served {
 		return err
 	}
 	for want > 0 {

@@ -1,5 +1,7 @@
 package sqlite
 
+import "github.com/outmill/outmill/internal/inorder"
+
 // AllStatements are the templates whose plans the tests read: everything that
 // a reader, a writer or the janitor runs again and again.
 func AllStatements() []string {
@@ -8,11 +10,11 @@ func AllStatements() []string {
 		sqlDropLine, sqlDropHeld, sqlDropLater, sqlDropExpired, sqlDropSettled,
 		sqlEndRegistrations, sqlNoted, sqlUndeliveredTopics, sqlUndelivered, sqlDropUndelivered, sqlDropEmptyLanes, sqlHasRecords,
 		sqlNextLater, sqlEndedLeases, sqlReap, sqlExpired, sqlExpire, sqlDeleteProcessed, sqlDeleteDedup,
-		sqlGet, sqlList, sqlSettledIDs, sqlLeasedIDs, sqlRecordsOf, sqlSeqsOf, sqlDelete, sqlDeadOf, sqlRequeue, sqlParkBehind,
+		sqlGet, sqlList, sqlSettledIDs, sqlLeasedIDs, sqlRecordsOf, sqlSeqsOf, sqlDelete, sqlDeadOf, sqlRequeue, sqlBehind, sqlHeldOf,
 		sqlNextLine, sqlNextHeld, sqlNextExpired, sqlNextSettled, sqlTopicStats,
 		sqlStartJoin, sqlListJoins, sqlListGroup, sqlMemberStatus, sqlListSteps,
 		sqlStepOfRecord, sqlRecordToAttach, sqlSetStep, sqlRecordsOfStep, sqlSeal, sqlEndJoin, sqlOldJoins, sqlDeleteMembers, sqlDeleteJoin,
-		sqlStepsOf, sqlOpenStepsOf, sqlStepsOfKey, sqlOpenStepsOfGroup,
+		sqlStepsOf, sqlOpenStepsOf, sqlOpenStepsOfGroup,
 	}, hotStatements...)
 }
 
@@ -24,3 +26,6 @@ func Sorting() []string {
 
 // SQL returns the text of a template.
 func (s *Store) SQL(template string) string { return s.sql.text(template) }
+
+// SetAtOnce makes the steps of what one transaction does not finish small.
+func (s *Store) SetAtOnce(records int) { s.atOnce = inorder.Steps(records) }

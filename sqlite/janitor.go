@@ -112,3 +112,9 @@ func (s *Store) DeleteDedupKeys(ctx context.Context, limit int) (int, error) {
 		return t.exec(ctx, sqlDeleteDedup, t.now, limit)
 	})
 }
+
+// Maintain does nothing, because SQLite needs no housekeeping besides the other calls. See
+// outmill.Janitor.
+func (s *Store) Maintain(ctx context.Context) (more bool, err error) {
+	return false, s.explain(ctx, "maintain", s.ready(ctx))
+}

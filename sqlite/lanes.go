@@ -36,11 +36,15 @@ UNION ALL
 SELECT * FROM (SELECT key, head FROM {p:lanes} INDEXED BY {p:lanes_blocked}
 	WHERE grp = ?1 AND topic = ?2 AND blocked_by = ?4 ORDER BY head LIMIT ?5)`
 
-	sqlOpenOverdue = `UPDATE {p:lanes} INDEXED BY {p:lanes_until} SET blocked_by = '', until = NULL
-WHERE grp = ?1 AND topic = ?2 AND until <= ?3`
+	sqlOpenOverdue = `UPDATE {p:lanes} SET blocked_by = '', until = NULL
+WHERE (grp, topic, key) IN (SELECT grp, topic, key FROM {p:lanes} INDEXED BY {p:lanes_until}
+	WHERE grp = ?1 AND topic = ?2 AND until <= ?3 ORDER BY until LIMIT ?4)`
 
 	sqlUnhold = `UPDATE {p:records} SET stage = 0 WHERE seq IN (SELECT seq FROM {p:records} INDEXED BY {p:held_key}
 	WHERE grp = ?1 AND topic = ?2 AND key = ?3 AND stage = 1 AND seq < ?4 ORDER BY seq LIMIT ?5)`
+
+	sqlHeldOf = `SELECT seq FROM {p:records} INDEXED BY {p:held_key}
+WHERE grp = ?1 AND topic = ?2 AND key = ?3 AND stage = 1 AND (expires_at IS NULL OR expires_at > ?4) ORDER BY seq LIMIT ?5`
 
 	sqlLaneHead = `SELECT min(seq) FROM {p:records} INDEXED BY {p:held_key}
 WHERE grp = ?1 AND topic = ?2 AND key = ?3 AND stage = 1`
@@ -94,7 +98,7 @@ func (c *claim) lookAtLanes(ctx context.Context, t *txn, topic string, want int)
 	if !t.lanes {
 		return 0, nil
 	}
-	if _, err := t.exec(ctx, sqlOpenOverdue, c.req.Group, topic, t.now); err != nil {
+	if _, err := t.exec(ctx, sqlOpenOverdue, c.req.Group, topic, t.now, max(c.looks, 0)); err != nil {
 		return 0, err
 	}
 	for back < want {
@@ -136,6 +140,11 @@ func (c *claim) lookAtLane(ctx context.Context, t *txn, topic, key string, state
 	if state.other != "" && state.held != nowhere {
 		return 0, c.moveLane(ctx, t, topic, key, state.byLease(), state.held)
 	}
+	if state.parked && c.req.KeyPolicy == outmill.Park {
+		if err := c.parkHeld(ctx, t, topic, key); err != nil {
+			return 0, err
+		}
+	}
 	barrier := state.barrier(c.req.KeyPolicy)
 	n, err := t.exec(ctx, sqlUnhold, c.req.Group, topic, key, barrier, want)
 	if err != nil {
@@ -153,6 +162,17 @@ func (c *claim) lookAtLane(ctx context.Context, t *txn, topic, key string, state
 		err = c.moveLane(ctx, t, topic, key, block{by: blockedByNothing}, head)
 	}
 	return n, err
+}
+
+// parkHeld parks held records of a parked key, as many as one transaction parks.
+func (c *claim) parkHeld(ctx context.Context, t *txn, topic, key string) error {
+	seqs, err := t.seqs(ctx, sqlHeldOf, c.req.Group, topic, key, t.now, min(c.atOnce.Park(), max(c.looks, 0)))
+	if err != nil || len(seqs) == 0 {
+		return err
+	}
+	c.look(len(seqs))
+	c.again = true
+	return t.park(ctx, seqs)
 }
 
 func (t *txn) laneHead(ctx context.Context, group, topic, key string) (int64, error) {

@@ -38,7 +38,7 @@ var hotStatements = []string{
 	sqlLock, sqlHeader,
 	insertOne, insertTen, insertHundred, sqlDedup, sqlLanesOfKeys,
 	sqlDueTopics, sqlDueNames,
-	sqlCandidates, sqlLine, sqlTopicLine, sqlAdmit, sqlKeyStates, sqlTopicState,
+	sqlCandidates, sqlLine, sqlTopicLine, sqlTimeCome, sqlAdmit, sqlKeyStates, sqlTopicState,
 	sqlLookAtLanes, sqlOpenOverdue, sqlLaneHead, sqlUnhold, sqlHold, sqlBlockLane, sqlMoveLane, sqlDropLane, sqlOpenLanes,
 	sqlLease, sqlPassExpired, sqlParkMet,
 	sqlStanding, sqlDeleteAcked, sqlProcess, sqlAbandon, sqlSnooze, sqlRelease, sqlFail, sqlExtend,

@@ -58,11 +58,9 @@ UPDATE {p:records} SET status = 'dead', stage = 6, available_at = NULL, owner = 
 FROM l WHERE seq = l.leased
 RETURNING seq, grp, topic, key, parked`
 
-	// sqlParkBehind leaves alone what is leased: a claim parks it if it comes
-	// back.
-	sqlParkBehind = `UPDATE {p:records} SET status = 'dead', stage = 6, available_at = NULL, parked = 1, last_error = ?5
-WHERE seq IN (SELECT seq FROM {p:records} INDEXED BY {p:by_key}
-	WHERE grp = ?1 AND topic = ?2 AND key = ?3 AND key <> '' AND seq > ?4 AND status = 'pending')`
+	// sqlBehind leaves alone what is leased: a claim parks it if it comes back.
+	sqlBehind = `SELECT seq FROM {p:records} INDEXED BY {p:by_key}
+WHERE grp = ?1 AND topic = ?2 AND key = ?3 AND key <> '' AND seq > ?4 AND status = 'pending' ORDER BY seq LIMIT ?5`
 )
 
 // settling is a lease, and what its statement needs besides.
@@ -257,16 +255,20 @@ func (s *Store) Fail(ctx context.Context, failures []outmill.Failure) error {
 		if err != nil {
 			return err
 		}
+		// The others are parked when a claim comes to them.
+		left := s.atOnce.Park()
 		for _, r := range failed {
-			if !r.parked {
+			if !r.parked || left <= 0 {
 				continue
 			}
-			if err := t.moveSteps(ctx, isDead, sqlStepsOfKey, r.group, r.topic, r.key, r.seq); err != nil {
+			seqs, err := t.seqs(ctx, sqlBehind, r.group, r.topic, r.key, r.seq, left)
+			if err != nil {
 				return err
 			}
-			if _, err := t.exec(ctx, sqlParkBehind, r.group, r.topic, r.key, r.seq, parkedError); err != nil {
+			if err := t.park(ctx, seqs); err != nil {
 				return err
 			}
+			left -= len(seqs)
 		}
 		return nil
 	})

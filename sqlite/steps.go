@@ -16,9 +16,6 @@ const (
 
 	sqlOpenStepsOf = sqlStepsOf + ` AND status IN ('pending', 'leased')`
 
-	sqlStepsOfKey = `SELECT seq, step FROM {p:records} INDEXED BY {p:by_key}
-WHERE grp = ?1 AND topic = ?2 AND key = ?3 AND key <> '' AND seq > ?4 AND status = 'pending' AND step IS NOT NULL`
-
 	sqlOpenStepsOfGroup = `SELECT seq, step FROM {p:records} INDEXED BY {p:steps}
 WHERE grp = ?1 AND step IS NOT NULL AND status IN ('pending', 'leased')`
 

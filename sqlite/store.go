@@ -9,6 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/inorder"
 	"github.com/outmill/outmill/internal/logs"
 	"github.com/outmill/outmill/internal/rotation"
 	"github.com/outmill/outmill/internal/routing"
@@ -31,6 +32,8 @@ type Store struct {
 	writer *turnstile
 	waker  *waker
 	topics rotation.Rotation
+	// atOnce bounds the steps of what one transaction does not finish.
+	atOnce inorder.Steps
 	// inUse are the callers' transactions that are being appended to.
 	inUse sqltx.Locks
 	// statements are prepared once for the whole handle; nil until then.

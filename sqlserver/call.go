@@ -5,7 +5,10 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+
+	mssql "github.com/microsoft/go-mssqldb"
 
 	"github.com/outmill/outmill/internal/sqltx"
 )
@@ -28,17 +31,54 @@ type call struct {
 	reset func()
 }
 
+const (
+	// atReadCommitted begins what reads with READPAST, which is refused under
+	// SERIALIZABLE and SNAPSHOT: a caller's transaction, or a connection of the pool,
+	// may have these. The level ends with the statement, because the server runs a
+	// statement that has parameters as a procedure (sp_executesql). One without
+	// parameters is for the pool only: each transaction there says its own level.
+	atReadCommitted = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;\n"
+
+	// asMaintenance begins what may be repeated at any time: in a deadlock the other
+	// transaction, which may be a user's, goes on. It ends with the statement, too.
+	asMaintenance = "SET DEADLOCK_PRIORITY LOW;\n" + atReadCommitted
+)
+
 // text is what the driver is given. It calls what is only a name as a procedure,
 // which the server need not parse.
 func (c call) text(s *Store) string {
 	if !c.looks {
 		return s.sql.text(c.template)
 	}
-	template := "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;\n" + c.template
+	template := atReadCommitted + c.template
 	if s.versioned.Load() {
 		template = strings.ReplaceAll(template, notLocked, "")
 	}
 	return s.sql.text(template)
+}
+
+// arguments are those that the driver is given. It declares a text by its length, and
+// the server keeps a plan for each declaration, so a statement's texts are declared
+// without a length. A statement casts those that it compares with a column. What a
+// procedure's parameters are is said there.
+func (c call) arguments() []any {
+	if strings.HasPrefix(c.template, "[dbo].[Outbox_") {
+		return c.args
+	}
+	args := slices.Clone(c.args)
+	for i, arg := range args {
+		name := arg.(sql.NamedArg)
+		switch value := name.Value.(type) {
+		case string:
+			name.Value = mssql.NVarCharMax(value)
+		case sql.NullString:
+			if value.Valid {
+				name.Value = mssql.NVarCharMax(value.String)
+			}
+		}
+		args[i] = name
+	}
+	return args
 }
 
 // querier is a pool, a transaction or a caller's handle.
@@ -50,7 +90,7 @@ func (s *Store) do(ctx context.Context, on querier, c call) (err error) {
 	if c.reset != nil {
 		c.reset()
 	}
-	rows, err := on.QueryContext(ctx, c.text(s), c.args...)
+	rows, err := on.QueryContext(ctx, c.text(s), c.arguments()...)
 	if err != nil {
 		return err
 	}

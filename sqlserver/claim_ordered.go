@@ -37,6 +37,8 @@ type line struct {
 	lanes   []inorder.Record
 	page    []inorder.Record
 	dropped int
+	// before bounds what the claim sees: see Outbox_LineOpen.
+	before sql.NullTime
 	// leased has what was leased so far, and counted the joins that were.
 	leased  []placed
 	counted []outmill.JoinID
@@ -70,7 +72,7 @@ func (c *claim) takeByKey(ctx context.Context, topic string, want int) error {
 			if l.Full || l.Taken == l.Want || size < l.pageSize() || !l.look(size) {
 				return nil
 			}
-			if err := l.read(ctx, "[dbo].[Outbox_LineRead]"); err != nil {
+			if err := l.read(ctx); err != nil {
 				return err
 			}
 		}
@@ -109,7 +111,7 @@ func (c *claim) inOrder(ctx context.Context, topic string, want int, byTopic boo
 	err := c.inTurn(ctx, topic, func() error {
 		return c.s.write(ctx, "claim", func(ctx context.Context, tx *sql.Tx) error {
 			done = c.newLine(tx, topic, want, byTopic)
-			if err := done.read(ctx, "[dbo].[Outbox_LineOpen]"); err != nil {
+			if err := done.open(ctx); err != nil {
 				return err
 			}
 			return fn(ctx, done)
@@ -149,12 +151,30 @@ func (l *line) readArgs(more ...any) []any {
 	return l.args(append([]any{named("Passed", inorder.PassedOver(l.c.req.KeyPolicy)), named("Page", l.pageSize())}, more...)...)
 }
 
-// read reads the lanes to look at, and the head of the line.
-func (l *line) read(ctx context.Context, procedure string) error {
-	return l.c.s.do(ctx, l.tx, call{
-		template: procedure, args: l.readArgs(named("ByTopic", l.byTopic)),
-		reset: l.forget, sets: []reader{l.row},
+// open locks the line, admits what is due, and reads it.
+func (l *line) open(ctx context.Context) error {
+	err := l.c.s.do(ctx, l.tx, call{
+		template: "[dbo].[Outbox_LineOpen]", args: l.readArgs(named("ByTopic", l.byTopic)),
+		reset: l.forget, sets: []reader{numbers(&l.before), numbers(&l.dropped), l.row},
 	})
+	// More is due than a claim admits: the next one goes on.
+	l.c.again = l.c.again || l.before.Valid
+	return err
+}
+
+// read reads the lanes to look at, and the head of the line.
+func (l *line) read(ctx context.Context) error {
+	return l.c.s.do(ctx, l.tx, call{
+		template: "[dbo].[Outbox_LineRead]", args: l.readArgs(named("ByTopic", l.byTopic), l.beforeArg()),
+		reset: l.forget, sets: []reader{numbers(&l.dropped), l.row},
+	})
+}
+
+func (l *line) beforeArg() any {
+	if !l.before.Valid {
+		return named("Before", sql.NullString{})
+	}
+	return named("Before", some(l.before.Time.UTC().Format(textOfTime)))
 }
 
 func (l *line) forget() { l.lanes, l.page, l.dropped = nil, nil, 0 }
@@ -166,7 +186,7 @@ func (l *line) row(scan func(...any) error) error {
 	var other sql.NullString
 	var otherEnd, waitingEnd sql.NullTime
 	var waiting, held sql.NullInt64
-	err := scan(&kind, &r.Seq, &r.Key, &r.Expired, &r.Expiries, &r.Size, &nth, &other, &otherEnd, &waiting, &waitingEnd, &held, &r.State.Parked, &l.dropped)
+	err := scan(&kind, &r.Seq, &r.Key, &r.Expired, &r.Expiries, &r.Size, &nth, &other, &otherEnd, &waiting, &waitingEnd, &held, &r.State.Parked)
 	r.First = nth == 1 && !l.byTopic
 	r.State.Other = other.String
 	r.State.OtherEnd, r.State.WaitingEnd = timeOrNil(otherEnd), timeOrNil(waitingEnd)
@@ -212,8 +232,8 @@ func (l *line) lookAtLanes(ctx context.Context) error {
 			notes[i] = noteRow{Place: int64(i), Key: l.c.s.text(r.Key), BlockedBy: b.By, Until: untilText(b), Barrier: barrier}
 		}
 		err := l.c.s.do(ctx, l.tx, call{
-			template: "[dbo].[Outbox_LineLook]", args: l.readArgs(set(l.c.s, "Notes", "Note", notes), named("Want", l.Want)),
-			reset: l.forget, sets: []reader{numbers(&back), l.row},
+			template: "[dbo].[Outbox_LineLook]", args: l.readArgs(l.beforeArg(), set(l.c.s, "Notes", "Note", notes), named("Want", l.Want)),
+			reset: l.forget, sets: []reader{numbers(&back), numbers(&l.dropped), l.row},
 		})
 		if err != nil {
 			return err

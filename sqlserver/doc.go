@@ -65,10 +65,14 @@
 // wait for each other. A claim in order has an application lock of the line, the
 // records of a group and a topic (sp_getapplock), for its transaction, and others
 // wait for it, up to 30 s. From 5,000 locks of a statement on SQL Server may lock
-// the whole table in their place: so statements change 900 records at most, save
-// those that park and requeue whole keys, and the tables are made with
+// the whole table in their place: so statements change 900 records at most, except
+// those that requeue whole keys, and the tables are made with
 // LOCK_ESCALATION = DISABLE. What a call gets beyond 900, it does in several
-// statements; a claim in order ends there.
+// statements; a claim in order ends there. Of records that become due at once a
+// claim in order admits a step, and the next claim goes on.
+//
+// Indexes are made with ALLOW_PAGE_LOCKS = OFF, so maintenance plans must use
+// ALTER INDEX … REBUILD: SQL Server refuses REORGANIZE.
 //
 // # Order
 //
@@ -109,9 +113,11 @@
 //
 // # Tested on
 //
-// What runs in the project's own tests is Babelfish for PostgreSQL, which speaks
-// SQL Server's protocol and language: no SQL Server, and no Azure SQL, has run
-// them yet. They run on the server that OUTMILL_TEST_SQLSERVER_URL names.
+// No SQL Server, and no Azure SQL, has run the project's tests yet. Microsoft's parser,
+// binder and model have read all of the T-SQL, and Babelfish for PostgreSQL, which
+// speaks SQL Server's protocol and language, has run an earlier form of it. The tests
+// run on the server that OUTMILL_TEST_SQLSERVER_URL names. docs/sqlserver.md lists what
+// only an engine can show.
 // Babelfish takes no notice of hints of locks, so that there a claim waits for
 // another one in the place of passing over its rows; the store asks the server
 // whether it is Babelfish, and locks by other means where it must. Table-valued

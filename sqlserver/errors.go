@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	mssql "github.com/microsoft/go-mssqldb"
 
@@ -25,11 +26,13 @@ const (
 
 // transient are the errors after which the same call may well succeed: locks
 // that ran out, a deadlock's victim, a lock that was not had in time, a conflict of snapshots,
-// and what Azure SQL says while it moves or limits a database
+// memory that was not had in time, a replica of an availability group that is not ready (or
+// read-only, while the connection still goes to what was the primary), and what Azure SQL says while it moves or limits a database
 // (learn.microsoft.com/azure/azure-sql/database/troubleshoot-common-errors-issues).
 var transient = []int32{
 	1204, 1205, errLockTimeout, 3960, errNoLock,
-	615, 926, 4060, 4221, 10928, 10929, 40143, 40197, 40501, 40540, 40613, 42108, 42109, 49918, 49919, 49920,
+	976, 983, 3906, 8645, 8651,
+	615, 926, 4060, 4221, 10928, 10929, 10936, 40143, 40197, 40501, 40540, 40613, 42108, 42109, 49918, 49919, 49920, 49983,
 }
 
 // errNoLock is what the procedures raise where the lock of a line or of a dedup
@@ -65,6 +68,17 @@ func (s *Store) explain(ctx context.Context, operation string, err error) error 
 		err = fmt.Errorf("%w (the rights that the store needs are in the documentation of package sqlserver)", err)
 	}
 	return fmt.Errorf("outmill/sqlserver: %s %s: %w", s.config.Name, operation, sqltx.Ended(err))
+}
+
+// ended marks the error of a statement in a caller's transaction that the server has
+// rolled back, after an error before. The driver sends nothing then, so that the
+// statement does not commit by itself.
+func ended(err error) error {
+	var e mssql.Error
+	if errors.As(err, &e) && e.Number == 0 && strings.Contains(e.Message, "server does not have an active transaction") {
+		return fmt.Errorf("%w: the server has rolled it back after an earlier error: %w", outmill.ErrInvalidTx, err)
+	}
+	return err
 }
 
 // number is SQL Server's number of the error, 0 where err is not SQL Server's.

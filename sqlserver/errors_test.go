@@ -21,8 +21,10 @@ func Test_what_passes_is_told_by_the_errors_number(t *testing.T) {
 	t.Parallel()
 	for _, number := range []int32{
 		1205, 1222, 3960, 50901,
+		// Memory that was not had in time; an availability group.
+		8645, 8651, 976, 983, 3906,
 		// Azure SQL, while it moves or limits a database.
-		615, 926, 4060, 4221, 10928, 10929, 40143, 40197, 40501, 40540, 40613, 42108, 42109, 49918, 49919, 49920,
+		615, 926, 4060, 4221, 10928, 10929, 10936, 40143, 40197, 40501, 40540, 40613, 42108, 42109, 49918, 49919, 49920, 49983,
 	} {
 		require.True(t, sqlserver.Passes(mssql.Error{Number: number}), number)
 		require.True(t, sqlserver.Passes(fmt.Errorf("wrapped: %w", mssql.Error{Number: number})), number)
@@ -35,6 +37,27 @@ func Test_what_passes_is_told_by_the_errors_number(t *testing.T) {
 	}
 	require.False(t, sqlserver.Passes(context.Canceled))
 	require.False(t, sqlserver.Passes(sql.ErrTxDone))
+}
+
+func Test_a_transaction_that_the_server_has_rolled_back_is_no_transaction_any_more(t *testing.T) {
+	t.Parallel()
+	gone := mssql.Error{Message: "server does not have an active transaction: the transaction was aborted by the server"}
+	require.ErrorIs(t, sqlserver.Ended(gone), outmill.ErrInvalidTx)
+	require.ErrorAs(t, sqlserver.Ended(fmt.Errorf("wrapped: %w", gone)), new(mssql.Error))
+	for _, err := range []error{mssql.Error{Number: 1205, Message: "deadlock"}, sql.ErrTxDone, context.Canceled} {
+		require.Equal(t, err, sqlserver.Ended(err))
+	}
+	require.NoError(t, sqlserver.Ended(nil))
+}
+
+func Test_a_statement_has_one_declaration_whatever_the_length_of_its_texts(t *testing.T) {
+	t.Parallel()
+	long, null := mssql.NVarCharMax("orders"), sql.NullString{}
+	require.Equal(t,
+		[]any{sql.Named("topic", long), sql.Named("reason", long), sql.Named("metadata", null), sql.Named("limit", 7)},
+		sqlserver.Arguments("SELECT @topic", sql.Named("topic", "orders"), sql.Named("reason", sql.NullString{String: "orders", Valid: true}), sql.Named("metadata", null), sql.Named("limit", 7)))
+	// A procedure declares its parameters itself.
+	require.Equal(t, []any{sql.Named("Group", "readers")}, sqlserver.Arguments("[dbo].[Outbox_Adopt]", sql.Named("Group", "readers")))
 }
 
 func Test_an_error_of_the_server_is_wrapped_with_the_store_and_the_operation(t *testing.T) {

@@ -2,7 +2,9 @@ package sqlserver
 
 import (
 	"context"
+	"fmt"
 	"io/fs"
+	"strings"
 )
 
 // SchemaFiles are the migrations that are built into the program.
@@ -10,6 +12,14 @@ var SchemaFiles fs.FS = schemaFiles
 
 // Passes tells whether a transaction that failed with err is run again.
 func Passes(err error) bool { return passes(err) }
+
+// Ended is what the error of a statement in a caller's transaction becomes.
+func Ended(err error) error { return ended(err) }
+
+// Arguments are the arguments of a statement, or of a procedure, as the driver gets them.
+func Arguments(template string, args ...any) []any {
+	return call{template: template, args: args}.arguments()
+}
 
 // MaxAtOnce is how many records one statement changes at most.
 const MaxAtOnce = maxAtOnce
@@ -19,3 +29,78 @@ func (s *Store) EnsureFrom(ctx context.Context, files fs.FS) error { return s.en
 
 // Expand puts the store's names into a text with the default ones.
 func (s *Store) Expand(text string) string { return s.sql.expand(text) }
+
+// Statements are the statements of the program, as they stand there.
+var Statements = map[string]string{
+	"sqlAddGroup":         sqlAddGroup,
+	"sqlAddMember":        sqlAddMember,
+	"sqlCompatibility":    sqlCompatibility,
+	"sqlCount":            sqlCount,
+	"sqlCountMembers":     sqlCountMembers,
+	"sqlDeleteDedup":      sqlDeleteDedup,
+	"sqlDeleteJoins":      sqlDeleteJoins,
+	"sqlDeleteMembers":    sqlDeleteMembers,
+	"sqlDeleteProcessed":  sqlDeleteProcessed,
+	"sqlDropLanes":        sqlDropLanes,
+	"sqlEndJoin":          sqlEndJoin,
+	"sqlEndRegistrations": sqlEndRegistrations,
+	"sqlEnded":            sqlEnded,
+	"sqlForgetGroup":      sqlForgetGroup,
+	"sqlGeneration":       sqlGeneration,
+	"sqlGet":              sqlGet,
+	"sqlGetLocked":        sqlGetLocked,
+	"sqlGroups":           sqlGroups,
+	"sqlHasEnded":         sqlHasEnded,
+	"sqlHasMeta":          sqlHasMeta,
+	"sqlHasSchema":        sqlHasSchema,
+	"sqlHoldGroups":       sqlHoldGroups,
+	"sqlHurry":            sqlHurry,
+	"sqlJoinsOf":          sqlJoinsOf,
+	"sqlJoinsToFill":      sqlJoinsToFill,
+	"sqlLinesOf":          sqlLinesOf,
+	"sqlList":             sqlList,
+	"sqlListGroup":        sqlListGroup,
+	"sqlListJoins":        sqlListJoins,
+	"sqlListLeased":       sqlListLeased,
+	"sqlListProcessed":    sqlListProcessed,
+	"sqlListDead":         sqlListDead,
+	"sqlListSteps":        sqlListSteps,
+	"sqlListUngrouped":    sqlListUngrouped,
+	"sqlLockJoins":        sqlLockJoins,
+	"sqlLockLine":         sqlLockLine,
+	"sqlLockSchema":       sqlLockSchema,
+	"sqlLookAtStep":       sqlLookAtStep,
+	"sqlNoteJoin":         sqlNoteJoin,
+	"sqlNoted":            sqlNoted,
+	"sqlOldJoins":         sqlOldJoins,
+	"sqlOldWorkers":       sqlOldWorkers,
+	"sqlRecordToAttach":   sqlRecordToAttach,
+	"sqlReport":           sqlReport,
+	"sqlSeal":             sqlSeal,
+	"sqlSeeGroup":         sqlSeeGroup,
+	"sqlSeeWorker":        sqlSeeWorker,
+	"sqlSetVersion":       fmt.Sprintf(sqlSetVersion, schemaVersion, schemaVersion),
+	"sqlStartJoin":        sqlStartJoin,
+	"sqlStats":            sqlStats,
+	"sqlStepOfRecord":     sqlStepOfRecord,
+	"sqlTopicsOfLanes":    sqlTopicsOfLanes,
+	"sqlUndelivered":      sqlUndelivered,
+	"sqlUnrouted":         sqlUnrouted,
+	"sqlVersions":         sqlVersions,
+	"sqlWorkers":          sqlWorkers,
+}
+
+// Texts are the statements as the driver gets them, those that look in both ways: see
+// notLocked.
+func Texts() map[string]string {
+	texts := map[string]string{}
+	for name, template := range Statements {
+		s := &Store{sql: &queries{schema: DefaultSchema, table: DefaultTable}}
+		c := call{template: template, looks: strings.Contains(template, notLocked)}
+		texts[name] = c.text(s)
+		if s.versioned.Store(true); c.looks {
+			texts[name+", versioned"] = c.text(s)
+		}
+	}
+	return texts
+}

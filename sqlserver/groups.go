@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	sqlGeneration = `SELECT Version, Compatible, Generation, COALESCE(CAST(SERVERPROPERTY('Babelfish') AS INT), 0) FROM [dbo].[OutboxMeta] WITH (READCOMMITTEDLOCK) WHERE OnlyRow = 1`
+	sqlGeneration = `SELECT Version, Compatible, Generation, ISNULL(CAST(SERVERPROPERTY('Babelfish') AS INT), 0) FROM [dbo].[OutboxMeta] WITH (READCOMMITTEDLOCK) WHERE OnlyRow = 1`
 	sqlGroups     = `SELECT GroupName, Include, Exclude, SeenAt, ExpiresAt FROM [dbo].[OutboxGroup] WITH (READCOMMITTEDLOCK) ORDER BY Place`
 
 	// endsAfter is a time @ttl microseconds from now, NULL where that is 0.
@@ -22,10 +22,9 @@ const (
 
 	// seeGroup leaves a registration permanent that is.
 	seeGroup = `UPDATE [dbo].[OutboxGroup] SET SeenAt = SYSUTCDATETIME(), ExpiresAt = CASE WHEN ExpiresAt IS NOT NULL THEN ` + endsAfter + ` END
-    WHERE GroupName = @group AND Selection = @selection;`
+    WHERE GroupName = ` + groupName + ` AND Selection = CAST(@selection AS CHAR(64));`
 
-	sqlSeeGroup = `SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-` + seeGroup + `
+	sqlSeeGroup = atReadCommitted + seeGroup + `
 SELECT @@ROWCOUNT`
 
 	// sqlAddGroup begins with the row of the generation, which has one registration
@@ -36,13 +35,13 @@ IF @@ROWCOUNT = 0
     INSERT [dbo].[OutboxGroup] (GroupName, Selection, Include, Exclude, SeenAt, ExpiresAt) VALUES (@group, @selection, @include, @exclude, SYSUTCDATETIME(), ` + endsAfter + `)`
 
 	sqlForgetGroup = `UPDATE [dbo].[OutboxMeta] SET Generation = Generation + 1 WHERE OnlyRow = 1;
-DELETE FROM [dbo].[OutboxGroup] WHERE GroupName = @group;
-DELETE FROM [dbo].[OutboxWorker] WHERE GroupName = @group;
-DELETE FROM [dbo].[OutboxEnding] WHERE GroupName = @group;
+DELETE FROM [dbo].[OutboxGroup] WHERE GroupName = ` + groupName + `;
+DELETE FROM [dbo].[OutboxWorker] WHERE GroupName = ` + groupName + `;
+DELETE FROM [dbo].[OutboxEnding] WHERE GroupName = ` + groupName + `;
 SELECT CAST(SYSUTCDATETIME() AS DATETIME2(6))`
 
 	// sqlUnrouted leaps from topic to topic.
-	sqlUnrouted = `DECLARE @topic TABLE (Topic NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL PRIMARY KEY);
+	sqlUnrouted = atReadCommitted + `DECLARE @topic TABLE (Topic NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL PRIMARY KEY);
 DECLARE @next NVARCHAR(255) = N'';
 WHILE @next IS NOT NULL
 BEGIN
@@ -56,12 +55,13 @@ BEGIN
 END
 SELECT Topic FROM @topic`
 
-	sqlTopicsOfLanes = `SELECT DISTINCT Topic FROM [dbo].[OutboxLane] WHERE GroupName = @group`
+	sqlTopicsOfLanes = `SELECT DISTINCT Topic FROM [dbo].[OutboxLane] WHERE GroupName = ` + groupName
 
 	sqlLockLine = `EXEC [dbo].[Outbox_LockLine] @Group = @group, @Topic = @topic, @Mode = N'Exclusive'`
 
-	sqlDropLanes = `DELETE l FROM [dbo].[OutboxLane] AS l WHERE l.GroupName = @group AND l.Topic = @topic
-    AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox] AS o WHERE o.GroupName = l.GroupName AND o.Topic = l.Topic AND o.[Key] = l.[Key] AND o.[Key] <> N'' AND o.Stage = 1 AND o.Stage < 6)`
+	sqlDropLanes = asMaintenance + `DELETE TOP (@limit) l FROM [dbo].[OutboxLane] AS l WHERE l.GroupName = ` + groupName + ` AND l.Topic = ` + topicName + `
+    AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox] AS o WHERE o.GroupName = l.GroupName AND o.Topic = l.Topic AND o.[Key] = l.[Key] AND o.Keyed = 1 AND o.Stage = 1 AND o.Stage < 6);
+SELECT @@ROWCOUNT`
 )
 
 var errRoutesChanged = errors.New("the registered groups changed again and again meanwhile")
@@ -265,13 +265,19 @@ func (s *Store) DropGroup(ctx context.Context, group string) (int, error) {
 	return dropped, s.dropLanes(ctx, operation, group, topics)
 }
 
-// dropLanes drops the lanes of the topics that hold nothing, while no claim of
-// their topic is under way.
+// dropLanes drops the lanes of the topics that hold nothing, 900 in a transaction,
+// while no claim of their topic is under way.
 func (s *Store) dropLanes(ctx context.Context, operation, group string, topics []string) error {
 	for _, topic := range topics {
 		line := []any{named("group", group), named("topic", topic)}
-		if err := s.runAll(ctx, operation, []call{{template: sqlLockLine, args: line}, {template: sqlDropLanes, args: line}}); err != nil {
-			return err
+		for dropped := maxAtOnce; dropped == maxAtOnce; {
+			err := s.runAll(ctx, operation, []call{
+				{template: sqlLockLine, args: line},
+				{template: sqlDropLanes, args: append(line, named("limit", maxAtOnce)), sets: []reader{numbers(&dropped)}},
+			})
+			if err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -14,8 +14,7 @@ const (
 
 	// sqlGetLocked waits for whoever settles the record just then, but not for as
 	// long as a caller's transaction may be open.
-	sqlGetLocked = `SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-SET LOCK_TIMEOUT 250;
+	sqlGetLocked = atReadCommitted + `SET LOCK_TIMEOUT 250;
 SELECT ` + recordColumns + `, ` + blockedColumn + ` FROM [dbo].[Outbox] AS o WHERE o.IdBytes = CONVERT(BINARY(16), @id, 1)`
 )
 

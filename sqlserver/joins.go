@@ -17,8 +17,7 @@ import (
 var _ outmill.Joins = (*Store)(nil)
 
 const (
-	sqlStartJoin = `SET NOCOUNT ON;
-SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+	sqlStartJoin = atReadCommitted + `SET NOCOUNT ON;
 DECLARE @now DATETIME2(6) = SYSUTCDATETIME(), @id BINARY(16) = CONVERT(BINARY(16), @bytes, 1);
 INSERT [dbo].[OutboxJoin] (JoinId, JoinIdBytes, GroupingKey, Status, Policy, Quorum, ExpectedSteps, CompletedSteps, FailedSteps, Deadline, CompleteAtDeadline, Reason, CreatedUtc, LastUpdatedUtc, Metadata)
     SELECT CONVERT(UNIQUEIDENTIFIER, @join), @id, @grouping, 0, @policy, @quorum, @expected, 0, 0,
@@ -29,15 +28,16 @@ INSERT [dbo].[OutboxJoin] (JoinId, JoinIdBytes, GroupingKey, Status, Policy, Quo
 SELECT @@ROWCOUNT`
 
 	joinColumns = `j.JoinIdBytes, j.GroupingKey, j.Status, j.Policy, j.Quorum, j.ExpectedSteps, j.CompletedSteps, j.FailedSteps, j.Deadline, j.CompleteAtDeadline,
-    CAST(CASE WHEN j.Deadline <= SYSUTCDATETIME() THEN 1 ELSE 0 END AS BIT), COALESCE(DATEDIFF_BIG(MICROSECOND, SYSUTCDATETIME(), j.Deadline), 0),
+    CAST(CASE WHEN j.Deadline <= SYSUTCDATETIME() THEN 1 ELSE 0 END AS BIT), ISNULL(DATEDIFF_BIG(MICROSECOND, SYSUTCDATETIME(), j.Deadline), 0),
     j.Reason, j.CreatedUtc, j.LastUpdatedUtc, j.FinishedUtc, j.Metadata`
 
 	// sqlLockJoins locks the join, and the others of a step where one is given, by
-	// an update, in the order of their ids.
+	// an update, in the order of their ids. The empty text is no BINARY, and the server
+	// may convert it before it asks whether it is empty: so it is NULL.
 	sqlLockJoins = `SET NOCOUNT ON;
 DECLARE @held TABLE (Place INT NOT NULL IDENTITY(1, 1) PRIMARY KEY, JoinIdBytes BINARY(16) NOT NULL);
 INSERT @held (JoinIdBytes) SELECT u.JoinIdBytes FROM (SELECT CONVERT(BINARY(16), @join, 1) AS JoinIdBytes
-    UNION SELECT JoinIdBytes FROM [dbo].[OutboxJoinMember] WHERE @step <> N'' AND Step = CONVERT(BINARY(16), @step, 1)) AS u ORDER BY u.JoinIdBytes;
+    UNION SELECT JoinIdBytes FROM [dbo].[OutboxJoinMember] WHERE Step = CONVERT(BINARY(16), CASE WHEN @step <> N'' THEN @step END, 1)) AS u ORDER BY u.JoinIdBytes;
 DECLARE @place INT = 1, @joins INT = (SELECT COUNT(*) FROM @held), @jid BINARY(16);
 WHILE @place <= @joins
 BEGIN
@@ -50,7 +50,7 @@ END`
     WHERE j.JoinIdBytes > CONVERT(BINARY(16), @after, 1) AND (@any = 1 OR j.Status = @status) ORDER BY j.JoinIdBytes`
 
 	sqlListGroup = `SELECT TOP (@limit) ` + joinColumns + `, 0 FROM [dbo].[OutboxJoin] AS j` + notLocked + `
-    WHERE j.GroupingKey = @grouping AND j.JoinIdBytes > CONVERT(BINARY(16), @after, 1) AND (@any = 1 OR j.Status = @status) ORDER BY j.JoinIdBytes`
+    WHERE j.GroupingKey = CAST(@grouping AS NVARCHAR(255)) AND j.JoinIdBytes > CONVERT(BINARY(16), @after, 1) AND (@any = 1 OR j.Status = @status) ORDER BY j.JoinIdBytes`
 
 	// sqlListUngrouped is of the joins without a grouping key.
 	sqlListUngrouped = `SELECT TOP (@limit) ` + joinColumns + `, 0 FROM [dbo].[OutboxJoin] AS j` + notLocked + `
@@ -59,7 +59,7 @@ END`
 	sqlListSteps = `SELECT TOP (@limit) Step, Status FROM [dbo].[OutboxJoinMember]` + notLocked + `
     WHERE JoinIdBytes = CONVERT(BINARY(16), @join, 1) AND Step > CONVERT(BINARY(16), @after, 1) ORDER BY Step`
 
-	sqlCountMembers = `SELECT COUNT(*) FROM [dbo].[OutboxJoinMember]` + countedMembers + ` WHERE JoinIdBytes = CONVERT(BINARY(16), @join, 1)`
+	sqlCountMembers = atReadCommitted + `SELECT COUNT(*) FROM [dbo].[OutboxJoinMember]` + countedMembers + ` WHERE JoinIdBytes = CONVERT(BINARY(16), @join, 1)`
 
 	// recordsOfMessage are all records of a message: that asked for and those of its
 	// step.
@@ -73,14 +73,14 @@ END`
 	// settles one of them has done so, or comes later and finds the new member.
 	sqlRecordToAttach = `SET NOCOUNT ON;
 UPDATE o SET Step = o.Step FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN ` + recordsOfMessage + ` AS i ON i.IdBytes = o.IdBytes;
-SELECT COALESCE(Step, IdBytes), CASE WHEN WaitsFor IS NULL THEN 0 ELSE 1 END, MessageId FROM [dbo].[Outbox] WHERE IdBytes = CONVERT(BINARY(16), @id, 1)`
+SELECT ISNULL(Step, IdBytes), CASE WHEN WaitsFor IS NULL THEN 0 ELSE 1 END, MessageId FROM [dbo].[Outbox] WHERE IdBytes = CONVERT(BINARY(16), @id, 1)`
 
 	// sqlLookAtStep marks the record, and asks whether the join has the step already,
 	// and what has become of all of the message's records.
 	sqlLookAtStep = `SET NOCOUNT ON;
 UPDATE [dbo].[Outbox] SET Step = IdBytes WHERE IdBytes = CONVERT(BINARY(16), @id, 1) AND Step IS NULL;
 SELECT (SELECT COUNT(*) FROM [dbo].[OutboxJoinMember] WHERE JoinIdBytes = CONVERT(BINARY(16), @join, 1) AND Step = CONVERT(BINARY(16), @step, 1)),
-    COALESCE(SUM(CASE WHEN Stage < 6 THEN 1 ELSE 0 END), 0), COALESCE(SUM(CASE WHEN Stage = 6 THEN 1 ELSE 0 END), 0), COALESCE(SUM(CASE WHEN Stage = 7 THEN 1 ELSE 0 END), 0)
+    ISNULL(SUM(CASE WHEN Stage < 6 THEN 1 ELSE 0 END), 0), ISNULL(SUM(CASE WHEN Stage = 6 THEN 1 ELSE 0 END), 0), ISNULL(SUM(CASE WHEN Stage = 7 THEN 1 ELSE 0 END), 0)
 FROM [dbo].[Outbox] WHERE Step IS NOT NULL AND Step = CONVERT(BINARY(16), @step, 1)`
 
 	// sqlNoteJoin has the records of a step tell of a join too.
@@ -93,7 +93,7 @@ FROM [dbo].[Outbox] WHERE Step IS NOT NULL AND Step = CONVERT(BINARY(16), @step,
 	// sqlStepOfRecord finds the step of any of a message's records; one that is gone
 	// is named by its own id. It comes before the join is locked: an ack holds the
 	// record and then wants the join.
-	sqlStepOfRecord = `SELECT COALESCE((SELECT Step FROM [dbo].[Outbox] WHERE IdBytes = CONVERT(BINARY(16), @of, 1)), CONVERT(BINARY(16), @of, 1))`
+	sqlStepOfRecord = `SELECT ISNULL((SELECT Step FROM [dbo].[Outbox] WHERE IdBytes = CONVERT(BINARY(16), @of, 1)), CONVERT(BINARY(16), @of, 1))`
 
 	// sqlReport returns whether the join has the step, and whether it was still
 	// pending.
@@ -117,16 +117,13 @@ DECLARE @now DATETIME2(6) = SYSUTCDATETIME();
 UPDATE [dbo].[OutboxJoin] SET Status = @status, Reason = @reason, LastUpdatedUtc = @now, FinishedUtc = @now WHERE JoinIdBytes = CONVERT(BINARY(16), @join, 1);
 SELECT @now`
 
-	sqlOldJoins = `SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-SELECT TOP (@limit) JoinIdBytes FROM [dbo].[OutboxJoin] WHERE FinishedUtc IS NOT NULL AND FinishedUtc <= ` + microsAgo + ` ORDER BY FinishedUtc`
+	sqlOldJoins = atReadCommitted + `SELECT TOP (@limit) JoinIdBytes FROM [dbo].[OutboxJoin] WHERE FinishedUtc IS NOT NULL AND FinishedUtc <= ` + microsAgo + ` ORDER BY FinishedUtc`
 
 	// sqlDeleteMembers goes some at a time: there may be many.
-	sqlDeleteMembers = `SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-DELETE TOP (@limit) m FROM [dbo].[OutboxJoinMember] AS m WITH (FORCESEEK) JOIN (SELECT CONVERT(BINARY(16), [value], 1) AS JoinIdBytes FROM OPENJSON(@joins)) AS j ON m.JoinIdBytes = j.JoinIdBytes;
+	sqlDeleteMembers = asMaintenance + `DELETE TOP (@limit) m FROM [dbo].[OutboxJoinMember] AS m WITH (FORCESEEK) JOIN (SELECT CONVERT(BINARY(16), [value], 1) AS JoinIdBytes FROM OPENJSON(@joins)) AS j ON m.JoinIdBytes = j.JoinIdBytes;
 SELECT @@ROWCOUNT`
 
-	sqlDeleteJoins = `SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-DELETE j FROM [dbo].[OutboxJoin] AS j WITH (FORCESEEK) JOIN (SELECT CONVERT(BINARY(16), [value], 1) AS JoinIdBytes FROM OPENJSON(@joins)) AS g ON j.JoinIdBytes = g.JoinIdBytes;
+	sqlDeleteJoins = asMaintenance + `DELETE j FROM [dbo].[OutboxJoin] AS j WITH (FORCESEEK) JOIN (SELECT CONVERT(BINARY(16), [value], 1) AS JoinIdBytes FROM OPENJSON(@joins)) AS g ON j.JoinIdBytes = g.JoinIdBytes;
 SELECT @@ROWCOUNT`
 )
 

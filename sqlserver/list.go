@@ -18,15 +18,20 @@ const (
 	// sqlList goes through the records by id, and so looks at all those that the
 	// filter leaves out. That is fine for what most records are.
 	sqlList = `SELECT TOP (@limit) ` + recordColumns + `, ` + blockedColumn + ` FROM [dbo].[Outbox] AS o` + notLocked + `
-WHERE o.IdBytes > CONVERT(BINARY(16), @after, 1) AND (@all = 1 OR o.GroupName = @group) AND (@topic = N'' OR o.Topic = @topic)
+WHERE o.IdBytes > CONVERT(BINARY(16), @after, 1) AND (@all = 1 OR o.GroupName = ` + groupName + `) AND (@topic = N'' OR o.Topic = ` + topicName + `)
 	AND (@pending = 0 OR o.Stage IN (0, 1, 2, 3, 5)) ORDER BY o.IdBytes`
 
 	// What few records are is found by an index that has only them.
 	sqlListLeased = `SELECT TOP (@limit) ` + recordColumns + `, ` + blockedColumn + ` FROM [dbo].[Outbox] AS o` + notLocked + `
-WHERE o.Stage = 4 AND o.IdBytes > CONVERT(BINARY(16), @after, 1) AND (@all = 1 OR o.GroupName = @group) AND (@topic = N'' OR o.Topic = @topic) ORDER BY o.IdBytes`
+WHERE o.Stage = 4` + listPage
 
-	sqlListSettled = `SELECT TOP (@limit) ` + recordColumns + `, ` + blockedColumn + ` FROM [dbo].[Outbox] AS o` + notLocked + `
-WHERE o.Stage >= 6 AND o.Stage = @stage AND o.IdBytes > CONVERT(BINARY(16), @after, 1) AND (@all = 1 OR o.GroupName = @group) AND (@topic = N'' OR o.Topic = @topic) ORDER BY o.IdBytes`
+	// The stage is a literal, so that it is known to be one that the index has.
+	sqlListProcessed = listSettled + `o.Stage = 6` + listPage
+	sqlListDead      = listSettled + `o.Stage = 7` + listPage
+
+	listSettled = `SELECT TOP (@limit) ` + recordColumns + `, ` + blockedColumn + ` FROM [dbo].[Outbox] AS o` + notLocked + `
+WHERE o.Stage >= 6 AND `
+	listPage = ` AND o.IdBytes > CONVERT(BINARY(16), @after, 1) AND (@all = 1 OR o.GroupName = ` + groupName + `) AND (@topic = N'' OR o.Topic = ` + topicName + `) ORDER BY o.IdBytes`
 )
 
 // List returns records in the order of their ids. See outmill.Inspector.
@@ -53,9 +58,9 @@ func (s *Store) List(ctx context.Context, query outmill.ListQuery) ([]*outmill.R
 	case outmill.StatusLeased:
 		template = sqlListLeased
 	case outmill.StatusProcessed:
-		template, args = sqlListSettled, append(args, named("stage", stageProcessed))
+		template = sqlListProcessed
 	case outmill.StatusDead:
-		template, args = sqlListSettled, append(args, named("stage", stageDead))
+		template = sqlListDead
 	default:
 		args = append(args, named("pending", query.Status == outmill.StatusPending))
 	}

@@ -6,6 +6,12 @@ import (
 	"sync"
 )
 
+// Names as parameters of statements, as the columns have them: see call.arguments.
+const (
+	groupName = `CAST(@group AS NVARCHAR(255))`
+	topicName = `CAST(@topic AS NVARCHAR(255))`
+)
+
 // queries turns SQL with the default names, which is how it stands in the files
 // and in this package, into SQL for one schema and table: [dbo].[OutboxJoin]
 // becomes [shop].[OrdersJoin], and [IX_Outbox_Line] becomes [IX_Orders_Line].

@@ -27,8 +27,8 @@ const schemaVersion = 1
 
 const (
 	// sqlHasMeta finds the table whatever the collation of the catalog.
-	sqlHasMeta = `SELECT CASE WHEN OBJECT_ID(N'[dbo].[OutboxMeta]', N'U') IS NULL THEN 0 ELSE 1 END, COALESCE(CAST(SERVERPROPERTY('Babelfish') AS INT), 0),
-    COALESCE((SELECT CAST(is_read_committed_snapshot_on AS INT) FROM sys.databases WHERE name = DB_NAME()), 0)`
+	sqlHasMeta = `SELECT CASE WHEN OBJECT_ID(N'[dbo].[OutboxMeta]', N'U') IS NULL THEN 0 ELSE 1 END, ISNULL(CAST(SERVERPROPERTY('Babelfish') AS INT), 0),
+    ISNULL((SELECT CAST(is_read_committed_snapshot_on AS INT) FROM sys.databases WHERE name = DB_NAME()), 0)`
 	sqlVersions = `SELECT Version, Compatible FROM [dbo].[OutboxMeta] WHERE OnlyRow = 1`
 
 	// A program older than Compatible must not work with the schema. A migration

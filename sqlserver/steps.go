@@ -15,8 +15,7 @@ const (
 	// sqlHurry makes due what waits for joins. Records whose handling goes on come
 	// by Outbox_Snooze; what an open transaction has appended looks at its join when
 	// it is handled.
-	sqlHurry = `DECLARE @now DATETIME2(6) = SYSUTCDATETIME();
-SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+	sqlHurry = asMaintenance + `DECLARE @now DATETIME2(6) = SYSUTCDATETIME();
 UPDATE o SET AvailableAt = @now, NextAttemptAt = @now FROM [dbo].[Outbox] AS o WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
     JOIN (SELECT CONVERT(BINARY(16), [value], 1) AS JoinIdBytes FROM OPENJSON(@joins)) AS j ON o.WaitsFor = j.JoinIdBytes
     WHERE o.WaitsFor IS NOT NULL AND o.Stage IN (2, 3) AND o.AvailableAt > @now`
@@ -25,12 +24,16 @@ UPDATE o SET AvailableAt = @now, NextAttemptAt = @now FROM [dbo].[Outbox] AS o W
 	// steps are not counted.
 	countedMembers = ` WITH (READCOMMITTEDLOCK, READPAST, INDEX([IX_OutboxJoinMember_Join]))`
 
+	// ofJoins is a join on a set, because a seek in an IN (SELECT …) takes the optimizer
+	// to turn it into one.
+	ofJoins = `JOIN (SELECT DISTINCT CONVERT(BINARY(16), [value], 1) AS JoinIdBytes FROM OPENJSON(@joins)) AS i ON i.JoinIdBytes = j.JoinIdBytes`
+
 	sqlJoinsOf = `SELECT ` + joinColumns + `, 0 FROM [dbo].[OutboxJoin] AS j WITH (FORCESEEK)
-    WHERE j.JoinIdBytes IN (SELECT CONVERT(BINARY(16), [value], 1) FROM OPENJSON(@joins)) ORDER BY j.JoinIdBytes`
+    ` + ofJoins + ` ORDER BY j.JoinIdBytes`
 
 	// sqlJoinsToFill also counts the members of joins that may be full.
-	sqlJoinsToFill = `SELECT ` + joinColumns + `, CASE WHEN j.ExpectedSteps IS NULL THEN 0 ELSE (SELECT COUNT(*) FROM [dbo].[OutboxJoinMember] AS m` + countedMembers + ` WHERE m.JoinIdBytes = j.JoinIdBytes) END
-    FROM [dbo].[OutboxJoin] AS j WITH (READCOMMITTEDLOCK, FORCESEEK) WHERE j.JoinIdBytes IN (SELECT CONVERT(BINARY(16), [value], 1) FROM OPENJSON(@joins)) ORDER BY j.JoinIdBytes`
+	sqlJoinsToFill = atReadCommitted + `SELECT ` + joinColumns + `, CASE WHEN j.ExpectedSteps IS NULL THEN 0 ELSE (SELECT COUNT(*) FROM [dbo].[OutboxJoinMember] AS m` + countedMembers + ` WHERE m.JoinIdBytes = j.JoinIdBytes) END
+    FROM [dbo].[OutboxJoin] AS j WITH (READCOMMITTEDLOCK, FORCESEEK) ` + ofJoins + ` ORDER BY j.JoinIdBytes`
 )
 
 // hurryWithin bounds what comes after a commit.

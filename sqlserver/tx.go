@@ -91,5 +91,5 @@ func (s *Store) within(ctx context.Context, operation string, tx Handle, fn func
 		return s.explain(ctx, operation, err)
 	}
 	defer unlock()
-	return s.explain(ctx, operation, fn(ctx, tx))
+	return s.explain(ctx, operation, ended(fn(ctx, tx)))
 }

@@ -86,6 +86,10 @@ func storeCalls() []storeCall {
 		{"DeleteProcessed", counted(outmill.Store.DeleteProcessed)},
 		{"ExpireDue", counted(outmill.Store.ExpireDue)},
 		{"DeleteDedupKeys", counted(outmill.Store.DeleteDedupKeys)},
+		{"Maintain", func(ctx context.Context, s outmill.Store) error {
+			_, err := s.Maintain(ctx)
+			return err
+		}},
 		{"ExpireRegistrations", func(ctx context.Context, s outmill.Store) error {
 			_, _, err := s.ExpireRegistrations(ctx, 10)
 			return err

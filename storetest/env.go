@@ -30,6 +30,8 @@ type env struct {
 	h       Harness
 	options Options
 	store   outmill.Store
+	// inSteps: see WalkInSteps.
+	inSteps bool
 }
 
 func newEnv(t *testing.T, h Harness, options Options) *env {

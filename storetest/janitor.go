@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -20,6 +21,7 @@ func janitorSentences() []sentence {
 		{"DeleteDedupKeys deletes keys whose window has ended, and leaves the others", deleteDedupKeys},
 		{"each call of the janitor does no more than its limit", janitorLimits},
 		{"the janitor with a limit below 1 is refused", refuseJanitorLimits},
+		{"Maintain ends, in each process of a fleet, and changes nothing that a reader sees", maintain},
 	}
 }
 
@@ -29,6 +31,42 @@ func (e *env) did(method func(context.Context, int) (int, error), limit int) int
 	n, err := method(e.ctx, limit)
 	require.NoError(e.t, err)
 	return n
+}
+
+func maintain(e *env) {
+	e.filled(recs(orders, plain, "acked", "dead", "leased", "pending", "delayed")...)
+	owner := outmill.NewOwnerToken()
+	found := e.claimNamed(owner)
+	e.ack(found["acked"])
+	e.fail(found["dead"])
+	e.release(found["pending"])
+	e.abandon(time.Hour, found["delayed"])
+	before, err := e.store.Stats(e.ctx, 0)
+	require.NoError(e.t, err)
+	listed := e.list(outmill.ListQuery{})
+	var fleet sync.WaitGroup
+	for range 4 {
+		fleet.Go(func() {
+			for calls := 1; ; calls++ {
+				more, err := e.store.Maintain(e.ctx)
+				if err != nil || calls == 1000 {
+					e.t.Errorf("Maintain, call %d: more is left: %v, %v", calls, more, err)
+				}
+				if !more || err != nil || calls == 1000 {
+					return
+				}
+			}
+		})
+	}
+	fleet.Wait()
+	after, err := e.store.Stats(e.ctx, 0)
+	require.NoError(e.t, err)
+	require.Equal(e.t, before, after)
+	require.Equal(e.t, listed, e.list(outmill.ListQuery{}))
+	e.requireNames([]string{"pending"}, e.claimAll())
+	held, err := e.store.Extend(e.ctx, time.Hour, []outmill.Lease{found["leased"].Lease()})
+	require.NoError(e.t, err)
+	require.Len(e.t, held, 1)
 }
 
 func deleteProcessed(e *env) {

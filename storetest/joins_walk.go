@@ -19,7 +19,7 @@ func joinModelSentences() []sentence {
 
 func fewJoinWalks() int {
 	if underRace || !all() {
-		return 3
+		return 1
 	}
 	return 15
 }

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -15,11 +16,25 @@ import (
 type model struct {
 	now    time.Duration
 	retain time.Duration
+	// inSteps: a claim may work as of an earlier time, because it puts what is due in
+	// line in steps.
+	inSteps bool
+	// tidied has the leases that the last claim ended in passing.
+	tidied map[*item]tidiedLease
+	// calls counts those that say when something is due, because those of one time have
+	// an order.
+	calls int
 	// items are in the order in which they were appended.
 	items  []*item
 	groups []*modelGroup
 	// keys holds when the record of a dedup key was appended, by topic and key.
 	keys map[[2]string]time.Duration
+}
+
+type tidiedLease struct {
+	owner outmill.OwnerToken
+	until time.Duration
+	call  int
 }
 
 type modelGroup struct {
@@ -39,8 +54,14 @@ type item struct {
 	size       int
 
 	status outmill.Status
-	// due is the first time, next that of the next attempt.
-	due, next  time.Duration
+	// due is the first time, next that of the next attempt; dueCall is the call that
+	// set it, appended when the record was, and in which call.
+	due, next    time.Duration
+	dueCall      int
+	appended     time.Duration
+	appendedCall int
+	// requeued: it was not claimed since it was dead.
+	requeued   bool
 	expires    time.Duration
 	mayExpire  bool
 	attempts   int
@@ -48,6 +69,7 @@ type item struct {
 	expiries   int
 	owner      outmill.OwnerToken
 	leaseUntil time.Duration
+	leaseCall  int
 	processed  time.Duration
 	processor  string
 	parked     bool
@@ -142,13 +164,29 @@ func (m *model) forbids(req outmill.ClaimRequest, it *item, taken []*item) strin
 		case m.held(peer, stranger):
 			return fmt.Sprintf("another owner holds %s of its %s", peer.name, req.Order)
 		case peer.message > it.message:
-		case m.ready(peer):
+		case m.ready(peer) && (!m.inSteps || !m.cameFirst(req, it, peer)):
 			return fmt.Sprintf("%s comes before it", peer.name)
 		case m.waitsForRetry(peer) && req.KeyPolicy != outmill.Skip:
 			return fmt.Sprintf("%s before it waits for a retry", peer.name)
 		}
 	}
 	return ""
+}
+
+// cameFirst reports whether there was a time at which the claim might have had the
+// item, but not the peer before it.
+func (m *model) cameFirst(req outmill.ClaimRequest, it, peer *item) bool {
+	after := func(time time.Duration, call int) bool {
+		return cmp.Or(cmp.Compare(time, it.next), cmp.Compare(call, it.dueCall)) > 0 && cmp.Or(cmp.Compare(time, it.appended), cmp.Compare(call, it.appendedCall)) > 0
+	}
+	lease, tidied := m.tidied[peer]
+	if peer.status == outmill.StatusLeased {
+		lease, tidied = tidiedLease{peer.owner, peer.leaseUntil, peer.leaseCall}, true
+	}
+	if tidied {
+		return lease.owner == req.Owner && after(lease.until, lease.call)
+	}
+	return (peer.claims == 0 || peer.requeued || req.KeyPolicy == outmill.Skip) && after(peer.next, peer.dueCall)
 }
 
 // owed returns an item that the claim must not leave lying while it returns
@@ -202,9 +240,9 @@ func (m *model) claim(req outmill.ClaimRequest, it *item) {
 	if it.status == outmill.StatusLeased {
 		it.countExpiry()
 	}
-	it.status = outmill.StatusLeased
+	it.status, it.requeued = outmill.StatusLeased, false
 	it.owner = req.Owner
-	it.leaseUntil = m.now + req.Lease
+	it.leaseUntil, it.leaseCall = m.now+req.Lease, m.calls
 	it.claims++
 }
 
@@ -283,18 +321,21 @@ func (m *model) parkedBefore(it *item) bool {
 	return false
 }
 
-func (m *model) fail(it *item, park bool) {
+// fail returns the items that were parked behind the item.
+func (m *model) fail(it *item, park bool) (behind []*item) {
 	it.toDead()
 	if !park || it.key == "" {
-		return
+		return nil
 	}
 	it.parked = true
 	for _, other := range m.items {
 		if sameKey(it, other) && other.message > it.message && other.status == outmill.StatusPending {
 			other.toDead()
 			other.parked = true
+			behind = append(behind, other)
 		}
 	}
+	return behind
 }
 
 // requeue revives the item and what was parked with it.
@@ -312,8 +353,9 @@ func (m *model) requeue(it *item) int {
 	}
 	for _, it := range together {
 		it.toPending()
-		it.parked, it.mayExpire = false, false
+		it.parked, it.mayExpire, it.requeued = false, false, true
 		it.next, it.attempts, it.expiries = m.now, 0, 0
+		it.dueCall = m.calls
 	}
 	return len(together)
 }
@@ -373,6 +415,7 @@ func (m *model) appendMessage(r *outmill.Record, message int) []*item {
 			message: message, name: r.MessageID, group: g, routed: routed, topic: r.Topic, key: r.Key,
 			payload: r.Payload, size: r.Size(),
 			status: outmill.StatusPending, due: m.now + r.Delay, next: m.now + r.Delay,
+			dueCall: m.calls, appended: m.now, appendedCall: m.calls,
 			mayExpire: r.TimeToLive > 0, expires: m.now + r.TimeToLive,
 		}
 		added = append(added, it)

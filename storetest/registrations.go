@@ -130,8 +130,8 @@ func oldWorkersGo(e *env) {
 }
 
 func thousandWorkers(e *env) {
-	if underRace {
-		e.t.Skip("skipped: a thousand registrations take long under -race")
+	if underRace || !all() {
+		e.t.Skip("skipped: a thousand registrations; " + envAll + "=1 has them run, but not under -race")
 	}
 	for i := range 3 {
 		e.registerAs(namedWorker(fmt.Sprint("old", i)))

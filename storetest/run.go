@@ -65,7 +65,7 @@ func queueSections() []section {
 		{name: "dedup", sentences: dedupSentences()},
 		{name: "time", sentences: timeSentences()},
 		{name: "claim", sentences: claimSentences()},
-		{name: "settle", sentences: settleSentences(), bothModes: true},
+		{name: "settle", sentences: settleSentences()},
 		{name: "suspects", sentences: suspectSentences()},
 		{name: "reap", sentences: reapSentences()},
 		{name: "order", sentences: orderSentences()},

@@ -81,7 +81,13 @@ func keysAreCaseSensitive(e *env) {
 func claimPatterns(e *env) {
 	e.filled(hostileRecords()...)
 	owner := outmill.NewOwnerToken()
+	seen := map[string]bool{}
 	for _, pattern := range hostilePatterns() {
+		matched := fmt.Sprint(matching(outmill.Topics{Include: []string{pattern}}))
+		if seen[matched] && !all() {
+			continue
+		}
+		seen[matched] = true
 		found := e.claimOn(owner, from(pattern))
 		require.ElementsMatch(e.t, matching(outmill.Topics{Include: []string{pattern}}), names(found), "pattern %q", pattern)
 		e.release(found...)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -16,6 +17,22 @@ import (
 
 func modelSentences() []sentence {
 	return []sentence{{"random walks leave the store as the model of a queue", randomWalks}}
+}
+
+// WalkInSteps makes the random walks of Run over stores of which a claim puts only a
+// few records at a time in line that have become due, and Fail parks only a few of
+// those behind. A store does so where there are many, which a walk never has: h.New
+// returns stores that do it sooner. It checks that handing out between such steps is
+// the same as having claimed earlier.
+func WalkInSteps(t *testing.T, h Harness) {
+	for _, mode := range modes() {
+		t.Run(mode.name, func(t *testing.T) {
+			t.Parallel()
+			e := newEnv(t, h, mode.options)
+			e.inSteps = true
+			randomWalks(e)
+		})
+	}
 }
 
 // walking is how long the walks of one store take if -rapid.checks is not given,
@@ -82,6 +99,7 @@ func (w *walk) actions() map[string]func(*rapid.T) {
 		"requeue":         w.requeue,
 		"delete":          w.delete,
 		"delete old":      w.deleteOld,
+		"maintain":        w.maintain,
 	}
 }
 
@@ -118,7 +136,7 @@ func (w *walk) begin() {
 		_, err := w.store.DropGroup(w.ctx(), name)
 		w.no(err, "DropGroup")
 	}
-	w.m = model{retain: w.e.options.Retain, keys: map[[2]string]time.Duration{}}
+	w.m = model{retain: w.e.options.Retain, inSteps: w.e.inSteps, keys: map[[2]string]time.Duration{}}
 	w.owners = []outmill.OwnerToken{outmill.NewOwnerToken(), outmill.NewOwnerToken(), outmill.NewOwnerToken()}
 	clock := rec(w.prefix+"clock", "tick")
 	w.no(w.store.Append(w.ctx(), clock), "Append")
@@ -190,6 +208,7 @@ func (w *walk) dropGroup(t *rapid.T) {
 }
 
 func (w *walk) append(t *rapid.T) {
+	w.m.calls++
 	records := make([]*outmill.Record, rapid.IntRange(1, 3).Draw(t, "records"))
 	for i := range records {
 		w.messages++

@@ -28,6 +28,7 @@ func (w *walk) claim(t *rapid.T) {
 		req.KeyPolicy = pick(t, "key policy", outmill.Block, outmill.Block, outmill.Skip)
 	case outmill.OrderNone:
 	}
+	w.m.calls++
 	found, err := w.store.Claim(w.ctx(), req)
 	w.no(err, "Claim")
 	w.adoptTidied(req, found)
@@ -44,11 +45,13 @@ func (w *walk) adoptTidied(req outmill.ClaimRequest, found []*outmill.Record) {
 		expired := it.status == outmill.StatusPending && w.m.expired(it)
 		return !claimed && it.routed && it.group == req.Group && (expired || w.m.leaseEnded(it))
 	}
+	w.m.tidied = map[*item]tidiedLease{}
 	for _, it := range w.filter(tidy) {
 		got, err := w.store.Get(w.ctx(), it.id)
 		w.no(err, "Get")
 		switch {
 		case got.Status == outmill.StatusPending && it.status == outmill.StatusLeased:
+			w.m.tidied[it] = tidiedLease{it.owner, it.leaseUntil, it.leaseCall}
 			it.countExpiry()
 			it.toPending()
 		case got.Status == outmill.StatusDead && w.m.expired(it):
@@ -131,6 +134,7 @@ func (w *walk) claimAway(t *rapid.T, name string) {
 		Order: pick(t, "order", outmill.OrderNone, outmill.OrderKey, outmill.OrderTopic),
 	}
 	for {
+		w.m.calls++
 		found, err := w.store.Claim(w.ctx(), req)
 		w.no(err, "Claim")
 		w.adoptTidied(req, found)

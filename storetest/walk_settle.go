@@ -37,6 +37,7 @@ func (w *walk) settled(leases []outmill.Lease, f func(*item)) {
 
 func (w *walk) settle(t *rapid.T) {
 	leases := w.someLeases(t)
+	w.m.calls++
 	pick(t, "settlement", w.ack, w.ack, w.abandon, w.fail, w.fail, w.release, w.snooze, w.extend)(t, leases)
 }
 
@@ -50,7 +51,7 @@ func (w *walk) abandon(t *rapid.T, leases []outmill.Lease) {
 	w.no(w.store.Abandon(w.ctx(), abandonments(delay, "boom", leases)), "Abandon")
 	w.settled(leases, func(it *item) {
 		it.toPending()
-		it.next = w.m.now + delay
+		it.next, it.dueCall = w.m.now+delay, w.m.calls
 		it.attempts++
 		it.expiries = 0
 	})
@@ -61,7 +62,7 @@ func (w *walk) snooze(t *rapid.T, leases []outmill.Lease) {
 	w.no(w.store.Snooze(w.ctx(), snoozings(delay, leases)), "Snooze")
 	w.settled(leases, func(it *item) {
 		it.toPending()
-		it.next = w.m.now + delay
+		it.next, it.dueCall = w.m.now+delay, w.m.calls
 		it.expiries = 0
 	})
 }
@@ -79,7 +80,23 @@ func (w *walk) fail(t *rapid.T, leases []outmill.Lease) {
 		park = it != nil && !w.parkArguable(it)
 	}
 	w.no(w.store.Fail(w.ctx(), failures(park, "poison", leases)), "Fail")
-	w.settled(leases, func(it *item) { w.m.fail(it, park) })
+	w.settled(leases, func(it *item) {
+		for _, behind := range w.m.fail(it, park) {
+			if w.m.inSteps {
+				w.adoptNotYetParked(behind)
+			}
+		}
+	})
+}
+
+// adoptNotYetParked: how many records Fail parks is the store's affair.
+func (w *walk) adoptNotYetParked(it *item) {
+	got, err := w.store.Get(w.ctx(), it.id)
+	w.no(err, "Get")
+	if got.Status == outmill.StatusPending {
+		it.toPending()
+		it.parked = false
+	}
 }
 
 // parkArguable: the contract does not say what becomes of records of the key
@@ -97,7 +114,7 @@ func (w *walk) extend(t *rapid.T, leases []outmill.Lease) {
 	for _, l := range leases {
 		if it := w.m.standing(l); it != nil {
 			want[l] = true
-			it.leaseUntil = w.m.now + 2*tick
+			it.leaseUntil, it.leaseCall = w.m.now+2*tick, w.m.calls
 		}
 	}
 	got := map[outmill.Lease]bool{}

@@ -74,6 +74,7 @@ func (w *walk) requeue(t *rapid.T) {
 		t.Skip("no records")
 	}
 	it := pick(t, "record", candidates...)
+	w.m.calls++
 	n, err := w.store.Requeue(w.ctx(), it.id)
 	w.no(err, "Requeue")
 	require.Equal(t, w.m.requeue(it), n, "records requeued with %s", it.name)
@@ -87,6 +88,12 @@ func (w *walk) delete(t *rapid.T) {
 	n, err := w.store.Delete(w.ctx(), it.id)
 	w.no(err, "Delete")
 	require.Equal(t, w.m.remove(func(other *item) bool { return other == it }), n)
+}
+
+// maintain changes nothing that the model knows of.
+func (w *walk) maintain(*rapid.T) {
+	_, err := w.store.Maintain(w.ctx())
+	w.no(err, "Maintain")
 }
 
 func (w *walk) deleteOld(t *rapid.T) {

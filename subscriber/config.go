@@ -96,8 +96,8 @@ type Config struct {
 
 	// UpkeepInterval is how often the subscriber tidies the store (expired
 	// leases and records, retention), registers its group anew, and looks for
-	// topics that nobody reads. Default 60 s; negative leaves the tidying to
-	// others.
+	// topics that nobody reads. Default 60 s; negative leaves the tidying, and the
+	// store's housekeeping (see [outmill.Janitor].Maintain), to others.
 	UpkeepInterval time.Duration
 
 	// OnError is called with each error that the subscriber survives and otherwise

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/outmill/outmill/internal/testenv"
 )
 
 // TestMain looks for goroutines that a test left behind. A test that needs
@@ -13,6 +15,7 @@ func TestMain(m *testing.M) {
 	if role := os.Getenv(roleVariable); role != "" {
 		os.Exit(play(role))
 	}
+	testenv.ManyAtATime()
 	goleak.VerifyTestMain(m,
 		// Watermill's Deduplicator cleans its map for ever.
 		goleak.IgnoreAnyFunction("github.com/ThreeDotsLabs/watermill/message/router/middleware.(*mapExpiringKeyRepository).cleanOutLoop"),

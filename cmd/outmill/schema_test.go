@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -48,7 +49,7 @@ func works(ctx context.Context, url string) error {
 	if err := store.Append(ctx, &outmill.Record{Topic: "orders"}); err != nil {
 		return err
 	}
-	claimed, err := store.Claim(ctx, outmill.ClaimRequest{Owner: outmill.NewOwnerToken(), Limit: 10, Lease: 1e9})
+	claimed, err := store.Claim(ctx, outmill.ClaimRequest{Owner: outmill.NewOwnerToken(), Limit: 10, Lease: time.Minute})
 	if err == nil && len(claimed) != 1 {
 		err = fmt.Errorf("claimed %d records", len(claimed))
 	}

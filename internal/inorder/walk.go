@@ -62,6 +62,9 @@ func (s State) Barrier(policy outmill.KeyPolicy) int64 {
 	return s.Waiting
 }
 
+// Parks tells whether the records of the key are to be parked when a claim meets them.
+func (s State) Parks(policy outmill.KeyPolicy) bool { return s.Parked && policy == outmill.Park }
+
 // Lane is what to note of a key whose held records were looked at: what blocks
 // it, and from which place on.
 func (s State) Lane(policy outmill.KeyPolicy) (Block, int64) {
@@ -97,6 +100,9 @@ type Record struct {
 	Expired  bool
 	Expiries int
 	Size     int
+	// Due is when the record became due, or was appended if that was later. It may
+	// be zero where Walk.Until is.
+	Due time.Time
 	// First of its key on its page: State is set.
 	First bool
 	State State
@@ -120,6 +126,8 @@ type Walk struct {
 	// none yet from other lines.
 	MaxBytes, Bytes int
 	First           bool
+	// Until is the moment as of which the claim works: see Steps.Admit.
+	Until Moment
 
 	// Taken counts what is to be leased.
 	Taken int
@@ -144,6 +152,10 @@ func (w *Walk) Page(page []Record) {
 	states := map[string]State{}
 	w.Leasing = slices.Grow(w.Leasing, max(0, min(len(page), w.Want-w.Taken)))
 	for _, r := range page {
+		if w.Until.Before(r.Due, r.Seq) {
+			w.Full = true
+			return
+		}
 		if r.First {
 			states[r.Key] = r.State
 		}
@@ -155,7 +167,7 @@ func (w *Walk) Page(page []Record) {
 		switch {
 		case r.Expired:
 			w.Expired = append(w.Expired, r)
-		case state.Parked && w.Policy == outmill.Park:
+		case state.Parks(w.Policy):
 			w.Parked = append(w.Parked, r)
 		case blocked:
 			w.hold(r, block)

@@ -40,6 +40,23 @@ func (c Counts) Moved(from, to outmill.StepStatus) Counts {
 	return c
 }
 
+const (
+	mostParts    = 16
+	stepsPerPart = 4
+)
+
+// Parts is in how many parts a store keeps the counts of a join whose writers conflict
+// with each other rather than wait: each transaction adds to one part, chosen at
+// random, and the sum of all is what counts. A join that expects few steps has one,
+// because each part is written once more when the join ends: so nothing can be added
+// to a part by who has not seen the end.
+func Parts(join *outmill.Join) int {
+	if join.Unsealed {
+		return mostParts
+	}
+	return min(max(join.ExpectedSteps/stepsPerPart, 1), mostParts)
+}
+
 // Refused reports whether err says that a join takes no step.
 func Refused(err error) bool {
 	return errors.Is(err, outmill.ErrUnknownJoin) || errors.Is(err, outmill.ErrJoinFinished) || errors.Is(err, outmill.ErrTooManySteps)

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -12,15 +11,19 @@ import (
 	"github.com/outmill/outmill"
 )
 
+// settleLoop stores outcomes until ctx ends.
 func (w *Worker) settleLoop(ctx context.Context) {
+	late := w.newStuck()
+	defer late.leave()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-w.settleSignal:
+			w.gather(ctx)
+		case <-late.due():
 		}
-		w.gather(ctx)
-		w.flush(ctx)
+		w.flush(ctx, late)
 	}
 }
 
@@ -46,41 +49,44 @@ func (w *Worker) gather(ctx context.Context) {
 func (w *Worker) worthFlushing() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.closing || len(w.outcomes) >= min(w.cfg.BatchSize, len(w.items))
+	return w.closing || len(w.outcomes) >= min(w.cfg.BatchSize, len(w.items)-w.flushing)
 }
 
-// flush stores all outcomes, and tries again until it succeeds or the worker
-// ends: as long as the store is away, nothing is claimed either.
-func (w *Worker) flush(ctx context.Context) {
+// flush stores all outcomes, those of one kind in one call, and tries again what
+// could not be stored before and is due.
+func (w *Worker) flush(ctx context.Context, late *stuck) {
 	w.mu.Lock()
 	batch := w.outcomes
 	w.outcomes = make([]outcome, 0, len(batch))
 	w.flushing += len(batch)
 	w.mu.Unlock()
-	if len(batch) == 0 {
-		return
-	}
 	slices.SortStableFunc(batch, func(a, b outcome) int { return int(a.kind) - int(b.kind) })
-	retry := newPauses(20*time.Millisecond, min(5*time.Second, w.cfg.MaxErrorBackoff))
 	for len(batch) > 0 {
-		n := slices.IndexFunc(batch, func(o outcome) bool { return o.kind != batch[0].kind })
-		if n < 0 {
-			n = len(batch)
+		n := ofOneKind(batch)
+		if err := w.tryToStore(ctx, batch[:n]); err != nil {
+			late.add(batch[:n], err)
 		}
-		if err := w.store(ctx, batch[:n]); err != nil {
-			if ctx.Err() != nil || errors.Is(err, outmill.ErrClosed) {
-				w.faults.Fault("Outcomes could not be stored; the records come again when their leases end", err, watermill.LogFields{"count": len(batch)})
-				w.forget(batch)
-				return
-			}
-			pause := retry.next()
-			w.faults.Fault("Outcomes could not be stored, will try again", err, watermill.LogFields{"count": len(batch), "after": pause.String()})
-			w.wait(ctx, time.After(pause), nil, nil, nil)
-			continue
-		}
-		w.tellDead(w.forget(batch[:n]))
 		batch = batch[n:]
 	}
+	late.tryAgain(ctx)
+}
+
+// ofOneKind is how many outcomes at the beginning are of one kind.
+func ofOneKind(batch []outcome) int {
+	if n := slices.IndexFunc(batch, func(o outcome) bool { return o.kind != batch[0].kind }); n >= 0 {
+		return n
+	}
+	return len(batch)
+}
+
+// tryToStore stores outcomes of one kind, and is done with them then.
+func (w *Worker) tryToStore(ctx context.Context, batch []outcome) error {
+	if err := w.store(ctx, batch); err != nil {
+		return err
+	}
+	w.answers.Add(1)
+	w.tellDead(w.forget(batch))
+	return nil
 }
 
 // store writes outcomes of one kind in one call.
@@ -110,7 +116,7 @@ func (w *Worker) store(ctx context.Context, batch []outcome) error {
 	return nil
 }
 
-func convert[T any](batch []outcome, f func(outcome) T) []T {
+func convert[O, T any](batch []O, f func(O) T) []T {
 	list := make([]T, len(batch))
 	for i, o := range batch {
 		list[i] = f(o)

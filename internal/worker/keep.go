@@ -48,6 +48,7 @@ func (w *Worker) extend(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	w.answers.Add(1)
 	w.extended(leases, standing, begin)
 	return nil
 }

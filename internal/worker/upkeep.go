@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -17,8 +18,11 @@ const upkeepBatch = 1000
 // Upkeep does a janitor's rounds for a store until ctx ends: it reaps expired
 // leases, expires records and registrations, deletes records, dedup keys and joins
 // that are no longer retained, and calls round, if given, at the end of each, whatever went
-// wrong before.
+// wrong before. In between it has the store do its own housekeeping: see Maintained.
 func Upkeep(ctx context.Context, queue outmill.Queue, interval time.Duration, log watermill.LoggerAdapter, round func(context.Context) error) {
+	var maintained sync.WaitGroup
+	maintained.Go(func() { Maintained(ctx, queue, log) })
+	defer maintained.Wait()
 	Rounds(ctx, queue, interval, log, func(ctx context.Context) error {
 		err := Tidy(ctx, queue, log)
 		if round != nil {
@@ -45,6 +49,62 @@ func Rounds(ctx context.Context, queue outmill.Queue, interval time.Duration, lo
 		}
 		timer.Reset(interval)
 	}
+}
+
+const (
+	// maintainEvery is how often a store is asked whether it has housekeeping to do.
+	maintainEvery = 2 * time.Second
+	// maintainShare: between two calls of a store that has more to do there is a pause of
+	// so many times what the call took, so that it takes a fifth of one connection.
+	maintainShare = 4
+	// maintainPause is the pause after a call that failed.
+	maintainPause = 30 * time.Second
+	// maintainAtOnce bounds the calls of MaintainOnce.
+	maintainAtOnce = 100
+)
+
+// Maintained has the store do its own housekeeping until ctx ends, at a pace that leaves
+// the database to others. Errors are logged.
+func Maintained(ctx context.Context, queue outmill.Queue, log watermill.LoggerAdapter) {
+	janitor, ok := queue.(outmill.Janitor)
+	if !ok {
+		return
+	}
+	timer := time.NewTimer(1 + rand.N(maintainEvery))
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		began := time.Now()
+		more, err := janitor.Maintain(ctx)
+		pause := maintainEvery
+		switch {
+		case err != nil && ctx.Err() == nil:
+			log.Error("The store's housekeeping failed, will try again", err, watermill.LogFields{"store": queue.Name()})
+			pause = maintainPause
+		case more:
+			pause = min(maintainShare*time.Since(began), maintainPause)
+		}
+		timer.Reset(pause)
+	}
+}
+
+// MaintainOnce has the store do the housekeeping that there is, for a process that ends
+// soon.
+func MaintainOnce(ctx context.Context, queue outmill.Queue) error {
+	janitor, ok := queue.(outmill.Janitor)
+	if !ok {
+		return nil
+	}
+	for range maintainAtOnce {
+		if more, err := janitor.Maintain(ctx); err != nil || !more {
+			return err
+		}
+	}
+	return nil
 }
 
 // Tidy does one round for the store.
@@ -104,6 +164,8 @@ func WarnUnread(ctx context.Context, queue outmill.Queue, log watermill.LoggerAd
 	if !ok {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
 	// Whether there is any is all that matters: a count of 1 costs least.
 	stats, err := inspector.Stats(ctx, 1)
 	if err != nil {

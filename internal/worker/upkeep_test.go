@@ -2,7 +2,9 @@ package worker_test
 
 import (
 	"context"
+	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -91,4 +93,55 @@ func Test_tidying_ends_registrations_and_tells_how_many_and_of_how_many_records(
 	groups, err := r.store.Groups(t.Context())
 	require.NoError(t, err)
 	require.Len(t, groups, 1, "that of the rig")
+}
+
+// housekeeping is a store whose Maintain does what the test says.
+type housekeeping struct {
+	outmill.Store
+	maintain func(call int) (more bool, err error)
+	calls    []time.Time
+}
+
+func (h *housekeeping) Name() string { return "store" }
+
+func (h *housekeeping) Maintain(context.Context) (bool, error) {
+	h.calls = append(h.calls, time.Now())
+	return h.maintain(len(h.calls))
+}
+
+func Test_a_store_that_has_more_housekeeping_to_do_is_called_again_after_four_times_what_a_call_took(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		log := watermill.NewCaptureLogger()
+		store := &housekeeping{maintain: func(call int) (bool, error) {
+			time.Sleep(100 * time.Millisecond)
+			switch call {
+			case 1, 2:
+				return true, nil
+			case 3:
+				return false, nil
+			case 4:
+				return false, errors.New("away")
+			}
+			stop()
+			return false, ctx.Err()
+		}}
+		worker.Maintained(ctx, store, log)
+		var pauses []time.Duration
+		for i, at := range store.calls[1:] {
+			pauses = append(pauses, at.Sub(store.calls[i])-100*time.Millisecond)
+		}
+		require.Equal(t, []time.Duration{400 * time.Millisecond, 400 * time.Millisecond, 2 * time.Second, 30 * time.Second}, pauses)
+		require.Len(t, log.Captured()[watermill.ErrorLogLevel], 1)
+	})
+}
+
+func Test_a_process_that_ends_soon_has_the_store_do_the_housekeeping_that_there_is_and_no_more_than_a_hundred_calls(t *testing.T) {
+	t.Parallel()
+	for _, left := range []int{3, 1000} {
+		store := &housekeeping{maintain: func(call int) (bool, error) { return call < left, nil }}
+		require.NoError(t, worker.MaintainOnce(t.Context(), store))
+		require.Len(t, store.calls, min(left, 100))
+	}
 }

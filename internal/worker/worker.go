@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -33,6 +34,8 @@ type Worker struct {
 	poke          chan struct{}
 
 	woken *woken
+	// answers counts the calls that settled or extended leases and succeeded.
+	answers atomic.Int64
 
 	mu sync.Mutex
 	// owner is for the claims to come; each item has that of its own lease.

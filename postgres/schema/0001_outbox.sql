@@ -203,7 +203,7 @@ CREATE INDEX {i:join_members_step} ON {p:join_members} (step);
 -- r requeued, g gone with its group), the step, and a comma. Joins are locked in
 -- the order of their ids, members change under that lock only. It returns the
 -- pending joins that were counted.
-CREATE FUNCTION {p:count_steps}() RETURNS SETOF uuid LANGUAGE plpgsql AS $outmill$
+CREATE FUNCTION {p:count_steps}() RETURNS SETOF uuid LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $outmill$
 DECLARE
     noted text[] := string_to_array(rtrim(coalesce(current_setting('outmill.steps', true), ''), ','), ',');
     held uuid[];
@@ -249,7 +249,7 @@ $outmill$;
 -- that a poll is one statement, whose plan keeps to the indexes whatever the
 -- statistics say: the conditions are for one index each.
 CREATE FUNCTION {p:due}(text, text[], text, text, boolean) RETURNS TABLE (topic text, due boolean, unrouted boolean)
-LANGUAGE plpgsql STABLE SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $outmill$
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $outmill$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY SELECT t.topic::text, ((SELECT 1 FROM {p:records} AS r WHERE r.grp = $1 AND r.topic = t.topic AND r.stage = 0 LIMIT 1) IS NOT NULL

@@ -56,9 +56,16 @@ CREATE INDEX {i:log_next} ON {p:log} (line, pos, xid);
 -- Each segment has its own, since one of the log would need the segment in it.
 CREATE UNIQUE INDEX {i:log_0_id} ON {p:log_0} (id);
 
+-- Without an identity PostgreSQL refuses to delete rows where all tables are published.
+ALTER TABLE {p:log_0} REPLICA IDENTITY USING INDEX {i:log_0_id};
+
 CREATE UNIQUE INDEX {i:log_1_id} ON {p:log_1} (id);
 
+ALTER TABLE {p:log_1} REPLICA IDENTITY USING INDEX {i:log_1_id};
+
 CREATE UNIQUE INDEX {i:log_2_id} ON {p:log_2} (id);
+
+ALTER TABLE {p:log_2} REPLICA IDENTITY USING INDEX {i:log_2_id};
 
 CREATE INDEX {i:log_step} ON {p:log} (step) WHERE step IS NOT NULL;
 
@@ -104,35 +111,44 @@ CREATE TABLE {p:ended} (
     PRIMARY KEY (line, n, token)
 ) WITH (autovacuum_vacuum_insert_threshold = -1, autovacuum_analyze_threshold = 2147483647);
 
--- The newest batch of each line. The search leaps from line to line.
-CREATE FUNCTION {p:log_newest}() RETURNS SETOF {p:batches} LANGUAGE sql STABLE AS $outmill$
+-- The newest batch of each line from $1 to $2. The search leaps from line to line.
+CREATE FUNCTION {p:log_newest}(bigint DEFAULT '-9223372036854775808'::bigint, bigint DEFAULT 9223372036854775807) RETURNS SETOF {p:batches} LANGUAGE sql STABLE AS $outmill$
     WITH RECURSIVE t AS (
-        (SELECT b.line, b.n FROM {p:batches} AS b ORDER BY b.line DESC, b.n DESC LIMIT 1)
-        UNION ALL SELECT p.line, p.n FROM t CROSS JOIN LATERAL (SELECT b.line, b.n FROM {p:batches} AS b WHERE b.line < t.line ORDER BY b.line DESC, b.n DESC LIMIT 1) AS p)
+        (SELECT b.line, b.n FROM {p:batches} AS b WHERE b.line >= $1 AND b.line <= $2 ORDER BY b.line DESC, b.n DESC LIMIT 1)
+        UNION ALL SELECT p.line, p.n FROM t CROSS JOIN LATERAL (SELECT b.line, b.n FROM {p:batches} AS b WHERE b.line >= $1 AND b.line < t.line ORDER BY b.line DESC, b.n DESC LIMIT 1) AS p)
     SELECT b.* FROM t CROSS JOIN LATERAL (SELECT * FROM {p:batches} AS i WHERE i.line = t.line AND i.n = t.n OFFSET 0) AS b
 $outmill$;
 
--- The batches in work.
-CREATE FUNCTION {p:log_in_work}() RETURNS SETOF {p:batches} LANGUAGE sql STABLE AS $outmill$
-    SELECT b.* FROM {p:log_newest}() AS last CROSS JOIN LATERAL (SELECT * FROM {p:batches} AS i WHERE i.line = last.line AND i.n >= last.low AND i.open > 0
+-- The batches in work of the lines from $1 to $2.
+CREATE FUNCTION {p:log_in_work}(bigint DEFAULT '-9223372036854775808'::bigint, bigint DEFAULT 9223372036854775807) RETURNS SETOF {p:batches} LANGUAGE sql STABLE AS $outmill$
+    SELECT b.* FROM {p:log_newest}($1, $2) AS last CROSS JOIN LATERAL (SELECT * FROM {p:batches} AS i WHERE i.line = last.line AND i.n >= last.low AND i.open > 0
         AND (SELECT 1 FROM {p:ended} AS e WHERE e.line = i.line AND e.n = i.n AND e.token = i.token LIMIT 1) IS NULL OFFSET 0) AS b
 $outmill$;
 
--- Drops the batches that are over, but for the newest of each line. Whoever waits for
--- the lock meanwhile has a newer snapshot afterwards.
-CREATE FUNCTION {p:log_tidy}() RETURNS bigint LANGUAGE plpgsql AS $outmill$
+-- Drops the batches that are over, but for the newest of each line, of which it keeps
+-- how far the line was read, and returns the size of what stays. Whoever waits for the
+-- lock meanwhile has a newer snapshot afterwards. It returns -1 where somebody has
+-- locked the tables, and -2 where more would stay than $1 lines or $2 places: whoever
+-- waits would wait for that to be written.
+CREATE FUNCTION {p:log_tidy}(integer, integer) RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '20ms' AS $outmill$
 DECLARE
     kept {p:batches}[];
-    over {p:ended}[];
 BEGIN
+    IF (SELECT count(*) FROM (SELECT 1 FROM {p:log_newest}() LIMIT $1 + 1) AS l) > $1 THEN
+        RETURN -2;
+    END IF;
     LOCK TABLE {p:batches}, {p:ended} IN ACCESS EXCLUSIVE MODE;
-    kept := ARRAY(SELECT b FROM {p:log_newest}() AS b);
-    over := ARRAY(SELECT e FROM unnest(kept) AS k CROSS JOIN LATERAL (SELECT * FROM {p:ended} AS i WHERE i.line = k.line AND i.n = k.n AND i.token = k.token OFFSET 0) AS e);
-    kept := kept || ARRAY(SELECT b FROM {p:log_in_work}() AS b WHERE (b.line, b.n) NOT IN (SELECT k.line, k.n FROM unnest(kept) AS k));
+    IF (SELECT count(*) FROM (SELECT 1 FROM {p:log_newest}() LIMIT 2 * $1) AS l) >= 2 * $1 OR (SELECT coalesce(sum(b.open), 0) FROM {p:log_in_work}() AS b) > $2 THEN
+        RETURN -2;
+    END IF;
+    kept := ARRAY(SELECT b FROM {p:log_in_work}() AS b);
+    kept := kept || ARRAY(SELECT ROW(b.line, b.n, b.pos, b.seen, b.horizon, b.since, b.low, NULL, b.owner, b.token, 0, b.steps, b.grp, b.topic, '', '{}', NULL)::{p:batches}
+        FROM {p:log_newest}() AS b WHERE (b.line, b.n) NOT IN (SELECT k.line, k.n FROM unnest(kept) AS k));
     TRUNCATE {p:batches}, {p:ended};
     INSERT INTO {p:batches} SELECT k.* FROM unnest(kept) AS k;
-    INSERT INTO {p:ended} SELECT o.* FROM unnest(over) AS o;
     RETURN pg_table_size({q:batches}::regclass) + pg_table_size({q:ended}::regclass);
+EXCEPTION WHEN lock_not_available THEN
+    RETURN -1;
 END
 $outmill$;
 
@@ -147,6 +163,18 @@ CREATE TABLE {p:late} (
     PRIMARY KEY (line, xid, to_pos)
 );
 
+-- The segments of which nothing is needed, until they are truncated: what is written to
+-- one later has a place behind pos. Snapshots from before may still see what was needed
+-- then. xid is of the transaction that retired it, at retired_at. All such
+-- snapshots are heeded until heed_until.
+CREATE TABLE {p:retired} (
+    segment    smallint    NOT NULL PRIMARY KEY,
+    pos        bigint      NOT NULL,
+    xid        xid8        NOT NULL,
+    retired_at timestamptz NOT NULL,
+    heed_until timestamptz
+);
+
 -- The transactions that the line $1 has been read past before they were finished, and
 -- that are finished in $2 (NULL: all of them), each with the places between which
 -- something of theirs may come. Of those that had a number but were not in the
@@ -158,8 +186,8 @@ CREATE FUNCTION {p:log_unfinished}(bigint, pg_snapshot) RETURNS TABLE (xid xid8,
     UNION ALL SELECT x.xid, greatest(x.from_pos, last.past), last.pos
     FROM (SELECT pos, seen, horizon, since, (SELECT m.past FROM {p:meta} AS m WHERE m.only_row) FROM {p:batches} WHERE line = $1 ORDER BY n DESC LIMIT 1) AS last (pos, seen, horizon, since, past)
     CROSS JOIN LATERAL (
-        SELECT p.xid, last.since[p.nth] AS from_pos FROM pg_snapshot_xip(last.seen) WITH ORDINALITY AS p (xid, nth)
-        WHERE coalesce(pg_visible_in_snapshot(p.xid, $2), true)
+        SELECT p.xid, p.from_pos FROM ROWS FROM (pg_snapshot_xip(last.seen), unnest(last.since)) AS p (xid, from_pos)
+        WHERE p.xid IS NOT NULL AND coalesce(pg_visible_in_snapshot(p.xid, $2), true)
         UNION ALL SELECT DISTINCT g.xid, last.since[cardinality(last.since)] FROM {p:log} AS g
         WHERE (SELECT count(*) FROM pg_snapshot_xip($2) AS c (xid) WHERE c.xid >= pg_snapshot_xmax(last.seen) AND c.xid < last.horizon)
                 < last.horizon::text::bigint - pg_snapshot_xmax(last.seen)::text::bigint
@@ -168,10 +196,115 @@ CREATE FUNCTION {p:log_unfinished}(bigint, pg_snapshot) RETURNS TABLE (xid xid8,
     WHERE greatest(x.from_pos, last.past) < last.pos
 $outmill$;
 
--- Whether a claim has gone past something of a line that is finished by now.
+-- Whether a claim has gone past something of a line that is finished by now. It goes
+-- over what was passed once, however many transactions there were.
 CREATE FUNCTION {p:log_late}(bigint) RETURNS boolean LANGUAGE sql STABLE AS $outmill$
-    SELECT EXISTS (SELECT 1 FROM {p:log_unfinished}($1, pg_current_snapshot()) AS u CROSS JOIN LATERAL (SELECT 1 FROM {p:log} AS l
-        WHERE l.line = $1 AND l.pos > u.from_pos AND l.pos <= u.to_pos AND l.xid = u.xid LIMIT 1) AS r)
+    WITH c AS MATERIALIZED (SELECT u.xid, u.from_pos, u.to_pos FROM {p:log_unfinished}($1, pg_current_snapshot()) AS u)
+    SELECT (SELECT 1 FROM {p:log} AS l WHERE l.line = $1 AND l.pos > (SELECT min(c.from_pos) FROM c) AND l.pos <= (SELECT max(c.to_pos) FROM c)
+        AND l.xid >= (SELECT c.xid FROM c ORDER BY c.xid LIMIT 1) AND l.xid <= (SELECT c.xid FROM c ORDER BY c.xid DESC LIMIT 1)
+        AND coalesce(l.xid IN (SELECT c.xid FROM c), false)
+        AND (SELECT 1 FROM c WHERE c.xid = l.xid AND l.pos > c.from_pos AND l.pos <= c.to_pos LIMIT 1) IS NOT NULL LIMIT 1) IS NOT NULL
+$outmill$;
+
+-- Whether a row of the line $1 may be there by now that was passed before it was
+-- finished, by its newest batch: there is one that the batch, which read up to $2 as of
+-- $3, $4 and $5 (seen, horizon, since), has not seen. It costs less than to look for each
+-- transaction.
+CREATE FUNCTION {p:log_maybe_late}(bigint, bigint, pg_snapshot, xid8, bigint[]) RETURNS boolean LANGUAGE plpgsql STABLE AS $outmill$
+DECLARE
+    after bigint;
+BEGIN
+    IF (SELECT 1 FROM {p:late} AS l WHERE l.line = $1 LIMIT 1) IS NOT NULL THEN
+        RETURN true;
+    END IF;
+    IF pg_snapshot_xmin($3) < pg_snapshot_xmax($3) THEN
+        after := (SELECT min($5[p.nth]) FROM pg_snapshot_xip($3) WITH ORDINALITY AS p (xid, nth) WHERE pg_visible_in_snapshot(p.xid, pg_current_snapshot()));
+    END IF;
+    IF pg_snapshot_xmax($3) < $4 THEN
+        after := least(after, $5[array_upper($5, 1)]);
+    END IF;
+    RETURN after IS NOT NULL AND (SELECT 1 FROM {p:log} AS l WHERE l.line = $1 AND l.pos > after AND l.pos <= $2
+        AND l.xid >= pg_snapshot_xmin($3) AND NOT pg_visible_in_snapshot(l.xid, $3) LIMIT 1) IS NOT NULL;
+END
+$outmill$;
+
+-- Who has the turn to look after the log: until when, and when the last one ended.
+CREATE TABLE {p:upkeep} (
+    only_row boolean     PRIMARY KEY DEFAULT true CHECK (only_row),
+    turn     bigint      NOT NULL,
+    until    timestamptz NOT NULL,
+    ended_at timestamptz NOT NULL
+) WITH (fillfactor = 50);
+
+INSERT INTO {p:upkeep} (turn, until, ended_at) VALUES (0, '-infinity', '-infinity');
+
+-- Looks at $3 lines of the segment $1, from the line $2 on, for one of which something
+-- is still to be handed out or settled: it is beyond what was read, or was passed before
+-- it was finished, or is in a batch, or it was read on another server last. It returns that
+-- line, or else the last that it has looked at, or none at the end, the furthest place up to
+-- which any of them was read, and the latest that any of them has in the segment.
+CREATE FUNCTION {p:log_needed}(smallint, bigint, integer, OUT line bigint, OUT grp text, OUT topic text, OUT needed boolean, OUT furthest bigint, OUT latest bigint) LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $outmill$
+#variable_conflict use_column
+DECLARE
+    this record;
+    last {p:batches};
+    reach bigint;
+    next_line bigint := $2;
+BEGIN
+    needed := false;
+    furthest := -1;
+    latest := -1;
+    FOR looked IN 1..$3 LOOP
+        SELECT l.line, l.grp, l.topic INTO this FROM {p:log} AS l WHERE l.segment = $1 AND l.line >= next_line ORDER BY l.line, l.pos LIMIT 1;
+        IF NOT FOUND THEN
+            line := NULL;
+            RETURN;
+        END IF;
+        line := this.line;
+        grp := this.grp;
+        topic := this.topic;
+        reach := (SELECT l.pos FROM {p:log} AS l WHERE l.segment = $1 AND l.line = this.line ORDER BY l.pos DESC LIMIT 1);
+        latest := greatest(latest, reach);
+        SELECT b.* INTO last FROM {p:batches} AS b WHERE b.line = this.line ORDER BY b.n DESC LIMIT 1;
+        IF NOT FOUND THEN
+            needed := true;
+            RETURN;
+        END IF;
+        furthest := greatest(furthest, last.pos);
+        needed := reach > last.pos OR last.horizon >= pg_snapshot_xmax(pg_current_snapshot())
+            OR {p:log_maybe_late}(last.line, last.pos, last.seen, last.horizon, last.since) AND (SELECT 1 FROM {p:log_unfinished}(this.line, pg_current_snapshot()) AS u CROSS JOIN LATERAL (SELECT 1 FROM {p:log} AS l
+                WHERE l.segment = $1 AND l.line = this.line AND l.pos > u.from_pos AND l.pos <= u.to_pos AND l.xid = u.xid LIMIT 1) AS r LIMIT 1) IS NOT NULL
+            OR (SELECT 1 FROM {p:batches} AS b WHERE b.line = this.line AND b.n >= last.low AND b.open > 0 AND b.positions[1] <= reach
+                AND (SELECT 1 FROM {p:ended} AS e WHERE e.line = b.line AND e.n = b.n AND e.token = b.token LIMIT 1) IS NULL LIMIT 1) IS NOT NULL;
+        IF needed OR line = 9223372036854775807 THEN
+            RETURN;
+        END IF;
+        next_line := line + 1;
+    END LOOP;
+END
+$outmill$;
+
+-- Keeps everybody from writing to the segment $1 until the transaction ends, or returns
+-- false where somebody else has it for longer than claims take: others wait behind
+-- whoever waits. Whoever reads it goes on.
+CREATE FUNCTION {p:log_stop_writing}(text) RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '20ms' AS $outmill$
+BEGIN
+    EXECUTE 'LOCK TABLE ' || $1::regclass || ' IN SHARE MODE';
+    RETURN true;
+EXCEPTION WHEN lock_not_available THEN
+    RETURN false;
+END
+$outmill$;
+
+-- Truncates the segment $1, or returns false where somebody reads it.
+CREATE FUNCTION {p:log_truncate}(text) RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '20ms' AS $outmill$
+BEGIN
+    EXECUTE 'LOCK TABLE ' || $1::regclass || ' IN ACCESS EXCLUSIVE MODE';
+    EXECUTE 'TRUNCATE ' || $1::regclass;
+    RETURN true;
+EXCEPTION WHEN lock_not_available THEN
+    RETURN false;
+END
 $outmill$;
 
 -- Ends a statement whose records have moved meanwhile.
@@ -185,8 +318,8 @@ $outmill$;
 -- of a line. A claim notes it, so that not each look goes over all that was written
 -- meanwhile.
 CREATE FUNCTION {p:log_stale}({p:batches}) RETURNS boolean LANGUAGE sql STABLE AS $outmill$
-    SELECT EXISTS (SELECT 1 FROM pg_snapshot_xip($1.seen) WITH ORDINALITY AS p (xid, nth)
-        WHERE $1.pos - $1.since[p.nth] > 10000 AND pg_visible_in_snapshot(p.xid, pg_current_snapshot()))
+    SELECT EXISTS (SELECT 1 FROM ROWS FROM (pg_snapshot_xip($1.seen), unnest($1.since)) AS p (xid, from_pos)
+        WHERE p.xid IS NOT NULL AND $1.pos - p.from_pos > 10000 AND pg_visible_in_snapshot(p.xid, pg_current_snapshot()))
 $outmill$;
 
 -- Whether a claim of the line would find something in the log. It is called by
@@ -204,6 +337,10 @@ BEGIN
     IF (SELECT 1 FROM {p:log} WHERE line = $1 AND pos > last.pos LIMIT 1) IS NOT NULL THEN
         RETURN true;
     END IF;
+    -- It was read on another server last: the claim finds out.
+    IF last.horizon >= pg_snapshot_xmax(pg_current_snapshot()) THEN
+        RETURN true;
+    END IF;
     IF (pg_snapshot_xmin(last.seen) < pg_snapshot_xmax(last.seen) OR pg_snapshot_xmax(last.seen) < last.horizon
             OR (SELECT 1 FROM {p:late} WHERE line = $1 LIMIT 1) IS NOT NULL)
         AND ({p:log_stale}(last) OR {p:log_late}($1)) THEN
@@ -214,11 +351,18 @@ BEGIN
 END
 $outmill$;
 
--- How long until the next lease in the log ends; NULL where none stands.
-CREATE FUNCTION {p:log_lease_left}() RETURNS interval LANGUAGE plpgsql STABLE
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $outmill$
+-- The first number that a line of the group $1 may have, of 2^48: see line_of.
+CREATE FUNCTION {p:log_first_line}(text) RETURNS bigint LANGUAGE sql IMMUTABLE AS $outmill$
+    SELECT ('x' || encode(substr(sha256(convert_to($1, 'UTF8')), 1, 2), 'hex') || '000000000000')::bit(64)::bigint
+$outmill$;
+
+-- How long until the next lease of the group $1 in the log ends; NULL where none stands.
+CREATE FUNCTION {p:log_lease_left}(text) RETURNS interval LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $outmill$
+DECLARE
+    first bigint := {p:log_first_line}($1);
 BEGIN
-    RETURN (SELECT min(b.lease_until) - statement_timestamp() FROM {p:log_in_work}() AS b);
+    RETURN (SELECT min(b.lease_until) - statement_timestamp() FROM {p:log_in_work}(first, first + 281474976710655) AS b);
 END
 $outmill$;
 
@@ -231,16 +375,19 @@ $outmill$;
 -- The topics of the group $1 of which a claim would find something in the log:
 -- of those listed ($2, with their lines $3), or of all (NULL).
 CREATE FUNCTION {p:log_due}(text, text[], bigint[]) RETURNS SETOF text LANGUAGE plpgsql STABLE
-SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $outmill$
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $outmill$
+DECLARE
+    first bigint := {p:log_first_line}($1);
+    after bigint := first + 281474976710655;
 BEGIN
     IF $2 IS NOT NULL THEN
         RETURN QUERY SELECT u.topic FROM unnest($2, $3) AS u (topic, line) WHERE {p:log_ready}(u.line);
         RETURN;
     END IF;
     RETURN QUERY WITH RECURSIVE t AS (
-        (SELECT l.line, l.grp, l.topic FROM {p:log} AS l ORDER BY l.line, l.pos LIMIT 1)
+        (SELECT l.line, l.grp, l.topic FROM {p:log} AS l WHERE l.line >= first AND l.line <= after ORDER BY l.line, l.pos LIMIT 1)
         UNION ALL SELECT n.line, n.grp, n.topic FROM t CROSS JOIN LATERAL (
-            SELECT l.line, l.grp, l.topic FROM {p:log} AS l WHERE l.line > t.line ORDER BY l.line, l.pos LIMIT 1) AS n)
+            SELECT l.line, l.grp, l.topic FROM {p:log} AS l WHERE l.line > t.line AND l.line <= after ORDER BY l.line, l.pos LIMIT 1) AS n)
     SELECT t.topic FROM t WHERE t.grp = $1 AND {p:log_ready}(t.line);
 END
 $outmill$;
@@ -292,9 +439,10 @@ CREATE FUNCTION {p:readers_of}(text) RETURNS SETOF text LANGUAGE sql STABLE AS $
         AND NOT EXISTS (SELECT 1 FROM unnest(g.exclude) AS p WHERE {p:topic_matches}(p, $1))
 $outmill$;
 
--- The number of the line of the group $1 and the topic $2 in the log.
+-- The number of the line of the group $1 and the topic $2 in the log: 16 bits for the
+-- group, so that the lines of a group are next to each other, and 48 for both.
 CREATE FUNCTION {p:line_of}(text, text) RETURNS bigint LANGUAGE sql IMMUTABLE AS $outmill$
-    SELECT ('x' || encode(substr(sha256(int8send(octet_length(convert_to($1, 'UTF8'))::bigint) || convert_to($1, 'UTF8') || convert_to($2, 'UTF8')), 1, 8), 'hex'))::bit(64)::bigint
+    SELECT ('x' || encode(substr(sha256(convert_to($1, 'UTF8')), 1, 2) || substr(sha256(int8send(octet_length(convert_to($1, 'UTF8'))::bigint) || convert_to($1, 'UTF8') || convert_to($2, 'UTF8')), 1, 6), 'hex'))::bit(64)::bigint
 $outmill$;
 
 -- A time-ordered id (UUIDv7), as the programs make them.
@@ -355,7 +503,8 @@ BEGIN
         CROSS JOIN LATERAL (SELECT CASE WHEN p.due = '' THEN now.at WHEN p.due LIKE '+%' THEN now.at + p.due::interval ELSE p.due::timestamptz END AS due) AS d
         ORDER BY p.nth, p.copy)
     SELECT count(*), json_agg(DISTINCT k.topic)::text INTO appended, woken FROM kept AS k;
-    IF notify AND appended > 0 THEN
+    -- With a full queue the commit would fail: see sqlNotify.
+    IF notify AND appended > 0 AND pg_notification_queue_usage() < 0.5 THEN
         -- PostgreSQL takes 8,000 bytes; without topics it stands for any topic.
         PERFORM pg_notify({c:notify}, CASE WHEN octet_length(woken) <= 7900 THEN woken ELSE '' END);
     END IF;

@@ -29,6 +29,7 @@ CREATE TABLE [dbo].[Outbox] (
     GroupName     NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NULL,                                    -- NULL: no group has registered for the topic yet
     Topic         NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
     [Key]         NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
+    Keyed         BIT              NOT NULL,                                                             -- Key is not empty
     Stage         TINYINT          NOT NULL,                                                             -- 0 in line, 1 held, 2 waiting, 3 delayed, 4 leased, 5 expired, 6 processed, 7 dead
     AvailableAt   DATETIME2(6)     NULL,                                                                 -- stages 2 to 4: the end of the wait, the delay or the lease
     DueTimeUtc    DATETIME2(6)     NOT NULL,                                                             -- first due
@@ -86,9 +87,11 @@ GO
 CREATE INDEX [IX_Outbox_Leased] ON [dbo].[Outbox] (GroupName, Topic, AvailableAt, Seq) INCLUDE (OwnerToken, ExpiresAt) WHERE Stage = 4;
 GO
 
--- The records of one key that are neither processed nor dead.
+-- The records of one key that are neither processed nor dead. The filter asks for
+-- Keyed because the optimizer may not match a filter on a column ([Key] <> N'')
+-- with a query that compares this column with a variable.
 CREATE INDEX [IX_Outbox_Key] ON [dbo].[Outbox] (GroupName, Topic, [Key], Stage, Seq)
-    INCLUDE (OwnerToken, AvailableAt, ExpiresAt) WHERE [Key] <> N'' AND Stage < 6;
+    INCLUDE (OwnerToken, AvailableAt, ExpiresAt) WHERE Keyed = 1 AND Stage < 6;
 GO
 
 -- What stands in the way of claims in the order of a topic.
@@ -279,8 +282,10 @@ IF SERVERPROPERTY('Babelfish') IS NULL
 BEGIN
     EXEC (N'ALTER TABLE [dbo].[Outbox] SET (LOCK_ESCALATION = DISABLE)');
     EXEC (N'ALTER INDEX ALL ON [dbo].[Outbox] SET (ALLOW_PAGE_LOCKS = OFF)');
-    -- Publishers all append at the end.
+    -- Publishers all append at the end, of the ids (UUIDv7) and of the dedup keys too.
     EXEC (N'ALTER INDEX [PK_Outbox] ON [dbo].[Outbox] SET (OPTIMIZE_FOR_SEQUENTIAL_KEY = ON)');
+    EXEC (N'ALTER INDEX [IX_Outbox_Id] ON [dbo].[Outbox] SET (OPTIMIZE_FOR_SEQUENTIAL_KEY = ON)');
+    EXEC (N'ALTER INDEX [IX_OutboxDedup_Expires] ON [dbo].[OutboxDedup] SET (OPTIMIZE_FOR_SEQUENTIAL_KEY = ON)');
     EXEC (N'ALTER TABLE [dbo].[OutboxLane] SET (LOCK_ESCALATION = DISABLE)');
     EXEC (N'ALTER INDEX ALL ON [dbo].[OutboxLane] SET (ALLOW_PAGE_LOCKS = OFF)');
     EXEC (N'ALTER TABLE [dbo].[OutboxDedup] SET (LOCK_ESCALATION = DISABLE)');

@@ -1,3 +1,7 @@
+SET ANSI_NULLS ON;
+SET QUOTED_IDENTIFIER ON;
+GO
+
 -- Locks the line of a group and a topic until the transaction ends. A claim in
 -- order has it alone; whoever gives back, or takes away, records that may hold
 -- their key, or puts some in line that are not new, shares it. So a claim sees

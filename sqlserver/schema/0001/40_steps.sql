@@ -1,3 +1,7 @@
+SET ANSI_NULLS ON;
+SET QUOTED_IDENTIFIER ON;
+GO
+
 -- Counts what became of records that are steps of joins, as the last work of the
 -- transaction in which it did. Joins are locked in the order of their ids, by an
 -- update, members change under that lock only. Returns the pending joins that

@@ -1,3 +1,7 @@
+SET ANSI_NULLS ON;
+SET QUOTED_IDENTIFIER ON;
+GO
+
 -- Writes records, in the caller's transaction (@Within) or in one of its own. It writes
 -- nothing, and returns 0, where the registered groups, or the schema's version,
 -- are not those that the records were made for; else 1, and then the dedup keys
@@ -42,12 +46,12 @@ BEGIN
             INSERT [dbo].[OutboxDedup] (Topic, DedupKey, ExpiresAt) SELECT Topic, DedupKey, @ends FROM @free;
         END
 
-        INSERT [dbo].[Outbox] (Id, IdBytes, GroupName, Topic, [Key], Stage, AvailableAt, DueTimeUtc, NextAttemptAt, CreatedAt, ExpiresAt,
+        INSERT [dbo].[Outbox] (Id, IdBytes, GroupName, Topic, [Key], Keyed, Stage, AvailableAt, DueTimeUtc, NextAttemptAt, CreatedAt, ExpiresAt,
                 RetryCount, Claims, Expiries, Size, Parked, MessageId, CorrelationId, CausationId, TenantId, TraceParent, TraceState, DedupKey,
                 Step, Joins, WaitsFor, LastError, Metadata, Payload)
-            SELECT CONVERT(UNIQUEIDENTIFIER, n.Id), n.IdBytes, n.GroupName, n.Topic, n.[Key],
+            SELECT CONVERT(UNIQUEIDENTIFIER, n.Id), n.IdBytes, n.GroupName, n.Topic, n.[Key], CASE n.[Key] WHEN N'' THEN 0 ELSE 1 END,
                 CASE WHEN t.Due > @now THEN 3 ELSE 0 END, CASE WHEN t.Due > @now THEN t.Due END, t.Due, t.Due, @now, t.Expires,
-                0, 0, 0, n.Size, 0, n.MessageId, n.CorrelationId, n.CausationId, n.TenantId, n.TraceParent, n.TraceState, NULLIF(n.DedupKey, N''),
+                0, 0, 0, n.Size, 0, n.MessageId, n.CorrelationId, n.CausationId, n.TenantId, n.TraceParent, n.TraceState, CASE WHEN n.DedupKey <> N'' THEN n.DedupKey END,
                 n.Step, n.Joins, n.WaitsFor, NULL, n.Metadata, n.Payload
             FROM @New AS n
             CROSS APPLY (SELECT

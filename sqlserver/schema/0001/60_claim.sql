@@ -1,3 +1,7 @@
+SET ANSI_NULLS ON;
+SET QUOTED_IDENTIFIER ON;
+GO
+
 -- The topics of which a claim may find something, and those with records that
 -- are due, or will be, and wait for a group. @All is of all topics
 -- that have records, and not of @Topics; @Passed is waiting where records that wait are passed
@@ -19,27 +23,27 @@ BEGIN
         WHILE @next IS NOT NULL
         BEGIN
             SET @next = (SELECT MIN(k.Topic) FROM (
-                SELECT * FROM (SELECT TOP (1) Topic FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = @Group AND Stage = 0 AND Topic > @next ORDER BY Topic) AS a
-                UNION ALL SELECT * FROM (SELECT TOP (1) Topic FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = @Group AND Stage = 1 AND Topic > @next ORDER BY Topic) AS b
-                UNION ALL SELECT * FROM (SELECT TOP (1) Topic FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = @Group AND Stage IN (2, 3) AND Topic > @next ORDER BY Topic) AS c
-                UNION ALL SELECT * FROM (SELECT TOP (1) Topic FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = @Group AND Stage = 4 AND Topic > @next ORDER BY Topic) AS d
-                UNION ALL SELECT * FROM (SELECT TOP (1) Topic FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName IS NULL AND Stage = 0 AND Topic > @next ORDER BY Topic) AS e
-                UNION ALL SELECT * FROM (SELECT TOP (1) Topic FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName IS NULL AND Stage IN (2, 3) AND Topic > @next ORDER BY Topic) AS f) AS k);
+                SELECT * FROM (SELECT TOP (1) Topic FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE GroupName = @Group AND Stage = 0 AND Topic > @next ORDER BY Topic) AS a
+                UNION ALL SELECT * FROM (SELECT TOP (1) Topic FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE GroupName = @Group AND Stage = 1 AND Topic > @next ORDER BY Topic) AS b
+                UNION ALL SELECT * FROM (SELECT TOP (1) Topic FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE GroupName = @Group AND Stage IN (2, 3) AND Topic > @next ORDER BY Topic) AS c
+                UNION ALL SELECT * FROM (SELECT TOP (1) Topic FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE GroupName = @Group AND Stage = 4 AND Topic > @next ORDER BY Topic) AS d
+                UNION ALL SELECT * FROM (SELECT TOP (1) Topic FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE GroupName IS NULL AND Stage = 0 AND Topic > @next ORDER BY Topic) AS e
+                UNION ALL SELECT * FROM (SELECT TOP (1) Topic FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE GroupName IS NULL AND Stage IN (2, 3) AND Topic > @next ORDER BY Topic) AS f) AS k);
             IF @next IS NOT NULL
                 INSERT @topic (Topic) VALUES (@next);
         END
     END
     SELECT t.Topic,
-        CASE WHEN EXISTS (SELECT 1 FROM [dbo].[Outbox] AS r WITH (READCOMMITTEDLOCK, READPAST) WHERE r.GroupName = @Group AND r.Topic = t.Topic AND r.Stage = 0)
-            OR EXISTS (SELECT 1 FROM [dbo].[Outbox] AS r WITH (READCOMMITTEDLOCK, READPAST) WHERE r.GroupName = @Group AND r.Topic = t.Topic AND r.Stage = 2 AND r.Stage IN (2, 3) AND r.AvailableAt <= @now)
-            OR EXISTS (SELECT 1 FROM [dbo].[Outbox] AS r WITH (READCOMMITTEDLOCK, READPAST) WHERE r.GroupName = @Group AND r.Topic = t.Topic AND r.Stage = 3 AND r.Stage IN (2, 3) AND r.AvailableAt <= @now)
-            OR EXISTS (SELECT 1 FROM [dbo].[Outbox] AS r WITH (READCOMMITTEDLOCK, READPAST) WHERE r.GroupName = @Group AND r.Topic = t.Topic AND r.Stage = 4 AND r.AvailableAt <= @now)
-            OR EXISTS (SELECT 1 FROM [dbo].[OutboxLane] AS l WITH (READCOMMITTEDLOCK, READPAST) WHERE l.GroupName = @Group AND l.Topic = t.Topic AND l.BlockedBy IN (N'', CONVERT(NVARCHAR(36), @Owner), @Passed))
-            OR EXISTS (SELECT 1 FROM [dbo].[OutboxLane] AS l WITH (READCOMMITTEDLOCK, READPAST) WHERE l.GroupName = @Group AND l.Topic = t.Topic AND l.Until IS NOT NULL AND l.Until <= @now)
-            OR @HeldToo = 1 AND EXISTS (SELECT 1 FROM [dbo].[Outbox] AS r WITH (READCOMMITTEDLOCK, READPAST) WHERE r.GroupName = @Group AND r.Topic = t.Topic AND r.Stage = 1)
+        CASE WHEN EXISTS (SELECT 1 FROM [dbo].[Outbox] AS r WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE r.GroupName = @Group AND r.Topic = t.Topic AND r.Stage = 0)
+            OR EXISTS (SELECT 1 FROM [dbo].[Outbox] AS r WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE r.GroupName = @Group AND r.Topic = t.Topic AND r.Stage = 2 AND r.Stage IN (2, 3) AND r.AvailableAt <= @now)
+            OR EXISTS (SELECT 1 FROM [dbo].[Outbox] AS r WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE r.GroupName = @Group AND r.Topic = t.Topic AND r.Stage = 3 AND r.Stage IN (2, 3) AND r.AvailableAt <= @now)
+            OR EXISTS (SELECT 1 FROM [dbo].[Outbox] AS r WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE r.GroupName = @Group AND r.Topic = t.Topic AND r.Stage = 4 AND r.AvailableAt <= @now)
+            OR EXISTS (SELECT 1 FROM [dbo].[OutboxLane] AS l WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE l.GroupName = @Group AND l.Topic = t.Topic AND l.BlockedBy IN (N'', CONVERT(NVARCHAR(36), @Owner), @Passed))
+            OR EXISTS (SELECT 1 FROM [dbo].[OutboxLane] AS l WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE l.GroupName = @Group AND l.Topic = t.Topic AND l.Until IS NOT NULL AND l.Until <= @now)
+            OR @HeldToo = 1 AND EXISTS (SELECT 1 FROM [dbo].[Outbox] AS r WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE r.GroupName = @Group AND r.Topic = t.Topic AND r.Stage = 1)
             THEN 1 ELSE 0 END AS Due,
-        CASE WHEN EXISTS (SELECT 1 FROM [dbo].[Outbox] AS r WITH (READCOMMITTEDLOCK, READPAST) WHERE r.GroupName IS NULL AND r.Topic = t.Topic AND r.Stage = 0)
-            OR EXISTS (SELECT 1 FROM [dbo].[Outbox] AS r WITH (READCOMMITTEDLOCK, READPAST) WHERE r.GroupName IS NULL AND r.Topic = t.Topic AND r.Stage IN (2, 3))
+        CASE WHEN EXISTS (SELECT 1 FROM [dbo].[Outbox] AS r WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE r.GroupName IS NULL AND r.Topic = t.Topic AND r.Stage = 0)
+            OR EXISTS (SELECT 1 FROM [dbo].[Outbox] AS r WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE r.GroupName IS NULL AND r.Topic = t.Topic AND r.Stage IN (2, 3))
             THEN 1 ELSE 0 END AS Unrouted
     FROM @topic AS t;
 END
@@ -51,6 +55,11 @@ GO
 -- @Lease microseconds. What another transaction has locked is passed over. An
 -- expired record is taken out of the line instead (stage 5); it stays pending
 -- until the janitor makes it dead.
+--
+-- READPAST passes over what is locked among the rows that are read. Of an index
+-- that has all that is asked for, these are the index's rows only: RetryCount,
+-- which no index has, makes it read the record itself too. Without that the update
+-- would wait for the transaction that has locked the record, and could deadlock with it.
 CREATE PROCEDURE [dbo].[Outbox_Claim]
     @Owner UNIQUEIDENTIFIER, @Group NVARCHAR(255), @Topics [dbo].[OutboxName] READONLY, @Share INT, @Room INT, @Bytes BIGINT, @First BIT, @Lease BIGINT
 AS
@@ -68,11 +77,11 @@ BEGIN
         SELECT c.Seq, t.Place, c.Due, c.Expired, c.Size, c.Expiries, c.Stage, c.Claims FROM @Topics AS t CROSS APPLY (SELECT TOP (@Share) * FROM (
             SELECT * FROM (SELECT TOP (@Share) Seq, CASE WHEN NextAttemptAt > CreatedAt THEN NextAttemptAt ELSE CreatedAt END AS Due,
                 CASE WHEN ExpiresAt <= @now THEN 1 ELSE 0 END AS Expired, Size, Expiries, Stage, Claims
-                FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE GroupName = @Group AND Topic = t.Name AND Stage = 0 ORDER BY Seq) AS line
+                FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE GroupName = @Group AND Topic = t.Name AND Stage = 0 AND RetryCount >= 0 ORDER BY Seq) AS line
             UNION ALL
             SELECT * FROM (SELECT TOP (@Share) Seq, CASE WHEN NextAttemptAt > CreatedAt THEN NextAttemptAt ELSE CreatedAt END AS Due,
                 CASE WHEN ExpiresAt <= @now THEN 1 ELSE 0 END AS Expired, Size, Expiries, Stage, Claims
-                FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE GroupName = @Group AND Topic = t.Name AND Stage = 1 ORDER BY Seq) AS held
+                FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE GroupName = @Group AND Topic = t.Name AND Stage = 1 AND RetryCount >= 0 ORDER BY Seq) AS held
             UNION ALL
             SELECT * FROM (SELECT TOP (@Share) Seq, AvailableAt AS Due,
                 CASE WHEN ExpiresAt <= @now THEN 1 ELSE 0 END AS Expired, Size, Expiries, Stage, Claims
@@ -103,11 +112,12 @@ BEGIN
             Expiries = o.Expiries + CASE o.Stage WHEN 4 THEN 1 ELSE 0 END
         FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @chosen AS c ON c.Seq = o.Seq
         WHERE o.Stage = c.Stage AND o.Claims = c.Claims AND o.GroupName = @Group AND (o.Stage <> 4 OR o.AvailableAt <= @now);
+    -- Before the rows are sent, because a reader that is slow would keep the locks.
+    COMMIT;
     SELECT o.Seq, o.IdBytes, o.GroupName, o.Topic, o.[Key], o.Stage, o.AvailableAt, o.DueTimeUtc, o.NextAttemptAt, o.CreatedAt, o.ExpiresAt, o.RetryCount, o.Claims, o.Expiries,
             CONVERT(NVARCHAR(36), o.OwnerToken) AS OwnerToken, o.ProcessedAt, o.ProcessedBy, o.MessageId, o.CorrelationId, o.CausationId, o.TenantId,
             o.TraceParent, o.TraceState, o.DedupKey, o.LastError, o.Joins, o.WaitsFor, o.Metadata, o.Payload, CAST(0 AS BIT) AS Blocked
         FROM @chosen AS c JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.Seq = c.Seq
         WHERE c.Expired = 1 AND o.Stage = 5 OR o.Stage = 4 AND o.OwnerToken = @Owner AND o.Claims = c.Claims + 1 AND o.AvailableAt = @until;
-    COMMIT;
 END
 GO

@@ -1,3 +1,7 @@
+SET ANSI_NULLS ON;
+SET QUOTED_IDENTIFIER ON;
+GO
+
 -- What does not stand of the leases is passed over. A lane that somebody else
 -- has locked is passed over too: who has it opens it, or what is noted there is
 -- looked at again soon. All but Outbox_Extend return the joins that were
@@ -36,8 +40,9 @@ BEGIN
             FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @lease AS l ON l.IdBytes = o.IdBytes WHERE o.Stage = 4 AND o.OwnerToken = l.OwnerToken AND o.Claims = l.Claims;
     IF EXISTS (SELECT 1 FROM @gone WHERE [Key] <> N'')
         UPDATE l SET BlockedBy = N'', Until = NULL, Looks = 0
-            FROM [dbo].[OutboxLane] AS l WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) JOIN (SELECT DISTINCT GroupName, Topic, [Key] FROM @gone WHERE [Key] <> N'') AS g
-            ON g.GroupName = l.GroupName AND g.Topic = l.Topic AND g.[Key] = l.[Key];
+            FROM [dbo].[OutboxLane] AS l WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK, INDEX([IX_OutboxLane_Key])) JOIN (SELECT DISTINCT GroupName, Topic, [Key] FROM @gone WHERE [Key] <> N'') AS g
+            ON g.GroupName = l.GroupName AND g.Topic = l.Topic AND g.[Key] = l.[Key]
+            WHERE l.BlockedBy <> N'' OR l.Until IS NOT NULL OR l.Looks <> 0;
     IF EXISTS (SELECT 1 FROM @gone WHERE Step IS NOT NULL)
     BEGIN
         DECLARE @steps [dbo].[OutboxStep];
@@ -75,8 +80,9 @@ BEGIN
     UPDATE o SET Stage = 2, AvailableAt = g.Due, NextAttemptAt = g.Due, OwnerToken = NULL, Expiries = 0, RetryCount = o.RetryCount + 1, LastError = CASE WHEN DATALENGTH(g.Error) > 0 THEN g.Error END
         FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @gone AS g ON g.Seq = o.Seq;
     UPDATE l SET BlockedBy = N'', Until = NULL, Looks = 0
-        FROM [dbo].[OutboxLane] AS l WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) JOIN (SELECT DISTINCT GroupName, Topic, [Key] FROM @gone WHERE [Key] <> N'') AS g
-        ON g.GroupName = l.GroupName AND g.Topic = l.Topic AND g.[Key] = l.[Key];
+        FROM [dbo].[OutboxLane] AS l WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK, INDEX([IX_OutboxLane_Key])) JOIN (SELECT DISTINCT GroupName, Topic, [Key] FROM @gone WHERE [Key] <> N'') AS g
+        ON g.GroupName = l.GroupName AND g.Topic = l.Topic AND g.[Key] = l.[Key]
+        WHERE l.BlockedBy <> N'' OR l.Until IS NOT NULL OR l.Looks <> 0;
     IF @own = 1
         COMMIT;
 END
@@ -108,8 +114,9 @@ BEGIN
     UPDATE o SET Stage = 2, AvailableAt = g.Due, NextAttemptAt = g.Due, OwnerToken = NULL, Expiries = 0
         FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @gone AS g ON g.Seq = o.Seq;
     UPDATE l SET BlockedBy = N'', Until = NULL, Looks = 0
-        FROM [dbo].[OutboxLane] AS l WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) JOIN (SELECT DISTINCT GroupName, Topic, [Key] FROM @gone WHERE [Key] <> N'') AS g
-        ON g.GroupName = l.GroupName AND g.Topic = l.Topic AND g.[Key] = l.[Key];
+        FROM [dbo].[OutboxLane] AS l WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK, INDEX([IX_OutboxLane_Key])) JOIN (SELECT DISTINCT GroupName, Topic, [Key] FROM @gone WHERE [Key] <> N'') AS g
+        ON g.GroupName = l.GroupName AND g.Topic = l.Topic AND g.[Key] = l.[Key]
+        WHERE l.BlockedBy <> N'' OR l.Until IS NOT NULL OR l.Looks <> 0;
     IF @own = 1
         COMMIT;
     SELECT DISTINCT WaitsFor FROM @gone WHERE WaitsFor IS NOT NULL;
@@ -144,17 +151,19 @@ BEGIN
             AvailableAt = CASE WHEN o.NextAttemptAt > o.CreatedAt THEN o.NextAttemptAt END, OwnerToken = NULL
         FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @gone AS g ON g.Seq = o.Seq;
     UPDATE l SET BlockedBy = N'', Until = NULL, Looks = 0
-        FROM [dbo].[OutboxLane] AS l WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) JOIN (SELECT DISTINCT GroupName, Topic, [Key] FROM @gone WHERE [Key] <> N'') AS g
-        ON g.GroupName = l.GroupName AND g.Topic = l.Topic AND g.[Key] = l.[Key];
+        FROM [dbo].[OutboxLane] AS l WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK, INDEX([IX_OutboxLane_Key])) JOIN (SELECT DISTINCT GroupName, Topic, [Key] FROM @gone WHERE [Key] <> N'') AS g
+        ON g.GroupName = l.GroupName AND g.Topic = l.Topic AND g.[Key] = l.[Key]
+        WHERE l.BlockedBy <> N'' OR l.Until IS NOT NULL OR l.Looks <> 0;
     IF @own = 1
         COMMIT;
 END
 GO
 
 -- Fail: dead, the text is the error. Where the number is 1, what is pending of the same key behind
--- the record is parked with it, with @Parked as its error; what is leased is left
--- alone, and so is what others have locked, a user's open transaction among them:
--- a claim parks it when it meets it.
+-- the record is parked with it, with @Parked as its error, up to 900 records in a
+-- call. What is beyond these, what is leased, and what others have locked (a user's
+-- open transaction among them) stays pending: a claim parks it when it meets it,
+-- because the key has a parked record.
 CREATE PROCEDURE [dbo].[Outbox_Fail]
     @Leases [dbo].[OutboxLease] READONLY, @Parked NVARCHAR(MAX)
 AS
@@ -181,16 +190,17 @@ BEGIN
         FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @gone AS g ON g.Seq = o.Seq;
     IF EXISTS (SELECT 1 FROM @gone WHERE Park = 1)
     BEGIN
-        INSERT @behind (Seq, Step) SELECT o.Seq, o.Step FROM [dbo].[Outbox] AS o WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
+        INSERT @behind (Seq, Step) SELECT TOP (900) o.Seq, o.Step FROM [dbo].[Outbox] AS o WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
             JOIN (SELECT GroupName, Topic, [Key], MIN(Seq) AS Seq FROM @gone WHERE Park = 1 GROUP BY GroupName, Topic, [Key]) AS g
             ON o.GroupName = g.GroupName AND o.Topic = g.Topic AND o.[Key] = g.[Key]
-            WHERE o.[Key] <> N'' AND o.Stage < 6 AND o.Stage <> 4 AND o.Seq > g.Seq;
+            WHERE o.Keyed = 1 AND o.Stage < 6 AND o.Stage <> 4 AND o.Seq > g.Seq;
         UPDATE o SET Stage = 7, AvailableAt = NULL, Parked = 1, LastError = @Parked FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @behind AS b ON b.Seq = o.Seq
             WHERE o.Stage < 6 AND o.Stage <> 4;
     END
     UPDATE l SET BlockedBy = N'', Until = NULL, Looks = 0
-        FROM [dbo].[OutboxLane] AS l WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) JOIN (SELECT DISTINCT GroupName, Topic, [Key] FROM @gone WHERE [Key] <> N'') AS g
-        ON g.GroupName = l.GroupName AND g.Topic = l.Topic AND g.[Key] = l.[Key];
+        FROM [dbo].[OutboxLane] AS l WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK, INDEX([IX_OutboxLane_Key])) JOIN (SELECT DISTINCT GroupName, Topic, [Key] FROM @gone WHERE [Key] <> N'') AS g
+        ON g.GroupName = l.GroupName AND g.Topic = l.Topic AND g.[Key] = l.[Key]
+        WHERE l.BlockedBy <> N'' OR l.Until IS NOT NULL OR l.Looks <> 0;
     IF EXISTS (SELECT 1 FROM @gone WHERE Step IS NOT NULL) OR EXISTS (SELECT 1 FROM @behind WHERE Step IS NOT NULL)
     BEGIN
         DECLARE @steps [dbo].[OutboxStep];

@@ -1,3 +1,7 @@
+SET ANSI_NULLS ON;
+SET QUOTED_IDENTIFIER ON;
+GO
+
 -- Claims in order. One is a transaction on one line, which it has locked alone:
 -- Outbox_LineOpen, then Outbox_LineLook and Outbox_LineSettle as often as they
 -- are called for. What is decided about a page is decided by the program.
@@ -10,61 +14,77 @@
 -- The line is read twice. What is seen the first time has all that comes before
 -- it in its key committed by then, and so seen the second time; what is new then
 -- may not, and is left out with all that comes behind it in its key.
+--
+-- @Before is when the first record became due that Outbox_LineOpen has left for
+-- later; NULL: it has left none. What was appended at that time or after it is left
+-- out, and all that comes behind it: see Outbox_LineOpen.
+--
+-- Returns how many records were left out, and then the lanes and the records.
 CREATE PROCEDURE [dbo].[Outbox_LineRead]
-    @Owner UNIQUEIDENTIFIER, @Group NVARCHAR(255), @Topic NVARCHAR(255), @Passed NVARCHAR(36), @Page INT, @ByTopic BIT
+    @Owner UNIQUEIDENTIFIER, @Group NVARCHAR(255), @Topic NVARCHAR(255), @Passed NVARCHAR(36), @Page INT, @ByTopic BIT, @Before DATETIME2(6)
 AS
 BEGIN
     SET NOCOUNT ON;
     DECLARE @now DATETIME2(6) = SYSUTCDATETIME();
     DECLARE @lane TABLE ([Key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL, Head BIGINT NOT NULL);
     DECLARE @first TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
-    DECLARE @row TABLE (Seq BIGINT NOT NULL PRIMARY KEY, [Key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL, Expired BIT NOT NULL, Expiries INT NOT NULL, Size INT NOT NULL, Seen BIT NOT NULL);
-    DECLARE @last BIGINT, @waits BIGINT = 9223372036854775807, @dropped INT = 0;
+    DECLARE @row TABLE (Seq BIGINT NOT NULL PRIMARY KEY, [Key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL, Expired BIT NOT NULL, Expiries INT NOT NULL, Size INT NOT NULL, Seen BIT NOT NULL, CreatedAt DATETIME2(6) NOT NULL);
+    DECLARE @last BIGINT, @waits BIGINT = 9223372036854775807, @cut BIGINT, @dropped INT = 0;
 
     IF @ByTopic = 0
         INSERT @lane ([Key], Head) SELECT TOP (@Page) [Key], Head FROM (
-            SELECT * FROM (SELECT TOP (@Page) [Key], Head FROM [dbo].[OutboxLane] WHERE GroupName = @Group AND Topic = @Topic AND BlockedBy = N'' ORDER BY Head) AS a
-            UNION ALL SELECT * FROM (SELECT TOP (@Page) [Key], Head FROM [dbo].[OutboxLane] WHERE GroupName = @Group AND Topic = @Topic AND BlockedBy = CONVERT(NVARCHAR(36), @Owner) ORDER BY Head) AS b
-            UNION ALL SELECT * FROM (SELECT TOP (@Page) [Key], Head FROM [dbo].[OutboxLane] WHERE GroupName = @Group AND Topic = @Topic AND BlockedBy = @Passed ORDER BY Head) AS c) AS k ORDER BY Head;
+            SELECT * FROM (SELECT TOP (@Page) [Key], Head FROM [dbo].[OutboxLane] WITH (FORCESEEK) WHERE GroupName = @Group AND Topic = @Topic AND BlockedBy = N'' ORDER BY Head) AS a
+            UNION ALL SELECT * FROM (SELECT TOP (@Page) [Key], Head FROM [dbo].[OutboxLane] WITH (FORCESEEK) WHERE GroupName = @Group AND Topic = @Topic AND BlockedBy = CONVERT(NVARCHAR(36), @Owner) ORDER BY Head) AS b
+            UNION ALL SELECT * FROM (SELECT TOP (@Page) [Key], Head FROM [dbo].[OutboxLane] WITH (FORCESEEK) WHERE GroupName = @Group AND Topic = @Topic AND BlockedBy = @Passed ORDER BY Head) AS c) AS k ORDER BY Head;
 
     -- None while records of the topic that are due wait for a group, nor, in the
     -- order of the topic, while another owner has a lease.
-    IF NOT EXISTS (SELECT 1 FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName IS NULL AND Topic = @Topic AND Stage = 0)
-        AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName IS NULL AND Topic = @Topic AND Stage = 3 AND Stage IN (2, 3) AND AvailableAt <= @now)
-        AND (@ByTopic = 0 OR NOT EXISTS (SELECT 1 FROM [dbo].[Outbox] WHERE GroupName = @Group AND Topic = @Topic AND Stage = 4 AND OwnerToken <> @Owner
+    IF NOT EXISTS (SELECT 1 FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE GroupName IS NULL AND Topic = @Topic AND Stage = 0)
+        AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE GroupName IS NULL AND Topic = @Topic AND Stage = 3 AND Stage IN (2, 3) AND AvailableAt <= @now)
+        AND (@ByTopic = 0 OR NOT EXISTS (SELECT 1 FROM [dbo].[Outbox] WITH (FORCESEEK) WHERE GroupName = @Group AND Topic = @Topic AND Stage = 4 AND OwnerToken <> @Owner
             AND (AvailableAt > @now OR ExpiresAt IS NULL OR ExpiresAt > @now)))
     BEGIN
         IF @ByTopic = 1 AND @Passed <> N'waiting'
-            SET @waits = COALESCE((SELECT MIN(Seq) FROM [dbo].[Outbox] WHERE GroupName = @Group AND Topic = @Topic AND Stage = 2 AND (ExpiresAt IS NULL OR ExpiresAt > @now)), @waits);
-        INSERT @first (Seq) SELECT TOP (@Page) Seq FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = @Group AND Topic = @Topic AND Stage = 0 AND Seq < @waits ORDER BY Seq;
+            SET @waits = ISNULL((SELECT MIN(Seq) FROM [dbo].[Outbox] WITH (FORCESEEK) WHERE GroupName = @Group AND Topic = @Topic AND Stage = 2 AND (ExpiresAt IS NULL OR ExpiresAt > @now)), @waits);
+        INSERT @first (Seq) SELECT TOP (@Page) Seq FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE GroupName = @Group AND Topic = @Topic AND Stage = 0 AND Seq < @waits ORDER BY Seq;
         SET @last = (SELECT MAX(Seq) FROM @first);
-        INSERT @row (Seq, [Key], Expired, Expiries, Size, Seen)
-            SELECT Seq, [Key], CASE WHEN ExpiresAt <= @now THEN 1 ELSE 0 END, Expiries, Size, CASE WHEN EXISTS (SELECT 1 FROM @first AS f WHERE f.Seq = o.Seq) THEN 1 ELSE 0 END
-            FROM [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = @Group AND Topic = @Topic AND Stage = 0 AND Seq <= @last;
+        INSERT @row (Seq, [Key], Expired, Expiries, Size, Seen, CreatedAt)
+            SELECT Seq, [Key], CASE WHEN ExpiresAt <= @now THEN 1 ELSE 0 END, Expiries, Size, CASE WHEN EXISTS (SELECT 1 FROM @first AS f WHERE f.Seq = o.Seq) THEN 1 ELSE 0 END, CreatedAt
+            FROM [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE GroupName = @Group AND Topic = @Topic AND Stage = 0 AND Seq <= @last;
         -- What claims by key have held.
         IF @ByTopic = 1
-            INSERT @row (Seq, [Key], Expired, Expiries, Size, Seen)
-                SELECT TOP (@Page) Seq, [Key], CASE WHEN ExpiresAt <= @now THEN 1 ELSE 0 END, Expiries, Size, 1
-                FROM [dbo].[Outbox] WHERE GroupName = @Group AND Topic = @Topic AND Stage = 1 AND Seq < @waits ORDER BY Seq;
-        DELETE p FROM @row AS p WHERE p.Seen = 0
-            OR (@ByTopic = 1 OR p.[Key] <> N'') AND EXISTS (SELECT 1 FROM @row AS n WHERE n.Seen = 0 AND (@ByTopic = 1 OR n.[Key] = p.[Key]) AND n.Seq < p.Seq);
-        SET @dropped = @@ROWCOUNT;
+            INSERT @row (Seq, [Key], Expired, Expiries, Size, Seen, CreatedAt)
+                SELECT TOP (@Page) Seq, [Key], CASE WHEN ExpiresAt <= @now THEN 1 ELSE 0 END, Expiries, Size, 1, CreatedAt
+                FROM [dbo].[Outbox] WITH (FORCESEEK) WHERE GroupName = @Group AND Topic = @Topic AND Stage = 1 AND Seq < @waits ORDER BY Seq;
+        IF EXISTS (SELECT 1 FROM @row WHERE Seen = 0)
+        BEGIN
+            DELETE p FROM @row AS p WHERE p.Seen = 0
+                OR (@ByTopic = 1 OR p.[Key] <> N'') AND EXISTS (SELECT 1 FROM @row AS n WHERE n.Seen = 0 AND (@ByTopic = 1 OR n.[Key] = p.[Key]) AND n.Seq < p.Seq);
+            SET @dropped = @@ROWCOUNT;
+        END
+        IF @Before IS NOT NULL
+        BEGIN
+            SET @cut = (SELECT MIN(Seq) FROM @row WHERE CreatedAt >= @Before);
+            DELETE FROM @row WHERE Seq >= @cut;
+            SET @dropped = @dropped + @@ROWCOUNT;
+        END
     END
+    SELECT @dropped AS Dropped;
 
     -- Lanes: 0, the key, the head, and the state. Then the line.
     SELECT k.Kind, k.Seq, k.[Key], k.Expired, k.Expiries, k.Size, k.Nth, CONVERT(NVARCHAR(36), other.OwnerToken) AS Other, other.AvailableAt AS OtherEnd,
-        waiting.Seq AS Waiting, waiting.Until AS WaitingEnd, held.Seq AS Held, CASE WHEN park.Seq IS NULL THEN 0 ELSE 1 END AS Parked, @dropped AS Dropped
+        waiting.Seq AS Waiting, waiting.Until AS WaitingEnd, held.Seq AS Held, CASE WHEN park.Seq IS NULL THEN 0 ELSE 1 END AS Parked
     FROM (SELECT 0 AS Kind, Head AS Seq, [Key], 0 AS Expired, 0 AS Expiries, 0 AS Size, CAST(1 AS BIGINT) AS Nth FROM @lane
         UNION ALL SELECT 1, Seq, [Key], Expired, Expiries, Size, ROW_NUMBER() OVER (PARTITION BY [Key] ORDER BY Seq) FROM @row) AS k
-    OUTER APPLY (SELECT TOP (1) OwnerToken, AvailableAt FROM [dbo].[Outbox] AS o WHERE @ByTopic = 0 AND k.Nth = 1 AND k.[Key] <> N''
-        AND o.GroupName = @Group AND o.Topic = @Topic AND o.[Key] = k.[Key] AND o.[Key] <> N'' AND o.Stage = 4 AND o.Stage < 6
+    OUTER APPLY (SELECT TOP (1) OwnerToken, AvailableAt FROM [dbo].[Outbox] AS o WITH (FORCESEEK) WHERE @ByTopic = 0 AND k.Nth = 1 AND k.[Key] <> N''
+        AND o.GroupName = @Group AND o.Topic = @Topic AND o.[Key] = k.[Key] AND o.Keyed = 1 AND o.Stage = 4 AND o.Stage < 6
         AND o.OwnerToken <> @Owner AND (o.AvailableAt > @now OR o.ExpiresAt IS NULL OR o.ExpiresAt > @now)) AS other
-    OUTER APPLY (SELECT TOP (1) o.Seq, CASE WHEN o.ExpiresAt < o.AvailableAt THEN o.ExpiresAt ELSE o.AvailableAt END AS Until FROM [dbo].[Outbox] AS o WHERE @ByTopic = 0 AND k.Nth = 1 AND k.[Key] <> N''
-        AND o.GroupName = @Group AND o.Topic = @Topic AND o.[Key] = k.[Key] AND o.[Key] <> N'' AND o.Stage = 2 AND o.Stage < 6
+    OUTER APPLY (SELECT TOP (1) o.Seq, CASE WHEN o.ExpiresAt < o.AvailableAt THEN o.ExpiresAt ELSE o.AvailableAt END AS Until FROM [dbo].[Outbox] AS o WITH (FORCESEEK) WHERE @ByTopic = 0 AND k.Nth = 1 AND k.[Key] <> N''
+        AND o.GroupName = @Group AND o.Topic = @Topic AND o.[Key] = k.[Key] AND o.Keyed = 1 AND o.Stage = 2 AND o.Stage < 6
         AND (o.ExpiresAt IS NULL OR o.ExpiresAt > @now) ORDER BY o.Seq) AS waiting
-    OUTER APPLY (SELECT TOP (1) o.Seq FROM [dbo].[Outbox] AS o WHERE @ByTopic = 0 AND k.Nth = 1 AND k.[Key] <> N''
-        AND o.GroupName = @Group AND o.Topic = @Topic AND o.[Key] = k.[Key] AND o.[Key] <> N'' AND o.Stage = 1 AND o.Stage < 6 ORDER BY o.Seq) AS held
-    OUTER APPLY (SELECT TOP (1) o.Seq FROM [dbo].[Outbox] AS o WHERE @ByTopic = 0 AND k.Nth = 1 AND k.[Key] <> N''
+    OUTER APPLY (SELECT TOP (1) o.Seq FROM [dbo].[Outbox] AS o WITH (FORCESEEK) WHERE @ByTopic = 0 AND k.Nth = 1 AND k.[Key] <> N''
+        AND o.GroupName = @Group AND o.Topic = @Topic AND o.[Key] = k.[Key] AND o.Keyed = 1 AND o.Stage = 1 AND o.Stage < 6 ORDER BY o.Seq) AS held
+    OUTER APPLY (SELECT TOP (1) o.Seq FROM [dbo].[Outbox] AS o WITH (FORCESEEK) WHERE @ByTopic = 0 AND k.Nth = 1 AND k.[Key] <> N''
         AND o.GroupName = @Group AND o.Topic = @Topic AND o.[Key] = k.[Key] AND o.Parked = 1) AS park
     ORDER BY k.Kind, k.Seq;
 END
@@ -73,6 +93,22 @@ GO
 -- Locks the line, and puts in it what is due: from then on a record's place is
 -- that of its append, and stage 4 stands for leases that have not ended. It also
 -- opens the lanes that have waited long enough.
+--
+-- It admits a bounded number of records, those first that have been due for longest
+-- (by due time, then by place), so that a million records that are due at once cost
+-- no claim more than a step. What is still due then becomes a bound: the claim sees
+-- the line as of @before, the moment when the first record became due that is left.
+-- That is what an earlier claim would have seen: a record that was appended before
+-- @before may go ahead of those that are left, because it could have been handed out
+-- before these were due; a record that was appended later may not. So the order of a
+-- key holds, and each claim moves the bound on. Of equal due times the records with
+-- the first places are admitted, and the bound leaves out what was appended in that
+-- same microsecond.
+--
+-- All of a claim is one transaction, so a crash leaves the line as it was before the
+-- claim, and the steps of earlier claims stay. No record is between two stages.
+--
+-- Returns the bound, and then what Outbox_LineRead does.
 CREATE PROCEDURE [dbo].[Outbox_LineOpen]
     @Owner UNIQUEIDENTIFIER, @Group NVARCHAR(255), @Topic NVARCHAR(255), @Passed NVARCHAR(36), @Page INT, @ByTopic BIT
 AS
@@ -81,34 +117,42 @@ BEGIN
     SET XACT_ABORT ON;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     EXEC [dbo].[Outbox_LockLine] @Group = @Group, @Topic = @Topic, @Mode = N'Exclusive';
-    DECLARE @now DATETIME2(6) = SYSUTCDATETIME(), @n INT = 1;
-    DECLARE @some TABLE (Seq BIGINT NOT NULL PRIMARY KEY, [Key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2);
-    DECLARE @admitted TABLE ([Key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2);
-    WHILE @n > 0
-    BEGIN
-        DELETE FROM @some;
-        INSERT @some (Seq, [Key]) SELECT TOP (900) Seq, [Key] FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
-            WHERE GroupName = @Group AND Topic = @Topic AND Stage IN (2, 3) AND AvailableAt <= @now;
-        UPDATE o SET Stage = 0, AvailableAt = NULL FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @some AS s ON s.Seq = o.Seq WHERE o.Stage IN (2, 3) AND o.AvailableAt <= @now;
-        SET @n = @@ROWCOUNT;
-        INSERT @admitted ([Key]) SELECT DISTINCT [Key] FROM @some WHERE [Key] <> N'';
-    END
-    SET @n = 1;
-    WHILE @n > 0
-    BEGIN
-        DELETE FROM @some;
-        INSERT @some (Seq, [Key]) SELECT TOP (900) Seq, [Key] FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
-            WHERE GroupName = @Group AND Topic = @Topic AND Stage = 4 AND AvailableAt <= @now AND (ExpiresAt IS NULL OR ExpiresAt > @now);
-        UPDATE o SET Stage = 0, AvailableAt = NULL, OwnerToken = NULL,
-                RetryCount = o.RetryCount + CASE WHEN o.Expiries >= 2 THEN 1 ELSE 0 END, Expiries = o.Expiries + 1
-            FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @some AS s ON s.Seq = o.Seq WHERE o.Stage = 4 AND o.AvailableAt <= @now;
-        SET @n = @@ROWCOUNT;
-        INSERT @admitted ([Key]) SELECT DISTINCT [Key] FROM @some WHERE [Key] <> N'';
-    END
-    UPDATE l SET BlockedBy = N'', Until = NULL FROM [dbo].[OutboxLane] AS l WITH (FORCESEEK) JOIN (SELECT DISTINCT [Key] FROM @admitted) AS a ON a.[Key] = l.[Key]
+    DECLARE @now DATETIME2(6) = SYSUTCDATETIME(), @before DATETIME2(6), @step INT = CASE WHEN @Page < 225 THEN 4 * @Page ELSE 900 END;
+    DECLARE @due TABLE (Seq BIGINT NOT NULL PRIMARY KEY, [Key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL, Stage TINYINT NOT NULL);
+    INSERT @due (Seq, [Key], Stage) SELECT TOP (@step) d.Seq, d.[Key], d.Stage FROM (
+        SELECT * FROM (SELECT TOP (@step) Seq, [Key], Stage, AvailableAt FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
+            WHERE GroupName = @Group AND Topic = @Topic AND Stage = 2 AND Stage IN (2, 3) AND AvailableAt <= @now ORDER BY AvailableAt, Seq) AS waiting
+        UNION ALL
+        SELECT * FROM (SELECT TOP (@step) Seq, [Key], Stage, AvailableAt FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
+            WHERE GroupName = @Group AND Topic = @Topic AND Stage = 3 AND Stage IN (2, 3) AND AvailableAt <= @now ORDER BY AvailableAt, Seq) AS delayed
+        UNION ALL
+        -- What has expired under a lease that has ended stands until it is reaped.
+        SELECT * FROM (SELECT TOP (@step) Seq, [Key], Stage, AvailableAt FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
+            WHERE GroupName = @Group AND Topic = @Topic AND Stage = 4 AND AvailableAt <= @now AND (ExpiresAt IS NULL OR ExpiresAt > @now) ORDER BY AvailableAt, Seq) AS leased
+    ) AS d ORDER BY d.AvailableAt, d.Seq;
+    UPDATE o SET Stage = 0, AvailableAt = NULL, OwnerToken = NULL,
+            RetryCount = o.RetryCount + CASE WHEN o.Stage = 4 AND o.Expiries >= 2 THEN 1 ELSE 0 END,
+            Expiries = o.Expiries + CASE o.Stage WHEN 4 THEN 1 ELSE 0 END
+        FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @due AS d ON d.Seq = o.Seq WHERE o.Stage = d.Stage AND o.AvailableAt <= @now;
+    IF (SELECT COUNT(*) FROM @due) >= @step
+        SET @before = (SELECT MIN(d.AvailableAt) FROM (
+            SELECT * FROM (SELECT TOP (1) AvailableAt FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
+                WHERE GroupName = @Group AND Topic = @Topic AND Stage = 2 AND Stage IN (2, 3) AND AvailableAt <= @now ORDER BY AvailableAt) AS waiting
+            UNION ALL
+            SELECT * FROM (SELECT TOP (1) AvailableAt FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
+                WHERE GroupName = @Group AND Topic = @Topic AND Stage = 3 AND Stage IN (2, 3) AND AvailableAt <= @now ORDER BY AvailableAt) AS delayed
+            UNION ALL
+            SELECT * FROM (SELECT TOP (1) AvailableAt FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
+                WHERE GroupName = @Group AND Topic = @Topic AND Stage = 4 AND AvailableAt <= @now AND (ExpiresAt IS NULL OR ExpiresAt > @now) ORDER BY AvailableAt) AS leased
+        ) AS d);
+    UPDATE l SET BlockedBy = N'', Until = NULL FROM [dbo].[OutboxLane] AS l WITH (FORCESEEK) JOIN (SELECT DISTINCT [Key] FROM @due WHERE [Key] <> N'') AS a ON a.[Key] = l.[Key]
         WHERE l.GroupName = @Group AND l.Topic = @Topic;
-    UPDATE l SET BlockedBy = N'', Until = NULL FROM [dbo].[OutboxLane] AS l WITH (FORCESEEK) WHERE GroupName = @Group AND Topic = @Topic AND Until IS NOT NULL AND Until <= @now;
-    EXEC [dbo].[Outbox_LineRead] @Owner = @Owner, @Group = @Group, @Topic = @Topic, @Passed = @Passed, @Page = @Page, @ByTopic = @ByTopic;
+    -- Those that others have locked are being opened.
+    UPDATE l SET BlockedBy = N'', Until = NULL FROM [dbo].[OutboxLane] AS l WITH (FORCESEEK) JOIN (
+            SELECT TOP (900) Lane FROM [dbo].[OutboxLane] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
+            WHERE GroupName = @Group AND Topic = @Topic AND Until IS NOT NULL AND Until <= @now AND Looks >= 0 ORDER BY Until) AS u ON u.Lane = l.Lane;
+    SELECT @before AS Before;
+    EXEC [dbo].[Outbox_LineRead] @Owner = @Owner, @Group = @Group, @Topic = @Topic, @Passed = @Passed, @Page = @Page, @ByTopic = @ByTopic, @Before = @before;
 END
 GO
 
@@ -117,7 +161,7 @@ GO
 -- of that, but within 100 ms at first, and twice as long each time, up to 6.4 s.
 -- Returns how many it put back, and then what Outbox_LineRead does.
 CREATE PROCEDURE [dbo].[Outbox_LineLook]
-    @Owner UNIQUEIDENTIFIER, @Group NVARCHAR(255), @Topic NVARCHAR(255), @Passed NVARCHAR(36), @Page INT, @Notes [dbo].[OutboxNote] READONLY, @Want INT
+    @Owner UNIQUEIDENTIFIER, @Group NVARCHAR(255), @Topic NVARCHAR(255), @Passed NVARCHAR(36), @Page INT, @Before DATETIME2(6), @Notes [dbo].[OutboxNote] READONLY, @Want INT
 AS
 BEGIN
     SET NOCOUNT ON;
@@ -128,21 +172,21 @@ BEGIN
     DECLARE @record TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
     INSERT @lane ([Key], BlockedBy, Until, Barrier) SELECT [Key], BlockedBy, CONVERT(DATETIME2(6), Until, 126), Barrier FROM @Notes ORDER BY Place;
     INSERT @record (Seq) SELECT TOP (@Want) r.Seq FROM @lane AS l CROSS APPLY (
-            SELECT TOP (@Want) o.Seq FROM [dbo].[Outbox] AS o WHERE o.GroupName = @Group AND o.Topic = @Topic AND o.[Key] = l.[Key] AND o.[Key] <> N'' AND o.Stage = 1 AND o.Stage < 6
+            SELECT TOP (@Want) o.Seq FROM [dbo].[Outbox] AS o WITH (FORCESEEK) WHERE o.GroupName = @Group AND o.Topic = @Topic AND o.[Key] = l.[Key] AND o.Keyed = 1 AND o.Stage = 1 AND o.Stage < 6
             AND o.Seq < l.Barrier ORDER BY o.Seq) AS r ORDER BY l.Place, r.Seq;
     UPDATE o SET Stage = 0 FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @record AS r ON r.Seq = o.Seq WHERE o.Stage = 1;
     SET @back = @@ROWCOUNT;
     DELETE l FROM [dbo].[OutboxLane] AS l WITH (FORCESEEK) JOIN @lane AS k ON k.[Key] = l.[Key] WHERE l.GroupName = @Group AND l.Topic = @Topic
-        AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox] AS o WHERE o.GroupName = @Group AND o.Topic = @Topic AND o.[Key] = l.[Key] AND o.[Key] <> N'' AND o.Stage = 1 AND o.Stage < 6);
+        AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox] AS o WITH (FORCESEEK) WHERE o.GroupName = @Group AND o.Topic = @Topic AND o.[Key] = l.[Key] AND o.Keyed = 1 AND o.Stage = 1 AND o.Stage < 6);
     UPDATE l SET Looks = CASE WHEN l.Looks < 100 THEN l.Looks + 1 ELSE l.Looks END, Head = h.Seq,
             BlockedBy = CASE WHEN h.Seq < k.Barrier THEN N'' ELSE k.BlockedBy END,
             Until = CASE WHEN h.Seq < k.Barrier THEN NULL WHEN k.Until < t.Again THEN k.Until ELSE t.Again END
         FROM [dbo].[OutboxLane] AS l WITH (FORCESEEK) JOIN @lane AS k ON k.[Key] = l.[Key]
-        CROSS APPLY (SELECT COALESCE((SELECT MIN(o.Seq) FROM [dbo].[Outbox] AS o WHERE o.GroupName = @Group AND o.Topic = @Topic AND o.[Key] = l.[Key] AND o.[Key] <> N'' AND o.Stage = 1 AND o.Stage < 6), l.Head) AS Seq) AS h
+        CROSS APPLY (SELECT ISNULL((SELECT MIN(o.Seq) FROM [dbo].[Outbox] AS o WITH (FORCESEEK) WHERE o.GroupName = @Group AND o.Topic = @Topic AND o.[Key] = l.[Key] AND o.Keyed = 1 AND o.Stage = 1 AND o.Stage < 6), l.Head) AS Seq) AS h
         CROSS APPLY (SELECT DATEADD(MILLISECOND, 100 * POWER(2, CASE WHEN l.Looks < 6 THEN l.Looks ELSE 6 END), @now) AS Again) AS t
         WHERE l.GroupName = @Group AND l.Topic = @Topic;
     SELECT @back AS Back;
-    EXEC [dbo].[Outbox_LineRead] @Owner = @Owner, @Group = @Group, @Topic = @Topic, @Passed = @Passed, @Page = @Page, @ByTopic = 0;
+    EXEC [dbo].[Outbox_LineRead] @Owner = @Owner, @Group = @Group, @Topic = @Topic, @Passed = @Passed, @Page = @Page, @ByTopic = 0, @Before = @Before;
 END
 GO
 

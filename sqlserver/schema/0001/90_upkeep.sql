@@ -1,3 +1,7 @@
+SET ANSI_NULLS ON;
+SET QUOTED_IDENTIFIER ON;
+GO
+
 -- Reap: up to @Limit records whose lease has ended are pending again, and the
 -- expiry is counted. Each line is a transaction. Returns how many there were.
 CREATE PROCEDURE [dbo].[Outbox_Reap]
@@ -6,6 +10,7 @@ AS
 BEGIN
     SET NOCOUNT ON;
     SET XACT_ABORT ON;
+    SET DEADLOCK_PRIORITY LOW;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     DECLARE @now DATETIME2(6) = SYSUTCDATETIME(), @done INT = 0, @left INT, @group NVARCHAR(255) = (SELECT MIN(GroupName) FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE Stage = 4), @topic NVARCHAR(255);
     DECLARE @gone TABLE (Seq BIGINT NOT NULL PRIMARY KEY, [Key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2);
@@ -28,8 +33,8 @@ BEGIN
                     FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @gone AS g ON g.Seq = o.Seq WHERE o.Stage = 4 AND o.AvailableAt <= @now;
                 SET @done = @done + @@ROWCOUNT;
                 UPDATE l SET BlockedBy = N'', Until = NULL, Looks = 0
-                    FROM [dbo].[OutboxLane] AS l WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) JOIN (SELECT DISTINCT [Key] FROM @gone WHERE [Key] <> N'') AS g ON g.[Key] = l.[Key]
-                    WHERE l.GroupName = @group AND l.Topic = @topic;
+                    FROM [dbo].[OutboxLane] AS l WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK, INDEX([IX_OutboxLane_Key])) JOIN (SELECT DISTINCT [Key] FROM @gone WHERE [Key] <> N'') AS g ON g.[Key] = l.[Key]
+                    WHERE l.GroupName = @group AND l.Topic = @topic AND (l.BlockedBy <> N'' OR l.Until IS NOT NULL OR l.Looks <> 0);
                 COMMIT;
             END
             SET @topic = (SELECT MIN(Topic) FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = @group AND Stage = 4 AND Topic > @topic);
@@ -48,6 +53,7 @@ AS
 BEGIN
     SET NOCOUNT ON;
     SET XACT_ABORT ON;
+    SET DEADLOCK_PRIORITY LOW;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     DECLARE @now DATETIME2(6) = SYSUTCDATETIME();
     DECLARE @gone TABLE (Seq BIGINT NOT NULL PRIMARY KEY, GroupName NVARCHAR(255) COLLATE Latin1_General_100_BIN2, Topic NVARCHAR(255) COLLATE Latin1_General_100_BIN2, [Key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2, Step BINARY(16));
@@ -62,8 +68,9 @@ BEGIN
     UPDATE o SET Stage = 7, AvailableAt = NULL, OwnerToken = NULL, LastError = N'expired' FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @gone AS g ON g.Seq = o.Seq;
     SELECT COUNT(*) AS Done FROM @gone;
     UPDATE l SET BlockedBy = N'', Until = NULL, Looks = 0
-        FROM [dbo].[OutboxLane] AS l WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) JOIN (SELECT DISTINCT GroupName, Topic, [Key] FROM @gone WHERE [Key] <> N'') AS g
-        ON g.GroupName = l.GroupName AND g.Topic = l.Topic AND g.[Key] = l.[Key];
+        FROM [dbo].[OutboxLane] AS l WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK, INDEX([IX_OutboxLane_Key])) JOIN (SELECT DISTINCT GroupName, Topic, [Key] FROM @gone WHERE [Key] <> N'') AS g
+        ON g.GroupName = l.GroupName AND g.Topic = l.Topic AND g.[Key] = l.[Key]
+        WHERE l.BlockedBy <> N'' OR l.Until IS NOT NULL OR l.Looks <> 0;
     IF EXISTS (SELECT 1 FROM @gone WHERE Step IS NOT NULL)
     BEGIN
         DECLARE @steps [dbo].[OutboxStep];
@@ -95,8 +102,9 @@ BEGIN
         FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @id AS i ON i.IdBytes = o.IdBytes;
     SELECT COUNT(*) AS Done FROM @gone;
     UPDATE l SET BlockedBy = N'', Until = NULL, Looks = 0
-        FROM [dbo].[OutboxLane] AS l WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) JOIN (SELECT DISTINCT GroupName, Topic, [Key] FROM @gone WHERE [Key] <> N'') AS g
-        ON g.GroupName = l.GroupName AND g.Topic = l.Topic AND g.[Key] = l.[Key];
+        FROM [dbo].[OutboxLane] AS l WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK, INDEX([IX_OutboxLane_Key])) JOIN (SELECT DISTINCT GroupName, Topic, [Key] FROM @gone WHERE [Key] <> N'') AS g
+        ON g.GroupName = l.GroupName AND g.Topic = l.Topic AND g.[Key] = l.[Key]
+        WHERE l.BlockedBy <> N'' OR l.Until IS NOT NULL OR l.Looks <> 0;
     IF EXISTS (SELECT 1 FROM @gone WHERE Step IS NOT NULL AND Stage < 6)
     BEGIN
         DECLARE @steps [dbo].[OutboxStep];
@@ -164,6 +172,7 @@ AS
 BEGIN
     SET NOCOUNT ON;
     SET XACT_ABORT ON;
+    SET DEADLOCK_PRIORITY LOW;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     DECLARE @done INT = 0;
     BEGIN TRANSACTION;
@@ -172,21 +181,21 @@ BEGIN
     UPDATE [dbo].[OutboxGroup] SET SeenAt = SeenAt WHERE GroupName = @Group AND Selection = @Selection;
     IF @@ROWCOUNT > 0
     BEGIN
-        UPDATE TOP (@Limit) o SET GroupName = @Group FROM [dbo].[Outbox] AS o WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE o.GroupName IS NULL AND o.Topic = @Topic AND o.Stage = 0;
+        UPDATE TOP (@Limit) o SET GroupName = @Group FROM [dbo].[Outbox] AS o WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE o.GroupName IS NULL AND o.Topic = @Topic AND o.Stage = 0 AND o.RetryCount >= 0;
         SET @done = @@ROWCOUNT;
         IF @done = 0
         BEGIN
-            UPDATE TOP (@Limit) o SET GroupName = @Group FROM [dbo].[Outbox] AS o WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE o.GroupName IS NULL AND o.Topic = @Topic AND o.Stage IN (2, 3);
+            UPDATE TOP (@Limit) o SET GroupName = @Group FROM [dbo].[Outbox] AS o WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE o.GroupName IS NULL AND o.Topic = @Topic AND o.Stage IN (2, 3) AND o.RetryCount >= 0;
             SET @done = @@ROWCOUNT;
         END
         IF @done = 0
         BEGIN
-            UPDATE TOP (@Limit) o SET GroupName = @Group FROM [dbo].[Outbox] AS o WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE o.GroupName IS NULL AND o.Topic = @Topic AND o.Stage = 5;
+            UPDATE TOP (@Limit) o SET GroupName = @Group FROM [dbo].[Outbox] AS o WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE o.GroupName IS NULL AND o.Topic = @Topic AND o.Stage = 5 AND o.RetryCount >= 0;
             SET @done = @@ROWCOUNT;
         END
         IF @done = 0
         BEGIN
-            UPDATE TOP (@Limit) o SET GroupName = @Group FROM [dbo].[Outbox] AS o WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE o.GroupName IS NULL AND o.Topic = @Topic AND o.Stage >= 6;
+            UPDATE TOP (@Limit) o SET GroupName = @Group FROM [dbo].[Outbox] AS o WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE o.GroupName IS NULL AND o.Topic = @Topic AND o.Stage >= 6 AND o.RetryCount >= 0;
             SET @done = @@ROWCOUNT;
         END
     END
@@ -203,6 +212,7 @@ AS
 BEGIN
     SET NOCOUNT ON;
     SET XACT_ABORT ON;
+    SET DEADLOCK_PRIORITY LOW;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     DECLARE @seq TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
     DECLARE @gone TABLE (Stage TINYINT, Step BINARY(16));
@@ -237,6 +247,7 @@ AS
 BEGIN
     SET NOCOUNT ON;
     SET XACT_ABORT ON;
+    SET DEADLOCK_PRIORITY LOW;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     DECLARE @own BIT = CASE @@TRANCOUNT WHEN 0 THEN 1 ELSE 0 END;
     IF @own = 1
@@ -256,11 +267,11 @@ BEGIN
             EXEC [dbo].[Outbox_LockLine] @Group = @Group, @Topic = @topic, @Mode = N'Shared';
             DELETE FROM @seq;
             INSERT @seq (Seq) SELECT TOP (@left) Seq FROM (
-                SELECT * FROM (SELECT TOP (@left) Seq FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE GroupName = @Group AND Topic = @topic AND Stage = 0) AS a
-                UNION ALL SELECT * FROM (SELECT TOP (@left) Seq FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE GroupName = @Group AND Topic = @topic AND Stage = 1) AS b
-                UNION ALL SELECT * FROM (SELECT TOP (@left) Seq FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE GroupName = @Group AND Topic = @topic AND Stage IN (2, 3)) AS c
-                UNION ALL SELECT * FROM (SELECT TOP (@left) Seq FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE GroupName = @Group AND Topic = @topic AND Stage = 4 AND AvailableAt <= @now) AS d
-                UNION ALL SELECT * FROM (SELECT TOP (@left) Seq FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE GroupName = @Group AND Topic = @topic AND Stage = 5) AS e) AS r;
+                SELECT * FROM (SELECT TOP (@left) Seq FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE GroupName = @Group AND Topic = @topic AND Stage = 0 AND RetryCount >= 0) AS a
+                UNION ALL SELECT * FROM (SELECT TOP (@left) Seq FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE GroupName = @Group AND Topic = @topic AND Stage = 1 AND RetryCount >= 0) AS b
+                UNION ALL SELECT * FROM (SELECT TOP (@left) Seq FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE GroupName = @Group AND Topic = @topic AND Stage IN (2, 3) AND RetryCount >= 0) AS c
+                UNION ALL SELECT * FROM (SELECT TOP (@left) Seq FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE GroupName = @Group AND Topic = @topic AND Stage = 4 AND AvailableAt <= @now AND RetryCount >= 0) AS d
+                UNION ALL SELECT * FROM (SELECT TOP (@left) Seq FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE GroupName = @Group AND Topic = @topic AND Stage = 5 AND RetryCount >= 0) AS e) AS r;
             DELETE o OUTPUT deleted.Topic, deleted.[Key], deleted.Step INTO @gone (Topic, [Key], Step) FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @seq AS s ON s.Seq = o.Seq
                 WHERE o.Stage < 6 AND (o.Stage <> 4 OR o.AvailableAt <= @now);
             SET @done = @done + @@ROWCOUNT;
@@ -274,8 +285,8 @@ BEGIN
         SET @place = @place + 1;
     END
     UPDATE l SET BlockedBy = N'', Until = NULL, Looks = 0
-        FROM [dbo].[OutboxLane] AS l WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) JOIN (SELECT DISTINCT Topic, [Key] FROM @gone WHERE [Key] <> N'') AS g ON g.Topic = l.Topic AND g.[Key] = l.[Key]
-        WHERE l.GroupName = @Group;
+        FROM [dbo].[OutboxLane] AS l WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK, INDEX([IX_OutboxLane_Key])) JOIN (SELECT DISTINCT Topic, [Key] FROM @gone WHERE [Key] <> N'') AS g ON g.Topic = l.Topic AND g.[Key] = l.[Key]
+        WHERE l.GroupName = @Group AND (l.BlockedBy <> N'' OR l.Until IS NOT NULL OR l.Looks <> 0);
     IF EXISTS (SELECT 1 FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = @Group AND Stage = 0)
         OR EXISTS (SELECT 1 FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = @Group AND Stage = 1)
         OR EXISTS (SELECT 1 FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = @Group AND Stage IN (2, 3))

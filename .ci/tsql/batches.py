@@ -1,0 +1,85 @@
+"""What is checked: the batches of the schema, the grants, and the statements of the program."""
+import json
+import os
+import re
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+# The types that the driver declares for the parameters of the program's statements.
+# A parameter that is not here is reported.
+PARAMETERS = {
+    "BIGINT": "limit micros seconds most ttl status quorum expected open acked dead completed failed",
+    "BIT": "all any pending complete",
+    "NVARCHAR(MAX)": """joins join step id joinid bytes message metadata reason policy grouping group topic worker
+        selection include exclude after at of name""",
+}
+OTHERWISE = {("sqlStartJoin", "after"): "BIGINT"}
+
+
+@dataclass
+class Batch:
+    file: str
+    line: int  # where the text begins
+    text: str
+    name: str = ""  # of a statement of the program
+
+    def at(self, line):
+        """The line of the file. A statement of the program is made of pieces: its place is that of its declaration."""
+        return self.line if self.name else self.line + line - 1
+
+    def quote(self, line):
+        lines = self.text.splitlines()
+        return lines[line - 1].strip()[:100] if self.name and 0 < line <= len(lines) else ""
+
+
+def schema(repository):
+    for file in sorted(repository.glob("sqlserver/schema/*/*.sql")):
+        name, line = str(file.relative_to(repository)), 1
+        for text in re.split(r"(?m)^GO\n", file.read_text(encoding="utf-8")):
+            if text.strip():
+                yield Batch(name, line, text)
+            line += text.count("\n") + 1
+
+
+def grants(repository):
+    """DacFx takes one statement in a batch."""
+    file = repository / "sqlserver/grants.sql"
+    for line, text in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+        if text.startswith("GRANT "):
+            yield Batch(str(file.relative_to(repository)), line, text)
+
+
+def program(repository, free_variables):
+    """The statements, each as a procedure with the parameters that the text does not declare itself."""
+    places = dict(declarations(repository))
+    for name, text in printed(repository).items():
+        of = name.partition(",")[0]
+        typed = [f"@{p} {type_of(of, p)}" for p in free_variables(text)]
+        yield Batch(*places[of], f"CREATE PROCEDURE [dbo].[program {name}] {', '.join(typed)} AS BEGIN {text}\nEND", name)
+
+
+def type_of(statement, parameter):
+    for kind, names in PARAMETERS.items():
+        if parameter in names.split():
+            return OTHERWISE.get((statement, parameter), kind)
+    raise ValueError(f"{statement} has a parameter @{parameter}, whose type .ci/tsql/batches.py does not say")
+
+
+def declarations(repository):
+    for file in sorted(repository.glob("sqlserver/*.go")):
+        for line, text in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+            found = re.match(r"\s*(?:var |const )?(sql[A-Z]\w*)\s*=", text)
+            if found:
+                yield found[1], (str(file.relative_to(repository)), line)
+
+
+def printed(repository):
+    """A test of the store writes the statements to a file, as the driver gets them."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "statements.json"
+        env = {k: v for k, v in os.environ.items() if k != "LD_LIBRARY_PATH"}
+        subprocess.run(["go", "test", "-count=1", "-run", "^Test_each_statement_of_the_program_is_listed$", "./sqlserver"],
+                       cwd=repository, env={**env, "OUTMILL_STATEMENTS_FILE": str(file)}, check=True, stdout=subprocess.DEVNULL)
+        return json.loads(file.read_text(encoding="utf-8"))

@@ -1,0 +1,173 @@
+package mongo
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	driver "go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+)
+
+// maxTries bounds how often a claim looks again because others have taken what it
+// chose.
+const maxTries = 4
+
+// takeAny takes records of one topic without an order, the oldest due first.
+func (c *claim) takeAny(ctx context.Context, topic string, want int) error {
+	of := line{group(c.req.Group), topic}
+	for tries := 1; want > 0 && !c.over; tries++ {
+		chosen, expired, err := c.look(ctx, of, want)
+		if err != nil {
+			return err
+		}
+		passed, err := c.s.passExpired(ctx, expired)
+		if err != nil {
+			return err
+		}
+		if len(chosen.list) == 0 {
+			c.again = c.again || passed > 0 && !chosen.full
+			return nil
+		}
+		taken, err := c.lease(ctx, chosen)
+		c.s.trails.of(of).got(len(chosen.list), taken)
+		if err != nil {
+			return err
+		}
+		want -= taken
+		// Others were quicker: look again. What they left is behind what they took.
+		if taken == len(chosen.list) || chosen.full && taken > 0 || tries == maxTries {
+			return nil
+		}
+	}
+	return nil
+}
+
+// reading names a line that a claim without an order chooses from.
+type reading struct{ line }
+
+// look chooses from a line, and returns also what it met that has expired. Claims of
+// this process choose one after the other, so that each chooses something else.
+func (c *claim) look(ctx context.Context, of line, want int) (chosen choice, expired bson.A, err error) {
+	unlock, err := c.s.inUse.Lock(ctx, reading{of})
+	if err != nil {
+		return choice{}, nil, err
+	}
+	defer unlock()
+	now, err := c.s.now(ctx)
+	if err != nil {
+		return choice{}, nil, err
+	}
+	trail, stirs := c.s.trails.of(of), c.s.trails.stirred()
+	if from, skip, ok := trail.next(time.Now(), stirs, want); ok {
+		list, err := c.ahead(ctx, of, from, skip, want)
+		if err != nil {
+			return choice{}, nil, err
+		}
+		before := c.over
+		if chosen, expired = c.chooseFrom(list, now, want); chosen.full || len(chosen.list) == want {
+			trail.chose(list[len(list)-1].Seq, true)
+			return chosen, expired, nil
+		}
+		c.over = before
+	}
+	began := time.Now()
+	list, now, err := c.s.candidates(ctx, of, want)
+	if err != nil {
+		return choice{}, nil, err
+	}
+	trail.looked(began, stirs, time.Since(began))
+	chosen, expired = c.chooseFrom(list, now, want)
+	trail.chose(lastInLine(chosen.list), chosen.full || len(chosen.list) == want)
+	return chosen, expired, nil
+}
+
+func (c *claim) chooseFrom(list []candidate, now time.Time, want int) (chosen choice, expired bson.A) {
+	for _, r := range list {
+		if r.expired(now) {
+			expired = append(expired, r.ID)
+		} else if !c.choose(&chosen, r, want) {
+			break
+		}
+	}
+	return chosen, expired
+}
+
+// lastInLine is the last place of those that were in line.
+func lastInLine(list []candidate) (last bson.Timestamp) {
+	for _, r := range list {
+		if r.Stage == stageLine && place(r.Seq) > place(last) {
+			last = r.Seq
+		}
+	}
+	return last
+}
+
+// ahead reads up to want records in line behind a place, all of each, but not more
+// than the claim has room for.
+func (c *claim) ahead(ctx context.Context, of line, from bson.Timestamp, skip, want int) ([]candidate, error) {
+	stages := driver.Pipeline{
+		{{Key: "$match", Value: of.in(stageLine, bson.E{Key: "seq", Value: bson.D{{Key: "$gt", Value: from}}})}},
+		{{Key: "$sort", Value: ascending("seq")}},
+	}
+	if skip > 0 {
+		stages = append(stages, bson.D{{Key: "$skip", Value: skip}})
+	}
+	stages = append(stages, bson.D{{Key: "$limit", Value: want}}, c.s.anyLane())
+	asked := time.Now()
+	cursor, err := c.s.records.Aggregate(ctx, stages, options.Aggregate().SetBatchSize(oneBatch))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = cursor.Close(context.WithoutCancel(ctx)) }()
+	var list []candidate
+	bytes := c.bytes
+	for cursor.Next(ctx) {
+		if _, err := cursor.Current.LookupErr(laneMark); err == nil {
+			c.s.laneSeen.note(true, asked)
+			return list, nil
+		}
+		d := &document{}
+		if err := cursor.Decode(d); err != nil {
+			return nil, err
+		}
+		list = append(list, d.candidate())
+		if bytes += d.Size; c.req.MaxBytes > 0 && bytes > c.req.MaxBytes {
+			return list, nil
+		}
+	}
+	if err := cursor.Err(); err != nil {
+		return nil, err
+	}
+	c.s.laneSeen.note(false, asked)
+	return list, nil
+}
+
+// candidates reads the first of each kind that may be due, by about the
+// server's time, in the order in which they became so.
+func (s *Store) candidates(ctx context.Context, of line, want int) ([]candidate, time.Time, error) {
+	now, err := s.now(ctx)
+	if err != nil {
+		return nil, now, err
+	}
+	// A stage each, since a query with several would sort all it finds.
+	each := make([]driver.Pipeline, len(dueStages))
+	for i, stage := range dueStages {
+		filter, order := of.in(stage), ascending("seq")
+		if stage > stageHeld {
+			filter, order = append(filter, until(now)), ascending("available_at")
+		}
+		if stage == stageLeased {
+			// The lease of an expired record stands until it is reaped.
+			filter = append(filter, unexpired(now))
+		}
+		each[i] = some(filter, want, order, candidateFields...)
+	}
+	all, err := aggregateAll[candidate](ctx, s.records, union(s.records, each...))
+	slices.SortFunc(all, func(a, b candidate) int {
+		return cmp.Or(a.due().Compare(b.due()), cmp.Compare(place(a.Seq), place(b.Seq)))
+	})
+	return all, now, err
+}

@@ -1,0 +1,164 @@
+package mongo_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/event"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/mongo"
+)
+
+// joined starts a join, and appends and claims steps of it.
+func (s stand) joined(t *testing.T, join *outmill.Join, n int) []*outmill.Record {
+	t.Helper()
+	require.NoError(t, s.StartJoin(t.Context(), join))
+	topic := join.ID.String()
+	records := make([]*outmill.Record, n)
+	for i := range records {
+		records[i] = &outmill.Record{Topic: topic, MessageID: fmt.Sprint(i), Joins: []outmill.JoinID{join.ID}}
+	}
+	require.NoError(t, s.Append(t.Context(), records...))
+	found := claimed(t, s, claimOf(outmill.NewOwnerToken(), n, outmill.OrderNone, topic))
+	require.Len(t, found, n)
+	return found
+}
+
+// stuckBeforeCommit is a store of another process whose next commit waits until the
+// returned function is called; reached is closed when it has come to that.
+func (s stand) stuckBeforeCommit(t *testing.T) (store *mongo.Store, reached <-chan struct{}, goOn func()) {
+	t.Helper()
+	stuck, free := make(chan struct{}), make(chan struct{})
+	var once, freed sync.Once
+	store = s.watched(t, mongo.Config{WithoutChangeStream: true}, func(e *event.CommandStartedEvent) {
+		if e.CommandName == "commitTransaction" {
+			once.Do(func() { close(stuck); <-free })
+		}
+	})
+	goOn = func() { freed.Do(func() { close(free) }) }
+	t.Cleanup(goOn)
+	return store, stuck, goOn
+}
+
+func Test_processes_that_settle_steps_of_one_join_do_not_wait_for_each_other(t *testing.T) {
+	t.Parallel()
+	s := newStand(t, mongo.Config{})
+	join := &outmill.Join{ExpectedSteps: 64}
+	found := s.joined(t, join, 3)
+	other, reached, goOn := s.stuckBeforeCommit(t)
+	var acking sync.WaitGroup
+	acking.Go(func() {
+		if err := other.Ack(context.WithoutCancel(t.Context()), "", leasesOf(found[:1])); err != nil {
+			t.Error(err)
+		}
+	})
+	<-reached
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	require.NoError(t, s.Ack(ctx, "", leasesOf(found[1:2])), "the other process has not committed yet")
+	require.NoError(t, s.Fail(ctx, []outmill.Failure{{Lease: found[2].Lease()}}))
+	counts := func() [2]int {
+		j, err := s.GetJoin(t.Context(), join.ID)
+		require.NoError(t, err)
+		return [2]int{j.CompletedSteps, j.FailedSteps}
+	}
+	require.Equal(t, [2]int{1, 1}, counts())
+	goOn()
+	acking.Wait()
+	require.Equal(t, [2]int{2, 1}, counts())
+}
+
+// The join ends with the counts that it was decided by: who settles a step at that
+// moment comes before or after.
+func Test_a_step_that_is_settled_while_the_join_ends_does_not_change_the_counts_it_ended_with(t *testing.T) {
+	t.Parallel()
+	s := newStand(t, mongo.Config{})
+	for name, end := range map[string]func(store *mongo.Store, id outmill.JoinID) error{
+		"finish": func(store *mongo.Store, id outmill.JoinID) error {
+			_, err := store.FinishJoin(context.WithoutCancel(t.Context()), id, outmill.FinishRequest{})
+			return err
+		},
+		"cancel": func(store *mongo.Store, id outmill.JoinID) error {
+			return store.CancelJoin(context.WithoutCancel(t.Context()), id, "enough")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			join := &outmill.Join{ExpectedSteps: 64, Policy: outmill.JoinAny}
+			found := s.joined(t, join, 8)
+			require.NoError(t, s.Ack(t.Context(), "", leasesOf(found[:1])))
+			other, reached, goOn := s.stuckBeforeCommit(t)
+			var work sync.WaitGroup
+			work.Go(func() {
+				if err := end(other, join.ID); err != nil {
+					t.Error(err)
+				}
+			})
+			<-reached
+			counting := make(chan struct{}, 1000)
+			acks := s.watched(t, mongo.Config{WithoutChangeStream: true}, func(e *event.CommandStartedEvent) {
+				if in, _ := e.Command.Lookup("update").StringValueOK(); in == "outmill_join_counts" {
+					counting <- struct{}{}
+				}
+			})
+			for _, r := range found[1:] {
+				work.Go(func() {
+					if err := acks.Ack(context.WithoutCancel(t.Context()), "", []outmill.Lease{r.Lease()}); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			<-counting
+			goOn()
+			work.Wait()
+			ended, err := s.GetJoin(t.Context(), join.ID)
+			require.NoError(t, err)
+			require.NotEqual(t, outmill.JoinPending, ended.Status)
+			listed, err := s.ListJoins(t.Context(), outmill.JoinQuery{})
+			require.NoError(t, err)
+			for _, j := range listed {
+				if j.ID == join.ID {
+					require.Equal(t, ended.CompletedSteps, j.CompletedSteps)
+				}
+			}
+			steps, err := s.ListSteps(t.Context(), join.ID, outmill.WorkItemID{}, 100)
+			require.NoError(t, err)
+			completed := 0
+			for _, step := range steps {
+				if step.Status == outmill.StepCompleted {
+					completed++
+				}
+			}
+			require.Equal(t, completed, ended.CompletedSteps)
+			require.Equal(t, 1, ended.CompletedSteps, "the end was written first")
+		})
+	}
+}
+
+func Test_joins_that_are_deleted_leave_no_counts(t *testing.T) {
+	t.Parallel()
+	s := newStand(t, mongo.Config{RetainJoins: time.Millisecond})
+	join := &outmill.Join{ExpectedSteps: 64, Policy: outmill.JoinAny}
+	found := s.joined(t, join, 2)
+	require.NoError(t, s.Ack(t.Context(), "", leasesOf(found)))
+	_, err := s.FinishJoin(t.Context(), join.ID, outmill.FinishRequest{})
+	require.NoError(t, err)
+	counts := s.db.Collection("outmill_join_counts")
+	n, err := counts.CountDocuments(t.Context(), bson.D{})
+	require.NoError(t, err)
+	require.Equal(t, int64(16), n)
+	require.True(t, eventually(t.Context(), patience, func() bool {
+		n, err := s.DeleteJoins(t.Context(), 10)
+		require.NoError(t, err)
+		return n == 1
+	}))
+	n, err = counts.CountDocuments(t.Context(), bson.D{})
+	require.NoError(t, err)
+	require.Zero(t, n)
+}

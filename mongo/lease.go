@@ -1,0 +1,118 @@
+package mongo
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	driver "go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/outmill/outmill"
+)
+
+// lease leases what was chosen and is still due, and returns how many records
+// that were. What it could not read back it gives back.
+func (c *claim) lease(ctx context.Context, chosen choice) (int, error) {
+	token := uuid(outmill.NewOwnerToken())
+	records, err := c.leaseAs(ctx, chosen, token)
+	if err != nil {
+		_ = c.giveBack(ctx, chosen.ids(), token)
+		return 0, err
+	}
+	if len(records) > 1 {
+		records, err = c.withoutSuspects(ctx, records)
+	}
+	c.add(records)
+	return len(records), err
+}
+
+// leaseAs leases what was chosen and is still due, and returns it in its order. The
+// records are as they were read where that says all: the update says again how often
+// each was leased, tried and expired, and so whatever a handler hears of is the same.
+func (c *claim) leaseAs(ctx context.Context, chosen choice, token uuid) (records []*outmill.Record, err error) {
+	now, err := c.s.now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	models, whole := c.leasing(chosen, token)
+	// What an update that was interrupted has leased is not due any more, and is read
+	// back by the token with the rest.
+	err = again(ctx, func() error {
+		result, err := c.s.records.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(false))
+		if err != nil {
+			return err
+		}
+		if whole && int(result.ModifiedCount) == len(chosen.list) {
+			records = c.asLeased(chosen, token, now)
+			return nil
+		}
+		records, err = c.readBack(ctx, chosen, token)
+		return err
+	})
+	return records, err
+}
+
+// asRead is what an update says of a record that was read.
+type asRead struct {
+	claims, attempts, expiries int
+	leased                     bool
+}
+
+// leasing is an update for those that were read in the same state, nearly always all.
+// whole tells that all of each was read.
+func (c *claim) leasing(chosen choice, token uuid) (models []driver.WriteModel, whole bool) {
+	whole = true
+	ids := map[asRead]bson.A{}
+	var order []asRead
+	for _, r := range chosen.list {
+		state := asRead{r.Claims, r.Attempts, r.Expiries, r.Stage == stageLeased}
+		whole = whole && r.whole != nil && !state.leased
+		if ids[state] == nil {
+			order = append(order, state)
+		}
+		ids[state] = append(ids[state], r.ID)
+	}
+	for _, state := range order {
+		stage := "$ne"
+		if state.leased {
+			stage = "$eq"
+		}
+		models = append(models, driver.NewUpdateManyModel().
+			SetFilter(append(in("_id", ids[state]), bson.E{Key: "claims", Value: state.claims}, bson.E{Key: "attempts", Value: state.attempts},
+				bson.E{Key: "expiries", Value: state.expiries}, bson.E{Key: "stage", Value: bson.D{{Key: stage, Value: stageLeased}}}, stillDue())).
+			SetUpdate(leased(c.req.Owner, token, c.req.Lease)))
+	}
+	return models, whole
+}
+
+// asLeased are the chosen records, which were read and then leased.
+func (c *claim) asLeased(chosen choice, token uuid, now time.Time) []*outmill.Record {
+	records := make([]*outmill.Record, len(chosen.list))
+	for i, r := range chosen.list {
+		d := *r.whole
+		d.Stage, d.Owner, d.Token, d.AvailableAt = stageLeased, uuid(c.req.Owner), token, now.Add(ceil(c.req.Lease)).Truncate(time.Millisecond)
+		d.Claims++
+		records[i] = d.record()
+	}
+	return records
+}
+
+func (c *claim) readBack(ctx context.Context, chosen choice, token uuid) ([]*outmill.Record, error) {
+	found, err := findAll[document](ctx, c.s.records, append(c.ofClaim(chosen.ids(), token), bson.E{Key: "stage", Value: stageLeased}), first(len(chosen.list), nil))
+	if err != nil {
+		return nil, err
+	}
+	at := make(map[uuid]int, len(chosen.list))
+	for i, r := range chosen.list {
+		at[r.ID] = i
+	}
+	slices.SortFunc(found, func(a, b document) int { return cmp.Compare(at[a.ID], at[b.ID]) })
+	records := make([]*outmill.Record, len(found))
+	for i := range found {
+		records[i] = found[i].record()
+	}
+	return records, nil
+}

@@ -1,0 +1,451 @@
+package mongo
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	driver "go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/outmill/outmill"
+)
+
+// What a claim in order reads is not one snapshot: MongoDB has no union in transactions,
+// and outside of them a server may have dropped the snapshot that it has just begun to
+// read. So the order of the reads matters:
+//
+//	1. the lanes, which only who has the turn writes
+//	2. the line, and what the lanes have held
+//	3. leases of others on the keys that were met
+//	4. records of these keys that wait
+//
+// A record that is in the way of a later one of its key is in one of 2 to 4, and goes
+// only in that direction meanwhile: from the line or the held ones to a lease (by a
+// process that was late, see claims in order), from a lease to the waiting ones (whatever
+// ends a lease without settling the record), from the waiting ones to the line only by
+// who has the turn: see admit. So none is missed, wherever it is met.
+
+// Each part of an aggregation marks what it finds; the line itself has no mark, and
+// comes last, so that the claim may stop where it has enough.
+const (
+	lookMark     = "look"
+	foundHeld    = "held"     // held records of a lane
+	foundDue     = "due"      // something is due that is not in line
+	foundNoOne   = "no one"   // something is due that no group has
+	foundLane    = "lane"     // the line has lanes
+	foundAnyLane = "any lane" // some line has
+	foundParked  = "parked"   // a key with parked records
+)
+
+// found is a document of that aggregation that has a mark.
+type found struct {
+	Record candidate `bson:",inline"`
+	// Lane and Held are those of foundHeld.
+	Lane lineKey     `bson:"of"`
+	Held []candidate `bson:"records"`
+}
+
+// part is one of the aggregations that a look is made of.
+type part struct {
+	from   *driver.Collection
+	stages driver.Pipeline
+}
+
+func (s *Store) marked(mark string, stages driver.Pipeline) part {
+	return part{s.records, append(slices.Clone(stages), markedAs(mark))}
+}
+
+func markedAs(mark string) bson.D {
+	return bson.D{{Key: "$set", Value: bson.D{{Key: lookMark, Value: mark}}}}
+}
+
+// unionOf is what the parts find, one behind the other; the first is of the records.
+func unionOf(parts []part) driver.Pipeline {
+	stages := slices.Clone(parts[0].stages)
+	for _, more := range parts[1:] {
+		stages = append(stages, bson.D{{Key: "$unionWith", Value: bson.D{{Key: "coll", Value: more.from.Name()}, {Key: "pipeline", Value: more.stages}}}})
+	}
+	return stages
+}
+
+// maxAdmissions bounds how often a claim begins to look again because something became
+// due; what is due then waits, and is in the way of its key.
+const maxAdmissions = 3
+
+// look reads the page and what is in its way, and returns what may be decided about;
+// nothing where records of the topic wait for a group: none is handed out before all
+// of them have been adopted.
+func (o *ordered) look(ctx context.Context, turn *turn) ([]candidate, error) {
+	aside := o.trail.asideToo(time.Now(), o.s.trails.stirred())
+	for admissions := 0; ; {
+		if err := o.readLanes(ctx); err != nil {
+			return nil, err
+		}
+		page, seen, err := o.readPage(ctx, aside)
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case seen[foundNoOne]:
+			o.trail.routed(time.Time{})
+			return nil, nil
+		case seen[foundLane] && !o.lanesRead:
+			o.trail.mayHaveLanes(true)
+			continue
+		}
+		o.trail.mayHaveLanes(seen[foundLane])
+		due := seen[foundDue]
+		if !due {
+			if due, err = o.readBlocks(ctx); err != nil {
+				return nil, err
+			}
+		}
+		if due && admissions < maxAdmissions {
+			admissions, aside = admissions+1, false
+			if err := o.s.admit(ctx, o.line, turn); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if o.otherHas {
+			return nil, nil
+		}
+		if seen[foundLane] {
+			err = o.readOtherLanes(ctx)
+		}
+		return slices.DeleteFunc(page, func(r candidate) bool { return place(r.Seq) > o.barrierOf }), err
+	}
+}
+
+// readPage reads the line and what is held, and tells what else it has seen.
+func (o *ordered) readPage(ctx context.Context, aside bool) (page []candidate, seen map[string]bool, err error) {
+	if o.now, err = o.s.now(ctx); err != nil {
+		return nil, nil, err
+	}
+	o.states, o.barrierOf, o.otherHas = map[string]*keyState{}, nowhere, false
+	for i := range o.lanes {
+		state := o.know(o.lanes[i].ID.Key)
+		state.lane, state.looked = &o.lanes[i], true
+	}
+	began, stirs := time.Now(), o.s.trails.stirred()
+	page, held, seen, goesOn, err := o.readParts(ctx, o.parts(aside))
+	if err != nil {
+		return nil, nil, err
+	}
+	if aside {
+		o.trail.looked(began, stirs, time.Since(began))
+	}
+	o.s.laneSeen.note(seen[foundAnyLane], began)
+	o.trail.flow(goesOn)
+	return o.merged(page, held, goesOn), seen, nil
+}
+
+// readParts tells also whether the line goes on behind the page.
+func (o *ordered) readParts(ctx context.Context, parts []part) (page, held []candidate, seen map[string]bool, goesOn bool, err error) {
+	cursor, err := o.s.records.Aggregate(ctx, unionOf(parts), options.Aggregate().SetBatchSize(oneBatch))
+	if err != nil {
+		return nil, nil, nil, false, err
+	}
+	defer func() { _ = cursor.Close(context.WithoutCancel(ctx)) }()
+	seen = map[string]bool{}
+	bytes := o.bytes
+	for cursor.Next(ctx) {
+		if mark, is := cursor.Current.Lookup(lookMark).StringValueOK(); is {
+			var f found
+			if err := cursor.Decode(&f); err != nil {
+				return nil, nil, nil, false, err
+			}
+			seen[mark] = true
+			if mark == foundHeld {
+				held = append(held, o.held(f)...)
+			}
+			continue
+		}
+		d := &document{}
+		if err := cursor.Decode(d); err != nil {
+			return nil, nil, nil, false, err
+		}
+		page = append(page, d.candidate())
+		o.know(d.Key)
+		if bytes += d.Size; o.req.MaxBytes > 0 && bytes > o.req.MaxBytes {
+			return page, held, seen, true, nil
+		}
+	}
+	return page, held, seen, len(page) == o.pageSize(), cursor.Err()
+}
+
+// held are the held records that were found, of a lane or of a topic in order.
+func (o *ordered) held(f found) []candidate {
+	if o.req.Order == outmill.OrderTopic {
+		return []candidate{f.Record}
+	}
+	state := o.know(f.Lane.Key)
+	state.held = f.Held
+	if len(f.Held) == o.heldOfEach() {
+		state.heldFrom = place(f.Held[len(f.Held)-1].Seq)
+	}
+	return f.Held
+}
+
+// know is the state of a key; nil where the key is none, or does not matter.
+func (o *ordered) know(key string) *keyState {
+	if key == "" || o.req.Order == outmill.OrderTopic {
+		return nil
+	}
+	state := o.states[key]
+	if state == nil {
+		state = &keyState{waiting: nowhere, heldFrom: nowhere}
+		o.states[key] = state
+	}
+	return state
+}
+
+// readBlocks reads what is in the way of what was read, and tells whether some of that
+// is due, and to be put in line.
+func (o *ordered) readBlocks(ctx context.Context) (due bool, err error) {
+	parts := o.blocksOfTopic()
+	if o.req.Order != outmill.OrderTopic {
+		if parts = o.blocksOfKeys(); parts == nil {
+			return false, nil
+		}
+	}
+	all, err := aggregateAll[struct {
+		Record candidate `bson:",inline"`
+		Look   string    `bson:"look"`
+	}](ctx, o.s.records, unionOf(parts))
+	for _, f := range all {
+		r := f.Record
+		due = due || r.Stage == stageWaiting && !r.AvailableAt.After(o.now) && !r.expired(o.now)
+		switch {
+		case f.Look == foundParked:
+			o.know(r.Key).parked = true
+		case o.req.Order == outmill.OrderTopic:
+			o.blockTopic(r)
+		default:
+			o.blockKey(o.know(r.Key), r)
+		}
+	}
+	return due, err
+}
+
+// blockTopic: a topic in order is as one key.
+func (o *ordered) blockTopic(r candidate) {
+	if r.Stage == stageLeased {
+		o.otherHas = true
+	} else {
+		o.barrierOf = min(o.barrierOf, place(r.Seq))
+	}
+}
+
+func (o *ordered) blockKey(state *keyState, r candidate) {
+	switch {
+	case r.expired(o.now) && (r.Stage == stageWaiting || !r.AvailableAt.After(o.now)):
+	case r.Stage == stageLeased:
+		state.other, state.otherEnd = outmill.OwnerToken(r.Owner).String(), r.AvailableAt
+	case place(r.Seq) < state.waiting:
+		state.waiting, state.waitingEnd = place(r.Seq), r.AvailableAt
+		if !r.ExpiresAt.IsZero() && r.ExpiresAt.Before(r.AvailableAt) {
+			state.waitingEnd = r.ExpiresAt
+		}
+	}
+}
+
+// parts are what a look reads, the line last. aside is whether to look for what is
+// due and not in line.
+func (o *ordered) parts(aside bool) []part {
+	parts := []part{}
+	unrouted := line{Topic: o.line.Topic}
+	for _, filter := range []bson.D{unrouted.in(stageLine), unrouted.in(stageDelayed, until(o.now))} {
+		parts = append(parts, o.s.marked(foundNoOne, firstOf(filter)))
+	}
+	if aside {
+		for _, filter := range dueAside(o.line, o.now) {
+			parts = append(parts, o.s.marked(foundDue, firstOf(filter)))
+		}
+	}
+	if o.req.Order == outmill.OrderTopic {
+		parts = append(parts, o.s.marked(foundHeld, some(o.line.in(stageHeld), o.pageSize(), ascending("seq"), candidateFields...)))
+	} else {
+		parts = append(parts, o.laneParts()...)
+	}
+	return append(parts, part{o.s.records, driver.Pipeline{
+		{{Key: "$match", Value: o.line.in(stageLine)}}, {{Key: "$sort", Value: ascending("seq")}}, {{Key: "$limit", Value: o.pageSize()}},
+	}})
+}
+
+// laneParts are whether there are lanes, and what is held of those that are looked at.
+func (o *ordered) laneParts() []part {
+	mark := func(mark string) driver.Pipeline {
+		return driver.Pipeline{{{Key: "$limit", Value: 1}}, {{Key: "$project", Value: bson.D{{Key: "_id", Value: 0}, {Key: lookMark, Value: literal(mark)}}}}}
+	}
+	parts := []part{
+		{o.s.lanes, append(driver.Pipeline{{{Key: "$match", Value: everyLane}}}, mark(foundAnyLane)...)},
+		{o.s.lanes, append(driver.Pipeline{{{Key: "$match", Value: bson.D{{Key: "grp", Value: o.line.Group}, {Key: "topic", Value: o.line.Topic}}}}}, mark(foundLane)...)},
+	}
+	if len(o.lanes) == 0 {
+		return parts
+	}
+	ids := make(bson.A, len(o.lanes))
+	for i, l := range o.lanes {
+		ids[i] = l.ID
+	}
+	return append(parts, part{o.s.lanes, driver.Pipeline{
+		{{Key: "$match", Value: in("_id", ids)}},
+		{{Key: "$lookup", Value: bson.D{
+			{Key: "from", Value: o.s.records.Name()}, {Key: "localField", Value: "_id.key"}, {Key: "foreignField", Value: "key"},
+			{Key: "pipeline", Value: some(o.line.in(stageHeld, bson.E{Key: "keyed", Value: true}), o.heldOfEach(), ascending("seq"), candidateFields...)},
+			{Key: "as", Value: "records"},
+		}}},
+		{{Key: "$project", Value: bson.D{{Key: "_id", Value: 0}, {Key: "of", Value: "$_id"}, {Key: "records", Value: 1}}}},
+		markedAs(foundHeld),
+	}})
+}
+
+func firstOf(filter bson.D) driver.Pipeline {
+	return driver.Pipeline{{{Key: "$match", Value: filter}}, {{Key: "$limit", Value: 1}}, {{Key: "$project", Value: bson.D{{Key: "_id", Value: 1}}}}}
+}
+
+// dueAside selects what is due and not in line, stage by stage.
+func dueAside(of line, now time.Time) []bson.D {
+	return []bson.D{
+		of.in(stageWaiting, until(now)), of.in(stageDelayed, until(now)),
+		// The lease of an expired record stands until it is reaped; others that have
+		// expired leave the wait to those who pass over them.
+		of.in(stageLeased, until(now), unexpired(now)),
+	}
+}
+
+var blockFields = []string{"stage", "key", "owner", "seq", "available_at", "expires_at"}
+
+func (o *ordered) notMine() bson.E {
+	return bson.E{Key: "owner", Value: bson.D{{Key: "$ne", Value: uuid(o.req.Owner)}}}
+}
+
+// blocksOfTopic are leases of another owner, and the first record that waits; where
+// the policy does not stop at one that waits, what is due and not in line yet does.
+func (o *ordered) blocksOfTopic() []part {
+	waiting := o.line.in(stageWaiting, unexpired(o.now))
+	if o.req.KeyPolicy == outmill.Skip {
+		waiting = append(waiting, until(o.now))
+	}
+	return []part{
+		{o.s.records, append(firstOf(o.line.in(stageLeased, o.notMine(), inTheWay(o.now)))[:2], project(blockFields...))},
+		{o.s.records, some(waiting, 1, ascending("seq"), blockFields...)},
+	}
+}
+
+func project(fields ...string) bson.D { return bson.D{{Key: "$project", Value: ascending(fields...)}} }
+
+// blocksOfKeys are leases of others, and records that wait; where the policy does not
+// stop at these, what is due and not in line yet does.
+func (o *ordered) blocksOfKeys() []part {
+	if len(o.states) == 0 {
+		return nil
+	}
+	keys := make(bson.A, 0, len(o.states))
+	for key := range o.states {
+		keys = append(keys, key)
+	}
+	these := bson.D{{Key: "$in", Value: keys}}
+	waiting := o.line.keyed(stageWaiting, these)
+	if o.req.KeyPolicy == outmill.Skip {
+		waiting = append(waiting, until(o.now))
+	}
+	parts := []part{
+		{o.s.records, driver.Pipeline{{{Key: "$match", Value: o.line.keyed(stageLeased, these, o.notMine())}}, project(blockFields...)}},
+		{o.s.records, driver.Pipeline{{{Key: "$match", Value: waiting}}, project(blockFields...)}},
+	}
+	if o.req.KeyPolicy == outmill.Park {
+		parts = append(parts, o.s.marked(foundParked, eachKey(o.line.keyed(stageDead, these))))
+	}
+	return parts
+}
+
+// eachKey leaps from key to key.
+func eachKey(filter bson.D) driver.Pipeline {
+	return driver.Pipeline{
+		{{Key: "$match", Value: filter}}, {{Key: "$group", Value: bson.D{{Key: "_id", Value: "$key"}}}},
+		{{Key: "$project", Value: bson.D{{Key: "_id", Value: 0}, {Key: "key", Value: "$_id"}}}},
+	}
+}
+
+// heldOfEach is how many held records are read of each lane, fewer the more lanes
+// are looked at.
+func (o *ordered) heldOfEach() int { return max(1, o.pageSize()/max(1, len(o.lanes))) }
+
+// merged is the page with what is held, in their order. What is behind the end
+// of one that goes on waits: there may be records before it that were not read.
+func (o *ordered) merged(page, held []candidate, goesOn bool) []candidate {
+	end := uint64(nowhere)
+	if goesOn {
+		end = place(page[len(page)-1].Seq)
+	}
+	if o.req.Order == outmill.OrderTopic && len(held) == o.pageSize() {
+		end = min(end, place(held[len(held)-1].Seq))
+	}
+	all := slices.DeleteFunc(slices.Concat(page, held), func(r candidate) bool { return place(r.Seq) > end })
+	slices.SortFunc(all, func(a, b candidate) int { return cmp.Compare(place(a.Seq), place(b.Seq)) })
+	return all
+}
+
+// readLanes reads the lanes that are to be looked at, where there may be some: those
+// that were opened, those that this owner blocks itself, and those whose time has come.
+func (o *ordered) readLanes(ctx context.Context) error {
+	if o.req.Order == outmill.OrderTopic || !o.lanesRead && !o.trail.hasLanes() {
+		return nil
+	}
+	now, err := o.s.now(ctx)
+	if err != nil {
+		return err
+	}
+	of := bson.D{{Key: "grp", Value: o.line.Group}, {Key: "topic", Value: o.line.Topic}}
+	openings, err := findAll[opening](ctx, o.s.openings, of, first(o.pageSize(), nil))
+	if err != nil {
+		return err
+	}
+	o.openings = nil
+	ids := bson.A{}
+	for _, opened := range openings {
+		o.openings = append(o.openings, opened.ID)
+		ids = append(ids, lineKey{o.line.Group, o.line.Topic, opened.Key})
+	}
+	var each []driver.Pipeline
+	for _, filter := range []bson.D{
+		in("_id", ids),
+		append(slices.Clone(of), in("blocked_by", bson.A{blockedByNothing, o.req.Owner.String(), passedOver(o.req.KeyPolicy)})...),
+		append(slices.Clone(of), bson.E{Key: "until", Value: bson.D{{Key: "$lte", Value: now}}}),
+		append(slices.Clone(of), bson.E{Key: "until", Value: bson.D{{Key: "$gt", Value: now.Add(2 * lastLook)}}}),
+	} {
+		each = append(each, driver.Pipeline{{{Key: "$match", Value: filter}}, {{Key: "$limit", Value: o.pageSize()}}})
+	}
+	lanes, err := aggregateAll[lane](ctx, o.s.lanes, union(o.s.lanes, each...))
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(lanes, func(a, b lane) int { return cmp.Compare(a.ID.Key, b.ID.Key) })
+	o.lanes, o.lanesRead = slices.CompactFunc(lanes, func(a, b lane) bool { return a.ID == b.ID }), true
+	return nil
+}
+
+// readOtherLanes finds the lanes of keys that are not to be looked at. Nobody else
+// writes lanes while this claim has the turn.
+func (o *ordered) readOtherLanes(ctx context.Context) error {
+	ids := bson.A{}
+	for key, state := range o.states {
+		if state.lane == nil {
+			ids = append(ids, lineKey{o.line.Group, o.line.Topic, key})
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	found, err := findAll[lane](ctx, o.s.lanes, in("_id", ids))
+	for i := range found {
+		state := o.states[found[i].ID.Key]
+		state.lane, state.heldFrom = &found[i], place(found[i].Head)
+	}
+	return err
+}

@@ -1,0 +1,143 @@
+package mongo
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	driver "go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/outmill/outmill"
+)
+
+const (
+	defaultStatsLimit = 10_000
+	// statsAtOnce bounds the stages of one aggregation, of which MongoDB takes 1,000.
+	statsAtOnce = 800
+	// oldestOf is how many of the first records in line are looked at for the one that
+	// became due first: some came back to their places later than others were appended.
+	oldestOf = 100
+)
+
+// statsRow is what the server answers about a topic of a group in one stage.
+type statsRow struct {
+	Group  reader    `bson:"grp"`
+	Topic  string    `bson:"topic"`
+	Stage  int       `bson:"stage"`
+	N      int       `bson:"n"`
+	Oldest time.Time `bson:"oldest"`
+}
+
+// Stats counts the records of each group and topic. It asks the server once for each
+// hundred groups, however many topics they have. See outmill.Inspector.
+func (s *Store) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, error) {
+	const operation = "stats"
+	if limit < 0 {
+		return nil, s.explain(ctx, operation, invalid("Stats: limit is %d: want 0 (10,000) or more", limit))
+	}
+	limit = cmp.Or(limit, defaultStatsLimit)
+	var all []outmill.TopicStats
+	err := s.do(ctx, operation, func(ctx context.Context) error {
+		all = nil
+		readers, err := s.readersOf(ctx)
+		if err != nil {
+			return err
+		}
+		now, err := s.now(ctx)
+		if err != nil {
+			return err
+		}
+		for some := range slices.Chunk(readers, statsAtOnce/len(allStages)) {
+			found, err := s.statsOf(ctx, some, limit, now)
+			if err != nil {
+				return err
+			}
+			all = append(all, found...)
+		}
+		return nil
+	})
+	return all, err
+}
+
+func (s *Store) statsOf(ctx context.Context, readers []reader, limit int, now time.Time) ([]outmill.TopicStats, error) {
+	var each []driver.Pipeline
+	at := map[reader]int{}
+	for i, r := range readers {
+		at[r] = i
+		for _, stage := range allStages {
+			each = append(each, s.statsIn(r, stage, limit, now))
+		}
+	}
+	rows, err := aggregateAll[statsRow](ctx, s.records, union(s.records, each...))
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(rows, func(a, b statsRow) int {
+		return cmp.Or(cmp.Compare(at[a.Group], at[b.Group]), strings.Compare(a.Topic, b.Topic))
+	})
+	var all []outmill.TopicStats
+	for _, row := range rows {
+		if n := len(all); n == 0 || all[n-1].Topic != row.Topic || all[n-1].Group != row.Group.name || all[n-1].Routed != row.Group.known {
+			all = append(all, outmill.TopicStats{Group: row.Group.name, Routed: row.Group.known, Topic: row.Topic})
+		}
+		row.addTo(&all[len(all)-1], limit)
+	}
+	return all, nil
+}
+
+func (r statsRow) addTo(stats *outmill.TopicStats, limit int) {
+	switch statusOf(r.Stage) {
+	case outmill.StatusLeased:
+		stats.Leased = r.N
+	case outmill.StatusProcessed:
+		stats.Processed = r.N
+	case outmill.StatusDead:
+		stats.Dead = r.N
+	case outmill.StatusPending:
+		stats.Pending = min(stats.Pending+r.N, limit)
+	}
+	if !r.Oldest.IsZero() && (stats.OldestDue.IsZero() || r.Oldest.Before(stats.OldestDue)) {
+		stats.OldestDue = r.Oldest.UTC()
+	}
+}
+
+// statsIn leaps to the topics that have records in the stage, and looks at each no
+// further than the limit.
+func (s *Store) statsIn(of reader, stage, limit int, now time.Time) driver.Pipeline {
+	ofTopic := func(as string, stages ...bson.D) bson.D {
+		return bson.D{{Key: "$lookup", Value: bson.D{
+			{Key: "from", Value: s.records.Name()}, {Key: "localField", Value: "_id"}, {Key: "foreignField", Value: "topic"},
+			{Key: "pipeline", Value: driver.Pipeline(stages)}, {Key: "as", Value: as},
+		}}}
+	}
+	stages := driver.Pipeline{
+		{{Key: "$match", Value: of.in(stage)}},
+		{{Key: "$group", Value: bson.D{{Key: "_id", Value: "$topic"}}}},
+		ofTopic("counted", bson.D{{Key: "$match", Value: of.in(stage)}}, bson.D{{Key: "$limit", Value: limit}}, bson.D{{Key: "$count", Value: "n"}}),
+	}
+	if slices.Contains(dueStages, stage) {
+		stages = append(stages, ofTopic("due", oldestIn(of, stage, now)...))
+	}
+	return append(stages, bson.D{{Key: "$project", Value: bson.D{
+		{Key: "_id", Value: 0}, {Key: "grp", Value: bson.D{{Key: "$literal", Value: of}}}, {Key: "topic", Value: "$_id"}, {Key: "stage", Value: bson.D{{Key: "$literal", Value: stage}}},
+		{Key: "n", Value: bson.D{{Key: "$first", Value: "$counted.n"}}}, {Key: "oldest", Value: bson.D{{Key: "$first", Value: "$due.oldest"}}},
+	}}})
+}
+
+// oldestIn finds since when the first record of the stage is due.
+func oldestIn(of reader, stage int, now time.Time) []bson.D {
+	filter, order, n, due := of.in(stage), ascending("seq"), oldestOf, any(bson.D{{Key: "$max", Value: bson.A{"$next_at", "$created_at"}}})
+	if stage > stageHeld {
+		filter, order, n, due = append(filter, until(now)), ascending("available_at"), 1, "$available_at"
+	}
+	if stage == stageLeased {
+		filter = append(filter, unexpired(now))
+	}
+	return []bson.D{
+		{{Key: "$match", Value: filter}}, {{Key: "$sort", Value: order}}, {{Key: "$limit", Value: n}},
+		{{Key: "$group", Value: bson.D{{Key: "_id", Value: nil}, {Key: "oldest", Value: bson.D{{Key: "$min", Value: due}}}}}},
+	}
+}

@@ -1,0 +1,119 @@
+package mongo_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/event"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/mongo"
+)
+
+// shortTurn is long enough to choose.
+const shortTurn = 500 * time.Millisecond
+
+// plenty are n records of a topic, each with a key of its own.
+func plenty(topic string, n int) []*outmill.Record {
+	records := made(topic, topic, n)
+	for i, r := range records {
+		r.Key = fmt.Sprint("key", i)
+	}
+	return records
+}
+
+// The fewest of several tries count: what a store remembers for a moment is forgotten
+// on a machine that is busy.
+func Test_a_claim_in_the_midst_of_many_and_its_ack_take_few_round_trips(t *testing.T) {
+	t.Parallel()
+	s := newStand(t, mongo.Config{})
+	store, kept := s.recorded(t, mongo.Config{})
+	for order, bound := range map[outmill.Order]int{outmill.OrderNone: 3, outmill.OrderKey: 6, outmill.OrderTopic: 6} {
+		topic := "order " + order.String()
+		require.NoError(t, store.Append(t.Context(), plenty(topic, 800)...))
+		owner, fewest := outmill.NewOwnerToken(), 100
+		for range 16 {
+			fewest = min(fewest, rounds(t, kept, func() error {
+				found, err := store.Claim(t.Context(), claimOf(owner, 50, order, topic))
+				require.Len(t, found, 50)
+				require.NoError(t, err)
+				return store.Ack(t.Context(), "", leasesOf(found))
+			}))
+		}
+		require.LessOrEqual(t, fewest, bound, "order %s", order)
+	}
+	require.Empty(t, listed(t, store))
+}
+
+// Another process claims what a claim chose before it writes.
+func Test_a_claim_whose_records_others_took_takes_others_and_begins_elsewhere_the_next_time(t *testing.T) {
+	t.Parallel()
+	s := newStand(t, mongo.Config{})
+	require.NoError(t, s.Append(t.Context(), plenty("orders", 600)...))
+	var once sync.Once
+	var skips []int64
+	store := s.watched(t, mongo.Config{}, func(e *event.CommandStartedEvent) {
+		if at, _ := e.Command.Lookup("update").StringValueOK(); at == "outmill_records" {
+			once.Do(func() { require.Len(t, claimed(t, s, claimOf(outmill.NewOwnerToken(), 20, outmill.OrderNone)), 20) })
+		}
+		if skip, err := e.Command.LookupErr("pipeline", "2", "$skip"); err == nil {
+			skips = append(skips, skip.AsInt64())
+		}
+	})
+	owner := outmill.NewOwnerToken()
+	seen := map[string]bool{}
+	for len(seen) < 580 {
+		found := claimed(t, store, claimOf(owner, 30, outmill.OrderNone))
+		require.NotEmpty(t, found)
+		for _, r := range found {
+			require.False(t, seen[r.MessageID], "%s came twice", r.MessageID)
+			seen[r.MessageID] = true
+		}
+	}
+	require.Empty(t, claimed(t, store, claimOf(owner, 30, outmill.OrderNone)), "nothing was skipped for good")
+	require.LessOrEqual(t, len(skips), 1, "one miss has one skip")
+}
+
+// What came back is before the place where claims without an order go on.
+func Test_what_comes_back_behind_a_reader_is_claimed_again_while_more_is_in_line(t *testing.T) {
+	t.Parallel()
+	s := newStand(t, mongo.Config{})
+	other := s.watched(t, mongo.Config{}, func(*event.CommandStartedEvent) {})
+	require.NoError(t, s.Append(t.Context(), plenty("orders", 200)...))
+	first := claimed(t, other, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone))
+	owner := outmill.NewOwnerToken()
+	require.Len(t, claimed(t, s, claimOf(owner, 10, outmill.OrderNone)), 10)
+	require.NoError(t, other.Release(t.Context(), leasesOf(first)))
+	came := 0
+	for range 25 {
+		for _, r := range claimed(t, s, claimOf(owner, 10, outmill.OrderNone)) {
+			if r.ID == first[0].ID {
+				came++
+			}
+		}
+	}
+	require.Equal(t, 1, came, "by the end of the line at the latest")
+}
+
+// Who is gone in the midst of a claim keeps the line for its turn, not for longer.
+func Test_a_line_whose_turn_was_left_is_free_when_the_turn_is_over(t *testing.T) {
+	t.Parallel()
+	s := newStand(t, mongo.Config{})
+	require.NoError(t, s.Append(t.Context(), keyed("key", "one")...))
+	ctx, leave := context.WithCancel(t.Context())
+	gone := s.watched(t, mongo.Config{}, func(e *event.CommandStartedEvent) {
+		if _, takes := e.Command.Lookup("findAndModify").StringValueOK(); takes {
+			leave()
+		}
+	})
+	mongo.SetTurn(gone, shortTurn)
+	_, err := gone.Claim(ctx, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey))
+	require.ErrorIs(t, err, context.Canceled)
+	require.True(t, eventually(t.Context(), patience, func() bool {
+		return len(claimed(t, s, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey))) == 1
+	}))
+}
