@@ -124,9 +124,14 @@ func pool(t *testing.T) *pgxpool.Pool {
 
 func connect(t *testing.T, url string) *pgxpool.Pool {
 	t.Helper()
+	return connectMany(t, url, 40)
+}
+
+func connectMany(t *testing.T, url string, most int32) *pgxpool.Pool {
+	t.Helper()
 	config, err := pgxpool.ParseConfig(url)
 	require.NoError(t, err)
-	config.MaxConns = 40
+	config.MaxConns = most
 	db, err := pgxpool.NewWithConfig(context.WithoutCancel(t.Context()), config)
 	require.NoError(t, err)
 	t.Cleanup(db.Close)

@@ -54,7 +54,7 @@ FROM ` + sequenceNow + ` AS s`
 	// sqlUnseen is the first place of the line $1 that was read past of a row that is
 	// there by now, but was not finished when the claim marked: the log is read as of
 	// then, and the records, of which there are any of $2 and $3 in line, as of now.
-	sqlUnseen = `WITH c AS MATERIALIZED (SELECT xid, from_pos, to_pos FROM {p:log_unfinished}($1::bigint, pg_current_snapshot()) WHERE NOT pg_visible_in_snapshot(xid, ` + markedNow + `))
+	sqlUnseen = `WITH c AS MATERIALIZED (SELECT xid, from_pos, to_pos FROM {p:log_unfinished}($1::bigint, pg_current_snapshot()) WHERE NOT pg_visible_in_snapshot(xid, (SELECT ` + markedNow + `)))
 SELECT (SELECT l.pos FROM ` + ofPassed + ` AND l.pos > (SELECT past FROM {p:meta} WHERE only_row) ORDER BY l.pos LIMIT 1)
 WHERE (SELECT 1 FROM {p:records} WHERE grp = $2::text AND topic = $3::text AND stage = 0 LIMIT 1) IS NOT NULL
 	OR (SELECT 1 FROM {p:records} WHERE grp = $2::text AND topic = $3::text AND stage = 1 LIMIT 1) IS NOT NULL`
@@ -62,7 +62,7 @@ WHERE (SELECT 1 FROM {p:records} WHERE grp = $2::text AND topic = $3::text AND s
 	// seenByMark tells whether a row was finished when the claim marked; NULL where it has a
 	// number that this server has not given.
 	seenByMark = `CASE WHEN pos <= (SELECT past FROM {p:meta} WHERE only_row) OR pg_visible_in_snapshot(xid, (SELECT ` + markedNow + `)) THEN true
-		WHEN xid < pg_snapshot_xmax(pg_current_snapshot()) THEN false END`
+		WHEN xid < (SELECT pg_snapshot_xmax(pg_current_snapshot())) THEN false END`
 
 	// logRow leaves out what may be large of a row of more than $5 bytes.
 	logRow = `grp = $3::text AND topic = $4::text AS same, pos, id, key, created_at, size, joins::text AS joins, message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key,
@@ -122,15 +122,20 @@ RETURNING n, lease_until`
 	// sqlKeepLate notes that what comes after $2 of the transactions that were passed
 	// is still to come. Of those that are new it keeps the ones that have something: each
 	// claim meets some that have not. Those that were kept before stay until all are read,
-	// because the claim need not go over what they have left.
-	sqlKeepLate = `WITH c AS MATERIALIZED (` + passedFinished + `),
+	// because the claim need not go over what they have left. more goes over what was passed
+	// once for all of them, from the first row of one to the first row of the next, because
+	// the index has to be read from from_pos to to_pos for each search.
+	sqlKeepLate = `WITH RECURSIVE c AS MATERIALIZED (` + passedFinished + `),
 fresh AS MATERIALIZED (SELECT c.xid, c.from_pos, c.to_pos FROM c WHERE c.xid NOT IN (SELECT k.xid FROM {p:late} AS k WHERE k.line = $1::bigint)),
-more AS MATERIALIZED (SELECT l.xid FROM {p:log} AS l WHERE l.line = $1::bigint AND l.pos > greatest((SELECT min(fresh.from_pos) FROM fresh), $2::bigint) AND l.pos <= (SELECT max(fresh.to_pos) FROM fresh)
-	AND l.xid >= (SELECT fresh.xid FROM fresh ORDER BY fresh.xid LIMIT 1) AND l.xid <= (SELECT fresh.xid FROM fresh ORDER BY fresh.xid DESC LIMIT 1)
-	AND coalesce(l.xid IN (SELECT fresh.xid FROM fresh), false) GROUP BY l.xid),
+bounds AS MATERIALIZED (SELECT count(*) AS n, greatest(min(from_pos), $2::bigint) AS from_pos, max(to_pos) AS to_pos FROM fresh),
+more (pos, found) AS (SELECT from_pos, '{}'::xid8[] FROM bounds WHERE n > 0
+	UNION ALL SELECT l.pos, m.found || l.xid FROM more AS m CROSS JOIN LATERAL (SELECT l.pos, l.xid FROM {p:log} AS l
+		WHERE cardinality(m.found) < (SELECT n FROM bounds) AND l.line = $1::bigint AND l.pos > m.pos AND l.pos <= (SELECT to_pos FROM bounds)
+		AND l.xid >= (SELECT fresh.xid FROM fresh ORDER BY fresh.xid LIMIT 1) AND l.xid <= (SELECT fresh.xid FROM fresh ORDER BY fresh.xid DESC LIMIT 1)
+		AND coalesce(l.xid IN (SELECT fresh.xid FROM fresh), false) AND l.xid <> ALL (m.found) ORDER BY l.pos LIMIT 1) AS l),
 done AS (DELETE FROM {p:late} WHERE line = $1::bigint AND to_pos <= $2::bigint)
 INSERT INTO {p:late} (line, xid, from_pos, to_pos) SELECT $1::bigint, c.xid, greatest(c.from_pos, $2::bigint), c.to_pos FROM c
-WHERE c.to_pos > $2::bigint AND (c.xid NOT IN (SELECT fresh.xid FROM fresh) OR c.xid IN (SELECT more.xid FROM more))
+WHERE c.to_pos > $2::bigint AND (c.xid NOT IN (SELECT fresh.xid FROM fresh) OR c.xid = ANY ((SELECT more.found FROM more ORDER BY cardinality(more.found) DESC LIMIT 1)::xid8[]))
 ON CONFLICT (line, xid, to_pos) DO UPDATE SET from_pos = excluded.from_pos`
 
 	sqlForgetLate = `DELETE FROM {p:late} WHERE line = $1::bigint`

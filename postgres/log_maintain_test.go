@@ -435,8 +435,8 @@ func Test_while_two_transactions_pin_two_segments_the_third_grows_and_all_goes_o
 	require.NotEqual(t, last, segment())
 }
 
+// It is not parallel, because it looks at the heap of the process.
 func Test_a_group_that_does_not_read_hundreds_of_thousands_of_rows_costs_others_and_the_worker_hardly_anything(t *testing.T) {
-	t.Parallel()
 	testenv.Long(t, "an unread group with hundreds of thousands of rows")
 	const n = 200_000
 	store, url := neglected(t, n, 1024)

@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -130,6 +131,10 @@ func (e *ofLog) check(t *testing.T) {
 		for _, p := range found {
 			p.Plan.each(func(n node) {
 				id := p.Text + n.Type + n.Index + n.Cond
+				limit := limit
+				if strings.Contains(p.Text, "more (pos, found)") && n.Type == "Index Only Scan" {
+					limit = lateRows // what was passed is gone over once, when the transactions have ended
+				}
 				if fault := faultOf(n, limit); fault != "" && !known[id] {
 					known[id] = true
 					t.Errorf("%s: a node %s:\n%s\nof\n%s", call, fault, n, p.Text)
@@ -189,6 +194,9 @@ func (e *ofLog) end(found []*outmill.Record) {
 }
 
 // late claims what five transactions have written that a claim went past.
+// lateRows is how many rows of transactions that were passed a claim finds.
+const lateRows = 10_000
+
 func (e *ofLog) late(order outmill.Order, limit int) {
 	e.t.Helper()
 	ctx := e.t.Context()
@@ -199,7 +207,7 @@ func (e *ofLog) late(order outmill.Order, limit int) {
 	for i := range 5 {
 		tx, err := e.admin.Begin(ctx)
 		require.NoError(e.t, err)
-		require.NoError(e.t, writer.Append(writer.WithTx(ctx, tx), made(topic, fmt.Sprint("late", i), 2000)...))
+		require.NoError(e.t, writer.Append(writer.WithTx(ctx, tx), made(topic, fmt.Sprint("late", i), lateRows/5)...))
 		open = append(open, tx)
 	}
 	require.NoError(e.t, writer.Append(ctx, made(topic, "passed", 1)...))

@@ -3,13 +3,16 @@ package postgres_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/storetest"
 )
 
@@ -219,4 +222,66 @@ func Test_in_a_log_a_claim_goes_over_the_open_transactions_a_few_times(t *testin
 		require.Less(t, read, 15*open, p.Text)
 	}
 	require.NotZero(t, notes)
+}
+
+// The bar is a claim that takes less than a second; a busy machine may take five.
+func Test_in_a_log_hundreds_of_long_transactions_that_end_together_delay_a_claim_little(t *testing.T) {
+	t.Parallel()
+	testenv.Long(t, "300 transactions that end while a million rows were passed")
+	const open, passed = 300, 1_000_000
+	url := testenv.PostgresDatabaseOn(t, testenv.OwnPostgres(t, "max_connections=400").URL)
+	r := newTape(t, connectMany(t, url, open+20), storetest.Options{})
+	long := make([]pgx.Tx, open)
+	for i := range long {
+		long[i] = r.begin()
+		r.in(long[i], "", fmt.Sprint("late", i))
+	}
+	r.append("", "first")
+	require.Equal(t, []string{"first"}, r.take(10, outmill.OrderNone))
+	execute(t, r.db, r.sql(`INSERT INTO {log} (line, segment, id, created_at, size, grp, topic, key, message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, payload)
+SELECT l.line, l.segment, gen_random_uuid(), now(), l.size, l.grp, l.topic, l.key, 'passed', '', '', '', '', '', '', l.payload FROM (SELECT * FROM {log} LIMIT 1) AS l, generate_series(1, $1::integer)`), passed)
+	require.NotEmpty(t, r.take(10, outmill.OrderNone))
+	execute(t, r.db, r.sql(`WITH new AS (SELECT nextval('{records_seq_seq}')) UPDATE {batches} SET pos = new.nextval FROM new`))
+	for _, tx := range long {
+		r.commit(tx)
+	}
+	took := time.Duration(0)
+	var found []string
+	for len(found) < open {
+		began := time.Now()
+		some := r.take(100, outmill.OrderNone)
+		took = max(took, time.Since(began))
+		require.NotEmpty(t, some)
+		found = append(found, some...)
+	}
+	t.Logf("the slowest claim took %s", took)
+	require.Less(t, took, 5*time.Second)
+}
+
+// The bar is 20 ms; a busy machine may take ten times as long.
+func Test_in_a_log_a_claim_beside_a_thousand_open_transactions_is_quick(t *testing.T) {
+	t.Parallel()
+	testenv.Long(t, "1,000 open transactions")
+	const open, claims = 1000, 50
+	url := testenv.PostgresDatabaseOn(t, testenv.OwnPostgres(t, "max_connections=1100").URL)
+	r := newTape(t, connectMany(t, url, open+20), storetest.Options{})
+	for i := range open {
+		r.in(r.begin(), "", fmt.Sprint("open", i))
+	}
+	var took, acks []time.Duration
+	for i := range claims {
+		name := fmt.Sprint("now", i)
+		r.append("", name)
+		began := time.Now()
+		found := claimed(t, r.store.Store, claimOf(r.owner, 10, outmill.OrderKey, "orders"))
+		took = append(took, time.Since(began))
+		require.Equal(t, []string{name}, namesOf(found))
+		began = time.Now()
+		require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(found)))
+		acks = append(acks, time.Since(began))
+	}
+	slices.Sort(took)
+	slices.Sort(acks)
+	t.Logf("a claim took %s, and %s at most; its ack %s", took[claims/2], took[claims-1], acks[claims/2])
+	require.Less(t, took[claims/2], 200*time.Millisecond)
 }
