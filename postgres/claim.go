@@ -195,8 +195,8 @@ func (s *Store) lookForTopics(ctx context.Context, req outmill.ClaimRequest) (du
 		// The log comes first: records move from there to the others.
 		var looks []step
 		if s.readsLog() {
-			looks = s.logLooks(req.Group, named, many, func(topic string) bool {
-				if match(topic) {
+			looks = s.logLooks(req.Group, named, many, match, func(topic string) bool {
+				if match(topic) && !known[topic] {
 					due, known[topic] = append(due, topic), true
 				}
 				return known[topic]
@@ -208,7 +208,9 @@ func (s *Store) lookForTopics(ctx context.Context, req outmill.ClaimRequest) (du
 		if many.moved() {
 			return s.lookForTopics(ctx, req)
 		}
-		many.note()
+		if many.note() && len(due) == 0 {
+			s.bell.Ring() // the next claim goes on behind these lines
+		}
 	}
 	if err == nil && turned {
 		s.checked.Store(false)
@@ -230,9 +232,9 @@ func (s *Store) query(ctx context.Context, steps []step) error {
 
 // logLooks looks at the lines of the topics in the log, or at all that the group
 // has where it is not looked for topics one by one.
-func (s *Store) logLooks(group string, named []string, many *logLook, found func(topic string) bool) []step {
+func (s *Store) logLooks(group string, named []string, many *logLook, match, found func(topic string) bool) []step {
 	if named == nil {
-		return many.steps(found)
+		return many.steps(match, found)
 	}
 	return []step{logDue(group, named, func(topic string) { found(topic) })}
 }

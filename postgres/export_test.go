@@ -110,3 +110,6 @@ func (s *Store) SetAtOnce(records int) { s.atOnce = inorder.Steps(records) }
 
 // Passes is passes.
 func Passes(err error) bool { return passes(err) }
+
+// LinesOfLook is how many lines one look goes over.
+const LinesOfLook = linesOfLook

@@ -36,8 +36,6 @@ const (
 
 	sqlLogWriters = `SELECT EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'relation' AND mode = 'RowExclusiveLock'
 	AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND relation = {q:log}::regclass)`
-
-	sqlNextLeaseEnd = `SELECT {p:log_lease_left}($1::text)`
 )
 
 // rest says that a selection had nothing in the log up to a place.
@@ -85,62 +83,82 @@ func restKey(group string, topics outmill.Topics) string {
 	return group + "\x00" + strings.Join(topics.Include, "\x00") + "\x00\x00" + strings.Join(topics.Exclude, "\x00")
 }
 
-// logLook is one look for the topics that have something in the log.
+// logLook is one look for the topics that have something in the log: at some of its
+// lines, and at the topics of which the store has heard.
 type logLook struct {
 	s     *Store
-	key   string
 	group string
+	// key is the selection's, roundKey that of its rounds.
+	key, roundKey string
+	included      func(topic string) bool
 	// resting is what was known before.
 	resting bool
 	known   rest
 
-	now       rest
-	committed bool
-	writers   bool
-	found     bool
+	place rest
+	round round
+	heard []heardTopic
+	// looked is the round as it is after the look.
+	looked round
 }
 
 // lookAtRest begins a look of a claim that covers many topics.
 func (s *Store) lookAtRest(req outmill.ClaimRequest) *logLook {
-	l := &logLook{s: s, key: restKey(req.Group, req.Topics), group: req.Group}
-	l.known, l.resting = s.rests.get(l.key)
+	include := outmill.Topics{Include: req.Topics.Include}
+	l := &logLook{s: s, group: req.Group, key: restKey(req.Group, req.Topics), roundKey: restKey(req.Group, include), included: include.Matcher()}
+	if l.known, l.resting = s.rests.get(l.key); !l.resting {
+		l.round = s.rounds.takeUp(l.roundKey)
+		l.round.mixed = l.round.mixed || l.round.of != l.key
+	}
 	return l
 }
 
 // steps ask for the place alone while the log is at rest.
-func (l *logLook) steps(found func(topic string) bool) []step {
-	l.now, l.committed, l.found = rest{until: time.Now().Add(restFor)}, false, false
+func (l *logLook) steps(match, found func(topic string) bool) []step {
+	l.place = rest{}
+	committed, writers := false, false
 	place := step{template: sqlRestPlace, row: func(scan func(...any) error) error {
-		return scan(&l.now.place, &l.now.since, &l.committed)
+		return scan(&l.place.place, &l.place.since, &committed)
 	}}
 	if l.resting {
 		return []step{place}
 	}
-	return []step{
-		place,
-		{template: sqlLogWriters, row: func(scan func(...any) error) error { return scan(&l.writers) }},
-		logDue(l.group, nil, func(topic string) {
-			l.found = found(topic) || l.found
-		}),
-		{template: sqlNextLeaseEnd, args: []any{l.group}, row: l.leaseEnd},
+	l.looked = l.round
+	var steps []step
+	if l.round.after == nil {
+		steps = []step{place, {template: sqlLogWriters, row: func(scan func(...any) error) error {
+			err := scan(&writers)
+			l.looked.begin(l.key, l.place, committed && !writers)
+			return err
+		}}}
 	}
-}
-
-func (l *logLook) leaseEnd(scan func(...any) error) error {
-	var left pgtype.Interval
-	if err := scan(&left); err != nil || !left.Valid {
-		return err
+	l.heard = l.s.rounds.heardOf(l.roundKey, l.included, match)
+	if len(l.heard) > 0 {
+		steps = append(steps, logDue(l.group, namesOfHeard(l.heard), func(topic string) {
+			found(topic)
+			for i := range l.heard {
+				l.heard[i].due = l.heard[i].due || l.heard[i].name == topic
+			}
+		}))
 	}
-	after := time.Duration(left.Microseconds)*time.Microsecond + time.Duration(left.Days)*24*time.Hour
-	if end := time.Now().Add(after); end.Before(l.now.until) {
-		l.now.until = end
-	}
-	return nil
+	return append(steps, step{template: sqlLogDueFrom, args: []any{l.group, l.round.after, linesOfLook}, row: func(scan func(...any) error) error {
+		var topic *string
+		var left pgtype.Interval
+		if err := scan(&topic, &l.looked.after, &left); err != nil {
+			return err
+		}
+		if topic != nil {
+			l.looked.found = found(*topic) || l.looked.found
+			return nil
+		}
+		l.looked.leaseEnds(left)
+		return nil
+	}})
 }
 
 // moved is true where the log was at rest and is no more: then it is looked at.
 func (l *logLook) moved() bool {
-	if !l.resting || l.now.place == l.known.place && l.now.since.Equal(l.known.since) {
+	if !l.resting || l.place.place == l.known.place && l.place.since.Equal(l.known.since) {
 		return false
 	}
 	l.resting = false
@@ -148,9 +166,18 @@ func (l *logLook) moved() bool {
 	return true
 }
 
-// note remembers what the look found.
-func (l *logLook) note() {
-	if !l.resting && l.committed && !l.writers && !l.found {
-		l.s.rests.put(l.key, l.now)
+// note remembers what the look found, and returns whether there are lines left to look at.
+func (l *logLook) note() (more bool) {
+	if l.resting {
+		return false
 	}
+	l.s.rounds.forget(l.roundKey, l.heard)
+	if l.looked.after != nil {
+		l.s.rounds.putDown(l.roundKey, l.looked)
+		return true
+	}
+	if place, resting := l.looked.rest(); resting {
+		l.s.rests.put(l.key, place)
+	}
+	return false
 }

@@ -278,7 +278,7 @@ func Test_functions_of_the_log_need_a_right_where_it_was_revoked_from_everybody(
 		)
 	}
 	require.NoError(t, use())
-	for _, function := range []string{"log_due", "log_ready", "log_late", "log_unfinished", "log_passed", "log_stale", "log_newest", "log_in_work", "log_lease_left", "log_first_line"} {
+	for _, function := range []string{"log_due", "log_due_from", "log_ready_at", "log_late", "log_unfinished", "log_passed", "log_stale", "log_newest", "log_in_work", "log_first_line"} {
 		execute(t, admin, "REVOKE EXECUTE ON FUNCTION outmill."+function+" FROM PUBLIC")
 		requireNoRight(t, use(), "EXECUTE of "+function)
 		execute(t, admin, "GRANT EXECUTE ON FUNCTION outmill."+function+" TO "+role)

@@ -138,7 +138,7 @@ func Test_in_a_log_the_end_of_a_long_transaction_is_noted_by_one_claim(t *testin
 // dueTopics is what a look finds of the log.
 func dueTopics(t *testing.T, r *tape) (topics []string) {
 	t.Helper()
-	text := valueOf[string](t, r.db, r.sql(`SELECT coalesce(json_agg(t.t), '[]')::text FROM {log_due}('readers', NULL, NULL) AS t (t)`))
+	text := valueOf[string](t, r.db, r.sql(`SELECT coalesce(json_agg(t.t), '[]')::text FROM {log_due_from}('readers', NULL, 1000) AS t (t, line, lease_left) WHERE t.t IS NOT NULL`))
 	require.NoError(t, json.Unmarshal([]byte(text), &topics))
 	return topics
 }

@@ -79,6 +79,7 @@ type Store struct {
 	// refs are of what was claimed from the log.
 	refs   refs
 	rests  rests
+	rounds rounds
 	closed atomic.Bool
 }
 

@@ -34,7 +34,10 @@ const (
 // notifications, over a connection that the first Wake opens and Close ends, and
 // that is opened again when it breaks.
 func (s *Store) Wake(ctx context.Context, woken func(topic string)) {
-	s.bell.Listen(ctx, woken)
+	s.bell.Listen(ctx, func(topic string) {
+		s.rounds.hear(topic)
+		woken(topic)
+	})
 	if s.bell.Heard() {
 		s.notices.listen()
 	}

@@ -28,11 +28,11 @@ func Test_a_payload_of_hundreds_of_MB_comes_as_it_was_published(t *testing.T) {
 	require.True(t, bytes.Equal(payload, found[0].Payload))
 	require.NoError(t, store.Ack(t.Context(), "", leases(found)))
 
-	// Each is fine, and both are more than SQLite takes as a row.
+	// Both would be more than SQLite takes as a row.
 	large := &outmill.Record{Topic: "orders", Payload: payload, Metadata: map[string]string{"name": strings.Repeat("m", 400_000_000)}}
 	err := store.Append(t.Context(), large)
 	var invalid *outmill.InvalidRecordError
 	require.ErrorAs(t, err, &invalid)
-	require.Equal(t, "payload", invalid.Field)
+	require.Equal(t, "metadata", invalid.Field)
 	require.Greater(t, sqlite.DefaultMaxPayload, len(payload))
 }

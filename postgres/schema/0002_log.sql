@@ -323,32 +323,30 @@ CREATE FUNCTION {p:log_stale}({p:batches}) RETURNS boolean LANGUAGE sql STABLE A
         WHERE p.xid IS NOT NULL AND $1.pos - p.from_pos > 10000 AND pg_visible_in_snapshot(p.xid, (SELECT pg_current_snapshot())))
 $outmill$;
 
--- Whether a claim of the line would find something in the log. It is called by
--- log_due, with the planner's settings of that: to set them for each line would take
--- longer than to look. Most lines were read while no transaction was in progress, and
--- then nothing of theirs can be late.
-CREATE FUNCTION {p:log_ready}(bigint) RETURNS boolean LANGUAGE plpgsql STABLE AS $outmill$
+-- When a claim of the line would find something in the log: now (-infinity), when a lease
+-- of it ends, or never (infinity). It is called by log_due and log_due_from, with the
+-- planner's settings of those: to set them for each line would take longer than to look.
+-- Most lines were read while no transaction was in progress, and then nothing of theirs
+-- can be late.
+CREATE FUNCTION {p:log_ready_at}(bigint) RETURNS timestamptz LANGUAGE plpgsql STABLE AS $outmill$
 DECLARE
     last {p:batches};
 BEGIN
     SELECT * INTO last FROM {p:batches} WHERE line = $1 ORDER BY n DESC LIMIT 1;
     IF NOT FOUND THEN
-        RETURN (SELECT 1 FROM {p:log} WHERE line = $1 LIMIT 1) IS NOT NULL;
+        RETURN CASE WHEN (SELECT 1 FROM {p:log} WHERE line = $1 LIMIT 1) IS NOT NULL THEN '-infinity' ELSE 'infinity' END;
     END IF;
-    IF (SELECT 1 FROM {p:log} WHERE line = $1 AND pos > last.pos LIMIT 1) IS NOT NULL THEN
-        RETURN true;
-    END IF;
-    -- It was read on another server last: the claim finds out.
-    IF last.horizon >= pg_snapshot_xmax(pg_current_snapshot()) THEN
-        RETURN true;
+    -- Where it was read on another server last, the claim finds out.
+    IF (SELECT 1 FROM {p:log} WHERE line = $1 AND pos > last.pos LIMIT 1) IS NOT NULL OR last.horizon >= pg_snapshot_xmax(pg_current_snapshot()) THEN
+        RETURN '-infinity';
     END IF;
     IF (pg_snapshot_xmin(last.seen) < pg_snapshot_xmax(last.seen) OR pg_snapshot_xmax(last.seen) < last.horizon
             OR (SELECT 1 FROM {p:late} WHERE line = $1 LIMIT 1) IS NOT NULL)
         AND ({p:log_stale}(last) OR {p:log_late}($1)) THEN
-        RETURN true;
+        RETURN '-infinity';
     END IF;
-    RETURN (SELECT 1 FROM {p:batches} AS b WHERE b.line = $1 AND b.n >= last.low AND b.open > 0 AND b.lease_until <= statement_timestamp()
-            AND (SELECT 1 FROM {p:ended} AS e WHERE e.line = b.line AND e.n = b.n AND e.token = b.token LIMIT 1) IS NULL LIMIT 1) IS NOT NULL;
+    RETURN coalesce((SELECT min(b.lease_until) FROM {p:batches} AS b WHERE b.line = $1 AND b.n >= last.low AND b.open > 0
+            AND (SELECT 1 FROM {p:ended} AS e WHERE e.line = b.line AND e.n = b.n AND e.token = b.token LIMIT 1) IS NULL), 'infinity');
 END
 $outmill$;
 
@@ -357,39 +355,69 @@ CREATE FUNCTION {p:log_first_line}(text) RETURNS bigint LANGUAGE sql IMMUTABLE A
     SELECT ('x' || encode(substr(sha256(convert_to($1, 'UTF8')), 1, 2), 'hex') || '000000000000')::bit(64)::bigint
 $outmill$;
 
--- How long until the next lease of the group $1 in the log ends; NULL where none stands.
-CREATE FUNCTION {p:log_lease_left}(text) RETURNS interval LANGUAGE plpgsql STABLE
-SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $outmill$
-DECLARE
-    first bigint := {p:log_first_line}($1);
-BEGIN
-    RETURN (SELECT min(b.lease_until) - statement_timestamp() FROM {p:log_in_work}(first, first + 281474976710655) AS b);
-END
-$outmill$;
-
 -- Whether a claim has gone past a row of the log: such a row is in a batch, or done.
 CREATE FUNCTION {p:log_passed}(line bigint, xid xid8, pos bigint) RETURNS boolean LANGUAGE sql STABLE AS $outmill$
     SELECT coalesce((SELECT $3 <= b.pos AND ($3 <= (SELECT m.past FROM {p:meta} AS m WHERE m.only_row) OR pg_visible_in_snapshot($2, b.seen)) FROM {p:batches} AS b WHERE b.line = $1 ORDER BY b.n DESC LIMIT 1), false)
         AND NOT EXISTS (SELECT 1 FROM {p:late} AS l WHERE l.line = $1 AND l.xid = $2 AND $3 > l.from_pos AND $3 <= l.to_pos)
 $outmill$;
 
--- The topics of the group $1 of which a claim would find something in the log:
--- of those listed ($2, with their lines $3), or of all (NULL).
+-- The topics of the group $1 of which a claim would find something in the log, of those
+-- listed ($2, with their lines $3).
 CREATE FUNCTION {p:log_due}(text, text[], bigint[]) RETURNS SETOF text LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $outmill$
+BEGIN
+    RETURN QUERY SELECT u.topic FROM unnest($2, $3) AS u (topic, line) WHERE {p:log_ready_at}(u.line) <= statement_timestamp();
+END
+$outmill$;
+
+-- The topics of which a claim would find something in the log, of the $3 lines of the
+-- group $1 that come after the line $2 (NULL: of its first). It leaps from line to line.
+-- The last row has no topic, but the line that was looked at last (NULL: there are no
+-- more), and how long it is until the next lease in these lines ends.
+CREATE FUNCTION {p:log_due_from}(text, bigint, integer, OUT topic text, OUT line bigint, OUT lease_left interval) RETURNS SETOF record LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $outmill$
+#variable_conflict use_column
 DECLARE
     first bigint := {p:log_first_line}($1);
-    after bigint := first + 281474976710655;
+    last bigint := first + 281474976710655;
+    this record;
+    looked integer := 0;
+    soonest timestamptz := 'infinity';
 BEGIN
-    IF $2 IS NOT NULL THEN
-        RETURN QUERY SELECT u.topic FROM unnest($2, $3) AS u (topic, line) WHERE {p:log_ready}(u.line);
-        RETURN;
+    IF $2 < last THEN
+        first := $2 + 1;
     END IF;
-    RETURN QUERY WITH RECURSIVE t AS (
-        (SELECT l.line, l.grp, l.topic FROM {p:log} AS l WHERE l.line >= first AND l.line <= after ORDER BY l.line, l.pos LIMIT 1)
-        UNION ALL SELECT n.line, n.grp, n.topic FROM t CROSS JOIN LATERAL (
-            SELECT l.line, l.grp, l.topic FROM {p:log} AS l WHERE l.line > t.line AND l.line <= after ORDER BY l.line, l.pos LIMIT 1) AS n)
-    SELECT t.topic FROM t WHERE t.grp = $1 AND {p:log_ready}(t.line);
+    -- One statement for all: log_ready_at in each round of the loop takes four times as long.
+    FOR this IN WITH RECURSIVE t AS (
+            (SELECT l.line, l.grp, l.topic FROM {p:log} AS l WHERE l.line >= first AND l.line <= last ORDER BY l.line, l.pos LIMIT 1)
+            UNION ALL SELECT n.line, n.grp, n.topic FROM t CROSS JOIN LATERAL (
+                SELECT l.line, l.grp, l.topic FROM {p:log} AS l WHERE l.line > t.line AND l.line <= last ORDER BY l.line, l.pos LIMIT 1) AS n)
+        SELECT t.line, t.grp, t.topic, CASE
+            WHEN b.line IS NULL OR (SELECT 1 FROM {p:log} AS l WHERE l.line = t.line AND l.pos > b.pos LIMIT 1) IS NOT NULL THEN '-infinity'
+            WHEN b.quiet AND (SELECT 1 FROM {p:late} AS l WHERE l.line = t.line LIMIT 1) IS NULL THEN
+                coalesce((SELECT min(w.lease_until) FROM {p:batches} AS w WHERE w.line = t.line AND w.n >= b.low AND w.open > 0
+                    AND (SELECT 1 FROM {p:ended} AS e WHERE e.line = w.line AND e.n = w.n AND e.token = w.token LIMIT 1) IS NULL), 'infinity')
+            ELSE {p:log_ready_at}(t.line) END AS ready
+        FROM (SELECT * FROM t LIMIT $3) AS t LEFT JOIN LATERAL (
+            SELECT i.line, i.pos, i.low, pg_snapshot_xmin(i.seen) = pg_snapshot_xmax(i.seen) AND pg_snapshot_xmax(i.seen) = i.horizon AND i.horizon < (SELECT pg_snapshot_xmax(pg_current_snapshot())) AS quiet
+            FROM {p:batches} AS i WHERE i.line = t.line ORDER BY i.n DESC LIMIT 1) AS b ON true LOOP
+        looked := looked + 1;
+        CONTINUE WHEN this.grp <> $1;
+        IF this.ready <= statement_timestamp() THEN
+            topic := this.topic;
+            RETURN NEXT;
+        ELSE
+            soonest := least(soonest, this.ready);
+        END IF;
+    END LOOP;
+    IF looked = $3 AND this.line < last THEN
+        line := this.line;
+    END IF;
+    topic := NULL;
+    IF soonest < 'infinity' THEN
+        lease_left := soonest - statement_timestamp();
+    END IF;
+    RETURN NEXT;
 END
 $outmill$;
 
