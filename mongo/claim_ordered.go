@@ -189,6 +189,8 @@ type ordered struct {
 	openings  bson.A
 	lanes     []lane
 	lanesRead bool
+	// goesOn: the line goes on behind what was read of it.
+	goesOn bool
 	// barrierOf and otherHas are of a topic in order: the place of the first record that
 	// waits, and whether another owner has a lease.
 	barrierOf uint64
@@ -287,7 +289,7 @@ func (o *ordered) walk(page []candidate) {
 		o.decided[r.ID] = true
 	}
 	// Behind what led nowhere there may be more.
-	o.lookAgain = len(page) >= o.pageSize() || len(o.expired)+len(o.parking) > 0
+	o.lookAgain = len(page) >= o.pageSize() || len(o.expired)+len(o.parking) > 0 || o.goesOn && len(o.holds) > 0
 }
 
 // blocks tells whether the record may not be taken, and what to note in its

@@ -176,6 +176,7 @@ func elapse(t *testing.T, store outmill.Store, d time.Duration) {
 	}
 	_, err = c.collection("meta").UpdateOne(ctx, bson.D{}, bson.D{{Key: "$set", Value: bson.D{{Key: "groups", Value: meta.Groups}}}})
 	require.NoError(t, err)
+	c.LookAgain()
 }
 
 func begin(t *testing.T, store outmill.Store) (ctx context.Context, commit, rollback func() error) {

@@ -75,6 +75,10 @@ func unionOf(parts []part) driver.Pipeline {
 // due; what is due then waits, and is in the way of its key.
 const maxAdmissions = 3
 
+// leastBytes is what a look may read where the claim wants less, because what it reads
+// first may be blocked.
+const leastBytes = 1 << 20
+
 // look reads the page and what is in its way, and returns what may be decided about;
 // nothing where records of the topic wait for a group: none is handed out before all
 // of them have been adopted.
@@ -89,6 +93,9 @@ func (o *ordered) look(ctx context.Context, turn *turn) ([]candidate, error) {
 			return nil, err
 		}
 		switch {
+		case !aside && admissions == 0 && (!o.goesOn || slices.ContainsFunc(page, o.trail.isNew)):
+			aside = true
+			continue
 		case seen[foundNoOne]:
 			o.trail.routed(time.Time{})
 			return nil, nil
@@ -137,9 +144,11 @@ func (o *ordered) readPage(ctx context.Context, aside bool) (page []candidate, s
 	}
 	if aside {
 		o.trail.looked(began, stirs, time.Since(began))
+		o.trail.sawTo(o.now)
 	}
 	o.s.laneSeen.note(seen[foundAnyLane], began)
 	o.trail.flow(goesOn)
+	o.goesOn = goesOn
 	return o.merged(page, held, goesOn), seen, nil
 }
 
@@ -170,7 +179,7 @@ func (o *ordered) readParts(ctx context.Context, parts []part) (page, held []can
 		}
 		page = append(page, d.candidate())
 		o.know(d.Key)
-		if bytes += d.Size; o.req.MaxBytes > 0 && bytes > o.req.MaxBytes {
+		if bytes += d.Size; o.req.MaxBytes > 0 && bytes > max(o.req.MaxBytes, leastBytes) {
 			return page, held, seen, true, nil
 		}
 	}

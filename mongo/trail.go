@@ -36,6 +36,9 @@ type trail struct {
 	stirs     int64
 	lookedAt  time.Time
 	lookAfter time.Duration
+	// seenTo is the server's time of the last look of a claim in order, or somewhat
+	// earlier.
+	seenTo time.Time
 	// routedAt is when nothing of the topic waited for a group.
 	routedAt time.Time
 	// width is that of the window, in claims, missed whether the last claim got less than
@@ -57,6 +60,7 @@ const (
 	lookOften  = 100 * time.Millisecond
 	lookSeldom = time.Second
 	lookShare  = 20
+	clockSlack = 100 * time.Millisecond
 	// The window is at most so wide, in claims and in records.
 	maxWidth       = 64
 	maxWidthInSeqs = 10_000
@@ -181,6 +185,21 @@ func (t *trail) asideToo(now time.Time, stirs int64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return !t.flowing || t.stirs != stirs || now.Sub(t.lookedAt) > t.lookAfter
+}
+
+// sawTo notes the server's time of a look everywhere, which may be ahead by a round trip.
+func (t *trail) sawTo(server time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.seenTo = server.Add(-clockSlack)
+}
+
+// isNew tells that a record was appended after the last look everywhere: what came due
+// in between may have to come before it.
+func (t *trail) isNew(r candidate) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return r.CreatedAt.After(t.seenTo)
 }
 
 func (t *trail) mayHaveLanes(are bool) {

@@ -3,11 +3,13 @@ package mongo_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/event"
 
 	"github.com/outmill/outmill"
@@ -116,4 +118,49 @@ func Test_a_line_whose_turn_was_left_is_free_when_the_turn_is_over(t *testing.T)
 	require.True(t, eventually(t.Context(), patience, func() bool {
 		return len(claimed(t, s, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey))) == 1
 	}))
+}
+
+// comeDue has a delayed record be due, without a word to any store.
+func (s stand) comeDue(t *testing.T, name string) {
+	t.Helper()
+	past := time.Now().Add(-time.Minute)
+	result, err := s.records().UpdateOne(t.Context(), bson.D{{Key: "message_id", Value: name}},
+		bson.D{{Key: "$set", Value: bson.D{{Key: "available_at", Value: past}, {Key: "next_at", Value: past}}}})
+	require.NoError(t, err)
+	require.EqualValues(t, 1, result.ModifiedCount)
+}
+
+func Test_a_claim_in_order_that_finds_too_little_in_line_looks_for_what_is_due_beside_it(t *testing.T) {
+	t.Parallel()
+	s := newStand(t, mongo.Config{})
+	late := one("late")
+	late.Delay = time.Hour
+	require.NoError(t, s.Append(t.Context(), one("first"), late))
+	owner := outmill.NewOwnerToken()
+	require.Equal(t, []string{"first"}, namesOf(claimed(t, s, claimOf(owner, 1, outmill.OrderNone, "orders"))))
+	s.comeDue(t, "late")
+	require.Equal(t, []string{"late"}, namesOf(claimed(t, s, claimOf(owner, 1, outmill.OrderKey))), "of all topics, which it has not claimed before")
+}
+
+func Test_what_is_appended_after_a_record_has_come_due_does_not_come_before_it(t *testing.T) {
+	t.Parallel()
+	s := newStand(t, mongo.Config{})
+	late := one("late")
+	late.Delay = time.Hour
+	require.NoError(t, s.Append(t.Context(), plenty("orders", 40)...))
+	require.NoError(t, s.Append(t.Context(), late))
+	owner := outmill.NewOwnerToken()
+	next := func(limit int) []string {
+		found := claimed(t, s, claimOf(owner, limit, outmill.OrderTopic, "orders"))
+		require.NoError(t, s.Ack(t.Context(), "", leasesOf(found)))
+		return namesOf(found)
+	}
+	require.Len(t, next(2), 2, "the line goes on behind what was read")
+	s.comeDue(t, "late")
+	require.NoError(t, s.Append(t.Context(), one("new")))
+	require.NoError(t, s.Append(t.Context(), plenty("orders", 40)...))
+	order := next(50)
+	require.Len(t, order, 50)
+	require.Contains(t, order, "late")
+	require.Less(t, slices.Index(order, "late"), slices.Index(order, "new"))
 }

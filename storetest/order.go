@@ -23,6 +23,7 @@ func orderSentences() []sentence {
 		{"records without a key are not ordered", keylessIsUnordered},
 		{"a held key does not hold up other keys", otherKeysPass},
 		{"a huge backlog behind one blocked key does not hold up other keys", blockedBacklog},
+		{"blocked records that are larger than the bytes of a claim hold up no other keys", blockedAndLarge},
 		{"after a lease has ended the key begins again with its oldest record", orderAfterExpiry},
 		{"after a lease has ended its own holder begins again too", orderAfterOwnExpiry},
 		{"after a release the released record comes first again", orderAfterRelease},
@@ -160,6 +161,17 @@ func otherKeysPass(e *env) {
 	e.append(rec(orders, "no key"))
 	found := e.claimAll(byKey)
 	require.ElementsMatch(e.t, []string{"f1", "no key"}, names(found))
+}
+
+func blockedAndLarge(e *env) {
+	e.filled(keyed("held", "h1")...)
+	owner := outmill.NewOwnerToken()
+	e.claimOne(outmill.NewOwnerToken(), "h1", byKey)
+	for range 3 {
+		e.append(&outmill.Record{Topic: orders, Key: "held", Payload: make([]byte, 2<<20)})
+	}
+	e.append(rec(orders, "free"))
+	e.requireNames([]string{"free"}, e.claimOn(owner, byKey, limit(1), maxBytes(1)))
 }
 
 func blockedBacklog(e *env) {
