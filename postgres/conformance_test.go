@@ -23,6 +23,7 @@ const maxPayload = 16 << 20
 
 func Test_a_store_keeps_the_contract(t *testing.T) {
 	t.Parallel()
+	testenv.Long(t, "the contract without the log")
 	storetest.Run(t, harness(t, pool(t), postgres.LaneRows))
 }
 

@@ -91,7 +91,7 @@ func Test_many_workers_share_few_connections_of_a_proxy(t *testing.T) {
 				workers.Go(func() { r.work(outmill.OrderKey) })
 			}
 			<-told
-			r.awaitDeliveries(testenv.Steps(300, 2000))
+			r.awaitDeliveries(testenv.Steps(100, 2000))
 			close(r.upgraded)
 			writers.Wait()
 			r.mu.Lock()
