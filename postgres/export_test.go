@@ -113,3 +113,6 @@ func Passes(err error) bool { return passes(err) }
 
 // LinesOfLook is how many lines one look goes over.
 const LinesOfLook = linesOfLook
+
+// TellOfSegmentsFrom sets the size from which on a segment is told of that grows.
+func (s *Store) TellOfSegmentsFrom(bytes int64) { s.largeSegment = bytes }

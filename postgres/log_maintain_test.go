@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
@@ -422,11 +423,18 @@ func Test_while_two_transactions_pin_two_segments_the_third_grows_and_all_goes_o
 		require.NoError(t, store.TendSegments(ctx))
 	}
 	last := segment()
+	log := watermill.NewCaptureLogger()
+	telling, err := postgres.New(store.Pool(), postgres.Config{NotifyInterval: -1}, log)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, telling.Close()) }()
+	telling.TellOfSegmentsFrom(1 << 20)
 	for range 2 {
 		fill(t, store)
 		read()
 		require.NoError(t, store.TendSegments(ctx))
 		require.Equal(t, last, segment(), "there is no other segment")
+		require.NoError(t, telling.TendSegments(ctx))
+		require.Len(t, log.Captured()[watermill.ErrorLogLevel], 1, "it says once that the log grows, and why")
 	}
 	require.NoError(t, pins[0].Rollback(ctx))
 	again := newStore(t, store.Pool(), postgres.Config{NotifyInterval: -1}) // which has not been refused a lock yet

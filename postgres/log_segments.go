@@ -35,6 +35,10 @@ const (
 	// evacuateAfter is how long after it was left a segment is emptied into the
 	// records, so that a group that nobody reads keeps none.
 	evacuateAfter = 10 * time.Minute
+	// largeSegment is the size from which on a segment that nothing comes after is told
+	// of, again after tellAgain.
+	largeSegment = 8 * segmentBytes
+	tellAgain    = 10 * time.Minute
 	// linesAtOnce is how many lines one statement looks at. It takes some 20 µs each.
 	linesAtOnce = 1000
 )
@@ -129,12 +133,27 @@ func (s *Store) freeSegments(ctx context.Context, found segmentState) (more bool
 		}
 	}
 	size := found.sizes[found.current]
+	if free < 0 {
+		s.tellOfGrowth(size)
+	}
 	if free < 0 || size < smallSegment || size < segmentBytes && !found.old {
 		return more, nil
 	}
 	s.segmentLooks[free].begin()
 	return true, s.writeAll(ctx, "maintain", step{template: sqlRotate, args: []any{found.current, free}})
 }
+
+// tellOfGrowth logs that a segment has become large, now and then, because nothing else
+// shows what keeps the others.
+func (s *Store) tellOfGrowth(size int64) {
+	now := time.Now().UnixNano()
+	if last := s.toldOfGrowth.Load(); size < s.largeSegment || last != 0 && now-last < int64(tellAgain) || !s.toldOfGrowth.CompareAndSwap(last, now) {
+		return
+	}
+	s.logger.Error("The log grows, because neither of the other two segments can be emptied", errSegmentsKept, watermill.LogFields{"bytes": size})
+}
+
+var errSegmentsKept = errors.New("a group has not read their records yet, or a transaction that has written to them is open, or was prepared and forgotten: end what is old in pg_stat_activity and pg_prepared_xacts")
 
 // segmentLook is what a look at some lines of a segment found: the first that is
 // needed, or the last that was looked at.

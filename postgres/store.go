@@ -57,6 +57,9 @@ type Store struct {
 	largeRows atomic.Bool
 	// logUsed: something was claimed from the log since this process had the upkeep's turn.
 	logUsed atomic.Bool
+	// largeSegment is largeSegment, but for tests.
+	largeSegment int64
+	toldOfGrowth atomic.Int64
 	// dumpWithin is dumpWithin, but for tests.
 	dumpWithin time.Duration
 	// refusals are of each segment, and segmentLooks where the search for what is needed
@@ -106,7 +109,7 @@ func New(pool *pgxpool.Pool, config Config, logger watermill.LoggerAdapter) (*St
 		config:  config,
 		logger:  logs.New(logger, config.Name, config.AppendLogLevel),
 		sql:     &queries{schema: config.Schema, prefix: config.TablePrefix},
-		relaxed: sqlRelaxed, dumpWithin: dumpWithin,
+		relaxed: sqlRelaxed, dumpWithin: dumpWithin, largeSegment: largeSegment,
 	}
 	if config.DurableSettle {
 		s.relaxed = sqlSettings
