@@ -111,8 +111,18 @@ func (s *Store) SetAtOnce(records int) { s.atOnce = inorder.Steps(records) }
 // Passes is passes.
 func Passes(err error) bool { return passes(err) }
 
+// MaxRests bounds of how many selections a store remembers something.
+const MaxRests = maxRests
+
 // LinesOfLook is how many lines one look goes over.
 const LinesOfLook = linesOfLook
 
 // TellOfSegmentsFrom sets the size from which on a segment is told of that grows.
 func (s *Store) TellOfSegmentsFrom(bytes int64) { s.largeSegment = bytes }
+
+// RoundsKnown is of how many selections the store has rounds.
+func (s *Store) RoundsKnown() int {
+	s.rounds.mu.Lock()
+	defer s.rounds.mu.Unlock()
+	return len(s.rounds.known)
+}

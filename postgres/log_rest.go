@@ -104,12 +104,14 @@ type logLook struct {
 
 // lookAtRest begins a look of a claim that covers many topics.
 func (s *Store) lookAtRest(req outmill.ClaimRequest) *logLook {
-	include := outmill.Topics{Include: req.Topics.Include}
-	l := &logLook{s: s, group: req.Group, key: restKey(req.Group, req.Topics), roundKey: restKey(req.Group, include), included: include.Matcher()}
-	if l.known, l.resting = s.rests.get(l.key); !l.resting {
-		l.round = s.rounds.takeUp(l.roundKey)
-		l.round.mixed = l.round.mixed || l.round.of != l.key
+	l := &logLook{s: s, group: req.Group, key: restKey(req.Group, req.Topics)}
+	if l.known, l.resting = s.rests.get(l.key); l.resting {
+		return l
 	}
+	include := outmill.Topics{Include: req.Topics.Include}
+	l.roundKey, l.included = restKey(req.Group, include), include.Matcher()
+	l.round = s.rounds.takeUp(l.roundKey)
+	l.round.mixed = l.round.mixed || l.round.of != l.key
 	return l
 }
 

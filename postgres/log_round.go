@@ -70,9 +70,15 @@ func (r *round) rest() (place rest, resting bool) {
 // look goes over. The zero value is ready.
 type rounds struct {
 	mu    sync.Mutex
-	under map[string]round
-	heard map[string]map[string]uint64
+	known map[string]*going
 	rings uint64
+}
+
+// going is a selection's round, and the topics of which it has heard, each with the ring
+// that told of it last.
+type going struct {
+	round round
+	heard map[string]uint64
 }
 
 // heardTopic is a topic of which the store has heard.
@@ -91,37 +97,40 @@ func namesOfHeard(heard []heardTopic) []string {
 }
 
 // takeUp takes the round to go on with. A claim at the same time begins another one.
-func (r *rounds) takeUp(key string) round {
+func (r *rounds) takeUp(key string) (found round) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	found := r.under[key]
-	delete(r.under, key)
+	if of := r.known[key]; of != nil {
+		found, of.round = of.round, round{}
+	}
 	return found
 }
 
 func (r *rounds) putDown(key string, at round) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.under == nil || len(r.under) >= maxRests {
-		r.under, r.heard = map[string]round{}, map[string]map[string]uint64{}
+	of := r.known[key]
+	if of == nil {
+		if r.known == nil || len(r.known) >= maxRests {
+			r.known = map[string]*going{}
+		}
+		of = &going{heard: map[string]uint64{}}
+		r.known[key] = of
 	}
-	r.under[key] = at
-	if r.heard[key] == nil {
-		r.heard[key] = map[string]uint64{}
-	}
+	of.round = at
 }
 
 // hear notes that a topic may have something: see outmill.Waker.
 func (r *rounds) hear(topic string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if topic == "" || len(r.heard) == 0 {
+	if topic == "" {
 		return
 	}
 	r.rings++
-	for _, topics := range r.heard {
-		if _, known := topics[topic]; known || len(topics) < maxHeard {
-			topics[topic] = r.rings
+	for _, of := range r.known {
+		if _, known := of.heard[topic]; known || len(of.heard) < maxHeard {
+			of.heard[topic] = r.rings
 		}
 	}
 }
@@ -131,7 +140,11 @@ func (r *rounds) hear(topic string) {
 func (r *rounds) heardOf(key string, included, match func(topic string) bool) (some []heardTopic) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for topic, ring := range r.heard[key] {
+	of := r.known[key]
+	if of == nil {
+		return nil
+	}
+	for topic, ring := range of.heard {
 		if len(some) == heardAtOnce {
 			break
 		}
@@ -139,7 +152,7 @@ func (r *rounds) heardOf(key string, included, match func(topic string) bool) (s
 		case match(topic):
 			some = append(some, heardTopic{name: topic, ring: ring})
 		case !included(topic):
-			delete(r.heard[key], topic)
+			delete(of.heard, topic)
 		}
 	}
 	return some
@@ -149,9 +162,13 @@ func (r *rounds) heardOf(key string, included, match func(topic string) bool) (s
 func (r *rounds) forget(key string, heard []heardTopic) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	of := r.known[key]
+	if of == nil {
+		return
+	}
 	for _, h := range heard {
-		if !h.due && r.heard[key][h.name] == h.ring {
-			delete(r.heard[key], h.name)
+		if !h.due && of.heard[h.name] == h.ring {
+			delete(of.heard, h.name)
 		}
 	}
 }

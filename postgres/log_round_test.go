@@ -114,3 +114,16 @@ func Test_a_poll_of_a_hundred_thousand_lines_is_quick(t *testing.T) {
 	t.Logf("a poll that finds what it has heard of took %s, and %s at most", took[10], took[19])
 	require.Less(t, took[10], 200*time.Millisecond)
 }
+
+func Test_rounds_of_selections_that_do_not_come_again_take_no_more_memory(t *testing.T) {
+	t.Parallel()
+	store, last := readLines(t, postgres.LinesOfLook)
+	require.NoError(t, store.Append(t.Context(), made(last+"x", "x", 1)...))
+	for i := range 3 * postgres.MaxRests {
+		req := claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey)
+		req.Topics.Include = []string{"none.*", fmt.Sprint("none", i)}
+		require.Empty(t, claimed(t, store, req))
+		require.Empty(t, claimed(t, store, req), "the end of the round")
+		require.LessOrEqual(t, store.RoundsKnown(), postgres.MaxRests)
+	}
+}
