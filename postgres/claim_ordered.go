@@ -14,7 +14,7 @@ import (
 // Everything else goes on beside them: settling, appending, tidying up.
 
 var (
-	sqlLockTopic = `SELECT pg_advisory_xact_lock($1::bigint)`
+	sqlLock = `SELECT pg_advisory_xact_lock($1::bigint)`
 
 	// sqlAdmit puts in line what is due, $3 records of what has been due for longest:
 	// from then on its place is that of its append, and stage 4 stands for leases that
@@ -254,7 +254,7 @@ func (c *claim) inOrder(ctx context.Context, topic string, fn func(ctx context.C
 }
 
 func (l *line) lock() step {
-	return step{template: sqlLockTopic, args: []any{l.c.s.lockOfTopic(l.c.req.Group, l.topic)}}
+	return step{template: sqlLock, args: []any{l.c.s.lockOfTopic(l.c.req.Group, l.topic)}}
 }
 
 // admit puts in line what is due. Where that is more than one transaction takes, the

@@ -125,18 +125,11 @@ func pool(t *testing.T) *pgxpool.Pool {
 
 func connect(t *testing.T, url string) *pgxpool.Pool {
 	t.Helper()
-	return connectMany(t, url, 40)
+	return connectAs(t, url, atMost(40))
 }
 
-func connectMany(t *testing.T, url string, most int32) *pgxpool.Pool {
-	t.Helper()
-	config, err := pgxpool.ParseConfig(url)
-	require.NoError(t, err)
-	config.MaxConns = most
-	db, err := pgxpool.NewWithConfig(context.WithoutCancel(t.Context()), config)
-	require.NoError(t, err)
-	t.Cleanup(db.Close)
-	return db
+func atMost(connections int32) func(*pgxpool.Config) {
+	return func(c *pgxpool.Config) { c.MaxConns = connections }
 }
 
 // conforming is a store that remembers how it was made, for Reopen.

@@ -136,15 +136,12 @@ func (s *Store) loadRoutes(ctx context.Context, r runner, before ...step) (*rout
 	return table, nil
 }
 
-const (
-	sqlLockRoutes = `SELECT pg_advisory_xact_lock($1::bigint)`
-	sqlKeepRoutes = `SELECT pg_advisory_xact_lock_shared($1::bigint)`
-)
+const sqlKeepRoutes = `SELECT pg_advisory_xact_lock_shared($1::bigint)`
 
 // lockRoutes comes first in what changes the registered groups, and waits for whoever keeps
 // them as they are.
 func (s *Store) lockRoutes() step {
-	return step{template: sqlLockRoutes, args: []any{s.lockOf("routes")}}
+	return step{template: sqlLock, args: []any{s.lockOf("routes")}}
 }
 
 // keepRoutes has the registered groups stay as they are until the transaction ends. An
@@ -390,7 +387,7 @@ func (s *Store) DropGroup(ctx context.Context, group string) (int, error) {
 func (s *Store) dropLanes(ctx context.Context, operation, group string, topics []string) error {
 	for _, topic := range topics {
 		err := s.writeAll(ctx, operation,
-			step{template: sqlLockTopic, args: []any{s.lockOfTopic(group, topic)}},
+			step{template: sqlLock, args: []any{s.lockOfTopic(group, topic)}},
 			step{template: sqlDropLanes, args: []any{group, topic}})
 		if err != nil {
 			return err

@@ -113,7 +113,7 @@ func lockTopics(locks []int64) []step {
 	slices.Sort(locks)
 	steps := make([]step, len(locks))
 	for i, lock := range locks {
-		steps[i] = step{template: sqlLockTopic, args: []any{lock}}
+		steps[i] = step{template: sqlLock, args: []any{lock}}
 	}
 	return steps
 }
