@@ -36,7 +36,18 @@ func Upkeep(ctx context.Context, queue outmill.Queue, interval time.Duration, lo
 // after a random part of the interval, so that processes that start together
 // do not work together. Errors are logged; the next round tries again.
 func Rounds(ctx context.Context, queue outmill.Queue, interval time.Duration, log watermill.LoggerAdapter, round func(context.Context) error) {
-	timer := time.NewTimer(1 + rand.N(interval))
+	paced(ctx, interval, func() time.Duration {
+		if err := round(ctx); err != nil && ctx.Err() == nil {
+			log.Error("Upkeep of the store failed, will try again", err, watermill.LogFields{"store": queue.Name()})
+		}
+		return interval
+	})
+}
+
+// paced calls round until ctx ends, first after a random part of the time given, and then
+// after the pause that it returns.
+func paced(ctx context.Context, first time.Duration, round func() (pause time.Duration)) {
+	timer := time.NewTimer(1 + rand.N(first))
 	defer timer.Stop()
 	for {
 		select {
@@ -44,10 +55,7 @@ func Rounds(ctx context.Context, queue outmill.Queue, interval time.Duration, lo
 			return
 		case <-timer.C:
 		}
-		if err := round(ctx); err != nil && ctx.Err() == nil {
-			log.Error("Upkeep of the store failed, will try again", err, watermill.LogFields{"store": queue.Name()})
-		}
-		timer.Reset(interval)
+		timer.Reset(round())
 	}
 }
 
@@ -70,26 +78,18 @@ func Maintained(ctx context.Context, queue outmill.Queue, log watermill.LoggerAd
 	if !ok {
 		return
 	}
-	timer := time.NewTimer(1 + rand.N(maintainEvery))
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		}
+	paced(ctx, maintainEvery, func() time.Duration {
 		began := time.Now()
 		more, err := janitor.Maintain(ctx)
-		pause := maintainEvery
 		switch {
 		case err != nil && ctx.Err() == nil:
 			log.Error("The store's housekeeping failed, will try again", err, watermill.LogFields{"store": queue.Name()})
-			pause = maintainPause
+			return maintainPause
 		case more:
-			pause = min(maintainShare*time.Since(began), maintainPause)
+			return min(maintainShare*time.Since(began), maintainPause)
 		}
-		timer.Reset(pause)
-	}
+		return maintainEvery
+	})
 }
 
 // MaintainOnce has the store do the housekeeping that there is, for a process that ends
