@@ -149,7 +149,7 @@ func (o *ordered) readPage(ctx context.Context, aside bool) (page []candidate, s
 	o.s.laneSeen.note(seen[foundAnyLane], began)
 	o.trail.flow(goesOn)
 	o.goesOn = goesOn
-	return o.merged(page, held, goesOn), seen, nil
+	return o.merged(page, held), seen, nil
 }
 
 // readParts tells also whether the line goes on behind the page.
@@ -387,9 +387,9 @@ func (o *ordered) heldOfEach() int { return max(1, o.pageSize()/max(1, len(o.lan
 
 // merged is the page with what is held, in their order. What is behind the end
 // of one that goes on waits: there may be records before it that were not read.
-func (o *ordered) merged(page, held []candidate, goesOn bool) []candidate {
+func (o *ordered) merged(page, held []candidate) []candidate {
 	end := uint64(nowhere)
-	if goesOn {
+	if o.goesOn {
 		end = place(page[len(page)-1].Seq)
 	}
 	if o.req.Order == outmill.OrderTopic && len(held) == o.pageSize() {

@@ -292,14 +292,22 @@ func (n *streamsOf) monitor() *event.CommandMonitor {
 	}
 }
 
+// listening is a store that closes its change stream as soon as claims are full. The
+// stream is there, and n counts how often it was opened.
+func (s stand) listening(t *testing.T) (store *mongo.Store, wake <-chan struct{}, n *streamsOf) {
+	t.Helper()
+	n = &streamsOf{}
+	store = newStore(t, clientOf(t, options.Client().ApplyURI(testenv.MongoDB(t)).SetMonitor(n.monitor())), mongo.Config{Database: s.db.Name()})
+	mongo.SetBusyFor(store, 0)
+	wake = testenv.Hints(t.Context(), store)
+	told(t, wake)
+	return store, wake, n
+}
+
 func Test_a_change_stream_is_closed_while_claims_bring_what_they_ask_for(t *testing.T) {
 	t.Parallel()
 	s := newStand(t, mongo.Config{})
-	var n streamsOf
-	store := newStore(t, clientOf(t, options.Client().ApplyURI(testenv.MongoDB(t)).SetMonitor(n.monitor())), mongo.Config{Database: s.db.Name()})
-	mongo.SetBusyFor(store, 0)
-	wake := testenv.Hints(t.Context(), store)
-	told(t, wake)
+	store, wake, n := s.listening(t)
 	require.NoError(t, s.Append(t.Context(), one("one"), one("two")))
 	told(t, wake)
 	request := claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone)
@@ -317,11 +325,7 @@ func Test_a_change_stream_is_closed_while_claims_bring_what_they_ask_for(t *test
 func Test_a_change_stream_stays_while_another_reader_finds_nothing(t *testing.T) {
 	t.Parallel()
 	s := newStand(t, mongo.Config{})
-	var n streamsOf
-	store := newStore(t, clientOf(t, options.Client().ApplyURI(testenv.MongoDB(t)).SetMonitor(n.monitor())), mongo.Config{Database: s.db.Name()})
-	mongo.SetBusyFor(store, 0)
-	wake := testenv.Hints(t.Context(), store)
-	told(t, wake)
+	store, wake, n := s.listening(t)
 	require.Empty(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone, "quiet")))
 	require.NoError(t, s.Append(t.Context(), one("one"), one("two")))
 	told(t, wake)
