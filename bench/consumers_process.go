@@ -25,7 +25,7 @@ import (
 // the program of the tests can do it too.
 const consumeEnv = "OUTMILL_BENCH_CONSUME"
 
-// consumerOrder says what is to be consumed, or filled in.
+// consumerOrder tells a process which database to consume from, or to fill.
 type consumerOrder struct {
 	URL, Database  string
 	Fill, Ordered  bool
