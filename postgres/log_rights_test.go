@@ -249,9 +249,16 @@ func usedByUpkeep(t *testing.T, store, super *postgres.Store) error {
 		func() error { return store.TendSegments(ctx) },
 	)
 	if err == nil {
-		require.Equal(t, []int{0, 0, 700}, []int{segmentRows(t, super, 0), segmentRows(t, super, 1), segmentRows(t, super, 2)})
-		require.Equal(t, 700, valueOf[int](t, super.Pool(), "SELECT count(*) FROM outmill.records WHERE topic = 'unread'"))
-		require.NotEqual(t, 2, valueOf[int](t, super.Pool(), "SELECT segment FROM outmill.meta"))
+		tended := func() bool {
+			return segmentRows(t, super, 0) == 0 && segmentRows(t, super, 1) == 0 && segmentRows(t, super, 2) == 700 &&
+				valueOf[int](t, super.Pool(), "SELECT count(*) FROM outmill.records WHERE topic = 'unread'") == 700 &&
+				valueOf[int](t, super.Pool(), "SELECT segment FROM outmill.meta") != 2
+		}
+		// Where the server's own upkeep refused a lock, the next round does the work.
+		for began := time.Now(); !tended(); {
+			require.Less(t, time.Since(began), patience, "the segments hold %d, %d, and %d records", segmentRows(t, super, 0), segmentRows(t, super, 1), segmentRows(t, super, 2))
+			require.NoError(t, store.TendSegments(ctx))
+		}
 		return nil
 	}
 	// Nobody is told of it but by the log.
