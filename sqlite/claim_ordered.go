@@ -289,6 +289,8 @@ func (c *claim) takeByTopic(ctx context.Context, t *txn, topic string, want int)
 			return err
 		}
 		slices.SortFunc(list, func(a, b candidate) int { return cmp.Compare(a.seq, b.seq) })
+		// Each of the two may go on behind what was read of it.
+		list = list[:min(len(list), want)]
 		before := len(c.records)
 		more, err := c.takeInOrder(ctx, t, list, want)
 		if err != nil || !more {

@@ -21,6 +21,7 @@ func topicOrderSentences() []sentence {
 		{"after a lease has ended the topic begins again with its oldest record", topicOrderAfterExpiry},
 		{"after a release the topic begins again with the released record", topicOrderAfterRelease},
 		{"a lease claimed by key holds its topic too", keyLeaseHoldsTopic},
+		{"a record that a claim by key has passed over comes behind all that were appended before it", topicOrderOverHeld},
 	}
 }
 
@@ -114,4 +115,19 @@ func keyLeaseHoldsTopic(e *env) {
 	require.Empty(e.t, e.claim(outmill.NewOwnerToken(), byTopic))
 	e.ack(r)
 	e.requireNames([]string{"m2", "m3", "m4"}, e.claimAll(byTopic))
+}
+
+// topicOrderOverHeld: the record that has expired is the whole of what a claim for one
+// record reads first of the line.
+func topicOrderOverHeld(e *env) {
+	e.filled(rec(orders, "hot", withKey("k")), rec(orders, "short", withTTL(time.Minute)), rec(orders, "m3"), rec(orders, "passed over", withKey("k")))
+	hot := e.claimOne(outmill.NewOwnerToken(), "hot", byKey)
+	free := e.claimOn(outmill.NewOwnerToken(), byKey)
+	e.requireNames([]string{"short", "m3"}, free)
+	e.release(free...)
+	e.ack(hot)
+	e.elapse(2 * time.Minute)
+	owner := outmill.NewOwnerToken()
+	e.claimOne(owner, "m3", byTopic)
+	e.claimOne(owner, "passed over", byTopic)
 }

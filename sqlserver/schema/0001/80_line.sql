@@ -51,11 +51,15 @@ BEGIN
         INSERT @row (Seq, [Key], Expired, Expiries, Size, Seen, CreatedAt)
             SELECT Seq, [Key], CASE WHEN ExpiresAt <= @now THEN 1 ELSE 0 END, Expiries, Size, CASE WHEN EXISTS (SELECT 1 FROM @first AS f WHERE f.Seq = o.Seq) THEN 1 ELSE 0 END, CreatedAt
             FROM [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE GroupName = @Group AND Topic = @Topic AND Stage = 0 AND Seq <= @last;
-        -- What claims by key have held.
+        -- What claims by key have held. Either of the two may go on behind what was read
+        -- of it, so no more is kept than was asked for.
         IF @ByTopic = 1
+        BEGIN
             INSERT @row (Seq, [Key], Expired, Expiries, Size, Seen, CreatedAt)
                 SELECT TOP (@Page) Seq, [Key], CASE WHEN ExpiresAt <= @now THEN 1 ELSE 0 END, Expiries, Size, 1, CreatedAt
                 FROM [dbo].[Outbox] WITH (FORCESEEK) WHERE GroupName = @Group AND Topic = @Topic AND Stage = 1 AND Seq < @waits ORDER BY Seq;
+            DELETE FROM @row WHERE Seq NOT IN (SELECT TOP (@Page) Seq FROM @row ORDER BY Seq);
+        END
         IF EXISTS (SELECT 1 FROM @row WHERE Seen = 0)
         BEGIN
             DELETE p FROM @row AS p WHERE p.Seen = 0
