@@ -15,24 +15,30 @@ opened AS (` + openLanesOf + `),
 noted AS MATERIALIZED (` + noteSteps + `FROM (SELECT 'd' AS how, step FROM gone WHERE stage < 6) AS n WHERE step IS NOT NULL HAVING count(*) > 0)
 SELECT count(*) FROM gone, (SELECT count(*) FROM noted) AS n`
 
-	sqlParkedTopics = `SELECT DISTINCT grp, topic FROM {p:records} WHERE id = ANY ($1::text[]::uuid[]) AND parked IS TRUE AND grp IS NOT NULL`
+	sqlParkedKeys = `SELECT DISTINCT grp, topic, key, statement_timestamp()::text FROM {p:records} WHERE id = ANY ($1::text[]::uuid[]) AND stage + 0 = 7 AND parked AND grp IS NOT NULL
+ORDER BY grp, topic, key`
+)
 
+var (
 	// sqlRequeue makes the records due by time (stage 3), so that those that have
-	// been due for longer go first where no order is wanted. It takes those along
-	// that were parked with their keys, all by id, so that it follows those that
-	// change just now.
-	sqlRequeue = `WITH dead AS (SELECT id, grp, topic, key, parked FROM {p:records} WHERE id = ANY ($1::text[]::uuid[]) AND stage + 0 = 7),
-back AS (UPDATE {p:records} SET stage = 3, available_at = statement_timestamp(), next_at = statement_timestamp(),
+	// been due for longer go first where no order is wanted. It finds them by id, so
+	// that it follows those that change just now.
+	sqlRequeue = `WITH ` + requeued(`$1::text[]::uuid[]`, `statement_timestamp()`)
+
+	// sqlRequeueParked does so with the first $4 that are parked with a key. All of them
+	// become due at one time, so that they come into line by their places, whichever
+	// transaction brought them back.
+	sqlRequeueParked = `WITH ` + requeued(`ARRAY(SELECT id FROM {p:records} WHERE `+ofKey(`$3::text`)+` AND parked
+	ORDER BY hashtextextended(key, hashtextextended(topic, 0)), seq LIMIT $4::bigint)`, `$5::text::timestamptz`)
+)
+
+func requeued(ids, due string) string {
+	return `back AS (UPDATE {p:records} SET stage = 3, available_at = ` + due + `, next_at = ` + due + `,
 	attempts = 0, expiries = 0, expires_at = NULL, parked = false
-WHERE id = ANY (ARRAY(SELECT id FROM dead
-	UNION ALL SELECT r.id FROM (SELECT DISTINCT grp, topic, key FROM dead WHERE parked) AS d
-	CROSS JOIN LATERAL (SELECT id FROM {p:records}
-		WHERE hashtextextended(key, hashtextextended(topic, 0)) = hashtextextended(d.key, hashtextextended(d.topic, 0))
-		AND grp IS NOT DISTINCT FROM d.grp AND topic IS NOT DISTINCT FROM d.topic AND key IS NOT DISTINCT FROM d.key AND parked OFFSET 0) AS r))
-AND stage + 0 = 7 RETURNING step),
+WHERE id = ANY (` + ids + `) AND stage + 0 = 7 RETURNING step),
 noted AS MATERIALIZED (` + noteSteps + `FROM (SELECT 'r' AS how, step FROM back) AS n WHERE step IS NOT NULL HAVING count(*) > 0)
 SELECT count(*) FROM back, (SELECT count(*) FROM noted) AS n`
-)
+}
 
 // Get returns one record. See outmill.Inspector.
 func (s *Store) Get(ctx context.Context, id outmill.WorkItemID) (*outmill.Record, error) {
@@ -73,38 +79,74 @@ func (s *Store) Delete(ctx context.Context, ids ...outmill.WorkItemID) (int, err
 	return deleted, nil
 }
 
-// Requeue makes dead records pending again. See outmill.Inspector. Where a
-// parked key comes back it waits for a claim that is under way, which would
-// else park what it meets next.
-func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (int, error) {
+// Requeue makes dead records pending again. See outmill.Inspector. A parked key
+// comes back in several transactions, its first records first.
+func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (requeued int, err error) {
+	const operation = "requeue"
 	if len(ids) == 0 {
-		return 0, s.explain(ctx, "requeue", s.ready(ctx))
+		return 0, s.explain(ctx, operation, s.ready(ctx))
 	}
-	var requeued int
-	var counted []string
-	err := s.durably(ctx, "requeue", func(ctx context.Context, t *txn) error {
-		var locks []int64
-		err := t.run(ctx, step{template: sqlParkedTopics, args: []any{idTexts(ids)}, row: func(scan func(...any) error) error {
-			var group, topic string
-			err := scan(&group, &topic)
-			locks = append(locks, s.lockOfTopic(group, topic))
+	keys, err := s.parkedKeys(ctx, operation, ids)
+	if err != nil {
+		return 0, err
+	}
+	defer func() {
+		if requeued > 0 {
+			s.wake()
+		}
+	}()
+	for _, key := range keys {
+		n, err := s.requeueParked(ctx, operation, key)
+		if requeued += n; err != nil {
+			return requeued, err
+		}
+	}
+	n, err := s.requeue(ctx, operation, step{template: sqlRequeue, args: []any{idTexts(ids)}})
+	return requeued + n, err
+}
+
+// parkedKey is a key of a group's topic with records that are parked.
+// Its records have been due since then, by the server's clock.
+type parkedKey struct{ group, topic, key, due string }
+
+func (s *Store) parkedKeys(ctx context.Context, operation string, ids []outmill.WorkItemID) ([]parkedKey, error) {
+	var keys []parkedKey
+	err := s.durably(ctx, operation, func(ctx context.Context, t *txn) error {
+		keys = nil
+		return t.finish(ctx, step{template: sqlParkedKeys, args: []any{idTexts(ids)}, row: func(scan func(...any) error) error {
+			var k parkedKey
+			err := scan(&k.group, &k.topic, &k.key, &k.due)
+			keys = append(keys, k)
 			return err
 		}})
-		if err != nil {
-			return err
+	})
+	return keys, err
+}
+
+// requeueParked waits for a claim that is under way, which would else park what it
+// meets next. What claims park again between two transactions the next one brings
+// back: the last one leaves nothing parked.
+func (s *Store) requeueParked(ctx context.Context, operation string, k parkedKey) (requeued int, err error) {
+	for nth := 0; ; nth++ {
+		n, err := s.requeue(ctx, operation, append(lockTopics([]int64{s.lockOfTopic(k.group, k.topic)}),
+			step{template: sqlRequeueParked, args: []any{k.group, k.topic, k.key, s.atOnce.Requeue(nth), k.due}})...)
+		if requeued += n; err != nil || n == 0 {
+			return requeued, err
 		}
-		return t.finish(ctx, append(lockTopics(locks), step{
-			template: sqlRequeue, args: []any{idTexts(ids)},
-			row: func(scan func(...any) error) error { return scan(&requeued) },
-		}, countSteps(&counted))...)
+	}
+}
+
+// requeue is one transaction; the last of the steps counts.
+func (s *Store) requeue(ctx context.Context, operation string, list ...step) (requeued int, err error) {
+	var counted []string
+	list[len(list)-1].row = func(scan func(...any) error) error { return scan(&requeued) }
+	err = s.durably(ctx, operation, func(ctx context.Context, t *txn) error {
+		return t.finish(ctx, append(slices.Clone(list), countSteps(&counted))...)
 	})
 	if err != nil {
 		return 0, err
 	}
 	s.hurry(ctx, counted)
-	if requeued > 0 {
-		s.wake()
-	}
 	return requeued, nil
 }
 

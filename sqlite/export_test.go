@@ -10,7 +10,7 @@ func AllStatements() []string {
 		sqlDropLine, sqlDropHeld, sqlDropLater, sqlDropExpired, sqlDropSettled,
 		sqlEndRegistrations, sqlNoted, sqlUndeliveredTopics, sqlUndelivered, sqlDropUndelivered, sqlDropEmptyLanes, sqlHasRecords,
 		sqlNextLater, sqlEndedLeases, sqlReap, sqlExpired, sqlExpire, sqlDeleteProcessed, sqlDeleteDedup,
-		sqlGet, sqlList, sqlSettledIDs, sqlLeasedIDs, sqlRecordsOf, sqlSeqsOf, sqlDelete, sqlDeadOf, sqlRequeue, sqlBehind, sqlHeldOf,
+		sqlGet, sqlList, sqlSettledIDs, sqlLeasedIDs, sqlRecordsOf, sqlSeqsOf, sqlDelete, sqlDeadOf, sqlParkedKeys, sqlParkedOf, sqlRequeue, sqlBehind, sqlHeldOf,
 		sqlNextLine, sqlNextHeld, sqlNextExpired, sqlNextSettled, sqlTopicStats,
 		sqlStartJoin, sqlListJoins, sqlListGroup, sqlMemberStatus, sqlListSteps,
 		sqlStepOfRecord, sqlRecordToAttach, sqlSetStep, sqlRecordsOfStep, sqlSeal, sqlEndJoin, sqlOldJoins, sqlDeleteMembers, sqlDeleteJoin,
@@ -21,7 +21,7 @@ func AllStatements() []string {
 // Sorting are the statements that sort topics, the ids of a call, or what is
 // in work, which are few; nothing else may sort.
 func Sorting() []string {
-	return []string{sqlDueTopics, sqlUnroutedTopics, sqlUndeliveredTopics, sqlDeadOf, sqlLeasedIDs}
+	return []string{sqlDueTopics, sqlUnroutedTopics, sqlUndeliveredTopics, sqlParkedKeys, sqlLeasedIDs}
 }
 
 // SQL returns the text of a template.

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"database/sql"
 
 	"github.com/outmill/outmill"
 )
@@ -13,15 +14,13 @@ const (
 
 	sqlDelete = `DELETE FROM {p:records} WHERE seq IN (SELECT value FROM json_each(?1))`
 
-	// sqlDeadOf adds to the dead records those that were parked with their keys.
-	sqlDeadOf = `WITH dead AS (
-	SELECT r.seq, r.grp, r.topic, r.key, r.parked FROM json_each(?1) AS j
-	CROSS JOIN {p:records} AS r ON r.id = j.value WHERE r.status = 'dead')
-SELECT seq FROM dead
-UNION
-SELECT along.seq FROM (SELECT DISTINCT grp, topic, key FROM dead WHERE parked > 0) AS d
-CROSS JOIN {p:records} AS along INDEXED BY {p:parked}
-	ON along.grp IS d.grp AND along.topic = d.topic AND along.key = d.key AND along.parked > 0`
+	sqlDeadOf = `SELECT r.seq FROM json_each(?1) AS j CROSS JOIN {p:records} AS r ON r.id = j.value WHERE r.status = 'dead'`
+
+	// sqlParkedKeys are the keys that records were parked with.
+	sqlParkedKeys = `SELECT DISTINCT r.grp, r.topic, r.key FROM json_each(?1) AS j CROSS JOIN {p:records} AS r ON r.id = j.value
+WHERE r.status = 'dead' AND r.parked > 0 AND r.grp IS NOT NULL`
+
+	sqlParkedOf = `SELECT seq FROM {p:records} INDEXED BY {p:parked} WHERE grp = ?1 AND topic = ?2 AND key = ?3 AND parked > 0 ORDER BY seq LIMIT ?4`
 
 	// sqlRequeue makes the records due by time (stage 3), so that those that have
 	// been due for longer go first where no order is wanted.
@@ -73,28 +72,71 @@ func (s *Store) Delete(ctx context.Context, ids ...outmill.WorkItemID) (int, err
 	return deleted, nil
 }
 
-// Requeue makes dead records pending again. See outmill.Inspector.
-func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (int, error) {
+// Requeue makes dead records pending again. See outmill.Inspector. A parked key
+// comes back in several transactions, its first records first.
+func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (requeued int, err error) {
 	if len(ids) == 0 {
 		return 0, s.explain(ctx, "requeue", s.usable(ctx))
 	}
-	var requeued int
-	err := s.write(ctx, "requeue", func(ctx context.Context, t *txn) error {
-		seqs, err := t.seqs(ctx, sqlDeadOf, idList(ids))
-		if err != nil {
+	keys, due, err := s.parkedKeys(ctx, ids)
+	if err != nil {
+		return 0, err
+	}
+	defer func() {
+		if requeued > 0 {
+			s.waker.bell.Ring()
+		}
+	}()
+	for _, k := range keys {
+		n, err := s.requeueParked(ctx, k, due)
+		if requeued += n; err != nil {
+			return requeued, err
+		}
+	}
+	n, err := s.requeue(ctx, due, sqlDeadOf, idList(ids))
+	return requeued + n, err
+}
+
+// parkedKey is a key of a group's topic with records that are parked.
+type parkedKey struct{ group, topic, key string }
+
+// parkedKeys returns also the time.
+func (s *Store) parkedKeys(ctx context.Context, ids []outmill.WorkItemID) (keys []parkedKey, now int64, err error) {
+	err = s.read(ctx, "requeue", func(ctx context.Context, t *txn) error {
+		now = t.now
+		keys, err = list(ctx, t, func(rows *sql.Rows, k *parkedKey) error { return rows.Scan(&k.group, &k.topic, &k.key) }, sqlParkedKeys, idList(ids))
+		return err
+	})
+	return keys, now, err
+}
+
+// requeueParked: what claims park again between two transactions the next one brings
+// back, and the last one leaves nothing parked. All become due at one time, so that
+// they come into line by their places, whichever transaction brought them back.
+func (s *Store) requeueParked(ctx context.Context, k parkedKey, due int64) (requeued int, err error) {
+	for nth := 0; ; nth++ {
+		n, err := s.requeue(ctx, due, sqlParkedOf, k.group, k.topic, k.key, s.atOnce.Requeue(nth))
+		if requeued += n; err != nil || n == 0 {
+			return requeued, err
+		}
+	}
+}
+
+// requeue is one transaction, with the records that the query finds.
+func (s *Store) requeue(ctx context.Context, due int64, query string, args ...any) (requeued int, err error) {
+	err = s.write(ctx, "requeue", func(ctx context.Context, t *txn) error {
+		seqs, err := t.seqs(ctx, query, args...)
+		if err != nil || len(seqs) == 0 {
 			return err
 		}
 		if err := t.moveSteps(ctx, isRequeued, sqlStepsOf, seqList(seqs)); err != nil {
 			return err
 		}
-		requeued, err = t.exec(ctx, sqlRequeue, seqList(seqs), t.now)
+		requeued, err = t.exec(ctx, sqlRequeue, seqList(seqs), due)
 		return err
 	})
 	if err != nil {
 		return 0, err
-	}
-	if requeued > 0 {
-		s.waker.bell.Ring()
 	}
 	return requeued, nil
 }

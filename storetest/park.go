@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -158,6 +159,39 @@ func requeueHead(e *env) {
 	require.Empty(e.t, e.claimAll(parkOrder))
 	require.Equal(e.t, 4, e.requeue(records[0]))
 	e.requireNames([]string{"m1", "m2", "m3", "m4"}, e.claimAll(parkOrder))
+}
+
+// requeueBesideClaims needs a store that brings a key back in steps, while claims park
+// again what they meet of it.
+func requeueBesideClaims(e *env) {
+	names := make([]string, 150)
+	for i := range names {
+		names[i] = fmt.Sprintf("m%d", i)
+	}
+	records := e.parked(names...)
+	owner := outmill.NewOwnerToken()
+	for e.get(records[len(records)-1]).Status != outmill.StatusDead {
+		require.Empty(e.t, e.claimOn(owner, parkOrder))
+	}
+	few := request(owner, parkOrder, func(r *outmill.ClaimRequest) { r.Limit = 10 })
+	requeued := make(chan error, 1)
+	go func() {
+		_, err := e.store.Requeue(e.ctx, records[0].ID)
+		requeued <- err
+	}()
+	var found []*outmill.Record
+	for back := false; !back; {
+		select {
+		case err := <-requeued:
+			require.NoError(e.t, err)
+			back = true
+		default:
+		}
+		some, err := e.store.Claim(e.ctx, few)
+		require.NoError(e.t, err)
+		found = append(found, some...)
+	}
+	e.requireNames(names, append(found, e.claimOn(owner, parkOrder)...))
 }
 
 func requeueFollower(e *env) {

@@ -23,7 +23,8 @@ func modelSentences() []sentence {
 // few records at a time in line that have become due, and Fail parks only a few of
 // those behind. A store does so where there are many, which a walk never has: h.New
 // returns stores that do it sooner. It checks that handing out between such steps is
-// the same as having claimed earlier.
+// the same as having claimed earlier, and that Requeue, which brings a parked key back
+// in such steps, brings back all of it beside claims that park.
 func WalkInSteps(t *testing.T, h Harness) {
 	for _, mode := range modes() {
 		t.Run(mode.name, func(t *testing.T) {
@@ -31,6 +32,7 @@ func WalkInSteps(t *testing.T, h Harness) {
 			e := newEnv(t, h, mode.options)
 			e.inSteps = true
 			randomWalks(e)
+			requeueBesideClaims(newEnv(t, h, mode.options))
 		})
 	}
 }

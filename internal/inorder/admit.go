@@ -50,6 +50,17 @@ func (s Steps) Park() int {
 	return atOnce
 }
 
+// mostDoublings bounds how large a step of a requeue becomes: 64 times the first.
+const mostDoublings = 6
+
+// Requeue is how many records of a parked key the nth transaction brings back, from 0
+// on. A key stays parked until the last of them is back, and claims that come between
+// two transactions park again what they meet of it. The steps grow, so that the
+// requeue is faster than these claims are together.
+func (s Steps) Requeue(nth int) int {
+	return s.Park() << min(nth, mostDoublings)
+}
+
 // HalfTime is when half of the time is over that ctx leaves a claim. By then it stops
 // if it has had work in many transactions and nothing to hand out: what it has done
 // stays done, and at the end of ctx its caller would take it for one that failed. It is

@@ -75,7 +75,7 @@ CREATE INDEX {i:waiting_key} ON {p:records} (hashtextextended(key, hashtextexten
 
 CREATE INDEX {i:leased_key} ON {p:records} (hashtextextended(key, hashtextextended(topic, 0))) WHERE stage - 4 = 0 AND key <> '';
 
-CREATE INDEX {i:parked} ON {p:records} (hashtextextended(key, hashtextextended(topic, 0))) WHERE parked;
+CREATE INDEX {i:parked} ON {p:records} (hashtextextended(key, hashtextextended(topic, 0)), seq) WHERE parked;
 
 CREATE INDEX {i:expiring} ON {p:records} (expires_at) WHERE expires_at IS NOT NULL AND stage < 6;
 
