@@ -1,6 +1,8 @@
 package kafka
 
 import (
+	"hash/fnv"
+
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -16,22 +18,11 @@ func partitioner() kgo.Partitioner {
 	return kgo.UniformBytesPartitioner(keylessBytes, true, true, partitionOf)
 }
 
-// partitionOf takes the FNV-1a hash as a signed number and its remainder's
-// absolute value, as sarama does: neither Java's hash nor its way with signs.
-func partitionOf(key []byte, partitions int) int {
-	p := int32(fnv1a(key)) % int32(partitions)
-	if p < 0 {
-		p = -p
-	}
-	return int(p)
-}
+var partitionOf = kgo.SaramaCompatHasher(fnv1a)
 
 func fnv1a(key []byte) uint32 {
-	const offset, prime = 2166136261, 16777619
-	h := uint32(offset)
-	for _, b := range key {
-		h ^= uint32(b)
-		h *= prime
-	}
-	return h
+	h := fnv.New32a()
+	// It never returns an error.
+	_, _ = h.Write(key)
+	return h.Sum32()
 }
