@@ -53,14 +53,14 @@ func Test_orders_and_key_policies_have_names(t *testing.T) {
 	t.Parallel()
 	for want, got := range map[string]string{
 		"none": outmill.OrderNone.String(), "key": outmill.OrderKey.String(), "topic": outmill.OrderTopic.String(),
-		"block": outmill.Block.String(), "skip": outmill.Skip.String(), "park": outmill.Park.String(),
+		"block": outmill.KeyBlock.String(), "skip": outmill.KeySkip.String(), "park": outmill.KeyPark.String(),
 	} {
 		require.Equal(t, want, got)
 	}
 	require.Equal(t, "invalid", outmill.Order(-1).String())
 	require.Equal(t, "invalid", outmill.KeyPolicy(3).String())
 	require.Equal(t, outmill.OrderNone, outmill.ClaimRequest{}.Order, "no order by default")
-	require.Equal(t, outmill.Block, outmill.ClaimRequest{}.KeyPolicy)
+	require.Equal(t, outmill.KeyBlock, outmill.ClaimRequest{}.KeyPolicy)
 }
 
 func Test_a_nil_handle_is_seen_through_its_interface(t *testing.T) {

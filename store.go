@@ -103,28 +103,28 @@ func (o Order) String() string {
 type KeyPolicy int
 
 const (
-	// Block holds the key until the record's retry. A record that goes dead
+	// KeyBlock holds the key until the record's retry. A record that goes dead
 	// lets the key go on.
-	Block KeyPolicy = iota
-	// Skip lets later records of the key pass.
-	Skip
-	// Park blocks while the record is retried; when it fails for good, the later
+	KeyBlock KeyPolicy = iota
+	// KeySkip lets later records of the key pass.
+	KeySkip
+	// KeyPark blocks while the record is retried; when it fails for good, the later
 	// records of its key that are pending go dead with it, and so does every
 	// further one of the key that an ordered claim with this policy meets, until
 	// the last parked record of the key is requeued or deleted. It is for
 	// OrderKey, and parks nothing behind a record without a key. Records that
 	// expire park nothing. Where thousands are behind, a store makes some of them
 	// dead at once, and the others as claims with this policy come to them.
-	Park
+	KeyPark
 )
 
 func (p KeyPolicy) String() string {
 	switch p {
-	case Block:
+	case KeyBlock:
 		return "block"
-	case Skip:
+	case KeySkip:
 		return "skip"
-	case Park:
+	case KeyPark:
 		return "park"
 	}
 	return "invalid"
@@ -163,8 +163,8 @@ func (r ClaimRequest) Validate() error {
 	invalid(r.MaxBytes < 0, "MaxBytes", r.MaxBytes, "0 (no bound) or more")
 	invalid(r.Lease <= 0, "Lease", r.Lease, "a duration above 0")
 	invalid(r.Order < OrderNone || r.Order > OrderTopic, "Order", int(r.Order), "OrderNone, OrderKey or OrderTopic")
-	invalid(r.KeyPolicy < Block || r.KeyPolicy > Park, "KeyPolicy", int(r.KeyPolicy), "Block, Skip or Park")
-	invalid(r.Order == OrderTopic && r.KeyPolicy == Park, "KeyPolicy", r.KeyPolicy, "Block or Skip with OrderTopic")
+	invalid(r.KeyPolicy < KeyBlock || r.KeyPolicy > KeyPark, "KeyPolicy", int(r.KeyPolicy), "KeyBlock, KeySkip or KeyPark")
+	invalid(r.Order == OrderTopic && r.KeyPolicy == KeyPark, "KeyPolicy", r.KeyPolicy, "KeyBlock or KeySkip with OrderTopic")
 	return errors.Join(errs...)
 }
 

@@ -21,16 +21,16 @@ func Test_a_claim_request_with_owner_limit_and_lease_is_enough(t *testing.T) {
 func Test_a_claim_request_that_makes_no_sense_is_refused(t *testing.T) {
 	t.Parallel()
 	for field, spoil := range map[string]func(*outmill.ClaimRequest){
-		"ClaimRequest.Owner":            func(r *outmill.ClaimRequest) { r.Owner = outmill.OwnerToken{} },
-		"ClaimRequest.Limit is 0":       func(r *outmill.ClaimRequest) { r.Limit = 0 },
-		"ClaimRequest.MaxBytes is -1":   func(r *outmill.ClaimRequest) { r.MaxBytes = -1 },
-		"ClaimRequest.Lease is 0s":      func(r *outmill.ClaimRequest) { r.Lease = 0 },
-		"ClaimRequest.Lease is -1s":     func(r *outmill.ClaimRequest) { r.Lease = -time.Second },
-		"ClaimRequest.Order is 3":       func(r *outmill.ClaimRequest) { r.Order = 3 },
-		"ClaimRequest.Order is -1":      func(r *outmill.ClaimRequest) { r.Order = -1 },
-		"ClaimRequest.KeyPolicy is 3":   func(r *outmill.ClaimRequest) { r.KeyPolicy = 3 },
-		"ClaimRequest.KeyPolicy is -1":  func(r *outmill.ClaimRequest) { r.KeyPolicy = -1 },
-		"want Block or Skip with Order": func(r *outmill.ClaimRequest) { r.Order, r.KeyPolicy = outmill.OrderTopic, outmill.Park },
+		"ClaimRequest.Owner":                  func(r *outmill.ClaimRequest) { r.Owner = outmill.OwnerToken{} },
+		"ClaimRequest.Limit is 0":             func(r *outmill.ClaimRequest) { r.Limit = 0 },
+		"ClaimRequest.MaxBytes is -1":         func(r *outmill.ClaimRequest) { r.MaxBytes = -1 },
+		"ClaimRequest.Lease is 0s":            func(r *outmill.ClaimRequest) { r.Lease = 0 },
+		"ClaimRequest.Lease is -1s":           func(r *outmill.ClaimRequest) { r.Lease = -time.Second },
+		"ClaimRequest.Order is 3":             func(r *outmill.ClaimRequest) { r.Order = 3 },
+		"ClaimRequest.Order is -1":            func(r *outmill.ClaimRequest) { r.Order = -1 },
+		"ClaimRequest.KeyPolicy is 3":         func(r *outmill.ClaimRequest) { r.KeyPolicy = 3 },
+		"ClaimRequest.KeyPolicy is -1":        func(r *outmill.ClaimRequest) { r.KeyPolicy = -1 },
+		"want KeyBlock or KeySkip with Order": func(r *outmill.ClaimRequest) { r.Order, r.KeyPolicy = outmill.OrderTopic, outmill.KeyPark },
 	} {
 		t.Run(field, func(t *testing.T) {
 			t.Parallel()

@@ -41,11 +41,11 @@ type Config struct {
 
 	// Unordered gives up the order of keys. Claims are then cheaper, and
 	// forwarders of several processes share the records of one key. It goes with
-	// the KeyPolicy Block only, which then means nothing.
+	// the KeyPolicy KeyBlock only, which then means nothing.
 	Unordered bool
 
 	// KeyPolicy is what a failing record means for the later ones of its key:
-	// outmill.Block (the default), Skip or Park. Park costs a BatchPublisher's
+	// outmill.KeyBlock (the default), KeySkip or KeyPark. KeyPark costs a BatchPublisher's
 	// speed: the records of one key are published one call after the other.
 	KeyPolicy outmill.KeyPolicy
 
@@ -182,8 +182,8 @@ func (c Config) Validate() error {
 	positive := func(d time.Duration, field string) {
 		invalid(d < 0 || d > maxDuration, field, d, "a duration above 0, at most "+maxDuration.String())
 	}
-	invalid(c.KeyPolicy < outmill.Block || c.KeyPolicy > outmill.Park, "KeyPolicy", c.KeyPolicy, "Block, Skip or Park")
-	invalid(c.Unordered && c.KeyPolicy != outmill.Block, "KeyPolicy", c.KeyPolicy, "Block with Unordered")
+	invalid(c.KeyPolicy < outmill.KeyBlock || c.KeyPolicy > outmill.KeyPark, "KeyPolicy", c.KeyPolicy, "KeyBlock, KeySkip or KeyPark")
+	invalid(c.Unordered && c.KeyPolicy != outmill.KeyBlock, "KeyPolicy", c.KeyPolicy, "KeyBlock with Unordered")
 	invalid(c.BatchSize < 1 || c.BatchSize > maxBatch, "BatchSize", c.BatchSize, "1 to 10000")
 	invalid(c.MaxInFlightBytes < 1, "MaxInFlightBytes", c.MaxInFlightBytes, "1 or more")
 	invalid(c.Lanes < 1, "Lanes", c.Lanes, "1 or more")

@@ -75,7 +75,7 @@ func Test_an_invalid_setting_is_refused_by_name(t *testing.T) {
 		require.Error(t, err, field)
 		require.ErrorContains(t, err, field)
 	}
-	for _, policy := range []outmill.KeyPolicy{outmill.Skip, outmill.Park} {
+	for _, policy := range []outmill.KeyPolicy{outmill.KeySkip, outmill.KeyPark} {
 		err := forwarder.Config{Unordered: true, KeyPolicy: policy}.Validate()
 		require.ErrorIs(t, err, outmill.ErrInvalidConfig)
 		require.ErrorContains(t, err, "Unordered")

@@ -196,7 +196,7 @@ func Test_with_Skip_the_later_messages_of_a_key_pass_one_that_fails(t *testing.T
 	d := newDestination(t)
 	d.failOnly(outmill.RetryAfter(errPoison, 0), nameOf("orders", "a", 0))
 	cfg := quick()
-	cfg.KeyPolicy = outmill.Skip
+	cfg.KeyPolicy = outmill.KeySkip
 	cfg.Retry.MaxAttempts = -1
 	start(t, store, d, cfg)
 	d.waitFor(t, 4)
@@ -216,7 +216,7 @@ func Test_with_Park_the_later_messages_of_a_key_go_dead_with_one_that_does(t *te
 		poison := nameOf("orders", "a", 2)
 		d.failOnly(outmill.Permanent(errPoison), poison, nameOf("orders", "", 3))
 		cfg := quick()
-		cfg.KeyPolicy = outmill.Park
+		cfg.KeyPolicy = outmill.KeyPark
 		cfg.BatchSize = 20
 		start(t, store, dest, cfg)
 		parked := append([]string{nameOf("orders", "", 3)}, namesOf("orders", "a", 7)[2:]...)

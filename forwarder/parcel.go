@@ -84,9 +84,9 @@ func (p *parcel) holdsBack(policy outmill.KeyPolicy) bool {
 		return true
 	case unfit, failed:
 		if outmill.IsPermanent(p.err) {
-			return policy == outmill.Park
+			return policy == outmill.KeyPark
 		}
-		return policy != outmill.Skip
+		return policy != outmill.KeySkip
 	case underway, filtered, delivered:
 	}
 	return false

@@ -86,8 +86,8 @@ func Test_whatever_goes_wrong_all_arrives_in_the_order_of_its_keys_or_is_dead_fo
 		cfg.MaxErrorBackoff = time.Millisecond
 		cfg.BatchSize = rapid.IntRange(1, 30).Draw(t, "batch size")
 		cfg.Lanes = rapid.IntRange(1, 8).Draw(t, "lanes")
-		cfg.KeyPolicy = rapid.SampledFrom([]outmill.KeyPolicy{outmill.Block, outmill.Skip, outmill.Park}).Draw(t, "policy")
-		cfg.Unordered = cfg.KeyPolicy == outmill.Block && rapid.IntRange(0, 3).Draw(t, "unordered") == 0
+		cfg.KeyPolicy = rapid.SampledFrom([]outmill.KeyPolicy{outmill.KeyBlock, outmill.KeySkip, outmill.KeyPark}).Draw(t, "policy")
+		cfg.Unordered = cfg.KeyPolicy == outmill.KeyBlock && rapid.IntRange(0, 3).Draw(t, "unordered") == 0
 		arrived, dead := play(t, s, cfg, rapid.Bool().Draw(t, "batches"), rapid.IntRange(1, 2).Draw(t, "forwarders"))
 		check(t, s, cfg, arrived, dead)
 	})
@@ -149,7 +149,7 @@ func checkLine(t *rapid.T, s *scenario, cfg forwarder.Config, line, arrived, dea
 	var wantDead []string
 	parked := false
 	for _, id := range line {
-		parked = parked || cfg.KeyPolicy == outmill.Park && s.doomed[id]
+		parked = parked || cfg.KeyPolicy == outmill.KeyPark && s.doomed[id]
 		if parked || s.doomed[id] {
 			wantDead = append(wantDead, id)
 		}
@@ -158,7 +158,7 @@ func checkLine(t *rapid.T, s *scenario, cfg forwarder.Config, line, arrived, dea
 		return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !slices.Contains(line, id) })
 	}
 	require.ElementsMatch(t, wantDead, ofLine(dead))
-	if cfg.KeyPolicy != outmill.Skip && !cfg.Unordered {
+	if cfg.KeyPolicy != outmill.KeySkip && !cfg.Unordered {
 		got := ofLine(arrived)
 		require.True(t, slices.IsSorted(got), "out of order: %v", got)
 	}

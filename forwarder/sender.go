@@ -31,7 +31,7 @@ type batchSender struct {
 
 func (s *batchSender) send(ctx context.Context, parcels []*parcel) {
 	parcels = stillUnderway(parcels)
-	if s.policy == outmill.Park {
+	if s.policy == outmill.KeyPark {
 		s.sendInWaves(ctx, parcels)
 		return
 	}

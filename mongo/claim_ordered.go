@@ -278,7 +278,7 @@ func (o *ordered) walk(page []candidate) {
 		switch {
 		case r.expired(o.now):
 			o.expired = append(o.expired, r.ID)
-		case state != nil && state.parked && o.req.KeyPolicy == outmill.Park:
+		case state != nil && state.parked && o.req.KeyPolicy == outmill.KeyPark:
 			o.parking = append(o.parking, r.ID)
 		case blocked:
 			o.hold(state, r, block)

@@ -72,7 +72,7 @@ func (l *lane) note(b block, now time.Time) {
 
 // passedOver is the mark of lanes that the policy does not stop at.
 func passedOver(policy outmill.KeyPolicy) string {
-	if policy == outmill.Skip {
+	if policy == outmill.KeySkip {
 		return blockedByWaiting
 	}
 	return blockedByNobody

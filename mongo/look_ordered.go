@@ -337,7 +337,7 @@ func (o *ordered) notMine() bson.E {
 // the policy does not stop at one that waits, what is due and not in line yet does.
 func (o *ordered) blocksOfTopic() []part {
 	waiting := o.line.in(stageWaiting, unexpired(o.now))
-	if o.req.KeyPolicy == outmill.Skip {
+	if o.req.KeyPolicy == outmill.KeySkip {
 		waiting = append(waiting, until(o.now))
 	}
 	return []part{
@@ -360,14 +360,14 @@ func (o *ordered) blocksOfKeys() []part {
 	}
 	these := bson.D{{Key: "$in", Value: keys}}
 	waiting := o.line.keyed(stageWaiting, these)
-	if o.req.KeyPolicy == outmill.Skip {
+	if o.req.KeyPolicy == outmill.KeySkip {
 		waiting = append(waiting, until(o.now))
 	}
 	parts := []part{
 		{o.s.records, driver.Pipeline{{{Key: "$match", Value: o.line.keyed(stageLeased, these, o.notMine())}}, project(blockFields...)}},
 		{o.s.records, driver.Pipeline{{{Key: "$match", Value: waiting}}, project(blockFields...)}},
 	}
-	if o.req.KeyPolicy == outmill.Park {
+	if o.req.KeyPolicy == outmill.KeyPark {
 		parts = append(parts, o.s.marked(foundParked, eachKey(o.line.keyed(stageDead, these))))
 	}
 	return parts

@@ -243,8 +243,8 @@ func (s stand) everything(t *testing.T, store *mongo.Store, doing func(name stri
 	must := func(err error) { t.Helper(); require.NoError(t, err) }
 	taken := map[outmill.Order][]*outmill.Record{}
 	for _, order := range []outmill.Order{outmill.OrderNone, outmill.OrderKey, outmill.OrderTopic} {
-		for _, policy := range []outmill.KeyPolicy{outmill.Block, outmill.Skip, outmill.Park} {
-			if order == outmill.OrderKey || policy == outmill.Block {
+		for _, policy := range []outmill.KeyPolicy{outmill.KeyBlock, outmill.KeySkip, outmill.KeyPark} {
+			if order == outmill.OrderKey || policy == outmill.KeyBlock {
 				req := claimOf(owner, batch, order)
 				req.KeyPolicy = policy
 				doing(fmt.Sprint("claim in order ", order, " ", policy), func() {

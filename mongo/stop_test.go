@@ -110,12 +110,12 @@ func Test_a_claim_in_order_that_stops_between_choosing_and_writing_hands_out_not
 	first := claimed(t, s, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey))
 	require.NoError(t, s.Abandon(t.Context(), []outmill.Abandonment{{Lease: first[0].Lease(), Delay: time.Hour}}))
 	late := claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey)
-	late.KeyPolicy = outmill.Skip
+	late.KeyPolicy = outmill.KeySkip
 	goOn := s.stopped(t, late)
 	s.moved(t, "available_at", bson.D{{Key: "stage", Value: 2}})
 	var names []string
 	now := claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey)
-	now.KeyPolicy = outmill.Skip
+	now.KeyPolicy = outmill.KeySkip
 	require.True(t, eventually(t.Context(), patience, func() bool {
 		names = append(names, s.got(t, now)...)
 		return len(names) > 0

@@ -66,11 +66,11 @@ func newWalk(t *testing.T) *walk {
 	w := &walk{
 		t: t, s: s, stores: []*mongo.Store{s.Store},
 		groups: []walkGroup{
-			{readers, outmill.OrderKey, outmill.Block},
-			{"parkers", outmill.OrderKey, outmill.Park},
-			{"skippers", outmill.OrderKey, outmill.Skip},
-			{"topics", outmill.OrderTopic, outmill.Block},
-			{"any", outmill.OrderNone, outmill.Block},
+			{readers, outmill.OrderKey, outmill.KeyBlock},
+			{"parkers", outmill.OrderKey, outmill.KeyPark},
+			{"skippers", outmill.OrderKey, outmill.KeySkip},
+			{"topics", outmill.OrderTopic, outmill.KeyBlock},
+			{"any", outmill.OrderNone, outmill.KeyBlock},
 		},
 		handled: map[string]map[string]int{}, last: map[string]int{}, hands: map[string]*hand{}, stolen: map[string]bool{}, drops: map[string]int{},
 	}
@@ -248,14 +248,14 @@ func (w *walk) work(ctx context.Context, store *mongo.Store, g walkGroup, drops 
 		switch {
 		case stopped[key]:
 			back = append(back, r)
-		case !calm && rand.N(15) == 0 && g.policy != outmill.Skip:
+		case !calm && rand.N(15) == 0 && g.policy != outmill.KeySkip:
 			stopped[key] = true
 			back = append(back, r)
 			w.letGo(g, r)
 			w.failed("abandon", store.Abandon(ctx, []outmill.Abandonment{{Lease: r.Lease(), Delay: time.Duration(rand.N(20)) * time.Millisecond}}))
 		case !calm && rand.N(8) == 0 && r.Key[0] == 'x':
 			w.letGo(g, r)
-			w.failed("fail", store.Fail(ctx, []outmill.Failure{{Lease: r.Lease(), Err: "failed", Park: g.policy == outmill.Park}}))
+			w.failed("fail", store.Fail(ctx, []outmill.Failure{{Lease: r.Lease(), Err: "failed", Park: g.policy == outmill.KeyPark}}))
 		default:
 			w.handledNow(g, drops, r)
 			done = append(done, r)
@@ -352,7 +352,7 @@ func (w *walk) tidy(ctx context.Context) {
 
 // dropped is a group that comes and goes: nothing is known of what it gets,
 // save that nothing of it is stuck.
-var dropped = walkGroup{"dropped", outmill.OrderKey, outmill.Skip}
+var dropped = walkGroup{"dropped", outmill.OrderKey, outmill.KeySkip}
 
 func (w *walk) drop(ctx context.Context) {
 	for ctx.Err() == nil && w.writing.Load() {

@@ -197,7 +197,7 @@ func (c *claim) takeByTopic(ctx context.Context, topic string, want int) error {
 		var page []inorder.Record
 		err := l.start(ctx, step{
 			template: sqlTopicLine,
-			args:     []any{c.req.Group, topic, c.req.Owner.String(), want, c.req.KeyPolicy == outmill.Skip},
+			args:     []any{c.req.Group, topic, c.req.Owner.String(), want, c.req.KeyPolicy == outmill.KeySkip},
 			row:      pageOf(&page),
 		})
 		if err != nil {

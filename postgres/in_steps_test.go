@@ -105,7 +105,7 @@ func Test_Fail_with_Park_parks_what_is_behind_in_steps(t *testing.T) {
 		head := &outmill.Record{Topic: "orders", Key: "hot", MessageID: "head"}
 		require.NoError(t, store.Append(t.Context(), head))
 		park := claimOf(outmill.NewOwnerToken(), 100, outmill.OrderKey, "orders")
-		park.KeyPolicy = outmill.Park
+		park.KeyPolicy = outmill.KeyPark
 		first := claimed(t, store, park)
 		require.Len(t, first, 1)
 		execute(t, db, `INSERT INTO outmill.records (id, grp, topic, key, stage, due_at, next_at, created_at, size, message_id, payload)

@@ -378,7 +378,7 @@ func Test_late_attachments_beside_everything_else_leave_steps_that_say_what_beca
 // anything is done by a worker or an operator.
 func anything(ctx context.Context, store *postgres.Store, owner outmill.OwnerToken, records []*outmill.Record, joins []outmill.JoinID) error {
 	req := claimOf(owner, 1+rand.IntN(4), outmill.OrderKey, "orders")
-	req.KeyPolicy = outmill.Park
+	req.KeyPolicy = outmill.KeyPark
 	found, err := store.Claim(ctx, req)
 	if err != nil {
 		return err

@@ -531,7 +531,7 @@ func (l *logLine) end() int64 {
 	if n := len(l.log); n > 0 && !l.exhausted() {
 		end = min(end, l.log[n-1].Seq)
 	}
-	if l.order == outmill.OrderTopic && l.waiting != nil && l.c.req.KeyPolicy != outmill.Skip {
+	if l.order == outmill.OrderTopic && l.waiting != nil && l.c.req.KeyPolicy != outmill.KeySkip {
 		end = min(end, *l.waiting-1)
 	}
 	if n := len(l.items); n > 0 && l.unseen != nil && l.items[n-1].Seq > *l.unseen {

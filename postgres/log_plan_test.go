@@ -159,7 +159,7 @@ func (e *ofLog) exercise(t *testing.T) {
 		for name, include := range map[string][]string{"one topic": {"big"}, "topics": {"t*", "read"}} {
 			req := claimOf(outmill.NewOwnerToken(), limit, order, include...)
 			if order == outmill.OrderTopic {
-				req.KeyPolicy = outmill.Skip // what waits from the claims before
+				req.KeyPolicy = outmill.KeySkip // what waits from the claims before
 			}
 			found := e.claim(fmt.Sprintf("claim, order %s, from %s", order, name), req)
 			require.NotEmpty(t, found)

@@ -556,7 +556,7 @@ func Test_in_a_log_an_ack_opens_the_lanes_of_its_own_keys_only(t *testing.T) {
 // parking is a claim by key with the policy Park.
 func (r *tape) parking(owner outmill.OwnerToken) outmill.ClaimRequest {
 	req := claimOf(owner, 10, outmill.OrderKey, "orders")
-	req.KeyPolicy = outmill.Park
+	req.KeyPolicy = outmill.KeyPark
 	return req
 }
 

@@ -202,7 +202,7 @@ func (w *roaming) work(ctx context.Context, store *postgres.Store, owner outmill
 	req := claimOf(owner, 1+rand.N(9), allOrders[rand.N(3)])
 	req.Group, req.Lease = []string{readers, "others"}[rand.N(2)], []time.Duration{time.Millisecond, time.Minute}[rand.N(2)]
 	if req.Order == outmill.OrderKey {
-		req.KeyPolicy = []outmill.KeyPolicy{outmill.Block, outmill.Skip, outmill.Park}[rand.N(3)]
+		req.KeyPolicy = []outmill.KeyPolicy{outmill.KeyBlock, outmill.KeySkip, outmill.KeyPark}[rand.N(3)]
 	}
 	found, err := store.Claim(ctx, req)
 	if err != nil {

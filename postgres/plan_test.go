@@ -216,8 +216,8 @@ func (e *exercising) exercise(t *testing.T, tell func(call string, limit int, fo
 
 	byName, byPattern := []string{"t1"}, []string{"orders", "many", "t*"}
 	for _, order := range []outmill.Order{outmill.OrderNone, outmill.OrderKey, outmill.OrderTopic} {
-		for _, policy := range []outmill.KeyPolicy{outmill.Block, outmill.Skip, outmill.Park} {
-			if order == outmill.OrderTopic && policy == outmill.Park || order == outmill.OrderNone && policy != outmill.Block {
+		for _, policy := range []outmill.KeyPolicy{outmill.KeyBlock, outmill.KeySkip, outmill.KeyPark} {
+			if order == outmill.OrderTopic && policy == outmill.KeyPark || order == outmill.OrderNone && policy != outmill.KeyBlock {
 				continue
 			}
 			for name, include := range map[string][]string{"one topic": byName, "topics": byPattern, "a blocked key": {"orders"}, "many blocked keys": {"many"}} {

@@ -118,7 +118,7 @@ func Test_a_requeue_beside_a_claim_that_parks_brings_the_whole_key_back(t *testi
 	t.Parallel()
 	eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
 		parking := claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, "orders")
-		parking.KeyPolicy = outmill.Park
+		parking.KeyPolicy = outmill.KeyPark
 		r.append("key", "first")
 		first := claimed(t, r.store, parking)
 		require.Len(t, first, 1)

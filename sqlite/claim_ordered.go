@@ -98,7 +98,7 @@ func placeOf(seq sql.NullInt64) int64 {
 // barrier is the place from which on records may not be taken because of a
 // record that waits.
 func (s lineState) barrier(policy outmill.KeyPolicy) int64 {
-	if policy == outmill.Skip {
+	if policy == outmill.KeySkip {
 		return nowhere
 	}
 	return s.waiting
@@ -227,7 +227,7 @@ func (l *keyLine) walk(ctx context.Context, page []candidate, want int) (full bo
 			full = true
 		case r.expired(l.t.now):
 			expired = append(expired, r.seq)
-		case state.parked && l.c.req.KeyPolicy == outmill.Park:
+		case state.parked && l.c.req.KeyPolicy == outmill.KeyPark:
 			parked = append(parked, r.seq)
 		case blocked:
 			held.add(r, block)

@@ -64,7 +64,7 @@ SET blocked_by = excluded.blocked_by, until = excluded.until, head = min(head, e
 
 // passedOver is the mark of lanes that the policy does not stop at.
 func passedOver(policy outmill.KeyPolicy) string {
-	if policy == outmill.Skip {
+	if policy == outmill.KeySkip {
 		return blockedByWaiting
 	}
 	return blockedByNobody
@@ -140,7 +140,7 @@ func (c *claim) lookAtLane(ctx context.Context, t *txn, topic, key string, state
 	if state.other != "" && state.held != nowhere {
 		return 0, c.moveLane(ctx, t, topic, key, state.byLease(), state.held)
 	}
-	if state.parked && c.req.KeyPolicy == outmill.Park {
+	if state.parked && c.req.KeyPolicy == outmill.KeyPark {
 		if err := c.parkHeld(ctx, t, topic, key); err != nil {
 			return 0, err
 		}

@@ -254,7 +254,7 @@ func Test_what_fail_leaves_of_a_parked_key_is_parked_by_claims(t *testing.T) {
 	}
 	require.NoError(t, store.Append(t.Context(), append(records, keyed("other", "other"))...))
 	req := claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey)
-	req.KeyPolicy = outmill.Park
+	req.KeyPolicy = outmill.KeyPark
 	found := claimed(t, store, req)
 	require.Equal(t, "0000", found[0].MessageID)
 	require.NoError(t, store.Fail(t.Context(), []outmill.Failure{{Lease: found[0].Lease(), Park: true}}))

@@ -41,9 +41,9 @@ func claimSentences() []sentence {
 		{"a limit below 1 is refused", refuseClaim(limit(0), limit(-1), limit(math.MinInt))},
 		{"a lease that is not above 0 is refused", refuseClaim(leased(0), leased(-time.Second))},
 		{"negative MaxBytes are refused", refuseClaim(maxBytes(-1))},
-		{"an unknown order is refused", refuseClaim(inOrder(3, outmill.Block), inOrder(-1, outmill.Block))},
+		{"an unknown order is refused", refuseClaim(inOrder(3, outmill.KeyBlock), inOrder(-1, outmill.KeyBlock))},
 		{"an unknown key policy is refused", refuseClaim(inOrder(outmill.OrderKey, 3), inOrder(outmill.OrderNone, -1))},
-		{"Park is refused with OrderTopic", refuseClaim(inOrder(outmill.OrderTopic, outmill.Park))},
+		{"Park is refused with OrderTopic", refuseClaim(inOrder(outmill.OrderTopic, outmill.KeyPark))},
 		{"a group whose name is refused is refused in a claim", refuseClaim(badGroups()...)},
 		{"topics that are no patterns are refused in a claim", refuseClaim(badTopics()...)},
 		{"a registration of a group whose name is refused is refused", refuseGroupNames},
@@ -117,8 +117,8 @@ func leasedIsNotClaimed(e *env) {
 	owner := outmill.NewOwnerToken()
 	e.claimOne(owner, "m1")
 	for _, order := range []outmill.Order{outmill.OrderNone, outmill.OrderKey, outmill.OrderTopic} {
-		require.Empty(e.t, e.claim(owner, inOrder(order, outmill.Block)), "its owner, order %s", order)
-		require.Empty(e.t, e.claim(outmill.NewOwnerToken(), inOrder(order, outmill.Block)), "another owner, order %s", order)
+		require.Empty(e.t, e.claim(owner, inOrder(order, outmill.KeyBlock)), "its owner, order %s", order)
+		require.Empty(e.t, e.claim(outmill.NewOwnerToken(), inOrder(order, outmill.KeyBlock)), "another owner, order %s", order)
 	}
 	found, err := e.reopen().Claim(e.ctx, request(outmill.NewOwnerToken()))
 	require.NoError(e.t, err)
@@ -140,10 +140,10 @@ func deadIsNotClaimed(e *env) {
 func (e *env) requireNeverClaimed() {
 	e.t.Helper()
 	for _, order := range []outmill.Order{outmill.OrderNone, outmill.OrderKey, outmill.OrderTopic} {
-		require.Empty(e.t, e.claimAll(inOrder(order, outmill.Block)), "order %s", order)
+		require.Empty(e.t, e.claimAll(inOrder(order, outmill.KeyBlock)), "order %s", order)
 		e.elapse(2 * time.Hour)
 		e.reap(100)
-		require.Empty(e.t, e.claimAll(inOrder(order, outmill.Block)), "order %s, hours later", order)
+		require.Empty(e.t, e.claimAll(inOrder(order, outmill.KeyBlock)), "order %s, hours later", order)
 	}
 }
 
@@ -200,7 +200,7 @@ func maxBytesLetsOne(e *env) {
 	require.ElementsMatch(e.t, []string{"a", "b", "c", "d"}, names(all))
 	for _, order := range []outmill.Order{outmill.OrderKey, outmill.OrderTopic} {
 		e.release(all...)
-		require.Len(e.t, e.claim(owner, maxBytes(1), inOrder(order, outmill.Block)), 1, "order %s", order)
+		require.Len(e.t, e.claim(owner, maxBytes(1), inOrder(order, outmill.KeyBlock)), 1, "order %s", order)
 	}
 }
 
@@ -276,7 +276,7 @@ func hugeLimit(e *env) {
 	e.filled(keyed("k", "a", "b")...)
 	owner := outmill.NewOwnerToken()
 	for _, order := range []outmill.Order{outmill.OrderNone, outmill.OrderKey, outmill.OrderTopic} {
-		found := e.claimOn(owner, limit(math.MaxInt), maxBytes(math.MaxInt), inOrder(order, outmill.Block))
+		found := e.claimOn(owner, limit(math.MaxInt), maxBytes(math.MaxInt), inOrder(order, outmill.KeyBlock))
 		require.Len(e.t, found, 2, "order %s", order)
 		e.release(found...)
 	}

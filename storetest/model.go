@@ -166,7 +166,7 @@ func (m *model) forbids(req outmill.ClaimRequest, it *item, taken []*item) strin
 		case peer.message > it.message:
 		case m.ready(peer) && (!m.inSteps || !m.cameFirst(req, it, peer)):
 			return fmt.Sprintf("%s comes before it", peer.name)
-		case m.waitsForRetry(peer) && req.KeyPolicy != outmill.Skip:
+		case m.waitsForRetry(peer) && req.KeyPolicy != outmill.KeySkip:
 			return fmt.Sprintf("%s before it waits for a retry", peer.name)
 		}
 	}
@@ -186,7 +186,7 @@ func (m *model) cameFirst(req outmill.ClaimRequest, it, peer *item) bool {
 	if tidied {
 		return lease.owner == req.Owner && after(lease.until, lease.call)
 	}
-	return (peer.claims == 0 || peer.requeued || req.KeyPolicy == outmill.Skip) && after(peer.next, peer.dueCall)
+	return (peer.claims == 0 || peer.requeued || req.KeyPolicy == outmill.KeySkip) && after(peer.next, peer.dueCall)
 }
 
 // owed returns an item that the claim must not leave lying while it returns
@@ -216,7 +216,7 @@ func (m *model) arguable(req outmill.ClaimRequest, it *item) bool {
 }
 
 func parks(req outmill.ClaimRequest) bool {
-	return req.Order == outmill.OrderKey && req.KeyPolicy == outmill.Park
+	return req.Order == outmill.OrderKey && req.KeyPolicy == outmill.KeyPark
 }
 
 func contains(items []*item, it *item) bool {

@@ -30,10 +30,10 @@ func mutants() []mutant {
 				r.Order = outmill.OrderTopic
 			}
 		})},
-		{"blocks where it should skip", "order", "a record that waits for a retry lets its key go on under Skip", claims(func(r *outmill.ClaimRequest) { r.KeyPolicy = outmill.Block })},
+		{"blocks where it should skip", "order", "a record that waits for a retry lets its key go on under Skip", claims(func(r *outmill.ClaimRequest) { r.KeyPolicy = outmill.KeyBlock })},
 		{"skips where it should block", "order", "a record that waits for a retry holds its key under Block, from its holder too", claims(func(r *outmill.ClaimRequest) {
 			if r.Order != outmill.OrderNone {
-				r.KeyPolicy = outmill.Skip
+				r.KeyPolicy = outmill.KeySkip
 			}
 		})},
 		{"ignores the topics of a claim", "topics", "a claim takes from the topics that its patterns match and no others", claims(func(r *outmill.ClaimRequest) { r.Topics = outmill.Topics{} })},

@@ -38,9 +38,9 @@ func orderSentences() []sentence {
 		{"a record that waits for a retry lets its key go on under Skip", retrySkips},
 		{"a snoozed record lets its key go on under Skip", snoozedSkips},
 		{"a key that another owner holds is not handed out under Skip either", heldKeySkip},
-		{"a dead record lets its key go on under Block", deadLetsGoOn(outmill.Block)},
-		{"a dead record lets its key go on under Skip", deadLetsGoOn(outmill.Skip)},
-		{"a dead record that was not parked lets its key go on under Park", deadLetsGoOn(outmill.Park)},
+		{"a dead record lets its key go on under Block", deadLetsGoOn(outmill.KeyBlock)},
+		{"a dead record lets its key go on under Skip", deadLetsGoOn(outmill.KeySkip)},
+		{"a dead record that was not parked lets its key go on under Park", deadLetsGoOn(outmill.KeyPark)},
 		{"a requeued record takes its place in the order again", requeuedTakesItsPlace},
 		{"records that an ordered claim held up come to an unordered one", unorderedAfterOrdered},
 		{"records that one order held up come in another order", ordersInTurn},
@@ -277,22 +277,22 @@ func snoozedBlocks(e *env) {
 	e.filled(keyed("k", "m1", "m2")...)
 	owner := outmill.NewOwnerToken()
 	e.snooze(time.Hour, e.claimOne(owner, "m1", byKey))
-	e.requireBlockedUntil(owner, "m1", outmill.Block)
+	e.requireBlockedUntil(owner, "m1", outmill.KeyBlock)
 }
 
 func retryBlocks(e *env) {
 	e.filled(keyed("k", "m1", "m2")...)
 	owner := outmill.NewOwnerToken()
 	e.abandon(time.Hour, e.claimOne(owner, "m1", byKey))
-	e.requireBlockedUntil(owner, "m1", outmill.Block)
+	e.requireBlockedUntil(owner, "m1", outmill.KeyBlock)
 }
 
 func retryParkBlocks(e *env) {
 	e.filled(keyed("k", "m1", "m2")...)
 	owner := outmill.NewOwnerToken()
-	park := inOrder(outmill.OrderKey, outmill.Park)
+	park := inOrder(outmill.OrderKey, outmill.KeyPark)
 	e.abandon(time.Hour, e.claimOne(owner, "m1", park))
-	e.requireBlockedUntil(owner, "m1", outmill.Park)
+	e.requireBlockedUntil(owner, "m1", outmill.KeyPark)
 }
 
 // requireBlockedUntil checks that the key is held for an hour, and then goes on
@@ -313,7 +313,7 @@ func (e *env) requireBlockedUntil(owner outmill.OwnerToken, first string, policy
 
 func retrySkips(e *env) {
 	e.filled(keyed("k", "m1", "m2", "m3")...)
-	skip := inOrder(outmill.OrderKey, outmill.Skip)
+	skip := inOrder(outmill.OrderKey, outmill.KeySkip)
 	e.abandon(time.Hour, e.claimOne(outmill.NewOwnerToken(), "m1", skip))
 	e.ack(e.claimOne(outmill.NewOwnerToken(), "m2", skip))
 	e.elapse(61 * time.Minute)
@@ -322,14 +322,14 @@ func retrySkips(e *env) {
 
 func snoozedSkips(e *env) {
 	e.filled(keyed("k", "m1", "m2")...)
-	skip := inOrder(outmill.OrderKey, outmill.Skip)
+	skip := inOrder(outmill.OrderKey, outmill.KeySkip)
 	e.snooze(time.Hour, e.claimOne(outmill.NewOwnerToken(), "m1", skip))
 	e.claimOne(outmill.NewOwnerToken(), "m2", skip)
 }
 
 func heldKeySkip(e *env) {
 	e.filled(keyed("k", "m1", "m2")...)
-	skip := inOrder(outmill.OrderKey, outmill.Skip)
+	skip := inOrder(outmill.OrderKey, outmill.KeySkip)
 	r := e.claimOne(outmill.NewOwnerToken(), "m1", skip)
 	require.Empty(e.t, e.claim(outmill.NewOwnerToken(), skip))
 	e.ack(r)
@@ -409,7 +409,7 @@ func ordersInTurn(e *env) {
 	require.Empty(e.t, e.claim(outmill.NewOwnerToken(), byTopic), "the topic waits for m1")
 	e.claimOne(outmill.NewOwnerToken(), "m3", byKey)
 	require.Empty(e.t, e.claim(outmill.NewOwnerToken(), byKey), "m2 waits for m1")
-	e.claimOne(outmill.NewOwnerToken(), "m2", inOrder(outmill.OrderKey, outmill.Skip))
+	e.claimOne(outmill.NewOwnerToken(), "m2", inOrder(outmill.OrderKey, outmill.KeySkip))
 	e.elapse(61 * time.Minute)
 	e.requireNames([]string{"m1", "m2", "m3"}, e.claimAll(byTopic))
 }

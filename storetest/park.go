@@ -33,7 +33,7 @@ func parkSentences() []sentence {
 	}
 }
 
-func parkOrder(r *outmill.ClaimRequest) { r.Order, r.KeyPolicy = outmill.OrderKey, outmill.Park }
+func parkOrder(r *outmill.ClaimRequest) { r.Order, r.KeyPolicy = outmill.OrderKey, outmill.KeyPark }
 
 // parked appends records of key k and fails the first with Park.
 func (e *env) parked(list ...string) []*outmill.Record {

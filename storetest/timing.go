@@ -96,7 +96,7 @@ func expiredIsNotClaimed(e *env) {
 	e.release(e.claimOne(outmill.NewOwnerToken(), "soon"))
 	e.elapse(61 * time.Minute)
 	for _, order := range []outmill.Order{outmill.OrderNone, outmill.OrderKey, outmill.OrderTopic} {
-		require.Empty(e.t, e.claimAll(inOrder(order, outmill.Block)), "order %s", order)
+		require.Empty(e.t, e.claimAll(inOrder(order, outmill.KeyBlock)), "order %s", order)
 	}
 }
 

@@ -74,7 +74,7 @@ func retryBlocksTopic(e *env) {
 
 func retrySkipsTopic(e *env) {
 	e.filled(mixedKeys()...)
-	skip := inOrder(outmill.OrderTopic, outmill.Skip)
+	skip := inOrder(outmill.OrderTopic, outmill.KeySkip)
 	e.abandon(time.Hour, e.claimOne(outmill.NewOwnerToken(), "m1", skip))
 	e.requireNames([]string{"m2", "m3", "m4"}, e.claimAll(skip))
 }

@@ -139,7 +139,7 @@ func claimNothingSelected(e *env) {
 		{Include: []string{"absent*"}},
 	} {
 		for _, order := range []outmill.Order{outmill.OrderNone, outmill.OrderKey, outmill.OrderTopic} {
-			found := e.claim(outmill.NewOwnerToken(), selected(topics), inOrder(order, outmill.Block))
+			found := e.claim(outmill.NewOwnerToken(), selected(topics), inOrder(order, outmill.KeyBlock))
 			require.Empty(e.t, found, "%+v, order %s", topics, order)
 		}
 	}

@@ -23,9 +23,9 @@ func (w *walk) claim(t *rapid.T) {
 	}
 	switch req.Order {
 	case outmill.OrderKey:
-		req.KeyPolicy = pick(t, "key policy", outmill.Block, outmill.Block, outmill.Skip, outmill.Park)
+		req.KeyPolicy = pick(t, "key policy", outmill.KeyBlock, outmill.KeyBlock, outmill.KeySkip, outmill.KeyPark)
 	case outmill.OrderTopic:
-		req.KeyPolicy = pick(t, "key policy", outmill.Block, outmill.Block, outmill.Skip)
+		req.KeyPolicy = pick(t, "key policy", outmill.KeyBlock, outmill.KeyBlock, outmill.KeySkip)
 	case outmill.OrderNone:
 	}
 	w.m.calls++

@@ -37,7 +37,7 @@ type Config struct {
 	Order outmill.Order
 
 	// KeyPolicy is what a failing record means for the later ones of its key, in
-	// the ordered modes: outmill.Block (the default), Skip or, with OrderKey, Park.
+	// the ordered modes: outmill.KeyBlock (the default), KeySkip or, with OrderKey, KeyPark.
 	KeyPolicy outmill.KeyPolicy
 
 	// Retry says how often and when a record is delivered again after a nack.
@@ -156,8 +156,8 @@ func (c Config) Validate() error {
 	}
 	positive := func(d time.Duration, field string) { invalid(d < 0, field, d, "a duration above 0") }
 	invalid(c.Order < outmill.OrderNone || c.Order > outmill.OrderTopic, "Order", c.Order, "OrderNone, OrderKey or OrderTopic")
-	invalid(c.KeyPolicy < outmill.Block || c.KeyPolicy > outmill.Park, "KeyPolicy", c.KeyPolicy, "Block, Skip or Park")
-	invalid(c.Order == outmill.OrderTopic && c.KeyPolicy == outmill.Park, "KeyPolicy", c.KeyPolicy, "Block or Skip with OrderTopic")
+	invalid(c.KeyPolicy < outmill.KeyBlock || c.KeyPolicy > outmill.KeyPark, "KeyPolicy", c.KeyPolicy, "KeyBlock, KeySkip or KeyPark")
+	invalid(c.Order == outmill.OrderTopic && c.KeyPolicy == outmill.KeyPark, "KeyPolicy", c.KeyPolicy, "KeyBlock or KeySkip with OrderTopic")
 	invalid(c.BatchSize < 1, "BatchSize", c.BatchSize, "1 or more")
 	invalid(c.MaxInFlight < 1, "MaxInFlight", c.MaxInFlight, "1 or more")
 	invalid(c.MaxInFlightBytes < 1, "MaxInFlightBytes", c.MaxInFlightBytes, "1 or more")

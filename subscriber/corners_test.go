@@ -178,7 +178,7 @@ func Test_a_skipped_key_goes_on_while_its_failed_record_waits(t *testing.T) {
 	t.Parallel()
 	s := openShop(t)
 	cfg := quick()
-	cfg.Order, cfg.KeyPolicy = outmill.OrderKey, outmill.Skip
+	cfg.Order, cfg.KeyPolicy = outmill.OrderKey, outmill.KeySkip
 	cfg.Retry.InitialInterval, cfg.Retry.MaxInterval = time.Hour, time.Hour
 	messages := subscribe(t, s.subscriber(t, cfg))
 	first, second := newOrder(), newOrder()

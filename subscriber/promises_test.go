@@ -393,7 +393,7 @@ func Test_a_parked_key_waits_for_the_operator_while_other_keys_go_on(t *testing.
 	t.Parallel()
 	s := openShop(t)
 	cfg := quick()
-	cfg.Order, cfg.KeyPolicy = outmill.OrderKey, outmill.Park
+	cfg.Order, cfg.KeyPolicy = outmill.OrderKey, outmill.KeyPark
 	var mu sync.Mutex
 	var handled []string
 	broken := true

@@ -28,7 +28,7 @@ const Nowhere = math.MaxInt64
 
 // PassedOver is the mark of lanes that the policy does not stop at.
 func PassedOver(policy outmill.KeyPolicy) string {
-	if policy == outmill.Skip {
+	if policy == outmill.KeySkip {
 		return BlockedByWaiting
 	}
 	return BlockedByNobody
@@ -56,14 +56,14 @@ type State struct {
 // Barrier is the place from which on records may not be taken because of a
 // record that waits.
 func (s State) Barrier(policy outmill.KeyPolicy) int64 {
-	if policy == outmill.Skip {
+	if policy == outmill.KeySkip {
 		return Nowhere
 	}
 	return s.Waiting
 }
 
 // Parks tells whether the records of the key are to be parked when a claim meets them.
-func (s State) Parks(policy outmill.KeyPolicy) bool { return s.Parked && policy == outmill.Park }
+func (s State) Parks(policy outmill.KeyPolicy) bool { return s.Parked && policy == outmill.KeyPark }
 
 // Lane is what to note of a key whose held records were looked at: what blocks
 // it, and from which place on.

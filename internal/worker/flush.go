@@ -100,7 +100,7 @@ func (w *Worker) store(ctx context.Context, batch []outcome) error {
 			return outmill.Abandonment{Lease: o.lease(), Delay: o.delay, Err: o.reason}
 		}))
 	case failed:
-		park := w.cfg.KeyPolicy == outmill.Park
+		park := w.cfg.KeyPolicy == outmill.KeyPark
 		return queue.Fail(ctx, convert(batch, func(o outcome) outmill.Failure {
 			return outmill.Failure{Lease: o.lease(), Err: o.reason, Park: park && o.item.key != ""}
 		}))

@@ -176,7 +176,7 @@ func Test_a_skipped_key_goes_on_at_once(t *testing.T) {
 	r.append("k:1", "k:2")
 	w := r.start(func(c *worker.Config) {
 		byKey(c)
-		c.KeyPolicy = outmill.Skip
+		c.KeyPolicy = outmill.KeySkip
 	})
 	r.take(w).Abandon(never, "no luck")
 	require.Equal(t, "k:2", r.take(w).Record.MessageID)
@@ -188,7 +188,7 @@ func Test_a_parked_key_goes_dead_with_its_record(t *testing.T) {
 	records := r.append("k:1", "k:2", "l:1")
 	w := r.start(func(c *worker.Config) {
 		byKey(c)
-		c.KeyPolicy = outmill.Park
+		c.KeyPolicy = outmill.KeyPark
 	})
 	items := r.takeN(w, 2)
 	require.Equal(t, []string{"k:1", "l:1"}, names(items))

@@ -33,9 +33,9 @@ func (o outcome) lease() outmill.Lease { return o.item.lease }
 func (o outcome) givesBack(policy outmill.KeyPolicy) bool {
 	switch o.kind {
 	case abandoned, snoozed:
-		return policy != outmill.Skip
+		return policy != outmill.KeySkip
 	case failed:
-		return policy == outmill.Park
+		return policy == outmill.KeyPark
 	case released:
 		return true
 	case acked:

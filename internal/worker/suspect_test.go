@@ -54,7 +54,7 @@ func Test_a_suspect_does_not_wait_for_what_was_lost(t *testing.T) {
 
 func Test_a_suspect_goes_dead_after_the_last_attempt_without_being_handed_out(t *testing.T) {
 	t.Parallel()
-	for _, policy := range []outmill.KeyPolicy{outmill.Block, outmill.Park} {
+	for _, policy := range []outmill.KeyPolicy{outmill.KeyBlock, outmill.KeyPark} {
 		t.Run("policy "+policy.String(), func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
