@@ -41,11 +41,20 @@ type RetryPolicy struct {
 	// "Exponential Backoff And Jitter").
 	FullJitter bool
 	// BackOff makes the sequence of waits itself and replaces the settings above,
-	// save MaxAttempts and FullJitter. backoff.Stop makes the record dead; any
-	// other wait below 0 is none. It is called at each failure, from several
+	// save MaxAttempts and FullJitter. A wait of backoff.Stop (-1) makes the record
+	// dead; any other wait below 0 is none. It is called at each failure, from several
 	// goroutines, and returns a new sequence each time; a nil one means those
 	// settings after all.
-	BackOff func() backoff.BackOff
+	BackOff func() BackOff
+}
+
+// BackOff is a sequence of waits. The BackOffs of cenkalti/backoff v4 and v5 are such
+// sequences.
+type BackOff interface {
+	// NextBackOff returns the next wait, or backoff.Stop (-1).
+	NextBackOff() time.Duration
+	// Reset begins the sequence again.
+	Reset()
 }
 
 // Verdict is what a RetryPolicy decides about a record whose handling did not
@@ -117,7 +126,7 @@ func (p RetryPolicy) Delay(n int) time.Duration {
 	return max(delay, 0)
 }
 
-func (p RetryPolicy) backOff() backoff.BackOff {
+func (p RetryPolicy) backOff() BackOff {
 	if p.BackOff != nil {
 		if b := p.BackOff(); !IsNil(b) {
 			b.Reset()

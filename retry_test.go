@@ -77,8 +77,8 @@ func Test_full_jitter_draws_from_above_zero_to_the_wait(t *testing.T) {
 
 func Test_a_sequence_of_ones_own(t *testing.T) {
 	t.Parallel()
-	custom := func(b backoffv4.BackOff) outmill.RetryPolicy {
-		return outmill.RetryPolicy{MaxAttempts: -1, BackOff: func() backoffv4.BackOff { return b }}
+	custom := func(b outmill.BackOff) outmill.RetryPolicy {
+		return outmill.RetryPolicy{MaxAttempts: -1, BackOff: func() outmill.BackOff { return b }}
 	}
 	t.Run("replaces the intervals", func(t *testing.T) {
 		t.Parallel()
@@ -86,13 +86,18 @@ func Test_a_sequence_of_ones_own(t *testing.T) {
 		policy.InitialInterval = time.Hour
 		require.Equal(t, 7*time.Second, policy.Delay(3))
 	})
+	t.Run("may be of backoff v5", func(t *testing.T) {
+		t.Parallel()
+		require.Equal(t, 7*time.Second, custom(backoffv5.NewConstantBackOff(7*time.Second)).Delay(3))
+		require.Equal(t, outmill.Verdict{Dead: true}, custom(&backoffv5.StopBackOff{}).Decide(0, errHandler))
+	})
 	t.Run("makes the record dead when it says stop", func(t *testing.T) {
 		t.Parallel()
 		require.Equal(t, outmill.Verdict{Dead: true}, custom(&backoffv4.StopBackOff{}).Decide(0, errHandler))
 	})
 	t.Run("makes it dead after as many retries as it allows", func(t *testing.T) {
 		t.Parallel()
-		policy := outmill.RetryPolicy{MaxAttempts: -1, BackOff: func() backoffv4.BackOff {
+		policy := outmill.RetryPolicy{MaxAttempts: -1, BackOff: func() outmill.BackOff {
 			return backoffv4.WithMaxRetries(backoffv4.NewConstantBackOff(time.Second), 80)
 		}}
 		require.Equal(t, outmill.Verdict{Delay: time.Second}, policy.Decide(79, errHandler))

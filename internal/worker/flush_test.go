@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cenkalti/backoff/v4"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
@@ -164,7 +163,7 @@ func Test_a_backoff_that_panics_is_replaced_by_the_default(t *testing.T) {
 	r := newRig(t)
 	r.append("a")
 	w := r.start(func(c *worker.Config) {
-		c.Retry.BackOff = func() backoff.BackOff { panic("backoff") }
+		c.Retry.BackOff = func() outmill.BackOff { panic("backoff") }
 	})
 	require.Equal(t, outmill.Verdict{Delay: outmill.DefaultInitialInterval}, r.take(w).Judge(errors.New("no luck")))
 }
