@@ -40,18 +40,25 @@ func (s *shop) publishOrders(t *testing.T, n int) []string {
 func Test_records_are_claimed_ahead_of_their_use(t *testing.T) {
 	t.Parallel()
 	s := openShop(t)
-	s.publishOrders(t, 20)
+	const rounds = 50
+	s.publishOrders(t, 6*rounds+1)
 	cfg := quick()
 	cfg.MaxInFlight, cfg.BatchSize = 1, 5
 	messages := subscribe(t, s.subscriber(t, cfg))
-	for range 5 {
-		next(t, messages).Ack()
+	// Handlers are fast, unless the machine is busy for the whole of a round.
+	for ahead, round := false, 0; !ahead; round++ {
+		require.Less(t, round, rounds, "nothing was claimed ahead")
+		for range 5 {
+			next(t, messages).Ack()
+		}
+		msg := next(t, messages)
+		leased := s.count(t, outmill.StatusLeased)
+		require.LessOrEqual(t, leased, 6, "MaxInFlight and one batch")
+		if ahead = leased > 1; ahead {
+			nothing(t, messages, "one is with a handler")
+		}
+		msg.Ack()
 	}
-	msg := next(t, messages)
-	nothing(t, messages, "one is with a handler")
-	require.Positive(t, s.count(t, outmill.StatusLeased)-1, "handlers were fast")
-	require.LessOrEqual(t, s.count(t, outmill.StatusLeased), 6, "MaxInFlight and one batch")
-	msg.Ack()
 	next(t, messages).Ack()
 }
 
