@@ -317,6 +317,24 @@ func tried(t *testing.T, calm stand, client *driver.Client, s *saboteur, name st
 	}
 }
 
+// someOf is one of the cases, chosen at random, unless all tests are to run.
+func someOf[T any](cases map[string]T) map[string]T {
+	if testenv.All() {
+		return cases
+	}
+	for name, c := range cases {
+		return map[string]T{name: c}
+	}
+	return nil
+}
+
+func saysWhatIsLeftOut(t *testing.T, what string) {
+	t.Helper()
+	if !testenv.All() {
+		t.Log(testenv.Shorter(what))
+	}
+}
+
 func registeredForAllButUnrouted(t *testing.T, db *driver.Database) stand {
 	t.Helper()
 	store := newStore(t, db.Client(), mongo.Config{Database: db.Name()})
@@ -329,11 +347,13 @@ func Test_a_connection_that_is_cut_in_the_middle_of_a_call_loses_and_doubles_not
 	t.Parallel()
 	at, err := url.Parse(testenv.MongoDB(t))
 	require.NoError(t, err)
+	saysWhatIsLeftOut(t, "the second way to cut the connection of each call")
+	ways := map[string]func(*proxy.Proxy){
+		"before the command": (*proxy.Proxy).CutAll,
+		"with its answer":    (*proxy.Proxy).LoseAnswers,
+	}
 	for name := range trials {
-		for way, cut := range map[string]func(*proxy.Proxy){
-			"before the command": (*proxy.Proxy).CutAll,
-			"with its answer":    (*proxy.Proxy).LoseAnswers,
-		} {
+		for way, cut := range someOf(ways) {
 			t.Run(name+" "+way, func(t *testing.T) {
 				t.Parallel()
 				p, s := proxy.New(t, at.Host), &saboteur{}
@@ -348,10 +368,12 @@ func Test_a_connection_that_is_cut_in_the_middle_of_a_call_loses_and_doubles_not
 
 func Test_an_error_of_the_server_in_the_middle_of_a_call_loses_and_doubles_nothing(t *testing.T) {
 	t.Parallel()
-	for way, failure := range map[string]bson.D{
+	saysWhatIsLeftOut(t, "the second of two errors of the server")
+	failures := map[string]bson.D{
 		"write conflict":       {{Key: "errorCode", Value: 112}, {Key: "errorLabels", Value: bson.A{"TransientTransactionError"}}},
 		"not writable primary": {{Key: "errorCode", Value: 10107}},
-	} {
+	}
+	for way, failure := range someOf(failures) {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
 			server := testenv.OwnMongoDB(t)
