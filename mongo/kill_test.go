@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/mongo"
 )
 
@@ -96,6 +97,7 @@ func (w *siege) progress() int {
 }
 
 func Test_nothing_is_lost_and_nothing_is_made_up_where_the_server_is_killed_under_way(t *testing.T) {
+	testenv.Long(t, "servers that are killed and stopped")
 	t.Parallel()
 	s, server := ownStand(t, mongo.Config{})
 	w := &siege{stand: s, t: t, tried: map[string]bool{}, written: map[string]bool{}, handled: map[string]int{}, acked: map[string]bool{}}

@@ -95,6 +95,7 @@ func Test_a_document_just_under_the_limit_can_be_claimed_and_settled_in_every_wa
 }
 
 func Test_several_documents_just_under_the_limit_go_together(t *testing.T) {
+	testenv.Long(t, "documents that fill a call")
 	t.Parallel()
 	s := newStand(t, mongo.Config{})
 	const n = 3

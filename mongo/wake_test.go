@@ -135,6 +135,7 @@ func (l *listener) listen(ctx context.Context, store *mongo.Store, wake <-chan s
 }
 
 func Test_a_reader_that_only_listens_misses_nothing_over_kills_and_stops_of_the_server(t *testing.T) {
+	testenv.Long(t, "servers that are killed and stopped")
 	t.Parallel()
 	s, server := ownStand(t, mongo.Config{})
 	other := s.second(t, server.URL, mongo.Config{})

@@ -439,6 +439,7 @@ func (w *walk) heldWithoutLane(ctx context.Context) (int, error) {
 }
 
 func Test_whatever_happens_at_once_every_message_is_handled_and_keys_keep_their_order(t *testing.T) {
+	testenv.Long(t, "races with many turns")
 	t.Parallel()
 	w := newWalk(t)
 	ctx, stop := context.WithCancel(t.Context())

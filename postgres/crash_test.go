@@ -16,6 +16,7 @@ import (
 // possible again. It would hand out the later ones first, if the record were leased
 // to it after all.
 func Test_what_was_given_back_stays_so_when_the_server_is_killed(t *testing.T) {
+	testenv.Long(t, "servers that take over, are killed or are restored")
 	t.Parallel()
 	for _, lane := range bothLanes {
 		t.Run(string(lane), func(t *testing.T) {

@@ -142,6 +142,7 @@ func Test_a_registration_that_is_renewed_reads_no_other_ones(t *testing.T) {
 
 // The replica has all but the registration of lost; another group registers first on it.
 func Test_after_a_failover_to_a_replica_that_was_behind_publishers_write_for_the_groups_that_are_there(t *testing.T) {
+	testenv.Long(t, "servers that take over, are killed or are restored")
 	t.Parallel()
 	for name, append := range appends {
 		t.Run(name, func(t *testing.T) {

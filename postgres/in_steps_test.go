@@ -160,6 +160,7 @@ func Test_a_claim_that_finds_nothing_looks_at_few_of_many_blocked_keys(t *testin
 }
 
 func Test_a_claim_takes_back_a_few_of_many_batches_whose_lease_has_ended(t *testing.T) {
+	testenv.Long(t, "what many claims, batches and rounds cost")
 	t.Parallel()
 	const batches = 20
 	r := newTape(t, pool(t), storetest.Options{})

@@ -344,6 +344,7 @@ func Test_an_ack_that_decides_no_join_wakes_nobody(t *testing.T) {
 }
 
 func Test_late_attachments_beside_everything_else_leave_steps_that_say_what_became_of_their_records(t *testing.T) {
+	testenv.Long(t, "races with many turns")
 	t.Parallel()
 	eachLane(t, storetest.Options{Retain: time.Hour}, func(t *testing.T, r *ring) {
 		ctx := t.Context()

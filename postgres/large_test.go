@@ -32,6 +32,7 @@ func huge(t *testing.T, n int) []byte {
 
 // It is not parallel, because each step holds the payload several times.
 func Test_a_payload_of_hundreds_of_MiB_comes_as_it_was_published(t *testing.T) {
+	testenv.Long(t, "payloads of 300 MiB")
 	payload := huge(t, 300<<20)
 	one := func(name string) *outmill.Record {
 		return &outmill.Record{Topic: "orders", MessageID: name, Payload: payload}

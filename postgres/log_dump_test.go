@@ -168,6 +168,7 @@ func Test_what_comes_to_a_segment_that_was_retired_is_in_a_dump_that_began_befor
 // In the dump each order is handled, or its message is there: who handles it notes it before
 // the ack.
 func Test_each_of_many_dumps_under_load_restores_every_message_that_was_committed_before(t *testing.T) {
+	testenv.Long(t, "servers that take over, are killed or are restored")
 	t.Parallel()
 	db := pool(t)
 	execute(t, db, `CREATE SCHEMA a CREATE TABLE a (id integer) CREATE TABLE orders (name text PRIMARY KEY) CREATE TABLE handled (name text PRIMARY KEY)`)

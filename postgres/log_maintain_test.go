@@ -396,6 +396,7 @@ FROM generate_series(1, 800) AS i, generate_series(1, 440) AS j GROUP BY i`)
 }
 
 func Test_while_two_transactions_pin_two_segments_the_third_grows_and_all_goes_on_once_one_ends(t *testing.T) {
+	testenv.Long(t, "segments with thousands of rows")
 	t.Parallel()
 	store := logged(t)
 	ctx := t.Context()

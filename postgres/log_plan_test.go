@@ -68,6 +68,7 @@ func Test_statements_read_no_more_than_they_need_at_a_million_rows_of_the_log(t 
 // What was claimed before stays in the table and its indexes for as long as an old
 // transaction could see it.
 func Test_while_an_old_transaction_is_open_no_claim_of_a_log_goes_over_what_was_claimed_since(t *testing.T) {
+	testenv.Long(t, "what many claims, batches and rounds cost")
 	t.Parallel()
 	const (
 		claims = 1000
@@ -252,6 +253,7 @@ func (e *ofLog) look(limit int) {
 }
 
 func Test_claims_of_one_cost_the_same_however_many_there_were_behind_an_old_transaction(t *testing.T) {
+	testenv.Long(t, "what many claims, batches and rounds cost")
 	t.Parallel()
 	for name, stays := range map[string]bool{"all acked": false, "one lease stays": true} {
 		t.Run(name, func(t *testing.T) {

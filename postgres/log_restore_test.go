@@ -51,6 +51,7 @@ func (r *tape) restored(db *pgxpool.Pool) *tape {
 }
 
 func Test_a_dump_of_a_log_is_read_on_in_another_cluster_and_in_the_same(t *testing.T) {
+	testenv.Long(t, "servers that take over, are killed or are restored")
 	t.Parallel()
 	home := testenv.OwnPostgres(t)
 	r := newTape(t, connect(t, testenv.PostgresDatabaseOn(t, home.URL)), storetest.Options{})

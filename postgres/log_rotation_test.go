@@ -200,6 +200,7 @@ func Test_a_segment_is_kept_for_a_prepared_transaction(t *testing.T) {
 }
 
 func Test_a_large_backlog_of_a_group_that_does_not_read_moves_to_the_records_in_its_order(t *testing.T) {
+	testenv.Long(t, "segments with thousands of rows")
 	t.Parallel()
 	const n, keys = 12_000, 7
 	r := newTape(t, pool(t), storetest.Options{})

@@ -116,6 +116,7 @@ func Test_a_poll_of_a_hundred_thousand_lines_is_quick(t *testing.T) {
 }
 
 func Test_rounds_of_selections_that_do_not_come_again_take_no_more_memory(t *testing.T) {
+	testenv.Long(t, "what many claims, batches and rounds cost")
 	t.Parallel()
 	store, last := readLines(t, postgres.LinesOfLook)
 	require.NoError(t, store.Append(t.Context(), made(last+"x", "x", 1)...))

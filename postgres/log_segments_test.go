@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/postgres"
 )
 
@@ -236,6 +237,7 @@ func elsewhere(t *testing.T, store *postgres.Store, cluster string) {
 }
 
 func Test_in_a_log_of_another_server_with_the_same_identifier_nothing_is_lost(t *testing.T) {
+	testenv.Long(t, "servers that take over, are killed or are restored")
 	t.Parallel()
 	// What is left is late, and no new message has anybody claim.
 	late := func(t *testing.T, store *postgres.Store) {

@@ -76,6 +76,7 @@ func Test_in_a_log_a_batch_knows_how_far_it_was_read_when_each_open_transaction_
 // What others wrote while a transaction was open is stepped over in the index: where
 // its rows were read in the table, this would be thousands of blocks.
 func Test_in_a_log_what_was_late_for_long_is_found_without_a_look_at_the_others(t *testing.T) {
+	testenv.Long(t, "what many claims, batches and rounds cost")
 	t.Parallel()
 	const others, idle = 20_000, 20
 	r := newTape(t, ownServer(t), storetest.Options{})
@@ -198,6 +199,7 @@ func (r *tape) numbersGiven() int64 {
 
 // A cluster may have a thousand transactions open, of whatever database.
 func Test_in_a_log_a_claim_goes_over_the_open_transactions_a_few_times(t *testing.T) {
+	testenv.Long(t, "what many claims, batches and rounds cost")
 	t.Parallel()
 	const open = 30
 	r := newTape(t, ownServer(t), storetest.Options{})

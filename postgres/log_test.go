@@ -763,6 +763,7 @@ func Test_in_a_log_what_a_savepoint_takes_back_is_not_seen(t *testing.T) {
 }
 
 func Test_in_a_log_thousands_of_savepoints_of_an_open_transaction_cost_a_poll_nothing(t *testing.T) {
+	testenv.Long(t, "what many claims, batches and rounds cost")
 	t.Parallel()
 	r := newTape(t, ownServer(t), storetest.Options{})
 	r.quietly("first")

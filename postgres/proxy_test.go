@@ -74,6 +74,7 @@ func leftOut() map[string]string {
 }
 
 func Test_many_workers_share_few_connections_of_a_proxy(t *testing.T) {
+	testenv.Long(t, "many workers behind PgBouncer")
 	t.Parallel()
 	for _, mode := range proxyModes {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -148,6 +149,7 @@ func Test_readers_behind_a_proxy_hear_of_what_others_commit(t *testing.T) {
 }
 
 func Test_a_store_works_however_pgx_runs_statements(t *testing.T) {
+	testenv.Long(t, "all ways in which pgx runs statements")
 	t.Parallel()
 	for _, mode := range []pgx.QueryExecMode{
 		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/storetest"
 )
@@ -75,6 +76,7 @@ func Test_an_ordered_claim_sees_nothing_of_a_topic_while_a_delayed_record_that_i
 }
 
 func Test_a_lane_that_is_looked_at_by_one_claim_and_settled_beside_it_leaves_no_record_stuck(t *testing.T) {
+	testenv.Long(t, "races with many turns")
 	t.Parallel()
 	for _, lane := range bothLanes {
 		t.Run(string(lane), func(t *testing.T) {

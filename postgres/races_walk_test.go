@@ -441,6 +441,7 @@ func pause(ctx context.Context, d time.Duration) error {
 }
 
 func Test_whatever_happens_at_once_every_message_is_handled_and_keys_keep_their_order(t *testing.T) {
+	testenv.Long(t, "races with many turns")
 	t.Parallel()
 	for _, lane := range bothLanes {
 		t.Run(string(lane), func(t *testing.T) {

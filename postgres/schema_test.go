@@ -167,6 +167,7 @@ CREATE VIEW {p:readable} AS SELECT id FROM {p:records};
 `
 
 func Test_a_schema_is_upgraded_while_publishers_and_workers_run(t *testing.T) {
+	testenv.Long(t, "a schema that is upgraded under load")
 	t.Parallel()
 	url := testenv.PostgresDatabase(t)
 	db := connect(t, url)

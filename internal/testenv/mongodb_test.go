@@ -95,6 +95,7 @@ func Test_many_databases_of_mongodb_are_made_at_once(t *testing.T) {
 }
 
 func Test_a_mongodb_of_the_tests_own_keeps_its_data_and_its_port_over_stops_and_kills(t *testing.T) {
+	testenv.Long(t, "MongoDB servers of the tests that are stopped and started")
 	t.Parallel()
 	server := testenv.OwnMongoDB(t)
 	address := server.URL
@@ -119,6 +120,7 @@ func Test_a_mongodb_of_the_tests_own_keeps_its_data_and_its_port_over_stops_and_
 }
 
 func Test_a_mongodb_that_is_started_deletes_nothing_by_itself(t *testing.T) {
+	testenv.Long(t, "MongoDB servers of the tests that are stopped and started")
 	t.Parallel()
 	server := testenv.OwnMongoDB(t)
 	admin := mongoClient(t, server.URL).Database("admin")
@@ -135,6 +137,7 @@ func Test_a_mongodb_that_is_started_deletes_nothing_by_itself(t *testing.T) {
 }
 
 func Test_a_parameter_of_a_mongodb_stays_set_over_restarts(t *testing.T) {
+	testenv.Long(t, "MongoDB servers of the tests that are stopped and started")
 	t.Parallel()
 	const name = "transactionLifetimeLimitSeconds"
 	server := testenv.OwnMongoDB(t)
@@ -165,6 +168,7 @@ func Test_a_standalone_mongodb_has_no_transactions(t *testing.T) {
 }
 
 func Test_nothing_of_a_mongodb_stays_when_its_test_ends_with_it(t *testing.T) {
+	testenv.Long(t, "MongoDB servers of the tests that are stopped and started")
 	t.Parallel()
 	for name, before := range map[string]func(context.Context, *mongoengine.Engine) error{
 		"running": func(context.Context, *mongoengine.Engine) error { return nil },

@@ -62,6 +62,7 @@ func Test_all_records_are_read_back_and_the_topic_is_gone_with_its_test(t *testi
 }
 
 func Test_a_deleted_topic_is_gone(t *testing.T) {
+	testenv.Long(t, "topics of each broker")
 	t.Parallel()
 	testenv.EachKafka(t, func(t *testing.T, brokers []string) {
 		topic := testenv.CreateTopic(t, brokers, 1)
