@@ -267,15 +267,17 @@ func (w *walk) work(ctx context.Context, store *mongo.Store, g walkGroup, drops 
 	w.failed("ack", store.Ack(ctx, "", leasesOf(done)))
 }
 
-// dropsOf tells how often the group was dropped.
+// dropsOf tells how many drops of the group have begun, and how many have ended,
+// together. It is odd while the group is being dropped.
 func (w *walk) dropsOf(g walkGroup) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.drops[g.name]
 }
 
-// handledNow notes a record that was claimed after so many drops of its group. One
-// that was claimed before the last of them may be in hand still, beside later ones.
+// handledNow notes a record. drops is dropsOf before its claim. The order is checked of
+// records that are claimed and handled between two drops of their group, because one
+// that was claimed before a drop may be in hand still, beside later ones.
 func (w *walk) handledNow(g walkGroup, drops int, r *outmill.Record) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -283,7 +285,7 @@ func (w *walk) handledNow(g walkGroup, drops int, r *outmill.Record) {
 		w.handled[g.name] = map[string]int{}
 	}
 	w.handled[g.name][r.MessageID]++
-	if r.Key[0] != 'p' || g.order == outmill.OrderNone || drops != w.drops[g.name] {
+	if r.Key[0] != 'p' || g.order == outmill.OrderNone || drops != w.drops[g.name] || drops%2 == 1 {
 		return
 	}
 	var n int
@@ -358,13 +360,20 @@ func (w *walk) drop(ctx context.Context) {
 	for ctx.Err() == nil && w.writing.Load() {
 		w.register(ctx, dropped)
 		_ = pause(ctx, time.Duration(rand.N(100))*time.Millisecond)
+		w.dropping()
 		_, err := w.store().DropGroup(ctx, dropped.name)
 		w.failed("drop", err)
-		w.mu.Lock()
-		w.drops[dropped.name]++
-		w.last, w.hands = without(w.last, dropped.name), without(w.hands, dropped.name)
-		w.mu.Unlock()
+		w.dropping()
 	}
+}
+
+// dropping notes that a drop begins or has ended. Between the two a record that is in
+// hand may be deleted, and a later one of its key, whose transaction was open, comes.
+func (w *walk) dropping() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.drops[dropped.name]++
+	w.last, w.hands = without(w.last, dropped.name), without(w.hands, dropped.name)
 }
 
 // without leaves out the places of the group.
