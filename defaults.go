@@ -6,8 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/ThreeDotsLabs/watermill"
 )
 
 // WorkerDefaults are settings of subscribers and forwarders that a store's URL
@@ -31,21 +29,15 @@ const (
 	maxBatchSize = 10_000
 )
 
-// DefaultsOf returns the settings of workers that stand in a store's URL. [Open]
-// leaves them out of the URL that it gives to the store's provider.
+// DefaultsOf takes the settings of workers out of a store's URL, and returns them and
+// the rest of the URL, whose text stays as it is. [Open] gives the rest to the store's
+// provider.
 //
 // The error is an *InvalidURLError that names the parameter.
-func DefaultsOf(storeURL string) (WorkerDefaults, error) {
-	_, defaults, err := splitDefaults(storeURL)
-	return defaults, err
-}
-
-// splitDefaults takes the workers' parameters out of a URL, and leaves the rest
-// of its text as it is: not every provider's URLs are those of net/url.
-func splitDefaults(storeURL string) (rest string, defaults WorkerDefaults, err error) {
+func DefaultsOf(storeURL string) (defaults WorkerDefaults, rest string, err error) {
 	rest, query, found := strings.Cut(storeURL, "?")
 	if !found {
-		return storeURL, defaults, nil
+		return defaults, storeURL, nil
 	}
 	seen := map[string]bool{}
 	var others []string
@@ -57,14 +49,14 @@ func splitDefaults(storeURL string) (rest string, defaults WorkerDefaults, err e
 			continue
 		}
 		if value, err = url.QueryUnescape(value); err != nil || seen[name] || !set(value) {
-			return "", WorkerDefaults{}, &InvalidURLError{URL: RedactURL(storeURL), Reason: wrongDefault(name, value, seen[name])}
+			return WorkerDefaults{}, "", &InvalidURLError{URL: RedactURL(storeURL), Reason: wrongDefault(name, value, seen[name])}
 		}
 		seen[name] = true
 	}
 	if len(others) > 0 {
 		rest += "?" + strings.Join(others, "&")
 	}
-	return rest, defaults, nil
+	return defaults, rest, nil
 }
 
 // setter returns a function that reports whether it could take a value.
@@ -102,19 +94,4 @@ func wrongDefault(parameter, value string, again bool) string {
 		"max_attempts": "a number from 1, or a negative one for no limit",
 	}
 	return fmt.Sprintf("has the parameter %s=%q: want %s", parameter, value, want[parameter])
-}
-
-// fields are the settings that the URL has, for logs.
-func (d WorkerDefaults) fields() watermill.LogFields {
-	fields := watermill.LogFields{}
-	if d.Lease != 0 {
-		fields["lease"] = d.Lease.String()
-	}
-	if d.BatchSize != 0 {
-		fields["batch_size"] = d.BatchSize
-	}
-	if d.MaxAttempts != 0 {
-		fields["max_attempts"] = d.MaxAttempts
-	}
-	return fields
 }

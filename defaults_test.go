@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/connect"
 	"github.com/outmill/outmill/forwarder"
 	"github.com/outmill/outmill/subscriber"
 )
@@ -15,7 +16,7 @@ func Test_what_is_no_workers_parameter_stays_as_it_is(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		url := "high:" + rapid.StringMatching(`[a-z?&=#%:/@+.]{0,40}`).Draw(t, "url")
-		choice, err := outmill.Resolve(outmill.Connection{URL: url})
+		choice, err := connect.Resolve(connect.Connection{URL: url})
 		if err == nil && choice.Defaults == (outmill.WorkerDefaults{}) {
 			require.Equal(t, url, choice.URL)
 		}
@@ -24,7 +25,7 @@ func Test_what_is_no_workers_parameter_stays_as_it_is(t *testing.T) {
 
 func Test_what_a_program_sets_wins_over_the_URL_of_its_store(t *testing.T) {
 	t.Parallel()
-	url, err := outmill.DefaultsOf("high://h?lease=90s&batch_size=500&max_attempts=20")
+	url, _, err := outmill.DefaultsOf("high://h?lease=90s&batch_size=500&max_attempts=20")
 	require.NoError(t, err)
 	mine := outmill.WorkerDefaults{Lease: 1, BatchSize: 2, MaxAttempts: -1}
 

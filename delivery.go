@@ -2,8 +2,6 @@ package outmill
 
 import (
 	"context"
-	"slices"
-	"sync/atomic"
 	"time"
 )
 
@@ -39,7 +37,7 @@ type DeliveryInfo struct {
 	// nobody kept its error (subscriber.KeepError does).
 	LastError string
 
-	lease *LeaseClock
+	lease leaseClock
 }
 
 // LeaseUntil is the end of the lease by the database's clock. It moves while
@@ -48,7 +46,7 @@ func (d DeliveryInfo) LeaseUntil() time.Time {
 	if d.lease == nil {
 		return time.Time{}
 	}
-	return d.lease.Until()
+	return d.lease.LeaseUntil()
 }
 
 // Delivery returns what is known of the record behind the message of this
@@ -59,38 +57,28 @@ func Delivery(ctx context.Context) (DeliveryInfo, bool) {
 	return info, ok
 }
 
-// WithDelivery returns a context for the handling of a record, which must not change
-// from now on. Subscribers and forwarders use it.
-//
-// The handling begins with StartDelivery. Who hands messages over by a channel
-// calls that afterwards, and the handler may be quicker: then the handling begins
-// as it asks.
-func WithDelivery(ctx context.Context, store string, rec *Record, lease *LeaseClock) context.Context {
-	return &deliveryContext{Context: ctx, store: store, record: rec, lease: lease}
+// WithDelivery returns a context from which [Delivery] returns what the source says.
+// It is for subscribers and forwarders: storekit.Handling is such a source. The
+// source is asked each time, and may be asked concurrently.
+func WithDelivery(ctx context.Context, source interface {
+	Delivery() DeliveryInfo
+	LeaseUntil() time.Time
+}) context.Context {
+	return &deliveryContext{ctx, source}
 }
 
-// StartDelivery says that the handling begins for which ctx was made. Only the
-// first call counts, and it must be given what WithDelivery returned.
-func StartDelivery(ctx context.Context) {
-	if c, ok := ctx.(*deliveryContext); ok {
-		c.start()
-	}
+type leaseClock interface{ LeaseUntil() time.Time }
+
+type deliverySource interface {
+	leaseClock
+	Delivery() DeliveryInfo
 }
 
-// deliveryContext saves what context.WithValue allocates for a value that hardly
-// anybody asks for.
+// deliveryContext makes the DeliveryInfo when somebody asks for it, because most
+// handlers do not.
 type deliveryContext struct {
 	context.Context
-	store  string
-	record *Record
-	lease  *LeaseClock
-	// started is in nanoseconds since 1970; 0 is not yet.
-	started atomic.Int64
-}
-
-func (c *deliveryContext) start() time.Time {
-	c.started.CompareAndSwap(0, time.Now().UnixNano())
-	return time.Unix(0, c.started.Load()).UTC()
+	source deliverySource
 }
 
 // Value implements context.Context.
@@ -98,39 +86,9 @@ func (c *deliveryContext) Value(key any) any {
 	if key != (deliveryKey{}) {
 		return c.Context.Value(key)
 	}
-	rec := c.record
-	return DeliveryInfo{
-		ID:        rec.ID,
-		Store:     c.store,
-		Topic:     rec.Topic,
-		Group:     rec.Group,
-		Key:       rec.Key,
-		Attempt:   rec.Attempts + 1,
-		Claims:    rec.Claims,
-		CreatedAt: rec.CreatedAt,
-		DueAt:     rec.DueAt,
-		ExpiresAt: rec.ExpiresAt,
-		StartedAt: c.start(),
-		DedupKey:  rec.DedupKey,
-		Joins:     slices.Clone(rec.Joins),
-		WaitsFor:  rec.WaitsFor,
-		LastError: rec.LastError,
-		lease:     c.lease,
-	}
+	info := c.source.Delivery()
+	info.lease = c.source
+	return info
 }
 
 type deliveryKey struct{}
-
-// LeaseClock is the end of a lease that may be extended while it is read.
-type LeaseClock struct{ until atomic.Pointer[time.Time] }
-
-// Set moves the end of the lease.
-func (c *LeaseClock) Set(until time.Time) { c.until.Store(&until) }
-
-// Until is the end of the lease.
-func (c *LeaseClock) Until() time.Time {
-	if t := c.until.Load(); t != nil {
-		return *t
-	}
-	return time.Time{}
-}

@@ -3,7 +3,6 @@ package outmill
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	backoffv4 "github.com/cenkalti/backoff/v4"
@@ -142,63 +141,4 @@ func asPermanent(marker error, target any) bool {
 		return false
 	}
 	return true
-}
-
-// PublishError names the messages of a call that were not delivered; the
-// others were. Publishers that batch return it, so that a forwarder retries
-// just those.
-type PublishError struct {
-	// Total is the number of messages of the call.
-	Total int
-	// Failed are the messages that were not delivered, in their order.
-	Failed []FailedMessage
-}
-
-// FailedMessage is one message that was not delivered.
-type FailedMessage struct {
-	// Index is the message's place in the call.
-	Index int
-	// MessageID is the message's UUID.
-	MessageID string
-	// Topic is where it should have gone.
-	Topic string
-	// Err is why. Permanent marks a message that no retry can deliver (too large,
-	// a topic name that the broker never allows), ErrTopicUnavailable a topic that the broker refuses; anything else
-	// is taken for trouble with the broker.
-	Err error
-}
-
-func (e *PublishError) Error() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "outmill: %d of %d messages not published", len(e.Failed), e.Total)
-	for i, f := range e.Failed {
-		if i == 3 {
-			b.WriteString("; …")
-			break
-		}
-		fmt.Fprintf(&b, "; message %d (%s) to %q: %v", f.Index, clip(f.MessageID), clip(f.Topic), clip(fmt.Sprint(f.Err)))
-	}
-	return b.String()
-}
-
-// Unwrap gives errors.Is and errors.As the errors of all failed messages.
-func (e *PublishError) Unwrap() []error {
-	errs := make([]error, len(e.Failed))
-	for i, f := range e.Failed {
-		errs[i] = f.Err
-	}
-	return errs
-}
-
-// MaxErrorLength bounds what is kept of an error as LastError, in bytes.
-const MaxErrorLength = 4096
-
-// CleanError makes an error's text storable by every engine: valid UTF-8, no
-// NUL, at most MaxErrorLength bytes. Stores call it, so that one handler's text
-// cannot fail the statement that settles its neighbours.
-func CleanError(s string) string {
-	s = s[:min(len(s), MaxErrorLength)]
-	s = strings.ReplaceAll(s, "\x00", "\uFFFD") // three bytes for one
-	s = s[:min(len(s), MaxErrorLength)]
-	return strings.ToValidUTF8(s, "")
 }

@@ -12,11 +12,12 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 func Test_a_PublishError(t *testing.T) {
 	t.Parallel()
-	err := fmt.Errorf("forward: %w", &outmill.PublishError{Total: 5, Failed: []outmill.FailedMessage{
+	err := fmt.Errorf("forward: %w", &storekit.PublishError{Total: 5, Failed: []storekit.FailedMessage{
 		{Index: 1, MessageID: "m-1", Topic: "orders", Err: fmt.Errorf("%w: unknown", outmill.ErrTopicUnavailable)},
 		{Index: 4, MessageID: "m-4", Topic: "bills", Err: outmill.Permanent(io.ErrShortWrite)},
 	}})
@@ -30,7 +31,7 @@ func Test_a_PublishError(t *testing.T) {
 	})
 	t.Run("can be had back to see which messages failed", func(t *testing.T) {
 		t.Parallel()
-		var failed *outmill.PublishError
+		var failed *storekit.PublishError
 		require.ErrorAs(t, err, &failed)
 		require.Equal(t, 5, failed.Total)
 		require.Equal(t, 4, failed.Failed[1].Index)
@@ -46,9 +47,9 @@ func Test_a_PublishError(t *testing.T) {
 func Test_the_text_of_a_PublishError_is_bounded(t *testing.T) {
 	t.Parallel()
 	long := "x" + strings.Repeat("ü", 1<<20)
-	err := &outmill.PublishError{Total: 10_000}
+	err := &storekit.PublishError{Total: 10_000}
 	for i := range 10_000 {
-		err.Failed = append(err.Failed, outmill.FailedMessage{Index: i, MessageID: long, Topic: long, Err: errors.New(long)})
+		err.Failed = append(err.Failed, storekit.FailedMessage{Index: i, MessageID: long, Topic: long, Err: errors.New(long)})
 	}
 	require.Less(t, len(err.Error()), 4000)
 	require.True(t, utf8.ValidString(err.Error()), "nothing is cut inside a character")
@@ -59,7 +60,7 @@ func Test_the_text_of_a_PublishError_is_bounded(t *testing.T) {
 
 func Test_a_PublishError_with_a_missing_cause_does_not_panic(t *testing.T) {
 	t.Parallel()
-	err := &outmill.PublishError{Total: 1, Failed: []outmill.FailedMessage{{}}}
+	err := &storekit.PublishError{Total: 1, Failed: []storekit.FailedMessage{{}}}
 	require.NotEmpty(t, err.Error())
 	require.NotErrorIs(t, err, io.EOF)
 	require.False(t, outmill.IsPermanent(err))
@@ -67,10 +68,10 @@ func Test_a_PublishError_with_a_missing_cause_does_not_panic(t *testing.T) {
 
 func Test_a_cleaned_error_can_be_stored_by_every_engine(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, "", outmill.CleanError(""))
-	require.Equal(t, "größe", outmill.CleanError("größe"))
-	require.Equal(t, "a\uFFFDb", outmill.CleanError("a\x00b"))
-	require.Equal(t, "ab", outmill.CleanError("a\xffb"))
+	require.Equal(t, "", storekit.CleanError(""))
+	require.Equal(t, "größe", storekit.CleanError("größe"))
+	require.Equal(t, "a\uFFFDb", storekit.CleanError("a\x00b"))
+	require.Equal(t, "ab", storekit.CleanError("a\xffb"))
 	rapid.Check(t, func(t *rapid.T) {
 		part := rapid.OneOf(
 			rapid.String(),
@@ -78,14 +79,14 @@ func Test_a_cleaned_error_can_be_stored_by_every_engine(t *testing.T) {
 			rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string { return string(b) }),
 		).Draw(t, "part")
 		s := strings.Repeat(part, rapid.SampledFrom([]int{1, 100, 5000}).Draw(t, "times"))
-		clean := outmill.CleanError(s)
-		require.LessOrEqual(t, len(clean), outmill.MaxErrorLength)
+		clean := storekit.CleanError(s)
+		require.LessOrEqual(t, len(clean), storekit.MaxErrorLength)
 		require.True(t, utf8.ValidString(clean))
 		require.NotContains(t, clean, "\x00")
-		require.Equal(t, clean, outmill.CleanError(clean))
+		require.Equal(t, clean, storekit.CleanError(clean))
 		if utf8.ValidString(s) && !strings.Contains(s, "\x00") {
 			require.True(t, strings.HasPrefix(s, clean))
-			require.Greater(t, len(clean)+utf8.UTFMax, min(len(s), outmill.MaxErrorLength), "no more is cut than must be")
+			require.Greater(t, len(clean)+utf8.UTFMax, min(len(s), storekit.MaxErrorLength), "no more is cut than must be")
 		}
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // Setters write metadata; what identifies the message is still there when it
@@ -21,13 +22,13 @@ func ExampleSetKey() {
 	outmill.SetDelay(msg, time.Minute)
 	outmill.SetDedupKey(msg, "order-17-placed")
 
-	rec, err := outmill.RecordOf("orders", msg)
+	rec, err := storekit.RecordOf("orders", msg)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	fmt.Println("record:", rec.Key, rec.CorrelationID, rec.Delay, rec.DedupKey)
-	fmt.Println("delivered:", outmill.MessageOf(rec).Metadata)
+	fmt.Println("delivered:", storekit.MessageOf(rec).Metadata)
 	// Output:
 	// record: order-17 checkout-4 1m0s order-17-placed
 	// delivered: map[correlation_id:checkout-4 outmill_key:order-17]
@@ -64,7 +65,7 @@ func ExamplePermanent() {
 		return errors.New("anything else")
 	}
 	for _, payload := range []string{"malformed", "busy", "early", "other"} {
-		fmt.Printf("%-9s %+v\n", payload, outmill.RetryPolicy{}.Decide(0, handle(payload)))
+		fmt.Printf("%-9s %+v\n", payload, storekit.Decide(outmill.RetryPolicy{}, 0, handle(payload)))
 	}
 	// Output:
 	// malformed {Dead:true Snooze:false Delay:0s}
@@ -100,7 +101,7 @@ func ExampleDelivery() {
 	msg := message.NewMessage("m-1", nil)
 	// A subscriber does this.
 	rec := &outmill.Record{ID: outmill.NewWorkItemID(), Topic: "orders", Attempts: 2}
-	msg.SetContext(outmill.WithDelivery(context.Background(), "main", rec, nil))
+	msg.SetContext(storekit.NewHandling("main", rec, nil).Context(context.Background()))
 
 	_ = handler(msg)
 	// Output: not the first attempt: 3
@@ -108,11 +109,11 @@ func ExampleDelivery() {
 
 // A publisher that batches names the messages that it could not deliver.
 func ExamplePublishError() {
-	err := error(&outmill.PublishError{Total: 3, Failed: []outmill.FailedMessage{
+	err := error(&storekit.PublishError{Total: 3, Failed: []storekit.FailedMessage{
 		{Index: 1, MessageID: "m-2", Topic: "orders", Err: outmill.Permanent(errors.New("message too large"))},
 	}})
 
-	var partly *outmill.PublishError
+	var partly *storekit.PublishError
 	if errors.As(err, &partly) {
 		for _, failed := range partly.Failed {
 			fmt.Println(failed.MessageID, "permanent:", outmill.IsPermanent(failed.Err))

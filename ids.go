@@ -20,7 +20,7 @@ func NewWorkItemID() WorkItemID { return WorkItemID(newUUID()) }
 func ParseWorkItemID(s string) (WorkItemID, error) {
 	id, err := uuid.Parse(s)
 	if err != nil || len(s) != canonicalLength {
-		return WorkItemID{}, fmt.Errorf("outmill: work item id %q: want a UUID such as %s", clip(s), WorkItemID{})
+		return WorkItemID{}, fmt.Errorf("outmill: work item id %.60q: want a UUID such as %s", s, WorkItemID{})
 	}
 	return WorkItemID(id), nil
 }
@@ -91,3 +91,44 @@ func newUUID() uuid.UUID {
 	}
 	return uuid.New()
 }
+
+// JoinID identifies a join: a UUIDv7.
+type JoinID uuid.UUID
+
+// NewJoinID returns a new UUIDv7. Ids made by one process ascend.
+func NewJoinID() JoinID { return JoinID(newUUID()) }
+
+// ParseJoinID parses the canonical form of a UUID, in either case.
+func ParseJoinID(s string) (JoinID, error) {
+	id, err := uuid.Parse(s)
+	if err != nil || len(s) != canonicalLength {
+		return JoinID{}, fmt.Errorf("outmill: join id %.60q: want a UUID such as %s", s, JoinID{})
+	}
+	return JoinID(id), nil
+}
+
+// String returns the canonical form of the UUID.
+func (id JoinID) String() string { return uuid.UUID(id).String() }
+
+// IsZero reports whether the id was never set.
+func (id JoinID) IsZero() bool { return id == JoinID{} }
+
+// MarshalText implements encoding.TextMarshaler.
+func (id JoinID) MarshalText() ([]byte, error) { return uuid.UUID(id).MarshalText() }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (id *JoinID) UnmarshalText(text []byte) error {
+	parsed, err := ParseJoinID(string(text))
+	if err != nil {
+		return err
+	}
+	*id = parsed
+	return nil
+}
+
+// Value implements driver.Valuer; the id is stored in its canonical form.
+func (id JoinID) Value() (driver.Value, error) { return id.String(), nil }
+
+// Scan implements sql.Scanner for text and 16-byte columns; NULL is the zero
+// id.
+func (id *JoinID) Scan(src any) error { return scanUUID((*uuid.UUID)(id), src) }

@@ -21,7 +21,7 @@ type Provider struct {
 	Name string
 	// Schemes are the URL schemes that the provider opens, in lower case.
 	Schemes []string
-	// Priority decides between providers where a [Connection] names none: the
+	// Priority decides between providers where a connection names none: the
 	// highest wins; among equals, the first by name. Of the stores of this module
 	// mongo has 20, postgres and sqlserver have 10, and sqlite has -10, because an
 	// embedded store is the last resort. 0 is between them.
@@ -33,7 +33,7 @@ type Provider struct {
 	Open func(ctx context.Context, url string, logger watermill.LoggerAdapter) (Store, error)
 }
 
-// RegisterProvider makes a provider known to [Open] and [Resolve]. It is meant
+// RegisterProvider makes a provider known to [Open] and to package connect. It is meant
 // for init functions, and, as database/sql.Register does, it panics on what
 // only a mistake in the program can cause: an empty name, no schemes or one
 // that is not a URL scheme in lower case, a nil Open, or a name or scheme that
@@ -44,21 +44,25 @@ func RegisterProvider(provider Provider) {
 	}
 }
 
-// Providers returns the names of the registered providers, sorted.
-func Providers() []string { return providers.names() }
+// Providers returns the registered providers, the one with the highest priority first
+// and equals by name.
+func Providers() []Provider { return providers.byPriority() }
+
+// ProviderFor returns the provider that is registered for the scheme of the URL. The
+// error is an *InvalidURLError, which names the import that may be missing.
+func ProviderFor(url string) (Provider, error) { return providers.forURL(url) }
 
 // Open opens the store behind a URL with the provider that is registered for
 // its scheme. A nil logger logs nothing. The caller closes the store. [DefaultsOf]
 // returns what the URL says about subscribers and forwarders.
 //
-// Errors: *InvalidURLError, *UnknownSchemeError, or the provider's own,
-// wrapped. None of them shows a password.
+// Errors: *InvalidURLError, or the provider's own, wrapped. None of them shows a password.
 func Open(ctx context.Context, url string, logger watermill.LoggerAdapter) (Store, error) {
 	provider, err := providers.forURL(url)
 	if err != nil {
 		return nil, err
 	}
-	rest, _, err := splitDefaults(url)
+	_, rest, err := DefaultsOf(url)
 	if err != nil {
 		return nil, err
 	}
@@ -72,6 +76,9 @@ type InvalidURLError struct {
 	URL string
 	// Reason says what is wrong and what would be right.
 	Reason string
+	// Registered are the schemes that can be opened, sorted, where that of the URL is
+	// none of them: most often an import is missing.
+	Registered []string
 }
 
 func (e *InvalidURLError) Error() string {
@@ -80,23 +87,6 @@ func (e *InvalidURLError) Error() string {
 
 // Is makes errors.Is(err, ErrInvalidConfig) true.
 func (e *InvalidURLError) Is(target error) bool { return target == ErrInvalidConfig }
-
-// UnknownSchemeError says that no provider is registered for a URL's scheme:
-// most often an import is missing. It is an [ErrInvalidConfig].
-type UnknownSchemeError struct {
-	// Scheme is that of the URL.
-	Scheme string
-	// Registered are the schemes that could be opened, sorted.
-	Registered []string
-}
-
-func (e *UnknownSchemeError) Error() string {
-	return fmt.Sprintf("%s: no store is registered for URLs that begin with %q (registered: %s): %s",
-		ErrInvalidConfig, e.Scheme+":", listOrNone(e.Registered), importHint(e.Scheme))
-}
-
-// Is makes errors.Is(err, ErrInvalidConfig) true.
-func (e *UnknownSchemeError) Is(target error) bool { return target == ErrInvalidConfig }
 
 // storeImports are the stores of this module, by scheme and provider name, for
 // the remedy in an error; the root package cannot import them.
@@ -115,10 +105,6 @@ func importHint(name string) string {
 		return fmt.Sprintf("add import _ %q", path)
 	}
 	return fmt.Sprintf("import the package of the store that you want, such as import _ %q", storeImports["sqlite"])
-}
-
-func listOrNone(names []string) string {
-	return cmp.Or(strings.Join(names, ", "), "none")
 }
 
 const redacted = "xxxxx"
@@ -243,19 +229,6 @@ func (r *registry) add(p Provider) error {
 	return nil
 }
 
-func (r *registry) names() []string {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return slices.Sorted(maps.Keys(r.byName))
-}
-
-func (r *registry) named(name string) (Provider, bool) {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	p, ok := r.byName[name]
-	return p, ok
-}
-
 func (r *registry) forURL(url string) (Provider, error) {
 	scheme, err := schemeOf(url)
 	if err != nil {
@@ -265,7 +238,9 @@ func (r *registry) forURL(url string) (Provider, error) {
 	defer r.mu.RUnlock()
 	p, ok := r.byScheme[scheme]
 	if !ok {
-		return Provider{}, &UnknownSchemeError{Scheme: scheme, Registered: slices.Sorted(maps.Keys(r.byScheme))}
+		registered := slices.Sorted(maps.Keys(r.byScheme))
+		return Provider{}, &InvalidURLError{URL: RedactURL(url), Reason: fmt.Sprintf("is for no store that is registered (registered schemes: %s): %s",
+			cmp.Or(strings.Join(registered, ", "), "none"), importHint(scheme)), Registered: registered}
 	}
 	return p, nil
 }

@@ -75,7 +75,7 @@ type Record struct {
 	// within the store's dedup window, whatever became of that record; "" is
 	// none. At most 255 characters.
 	DedupKey string
-	// Joins are the joins of which the message is a step, each once: see [Joins].
+	// Joins are the joins of which the message is a step, each once.
 	// A store returns them in the order of the append, and behind them those of
 	// AttachStep. An id stays when its join is deleted.
 	Joins []JoinID

@@ -66,11 +66,11 @@ func Test_orders_and_key_policies_have_names(t *testing.T) {
 func Test_a_nil_handle_is_seen_through_its_interface(t *testing.T) {
 	t.Parallel()
 	var store outmill.Store
-	var pointer *fakeStore
+	var pointer *openedStore
 	for _, handle := range []any{nil, store, pointer, map[string]int(nil), []int(nil), (func())(nil), (chan int)(nil)} {
 		require.True(t, outmill.IsNil(handle), "%T", handle)
 	}
-	for _, handle := range []any{0, "", fakeStore{}, &fakeStore{}, []int{}, func() {}} {
+	for _, handle := range []any{0, "", openedStore{}, &openedStore{}, []int{}, func() {}} {
 		require.False(t, outmill.IsNil(handle), "%T", handle)
 	}
 }

@@ -1,8 +1,6 @@
 package outmill
 
 import (
-	"errors"
-	"fmt"
 	"time"
 )
 
@@ -21,34 +19,6 @@ type Registration struct {
 	// clock, unless the group registers for the selection again. 0, the default:
 	// it never ends. See [Janitor].ExpireRegistrations.
 	TTL time.Duration
-}
-
-// Validate reports every value that makes no sense, as ErrInvalidConfig or
-// ErrInvalidRecord. Stores call it.
-func (r Registration) Validate() error {
-	errs := []error{CheckGroup(r.Group), r.Topics.Validate(), CheckWorker(r.Worker)}
-	if r.TTL < 0 {
-		errs = append(errs, fmt.Errorf("%w: Registration.TTL is %s: want a duration above 0, or 0 for a registration that never ends", ErrInvalidConfig, r.TTL))
-	}
-	return errors.Join(errs...)
-}
-
-// CheckRegistrations validates all registrations of one call. Stores call it.
-func CheckRegistrations(regs []Registration) error {
-	errs := make([]error, len(regs))
-	for i, reg := range regs {
-		errs[i] = reg.Validate()
-	}
-	return errors.Join(errs...)
-}
-
-// CheckWorker validates a worker's name, as registrations and acks have it; "" is
-// none. Stores call it.
-func CheckWorker(name string) error {
-	if reason := checkName(name); reason != "" {
-		return &InvalidRecordError{Index: -1, Field: "worker", Reason: reason}
-	}
-	return nil
 }
 
 // GroupInfo describes a group.

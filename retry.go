@@ -57,15 +57,6 @@ type BackOff interface {
 	Reset()
 }
 
-// Verdict is what a RetryPolicy decides about a record whose handling did not
-// succeed: exactly one of Dead, Snooze, or due again after Delay with the
-// attempt counted.
-type Verdict struct {
-	Dead   bool
-	Snooze bool
-	Delay  time.Duration
-}
-
 // Validate reports every setting that makes no sense.
 func (p RetryPolicy) Validate() error {
 	var errs []error
@@ -79,26 +70,6 @@ func (p RetryPolicy) Validate() error {
 		errs = append(errs, fmt.Errorf("%w: RetryPolicy.Multiplier is %g: want a number from 1", ErrInvalidConfig, p.Multiplier))
 	}
 	return errors.Join(errs...)
-}
-
-// Decide judges a handling that ended with err. attempts is how many were
-// abandoned before it (Record.Attempts).
-func (p RetryPolicy) Decide(attempts int, err error) Verdict {
-	if delay, ok := SnoozeDelay(err); ok {
-		return Verdict{Snooze: true, Delay: delay}
-	}
-	failures := attempts + 1
-	if IsPermanent(err) || p.Exhausted(failures) {
-		return Verdict{Dead: true}
-	}
-	if delay, ok := RetryAfterDelay(err); ok {
-		return Verdict{Delay: delay}
-	}
-	delay := p.Delay(failures)
-	if delay == backoff.Stop {
-		return Verdict{Dead: true}
-	}
-	return Verdict{Delay: delay}
 }
 
 // Exhausted reports whether a record with that many failures gets no further

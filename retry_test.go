@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 var errHandler = errors.New("handler failed")
@@ -89,31 +90,31 @@ func Test_a_sequence_of_ones_own(t *testing.T) {
 	t.Run("may be of backoff v5", func(t *testing.T) {
 		t.Parallel()
 		require.Equal(t, 7*time.Second, custom(backoffv5.NewConstantBackOff(7*time.Second)).Delay(3))
-		require.Equal(t, outmill.Verdict{Dead: true}, custom(&backoffv5.StopBackOff{}).Decide(0, errHandler))
+		require.Equal(t, storekit.Verdict{Dead: true}, storekit.Decide(custom(&backoffv5.StopBackOff{}), 0, errHandler))
 	})
 	t.Run("makes the record dead when it says stop", func(t *testing.T) {
 		t.Parallel()
-		require.Equal(t, outmill.Verdict{Dead: true}, custom(&backoffv4.StopBackOff{}).Decide(0, errHandler))
+		require.Equal(t, storekit.Verdict{Dead: true}, storekit.Decide(custom(&backoffv4.StopBackOff{}), 0, errHandler))
 	})
 	t.Run("makes it dead after as many retries as it allows", func(t *testing.T) {
 		t.Parallel()
 		policy := outmill.RetryPolicy{MaxAttempts: -1, BackOff: func() outmill.BackOff {
 			return backoffv4.WithMaxRetries(backoffv4.NewConstantBackOff(time.Second), 80)
 		}}
-		require.Equal(t, outmill.Verdict{Delay: time.Second}, policy.Decide(79, errHandler))
-		require.Equal(t, outmill.Verdict{Dead: true}, policy.Decide(80, errHandler))
-		require.Equal(t, outmill.Verdict{Dead: true}, policy.Decide(80, errHandler), "the answer is the same when asked again")
+		require.Equal(t, storekit.Verdict{Delay: time.Second}, storekit.Decide(policy, 79, errHandler))
+		require.Equal(t, storekit.Verdict{Dead: true}, storekit.Decide(policy, 80, errHandler))
+		require.Equal(t, storekit.Verdict{Dead: true}, storekit.Decide(policy, 80, errHandler), "the answer is the same when asked again")
 	})
 	t.Run("does not lift the limit of attempts", func(t *testing.T) {
 		t.Parallel()
 		policy := custom(&backoffv4.ZeroBackOff{})
 		policy.MaxAttempts = 2
-		require.Equal(t, outmill.Verdict{}, policy.Decide(0, errHandler))
-		require.True(t, policy.Decide(1, errHandler).Dead)
+		require.Equal(t, storekit.Verdict{}, storekit.Decide(policy, 0, errHandler))
+		require.True(t, storekit.Decide(policy, 1, errHandler).Dead)
 	})
 	t.Run("a wait below zero that is not stop is no wait", func(t *testing.T) {
 		t.Parallel()
-		require.Equal(t, outmill.Verdict{}, custom(backoffv4.NewConstantBackOff(-5)).Decide(0, errHandler))
+		require.Equal(t, storekit.Verdict{}, storekit.Decide(custom(backoffv4.NewConstantBackOff(-5)), 0, errHandler))
 	})
 	t.Run("a nil one is the default one, not a panic", func(t *testing.T) {
 		t.Parallel()
@@ -146,15 +147,15 @@ func Test_the_last_attempt(t *testing.T) {
 			t.Parallel()
 			policy := outmill.RetryPolicy{MaxAttempts: tc.maxAttempts}
 			if tc.retried >= 0 {
-				require.False(t, policy.Decide(tc.retried, errHandler).Dead)
+				require.False(t, storekit.Decide(policy, tc.retried, errHandler).Dead)
 			}
-			require.Equal(t, outmill.Verdict{Dead: true}, policy.Decide(tc.endedBy, errHandler))
+			require.Equal(t, storekit.Verdict{Dead: true}, storekit.Decide(policy, tc.endedBy, errHandler))
 		})
 	}
 	t.Run("never comes with a negative limit", func(t *testing.T) {
 		t.Parallel()
 		policy := outmill.RetryPolicy{MaxAttempts: -1}
-		require.Equal(t, outmill.Verdict{Delay: time.Minute}, policy.Decide(math.MaxInt-1, errHandler))
+		require.Equal(t, storekit.Verdict{Delay: time.Minute}, storekit.Decide(policy, math.MaxInt-1, errHandler))
 		require.False(t, policy.Exhausted(math.MaxInt))
 	})
 }
@@ -165,7 +166,7 @@ var wrappings = map[string]func(error) error{
 	"wrapped by fmt":      func(err error) error { return fmt.Errorf("handle order: %w", err) },
 	"joined":              func(err error) error { return errors.Join(errors.New("another"), err) },
 	"wrapped and joined":  func(err error) error { return errors.Join(fmt.Errorf("a: %w", fmt.Errorf("b: %w", err))) },
-	"in a PublishError":   func(err error) error { return &outmill.PublishError{Failed: []outmill.FailedMessage{{Err: err}}} },
+	"in a PublishError":   func(err error) error { return &storekit.PublishError{Failed: []storekit.FailedMessage{{Err: err}}} },
 	"behind two wrappers": func(err error) error { return fmt.Errorf("%w and %w", errors.New("x"), err) },
 }
 
@@ -174,23 +175,23 @@ func Test_what_a_handlers_error_asks_for(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		err  error
-		want outmill.Verdict
+		want storekit.Verdict
 	}{
-		{"any error waits as the policy says", errHandler, outmill.Verdict{Delay: 2 * time.Second}},
-		{"Permanent is dead at once", outmill.Permanent(errHandler), outmill.Verdict{Dead: true}},
-		{"backoff v4's Permanent is too", backoffv4.Permanent(errHandler), outmill.Verdict{Dead: true}},
-		{"backoff v5's Permanent is too", backoffv5.Permanent(errHandler), outmill.Verdict{Dead: true}},
-		{"RetryAfter waits as it says", outmill.RetryAfter(errHandler, time.Hour), outmill.Verdict{Delay: time.Hour}},
-		{"RetryAfter of a time that has passed is at once", outmill.RetryAfter(errHandler, -time.Hour), outmill.Verdict{}},
-		{"Snooze counts nothing", outmill.Snooze(time.Hour), outmill.Verdict{Snooze: true, Delay: time.Hour}},
-		{"Snooze of a time that has passed is at once", outmill.Snooze(-time.Hour), outmill.Verdict{Snooze: true}},
-		{"Snooze wins over Permanent", errors.Join(outmill.Permanent(errHandler), outmill.Snooze(1)), outmill.Verdict{Snooze: true, Delay: 1}},
-		{"RetryAfter wins over Permanent", errors.Join(outmill.Permanent(errHandler), outmill.RetryAfter(errHandler, 1)), outmill.Verdict{Delay: 1}},
+		{"any error waits as the policy says", errHandler, storekit.Verdict{Delay: 2 * time.Second}},
+		{"Permanent is dead at once", outmill.Permanent(errHandler), storekit.Verdict{Dead: true}},
+		{"backoff v4's Permanent is too", backoffv4.Permanent(errHandler), storekit.Verdict{Dead: true}},
+		{"backoff v5's Permanent is too", backoffv5.Permanent(errHandler), storekit.Verdict{Dead: true}},
+		{"RetryAfter waits as it says", outmill.RetryAfter(errHandler, time.Hour), storekit.Verdict{Delay: time.Hour}},
+		{"RetryAfter of a time that has passed is at once", outmill.RetryAfter(errHandler, -time.Hour), storekit.Verdict{}},
+		{"Snooze counts nothing", outmill.Snooze(time.Hour), storekit.Verdict{Snooze: true, Delay: time.Hour}},
+		{"Snooze of a time that has passed is at once", outmill.Snooze(-time.Hour), storekit.Verdict{Snooze: true}},
+		{"Snooze wins over Permanent", errors.Join(outmill.Permanent(errHandler), outmill.Snooze(1)), storekit.Verdict{Snooze: true, Delay: 1}},
+		{"RetryAfter wins over Permanent", errors.Join(outmill.Permanent(errHandler), outmill.RetryAfter(errHandler, 1)), storekit.Verdict{Delay: 1}},
 	} {
 		for how, wrap := range wrappings {
 			t.Run(tc.name+", "+how, func(t *testing.T) {
 				t.Parallel()
-				require.Equal(t, tc.want, outmill.RetryPolicy{}.Decide(0, wrap(tc.err)))
+				require.Equal(t, tc.want, storekit.Decide(outmill.RetryPolicy{}, 0, wrap(tc.err)))
 			})
 		}
 	}
@@ -203,12 +204,12 @@ func Test_the_markers_stop_backoffs_own_Retry_in_both_versions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			want := outmill.RetryPolicy{}.Decide(0, marker)
+			want := storekit.Decide(outmill.RetryPolicy{}, 0, marker)
 			calls := 0
 			fail := func() error { calls++; return marker }
-			require.Equal(t, want, outmill.RetryPolicy{}.Decide(0, backoffv4.Retry(fail, backoffv4.WithMaxRetries(&backoffv4.ZeroBackOff{}, 3))))
+			require.Equal(t, want, storekit.Decide(outmill.RetryPolicy{}, 0, backoffv4.Retry(fail, backoffv4.WithMaxRetries(&backoffv4.ZeroBackOff{}, 3))))
 			_, err := backoffv5.Retry(t.Context(), func() (int, error) { return 0, fail() }, backoffv5.WithBackOff(&backoffv5.ZeroBackOff{}), backoffv5.WithMaxTries(3))
-			require.Equal(t, want, outmill.RetryPolicy{}.Decide(0, err))
+			require.Equal(t, want, storekit.Decide(outmill.RetryPolicy{}, 0, err))
 			require.Equal(t, 2, calls, "once each")
 		})
 	}
@@ -217,8 +218,8 @@ func Test_the_markers_stop_backoffs_own_Retry_in_both_versions(t *testing.T) {
 func Test_after_the_last_attempt(t *testing.T) {
 	t.Parallel()
 	policy := outmill.RetryPolicy{MaxAttempts: 1}
-	require.True(t, policy.Decide(0, outmill.RetryAfter(errHandler, time.Hour)).Dead, "RetryAfter is counted, so it ends too")
-	require.Equal(t, outmill.Verdict{Snooze: true, Delay: 1}, policy.Decide(99, outmill.Snooze(1)), "Snooze never ends")
+	require.True(t, storekit.Decide(policy, 0, outmill.RetryAfter(errHandler, time.Hour)).Dead, "RetryAfter is counted, so it ends too")
+	require.Equal(t, storekit.Verdict{Snooze: true, Delay: 1}, storekit.Decide(policy, 99, outmill.Snooze(1)), "Snooze never ends")
 }
 
 func Test_the_markers_keep_the_handlers_error(t *testing.T) {
@@ -248,25 +249,25 @@ func Test_the_markers_stop_Watermills_Retry_and_survive_it(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		err  error
-		want outmill.Verdict
+		want storekit.Verdict
 	}{
-		"Permanent":  {outmill.Permanent(errHandler), outmill.Verdict{Dead: true}},
-		"RetryAfter": {outmill.RetryAfter(errHandler, time.Hour), outmill.Verdict{Delay: time.Hour}},
-		"Snooze":     {outmill.Snooze(time.Hour), outmill.Verdict{Snooze: true, Delay: time.Hour}},
+		"Permanent":  {outmill.Permanent(errHandler), storekit.Verdict{Dead: true}},
+		"RetryAfter": {outmill.RetryAfter(errHandler, time.Hour), storekit.Verdict{Delay: time.Hour}},
+		"Snooze":     {outmill.Snooze(time.Hour), storekit.Verdict{Snooze: true, Delay: time.Hour}},
 	} {
 		for how, wrap := range wrappings {
 			t.Run(name+", "+how, func(t *testing.T) {
 				t.Parallel()
 				calls, err := throughRetry(wrap(tc.err), 1)
 				require.Equal(t, 1, calls, "Retry must not call the handler again")
-				require.Equal(t, tc.want, outmill.RetryPolicy{}.Decide(0, err))
+				require.Equal(t, tc.want, storekit.Decide(outmill.RetryPolicy{}, 0, err))
 			})
 		}
 		t.Run(name+", through two of them", func(t *testing.T) {
 			t.Parallel()
 			calls, err := throughRetry(tc.err, 2)
 			require.Equal(t, 1, calls)
-			require.Equal(t, tc.want, outmill.RetryPolicy{}.Decide(0, err))
+			require.Equal(t, tc.want, storekit.Decide(outmill.RetryPolicy{}, 0, err))
 		})
 	}
 	t.Run("any other error is retried, so the test above can fail", func(t *testing.T) {

@@ -2,8 +2,6 @@ package outmill
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 )
 
@@ -149,48 +147,18 @@ type ClaimRequest struct {
 	KeyPolicy KeyPolicy
 }
 
-// Validate reports every value that makes no sense, as ErrInvalidConfig or
-// ErrInvalidRecord. Stores call it.
-func (r ClaimRequest) Validate() error {
-	errs := []error{CheckGroup(r.Group), r.Topics.Validate()}
-	invalid := func(bad bool, field string, value any, want string) {
-		if bad {
-			errs = append(errs, fmt.Errorf("%w: ClaimRequest.%s is %v: want %s", ErrInvalidConfig, field, value, want))
-		}
-	}
-	invalid(r.Owner.IsZero(), "Owner", "zero", "a token from NewOwnerToken")
-	invalid(r.Limit < 1, "Limit", r.Limit, "1 or more")
-	invalid(r.MaxBytes < 0, "MaxBytes", r.MaxBytes, "0 (no bound) or more")
-	invalid(r.Lease <= 0, "Lease", r.Lease, "a duration above 0")
-	invalid(r.Order < OrderNone || r.Order > OrderTopic, "Order", int(r.Order), "OrderNone, OrderKey or OrderTopic")
-	invalid(r.KeyPolicy < KeyBlock || r.KeyPolicy > KeyPark, "KeyPolicy", int(r.KeyPolicy), "KeyBlock, KeySkip or KeyPark")
-	invalid(r.Order == OrderTopic && r.KeyPolicy == KeyPark, "KeyPolicy", r.KeyPolicy, "KeyBlock or KeySkip with OrderTopic")
-	return errors.Join(errs...)
-}
-
-// Abandonment gives a record back after a handling that failed.
-type Abandonment struct {
+// Settlement says what becomes of a leased record. Each call reads the fields that it
+// names, and ignores the others.
+type Settlement struct {
 	Lease Lease
-	// Delay until the record is due again; negative is 0.
+	// Delay until the record is due again, for Abandon and Snooze; negative is 0.
 	Delay time.Duration
-	// Err becomes the record's LastError, after CleanError.
+	// Err becomes the record's LastError, for Abandon and Fail. A store keeps the first
+	// 4,096 bytes.
 	Err string
-}
-
-// Failure makes a record dead.
-type Failure struct {
-	Lease Lease
-	// Err becomes the record's LastError, after CleanError.
-	Err string
-	// Park takes the later records of the same topic and key along. See KeyPolicy.
+	// Park takes the later records of the same topic and key along, for Fail. See
+	// KeyPark.
 	Park bool
-}
-
-// Snoozing gives a record back until a time that its handler chose.
-type Snoozing struct {
-	Lease Lease
-	// Delay until the record is due again; negative is 0.
-	Delay time.Duration
 }
 
 // Queue hands records out under leases and takes back what became of them.
@@ -261,10 +229,10 @@ type Queue interface {
 
 	// Abandon makes the records due again after their delay, and counts the
 	// attempt.
-	Abandon(ctx context.Context, abandonments []Abandonment) error
+	Abandon(ctx context.Context, settlements []Settlement) error
 
 	// Fail makes the records dead. Attempts stays as it is.
-	Fail(ctx context.Context, failures []Failure) error
+	Fail(ctx context.Context, settlements []Settlement) error
 
 	// Release gives the records back as if they had not been claimed, save that
 	// the claim stays counted: due as before, expiries and last error kept.
@@ -272,7 +240,7 @@ type Queue interface {
 
 	// Snooze makes the records due again after their delay; the attempt is not
 	// counted.
-	Snooze(ctx context.Context, snoozings []Snoozing) error
+	Snooze(ctx context.Context, settlements []Settlement) error
 
 	// ReapExpired makes up to limit records whose lease has ended pending again,
 	// counts the expiry, and returns how many there were.
@@ -382,20 +350,6 @@ type Janitor interface {
 	// registration is removed loses nothing; one that registers again later keeps
 	// what is not deleted yet. Registrations without a TTL never end.
 	ExpireRegistrations(ctx context.Context, limit int) (registrations, records int, err error)
-}
-
-// Waker hints that something may have become claimable. It is a hint: polling
-// is always the fallback.
-type Waker interface {
-	// Wake calls woken when records of a topic may have become claimable, until ctx
-	// ends: after an Append or a Release, and after a caller's commit where the
-	// engine can tell. An empty topic stands for any topic, because the store does
-	// not know which. One call may stand for several commits.
-	//
-	// The goroutine that appends calls woken, so woken returns at once and calls no
-	// method of the store. It may be called concurrently, and a call that is under
-	// way when ctx ends still finishes.
-	Wake(ctx context.Context, woken func(topic string))
 }
 
 // Schema manages the tables of a store.

@@ -1,8 +1,6 @@
 package outmill
 
 import (
-	"cmp"
-	"errors"
 	"slices"
 	"strings"
 )
@@ -90,19 +88,6 @@ func (t Topics) Names() ([]string, bool) {
 		seen[name] = struct{}{}
 	}
 	return names, true
-}
-
-// Validate reports every entry that is not a pattern.
-func (t Topics) Validate() error {
-	var errs []error
-	for _, entries := range [][]string{t.Include, t.Exclude} {
-		for _, pattern := range entries {
-			if field := checkText(pattern, 2*MaxTopicLength); pattern == "" || field != "" {
-				errs = append(errs, &InvalidRecordError{Index: -1, Field: "topic pattern", Reason: cmp.Or(field, "is empty")})
-			}
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // matchPattern walks both strings once and, after a mismatch, goes back to

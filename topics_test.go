@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 func Test_topics_select(t *testing.T) {
@@ -159,27 +160,11 @@ func Test_Names(t *testing.T) {
 	})
 }
 
-func Test_validation_of_topics_reports_every_bad_entry(t *testing.T) {
-	t.Parallel()
-	require.NoError(t, outmill.Topics{}.Validate())
-	require.NoError(t, outmill.Topics{Include: []string{"a", "*"}, Exclude: []string{`\*`}}.Validate())
-
-	err := outmill.Topics{
-		Include: []string{"", "ok", "a\x00"},
-		Exclude: []string{"\xff", strings.Repeat("x", 2*outmill.MaxTopicLength+1)},
-	}.Validate()
-	require.ErrorIs(t, err, outmill.ErrInvalidRecord)
-	require.Len(t, joined(err), 4)
-	for _, part := range []string{"is empty", "NUL", "UTF-8", "511 characters"} {
-		require.ErrorContains(t, err, part)
-	}
-}
-
 func Test_the_longest_topic_still_makes_a_valid_pattern(t *testing.T) {
 	t.Parallel()
 	topic := strings.Repeat("*", outmill.MaxTopicLength)
-	require.NoError(t, outmill.CheckTopic(topic))
-	require.NoError(t, outmill.Topics{Include: []string{outmill.Exact(topic)}}.Validate())
+	require.NoError(t, storekit.CheckTopic(topic))
+	require.NoError(t, storekit.CheckTopics(outmill.Topics{Include: []string{outmill.Exact(topic)}}))
 }
 
 func FuzzTopicsMatch(f *testing.F) {

@@ -13,10 +13,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/forwarder"
 	"github.com/outmill/outmill/kafka"
 	"github.com/outmill/outmill/postgres"
+	"github.com/outmill/outmill/storekit"
 )
 
 const forwardAbout = `n messages wait in PostgreSQL (fsync on), and are moved to a real Kafka (acks=all).
@@ -135,7 +135,7 @@ func newKafkaPublisher(broker string, config kafka.Config) (*kafka.Publisher, er
 // drain counts what the publisher acks, rather than to look into the table: to
 // find nothing there a query reads all that was deleted, at the expense of what
 // is measured. A forwarder that ends has stored its acks.
-func (f *forwarding) drain(ctx context.Context, pub outmill.BatchPublisher) (time.Duration, error) {
+func (f *forwarding) drain(ctx context.Context, pub storekit.BatchPublisher) (time.Duration, error) {
 	acked := newAckCount(f.b.n)
 	fwd, err := forwarder.New(f.store, watch(pub, acked.note), forwarder.Config{BatchSize: f.b.batch}, nil)
 	if err != nil {

@@ -181,13 +181,13 @@ func startJoins(ctx context.Context, pool *pgxpool.Pool, store *postgres.Store, 
 }
 
 func startJoin(ctx context.Context, store *postgres.Store, pub *publisher.Publisher, i, steps int) error {
-	id, err := joins.Start(ctx, store, outmill.Join{ExpectedSteps: steps})
+	id, err := joins.Start(ctx, store, joins.Join{ExpectedSteps: steps})
 	if err != nil {
 		return err
 	}
 	list := messages(i*steps, steps, 200)
 	for _, msg := range list {
-		joins.SetMember(msg, id)
+		joins.AddStep(msg, id)
 	}
 	if err := pub.WithContext(ctx).Publish(stepTopic, list...); err != nil {
 		return err

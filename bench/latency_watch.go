@@ -9,7 +9,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
-	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // noteAcks is told of messages that were acked just now. Several goroutines may
@@ -18,23 +18,23 @@ type noteAcks func(acked []*message.Message, at time.Time)
 
 // watched is a publisher that tells what was acked. It still takes batches.
 type watched struct {
-	outmill.BatchPublisher
+	storekit.BatchPublisher
 	note noteAcks
 }
 
-func watch(pub outmill.BatchPublisher, note noteAcks) outmill.BatchPublisher {
+func watch(pub storekit.BatchPublisher, note noteAcks) storekit.BatchPublisher {
 	return &watched{pub, note}
 }
 
-func (w *watched) PublishBatch(ctx context.Context, batch []outmill.Outgoing) error {
+func (w *watched) PublishBatch(ctx context.Context, batch []storekit.Outgoing) error {
 	err := w.BatchPublisher.PublishBatch(ctx, batch)
 	at := time.Now()
 	w.note(ackedOf(batch, err), at)
 	return err
 }
 
-func ackedOf(batch []outmill.Outgoing, err error) []*message.Message {
-	var partly *outmill.PublishError
+func ackedOf(batch []storekit.Outgoing, err error) []*message.Message {
+	var partly *storekit.PublishError
 	if err != nil && !errors.As(err, &partly) {
 		return nil
 	}
@@ -70,9 +70,9 @@ func (w *watchedPlain) Publish(topic string, messages ...*message.Message) error
 // discard acks everything at once.
 type discard struct{}
 
-func (discard) Publish(string, ...*message.Message) error              { return nil }
-func (discard) PublishBatch(context.Context, []outmill.Outgoing) error { return nil }
-func (discard) Close() error                                           { return nil }
+func (discard) Publish(string, ...*message.Message) error               { return nil }
+func (discard) PublishBatch(context.Context, []storekit.Outgoing) error { return nil }
+func (discard) Close() error                                            { return nil }
 
 // ackCount closes all at the last of n acks.
 type ackCount struct {

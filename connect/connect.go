@@ -1,8 +1,11 @@
-package outmill
+// Package connect finds the URL of a store in settings or the environment, and opens the
+// store. Import the packages of the stores among which it chooses.
+package connect
 
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -10,6 +13,8 @@ import (
 	"strings"
 
 	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/outmill/outmill"
 )
 
 // DefaultSource is the source that a [Connection] looks for where it names
@@ -49,11 +54,11 @@ type Connection struct {
 // Resolution is the choice that a [Connection] came to. Printed by fmt it shows
 // the URL redacted.
 type Resolution struct {
-	// URL is the URL, password included: do not log it. What is in Defaults is left
-	// out of it.
+	// URL is the URL without what is in Defaults. It may have a password, so do not
+	// log it.
 	URL string
 	// Defaults are the settings of subscribers and forwarders that the URL has.
-	Defaults WorkerDefaults
+	Defaults outmill.WorkerDefaults
 	// Provider is the name of the provider that opens it.
 	Provider string
 	// From is where the URL was found: Connection.URL, or the setting's key.
@@ -61,7 +66,7 @@ type Resolution struct {
 }
 
 func (r Resolution) String() string {
-	return fmt.Sprintf("%s from %s: %s", r.Provider, r.From, RedactURL(r.URL))
+	return fmt.Sprintf("%s from %s: %s", r.Provider, r.From, outmill.RedactURL(r.URL))
 }
 
 // GoString is String, so that %#v shows no password either.
@@ -103,41 +108,41 @@ func envRune(r rune) rune {
 // Resolve finds the URL of a store and the provider that opens it, and opens
 // nothing.
 //
-// Errors: *ConnectionNotFoundError, *UnknownProviderError, *InvalidURLError,
-// *UnknownSchemeError. What is set but wrong is an error too; no later place
+// Errors: *ConnectionNotFoundError, *UnknownProviderError, *outmill.InvalidURLError,
+// What is set but wrong is an error too; no later place
 // takes over in silence.
 func Resolve(conn Connection) (Resolution, error) {
 	search := search{conn: conn}
 	return search.run()
 }
 
-// OpenConnection resolves the connection, opens the store, logs the choice (store,
+// Open resolves the connection, opens the store, logs the choice (store,
 // provider, where the URL was found, the URL redacted, the workers' defaults) and
 // returns both. A nil logger logs nothing. The caller closes the store. Errors are
-// those of [Resolve] and, with the place where the URL was found, of [Open].
-func OpenConnection(ctx context.Context, conn Connection, logger watermill.LoggerAdapter) (Store, Resolution, error) {
+// those of [Resolve] and, with the place where the URL was found, of [outmill.Open].
+func Open(ctx context.Context, conn Connection, logger watermill.LoggerAdapter) (outmill.Store, Resolution, error) {
 	choice, err := Resolve(conn)
 	if err != nil {
 		return nil, Resolution{}, err
 	}
-	if IsNil(logger) {
+	if outmill.IsNil(logger) {
 		logger = watermill.NopLogger{}
 	}
-	store, err := Open(ctx, choice.URL, logger)
+	store, err := outmill.Open(ctx, choice.URL, logger)
 	if err != nil {
 		return nil, Resolution{}, fmt.Errorf("%s: %w", choice.From, err)
 	}
-	logger.Info("Chose the store's connection", choice.Defaults.fields().Add(watermill.LogFields{
+	logger.Info("Chose the store's connection", fields(choice.Defaults).Add(watermill.LogFields{
 		"store":    store.Name(),
 		"provider": choice.Provider,
 		"from":     choice.From,
-		"url":      RedactURL(choice.URL),
+		"url":      outmill.RedactURL(choice.URL),
 	}))
 	return store, choice, nil
 }
 
 // ConnectionNotFoundError lists where a [Connection] looked in vain. It is an
-// [ErrInvalidConfig].
+// [outmill.ErrInvalidConfig].
 type ConnectionNotFoundError struct {
 	// Looked lists the places in the order in which they were looked at:
 	// Connection.URL and the keys of settings.
@@ -153,15 +158,15 @@ func (e *ConnectionNotFoundError) Error() string {
 		remedy = "set it, or set Connection.Lookup for settings to be looked at too"
 	}
 	return fmt.Sprintf("%s: no connection to a store; looked at, in this order: %s; %s",
-		ErrInvalidConfig, strings.Join(e.Looked, ", "), remedy)
+		outmill.ErrInvalidConfig, strings.Join(e.Looked, ", "), remedy)
 }
 
-// Is makes errors.Is(err, ErrInvalidConfig) true.
-func (e *ConnectionNotFoundError) Is(target error) bool { return target == ErrInvalidConfig }
+// Is makes errors.Is(err, outmill.ErrInvalidConfig) true.
+func (e *ConnectionNotFoundError) Is(target error) bool { return target == outmill.ErrInvalidConfig }
 
 // UnknownProviderError says that the provider of a [Connection] is not
 // registered, or that none is: most often an import is missing. It is an
-// [ErrInvalidConfig].
+// [outmill.ErrInvalidConfig].
 type UnknownProviderError struct {
 	// Provider is the name that is not registered; "" where none was named and
 	// none is registered.
@@ -172,14 +177,23 @@ type UnknownProviderError struct {
 
 func (e *UnknownProviderError) Error() string {
 	if e.Provider == "" {
-		return fmt.Sprintf("%s: no store is registered: %s", ErrInvalidConfig, importHint(""))
+		return fmt.Sprintf("%s: no store is registered: import the package of a store, such as import _ %q", outmill.ErrInvalidConfig, module+"sqlite")
+	}
+	remedy := fmt.Sprintf("import the package of that store, as import _ %q does for SQLite", module+"sqlite")
+	if slices.Contains(stores, e.Provider) {
+		remedy = fmt.Sprintf("add import _ %q", module+e.Provider)
 	}
 	return fmt.Sprintf("%s: Connection.Provider %q is not registered (registered: %s): %s",
-		ErrInvalidConfig, e.Provider, listOrNone(e.Registered), importHint(e.Provider))
+		outmill.ErrInvalidConfig, e.Provider, cmp.Or(strings.Join(e.Registered, ", "), "none"), remedy)
 }
 
-// Is makes errors.Is(err, ErrInvalidConfig) true.
-func (e *UnknownProviderError) Is(target error) bool { return target == ErrInvalidConfig }
+// Is makes errors.Is(err, outmill.ErrInvalidConfig) true.
+func (e *UnknownProviderError) Is(target error) bool { return target == outmill.ErrInvalidConfig }
+
+const module = "github.com/outmill/outmill/"
+
+// stores are the packages of the module that have a provider of their name.
+var stores = []string{"mongo", "postgres", "sqlite", "sqlserver"}
 
 // search is one run of Resolve; it notes each place that it looks at.
 type search struct {
@@ -217,42 +231,46 @@ func (s *search) explicit(from, url string) (Resolution, error) {
 		}
 		return choose(provider, from, url)
 	}
-	provider, err := providers.forURL(url)
+	provider, err := outmill.ProviderFor(url)
 	if err != nil {
 		return Resolution{}, fmt.Errorf("%s: %w", from, err)
 	}
 	return resolved(provider, from, url)
 }
 
-func resolved(provider Provider, from, url string) (Resolution, error) {
-	rest, defaults, err := splitDefaults(url)
+func resolved(provider outmill.Provider, from, url string) (Resolution, error) {
+	defaults, rest, err := outmill.DefaultsOf(url)
 	if err != nil {
 		return Resolution{}, fmt.Errorf("%s: %w", from, err)
 	}
 	return Resolution{URL: rest, Defaults: defaults, Provider: provider.Name, From: from}, nil
 }
 
-func (s *search) candidates() ([]Provider, error) {
+func (s *search) candidates() ([]outmill.Provider, error) {
 	if s.conn.Provider != "" {
 		provider, err := s.named()
-		return []Provider{provider}, err
+		return []outmill.Provider{provider}, err
 	}
-	all := providers.byPriority()
+	all := outmill.Providers()
 	if len(all) == 0 {
 		return nil, &UnknownProviderError{}
 	}
 	return all, nil
 }
 
-func (s *search) named() (Provider, error) {
-	provider, registered := providers.named(s.conn.Provider)
-	if !registered {
-		return Provider{}, &UnknownProviderError{Provider: s.conn.Provider, Registered: providers.names()}
+func (s *search) named() (outmill.Provider, error) {
+	var names []string
+	for _, provider := range outmill.Providers() {
+		if provider.Name == s.conn.Provider {
+			return provider, nil
+		}
+		names = append(names, provider.Name)
 	}
-	return provider, nil
+	slices.Sort(names)
+	return outmill.Provider{}, &UnknownProviderError{Provider: s.conn.Provider, Registered: names}
 }
 
-func (s *search) settingsOf(provider Provider) (Resolution, bool, error) {
+func (s *search) settingsOf(provider outmill.Provider) (Resolution, bool, error) {
 	source := fmt.Sprintf("sources.%s.%s.connection_string", cmp.Or(s.conn.Source, DefaultSource), provider.Name)
 	if url, found := s.lookup(source); found {
 		choice, err := choose(provider, source, url)
@@ -295,21 +313,33 @@ func (s *search) take(place, value string, found bool) (string, bool) {
 	return value, found && value != ""
 }
 
-// choose refuses a URL of another provider: the place says whose it must be.
-func choose(provider Provider, from, url string) (Resolution, error) {
-	if _, err := schemeOf(url); err != nil {
-		return Resolution{}, fmt.Errorf("%s: %w", from, err)
+// choose refuses a URL of another provider, because the place says whose it must be.
+func choose(provider outmill.Provider, from, url string) (Resolution, error) {
+	opens, err := outmill.ProviderFor(url)
+	if opens.Name == provider.Name {
+		return resolved(provider, from, url)
 	}
-	if !provider.opens(url) {
-		return Resolution{}, fmt.Errorf("%s: %w", from, &InvalidURLError{
-			URL:    RedactURL(url),
+	var malformed *outmill.InvalidURLError
+	if !errors.As(err, &malformed) || len(malformed.Registered) > 0 {
+		err = &outmill.InvalidURLError{
+			URL:    outmill.RedactURL(url),
 			Reason: fmt.Sprintf("is not for the provider %s: want the scheme %s", provider.Name, strings.Join(provider.Schemes, " or ")),
-		})
+		}
 	}
-	return resolved(provider, from, url)
+	return Resolution{}, fmt.Errorf("%s: %w", from, err)
 }
 
-func (p Provider) opens(url string) bool {
-	scheme, err := schemeOf(url)
-	return err == nil && slices.Contains(p.Schemes, scheme)
+// fields are the settings that a URL has, for the log.
+func fields(d outmill.WorkerDefaults) watermill.LogFields {
+	fields := watermill.LogFields{}
+	if d.Lease != 0 {
+		fields["lease"] = d.Lease.String()
+	}
+	if d.BatchSize != 0 {
+		fields["batch_size"] = d.BatchSize
+	}
+	if d.MaxAttempts != 0 {
+		fields["max_attempts"] = d.MaxAttempts
+	}
+	return fields
 }

@@ -1,6 +1,7 @@
-package outmill_test
+package connect_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/connect"
 )
 
 func Test_where_a_connection_is_found(t *testing.T) {
@@ -34,63 +36,63 @@ func Test_where_a_connection_is_found(t *testing.T) {
 	const explicit = "Connection.URL"
 	for _, tc := range []struct {
 		name           string
-		conn           outmill.Connection
+		conn           connect.Connection
 		provider, from string
 		url            string
 	}{
-		{"the explicit URL wins over all settings", outmill.Connection{URL: "low:mine", Source: "bills"}, "low", explicit, "low:mine"},
-		{"the explicit URL says which provider, whatever the priorities", outmill.Connection{URL: "alsolow:x"}, "alsolow", explicit, "alsolow:x"},
-		{"a blank URL counts as none", outmill.Connection{URL: " \n", Source: "orders"}, "low", "sources.orders.low.connection_string", "low:orders-source"},
-		{"blanks around a URL are dropped", outmill.Connection{URL: " low:mine\n"}, "low", explicit, "low:mine"},
-		{"without a source it is the default one", outmill.Connection{}, "high", "sources.default.high.connection_string", "high:default-source"},
-		{"the named source for the named provider", outmill.Connection{Provider: "low", Source: "bills"}, "low", "sources.bills.low.connection_string", "low:bills-low"},
-		{"without a provider the higher priority wins", outmill.Connection{Source: "bills"}, "high", "sources.bills.high.connection_string", "high:bills-high"},
-		{"among equal priorities the first by name wins", outmill.Connection{Source: "equal"}, "alsolow", "sources.equal.alsolow.connection_string", "alsolow:equal"},
-		{"a provider with settings wins over a higher one without", outmill.Connection{Source: "orders"}, "low", "sources.orders.low.connection_string", "low:orders-source"},
-		{"the connection string is the provider's where none is named", outmill.Connection{Provider: "low", Source: "nowhere"}, "low", "connection_strings.low", "low:by-provider"},
-		{"a setting that is blank counts as none", outmill.Connection{Provider: "low", Source: "blank"}, "low", "connection_strings.low", "low:by-provider"},
-		{"a source wins over a named connection string", outmill.Connection{Provider: "low", Source: "orders", ConnectionString: "main"}, "low", "sources.orders.low.connection_string", "low:orders-source"},
-		{"a named connection string says which provider by its scheme", outmill.Connection{Source: "nowhere", ConnectionString: "main"}, "low", "connection_strings.main", "low:main"},
-		{"any source wins over a connection string that is no provider's", outmill.Connection{Source: "orders", ConnectionString: "tls"}, "low", "sources.orders.low.connection_string", "low:orders-source"},
-		{"any scheme of the provider will do", outmill.Connection{Provider: "high", Source: "nowhere", ConnectionString: "tls"}, "high", "connection_strings.tls", "high+tls://h"},
-		{"a source's name may be anything", outmill.Connection{Source: "a.b low.c"}, "high", "sources.a.b low.c.high.connection_string", "high:odd-name"},
+		{"the explicit URL wins over all settings", connect.Connection{URL: "low:mine", Source: "bills"}, "low", explicit, "low:mine"},
+		{"the explicit URL says which provider, whatever the priorities", connect.Connection{URL: "alsolow:x"}, "alsolow", explicit, "alsolow:x"},
+		{"a blank URL counts as none", connect.Connection{URL: " \n", Source: "orders"}, "low", "sources.orders.low.connection_string", "low:orders-source"},
+		{"blanks around a URL are dropped", connect.Connection{URL: " low:mine\n"}, "low", explicit, "low:mine"},
+		{"without a source it is the default one", connect.Connection{}, "high", "sources.default.high.connection_string", "high:default-source"},
+		{"the named source for the named provider", connect.Connection{Provider: "low", Source: "bills"}, "low", "sources.bills.low.connection_string", "low:bills-low"},
+		{"without a provider the higher priority wins", connect.Connection{Source: "bills"}, "high", "sources.bills.high.connection_string", "high:bills-high"},
+		{"among equal priorities the first by name wins", connect.Connection{Source: "equal"}, "alsolow", "sources.equal.alsolow.connection_string", "alsolow:equal"},
+		{"a provider with settings wins over a higher one without", connect.Connection{Source: "orders"}, "low", "sources.orders.low.connection_string", "low:orders-source"},
+		{"the connection string is the provider's where none is named", connect.Connection{Provider: "low", Source: "nowhere"}, "low", "connection_strings.low", "low:by-provider"},
+		{"a setting that is blank counts as none", connect.Connection{Provider: "low", Source: "blank"}, "low", "connection_strings.low", "low:by-provider"},
+		{"a source wins over a named connection string", connect.Connection{Provider: "low", Source: "orders", ConnectionString: "main"}, "low", "sources.orders.low.connection_string", "low:orders-source"},
+		{"a named connection string says which provider by its scheme", connect.Connection{Source: "nowhere", ConnectionString: "main"}, "low", "connection_strings.main", "low:main"},
+		{"any source wins over a connection string that is no provider's", connect.Connection{Source: "orders", ConnectionString: "tls"}, "low", "sources.orders.low.connection_string", "low:orders-source"},
+		{"any scheme of the provider will do", connect.Connection{Provider: "high", Source: "nowhere", ConnectionString: "tls"}, "high", "connection_strings.tls", "high+tls://h"},
+		{"a source's name may be anything", connect.Connection{Source: "a.b low.c"}, "high", "sources.a.b low.c.high.connection_string", "high:odd-name"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			tc.conn.Lookup = outmill.LookupMap(settings)
-			choice, err := outmill.Resolve(tc.conn)
+			tc.conn.Lookup = connect.LookupMap(settings)
+			choice, err := connect.Resolve(tc.conn)
 			require.NoError(t, err)
-			require.Equal(t, outmill.Resolution{URL: tc.url, Provider: tc.provider, From: tc.from}, choice)
+			require.Equal(t, connect.Resolution{URL: tc.url, Provider: tc.provider, From: tc.from}, choice)
 		})
 	}
 
 	for _, tc := range []struct {
 		name string
-		conn outmill.Connection
+		conn connect.Connection
 		as   any
 		want []string
 	}{
-		{"a source with another provider's URL", outmill.Connection{Source: "stray"}, new(*outmill.InvalidURLError),
+		{"a source with another provider's URL", connect.Connection{Source: "stray"}, new(*outmill.InvalidURLError),
 			[]string{"sources.stray.high.connection_string", `"low:not-high"`, "want the scheme high or high+tls"}},
-		{"a source with what is no URL", outmill.Connection{Source: "malformed", Provider: "low"}, new(*outmill.InvalidURLError),
+		{"a source with what is no URL", connect.Connection{Source: "malformed", Provider: "low"}, new(*outmill.InvalidURLError),
 			[]string{"sources.malformed.low.connection_string", "has no scheme"}},
-		{"an explicit URL of another provider than the named one", outmill.Connection{URL: "low:x", Provider: "high"}, new(*outmill.InvalidURLError),
+		{"an explicit URL of another provider than the named one", connect.Connection{URL: "low:x", Provider: "high"}, new(*outmill.InvalidURLError),
 			[]string{"Connection.URL", "not for the provider high"}},
-		{"a named connection string of another provider than the named one", outmill.Connection{Provider: "high", Source: "nowhere", ConnectionString: "main"},
+		{"a named connection string of another provider than the named one", connect.Connection{Provider: "high", Source: "nowhere", ConnectionString: "main"},
 			new(*outmill.InvalidURLError), []string{"connection_strings.main", "not for the provider high"}},
-		{"an explicit URL that no provider opens", outmill.Connection{URL: "cassandra://h"}, new(*outmill.UnknownSchemeError),
-			[]string{"Connection.URL", `"cassandra:"`}},
-		{"a named connection string that no provider opens", outmill.Connection{Source: "nowhere", ConnectionString: "elsewhere"},
-			new(*outmill.UnknownSchemeError), []string{"connection_strings.elsewhere", `"cassandra:"`}},
-		{"a provider that is not registered", outmill.Connection{Provider: "zzz", Source: "unregistered"}, new(*outmill.UnknownProviderError),
+		{"an explicit URL that no provider opens", connect.Connection{URL: "cassandra://h"}, new(*outmill.InvalidURLError),
+			[]string{"Connection.URL", "cassandra:", "high, high+tls"}},
+		{"a named connection string that no provider opens", connect.Connection{Source: "nowhere", ConnectionString: "elsewhere"},
+			new(*outmill.InvalidURLError), []string{"connection_strings.elsewhere", "cassandra:", "high, high+tls"}},
+		{"a provider that is not registered", connect.Connection{Provider: "zzz", Source: "unregistered"}, new(*connect.UnknownProviderError),
 			[]string{`Connection.Provider "zzz" is not registered`, "high, low", "import _"}},
-		{"a provider that is not registered, with a URL", outmill.Connection{Provider: "sqlserver", URL: "low:x"}, new(*outmill.UnknownProviderError),
+		{"a provider that is not registered, with a URL", connect.Connection{Provider: "sqlserver", URL: "low:x"}, new(*connect.UnknownProviderError),
 			[]string{"sqlserver"}},
 	} {
 		t.Run(tc.name+" is an error, and no later place takes over", func(t *testing.T) {
 			t.Parallel()
-			tc.conn.Lookup = outmill.LookupMap(settings)
-			choice, err := outmill.Resolve(tc.conn)
+			tc.conn.Lookup = connect.LookupMap(settings)
+			choice, err := connect.Resolve(tc.conn)
 			require.ErrorAs(t, err, tc.as)
 			require.ErrorIs(t, err, outmill.ErrInvalidConfig)
 			require.Zero(t, choice)
@@ -104,14 +106,14 @@ func Test_where_a_connection_is_found(t *testing.T) {
 
 func Test_nothing_found_lists_everything_that_was_looked_at_in_order(t *testing.T) {
 	t.Parallel()
-	_, err := outmill.Resolve(outmill.Connection{Provider: "low", Source: "orders", Lookup: outmill.LookupMap(nil)})
-	var missing *outmill.ConnectionNotFoundError
+	_, err := connect.Resolve(connect.Connection{Provider: "low", Source: "orders", Lookup: connect.LookupMap(nil)})
+	var missing *connect.ConnectionNotFoundError
 	require.ErrorAs(t, err, &missing)
 	require.Equal(t, []string{"Connection.URL", "sources.orders.low.connection_string", "connection_strings.low"}, missing.Looked)
 	require.EqualError(t, err, "outmill: invalid configuration: no connection to a store; looked at, in this order: "+
 		"Connection.URL, sources.orders.low.connection_string, connection_strings.low; set one of them")
 
-	_, err = outmill.Resolve(outmill.Connection{ConnectionString: "main", Lookup: outmill.LookupMap(nil)})
+	_, err = connect.Resolve(connect.Connection{ConnectionString: "main", Lookup: connect.LookupMap(nil)})
 	require.ErrorAs(t, err, &missing)
 	require.Equal(t, []string{
 		"Connection.URL", "sources.default.high.connection_string",
@@ -123,14 +125,14 @@ func Test_nothing_found_lists_everything_that_was_looked_at_in_order(t *testing.
 
 func Test_where_no_store_is_registered_the_error_says_what_to_import(t *testing.T) {
 	t.Parallel()
-	require.EqualError(t, &outmill.UnknownProviderError{},
-		`outmill: invalid configuration: no store is registered: import the package of the store that you want, such as import _ "github.com/outmill/outmill/sqlite"`)
+	require.EqualError(t, &connect.UnknownProviderError{},
+		`outmill: invalid configuration: no store is registered: import the package of a store, such as import _ "github.com/outmill/outmill/sqlite"`)
 }
 
 func Test_without_a_lookup_only_the_URL_is_looked_at(t *testing.T) {
 	t.Parallel()
-	_, err := outmill.Resolve(outmill.Connection{})
-	var missing *outmill.ConnectionNotFoundError
+	_, err := connect.Resolve(connect.Connection{})
+	var missing *connect.ConnectionNotFoundError
 	require.ErrorAs(t, err, &missing)
 	require.Equal(t, []string{"Connection.URL"}, missing.Looked)
 	require.ErrorContains(t, err, "set Connection.Lookup")
@@ -139,7 +141,7 @@ func Test_without_a_lookup_only_the_URL_is_looked_at(t *testing.T) {
 func Test_LookupMap_keeps_a_copy(t *testing.T) {
 	t.Parallel()
 	settings := map[string]string{"a": "1"}
-	lookup := outmill.LookupMap(settings)
+	lookup := connect.LookupMap(settings)
 	settings["a"], settings["b"] = "2", "2"
 	value, found := lookup("a")
 	require.True(t, found)
@@ -153,21 +155,21 @@ func Test_LookupEnv_names_variables_after_prefix_and_key(t *testing.T) {
 	t.Setenv("OUTMILL_SOURCES_ORDERS_EU_2B_LOW_CONNECTION_STRING", "low:env")
 	t.Setenv("CONNECTION_STRINGS_LOW", "low:no-prefix")
 
-	choice, err := outmill.Resolve(outmill.Connection{Provider: "low", Source: "orders-eu.2B", Lookup: outmill.LookupEnv("OUTMILL")})
+	choice, err := connect.Resolve(connect.Connection{Provider: "low", Source: "orders-eu.2B", Lookup: connect.LookupEnv("OUTMILL")})
 	require.NoError(t, err)
 	require.Equal(t, "low:env", choice.URL)
 
-	choice, err = outmill.Resolve(outmill.Connection{Provider: "low", Lookup: outmill.LookupEnv("")})
+	choice, err = connect.Resolve(connect.Connection{Provider: "low", Lookup: connect.LookupEnv("")})
 	require.NoError(t, err)
 	require.Equal(t, "low:no-prefix", choice.URL)
 
-	_, found := outmill.LookupEnv("OUTMILL")("connection_strings.low")
+	_, found := connect.LookupEnv("OUTMILL")("connection_strings.low")
 	require.False(t, found)
 }
 
 func Test_a_resolution_never_prints_the_password(t *testing.T) {
 	t.Parallel()
-	choice, err := outmill.Resolve(outmill.Connection{URL: "high://u:S3CRET@h/db"})
+	choice, err := connect.Resolve(connect.Connection{URL: "high://u:S3CRET@h/db"})
 	require.NoError(t, err)
 	require.Equal(t, "high from Connection.URL: high://u:xxxxx@h/db", choice.String())
 	for _, verb := range []string{"%v", "%+v", "%s", "%q", "%#v"} {
@@ -176,12 +178,12 @@ func Test_a_resolution_never_prints_the_password(t *testing.T) {
 	}
 }
 
-func Test_OpenConnection_logs_its_choice_and_opens_it(t *testing.T) {
+func Test_Open_logs_its_choice_and_opens_it(t *testing.T) {
 	t.Parallel()
 	logger := watermill.NewCaptureLogger()
-	store, choice, err := outmill.OpenConnection(t.Context(), outmill.Connection{
+	store, choice, err := connect.Open(t.Context(), connect.Connection{
 		Source: "orders",
-		Lookup: outmill.LookupMap(map[string]string{"sources.orders.low.connection_string": "low://u:S3CRET@h/db?lease=1m&x=y&batch_size=7&max_attempts=-1"}),
+		Lookup: connect.LookupMap(map[string]string{"sources.orders.low.connection_string": "low://u:S3CRET@h/db?lease=1m&x=y&batch_size=7&max_attempts=-1"}),
 	}, logger)
 	require.NoError(t, err)
 	require.Equal(t, "low://u:S3CRET@h/db?x=y", store.(*openedStore).url)
@@ -197,23 +199,33 @@ func Test_OpenConnection_logs_its_choice_and_opens_it(t *testing.T) {
 	}), "%v", logger.Captured())
 }
 
-func Test_OpenConnection_opens_nothing_where_nothing_is_found(t *testing.T) {
+func Test_Open_opens_nothing_where_nothing_is_found(t *testing.T) {
 	t.Parallel()
 	logger := watermill.NewCaptureLogger()
-	store, _, err := outmill.OpenConnection(t.Context(), outmill.Connection{Provider: "low", Lookup: outmill.LookupMap(nil)}, logger)
-	require.ErrorAs(t, err, new(*outmill.ConnectionNotFoundError))
+	store, _, err := connect.Open(t.Context(), connect.Connection{Provider: "low", Lookup: connect.LookupMap(nil)}, logger)
+	require.ErrorAs(t, err, new(*connect.ConnectionNotFoundError))
 	require.Nil(t, store)
 	require.Empty(t, logger.Captured())
 
-	store, _, err = outmill.OpenConnection(t.Context(), outmill.Connection{
-		Provider: "broken", Lookup: outmill.LookupMap(map[string]string{"connection_strings.broken": "broken:x"}),
+	store, _, err = connect.Open(t.Context(), connect.Connection{
+		Provider: "broken", Lookup: connect.LookupMap(map[string]string{"connection_strings.broken": "broken:x"}),
 	}, logger)
-	require.ErrorIs(t, err, errHandler)
+	require.ErrorIs(t, err, errOpen)
 	require.ErrorContains(t, err, "connection_strings.broken: ")
 	require.Nil(t, store)
 	require.Empty(t, logger.Captured())
 
-	store, _, err = outmill.OpenConnection(t.Context(), outmill.Connection{URL: "low:x"}, nil)
+	store, _, err = connect.Open(t.Context(), connect.Connection{URL: "low:x"}, nil)
 	require.NoError(t, err)
 	require.NotNil(t, store)
+}
+
+func Test_errors_about_urls_are_configuration_errors_and_nothing_else(t *testing.T) {
+	t.Parallel()
+	for _, err := range []error{
+		&outmill.InvalidURLError{}, &connect.UnknownProviderError{}, &connect.ConnectionNotFoundError{},
+	} {
+		require.ErrorIs(t, err, outmill.ErrInvalidConfig)
+		require.False(t, errors.Is(err, outmill.ErrNotFound), "%T", err)
+	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/outmill/outmill/forwarder"
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/sqlite"
+	"github.com/outmill/outmill/storekit"
 )
 
 // Every iteration drains 50,000 waiting messages of 200 bytes, of 1,000 keys,
@@ -28,9 +29,9 @@ const (
 // discard takes every message and forgets it.
 type discard struct{}
 
-func (discard) Publish(string, ...*message.Message) error              { return nil }
-func (discard) PublishBatch(context.Context, []outmill.Outgoing) error { return nil }
-func (discard) Close() error                                           { return nil }
+func (discard) Publish(string, ...*message.Message) error               { return nil }
+func (discard) PublishBatch(context.Context, []storekit.Outgoing) error { return nil }
+func (discard) Close() error                                            { return nil }
 
 // oneByOne hides that a publisher takes batches.
 type oneByOne struct{ message.Publisher }

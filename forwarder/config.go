@@ -10,6 +10,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/worker"
+	"github.com/outmill/outmill/storekit"
 )
 
 // DefaultGroup is the group of a forwarder that names none.
@@ -35,7 +36,7 @@ type Config struct {
 	Worker string
 
 	// Topics selects what is forwarded, by name or pattern. Default: all, save
-	// outmill.JoinWaitTopic, whose messages are for the handler of package joins:
+	// storekit.JoinWaitTopic, whose messages are for the handler of package joins:
 	// no pattern selects it, its name does.
 	Topics outmill.Topics
 
@@ -127,7 +128,7 @@ type Config struct {
 }
 
 // WithDefaults returns the configuration with the settings that a store's URL
-// has ([outmill.DefaultsOf], [outmill.Resolution]) in the place of those that are
+// has ([outmill.DefaultsOf], [connect.Resolution]) in the place of those that are
 // not set: Lease, BatchSize and Retry.MaxAttempts.
 func (c Config) WithDefaults(defaults outmill.WorkerDefaults) Config {
 	defaultTo(&c.Lease, defaults.Lease)
@@ -155,8 +156,8 @@ func (c *Config) setDefaults() {
 // withoutJoinWait leaves the topic out where a pattern selects it. The caller's
 // lists stay as they are.
 func withoutJoinWait(topics outmill.Topics) outmill.Topics {
-	name := outmill.Exact(outmill.JoinWaitTopic)
-	if topics.Match(outmill.JoinWaitTopic) && !slices.Contains(topics.Include, name) {
+	name := outmill.Exact(storekit.JoinWaitTopic)
+	if topics.Match(storekit.JoinWaitTopic) && !slices.Contains(topics.Include, name) {
 		topics.Exclude = append(slices.Clone(topics.Exclude), name)
 	}
 	return topics
@@ -173,7 +174,7 @@ func defaultTo[T comparable](field *T, value T) {
 // outmill.ErrInvalidConfig, or ErrInvalidRecord for a name. New calls it.
 func (c Config) Validate() error {
 	c.setDefaults()
-	errs := []error{outmill.CheckGroup(c.Group), outmill.CheckWorker(c.Worker), c.Topics.Validate(), c.Retry.Validate()}
+	errs := []error{storekit.CheckGroup(c.Group), storekit.CheckWorker(c.Worker), storekit.CheckTopics(c.Topics), c.Retry.Validate()}
 	invalid := func(bad bool, field string, value any, want string) {
 		if bad {
 			errs = append(errs, fmt.Errorf("%w: forwarder.Config.%s is %v: want %s", outmill.ErrInvalidConfig, field, value, want))

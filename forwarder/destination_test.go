@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 var errAway = errors.New("connection refused")
@@ -152,20 +153,20 @@ func (d *destination) waitForTries(tb testing.TB, n int) {
 	require.Eventually(tb, func() bool { return len(d.triedIDs()) >= n }, patience, tick, "too few messages were tried: want %d", n)
 }
 
-// batchDestination takes batches, as outmill.BatchPublisher has it.
+// batchDestination takes batches, as storekit.BatchPublisher has it.
 type batchDestination struct {
 	*destination
 	mu      sync.Mutex
 	batches [][]string
 	// around, if set, is called instead of publish and may call it.
-	around func(ctx context.Context, batch []outmill.Outgoing, publish func() error) error
+	around func(ctx context.Context, batch []storekit.Outgoing, publish func() error) error
 }
 
 func newBatchDestination(t tester) *batchDestination {
 	return &batchDestination{destination: newDestination(t)}
 }
 
-func (d *batchDestination) PublishBatch(ctx context.Context, batch []outmill.Outgoing) error {
+func (d *batchDestination) PublishBatch(ctx context.Context, batch []storekit.Outgoing) error {
 	d.mu.Lock()
 	ids := make([]string, len(batch))
 	for i, out := range batch {
@@ -181,8 +182,8 @@ func (d *batchDestination) PublishBatch(ctx context.Context, batch []outmill.Out
 	return publish()
 }
 
-func (d *batchDestination) publish(ctx context.Context, batch []outmill.Outgoing) error {
-	failed := &outmill.PublishError{Total: len(batch)}
+func (d *batchDestination) publish(ctx context.Context, batch []storekit.Outgoing) error {
+	failed := &storekit.PublishError{Total: len(batch)}
 	behind := map[string]error{}
 	for i, out := range batch {
 		key := out.Topic + "\x00" + out.Message.Metadata.Get(outmill.MetadataKey)
@@ -199,7 +200,7 @@ func (d *batchDestination) publish(ctx context.Context, batch []outmill.Outgoing
 		if !outmill.IsPermanent(err) && out.Message.Metadata.Get(outmill.MetadataKey) != "" {
 			behind[key] = err
 		}
-		failed.Failed = append(failed.Failed, outmill.FailedMessage{Index: i, MessageID: out.Message.UUID, Topic: out.Topic, Err: err})
+		failed.Failed = append(failed.Failed, storekit.FailedMessage{Index: i, MessageID: out.Message.UUID, Topic: out.Topic, Err: err})
 	}
 	if len(failed.Failed) == 0 {
 		return nil
@@ -207,7 +208,7 @@ func (d *batchDestination) publish(ctx context.Context, batch []outmill.Outgoing
 	return failed
 }
 
-func (d *batchDestination) wrap(around func(ctx context.Context, batch []outmill.Outgoing, publish func() error) error) {
+func (d *batchDestination) wrap(around func(ctx context.Context, batch []storekit.Outgoing, publish func() error) error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.around = around
@@ -235,4 +236,4 @@ func each(t *testing.T, test func(t *testing.T, pub message.Publisher, d *destin
 	})
 }
 
-var _ outmill.BatchPublisher = (*batchDestination)(nil)
+var _ storekit.BatchPublisher = (*batchDestination)(nil)

@@ -6,7 +6,7 @@
 //	err = fwd.Run(ctx)
 //
 // It claims batches, publishes, and acks; the three overlap. A publisher that
-// takes batches (outmill.BatchPublisher, such as package kafka's) gets them
+// takes batches (storekit.BatchPublisher, such as package kafka's) gets them
 // whole. With any other one the forwarder publishes one message at a time in
 // many lanes, and the messages of a key one after the other in one lane. Either
 // way the messages of one topic and key arrive in the order in which they were

@@ -10,6 +10,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/forwarder"
 	"github.com/outmill/outmill/sqlite"
+	"github.com/outmill/outmill/storekit"
 )
 
 // printer is a broker for the example.
@@ -67,7 +68,7 @@ func Example() {
 // counted counts what a publisher of batches took. It has both methods, so the
 // forwarder sees a publisher of batches in it.
 type counted struct {
-	outmill.BatchPublisher
+	storekit.BatchPublisher
 	taken int
 }
 
@@ -79,10 +80,10 @@ func (c *counted) Publish(topic string, messages ...*message.Message) error {
 	return err
 }
 
-func (c *counted) PublishBatch(ctx context.Context, batch []outmill.Outgoing) error {
+func (c *counted) PublishBatch(ctx context.Context, batch []storekit.Outgoing) error {
 	err := c.BatchPublisher.PublishBatch(ctx, batch)
 	c.taken += len(batch)
-	var partly *outmill.PublishError
+	var partly *storekit.PublishError
 	if errors.As(err, &partly) {
 		c.taken -= len(partly.Failed)
 	}
@@ -90,10 +91,10 @@ func (c *counted) PublishBatch(ctx context.Context, batch []outmill.Outgoing) er
 }
 
 func Example_decorator() {
-	decorate := func(broker outmill.BatchPublisher) message.Publisher {
+	decorate := func(broker storekit.BatchPublisher) message.Publisher {
 		return &counted{BatchPublisher: broker}
 	}
-	_, batches := decorate(nil).(outmill.BatchPublisher)
+	_, batches := decorate(nil).(storekit.BatchPublisher)
 	fmt.Println("takes batches:", batches)
 	// Output: takes batches: true
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/worker"
+	"github.com/outmill/outmill/storekit"
 )
 
 const (
@@ -139,7 +140,7 @@ func (fl *flow) growing(claims int) time.Duration {
 	return min(wait, fl.cfg.MaxErrorBackoff)
 }
 
-func (fl *flow) logFailure(p *parcel, outcome outmill.Verdict) {
+func (fl *flow) logFailure(p *parcel, outcome storekit.Verdict) {
 	if outcome.Snooze {
 		return
 	}

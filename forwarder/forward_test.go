@@ -14,6 +14,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/forwarder"
 	"github.com/outmill/outmill/publisher"
+	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/subscriber"
 )
 
@@ -125,7 +126,7 @@ func Test_a_delayed_message_is_not_forwarded_before_its_time(t *testing.T) {
 
 func Test_topics_are_chosen_by_name_and_pattern(t *testing.T) {
 	t.Parallel()
-	all := []string{"orders.eu", "orders.us", "invoices", "audit*", outmill.JoinWaitTopic}
+	all := []string{"orders.eu", "orders.us", "invoices", "audit*", storekit.JoinWaitTopic}
 	business := all[:4]
 	for name, choice := range map[string]struct {
 		topics outmill.Topics
@@ -134,9 +135,9 @@ func Test_topics_are_chosen_by_name_and_pattern(t *testing.T) {
 		"all, unless said otherwise":        {outmill.Topics{}, business},
 		"a pattern of all":                  {outmill.Topics{Include: []string{"*"}}, business},
 		"that of joins, by a pattern":       {outmill.Topics{Include: []string{"join.*"}}, []string{}},
-		"that of joins, by name":            {outmill.Topics{Include: []string{outmill.JoinWaitTopic}}, all[4:]},
-		"all, and that of joins by name":    {outmill.Topics{Include: []string{"*", outmill.JoinWaitTopic}}, all},
-		"that of joins, left out by name":   {outmill.Topics{Include: []string{"*", outmill.JoinWaitTopic}, Exclude: []string{outmill.JoinWaitTopic}}, business},
+		"that of joins, by name":            {outmill.Topics{Include: []string{storekit.JoinWaitTopic}}, all[4:]},
+		"all, and that of joins by name":    {outmill.Topics{Include: []string{"*", storekit.JoinWaitTopic}}, all},
+		"that of joins, left out by name":   {outmill.Topics{Include: []string{"*", storekit.JoinWaitTopic}, Exclude: []string{storekit.JoinWaitTopic}}, business},
 		"one by name":                       {outmill.Topics{Include: []string{"invoices"}}, []string{"invoices"}},
 		"by pattern":                        {outmill.Topics{Include: []string{"orders.*"}}, []string{"orders.eu", "orders.us"}},
 		"all but some":                      {outmill.Topics{Exclude: []string{"orders.*"}}, []string{"invoices", "audit*"}},
@@ -227,7 +228,7 @@ func Test_the_next_batch_is_claimed_and_the_last_one_acked_while_one_is_publishe
 	add(t, store, recs("orders", "", 30)...)
 	d := newBatchDestination(t)
 	second, goOn := make(chan struct{}), make(chan struct{})
-	d.wrap(func(_ context.Context, _ []outmill.Outgoing, publish func() error) error {
+	d.wrap(func(_ context.Context, _ []storekit.Outgoing, publish func() error) error {
 		if len(d.allBatches()) == 2 {
 			close(second)
 			<-goOn

@@ -18,6 +18,7 @@ import (
 	"github.com/outmill/outmill/forwarder"
 	"github.com/outmill/outmill/internal/worker"
 	"github.com/outmill/outmill/sqlite"
+	"github.com/outmill/outmill/storekit"
 )
 
 func Test_Run_returns_nil_when_its_context_ends(t *testing.T) {
@@ -176,12 +177,12 @@ func Test_Close_ends_the_call_of_a_publisher_of_batches(t *testing.T) {
 	add(t, store, recs("orders", "", 5)...)
 	d := newBatchDestination(t)
 	inside := make(chan struct{})
-	d.wrap(func(ctx context.Context, batch []outmill.Outgoing, _ func() error) error {
+	d.wrap(func(ctx context.Context, batch []storekit.Outgoing, _ func() error) error {
 		close(inside)
 		<-ctx.Done()
-		failed := &outmill.PublishError{Total: len(batch)}
+		failed := &storekit.PublishError{Total: len(batch)}
 		for i := range batch {
-			failed.Failed = append(failed.Failed, outmill.FailedMessage{Index: i, Err: ctx.Err()})
+			failed.Failed = append(failed.Failed, storekit.FailedMessage{Index: i, Err: ctx.Err()})
 		}
 		return failed
 	})
@@ -203,7 +204,7 @@ func Test_a_call_of_a_publisher_of_batches_ends_with_the_publish_timeout(t *test
 	add(t, store, recs("orders", "a", 5)...)
 	d := newBatchDestination(t)
 	var calls atomic.Int64
-	d.wrap(func(ctx context.Context, _ []outmill.Outgoing, publish func() error) error {
+	d.wrap(func(ctx context.Context, _ []storekit.Outgoing, publish func() error) error {
 		if calls.Add(1) <= 2 {
 			<-ctx.Done()
 			return ctx.Err()

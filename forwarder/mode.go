@@ -8,6 +8,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // maxWrappers bounds how far decorators are followed: they may form a ring.
@@ -16,7 +17,7 @@ const maxWrappers = 16
 // mode is how messages reach the publisher.
 type mode struct {
 	// batching takes batches; nil where the publisher gets one message at a time.
-	batching outmill.BatchPublisher
+	batching storekit.BatchPublisher
 	// passed are the types of the decorators that batches go past.
 	passed []string
 	// hidden is the type of a publisher of batches that hider holds and does not
@@ -29,7 +30,7 @@ type mode struct {
 func modeOf(publisher message.Publisher) mode {
 	var passed []string
 	for range maxWrappers {
-		if batching, ok := publisher.(outmill.BatchPublisher); ok {
+		if batching, ok := publisher.(storekit.BatchPublisher); ok {
 			return mode{batching: batching, passed: passed}
 		}
 		inner := unwrap(publisher)
@@ -62,7 +63,7 @@ func unwrap(publisher message.Publisher) (inner message.Publisher) {
 
 var (
 	publisherType = reflect.TypeFor[message.Publisher]()
-	batchingType  = reflect.TypeFor[outmill.BatchPublisher]()
+	batchingType  = reflect.TypeFor[storekit.BatchPublisher]()
 )
 
 // findHidden looks for a publisher of batches in the fields of a publisher, and

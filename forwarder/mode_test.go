@@ -7,7 +7,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/stretchr/testify/require"
 
-	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // hiding decorates as most do: what it wraps is in a field that is not exported.
@@ -34,9 +34,9 @@ type batching struct {
 	batches int
 }
 
-func (b *batching) PublishBatch(ctx context.Context, batch []outmill.Outgoing) error {
+func (b *batching) PublishBatch(ctx context.Context, batch []storekit.Outgoing) error {
 	b.batches++
-	return b.pub.(outmill.BatchPublisher).PublishBatch(ctx, batch)
+	return b.pub.(storekit.BatchPublisher).PublishBatch(ctx, batch)
 }
 
 // ring unwraps to itself.

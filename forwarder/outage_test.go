@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // mortal gives a record one attempt, so that one that is lost shows.
@@ -502,12 +503,12 @@ func Test_an_error_of_a_whole_call_does_not_decide_about_each_of_its_messages(t 
 	for name, mark := range map[string]func(error) error{
 		"permanent":         outmill.Permanent,
 		"topic unavailable": func(err error) error { return fmt.Errorf("%w: %w", outmill.ErrTopicUnavailable, err) },
-		"names no message":  func(error) error { return &outmill.PublishError{Total: 10} },
+		"names no message":  func(error) error { return &storekit.PublishError{Total: 10} },
 		"names another message": func(err error) error {
-			return &outmill.PublishError{Failed: []outmill.FailedMessage{{Index: 99, Err: err}}}
+			return &storekit.PublishError{Failed: []storekit.FailedMessage{{Index: 99, Err: err}}}
 		},
 		"names message -1": func(err error) error {
-			return &outmill.PublishError{Failed: []outmill.FailedMessage{{Index: -1, Err: err}}}
+			return &storekit.PublishError{Failed: []storekit.FailedMessage{{Index: -1, Err: err}}}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -517,7 +518,7 @@ func Test_an_error_of_a_whole_call_does_not_decide_about_each_of_its_messages(t 
 			add(t, store, recs("orders", "a", 10)...)
 			add(t, store, recs("invoices", "a", 10)...)
 			d := newBatchDestination(t)
-			d.wrap(func(_ context.Context, batch []outmill.Outgoing, publish func() error) error {
+			d.wrap(func(_ context.Context, batch []storekit.Outgoing, publish func() error) error {
 				if len(batch) > 1 {
 					return mark(errPoison)
 				}
@@ -537,8 +538,8 @@ func Test_a_failed_message_without_a_reason_is_a_failed_message(t *testing.T) {
 	store := newStore(t)
 	add(t, store, rec("orders", "", "m"))
 	d := newBatchDestination(t)
-	d.wrap(func(context.Context, []outmill.Outgoing, func() error) error {
-		return &outmill.PublishError{Total: 1, Failed: []outmill.FailedMessage{{}}}
+	d.wrap(func(context.Context, []storekit.Outgoing, func() error) error {
+		return &storekit.PublishError{Total: 1, Failed: []storekit.FailedMessage{{}}}
 	})
 	_, err := newForwarder(t, store, d, quick()).Once(t.Context())
 	require.ErrorContains(t, err, "not why")
@@ -551,10 +552,10 @@ func Test_a_failed_message_without_a_reason_is_not_taken_for_delivered(t *testin
 	add(t, store, recs("orders", "", 3)...)
 	d := newBatchDestination(t)
 	var calls atomic.Int64
-	d.wrap(func(_ context.Context, batch []outmill.Outgoing, publish func() error) error {
+	d.wrap(func(_ context.Context, batch []storekit.Outgoing, publish func() error) error {
 		if calls.Add(1) == 1 {
 			require.NoError(t, d.publish(t.Context(), slices.Delete(slices.Clone(batch), 1, 2)))
-			return &outmill.PublishError{Total: len(batch), Failed: []outmill.FailedMessage{{Index: 1}}}
+			return &storekit.PublishError{Total: len(batch), Failed: []storekit.FailedMessage{{Index: 1}}}
 		}
 		return publish()
 	})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/worker"
+	"github.com/outmill/outmill/storekit"
 )
 
 // fate is what became of a parcel.
@@ -137,9 +138,9 @@ func (f *Forwarder) dress(p *parcel) (err error) {
 	}()
 	rec := p.item.Record
 	p.msg = f.messageOf(rec)
-	delivery := outmill.WithDelivery(context.Background(), f.queue.Name(), rec, p.item.Clock)
-	outmill.StartDelivery(delivery)
-	p.msg.SetContext(delivery)
+	handling := storekit.NewHandling(f.queue.Name(), rec, p.item.Clock)
+	handling.Start()
+	p.msg.SetContext(handling.Context(context.Background()))
 	if f.cfg.Filter != nil && !f.cfg.Filter(rec.Topic, p.msg) {
 		p.end(filtered, nil)
 		return nil
@@ -164,9 +165,9 @@ func (f *Forwarder) dress(p *parcel) (err error) {
 // user may see the record again.
 func (f *Forwarder) messageOf(rec *outmill.Record) *message.Message {
 	if f.cfg.OnDead == nil {
-		return outmill.MessageOf(rec)
+		return storekit.MessageOf(rec)
 	}
 	lent := *rec
 	lent.Metadata = maps.Clone(rec.Metadata)
-	return outmill.MessageOf(&lent)
+	return storekit.MessageOf(&lent)
 }

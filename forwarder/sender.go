@@ -8,6 +8,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // sender publishes the parcels that are under way and ends each of them. It
@@ -25,7 +26,7 @@ func newSender(m mode, publisher message.Publisher, cfg Config) sender {
 
 // batchSender hands the parcels over in one call.
 type batchSender struct {
-	publisher outmill.BatchPublisher
+	publisher storekit.BatchPublisher
 	policy    outmill.KeyPolicy
 }
 
@@ -72,9 +73,9 @@ func (s *batchSender) call(ctx context.Context, parcels []*parcel) {
 		endAll(parcels, unsent, nil)
 		return
 	}
-	batch := make([]outmill.Outgoing, len(parcels))
+	batch := make([]storekit.Outgoing, len(parcels))
 	for i, p := range parcels {
-		batch[i] = outmill.Outgoing{Topic: p.topic, Message: p.msg}
+		batch[i] = storekit.Outgoing{Topic: p.topic, Message: p.msg}
 	}
 	note(parcels, guard(func() error { return s.publisher.PublishBatch(ctx, batch) }))
 }
@@ -101,7 +102,7 @@ func note(parcels []*parcel, err error) {
 		endAll(parcels, delivered, nil)
 		return
 	}
-	var partly *outmill.PublishError
+	var partly *storekit.PublishError
 	if !errors.As(err, &partly) || !namesItsFailures(partly, len(parcels)) {
 		for _, p := range parcels {
 			p.shared = len(parcels) > 1
@@ -127,7 +128,7 @@ func note(parcels []*parcel, err error) {
 
 // namesItsFailures: an error that names no failed message, or one that was not
 // in the call, does not tell which were delivered.
-func namesItsFailures(err *outmill.PublishError, messages int) bool {
+func namesItsFailures(err *storekit.PublishError, messages int) bool {
 	for _, f := range err.Failed {
 		if f.Index < 0 || f.Index >= messages {
 			return false

@@ -1,10 +1,10 @@
 // Package joins is fan-in for Watermill routers: a join waits for a number of
 // messages, its steps, and publishes one message when they are done.
 //
-//	id, err := joins.Start(ctx, store, outmill.Join{GroupingKey: customer, ExpectedSteps: 3})
+//	id, err := joins.Start(ctx, store, joins.Join{GroupingKey: customer, ExpectedSteps: 3})
 //	for _, topic := range []string{"extract.customers", "extract.orders", "extract.products"} {
 //		msg := message.NewMessage(watermill.NewUUID(), payload)
-//		joins.SetMember(msg, id)
+//		joins.AddStep(msg, id)
 //		err = pub.WithContext(ctx).Publish(topic, msg)
 //	}
 //	err = joins.Wait(ctx, pub, joins.WaitRequest{
@@ -25,7 +25,7 @@
 // do not count. Where several groups read the topic, the step is completed when
 // all of them have acked; a forwarder acks when the broker has. A step cannot
 // have a dedup key: where a job may be started twice, choose the join's id. See
-// [outmill.Joins] for the rest, and for the store's own methods: attaching
+// [storekit.Joins] for the rest, and for the store's own methods: attaching
 // later, reporting, sealing, cancelling, listing.
 //
 // # The end
@@ -40,5 +40,5 @@
 // others. It may be a step of another join, around this one (where that has
 // ended by then, it is published all the same):
 //
-//	joins.SetMember(transform, outer)
+//	joins.AddStep(transform, outer)
 package joins

@@ -16,6 +16,7 @@ import (
 	"github.com/outmill/outmill/joins"
 	"github.com/outmill/outmill/publisher"
 	"github.com/outmill/outmill/sqlite"
+	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/subscriber"
 )
 
@@ -165,7 +166,7 @@ func (p *plant) publishSteps(t *testing.T, ctx context.Context, id outmill.JoinI
 
 // etl runs a whole job in one transaction: the join, its steps, the wait with
 // OnComplete to transform and OnFail to alert.
-func (p *plant) etl(t *testing.T, join outmill.Join, change func(*joins.WaitRequest), payloads ...string) outmill.JoinID {
+func (p *plant) etl(t *testing.T, join storekit.Join, change func(*joins.WaitRequest), payloads ...string) outmill.JoinID {
 	t.Helper()
 	var id outmill.JoinID
 	p.inTx(t, func(ctx context.Context) {
@@ -181,11 +182,11 @@ func (p *plant) etl(t *testing.T, join outmill.Join, change func(*joins.WaitRequ
 }
 
 // of is a join of so many steps, for customer 42.
-func of(steps int) outmill.Join {
-	return outmill.Join{GroupingKey: "42", ExpectedSteps: steps, Metadata: map[string]string{"type": "etl"}}
+func of(steps int) storekit.Join {
+	return storekit.Join{GroupingKey: "42", ExpectedSteps: steps, Metadata: map[string]string{"type": "etl"}}
 }
 
-func start(t *testing.T, ctx context.Context, store outmill.Joins, join outmill.Join) outmill.JoinID {
+func start(t *testing.T, ctx context.Context, store storekit.Joins, join storekit.Join) outmill.JoinID {
 	t.Helper()
 	id, err := joins.Start(ctx, store, join)
 	require.NoError(t, err)
@@ -195,7 +196,7 @@ func start(t *testing.T, ctx context.Context, store outmill.Joins, join outmill.
 
 func step(payload string, ids ...outmill.JoinID) *message.Message {
 	msg := message.NewMessage(watermill.NewUUID(), []byte(payload))
-	joins.SetMember(msg, ids...)
+	joins.AddStep(msg, ids...)
 	return msg
 }
 
@@ -267,7 +268,7 @@ func (p *plant) clear(t *testing.T, records ...*outmill.Record) {
 	}
 }
 
-func (p *plant) join(t *testing.T, id outmill.JoinID) *outmill.Join {
+func (p *plant) join(t *testing.T, id outmill.JoinID) *storekit.Join {
 	t.Helper()
 	join, err := p.GetJoin(t.Context(), id)
 	require.NoError(t, err)
@@ -275,7 +276,7 @@ func (p *plant) join(t *testing.T, id outmill.JoinID) *outmill.Join {
 }
 
 // requireJoinOf requires that the message tells of the join.
-func requireJoinOf(t *testing.T, msg *message.Message, id outmill.JoinID, status outmill.JoinStatus, reason string, expected, completed, failed string) {
+func requireJoinOf(t *testing.T, msg *message.Message, id outmill.JoinID, status storekit.JoinStatus, reason string, expected, completed, failed string) {
 	t.Helper()
 	require.Equal(t, id.String(), msg.Metadata[joins.MetadataJoinID])
 	require.Equal(t, string(status), msg.Metadata[joins.MetadataStatus])

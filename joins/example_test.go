@@ -10,7 +10,6 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
-	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/joins"
 	"github.com/outmill/outmill/publisher"
 	"github.com/outmill/outmill/sqlite"
@@ -47,13 +46,13 @@ func Example() {
 	<-router.Running()
 
 	err = store.InTx(ctx, func(ctx context.Context, _ *sql.Tx) error {
-		id, err := joins.Start(ctx, store, outmill.Join{ExpectedSteps: 2})
+		id, err := joins.Start(ctx, store, joins.Join{ExpectedSteps: 2})
 		if err != nil {
 			return err
 		}
 		for _, report := range []string{"costs", "sales"} {
 			msg := message.NewMessage(watermill.NewUUID(), []byte(report))
-			joins.SetMember(msg, id)
+			joins.AddStep(msg, id)
 			if err := pub.WithContext(ctx).Publish("write", msg); err != nil {
 				return err
 			}

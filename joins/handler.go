@@ -10,6 +10,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/subscriber"
 )
 
@@ -23,7 +24,7 @@ const (
 type Config struct {
 	// Store has the joins. It is the one whose messages the subscriber reads and
 	// to which Wait publishes.
-	Store outmill.Joins
+	Store storekit.Joins
 
 	// HandlerName is the handler's name in the router. Default "join.wait".
 	HandlerName string
@@ -92,7 +93,7 @@ func AddHandlers(router *message.Router, sub message.Subscriber, cfg Config) (ad
 }
 
 type handler struct {
-	store  outmill.Joins
+	store  storekit.Joins
 	snooze time.Duration
 	log    watermill.LoggerAdapter
 }
@@ -103,17 +104,17 @@ func (h *handler) handle(msg *message.Message) error {
 	if err != nil {
 		return err
 	}
-	result, err := h.store.FinishJoin(msg.Context(), p.Join, outmill.FinishRequest{
+	result, err := h.store.FinishJoin(msg.Context(), p.Join, storekit.FinishRequest{
 		FailIfAnyStepFailed: p.FailIfAnyStepFailed,
 		Seal:                p.Seal,
 		ExpectedSteps:       p.ExpectedSteps,
-		Then:                func(join outmill.Join) (*outmill.Record, error) { return p.record(join, msg) },
+		Then:                func(join storekit.Join) (*outmill.Record, error) { return p.record(join, msg) },
 	})
 	if err != nil {
 		return judged(fmt.Errorf("outmill: finish join %s: %w", p.Join, err))
 	}
 	join := result.Join
-	if join.Status == outmill.JoinPending {
+	if join.Status == storekit.JoinPending {
 		return outmill.Snooze(h.pause(result.DeadlineIn))
 	}
 	if result.Finished {
@@ -144,7 +145,7 @@ func (h *handler) pause(deadlineIn time.Duration) time.Duration {
 // judged marks the errors that another attempt would meet again.
 func judged(err error) error {
 	for _, forGood := range []error{
-		outmill.ErrUnknownJoin, outmill.ErrTooManySteps, outmill.ErrInvalidRecord,
+		storekit.ErrUnknownJoin, storekit.ErrTooManySteps, outmill.ErrInvalidRecord,
 	} {
 		if errors.Is(err, forGood) {
 			return outmill.Permanent(err)

@@ -17,6 +17,7 @@ import (
 	"github.com/outmill/outmill/forwarder"
 	"github.com/outmill/outmill/joins"
 	"github.com/outmill/outmill/sqlite"
+	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/subscriber"
 )
 
@@ -39,7 +40,7 @@ func Test_the_last_step_makes_the_end_due_without_any_polling(t *testing.T) {
 		return len(waits) == 1 && waits[0].Claims == 1
 	}, patience, tick, "the message is not snoozed")
 	close(open)
-	requireJoinOf(t, receive(t, completed), id, outmill.JoinCompleted, "", "1", "1", "0")
+	requireJoinOf(t, receive(t, completed), id, storekit.JoinCompleted, "", "1", "1", "0")
 	p.requireSettled(t, completed)
 }
 
@@ -58,7 +59,7 @@ func Test_looking_at_a_join_that_is_not_decided_uses_up_no_attempts(t *testing.T
 		return waits[0].Claims > 2*quick().Retry.MaxAttempts
 	}, patience, tick)
 	p.publishSteps(t, t.Context(), id, good)
-	requireJoinOf(t, receive(t, completed), id, outmill.JoinCompleted, "", "1", "1", "0")
+	requireJoinOf(t, receive(t, completed), id, storekit.JoinCompleted, "", "1", "1", "0")
 	p.requireSettled(t, completed, failed)
 }
 
@@ -119,7 +120,7 @@ func Test_a_crash_after_the_end_of_a_join_publishes_nothing_twice(t *testing.T) 
 	completed, failed := p.listen(transform), p.listen(alert)
 	p.run(t)
 	id := p.etl(t, of(1), nil, good)
-	requireJoinOf(t, receive(t, completed), id, outmill.JoinCompleted, "", "1", "1", "0")
+	requireJoinOf(t, receive(t, completed), id, storekit.JoinCompleted, "", "1", "1", "0")
 	receive(t, queue.lost)
 	p.requireSettled(t, completed, failed)
 }
@@ -207,7 +208,7 @@ func Test_a_wait_for_an_unknown_join_is_dead_at_once_and_may_be_requeued(t *test
 	n, err := p.Requeue(t.Context(), rec.ID)
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
-	requireJoinOf(t, receive(t, completed), join.ID, outmill.JoinCompleted, "", "1", "1", "0")
+	requireJoinOf(t, receive(t, completed), join.ID, storekit.JoinCompleted, "", "1", "1", "0")
 	p.requireSettled(t, completed)
 }
 
@@ -217,12 +218,12 @@ func Test_a_join_that_cannot_end_leaves_a_dead_message_with_the_reason(t *testin
 	p.extract()
 	p.run(t)
 	// It has more steps than it is to be sealed with.
-	id := p.etl(t, outmill.Join{Unsealed: true}, func(wait *joins.WaitRequest) { wait.Seal = true }, good)
+	id := p.etl(t, storekit.Join{Unsealed: true}, func(wait *joins.WaitRequest) { wait.Seal = true }, good)
 	rec := p.requireDead(t, joins.Topic)
 	require.Zero(t, rec.Attempts)
-	require.Contains(t, rec.LastError, outmill.ErrTooManySteps.Error())
+	require.Contains(t, rec.LastError, storekit.ErrTooManySteps.Error())
 	require.Contains(t, rec.LastError, id.String())
-	require.Equal(t, outmill.JoinPending, p.join(t, id).Status)
+	require.Equal(t, storekit.JoinPending, p.join(t, id).Status)
 }
 
 func Test_joins_work_behind_the_middlewares_of_the_router(t *testing.T) {
@@ -258,7 +259,7 @@ func Test_joins_work_behind_the_middlewares_of_the_router(t *testing.T) {
 				return len(waits) == 1 && waits[0].Attempts == 0 && waits[0].Claims > 2*quick().Retry.MaxAttempts
 			}, patience, tick)
 			p.publishSteps(t, t.Context(), id, good)
-			requireJoinOf(t, receive(t, completed), id, outmill.JoinCompleted, "", "1", "1", "0")
+			requireJoinOf(t, receive(t, completed), id, storekit.JoinCompleted, "", "1", "1", "0")
 			p.requireSettled(t, completed, poisoned)
 		})
 	}
@@ -295,7 +296,7 @@ func Test_a_step_that_is_forwarded_is_done_when_the_broker_has_it(t *testing.T) 
 		require.NoError(t, fwd.Close())
 		require.NoError(t, <-ended)
 	})
-	requireJoinOf(t, receive(t, completed), id, outmill.JoinCompleted, "", "3", "3", "0")
+	requireJoinOf(t, receive(t, completed), id, storekit.JoinCompleted, "", "3", "3", "0")
 	for _, topic := range append([]string{transform}, extracts[1:]...) {
 		receive(t, arrived[topic]).Ack()
 	}

@@ -3,14 +3,17 @@ package joins
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // Topic is where Wait publishes and what the handler of AddHandlers reads.
-const Topic = outmill.JoinWaitTopic
+const Topic = storekit.JoinWaitTopic
 
 // Start begins a join, in the transaction that ctx carries or one of its own,
 // and returns its id: join.ID, or a new one where that is zero. Steps may be
@@ -19,7 +22,7 @@ const Topic = outmill.JoinWaitTopic
 // Errors: outmill.ErrInvalidRecord (which field and why), ErrJoinExists where
 // another join has that id, ErrForeignTx, or the database's own, wrapped;
 // ErrInvalidConfig for a nil store.
-func Start(ctx context.Context, store outmill.Joins, join outmill.Join) (outmill.JoinID, error) {
+func Start(ctx context.Context, store storekit.Joins, join storekit.Join) (outmill.JoinID, error) {
 	if outmill.IsNil(store) {
 		return outmill.JoinID{}, fmt.Errorf("%w: joins.Start: the store is nil", outmill.ErrInvalidConfig)
 	}
@@ -29,8 +32,26 @@ func Start(ctx context.Context, store outmill.Joins, join outmill.Join) (outmill
 	return join.ID, nil
 }
 
-// SetMember makes the message a step of the joins, besides those that it has:
-// the Publish that appends it attaches it, in the same transaction, or fails
-// with outmill.ErrUnknownJoin, ErrJoinFinished or ErrTooManySteps and writes
-// nothing. It is outmill.AddJoins.
-func SetMember(msg *message.Message, ids ...outmill.JoinID) { outmill.AddJoins(msg, ids...) }
+// AddStep makes the message a step of the joins, besides those of which it is one. The
+// Publish that appends the message attaches the step in the same transaction, or it
+// writes nothing and fails with [storekit.ErrUnknownJoin], ErrJoinFinished or
+// ErrTooManySteps. A message may be a step of up to 100 joins. To name a join twice
+// changes nothing.
+func AddStep(msg *message.Message, ids ...outmill.JoinID) {
+	var names []string
+	if has := msg.Metadata.Get(outmill.MetadataJoins); has != "" {
+		names = strings.Split(has, ",")
+	}
+	for _, id := range ids {
+		if name := id.String(); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return
+	}
+	if msg.Metadata == nil {
+		msg.Metadata = message.Metadata{}
+	}
+	msg.Metadata.Set(outmill.MetadataJoins, strings.Join(names, ","))
+}

@@ -5,7 +5,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
-	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // Metadata of the message that is published as a join ends. Numbers are
@@ -14,10 +14,10 @@ const (
 	MetadataJoinID = "outmill_join_id"
 	// MetadataGroupingKey is missing where the join has none.
 	MetadataGroupingKey = "outmill_join_grouping_key"
-	// MetadataStatus is an outmill.JoinStatus: completed or failed.
+	// MetadataStatus is a storekit.JoinStatus: completed or failed.
 	MetadataStatus = "outmill_join_status"
 	// MetadataReason says why the join failed, or completed at its deadline; it is
-	// missing otherwise. outmill.ReasonStepFailed is one of them.
+	// missing otherwise. storekit.ReasonStepFailed is one of them.
 	MetadataReason         = "outmill_join_reason"
 	MetadataExpectedSteps  = "outmill_join_expected_steps"
 	MetadataCompletedSteps = "outmill_join_completed_steps"
@@ -26,7 +26,7 @@ const (
 
 // describe puts the join into the metadata, in the place of another join that
 // may be there.
-func describe(metadata message.Metadata, join outmill.Join) {
+func describe(metadata message.Metadata, join storekit.Join) {
 	for name, value := range map[string]string{
 		MetadataJoinID:         join.ID.String(),
 		MetadataGroupingKey:    join.GroupingKey,

@@ -8,6 +8,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/joins"
+	"github.com/outmill/outmill/storekit"
 )
 
 // The join's metadata goes to what follows, where names may mean something.
@@ -24,7 +25,7 @@ func Test_metadata_of_a_join_that_no_message_can_have_is_refused_before_anybody_
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := joins.Start(t.Context(), newStore(t), outmill.Join{ExpectedSteps: 1, Metadata: metadata})
+			_, err := joins.Start(t.Context(), newStore(t), storekit.Join{ExpectedSteps: 1, Metadata: metadata})
 			require.ErrorIs(t, err, outmill.ErrInvalidRecord)
 		})
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/joins"
+	"github.com/outmill/outmill/storekit"
 )
 
 func Test_a_join_completes_when_its_steps_in_several_topics_are_done(t *testing.T) {
@@ -23,12 +24,12 @@ func Test_a_join_completes_when_its_steps_in_several_topics_are_done(t *testing.
 	msg := receive(t, completed)
 	require.Equal(t, "all is there", string(msg.Payload))
 	require.NotEmpty(t, msg.UUID)
-	requireJoinOf(t, msg, id, outmill.JoinCompleted, "", "3", "3", "0")
+	requireJoinOf(t, msg, id, storekit.JoinCompleted, "", "3", "3", "0")
 	require.NotContains(t, msg.Metadata, joins.MetadataReason)
 	require.Equal(t, "42", msg.Metadata[joins.MetadataGroupingKey])
 	require.Equal(t, "etl", msg.Metadata["type"])
 	p.requireSettled(t, completed, failed)
-	require.Equal(t, outmill.JoinCompleted, p.join(t, id).Status)
+	require.Equal(t, storekit.JoinCompleted, p.join(t, id).Status)
 }
 
 func Test_retries_of_a_step_count_once(t *testing.T) {
@@ -38,40 +39,40 @@ func Test_retries_of_a_step_count_once(t *testing.T) {
 	completed, failed := p.listen(transform), p.listen(alert)
 	p.run(t)
 	id := p.etl(t, of(3), failIfAnyStepFailed, badAtFirst, badAtFirst, good)
-	requireJoinOf(t, receive(t, completed), id, outmill.JoinCompleted, "", "3", "3", "0")
+	requireJoinOf(t, receive(t, completed), id, storekit.JoinCompleted, "", "3", "3", "0")
 	p.requireSettled(t, completed, failed)
 }
 
 func Test_a_join_ends_as_its_policy_says(t *testing.T) {
 	t.Parallel()
-	any := outmill.Join{ExpectedSteps: 3, Policy: outmill.JoinAny}
-	two := outmill.Join{ExpectedSteps: 3, Policy: outmill.JoinQuorum, Quorum: 2}
+	any := storekit.Join{ExpectedSteps: 3, Policy: storekit.JoinAny}
+	two := storekit.Join{ExpectedSteps: 3, Policy: storekit.JoinQuorum, Quorum: 2}
 	for name, c := range map[string]struct {
-		join      outmill.Join
+		join      storekit.Join
 		change    func(*joins.WaitRequest)
 		steps     []string
-		want      outmill.JoinStatus
+		want      storekit.JoinStatus
 		reason    string
 		completed string
 		// failed is "" where it is a matter of luck how many have by then.
 		failed string
 	}{
-		"all, where failures do not matter": {of(3), nil, []string{good, bad, bad}, outmill.JoinCompleted, "", "1", "2"},
-		"all, where failures matter":        {of(3), failIfAnyStepFailed, []string{good, bad, good}, outmill.JoinFailed, outmill.ReasonStepFailed, "2", "1"},
-		"all, where all fail":               {of(2), failIfAnyStepFailed, []string{bad, bad}, outmill.JoinFailed, outmill.ReasonStepFailed, "0", "2"},
-		"any, where one completes":          {any, nil, []string{bad, bad, good}, outmill.JoinCompleted, "", "1", ""},
-		"any, where others are not there":   {any, nil, []string{good}, outmill.JoinCompleted, "", "1", "0"},
-		"any, where all fail":               {any, nil, []string{bad, bad, bad}, outmill.JoinFailed, outmill.ReasonNoQuorum, "0", "3"},
-		"quorum, where two complete":        {two, failIfAnyStepFailed, []string{good, good}, outmill.JoinCompleted, "", "2", "0"},
-		"quorum, where two fail":            {two, nil, []string{bad, bad}, outmill.JoinFailed, outmill.ReasonNoQuorum, "0", "2"},
+		"all, where failures do not matter": {of(3), nil, []string{good, bad, bad}, storekit.JoinCompleted, "", "1", "2"},
+		"all, where failures matter":        {of(3), failIfAnyStepFailed, []string{good, bad, good}, storekit.JoinFailed, storekit.ReasonStepFailed, "2", "1"},
+		"all, where all fail":               {of(2), failIfAnyStepFailed, []string{bad, bad}, storekit.JoinFailed, storekit.ReasonStepFailed, "0", "2"},
+		"any, where one completes":          {any, nil, []string{bad, bad, good}, storekit.JoinCompleted, "", "1", ""},
+		"any, where others are not there":   {any, nil, []string{good}, storekit.JoinCompleted, "", "1", "0"},
+		"any, where all fail":               {any, nil, []string{bad, bad, bad}, storekit.JoinFailed, storekit.ReasonNoQuorum, "0", "3"},
+		"quorum, where two complete":        {two, failIfAnyStepFailed, []string{good, good}, storekit.JoinCompleted, "", "2", "0"},
+		"quorum, where two fail":            {two, nil, []string{bad, bad}, storekit.JoinFailed, storekit.ReasonNoQuorum, "0", "2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newPlant(t)
 			p.extract()
-			ends := map[outmill.JoinStatus]<-chan *message.Message{
-				outmill.JoinCompleted: p.listen(transform),
-				outmill.JoinFailed:    p.listen(alert),
+			ends := map[storekit.JoinStatus]<-chan *message.Message{
+				storekit.JoinCompleted: p.listen(transform),
+				storekit.JoinFailed:    p.listen(alert),
 			}
 			p.run(t)
 			id := p.etl(t, c.join, c.change, c.steps...)
@@ -95,19 +96,19 @@ func Test_a_deadline_ends_a_join_whose_steps_are_not_done(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		complete bool
-		want     outmill.JoinStatus
+		want     storekit.JoinStatus
 	}{
-		"it fails": {false, outmill.JoinFailed},
-		"it completes with the steps that it has": {true, outmill.JoinCompleted},
+		"it fails": {false, storekit.JoinFailed},
+		"it completes with the steps that it has": {true, storekit.JoinCompleted},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newPlant(t)
 			// Nobody reads the other steps.
 			p.handle(extracts[0], work)
-			ends := map[outmill.JoinStatus]<-chan *message.Message{
-				outmill.JoinCompleted: p.listen(transform),
-				outmill.JoinFailed:    p.listen(alert),
+			ends := map[storekit.JoinStatus]<-chan *message.Message{
+				storekit.JoinCompleted: p.listen(transform),
+				storekit.JoinFailed:    p.listen(alert),
 			}
 			// A snooze that did not end at the deadline would be noticed.
 			p.run(t, func(cfg *joins.Config) { cfg.Snooze = time.Hour })
@@ -115,7 +116,7 @@ func Test_a_deadline_ends_a_join_whose_steps_are_not_done(t *testing.T) {
 			join.Timeout, join.CompleteAtDeadline = 500*time.Millisecond, c.complete
 			id := p.etl(t, join, nil, good, good, good)
 			msg := receive(t, ends[c.want])
-			requireJoinOf(t, msg, id, c.want, outmill.ReasonDeadline, "3", strconv.Itoa(p.join(t, id).CompletedSteps), "0")
+			requireJoinOf(t, msg, id, c.want, storekit.ReasonDeadline, "3", strconv.Itoa(p.join(t, id).CompletedSteps), "0")
 			require.Eventually(t, func() bool { return len(p.records(t, joins.Topic, "")) == 0 }, patience, tick)
 			for _, arrived := range ends {
 				require.Empty(t, arrived)
@@ -133,7 +134,7 @@ func Test_a_join_may_be_a_step_of_another_one(t *testing.T) {
 	var whole outmill.JoinID
 	parts := make([]outmill.JoinID, 2)
 	p.inTx(t, func(ctx context.Context) {
-		whole = start(t, ctx, p.Store, outmill.Join{ExpectedSteps: len(parts), GroupingKey: "whole"})
+		whole = start(t, ctx, p.Store, storekit.Join{ExpectedSteps: len(parts), GroupingKey: "whole"})
 		require.NoError(t, joins.Wait(ctx, p.pub, waitFor(whole)))
 		for i := range parts {
 			parts[i] = start(t, ctx, p.Store, of(3))
@@ -149,7 +150,7 @@ func Test_a_join_may_be_a_step_of_another_one(t *testing.T) {
 	}
 	require.ElementsMatch(t, []string{parts[0].String(), parts[1].String()}, ended)
 	msg := receive(t, outer)
-	requireJoinOf(t, msg, whole, outmill.JoinCompleted, "", "2", "2", "0")
+	requireJoinOf(t, msg, whole, storekit.JoinCompleted, "", "2", "2", "0")
 	require.Equal(t, "whole", msg.Metadata[joins.MetadataGroupingKey])
 	p.requireSettled(t, inner, outer, failed)
 }
@@ -162,8 +163,8 @@ func Test_what_follows_a_join_is_published_also_if_the_join_around_it_has_ended(
 	p.run(t)
 	around := start(t, t.Context(), p.Store, of(1))
 	require.NoError(t, p.CancelJoin(t.Context(), around, "not wanted any more"))
-	id := p.etl(t, of(1), func(wait *joins.WaitRequest) { joins.SetMember(wait.OnComplete.Message, around) }, good)
-	requireJoinOf(t, receive(t, completed), id, outmill.JoinCompleted, "", "1", "1", "0")
+	id := p.etl(t, of(1), func(wait *joins.WaitRequest) { joins.AddStep(wait.OnComplete.Message, around) }, good)
+	requireJoinOf(t, receive(t, completed), id, storekit.JoinCompleted, "", "1", "1", "0")
 	p.requireSettled(t, completed)
 	require.Zero(t, p.join(t, around).CompletedSteps)
 }
@@ -195,7 +196,7 @@ func Test_a_join_whose_number_of_steps_was_unknown_is_sealed_by_the_wait(t *test
 			p.extract()
 			completed := p.listen(transform)
 			p.run(t)
-			id := start(t, t.Context(), p.Store, outmill.Join{Unsealed: true})
+			id := start(t, t.Context(), p.Store, storekit.Join{Unsealed: true})
 			for range steps {
 				p.publishSteps(t, t.Context(), id, good)
 			}
@@ -220,7 +221,7 @@ func Test_nothing_follows_where_there_is_no_topic_for_it(t *testing.T) {
 	p.run(t)
 	id := p.etl(t, of(1), func(wait *joins.WaitRequest) { wait.OnComplete = joins.Next{} }, good)
 	p.requireSettled(t, completed, failed)
-	require.Equal(t, outmill.JoinCompleted, p.join(t, id).Status)
+	require.Equal(t, storekit.JoinCompleted, p.join(t, id).Status)
 }
 
 func Test_nothing_follows_a_join_that_was_cancelled(t *testing.T) {
@@ -231,7 +232,7 @@ func Test_nothing_follows_a_join_that_was_cancelled(t *testing.T) {
 	id := p.etl(t, of(1), nil)
 	require.NoError(t, p.CancelJoin(t.Context(), id, "the customer has left"))
 	p.requireSettled(t, completed, failed)
-	require.Equal(t, outmill.JoinCancelled, p.join(t, id).Status)
+	require.Equal(t, storekit.JoinCancelled, p.join(t, id).Status)
 }
 
 func Test_what_follows_has_all_that_its_message_says(t *testing.T) {
@@ -311,9 +312,9 @@ func Test_a_step_that_several_groups_read_is_done_when_all_of_them_have_acked(t 
 	id := p.etl(t, of(1), nil, good)
 	receive(t, looked)
 	require.Eventually(t, func() bool { return len(p.records(t, extracts[0], "")) == 1 }, patience, tick, "the other group has not acked")
-	require.Equal(t, outmill.JoinPending, p.join(t, id).Status)
+	require.Equal(t, storekit.JoinPending, p.join(t, id).Status)
 	require.Empty(t, completed)
 	close(open)
-	requireJoinOf(t, receive(t, completed), id, outmill.JoinCompleted, "", "1", "1", "0")
+	requireJoinOf(t, receive(t, completed), id, storekit.JoinCompleted, "", "1", "1", "0")
 	p.requireSettled(t, completed)
 }

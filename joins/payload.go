@@ -8,6 +8,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // payloadVersion is counted up when older programs can no longer read what is
@@ -73,9 +74,9 @@ func decode(bytes []byte) (payload, error) {
 
 // record makes what follows the join, nil for nothing. wait is the message on
 // Topic.
-func (p payload) record(join outmill.Join, wait *message.Message) (*outmill.Record, error) {
+func (p payload) record(join storekit.Join, wait *message.Message) (*outmill.Record, error) {
 	follows := p.OnFail
-	if join.Status == outmill.JoinCompleted {
+	if join.Status == storekit.JoinCompleted {
 		follows = p.OnComplete
 	}
 	if follows == nil {
@@ -89,5 +90,5 @@ func (p payload) record(join outmill.Join, wait *message.Message) (*outmill.Reco
 	maps.Copy(msg.Metadata, join.Metadata)
 	maps.Copy(msg.Metadata, follows.Metadata)
 	describe(msg.Metadata, join)
-	return outmill.RecordOf(follows.Topic, msg)
+	return storekit.RecordOf(follows.Topic, msg)
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
 	"github.com/stretchr/testify/require"
 
-	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/joins"
+	"github.com/outmill/outmill/storekit"
 )
 
 // errorLog keeps the errors that are logged.
@@ -55,7 +55,7 @@ func Test_looking_at_a_join_that_is_not_decided_is_no_error(t *testing.T) {
 		return len(waits) == 1 && waits[0].Claims > 5
 	}, patience, tick)
 	p.publishSteps(t, t.Context(), id, good)
-	requireJoinOf(t, receive(t, completed), id, outmill.JoinCompleted, "", "1", "1", "0")
+	requireJoinOf(t, receive(t, completed), id, storekit.JoinCompleted, "", "1", "1", "0")
 	p.requireSettled(t, completed)
 	require.Empty(t, log.errors())
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // Next is a message to publish when a join has ended.
@@ -18,7 +19,7 @@ type Next struct {
 	// Topic is where it goes; "" publishes nothing.
 	Topic string
 	// Message is published as by a Publish of one's own: its payload, and its
-	// metadata with all that the setters mean (outmill.SetKey, SetMember for a join
+	// metadata with all that the setters mean (outmill.SetKey, joins.AddStep for a join
 	// around this one; delays count from the join's end). Wait copies it. Its UUID
 	// and its context are not used: it gets a new UUID as the join ends. nil is an
 	// empty message.
@@ -35,7 +36,7 @@ type WaitRequest struct {
 	// Join is the join to wait for.
 	Join outmill.JoinID
 	// FailIfAnyStepFailed fails the join when a step of it has failed. It is for
-	// outmill.JoinAll; the other policies need the steps that they need.
+	// storekit.JoinAll; the other policies need the steps that they need.
 	FailIfAnyStepFailed bool
 	// Seal says that a join which was started unsealed has ExpectedSteps steps, 0
 	// or more: unlike the store's SealJoin, as part of the transaction. It means
@@ -92,7 +93,7 @@ func (w WaitRequest) validate() error {
 	}
 	invalid(w.Join.IsZero(), "join", "is zero: want the id that Start returned")
 	invalid(w.OnComplete.isNone() && w.OnFail.isNone(), "topic", "is missing: want one for OnComplete, OnFail, or both")
-	invalid(w.ExpectedSteps < 0 || w.ExpectedSteps > outmill.MaxJoinSteps, "expected steps", fmt.Sprintf("is %d: want 0 to %d", w.ExpectedSteps, outmill.MaxJoinSteps))
+	invalid(w.ExpectedSteps < 0 || w.ExpectedSteps > storekit.MaxJoinSteps, "expected steps", fmt.Sprintf("is %d: want 0 to %d", w.ExpectedSteps, storekit.MaxJoinSteps))
 	invalid(w.ExpectedSteps > 0 && !w.Seal, "expected steps", fmt.Sprintf("is %d: want 0 unless the wait seals the join", w.ExpectedSteps))
 	errs = append(errs, w.OnComplete.validate("OnComplete", w.Join), w.OnFail.validate("OnFail", w.Join))
 	return errors.Join(errs...)
@@ -115,7 +116,7 @@ func (n Next) validate(name string, join outmill.JoinID) error {
 	}
 	rec, err := n.record()
 	if err == nil {
-		err = outmill.CheckRecords([]*outmill.Record{rec}, 0)
+		err = storekit.CheckRecords([]*outmill.Record{rec}, 0)
 	}
 	if err != nil {
 		return named(name, err)
@@ -128,9 +129,9 @@ func (n Next) validate(name string, join outmill.JoinID) error {
 
 func (n Next) record() (*outmill.Record, error) {
 	if n.Message == nil {
-		return outmill.RecordOf(n.Topic, &message.Message{})
+		return storekit.RecordOf(n.Topic, &message.Message{})
 	}
-	return outmill.RecordOf(n.Topic, n.Message)
+	return storekit.RecordOf(n.Topic, n.Message)
 }
 
 // named says which message the errors are about; it is the only one.

@@ -14,6 +14,7 @@ import (
 	"github.com/outmill/outmill/joins"
 	"github.com/outmill/outmill/publisher"
 	"github.com/outmill/outmill/sqlite"
+	"github.com/outmill/outmill/storekit"
 )
 
 var errRollBack = errors.New("roll back")
@@ -32,13 +33,13 @@ func Test_a_job_that_rolls_back_never_existed(t *testing.T) {
 	})
 	require.ErrorIs(t, err, errRollBack)
 	require.Empty(t, p.records(t, "", ""))
-	found, err := p.ListJoins(t.Context(), outmill.JoinQuery{})
+	found, err := p.ListJoins(t.Context(), storekit.JoinQuery{})
 	require.NoError(t, err)
 	require.Empty(t, found)
 
 	// The next one goes its way.
 	id := p.etl(t, of(1), nil, good)
-	requireJoinOf(t, receive(t, completed), id, outmill.JoinCompleted, "", "1", "1", "0")
+	requireJoinOf(t, receive(t, completed), id, storekit.JoinCompleted, "", "1", "1", "0")
 	p.requireSettled(t, completed, failed)
 }
 
@@ -56,12 +57,12 @@ func Test_a_wait_that_rolls_back_ends_nothing_and_the_next_one_does(t *testing.T
 	})
 	require.ErrorIs(t, err, errRollBack)
 	p.requireSettled(t, completed)
-	require.Equal(t, outmill.JoinPending, p.join(t, id).Status)
+	require.Equal(t, storekit.JoinPending, p.join(t, id).Status)
 	require.Equal(t, 1, p.join(t, id).CompletedSteps)
 
 	// All steps are done by now.
 	p.inTx(t, func(ctx context.Context) { require.NoError(t, joins.Wait(ctx, p.pub, waitFor(id))) })
-	requireJoinOf(t, receive(t, completed), id, outmill.JoinCompleted, "", "1", "1", "0")
+	requireJoinOf(t, receive(t, completed), id, storekit.JoinCompleted, "", "1", "1", "0")
 	p.requireSettled(t, completed)
 }
 
@@ -76,7 +77,7 @@ func Test_start_steps_and_wait_may_be_in_transactions_of_their_own(t *testing.T)
 	for range 3 {
 		p.publishSteps(t, t.Context(), id, good)
 	}
-	requireJoinOf(t, receive(t, completed), id, outmill.JoinCompleted, "", "3", "3", "0")
+	requireJoinOf(t, receive(t, completed), id, storekit.JoinCompleted, "", "3", "3", "0")
 	p.requireSettled(t, completed)
 }
 
@@ -120,10 +121,10 @@ func Test_a_wait_that_makes_no_sense_is_refused_and_the_transaction_stays_usable
 		"a key that is too long":        {saying(func(m *message.Message) { outmill.SetKey(m, strings.Repeat("x", 256)) }), "OnFail key"},
 		"a delay that is none":          {saying(func(m *message.Message) { m.Metadata.Set(outmill.MetadataDelay, "soon") }), "OnFail metadata \"outmill_delay\""},
 		"metadata that is no text":      {saying(func(m *message.Message) { m.Metadata.Set("name", "\xff") }), "OnFail metadata \"name\""},
-		"a step of the join itself":     {saying(func(m *message.Message) { joins.SetMember(m, id) }), "OnFail joins"},
-		"a step of the zero join":       {saying(func(m *message.Message) { joins.SetMember(m, outmill.JoinID{}) }), "OnFail joins"},
+		"a step of the join itself":     {saying(func(m *message.Message) { joins.AddStep(m, id) }), "OnFail joins"},
+		"a step of the zero join":       {saying(func(m *message.Message) { joins.AddStep(m, outmill.JoinID{}) }), "OnFail joins"},
 		"fewer steps than none":         {with(func(w *joins.WaitRequest) { w.Seal, w.ExpectedSteps = true, -1 }), "expected steps"},
-		"too many steps":                {with(func(w *joins.WaitRequest) { w.Seal, w.ExpectedSteps = true, outmill.MaxJoinSteps+1 }), "expected steps"},
+		"too many steps":                {with(func(w *joins.WaitRequest) { w.Seal, w.ExpectedSteps = true, storekit.MaxJoinSteps+1 }), "expected steps"},
 		"a number of steps, no sealing": {with(func(w *joins.WaitRequest) { w.ExpectedSteps = 3 }), "expected steps"},
 	} {
 		p.inTx(t, func(ctx context.Context) {
@@ -167,22 +168,22 @@ func Test_steps_that_a_join_does_not_take_are_refused_and_the_transaction_stays_
 	p.inTx(t, func(ctx context.Context) {
 		p.publishSteps(t, ctx, full, good)
 		for want, id := range map[error]outmill.JoinID{
-			outmill.ErrTooManySteps: full,
-			outmill.ErrJoinFinished: cancelled,
-			outmill.ErrUnknownJoin:  outmill.NewJoinID(),
+			storekit.ErrTooManySteps: full,
+			storekit.ErrJoinFinished: cancelled,
+			storekit.ErrUnknownJoin:  outmill.NewJoinID(),
 		} {
 			require.ErrorIs(t, p.pub.WithContext(ctx).Publish(extracts[0], step(good, id)), want)
 		}
 		require.NoError(t, joins.Wait(ctx, p.pub, waitFor(full)))
 	})
-	requireJoinOf(t, receive(t, completed), full, outmill.JoinCompleted, "", "1", "1", "0")
+	requireJoinOf(t, receive(t, completed), full, storekit.JoinCompleted, "", "1", "1", "0")
 	p.requireSettled(t, completed)
 }
 
 func Test_a_join_that_makes_no_sense_is_not_started(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)
-	for _, join := range []outmill.Join{{}, {ExpectedSteps: -1}, {ExpectedSteps: 1, Policy: "most"}} {
+	for _, join := range []storekit.Join{{}, {ExpectedSteps: -1}, {ExpectedSteps: 1, Policy: "most"}} {
 		id, err := joins.Start(t.Context(), p.Store, join)
 		require.ErrorIs(t, err, outmill.ErrInvalidRecord)
 		require.True(t, id.IsZero())
@@ -192,7 +193,7 @@ func Test_a_join_that_makes_no_sense_is_not_started(t *testing.T) {
 	join.ID = chosen
 	require.Equal(t, chosen, start(t, t.Context(), p.Store, join))
 	_, err := joins.Start(t.Context(), p.Store, join)
-	require.ErrorIs(t, err, outmill.ErrJoinExists)
+	require.ErrorIs(t, err, storekit.ErrJoinExists)
 	_, err = joins.Start(t.Context(), newStore(t), of(1))
 	require.NoError(t, err)
 	other := newStore(t)
@@ -206,7 +207,7 @@ func Test_a_join_that_makes_no_sense_is_not_started(t *testing.T) {
 
 func Test_nil_stores_and_publishers_are_refused(t *testing.T) {
 	t.Parallel()
-	for _, store := range []outmill.Joins{nil, (*sqlite.Store)(nil)} {
+	for _, store := range []storekit.Joins{nil, (*sqlite.Store)(nil)} {
 		_, err := joins.Start(t.Context(), store, of(1))
 		require.ErrorIs(t, err, outmill.ErrInvalidConfig)
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/kafka"
+	"github.com/outmill/outmill/storekit"
 )
 
 // Every iteration is 100,000 messages of 200 bytes to one topic of four
@@ -134,9 +134,9 @@ func benchPublisher(b *testing.B, config kafka.Config, size, callers int) {
 		for range callers {
 			wg.Go(func() {
 				for range benchMessages / size / callers {
-					batch := make([]outmill.Outgoing, size)
+					batch := make([]storekit.Outgoing, size)
 					for i := range batch {
-						batch[i] = outmill.Outgoing{Topic: topic, Message: message.NewMessage("0190163d-8694-739b-aea5-966c26f8ad91", payload)}
+						batch[i] = storekit.Outgoing{Topic: topic, Message: message.NewMessage("0190163d-8694-739b-aea5-966c26f8ad91", payload)}
 					}
 					if err := pub.PublishBatch(context.Background(), batch); err != nil {
 						b.Error(err)

@@ -1,5 +1,5 @@
 // Package kafka publishes to Kafka in batches. Its [Publisher] is a Watermill
-// publisher and an [outmill.BatchPublisher], which is what a forwarder wants.
+// publisher and an [storekit.BatchPublisher], which is what a forwarder wants.
 //
 // It takes watermill-kafka's PublisherConfig and writes what its
 // DefaultMarshaler writes: the message's UUID in the header
@@ -22,7 +22,7 @@
 // Each message is acknowledged by all replicas in sync (acks=all) and sent
 // idempotently: a request that is repeated because its answer was lost is
 // written once. What fails in between is tried again within
-// [Config.DeliveryTimeout]; then a *[outmill.PublishError] names what was given
+// [Config.DeliveryTimeout]; then a *[storekit.PublishError] names what was given
 // up, and the caller may publish it again. It may then arrive twice, if its
 // fate was unknown.
 //

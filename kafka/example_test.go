@@ -13,6 +13,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/kafka"
+	"github.com/outmill/outmill/storekit"
 )
 
 // A broker in this process, so that the examples run anywhere.
@@ -55,12 +56,12 @@ func ExamplePublisher_PublishBatch() {
 	}
 	defer pub.Close()
 
-	err = pub.PublishBatch(context.Background(), []outmill.Outgoing{
+	err = pub.PublishBatch(context.Background(), []storekit.Outgoing{
 		{Topic: "orders", Message: message.NewMessage("1", []byte("fine"))},
 		{Topic: "orders", Message: message.NewMessage("2", make([]byte, 2_000_000))},
 		{Topic: "no-such-topic", Message: message.NewMessage("3", []byte("fine"))},
 	})
-	var failed *outmill.PublishError
+	var failed *storekit.PublishError
 	if errors.As(err, &failed) {
 		for _, f := range failed.Failed {
 			switch {

@@ -18,6 +18,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/kafka"
+	"github.com/outmill/outmill/storekit"
 )
 
 func TestMain(m *testing.M) {
@@ -65,10 +66,10 @@ func numbered(n int) []*message.Message {
 	return messages
 }
 
-func outgoing(topic string, messages ...*message.Message) []outmill.Outgoing {
-	batch := make([]outmill.Outgoing, len(messages))
+func outgoing(topic string, messages ...*message.Message) []storekit.Outgoing {
+	batch := make([]storekit.Outgoing, len(messages))
 	for i, msg := range messages {
-		batch[i] = outmill.Outgoing{Topic: topic, Message: msg}
+		batch[i] = storekit.Outgoing{Topic: topic, Message: msg}
 	}
 	return batch
 }
@@ -82,16 +83,16 @@ func payloads(records []*kgo.Record) []string {
 }
 
 // failedMessages returns what a PublishError names.
-func failedMessages(t testing.TB, err error) []outmill.FailedMessage {
+func failedMessages(t testing.TB, err error) []storekit.FailedMessage {
 	t.Helper()
-	var failed *outmill.PublishError
+	var failed *storekit.PublishError
 	require.True(t, errors.As(err, &failed), "want a PublishError, got %v", err)
 	require.NotEmpty(t, failed.Failed)
 	return failed.Failed
 }
 
 // failedAlone returns the only message that a PublishError names.
-func failedAlone(t testing.TB, err error) outmill.FailedMessage {
+func failedAlone(t testing.TB, err error) storekit.FailedMessage {
 	t.Helper()
 	failed := failedMessages(t, err)
 	require.Len(t, failed, 1, "%v", err)

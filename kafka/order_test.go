@@ -21,6 +21,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/kafka"
+	"github.com/outmill/outmill/storekit"
 )
 
 func Test_when_a_message_fails_the_later_ones_of_its_key_fail_with_it(t *testing.T) {
@@ -50,7 +51,7 @@ func failsTogether(t *testing.T, config kafka.Config, messages, request int, fai
 	broker.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Partitions: []int32{0}, Err: failure, When: func(kmsg.Request) bool {
 		return requests.Add(1) > int64(request)
 	}})
-	var batch []outmill.Outgoing
+	var batch []storekit.Outgoing
 	for i := range messages {
 		batch = append(batch, outgoing("topic", keyedMessage(fmt.Sprint("key", i%5), strconv.Itoa(i)))...)
 	}
@@ -96,7 +97,7 @@ func Test_keys_keep_their_order_through_failures_and_retries(t *testing.T) {
 		defer pub.Close()
 		inject(cluster, faults)
 
-		var left []outmill.Outgoing
+		var left []storekit.Outgoing
 		for i := range count {
 			left = append(left, outgoing("topic", keyedMessage(strconv.Itoa(i%keys), strconv.Itoa(i/keys)))...)
 		}
@@ -160,13 +161,13 @@ func inject(cluster *kfake.Cluster, faults []string) {
 
 // retried returns the messages to publish again, in their order, and notes
 // those that never will be.
-func retried(t *rapid.T, batch []outmill.Outgoing, err error, dead map[*message.Message]bool) []outmill.Outgoing {
+func retried(t *rapid.T, batch []storekit.Outgoing, err error, dead map[*message.Message]bool) []storekit.Outgoing {
 	if err == nil {
 		return nil
 	}
-	var failed *outmill.PublishError
+	var failed *storekit.PublishError
 	require.ErrorAs(t, err, &failed)
-	var again []outmill.Outgoing
+	var again []storekit.Outgoing
 	for _, f := range failed.Failed {
 		if outmill.IsPermanent(f.Err) {
 			dead[batch[f.Index].Message] = true

@@ -15,10 +15,11 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // Publisher publishes to Kafka in batches. It implements message.Publisher and
-// outmill.BatchPublisher and is safe for concurrent use; calls that run at the
+// storekit.BatchPublisher and is safe for concurrent use; calls that run at the
 // same time share requests. Make one with NewPublisher and share it.
 type Publisher struct {
 	config    Config
@@ -32,7 +33,7 @@ type Publisher struct {
 	finish sync.Once
 }
 
-var _ outmill.BatchPublisher = (*Publisher)(nil)
+var _ storekit.BatchPublisher = (*Publisher)(nil)
 
 // NewPublisher makes a publisher from watermill-kafka's configuration: its
 // Brokers and Marshaler are honoured (nil is watermill-kafka's
@@ -73,14 +74,14 @@ func NewPublisher(publisherConfig wkafka.PublisherConfig, config Config, logger 
 // a topic that is new, to wait for earlier messages, and to deliver. See
 // PublishBatch for order and errors.
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
-	batch := make([]outmill.Outgoing, len(messages))
+	batch := make([]storekit.Outgoing, len(messages))
 	for i, msg := range messages {
-		batch[i] = outmill.Outgoing{Topic: topic, Message: msg}
+		batch[i] = storekit.Outgoing{Topic: topic, Message: msg}
 	}
 	return p.PublishBatch(context.Background(), batch)
 }
 
-// PublishBatch implements outmill.BatchPublisher. The errors in the
+// PublishBatch implements storekit.BatchPublisher. The errors in the
 // *PublishError that it returns are
 //
 //   - outmill.Permanent for a message that no retry can deliver: too large,
@@ -96,7 +97,7 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 // still be delivered, and their payloads are read until then, at most for
 // Config.DeliveryTimeout. Messages that this publisher sends later come after
 // them.
-func (p *Publisher) PublishBatch(ctx context.Context, batch []outmill.Outgoing) error {
+func (p *Publisher) PublishBatch(ctx context.Context, batch []storekit.Outgoing) error {
 	if err := p.enter(); err != nil {
 		return err
 	}
@@ -164,7 +165,7 @@ func (p *Publisher) enter() error {
 }
 
 // prepare marshals the messages and fails those that cannot be.
-func (p *Publisher) prepare(batch []outmill.Outgoing) (deliveries []*delivery, failures []failure) {
+func (p *Publisher) prepare(batch []storekit.Outgoing) (deliveries []*delivery, failures []failure) {
 	deliveries = make([]*delivery, 0, len(batch))
 	space := make([]delivery, len(batch))
 	marshal := newMarshalling(p.marshaler, len(batch))
@@ -289,9 +290,9 @@ func publishError(total int, failures []failure) error {
 		return nil
 	}
 	slices.SortFunc(failures, func(a, b failure) int { return cmp.Compare(a.index, b.index) })
-	e := &outmill.PublishError{Total: total, Failed: make([]outmill.FailedMessage, len(failures))}
+	e := &storekit.PublishError{Total: total, Failed: make([]storekit.FailedMessage, len(failures))}
 	for i, f := range failures {
-		e.Failed[i] = outmill.FailedMessage{Index: f.index, MessageID: f.messageID, Topic: f.topic, Err: f.reason}
+		e.Failed[i] = storekit.FailedMessage{Index: f.index, MessageID: f.messageID, Topic: f.topic, Err: f.reason}
 	}
 	return e
 }

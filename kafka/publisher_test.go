@@ -19,6 +19,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/kafka"
+	"github.com/outmill/outmill/storekit"
 )
 
 func Test_a_watermill_kafka_subscriber_reads_what_was_published(t *testing.T) {
@@ -351,7 +352,7 @@ func Test_many_callers_share_a_publisher(t *testing.T) {
 		for caller := range callers {
 			wg.Go(func() {
 				for call := range calls {
-					var batch []outmill.Outgoing
+					var batch []storekit.Outgoing
 					for i := range size {
 						msg := keyedMessage(fmt.Sprint(caller), fmt.Sprint(call*size+i))
 						batch = append(batch, outgoing(topics[i%2], msg)...)

@@ -14,6 +14,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/kafka"
+	"github.com/outmill/outmill/storekit"
 )
 
 // noTopics keeps a real broker that would create topics from doing so.
@@ -104,7 +105,7 @@ func Test_a_topic_that_is_deleted_under_the_publisher_fails_and_comes_back(t *te
 	testenv.EachKafka(t, func(t *testing.T, brokers []string) {
 		topic, other := testenv.CreateTopic(t, brokers, 2), testenv.CreateTopic(t, brokers, 1)
 		pub := newPublisher(t, brokers, noTopics)
-		both := func(n string) []outmill.Outgoing {
+		both := func(n string) []storekit.Outgoing {
 			return append(outgoing(topic, keyedMessage("k", n), keyedMessage("k", n)), outgoing(other, newMessage(n))...)
 		}
 		require.NoError(t, pub.PublishBatch(t.Context(), both("1")))
@@ -236,7 +237,7 @@ func Test_a_large_call_does_not_wait_for_its_lost_topic_again_and_again(t *testi
 	require.NoError(t, pub.Publish("lost", newMessage("1")))
 	broker.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "lost", Err: kerr.TopicAuthorizationFailed})
 	produced := broker.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "lost", Observe: true, Count: -1})
-	var batch []outmill.Outgoing
+	var batch []storekit.Outgoing
 	for range 50 {
 		batch = append(batch, outgoing("lost", newMessage("2"))...)
 		batch = append(batch, outgoing("kept", newMessage("2"))...)

@@ -12,6 +12,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/bell"
 	"github.com/outmill/outmill/internal/routing"
+	"github.com/outmill/outmill/storekit"
 )
 
 // Append writes all the records or none. See outmill.Writer.
@@ -21,7 +22,7 @@ func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
 	if err != nil {
 		return s.explain(ctx, operation, err)
 	}
-	if err := outmill.CheckRecords(records, s.config.MaxPayload); err != nil {
+	if err := storekit.CheckRecords(records, s.config.MaxPayload); err != nil {
 		return s.explain(ctx, operation, err)
 	}
 	if len(records) == 0 {

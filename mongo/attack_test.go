@@ -25,6 +25,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/mongo"
+	"github.com/outmill/outmill/storekit"
 )
 
 // watched is a store on the stand's collections whose commands are shown to see
@@ -246,7 +247,7 @@ func Test_how_a_client_encodes_and_reads_does_not_matter_to_a_store(t *testing.T
 // keepsOrderAndCounts goes through what a store does of each kind.
 func (s stand) keepsOrderAndCounts(t *testing.T) {
 	t.Helper()
-	join := &outmill.Join{GroupingKey: "grouped", ExpectedSteps: 1}
+	join := &storekit.Join{GroupingKey: "grouped", ExpectedSteps: 1}
 	require.NoError(t, s.StartJoin(t.Context(), join))
 	records := keyed("key", "a", "b", "c")
 	records[0].Joins = []outmill.JoinID{join.ID}
@@ -262,7 +263,7 @@ func (s stand) keepsOrderAndCounts(t *testing.T) {
 	found, err := s.GetJoin(t.Context(), join.ID)
 	require.NoError(t, err)
 	require.Equal(t, 1, found.CompletedSteps)
-	grouped, err := s.ListJoins(t.Context(), outmill.JoinQuery{GroupingKey: &join.GroupingKey})
+	grouped, err := s.ListJoins(t.Context(), storekit.JoinQuery{GroupingKey: &join.GroupingKey})
 	require.NoError(t, err)
 	require.Len(t, grouped, 1)
 	list, err := s.List(t.Context(), outmill.ListQuery{})
@@ -281,7 +282,7 @@ func Test_names_of_metadata_may_look_like_operators_and_paths(t *testing.T) {
 		found := claimed(t, s, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey))
 		require.Len(t, found, 1)
 		require.Equal(t, record.Metadata, found[0].Metadata)
-		require.NoError(t, s.Fail(t.Context(), []outmill.Failure{{Lease: found[0].Lease(), Err: "$payload", Park: true}}))
+		require.NoError(t, s.Fail(t.Context(), []outmill.Settlement{{Lease: found[0].Lease(), Err: "$payload", Park: true}}))
 		dead, err := s.Get(t.Context(), record.ID)
 		require.NoError(t, err)
 		require.Equal(t, "$payload", dead.LastError)
@@ -384,7 +385,7 @@ func Test_a_join_that_is_too_large_is_refused_and_leaves_the_transaction_usable(
 	s := newStand(t, mongo.Config{})
 	for _, size := range []int{16<<20 - 32<<10, 17 << 20} {
 		require.NoError(t, s.InTx(t.Context(), func(ctx context.Context) error {
-			join := &outmill.Join{ExpectedSteps: 1, Metadata: map[string]string{"large": strings.Repeat("x", size)}}
+			join := &storekit.Join{ExpectedSteps: 1, Metadata: map[string]string{"large": strings.Repeat("x", size)}}
 			var refused *outmill.InvalidRecordError
 			require.ErrorAs(t, s.StartJoin(ctx, join), &refused)
 			require.Equal(t, "metadata", refused.Field)
@@ -464,9 +465,9 @@ func Test_how_many_round_trips_a_call_makes_does_not_depend_on_how_many_records_
 			half := leasesOf(found[:n/2])
 			assert.LessOrEqual(t, rounds(t, kept, func() error { return store.Ack(t.Context(), "", half) }), 3, "ack %d", n)
 			assert.LessOrEqual(t, rounds(t, kept, func() error { return store.Ack(t.Context(), "", half) }), 4, "ack %d again", n)
-			var failures []outmill.Failure
+			var failures []outmill.Settlement
 			for i, r := range found {
-				failures = append(failures, outmill.Failure{Lease: r.Lease(), Err: fmt.Sprint("error ", i)})
+				failures = append(failures, outmill.Settlement{Lease: r.Lease(), Err: fmt.Sprint("error ", i)})
 			}
 			assert.LessOrEqual(t, rounds(t, kept, func() error { return store.Fail(t.Context(), failures) }), 4, "fail %d, half of which are settled", n)
 		}
@@ -507,15 +508,15 @@ func Test_steps_are_settled_with_a_number_of_round_trips_that_does_not_depend_on
 		records := made(topic, "step", n)
 		joins := make([]outmill.JoinID, n)
 		for i, r := range records {
-			join := &outmill.Join{ExpectedSteps: 1}
+			join := &storekit.Join{ExpectedSteps: 1}
 			require.NoError(t, store.StartJoin(t.Context(), join))
 			joins[i], r.Joins = join.ID, []outmill.JoinID{join.ID}
 		}
 		assert.LessOrEqual(t, rounds(t, kept, func() error { return store.Append(t.Context(), records...) }), 6, "append %d", n)
 		found := claimed(t, store, claimOf(outmill.NewOwnerToken(), n, outmill.OrderNone, topic))
-		var failures []outmill.Failure
+		var failures []outmill.Settlement
 		for i, r := range found {
-			failures = append(failures, outmill.Failure{Lease: r.Lease(), Err: fmt.Sprint("error ", i)})
+			failures = append(failures, outmill.Settlement{Lease: r.Lease(), Err: fmt.Sprint("error ", i)})
 		}
 		assert.LessOrEqual(t, rounds(t, kept, func() error { return store.Fail(t.Context(), failures) }), 14, "fail %d", n)
 		for _, id := range joins {
@@ -545,9 +546,9 @@ func Test_keys_are_parked_with_a_number_of_round_trips_that_does_not_depend_on_h
 		require.NoError(t, store.Append(t.Context(), records...))
 		first := claimed(t, store, claimOf(outmill.NewOwnerToken(), n, outmill.OrderKey, topic))
 		require.Empty(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, topic)), "some are held")
-		var failures []outmill.Failure
+		var failures []outmill.Settlement
 		for i, r := range first {
-			failures = append(failures, outmill.Failure{Lease: r.Lease(), Err: fmt.Sprint("error ", i), Park: true})
+			failures = append(failures, outmill.Settlement{Lease: r.Lease(), Err: fmt.Sprint("error ", i), Park: true})
 		}
 		assert.LessOrEqual(t, rounds(t, kept, func() error { return store.Fail(t.Context(), failures) }), 11, "park %d", n)
 		dead, err := store.List(t.Context(), outmill.ListQuery{Topic: topic, Status: outmill.StatusDead})

@@ -11,6 +11,7 @@ import (
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // maxClaim bounds what one claim hands out, whatever its limit.
@@ -20,7 +21,7 @@ const maxClaim = 10_000
 // outmill.Queue.
 func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.Record, error) {
 	const operation = "claim"
-	if err := req.Validate(); err != nil {
+	if err := storekit.CheckClaim(req); err != nil {
 		return nil, s.explain(ctx, operation, err)
 	}
 	if s.config.WithoutTransactions && req.Order != outmill.OrderNone {

@@ -97,7 +97,7 @@ func Test_a_store_that_is_wrong_about_the_servers_time_takes_nothing_too_early(t
 	owner := outmill.NewOwnerToken()
 	found := claimed(t, s, claimOf(owner, 3, outmill.OrderNone))
 	require.Equal(t, []string{"leased", "waiting"}, namesOf(found))
-	require.NoError(t, s.Abandon(t.Context(), []outmill.Abandonment{{Lease: found[1].Lease(), Delay: 30 * time.Minute}}))
+	require.NoError(t, s.Abandon(t.Context(), []outmill.Settlement{{Lease: found[1].Lease(), Delay: 30 * time.Minute}}))
 
 	ahead := func() { s.Believe(time.Now().Add(time.Hour), time.Now()) }
 	for _, order := range []outmill.Order{outmill.OrderKey, outmill.OrderTopic} {

@@ -219,16 +219,16 @@ var trials = map[string]func(r trial) func(){
 		}
 	},
 	"abandon": settling(func(r trial, leases []outmill.Lease) error {
-		var list []outmill.Abandonment
+		var list []outmill.Settlement
 		for _, l := range leases {
-			list = append(list, outmill.Abandonment{Lease: l, Err: "again"})
+			list = append(list, outmill.Settlement{Lease: l, Err: "again"})
 		}
 		return r.Abandon(r.t.Context(), list)
 	}, isPending(1)),
 	"snooze": settling(func(r trial, leases []outmill.Lease) error {
-		var list []outmill.Snoozing
+		var list []outmill.Settlement
 		for _, l := range leases {
-			list = append(list, outmill.Snoozing{Lease: l, Delay: time.Hour})
+			list = append(list, outmill.Settlement{Lease: l, Delay: time.Hour})
 		}
 		return r.Snooze(r.t.Context(), list)
 	}, isPending(0)),
@@ -241,9 +241,9 @@ var trials = map[string]func(r trial) func(){
 		return found.Status == outmill.StatusLeased && found.LeaseUntil.Sub(found.CreatedAt) > 50*time.Minute
 	}),
 	"fail": settling(func(r trial, leases []outmill.Lease) error {
-		var list []outmill.Failure
+		var list []outmill.Settlement
 		for _, l := range leases {
-			list = append(list, outmill.Failure{Lease: l, Err: "no"})
+			list = append(list, outmill.Settlement{Lease: l, Err: "no"})
 		}
 		return r.Fail(r.t.Context(), list)
 	}, func(found *outmill.Record) bool { return found.Status == outmill.StatusDead && found.LastError == "no" }),
@@ -252,7 +252,7 @@ var trials = map[string]func(r trial) func(){
 		found := claimed(r.t, r.calm, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, r.topic))
 		return func() {
 			r.repeated(func() error {
-				return r.Fail(r.t.Context(), []outmill.Failure{{Lease: found[0].Lease(), Err: "no", Park: true}})
+				return r.Fail(r.t.Context(), []outmill.Settlement{{Lease: found[0].Lease(), Err: "no", Park: true}})
 			})
 			r.each(4, func(found *outmill.Record) bool { return found.Status == outmill.StatusDead })
 			r.repeated(func() error { _, err := r.Requeue(r.t.Context(), found[0].ID); return err })

@@ -11,6 +11,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/routing"
+	"github.com/outmill/outmill/storekit"
 )
 
 // adoptAtOnce is how many records one update gives to a group, or takes from
@@ -30,7 +31,7 @@ const seenEvery = 5 // seconds
 // Each registration of the call takes a round trip or two of its own.
 func (s *Store) RegisterGroup(ctx context.Context, regs ...outmill.Registration) error {
 	const operation = "register group"
-	if err := outmill.CheckRegistrations(regs); err != nil || len(regs) == 0 {
+	if err := storekit.CheckRegistrations(regs); err != nil || len(regs) == 0 {
 		return s.explain(ctx, operation, errors.Join(err, s.usable(ctx)))
 	}
 	s.checked.Store(false)
@@ -197,7 +198,7 @@ func (s *Store) idsOf(ctx context.Context, of reader, topic string, limit int, s
 // remains; another call removes it.
 func (s *Store) DropGroup(ctx context.Context, name string) (int, error) {
 	const operation = "drop group"
-	if err := outmill.CheckGroup(name); err != nil {
+	if err := storekit.CheckGroup(name); err != nil {
 		return 0, s.explain(ctx, operation, err)
 	}
 	dropped := 0

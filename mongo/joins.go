@@ -12,19 +12,20 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/steps"
+	"github.com/outmill/outmill/storekit"
 )
 
-var _ outmill.Joins = (*Store)(nil)
+var _ storekit.Joins = (*Store)(nil)
 
 const defaultListLimitOfJoins = 100
 
 // joinDocument is a join as the collection has it.
 type joinDocument struct {
-	ID          uuid               `bson:"_id"`
-	GroupingKey string             `bson:"grouping_key"`
-	Status      outmill.JoinStatus `bson:"status"`
-	Policy      outmill.JoinPolicy `bson:"policy"`
-	Quorum      int                `bson:"quorum"`
+	ID          uuid                `bson:"_id"`
+	GroupingKey string              `bson:"grouping_key"`
+	Status      storekit.JoinStatus `bson:"status"`
+	Policy      storekit.JoinPolicy `bson:"policy"`
+	Quorum      int                 `bson:"quorum"`
 	// ExpectedSteps is absent until somebody knows it.
 	ExpectedSteps *int `bson:"expected_steps,omitempty"`
 	// Parts is how many documents of the counts there are at most. Their sums are
@@ -43,8 +44,8 @@ type joinDocument struct {
 	Now time.Time `bson:"now,omitempty"`
 }
 
-func (d *joinDocument) join() *outmill.Join {
-	j := &outmill.Join{
+func (d *joinDocument) join() *storekit.Join {
+	j := &storekit.Join{
 		ID: outmill.JoinID(d.ID), GroupingKey: d.GroupingKey, Status: d.Status, Policy: d.Policy, Quorum: d.Quorum, Unsealed: d.ExpectedSteps == nil,
 		CompletedSteps: d.CompletedSteps, FailedSteps: d.FailedSteps, Deadline: utc(d.Deadline), CompleteAtDeadline: d.CompleteAtDeadline,
 		Reason: d.Reason, CreatedAt: utc(d.CreatedAt), UpdatedAt: utc(d.UpdatedAt), FinishedAt: utc(d.FinishedAt), Metadata: d.Metadata,
@@ -75,7 +76,7 @@ func (s *Store) joinOf(ctx context.Context, id outmill.JoinID) (*joinDocument, e
 		return nil, err
 	}
 	if found[uuid(id)] == nil {
-		return nil, fmt.Errorf("%w: %s", outmill.ErrUnknownJoin, id)
+		return nil, fmt.Errorf("%w: %s", storekit.ErrUnknownJoin, id)
 	}
 	return found[uuid(id)], nil
 }
@@ -87,8 +88,8 @@ func (s *Store) needsTransactions() error {
 	return nil
 }
 
-// StartJoin begins a join. See outmill.Joins.
-func (s *Store) StartJoin(ctx context.Context, join *outmill.Join) error {
+// StartJoin begins a join. See storekit.Joins.
+func (s *Store) StartJoin(ctx context.Context, join *storekit.Join) error {
 	const operation = "start join"
 	session, err := s.sessionOf(ctx)
 	if err == nil {
@@ -118,7 +119,7 @@ func (s *Store) StartJoin(ctx context.Context, join *outmill.Join) error {
 
 // startJoin looks before it writes, since an error of the server would end a
 // caller's transaction.
-func (s *Store) startJoin(ctx context.Context, id outmill.JoinID, join *outmill.Join) error {
+func (s *Store) startJoin(ctx context.Context, id outmill.JoinID, join *storekit.Join) error {
 	state, err := s.loadState(ctx)
 	if err != nil {
 		return err
@@ -128,10 +129,10 @@ func (s *Store) startJoin(ctx context.Context, id outmill.JoinID, join *outmill.
 		return err
 	}
 	if len(found) > 0 {
-		return fmt.Errorf("%w: %s", outmill.ErrJoinExists, id)
+		return fmt.Errorf("%w: %s", storekit.ErrJoinExists, id)
 	}
 	d := joinDocument{
-		ID: uuid(id), GroupingKey: join.GroupingKey, Status: outmill.JoinPending, Policy: cmp.Or(join.Policy, outmill.JoinAll), Quorum: join.Quorum,
+		ID: uuid(id), GroupingKey: join.GroupingKey, Status: storekit.JoinPending, Policy: cmp.Or(join.Policy, storekit.JoinAll), Quorum: join.Quorum,
 		Parts: steps.Parts(join), CompleteAtDeadline: join.CompleteAtDeadline, CreatedAt: state.Now, UpdatedAt: state.Now, Metadata: join.Metadata,
 	}
 	if !join.Unsealed {
@@ -178,7 +179,7 @@ func (s *Store) onJoin(ctx context.Context, operation string, id outmill.JoinID,
 	return err
 }
 
-// AttachStep makes a record a step. See outmill.Joins.
+// AttachStep makes a record a step. See storekit.Joins.
 func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmill.WorkItemID) error {
 	return s.onJoin(ctx, "attach step", id, func(ctx context.Context, join *joinDocument, counted touched) error {
 		m, records, err := s.memberToAttach(ctx, id, message)
@@ -202,7 +203,7 @@ func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmi
 			_, err = s.members.InsertOne(ctx, m)
 		}
 		if err == nil {
-			err = s.addCounts(ctx, map[uuid]steps.Counts{m.Join: steps.Counts{}.Moved(outmill.StepPending, m.State.Status)}, map[uuid]int{m.Join: join.Parts}, counted)
+			err = s.addCounts(ctx, map[uuid]steps.Counts{m.Join: steps.Counts{}.Moved(storekit.StepPending, m.State.Status)}, map[uuid]int{m.Join: join.Parts}, counted)
 		}
 		return err
 	})
@@ -219,10 +220,10 @@ func (s *Store) memberToAttach(ctx context.Context, id outmill.JoinID, message o
 		return nil, nil, err
 	}
 	if len(asked) == 0 || s.config.Retain <= 0 {
-		return nil, nil, fmt.Errorf("%w: %s", outmill.ErrUnknownMessage, message)
+		return nil, nil, fmt.Errorf("%w: %s", storekit.ErrUnknownMessage, message)
 	}
 	if !asked[0].WaitsFor.IsZero() {
-		return nil, nil, outmill.WaitIsNoStep()
+		return nil, nil, storekit.ErrWaitIsNoStep
 	}
 	m := newMember(id, asked[0].Step)
 	filter := append(where("joined", m.Step), bson.E{Key: "step", Value: m.Step})
@@ -251,17 +252,17 @@ func (s *Store) memberToAttach(ctx context.Context, id outmill.JoinID, message o
 	return m, records, err
 }
 
-// ReportCompleted settles a step. See outmill.Joins.
+// ReportCompleted settles a step. See storekit.Joins.
 func (s *Store) ReportCompleted(ctx context.Context, join outmill.JoinID, step outmill.WorkItemID) error {
-	return s.report(ctx, "report completed", join, step, outmill.StepCompleted)
+	return s.report(ctx, "report completed", join, step, storekit.StepCompleted)
 }
 
-// ReportFailed settles a step. See outmill.Joins.
+// ReportFailed settles a step. See storekit.Joins.
 func (s *Store) ReportFailed(ctx context.Context, join outmill.JoinID, step outmill.WorkItemID) error {
-	return s.report(ctx, "report failed", join, step, outmill.StepFailed)
+	return s.report(ctx, "report failed", join, step, storekit.StepFailed)
 }
 
-func (s *Store) report(ctx context.Context, operation string, id outmill.JoinID, of outmill.WorkItemID, as outmill.StepStatus) error {
+func (s *Store) report(ctx context.Context, operation string, id outmill.JoinID, of outmill.WorkItemID, as storekit.StepStatus) error {
 	return s.onJoin(ctx, operation, id, func(ctx context.Context, _ *joinDocument, counted touched) error {
 		step := uuid(of)
 		// The id may be that of any of the message's records; one that is gone is
@@ -278,10 +279,10 @@ func (s *Store) report(ctx context.Context, operation string, id outmill.JoinID,
 			return err
 		}
 		if has == 0 {
-			return fmt.Errorf("%w: %s of %s", outmill.ErrUnknownStep, of, id)
+			return fmt.Errorf("%w: %s of %s", storekit.ErrUnknownStep, of, id)
 		}
 		return s.eachMember(ctx, map[uuid]bool{step: true}, counted, func(m *member) bool {
-			if m.Join != uuid(id) || m.State.Status != outmill.StepPending {
+			if m.Join != uuid(id) || m.State.Status != storekit.StepPending {
 				return false
 			}
 			m.State.Status, m.State.Reported = as, true
@@ -290,7 +291,7 @@ func (s *Store) report(ctx context.Context, operation string, id outmill.JoinID,
 	})
 }
 
-// SealJoin says how many steps the join has. See outmill.Joins.
+// SealJoin says how many steps the join has. See storekit.Joins.
 func (s *Store) SealJoin(ctx context.Context, id outmill.JoinID, expected int) error {
 	return s.onJoin(ctx, "seal join", id, func(ctx context.Context, join *joinDocument, _ touched) error {
 		return s.seal(ctx, join, expected)
@@ -316,8 +317,8 @@ func (s *Store) seal(ctx context.Context, d *joinDocument, expected int) error {
 	return err
 }
 
-// FinishJoin ends the join if it is decided. See outmill.Joins.
-func (s *Store) FinishJoin(ctx context.Context, id outmill.JoinID, request outmill.FinishRequest) (outmill.FinishResult, error) {
+// FinishJoin ends the join if it is decided. See storekit.Joins.
+func (s *Store) FinishJoin(ctx context.Context, id outmill.JoinID, request storekit.FinishRequest) (storekit.FinishResult, error) {
 	const operation = "finish join"
 	result, done, err := s.undecided(ctx, operation, id, request)
 	if err != nil || done {
@@ -325,8 +326,8 @@ func (s *Store) FinishJoin(ctx context.Context, id outmill.JoinID, request outmi
 	}
 	var follow *appending
 	err = s.onJoin(ctx, operation, id, func(ctx context.Context, join *joinDocument, _ touched) (err error) {
-		result, follow = outmill.FinishResult{}, nil
-		if join.Status == outmill.JoinPending && request.Seal && join.ExpectedSteps == nil {
+		result, follow = storekit.FinishResult{}, nil
+		if join.Status == storekit.JoinPending && request.Seal && join.ExpectedSteps == nil {
 			if err := s.seal(ctx, join, request.ExpectedSteps); err != nil {
 				return err
 			}
@@ -335,7 +336,7 @@ func (s *Store) FinishJoin(ctx context.Context, id outmill.JoinID, request outmi
 		return err
 	})
 	if err != nil {
-		return outmill.FinishResult{}, err
+		return storekit.FinishResult{}, err
 	}
 	if follow != nil {
 		follow.report()
@@ -347,7 +348,7 @@ func (s *Store) FinishJoin(ctx context.Context, id outmill.JoinID, request outmi
 
 // undecided answers without a transaction while there is nothing to do, which is
 // what nearly all calls find.
-func (s *Store) undecided(ctx context.Context, operation string, id outmill.JoinID, request outmill.FinishRequest) (result outmill.FinishResult, done bool, err error) {
+func (s *Store) undecided(ctx context.Context, operation string, id outmill.JoinID, request storekit.FinishRequest) (result storekit.FinishResult, done bool, err error) {
 	if err := s.needsTransactions(); err != nil {
 		return result, false, s.explain(ctx, operation, err)
 	}
@@ -358,35 +359,35 @@ func (s *Store) undecided(ctx context.Context, operation string, id outmill.Join
 		}
 		result = resultOf(join)
 		status, _ := join.join().Decide(request.FailIfAnyStepFailed, join.late())
-		done = join.Status != outmill.JoinPending || status == outmill.JoinPending && (!request.Seal || join.ExpectedSteps != nil)
+		done = join.Status != storekit.JoinPending || status == storekit.JoinPending && (!request.Seal || join.ExpectedSteps != nil)
 		return nil
 	})
 	return result, done, err
 }
 
 // resultOf is the result for a join that this call does not end.
-func resultOf(join *joinDocument) outmill.FinishResult {
-	result := outmill.FinishResult{Join: *join.join()}
-	if join.Status == outmill.JoinPending && !join.Deadline.IsZero() {
+func resultOf(join *joinDocument) storekit.FinishResult {
+	result := storekit.FinishResult{Join: *join.join()}
+	if join.Status == storekit.JoinPending && !join.Deadline.IsZero() {
 		result.DeadlineIn = join.Deadline.Sub(join.Now)
 	}
 	return result
 }
 
-func (s *Store) finish(ctx context.Context, join *joinDocument, request outmill.FinishRequest) (outmill.FinishResult, *appending, error) {
-	status, reason := outmill.JoinPending, ""
-	if join.Status == outmill.JoinPending {
+func (s *Store) finish(ctx context.Context, join *joinDocument, request storekit.FinishRequest) (storekit.FinishResult, *appending, error) {
+	status, reason := storekit.JoinPending, ""
+	if join.Status == storekit.JoinPending {
 		status, reason = join.join().Decide(request.FailIfAnyStepFailed, join.late())
 	}
-	if status == outmill.JoinPending {
+	if status == storekit.JoinPending {
 		return resultOf(join), nil, nil
 	}
 	join.Status, join.Reason, join.FinishedAt, join.UpdatedAt = status, reason, join.Now, join.Now
 	if err := s.end(ctx, join); err != nil {
-		return outmill.FinishResult{}, nil, err
+		return storekit.FinishResult{}, nil, err
 	}
 	follow, err := s.follow(ctx, *join.join(), request.Then)
-	return outmill.FinishResult{Join: *join.join(), Finished: true}, follow, err
+	return storekit.FinishResult{Join: *join.join(), Finished: true}, follow, err
 }
 
 func (s *Store) end(ctx context.Context, join *joinDocument) error {
@@ -403,7 +404,7 @@ func (s *Store) end(ctx context.Context, join *joinDocument) error {
 
 // follow appends what is to be published when the join ends, nil where nothing
 // is.
-func (s *Store) follow(ctx context.Context, join outmill.Join, then func(outmill.Join) (*outmill.Record, error)) (*appending, error) {
+func (s *Store) follow(ctx context.Context, join storekit.Join, then func(storekit.Join) (*outmill.Record, error)) (*appending, error) {
 	if then == nil {
 		return nil, nil
 	}
@@ -411,7 +412,7 @@ func (s *Store) follow(ctx context.Context, join outmill.Join, then func(outmill
 	if err != nil || record == nil {
 		return nil, err
 	}
-	if err := outmill.CheckRecords([]*outmill.Record{record}, s.config.MaxPayload); err != nil {
+	if err := storekit.CheckRecords([]*outmill.Record{record}, s.config.MaxPayload); err != nil {
 		return nil, err
 	}
 	one := *record
@@ -448,24 +449,24 @@ func (s *Store) thatTake(ctx context.Context, ids []outmill.JoinID) ([]outmill.J
 	return take, nil
 }
 
-// CancelJoin ends a pending join. See outmill.Joins.
+// CancelJoin ends a pending join. See storekit.Joins.
 func (s *Store) CancelJoin(ctx context.Context, id outmill.JoinID, reason string) error {
 	return s.onJoin(ctx, "cancel join", id, func(ctx context.Context, join *joinDocument, _ touched) error {
 		switch join.Status {
-		case outmill.JoinCancelled:
+		case storekit.JoinCancelled:
 			return nil
-		case outmill.JoinPending:
-			join.Status, join.Reason, join.FinishedAt, join.UpdatedAt = outmill.JoinCancelled, outmill.CleanError(reason), join.Now, join.Now
+		case storekit.JoinPending:
+			join.Status, join.Reason, join.FinishedAt, join.UpdatedAt = storekit.JoinCancelled, storekit.CleanError(reason), join.Now, join.Now
 			return s.end(ctx, join)
-		case outmill.JoinCompleted, outmill.JoinFailed:
+		case storekit.JoinCompleted, storekit.JoinFailed:
 		}
-		return fmt.Errorf("%w: %s is %s", outmill.ErrJoinFinished, id, join.Status)
+		return fmt.Errorf("%w: %s is %s", storekit.ErrJoinFinished, id, join.Status)
 	})
 }
 
-// GetJoin returns a join. See outmill.Joins.
-func (s *Store) GetJoin(ctx context.Context, id outmill.JoinID) (*outmill.Join, error) {
-	var join *outmill.Join
+// GetJoin returns a join. See storekit.Joins.
+func (s *Store) GetJoin(ctx context.Context, id outmill.JoinID) (*storekit.Join, error) {
+	var join *storekit.Join
 	err := s.do(ctx, "get join", func(ctx context.Context) error {
 		found, err := s.joinOf(ctx, id)
 		if err == nil {
@@ -476,8 +477,8 @@ func (s *Store) GetJoin(ctx context.Context, id outmill.JoinID) (*outmill.Join, 
 	return join, err
 }
 
-// ListJoins returns joins in the order of their ids. See outmill.Joins.
-func (s *Store) ListJoins(ctx context.Context, query outmill.JoinQuery) ([]*outmill.Join, error) {
+// ListJoins returns joins in the order of their ids. See storekit.Joins.
+func (s *Store) ListJoins(ctx context.Context, query storekit.JoinQuery) ([]*storekit.Join, error) {
 	const operation = "list joins"
 	if err := query.Validate(); err != nil {
 		return nil, s.explain(ctx, operation, err)
@@ -505,20 +506,20 @@ func (s *Store) ListJoins(ctx context.Context, query outmill.JoinQuery) ([]*outm
 		return nil, err
 	}
 	slices.SortFunc(all, func(a, b joinDocument) int { return bytes.Compare(a.ID[:], b.ID[:]) })
-	joins := make([]*outmill.Join, min(len(all), limit))
+	joins := make([]*storekit.Join, min(len(all), limit))
 	for i := range joins {
 		joins[i] = all[i].join()
 	}
 	return joins, nil
 }
 
-// ListSteps returns steps of a join. See outmill.Joins.
-func (s *Store) ListSteps(ctx context.Context, id outmill.JoinID, after outmill.WorkItemID, limit int) ([]outmill.JoinStep, error) {
+// ListSteps returns steps of a join. See storekit.Joins.
+func (s *Store) ListSteps(ctx context.Context, id outmill.JoinID, after outmill.WorkItemID, limit int) ([]storekit.JoinStep, error) {
 	const operation = "list steps"
 	if limit < 0 {
 		return nil, s.explain(ctx, operation, invalid("ListSteps: limit is %d: want 0 (100) or more", limit))
 	}
-	var list []outmill.JoinStep
+	var list []storekit.JoinStep
 	err := s.do(ctx, operation, func(ctx context.Context) error {
 		list = nil
 		if _, err := s.joinOf(ctx, id); err != nil {
@@ -527,7 +528,7 @@ func (s *Store) ListSteps(ctx context.Context, id outmill.JoinID, after outmill.
 		filter := bson.D{{Key: "join", Value: uuid(id)}, {Key: "step", Value: bson.D{{Key: "$gt", Value: uuid(after)}}}}
 		found, err := findAll[member](ctx, s.members, filter, first(cmp.Or(limit, defaultListLimitOfJoins), ascending("step")))
 		for _, m := range found {
-			list = append(list, outmill.JoinStep{ID: outmill.WorkItemID(m.Step), Status: m.State.Status})
+			list = append(list, storekit.JoinStep{ID: outmill.WorkItemID(m.Step), Status: m.State.Status})
 		}
 		return err
 	})
@@ -537,7 +538,7 @@ func (s *Store) ListSteps(ctx context.Context, id outmill.JoinID, after outmill.
 // membersAtOnce bounds one delete of DeleteJoins.
 const membersAtOnce = 1000
 
-// DeleteJoins deletes joins that ended long ago. See outmill.Joins.
+// DeleteJoins deletes joins that ended long ago. See storekit.Joins.
 func (s *Store) DeleteJoins(ctx context.Context, limit int) (int, error) {
 	return s.tidy(ctx, "delete joins", limit, func(ctx context.Context, limit int) (int, error) {
 		now, err := s.now(ctx)

@@ -13,10 +13,11 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/mongo"
+	"github.com/outmill/outmill/storekit"
 )
 
 // joined starts a join, and appends and claims steps of it.
-func (s stand) joined(t *testing.T, join *outmill.Join, n int) []*outmill.Record {
+func (s stand) joined(t *testing.T, join *storekit.Join, n int) []*outmill.Record {
 	t.Helper()
 	require.NoError(t, s.StartJoin(t.Context(), join))
 	topic := join.ID.String()
@@ -49,7 +50,7 @@ func (s stand) stuckBeforeCommit(t *testing.T) (store *mongo.Store, reached <-ch
 func Test_processes_that_settle_steps_of_one_join_do_not_wait_for_each_other(t *testing.T) {
 	t.Parallel()
 	s := newStand(t, mongo.Config{})
-	join := &outmill.Join{ExpectedSteps: 64}
+	join := &storekit.Join{ExpectedSteps: 64}
 	found := s.joined(t, join, 3)
 	other, reached, goOn := s.stuckBeforeCommit(t)
 	var acking sync.WaitGroup
@@ -62,7 +63,7 @@ func Test_processes_that_settle_steps_of_one_join_do_not_wait_for_each_other(t *
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	require.NoError(t, s.Ack(ctx, "", leasesOf(found[1:2])), "the other process has not committed yet")
-	require.NoError(t, s.Fail(ctx, []outmill.Failure{{Lease: found[2].Lease()}}))
+	require.NoError(t, s.Fail(ctx, []outmill.Settlement{{Lease: found[2].Lease()}}))
 	counts := func() [2]int {
 		j, err := s.GetJoin(t.Context(), join.ID)
 		require.NoError(t, err)
@@ -81,7 +82,7 @@ func Test_a_step_that_is_settled_while_the_join_ends_does_not_change_the_counts_
 	s := newStand(t, mongo.Config{})
 	for name, end := range map[string]func(store *mongo.Store, id outmill.JoinID) error{
 		"finish": func(store *mongo.Store, id outmill.JoinID) error {
-			_, err := store.FinishJoin(context.WithoutCancel(t.Context()), id, outmill.FinishRequest{})
+			_, err := store.FinishJoin(context.WithoutCancel(t.Context()), id, storekit.FinishRequest{})
 			return err
 		},
 		"cancel": func(store *mongo.Store, id outmill.JoinID) error {
@@ -90,7 +91,7 @@ func Test_a_step_that_is_settled_while_the_join_ends_does_not_change_the_counts_
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			join := &outmill.Join{ExpectedSteps: 64, Policy: outmill.JoinAny}
+			join := &storekit.Join{ExpectedSteps: 64, Policy: storekit.JoinAny}
 			found := s.joined(t, join, 8)
 			require.NoError(t, s.Ack(t.Context(), "", leasesOf(found[:1])))
 			other, reached, goOn := s.stuckBeforeCommit(t)
@@ -119,8 +120,8 @@ func Test_a_step_that_is_settled_while_the_join_ends_does_not_change_the_counts_
 			work.Wait()
 			ended, err := s.GetJoin(t.Context(), join.ID)
 			require.NoError(t, err)
-			require.NotEqual(t, outmill.JoinPending, ended.Status)
-			listed, err := s.ListJoins(t.Context(), outmill.JoinQuery{})
+			require.NotEqual(t, storekit.JoinPending, ended.Status)
+			listed, err := s.ListJoins(t.Context(), storekit.JoinQuery{})
 			require.NoError(t, err)
 			for _, j := range listed {
 				if j.ID == join.ID {
@@ -131,7 +132,7 @@ func Test_a_step_that_is_settled_while_the_join_ends_does_not_change_the_counts_
 			require.NoError(t, err)
 			completed := 0
 			for _, step := range steps {
-				if step.Status == outmill.StepCompleted {
+				if step.Status == storekit.StepCompleted {
 					completed++
 				}
 			}
@@ -144,10 +145,10 @@ func Test_a_step_that_is_settled_while_the_join_ends_does_not_change_the_counts_
 func Test_joins_that_are_deleted_leave_no_counts(t *testing.T) {
 	t.Parallel()
 	s := newStand(t, mongo.Config{RetainJoins: time.Millisecond})
-	join := &outmill.Join{ExpectedSteps: 64, Policy: outmill.JoinAny}
+	join := &storekit.Join{ExpectedSteps: 64, Policy: storekit.JoinAny}
 	found := s.joined(t, join, 2)
 	require.NoError(t, s.Ack(t.Context(), "", leasesOf(found)))
-	_, err := s.FinishJoin(t.Context(), join.ID, outmill.FinishRequest{})
+	_, err := s.FinishJoin(t.Context(), join.ID, storekit.FinishRequest{})
 	require.NoError(t, err)
 	counts := s.db.Collection("outmill_join_counts")
 	n, err := counts.CountDocuments(t.Context(), bson.D{})

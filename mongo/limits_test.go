@@ -15,6 +15,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/mongo"
+	"github.com/outmill/outmill/storekit"
 )
 
 // limit is the most bytes that a document may have as it is appended.
@@ -71,18 +72,18 @@ func Test_a_document_just_under_the_limit_can_be_claimed_and_settled_in_every_wa
 	record := huge(limit - 1<<10)
 	require.NoError(t, s.Append(t.Context(), record))
 	const text = "\U0001F600"
-	said := strings.Repeat(text, outmill.MaxErrorLength/len(text))
-	require.Len(t, said, outmill.MaxErrorLength)
+	said := strings.Repeat(text, storekit.MaxErrorLength/len(text))
+	require.Len(t, said, storekit.MaxErrorLength)
 	for _, order := range []outmill.Order{outmill.OrderNone, outmill.OrderKey, outmill.OrderTopic} {
 		found := claimed(t, s, claimOf(outmill.NewOwnerToken(), 10, order, "orders"))
 		require.Len(t, found, 1, order)
 		require.Equal(t, record.Metadata, found[0].Metadata)
-		require.NoError(t, s.Abandon(t.Context(), []outmill.Abandonment{{Lease: found[0].Lease(), Err: said}}))
+		require.NoError(t, s.Abandon(t.Context(), []outmill.Settlement{{Lease: found[0].Lease(), Err: said}}))
 	}
 	owner := outmill.NewOwnerToken()
 	found := claimed(t, s, claimOf(owner, 1, outmill.OrderKey, "orders"))
 	require.Equal(t, said, found[0].LastError)
-	require.NoError(t, s.Fail(t.Context(), []outmill.Failure{{Lease: found[0].Lease(), Err: said, Park: true}}))
+	require.NoError(t, s.Fail(t.Context(), []outmill.Settlement{{Lease: found[0].Lease(), Err: said, Park: true}}))
 	n, err := s.Requeue(t.Context(), found[0].ID)
 	require.NoError(t, err)
 	require.Equal(t, 1, n)

@@ -18,6 +18,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/mongo"
+	"github.com/outmill/outmill/storekit"
 )
 
 // recorder keeps the commands of a client, by what it was doing.
@@ -222,14 +223,14 @@ func (s stand) crowded(t *testing.T, n int) {
 		return claimed(t, s, claimOf(outmill.NewOwnerToken(), n/20, outmill.OrderNone))
 	}
 	require.NoError(t, s.Ack(t.Context(), "", leasesOf(take())))
-	var failures []outmill.Failure
+	var failures []outmill.Settlement
 	for _, r := range take() {
-		failures = append(failures, outmill.Failure{Lease: r.Lease()})
+		failures = append(failures, outmill.Settlement{Lease: r.Lease()})
 	}
 	require.NoError(t, s.Fail(t.Context(), failures))
-	var abandonments []outmill.Abandonment
+	var abandonments []outmill.Settlement
 	for _, r := range take() {
-		abandonments = append(abandonments, outmill.Abandonment{Lease: r.Lease(), Delay: time.Hour})
+		abandonments = append(abandonments, outmill.Settlement{Lease: r.Lease(), Delay: time.Hour})
 	}
 	require.NoError(t, s.Abandon(t.Context(), abandonments))
 	take()
@@ -260,10 +261,10 @@ func (s stand) everything(t *testing.T, store *mongo.Store, doing func(name stri
 	doing("extend", func() { _, err := store.Extend(ctx, time.Hour, leases); must(err) })
 	doing("ack", func() { must(store.Ack(ctx, "", leases[:50])) })
 	doing("release", func() { must(store.Release(ctx, leases[50:100])) })
-	doing("abandon", func() { must(store.Abandon(ctx, []outmill.Abandonment{{Lease: leases[100], Delay: time.Hour}})) })
-	doing("snooze", func() { must(store.Snooze(ctx, []outmill.Snoozing{{Lease: leases[101], Delay: time.Hour}})) })
-	doing("fail", func() { must(store.Fail(ctx, []outmill.Failure{{Lease: leases[102]}})) })
-	doing("park", func() { must(store.Fail(ctx, []outmill.Failure{{Lease: leases[103], Park: true}})) })
+	doing("abandon", func() { must(store.Abandon(ctx, []outmill.Settlement{{Lease: leases[100], Delay: time.Hour}})) })
+	doing("snooze", func() { must(store.Snooze(ctx, []outmill.Settlement{{Lease: leases[101], Delay: time.Hour}})) })
+	doing("fail", func() { must(store.Fail(ctx, []outmill.Settlement{{Lease: leases[102]}})) })
+	doing("park", func() { must(store.Fail(ctx, []outmill.Settlement{{Lease: leases[103], Park: true}})) })
 	doing("requeue", func() { _, err := store.Requeue(ctx, leases[102].ID, leases[103].ID); must(err) })
 	doing("delete", func() { _, err := store.Delete(ctx, leases[104].ID, leases[105].ID); must(err) })
 	doing("reap", func() { _, err := store.ReapExpired(ctx, batch); must(err) })
@@ -328,7 +329,7 @@ func (s stand) joinsOfAllKinds(t *testing.T, store *mongo.Store, doing func(name
 	t.Helper()
 	ctx := t.Context()
 	must := func(err error) { t.Helper(); require.NoError(t, err) }
-	join := &outmill.Join{GroupingKey: "grouped", Unsealed: true}
+	join := &storekit.Join{GroupingKey: "grouped", Unsealed: true}
 	doing("start join", func() { must(store.StartJoin(ctx, join)) })
 	step := &outmill.Record{Topic: "steps", Joins: []outmill.JoinID{join.ID}}
 	other := &outmill.Record{Topic: "steps", Joins: []outmill.JoinID{join.ID}}
@@ -338,11 +339,11 @@ func (s stand) joinsOfAllKinds(t *testing.T, store *mongo.Store, doing func(name
 	doing("ack a step", func() { must(store.Ack(ctx, "", leasesOf(found))) })
 	doing("report", func() { must(store.ReportFailed(ctx, join.ID, other.ID)) })
 	doing("seal", func() { must(store.SealJoin(ctx, join.ID, 2)) })
-	doing("finish", func() { _, err := store.FinishJoin(ctx, join.ID, outmill.FinishRequest{}); must(err) })
+	doing("finish", func() { _, err := store.FinishJoin(ctx, join.ID, storekit.FinishRequest{}); must(err) })
 	doing("list joins", func() {
-		_, err := store.ListJoins(ctx, outmill.JoinQuery{})
+		_, err := store.ListJoins(ctx, storekit.JoinQuery{})
 		must(err)
-		_, err = store.ListJoins(ctx, outmill.JoinQuery{GroupingKey: &join.GroupingKey})
+		_, err = store.ListJoins(ctx, storekit.JoinQuery{GroupingKey: &join.GroupingKey})
 		must(err)
 		_, err = store.ListSteps(ctx, join.ID, outmill.WorkItemID{}, 10)
 		must(err)

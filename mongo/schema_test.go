@@ -274,7 +274,7 @@ func Test_the_servers_own_monitor_deletes_what_was_processed_and_dedup_keys(t *t
 	found := claimed(t, s, claimOf(outmill.NewOwnerToken(), 4, outmill.OrderNone))
 	require.Len(t, found, 4)
 	require.NoError(t, s.Ack(t.Context(), "", leasesOf(found[:1])))
-	require.NoError(t, s.Fail(t.Context(), []outmill.Failure{{Lease: found[1].Lease()}}))
+	require.NoError(t, s.Fail(t.Context(), []outmill.Settlement{{Lease: found[1].Lease()}}))
 	require.NoError(t, s.Release(t.Context(), leasesOf(found[2:3])))
 	gone := func() bool {
 		keys, err := s.db.Collection("outmill_dedup").CountDocuments(t.Context(), bson.D{})

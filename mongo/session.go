@@ -8,6 +8,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/bell"
+	"github.com/outmill/outmill/storekit"
 )
 
 // WithTx returns a context that carries the session's transaction: with it,
@@ -22,7 +23,7 @@ import (
 // As MongoDB has it, an error of the server ends the transaction. What Append
 // refuses (ErrInvalidRecord, …) does not.
 func (s *Store) WithTx(ctx context.Context, session *driver.Session) context.Context {
-	return outmill.ContextWithTx(driver.NewSessionContext(ctx, session), s, session)
+	return storekit.ContextWithTx(driver.NewSessionContext(ctx, session), s, session)
 }
 
 // TxOf returns the session that ctx carries with a transaction of this store's
@@ -36,7 +37,7 @@ func (s *Store) TxOf(ctx context.Context) (any, error) {
 }
 
 func (s *Store) sessionOf(ctx context.Context) (*driver.Session, error) {
-	carried, err := outmill.TxFromContext(ctx, s)
+	carried, err := storekit.TxFromContext(ctx, s)
 	if carried != nil {
 		return s.checkSession(carried.(*driver.Session))
 	}

@@ -10,27 +10,12 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // Each lease is settled by an update of its own document, which says again that
 // the lease stands; so a call that is repeated goes on where it was. Many are
 // one command.
-
-// settling is a lease, and what its update needs besides.
-type settling struct {
-	lease outmill.Lease
-	delay time.Duration
-	err   string
-	park  bool
-}
-
-func bare(leases []outmill.Lease) []settling {
-	items := make([]settling, len(leases))
-	for i, l := range leases {
-		items[i].lease = l
-	}
-	return items
-}
 
 // leaseGroup are leases that one update fits.
 type leaseGroup struct {
@@ -41,19 +26,19 @@ type leaseGroup struct {
 	park  bool
 }
 
-func (item settling) group() leaseGroup {
-	return leaseGroup{item.lease.Owner, item.lease.Claim, item.delay, item.err, item.park}
+func groupOf(item outmill.Settlement) leaseGroup {
+	return leaseGroup{item.Lease.Owner, item.Lease.Claim, ceil(item.Delay), item.Err, item.Park}
 }
 
 // sorted groups the items, nearly always into one group.
-func sorted(items []settling) (order []leaseGroup, ids map[leaseGroup]bson.A) {
+func sorted(items []outmill.Settlement) (order []leaseGroup, ids map[leaseGroup]bson.A) {
 	ids = map[leaseGroup]bson.A{}
 	for _, item := range items {
-		g := item.group()
+		g := groupOf(item)
 		if ids[g] == nil {
 			order = append(order, g)
 		}
-		ids[g] = append(ids[g], uuid(item.lease.ID))
+		ids[g] = append(ids[g], uuid(item.Lease.ID))
 	}
 	return order, ids
 }
@@ -74,7 +59,7 @@ type lineKey struct {
 // call is repeated.
 type settlement struct {
 	s     *Store
-	items []settling
+	items []outmill.Settlement
 	// how is what it means for steps of joins; nil is nothing.
 	how *change
 	// keys are those of the records, whose lanes are to be looked at.
@@ -83,7 +68,7 @@ type settlement struct {
 
 // settle updates the leases that stand, by what update returns, or deletes them
 // where that is nil.
-func (s *Store) settle(ctx context.Context, operation string, items []settling, how *change, update func(leaseGroup) any) error {
+func (s *Store) settle(ctx context.Context, operation string, items []outmill.Settlement, how *change, update func(leaseGroup) any) error {
 	if len(items) == 0 {
 		return s.explain(ctx, operation, s.ready(alone(ctx)))
 	}
@@ -93,7 +78,7 @@ func (s *Store) settle(ctx context.Context, operation string, items []settling, 
 
 // settleAll is settle for leases alone, within an operation.
 func (s *Store) settleAll(ctx context.Context, leases []outmill.Lease, update func(leaseGroup) any) error {
-	of := &settlement{s: s, items: bare(leases), keys: map[lineKey]bool{}}
+	of := &settlement{s: s, items: storekit.Bare(leases), keys: map[lineKey]bool{}}
 	return of.run(ctx, update)
 }
 
@@ -149,7 +134,7 @@ func (of *settlement) stepsIn(ctx context.Context, among []stepRecord, update fu
 	}
 	leases := map[outmill.Lease]leaseGroup{}
 	for _, item := range slices.Backward(of.items) {
-		leases[item.lease] = item.group()
+		leases[item.Lease] = groupOf(item)
 	}
 	standing, moves := map[leaseGroup]bson.A{}, map[uuid]change{}
 	for _, r := range found {
@@ -236,10 +221,10 @@ func dueAgain(delay time.Duration, more ...bson.E) driver.Pipeline {
 // Ack makes the records processed. See outmill.Queue.
 func (s *Store) Ack(ctx context.Context, by string, leases []outmill.Lease) error {
 	const operation = "ack"
-	if err := outmill.CheckWorker(by); err != nil {
+	if err := storekit.CheckWorker(by); err != nil {
 		return s.explain(ctx, operation, err)
 	}
-	return s.settle(ctx, operation, bare(leases), &isAcked, func(leaseGroup) any {
+	return s.settle(ctx, operation, storekit.Bare(leases), &isAcked, func(leaseGroup) any {
 		if s.config.Retain <= 0 {
 			return nil
 		}
@@ -256,7 +241,7 @@ func (s *Store) Ack(ctx context.Context, by string, leases []outmill.Lease) erro
 
 // Release gives the records back. See outmill.Queue.
 func (s *Store) Release(ctx context.Context, leases []outmill.Lease) error {
-	err := s.settle(ctx, "release", bare(leases), nil, func(leaseGroup) any { return released() })
+	err := s.settle(ctx, "release", storekit.Bare(leases), nil, func(leaseGroup) any { return released() })
 	if err == nil && len(leases) > 0 {
 		s.cameBack()
 	}
@@ -270,11 +255,8 @@ func (s *Store) cameBack() {
 }
 
 // Abandon makes the records due again after their delay. See outmill.Queue.
-func (s *Store) Abandon(ctx context.Context, abandonments []outmill.Abandonment) error {
-	items := make([]settling, len(abandonments))
-	for i, a := range abandonments {
-		items[i] = settling{lease: a.Lease, delay: ceil(a.Delay), err: outmill.CleanError(a.Err)}
-	}
+func (s *Store) Abandon(ctx context.Context, settlements []outmill.Settlement) error {
+	items := storekit.ForAbandon(settlements)
 	return s.giveBack(ctx, "abandon", items, func(g leaseGroup) any {
 		return dueAgain(g.delay, bson.E{Key: "attempts", Value: plus("attempts", 1)}, bson.E{Key: "last_error", Value: literal(g.err)})
 	})
@@ -282,11 +264,8 @@ func (s *Store) Abandon(ctx context.Context, abandonments []outmill.Abandonment)
 
 // Snooze makes the records due again after their delay, uncounted. See
 // outmill.Queue.
-func (s *Store) Snooze(ctx context.Context, snoozings []outmill.Snoozing) error {
-	items := make([]settling, len(snoozings))
-	for i, z := range snoozings {
-		items[i] = settling{lease: z.Lease, delay: ceil(z.Delay)}
-	}
+func (s *Store) Snooze(ctx context.Context, settlements []outmill.Settlement) error {
+	items := storekit.ForSnooze(settlements)
 	err := s.giveBack(ctx, "snooze", items, func(g leaseGroup) any { return dueAgain(g.delay) })
 	if err == nil && len(items) > 0 {
 		s.hurryWaiting(ctx, leaseIDs(items))
@@ -295,13 +274,10 @@ func (s *Store) Snooze(ctx context.Context, snoozings []outmill.Snoozing) error 
 }
 
 // giveBack wakes readers where some are due at once.
-func (s *Store) giveBack(ctx context.Context, operation string, items []settling, update func(leaseGroup) any) error {
+func (s *Store) giveBack(ctx context.Context, operation string, items []outmill.Settlement, update func(leaseGroup) any) error {
 	err := s.settle(ctx, operation, items, nil, update)
-	for _, item := range items {
-		if err == nil && item.delay == 0 {
-			s.cameBack()
-			break
-		}
+	if err == nil && storekit.SomeAtOnce(items) {
+		s.cameBack()
 	}
 	return err
 }
@@ -318,7 +294,7 @@ func (s *Store) Extend(ctx context.Context, lease time.Duration, leases []outmil
 	}
 	var standing []outmill.Lease
 	err := s.do(ctx, operation, func(ctx context.Context) error {
-		of := &settlement{s: s, items: bare(leases)}
+		of := &settlement{s: s, items: storekit.Bare(leases)}
 		_, err := of.write(ctx, func(leaseGroup) any { return pipeline(bson.D{{Key: "available_at", Value: inTime(lease)}}) })
 		if err == nil {
 			standing, err = s.standing(ctx, leases)
@@ -372,13 +348,9 @@ func parked() driver.Pipeline {
 }
 
 // Fail makes the records dead. See outmill.Queue.
-func (s *Store) Fail(ctx context.Context, failures []outmill.Failure) error {
-	items := make([]settling, len(failures))
-	parking := false
-	for i, f := range failures {
-		items[i] = settling{lease: f.Lease, err: outmill.CleanError(f.Err), park: f.Park}
-		parking = parking || f.Park
-	}
+func (s *Store) Fail(ctx context.Context, settlements []outmill.Settlement) error {
+	items := storekit.ForFail(settlements)
+	parking := slices.ContainsFunc(items, func(z outmill.Settlement) bool { return z.Park })
 	update := func(g leaseGroup) any {
 		if !g.park {
 			return dead(literal(g.err))
@@ -456,9 +428,9 @@ func (of *settlement) heads(ctx context.Context) ([]head, error) {
 	var ids bson.A
 	wanted := map[outmill.Lease]bool{}
 	for _, item := range of.items {
-		if item.park {
-			ids = append(ids, uuid(item.lease.ID))
-			wanted[item.lease] = true
+		if item.Park {
+			ids = append(ids, uuid(item.Lease.ID))
+			wanted[item.Lease] = true
 		}
 	}
 	filter := append(in("_id", ids), append(exists("key"), bson.E{Key: "stage", Value: stageLeased})...)
@@ -519,10 +491,10 @@ func (s *Store) park(ctx context.Context, ids bson.A, counted touched) error {
 	return err
 }
 
-func leaseIDs(items []settling) bson.A {
+func leaseIDs(items []outmill.Settlement) bson.A {
 	ids := make(bson.A, len(items))
 	for i, item := range items {
-		ids[i] = uuid(item.lease.ID)
+		ids[i] = uuid(item.Lease.ID)
 	}
 	return ids
 }

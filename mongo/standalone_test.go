@@ -35,10 +35,10 @@ func Test_a_standalone_server_is_enough_for_all_that_needs_no_transaction(t *tes
 	require.NoError(t, err)
 	require.Len(t, held, 7)
 	require.NoError(t, s.Ack(t.Context(), "", leases[1:2]))
-	require.NoError(t, s.Abandon(t.Context(), []outmill.Abandonment{{Lease: leases[2], Delay: time.Hour}}))
-	require.NoError(t, s.Snooze(t.Context(), []outmill.Snoozing{{Lease: leases[3], Delay: time.Hour}}))
+	require.NoError(t, s.Abandon(t.Context(), []outmill.Settlement{{Lease: leases[2], Delay: time.Hour}}))
+	require.NoError(t, s.Snooze(t.Context(), []outmill.Settlement{{Lease: leases[3], Delay: time.Hour}}))
 	require.NoError(t, s.Release(t.Context(), leases[4:5]))
-	require.NoError(t, s.Fail(t.Context(), []outmill.Failure{{Lease: leases[5], Err: "no"}, {Lease: leases[0], Err: "parks", Park: true}}))
+	require.NoError(t, s.Fail(t.Context(), []outmill.Settlement{{Lease: leases[5], Err: "no"}, {Lease: leases[0], Err: "parks", Park: true}}))
 	status := map[outmill.Status]int{}
 	reader := readers
 	list, err := s.List(t.Context(), outmill.ListQuery{Group: &reader})

@@ -13,6 +13,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/routing"
 	"github.com/outmill/outmill/internal/steps"
+	"github.com/outmill/outmill/storekit"
 )
 
 // What happens to the record of a step is counted in the same transaction as
@@ -48,16 +49,16 @@ type member struct {
 // memberState is what becomes of a step. Open counts the message's records that
 // are still to be settled, Acked and Dead the others.
 type memberState struct {
-	Status outmill.StepStatus `bson:"status"`
-	Open   int                `bson:"open"`
-	Acked  int                `bson:"acked"`
-	Dead   int                `bson:"dead"`
+	Status storekit.StepStatus `bson:"status"`
+	Open   int                 `bson:"open"`
+	Acked  int                 `bson:"acked"`
+	Dead   int                 `bson:"dead"`
 	// Reported: what becomes of the message no longer matters.
 	Reported bool `bson:"reported"`
 }
 
 func newMember(join outmill.JoinID, step uuid) *member {
-	return &member{ID: memberID(join, step), Join: uuid(join), Step: step, State: memberState{Status: outmill.StepPending}}
+	return &member{ID: memberID(join, step), Join: uuid(join), Step: step, State: memberState{Status: storekit.StepPending}}
 }
 
 func memberID(join outmill.JoinID, step uuid) bson.Binary {
@@ -65,7 +66,7 @@ func memberID(join outmill.JoinID, step uuid) bson.Binary {
 }
 
 // settled is what has become of the step.
-func (m memberState) settled() outmill.StepStatus {
+func (m memberState) settled() storekit.StepStatus {
 	if m.Reported {
 		return m.Status
 	}
@@ -262,7 +263,7 @@ func (s *Store) partsOf(ctx context.Context, members []member) (map[uuid]int, er
 	found, err := findAll[struct {
 		ID    uuid `bson:"_id"`
 		Parts int  `bson:"parts"`
-	}](ctx, s.joins, append(in("_id", asList(joins)), bson.E{Key: "status", Value: outmill.JoinPending}), first(len(joins), nil, "parts"))
+	}](ctx, s.joins, append(in("_id", asList(joins)), bson.E{Key: "status", Value: storekit.JoinPending}), first(len(joins), nil, "parts"))
 	parts := map[uuid]int{}
 	for _, f := range found {
 		parts[f.ID] = f.Parts
@@ -299,7 +300,7 @@ func (s *Store) hurryDecided(ctx context.Context, joins touched) error {
 	}
 	decided := bson.A{}
 	for _, j := range found {
-		if status, _ := j.join().Decide(false, j.late()); j.Status != outmill.JoinPending || status != outmill.JoinPending {
+		if status, _ := j.join().Decide(false, j.late()); j.Status != storekit.JoinPending || status != storekit.JoinPending {
 			decided = append(decided, j.ID)
 		}
 	}

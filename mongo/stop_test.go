@@ -108,7 +108,7 @@ func Test_a_claim_in_order_that_stops_between_choosing_and_writing_hands_out_not
 	s := newStand(t, mongo.Config{})
 	require.NoError(t, s.Append(t.Context(), keyed("key", "first", "second")...))
 	first := claimed(t, s, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey))
-	require.NoError(t, s.Abandon(t.Context(), []outmill.Abandonment{{Lease: first[0].Lease(), Delay: time.Hour}}))
+	require.NoError(t, s.Abandon(t.Context(), []outmill.Settlement{{Lease: first[0].Lease(), Delay: time.Hour}}))
 	late := claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey)
 	late.KeyPolicy = outmill.KeySkip
 	goOn := s.stopped(t, late)

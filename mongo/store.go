@@ -19,11 +19,12 @@ import (
 	"github.com/outmill/outmill/internal/logs"
 	"github.com/outmill/outmill/internal/rotation"
 	"github.com/outmill/outmill/internal/sqltx"
+	"github.com/outmill/outmill/storekit"
 )
 
 var (
-	_ outmill.Store = (*Store)(nil)
-	_ outmill.Waker = (*Store)(nil)
+	_ outmill.Store  = (*Store)(nil)
+	_ storekit.Waker = (*Store)(nil)
 )
 
 // Store is an outbox in one MongoDB database. All methods may be called

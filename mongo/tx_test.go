@@ -24,6 +24,7 @@ import (
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/mongo"
 	"github.com/outmill/outmill/publisher"
+	"github.com/outmill/outmill/storekit"
 )
 
 var errRefused = errors.New("no credit")
@@ -259,7 +260,7 @@ func Test_a_session_of_another_client_and_another_stores_transaction_are_foreign
 	for name, ctx := range map[string]context.Context{
 		"the session of another client":   driver.NewSessionContext(t.Context(), session),
 		"WithTx of another store":         other.WithTx(t.Context(), session),
-		"a transaction of another engine": outmill.ContextWithTx(t.Context(), "sqlite", "tx"),
+		"a transaction of another engine": storekit.ContextWithTx(t.Context(), "sqlite", "tx"),
 	} {
 		require.ErrorIs(t, s.Append(ctx, one("never")), outmill.ErrForeignTx, name)
 		tx, err := s.TxOf(ctx)
@@ -449,9 +450,9 @@ func Test_all_other_methods_take_no_notice_of_a_session(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, found, 4)
 			require.NoError(t, s.Ack(inside, "", leasesOf(found[:1])))
-			require.NoError(t, s.Abandon(inside, []outmill.Abandonment{{Lease: found[1].Lease()}}))
-			require.NoError(t, s.Snooze(inside, []outmill.Snoozing{{Lease: found[2].Lease()}}))
-			require.NoError(t, s.Fail(inside, []outmill.Failure{{Lease: found[3].Lease(), Park: true}}))
+			require.NoError(t, s.Abandon(inside, []outmill.Settlement{{Lease: found[1].Lease()}}))
+			require.NoError(t, s.Snooze(inside, []outmill.Settlement{{Lease: found[2].Lease()}}))
+			require.NoError(t, s.Fail(inside, []outmill.Settlement{{Lease: found[3].Lease(), Park: true}}))
 			require.NoError(t, s.RegisterGroup(inside, outmill.Registration{Group: "another"}))
 			_, err = s.Requeue(inside, found[3].ID)
 			require.NoError(t, err)

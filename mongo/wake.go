@@ -30,7 +30,7 @@ const (
 )
 
 // Wake calls woken when records of a topic may have become claimable: see
-// outmill.Waker. It hears at once what the Store does in transactions of its own.
+// storekit.Waker. It hears at once what the Store does in transactions of its own.
 // What callers' transactions and other processes append comes by a change stream,
 // one for all Stores of a client and their collection, which the first Wake opens and
 // the last Close ends; polling finds what other processes give back. The stream is

@@ -80,8 +80,8 @@ func Test_a_readers_own_process_is_woken_without_a_change_stream(t *testing.T) {
 	found := claimed(t, s, claimOf(outmill.NewOwnerToken(), 4, outmill.OrderNone))
 	require.Len(t, found, 3)
 	wakes("release", s.Release(t.Context(), leasesOf(found[:1])))
-	wakes("abandon", s.Abandon(t.Context(), []outmill.Abandonment{{Lease: found[1].Lease()}}))
-	require.NoError(t, s.Fail(t.Context(), []outmill.Failure{{Lease: found[2].Lease()}}))
+	wakes("abandon", s.Abandon(t.Context(), []outmill.Settlement{{Lease: found[1].Lease()}}))
+	require.NoError(t, s.Fail(t.Context(), []outmill.Settlement{{Lease: found[2].Lease()}}))
 	_, err := s.Requeue(t.Context(), found[2].ID)
 	wakes("requeue", err)
 }

@@ -252,10 +252,10 @@ func (w *walk) work(ctx context.Context, store *mongo.Store, g walkGroup, drops 
 			stopped[key] = true
 			back = append(back, r)
 			w.letGo(g, r)
-			w.failed("abandon", store.Abandon(ctx, []outmill.Abandonment{{Lease: r.Lease(), Delay: time.Duration(rand.N(20)) * time.Millisecond}}))
+			w.failed("abandon", store.Abandon(ctx, []outmill.Settlement{{Lease: r.Lease(), Delay: time.Duration(rand.N(20)) * time.Millisecond}}))
 		case !calm && rand.N(8) == 0 && r.Key[0] == 'x':
 			w.letGo(g, r)
-			w.failed("fail", store.Fail(ctx, []outmill.Failure{{Lease: r.Lease(), Err: "failed", Park: g.policy == outmill.KeyPark}}))
+			w.failed("fail", store.Fail(ctx, []outmill.Settlement{{Lease: r.Lease(), Err: "failed", Park: g.policy == outmill.KeyPark}}))
 		default:
 			w.handledNow(g, drops, r)
 			done = append(done, r)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // A Matcher looks at the record of a published message and says what does not
@@ -134,7 +135,7 @@ func compare(what, got, want string) string {
 func metadataOf(rec *outmill.Record) map[string]string {
 	copied := *rec
 	copied.Metadata = maps.Clone(rec.Metadata)
-	return outmill.MessageOf(&copied).Metadata
+	return storekit.MessageOf(&copied).Metadata
 }
 
 func jsonText(value any) ([]byte, error) {

@@ -10,6 +10,7 @@ import (
 	"github.com/outmill/outmill/internal/bell"
 	"github.com/outmill/outmill/internal/limits"
 	"github.com/outmill/outmill/internal/routing"
+	"github.com/outmill/outmill/storekit"
 )
 
 var (
@@ -124,7 +125,7 @@ func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
 	if err != nil {
 		return s.explain(ctx, operation, err)
 	}
-	if err := outmill.CheckRecords(records, s.config.MaxPayload); err != nil {
+	if err := storekit.CheckRecords(records, s.config.MaxPayload); err != nil {
 		return s.explain(ctx, operation, err)
 	}
 	if len(records) == 0 {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 const sqlAppend = `SELECT {p:append}($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[],
@@ -51,7 +52,7 @@ func NewAppender(config Config) (*Appender, error) {
 // A statement notifies readers when it is committed, but not within NotifyInterval of the
 // one before: those records are found by polling, or with the next notification.
 func (a *Appender) Statement(records ...*outmill.Record) (query string, args []any, err error) {
-	if err := errors.Join(outmill.CheckRecords(records, a.config.MaxPayload), withoutJoins(records)); err != nil {
+	if err := errors.Join(storekit.CheckRecords(records, a.config.MaxPayload), withoutJoins(records)); err != nil {
 		return "", nil, fmt.Errorf("outmill/postgres: statement: %w", err)
 	}
 	made, err := newAppending(nil, records)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/inorder"
+	"github.com/outmill/outmill/storekit"
 )
 
 // maxClaim bounds what one claim hands out, whatever its limit.
@@ -94,7 +95,7 @@ const sqlLogDue = `SELECT {p:log_due}($1::text, $2::text[], $3::bigint[])`
 // nothing in half of the time that ctx leaves returns nothing, and wakes the readers.
 func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.Record, error) {
 	const operation = "claim"
-	if err := req.Validate(); err != nil {
+	if err := storekit.CheckClaim(req); err != nil {
 		return nil, s.explain(ctx, operation, err)
 	}
 	req.Limit = min(req.Limit, maxClaim)

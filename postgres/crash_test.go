@@ -28,16 +28,16 @@ func Test_what_was_given_back_stays_so_when_the_server_is_killed(t *testing.T) {
 			for name, giveBack := range map[string]func(ctx context.Context, leases []outmill.Lease) error{
 				"released": store.Release,
 				"abandoned": func(ctx context.Context, l []outmill.Lease) error {
-					return store.Abandon(ctx, []outmill.Abandonment{{Lease: l[0]}, {Lease: l[1]}})
+					return store.Abandon(ctx, []outmill.Settlement{{Lease: l[0]}, {Lease: l[1]}})
 				},
 				"snoozed": func(ctx context.Context, l []outmill.Lease) error {
-					return store.Snooze(ctx, []outmill.Snoozing{{Lease: l[0]}, {Lease: l[1]}})
+					return store.Snooze(ctx, []outmill.Settlement{{Lease: l[0]}, {Lease: l[1]}})
 				},
 				"failed": func(ctx context.Context, l []outmill.Lease) error {
-					return store.Fail(ctx, []outmill.Failure{{Lease: l[0]}, {Lease: l[1]}})
+					return store.Fail(ctx, []outmill.Settlement{{Lease: l[0]}, {Lease: l[1]}})
 				},
 				"parked": func(ctx context.Context, l []outmill.Lease) error {
-					return store.Fail(ctx, []outmill.Failure{{Lease: l[0], Park: true}, {Lease: l[1]}})
+					return store.Fail(ctx, []outmill.Settlement{{Lease: l[0], Park: true}, {Lease: l[1]}})
 				},
 			} {
 				require.NoError(t, store.Append(t.Context(), &outmill.Record{Topic: name, Key: "key"}, &outmill.Record{Topic: name, Key: "key"}))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/routing"
+	"github.com/outmill/outmill/storekit"
 )
 
 const (
@@ -182,7 +183,7 @@ const adoptAtOnce = 5000
 // come without a group; claims adopt it.
 func (s *Store) RegisterGroup(ctx context.Context, regs ...outmill.Registration) error {
 	const operation = "register group"
-	if err := outmill.CheckRegistrations(regs); err != nil || len(regs) == 0 {
+	if err := storekit.CheckRegistrations(regs); err != nil || len(regs) == 0 {
 		return s.explain(ctx, operation, errors.Join(err, s.usable(ctx)))
 	}
 	s.checked.Store(false)
@@ -354,7 +355,7 @@ func addTexts(into *[]string) func(scan func(...any) error) error {
 // meanwhile remains; another call removes it.
 func (s *Store) DropGroup(ctx context.Context, group string) (int, error) {
 	const operation = "drop group"
-	if err := outmill.CheckGroup(group); err != nil {
+	if err := storekit.CheckGroup(group); err != nil {
 		return 0, s.explain(ctx, operation, err)
 	}
 	// Somebody may register the group again, and get records of its own.

@@ -261,10 +261,10 @@ func settleEach(t *testing.T, store *postgres.Store, found []*outmill.Record) {
 	require.NoError(t, err)
 	require.Len(t, held, len(leases))
 	require.NoError(t, store.Ack(ctx, "", leases[:2]))
-	require.NoError(t, store.Abandon(ctx, []outmill.Abandonment{{Lease: leases[2], Err: "again"}}))
-	require.NoError(t, store.Snooze(ctx, []outmill.Snoozing{{Lease: leases[3]}}))
+	require.NoError(t, store.Abandon(ctx, []outmill.Settlement{{Lease: leases[2], Err: "again"}}))
+	require.NoError(t, store.Snooze(ctx, []outmill.Settlement{{Lease: leases[3]}}))
 	require.NoError(t, store.Release(ctx, leases[4:5]))
-	require.NoError(t, store.Fail(ctx, []outmill.Failure{{Lease: leases[5], Err: "dead"}, {Lease: leases[6], Err: "dead too", Park: true}}))
+	require.NoError(t, store.Fail(ctx, []outmill.Settlement{{Lease: leases[5], Err: "dead"}, {Lease: leases[6], Err: "dead too", Park: true}}))
 }
 
 func operating(t *testing.T, store *postgres.Store) {

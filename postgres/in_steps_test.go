@@ -113,7 +113,7 @@ SELECT gen_random_uuid(), 'readers', 'orders', 'hot', 1, now(), now(), now(), 10
 		execute(t, db, `INSERT INTO outmill.lanes (grp, topic, key, blocked_by, until, head) SELECT 'readers', 'orders', 'hot', $1, now() + interval '1 hour', min(seq) FROM outmill.records WHERE stage = 1`, park.Owner.String())
 		dead := func() int { return valueOf[int](t, db, `SELECT count(*) FROM outmill.records WHERE stage = 7`) }
 
-		require.NoError(t, store.Fail(t.Context(), []outmill.Failure{{Lease: first[0].Lease(), Err: "no good", Park: true}}))
+		require.NoError(t, store.Fail(t.Context(), []outmill.Settlement{{Lease: first[0].Lease(), Err: "no good", Park: true}}))
 		require.Equal(t, 1001, dead(), "the record, and one step")
 		require.NoError(t, store.Append(t.Context(), &outmill.Record{Topic: "orders", Key: "free", MessageID: "free"}))
 		park.Owner = outmill.NewOwnerToken()

@@ -10,13 +10,14 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/postgres"
+	"github.com/outmill/outmill/storekit"
 )
 
 // joining makes every call of joins, with a group that reads all topics.
 func joining(t *testing.T, store *postgres.Store) {
 	t.Helper()
 	ctx := t.Context()
-	join := &outmill.Join{ExpectedSteps: 4, Metadata: map[string]string{"a": "b"}, Timeout: time.Hour}
+	join := &storekit.Join{ExpectedSteps: 4, Metadata: map[string]string{"a": "b"}, Timeout: time.Hour}
 	step := func(payload string) *outmill.Record {
 		r := made("steps", payload, 1)[0]
 		r.Joins = []outmill.JoinID{join.ID}
@@ -28,11 +29,11 @@ func joining(t *testing.T, store *postgres.Store) {
 		}
 		return store.Append(ctx, step("acked"), step("dead"), step("completed"), step("failed"))
 	}))
-	require.ErrorIs(t, store.Append(ctx, step("too many")), outmill.ErrTooManySteps)
+	require.ErrorIs(t, store.Append(ctx, step("too many")), storekit.ErrTooManySteps)
 	found := claimed(t, store, claimOf(outmill.NewOwnerToken(), 4, outmill.OrderNone, "steps"))
 	require.Len(t, found, 4)
 	require.NoError(t, store.Ack(ctx, "", leasesOf(found[:1])))
-	require.NoError(t, store.Fail(ctx, []outmill.Failure{{Lease: found[1].Lease()}}))
+	require.NoError(t, store.Fail(ctx, []outmill.Settlement{{Lease: found[1].Lease()}}))
 	require.NoError(t, store.ReportCompleted(ctx, join.ID, found[2].ID))
 	require.NoError(t, store.ReportFailed(ctx, join.ID, found[3].ID))
 	got, err := store.GetJoin(ctx, join.ID)
@@ -41,20 +42,20 @@ func joining(t *testing.T, store *postgres.Store) {
 	steps, err := store.ListSteps(ctx, join.ID, outmill.WorkItemID{}, 0)
 	require.NoError(t, err)
 	require.Len(t, steps, 4)
-	ended, err := store.FinishJoin(ctx, join.ID, outmill.FinishRequest{FailIfAnyStepFailed: true, Then: func(outmill.Join) (*outmill.Record, error) {
+	ended, err := store.FinishJoin(ctx, join.ID, storekit.FinishRequest{FailIfAnyStepFailed: true, Then: func(storekit.Join) (*outmill.Record, error) {
 		return made("steps", "next", 1)[0], nil
 	}})
 	require.NoError(t, err)
-	require.Equal(t, outmill.JoinFailed, ended.Join.Status)
+	require.Equal(t, storekit.JoinFailed, ended.Join.Status)
 
-	open := &outmill.Join{Unsealed: true}
+	open := &storekit.Join{Unsealed: true}
 	require.NoError(t, store.StartJoin(ctx, open))
 	if err := store.AttachStep(ctx, open.ID, found[1].ID); err != nil {
-		require.ErrorIs(t, err, outmill.ErrUnknownMessage, "a store that does not retain what is processed")
+		require.ErrorIs(t, err, storekit.ErrUnknownMessage, "a store that does not retain what is processed")
 	}
 	require.NoError(t, store.SealJoin(ctx, open.ID, 1))
 	require.NoError(t, store.CancelJoin(ctx, open.ID, "enough"))
-	joins, err := store.ListJoins(ctx, outmill.JoinQuery{Status: outmill.JoinCancelled})
+	joins, err := store.ListJoins(ctx, storekit.JoinQuery{Status: storekit.JoinCancelled})
 	require.NoError(t, err)
 	require.NotEmpty(t, joins)
 	_, err = store.DeleteJoins(ctx, 10)

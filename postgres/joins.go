@@ -13,9 +13,10 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/sqltx"
 	"github.com/outmill/outmill/internal/steps"
+	"github.com/outmill/outmill/storekit"
 )
 
-var _ outmill.Joins = (*Store)(nil)
+var _ storekit.Joins = (*Store)(nil)
 
 const (
 	sqlStartJoin = `INSERT INTO {p:joins} (id, grouping_key, policy, quorum, expected_steps, deadline, complete_at_deadline, created_at, updated_at, metadata)
@@ -105,7 +106,7 @@ const defaultListLimitOfJoins = 100
 
 // countedJoin is a join, and what the store knows of it besides.
 type countedJoin struct {
-	outmill.Join
+	storekit.Join
 	// late: the deadline has passed; deadlineIn is how long it is until then.
 	late       bool
 	deadlineIn time.Duration
@@ -142,8 +143,8 @@ func joinsStep(template string, into *[]countedJoin, args ...any) step {
 	}}
 }
 
-// StartJoin begins a join. See outmill.Joins.
-func (s *Store) StartJoin(ctx context.Context, join *outmill.Join) error {
+// StartJoin begins a join. See storekit.Joins.
+func (s *Store) StartJoin(ctx context.Context, join *storekit.Join) error {
 	const operation = "start join"
 	tx, err := s.TxOf(ctx)
 	if err == nil {
@@ -164,7 +165,7 @@ func (s *Store) StartJoin(ctx context.Context, join *outmill.Join) error {
 	start.count = &started
 	check := func(err error) error {
 		if err == nil && started == 0 {
-			err = fmt.Errorf("%w: %s", outmill.ErrJoinExists, id)
+			err = fmt.Errorf("%w: %s", storekit.ErrJoinExists, id)
 		}
 		return err
 	}
@@ -179,7 +180,7 @@ func (s *Store) StartJoin(ctx context.Context, join *outmill.Join) error {
 	return err
 }
 
-func startStep(id outmill.JoinID, join *outmill.Join) (step, error) {
+func startStep(id outmill.JoinID, join *storekit.Join) (step, error) {
 	metadata := ""
 	if len(join.Metadata) > 0 {
 		text, err := json.Marshal(join.Metadata)
@@ -193,7 +194,7 @@ func startStep(id outmill.JoinID, join *outmill.Join) (step, error) {
 		expected = -1
 	}
 	return step{template: sqlStartJoin, args: []any{
-		id.String(), join.GroupingKey, string(cmp.Or(join.Policy, outmill.JoinAll)), int64(join.Quorum), expected,
+		id.String(), join.GroupingKey, string(cmp.Or(join.Policy, storekit.JoinAll)), int64(join.Quorum), expected,
 		timeText(join.Timeout, join.Deadline), join.CompleteAtDeadline, metadata,
 	}}, nil
 }
@@ -218,7 +219,7 @@ func (t *txn) lockJoin(ctx context.Context, template string, id outmill.JoinID, 
 	var found []countedJoin
 	err := t.run(ctx, lockStep(id, step), joinsStep(template, &found, []string{id.String()}))
 	if err == nil && len(found) == 0 {
-		err = fmt.Errorf("%w: %s", outmill.ErrUnknownJoin, id)
+		err = fmt.Errorf("%w: %s", storekit.ErrUnknownJoin, id)
 	}
 	if err != nil {
 		return nil, err
@@ -230,7 +231,7 @@ func lockStep(id outmill.JoinID, name string) step {
 	return step{template: sqlLockJoins, args: []any{id.String(), name}}
 }
 
-// AttachStep makes a record a step. See outmill.Joins.
+// AttachStep makes a record a step. See storekit.Joins.
 func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmill.WorkItemID) error {
 	const operation = "attach step"
 	if _, err := s.seesLog(ctx, operation); err != nil {
@@ -256,10 +257,10 @@ func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmi
 			return err
 		}
 		if a.step == "" || s.config.Retain <= 0 {
-			return fmt.Errorf("%w: %s", outmill.ErrUnknownMessage, message)
+			return fmt.Errorf("%w: %s", storekit.ErrUnknownMessage, message)
 		}
 		if a.waits {
-			return outmill.WaitIsNoStep()
+			return storekit.ErrWaitIsNoStep
 		}
 		if err := t.run(ctx, a.look(id, message)...); err != nil {
 			return err
@@ -326,7 +327,7 @@ func (a *lateStep) look(id outmill.JoinID, message outmill.WorkItemID) []step {
 
 func (a *lateStep) attach(id outmill.JoinID) []step {
 	status := steps.Settled(a.open, a.acked, a.dead)
-	counts := steps.Counts{}.Moved(outmill.StepPending, status)
+	counts := steps.Counts{}.Moved(storekit.StepPending, status)
 	return append([]step{{template: sqlNoteJoin, args: []any{a.step, id.String()}}, {
 		template: sqlAddMember, args: []any{id.String(), a.step, string(status), int64(a.open), int64(a.acked), int64(a.dead)},
 	}}, countStep(id, counts.Completed, counts.Failed)...)
@@ -340,17 +341,17 @@ func countStep(id outmill.JoinID, completed, failed int) []step {
 	return []step{{template: sqlCount, args: []any{id.String(), int64(completed), int64(failed)}}}
 }
 
-// ReportCompleted settles a step. See outmill.Joins.
+// ReportCompleted settles a step. See storekit.Joins.
 func (s *Store) ReportCompleted(ctx context.Context, join outmill.JoinID, step outmill.WorkItemID) error {
-	return s.report(ctx, "report completed", join, step, outmill.StepCompleted)
+	return s.report(ctx, "report completed", join, step, storekit.StepCompleted)
 }
 
-// ReportFailed settles a step. See outmill.Joins.
+// ReportFailed settles a step. See storekit.Joins.
 func (s *Store) ReportFailed(ctx context.Context, join outmill.JoinID, step outmill.WorkItemID) error {
-	return s.report(ctx, "report failed", join, step, outmill.StepFailed)
+	return s.report(ctx, "report failed", join, step, storekit.StepFailed)
 }
 
-func (s *Store) report(ctx context.Context, operation string, id outmill.JoinID, of outmill.WorkItemID, as outmill.StepStatus) error {
+func (s *Store) report(ctx context.Context, operation string, id outmill.JoinID, of outmill.WorkItemID, as storekit.StepStatus) error {
 	logged, err := s.seesLog(ctx, operation)
 	if err != nil {
 		return err
@@ -366,24 +367,24 @@ func (s *Store) report(ctx context.Context, operation string, id outmill.JoinID,
 		}
 		var members, reported int
 		steps := []step{{template: sqlHasMember, args: []any{id.String(), names[0]}, count: &members}}
-		if join.Status == outmill.JoinPending {
+		if join.Status == storekit.JoinPending {
 			steps = append(steps, step{template: sqlReport, args: []any{id.String(), names[0], string(as)}, count: &reported})
 		}
 		if err := t.run(ctx, steps...); err != nil {
 			return err
 		}
 		if members == 0 {
-			return fmt.Errorf("%w: %s of %s", outmill.ErrUnknownStep, of, id)
+			return fmt.Errorf("%w: %s of %s", storekit.ErrUnknownStep, of, id)
 		}
 		completed, failed := reported, 0
-		if as == outmill.StepFailed {
+		if as == storekit.StepFailed {
 			completed, failed = 0, completed
 		}
 		return t.finish(ctx, countStep(id, completed, failed)...)
 	})
 }
 
-// SealJoin says how many steps the join has. See outmill.Joins.
+// SealJoin says how many steps the join has. See storekit.Joins.
 func (s *Store) SealJoin(ctx context.Context, id outmill.JoinID, expected int) error {
 	return s.onJoin(ctx, "seal join", id, func(ctx context.Context, t *txn, join *countedJoin) error {
 		steps, err := t.seal(ctx, join, expected)
@@ -409,8 +410,8 @@ func (t *txn) seal(ctx context.Context, j *countedJoin, expected int) ([]step, e
 	return []step{{template: sqlSeal, args: []any{j.ID.String(), int64(expected)}}}, nil
 }
 
-// FinishJoin ends the join if it is decided. See outmill.Joins.
-func (s *Store) FinishJoin(ctx context.Context, id outmill.JoinID, request outmill.FinishRequest) (outmill.FinishResult, error) {
+// FinishJoin ends the join if it is decided. See storekit.Joins.
+func (s *Store) FinishJoin(ctx context.Context, id outmill.JoinID, request storekit.FinishRequest) (storekit.FinishResult, error) {
 	const operation = "finish join"
 	result, done, err := s.undecided(ctx, id, request)
 	if err != nil || done {
@@ -418,24 +419,24 @@ func (s *Store) FinishJoin(ctx context.Context, id outmill.JoinID, request outmi
 	}
 	var follow *appending
 	err = s.durably(ctx, operation, func(ctx context.Context, t *txn) error {
-		result, follow = outmill.FinishResult{}, nil
+		result, follow = storekit.FinishResult{}, nil
 		join, err := t.lockJoin(ctx, sqlJoinsOf, id, "")
 		if err != nil {
 			return err
 		}
 		var steps []step
-		if join.Status == outmill.JoinPending && request.Seal && join.Unsealed {
+		if join.Status == storekit.JoinPending && request.Seal && join.Unsealed {
 			if steps, err = t.seal(ctx, join, request.ExpectedSteps); err != nil {
 				return err
 			}
 		}
-		status, reason := outmill.JoinPending, ""
-		if join.Status == outmill.JoinPending {
+		status, reason := storekit.JoinPending, ""
+		if join.Status == storekit.JoinPending {
 			status, reason = join.Decide(request.FailIfAnyStepFailed, join.late)
 		}
-		if status == outmill.JoinPending {
+		if status == storekit.JoinPending {
 			result.Join = join.Join
-			if join.Status == outmill.JoinPending {
+			if join.Status == storekit.JoinPending {
 				result.DeadlineIn = join.deadlineIn
 			}
 			return t.finish(ctx, steps...)
@@ -447,7 +448,7 @@ func (s *Store) FinishJoin(ctx context.Context, id outmill.JoinID, request outmi
 		return t.finish(ctx)
 	})
 	if err != nil {
-		return outmill.FinishResult{}, err
+		return storekit.FinishResult{}, err
 	}
 	if follow != nil {
 		follow.report()
@@ -462,7 +463,7 @@ func (s *Store) FinishJoin(ctx context.Context, id outmill.JoinID, request outmi
 
 // undecided answers without a lock while there is nothing to do, which is what
 // nearly all calls find.
-func (s *Store) undecided(ctx context.Context, id outmill.JoinID, request outmill.FinishRequest) (result outmill.FinishResult, done bool, err error) {
+func (s *Store) undecided(ctx context.Context, id outmill.JoinID, request storekit.FinishRequest) (result storekit.FinishResult, done bool, err error) {
 	var found []countedJoin
 	err = s.writeAll(ctx, "finish join", joinsStep(sqlJoinsOf, &found, []string{id.String()}))
 	if err != nil || len(found) == 0 {
@@ -470,16 +471,16 @@ func (s *Store) undecided(ctx context.Context, id outmill.JoinID, request outmil
 	}
 	join := found[0]
 	result.Join = join.Join
-	if join.Status != outmill.JoinPending {
+	if join.Status != storekit.JoinPending {
 		return result, true, nil
 	}
 	result.DeadlineIn = join.deadlineIn
 	status, _ := join.Decide(request.FailIfAnyStepFailed, join.late)
-	return result, status == outmill.JoinPending && (!request.Seal || !join.Unsealed), nil
+	return result, status == storekit.JoinPending && (!request.Seal || !join.Unsealed), nil
 }
 
 // end marks the join, and appends what is to follow.
-func (t *txn) end(ctx context.Context, join *countedJoin, steps []step, status outmill.JoinStatus, reason string, then func(outmill.Join) (*outmill.Record, error)) (outmill.FinishResult, *appending, error) {
+func (t *txn) end(ctx context.Context, join *countedJoin, steps []step, status storekit.JoinStatus, reason string, then func(storekit.Join) (*outmill.Record, error)) (storekit.FinishResult, *appending, error) {
 	join.Status, join.Reason = status, reason
 	var at pgtype.Timestamptz
 	err := t.run(ctx, append(steps, step{
@@ -487,16 +488,16 @@ func (t *txn) end(ctx context.Context, join *countedJoin, steps []step, status o
 		row: func(scan func(...any) error) error { return scan(&at) },
 	})...)
 	if err != nil {
-		return outmill.FinishResult{}, nil, err
+		return storekit.FinishResult{}, nil, err
 	}
 	join.FinishedAt, join.UpdatedAt = utc(at), utc(at)
 	follow, err := t.follow(ctx, join.Join, then)
-	return outmill.FinishResult{Join: join.Join, Finished: true}, follow, err
+	return storekit.FinishResult{Join: join.Join, Finished: true}, follow, err
 }
 
 // follow appends what is to be published when the join ends, nil where nothing
 // is.
-func (t *txn) follow(ctx context.Context, join outmill.Join, then func(outmill.Join) (*outmill.Record, error)) (*appending, error) {
+func (t *txn) follow(ctx context.Context, join storekit.Join, then func(storekit.Join) (*outmill.Record, error)) (*appending, error) {
 	if then == nil {
 		return nil, nil
 	}
@@ -504,7 +505,7 @@ func (t *txn) follow(ctx context.Context, join outmill.Join, then func(outmill.J
 	if err != nil || record == nil {
 		return nil, err
 	}
-	if err := outmill.CheckRecords([]*outmill.Record{record}, t.s.config.MaxPayload); err != nil {
+	if err := storekit.CheckRecords([]*outmill.Record{record}, t.s.config.MaxPayload); err != nil {
 		return nil, err
 	}
 	one := *record
@@ -547,35 +548,35 @@ func (t *txn) thatTake(ctx context.Context, ids []outmill.JoinID) ([]outmill.Joi
 	return take, nil
 }
 
-// CancelJoin ends a pending join. See outmill.Joins.
+// CancelJoin ends a pending join. See storekit.Joins.
 func (s *Store) CancelJoin(ctx context.Context, id outmill.JoinID, reason string) error {
 	return s.onJoin(ctx, "cancel join", id, func(ctx context.Context, t *txn, join *countedJoin) error {
 		switch join.Status {
-		case outmill.JoinCancelled:
+		case storekit.JoinCancelled:
 			return t.finish(ctx)
-		case outmill.JoinPending:
-			return t.finish(ctx, step{template: sqlEndJoin, args: []any{id.String(), string(outmill.JoinCancelled), outmill.CleanError(reason)}})
-		case outmill.JoinCompleted, outmill.JoinFailed:
+		case storekit.JoinPending:
+			return t.finish(ctx, step{template: sqlEndJoin, args: []any{id.String(), string(storekit.JoinCancelled), storekit.CleanError(reason)}})
+		case storekit.JoinCompleted, storekit.JoinFailed:
 		}
-		return fmt.Errorf("%w: %s is %s", outmill.ErrJoinFinished, id, join.Status)
+		return fmt.Errorf("%w: %s is %s", storekit.ErrJoinFinished, id, join.Status)
 	})
 }
 
-// GetJoin returns a join. See outmill.Joins.
-func (s *Store) GetJoin(ctx context.Context, id outmill.JoinID) (*outmill.Join, error) {
+// GetJoin returns a join. See storekit.Joins.
+func (s *Store) GetJoin(ctx context.Context, id outmill.JoinID) (*storekit.Join, error) {
 	const operation = "get join"
 	var found []countedJoin
 	if err := s.writeAll(ctx, operation, joinsStep(sqlJoinsOf, &found, []string{id.String()})); err != nil {
 		return nil, err
 	}
 	if len(found) == 0 {
-		return nil, s.explain(ctx, operation, fmt.Errorf("%w: %s", outmill.ErrUnknownJoin, id))
+		return nil, s.explain(ctx, operation, fmt.Errorf("%w: %s", storekit.ErrUnknownJoin, id))
 	}
 	return &found[0].Join, nil
 }
 
-// ListJoins returns joins in the order of their ids. See outmill.Joins.
-func (s *Store) ListJoins(ctx context.Context, query outmill.JoinQuery) ([]*outmill.Join, error) {
+// ListJoins returns joins in the order of their ids. See storekit.Joins.
+func (s *Store) ListJoins(ctx context.Context, query storekit.JoinQuery) ([]*storekit.Join, error) {
 	const operation = "list joins"
 	if err := query.Validate(); err != nil {
 		return nil, s.explain(ctx, operation, err)
@@ -593,28 +594,28 @@ func (s *Store) ListJoins(ctx context.Context, query outmill.JoinQuery) ([]*outm
 	if err != nil {
 		return nil, err
 	}
-	joins := make([]*outmill.Join, len(found))
+	joins := make([]*storekit.Join, len(found))
 	for i := range found {
 		joins[i] = &found[i].Join
 	}
 	return joins, nil
 }
 
-// ListSteps returns steps of a join. See outmill.Joins.
-func (s *Store) ListSteps(ctx context.Context, id outmill.JoinID, after outmill.WorkItemID, limit int) ([]outmill.JoinStep, error) {
+// ListSteps returns steps of a join. See storekit.Joins.
+func (s *Store) ListSteps(ctx context.Context, id outmill.JoinID, after outmill.WorkItemID, limit int) ([]storekit.JoinStep, error) {
 	const operation = "list steps"
 	if limit < 0 {
 		return nil, s.explain(ctx, operation, invalid("ListSteps: limit is %d: want 0 (100) or more", limit))
 	}
 	var found []countedJoin
-	var steps []outmill.JoinStep
+	var steps []storekit.JoinStep
 	err := s.write(ctx, operation, func(ctx context.Context, t *txn) error {
 		steps = nil
 		return t.finish(ctx, joinsStep(sqlJoinsOf, &found, []string{id.String()}), step{
 			template: sqlListSteps, args: []any{id.String(), after.String(), cmp.Or(limit, defaultListLimitOfJoins)},
 			row: func(scan func(...any) error) error {
 				var name string
-				var found outmill.JoinStep
+				var found storekit.JoinStep
 				err := errors.Join(scan(&name, &found.Status), found.ID.Scan(name))
 				steps = append(steps, found)
 				return err
@@ -625,12 +626,12 @@ func (s *Store) ListSteps(ctx context.Context, id outmill.JoinID, after outmill.
 		return nil, err
 	}
 	if len(found) == 0 {
-		return nil, s.explain(ctx, operation, fmt.Errorf("%w: %s", outmill.ErrUnknownJoin, id))
+		return nil, s.explain(ctx, operation, fmt.Errorf("%w: %s", storekit.ErrUnknownJoin, id))
 	}
 	return steps, nil
 }
 
-// DeleteJoins deletes joins that ended long ago. See outmill.Joins.
+// DeleteJoins deletes joins that ended long ago. See storekit.Joins.
 func (s *Store) DeleteJoins(ctx context.Context, limit int) (int, error) {
 	const operation = "delete joins"
 	if limit < 1 {

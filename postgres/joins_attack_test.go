@@ -20,6 +20,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/postgres"
+	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storetest"
 )
 
@@ -90,7 +91,7 @@ func (r *ring) stepsOf(id outmill.JoinID, names ...string) []*outmill.Record {
 	return records
 }
 
-func (r *ring) startJoin(join outmill.Join) outmill.JoinID {
+func (r *ring) startJoin(join storekit.Join) outmill.JoinID {
 	r.t.Helper()
 	require.NoError(r.t, r.store.StartJoin(r.t.Context(), &join))
 	return join.ID
@@ -105,7 +106,7 @@ func (r *ring) claimFrom(topic string) []*outmill.Record {
 // decidedJoin is an inner join whose only step is acked.
 func (r *ring) decidedJoin() outmill.JoinID {
 	r.t.Helper()
-	id := r.startJoin(outmill.Join{ExpectedSteps: 1})
+	id := r.startJoin(storekit.Join{ExpectedSteps: 1})
 	r.stepsOf(id, "inner")
 	require.NoError(r.t, r.store.Ack(r.t.Context(), "", leasesOf(r.claimFrom("steps"))))
 	return id
@@ -116,8 +117,8 @@ func (r *ring) decidedJoin() outmill.JoinID {
 func (r *ring) finishInto(id, outer outmill.JoinID, meanwhile func()) {
 	r.t.Helper()
 	store, stopped := r.stopping(`WHERE join_id = j.id`)
-	finished := async(func() (outmill.FinishResult, error) {
-		return store.FinishJoin(r.t.Context(), id, outmill.FinishRequest{Then: func(outmill.Join) (*outmill.Record, error) {
+	finished := async(func() (storekit.FinishResult, error) {
+		return store.FinishJoin(r.t.Context(), id, storekit.FinishRequest{Then: func(storekit.Join) (*outmill.Record, error) {
 			return &outmill.Record{Topic: "next", MessageID: "next", Joins: []outmill.JoinID{outer}}, nil
 		}})
 	})
@@ -131,7 +132,7 @@ func (r *ring) finishInto(id, outer outmill.JoinID, meanwhile func()) {
 func Test_a_follower_is_published_also_if_the_join_around_it_ends_just_then(t *testing.T) {
 	t.Parallel()
 	r := newRing(t, postgres.LaneRows, storetest.Options{})
-	outer := r.startJoin(outmill.Join{ExpectedSteps: 1})
+	outer := r.startJoin(storekit.Join{ExpectedSteps: 1})
 	r.finishInto(r.decidedJoin(), outer, func() {
 		require.NoError(t, r.store.CancelJoin(t.Context(), outer, "enough"))
 	})
@@ -140,7 +141,7 @@ func Test_a_follower_is_published_also_if_the_join_around_it_ends_just_then(t *t
 func Test_a_follower_is_published_also_if_another_one_takes_its_place_just_then(t *testing.T) {
 	t.Parallel()
 	eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
-		outer := r.startJoin(outmill.Join{ExpectedSteps: 1})
+		outer := r.startJoin(storekit.Join{ExpectedSteps: 1})
 		r.finishInto(r.decidedJoin(), outer, func() { r.stepsOf(outer, "quicker") })
 	})
 }
@@ -152,7 +153,7 @@ func Test_an_append_of_an_id_that_exists_attaches_nothing_also_if_the_groups_hav
 		there := &outmill.Record{Topic: "steps"}
 		require.NoError(t, r.gated.Append(ctx, there))
 		require.NoError(t, r.store.RegisterGroup(ctx, outmill.Registration{Group: "others"}))
-		id := r.startJoin(outmill.Join{ExpectedSteps: 1})
+		id := r.startJoin(storekit.Join{ExpectedSteps: 1})
 		again := &outmill.Record{ID: there.ID, Topic: "steps", Joins: []outmill.JoinID{id}}
 		require.Error(t, r.gated.Append(ctx, again))
 		steps, err := r.store.ListSteps(ctx, id, outmill.WorkItemID{}, 0)
@@ -164,7 +165,7 @@ func Test_an_append_of_an_id_that_exists_attaches_nothing_also_if_the_groups_hav
 func Test_an_ack_whose_context_ends_after_its_commit_wakes_what_waits(t *testing.T) {
 	t.Parallel()
 	eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
-		id := r.startJoin(outmill.Join{ExpectedSteps: 1})
+		id := r.startJoin(storekit.Join{ExpectedSteps: 1})
 		r.stepsOf(id, "step")
 		waiter := &outmill.Record{Topic: "waits", WaitsFor: id, Delay: time.Hour}
 		require.NoError(t, r.store.Append(t.Context(), waiter))
@@ -186,8 +187,8 @@ func Test_a_dead_record_is_requeued_while_it_is_being_attached(t *testing.T) {
 	eachLane(t, storetest.Options{Retain: time.Hour}, func(t *testing.T, r *ring) {
 		ctx := t.Context()
 		dead := r.append("", "dead")[0]
-		require.NoError(t, r.store.Fail(ctx, []outmill.Failure{{Lease: r.claim(outmill.NewOwnerToken(), 1)[0].Lease()}}))
-		id := r.startJoin(outmill.Join{ExpectedSteps: 1})
+		require.NoError(t, r.store.Fail(ctx, []outmill.Settlement{{Lease: r.claim(outmill.NewOwnerToken(), 1)[0].Lease()}}))
+		id := r.startJoin(storekit.Join{ExpectedSteps: 1})
 
 		stopped := r.gates.before(t, "INSERT INTO \""+r.schema+"\".\"join_members\"", 1)
 		attached := async(func() (struct{}, error) { return struct{}{}, r.gated.AttachStep(ctx, id, dead.ID) })
@@ -208,15 +209,15 @@ func Test_a_transaction_with_a_followers_dedup_key_that_stays_open_stalls_no_ack
 	t.Parallel()
 	eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
 		ctx := t.Context()
-		id := r.startJoin(outmill.Join{ExpectedSteps: 2, Policy: outmill.JoinAny})
+		id := r.startJoin(storekit.Join{ExpectedSteps: 2, Policy: storekit.JoinAny})
 		r.stepsOf(id, "first", "second")
 		steps := r.claimFrom("steps")
 		require.NoError(t, r.store.Ack(ctx, "", leasesOf(steps[:1])))
 
 		tx := r.begin()
 		require.NoError(t, r.store.Append(r.store.WithTx(ctx, tx), &outmill.Record{Topic: "next", DedupKey: "k"}))
-		finished := async(func() (outmill.FinishResult, error) {
-			return r.gated.FinishJoin(ctx, id, outmill.FinishRequest{Then: func(outmill.Join) (*outmill.Record, error) {
+		finished := async(func() (storekit.FinishResult, error) {
+			return r.gated.FinishJoin(ctx, id, storekit.FinishRequest{Then: func(storekit.Join) (*outmill.Record, error) {
 				return &outmill.Record{Topic: "next", DedupKey: "k"}, nil
 			}})
 		})
@@ -237,17 +238,17 @@ func Test_a_quorum_beyond_the_steps_that_a_join_may_have_is_refused_and_the_tran
 	t.Parallel()
 	r := newRing(t, postgres.LaneRows, storetest.Options{})
 	require.NoError(t, r.store.InTx(t.Context(), func(ctx context.Context, _ pgx.Tx) error {
-		bad := &outmill.Join{Unsealed: true, Policy: outmill.JoinQuorum, Quorum: math.MaxInt32 + 1}
+		bad := &storekit.Join{Unsealed: true, Policy: storekit.JoinQuorum, Quorum: math.MaxInt32 + 1}
 		require.ErrorIs(t, r.store.StartJoin(ctx, bad), outmill.ErrInvalidRecord)
-		return r.store.StartJoin(ctx, &outmill.Join{ExpectedSteps: 1})
+		return r.store.StartJoin(ctx, &storekit.Join{ExpectedSteps: 1})
 	}))
 }
 
 func Test_a_deadline_centuries_ahead_is_far_off(t *testing.T) {
 	t.Parallel()
 	r := newRing(t, postgres.LaneRows, storetest.Options{})
-	id := r.startJoin(outmill.Join{ExpectedSteps: 1, Deadline: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)})
-	result, err := r.store.FinishJoin(t.Context(), id, outmill.FinishRequest{})
+	id := r.startJoin(storekit.Join{ExpectedSteps: 1, Deadline: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)})
+	result, err := r.store.FinishJoin(t.Context(), id, storekit.FinishRequest{})
 	require.NoError(t, err)
 	require.Greater(t, result.DeadlineIn, 200*365*24*time.Hour)
 }
@@ -257,9 +258,9 @@ func Test_a_panic_in_Then_goes_on_and_leaves_the_join_as_it_was(t *testing.T) {
 	r := newRing(t, postgres.LaneRows, storetest.Options{})
 	id := r.decidedJoin()
 	require.PanicsWithError(t, "boom", func() {
-		_, _ = r.store.FinishJoin(t.Context(), id, outmill.FinishRequest{Then: func(outmill.Join) (*outmill.Record, error) { panic(errors.New("boom")) }})
+		_, _ = r.store.FinishJoin(t.Context(), id, storekit.FinishRequest{Then: func(storekit.Join) (*outmill.Record, error) { panic(errors.New("boom")) }})
 	})
-	result, err := r.store.FinishJoin(t.Context(), id, outmill.FinishRequest{})
+	result, err := r.store.FinishJoin(t.Context(), id, storekit.FinishRequest{})
 	require.NoError(t, err)
 	require.True(t, result.Finished)
 }
@@ -267,9 +268,9 @@ func Test_a_panic_in_Then_goes_on_and_leaves_the_join_as_it_was(t *testing.T) {
 func Test_a_finish_that_seals_the_join_wakes_the_others_that_wait(t *testing.T) {
 	t.Parallel()
 	r := newRing(t, postgres.LaneRows, storetest.Options{})
-	id := r.startJoin(outmill.Join{Unsealed: true})
+	id := r.startJoin(storekit.Join{Unsealed: true})
 	require.NoError(t, r.store.Append(t.Context(), &outmill.Record{Topic: "waits", WaitsFor: id, Delay: time.Hour}))
-	result, err := r.store.FinishJoin(t.Context(), id, outmill.FinishRequest{Seal: true})
+	result, err := r.store.FinishJoin(t.Context(), id, storekit.FinishRequest{Seal: true})
 	require.NoError(t, err)
 	require.True(t, result.Finished)
 	require.Len(t, r.claimFrom("waits"), 1)
@@ -279,7 +280,7 @@ func Test_a_report_after_the_end_leaves_the_join_as_it_was(t *testing.T) {
 	t.Parallel()
 	eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
 		ctx := t.Context()
-		id := r.startJoin(outmill.Join{ExpectedSteps: 1})
+		id := r.startJoin(storekit.Join{ExpectedSteps: 1})
 		step := r.stepsOf(id, "step")[0]
 		require.NoError(t, r.store.CancelJoin(ctx, id, "enough"))
 		before, err := r.store.GetJoin(ctx, id)
@@ -301,7 +302,7 @@ func Test_a_record_that_is_being_attached_keeps_its_place_in_its_key(t *testing.
 			first := &outmill.Record{Topic: "orders", Key: "k", MessageID: "first", Delay: time.Minute}
 			require.NoError(t, r.store.Append(ctx, first, &outmill.Record{Topic: "orders", Key: "k", MessageID: "second"}))
 			passTime(t, r.db, r.schema, time.Hour)
-			id := r.startJoin(outmill.Join{ExpectedSteps: 1})
+			id := r.startJoin(storekit.Join{ExpectedSteps: 1})
 
 			stopped := r.gates.before(t, "INSERT INTO \""+r.schema+"\".\"join_members\"", 1)
 			attached := async(func() (struct{}, error) { return struct{}{}, r.gated.AttachStep(ctx, id, first.ID) })
@@ -332,7 +333,7 @@ func Test_an_ack_that_decides_no_join_wakes_nobody(t *testing.T) {
 		config := r.store.config
 		config.NotifyInterval = -1
 		quiet := newStore(t, r.db, config)
-		id := r.startJoin(outmill.Join{ExpectedSteps: 2})
+		id := r.startJoin(storekit.Join{ExpectedSteps: 2})
 		r.stepsOf(id, "first", "second")
 		steps := r.claimFrom("steps")
 		woken := testenv.Hints(t.Context(), quiet)
@@ -348,7 +349,7 @@ func Test_late_attachments_beside_everything_else_leave_steps_that_say_what_beca
 	t.Parallel()
 	eachLane(t, storetest.Options{Retain: time.Hour}, func(t *testing.T, r *ring) {
 		ctx := t.Context()
-		joins := []outmill.JoinID{r.startJoin(outmill.Join{Unsealed: true}), r.startJoin(outmill.Join{Unsealed: true}), r.startJoin(outmill.Join{Unsealed: true})}
+		joins := []outmill.JoinID{r.startJoin(storekit.Join{Unsealed: true}), r.startJoin(storekit.Join{Unsealed: true}), r.startJoin(storekit.Join{Unsealed: true})}
 		records := made("orders", "m", 40)
 		for i, record := range records {
 			if i%3 == 0 {
@@ -390,7 +391,7 @@ func anything(ctx context.Context, store *postgres.Store, owner outmill.OwnerTok
 		err = store.Ack(ctx, "", leasesOf(found))
 	case 1:
 		for _, r := range found {
-			err = errors.Join(err, store.Fail(ctx, []outmill.Failure{{Lease: r.Lease(), Park: rand.IntN(2) == 0}}))
+			err = errors.Join(err, store.Fail(ctx, []outmill.Settlement{{Lease: r.Lease(), Park: rand.IntN(2) == 0}}))
 		}
 	case 2, 3:
 		_, err = store.Requeue(ctx, one)
@@ -405,24 +406,24 @@ func requireStepsOfRecords(t *testing.T, store *postgres.Store, id outmill.JoinI
 	steps, err := store.ListSteps(t.Context(), id, outmill.WorkItemID{}, 1000)
 	require.NoError(t, err)
 	require.NotEmpty(t, steps)
-	counts := map[outmill.StepStatus]int{}
+	counts := map[storekit.StepStatus]int{}
 	for _, step := range steps {
 		counts[step.Status]++
 		record, err := store.Get(t.Context(), step.ID)
 		require.NoError(t, err)
-		want := map[outmill.Status]outmill.StepStatus{outmill.StatusProcessed: outmill.StepCompleted, outmill.StatusDead: outmill.StepFailed}[record.Status]
-		require.Equal(t, cmp.Or(want, outmill.StepPending), step.Status, "step of %s, which is %s", record.MessageID, record.Status)
+		want := map[outmill.Status]storekit.StepStatus{outmill.StatusProcessed: storekit.StepCompleted, outmill.StatusDead: storekit.StepFailed}[record.Status]
+		require.Equal(t, cmp.Or(want, storekit.StepPending), step.Status, "step of %s, which is %s", record.MessageID, record.Status)
 	}
 	join, err := store.GetJoin(t.Context(), id)
 	require.NoError(t, err)
-	require.Equal(t, [2]int{counts[outmill.StepCompleted], counts[outmill.StepFailed]}, [2]int{join.CompletedSteps, join.FailedSteps})
+	require.Equal(t, [2]int{counts[storekit.StepCompleted], counts[storekit.StepFailed]}, [2]int{join.CompletedSteps, join.FailedSteps})
 }
 
 func Test_a_record_is_a_step_however_the_groups_change_while_it_is_appended(t *testing.T) {
 	t.Parallel()
 	eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
 		for name, beside := range map[string][]*outmill.Record{"alone": nil, "deduplicated": {{Topic: "others", DedupKey: "key"}}} {
-			id := r.startJoin(outmill.Join{ExpectedSteps: 1})
+			id := r.startJoin(storekit.Join{ExpectedSteps: 1})
 			taken := outmill.NewWorkItemID()
 			// The append waits for this one, with a snapshot of before the group came.
 			tx := r.begin()

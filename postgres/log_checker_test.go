@@ -385,9 +385,9 @@ func (g *checkedGroup) settle(ctx context.Context, store *postgres.Store, now []
 		err = back(func(leases []outmill.Lease) error { return store.Release(ctx, leases) })
 	case 1:
 		err = back(func(leases []outmill.Lease) error {
-			var list []outmill.Abandonment
+			var list []outmill.Settlement
 			for _, l := range leases {
-				list = append(list, outmill.Abandonment{Lease: l, Err: "again"})
+				list = append(list, outmill.Settlement{Lease: l, Err: "again"})
 			}
 			return store.Abandon(ctx, list)
 		})

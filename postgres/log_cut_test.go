@@ -68,7 +68,7 @@ var cutAt = map[string]struct {
 	"park": {
 		"SET stage = 7",
 		func(ctx context.Context, _ *tape, c *cuttable, found []*outmill.Record) error {
-			return c.Fail(ctx, []outmill.Failure{{Lease: found[0].Lease(), Err: "dead", Park: true}})
+			return c.Fail(ctx, []outmill.Settlement{{Lease: found[0].Lease(), Err: "dead", Park: true}})
 		},
 		[]string{"a", "b", "c", "d"}, []string{"b", "c"},
 	},

@@ -49,9 +49,9 @@ func Test_a_dump_that_waits_for_a_lock_has_what_leaves_the_log_meanwhile(t *test
 	t.Parallel()
 	for name, leave := range map[string]func(r *tape, leased []*outmill.Record){
 		"for the records": func(r *tape, leased []*outmill.Record) {
-			var again []outmill.Abandonment
+			var again []outmill.Settlement
 			for _, one := range leased {
-				again = append(again, outmill.Abandonment{Lease: one.Lease(), Delay: time.Minute, Err: "again"})
+				again = append(again, outmill.Settlement{Lease: one.Lease(), Delay: time.Minute, Err: "again"})
 			}
 			require.NoError(r.t, r.store.Abandon(r.t.Context(), again))
 		},
@@ -249,10 +249,10 @@ func (l *dumpLoad) handle(ctx context.Context) error {
 			return errors.Join(ctx.Err(), err)
 		}
 		var done []*outmill.Record
-		var again []outmill.Abandonment
+		var again []outmill.Settlement
 		for _, one := range found {
 			if one.Attempts == 0 && rand.IntN(5) == 0 {
-				again = append(again, outmill.Abandonment{Lease: one.Lease(), Err: "again"})
+				again = append(again, outmill.Settlement{Lease: one.Lease(), Err: "again"})
 				continue
 			}
 			done = append(done, one)

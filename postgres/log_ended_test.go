@@ -71,7 +71,7 @@ func Test_in_a_log_a_batch_ends_once_whoever_waits_for_whom(t *testing.T) {
 			return r.store.Ack(r.t.Context(), "", leasesOf(found[:1]))
 		},
 		"abandon": func(r *tape, found []*outmill.Record) error {
-			return r.store.Abandon(r.t.Context(), []outmill.Abandonment{{Lease: found[0].Lease()}, {Lease: found[1].Lease()}})
+			return r.store.Abandon(r.t.Context(), []outmill.Settlement{{Lease: found[0].Lease()}, {Lease: found[1].Lease()}})
 		},
 		"extend": func(r *tape, found []*outmill.Record) error {
 			extended, err := r.store.Extend(r.t.Context(), time.Hour, leasesOf(found))

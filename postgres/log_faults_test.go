@@ -23,7 +23,7 @@ func Test_in_a_log_a_record_given_back_while_a_claim_looks_at_its_key_keeps_its_
 	for name, back := range map[string]func(r *tape, l outmill.Lease) error{
 		"released": func(r *tape, l outmill.Lease) error { return r.store.Release(r.t.Context(), []outmill.Lease{l}) },
 		"abandoned": func(r *tape, l outmill.Lease) error {
-			return r.store.Abandon(r.t.Context(), []outmill.Abandonment{{Lease: l}})
+			return r.store.Abandon(r.t.Context(), []outmill.Settlement{{Lease: l}})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

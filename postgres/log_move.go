@@ -9,6 +9,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/inorder"
+	"github.com/outmill/outmill/storekit"
 )
 
 const (
@@ -217,8 +218,8 @@ func (l *logLine) place(scan func(...any) error) error {
 
 // failAndPark is Fail where keys are parked: what is next of them in the log moves to
 // the records first. The others are parked when a claim comes to them.
-func (s *Store) failAndPark(ctx context.Context, items []settling, parking []string) error {
-	moves, err := s.toRecords(ctx, leasesOf(items))
+func (s *Store) failAndPark(ctx context.Context, items []outmill.Settlement, parking []string) error {
+	moves, err := s.toRecords(ctx, storekit.LeasesOf(items))
 	if err != nil {
 		return err
 	}

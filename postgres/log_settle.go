@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // What becomes of records of the log besides an ack is done to records: they move
@@ -207,7 +208,7 @@ func (s *Store) ackLog(ctx context.Context, leases []outmill.Lease) error {
 	maps.Copy(batches, more)
 	// What has moved is found among the records: they are looked at after the log.
 	steps := ackSteps(batches, false)
-	for _, same := range sorted(bare(leases)) {
+	for _, same := range sorted(storekit.Bare(leases)) {
 		steps = append(steps, step{template: sqlDeleteAcked, args: same.args()})
 	}
 	return s.writeSteps(ctx, operation, steps...)
@@ -359,7 +360,7 @@ func (f *foundBatches) step(ids []string, owner string) step {
 // is closed by now, has claimed.
 func (s *Store) findBatches(ctx context.Context, leases []outmill.Lease) (map[outmill.WorkItemID]inBatch, error) {
 	places := map[outmill.WorkItemID]inBatch{}
-	for _, same := range sorted(bare(leases)) {
+	for _, same := range sorted(storekit.Bare(leases)) {
 		if same.claim != 1 {
 			continue
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/postgres"
+	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storetest"
 )
 
@@ -76,7 +77,7 @@ func Test_a_store_that_never_claims_sees_the_log_that_another_has_turned_on(t *t
 			return s.DropGroup(ctx, readers)
 		},
 		"attach step": func(ctx context.Context, s *postgres.Store, made *outmill.Record) (int, error) {
-			join := &outmill.Join{ExpectedSteps: 1}
+			join := &storekit.Join{ExpectedSteps: 1}
 			if err := s.StartJoin(ctx, join); err != nil {
 				return 0, err
 			}

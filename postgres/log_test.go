@@ -17,6 +17,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/postgres"
+	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storetest"
 )
 
@@ -586,7 +587,7 @@ func Test_in_a_log_a_failure_parks_its_key_beside_claims_and_open_transactions(t
 			open := r.begin()
 			r.in(open, "key", "key4")
 			park := func() (int, error) {
-				return 0, r.store.Fail(t.Context(), []outmill.Failure{{Lease: found[0].Lease(), Err: "dead", Park: true}})
+				return 0, r.store.Fail(t.Context(), []outmill.Settlement{{Lease: found[0].Lease(), Err: "dead", Park: true}})
 			}
 			claim := func() ([]*outmill.Record, error) { return r.gated.Claim(t.Context(), r.parking(r.owner)) }
 			switch beside {
@@ -639,7 +640,7 @@ func Test_in_a_log_a_record_is_parked_at_once_with_one_before_it(t *testing.T) {
 	require.Len(t, found, 1)
 	r.append("key", "behind")
 	r.commit(late)
-	require.NoError(t, r.store.Fail(t.Context(), []outmill.Failure{{Lease: found[0].Lease(), Err: "dead", Park: true}}))
+	require.NoError(t, r.store.Fail(t.Context(), []outmill.Settlement{{Lease: found[0].Lease(), Err: "dead", Park: true}}))
 	require.Equal(t, outmill.StatusDead, r.statuses()["behind"])
 	r.census("late", "failed", "behind")
 	requeued, err := r.store.Requeue(t.Context(), found[0].ID)
@@ -697,8 +698,8 @@ func Test_in_a_log_a_record_becomes_a_step_beside_a_claim_with_its_sibling(t *te
 			t.Parallel()
 			r := newTape(t, pool(t), storetest.Options{Retain: time.Hour})
 			require.NoError(t, r.store.RegisterGroup(t.Context(), outmill.Registration{Group: "zebras"}))
-			join := r.startJoin(outmill.Join{ExpectedSteps: 1})
-			inner := r.startJoin(outmill.Join{ExpectedSteps: 1})
+			join := r.startJoin(storekit.Join{ExpectedSteps: 1})
+			inner := r.startJoin(storekit.Join{ExpectedSteps: 1})
 			message := &outmill.Record{Topic: "orders", Key: "key", MessageID: "message", Joins: []outmill.JoinID{inner}}
 			require.NoError(t, r.store.Append(t.Context(), message))
 			claim := func() ([]*outmill.Record, error) {

@@ -19,6 +19,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/postgres"
+	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storetest"
 )
 
@@ -217,15 +218,15 @@ func (w *roaming) work(ctx context.Context, store *postgres.Store, owner outmill
 	case 1:
 		err = store.Release(ctx, some)
 	case 2:
-		var failures []outmill.Failure
+		var failures []outmill.Settlement
 		for _, l := range some {
-			failures = append(failures, outmill.Failure{Lease: l, Err: "no", Park: rand.N(2) == 0})
+			failures = append(failures, outmill.Settlement{Lease: l, Err: "no", Park: rand.N(2) == 0})
 		}
 		err = store.Fail(ctx, failures)
 	case 3:
-		var list []outmill.Abandonment
+		var list []outmill.Settlement
 		for _, l := range some {
-			list = append(list, outmill.Abandonment{Lease: l, Delay: time.Duration(rand.N(3)) * time.Millisecond})
+			list = append(list, outmill.Settlement{Lease: l, Delay: time.Duration(rand.N(3)) * time.Millisecond})
 		}
 		err = store.Abandon(ctx, list)
 	case 4:
@@ -244,7 +245,7 @@ func (w *roaming) operate(ctx context.Context, store *postgres.Store) error {
 		_, err = store.Requeue(ctx, ids...)
 	case 5, 6:
 		if len(ids) > 0 {
-			if err = store.AttachStep(ctx, w.join, ids[0]); errors.Is(err, outmill.ErrUnknownMessage) {
+			if err = store.AttachStep(ctx, w.join, ids[0]); errors.Is(err, storekit.ErrUnknownMessage) {
 				err = nil
 			}
 		}
@@ -272,7 +273,7 @@ func Test_whatever_calls_are_made_at_once_none_fails_and_each_record_is_in_one_p
 	t.Parallel()
 	eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
 		require.NoError(t, r.store.RegisterGroup(t.Context(), outmill.Registration{Group: "others"}))
-		w := &roaming{r: r, join: r.startJoin(outmill.Join{Unsealed: true})}
+		w := &roaming{r: r, join: r.startJoin(storekit.Join{Unsealed: true})}
 		stores := []*postgres.Store{r.store.Store, r.gated}
 		workers, ctx := errgroup.WithContext(t.Context())
 		for i := range 16 {

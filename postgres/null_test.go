@@ -8,6 +8,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/postgres"
+	"github.com/outmill/outmill/storekit"
 )
 
 func Test_OBX_008_what_a_record_does_not_have_is_NULL_for_SQL(t *testing.T) {
@@ -59,18 +60,18 @@ func Test_OBX_008_what_a_record_does_not_have_is_NULL_for_SQL(t *testing.T) {
 			found := claimed(t, store, claimOf(outmill.NewOwnerToken(), 2, outmill.OrderNone))
 			require.Len(t, found, 2)
 			require.Empty(t, found[0].CorrelationID)
-			require.NoError(t, store.Abandon(t.Context(), []outmill.Abandonment{{Lease: found[0].Lease()}}))
-			require.NoError(t, store.Abandon(t.Context(), []outmill.Abandonment{{Lease: found[1].Lease(), Err: " "}}))
+			require.NoError(t, store.Abandon(t.Context(), []outmill.Settlement{{Lease: found[0].Lease()}}))
+			require.NoError(t, store.Abandon(t.Context(), []outmill.Settlement{{Lease: found[1].Lease(), Err: " "}}))
 			require.Equal(t, 1, count("outmill.records", `last_error = ' '`), "what moves from the log, too")
 			require.Zero(t, count("outmill.records", `last_error = '' OR correlation_id = '' OR dedup_key = ''`))
 
-			alone, grouped := &outmill.Join{ExpectedSteps: 1}, &outmill.Join{ExpectedSteps: 1, GroupingKey: "customer"}
+			alone, grouped := &storekit.Join{ExpectedSteps: 1}, &storekit.Join{ExpectedSteps: 1, GroupingKey: "customer"}
 			require.NoError(t, store.StartJoin(t.Context(), alone))
 			require.NoError(t, store.StartJoin(t.Context(), grouped))
 			require.Equal(t, 1, count("outmill.joins", `grouping_key IS NULL`))
 			require.Equal(t, 2, count("outmill.joins", `reason IS NULL AND metadata IS NULL`))
 			none := ""
-			joins, err := store.ListJoins(t.Context(), outmill.JoinQuery{GroupingKey: &none})
+			joins, err := store.ListJoins(t.Context(), storekit.JoinQuery{GroupingKey: &none})
 			require.NoError(t, err)
 			require.Len(t, joins, 1)
 			require.Equal(t, alone.ID, joins[0].ID)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // sqlJoins makes a tenth as many joins as there are records, half of them
@@ -42,7 +43,7 @@ func joinOf(i int) outmill.JoinID {
 func (e *exercising) joins(limit int) {
 	e.t.Helper()
 	ctx, store := e.t.Context(), e.store
-	join := &outmill.Join{ExpectedSteps: 2 * limit, GroupingKey: "c5", Timeout: time.Hour}
+	join := &storekit.Join{ExpectedSteps: 2 * limit, GroupingKey: "c5", Timeout: time.Hour}
 	steps := made("tsteps", "x", limit)
 	append1 := func(ctx context.Context) error {
 		if err := store.StartJoin(ctx, join); err != nil {
@@ -67,7 +68,7 @@ func (e *exercising) joins(limit int) {
 	found := e.claim("claim what waits for a join", claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone, "twait"))
 	require.Len(e.t, found, 1)
 	e.call("snooze what waits for a join", 1, func() error {
-		return store.Snooze(ctx, []outmill.Snoozing{{Lease: found[0].Lease(), Delay: time.Hour}})
+		return store.Snooze(ctx, []outmill.Settlement{{Lease: found[0].Lease(), Delay: time.Hour}})
 	})
 	e.onSteps(join.ID, steps)
 	e.onLargeJoin()
@@ -83,10 +84,10 @@ func (e *exercising) settleSteps(limit int) {
 	found := e.claim("claim steps", claimOf(outmill.NewOwnerToken(), limit, outmill.OrderNone, "tsteps"))
 	require.Len(e.t, found, limit)
 	dead := found[:10]
-	var failures []outmill.Failure
+	var failures []outmill.Settlement
 	var ids []outmill.WorkItemID
 	for _, r := range dead {
-		failures, ids = append(failures, outmill.Failure{Lease: r.Lease()}), append(ids, r.ID)
+		failures, ids = append(failures, outmill.Settlement{Lease: r.Lease()}), append(ids, r.ID)
 	}
 	e.call("fail steps", limit, func() error { return e.store.Fail(ctx, failures) })
 	e.call("requeue steps", limit, func() error { _, err := e.store.Requeue(ctx, ids...); return err })
@@ -99,7 +100,7 @@ func (e *exercising) settleSteps(limit int) {
 func (e *exercising) onSteps(join outmill.JoinID, steps []*outmill.Record) {
 	e.t.Helper()
 	ctx, store := e.t.Context(), e.store
-	other := &outmill.Join{Unsealed: true}
+	other := &storekit.Join{Unsealed: true}
 	e.call("start join", 1, func() error { return store.StartJoin(ctx, other) })
 	late := made("tlate", "x", 1)[0]
 	require.NoError(e.t, store.Append(ctx, late))
@@ -112,15 +113,15 @@ func (e *exercising) onSteps(join outmill.JoinID, steps []*outmill.Record) {
 		_, err := store.ListSteps(ctx, join, outmill.WorkItemID{}, len(steps))
 		return err
 	})
-	e.call("finish join that is not decided", 1, func() error { _, err := store.FinishJoin(ctx, join, outmill.FinishRequest{}); return err })
+	e.call("finish join that is not decided", 1, func() error { _, err := store.FinishJoin(ctx, join, storekit.FinishRequest{}); return err })
 	e.call("cancel join", 1, func() error { return store.CancelJoin(ctx, join, "enough") })
 	e.call("seal join", 1, func() error { return store.SealJoin(ctx, other.ID, 1) })
 	_, err := store.Delete(ctx, late.ID)
 	require.NoError(e.t, err)
-	outer := &outmill.Join{ExpectedSteps: 1}
+	outer := &storekit.Join{ExpectedSteps: 1}
 	require.NoError(e.t, store.StartJoin(ctx, outer))
 	e.call("finish join", 1, func() error {
-		_, err := store.FinishJoin(ctx, other.ID, outmill.FinishRequest{Then: func(outmill.Join) (*outmill.Record, error) {
+		_, err := store.FinishJoin(ctx, other.ID, storekit.FinishRequest{Then: func(storekit.Join) (*outmill.Record, error) {
 			return &outmill.Record{Topic: "tnext", Joins: []outmill.JoinID{outer.ID}}, nil
 		}})
 		return err
@@ -134,7 +135,7 @@ func (e *exercising) onLargeJoin() {
 	join := joinOf(rows()/10 + 1)
 	if _, err := store.GetJoin(ctx, join); err != nil {
 		// The tables are empty, or smaller ones.
-		require.ErrorIs(e.t, err, outmill.ErrUnknownJoin)
+		require.ErrorIs(e.t, err, storekit.ErrUnknownJoin)
 		return
 	}
 	step := made("tlarge", "x", 1)[0]
@@ -144,7 +145,7 @@ func (e *exercising) onLargeJoin() {
 	require.Len(e.t, found, 1)
 	e.call("ack a step of a large join", 1, func() error { return store.Ack(ctx, "", leasesOf(found)) })
 	e.call("get a large join", 1, func() error { _, err := store.GetJoin(ctx, join); return err })
-	e.call("finish a large join", 1, func() error { _, err := store.FinishJoin(ctx, join, outmill.FinishRequest{}); return err })
+	e.call("finish a large join", 1, func() error { _, err := store.FinishJoin(ctx, join, storekit.FinishRequest{}); return err })
 	e.call("list steps of a large join", 100, func() error {
 		_, err := store.ListSteps(ctx, join, outmill.WorkItemID{}, 100)
 		return err
@@ -156,16 +157,16 @@ func (e *exercising) listJoins(limit int) {
 	ctx := e.t.Context()
 	none, some := "", "c5"
 	for name, grouping := range map[string]*string{"any grouping key": nil, "no grouping key": &none, "a grouping key": &some} {
-		for _, status := range []outmill.JoinStatus{"", outmill.JoinPending, outmill.JoinCompleted, outmill.JoinFailed, outmill.JoinCancelled} {
+		for _, status := range []storekit.JoinStatus{"", storekit.JoinPending, storekit.JoinCompleted, storekit.JoinFailed, storekit.JoinCancelled} {
 			e.call(fmt.Sprintf("list joins of %s, %q", name, status), limit, func() error {
-				_, err := e.store.ListJoins(ctx, outmill.JoinQuery{GroupingKey: grouping, Status: status, Limit: limit})
+				_, err := e.store.ListJoins(ctx, storekit.JoinQuery{GroupingKey: grouping, Status: status, Limit: limit})
 				return err
 			})
 		}
 	}
 	rare := "c999"
 	e.call("list joins of a rare grouping key", limit, func() error {
-		_, err := e.store.ListJoins(ctx, outmill.JoinQuery{GroupingKey: &rare, Status: outmill.JoinCancelled, Limit: limit})
+		_, err := e.store.ListJoins(ctx, storekit.JoinQuery{GroupingKey: &rare, Status: storekit.JoinCancelled, Limit: limit})
 		return err
 	})
 }

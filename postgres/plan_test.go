@@ -279,19 +279,19 @@ func (e *exercising) settle(found []*outmill.Record, park bool) {
 	e.call("extend", limit, func() error { _, err := e.store.Extend(ctx, time.Hour, leases); return err })
 	if lease := take(1); park {
 		e.call("fail and park", limit, func() error {
-			return e.store.Fail(ctx, []outmill.Failure{{Lease: lease[0], Err: "no", Park: true}})
+			return e.store.Fail(ctx, []outmill.Settlement{{Lease: lease[0], Err: "no", Park: true}})
 		})
 	}
 	if lease := take(1); len(lease) > 0 {
-		e.call("fail", limit, func() error { return e.store.Fail(ctx, []outmill.Failure{{Lease: lease[0], Err: "no"}}) })
+		e.call("fail", limit, func() error { return e.store.Fail(ctx, []outmill.Settlement{{Lease: lease[0], Err: "no"}}) })
 	}
 	if lease := take(1); len(lease) > 0 {
 		e.call("abandon", limit, func() error {
-			return e.store.Abandon(ctx, []outmill.Abandonment{{Lease: lease[0], Err: "no", Delay: time.Hour}})
+			return e.store.Abandon(ctx, []outmill.Settlement{{Lease: lease[0], Err: "no", Delay: time.Hour}})
 		})
 	}
 	if lease := take(1); len(lease) > 0 {
-		e.call("snooze", limit, func() error { return e.store.Snooze(ctx, []outmill.Snoozing{{Lease: lease[0]}}) })
+		e.call("snooze", limit, func() error { return e.store.Snooze(ctx, []outmill.Settlement{{Lease: lease[0]}}) })
 	}
 	if given := take(10); len(given) > 0 {
 		e.call("release", limit, func() error { return e.store.Release(ctx, given) })

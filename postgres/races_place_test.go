@@ -96,10 +96,10 @@ func aLaneIsSettledBeside(t *testing.T, db *pgxpool.Pool, lane postgres.Lane) {
 			return r.store.Release(r.t.Context(), []outmill.Lease{lease})
 		},
 		"abandoned": func(r *ring, _, _ outmill.WorkItemID, lease outmill.Lease) error {
-			return r.store.Abandon(r.t.Context(), []outmill.Abandonment{{Lease: lease}})
+			return r.store.Abandon(r.t.Context(), []outmill.Settlement{{Lease: lease}})
 		},
 		"failed": func(r *ring, _, _ outmill.WorkItemID, lease outmill.Lease) error {
-			return r.store.Fail(r.t.Context(), []outmill.Failure{{Lease: lease}})
+			return r.store.Fail(r.t.Context(), []outmill.Settlement{{Lease: lease}})
 		},
 		"deleted": func(r *ring, first, _ outmill.WorkItemID, _ outmill.Lease) error {
 			_, err := r.store.Delete(r.t.Context(), first)

@@ -18,13 +18,13 @@ func Test_what_settles_a_lease_waits_for_an_extension_and_then_counts(t *testing
 	t.Parallel()
 	for name, settle := range map[string]func(r *ring, lease outmill.Lease) error{
 		"abandon": func(r *ring, lease outmill.Lease) error {
-			return r.store.Abandon(r.t.Context(), []outmill.Abandonment{{Lease: lease, Err: "again"}})
+			return r.store.Abandon(r.t.Context(), []outmill.Settlement{{Lease: lease, Err: "again"}})
 		},
 		"fail": func(r *ring, lease outmill.Lease) error {
-			return r.store.Fail(r.t.Context(), []outmill.Failure{{Lease: lease, Err: "dead"}})
+			return r.store.Fail(r.t.Context(), []outmill.Settlement{{Lease: lease, Err: "dead"}})
 		},
 		"snooze": func(r *ring, lease outmill.Lease) error {
-			return r.store.Snooze(r.t.Context(), []outmill.Snoozing{{Lease: lease, Delay: time.Hour}})
+			return r.store.Snooze(r.t.Context(), []outmill.Settlement{{Lease: lease, Delay: time.Hour}})
 		},
 		"release": func(r *ring, lease outmill.Lease) error {
 			return r.store.Release(r.t.Context(), []outmill.Lease{lease})
@@ -122,7 +122,7 @@ func Test_a_requeue_beside_a_claim_that_parks_brings_the_whole_key_back(t *testi
 		r.append("key", "first")
 		first := claimed(t, r.store, parking)
 		require.Len(t, first, 1)
-		require.NoError(t, r.store.Fail(t.Context(), []outmill.Failure{{Lease: first[0].Lease(), Err: "dead", Park: true}}))
+		require.NoError(t, r.store.Fail(t.Context(), []outmill.Settlement{{Lease: first[0].Lease(), Err: "dead", Park: true}}))
 		r.append("key", "second")
 
 		park := r.gates.before(t, "parked = true", 1)

@@ -354,9 +354,9 @@ func Test_ten_thousand_leases_of_many_owners_and_claims_are_settled_in_one_call(
 		held, err := r.store.Extend(t.Context(), time.Minute, twice)
 		require.NoError(t, err)
 		require.Equal(t, 10_000, len(held))
-		abandonments := make([]outmill.Abandonment, len(twice))
+		abandonments := make([]outmill.Settlement, len(twice))
 		for i, l := range twice {
-			abandonments[i] = outmill.Abandonment{Lease: l, Err: fmt.Sprint(i)}
+			abandonments[i] = outmill.Settlement{Lease: l, Err: fmt.Sprint(i)}
 		}
 		require.NoError(t, r.store.Abandon(t.Context(), abandonments))
 		require.Equal(t, 10_000, valueOf[int](t, r.db, r.sql(`SELECT count(*) FROM {records} WHERE attempts = 1 AND stage = 2`)))

@@ -16,6 +16,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/postgres"
+	"github.com/outmill/outmill/storekit"
 )
 
 // The rights that the documentation names, apart from USAGE of the schema.
@@ -251,12 +252,12 @@ func work(ctx context.Context, store *postgres.Store, order outmill.Order) error
 	return firstOf(
 		func() error { _, err := store.Extend(ctx, time.Minute, leases); return err },
 		func() error {
-			return store.Fail(ctx, []outmill.Failure{{Lease: leases[1]}, {Lease: leases[2], Park: true}})
+			return store.Fail(ctx, []outmill.Settlement{{Lease: leases[1]}, {Lease: leases[2], Park: true}})
 		},
 		func() error {
-			return store.Abandon(ctx, []outmill.Abandonment{{Lease: leases[3], Delay: time.Hour}})
+			return store.Abandon(ctx, []outmill.Settlement{{Lease: leases[3], Delay: time.Hour}})
 		},
-		func() error { return store.Snooze(ctx, []outmill.Snoozing{{Lease: leases[4]}}) },
+		func() error { return store.Snooze(ctx, []outmill.Settlement{{Lease: leases[4]}}) },
 		func() error { return store.Release(ctx, leases[5:]) },
 		func() error { return store.Ack(ctx, "", leases[:1]) },
 	)
@@ -276,9 +277,9 @@ func workOnSteps(t *testing.T, store, super *postgres.Store) error {
 	require.Len(t, found, 3)
 	leases := leasesOf(found)
 	return firstOf(
-		func() error { return store.Snooze(ctx, []outmill.Snoozing{{Lease: leases[2], Delay: time.Hour}}) },
+		func() error { return store.Snooze(ctx, []outmill.Settlement{{Lease: leases[2], Delay: time.Hour}}) },
 		func() error { return store.Ack(ctx, "", leases[:1]) },
-		func() error { return store.Fail(ctx, []outmill.Failure{{Lease: leases[1]}}) },
+		func() error { return store.Fail(ctx, []outmill.Settlement{{Lease: leases[1]}}) },
 	)
 }
 
@@ -291,7 +292,7 @@ func startedBy(t *testing.T, store *postgres.Store, n int) (outmill.JoinID, []*o
 }
 
 func startJoin(ctx context.Context, store *postgres.Store, n int) (outmill.JoinID, []*outmill.Record, error) {
-	join := &outmill.Join{ExpectedSteps: n + 1}
+	join := &storekit.Join{ExpectedSteps: n + 1}
 	if err := store.StartJoin(ctx, join); err != nil {
 		return join.ID, nil, err
 	}
@@ -325,10 +326,10 @@ func usedByFinisher(t *testing.T, store, super *postgres.Store) error {
 	late := made("orders", "late", 1)[0]
 	require.NoError(t, super.Append(ctx, late))
 	outer, _ := startedBy(t, super, 1)
-	open := &outmill.Join{Unsealed: true}
+	open := &storekit.Join{Unsealed: true}
 	require.NoError(t, super.StartJoin(ctx, open))
 	finish := func(join outmill.JoinID, next *outmill.Record) error {
-		ended, err := store.FinishJoin(ctx, join, outmill.FinishRequest{Seal: true, Then: func(outmill.Join) (*outmill.Record, error) { return next, nil }})
+		ended, err := store.FinishJoin(ctx, join, storekit.FinishRequest{Seal: true, Then: func(storekit.Join) (*outmill.Record, error) { return next, nil }})
 		require.True(t, err != nil || ended.Finished)
 		return err
 	}
@@ -355,7 +356,7 @@ func usedByReader(t *testing.T, store, super *postgres.Store) error {
 		func() error { _, err := store.Groups(ctx); return err },
 		func() error { _, err := store.Get(ctx, record.ID); return err },
 		func() error { _, err := store.GetJoin(ctx, join); return err },
-		func() error { _, err := store.ListJoins(ctx, outmill.JoinQuery{}); return err },
+		func() error { _, err := store.ListJoins(ctx, storekit.JoinQuery{}); return err },
 		func() error { _, err := store.ListSteps(ctx, join, outmill.WorkItemID{}, 0); return err },
 	}
 	for _, status := range []outmill.Status{"", outmill.StatusPending, outmill.StatusLeased, outmill.StatusProcessed, outmill.StatusDead} {
@@ -373,7 +374,7 @@ func usedByOperator(t *testing.T, store, super *postgres.Store) error {
 	require.NoError(t, super.Append(ctx, record))
 	holdOne(t, super)
 	join, steps := startedBy(t, super, 2)
-	open := &outmill.Join{Unsealed: true}
+	open := &storekit.Join{Unsealed: true}
 	require.NoError(t, super.StartJoin(ctx, open))
 	return firstOf(
 		func() error { _, err := store.Requeue(ctx, record.ID); return err },

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // A lease stands where the record is leased, by the owner, under the claim
@@ -69,29 +70,6 @@ opened AS (` + openLanesOf + `)
 ` + noteSteps + `FROM (SELECT 'd' AS how, step FROM gone UNION ALL SELECT 'd', step FROM behind) AS n WHERE step IS NOT NULL HAVING count(*) > 0`
 )
 
-// settling is a lease, and what its statement needs besides.
-type settling struct {
-	lease  outmill.Lease
-	number int64
-	text   string
-}
-
-func bare(leases []outmill.Lease) []settling {
-	items := make([]settling, len(leases))
-	for i, l := range leases {
-		items[i].lease = l
-	}
-	return items
-}
-
-func leasesOf(items []settling) []outmill.Lease {
-	leases := make([]outmill.Lease, len(items))
-	for i := range items {
-		leases[i] = items[i].lease
-	}
-	return leases
-}
-
 // sameLeases are the leases of one owner under one claim number.
 type sameLeases struct {
 	owner  outmill.OwnerToken
@@ -100,7 +78,7 @@ type sameLeases struct {
 	values map[string][2]any
 }
 
-func sorted(items []settling) []*sameLeases {
+func sorted(items []outmill.Settlement) []*sameLeases {
 	type key struct {
 		owner outmill.OwnerToken
 		claim int
@@ -108,18 +86,26 @@ func sorted(items []settling) []*sameLeases {
 	var list []*sameLeases
 	known := map[key]*sameLeases{}
 	for _, item := range items {
-		k := key{item.lease.Owner, item.lease.Claim}
+		k := key{item.Lease.Owner, item.Lease.Claim}
 		same := known[k]
 		if same == nil {
 			same = &sameLeases{owner: k.owner, claim: k.claim, values: map[string][2]any{}}
 			known[k] = same
 			list = append(list, same)
 		}
-		id := item.lease.ID.String()
+		id := item.Lease.ID.String()
 		same.ids = append(same.ids, id)
-		same.values[id] = [2]any{item.number, item.text}
+		same.values[id] = [2]any{numberOf(item), item.Err}
 	}
 	return list
+}
+
+// numberOf is a delay in microseconds, or 1 for a record that takes its key along.
+func numberOf(z outmill.Settlement) int64 {
+	if z.Park {
+		return 1
+	}
+	return ceilMicros(z.Delay)
 }
 
 func (s *sameLeases) args() []any { return []any{s.ids, s.owner.String(), s.claim} }
@@ -131,7 +117,7 @@ func (s *Store) settle(ctx context.Context, operation string, write writing, tem
 	if err != nil {
 		return err
 	}
-	for _, same := range sorted(bare(leases)) {
+	for _, same := range sorted(storekit.Bare(leases)) {
 		steps = append(steps, step{template: template, args: append(same.args(), more...)})
 	}
 	return s.settleAll(ctx, operation, write, steps)
@@ -140,8 +126,8 @@ func (s *Store) settle(ctx context.Context, operation string, write writing, tem
 // settleEach is settle for leases that each have values of their own. It is durable,
 // as all is that gives records back: who did so goes on with what comes after them,
 // and a crash that took it back would leave them leased to him, in nobody's way.
-func (s *Store) settleEach(ctx context.Context, operation, template string, items []settling, row func(scan func(...any) error) error, more ...any) error {
-	steps, err := s.toRecords(ctx, leasesOf(items))
+func (s *Store) settleEach(ctx context.Context, operation, template string, items []outmill.Settlement, row func(scan func(...any) error) error, more ...any) error {
+	steps, err := s.toRecords(ctx, storekit.LeasesOf(items))
 	if err != nil {
 		return err
 	}
@@ -153,7 +139,7 @@ func (s *Store) settleEach(ctx context.Context, operation, template string, item
 }
 
 // stepsFor are a step for the leases of each owner and claim number.
-func stepsFor(template string, items []settling, row func(scan func(...any) error) error, more ...any) ([]step, error) {
+func stepsFor(template string, items []outmill.Settlement, row func(scan func(...any) error) error, more ...any) ([]step, error) {
 	var steps []step
 	for _, same := range sorted(items) {
 		values, err := json.Marshal(same.values)
@@ -175,7 +161,7 @@ func (s *Store) settleAll(ctx context.Context, operation string, write writing, 
 // Ack makes the records processed. See outmill.Queue.
 func (s *Store) Ack(ctx context.Context, by string, leases []outmill.Lease) error {
 	const operation = "ack"
-	if err := outmill.CheckWorker(by); err != nil {
+	if err := storekit.CheckWorker(by); err != nil {
 		return s.explain(ctx, operation, err)
 	}
 	if s.config.Retain > 0 {
@@ -229,7 +215,7 @@ func (s *Store) Extend(ctx context.Context, lease time.Duration, leases []outmil
 // extendSteps extend leases of records, and add those that stand.
 func extendSteps(lease time.Duration, leases []outmill.Lease, into *[]outmill.Lease) []step {
 	var steps []step
-	for _, same := range sorted(bare(leases)) {
+	for _, same := range sorted(storekit.Bare(leases)) {
 		steps = append(steps, step{
 			template: sqlExtend,
 			args:     append(same.args(), ceilMicros(lease)),
@@ -249,15 +235,10 @@ func extendSteps(lease time.Duration, leases []outmill.Lease, into *[]outmill.Le
 }
 
 // Abandon makes the records due again after their delay. See outmill.Queue.
-func (s *Store) Abandon(ctx context.Context, abandonments []outmill.Abandonment) error {
-	items := make([]settling, len(abandonments))
-	atOnce := false
-	for i, a := range abandonments {
-		items[i] = settling{a.Lease, ceilMicros(max(a.Delay, 0)), outmill.CleanError(a.Err)}
-		atOnce = atOnce || a.Delay <= 0
-	}
+func (s *Store) Abandon(ctx context.Context, settlements []outmill.Settlement) error {
+	items := storekit.ForAbandon(settlements)
 	err := s.settleEach(ctx, "abandon", sqlAbandon, items, nil)
-	if err == nil && atOnce {
+	if err == nil && storekit.SomeAtOnce(items) {
 		s.wake()
 	}
 	return err
@@ -265,19 +246,14 @@ func (s *Store) Abandon(ctx context.Context, abandonments []outmill.Abandonment)
 
 // Snooze makes the records due again after their delay, uncounted. See
 // outmill.Queue.
-func (s *Store) Snooze(ctx context.Context, snoozings []outmill.Snoozing) error {
-	items := make([]settling, len(snoozings))
-	atOnce := false
-	for i, z := range snoozings {
-		items[i] = settling{lease: z.Lease, number: ceilMicros(max(z.Delay, 0))}
-		atOnce = atOnce || z.Delay <= 0
-	}
+func (s *Store) Snooze(ctx context.Context, settlements []outmill.Settlement) error {
+	items := storekit.ForSnooze(settlements)
 	var waitedFor []string
 	err := s.settleEach(ctx, "snooze", sqlSnooze, items, addTexts(&waitedFor))
 	if err != nil {
 		return err
 	}
-	if atOnce {
+	if storekit.SomeAtOnce(items) {
 		s.wake()
 	}
 	s.hurry(ctx, waitedFor)
@@ -285,21 +261,15 @@ func (s *Store) Snooze(ctx context.Context, snoozings []outmill.Snoozing) error 
 }
 
 // Fail makes the records dead. See outmill.Queue.
-func (s *Store) Fail(ctx context.Context, failures []outmill.Failure) error {
-	items := make([]settling, len(failures))
-	for i, f := range failures {
-		items[i] = settling{lease: f.Lease, text: outmill.CleanError(f.Err)}
-		if f.Park {
-			items[i].number = 1
-		}
-	}
+func (s *Store) Fail(ctx context.Context, settlements []outmill.Settlement) error {
+	items := storekit.ForFail(settlements)
 	if logged, err := s.hasLog(ctx, "fail"); err != nil {
 		return err
 	} else if logged {
 		var parking []string
-		for _, f := range failures {
-			if f.Park {
-				parking = append(parking, f.Lease.ID.String())
+		for _, item := range items {
+			if item.Park {
+				parking = append(parking, item.Lease.ID.String())
 			}
 		}
 		if len(parking) > 0 {

@@ -10,6 +10,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/routing"
 	"github.com/outmill/outmill/internal/steps"
+	"github.com/outmill/outmill/storekit"
 )
 
 const (
@@ -98,7 +99,7 @@ func (s *Store) hurryDecided(ctx context.Context, ids []string) error {
 			return err
 		}
 		for _, j := range found {
-			if status, _ := j.Decide(false, j.late); j.Status != outmill.JoinPending || status != outmill.JoinPending {
+			if status, _ := j.Decide(false, j.late); j.Status != storekit.JoinPending || status != storekit.JoinPending {
 				decided = append(decided, j.ID.String())
 			}
 		}

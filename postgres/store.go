@@ -17,11 +17,12 @@ import (
 	"github.com/outmill/outmill/internal/rotation"
 	"github.com/outmill/outmill/internal/routing"
 	"github.com/outmill/outmill/internal/sqltx"
+	"github.com/outmill/outmill/storekit"
 )
 
 var (
-	_ outmill.Store = (*Store)(nil)
-	_ outmill.Waker = (*Store)(nil)
+	_ outmill.Store  = (*Store)(nil)
+	_ storekit.Waker = (*Store)(nil)
 )
 
 // Store is an outbox in one PostgreSQL database. All methods may be called

@@ -8,9 +8,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/bell"
 	"github.com/outmill/outmill/internal/sqltx"
+	"github.com/outmill/outmill/storekit"
 )
 
 // Handle is a transaction of database/sql that the store can run statements in:
@@ -39,7 +39,7 @@ type Handle = sqltx.Handle
 // unusable until it is rolled back, to a savepoint at least. What Append
 // refuses (ErrInvalidRecord, …) sends no statement.
 func (s *Store) WithTx(ctx context.Context, tx any) context.Context {
-	return outmill.ContextWithTx(ctx, s, resolve(tx))
+	return storekit.ContextWithTx(ctx, s, resolve(tx))
 }
 
 // carried is what WithTx puts in a context, whether or not it can be used.
@@ -56,7 +56,7 @@ func resolve(tx any) carried {
 // TxOf returns the transaction that ctx carries for this store. See
 // outmill.Writer.
 func (s *Store) TxOf(ctx context.Context) (any, error) {
-	found, err := outmill.TxFromContext(ctx, s)
+	found, err := storekit.TxFromContext(ctx, s)
 	if tx, ok := found.(carried); ok {
 		return tx.tx, tx.err
 	}

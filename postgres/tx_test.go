@@ -17,6 +17,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/postgres"
+	"github.com/outmill/outmill/storekit"
 )
 
 func ensured(t *testing.T, config postgres.Config) *postgres.Store {
@@ -295,7 +296,7 @@ func Test_steps_of_joins_are_published_in_transactions_of_either_library(t *test
 			},
 		} {
 			const many = 60 // by COPY, where that can be had
-			join := &outmill.Join{ExpectedSteps: many + 2}
+			join := &storekit.Join{ExpectedSteps: many + 2}
 			step := func() *outmill.Record { return &outmill.Record{Topic: "steps", Joins: []outmill.JoinID{join.ID}} }
 			require.NoError(t, publish(func(ctx context.Context) error {
 				if err := store.StartJoin(ctx, join); err != nil {

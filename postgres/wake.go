@@ -29,7 +29,7 @@ const (
 )
 
 // Wake calls woken when records of a topic may have become claimable: see
-// outmill.Waker. It hears at once what this Store does in transactions of its
+// storekit.Waker. It hears at once what this Store does in transactions of its
 // own. Commits of callers' transactions and of other processes come as
 // notifications, over a connection that the first Wake opens and Close ends, and
 // that is opened again when it breaks.

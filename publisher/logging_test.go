@@ -13,6 +13,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/publisher"
 	"github.com/outmill/outmill/sqlite"
+	"github.com/outmill/outmill/storekit"
 )
 
 const secret = "top-secret-4711"
@@ -105,7 +106,7 @@ func Test_No_payload_and_no_metadata_is_ever_logged_or_part_of_an_error(t *testi
 		bad.UUID = strings.Repeat("x", 256)
 		outmill.SetKey(bad, secret+" ")
 		errs = append(errs, pub.Publish(orders, withSecrets("m5"), bad))
-		foreign := outmill.ContextWithTx(context.Background(), "another store", "its transaction")
+		foreign := storekit.ContextWithTx(context.Background(), "another store", "its transaction")
 		lost := withSecrets("m6")
 		lost.SetContext(foreign)
 		errs = append(errs, pub.Publish(orders, lost))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/records"
+	"github.com/outmill/outmill/storekit"
 )
 
 var _ message.Publisher = (*Publisher)(nil)
@@ -96,7 +97,7 @@ func (p *Publisher) enter() bool {
 // publish reports when the call is over for Close, so that OnDuplicate may use
 // the publisher.
 func (p *Publisher) publish(base context.Context, topic string, messages []*message.Message) error {
-	if err := outmill.CheckTopic(topic); err != nil {
+	if err := storekit.CheckTopic(topic); err != nil {
 		return fmt.Errorf("outmill: publish: %w", err)
 	}
 	records, err := p.append(base, topic, messages)

@@ -15,6 +15,7 @@ import (
 	"github.com/outmill/outmill/internal/routing"
 	"github.com/outmill/outmill/internal/sqltx"
 	"github.com/outmill/outmill/internal/steps"
+	"github.com/outmill/outmill/storekit"
 )
 
 const insertColumns = `INSERT INTO {p:records} (id, grp, topic, key, stage, available_at, due_at, next_at, created_at, expires_at, size,
@@ -46,7 +47,7 @@ func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
 	if err != nil {
 		return s.explain(ctx, operation, err)
 	}
-	if err := outmill.CheckRecords(records, s.config.MaxPayload); err != nil {
+	if err := storekit.CheckRecords(records, s.config.MaxPayload); err != nil {
 		return s.explain(ctx, operation, err)
 	}
 	if len(records) == 0 {

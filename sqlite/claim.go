@@ -10,6 +10,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/inorder"
+	"github.com/outmill/outmill/storekit"
 )
 
 // now in the statements that look whether a write transaction is worth while.
@@ -77,7 +78,7 @@ const maxClaim = 100_000
 // nothing in half of the time that ctx leaves returns nothing, and wakes the readers.
 func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.Record, error) {
 	const operation = "claim"
-	if err := req.Validate(); err != nil {
+	if err := storekit.CheckClaim(req); err != nil {
 		return nil, s.explain(ctx, operation, err)
 	}
 	req.Limit = min(req.Limit, maxClaim)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/routing"
+	"github.com/outmill/outmill/storekit"
 )
 
 const (
@@ -80,7 +81,7 @@ func leaps(group string, parts ...part) string {
 // that waited for a reader are moved in the same transaction, all of them.
 func (s *Store) RegisterGroup(ctx context.Context, regs ...outmill.Registration) error {
 	const operation = "register group"
-	if err := outmill.CheckRegistrations(regs); err != nil || len(regs) == 0 {
+	if err := storekit.CheckRegistrations(regs); err != nil || len(regs) == 0 {
 		return s.explain(ctx, operation, errors.Join(err, s.usable(ctx)))
 	}
 	var adopted int
@@ -172,7 +173,7 @@ func (t *txn) execAll(ctx context.Context, templates []string, args ...any) (int
 // outmill.Inspector.
 func (s *Store) DropGroup(ctx context.Context, group string) (int, error) {
 	const operation = "drop group"
-	if err := outmill.CheckGroup(group); err != nil {
+	if err := storekit.CheckGroup(group); err != nil {
 		return 0, s.explain(ctx, operation, err)
 	}
 	var dropped int

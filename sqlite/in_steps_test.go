@@ -69,7 +69,7 @@ func Test_Fail_with_Park_parks_what_is_behind_in_steps(t *testing.T) {
 	none, err := store.Claim(t.Context(), other)
 	require.NoError(t, err)
 	require.Empty(t, none, "held")
-	require.NoError(t, store.Fail(t.Context(), []outmill.Failure{{Lease: found[0].Lease(), Err: "no good", Park: true}}))
+	require.NoError(t, store.Fail(t.Context(), []outmill.Settlement{{Lease: found[0].Lease(), Err: "no good", Park: true}}))
 	require.Equal(t, 1001, count(t, store, "status = 'dead'"), "the record, and one step")
 	for before := 0; count(t, store, "status = 'dead'") <= n; {
 		dead := count(t, store, "status = 'dead'")

@@ -10,9 +10,10 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/sqltx"
 	"github.com/outmill/outmill/internal/steps"
+	"github.com/outmill/outmill/storekit"
 )
 
-var _ outmill.Joins = (*Store)(nil)
+var _ storekit.Joins = (*Store)(nil)
 
 const (
 	sqlStartJoin = `INSERT INTO {p:joins} (id, grouping_key, policy, quorum, expected_steps, deadline, complete_at_deadline, created_at, updated_at, metadata)
@@ -65,8 +66,8 @@ FROM {p:records} INDEXED BY {p:step} WHERE step = ?1`
 
 const defaultListLimitOfJoins = 100
 
-// StartJoin begins a join. See outmill.Joins.
-func (s *Store) StartJoin(ctx context.Context, join *outmill.Join) error {
+// StartJoin begins a join. See storekit.Joins.
+func (s *Store) StartJoin(ctx context.Context, join *storekit.Join) error {
 	const operation = "start join"
 	tx, err := s.txOf(ctx)
 	if err == nil {
@@ -91,14 +92,14 @@ func (s *Store) StartJoin(ctx context.Context, join *outmill.Join) error {
 	return err
 }
 
-func (t *txn) startJoin(ctx context.Context, id outmill.JoinID, join *outmill.Join) error {
+func (t *txn) startJoin(ctx context.Context, id outmill.JoinID, join *storekit.Join) error {
 	metadata, err := metadataText(join.Metadata)
 	if err != nil {
 		return fmt.Errorf("metadata: %w", err)
 	}
 	policy, quorum := join.Policy, join.Quorum
 	if policy == "" {
-		policy = outmill.JoinAll
+		policy = storekit.JoinAll
 	}
 	var expected, deadline any
 	if !join.Unsealed {
@@ -112,13 +113,13 @@ func (t *txn) startJoin(ctx context.Context, id outmill.JoinID, join *outmill.Jo
 	}
 	n, err := t.exec(ctx, sqlStartJoin, id.String(), sqltx.OrNull(join.GroupingKey), policy, quorum, expected, deadline, join.CompleteAtDeadline, t.now, sqltx.OrNull(metadata))
 	if err == nil && n == 0 {
-		err = fmt.Errorf("%w: %s", outmill.ErrJoinExists, id)
+		err = fmt.Errorf("%w: %s", storekit.ErrJoinExists, id)
 	}
 	return err
 }
 
 // join reads a join, nil where there is none.
-func (t *txn) join(ctx context.Context, id string) (*outmill.Join, error) {
+func (t *txn) join(ctx context.Context, id string) (*storekit.Join, error) {
 	found, err := list(ctx, t, scanJoin, sqlJoin, id)
 	if err != nil || len(found) == 0 {
 		return nil, err
@@ -126,7 +127,7 @@ func (t *txn) join(ctx context.Context, id string) (*outmill.Join, error) {
 	return &found[0], nil
 }
 
-func scanJoin(rows *sql.Rows, j *outmill.Join) error {
+func scanJoin(rows *sql.Rows, j *storekit.Join) error {
 	var expected, deadline, finished sql.NullInt64
 	var created, updated int64
 	var metadata string
@@ -145,9 +146,9 @@ func scanJoin(rows *sql.Rows, j *outmill.Join) error {
 }
 
 // takesSteps refuses n more steps of a join that is not pending, or full.
-func (t *txn) takesSteps(ctx context.Context, id outmill.JoinID, join *outmill.Join, n int) error {
+func (t *txn) takesSteps(ctx context.Context, id outmill.JoinID, join *storekit.Join, n int) error {
 	var has int
-	if join != nil && join.Status == outmill.JoinPending && !join.Unsealed {
+	if join != nil && join.Status == storekit.JoinPending && !join.Unsealed {
 		if _, err := t.one(ctx, []any{&has}, sqlCountMembers, id.String()); err != nil {
 			return err
 		}
@@ -157,14 +158,14 @@ func (t *txn) takesSteps(ctx context.Context, id outmill.JoinID, join *outmill.J
 
 // onJoin runs fn on a join that exists, in a transaction of the store's own.
 // What is decided by it is made due.
-func (s *Store) onJoin(ctx context.Context, operation string, id outmill.JoinID, fn func(ctx context.Context, t *txn, join *outmill.Join) error) error {
+func (s *Store) onJoin(ctx context.Context, operation string, id outmill.JoinID, fn func(ctx context.Context, t *txn, join *storekit.Join) error) error {
 	return s.writeSteps(ctx, operation, func(ctx context.Context, t *txn) error {
 		join, err := t.join(ctx, id.String())
 		if err != nil {
 			return err
 		}
 		if join == nil {
-			return fmt.Errorf("%w: %s", outmill.ErrUnknownJoin, id)
+			return fmt.Errorf("%w: %s", storekit.ErrUnknownJoin, id)
 		}
 		return fn(ctx, t, join)
 	})
@@ -184,9 +185,9 @@ func (s *Store) writeSteps(ctx context.Context, operation string, fn func(ctx co
 	return err
 }
 
-// AttachStep makes a record a step. See outmill.Joins.
+// AttachStep makes a record a step. See storekit.Joins.
 func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmill.WorkItemID) error {
-	return s.onJoin(ctx, "attach step", id, func(ctx context.Context, t *txn, join *outmill.Join) error {
+	return s.onJoin(ctx, "attach step", id, func(ctx context.Context, t *txn, join *storekit.Join) error {
 		m, err := t.memberOf(ctx, id, message)
 		if err != nil || m == nil {
 			return err
@@ -201,29 +202,29 @@ func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmi
 		if _, err := t.exec(ctx, sqlNoteJoin, m.step, m.join); err != nil {
 			return err
 		}
-		return t.count(ctx, map[string]steps.Counts{m.join: steps.Counts{}.Moved(outmill.StepPending, m.status)})
+		return t.count(ctx, map[string]steps.Counts{m.join: steps.Counts{}.Moved(storekit.StepPending, m.status)})
 	})
 }
 
 // memberOf returns what is to be attached of a record, nil where it is a step of
 // the join already.
 func (t *txn) memberOf(ctx context.Context, id outmill.JoinID, message outmill.WorkItemID) (*member, error) {
-	m := &member{join: id.String(), status: outmill.StepPending}
+	m := &member{join: id.String(), status: storekit.StepPending}
 	var waits bool
 	found, err := t.one(ctx, []any{&m.step, &waits}, sqlRecordToAttach, message.String())
 	if err != nil {
 		return nil, err
 	}
 	if !found || t.s.config.Retain <= 0 {
-		return nil, fmt.Errorf("%w: %s", outmill.ErrUnknownMessage, message)
+		return nil, fmt.Errorf("%w: %s", storekit.ErrUnknownMessage, message)
 	}
 	if waits {
-		return nil, outmill.WaitIsNoStep()
+		return nil, storekit.ErrWaitIsNoStep
 	}
 	if m.step == "" {
 		m.step = message.String()
 	}
-	var has outmill.StepStatus
+	var has storekit.StepStatus
 	if found, err = t.one(ctx, []any{&has}, sqlMemberStatus, m.join, m.step); err != nil || found {
 		return nil, err
 	}
@@ -234,31 +235,31 @@ func (t *txn) memberOf(ctx context.Context, id outmill.JoinID, message outmill.W
 	return m, err
 }
 
-// ReportCompleted settles a step. See outmill.Joins.
+// ReportCompleted settles a step. See storekit.Joins.
 func (s *Store) ReportCompleted(ctx context.Context, join outmill.JoinID, step outmill.WorkItemID) error {
-	return s.report(ctx, "report completed", join, step, outmill.StepCompleted)
+	return s.report(ctx, "report completed", join, step, storekit.StepCompleted)
 }
 
-// ReportFailed settles a step. See outmill.Joins.
+// ReportFailed settles a step. See storekit.Joins.
 func (s *Store) ReportFailed(ctx context.Context, join outmill.JoinID, step outmill.WorkItemID) error {
-	return s.report(ctx, "report failed", join, step, outmill.StepFailed)
+	return s.report(ctx, "report failed", join, step, storekit.StepFailed)
 }
 
-func (s *Store) report(ctx context.Context, operation string, id outmill.JoinID, step outmill.WorkItemID, as outmill.StepStatus) error {
-	return s.onJoin(ctx, operation, id, func(ctx context.Context, t *txn, join *outmill.Join) error {
+func (s *Store) report(ctx context.Context, operation string, id outmill.JoinID, step outmill.WorkItemID, as storekit.StepStatus) error {
+	return s.onJoin(ctx, operation, id, func(ctx context.Context, t *txn, join *storekit.Join) error {
 		var name string
 		if _, err := t.one(ctx, []any{&name}, sqlStepOfRecord, step.String()); err != nil {
 			return err
 		}
-		var status outmill.StepStatus
+		var status storekit.StepStatus
 		found, err := t.one(ctx, []any{&status}, sqlMemberStatus, id.String(), name)
 		if err != nil {
 			return err
 		}
 		if !found {
-			return fmt.Errorf("%w: %s of %s", outmill.ErrUnknownStep, step, id)
+			return fmt.Errorf("%w: %s of %s", storekit.ErrUnknownStep, step, id)
 		}
-		if status != outmill.StepPending {
+		if status != storekit.StepPending {
 			return nil
 		}
 		return t.eachMember(ctx, map[string]int{name: 1}, func(m *member, _ int) {
@@ -269,9 +270,9 @@ func (s *Store) report(ctx context.Context, operation string, id outmill.JoinID,
 	})
 }
 
-// SealJoin says how many steps the join has. See outmill.Joins.
+// SealJoin says how many steps the join has. See storekit.Joins.
 func (s *Store) SealJoin(ctx context.Context, id outmill.JoinID, expected int) error {
-	return s.onJoin(ctx, "seal join", id, func(ctx context.Context, t *txn, join *outmill.Join) error {
+	return s.onJoin(ctx, "seal join", id, func(ctx context.Context, t *txn, join *storekit.Join) error {
 		if err := t.seal(ctx, join, expected); err != nil {
 			return err
 		}
@@ -279,7 +280,7 @@ func (s *Store) SealJoin(ctx context.Context, id outmill.JoinID, expected int) e
 	})
 }
 
-func (t *txn) seal(ctx context.Context, join *outmill.Join, expected int) error {
+func (t *txn) seal(ctx context.Context, join *storekit.Join, expected int) error {
 	var has int
 	if err := join.CheckSeal(expected); err != nil || !join.Unsealed {
 		return err
@@ -295,13 +296,13 @@ func (t *txn) seal(ctx context.Context, join *outmill.Join, expected int) error 
 	return err
 }
 
-// FinishJoin ends the join if it is decided. See outmill.Joins.
-func (s *Store) FinishJoin(ctx context.Context, id outmill.JoinID, request outmill.FinishRequest) (outmill.FinishResult, error) {
-	var result outmill.FinishResult
+// FinishJoin ends the join if it is decided. See storekit.Joins.
+func (s *Store) FinishJoin(ctx context.Context, id outmill.JoinID, request storekit.FinishRequest) (storekit.FinishResult, error) {
+	var result storekit.FinishResult
 	var follow *appending
-	err := s.onJoin(ctx, "finish join", id, func(ctx context.Context, t *txn, join *outmill.Join) (err error) {
-		result, follow = outmill.FinishResult{}, nil
-		if join.Status == outmill.JoinPending && request.Seal && join.Unsealed {
+	err := s.onJoin(ctx, "finish join", id, func(ctx context.Context, t *txn, join *storekit.Join) (err error) {
+		result, follow = storekit.FinishResult{}, nil
+		if join.Status == storekit.JoinPending && request.Seal && join.Unsealed {
 			if err := t.seal(ctx, join, request.ExpectedSteps); err != nil {
 				return err
 			}
@@ -313,7 +314,7 @@ func (s *Store) FinishJoin(ctx context.Context, id outmill.JoinID, request outmi
 		return t.hurry(ctx, id.String())
 	})
 	if err != nil {
-		return outmill.FinishResult{}, err
+		return storekit.FinishResult{}, err
 	}
 	if follow != nil {
 		follow.report()
@@ -323,29 +324,29 @@ func (s *Store) FinishJoin(ctx context.Context, id outmill.JoinID, request outmi
 	return result, nil
 }
 
-func (t *txn) finish(ctx context.Context, join *outmill.Join, request outmill.FinishRequest) (outmill.FinishResult, *appending, error) {
-	status, reason := outmill.JoinPending, ""
-	if join.Status == outmill.JoinPending {
+func (t *txn) finish(ctx context.Context, join *storekit.Join, request storekit.FinishRequest) (storekit.FinishResult, *appending, error) {
+	status, reason := storekit.JoinPending, ""
+	if join.Status == storekit.JoinPending {
 		status, reason = join.Decide(request.FailIfAnyStepFailed, t.late(join))
 	}
-	if status == outmill.JoinPending {
-		result := outmill.FinishResult{Join: *join}
-		if join.Status == outmill.JoinPending && !join.Deadline.IsZero() {
+	if status == storekit.JoinPending {
+		result := storekit.FinishResult{Join: *join}
+		if join.Status == storekit.JoinPending && !join.Deadline.IsZero() {
 			result.DeadlineIn = sqltx.Micros(join.Deadline.UnixMicro() - t.now)
 		}
 		return result, nil, nil
 	}
 	join.Status, join.Reason, join.FinishedAt, join.UpdatedAt = status, reason, timeOf(t.now), timeOf(t.now)
 	if _, err := t.exec(ctx, sqlEndJoin, join.ID.String(), status, reason, t.now); err != nil {
-		return outmill.FinishResult{}, nil, err
+		return storekit.FinishResult{}, nil, err
 	}
 	follow, err := t.follow(ctx, *join, request.Then)
-	return outmill.FinishResult{Join: *join, Finished: true}, follow, err
+	return storekit.FinishResult{Join: *join, Finished: true}, follow, err
 }
 
 // follow appends what is to be published when the join ends, nil where nothing
 // is.
-func (t *txn) follow(ctx context.Context, join outmill.Join, then func(outmill.Join) (*outmill.Record, error)) (*appending, error) {
+func (t *txn) follow(ctx context.Context, join storekit.Join, then func(storekit.Join) (*outmill.Record, error)) (*appending, error) {
 	if then == nil {
 		return nil, nil
 	}
@@ -353,7 +354,7 @@ func (t *txn) follow(ctx context.Context, join outmill.Join, then func(outmill.J
 	if err != nil || record == nil {
 		return nil, err
 	}
-	if err := outmill.CheckRecords([]*outmill.Record{record}, t.s.config.MaxPayload); err != nil {
+	if err := storekit.CheckRecords([]*outmill.Record{record}, t.s.config.MaxPayload); err != nil {
 		return nil, err
 	}
 	one := *record
@@ -379,29 +380,29 @@ func (t *txn) thatTake(ctx context.Context, ids []outmill.JoinID) ([]outmill.Joi
 	return take, nil
 }
 
-// CancelJoin ends a pending join. See outmill.Joins.
+// CancelJoin ends a pending join. See storekit.Joins.
 func (s *Store) CancelJoin(ctx context.Context, id outmill.JoinID, reason string) error {
-	return s.onJoin(ctx, "cancel join", id, func(ctx context.Context, t *txn, join *outmill.Join) error {
+	return s.onJoin(ctx, "cancel join", id, func(ctx context.Context, t *txn, join *storekit.Join) error {
 		switch join.Status {
-		case outmill.JoinCancelled:
+		case storekit.JoinCancelled:
 			return nil
-		case outmill.JoinPending:
-			if _, err := t.exec(ctx, sqlEndJoin, id.String(), outmill.JoinCancelled, outmill.CleanError(reason), t.now); err != nil {
+		case storekit.JoinPending:
+			if _, err := t.exec(ctx, sqlEndJoin, id.String(), storekit.JoinCancelled, storekit.CleanError(reason), t.now); err != nil {
 				return err
 			}
 			return t.hurry(ctx, id.String())
-		case outmill.JoinCompleted, outmill.JoinFailed:
+		case storekit.JoinCompleted, storekit.JoinFailed:
 		}
-		return fmt.Errorf("%w: %s is %s", outmill.ErrJoinFinished, id, join.Status)
+		return fmt.Errorf("%w: %s is %s", storekit.ErrJoinFinished, id, join.Status)
 	})
 }
 
-// GetJoin returns a join. See outmill.Joins.
-func (s *Store) GetJoin(ctx context.Context, id outmill.JoinID) (*outmill.Join, error) {
-	var found *outmill.Join
+// GetJoin returns a join. See storekit.Joins.
+func (s *Store) GetJoin(ctx context.Context, id outmill.JoinID) (*storekit.Join, error) {
+	var found *storekit.Join
 	err := s.read(ctx, "get join", func(ctx context.Context, t *txn) (err error) {
 		if found, err = t.join(ctx, id.String()); err == nil && found == nil {
-			err = fmt.Errorf("%w: %s", outmill.ErrUnknownJoin, id)
+			err = fmt.Errorf("%w: %s", storekit.ErrUnknownJoin, id)
 		}
 		return err
 	})
@@ -411,8 +412,8 @@ func (s *Store) GetJoin(ctx context.Context, id outmill.JoinID) (*outmill.Join, 
 	return found, nil
 }
 
-// ListJoins returns joins in the order of their ids. See outmill.Joins.
-func (s *Store) ListJoins(ctx context.Context, query outmill.JoinQuery) ([]*outmill.Join, error) {
+// ListJoins returns joins in the order of their ids. See storekit.Joins.
+func (s *Store) ListJoins(ctx context.Context, query storekit.JoinQuery) ([]*storekit.Join, error) {
 	const operation = "list joins"
 	if err := query.Validate(); err != nil {
 		return nil, s.explain(ctx, operation, err)
@@ -422,7 +423,7 @@ func (s *Store) ListJoins(ctx context.Context, query outmill.JoinQuery) ([]*outm
 	if query.GroupingKey != nil {
 		template, args = sqlListGroup, append(args, sqltx.OrNull(*query.GroupingKey))
 	}
-	var all []outmill.Join
+	var all []storekit.Join
 	err := s.read(ctx, operation, func(ctx context.Context, t *txn) error {
 		all = nil
 		for _, status := range steps.StatusesOf(query) {
@@ -438,8 +439,8 @@ func (s *Store) ListJoins(ctx context.Context, query outmill.JoinQuery) ([]*outm
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(all, func(a, b outmill.Join) int { return bytes.Compare(a.ID[:], b.ID[:]) })
-	joins := make([]*outmill.Join, min(len(all), limit))
+	slices.SortFunc(all, func(a, b storekit.Join) int { return bytes.Compare(a.ID[:], b.ID[:]) })
+	joins := make([]*storekit.Join, min(len(all), limit))
 	for i := range joins {
 		joins[i] = &all[i]
 	}
@@ -453,22 +454,22 @@ func limitOf(limit int) int {
 	return limit
 }
 
-// ListSteps returns steps of a join. See outmill.Joins.
-func (s *Store) ListSteps(ctx context.Context, id outmill.JoinID, after outmill.WorkItemID, limit int) ([]outmill.JoinStep, error) {
+// ListSteps returns steps of a join. See storekit.Joins.
+func (s *Store) ListSteps(ctx context.Context, id outmill.JoinID, after outmill.WorkItemID, limit int) ([]storekit.JoinStep, error) {
 	const operation = "list steps"
 	if limit < 0 {
 		return nil, s.explain(ctx, operation, invalid("ListSteps: limit is %d: want 0 (100) or more", limit))
 	}
-	var found []outmill.JoinStep
+	var found []storekit.JoinStep
 	err := s.read(ctx, operation, func(ctx context.Context, t *txn) (err error) {
 		join, err := t.join(ctx, id.String())
 		if err != nil {
 			return err
 		}
 		if join == nil {
-			return fmt.Errorf("%w: %s", outmill.ErrUnknownJoin, id)
+			return fmt.Errorf("%w: %s", storekit.ErrUnknownJoin, id)
 		}
-		found, err = list(ctx, t, func(rows *sql.Rows, step *outmill.JoinStep) error {
+		found, err = list(ctx, t, func(rows *sql.Rows, step *storekit.JoinStep) error {
 			return rows.Scan(&step.ID, &step.Status)
 		}, sqlListSteps, id.String(), after.String(), limitOf(limit))
 		return err
@@ -479,7 +480,7 @@ func (s *Store) ListSteps(ctx context.Context, id outmill.JoinID, after outmill.
 	return found, nil
 }
 
-// DeleteJoins deletes joins that ended long ago. See outmill.Joins.
+// DeleteJoins deletes joins that ended long ago. See storekit.Joins.
 func (s *Store) DeleteJoins(ctx context.Context, limit int) (int, error) {
 	return s.tidy(ctx, "delete joins", limit, func(t *txn, ctx context.Context, limit int) (int, error) {
 		ids, err := t.texts(ctx, sqlOldJoins, t.now-s.config.RetainJoins.Microseconds(), limit)

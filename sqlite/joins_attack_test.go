@@ -10,9 +10,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
-func startJoin(t *testing.T, store file, join outmill.Join) outmill.JoinID {
+func startJoin(t *testing.T, store file, join storekit.Join) outmill.JoinID {
 	t.Helper()
 	require.NoError(t, store.StartJoin(t.Context(), &join))
 	return join.ID
@@ -32,7 +33,7 @@ func ackAll(t *testing.T, store file) {
 func Test_cancelling_a_join_wakes_what_waits_for_it(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
-	id := startJoin(t, store, outmill.Join{ExpectedSteps: 1})
+	id := startJoin(t, store, storekit.Join{ExpectedSteps: 1})
 	appendAll(t, store, &outmill.Record{Topic: "waits", MessageID: "waiter", WaitsFor: id, Delay: time.Hour})
 	require.NoError(t, store.CancelJoin(t.Context(), id, "enough"))
 	found := claim(t, store, claimRequest(outmill.NewOwnerToken(), 1, outmill.OrderNone))
@@ -42,9 +43,9 @@ func Test_cancelling_a_join_wakes_what_waits_for_it(t *testing.T) {
 func Test_a_finish_that_seals_the_join_wakes_the_others_that_wait(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
-	id := startJoin(t, store, outmill.Join{Unsealed: true})
+	id := startJoin(t, store, storekit.Join{Unsealed: true})
 	appendAll(t, store, &outmill.Record{Topic: "waits", MessageID: "waiter", WaitsFor: id, Delay: time.Hour})
-	result, err := store.FinishJoin(t.Context(), id, outmill.FinishRequest{Seal: true})
+	result, err := store.FinishJoin(t.Context(), id, storekit.FinishRequest{Seal: true})
 	require.NoError(t, err)
 	require.True(t, result.Finished)
 	found := claim(t, store, claimRequest(outmill.NewOwnerToken(), 1, outmill.OrderNone))
@@ -54,15 +55,15 @@ func Test_a_finish_that_seals_the_join_wakes_the_others_that_wait(t *testing.T) 
 func Test_a_quorum_beyond_the_steps_that_a_join_may_have_is_refused(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
-	bad := &outmill.Join{Unsealed: true, Policy: outmill.JoinQuorum, Quorum: math.MaxInt32 + 1}
+	bad := &storekit.Join{Unsealed: true, Policy: storekit.JoinQuorum, Quorum: math.MaxInt32 + 1}
 	require.ErrorIs(t, store.StartJoin(t.Context(), bad), outmill.ErrInvalidRecord)
 }
 
 func Test_a_deadline_centuries_ahead_is_far_off(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
-	id := startJoin(t, store, outmill.Join{ExpectedSteps: 1, Deadline: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)})
-	result, err := store.FinishJoin(t.Context(), id, outmill.FinishRequest{})
+	id := startJoin(t, store, storekit.Join{ExpectedSteps: 1, Deadline: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)})
+	result, err := store.FinishJoin(t.Context(), id, storekit.FinishRequest{})
 	require.NoError(t, err)
 	require.Greater(t, result.DeadlineIn, 200*365*24*time.Hour)
 }
@@ -70,13 +71,13 @@ func Test_a_deadline_centuries_ahead_is_far_off(t *testing.T) {
 func Test_a_panic_in_Then_goes_on_and_leaves_the_join_as_it_was(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
-	id := startJoin(t, store, outmill.Join{ExpectedSteps: 1})
+	id := startJoin(t, store, storekit.Join{ExpectedSteps: 1})
 	appendAll(t, store, stepOf("step", id))
 	ackAll(t, store)
 	require.PanicsWithError(t, "boom", func() {
-		_, _ = store.FinishJoin(t.Context(), id, outmill.FinishRequest{Then: func(outmill.Join) (*outmill.Record, error) { panic(errors.New("boom")) }})
+		_, _ = store.FinishJoin(t.Context(), id, storekit.FinishRequest{Then: func(storekit.Join) (*outmill.Record, error) { panic(errors.New("boom")) }})
 	})
-	result, err := store.FinishJoin(t.Context(), id, outmill.FinishRequest{})
+	result, err := store.FinishJoin(t.Context(), id, storekit.FinishRequest{})
 	require.NoError(t, err)
 	require.True(t, result.Finished)
 }
@@ -85,7 +86,7 @@ func Test_a_report_after_the_end_leaves_the_join_as_it_was(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	ctx := t.Context()
-	id := startJoin(t, store, outmill.Join{ExpectedSteps: 1})
+	id := startJoin(t, store, storekit.Join{ExpectedSteps: 1})
 	step := stepOf("step", id)
 	appendAll(t, store, step)
 	require.NoError(t, store.CancelJoin(ctx, id, "enough"))
@@ -103,14 +104,14 @@ func Test_of_two_followers_for_one_place_both_are_published(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	ctx := t.Context()
-	outer := startJoin(t, store, outmill.Join{ExpectedSteps: 1})
-	inner := []outmill.JoinID{startJoin(t, store, outmill.Join{ExpectedSteps: 1}), startJoin(t, store, outmill.Join{ExpectedSteps: 1})}
+	outer := startJoin(t, store, storekit.Join{ExpectedSteps: 1})
+	inner := []outmill.JoinID{startJoin(t, store, storekit.Join{ExpectedSteps: 1}), startJoin(t, store, storekit.Join{ExpectedSteps: 1})}
 	appendAll(t, store, stepOf("a", inner[0]), stepOf("b", inner[1]))
 	ackAll(t, store)
 	var ends errgroup.Group
 	for _, id := range inner {
 		ends.Go(func() error {
-			_, err := store.FinishJoin(ctx, id, outmill.FinishRequest{Then: func(outmill.Join) (*outmill.Record, error) {
+			_, err := store.FinishJoin(ctx, id, storekit.FinishRequest{Then: func(storekit.Join) (*outmill.Record, error) {
 				return stepOf("next", outer), nil
 			}})
 			return err

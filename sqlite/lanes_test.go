@@ -100,13 +100,13 @@ func (w *laneWalk) settle(rt *rapid.T) {
 	case 0:
 		err = w.store.Ack(w.ctx, "", []outmill.Lease{lease})
 	case 1:
-		err = w.store.Abandon(w.ctx, []outmill.Abandonment{{Lease: lease, Delay: delay}})
+		err = w.store.Abandon(w.ctx, []outmill.Settlement{{Lease: lease, Delay: delay}})
 	case 2:
-		err = w.store.Snooze(w.ctx, []outmill.Snoozing{{Lease: lease, Delay: delay}})
+		err = w.store.Snooze(w.ctx, []outmill.Settlement{{Lease: lease, Delay: delay}})
 	case 3:
 		err = w.store.Release(w.ctx, []outmill.Lease{lease})
 	case 4:
-		err = w.store.Fail(w.ctx, []outmill.Failure{{Lease: lease, Park: rapid.Bool().Draw(rt, "park")}})
+		err = w.store.Fail(w.ctx, []outmill.Settlement{{Lease: lease, Park: rapid.Bool().Draw(rt, "park")}})
 	case 5:
 		_, err = w.store.Extend(w.ctx, 2*time.Hour, []outmill.Lease{lease})
 	}

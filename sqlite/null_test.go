@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 func Test_OBX_008_what_a_record_does_not_have_is_NULL_for_SQL(t *testing.T) {
@@ -32,16 +33,16 @@ func Test_OBX_008_what_a_record_does_not_have_is_NULL_for_SQL(t *testing.T) {
 
 	found := claim(t, store, claimRequest(outmill.NewOwnerToken(), 2, outmill.OrderNone))
 	require.Empty(t, found[0].CorrelationID)
-	require.NoError(t, store.Abandon(t.Context(), []outmill.Abandonment{{Lease: found[0].Lease()}, {Lease: found[1].Lease(), Err: " "}}))
+	require.NoError(t, store.Abandon(t.Context(), []outmill.Settlement{{Lease: found[0].Lease()}, {Lease: found[1].Lease(), Err: " "}}))
 	require.Equal(t, 1, number(t, store.DB(), `SELECT count(*) FROM outmill_records WHERE last_error IS NOT NULL`))
 
-	bare, grouped := &outmill.Join{ExpectedSteps: 1}, &outmill.Join{ExpectedSteps: 1, GroupingKey: "customer"}
+	bare, grouped := &storekit.Join{ExpectedSteps: 1}, &storekit.Join{ExpectedSteps: 1, GroupingKey: "customer"}
 	require.NoError(t, store.StartJoin(t.Context(), bare))
 	require.NoError(t, store.StartJoin(t.Context(), grouped))
 	require.Equal(t, 1, number(t, store.DB(), `SELECT count(*) FROM outmill_joins WHERE grouping_key IS NULL`))
 	require.Equal(t, 2, number(t, store.DB(), `SELECT count(*) FROM outmill_joins WHERE reason IS NULL AND metadata IS NULL`))
 	none := ""
-	joins, err := store.ListJoins(t.Context(), outmill.JoinQuery{GroupingKey: &none})
+	joins, err := store.ListJoins(t.Context(), storekit.JoinQuery{GroupingKey: &none})
 	require.NoError(t, err)
 	require.Len(t, joins, 1)
 	require.Equal(t, bare.ID, joins[0].ID)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/sqlite"
+	"github.com/outmill/outmill/storekit"
 )
 
 func Test_Open_takes_paths_URLs_and_DSNs(t *testing.T) {
@@ -163,7 +164,7 @@ func Test_the_parameters_of_a_URL_are_settings(t *testing.T) {
 	require.NoError(t, opened.Ack(t.Context(), "", leases(found)))
 	require.Equal(t, 1, number(t, db, `SELECT count(*) FROM shop_records WHERE status = 'processed'`))
 
-	join := outmill.Join{ExpectedSteps: 1}
+	join := storekit.Join{ExpectedSteps: 1}
 	require.NoError(t, opened.(*sqlite.Store).StartJoin(t.Context(), &join))
 	require.NoError(t, opened.(*sqlite.Store).CancelJoin(t.Context(), join.ID, ""))
 	for _, deleted := range []int{0, 1} {
@@ -236,7 +237,8 @@ func Test_a_schema_that_is_newer_is_not_opened_where_it_should_be_ensured(t *tes
 
 func Test_outmill_Open_finds_this_store_by_its_scheme(t *testing.T) {
 	t.Parallel()
-	require.Contains(t, outmill.Providers(), "sqlite")
+	_, err := outmill.ProviderFor("sqlite:orders.db")
+	require.NoError(t, err)
 	path := filepath.Join(t.TempDir(), "orders.db")
 	for _, scheme := range []string{"sqlite:", "sqlite://", "file:"} {
 		store, err := outmill.Open(t.Context(), scheme+path, nil)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // standing picks the leases that stand: ?1 is an object of id to [claim, …],
@@ -63,20 +64,6 @@ RETURNING seq, grp, topic, key, parked`
 WHERE grp = ?1 AND topic = ?2 AND key = ?3 AND key <> '' AND seq > ?4 AND status = 'pending' ORDER BY seq LIMIT ?5`
 )
 
-// settling is a lease, and what its statement needs besides.
-type settling struct {
-	lease  outmill.Lease
-	values []any
-}
-
-func bare(leases []outmill.Lease) []settling {
-	list := make([]settling, len(leases))
-	for i, l := range leases {
-		list[i].lease = l
-	}
-	return list
-}
-
 // settlement is what becomes of the leases of one owner.
 type settlement struct {
 	owner string
@@ -85,25 +72,30 @@ type settlement struct {
 	leases string
 }
 
-// settlements sorts leases by owner, nearly always a single one.
-func settlements(items []settling) ([]settlement, error) {
+// settlements sorts leases by owner, nearly always a single one. values are what the
+// statement needs besides a lease, nil for nothing.
+func settlements(items []outmill.Settlement, values func(outmill.Settlement) []any) ([]settlement, error) {
 	var owners []outmill.OwnerToken
 	objects := map[outmill.OwnerToken][]byte{}
 	for _, item := range items {
-		values, err := json.Marshal(append([]any{item.lease.Claim}, item.values...))
+		list := []any{item.Lease.Claim}
+		if values != nil {
+			list = append(list, values(item)...)
+		}
+		text, err := json.Marshal(list)
 		if err != nil {
 			return nil, err
 		}
-		object, known := objects[item.lease.Owner]
+		object, known := objects[item.Lease.Owner]
 		separator := byte(',')
 		if !known {
-			owners = append(owners, item.lease.Owner)
+			owners = append(owners, item.Lease.Owner)
 			separator = '{'
 		}
 		object = append(object, separator, '"')
-		object = append(object, item.lease.ID.String()...)
+		object = append(object, item.Lease.ID.String()...)
 		object = append(object, '"', ':')
-		objects[item.lease.Owner] = append(object, values...)
+		objects[item.Lease.Owner] = append(object, text...)
 	}
 	list := make([]settlement, len(owners))
 	for i, owner := range owners {
@@ -114,8 +106,8 @@ func settlements(items []settling) ([]settlement, error) {
 
 // settle runs work for the leases of each owner in one transaction, which may
 // have to be repeated.
-func (s *Store) settle(ctx context.Context, operation string, items []settling, work func(ctx context.Context, t *txn, of settlement) error) error {
-	list, err := settlements(items)
+func (s *Store) settle(ctx context.Context, operation string, items []outmill.Settlement, values func(outmill.Settlement) []any, work func(ctx context.Context, t *txn, of settlement) error) error {
+	list, err := settlements(items, values)
 	if err != nil || len(list) == 0 {
 		return s.explain(ctx, operation, errors.Join(err, s.usable(ctx)))
 	}
@@ -146,10 +138,10 @@ func (t *txn) openLanesOf(ctx context.Context, of settlement) error {
 // Ack makes the records processed. See outmill.Queue.
 func (s *Store) Ack(ctx context.Context, by string, leases []outmill.Lease) error {
 	const operation = "ack"
-	if err := outmill.CheckWorker(by); err != nil {
+	if err := storekit.CheckWorker(by); err != nil {
 		return s.explain(ctx, operation, err)
 	}
-	return s.settle(ctx, operation, bare(leases), func(ctx context.Context, t *txn, of settlement) (err error) {
+	return s.settle(ctx, operation, storekit.Bare(leases), nil, func(ctx context.Context, t *txn, of settlement) (err error) {
 		if err := t.moveSteps(ctx, isAcked, sqlStepsStanding, of.leases, of.owner); err != nil {
 			return err
 		}
@@ -163,43 +155,35 @@ func (s *Store) Ack(ctx context.Context, by string, leases []outmill.Lease) erro
 }
 
 // Abandon makes the records due again after their delay. See outmill.Queue.
-func (s *Store) Abandon(ctx context.Context, abandonments []outmill.Abandonment) error {
-	items := make([]settling, len(abandonments))
-	atOnce := false
-	for i, a := range abandonments {
-		items[i] = settling{a.Lease, []any{ceilMicros(max(a.Delay, 0)), outmill.CleanError(a.Err)}}
-		atOnce = atOnce || a.Delay <= 0
-	}
-	return s.giveBack(ctx, "abandon", sqlAbandon, items, atOnce)
+func (s *Store) Abandon(ctx context.Context, settlements []outmill.Settlement) error {
+	return s.giveBack(ctx, "abandon", sqlAbandon, storekit.ForAbandon(settlements), func(z outmill.Settlement) []any {
+		return []any{ceilMicros(z.Delay), z.Err}
+	})
 }
 
 // Snooze makes the records due again after their delay, uncounted. See
 // outmill.Queue.
-func (s *Store) Snooze(ctx context.Context, snoozings []outmill.Snoozing) error {
-	items := make([]settling, len(snoozings))
-	atOnce := false
-	for i, z := range snoozings {
-		items[i] = settling{z.Lease, []any{ceilMicros(max(z.Delay, 0))}}
-		atOnce = atOnce || z.Delay <= 0
-	}
-	return s.giveBack(ctx, "snooze", sqlSnooze, items, atOnce)
+func (s *Store) Snooze(ctx context.Context, settlements []outmill.Settlement) error {
+	return s.giveBack(ctx, "snooze", sqlSnooze, storekit.ForSnooze(settlements), func(z outmill.Settlement) []any {
+		return []any{ceilMicros(z.Delay)}
+	})
 }
 
 // Release gives the records back. See outmill.Queue.
 func (s *Store) Release(ctx context.Context, leases []outmill.Lease) error {
-	return s.giveBack(ctx, "release", sqlRelease, bare(leases), len(leases) > 0)
+	return s.giveBack(ctx, "release", sqlRelease, storekit.Bare(leases), nil)
 }
 
 // giveBack makes the records pending again, and wakes readers if some are due
 // at once.
-func (s *Store) giveBack(ctx context.Context, operation, template string, items []settling, atOnce bool) error {
-	err := s.settle(ctx, operation, items, func(ctx context.Context, t *txn, of settlement) error {
+func (s *Store) giveBack(ctx context.Context, operation, template string, items []outmill.Settlement, values func(outmill.Settlement) []any) error {
+	err := s.settle(ctx, operation, items, values, func(ctx context.Context, t *txn, of settlement) error {
 		if _, err := t.exec(ctx, template, of.leases, of.owner, t.now); err != nil || template != sqlSnooze {
 			return err
 		}
 		return t.hurryOf(ctx, of)
 	})
-	if err == nil && atOnce {
+	if err == nil && storekit.SomeAtOnce(items) {
 		s.waker.bell.Ring()
 	}
 	return err
@@ -225,7 +209,7 @@ func (s *Store) Extend(ctx context.Context, lease time.Duration, leases []outmil
 		return nil, s.explain(ctx, operation, invalid("Extend: lease is %s: want more than 0", lease))
 	}
 	extended := map[string][]outmill.Lease{}
-	err := s.settle(ctx, operation, bare(leases), func(ctx context.Context, t *txn, of settlement) (err error) {
+	err := s.settle(ctx, operation, storekit.Bare(leases), nil, func(ctx context.Context, t *txn, of settlement) (err error) {
 		extended[of.owner], err = t.extend(ctx, of, lease)
 		return err
 	})
@@ -242,12 +226,9 @@ func (t *txn) extend(ctx context.Context, of settlement, lease time.Duration) ([
 }
 
 // Fail makes the records dead. See outmill.Queue.
-func (s *Store) Fail(ctx context.Context, failures []outmill.Failure) error {
-	items := make([]settling, len(failures))
-	for i, f := range failures {
-		items[i] = settling{f.Lease, []any{f.Park, outmill.CleanError(f.Err)}}
-	}
-	return s.settle(ctx, "fail", items, func(ctx context.Context, t *txn, of settlement) error {
+func (s *Store) Fail(ctx context.Context, settlements []outmill.Settlement) error {
+	values := func(z outmill.Settlement) []any { return []any{z.Park, z.Err} }
+	return s.settle(ctx, "fail", storekit.ForFail(settlements), values, func(ctx context.Context, t *txn, of settlement) error {
 		if err := t.moveSteps(ctx, isDead, sqlStepsStanding, of.leases, of.owner); err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/steps"
+	"github.com/outmill/outmill/storekit"
 )
 
 const (
@@ -48,7 +49,7 @@ var (
 // member is a step of a join.
 type member struct {
 	join, step        string
-	status            outmill.StepStatus
+	status            storekit.StepStatus
 	open, acked, dead int
 	reported          bool
 }
@@ -58,7 +59,7 @@ func scanMember(rows *sql.Rows, m *member) error {
 }
 
 // settled is what has become of the step.
-func (m *member) settled() outmill.StepStatus {
+func (m *member) settled() storekit.StepStatus {
 	if m.reported {
 		return m.status
 	}
@@ -138,7 +139,7 @@ func (t *txn) hurry(ctx context.Context, id string) error {
 	if err != nil || join == nil {
 		return err
 	}
-	if status, _ := join.Decide(false, t.late(join)); join.Status == outmill.JoinPending && status == outmill.JoinPending {
+	if status, _ := join.Decide(false, t.late(join)); join.Status == storekit.JoinPending && status == storekit.JoinPending {
 		return nil
 	}
 	t.decided = true
@@ -146,7 +147,7 @@ func (t *txn) hurry(ctx context.Context, id string) error {
 	return err
 }
 
-func (t *txn) late(join *outmill.Join) bool {
+func (t *txn) late(join *storekit.Join) bool {
 	return !join.Deadline.IsZero() && join.Deadline.UnixMicro() <= t.now
 }
 
@@ -173,7 +174,7 @@ func (t *txn) checkSteps(ctx context.Context, wanted map[outmill.JoinID]int) err
 
 func (t *txn) attach(ctx context.Context, list []attachment) error {
 	for _, a := range list {
-		if _, err := t.exec(ctx, sqlAddMember, a.join.String(), a.step.String(), outmill.StepPending, a.open, 0, 0); err != nil {
+		if _, err := t.exec(ctx, sqlAddMember, a.join.String(), a.step.String(), storekit.StepPending, a.open, 0, 0); err != nil {
 			return err
 		}
 	}

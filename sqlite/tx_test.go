@@ -13,6 +13,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/sqlite"
+	"github.com/outmill/outmill/storekit"
 )
 
 // orders makes a table of the user's own beside the outbox.
@@ -282,7 +283,7 @@ func Test_adopting_a_transaction_is_a_setting(t *testing.T) {
 		require.NoError(t, err)
 		ctx := context.WithValue(t.Context(), key{}, tx)
 		require.NoError(t, adopting.Append(ctx, rec(fmt.Sprint("within ", commit), "")))
-		join := outmill.Join{ExpectedSteps: 1}
+		join := storekit.Join{ExpectedSteps: 1}
 		require.NoError(t, adopting.StartJoin(ctx, &join))
 		found, err = adopting.TxOf(ctx)
 		require.NoError(t, err)

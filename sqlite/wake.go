@@ -8,7 +8,7 @@ import (
 )
 
 // Wake calls woken when records of a topic may have become claimable: see
-// outmill.Waker. It hears at once what this Store does, and nothing of other
+// storekit.Waker. It hears at once what this Store does, and nothing of other
 // processes. It is quiet after ctx ends or the store is closed.
 func (s *Store) Wake(ctx context.Context, woken func(topic string)) {
 	s.waker.bell.Listen(ctx, woken)

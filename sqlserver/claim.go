@@ -8,6 +8,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/inorder"
+	"github.com/outmill/outmill/storekit"
 )
 
 // maxAtOnce is how many records one statement changes at most. SQL Server takes a
@@ -21,7 +22,7 @@ const maxAtOnce = 900
 // it has leased some records returns these with the error.
 func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.Record, error) {
 	const operation = "claim"
-	if err := req.Validate(); err != nil {
+	if err := storekit.CheckClaim(req); err != nil {
 		return nil, s.explain(ctx, operation, err)
 	}
 	busy := s.busy.Topics(req.Group, req.Topics)

@@ -18,6 +18,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/sqlserver"
+	"github.com/outmill/outmill/storekit"
 )
 
 // What only SQL Server's own engine can show: its locks, plans and sessions.
@@ -70,13 +71,13 @@ func Test_settling_a_record_does_not_wait_for_the_lane_that_another_transaction_
 			return s.Release(ctx, []outmill.Lease{l})
 		},
 		"abandon": func(ctx context.Context, s *sqlserver.Store, l outmill.Lease) error {
-			return s.Abandon(ctx, []outmill.Abandonment{{Lease: l}})
+			return s.Abandon(ctx, []outmill.Settlement{{Lease: l}})
 		},
 		"snooze": func(ctx context.Context, s *sqlserver.Store, l outmill.Lease) error {
-			return s.Snooze(ctx, []outmill.Snoozing{{Lease: l}})
+			return s.Snooze(ctx, []outmill.Settlement{{Lease: l}})
 		},
 		"fail": func(ctx context.Context, s *sqlserver.Store, l outmill.Lease) error {
-			return s.Fail(ctx, []outmill.Failure{{Lease: l}})
+			return s.Fail(ctx, []outmill.Settlement{{Lease: l}})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -121,7 +122,7 @@ func Test_a_step_is_appended_whatever_the_level_of_the_callers_transaction(t *te
 	t.Parallel()
 	store, _ := onEngine(t, sqlserver.Config{})
 	allowSnapshot(t, store.DB())
-	join := &outmill.Join{Unsealed: true}
+	join := &storekit.Join{Unsealed: true}
 	require.NoError(t, store.StartJoin(t.Context(), join))
 	for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSnapshot, sql.LevelSerializable} {
 		tx, err := store.DB().BeginTx(t.Context(), &sql.TxOptions{Isolation: level})
@@ -257,7 +258,7 @@ func Test_what_fail_leaves_of_a_parked_key_is_parked_by_claims(t *testing.T) {
 	req.KeyPolicy = outmill.KeyPark
 	found := claimed(t, store, req)
 	require.Equal(t, "0000", found[0].MessageID)
-	require.NoError(t, store.Fail(t.Context(), []outmill.Failure{{Lease: found[0].Lease(), Park: true}}))
+	require.NoError(t, store.Fail(t.Context(), []outmill.Settlement{{Lease: found[0].Lease(), Park: true}}))
 	dead := func() int {
 		found, err := store.List(t.Context(), outmill.ListQuery{Status: outmill.StatusDead, Limit: 10_000})
 		require.NoError(t, err)
@@ -304,7 +305,7 @@ func Test_a_statement_has_one_plan_whatever_the_length_of_its_texts(t *testing.T
 	store, table := onEngine(t, sqlserver.Config{})
 	var joins []outmill.JoinID
 	for range 3 {
-		join := &outmill.Join{Unsealed: true}
+		join := &storekit.Join{Unsealed: true}
 		require.NoError(t, store.StartJoin(t.Context(), join))
 		joins = append(joins, join.ID)
 		step := one("step")

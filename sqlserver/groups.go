@@ -11,6 +11,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/routing"
+	"github.com/outmill/outmill/storekit"
 )
 
 const (
@@ -116,7 +117,7 @@ func registrations(table *routing.Table) func(scan func(...any) error) error {
 // Each registration of the call takes a few round trips of its own.
 func (s *Store) RegisterGroup(ctx context.Context, regs ...outmill.Registration) error {
 	const operation = "register group"
-	if err := outmill.CheckRegistrations(regs); err != nil || len(regs) == 0 {
+	if err := storekit.CheckRegistrations(regs); err != nil || len(regs) == 0 {
 		return s.explain(ctx, operation, errors.Join(err, s.usable(ctx)))
 	}
 	s.checked.Store(false)
@@ -237,7 +238,7 @@ func (s *Store) adopt(ctx context.Context, operation string, to routing.Registra
 // meanwhile remains; another call removes it.
 func (s *Store) DropGroup(ctx context.Context, group string) (int, error) {
 	const operation = "drop group"
-	if err := outmill.CheckGroup(group); err != nil {
+	if err := storekit.CheckGroup(group); err != nil {
 		return 0, s.explain(ctx, operation, err)
 	}
 	// Somebody may register the group again, and get records of its own.

@@ -16,6 +16,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/sqlserver"
+	"github.com/outmill/outmill/storekit"
 )
 
 const readers = "readers"
@@ -239,10 +240,10 @@ func settleEach(t *testing.T, store *sqlserver.Store, found []*outmill.Record) {
 	require.NoError(t, err)
 	require.Len(t, held, len(leases))
 	require.NoError(t, store.Ack(ctx, "", leases[:2]))
-	require.NoError(t, store.Abandon(ctx, []outmill.Abandonment{{Lease: leases[2], Err: "again"}}))
-	require.NoError(t, store.Snooze(ctx, []outmill.Snoozing{{Lease: leases[3]}}))
+	require.NoError(t, store.Abandon(ctx, []outmill.Settlement{{Lease: leases[2], Err: "again"}}))
+	require.NoError(t, store.Snooze(ctx, []outmill.Settlement{{Lease: leases[3]}}))
 	require.NoError(t, store.Release(ctx, leases[4:5]))
-	require.NoError(t, store.Fail(ctx, []outmill.Failure{{Lease: leases[5], Err: "dead"}, {Lease: leases[6], Err: "dead too", Park: true}}))
+	require.NoError(t, store.Fail(ctx, []outmill.Settlement{{Lease: leases[5], Err: "dead"}, {Lease: leases[6], Err: "dead too", Park: true}}))
 }
 
 func operating(t *testing.T, store *sqlserver.Store) {
@@ -297,7 +298,7 @@ func tidying(t *testing.T, store *sqlserver.Store) {
 func joining(t *testing.T, store *sqlserver.Store) {
 	t.Helper()
 	ctx := t.Context()
-	join := &outmill.Join{ExpectedSteps: 4, Metadata: map[string]string{"a": "b"}, Timeout: time.Hour}
+	join := &storekit.Join{ExpectedSteps: 4, Metadata: map[string]string{"a": "b"}, Timeout: time.Hour}
 	step := func(payload string) *outmill.Record {
 		r := made("steps", payload, 1)[0]
 		r.Joins = []outmill.JoinID{join.ID}
@@ -309,26 +310,26 @@ func joining(t *testing.T, store *sqlserver.Store) {
 		}
 		return store.Append(ctx, step("acked"), step("dead"), step("completed"), step("failed"))
 	}))
-	require.ErrorIs(t, store.Append(ctx, step("too many")), outmill.ErrTooManySteps)
+	require.ErrorIs(t, store.Append(ctx, step("too many")), storekit.ErrTooManySteps)
 	found := claimed(t, store, claimOf(outmill.NewOwnerToken(), 4, outmill.OrderNone, "steps"))
 	require.Len(t, found, 4)
 	require.NoError(t, store.Ack(ctx, "", leasesOf(found[:1])))
-	require.NoError(t, store.Fail(ctx, []outmill.Failure{{Lease: found[1].Lease()}}))
+	require.NoError(t, store.Fail(ctx, []outmill.Settlement{{Lease: found[1].Lease()}}))
 	require.NoError(t, store.ReportCompleted(ctx, join.ID, found[2].ID))
 	require.NoError(t, store.ReportFailed(ctx, join.ID, found[3].ID))
 	steps, err := store.ListSteps(ctx, join.ID, outmill.WorkItemID{}, 0)
 	require.NoError(t, err)
 	require.Len(t, steps, 4)
-	ended, err := store.FinishJoin(ctx, join.ID, outmill.FinishRequest{FailIfAnyStepFailed: true, Then: func(outmill.Join) (*outmill.Record, error) {
+	ended, err := store.FinishJoin(ctx, join.ID, storekit.FinishRequest{FailIfAnyStepFailed: true, Then: func(storekit.Join) (*outmill.Record, error) {
 		return made("steps", "next", 1)[0], nil
 	}})
 	require.NoError(t, err)
-	require.Equal(t, outmill.JoinFailed, ended.Join.Status)
+	require.Equal(t, storekit.JoinFailed, ended.Join.Status)
 
-	open := &outmill.Join{Unsealed: true}
+	open := &storekit.Join{Unsealed: true}
 	require.NoError(t, store.StartJoin(ctx, open))
 	if err := store.AttachStep(ctx, open.ID, found[1].ID); err != nil {
-		require.ErrorIs(t, err, outmill.ErrUnknownMessage, "a store that does not retain what is processed")
+		require.ErrorIs(t, err, storekit.ErrUnknownMessage, "a store that does not retain what is processed")
 	}
 	require.NoError(t, store.SealJoin(ctx, open.ID, 1))
 	require.NoError(t, store.CancelJoin(ctx, open.ID, "enough"))

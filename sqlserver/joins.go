@@ -12,9 +12,10 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/sqltx"
 	"github.com/outmill/outmill/internal/steps"
+	"github.com/outmill/outmill/storekit"
 )
 
-var _ outmill.Joins = (*Store)(nil)
+var _ storekit.Joins = (*Store)(nil)
 
 const (
 	sqlStartJoin = atReadCommitted + `SET NOCOUNT ON;
@@ -129,8 +130,8 @@ SELECT @@ROWCOUNT`
 
 // The numbers of the functional specification.
 var (
-	joinStatuses = []outmill.JoinStatus{outmill.JoinPending, outmill.JoinCompleted, outmill.JoinFailed, outmill.JoinCancelled}
-	stepStatuses = []outmill.StepStatus{outmill.StepPending, outmill.StepCompleted, outmill.StepFailed}
+	joinStatuses = []storekit.JoinStatus{storekit.JoinPending, storekit.JoinCompleted, storekit.JoinFailed, storekit.JoinCancelled}
+	stepStatuses = []storekit.StepStatus{storekit.StepPending, storekit.StepCompleted, storekit.StepFailed}
 )
 
 func numberOf[T comparable](list []T, status T) int {
@@ -151,7 +152,7 @@ func at[T any](list []T, i int) T {
 
 // countedJoin is a join, and what the store knows of it besides.
 type countedJoin struct {
-	outmill.Join
+	storekit.Join
 	// late: the deadline has passed; deadlineIn is how long it is until then.
 	late       bool
 	deadlineIn time.Duration
@@ -204,8 +205,8 @@ func (s *Store) readJoins(ctx context.Context, operation string, ids []outmill.J
 	return found, err
 }
 
-// StartJoin begins a join. See outmill.Joins.
-func (s *Store) StartJoin(ctx context.Context, join *outmill.Join) error {
+// StartJoin begins a join. See storekit.Joins.
+func (s *Store) StartJoin(ctx context.Context, join *storekit.Join) error {
 	const operation = "start join"
 	tx, err := s.txOf(ctx)
 	if err == nil {
@@ -229,7 +230,7 @@ func (s *Store) StartJoin(ctx context.Context, join *outmill.Join) error {
 			return err
 		}
 		if err != nil || *started == 0 {
-			return fmt.Errorf("%w: %s", outmill.ErrJoinExists, id)
+			return fmt.Errorf("%w: %s", storekit.ErrJoinExists, id)
 		}
 		return nil
 	}
@@ -244,7 +245,7 @@ func (s *Store) StartJoin(ctx context.Context, join *outmill.Join) error {
 	return err
 }
 
-func startCall(id outmill.JoinID, join *outmill.Join) (c call, started *int, err error) {
+func startCall(id outmill.JoinID, join *storekit.Join) (c call, started *int, err error) {
 	var metadata sql.NullString
 	if len(join.Metadata) > 0 {
 		text, err := json.Marshal(join.Metadata)
@@ -256,7 +257,7 @@ func startCall(id outmill.JoinID, join *outmill.Join) (c call, started *int, err
 	started = new(int)
 	deadline, after := when(join.Deadline, join.Timeout)
 	return call{template: sqlStartJoin, args: []any{
-		named("join", id.String()), named("bytes", hex(id)), named("grouping", some(join.GroupingKey)), named("policy", string(cmp.Or(join.Policy, outmill.JoinAll))),
+		named("join", id.String()), named("bytes", hex(id)), named("grouping", some(join.GroupingKey)), named("policy", string(cmp.Or(join.Policy, storekit.JoinAll))),
 		named("quorum", join.Quorum), named("expected", sql.NullInt64{Int64: int64(join.ExpectedSteps), Valid: !join.Unsealed}),
 		named("after", after), named("at", deadline), named("complete", join.CompleteAtDeadline), named("metadata", metadata),
 	}, sets: []reader{numbers(started)}}, started, nil
@@ -299,12 +300,12 @@ func (t *joinTx) lockJoin(ctx context.Context, template string, id outmill.JoinI
 		return nil, err
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("%w: %s", outmill.ErrUnknownJoin, id)
+		return nil, fmt.Errorf("%w: %s", storekit.ErrUnknownJoin, id)
 	}
 	return &found[0], nil
 }
 
-// AttachStep makes a record a step. See outmill.Joins.
+// AttachStep makes a record a step. See storekit.Joins.
 func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmill.WorkItemID) error {
 	const operation = "attach step"
 	err := s.write(ctx, operation, func(ctx context.Context, tx *sql.Tx) error {
@@ -323,10 +324,10 @@ func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmi
 			return err
 		}
 		if a.step == "" || s.config.Retain <= 0 {
-			return fmt.Errorf("%w: %s", outmill.ErrUnknownMessage, message)
+			return fmt.Errorf("%w: %s", storekit.ErrUnknownMessage, message)
 		}
 		if a.waits {
-			return outmill.WaitIsNoStep()
+			return storekit.ErrWaitIsNoStep
 		}
 		err = t.do(ctx, sqlLookAtStep, numbers(&a.known, &a.open, &a.acked, &a.dead), named("id", hex(message)), named("join", hex(id)), named("step", a.step))
 		if err != nil || a.known > 0 {
@@ -381,7 +382,7 @@ func (a *lateStep) record(scan func(...any) error) error {
 
 func (t *joinTx) attach(ctx context.Context, id outmill.JoinID, a *lateStep) error {
 	status := steps.Settled(a.open, a.acked, a.dead)
-	counts := steps.Counts{}.Moved(outmill.StepPending, status)
+	counts := steps.Counts{}.Moved(storekit.StepPending, status)
 	err := t.do(ctx, sqlAddMember, nil, named("join", hex(id)), named("step", a.step), named("joinid", id.String()), named("message", a.message),
 		named("status", numberOf(stepStatuses, status)), named("open", a.open), named("acked", a.acked), named("dead", a.dead))
 	if err == nil {
@@ -401,17 +402,17 @@ func (t *joinTx) count(ctx context.Context, id outmill.JoinID, completed, failed
 	return t.do(ctx, sqlCount, nil, named("join", hex(id)), named("completed", completed), named("failed", failed))
 }
 
-// ReportCompleted settles a step. See outmill.Joins.
+// ReportCompleted settles a step. See storekit.Joins.
 func (s *Store) ReportCompleted(ctx context.Context, join outmill.JoinID, step outmill.WorkItemID) error {
-	return s.report(ctx, "report completed", join, step, outmill.StepCompleted)
+	return s.report(ctx, "report completed", join, step, storekit.StepCompleted)
 }
 
-// ReportFailed settles a step. See outmill.Joins.
+// ReportFailed settles a step. See storekit.Joins.
 func (s *Store) ReportFailed(ctx context.Context, join outmill.JoinID, step outmill.WorkItemID) error {
-	return s.report(ctx, "report failed", join, step, outmill.StepFailed)
+	return s.report(ctx, "report failed", join, step, storekit.StepFailed)
 }
 
-func (s *Store) report(ctx context.Context, operation string, id outmill.JoinID, of outmill.WorkItemID, as outmill.StepStatus) error {
+func (s *Store) report(ctx context.Context, operation string, id outmill.JoinID, of outmill.WorkItemID, as storekit.StepStatus) error {
 	var bytes []byte
 	var step outmill.WorkItemID
 	err := s.run(ctx, operation, call{template: sqlStepOfRecord, args: []any{named("of", hex(of))}, sets: []reader{numbers(&bytes)}})
@@ -424,21 +425,21 @@ func (s *Store) report(ctx context.Context, operation string, id outmill.JoinID,
 	return s.onJoin(ctx, operation, id, func(ctx context.Context, t *joinTx, join *countedJoin) error {
 		var members, reported int
 		err := t.do(ctx, sqlReport, numbers(&members, &reported), named("step", hex(step)), named("join", hex(id)),
-			named("status", numberOf(stepStatuses, as)), named("pending", join.Status == outmill.JoinPending))
+			named("status", numberOf(stepStatuses, as)), named("pending", join.Status == storekit.JoinPending))
 		if err != nil {
 			return err
 		}
 		if members == 0 {
-			return fmt.Errorf("%w: %s of %s", outmill.ErrUnknownStep, of, id)
+			return fmt.Errorf("%w: %s of %s", storekit.ErrUnknownStep, of, id)
 		}
-		if as == outmill.StepFailed {
+		if as == storekit.StepFailed {
 			return t.count(ctx, id, 0, reported)
 		}
 		return t.count(ctx, id, reported, 0)
 	})
 }
 
-// SealJoin says how many steps the join has. See outmill.Joins.
+// SealJoin says how many steps the join has. See storekit.Joins.
 func (s *Store) SealJoin(ctx context.Context, id outmill.JoinID, expected int) error {
 	return s.onJoin(ctx, "seal join", id, func(ctx context.Context, t *joinTx, join *countedJoin) error {
 		return t.seal(ctx, join, expected)
@@ -459,8 +460,8 @@ func (t *joinTx) seal(ctx context.Context, j *countedJoin, expected int) error {
 	return t.do(ctx, sqlSeal, nil, named("join", hex(j.ID)), named("expected", expected))
 }
 
-// FinishJoin ends the join if it is decided. See outmill.Joins.
-func (s *Store) FinishJoin(ctx context.Context, id outmill.JoinID, request outmill.FinishRequest) (outmill.FinishResult, error) {
+// FinishJoin ends the join if it is decided. See storekit.Joins.
+func (s *Store) FinishJoin(ctx context.Context, id outmill.JoinID, request storekit.FinishRequest) (storekit.FinishResult, error) {
 	const operation = "finish join"
 	result, done, err := s.undecided(ctx, id, request)
 	if err != nil || done {
@@ -472,7 +473,7 @@ func (s *Store) FinishJoin(ctx context.Context, id outmill.JoinID, request outmi
 		return err
 	})
 	if err != nil {
-		return outmill.FinishResult{}, err
+		return storekit.FinishResult{}, err
 	}
 	if follow != nil {
 		follow.report()
@@ -485,12 +486,12 @@ func (s *Store) FinishJoin(ctx context.Context, id outmill.JoinID, request outmi
 	return result, nil
 }
 
-func (t *joinTx) finish(ctx context.Context, id outmill.JoinID, request outmill.FinishRequest) (result outmill.FinishResult, follow *appending, err error) {
+func (t *joinTx) finish(ctx context.Context, id outmill.JoinID, request storekit.FinishRequest) (result storekit.FinishResult, follow *appending, err error) {
 	join, err := t.lockJoin(ctx, sqlJoinsOf, id, "")
 	if err != nil {
 		return result, nil, err
 	}
-	if join.Status != outmill.JoinPending {
+	if join.Status != storekit.JoinPending {
 		result.Join = join.Join
 		return result, nil, nil
 	}
@@ -500,7 +501,7 @@ func (t *joinTx) finish(ctx context.Context, id outmill.JoinID, request outmill.
 		}
 	}
 	status, reason := join.Decide(request.FailIfAnyStepFailed, join.late)
-	if status == outmill.JoinPending {
+	if status == storekit.JoinPending {
 		result.Join, result.DeadlineIn = join.Join, join.deadlineIn
 		return result, nil, nil
 	}
@@ -509,24 +510,24 @@ func (t *joinTx) finish(ctx context.Context, id outmill.JoinID, request outmill.
 		return result, nil, err
 	}
 	follow, err = t.follow(ctx, join.Join, request.Then)
-	return outmill.FinishResult{Join: join.Join, Finished: true}, follow, err
+	return storekit.FinishResult{Join: join.Join, Finished: true}, follow, err
 }
 
 // undecided answers without a lock while there is nothing to do, which is what
 // nearly all calls find.
-func (s *Store) undecided(ctx context.Context, id outmill.JoinID, request outmill.FinishRequest) (result outmill.FinishResult, done bool, err error) {
+func (s *Store) undecided(ctx context.Context, id outmill.JoinID, request storekit.FinishRequest) (result storekit.FinishResult, done bool, err error) {
 	found, err := s.readJoins(ctx, "finish join", []outmill.JoinID{id})
 	if err != nil || len(found) == 0 {
 		return result, false, err
 	}
 	join := found[0]
 	result.Join = join.Join
-	if join.Status != outmill.JoinPending {
+	if join.Status != storekit.JoinPending {
 		return result, true, nil
 	}
 	result.DeadlineIn = join.deadlineIn
 	status, _ := join.Decide(request.FailIfAnyStepFailed, join.late)
-	return result, status == outmill.JoinPending && (!request.Seal || !join.Unsealed), nil
+	return result, status == storekit.JoinPending && (!request.Seal || !join.Unsealed), nil
 }
 
 // end writes the status of a join that ends.
@@ -539,7 +540,7 @@ func (t *joinTx) end(ctx context.Context, join *countedJoin) error {
 
 // follow appends what is to be published when the join ends, nil where nothing
 // is.
-func (t *joinTx) follow(ctx context.Context, join outmill.Join, then func(outmill.Join) (*outmill.Record, error)) (*appending, error) {
+func (t *joinTx) follow(ctx context.Context, join storekit.Join, then func(storekit.Join) (*outmill.Record, error)) (*appending, error) {
 	if then == nil {
 		return nil, nil
 	}
@@ -547,7 +548,7 @@ func (t *joinTx) follow(ctx context.Context, join outmill.Join, then func(outmil
 	if err != nil || record == nil {
 		return nil, err
 	}
-	if err := outmill.CheckRecords([]*outmill.Record{record}, t.s.config.MaxPayload); err != nil {
+	if err := storekit.CheckRecords([]*outmill.Record{record}, t.s.config.MaxPayload); err != nil {
 		return nil, err
 	}
 	one := *record
@@ -579,38 +580,38 @@ func (t *joinTx) thatTake(ctx context.Context, ids []outmill.JoinID) ([]outmill.
 	return take, nil
 }
 
-// CancelJoin ends a pending join. See outmill.Joins.
+// CancelJoin ends a pending join. See storekit.Joins.
 func (s *Store) CancelJoin(ctx context.Context, id outmill.JoinID, reason string) error {
 	return s.onJoin(ctx, "cancel join", id, func(ctx context.Context, t *joinTx, join *countedJoin) error {
 		switch join.Status {
-		case outmill.JoinCancelled:
+		case storekit.JoinCancelled:
 			return nil
-		case outmill.JoinPending:
-			join.Status, join.Reason = outmill.JoinCancelled, outmill.CleanError(reason)
+		case storekit.JoinPending:
+			join.Status, join.Reason = storekit.JoinCancelled, storekit.CleanError(reason)
 			return t.end(ctx, join)
-		case outmill.JoinCompleted, outmill.JoinFailed:
+		case storekit.JoinCompleted, storekit.JoinFailed:
 		}
-		return fmt.Errorf("%w: %s is %s", outmill.ErrJoinFinished, id, join.Status)
+		return fmt.Errorf("%w: %s is %s", storekit.ErrJoinFinished, id, join.Status)
 	})
 }
 
-// GetJoin returns a join. See outmill.Joins.
-func (s *Store) GetJoin(ctx context.Context, id outmill.JoinID) (*outmill.Join, error) {
+// GetJoin returns a join. See storekit.Joins.
+func (s *Store) GetJoin(ctx context.Context, id outmill.JoinID) (*storekit.Join, error) {
 	const operation = "get join"
 	found, err := s.readJoins(ctx, operation, []outmill.JoinID{id})
 	if err != nil {
 		return nil, err
 	}
 	if len(found) == 0 {
-		return nil, s.explain(ctx, operation, fmt.Errorf("%w: %s", outmill.ErrUnknownJoin, id))
+		return nil, s.explain(ctx, operation, fmt.Errorf("%w: %s", storekit.ErrUnknownJoin, id))
 	}
 	return &found[0].Join, nil
 }
 
 const defaultListLimitOfJoins = 100
 
-// ListJoins returns joins in the order of their ids. See outmill.Joins.
-func (s *Store) ListJoins(ctx context.Context, query outmill.JoinQuery) ([]*outmill.Join, error) {
+// ListJoins returns joins in the order of their ids. See storekit.Joins.
+func (s *Store) ListJoins(ctx context.Context, query storekit.JoinQuery) ([]*storekit.Join, error) {
 	const operation = "list joins"
 	if err := query.Validate(); err != nil {
 		return nil, s.explain(ctx, operation, err)
@@ -633,15 +634,15 @@ func (s *Store) ListJoins(ctx context.Context, query outmill.JoinQuery) ([]*outm
 	if err != nil {
 		return nil, err
 	}
-	joins := make([]*outmill.Join, len(found))
+	joins := make([]*storekit.Join, len(found))
 	for i := range found {
 		joins[i] = &found[i].Join
 	}
 	return joins, nil
 }
 
-// ListSteps returns steps of a join. See outmill.Joins.
-func (s *Store) ListSteps(ctx context.Context, id outmill.JoinID, after outmill.WorkItemID, limit int) ([]outmill.JoinStep, error) {
+// ListSteps returns steps of a join. See storekit.Joins.
+func (s *Store) ListSteps(ctx context.Context, id outmill.JoinID, after outmill.WorkItemID, limit int) ([]storekit.JoinStep, error) {
 	const operation = "list steps"
 	if limit < 0 {
 		return nil, s.explain(ctx, operation, invalid("ListSteps: limit is %d: want 0 (100) or more", limit))
@@ -649,14 +650,14 @@ func (s *Store) ListSteps(ctx context.Context, id outmill.JoinID, after outmill.
 	if _, err := s.GetJoin(ctx, id); err != nil {
 		return nil, err
 	}
-	var found []outmill.JoinStep
+	var found []storekit.JoinStep
 	err := s.run(ctx, operation, call{
 		template: sqlListSteps, args: []any{named("limit", cmp.Or(limit, defaultListLimitOfJoins)), named("join", hex(id)), named("after", hex(after))},
 		looks: true, reset: func() { found = nil },
 		sets: []reader{func(scan func(...any) error) error {
 			var bytes []byte
 			var status int
-			var step outmill.JoinStep
+			var step storekit.JoinStep
 			if err := scan(&bytes, &status); err != nil {
 				return err
 			}
@@ -669,7 +670,7 @@ func (s *Store) ListSteps(ctx context.Context, id outmill.JoinID, after outmill.
 	return found, err
 }
 
-// DeleteJoins deletes joins that ended long ago. See outmill.Joins.
+// DeleteJoins deletes joins that ended long ago. See storekit.Joins.
 func (s *Store) DeleteJoins(ctx context.Context, limit int) (int, error) {
 	const operation = "delete joins"
 	if limit < 1 {

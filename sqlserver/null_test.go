@@ -7,6 +7,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/sqlserver"
+	"github.com/outmill/outmill/storekit"
 )
 
 func Test_OBX_008_what_a_record_does_not_have_is_NULL_for_SQL(t *testing.T) {
@@ -30,16 +31,16 @@ func Test_OBX_008_what_a_record_does_not_have_is_NULL_for_SQL(t *testing.T) {
 	found := claimed(t, store, claimOf(outmill.NewOwnerToken(), 2, outmill.OrderNone))
 	require.Len(t, found, 2)
 	require.Empty(t, found[0].CorrelationID)
-	require.NoError(t, store.Abandon(t.Context(), []outmill.Abandonment{{Lease: found[0].Lease()}, {Lease: found[1].Lease(), Err: "boom"}}))
+	require.NoError(t, store.Abandon(t.Context(), []outmill.Settlement{{Lease: found[0].Lease()}, {Lease: found[1].Lease(), Err: "boom"}}))
 	require.Equal(t, 1, count(table, `LastError IS NOT NULL`))
 
-	alone, grouped := &outmill.Join{ExpectedSteps: 1}, &outmill.Join{ExpectedSteps: 1, GroupingKey: "customer"}
+	alone, grouped := &storekit.Join{ExpectedSteps: 1}, &storekit.Join{ExpectedSteps: 1, GroupingKey: "customer"}
 	require.NoError(t, store.StartJoin(t.Context(), alone))
 	require.NoError(t, store.StartJoin(t.Context(), grouped))
 	require.Equal(t, 1, count(table+"Join", `GroupingKey IS NULL`))
 	require.Equal(t, 2, count(table+"Join", `Reason IS NULL AND Metadata IS NULL`))
 	none := ""
-	joins, err := store.ListJoins(t.Context(), outmill.JoinQuery{GroupingKey: &none})
+	joins, err := store.ListJoins(t.Context(), storekit.JoinQuery{GroupingKey: &none})
 	require.NoError(t, err)
 	require.Len(t, joins, 1)
 	require.Equal(t, alone.ID, joins[0].ID)

@@ -90,14 +90,18 @@ func (s *Store) names(values []string) []nameRow {
 	return rows
 }
 
-func (s *Store) leaseRow(l outmill.Lease) leaseRow {
-	return leaseRow{IDBytes: l.ID[:], Owner: l.Owner.String(), Claims: int64(l.Claim)}
-}
-
-func (s *Store) leaseRows(leases []outmill.Lease) []leaseRow {
-	rows := make([]leaseRow, len(leases))
-	for i, l := range leases {
-		rows[i] = s.leaseRow(l)
+// leaseRows has a number for each: the delay in microseconds, or 1 for a record that
+// takes its key along.
+func (s *Store) leaseRows(items []outmill.Settlement) []leaseRow {
+	rows := make([]leaseRow, len(items))
+	for i, item := range items {
+		rows[i] = leaseRow{
+			IDBytes: item.Lease.ID[:], Owner: item.Lease.Owner.String(), Claims: int64(item.Lease.Claim),
+			Number: ceilMicros(item.Delay), Error: s.text(item.Err),
+		}
+		if item.Park {
+			rows[i].Number = 1
+		}
 	}
 	return rows
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // settle calls a procedure on the leases: in one round trip, and where they are
@@ -30,10 +31,10 @@ func (s *Store) settle(ctx context.Context, operation, procedure string, rows []
 // Ack makes the records processed. See outmill.Queue.
 func (s *Store) Ack(ctx context.Context, by string, leases []outmill.Lease) error {
 	const operation = "ack"
-	if err := outmill.CheckWorker(by); err != nil {
+	if err := storekit.CheckWorker(by); err != nil {
 		return s.explain(ctx, operation, err)
 	}
-	counted, err := s.settle(ctx, operation, "[dbo].[Outbox_Ack]", s.leaseRows(leases), named("Keep", s.config.Retain > 0), named("By", some(by)))
+	counted, err := s.settle(ctx, operation, "[dbo].[Outbox_Ack]", s.leaseRows(storekit.Bare(leases)), named("Keep", s.config.Retain > 0), named("By", some(by)))
 	if err == nil {
 		s.hurry(ctx, counted)
 	}
@@ -42,7 +43,7 @@ func (s *Store) Ack(ctx context.Context, by string, leases []outmill.Lease) erro
 
 // Release gives the records back. See outmill.Queue.
 func (s *Store) Release(ctx context.Context, leases []outmill.Lease) error {
-	_, err := s.settle(ctx, "release", "[dbo].[Outbox_Release]", s.leaseRows(leases))
+	_, err := s.settle(ctx, "release", "[dbo].[Outbox_Release]", s.leaseRows(storekit.Bare(leases)))
 	if err == nil && len(leases) > 0 {
 		s.bell.Ring()
 	}
@@ -58,7 +59,7 @@ func (s *Store) Extend(ctx context.Context, lease time.Duration, leases []outmil
 	}
 	var extended []outmill.Lease
 	var calls []call
-	for some := range slices.Chunk(s.leaseRows(leases), maxAtOnce) {
+	for some := range slices.Chunk(s.leaseRows(storekit.Bare(leases)), maxAtOnce) {
 		calls = append(calls, call{
 			template: "[dbo].[Outbox_Extend]", args: []any{set(s, "Leases", "Lease", some), named("Micros", ceilMicros(lease))},
 			sets: []reader{func(scan func(...any) error) error {
@@ -87,16 +88,10 @@ func (s *Store) Extend(ctx context.Context, lease time.Duration, leases []outmil
 }
 
 // Abandon makes the records due again after their delay. See outmill.Queue.
-func (s *Store) Abandon(ctx context.Context, abandonments []outmill.Abandonment) error {
-	rows := make([]leaseRow, len(abandonments))
-	atOnce := false
-	for i, a := range abandonments {
-		rows[i] = s.leaseRow(a.Lease)
-		rows[i].Number, rows[i].Error = ceilMicros(max(a.Delay, 0)), s.text(outmill.CleanError(a.Err))
-		atOnce = atOnce || a.Delay <= 0
-	}
-	_, err := s.settle(ctx, "abandon", "[dbo].[Outbox_Abandon]", rows)
-	if err == nil && atOnce {
+func (s *Store) Abandon(ctx context.Context, settlements []outmill.Settlement) error {
+	items := storekit.ForAbandon(settlements)
+	_, err := s.settle(ctx, "abandon", "[dbo].[Outbox_Abandon]", s.leaseRows(items))
+	if err == nil && storekit.SomeAtOnce(items) {
 		s.bell.Ring()
 	}
 	return err
@@ -104,19 +99,13 @@ func (s *Store) Abandon(ctx context.Context, abandonments []outmill.Abandonment)
 
 // Snooze makes the records due again after their delay, uncounted. See
 // outmill.Queue.
-func (s *Store) Snooze(ctx context.Context, snoozings []outmill.Snoozing) error {
-	rows := make([]leaseRow, len(snoozings))
-	atOnce := false
-	for i, z := range snoozings {
-		rows[i] = s.leaseRow(z.Lease)
-		rows[i].Number = ceilMicros(max(z.Delay, 0))
-		atOnce = atOnce || z.Delay <= 0
-	}
-	waitedFor, err := s.settle(ctx, "snooze", "[dbo].[Outbox_Snooze]", rows)
+func (s *Store) Snooze(ctx context.Context, settlements []outmill.Settlement) error {
+	items := storekit.ForSnooze(settlements)
+	waitedFor, err := s.settle(ctx, "snooze", "[dbo].[Outbox_Snooze]", s.leaseRows(items))
 	if err != nil {
 		return err
 	}
-	if atOnce {
+	if storekit.SomeAtOnce(items) {
 		s.bell.Ring()
 	}
 	s.hurry(ctx, waitedFor)
@@ -124,15 +113,8 @@ func (s *Store) Snooze(ctx context.Context, snoozings []outmill.Snoozing) error 
 }
 
 // Fail makes the records dead. See outmill.Queue.
-func (s *Store) Fail(ctx context.Context, failures []outmill.Failure) error {
-	rows := make([]leaseRow, len(failures))
-	for i, f := range failures {
-		rows[i] = s.leaseRow(f.Lease)
-		rows[i].Error = s.text(outmill.CleanError(f.Err))
-		if f.Park {
-			rows[i].Number = 1
-		}
-	}
+func (s *Store) Fail(ctx context.Context, settlements []outmill.Settlement) error {
+	rows := s.leaseRows(storekit.ForFail(settlements))
 	counted, err := s.settle(ctx, "fail", "[dbo].[Outbox_Fail]", rows, named("Parked", parkedError))
 	if err == nil {
 		s.hurry(ctx, counted)

@@ -9,6 +9,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/routing"
 	"github.com/outmill/outmill/internal/steps"
+	"github.com/outmill/outmill/storekit"
 )
 
 const (
@@ -66,7 +67,7 @@ func (s *Store) hurryDecided(ctx context.Context, ids []outmill.JoinID) error {
 	}
 	var decided []outmill.JoinID
 	for _, j := range found {
-		if status, _ := j.Decide(false, j.late); j.Status != outmill.JoinPending || status != outmill.JoinPending {
+		if status, _ := j.Decide(false, j.late); j.Status != storekit.JoinPending || status != storekit.JoinPending {
 			decided = append(decided, j.ID)
 		}
 	}

@@ -13,11 +13,12 @@ import (
 	"github.com/outmill/outmill/internal/rotation"
 	"github.com/outmill/outmill/internal/routing"
 	"github.com/outmill/outmill/internal/sqltx"
+	"github.com/outmill/outmill/storekit"
 )
 
 var (
-	_ outmill.Store = (*Store)(nil)
-	_ outmill.Waker = (*Store)(nil)
+	_ outmill.Store  = (*Store)(nil)
+	_ storekit.Waker = (*Store)(nil)
 )
 
 // Store is an outbox in one SQL Server database. All methods may be called
@@ -86,7 +87,7 @@ func (s *Store) Close() error {
 }
 
 // Wake calls woken when this process has appended or given back records of a
-// topic. See outmill.Waker. SQL Server has nothing like LISTEN: polling finds what
+// topic. See storekit.Waker. SQL Server has nothing like LISTEN: polling finds what
 // other processes commit, and what a caller's transaction commits, unless it is
 // InTx's.
 func (s *Store) Wake(ctx context.Context, woken func(topic string)) { s.bell.Listen(ctx, woken) }

@@ -15,6 +15,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/sqlserver"
+	"github.com/outmill/outmill/storekit"
 )
 
 // withOrders is a store beside a table of the business.
@@ -174,7 +175,7 @@ func Test_what_an_append_refuses_leaves_the_transaction_usable(t *testing.T) {
 	require.NoError(t, store.InTx(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
 		require.NoError(t, place(ctx, store, tx, orders, "before"))
 		require.ErrorIs(t, store.Append(ctx, one("fine"), &outmill.Record{}), outmill.ErrInvalidRecord)
-		require.ErrorIs(t, store.Append(ctx, unknown), outmill.ErrUnknownJoin)
+		require.ErrorIs(t, store.Append(ctx, unknown), storekit.ErrUnknownJoin)
 		return place(ctx, store, tx, orders, "after")
 	}))
 	require.Equal(t, []string{"after", "before"}, listed(t, store))

@@ -1,4 +1,4 @@
-package outmill_test
+package storekit_test
 
 import (
 	"testing"
@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 func goodClaim() outmill.ClaimRequest {
@@ -15,7 +16,7 @@ func goodClaim() outmill.ClaimRequest {
 
 func Test_a_claim_request_with_owner_limit_and_lease_is_enough(t *testing.T) {
 	t.Parallel()
-	require.NoError(t, goodClaim().Validate())
+	require.NoError(t, storekit.CheckClaim(goodClaim()))
 }
 
 func Test_a_claim_request_that_makes_no_sense_is_refused(t *testing.T) {
@@ -36,7 +37,7 @@ func Test_a_claim_request_that_makes_no_sense_is_refused(t *testing.T) {
 			t.Parallel()
 			req := goodClaim()
 			spoil(&req)
-			err := req.Validate()
+			err := storekit.CheckClaim(req)
 			require.ErrorIs(t, err, outmill.ErrInvalidConfig)
 			require.ErrorContains(t, err, field)
 			require.Len(t, joined(err), 1)
@@ -46,7 +47,7 @@ func Test_a_claim_request_that_makes_no_sense_is_refused(t *testing.T) {
 
 func Test_a_claim_request_reports_names_and_numbers_together(t *testing.T) {
 	t.Parallel()
-	err := outmill.ClaimRequest{Group: " g", Topics: outmill.Topics{Include: []string{""}}}.Validate()
+	err := storekit.CheckClaim(outmill.ClaimRequest{Group: " g", Topics: outmill.Topics{Include: []string{""}}})
 	require.ErrorIs(t, err, outmill.ErrInvalidRecord)
 	require.ErrorIs(t, err, outmill.ErrInvalidConfig)
 	require.Len(t, joined(err), 5, "group, topic pattern, owner, limit, lease")

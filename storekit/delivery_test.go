@@ -1,4 +1,4 @@
-package outmill_test
+package storekit_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 func Test_a_message_from_elsewhere_has_no_delivery(t *testing.T) {
@@ -28,9 +29,9 @@ func Test_a_delivery_tells_what_is_known_of_the_record(t *testing.T) {
 		Joins: []outmill.JoinID{outmill.NewJoinID(), outmill.NewJoinID()}, WaitsFor: outmill.NewJoinID(), LastError: "boom",
 	}
 	joins := slices.Clone(rec.Joins)
-	clock := &outmill.LeaseClock{}
+	clock := &storekit.LeaseClock{}
 	clock.Set(created.Add(30 * time.Second))
-	ctx := outmill.WithDelivery(t.Context(), "main", rec, clock)
+	ctx := storekit.NewHandling("main", rec, clock).Context(t.Context())
 
 	info, ok := outmill.Delivery(context.WithoutCancel(ctx))
 	require.True(t, ok)
@@ -55,26 +56,25 @@ func Test_a_delivery_tells_what_is_known_of_the_record(t *testing.T) {
 
 func Test_a_handling_begins_when_it_is_started_or_first_asked_for(t *testing.T) {
 	t.Parallel()
-	outmill.StartDelivery(t.Context()) // is none
-
 	startedAt := func(ctx context.Context) time.Time {
 		info, ok := outmill.Delivery(ctx)
 		require.True(t, ok)
 		return info.StartedAt
 	}
-	for name, begin := range map[string]func(ctx context.Context){
-		"started": outmill.StartDelivery,
-		"asked":   func(ctx context.Context) { startedAt(ctx) },
+	for name, begin := range map[string]func(h *storekit.Handling, ctx context.Context){
+		"started": func(h *storekit.Handling, _ context.Context) { h.Start() },
+		"asked":   func(_ *storekit.Handling, ctx context.Context) { startedAt(ctx) },
 	} {
-		ctx := outmill.WithDelivery(t.Context(), "main", &outmill.Record{}, nil)
+		handling := storekit.NewHandling("main", &outmill.Record{}, nil)
+		ctx := handling.Context(t.Context())
 		made := time.Now()
 		for time.Since(made) < time.Microsecond { // the clock has to move on
 		}
-		begin(ctx)
+		begin(handling, ctx)
 		at := startedAt(ctx)
 		require.True(t, at.After(made.Round(0)), "%s: %s is not after %s, when the context was made", name, at, made)
 		require.False(t, at.After(time.Now()), name)
-		outmill.StartDelivery(ctx)
+		handling.Start()
 		require.Equal(t, at, startedAt(ctx), "%s: only the first counts", name)
 	}
 }
@@ -82,8 +82,8 @@ func Test_a_handling_begins_when_it_is_started_or_first_asked_for(t *testing.T) 
 func Test_a_lease_end_that_nobody_set_is_zero(t *testing.T) {
 	t.Parallel()
 	require.Zero(t, outmill.DeliveryInfo{}.LeaseUntil())
-	require.Zero(t, (&outmill.LeaseClock{}).Until())
-	info, ok := outmill.Delivery(outmill.WithDelivery(t.Context(), "main", &outmill.Record{}, nil))
+	require.Zero(t, (&storekit.LeaseClock{}).Until())
+	info, ok := outmill.Delivery(storekit.NewHandling("main", &outmill.Record{}, nil).Context(t.Context()))
 	require.True(t, ok)
 	require.Zero(t, info.LeaseUntil())
 	require.Equal(t, 1, info.Attempt)
@@ -91,7 +91,7 @@ func Test_a_lease_end_that_nobody_set_is_zero(t *testing.T) {
 
 func Test_a_lease_clock_may_be_moved_while_it_is_read(t *testing.T) {
 	t.Parallel()
-	var clock outmill.LeaseClock
+	var clock storekit.LeaseClock
 	base := time.Unix(1, 0)
 	var wg sync.WaitGroup
 	wg.Go(func() {

@@ -1,4 +1,4 @@
-package outmill_test
+package storekit_test
 
 import (
 	"maps"
@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 var (
@@ -21,7 +22,7 @@ var (
 )
 
 func recordOf(t require.TestingT, msg *message.Message) *outmill.Record {
-	rec, err := outmill.RecordOf("orders", msg)
+	rec, err := storekit.RecordOf("orders", msg)
 	require.NoError(t, err)
 	return rec
 }
@@ -88,7 +89,7 @@ func Test_the_correlation_id_is_Watermills_own(t *testing.T) {
 	msg := message.NewMessage("m-1", nil)
 	middleware.SetCorrelationID("corr", msg)
 	require.Equal(t, "corr", recordOf(t, msg).CorrelationID)
-	require.Equal(t, "corr", middleware.MessageCorrelationID(outmill.MessageOf(recordOf(t, msg))))
+	require.Equal(t, "corr", middleware.MessageCorrelationID(storekit.MessageOf(recordOf(t, msg))))
 }
 
 var instructions = []string{
@@ -125,7 +126,7 @@ func Test_what_identifies_comes_back_and_what_instructs_does_not(t *testing.T) {
 			require.NotContains(t, rec.Metadata, name)
 		}
 
-		back := outmill.MessageOf(rec)
+		back := storekit.MessageOf(rec)
 		require.Equal(t, want, back.Metadata)
 		require.Equal(t, original.Payload, back.Payload)
 		if original.UUID != "" {
@@ -144,18 +145,18 @@ func Test_a_message_without_a_UUID_gets_the_id_of_its_record(t *testing.T) {
 	t.Parallel()
 	rec := recordOf(t, message.NewMessage("", nil))
 	require.Equal(t, rec.ID.String(), rec.MessageID)
-	require.Equal(t, rec.MessageID, outmill.MessageOf(rec).UUID)
+	require.Equal(t, rec.MessageID, storekit.MessageOf(rec).UUID)
 }
 
 func Test_a_nil_message_is_refused(t *testing.T) {
 	t.Parallel()
-	_, err := outmill.RecordOf("orders", nil)
+	_, err := storekit.RecordOf("orders", nil)
 	require.ErrorIs(t, err, outmill.ErrInvalidRecord)
 }
 
 func Test_a_record_without_metadata_makes_a_message_whose_metadata_can_be_set(t *testing.T) {
 	t.Parallel()
-	msg := outmill.MessageOf(&outmill.Record{MessageID: "m-1", Key: "k"})
+	msg := storekit.MessageOf(&outmill.Record{MessageID: "m-1", Key: "k"})
 	msg.Metadata.Set("a", "b")
 	require.Equal(t, message.Metadata{outmill.MetadataKey: "k", "a": "b"}, msg.Metadata)
 }
@@ -214,7 +215,7 @@ func Test_garbage_in_an_instruction_is_refused_with_its_name_and_what_is_wanted(
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := outmill.RecordOf("orders", withMetadata(name, "tomorrow"))
+			_, err := storekit.RecordOf("orders", withMetadata(name, "tomorrow"))
 			var invalid *outmill.InvalidRecordError
 			require.ErrorAs(t, err, &invalid)
 			require.Equal(t, -1, invalid.Index)
@@ -222,7 +223,7 @@ func Test_garbage_in_an_instruction_is_refused_with_its_name_and_what_is_wanted(
 			require.Contains(t, invalid.Reason, `"tomorrow"`)
 			require.Contains(t, invalid.Reason, "want a ")
 
-			_, err = outmill.RecordOf("orders", withMetadata(name, strings.Repeat("9", 1<<20)))
+			_, err = storekit.RecordOf("orders", withMetadata(name, strings.Repeat("9", 1<<20)))
 			require.Error(t, err)
 			require.Less(t, len(err.Error()), 1000)
 		})
@@ -233,7 +234,7 @@ func Test_a_negative_time_to_live_reaches_the_check_of_the_store(t *testing.T) {
 	t.Parallel()
 	msg := message.NewMessage("m-1", nil)
 	outmill.SetTimeToLive(msg, -time.Second)
-	err := outmill.CheckRecords([]*outmill.Record{recordOf(t, msg)}, 0)
+	err := storekit.CheckRecords([]*outmill.Record{recordOf(t, msg)}, 0)
 	require.ErrorContains(t, err, "time to live is -1s: want 0 or more")
 }
 
@@ -242,7 +243,7 @@ func FuzzRecordOf(f *testing.F) {
 	f.Add("-1h", "0000-00-00T00:00:00Z")
 	f.Add("9223372036s", "9999-12-31T23:59:59.999999999-14:00")
 	f.Fuzz(func(t *testing.T, duration, moment string) {
-		rec, err := outmill.RecordOf("orders", withMetadata(
+		rec, err := storekit.RecordOf("orders", withMetadata(
 			outmill.MetadataDelay, duration, outmill.MetadataTimeToLive, duration,
 			outmill.MetadataExpiresAt, moment, delay.DelayedUntilKey, moment))
 		if err != nil {

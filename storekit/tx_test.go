@@ -1,4 +1,4 @@
-package outmill_test
+package storekit_test
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 type (
@@ -18,11 +19,11 @@ func Test_transactions_in_a_context(t *testing.T) {
 	t.Parallel()
 	orders, bills, stock := &fakeStore{"orders"}, &fakeStore{"bills"}, &fakeStore{"stock"}
 	outer, inner, other := &fakeTx{"outer"}, &fakeTx{"inner"}, &fakeTx{"other"}
-	ofOrders := outmill.ContextWithTx(t.Context(), orders, outer)
+	ofOrders := storekit.ContextWithTx(t.Context(), orders, outer)
 
 	find := func(t *testing.T, ctx context.Context, store *fakeStore) any {
 		t.Helper()
-		tx, err := outmill.TxFromContext(ctx, store)
+		tx, err := storekit.TxFromContext(ctx, store)
 		require.NoError(t, err)
 		return tx
 	}
@@ -37,33 +38,33 @@ func Test_transactions_in_a_context(t *testing.T) {
 	})
 	t.Run("that of another store only is foreign", func(t *testing.T) {
 		t.Parallel()
-		tx, err := outmill.TxFromContext(ofOrders, bills)
+		tx, err := storekit.TxFromContext(ofOrders, bills)
 		require.ErrorIs(t, err, outmill.ErrForeignTx)
 		require.Nil(t, tx)
 	})
 	t.Run("stores are told apart by identity, not by value", func(t *testing.T) {
 		t.Parallel()
-		_, err := outmill.TxFromContext(ofOrders, &fakeStore{"orders"})
+		_, err := storekit.TxFromContext(ofOrders, &fakeStore{"orders"})
 		require.ErrorIs(t, err, outmill.ErrForeignTx)
 	})
 	t.Run("the inner one of a store wins inside and is gone outside", func(t *testing.T) {
 		t.Parallel()
-		nested := outmill.ContextWithTx(ofOrders, orders, inner)
+		nested := storekit.ContextWithTx(ofOrders, orders, inner)
 		require.Same(t, inner, find(t, nested, orders))
 		require.Same(t, outer, find(t, ofOrders, orders))
 	})
 	t.Run("several stores each find their own, whatever the order", func(t *testing.T) {
 		t.Parallel()
-		both := outmill.ContextWithTx(ofOrders, bills, other)
+		both := storekit.ContextWithTx(ofOrders, bills, other)
 		require.Same(t, outer, find(t, both, orders))
 		require.Same(t, other, find(t, both, bills))
-		_, err := outmill.TxFromContext(both, stock)
+		_, err := storekit.TxFromContext(both, stock)
 		require.ErrorIs(t, err, outmill.ErrForeignTx)
 	})
 	t.Run("contexts that branch do not see each other's", func(t *testing.T) {
 		t.Parallel()
-		left := outmill.ContextWithTx(ofOrders, bills, inner)
-		right := outmill.ContextWithTx(ofOrders, bills, other)
+		left := storekit.ContextWithTx(ofOrders, bills, inner)
+		right := storekit.ContextWithTx(ofOrders, bills, other)
 		require.Same(t, inner, find(t, left, bills))
 		require.Same(t, other, find(t, right, bills))
 	})

@@ -1,4 +1,4 @@
-package outmill_test
+package storekit_test
 
 import (
 	"errors"
@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 func goodRecord() *outmill.Record {
@@ -44,7 +45,7 @@ func Test_every_text_field(t *testing.T) {
 		check := func(value string) error {
 			rec := goodRecord()
 			field.set(rec, value)
-			return outmill.CheckRecords([]*outmill.Record{rec}, 0)
+			return storekit.CheckRecords([]*outmill.Record{rec}, 0)
 		}
 		refused := func(t *testing.T, value, reason string) {
 			t.Helper()
@@ -91,11 +92,11 @@ func Test_every_text_field(t *testing.T) {
 
 func Test_a_topic_is_needed_and_nothing_else(t *testing.T) {
 	t.Parallel()
-	require.NoError(t, outmill.CheckRecords([]*outmill.Record{goodRecord()}, 0))
+	require.NoError(t, storekit.CheckRecords([]*outmill.Record{goodRecord()}, 0))
 	rec := goodRecord()
 	rec.Topic = ""
-	require.ErrorContains(t, outmill.CheckRecords([]*outmill.Record{rec}, 0), "topic is empty: want 1 to 255 characters")
-	require.NoError(t, outmill.CheckRecords(nil, 0))
+	require.ErrorContains(t, storekit.CheckRecords([]*outmill.Record{rec}, 0), "topic is empty: want 1 to 255 characters")
+	require.NoError(t, storekit.CheckRecords(nil, 0))
 }
 
 func Test_the_payload_is_measured_in_bytes_against_the_limit_of_the_store(t *testing.T) {
@@ -103,13 +104,13 @@ func Test_the_payload_is_measured_in_bytes_against_the_limit_of_the_store(t *tes
 	rec := goodRecord()
 	rec.Payload = []byte("12345")
 	records := []*outmill.Record{rec}
-	require.NoError(t, outmill.CheckRecords(records, 0), "no limit")
-	require.NoError(t, outmill.CheckRecords(records, 5))
-	err := outmill.CheckRecords(records, 4)
+	require.NoError(t, storekit.CheckRecords(records, 0), "no limit")
+	require.NoError(t, storekit.CheckRecords(records, 5))
+	err := storekit.CheckRecords(records, 4)
 	require.ErrorContains(t, err, "payload has 5 bytes: the store takes at most 4")
 	require.NotContains(t, err.Error(), "12345")
 	rec.Payload = nil
-	require.NoError(t, outmill.CheckRecords(records, 4), "nil and empty are fine")
+	require.NoError(t, storekit.CheckRecords(records, 4), "nil and empty are fine")
 }
 
 func Test_times_keep_to_what_every_engine_can_store(t *testing.T) {
@@ -118,19 +119,19 @@ func Test_times_keep_to_what_every_engine_can_store(t *testing.T) {
 		rec := goodRecord()
 		rec.DueAt = time.Date(year, 6, 1, 0, 0, 0, 0, time.UTC)
 		rec.ExpiresAt = rec.DueAt
-		require.NoError(t, outmill.CheckRecords([]*outmill.Record{rec}, 0))
+		require.NoError(t, storekit.CheckRecords([]*outmill.Record{rec}, 0))
 	}
 	for _, year := range []int{-5, 0, 10000, 292277026596} {
 		rec := goodRecord()
 		rec.DueAt = time.Date(year, 6, 1, 0, 0, 0, 0, time.UTC)
 		rec.ExpiresAt = rec.DueAt
-		err := outmill.CheckRecords([]*outmill.Record{rec}, 0)
+		err := storekit.CheckRecords([]*outmill.Record{rec}, 0)
 		require.ErrorContains(t, err, "due at is in the year")
 		require.ErrorContains(t, err, "expires at is in the year")
 	}
 	lastHour := goodRecord()
 	lastHour.DueAt = time.Date(9999, 12, 31, 23, 30, 0, 0, time.FixedZone("west", -3600))
-	require.ErrorContains(t, outmill.CheckRecords([]*outmill.Record{lastHour}, 0), "year 10000", "counted in UTC")
+	require.ErrorContains(t, storekit.CheckRecords([]*outmill.Record{lastHour}, 0), "year 10000", "counted in UTC")
 }
 
 func Test_all_violations_are_joined_each_with_its_index(t *testing.T) {
@@ -142,7 +143,7 @@ func Test_all_violations_are_joined_each_with_its_index(t *testing.T) {
 		goodRecord(),
 		{Topic: "orders", Metadata: map[string]string{"good": "bad\x00", "bad\xff": "good"}},
 	}
-	err := outmill.CheckRecords(records, 0)
+	err := storekit.CheckRecords(records, 0)
 	var found []string
 	for _, e := range joined(err) {
 		var invalid *outmill.InvalidRecordError
@@ -160,7 +161,7 @@ func Test_all_violations_are_joined_each_with_its_index(t *testing.T) {
 func Test_checking_does_not_change_a_record(t *testing.T) {
 	t.Parallel()
 	rec := &outmill.Record{Topic: " t ", Metadata: map[string]string{"a": "\x00"}}
-	require.Error(t, outmill.CheckRecords([]*outmill.Record{rec}, 0))
+	require.Error(t, storekit.CheckRecords([]*outmill.Record{rec}, 0))
 	require.Equal(t, &outmill.Record{Topic: " t ", Metadata: map[string]string{"a": "\x00"}}, rec)
 }
 
@@ -168,7 +169,7 @@ func Test_a_huge_metadata_name_does_not_make_a_huge_error(t *testing.T) {
 	t.Parallel()
 	rec := goodRecord()
 	rec.Metadata = map[string]string{strings.Repeat("ü", 1<<20): "\x00"}
-	err := outmill.CheckRecords([]*outmill.Record{rec}, 0)
+	err := storekit.CheckRecords([]*outmill.Record{rec}, 0)
 	require.Error(t, err)
 	require.Less(t, len(err.Error()), 1000)
 	require.True(t, utf8.ValidString(err.Error()))
@@ -176,17 +177,17 @@ func Test_a_huge_metadata_name_does_not_make_a_huge_error(t *testing.T) {
 
 func Test_an_error_without_an_index_names_none(t *testing.T) {
 	t.Parallel()
-	require.EqualError(t, outmill.CheckTopic(""), "outmill: invalid record: topic is empty: want 1 to 255 characters")
-	require.EqualError(t, outmill.CheckGroup("a "), "outmill: invalid record: group begins or ends with a blank: trim it")
-	require.False(t, errors.Is(outmill.CheckTopic(""), outmill.ErrInvalidConfig))
+	require.EqualError(t, storekit.CheckTopic(""), "outmill: invalid record: topic is empty: want 1 to 255 characters")
+	require.EqualError(t, storekit.CheckGroup("a "), "outmill: invalid record: group begins or ends with a blank: trim it")
+	require.False(t, errors.Is(storekit.CheckTopic(""), outmill.ErrInvalidConfig))
 }
 
 func Test_the_empty_group_is_the_default_one(t *testing.T) {
 	t.Parallel()
-	require.NoError(t, outmill.CheckGroup(""))
-	require.NoError(t, outmill.CheckGroup("forwarder"))
-	require.ErrorIs(t, outmill.CheckGroup("a\x00"), outmill.ErrInvalidRecord)
-	require.ErrorIs(t, outmill.CheckGroup(strings.Repeat("g", 256)), outmill.ErrInvalidRecord)
+	require.NoError(t, storekit.CheckGroup(""))
+	require.NoError(t, storekit.CheckGroup("forwarder"))
+	require.ErrorIs(t, storekit.CheckGroup("a\x00"), outmill.ErrInvalidRecord)
+	require.ErrorIs(t, storekit.CheckGroup(strings.Repeat("g", 256)), outmill.ErrInvalidRecord)
 }
 
 func Test_a_topic_is_accepted_exactly_when_the_rules_say_so(t *testing.T) {
@@ -199,7 +200,7 @@ func Test_a_topic_is_accepted_exactly_when_the_rules_say_so(t *testing.T) {
 		).Draw(t, "topic")
 		want := utf8.ValidString(topic) && topic != "" && !strings.Contains(topic, "\x00") &&
 			strings.TrimSpace(topic) == topic && len(utf16.Encode([]rune(topic))) <= 255
-		require.Equal(t, want, outmill.CheckTopic(topic) == nil)
+		require.Equal(t, want, storekit.CheckTopic(topic) == nil)
 	})
 }
 
@@ -207,9 +208,9 @@ func Test_metadata_has_a_largest_size(t *testing.T) {
 	t.Parallel()
 	rec := goodRecord()
 	rec.Metadata = map[string]string{"data": strings.Repeat("x", outmill.MaxMetadataBytes-len("data"))}
-	require.NoError(t, outmill.CheckRecords([]*outmill.Record{rec}, 0))
+	require.NoError(t, storekit.CheckRecords([]*outmill.Record{rec}, 0))
 	rec.Metadata["data"] += "x"
-	err := outmill.CheckRecords([]*outmill.Record{rec}, 0)
+	err := storekit.CheckRecords([]*outmill.Record{rec}, 0)
 	require.ErrorIs(t, err, outmill.ErrInvalidRecord)
 	require.ErrorContains(t, err, "metadata has 4194305 bytes: want at most 4194304")
 }

@@ -49,11 +49,11 @@ func storeCalls() []storeCall {
 			return err
 		}},
 		{"Ack", func(ctx context.Context, s outmill.Store) error { return s.Ack(ctx, "", one) }},
-		{"Abandon", func(ctx context.Context, s outmill.Store) error { return s.Abandon(ctx, abandonments(0, "", one)) }},
+		{"Abandon", func(ctx context.Context, s outmill.Store) error { return s.Abandon(ctx, delayedBy(0, "", one)) }},
 		{"Fail", func(ctx context.Context, s outmill.Store) error { return s.Fail(ctx, failures(false, "", one)) }},
 		{"Fail with Park", func(ctx context.Context, s outmill.Store) error { return s.Fail(ctx, failures(true, "", one)) }},
 		{"Release", func(ctx context.Context, s outmill.Store) error { return s.Release(ctx, one) }},
-		{"Snooze", func(ctx context.Context, s outmill.Store) error { return s.Snooze(ctx, snoozings(0, one)) }},
+		{"Snooze", func(ctx context.Context, s outmill.Store) error { return s.Snooze(ctx, delayedBy(0, "", one)) }},
 		{"ReapExpired", counted(outmill.Store.ReapExpired)},
 		{"Stats", func(ctx context.Context, s outmill.Store) error {
 			_, err := s.Stats(ctx, 0)

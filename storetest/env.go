@@ -238,12 +238,12 @@ func (e *env) release(records ...*outmill.Record) {
 
 func (e *env) abandon(delay time.Duration, records ...*outmill.Record) {
 	e.t.Helper()
-	require.NoError(e.t, e.store.Abandon(e.ctx, abandonments(delay, "boom", leases(records))), "Abandon")
+	require.NoError(e.t, e.store.Abandon(e.ctx, delayedBy(delay, "boom", leases(records))), "Abandon")
 }
 
 func (e *env) snooze(delay time.Duration, records ...*outmill.Record) {
 	e.t.Helper()
-	require.NoError(e.t, e.store.Snooze(e.ctx, snoozings(delay, leases(records))), "Snooze")
+	require.NoError(e.t, e.store.Snooze(e.ctx, delayedBy(delay, "", leases(records))), "Snooze")
 }
 
 func (e *env) fail(records ...*outmill.Record) {
@@ -367,26 +367,19 @@ func leases(records []*outmill.Record) []outmill.Lease {
 	return list
 }
 
-func abandonments(delay time.Duration, reason string, leases []outmill.Lease) []outmill.Abandonment {
-	list := make([]outmill.Abandonment, len(leases))
+func delayedBy(delay time.Duration, reason string, leases []outmill.Lease) []outmill.Settlement {
+	list := make([]outmill.Settlement, len(leases))
 	for i, l := range leases {
-		list[i] = outmill.Abandonment{Lease: l, Delay: delay, Err: reason}
+		list[i] = outmill.Settlement{Lease: l, Delay: delay, Err: reason}
 	}
 	return list
 }
 
-func failures(park bool, reason string, leases []outmill.Lease) []outmill.Failure {
-	list := make([]outmill.Failure, len(leases))
+func failures(park bool, reason string, leases []outmill.Lease) []outmill.Settlement {
+	list := make([]outmill.Settlement, len(leases))
 	for i, l := range leases {
-		list[i] = outmill.Failure{Lease: l, Err: reason, Park: park}
+		list[i] = outmill.Settlement{Lease: l, Err: reason, Park: park}
 	}
 	return list
 }
 
-func snoozings(delay time.Duration, leases []outmill.Lease) []outmill.Snoozing {
-	list := make([]outmill.Snoozing, len(leases))
-	for i, l := range leases {
-		list[i] = outmill.Snoozing{Lease: l, Delay: delay}
-	}
-	return list
-}

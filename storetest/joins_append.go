@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 func joinAppendSentences() []sentence {
@@ -53,13 +54,13 @@ func refusedSteps() []refusedStep {
 		}
 	}
 	return []refusedStep{
-		{"a step of a join that nobody started", outmill.ErrUnknownJoin, "ErrUnknownJoin", func(_ *env, good outmill.JoinID) []*outmill.Record {
+		{"a step of a join that nobody started", storekit.ErrUnknownJoin, "ErrUnknownJoin", func(_ *env, good outmill.JoinID) []*outmill.Record {
 			return []*outmill.Record{step("good", good), step("bad", good, outmill.NewJoinID())}
 		}},
-		{"a step of a completed join", outmill.ErrJoinFinished, "ErrJoinFinished", ended("completed")},
-		{"a step of a failed join", outmill.ErrJoinFinished, "ErrJoinFinished", ended("failed")},
-		{"a step of a cancelled join", outmill.ErrJoinFinished, "ErrJoinFinished", ended("cancelled")},
-		{"one step more than a join expects", outmill.ErrTooManySteps, "ErrTooManySteps", func(e *env, good outmill.JoinID) []*outmill.Record {
+		{"a step of a completed join", storekit.ErrJoinFinished, "ErrJoinFinished", ended("completed")},
+		{"a step of a failed join", storekit.ErrJoinFinished, "ErrJoinFinished", ended("failed")},
+		{"a step of a cancelled join", storekit.ErrJoinFinished, "ErrJoinFinished", ended("cancelled")},
+		{"one step more than a join expects", storekit.ErrTooManySteps, "ErrTooManySteps", func(e *env, good outmill.JoinID) []*outmill.Record {
 			full := e.startJoin(2)
 			e.append(step("first", full))
 			return []*outmill.Record{step("second", full), step("third", full, good)}
@@ -122,8 +123,8 @@ func (r refusedStep) refused(ctx context.Context, e *env, records []*outmill.Rec
 // inventory is what an append would change.
 type inventory struct {
 	records int
-	joins   []*outmill.Join
-	steps   []map[outmill.WorkItemID]outmill.StepStatus
+	joins   []*storekit.Join
+	steps   []map[outmill.WorkItemID]storekit.StepStatus
 }
 
 func (e *env) seen() inventory {
@@ -135,10 +136,10 @@ func (e *env) seen() inventory {
 	return found
 }
 
-func pendingSteps(records ...*outmill.Record) map[outmill.WorkItemID]outmill.StepStatus {
-	all := map[outmill.WorkItemID]outmill.StepStatus{}
+func pendingSteps(records ...*outmill.Record) map[outmill.WorkItemID]storekit.StepStatus {
+	all := map[outmill.WorkItemID]storekit.StepStatus{}
 	for _, r := range records {
-		all[r.ID] = outmill.StepPending
+		all[r.ID] = storekit.StepPending
 	}
 	return all
 }
@@ -151,7 +152,7 @@ func appendAttaches(e *env) {
 	require.Equal(e.t, pendingSteps(both), e.steps(second))
 	for _, id := range []outmill.JoinID{first, second} {
 		e.requireCounts(id, 0, 0)
-		e.requireJoin(id, outmill.JoinPending)
+		e.requireJoin(id, storekit.JoinPending)
 	}
 }
 
@@ -182,7 +183,7 @@ func joinAndSteps(e *env) {
 	records := recs(orders, withJoins(join.ID), "m1", "m2")
 	require.NoError(e.t, e.store.Append(ctx, records[0]))
 	require.NoError(e.t, e.store.Append(ctx, records[1]))
-	require.ErrorIs(e.t, e.store.Append(ctx, rec(orders, "m3", withJoins(join.ID))), outmill.ErrTooManySteps)
+	require.ErrorIs(e.t, e.store.Append(ctx, rec(orders, "m3", withJoins(join.ID))), storekit.ErrTooManySteps)
 	require.NoError(e.t, e.store.Append(ctx, waiter(join.ID)))
 	commit()
 	require.Equal(e.t, pendingSteps(records...), e.steps(join.ID))
@@ -198,7 +199,7 @@ func hundredJoins(e *env) {
 	e.completeSteps(r)
 	for _, id := range all {
 		e.requireCounts(id, 1, 0)
-		e.requireStep(id, r, outmill.StepCompleted)
+		e.requireStep(id, r, storekit.StepCompleted)
 	}
 }
 
@@ -207,7 +208,7 @@ func thousandsOfSteps(e *env) {
 	id := e.startJoin(n)
 	e.members(id, numbered(n)...)
 	require.Len(e.t, e.steps(id), n)
-	require.ErrorIs(e.t, e.store.Append(e.ctx, rec(orders, "more", withJoins(id))), outmill.ErrTooManySteps)
+	require.ErrorIs(e.t, e.store.Append(e.ctx, rec(orders, "more", withJoins(id))), storekit.ErrTooManySteps)
 }
 
 func joinsFill(e *env) {
@@ -217,11 +218,11 @@ func joinsFill(e *env) {
 	require.NoError(e.t, e.store.Append(ctx, rec(orders, "m2", withJoins(id))))
 	require.NoError(e.t, e.store.Append(ctx, rec(orders, "m3", withJoins(id))))
 	commit()
-	require.ErrorIs(e.t, e.store.Append(e.ctx, recs(orders, withJoins(id), "m4", "m5")...), outmill.ErrTooManySteps)
+	require.ErrorIs(e.t, e.store.Append(e.ctx, recs(orders, withJoins(id), "m4", "m5")...), storekit.ErrTooManySteps)
 	e.members(id, "m4")
-	require.ErrorIs(e.t, e.store.Append(e.ctx, rec(orders, "m5", withJoins(id))), outmill.ErrTooManySteps)
+	require.ErrorIs(e.t, e.store.Append(e.ctx, rec(orders, "m5", withJoins(id))), storekit.ErrTooManySteps)
 	e.completeSteps(e.list(outmill.ListQuery{})...)
-	require.ErrorIs(e.t, e.store.Append(e.ctx, rec(orders, "m5", withJoins(id))), outmill.ErrTooManySteps, "steps that are settled count too")
+	require.ErrorIs(e.t, e.store.Append(e.ctx, rec(orders, "m5", withJoins(id))), storekit.ErrTooManySteps, "steps that are settled count too")
 	require.Len(e.t, e.steps(id), 4)
 }
 
@@ -241,7 +242,7 @@ func appendsFill(e *env) {
 	require.NoError(e.t, work.Wait())
 	for _, id := range ids {
 		require.Len(e.t, e.steps(id), writers*each)
-		require.ErrorIs(e.t, e.store.Append(e.ctx, rec(orders, "more", withJoins(id))), outmill.ErrTooManySteps)
+		require.ErrorIs(e.t, e.store.Append(e.ctx, rec(orders, "more", withJoins(id))), storekit.ErrTooManySteps)
 	}
 }
 
@@ -258,8 +259,8 @@ func decidedTakes(e *env) {
 	e.completeSteps(e.members(id, "m1")...)
 	e.members(id, "m2")
 	require.Len(e.t, e.steps(id), 2)
-	e.requireFinished(id, outmill.JoinCompleted)
-	require.ErrorIs(e.t, e.store.Append(e.ctx, rec(orders, "m3", withJoins(id))), outmill.ErrJoinFinished)
+	e.requireFinished(id, storekit.JoinCompleted)
+	require.ErrorIs(e.t, e.store.Append(e.ctx, rec(orders, "m3", withJoins(id))), storekit.ErrJoinFinished)
 }
 
 func attachNeedsRetain(e *env) {
@@ -269,7 +270,7 @@ func attachNeedsRetain(e *env) {
 	e.release(found["pending"])
 	e.fail(found["dead"])
 	for _, r := range found {
-		require.ErrorIs(e.t, e.joins().AttachStep(e.ctx, id, r.ID), outmill.ErrUnknownMessage, r.MessageID)
+		require.ErrorIs(e.t, e.joins().AttachStep(e.ctx, id, r.ID), storekit.ErrUnknownMessage, r.MessageID)
 	}
 	require.Empty(e.t, e.steps(id))
 }

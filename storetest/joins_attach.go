@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 func joinAttachSentences() []sentence {
@@ -77,7 +78,7 @@ func attachProcessed(e *env) {
 	e.completeSteps(r)
 	e.attach(id, r)
 	e.requireCounts(id, 1, 0)
-	e.requireStep(id, r, outmill.StepCompleted)
+	e.requireStep(id, r, storekit.StepCompleted)
 	require.Equal(e.t, 1, e.delete(r))
 	e.requireCounts(id, 1, 0)
 }
@@ -89,7 +90,7 @@ func attachDead(e *env) {
 	e.failSteps(r)
 	e.attach(id, r)
 	e.requireCounts(id, 0, 1)
-	e.requireStep(id, r, outmill.StepFailed)
+	e.requireStep(id, r, storekit.StepFailed)
 	require.Equal(e.t, 1, e.requeue(r))
 	e.requireCounts(id, 0, 0)
 	e.completeSteps(r)
@@ -145,8 +146,8 @@ func attachUnrouted(e *env) {
 
 func attachUnknown(e *env) {
 	id := e.startJoin(1)
-	e.requireNoAttach(id, &outmill.Record{ID: outmill.NewWorkItemID()}, outmill.ErrUnknownMessage)
-	e.requireNoAttach(id, &outmill.Record{}, outmill.ErrUnknownMessage)
+	e.requireNoAttach(id, &outmill.Record{ID: outmill.NewWorkItemID()}, storekit.ErrUnknownMessage)
+	e.requireNoAttach(id, &outmill.Record{}, storekit.ErrUnknownMessage)
 }
 
 func attachDeleted(e *env) {
@@ -158,15 +159,15 @@ func attachDeleted(e *env) {
 	require.Equal(e.t, 1, e.did(e.store.DeleteProcessed, 10))
 	require.Equal(e.t, 1, e.delete(records[1]))
 	for _, r := range records {
-		e.requireNoAttach(id, r, outmill.ErrUnknownMessage)
+		e.requireNoAttach(id, r, storekit.ErrUnknownMessage)
 	}
 }
 
 func attachToUnknown(e *env) {
 	r := rec(orders, "m1")
 	e.filled(r)
-	e.requireNoAttach(outmill.NewJoinID(), r, outmill.ErrUnknownJoin)
-	e.requireNoAttach(outmill.JoinID{}, r, outmill.ErrUnknownJoin)
+	e.requireNoAttach(outmill.NewJoinID(), r, storekit.ErrUnknownJoin)
+	e.requireNoAttach(outmill.JoinID{}, r, storekit.ErrUnknownJoin)
 }
 
 func attachToEnded(e *env) {
@@ -174,11 +175,11 @@ func attachToEnded(e *env) {
 	r := rec(orders, "m1")
 	e.append(r)
 	for _, id := range ended {
-		e.requireNoAttach(id, r, outmill.ErrJoinFinished)
+		e.requireNoAttach(id, r, storekit.ErrJoinFinished)
 	}
 	e.completeSteps(r)
 	for _, id := range ended {
-		e.requireNoAttach(id, r, outmill.ErrJoinFinished)
+		e.requireNoAttach(id, r, storekit.ErrJoinFinished)
 	}
 }
 
@@ -188,7 +189,7 @@ func attachTooMany(e *env) {
 	late := recs(orders, plain, "m2", "m3")
 	e.append(late...)
 	e.attach(id, late[0])
-	e.requireNoAttach(id, late[1], outmill.ErrTooManySteps)
+	e.requireNoAttach(id, late[1], storekit.ErrTooManySteps)
 	open := e.startJoin(0, unsealed)
 	e.attach(open, late...)
 	require.Len(e.t, e.steps(open), 2)

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 func joinSealSentences() []sentence {
@@ -40,9 +41,9 @@ func sealDecides(e *env) {
 	got := e.getJoin(id)
 	require.False(e.t, got.Unsealed)
 	require.Equal(e.t, 2, got.ExpectedSteps)
-	require.Equal(e.t, outmill.JoinPending, got.Status)
+	require.Equal(e.t, storekit.JoinPending, got.Status)
 	e.requireAbout(e.now(), got.UpdatedAt, "updated at")
-	e.requireFinished(id, outmill.JoinCompleted)
+	e.requireFinished(id, storekit.JoinCompleted)
 }
 
 func sealedWaits(e *env) {
@@ -51,21 +52,21 @@ func sealedWaits(e *env) {
 	e.seal(id, 2)
 	require.False(e.t, e.finish(id).Finished)
 	last := e.members(id, "m2")
-	require.ErrorIs(e.t, e.store.Append(e.ctx, rec(orders, "m3", withJoins(id))), outmill.ErrTooManySteps)
+	require.ErrorIs(e.t, e.store.Append(e.ctx, rec(orders, "m3", withJoins(id))), storekit.ErrTooManySteps)
 	e.failSteps(last...)
-	e.requireFinished(id, outmill.JoinFailed)
+	e.requireFinished(id, storekit.JoinFailed)
 }
 
 func sealFails(e *env) {
-	for _, policy := range []func(*outmill.Join){anyStep, quorumOf(2)} {
+	for _, policy := range []func(*storekit.Join){anyStep, quorumOf(2)} {
 		id := e.startJoin(0, unsealed, policy)
 		e.settleSteps(id, 0, 2)
 		require.False(e.t, e.finish(id).Finished)
 		e.seal(id, 2)
 		result := e.finish(id)
 		require.True(e.t, result.Finished)
-		require.Equal(e.t, outmill.JoinFailed, result.Join.Status)
-		require.Equal(e.t, outmill.ReasonNoQuorum, result.Join.Reason)
+		require.Equal(e.t, storekit.JoinFailed, result.Join.Status)
+		require.Equal(e.t, storekit.ReasonNoQuorum, result.Join.Reason)
 	}
 }
 
@@ -102,15 +103,15 @@ func sealOtherwise(e *env) {
 
 func sealEmpty(e *env) {
 	for _, c := range []struct {
-		policy func(*outmill.Join)
-		want   outmill.JoinStatus
-	}{{plainJoin, outmill.JoinCompleted}, {anyStep, outmill.JoinFailed}, {quorumOf(2), outmill.JoinFailed}} {
+		policy func(*storekit.Join)
+		want   storekit.JoinStatus
+	}{{plainJoin, storekit.JoinCompleted}, {anyStep, storekit.JoinFailed}, {quorumOf(2), storekit.JoinFailed}} {
 		id := e.startJoin(0, unsealed, c.policy)
 		e.filled(waiter(id))
 		e.requireAsleep()
 		e.seal(id, 0)
 		e.ack(e.requireAwake())
-		require.ErrorIs(e.t, e.store.Append(e.ctx, rec(orders, "m1", withJoins(id))), outmill.ErrTooManySteps)
+		require.ErrorIs(e.t, e.store.Append(e.ctx, rec(orders, "m1", withJoins(id))), storekit.ErrTooManySteps)
 		e.requireFinished(id, c.want)
 	}
 }
@@ -120,7 +121,7 @@ func sealTooFew(e *env) {
 	e.completeSteps(e.members(id, "m1", "m2")...)
 	e.members(id, "m3")
 	before := e.getJoin(id)
-	require.ErrorIs(e.t, e.joins().SealJoin(e.ctx, id, 2), outmill.ErrTooManySteps)
+	require.ErrorIs(e.t, e.joins().SealJoin(e.ctx, id, 2), storekit.ErrTooManySteps)
 	require.Equal(e.t, before, e.getJoin(id))
 	e.seal(id, 3)
 }
@@ -128,26 +129,26 @@ func sealTooFew(e *env) {
 func sealRefused(e *env) {
 	id := e.startJoin(0, unsealed)
 	before := e.getJoin(id)
-	for _, steps := range []int{-1, math.MinInt, outmill.MaxJoinSteps + 1, math.MaxInt} {
+	for _, steps := range []int{-1, math.MinInt, storekit.MaxJoinSteps + 1, math.MaxInt} {
 		require.ErrorIs(e.t, e.joins().SealJoin(e.ctx, id, steps), outmill.ErrInvalidRecord, "%d steps", steps)
 	}
 	require.Equal(e.t, before, e.getJoin(id))
-	e.seal(id, outmill.MaxJoinSteps)
+	e.seal(id, storekit.MaxJoinSteps)
 }
 
 func sealUnknown(e *env) {
 	for _, id := range []outmill.JoinID{outmill.NewJoinID(), {}} {
-		require.ErrorIs(e.t, e.joins().SealJoin(e.ctx, id, 1), outmill.ErrUnknownJoin)
+		require.ErrorIs(e.t, e.joins().SealJoin(e.ctx, id, 1), storekit.ErrUnknownJoin)
 	}
 }
 
 func sealEnded(e *env) {
 	finished, cancelled := e.startJoin(0, unsealed, anyStep), e.startJoin(0, unsealed)
 	e.settleSteps(finished, 1, 0)
-	e.requireFinished(finished, outmill.JoinCompleted)
+	e.requireFinished(finished, storekit.JoinCompleted)
 	require.NoError(e.t, e.joins().CancelJoin(e.ctx, cancelled, ""))
 	for _, id := range []outmill.JoinID{finished, cancelled} {
-		require.ErrorIs(e.t, e.joins().SealJoin(e.ctx, id, 3), outmill.ErrJoinFinished)
+		require.ErrorIs(e.t, e.joins().SealJoin(e.ctx, id, 3), storekit.ErrJoinFinished)
 	}
 }
 
@@ -169,7 +170,7 @@ func cancelEnds(e *env) {
 	e.elapse(time.Hour)
 	require.NoError(e.t, e.joins().CancelJoin(e.ctx, id, "no longer wanted"))
 	got := e.getJoin(id)
-	require.Equal(e.t, outmill.JoinCancelled, got.Status)
+	require.Equal(e.t, storekit.JoinCancelled, got.Status)
 	require.Equal(e.t, "no longer wanted", got.Reason)
 	e.requireAbout(e.now(), got.FinishedAt, "finished at")
 	e.requireAbout(e.now(), got.UpdatedAt, "updated at")
@@ -188,14 +189,14 @@ func cancelFinished(e *env) {
 	ended := e.ended()
 	for _, status := range []string{"completed", "failed"} {
 		before := e.getJoin(ended[status])
-		require.ErrorIs(e.t, e.joins().CancelJoin(e.ctx, before.ID, "too late"), outmill.ErrJoinFinished)
+		require.ErrorIs(e.t, e.joins().CancelJoin(e.ctx, before.ID, "too late"), storekit.ErrJoinFinished)
 		require.Equal(e.t, before, e.getJoin(before.ID))
 	}
 }
 
 func cancelUnknown(e *env) {
 	for _, id := range []outmill.JoinID{outmill.NewJoinID(), {}} {
-		require.ErrorIs(e.t, e.joins().CancelJoin(e.ctx, id, ""), outmill.ErrUnknownJoin)
+		require.ErrorIs(e.t, e.joins().CancelJoin(e.ctx, id, ""), storekit.ErrUnknownJoin)
 	}
 }
 
@@ -208,7 +209,7 @@ func cancelLeavesMessages(e *env) {
 	e.fail(found[2])
 	e.requireCounts(id, 0, 0)
 	require.False(e.t, e.finish(id, then("end")).Finished)
-	e.requireJoin(id, outmill.JoinCancelled)
+	e.requireJoin(id, storekit.JoinCancelled)
 	require.Len(e.t, e.list(outmill.ListQuery{}), 1, "the dead one")
 }
 
@@ -246,10 +247,10 @@ func cancelRacesFinish(e *env) {
 			}
 		}
 		switch e.getJoin(id).Status {
-		case outmill.JoinCompleted:
+		case storekit.JoinCompleted:
 			require.Equal(e.t, []int64{1, 0}, []int64{finished.Load(), cancelled.Load()})
 			require.Equal(e.t, 1, appended)
-		case outmill.JoinCancelled:
+		case storekit.JoinCancelled:
 			require.Equal(e.t, []int64{0, 2}, []int64{finished.Load(), cancelled.Load()})
 			require.Zero(e.t, appended)
 		default:

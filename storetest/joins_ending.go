@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // ending is one of the ways in which a step is settled.
@@ -17,7 +18,7 @@ type ending struct {
 	before func(*env)
 	change func(*outmill.Record)
 	apply  func(*env, *outmill.Record)
-	status outmill.StepStatus
+	status storekit.StepStatus
 	// dead: its record is dead then, and can be requeued.
 	dead bool
 }
@@ -25,22 +26,22 @@ type ending struct {
 func endings() []ending {
 	none := func(*env) {}
 	return []ending{
-		{"an ack", "OBX-033 OBX-034 OBX-089 ", none, plain, endAcked, outmill.StepCompleted, false},
-		{"an ack after a retry", "", none, plain, endRetried, outmill.StepCompleted, false},
-		{"a failure", "OBX-046 OBX-047 OBX-089 ", none, plain, endFailed, outmill.StepFailed, true},
-		{"a failure after a retry", "", none, plain, endRetriedAndFailed, outmill.StepFailed, true},
-		{"an expiry", "", none, withTTL(time.Hour), endExpired, outmill.StepFailed, true},
-		{"a failure with Park", "", none, withKey("k"), endParked, outmill.StepFailed, true},
-		{"a failure with Park before it", "", parkable, withKey("k"), endParkedBehind, outmill.StepFailed, true},
-		{"a claim that meets it behind a parked record", "", parkedHead, withKey("k"), endMet, outmill.StepFailed, true},
-		{"a delete while it is pending", "", none, plain, endDeleted, outmill.StepFailed, false},
-		{"a delete while it is leased", "", none, plain, endDeletedLeased, outmill.StepFailed, false},
+		{"an ack", "OBX-033 OBX-034 OBX-089 ", none, plain, endAcked, storekit.StepCompleted, false},
+		{"an ack after a retry", "", none, plain, endRetried, storekit.StepCompleted, false},
+		{"a failure", "OBX-046 OBX-047 OBX-089 ", none, plain, endFailed, storekit.StepFailed, true},
+		{"a failure after a retry", "", none, plain, endRetriedAndFailed, storekit.StepFailed, true},
+		{"an expiry", "", none, withTTL(time.Hour), endExpired, storekit.StepFailed, true},
+		{"a failure with Park", "", none, withKey("k"), endParked, storekit.StepFailed, true},
+		{"a failure with Park before it", "", parkable, withKey("k"), endParkedBehind, storekit.StepFailed, true},
+		{"a claim that meets it behind a parked record", "", parkedHead, withKey("k"), endMet, storekit.StepFailed, true},
+		{"a delete while it is pending", "", none, plain, endDeleted, storekit.StepFailed, false},
+		{"a delete while it is leased", "", none, plain, endDeletedLeased, storekit.StepFailed, false},
 	}
 }
 
 // completed and failed are the counters of a join with that step only.
 func (x ending) counts() (completed, failed int) {
-	if x.status == outmill.StepCompleted {
+	if x.status == storekit.StepCompleted {
 		return 1, 0
 	}
 	return 0, 1
@@ -107,14 +108,14 @@ func (x ending) settles(e *env) {
 	beside := rec(orders, "beside", withJoins(first, second))
 	r := x.member(e, []outmill.JoinID{second, first}, beside, rec("others", "other", withJoins(other)))
 	e.requireCounts(first, 0, 0)
-	e.requireStep(first, r, outmill.StepPending)
+	e.requireStep(first, r, storekit.StepPending)
 	x.apply(e, r)
 	completed, failed := x.counts()
 	for _, id := range []outmill.JoinID{first, second} {
 		e.requireStep(id, r, x.status)
-		e.requireStep(id, beside, outmill.StepPending)
+		e.requireStep(id, beside, storekit.StepPending)
 		e.requireCounts(id, completed, failed)
-		e.requireJoin(id, outmill.JoinPending)
+		e.requireJoin(id, storekit.JoinPending)
 	}
 	e.requireCounts(other, 0, 0)
 }
@@ -127,7 +128,7 @@ func (x ending) takenBack(e *env) {
 	x.apply(e, r)
 	e.requeue(r)
 	e.requireCounts(id, 0, 0)
-	e.requireStep(id, r, outmill.StepPending)
+	e.requireStep(id, r, storekit.StepPending)
 	e.completeSteps(r)
 	e.requireCounts(id, 1, 0)
 }
@@ -137,15 +138,15 @@ func (x ending) noLongerTakenBack(e *env) {
 	ended, pending := e.startJoin(1), e.startJoin(1)
 	r := x.member(e, []outmill.JoinID{pending, ended})
 	x.apply(e, r)
-	e.requireFinished(ended, outmill.JoinFailed)
+	e.requireFinished(ended, storekit.JoinFailed)
 	e.requeue(r)
 	e.requireCounts(ended, 0, 1)
-	e.requireStep(ended, r, outmill.StepFailed)
+	e.requireStep(ended, r, storekit.StepFailed)
 	e.requireCounts(pending, 0, 0)
 	e.completeSteps(r)
 	e.requireCounts(pending, 1, 0)
 	e.requireCounts(ended, 0, 1)
-	e.requireJoin(ended, outmill.JoinFailed)
+	e.requireJoin(ended, storekit.JoinFailed)
 }
 
 // afterReport checks that it no longer matters for a step that was reported.
@@ -184,7 +185,7 @@ func (x ending) afterTheEnd(e *env) {
 	beside := rec("others", "beside", withJoins(finished))
 	r := x.member(e, []outmill.JoinID{cancelled, finished}, beside)
 	e.reportCompleted(finished, beside)
-	e.requireFinished(finished, outmill.JoinCompleted)
+	e.requireFinished(finished, storekit.JoinCompleted)
 	require.NoError(e.t, e.joins().CancelJoin(e.ctx, cancelled, "enough"))
 	pending := e.startJoin(1)
 	other := rec("others", "other", withJoins(pending))
@@ -193,10 +194,10 @@ func (x ending) afterTheEnd(e *env) {
 	e.requireCounts(cancelled, 0, 0)
 	e.requireCounts(finished, 1, 0)
 	e.requireCounts(pending, 0, 0)
-	e.requireStep(cancelled, r, outmill.StepPending)
-	e.requireStep(finished, r, outmill.StepPending)
-	e.requireJoin(cancelled, outmill.JoinCancelled)
-	e.requireJoin(finished, outmill.JoinCompleted)
+	e.requireStep(cancelled, r, storekit.StepPending)
+	e.requireStep(finished, r, storekit.StepPending)
+	e.requireJoin(cancelled, storekit.JoinCancelled)
+	e.requireJoin(finished, storekit.JoinCompleted)
 }
 
 // wakes checks that a record becomes due that waits for the join.

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 const (
@@ -45,41 +46,41 @@ func joinSections() []section {
 	return list
 }
 
-func (e *env) joins() outmill.Joins { return e.store.(outmill.Joins) }
+func (e *env) joins() storekit.Joins { return e.store.(storekit.Joins) }
 
 // startJoin begins a join of that many steps.
-func (e *env) startJoin(steps int, changes ...func(*outmill.Join)) outmill.JoinID {
+func (e *env) startJoin(steps int, changes ...func(*storekit.Join)) outmill.JoinID {
 	e.t.Helper()
 	join := newJoin(steps, changes...)
 	require.NoError(e.t, e.joins().StartJoin(e.ctx, join), "StartJoin")
 	return join.ID
 }
 
-func newJoin(steps int, changes ...func(*outmill.Join)) *outmill.Join {
-	join := &outmill.Join{ExpectedSteps: steps}
+func newJoin(steps int, changes ...func(*storekit.Join)) *storekit.Join {
+	join := &storekit.Join{ExpectedSteps: steps}
 	for _, change := range changes {
 		change(join)
 	}
 	return join
 }
 
-func unsealed(j *outmill.Join) { j.ExpectedSteps, j.Unsealed = 0, true }
+func unsealed(j *storekit.Join) { j.ExpectedSteps, j.Unsealed = 0, true }
 
-func plainJoin(*outmill.Join) {}
+func plainJoin(*storekit.Join) {}
 
-func anyStep(j *outmill.Join) { j.Policy = outmill.JoinAny }
+func anyStep(j *storekit.Join) { j.Policy = storekit.JoinAny }
 
-func quorumOf(k int) func(*outmill.Join) {
-	return func(j *outmill.Join) { j.Policy, j.Quorum = outmill.JoinQuorum, k }
+func quorumOf(k int) func(*storekit.Join) {
+	return func(j *storekit.Join) { j.Policy, j.Quorum = storekit.JoinQuorum, k }
 }
 
-func grouped(key string) func(*outmill.Join) {
-	return func(j *outmill.Join) { j.GroupingKey = key }
+func grouped(key string) func(*storekit.Join) {
+	return func(j *storekit.Join) { j.GroupingKey = key }
 }
 
-func inAnHour(j *outmill.Join) { j.Timeout = time.Hour }
+func inAnHour(j *storekit.Join) { j.Timeout = time.Hour }
 
-func completeLate(j *outmill.Join) { j.Timeout, j.CompleteAtDeadline = time.Hour, true }
+func completeLate(j *storekit.Join) { j.Timeout, j.CompleteAtDeadline = time.Hour, true }
 
 func withJoins(ids ...outmill.JoinID) func(*outmill.Record) {
 	return func(r *outmill.Record) { r.Joins = ids }
@@ -142,7 +143,7 @@ func (e *env) reportFailed(id outmill.JoinID, r *outmill.Record) {
 	require.NoError(e.t, e.joins().ReportFailed(e.ctx, id, r.ID), "ReportFailed")
 }
 
-func (e *env) getJoin(id outmill.JoinID) *outmill.Join {
+func (e *env) getJoin(id outmill.JoinID) *storekit.Join {
 	e.t.Helper()
 	join, err := e.joins().GetJoin(e.ctx, id)
 	require.NoError(e.t, err, "GetJoin")
@@ -153,18 +154,18 @@ func (e *env) getJoin(id outmill.JoinID) *outmill.Join {
 func (e *env) requireNoJoin(id outmill.JoinID) {
 	e.t.Helper()
 	_, err := e.joins().GetJoin(e.ctx, id)
-	require.ErrorIs(e.t, err, outmill.ErrUnknownJoin)
+	require.ErrorIs(e.t, err, storekit.ErrUnknownJoin)
 }
 
 // allJoins pages through all joins.
-func (e *env) allJoins() []*outmill.Join {
+func (e *env) allJoins() []*storekit.Join {
 	e.t.Helper()
-	return listAllJoins(e.ctx, e.t, e.joins(), outmill.JoinQuery{})
+	return listAllJoins(e.ctx, e.t, e.joins(), storekit.JoinQuery{})
 }
 
-func listAllJoins(ctx context.Context, t require.TestingT, joins outmill.Joins, query outmill.JoinQuery) []*outmill.Join {
+func listAllJoins(ctx context.Context, t require.TestingT, joins storekit.Joins, query storekit.JoinQuery) []*storekit.Join {
 	query.Limit = 1000
-	var all []*outmill.Join
+	var all []*storekit.Join
 	for {
 		page, err := joins.ListJoins(ctx, query)
 		require.NoError(t, err, "ListJoins")
@@ -177,14 +178,14 @@ func listAllJoins(ctx context.Context, t require.TestingT, joins outmill.Joins, 
 }
 
 // steps pages through the steps of the join.
-func (e *env) steps(id outmill.JoinID) map[outmill.WorkItemID]outmill.StepStatus {
+func (e *env) steps(id outmill.JoinID) map[outmill.WorkItemID]storekit.StepStatus {
 	e.t.Helper()
 	return listAllSteps(e.ctx, e.t, e.joins(), id)
 }
 
-func listAllSteps(ctx context.Context, t require.TestingT, joins outmill.Joins, id outmill.JoinID) map[outmill.WorkItemID]outmill.StepStatus {
+func listAllSteps(ctx context.Context, t require.TestingT, joins storekit.Joins, id outmill.JoinID) map[outmill.WorkItemID]storekit.StepStatus {
 	const limit = 1000
-	all := map[outmill.WorkItemID]outmill.StepStatus{}
+	all := map[outmill.WorkItemID]storekit.StepStatus{}
 	var after outmill.WorkItemID
 	for {
 		page, err := joins.ListSteps(ctx, id, after, limit)
@@ -212,29 +213,29 @@ func (e *env) requireCounts(id outmill.JoinID, completed, failed int) {
 }
 
 // requireSound checks that the join's counters are those of its steps.
-func requireSound(ctx context.Context, t require.TestingT, joins outmill.Joins, id outmill.JoinID) {
+func requireSound(ctx context.Context, t require.TestingT, joins storekit.Joins, id outmill.JoinID) {
 	join, err := joins.GetJoin(ctx, id)
 	require.NoError(t, err, "GetJoin")
-	counts := map[outmill.StepStatus]int{}
+	counts := map[storekit.StepStatus]int{}
 	for _, status := range listAllSteps(ctx, t, joins, id) {
 		counts[status]++
 	}
 	require.Equal(t,
-		[]int{counts[outmill.StepCompleted], counts[outmill.StepFailed]}, []int{join.CompletedSteps, join.FailedSteps},
+		[]int{counts[storekit.StepCompleted], counts[storekit.StepFailed]}, []int{join.CompletedSteps, join.FailedSteps},
 		"steps completed, failed: by their states, by the counters of the %s join", join.Status)
 }
 
-func (e *env) requireStep(id outmill.JoinID, r *outmill.Record, want outmill.StepStatus) {
+func (e *env) requireStep(id outmill.JoinID, r *outmill.Record, want storekit.StepStatus) {
 	e.t.Helper()
 	require.Equal(e.t, want, e.steps(id)[r.ID], "step %s", r.MessageID)
 }
 
-func (e *env) requireJoin(id outmill.JoinID, want outmill.JoinStatus) {
+func (e *env) requireJoin(id outmill.JoinID, want storekit.JoinStatus) {
 	e.t.Helper()
 	require.Equal(e.t, want, e.getJoin(id).Status, "status of the join")
 }
 
-func (e *env) finish(id outmill.JoinID, changes ...func(*outmill.FinishRequest)) outmill.FinishResult {
+func (e *env) finish(id outmill.JoinID, changes ...func(*storekit.FinishRequest)) storekit.FinishResult {
 	e.t.Helper()
 	result, err := e.joins().FinishJoin(e.ctx, id, finishing(changes...))
 	require.NoError(e.t, err, "FinishJoin")
@@ -243,27 +244,27 @@ func (e *env) finish(id outmill.JoinID, changes ...func(*outmill.FinishRequest))
 }
 
 // requireFinished finishes the join.
-func (e *env) requireFinished(id outmill.JoinID, want outmill.JoinStatus) {
+func (e *env) requireFinished(id outmill.JoinID, want storekit.JoinStatus) {
 	e.t.Helper()
 	result := e.finish(id, failIfAny)
 	require.True(e.t, result.Finished, "finished")
 	require.Equal(e.t, want, result.Join.Status)
 }
 
-func finishing(changes ...func(*outmill.FinishRequest)) outmill.FinishRequest {
-	var request outmill.FinishRequest
+func finishing(changes ...func(*storekit.FinishRequest)) storekit.FinishRequest {
+	var request storekit.FinishRequest
 	for _, change := range changes {
 		change(&request)
 	}
 	return request
 }
 
-func failIfAny(r *outmill.FinishRequest) { r.FailIfAnyStepFailed = true }
+func failIfAny(r *storekit.FinishRequest) { r.FailIfAnyStepFailed = true }
 
 // then appends a record of that name as the join ends.
-func then(name string, changes ...func(*outmill.Record)) func(*outmill.FinishRequest) {
-	return func(r *outmill.FinishRequest) {
-		r.Then = func(outmill.Join) (*outmill.Record, error) { return rec(done, name, changes...), nil }
+func then(name string, changes ...func(*outmill.Record)) func(*storekit.FinishRequest) {
+	return func(r *storekit.FinishRequest) {
+		r.Then = func(storekit.Join) (*outmill.Record, error) { return rec(done, name, changes...), nil }
 	}
 }
 
@@ -277,8 +278,8 @@ func (e *env) ended() map[string]outmill.JoinID {
 	e.append(ok, bad)
 	e.reportCompleted(all["completed"], ok)
 	e.reportFailed(all["failed"], bad)
-	e.requireFinished(all["completed"], outmill.JoinCompleted)
-	e.requireFinished(all["failed"], outmill.JoinFailed)
+	e.requireFinished(all["completed"], storekit.JoinCompleted)
+	e.requireFinished(all["failed"], storekit.JoinFailed)
 	require.NoError(e.t, e.joins().CancelJoin(e.ctx, all["cancelled"], "no longer wanted"))
 	e.delete(ok, bad)
 	return all
@@ -307,5 +308,5 @@ func (e *env) workersOn(stores []joinStore, n int, work func(i int, store joinSt
 // joinStore is a store with the role.
 type joinStore interface {
 	outmill.Store
-	outmill.Joins
+	storekit.Joins
 }

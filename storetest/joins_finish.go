@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 func joinFinishSentences() []sentence {
@@ -52,8 +53,8 @@ func thenIsAppended(e *env) {
 		r.Metadata = map[string]string{"join": id.String()}
 		r.CorrelationID = "conversation"
 	})
-	require.True(e.t, e.finish(id, func(r *outmill.FinishRequest) {
-		r.Then = func(outmill.Join) (*outmill.Record, error) { return want, nil }
+	require.True(e.t, e.finish(id, func(r *storekit.FinishRequest) {
+		r.Then = func(storekit.Join) (*outmill.Record, error) { return want, nil }
 	}).Finished)
 	records := e.list(outmill.ListQuery{Topic: done})
 	require.Len(e.t, records, 3)
@@ -69,38 +70,38 @@ func thenIsAppended(e *env) {
 
 func thenSees(e *env) {
 	metadata := map[string]string{"type": "etl"}
-	id := e.startJoin(2, grouped("g"), func(j *outmill.Join) { j.Metadata = metadata })
+	id := e.startJoin(2, grouped("g"), func(j *storekit.Join) { j.Metadata = metadata })
 	e.settleSteps(id, 1, 1)
-	var seen outmill.Join
-	result := e.finish(id, failIfAny, func(r *outmill.FinishRequest) {
-		r.Then = func(join outmill.Join) (*outmill.Record, error) {
+	var seen storekit.Join
+	result := e.finish(id, failIfAny, func(r *storekit.FinishRequest) {
+		r.Then = func(join storekit.Join) (*outmill.Record, error) {
 			seen = join
 			return nil, nil
 		}
 	})
-	for _, got := range []*outmill.Join{&seen, &result.Join, e.getJoin(id)} {
+	for _, got := range []*storekit.Join{&seen, &result.Join, e.getJoin(id)} {
 		require.Equal(e.t, id, got.ID)
 		require.Equal(e.t, "g", got.GroupingKey)
 		require.Equal(e.t, metadata, got.Metadata)
 		require.Equal(e.t, 2, got.ExpectedSteps)
 		require.Equal(e.t, []int{1, 1}, []int{got.CompletedSteps, got.FailedSteps})
-		require.Equal(e.t, outmill.JoinFailed, got.Status)
-		require.Equal(e.t, outmill.ReasonStepFailed, got.Reason)
+		require.Equal(e.t, storekit.JoinFailed, got.Status)
+		require.Equal(e.t, storekit.ReasonStepFailed, got.Reason)
 	}
 }
 
 func thenOfNothing(e *env) {
-	for _, change := range []func(*outmill.FinishRequest){
-		func(r *outmill.FinishRequest) { r.Then = nil },
-		func(r *outmill.FinishRequest) {
-			r.Then = func(outmill.Join) (*outmill.Record, error) { return nil, nil }
+	for _, change := range []func(*storekit.FinishRequest){
+		func(r *storekit.FinishRequest) { r.Then = nil },
+		func(r *storekit.FinishRequest) {
+			r.Then = func(storekit.Join) (*outmill.Record, error) { return nil, nil }
 		},
 	} {
 		id := e.startJoin(1)
 		e.settleSteps(id, 1, 0)
 		before := len(e.list(outmill.ListQuery{}))
 		require.True(e.t, e.finish(id, change).Finished)
-		e.requireJoin(id, outmill.JoinCompleted)
+		e.requireJoin(id, storekit.JoinCompleted)
 		require.Len(e.t, e.list(outmill.ListQuery{}), before)
 	}
 }
@@ -111,7 +112,7 @@ func finishTimes(e *env) {
 	require.True(e.t, e.getJoin(id).FinishedAt.IsZero(), "finished at, before it is")
 	e.elapse(time.Hour)
 	result := e.finish(id)
-	for _, got := range []*outmill.Join{&result.Join, e.getJoin(id)} {
+	for _, got := range []*storekit.Join{&result.Join, e.getJoin(id)} {
 		e.requireAbout(e.now(), got.FinishedAt, "finished at")
 		e.requireAbout(e.now(), got.UpdatedAt, "updated at")
 		e.requireAbout(e.now().Add(-time.Hour), got.CreatedAt, "created at")
@@ -131,13 +132,13 @@ func deadlineIn(e *env) {
 
 var errThen = errors.New("no record today")
 
-func failing(r *outmill.FinishRequest) {
-	r.Then = func(outmill.Join) (*outmill.Record, error) { return rec(done, "never"), errThen }
+func failing(r *storekit.FinishRequest) {
+	r.Then = func(storekit.Join) (*outmill.Record, error) { return rec(done, "never"), errThen }
 }
 
 // requireUnfinished checks that the request is an error and changes nothing,
 // and that another one finishes the join.
-func (e *env) requireUnfinished(id outmill.JoinID, want error, changes ...func(*outmill.FinishRequest)) {
+func (e *env) requireUnfinished(id outmill.JoinID, want error, changes ...func(*storekit.FinishRequest)) {
 	e.t.Helper()
 	before := e.seen()
 	result, err := e.joins().FinishJoin(e.ctx, id, finishing(changes...))
@@ -145,7 +146,7 @@ func (e *env) requireUnfinished(id outmill.JoinID, want error, changes ...func(*
 	require.False(e.t, result.Finished)
 	require.Equal(e.t, before, e.seen(), "something was written")
 	require.True(e.t, e.finish(id, then("end")).Finished)
-	e.requireJoin(id, outmill.JoinCompleted)
+	e.requireJoin(id, storekit.JoinCompleted)
 	e.requireNames([]string{"end"}, e.list(outmill.ListQuery{Topic: done}))
 }
 
@@ -167,7 +168,7 @@ func thenIsDuplicate(e *env) {
 	e.settleSteps(id, 1, 0)
 	e.append(rec(done, "first", withDedup("k")))
 	require.True(e.t, e.finish(id, then("again", withDedup("k"))).Finished)
-	e.requireJoin(id, outmill.JoinCompleted)
+	e.requireJoin(id, storekit.JoinCompleted)
 	e.requireNames([]string{"first"}, e.list(outmill.ListQuery{Topic: done}))
 }
 
@@ -177,7 +178,7 @@ func finishCancelled(e *env) {
 	require.NoError(e.t, e.joins().CancelJoin(e.ctx, id, "enough"))
 	result := e.finish(id, then("end"))
 	require.False(e.t, result.Finished)
-	require.Equal(e.t, outmill.JoinCancelled, result.Join.Status)
+	require.Equal(e.t, storekit.JoinCancelled, result.Join.Status)
 	require.Equal(e.t, "enough", result.Join.Reason)
 	require.Empty(e.t, e.list(outmill.ListQuery{Topic: done}))
 }
@@ -185,7 +186,7 @@ func finishCancelled(e *env) {
 func finishUnknown(e *env) {
 	for _, id := range []outmill.JoinID{outmill.NewJoinID(), {}} {
 		_, err := e.joins().FinishJoin(e.ctx, id, finishing(then("end")))
-		require.ErrorIs(e.t, err, outmill.ErrUnknownJoin)
+		require.ErrorIs(e.t, err, storekit.ErrUnknownJoin)
 	}
 	require.Empty(e.t, e.list(outmill.ListQuery{}))
 }
@@ -209,7 +210,7 @@ func finishRace(e *env) {
 			if err != nil {
 				return err
 			}
-			if result.Join.Status != outmill.JoinFailed {
+			if result.Join.Status != storekit.JoinFailed {
 				return errors.New("a caller sees the join as " + string(result.Join.Status))
 			}
 			if result.Finished {
@@ -257,7 +258,7 @@ func finishCutShort(e *env) {
 	}
 	for _, id := range ids {
 		e.finish(id, then(id.String()))
-		e.requireJoin(id, outmill.JoinCompleted)
+		e.requireJoin(id, storekit.JoinCompleted)
 	}
 	e.requireEndsOnce(ids)
 }
@@ -269,13 +270,13 @@ func nestedJoin(e *env) {
 	e.append(waiter(parent))
 	require.True(e.t, e.finish(child, then("end of the child", withJoins(parent))).Finished)
 	end := e.list(outmill.ListQuery{Topic: done})[0]
-	e.requireStep(parent, end, outmill.StepPending)
+	e.requireStep(parent, end, storekit.StepPending)
 	e.requireCounts(parent, 1, 0)
 	e.requireAsleep()
 	e.ack(e.claimOne(outmill.NewOwnerToken(), "end of the child", from(done)))
 	e.requireCounts(parent, 2, 0)
 	e.requireAwake()
-	e.requireFinished(parent, outmill.JoinCompleted)
+	e.requireFinished(parent, storekit.JoinCompleted)
 }
 
 func nestedDeep(e *env) {
@@ -285,7 +286,7 @@ func nestedDeep(e *env) {
 	e.ack(e.claimOne(outmill.NewOwnerToken(), "one"))
 	e.finish(middle, then("two", withJoins(top)))
 	e.fail(e.claimOne(outmill.NewOwnerToken(), "two"))
-	e.requireFinished(top, outmill.JoinFailed)
+	e.requireFinished(top, storekit.JoinFailed)
 }
 
 func nestedLate(e *env) {
@@ -297,7 +298,7 @@ func nestedLate(e *env) {
 		id := e.startJoin(1)
 		e.settleSteps(id, 1, 0)
 		require.True(e.t, e.finish(id, then(name, withJoins(parent))).Finished, name)
-		e.requireJoin(id, outmill.JoinCompleted)
+		e.requireJoin(id, storekit.JoinCompleted)
 	}
 	require.Len(e.t, e.list(outmill.ListQuery{Topic: done}), len(parents))
 	require.Len(e.t, e.steps(full), 1)
@@ -317,8 +318,8 @@ func nestedPartly(e *env) {
 	e.requireCounts(open, 1, 0)
 }
 
-func sealing(steps int) func(*outmill.FinishRequest) {
-	return func(r *outmill.FinishRequest) { r.Seal, r.ExpectedSteps = true, steps }
+func sealing(steps int) func(*storekit.FinishRequest) {
+	return func(r *storekit.FinishRequest) { r.Seal, r.ExpectedSteps = true, steps }
 }
 
 func finishSeals(e *env) {
@@ -326,10 +327,10 @@ func finishSeals(e *env) {
 	e.settleSteps(id, 1, 1)
 	result := e.finish(id, sealing(3), then("end"))
 	require.False(e.t, result.Finished)
-	for _, got := range []*outmill.Join{&result.Join, e.getJoin(id)} {
+	for _, got := range []*storekit.Join{&result.Join, e.getJoin(id)} {
 		require.False(e.t, got.Unsealed)
 		require.Equal(e.t, 3, got.ExpectedSteps)
-		require.Equal(e.t, outmill.JoinPending, got.Status)
+		require.Equal(e.t, storekit.JoinPending, got.Status)
 	}
 	e.completeSteps(e.members(id, "last")...)
 	require.True(e.t, e.finish(id, sealing(3), then("end")).Finished)
@@ -337,7 +338,7 @@ func finishSeals(e *env) {
 	empty := e.startJoin(0, unsealed)
 	result = e.finish(empty, sealing(0), then("end of nothing"))
 	require.True(e.t, result.Finished)
-	require.Equal(e.t, outmill.JoinCompleted, result.Join.Status)
+	require.Equal(e.t, storekit.JoinCompleted, result.Join.Status)
 	e.requireNames([]string{"end", "end of nothing"}, e.list(outmill.ListQuery{Topic: done}))
 }
 
@@ -348,7 +349,7 @@ func finishSealsNot(e *env) {
 	require.Equal(e.t, 2, e.getJoin(id).ExpectedSteps)
 	ended := e.startJoin(0, unsealed, anyStep)
 	e.settleSteps(ended, 1, 0)
-	e.requireFinished(ended, outmill.JoinCompleted)
+	e.requireFinished(ended, storekit.JoinCompleted)
 	require.False(e.t, e.finish(ended, sealing(1)).Finished)
 	require.True(e.t, e.getJoin(ended).Unsealed)
 }
@@ -356,13 +357,13 @@ func finishSealsNot(e *env) {
 func finishSealsTooFew(e *env) {
 	id := e.startJoin(0, unsealed, anyStep)
 	e.settleSteps(id, 2, 0)
-	e.requireUnfinished(id, outmill.ErrTooManySteps, sealing(1), then("never"))
+	e.requireUnfinished(id, storekit.ErrTooManySteps, sealing(1), then("never"))
 }
 
 func finishSealRefused(e *env) {
 	id := e.startJoin(0, unsealed, anyStep)
 	e.settleSteps(id, 1, 0)
-	e.requireUnfinished(id, outmill.ErrInvalidRecord, sealing(outmill.MaxJoinSteps+1), then("never"))
+	e.requireUnfinished(id, outmill.ErrInvalidRecord, sealing(storekit.MaxJoinSteps+1), then("never"))
 	other := e.startJoin(0, unsealed)
 	_, err := e.joins().FinishJoin(e.ctx, other, finishing(sealing(-1)))
 	require.ErrorIs(e.t, err, outmill.ErrInvalidRecord)
@@ -394,10 +395,10 @@ func requeueRacesFinish(e *env) {
 			return err
 		})
 		e.requireStatus(outmill.StatusPending, r)
-		if e.getJoin(id).Status == outmill.JoinPending {
+		if e.getJoin(id).Status == storekit.JoinPending {
 			e.requireCounts(id, 0, 0)
 		} else {
-			e.requireJoin(id, outmill.JoinFailed)
+			e.requireJoin(id, storekit.JoinFailed)
 			e.requireCounts(id, 0, 1)
 		}
 		e.delete(r)

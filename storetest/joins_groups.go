@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 func joinGroupSentences() []sentence {
@@ -57,7 +58,7 @@ func oneStepOfGroups(e *env) {
 	e.append(r)
 	require.Len(e.t, e.list(outmill.ListQuery{}), 3)
 	require.Equal(e.t, pendingSteps(r), e.steps(id))
-	require.ErrorIs(e.t, e.store.Append(e.ctx, rec(orders, "m2", withJoins(id))), outmill.ErrTooManySteps)
+	require.ErrorIs(e.t, e.store.Append(e.ctx, rec(orders, "m2", withJoins(id))), storekit.ErrTooManySteps)
 }
 
 func lastGroupCompletes(e *env) {
@@ -69,12 +70,12 @@ func lastGroupCompletes(e *env) {
 		}
 		e.ack(one)
 		e.requireCounts(id, 0, 0)
-		e.requireStep(id, step, outmill.StepPending)
+		e.requireStep(id, step, storekit.StepPending)
 		e.abandon(0, two)
 		e.requireCounts(id, 0, 0)
 		e.ack(e.claimOne(outmill.NewOwnerToken(), "m1", ofGroup(last)))
 		e.requireCounts(id, 1, 0)
-		e.requireStep(id, step, outmill.StepCompleted)
+		e.requireStep(id, step, storekit.StepCompleted)
 	}
 }
 
@@ -85,7 +86,7 @@ func firstGroupFails(e *env) {
 	e.requireCounts(id, 0, 1)
 	e.ack(one)
 	e.requireCounts(id, 0, 1)
-	e.requireStep(id, step, outmill.StepFailed)
+	e.requireStep(id, step, storekit.StepFailed)
 
 	both := e.startJoin(1)
 	_, one, two = e.twoGroups(both)
@@ -103,7 +104,7 @@ func lastGroupIsTakenBack(e *env) {
 	e.requireCounts(id, 0, 1)
 	require.Equal(e.t, 1, e.requeue(two))
 	e.requireCounts(id, 0, 0)
-	e.requireStep(id, step, outmill.StepPending)
+	e.requireStep(id, step, storekit.StepPending)
 	e.ack(e.claimOne(outmill.NewOwnerToken(), "m1", ofGroup("one")))
 	e.requireCounts(id, 0, 0)
 	e.fail(e.claimOne(outmill.NewOwnerToken(), "m1", ofGroup("two")))
@@ -124,7 +125,7 @@ func deletedInOneGroup(e *env) {
 	e.requireCounts(id, 0, 1)
 	e.ack(e.claimOne(outmill.NewOwnerToken(), "m1", ofGroup("two")))
 	e.requireCounts(id, 0, 1)
-	e.requireStep(id, step, outmill.StepFailed)
+	e.requireStep(id, step, storekit.StepFailed)
 }
 
 func groupsInOneCall(e *env) {
@@ -169,7 +170,7 @@ func adoptedSteps(e *env) {
 	e.register("two")
 	found := byName(e.claimAll(ofGroup("one")))
 	e.ack(found["m1"])
-	e.requireStep(id, records[0], outmill.StepCompleted)
+	e.requireStep(id, records[0], storekit.StepCompleted)
 	e.fail(found["m2"])
 	e.requireCounts(id, 1, 1)
 	require.Equal(e.t, 1, e.requeue(found["m2"]))
@@ -195,7 +196,7 @@ func dropCompletes(e *env) {
 	e.requireCounts(id, 0, 0)
 	e.drop("two")
 	e.requireCounts(id, 1, 0)
-	e.requireStep(id, step, outmill.StepCompleted)
+	e.requireStep(id, step, storekit.StepCompleted)
 	e.drop("two")
 	e.requireCounts(id, 1, 0)
 }
@@ -205,10 +206,10 @@ func dropLeavesWaiting(e *env) {
 	step, _, two := e.twoGroups(id)
 	e.drop("one")
 	e.requireCounts(id, 0, 0)
-	e.requireStep(id, step, outmill.StepPending)
+	e.requireStep(id, step, storekit.StepPending)
 	e.ack(two)
 	e.requireCounts(id, 1, 0)
-	e.requireStep(id, step, outmill.StepCompleted)
+	e.requireStep(id, step, storekit.StepCompleted)
 }
 
 func dropFails(e *env) {
@@ -239,8 +240,8 @@ func dropLeavesOthers(e *env) {
 	e.append(waits)
 	e.drop(group)
 	e.requireCounts(id, 1, 0)
-	e.requireStep(id, acked, outmill.StepCompleted)
-	e.requireStep(id, waits, outmill.StepPending)
+	e.requireStep(id, acked, storekit.StepCompleted)
+	e.requireStep(id, waits, storekit.StepPending)
 	e.register(group)
 	e.completeSteps(waits)
 	e.requireCounts(id, 2, 0)
@@ -254,7 +255,7 @@ func dropWakes(e *env) {
 	e.requireAsleep()
 	e.drop("leaves")
 	e.requireAwake()
-	e.requireFinished(id, outmill.JoinFailed)
+	e.requireFinished(id, storekit.JoinFailed)
 }
 
 func dropHundreds(e *env) {
@@ -282,10 +283,10 @@ func expireSteps(e *env) {
 	e.elapse(2 * time.Hour)
 	e.requireExpired(1, 3)
 	e.requireCounts(id, 1, 0)
-	e.requireStep(id, both, outmill.StepCompleted)
-	e.requireStep(id, more, outmill.StepPending)
+	e.requireStep(id, both, storekit.StepCompleted)
+	e.requireStep(id, more, storekit.StepPending)
 	e.requireCounts(lonely, 0, 1)
-	e.requireStep(lonely, only, outmill.StepFailed)
+	e.requireStep(lonely, only, storekit.StepFailed)
 }
 
 func expireWakes(e *env) {
@@ -298,5 +299,5 @@ func expireWakes(e *env) {
 	e.requireAsleep()
 	e.requireExpired(1, 1)
 	e.requireAwake()
-	e.requireFinished(id, outmill.JoinFailed)
+	e.requireFinished(id, storekit.JoinFailed)
 }

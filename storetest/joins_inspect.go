@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 func joinInspectSentences() []sentence {
@@ -41,7 +42,7 @@ func getUnknownJoin(e *env) {
 func listJoinOrder(e *env) {
 	require.Empty(e.t, e.allJoins())
 	for _, first := range []byte{0x80, 0x10, 0xff, 0x20, 0x7f} {
-		e.startJoin(2, grouped(fmt.Sprintf("%02x", first)), func(j *outmill.Join) { j.ID = outmill.JoinID{first, 15: 1} })
+		e.startJoin(2, grouped(fmt.Sprintf("%02x", first)), func(j *storekit.Join) { j.ID = outmill.JoinID{first, 15: 1} })
 	}
 	var got []string
 	for _, join := range e.allJoins() {
@@ -61,7 +62,7 @@ func listByGroupingKey(e *env) {
 	}
 	for _, key := range append(keys, "nobody", "' OR '1'='1", "%", "*") {
 		var got []outmill.JoinID
-		for _, join := range listAllJoins(e.ctx, e.t, e.joins(), outmill.JoinQuery{GroupingKey: &key}) {
+		for _, join := range listAllJoins(e.ctx, e.t, e.joins(), storekit.JoinQuery{GroupingKey: &key}) {
 			require.Equal(e.t, key, join.GroupingKey)
 			got = append(got, join.ID)
 		}
@@ -73,28 +74,28 @@ func listByGroupingKey(e *env) {
 func listByStatus(e *env) {
 	key := "g"
 	ended := e.ended()
-	want := map[outmill.JoinStatus][]outmill.JoinID{
-		outmill.JoinPending:   {e.startJoin(1), e.startJoin(1, grouped(key))},
-		outmill.JoinCompleted: {ended["completed"]},
-		outmill.JoinFailed:    {ended["failed"]},
-		outmill.JoinCancelled: {ended["cancelled"]},
+	want := map[storekit.JoinStatus][]outmill.JoinID{
+		storekit.JoinPending:   {e.startJoin(1), e.startJoin(1, grouped(key))},
+		storekit.JoinCompleted: {ended["completed"]},
+		storekit.JoinFailed:    {ended["failed"]},
+		storekit.JoinCancelled: {ended["cancelled"]},
 	}
 	for status, ids := range want {
-		require.Equal(e.t, ids, joinIDsOf(listAllJoins(e.ctx, e.t, e.joins(), outmill.JoinQuery{Status: status})), status)
+		require.Equal(e.t, ids, joinIDsOf(listAllJoins(e.ctx, e.t, e.joins(), storekit.JoinQuery{Status: status})), status)
 	}
-	pending := want[outmill.JoinPending]
-	query := outmill.JoinQuery{Status: outmill.JoinPending, GroupingKey: &key}
+	pending := want[storekit.JoinPending]
+	query := storekit.JoinQuery{Status: storekit.JoinPending, GroupingKey: &key}
 	require.Equal(e.t, pending[1:], joinIDsOf(listAllJoins(e.ctx, e.t, e.joins(), query)))
-	query = outmill.JoinQuery{Status: outmill.JoinPending, After: pending[0]}
+	query = storekit.JoinQuery{Status: storekit.JoinPending, After: pending[0]}
 	require.Equal(e.t, pending[1:], joinIDsOf(listAllJoins(e.ctx, e.t, e.joins(), query)))
 }
 
 func refuseJoinStatus(e *env) {
-	_, err := e.joins().ListJoins(e.ctx, outmill.JoinQuery{Status: "done"})
+	_, err := e.joins().ListJoins(e.ctx, storekit.JoinQuery{Status: "done"})
 	e.requireRefusal(err)
 }
 
-func joinIDsOf(joins []*outmill.Join) []outmill.JoinID {
+func joinIDsOf(joins []*storekit.Join) []outmill.JoinID {
 	list := make([]outmill.JoinID, len(joins))
 	for i, join := range joins {
 		list[i] = join.ID
@@ -106,11 +107,11 @@ func listJoinPages(e *env) {
 	key := "g"
 	var want []outmill.JoinID
 	for first := range byte(7) {
-		want = append(want, e.startJoin(1, grouped(key), func(j *outmill.Join) { j.ID = outmill.JoinID{first, 15: 1} }))
-		e.startJoin(1, func(j *outmill.Join) { j.ID = outmill.JoinID{first, 15: 2} })
+		want = append(want, e.startJoin(1, grouped(key), func(j *storekit.Join) { j.ID = outmill.JoinID{first, 15: 1} }))
+		e.startJoin(1, func(j *storekit.Join) { j.ID = outmill.JoinID{first, 15: 2} })
 	}
 	var got []outmill.JoinID
-	query := outmill.JoinQuery{GroupingKey: &key, Limit: 3}
+	query := storekit.JoinQuery{GroupingKey: &key, Limit: 3}
 	for _, n := range []int{3, 3, 1, 0} {
 		page, err := e.joins().ListJoins(e.ctx, query)
 		require.NoError(e.t, err)
@@ -121,14 +122,14 @@ func listJoinPages(e *env) {
 		}
 	}
 	require.Equal(e.t, want, got)
-	page, err := e.joins().ListJoins(e.ctx, outmill.JoinQuery{After: outmill.JoinID{3, 15: 3}, Limit: 3})
+	page, err := e.joins().ListJoins(e.ctx, storekit.JoinQuery{After: outmill.JoinID{3, 15: 3}, Limit: 3})
 	require.NoError(e.t, err)
 	require.Equal(e.t, []outmill.JoinID{want[4], {4, 15: 2}, want[5]}, joinIDsOf(page))
 }
 
 func listJoinLimit(e *env) {
 	all := numberedJoins(e, 110)
-	page, err := e.joins().ListJoins(e.ctx, outmill.JoinQuery{})
+	page, err := e.joins().ListJoins(e.ctx, storekit.JoinQuery{})
 	require.NoError(e.t, err)
 	require.Equal(e.t, all[:100], joinIDsOf(page))
 }
@@ -161,7 +162,7 @@ func listStepLimit(e *env) {
 }
 
 func refuseJoinLimits(e *env) {
-	_, err := e.joins().ListJoins(e.ctx, outmill.JoinQuery{Limit: -1})
+	_, err := e.joins().ListJoins(e.ctx, storekit.JoinQuery{Limit: -1})
 	e.requireRefusal(err, "ListJoins")
 	_, err = e.joins().ListSteps(e.ctx, e.startJoin(1), outmill.WorkItemID{}, -1)
 	e.requireRefusal(err, "ListSteps")
@@ -173,7 +174,7 @@ func deleteJoins(e *env) {
 	e.elapse(joinRetention - time.Minute)
 	young := e.startJoin(1)
 	e.settleSteps(young, 1, 0)
-	e.requireFinished(young, outmill.JoinCompleted)
+	e.requireFinished(young, storekit.JoinCompleted)
 	require.Zero(e.t, e.did(e.joins().DeleteJoins, 10))
 	e.elapse(2 * time.Minute)
 	require.Equal(e.t, 3, e.did(e.joins().DeleteJoins, 10))
@@ -183,7 +184,7 @@ func deleteJoins(e *env) {
 		e.requireNoJoin(id)
 	}
 	// The same id begins anew: nothing of the old join is left.
-	again := e.startJoin(1, func(j *outmill.Join) { j.ID = ended["completed"] })
+	again := e.startJoin(1, func(j *storekit.Join) { j.ID = ended["completed"] })
 	require.Empty(e.t, e.steps(again))
 	e.requireCounts(again, 0, 0)
 }
@@ -192,7 +193,7 @@ func deleteJoinsLeaves(e *env) {
 	pending, ended := e.startJoin(2), e.startJoin(2, anyStep)
 	e.settleSteps(pending, 1, 0)
 	e.settleSteps(ended, 1, 1)
-	e.requireFinished(ended, outmill.JoinCompleted)
+	e.requireFinished(ended, storekit.JoinCompleted)
 	e.elapse(10 * joinRetention)
 	require.Equal(e.t, 1, e.did(e.joins().DeleteJoins, 10))
 	e.requireCounts(pending, 1, 0)
@@ -230,7 +231,7 @@ func deletedJoinIsUnknown(e *env) {
 	e.members(id, "acked", "dead", "deleted")
 	e.append(waiter(id))
 	e.deleteJoin(id)
-	require.ErrorIs(e.t, e.store.Append(e.ctx, rec(orders, "late", withJoins(id))), outmill.ErrUnknownJoin)
+	require.ErrorIs(e.t, e.store.Append(e.ctx, rec(orders, "late", withJoins(id))), storekit.ErrUnknownJoin)
 	found := e.claimNamed(outmill.NewOwnerToken(), from(orders))
 	require.Len(e.t, found, 3)
 	e.ack(found["acked"])
@@ -238,8 +239,8 @@ func deletedJoinIsUnknown(e *env) {
 	require.Equal(e.t, 1, e.requeue(found["dead"]))
 	require.Equal(e.t, 1, e.delete(found["deleted"]))
 	e.drop(group)
-	_, err := e.joins().FinishJoin(e.ctx, id, outmill.FinishRequest{})
-	require.ErrorIs(e.t, err, outmill.ErrUnknownJoin)
+	_, err := e.joins().FinishJoin(e.ctx, id, storekit.FinishRequest{})
+	require.ErrorIs(e.t, err, storekit.ErrUnknownJoin)
 }
 
 func stepOutlivesJoin(e *env) {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // joinModel is joins as the contract describes them, beside the model of the
@@ -17,7 +18,7 @@ type joinModel struct {
 
 // modelJoin is a join; its counters are those of its steps.
 type modelJoin struct {
-	outmill.Join
+	storekit.Join
 	steps []*modelStep
 	// deadline and ended are times of the model.
 	deadline, ended time.Duration
@@ -54,7 +55,7 @@ const (
 
 type modelStep struct {
 	message  *modelMessage
-	status   outmill.StepStatus
+	status   storekit.StepStatus
 	reported bool
 }
 
@@ -65,14 +66,14 @@ type modelWaiter struct {
 }
 
 // outcome is what became of the message.
-func (m *modelMessage) outcome() outmill.StepStatus {
+func (m *modelMessage) outcome() storekit.StepStatus {
 	left, acked := 0, 0
 	for _, p := range m.parts {
 		switch {
 		case p.fate == dropped:
 			continue
 		case p.fate == deletedAway || p.fate == stored && p.it.status == outmill.StatusDead:
-			return outmill.StepFailed
+			return storekit.StepFailed
 		case p.fate == ackedAway || p.it.status == outmill.StatusProcessed:
 			acked++
 		}
@@ -80,18 +81,18 @@ func (m *modelMessage) outcome() outmill.StepStatus {
 	}
 	switch {
 	case left == 0:
-		return outmill.StepFailed
+		return storekit.StepFailed
 	case acked == left:
-		return outmill.StepCompleted
+		return storekit.StepCompleted
 	}
-	return outmill.StepPending
+	return storekit.StepPending
 }
 
 func (s *modelStep) String() string {
 	return fmt.Sprintf("%s %s (reported %t, arguable %t)", s.message.id, s.status, s.reported, s.message.arguable)
 }
 
-func (j *modelJoin) pending() bool { return j.Status == outmill.JoinPending }
+func (j *modelJoin) pending() bool { return j.Status == storekit.JoinPending }
 
 func (j *modelJoin) step(id outmill.WorkItemID) *modelStep {
 	for _, s := range j.steps {
@@ -127,21 +128,21 @@ func (j *modelJoin) count() {
 	j.CompletedSteps, j.FailedSteps = 0, 0
 	for _, s := range j.steps {
 		switch s.status {
-		case outmill.StepCompleted:
+		case storekit.StepCompleted:
 			j.CompletedSteps++
-		case outmill.StepFailed:
+		case storekit.StepFailed:
 			j.FailedSteps++
-		case outmill.StepPending:
+		case storekit.StepPending:
 		}
 	}
 }
 
 // verdict is how the join ends now.
-func (j *modelJoin) verdict(failIfAny bool, now time.Duration) (outmill.JoinStatus, string) {
+func (j *modelJoin) verdict(failIfAny bool, now time.Duration) (storekit.JoinStatus, string) {
 	return j.Decide(failIfAny, j.hasDeadline && j.deadline <= now)
 }
 
-func (j *modelJoin) end(status outmill.JoinStatus, reason string, now time.Duration) {
+func (j *modelJoin) end(status storekit.JoinStatus, reason string, now time.Duration) {
 	j.Status, j.Reason, j.ended = status, reason, now
 }
 
@@ -173,7 +174,7 @@ func (m *joinModel) appended(items []*item) *modelMessage {
 }
 
 func (m *joinModel) attach(j *modelJoin, msg *modelMessage) {
-	j.steps = append(j.steps, &modelStep{message: msg, status: outmill.StepPending})
+	j.steps = append(j.steps, &modelStep{message: msg, status: storekit.StepPending})
 }
 
 // fates notes what became of records that the queue no longer has; gone says

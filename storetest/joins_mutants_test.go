@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // inJoinMutation is inMutation for the mutants of joins.
@@ -65,7 +66,7 @@ func joinMutants() []mutant {
 		{"loses reports", "join report", "OBX-085 OBX-086 ReportCompleted completes a step, once", func(f file) outmill.Store { return losesReports{f} }},
 		{"takes failures for success", "join report", "OBX-087 OBX-088 ReportFailed fails a step, once", func(f file) outmill.Store { return reportsSuccess{f} }},
 		{"attaches nothing late", "join attach", "AttachStep of a processed record counts at once", func(f file) outmill.Store { return attachesNothingLate{f} }},
-		{"forgives failed steps", "join finish", "OBX-092 OBX-094 all, of which one failed where that matters: the join is failed once and for all", finishes(func(r *outmill.FinishRequest) { r.FailIfAnyStepFailed = false })},
+		{"forgives failed steps", "join finish", "OBX-092 OBX-094 all, of which one failed where that matters: the join is failed once and for all", finishes(func(r *storekit.FinishRequest) { r.FailIfAnyStepFailed = false })},
 		{"publishes after the end", "join finish", "a record of Then that is refused leaves everything as it was", func(f file) outmill.Store { return publishesAfter{f} }},
 		{"publishes with every call", "join finish", "of sixteen callers that finish a join one does, and one record is appended", func(f file) outmill.Store { return publishesAlways{f} }},
 		{"seals nothing", "join seal", "SealJoin says how many steps a join has, which decides it when they are settled", func(f file) outmill.Store { return sealsNothing{f} }},
@@ -91,7 +92,7 @@ type attachesWhereItCan struct{ file }
 
 func (m attachesWhereItCan) Append(ctx context.Context, records ...*outmill.Record) error {
 	err := m.file.Append(ctx, records...)
-	if !errors.Is(err, outmill.ErrTooManySteps) {
+	if !errors.Is(err, storekit.ErrTooManySteps) {
 		return err
 	}
 	for _, r := range records {
@@ -102,15 +103,15 @@ func (m attachesWhereItCan) Append(ctx context.Context, records ...*outmill.Reco
 
 type startsAlone struct{ file }
 
-func (m startsAlone) StartJoin(_ context.Context, join *outmill.Join) error {
+func (m startsAlone) StartJoin(_ context.Context, join *storekit.Join) error {
 	return m.file.StartJoin(context.Background(), join)
 }
 
 type startsAgain struct{ file }
 
-func (m startsAgain) StartJoin(ctx context.Context, join *outmill.Join) error {
+func (m startsAgain) StartJoin(ctx context.Context, join *storekit.Join) error {
 	err := m.file.StartJoin(ctx, join)
-	if errors.Is(err, outmill.ErrJoinExists) {
+	if errors.Is(err, storekit.ErrJoinExists) {
 		return nil
 	}
 	return err
@@ -164,7 +165,7 @@ func (m *remembersJoins) Ack(ctx context.Context, by string, leases []outmill.Le
 	return m.file.Ack(ctx, by, leases)
 }
 
-func (m *remembersJoins) Abandon(ctx context.Context, abandonments []outmill.Abandonment) error {
+func (m *remembersJoins) Abandon(ctx context.Context, abandonments []outmill.Settlement) error {
 	err := m.file.Abandon(ctx, abandonments)
 	for _, a := range abandonments {
 		if m.abandons {
@@ -203,16 +204,16 @@ func (m attachesNothingLate) AttachStep(context.Context, outmill.JoinID, outmill
 	return nil
 }
 
-func finishes(change func(*outmill.FinishRequest)) func(file) outmill.Store {
+func finishes(change func(*storekit.FinishRequest)) func(file) outmill.Store {
 	return func(f file) outmill.Store { return finishesOtherwise{f, change} }
 }
 
 type finishesOtherwise struct {
 	file
-	change func(*outmill.FinishRequest)
+	change func(*storekit.FinishRequest)
 }
 
-func (m finishesOtherwise) FinishJoin(ctx context.Context, join outmill.JoinID, request outmill.FinishRequest) (outmill.FinishResult, error) {
+func (m finishesOtherwise) FinishJoin(ctx context.Context, join outmill.JoinID, request storekit.FinishRequest) (storekit.FinishResult, error) {
 	m.change(&request)
 	return m.file.FinishJoin(ctx, join, request)
 }
@@ -220,7 +221,7 @@ func (m finishesOtherwise) FinishJoin(ctx context.Context, join outmill.JoinID, 
 // publishesAfter appends in another transaction than that which ends the join.
 type publishesAfter struct{ file }
 
-func (m publishesAfter) FinishJoin(ctx context.Context, join outmill.JoinID, request outmill.FinishRequest) (outmill.FinishResult, error) {
+func (m publishesAfter) FinishJoin(ctx context.Context, join outmill.JoinID, request storekit.FinishRequest) (storekit.FinishResult, error) {
 	then := request.Then
 	request.Then = nil
 	result, err := m.file.FinishJoin(ctx, join, request)
@@ -236,7 +237,7 @@ func (m publishesAfter) FinishJoin(ctx context.Context, join outmill.JoinID, req
 
 type publishesAlways struct{ file }
 
-func (m publishesAlways) FinishJoin(ctx context.Context, join outmill.JoinID, request outmill.FinishRequest) (outmill.FinishResult, error) {
+func (m publishesAlways) FinishJoin(ctx context.Context, join outmill.JoinID, request storekit.FinishRequest) (storekit.FinishResult, error) {
 	result, err := m.file.FinishJoin(ctx, join, request)
 	if err != nil || result.Finished {
 		return result, err
@@ -256,7 +257,7 @@ type cancelsAny struct{ file }
 
 func (m cancelsAny) CancelJoin(ctx context.Context, join outmill.JoinID, reason string) error {
 	err := m.file.CancelJoin(ctx, join, reason)
-	if errors.Is(err, outmill.ErrJoinFinished) {
+	if errors.Is(err, storekit.ErrJoinFinished) {
 		return nil
 	}
 	return err
@@ -264,7 +265,7 @@ func (m cancelsAny) CancelJoin(ctx context.Context, join outmill.JoinID, reason 
 
 type listsAllJoins struct{ file }
 
-func (m listsAllJoins) ListJoins(ctx context.Context, query outmill.JoinQuery) ([]*outmill.Join, error) {
+func (m listsAllJoins) ListJoins(ctx context.Context, query storekit.JoinQuery) ([]*storekit.Join, error) {
 	query.GroupingKey = nil
 	return m.file.ListJoins(ctx, query)
 }
@@ -277,7 +278,7 @@ func (m deletesAllJoins) DeleteJoins(ctx context.Context, _ int) (int, error) {
 
 type finishesAnyway struct{ file }
 
-func (m finishesAnyway) FinishJoin(ctx context.Context, join outmill.JoinID, request outmill.FinishRequest) (outmill.FinishResult, error) {
+func (m finishesAnyway) FinishJoin(ctx context.Context, join outmill.JoinID, request storekit.FinishRequest) (storekit.FinishResult, error) {
 	result, err := m.file.FinishJoin(context.WithoutCancel(ctx), join, request)
 	return result, errors.Join(err, ctx.Err())
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 func joinReportSentences() []sentence {
@@ -38,8 +39,8 @@ func reportedCompleted(e *env) {
 		e.reportCompleted(id, records[0])
 		e.requireCounts(id, 1, 0)
 	}
-	e.requireStep(id, records[0], outmill.StepCompleted)
-	e.requireStep(id, records[1], outmill.StepPending)
+	e.requireStep(id, records[0], storekit.StepCompleted)
+	e.requireStep(id, records[1], storekit.StepPending)
 	e.reportCompleted(id, records[1])
 	e.requireCounts(id, 2, 0)
 }
@@ -51,7 +52,7 @@ func reportedFailed(e *env) {
 		e.reportFailed(id, records[0])
 		e.requireCounts(id, 0, 1)
 	}
-	e.requireStep(id, records[0], outmill.StepFailed)
+	e.requireStep(id, records[0], storekit.StepFailed)
 	e.reportFailed(id, records[1])
 	e.requireCounts(id, 0, 2)
 }
@@ -66,8 +67,8 @@ func firstReportWins(e *env) {
 		e.reportCompleted(id, records[1])
 	}
 	e.requireCounts(id, 1, 1)
-	e.requireStep(id, records[0], outmill.StepCompleted)
-	e.requireStep(id, records[1], outmill.StepFailed)
+	e.requireStep(id, records[0], storekit.StepCompleted)
+	e.requireStep(id, records[1], storekit.StepFailed)
 }
 
 func reportOfOneJoin(e *env) {
@@ -86,7 +87,7 @@ func reportOfGroups(e *env) {
 	id := e.startJoin(2)
 	step, one, two := e.twoGroups(id)
 	e.reportFailed(id, two)
-	e.requireStep(id, step, outmill.StepFailed)
+	e.requireStep(id, step, storekit.StepFailed)
 	e.reportCompleted(id, one)
 	e.ack(one, two)
 	e.requireCounts(id, 0, 1)
@@ -107,8 +108,8 @@ func reportOfNoStep(e *env) {
 	none := rec(orders, "none")
 	e.append(none)
 	for _, r := range []*outmill.Record{stranger, none, {ID: outmill.NewWorkItemID()}, {}} {
-		require.ErrorIs(e.t, e.joins().ReportCompleted(e.ctx, id, r.ID), outmill.ErrUnknownStep)
-		require.ErrorIs(e.t, e.joins().ReportFailed(e.ctx, id, r.ID), outmill.ErrUnknownStep)
+		require.ErrorIs(e.t, e.joins().ReportCompleted(e.ctx, id, r.ID), storekit.ErrUnknownStep)
+		require.ErrorIs(e.t, e.joins().ReportFailed(e.ctx, id, r.ID), storekit.ErrUnknownStep)
 	}
 	e.requireCounts(id, 0, 0)
 	e.requireCounts(other, 0, 0)
@@ -118,8 +119,8 @@ func reportToUnknown(e *env) {
 	id := e.startJoin(1)
 	r := e.members(id, "m1")[0]
 	for _, unknown := range []outmill.JoinID{outmill.NewJoinID(), {}} {
-		require.ErrorIs(e.t, e.joins().ReportCompleted(e.ctx, unknown, r.ID), outmill.ErrUnknownJoin)
-		require.ErrorIs(e.t, e.joins().ReportFailed(e.ctx, unknown, r.ID), outmill.ErrUnknownJoin)
+		require.ErrorIs(e.t, e.joins().ReportCompleted(e.ctx, unknown, r.ID), storekit.ErrUnknownJoin)
+		require.ErrorIs(e.t, e.joins().ReportFailed(e.ctx, unknown, r.ID), storekit.ErrUnknownJoin)
 	}
 	e.requireCounts(id, 0, 0)
 }
@@ -136,13 +137,13 @@ func reportToEnded(e *env) {
 	ended := e.startJoin(3, anyStep)
 	records := e.members(ended, "m1", "m2", "m3")
 	e.reportCompleted(ended, records[0])
-	e.requireFinished(ended, outmill.JoinCompleted)
+	e.requireFinished(ended, storekit.JoinCompleted)
 	e.reportCompleted(ended, records[1])
 	e.reportFailed(ended, records[2])
 	e.reportFailed(ended, records[0])
 	e.requireCounts(ended, 1, 0)
-	e.requireStep(ended, records[0], outmill.StepCompleted)
-	e.requireJoin(ended, outmill.JoinCompleted)
+	e.requireStep(ended, records[0], storekit.StepCompleted)
+	e.requireJoin(ended, storekit.JoinCompleted)
 }
 
 func reportedThenDropped(e *env) {
@@ -151,7 +152,7 @@ func reportedThenDropped(e *env) {
 	e.reportCompleted(id, r)
 	e.drop(group)
 	e.requireCounts(id, 1, 0)
-	e.requireStep(id, r, outmill.StepCompleted)
+	e.requireStep(id, r, storekit.StepCompleted)
 }
 
 func reportsRace(e *env) {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 func joinSettleSentences() []sentence {
@@ -193,9 +194,9 @@ func countsElsewhere(e *env) {
 	other.requireCounts(id, 1, 0)
 	other.failSteps(r[1])
 	e.requireCounts(id, 1, 1)
-	e.requireFinished(id, outmill.JoinFailed)
-	require.Equal(e.t, outmill.JoinFailed, other.getJoin(id).Status)
-	require.ErrorIs(e.t, other.store.Append(e.ctx, rec(orders, "late", withJoins(id))), outmill.ErrJoinFinished)
+	e.requireFinished(id, storekit.JoinFailed)
+	require.Equal(e.t, storekit.JoinFailed, other.getJoin(id).Status)
+	require.ErrorIs(e.t, other.store.Append(e.ctx, rec(orders, "late", withJoins(id))), storekit.ErrJoinFinished)
 }
 
 func expiresUnrouted(e *env) {
@@ -215,7 +216,7 @@ func deletedUnrouted(e *env) {
 	e.append(r)
 	endDeleted(e, r)
 	e.requireCounts(id, 0, 1)
-	e.requireStep(id, r, outmill.StepFailed)
+	e.requireStep(id, r, storekit.StepFailed)
 }
 
 func goneAfterAck(e *env) {
@@ -229,7 +230,7 @@ func goneAfterAck(e *env) {
 	require.Empty(e.t, e.list(outmill.ListQuery{}))
 	e.requireCounts(id, 3, 0)
 	for _, r := range records {
-		e.requireStep(id, r, outmill.StepCompleted)
+		e.requireStep(id, r, storekit.StepCompleted)
 	}
 }
 
@@ -241,7 +242,7 @@ func deletedDead(e *env) {
 	require.Zero(e.t, e.delete(r))
 	require.Zero(e.t, e.requeue(r))
 	e.requireCounts(id, 0, 1)
-	e.requireStep(id, r, outmill.StepFailed)
+	e.requireStep(id, r, storekit.StepFailed)
 }
 
 func expireSome(e *env) {

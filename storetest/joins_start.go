@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 func joinStartSentences() []sentence {
@@ -41,34 +42,34 @@ func joinStartSentences() []sentence {
 type refusedJoin struct {
 	name  string
 	field string
-	bad   []func(*outmill.Join)
+	bad   []func(*storekit.Join)
 }
 
 func refusedJoins() []refusedJoin {
-	steps := func(n int) func(*outmill.Join) { return func(j *outmill.Join) { j.ExpectedSteps = n } }
-	metadata := func(name, value string) func(*outmill.Join) {
-		return func(j *outmill.Join) { j.Metadata = map[string]string{name: value} }
+	steps := func(n int) func(*storekit.Join) { return func(j *storekit.Join) { j.ExpectedSteps = n } }
+	metadata := func(name, value string) func(*storekit.Join) {
+		return func(j *storekit.Join) { j.Metadata = map[string]string{name: value} }
 	}
-	deadline := func(year int) func(*outmill.Join) {
-		return func(j *outmill.Join) { j.Deadline = time.Date(year, 6, 1, 0, 0, 0, 0, time.UTC) }
+	deadline := func(year int) func(*storekit.Join) {
+		return func(j *storekit.Join) { j.Deadline = time.Date(year, 6, 1, 0, 0, 0, 0, time.UTC) }
 	}
-	policy := func(p outmill.JoinPolicy, quorum int) func(*outmill.Join) {
-		return func(j *outmill.Join) { j.Policy, j.Quorum = p, quorum }
+	policy := func(p storekit.JoinPolicy, quorum int) func(*storekit.Join) {
+		return func(j *storekit.Join) { j.Policy, j.Quorum = p, quorum }
 	}
 	return []refusedJoin{
-		{"a join of less than one step", "expected steps", []func(*outmill.Join){steps(0), steps(-1), steps(math.MinInt)}},
-		{"a join of more than a million steps", "expected steps", []func(*outmill.Join){steps(outmill.MaxJoinSteps + 1), steps(math.MaxInt)}},
-		{"an unsealed join of some steps", "expected steps", []func(*outmill.Join){func(j *outmill.Join) { j.Unsealed = true }}},
-		{"a negative timeout", "timeout", []func(*outmill.Join){func(j *outmill.Join) { j.Timeout = -1 }}},
-		{"a deadline outside the years 1 to 9999", "deadline", []func(*outmill.Join){deadline(0), deadline(10_000)}},
-		{"a quorum that cannot be", "quorum", []func(*outmill.Join){quorumOf(0), quorumOf(-1), quorumOf(4)}},
-		{"a quorum without JoinQuorum", "quorum", []func(*outmill.Join){policy("", 1), policy(outmill.JoinAll, 2), policy(outmill.JoinAny, -1)}},
-		{"an unknown policy", "policy", []func(*outmill.Join){policy("most", 0), policy("ALL", 0)}},
-		{"a grouping key that is not a name", "grouping key", []func(*outmill.Join){
+		{"a join of less than one step", "expected steps", []func(*storekit.Join){steps(0), steps(-1), steps(math.MinInt)}},
+		{"a join of more than a million steps", "expected steps", []func(*storekit.Join){steps(storekit.MaxJoinSteps + 1), steps(math.MaxInt)}},
+		{"an unsealed join of some steps", "expected steps", []func(*storekit.Join){func(j *storekit.Join) { j.Unsealed = true }}},
+		{"a negative timeout", "timeout", []func(*storekit.Join){func(j *storekit.Join) { j.Timeout = -1 }}},
+		{"a deadline outside the years 1 to 9999", "deadline", []func(*storekit.Join){deadline(0), deadline(10_000)}},
+		{"a quorum that cannot be", "quorum", []func(*storekit.Join){quorumOf(0), quorumOf(-1), quorumOf(4)}},
+		{"a quorum without JoinQuorum", "quorum", []func(*storekit.Join){policy("", 1), policy(storekit.JoinAll, 2), policy(storekit.JoinAny, -1)}},
+		{"an unknown policy", "policy", []func(*storekit.Join){policy("most", 0), policy("ALL", 0)}},
+		{"a grouping key that is not a name", "grouping key", []func(*storekit.Join){
 			grouped(strings.Repeat("x", 256)), grouped(strings.Repeat("😀", 128)), grouped("a\x00"), grouped("\xff"), grouped("a "), grouped(" a"),
 		}},
-		{"metadata of a join that is not text", `metadata "name"`, []func(*outmill.Join){metadata("name", "\xff"), metadata("name", "\x00")}},
-		{"a name in a join's metadata that is not text", `metadata name "\xff"`, []func(*outmill.Join){metadata("\xff", "value")}},
+		{"metadata of a join that is not text", `metadata "name"`, []func(*storekit.Join){metadata("name", "\xff"), metadata("name", "\x00")}},
+		{"a name in a join's metadata that is not text", `metadata name "\xff"`, []func(*storekit.Join){metadata("\xff", "value")}},
 	}
 }
 
@@ -89,17 +90,17 @@ func (r refusedJoin) check(e *env) {
 		require.ErrorIs(e.t, e.joins().StartJoin(e.ctx, newJoin(3, bad)), outmill.ErrInvalidRecord)
 	}
 	require.Len(e.t, e.allJoins(), 1)
-	e.requireJoin(good.ID, outmill.JoinPending)
+	e.requireJoin(good.ID, storekit.JoinPending)
 }
 
 func joinBegins(e *env) {
 	metadata := map[string]string{"type": "etl", "phase": "extract"}
-	id := e.startJoin(3, grouped("customer 7"), func(j *outmill.Join) { j.Metadata = metadata })
+	id := e.startJoin(3, grouped("customer 7"), func(j *storekit.Join) { j.Metadata = metadata })
 	got := e.getJoin(id)
 	require.Equal(e.t, "customer 7", got.GroupingKey)
 	require.Equal(e.t, 3, got.ExpectedSteps)
 	require.Equal(e.t, metadata, got.Metadata)
-	require.Equal(e.t, outmill.JoinAll, got.Policy)
+	require.Equal(e.t, storekit.JoinAll, got.Policy)
 	require.False(e.t, got.Unsealed)
 	require.True(e.t, got.Deadline.IsZero(), "deadline")
 	e.requireAbout(e.now(), got.CreatedAt, "created at")
@@ -119,17 +120,17 @@ func joinIDs(e *env) {
 
 func joinKeepsID(e *env) {
 	want := outmill.NewJoinID()
-	require.Equal(e.t, want, e.startJoin(1, func(j *outmill.Join) { j.ID = want }))
+	require.Equal(e.t, want, e.startJoin(1, func(j *storekit.Join) { j.ID = want }))
 	e.getJoin(want)
 }
 
 func takenJoinID(e *env) {
 	id := e.startJoin(1, grouped("first"))
 	before := e.getJoin(id)
-	again := newJoin(2, grouped("second"), func(j *outmill.Join) { j.ID = id })
-	require.ErrorIs(e.t, e.joins().StartJoin(e.ctx, again), outmill.ErrJoinExists)
+	again := newJoin(2, grouped("second"), func(j *storekit.Join) { j.ID = id })
+	require.ErrorIs(e.t, e.joins().StartJoin(e.ctx, again), storekit.ErrJoinExists)
 	ctx, commit, _ := e.begin()
-	require.ErrorIs(e.t, e.joins().StartJoin(ctx, again), outmill.ErrJoinExists)
+	require.ErrorIs(e.t, e.joins().StartJoin(ctx, again), storekit.ErrJoinExists)
 	require.NoError(e.t, e.joins().StartJoin(ctx, newJoin(1)))
 	commit()
 	require.Equal(e.t, before, e.getJoin(id))
@@ -137,13 +138,13 @@ func takenJoinID(e *env) {
 }
 
 func joinBeginsAtZero(e *env) {
-	id := e.startJoin(3, func(j *outmill.Join) {
-		j.Status, j.Reason = outmill.JoinCompleted, "because"
+	id := e.startJoin(3, func(j *storekit.Join) {
+		j.Status, j.Reason = storekit.JoinCompleted, "because"
 		j.CompletedSteps, j.FailedSteps = 2, 1
 		j.FinishedAt = time.Now()
 	})
 	got := e.getJoin(id)
-	require.Equal(e.t, outmill.JoinPending, got.Status)
+	require.Equal(e.t, storekit.JoinPending, got.Status)
 	require.Empty(e.t, got.Reason)
 	require.True(e.t, got.FinishedAt.IsZero(), "finished at")
 	e.requireCounts(id, 0, 0)
@@ -152,13 +153,13 @@ func joinBeginsAtZero(e *env) {
 
 func joinRoundTrip(e *env) {
 	deadline := time.Date(2049, 12, 31, 23, 59, 59, 123_456_000, time.UTC)
-	got := e.getJoin(e.startJoin(5, quorumOf(3), func(j *outmill.Join) { j.Deadline, j.CompleteAtDeadline = deadline, true }))
-	require.Equal(e.t, outmill.JoinQuorum, got.Policy)
+	got := e.getJoin(e.startJoin(5, quorumOf(3), func(j *storekit.Join) { j.Deadline, j.CompleteAtDeadline = deadline, true }))
+	require.Equal(e.t, storekit.JoinQuorum, got.Policy)
 	require.Equal(e.t, 3, got.Quorum)
 	require.True(e.t, got.CompleteAtDeadline)
 	require.WithinDuration(e.t, deadline, got.Deadline, time.Millisecond)
 	got = e.getJoin(e.startJoin(5, anyStep))
-	require.Equal(e.t, outmill.JoinAny, got.Policy)
+	require.Equal(e.t, storekit.JoinAny, got.Policy)
 	require.False(e.t, got.CompleteAtDeadline)
 }
 
@@ -172,9 +173,9 @@ func unsealedRoundTrip(e *env) {
 }
 
 func joinTimeout(e *env) {
-	far := e.startJoin(1, inAnHour, func(j *outmill.Join) { j.Deadline = time.Date(2049, 1, 1, 0, 0, 0, 0, time.UTC) })
+	far := e.startJoin(1, inAnHour, func(j *storekit.Join) { j.Deadline = time.Date(2049, 1, 1, 0, 0, 0, 0, time.UTC) })
 	e.requireAbout(e.now().Add(time.Hour), e.getJoin(far).Deadline, "deadline")
-	past := e.startJoin(1, func(j *outmill.Join) { j.Deadline = e.now().Add(-time.Hour) })
+	past := e.startJoin(1, func(j *storekit.Join) { j.Deadline = e.now().Add(-time.Hour) })
 	e.requireAbout(e.now().Add(-time.Hour), e.getJoin(past).Deadline, "deadline")
 }
 
@@ -185,7 +186,7 @@ func joinMetadata(e *env) {
 		"ümläut": "日本 😀 \u2028 \ufeff", "null": "null", "json": `{"a":[1,2]}`,
 		"long": strings.Repeat("x", 100_000), "sql": "'); DROP TABLE joins; --",
 	}
-	set := func(j *outmill.Join) { j.Metadata = metadata }
+	set := func(j *storekit.Join) { j.Metadata = metadata }
 	id := e.startJoin(1, set)
 	require.Equal(e.t, metadata, e.getJoin(id).Metadata)
 	require.Empty(e.t, e.getJoin(e.startJoin(1)).Metadata)
@@ -193,14 +194,14 @@ func joinMetadata(e *env) {
 
 func joinLimits(e *env) {
 	for _, key := range []string{strings.Repeat("日", 255), strings.Repeat("😀", 127) + "x"} {
-		got := e.getJoin(e.startJoin(outmill.MaxJoinSteps, grouped(key)))
+		got := e.getJoin(e.startJoin(storekit.MaxJoinSteps, grouped(key)))
 		require.Equal(e.t, key, got.GroupingKey)
-		require.Equal(e.t, outmill.MaxJoinSteps, got.ExpectedSteps)
+		require.Equal(e.t, storekit.MaxJoinSteps, got.ExpectedSteps)
 	}
 }
 
 func joinIsCopied(e *env) {
-	join := newJoin(1, func(j *outmill.Join) { j.Metadata = map[string]string{"name": "as given"} })
+	join := newJoin(1, func(j *storekit.Join) { j.Metadata = map[string]string{"name": "as given"} })
 	require.NoError(e.t, e.joins().StartJoin(e.ctx, join))
 	join.Metadata["name"] = "changed"
 	got := e.getJoin(join.ID)

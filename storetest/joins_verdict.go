@@ -7,16 +7,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // verdict is how a join ends, or does not, that has so many settled steps.
 type verdict struct {
 	name              string
-	join              func(*outmill.Join)
+	join              func(*storekit.Join)
 	completed, failed int
 	failIfAny         bool
 	late              bool
-	want              outmill.JoinStatus
+	want              storekit.JoinStatus
 	reason            string
 }
 
@@ -24,15 +25,15 @@ type verdict struct {
 const verdictSteps = 3
 
 func verdicts() []verdict {
-	const pending, completed, failed = outmill.JoinPending, outmill.JoinCompleted, outmill.JoinFailed
-	open := func(policy func(*outmill.Join)) func(*outmill.Join) {
-		return func(j *outmill.Join) {
+	const pending, completed, failed = storekit.JoinPending, storekit.JoinCompleted, storekit.JoinFailed
+	open := func(policy func(*storekit.Join)) func(*storekit.Join) {
+		return func(j *storekit.Join) {
 			policy(j)
 			unsealed(j)
 		}
 	}
-	late := func(changes ...func(*outmill.Join)) func(*outmill.Join) {
-		return func(j *outmill.Join) {
+	late := func(changes ...func(*storekit.Join)) func(*storekit.Join) {
+		return func(j *storekit.Join) {
 			for _, change := range changes {
 				change(j)
 			}
@@ -42,23 +43,23 @@ func verdicts() []verdict {
 		{"OBX-090 OBX-091 all, of which none is settled", plainJoin, 0, 0, true, false, pending, ""},
 		{"OBX-090 OBX-091 all, of which one is not settled", plainJoin, 1, 1, true, false, pending, ""},
 		{"OBX-090 OBX-093 all, which are completed", plainJoin, 3, 0, true, false, completed, ""},
-		{"OBX-092 OBX-094 all, of which one failed where that matters", plainJoin, 2, 1, true, false, failed, outmill.ReasonStepFailed},
+		{"OBX-092 OBX-094 all, of which one failed where that matters", plainJoin, 2, 1, true, false, failed, storekit.ReasonStepFailed},
 		{"OBX-092 all, of which one failed where that does not matter", plainJoin, 2, 1, false, false, completed, ""},
 		{"OBX-092 all, which failed where that does not matter", plainJoin, 0, 3, false, false, completed, ""},
-		{"OBX-092 all, which failed", plainJoin, 0, 3, true, false, failed, outmill.ReasonStepFailed},
+		{"OBX-092 all, which failed", plainJoin, 0, 3, true, false, failed, storekit.ReasonStepFailed},
 
 		{"any, of which none is settled", anyStep, 0, 0, false, false, pending, ""},
 		{"any, of which two failed", anyStep, 0, 2, true, false, pending, ""},
 		{"any, of which one is completed", anyStep, 1, 0, true, false, completed, ""},
 		{"any, of which one is completed and the others failed", anyStep, 1, 2, true, false, completed, ""},
-		{"any, of which all failed", anyStep, 0, 3, false, false, failed, outmill.ReasonNoQuorum},
+		{"any, of which all failed", anyStep, 0, 3, false, false, failed, storekit.ReasonNoQuorum},
 
 		{"a quorum that is not there yet", quorumOf(2), 1, 1, true, false, pending, ""},
 		{"a quorum", quorumOf(2), 2, 0, true, false, completed, ""},
 		{"a quorum beside a failed step", quorumOf(2), 2, 1, true, false, completed, ""},
-		{"a quorum that cannot be had any more", quorumOf(2), 0, 2, false, false, failed, outmill.ReasonNoQuorum},
-		{"a quorum that cannot be had any more, with a completed step", quorumOf(2), 1, 2, false, false, failed, outmill.ReasonNoQuorum},
-		{"a quorum of all", quorumOf(3), 2, 1, false, false, failed, outmill.ReasonNoQuorum},
+		{"a quorum that cannot be had any more", quorumOf(2), 0, 2, false, false, failed, storekit.ReasonNoQuorum},
+		{"a quorum that cannot be had any more, with a completed step", quorumOf(2), 1, 2, false, false, failed, storekit.ReasonNoQuorum},
+		{"a quorum of all", quorumOf(3), 2, 1, false, false, failed, storekit.ReasonNoQuorum},
 
 		{"all of an unsealed join", open(plainJoin), 3, 0, true, false, pending, ""},
 		{"any of an unsealed join", open(anyStep), 1, 2, true, false, completed, ""},
@@ -67,23 +68,23 @@ func verdicts() []verdict {
 		{"a quorum of an unsealed join that is not there yet", open(quorumOf(2)), 1, 2, true, false, pending, ""},
 
 		{"all before the deadline", inAnHour, 2, 0, true, false, pending, ""},
-		{"all at the deadline", inAnHour, 2, 0, false, true, failed, outmill.ReasonDeadline},
-		{"all at a deadline that completes", completeLate, 1, 1, true, true, completed, outmill.ReasonDeadline},
+		{"all at the deadline", inAnHour, 2, 0, false, true, failed, storekit.ReasonDeadline},
+		{"all at a deadline that completes", completeLate, 1, 1, true, true, completed, storekit.ReasonDeadline},
 		{"all before a deadline that completes", completeLate, 2, 0, true, false, pending, ""},
 		{"all at the deadline, which were settled", inAnHour, 3, 0, true, true, completed, ""},
-		{"all at a deadline that completes, of which one failed", completeLate, 2, 1, true, true, failed, outmill.ReasonStepFailed},
-		{"any at the deadline", late(anyStep, inAnHour), 0, 1, false, true, failed, outmill.ReasonDeadline},
-		{"any at a deadline that completes", late(anyStep, completeLate), 0, 2, true, true, completed, outmill.ReasonDeadline},
+		{"all at a deadline that completes, of which one failed", completeLate, 2, 1, true, true, failed, storekit.ReasonStepFailed},
+		{"any at the deadline", late(anyStep, inAnHour), 0, 1, false, true, failed, storekit.ReasonDeadline},
+		{"any at a deadline that completes", late(anyStep, completeLate), 0, 2, true, true, completed, storekit.ReasonDeadline},
 		{"any at the deadline, of which one is completed", late(anyStep, inAnHour), 1, 0, true, true, completed, ""},
-		{"a quorum at the deadline", late(quorumOf(2), inAnHour), 1, 0, true, true, failed, outmill.ReasonDeadline},
-		{"all of an unsealed join at the deadline", late(unsealed, inAnHour), 1, 0, true, true, failed, outmill.ReasonDeadline},
-		{"all of an unsealed join at a deadline that completes", late(unsealed, completeLate), 0, 0, true, true, completed, outmill.ReasonDeadline},
+		{"a quorum at the deadline", late(quorumOf(2), inAnHour), 1, 0, true, true, failed, storekit.ReasonDeadline},
+		{"all of an unsealed join at the deadline", late(unsealed, inAnHour), 1, 0, true, true, failed, storekit.ReasonDeadline},
+		{"all of an unsealed join at a deadline that completes", late(unsealed, completeLate), 0, 0, true, true, completed, storekit.ReasonDeadline},
 	}
 }
 
 func (v verdict) sentence() sentence {
 	outcome := "pending"
-	if v.want != outmill.JoinPending {
+	if v.want != storekit.JoinPending {
 		outcome = fmt.Sprintf("%s once and for all", v.want)
 	}
 	return sentence{fmt.Sprintf("%s: the join is %s", v.name, outcome), v.check}
@@ -96,20 +97,20 @@ func (v verdict) check(e *env) {
 		e.elapse(61 * time.Minute)
 	}
 	want := e.getJoin(id)
-	var seen []outmill.Join
-	request := outmill.FinishRequest{FailIfAnyStepFailed: v.failIfAny, Then: func(join outmill.Join) (*outmill.Record, error) {
+	var seen []storekit.Join
+	request := storekit.FinishRequest{FailIfAnyStepFailed: v.failIfAny, Then: func(join storekit.Join) (*outmill.Record, error) {
 		seen = append(seen, join)
 		return rec(done, "end"), nil
 	}}
 	for call := range 2 {
 		result, err := e.joins().FinishJoin(e.ctx, id, request)
 		require.NoError(e.t, err)
-		require.Equal(e.t, v.want != outmill.JoinPending && call == 0, result.Finished, "finished by call %d", call)
+		require.Equal(e.t, v.want != storekit.JoinPending && call == 0, result.Finished, "finished by call %d", call)
 		v.requireEnd(e, want, &result.Join)
 		v.requireEnd(e, want, e.getJoin(id))
 	}
 	records := e.list(outmill.ListQuery{Topic: done})
-	if v.want == outmill.JoinPending {
+	if v.want == storekit.JoinPending {
 		require.Empty(e.t, seen, "Then was called")
 		require.Empty(e.t, records)
 		return
@@ -119,7 +120,7 @@ func (v verdict) check(e *env) {
 	v.requireEnd(e, want, &seen[len(seen)-1])
 }
 
-func (v verdict) requireEnd(e *env, before, got *outmill.Join) {
+func (v verdict) requireEnd(e *env, before, got *storekit.Join) {
 	e.t.Helper()
 	require.Equal(e.t, v.want, got.Status)
 	require.Equal(e.t, v.reason, got.Reason)

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 func joinWaitSentences() []sentence {
@@ -71,7 +72,7 @@ func reportWakes(e *env) {
 
 func policyWakes(e *env) {
 	for _, c := range []struct {
-		policy  func(*outmill.Join)
+		policy  func(*storekit.Join)
 		before  func(*env, *outmill.Record)
 		decides func(*env, *outmill.Record)
 	}{
@@ -154,7 +155,7 @@ func snoozedWakes(e *env) {
 	e.completeSteps(steps[1])
 	e.requireAbout(e.now(), e.get(w).NextAttemptAt, "next attempt at")
 	require.Zero(e.t, e.requireAwake().Attempts)
-	e.requireFinished(id, outmill.JoinCompleted)
+	e.requireFinished(id, storekit.JoinCompleted)
 }
 
 func abandonedWakes(e *env) {
@@ -183,7 +184,7 @@ func snoozedAfterEnd(e *env) {
 	e.elapse(later + time.Minute)
 	w := e.requireAwake()
 	e.completeSteps(steps...)
-	e.requireFinished(id, outmill.JoinCompleted)
+	e.requireFinished(id, storekit.JoinCompleted)
 	e.snooze(time.Hour, w)
 	e.requireAwake()
 }
@@ -224,7 +225,7 @@ func sleepsAfterRequeue(e *env) {
 	e.requireAsleep()
 	e.completeSteps(steps...)
 	e.requireAwake()
-	e.requireFinished(id, outmill.JoinCompleted)
+	e.requireFinished(id, storekit.JoinCompleted)
 }
 
 func keyedWakes(e *env) { e.checkOrderedWake(byKey, withKey("k")) }
@@ -315,9 +316,9 @@ func noEndIsLost(e *env) {
 			if err != nil || result.Finished {
 				return err
 			}
-			return store.Snooze(e.ctx, snoozings(later, leases([]*outmill.Record{w})))
+			return store.Snooze(e.ctx, delayedBy(later, "", leases([]*outmill.Record{w})))
 		})
-		if e.getJoin(id).Status == outmill.JoinPending {
+		if e.getJoin(id).Status == storekit.JoinPending {
 			w = e.requireAwake()
 			require.True(e.t, e.finish(id).Finished, "after %s", end.name)
 		}
@@ -331,7 +332,7 @@ func noEndIsLost(e *env) {
 // joinEnd is what the last step of a join may do while others look.
 type joinEnd struct {
 	name   string
-	join   func(*outmill.Join)
+	join   func(*storekit.Join)
 	decide func(*env, joinStore, outmill.JoinID, *outmill.Record) error
 }
 

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 func joinModelSentences() []sentence {
@@ -53,13 +54,13 @@ type joinWalk struct {
 	before map[*item]outmill.Status
 }
 
-func (w *joinWalk) api() outmill.Joins { return w.store.(outmill.Joins) }
+func (w *joinWalk) api() storekit.Joins { return w.store.(storekit.Joins) }
 
 // begin ends and deletes all joins that there are: they are of former walks.
 func (w *joinWalk) begin() {
 	w.walk.begin()
-	for _, join := range listAllJoins(w.ctx(), w.t, w.api(), outmill.JoinQuery{}) {
-		if join.Status == outmill.JoinPending {
+	for _, join := range listAllJoins(w.ctx(), w.t, w.api(), storekit.JoinQuery{}) {
+		if join.Status == storekit.JoinPending {
 			w.no(w.api().CancelJoin(w.ctx(), join.ID, "the walk is over"), "CancelJoin")
 		}
 	}
@@ -67,7 +68,7 @@ func (w *joinWalk) begin() {
 	w.m.now += joinRetention + time.Second
 	_, err := w.api().DeleteJoins(w.ctx(), 1000)
 	w.no(err, "DeleteJoins")
-	require.Empty(w.t, listAllJoins(w.ctx(), w.t, w.api(), outmill.JoinQuery{}), "joins after DeleteJoins")
+	require.Empty(w.t, listAllJoins(w.ctx(), w.t, w.api(), storekit.JoinQuery{}), "joins after DeleteJoins")
 	w.joins = joinModel{}
 }
 
@@ -145,7 +146,7 @@ func (w *joinWalk) follow() {
 		was := j.decided
 		if j.pending() {
 			status, _ := j.Decide(false, false)
-			j.decided = status != outmill.JoinPending
+			j.decided = status != storekit.JoinPending
 		}
 		if !j.decided || was {
 			continue
@@ -169,7 +170,7 @@ func (w *joinWalk) wake(it *item) {
 // the walk, because the contract says nothing of it.
 func (w *joinWalk) snoozed() {
 	for _, waiter := range w.joins.waiters {
-		it, said := waiter.it, waiter.join.Status != outmill.JoinCancelled && w.join(waiter.join.ID) != nil
+		it, said := waiter.it, waiter.join.Status != storekit.JoinCancelled && w.join(waiter.join.ID) != nil
 		asleep := contains(w.m.items, it) && it.status == outmill.StatusPending && it.next > w.m.now
 		switch {
 		case !asleep || !waiter.join.decided:
@@ -213,9 +214,9 @@ func (w *joinWalk) startJoin(t *rapid.T) {
 		return
 	}
 	j := &modelJoin{Join: *join, hasDeadline: join.Timeout > 0, deadline: w.m.now + join.Timeout}
-	j.Status = outmill.JoinPending
+	j.Status = storekit.JoinPending
 	if j.Policy == "" {
-		j.Policy = outmill.JoinAll
+		j.Policy = storekit.JoinAll
 	}
 	w.joins.joins = append(w.joins.joins, j)
 }
@@ -297,13 +298,13 @@ func (w *joinWalk) join(id outmill.JoinID) *modelJoin {
 
 // appendWrongly appends a step of a join that takes none, beside a good record.
 func (w *joinWalk) appendWrongly(t *rapid.T) {
-	id, want := outmill.NewJoinID(), outmill.ErrUnknownJoin
+	id, want := outmill.NewJoinID(), storekit.ErrUnknownJoin
 	closed := func(j *modelJoin) bool { return !j.pending() || j.room() <= 0 }
 	if slices.ContainsFunc(w.joins.joins, closed) && rapid.IntRange(0, 3).Draw(t, "unknown join at 0") > 0 {
 		j := w.pickJoin(t, closed)
-		id, want = j.ID, outmill.ErrTooManySteps
+		id, want = j.ID, storekit.ErrTooManySteps
 		if !j.pending() {
-			want = outmill.ErrJoinFinished
+			want = storekit.ErrJoinFinished
 		}
 	}
 	ctx, commit, _ := w.e.h.Begin(w.e.t, w.store)

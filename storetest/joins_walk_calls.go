@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // attachLate attaches a message that one group reads.
@@ -29,13 +30,13 @@ func (w *joinWalk) attachLate(t *rapid.T) {
 	member := j.step(msg.id) != nil
 	var allowed []error
 	if w.m.retain == 0 {
-		allowed = append(allowed, outmill.ErrUnknownMessage)
+		allowed = append(allowed, storekit.ErrUnknownMessage)
 	}
 	if !j.pending() {
-		allowed = append(allowed, outmill.ErrJoinFinished)
+		allowed = append(allowed, storekit.ErrJoinFinished)
 	}
 	if !member && j.room() <= 0 {
-		allowed = append(allowed, outmill.ErrTooManySteps)
+		allowed = append(allowed, storekit.ErrTooManySteps)
 	}
 	if len(allowed) == 0 || member && err == nil {
 		w.no(err, "AttachStep")
@@ -51,13 +52,13 @@ func (w *joinWalk) attachLate(t *rapid.T) {
 func (w *joinWalk) report(t *rapid.T) {
 	j := w.pickJoin(t, func(j *modelJoin) bool { return len(j.steps) > 0 })
 	step := pick(t, "step", j.steps...)
-	status := pick(t, "report", outmill.StepCompleted, outmill.StepFailed)
-	if status == outmill.StepCompleted {
+	status := pick(t, "report", storekit.StepCompleted, storekit.StepFailed)
+	if status == storekit.StepCompleted {
 		w.no(w.api().ReportCompleted(w.ctx(), j.ID, step.message.id), "ReportCompleted")
 	} else {
 		w.no(w.api().ReportFailed(w.ctx(), j.ID, step.message.id), "ReportFailed")
 	}
-	if j.pending() && step.status == outmill.StepPending {
+	if j.pending() && step.status == storekit.StepPending {
 		step.reported, step.status = true, status
 	}
 	w.follow()
@@ -69,11 +70,11 @@ func (w *joinWalk) seal(t *rapid.T) {
 	err := w.api().SealJoin(w.ctx(), j.ID, steps)
 	switch {
 	case !j.pending():
-		require.ErrorIs(t, err, outmill.ErrJoinFinished)
+		require.ErrorIs(t, err, storekit.ErrJoinFinished)
 	case !j.Unsealed && steps != j.ExpectedSteps:
 		require.ErrorIs(t, err, outmill.ErrInvalidRecord)
 	case steps < len(j.steps):
-		require.ErrorIs(t, err, outmill.ErrTooManySteps)
+		require.ErrorIs(t, err, storekit.ErrTooManySteps)
 	default:
 		w.no(err, "SealJoin")
 		j.Unsealed, j.ExpectedSteps = false, steps
@@ -84,13 +85,13 @@ func (w *joinWalk) seal(t *rapid.T) {
 // finish may append the end of a join as a step of another.
 func (w *joinWalk) finish(t *rapid.T) {
 	j := w.pickJoin(t, func(*modelJoin) bool { return true })
-	request := outmill.FinishRequest{FailIfAnyStepFailed: rapid.Bool().Draw(t, "fail if any step failed")}
+	request := storekit.FinishRequest{FailIfAnyStepFailed: rapid.Bool().Draw(t, "fail if any step failed")}
 	id, topic := outmill.NewWorkItemID(), w.topic(t)
 	then := pick(t, "then", "record", "record", "nothing", "error")
 	parents, late := w.parents(t, j)
 	w.messages++
 	var end *outmill.Record
-	request.Then = func(join outmill.Join) (*outmill.Record, error) {
+	request.Then = func(join storekit.Join) (*outmill.Record, error) {
 		switch then {
 		case "nothing":
 			return nil, nil
@@ -104,7 +105,7 @@ func (w *joinWalk) finish(t *rapid.T) {
 	ends := false
 	if j.pending() {
 		status, reason = j.verdict(request.FailIfAnyStepFailed, w.m.now)
-		ends = status != outmill.JoinPending
+		ends = status != storekit.JoinPending
 	}
 	result, err := w.api().FinishJoin(w.ctx(), j.ID, request)
 	if ends && then == "error" {
@@ -114,7 +115,7 @@ func (w *joinWalk) finish(t *rapid.T) {
 	w.no(err, "FinishJoin")
 	require.Equal(t, ends, result.Finished, "finished: %s", j)
 	require.Equal(t, []any{status, reason}, []any{result.Join.Status, result.Join.Reason}, "%s", j)
-	if j.hasDeadline && status == outmill.JoinPending {
+	if j.hasDeadline && status == storekit.JoinPending {
 		require.InDelta(t, j.deadline-w.m.now, result.DeadlineIn, float64(tick/2), "deadline of %s", j)
 	} else {
 		require.Zero(t, result.DeadlineIn, "deadline of %s", j)
@@ -157,14 +158,14 @@ func (w *joinWalk) cancel(t *rapid.T) {
 	switch {
 	case j.pending():
 		w.no(err, "CancelJoin")
-		j.end(outmill.JoinCancelled, "enough", w.m.now)
+		j.end(storekit.JoinCancelled, "enough", w.m.now)
 		j.decided = true
 		w.before = nil
 		w.snoozed()
-	case j.Status == outmill.JoinCancelled:
+	case j.Status == storekit.JoinCancelled:
 		w.no(err, "CancelJoin again")
 	default:
-		require.ErrorIs(t, err, outmill.ErrJoinFinished)
+		require.ErrorIs(t, err, storekit.ErrJoinFinished)
 	}
 }
 
@@ -182,7 +183,7 @@ func (w *joinWalk) deleteJoins(t *rapid.T) {
 	require.Equal(t, min(limit, candidates), n, "joins deleted with limit %d", limit)
 	w.joins.joins = slices.DeleteFunc(w.joins.joins, func(j *modelJoin) bool {
 		_, err := w.api().GetJoin(w.ctx(), j.ID)
-		return old(j) && errors.Is(err, outmill.ErrUnknownJoin)
+		return old(j) && errors.Is(err, storekit.ErrUnknownJoin)
 	})
 }
 
@@ -197,7 +198,7 @@ func (w *joinWalk) elapseDay(t *rapid.T) {
 
 // checkJoins compares all joins and their steps with the model.
 func (w *joinWalk) checkJoins(t *rapid.T) {
-	listed := listAllJoins(w.ctx(), t, w.api(), outmill.JoinQuery{})
+	listed := listAllJoins(w.ctx(), t, w.api(), storekit.JoinQuery{})
 	require.Len(t, listed, len(w.joins.joins), "joins\n%s", &w.joins)
 	for _, got := range listed {
 		j := w.join(got.ID)
@@ -222,16 +223,16 @@ func (w *joinWalk) checkSteps(t *rapid.T, j *modelJoin) {
 	j.count()
 }
 
-func (w *joinWalk) requireSameJoin(t *rapid.T, j *modelJoin, got *outmill.Join) {
+func (w *joinWalk) requireSameJoin(t *rapid.T, j *modelJoin, got *storekit.Join) {
 	type visible struct {
 		GroupingKey                              string
 		ExpectedSteps, CompletedSteps, Failed, K int
 		Unsealed, CompleteAtDeadline             bool
-		Policy                                   outmill.JoinPolicy
-		Status                                   outmill.JoinStatus
+		Policy                                   storekit.JoinPolicy
+		Status                                   storekit.JoinStatus
 		Reason                                   string
 	}
-	see := func(j *outmill.Join) visible {
+	see := func(j *storekit.Join) visible {
 		return visible{j.GroupingKey, j.ExpectedSteps, j.CompletedSteps, j.FailedSteps, j.Quorum, j.Unsealed, j.CompleteAtDeadline, j.Policy, j.Status, j.Reason}
 	}
 	require.Equal(t, see(&j.Join), see(got), "model, store: %s", j)

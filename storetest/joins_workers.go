@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 func joinWorkerSentences() []sentence {
@@ -113,7 +114,7 @@ func (e *env) settleShuffled(store joinStore, results *outcomes, found []*outmil
 	err := errors.Join(
 		store.Ack(e.ctx, "", leases(acked)),
 		store.Fail(e.ctx, failures(false, "poison", leases(failed))),
-		store.Abandon(e.ctx, abandonments(0, "boom", leases(back))))
+		store.Abandon(e.ctx, delayedBy(0, "boom", leases(back))))
 	results.add(false, acked...)
 	results.add(true, failed...)
 	return err
@@ -231,7 +232,7 @@ func workersDoEverything(e *env) {
 	left := byName(e.list(outmill.ListQuery{}))
 	for _, id := range joins {
 		requireSound(e.ctx, e.t, e.joins(), id)
-		e.requireJoin(id, outmill.JoinPending)
+		e.requireJoin(id, storekit.JoinPending)
 	}
 	ids := map[string]outmill.WorkItemID{}
 	deleted.Range(func(name, id any) bool {
@@ -246,21 +247,21 @@ func workersDoEverything(e *env) {
 	for name := range of {
 		if id, gone := ids[name]; gone && left[name] == nil {
 			for _, join := range of[name] {
-				require.NotEqual(e.t, outmill.StepPending, e.steps(join)[id], "step of %s, which was deleted", name)
+				require.NotEqual(e.t, storekit.StepPending, e.steps(join)[id], "step of %s, which was deleted", name)
 			}
 		}
 	}
 }
 
 // stepOf is the status of a step with one record.
-func stepOf(status outmill.Status) outmill.StepStatus {
+func stepOf(status outmill.Status) storekit.StepStatus {
 	switch status {
 	case outmill.StatusProcessed:
-		return outmill.StepCompleted
+		return storekit.StepCompleted
 	case outmill.StatusDead:
-		return outmill.StepFailed
+		return storekit.StepFailed
 	default:
-		return outmill.StepPending
+		return storekit.StepPending
 	}
 }
 
@@ -279,7 +280,7 @@ func (e *env) doAnything(store joinStore, owner outmill.OwnerToken, deleted *syn
 	case 1, 2:
 		return store.Fail(e.ctx, failures(false, "poison", leases(found)))
 	case 3:
-		return store.Abandon(e.ctx, abandonments(0, "boom", leases(found)))
+		return store.Abandon(e.ctx, delayedBy(0, "boom", leases(found)))
 	case 4:
 		if len(found) > 0 && rand.IntN(4) == 0 {
 			deleted.Store(found[0].MessageID, found[0].ID)
@@ -371,7 +372,7 @@ func openTransactionStallsNothing(e *env) {
 	quick.requireCounts(id, 2, 3)
 	commit()
 	for _, id := range []outmill.JoinID{id, parent, join.ID} {
-		e.requireStep(id, open, outmill.StepPending)
+		e.requireStep(id, open, storekit.StepPending)
 	}
 	e.requireCounts(id, 2, 3)
 	e.completeSteps(open)
@@ -406,7 +407,7 @@ func workersFinish(e *env) {
 				mu.Lock()
 				finished++
 				mu.Unlock()
-			case result.Join.Status != outmill.JoinPending:
+			case result.Join.Status != storekit.JoinPending:
 				return nil
 			}
 		}
@@ -415,5 +416,5 @@ func workersFinish(e *env) {
 	require.Equal(e.t, 1, finished)
 	e.requireNames([]string{"end"}, e.list(outmill.ListQuery{Topic: done}))
 	e.requireCounts(id, n, 0)
-	e.requireJoin(id, outmill.JoinCompleted)
+	e.requireJoin(id, storekit.JoinCompleted)
 }

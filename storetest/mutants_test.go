@@ -223,10 +223,10 @@ func (m acksAny) Ack(ctx context.Context, by string, leases []outmill.Lease) err
 
 type abandonsUncounted struct{ file }
 
-func (m abandonsUncounted) Abandon(ctx context.Context, abandonments []outmill.Abandonment) error {
-	snoozings := make([]outmill.Snoozing, len(abandonments))
+func (m abandonsUncounted) Abandon(ctx context.Context, abandonments []outmill.Settlement) error {
+	snoozings := make([]outmill.Settlement, len(abandonments))
 	for i, a := range abandonments {
-		snoozings[i] = outmill.Snoozing{Lease: a.Lease, Delay: a.Delay}
+		snoozings[i] = outmill.Settlement{Lease: a.Lease, Delay: a.Delay}
 	}
 	return m.Snooze(ctx, snoozings)
 }
@@ -234,7 +234,7 @@ func (m abandonsUncounted) Abandon(ctx context.Context, abandonments []outmill.A
 type countsReleases struct{ file }
 
 func (m countsReleases) Release(ctx context.Context, leases []outmill.Lease) error {
-	return m.Abandon(ctx, abandonments(0, "released", leases))
+	return m.Abandon(ctx, delayedBy(0, "released", leases))
 }
 
 type extendsAll struct{ file }
@@ -246,7 +246,7 @@ func (m extendsAll) Extend(ctx context.Context, lease time.Duration, leases []ou
 
 type parksNothing struct{ file }
 
-func (m parksNothing) Fail(ctx context.Context, failures []outmill.Failure) error {
+func (m parksNothing) Fail(ctx context.Context, failures []outmill.Settlement) error {
 	failures = slices.Clone(failures)
 	for i := range failures {
 		failures[i].Park = false

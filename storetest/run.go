@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 const (
@@ -26,7 +26,7 @@ type section struct {
 	// bothModes: what is retained shows in it, so that it runs in both modes also
 	// where not all tests do.
 	bothModes bool
-	// joins: it runs only where the store is an outmill.Joins.
+	// joins: it runs only where the store is a storekit.Joins.
 	joins bool
 }
 
@@ -114,8 +114,8 @@ func (s section) run(t *testing.T, h Harness, options Options) {
 		t.Skip("not supported by this store: " + reason)
 	}
 	if s.joins {
-		if _, ok := h.New(t, options).(outmill.Joins); !ok {
-			t.Skip("the store is no outmill.Joins")
+		if _, ok := h.New(t, options).(storekit.Joins); !ok {
+			t.Skip("the store is no storekit.Joins")
 		}
 	}
 	for _, sentence := range s.sentences {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 func settleSentences() []sentence {
@@ -304,7 +305,7 @@ func lastErrorIsTheLast(e *env) {
 	e.filled(rec(orders, "m1"))
 	owner := outmill.NewOwnerToken()
 	r := e.claimOne(owner, "m1")
-	require.NoError(e.t, e.store.Abandon(e.ctx, abandonments(0, "first", leases([]*outmill.Record{r}))))
+	require.NoError(e.t, e.store.Abandon(e.ctx, delayedBy(0, "first", leases([]*outmill.Record{r}))))
 	r = e.claimOne(owner, "m1")
 	require.Equal(e.t, "first", r.LastError)
 	e.release(r)
@@ -332,11 +333,11 @@ func anyErrorText(e *env) {
 				want = outmill.StatusDead
 				require.NoError(e.t, e.store.Fail(e.ctx, failures(false, text, leases([]*outmill.Record{r}))), name)
 			} else {
-				require.NoError(e.t, e.store.Abandon(e.ctx, abandonments(time.Hour, text, leases([]*outmill.Record{r}))), name)
+				require.NoError(e.t, e.store.Abandon(e.ctx, delayedBy(time.Hour, text, leases([]*outmill.Record{r}))), name)
 			}
 			got := e.get(r)
 			require.Equal(e.t, want, got.Status, name)
-			require.Equal(e.t, outmill.CleanError(text), got.LastError, name)
+			require.Equal(e.t, storekit.CleanError(text), got.LastError, name)
 		}
 	}
 }
@@ -400,10 +401,10 @@ func refuseExtend(e *env) {
 func negativeDelay(e *env) {
 	e.filled(rec(orders, "m1"))
 	r := e.claimOne(outmill.NewOwnerToken(), "m1")
-	require.NoError(e.t, e.store.Abandon(e.ctx, abandonments(-time.Hour, "boom", leases([]*outmill.Record{r}))))
+	require.NoError(e.t, e.store.Abandon(e.ctx, delayedBy(-time.Hour, "boom", leases([]*outmill.Record{r}))))
 	e.requireAbout(e.now(), e.get(r).NextAttemptAt, "next attempt at, after an abandon")
 	r = e.claimOne(outmill.NewOwnerToken(), "m1")
-	require.NoError(e.t, e.store.Snooze(e.ctx, snoozings(-time.Hour, leases([]*outmill.Record{r}))))
+	require.NoError(e.t, e.store.Snooze(e.ctx, delayedBy(-time.Hour, "", leases([]*outmill.Record{r}))))
 	e.requireAbout(e.now(), e.get(r).NextAttemptAt, "next attempt at, after a snooze")
 	e.claimOne(outmill.NewOwnerToken(), "m1")
 }

@@ -35,7 +35,7 @@ func settlements() []settlement {
 func applyAck(e *env, leases ...outmill.Lease) error { return e.store.Ack(e.ctx, worker, leases) }
 
 func applyAbandon(e *env, leases ...outmill.Lease) error {
-	return e.store.Abandon(e.ctx, abandonments(retryDelay, "boom", leases))
+	return e.store.Abandon(e.ctx, delayedBy(retryDelay, "boom", leases))
 }
 
 func applyFail(e *env, leases ...outmill.Lease) error {
@@ -45,7 +45,7 @@ func applyFail(e *env, leases ...outmill.Lease) error {
 func applyRelease(e *env, leases ...outmill.Lease) error { return e.store.Release(e.ctx, leases) }
 
 func applySnooze(e *env, leases ...outmill.Lease) error {
-	return e.store.Snooze(e.ctx, snoozings(retryDelay, leases))
+	return e.store.Snooze(e.ctx, delayedBy(retryDelay, "", leases))
 }
 
 func applyExtend(e *env, leases ...outmill.Lease) error {

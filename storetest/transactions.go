@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 func transactionSentences() []sentence {
@@ -120,7 +121,7 @@ func transactionReachesGroups(e *env) {
 
 // foreign returns a context with a transaction that no real store knows.
 func foreign(ctx context.Context) context.Context {
-	return outmill.ContextWithTx(ctx, "another store", "its transaction")
+	return storekit.ContextWithTx(ctx, "another store", "its transaction")
 }
 
 func foreignTransaction(e *env) {

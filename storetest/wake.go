@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 func wakeSentences() []sentence {
@@ -24,11 +25,11 @@ func wakeSentences() []sentence {
 // hintWithin is how long a hint is waited for, on a machine that is busy.
 var hintWithin = time.Minute
 
-func (e *env) waker() outmill.Waker {
+func (e *env) waker() storekit.Waker {
 	e.t.Helper()
-	waker, ok := e.store.(outmill.Waker)
+	waker, ok := e.store.(storekit.Waker)
 	if !ok {
-		e.t.Skip("the store is no outmill.Waker: readers poll")
+		e.t.Skip("the store is no storekit.Waker: readers poll")
 	}
 	return waker
 }

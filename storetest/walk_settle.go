@@ -48,7 +48,7 @@ func (w *walk) ack(_ *rapid.T, leases []outmill.Lease) {
 
 func (w *walk) abandon(t *rapid.T, leases []outmill.Lease) {
 	delay := pick(t, "delay", 0, tick, 3*tick)
-	w.no(w.store.Abandon(w.ctx(), abandonments(delay, "boom", leases)), "Abandon")
+	w.no(w.store.Abandon(w.ctx(), delayedBy(delay, "boom", leases)), "Abandon")
 	w.settled(leases, func(it *item) {
 		it.toPending()
 		it.next, it.dueCall = w.m.now+delay, w.m.calls
@@ -59,7 +59,7 @@ func (w *walk) abandon(t *rapid.T, leases []outmill.Lease) {
 
 func (w *walk) snooze(t *rapid.T, leases []outmill.Lease) {
 	delay := pick(t, "delay", 0, tick, 3*tick)
-	w.no(w.store.Snooze(w.ctx(), snoozings(delay, leases)), "Snooze")
+	w.no(w.store.Snooze(w.ctx(), delayedBy(delay, "", leases)), "Snooze")
 	w.settled(leases, func(it *item) {
 		it.toPending()
 		it.next, it.dueCall = w.m.now+delay, w.m.calls

@@ -91,9 +91,9 @@ func (e *env) settleSome(store outmill.Store, counts *tally, found []*outmill.Re
 	}
 	switch rand.IntN(3) {
 	case 0:
-		return store.Abandon(e.ctx, abandonments(0, "boom", leases(back)))
+		return store.Abandon(e.ctx, delayedBy(0, "boom", leases(back)))
 	case 1:
-		return store.Snooze(e.ctx, snoozings(0, leases(back)))
+		return store.Snooze(e.ctx, delayedBy(0, "", leases(back)))
 	}
 	return store.Release(e.ctx, leases(back))
 }
@@ -139,7 +139,7 @@ func (e *env) settleInOrder(store outmill.Store, counts *tally, found []*outmill
 			rest = append(rest, r)
 		case rand.IntN(5) == 0:
 			given[r.Key] = true
-			if err := store.Abandon(e.ctx, abandonments(0, "boom", leases([]*outmill.Record{r}))); err != nil {
+			if err := store.Abandon(e.ctx, delayedBy(0, "boom", leases([]*outmill.Record{r}))); err != nil {
 				return err
 			}
 		default:

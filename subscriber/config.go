@@ -7,6 +7,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/worker"
+	"github.com/outmill/outmill/storekit"
 )
 
 const defaultUpkeepInterval = time.Minute
@@ -113,7 +114,7 @@ type Config struct {
 }
 
 // WithDefaults returns the configuration with the settings that a store's URL
-// has ([outmill.DefaultsOf], [outmill.Resolution]) in the place of those that are
+// has ([outmill.DefaultsOf], [connect.Resolution]) in the place of those that are
 // not set: Lease, BatchSize and Retry.MaxAttempts.
 func (c Config) WithDefaults(defaults outmill.WorkerDefaults) Config {
 	defaultTo(&c.Lease, defaults.Lease)
@@ -148,7 +149,7 @@ func defaultTo[T comparable](field *T, value T) {
 // worker's. New calls it.
 func (c Config) Validate() error {
 	c.setDefaults()
-	errs := []error{outmill.CheckGroup(c.Group), outmill.CheckWorker(c.Worker), c.Retry.Validate()}
+	errs := []error{storekit.CheckGroup(c.Group), storekit.CheckWorker(c.Worker), c.Retry.Validate()}
 	invalid := func(bad bool, field string, value any, want string) {
 		if bad {
 			errs = append(errs, fmt.Errorf("%w: subscriber.Config.%s is %v: want %s", outmill.ErrInvalidConfig, field, value, want))

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/subscriber"
 )
 
@@ -100,10 +101,10 @@ func Test_a_snooze_that_an_error_wraps_takes_effect_and_is_logged(t *testing.T) 
 func Test_a_delivery_tells_of_the_last_error_and_when_the_handling_began(t *testing.T) {
 	t.Parallel()
 	s := openShop(t)
-	join := &outmill.Join{ExpectedSteps: 1}
+	join := &storekit.Join{ExpectedSteps: 1}
 	require.NoError(t, s.StartJoin(t.Context(), join))
 	order := newOrder()
-	outmill.AddJoins(order, join.ID)
+	order.Metadata.Set(outmill.MetadataJoins, join.ID.String())
 	s.publish(t, order)
 	messages := subscribe(t, s.subscriber(t, quick()))
 	s.only(t, topic, outmill.StatusLeased)

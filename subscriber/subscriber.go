@@ -15,6 +15,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/worker"
+	"github.com/outmill/outmill/storekit"
 )
 
 var (
@@ -122,7 +123,7 @@ func (s *Subscriber) SubscribeInitialize(topic string) error {
 func (s *Subscriber) register(ctx context.Context, topics ...string) error {
 	regs := make([]outmill.Registration, len(topics))
 	for i, topic := range topics {
-		if err := outmill.CheckTopic(topic); err != nil {
+		if err := storekit.CheckTopic(topic); err != nil {
 			return err
 		}
 		regs[i] = outmill.Registration{Group: s.cfg.Group, Topics: topicOnly(topic), Worker: s.cfg.Worker, TTL: s.cfg.RegistrationTTL}

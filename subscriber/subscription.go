@@ -11,6 +11,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/worker"
+	"github.com/outmill/outmill/storekit"
 )
 
 const (
@@ -146,16 +147,16 @@ func (sub *subscription) free(n int) {
 func (sub *subscription) deliver(ctx context.Context, it *worker.Item) {
 	msgCtx, cancel := context.WithCancel(sub.ctx)
 	kept := &keptContext{Context: msgCtx}
-	msg := outmill.MessageOf(it.Record)
-	delivery := outmill.WithDelivery(kept, sub.subscriber.queue.Name(), it.Record, it.Clock)
-	msg.SetContext(delivery)
+	msg := storekit.MessageOf(it.Record)
+	handling := storekit.NewHandling(sub.subscriber.queue.Name(), it.Record, it.Clock)
+	msg.SetContext(handling.Context(kept))
 	if !sub.offer(ctx, it, msg) {
 		cancel()
 		it.Release()
 		sub.free(1)
 		return
 	}
-	outmill.StartDelivery(delivery)
+	handling.Start()
 	it.Started()
 	if !sub.subscriber.quiet {
 		sub.log.Debug("Message delivered", fieldsOf(it.Record))

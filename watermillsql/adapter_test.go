@@ -221,7 +221,7 @@ func Test_a_message_becomes_the_record_that_the_publisher_makes_of_it(t *testing
 func Test_messages_that_cannot_be_appended_are_refused_before_anything_is_sent(t *testing.T) {
 	each(t, func(b bench) {
 		step, waiting, tooLong, badly := named("step"), named("waiting"), named("long"), named("badly")
-		outmill.AddJoins(step, outmill.NewJoinID())
+		step.Metadata.Set(outmill.MetadataJoins, outmill.NewJoinID().String())
 		outmill.SetWaitsFor(waiting, outmill.NewJoinID())
 		outmill.SetKey(tooLong, strings.Repeat("k", 256))
 		badly.Metadata.Set(outmill.MetadataDelay, "soon")

@@ -83,7 +83,7 @@ func (e *etl) build() (err error) {
 // whole job is there or nothing of it is.
 func (e *etl) begin(ctx context.Context, customer string) error {
 	return e.store.InTx(ctx, func(ctx context.Context, _ *sql.Tx) error {
-		id, err := joins.Start(ctx, e.store, outmill.Join{
+		id, err := joins.Start(ctx, e.store, joins.Join{
 			GroupingKey:   customer,
 			ExpectedSteps: len(extracts),
 			Metadata:      map[string]string{"type": "etl", "phase": "extract"},
@@ -93,7 +93,7 @@ func (e *etl) begin(ctx context.Context, customer string) error {
 		}
 		for _, topic := range extracts {
 			step := message.NewMessage(watermill.NewUUID(), []byte(customer))
-			joins.SetMember(step, id)
+			joins.AddStep(step, id)
 			if err := e.pub.WithContext(ctx).Publish(topic, step); err != nil {
 				return err
 			}

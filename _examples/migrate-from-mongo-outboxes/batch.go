@@ -9,6 +9,7 @@ import (
 
 	"github.com/outmill/outmill"
 	outmillmongo "github.com/outmill/outmill/mongo"
+	"github.com/outmill/outmill/storekit"
 )
 
 // maxBytes is how large the documents of a transaction are together, unless a
@@ -112,5 +113,5 @@ func (m *mover) record(doc bson.Raw) (*outmill.Record, error) {
 	if err := m.layout.record(doc, r); err != nil {
 		return nil, err
 	}
-	return r, outmill.CheckRecords([]*outmill.Record{r}, outmillmongo.DefaultMaxPayload)
+	return r, storekit.CheckRecords([]*outmill.Record{r}, outmillmongo.DefaultMaxPayload)
 }

@@ -92,8 +92,18 @@ func (c command) usage(flags *flag.FlagSet) string {
 	flags.SetOutput(&b)
 	flags.PrintDefaults()
 	flags.SetOutput(io.Discard)
-	fmt.Fprintf(&b, "\nstores: %s\n", strings.Join(outmill.Providers(), ", "))
+	fmt.Fprintf(&b, "\nstores: %s\n", strings.Join(providers(), ", "))
 	return b.String()
+}
+
+// providers are the names of the stores that the tool can open.
+func providers() []string {
+	var names []string
+	for _, provider := range outmill.Providers() {
+		names = append(names, provider.Name)
+	}
+	slices.Sort(names)
+	return names
 }
 
 func overview() string {

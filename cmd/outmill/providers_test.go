@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/connect"
 	"github.com/outmill/outmill/internal/testenv"
 )
 
@@ -32,10 +33,10 @@ func Test_the_workers_parameters_are_taken_out_of_the_URL_of_any_store(t *testin
 	} {
 		t.Run(tc.url, func(t *testing.T) {
 			t.Parallel()
-			defaults, err := outmill.DefaultsOf(tc.url)
+			defaults, _, err := outmill.DefaultsOf(tc.url)
 			require.NoError(t, err)
 			require.Equal(t, tc.want, defaults)
-			choice, err := outmill.Resolve(outmill.Connection{URL: tc.url})
+			choice, err := connect.Resolve(connect.Connection{URL: tc.url})
 			require.NoError(t, err)
 			require.Equal(t, tc.want, choice.Defaults)
 			require.Equal(t, tc.rest, choice.URL)
@@ -61,8 +62,8 @@ func Test_a_workers_parameter_that_makes_no_sense_is_refused_by_name_on_every_st
 			"max_attempts=1.5":      `max_attempts="1.5"`,
 		} {
 			url := scheme + "://u:S3CRET@127.0.0.1:1/db?" + parameter
-			_, err := outmill.DefaultsOf(url)
-			_, resolveErr := outmill.Resolve(outmill.Connection{URL: url})
+			_, _, err := outmill.DefaultsOf(url)
+			_, resolveErr := connect.Resolve(connect.Connection{URL: url})
 			_, openErr := outmill.Open(t.Context(), url, nil)
 			for _, err := range []error{err, resolveErr, openErr} {
 				require.ErrorAs(t, err, new(*outmill.InvalidURLError), url)
@@ -89,7 +90,7 @@ func Test_a_store_opens_with_the_workers_parameters_which_its_driver_does_not_se
 			if strings.Contains(at, "?") {
 				separator = "&"
 			}
-			store, choice, err := outmill.OpenConnection(t.Context(), outmill.Connection{URL: at + separator + "lease=90s&batch_size=500&max_attempts=20"}, nil)
+			store, choice, err := connect.Open(t.Context(), connect.Connection{URL: at + separator + "lease=90s&batch_size=500&max_attempts=20"}, nil)
 			require.NoError(t, err)
 			require.NoError(t, store.Close())
 			require.Equal(t, outmill.WorkerDefaults{Lease: 90 * time.Second, BatchSize: 500, MaxAttempts: 20}, choice.Defaults)
@@ -106,7 +107,7 @@ func Test_where_no_provider_is_named_mongo_wins_and_the_embedded_store_is_the_la
 		"connection_strings.sqlite":    "sqlite:orders.db",
 	}
 	for _, want := range []string{"mongo", "postgres", "sqlserver", "sqlite"} {
-		choice, err := outmill.Resolve(outmill.Connection{Lookup: outmill.LookupMap(settings)})
+		choice, err := connect.Resolve(connect.Connection{Lookup: connect.LookupMap(settings)})
 		require.NoError(t, err)
 		require.Equal(t, want, choice.Provider)
 		delete(settings, "connection_strings."+want)

@@ -18,9 +18,9 @@ import (
 // open is outmill.Open for people who cannot add an import.
 func open(ctx context.Context, url string) (outmill.Store, error) {
 	store, err := outmill.Open(ctx, url, nil)
-	var unknown *outmill.UnknownSchemeError
-	if errors.As(err, &unknown) {
-		return nil, fmt.Errorf("outmill: this tool opens no %s: URLs; it opens %s", unknown.Scheme, strings.Join(unknown.Registered, ", "))
+	var unknown *outmill.InvalidURLError
+	if errors.As(err, &unknown) && len(unknown.Registered) > 0 {
+		return nil, fmt.Errorf("outmill: this tool cannot open %q: it opens URLs that begin with %s", unknown.URL, strings.Join(unknown.Registered, ", "))
 	}
 	return store, err
 }

@@ -18,7 +18,7 @@ type Bell struct {
 }
 
 // Listen has woken called for each topic of each ring, until ctx ends or the
-// bell is closed. See outmill.Waker for what woken may do.
+// bell is closed. See storekit.Waker for what woken may do.
 func (b *Bell) Listen(ctx context.Context, woken func(topic string)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -26,6 +26,7 @@ import (
 	"github.com/outmill/outmill/internal/testenv/kafkaengine"
 	"github.com/outmill/outmill/internal/testenv/proxy"
 	"github.com/outmill/outmill/joins"
+	"github.com/outmill/outmill/storekit"
 )
 
 const (
@@ -87,8 +88,8 @@ func chaos(t *testing.T, kind target, seed uint64, duration time.Duration) {
 	require.Empty(t, slices.Concat(few("strange error", writers.strange), few("forgotten", forgotten), few("join", faults), forwarded.blame("forwarded"), handled.blame("handled")), "%s=%d", envSeed, seed)
 	require.NotEmpty(t, ends)
 	if duration >= fullDuration {
-		require.NotZero(t, ends[outmill.JoinCompleted])
-		require.NotZero(t, ends[outmill.JoinFailed])
+		require.NotZero(t, ends[storekit.JoinCompleted])
+		require.NotZero(t, ends[storekit.JoinFailed])
 		for _, d := range deck {
 			require.NotZero(t, p.count[d], "no %s", d)
 		}

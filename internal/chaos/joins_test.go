@@ -16,6 +16,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/joins"
+	"github.com/outmill/outmill/storekit"
 )
 
 const (
@@ -31,18 +32,18 @@ const (
 // end; empty where that depends on the time.
 type promise struct {
 	steps  int
-	wanted outmill.JoinStatus
+	wanted storekit.JoinStatus
 }
 
 // join makes the messages, before they are published, the steps of a join. Some
 // of the joins have a step more that fails, some a deadline.
 func (j *job) join(ctx context.Context, s session, messages []*message.Message) error {
-	join := outmill.Join{ExpectedSteps: len(messages)}
-	wanted := outmill.JoinCompleted
+	join := storekit.Join{ExpectedSteps: len(messages)}
+	wanted := storekit.JoinCompleted
 	fails := j.dice.IntN(3) == 0
 	if fails {
 		join.ExpectedSteps++
-		wanted = outmill.JoinFailed
+		wanted = storekit.JoinFailed
 	}
 	if j.dice.IntN(4) == 0 {
 		join.Timeout = upTo(j.dice, lease)
@@ -56,11 +57,11 @@ func (j *job) join(ctx context.Context, s session, messages []*message.Message) 
 		return err
 	}
 	for _, msg := range messages {
-		joins.SetMember(msg, id)
+		joins.AddStep(msg, id)
 	}
 	if fails {
 		msg := message.NewMessage(watermill.NewUUID(), nil)
-		joins.SetMember(msg, id)
+		joins.AddStep(msg, id)
 		if err := j.pub.WithContext(ctx).Publish(doomed, msg); err != nil {
 			return err
 		}
@@ -77,7 +78,7 @@ type fate struct {
 	id     outmill.JoinID
 	ledger promise
 	// status is empty where there is no such join.
-	status                   outmill.JoinStatus
+	status                   storekit.JoinStatus
 	completed, failed        int
 	members                  int
 	membersDone, membersDead int
@@ -91,7 +92,7 @@ var neverStarted = promise{wanted: "none"}
 
 // fault is what is wrong with a join, "" for nothing.
 func (f fate) fault() string {
-	follower := map[outmill.JoinStatus]string{outmill.JoinCompleted: joined, outmill.JoinFailed: parted}[f.status]
+	follower := map[storekit.JoinStatus]string{storekit.JoinCompleted: joined, storekit.JoinFailed: parted}[f.status]
 	wanted := f.ledger.wanted
 	switch {
 	case follower == "":
@@ -124,7 +125,7 @@ func fates(ctx context.Context, db database) (map[outmill.JoinID]*fate, error) {
 const page = 1000
 
 func addJoins(ctx context.Context, store outbox, all map[outmill.JoinID]*fate) error {
-	query := outmill.JoinQuery{Limit: page}
+	query := storekit.JoinQuery{Limit: page}
 	for {
 		found, err := store.ListJoins(ctx, query)
 		if err != nil || len(found) == 0 {
@@ -150,11 +151,11 @@ func (f *fate) addSteps(ctx context.Context, store outbox) error {
 	f.members = len(steps)
 	for _, step := range steps {
 		switch step.Status {
-		case outmill.StepCompleted:
+		case storekit.StepCompleted:
 			f.membersDone++
-		case outmill.StepFailed:
+		case storekit.StepFailed:
 			f.membersDead++
-		case outmill.StepPending:
+		case storekit.StepPending:
 		}
 	}
 	return err
@@ -189,8 +190,8 @@ func addFollowers(ctx context.Context, store outbox, all map[outmill.JoinID]*fat
 }
 
 // judgeJoins tells how many joins ended how, and what is wrong with some.
-func judgeJoins(all map[outmill.JoinID]*fate) (count map[outmill.JoinStatus]int, faults []string) {
-	count = map[outmill.JoinStatus]int{}
+func judgeJoins(all map[outmill.JoinID]*fate) (count map[storekit.JoinStatus]int, faults []string) {
+	count = map[storekit.JoinStatus]int{}
 	for _, f := range all {
 		count[f.status]++
 		if fault := f.fault(); fault != "" {

@@ -20,6 +20,7 @@ import (
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/mongoengine"
 	"github.com/outmill/outmill/mongo"
+	"github.com/outmill/outmill/storekit"
 )
 
 // forgetsAfter is when the server ends a transaction whose client is dead or
@@ -88,9 +89,9 @@ type (
 		N    int    `bson:"n"`
 	}
 	startedDocument struct {
-		ID     string             `bson:"_id"`
-		Steps  int                `bson:"steps"`
-		Wanted outmill.JoinStatus `bson:"wanted"`
+		ID     string              `bson:"_id"`
+		Steps  int                 `bson:"steps"`
+		Wanted storekit.JoinStatus `bson:"wanted"`
 	}
 )
 

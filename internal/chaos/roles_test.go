@@ -20,6 +20,7 @@ import (
 	"github.com/outmill/outmill/forwarder"
 	"github.com/outmill/outmill/joins"
 	"github.com/outmill/outmill/kafka"
+	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/subscriber"
 )
 
@@ -119,7 +120,7 @@ func forward(ctx context.Context, db database, logger watermill.LoggerAdapter) e
 // processes that are ended are then in the middle of something.
 type dawdler struct{ *kafka.Publisher }
 
-func (d dawdler) PublishBatch(ctx context.Context, batch []outmill.Outgoing) error {
+func (d dawdler) PublishBatch(ctx context.Context, batch []storekit.Outgoing) error {
 	dawdle()
 	defer dawdle()
 	return d.Publisher.PublishBatch(ctx, batch)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/postgres"
+	"github.com/outmill/outmill/storekit"
 )
 
 // target is a kind of store, with what the test has to know of its engine.
@@ -64,7 +65,7 @@ type server interface {
 // outbox is a store that has joins.
 type outbox interface {
 	outmill.Store
-	outmill.Joins
+	storekit.Joins
 }
 
 // database has an outbox and, beside it, the application's own tables: the

@@ -1,5 +1,5 @@
 // Package limits refuses records that are larger than a row of an engine may be.
-// The limits that hold in every store are checked by outmill.CheckRecords.
+// The limits that hold in every store are checked by storekit.CheckRecords.
 package limits
 
 import (

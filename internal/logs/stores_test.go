@@ -21,6 +21,7 @@ import (
 	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/sqlite"
 	"github.com/outmill/outmill/sqlserver"
+	"github.com/outmill/outmill/storekit"
 )
 
 const patience = 30 * time.Second
@@ -185,11 +186,11 @@ func Test_each_event_of_a_store_is_logged_once_with_the_stores_name(t *testing.T
 		require.Zero(t, n)
 		require.Empty(t, log.take(), "nothing was claimed or reaped")
 
-		joins := s.Store.(outmill.Joins)
-		join := &outmill.Join{Unsealed: true}
+		joins := s.Store.(storekit.Joins)
+		join := &storekit.Join{Unsealed: true}
 		require.NoError(t, joins.StartJoin(ctx, join))
 		for range 2 {
-			_, err = joins.FinishJoin(ctx, join.ID, outmill.FinishRequest{Seal: true, Then: func(outmill.Join) (*outmill.Record, error) {
+			_, err = joins.FinishJoin(ctx, join.ID, storekit.FinishRequest{Seal: true, Then: func(storekit.Join) (*outmill.Record, error) {
 				return record("done", "follows", "c1"), nil
 			}})
 			require.NoError(t, err)

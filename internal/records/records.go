@@ -8,6 +8,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // Maker makes records. It may be used concurrently.
@@ -31,7 +32,7 @@ func (m *Maker) Of(base context.Context, topic string, messages []*message.Messa
 		if msg != nil {
 			msg = m.delays.apply(msg, ofBase)
 		}
-		record, err := outmill.RecordOf(topic, msg)
+		record, err := storekit.RecordOf(topic, msg)
 		var invalid *outmill.InvalidRecordError
 		if errors.As(err, &invalid) {
 			invalid.Index = i

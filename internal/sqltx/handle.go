@@ -9,6 +9,7 @@ import (
 	"fmt"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // Handle runs statements within a transaction. *sql.Tx is one, and so is
@@ -28,7 +29,7 @@ func Carry(ctx context.Context, store, tx any) context.Context {
 	if err != nil {
 		found = refusal{err}
 	}
-	return outmill.ContextWithTx(ctx, store, found)
+	return storekit.ContextWithTx(ctx, store, found)
 }
 
 // From returns the handle that ctx carries for the store, nil where it
@@ -36,7 +37,7 @@ func Carry(ctx context.Context, store, tx any) context.Context {
 // carries transactions of other stores only, and outmill.ErrInvalidTx where
 // what was passed to Carry cannot be used. Handles can be compared with ==.
 func From(ctx context.Context, store any) (Handle, error) {
-	carried, err := outmill.TxFromContext(ctx, store)
+	carried, err := storekit.TxFromContext(ctx, store)
 	if err != nil || carried == nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/sqltx"
+	"github.com/outmill/outmill/storekit"
 )
 
 // Whatever watermill-sql takes for a transaction, Outmill takes too.
@@ -51,7 +52,7 @@ func Test_what_is_no_transaction_is_refused_where_it_is_used(t *testing.T) {
 	}
 	t.Run("something else under the store's key", func(t *testing.T) {
 		t.Parallel()
-		_, err := sqltx.From(outmill.ContextWithTx(t.Context(), "store", "text"), "store")
+		_, err := sqltx.From(storekit.ContextWithTx(t.Context(), "store", "text"), "store")
 		require.ErrorIs(t, err, outmill.ErrInvalidTx)
 	})
 }

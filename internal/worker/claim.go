@@ -9,6 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // firstPoll is the wait after the first claim that found nothing; it doubles
@@ -20,7 +21,7 @@ const firstPoll = 10 * time.Millisecond
 const gatherRecords = 5 * time.Millisecond
 
 func (w *Worker) claimLoop(ctx context.Context) {
-	if waker, ok := w.cfg.Queue.(outmill.Waker); ok {
+	if waker, ok := w.cfg.Queue.(storekit.Waker); ok {
 		waker.Wake(ctx, w.woken.add)
 	}
 	trouble := newPauses(100*time.Millisecond, w.cfg.MaxErrorBackoff)

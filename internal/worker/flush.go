@@ -96,24 +96,21 @@ func (w *Worker) store(ctx context.Context, batch []outcome) error {
 	queue := w.cfg.Queue
 	switch batch[0].kind {
 	case abandoned:
-		return queue.Abandon(ctx, convert(batch, func(o outcome) outmill.Abandonment {
-			return outmill.Abandonment{Lease: o.lease(), Delay: o.delay, Err: o.reason}
-		}))
+		return queue.Abandon(ctx, convert(batch, w.settlement))
 	case failed:
-		park := w.cfg.KeyPolicy == outmill.KeyPark
-		return queue.Fail(ctx, convert(batch, func(o outcome) outmill.Failure {
-			return outmill.Failure{Lease: o.lease(), Err: o.reason, Park: park && o.item.key != ""}
-		}))
+		return queue.Fail(ctx, convert(batch, w.settlement))
 	case acked:
 		return queue.Ack(ctx, w.cfg.Name, convert(batch, outcome.lease))
 	case snoozed:
-		return queue.Snooze(ctx, convert(batch, func(o outcome) outmill.Snoozing {
-			return outmill.Snoozing{Lease: o.lease(), Delay: o.delay}
-		}))
+		return queue.Snooze(ctx, convert(batch, w.settlement))
 	case released:
 		return queue.Release(ctx, convert(batch, outcome.lease))
 	}
 	return nil
+}
+
+func (w *Worker) settlement(o outcome) outmill.Settlement {
+	return outmill.Settlement{Lease: o.lease(), Delay: o.delay, Err: o.reason, Park: w.cfg.KeyPolicy == outmill.KeyPark && o.item.key != ""}
 }
 
 func convert[O, T any](batch []O, f func(O) T) []T {

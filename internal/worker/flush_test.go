@@ -10,6 +10,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/worker"
+	"github.com/outmill/outmill/storekit"
 )
 
 func Test_outcomes_wait_for_a_store_that_is_away(t *testing.T) {
@@ -165,5 +166,5 @@ func Test_a_backoff_that_panics_is_replaced_by_the_default(t *testing.T) {
 	w := r.start(func(c *worker.Config) {
 		c.Retry.BackOff = func() outmill.BackOff { panic("backoff") }
 	})
-	require.Equal(t, outmill.Verdict{Delay: outmill.DefaultInitialInterval}, r.take(w).Judge(errors.New("no luck")))
+	require.Equal(t, storekit.Verdict{Delay: outmill.DefaultInitialInterval}, r.take(w).Judge(errors.New("no luck")))
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // Item is a claimed record. Exactly one of Ack, Abandon, Fail, Release and
@@ -12,7 +13,7 @@ import (
 type Item struct {
 	Record *outmill.Record
 	// Clock is the end of the lease by the database's clock.
-	Clock *outmill.LeaseClock
+	Clock *storekit.LeaseClock
 
 	worker *Worker
 	feed   *Feed
@@ -44,7 +45,7 @@ type Item struct {
 
 	// What is above points to the first two, and the worker's keys to the third, while
 	// the item is the only one of its key: less to allocate.
-	ownClock    outmill.LeaseClock
+	ownClock    storekit.LeaseClock
 	ownHandling handling
 	ownSequence [1]*Item
 }
@@ -138,7 +139,7 @@ func (it *Item) GiveUp() { it.worker.giveUp(it) }
 
 // Judge settles the item as the policy decides about err, and returns what
 // that was.
-func (it *Item) Judge(err error) outmill.Verdict {
+func (it *Item) Judge(err error) storekit.Verdict {
 	verdict, reason := it.worker.judge(it.Record.Attempts, err)
 	switch {
 	case verdict.Snooze:

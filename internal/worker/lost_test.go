@@ -10,6 +10,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/worker"
+	"github.com/outmill/outmill/storekit"
 )
 
 var errAway = errors.New("the store is away")
@@ -177,7 +178,7 @@ func Test_what_a_handler_does_to_its_message_does_not_change_the_room(t *testing
 		rec.Metadata["big"] = "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789"
 		require.NoError(t, r.store.Append(t.Context(), rec))
 		it := r.take(w)
-		msg := outmill.MessageOf(it.Record)
+		msg := storekit.MessageOf(it.Record)
 		clear(msg.Metadata)
 		it.Ack()
 		r.eventuallyGone(rec)

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // Name is the name by which a worker registers: the configured one, or that of
@@ -14,7 +14,7 @@ func Name(configured string) string {
 		return configured
 	}
 	host, err := os.Hostname()
-	if name := fmt.Sprintf("%s:%d", host, os.Getpid()); err == nil && outmill.CheckWorker(name) == nil {
+	if name := fmt.Sprintf("%s:%d", host, os.Getpid()); err == nil && storekit.CheckWorker(name) == nil {
 		return name
 	}
 	return fmt.Sprintf("pid:%d", os.Getpid())

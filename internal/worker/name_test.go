@@ -11,6 +11,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/worker"
 	"github.com/outmill/outmill/sqlite"
+	"github.com/outmill/outmill/storekit"
 )
 
 func Test_what_a_worker_acks_keeps_its_name(t *testing.T) {
@@ -32,5 +33,5 @@ func Test_a_worker_has_its_configured_name_or_that_of_its_process(t *testing.T) 
 	host, err := os.Hostname()
 	require.NoError(t, err)
 	require.Equal(t, fmt.Sprintf("%s:%d", host, os.Getpid()), worker.Name(""))
-	require.NoError(t, outmill.CheckWorker(worker.Name("")))
+	require.NoError(t, storekit.CheckWorker(worker.Name("")))
 }

@@ -315,11 +315,11 @@ func (f *faulty) Ack(ctx context.Context, by string, leases []outmill.Lease) err
 	return f.around(ctx, "Ack", func() error { return f.Store.Ack(ctx, by, leases) })
 }
 
-func (f *faulty) Abandon(ctx context.Context, list []outmill.Abandonment) error {
+func (f *faulty) Abandon(ctx context.Context, list []outmill.Settlement) error {
 	return f.around(ctx, "Abandon", func() error { return f.Store.Abandon(ctx, list) })
 }
 
-func (f *faulty) Fail(ctx context.Context, list []outmill.Failure) error {
+func (f *faulty) Fail(ctx context.Context, list []outmill.Settlement) error {
 	return f.around(ctx, "Fail", func() error { return f.Store.Fail(ctx, list) })
 }
 
@@ -327,7 +327,7 @@ func (f *faulty) Release(ctx context.Context, leases []outmill.Lease) error {
 	return f.around(ctx, "Release", func() error { return f.Store.Release(ctx, leases) })
 }
 
-func (f *faulty) Snooze(ctx context.Context, list []outmill.Snoozing) error {
+func (f *faulty) Snooze(ctx context.Context, list []outmill.Settlement) error {
 	return f.around(ctx, "Snooze", func() error { return f.Store.Snooze(ctx, list) })
 }
 

@@ -49,22 +49,22 @@ func (f *refusing) Ack(ctx context.Context, by string, leases []outmill.Lease) e
 	return f.faulty.Ack(ctx, by, leases)
 }
 
-func (f *refusing) Abandon(ctx context.Context, list []outmill.Abandonment) error {
-	if err := f.refuses(leasesIn(list, func(a outmill.Abandonment) outmill.Lease { return a.Lease })); err != nil {
+func (f *refusing) Abandon(ctx context.Context, list []outmill.Settlement) error {
+	if err := f.refuses(leasesIn(list, func(a outmill.Settlement) outmill.Lease { return a.Lease })); err != nil {
 		return err
 	}
 	return f.faulty.Abandon(ctx, list)
 }
 
-func (f *refusing) Fail(ctx context.Context, list []outmill.Failure) error {
-	if err := f.refuses(leasesIn(list, func(a outmill.Failure) outmill.Lease { return a.Lease })); err != nil {
+func (f *refusing) Fail(ctx context.Context, list []outmill.Settlement) error {
+	if err := f.refuses(leasesIn(list, func(a outmill.Settlement) outmill.Lease { return a.Lease })); err != nil {
 		return err
 	}
 	return f.faulty.Fail(ctx, list)
 }
 
-func (f *refusing) Snooze(ctx context.Context, list []outmill.Snoozing) error {
-	if err := f.refuses(leasesIn(list, func(a outmill.Snoozing) outmill.Lease { return a.Lease })); err != nil {
+func (f *refusing) Snooze(ctx context.Context, list []outmill.Settlement) error {
+	if err := f.refuses(leasesIn(list, func(a outmill.Settlement) outmill.Lease { return a.Lease })); err != nil {
 		return err
 	}
 	return f.faulty.Snooze(ctx, list)

@@ -10,6 +10,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // upkeepBatch bounds each statement of the upkeep.
@@ -110,7 +111,7 @@ func MaintainOnce(ctx context.Context, queue outmill.Queue) error {
 // Tidy does one round for the store.
 func Tidy(ctx context.Context, queue outmill.Queue, log watermill.LoggerAdapter) error {
 	_, err := repeat(ctx, queue.ReapExpired)
-	if joins, ok := queue.(outmill.Joins); ok {
+	if joins, ok := queue.(storekit.Joins); ok {
 		_, joinsErr := repeat(ctx, joins.DeleteJoins)
 		err = errors.Join(err, joinsErr)
 	}

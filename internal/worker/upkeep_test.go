@@ -12,6 +12,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/worker"
+	"github.com/outmill/outmill/storekit"
 )
 
 func Test_a_janitors_round_ends_with_the_rooms_own(t *testing.T) {
@@ -61,7 +62,7 @@ func Test_tidying_deletes_joins_that_ended_longer_ago_than_they_are_kept(t *test
 	t.Parallel()
 	r := newRig(t)
 	ended := func() outmill.JoinID {
-		join := outmill.Join{ExpectedSteps: 1}
+		join := storekit.Join{ExpectedSteps: 1}
 		require.NoError(t, r.store.StartJoin(t.Context(), &join))
 		require.NoError(t, r.store.CancelJoin(t.Context(), join.ID, "not needed"))
 		return join.ID
@@ -71,7 +72,7 @@ func Test_tidying_deletes_joins_that_ended_longer_ago_than_they_are_kept(t *test
 	recent := ended()
 	require.NoError(t, worker.Tidy(t.Context(), r.store, watermill.NopLogger{}))
 	_, err := r.store.GetJoin(t.Context(), old)
-	require.ErrorIs(t, err, outmill.ErrUnknownJoin)
+	require.ErrorIs(t, err, storekit.ErrUnknownJoin)
 	_, err = r.store.GetJoin(t.Context(), recent)
 	require.NoError(t, err)
 }

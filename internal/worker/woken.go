@@ -27,7 +27,7 @@ func (w *woken) reads(read func(topic string) bool) {
 	w.read = read
 }
 
-// add is what a store calls: see outmill.Waker.
+// add is what a store calls: see storekit.Waker.
 func (w *woken) add(topic string) {
 	w.mu.Lock()
 	switch {

@@ -1,14 +1,14 @@
-package outmill
+package storekit
 
 import (
 	"context"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/google/uuid"
+
+	"github.com/outmill/outmill"
 )
 
 var (
@@ -25,51 +25,10 @@ var (
 	// ErrUnknownMessage says that a record is not in the store, or may be gone by
 	// the time that the answer arrives, because the store does not retain what is
 	// processed.
-	ErrUnknownMessage = errors.New("outmill: no such message: attach it with the publish (joins.SetMember), or set the store's Retain")
+	ErrUnknownMessage = errors.New("outmill: no such message: attach it with the publish (joins.AddStep), or set the store's Retain")
 	// ErrUnknownStep says that the message is no step of the join.
 	ErrUnknownStep = errors.New("outmill: the message is no step of this join")
 )
-
-// JoinID identifies a join: a UUIDv7.
-type JoinID uuid.UUID
-
-// NewJoinID returns a new UUIDv7. Ids made by one process ascend.
-func NewJoinID() JoinID { return JoinID(newUUID()) }
-
-// ParseJoinID parses the canonical form of a UUID, in either case.
-func ParseJoinID(s string) (JoinID, error) {
-	id, err := uuid.Parse(s)
-	if err != nil || len(s) != canonicalLength {
-		return JoinID{}, fmt.Errorf("outmill: join id %q: want a UUID such as %s", clip(s), JoinID{})
-	}
-	return JoinID(id), nil
-}
-
-// String returns the canonical form of the UUID.
-func (id JoinID) String() string { return uuid.UUID(id).String() }
-
-// IsZero reports whether the id was never set.
-func (id JoinID) IsZero() bool { return id == JoinID{} }
-
-// MarshalText implements encoding.TextMarshaler.
-func (id JoinID) MarshalText() ([]byte, error) { return uuid.UUID(id).MarshalText() }
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (id *JoinID) UnmarshalText(text []byte) error {
-	parsed, err := ParseJoinID(string(text))
-	if err != nil {
-		return err
-	}
-	*id = parsed
-	return nil
-}
-
-// Value implements driver.Valuer; the id is stored in its canonical form.
-func (id JoinID) Value() (driver.Value, error) { return id.String(), nil }
-
-// Scan implements sql.Scanner for text and 16-byte columns; NULL is the zero
-// id.
-func (id *JoinID) Scan(src any) error { return scanUUID((*uuid.UUID)(id), src) }
 
 // JoinStatus is where a join is in its life. Nothing leaves the last three.
 type JoinStatus string
@@ -106,7 +65,7 @@ const (
 type Join struct {
 	// ID is made by StartJoin where it is zero. With one of the caller's own a
 	// start that is repeated is told by ErrJoinExists.
-	ID JoinID
+	ID outmill.JoinID
 	// GroupingKey relates joins to each other, such as those of one customer; ""
 	// is none. At most 255 characters.
 	GroupingKey string
@@ -158,7 +117,7 @@ func (j *Join) Validate() error {
 	var errs []error
 	invalid := func(bad bool, field, reason string, args ...any) {
 		if bad {
-			errs = append(errs, &InvalidRecordError{Index: -1, Field: field, Reason: fmt.Sprintf(reason, args...)})
+			errs = append(errs, &outmill.InvalidRecordError{Index: -1, Field: field, Reason: fmt.Sprintf(reason, args...)})
 		}
 	}
 	named := func(field, reason string) { invalid(reason != "", field, "%s", reason) }
@@ -190,14 +149,14 @@ func (j *Join) Validate() error {
 func (j *Join) checkFollower() error {
 	for name := range j.Metadata {
 		if instructs(name) {
-			return &InvalidRecordError{Index: -1, Field: fmt.Sprintf("metadata %q", name), Reason: "instructs an append: set it on the message that follows the join"}
+			return &outmill.InvalidRecordError{Index: -1, Field: fmt.Sprintf("metadata %q", name), Reason: "instructs an append: set it on the message that follows the join"}
 		}
 	}
 	rec, err := RecordOf("join", &message.Message{Metadata: j.Metadata})
 	if err != nil {
 		return err
 	}
-	return CheckRecords([]*Record{rec}, 0)
+	return CheckRecords([]*outmill.Record{rec}, 0)
 }
 
 // MaxJoinSteps bounds ExpectedSteps.
@@ -245,11 +204,11 @@ func (j *Join) Decide(failIfAnyStepFailed, late bool) (status JoinStatus, reason
 func (j *Join) CheckSeal(expectedSteps int) error {
 	switch {
 	case expectedSteps < 0 || expectedSteps > MaxJoinSteps:
-		return &InvalidRecordError{Index: -1, Field: "expected steps", Reason: fmt.Sprintf("is %d: want 0 to %d", expectedSteps, MaxJoinSteps)}
+		return &outmill.InvalidRecordError{Index: -1, Field: "expected steps", Reason: fmt.Sprintf("is %d: want 0 to %d", expectedSteps, MaxJoinSteps)}
 	case j.Status != JoinPending:
 		return fmt.Errorf("%w: %s is %s", ErrJoinFinished, j.ID, j.Status)
 	case !j.Unsealed && j.ExpectedSteps != expectedSteps:
-		return &InvalidRecordError{Index: -1, Field: "expected steps", Reason: fmt.Sprintf("is %d: the join is sealed with %d", expectedSteps, j.ExpectedSteps)}
+		return &outmill.InvalidRecordError{Index: -1, Field: "expected steps", Reason: fmt.Sprintf("is %d: the join is sealed with %d", expectedSteps, j.ExpectedSteps)}
 	}
 	return nil
 }
@@ -271,7 +230,7 @@ const (
 // JoinStep is one step of a join.
 type JoinStep struct {
 	// ID is that of the message's record, where it has several that of the first.
-	ID     WorkItemID
+	ID     outmill.WorkItemID
 	Status StepStatus
 }
 
@@ -282,7 +241,7 @@ type JoinQuery struct {
 	// Status limits the list; "" is all of them.
 	Status JoinStatus
 	// After continues a list behind that id; zero is the beginning.
-	After JoinID
+	After outmill.JoinID
 	// Limit is the most joins to return; 0 is 100, negative is refused.
 	Limit int
 }
@@ -293,10 +252,10 @@ func (q JoinQuery) Validate() error {
 	switch q.Status {
 	case "", JoinPending, JoinCompleted, JoinFailed, JoinCancelled:
 	default:
-		return fmt.Errorf("%w: JoinQuery.Status is %q: want pending, completed, failed or cancelled", ErrInvalidConfig, clip(string(q.Status)))
+		return fmt.Errorf("%w: JoinQuery.Status is %q: want pending, completed, failed or cancelled", outmill.ErrInvalidConfig, clip(string(q.Status)))
 	}
 	if q.Limit < 0 {
-		return fmt.Errorf("%w: JoinQuery.Limit is %d: want 0 (100) or more", ErrInvalidConfig, q.Limit)
+		return fmt.Errorf("%w: JoinQuery.Limit is %d: want 0 (100) or more", outmill.ErrInvalidConfig, q.Limit)
 	}
 	return nil
 }
@@ -312,7 +271,7 @@ type FinishRequest struct {
 	// the join as it ends, and may be called more than once; it must not block, nor
 	// call the store. Where the record is to be a step of a join that takes none any
 	// more, it is appended all the same, and is none.
-	Then func(Join) (*Record, error)
+	Then func(Join) (*outmill.Record, error)
 }
 
 // FinishResult is what became of a join.
@@ -356,36 +315,36 @@ type Joins interface {
 	// ErrUnknownMessage; a record that was processed or is dead by now counts at
 	// once. It is idempotent. Errors: ErrUnknownJoin, ErrJoinFinished,
 	// ErrTooManySteps.
-	AttachStep(ctx context.Context, join JoinID, message WorkItemID) error
+	AttachStep(ctx context.Context, join outmill.JoinID, message outmill.WorkItemID) error
 
 	// ReportCompleted and ReportFailed settle a step before its message is; what
 	// becomes of the message then no longer matters. A step that is settled stays
 	// as it is. The id may be that of any of the message's records. Errors:
 	// ErrUnknownJoin, ErrUnknownStep.
-	ReportCompleted(ctx context.Context, join JoinID, step WorkItemID) error
-	ReportFailed(ctx context.Context, join JoinID, step WorkItemID) error
+	ReportCompleted(ctx context.Context, join outmill.JoinID, step outmill.WorkItemID) error
+	ReportFailed(ctx context.Context, join outmill.JoinID, step outmill.WorkItemID) error
 
 	// SealJoin says how many steps an unsealed join has, 0 or more. To say the same
 	// again is no error. Errors: ErrInvalidRecord, ErrTooManySteps (it has more already),
 	// ErrUnknownJoin, ErrJoinFinished.
-	SealJoin(ctx context.Context, join JoinID, expectedSteps int) error
+	SealJoin(ctx context.Context, join outmill.JoinID, expectedSteps int) error
 
 	// FinishJoin ends the join if it is decided, and appends what Then returns, in
 	// one transaction; of many callers one does. A join that is not pending is no
 	// error. Errors: ErrUnknownJoin, that of Then, those of Append.
-	FinishJoin(ctx context.Context, join JoinID, request FinishRequest) (FinishResult, error)
+	FinishJoin(ctx context.Context, join outmill.JoinID, request FinishRequest) (FinishResult, error)
 
 	// CancelJoin ends a pending join; reason is kept. Errors: ErrUnknownJoin,
 	// ErrJoinFinished unless it was cancelled before.
-	CancelJoin(ctx context.Context, join JoinID, reason string) error
+	CancelJoin(ctx context.Context, join outmill.JoinID, reason string) error
 
 	// GetJoin returns a join, ErrUnknownJoin where there is none.
-	GetJoin(ctx context.Context, join JoinID) (*Join, error)
+	GetJoin(ctx context.Context, join outmill.JoinID) (*Join, error)
 	// ListJoins returns joins in the order of their ids.
 	ListJoins(ctx context.Context, query JoinQuery) ([]*Join, error)
 	// ListSteps returns up to limit steps of a join behind the given one, in the
 	// order of their ids. 0 is 100.
-	ListSteps(ctx context.Context, join JoinID, after WorkItemID, limit int) ([]JoinStep, error)
+	ListSteps(ctx context.Context, join outmill.JoinID, after outmill.WorkItemID, limit int) ([]JoinStep, error)
 	// DeleteJoins deletes up to limit joins that ended longer ago than the store
 	// retains them, with their steps.
 	DeleteJoins(ctx context.Context, limit int) (int, error)

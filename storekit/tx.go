@@ -1,6 +1,10 @@
-package outmill
+package storekit
 
-import "context"
+import (
+	"context"
+
+	"github.com/outmill/outmill"
+)
 
 // Transactions travel in the context, keyed by the store that they belong to,
 // so that one long-lived publisher serves every transaction and a context may
@@ -33,5 +37,5 @@ func TxFromContext(ctx context.Context, store any) (any, error) {
 			return node.tx, nil
 		}
 	}
-	return nil, ErrForeignTx
+	return nil, outmill.ErrForeignTx
 }
