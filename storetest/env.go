@@ -382,4 +382,3 @@ func failures(park bool, reason string, leases []outmill.Lease) []outmill.Settle
 	}
 	return list
 }
-
