@@ -87,10 +87,9 @@ type Record struct {
 	// Duplicate is set by Append on a record that it left out because of its
 	// DedupKey.
 	Duplicate bool
-	// Group is whose record this is, if Routed; else the record waits for the
-	// first group that registers for its topic. Neither is for the writer to set.
-	Group  string
-	Routed bool
+	// Group is the group whose record this is. "" is a record that waits for the first
+	// group that registers for its topic. It is not for the writer to set.
+	Group string
 	// Status is where the record is in its life.
 	Status Status
 	// CreatedAt is the database's time of the append.
@@ -131,6 +130,9 @@ func (r *Record) Size() int {
 	}
 	return n
 }
+
+// DefaultGroup is the group of readers that name none.
+const DefaultGroup = "default"
 
 // Lease is the lease under which the record was claimed.
 func (r *Record) Lease() Lease {

@@ -6,7 +6,7 @@ import (
 
 // Registration makes a group a reader of topics. See [Queue].
 type Registration struct {
-	// Group is the group's name; "" is the default group.
+	// Group is the group's name; "" is DefaultGroup.
 	Group string
 	// Topics are the topics that the group reads. A group may have several
 	// registrations, one for each selection of topics: the same lists of entries

@@ -131,6 +131,7 @@ func (p KeyPolicy) String() string {
 // ClaimRequest says what to claim.
 type ClaimRequest struct {
 	Owner OwnerToken
+	// Group is the group that reads; "" is DefaultGroup.
 	Group string
 	// Topics to claim from. A selection of many topics is served in turn, so
 	// that a topic with a large backlog does not starve another one.
@@ -254,11 +255,10 @@ type Queue interface {
 // that equals the limit of the request means "that many or more": a store
 // counts no further, so that the cost does not grow with the backlog.
 type TopicStats struct {
-	// Group is the group, and Routed is true; or Routed is false and the
-	// records wait for the first group that registers for their topic.
-	Group  string
-	Routed bool
-	Topic  string
+	// Group is the group. "" counts the records that wait for the first group that
+	// registers for their topic.
+	Group string
+	Topic string
 
 	// Pending counts all pending records, those not yet due too.
 	Pending, Leased, Processed, Dead int
@@ -269,8 +269,9 @@ type TopicStats struct {
 
 // ListQuery selects records to look at.
 type ListQuery struct {
-	// Group limits the list to one group; nil is all of them.
-	Group *string
+	// Group limits the list to one group; "" is all of them, and the records that wait
+	// for one.
+	Group string
 	// Topic limits the list to one topic; "" is all of them.
 	Topic string
 	// Status limits the list; "" is all of them.
@@ -291,7 +292,7 @@ type Inspector interface {
 	// registrations have ended but that still have records, sorted by name.
 	Groups(ctx context.Context) ([]GroupInfo, error)
 	// DropGroup removes the group's registrations and its records, whatever
-	// their status, and returns how many records those were.
+	// their status, and returns how many records those were. "" is DefaultGroup.
 	DropGroup(ctx context.Context, group string) (int, error)
 	// List returns records in the order of their ids, which is about the order in
 	// which they were appended.

@@ -229,7 +229,7 @@ func (a *appending) documents(table *routing.Table, now time.Time) ([]any, error
 		}
 		d.Generation = table.Generation
 		for n, name := range groups[r.Topic] {
-			d.Group = group(name)
+			d.Group = reader(name)
 			if n > 0 {
 				d.ID = uuid(outmill.NewWorkItemID())
 			}

@@ -263,7 +263,7 @@ func (s stand) keepsOrderAndCounts(t *testing.T) {
 	found, err := s.GetJoin(t.Context(), join.ID)
 	require.NoError(t, err)
 	require.Equal(t, 1, found.CompletedSteps)
-	grouped, err := s.ListJoins(t.Context(), storekit.JoinQuery{GroupingKey: &join.GroupingKey})
+	grouped, err := s.ListJoins(t.Context(), storekit.JoinQuery{GroupingKey: join.GroupingKey})
 	require.NoError(t, err)
 	require.Len(t, grouped, 1)
 	list, err := s.List(t.Context(), outmill.ListQuery{})
@@ -374,7 +374,7 @@ func Test_what_is_appended_while_a_group_is_dropped_goes_with_it(t *testing.T) {
 		_, err := store.DropGroup(t.Context(), "dropped")
 		require.NoError(t, err)
 		dropped := "dropped"
-		left, err := s.List(t.Context(), outmill.ListQuery{Group: &dropped})
+		left, err := s.List(t.Context(), outmill.ListQuery{Group: dropped})
 		require.NoError(t, err)
 		require.Empty(t, left)
 	}

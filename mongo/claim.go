@@ -24,6 +24,7 @@ func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill
 	if err := storekit.CheckClaim(req); err != nil {
 		return nil, s.explain(ctx, operation, err)
 	}
+	req.Group = storekit.GroupOf(req.Group)
 	if s.config.WithoutTransactions && req.Order != outmill.OrderNone {
 		return nil, s.explain(ctx, operation, invalid("ClaimRequest.Order is %s: want OrderNone for a store made with WithoutTransactions", req.Order))
 	}
@@ -56,7 +57,7 @@ type claim struct {
 
 func (c *claim) run(ctx context.Context) error {
 	busy := c.s.busy.Topics(c.req.Group, c.req.Topics)
-	if names, plain := c.req.Topics.Names(); busy == nil && plain && len(names) == 1 && c.s.trails.of(line{group(c.req.Group), names[0]}).flows(time.Now(), c.req.Order) {
+	if names, plain := c.req.Topics.Names(); busy == nil && plain && len(names) == 1 && c.s.trails.of(line{reader(c.req.Group), names[0]}).flows(time.Now(), c.req.Order) {
 		busy = names
 	}
 	for {
@@ -84,7 +85,7 @@ func (c *claim) run(ctx context.Context) error {
 // noteRouted notes of each topic that nothing of it waited for a group.
 func (c *claim) noteRouted(topics []string, at time.Time) {
 	for _, topic := range topics {
-		c.s.trails.of(line{group(c.req.Group), topic}).routed(at)
+		c.s.trails.of(line{reader(c.req.Group), topic}).routed(at)
 	}
 }
 
@@ -136,8 +137,8 @@ var dueStages = []int{stageLine, stageHeld, stageWaiting, stageDelayed, stageLea
 // dueTopics returns the selected topics of which there may be something to
 // claim. Records of theirs that wait for a group are given to one.
 func (c *claim) dueTopics(ctx context.Context) ([]string, error) {
-	each := c.s.leaps(group(c.req.Group), dueStages...)
-	for _, leap := range c.s.leaps(reader{}, stageLine, stageDelayed) {
+	each := c.s.leaps(reader(c.req.Group), dueStages...)
+	for _, leap := range c.s.leaps(reader(""), stageLine, stageDelayed) {
 		each = append(each, append(leap, bson.D{{Key: "$set", Value: bson.D{{Key: "unrouted", Value: true}}}}))
 	}
 	found, err := aggregateAll[struct {

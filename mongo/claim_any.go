@@ -17,7 +17,7 @@ const maxTries = 4
 
 // takeAny takes records of one topic without an order, the oldest due first.
 func (c *claim) takeAny(ctx context.Context, topic string, want int) error {
-	of := line{group(c.req.Group), topic}
+	of := line{reader(c.req.Group), topic}
 	for tries := 1; want > 0 && !c.over; tries++ {
 		chosen, expired, err := c.look(ctx, of, want)
 		if err != nil {

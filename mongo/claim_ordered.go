@@ -73,7 +73,7 @@ const nowhere = math.MaxUint64
 // takeInOrder leases up to want records of the topic, those of each key, or all
 // of them, in their order.
 func (c *claim) takeInOrder(ctx context.Context, topic string, want int) error {
-	of := line{group(c.req.Group), topic}
+	of := line{reader(c.req.Group), topic}
 	// Within this process claims wait for each other; others take turns.
 	unlock, err := c.s.inUse.Lock(ctx, of)
 	if err != nil {

@@ -32,7 +32,7 @@
 // # Documents
 //
 // The collection records (outmill_records) has one document for each message
-// and group: grp (false: no group has registered for the topic yet), topic, key,
+// and group: grp (empty: no group has registered for the topic yet), topic, key,
 // status (pending, leased, processed, dead), stage, which says more closely where
 // the record stands, times, counters, metadata and payload. Fields that are
 // empty are left out. The payload is binary, or with Config.EmbedJSON a document

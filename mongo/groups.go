@@ -31,6 +31,7 @@ const seenEvery = 5 // seconds
 // Each registration of the call takes a round trip or two of its own.
 func (s *Store) RegisterGroup(ctx context.Context, regs ...outmill.Registration) error {
 	const operation = "register group"
+	regs = storekit.WithGroups(regs)
 	if err := storekit.CheckRegistrations(regs); err != nil || len(regs) == 0 {
 		return s.explain(ctx, operation, errors.Join(err, s.usable(ctx)))
 	}
@@ -42,7 +43,7 @@ func (s *Store) RegisterGroup(ctx context.Context, regs ...outmill.Registration)
 		}
 	}
 	err := s.do(ctx, operation, func(ctx context.Context) error {
-		waiting, err := s.topicsOf(ctx, reader{}, adoptedStages...)
+		waiting, err := s.topicsOf(ctx, reader(""), adoptedStages...)
 		if err != nil {
 			return err
 		}
@@ -148,14 +149,14 @@ func (s *Store) adopt(ctx context.Context, topic string) (adopted int, err error
 		if !registered {
 			return nil
 		}
-		ids, err := s.idsOf(ctx, reader{}, topic, adoptAtOnce, adoptedStages...)
+		ids, err := s.idsOf(ctx, reader(""), topic, adoptAtOnce, adoptedStages...)
 		if err != nil || len(ids) == 0 {
 			return err
 		}
 		if _, err := s.setMeta(ctx, nil, bson.D{{Key: "$inc", Value: bson.D{{Key: "adoptions", Value: int64(1)}}}}); err != nil {
 			return err
 		}
-		result, err := s.records.UpdateMany(ctx, append(in("_id", ids), bson.E{Key: "grp", Value: reader{}}),
+		result, err := s.records.UpdateMany(ctx, append(in("_id", ids), bson.E{Key: "grp", Value: reader("")}),
 			set(bson.D{{Key: "grp", Value: first.Group}, {Key: "generation", Value: found.Generation}}))
 		if err == nil {
 			adopted = int(result.ModifiedCount)
@@ -198,6 +199,7 @@ func (s *Store) idsOf(ctx context.Context, of reader, topic string, limit int, s
 // remains; another call removes it.
 func (s *Store) DropGroup(ctx context.Context, name string) (int, error) {
 	const operation = "drop group"
+	name = storekit.GroupOf(name)
 	if err := storekit.CheckGroup(name); err != nil {
 		return 0, s.explain(ctx, operation, err)
 	}
@@ -208,11 +210,11 @@ func (s *Store) DropGroup(ctx context.Context, name string) (int, error) {
 			return err
 		}
 		// Somebody may register the group again, and get records of its own.
-		n, err := s.dropRecords(ctx, group(name), last)
+		n, err := s.dropRecords(ctx, reader(name), last)
 		if dropped += n; err != nil {
 			return err
 		}
-		lanes, err := findAll[lane](ctx, s.lanes, bson.D{{Key: "grp", Value: group(name)}})
+		lanes, err := findAll[lane](ctx, s.lanes, bson.D{{Key: "grp", Value: reader(name)}})
 		if err == nil {
 			err = s.dropLanes(ctx, lanes)
 		}

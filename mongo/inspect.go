@@ -118,8 +118,8 @@ func (s *Store) List(ctx context.Context, query outmill.ListQuery) ([]*outmill.R
 	var records []*outmill.Record
 	err := s.do(ctx, operation, func(ctx context.Context) (err error) {
 		filter := bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: uuid(query.After)}}}}
-		if query.Group != nil {
-			filter = append(filter, bson.E{Key: "grp", Value: *query.Group})
+		if query.Group != "" {
+			filter = append(filter, bson.E{Key: "grp", Value: query.Group})
 		}
 		if query.Topic != "" {
 			filter = append(filter, bson.E{Key: "topic", Value: query.Topic})
@@ -147,7 +147,7 @@ func (s *Store) listFew(ctx context.Context, filter bson.D, query outmill.ListQu
 	limit := cmp.Or(query.Limit, defaultListLimit)
 	var all []*outmill.Record
 	for _, l := range lines {
-		if query.Topic != "" && query.Topic != l.Topic || query.Group != nil && l.Group != group(*query.Group) {
+		if query.Topic != "" && query.Topic != l.Topic || query.Group != "" && l.Group != reader(query.Group) {
 			continue
 		}
 		found, err := s.find(ctx, l.in(stage, append(settledToo(stage), filter[0])...), limit)
@@ -180,9 +180,9 @@ func (s *Store) readersOf(ctx context.Context) ([]reader, error) {
 	}
 	var readers []reader
 	for _, info := range found.table().Infos(nil, ended) {
-		readers = append(readers, group(info.Group))
+		readers = append(readers, reader(info.Group))
 	}
-	return append(readers, reader{}), nil
+	return append(readers, reader("")), nil
 }
 
 // linesOf returns the groups and topics that have records in these stages,
@@ -270,7 +270,7 @@ func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (int, er
 	err := s.do(ctx, operation, func(ctx context.Context) error {
 		found, err := findAll[lineKey](ctx, s.records, append(in("_id", uuids(ids)), bson.E{Key: "parked", Value: true}), first(len(ids), nil, "grp", "topic", "key"))
 		slices.SortFunc(found, func(a, b lineKey) int {
-			return cmp.Or(cmp.Compare(a.Group.name, b.Group.name), cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Key, b.Key))
+			return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Key, b.Key))
 		})
 		keys = slices.Compact(found)
 		return err

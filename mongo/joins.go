@@ -490,8 +490,8 @@ func (s *Store) ListJoins(ctx context.Context, query storekit.JoinQuery) ([]*sto
 		// One status at a time, each by an index in the order of the ids.
 		for _, status := range steps.StatusesOf(query) {
 			filter := bson.D{{Key: "status", Value: status}, {Key: "_id", Value: bson.D{{Key: "$gt", Value: uuid(query.After)}}}}
-			if query.GroupingKey != nil {
-				filter = append(filter, bson.E{Key: "grouping_key", Value: *query.GroupingKey})
+			if query.GroupingKey != "" {
+				filter = append(filter, bson.E{Key: "grouping_key", Value: query.GroupingKey})
 			}
 			found, err := aggregateAll[joinDocument](ctx, s.joins, s.summed(
 				bson.D{{Key: "$match", Value: filter}}, bson.D{{Key: "$sort", Value: ascending("_id")}}, bson.D{{Key: "$limit", Value: limit}}))

@@ -278,7 +278,7 @@ func (s stand) everything(t *testing.T, store *mongo.Store, doing func(name stri
 		doing("list "+string(status), func() {
 			_, err := store.List(ctx, outmill.ListQuery{Status: status})
 			must(err)
-			_, err = store.List(ctx, outmill.ListQuery{Status: status, Topic: "topic1", Group: &group})
+			_, err = store.List(ctx, outmill.ListQuery{Status: status, Topic: "topic1", Group: group})
 			must(err)
 		})
 	}
@@ -343,7 +343,7 @@ func (s stand) joinsOfAllKinds(t *testing.T, store *mongo.Store, doing func(name
 	doing("list joins", func() {
 		_, err := store.ListJoins(ctx, storekit.JoinQuery{})
 		must(err)
-		_, err = store.ListJoins(ctx, storekit.JoinQuery{GroupingKey: &join.GroupingKey})
+		_, err = store.ListJoins(ctx, storekit.JoinQuery{GroupingKey: join.GroupingKey})
 		must(err)
 		_, err = store.ListSteps(ctx, join.ID, outmill.WorkItemID{}, 10)
 		must(err)

@@ -87,34 +87,8 @@ type document struct {
 	Escaped bool `bson:"payload_escaped,omitempty"`
 }
 
-// reader is a group, or none: no group has registered for the topic yet. None
-// is stored as false, which no name is, so that it can be looked for like one.
-type reader struct {
-	name  string
-	known bool
-}
-
-func group(name string) reader { return reader{name, true} }
-
-// MarshalBSONValue implements bson.ValueMarshaler.
-func (r reader) MarshalBSONValue() (byte, []byte, error) {
-	var value any = false
-	if r.known {
-		value = r.name
-	}
-	kind, data, err := bson.MarshalValue(value)
-	return byte(kind), data, err
-}
-
-// UnmarshalBSONValue implements bson.ValueUnmarshaler.
-func (r *reader) UnmarshalBSONValue(kind byte, data []byte) error {
-	*r = reader{}
-	if bson.Type(kind) != bson.TypeString {
-		return nil
-	}
-	r.known = true
-	return bson.UnmarshalValue(bson.Type(kind), data, &r.name)
-}
+// reader is a group. It is empty where no group has registered for the topic yet.
+type reader string
 
 // uuid is a UUID that is stored as MongoDB's own kind, binary subtype 4.
 type uuid [16]byte
@@ -149,7 +123,7 @@ func (d *document) record() *outmill.Record {
 		ID: outmill.WorkItemID(d.ID), MessageID: d.MessageID, Topic: d.Topic, Key: d.Key, Payload: d.text(), Metadata: d.Metadata,
 		CorrelationID: d.CorrelationID, CausationID: d.CausationID, TenantID: d.TenantID, TraceParent: d.TraceParent, TraceState: d.TraceState,
 		DueAt: d.DueAt.UTC(), ExpiresAt: utc(d.ExpiresAt), DedupKey: d.DedupKey,
-		Group: d.Group.name, Routed: d.Group.known, Status: statusOf(d.Stage), CreatedAt: d.CreatedAt.UTC(),
+		Group: string(d.Group), Status: statusOf(d.Stage), CreatedAt: d.CreatedAt.UTC(),
 		Attempts: d.Attempts, Claims: d.Claims, Expiries: d.Expiries, Owner: outmill.OwnerToken(d.Owner), LastError: d.LastError,
 		ProcessedAt: utc(d.ProcessedAt), ProcessedBy: d.ProcessedBy, WaitsFor: outmill.JoinID(d.WaitsFor),
 	}

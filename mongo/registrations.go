@@ -211,7 +211,7 @@ func (s *Store) sweep(ctx context.Context, name string, limit int) (deleted int,
 	}
 	for _, topic := range unread {
 		for _, stage := range undelivered {
-			n, err := s.dropUndelivered(ctx, line{group(name), topic}, stage, found, limit-deleted)
+			n, err := s.dropUndelivered(ctx, line{reader(name), topic}, stage, found, limit-deleted)
 			if deleted += n; err != nil || deleted == limit {
 				return deleted, err
 			}
@@ -225,7 +225,7 @@ func (s *Store) sweep(ctx context.Context, name string, limit int) (deleted int,
 
 // unread are the topics of the group's undelivered records that it does not read.
 func (s *Store) unread(ctx context.Context, table *routing.Table, name string) ([]string, error) {
-	topics, err := s.topicsOf(ctx, group(name), undelivered...)
+	topics, err := s.topicsOf(ctx, reader(name), undelivered...)
 	return table.Unread(name, topics), err
 }
 
@@ -268,7 +268,7 @@ func (s *Store) dropUnreadLanes(ctx context.Context, table *routing.Table, name 
 	topics, err := aggregateAll[struct {
 		Topic string `bson:"_id"`
 	}](ctx, s.lanes, driver.Pipeline{
-		{{Key: "$match", Value: bson.D{{Key: "grp", Value: group(name)}}}},
+		{{Key: "$match", Value: bson.D{{Key: "grp", Value: reader(name)}}}},
 		{{Key: "$group", Value: bson.D{{Key: "_id", Value: "$topic"}}}},
 	})
 	for _, t := range topics {
@@ -276,7 +276,7 @@ func (s *Store) dropUnreadLanes(ctx context.Context, table *routing.Table, name 
 			continue
 		}
 		var lanes []lane
-		lanes, err = findAll[lane](ctx, s.lanes, bson.D{{Key: "grp", Value: group(name)}, {Key: "topic", Value: t.Topic}}, first(adoptAtOnce, nil, "_id"))
+		lanes, err = findAll[lane](ctx, s.lanes, bson.D{{Key: "grp", Value: reader(name)}, {Key: "topic", Value: t.Topic}}, first(adoptAtOnce, nil, "_id"))
 		if err == nil {
 			err = s.dropLanes(ctx, lanes)
 		}
@@ -296,7 +296,7 @@ func (s *Store) noteSwept(ctx context.Context, note ending, found *state) error 
 	if err != nil {
 		return err
 	}
-	topics, err := s.topicsOf(ctx, group(note.Group), allStages...)
+	topics, err := s.topicsOf(ctx, reader(note.Group), allStages...)
 	if err != nil {
 		return err
 	}

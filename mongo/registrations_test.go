@@ -35,7 +35,7 @@ func briefly(t *testing.T, s stand) (registrations []outmill.RegistrationInfo, n
 		}
 	}
 	group := "brief"
-	found, err := s.List(t.Context(), outmill.ListQuery{Group: &group})
+	found, err := s.List(t.Context(), outmill.ListQuery{Group: group})
 	require.NoError(t, err)
 	return registrations, namesOf(found)
 }

@@ -41,7 +41,7 @@ func Test_a_standalone_server_is_enough_for_all_that_needs_no_transaction(t *tes
 	require.NoError(t, s.Fail(t.Context(), []outmill.Settlement{{Lease: leases[5], Err: "no"}, {Lease: leases[0], Err: "parks", Park: true}}))
 	status := map[outmill.Status]int{}
 	reader := readers
-	list, err := s.List(t.Context(), outmill.ListQuery{Group: &reader})
+	list, err := s.List(t.Context(), outmill.ListQuery{Group: reader})
 	require.NoError(t, err)
 	for _, r := range list {
 		status[r.Status]++
@@ -87,7 +87,7 @@ func Test_a_registration_with_a_TTL_ends_on_a_standalone_server(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, groups, 1)
 	group := "brief"
-	left, err := s.List(t.Context(), outmill.ListQuery{Group: &group})
+	left, err := s.List(t.Context(), outmill.ListQuery{Group: group})
 	require.NoError(t, err)
 	require.Empty(t, left)
 }

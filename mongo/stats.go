@@ -80,8 +80,8 @@ func (s *Store) statsOf(ctx context.Context, readers []reader, limit int, now ti
 	})
 	var all []outmill.TopicStats
 	for _, row := range rows {
-		if n := len(all); n == 0 || all[n-1].Topic != row.Topic || all[n-1].Group != row.Group.name || all[n-1].Routed != row.Group.known {
-			all = append(all, outmill.TopicStats{Group: row.Group.name, Routed: row.Group.known, Topic: row.Topic})
+		if n := len(all); n == 0 || all[n-1].Topic != row.Topic || all[n-1].Group != string(row.Group) {
+			all = append(all, outmill.TopicStats{Group: string(row.Group), Topic: row.Topic})
 		}
 		row.addTo(&all[len(all)-1], limit)
 	}

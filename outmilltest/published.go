@@ -125,7 +125,6 @@ func listTopic(ctx context.Context, store outmill.Inspector, topic string) ([]*o
 func onePerMessage(records []*outmill.Record) []*outmill.Record {
 	type reader struct {
 		group     string
-		routed    bool
 		messageID string
 	}
 	type publication struct {
@@ -136,7 +135,7 @@ func onePerMessage(records []*outmill.Record) []*outmill.Record {
 	seen := map[publication]bool{}
 	var messages []*outmill.Record
 	for _, rec := range records {
-		r := reader{rec.Group, rec.Routed, rec.MessageID}
+		r := reader{rec.Group, rec.MessageID}
 		times[r]++
 		p := publication{rec.MessageID, times[r]}
 		if !seen[p] {

@@ -98,6 +98,7 @@ func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill
 	if err := storekit.CheckClaim(req); err != nil {
 		return nil, s.explain(ctx, operation, err)
 	}
+	req.Group = storekit.GroupOf(req.Group)
 	req.Limit = min(req.Limit, maxClaim)
 	if _, err := s.hasLog(ctx, operation); err != nil {
 		return nil, err

@@ -62,7 +62,7 @@ func (c *copySource) Values() ([]any, error) {
 	of := r.of
 	var group, metadata, available, expires, step, joins, waitsFor any
 	if r.group != "" {
-		group = r.group[len(groupMark):]
+		group = r.group
 	}
 	if r.metadata != "" {
 		metadata = r.metadata

@@ -183,6 +183,7 @@ const adoptAtOnce = 5000
 // come without a group; claims adopt it.
 func (s *Store) RegisterGroup(ctx context.Context, regs ...outmill.Registration) error {
 	const operation = "register group"
+	regs = storekit.WithGroups(regs)
 	if err := storekit.CheckRegistrations(regs); err != nil || len(regs) == 0 {
 		return s.explain(ctx, operation, errors.Join(err, s.usable(ctx)))
 	}
@@ -355,6 +356,7 @@ func addTexts(into *[]string) func(scan func(...any) error) error {
 // meanwhile remains; another call removes it.
 func (s *Store) DropGroup(ctx context.Context, group string) (int, error) {
 	const operation = "drop group"
+	group = storekit.GroupOf(group)
 	if err := storekit.CheckGroup(group); err != nil {
 		return 0, s.explain(ctx, operation, err)
 	}

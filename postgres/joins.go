@@ -586,8 +586,8 @@ func (s *Store) ListJoins(ctx context.Context, query storekit.JoinQuery) ([]*sto
 		statuses = append(statuses, string(status))
 	}
 	template, args := sqlListJoins, []any{query.After.String(), cmp.Or(query.Limit, defaultListLimitOfJoins), statuses}
-	if query.GroupingKey != nil {
-		template, args = sqlListGroup, append(args, *query.GroupingKey)
+	if query.GroupingKey != "" {
+		template, args = sqlListGroup, append(args, query.GroupingKey)
 	}
 	var found []countedJoin
 	err := s.writeAll(ctx, operation, joinsStep(template, &found, args...))

@@ -67,12 +67,8 @@ func (s *Store) List(ctx context.Context, query outmill.ListQuery) ([]*outmill.R
 		template, logTemplate = sqlListSettled, ""
 	case outmill.StatusPending:
 	}
-	group := ""
-	if query.Group != nil {
-		group = *query.Group
-	}
 	limit := cmp.Or(query.Limit, defaultListLimit)
-	args := []any{query.After.String(), query.Group == nil, group, query.Topic, string(query.Status), limit}
+	args := []any{query.After.String(), query.Group == "", query.Group, query.Topic, string(query.Status), limit}
 	found, err := s.bothLanes(ctx, operation, step{template: logTemplate, args: args}, step{template: template, args: args})
 	if err != nil {
 		return nil, err

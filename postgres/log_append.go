@@ -46,7 +46,7 @@ func logInsertAll(lines string) string {
 // logInsertFrom inserts what is in r.
 func logInsertFrom(from, segment, where string) string {
 	return `INSERT INTO {p:log} (` + logColumns + `)
-SELECT r.line, r.id::uuid, statement_timestamp(), r.size, ` + segment + `, substr(r.grp, 2), r.topic, r.key,
+SELECT r.line, r.id::uuid, statement_timestamp(), r.size, ` + segment + `, r.grp, r.topic, r.key,
 	r.message_id, ` + optionalTexts + `,
 	` + stepAndJoins + `, nullif(r.metadata, '')::json, r.payload
 FROM ` + from + `
@@ -102,7 +102,7 @@ func (s *Store) logged(list []row) bool {
 	return true
 }
 
-func (r *row) line() int64 { return lineOf(r.group[len(groupMark):], r.of.Topic) }
+func (r *row) line() int64 { return lineOf(r.group, r.of.Topic) }
 
 func (r rows) lines() []int64 { return column(r.list, (*row).line) }
 
@@ -159,7 +159,7 @@ func (c *logSource) Values() ([]any, error) {
 		c.lines[name] = line
 	}
 	c.values = [...]any{
-		line, [16]byte(r.id), c.now, r.size, c.segment, r.group[len(groupMark):], of.Topic, of.Key, r.messageID, sqltx.OrNull(of.CorrelationID), sqltx.OrNull(of.CausationID), sqltx.OrNull(of.TenantID),
+		line, [16]byte(r.id), c.now, r.size, c.segment, r.group, of.Topic, of.Key, r.messageID, sqltx.OrNull(of.CorrelationID), sqltx.OrNull(of.CausationID), sqltx.OrNull(of.TenantID),
 		sqltx.OrNull(of.TraceParent), sqltx.OrNull(of.TraceState), sqltx.OrNull(of.DedupKey), step, joins, metadata, r.payload(),
 	}
 	return c.values[:], nil

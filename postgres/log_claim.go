@@ -803,7 +803,7 @@ func (r *logReader) read(scan func(...any) error) error {
 	}
 	created := utc(r.created)
 	record := &outmill.Record{
-		ID: r.id.Bytes, Group: r.group, Routed: true, Topic: r.topic, Key: r.key.text, Status: outmill.StatusLeased,
+		ID: r.id.Bytes, Group: r.group, Topic: r.topic, Key: r.key.text, Status: outmill.StatusLeased,
 		Claims: 1, Owner: r.owner, CreatedAt: created, DueAt: created,
 		MessageID: r.messageID.text, CorrelationID: r.correlation.text, CausationID: r.causation.text, TenantID: r.tenant.text,
 		TraceParent: r.traceParent.text, TraceState: r.traceState.text, DedupKey: r.dedup.text, Payload: r.payload,

@@ -106,7 +106,7 @@ func (s *Store) bothLanes(ctx context.Context, operation string, log, records st
 // topics.
 func (s *Store) logStats(found *[]outmill.TopicStats, limit int) step {
 	return step{template: sqlLogStats, args: []any{limit}, row: func(scan func(...any) error) error {
-		stats := outmill.TopicStats{Routed: true}
+		stats := outmill.TopicStats{}
 		var oldest pgtype.Timestamptz
 		if err := scan(&stats.Group, &stats.Topic, &stats.Pending, &stats.Leased, &oldest); err != nil {
 			return err
@@ -123,7 +123,7 @@ func addStats(found *[]outmill.TopicStats, more outmill.TopicStats, limit int) {
 	}
 	for i := range *found {
 		one := &(*found)[i]
-		if one.Group == more.Group && one.Topic == more.Topic && one.Routed == more.Routed {
+		if one.Group == more.Group && one.Topic == more.Topic {
 			one.Pending, one.Leased = min(limit, one.Pending+more.Pending), min(limit, one.Leased+more.Leased)
 			one.Processed, one.Dead = min(limit, one.Processed+more.Processed), min(limit, one.Dead+more.Dead)
 			if one.OldestDue.IsZero() || !more.OldestDue.IsZero() && more.OldestDue.Before(one.OldestDue) {

@@ -76,7 +76,7 @@ func (r *recordReader) read(scan func(...any) error) (placed, error) {
 	}
 	p := r.place
 	rec := &outmill.Record{
-		ID: r.id.Bytes, Group: r.group.text, Routed: !r.group.null, Topic: r.topic.text, Key: r.key.text, Status: statusOf(p.stage),
+		ID: r.id.Bytes, Group: r.group.text, Topic: r.topic.text, Key: r.key.text, Status: statusOf(p.stage),
 		Attempts: r.attempts, Claims: r.claims, Expiries: r.expiries, Owner: r.owner.Bytes, ProcessedBy: r.processedBy.text,
 		CreatedAt: utc(r.created), DueAt: utc(r.due), ExpiresAt: utc(r.expires), ProcessedAt: utc(r.processed),
 		MessageID: r.messageID.text, CorrelationID: r.correlation.text, CausationID: r.causation.text, TenantID: r.tenant.text,

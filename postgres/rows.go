@@ -9,9 +9,6 @@ import (
 	"github.com/outmill/outmill/internal/steps"
 )
 
-// groupMark stands before the name of a group.
-const groupMark = "g"
-
 // row is what is to be inserted of a record: one for each group, or one without
 // a group.
 type row struct {
@@ -19,7 +16,7 @@ type row struct {
 	id        outmill.WorkItemID
 	messageID string
 	metadata  string
-	// group comes after groupMark; empty: none has registered.
+	// group is empty where none has registered.
 	group string
 	// step is empty for what is no step of a join.
 	step string
@@ -42,7 +39,9 @@ func (a *appending) rows(table *routing.Table) rows {
 		}
 		groups, known := readers[r.Topic]
 		if !known {
-			groups = marked(table.Of(r.Topic))
+			if groups = table.Of(r.Topic); len(groups) == 0 {
+				groups = []string{""}
+			}
 			readers[r.Topic] = groups
 		}
 		each := newRow(r, a.ids[i], a.metadata[i])
@@ -54,17 +53,6 @@ func (a *appending) rows(table *routing.Table) rows {
 		}
 	}
 	return rows{table.Generation, list}
-}
-
-func marked(groups []string) []string {
-	if len(groups) == 0 {
-		return []string{""}
-	}
-	list := make([]string, len(groups))
-	for i, group := range groups {
-		list[i] = groupMark + group
-	}
-	return list
 }
 
 func newRow(of *outmill.Record, id outmill.WorkItemID, metadata string) row {

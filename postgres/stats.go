@@ -69,7 +69,7 @@ func (s *Store) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, err
 				return err
 			}
 			if group != nil {
-				stats.Group, stats.Routed = *group, true
+				stats.Group = *group
 			}
 			// Pending is the sum of several kinds.
 			stats.Pending = min(stats.Pending, limit)

@@ -270,8 +270,7 @@ func isCopied(t *testing.T, store *postgres.Store, lane postgres.Lane) {
 		require.Equal(t, want.Metadata, got.Metadata)
 		require.Equal(t, want.Payload, got.Payload)
 		require.Equal(t, want.Key, got.Key)
-		require.Equal(t, []string{"t", "c", "p", ""}, []string{got.TenantID, got.CorrelationID, got.TraceParent, got.Group})
-		require.True(t, got.Routed)
+		require.Equal(t, []string{"t", "c", "p", outmill.DefaultGroup}, []string{got.TenantID, got.CorrelationID, got.TraceParent, got.Group})
 		if lane == postgres.LaneRows {
 			require.Equal(t, int64(1), got.DueAt.Sub(got.CreatedAt).Microseconds())
 			require.Equal(t, int64(3_600_000_000), got.ExpiresAt.Sub(got.CreatedAt).Microseconds())

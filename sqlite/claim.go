@@ -81,6 +81,7 @@ func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill
 	if err := storekit.CheckClaim(req); err != nil {
 		return nil, s.explain(ctx, operation, err)
 	}
+	req.Group = storekit.GroupOf(req.Group)
 	req.Limit = min(req.Limit, maxClaim)
 	half := inorder.HalfTime(ctx)
 	for {

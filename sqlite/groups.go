@@ -81,6 +81,7 @@ func leaps(group string, parts ...part) string {
 // that waited for a reader are moved in the same transaction, all of them.
 func (s *Store) RegisterGroup(ctx context.Context, regs ...outmill.Registration) error {
 	const operation = "register group"
+	regs = storekit.WithGroups(regs)
 	if err := storekit.CheckRegistrations(regs); err != nil || len(regs) == 0 {
 		return s.explain(ctx, operation, errors.Join(err, s.usable(ctx)))
 	}
@@ -173,6 +174,7 @@ func (t *txn) execAll(ctx context.Context, templates []string, args ...any) (int
 // outmill.Inspector.
 func (s *Store) DropGroup(ctx context.Context, group string) (int, error) {
 	const operation = "drop group"
+	group = storekit.GroupOf(group)
 	if err := storekit.CheckGroup(group); err != nil {
 		return 0, s.explain(ctx, operation, err)
 	}

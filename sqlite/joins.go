@@ -420,8 +420,8 @@ func (s *Store) ListJoins(ctx context.Context, query storekit.JoinQuery) ([]*sto
 	}
 	limit := limitOf(query.Limit)
 	template, args := sqlListJoins, []any{query.After.String(), limit, query.Status}
-	if query.GroupingKey != nil {
-		template, args = sqlListGroup, append(args, sqltx.OrNull(*query.GroupingKey))
+	if query.GroupingKey != "" {
+		template, args = sqlListGroup, append(args, query.GroupingKey)
 	}
 	var all []storekit.Join
 	err := s.read(ctx, operation, func(ctx context.Context, t *txn) error {

@@ -3,7 +3,6 @@ package sqlite
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"slices"
 
 	"github.com/outmill/outmill"
@@ -56,11 +55,7 @@ func (s *Store) List(ctx context.Context, query outmill.ListQuery) ([]*outmill.R
 }
 
 func (t *txn) listByID(ctx context.Context, query outmill.ListQuery) ([]*outmill.Record, error) {
-	group := ""
-	if query.Group != nil {
-		group = *query.Group
-	}
-	return t.records(ctx, sqlList, after(query), query.Group == nil, group, query.Topic, string(query.Status), query.Limit)
+	return t.records(ctx, sqlList, after(query), query.Group == "", query.Group, query.Topic, string(query.Status), query.Limit)
 }
 
 // listByTopic collects as many ids as are wanted from each topic, and reads
@@ -73,7 +68,7 @@ func (t *txn) listByTopic(ctx context.Context, query outmill.ListQuery, next []s
 	var ids []string
 	for _, of := range topics {
 		if query.Topic != "" && query.Topic != of.topic ||
-			query.Group != nil && of.group != (sql.NullString{String: *query.Group, Valid: true}) {
+			query.Group != "" && of.group.String != query.Group {
 			continue
 		}
 		some, err := t.texts(ctx, idsOf, of.group, of.topic, string(query.Status), after(query), query.Limit)

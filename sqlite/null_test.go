@@ -41,9 +41,8 @@ func Test_OBX_008_what_a_record_does_not_have_is_NULL_for_SQL(t *testing.T) {
 	require.NoError(t, store.StartJoin(t.Context(), grouped))
 	require.Equal(t, 1, number(t, store.DB(), `SELECT count(*) FROM outmill_joins WHERE grouping_key IS NULL`))
 	require.Equal(t, 2, number(t, store.DB(), `SELECT count(*) FROM outmill_joins WHERE reason IS NULL AND metadata IS NULL`))
-	none := ""
-	joins, err := store.ListJoins(t.Context(), storekit.JoinQuery{GroupingKey: &none})
+	joins, err := store.ListJoins(t.Context(), storekit.JoinQuery{GroupingKey: grouped.GroupingKey})
 	require.NoError(t, err)
 	require.Len(t, joins, 1)
-	require.Equal(t, bare.ID, joins[0].ID)
+	require.Equal(t, grouped.ID, joins[0].ID)
 }

@@ -61,7 +61,7 @@ func scanRecord(rows *sql.Rows, into *placed) error {
 	if err != nil {
 		return err
 	}
-	r.Group, r.Routed = group.String, group.Valid
+	r.Group = group.String
 	r.CreatedAt = timeOf(created)
 	r.DueAt = timeOf(due)
 	r.ExpiresAt = nullTime(expires)

@@ -102,7 +102,7 @@ func (t *txn) topicsWithRecords(ctx context.Context, next []string) ([]groupTopi
 }
 
 func (t *txn) stats(ctx context.Context, key groupTopic, limit int) (outmill.TopicStats, error) {
-	stats := outmill.TopicStats{Group: key.group.String, Routed: key.group.Valid, Topic: key.topic}
+	stats := outmill.TopicStats{Group: key.group.String, Topic: key.topic}
 	var oldest sql.NullInt64
 	_, err := t.one(ctx, []any{&stats.Pending, &stats.Leased, &stats.Processed, &stats.Dead, &oldest},
 		sqlTopicStats, key.group, key.topic, limit, t.now)

@@ -25,6 +25,7 @@ func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill
 	if err := storekit.CheckClaim(req); err != nil {
 		return nil, s.explain(ctx, operation, err)
 	}
+	req.Group = storekit.GroupOf(req.Group)
 	busy := s.busy.Topics(req.Group, req.Topics)
 	for {
 		topics := busy

@@ -65,7 +65,6 @@ var Statements = map[string]string{
 	"sqlListProcessed":    sqlListProcessed,
 	"sqlListDead":         sqlListDead,
 	"sqlListSteps":        sqlListSteps,
-	"sqlListUngrouped":    sqlListUngrouped,
 	"sqlLockJoins":        sqlLockJoins,
 	"sqlLockLine":         sqlLockLine,
 	"sqlLockSchema":       sqlLockSchema,

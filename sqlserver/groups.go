@@ -117,6 +117,7 @@ func registrations(table *routing.Table) func(scan func(...any) error) error {
 // Each registration of the call takes a few round trips of its own.
 func (s *Store) RegisterGroup(ctx context.Context, regs ...outmill.Registration) error {
 	const operation = "register group"
+	regs = storekit.WithGroups(regs)
 	if err := storekit.CheckRegistrations(regs); err != nil || len(regs) == 0 {
 		return s.explain(ctx, operation, errors.Join(err, s.usable(ctx)))
 	}
@@ -238,6 +239,7 @@ func (s *Store) adopt(ctx context.Context, operation string, to routing.Registra
 // meanwhile remains; another call removes it.
 func (s *Store) DropGroup(ctx context.Context, group string) (int, error) {
 	const operation = "drop group"
+	group = storekit.GroupOf(group)
 	if err := storekit.CheckGroup(group); err != nil {
 		return 0, s.explain(ctx, operation, err)
 	}

@@ -53,10 +53,6 @@ END`
 	sqlListGroup = `SELECT TOP (@limit) ` + joinColumns + `, 0 FROM [dbo].[OutboxJoin] AS j` + notLocked + `
     WHERE j.GroupingKey = CAST(@grouping AS NVARCHAR(255)) AND j.JoinIdBytes > CONVERT(BINARY(16), @after, 1) AND (@any = 1 OR j.Status = @status) ORDER BY j.JoinIdBytes`
 
-	// sqlListUngrouped is of the joins without a grouping key.
-	sqlListUngrouped = `SELECT TOP (@limit) ` + joinColumns + `, 0 FROM [dbo].[OutboxJoin] AS j` + notLocked + `
-    WHERE j.GroupingKey IS NULL AND j.JoinIdBytes > CONVERT(BINARY(16), @after, 1) AND (@any = 1 OR j.Status = @status) ORDER BY j.JoinIdBytes`
-
 	sqlListSteps = `SELECT TOP (@limit) Step, Status FROM [dbo].[OutboxJoinMember]` + notLocked + `
     WHERE JoinIdBytes = CONVERT(BINARY(16), @join, 1) AND Step > CONVERT(BINARY(16), @after, 1) ORDER BY Step`
 
@@ -620,12 +616,8 @@ func (s *Store) ListJoins(ctx context.Context, query storekit.JoinQuery) ([]*sto
 		named("limit", cmp.Or(query.Limit, defaultListLimitOfJoins)), named("after", hex(query.After)),
 		named("any", query.Status == ""), named("status", numberOf(joinStatuses, query.Status)),
 	}
-	switch {
-	case query.GroupingKey == nil:
-	case *query.GroupingKey == "":
-		template = sqlListUngrouped
-	default:
-		template, args = sqlListGroup, append(args, named("grouping", *query.GroupingKey))
+	if query.GroupingKey != "" {
+		template, args = sqlListGroup, append(args, named("grouping", query.GroupingKey))
 	}
 	var found []countedJoin
 	err := s.run(ctx, operation, call{

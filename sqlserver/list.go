@@ -45,13 +45,9 @@ func (s *Store) List(ctx context.Context, query outmill.ListQuery) ([]*outmill.R
 			return nil, s.explain(ctx, operation, invalid("ListQuery.Status: %w", err))
 		}
 	}
-	group := ""
-	if query.Group != nil {
-		group = *query.Group
-	}
 	args := []any{
-		named("limit", cmp.Or(query.Limit, defaultListLimit)), named("after", hex(query.After)), named("all", query.Group == nil),
-		named("group", group), named("topic", query.Topic),
+		named("limit", cmp.Or(query.Limit, defaultListLimit)), named("after", hex(query.After)), named("all", query.Group == ""),
+		named("group", query.Group), named("topic", query.Topic),
 	}
 	template := sqlList
 	switch query.Status {

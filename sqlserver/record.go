@@ -78,7 +78,7 @@ func (r *recordRow) placed() (placed, error) {
 	if rec.Joins, err = steps.Joins(r.joins); err != nil {
 		return placed{}, fmt.Errorf("record %s: %w", rec.ID, err)
 	}
-	rec.Group, rec.Routed = r.group.String, r.group.Valid
+	rec.Group = r.group.String
 	rec.Status = statusOf(r.stage)
 	rec.DueAt, rec.CreatedAt, rec.ExpiresAt, rec.ProcessedAt = rec.DueAt.UTC(), rec.CreatedAt.UTC(), utc(r.expires), utc(r.processed)
 	if rec.Payload == nil {

@@ -85,7 +85,7 @@ func (s *Store) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, err
 			if err := scan(&group, &stats.Topic, &stats.Pending, &stats.Leased, &stats.Processed, &stats.Dead, &oldest); err != nil {
 				return err
 			}
-			stats.Group, stats.Routed = group.String, group.Valid
+			stats.Group = group.String
 			// Pending is the sum of several kinds.
 			stats.Pending = min(stats.Pending, limit)
 			stats.OldestDue = utc(oldest)

@@ -31,7 +31,11 @@ func CheckRecords(records []*outmill.Record, maxPayload int) error {
 	return errors.Join(errs...)
 }
 
-// CheckGroup validates a group's name; "" is the default group.
+// GroupOf is the name of the group: outmill.DefaultGroup where it is empty. Stores call
+// it for the groups that callers name.
+func GroupOf(name string) string { return cmp.Or(name, outmill.DefaultGroup) }
+
+// CheckGroup validates a group's name; "" is outmill.DefaultGroup.
 func CheckGroup(group string) error {
 	if reason := checkName(group); reason != "" {
 		return &outmill.InvalidRecordError{Index: -1, Field: "group", Reason: reason}
@@ -209,6 +213,15 @@ func checkRegistration(r outmill.Registration) error {
 		errs = append(errs, fmt.Errorf("%w: Registration.TTL is %s: want a duration above 0, or 0 for a registration that never ends", outmill.ErrInvalidConfig, r.TTL))
 	}
 	return errors.Join(errs...)
+}
+
+// WithGroups returns the registrations with the group's name where it was empty.
+func WithGroups(regs []outmill.Registration) []outmill.Registration {
+	regs = slices.Clone(regs)
+	for i := range regs {
+		regs[i].Group = GroupOf(regs[i].Group)
+	}
+	return regs
 }
 
 // CheckRegistrations reports every value that makes no sense in the registrations of

@@ -236,8 +236,8 @@ type JoinStep struct {
 
 // JoinQuery selects joins to look at.
 type JoinQuery struct {
-	// GroupingKey limits the list to one grouping key; nil is all of them.
-	GroupingKey *string
+	// GroupingKey limits the list to one grouping key; "" is all of them.
+	GroupingKey string
 	// Status limits the list; "" is all of them.
 	Status JoinStatus
 	// After continues a list behind that id; zero is the beginning.

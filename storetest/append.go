@@ -44,7 +44,6 @@ func appendedIsPending(e *env) {
 	got := e.get(r)
 	require.Equal(e.t, outmill.StatusPending, got.Status)
 	require.Equal(e.t, group, got.Group)
-	require.True(e.t, got.Routed, "routed")
 	require.Zero(e.t, got.Attempts, "attempts")
 	require.Zero(e.t, got.Claims, "claims")
 	require.Zero(e.t, got.Expiries, "expiries")
@@ -170,7 +169,7 @@ func writerCannotSetState(e *env) {
 	e.register(group)
 	r := rec(orders, "m1", func(r *outmill.Record) {
 		r.Duplicate = true
-		r.Group, r.Routed = "others", true
+		r.Group = "others"
 		r.Status = outmill.StatusDead
 		r.CreatedAt = time.Now().Add(-1000 * time.Hour)
 		r.Attempts, r.Claims, r.Expiries = 7, 7, 7

@@ -26,7 +26,7 @@ func groupSentences() []sentence {
 		{"excluded topics do not reach the group", excludedTopics},
 		{"a registration refreshes the time at which the group was last seen", registrationRefreshes},
 		{"group names are compared exactly", groupNamesAreExact},
-		{"the group with the empty name is a group like others", emptyGroupName},
+		{"a group without a name is DefaultGroup", emptyGroupName},
 		{"a claim of a group that never registered gets nothing", unregisteredGroup},
 		{"a group registered by one process is known to another at once", groupKnownElsewhere},
 		{"DropGroup removes the group's registration and its records, whatever their status", dropGroup},
@@ -49,7 +49,7 @@ func everyGroupOnce(e *env) {
 	require.ElementsMatch(e.t, []string{"m1"}, names(e.claimAll(ofGroup("two"))))
 }
 
-func groupQuery(name string) outmill.ListQuery { return outmill.ListQuery{Group: &name} }
+func groupQuery(name string) outmill.ListQuery { return outmill.ListQuery{Group: name} }
 
 func idsOfGroups(e *env) {
 	for _, name := range []string{"c", "a", "b"} {
@@ -87,7 +87,7 @@ func unroutedWaits(e *env) {
 	require.Empty(e.t, e.claimAll(ofGroup("")))
 	require.Empty(e.t, e.claimAll(ofGroup("strangers")))
 	e.requireStatus(outmill.StatusPending, r)
-	require.False(e.t, e.get(r).Routed)
+	require.Empty(e.t, e.get(r).Group)
 }
 
 func waitingGoToTheFirst(e *env) {
@@ -197,8 +197,14 @@ func groupNamesAreExact(e *env) {
 func emptyGroupName(e *env) {
 	e.append(rec("others", "waits"))
 	e.register("", orders)
-	e.append(rec(orders, "m1"))
-	require.Equal(e.t, []string{"m1"}, names(e.list(groupQuery(""))))
+	r := rec(orders, "m1")
+	e.append(r)
+	require.Equal(e.t, outmill.DefaultGroup, e.get(r).Group)
+	infos, err := e.store.Groups(e.ctx)
+	require.NoError(e.t, err)
+	require.Len(e.t, infos, 1)
+	require.Equal(e.t, outmill.DefaultGroup, infos[0].Group)
+	e.release(e.claimOne(outmill.NewOwnerToken(), "m1", ofGroup(outmill.DefaultGroup)))
 	require.Equal(e.t, []string{"m1"}, names(e.claimAll(ofGroup(""))))
 	n, err := e.store.DropGroup(e.ctx, "")
 	require.NoError(e.t, err)

@@ -21,7 +21,7 @@ func inspectSentences() []sentence {
 		{"List pages by the last record of the page before", listPages},
 		{"a page of List continues behind a record whatever became of the others", listPagesWhileChanging},
 		{"List filters by group, topic and status", listFilters},
-		{"List of the group with the empty name leaves out records that wait for a group", listEmptyGroup},
+		{"List of a group leaves out records that wait for a group", listRouted},
 		{"List without a limit returns 100 records", listDefaultLimit},
 		{"List of hostile filters finds nothing but what has that name", listHostile},
 		{"Get returns the whole record", getWhole},
@@ -46,7 +46,7 @@ func (e *env) stats(limit int) map[string]outmill.TopicStats {
 	all := map[string]outmill.TopicStats{}
 	for _, row := range rows {
 		name := "waiting: " + row.Topic
-		if row.Routed {
+		if row.Group != "" {
 			name = row.Group + ": " + row.Topic
 		}
 		require.NotContains(e.t, all, name, "two rows")
@@ -72,7 +72,6 @@ func statsCount(e *env) {
 		processed = 1
 	}
 	require.Equal(e.t, []int{2, 1, processed, 1}, []int{row.Pending, row.Leased, row.Processed, row.Dead}, "pending, leased, processed, dead")
-	require.True(e.t, row.Routed)
 	require.Equal(e.t, group, row.Group)
 	require.Equal(e.t, 1, got[group+": others"].Pending)
 }
@@ -84,7 +83,7 @@ func statsUnrouted(e *env) {
 	require.Len(e.t, got, 2)
 	require.Equal(e.t, 2, got["waiting: "+orders].Pending)
 	require.Empty(e.t, got["waiting: "+orders].Group)
-	require.Equal(e.t, 1, got[": others"].Pending)
+	require.Equal(e.t, 1, got[outmill.DefaultGroup+": others"].Pending)
 }
 
 func statsLimit(e *env) {
@@ -220,9 +219,9 @@ func listFilters(e *env) {
 		want  []string
 		query outmill.ListQuery
 	}{
-		{[]string{"m1", "m2", "m3"}, outmill.ListQuery{Group: &one}},
-		{[]string{"m1", "m3"}, outmill.ListQuery{Group: &one, Topic: "a"}},
-		{[]string{"m3"}, outmill.ListQuery{Group: &one, Topic: "a", Status: outmill.StatusDead}},
+		{[]string{"m1", "m2", "m3"}, outmill.ListQuery{Group: one}},
+		{[]string{"m1", "m3"}, outmill.ListQuery{Group: one, Topic: "a"}},
+		{[]string{"m3"}, outmill.ListQuery{Group: one, Topic: "a", Status: outmill.StatusDead}},
 		{[]string{"m1"}, outmill.ListQuery{Status: outmill.StatusLeased}},
 		{[]string{"m2"}, outmill.ListQuery{Topic: "b"}},
 		{[]string{}, outmill.ListQuery{Topic: "b", Status: outmill.StatusDead}},
@@ -234,10 +233,10 @@ func listFilters(e *env) {
 	require.ElementsMatch(e.t, []string{"m1", "m2", "m3"}, names(e.list(outmill.ListQuery{Status: outmill.StatusPending})))
 }
 
-func listEmptyGroup(e *env) {
-	e.register("", orders)
+func listRouted(e *env) {
+	e.register(group, orders)
 	e.append(rec(orders, "m1"), rec("others", "waits"))
-	e.requireNames([]string{"m1"}, e.list(groupQuery("")))
+	e.requireNames([]string{"m1"}, e.list(groupQuery(group)))
 	e.requireNames([]string{"m1", "waits"}, e.list(outmill.ListQuery{}))
 }
 

@@ -53,7 +53,7 @@ func listJoinOrder(e *env) {
 }
 
 func listByGroupingKey(e *env) {
-	keys := []string{"", "customer", "Customer", "customer 1", "customer%", "c_stomer", `it's \`, "日本", "ǵ", "g\u0301"}
+	keys := []string{"customer", "Customer", "customer 1", "customer%", "c_stomer", `it's \`, "日本", "ǵ", "g\u0301"}
 	want := map[string][]outmill.JoinID{}
 	for range 2 {
 		for _, key := range keys {
@@ -62,7 +62,7 @@ func listByGroupingKey(e *env) {
 	}
 	for _, key := range append(keys, "nobody", "' OR '1'='1", "%", "*") {
 		var got []outmill.JoinID
-		for _, join := range listAllJoins(e.ctx, e.t, e.joins(), storekit.JoinQuery{GroupingKey: &key}) {
+		for _, join := range listAllJoins(e.ctx, e.t, e.joins(), storekit.JoinQuery{GroupingKey: key}) {
 			require.Equal(e.t, key, join.GroupingKey)
 			got = append(got, join.ID)
 		}
@@ -84,7 +84,7 @@ func listByStatus(e *env) {
 		require.Equal(e.t, ids, joinIDsOf(listAllJoins(e.ctx, e.t, e.joins(), storekit.JoinQuery{Status: status})), status)
 	}
 	pending := want[storekit.JoinPending]
-	query := storekit.JoinQuery{Status: storekit.JoinPending, GroupingKey: &key}
+	query := storekit.JoinQuery{Status: storekit.JoinPending, GroupingKey: key}
 	require.Equal(e.t, pending[1:], joinIDsOf(listAllJoins(e.ctx, e.t, e.joins(), query)))
 	query = storekit.JoinQuery{Status: storekit.JoinPending, After: pending[0]}
 	require.Equal(e.t, pending[1:], joinIDsOf(listAllJoins(e.ctx, e.t, e.joins(), query)))
@@ -111,7 +111,7 @@ func listJoinPages(e *env) {
 		e.startJoin(1, func(j *storekit.Join) { j.ID = outmill.JoinID{first, 15: 2} })
 	}
 	var got []outmill.JoinID
-	query := storekit.JoinQuery{GroupingKey: &key, Limit: 3}
+	query := storekit.JoinQuery{GroupingKey: key, Limit: 3}
 	for _, n := range []int{3, 3, 1, 0} {
 		page, err := e.joins().ListJoins(e.ctx, query)
 		require.NoError(e.t, err)

@@ -201,7 +201,7 @@ func (m *joinModel) fates(here func(*item) bool, gone fate) {
 func (m *joinModel) drops(name string) {
 	for _, msg := range m.messages {
 		for _, p := range msg.parts {
-			if p.it.routed && p.it.group == name && p.fate != stored && p.fate != dropped {
+			if p.it.group == name && p.fate != stored && p.fate != dropped {
 				msg.arguable = true
 			}
 		}

@@ -266,7 +266,7 @@ func (m cancelsAny) CancelJoin(ctx context.Context, join outmill.JoinID, reason 
 type listsAllJoins struct{ file }
 
 func (m listsAllJoins) ListJoins(ctx context.Context, query storekit.JoinQuery) ([]*storekit.Join, error) {
-	query.GroupingKey = nil
+	query.GroupingKey = ""
 	return m.file.ListJoins(ctx, query)
 }
 

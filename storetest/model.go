@@ -48,7 +48,6 @@ type item struct {
 	message    int
 	name       string
 	group      string
-	routed     bool
 	topic, key string
 	payload    []byte
 	size       int
@@ -87,8 +86,8 @@ func (m *model) String() string {
 }
 
 func (it *item) String() string {
-	return fmt.Sprintf("%s group=%q routed=%t %s/%s %s next=%s expires=%t:%s attempts=%d claims=%d expiries=%d owner=%.8s until=%s parked=%t",
-		it.name, it.group, it.routed, it.topic, it.key, it.status, it.next, it.mayExpire, it.expires,
+	return fmt.Sprintf("%s group=%q %s/%s %s next=%s expires=%t:%s attempts=%d claims=%d expiries=%d owner=%.8s until=%s parked=%t",
+		it.name, it.group, it.topic, it.key, it.status, it.next, it.mayExpire, it.expires,
 		it.attempts, it.claims, it.expiries, it.owner, it.leaseUntil, it.parked)
 }
 
@@ -134,7 +133,7 @@ func (m *model) peers(it *item, order outmill.Order) []*item {
 	var list []*item
 	for _, other := range m.items {
 		alive := other.status == outmill.StatusPending || other.status == outmill.StatusLeased
-		if other != it && alive && other.routed && other.group == it.group && lane(other, order) == name {
+		if other != it && alive && other.group == it.group && lane(other, order) == name {
 			list = append(list, other)
 		}
 	}
@@ -143,7 +142,7 @@ func (m *model) peers(it *item, order outmill.Order) []*item {
 
 // selects reports whether the claim looks at the item at all.
 func selects(req outmill.ClaimRequest, it *item) bool {
-	return it.routed && it.group == req.Group && req.Topics.Match(it.topic)
+	return it.group == req.Group && req.Topics.Match(it.topic)
 }
 
 // forbids says why a claim may not hand out the item behind those taken before
@@ -299,7 +298,7 @@ func (m *model) ack(it *item) {
 
 // sameKey reports whether both are of one group, topic and key.
 func sameKey(a, b *item) bool {
-	return a.key != "" && a.key == b.key && a.topic == b.topic && a.group == b.group && a.routed == b.routed
+	return a.key != "" && a.key == b.key && a.topic == b.topic && a.group == b.group
 }
 
 func (m *model) keyParked(it *item) bool {
@@ -387,8 +386,8 @@ func (m *model) register(name string, topics outmill.Topics) {
 	}
 	g.topics = append(g.topics, topics)
 	for _, it := range m.items {
-		if !it.routed && it.status == outmill.StatusPending && topics.Match(it.topic) {
-			it.group, it.routed = name, true
+		if it.group == "" && it.status == outmill.StatusPending && topics.Match(it.topic) {
+			it.group = name
 		}
 	}
 }
@@ -405,14 +404,13 @@ func (m *model) appendMessage(r *outmill.Record, message int) []*item {
 	}
 	groups := m.readers(r.Topic)
 	slices.Sort(groups)
-	routed := len(groups) > 0
-	if !routed {
+	if len(groups) == 0 {
 		groups = []string{""}
 	}
 	var added []*item
 	for _, g := range groups {
 		it := &item{
-			message: message, name: r.MessageID, group: g, routed: routed, topic: r.Topic, key: r.Key,
+			message: message, name: r.MessageID, group: g, topic: r.Topic, key: r.Key,
 			payload: r.Payload, size: r.Size(),
 			status: outmill.StatusPending, due: m.now + r.Delay, next: m.now + r.Delay,
 			dueCall: m.calls, appended: m.now, appendedCall: m.calls,

@@ -269,7 +269,7 @@ func (m forgetsWaiting) RegisterGroup(ctx context.Context, regs ...outmill.Regis
 		return err
 	}
 	for _, r := range waiting {
-		if !r.Routed {
+		if r.Group == "" {
 			if _, err := m.Delete(ctx, r.ID); err != nil {
 				return err
 			}

@@ -65,7 +65,7 @@ func (e *env) requireReadable() {
 		status[row.ID] = row.Status
 		name, stats := "waiting: "+row.Topic, outmill.TopicStats{Topic: row.Topic}
 		if row.Group != nil {
-			name, stats.Group, stats.Routed = *row.Group+": "+row.Topic, *row.Group, true
+			name, stats.Group = *row.Group+": "+row.Topic, *row.Group
 		}
 		if known, ok := counted[name]; ok {
 			stats = known

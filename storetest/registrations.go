@@ -380,7 +380,7 @@ func appendedAfterTheRound(e *env) {
 	e.requireExpired(1, 1)
 	m2 := rec(orders, "m2")
 	e.append(m2)
-	require.False(e.t, e.get(m2).Routed)
+	require.Empty(e.t, e.get(m2).Group)
 	e.requireExpired(0, 0)
 	require.Empty(e.t, e.claimAll())
 	e.register("first")

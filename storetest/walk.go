@@ -187,13 +187,13 @@ func (w *walk) registered(name string, topics outmill.Topics) {
 // while it waited goes to the group.
 func (w *walk) adoptDeadRouting(name string, topics outmill.Topics) {
 	for _, it := range w.m.items {
-		if it.routed || it.status != outmill.StatusDead || !topics.Match(it.topic) {
+		if it.group != "" || it.status != outmill.StatusDead || !topics.Match(it.topic) {
 			continue
 		}
 		got, err := w.store.Get(w.ctx(), it.id)
 		w.no(err, "Get")
 		if got.Group == name {
-			it.group, it.routed = name, true
+			it.group = name
 		}
 	}
 }
@@ -205,7 +205,7 @@ func (w *walk) dropGroup(t *rapid.T) {
 	name := pick(t, "group", walkGroups...)
 	n, err := w.store.DropGroup(w.ctx(), name)
 	w.no(err, "DropGroup")
-	require.Equal(t, w.m.remove(func(it *item) bool { return it.routed && it.group == name }), n, "records of the group")
+	require.Equal(t, w.m.remove(func(it *item) bool { return it.group == name }), n, "records of the group")
 	w.m.groups = slices.DeleteFunc(w.m.groups, func(g *modelGroup) bool { return g.name == name })
 }
 

@@ -32,15 +32,14 @@ func (w *walk) requireSame(it *item, r *outmill.Record) {
 	w.t.Helper()
 	type visible struct {
 		Name, Group, Topic, Key string
-		Routed                  bool
 		Status                  outmill.Status
 		Attempts, Claims        int
 		Owner                   outmill.OwnerToken
 		ProcessedBy             string
 	}
 	require.Equal(w.t,
-		visible{it.name, it.group, it.topic, it.key, it.routed, it.status, it.attempts, it.claims, it.owner, it.processor},
-		visible{r.MessageID, r.Group, r.Topic, r.Key, r.Routed, r.Status, r.Attempts, r.Claims, r.Owner, r.ProcessedBy},
+		visible{it.name, it.group, it.topic, it.key, it.status, it.attempts, it.claims, it.owner, it.processor},
+		visible{r.MessageID, r.Group, r.Topic, r.Key, r.Status, r.Attempts, r.Claims, r.Owner, r.ProcessedBy},
 		"model, store: %s", it)
 	if it.status == outmill.StatusPending || it.status == outmill.StatusLeased {
 		require.Equal(w.t, it.expiries, r.Expiries, "expiries of %s", it)
@@ -81,14 +80,13 @@ func (w *walk) requireTime(want time.Duration, got time.Time, what string) {
 
 func (w *walk) checkStats(t *rapid.T) {
 	type row struct {
-		group  string
-		routed bool
-		topic  string
+		group string
+		topic string
 	}
 	type counts struct{ pending, leased, processed, dead int }
 	want, got := map[row]counts{}, map[row]counts{}
 	for _, it := range w.m.items {
-		c := want[row{it.group, it.routed, it.topic}]
+		c := want[row{it.group, it.topic}]
 		switch it.status {
 		case outmill.StatusPending:
 			c.pending++
@@ -99,13 +97,13 @@ func (w *walk) checkStats(t *rapid.T) {
 		case outmill.StatusDead:
 			c.dead++
 		}
-		want[row{it.group, it.routed, it.topic}] = c
+		want[row{it.group, it.topic}] = c
 	}
 	stats, err := w.store.Stats(w.ctx(), 0)
 	w.no(err, "Stats")
 	for _, s := range stats {
 		if c := (counts{s.Pending, s.Leased, s.Processed, s.Dead}); c != (counts{}) {
-			got[row{s.Group, s.Routed, s.Topic}] = c
+			got[row{s.Group, s.Topic}] = c
 		}
 	}
 	require.Equal(t, want, got, "pending, leased, processed, dead")

@@ -43,7 +43,7 @@ func (w *walk) adoptTidied(req outmill.ClaimRequest, found []*outmill.Record) {
 	tidy := func(it *item) bool {
 		claimed := slices.ContainsFunc(found, func(r *outmill.Record) bool { return r.ID == it.id })
 		expired := it.status == outmill.StatusPending && w.m.expired(it)
-		return !claimed && it.routed && it.group == req.Group && (expired || w.m.leaseEnded(it))
+		return !claimed && it.group == req.Group && (expired || w.m.leaseEnded(it))
 	}
 	w.m.tidied = map[*item]tidiedLease{}
 	for _, it := range w.filter(tidy) {

@@ -64,7 +64,7 @@ func (w *walk) adopt(n, limit int, candidates []*item, to outmill.Status, f func
 
 func (w *walk) requeue(t *rapid.T) {
 	candidates := w.filter(func(it *item) bool {
-		return it.routed && (it.parked || it.status != outmill.StatusDead || !w.m.keyParked(it))
+		return it.group != "" && (it.parked || it.status != outmill.StatusDead || !w.m.keyParked(it))
 	})
 	dead := slices.DeleteFunc(slices.Clone(candidates), func(it *item) bool { return it.status != outmill.StatusDead })
 	if len(dead) > 0 && rapid.IntRange(0, 3).Draw(t, "any record at 0") > 0 {

@@ -14,7 +14,7 @@ const defaultUpkeepInterval = time.Minute
 
 // Config has the settings of a Subscriber. The zero value is ready to use.
 type Config struct {
-	// Group is the consumer group, "" by default. Subscribers of one group share
+	// Group is the consumer group, outmill.DefaultGroup by default. Subscribers of one group share
 	// the messages of a topic; each group gets every message.
 	Group string
 
@@ -125,6 +125,7 @@ func (c Config) WithDefaults(defaults outmill.WorkerDefaults) Config {
 
 func (c *Config) setDefaults() {
 	c.Worker = worker.Name(c.Worker)
+	defaultTo(&c.Group, outmill.DefaultGroup)
 	defaultTo(&c.BatchSize, 100)
 	defaultTo(&c.MaxInFlight, 100)
 	defaultTo(&c.MaxInFlightBytes, 16<<20)

@@ -33,7 +33,7 @@ func Test_a_subscriber_registers_under_its_name_and_for_ever(t *testing.T) {
 	named := quick()
 	named.Worker = "second of two"
 	require.NoError(t, s.subscriber(t, named).SubscribeInitialize(topic))
-	group := groupOf(t, s, "")
+	group := groupOf(t, s, outmill.DefaultGroup)
 	var names []string
 	for _, w := range group.Workers {
 		names = append(names, w.Name)

@@ -14,6 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/connect"
 	outmillmongo "github.com/outmill/outmill/mongo"
 	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/sqlite"
@@ -45,12 +46,13 @@ func openDatabase(ctx context.Context, opts options, logger watermill.LoggerAdap
 	switch {
 	case opts.db != "" && opts.store != "":
 		return nil, "", nil, errors.New("-db and -store are two ways to say the same: want one of them")
-	case opts.store != "":
-		db, err := openURL(ctx, opts.store, logger)
-		return db, "Store:  " + outmill.RedactURL(opts.store), func() {}, err
 	case opts.db != "":
 		db, err := openFile(ctx, opts.db, logger)
 		return db, "SQLite: " + opts.db, func() {}, err
+	}
+	db, choice, err := openNamed(ctx, opts.store, logger)
+	if missing := new(connect.ConnectionNotFoundError); !errors.As(err, &missing) {
+		return db, "Store:  " + outmill.RedactURL(choice.URL), func() {}, err
 	}
 	dir, err := os.MkdirTemp("", "outmill-quickstart-")
 	if err != nil {
@@ -58,7 +60,7 @@ func openDatabase(ctx context.Context, opts options, logger watermill.LoggerAdap
 	}
 	file := filepath.Join(dir, "orders.db")
 	cleanUp := func() { _ = os.RemoveAll(dir) }
-	db, err := openFile(ctx, file, logger)
+	db, err = openFile(ctx, file, logger)
 	if err != nil {
 		cleanUp()
 	}
@@ -73,24 +75,24 @@ func openFile(ctx context.Context, file string, logger watermill.LoggerAdapter) 
 	return sqliteDB{store}, nil
 }
 
-// openURL opens whatever outmill.Open does; but the table of orders is written
-// by the database's own means.
-func openURL(ctx context.Context, storeURL string, logger watermill.LoggerAdapter) (database, error) {
-	store, err := outmill.Open(ctx, storeURL, logger)
+// openNamed opens any store that settings or the URL name; but the table of orders is
+// written by the database's own means.
+func openNamed(ctx context.Context, storeURL string, logger watermill.LoggerAdapter) (database, connect.Resolution, error) {
+	store, choice, err := connect.Open(ctx, connect.Connection{URL: storeURL, Source: "quickstart", Lookup: connect.LookupEnv("OUTMILL")}, logger)
 	if err != nil {
-		return nil, err
+		return nil, choice, err
 	}
 	switch store := store.(type) {
 	case *sqlite.Store:
-		return sqliteDB{store}, nil
+		return sqliteDB{store}, choice, nil
 	case *postgres.Store:
-		return postgresDB{store}, nil
+		return postgresDB{store}, choice, nil
 	case *outmillmongo.Store:
-		return mongoDB{store}, nil
+		return mongoDB{store}, choice, nil
 	case *sqlserver.Store:
-		return sqlserverDB{store}, nil
+		return sqlserverDB{store}, choice, nil
 	}
-	return nil, errors.Join(fmt.Errorf("the quickstart has no table of orders for a %T", store), store.Close())
+	return nil, choice, errors.Join(fmt.Errorf("the quickstart has no table of orders for a %T", store), store.Close())
 }
 
 type sqliteDB struct{ *sqlite.Store }

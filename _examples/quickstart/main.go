@@ -13,6 +13,7 @@
 //	go run ./quickstart -store postgres://postgres@localhost:5432/postgres
 //	go run ./quickstart -store 'mongodb://localhost:27017/orders?replicaSet=rs0'
 //	go run ./quickstart -store 'sqlserver://sa:password@localhost:1433?database=orders&encrypt=disable'
+//	OUTMILL_SOURCES_QUICKSTART_POSTGRES_CONNECTION_STRING=postgres://… go run ./quickstart
 //
 // The last line counts messages; the exit code is 1 if one was lost, or if a
 // rolled back order was seen anywhere.
@@ -46,7 +47,7 @@ func main() {
 	var opts options
 	flag.IntVar(&opts.orders, "orders", 2000, "how many orders to place, rolled back ones included")
 	flag.StringVar(&opts.kafka, "kafka", "", "host:port of a Kafka broker (default: one in this process)")
-	flag.StringVar(&opts.store, "store", "", "URL of the store to use, as outmill.Open takes it: postgres://…, mongodb://…, sqlserver://…, sqlite:… (default: a temporary SQLite file)")
+	flag.StringVar(&opts.store, "store", "", "URL of the store to use, as connect.Open takes it: postgres://…, mongodb://…, sqlserver://…, sqlite:… (default: the setting OUTMILL_SOURCES_QUICKSTART_<PROVIDER>_CONNECTION_STRING, else a temporary SQLite file)")
 	flag.StringVar(&opts.db, "db", "", "SQLite file to use, kept afterwards (default: a temporary one)")
 	flag.BoolVar(&opts.verbose, "v", false, "log what the libraries log")
 	flag.Parse()

@@ -41,7 +41,7 @@ func Test_help_goes_to_standard_output_and_succeeds(t *testing.T) {
 		got := outmillTool(t.Context(), args...)
 		require.Equal(t, exitOK, got.code, args)
 		require.Empty(t, got.stderr)
-		require.Contains(t, got.stdout, "usage: outmill schema [-ensure | -from VERSION] URL")
+		require.Contains(t, got.stdout, "usage: outmill schema [-ensure | -from VERSION] [-source NAME | URL]")
 		require.Contains(t, got.stdout, "-ensure\n")
 		require.Contains(t, got.stdout, "stores: mongo, postgres, sqlite, sqlserver")
 	}

@@ -7,13 +7,11 @@ import (
 	"fmt"
 	"io"
 	"strings"
-
-	"github.com/outmill/outmill"
 )
 
 var schema = command{
 	name:     "schema",
-	synopsis: "[-ensure | -from VERSION] URL",
+	synopsis: "[-ensure | -from VERSION] [-source NAME | URL]",
 	summary:  "print a store's schema for the engine's shell, or create it",
 	help: `Prints the statements of the schema, for a migration tool or the engine's own
 shell. They are not run; but the database is opened, and SQLite makes a file
@@ -22,6 +20,11 @@ that does not exist. sqlite::memory: prints the same without a file:
     outmill schema sqlite::memory: | sqlite3 orders.db
     outmill schema 'mongodb://host/shop?replicaSet=rs0' | mongosh shop
     outmill schema 'sqlserver://user:password@host?database=shop' | sqlcmd -S host -d shop -b
+
+Without a URL it takes that of a source from the environment, which keeps a password out
+of the list of processes:
+
+    OUTMILL_SOURCES_ORDERS_POSTGRES_CONNECTION_STRING=postgres://… outmill schema -source orders
 
 With -from it prints what brings a schema of that version to the newest one, and
 nothing where it is the newest. A schema's version is in its table meta (SELECT
@@ -33,21 +36,19 @@ With -ensure it creates the schema, or brings it up to date, itself. That is saf
 to repeat, and while programs use the store.`,
 	prepare: func(flags *flag.FlagSet) action {
 		ensure := flags.Bool("ensure", false, "create the schema or bring it up to date instead of printing it")
+		source := flags.String("source", "", "take the URL from OUTMILL_SOURCES_<`NAME`>_<PROVIDER>_CONNECTION_STRING (default: default, where no URL is named)")
 		from := flags.Int("from", 0, "print only what brings a schema of this `VERSION` to the newest one")
 		return func(ctx context.Context, args []string, stdout io.Writer) error {
-			return runSchema(ctx, args, *ensure, *from, stdout)
+			return runSchema(ctx, args, *source, *ensure, *from, stdout)
 		}
 	},
 }
 
-func runSchema(ctx context.Context, args []string, ensure bool, from int, stdout io.Writer) (err error) {
-	if len(args) != 1 {
-		return usageError(fmt.Sprintf("want one URL, such as sqlite:orders.db; got %d arguments", len(args)))
-	}
+func runSchema(ctx context.Context, args []string, source string, ensure bool, from int, stdout io.Writer) (err error) {
 	if ensure && from != 0 {
 		return usageError("-ensure finds the version of the schema itself: want it without -from")
 	}
-	store, err := open(ctx, args[0])
+	store, shown, err := open(ctx, args, source)
 	if err != nil {
 		return err
 	}
@@ -62,7 +63,7 @@ func runSchema(ctx context.Context, args []string, ensure bool, from int, stdout
 	if err := store.Ensure(ctx); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(stdout, "The schema in %s is up to date.\n", outmill.RedactURL(args[0]))
+	_, err = fmt.Fprintf(stdout, "The schema in %s is up to date.\n", shown)
 	return err
 }
 

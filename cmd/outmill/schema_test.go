@@ -218,3 +218,19 @@ func Test_the_printed_steps_bring_a_schema_of_an_older_version_to_the_newest(t *
 	}
 	requireWorks(t, url)
 }
+
+func Test_without_a_URL_the_store_is_that_of_a_source_in_the_environment(t *testing.T) {
+	file := newFile(t)
+	t.Setenv("OUTMILL_SOURCES_SHOP_SQLITE_CONNECTION_STRING", "sqlite:"+file)
+	got := outmillTool(t.Context(), "schema", "-ensure", "-source", "shop")
+	require.Equal(t, exitOK, got.code, got.stderr)
+	requireWorks(t, "sqlite:"+file)
+
+	got = outmillTool(t.Context(), "schema", "-source", "elsewhere")
+	require.Equal(t, exitUsage, got.code)
+	require.Contains(t, got.stderr, "OUTMILL_SOURCES_ELSEWHERE_<PROVIDER>_CONNECTION_STRING")
+
+	got = outmillTool(t.Context(), "schema", "-source", "shop", "sqlite:"+file)
+	require.Equal(t, exitUsage, got.code)
+	require.Contains(t, got.stderr, "want it without a URL")
+}

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/connect"
 
 	// The stores that the tool can open register themselves.
 	_ "github.com/outmill/outmill/mongo"
@@ -15,15 +17,33 @@ import (
 	"github.com/outmill/outmill/sqlserver"
 )
 
-// open is outmill.Open for people who cannot add an import.
-func open(ctx context.Context, url string) (outmill.Store, error) {
-	store, err := outmill.Open(ctx, url, nil)
+// open opens the store that the arguments name, one URL, or none for that of the source
+// in the environment. It returns the URL fit for people.
+func open(ctx context.Context, args []string, source string) (outmill.Store, string, error) {
+	conn := connect.Connection{Source: source, Lookup: connect.LookupEnv(environment)}
+	switch {
+	case len(args) > 1:
+		return nil, "", usageError(fmt.Sprintf("want one URL, such as sqlite:orders.db; got %d arguments", len(args)))
+	case len(args) == 1 && source != "":
+		return nil, "", usageError("-source looks in the environment: want it without a URL")
+	case len(args) == 1:
+		conn.URL = args[0]
+	}
+	store, choice, err := connect.Open(ctx, conn, nil)
 	var unknown *outmill.InvalidURLError
 	if errors.As(err, &unknown) && len(unknown.Registered) > 0 {
-		return nil, fmt.Errorf("outmill: this tool cannot open %q: it opens URLs that begin with %s", unknown.URL, strings.Join(unknown.Registered, ", "))
+		return nil, "", fmt.Errorf("outmill: this tool cannot open %q: it opens URLs that begin with %s", unknown.URL, strings.Join(unknown.Registered, ", "))
 	}
-	return store, err
+	var missing *connect.ConnectionNotFoundError
+	if errors.As(err, &missing) {
+		return nil, "", usageError(fmt.Sprintf("want one URL, such as sqlite:orders.db, or the variable %s_SOURCES_%s_<PROVIDER>_CONNECTION_STRING",
+			environment, strings.ToUpper(cmp.Or(source, connect.DefaultSource))))
+	}
+	return store, outmill.RedactURL(choice.URL), err
 }
+
+// environment is how the names of the tool's variables begin.
+const environment = "OUTMILL"
 
 // endOf is how the store's own shell wants a statement to end.
 func endOf(store outmill.Store) func(statement string) string {

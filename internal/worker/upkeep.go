@@ -176,7 +176,7 @@ func WarnUnread(ctx context.Context, queue outmill.Queue, log watermill.LoggerAd
 		fields := watermill.LogFields{"topic": t.Topic, "group": t.Group, "store": queue.Name(), "oldest_due": t.OldestDue.UTC().Format(time.RFC3339)}
 		switch {
 		case t.OldestDue.IsZero():
-		case !t.Routed:
+		case t.Group == "":
 			log.Error("Warning: records are due that no group has registered for; subscribe to the topic, forward it, or stop publishing to it", nil, fields)
 		case t.Group == group && !reads(t.Topic) && time.Since(t.OldestDue) > patience:
 			log.Error("Warning: records of this group are due and this process does not read their topic; make sure that another one does", nil, fields)
