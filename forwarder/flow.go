@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
-	"github.com/cenkalti/backoff/v4"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/worker"
@@ -44,7 +43,7 @@ type flow struct {
 
 	mu      sync.Mutex
 	state   breakerState
-	pause   *backoff.ExponentialBackOff
+	pause   *storekit.Waits
 	probeAt time.Time
 	away    error
 	// stalled: the publisher does not return.
@@ -75,21 +74,8 @@ func newFlow(cfg Config, w *worker.Worker, fails worker.Faults) *flow {
 		held:      map[string]*hold{},
 		witnesses: map[*witness]struct{}{},
 	}
-	fl.pause = fl.newPause(firstPause)
+	fl.pause = storekit.NewWaits(firstPause, fl.cfg.MaxErrorBackoff)
 	return fl
-}
-
-func (fl *flow) newPause(first time.Duration) *backoff.ExponentialBackOff {
-	return backoff.NewExponentialBackOff(
-		backoff.WithInitialInterval(min(first, fl.cfg.MaxErrorBackoff)),
-		backoff.WithMaxInterval(fl.cfg.MaxErrorBackoff),
-		backoff.WithMaxElapsedTime(0),
-	)
-}
-
-// next is the pause's next wait; the jitter would go beyond the maximum.
-func (fl *flow) next(pause *backoff.ExponentialBackOff) time.Duration {
-	return min(pause.NextBackOff(), fl.cfg.MaxErrorBackoff)
 }
 
 // settle settles each parcel's item and moves the breaker. One goroutine
@@ -185,7 +171,7 @@ func (fl *flow) tell(r report) {
 }
 
 func (fl *flow) openBreaker(err error, now time.Time) {
-	wait := fl.next(fl.pause)
+	wait := fl.pause.Next()
 	fl.state, fl.away = open, err
 	fl.probeAt = now.Add(wait)
 	fl.setLimit()

@@ -4,16 +4,16 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
-	"github.com/cenkalti/backoff/v4"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // hold keeps a topic that the broker does not take out of the claims for a
 // while, a longer one each time, until something of it is delivered.
 type hold struct {
 	until time.Time
-	pause *backoff.ExponentialBackOff
+	pause *storekit.Waits
 	err   error
 	// lifted: the topic is being tried again.
 	lifted bool
@@ -37,10 +37,10 @@ func (fl *flow) updateHolds(r report, now time.Time) {
 func (fl *flow) holdTopic(topic string, err error, now time.Time) {
 	h := fl.held[topic]
 	if h == nil {
-		h = &hold{pause: fl.newPause(firstHold)}
+		h = &hold{pause: storekit.NewWaits(firstHold, fl.cfg.MaxErrorBackoff)}
 		fl.held[topic] = h
 	}
-	wait := fl.next(h.pause)
+	wait := h.pause.Next()
 	h.until, h.err, h.lifted = now.Add(wait), err, false
 	fl.log.Error("The broker does not take the topic; it is held, the others go on. Create the topic, grant access to it, or see that all its partitions have leaders", err, watermill.LogFields{"topic": topic, "again_in": wait.String()})
 	for w := range fl.witnesses {

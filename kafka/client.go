@@ -2,7 +2,6 @@ package kafka
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"time"
@@ -85,10 +84,5 @@ func newClient(brokers []string, config Config, logger watermill.LoggerAdapter) 
 
 // backoff grows from 50 ms to 1 s, with a jitter.
 func backoff(failures int) time.Duration {
-	const first, longest = 50 * time.Millisecond, time.Second
-	d := longest
-	if failures < 5 {
-		d = first << max(failures-1, 0)
-	}
-	return d/2 + rand.N(d/2)
+	return outmill.RetryPolicy{InitialInterval: 50 * time.Millisecond, MaxInterval: time.Second, FullJitter: true}.Delay(failures)
 }

@@ -7,10 +7,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/outmill/outmill/storekit"
+
 	"go.mongodb.org/mongo-driver/v2/bson"
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
-
-	"github.com/outmill/outmill/internal/sqltx"
 )
 
 // An index is built while others read and write, but at its begin and at its end it
@@ -69,7 +69,7 @@ func (s *Store) build(ctx context.Context, in *driver.Collection, missing bson.A
 		if try == buildTries {
 			return err
 		}
-		if stop := sqltx.Pause(ctx, pauseTimes*bound); stop != nil {
+		if stop := storekit.Pause(ctx, pauseTimes*bound); stop != nil {
 			return fmt.Errorf("%w (%w)", stop, err)
 		}
 		bound *= 2

@@ -3,14 +3,13 @@ package mongo
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
+
+	"github.com/outmill/outmill/storekit"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
-
-	"github.com/outmill/outmill/internal/sqltx"
 )
 
 // How turns at a line work is told at claims in order.
@@ -47,16 +46,15 @@ type turnDocument struct {
 // awaitTurn takes the turn, and waits a moment for it if another process has it; nil is
 // that it still has.
 func (s *Store) awaitTurn(ctx context.Context, of line, token uuid, lasts time.Duration) (*turn, error) {
-	pause := turnPause
+	waits := storekit.NewWaits(turnPause, turnPause<<turnTries)
 	for try := 1; ; try++ {
 		t, err := s.takeTurn(ctx, of, token, lasts)
 		if err != nil || t != nil || try == turnTries {
 			return t, err
 		}
-		if err := sqltx.Pause(ctx, pause/2+rand.N(pause)); err != nil {
+		if err := waits.Wait(ctx); err != nil {
 			return nil, err
 		}
-		pause *= 2
 	}
 }
 

@@ -4,16 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
+
+	"github.com/outmill/outmill/storekit"
 
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
-
-	"github.com/outmill/outmill/internal/sqltx"
 )
 
 const (
@@ -66,7 +65,7 @@ func (s *Store) transact(ctx context.Context, operation string, fn func(ctx cont
 func again(ctx context.Context, fn func() error) error { return againWhile(ctx, repeatable, fn) }
 
 func againWhile(ctx context.Context, worthIt func(error) bool, fn func() error) error {
-	pause, until := firstPause, time.Now().Add(tryWithin)
+	waits, until := storekit.NewWaits(firstPause, lastPause), time.Now().Add(tryWithin)
 	for attempt := 1; ; attempt++ {
 		err := fn()
 		if err == nil || !worthIt(err) {
@@ -75,10 +74,9 @@ func againWhile(ctx context.Context, worthIt func(error) bool, fn func() error) 
 		if time.Now().After(until) {
 			return fmt.Errorf("tried %d times: %w", attempt, err)
 		}
-		if stop := sqltx.Pause(ctx, pause/2+rand.N(pause)); stop != nil {
+		if stop := waits.Wait(ctx); stop != nil {
 			return fmt.Errorf("%w (%w)", stop, err)
 		}
-		pause = min(2*pause, lastPause)
 	}
 }
 
@@ -130,7 +128,7 @@ func commit(ctx context.Context, session *driver.Session) error {
 		if err == nil || !hasLabel(err, labelUnknown) || own.Err() != nil {
 			return err
 		}
-		if stop := sqltx.Pause(own, firstPause); stop != nil {
+		if stop := storekit.Pause(own, firstPause); stop != nil {
 			return err
 		}
 	}

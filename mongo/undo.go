@@ -4,7 +4,7 @@ import (
 	"context"
 	"sync"
 
-	"github.com/outmill/outmill/internal/sqltx"
+	"github.com/outmill/outmill/storekit"
 )
 
 // undoing is what goes on after the calls that began it: giving back what was leased
@@ -49,7 +49,7 @@ func (u *undoing) close() {
 func untilDone(ctx context.Context, fn func(ctx context.Context) error) error {
 	for {
 		err := fn(ctx)
-		if err == nil || sqltx.Pause(ctx, lastPause) != nil {
+		if err == nil || storekit.Pause(ctx, lastPause) != nil {
 			return err
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -18,7 +17,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/sqltx"
+	"github.com/outmill/outmill/storekit"
 )
 
 const (
@@ -241,7 +240,7 @@ func (c *changes) standing(stands bool) {
 }
 
 func (c *changes) keepListening() {
-	pause, told := firstReconnect, false
+	waits, told := storekit.NewWaits(firstReconnect, lastReconnect), false
 	for c.ctx.Err() == nil {
 		began := time.Now()
 		ctx, cancel := c.session()
@@ -258,12 +257,12 @@ func (c *changes) keepListening() {
 			return
 		}
 		if time.Since(began) > lastReconnect {
-			pause, told = firstReconnect, false
+			told = false
+			waits.Reset()
 		}
 		c.report(err, told)
 		told = true
-		_ = sqltx.Pause(c.ctx, pause/2+rand.N(pause))
-		pause = min(2*pause, lastReconnect)
+		_ = waits.Wait(c.ctx)
 	}
 }
 

@@ -19,9 +19,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/sqltx"
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/postgres"
+	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storetest"
 )
 
@@ -92,7 +92,7 @@ func Test_in_a_log_nothing_is_lost_or_given_twice_or_out_of_order(t *testing.T) 
 			if err := r.store.TidyBatches(tidying); err != nil && tidying.Err() == nil {
 				return n, err
 			}
-			_ = sqltx.Pause(tidying, 500*time.Millisecond) // each has all statements planned anew
+			_ = storekit.Pause(tidying, 500*time.Millisecond) // each has all statements planned anew
 		}
 		return n, nil
 	})

@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/sqltx"
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/postgresengine"
+	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storetest"
 )
 
@@ -223,7 +223,7 @@ const behind = 40
 func (l *dumpLoad) publish(ctx context.Context, writer int) error {
 	for n := 0; ctx.Err() == nil; n++ {
 		if l.published.Load()-l.handled.Load() > behind {
-			_ = sqltx.Pause(ctx, time.Millisecond)
+			_ = storekit.Pause(ctx, time.Millisecond)
 			continue
 		}
 		name := fmt.Sprintf("%d-%d", writer, n)
@@ -291,7 +291,7 @@ func (l *dumpLoad) rotate(ctx context.Context) error {
 			}
 			segment = next
 		}
-		if err := sqltx.Pause(ctx, 2*time.Millisecond); err != nil {
+		if err := storekit.Pause(ctx, 2*time.Millisecond); err != nil {
 			return err
 		}
 	}
@@ -305,12 +305,12 @@ func (l *dumpLoad) alter(ctx context.Context) error {
 			if _, err := tx.Exec(ctx, `LOCK TABLE a.a`); err != nil {
 				return err
 			}
-			return sqltx.Pause(ctx, rand.N(300*time.Millisecond))
+			return storekit.Pause(ctx, rand.N(300*time.Millisecond))
 		})
 		if err != nil {
 			return errors.Join(ctx.Err(), err)
 		}
-		if err := sqltx.Pause(ctx, 10*time.Millisecond); err != nil {
+		if err := storekit.Pause(ctx, 10*time.Millisecond); err != nil {
 			return err
 		}
 	}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/migrate"
-	"github.com/outmill/outmill/internal/sqltx"
+	"github.com/outmill/outmill/storekit"
 )
 
 //go:embed schema/*.sql
@@ -119,7 +119,8 @@ func (s *Store) ensure(ctx context.Context, files fs.FS) error {
 // migrateTo carries out migrations in one transaction, again where somebody is in the
 // way.
 func (s *Store) migrateTo(ctx context.Context, migrations []migrate.Migration) error {
-	for pause, told := firstPause, false; ; pause = min(2*pause, lastPause) {
+	waits, told := storekit.NewWaits(firstPause, lastPause), false
+	for {
 		err := s.migrate(ctx, migrations)
 		if err == nil {
 			return nil
@@ -128,7 +129,7 @@ func (s *Store) migrateTo(ctx context.Context, migrations []migrate.Migration) e
 		if !passes(err) {
 			return fmt.Errorf("schema version %d: %w", version, err)
 		}
-		wait := pause
+		wait := waits.Next()
 		if code(err) == codeLockTimeout {
 			wait = migratePause + rand.N(migratePause)
 			if !told {
@@ -136,7 +137,7 @@ func (s *Store) migrateTo(ctx context.Context, migrations []migrate.Migration) e
 				told = true
 			}
 		}
-		if err := sqltx.Pause(ctx, wait); err != nil {
+		if err := storekit.Pause(ctx, wait); err != nil {
 			return err
 		}
 	}

@@ -3,15 +3,15 @@ package postgres
 import (
 	"context"
 	"encoding/json"
-	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/outmill/outmill/storekit"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outmill/outmill/internal/bell"
-	"github.com/outmill/outmill/internal/sqltx"
 )
 
 // sqlNotify notifies nobody while PostgreSQL's queue of notifications is half full, because
@@ -180,7 +180,7 @@ func (n *notices) sendNow(ctx context.Context) error {
 // or the store is being closed.
 func (n *notices) waitTurn(after time.Duration) {
 	for {
-		_ = sqltx.Pause(n.ctx, after)
+		_ = storekit.Pause(n.ctx, after)
 		n.mu.Lock()
 		after = n.interval - time.Since(n.last)
 		if after <= 0 || n.ctx.Err() != nil {
@@ -207,7 +207,7 @@ func (n *notices) listen() {
 }
 
 func (n *notices) keepListening() {
-	pause := firstReconnect
+	waits := storekit.NewWaits(firstReconnect, lastReconnect)
 	for n.ctx.Err() == nil {
 		began := time.Now()
 		err := n.hear()
@@ -216,10 +216,9 @@ func (n *notices) keepListening() {
 		}
 		n.s.logger.Error("Not listening for notifications; readers poll until it works again", err, nil)
 		if time.Since(began) > lastReconnect {
-			pause = firstReconnect
+			waits.Reset()
 		}
-		_ = sqltx.Pause(n.ctx, pause/2+rand.N(pause))
-		pause = min(2*pause, lastReconnect)
+		_ = waits.Wait(n.ctx)
 	}
 }
 

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/outmill/outmill/internal/sqltx"
+	"github.com/outmill/outmill/storekit"
 )
 
 const (
@@ -21,7 +21,8 @@ const sqlReached = `SELECT count(*) FROM sqlite_sequence WHERE name = ? AND seq 
 // becomes visible to others: database/sql tells nobody of a commit.
 func (s *Store) watch(tx Handle, seq int64, topics []string) {
 	s.waker.watch(tx, topics, func(ctx context.Context) (committed bool) {
-		for pause := firstWatch; sqltx.Pause(ctx, pause) == nil; pause = min(2*pause, lastWatch) {
+		waits := storekit.NewWaits(firstWatch, lastWatch)
+		for waits.Wait(ctx) == nil {
 			var reached int
 			err := s.db.QueryRowContext(ctx, sqlReached, s.sql.prefix+"records", seq).Scan(&reached)
 			if err == nil && reached > 0 {

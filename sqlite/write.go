@@ -6,13 +6,13 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/sqltx"
+	"github.com/outmill/outmill/storekit"
 )
 
 const (
@@ -150,7 +150,8 @@ func (s *Store) usable(ctx context.Context) error {
 // whileBusy repeats fn until it meets the database free, with growing pauses.
 func (s *Store) whileBusy(ctx context.Context, fn func() error) error {
 	deadline := time.Now().Add(s.config.BusyTimeout)
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+	waits := storekit.NewWaits(firstPause, lastPause)
+	for {
 		err := fn()
 		if err == nil || !isBusy(err) {
 			return err
@@ -158,7 +159,7 @@ func (s *Store) whileBusy(ctx context.Context, fn func() error) error {
 		if time.Now().After(deadline) {
 			return s.busy(err)
 		}
-		if err := sqltx.Pause(ctx, pause/2+rand.N(pause)); err != nil {
+		if err := waits.Wait(ctx); err != nil {
 			return err
 		}
 	}

@@ -3,8 +3,9 @@ package sqltx
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"time"
+
+	"github.com/outmill/outmill/storekit"
 )
 
 const (
@@ -16,7 +17,7 @@ const (
 // Again runs fn until it succeeds, fails for a reason that does not pass, ctx
 // ends, or it has been tried ten times, with pauses that grow to 200 ms.
 func Again(ctx context.Context, passes func(error) bool, fn func() error) error {
-	pause := firstPause
+	waits := storekit.NewWaits(firstPause, lastPause)
 	for attempt := 1; ; attempt++ {
 		err := fn()
 		if err == nil || !passes(err) {
@@ -25,9 +26,8 @@ func Again(ctx context.Context, passes func(error) bool, fn func() error) error 
 		if attempt == attempts {
 			return fmt.Errorf("tried %d times: %w", attempts, err)
 		}
-		if err := Pause(ctx, pause/2+rand.N(pause)); err != nil {
+		if err := waits.Wait(ctx); err != nil {
 			return err
 		}
-		pause = min(2*pause, lastPause)
 	}
 }

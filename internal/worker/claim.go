@@ -24,7 +24,7 @@ func (w *Worker) claimLoop(ctx context.Context) {
 	if waker, ok := w.cfg.Queue.(storekit.Waker); ok {
 		waker.Wake(ctx, w.woken.add)
 	}
-	trouble := newPauses(100*time.Millisecond, w.cfg.MaxErrorBackoff)
+	trouble := storekit.NewWaits(100*time.Millisecond, w.cfg.MaxErrorBackoff)
 	for ctx.Err() == nil {
 		now := time.Now()
 		w.relieve(now)
@@ -39,15 +39,15 @@ func (w *Worker) claimLoop(ctx context.Context) {
 		}
 		switch {
 		case err == nil:
-			trouble.reset()
+			trouble.Reset()
 		case ctx.Err() != nil:
 		case found > 0:
 			// One topic is in trouble, and others are not.
-			trouble.reset()
+			trouble.Reset()
 			w.faults.Fault("A claim ended early, what it has leased is handled", err, watermill.LogFields{"count": found})
 			w.wait(ctx, time.After(firstPoll), nil, nil, nil)
 		default:
-			pause := trouble.next()
+			pause := trouble.Next()
 			w.faults.Fault("Claim failed, will try again", err, watermill.LogFields{"after": pause.String()})
 			w.wait(ctx, time.After(pause), nil, nil, nil)
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 const (
@@ -35,7 +36,7 @@ type stuck struct {
 	list   []stuckOutcome
 	// atOnce is how many outcomes the next call is for.
 	atOnce int
-	pauses *pauses
+	pauses *storekit.Waits
 	timer  *time.Timer
 	// at is when the next calls are due.
 	at time.Time
@@ -54,7 +55,7 @@ type stuckOutcome struct {
 func (w *Worker) newStuck() *stuck {
 	timer := time.NewTimer(time.Hour)
 	timer.Stop()
-	return &stuck{worker: w, timer: timer, pauses: newPauses(20*time.Millisecond, min(5*time.Second, w.cfg.MaxErrorBackoff))}
+	return &stuck{worker: w, timer: timer, pauses: storekit.NewWaits(20*time.Millisecond, min(5*time.Second, w.cfg.MaxErrorBackoff))}
 }
 
 // due sends when outcomes are to be tried again.
@@ -76,7 +77,7 @@ func (s *stuck) add(batch []outcome, err error) {
 
 // wait puts off the next calls.
 func (s *stuck) wait() {
-	pause := s.pauses.next()
+	pause := s.pauses.Next()
 	s.at = time.Now().Add(pause)
 	s.timer.Reset(pause)
 	s.tell(pause)
@@ -97,7 +98,7 @@ func (s *stuck) tryAgain(ctx context.Context) {
 		err := s.worker.tryToStore(ctx, convert(s.list[:n], func(o stuckOutcome) outcome { return o.outcome }))
 		if err == nil {
 			s.list, s.atOnce = s.list[n:], 2*s.atOnce
-			s.pauses.reset()
+			s.pauses.Reset()
 			misses = 0
 			continue
 		}
