@@ -5,23 +5,6 @@ import (
 	"time"
 )
 
-// The roles below are small so that whoever writes never sees what only a
-// worker needs. A store implements all that its engine can; [Store] is the
-// usual whole. All methods may be called concurrently.
-//
-// Append is done or not done, never half done. A call over many records is done or
-// not done for each of them: a store may carry it out in several steps (MongoDB
-// settles a list in several updates), and the caller may repeat it. A call returns
-// ctx.Err() (wrapped) when its context ends. An error does not say whether the call
-// was carried out, because the answer to a commit can be lost. In a transaction of its own a store
-// repeats what failed for a reason that passes (deadlock, serialization, busy);
-// in the caller's it returns the driver's error, wrapped. After Close every
-// method returns ErrClosed. Methods other than Append and TxOf ignore a
-// transaction in the context.
-//
-// DropGroup, Requeue and the adoption of records by RegisterGroup may have more
-// to do than one transaction should: they may use several, and may be repeated.
-
 // Writer appends records.
 type Writer interface {
 	// Append writes all the records or none. With a context that carries a
@@ -162,30 +145,28 @@ type Settlement struct {
 	Park bool
 }
 
-// Queue hands records out under leases and takes back what became of them.
+// Queue hands records out under leases, and takes back the outcome of their handling.
 //
-// The database's clock decides about due times, leases and expiry, never the
-// caller's. Ack, Abandon, Fail, Release, Snooze and Extend act only on leases
-// that still stand: the record is leased, by that owner, under that claim
-// number. A lease whose time is over still stands until the record is reaped
-// or claimed again. Leases that do not stand, and ids that do not exist, are
-// passed over in silence. The number of round trips of a call does not grow
-// with the number of leases, except on SQL Server, which needs one for each 900
+// The clock of the database decides about due times, leases and expiry, never the
+// caller's.
+//
+// Ack, Abandon, Fail, Release, Snooze and Extend act on valid leases. A lease is valid
+// while its record is leased by that owner under that claim number. It stays valid after
+// its end, until the record is reaped or claimed again; an ordered claim also ends the
+// expired leases of the keys that it hands out. A lease that is not valid, and an id that
+// does not exist, are ignored without an error. The number of round trips of a call does
+// not grow with the number of leases, except on SQL Server, which needs one for each 900
 // leases, and on MongoDB for steps of joins.
 //
-// A record whose lease ran out SuspectExpiries times since it was last
-// abandoned, snoozed or requeued is suspected of killing its worker: from then
-// on a claim that meets it first hands it out alone, one that meets it later
-// ends before it, and each further expiry counts as an attempt. The store
-// counts; whoever claims makes the record dead after the last attempt.
-//
-// What a reader owes: it finishes or releases what else it holds before it
-// starts a suspect, and claims nothing until that is settled; it starts no
-// handling after the lease's end, counted by its own monotonic clock from
-// before the claim; it does not start a record that it is still handling under
-// an older lease. Records that were merely prefetched beside a killer are then
-// never counted to death by it. (Other readers in the killer's process die with
-// it: what they are handling at the time may be counted.)
+// A record whose lease has expired SuspectExpiries times since it was last abandoned,
+// snoozed or requeued is a suspect: it may kill its worker. A claim that meets a suspect
+// first hands it out alone, and a claim that meets one later ends before it. From then on
+// each expiry counts as an attempt. The store counts; the reader makes the record dead
+// after the last attempt. Because a suspect is alone, records that were merely prefetched
+// with it do not use up their attempts. The reader therefore settles or releases all that
+// it holds before it starts a suspect, and claims nothing until the suspect is settled. It
+// starts no handling after the end of a lease, by its own monotonic clock from before the
+// claim, and no record that it still handles under an older lease.
 type Queue interface {
 	// RegisterGroup makes each registration's group a reader of its topics: from
 	// then on each appended message of these reaches the group, once. Records that waited for
@@ -369,7 +350,25 @@ type Schema interface {
 	StatementsFrom(version int) ([]string, error)
 }
 
-// Store is one outbox in one database, in all its roles.
+// Store is one outbox in one database, in all its roles. The roles are small, so that a
+// publisher does not see the methods of a worker. A store also has the roles of package
+// storekit that its engine supports.
+//
+// These rules hold for each method of each role:
+//
+//   - Methods may be called concurrently.
+//   - An error does not mean that nothing was written, because the answer to a commit can
+//     be lost. Every call but Append may be repeated.
+//   - A call for many records is atomic for each record, not for all of them: a store may
+//     carry it out in several steps. Append alone is atomic as a whole.
+//   - When the context ends, the method returns ctx.Err(), wrapped.
+//   - In a transaction of its own, a store repeats an attempt that failed for a reason
+//     that passes: a deadlock, a serialization failure, a busy database. In the caller's
+//     transaction it returns the error of the driver, wrapped.
+//   - Methods other than Append and TxOf ignore a transaction in the context.
+//   - After Close, methods return ErrClosed.
+//   - No method does unbounded work in one transaction. DropGroup, Requeue, and
+//     RegisterGroup, which adopts waiting records, may use several.
 type Store interface {
 	Writer
 	Queue

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -114,7 +115,7 @@ func (s section) run(t *testing.T, h Harness, options Options) {
 		t.Skip("not supported by this store: " + reason)
 	}
 	if s.joins {
-		if _, ok := h.New(t, options).(storekit.Joins); !ok {
+		if _, ok := outmill.As[storekit.Joins](h.New(t, options)); !ok {
 			t.Skip("the store is no storekit.Joins")
 		}
 	}

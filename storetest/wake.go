@@ -27,7 +27,7 @@ var hintWithin = time.Minute
 
 func (e *env) waker() storekit.Waker {
 	e.t.Helper()
-	waker, ok := e.store.(storekit.Waker)
+	waker, ok := outmill.As[storekit.Waker](e.store)
 	if !ok {
 		e.t.Skip("the store is no storekit.Waker: readers poll")
 	}

@@ -21,7 +21,7 @@ const firstPoll = 10 * time.Millisecond
 const gatherRecords = 5 * time.Millisecond
 
 func (w *Worker) claimLoop(ctx context.Context) {
-	if waker, ok := w.cfg.Queue.(storekit.Waker); ok {
+	if waker, ok := outmill.As[storekit.Waker](w.cfg.Queue); ok {
 		waker.Wake(ctx, w.woken.add)
 	}
 	trouble := storekit.NewWaits(100*time.Millisecond, w.cfg.MaxErrorBackoff)

@@ -75,7 +75,7 @@ const (
 // Maintained has the store do its own housekeeping until ctx ends, at a pace that leaves
 // the database to others. Errors are logged.
 func Maintained(ctx context.Context, queue outmill.Queue, log watermill.LoggerAdapter) {
-	janitor, ok := queue.(outmill.Janitor)
+	janitor, ok := outmill.As[outmill.Janitor](queue)
 	if !ok {
 		return
 	}
@@ -96,7 +96,7 @@ func Maintained(ctx context.Context, queue outmill.Queue, log watermill.LoggerAd
 // MaintainOnce has the store do the housekeeping that there is, for a process that ends
 // soon.
 func MaintainOnce(ctx context.Context, queue outmill.Queue) error {
-	janitor, ok := queue.(outmill.Janitor)
+	janitor, ok := outmill.As[outmill.Janitor](queue)
 	if !ok {
 		return nil
 	}
@@ -111,11 +111,11 @@ func MaintainOnce(ctx context.Context, queue outmill.Queue) error {
 // Tidy does one round for the store.
 func Tidy(ctx context.Context, queue outmill.Queue, log watermill.LoggerAdapter) error {
 	_, err := repeat(ctx, queue.ReapExpired)
-	if joins, ok := queue.(storekit.Joins); ok {
+	if joins, ok := outmill.As[storekit.Joins](queue); ok {
 		_, joinsErr := repeat(ctx, joins.DeleteJoins)
 		err = errors.Join(err, joinsErr)
 	}
-	janitor, ok := queue.(outmill.Janitor)
+	janitor, ok := outmill.As[outmill.Janitor](queue)
 	if !ok {
 		return err
 	}
@@ -161,7 +161,7 @@ func repeat(ctx context.Context, work func(context.Context, int) (int, error)) (
 // that no group has registered for, and those of this group that have been due
 // for longer than patience and that reads denies.
 func WarnUnread(ctx context.Context, queue outmill.Queue, log watermill.LoggerAdapter, group string, reads func(topic string) bool, patience time.Duration) error {
-	inspector, ok := queue.(outmill.Inspector)
+	inspector, ok := outmill.As[outmill.Inspector](queue)
 	if !ok {
 		return nil
 	}
