@@ -45,7 +45,7 @@ func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
 	if err != nil {
 		return err
 	}
-	a.report()
+	a.Report()
 	s.logger.Appended(session != nil, records...)
 	topics := bell.TopicsOf(records)
 	if session != nil {
@@ -70,48 +70,20 @@ func (s *Store) within(ctx context.Context, operation string, session *driver.Se
 	return s.explain(ctx, operation, err)
 }
 
-// topicKey names a dedup key of a topic.
-type topicKey struct {
-	Topic string `bson:"topic"`
-	Key   string `bson:"key"`
-}
-
 // appending is the work of one Append. It may be done more than once, and
-// changes no record before report.
+// changes no record before Report.
 type appending struct {
-	s         *Store
-	records   []*outmill.Record
-	ids       []outmill.WorkItemID
-	duplicate []bool
-	// first is the first record with each dedup key.
-	first map[topicKey]int
+	*storekit.Appending
+	s *Store
 }
 
 func newAppending(s *Store, records []*outmill.Record) *appending {
-	a := &appending{s: s, records: records, ids: make([]outmill.WorkItemID, len(records)), duplicate: make([]bool, len(records))}
-	for i, r := range records {
-		if a.ids[i] = r.ID; r.ID.IsZero() {
-			a.ids[i] = outmill.NewWorkItemID()
-		}
-		if r.DedupKey == "" {
-			continue
-		}
-		if a.first == nil {
-			a.first = map[topicKey]int{}
-		}
-		key := topicKey{r.Topic, r.DedupKey}
-		if _, seen := a.first[key]; seen {
-			a.duplicate[i] = true
-			continue
-		}
-		a.first[key] = i
-	}
-	return a
+	return &appending{storekit.NewAppending(records), s}
 }
 
 // check refuses what this store, or its setting, cannot do.
 func (a *appending) check() error {
-	for i, r := range a.records {
+	for i, r := range a.Records {
 		switch {
 		case len(r.Joins) > 0 && a.s.config.WithoutTransactions:
 			return &outmill.InvalidRecordError{Index: i, Field: "joins", Reason: "need transactions, and the store was made with WithoutTransactions"}
@@ -123,7 +95,7 @@ func (a *appending) check() error {
 }
 
 func (a *appending) isOneDocument() bool {
-	return len(a.records) == 1 && len(a.first) == 0 && len(a.records[0].Joins) == 0
+	return len(a.Records) == 1 && len(a.First) == 0 && len(a.Records[0].Joins) == 0
 }
 
 // runAlone writes without a transaction; a single record that several groups read
@@ -133,7 +105,7 @@ func (a *appending) runAlone(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if len(found.table().Of(a.records[0].Topic)) > 1 && !a.s.config.WithoutTransactions {
+	if len(found.table().Of(a.Records[0].Topic)) > 1 && !a.s.config.WithoutTransactions {
 		return a.s.once(ctx, a.run)
 	}
 	return a.insert(ctx, found)
@@ -152,7 +124,7 @@ func (a *appending) runUnchecked(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if len(a.first) > 0 {
+	if len(a.First) > 0 {
 		if err := a.deduplicate(ctx, found.Now); err != nil {
 			return err
 		}
@@ -216,14 +188,14 @@ func (a *appending) documents(table *routing.Table, now time.Time) ([]any, error
 		last = &d
 		return nil
 	}
-	for i, r := range a.records {
-		if a.duplicate[i] {
+	for i, r := range a.Records {
+		if a.Duplicate[i] {
 			continue
 		}
 		if _, known := groups[r.Topic]; !known {
 			groups[r.Topic] = table.Of(r.Topic)
 		}
-		d := documentOf(r, a.ids[i], now)
+		d := documentOf(r, a.IDs[i], now)
 		if a.s.config.EmbedJSON {
 			d.embed(d.Payload.bytes, a.s.config.MaxPayload)
 		}
@@ -245,7 +217,7 @@ func (a *appending) documents(table *routing.Table, now time.Time) ([]any, error
 	}
 	if last != nil {
 		last.Last = true
-		last.Wakes = wakes(bell.TopicsOf(a.records))
+		last.Wakes = wakes(bell.TopicsOf(a.Records))
 		raw, err := bson.Marshal(last)
 		if err != nil {
 			return nil, err
@@ -333,17 +305,17 @@ func ceilTime(t time.Time) time.Time {
 
 // dedupKey is a document of the dedup collection.
 type dedupKey struct {
-	ID        topicKey  `bson:"_id"`
-	ExpiresAt time.Time `bson:"expires_at"`
+	ID        storekit.DedupKey `bson:"_id"`
+	ExpiresAt time.Time         `bson:"expires_at"`
 }
 
 // deduplicate takes the dedup keys that are free. It looks before it writes,
 // since an error of the server ends the transaction: a key that somebody else
 // takes meanwhile is a write conflict, after which the transaction is repeated.
 func (a *appending) deduplicate(ctx context.Context, now time.Time) error {
-	wanted := make(bson.A, 0, len(a.first))
-	for key, i := range a.first {
-		a.duplicate[i] = false
+	wanted := make(bson.A, 0, len(a.First))
+	for key, i := range a.First {
+		a.Duplicate[i] = false
 		wanted = append(wanted, key)
 	}
 	cursor, err := a.s.dedup.Find(ctx, in("_id", wanted))
@@ -355,18 +327,18 @@ func (a *appending) deduplicate(ctx context.Context, now time.Time) error {
 		return err
 	}
 	until := now.Add(ceil(a.s.config.DedupWindow))
-	seen := map[topicKey]bool{}
+	seen := map[storekit.DedupKey]bool{}
 	var over bson.A
 	for _, k := range found {
 		seen[k.ID] = true
 		if k.ExpiresAt.After(now) {
-			a.duplicate[a.first[k.ID]] = true
+			a.Duplicate[a.First[k.ID]] = true
 			continue
 		}
 		over = append(over, k.ID)
 	}
 	var fresh []any
-	for key := range a.first {
+	for key := range a.First {
 		if !seen[key] {
 			fresh = append(fresh, dedupKey{key, until})
 		}
@@ -378,13 +350,4 @@ func (a *appending) deduplicate(ctx context.Context, now time.Time) error {
 		_, err = a.s.dedup.InsertMany(ctx, fresh)
 	}
 	return err
-}
-
-func (a *appending) report() {
-	for i, r := range a.records {
-		r.ID, r.Duplicate = a.ids[i], a.duplicate[i]
-		if r.MessageID == "" {
-			r.MessageID = r.ID.String()
-		}
-	}
 }

@@ -339,8 +339,8 @@ func (s *Store) FinishJoin(ctx context.Context, id outmill.JoinID, request store
 		return storekit.FinishResult{}, err
 	}
 	if follow != nil {
-		follow.report()
-		s.logger.Appended(false, follow.records...)
+		follow.Report()
+		s.logger.Appended(false, follow.Records...)
 		s.bell.Ring()
 	}
 	return result, nil
@@ -405,21 +405,11 @@ func (s *Store) end(ctx context.Context, join *joinDocument) error {
 // follow appends what is to be published when the join ends, nil where nothing
 // is.
 func (s *Store) follow(ctx context.Context, join storekit.Join, then func(storekit.Join) (*outmill.Record, error)) (*appending, error) {
-	if then == nil {
-		return nil, nil
-	}
-	record, err := then(join)
-	if err != nil || record == nil {
+	one, err := storekit.Followup(join, then, s.config.MaxPayload, func(ids []outmill.JoinID) ([]outmill.JoinID, error) { return s.thatTake(ctx, ids) })
+	if err != nil || one == nil {
 		return nil, err
 	}
-	if err := storekit.CheckRecords([]*outmill.Record{record}, s.config.MaxPayload); err != nil {
-		return nil, err
-	}
-	one := *record
-	if one.Joins, err = s.thatTake(ctx, one.Joins); err != nil {
-		return nil, err
-	}
-	a := newAppending(s, []*outmill.Record{&one})
+	a := newAppending(s, []*outmill.Record{one})
 	return a, a.runUnchecked(ctx)
 }
 

@@ -337,7 +337,7 @@ func (s *Store) hurryWaiting(ctx context.Context, ids bson.A) {
 // written, so that a caller's transaction stays usable.
 func (a *appending) checkSteps(ctx context.Context) error {
 	wanted, ids := map[uuid]int{}, touched{}
-	for _, record := range a.records {
+	for _, record := range a.Records {
 		for _, id := range record.Joins {
 			wanted[uuid(id)]++
 			ids[uuid(id)] = true
@@ -404,9 +404,9 @@ func (s *Store) countMembers(ctx context.Context, id outmill.JoinID) (int, error
 // attach makes members of the steps that were appended.
 func (a *appending) attach(ctx context.Context, table *routing.Table) error {
 	var members []any
-	for i, r := range a.records {
+	for i, r := range a.Records {
 		for _, id := range r.Joins {
-			m := newMember(id, uuid(a.ids[i]))
+			m := newMember(id, uuid(a.IDs[i]))
 			m.State.Open = max(1, len(table.Of(r.Topic)))
 			members = append(members, m)
 		}

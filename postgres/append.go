@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -143,7 +142,7 @@ func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
 	if err != nil {
 		return err
 	}
-	a.report()
+	a.Report()
 	s.logger.Appended(tx != nil, records...)
 	topics := bell.TopicsOf(records)
 	if tx != nil {
@@ -154,19 +153,12 @@ func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
 	return nil
 }
 
-// topicKey names a dedup key of a topic.
-type topicKey struct{ topic, key string }
-
 // appending is the work of one Append. It may be tried more than once, and
-// changes no record before report.
+// changes no record before Report.
 type appending struct {
-	s         *Store
-	records   []*outmill.Record
-	ids       []outmill.WorkItemID
-	metadata  []string
-	duplicate []bool
-	// first is the first record with each dedup key.
-	first map[topicKey]int
+	*storekit.Appending
+	s        *Store
+	metadata []string
 	// named are the ids that may have been used before.
 	named []string
 	// toRecords: the caller's snapshot is of before the log was turned on.
@@ -189,40 +181,15 @@ func (a *appending) load(ctx context.Context, r runner) (*routing.Table, error) 
 }
 
 func newAppending(s *Store, records []*outmill.Record) (*appending, error) {
-	a := &appending{
-		s: s, records: records,
-		ids:       make([]outmill.WorkItemID, len(records)),
-		metadata:  make([]string, len(records)),
-		duplicate: make([]bool, len(records)),
-	}
-	for i, r := range records {
-		if a.ids[i] = r.ID; r.ID.IsZero() {
-			a.ids[i] = outmill.NewWorkItemID()
-		} else if !fresh(r.ID) {
+	a := &appending{Appending: storekit.NewAppending(records), s: s}
+	for _, r := range records {
+		if !r.ID.IsZero() && !fresh(r.ID) {
 			a.named = append(a.named, r.ID.String())
 		}
-		if len(r.Metadata) > 0 {
-			text, err := json.Marshal(r.Metadata)
-			if err != nil {
-				return nil, fmt.Errorf("record %d: metadata: %w", i, err)
-			}
-			a.metadata[i] = string(text)
-		}
-		if err := rowLimits.Check(i, r, a.metadata[i]); err != nil {
-			return nil, err
-		}
-		if r.DedupKey == "" {
-			continue
-		}
-		if a.first == nil {
-			a.first = map[topicKey]int{}
-		}
-		key := topicKey{r.Topic, r.DedupKey}
-		if _, seen := a.first[key]; seen {
-			a.duplicate[i] = true
-			continue
-		}
-		a.first[key] = i
+	}
+	var err error
+	if a.metadata, err = a.Metadata(rowLimits.Check); err != nil {
+		return nil, err
 	}
 	return a, nil
 }
@@ -267,7 +234,7 @@ func (a *appending) explained(err error) error {
 // large tells whether the payloads make a statement that is near a limit.
 func (a *appending) large() bool {
 	size := 0
-	for _, r := range a.records {
+	for _, r := range a.Records {
 		size += len(r.Payload)
 	}
 	return size >= copyBytes
@@ -342,7 +309,7 @@ type send func(context.Context, ...step) error
 func (a *appending) put(ctx context.Context, table *routing.Table, r runner, last send) (fits bool, err error) {
 	rows := a.rows(table)
 	var steps []step
-	if topics := bell.TopicsOf(a.records); a.s.notices.due(topics) {
+	if topics := bell.TopicsOf(a.Records); a.s.notices.due(topics) {
 		steps = append(steps, a.s.notices.step(topics))
 	}
 	logged := a.s.logged(rows.list) && len(a.named) == 0 && !a.toRecords
@@ -350,7 +317,7 @@ func (a *appending) put(ctx context.Context, table *routing.Table, r runner, las
 		return false, err
 	}
 	weight := rows.weight()
-	if to := r.copier(); to != nil && len(a.first) == 0 && (len(rows.list) >= copyFrom || len(rows.list) > 1 && weight >= copyBytes) {
+	if to := r.copier(); to != nil && len(a.First) == 0 && (len(rows.list) >= copyFrom || len(rows.list) > 1 && weight >= copyBytes) {
 		if logged {
 			fits, err = a.copyLog(ctx, table, rows.list, r, to)
 		} else {
@@ -368,7 +335,7 @@ func (a *appending) put(ctx context.Context, table *routing.Table, r runner, las
 }
 
 func (a *appending) insert(ctx context.Context, rows rows, logged bool, joining joinSteps, steps []step, last send) (fits bool, err error) {
-	if len(a.first) > 0 {
+	if len(a.First) > 0 {
 		err = last(ctx, append([]step{a.insertNew(rows, logged, joining, &fits)}, steps...)...)
 		return fits, err
 	}
@@ -400,9 +367,9 @@ func (a *appending) insert(ctx context.Context, rows rows, logged bool, joining 
 
 func (a *appending) insertNew(rows rows, logged bool, joining joinSteps, fits *bool) step {
 	var topics, keys []string
-	for key, i := range a.first {
-		a.duplicate[i] = true
-		topics, keys = append(topics, key.topic), append(keys, key.key)
+	for key, i := range a.First {
+		a.Duplicate[i] = true
+		topics, keys = append(topics, key.Topic), append(keys, key.Key)
 	}
 	template, args := sqlInsertNew, append(rows.columns(), a.s.config.DedupWindow.Microseconds(), topics, keys)
 	withSteps := sqlInsertNewSteps
@@ -416,21 +383,12 @@ func (a *appending) insertNew(rows rows, logged bool, joining joinSteps, fits *b
 		template: template,
 		args:     args,
 		row: func(scan func(...any) error) error {
-			var free topicKey
-			if err := scan(fits, &free.topic, &free.key); err != nil || free.topic == "" {
+			var free storekit.DedupKey
+			if err := scan(fits, &free.Topic, &free.Key); err != nil || free.Topic == "" {
 				return err
 			}
-			a.duplicate[a.first[free]] = false
+			a.Duplicate[a.First[free]] = false
 			return nil
 		},
-	}
-}
-
-func (a *appending) report() {
-	for i, r := range a.records {
-		r.ID, r.Duplicate = a.ids[i], a.duplicate[i]
-		if r.MessageID == "" {
-			r.MessageID = r.ID.String()
-		}
 	}
 }

@@ -65,7 +65,7 @@ func (a *Appender) Statement(records ...*outmill.Record) (query string, args []a
 	// The function knows the groups.
 	list := make([]row, len(records))
 	for i, r := range records {
-		list[i] = newRow(r, made.ids[i], made.metadata[i])
+		list[i] = newRow(r, made.IDs[i], made.metadata[i])
 	}
 	rows := rows{list: list}
 	if weight := rows.weight(); weight > maxMessage {

@@ -30,11 +30,10 @@ type rows struct {
 }
 
 func (a *appending) rows(table *routing.Table) rows {
-	list := make([]row, 0, len(a.records))
+	list := make([]row, 0, len(a.Records))
 	readers := map[string][]string{}
-	for i, r := range a.records {
-		// A record whose key came before in this call is no candidate at all.
-		if a.duplicate[i] && a.first[topicKey{r.Topic, r.DedupKey}] != i {
+	for i, r := range a.Records {
+		if a.Repeats(i) {
 			continue
 		}
 		groups, known := readers[r.Topic]
@@ -44,7 +43,7 @@ func (a *appending) rows(table *routing.Table) rows {
 			}
 			readers[r.Topic] = groups
 		}
-		each := newRow(r, a.ids[i], a.metadata[i])
+		each := newRow(r, a.IDs[i], a.metadata[i])
 		for n, group := range groups {
 			if each.group = group; n > 0 {
 				each.id = outmill.NewWorkItemID()

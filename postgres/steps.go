@@ -119,7 +119,7 @@ func (s *Store) hurryDecided(ctx context.Context, ids []string) error {
 func (a *appending) checkSteps(ctx context.Context, r runner) error {
 	wanted := map[outmill.JoinID]int{}
 	var ids []string
-	for _, record := range a.records {
+	for _, record := range a.Records {
 		for _, id := range record.Joins {
 			if wanted[id]++; wanted[id] == 1 {
 				ids = append(ids, id.String())
@@ -165,9 +165,9 @@ func (j joinSteps) args() []any { return []any{j.joins, j.steps, j.open} }
 
 func (a *appending) stepsOfJoins(table *routing.Table) joinSteps {
 	var found joinSteps
-	for i, r := range a.records {
+	for i, r := range a.Records {
 		for _, id := range r.Joins {
-			found.joins, found.steps = append(found.joins, id.String()), append(found.steps, a.ids[i].String())
+			found.joins, found.steps = append(found.joins, id.String()), append(found.steps, a.IDs[i].String())
 			found.open = append(found.open, int64(max(1, len(table.Of(r.Topic)))))
 		}
 	}

@@ -53,7 +53,7 @@ func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
 	if len(records) == 0 {
 		return s.explain(ctx, operation, s.usable(ctx))
 	}
-	batch := &appending{records: records}
+	batch := newAppending(records)
 	if tx != nil {
 		err = s.within(ctx, operation, tx, batch.run)
 	} else {
@@ -62,7 +62,7 @@ func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
 	if err != nil {
 		return err
 	}
-	batch.report()
+	batch.Report()
 	s.logger.Appended(tx != nil, records...)
 	if batch.last == 0 {
 		return nil
@@ -78,31 +78,26 @@ func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
 }
 
 // appending is the work of one Append. run may be called again after it
-// failed, and changes no record; report does.
+// failed, and changes no record; Report does.
 type appending struct {
-	records   []*outmill.Record
-	ids       []outmill.WorkItemID
-	duplicate []bool
+	*storekit.Appending
 	// last is the place in the order of the last row, 0 where there is none.
 	last int64
+}
+
+func newAppending(records []*outmill.Record) *appending {
+	return &appending{Appending: storekit.NewAppending(records)}
 }
 
 // rowLimits are SQLite's, less what is noted in a row later.
 var rowLimits = limits.Rows{Row: 1e9 - 1<<16, Metadata: 1e9 - 1<<16, PayloadTimes: 1}
 
-// topicKey names a key of a topic, or a dedup key of a topic.
+// topicKey names a key of a topic.
 type topicKey struct{ topic, key string }
 
 type laneKey struct{ group, topic, key string }
 
 func (a *appending) run(ctx context.Context, t *txn) error {
-	a.ids = make([]outmill.WorkItemID, len(a.records))
-	a.duplicate = make([]bool, len(a.records))
-	for i, r := range a.records {
-		if a.ids[i] = r.ID; r.ID.IsZero() {
-			a.ids[i] = outmill.NewWorkItemID()
-		}
-	}
 	// Whatever is refused is refused before anything is written.
 	if err := t.checkSteps(ctx, a.steps()); err != nil {
 		return err
@@ -131,7 +126,7 @@ func (a *appending) run(ctx context.Context, t *txn) error {
 // steps counts the steps that the append adds to each join.
 func (a *appending) steps() map[outmill.JoinID]int {
 	var steps map[outmill.JoinID]int
-	for _, r := range a.records {
+	for _, r := range a.Records {
 		for _, id := range r.Joins {
 			if steps == nil {
 				steps = map[outmill.JoinID]int{}
@@ -144,36 +139,19 @@ func (a *appending) steps() map[outmill.JoinID]int {
 
 func (a *appending) attachments(routes *routing.Table) []attachment {
 	var list []attachment
-	for i, r := range a.records {
+	for i, r := range a.Records {
 		for _, id := range r.Joins {
-			list = append(list, attachment{join: id, step: a.ids[i], open: max(1, len(routes.Of(r.Topic)))})
+			list = append(list, attachment{join: id, step: a.IDs[i], open: max(1, len(routes.Of(r.Topic)))})
 		}
 	}
 	return list
 }
 
-func (a *appending) report() {
-	for i, r := range a.records {
-		r.ID, r.Duplicate = a.ids[i], a.duplicate[i]
-		if r.MessageID == "" {
-			r.MessageID = r.ID.String()
-		}
-	}
-}
-
 func (a *appending) deduplicate(ctx context.Context, t *txn) error {
-	var wanted [][2]string
-	first := map[topicKey]int{}
-	for i, r := range a.records {
-		if r.DedupKey == "" {
-			continue
-		}
-		a.duplicate[i] = true
-		key := topicKey{r.Topic, r.DedupKey}
-		if _, seen := first[key]; !seen {
-			first[key] = i
-			wanted = append(wanted, [2]string{r.Topic, r.DedupKey})
-		}
+	wanted := make([][2]string, 0, len(a.First))
+	for key, i := range a.First {
+		a.Duplicate[i] = true
+		wanted = append(wanted, [2]string{key.Topic, key.Key})
 	}
 	if len(wanted) == 0 {
 		return nil
@@ -182,10 +160,10 @@ func (a *appending) deduplicate(ctx context.Context, t *txn) error {
 	if err != nil {
 		return err
 	}
-	free, err := list(ctx, t, func(rows *sql.Rows, k *topicKey) error { return rows.Scan(&k.topic, &k.key) },
+	free, err := list(ctx, t, func(rows *sql.Rows, k *storekit.DedupKey) error { return rows.Scan(&k.Topic, &k.Key) },
 		sqlDedup, string(keys), t.after(t.s.config.DedupWindow), t.now)
 	for _, key := range free {
-		a.duplicate[first[key]] = false
+		a.Duplicate[a.First[key]] = false
 	}
 	return err
 }
@@ -198,7 +176,7 @@ func (a *appending) blockedLanes(ctx context.Context, t *txn, routes *routing.Ta
 	}
 	var wanted [][3]string
 	asked := map[topicKey]bool{}
-	for _, r := range a.records {
+	for _, r := range a.Records {
 		key := topicKey{r.Topic, r.Key}
 		if r.Key == "" || asked[key] {
 			continue
@@ -227,10 +205,10 @@ func (a *appending) blockedLanes(ctx context.Context, t *txn, routes *routing.Ta
 // rows returns the arguments of each row to insert: one for each group of
 // each record, or one without a group.
 func (a *appending) rows(now int64, routes *routing.Table, blocked map[laneKey]bool) ([][]any, error) {
-	rows := make([][]any, 0, len(a.records))
+	rows := make([][]any, 0, len(a.Records))
 	readers := map[string][]string{}
-	for i, r := range a.records {
-		if a.duplicate[i] {
+	for i, r := range a.Records {
+		if a.Duplicate[i] {
 			continue
 		}
 		metadata, err := metadataText(r.Metadata)
@@ -246,11 +224,11 @@ func (a *appending) rows(now int64, routes *routing.Table, blocked map[laneKey]b
 			readers[r.Topic] = groups
 		}
 		if len(groups) == 0 {
-			rows = append(rows, insertion(r, a.ids[i], a.ids[i], nil, stageLine, now, metadata))
+			rows = append(rows, insertion(r, a.IDs[i], a.IDs[i], nil, stageLine, now, metadata))
 			continue
 		}
 		for n, group := range groups {
-			id := a.ids[i]
+			id := a.IDs[i]
 			if n > 0 {
 				id = outmill.NewWorkItemID()
 			}
@@ -258,7 +236,7 @@ func (a *appending) rows(now int64, routes *routing.Table, blocked map[laneKey]b
 			if blocked[laneKey{group, r.Topic, r.Key}] {
 				stage = stageHeld
 			}
-			rows = append(rows, insertion(r, a.ids[i], id, group, stage, now, metadata))
+			rows = append(rows, insertion(r, a.IDs[i], id, group, stage, now, metadata))
 		}
 	}
 	return rows, nil

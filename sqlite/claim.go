@@ -166,45 +166,15 @@ const candidateColumns = `seq, key, stage, max(next_at, created_at), expires_at,
 
 func (c *claim) run(ctx context.Context, t *txn) error {
 	*c = claim{req: c.req, atOnce: c.atOnce, topics: c.topics, owner: c.req.Owner.String(), looks: max(minLooks, 10*c.req.Limit), admits: c.atOnce.Admit(c.req.Limit)}
-	share := (c.req.Limit + len(c.topics) - 1) / len(c.topics)
-	open, err := c.serve(ctx, t, c.topics, share)
-	if err != nil {
-		return err
-	}
-	// What topics with little to claim have left over goes to the others.
-	if len(open) > 0 && share < c.req.Limit {
-		_, err = c.serve(ctx, t, open, c.req.Limit)
-	}
-	return err
-}
-
-// serve takes up to share records of each topic, and returns the topics that
-// may have more.
-func (c *claim) serve(ctx context.Context, t *txn, topics []string, share int) ([]string, error) {
-	var open []string
-	for _, topic := range topics {
-		if c.room() <= 0 {
-			break
-		}
-		before := len(c.records)
-		want := min(share, c.room())
-		var err error
+	return storekit.ServeTopics(c.topics, c.req.Limit, c.room, func() int { return len(c.records) }, func(topic string, want int) error {
 		switch c.req.Order {
 		case outmill.OrderKey:
-			err = c.takeByKey(ctx, t, topic, want)
+			return c.takeByKey(ctx, t, topic, want)
 		case outmill.OrderTopic:
-			err = c.takeByTopic(ctx, t, topic, want)
-		default:
-			err = c.takeAny(ctx, t, topic, want)
+			return c.takeByTopic(ctx, t, topic, want)
 		}
-		if err != nil {
-			return nil, err
-		}
-		if len(c.records)-before == want {
-			open = append(open, topic)
-		}
-	}
-	return open, nil
+		return c.takeAny(ctx, t, topic, want)
+	})
 }
 
 // room is how many records the claim may still take.

@@ -317,8 +317,8 @@ func (s *Store) FinishJoin(ctx context.Context, id outmill.JoinID, request store
 		return storekit.FinishResult{}, err
 	}
 	if follow != nil {
-		follow.report()
-		s.logger.Appended(false, follow.records...)
+		follow.Report()
+		s.logger.Appended(false, follow.Records...)
 		s.waker.bell.Ring()
 	}
 	return result, nil
@@ -347,21 +347,11 @@ func (t *txn) finish(ctx context.Context, join *storekit.Join, request storekit.
 // follow appends what is to be published when the join ends, nil where nothing
 // is.
 func (t *txn) follow(ctx context.Context, join storekit.Join, then func(storekit.Join) (*outmill.Record, error)) (*appending, error) {
-	if then == nil {
-		return nil, nil
-	}
-	record, err := then(join)
-	if err != nil || record == nil {
+	one, err := storekit.Followup(join, then, t.s.config.MaxPayload, func(ids []outmill.JoinID) ([]outmill.JoinID, error) { return t.thatTake(ctx, ids) })
+	if err != nil || one == nil {
 		return nil, err
 	}
-	if err := storekit.CheckRecords([]*outmill.Record{record}, t.s.config.MaxPayload); err != nil {
-		return nil, err
-	}
-	one := *record
-	if one.Joins, err = t.thatTake(ctx, one.Joins); err != nil {
-		return nil, err
-	}
-	follow := &appending{records: []*outmill.Record{&one}}
+	follow := newAppending([]*outmill.Record{one})
 	return follow, follow.run(ctx, t)
 }
 

@@ -3,8 +3,6 @@ package sqlserver
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
-	"fmt"
 	"math"
 	"time"
 
@@ -41,7 +39,7 @@ func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
 	if err != nil {
 		return err
 	}
-	a.report()
+	a.Report()
 	s.logger.Appended(tx != nil, records...)
 	topics := bell.TopicsOf(records)
 	if tx != nil {
@@ -52,54 +50,19 @@ func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
 	return nil
 }
 
-// topicKey names a dedup key of a topic.
-type topicKey struct{ topic, key string }
-
 // appending is the work of one Append. It may be tried more than once, and
-// changes no record before report.
+// changes no record before Report.
 type appending struct {
-	s         *Store
-	records   []*outmill.Record
-	ids       []outmill.WorkItemID
-	metadata  []string
-	duplicate []bool
-	// first is the first record with each dedup key.
-	first map[topicKey]int
+	*storekit.Appending
+	s        *Store
+	metadata []string
 }
 
 func newAppending(s *Store, records []*outmill.Record) (*appending, error) {
-	a := &appending{
-		s: s, records: records,
-		ids:       make([]outmill.WorkItemID, len(records)),
-		metadata:  make([]string, len(records)),
-		duplicate: make([]bool, len(records)),
-		first:     map[topicKey]int{},
-	}
-	for i, r := range records {
-		if a.ids[i] = r.ID; r.ID.IsZero() {
-			a.ids[i] = outmill.NewWorkItemID()
-		}
-		if len(r.Metadata) > 0 {
-			text, err := json.Marshal(r.Metadata)
-			if err != nil {
-				return nil, fmt.Errorf("record %d: metadata: %w", i, err)
-			}
-			a.metadata[i] = string(text)
-		}
-		if err := rowLimits.Check(i, r, a.metadata[i]); err != nil {
-			return nil, err
-		}
-		if r.DedupKey == "" {
-			continue
-		}
-		key := topicKey{r.Topic, r.DedupKey}
-		if _, seen := a.first[key]; seen {
-			a.duplicate[i] = true
-			continue
-		}
-		a.first[key] = i
-	}
-	return a, nil
+	a := &appending{Appending: storekit.NewAppending(records), s: s}
+	var err error
+	a.metadata, err = a.Metadata(rowLimits.Check)
+	return a, err
 }
 
 // rowLimits are those of SQL Server: the column Size is an INT, and NVARCHAR(MAX) has
@@ -148,16 +111,16 @@ func (a *appending) put(ctx context.Context, table *routing.Table, on querier) (
 		},
 	}
 	c.reset = func() {
-		for _, i := range a.first {
-			a.duplicate[i] = true
+		for _, i := range a.First {
+			a.Duplicate[i] = true
 		}
 	}
 	c.sets = []reader{func(scan func(...any) error) error {
-		var free topicKey
-		if err := scan(&fits, &free.topic, &free.key); err != nil || free.topic == "" {
+		var free storekit.DedupKey
+		if err := scan(&fits, &free.Topic, &free.Key); err != nil || free.Topic == "" {
 			return err
 		}
-		a.duplicate[a.first[free]] = false
+		a.Duplicate[a.First[free]] = false
 		return nil
 	}}
 	err = a.s.do(ctx, on, c)
@@ -169,26 +132,16 @@ func isPool(on querier) bool {
 	return is
 }
 
-func (a *appending) report() {
-	for i, r := range a.records {
-		r.ID, r.Duplicate = a.ids[i], a.duplicate[i]
-		if r.MessageID == "" {
-			r.MessageID = r.ID.String()
-		}
-	}
-}
-
 // rows are one for each group of a record, or one without a group.
 func (a *appending) rows(table *routing.Table) []newRow {
-	rows := make([]newRow, 0, len(a.records))
+	rows := make([]newRow, 0, len(a.Records))
 	add := func(row newRow, id outmill.WorkItemID) {
 		row.Place, row.ID, row.IDBytes = int64(len(rows)), id.String(), id[:]
 		rows = append(rows, row)
 	}
 	readers := map[string][]string{}
-	for i, r := range a.records {
-		// A record whose key came before in this call is no candidate at all.
-		if r.DedupKey != "" && a.first[topicKey{r.Topic, r.DedupKey}] != i {
+	for i, r := range a.Records {
+		if a.Repeats(i) {
 			continue
 		}
 		groups, known := readers[r.Topic]
@@ -198,10 +151,10 @@ func (a *appending) rows(table *routing.Table) []newRow {
 		}
 		row := a.row(i)
 		if len(groups) == 0 {
-			add(row, a.ids[i])
+			add(row, a.IDs[i])
 		}
 		for n, group := range groups {
-			id := a.ids[i]
+			id := a.IDs[i]
 			if n > 0 {
 				id = outmill.NewWorkItemID()
 			}
@@ -213,21 +166,21 @@ func (a *appending) rows(table *routing.Table) []newRow {
 }
 
 func (a *appending) row(i int) newRow {
-	of, text := a.records[i], a.s.text
+	of, text := a.Records[i], a.s.text
 	row := newRow{
 		Topic: text(of.Topic), Key: text(of.Key), Size: int64(of.Size()), MessageID: text(of.MessageID), CorrelationID: some(text(of.CorrelationID)),
 		CausationID: some(text(of.CausationID)), TenantID: some(text(of.TenantID)), TraceParent: some(text(of.TraceParent)), TraceState: some(text(of.TraceState)),
 		DedupKey: text(of.DedupKey), Metadata: some(text(a.metadata[i])), Payload: of.Payload,
 	}
 	if row.MessageID == "" {
-		row.MessageID = a.ids[i].String()
+		row.MessageID = a.IDs[i].String()
 		row.Size += int64(len(row.MessageID))
 	}
 	if row.Payload == nil {
 		row.Payload = []byte{}
 	}
 	if len(of.Joins) > 0 {
-		row.Step, row.Joins = a.ids[i][:], some(steps.Text(of.Joins))
+		row.Step, row.Joins = a.IDs[i][:], some(steps.Text(of.Joins))
 	}
 	if !of.WaitsFor.IsZero() {
 		row.WaitsFor = of.WaitsFor[:]

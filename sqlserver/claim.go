@@ -131,42 +131,17 @@ func (c *claim) room() int {
 	return c.req.Limit - len(c.records)
 }
 
-func (c *claim) serveAll(ctx context.Context, topics []string) error {
-	if c.req.Order == outmill.OrderNone {
-		return c.takeAny(ctx, topics)
-	}
-	limit := min(c.req.Limit, maxAtOnce)
-	share := (limit + len(topics) - 1) / len(topics)
-	open, err := c.serve(ctx, topics, share)
-	// What topics with little to claim have left over goes to the others.
-	if err == nil && len(open) > 0 && share < limit {
-		_, err = c.serve(ctx, open, limit)
-	}
-	return err
-}
+func (c *claim) taken() int { return len(c.records) }
 
-// serve takes up to share records of each topic, and returns the topics that
-// may have more.
-func (c *claim) serve(ctx context.Context, topics []string, share int) ([]string, error) {
+func (c *claim) serveAll(ctx context.Context, topics []string) error {
 	take := c.takeByKey
-	if c.req.Order == outmill.OrderTopic {
+	switch c.req.Order {
+	case outmill.OrderNone:
+		return c.takeAny(ctx, topics)
+	case outmill.OrderTopic:
 		take = c.takeByTopic
 	}
-	var open []string
-	for _, topic := range topics {
-		if c.room() <= 0 {
-			break
-		}
-		before := len(c.records)
-		want := min(share, c.room())
-		if err := take(ctx, topic, want); err != nil {
-			return nil, err
-		}
-		if len(c.records)-before == want {
-			open = append(open, topic)
-		}
-	}
-	return open, nil
+	return storekit.ServeTopics(topics, min(c.req.Limit, maxAtOnce), c.room, c.taken, func(topic string, want int) error { return take(ctx, topic, want) })
 }
 
 // takeAny takes records without an order: the oldest due first, of each topic

@@ -472,8 +472,8 @@ func (s *Store) FinishJoin(ctx context.Context, id outmill.JoinID, request store
 		return storekit.FinishResult{}, err
 	}
 	if follow != nil {
-		follow.report()
-		s.logger.Appended(false, follow.records...)
+		follow.Report()
+		s.logger.Appended(false, follow.Records...)
 		s.bell.Ring()
 	}
 	if result.Finished || request.Seal {
@@ -537,21 +537,11 @@ func (t *joinTx) end(ctx context.Context, join *countedJoin) error {
 // follow appends what is to be published when the join ends, nil where nothing
 // is.
 func (t *joinTx) follow(ctx context.Context, join storekit.Join, then func(storekit.Join) (*outmill.Record, error)) (*appending, error) {
-	if then == nil {
-		return nil, nil
-	}
-	record, err := then(join)
-	if err != nil || record == nil {
+	one, err := storekit.Followup(join, then, t.s.config.MaxPayload, func(ids []outmill.JoinID) ([]outmill.JoinID, error) { return t.thatTake(ctx, ids) })
+	if err != nil || one == nil {
 		return nil, err
 	}
-	if err := storekit.CheckRecords([]*outmill.Record{record}, t.s.config.MaxPayload); err != nil {
-		return nil, err
-	}
-	one := *record
-	if one.Joins, err = t.thatTake(ctx, one.Joins); err != nil {
-		return nil, err
-	}
-	a, err := newAppending(t.s, []*outmill.Record{&one})
+	a, err := newAppending(t.s, []*outmill.Record{one})
 	if err != nil {
 		return nil, err
 	}

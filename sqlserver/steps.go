@@ -94,7 +94,7 @@ func hexes[T ~[16]byte](ids []T) []string {
 func (a *appending) checkSteps(ctx context.Context, on querier) error {
 	wanted := map[outmill.JoinID]int{}
 	var ids []outmill.JoinID
-	for _, record := range a.records {
+	for _, record := range a.Records {
 		for _, id := range record.Joins {
 			if wanted[id]++; wanted[id] == 1 {
 				ids = append(ids, id)
@@ -132,13 +132,13 @@ func (j *countedJoin) takes(id outmill.JoinID, n int) error {
 // members are the steps of the append.
 func (a *appending) members(table *routing.Table) []memberRow {
 	var rows []memberRow
-	for i, r := range a.records {
+	for i, r := range a.Records {
 		message := r.MessageID
 		if message == "" {
-			message = a.ids[i].String()
+			message = a.IDs[i].String()
 		}
 		for _, id := range r.Joins {
-			rows = append(rows, memberRow{id[:], id.String(), a.ids[i][:], a.s.text(message), int64(max(1, len(table.Of(r.Topic))))})
+			rows = append(rows, memberRow{id[:], id.String(), a.IDs[i][:], a.s.text(message), int64(max(1, len(table.Of(r.Topic))))})
 		}
 	}
 	return rows

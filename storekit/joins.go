@@ -349,3 +349,26 @@ type Joins interface {
 	// retains them, with their steps.
 	DeleteJoins(ctx context.Context, limit int) (int, error)
 }
+
+// Followup is the record to append as the join ends, nil for none: a copy of the record
+// that then returns, as a step of those of its joins that take one. takes returns them. A
+// store calls it in the transaction that ends the join.
+func Followup(join Join, then func(Join) (*outmill.Record, error), maxPayload int, takes func([]outmill.JoinID) ([]outmill.JoinID, error)) (*outmill.Record, error) {
+	if then == nil {
+		return nil, nil
+	}
+	record, err := then(join)
+	if err != nil || record == nil {
+		return nil, err
+	}
+	if err := CheckRecords([]*outmill.Record{record}, maxPayload); err != nil {
+		return nil, err
+	}
+	follow := *record
+	if len(follow.Joins) > 0 {
+		if follow.Joins, err = takes(follow.Joins); err != nil {
+			return nil, err
+		}
+	}
+	return &follow, nil
+}

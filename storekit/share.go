@@ -1,0 +1,35 @@
+package storekit
+
+// ServeTopics claims up to limit records of the topics: of each topic its share, and then
+// of those that have more what the others left over. room is how many more records the
+// claim has room for, taken how many it has, and take claims up to want records of a
+// topic.
+func ServeTopics(topics []string, limit int, room, taken func() int, take func(topic string, want int) error) error {
+	if len(topics) == 0 {
+		return nil
+	}
+	share := (limit + len(topics) - 1) / len(topics)
+	open, err := serve(topics, share, room, taken, take)
+	if err == nil && len(open) > 0 && share < limit {
+		_, err = serve(open, limit, room, taken, take)
+	}
+	return err
+}
+
+// serve returns the topics that may have more.
+func serve(topics []string, share int, room, taken func() int, take func(topic string, want int) error) ([]string, error) {
+	var open []string
+	for _, topic := range topics {
+		if room() <= 0 {
+			break
+		}
+		before, want := taken(), min(share, room())
+		if err := take(topic, want); err != nil {
+			return nil, err
+		}
+		if taken()-before == want {
+			open = append(open, topic)
+		}
+	}
+	return open, nil
+}
