@@ -41,9 +41,7 @@ func (s *Store) explain(ctx context.Context, operation string, err error) error 
 	if cause := ctx.Err(); cause != nil && !errors.Is(err, cause) {
 		err = fmt.Errorf("%w (%w)", cause, err)
 	}
-	if s.closed.Load() && !errors.Is(err, outmill.ErrClosed) {
-		err = fmt.Errorf("%w: %w", outmill.ErrClosed, err)
-	}
+	err = s.life.Explain(err)
 	return fmt.Errorf("outmill/mongo: %s %s: %w", s.config.Name, operation, err)
 }
 

@@ -35,7 +35,7 @@ func (s *Store) RegisterGroup(ctx context.Context, regs ...outmill.Registration)
 	if err := storekit.CheckRegistrations(regs); err != nil || len(regs) == 0 {
 		return s.explain(ctx, operation, errors.Join(err, s.usable(ctx)))
 	}
-	s.checked.Store(false)
+	s.life.CheckAgain()
 	adopted := 0
 	for _, reg := range regs {
 		if err := s.do(ctx, operation, func(ctx context.Context) error { return s.register(ctx, reg) }); err != nil {

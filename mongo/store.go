@@ -53,9 +53,8 @@ type Store struct {
 	clock   clock
 	// inUse are the callers' transactions that are being appended to, and the
 	// lines that this process claims from in order.
-	inUse   sqltx.Locks
-	checked atomic.Bool
-	closed  atomic.Bool
+	inUse sqltx.Locks
+	life  storekit.Lifecycle
 }
 
 // closeWithin bounds how long Close waits for the operations of a client that
@@ -121,7 +120,7 @@ func (s *Store) Name() string { return s.config.Name }
 // It may be called more than once. Other methods then return
 // outmill.ErrClosed.
 func (s *Store) Close() error {
-	if s.closed.Swap(true) {
+	if !s.life.End() {
 		return nil
 	}
 	streams.leave(s)
@@ -138,25 +137,11 @@ func (s *Store) Close() error {
 	return nil
 }
 
-func (s *Store) usable(ctx context.Context) error {
-	if s.closed.Load() {
-		return outmill.ErrClosed
-	}
-	return ctx.Err()
-}
+func (s *Store) usable(ctx context.Context) error { return s.life.Usable(ctx) }
 
 // ready checks what can be checked before an operation begins; the schema's
 // version until it was found right once.
-func (s *Store) ready(ctx context.Context) error {
-	if err := s.usable(ctx); err != nil || s.checked.Load() {
-		return err
-	}
-	if err := s.checkOrEnsure(ctx); err != nil {
-		return err
-	}
-	s.checked.Store(true)
-	return nil
-}
+func (s *Store) ready(ctx context.Context) error { return s.life.Ready(ctx, s.checkOrEnsure) }
 
 func (s *Store) checkOrEnsure(ctx context.Context) error {
 	if s.config.EnsureSchema {

@@ -66,7 +66,7 @@ func (s *Store) streamOf() streamOf {
 func (r *registry) join(s *Store) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if s.closed.Load() || s.changes.Load() != nil {
+	if s.life.Closed() || s.changes.Load() != nil {
 		return
 	}
 	c := r.known[s.streamOf()]

@@ -215,7 +215,7 @@ func (s *Store) lookForTopics(ctx context.Context, req outmill.ClaimRequest) (du
 		}
 	}
 	if err == nil && turned {
-		s.checked.Store(false)
+		s.life.CheckAgain()
 		return s.lookForTopics(ctx, req)
 	}
 	return due, unrouted, err

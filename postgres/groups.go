@@ -187,7 +187,7 @@ func (s *Store) RegisterGroup(ctx context.Context, regs ...outmill.Registration)
 	if err := storekit.CheckRegistrations(regs); err != nil || len(regs) == 0 {
 		return s.explain(ctx, operation, errors.Join(err, s.usable(ctx)))
 	}
-	s.checked.Store(false)
+	s.life.CheckAgain()
 	seen := map[[2]string]bool{}
 	topics := unionOf(regs)
 	waiting, err := s.unrouted(ctx, operation, topics, seeGroups(regs, seen)...)

@@ -45,7 +45,6 @@ type Store struct {
 	// lock.
 	claiming sqltx.Locks
 	routes   atomic.Pointer[routing.Table]
-	checked  atomic.Bool
 	// lanesNow is what the schema said last of its lanes.
 	lanesNow atomic.Pointer[lanes]
 	// serverSince is since when the server runs that was checked last, in microseconds;
@@ -84,7 +83,7 @@ type Store struct {
 	refs   refs
 	rests  rests
 	rounds rounds
-	closed atomic.Bool
+	life   storekit.Lifecycle
 }
 
 // New makes a store on a pool that the user made and closes. It does not
@@ -135,7 +134,7 @@ func (s *Store) Name() string { return s.config.Name }
 // Close ends what the store started, and the pool if the store opened it. It
 // may be called more than once. Other methods then return outmill.ErrClosed.
 func (s *Store) Close() error {
-	if s.closed.Swap(true) {
+	if !s.life.End() {
 		return nil
 	}
 	s.notices.close()
@@ -146,27 +145,17 @@ func (s *Store) Close() error {
 	return nil
 }
 
-func (s *Store) usable(ctx context.Context) error {
-	if s.closed.Load() {
-		return outmill.ErrClosed
-	}
-	return ctx.Err()
-}
+func (s *Store) usable(ctx context.Context) error { return s.life.Usable(ctx) }
 
 // ready checks what can be checked before a transaction begins; the schema's
 // version until it was found right once.
 func (s *Store) ready(ctx context.Context) error {
-	if err := s.usable(ctx); err != nil || s.checked.Load() {
-		return err
-	}
-	if err := s.checkOrEnsure(ctx); err != nil {
-		return err
-	}
-	if err := s.readLanes(ctx); err != nil {
-		return err
-	}
-	s.checked.Store(true)
-	return nil
+	return s.life.Ready(ctx, func(ctx context.Context) error {
+		if err := s.checkOrEnsure(ctx); err != nil {
+			return err
+		}
+		return s.readLanes(ctx)
+	})
 }
 
 func (s *Store) checkOrEnsure(ctx context.Context) error {

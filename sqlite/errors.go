@@ -22,9 +22,7 @@ func (s *Store) explain(ctx context.Context, operation string, err error) error 
 	if cause := ctx.Err(); cause != nil && !errors.Is(err, cause) && (code(err) == sqlite3.SQLITE_INTERRUPT || isBusy(err)) {
 		err = cause
 	}
-	if s.closed.Load() && !errors.Is(err, outmill.ErrClosed) {
-		err = fmt.Errorf("%w: %w", outmill.ErrClosed, err)
-	}
+	err = s.life.Explain(err)
 	if isMissingTable(err) {
 		err = fmt.Errorf("%w (%w)", versionError(0), err)
 	}

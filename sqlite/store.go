@@ -41,7 +41,7 @@ type Store struct {
 	statements atomic.Pointer[map[string]*sql.Stmt]
 	preparing  chan struct{}
 	routes     atomic.Pointer[routing.Table]
-	closed     atomic.Bool
+	life       storekit.Lifecycle
 }
 
 // New makes a store on a handle that the user opened with the driver
@@ -83,7 +83,7 @@ func (s *Store) Name() string { return s.config.Name }
 // It may be called more than once. Other methods then return
 // outmill.ErrClosed.
 func (s *Store) Close() error {
-	if s.closed.Swap(true) {
+	if !s.life.End() {
 		return nil
 	}
 	s.waker.close()
@@ -129,7 +129,7 @@ func (s *Store) prepare(ctx context.Context) error {
 		return err
 	}
 	s.statements.Store(&prepared)
-	if s.closed.Load() {
+	if s.life.Closed() {
 		s.closeStatements()
 		return outmill.ErrClosed
 	}

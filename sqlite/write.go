@@ -10,7 +10,6 @@ import (
 
 	sqlite3 "modernc.org/sqlite/lib"
 
-	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/sqltx"
 	"github.com/outmill/outmill/storekit"
 )
@@ -140,12 +139,7 @@ func (s *Store) ready(ctx context.Context) error {
 	return s.whileBusy(ctx, func() error { return s.prepare(ctx) })
 }
 
-func (s *Store) usable(ctx context.Context) error {
-	if s.closed.Load() {
-		return outmill.ErrClosed
-	}
-	return ctx.Err()
-}
+func (s *Store) usable(ctx context.Context) error { return s.life.Usable(ctx) }
 
 // whileBusy repeats fn until it meets the database free, with growing pauses.
 func (s *Store) whileBusy(ctx context.Context, fn func() error) error {

@@ -52,9 +52,7 @@ func (s *Store) explain(ctx context.Context, operation string, err error) error 
 	if cause := ctx.Err(); cause != nil && !errors.Is(err, cause) {
 		err = fmt.Errorf("%w (%w)", cause, err)
 	}
-	if s.closed.Load() && !errors.Is(err, outmill.ErrClosed) {
-		err = fmt.Errorf("%w: %w", outmill.ErrClosed, err)
-	}
+	err = s.life.Explain(err)
 	switch number(err) {
 	case errNoObject, errNoProcedure, errNoType:
 		if !errors.Is(err, outmill.ErrSchemaMissing) {

@@ -121,7 +121,7 @@ func (s *Store) RegisterGroup(ctx context.Context, regs ...outmill.Registration)
 	if err := storekit.CheckRegistrations(regs); err != nil || len(regs) == 0 {
 		return s.explain(ctx, operation, errors.Join(err, s.usable(ctx)))
 	}
-	s.checked.Store(false)
+	s.life.CheckAgain()
 	for _, reg := range regs {
 		if err := s.register(ctx, operation, reg); err != nil {
 			return err

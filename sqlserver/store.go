@@ -37,13 +37,12 @@ type Store struct {
 	// claiming are the groups' topics that are being claimed from in order.
 	claiming sqltx.Locks
 	routes   atomic.Pointer[routing.Table]
-	checked  atomic.Bool
 	// babelfish: the server is Babelfish for PostgreSQL.
 	babelfish atomic.Bool
 	// versioned: who reads what others have changed sees the last version, and
 	// does not wait.
 	versioned atomic.Bool
-	closed    atomic.Bool
+	life      storekit.Lifecycle
 }
 
 // New makes a store on a pool of connections that the user made with the driver
@@ -76,7 +75,7 @@ func (s *Store) Name() string { return s.config.Name }
 // Close ends what the store started, and the pool if the store opened it. It
 // may be called more than once. Other methods then return outmill.ErrClosed.
 func (s *Store) Close() error {
-	if s.closed.Swap(true) {
+	if !s.life.End() {
 		return nil
 	}
 	s.bell.Close()
@@ -92,25 +91,11 @@ func (s *Store) Close() error {
 // InTx's.
 func (s *Store) Wake(ctx context.Context, woken func(topic string)) { s.bell.Listen(ctx, woken) }
 
-func (s *Store) usable(ctx context.Context) error {
-	if s.closed.Load() {
-		return outmill.ErrClosed
-	}
-	return ctx.Err()
-}
+func (s *Store) usable(ctx context.Context) error { return s.life.Usable(ctx) }
 
 // ready checks what can be checked before a transaction begins; the schema's
 // version until it was found right once.
-func (s *Store) ready(ctx context.Context) error {
-	if err := s.usable(ctx); err != nil || s.checked.Load() {
-		return err
-	}
-	if err := s.checkOrEnsure(ctx); err != nil {
-		return err
-	}
-	s.checked.Store(true)
-	return nil
-}
+func (s *Store) ready(ctx context.Context) error { return s.life.Ready(ctx, s.checkOrEnsure) }
 
 func (s *Store) checkOrEnsure(ctx context.Context) error {
 	if s.config.EnsureSchema {
