@@ -33,6 +33,7 @@ func Test_a_store_keeps_the_contract(t *testing.T) {
 		MakeNewer:  makeNewer,
 		Readable:   readable,
 		Unsupported: map[string]string{
+			"transactions: a transaction that has appended and is open stalls no append, claim or registration":       "SQLite has one writer at a time",
 			"join workers: a user's transaction that starts joins and attaches steps stalls nothing while it is open": "SQLite has one writer at a time",
 		},
 	})

@@ -33,6 +33,7 @@ func groupSentences() []sentence {
 		{"DropGroup of a group that is not there removes nothing", dropUnknownGroup},
 		{"after DropGroup records wait for the next group", dropThenWait},
 		{"a record of a transaction that was open during a registration comes when the group registers again", appendAcrossRegistration},
+		{"a record of a transaction that was open during a registration comes before later ones of its key", orderAcrossRegistration},
 		{"each registration takes in what waits for its topics", laterRegistrationAdopts},
 		{"appends concurrent with a registration lose nothing and duplicate nothing", appendsBesideRegistration},
 		{"of two groups that register at once each waiting record goes to one", registrationsCompete},
@@ -285,6 +286,27 @@ func appendAcrossRegistration(e *env) {
 	require.NoError(e.t, <-registered)
 	e.register(group)
 	require.Equal(e.t, []string{"m1"}, names(e.claimAll()))
+}
+
+func orderAcrossRegistration(e *env) {
+	ctx, commit, _ := e.begin()
+	require.NoError(e.t, e.store.Append(ctx, rec(orders, "m1", withKey("k"))))
+	registered := make(chan error, 1)
+	go func() {
+		registered <- e.store.RegisterGroup(e.ctx, outmill.Registration{Group: group})
+	}()
+	select {
+	case err := <-registered:
+		require.NoError(e.t, err)
+		registered <- nil
+	case <-time.After(200 * time.Millisecond):
+	}
+	commit()
+	require.NoError(e.t, <-registered)
+	e.append(rec(orders, "m2", withKey("k")))
+	found := names(e.claimAll(byKey))
+	e.register(group)
+	require.Equal(e.t, []string{"m1", "m2"}, append(found, names(e.claimAll(byKey))...))
 }
 
 func laterRegistrationAdopts(e *env) {

@@ -3,6 +3,7 @@ package storetest
 import (
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"testing"
 	"time"
 
@@ -125,6 +126,12 @@ func (s section) run(t *testing.T, h Harness, options Options) {
 			if reason, ok := h.Unsupported[s.name+": "+sentence.name]; ok {
 				t.Skip("not supported by this store: " + reason)
 			}
+			// One panic of a broken store would end all sentences.
+			defer func() {
+				if r := recover(); r != nil {
+					t.Errorf("panic: %v\n%s", r, debug.Stack())
+				}
+			}()
 			sentence.check(newEnv(t, h, options))
 		})
 	}

@@ -23,6 +23,7 @@ func settleSentences() []sentence {
 		{"the last error is that of the last abandon or fail", lastErrorIsTheLast},
 		{"any text is taken for an error, cleaned, and the record is settled", anyErrorText},
 		{"Extend returns the leases that still stand and no others", extendReturns},
+		{"of two leases of one record in one call Extend returns the valid one", extendTwoLeases},
 		{"Extend sets the end to now plus the lease, sooner too", extendShortens},
 		{"an extended lease keeps others away until its new end", extendedHolds},
 		{"Extend by a lease that is not above 0 is refused", refuseExtend},
@@ -385,6 +386,19 @@ func extendedHolds(e *env) {
 	}
 	e.ack(r)
 	e.requireProcessed(r)
+}
+
+func extendTwoLeases(e *env) {
+	e.filled(rec(orders, "m1"))
+	owner := outmill.NewOwnerToken()
+	old := e.claimOne(owner, "m1").Lease()
+	e.elapse(2 * leaseOf)
+	valid := e.claimOne(owner, "m1").Lease()
+	for _, asked := range [][]outmill.Lease{{old, valid}, {valid, old}} {
+		standing, err := e.store.Extend(e.ctx, leaseOf, asked)
+		require.NoError(e.t, err)
+		require.Equal(e.t, []outmill.Lease{valid}, standing)
+	}
 }
 
 func refuseExtend(e *env) {

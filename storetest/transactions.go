@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
@@ -17,6 +18,8 @@ func transactionSentences() []sentence {
 		{"OBX-003 what is appended in a transaction is gone when it rolls back", rolledBackIsGone},
 		{"OBX-003 Append neither commits nor rolls back a caller's transaction", appendLeavesTheTransaction},
 		{"a refused record leaves a caller's transaction usable", refusalLeavesTheTransaction},
+		{"an Append that fails in a caller's transaction leaves nothing there if the caller commits", failedAppendLeavesNothing},
+		{"a transaction that has appended and is open stalls no append, claim or registration", openAppendStallsNothing},
 		{"Append fills ids in a caller's transaction", idsInTransaction},
 		{"many appends of one transaction commit together and in their order", manyAppendsOneTransaction},
 		{"appends may be called concurrently in one transaction", concurrentAppendsOneTransaction},
@@ -172,4 +175,36 @@ func txOfForeign(e *env) {
 	tx, err := e.store.TxOf(foreign(e.ctx))
 	require.ErrorIs(e.t, err, outmill.ErrForeignTx)
 	require.Nil(e.t, tx)
+}
+
+func failedAppendLeavesNothing(e *env) {
+	e.register(group)
+	first := rec(orders, "first")
+	e.append(first)
+	ctx, commit, _ := e.h.Begin(e.t, e.store)
+	again := rec(orders, "again", withDedup("k"), func(r *outmill.Record) { r.ID = first.ID })
+	require.Error(e.t, e.store.Append(ctx, rec(orders, "before"), again))
+	// An engine that has ended the transaction says so.
+	_ = commit()
+	require.Equal(e.t, []string{"first"}, names(e.list(outmill.ListQuery{})))
+	free := rec(orders, "free", withDedup("k"))
+	e.append(free)
+	require.False(e.t, free.Duplicate, "the dedup key of the Append that failed is still taken")
+}
+
+func openAppendStallsNothing(e *env) {
+	ctx, cancel := context.WithTimeout(e.ctx, 30*time.Second)
+	defer cancel()
+	quick := *e
+	quick.ctx = ctx
+	e.register(group)
+	tx, commit, _ := e.begin()
+	require.NoError(e.t, e.store.Append(tx, rec(orders, "open", withKey("k")), rec(orders, "open too")))
+	quick.append(rec(orders, "beside", withKey("other")))
+	quick.register("others")
+	quick.ack(quick.claimOne(outmill.NewOwnerToken(), "beside"))
+	quick.append(keyed("third", "m1", "m2")...)
+	require.Equal(e.t, []string{"m1", "m2"}, names(quick.claimAll(ofGroup("others"), byKey)))
+	commit()
+	require.ElementsMatch(e.t, []string{"open", "open too", "m1", "m2"}, names(e.claimAll()))
 }
