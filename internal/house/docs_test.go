@@ -1,0 +1,54 @@
+package house
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const root = "../.."
+
+func TestDocs(t *testing.T) {
+	t.Parallel()
+	t.Run("link to files that are there", func(t *testing.T) {
+		t.Parallel()
+		link := regexp.MustCompile(`\]\(([^)#\s]+)(?:#[^)]*)?\)`)
+		checked := 0
+		require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() || filepath.Ext(path) != ".md" {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			for _, found := range link.FindAllStringSubmatch(string(text), -1) {
+				if strings.Contains(found[1], ":") {
+					continue
+				}
+				checked++
+				_, err := os.Stat(filepath.Join(filepath.Dir(path), filepath.FromSlash(found[1])))
+				require.NoError(t, err, "%s links to %s", path, found[1])
+			}
+			return nil
+		}))
+		require.NotZero(t, checked)
+	})
+	t.Run("show the program that a test runs", func(t *testing.T) {
+		t.Parallel()
+		readme, err := os.ReadFile(filepath.Join(root, "README.md"))
+		require.NoError(t, err)
+		example, err := os.ReadFile(filepath.Join(root, "example_readme_test.go"))
+		require.NoError(t, err)
+		_, body, _ := strings.Cut(string(example), "func Example_readme() {\n")
+		body, _, found := strings.Cut(body, "\t// Output:")
+		require.True(t, found)
+		program := strings.TrimPrefix(strings.ReplaceAll(strings.TrimRight(body, "\n"), "\n\t", "\n"), "\t")
+		require.Contains(t, string(readme), "```go\n"+program+"\n```")
+	})
+}
