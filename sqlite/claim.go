@@ -172,8 +172,9 @@ func (c *claim) run(ctx context.Context, t *txn) error {
 			return c.takeByKey(ctx, t, topic, want)
 		case outmill.OrderTopic:
 			return c.takeByTopic(ctx, t, topic, want)
+		default:
+			return c.takeAny(ctx, t, topic, want)
 		}
-		return c.takeAny(ctx, t, topic, want)
 	})
 }
 

@@ -138,6 +138,7 @@ func (c *claim) serveAll(ctx context.Context, topics []string) error {
 	switch c.req.Order {
 	case outmill.OrderNone:
 		return c.takeAny(ctx, topics)
+	case outmill.OrderKey:
 	case outmill.OrderTopic:
 		take = c.takeByTopic
 	}
