@@ -59,6 +59,9 @@ func chaos(t *testing.T, kind target, seed uint64, duration time.Duration) {
 
 	s := newStage(t, kind, seed)
 	p := s.newPlan(t, seed)
+	if len(p.deck) == 0 {
+		p.deck = deck
+	}
 	p.fill()
 	away := min(kind.away, duration/2)
 	back := outage(t, s.broker, duration/5, away, p.say)
@@ -90,7 +93,7 @@ func chaos(t *testing.T, kind target, seed uint64, duration time.Duration) {
 	if duration >= fullDuration {
 		require.NotZero(t, ends[storekit.JoinCompleted])
 		require.NotZero(t, ends[storekit.JoinFailed])
-		for _, d := range deck {
+		for _, d := range p.deck {
 			require.NotZero(t, p.count[d], "no %s", d)
 		}
 	}
@@ -128,15 +131,18 @@ func newStage(t *testing.T, kind target, seed uint64) *stage {
 	s.broker = testenv.OwnKafka(t)
 	s.topic = testenv.CreateTopic(t, []string{s.broker.Addr}, 3)
 	s.db = prepare(t, kind, s.server, s.topic)
-	s.proxy = proxy.New(t, s.server.address())
-	s.through = s.server.url(s.proxy.Addr())
+	s.through = s.server.url(s.server.address())
+	if address := s.server.address(); address != "" {
+		s.proxy = proxy.New(t, address)
+		s.through = s.server.url(s.proxy.Addr())
+	}
 	return s
 }
 
 func (s *stage) newPlan(t *testing.T, seed uint64) *plan {
 	return &plan{
 		t: t, dice: rand.New(rand.NewPCG(seed, 0)), count: map[deed]int{},
-		server: s.server, proxy: s.proxy, diary: s.diary,
+		server: s.server, proxy: s.proxy, deck: s.kind.deck, diary: s.diary,
 		start: func(role, name string, dice uint64) *child {
 			return startChild(t, s.logs, name, []string{
 				envRole + "=" + role, envTarget + "=" + s.kind.name, envDatabase + "=" + s.through, envBroker + "=" + s.broker.Addr,

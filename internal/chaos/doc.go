@@ -3,9 +3,9 @@
 // database's server and Kafka go away and come back. Afterwards each message of a
 // transaction that has committed must have been seen by each group, no other one,
 // and those of each key in their order, and each join must have ended as it
-// should. It runs on PostgreSQL, with rows and with the log, and on MongoDB; on SQL
-// Server where OUTMILL_TEST_SQLSERVER_URL names one, which has not happened yet. It
-// does not run on SQLite, which one process at a time writes.
+// should. It runs on PostgreSQL, with rows and with the log, on MongoDB, and on SQLite,
+// where processes share a file and only they are killed and stopped; on SQL Server where
+// OUTMILL_TEST_SQLSERVER_URL names one, which has not happened yet.
 //
 //	go test -v ./internal/chaos
 //	go test -v ./internal/chaos -run whatever_breaks/mongo
@@ -13,8 +13,8 @@
 // What happens, and how long the pauses are, follows from a seed, which is
 // printed; when exactly it happens to the others does not.
 // OUTMILL_CHAOS_SEED repeats one, OUTMILL_CHAOS_DURATION says how long it goes on
-// on each of them: 2m on PostgreSQL with rows, 1m on its log and on MongoDB unless it is
-// set. Without either, and without OUTMILL_TEST_ALL=1, the chaos is left out. With -artifacts the logs of all processes are kept.
+// on each of them: 2m on PostgreSQL with rows, 1m on its log, on MongoDB and on SQLite unless it
+// is set. Without either, and without OUTMILL_TEST_ALL=1, the chaos is left out. With -artifacts the logs of all processes are kept.
 //
 // # What is judged
 //

@@ -42,12 +42,16 @@ const (
 // deck is shuffled and dealt, again and again: so each deed comes soon.
 var deck = []deed{kill, kill, kill, kill, stop, stop, stop, stop, retire, cut, cut, cut, deafen, deafen, hang, restart, crash}
 
+// withoutServer is the deck of an engine that has no server.
+var withoutServer = []deed{kill, kill, kill, kill, stop, stop, retire}
+
 // plan carries the deeds out.
 type plan struct {
 	t      *testing.T
 	dice   *rand.Rand
 	server server
 	proxy  *proxy.Proxy
+	deck   []deed
 	// start starts a process. The seed is for dice of its own.
 	start func(role, name string, seed uint64) *child
 	seats []*seat
@@ -91,7 +95,7 @@ func (p *plan) run(duration time.Duration) {
 			break
 		}
 		if len(deals) == 0 {
-			deals = slices.Clone(deck)
+			deals = slices.Clone(p.deck)
 			p.dice.Shuffle(len(deals), func(i, j int) { deals[i], deals[j] = deals[j], deals[i] })
 		}
 		p.count[deals[0]]++

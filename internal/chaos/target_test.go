@@ -27,6 +27,8 @@ type target struct {
 	// long Kafka is: what gathers meanwhile is to be no more than the engine can
 	// deliver soon.
 	pause, away time.Duration
+	// deck is what goes wrong; nil is the deck of an engine with a server.
+	deck []deed
 	// poll is how often readers look for what nobody has told them of.
 	poll time.Duration
 	// serve starts an engine of the test's own.
@@ -40,6 +42,8 @@ var targets = []target{
 	{name: "postgres", duration: fullDuration, pause: 40 * time.Millisecond, away: 30 * time.Second, poll: 100 * time.Millisecond, serve: servePostgres, connect: connectPostgres(postgres.LaneRows)},
 	{name: "postgres-log", duration: fullDuration / 2, pause: 40 * time.Millisecond, away: 30 * time.Second, poll: 100 * time.Millisecond, serve: servePostgres, connect: connectPostgres(postgres.LaneLog)},
 	{name: "mongo", duration: fullDuration / 2, pause: 40 * time.Millisecond, away: 30 * time.Second, poll: 100 * time.Millisecond, serve: serveMongo, connect: connectMongo},
+	// A process that is stopped within a transaction keeps all others from writing.
+	{name: "sqlite", duration: fullDuration / 2, pause: 40 * time.Millisecond, away: 30 * time.Second, poll: 100 * time.Millisecond, deck: withoutServer, serve: serveSQLite, connect: connectSQLite},
 	// Babelfish compiles procedures for seconds in each new session.
 	{name: "sqlserver", duration: 25 * time.Second, pause: 600 * time.Millisecond, away: 15 * time.Second, poll: 300 * time.Millisecond, serve: serveSQLServer, connect: connectSQLServer},
 }
