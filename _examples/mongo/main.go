@@ -24,6 +24,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/_examples/internal/shop"
 	outmillmongo "github.com/outmill/outmill/mongo"
 )
 
@@ -71,27 +72,27 @@ func leave(ctx context.Context, db *mongo.Database) error {
 }
 
 func sellAndFollow(ctx context.Context, db *mongo.Database, store *outmillmongo.Store, out io.Writer) error {
-	count := newCount()
-	pipes, err := startPipes(ctx, store, count)
+	count := shop.NewCount()
+	pipes, err := shop.StartPipes(ctx, store, count)
 	if err != nil {
 		return err
 	}
-	defer pipes.close()
-	shop, err := newShop(ctx, db, store)
+	defer pipes.Close()
+	app, err := newApplication(ctx, db, store)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "MongoDB: database %s\nKafka:   %s, topic %s\n", db.Name(), pipes.brokers[0], topic)
-	if err := shop.placeAll(ctx, count); err != nil {
+	fmt.Fprintf(out, "MongoDB: database %s\nKafka:   %s, topic %s\n", db.Name(), pipes.Brokers[0], shop.Topic)
+	if err := shop.PlaceAll(ctx, count, app.place); err != nil {
 		return err
 	}
-	if err := count.wait(ctx); err != nil {
+	if err := count.Wait(ctx); err != nil {
 		return err
 	}
-	pipes.close()
-	kept, err := shop.kept(ctx)
+	pipes.Close()
+	kept, err := app.kept(ctx)
 	if err != nil {
 		return err
 	}
-	return count.report(out, kept)
+	return count.Report(out, kept)
 }

@@ -74,37 +74,3 @@ func Test_a_database_that_cannot_be_used_is_named_without_its_password(t *testin
 		})
 	}
 }
-
-func Test_a_count_notices_what_goes_wrong(t *testing.T) {
-	t.Parallel()
-	first, second := []order{{ID: 0}}, []order{{ID: 1}}
-	payload := []byte(`{"id":0}`)
-	for name, c := range map[string]struct {
-		happens func(*count)
-		kept    int
-		want    string
-	}{
-		"nothing is wrong":             {func(*count) {}, 1, ""},
-		"one is handled twice":         {func(c *count) { c.handled(payload) }, 1, ""},
-		"one is lost":                  {func(c *count) { c.committed(second) }, 2, "lost"},
-		"what was rolled back is seen": {func(c *count) { c.rolledBack(second); c.forwarded([]byte(`{"id":1}`)) }, 1, "should not exist"},
-		"something else is seen":       {func(c *count) { c.forwarded([]byte(`nonsense`)) }, 1, "should not exist"},
-		"the order is not kept":        {func(*count) {}, 0, "in the database"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			count := newCount()
-			count.committed(first)
-			count.handled(payload)
-			count.forwarded(payload)
-			c.happens(count)
-			var out bytes.Buffer
-			err := count.report(&out, c.kept)
-			if c.want == "" {
-				require.NoError(t, err)
-				return
-			}
-			require.ErrorContains(t, err, c.want)
-		})
-	}
-}

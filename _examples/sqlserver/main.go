@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/_examples/internal/shop"
 	"github.com/outmill/outmill/sqlserver"
 )
 
@@ -79,27 +80,27 @@ func drop(ctx context.Context, server *sql.DB, database string) error {
 }
 
 func sellAndFollow(ctx context.Context, database string, store *sqlserver.Store, out io.Writer) error {
-	count := newCount()
-	pipes, err := startPipes(ctx, store, count)
+	count := shop.NewCount()
+	pipes, err := shop.StartPipes(ctx, store, count)
 	if err != nil {
 		return err
 	}
-	defer pipes.close()
-	shop, err := newShop(ctx, store)
+	defer pipes.Close()
+	app, err := newApplication(ctx, store)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "SQL Server: database %s\nKafka:      %s, topic %s\n", database, pipes.brokers[0], topic)
-	if err := shop.placeAll(ctx, count); err != nil {
+	fmt.Fprintf(out, "SQL Server: database %s\nKafka:      %s, topic %s\n", database, pipes.Brokers[0], shop.Topic)
+	if err := shop.PlaceAll(ctx, count, app.place); err != nil {
 		return err
 	}
-	if err := count.wait(ctx); err != nil {
+	if err := count.Wait(ctx); err != nil {
 		return err
 	}
-	pipes.close()
-	kept, err := shop.kept(ctx)
+	pipes.Close()
+	kept, err := app.kept(ctx)
 	if err != nil {
 		return err
 	}
-	return count.report(out, kept)
+	return count.Report(out, kept)
 }

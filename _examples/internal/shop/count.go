@@ -1,4 +1,4 @@
-package main
+package shop
 
 import (
 	"context"
@@ -13,8 +13,8 @@ import (
 // patience is how long nothing may move until what has not come is lost.
 const patience = 30 * time.Second
 
-// count follows each order through the program.
-type count struct {
+// Count follows each order through the program.
+type Count struct {
 	mu    sync.Mutex
 	fates [carts * cartSize]fate
 	// alien are messages that are no order.
@@ -28,37 +28,43 @@ type fate struct {
 	handled, forwarded    int
 }
 
-func newCount() *count { return &count{moved: make(chan struct{}, 1)} }
+// NewCount is a count of no orders.
+func NewCount() *Count { return &Count{moved: make(chan struct{}, 1)} }
 
-func (c *count) committed(cart []order) {
+// Committed notes orders that were committed.
+func (c *Count) Committed(cart []Order) {
 	c.each(cart, func(f *fate) { f.committed = true })
 }
 
-func (c *count) rolledBack(cart []order) {
+// RolledBack notes orders that were rolled back.
+func (c *Count) RolledBack(cart []Order) {
 	c.each(cart, func(f *fate) { f.rolledBack = true })
 }
 
-func (c *count) handled(payload []byte) {
+// Handled notes the message of an order that a handler got.
+func (c *Count) Handled(payload []byte) {
 	c.seen(payload, func(f *fate) { f.handled++ })
 }
 
-func (c *count) forwarded(payload []byte) {
+// Forwarded notes the message of an order that arrived in Kafka.
+func (c *Count) Forwarded(payload []byte) {
 	c.seen(payload, func(f *fate) { f.forwarded++ })
 }
 
-func (c *count) allPlaced() { c.change(func() { c.placed = true }) }
+// AllPlaced notes that no more orders come.
+func (c *Count) AllPlaced() { c.change(func() { c.placed = true }) }
 
-func (c *count) seen(payload []byte, note func(*fate)) {
-	var o order
+func (c *Count) seen(payload []byte, note func(*fate)) {
+	var o Order
 	err := json.Unmarshal(payload, &o)
 	if err != nil || o.ID < 0 || o.ID >= len(c.fates) {
 		c.change(func() { c.alien++ })
 		return
 	}
-	c.each([]order{o}, note)
+	c.each([]Order{o}, note)
 }
 
-func (c *count) each(cart []order, note func(*fate)) {
+func (c *Count) each(cart []Order, note func(*fate)) {
 	c.change(func() {
 		for _, o := range cart {
 			note(&c.fates[o.ID])
@@ -66,7 +72,7 @@ func (c *count) each(cart []order, note func(*fate)) {
 	})
 }
 
-func (c *count) change(do func()) {
+func (c *Count) change(do func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	do()
@@ -76,9 +82,9 @@ func (c *count) change(do func()) {
 	}
 }
 
-// wait returns when every committed order has arrived in both places, or when
+// Wait returns when every committed order has arrived in both places, or when
 // nothing has moved for patience.
-func (c *count) wait(ctx context.Context) error {
+func (c *Count) Wait(ctx context.Context) error {
 	for !c.complete() {
 		select {
 		case <-ctx.Done():
@@ -91,7 +97,7 @@ func (c *count) wait(ctx context.Context) error {
 	return nil
 }
 
-func (c *count) complete() bool {
+func (c *Count) complete() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, f := range c.fates {
@@ -102,9 +108,9 @@ func (c *count) complete() bool {
 	return c.placed
 }
 
-// report prints the last line of the quickstart, and returns an error where an
+// Report prints the last line of the quickstart, and returns an error where an
 // order was lost or seen that should not be.
-func (c *count) report(out io.Writer, kept int) error {
+func (c *Count) Report(out io.Writer, kept int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var committed, rolledBack, handled, forwarded, lost, duplicated int

@@ -1,4 +1,4 @@
-package main
+package shop
 
 import (
 	"context"
@@ -17,17 +17,19 @@ import (
 	"github.com/outmill/outmill/subscriber"
 )
 
-// pipes are what the messages go through once they are committed.
-type pipes struct {
-	brokers []string
+// Pipes are what the messages go through once they are committed.
+type Pipes struct {
+	// Brokers are the addresses of Kafka.
+	Brokers []string
 	ends    []func()
 	work    sync.WaitGroup
 }
 
-func startPipes(ctx context.Context, store outmill.Store, count *count) (*pipes, error) {
-	p := &pipes{}
+// StartPipes starts a broker, a forwarder and a router. They end with Close.
+func StartPipes(ctx context.Context, store outmill.Store, count *Count) (*Pipes, error) {
+	p := &Pipes{}
 	if err := errors.Join(p.startKafka(ctx, count), p.startForwarder(ctx, store), p.startRouter(ctx, store, count)); err != nil {
-		p.close()
+		p.Close()
 		return nil, err
 	}
 	return p, nil
@@ -35,7 +37,7 @@ func startPipes(ctx context.Context, store outmill.Store, count *count) (*pipes,
 
 // startRouter is the program of a Watermill user: only the subscriber is
 // Outmill's.
-func (p *pipes) startRouter(ctx context.Context, store outmill.Store, count *count) error {
+func (p *Pipes) startRouter(ctx context.Context, store outmill.Store, count *Count) error {
 	sub, err := subscriber.New(store, subscriber.Config{Group: "warehouse"}, nil)
 	if err != nil {
 		return err
@@ -45,21 +47,21 @@ func (p *pipes) startRouter(ctx context.Context, store outmill.Store, count *cou
 	if err != nil {
 		return err
 	}
-	router.AddConsumerHandler("ship", topic, sub, func(msg *message.Message) error {
-		count.handled(msg.Payload)
+	router.AddConsumerHandler("ship", Topic, sub, func(msg *message.Message) error {
+		count.Handled(msg.Payload)
 		return nil
 	})
 	p.atEnd(router.Close)
 	return p.start(ctx, router.Run, router.Running())
 }
 
-func (p *pipes) startForwarder(ctx context.Context, store outmill.Store) error {
-	pub, err := kafka.NewPublisher(wkafka.PublisherConfig{Brokers: p.brokers, Marshaler: wkafka.DefaultMarshaler{}}, kafka.Config{}, nil)
+func (p *Pipes) startForwarder(ctx context.Context, store outmill.Store) error {
+	pub, err := kafka.NewPublisher(wkafka.PublisherConfig{Brokers: p.Brokers, Marshaler: wkafka.DefaultMarshaler{}}, kafka.Config{}, nil)
 	if err != nil {
 		return err
 	}
 	p.atEnd(pub.Close)
-	fwd, err := forwarder.New(store, pub, forwarder.Config{Topics: outmill.Topics{Include: []string{topic}}}, nil)
+	fwd, err := forwarder.New(store, pub, forwarder.Config{Topics: outmill.Topics{Include: []string{Topic}}}, nil)
 	if err != nil {
 		return err
 	}
@@ -68,14 +70,14 @@ func (p *pipes) startForwarder(ctx context.Context, store outmill.Store) error {
 }
 
 // startKafka makes a broker in this process, and reads what arrives there.
-func (p *pipes) startKafka(ctx context.Context, count *count) error {
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, topic))
+func (p *Pipes) startKafka(ctx context.Context, count *Count) error {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, Topic))
 	if err != nil {
 		return err
 	}
-	p.brokers = cluster.ListenAddrs()
+	p.Brokers = cluster.ListenAddrs()
 	p.atEnd(func() error { cluster.Close(); return nil })
-	client, err := kgo.NewClient(kgo.SeedBrokers(p.brokers...), kgo.ConsumeTopics(topic))
+	client, err := kgo.NewClient(kgo.SeedBrokers(p.Brokers...), kgo.ConsumeTopics(Topic))
 	if err != nil {
 		return err
 	}
@@ -85,7 +87,7 @@ func (p *pipes) startKafka(ctx context.Context, count *count) error {
 			if fetches.IsClientClosed() || ctx.Err() != nil {
 				return
 			}
-			fetches.EachRecord(func(r *kgo.Record) { count.forwarded(r.Value) })
+			fetches.EachRecord(func(r *kgo.Record) { count.Forwarded(r.Value) })
 		}
 	})
 	p.atEnd(func() error { client.Close(); return nil })
@@ -93,7 +95,7 @@ func (p *pipes) startKafka(ctx context.Context, count *count) error {
 }
 
 // start returns when run is up, or has ended before it was.
-func (p *pipes) start(ctx context.Context, run func(context.Context) error, running <-chan struct{}) error {
+func (p *Pipes) start(ctx context.Context, run func(context.Context) error, running <-chan struct{}) error {
 	ended := make(chan error, 1)
 	p.work.Go(func() { ended <- run(ctx) })
 	select {
@@ -104,12 +106,12 @@ func (p *pipes) start(ctx context.Context, run func(context.Context) error, runn
 	}
 }
 
-func (p *pipes) atEnd(end func() error) {
+func (p *Pipes) atEnd(end func() error) {
 	p.ends = append(p.ends, func() { _ = end() })
 }
 
-// close ends what was started last first. It may be called again.
-func (p *pipes) close() {
+// Close ends what was started last first. It may be called again.
+func (p *Pipes) Close() {
 	for i := len(p.ends) - 1; i >= 0; i-- {
 		p.ends[i]()
 	}
