@@ -7,10 +7,9 @@ import (
 	"github.com/google/uuid"
 )
 
-// WorkItemID identifies a record in the work queue. It is a UUIDv7, made by
-// whoever appends the record and unique across stores. Where a message goes
-// to several groups, each group's record has an id of its own; the MessageID
-// is what they share.
+// WorkItemID identifies a record in the work queue. It is a UUIDv7 that Append makes, or
+// that the caller of Append chooses, and it is unique across stores. Where a message goes
+// to several groups, each group's record has its own id, and all have the same MessageID.
 type WorkItemID uuid.UUID
 
 // NewWorkItemID returns a new UUIDv7. Ids made by one process ascend.

@@ -31,10 +31,9 @@ func ParseStatus(s string) (Status, error) {
 
 // Record is one message in a store, for one group, with its delivery state.
 //
-// A writer fills the first block and a store the second one. Records are
-// plain values without locks: whoever holds one owns it, and a store keeps no
-// reference to a record (nor to its Payload and Metadata) after a call
-// returns.
+// A writer fills the first block of fields, and a store the second one. Records are plain
+// values without locks. The caller owns a record: a store keeps no reference to it, nor to
+// its Payload and Metadata, after a call returns.
 type Record struct {
 	// ID is the id in the work queue. Append makes one where it is zero.
 	ID WorkItemID

@@ -247,9 +247,9 @@ func (fl *flow) admit(parcels []*parcel) {
 	}
 }
 
-// chooseProbe prefers a record that was no probe before, lest bad ones that
-// nobody explains keep the breaker open. It takes none that is behind another
-// one of its key.
+// chooseProbe prefers a record that was no probe before, because bad records whose error
+// has no explanation would keep the breaker open. It takes no record that is behind
+// another one of its key.
 func (fl *flow) chooseProbe(parcels []*parcel) *parcel {
 	var first *parcel
 	seen := map[string]bool{}

@@ -98,8 +98,8 @@ func (f *Forwarder) Close() error {
 // Once forwards what is due and returns when all of it is settled: how many
 // messages were published. It returns an error, with what was not delivered
 // given back, when the broker is away; when the broker refuses a topic, the
-// others are forwarded first. Beside Run it waits for what Run does; without,
-// it runs just for this.
+// others are forwarded first. While Run is running, Once waits for
+// what Run does; otherwise it runs by itself.
 func (f *Forwarder) Once(ctx context.Context) (int, error) {
 	f.mu.Lock()
 	running := f.current
@@ -229,7 +229,7 @@ func (f *Forwarder) keepUp(ctx context.Context) {
 	}
 }
 
-// fullRound also tidies the store. Its error is logged by whoever calls it.
+// fullRound also tidies the store. Its callers log its error.
 func (f *Forwarder) fullRound(ctx context.Context) error {
 	err := errors.Join(worker.Tidy(ctx, f.queue, f.log), f.round(ctx))
 	if err != nil && ctx.Err() == nil {

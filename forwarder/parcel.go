@@ -42,8 +42,8 @@ type parcel struct {
 	// key is what the order hangs on; "" is nothing.
 	key string
 
-	// fate is written last, so that whoever reads it may read err too while
-	// other parcels of the batch are still under way.
+	// fate is written last, so that a goroutine that has read it may read err too while
+	// other parcels of the batch are still in flight.
 	fate atomic.Int32
 	err  error
 	// named: the publisher says of this very message that it failed. Else it

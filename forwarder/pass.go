@@ -109,8 +109,8 @@ func (p *pass) prepareEnd() (stop func()) {
 }
 
 // forwardAll publishes one batch after the other, so that the order of keys
-// needs no bookkeeping between batches; the worker claims the next one and
-// stores the last one meanwhile.
+// needs no bookkeeping between batches; at the same time the worker claims
+// the next one and stores the outcomes of the last one.
 func (p *pass) forwardAll() {
 	for !p.ending() {
 		items, err := p.worker.Take(p.ctx, p.forwarder.cfg.BatchSize)

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// witness sees for Once what goes wrong meanwhile. The flow's lock guards it.
+// witness notes for Once the errors of its round. The flow's lock guards it.
 type witness struct {
 	// giveUp is called when the broker is away.
 	giveUp context.CancelCauseFunc

@@ -26,8 +26,8 @@ const (
 // client is what one lane produces with.
 type client struct {
 	*kgo.Client
-	// loading is held while records are handed to the client. What brokers say of
-	// records is not heard meanwhile.
+	// loading is held while records are handed to the client. Until it is free, the
+	// answers of brokers wait.
 	loading sync.RWMutex
 }
 

@@ -62,8 +62,8 @@ type Config struct {
 	// works, but slowly.
 	MaxMessageBytes int
 	// MaxBufferedRecords and MaxBufferedBytes bound what is handed to the network
-	// at a time. A larger call is sent in parts, one after the other; calls that
-	// come meanwhile wait. 0 is 10,000 records and 32 MiB of payloads, keys and
+	// at a time. A larger call is sent in parts, one after the other, and
+	// other calls wait for it. 0 is 10,000 records and 32 MiB of payloads, keys and
 	// headers.
 	MaxBufferedRecords int
 	MaxBufferedBytes   int

@@ -33,7 +33,7 @@ type passenger struct {
 
 // fly hands all deliveries to the client before it hears of the first failure,
 // waits for their outcome and settles those that arrived. It returns the
-// others. The client must not be used for producing by anybody else meanwhile.
+// others. Until it returns, nothing else may produce with the client.
 func fly(ctx context.Context, client *client, deliveries []*delivery) []failure {
 	f := load(ctx, client, deliveries)
 	if err := client.Flush(ctx); err != nil {

@@ -96,7 +96,7 @@ func (t *topics) ask(ctx context.Context, names []string) (map[string]error, err
 	client := t.client()
 	resp, err := t.request(names).RequestWith(ctx, client.Client)
 	for err != nil && client != t.client() {
-		// The client was replaced meanwhile, and its connections closed.
+		// Another goroutine has replaced the client and closed its connections.
 		client = t.client()
 		resp, err = t.request(names).RequestWith(ctx, client.Client)
 	}

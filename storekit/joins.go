@@ -48,8 +48,8 @@ const (
 type JoinPolicy string
 
 const (
-	// JoinAll waits for all steps. It succeeds when none failed, or when failed
-	// steps do not matter to whoever finishes it. It is the default.
+	// JoinAll waits for all steps. It succeeds when none failed, or when the
+	// FinishRequest ignores failed steps. It is the default.
 	JoinAll JoinPolicy = "all"
 	// JoinAny succeeds with the first completed step, and fails when all have
 	// failed.

@@ -96,7 +96,7 @@ type Config struct {
 	CloseTimeout time.Duration
 
 	// UpkeepInterval is how often the subscriber tidies the store (expired
-	// leases and records, retention), registers its group anew, and looks for
+	// leases and records, retention), registers its group again, and looks for
 	// topics that nobody reads. Default 60 s; negative leaves the tidying, and the
 	// store's housekeeping (see [outmill.Janitor].Maintain), to others.
 	UpkeepInterval time.Duration

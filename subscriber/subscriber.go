@@ -198,7 +198,7 @@ func (s *Subscriber) open(topic string) error {
 // hold, are not waited for.
 //
 // It returns the error of a claim that failed, and outmill.ErrClosed where the
-// subscriber is closed, or is meanwhile.
+// subscriber is closed before it is done.
 func (s *Subscriber) Once(ctx context.Context) (int, error) {
 	if s.ctx.Err() != nil {
 		return 0, fmt.Errorf("outmill: subscriber: %w", outmill.ErrClosed)
