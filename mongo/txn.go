@@ -25,8 +25,8 @@ const (
 	abortWithin = 2 * time.Second
 )
 
-// errContended says that others changed the same documents meanwhile.
-var errContended = errors.New("others changed the same records again and again meanwhile")
+// errContended says that other processes changed the same documents.
+var errContended = errors.New("other processes changed the same records during each attempt")
 
 // alone is ctx without the caller's session, which the driver would use for
 // whatever is done with it.

@@ -63,7 +63,7 @@ SELECT coalesce(greatest((SELECT max(pos) FROM t), (SELECT max(pos) FROM {p:log_
 )
 
 // errServerChanged: the server has been started since it was checked, or is another.
-var errServerChanged = errors.New("the server was started anew meanwhile")
+var errServerChanged = errors.New("the server was restarted during the call")
 
 // otherHistory is the error of a claim that meets a number of another server: that of a row
 // at the place, or, where that is -1, of a batch.

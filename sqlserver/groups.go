@@ -65,7 +65,7 @@ SELECT Topic FROM @topic`
 SELECT @@ROWCOUNT`
 )
 
-var errRoutesChanged = errors.New("the registered groups changed again and again meanwhile")
+var errRoutesChanged = errors.New("other processes changed the registered groups during each attempt")
 
 // loadRoutes reads the registrations, and keeps them where they are newer than
 // those known.
