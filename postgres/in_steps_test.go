@@ -20,6 +20,9 @@ func Test_a_store_that_works_in_small_steps_keeps_the_order_of_each_key(t *testi
 	for _, lane := range bothLanes {
 		t.Run(string(lane), func(t *testing.T) {
 			t.Parallel()
+			if lane != postgres.LaneLog {
+				testenv.Long(t, "tests of either lane on rows")
+			}
 			h := harness(t, db, lane)
 			whole := h.New
 			h.New = func(t *testing.T, options storetest.Options) outmill.Store {
@@ -47,6 +50,9 @@ func onManyRecords(t *testing.T, test func(t *testing.T, db *pgxpool.Pool, store
 	for _, lane := range bothLanes {
 		t.Run(string(lane), func(t *testing.T) {
 			t.Parallel()
+			if lane != postgres.LaneLog {
+				testenv.Long(t, "tests of either lane on rows")
+			}
 			db := pool(t)
 			store := newStore(t, db, postgres.Config{NotifyInterval: -1, Lane: lane})
 			require.NoError(t, store.Ensure(t.Context()))
