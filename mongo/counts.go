@@ -10,7 +10,7 @@ import (
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"github.com/outmill/outmill/internal/steps"
+	"github.com/outmill/outmill/storekit"
 )
 
 // The counts of a join are documents of their own, several for a join with many steps:
@@ -25,10 +25,10 @@ func partID(join uuid, part int) bson.Binary {
 }
 
 // addCounts adds to the counts of joins, within a transaction.
-func (s *Store) addCounts(ctx context.Context, all map[uuid]steps.Counts, parts map[uuid]int, counted touched) error {
+func (s *Store) addCounts(ctx context.Context, all map[uuid]storekit.StepCounts, parts map[uuid]int, counted touched) error {
 	var models []driver.WriteModel
 	for id, c := range all {
-		if c == (steps.Counts{}) {
+		if c == (storekit.StepCounts{}) {
 			continue
 		}
 		counted[id] = true

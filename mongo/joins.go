@@ -11,13 +11,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/steps"
 	"github.com/outmill/outmill/storekit"
 )
 
 var _ storekit.Joins = (*Store)(nil)
-
-const defaultListLimitOfJoins = 100
 
 // joinDocument is a join as the collection has it.
 type joinDocument struct {
@@ -56,8 +53,15 @@ func (d *joinDocument) join() *storekit.Join {
 	return j
 }
 
-// late tells whether the deadline had passed as the join was read.
-func (d *joinDocument) late() bool { return !d.Deadline.IsZero() && !d.Deadline.After(d.Now) }
+// state is the join as the engine sees it.
+func (d *joinDocument) state() *storekit.JoinState {
+	state := &storekit.JoinState{Join: *d.join()}
+	if !d.Deadline.IsZero() {
+		state.DeadlineIn = d.Deadline.Sub(d.Now)
+		state.Late = state.DeadlineIn <= 0
+	}
+	return state
+}
 
 // joinsOf reads joins, and the server's time.
 func (s *Store) joinsOf(ctx context.Context, ids touched) (map[uuid]*joinDocument, error) {
@@ -133,7 +137,7 @@ func (s *Store) startJoin(ctx context.Context, id outmill.JoinID, join *storekit
 	}
 	d := joinDocument{
 		ID: uuid(id), GroupingKey: join.GroupingKey, Status: storekit.JoinPending, Policy: cmp.Or(join.Policy, storekit.JoinAll), Quorum: join.Quorum,
-		Parts: steps.Parts(join), CompleteAtDeadline: join.CompleteAtDeadline, CreatedAt: state.Now, UpdatedAt: state.Now, Metadata: join.Metadata,
+		Parts: storekit.CountParts(join), CompleteAtDeadline: join.CompleteAtDeadline, CreatedAt: state.Now, UpdatedAt: state.Now, Metadata: join.Metadata,
 	}
 	if !join.Unsealed {
 		d.ExpectedSteps = &join.ExpectedSteps
@@ -156,9 +160,81 @@ func (s *Store) startJoin(ctx context.Context, id outmill.JoinID, join *storekit
 	return err
 }
 
-// onJoin runs fn on a join that exists, in a transaction. What is decided by it
-// is made due.
-func (s *Store) onJoin(ctx context.Context, operation string, id outmill.JoinID, fn func(ctx context.Context, join *joinDocument, counted touched) error) error {
+// joining is the store as the joins' engine needs it.
+type joining struct{ s *Store }
+
+func (s *Store) joinsEngine() storekit.JoinEngine {
+	return storekit.JoinEngine{Store: joining{s}, MaxPayload: s.config.MaxPayload}
+}
+
+// hurry makes due what waits for those of the joins that are decided.
+func (s *Store) hurry(ctx context.Context, joins touched) {
+	ids := make([]outmill.JoinID, 0, len(joins))
+	for id := range joins {
+		ids = append(ids, outmill.JoinID(id))
+	}
+	s.joinsEngine().Hurry(alone(ctx), ids, s.logger)
+}
+
+// Explain names the operation of an error.
+func (j joining) Explain(ctx context.Context, operation string, err error) error {
+	return j.s.explain(ctx, operation, err)
+}
+
+// ReadJoins reads joins.
+func (j joining) ReadJoins(ctx context.Context, operation string, ids []outmill.JoinID) (found []*storekit.JoinState, err error) {
+	err = j.s.do(ctx, operation, func(ctx context.Context) error {
+		found, err = j.s.statesOf(ctx, ids)
+		return err
+	})
+	return found, err
+}
+
+func (s *Store) statesOf(ctx context.Context, ids []outmill.JoinID) ([]*storekit.JoinState, error) {
+	known, err := s.joinsOf(ctx, touchedOf(ids))
+	if err != nil {
+		return nil, err
+	}
+	var found []*storekit.JoinState
+	for _, id := range ids {
+		if join := known[uuid(id)]; join != nil {
+			found = append(found, join.state())
+		}
+	}
+	return found, nil
+}
+
+func touchedOf(ids []outmill.JoinID) touched {
+	joins := touched{}
+	for _, id := range ids {
+		joins[uuid(id)] = true
+	}
+	return joins
+}
+
+// OnJoin runs work in a transaction.
+func (j joining) OnJoin(ctx context.Context, operation string, id outmill.JoinID, work func(ctx context.Context, tx storekit.JoinTx, join *storekit.JoinState) error) error {
+	return j.s.onJoin(ctx, operation, id, func(ctx context.Context, tx *joinTx) error {
+		return work(ctx, tx, tx.join.state())
+	})
+}
+
+// Appended logs the record that follows a join, and wakes readers.
+func (j joining) Appended(records []*outmill.Record) {
+	j.s.logger.Appended(false, records...)
+	j.s.bell.Ring()
+}
+
+// joinTx is a transaction on one join. counted are the joins whose counts it changes.
+type joinTx struct {
+	s       *Store
+	join    *joinDocument
+	counted touched
+}
+
+// onJoin runs fn on a join that exists, in a transaction, and then makes due what waits
+// for the join if it is decided.
+func (s *Store) onJoin(ctx context.Context, operation string, id outmill.JoinID, fn func(ctx context.Context, tx *joinTx) error) error {
 	if err := s.needsTransactions(); err != nil {
 		return s.explain(ctx, operation, err)
 	}
@@ -170,7 +246,7 @@ func (s *Store) onJoin(ctx context.Context, operation string, id outmill.JoinID,
 			if err != nil {
 				return err
 			}
-			return fn(ctx, join, counted)
+			return fn(ctx, &joinTx{s: s, join: join, counted: counted})
 		})
 	})
 	if err == nil {
@@ -179,18 +255,80 @@ func (s *Store) onJoin(ctx context.Context, operation string, id outmill.JoinID,
 	return err
 }
 
+// JoinsToFill reads joins, with the number of steps of those that are sealed.
+func (x *joinTx) JoinsToFill(ctx context.Context, ids []outmill.JoinID) ([]*storekit.JoinState, error) {
+	return x.s.joinsToFill(ctx, ids)
+}
+
+// CountMembers counts the steps of a join.
+func (x *joinTx) CountMembers(ctx context.Context, id outmill.JoinID) (int, error) {
+	return x.s.countMembers(ctx, id)
+}
+
+// Seal writes how many steps the join has.
+func (x *joinTx) Seal(ctx context.Context, join *storekit.JoinState) error {
+	_, err := x.s.joins.UpdateOne(ctx, where("_id", uuid(join.ID)), bson.D{
+		{Key: "$set", Value: bson.D{{Key: "expected_steps", Value: join.ExpectedSteps}}}, {Key: "$currentDate", Value: bson.D{{Key: "updated_at", Value: true}}},
+	})
+	return err
+}
+
+// End writes how the join ended, and the sums of its counts.
+func (x *joinTx) End(ctx context.Context, join *storekit.JoinState) error {
+	if err := x.s.endCounts(ctx, x.join); err != nil {
+		return err
+	}
+	join.FinishedAt, join.UpdatedAt = utc(x.join.Now), utc(x.join.Now)
+	_, err := x.s.joins.UpdateOne(ctx, where("_id", x.join.ID), set(bson.D{
+		{Key: "status", Value: join.Status}, {Key: "reason", Value: join.Reason},
+		{Key: "updated_at", Value: x.join.Now}, {Key: "finished_at", Value: x.join.Now},
+		{Key: "completed_steps", Value: join.CompletedSteps}, {Key: "failed_steps", Value: join.FailedSteps},
+	}))
+	return err
+}
+
+// Append appends the record that follows a join.
+func (x *joinTx) Append(ctx context.Context, record *outmill.Record) (*storekit.Appending, error) {
+	a := newAppending(x.s, []*outmill.Record{record})
+	return a.Appending, a.runUnchecked(ctx)
+}
+
+// Report settles the step that the message names. That of a message that is gone has its
+// id.
+func (x *joinTx) Report(ctx context.Context, join *storekit.JoinState, message outmill.WorkItemID, as storekit.StepStatus) (known bool, err error) {
+	step, id := uuid(message), uuid(join.ID)
+	asked, err := findAll[stepRecord](ctx, x.s.records, append(where("_id", step), exists("step")...), first(1, nil, "step"))
+	if err != nil {
+		return false, err
+	}
+	if len(asked) > 0 {
+		step = asked[0].Step
+	}
+	has, err := x.s.members.CountDocuments(ctx, where("_id", memberID(join.ID, step)))
+	if err != nil || has == 0 {
+		return false, err
+	}
+	return true, x.s.eachMember(ctx, map[uuid]bool{step: true}, x.counted, func(m *member) bool {
+		if m.Join != id || m.State.Status != storekit.StepPending {
+			return false
+		}
+		m.State.Status, m.State.Reported = as, true
+		return true
+	})
+}
+
 // AttachStep makes a record a step. See storekit.Joins.
 func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmill.WorkItemID) error {
-	return s.onJoin(ctx, "attach step", id, func(ctx context.Context, join *joinDocument, counted touched) error {
-		m, records, err := s.memberToAttach(ctx, id, message)
-		if err != nil || m == nil {
-			return err
-		}
-		has, err := s.countMembers(ctx, id)
+	return s.onJoin(ctx, "attach step", id, func(ctx context.Context, tx *joinTx) error {
+		m, records, late, err := s.memberToAttach(ctx, id, message)
 		if err != nil {
 			return err
 		}
-		if err := takesSteps(id, join, has, 1); err != nil {
+		join := tx.join.state()
+		if join.Members, err = s.countMembers(ctx, id); err != nil {
+			return err
+		}
+		if attach, err := late.Check(message, join, s.config.Retain); err != nil || !attach {
 			return err
 		}
 		// All of the message's records are written: whoever settles one of them has
@@ -203,268 +341,81 @@ func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmi
 			_, err = s.members.InsertOne(ctx, m)
 		}
 		if err == nil {
-			err = s.addCounts(ctx, map[uuid]steps.Counts{m.Join: steps.Counts{}.Moved(storekit.StepPending, m.State.Status)}, map[uuid]int{m.Join: join.Parts}, counted)
+			counts := storekit.StepCounts{}.Moved(storekit.StepPending, m.State.Status)
+			err = s.addCounts(ctx, map[uuid]storekit.StepCounts{m.Join: counts}, map[uuid]int{m.Join: tx.join.Parts}, tx.counted)
 		}
 		return err
 	})
 }
 
-// memberToAttach returns what is to be attached of a record, nil where it is a
-// step of the join already, and the records of its message.
-func (s *Store) memberToAttach(ctx context.Context, id outmill.JoinID, message outmill.WorkItemID) (*member, bson.A, error) {
+// memberToAttach reads the message that is to be a step: the member that it would be, and
+// the message's records.
+func (s *Store) memberToAttach(ctx context.Context, id outmill.JoinID, message outmill.WorkItemID) (m *member, records bson.A, late storekit.LateStep, err error) {
 	asked, err := findAll[struct {
 		Step     uuid `bson:"step"`
 		WaitsFor uuid `bson:"waits_for"`
 	}](ctx, s.records, where("_id", uuid(message)), first(1, nil, "step", "waits_for"))
-	if err != nil {
-		return nil, nil, err
+	if err != nil || len(asked) == 0 {
+		return nil, nil, late, err
 	}
-	if len(asked) == 0 || s.config.Retain <= 0 {
-		return nil, nil, fmt.Errorf("%w: %s", storekit.ErrUnknownMessage, message)
-	}
-	if !asked[0].WaitsFor.IsZero() {
-		return nil, nil, storekit.ErrWaitIsNoStep
-	}
-	m := newMember(id, asked[0].Step)
+	late.Found, late.Waits = true, !asked[0].WaitsFor.IsZero()
+	m = newMember(id, asked[0].Step)
 	filter := append(where("joined", m.Step), bson.E{Key: "step", Value: m.Step})
 	if m.Step.IsZero() {
 		m = newMember(id, uuid(message))
 		filter = where("_id", m.Step)
 	}
 	has, err := s.members.CountDocuments(ctx, where("_id", m.ID))
-	if err != nil || has > 0 {
-		return nil, nil, err
+	if late.Member = has > 0; err != nil || late.Member {
+		return m, nil, late, err
 	}
 	found, err := findAll[stepRecord](ctx, s.records, filter, first(maxClaim, nil, "stage"))
-	var records bson.A
 	for _, r := range found {
 		records = append(records, r.ID)
 		switch r.Stage {
 		case stageProcessed:
-			m.State.Acked++
+			late.Acked++
 		case stageDead:
-			m.State.Dead++
+			late.Dead++
 		default:
-			m.State.Open++
+			late.Open++
 		}
 	}
-	m.State.Status = m.State.settled()
-	return m, records, err
+	m.State = memberState{Status: storekit.StepOutcome(late.Open, late.Acked, late.Dead), Open: late.Open, Acked: late.Acked, Dead: late.Dead}
+	return m, records, late, err
 }
 
 // ReportCompleted settles a step. See storekit.Joins.
 func (s *Store) ReportCompleted(ctx context.Context, join outmill.JoinID, step outmill.WorkItemID) error {
-	return s.report(ctx, "report completed", join, step, storekit.StepCompleted)
+	return s.joinsEngine().Report(ctx, "report completed", join, step, storekit.StepCompleted)
 }
 
 // ReportFailed settles a step. See storekit.Joins.
 func (s *Store) ReportFailed(ctx context.Context, join outmill.JoinID, step outmill.WorkItemID) error {
-	return s.report(ctx, "report failed", join, step, storekit.StepFailed)
-}
-
-func (s *Store) report(ctx context.Context, operation string, id outmill.JoinID, of outmill.WorkItemID, as storekit.StepStatus) error {
-	return s.onJoin(ctx, operation, id, func(ctx context.Context, _ *joinDocument, counted touched) error {
-		step := uuid(of)
-		// The id may be that of any of the message's records; one that is gone is
-		// named by its own.
-		asked, err := findAll[stepRecord](ctx, s.records, append(where("_id", step), exists("step")...), first(1, nil, "step"))
-		if err != nil {
-			return err
-		}
-		if len(asked) > 0 {
-			step = asked[0].Step
-		}
-		has, err := s.members.CountDocuments(ctx, where("_id", memberID(id, step)))
-		if err != nil {
-			return err
-		}
-		if has == 0 {
-			return fmt.Errorf("%w: %s of %s", storekit.ErrUnknownStep, of, id)
-		}
-		return s.eachMember(ctx, map[uuid]bool{step: true}, counted, func(m *member) bool {
-			if m.Join != uuid(id) || m.State.Status != storekit.StepPending {
-				return false
-			}
-			m.State.Status, m.State.Reported = as, true
-			return true
-		})
-	})
+	return s.joinsEngine().Report(ctx, "report failed", join, step, storekit.StepFailed)
 }
 
 // SealJoin says how many steps the join has. See storekit.Joins.
 func (s *Store) SealJoin(ctx context.Context, id outmill.JoinID, expected int) error {
-	return s.onJoin(ctx, "seal join", id, func(ctx context.Context, join *joinDocument, _ touched) error {
-		return s.seal(ctx, join, expected)
-	})
-}
-
-func (s *Store) seal(ctx context.Context, d *joinDocument, expected int) error {
-	join := d.join()
-	if err := join.CheckSeal(expected); err != nil || !join.Unsealed {
-		return err
-	}
-	has, err := s.countMembers(ctx, join.ID)
-	if err != nil {
-		return err
-	}
-	if err := steps.Seals(join.ID, has, expected); err != nil {
-		return err
-	}
-	d.ExpectedSteps = &expected
-	_, err = s.joins.UpdateOne(ctx, where("_id", d.ID), bson.D{
-		{Key: "$set", Value: bson.D{{Key: "expected_steps", Value: expected}}}, {Key: "$currentDate", Value: bson.D{{Key: "updated_at", Value: true}}},
-	})
-	return err
+	return s.joinsEngine().SealJoin(ctx, id, expected)
 }
 
 // FinishJoin ends the join if it is decided. See storekit.Joins.
 func (s *Store) FinishJoin(ctx context.Context, id outmill.JoinID, request storekit.FinishRequest) (storekit.FinishResult, error) {
-	const operation = "finish join"
-	result, done, err := s.undecided(ctx, operation, id, request)
-	if err != nil || done {
-		return result, err
-	}
-	var follow *appending
-	err = s.onJoin(ctx, operation, id, func(ctx context.Context, join *joinDocument, _ touched) (err error) {
-		result, follow = storekit.FinishResult{}, nil
-		if join.Status == storekit.JoinPending && request.Seal && join.ExpectedSteps == nil {
-			if err := s.seal(ctx, join, request.ExpectedSteps); err != nil {
-				return err
-			}
-		}
-		result, follow, err = s.finish(ctx, join, request)
-		return err
-	})
-	if err != nil {
-		return storekit.FinishResult{}, err
-	}
-	if follow != nil {
-		follow.Report()
-		s.logger.Appended(false, follow.Records...)
-		s.bell.Ring()
-	}
-	return result, nil
-}
-
-// undecided answers without a transaction while there is nothing to do, which is
-// what nearly all calls find.
-func (s *Store) undecided(ctx context.Context, operation string, id outmill.JoinID, request storekit.FinishRequest) (result storekit.FinishResult, done bool, err error) {
 	if err := s.needsTransactions(); err != nil {
-		return result, false, s.explain(ctx, operation, err)
+		return storekit.FinishResult{}, s.explain(ctx, "finish join", err)
 	}
-	err = s.do(ctx, operation, func(ctx context.Context) error {
-		join, err := s.joinOf(ctx, id)
-		if err != nil {
-			return err
-		}
-		result = resultOf(join)
-		status, _ := join.join().Decide(request.FailIfAnyStepFailed, join.late())
-		done = join.Status != storekit.JoinPending || status == storekit.JoinPending && (!request.Seal || join.ExpectedSteps != nil)
-		return nil
-	})
-	return result, done, err
-}
-
-// resultOf is the result for a join that this call does not end.
-func resultOf(join *joinDocument) storekit.FinishResult {
-	result := storekit.FinishResult{Join: *join.join()}
-	if join.Status == storekit.JoinPending && !join.Deadline.IsZero() {
-		result.DeadlineIn = join.Deadline.Sub(join.Now)
-	}
-	return result
-}
-
-func (s *Store) finish(ctx context.Context, join *joinDocument, request storekit.FinishRequest) (storekit.FinishResult, *appending, error) {
-	status, reason := storekit.JoinPending, ""
-	if join.Status == storekit.JoinPending {
-		status, reason = join.join().Decide(request.FailIfAnyStepFailed, join.late())
-	}
-	if status == storekit.JoinPending {
-		return resultOf(join), nil, nil
-	}
-	join.Status, join.Reason, join.FinishedAt, join.UpdatedAt = status, reason, join.Now, join.Now
-	if err := s.end(ctx, join); err != nil {
-		return storekit.FinishResult{}, nil, err
-	}
-	follow, err := s.follow(ctx, *join.join(), request.Then)
-	return storekit.FinishResult{Join: *join.join(), Finished: true}, follow, err
-}
-
-func (s *Store) end(ctx context.Context, join *joinDocument) error {
-	if err := s.endCounts(ctx, join); err != nil {
-		return err
-	}
-	_, err := s.joins.UpdateOne(ctx, where("_id", join.ID), set(bson.D{
-		{Key: "status", Value: join.Status}, {Key: "reason", Value: join.Reason},
-		{Key: "updated_at", Value: join.UpdatedAt}, {Key: "finished_at", Value: join.FinishedAt},
-		{Key: "completed_steps", Value: join.CompletedSteps}, {Key: "failed_steps", Value: join.FailedSteps},
-	}))
-	return err
-}
-
-// follow appends what is to be published when the join ends, nil where nothing
-// is.
-func (s *Store) follow(ctx context.Context, join storekit.Join, then func(storekit.Join) (*outmill.Record, error)) (*appending, error) {
-	one, err := storekit.Followup(join, then, s.config.MaxPayload, func(ids []outmill.JoinID) ([]outmill.JoinID, error) { return s.thatTake(ctx, ids) })
-	if err != nil || one == nil {
-		return nil, err
-	}
-	a := newAppending(s, []*outmill.Record{one})
-	return a, a.runUnchecked(ctx)
-}
-
-// thatTake returns those of the joins that take a step.
-func (s *Store) thatTake(ctx context.Context, ids []outmill.JoinID) ([]outmill.JoinID, error) {
-	if len(ids) == 0 {
-		return nil, nil
-	}
-	wanted := touched{}
-	for _, id := range ids {
-		wanted[uuid(id)] = true
-	}
-	known, has, err := s.joinsAndSizes(ctx, wanted)
-	if err != nil {
-		return nil, err
-	}
-	var take []outmill.JoinID
-	for _, id := range ids {
-		err := takesSteps(id, known[uuid(id)], has[uuid(id)], 1)
-		switch {
-		case err == nil:
-			take = append(take, id)
-		case !steps.Refused(err):
-			return nil, err
-		}
-	}
-	return take, nil
+	return s.joinsEngine().FinishJoin(ctx, id, request)
 }
 
 // CancelJoin ends a pending join. See storekit.Joins.
 func (s *Store) CancelJoin(ctx context.Context, id outmill.JoinID, reason string) error {
-	return s.onJoin(ctx, "cancel join", id, func(ctx context.Context, join *joinDocument, _ touched) error {
-		switch join.Status {
-		case storekit.JoinCancelled:
-			return nil
-		case storekit.JoinPending:
-			join.Status, join.Reason, join.FinishedAt, join.UpdatedAt = storekit.JoinCancelled, storekit.CleanError(reason), join.Now, join.Now
-			return s.end(ctx, join)
-		case storekit.JoinCompleted, storekit.JoinFailed:
-		}
-		return fmt.Errorf("%w: %s is %s", storekit.ErrJoinFinished, id, join.Status)
-	})
+	return s.joinsEngine().CancelJoin(ctx, id, reason)
 }
 
 // GetJoin returns a join. See storekit.Joins.
 func (s *Store) GetJoin(ctx context.Context, id outmill.JoinID) (*storekit.Join, error) {
-	var join *storekit.Join
-	err := s.do(ctx, "get join", func(ctx context.Context) error {
-		found, err := s.joinOf(ctx, id)
-		if err == nil {
-			join = found.join()
-		}
-		return err
-	})
-	return join, err
+	return s.joinsEngine().GetJoin(ctx, id)
 }
 
 // ListJoins returns joins in the order of their ids. See storekit.Joins.
@@ -473,12 +424,12 @@ func (s *Store) ListJoins(ctx context.Context, query storekit.JoinQuery) ([]*sto
 	if err := query.Validate(); err != nil {
 		return nil, s.explain(ctx, operation, err)
 	}
-	limit := cmp.Or(query.Limit, defaultListLimitOfJoins)
+	limit := cmp.Or(query.Limit, storekit.DefaultJoinLimit)
 	var all []joinDocument
 	err := s.do(ctx, operation, func(ctx context.Context) error {
 		all = nil
 		// One status at a time, each by an index in the order of the ids.
-		for _, status := range steps.StatusesOf(query) {
+		for _, status := range query.Statuses() {
 			filter := bson.D{{Key: "status", Value: status}, {Key: "_id", Value: bson.D{{Key: "$gt", Value: uuid(query.After)}}}}
 			if query.GroupingKey != "" {
 				filter = append(filter, bson.E{Key: "grouping_key", Value: query.GroupingKey})
@@ -516,7 +467,7 @@ func (s *Store) ListSteps(ctx context.Context, id outmill.JoinID, after outmill.
 			return err
 		}
 		filter := bson.D{{Key: "join", Value: uuid(id)}, {Key: "step", Value: bson.D{{Key: "$gt", Value: uuid(after)}}}}
-		found, err := findAll[member](ctx, s.members, filter, first(cmp.Or(limit, defaultListLimitOfJoins), ascending("step")))
+		found, err := findAll[member](ctx, s.members, filter, first(cmp.Or(limit, storekit.DefaultJoinLimit), ascending("step")))
 		for _, m := range found {
 			list = append(list, storekit.JoinStep{ID: outmill.WorkItemID(m.Step), Status: m.State.Status})
 		}

@@ -4,15 +4,12 @@ import (
 	"bytes"
 	"context"
 	"slices"
-	"time"
 
-	"github.com/ThreeDotsLabs/watermill"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/routing"
-	"github.com/outmill/outmill/internal/steps"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -70,7 +67,7 @@ func (m memberState) settled() storekit.StepStatus {
 	if m.Reported {
 		return m.Status
 	}
-	return steps.Settled(m.Open, m.Acked, m.Dead)
+	return storekit.StepOutcome(m.Open, m.Acked, m.Dead)
 }
 
 // touched are the joins whose counts a transaction has changed.
@@ -229,7 +226,7 @@ func (s *Store) eachMember(ctx context.Context, of map[uuid]bool, counted touche
 	if err != nil {
 		return err
 	}
-	all := map[uuid]steps.Counts{}
+	all := map[uuid]storekit.StepCounts{}
 	// Most are in the same state afterwards.
 	same := map[memberState]bson.A{}
 	for _, m := range members {
@@ -271,48 +268,18 @@ func (s *Store) partsOf(ctx context.Context, members []member) (map[uuid]int, er
 	return parts, err
 }
 
-// hurryWithin bounds what comes after a commit.
-const hurryWithin = 5 * time.Second
-
-// hurry makes due what waits for those of the joins that are decided, or have
-// ended.
-//
-// It comes after the commit of whatever may have decided them. It cannot miss a
-// record that is being snoozed: a snooze looks at the join after its own update,
-// so one of the two sees the other. If the process dies in between, the record's
-// snooze ends soon by itself.
-func (s *Store) hurry(ctx context.Context, joins touched) {
-	if len(joins) == 0 {
-		return
-	}
-	// What decided the joins is done, whatever becomes of the caller.
-	ctx, cancel := context.WithTimeout(alone(context.WithoutCancel(ctx)), hurryWithin)
-	defer cancel()
-	if err := again(ctx, func() error { return s.hurryDecided(ctx, joins) }); err != nil {
-		s.logger.Error("What waits for a decided join was not made due; it is when its snooze ends", err, watermill.LogFields{"joins": len(joins)})
-	}
-}
-
-func (s *Store) hurryDecided(ctx context.Context, joins touched) error {
-	found, err := s.joinsOf(ctx, joins)
-	if err != nil {
+// MakeDue makes due the records that wait for the joins.
+func (j joining) MakeDue(ctx context.Context, ids []outmill.JoinID) error {
+	decided := asList(touchedOf(ids))
+	err := again(ctx, func() error {
+		_, err := j.s.records.UpdateMany(ctx, append(in("joined", decided), bson.E{Key: "waits_for", Value: bson.D{{Key: "$in", Value: decided}}},
+			bson.E{Key: "stage", Value: bson.D{{Key: "$in", Value: bson.A{stageWaiting, stageDelayed}}}},
+			expr(bson.D{{Key: "$gt", Value: bson.A{"$available_at", "$$NOW"}}})),
+			pipeline(bson.D{{Key: "available_at", Value: "$$NOW"}, {Key: "next_at", Value: "$$NOW"}}))
 		return err
-	}
-	decided := bson.A{}
-	for _, j := range found {
-		if status, _ := j.join().Decide(false, j.late()); j.Status != storekit.JoinPending || status != storekit.JoinPending {
-			decided = append(decided, j.ID)
-		}
-	}
-	if len(decided) == 0 {
-		return nil
-	}
-	_, err = s.records.UpdateMany(ctx, append(in("joined", decided), bson.E{Key: "waits_for", Value: bson.D{{Key: "$in", Value: decided}}},
-		bson.E{Key: "stage", Value: bson.D{{Key: "$in", Value: bson.A{stageWaiting, stageDelayed}}}},
-		expr(bson.D{{Key: "$gt", Value: bson.A{"$available_at", "$$NOW"}}})),
-		pipeline(bson.D{{Key: "available_at", Value: "$$NOW"}, {Key: "next_at", Value: "$$NOW"}}))
+	})
 	if err == nil {
-		s.cameBack()
+		j.s.cameBack()
 	}
 	return err
 }
@@ -336,42 +303,23 @@ func (s *Store) hurryWaiting(ctx context.Context, ids bson.A) {
 // checkSteps refuses steps that a join does not take, before anything is
 // written, so that a caller's transaction stays usable.
 func (a *appending) checkSteps(ctx context.Context) error {
-	wanted, ids := map[uuid]int{}, touched{}
-	for _, record := range a.Records {
-		for _, id := range record.Joins {
-			wanted[uuid(id)]++
-			ids[uuid(id)] = true
-		}
-	}
-	if len(wanted) == 0 {
-		return nil
-	}
-	known, has, err := a.s.joinsAndSizes(ctx, ids)
-	if err != nil {
-		return err
-	}
-	for id, n := range wanted {
-		if err := takesSteps(outmill.JoinID(id), known[id], has[id], n); err != nil {
-			return err
-		}
-	}
-	return nil
+	return storekit.CheckSteps(a.Records, func(ids []outmill.JoinID) ([]*storekit.JoinState, error) { return a.s.joinsToFill(ctx, ids) })
 }
 
-// joinsAndSizes reads joins, and how many steps those of them have that expect a
-// number.
-func (s *Store) joinsAndSizes(ctx context.Context, ids touched) (known map[uuid]*joinDocument, has map[uuid]int, err error) {
-	if known, err = s.joinsOf(ctx, ids); err != nil {
-		return nil, nil, err
+// joinsToFill reads joins, and how many steps those of them have that expect a number.
+func (s *Store) joinsToFill(ctx context.Context, ids []outmill.JoinID) ([]*storekit.JoinState, error) {
+	joins, err := s.statesOf(ctx, ids)
+	if err != nil {
+		return nil, err
 	}
 	var sealed bson.A
-	for id, join := range known {
-		if join.ExpectedSteps != nil {
-			sealed = append(sealed, id)
+	for _, join := range joins {
+		if !join.Unsealed {
+			sealed = append(sealed, uuid(join.ID))
 		}
 	}
 	if len(sealed) == 0 {
-		return known, nil, nil
+		return joins, nil
 	}
 	found, err := aggregateAll[struct {
 		ID uuid `bson:"_id"`
@@ -380,20 +328,14 @@ func (s *Store) joinsAndSizes(ctx context.Context, ids touched) (known map[uuid]
 		{{Key: "$match", Value: in("join", sealed)}},
 		{{Key: "$group", Value: bson.D{{Key: "_id", Value: "$join"}, {Key: "n", Value: bson.D{{Key: "$sum", Value: 1}}}}}},
 	})
-	has = map[uuid]int{}
+	members := map[uuid]int{}
 	for _, f := range found {
-		has[f.ID] = f.N
+		members[f.ID] = f.N
 	}
-	return known, has, err
-}
-
-// takesSteps refuses n more steps of a join that is not there, not pending, or
-// full.
-func takesSteps(id outmill.JoinID, join *joinDocument, has, n int) error {
-	if join == nil {
-		return steps.Takes(id, nil, has, n)
+	for _, join := range joins {
+		join.Members = members[uuid(join.ID)]
 	}
-	return steps.Takes(id, join.join(), has, n)
+	return joins, err
 }
 
 func (s *Store) countMembers(ctx context.Context, id outmill.JoinID) (int, error) {

@@ -225,7 +225,7 @@ func (c *claim) inTurn(ctx context.Context, topic string, take func() error) err
 // leased.
 func (c *claim) inOrder(ctx context.Context, topic string, fn func(ctx context.Context, t *txn) (*line, error)) error {
 	var done *line
-	var counted []string
+	var counted []outmill.JoinID
 	err := c.inTurn(ctx, topic, func() error {
 		return c.s.write(ctx, "claim", func(ctx context.Context, t *txn) (err error) {
 			if done, err = fn(ctx, t); err != nil {

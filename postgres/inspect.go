@@ -62,7 +62,7 @@ func (s *Store) Delete(ctx context.Context, ids ...outmill.WorkItemID) (int, err
 		return 0, err
 	}
 	var deleted int
-	var counted []string
+	var counted []outmill.JoinID
 	err := s.durably(ctx, "delete", func(ctx context.Context, t *txn) error {
 		if err := t.moveByID(ctx, idTexts(ids), false); err != nil {
 			return err
@@ -138,7 +138,7 @@ func (s *Store) requeueParked(ctx context.Context, operation string, k parkedKey
 
 // requeue is one transaction; the last of the steps counts.
 func (s *Store) requeue(ctx context.Context, operation string, list ...step) (requeued int, err error) {
-	var counted []string
+	var counted []outmill.JoinID
 	list[len(list)-1].row = func(scan func(...any) error) error { return scan(&requeued) }
 	err = s.durably(ctx, operation, func(ctx context.Context, t *txn) error {
 		return t.finish(ctx, append(slices.Clone(list), countSteps(&counted))...)

@@ -6,13 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/sqltx"
-	"github.com/outmill/outmill/internal/steps"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -102,42 +100,30 @@ WHERE id = $1::text::uuid RETURNING finished_at`
 	sqlDeleteJoins = `DELETE FROM {p:joins} WHERE id = ANY ($1::text[]::uuid[])`
 )
 
-const defaultListLimitOfJoins = 100
-
-// countedJoin is a join, and what the store knows of it besides.
-type countedJoin struct {
-	storekit.Join
-	// late: the deadline has passed; deadlineIn is how long it is until then.
-	late       bool
-	deadlineIn time.Duration
-	// members is set where they were counted.
-	members int
-}
-
-func (j *countedJoin) scan(scan func(...any) error) error {
+func scanJoin(scan func(...any) error) (*storekit.JoinState, error) {
+	j := &storekit.JoinState{}
 	var id, metadata string
 	var expected, micros int64
 	var deadline, created, updated, finished pgtype.Timestamptz
 	err := scan(&id, &j.GroupingKey, &j.Status, &j.Policy, &j.Quorum, &expected, &j.CompletedSteps, &j.FailedSteps,
-		&deadline, &j.CompleteAtDeadline, &j.late, &micros, &j.Reason, &created, &updated, &finished, &metadata, &j.members)
+		&deadline, &j.CompleteAtDeadline, &j.Late, &micros, &j.Reason, &created, &updated, &finished, &metadata, &j.Members)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	j.ExpectedSteps, j.Unsealed = int(max(expected, 0)), expected < 0
 	j.Deadline, j.CreatedAt, j.UpdatedAt, j.FinishedAt = utc(deadline), utc(created), utc(updated), utc(finished)
-	j.deadlineIn = sqltx.Micros(micros)
+	j.DeadlineIn = sqltx.Micros(micros)
 	if metadata != "" {
 		err = json.Unmarshal([]byte(metadata), &j.Metadata)
 	}
-	return errors.Join(err, j.ID.Scan(id))
+	return j, errors.Join(err, j.ID.Scan(id))
 }
 
 // joinsStep reads joins.
-func joinsStep(template string, into *[]countedJoin, args ...any) step {
+func joinsStep(template string, into *[]*storekit.JoinState, args ...any) step {
 	*into = nil
 	return step{template: template, args: args, row: func(scan func(...any) error) error {
-		var j countedJoin
-		err := j.scan(scan)
+		j, err := scanJoin(scan)
 		*into = append(*into, j)
 		return err
 	}}
@@ -199,24 +185,142 @@ func startStep(id outmill.JoinID, join *storekit.Join) (step, error) {
 	}}, nil
 }
 
-// onJoin runs fn on a join that exists and whose row it holds, and those of the
-// other joins of step, where one is given. fn ends the transaction.
-func (s *Store) onJoin(ctx context.Context, operation string, id outmill.JoinID, fn func(ctx context.Context, t *txn, join *countedJoin) error) error {
-	err := s.durably(ctx, operation, func(ctx context.Context, t *txn) error {
+// joining is the store as the joins' engine needs it.
+type joining struct{ s *Store }
+
+func (s *Store) joins() storekit.JoinEngine {
+	return storekit.JoinEngine{Store: joining{s}, MaxPayload: s.config.MaxPayload}
+}
+
+// hurry makes due what waits for those of the joins that are decided.
+func (s *Store) hurry(ctx context.Context, ids []outmill.JoinID) { s.joins().Hurry(ctx, ids, s.logger) }
+
+// Explain names the operation of an error.
+func (j joining) Explain(ctx context.Context, operation string, err error) error {
+	return j.s.explain(ctx, operation, err)
+}
+
+// ReadJoins reads joins.
+func (j joining) ReadJoins(ctx context.Context, operation string, ids []outmill.JoinID) ([]*storekit.JoinState, error) {
+	var found []*storekit.JoinState
+	err := j.s.writeAll(ctx, operation, joinsStep(sqlJoinsOf, &found, textsOf(ids)))
+	return found, err
+}
+
+// OnJoin runs work in a transaction that holds the row of the join.
+func (j joining) OnJoin(ctx context.Context, operation string, id outmill.JoinID, work func(ctx context.Context, tx storekit.JoinTx, join *storekit.JoinState) error) error {
+	err := j.s.durably(ctx, operation, func(ctx context.Context, t *txn) error {
 		join, err := t.lockJoin(ctx, sqlJoinsOf, id, "")
 		if err != nil {
 			return err
 		}
-		return fn(ctx, t, join)
+		tx := &joinTx{t: t}
+		if err := work(ctx, tx, join); err != nil {
+			return err
+		}
+		return t.finish(ctx, tx.last...)
 	})
 	if err == nil {
-		s.hurry(ctx, []string{id.String()})
+		j.s.hurry(ctx, []outmill.JoinID{id})
 	}
 	return err
 }
 
-func (t *txn) lockJoin(ctx context.Context, template string, id outmill.JoinID, step string) (*countedJoin, error) {
-	var found []countedJoin
+// MakeDue makes due the records that wait for the joins.
+func (j joining) MakeDue(ctx context.Context, ids []outmill.JoinID) error {
+	err := j.s.writeAll(ctx, "hurry", step{template: sqlHurry, args: []any{textsOf(ids)}})
+	if err == nil {
+		j.s.wake()
+	}
+	return err
+}
+
+// Appended logs the record that follows a join, and wakes readers.
+func (j joining) Appended(records []*outmill.Record) {
+	j.s.logger.Appended(false, records...)
+	j.s.wake()
+}
+
+// joinTx is a transaction that holds a join. last are its last statements, which travel
+// with the commit.
+type joinTx struct {
+	t    *txn
+	last []step
+}
+
+// JoinsToFill reads joins, with the number of steps of those that are sealed.
+func (x *joinTx) JoinsToFill(ctx context.Context, ids []outmill.JoinID) ([]*storekit.JoinState, error) {
+	return joinsToFill(ctx, x.t, ids)
+}
+
+func joinsToFill(ctx context.Context, r runner, ids []outmill.JoinID) ([]*storekit.JoinState, error) {
+	var found []*storekit.JoinState
+	err := r.run(ctx, joinsStep(sqlJoinsToFill, &found, textsOf(ids)))
+	return found, err
+}
+
+// CountMembers counts the steps of a join.
+func (x *joinTx) CountMembers(ctx context.Context, id outmill.JoinID) (n int, err error) {
+	err = x.t.run(ctx, step{template: sqlCountMembers, args: []any{id.String()}, row: func(scan func(...any) error) error { return scan(&n) }})
+	return n, err
+}
+
+// Seal writes how many steps the join has.
+func (x *joinTx) Seal(_ context.Context, join *storekit.JoinState) error {
+	x.last = append(x.last, step{template: sqlSeal, args: []any{join.ID.String(), int64(join.ExpectedSteps)}})
+	return nil
+}
+
+// End writes how the join ended.
+func (x *joinTx) End(ctx context.Context, join *storekit.JoinState) error {
+	var at pgtype.Timestamptz
+	err := x.t.run(ctx, append(x.last, step{
+		template: sqlEndJoin, args: []any{join.ID.String(), string(join.Status), join.Reason},
+		row: func(scan func(...any) error) error { return scan(&at) },
+	})...)
+	x.last, join.FinishedAt, join.UpdatedAt = nil, utc(at), utc(at)
+	return err
+}
+
+// Append appends the record that follows a join.
+func (x *joinTx) Append(ctx context.Context, record *outmill.Record) (*storekit.Appending, error) {
+	a, err := newAppending(x.t.s, []*outmill.Record{record})
+	if err != nil {
+		return nil, err
+	}
+	if record.DedupKey != "" {
+		// Another transaction may hold the dedup key for long, and acks wait for this join.
+		if err := x.t.run(ctx, step{template: sqlShortWait}); err != nil {
+			return nil, err
+		}
+	}
+	return a.Appending, a.writeUnchecked(ctx, x.t)
+}
+
+// Report settles the step that the message names.
+func (x *joinTx) Report(ctx context.Context, join *storekit.JoinState, message outmill.WorkItemID, as storekit.StepStatus) (known bool, err error) {
+	var names []string
+	template := sqlStepOfRecord
+	if x.t.s.readsLog() {
+		template = sqlStepOfLogRecord
+	}
+	if err := x.t.run(ctx, step{template: template, args: []any{message.String()}, row: texts(&names)}); err != nil {
+		return false, err
+	}
+	var members, reported int
+	steps := []step{{template: sqlHasMember, args: []any{join.ID.String(), names[0]}, count: &members}}
+	if join.Status == storekit.JoinPending {
+		steps = append(steps, step{template: sqlReport, args: []any{join.ID.String(), names[0], string(as)}, count: &reported})
+	}
+	if err := x.t.run(ctx, steps...); err != nil || reported == 0 {
+		return members > 0, err
+	}
+	x.last = append(x.last, countStep(join.ID, storekit.StepCounts{}.Moved(storekit.StepPending, as))...)
+	return true, nil
+}
+
+func (t *txn) lockJoin(ctx context.Context, template string, id outmill.JoinID, step string) (*storekit.JoinState, error) {
+	var found []*storekit.JoinState
 	err := t.run(ctx, lockStep(id, step), joinsStep(template, &found, []string{id.String()}))
 	if err == nil && len(found) == 0 {
 		err = fmt.Errorf("%w: %s", storekit.ErrUnknownJoin, id)
@@ -224,7 +328,7 @@ func (t *txn) lockJoin(ctx context.Context, template string, id outmill.JoinID, 
 	if err != nil {
 		return nil, err
 	}
-	return &found[0], nil
+	return found[0], nil
 }
 
 func lockStep(id outmill.JoinID, name string) step {
@@ -256,27 +360,25 @@ func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmi
 		if err != nil {
 			return err
 		}
-		if a.step == "" || s.config.Retain <= 0 {
-			return fmt.Errorf("%w: %s", storekit.ErrUnknownMessage, message)
+		if a.Found {
+			if err := t.run(ctx, a.look(id, message)...); err != nil {
+				return err
+			}
 		}
-		if a.waits {
-			return storekit.ErrWaitIsNoStep
-		}
-		if err := t.run(ctx, a.look(id, message)...); err != nil {
+		a.Member = a.known > 0
+		attach, err := a.Check(message, join, s.config.Retain)
+		if err != nil {
 			return err
 		}
-		if a.known > 0 {
+		if !attach {
 			return t.finish(ctx)
-		}
-		if err := join.takes(id, 1); err != nil {
-			return err
 		}
 		return t.finish(ctx, a.attach(id)...)
 	})
 	if err == nil {
 		// A claim that met the record meanwhile has passed over it.
 		s.wake()
-		s.hurry(ctx, []string{id.String()})
+		s.hurry(ctx, []outmill.JoinID{id})
 	}
 	return err
 }
@@ -295,10 +397,9 @@ func (t *txn) linesOf(ctx context.Context, message outmill.WorkItemID) ([]step, 
 
 // lateStep is a record that is made a step after it was appended.
 type lateStep struct {
-	step              string
-	waits             bool
-	known             int
-	open, acked, dead int
+	storekit.LateStep
+	step  string
+	known int
 }
 
 func (a *lateStep) recordStep(message outmill.WorkItemID) step {
@@ -307,7 +408,7 @@ func (a *lateStep) recordStep(message outmill.WorkItemID) step {
 		var waits, asked bool
 		err := scan(&name, &waits, &asked)
 		if asked {
-			a.step, a.waits = name, waits
+			a.Found, a.step, a.Waits = true, name, waits
 		}
 		return err
 	}}
@@ -320,25 +421,24 @@ func (a *lateStep) look(id outmill.JoinID, message outmill.WorkItemID) []step {
 		{template: sqlSetStep, args: []any{message.String()}},
 		{template: sqlHasMember, args: []any{id.String(), a.step}, count: &a.known},
 		{template: sqlRecordsOfStep, args: []any{a.step}, row: func(scan func(...any) error) error {
-			return scan(&a.open, &a.acked, &a.dead)
+			return scan(&a.Open, &a.Acked, &a.Dead)
 		}},
 	}
 }
 
 func (a *lateStep) attach(id outmill.JoinID) []step {
-	status := steps.Settled(a.open, a.acked, a.dead)
-	counts := steps.Counts{}.Moved(storekit.StepPending, status)
+	status := storekit.StepOutcome(a.Open, a.Acked, a.Dead)
 	return append([]step{{template: sqlNoteJoin, args: []any{a.step, id.String()}}, {
-		template: sqlAddMember, args: []any{id.String(), a.step, string(status), int64(a.open), int64(a.acked), int64(a.dead)},
-	}}, countStep(id, counts.Completed, counts.Failed)...)
+		template: sqlAddMember, args: []any{id.String(), a.step, string(status), int64(a.Open), int64(a.Acked), int64(a.Dead)},
+	}}, countStep(id, storekit.StepCounts{}.Moved(storekit.StepPending, status))...)
 }
 
 // countStep counts steps that were settled, if there are any.
-func countStep(id outmill.JoinID, completed, failed int) []step {
-	if completed+failed == 0 {
+func countStep(id outmill.JoinID, counts storekit.StepCounts) []step {
+	if counts == (storekit.StepCounts{}) {
 		return nil
 	}
-	return []step{{template: sqlCount, args: []any{id.String(), int64(completed), int64(failed)}}}
+	return []step{{template: sqlCount, args: []any{id.String(), int64(counts.Completed), int64(counts.Failed)}}}
 }
 
 // ReportCompleted settles a step. See storekit.Joins.
@@ -351,218 +451,31 @@ func (s *Store) ReportFailed(ctx context.Context, join outmill.JoinID, step outm
 	return s.report(ctx, "report failed", join, step, storekit.StepFailed)
 }
 
-func (s *Store) report(ctx context.Context, operation string, id outmill.JoinID, of outmill.WorkItemID, as storekit.StepStatus) error {
-	logged, err := s.seesLog(ctx, operation)
-	if err != nil {
+func (s *Store) report(ctx context.Context, operation string, id outmill.JoinID, message outmill.WorkItemID, as storekit.StepStatus) error {
+	if _, err := s.seesLog(ctx, operation); err != nil {
 		return err
 	}
-	return s.onJoin(ctx, operation, id, func(ctx context.Context, t *txn, join *countedJoin) error {
-		var names []string
-		template := sqlStepOfRecord
-		if logged {
-			template = sqlStepOfLogRecord
-		}
-		if err := t.run(ctx, step{template: template, args: []any{of.String()}, row: texts(&names)}); err != nil {
-			return err
-		}
-		var members, reported int
-		steps := []step{{template: sqlHasMember, args: []any{id.String(), names[0]}, count: &members}}
-		if join.Status == storekit.JoinPending {
-			steps = append(steps, step{template: sqlReport, args: []any{id.String(), names[0], string(as)}, count: &reported})
-		}
-		if err := t.run(ctx, steps...); err != nil {
-			return err
-		}
-		if members == 0 {
-			return fmt.Errorf("%w: %s of %s", storekit.ErrUnknownStep, of, id)
-		}
-		completed, failed := reported, 0
-		if as == storekit.StepFailed {
-			completed, failed = 0, completed
-		}
-		return t.finish(ctx, countStep(id, completed, failed)...)
-	})
+	return s.joins().Report(ctx, operation, id, message, as)
 }
 
 // SealJoin says how many steps the join has. See storekit.Joins.
 func (s *Store) SealJoin(ctx context.Context, id outmill.JoinID, expected int) error {
-	return s.onJoin(ctx, "seal join", id, func(ctx context.Context, t *txn, join *countedJoin) error {
-		steps, err := t.seal(ctx, join, expected)
-		if err != nil {
-			return err
-		}
-		return t.finish(ctx, steps...)
-	})
-}
-
-func (t *txn) seal(ctx context.Context, j *countedJoin, expected int) ([]step, error) {
-	if err := j.CheckSeal(expected); err != nil || !j.Unsealed {
-		return nil, err
-	}
-	count := step{template: sqlCountMembers, args: []any{j.ID.String()}, row: func(scan func(...any) error) error { return scan(&j.members) }}
-	if err := t.run(ctx, count); err != nil {
-		return nil, err
-	}
-	if err := steps.Seals(j.ID, j.members, expected); err != nil {
-		return nil, err
-	}
-	j.ExpectedSteps, j.Unsealed = expected, false
-	return []step{{template: sqlSeal, args: []any{j.ID.String(), int64(expected)}}}, nil
+	return s.joins().SealJoin(ctx, id, expected)
 }
 
 // FinishJoin ends the join if it is decided. See storekit.Joins.
 func (s *Store) FinishJoin(ctx context.Context, id outmill.JoinID, request storekit.FinishRequest) (storekit.FinishResult, error) {
-	const operation = "finish join"
-	result, done, err := s.undecided(ctx, id, request)
-	if err != nil || done {
-		return result, err
-	}
-	var follow *appending
-	err = s.durably(ctx, operation, func(ctx context.Context, t *txn) error {
-		result, follow = storekit.FinishResult{}, nil
-		join, err := t.lockJoin(ctx, sqlJoinsOf, id, "")
-		if err != nil {
-			return err
-		}
-		var steps []step
-		if join.Status == storekit.JoinPending && request.Seal && join.Unsealed {
-			if steps, err = t.seal(ctx, join, request.ExpectedSteps); err != nil {
-				return err
-			}
-		}
-		status, reason := storekit.JoinPending, ""
-		if join.Status == storekit.JoinPending {
-			status, reason = join.Decide(request.FailIfAnyStepFailed, join.late)
-		}
-		if status == storekit.JoinPending {
-			result.Join = join.Join
-			if join.Status == storekit.JoinPending {
-				result.DeadlineIn = join.deadlineIn
-			}
-			return t.finish(ctx, steps...)
-		}
-		result, follow, err = t.end(ctx, join, steps, status, reason, request.Then)
-		if err != nil {
-			return err
-		}
-		return t.finish(ctx)
-	})
-	if err != nil {
-		return storekit.FinishResult{}, err
-	}
-	if follow != nil {
-		follow.Report()
-		s.logger.Appended(false, follow.Records...)
-		s.wake()
-	}
-	if result.Finished || request.Seal {
-		s.hurry(ctx, []string{id.String()})
-	}
-	return result, nil
-}
-
-// undecided answers without a lock while there is nothing to do, which is what
-// nearly all calls find.
-func (s *Store) undecided(ctx context.Context, id outmill.JoinID, request storekit.FinishRequest) (result storekit.FinishResult, done bool, err error) {
-	var found []countedJoin
-	err = s.writeAll(ctx, "finish join", joinsStep(sqlJoinsOf, &found, []string{id.String()}))
-	if err != nil || len(found) == 0 {
-		return result, false, err
-	}
-	join := found[0]
-	result.Join = join.Join
-	if join.Status != storekit.JoinPending {
-		return result, true, nil
-	}
-	result.DeadlineIn = join.deadlineIn
-	status, _ := join.Decide(request.FailIfAnyStepFailed, join.late)
-	return result, status == storekit.JoinPending && (!request.Seal || !join.Unsealed), nil
-}
-
-// end marks the join, and appends what is to follow.
-func (t *txn) end(ctx context.Context, join *countedJoin, steps []step, status storekit.JoinStatus, reason string, then func(storekit.Join) (*outmill.Record, error)) (storekit.FinishResult, *appending, error) {
-	join.Status, join.Reason = status, reason
-	var at pgtype.Timestamptz
-	err := t.run(ctx, append(steps, step{
-		template: sqlEndJoin, args: []any{join.ID.String(), string(status), reason},
-		row: func(scan func(...any) error) error { return scan(&at) },
-	})...)
-	if err != nil {
-		return storekit.FinishResult{}, nil, err
-	}
-	join.FinishedAt, join.UpdatedAt = utc(at), utc(at)
-	follow, err := t.follow(ctx, join.Join, then)
-	return storekit.FinishResult{Join: join.Join, Finished: true}, follow, err
-}
-
-// follow appends what is to be published when the join ends, nil where nothing
-// is.
-func (t *txn) follow(ctx context.Context, join storekit.Join, then func(storekit.Join) (*outmill.Record, error)) (*appending, error) {
-	one, err := storekit.Followup(join, then, t.s.config.MaxPayload, func(ids []outmill.JoinID) ([]outmill.JoinID, error) { return t.thatTake(ctx, ids) })
-	if err != nil || one == nil {
-		return nil, err
-	}
-	a, err := newAppending(t.s, []*outmill.Record{one})
-	if err != nil {
-		return nil, err
-	}
-	if one.DedupKey == "" {
-		return a, a.writeUnchecked(ctx, t)
-	}
-	// Somebody may hold the dedup key for long, and acks wait for this join.
-	if err := t.run(ctx, step{template: sqlShortWait}); err != nil {
-		return nil, err
-	}
-	return a, a.writeUnchecked(ctx, t)
-}
-
-// thatTake returns those of the joins that take a step.
-func (t *txn) thatTake(ctx context.Context, ids []outmill.JoinID) ([]outmill.JoinID, error) {
-	if len(ids) == 0 {
-		return nil, nil
-	}
-	names := make([]string, len(ids))
-	for i, id := range ids {
-		names[i] = id.String()
-	}
-	var found []countedJoin
-	if err := t.run(ctx, joinsStep(sqlJoinsToFill, &found, names)); err != nil {
-		return nil, err
-	}
-	var take []outmill.JoinID
-	for i := range found {
-		if found[i].takes(found[i].ID, 1) == nil {
-			take = append(take, found[i].ID)
-		}
-	}
-	return take, nil
+	return s.joins().FinishJoin(ctx, id, request)
 }
 
 // CancelJoin ends a pending join. See storekit.Joins.
 func (s *Store) CancelJoin(ctx context.Context, id outmill.JoinID, reason string) error {
-	return s.onJoin(ctx, "cancel join", id, func(ctx context.Context, t *txn, join *countedJoin) error {
-		switch join.Status {
-		case storekit.JoinCancelled:
-			return t.finish(ctx)
-		case storekit.JoinPending:
-			return t.finish(ctx, step{template: sqlEndJoin, args: []any{id.String(), string(storekit.JoinCancelled), storekit.CleanError(reason)}})
-		case storekit.JoinCompleted, storekit.JoinFailed:
-		}
-		return fmt.Errorf("%w: %s is %s", storekit.ErrJoinFinished, id, join.Status)
-	})
+	return s.joins().CancelJoin(ctx, id, reason)
 }
 
 // GetJoin returns a join. See storekit.Joins.
 func (s *Store) GetJoin(ctx context.Context, id outmill.JoinID) (*storekit.Join, error) {
-	const operation = "get join"
-	var found []countedJoin
-	if err := s.writeAll(ctx, operation, joinsStep(sqlJoinsOf, &found, []string{id.String()})); err != nil {
-		return nil, err
-	}
-	if len(found) == 0 {
-		return nil, s.explain(ctx, operation, fmt.Errorf("%w: %s", storekit.ErrUnknownJoin, id))
-	}
-	return &found[0].Join, nil
+	return s.joins().GetJoin(ctx, id)
 }
 
 // ListJoins returns joins in the order of their ids. See storekit.Joins.
@@ -572,14 +485,14 @@ func (s *Store) ListJoins(ctx context.Context, query storekit.JoinQuery) ([]*sto
 		return nil, s.explain(ctx, operation, err)
 	}
 	var statuses []string
-	for _, status := range steps.StatusesOf(query) {
+	for _, status := range query.Statuses() {
 		statuses = append(statuses, string(status))
 	}
-	template, args := sqlListJoins, []any{query.After.String(), cmp.Or(query.Limit, defaultListLimitOfJoins), statuses}
+	template, args := sqlListJoins, []any{query.After.String(), cmp.Or(query.Limit, storekit.DefaultJoinLimit), statuses}
 	if query.GroupingKey != "" {
 		template, args = sqlListGroup, append(args, query.GroupingKey)
 	}
-	var found []countedJoin
+	var found []*storekit.JoinState
 	err := s.writeAll(ctx, operation, joinsStep(template, &found, args...))
 	if err != nil {
 		return nil, err
@@ -597,12 +510,12 @@ func (s *Store) ListSteps(ctx context.Context, id outmill.JoinID, after outmill.
 	if limit < 0 {
 		return nil, s.explain(ctx, operation, invalid("ListSteps: limit is %d: want 0 (100) or more", limit))
 	}
-	var found []countedJoin
+	var found []*storekit.JoinState
 	var steps []storekit.JoinStep
 	err := s.write(ctx, operation, func(ctx context.Context, t *txn) error {
 		steps = nil
 		return t.finish(ctx, joinsStep(sqlJoinsOf, &found, []string{id.String()}), step{
-			template: sqlListSteps, args: []any{id.String(), after.String(), cmp.Or(limit, defaultListLimitOfJoins)},
+			template: sqlListSteps, args: []any{id.String(), after.String(), cmp.Or(limit, storekit.DefaultJoinLimit)},
 			row: func(scan func(...any) error) error {
 				var name string
 				var found storekit.JoinStep

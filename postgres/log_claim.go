@@ -224,7 +224,7 @@ type logItem struct {
 // takeBoth leases up to want records of the topic in the claim's order.
 func (c *claim) takeBoth(ctx context.Context, topic string, want int) error {
 	var done *logLine
-	var counted []string
+	var counted []outmill.JoinID
 	err := c.inTurn(ctx, topic, func() error {
 		return c.s.onThisServer(ctx, "claim", func(ctx context.Context, t *txn) error {
 			l := &logLine{line: c.newLine(t, topic, min(want, maxBatch)), number: lineOf(c.req.Group, topic), order: c.req.Order, token: rand.Int64()}

@@ -227,7 +227,7 @@ func (s *Store) failAndPark(ctx context.Context, items []outmill.Settlement, par
 	if err != nil {
 		return s.explain(ctx, "fail", err)
 	}
-	var counted []string
+	var counted []outmill.JoinID
 	err = s.durably(ctx, "fail", func(ctx context.Context, t *txn) error {
 		var locks []int64
 		var ahead []step

@@ -9,7 +9,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/metadata"
-	"github.com/outmill/outmill/internal/steps"
+	"github.com/outmill/outmill/storekit"
 )
 
 // Stages that this code decides about; the schema has them all. Statements
@@ -121,7 +121,7 @@ func (s *sharedText) ScanBytes(text []byte) error {
 
 // joins reads a list of ids.
 func (s *sharedText) joins() ([]outmill.JoinID, error) {
-	return steps.Joins(strings.Trim(s.text, "{}"))
+	return storekit.ParseJoins(strings.Trim(s.text, "{}"))
 }
 
 func statusOf(stage int16) outmill.Status {

@@ -139,7 +139,8 @@ func (s *Store) sweep(ctx context.Context, operation, group string, limit int) (
 	if err != nil {
 		return 0, err
 	}
-	var counted, idle []string
+	var counted []outmill.JoinID
+	var idle []string
 	err = s.write(ctx, operation, func(ctx context.Context, t *txn) error {
 		var table routing.Table
 		var topics, lanes []string

@@ -6,7 +6,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/routing"
-	"github.com/outmill/outmill/internal/steps"
+	"github.com/outmill/outmill/storekit"
 )
 
 // row is what is to be inserted of a record: one for each group, or one without
@@ -78,7 +78,7 @@ func (r *row) stepAndJoins() string {
 	if r.step == "" {
 		return ""
 	}
-	return r.step + "{" + steps.Text(r.of.Joins) + "}"
+	return r.step + "{" + storekit.JoinsText(r.of.Joins) + "}"
 }
 
 // joins is for COPY.

@@ -248,8 +248,8 @@ func (s *Store) Abandon(ctx context.Context, settlements []outmill.Settlement) e
 // outmill.Queue.
 func (s *Store) Snooze(ctx context.Context, settlements []outmill.Settlement) error {
 	items := storekit.ForSnooze(settlements)
-	var waitedFor []string
-	err := s.settleEach(ctx, "snooze", sqlSnooze, items, addTexts(&waitedFor))
+	var waitedFor []outmill.JoinID
+	err := s.settleEach(ctx, "snooze", sqlSnooze, items, addJoinIDs(&waitedFor))
 	if err != nil {
 		return err
 	}

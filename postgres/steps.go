@@ -3,13 +3,9 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"time"
-
-	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/routing"
-	"github.com/outmill/outmill/internal/steps"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -47,12 +43,34 @@ func attachSteps(from int) string {
 SELECT m.join_id::uuid, m.step::uuid, m.open FROM unnest($%d::text[], $%d::text[], $%d::bigint[]) AS m (join_id, step, open)`, from, from+1, from+2)
 }
 
-// hurryWithin bounds what comes after a commit.
-const hurryWithin = 5 * time.Second
-
 // countSteps is the last step of a transaction that may have noted steps; into
 // gets the joins that were counted.
-func countSteps(into *[]string) step { return step{template: sqlCountSteps, row: texts(into)} }
+func countSteps(into *[]outmill.JoinID) step {
+	*into = nil
+	return step{template: sqlCountSteps, row: addJoinIDs(into)}
+}
+
+// addJoinIDs collects a column of ids of joins, and keeps what is there.
+func addJoinIDs(into *[]outmill.JoinID) func(scan func(...any) error) error {
+	return func(scan func(...any) error) error {
+		var text string
+		if err := scan(&text); err != nil {
+			return err
+		}
+		var id outmill.JoinID
+		err := id.Scan(text)
+		*into = append(*into, id)
+		return err
+	}
+}
+
+func textsOf(ids []outmill.JoinID) []string {
+	texts := make([]string, len(ids))
+	for i, id := range ids {
+		texts[i] = id.String()
+	}
+	return texts
+}
 
 // writeSteps is writeAll for what may settle steps of joins.
 func (s *Store) writeSteps(ctx context.Context, operation string, steps ...step) error {
@@ -61,7 +79,7 @@ func (s *Store) writeSteps(ctx context.Context, operation string, steps ...step)
 
 // settleIn settles by s.write or s.durably.
 func (s *Store) settleIn(ctx context.Context, operation string, write writing, steps []step) error {
-	var counted []string
+	var counted []outmill.JoinID
 	steps = append(steps, countSteps(&counted))
 	err := write(ctx, operation, func(ctx context.Context, t *txn) error { return t.finish(ctx, steps...) })
 	if err == nil {
@@ -70,88 +88,10 @@ func (s *Store) settleIn(ctx context.Context, operation string, write writing, s
 	return err
 }
 
-// hurry makes due what waits for those of the joins that are decided, or have
-// ended.
-//
-// It comes after the commit of whatever may have decided them, in a transaction
-// of its own that locks no join, so that it is in nobody's way. It cannot miss a
-// record that is being snoozed: a snooze looks at the join after its own commit,
-// so one of the two sees the other. If the process dies in between, the record's
-// snooze ends soon by itself.
-func (s *Store) hurry(ctx context.Context, ids []string) {
-	if len(ids) == 0 {
-		return
-	}
-	// What decided the joins is done, whatever becomes of the caller.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hurryWithin)
-	defer cancel()
-	if err := s.hurryDecided(ctx, ids); err != nil {
-		s.logger.Error("What waits for a decided join was not made due; it is when its snooze ends", err, watermill.LogFields{"joins": len(ids)})
-	}
-}
-
-func (s *Store) hurryDecided(ctx context.Context, ids []string) error {
-	var found []countedJoin
-	var decided []string
-	err := s.write(ctx, "hurry", func(ctx context.Context, t *txn) error {
-		decided = nil
-		if err := t.run(ctx, joinsStep(sqlJoinsOf, &found, ids)); err != nil {
-			return err
-		}
-		for _, j := range found {
-			if status, _ := j.Decide(false, j.late); j.Status != storekit.JoinPending || status != storekit.JoinPending {
-				decided = append(decided, j.ID.String())
-			}
-		}
-		if len(decided) == 0 {
-			return t.finish(ctx)
-		}
-		return t.finish(ctx, step{template: sqlHurry, args: []any{decided}})
-	})
-	if err == nil && len(decided) > 0 {
-		s.wake()
-	}
-	return err
-}
-
 // checkSteps refuses steps that a join does not take, before anything is
 // written, so that a caller's transaction stays usable.
 func (a *appending) checkSteps(ctx context.Context, r runner) error {
-	wanted := map[outmill.JoinID]int{}
-	var ids []string
-	for _, record := range a.Records {
-		for _, id := range record.Joins {
-			if wanted[id]++; wanted[id] == 1 {
-				ids = append(ids, id.String())
-			}
-		}
-	}
-	if len(wanted) == 0 {
-		return nil
-	}
-	var found []countedJoin
-	if err := r.run(ctx, joinsStep(sqlJoinsToFill, &found, ids)); err != nil {
-		return err
-	}
-	known := map[outmill.JoinID]*countedJoin{}
-	for i := range found {
-		known[found[i].ID] = &found[i]
-	}
-	for id, n := range wanted {
-		if err := known[id].takes(id, n); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// takes refuses n more steps: see steps.Takes. j is nil where there is no such
-// join.
-func (j *countedJoin) takes(id outmill.JoinID, n int) error {
-	if j == nil {
-		return steps.Takes(id, nil, 0, n)
-	}
-	return steps.Takes(id, &j.Join, j.members, n)
+	return storekit.CheckSteps(a.Records, func(ids []outmill.JoinID) ([]*storekit.JoinState, error) { return joinsToFill(ctx, r, ids) })
 }
 
 // joinSteps are the steps of an append, with their joins and how many records each

@@ -14,7 +14,6 @@ import (
 	"github.com/outmill/outmill/internal/limits"
 	"github.com/outmill/outmill/internal/routing"
 	"github.com/outmill/outmill/internal/sqltx"
-	"github.com/outmill/outmill/internal/steps"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -99,7 +98,8 @@ type laneKey struct{ group, topic, key string }
 
 func (a *appending) run(ctx context.Context, t *txn) error {
 	// Whatever is refused is refused before anything is written.
-	if err := t.checkSteps(ctx, a.steps()); err != nil {
+	read := func(ids []outmill.JoinID) ([]*storekit.JoinState, error) { return t.JoinsToFill(ctx, ids) }
+	if err := storekit.CheckSteps(a.Records, read); err != nil {
 		return err
 	}
 	if err := a.deduplicate(ctx, t); err != nil {
@@ -121,20 +121,6 @@ func (a *appending) run(ctx context.Context, t *txn) error {
 		return err
 	}
 	return t.attach(ctx, a.attachments(routes))
-}
-
-// steps counts the steps that the append adds to each join.
-func (a *appending) steps() map[outmill.JoinID]int {
-	var steps map[outmill.JoinID]int
-	for _, r := range a.Records {
-		for _, id := range r.Joins {
-			if steps == nil {
-				steps = map[outmill.JoinID]int{}
-			}
-			steps[id]++
-		}
-	}
-	return steps
 }
 
 func (a *appending) attachments(routes *routing.Table) []attachment {
@@ -261,7 +247,7 @@ func insertion(r *outmill.Record, first, id outmill.WorkItemID, group any, stage
 	}
 	var step, joins, waitsFor any
 	if len(r.Joins) > 0 {
-		step, joins = first.String(), steps.Text(r.Joins)
+		step, joins = first.String(), storekit.JoinsText(r.Joins)
 	}
 	if !r.WaitsFor.IsZero() {
 		waitsFor = r.WaitsFor.String()

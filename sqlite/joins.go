@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -9,7 +10,6 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/sqltx"
-	"github.com/outmill/outmill/internal/steps"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -63,8 +63,6 @@ FROM {p:records} INDEXED BY {p:step} WHERE step = ?1`
 	sqlDeleteMembers = `DELETE FROM {p:join_members} WHERE join_id = ?1`
 	sqlDeleteJoin    = `DELETE FROM {p:joins} WHERE id = ?1`
 )
-
-const defaultListLimitOfJoins = 100
 
 // StartJoin begins a join. See storekit.Joins.
 func (s *Store) StartJoin(ctx context.Context, join *storekit.Join) error {
@@ -145,20 +143,110 @@ func scanJoin(rows *sql.Rows, j *storekit.Join) error {
 	return nil
 }
 
-// takesSteps refuses n more steps of a join that is not pending, or full.
-func (t *txn) takesSteps(ctx context.Context, id outmill.JoinID, join *storekit.Join, n int) error {
-	var has int
-	if join != nil && join.Status == storekit.JoinPending && !join.Unsealed {
-		if _, err := t.one(ctx, []any{&has}, sqlCountMembers, id.String()); err != nil {
+// state is the join as the engine sees it.
+func (t *txn) state(join *storekit.Join) *storekit.JoinState {
+	state := &storekit.JoinState{Join: *join}
+	if !join.Deadline.IsZero() {
+		state.DeadlineIn = sqltx.Micros(join.Deadline.UnixMicro() - t.now)
+		state.Late = state.DeadlineIn <= 0
+	}
+	return state
+}
+
+// JoinsToFill reads joins, with the number of steps of those that are sealed.
+func (t *txn) JoinsToFill(ctx context.Context, ids []outmill.JoinID) ([]*storekit.JoinState, error) {
+	var found []*storekit.JoinState
+	for _, id := range ids {
+		join, err := t.join(ctx, id.String())
+		if err != nil {
+			return nil, err
+		}
+		if join == nil {
+			continue
+		}
+		state := t.state(join)
+		if err := t.countMembersOf(ctx, state); err != nil {
+			return nil, err
+		}
+		found = append(found, state)
+	}
+	return found, nil
+}
+
+// countMembersOf counts the steps of a join that may be full.
+func (t *txn) countMembersOf(ctx context.Context, join *storekit.JoinState) (err error) {
+	if join.Status == storekit.JoinPending && !join.Unsealed {
+		join.Members, err = t.CountMembers(ctx, join.ID)
+	}
+	return err
+}
+
+// CountMembers counts the steps of a join.
+func (t *txn) CountMembers(ctx context.Context, id outmill.JoinID) (n int, err error) {
+	_, err = t.one(ctx, []any{&n}, sqlCountMembers, id.String())
+	return n, err
+}
+
+// joining is the store as the joins' engine needs it.
+type joining struct{ s *Store }
+
+func (s *Store) joins() storekit.JoinEngine {
+	return storekit.JoinEngine{Store: joining{s}, MaxPayload: s.config.MaxPayload}
+}
+
+// Explain names the operation of an error.
+func (j joining) Explain(ctx context.Context, operation string, err error) error {
+	return j.s.explain(ctx, operation, err)
+}
+
+// ReadJoins reads joins.
+func (j joining) ReadJoins(ctx context.Context, operation string, ids []outmill.JoinID) (found []*storekit.JoinState, err error) {
+	err = j.s.read(ctx, operation, func(ctx context.Context, t *txn) error {
+		found = nil
+		for _, id := range ids {
+			join, err := t.join(ctx, id.String())
+			if err != nil {
+				return err
+			}
+			if join != nil {
+				found = append(found, t.state(join))
+			}
+		}
+		return nil
+	})
+	return found, err
+}
+
+// OnJoin runs work in a transaction that makes due what waits for the join.
+func (j joining) OnJoin(ctx context.Context, operation string, id outmill.JoinID, work func(ctx context.Context, tx storekit.JoinTx, join *storekit.JoinState) error) error {
+	return j.s.onJoin(ctx, operation, id, func(ctx context.Context, t *txn, join *storekit.JoinState) error {
+		if err := work(ctx, t, join); err != nil {
 			return err
 		}
-	}
-	return steps.Takes(id, join, has, n)
+		return t.hurry(ctx, id.String())
+	})
+}
+
+// MakeDue makes due the records that wait for the joins.
+func (j joining) MakeDue(ctx context.Context, ids []outmill.JoinID) error {
+	return j.s.writeSteps(ctx, "hurry", func(ctx context.Context, t *txn) error {
+		for _, id := range ids {
+			if err := t.hurry(ctx, id.String()); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Appended logs the record that follows a join, and wakes readers.
+func (j joining) Appended(records []*outmill.Record) {
+	j.s.logger.Appended(false, records...)
+	j.s.waker.bell.Ring()
 }
 
 // onJoin runs fn on a join that exists, in a transaction of the store's own.
-// What is decided by it is made due.
-func (s *Store) onJoin(ctx context.Context, operation string, id outmill.JoinID, fn func(ctx context.Context, t *txn, join *storekit.Join) error) error {
+func (s *Store) onJoin(ctx context.Context, operation string, id outmill.JoinID, fn func(ctx context.Context, t *txn, join *storekit.JoinState) error) error {
 	return s.writeSteps(ctx, operation, func(ctx context.Context, t *txn) error {
 		join, err := t.join(ctx, id.String())
 		if err != nil {
@@ -167,7 +255,7 @@ func (s *Store) onJoin(ctx context.Context, operation string, id outmill.JoinID,
 		if join == nil {
 			return fmt.Errorf("%w: %s", storekit.ErrUnknownJoin, id)
 		}
-		return fn(ctx, t, join)
+		return fn(ctx, t, t.state(join))
 	})
 }
 
@@ -187,219 +275,112 @@ func (s *Store) writeSteps(ctx context.Context, operation string, fn func(ctx co
 
 // AttachStep makes a record a step. See storekit.Joins.
 func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmill.WorkItemID) error {
-	return s.onJoin(ctx, "attach step", id, func(ctx context.Context, t *txn, join *storekit.Join) error {
-		m, err := t.memberOf(ctx, id, message)
-		if err != nil || m == nil {
+	return s.onJoin(ctx, "attach step", id, func(ctx context.Context, t *txn, join *storekit.JoinState) error {
+		if err := t.countMembersOf(ctx, join); err != nil {
 			return err
 		}
-		if err := t.takesSteps(ctx, id, join, 1); err != nil {
+		name, late, err := t.lateStep(ctx, id, message)
+		if err != nil {
 			return err
 		}
-		m.status = m.settled()
-		if _, err := t.exec(ctx, sqlAddMember, m.join, m.step, m.status, m.open, m.acked, m.dead); err != nil {
+		if attach, err := late.Check(message, join, s.config.Retain); err != nil || !attach {
 			return err
 		}
-		if _, err := t.exec(ctx, sqlNoteJoin, m.step, m.join); err != nil {
+		status := storekit.StepOutcome(late.Open, late.Acked, late.Dead)
+		if _, err := t.exec(ctx, sqlAddMember, id.String(), name, status, late.Open, late.Acked, late.Dead); err != nil {
 			return err
 		}
-		return t.count(ctx, map[string]steps.Counts{m.join: steps.Counts{}.Moved(storekit.StepPending, m.status)})
+		if _, err := t.exec(ctx, sqlNoteJoin, name, id.String()); err != nil {
+			return err
+		}
+		return t.count(ctx, map[string]storekit.StepCounts{id.String(): storekit.StepCounts{}.Moved(storekit.StepPending, status)})
 	})
 }
 
-// memberOf returns what is to be attached of a record, nil where it is a step of
-// the join already.
-func (t *txn) memberOf(ctx context.Context, id outmill.JoinID, message outmill.WorkItemID) (*member, error) {
-	m := &member{join: id.String(), status: storekit.StepPending}
-	var waits bool
-	found, err := t.one(ctx, []any{&m.step, &waits}, sqlRecordToAttach, message.String())
-	if err != nil {
-		return nil, err
+// lateStep marks the message that is to be a step, and returns the name of the step.
+func (t *txn) lateStep(ctx context.Context, id outmill.JoinID, message outmill.WorkItemID) (name string, late storekit.LateStep, err error) {
+	late.Found, err = t.one(ctx, []any{&name, &late.Waits}, sqlRecordToAttach, message.String())
+	if err != nil || !late.Found {
+		return "", late, err
 	}
-	if !found || t.s.config.Retain <= 0 {
-		return nil, fmt.Errorf("%w: %s", storekit.ErrUnknownMessage, message)
-	}
-	if waits {
-		return nil, storekit.ErrWaitIsNoStep
-	}
-	if m.step == "" {
-		m.step = message.String()
-	}
+	name = cmp.Or(name, message.String())
 	var has storekit.StepStatus
-	if found, err = t.one(ctx, []any{&has}, sqlMemberStatus, m.join, m.step); err != nil || found {
-		return nil, err
+	if late.Member, err = t.one(ctx, []any{&has}, sqlMemberStatus, id.String(), name); err != nil || late.Member {
+		return name, late, err
 	}
 	if _, err := t.exec(ctx, sqlSetStep, message.String()); err != nil {
-		return nil, err
+		return "", late, err
 	}
-	_, err = t.one(ctx, []any{&m.open, &m.acked, &m.dead}, sqlRecordsOfStep, m.step)
-	return m, err
+	_, err = t.one(ctx, []any{&late.Open, &late.Acked, &late.Dead}, sqlRecordsOfStep, name)
+	return name, late, err
 }
 
 // ReportCompleted settles a step. See storekit.Joins.
 func (s *Store) ReportCompleted(ctx context.Context, join outmill.JoinID, step outmill.WorkItemID) error {
-	return s.report(ctx, "report completed", join, step, storekit.StepCompleted)
+	return s.joins().Report(ctx, "report completed", join, step, storekit.StepCompleted)
 }
 
 // ReportFailed settles a step. See storekit.Joins.
 func (s *Store) ReportFailed(ctx context.Context, join outmill.JoinID, step outmill.WorkItemID) error {
-	return s.report(ctx, "report failed", join, step, storekit.StepFailed)
+	return s.joins().Report(ctx, "report failed", join, step, storekit.StepFailed)
 }
 
-func (s *Store) report(ctx context.Context, operation string, id outmill.JoinID, step outmill.WorkItemID, as storekit.StepStatus) error {
-	return s.onJoin(ctx, operation, id, func(ctx context.Context, t *txn, join *storekit.Join) error {
-		var name string
-		if _, err := t.one(ctx, []any{&name}, sqlStepOfRecord, step.String()); err != nil {
-			return err
+// Report settles the step that the message names.
+func (t *txn) Report(ctx context.Context, join *storekit.JoinState, message outmill.WorkItemID, as storekit.StepStatus) (known bool, err error) {
+	var name string
+	if _, err := t.one(ctx, []any{&name}, sqlStepOfRecord, message.String()); err != nil {
+		return false, err
+	}
+	var status storekit.StepStatus
+	id := join.ID.String()
+	known, err = t.one(ctx, []any{&status}, sqlMemberStatus, id, name)
+	if err != nil || !known || status != storekit.StepPending {
+		return known, err
+	}
+	return true, t.eachMember(ctx, map[string]int{name: 1}, func(m *member, _ int) {
+		if m.join == id {
+			m.status, m.reported = as, true
 		}
-		var status storekit.StepStatus
-		found, err := t.one(ctx, []any{&status}, sqlMemberStatus, id.String(), name)
-		if err != nil {
-			return err
-		}
-		if !found {
-			return fmt.Errorf("%w: %s of %s", storekit.ErrUnknownStep, step, id)
-		}
-		if status != storekit.StepPending {
-			return nil
-		}
-		return t.eachMember(ctx, map[string]int{name: 1}, func(m *member, _ int) {
-			if m.join == id.String() {
-				m.status, m.reported = as, true
-			}
-		})
 	})
 }
 
 // SealJoin says how many steps the join has. See storekit.Joins.
 func (s *Store) SealJoin(ctx context.Context, id outmill.JoinID, expected int) error {
-	return s.onJoin(ctx, "seal join", id, func(ctx context.Context, t *txn, join *storekit.Join) error {
-		if err := t.seal(ctx, join, expected); err != nil {
-			return err
-		}
-		return t.hurry(ctx, id.String())
-	})
+	return s.joins().SealJoin(ctx, id, expected)
 }
 
-func (t *txn) seal(ctx context.Context, join *storekit.Join, expected int) error {
-	var has int
-	if err := join.CheckSeal(expected); err != nil || !join.Unsealed {
-		return err
-	}
-	if _, err := t.one(ctx, []any{&has}, sqlCountMembers, join.ID.String()); err != nil {
-		return err
-	}
-	if err := steps.Seals(join.ID, has, expected); err != nil {
-		return err
-	}
-	join.ExpectedSteps, join.Unsealed = expected, false
-	_, err := t.exec(ctx, sqlSeal, join.ID.String(), expected, t.now)
+// Seal writes how many steps the join has.
+func (t *txn) Seal(ctx context.Context, join *storekit.JoinState) error {
+	_, err := t.exec(ctx, sqlSeal, join.ID.String(), join.ExpectedSteps, t.now)
 	return err
 }
 
 // FinishJoin ends the join if it is decided. See storekit.Joins.
 func (s *Store) FinishJoin(ctx context.Context, id outmill.JoinID, request storekit.FinishRequest) (storekit.FinishResult, error) {
-	var result storekit.FinishResult
-	var follow *appending
-	err := s.onJoin(ctx, "finish join", id, func(ctx context.Context, t *txn, join *storekit.Join) (err error) {
-		result, follow = storekit.FinishResult{}, nil
-		if join.Status == storekit.JoinPending && request.Seal && join.Unsealed {
-			if err := t.seal(ctx, join, request.ExpectedSteps); err != nil {
-				return err
-			}
-		}
-		if result, follow, err = t.finish(ctx, join, request); err != nil {
-			return err
-		}
-		// Others may wait, too.
-		return t.hurry(ctx, id.String())
-	})
-	if err != nil {
-		return storekit.FinishResult{}, err
-	}
-	if follow != nil {
-		follow.Report()
-		s.logger.Appended(false, follow.Records...)
-		s.waker.bell.Ring()
-	}
-	return result, nil
+	return s.joins().FinishJoin(ctx, id, request)
 }
 
-func (t *txn) finish(ctx context.Context, join *storekit.Join, request storekit.FinishRequest) (storekit.FinishResult, *appending, error) {
-	status, reason := storekit.JoinPending, ""
-	if join.Status == storekit.JoinPending {
-		status, reason = join.Decide(request.FailIfAnyStepFailed, t.late(join))
-	}
-	if status == storekit.JoinPending {
-		result := storekit.FinishResult{Join: *join}
-		if join.Status == storekit.JoinPending && !join.Deadline.IsZero() {
-			result.DeadlineIn = sqltx.Micros(join.Deadline.UnixMicro() - t.now)
-		}
-		return result, nil, nil
-	}
-	join.Status, join.Reason, join.FinishedAt, join.UpdatedAt = status, reason, timeOf(t.now), timeOf(t.now)
-	if _, err := t.exec(ctx, sqlEndJoin, join.ID.String(), status, reason, t.now); err != nil {
-		return storekit.FinishResult{}, nil, err
-	}
-	follow, err := t.follow(ctx, *join, request.Then)
-	return storekit.FinishResult{Join: *join, Finished: true}, follow, err
+// End writes how the join ended.
+func (t *txn) End(ctx context.Context, join *storekit.JoinState) error {
+	join.FinishedAt, join.UpdatedAt = timeOf(t.now), timeOf(t.now)
+	_, err := t.exec(ctx, sqlEndJoin, join.ID.String(), join.Status, join.Reason, t.now)
+	return err
 }
 
-// follow appends what is to be published when the join ends, nil where nothing
-// is.
-func (t *txn) follow(ctx context.Context, join storekit.Join, then func(storekit.Join) (*outmill.Record, error)) (*appending, error) {
-	one, err := storekit.Followup(join, then, t.s.config.MaxPayload, func(ids []outmill.JoinID) ([]outmill.JoinID, error) { return t.thatTake(ctx, ids) })
-	if err != nil || one == nil {
-		return nil, err
-	}
-	follow := newAppending([]*outmill.Record{one})
-	return follow, follow.run(ctx, t)
-}
-
-// thatTake returns those of the joins that take a step.
-func (t *txn) thatTake(ctx context.Context, ids []outmill.JoinID) ([]outmill.JoinID, error) {
-	var take []outmill.JoinID
-	for _, id := range ids {
-		err := t.checkSteps(ctx, map[outmill.JoinID]int{id: 1})
-		switch {
-		case err == nil:
-			take = append(take, id)
-		case !steps.Refused(err):
-			return nil, err
-		}
-	}
-	return take, nil
+// Append appends the record that follows a join.
+func (t *txn) Append(ctx context.Context, record *outmill.Record) (*storekit.Appending, error) {
+	follow := newAppending([]*outmill.Record{record})
+	return follow.Appending, follow.run(ctx, t)
 }
 
 // CancelJoin ends a pending join. See storekit.Joins.
 func (s *Store) CancelJoin(ctx context.Context, id outmill.JoinID, reason string) error {
-	return s.onJoin(ctx, "cancel join", id, func(ctx context.Context, t *txn, join *storekit.Join) error {
-		switch join.Status {
-		case storekit.JoinCancelled:
-			return nil
-		case storekit.JoinPending:
-			if _, err := t.exec(ctx, sqlEndJoin, id.String(), storekit.JoinCancelled, storekit.CleanError(reason), t.now); err != nil {
-				return err
-			}
-			return t.hurry(ctx, id.String())
-		case storekit.JoinCompleted, storekit.JoinFailed:
-		}
-		return fmt.Errorf("%w: %s is %s", storekit.ErrJoinFinished, id, join.Status)
-	})
+	return s.joins().CancelJoin(ctx, id, reason)
 }
 
 // GetJoin returns a join. See storekit.Joins.
 func (s *Store) GetJoin(ctx context.Context, id outmill.JoinID) (*storekit.Join, error) {
-	var found *storekit.Join
-	err := s.read(ctx, "get join", func(ctx context.Context, t *txn) (err error) {
-		if found, err = t.join(ctx, id.String()); err == nil && found == nil {
-			err = fmt.Errorf("%w: %s", storekit.ErrUnknownJoin, id)
-		}
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return found, nil
+	return s.joins().GetJoin(ctx, id)
 }
 
 // ListJoins returns joins in the order of their ids. See storekit.Joins.
@@ -408,7 +389,7 @@ func (s *Store) ListJoins(ctx context.Context, query storekit.JoinQuery) ([]*sto
 	if err := query.Validate(); err != nil {
 		return nil, s.explain(ctx, operation, err)
 	}
-	limit := limitOf(query.Limit)
+	limit := cmp.Or(query.Limit, storekit.DefaultJoinLimit)
 	template, args := sqlListJoins, []any{query.After.String(), limit, query.Status}
 	if query.GroupingKey != "" {
 		template, args = sqlListGroup, append(args, query.GroupingKey)
@@ -416,7 +397,7 @@ func (s *Store) ListJoins(ctx context.Context, query storekit.JoinQuery) ([]*sto
 	var all []storekit.Join
 	err := s.read(ctx, operation, func(ctx context.Context, t *txn) error {
 		all = nil
-		for _, status := range steps.StatusesOf(query) {
+		for _, status := range query.Statuses() {
 			args[2] = status
 			found, err := list(ctx, t, scanJoin, template, args...)
 			if err != nil {
@@ -437,13 +418,6 @@ func (s *Store) ListJoins(ctx context.Context, query storekit.JoinQuery) ([]*sto
 	return joins, nil
 }
 
-func limitOf(limit int) int {
-	if limit == 0 {
-		return defaultListLimitOfJoins
-	}
-	return limit
-}
-
 // ListSteps returns steps of a join. See storekit.Joins.
 func (s *Store) ListSteps(ctx context.Context, id outmill.JoinID, after outmill.WorkItemID, limit int) ([]storekit.JoinStep, error) {
 	const operation = "list steps"
@@ -461,7 +435,7 @@ func (s *Store) ListSteps(ctx context.Context, id outmill.JoinID, after outmill.
 		}
 		found, err = list(ctx, t, func(rows *sql.Rows, step *storekit.JoinStep) error {
 			return rows.Scan(&step.ID, &step.Status)
-		}, sqlListSteps, id.String(), after.String(), limitOf(limit))
+		}, sqlListSteps, id.String(), after.String(), cmp.Or(limit, storekit.DefaultJoinLimit))
 		return err
 	})
 	if err != nil {

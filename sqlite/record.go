@@ -9,7 +9,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/metadata"
 	"github.com/outmill/outmill/internal/sqltx"
-	"github.com/outmill/outmill/internal/steps"
+	"github.com/outmill/outmill/storekit"
 )
 
 // Stages that this code decides about; the schema has them all. Statements spell them out as
@@ -75,7 +75,7 @@ func scanRecord(rows *sql.Rows, into *placed) error {
 	if err := parseToken(&r.Owner, owner); err != nil {
 		return fmt.Errorf("record %s: owner: %w", r.ID, err)
 	}
-	if r.Joins, err = steps.Joins(joins); err != nil {
+	if r.Joins, err = storekit.ParseJoins(joins); err != nil {
 		return fmt.Errorf("record %s: %w", r.ID, err)
 	}
 	if text != "" {

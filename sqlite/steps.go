@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/steps"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -63,7 +62,7 @@ func (m *member) settled() storekit.StepStatus {
 	if m.reported {
 		return m.status
 	}
-	return steps.Settled(m.open, m.acked, m.dead)
+	return storekit.StepOutcome(m.open, m.acked, m.dead)
 }
 
 // stepRecord is a record of a step.
@@ -106,7 +105,7 @@ func (t *txn) eachMember(ctx context.Context, of map[string]int, move func(m *me
 	if err != nil {
 		return err
 	}
-	moved := map[string]steps.Counts{}
+	moved := map[string]storekit.StepCounts{}
 	for _, m := range members {
 		before := m.status
 		move(&m, of[m.step])
@@ -118,9 +117,9 @@ func (t *txn) eachMember(ctx context.Context, of map[string]int, move func(m *me
 	return t.count(ctx, moved)
 }
 
-func (t *txn) count(ctx context.Context, all map[string]steps.Counts) error {
+func (t *txn) count(ctx context.Context, all map[string]storekit.StepCounts) error {
 	for id, c := range all {
-		if c == (steps.Counts{}) {
+		if c == (storekit.StepCounts{}) {
 			continue
 		}
 		if _, err := t.exec(ctx, sqlCount, id, c.Completed, c.Failed, t.now); err != nil {
@@ -139,7 +138,7 @@ func (t *txn) hurry(ctx context.Context, id string) error {
 	if err != nil || join == nil {
 		return err
 	}
-	if status, _ := join.Decide(false, t.late(join)); join.Status == storekit.JoinPending && status == storekit.JoinPending {
+	if !t.state(join).Decided() {
 		return nil
 	}
 	t.decided = true
@@ -147,29 +146,11 @@ func (t *txn) hurry(ctx context.Context, id string) error {
 	return err
 }
 
-func (t *txn) late(join *storekit.Join) bool {
-	return !join.Deadline.IsZero() && join.Deadline.UnixMicro() <= t.now
-}
-
 // attachment is what an append makes a step of joins.
 type attachment struct {
 	join outmill.JoinID
 	step outmill.WorkItemID
 	open int
-}
-
-// checkSteps refuses steps that a join does not take; it writes nothing.
-func (t *txn) checkSteps(ctx context.Context, wanted map[outmill.JoinID]int) error {
-	for id, n := range wanted {
-		join, err := t.join(ctx, id.String())
-		if err != nil {
-			return err
-		}
-		if err := t.takesSteps(ctx, id, join, n); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (t *txn) attach(ctx context.Context, list []attachment) error {

@@ -10,7 +10,6 @@ import (
 	"github.com/outmill/outmill/internal/bell"
 	"github.com/outmill/outmill/internal/limits"
 	"github.com/outmill/outmill/internal/routing"
-	"github.com/outmill/outmill/internal/steps"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -180,7 +179,7 @@ func (a *appending) row(i int) newRow {
 		row.Payload = []byte{}
 	}
 	if len(of.Joins) > 0 {
-		row.Step, row.Joins = a.IDs[i][:], some(steps.Text(of.Joins))
+		row.Step, row.Joins = a.IDs[i][:], some(storekit.JoinsText(of.Joins))
 	}
 	if !of.WaitsFor.IsZero() {
 		row.WaitsFor = of.WaitsFor[:]

@@ -11,7 +11,6 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/sqltx"
-	"github.com/outmill/outmill/internal/steps"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -146,17 +145,8 @@ func at[T any](list []T, i int) T {
 	return list[i]
 }
 
-// countedJoin is a join, and what the store knows of it besides.
-type countedJoin struct {
-	storekit.Join
-	// late: the deadline has passed; deadlineIn is how long it is until then.
-	late       bool
-	deadlineIn time.Duration
-	// members is set where they were counted.
-	members int
-}
-
-func (j *countedJoin) scan(scan func(...any) error) error {
+func scanJoin(scan func(...any) error) (*storekit.JoinState, error) {
+	j := &storekit.JoinState{}
 	var id []byte
 	var status int
 	var expected sql.NullInt64
@@ -164,41 +154,34 @@ func (j *countedJoin) scan(scan func(...any) error) error {
 	var deadline, finished sql.NullTime
 	var metadata sql.NullString
 	err := scan(&id, sqltx.Text(&j.GroupingKey), &status, &j.Policy, &j.Quorum, &expected, &j.CompletedSteps, &j.FailedSteps,
-		&deadline, &j.CompleteAtDeadline, &j.late, &micros, sqltx.Text(&j.Reason), &j.CreatedAt, &j.UpdatedAt, &finished, &metadata, &j.members)
+		&deadline, &j.CompleteAtDeadline, &j.Late, &micros, sqltx.Text(&j.Reason), &j.CreatedAt, &j.UpdatedAt, &finished, &metadata, &j.Members)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	j.Status = at(joinStatuses, status)
 	j.ExpectedSteps, j.Unsealed = int(expected.Int64), !expected.Valid
 	j.Deadline, j.CreatedAt, j.UpdatedAt, j.FinishedAt = utc(deadline), j.CreatedAt.UTC(), j.UpdatedAt.UTC(), utc(finished)
-	j.deadlineIn = sqltx.Micros(micros)
+	j.DeadlineIn = sqltx.Micros(micros)
 	if metadata.Valid {
 		err = json.Unmarshal([]byte(metadata.String), &j.Metadata)
 	}
-	return errors.Join(err, uuidFrom(id, (*[16]byte)(&j.ID)))
+	return j, errors.Join(err, uuidFrom(id, (*[16]byte)(&j.ID)))
 }
 
 // addJoin reads joins.
-func addJoin(into *[]countedJoin) func(scan func(...any) error) error {
+func addJoin(into *[]*storekit.JoinState) func(scan func(...any) error) error {
 	return func(scan func(...any) error) error {
-		var j countedJoin
-		err := j.scan(scan)
+		j, err := scanJoin(scan)
 		*into = append(*into, j)
 		return err
 	}
 }
 
-func joinsCall(template string, into *[]countedJoin, ids ...outmill.JoinID) call {
+func joinsCall(template string, into *[]*storekit.JoinState, ids ...outmill.JoinID) call {
 	return call{
 		template: template, args: []any{named("joins", jsonOf(hexes(ids)))},
 		reset: func() { *into = nil }, sets: []reader{addJoin(into)},
 	}
-}
-
-func (s *Store) readJoins(ctx context.Context, operation string, ids []outmill.JoinID) ([]countedJoin, error) {
-	var found []countedJoin
-	err := s.run(ctx, operation, joinsCall(sqlJoinsOf, &found, ids...))
-	return found, err
 }
 
 // StartJoin begins a join. See storekit.Joins.
@@ -259,20 +242,57 @@ func startCall(id outmill.JoinID, join *storekit.Join) (c call, started *int, er
 	}, sets: []reader{numbers(started)}}, started, nil
 }
 
-// onJoin runs fn on a join that exists and whose row it holds.
-func (s *Store) onJoin(ctx context.Context, operation string, id outmill.JoinID, fn func(ctx context.Context, t *joinTx, join *countedJoin) error) error {
-	err := s.write(ctx, operation, func(ctx context.Context, tx *sql.Tx) error {
-		t := &joinTx{s, tx}
+// joining is the store as the joins' engine needs it.
+type joining struct{ s *Store }
+
+func (s *Store) joins() storekit.JoinEngine {
+	return storekit.JoinEngine{Store: joining{s}, MaxPayload: s.config.MaxPayload}
+}
+
+// hurry makes due what waits for those of the joins that are decided.
+func (s *Store) hurry(ctx context.Context, ids []outmill.JoinID) { s.joins().Hurry(ctx, ids, s.logger) }
+
+// Explain names the operation of an error.
+func (j joining) Explain(ctx context.Context, operation string, err error) error {
+	return j.s.explain(ctx, operation, err)
+}
+
+// ReadJoins reads joins.
+func (j joining) ReadJoins(ctx context.Context, operation string, ids []outmill.JoinID) ([]*storekit.JoinState, error) {
+	var found []*storekit.JoinState
+	err := j.s.run(ctx, operation, joinsCall(sqlJoinsOf, &found, ids...))
+	return found, err
+}
+
+// OnJoin runs work in a transaction that holds the row of the join.
+func (j joining) OnJoin(ctx context.Context, operation string, id outmill.JoinID, work func(ctx context.Context, tx storekit.JoinTx, join *storekit.JoinState) error) error {
+	err := j.s.write(ctx, operation, func(ctx context.Context, tx *sql.Tx) error {
+		t := &joinTx{s: j.s, tx: tx}
 		join, err := t.lockJoin(ctx, sqlJoinsOf, id, "")
 		if err != nil {
 			return err
 		}
-		return fn(ctx, t, join)
+		return work(ctx, t, join)
 	})
 	if err == nil {
-		s.hurry(ctx, []outmill.JoinID{id})
+		j.s.hurry(ctx, []outmill.JoinID{id})
 	}
 	return err
+}
+
+// MakeDue makes due the records that wait for the joins.
+func (j joining) MakeDue(ctx context.Context, ids []outmill.JoinID) error {
+	err := j.s.run(ctx, "hurry", call{template: sqlHurry, args: []any{named("joins", jsonOf(hexes(ids)))}})
+	if err == nil {
+		j.s.bell.Ring()
+	}
+	return err
+}
+
+// Appended logs the record that follows a join, and wakes readers.
+func (j joining) Appended(records []*outmill.Record) {
+	j.s.logger.Appended(false, records...)
+	j.s.bell.Ring()
 }
 
 // joinTx is a transaction on joins.
@@ -281,31 +301,81 @@ type joinTx struct {
 	tx *sql.Tx
 }
 
+// JoinsToFill reads joins, with the number of steps of those that are sealed.
+func (t *joinTx) JoinsToFill(ctx context.Context, ids []outmill.JoinID) ([]*storekit.JoinState, error) {
+	return t.s.joinsToFill(ctx, t.tx, ids)
+}
+
+func (s *Store) joinsToFill(ctx context.Context, on querier, ids []outmill.JoinID) ([]*storekit.JoinState, error) {
+	var found []*storekit.JoinState
+	err := s.do(ctx, on, joinsCall(sqlJoinsToFill, &found, ids...))
+	return found, err
+}
+
+// CountMembers counts the steps of a join.
+func (t *joinTx) CountMembers(ctx context.Context, id outmill.JoinID) (n int, err error) {
+	err = t.do(ctx, sqlCountMembers, numbers(&n), named("join", hex(id)))
+	return n, err
+}
+
+// Seal writes how many steps the join has.
+func (t *joinTx) Seal(ctx context.Context, join *storekit.JoinState) error {
+	return t.do(ctx, sqlSeal, nil, named("join", hex(join.ID)), named("expected", join.ExpectedSteps))
+}
+
+// End writes how the join ended.
+func (t *joinTx) End(ctx context.Context, join *storekit.JoinState) error {
+	var now time.Time
+	err := t.do(ctx, sqlEndJoin, numbers(&now), named("join", hex(join.ID)), named("status", numberOf(joinStatuses, join.Status)), named("reason", some(join.Reason)))
+	join.FinishedAt, join.UpdatedAt = now.UTC(), now.UTC()
+	return err
+}
+
+// Append appends the record that follows a join.
+func (t *joinTx) Append(ctx context.Context, record *outmill.Record) (*storekit.Appending, error) {
+	a, err := newAppending(t.s, []*outmill.Record{record})
+	if err != nil {
+		return nil, err
+	}
+	return a.Appending, a.writeUnchecked(ctx, t.tx)
+}
+
+// Report settles the step of that id.
+func (t *joinTx) Report(ctx context.Context, join *storekit.JoinState, step outmill.WorkItemID, as storekit.StepStatus) (known bool, err error) {
+	var members, reported int
+	err = t.do(ctx, sqlReport, numbers(&members, &reported), named("step", hex(step)), named("join", hex(join.ID)),
+		named("status", numberOf(stepStatuses, as)), named("pending", join.Status == storekit.JoinPending))
+	if err != nil || reported == 0 {
+		return members > 0, err
+	}
+	return true, t.count(ctx, join.ID, storekit.StepCounts{}.Moved(storekit.StepPending, as))
+}
+
 func (t *joinTx) do(ctx context.Context, template string, row func(scan func(...any) error) error, args ...any) error {
 	return t.s.do(ctx, t.tx, call{template: template, args: args, sets: []reader{row}})
 }
 
 // lockJoin locks the join and those of the step, where one is given, and reads
 // the first.
-func (t *joinTx) lockJoin(ctx context.Context, template string, id outmill.JoinID, step string) (*countedJoin, error) {
+func (t *joinTx) lockJoin(ctx context.Context, template string, id outmill.JoinID, step string) (*storekit.JoinState, error) {
 	if err := t.do(ctx, sqlLockJoins, nil, named("join", hex(id)), named("step", step)); err != nil {
 		return nil, err
 	}
-	var found []countedJoin
+	var found []*storekit.JoinState
 	if err := t.s.do(ctx, t.tx, joinsCall(template, &found, id)); err != nil {
 		return nil, err
 	}
 	if len(found) == 0 {
 		return nil, fmt.Errorf("%w: %s", storekit.ErrUnknownJoin, id)
 	}
-	return &found[0], nil
+	return found[0], nil
 }
 
 // AttachStep makes a record a step. See storekit.Joins.
 func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmill.WorkItemID) error {
 	const operation = "attach step"
 	err := s.write(ctx, operation, func(ctx context.Context, tx *sql.Tx) error {
-		t := &joinTx{s, tx}
+		t := &joinTx{s: s, tx: tx}
 		// The lines before the record, as a claim has them. The record before the
 		// join: whoever settles it holds it first, too.
 		if err := t.lockLinesOf(ctx, message); err != nil {
@@ -319,17 +389,15 @@ func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmi
 		if err != nil {
 			return err
 		}
-		if a.step == "" || s.config.Retain <= 0 {
-			return fmt.Errorf("%w: %s", storekit.ErrUnknownMessage, message)
+		if a.Found {
+			var known int
+			err := t.do(ctx, sqlLookAtStep, numbers(&known, &a.Open, &a.Acked, &a.Dead), named("id", hex(message)), named("join", hex(id)), named("step", a.step))
+			if err != nil {
+				return err
+			}
+			a.Member = known > 0
 		}
-		if a.waits {
-			return storekit.ErrWaitIsNoStep
-		}
-		err = t.do(ctx, sqlLookAtStep, numbers(&a.known, &a.open, &a.acked, &a.dead), named("id", hex(message)), named("join", hex(id)), named("step", a.step))
-		if err != nil || a.known > 0 {
-			return err
-		}
-		if err := join.takes(id, 1); err != nil {
+		if attach, err := a.Check(message, join, s.config.Retain); err != nil || !attach {
 			return err
 		}
 		return t.attach(ctx, id, a)
@@ -359,43 +427,40 @@ func (t *joinTx) lockLinesOf(ctx context.Context, message outmill.WorkItemID) er
 
 // lateStep is a record that is made a step after it was appended.
 type lateStep struct {
-	step, message     string
-	waits             bool
-	known             int
-	open, acked, dead int
+	storekit.LateStep
+	step, message string
 }
 
 func (a *lateStep) record(scan func(...any) error) error {
 	var id []byte
 	var step outmill.WorkItemID
-	if err := scan(&id, &a.waits, &a.message); err != nil {
+	if err := scan(&id, &a.Waits, &a.message); err != nil {
 		return err
 	}
 	err := uuidFrom(id, (*[16]byte)(&step))
-	a.step = hex(step)
+	a.Found, a.step = true, hex(step)
 	return err
 }
 
 func (t *joinTx) attach(ctx context.Context, id outmill.JoinID, a *lateStep) error {
-	status := steps.Settled(a.open, a.acked, a.dead)
-	counts := steps.Counts{}.Moved(storekit.StepPending, status)
+	status := storekit.StepOutcome(a.Open, a.Acked, a.Dead)
 	err := t.do(ctx, sqlAddMember, nil, named("join", hex(id)), named("step", a.step), named("joinid", id.String()), named("message", a.message),
-		named("status", numberOf(stepStatuses, status)), named("open", a.open), named("acked", a.acked), named("dead", a.dead))
+		named("status", numberOf(stepStatuses, status)), named("open", a.Open), named("acked", a.Acked), named("dead", a.Dead))
 	if err == nil {
 		err = t.do(ctx, sqlNoteJoin, nil, named("step", a.step), named("joinid", id.String()))
 	}
 	if err != nil {
 		return err
 	}
-	return t.count(ctx, id, counts.Completed, counts.Failed)
+	return t.count(ctx, id, storekit.StepCounts{}.Moved(storekit.StepPending, status))
 }
 
 // count counts steps that were settled, if there are any.
-func (t *joinTx) count(ctx context.Context, id outmill.JoinID, completed, failed int) error {
-	if completed+failed == 0 {
+func (t *joinTx) count(ctx context.Context, id outmill.JoinID, counts storekit.StepCounts) error {
+	if counts == (storekit.StepCounts{}) {
 		return nil
 	}
-	return t.do(ctx, sqlCount, nil, named("join", hex(id)), named("completed", completed), named("failed", failed))
+	return t.do(ctx, sqlCount, nil, named("join", hex(id)), named("completed", counts.Completed), named("failed", counts.Failed))
 }
 
 // ReportCompleted settles a step. See storekit.Joins.
@@ -418,183 +483,28 @@ func (s *Store) report(ctx context.Context, operation string, id outmill.JoinID,
 	if err != nil {
 		return err
 	}
-	return s.onJoin(ctx, operation, id, func(ctx context.Context, t *joinTx, join *countedJoin) error {
-		var members, reported int
-		err := t.do(ctx, sqlReport, numbers(&members, &reported), named("step", hex(step)), named("join", hex(id)),
-			named("status", numberOf(stepStatuses, as)), named("pending", join.Status == storekit.JoinPending))
-		if err != nil {
-			return err
-		}
-		if members == 0 {
-			return fmt.Errorf("%w: %s of %s", storekit.ErrUnknownStep, of, id)
-		}
-		if as == storekit.StepFailed {
-			return t.count(ctx, id, 0, reported)
-		}
-		return t.count(ctx, id, reported, 0)
-	})
+	return s.joins().Report(ctx, operation, id, step, as)
 }
 
 // SealJoin says how many steps the join has. See storekit.Joins.
 func (s *Store) SealJoin(ctx context.Context, id outmill.JoinID, expected int) error {
-	return s.onJoin(ctx, "seal join", id, func(ctx context.Context, t *joinTx, join *countedJoin) error {
-		return t.seal(ctx, join, expected)
-	})
-}
-
-func (t *joinTx) seal(ctx context.Context, j *countedJoin, expected int) error {
-	if err := j.CheckSeal(expected); err != nil || !j.Unsealed {
-		return err
-	}
-	if err := t.do(ctx, sqlCountMembers, numbers(&j.members), named("join", hex(j.ID))); err != nil {
-		return err
-	}
-	if err := steps.Seals(j.ID, j.members, expected); err != nil {
-		return err
-	}
-	j.ExpectedSteps, j.Unsealed = expected, false
-	return t.do(ctx, sqlSeal, nil, named("join", hex(j.ID)), named("expected", expected))
+	return s.joins().SealJoin(ctx, id, expected)
 }
 
 // FinishJoin ends the join if it is decided. See storekit.Joins.
 func (s *Store) FinishJoin(ctx context.Context, id outmill.JoinID, request storekit.FinishRequest) (storekit.FinishResult, error) {
-	const operation = "finish join"
-	result, done, err := s.undecided(ctx, id, request)
-	if err != nil || done {
-		return result, err
-	}
-	var follow *appending
-	err = s.write(ctx, operation, func(ctx context.Context, tx *sql.Tx) (err error) {
-		result, follow, err = (&joinTx{s, tx}).finish(ctx, id, request)
-		return err
-	})
-	if err != nil {
-		return storekit.FinishResult{}, err
-	}
-	if follow != nil {
-		follow.Report()
-		s.logger.Appended(false, follow.Records...)
-		s.bell.Ring()
-	}
-	if result.Finished || request.Seal {
-		s.hurry(ctx, []outmill.JoinID{id})
-	}
-	return result, nil
-}
-
-func (t *joinTx) finish(ctx context.Context, id outmill.JoinID, request storekit.FinishRequest) (result storekit.FinishResult, follow *appending, err error) {
-	join, err := t.lockJoin(ctx, sqlJoinsOf, id, "")
-	if err != nil {
-		return result, nil, err
-	}
-	if join.Status != storekit.JoinPending {
-		result.Join = join.Join
-		return result, nil, nil
-	}
-	if request.Seal && join.Unsealed {
-		if err := t.seal(ctx, join, request.ExpectedSteps); err != nil {
-			return result, nil, err
-		}
-	}
-	status, reason := join.Decide(request.FailIfAnyStepFailed, join.late)
-	if status == storekit.JoinPending {
-		result.Join, result.DeadlineIn = join.Join, join.deadlineIn
-		return result, nil, nil
-	}
-	join.Status, join.Reason = status, reason
-	if err := t.end(ctx, join); err != nil {
-		return result, nil, err
-	}
-	follow, err = t.follow(ctx, join.Join, request.Then)
-	return storekit.FinishResult{Join: join.Join, Finished: true}, follow, err
-}
-
-// undecided answers without a lock while there is nothing to do, which is what
-// nearly all calls find.
-func (s *Store) undecided(ctx context.Context, id outmill.JoinID, request storekit.FinishRequest) (result storekit.FinishResult, done bool, err error) {
-	found, err := s.readJoins(ctx, "finish join", []outmill.JoinID{id})
-	if err != nil || len(found) == 0 {
-		return result, false, err
-	}
-	join := found[0]
-	result.Join = join.Join
-	if join.Status != storekit.JoinPending {
-		return result, true, nil
-	}
-	result.DeadlineIn = join.deadlineIn
-	status, _ := join.Decide(request.FailIfAnyStepFailed, join.late)
-	return result, status == storekit.JoinPending && (!request.Seal || !join.Unsealed), nil
-}
-
-// end writes the status of a join that ends.
-func (t *joinTx) end(ctx context.Context, join *countedJoin) error {
-	var now time.Time
-	err := t.do(ctx, sqlEndJoin, numbers(&now), named("join", hex(join.ID)), named("status", numberOf(joinStatuses, join.Status)), named("reason", some(join.Reason)))
-	join.FinishedAt, join.UpdatedAt = now.UTC(), now.UTC()
-	return err
-}
-
-// follow appends what is to be published when the join ends, nil where nothing
-// is.
-func (t *joinTx) follow(ctx context.Context, join storekit.Join, then func(storekit.Join) (*outmill.Record, error)) (*appending, error) {
-	one, err := storekit.Followup(join, then, t.s.config.MaxPayload, func(ids []outmill.JoinID) ([]outmill.JoinID, error) { return t.thatTake(ctx, ids) })
-	if err != nil || one == nil {
-		return nil, err
-	}
-	a, err := newAppending(t.s, []*outmill.Record{one})
-	if err != nil {
-		return nil, err
-	}
-	return a, a.writeUnchecked(ctx, t.tx)
-}
-
-// thatTake returns those of the joins that take a step.
-func (t *joinTx) thatTake(ctx context.Context, ids []outmill.JoinID) ([]outmill.JoinID, error) {
-	if len(ids) == 0 {
-		return nil, nil
-	}
-	var found []countedJoin
-	if err := t.s.do(ctx, t.tx, joinsCall(sqlJoinsToFill, &found, ids...)); err != nil {
-		return nil, err
-	}
-	var take []outmill.JoinID
-	for i := range found {
-		if found[i].takes(found[i].ID, 1) == nil {
-			take = append(take, found[i].ID)
-		}
-	}
-	return take, nil
+	return s.joins().FinishJoin(ctx, id, request)
 }
 
 // CancelJoin ends a pending join. See storekit.Joins.
 func (s *Store) CancelJoin(ctx context.Context, id outmill.JoinID, reason string) error {
-	return s.onJoin(ctx, "cancel join", id, func(ctx context.Context, t *joinTx, join *countedJoin) error {
-		switch join.Status {
-		case storekit.JoinCancelled:
-			return nil
-		case storekit.JoinPending:
-			join.Status, join.Reason = storekit.JoinCancelled, storekit.CleanError(reason)
-			return t.end(ctx, join)
-		case storekit.JoinCompleted, storekit.JoinFailed:
-		}
-		return fmt.Errorf("%w: %s is %s", storekit.ErrJoinFinished, id, join.Status)
-	})
+	return s.joins().CancelJoin(ctx, id, reason)
 }
 
 // GetJoin returns a join. See storekit.Joins.
 func (s *Store) GetJoin(ctx context.Context, id outmill.JoinID) (*storekit.Join, error) {
-	const operation = "get join"
-	found, err := s.readJoins(ctx, operation, []outmill.JoinID{id})
-	if err != nil {
-		return nil, err
-	}
-	if len(found) == 0 {
-		return nil, s.explain(ctx, operation, fmt.Errorf("%w: %s", storekit.ErrUnknownJoin, id))
-	}
-	return &found[0].Join, nil
+	return s.joins().GetJoin(ctx, id)
 }
-
-const defaultListLimitOfJoins = 100
 
 // ListJoins returns joins in the order of their ids. See storekit.Joins.
 func (s *Store) ListJoins(ctx context.Context, query storekit.JoinQuery) ([]*storekit.Join, error) {
@@ -603,13 +513,13 @@ func (s *Store) ListJoins(ctx context.Context, query storekit.JoinQuery) ([]*sto
 		return nil, s.explain(ctx, operation, err)
 	}
 	template, args := sqlListJoins, []any{
-		named("limit", cmp.Or(query.Limit, defaultListLimitOfJoins)), named("after", hex(query.After)),
+		named("limit", cmp.Or(query.Limit, storekit.DefaultJoinLimit)), named("after", hex(query.After)),
 		named("any", query.Status == ""), named("status", numberOf(joinStatuses, query.Status)),
 	}
 	if query.GroupingKey != "" {
 		template, args = sqlListGroup, append(args, named("grouping", query.GroupingKey))
 	}
-	var found []countedJoin
+	var found []*storekit.JoinState
 	err := s.run(ctx, operation, call{
 		template: template, args: args, looks: true, reset: func() { found = nil }, sets: []reader{addJoin(&found)},
 	})
@@ -634,7 +544,7 @@ func (s *Store) ListSteps(ctx context.Context, id outmill.JoinID, after outmill.
 	}
 	var found []storekit.JoinStep
 	err := s.run(ctx, operation, call{
-		template: sqlListSteps, args: []any{named("limit", cmp.Or(limit, defaultListLimitOfJoins)), named("join", hex(id)), named("after", hex(after))},
+		template: sqlListSteps, args: []any{named("limit", cmp.Or(limit, storekit.DefaultJoinLimit)), named("join", hex(id)), named("after", hex(after))},
 		looks: true, reset: func() { found = nil },
 		sets: []reader{func(scan func(...any) error) error {
 			var bytes []byte

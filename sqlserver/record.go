@@ -8,7 +8,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/metadata"
 	"github.com/outmill/outmill/internal/sqltx"
-	"github.com/outmill/outmill/internal/steps"
+	"github.com/outmill/outmill/storekit"
 )
 
 // Stages that this code decides about; the schema has them all.
@@ -75,7 +75,7 @@ func (r *recordRow) placed() (placed, error) {
 		}
 	}
 	var err error
-	if rec.Joins, err = steps.Joins(r.joins); err != nil {
+	if rec.Joins, err = storekit.ParseJoins(r.joins); err != nil {
 		return placed{}, fmt.Errorf("record %s: %w", rec.ID, err)
 	}
 	rec.Group = r.group.String

@@ -2,13 +2,9 @@ package sqlserver
 
 import (
 	"context"
-	"time"
-
-	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/routing"
-	"github.com/outmill/outmill/internal/steps"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -37,50 +33,6 @@ UPDATE o SET AvailableAt = @now, NextAttemptAt = @now FROM [dbo].[Outbox] AS o W
     FROM [dbo].[OutboxJoin] AS j WITH (READCOMMITTEDLOCK, FORCESEEK) ` + ofJoins + ` ORDER BY j.JoinIdBytes`
 )
 
-// hurryWithin bounds what comes after a commit.
-const hurryWithin = 5 * time.Second
-
-// hurry makes due what waits for those of the joins that are decided, or have
-// ended.
-//
-// It comes after the commit of whatever may have decided them, in a transaction
-// of its own that locks no join, so that it is in nobody's way. It cannot miss a
-// record that is being snoozed: a snooze looks at the join after its own commit,
-// so one of the two sees the other. If the process dies in between, the record's
-// snooze ends soon by itself.
-func (s *Store) hurry(ctx context.Context, ids []outmill.JoinID) {
-	if len(ids) == 0 {
-		return
-	}
-	// What decided the joins is done, whatever becomes of the caller.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hurryWithin)
-	defer cancel()
-	if err := s.hurryDecided(ctx, ids); err != nil {
-		s.logger.Error("What waits for a decided join was not made due; it is when its snooze ends", err, watermill.LogFields{"joins": len(ids)})
-	}
-}
-
-func (s *Store) hurryDecided(ctx context.Context, ids []outmill.JoinID) error {
-	found, err := s.readJoins(ctx, "hurry", ids)
-	if err != nil {
-		return err
-	}
-	var decided []outmill.JoinID
-	for _, j := range found {
-		if status, _ := j.Decide(false, j.late); j.Status != storekit.JoinPending || status != storekit.JoinPending {
-			decided = append(decided, j.ID)
-		}
-	}
-	if len(decided) == 0 {
-		return nil
-	}
-	err = s.run(ctx, "hurry", call{template: sqlHurry, args: []any{named("joins", jsonOf(hexes(decided)))}})
-	if err == nil {
-		s.bell.Ring()
-	}
-	return err
-}
-
 func hexes[T ~[16]byte](ids []T) []string {
 	texts := make([]string, len(ids))
 	for i, id := range ids {
@@ -92,41 +44,7 @@ func hexes[T ~[16]byte](ids []T) []string {
 // checkSteps refuses steps that a join does not take, before anything is
 // written, so that a caller's transaction stays usable.
 func (a *appending) checkSteps(ctx context.Context, on querier) error {
-	wanted := map[outmill.JoinID]int{}
-	var ids []outmill.JoinID
-	for _, record := range a.Records {
-		for _, id := range record.Joins {
-			if wanted[id]++; wanted[id] == 1 {
-				ids = append(ids, id)
-			}
-		}
-	}
-	if len(wanted) == 0 {
-		return nil
-	}
-	var found []countedJoin
-	if err := a.s.do(ctx, on, joinsCall(sqlJoinsToFill, &found, ids...)); err != nil {
-		return err
-	}
-	known := map[outmill.JoinID]*countedJoin{}
-	for i := range found {
-		known[found[i].ID] = &found[i]
-	}
-	for id, n := range wanted {
-		if err := known[id].takes(id, n); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// takes refuses n more steps: see steps.Takes. j is nil where there is no such
-// join.
-func (j *countedJoin) takes(id outmill.JoinID, n int) error {
-	if j == nil {
-		return steps.Takes(id, nil, 0, n)
-	}
-	return steps.Takes(id, &j.Join, j.members, n)
+	return storekit.CheckSteps(a.Records, func(ids []outmill.JoinID) ([]*storekit.JoinState, error) { return a.s.joinsToFill(ctx, on, ids) })
 }
 
 // members are the steps of the append.

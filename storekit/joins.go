@@ -166,53 +166,6 @@ const MaxJoinSteps = 1_000_000
 // joins publishes and handles. A forwarder leaves it out unless it is named.
 const JoinWaitTopic = "join.wait"
 
-// Decide returns how the join ends if it is finished now: JoinPending where
-// that is not decided yet. late says that its deadline has passed. Stores call
-// it.
-func (j *Join) Decide(failIfAnyStepFailed, late bool) (status JoinStatus, reason string) {
-	needed := 1
-	switch j.Policy {
-	case JoinQuorum:
-		needed = j.Quorum
-		fallthrough
-	case JoinAny:
-		if j.CompletedSteps >= needed {
-			return JoinCompleted, ""
-		}
-		if !j.Unsealed && j.ExpectedSteps-j.FailedSteps < needed {
-			return JoinFailed, ReasonNoQuorum
-		}
-	default:
-		if !j.Unsealed && j.CompletedSteps+j.FailedSteps >= j.ExpectedSteps {
-			if failIfAnyStepFailed && j.FailedSteps > 0 {
-				return JoinFailed, ReasonStepFailed
-			}
-			return JoinCompleted, ""
-		}
-	}
-	switch {
-	case late && j.CompleteAtDeadline:
-		return JoinCompleted, ReasonDeadline
-	case late:
-		return JoinFailed, ReasonDeadline
-	}
-	return JoinPending, ""
-}
-
-// CheckSeal refuses a number of steps that the join cannot be sealed with, by
-// itself: a store adds what it knows of its steps. Stores call it.
-func (j *Join) CheckSeal(expectedSteps int) error {
-	switch {
-	case expectedSteps < 0 || expectedSteps > MaxJoinSteps:
-		return &outmill.InvalidRecordError{Index: -1, Field: "expected steps", Reason: fmt.Sprintf("is %d: want 0 to %d", expectedSteps, MaxJoinSteps)}
-	case j.Status != JoinPending:
-		return fmt.Errorf("%w: %s is %s", ErrJoinFinished, j.ID, j.Status)
-	case !j.Unsealed && j.ExpectedSteps != expectedSteps:
-		return &outmill.InvalidRecordError{Index: -1, Field: "expected steps", Reason: fmt.Sprintf("is %d: the join is sealed with %d", expectedSteps, j.ExpectedSteps)}
-	}
-	return nil
-}
-
 // StepStatus is where a step is in its life.
 type StepStatus string
 
@@ -244,6 +197,17 @@ type JoinQuery struct {
 	After outmill.JoinID
 	// Limit is the most joins to return; 0 is 100, negative is refused.
 	Limit int
+}
+
+// DefaultJoinLimit is how many joins or steps a list has where the limit is 0.
+const DefaultJoinLimit = 100
+
+// Statuses are the statuses that the query selects. A store lists each by an index.
+func (q JoinQuery) Statuses() []JoinStatus {
+	if q.Status != "" {
+		return []JoinStatus{q.Status}
+	}
+	return []JoinStatus{JoinPending, JoinCompleted, JoinFailed, JoinCancelled}
 }
 
 // Validate reports every value that makes no sense, as ErrInvalidConfig. Stores
@@ -348,27 +312,4 @@ type Joins interface {
 	// DeleteJoins deletes up to limit joins that ended longer ago than the store
 	// retains them, with their steps.
 	DeleteJoins(ctx context.Context, limit int) (int, error)
-}
-
-// Followup is the record to append as the join ends, nil for none: a copy of the record
-// that then returns, as a step of those of its joins that take one. takes returns them. A
-// store calls it in the transaction that ends the join.
-func Followup(join Join, then func(Join) (*outmill.Record, error), maxPayload int, takes func([]outmill.JoinID) ([]outmill.JoinID, error)) (*outmill.Record, error) {
-	if then == nil {
-		return nil, nil
-	}
-	record, err := then(join)
-	if err != nil || record == nil {
-		return nil, err
-	}
-	if err := CheckRecords([]*outmill.Record{record}, maxPayload); err != nil {
-		return nil, err
-	}
-	follow := *record
-	if len(follow.Joins) > 0 {
-		if follow.Joins, err = takes(follow.Joins); err != nil {
-			return nil, err
-		}
-	}
-	return &follow, nil
 }

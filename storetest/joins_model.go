@@ -139,7 +139,8 @@ func (j *modelJoin) count() {
 
 // verdict is how the join ends now.
 func (j *modelJoin) verdict(failIfAny bool, now time.Duration) (storekit.JoinStatus, string) {
-	return j.Decide(failIfAny, j.hasDeadline && j.deadline <= now)
+	state := storekit.JoinState{Join: j.Join, Late: j.hasDeadline && j.deadline <= now}
+	return state.Decide(storekit.FinishRequest{FailIfAnyStepFailed: failIfAny})
 }
 
 func (j *modelJoin) end(status storekit.JoinStatus, reason string, now time.Duration) {

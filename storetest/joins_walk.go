@@ -145,8 +145,8 @@ func (w *joinWalk) follow() {
 		j.follow()
 		was := j.decided
 		if j.pending() {
-			status, _ := j.Decide(false, false)
-			j.decided = status != storekit.JoinPending
+			state := storekit.JoinState{Join: j.Join}
+			j.decided = state.Decided()
 		}
 		if !j.decided || was {
 			continue

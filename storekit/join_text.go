@@ -1,4 +1,4 @@
-package steps
+package storekit
 
 import (
 	"fmt"
@@ -7,9 +7,9 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// Text is how a column has the joins of a record: their ids with commas, and
+// JoinsText is how a column has the joins of a record: their ids with commas, and
 // nothing where there is none.
-func Text(joins []outmill.JoinID) string {
+func JoinsText(joins []outmill.JoinID) string {
 	if len(joins) == 0 {
 		return ""
 	}
@@ -20,8 +20,8 @@ func Text(joins []outmill.JoinID) string {
 	return strings.Join(names, ",")
 }
 
-// Joins reads what Text has written.
-func Joins(text string) ([]outmill.JoinID, error) {
+// ParseJoins reads what JoinsText has written.
+func ParseJoins(text string) ([]outmill.JoinID, error) {
 	if text == "" {
 		return nil, nil
 	}

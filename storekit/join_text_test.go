@@ -1,4 +1,4 @@
-package steps_test
+package storekit_test
 
 import (
 	"testing"
@@ -6,16 +6,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/steps"
+	"github.com/outmill/outmill/storekit"
 )
 
 func Test_the_joins_of_a_record_come_back_from_their_text(t *testing.T) {
 	t.Parallel()
 	for _, joins := range [][]outmill.JoinID{nil, {outmill.NewJoinID()}, {outmill.NewJoinID(), outmill.NewJoinID()}} {
-		read, err := steps.Joins(steps.Text(joins))
+		read, err := storekit.ParseJoins(storekit.JoinsText(joins))
 		require.NoError(t, err)
 		require.Equal(t, joins, read)
 	}
-	_, err := steps.Joins("x")
+	_, err := storekit.ParseJoins("x")
 	require.ErrorContains(t, err, "joins")
 }

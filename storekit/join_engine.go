@@ -1,0 +1,253 @@
+package storekit
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/outmill/outmill"
+)
+
+// JoinStore is what [JoinEngine] needs of a store: reading joins, transactions on one
+// join, and making records due.
+type JoinStore interface {
+	// ReadJoins reads joins without a lock, and leaves out ids that no join has.
+	ReadJoins(ctx context.Context, operation string, ids []outmill.JoinID) ([]*JoinState, error)
+	// OnJoin runs work in a transaction of its own that holds the join, commits, and then
+	// makes due the records that wait for the join if it is decided. It returns
+	// ErrUnknownJoin where there is no such join, and may run work more than once.
+	OnJoin(ctx context.Context, operation string, id outmill.JoinID, work func(ctx context.Context, tx JoinTx, join *JoinState) error) error
+	// MakeDue makes due the records that wait for these joins, in a transaction that
+	// locks no join, and wakes readers.
+	MakeDue(ctx context.Context, ids []outmill.JoinID) error
+	// Appended logs records that were appended as a join ended, and wakes readers.
+	Appended(records []*outmill.Record)
+	// Explain adds to an error which operation of which store it is from.
+	Explain(ctx context.Context, operation string, err error) error
+}
+
+// JoinTx is a transaction of a store that holds one join.
+type JoinTx interface {
+	// JoinsToFill reads joins, with Members where they are sealed.
+	JoinsToFill(ctx context.Context, ids []outmill.JoinID) ([]*JoinState, error)
+	// CountMembers counts the steps of a join.
+	CountMembers(ctx context.Context, id outmill.JoinID) (int, error)
+	// Seal writes the number of steps.
+	Seal(ctx context.Context, join *JoinState) error
+	// End writes Status and Reason, and sets UpdatedAt and FinishedAt.
+	End(ctx context.Context, join *JoinState) error
+	// Append appends a record that is checked already. Nothing is reported on it yet.
+	Append(ctx context.Context, record *outmill.Record) (*Appending, error)
+	// Report settles the step that message names, unless the step is settled or the join
+	// has ended, and tells whether message names a step of the join.
+	Report(ctx context.Context, join *JoinState, message outmill.WorkItemID, as StepStatus) (known bool, err error)
+}
+
+// JoinEngine decides, seals, finishes and cancels the joins of a store. It may be used
+// concurrently.
+type JoinEngine struct {
+	Store JoinStore
+	// MaxPayload is the largest payload of a record that follows a join, in bytes; 0 is
+	// no limit.
+	MaxPayload int
+}
+
+// Report is ReportCompleted and ReportFailed of [Joins].
+func (e JoinEngine) Report(ctx context.Context, operation string, id outmill.JoinID, message outmill.WorkItemID, as StepStatus) error {
+	return e.Store.OnJoin(ctx, operation, id, func(ctx context.Context, tx JoinTx, join *JoinState) error {
+		known, err := tx.Report(ctx, join, message, as)
+		if err == nil && !known {
+			err = fmt.Errorf("%w: %s of %s", ErrUnknownStep, message, id)
+		}
+		return err
+	})
+}
+
+// SealJoin is that of [Joins].
+func (e JoinEngine) SealJoin(ctx context.Context, id outmill.JoinID, expectedSteps int) error {
+	return e.Store.OnJoin(ctx, "seal join", id, func(ctx context.Context, tx JoinTx, join *JoinState) error {
+		return sealJoin(ctx, tx, join, expectedSteps)
+	})
+}
+
+func sealJoin(ctx context.Context, tx JoinTx, join *JoinState, expectedSteps int) error {
+	if err := join.checkSeal(expectedSteps); err != nil || !join.Unsealed {
+		return err
+	}
+	members, err := tx.CountMembers(ctx, join.ID)
+	if err != nil {
+		return err
+	}
+	if members > expectedSteps {
+		return fmt.Errorf("%w: %s has %d steps already, and was to be sealed with %d", ErrTooManySteps, join.ID, members, expectedSteps)
+	}
+	join.ExpectedSteps, join.Unsealed = expectedSteps, false
+	return tx.Seal(ctx, join)
+}
+
+// FinishJoin is that of [Joins].
+func (e JoinEngine) FinishJoin(ctx context.Context, id outmill.JoinID, request FinishRequest) (FinishResult, error) {
+	const operation = "finish join"
+	result, done, err := e.undecided(ctx, operation, id, request)
+	if err != nil || done {
+		return result, err
+	}
+	var follow *Appending
+	err = e.Store.OnJoin(ctx, operation, id, func(ctx context.Context, tx JoinTx, join *JoinState) (err error) {
+		result, follow, err = e.finish(ctx, tx, join, request)
+		return err
+	})
+	if err != nil {
+		return FinishResult{}, err
+	}
+	if follow != nil {
+		follow.Report()
+		e.Store.Appended(follow.Records)
+	}
+	return result, nil
+}
+
+// undecided answers without a transaction while there is nothing to do, because most
+// calls find nothing to do.
+func (e JoinEngine) undecided(ctx context.Context, operation string, id outmill.JoinID, request FinishRequest) (result FinishResult, done bool, err error) {
+	join, err := e.read(ctx, operation, id)
+	if err != nil {
+		return FinishResult{}, false, err
+	}
+	if join.Status != JoinPending {
+		return join.result(), true, nil
+	}
+	status, _ := join.Decide(request)
+	return join.result(), status == JoinPending && (!request.Seal || !join.Unsealed), nil
+}
+
+func (e JoinEngine) finish(ctx context.Context, tx JoinTx, join *JoinState, request FinishRequest) (FinishResult, *Appending, error) {
+	if join.Status != JoinPending {
+		return join.result(), nil, nil
+	}
+	if request.Seal && join.Unsealed {
+		if err := sealJoin(ctx, tx, join, request.ExpectedSteps); err != nil {
+			return FinishResult{}, nil, err
+		}
+	}
+	status, reason := join.Decide(request)
+	if status == JoinPending {
+		return join.result(), nil, nil
+	}
+	join.Status, join.Reason = status, reason
+	if err := tx.End(ctx, join); err != nil {
+		return FinishResult{}, nil, err
+	}
+	result := FinishResult{Join: join.Join, Finished: true}
+	record, err := e.followup(ctx, tx, join.Join, request.Then)
+	if err != nil || record == nil {
+		return result, nil, err
+	}
+	follow, err := tx.Append(ctx, record)
+	return result, follow, err
+}
+
+// followup is the record to append as the join ends, nil for none: a copy of the record
+// that then returns, as a step of those of its joins that take one.
+func (e JoinEngine) followup(ctx context.Context, tx JoinTx, join Join, then func(Join) (*outmill.Record, error)) (*outmill.Record, error) {
+	if then == nil {
+		return nil, nil
+	}
+	record, err := then(join)
+	if err != nil || record == nil {
+		return nil, err
+	}
+	if err := CheckRecords([]*outmill.Record{record}, e.MaxPayload); err != nil {
+		return nil, err
+	}
+	follow := *record
+	if len(follow.Joins) == 0 {
+		return &follow, nil
+	}
+	found, err := tx.JoinsToFill(ctx, follow.Joins)
+	if err != nil {
+		return nil, err
+	}
+	follow.Joins = nil
+	for _, other := range found {
+		if other.takes(1) == nil {
+			follow.Joins = append(follow.Joins, other.ID)
+		}
+	}
+	return &follow, nil
+}
+
+// CancelJoin is that of [Joins].
+func (e JoinEngine) CancelJoin(ctx context.Context, id outmill.JoinID, reason string) error {
+	return e.Store.OnJoin(ctx, "cancel join", id, func(ctx context.Context, tx JoinTx, join *JoinState) error {
+		switch join.Status {
+		case JoinCancelled:
+			return nil
+		case JoinPending:
+			join.Status, join.Reason = JoinCancelled, CleanError(reason)
+			return tx.End(ctx, join)
+		case JoinCompleted, JoinFailed:
+		}
+		return fmt.Errorf("%w: %s is %s", ErrJoinFinished, id, join.Status)
+	})
+}
+
+// GetJoin is that of [Joins].
+func (e JoinEngine) GetJoin(ctx context.Context, id outmill.JoinID) (*Join, error) {
+	join, err := e.read(ctx, "get join", id)
+	if err != nil {
+		return nil, err
+	}
+	return &join.Join, nil
+}
+
+func (e JoinEngine) read(ctx context.Context, operation string, id outmill.JoinID) (*JoinState, error) {
+	found, err := e.Store.ReadJoins(ctx, operation, []outmill.JoinID{id})
+	if err != nil {
+		return nil, err
+	}
+	if len(found) == 0 {
+		return nil, e.Store.Explain(ctx, operation, fmt.Errorf("%w: %s", ErrUnknownJoin, id))
+	}
+	return found[0], nil
+}
+
+// hurryWithin bounds the work after a commit.
+const hurryWithin = 5 * time.Second
+
+// Hurry makes due the records that wait for those of the joins that are decided or have
+// ended. A store calls it after each commit that may have decided them.
+//
+// It cannot miss a record that is being snoozed, because a snooze looks at the join after
+// its own commit: one of the two sees the other. If the process dies before it, the snooze
+// of the record ends soon by itself. An error is logged, because the work that decided the
+// joins is done.
+func (e JoinEngine) Hurry(ctx context.Context, ids []outmill.JoinID, logger watermill.LoggerAdapter) {
+	if len(ids) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hurryWithin)
+	defer cancel()
+	if err := e.hurry(ctx, ids); err != nil {
+		logger.Error("Records that wait for a decided join were not made due: they come when their snooze ends", err, watermill.LogFields{"joins": len(ids)})
+	}
+}
+
+func (e JoinEngine) hurry(ctx context.Context, ids []outmill.JoinID) error {
+	found, err := e.Store.ReadJoins(ctx, "hurry", ids)
+	if err != nil {
+		return err
+	}
+	var decided []outmill.JoinID
+	for _, join := range found {
+		if join.Decided() {
+			decided = append(decided, join.ID)
+		}
+	}
+	if len(decided) == 0 {
+		return nil
+	}
+	return e.Store.MakeDue(ctx, decided)
+}
