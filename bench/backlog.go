@@ -21,7 +21,7 @@ so that the start, which is the same for both, does not make the small backlog l
   flatness        rate_1m / rate_10k: 1 where a message costs the same whatever waits behind it
   rate_1m_first   of rate_1m, over the first tenth of the messages, when the most wait
   rate_1m_last    over the last tenth, when the most have been deleted
-  table_mib       the tables after the drain of n, and 40 s in which the store tidies up as a reader claims; without their indexes
+  table_mib       the tables after the drain of n, and 40 s in which an idle reader claims and maintains the store; without their indexes
   index_mib       these
   total_mib       both`
 

@@ -16,7 +16,7 @@ off at the same time: for 5 minutes unless -n is set. Before that, and after it,
 (50,000) waits and is drained, -rounds times. No broker: Outmill's forwarder, ordered by key, publishes to one that acks at
 once, River has workers that do nothing, tuned as its own bench; what is left is the database's part. Tables are all those of
 the schema, with what is stored out of line. Their size is taken under the snapshot, 40 s after the last burst was drained:
-until then Outmill's store goes on claiming, as a reader does, since it tidies up when it claims.
+until then an idle reader of Outmill's goes on claiming and maintains the store, as a subscriber or forwarder does.
 
   drain_before_per_s        messages per second of a burst on tables that are new
   drain_after_per_s         of one on tables that are full of what is dead

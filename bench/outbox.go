@@ -73,14 +73,17 @@ func (b *bench) tidyTime() time.Duration {
 // claimEvery is how often a reader claims that has nothing to do, by default.
 const claimEvery = 500 * time.Millisecond
 
-// tidy goes on claiming of what is drained, as a reader does that has nothing to
-// do: what the store does to be tidy, such as to truncate segments of the log, it
-// does now and then when it claims.
-func (b *bench) tidy(ctx context.Context, store outmill.Queue, group string) error {
+// tidy claims from a drained queue and maintains the store, as an idle reader of a
+// subscriber or forwarder does. The store tidies up in these calls: for example, it
+// truncates segments of the log.
+func (b *bench) tidy(ctx context.Context, store outmill.Store, group string) error {
 	for until := time.Now().Add(b.tidyTime()); time.Now().Before(until); {
 		claimed, err := store.Claim(ctx, outmill.ClaimRequest{Owner: outmill.NewOwnerToken(), Group: group, Limit: 1, Lease: time.Minute})
 		if err == nil && len(claimed) > 0 {
 			err = errors.New("a message is left")
+		}
+		if err == nil {
+			_, err = store.Maintain(ctx)
 		}
 		if err == nil {
 			err = sleep(ctx, claimEvery)
