@@ -362,22 +362,22 @@ func Test_Close_ends_a_registration_that_hangs(t *testing.T) {
 func Test_a_database_that_is_away_for_a_while_loses_nothing(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, dest message.Publisher, d *destination) {
-		real := newStore(t)
+		inner := newStore(t)
 		var claims atomic.Int64
-		store := &queueWith{Store: real, claim: func(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.Record, error) {
+		store := &queueWith{Store: inner, claim: func(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.Record, error) {
 			if claims.Add(1)%3 != 0 {
 				return nil, errors.New("connection reset")
 			}
-			return real.Claim(ctx, req)
+			return inner.Claim(ctx, req)
 		}}
-		register(t, real)
-		add(t, real, recs("orders", "a", 50)...)
+		register(t, inner)
+		add(t, inner, recs("orders", "a", 50)...)
 		cfg := quick()
 		cfg.BatchSize = 10
 		start(t, store, dest, cfg)
 		d.waitFor(t, 50)
 		require.Equal(t, namesOf("orders", "a", 50), d.withKey("a"))
-		requireEmpty(t, real)
+		requireEmpty(t, inner)
 	})
 }
 
@@ -451,13 +451,13 @@ func Test_the_registration_is_renewed_and_late_records_are_adopted(t *testing.T)
 	for name, interval := range map[string]time.Duration{"with upkeep": time.Minute, "without": -1} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			real := newStore(t)
+			inner := newStore(t)
 			synctest.Test(t, func(t *testing.T) {
 				renewed := make(chan struct{}, 100)
-				store := &queueWith{Store: real, register: func(ctx context.Context, reg outmill.Registration) error {
+				store := &queueWith{Store: inner, register: func(ctx context.Context, reg outmill.Registration) error {
 					require.Equal(t, worker.Name(""), reg.Worker)
 					renewed <- struct{}{}
-					return real.RegisterGroup(ctx, reg)
+					return inner.RegisterGroup(ctx, reg)
 				}}
 				d := &destination{real: gochannel.NewGoChannel(gochannel.Config{}, nil)}
 				fwd := newForwarder(t, store, d, forwarder.Config{UpkeepInterval: interval})

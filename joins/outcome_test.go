@@ -45,7 +45,7 @@ func Test_retries_of_a_step_count_once(t *testing.T) {
 
 func Test_a_join_ends_as_its_policy_says(t *testing.T) {
 	t.Parallel()
-	any := storekit.Join{ExpectedSteps: 3, Policy: storekit.JoinAny}
+	one := storekit.Join{ExpectedSteps: 3, Policy: storekit.JoinAny}
 	two := storekit.Join{ExpectedSteps: 3, Policy: storekit.JoinQuorum, Quorum: 2}
 	for name, c := range map[string]struct {
 		join      storekit.Join
@@ -60,9 +60,9 @@ func Test_a_join_ends_as_its_policy_says(t *testing.T) {
 		"all, where failures do not matter": {of(3), nil, []string{good, bad, bad}, storekit.JoinCompleted, "", "1", "2"},
 		"all, where failures matter":        {of(3), failIfAnyStepFailed, []string{good, bad, good}, storekit.JoinFailed, storekit.ReasonStepFailed, "2", "1"},
 		"all, where all fail":               {of(2), failIfAnyStepFailed, []string{bad, bad}, storekit.JoinFailed, storekit.ReasonStepFailed, "0", "2"},
-		"any, where one completes":          {any, nil, []string{bad, bad, good}, storekit.JoinCompleted, "", "1", ""},
-		"any, where others are not there":   {any, nil, []string{good}, storekit.JoinCompleted, "", "1", "0"},
-		"any, where all fail":               {any, nil, []string{bad, bad, bad}, storekit.JoinFailed, storekit.ReasonNoQuorum, "0", "3"},
+		"any, where one completes":          {one, nil, []string{bad, bad, good}, storekit.JoinCompleted, "", "1", ""},
+		"any, where others are not there":   {one, nil, []string{good}, storekit.JoinCompleted, "", "1", "0"},
+		"any, where all fail":               {one, nil, []string{bad, bad, bad}, storekit.JoinFailed, storekit.ReasonNoQuorum, "0", "3"},
 		"quorum, where two complete":        {two, failIfAnyStepFailed, []string{good, good}, storekit.JoinCompleted, "", "2", "0"},
 		"quorum, where two fail":            {two, nil, []string{bad, bad}, storekit.JoinFailed, storekit.ReasonNoQuorum, "0", "2"},
 	} {

@@ -77,8 +77,8 @@ func varied() map[string][]*outmill.Record {
 	}
 }
 
-// comparable is a record without what differs between two appends of the same.
-func comparable(r *outmill.Record) outmill.Record {
+// withoutIDs is a record without what differs between two appends of the same.
+func withoutIDs(r *outmill.Record) outmill.Record {
 	c := *r
 	c.ID = outmill.WorkItemID{}
 	for _, at := range []*time.Time{&c.DueAt, &c.NextAttemptAt, &c.ExpiresAt} {
@@ -98,7 +98,7 @@ func comparables(t *testing.T, store *postgres.Store) []outmill.Record {
 	for i, r := range found {
 		require.Equal(t, uuid.Version(7), uuid.UUID(r.ID).Version())
 		require.WithinDuration(t, time.Now(), time.Unix(uuid.UUID(r.ID).Time().UnixTime()), time.Hour)
-		list[i] = comparable(r)
+		list[i] = withoutIDs(r)
 	}
 	return list
 }

@@ -52,7 +52,7 @@ var appends = map[string]func(store *postgres.Store, ctx context.Context, record
 
 func Test_an_append_succeeds_though_a_group_registers_before_each_of_its_attempts(t *testing.T) {
 	t.Parallel()
-	for name, append := range appends {
+	for name, appendTo := range appends {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			url := testenv.PostgresDatabase(t)
@@ -77,7 +77,7 @@ func Test_an_append_succeeds_though_a_group_registers_before_each_of_its_attempt
 				}, patience, time.Millisecond)
 			}}
 			publisher := newStore(t, connectAs(t, url, func(c *pgxpool.Config) { c.ConnConfig.Tracer = tracer }), postgres.Config{NotifyInterval: -1})
-			require.NoError(t, append(publisher, t.Context(), made("orders", "x", 3)...))
+			require.NoError(t, appendTo(publisher, t.Context(), made("orders", "x", 3)...))
 			registering.Wait()
 			require.Equal(t, 4, registered, "the fourth waits for the append")
 			require.Equal(t, 9, valueOf[int](t, db, `SELECT (SELECT count(*) FROM outmill.log) + (SELECT count(*) FROM outmill.records)`), "three messages for each of the three that had registered")
@@ -144,7 +144,7 @@ func Test_a_registration_that_is_renewed_reads_no_other_ones(t *testing.T) {
 func Test_after_a_failover_to_a_replica_that_was_behind_publishers_write_for_the_groups_that_are_there(t *testing.T) {
 	testenv.Long(t, "servers that take over, are killed or are restored")
 	t.Parallel()
-	for name, append := range appends {
+	for name, appendTo := range appends {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			primary, replica := testenv.OwnPostgres(t), testenv.OwnPostgres(t)
@@ -157,7 +157,7 @@ func Test_after_a_failover_to_a_replica_that_was_behind_publishers_write_for_the
 			clone(t, primary, replica)
 			db.Reset()
 			require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: "lost"}))
-			require.NoError(t, append(store, t.Context(), made("orders", "lost", 2)...))
+			require.NoError(t, appendTo(store, t.Context(), made("orders", "lost", 2)...))
 			require.Len(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey, "orders")), 3)
 
 			// The process goes on, at the same address.
@@ -165,7 +165,7 @@ func Test_after_a_failover_to_a_replica_that_was_behind_publishers_write_for_the
 			db.Reset()
 			other := newStore(t, db, postgres.Config{NotifyInterval: -1})
 			require.NoError(t, other.RegisterGroup(t.Context(), outmill.Registration{Group: "first"}))
-			require.NoError(t, append(store, t.Context(), made("orders", "after", 5)...))
+			require.NoError(t, appendTo(store, t.Context(), made("orders", "after", 5)...))
 			require.Equal(t, "first: 5, readers: 6", valueOf[string](t, db, `SELECT string_agg(grp || ': ' || n, ', ' ORDER BY grp) FROM (SELECT grp, count(*) AS n FROM outmill.log GROUP BY grp) AS x`))
 			require.Len(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey, "orders")), 6, "nothing is taken for read that the replica did not have")
 		})

@@ -40,11 +40,11 @@ LIMIT ?4`
 )
 
 var sqlHasRecords = func() string {
-	var any []string
+	var exists []string
 	for _, p := range []part{inLine, isHeld, later, expired, isSettled} {
-		any = append(any, `EXISTS (SELECT 1 `+p.of("grp = ?1")+`)`)
+		exists = append(exists, `EXISTS (SELECT 1 `+p.of("grp = ?1")+`)`)
 	}
-	return `SELECT ` + strings.Join(any, `
+	return `SELECT ` + strings.Join(exists, `
 	OR `)
 }()
 
