@@ -34,10 +34,10 @@ type Harness struct {
 	// does not ensure the schema, and is closed as New says.
 	Reopen func(t *testing.T, store outmill.Store) outmill.Store
 
-	// Elapse makes d pass for the database of the store. Where the database's
-	// clock cannot be moved, it moves every time in the store's tables back by
-	// d. The store is one that New or Reopen returned; no other call on it is
-	// under way meanwhile.
+	// Elapse makes d pass for the database of the store: it moves the clock on, or,
+	// because most engines cannot, every time in the store's tables back by d. The
+	// store is one that New or Reopen returned, and no other call on it is in
+	// progress.
 	Elapse func(t *testing.T, store outmill.Store, d time.Duration)
 
 	// Begin begins a transaction as a user of the store would, and returns a

@@ -157,7 +157,7 @@ func nextAttempt(e *env) {
 	e.elapse(61 * time.Minute)
 	r := e.claimOne(outmill.NewOwnerToken(), "m1")
 	require.True(e.t, r.NextAttemptAt.IsZero(), "next attempt of a leased record")
-	require.WithinDuration(e.t, before.DueAt.Add(-61*time.Minute), r.DueAt, time.Second, "due at, an hour later")
+	require.WithinDuration(e.t, r.CreatedAt.Add(time.Hour), r.DueAt, time.Second, "due at, an hour later")
 	e.abandon(2*time.Hour, r)
 	got := e.get(r)
 	require.WithinDuration(e.t, r.DueAt, got.DueAt, time.Millisecond, "due at, after an abandon")

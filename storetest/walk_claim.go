@@ -118,8 +118,7 @@ func (w *walk) everythingOver(t *rapid.T) {
 		t.Skip("the end of everything often leaves little to see")
 	}
 	d := 20*tick + time.Second
-	w.e.h.Elapse(w.e.t, w.store, d)
-	w.m.now += d
+	w.pass(d)
 	w.expireDue(1000)
 	for _, name := range walkGroups {
 		w.claimAway(t, name)

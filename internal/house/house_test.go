@@ -33,6 +33,14 @@ func Test_a_user_of_the_forwarder_and_the_kafka_publisher_compiles_no_store(t *t
 	require.False(t, slices.ContainsFunc(deps, func(dep string) bool { return strings.HasPrefix(dep, "modernc.org/") }))
 }
 
+func Test_the_store_in_memory_needs_nothing_that_is_internal_nor_test_code(t *testing.T) {
+	t.Parallel()
+	for _, dep := range dependencies(t, module+"/storetest/memstore") {
+		require.False(t, strings.HasPrefix(dep, module+"/internal/"), dep)
+		require.NotContains(t, []string{"testing", "github.com/stretchr/testify/require", "pgregory.net/rapid"}, dep)
+	}
+}
+
 func Test_the_root_imports_nothing_of_the_project(t *testing.T) {
 	t.Parallel()
 	for _, dep := range dependencies(t, module) {

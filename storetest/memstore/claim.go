@@ -1,0 +1,220 @@
+package memstore
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
+)
+
+// Claim leases records. See outmill.Queue.
+func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) (records []*outmill.Record, err error) {
+	if err := storekit.CheckClaim(req); err != nil {
+		return nil, failed("claim", err)
+	}
+	req.Group = storekit.GroupOf(req.Group)
+	err = s.do(ctx, "claim", func(d *Database, now time.Time) error {
+		c := claim{ClaimRequest: req, now: now, lines: d.lines(req)}
+		err := storekit.ServeTopics(d.inTurn(c.lines), req.Limit, c.room, func() int { return len(c.taken) }, c.take)
+		for _, r := range c.taken {
+			records = append(records, d.record(r, now))
+		}
+		return err
+	})
+	return records, err
+}
+
+// lines are the group's rows by topic, in their order.
+func (d *Database) lines(req outmill.ClaimRequest) map[string][]*row {
+	match := req.Topics.Matcher()
+	lines := map[string][]*row{}
+	d.each(func(r *row) {
+		if r.Group == req.Group && match(r.Topic) {
+			lines[r.Topic] = append(lines[r.Topic], r)
+		}
+	})
+	return lines
+}
+
+// inTurn returns the topics, each time from another one on, so that a large backlog of one
+// does not starve the others.
+func (d *Database) inTurn(lines map[string][]*row) []string {
+	topics := make([]string, 0, len(lines))
+	for topic := range lines {
+		topics = append(topics, topic)
+	}
+	if len(topics) == 0 {
+		return nil
+	}
+	slices.Sort(topics)
+	from := d.turn % len(topics)
+	d.turn++
+	return append(topics[from:len(topics):len(topics)], topics[:from]...)
+}
+
+// claim is the work of one Claim.
+type claim struct {
+	outmill.ClaimRequest
+	now   time.Time
+	lines map[string][]*row
+	taken []*row
+	bytes int
+	// over: nothing more may be taken.
+	over bool
+}
+
+func (c *claim) room() int {
+	if c.over {
+		return 0
+	}
+	return c.Limit - len(c.taken)
+}
+
+func (c *claim) take(topic string, want int) error {
+	if c.Order == outmill.OrderNone {
+		c.takeOldest(c.lines[topic], want)
+	} else {
+		c.takeInOrder(c.lines[topic], want)
+	}
+	return nil
+}
+
+// ready tells whether the row is due and could be claimed, order aside.
+func (c *claim) ready(r *row) bool {
+	due := r.Status == outmill.StatusPending && !r.next.After(c.now)
+	return (due || r.leaseEnded(c.now)) && !r.expired(c.now)
+}
+
+func (c *claim) takeOldest(line []*row, want int) {
+	var ready []*row
+	for _, r := range line {
+		if c.ready(r) {
+			ready = append(ready, r)
+		}
+	}
+	slices.SortStableFunc(ready, func(a, b *row) int { return a.next.Compare(b.next) })
+	for _, r := range ready[:min(want, len(ready))] {
+		if !c.fits(r) {
+			return
+		}
+		c.lease(r)
+	}
+}
+
+// lane is what a claim in order knows of the rows that come one after the other.
+type lane struct {
+	rows []*row
+	// held: another owner has one of them. stopped: an earlier one waits for its retry.
+	held, stopped bool
+	// parked is the first that is parked; nil where none is.
+	parked *row
+}
+
+// laneOf returns nil where the row is in no order.
+func laneOf(lanes map[string]*lane, r *row, order outmill.Order) *lane {
+	key := r.Key
+	if order == outmill.OrderTopic {
+		key = ""
+	} else if key == "" {
+		return nil
+	}
+	l := lanes[key]
+	if l == nil {
+		l = &lane{}
+		lanes[key] = l
+	}
+	return l
+}
+
+func (c *claim) lanes(line []*row) map[string]*lane {
+	lanes := map[string]*lane{}
+	for _, r := range line {
+		l := laneOf(lanes, r, c.Order)
+		if l == nil {
+			continue
+		}
+		l.rows = append(l.rows, r)
+		l.held = l.held || r.leased(c.now) && r.Owner != c.Owner
+		if l.parked == nil && r.parked {
+			l.parked = r
+		}
+	}
+	return lanes
+}
+
+// takeInOrder goes over the rows of a topic in their order. It hands out no row behind
+// one of its lane that it has left.
+func (c *claim) takeInOrder(line []*row, want int) {
+	lanes := c.lanes(line)
+	for _, r := range line {
+		l := laneOf(lanes, r, c.Order)
+		switch {
+		case r.waitsForRetry(c.now):
+			if l != nil && c.KeyPolicy != outmill.KeySkip {
+				l.stopped = true
+			}
+		case !c.ready(r):
+		case l != nil && c.parks(l, r):
+			r.kill("")
+			r.parked = true
+		case l != nil && (l.held || l.stopped):
+			r.behind = true
+		case want == 0 || !c.fits(r):
+			return
+		default:
+			want--
+			c.begin(l)
+			c.lease(r)
+		}
+	}
+}
+
+func (c *claim) parks(l *lane, r *row) bool {
+	return c.Order == outmill.OrderKey && c.KeyPolicy == outmill.KeyPark && l.parked != nil && l.parked.seq < r.seq
+}
+
+// begin ends the leases of a lane that have ended, so that it begins again with its
+// oldest row.
+func (c *claim) begin(l *lane) {
+	if l == nil {
+		return
+	}
+	for _, r := range l.rows {
+		if r.leaseEnded(c.now) {
+			r.reap()
+		}
+	}
+}
+
+// fits tells whether the claim may have the row, too. A claim without any takes a row of
+// every size, and a suspect alone.
+func (c *claim) fits(r *row) bool {
+	expiries := r.Expiries
+	if r.leaseEnded(c.now) {
+		expiries++
+	}
+	suspect, first := expiries >= outmill.SuspectExpiries, len(c.taken) == 0
+	tooMuch := c.MaxBytes > 0 && c.bytes+r.Size() > c.MaxBytes
+	switch {
+	case c.over:
+		return false
+	case !first && (suspect || tooMuch):
+		c.over = true
+		return false
+	}
+	c.over = suspect
+	return true
+}
+
+func (c *claim) lease(r *row) {
+	if r.leaseEnded(c.now) {
+		r.reap()
+	}
+	r.Status, r.behind = outmill.StatusLeased, false
+	r.Owner, r.LeaseUntil = c.Owner, c.now.Add(c.Lease)
+	r.Claims++
+	c.taken = append(c.taken, r)
+	c.bytes += r.Size()
+}

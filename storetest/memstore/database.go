@@ -1,0 +1,186 @@
+package memstore
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/outmill/outmill"
+)
+
+// Database holds the records of the stores that share it, until the program ends. It may
+// be used concurrently.
+type Database struct {
+	mu sync.Mutex
+	// ahead is how far the clock of the database is ahead of the machine's.
+	ahead time.Duration
+	made  bool
+
+	// rows are in the order in which they were committed. Those that are gone stay until
+	// half of the rows are.
+	rows []*row
+	gone int
+	byID map[outmill.WorkItemID]*row
+	seq  int64
+	// keys holds when each dedup key was appended, and the transaction that holds it while
+	// that is open.
+	keys map[dedupKey]noted
+
+	registrations []registration
+	workers       []worker
+	ended         map[string]time.Time
+	// turn is the place in the list of topics at which the next claim begins.
+	turn int
+
+	listeners map[*listener]struct{}
+}
+
+// NewDatabase returns an empty database.
+func NewDatabase() *Database {
+	return &Database{
+		byID:      map[outmill.WorkItemID]*row{},
+		keys:      map[dedupKey]noted{},
+		ended:     map[string]time.Time{},
+		listeners: map[*listener]struct{}{},
+	}
+}
+
+// Elapse makes d pass for the database, so that a test needs not wait.
+func (d *Database) Elapse(by time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.ahead += by
+}
+
+// now is the database's time, to the microsecond as engines have it.
+func (d *Database) now() time.Time {
+	return time.Now().UTC().Add(d.ahead).Truncate(time.Microsecond)
+}
+
+// row is a record with what only the store knows of it.
+type row struct {
+	outmill.Record
+	seq int64
+	// next is when the record is due, while it is leased too.
+	next time.Time
+	// parked: it is dead because its key was parked. behind: a claim in order found it
+	// behind an earlier record of its key.
+	parked, behind, gone bool
+}
+
+func (r *row) expired(now time.Time) bool {
+	return !r.ExpiresAt.IsZero() && !r.ExpiresAt.After(now)
+}
+
+// leased tells whether somebody holds the row under a lease that has not ended.
+func (r *row) leased(now time.Time) bool {
+	return r.Status == outmill.StatusLeased && r.LeaseUntil.After(now)
+}
+
+func (r *row) leaseEnded(now time.Time) bool {
+	return r.Status == outmill.StatusLeased && !r.LeaseUntil.After(now)
+}
+
+// waitsForRetry tells whether the row was claimed before and is due later.
+func (r *row) waitsForRetry(now time.Time) bool {
+	return r.Status == outmill.StatusPending && r.Claims > 0 && r.next.After(now) && !r.expired(now)
+}
+
+// undelivered tells whether the row is neither settled nor held.
+func (r *row) undelivered(now time.Time) bool {
+	return r.Status == outmill.StatusPending || r.leaseEnded(now)
+}
+
+// open ends the row's lease.
+func (r *row) open(status outmill.Status) {
+	r.Status = status
+	r.Owner, r.LeaseUntil = outmill.OwnerToken{}, time.Time{}
+}
+
+func (r *row) kill(reason string) {
+	r.open(outmill.StatusDead)
+	if reason != "" {
+		r.LastError = reason
+	}
+}
+
+// reap counts the expiry of a lease that has ended.
+func (r *row) reap() {
+	if r.Expiries >= outmill.SuspectExpiries {
+		r.Attempts++
+	}
+	r.Expiries++
+	r.open(outmill.StatusPending)
+}
+
+// copied is a record that shares nothing with the database.
+func copied(r *outmill.Record) *outmill.Record {
+	c := *r
+	c.Payload = append([]byte{}, r.Payload...)
+	c.Joins = slices.Clone(r.Joins)
+	if r.Metadata != nil {
+		c.Metadata = make(map[string]string, len(r.Metadata))
+		for k, v := range r.Metadata {
+			c.Metadata[k] = v
+		}
+	}
+	return &c
+}
+
+// record is what a caller sees of the row.
+func (d *Database) record(r *row, now time.Time) *outmill.Record {
+	c := copied(&r.Record)
+	waits := r.behind && d.blocked(r, now)
+	if r.Status == outmill.StatusPending && !waits {
+		c.NextAttemptAt = r.next
+	}
+	return c
+}
+
+// blocked tells whether an earlier row of the key is leased or waits for its retry.
+func (d *Database) blocked(r *row, now time.Time) bool {
+	return slices.ContainsFunc(d.rows, func(other *row) bool {
+		return other.seq < r.seq && !other.gone && other.Group == r.Group && other.Topic == r.Topic && other.Key == r.Key &&
+			(other.leased(now) || other.waitsForRetry(now))
+	})
+}
+
+// each calls fn for every row, in their order.
+func (d *Database) each(fn func(r *row)) {
+	for _, r := range d.rows {
+		if !r.gone {
+			fn(r)
+		}
+	}
+}
+
+func (d *Database) insert(r *row) {
+	d.seq++
+	r.seq = d.seq
+	d.rows = append(d.rows, r)
+	d.byID[r.ID] = r
+}
+
+func (d *Database) remove(r *row) {
+	r.gone = true
+	d.gone++
+	delete(d.byID, r.ID)
+	if 2*d.gone > len(d.rows) {
+		d.rows = slices.DeleteFunc(d.rows, func(r *row) bool { return r.gone })
+		d.gone = 0
+	}
+}
+
+// removeUpTo removes up to limit of the rows that match, and returns how many.
+func (d *Database) removeUpTo(limit int, match func(r *row) bool) int {
+	var found []*row
+	d.each(func(r *row) {
+		if len(found) < limit && match(r) {
+			found = append(found, r)
+		}
+	})
+	for _, r := range found {
+		d.remove(r)
+	}
+	return len(found)
+}

@@ -1,0 +1,213 @@
+package memstore
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
+)
+
+const (
+	workersFor = 24 * time.Hour
+	mostNames  = 1000
+	// noteFor is how long the group of a registration that ended is looked at.
+	noteFor = 24 * time.Hour
+)
+
+// registration is one selection of topics of a group.
+type registration struct {
+	group        string
+	topics       outmill.Topics
+	seen, expiry time.Time
+}
+
+type worker struct {
+	group, name string
+	seen        time.Time
+}
+
+func sameTopics(a, b outmill.Topics) bool {
+	return slices.Equal(a.Include, b.Include) && slices.Equal(a.Exclude, b.Exclude)
+}
+
+// readers are the groups of a topic, sorted.
+func (d *Database) readers(topic string) []string {
+	var groups []string
+	for _, r := range d.registrations {
+		if r.topics.Match(topic) && !slices.Contains(groups, r.group) {
+			groups = append(groups, r.group)
+		}
+	}
+	slices.Sort(groups)
+	return groups
+}
+
+// known tells whether the group has a registration, or had one that has ended.
+func (d *Database) known(group string) bool {
+	return !d.ended[group].IsZero() || slices.ContainsFunc(d.registrations, func(r registration) bool { return r.group == group })
+}
+
+// RegisterGroup makes groups readers. See outmill.Queue.
+func (s *Store) RegisterGroup(ctx context.Context, regs ...outmill.Registration) error {
+	if err := storekit.CheckRegistrations(regs); err != nil {
+		return failed("register", err)
+	}
+	err := s.do(ctx, "register", func(d *Database, now time.Time) error {
+		for _, reg := range storekit.WithGroups(regs) {
+			d.register(reg, now)
+			d.noteWorker(reg, now)
+			d.adopt(reg)
+		}
+		return nil
+	})
+	if err == nil && len(regs) > 0 {
+		s.wake()
+	}
+	return err
+}
+
+func (d *Database) register(reg outmill.Registration, now time.Time) {
+	i := slices.IndexFunc(d.registrations, func(r registration) bool { return r.group == reg.Group && sameTopics(r.topics, reg.Topics) })
+	known := i >= 0
+	if !known {
+		topics := outmill.Topics{Include: slices.Clone(reg.Topics.Include), Exclude: slices.Clone(reg.Topics.Exclude)}
+		d.registrations = append(d.registrations, registration{group: reg.Group, topics: topics})
+		i = len(d.registrations) - 1
+	}
+	r := &d.registrations[i]
+	permanent := known && r.expiry.IsZero()
+	r.seen, r.expiry = now, time.Time{}
+	if reg.TTL > 0 && !permanent {
+		r.expiry = now.Add(reg.TTL)
+	}
+}
+
+// noteWorker keeps the names that registered the group, but not for ever.
+func (d *Database) noteWorker(reg outmill.Registration, now time.Time) {
+	d.workers = slices.DeleteFunc(d.workers, func(w worker) bool {
+		return w.group == reg.Group && (w.name == reg.Worker || now.Sub(w.seen) > workersFor)
+	})
+	if reg.Worker != "" {
+		d.workers = append(d.workers, worker{reg.Group, reg.Worker, now})
+	}
+	surplus := len(d.workersOf(reg.Group)) - mostNames
+	d.workers = slices.DeleteFunc(d.workers, func(w worker) bool {
+		surplus--
+		return w.group == reg.Group && surplus >= 0
+	})
+}
+
+// workersOf are those of a group, the one that was seen last first.
+func (d *Database) workersOf(group string) []outmill.WorkerInfo {
+	var list []outmill.WorkerInfo
+	for _, w := range d.workers {
+		if w.group == group {
+			list = append(list, outmill.WorkerInfo{Name: w.name, SeenAt: w.seen})
+		}
+	}
+	slices.Reverse(list)
+	return list
+}
+
+// adopt gives the group what waits for a first group.
+func (d *Database) adopt(reg outmill.Registration) {
+	match := reg.Topics.Matcher()
+	d.each(func(r *row) {
+		if r.Group == "" && r.Status == outmill.StatusPending && match(r.Topic) {
+			r.Group = reg.Group
+		}
+	})
+}
+
+// Groups lists the groups. See outmill.Inspector.
+func (s *Store) Groups(ctx context.Context) (list []outmill.GroupInfo, err error) {
+	err = s.do(ctx, "groups", func(d *Database, _ time.Time) error {
+		for _, name := range d.groupNames() {
+			list = append(list, d.group(name))
+		}
+		return nil
+	})
+	return list, err
+}
+
+// groupNames are those of groups with registrations, and of others with records.
+func (d *Database) groupNames() []string {
+	var names []string
+	for _, r := range d.registrations {
+		names = append(names, r.group)
+	}
+	d.each(func(r *row) {
+		if r.Group != "" && !d.ended[r.Group].IsZero() {
+			names = append(names, r.Group)
+		}
+	})
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+func (d *Database) group(name string) outmill.GroupInfo {
+	info := outmill.GroupInfo{Group: name, Workers: d.workersOf(name)}
+	for _, r := range d.registrations {
+		if r.group == name {
+			info.Registrations = append(info.Registrations, outmill.RegistrationInfo{Topics: r.topics, SeenAt: r.seen, ExpiresAt: r.expiry})
+			if r.seen.After(info.SeenAt) {
+				info.SeenAt = r.seen
+			}
+		}
+	}
+	if len(info.Registrations) == 0 {
+		info.EndedAt = d.ended[name]
+	}
+	return info
+}
+
+// DropGroup removes a group and its records. See outmill.Inspector.
+func (s *Store) DropGroup(ctx context.Context, group string) (removed int, err error) {
+	if err := storekit.CheckGroup(group); err != nil {
+		return 0, failed("drop group", err)
+	}
+	group = storekit.GroupOf(group)
+	err = s.do(ctx, "drop group", func(d *Database, _ time.Time) error {
+		d.registrations = slices.DeleteFunc(d.registrations, func(r registration) bool { return r.group == group })
+		d.workers = slices.DeleteFunc(d.workers, func(w worker) bool { return w.group == group })
+		delete(d.ended, group)
+		removed = d.removeUpTo(len(d.rows), func(r *row) bool { return r.Group == group })
+		return nil
+	})
+	return removed, err
+}
+
+// ExpireRegistrations ends registrations. See outmill.Janitor.
+func (s *Store) ExpireRegistrations(ctx context.Context, limit int) (registrations, records int, err error) {
+	records, err = s.count(ctx, "expire registrations", limit, func(d *Database, now time.Time) int {
+		registrations = d.endRegistrations(limit, now)
+		return d.sweep(limit, now)
+	})
+	return registrations, records, err
+}
+
+func (d *Database) endRegistrations(limit int, now time.Time) (n int) {
+	d.registrations = slices.DeleteFunc(d.registrations, func(r registration) bool {
+		over := n < limit && !r.expiry.IsZero() && !r.expiry.After(now)
+		if over {
+			n++
+			d.ended[r.group] = now
+		}
+		return over
+	})
+	return n
+}
+
+// sweep deletes what no registration of an ended group selects any more.
+func (d *Database) sweep(limit int, now time.Time) int {
+	removed := d.removeUpTo(limit, func(r *row) bool {
+		return !d.ended[r.Group].IsZero() && r.undelivered(now) && !slices.Contains(d.readers(r.Topic), r.Group)
+	})
+	left := map[string]bool{}
+	d.each(func(r *row) { left[r.Group] = true })
+	maps.DeleteFunc(d.ended, func(group string, at time.Time) bool { return !left[group] && now.Sub(at) > noteFor })
+	return removed
+}

@@ -1,0 +1,155 @@
+package memstore
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/outmill/outmill"
+)
+
+const (
+	defaultCount = 10_000
+	defaultPage  = 100
+)
+
+// Get returns one record. See outmill.Inspector.
+func (s *Store) Get(ctx context.Context, id outmill.WorkItemID) (record *outmill.Record, err error) {
+	err = s.do(ctx, "get", func(d *Database, now time.Time) error {
+		r := d.byID[id]
+		if r == nil {
+			return outmill.ErrNotFound
+		}
+		record = d.record(r, now)
+		return nil
+	})
+	return record, err
+}
+
+// List returns records in the order of their ids. See outmill.Inspector.
+func (s *Store) List(ctx context.Context, query outmill.ListQuery) (records []*outmill.Record, err error) {
+	if err := checkQuery(query); err != nil {
+		return nil, failed("list", err)
+	}
+	err = s.do(ctx, "list", func(d *Database, now time.Time) error {
+		found := d.matching(query)
+		for _, r := range found[:min(len(found), cmp.Or(query.Limit, defaultPage))] {
+			records = append(records, d.record(r, now))
+		}
+		return nil
+	})
+	return records, err
+}
+
+func checkQuery(query outmill.ListQuery) error {
+	if query.Limit < 0 {
+		return fmt.Errorf("%w: ListQuery.Limit is %d: want 1 or more, or 0 for %d", outmill.ErrInvalidConfig, query.Limit, defaultPage)
+	}
+	if query.Status != "" {
+		if _, err := outmill.ParseStatus(string(query.Status)); err != nil {
+			return fmt.Errorf("%w: ListQuery.Status: %w", outmill.ErrInvalidConfig, err)
+		}
+	}
+	return nil
+}
+
+func (d *Database) matching(query outmill.ListQuery) []*row {
+	var found []*row
+	d.each(func(r *row) {
+		if (query.Group == "" || r.Group == query.Group) && (query.Topic == "" || r.Topic == query.Topic) &&
+			(query.Status == "" || r.Status == query.Status) && compareIDs(r.ID, query.After) > 0 {
+			found = append(found, r)
+		}
+	})
+	slices.SortFunc(found, func(a, b *row) int { return compareIDs(a.ID, b.ID) })
+	return found
+}
+
+func compareIDs(a, b outmill.WorkItemID) int { return slices.Compare(a[:], b[:]) }
+
+// Stats counts records. See outmill.Inspector.
+func (s *Store) Stats(ctx context.Context, limit int) (list []outmill.TopicStats, err error) {
+	if limit < 0 {
+		return nil, failed("stats", fmt.Errorf("%w: limit is %d: want 1 or more, or 0 for %d", outmill.ErrInvalidConfig, limit, defaultCount))
+	}
+	err = s.do(ctx, "stats", func(d *Database, now time.Time) error {
+		list = d.stats(cmp.Or(limit, defaultCount), now)
+		return nil
+	})
+	return list, err
+}
+
+func (d *Database) stats(limit int, now time.Time) []outmill.TopicStats {
+	type place struct{ group, topic string }
+	counts := map[place]*outmill.TopicStats{}
+	d.each(func(r *row) {
+		c := counts[place{r.Group, r.Topic}]
+		if c == nil {
+			c = &outmill.TopicStats{Group: r.Group, Topic: r.Topic}
+			counts[place{r.Group, r.Topic}] = c
+		}
+		n := map[outmill.Status]*int{
+			outmill.StatusPending: &c.Pending, outmill.StatusLeased: &c.Leased,
+			outmill.StatusProcessed: &c.Processed, outmill.StatusDead: &c.Dead,
+		}[r.Status]
+		*n = min(*n+1, limit)
+		due := r.Status == outmill.StatusPending && !r.next.After(now) && !r.expired(now)
+		if due && (c.OldestDue.IsZero() || r.next.Before(c.OldestDue)) {
+			c.OldestDue = r.next
+		}
+	})
+	list := make([]outmill.TopicStats, 0, len(counts))
+	for _, c := range counts {
+		list = append(list, *c)
+	}
+	slices.SortFunc(list, func(a, b outmill.TopicStats) int {
+		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Topic, b.Topic))
+	})
+	return list
+}
+
+// Delete removes records. See outmill.Inspector.
+func (s *Store) Delete(ctx context.Context, ids ...outmill.WorkItemID) (deleted int, err error) {
+	err = s.do(ctx, "delete", func(d *Database, _ time.Time) error {
+		for _, id := range ids {
+			if r := d.byID[id]; r != nil {
+				d.remove(r)
+				deleted++
+			}
+		}
+		return nil
+	})
+	return deleted, err
+}
+
+// Requeue makes dead records pending. See outmill.Inspector.
+func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (requeued int, err error) {
+	err = s.do(ctx, "requeue", func(d *Database, now time.Time) error {
+		for _, id := range ids {
+			if r := d.byID[id]; r != nil && r.Status == outmill.StatusDead {
+				requeued += d.requeue(r, now)
+			}
+		}
+		return nil
+	})
+	if requeued > 0 {
+		s.wake()
+	}
+	return requeued, err
+}
+
+// requeue brings a row back, with those that were parked with its key.
+func (d *Database) requeue(head *row, now time.Time) (n int) {
+	together := head.parked
+	d.each(func(r *row) {
+		if r == head || together && r.parked && r.sameKey(head) {
+			r.open(outmill.StatusPending)
+			r.parked, r.behind, r.ExpiresAt = false, false, time.Time{}
+			r.next, r.Attempts, r.Expiries = now, 0, 0
+			n++
+		}
+	})
+	return n
+}

@@ -1,0 +1,131 @@
+// Package memstore is an outmill.Store in memory, for tests of programs that use Outmill:
+//
+//	db := memstore.NewDatabase()
+//	store := memstore.New(db, memstore.Options{})
+//
+// It keeps the contract of a queue as package storetest has it, and has transactions
+// ([Database.Begin]) and a clock that a test can move ([Database.Elapse]). It has no joins.
+// It loses everything when the program ends, and a claim looks at every record that there
+// is, so it is not for production.
+package memstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
+)
+
+// DefaultDedupWindow is how long a dedup key is remembered where Options.DedupWindow is 0.
+const DefaultDedupWindow = 24 * time.Hour
+
+// Options are the settings of a store. The zero value is ready for use.
+type Options struct {
+	// Name identifies the store in logs, metrics and deliveries; "" is "memory".
+	Name string
+	// Retain is how long processed records are kept; 0 deletes them on ack.
+	Retain time.Duration
+	// DedupWindow is how long a dedup key is remembered; 0 is DefaultDedupWindow.
+	DedupWindow time.Duration
+}
+
+// Store is one view of a Database, as a process has it.
+type Store struct {
+	db      *Database
+	options Options
+	life    storekit.Lifecycle
+	// ctx ends when the store is closed.
+	ctx context.Context
+	end context.CancelFunc
+}
+
+var (
+	_ outmill.Store  = (*Store)(nil)
+	_ storekit.Waker = (*Store)(nil)
+)
+
+// New returns a store on the database. Call Ensure before anything else, as for every
+// store. Several stores may share a database, as processes do.
+func New(db *Database, options Options) *Store {
+	if options.Name == "" {
+		options.Name = "memory"
+	}
+	if options.DedupWindow <= 0 {
+		options.DedupWindow = DefaultDedupWindow
+	}
+	ctx, end := context.WithCancel(context.Background())
+	return &Store{db: db, options: options, ctx: ctx, end: end}
+}
+
+// Name identifies the store. See outmill.Writer.
+func (s *Store) Name() string { return s.options.Name }
+
+// Close ends the store and leaves the database. See outmill.Store.
+func (s *Store) Close() error {
+	s.life.End()
+	s.end()
+	return nil
+}
+
+// Ensure makes the database ready. See outmill.Schema.
+func (s *Store) Ensure(ctx context.Context) error {
+	if err := s.life.Usable(ctx); err != nil {
+		return failed("ensure", err)
+	}
+	s.db.mu.Lock()
+	defer s.db.mu.Unlock()
+	s.db.made = true
+	return nil
+}
+
+// Statements returns none, because nothing but Ensure makes a database in memory.
+func (*Store) Statements() []string { return nil }
+
+// StatementsFrom returns none. See Statements.
+func (*Store) StatementsFrom(version int) ([]string, error) {
+	switch {
+	case version < 0:
+		return nil, fmt.Errorf("%w: the version is %d: want 0 or 1", outmill.ErrInvalidConfig, version)
+	case version > 1:
+		return nil, outmill.ErrSchemaNewer
+	}
+	return nil, nil
+}
+
+// do runs fn with the database to itself.
+func (s *Store) do(ctx context.Context, operation string, fn func(d *Database, now time.Time) error) error {
+	if err := s.life.Usable(ctx); err != nil {
+		return failed(operation, err)
+	}
+	s.db.mu.Lock()
+	defer s.db.mu.Unlock()
+	if !s.db.made {
+		return failed(operation, fmt.Errorf("%w: call Ensure first", outmill.ErrSchemaMissing))
+	}
+	return failed(operation, fn(s.db, s.db.now()))
+}
+
+// count is do for a call that does up to limit records of work.
+func (s *Store) count(ctx context.Context, operation string, limit int, fn func(d *Database, now time.Time) int) (n int, err error) {
+	if limit < 1 {
+		return 0, failed(operation, fmt.Errorf("%w: limit is %d: want 1 or more", outmill.ErrInvalidConfig, limit))
+	}
+	err = s.do(ctx, operation, func(d *Database, now time.Time) error {
+		n = fn(d, now)
+		return nil
+	})
+	return n, err
+}
+
+// failed names the operation in an error.
+func failed(operation string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("memstore: %s: %w", operation, err)
+}
+
+var errTxEnded = errors.New("the transaction has been committed or rolled back")

@@ -1,0 +1,241 @@
+package memstore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
+)
+
+// Tx is a transaction: what is appended in it is there when it commits. It may be used
+// concurrently.
+type Tx struct {
+	db *Database
+	// The database's lock guards these.
+	rows  []appended
+	keys  map[dedupKey]time.Time
+	ended bool
+}
+
+// dedupKey is a dedup key of a topic.
+type dedupKey struct{ topic, key string }
+
+// noted is when a dedup key was appended. While the transaction is open, it holds the key.
+type noted struct {
+	at, until time.Time
+	by        *Tx
+}
+
+// Begin begins a transaction. End it with Commit or Rollback.
+func (d *Database) Begin() *Tx { return &Tx{db: d, keys: map[dedupKey]time.Time{}} }
+
+// Commit makes the records that were appended visible.
+func (t *Tx) Commit() error {
+	t.db.mu.Lock()
+	woken, err := t.commit()
+	t.db.mu.Unlock()
+	woken()
+	return failed("commit", err)
+}
+
+// commit returns what wakes the readers.
+func (t *Tx) commit() (woken func(), err error) {
+	nothing := func() {}
+	if t.ended {
+		return nothing, errTxEnded
+	}
+	for _, r := range t.rows {
+		if t.db.byID[r.ID] != nil {
+			t.rollback()
+			return nothing, exists(r.ID)
+		}
+	}
+	t.ended = true
+	var topics []string
+	for _, r := range t.rows {
+		t.db.deliver(r)
+		if !slices.Contains(topics, r.Topic) {
+			topics = append(topics, r.Topic)
+		}
+	}
+	for key := range t.keys {
+		seen := t.db.keys[key]
+		seen.by = nil
+		t.db.keys[key] = seen
+	}
+	return t.db.ring(topics), nil
+}
+
+// Rollback forgets what was appended. After Commit it is an error and does nothing.
+func (t *Tx) Rollback() error {
+	t.db.mu.Lock()
+	defer t.db.mu.Unlock()
+	if t.ended {
+		return failed("rollback", errTxEnded)
+	}
+	t.rollback()
+	return nil
+}
+
+func (t *Tx) rollback() {
+	t.ended = true
+	for key := range t.keys {
+		delete(t.db.keys, key)
+	}
+}
+
+// WithTx returns a context with which Append takes part in the transaction. The caller
+// commits or rolls back.
+func (s *Store) WithTx(ctx context.Context, tx *Tx) context.Context {
+	return storekit.ContextWithTx(ctx, s.db, tx)
+}
+
+// TxOf returns the transaction that ctx carries. See outmill.Writer.
+func (s *Store) TxOf(ctx context.Context) (any, error) {
+	return storekit.TxFromContext(ctx, s.db)
+}
+
+// Append writes the records. See outmill.Writer. A dedup key that another open
+// transaction holds is an error: repeat the transaction when that has ended.
+func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
+	carried, err := s.TxOf(ctx)
+	if err != nil {
+		return failed("append", err)
+	}
+	if err := checkRecords(records); err != nil {
+		return failed("append", err)
+	}
+	woken := func() {}
+	err = s.do(ctx, "append", func(d *Database, now time.Time) error {
+		if carried != nil {
+			return carried.(*Tx).append(records, s.options.DedupWindow, now)
+		}
+		tx := d.Begin()
+		if err := tx.append(records, s.options.DedupWindow, now); err != nil {
+			tx.rollback()
+			return err
+		}
+		woken, err = tx.commit()
+		return err
+	})
+	woken()
+	return err
+}
+
+func checkRecords(records []*outmill.Record) error {
+	if err := storekit.CheckRecords(records, 0); err != nil {
+		return err
+	}
+	for i, r := range records {
+		if len(r.Joins) > 0 || !r.WaitsFor.IsZero() {
+			return &outmill.InvalidRecordError{Index: i, Field: "joins", Reason: "names a join, and this store has none: use a store that has, such as package sqlite"}
+		}
+	}
+	return nil
+}
+
+// append notes the records, all or none.
+func (t *Tx) append(records []*outmill.Record, window time.Duration, now time.Time) error {
+	if t.ended {
+		return errTxEnded
+	}
+	a := storekit.NewAppending(records)
+	ids := map[outmill.WorkItemID]bool{}
+	for i, r := range records {
+		if r.DedupKey != "" && !a.Duplicate[i] {
+			seen, known := t.db.keys[dedupKey{r.Topic, r.DedupKey}]
+			if known && seen.by != nil && seen.by != t {
+				return fmt.Errorf("another transaction, still open, has a record with dedup key %q of topic %q: repeat this one when that has ended", r.DedupKey, r.Topic)
+			}
+			a.Duplicate[i] = known && seen.until.After(now)
+		}
+		if a.Duplicate[i] {
+			continue
+		}
+		taken := ids[a.IDs[i]] || t.db.byID[a.IDs[i]] != nil || slices.ContainsFunc(t.rows, func(r appended) bool { return r.ID == a.IDs[i] })
+		if taken {
+			return exists(a.IDs[i])
+		}
+		ids[a.IDs[i]] = true
+	}
+	a.Report()
+	for i, r := range records {
+		if !a.Duplicate[i] {
+			t.note(r, window, now)
+		}
+	}
+	return nil
+}
+
+// note puts a record aside until the commit.
+func (t *Tx) note(r *outmill.Record, window time.Duration, now time.Time) {
+	if r.DedupKey != "" {
+		key := dedupKey{r.Topic, r.DedupKey}
+		t.db.keys[key] = noted{at: now, until: now.Add(window), by: t}
+		t.keys[key] = now
+	}
+	t.rows = append(t.rows, appended{newRecord(r, now), t.db.readers(r.Topic)})
+}
+
+// appended is a record of an open transaction, and the groups that read its topic at the
+// time of the append.
+type appended struct {
+	*outmill.Record
+	groups []string
+}
+
+// newRecord is the record as a store has it before any claim.
+func newRecord(r *outmill.Record, now time.Time) *outmill.Record {
+	c := copied(&outmill.Record{
+		ID: r.ID, MessageID: r.MessageID, Topic: r.Topic, Key: r.Key, Payload: r.Payload, Metadata: r.Metadata,
+		CorrelationID: r.CorrelationID, CausationID: r.CausationID, TenantID: r.TenantID,
+		TraceParent: r.TraceParent, TraceState: r.TraceState,
+		DueAt: r.DueAt, ExpiresAt: r.ExpiresAt, DedupKey: r.DedupKey,
+		Status: outmill.StatusPending, CreatedAt: now,
+	})
+	if r.Delay > 0 {
+		c.DueAt = now.Add(r.Delay)
+	}
+	if c.DueAt.Before(now) {
+		c.DueAt = now
+	}
+	if r.TimeToLive > 0 {
+		c.ExpiresAt = now.Add(r.TimeToLive)
+	}
+	c.DueAt, c.ExpiresAt = stored(c.DueAt), stored(c.ExpiresAt)
+	return c
+}
+
+// stored is a time as the database keeps it.
+func stored(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return t.UTC().Truncate(time.Microsecond)
+}
+
+// deliver writes the record once for each group that read its topic when it was appended.
+// Where none did, a group that has registered since then gets it.
+func (d *Database) deliver(r appended) {
+	groups := slices.DeleteFunc(r.groups, func(group string) bool { return !d.known(group) })
+	if len(groups) == 0 {
+		groups = d.readers(r.Topic)
+	}
+	if len(groups) == 0 {
+		groups = []string{""}
+	}
+	for i, group := range groups {
+		c := copied(r.Record)
+		if c.Group = group; i > 0 {
+			c.ID = outmill.NewWorkItemID()
+		}
+		d.insert(&row{Record: *c, next: c.DueAt})
+	}
+}
+
+func exists(id outmill.WorkItemID) error {
+	return fmt.Errorf("a record with id %s exists: leave the id empty, and Append makes one", id)
+}
