@@ -171,8 +171,11 @@ func Test_in_a_log_only_transactions_of_which_something_is_to_come_are_listed(t 
 	}
 	got = append(got, r.drain(10, outmill.OrderNone)...)
 	require.Equal(t, numbered("huge", 30), got)
+	// A claim that first looks for topics, and finds none, leaves the list to the next one.
+	r.append("", "last")
+	require.Equal(t, []string{"last"}, r.take(10, outmill.OrderNone))
 	require.Zero(t, valueOf[int](t, r.db, r.sql(`SELECT count(*) FROM {late}`)))
-	r.census(append(numbered("huge", 30), "passed")...)
+	r.census(append(numbered("huge", 30), "passed", "last")...)
 }
 
 // So it is after a restore on another server of the same identifier.
