@@ -33,7 +33,7 @@ func appendSentences() []sentence {
 		{"OBX-011 a payload of any bytes comes back as it was", binaryPayload},
 		{"OBX-114 a payload of 8 MiB comes back as it was", bigPayload},
 		{"a payload over the store's limit is refused and nothing is written", oversizePayload},
-		{"the name of a store is not empty and does not change", nameIsConstant},
+		{"OBX-070 the name of a store is not empty and does not change", nameIsConstant},
 	}
 }
 

@@ -8,7 +8,7 @@
 // What has to do with acks runs twice, for a store that deletes what is acked
 // and for one that retains it. Unless OUTMILL_TEST_ALL=1 is set, the second time
 // takes only the sections about settling, inspecting and tidying up. Names of tests are sentences of the contract; numbers such
-// as OBX-012 point to the functional specification. Nothing in the suite
+// as OBX-012 are explained in docs/spec.md. Nothing in the suite
 // sleeps: [Harness.Elapse] makes the database's time pass.
 //
 // Random walks compare the store with a model of a queue, for a second, or for five

@@ -51,4 +51,28 @@ func TestDocs(t *testing.T) {
 		program := strings.TrimPrefix(strings.ReplaceAll(strings.TrimRight(body, "\n"), "\n\t", "\n"), "\t")
 		require.Contains(t, string(readme), "```go\n"+program+"\n```")
 	})
+	t.Run("say of each number in the specification whether storetest tests it", func(t *testing.T) {
+		t.Parallel()
+		tested := map[string]bool{}
+		files, err := filepath.Glob(filepath.Join(root, "storetest", "*.go"))
+		require.NoError(t, err)
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			for _, number := range regexp.MustCompile(`OBX-\d{3}`).FindAllString(string(text), -1) {
+				tested[number] = true
+			}
+		}
+		spec, err := os.ReadFile(filepath.Join(root, "docs", "spec.md"))
+		require.NoError(t, err)
+		rows := regexp.MustCompile("(?m)^\\| (OBX-\\d{3}) \\| .+ \\| (.*) \\|$").FindAllStringSubmatch(string(spec), -1)
+		require.Len(t, rows, 124)
+		claimed := map[string]bool{}
+		for _, row := range rows {
+			if row[2] == "`storetest`" {
+				claimed[row[1]] = true
+			}
+		}
+		require.Equal(t, tested, claimed)
+	})
 }
