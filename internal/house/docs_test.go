@@ -18,6 +18,8 @@ func TestDocs(t *testing.T) {
 	t.Run("link to files that are there", func(t *testing.T) {
 		t.Parallel()
 		link := regexp.MustCompile(`\]\(([^)#\s]+)(?:#[^)]*)?\)`)
+		// Pages of the site link to files outside docs/ by their address.
+		repository := regexp.MustCompile(`^https://github\.com/outmill/outmill/(?:blob|tree)/main/(.+)$`)
 		checked := 0
 		require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() || filepath.Ext(path) != ".md" {
@@ -28,11 +30,14 @@ func TestDocs(t *testing.T) {
 				return err
 			}
 			for _, found := range link.FindAllStringSubmatch(string(text), -1) {
-				if strings.Contains(found[1], ":") {
+				target := filepath.Join(filepath.Dir(path), filepath.FromSlash(found[1]))
+				if ours := repository.FindStringSubmatch(found[1]); ours != nil {
+					target = filepath.Join(root, filepath.FromSlash(ours[1]))
+				} else if strings.Contains(found[1], ":") {
 					continue
 				}
 				checked++
-				_, err := os.Stat(filepath.Join(filepath.Dir(path), filepath.FromSlash(found[1])))
+				_, err := os.Stat(target)
 				require.NoError(t, err, "%s links to %s", path, found[1])
 			}
 			return nil
@@ -50,6 +55,16 @@ func TestDocs(t *testing.T) {
 		require.True(t, found)
 		program := strings.TrimPrefix(strings.ReplaceAll(strings.TrimRight(body, "\n"), "\n\t", "\n"), "\t")
 		require.Contains(t, string(readme), "```go\n"+program+"\n```")
+	})
+	t.Run("are all pages of the site", func(t *testing.T) {
+		t.Parallel()
+		site, err := os.ReadFile(filepath.Join(root, "mkdocs.yml"))
+		require.NoError(t, err)
+		pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+		require.NoError(t, err)
+		for _, page := range pages {
+			require.Contains(t, string(site), ": "+filepath.Base(page)+"\n")
+		}
 	})
 	t.Run("say of each number in the specification whether storetest tests it", func(t *testing.T) {
 		t.Parallel()
