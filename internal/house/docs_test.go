@@ -80,7 +80,7 @@ func TestDocs(t *testing.T) {
 		}
 		spec, err := os.ReadFile(filepath.Join(root, "docs", "spec.md"))
 		require.NoError(t, err)
-		rows := regexp.MustCompile("(?m)^\\| (OBX-\\d{3}) \\| .+ \\| (.*) \\|$").FindAllStringSubmatch(string(spec), -1)
+		rows := regexp.MustCompile(`(?m)^\| (OBX-\d{3}) \| .+ \| (.*) \|$`).FindAllStringSubmatch(string(spec), -1)
 		require.Len(t, rows, 124)
 		claimed := map[string]bool{}
 		for _, row := range rows {
