@@ -50,7 +50,7 @@ func countSteps(into *[]outmill.JoinID) step {
 	return step{template: sqlCountSteps, row: addJoinIDs(into)}
 }
 
-// addJoinIDs collects a column of ids of joins, and keeps what is there.
+// addJoinIDs adds the ids of joins in a column to those collected so far.
 func addJoinIDs(into *[]outmill.JoinID) func(scan func(...any) error) error {
 	return func(scan func(...any) error) error {
 		var text string

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // Database holds the records of the stores that share it, until the program ends. It may
@@ -22,9 +23,7 @@ type Database struct {
 	gone int
 	byID map[outmill.WorkItemID]*row
 	seq  int64
-	// keys holds when each dedup key was appended, and the transaction that holds it while
-	// that is open.
-	keys map[dedupKey]noted
+	keys map[storekit.DedupKey]noted
 
 	registrations []registration
 	workers       []worker
@@ -39,13 +38,13 @@ type Database struct {
 func NewDatabase() *Database {
 	return &Database{
 		byID:      map[outmill.WorkItemID]*row{},
-		keys:      map[dedupKey]noted{},
+		keys:      map[storekit.DedupKey]noted{},
 		ended:     map[string]time.Time{},
 		listeners: map[*listener]struct{}{},
 	}
 }
 
-// Elapse makes d pass for the database, so that a test needs not wait.
+// Elapse moves the clock of the database on, so that a test need not wait.
 func (d *Database) Elapse(by time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // Maintain has nothing to do. See outmill.Janitor.
@@ -38,7 +39,7 @@ func (s *Store) ExpireDue(ctx context.Context, limit int) (int, error) {
 // DeleteDedupKeys forgets dedup keys. See outmill.Janitor.
 func (s *Store) DeleteDedupKeys(ctx context.Context, limit int) (int, error) {
 	return s.count(ctx, "delete dedup keys", limit, func(d *Database, now time.Time) (n int) {
-		maps.DeleteFunc(d.keys, func(_ dedupKey, seen noted) bool {
+		maps.DeleteFunc(d.keys, func(_ storekit.DedupKey, seen noted) bool {
 			over := n < limit && seen.by == nil && !seen.until.After(now)
 			if over {
 				n++

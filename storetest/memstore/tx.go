@@ -10,27 +10,25 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// Tx is a transaction: what is appended in it is there when it commits. It may be used
+// Tx is a transaction. Its records become visible when it commits. It may be used
 // concurrently.
 type Tx struct {
 	db *Database
 	// The database's lock guards these.
 	rows  []appended
-	keys  map[dedupKey]time.Time
+	keys  []storekit.DedupKey
 	ended bool
 }
 
-// dedupKey is a dedup key of a topic.
-type dedupKey struct{ topic, key string }
-
-// noted is when a dedup key was appended. While the transaction is open, it holds the key.
+// noted is how long a dedup key is remembered. While the transaction is open, it holds the
+// key.
 type noted struct {
-	at, until time.Time
-	by        *Tx
+	until time.Time
+	by    *Tx
 }
 
 // Begin begins a transaction. End it with Commit or Rollback.
-func (d *Database) Begin() *Tx { return &Tx{db: d, keys: map[dedupKey]time.Time{}} }
+func (d *Database) Begin() *Tx { return &Tx{db: d} }
 
 // Commit makes the records that were appended visible.
 func (t *Tx) Commit() error {
@@ -61,7 +59,7 @@ func (t *Tx) commit() (woken func(), err error) {
 			topics = append(topics, r.Topic)
 		}
 	}
-	for key := range t.keys {
+	for _, key := range t.keys {
 		seen := t.db.keys[key]
 		seen.by = nil
 		t.db.keys[key] = seen
@@ -82,7 +80,7 @@ func (t *Tx) Rollback() error {
 
 func (t *Tx) rollback() {
 	t.ended = true
-	for key := range t.keys {
+	for _, key := range t.keys {
 		delete(t.db.keys, key)
 	}
 }
@@ -146,7 +144,7 @@ func (t *Tx) append(records []*outmill.Record, window time.Duration, now time.Ti
 	ids := map[outmill.WorkItemID]bool{}
 	for i, r := range records {
 		if r.DedupKey != "" && !a.Duplicate[i] {
-			seen, known := t.db.keys[dedupKey{r.Topic, r.DedupKey}]
+			seen, known := t.db.keys[storekit.DedupKey{Topic: r.Topic, Key: r.DedupKey}]
 			if known && seen.by != nil && seen.by != t {
 				return fmt.Errorf("another transaction, still open, has a record with dedup key %q of topic %q: repeat this one when that has ended", r.DedupKey, r.Topic)
 			}
@@ -173,9 +171,9 @@ func (t *Tx) append(records []*outmill.Record, window time.Duration, now time.Ti
 // note puts a record aside until the commit.
 func (t *Tx) note(r *outmill.Record, window time.Duration, now time.Time) {
 	if r.DedupKey != "" {
-		key := dedupKey{r.Topic, r.DedupKey}
-		t.db.keys[key] = noted{at: now, until: now.Add(window), by: t}
-		t.keys[key] = now
+		key := storekit.DedupKey{Topic: r.Topic, Key: r.DedupKey}
+		t.db.keys[key] = noted{until: now.Add(window), by: t}
+		t.keys = append(t.keys, key)
 	}
 	t.rows = append(t.rows, appended{newRecord(r, now), t.db.readers(r.Topic)})
 }
