@@ -171,9 +171,9 @@ func usedByLogWorker(t *testing.T, store, super *postgres.Store) error {
 	require.NoError(t, super.Append(super.WithTx(ctx, late), made(topic, "late", 20)...))
 	require.NoError(t, super.Append(ctx, made(topic, "passed", 5)...))
 	var found []*outmill.Record
-	claim := func(limit int, lease time.Duration) func() error {
+	claim := func(limit int, lease time.Duration, more ...string) func() error {
 		return func() (err error) {
-			req := claimOf(outmill.NewOwnerToken(), limit, outmill.OrderNone, topic)
+			req := claimOf(outmill.NewOwnerToken(), limit, outmill.OrderNone, append(more, topic)...)
 			req.Lease = lease
 			found, err = store.Claim(ctx, req)
 			return err
@@ -183,7 +183,9 @@ func usedByLogWorker(t *testing.T, store, super *postgres.Store) error {
 		claim(5, time.Hour),
 		func() error { return late.Commit(ctx) },
 		func() error { _, err := store.Extend(ctx, 2*time.Hour, leasesOf(found[:1])); return err },
-		claim(3, time.Microsecond),
+		// A selection that was not claimed in the last 100 ms looks for topics first, and for
+		// late transactions in them.
+		claim(3, time.Microsecond, "another"),
 		claim(3, time.Microsecond),
 		func() error { _, err := store.ReapExpired(ctx, 10); return err },
 		claim(100, time.Hour),
