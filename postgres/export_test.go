@@ -53,6 +53,13 @@ func (s *Store) TendSegments(ctx context.Context) error {
 	}
 }
 
+// LastTurn is when the store asked for a turn of the upkeep, or when its turn ended.
+func (s *Store) LastTurn() time.Time {
+	s.maintained.mu.Lock()
+	defer s.maintained.mu.Unlock()
+	return s.maintained.last
+}
+
 // HeedSnapshotsFor has snapshots of a database kept in mind for that long before a segment
 // is truncated.
 func (s *Store) HeedSnapshotsFor(d time.Duration) { s.dumpWithin = d }

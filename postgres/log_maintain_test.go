@@ -228,6 +228,21 @@ func Test_of_a_fleet_one_process_maintains_the_log_and_the_others_return_at_once
 	require.Equal(t, 1, told.with("rotated_at > "), "looks at the segments")
 }
 
+func Test_a_store_counts_the_time_to_its_next_turn_from_the_end_of_the_last(t *testing.T) {
+	t.Parallel()
+	store, _ := neglected(t, 5000, 100)
+	turns := 0
+	for more := true; more; turns++ {
+		before := time.Now()
+		var err error
+		more, err = store.Maintain(t.Context())
+		require.NoError(t, err)
+		took := valueOf[time.Duration](t, store.Pool(), `SELECT ended_at - $1 FROM outmill.upkeep`, before)
+		require.GreaterOrEqual(t, store.LastTurn().Sub(before), took, "turn %d", turns)
+	}
+	require.Greater(t, turns, 1)
+}
+
 func Test_a_turn_whose_process_died_is_taken_by_another(t *testing.T) {
 	t.Parallel()
 	store, _ := neglected(t, 10, 100)

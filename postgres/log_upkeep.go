@@ -35,7 +35,8 @@ WHERE only_row AND (until <= statement_timestamp() OR until > statement_timestam
 // maintained is what a process knows of the upkeep of the log.
 type maintained struct {
 	mu sync.Mutex
-	// last is when it asked for the turn.
+	// last is when it asked for the turn, or when its turn ended: the database counts from
+	// there.
 	last  time.Time
 	sizes [segments]int64
 	// idle: nothing was written between the last two looks. hurry: there is more to do.
@@ -68,10 +69,10 @@ func (m *maintained) noteSizes(sizes [segments]int64) {
 	m.idle, m.sizes = m.sizes == sizes, sizes
 }
 
-func (m *maintained) setHurry(more bool) {
+func (m *maintained) endTurn(more bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.hurry = more
+	m.hurry, m.last = more, time.Now()
 }
 
 // Maintain looks after the segments of the log and the batches: it has appends write to
@@ -100,7 +101,7 @@ func (s *Store) Maintain(ctx context.Context) (more bool, err error) {
 		s.logUsed.Store(false)
 		more, err = s.haveTurn(ctx, turn)
 	}
-	s.maintained.setHurry(more && err == nil)
+	s.maintained.endTurn(more && err == nil)
 	if code(err) == codeNoRight {
 		return false, nil
 	}
