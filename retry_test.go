@@ -141,7 +141,7 @@ func Test_the_last_attempt(t *testing.T) {
 		{"is the 10th by default", 0, 8, 9},
 		{"is the 1st with a limit of 1", 1, -1, 0},
 		{"is the 3rd with a limit of 3", 3, 1, 2},
-		{"stays the last when the limit was lowered meanwhile", 3, 1, 7},
+		{"stays the last when the limit was lowered since", 3, 1, 7},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()

@@ -51,7 +51,7 @@ func measureBacklog(ctx context.Context, b *bench) error {
 	small := &backlog{forwarding: &forwarding{b: b.with(max(b.n/smallShare, fewBatches*b.batch)), pool: pool, broker: broker, lane: b.lane}}
 	large := &backlog{forwarding: &forwarding{b: b.with(b.n), pool: pool, broker: broker, lane: b.lane}}
 	defer func() { _, _ = small.close(), large.close() }()
-	// Nothing is warm for whoever comes first.
+	// Caches are cold for the side that comes first.
 	if _, err := small.drainWatched(ctx); err != nil {
 		return err
 	}

@@ -37,7 +37,7 @@ With -lane log also, in the same rounds:
 
 func init() {
 	scenarios = append(scenarios, scenario{
-		name: "forward", help: "waiting messages from PostgreSQL to Kafka, beside Watermill's forwarder",
+		name: "forward", help: "waiting messages from PostgreSQL to Kafka, compared with Watermill's forwarder",
 		about: forwardAbout, n: 100_000, short: 2_000, measure: measureForward,
 	})
 }
@@ -64,7 +64,7 @@ func measureForward(ctx context.Context, b *bench) error {
 		{field: "raw_produce_per_s", title: "bare producing", run: ours.produce},
 	}
 	if b.lane == postgres.LaneLog {
-		// Beside the side that it is compared with.
+		// In the same run as the side that it is compared with.
 		sides = slices.Insert(sides, 1, side{field: "rows_msgs_per_s", title: "Outmill, by key, lane of rows", prepare: rows.prepare(true), run: rows.run})
 	}
 	if err := b.compare(ctx, sides...); err != nil {

@@ -38,7 +38,7 @@ const latencyGrace = time.Second
 
 func init() {
 	scenarios = append(scenarios, scenario{
-		name: "latency", help: "from the commit to Kafka's ack at 1,000 msg/s, beside Watermill's forwarder",
+		name: "latency", help: "from the commit to Kafka's ack at 1,000 msg/s, compared with Watermill's forwarder",
 		about: latencyAbout, n: 60 * pacedPerSecond, short: 2 * pacedPerSecond, measure: measureLatency,
 	})
 }

@@ -48,8 +48,8 @@ func (s *stamps) waiting(from int) int {
 	return n
 }
 
-// latencies are sorted. What is not acked counts as acked now, lest a side look
-// fast by what it left lying. An ack that came before the client had heard of
+// latencies are sorted. What is not acked counts as acked now, so that no side looks
+// fast by the messages that it left. An ack that came before the client had heard of
 // the commit counts as 0.
 func (s *stamps) latencies(from int) []time.Duration {
 	return s.latenciesOf(func(i int) bool { return i >= from })

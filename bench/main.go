@@ -1,4 +1,4 @@
-// Command bench measures Outmill beside its peers, and beside the bare engines,
+// Command bench measures Outmill next to its peers, and next to the bare engines,
 // on this machine:
 //
 //	go run -C bench . forward

@@ -25,7 +25,7 @@ const (
 	sqlUnsettled = "SELECT EXISTS (SELECT 1 FROM outmill.records) OR EXISTS (SELECT 1 FROM outmill.log_in_work())"
 )
 
-// outbox makes a store on a pool, and its tables anew, of a lane where one is given.
+// outbox makes a store on a pool, with new tables, of a lane where one is given.
 func outbox(ctx context.Context, pool *pgxpool.Pool, lane postgres.Lane) (*postgres.Store, error) {
 	if _, err := pool.Exec(ctx, "DROP SCHEMA IF EXISTS outmill CASCADE"); err != nil {
 		return nil, err

@@ -15,7 +15,7 @@ import (
 
 const publishAbout = `Messages are published to PostgreSQL (fsync on) by one client, each call in a transaction that the client begins and
 commits, into tables that are empty at the start of each round. Messages have keys, and a group reads their topic. The
-hand-written INSERT and COPY are the same beside either lane: the columns of Outmill's table of records, into a table with
+hand-written INSERT and COPY are the same for either lane: the columns of Outmill's table of records, into a table with
 only its primary key, the id. What the log has instead is 16 bytes shorter.
 
 One message per transaction, n/5 of them with synchronous_commit off, so that overhead shows:
@@ -63,7 +63,7 @@ synchronous_commit off: what decides from which size on the store copies.
 
 func init() {
 	scenarios = append(scenarios, scenario{
-		name: "publish", help: "publishing to PostgreSQL, one by one and in bulk, beside INSERT, COPY, watermill-sql and River",
+		name: "publish", help: "publishing to PostgreSQL, one by one and in bulk, compared with INSERT, COPY, watermill-sql and River",
 		about: publishAbout, n: 100_000, short: 2_000, measure: measurePublish,
 	})
 }

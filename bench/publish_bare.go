@@ -21,7 +21,7 @@ var bareColumns = []string{
 }
 
 // publishBare is what one writes by hand: the same columns, by pgx, into a table
-// that has only its primary key. It is the same beside either lane: an outbox
+// that has only its primary key. It is the same for either lane: an outbox
 // that is a table. Rows of the log are 16 bytes shorter, of some 400.
 type publishBare struct {
 	pool *pgxpool.Pool
@@ -78,8 +78,8 @@ func copyRows(ctx context.Context, tx pgx.Tx, table pgx.Identifier, columns []st
 	return err
 }
 
-// bareRow makes an id and the metadata's JSON anew each time, as whoever
-// publishes must.
+// bareRow makes an id and the metadata's JSON each time, as a publisher
+// must.
 func bareRow(r *outmill.Record, now time.Time) ([]any, error) {
 	metadata, err := json.Marshal(r.Metadata)
 	if err != nil {

@@ -32,7 +32,7 @@ func mongoOpener(ctx context.Context, b *bench) (opener, error) {
 	}, nil
 }
 
-// besideMongo measures the publisher beside a plain insert, and what a claim
+// besideMongo measures the publisher next to a plain insert, and what a claim
 // is without batches.
 func besideMongo(ctx context.Context, s *storing) error {
 	db, err := s.b.mongoDatabase(ctx, "beside")
@@ -96,8 +96,8 @@ func (p *plainMongo) likeTheStores(ctx context.Context) error {
 	return errors.Join(store.Ensure(ctx), store.Close())
 }
 
-// documents have the fields of the store's own, and are made anew each time, as
-// whoever publishes must.
+// documents have the fields of the store's own, and are made each time, as
+// a publisher must.
 func (p *plainMongo) documents(n int) []any {
 	list := make([]any, n)
 	now := time.Now()

@@ -188,7 +188,7 @@ func Test_what_is_published_after_a_topic_was_lost_is_not_taken_for_a_repetition
 				require.NoError(t, broker.Cluster.MoveTopicPartition("topic", node, node))
 			}
 			// One partition refuses a batch, which makes the producer number its
-			// records anew; the other one still has a batch of the old numbers when
+			// records again; the other one still has a batch of the old numbers when
 			// the topic is lost.
 			broker.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Partitions: []int32{1}, Err: kerr.InvalidRecord})
 			lost := broker.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Partitions: []int32{0}, Err: failure, Count: -1})

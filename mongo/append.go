@@ -311,7 +311,7 @@ type dedupKey struct {
 
 // deduplicate takes the dedup keys that are free. It looks before it writes,
 // since an error of the server ends the transaction: a key that somebody else
-// takes meanwhile is a write conflict, after which the transaction is repeated.
+// takes in between is a write conflict, after which the transaction is repeated.
 func (a *appending) deduplicate(ctx context.Context, now time.Time) error {
 	wanted := make(bson.A, 0, len(a.First))
 	for key, i := range a.First {

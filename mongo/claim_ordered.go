@@ -23,7 +23,7 @@ import (
 //	free       -- take the turn ------------------------------> taken by T
 //	taken by T -- T confirms: same token, not over, untouched -> free; T hands out
 //	taken by T -- T gives the turn back: same token ----------> free; T hands out nothing
-//	taken by T -- its end passes -----------------------------> free to whoever takes it
+//	taken by T -- its end passes -----------------------------> free to any claim
 //	any        -- touch: park, requeue, drop a lane ----------> as before, and T's confirming fails
 //
 // A claim goes through these steps:
@@ -54,7 +54,7 @@ import (
 // in the way. A lane that is noted then is looked at soon by itself. Park and Requeue
 // change which records of a key may follow, so they touch the line in their
 // transactions: a claim that read the state before does not confirm. A touch also
-// conflicts with whoever confirms, so that of the two each sees what the other did.
+// conflicts with a claim that confirms, so that of the two each sees what the other did.
 //
 // The line's document may be rolled back by a failover. Then the token is another or
 // none, and the confirming fails, or the turn lasts until its end. The leases have

@@ -40,8 +40,8 @@ func (s *Store) addCounts(ctx context.Context, all map[uuid]storekit.StepCounts,
 	return s.writeParts(ctx, models)
 }
 
-// endCounts makes whoever adds to the counts of the join conflict with its end, within
-// a transaction.
+// endCounts has transactions that add to the counts of the join conflict with this one,
+// which ends it.
 func (s *Store) endCounts(ctx context.Context, join *joinDocument) error {
 	models := make([]driver.WriteModel, join.Parts)
 	for part := range models {

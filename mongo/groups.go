@@ -137,7 +137,7 @@ func (s *Store) adoptAll(ctx context.Context, topics []string) (adopted int, err
 }
 
 // adopt gives some of a topic's records to a group. It writes the registrations,
-// so that it conflicts with whoever changes them.
+// so that it conflicts with a call that changes them.
 func (s *Store) adopt(ctx context.Context, topic string) (adopted int, err error) {
 	work := func(ctx context.Context) error {
 		adopted = 0
@@ -195,8 +195,8 @@ func (s *Store) idsOf(ctx context.Context, of reader, topic string, limit int, s
 }
 
 // DropGroup removes the group's registration and its records, 1,000 at a time.
-// See outmill.Inspector. What transactions append that were open meanwhile
-// remains; another call removes it.
+// See outmill.Inspector. Records of transactions that are still open
+// remain; another call removes them.
 func (s *Store) DropGroup(ctx context.Context, name string) (int, error) {
 	const operation = "drop group"
 	name = storekit.GroupOf(name)

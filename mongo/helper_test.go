@@ -61,7 +61,7 @@ func clientOf(t *testing.T, opts *options.ClientOptions) *driver.Client {
 func (s stand) orders() *driver.Collection  { return s.db.Collection("orders") }
 func (s stand) records() *driver.Collection { return s.db.Collection("outmill_records") }
 
-// order is what a user writes beside a message.
+// order is the user's own document, written together with a message.
 func (s stand) order(ctx context.Context, name string) error {
 	_, err := s.orders().InsertOne(ctx, bson.D{{Key: "_id", Value: name}})
 	return err

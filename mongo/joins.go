@@ -331,7 +331,7 @@ func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmi
 		if attach, err := late.Check(message, join, s.config.Retain); err != nil || !attach {
 			return err
 		}
-		// All of the message's records are written: whoever settles one of them has
+		// All of the message's records are written, so a call that settles one of them has
 		// done so, or conflicts, and finds the new member.
 		_, err = s.records.UpdateMany(ctx, in("_id", records), bson.D{
 			{Key: "$set", Value: bson.D{{Key: "step", Value: m.Step}, {Key: "joined", Value: m.Step}}}, {Key: "$inc", Value: bson.D{{Key: "attachments", Value: 1}}},

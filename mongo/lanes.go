@@ -96,7 +96,7 @@ type opening struct {
 }
 
 // laneSeen remembers, for a moment, whether there were lanes at all: while there are
-// none, whoever settles a record need not know its key. A lane that is made within
+// none, a call that settles a record need not know its key. A lane that is made within
 // that moment is looked at soon by itself.
 type laneSeen struct {
 	mu     sync.Mutex

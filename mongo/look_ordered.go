@@ -23,7 +23,7 @@ import (
 //	4. records of these keys that wait
 //
 // A record that is in the way of a later one of its key is in one of 2 to 4, and goes
-// only in that direction meanwhile: from the line or the held ones to a lease (by a
+// only in that direction during a look: from the line or the held ones to a lease (by a
 // process that was late, see claims in order), from a lease to the waiting ones (whatever
 // ends a lease without settling the record), from the waiting ones to the line only by
 // who has the turn: see admit. So none is missed, wherever it is met.

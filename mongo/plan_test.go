@@ -41,7 +41,7 @@ func (r *recorder) started(_ context.Context, e *event.CommandStartedEvent) {
 	}
 }
 
-// while keeps what is sent meanwhile, and returns how much that was.
+// while keeps what is sent in that time, and returns how much that was.
 func (r *recorder) while(doing string, do func()) int {
 	r.mu.Lock()
 	before := len(r.commands)

@@ -109,7 +109,7 @@ func (s *Store) ExpireRegistrations(ctx context.Context, limit int) (registratio
 }
 
 // endRegistrations removes those that have the end that was found. One that was
-// renewed meanwhile has another.
+// renewed since has another.
 func (s *Store) endRegistrations(ctx context.Context, limit int) (ended int, err error) {
 	found, err := s.loadState(ctx)
 	if err != nil {
@@ -289,7 +289,7 @@ func (s *Store) dropUnreadLanes(ctx context.Context, table *routing.Table, name 
 
 // noteSwept has the group looked at in the next round where something is left of
 // topics that it does not read, and later otherwise. It changes nothing where
-// another registration has ended meanwhile.
+// another registration has ended since.
 func (s *Store) noteSwept(ctx context.Context, note ending, found *state) error {
 	table := found.table()
 	left, err := s.unread(ctx, table, note.Group)

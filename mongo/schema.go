@@ -138,7 +138,7 @@ func (s *Store) ensure(ctx context.Context) error {
 			return err
 		}
 	}
-	// The version comes last: whoever sees it finds everything.
+	// The version comes last, so a process that sees it finds everything.
 	_, err = s.meta.UpdateOne(ctx, where("_id", metaID), bson.D{
 		{Key: "$max", Value: bson.D{{Key: "version", Value: schemaVersion}, {Key: "compatible", Value: compatible}}},
 		{Key: "$setOnInsert", Value: bson.D{{Key: "generation", Value: int64(0)}, {Key: "groups", Value: bson.A{}}}},

@@ -130,7 +130,7 @@ func Test_a_claim_in_order_that_stops_between_choosing_and_writing_hands_out_not
 	require.Equal(t, []string{"first", "second"}, names)
 }
 
-// The process chose three records of a key. Another one has claimed the first meanwhile.
+// The process chose three records of a key. Another one has claimed the first since.
 func Test_a_claim_in_order_that_stops_hands_out_nothing_behind_what_others_took(t *testing.T) {
 	t.Parallel()
 	s := newStand(t, mongo.Config{})

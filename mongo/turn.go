@@ -95,8 +95,8 @@ func (t *turn) confirm(ctx context.Context) error {
 	return nil
 }
 
-// stands has the transaction conflict with whoever takes the turn next, and fails where
-// somebody has.
+// stands has the transaction conflict with the claim that takes the turn next, and fails where
+// one has.
 func (t *turn) stands(ctx context.Context) error {
 	result, err := t.s.locks.UpdateOne(ctx, append(where("_id", t.line), bson.E{Key: "token", Value: t.token}, expr(bson.D{{Key: "$gt", Value: bson.A{"$until", "$$NOW"}}})),
 		bson.D{{Key: "$inc", Value: bson.D{{Key: "admissions", Value: int64(1)}}}})

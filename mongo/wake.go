@@ -84,7 +84,7 @@ func (r *registry) join(s *Store) {
 	c.mu.Unlock()
 	s.changes.Store(c)
 	if stands {
-		// Whoever listens from now on may have missed something.
+		// A reader that listens from now on may have missed something.
 		s.bell.Ring()
 	}
 }

@@ -277,7 +277,7 @@ func (w *walk) dropsOf(g walkGroup) int {
 
 // handledNow notes a record. drops is dropsOf before its claim. The order is checked of
 // records that are claimed and handled between two drops of their group, because one
-// that was claimed before a drop may be in hand still, beside later ones.
+// that was claimed before a drop may be in hand still, together with later ones.
 func (w *walk) handledNow(g walkGroup, drops int, r *outmill.Record) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

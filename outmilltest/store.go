@@ -18,7 +18,7 @@ const retain = 7 * 24 * time.Hour
 // that was handled already is still found; all else is the default.
 //
 // The database is a file in t.TempDir, opened as a program opens it. One in
-// memory would not behave alike: with a single connection, everything beside
+// memory would not behave alike: with a single connection, everything outside
 // an open transaction waits for its end, the test that looks at the store too;
 // with several, readers and writers lock each other out, as they do not in a
 // file's WAL mode.

@@ -11,7 +11,7 @@ import (
 
 // Claims in order of one topic are serialised by an advisory lock of the
 // transaction, so that each begins after the one before has committed.
-// Everything else goes on beside them: settling, appending, tidying up.
+// Settling, appending and tidying up go on at the same time.
 
 var (
 	sqlLock = `SELECT pg_advisory_xact_lock($1::bigint)`
@@ -171,8 +171,8 @@ func (c *claim) newLine(t *txn, topic string, want int) *line {
 // takeByKey leases up to want records, those of each key in their order.
 //
 // Each page is read from the head of the line, after what was decided about
-// the one before has been carried out: what another transaction has put in line
-// meanwhile may come before what was seen.
+// the one before has been carried out, because another transaction may have put records in
+// line before those that were seen.
 func (c *claim) takeByKey(ctx context.Context, topic string, want int) error {
 	return c.inOrder(ctx, topic, func(ctx context.Context, t *txn) (*line, error) {
 		l := c.newLine(t, topic, want)

@@ -67,7 +67,7 @@
 // listens. Behind a proxy that pools transactions (PgBouncer, …) set the pool's
 // DefaultQueryExecMode to pgx.QueryExecModeExec or pgx.QueryExecModeCacheDescribe,
 // and Config.ListenURL to a URL that leads past it. PostgreSQL then plans each
-// statement anew, which costs a claim some milliseconds: claim in larger batches.
+// statement again, which costs a claim some milliseconds: claim in larger batches.
 //
 // # Long transactions
 //
@@ -94,7 +94,7 @@
 //
 //	SELECT grp, topic, status, count(*) FROM outmill.readable GROUP BY 1, 2, 3;
 //
-// Stages are the store's own refinement of the four statuses. Beside the names
+// Stages are the store's own refinement of the four statuses. Apart from the names
 // that LiteBus gives to the states of its outbox:
 //
 //	status     stages                                    LiteBus

@@ -139,8 +139,8 @@ func (s *Store) loadRoutes(ctx context.Context, r runner, before ...step) (*rout
 
 const sqlKeepRoutes = `SELECT pg_advisory_xact_lock_shared($1::bigint)`
 
-// lockRoutes comes first in what changes the registered groups, and waits for whoever keeps
-// them as they are.
+// lockRoutes comes first in what changes the registered groups, and waits for transactions
+// that keep them as they are.
 func (s *Store) lockRoutes() step {
 	return step{template: sqlLock, args: []any{s.lockOf("routes")}}
 }
@@ -352,8 +352,8 @@ func addTexts(into *[]string) func(scan func(...any) error) error {
 }
 
 // DropGroup removes the group's registration and its records, 5,000 in a
-// transaction. See outmill.Inspector. What transactions append that were open
-// meanwhile remains; another call removes it.
+// transaction. See outmill.Inspector. Records of transactions that are
+// still open remain; another call removes them.
 func (s *Store) DropGroup(ctx context.Context, group string) (int, error) {
 	const operation = "drop group"
 	group = storekit.GroupOf(group)

@@ -150,7 +150,7 @@ func (s *Store) requeue(ctx context.Context, operation string, list ...step) (re
 	return requeued, nil
 }
 
-// lockTopics locks in one order, whoever locks.
+// lockTopics locks the topics in one order, so that two callers never wait for each other.
 func lockTopics(locks []int64) []step {
 	slices.Sort(locks)
 	steps := make([]step, len(locks))

@@ -46,7 +46,7 @@ WHERE m.join_id = $1::text::uuid AND m.step > $2::text::uuid ORDER BY m.step LIM
 	sqlCountMembers = `SELECT count(*) FROM {p:join_members} WHERE join_id = $1::text::uuid`
 
 	// sqlRecordToAttach locks all records of the message, that asked for and those
-	// of its step: whoever settles one of them has done so, or comes later and
+	// of its step, so a session that settles one of them has done so, or comes later and
 	// finds the new member.
 	sqlRecordToAttach = `SELECT coalesce(r.step, r.id)::text, r.waits_for IS NOT NULL, r.id = $1::text::uuid FROM {p:records} AS r WHERE r.id = ANY (ARRAY(
 	SELECT $1::text::uuid UNION
@@ -352,7 +352,7 @@ func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmi
 		}
 		// The lines before the record, as a claim has them: it passes over a record
 		// that is held here, and would hand out a later one of its key. The record
-		// before the join: whoever settles it holds it first, too.
+		// before the join, because a session that settles it takes them in this order too.
 		if err := t.run(ctx, append(locks, a.recordStep(message))...); err != nil {
 			return err
 		}
@@ -376,7 +376,7 @@ func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmi
 		return t.finish(ctx, a.attach(id)...)
 	})
 	if err == nil {
-		// A claim that met the record meanwhile has passed over it.
+		// A claim that met the record while it was locked has passed over it.
 		s.wake()
 		s.hurry(ctx, []outmill.JoinID{id})
 	}

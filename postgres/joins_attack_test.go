@@ -113,8 +113,8 @@ func (r *ring) decidedJoin() outmill.JoinID {
 }
 
 // finishInto finishes the join with a record that is a step of outer, and runs
-// meanwhile once FinishJoin has asked whether outer takes it.
-func (r *ring) finishInto(id, outer outmill.JoinID, meanwhile func()) {
+// between once FinishJoin has asked whether outer takes it.
+func (r *ring) finishInto(id, outer outmill.JoinID, between func()) {
 	r.t.Helper()
 	store, stopped := r.stopping(`WHERE join_id = j.id`)
 	finished := async(func() (storekit.FinishResult, error) {
@@ -123,7 +123,7 @@ func (r *ring) finishInto(id, outer outmill.JoinID, meanwhile func()) {
 		}})
 	})
 	stopped.wait(r.t)
-	meanwhile()
+	between()
 	stopped.open()
 	require.True(r.t, await(r.t, finished).Finished)
 	require.Equal(r.t, []string{"next"}, namesOf(r.claimFrom("next")))

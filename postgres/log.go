@@ -100,7 +100,7 @@ func (s *Store) sequenceBehind(at, read int64) error {
 
 // useLog has appends write to the log from now on, in a schema that was there.
 func (s *Store) useLog(ctx context.Context) error {
-	// Whoever may not change it need not, where it is on.
+	// A role that may not turn the log on need not, where it is on.
 	if err := s.readLanes(ctx); err != nil || s.lane() == LaneLog {
 		return err
 	}
@@ -154,7 +154,7 @@ func (s *Store) seesLog(ctx context.Context, operation string) (bool, error) {
 }
 
 // lineOf is the number of a group's line of a topic in the log. The first 16 bits are the
-// group's, so that whoever looks for all of a group's lines does not go over those of
+// group's, so that a search for all lines of a group does not go over those of
 // others.
 func lineOf(group, topic string) int64 {
 	const ofGroup = 16

@@ -92,7 +92,7 @@ func Test_in_a_log_nothing_is_lost_or_given_twice_or_out_of_order(t *testing.T) 
 			if err := r.store.TidyBatches(tidying); err != nil && tidying.Err() == nil {
 				return n, err
 			}
-			_ = storekit.Pause(tidying, 500*time.Millisecond) // each has all statements planned anew
+			_ = storekit.Pause(tidying, 500*time.Millisecond) // each has the server plan all statements again
 		}
 		return n, nil
 	})
@@ -101,7 +101,7 @@ func Test_in_a_log_nothing_is_lost_or_given_twice_or_out_of_order(t *testing.T) 
 	err = errors.Join(err, claiming.Wait())
 	stopTidying()
 	require.NoError(t, err)
-	require.NotZero(t, await(t, tidied), "the batches that are over were dropped meanwhile")
+	require.NotZero(t, await(t, tidied), "the batches that are over were dropped during the test")
 
 	for _, g := range c.groups {
 		lost, phantoms := g.missing(), g.phantoms()

@@ -313,8 +313,8 @@ func (l *logLine) reads() []step {
 	if l.order == outmill.OrderNone {
 		return []step{state, {template: sqlDueOf, args: l.ofTopic(l.Want), row: l.item}, l.logPage()}
 	}
-	// What others have in work in the log comes before the records: what moves from
-	// there to here meanwhile is seen once at least.
+	// What others have in work in the log comes before the records: a record that moves from
+	// there to here between the two looks is seen once at least.
 	steps := []step{
 		{template: sqlOthers, args: []any{l.number, owner}, row: l.other},
 		state,

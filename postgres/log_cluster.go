@@ -27,7 +27,7 @@ const (
 	sqlClusterThen = `SELECT cluster FROM {p:meta} WHERE only_row FOR UPDATE`
 
 	// Who has written to the log on this server, and is still open, has a place before
-	// past too: it is waited for, though not for long, because appends wait meanwhile.
+	// past too: it is waited for, though not for long, because appends wait as long.
 	sqlWaitShortly = `SELECT set_config('lock_timeout', '50ms', true)`
 	sqlStopAppends = `LOCK TABLE {p:log} IN SHARE MODE`
 	sqlStopClaims  = `LOCK TABLE {p:batches} IN SHARE ROW EXCLUSIVE MODE`

@@ -169,7 +169,7 @@ func Test_the_log_stays_on_whatever_an_old_snapshot_says(t *testing.T) {
 	require.NoError(t, other.Append(t.Context(), made("orders", "x", 2)...))
 	found := claimed(t, other, claimOf(outmill.NewOwnerToken(), 2, outmill.OrderNone, "orders"))
 	require.Len(t, found, 2)
-	// It reads the groups anew, as of before.
+	// It reads the groups again, as of before.
 	require.NoError(t, other.RegisterGroup(t.Context(), outmill.Registration{Group: "another"}))
 	require.NoError(t, other.Append(other.WithTx(t.Context(), old), made("orders", "y", 1)...))
 	require.NoError(t, old.Commit(t.Context()))

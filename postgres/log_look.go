@@ -68,8 +68,8 @@ FROM t LEFT JOIN LATERAL (SELECT pos, low, seen, horizon, since FROM {p:batches}
 CROSS JOIN LATERAL (SELECT {p:log_maybe_late}(t.line, last.pos, last.seen, last.horizon, last.since) AS late OFFSET 0) AS passed`
 )
 
-// bothLanes reads the log and then the records, in one round trip: what moves
-// meanwhile is found at least once, and is once in the result.
+// bothLanes reads the log and then the records, in one round trip: a record that moves
+// between the two is found at least once, and is once in the result.
 func (s *Store) bothLanes(ctx context.Context, operation string, log, records step) ([]placed, error) {
 	var found, logged []placed
 	records.row, log.row = collect(&found), nil

@@ -38,7 +38,7 @@ const (
 	sqlRetire = `INSERT INTO {p:retired} (segment, pos, xid, retired_at) SELECT $1::smallint, place, pg_current_xact_id(), clock_timestamp() FROM ` + sequenceNow + ` AS s
 ON CONFLICT DO NOTHING`
 
-	// sqlHeeded counts the snapshots that are heeded. Whoever waits for less than a second
+	// sqlHeeded counts the snapshots that are heeded. A session that has waited for less than a second
 	// may wait for the lock of the upkeep itself.
 	sqlHeeded = `WITH s AS MATERIALIZED (SELECT xid, retired_at, heed_until FROM {p:retired} WHERE segment = $1::smallint),
 old AS MATERIALIZED (SELECT coalesce(a.xact_start, s.retired_at) > clock_timestamp() - $2::bigint * interval '1 microsecond' OR s.heed_until > clock_timestamp() AS young,

@@ -44,7 +44,7 @@ const (
 )
 
 const (
-	// sqlSegments also counts large payloads, which are beside the tables.
+	// sqlSegments also counts large payloads, which PostgreSQL keeps in tables of their own.
 	sqlSegments = `SELECT pg_postmaster_start_time(), segment, statement_timestamp() - rotated_at > $1::bigint * interval '1 microsecond', statement_timestamp() - rotated_at > $2::bigint * interval '1 microsecond',
 	ARRAY(SELECT (SELECT pg_relation_size(oid) + coalesce(pg_relation_size(reltoastrelid), 0) FROM pg_class WHERE oid = segments.oid)
 		FROM (VALUES (0, {q:log_0}::regclass), (1, {q:log_1}::regclass), (2, {q:log_2}::regclass)) AS segments (nth, oid) ORDER BY nth),
@@ -182,8 +182,8 @@ func (l *segmentLook) steps(s *Store, segment int, from int64) []step {
 	}
 }
 
-// notBehind fails where lines have been read further than the sequence is: what was
-// appended meanwhile is taken for read, and would be truncated. It comes after the look
+// notBehind fails where lines have been read further than the sequence is: a record that was
+// appended since would be taken for read, and be truncated. It comes after the look
 // at the lines, because claims move them on.
 func (s *Store) notBehind(furthest *int64) step {
 	return step{template: sqlPlaceNow, row: func(scan func(...any) error) error {

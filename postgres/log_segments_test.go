@@ -174,7 +174,7 @@ func Test_upkeep_goes_from_segment_to_segment_and_gives_the_space_back(t *testin
 	ctx := t.Context()
 	owner := outmill.NewOwnerToken()
 	execute(t, store.Pool(), "UPDATE outmill.meta SET rotated_at = rotated_at - interval '1 hour'")
-	// Else it would be compressed, or be beside the table.
+	// Otherwise the server would compress it, or keep it in a table of its own.
 	for segment := range 3 {
 		execute(t, store.Pool(), fmt.Sprintf("ALTER TABLE outmill.log_%d ALTER COLUMN payload SET STORAGE PLAIN", segment))
 	}

@@ -42,7 +42,7 @@ SELECT l.pos, ` + movedID + `, l.grp, l.topic, l.key, 4, f.lease_until, l.create
 	sqlMoveHeld = moveInLine + ` FROM (SELECT $1::bigint AS line, p AS pos FROM unnest($2::bigint[]) AS p) AS f ` + ofLog
 
 	// sqlLockBatch comes before what settles records of the batch $1, $2 of the token
-	// $3: whoever ends one has its row locked, but does not change it, so that only a
+	// $3: a session that ends one has its row locked, but does not change it, so that only a
 	// statement which begins afterwards sees that it has ended.
 	sqlLockBatch = `SELECT 1 FROM {p:batches} WHERE line = $1::bigint AND n = $2::bigint AND token = $3::bigint FOR UPDATE`
 
@@ -115,7 +115,7 @@ CROSS JOIN LATERAL (SELECT * FROM {p:batches} AS b WHERE line = r.line AND n >= 
 var sqlLogBack = moveOpenOf(inWorkOfLine+` AND (b.lease_until <= statement_timestamp() OR b.n < (SELECT n `+newestBatch+`) - 256)`, `ORDER BY b.n LIMIT $2::bigint FOR UPDATE`)
 
 // moveOpenOf moves what is open of the batches b for which a condition holds, with its
-// leases, and ends them. Who has waited for a batch that an ack has ended meanwhile
+// leases, and ends them. A session that has waited for a batch that an ack has ended
 // does not see that, but finds it noted.
 func moveOpenOf(condition, lock string) string {
 	return `WITH old AS MATERIALIZED (SELECT b.line, b.n, b.token, b.owner, b.lease_until, b.done, b.positions FROM {p:batches} AS b WHERE ` + condition + ` ` + lock + `),

@@ -148,7 +148,7 @@ func (s *Store) forgetLines(ctx context.Context) (more bool, err error) {
 	}
 	for _, l := range idle {
 		// The lock comes first, and its statement is one of its own, so that the next
-		// one sees what a claim has done meanwhile.
+		// one sees what a claim has done since.
 		if err := s.writeAll(ctx, "maintain", step{template: sqlLock, args: []any{l.lock}}, step{template: sqlForgetLine, args: []any{l.number}}); err != nil {
 			return false, err
 		}

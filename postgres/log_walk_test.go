@@ -65,7 +65,7 @@ func Test_a_log_whose_sequence_was_set_back_is_neither_read_nor_truncated(t *tes
 	r.lease(r.store.Store, "a")
 	last := valueOf[int64](t, r.db, r.sql(`SELECT max(pos) FROM {batches}`))
 	execute(t, r.db, r.sql(`SELECT setval('{records_seq_seq}', 1, false)`))
-	r.append("", "meanwhile")
+	r.append("", "during")
 	// One among the records has the claim look.
 	require.NoError(t, r.store.Append(t.Context(), &outmill.Record{Topic: "orders", TimeToLive: time.Hour}))
 	var remedies []string
@@ -83,7 +83,7 @@ func Test_a_log_whose_sequence_was_set_back_is_neither_read_nor_truncated(t *tes
 		remedy, _, _ := strings.Cut(rest, ", and see")
 		remedies = append(remedies, "SELECT "+remedy)
 	}
-	require.Equal(t, 1, valueOf[int](t, r.db, r.sql(`SELECT count(*) FROM {log} WHERE message_id = 'meanwhile'`)))
+	require.Equal(t, 1, valueOf[int](t, r.db, r.sql(`SELECT count(*) FROM {log} WHERE message_id = 'during'`)))
 
 	for _, remedy := range remedies {
 		execute(t, r.db, remedy)

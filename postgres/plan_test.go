@@ -74,7 +74,7 @@ func rows() int {
 }
 
 // filled makes a database with the schema but no records, and what fills it.
-// Autovacuum would look after the statistics meanwhile. The server is the
+// Autovacuum would bring the statistics up to date during the test. The server is the
 // test's own: a transaction that is open in any database of it can keep index
 // entries from being found to be dead.
 func filled(t *testing.T) (url string, fill func(n int), admin *pgxpool.Pool) {

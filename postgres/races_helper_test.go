@@ -167,7 +167,7 @@ func namesOf(records []*outmill.Record) []string {
 	return names
 }
 
-// result is what a call returned that runs beside the test.
+// result holds the values that a call in a goroutine of its own returned.
 type result[T any] struct {
 	value T
 	err   error

@@ -312,5 +312,5 @@ func schemaError(found state) error {
 // lockOf is the number of an advisory lock of this store's schema.
 func (s *Store) lockOf(parts ...string) int64 { return s.sql.lockOf(parts...) }
 
-// lockOfTopic is held by whoever claims in order from the topic.
+// lockOfTopic is the lock that a claim in order from the topic holds.
 func (s *Store) lockOfTopic(group, topic string) int64 { return s.lockOf("topic", group, topic) }

@@ -89,7 +89,7 @@ func (h hidden) QueryContext(ctx context.Context, query string, args ...any) (*s
 	return h.tx.QueryContext(ctx, query, args...)
 }
 
-// rewriter embeds its transaction, and writes statements anew, as bun does.
+// rewriter embeds its transaction, and rewrites statements, as bun does.
 type rewriter struct{ *sql.Tx }
 
 func (r rewriter) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
@@ -140,10 +140,10 @@ func Test_handles_of_database_sql_are_transactions_too(t *testing.T) {
 		db := stdlib.OpenDBFromPool(store.Pool())
 		defer func() { require.NoError(t, db.Close()) }()
 		for name, wrap := range map[string]func(*sql.Tx) any{
-			"bare":    func(tx *sql.Tx) any { return tx },
-			"wrapped": func(tx *sql.Tx) any { return &wrapper{tx} },
-			"hidden":  func(tx *sql.Tx) any { return hidden{tx} },
-			"anew":    func(tx *sql.Tx) any { return rewriter{tx} },
+			"bare":     func(tx *sql.Tx) any { return tx },
+			"wrapped":  func(tx *sql.Tx) any { return &wrapper{tx} },
+			"hidden":   func(tx *sql.Tx) any { return hidden{tx} },
+			"rewrites": func(tx *sql.Tx) any { return rewriter{tx} },
 		} {
 			for _, commit := range []bool{false, true} {
 				tx, err := db.BeginTx(t.Context(), nil)

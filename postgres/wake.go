@@ -169,8 +169,8 @@ func (n *notices) owe(after time.Duration, topics []string) {
 	})
 }
 
-// sendNow does not wait for the disk: it would keep others from committing
-// theirs meanwhile.
+// sendNow does not wait for the disk, because it would keep others from committing
+// their notices as long.
 func (n *notices) sendNow(ctx context.Context) error {
 	topics := n.topics.Take()
 	return n.s.in(ctx, sqlRelaxed, func(ctx context.Context, t *txn) error { return t.finish(ctx, n.step(topics)) })

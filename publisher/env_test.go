@@ -60,7 +60,7 @@ func begin(t testing.TB, store *sqlite.Store) *sql.Tx {
 	return tx
 }
 
-// beginReading opens a transaction beside one that writes: SQLite has one
+// beginReading opens a transaction while another one writes: SQLite has one
 // writer at a time.
 func beginReading(t testing.TB, store *sqlite.Store) *sql.Tx {
 	t.Helper()

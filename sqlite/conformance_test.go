@@ -57,7 +57,7 @@ func newConforming(t *testing.T, options storetest.Options) outmill.Store {
 }
 
 // template is an empty database with the schema: to copy it is quicker than to
-// make it anew for each sentence.
+// make one for each sentence.
 var template = sync.OnceValue(func() []byte {
 	dir, err := os.MkdirTemp("", "outmill-sqlite-")
 	if err != nil {

@@ -15,7 +15,7 @@
 // Open sets synchronous(FULL): in WAL mode NORMAL may lose the last commits
 // when the power fails, and an outbox must not lose what was committed. It
 // costs one fsync for each commit, so append in batches where it matters. With
-// New the choice is that of whoever opened the handle.
+// New the program that opened the handle has the choice.
 //
 // # One writer at a time
 //

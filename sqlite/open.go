@@ -55,7 +55,7 @@ func Open(ctx context.Context, database string, config Config, logger watermill.
 	if source.inMemory() {
 		db.SetMaxOpenConns(1)
 	} else {
-		// A new connection runs the settings above and prepares its statements anew.
+		// A new connection runs the settings above and prepares its statements again.
 		db.SetMaxIdleConns(idleConnections)
 		db.SetConnMaxIdleTime(time.Minute)
 	}

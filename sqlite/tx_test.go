@@ -16,7 +16,7 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// orders makes a table of the user's own beside the outbox.
+// orders makes a table of the user's own in the database of the outbox.
 func orders(t *testing.T, db *sql.DB) {
 	t.Helper()
 	_, err := db.ExecContext(t.Context(), `CREATE TABLE orders (id TEXT)`)

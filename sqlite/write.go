@@ -186,11 +186,11 @@ type ownTx struct {
 }
 
 // beginImmediate returns a transaction that has the write lock, or a busy
-// error at once: whoever calls waits in a way that ends with ctx, as SQLite's
+// error at once. The caller waits in a way that ends with ctx, as SQLite's
 // own busy handler does not.
 //
 // The transaction does not end with ctx by itself: database/sql would roll it
-// back behind the back of whoever is using it.
+// back while the caller still uses it.
 func (s *Store) beginImmediate(ctx context.Context) (*ownTx, error) {
 	conn, err := s.db.Conn(ctx)
 	if err != nil {

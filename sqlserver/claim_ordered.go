@@ -13,7 +13,7 @@ import (
 
 // Claims in order of one topic are serialised by the lock of its line, so that
 // each begins after the one before has committed; what may change whether a key
-// is held shares that lock. Everything else goes on beside them. See the
+// is held shares that lock. Everything else goes on at the same time. See the
 // procedures in schema.
 
 const parkedError = "parked: an earlier record of its key went dead"
@@ -54,8 +54,8 @@ func (c *claim) newLine(tx *sql.Tx, topic string, want int, byTopic bool) *line 
 // takeByKey leases up to want records, those of each key in their order.
 //
 // Each page is read from the head of the line, after what was decided about
-// the one before has been carried out: what another transaction has put in line
-// meanwhile may come before what was seen.
+// the one before has been carried out, because another transaction may have put records in
+// line before those that were seen.
 func (c *claim) takeByKey(ctx context.Context, topic string, want int) error {
 	return c.inOrder(ctx, topic, want, false, func(ctx context.Context, l *line) error {
 		if err := l.lookAtLanes(ctx); err != nil {

@@ -84,7 +84,7 @@ func Test_the_statements_have_the_names_that_are_configured_and_no_others(t *tes
 
 func Test_stores_of_other_tables_and_schemas_do_not_touch_each_other(t *testing.T) {
 	t.Parallel()
-	// A database of its own: a new schema has the sessions of others plan anew.
+	// A database of its own: a new schema has all sessions plan their statements again.
 	db := pool(t)
 	var stores []*sqlserver.Store
 	for _, config := range []sqlserver.Config{{}, {Table: "OutboxJoin2"}, {Schema: "shop"}, {Schema: "shop", Table: "Orders_x"}} {

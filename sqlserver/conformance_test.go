@@ -77,7 +77,7 @@ func connect(t *testing.T, url string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("sqlserver", url)
 	require.NoError(t, err)
-	// Few, since each session of Babelfish compiles each procedure anew, for seconds
+	// Few, since each session of Babelfish compiles each procedure for itself, for seconds
 	// at first.
 	db.SetMaxOpenConns(8)
 	db.SetMaxIdleConns(8)
@@ -128,7 +128,7 @@ func fromShelf(t *testing.T, tables *testenv.Shelf, db *sql.DB, options storetes
 
 func conformingConfig(options storetest.Options) sqlserver.Config {
 	// Names of tables, and no schemas: a new schema has Babelfish plan statements
-	// anew, and it cannot do that with an UPDATE that has an OUTPUT.
+	// again, and it cannot do that with an UPDATE that has an OUTPUT.
 	return sqlserver.Config{
 		Table:  "T" + strings.ReplaceAll(outmill.NewWorkItemID().String(), "-", ""),
 		Retain: options.Retain, MaxPayload: maxPayload, DedupWindow: options.DedupWindow,

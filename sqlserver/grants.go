@@ -10,7 +10,7 @@ var grantsFile string
 
 // Grants returns the T-SQL that gives a role, or a user, of the database the
 // rights that the store needs: SELECT, INSERT, UPDATE and DELETE on its tables,
-// EXECUTE on its procedures and on its table types. It is for whoever made the
+// EXECUTE on its procedures and on its table types. It is for the owner of the
 // schema, once after each Ensure that brought a new version; the file grants.sql
 // has the same with the default names.
 //

@@ -235,8 +235,8 @@ func (s *Store) adopt(ctx context.Context, operation string, to routing.Registra
 }
 
 // DropGroup removes the group's registration and its records, 900 in a
-// transaction. See outmill.Inspector. What transactions append that were open
-// meanwhile remains; another call removes it.
+// transaction. See outmill.Inspector. Records of transactions that are
+// still open remain; another call removes them.
 func (s *Store) DropGroup(ctx context.Context, group string) (int, error) {
 	const operation = "drop group"
 	group = storekit.GroupOf(group)

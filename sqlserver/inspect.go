@@ -12,7 +12,7 @@ const (
 	// one that is not committed yet.
 	sqlGet = `SELECT ` + recordColumns + `, ` + blockedColumn + ` FROM [dbo].[Outbox] AS o` + notLocked + ` WHERE o.IdBytes = CONVERT(BINARY(16), @id, 1)`
 
-	// sqlGetLocked waits for whoever settles the record just then, but not for as
+	// sqlGetLocked waits for a session that settles the record just then, but not for as
 	// long as a caller's transaction may be open.
 	sqlGetLocked = atReadCommitted + `SET LOCK_TIMEOUT 250;
 SELECT ` + recordColumns + `, ` + blockedColumn + ` FROM [dbo].[Outbox] AS o WHERE o.IdBytes = CONVERT(BINARY(16), @id, 1)`

@@ -65,8 +65,8 @@ END`
 	sqlLinesOf = `SELECT DISTINCT o.GroupName, o.Topic FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN ` + recordsOfMessage + ` AS i ON i.IdBytes = o.IdBytes
     WHERE o.GroupName IS NOT NULL ORDER BY o.GroupName, o.Topic`
 
-	// sqlRecordToAttach locks all records of the message, by an update: whoever
-	// settles one of them has done so, or comes later and finds the new member.
+	// sqlRecordToAttach locks all records of the message, by an update, so a
+	// session that settles one of them has done so, or comes later and finds the new member.
 	sqlRecordToAttach = `SET NOCOUNT ON;
 UPDATE o SET Step = o.Step FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN ` + recordsOfMessage + ` AS i ON i.IdBytes = o.IdBytes;
 SELECT ISNULL(Step, IdBytes), CASE WHEN WaitsFor IS NULL THEN 0 ELSE 1 END, MessageId FROM [dbo].[Outbox] WHERE IdBytes = CONVERT(BINARY(16), @id, 1)`
@@ -377,7 +377,7 @@ func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmi
 	err := s.write(ctx, operation, func(ctx context.Context, tx *sql.Tx) error {
 		t := &joinTx{s: s, tx: tx}
 		// The lines before the record, as a claim has them. The record before the
-		// join: whoever settles it holds it first, too.
+		// join, because a session that settles it takes them in this order too.
 		if err := t.lockLinesOf(ctx, message); err != nil {
 			return err
 		}
@@ -403,7 +403,7 @@ func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmi
 		return t.attach(ctx, id, a)
 	})
 	if err == nil {
-		// A claim that met the record meanwhile has passed over it.
+		// A claim that met the record while it was locked has passed over it.
 		s.bell.Ring()
 		s.hurry(ctx, []outmill.JoinID{id})
 	}

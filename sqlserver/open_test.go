@@ -38,7 +38,7 @@ func Test_a_store_is_opened_by_its_URL(t *testing.T) {
 
 func Test_a_URL_names_the_schema_too(t *testing.T) {
 	t.Parallel()
-	// A database of its own: a new schema has the sessions of others plan anew.
+	// A database of its own: a new schema has all sessions plan their statements again.
 	db := pool(t)
 	url := withParameters(t, serverOf(t, db), "schema=shop", "ensure_schema=true")
 	store, err := outmill.Open(t.Context(), url, nil)

@@ -18,7 +18,7 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// withOrders is a store beside a table of the business.
+// withOrders is a store in a database with a table of the business.
 func withOrders(t *testing.T) (store *sqlserver.Store, orders string) {
 	t.Helper()
 	store, _ = ensured(t, sqlserver.Config{})
@@ -283,7 +283,7 @@ func Test_groups_that_register_while_a_transaction_is_open_get_its_later_records
 	t.Parallel()
 	store, table := ensured(t, sqlserver.Config{})
 	if testenv.IsBabelfish(t, store.DB()) {
-		t.Skip("skipped: Babelfish gives the table variables of all sessions the same few ids, so that an open transaction may block whoever uses one")
+		t.Skip("skipped: Babelfish gives the table variables of all sessions the same few ids, so that an open transaction may block other sessions that use one")
 	}
 	other := newStore(t, store.DB(), sqlserver.Config{Table: table})
 	require.NoError(t, store.InTx(t.Context(), func(ctx context.Context, _ *sql.Tx) error {

@@ -1,5 +1,5 @@
 // Package storetest is the contract of an outmill.Store as tests, one sentence
-// each. Whoever writes a store passes it when [Run] passes:
+// each. A store keeps the contract when [Run] passes:
 //
 //	func TestConformance(t *testing.T) {
 //		storetest.Run(t, storetest.Harness{New: …, Reopen: …, Elapse: …, Begin: …})

@@ -18,7 +18,7 @@ func joinAttachSentences() []sentence {
 		{"AttachStep of a dead record counts at once, and a requeue takes the step back", attachDead},
 		{"OBX-084 AttachStep again changes nothing, nor in a join that is full", attachTwice},
 		{"AttachStep of a step that was appended as one changes nothing", attachMember},
-		{"OBX-096 AttachStep attaches a record to joins beside those that it has", attachBeside},
+		{"OBX-096 AttachStep attaches a record to joins besides those that it has", attachBeside},
 		{"AttachStep of a record that waits for a group makes it a step", attachUnrouted},
 		{"the records of a message tell of the joins that AttachStep attached it to", attachIsTold},
 		{"AttachStep of an unknown record is ErrUnknownMessage", attachUnknown},

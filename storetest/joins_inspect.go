@@ -183,7 +183,7 @@ func deleteJoins(e *env) {
 	for _, id := range ended {
 		e.requireNoJoin(id)
 	}
-	// The same id begins anew: nothing of the old join is left.
+	// The same id begins again: nothing of the old join is left.
 	again := e.startJoin(1, func(j *storekit.Join) { j.ID = ended["completed"] })
 	require.Empty(e.t, e.steps(again))
 	e.requireCounts(again, 0, 0)

@@ -8,7 +8,7 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// joinModel is joins as the contract describes them, beside the model of the
+// joinModel is joins as the contract describes them, next to the model of the
 // queue. What a step is follows from what became of its message's records.
 type joinModel struct {
 	joins    []*modelJoin

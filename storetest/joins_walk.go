@@ -296,7 +296,7 @@ func (w *joinWalk) join(id outmill.JoinID) *modelJoin {
 	return nil
 }
 
-// appendWrongly appends a step of a join that takes none, beside a good record.
+// appendWrongly appends a step of a join that takes none, together with a good record.
 func (w *joinWalk) appendWrongly(t *rapid.T) {
 	id, want := outmill.NewJoinID(), storekit.ErrUnknownJoin
 	closed := func(j *modelJoin) bool { return !j.pending() || j.room() <= 0 }

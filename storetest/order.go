@@ -247,7 +247,7 @@ func expiredWhileHeld(e *env) {
 		require.Empty(e.t, e.claimAll(byKey))
 		end(r)
 		e.append(keyed(key, "m3")...)
-		// Acked, lest it come again in the next round when its lease is over.
+		// Acked, because otherwise it comes again in the next round when its lease is over.
 		e.ack(e.claimOne(outmill.NewOwnerToken(), "m3", byKey))
 	}
 }
@@ -305,10 +305,10 @@ func (e *env) requireBlockedUntil(owner outmill.OwnerToken, first string, policy
 		require.Empty(e.t, e.claim(outmill.NewOwnerToken(), change), "another owner")
 		e.elapse(19 * time.Minute)
 	}
-	e.append(keyed("k", "appended meanwhile")...)
+	e.append(keyed("k", "appended later")...)
 	require.Empty(e.t, e.claim(owner, change))
 	e.elapse(5 * time.Minute)
-	e.requireNames([]string{first, "m2", "appended meanwhile"}, e.claimOn(owner, change))
+	e.requireNames([]string{first, "m2", "appended later"}, e.claimOn(owner, change))
 }
 
 func retrySkips(e *env) {

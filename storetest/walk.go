@@ -24,7 +24,7 @@ func modelSentences() []sentence {
 // those behind. A store does so where there are many, which a walk never has: h.New
 // returns stores that do it sooner. It checks that handing out between such steps is
 // the same as having claimed earlier, and that Requeue, which brings a parked key back
-// in such steps, brings back all of it beside claims that park.
+// in such steps, brings back all of it while claims park.
 func WalkInSteps(t *testing.T, h Harness) {
 	for _, mode := range modes() {
 		t.Run(mode.name, func(t *testing.T) {

@@ -106,7 +106,7 @@ func (s *shop) only(t *testing.T, of string, status outmill.Status) *outmill.Rec
 
 func newOrder() *message.Message { return message.NewMessage(watermill.NewUUID(), []byte("{}")) }
 
-// stack is one middleware of Watermill's beside KeepError.
+// stack is one middleware of Watermill's together with KeepError.
 type stack struct {
 	name string
 	make func(t *testing.T, s *shop) message.HandlerMiddleware

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// world has an outbox, and an old one beside it.
+// world has an outbox, and an old one next to it.
 type world struct {
 	*testing.T
 	db    *mongo.Database

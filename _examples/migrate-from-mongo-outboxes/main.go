@@ -1,7 +1,7 @@
 // Command migrate-from-mongo-outboxes drains the collection of another outbox
 // on MongoDB into Outmill's: that of outbox-event-bus (TypeScript), or that of
 // Koan (.NET). Each document is appended and deleted in one transaction, oldest
-// first. README.md beside it tells the steps.
+// first. README.md in this directory tells the steps.
 //
 //	go run ./migrate-from-mongo-outboxes -store 'mongodb://…/shop?replicaSet=rs0' -layout outbox-event-bus
 //	go run ./migrate-from-mongo-outboxes -store 'mongodb://…/shop?replicaSet=rs0' -layout koan -database Koan

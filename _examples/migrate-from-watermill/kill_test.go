@@ -69,7 +69,7 @@ func Test_a_tool_that_is_killed_again_and_again_moves_each_message_once(t *testi
 	}
 }
 
-// writing is what writers that run meanwhile have committed.
+// writing holds the messages that writers have committed during the test.
 type writing struct {
 	enough  chan struct{}
 	finish  func()

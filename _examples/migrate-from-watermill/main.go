@@ -1,6 +1,6 @@
 // Command migrate-from-watermill moves what the tables of watermill-sql still
 // hold into an Outmill outbox in PostgreSQL, while old and new writers and
-// readers run side by side. README.md beside it tells the steps.
+// readers run side by side. README.md in this directory tells the steps.
 //
 //	go run ./migrate-from-watermill -source postgres://… -topic forwarder_topic -enveloped
 //	go run ./migrate-from-watermill -source postgres://… -topic orders -topic payments -consumer-group billing -once

@@ -49,7 +49,7 @@ type queueOffsets struct{ queueTable }
 
 // AckMessageQuery marks all rows up to the last one. What the transaction sees
 // has not changed since the select, so these are the rows of the batch, and not
-// those that were committed meanwhile with a lower offset. They are marked even
+// those that were committed since with a lower offset. They are marked even
 // where the old reader deleted them: the tool deletes nothing.
 func (q queueOffsets) AckMessageQuery(_ string, last wsql.Row, _ string) wsql.Query {
 	return wsql.Query{

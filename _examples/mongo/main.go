@@ -52,7 +52,7 @@ func run(ctx context.Context, url string, out io.Writer) (err error) {
 	db := client.Database("outmill_example_" + strings.ReplaceAll(outmill.NewWorkItemID().String(), "-", ""))
 	defer func() { err = errors.Join(err, leave(context.WithoutCancel(ctx), db)) }()
 
-	// The outbox lives beside the collections of the application and shares its
+	// The outbox lives in the database of the application and shares its
 	// client.
 	store, err := outmillmongo.New(client, outmillmongo.Config{Database: db.Name()}, nil)
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/outmill/outmill/sqlserver"
 )
 
-// database has the outbox and, beside it, the table of orders.
+// database has the outbox and the table of orders.
 type database interface {
 	outmill.Store
 	createOrders(ctx context.Context) error

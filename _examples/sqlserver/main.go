@@ -60,7 +60,7 @@ func run(ctx context.Context, url string, out io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 
-	// The outbox lives beside the tables of the application and shares its pool.
+	// The outbox lives in the database of the application and shares its pool.
 	store, err := sqlserver.New(db, sqlserver.Config{}, nil)
 	if err != nil {
 		return err

@@ -26,7 +26,7 @@ func run(ctx context.Context, db example.Database, out io.Writer) error {
 		return err
 	}
 	defer pool.Close()
-	// The outbox lives beside the tables of the application and shares its pool.
+	// The outbox lives in the database of the application and shares its pool.
 	store, err := postgres.New(pool, postgres.Config{Schema: db.Schema}, nil)
 	if err != nil {
 		return err

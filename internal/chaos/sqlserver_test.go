@@ -84,7 +84,7 @@ func (s sqlserverServer) restart(ctx context.Context) error {
 	return rows.Err()
 }
 
-// isGone tells that the session ended by itself meanwhile.
+// isGone tells that the session ended by itself.
 func isGone(err error) bool {
 	var e mssql.Error
 	return errors.As(err, &e) && (e.Number == 6106 || strings.Contains(e.Message, "not an active process"))
@@ -99,7 +99,7 @@ func connectSQLServer(ctx context.Context, databaseURL string, logger watermill.
 	if err != nil {
 		return nil, err
 	}
-	// Each session of Babelfish compiles each procedure anew.
+	// Each session of Babelfish compiles each procedure for itself.
 	store.DB().SetMaxOpenConns(8)
 	store.DB().SetMaxIdleConns(8)
 	return sqlserverDatabase{store}, nil

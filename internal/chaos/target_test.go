@@ -24,7 +24,7 @@ type target struct {
 	// duration is how long things go wrong unless the environment says otherwise.
 	duration time.Duration
 	// pause is the longest one of a writer between two transactions, and away is how
-	// long Kafka is: what gathers meanwhile is to be no more than the engine can
+	// long Kafka is: the backlog of that time is to be no more than the engine can
 	// deliver soon.
 	pause, away time.Duration
 	// deck is what goes wrong; nil is the deck of an engine with a server.
@@ -72,7 +72,7 @@ type outbox interface {
 	storekit.Joins
 }
 
-// database has an outbox and, beside it, the application's own tables: the
+// database has an outbox and the application's own tables: the
 // accounts, one for each key, whose number is that of the key's last message,
 // and the ledgers of messages and of joins.
 type database interface {

@@ -138,7 +138,7 @@ func (w *writer) transact() report {
 	return r
 }
 
-// chooseKeys returns one key or two, in their order, lest two transactions wait
+// chooseKeys returns one key or two, in their order, so that two transactions do not wait
 // for each other.
 func chooseKeys(dice *rand.Rand) []string {
 	keys := []string{keyName(dice.IntN(keyCount))}

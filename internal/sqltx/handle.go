@@ -22,8 +22,8 @@ type Handle interface {
 }
 
 // Carry returns a context that carries the transaction of tx for the store, as
-// [Resolve] finds it. It refuses nothing: what is wrong with tx is told by
-// [From], to whoever uses the context.
+// [Resolve] finds it. It refuses nothing, because
+// [From] tells the user of the context if something is wrong with tx.
 func Carry(ctx context.Context, store, tx any) context.Context {
 	found, err := Resolve(tx, Driver{})
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// Driver is what a store takes for a transaction beside database/sql's. The
+// Driver is what a store takes for a transaction besides database/sql's. The
 // zero value adds nothing.
 type Driver struct {
 	// IsTx, if set, reports whether a value is a transaction of the driver.
@@ -23,8 +23,8 @@ type Driver struct {
 // Resolve returns the transaction that tx is or wraps: *sql.Tx, *sql.Conn, the
 // driver's, or a [Handle]. A struct, or a pointer to one, wraps what it embeds and
 // what it has in exported fields, at any depth of embedding; so do bun.Tx, sqlx.Tx,
-// ent's Tx, gorm's ConnPool and the Tx of watermill-sql v4. Wrappers may write
-// statements anew, as bun does, so statements go past them; and a transaction is
+// ent's Tx, gorm's ConnPool and the Tx of watermill-sql v4. Wrappers may rewrite
+// statements, as bun does, so statements go past them; and a transaction is
 // the same one however it is wrapped.
 //
 // The result can be compared with ==. The error is an outmill.ErrInvalidTx that

@@ -85,7 +85,7 @@ func (h hidden) QueryContext(ctx context.Context, query string, args ...any) (*s
 	return h.tx.QueryContext(ctx, query, args...)
 }
 
-// bunTx embeds *sql.Tx, as bun's does, and writes the statements anew.
+// bunTx embeds *sql.Tx, as bun's does, and rewrites statements.
 type bunTx struct {
 	ctx context.Context //nolint:unused // as bun has it
 	db  *sql.DB         //nolint:unused // as bun has it

@@ -7,7 +7,7 @@ import (
 
 // Shelf has what tests have used, by name, for those to come: a set of tables,
 // which takes longer to make than most sentences of the contract take, and for
-// which each session plans its statements anew. The zero value is empty. Its
+// which each session plans its statements again. The zero value is empty. Its
 // methods may be called concurrently.
 type Shelf struct {
 	mu      sync.Mutex

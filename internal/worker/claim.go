@@ -66,7 +66,7 @@ func (w *Worker) await(ctx context.Context, next time.Time) {
 	w.wait(ctx, timer.C, w.poke, w.roomSignal, woken)
 }
 
-// assistLoop claims beside claimLoop as long as there is more than one claim
+// assistLoop claims at the same time as claimLoop, as long as there is more than one claim
 // takes, so that the database works on one while the records of the other are
 // read. Only claims without an order overlap: the records of a key would come
 // in the wrong order. Its errors claimLoop meets too, and tells of.

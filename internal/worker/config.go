@@ -9,7 +9,7 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// Config has no defaults of its own: the rooms document and set theirs.
+// Config has no defaults of its own: subscriber, forwarder and joins document and set theirs.
 type Config struct {
 	Queue  outmill.Queue
 	Logger watermill.LoggerAdapter

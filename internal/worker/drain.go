@@ -9,7 +9,7 @@ import (
 
 // Drain returns when a claim that began after the call, while nothing was in
 // flight, has found nothing: all that was due has been settled. It returns the
-// error of a claim that fails meanwhile, and ErrClosed if the worker stops. Where
+// error of a claim that fails during the drain, and ErrClosed if the worker stops. Where
 // no feed is open any more, nothing is due.
 func (w *Worker) Drain(ctx context.Context) error {
 	w.mu.Lock()

@@ -32,7 +32,7 @@ type Feed struct {
 	// running counts the items whose handling has begun.
 	running int
 	pace    pace
-	// unread: nobody takes what is offered, so one record beside those in handling is
+	// unread: nobody takes what is offered, so one record more than those in handling is
 	// enough to see when somebody does.
 	unread bool
 	// solo is a suspect that waits until it is alone in its feed, or is being

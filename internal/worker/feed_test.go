@@ -163,7 +163,7 @@ func Test_a_handling_that_outlives_its_lease_keeps_its_hand_busy(t *testing.T) {
 }
 
 // watched is a context that tells when somebody begins to wait for its end, and
-// with ends, ends between two questions, unnoticed by who waits meanwhile.
+// with ends, ends between two questions, unnoticed by those that wait.
 type watched struct {
 	context.Context
 	waits func()

@@ -51,7 +51,7 @@ func (p *pace) ended(now, started time.Time) {
 	p.endedAt = now
 }
 
-// prefetch is how many records to claim beside those that hands are free for:
+// prefetch is how many records to claim in addition to those that handlers are free for:
 // what the handlers start within the time that a record may wait. Nothing is known
 // before the first handling has ended, so nothing is claimed ahead then.
 func (p *pace) prefetch(now time.Time, hands, running, most int) int {

@@ -8,7 +8,7 @@ import (
 )
 
 // Registry knows the handlings that are under way in this instance, also after
-// their leases were lost. A record that is claimed again meanwhile is not
+// their leases were lost. A record that has been claimed again is not
 // handled a second time: the new item is the heir of the handling, and gets its
 // outcome.
 type Registry struct {

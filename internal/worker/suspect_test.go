@@ -32,7 +32,7 @@ func Test_a_suspect_is_handled_alone(t *testing.T) {
 	require.Equal(t, "killer", killer.Record.MessageID)
 	require.Nil(t, r.get(records[0]), "what was handled before is in the store")
 	r.takesNothing(w)
-	require.Zero(t, r.get(records[2]).Claims, "nothing is claimed meanwhile")
+	require.Zero(t, r.get(records[2]).Claims, "nothing else is claimed")
 
 	killer.Ack()
 	require.Equal(t, "later", r.take(w).Record.MessageID)

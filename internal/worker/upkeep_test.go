@@ -15,7 +15,7 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-func Test_a_janitors_round_ends_with_the_rooms_own(t *testing.T) {
+func Test_a_janitors_round_ends_with_the_owners_context(t *testing.T) {
 	t.Parallel()
 	for name, failure := range map[string]fault{"where the tidying went well": nil, "also where it failed": away} {
 		t.Run("round, "+name, func(t *testing.T) {

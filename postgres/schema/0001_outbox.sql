@@ -182,8 +182,8 @@ CREATE INDEX {i:joins_status} ON {p:joins} (status, id);
 CREATE INDEX {i:joins_finished} ON {p:joins} (finished_at) WHERE finished_at IS NOT NULL;
 
 -- The steps of joins. A step is one message: open counts its records that are
--- still to be settled, acked and dead the others. Whoever changes a member holds
--- the row of its join, except who inserts it together with its message.
+-- still to be settled, acked and dead the others. A change of a member holds
+-- the row of its join, except an insert together with its message.
 CREATE TABLE {p:join_members} (
     join_id  uuid    NOT NULL,
     step     uuid    NOT NULL,

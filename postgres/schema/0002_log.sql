@@ -12,7 +12,7 @@ ALTER TABLE {p:meta}
 
 -- One row for each message and group, written once and never changed. pos is of
 -- the same sequence as seq of the records, so that a record which moves there
--- keeps its place. xid comes before pos: whoever has a place has a number already.
+-- keeps its place. xid comes before pos, so a transaction that has a place has a number already.
 -- line stands for the group and the topic.
 CREATE TABLE {p:log} (
     xid            xid8        NOT NULL DEFAULT pg_current_xact_id(),
@@ -126,10 +126,10 @@ CREATE FUNCTION {p:log_in_work}(bigint DEFAULT '-9223372036854775808'::bigint, b
 $outmill$;
 
 -- Drops the batches that are over, but for the newest of each line, of which it keeps
--- how far the line was read, and returns the size of what stays. Whoever waits for the
--- lock meanwhile has a newer snapshot afterwards. It returns -1 where somebody has
--- locked the tables, or waits for this transaction too, and -2 where more would stay than $1 lines or $2 places: whoever
--- waits would wait for that to be written.
+-- how far the line was read, and returns the size of what stays. A session that waits
+-- for the lock has a newer snapshot afterwards. It returns -1 where somebody has
+-- locked the tables, or waits for this transaction too, and -2 where more would stay than $1 lines or $2 places,
+-- because sessions that wait for the lock would wait for that to be written.
 CREATE FUNCTION {p:log_tidy}(integer, integer) RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '20ms' AS $outmill$
 DECLARE
     kept {p:batches}[];
@@ -286,8 +286,8 @@ END
 $outmill$;
 
 -- Keeps everybody from writing to the segment $1 until the transaction ends, or returns
--- false where somebody else has it for longer than claims take: others wait behind
--- whoever waits. Whoever reads it goes on.
+-- false where another session holds it for longer than claims take, because others would
+-- queue behind this one. Readers go on.
 CREATE FUNCTION {p:log_stop_writing}(text) RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '20ms' AS $outmill$
 BEGIN
     EXECUTE 'LOCK TABLE ' || $1::regclass || ' IN SHARE MODE';
@@ -308,7 +308,7 @@ EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
 END
 $outmill$;
 
--- Ends a statement whose records have moved meanwhile.
+-- Ends a statement whose records have moved since it began.
 CREATE FUNCTION {p:log_moved}() RETURNS text LANGUAGE plpgsql AS $outmill$
 BEGIN
     RAISE EXCEPTION 'records have moved from the log' USING ERRCODE = 'OM001';
@@ -317,7 +317,7 @@ $outmill$;
 
 -- Whether a transaction that was open for long is finished since the batch, the newest
 -- of a line. A claim notes it, so that not each look goes over all that was written
--- meanwhile.
+-- while it was open.
 CREATE FUNCTION {p:log_stale}({p:batches}) RETURNS boolean LANGUAGE sql STABLE AS $outmill$
     SELECT EXISTS (SELECT 1 FROM ROWS FROM (pg_snapshot_xip($1.seen), unnest($1.since)) AS p (xid, from_pos)
         WHERE p.xid IS NOT NULL AND $1.pos - p.from_pos > 10000 AND pg_visible_in_snapshot(p.xid, (SELECT pg_current_snapshot())))
@@ -479,7 +479,7 @@ CREATE FUNCTION {p:new_id}() RETURNS uuid LANGUAGE sql VOLATILE AS $outmill$
     SELECT encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid()) PLACING substr(int8send(floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint), 3) FROM 1 FOR 6), 52, 1), 53, 1), 'hex')::uuid
 $outmill$;
 
--- Appends messages for whoever has a transaction and no connection to lend, such as
+-- Appends messages for a caller that has a transaction and no connection to lend, such as
 -- watermill-sql's Publisher: see postgres.Appender, which makes the arguments and has
 -- checked them. It is what Store.Append does, in the caller's transaction and snapshot,
 -- and returns how many messages had no dedup key that was seen before. It has the

@@ -7,7 +7,7 @@ CREATE TABLE {p:meta} (
 );
 
 -- One row for each message and group. Times are microseconds since 1970.
--- What is small comes first: whoever looks at a row need not read its payload.
+-- Small columns come first, so that a look at a row need not read its payload.
 CREATE TABLE {p:records} (
     seq            INTEGER PRIMARY KEY AUTOINCREMENT, -- the order of the appends
     id             TEXT    NOT NULL UNIQUE,

@@ -16,7 +16,7 @@ import (
 const dropWithin = 15 * time.Second
 
 // Database is a schema of the example's own in a PostgreSQL database, so that it
-// runs beside whatever else is there, any number of times.
+// runs on a server with other databases, any number of times.
 type Database struct {
 	// URL connects to the database, with Schema as the search path.
 	URL string

@@ -1,5 +1,5 @@
 // Package kafkaengine finds an Apache Kafka broker for tests, or downloads and
-// starts one. It is for internal/testenv and for the program engines beside it.
+// starts one. It is for internal/testenv and for the program engines next to it.
 package kafkaengine
 
 import (

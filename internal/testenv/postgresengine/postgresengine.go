@@ -1,6 +1,6 @@
 // Package postgresengine finds a PostgreSQL server for tests, or starts one on
 // loopback, and PgBouncer in front of it. It is for internal/testenv and for
-// the program engines beside it.
+// the program engines next to it.
 package postgresengine
 
 import (

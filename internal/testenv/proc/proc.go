@@ -1,5 +1,5 @@
 // Package proc reads what the processes of engines leave behind: their ids and
-// the end of what they print. It is for the packages beside it.
+// the end of what they print. It is for the packages next to it.
 package proc
 
 import (

@@ -235,8 +235,8 @@ CREATE INDEX [IX_OutboxJoin_Finished] ON [dbo].[OutboxJoin] (FinishedUtc) WHERE 
 GO
 
 -- The steps of joins. A step is one message: OpenRecords counts its records that
--- are still to be settled, AckedRecords and DeadRecords the others. Whoever
--- changes a member holds the row of its join, except who inserts it together
+-- are still to be settled, AckedRecords and DeadRecords the others. A
+-- change of a member holds the row of its join, except an insert together
 -- with its message.
 CREATE TABLE [dbo].[OutboxJoinMember] (
     JoinIdBytes     BINARY(16) NOT NULL,
@@ -256,7 +256,7 @@ GO
 CREATE INDEX [IX_OutboxJoinMember_Step] ON [dbo].[OutboxJoinMember] (Step);
 GO
 
--- Members are counted by it: whoever changes one has no lock on it.
+-- Members are counted by this index. A change of a member holds no lock on it.
 CREATE INDEX [IX_OutboxJoinMember_Join] ON [dbo].[OutboxJoinMember] (JoinIdBytes);
 GO
 

@@ -3,7 +3,7 @@ SET QUOTED_IDENTIFIER ON;
 GO
 
 -- Locks the line of a group and a topic until the transaction ends. A claim in
--- order has it alone; whoever gives back, or takes away, records that may hold
+-- order has it alone. A transaction that gives back, or takes away, records that may hold
 -- their key, or puts some in line that are not new, shares it. So a claim sees
 -- the state of a key as of one moment, whatever the isolation of the database.
 -- Who only takes a record out of the way need not have it.
@@ -33,7 +33,7 @@ BEGIN
 END
 GO
 
--- Shares the lines of records, in one order whoever does.
+-- Shares the lines of records, in one order, so that two callers never wait for each other.
 CREATE PROCEDURE [dbo].[Outbox_ShareLines]
     @Ids [dbo].[OutboxId] READONLY
 AS
