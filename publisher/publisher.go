@@ -100,11 +100,11 @@ func (p *Publisher) publish(base context.Context, topic string, messages []*mess
 	if err := storekit.CheckTopic(topic); err != nil {
 		return fmt.Errorf("outmill: publish: %w", err)
 	}
-	records, err := p.append(base, topic, messages)
+	appended, err := p.append(base, topic, messages)
 	if err != nil {
 		return fmt.Errorf("outmill: publish to %q: %w", topic, err)
 	}
-	p.report(topic, messages, records)
+	p.report(topic, messages, appended)
 	return nil
 }
 
@@ -116,7 +116,7 @@ func (p *Publisher) append(base context.Context, topic string, messages []*messa
 	if len(messages) == 0 {
 		return nil, nil
 	}
-	records, err := p.records(base, topic, messages)
+	appended, err := p.records(base, topic, messages)
 	if err != nil {
 		return nil, err
 	}
@@ -126,19 +126,19 @@ func (p *Publisher) append(base context.Context, topic string, messages []*messa
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(txCtx), p.cfg.PublishTimeout)
 	defer cancel()
-	err = p.writer.Append(ctx, records...)
+	err = p.writer.Append(ctx, appended...)
 	if err != nil && ctx.Err() != nil {
 		err = fmt.Errorf("not done within publisher.Config.PublishTimeout (%s): %w", p.cfg.PublishTimeout, err)
 	}
-	return records, err
+	return appended, err
 }
 
 // report tells of the messages that were left out.
-func (p *Publisher) report(topic string, messages []*message.Message, records []*outmill.Record) {
+func (p *Publisher) report(topic string, messages []*message.Message, appended []*outmill.Record) {
 	if p.cfg.OnDuplicate == nil {
 		return
 	}
-	for i, rec := range records {
+	for i, rec := range appended {
 		if rec.Duplicate {
 			p.cfg.OnDuplicate(topic, messages[i])
 		}

@@ -37,9 +37,9 @@ func newWorld(t *testing.T) *world {
 	return newWorldAt(t, testenv.PostgresDatabase(t))
 }
 
-func newWorldAt(t *testing.T, url string) *world {
+func newWorldAt(t *testing.T, address string) *world {
 	t.Helper()
-	w := &world{url: url}
+	w := &world{url: address}
 	var err error
 	w.db, err = openSource(w.url)
 	require.NoError(t, err)

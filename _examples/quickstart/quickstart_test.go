@@ -34,13 +34,13 @@ func TestTheQuickstartLosesNothingAndShowsNothingThatRolledBack(t *testing.T) {
 
 func TestTheQuickstartLosesNothingOnPostgreSQL(t *testing.T) {
 	t.Parallel()
-	url := testenv.PostgresDatabase(t)
-	losesNothing(t, options{store: url})
+	storeURL := testenv.PostgresDatabase(t)
+	losesNothing(t, options{store: storeURL})
 	// The store is kept, so a second run meets what the first has left.
-	losesNothing(t, options{store: url})
-	nobodyReads(t, url)
-	requireCount(t, url, 2*520, `SELECT count(*) FROM quickstart_orders`)
-	requireCount(t, url, 0, `SELECT count(*) FROM outmill.records`)
+	losesNothing(t, options{store: storeURL})
+	nobodyReads(t, storeURL)
+	requireCount(t, storeURL, 2*520, `SELECT count(*) FROM quickstart_orders`)
+	requireCount(t, storeURL, 0, `SELECT count(*) FROM outmill.records`)
 }
 
 func TestTheQuickstartLosesNothingOnMongoDB(t *testing.T) {
@@ -123,9 +123,9 @@ func losesNothing(t *testing.T, opts options) {
 
 // nobodyReads checks that a kept store has no groups left, for which messages
 // would pile up.
-func nobodyReads(t *testing.T, url string) {
+func nobodyReads(t *testing.T, storeURL string) {
 	t.Helper()
-	store, err := outmill.Open(t.Context(), url, nil)
+	store, err := outmill.Open(t.Context(), storeURL, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,9 +136,9 @@ func nobodyReads(t *testing.T, url string) {
 	}
 }
 
-func requireCount(t *testing.T, url string, want int, query string) {
+func requireCount(t *testing.T, storeURL string, want int, query string) {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), url)
+	conn, err := pgx.Connect(t.Context(), storeURL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,8 +151,8 @@ func requireCount(t *testing.T, url string, want int, query string) {
 
 func TestAnInterruptedQuickstartEndsAndLeavesNoReaders(t *testing.T) {
 	t.Parallel()
-	url := testenv.PostgresDatabase(t)
-	store, err := postgres.Open(t.Context(), url, postgres.Config{}, nil)
+	storeURL := testenv.PostgresDatabase(t)
+	store, err := postgres.Open(t.Context(), storeURL, postgres.Config{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,10 +163,10 @@ func TestAnInterruptedQuickstartEndsAndLeavesNoReaders(t *testing.T) {
 		defer interrupt()
 		waitForOrders(ctx, store)
 	}()
-	if _, err := run(ctx, options{orders: 1_000_000, store: url}); !errors.Is(err, errInterrupted) {
+	if _, err := run(ctx, options{orders: 1_000_000, store: storeURL}); !errors.Is(err, errInterrupted) {
 		t.Fatalf("got %v, want %v", err, errInterrupted)
 	}
-	nobodyReads(t, url)
+	nobodyReads(t, storeURL)
 }
 
 func TestPipesThatCannotStartSaySo(t *testing.T) {

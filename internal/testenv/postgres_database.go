@@ -90,8 +90,8 @@ func dropSchema(tb testing.TB, serverURL, name string) {
 	}
 }
 
-func execute(ctx context.Context, url, statement string) error {
-	conn, err := pgx.Connect(ctx, url)
+func execute(ctx context.Context, address, statement string) error {
+	conn, err := pgx.Connect(ctx, address)
 	if err != nil {
 		return err
 	}

@@ -20,9 +20,9 @@ import (
 	"github.com/outmill/outmill/internal/testenv/postgresengine"
 )
 
-func connect(t *testing.T, url string) *pgx.Conn {
+func connect(t *testing.T, address string) *pgx.Conn {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), url)
+	conn, err := pgx.Connect(t.Context(), address)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close(context.Background()) })
 	return conn

@@ -153,10 +153,10 @@ func throughPort(databaseURL string, port int) string {
 	return u.String()
 }
 
-func ping(ctx context.Context, url string) error {
+func ping(ctx context.Context, address string) error {
 	ctx, cancel := context.WithTimeout(ctx, answersWithin)
 	defer cancel()
-	conn, err := pgx.Connect(ctx, url)
+	conn, err := pgx.Connect(ctx, address)
 	if err != nil {
 		return err
 	}
