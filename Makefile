@@ -28,7 +28,7 @@ flaky: ## run the tests 20 times under the race detector: a flaky test is a bug
 
 .PHONY: stress
 stress: ## run Watermill's stress suite on every store
-	go test -tags stress -run stress -timeout 60m ./subscriber
+	go test -tags stress -run stress -timeout 60m ./internal/allstores
 
 .PHONY: chaos
 chaos: ## kill and stop processes, cut connections, restart engines for two minutes each on PostgreSQL (both lanes) and MongoDB, and count what was lost

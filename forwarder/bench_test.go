@@ -11,7 +11,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/forwarder"
-	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/kafkatest"
 	"github.com/outmill/outmill/sqlite"
 	"github.com/outmill/outmill/storekit"
 )
@@ -48,19 +48,19 @@ func BenchmarkDrain(b *testing.B) {
 		run("nowhere, unordered", unordered, func(*testing.B) (message.Publisher, string) { return discard{}, "orders" })
 		run("nowhere, one by one", cfg, func(*testing.B) (message.Publisher, string) { return oneByOne{discard{}}, "orders" })
 		run("fake Kafka", cfg, func(b *testing.B) (message.Publisher, string) {
-			return toKafka(b, testenv.KafkaWithoutAutoTopics(b).Addrs, ours)
+			return toKafka(b, kafkatest.FakeWithoutAutoTopics(b).Addrs, ours)
 		})
 		run("real Kafka", cfg, func(b *testing.B) (message.Publisher, string) {
-			return toKafka(b, testenv.RealKafka(b), ours)
+			return toKafka(b, kafkatest.Real(b), ours)
 		})
 		run("real Kafka by watermill-kafka in 64 lanes", cfg, func(b *testing.B) (message.Publisher, string) {
-			return toKafka(b, testenv.RealKafka(b), watermills)
+			return toKafka(b, kafkatest.Real(b), watermills)
 		})
 	}
 }
 
 func toKafka(b *testing.B, brokers []string, connect func(tb testing.TB, brokers []string) message.Publisher) (message.Publisher, string) {
-	return connect(b, brokers), testenv.CreateTopic(b, brokers, 4)
+	return connect(b, brokers), kafkatest.CreateTopic(b, brokers, 4)
 }
 
 func drain(b *testing.B, cfg forwarder.Config, connect func(b *testing.B) (message.Publisher, string)) {

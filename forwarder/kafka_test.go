@@ -17,7 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/kafkatest"
 	"github.com/outmill/outmill/kafka"
 )
 
@@ -74,7 +74,7 @@ func uuidOf(r *kgo.Record) string {
 func inKafka(tb testing.TB, brokers []string, topic string) (ids []string, byKey map[string][]string) {
 	tb.Helper()
 	byKey = map[string][]string{}
-	for _, r := range testenv.ReadAll(tb, brokers, topic) {
+	for _, r := range kafkatest.ReadAll(tb, brokers, topic) {
 		id, key := uuidOf(r), string(r.Key)
 		ids = append(ids, id)
 		if !slices.Contains(byKey[key], id) {
@@ -87,8 +87,8 @@ func inKafka(tb testing.TB, brokers []string, topic string) (ids []string, byKey
 func Test_everything_is_in_Kafka_once_and_in_the_order_of_its_keys(t *testing.T) {
 	t.Parallel()
 	eachPublisher(t, func(t *testing.T, connect func(tb testing.TB, brokers []string) message.Publisher) {
-		testenv.EachKafka(t, func(t *testing.T, brokers []string) {
-			topic := testenv.CreateTopic(t, brokers, 4)
+		kafkatest.Each(t, func(t *testing.T, brokers []string) {
+			topic := kafkatest.CreateTopic(t, brokers, 4)
 			store := newStore(t)
 			register(t, store)
 			keys := []string{"a", "b", "c", "d"}
@@ -146,7 +146,7 @@ func Test_a_Kafka_that_goes_away_and_comes_back_costs_nothing_but_time(t *testin
 	eachPublisher(t, func(t *testing.T, connect func(tb testing.TB, brokers []string) message.Publisher) {
 		broker := newRestartable(t)
 		brokers := broker.addrs()
-		topic := testenv.CreateTopic(t, brokers, 2)
+		topic := kafkatest.CreateTopic(t, brokers, 2)
 		store := newStore(t)
 		register(t, store)
 		l := newLogs()
@@ -186,9 +186,9 @@ func Test_a_Kafka_that_goes_away_and_comes_back_costs_nothing_but_time(t *testin
 
 func Test_a_topic_that_Kafka_does_not_have_is_held_until_it_has(t *testing.T) {
 	t.Parallel()
-	brokers := testenv.KafkaWithoutAutoTopics(t).Addrs
-	there := testenv.CreateTopic(t, brokers, 1)
-	missing := testenv.Topic(t)
+	brokers := kafkatest.FakeWithoutAutoTopics(t).Addrs
+	there := kafkatest.CreateTopic(t, brokers, 1)
+	missing := kafkatest.Topic(t)
 	store := newStore(t)
 	register(t, store)
 	add(t, store, recs(missing, "a", 50)...)
@@ -201,7 +201,7 @@ func Test_a_topic_that_Kafka_does_not_have_is_held_until_it_has(t *testing.T) {
 	require.Eventually(t, func() bool { return len(list(t, store, "")) == 50 }, patience, tick)
 	require.Contains(t, l.waitFor(t, "it is held"), missing)
 	requireUntouched(t, store)
-	testenv.CreateTopicNamed(t, brokers, missing, 1)
+	kafkatest.CreateTopicNamed(t, brokers, missing, 1)
 	requireEmpty(t, store)
 	_, byKey := inKafka(t, brokers, missing)
 	require.Equal(t, namesOf(missing, "a", 50), byKey["a"])
@@ -209,8 +209,8 @@ func Test_a_topic_that_Kafka_does_not_have_is_held_until_it_has(t *testing.T) {
 
 func Test_a_topic_name_that_Kafka_never_allows_makes_its_record_dead_and_holds_nothing(t *testing.T) {
 	t.Parallel()
-	brokers := testenv.KafkaWithoutAutoTopics(t).Addrs
-	topic := testenv.CreateTopic(t, brokers, 1)
+	brokers := kafkatest.FakeWithoutAutoTopics(t).Addrs
+	topic := kafkatest.CreateTopic(t, brokers, 1)
 	const bad = `o'rd"ers`
 	store := newStore(t)
 	register(t, store)
@@ -236,8 +236,8 @@ func Test_a_topic_name_that_Kafka_never_allows_makes_its_record_dead_and_holds_n
 
 func Test_a_message_that_is_too_large_for_Kafka_goes_dead_alone(t *testing.T) {
 	t.Parallel()
-	brokers := testenv.KafkaWithoutAutoTopics(t).Addrs
-	topic := testenv.CreateTopic(t, brokers, 1)
+	brokers := kafkatest.FakeWithoutAutoTopics(t).Addrs
+	topic := kafkatest.CreateTopic(t, brokers, 1)
 	store := newStore(t)
 	register(t, store)
 	records := recs(topic, "a", 20)
@@ -255,8 +255,8 @@ func Test_a_message_that_is_too_large_for_Kafka_goes_dead_alone(t *testing.T) {
 func Test_a_Kafka_that_refuses_some_requests_costs_no_attempt(t *testing.T) {
 	t.Parallel()
 	eachPublisher(t, func(t *testing.T, connect func(tb testing.TB, brokers []string) message.Publisher) {
-		broker := testenv.KafkaWithoutAutoTopics(t)
-		topic := testenv.CreateTopic(t, broker.Addrs, 2)
+		broker := kafkatest.FakeWithoutAutoTopics(t)
+		topic := kafkatest.CreateTopic(t, broker.Addrs, 2)
 		var requests atomic.Int64
 		broker.Cluster.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
 			broker.Cluster.KeepControl()

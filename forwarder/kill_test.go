@@ -20,7 +20,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/forwarder"
-	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/kafkatest"
 	"github.com/outmill/outmill/kafka"
 	"github.com/outmill/outmill/sqlite"
 )
@@ -72,8 +72,8 @@ func killable() forwarder.Config {
 
 func Test_a_forwarder_that_is_killed_again_and_again_loses_nothing(t *testing.T) {
 	t.Parallel()
-	brokers := testenv.KafkaWithoutAutoTopics(t).Addrs
-	topic := testenv.CreateTopic(t, brokers, 3)
+	brokers := kafkatest.FakeWithoutAutoTopics(t).Addrs
+	topic := kafkatest.CreateTopic(t, brokers, 3)
 	file := filepath.Join(t.TempDir(), "outbox.db")
 	store := openStore(t, file, sqlite.Config{})
 	register(t, store)

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/kafkatest"
 	"github.com/outmill/outmill/kafka"
 	"github.com/outmill/outmill/storekit"
 )
@@ -150,8 +150,8 @@ func benchPublisher(b *testing.B, config kafka.Config, size, callers int) {
 }
 
 func benchTopic(b *testing.B) (brokers []string, topic string) {
-	brokers = testenv.RealKafka(b)
-	return brokers, testenv.CreateTopic(b, brokers, benchPartitions)
+	brokers = kafkatest.Real(b)
+	return brokers, kafkatest.CreateTopic(b, brokers, benchPartitions)
 }
 
 // perMessage runs the iterations and reports messages per second.

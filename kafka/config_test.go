@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/kafkatest"
 	"github.com/outmill/outmill/kafka"
 )
 
@@ -83,10 +83,10 @@ func Test_a_publisher_that_nobody_made_returns_an_error(t *testing.T) {
 func Test_the_clients_own_log_goes_to_the_logger(t *testing.T) {
 	t.Parallel()
 	logger := watermill.NewCaptureLogger()
-	brokers := testenv.Kafka(t).Addrs
+	brokers := kafkatest.Fake(t).Addrs
 	pub, err := kafka.NewPublisher(wkafka.PublisherConfig{Brokers: brokers}, kafka.Config{}, logger)
 	require.NoError(t, err)
-	require.NoError(t, pub.Publish(testenv.Topic(t), newMessage("the payload")))
+	require.NoError(t, pub.Publish(kafkatest.Topic(t), newMessage("the payload")))
 	require.NoError(t, pub.Close())
 	var log logText
 	logger.PrintCaptured(&log)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kfake"
 
-	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/kafkatest"
 )
 
 // gate stands before a broker. While it is shut, requests wait in front of it.
@@ -72,7 +72,7 @@ func (c gatedConn) Read(p []byte) (int, error) {
 }
 
 // gatedKafka starts a fake Kafka with a gate before each of its brokers.
-func gatedKafka(t *testing.T, nodes int, opts ...kfake.Opt) (testenv.Broker, []*gate) {
+func gatedKafka(t *testing.T, nodes int, opts ...kfake.Opt) (kafkatest.Broker, []*gate) {
 	t.Helper()
 	var gates []*gate
 	listen := func(network, address string) (net.Listener, error) {
@@ -80,6 +80,6 @@ func gatedKafka(t *testing.T, nodes int, opts ...kfake.Opt) (testenv.Broker, []*
 		gates = append(gates, newGate())
 		return gatedListener{l, gates[len(gates)-1]}, err
 	}
-	broker := testenv.KafkaWithoutAutoTopics(t, append(opts, kfake.NumBrokers(nodes), kfake.ListenFn(listen))...)
+	broker := kafkatest.FakeWithoutAutoTopics(t, append(opts, kfake.NumBrokers(nodes), kfake.ListenFn(listen))...)
 	return broker, gates
 }

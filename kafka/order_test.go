@@ -19,7 +19,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/kafkatest"
 	"github.com/outmill/outmill/kafka"
 	"github.com/outmill/outmill/storekit"
 )
@@ -44,7 +44,7 @@ func Test_when_a_message_fails_the_later_ones_of_its_key_fail_with_it(t *testing
 // failsTogether publishes in one call, makes one request fail, and compares
 // what the call says with what has arrived.
 func failsTogether(t *testing.T, config kafka.Config, messages, request int, failure *kerr.Error) {
-	broker := testenv.KafkaWithoutAutoTopics(t, kfake.SeedTopics(2, "topic"))
+	broker := kafkatest.FakeWithoutAutoTopics(t, kfake.SeedTopics(2, "topic"))
 	pub := newPublisher(t, broker.Addrs, config)
 	require.NoError(t, pub.Publish("topic", keyedMessage("another key", "x")))
 	var requests atomic.Int64
@@ -70,7 +70,7 @@ func failsTogether(t *testing.T, config kafka.Config, messages, request int, fai
 		}
 	}
 	arrived := map[string][]string{}
-	for _, r := range testenv.ReadAll(t, broker.Addrs, "topic") {
+	for _, r := range kafkatest.ReadAll(t, broker.Addrs, "topic") {
 		arrived[string(r.Key)] = append(arrived[string(r.Key)], string(r.Value))
 	}
 	require.Equal(t, want, arrived)
@@ -108,7 +108,7 @@ func Test_keys_keep_their_order_through_failures_and_retries(t *testing.T) {
 			left = retried(rt, left, pub.PublishBatch(t.Context(), left), dead)
 		}
 		arrived := map[string][]string{}
-		for _, r := range testenv.ReadAll(t, cluster.ListenAddrs(), "topic") {
+		for _, r := range kafkatest.ReadAll(t, cluster.ListenAddrs(), "topic") {
 			arrived[string(r.Key)] = append(arrived[string(r.Key)], string(r.Value))
 		}
 		for key := range min(keys, count) {

@@ -20,8 +20,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/kafkaengine"
+	"github.com/outmill/outmill/internal/testenv/kafkatest"
 	"github.com/outmill/outmill/kafka"
 )
 
@@ -64,7 +64,7 @@ func Test_a_broker_that_goes_away_and_comes_back_needs_no_new_publisher(t *testi
 // outage takes the broker away and brings it back.
 func outage(t *testing.T, addr string, broker restarter) {
 	brokers := []string{addr}
-	topic := testenv.CreateTopic(t, brokers, 2)
+	topic := kafkatest.CreateTopic(t, brokers, 2)
 	pub := newPublisher(t, brokers, kafka.Config{DeliveryTimeout: 2 * time.Second})
 	require.NoError(t, pub.Ping(t.Context()))
 	require.NoError(t, pub.Publish(topic, numbered(10)...))
@@ -83,7 +83,7 @@ func outage(t *testing.T, addr string, broker restarter) {
 	broker.start(t)
 	require.NoError(t, pub.Publish(topic, numbered(10)...))
 	require.NoError(t, pub.Ping(t.Context()))
-	require.Len(t, testenv.ReadAll(t, brokers, topic), 20)
+	require.Len(t, kafkatest.ReadAll(t, brokers, topic), 20)
 }
 
 type restarter struct{ stop, start func(*testing.T) }
@@ -110,7 +110,7 @@ func restartableFake(t *testing.T) (string, restarter) {
 // Starting a broker is expensive: these share one, one after the other.
 func Test_with_a_real_Kafka_of_its_own(t *testing.T) {
 	t.Parallel()
-	engine := testenv.OwnKafka(t)
+	engine := kafkatest.Own(t)
 	t.Run("a publisher authenticates over TLS, with each mechanism", func(t *testing.T) { authenticates(t, engine) })
 	t.Run("what a hung broker may still deliver comes before what is sent later", func(t *testing.T) { hangs(t, engine) })
 	t.Run("a broker that is killed and comes back needs no new publisher", func(t *testing.T) {
@@ -141,7 +141,7 @@ func hangs(t *testing.T, engine *kafkaengine.Engine) {
 		t.Skip("skipped: only Linux tells when a process has stopped (/proc)")
 	}
 	brokers := []string{engine.Addr}
-	topic := testenv.CreateTopic(t, brokers, 1)
+	topic := kafkatest.CreateTopic(t, brokers, 1)
 	pub := newPublisher(t, brokers, kafka.Config{DeliveryTimeout: time.Second})
 	require.NoError(t, pub.Publish(topic, keyedMessage("k", "0")))
 	process, err := engine.Process()
@@ -159,7 +159,7 @@ func hangs(t *testing.T, engine *kafkaengine.Engine) {
 		require.NoError(t, pub.Publish(topic, keyedMessage("k", fmt.Sprint(next+1))))
 		next += 2
 	}
-	requireOrder(t, payloads(testenv.ReadAll(t, brokers, topic)), next)
+	requireOrder(t, payloads(kafkatest.ReadAll(t, brokers, topic)), next)
 }
 
 // stop returns when none of the process's threads runs any more.
@@ -224,12 +224,12 @@ func Test_a_call_returns_soon_after_its_context_ends_and_says_what_it_does_not_k
 	require.ErrorContains(t, failed.Err, "not sent")
 	open()
 	require.NoError(t, pub.Publish("slow", newMessage("3")))
-	require.Equal(t, []string{"0", "1", "3"}, payloads(testenv.ReadAll(t, broker.Addrs, "slow")))
+	require.Equal(t, []string{"0", "1", "3"}, payloads(kafkatest.ReadAll(t, broker.Addrs, "slow")))
 }
 
 func Test_a_call_whose_context_has_ended_sends_nothing(t *testing.T) {
 	t.Parallel()
-	broker := testenv.KafkaWithoutAutoTopics(t, kfake.SeedTopics(1, "topic"))
+	broker := kafkatest.FakeWithoutAutoTopics(t, kfake.SeedTopics(1, "topic"))
 	pub := newPublisher(t, broker.Addrs, kafka.Config{})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -239,12 +239,12 @@ func Test_a_call_whose_context_has_ended_sends_nothing(t *testing.T) {
 		require.ErrorContains(t, failed.Err, "not sent")
 		require.NoError(t, pub.Publish("topic", newMessage("y")))
 	}
-	require.Equal(t, []string{"y", "y"}, payloads(testenv.ReadAll(t, broker.Addrs, "topic")))
+	require.Equal(t, []string{"y", "y"}, payloads(kafkatest.ReadAll(t, broker.Addrs, "topic")))
 }
 
 func Test_a_publisher_that_was_refused_a_producer_id_works_once_it_gets_one(t *testing.T) {
 	t.Parallel()
-	broker := testenv.KafkaWithoutAutoTopics(t, kfake.SeedTopics(1, "topic"))
+	broker := kafkatest.FakeWithoutAutoTopics(t, kfake.SeedTopics(1, "topic"))
 	refused := broker.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, TopLevel: true, Err: kerr.ClusterAuthorizationFailed, Count: -1})
 	pub := newPublisher(t, broker.Addrs, kafka.Config{})
 	for range 2 {
@@ -255,7 +255,7 @@ func Test_a_publisher_that_was_refused_a_producer_id_works_once_it_gets_one(t *t
 	}
 	refused.Remove()
 	require.Eventually(t, func() bool { return pub.Publish("topic", newMessage("y")) == nil }, soon, time.Millisecond)
-	require.Equal(t, []string{"y"}, payloads(testenv.ReadAll(t, broker.Addrs, "topic")))
+	require.Equal(t, []string{"y"}, payloads(kafkatest.ReadAll(t, broker.Addrs, "topic")))
 }
 
 func Test_close_is_bounded_while_the_broker_is_away(t *testing.T) {

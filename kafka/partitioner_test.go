@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/kafkatest"
 	"github.com/outmill/outmill/kafka"
 )
 
@@ -26,8 +26,8 @@ func Test_a_key_goes_where_saramas_default_partitioner_puts_it(t *testing.T) {
 
 func Test_sarama_and_this_publisher_put_the_same_keys_into_the_same_partitions(t *testing.T) {
 	t.Parallel()
-	testenv.EachKafka(t, func(t *testing.T, brokers []string) {
-		topic := testenv.CreateTopic(t, brokers, 7)
+	kafkatest.Each(t, func(t *testing.T, brokers []string) {
+		topic := kafkatest.CreateTopic(t, brokers, 7)
 		producer, err := sarama.NewSyncProducer(brokers, saramaProducerConfig())
 		require.NoError(t, err)
 		defer producer.Close()
@@ -39,7 +39,7 @@ func Test_sarama_and_this_publisher_put_the_same_keys_into_the_same_partitions(t
 			require.NoError(t, pub.Publish(topic, keyedMessage(key, "ours")))
 		}
 		partitions := map[string]map[string]int32{"theirs": {}, "ours": {}}
-		for _, r := range testenv.ReadAll(t, brokers, topic) {
+		for _, r := range kafkatest.ReadAll(t, brokers, topic) {
 			partitions[string(r.Value)][string(r.Key)] = r.Partition
 		}
 		require.Len(t, partitions["theirs"], 50)
@@ -49,8 +49,8 @@ func Test_sarama_and_this_publisher_put_the_same_keys_into_the_same_partitions(t
 
 func Test_messages_without_a_key_reach_all_partitions(t *testing.T) {
 	t.Parallel()
-	testenv.EachKafka(t, func(t *testing.T, brokers []string) {
-		topic := testenv.CreateTopic(t, brokers, 3)
+	kafkatest.Each(t, func(t *testing.T, brokers []string) {
+		topic := kafkatest.CreateTopic(t, brokers, 3)
 		pub := newPublisher(t, brokers, kafka.Config{})
 		seen := map[int32]bool{}
 		for round := 0; len(seen) < 3; round++ {
@@ -60,7 +60,7 @@ func Test_messages_without_a_key_reach_all_partitions(t *testing.T) {
 				msg.Payload = make([]byte, 2000)
 			}
 			require.NoError(t, pub.Publish(topic, batch...))
-			for _, r := range testenv.ReadAll(t, brokers, topic) {
+			for _, r := range kafkatest.ReadAll(t, brokers, topic) {
 				require.Nil(t, r.Key)
 				seen[r.Partition] = true
 			}

@@ -17,7 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/kafkatest"
 	"github.com/outmill/outmill/kafka"
 	"github.com/outmill/outmill/storekit"
 )
@@ -27,8 +27,8 @@ func Test_a_watermill_kafka_subscriber_reads_what_was_published(t *testing.T) {
 	for _, codec := range []kafka.Compression{kafka.CompressionNone, kafka.CompressionGzip, kafka.CompressionSnappy, kafka.CompressionLZ4, kafka.CompressionZstd} {
 		t.Run("compression "+string(codec), func(t *testing.T) {
 			t.Parallel()
-			testenv.EachKafka(t, func(t *testing.T, brokers []string) {
-				topic := testenv.CreateTopic(t, brokers, 3)
+			kafkatest.Each(t, func(t *testing.T, brokers []string) {
+				topic := kafkatest.CreateTopic(t, brokers, 3)
 				pub := newPublisher(t, brokers, kafka.Config{Compression: codec})
 				sent := map[string]*message.Message{}
 				var batch []*message.Message
@@ -89,8 +89,8 @@ func subscribe(t *testing.T, brokers []string, topic string, n int) []*message.M
 
 func Test_the_record_has_what_the_marshaler_made(t *testing.T) {
 	t.Parallel()
-	testenv.EachKafka(t, func(t *testing.T, brokers []string) {
-		topic, other := testenv.CreateTopic(t, brokers, 1), testenv.CreateTopic(t, brokers, 1)
+	kafkatest.Each(t, func(t *testing.T, brokers []string) {
+		topic, other := kafkatest.CreateTopic(t, brokers, 1), kafkatest.CreateTopic(t, brokers, 1)
 		// Older than any delivery timeout.
 		when := time.Date(2020, 1, 2, 3, 4, 5, int(6*time.Millisecond), time.UTC)
 		for name, c := range map[string]struct {
@@ -121,7 +121,7 @@ func Test_the_record_has_what_the_marshaler_made(t *testing.T) {
 		} {
 			pub := newPublisherWith(t, wkafka.PublisherConfig{Brokers: brokers, Marshaler: c.marshal}, kafka.Config{})
 			require.NoError(t, pub.Publish(topic, keyedMessage("outbox", "x")), name)
-			records := testenv.ReadAll(t, brokers, c.topic)
+			records := kafkatest.ReadAll(t, brokers, c.topic)
 			last := records[len(records)-1]
 			require.Equal(t, *c.want, string(last.Key), name)
 			require.NotNil(t, last.Key, name)
@@ -151,11 +151,11 @@ func Test_a_call_larger_than_the_buffers_arrives_whole_and_in_order(t *testing.T
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			testenv.EachKafka(t, func(t *testing.T, brokers []string) {
-				topic := testenv.CreateTopic(t, brokers, 1)
+			kafkatest.Each(t, func(t *testing.T, brokers []string) {
+				topic := kafkatest.CreateTopic(t, brokers, 1)
 				batch := numbered(100)
 				require.NoError(t, newPublisher(t, brokers, config).Publish(topic, batch...))
-				require.Equal(t, payloadsOf(batch), payloads(testenv.ReadAll(t, brokers, topic)))
+				require.Equal(t, payloadsOf(batch), payloads(kafkatest.ReadAll(t, brokers, topic)))
 			})
 		})
 	}
@@ -207,8 +207,8 @@ func Test_a_message_that_cannot_be_marshalled_fails_alone_and_for_good(t *testin
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			brokers := testenv.Kafka(t).Addrs
-			topic := testenv.Topic(t)
+			brokers := kafkatest.Fake(t).Addrs
+			topic := kafkatest.Topic(t)
 			pub := newPublisherWith(t, wkafka.PublisherConfig{Brokers: brokers, Marshaler: c.marshaler}, kafka.Config{})
 			failed := failedAlone(t, pub.Publish(topic, newMessage("before"), c.bad, newMessage("after")))
 			require.Equal(t, 1, failed.Index)
@@ -220,7 +220,7 @@ func Test_a_message_that_cannot_be_marshalled_fails_alone_and_for_good(t *testin
 			} else {
 				require.Equal(t, c.bad.UUID, failed.MessageID)
 			}
-			require.Equal(t, []string{"before", "after"}, payloads(testenv.ReadAll(t, brokers, topic)))
+			require.Equal(t, []string{"before", "after"}, payloads(kafkatest.ReadAll(t, brokers, topic)))
 		})
 	}
 }
@@ -241,9 +241,9 @@ func Test_a_message_that_is_too_large_fails_alone_and_for_good(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			testenv.EachKafka(t, func(t *testing.T, brokers []string) {
-				topic := testenv.CreateTopic(t, brokers, 1, c.settings...)
-				neighbour := testenv.CreateTopic(t, brokers, 1)
+			kafkatest.Each(t, func(t *testing.T, brokers []string) {
+				topic := kafkatest.CreateTopic(t, brokers, 1, c.settings...)
+				neighbour := kafkatest.CreateTopic(t, brokers, 1)
 				pub := newPublisher(t, brokers, c.config)
 				batch := numbered(40)
 				batch[13].Payload = make([]byte, 2500)
@@ -258,8 +258,8 @@ func Test_a_message_that_is_too_large_fails_alone_and_for_good(t *testing.T) {
 					require.ErrorContains(t, failed[i].Err, "max.message.bytes")
 				}
 				want := append(append(payloadsOf(batch[:13]), payloadsOf(batch[14:29])...), payloadsOf(batch[30:])...)
-				require.Equal(t, want, payloads(testenv.ReadAll(t, brokers, topic)))
-				require.Len(t, testenv.ReadAll(t, brokers, neighbour), 1)
+				require.Equal(t, want, payloads(kafkatest.ReadAll(t, brokers, topic)))
+				require.Len(t, kafkatest.ReadAll(t, brokers, neighbour), 1)
 				require.NoError(t, pub.Publish(topic, newMessage("later")))
 			})
 		})
@@ -268,31 +268,31 @@ func Test_a_message_that_is_too_large_fails_alone_and_for_good(t *testing.T) {
 
 func Test_a_message_that_the_topic_does_not_take_fails_alone_and_for_good(t *testing.T) {
 	t.Parallel()
-	brokers := testenv.RealKafka(t)
+	brokers := kafkatest.Real(t)
 	// A compacted topic wants a key.
-	topic := testenv.CreateTopic(t, brokers, 1, "cleanup.policy=compact")
+	topic := kafkatest.CreateTopic(t, brokers, 1, "cleanup.policy=compact")
 	pub := newPublisher(t, brokers, kafka.Config{})
 	failed := failedAlone(t, pub.Publish(topic, keyedMessage("a", "1"), newMessage("2"), keyedMessage("b", "3")))
 	require.Equal(t, 1, failed.Index)
 	require.True(t, outmill.IsPermanent(failed.Err))
 	require.ErrorIs(t, failed.Err, kerr.InvalidRecord)
-	require.Equal(t, []string{"1", "3"}, payloads(testenv.ReadAll(t, brokers, topic)))
+	require.Equal(t, []string{"1", "3"}, payloads(kafkatest.ReadAll(t, brokers, topic)))
 }
 
 func Test_batches_larger_than_the_topic_takes_are_split(t *testing.T) {
 	t.Parallel()
-	testenv.EachKafka(t, func(t *testing.T, brokers []string) {
-		topic := testenv.CreateTopic(t, brokers, 1, "max.message.bytes=2000")
+	kafkatest.Each(t, func(t *testing.T, brokers []string) {
+		topic := kafkatest.CreateTopic(t, brokers, 1, "max.message.bytes=2000")
 		batch := numbered(300)
 		require.NoError(t, newPublisher(t, brokers, kafka.Config{}).Publish(topic, batch...))
-		require.Equal(t, payloadsOf(batch), payloads(testenv.ReadAll(t, brokers, topic)))
+		require.Equal(t, payloadsOf(batch), payloads(kafkatest.ReadAll(t, brokers, topic)))
 	})
 }
 
 func Test_close_waits_for_calls_and_ends_the_publisher(t *testing.T) {
 	t.Parallel()
-	testenv.EachKafka(t, func(t *testing.T, brokers []string) {
-		topic := testenv.CreateTopic(t, brokers, 2)
+	kafkatest.Each(t, func(t *testing.T, brokers []string) {
+		topic := kafkatest.CreateTopic(t, brokers, 2)
 		pub, err := kafka.NewPublisher(wkafka.PublisherConfig{Brokers: brokers}, kafka.Config{}, nil)
 		require.NoError(t, err)
 		var mu sync.Mutex
@@ -338,14 +338,14 @@ func Test_close_waits_for_calls_and_ends_the_publisher(t *testing.T) {
 		require.ErrorIs(t, pub.Publish(topic, newMessage("late")), outmill.ErrClosed)
 		require.ErrorIs(t, pub.Ping(t.Context()), outmill.ErrClosed)
 		require.NoError(t, pub.Close())
-		require.ElementsMatch(t, delivered, payloads(testenv.ReadAll(t, brokers, topic)))
+		require.ElementsMatch(t, delivered, payloads(kafkatest.ReadAll(t, brokers, topic)))
 	})
 }
 
 func Test_many_callers_share_a_publisher(t *testing.T) {
 	t.Parallel()
-	testenv.EachKafka(t, func(t *testing.T, brokers []string) {
-		topics := []string{testenv.CreateTopic(t, brokers, 3), testenv.CreateTopic(t, brokers, 1)}
+	kafkatest.Each(t, func(t *testing.T, brokers []string) {
+		topics := []string{kafkatest.CreateTopic(t, brokers, 3), kafkatest.CreateTopic(t, brokers, 1)}
 		pub := newPublisher(t, brokers, kafka.Config{MaxBufferedRecords: 50})
 		const callers, calls, size = 8, 10, 20
 		var wg sync.WaitGroup
@@ -367,7 +367,7 @@ func Test_many_callers_share_a_publisher(t *testing.T) {
 		wg.Wait()
 		for place, topic := range topics {
 			next := map[string]int{}
-			for _, r := range testenv.ReadAll(t, brokers, topic) {
+			for _, r := range kafkatest.ReadAll(t, brokers, topic) {
 				require.Equal(t, fmt.Sprint(2*next[string(r.Key)]+place), string(r.Value))
 				next[string(r.Key)]++
 			}
@@ -381,9 +381,9 @@ func Test_many_callers_share_a_publisher(t *testing.T) {
 
 func Test_a_topic_name_that_kafka_never_allows_fails_for_good_and_alone(t *testing.T) {
 	t.Parallel()
-	brokers := testenv.Kafka(t).Addrs
+	brokers := kafkatest.Fake(t).Addrs
 	pub := newPublisher(t, brokers, kafka.Config{})
-	good := testenv.Topic(t)
+	good := kafkatest.Topic(t)
 	for _, bad := range []string{"", ".", "..", "with blank", "käse", "a/b", "nul\x00", strings.Repeat("x", 250)} {
 		failed := failedAlone(t, pub.PublishBatch(t.Context(), append(outgoing(bad, newMessage("bad")), outgoing(good, newMessage("good"))...)))
 		require.True(t, outmill.IsPermanent(failed.Err), "%v", failed.Err)
@@ -392,11 +392,11 @@ func Test_a_topic_name_that_kafka_never_allows_fails_for_good_and_alone(t *testi
 		require.ErrorContains(t, failed.Err, "forwarder.Config.MapTopic")
 		require.Equal(t, bad, failed.Topic)
 	}
-	require.Len(t, testenv.ReadAll(t, brokers, good), 8)
+	require.Len(t, kafkatest.ReadAll(t, brokers, good), 8)
 }
 
 func Test_metrics_can_tell_the_publisher_from_watermill_kafkas(t *testing.T) {
 	t.Parallel()
-	pub := newPublisher(t, testenv.Kafka(t).Addrs, kafka.Config{})
+	pub := newPublisher(t, kafkatest.Fake(t).Addrs, kafka.Config{})
 	require.Equal(t, "outmill.kafka", pub.String())
 }

@@ -15,15 +15,15 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/certificate"
 	"github.com/outmill/outmill/internal/testenv/kafkaengine"
+	"github.com/outmill/outmill/internal/testenv/kafkatest"
 	"github.com/outmill/outmill/kafka"
 )
 
 // authenticates uses the listener that wants TLS and SASL.
 func authenticates(t *testing.T, engine *kafkaengine.Engine) {
-	topic := testenv.CreateTopic(t, []string{engine.Addr}, 1)
+	topic := kafkatest.CreateTopic(t, []string{engine.Addr}, 1)
 	brokers := []string{engine.SecureAddr}
 	token := func(context.Context) (string, error) { return unsecuredToken(kafkaengine.User), nil }
 	sent := 0
@@ -38,7 +38,7 @@ func authenticates(t *testing.T, engine *kafkaengine.Engine) {
 		require.NoError(t, pub.Publish(topic, newMessage("x")), s.Mechanism)
 		sent++
 	}
-	require.Len(t, testenv.ReadAll(t, []string{engine.Addr}, topic), sent)
+	require.Len(t, kafkatest.ReadAll(t, []string{engine.Addr}, topic), sent)
 	wrong := kafka.SASL{Mechanism: kafka.SASLScramSHA512, Username: kafkaengine.User, Password: "wrong"}
 	requireRefused(t, brokers, kafka.Config{TLS: engine.Certificate.Client(), SASL: wrong})
 	requireRefused(t, brokers, kafka.Config{TLS: engine.Certificate.Client()})
@@ -97,11 +97,11 @@ func Test_a_publisher_authenticates_with_a_password(t *testing.T) {
 	for _, mechanism := range []kafka.SASLMechanism{kafka.SASLPlain, kafka.SASLScramSHA256, kafka.SASLScramSHA512} {
 		t.Run(string(mechanism), func(t *testing.T) {
 			t.Parallel()
-			brokers := testenv.Kafka(t, kfake.EnableSASL(), kfake.Superuser(string(mechanism), "me", "my-secret")).Addrs
+			brokers := kafkatest.Fake(t, kfake.EnableSASL(), kfake.Superuser(string(mechanism), "me", "my-secret")).Addrs
 			right := kafka.SASL{Mechanism: mechanism, Username: "me", Password: "my-secret"}
 			pub := newPublisher(t, brokers, kafka.Config{SASL: right})
 			require.NoError(t, pub.Ping(t.Context()))
-			require.NoError(t, pub.Publish(testenv.Topic(t), newMessage("x")))
+			require.NoError(t, pub.Publish(kafkatest.Topic(t), newMessage("x")))
 			requireRefused(t, brokers, kafka.Config{SASL: kafka.SASL{Mechanism: mechanism, Username: "me", Password: "guessed-wrong"}})
 			requireRefused(t, brokers, kafka.Config{})
 		})
@@ -110,7 +110,7 @@ func Test_a_publisher_authenticates_with_a_password(t *testing.T) {
 
 func Test_a_token_that_cannot_be_had_is_reported(t *testing.T) {
 	t.Parallel()
-	brokers := testenv.Kafka(t).Addrs
+	brokers := kafkatest.Fake(t).Addrs
 	token := func(context.Context) (string, error) { return "", errors.New("no token today") }
 	pub := newPublisher(t, brokers, kafka.Config{DeliveryTimeout: time.Second, SASL: kafka.SASL{Mechanism: kafka.SASLOAuthBearer, Token: token}})
 	require.Error(t, pub.Publish("topic", newMessage("x")))
@@ -122,7 +122,7 @@ func Test_a_publisher_talks_TLS_to_brokers_that_it_trusts(t *testing.T) {
 	require.NoError(t, err)
 	server, err := shown.Server()
 	require.NoError(t, err)
-	brokers, topic := testenv.Kafka(t, kfake.TLS(server)).Addrs, testenv.Topic(t)
+	brokers, topic := kafkatest.Fake(t, kfake.TLS(server)).Addrs, kafkatest.Topic(t)
 	require.NoError(t, newPublisher(t, brokers, kafka.Config{TLS: shown.Client()}).Publish(topic, newMessage("x")))
 
 	other, err := certificate.New()

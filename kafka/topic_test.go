@@ -12,7 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/kafkatest"
 	"github.com/outmill/outmill/kafka"
 	"github.com/outmill/outmill/storekit"
 )
@@ -22,8 +22,8 @@ var noTopics = kafka.Config{NoTopicCreation: true, TopicTimeout: 500 * time.Mill
 
 func Test_an_unknown_topic_is_reported_in_bounded_time_and_fails_alone(t *testing.T) {
 	t.Parallel()
-	testenv.EachKafka(t, func(t *testing.T, brokers []string) {
-		topic, unknown := testenv.CreateTopic(t, brokers, 1), testenv.Topic(t)
+	kafkatest.Each(t, func(t *testing.T, brokers []string) {
+		topic, unknown := kafkatest.CreateTopic(t, brokers, 1), kafkatest.Topic(t)
 		pub := newPublisher(t, brokers, noTopics)
 		began := time.Now()
 		err := pub.PublishBatch(t.Context(), append(outgoing(unknown, newMessage("lost"), newMessage("lost")), outgoing(topic, newMessage("found"))...))
@@ -38,17 +38,17 @@ func Test_an_unknown_topic_is_reported_in_bounded_time_and_fails_alone(t *testin
 			require.False(t, outmill.IsPermanent(f.Err))
 			require.ErrorContains(t, f.Err, unknown)
 		}
-		require.Equal(t, []string{"found"}, payloads(testenv.ReadAll(t, brokers, topic)))
+		require.Equal(t, []string{"found"}, payloads(kafkatest.ReadAll(t, brokers, topic)))
 
-		testenv.CreateTopicNamed(t, brokers, unknown, 1)
+		kafkatest.CreateTopicNamed(t, brokers, unknown, 1)
 		require.NoError(t, pub.Publish(unknown, newMessage("found")))
 	})
 }
 
 func Test_an_unknown_topic_keeps_no_other_waiting(t *testing.T) {
 	t.Parallel()
-	testenv.EachKafka(t, func(t *testing.T, brokers []string) {
-		topic, unknown := testenv.CreateTopic(t, brokers, 1), testenv.Topic(t)
+	kafkatest.Each(t, func(t *testing.T, brokers []string) {
+		topic, unknown := kafkatest.CreateTopic(t, brokers, 1), kafkatest.Topic(t)
 		pub := newPublisher(t, brokers, kafka.Config{NoTopicCreation: true, TopicTimeout: time.Hour, DeliveryTimeout: time.Hour})
 		require.NoError(t, pub.Publish(topic, newMessage("1")))
 		ctx, cancel := context.WithCancel(t.Context())
@@ -56,7 +56,7 @@ func Test_an_unknown_topic_keeps_no_other_waiting(t *testing.T) {
 		go func() {
 			result <- pub.PublishBatch(ctx, append(outgoing(unknown, newMessage("lost")), outgoing(topic, newMessage("2"))...))
 		}()
-		for len(testenv.ReadAll(t, brokers, topic)) < 2 {
+		for len(kafkatest.ReadAll(t, brokers, topic)) < 2 {
 		}
 		require.NoError(t, pub.Publish(topic, newMessage("3")))
 		require.Empty(t, result)
@@ -64,14 +64,14 @@ func Test_an_unknown_topic_keeps_no_other_waiting(t *testing.T) {
 		failed := failedAlone(t, <-result)
 		require.Equal(t, unknown, failed.Topic)
 		require.ErrorIs(t, failed.Err, context.Canceled)
-		require.Equal(t, []string{"1", "2", "3"}, payloads(testenv.ReadAll(t, brokers, topic)))
+		require.Equal(t, []string{"1", "2", "3"}, payloads(kafkatest.ReadAll(t, brokers, topic)))
 	})
 }
 
 func Test_a_topic_that_appears_while_it_is_waited_for_is_published_to(t *testing.T) {
 	t.Parallel()
-	broker := testenv.KafkaWithoutAutoTopics(t)
-	topic := testenv.Topic(t)
+	broker := kafkatest.FakeWithoutAutoTopics(t)
+	topic := kafkatest.Topic(t)
 	asked := broker.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Observe: true, Count: -1, When: asksFor(topic)})
 	pub := newPublisher(t, broker.Addrs, kafka.Config{TopicTimeout: soon, DeliveryTimeout: soon})
 	result := make(chan error, 1)
@@ -94,40 +94,40 @@ func asksFor(topic string) func(kmsg.Request) bool {
 
 func Test_topics_are_created_where_broker_and_publisher_allow_it(t *testing.T) {
 	t.Parallel()
-	brokers := testenv.Kafka(t).Addrs
-	require.NoError(t, newPublisher(t, brokers, kafka.Config{}).Publish(testenv.Topic(t), newMessage("x")))
-	failed := failedAlone(t, newPublisher(t, brokers, noTopics).Publish(testenv.Topic(t), newMessage("x")))
+	brokers := kafkatest.Fake(t).Addrs
+	require.NoError(t, newPublisher(t, brokers, kafka.Config{}).Publish(kafkatest.Topic(t), newMessage("x")))
+	failed := failedAlone(t, newPublisher(t, brokers, noTopics).Publish(kafkatest.Topic(t), newMessage("x")))
 	require.ErrorIs(t, failed.Err, outmill.ErrTopicUnavailable)
 }
 
 func Test_a_topic_that_is_deleted_under_the_publisher_fails_and_comes_back(t *testing.T) {
 	t.Parallel()
-	testenv.EachKafka(t, func(t *testing.T, brokers []string) {
-		topic, other := testenv.CreateTopic(t, brokers, 2), testenv.CreateTopic(t, brokers, 1)
+	kafkatest.Each(t, func(t *testing.T, brokers []string) {
+		topic, other := kafkatest.CreateTopic(t, brokers, 2), kafkatest.CreateTopic(t, brokers, 1)
 		pub := newPublisher(t, brokers, noTopics)
 		both := func(n string) []storekit.Outgoing {
 			return append(outgoing(topic, keyedMessage("k", n), keyedMessage("k", n)), outgoing(other, newMessage(n))...)
 		}
 		require.NoError(t, pub.PublishBatch(t.Context(), both("1")))
-		testenv.DeleteTopic(t, brokers, topic)
+		kafkatest.DeleteTopic(t, brokers, topic)
 		for range 2 {
 			failed := failedMessages(t, pub.PublishBatch(t.Context(), both("2")))
 			require.Len(t, failed, 2)
 			require.ErrorIs(t, failed[0].Err, outmill.ErrTopicUnavailable)
 			require.ErrorIs(t, failed[1].Err, outmill.ErrTopicUnavailable)
 		}
-		testenv.CreateTopicNamed(t, brokers, topic, 2)
+		kafkatest.CreateTopicNamed(t, brokers, topic, 2)
 		require.NoError(t, pub.PublishBatch(t.Context(), both("3")))
 
 		// Deleted and created again between two calls: it has another identity.
-		testenv.DeleteTopic(t, brokers, topic)
-		testenv.CreateTopicNamed(t, brokers, topic, 2)
+		kafkatest.DeleteTopic(t, brokers, topic)
+		kafkatest.CreateTopicNamed(t, brokers, topic, 2)
 		if err := pub.PublishBatch(t.Context(), both("4")); err != nil {
 			require.ErrorIs(t, failedMessages(t, err)[0].Err, outmill.ErrTopicUnavailable)
 			require.NoError(t, pub.PublishBatch(t.Context(), both("4")[:2]))
 		}
-		require.Equal(t, []string{"4", "4"}, payloads(testenv.ReadAll(t, brokers, topic)))
-		require.Equal(t, []string{"1", "2", "2", "3", "4"}, payloads(testenv.ReadAll(t, brokers, other)))
+		require.Equal(t, []string{"4", "4"}, payloads(kafkatest.ReadAll(t, brokers, topic)))
+		require.Equal(t, []string{"1", "2", "2", "3", "4"}, payloads(kafkatest.ReadAll(t, brokers, other)))
 	})
 }
 
@@ -136,7 +136,7 @@ func Test_a_topic_name_that_the_broker_refuses_fails_for_good_and_alone(t *testi
 	for _, key := range []kmsg.Key{kmsg.Metadata, kmsg.Produce} {
 		t.Run(key.Name(), func(t *testing.T) {
 			t.Parallel()
-			broker := testenv.KafkaWithoutAutoTopics(t, kfake.SeedTopics(1, "refused", "taken"))
+			broker := kafkatest.FakeWithoutAutoTopics(t, kfake.SeedTopics(1, "refused", "taken"))
 			if key == kmsg.Metadata {
 				broker.Cluster.ControlKey(int16(key), func(req kmsg.Request) (kmsg.Response, error, bool) {
 					broker.Cluster.KeepControl()
@@ -153,7 +153,7 @@ func Test_a_topic_name_that_the_broker_refuses_fails_for_good_and_alone(t *testi
 			require.NotErrorIs(t, failed.Err, outmill.ErrTopicUnavailable)
 			require.ErrorIs(t, failed.Err, kerr.InvalidTopicException)
 			require.ErrorContains(t, failed.Err, "forwarder.Config.MapTopic")
-			require.Equal(t, []string{"y", "z"}, payloads(testenv.ReadAll(t, broker.Addrs, "taken")))
+			require.Equal(t, []string{"y", "z"}, payloads(kafkatest.ReadAll(t, broker.Addrs, "taken")))
 		})
 	}
 }
@@ -181,7 +181,7 @@ func Test_what_is_published_after_a_topic_was_lost_is_not_taken_for_a_repetition
 	for _, failure := range []*kerr.Error{kerr.UnknownTopicOrPartition, kerr.UnknownTopicID, kerr.TopicAuthorizationFailed} {
 		t.Run(failure.Message, func(t *testing.T) {
 			t.Parallel()
-			broker := testenv.KafkaWithoutAutoTopics(t, kfake.NumBrokers(2), kfake.SeedTopics(2, "topic"))
+			broker := kafkatest.FakeWithoutAutoTopics(t, kfake.NumBrokers(2), kfake.SeedTopics(2, "topic"))
 			keys := map[int]string{kafka.PartitionOf([]byte("a"), 2): "a", kafka.PartitionOf([]byte("b"), 2): "b"}
 			require.Len(t, keys, 2)
 			for node := range int32(2) {
@@ -202,7 +202,7 @@ func Test_what_is_published_after_a_topic_was_lost_is_not_taken_for_a_repetition
 			lost.Remove()
 			require.NoError(t, pub.Publish("topic", keyedMessage(keys[1], "3")))
 			require.NoError(t, pub.Publish("topic", keyedMessage(keys[1], "4")))
-			require.Equal(t, []string{"1", "2", "3", "4"}, payloads(testenv.ReadAll(t, broker.Addrs, "topic")))
+			require.Equal(t, []string{"1", "2", "3", "4"}, payloads(kafkatest.ReadAll(t, broker.Addrs, "topic")))
 		})
 	}
 }
@@ -212,7 +212,7 @@ func Test_a_topic_that_is_forbidden_fails_alone_and_says_what_is_missing(t *test
 	allow := func(topic string, op kmsg.ACLOperation) kfake.ACL {
 		return kfake.ACL{Resource: kmsg.ACLResourceTypeTopic, Name: topic, Pattern: kmsg.ACLResourcePatternTypeLiteral, Operation: op, Allow: true}
 	}
-	broker := testenv.KafkaWithoutAutoTopics(t, kfake.EnableSASL(), kfake.EnableACLs(),
+	broker := kafkatest.FakeWithoutAutoTopics(t, kfake.EnableSASL(), kfake.EnableACLs(),
 		kfake.SeedTopics(1, "open", "hidden", "readable"),
 		kfake.Superuser("PLAIN", "admin", "admin"),
 		kfake.User("PLAIN", "app", "secret",
@@ -230,7 +230,7 @@ func Test_a_topic_that_is_forbidden_fails_alone_and_says_what_is_missing(t *test
 
 func Test_a_large_call_does_not_wait_for_its_lost_topic_again_and_again(t *testing.T) {
 	t.Parallel()
-	broker := testenv.KafkaWithoutAutoTopics(t)
+	broker := kafkatest.FakeWithoutAutoTopics(t)
 	require.NoError(t, broker.Cluster.CreateTopic("lost", 1, nil))
 	require.NoError(t, broker.Cluster.CreateTopic("kept", 1, nil))
 	pub := newPublisher(t, broker.Addrs, kafka.Config{NoTopicCreation: true, MaxBufferedRecords: 10})

@@ -24,6 +24,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/mongotest"
 	"github.com/outmill/outmill/mongo"
 	"github.com/outmill/outmill/storekit"
 )
@@ -33,7 +34,7 @@ import (
 func (s stand) watched(t *testing.T, config mongo.Config, see func(e *event.CommandStartedEvent)) *mongo.Store {
 	t.Helper()
 	config.Database = s.db.Name()
-	store := newStore(t, clientOf(t, options.Client().ApplyURI(testenv.MongoDB(t)).SetMonitor(&event.CommandMonitor{
+	store := newStore(t, clientOf(t, options.Client().ApplyURI(mongotest.Server(t)).SetMonitor(&event.CommandMonitor{
 		Started: func(_ context.Context, e *event.CommandStartedEvent) { see(e) },
 	})), config)
 	_, err := store.Groups(t.Context()) // the schema is checked
@@ -212,7 +213,7 @@ func Test_how_a_client_encodes_and_reads_does_not_matter_to_a_store(t *testing.T
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var wrong atomic.Value
-			opts := options.Client().ApplyURI(testenv.MongoDB(t)).SetMonitor(&event.CommandMonitor{Started: func(_ context.Context, e *event.CommandStartedEvent) {
+			opts := options.Client().ApplyURI(mongotest.Server(t)).SetMonitor(&event.CommandMonitor{Started: func(_ context.Context, e *event.CommandStartedEvent) {
 				level, _ := e.Command.Lookup("readConcern", "level").StringValueOK()
 				want := "local"
 				if _, begins := e.Command.Lookup("startTransaction").BooleanOK(); begins {
@@ -225,7 +226,7 @@ func Test_how_a_client_encodes_and_reads_does_not_matter_to_a_store(t *testing.T
 				}
 			}})
 			set(opts)
-			db := testenv.MongoDatabase(t)
+			db := mongotest.Database(t)
 			store := newStore(t, clientOf(t, opts), mongo.Config{Database: db.Name(), Retain: time.Hour})
 			s := stand{store, db}
 			require.NoError(t, s.Ensure(t.Context()))
@@ -315,7 +316,7 @@ func Test_records_may_be_kept_for_centuries(t *testing.T) {
 
 func Test_processes_that_retain_differently_ensure_the_schema_at_once(t *testing.T) {
 	t.Parallel()
-	db := testenv.MongoDatabase(t)
+	db := mongotest.Database(t)
 	for round := range 5 {
 		var all errgroup.Group
 		for n := range 8 {
@@ -408,7 +409,7 @@ func Test_a_change_stream_outlives_the_timeout_of_the_clients_operations(t *test
 	t.Parallel()
 	s := newStand(t, mongo.Config{})
 	logger, looks := noted{errors: &atomic.Int64{}}, make(chan struct{}, 100)
-	client := clientOf(t, options.Client().ApplyURI(testenv.MongoDB(t)).SetTimeout(2*time.Second).SetMonitor(&event.CommandMonitor{
+	client := clientOf(t, options.Client().ApplyURI(mongotest.Server(t)).SetTimeout(2*time.Second).SetMonitor(&event.CommandMonitor{
 		Started: func(_ context.Context, e *event.CommandStartedEvent) {
 			if e.CommandName == "getMore" {
 				looks <- struct{}{}
@@ -560,7 +561,7 @@ func Test_keys_are_parked_with_a_number_of_round_trips_that_does_not_depend_on_h
 func Test_a_change_stream_is_opened_again_where_its_collection_was_dropped(t *testing.T) {
 	t.Parallel()
 	s := newStand(t, mongo.Config{})
-	listener := newStore(t, clientOf(t, options.Client().ApplyURI(testenv.MongoDB(t))), mongo.Config{Database: s.db.Name()})
+	listener := newStore(t, clientOf(t, options.Client().ApplyURI(mongotest.Server(t))), mongo.Config{Database: s.db.Name()})
 	wake := testenv.Hints(t.Context(), listener)
 	told(t, wake)
 	require.NoError(t, s.records().Drop(t.Context()))

@@ -12,13 +12,14 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/mongotest"
 	"github.com/outmill/outmill/mongo"
 	"github.com/outmill/outmill/storetest"
 )
 
 func Test_a_store_keeps_the_contract(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, harness(testenv.MongoDatabase(t)))
+	storetest.Run(t, harness(mongotest.Database(t)))
 }
 
 // harness has a prefix for each store, in one database.

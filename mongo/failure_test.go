@@ -19,6 +19,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/mongotest"
 	"github.com/outmill/outmill/internal/testenv/proxy"
 	"github.com/outmill/outmill/mongo"
 )
@@ -346,7 +347,7 @@ func registeredForAllButUnrouted(t *testing.T, db *driver.Database) stand {
 func Test_a_connection_that_is_cut_in_the_middle_of_a_call_loses_and_doubles_nothing(t *testing.T) {
 	testenv.Long(t, "connections that are cut in the middle of each call")
 	t.Parallel()
-	at, err := url.Parse(testenv.MongoDB(t))
+	at, err := url.Parse(mongotest.Server(t))
 	require.NoError(t, err)
 	ways := map[string]func(*proxy.Proxy){
 		"before the command": (*proxy.Proxy).CutAll,
@@ -359,7 +360,7 @@ func Test_a_connection_that_is_cut_in_the_middle_of_a_call_loses_and_doubles_not
 				p, s := proxy.New(t, at.Host), &saboteur{}
 				client := clientOf(t, options.Client().SetHosts([]string{p.Addr()}).SetDirect(true).SetMonitor(&event.CommandMonitor{Started: s.started}).
 					SetServerMonitoringMode(options.ServerMonitoringModePoll).SetHeartbeatInterval(500*time.Millisecond))
-				calm := registeredForAllButUnrouted(t, testenv.MongoDatabase(t))
+				calm := registeredForAllButUnrouted(t, mongotest.Database(t))
 				tried(t, calm, client, s, name, func(string) { cut(p) })
 			})
 		}
@@ -376,7 +377,7 @@ func Test_an_error_of_the_server_in_the_middle_of_a_call_loses_and_doubles_nothi
 	for way, failure := range someOf(failures) {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
-			server := testenv.OwnMongoDB(t)
+			server := mongotest.Own(t)
 			calm := registeredForAllButUnrouted(t, clientOf(t, options.Client().ApplyURI(server.URL)).Database("test"))
 			for name := range trials {
 				t.Run(name, func(t *testing.T) {
@@ -397,7 +398,7 @@ func Test_a_claim_whose_context_ends_under_way_keeps_nothing(t *testing.T) {
 	t.Parallel()
 	s := newStand(t, mongo.Config{})
 	spoil := &saboteur{}
-	client := clientOf(t, options.Client().ApplyURI(testenv.MongoDB(t)).SetMonitor(&event.CommandMonitor{Started: spoil.started}))
+	client := clientOf(t, options.Client().ApplyURI(mongotest.Server(t)).SetMonitor(&event.CommandMonitor{Started: spoil.started}))
 	store := newStore(t, client, mongo.Config{Database: s.db.Name()})
 	for _, order := range []outmill.Order{outmill.OrderNone, outmill.OrderKey, outmill.OrderTopic} {
 		for nth, more := 1, true; more; nth++ {

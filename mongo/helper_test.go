@@ -13,7 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/mongotest"
 	"github.com/outmill/outmill/mongo"
 )
 
@@ -30,7 +30,7 @@ type stand struct {
 
 func newStand(t *testing.T, config mongo.Config) stand {
 	t.Helper()
-	return newStandIn(t, testenv.MongoDatabase(t), config)
+	return newStandIn(t, mongotest.Database(t), config)
 }
 
 func newStandIn(t *testing.T, db *driver.Database, config mongo.Config) stand {

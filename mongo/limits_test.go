@@ -14,6 +14,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/mongotest"
 	"github.com/outmill/outmill/mongo"
 	"github.com/outmill/outmill/storekit"
 )
@@ -33,7 +34,7 @@ func Test_a_document_over_the_limit_is_refused_before_it_is_sent(t *testing.T) {
 	t.Parallel()
 	s := newStand(t, mongo.Config{})
 	var inserts atomic.Int64
-	client := clientOf(t, options.Client().ApplyURI(testenv.MongoDB(t)).SetMonitor(&event.CommandMonitor{
+	client := clientOf(t, options.Client().ApplyURI(mongotest.Server(t)).SetMonitor(&event.CommandMonitor{
 		Started: func(_ context.Context, e *event.CommandStartedEvent) {
 			if e.CommandName == "insert" {
 				inserts.Add(1)

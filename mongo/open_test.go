@@ -13,7 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/mongotest"
 	"github.com/outmill/outmill/mongo"
 )
 
@@ -29,8 +29,8 @@ func inDatabase(t *testing.T, server, database string, parameters ...string) str
 
 func Test_a_store_is_opened_by_its_URL(t *testing.T) {
 	t.Parallel()
-	db := testenv.MongoDatabase(t)
-	at := inDatabase(t, testenv.MongoDB(t), db.Name(), "name=shop", "collection_prefix=shop_", "retain=1h", "dedup_window=2h", "ensure_schema=true", "embed_json=true", "appName=a+test", "change_stream=false")
+	db := mongotest.Database(t)
+	at := inDatabase(t, mongotest.Server(t), db.Name(), "name=shop", "collection_prefix=shop_", "retain=1h", "dedup_window=2h", "ensure_schema=true", "embed_json=true", "appName=a+test", "change_stream=false")
 	store, err := outmill.Open(t.Context(), at, nil)
 	require.NoError(t, err)
 	require.Equal(t, "shop", store.Name())
@@ -54,8 +54,8 @@ func Test_a_store_is_opened_by_its_URL(t *testing.T) {
 
 func Test_a_store_without_a_schema_says_so_and_makes_one_where_that_is_asked(t *testing.T) {
 	t.Parallel()
-	db := testenv.MongoDatabase(t)
-	at := inDatabase(t, testenv.MongoDB(t), db.Name())
+	db := mongotest.Database(t)
+	at := inDatabase(t, mongotest.Server(t), db.Name())
 	store, err := mongo.Open(t.Context(), at, mongo.Config{Database: db.Name()}, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
@@ -113,8 +113,8 @@ func Test_passwords_are_in_no_error(t *testing.T) {
 
 func Test_a_URL_may_name_all_members_of_a_replica_set(t *testing.T) {
 	t.Parallel()
-	db := testenv.MongoDatabase(t)
-	at := inDatabase(t, testenv.MongoDB(t), db.Name(), "ensure_schema=true")
+	db := mongotest.Database(t)
+	at := inDatabase(t, mongotest.Server(t), db.Name(), "ensure_schema=true")
 	parsed, err := url.Parse(at)
 	require.NoError(t, err)
 	// The same member twice: there are no others.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/mongotest"
 	"github.com/outmill/outmill/mongo"
 	"github.com/outmill/outmill/storekit"
 )
@@ -60,7 +61,7 @@ func (s stand) recorded(t *testing.T, config mongo.Config) (*mongo.Store, *recor
 	r := &recorder{}
 	config.Database = s.db.Name()
 	config.WithoutChangeStream = true
-	store := newStore(t, clientOf(t, options.Client().ApplyURI(testenv.MongoDB(t)).SetMonitor(&event.CommandMonitor{Started: r.started})), config)
+	store := newStore(t, clientOf(t, options.Client().ApplyURI(mongotest.Server(t)).SetMonitor(&event.CommandMonitor{Started: r.started})), config)
 	_, err := store.Groups(t.Context()) // the schema is checked, and the server's time known
 	require.NoError(t, err)
 	return store, r

@@ -17,15 +17,15 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/mongoengine"
+	"github.com/outmill/outmill/internal/testenv/mongotest"
 	"github.com/outmill/outmill/mongo"
 )
 
 // A real mongod answers here as servers do that only speak its protocol.
 func Test_a_server_that_lacks_what_the_store_is_built_on_is_refused_before_it_has_a_schema(t *testing.T) {
 	t.Parallel()
-	server := testenv.OwnMongoDB(t)
+	server := mongotest.Own(t)
 	admin := clientOf(t, options.Client().ApplyURI(server.URL))
 	for lack, failure := range map[string]bson.D{
 		"$unionWith":           {{Key: "failCommands", Value: bson.A{"aggregate"}}, {Key: "errorCode", Value: 304}},
@@ -102,8 +102,8 @@ func aged(t *testing.T, to string) string {
 
 func Test_a_server_that_is_too_old_is_refused_before_anything_is_made(t *testing.T) {
 	t.Parallel()
-	db := testenv.MongoDatabase(t)
-	at, err := url.Parse(testenv.MongoDB(t))
+	db := mongotest.Database(t)
+	at, err := url.Parse(mongotest.Server(t))
 	require.NoError(t, err)
 	client := clientOf(t, options.Client().SetHosts([]string{aged(t, at.Host)}).SetDirect(true))
 	store := newStore(t, client, mongo.Config{Database: db.Name()})
@@ -117,7 +117,7 @@ func Test_a_server_that_is_too_old_is_refused_before_anything_is_made(t *testing
 
 func Test_a_user_who_may_not_ask_is_not_told_that_the_server_cannot(t *testing.T) {
 	t.Parallel()
-	server := testenv.OwnMongoDB(t)
+	server := mongotest.Own(t)
 	admin := clientOf(t, options.Client().ApplyURI(server.URL))
 	store := newStore(t, victimOf(t, server.URL, "guest"), mongo.Config{Database: "test"})
 	failing(t, admin, "guest", 1, bson.D{{Key: "failCommands", Value: bson.A{"update"}}, {Key: "errorCode", Value: 13}})
@@ -128,7 +128,7 @@ func Test_a_user_who_may_not_ask_is_not_told_that_the_server_cannot(t *testing.T
 
 func Test_a_standalone_server_is_refused_where_the_store_is_to_have_transactions(t *testing.T) {
 	t.Parallel()
-	server := testenv.OwnMongoDB(t, mongoengine.Standalone)
+	server := mongotest.Own(t, mongoengine.Standalone)
 	store := newStore(t, clientOf(t, options.Client().ApplyURI(server.URL)), mongo.Config{Database: "test"})
 	err := store.Ensure(t.Context())
 	require.ErrorIs(t, err, errors.ErrUnsupported)

@@ -6,12 +6,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/mongotest"
 )
 
 func Test_a_parameter_that_nobody_knows_is_refused(t *testing.T) {
 	t.Parallel()
-	_, err := outmill.Open(t.Context(), testenv.MongoDB(t)+"&retian=24h", nil)
+	_, err := outmill.Open(t.Context(), mongotest.Server(t)+"&retian=24h", nil)
 	require.ErrorIs(t, err, outmill.ErrInvalidConfig)
 	require.ErrorContains(t, err, "retian")
 }

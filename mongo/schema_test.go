@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/mongotest"
 	"github.com/outmill/outmill/mongo"
 )
 
@@ -103,7 +103,7 @@ func Test_the_schema_is_the_same_whatever_is_retained(t *testing.T) {
 // A store that is opened with another Retain calls no Ensure here.
 func Test_a_changed_retention_counts_for_what_is_acked_from_then_on(t *testing.T) {
 	t.Parallel()
-	server := testenv.OwnMongoDB(t)
+	server := mongotest.Own(t)
 	client := clientOf(t, options.Client().ApplyURI(server.URL))
 	s := newStandIn(t, client.Database("test"), mongo.Config{Retain: time.Second})
 	raised := newStore(t, client, mongo.Config{Database: "test", Retain: time.Hour})
@@ -154,7 +154,7 @@ func Test_an_index_that_is_defined_in_another_way_is_reported_and_left_alone(t *
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			db := testenv.MongoDatabase(t)
+			db := mongotest.Database(t)
 			_, err := db.Collection("outmill_records").Indexes().CreateOne(t.Context(), model)
 			require.NoError(t, err)
 			before := indexesOf(t, db.Collection("outmill_records"))
@@ -187,11 +187,11 @@ func asJSON(t *testing.T, d bson.D) string {
 
 func Test_ten_processes_ensure_the_schema_at_once(t *testing.T) {
 	t.Parallel()
-	db := testenv.MongoDatabase(t)
+	db := mongotest.Database(t)
 	want := described(t, newStand(t, mongo.Config{Retain: time.Hour}).db)
 	var processes errgroup.Group
 	for i := range 10 {
-		client := clientOf(t, options.Client().ApplyURI(testenv.MongoDB(t)))
+		client := clientOf(t, options.Client().ApplyURI(mongotest.Server(t)))
 		processes.Go(func() error {
 			store, err := mongo.New(client, mongo.Config{Database: db.Name(), Retain: time.Hour, EnsureSchema: true}, nil)
 			if err != nil {
@@ -221,7 +221,7 @@ func Test_the_printed_statements_make_the_schema_that_ensure_makes(t *testing.T)
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ensured := newStand(t, config)
-			printed := testenv.MongoDatabase(t)
+			printed := mongotest.Database(t)
 			for _, statement := range ensured.Statements() {
 				text, ok := strings.CutPrefix(statement, "db.runCommand(")
 				require.True(t, ok, statement)
@@ -266,7 +266,7 @@ func Test_a_schema_that_is_newer_is_refused_where_it_forbids_this_program_and_us
 
 func Test_the_servers_own_monitor_deletes_what_was_processed_and_dedup_keys(t *testing.T) {
 	t.Parallel()
-	server := testenv.OwnMongoDB(t)
+	server := mongotest.Own(t)
 	client := clientOf(t, options.Client().ApplyURI(server.URL))
 	require.NoError(t, server.SetParameter(t.Context(), "ttlMonitorEnabled", true))
 	s := newStandIn(t, client.Database("test"), mongo.Config{Retain: time.Second, DedupWindow: time.Second})

@@ -15,6 +15,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/mongotest"
 	"github.com/outmill/outmill/mongo"
 )
 
@@ -86,7 +87,7 @@ func (u *usurper) started(command string) {
 func Test_a_primary_that_steps_down_in_the_middle_of_a_claim_and_of_an_ack_makes_no_suspects(t *testing.T) {
 	t.Parallel()
 	const n = 300
-	server := testenv.OwnMongoDB(t)
+	server := mongotest.Own(t)
 	s := newStandIn(t, clientOf(t, options.Client().ApplyURI(server.URL)).Database("test"), mongo.Config{})
 	u := newUsurper(t, s, server.URL)
 	require.NoError(t, s.Append(t.Context(), made("orders", "r", n)...))
@@ -127,7 +128,7 @@ func Test_a_primary_that_steps_down_in_the_middle_of_a_claim_and_of_an_ack_makes
 // of a write concern it has done all of the work.
 func Test_a_claim_and_an_ack_are_repeated_when_the_server_says_that_it_is_no_primary_any_more(t *testing.T) {
 	t.Parallel()
-	server := testenv.OwnMongoDB(t)
+	server := mongotest.Own(t)
 	s := newStandIn(t, clientOf(t, options.Client().ApplyURI(server.URL)).Database("test"), mongo.Config{})
 	codes := []int{10107, 11602, 13435, 189, 11600, 91}
 	for i, code := range codes[:testenv.Steps(2, len(codes))] {
@@ -156,7 +157,7 @@ func Test_a_claim_and_an_ack_are_repeated_when_the_server_says_that_it_is_no_pri
 // once is given back as soon as there is a primary.
 func Test_what_a_claim_could_not_hand_out_is_given_back_after_the_claim_has_returned(t *testing.T) {
 	t.Parallel()
-	server := testenv.OwnMongoDB(t)
+	server := mongotest.Own(t)
 	s := newStandIn(t, clientOf(t, options.Client().ApplyURI(server.URL)).Database("test"), mongo.Config{})
 	require.NoError(t, s.Append(t.Context(), made("orders", "r", 5)...))
 	store := newStore(t, victimOf(t, server.URL, "victim"), mongo.Config{Database: "test", WithoutChangeStream: true})

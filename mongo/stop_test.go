@@ -24,7 +24,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/mongotest"
 	"github.com/outmill/outmill/mongo"
 )
 
@@ -70,7 +70,7 @@ func Test_a_process_that_a_test_stops(t *testing.T) {
 // lets it go on, and returns what it was handed out.
 func (s stand) stopped(t *testing.T, req outmill.ClaimRequest) (goOn func() []string) {
 	t.Helper()
-	text, err := json.Marshal(stopping{testenv.MongoDB(t), s.db.Name(), req})
+	text, err := json.Marshal(stopping{mongotest.Server(t), s.db.Name(), req})
 	require.NoError(t, err)
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^Test_a_process_that_a_test_stops$", "-test.count=1")
 	cmd.Env = append(os.Environ(), stopsEnv+"="+string(text))

@@ -11,8 +11,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/certificate"
+	"github.com/outmill/outmill/internal/testenv/mongotest"
 	"github.com/outmill/outmill/mongo"
 )
 
@@ -32,7 +32,7 @@ func Test_a_store_talks_TLS_to_a_server_that_it_trusts_and_to_no_other(t *testin
 	unknown, err := certificate.New()
 	require.NoError(t, err)
 	other := writeFile(t, "other.pem", unknown.PEM())
-	engine := testenv.OwnMongoDB(t, "--tlsMode", "preferTLS", "--tlsCertificateKeyFile", writeFile(t, "server.pem", shown.Keystore()),
+	engine := mongotest.Own(t, "--tlsMode", "preferTLS", "--tlsCertificateKeyFile", writeFile(t, "server.pem", shown.Keystore()),
 		"--tlsCAFile", trusted, "--tlsAllowConnectionsWithoutCertificates")
 
 	verified := func(host, authority string) string {

@@ -21,7 +21,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/mongotest"
 	"github.com/outmill/outmill/mongo"
 	"github.com/outmill/outmill/publisher"
 	"github.com/outmill/outmill/storekit"
@@ -224,7 +224,7 @@ func Test_the_drivers_repeats_are_the_same_through_a_publisher(t *testing.T) {
 func Test_a_commit_whose_outcome_is_unknown_is_asked_for_again_and_appends_once(t *testing.T) {
 	t.Parallel()
 	const app = "unknown"
-	server := testenv.OwnMongoDB(t)
+	server := mongotest.Own(t)
 	s := newStandIn(t, victimOf(t, server.URL, app).Database("test"), mongo.Config{})
 	admin := clientOf(t, options.Client().ApplyURI(server.URL))
 	// In the second case the server commits, and says that it does not know.
@@ -520,7 +520,7 @@ func Test_the_store_writes_with_majority_and_reads_from_the_primary_whatever_the
 	t.Parallel()
 	s := newStand(t, mongo.Config{})
 	var told sync.Map
-	client := clientOf(t, options.Client().ApplyURI(testenv.MongoDB(t)).
+	client := clientOf(t, options.Client().ApplyURI(mongotest.Server(t)).
 		SetReadPreference(readpref.SecondaryPreferred()).SetWriteConcern(writeconcern.Unacknowledged()).SetReadConcern(readconcern.Available()).
 		SetMonitor(&event.CommandMonitor{Started: func(_ context.Context, e *event.CommandStartedEvent) {
 			if mode, err := e.Command.LookupErr("$readPreference", "mode"); err == nil && mode.StringValue() != "primary" {
@@ -549,7 +549,7 @@ func Test_the_store_writes_with_majority_and_reads_from_the_primary_whatever_the
 
 func Test_a_first_append_in_a_transaction_names_a_schema_that_is_missing(t *testing.T) {
 	t.Parallel()
-	db := testenv.MongoDatabase(t)
+	db := mongotest.Database(t)
 	store := newStore(t, db.Client(), mongo.Config{Database: db.Name()})
 	s := stand{store, db}
 	_, err := s.session(t).WithTransaction(t.Context(), func(ctx context.Context) (any, error) {

@@ -19,13 +19,14 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/mongoengine"
+	"github.com/outmill/outmill/internal/testenv/mongotest"
 	"github.com/outmill/outmill/mongo"
 	"github.com/outmill/outmill/subscriber"
 )
 
 func ownStand(t *testing.T, config mongo.Config, flags ...string) (stand, *mongoengine.Engine) {
 	t.Helper()
-	server := testenv.OwnMongoDB(t, flags...)
+	server := mongotest.Own(t, flags...)
 	client := clientOf(t, options.Client().ApplyURI(server.URL))
 	return newStandIn(t, client.Database("test"), config), server
 }
@@ -33,7 +34,7 @@ func ownStand(t *testing.T, config mongo.Config, flags ...string) (stand, *mongo
 func Test_a_callers_commit_wakes_the_readers_of_other_processes(t *testing.T) {
 	t.Parallel()
 	s := newStand(t, mongo.Config{})
-	other := s.second(t, testenv.MongoDB(t), mongo.Config{})
+	other := s.second(t, mongotest.Server(t), mongo.Config{})
 	wake := testenv.Hints(t.Context(), other)
 	told(t, wake) // the stream is there
 	for name, commit := range map[string]func(records ...*outmill.Record) error{
@@ -298,7 +299,7 @@ func (n *streamsOf) monitor() *event.CommandMonitor {
 func (s stand) listening(t *testing.T) (store *mongo.Store, wake <-chan struct{}, n *streamsOf) {
 	t.Helper()
 	n = &streamsOf{}
-	store = newStore(t, clientOf(t, options.Client().ApplyURI(testenv.MongoDB(t)).SetMonitor(n.monitor())), mongo.Config{Database: s.db.Name()})
+	store = newStore(t, clientOf(t, options.Client().ApplyURI(mongotest.Server(t)).SetMonitor(n.monitor())), mongo.Config{Database: s.db.Name()})
 	mongo.SetBusyFor(store, 0)
 	wake = testenv.Hints(t.Context(), store)
 	told(t, wake)
@@ -341,7 +342,7 @@ func Test_stores_of_a_client_share_a_change_stream_until_the_last_one_is_closed(
 	t.Parallel()
 	s := newStand(t, mongo.Config{})
 	var n streamsOf
-	client := clientOf(t, options.Client().ApplyURI(testenv.MongoDB(t)).SetMonitor(n.monitor()))
+	client := clientOf(t, options.Client().ApplyURI(mongotest.Server(t)).SetMonitor(n.monitor()))
 	first, second := newStore(t, client, mongo.Config{Database: s.db.Name()}), newStore(t, client, mongo.Config{Database: s.db.Name()})
 	one1, two := testenv.Hints(t.Context(), first), testenv.Hints(t.Context(), second)
 	told(t, one1)

@@ -21,6 +21,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/mongotest"
 	"github.com/outmill/outmill/mongo"
 )
 
@@ -75,7 +76,7 @@ func newWalk(t *testing.T) *walk {
 		handled: map[string]map[string]int{}, last: map[string]int{}, hands: map[string]*hand{}, stolen: map[string]bool{}, drops: map[string]int{},
 	}
 	for range 2 {
-		w.stores = append(w.stores, s.second(t, testenv.MongoDB(t), mongo.Config{}))
+		w.stores = append(w.stores, s.second(t, mongotest.Server(t), mongo.Config{}))
 	}
 	w.writing.Store(true)
 	return w

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/publisher"
 )
@@ -43,7 +43,7 @@ func Test_what_is_consumed_from_watermill_sql_is_published_exactly_once_wherever
 	for _, step := range []string{onReceipt, afterAppend, afterAck} {
 		t.Run("after it was "+step, func(t *testing.T) {
 			t.Parallel()
-			url := testenv.PostgresDatabase(t)
+			url := postgrestest.Database(t)
 			store, err := postgres.Open(t.Context(), url, postgres.Config{}, nil)
 			require.NoError(t, err)
 			defer func() { require.NoError(t, store.Close()) }()

@@ -18,6 +18,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres"
 )
 
@@ -234,7 +235,7 @@ func Test_a_statement_takes_no_notice_of_the_callers_search_path(t *testing.T) {
 
 func Test_a_commit_of_a_statement_wakes_readers_in_other_processes(t *testing.T) {
 	t.Parallel()
-	url := testenv.PostgresDatabase(t)
+	url := postgrestest.Database(t)
 	config := postgres.Config{Schema: `Or ders"x`, TablePrefix: "p_"}
 	store := newStore(t, connect(t, url), config)
 	require.NoError(t, store.Ensure(t.Context()))

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/storetest"
 )
@@ -37,9 +37,9 @@ func openBench(b *testing.B, lane postgres.Lane) outmill.Store {
 	b.Helper()
 	url := os.Getenv("OUTMILL_TEST_POSTGRES_URL")
 	if url == "" {
-		url = testenv.OwnPostgres(b, "fsync=on", "full_page_writes=on").URL
+		url = postgrestest.Own(b, "fsync=on", "full_page_writes=on").URL
 	}
-	store, err := postgres.Open(b.Context(), testenv.PostgresDatabaseOn(b, url), postgres.Config{Lane: lane}, nil)
+	store, err := postgres.Open(b.Context(), postgrestest.DatabaseOn(b, url), postgres.Config{Lane: lane}, nil)
 	require.NoError(b, err)
 	return store
 }

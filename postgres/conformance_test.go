@@ -14,6 +14,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/storetest"
 )
@@ -120,7 +121,7 @@ func wipe(t *testing.T, db *pgxpool.Pool, schema string) {
 // pool returns a pool on a database that is dropped with the test.
 func pool(t *testing.T) *pgxpool.Pool {
 	t.Helper()
-	return connect(t, testenv.PostgresDatabase(t))
+	return connect(t, postgrestest.Database(t))
 }
 
 func connect(t *testing.T, url string) *pgxpool.Pool {

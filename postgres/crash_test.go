@@ -9,6 +9,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres"
 )
 
@@ -21,8 +22,8 @@ func Test_what_was_given_back_stays_so_when_the_server_is_killed(t *testing.T) {
 	for _, lane := range bothLanes {
 		t.Run(string(lane), func(t *testing.T) {
 			t.Parallel()
-			server := testenv.OwnPostgres(t, "wal_writer_delay=10s")
-			store := newStore(t, connect(t, testenv.PostgresDatabaseOn(t, server.URL)), postgres.Config{NotifyInterval: -1, Lane: lane})
+			server := postgrestest.Own(t, "wal_writer_delay=10s")
+			store := newStore(t, connect(t, postgrestest.DatabaseOn(t, server.URL)), postgres.Config{NotifyInterval: -1, Lane: lane})
 			require.NoError(t, store.Ensure(t.Context()))
 			require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
 			for name, giveBack := range map[string]func(ctx context.Context, leases []outmill.Lease) error{

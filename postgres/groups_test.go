@@ -17,6 +17,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/postgresengine"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres"
 )
 
@@ -55,7 +56,7 @@ func Test_an_append_succeeds_though_a_group_registers_before_each_of_its_attempt
 	for name, appendTo := range appends {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			url := testenv.PostgresDatabase(t)
+			url := postgrestest.Database(t)
 			db := connect(t, url)
 			store := newStore(t, db, postgres.Config{NotifyInterval: -1})
 			require.NoError(t, store.Ensure(t.Context()))
@@ -126,7 +127,7 @@ func Test_no_append_fails_while_subscribers_of_many_topics_register(t *testing.T
 
 func Test_a_registration_that_is_renewed_reads_no_other_ones(t *testing.T) {
 	t.Parallel()
-	told := explainedAs(t, testenv.PostgresDatabase(t), "auto", postgres.Config{NotifyInterval: -1})
+	told := explainedAs(t, postgrestest.Database(t), "auto", postgres.Config{NotifyInterval: -1})
 	require.NoError(t, told.store.Ensure(t.Context()))
 	reg := outmill.Registration{Group: readers, Topics: outmill.Topics{Include: []string{"orders"}}}
 	require.NoError(t, told.store.RegisterGroup(t.Context(), reg))
@@ -147,8 +148,8 @@ func Test_after_a_failover_to_a_replica_that_was_behind_publishers_write_for_the
 	for name, appendTo := range appends {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			primary, replica := testenv.OwnPostgres(t), testenv.OwnPostgres(t)
-			url := testenv.PostgresDatabaseOn(t, primary.URL)
+			primary, replica := postgrestest.Own(t), postgrestest.Own(t)
+			url := postgrestest.DatabaseOn(t, primary.URL)
 			db := connect(t, url)
 			store := newStore(t, db, postgres.Config{NotifyInterval: -1})
 			require.NoError(t, store.Ensure(t.Context()))

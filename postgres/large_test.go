@@ -15,6 +15,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres"
 )
 
@@ -45,7 +46,7 @@ func Test_a_payload_of_hundreds_of_MiB_comes_as_it_was_published(t *testing.T) {
 	}
 	for _, lane := range bothLanes {
 		t.Run(string(lane), func(t *testing.T) {
-			url, config := testenv.PostgresDatabase(t), postgres.Config{Lane: lane, MaxPayload: postgres.MostMaxPayload}
+			url, config := postgrestest.Database(t), postgres.Config{Lane: lane, MaxPayload: postgres.MostMaxPayload}
 			db := connect(t, url)
 			store := newStore(t, db, config)
 			require.NoError(t, store.Ensure(t.Context()))
@@ -101,7 +102,7 @@ func Test_a_payload_of_hundreds_of_MiB_is_published_in_a_transaction_of_database
 // The text form of a row, which a dump has, is near PostgreSQL's limit.
 func Test_the_largest_payload_is_dumped_and_restored(t *testing.T) {
 	payload := huge(t, postgres.MostMaxPayload)
-	url, config := testenv.PostgresDatabase(t), postgres.Config{MaxPayload: postgres.MostMaxPayload}
+	url, config := postgrestest.Database(t), postgres.Config{MaxPayload: postgres.MostMaxPayload}
 	store := newStore(t, connect(t, url), config)
 	require.NoError(t, store.Ensure(t.Context()))
 	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
@@ -110,7 +111,7 @@ func Test_the_largest_payload_is_dumped_and_restored(t *testing.T) {
 	}))
 	file := filepath.Join(t.TempDir(), "dump")
 	run(t, "pg_dump", "--format=custom", "--compress=0", "--file", file, url)
-	there := testenv.PostgresDatabase(t)
+	there := postgrestest.Database(t)
 	restore(t, file, there)
 	found := claimed(t, newStore(t, connect(t, there), config), claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone))
 	require.Len(t, found, 1)

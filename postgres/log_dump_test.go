@@ -18,6 +18,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/postgresengine"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storetest"
 )
@@ -79,7 +80,7 @@ func Test_a_dump_that_waits_for_a_lock_has_what_leaves_the_log_meanwhile(t *test
 			end()
 			require.True(t, r.truncates(0))
 
-			target := testenv.PostgresDatabase(t)
+			target := postgrestest.Database(t)
 			restore(t, file, target)
 			there := r.restored(connect(t, target))
 			there.census(names...)
@@ -196,7 +197,7 @@ func Test_each_of_many_dumps_under_load_restores_every_message_that_was_committe
 		require.NoError(t, err)
 	}
 	for i, file := range files {
-		target := testenv.PostgresDatabase(t)
+		target := postgrestest.Database(t)
 		restore(t, file, target)
 		there := r.restored(connect(t, target))
 		orders := valueOf[int](t, there.db, `SELECT count(*) FROM a.orders`)

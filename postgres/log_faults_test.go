@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/postgresengine"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/storetest"
 )
@@ -179,8 +179,8 @@ func Test_the_log_stays_on_whatever_an_old_snapshot_says(t *testing.T) {
 
 func Test_in_a_log_a_process_that_was_there_before_a_restore_reads_on_too(t *testing.T) {
 	t.Parallel()
-	server := testenv.OwnPostgres(t)
-	url := testenv.PostgresDatabaseOn(t, server.URL)
+	server := postgrestest.Own(t)
+	url := postgrestest.DatabaseOn(t, server.URL)
 	store := newStore(t, connect(t, url), postgres.Config{NotifyInterval: -1, Lane: postgres.LaneLog})
 	require.NoError(t, store.Ensure(t.Context()))
 	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))

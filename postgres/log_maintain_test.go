@@ -19,6 +19,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres"
 )
 
@@ -28,7 +29,7 @@ const idle = "idle"
 // do not have, in a segment that was left long ago.
 func neglected(t *testing.T, records, size int) (store *postgres.Store, url string) {
 	t.Helper()
-	url = testenv.PostgresDatabase(t)
+	url = postgrestest.Database(t)
 	store = newStore(t, connect(t, url), postgres.Config{Lane: postgres.LaneLog, NotifyInterval: -1})
 	require.NoError(t, store.Ensure(t.Context()))
 	for group, topic := range map[string]string{idle: "big", readers: "small"} {

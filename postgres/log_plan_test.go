@@ -13,6 +13,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres"
 )
 
@@ -30,7 +31,7 @@ FROM (SELECT i, CASE WHEN i % 10 < 5 THEN 'big' WHEN i % 10 < 7 THEN 'read' ELSE
 // filledLog is a database with a large log on a server of its own: see filled.
 func filledLog(t *testing.T) (url string, admin *pgxpool.Pool) {
 	t.Helper()
-	url = testenv.PostgresDatabaseOn(t, testenv.OwnPostgres(t, "autovacuum=off").URL)
+	url = postgrestest.DatabaseOn(t, postgrestest.Own(t, "autovacuum=off").URL)
 	admin = connect(t, url)
 	store := newStore(t, admin, postgres.Config{NotifyInterval: -1, Lane: postgres.LaneLog})
 	require.NoError(t, store.Ensure(t.Context()))
@@ -75,7 +76,7 @@ func Test_while_an_old_transaction_is_open_no_claim_of_a_log_goes_over_what_was_
 		// most is a tenth of what the dead rows of the batches take.
 		most = 20
 	)
-	url := testenv.PostgresDatabase(t)
+	url := postgrestest.Database(t)
 	admin := connect(t, url)
 	store := newStore(t, admin, postgres.Config{NotifyInterval: -1, Lane: postgres.LaneLog})
 	require.NoError(t, store.Ensure(t.Context()))
@@ -267,7 +268,7 @@ func Test_claims_of_one_cost_the_same_however_many_there_were_behind_an_old_tran
 // the server from tidying up.
 func requireLevelClaims(t *testing.T, stays bool) {
 	t.Helper()
-	url := testenv.PostgresDatabaseOn(t, testenv.OwnPostgres(t).URL)
+	url := postgrestest.DatabaseOn(t, postgrestest.Own(t).URL)
 	admin := connect(t, url)
 	store := newStore(t, admin, postgres.Config{NotifyInterval: -1, Lane: postgres.LaneLog})
 	require.NoError(t, store.Ensure(t.Context()))

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/storetest"
 )
 
@@ -33,7 +33,7 @@ func (r *tape) atRest() bool { return r.store.AtRest(readers, hundreds()) }
 
 func newRestingTape(t *testing.T) *tape {
 	t.Helper()
-	r := newTape(t, connect(t, testenv.PostgresDatabase(t)), storetest.Options{})
+	r := newTape(t, connect(t, postgrestest.Database(t)), storetest.Options{})
 	require.Empty(t, r.look())
 	require.True(t, r.atRest())
 	return r
@@ -67,7 +67,7 @@ func Test_the_log_is_not_at_rest_while_a_transaction_writes_to_it(t *testing.T) 
 	})
 	t.Run("that is prepared", func(t *testing.T) {
 		t.Parallel()
-		r := newTape(t, connect(t, testenv.PostgresDatabaseOn(t, testenv.OwnPostgres(t, "max_prepared_transactions=5").URL)), storetest.Options{})
+		r := newTape(t, connect(t, postgrestest.DatabaseOn(t, postgrestest.Own(t, "max_prepared_transactions=5").URL)), storetest.Options{})
 		tx := r.begin()
 		r.in(tx, "", "prepared")
 		_, err := tx.Exec(t.Context(), `PREPARE TRANSACTION 'writer'`)

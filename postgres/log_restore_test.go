@@ -15,6 +15,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/postgresengine"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/storetest"
 )
 
@@ -53,8 +54,8 @@ func (r *tape) restored(db *pgxpool.Pool) *tape {
 func Test_a_dump_of_a_log_is_read_on_in_another_cluster_and_in_the_same(t *testing.T) {
 	testenv.Long(t, "servers that take over, are killed or are restored")
 	t.Parallel()
-	home := testenv.OwnPostgres(t)
-	r := newTape(t, connect(t, testenv.PostgresDatabaseOn(t, home.URL)), storetest.Options{})
+	home := postgrestest.Own(t)
+	r := newTape(t, connect(t, postgrestest.DatabaseOn(t, home.URL)), storetest.Options{})
 	// The numbers of what is left are to be given again in the other cluster.
 	for range 500 {
 		execute(t, r.db, `SELECT pg_current_xact_id()`)
@@ -76,10 +77,10 @@ func Test_a_dump_of_a_log_is_read_on_in_another_cluster_and_in_the_same(t *testi
 	r.census(left...)
 	file := dump(t, r.db.Config().ConnString())
 
-	away := testenv.OwnPostgres(t)
+	away := postgrestest.Own(t)
 	for name, url := range map[string]string{"another cluster": away.URL, "the same cluster": home.URL} {
 		t.Run(name, func(t *testing.T) {
-			target := testenv.PostgresDatabaseOn(t, url)
+			target := postgrestest.DatabaseOn(t, url)
 			restore(t, file, target)
 			r := r.restored(connect(t, target))
 			r.t = t
@@ -206,9 +207,9 @@ func clone(t *testing.T, from, to *postgresengine.Engine) {
 func Test_a_dump_is_read_on_in_a_clone_of_its_cluster_that_went_its_own_way(t *testing.T) {
 	t.Parallel()
 	testenv.Long(t, "servers of which one is a copy of the other's disk")
-	home, away := testenv.OwnPostgres(t), testenv.OwnPostgres(t)
+	home, away := postgrestest.Own(t), postgrestest.Own(t)
 	clone(t, home, away)
-	r := newTape(t, connect(t, testenv.PostgresDatabaseOn(t, home.URL)), storetest.Options{})
+	r := newTape(t, connect(t, postgrestest.DatabaseOn(t, home.URL)), storetest.Options{})
 	for range 3000 {
 		execute(t, r.db, `SELECT pg_current_xact_id()`)
 	}
@@ -216,7 +217,7 @@ func Test_a_dump_is_read_on_in_a_clone_of_its_cluster_that_went_its_own_way(t *t
 	require.Equal(t, numbered("m", 20)[:5], r.take(5, outmill.OrderKey))
 	file := dump(t, r.db.Config().ConnString())
 
-	target := testenv.PostgresDatabaseOn(t, away.URL)
+	target := postgrestest.DatabaseOn(t, away.URL)
 	restore(t, file, target)
 	there := r.restored(connect(t, target))
 	there.append("a", "new")

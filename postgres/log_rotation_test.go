@@ -10,6 +10,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/storetest"
 )
 
@@ -179,7 +180,7 @@ func Test_a_segment_is_kept_for_what_is_still_needed_of_it(t *testing.T) {
 
 func Test_a_segment_is_kept_for_a_prepared_transaction(t *testing.T) {
 	t.Parallel()
-	db := connect(t, testenv.PostgresDatabaseOn(t, testenv.OwnPostgres(t, "max_prepared_transactions=5").URL))
+	db := connect(t, postgrestest.DatabaseOn(t, postgrestest.Own(t, "max_prepared_transactions=5").URL))
 	r := newTape(t, db, storetest.Options{})
 	for segment, end := range []string{"ROLLBACK", "COMMIT"} {
 		tx := r.begin()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/storetest"
 )
 
@@ -234,7 +235,7 @@ func Test_in_a_log_hundreds_of_long_transactions_that_end_together_delay_a_claim
 	t.Parallel()
 	testenv.Long(t, "300 transactions that end while a million rows were passed")
 	const open, passed = 300, 1_000_000
-	url := testenv.PostgresDatabaseOn(t, testenv.OwnPostgres(t, "max_connections=400").URL)
+	url := postgrestest.DatabaseOn(t, postgrestest.Own(t, "max_connections=400").URL)
 	r := newTape(t, connectAs(t, url, atMost(open+20)), storetest.Options{})
 	long := make([]pgx.Tx, open)
 	for i := range long {
@@ -268,7 +269,7 @@ func Test_in_a_log_a_claim_beside_a_thousand_open_transactions_is_quick(t *testi
 	t.Parallel()
 	testenv.Long(t, "1,000 open transactions")
 	const open, claims = 1000, 50
-	url := testenv.PostgresDatabaseOn(t, testenv.OwnPostgres(t, "max_connections=1100").URL)
+	url := postgrestest.DatabaseOn(t, postgrestest.Own(t, "max_connections=1100").URL)
 	r := newTape(t, connectAs(t, url, atMost(open+20)), storetest.Options{})
 	for i := range open {
 		r.in(r.begin(), "", fmt.Sprint("open", i))

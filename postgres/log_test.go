@@ -16,6 +16,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storetest"
@@ -42,7 +43,7 @@ func newTape(t *testing.T, db *pgxpool.Pool, options storetest.Options) *tape {
 // ownServer is a pool on a server on which nobody else takes transaction ids.
 func ownServer(t *testing.T) *pgxpool.Pool {
 	t.Helper()
-	return connect(t, testenv.PostgresDatabaseOn(t, testenv.OwnPostgres(t, "autovacuum=off").URL))
+	return connect(t, postgrestest.DatabaseOn(t, postgrestest.Own(t, "autovacuum=off").URL))
 }
 
 // quietly appends a record so that the claim of it is all that takes an id: what

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres"
 )
 
@@ -88,7 +88,7 @@ func Test_no_statement_calls_what_somebody_else_has_put_in_the_search_path(t *te
 
 func Test_a_migration_that_waits_for_a_dump_leaves_nearly_all_of_the_time_to_others(t *testing.T) {
 	t.Parallel()
-	database := testenv.PostgresDatabase(t)
+	database := postgrestest.Database(t)
 	db := connect(t, database)
 	store := newStore(t, db, postgres.Config{})
 	require.NoError(t, store.Ensure(t.Context()))
@@ -145,7 +145,7 @@ func Test_a_database_that_is_not_in_UTF_8_is_refused(t *testing.T) {
 
 func Test_a_poll_of_a_group_costs_the_same_beside_many_lines_of_others(t *testing.T) {
 	t.Parallel()
-	database := testenv.PostgresDatabase(t)
+	database := postgrestest.Database(t)
 	db := connect(t, database)
 	store := newStore(t, db, postgres.Config{NotifyInterval: -1, Lane: postgres.LaneLog})
 	require.NoError(t, store.Ensure(t.Context()))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres"
 )
 
@@ -79,7 +80,7 @@ func rows() int {
 // entries from being found to be dead.
 func filled(t *testing.T) (url string, fill func(n int), admin *pgxpool.Pool) {
 	t.Helper()
-	url = testenv.PostgresDatabaseOn(t, testenv.OwnPostgres(t).URL)
+	url = postgrestest.DatabaseOn(t, postgrestest.Own(t).URL)
 	admin = connect(t, url)
 	store := newStore(t, admin, postgres.Config{NotifyInterval: -1, Lane: postgres.LaneRows})
 	require.NoError(t, store.Ensure(t.Context()))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/storetest"
 )
@@ -26,8 +27,8 @@ var proxyModes = []pgx.QueryExecMode{pgx.QueryExecModeExec, pgx.QueryExecModeCac
 // PgBouncer, which has only three to the server, and the URL past it.
 func proxied(t *testing.T, mode pgx.QueryExecMode, conns int32) (db *pgxpool.Pool, direct string) {
 	t.Helper()
-	direct = testenv.PostgresDatabase(t)
-	through := testenv.PgBouncer(t, direct, "default_pool_size=3")
+	direct = postgrestest.Database(t)
+	through := postgrestest.PgBouncer(t, direct, "default_pool_size=3")
 	db = connectAs(t, through, func(c *pgxpool.Config) {
 		c.MaxConns = conns
 		c.ConnConfig.DefaultQueryExecMode = mode
@@ -45,8 +46,8 @@ func Test_a_store_keeps_the_contract_behind_a_proxy_that_pools_transactions(t *t
 			t.Parallel()
 			testenv.Long(t, "the contract behind PgBouncer")
 			// Each open transaction has a connection of PgBouncer's for itself.
-			direct := testenv.PostgresDatabase(t)
-			through := testenv.PgBouncer(t, direct, "default_pool_size=30")
+			direct := postgrestest.Database(t)
+			through := postgrestest.PgBouncer(t, direct, "default_pool_size=30")
 			db := connectAs(t, through, func(c *pgxpool.Config) {
 				c.MaxConns = 60
 				c.ConnConfig.DefaultQueryExecMode = mode
@@ -157,7 +158,7 @@ func Test_a_store_works_however_pgx_runs_statements(t *testing.T) {
 	} {
 		t.Run(strings.ReplaceAll(mode.String(), " ", "_"), func(t *testing.T) {
 			t.Parallel()
-			db := connectAs(t, testenv.PostgresDatabase(t), func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
+			db := connectAs(t, postgrestest.Database(t), func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
 			store := newStore(t, db, postgres.Config{Retain: time.Hour})
 			require.NoError(t, store.Ensure(t.Context()))
 			everything(t, store)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/storekit"
 )
@@ -116,7 +117,7 @@ func newRole(t *testing.T, admin *pgxpool.Pool, database string) (role, roleURL 
 // ruled is a database whose schema its superuser made.
 func ruled(t *testing.T, lane postgres.Lane) (database string, admin *pgxpool.Pool, store *postgres.Store) {
 	t.Helper()
-	database = testenv.PostgresDatabase(t)
+	database = postgrestest.Database(t)
 	admin = connect(t, database)
 	store = newStore(t, admin, postgres.Config{Lane: lane, Retain: time.Hour})
 	require.NoError(t, store.Ensure(t.Context()))
@@ -436,7 +437,7 @@ func Test_a_worker_without_rights_beyond_its_own_is_woken(t *testing.T) {
 
 func Test_ensure_needs_the_right_to_create(t *testing.T) {
 	t.Parallel()
-	database := testenv.PostgresDatabase(t)
+	database := postgrestest.Database(t)
 	admin := connect(t, database)
 	role, roleURL := newRole(t, admin, database)
 	store := newStore(t, connect(t, roleURL), postgres.Config{})

@@ -19,6 +19,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres"
 )
 
@@ -77,7 +78,7 @@ func Test_stores_of_other_prefixes_and_schemas_do_not_see_each_other(t *testing.
 
 func Test_a_wake_up_is_for_the_stores_of_one_schema_and_prefix(t *testing.T) {
 	t.Parallel()
-	url := testenv.PostgresDatabase(t)
+	url := postgrestest.Database(t)
 	store := newStore(t, connect(t, url), postgres.Config{})
 	stranger := newStore(t, connect(t, url), postgres.Config{TablePrefix: "other_"})
 	sibling := newStore(t, connect(t, url), postgres.Config{})
@@ -112,7 +113,7 @@ func Test_child_that_ensures(t *testing.T) {
 
 func Test_ten_processes_ensure_at_once_a_schema_that_does_not_exist(t *testing.T) {
 	t.Parallel()
-	url := testenv.PostgresDatabase(t)
+	url := postgrestest.Database(t)
 	var wait sync.WaitGroup
 	for range 10 {
 		wait.Go(func() {
@@ -130,7 +131,7 @@ func Test_ten_processes_ensure_at_once_a_schema_that_does_not_exist(t *testing.T
 
 func Test_ten_stores_of_one_process_ensure_at_once(t *testing.T) {
 	t.Parallel()
-	url := testenv.PostgresDatabase(t)
+	url := postgrestest.Database(t)
 	var wait sync.WaitGroup
 	for range 10 {
 		store := newStore(t, connect(t, url), postgres.Config{})
@@ -169,7 +170,7 @@ CREATE VIEW {p:readable} AS SELECT id FROM {p:records};
 func Test_a_schema_is_upgraded_while_publishers_and_workers_run(t *testing.T) {
 	testenv.Long(t, "a schema that is upgraded under load")
 	t.Parallel()
-	url := testenv.PostgresDatabase(t)
+	url := postgrestest.Database(t)
 	db := connect(t, url)
 	store := newStore(t, db, postgres.Config{})
 	require.NoError(t, store.Ensure(t.Context()))
@@ -311,7 +312,7 @@ func Test_a_schema_that_cannot_be_created_whole_is_not_created(t *testing.T) {
 
 func Test_a_migration_lets_others_pass_while_it_waits_for_a_lock(t *testing.T) {
 	t.Parallel()
-	url := testenv.PostgresDatabase(t)
+	url := postgrestest.Database(t)
 	db := connect(t, url)
 	store := newStore(t, db, postgres.Config{})
 	require.NoError(t, store.Ensure(t.Context()))
@@ -333,7 +334,7 @@ func Test_a_migration_lets_others_pass_while_it_waits_for_a_lock(t *testing.T) {
 
 func Test_an_older_program_works_with_a_newer_schema_that_allows_it(t *testing.T) {
 	t.Parallel()
-	url := testenv.PostgresDatabase(t)
+	url := postgrestest.Database(t)
 	db := connect(t, url)
 	store := newStore(t, db, postgres.Config{})
 	require.NoError(t, store.Ensure(t.Context()))
@@ -395,7 +396,7 @@ UNION ALL SELECT viewname || definition FROM pg_views WHERE schemaname = $1`, sc
 
 func Test_the_stores_of_two_schemas_have_names_that_tell_them_apart(t *testing.T) {
 	t.Parallel()
-	url := testenv.PostgresDatabase(t)
+	url := postgrestest.Database(t)
 	names := map[string]bool{}
 	for _, config := range []postgres.Config{{}, {Schema: "shop"}, {Schema: "bank"}, {Schema: postgres.DefaultSchema}} {
 		store, err := postgres.Open(t.Context(), url, config, nil)

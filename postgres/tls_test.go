@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/certificate"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres"
 )
 
@@ -28,7 +28,7 @@ func Test_a_store_talks_TLS_to_a_server_that_it_trusts_and_to_no_other(t *testin
 	t.Parallel()
 	shown, trusted := newCertificate(t)
 	_, other := newCertificate(t)
-	engine := testenv.OwnPostgres(t)
+	engine := postgrestest.Own(t)
 	require.NoError(t, engine.UseTLS(t.Context(), shown))
 
 	verified := func(host, authority string) string {

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/postgresengine"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/storetest"
 )
@@ -22,7 +22,7 @@ import (
 // Test_a_store_keeps_the_contract runs on the machine's version already.
 func Test_a_store_keeps_the_contract_on_each_version_that_the_environment_names(t *testing.T) {
 	t.Parallel()
-	testenv.EachPostgres(t, func(t *testing.T, url string) {
+	postgrestest.Each(t, func(t *testing.T, url string) {
 		db := connect(t, url)
 		t.Log(valueOf[string](t, db, "SELECT version()"))
 		store := newStore(t, db, postgres.Config{})

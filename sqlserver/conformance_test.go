@@ -13,6 +13,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/sqlservertest"
 	"github.com/outmill/outmill/sqlserver"
 	"github.com/outmill/outmill/storetest"
 )
@@ -25,7 +26,7 @@ func Test_a_store_keeps_the_contract(t *testing.T) {
 	db := pool(t)
 	h := harness(db)
 	h.Unsupported = maps.Clone(unsupported)
-	if testenv.IsBabelfish(t, db) {
+	if sqlservertest.IsBabelfish(t, db) {
 		maps.Copy(h.Unsupported, onBabelfish)
 	}
 	storetest.Run(t, h)
@@ -67,7 +68,7 @@ func harness(db *sql.DB) storetest.Harness {
 // pool returns a pool on a database that is dropped with the test.
 func pool(t *testing.T) *sql.DB {
 	t.Helper()
-	server, name := testenv.SQLServer(t), unique("outmill_")
+	server, name := sqlservertest.Server(t), unique("outmill_")
 	onServer(t, server, "CREATE DATABASE "+name)
 	t.Cleanup(func() { onServer(t, server, "DROP DATABASE "+name) })
 	return connect(t, withParameters(t, server, "database="+name))

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/sqlservertest"
 	"github.com/outmill/outmill/sqlserver"
 	"github.com/outmill/outmill/storekit"
 )
@@ -28,7 +28,7 @@ import (
 func onEngine(t *testing.T, config sqlserver.Config) (store *sqlserver.Store, table string) {
 	t.Helper()
 	store, table = ensured(t, config)
-	if testenv.IsBabelfish(t, store.DB()) {
+	if sqlservertest.IsBabelfish(t, store.DB()) {
 		t.Skip("skipped: Babelfish has locks, plans and sessions of its own")
 	}
 	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))

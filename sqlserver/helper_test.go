@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/sqlservertest"
 	"github.com/outmill/outmill/sqlserver"
 	"github.com/outmill/outmill/storekit"
 )
@@ -37,7 +37,7 @@ var shared database
 // that uses it.
 func sharedURL(t *testing.T) string {
 	t.Helper()
-	server := testenv.SQLServer(t)
+	server := sqlservertest.Server(t)
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
 	if shared.users == 0 {
@@ -342,5 +342,5 @@ func joining(t *testing.T, store *sqlserver.Store) {
 // serverOf is the URL of the database that a pool is on.
 func serverOf(t *testing.T, db *sql.DB) string {
 	t.Helper()
-	return withParameters(t, testenv.SQLServer(t), "database="+valueOf[string](t, db, "SELECT DB_NAME()"))
+	return withParameters(t, sqlservertest.Server(t), "database="+valueOf[string](t, db, "SELECT DB_NAME()"))
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/sqlservertest"
 	"github.com/outmill/outmill/sqlserver"
 )
 
@@ -33,7 +33,7 @@ func asLogin(t *testing.T, text, login, password string) string {
 // databases that the test makes later.
 func newLogin(t *testing.T) string {
 	t.Helper()
-	server, login := testenv.SQLServer(t), unique("outmill_")
+	server, login := sqlservertest.Server(t), unique("outmill_")
 	onServer(t, server, "CREATE LOGIN "+login+" WITH PASSWORD = '"+password+"'")
 	t.Cleanup(func() { onServer(t, server, "DROP LOGIN "+login) })
 	return login
@@ -46,7 +46,7 @@ const password = "Secret-1234"
 func grant(t *testing.T, admin *sql.DB, grants []string) {
 	t.Helper()
 	require.NotEmpty(t, grants)
-	babelfish := testenv.IsBabelfish(t, admin)
+	babelfish := sqlservertest.IsBabelfish(t, admin)
 	for _, statement := range grants {
 		if babelfish {
 			statement = strings.Replace(statement, "EXECUTE ON TYPE::", "SELECT ON ", 1)
@@ -59,7 +59,7 @@ func Test_a_login_needs_no_more_than_the_rights_that_are_granted(t *testing.T) {
 	t.Parallel()
 	user := newLogin(t)
 	// A database of its own, with which the user goes.
-	at := testenv.SQLServerDatabase(t)
+	at := sqlservertest.Database(t)
 	config := sqlserver.Config{Retain: time.Hour}
 	super := newStore(t, connect(t, at), config)
 	require.NoError(t, super.Ensure(t.Context()))
@@ -81,7 +81,7 @@ func Test_a_login_needs_no_more_than_the_rights_that_are_granted(t *testing.T) {
 		execute(t, super.DB(), "REVOKE "+revoked+" FROM ["+user+"]")
 		err := newStore(t, connect(t, userURL), config).Append(t.Context(), one("never"))
 		require.Error(t, err, revoked)
-		if !testenv.IsBabelfish(t, super.DB()) { // which has numbers of its own
+		if !sqlservertest.IsBabelfish(t, super.DB()) { // which has numbers of its own
 			require.ErrorContains(t, err, "rights", revoked)
 			require.NotErrorIs(t, err, outmill.ErrSchemaMissing, revoked)
 		}

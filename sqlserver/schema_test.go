@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/sqlservertest"
 	"github.com/outmill/outmill/sqlserver"
 )
 
@@ -39,7 +39,7 @@ func Test_a_missing_schema_is_told_with_its_remedy(t *testing.T) {
 	defer func() { _ = tx.Rollback() }()
 	err = store.Append(store.WithTx(t.Context(), tx), one("never"))
 	require.Error(t, err)
-	if !testenv.IsBabelfish(t, store.DB()) { // which has numbers of its own
+	if !sqlservertest.IsBabelfish(t, store.DB()) { // which has numbers of its own
 		require.ErrorIs(t, err, outmill.ErrSchemaMissing)
 	}
 }

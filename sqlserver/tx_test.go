@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/sqlservertest"
 	"github.com/outmill/outmill/sqlserver"
 	"github.com/outmill/outmill/storekit"
 )
@@ -194,7 +194,7 @@ func Test_an_error_of_the_server_in_a_callers_transaction_ends_it_all(t *testing
 		require.ErrorAs(t, err, &of)
 		// XACT_ABORT has rolled it back: what comes now must not be committed by itself.
 		require.Error(t, place(ctx, store, tx, orders, "after"))
-		if !testenv.IsBabelfish(t, store.DB()) {
+		if !sqlservertest.IsBabelfish(t, store.DB()) {
 			require.ErrorIs(t, store.Append(ctx, one("after")), outmill.ErrInvalidTx)
 		}
 		return err
@@ -226,7 +226,7 @@ func Test_the_callers_session_is_as_it_was_after_an_append(t *testing.T) {
 		name := c.level.String() + ", XACT_ABORT " + c.abort
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if c.level != sql.LevelReadCommitted && testenv.IsBabelfish(t, store.DB()) {
+			if c.level != sql.LevelReadCommitted && sqlservertest.IsBabelfish(t, store.DB()) {
 				t.Skip("skipped: Babelfish does not change the level of a transaction that has begun, so that an append needs READ COMMITTED")
 			}
 			conn, err := store.DB().Conn(t.Context())
@@ -256,7 +256,7 @@ func allowSnapshot(t *testing.T, db *sql.DB) {
 	t.Helper()
 	making.Lock()
 	defer making.Unlock()
-	if !testenv.IsBabelfish(t, db) {
+	if !sqlservertest.IsBabelfish(t, db) {
 		execute(t, db, "ALTER DATABASE CURRENT SET ALLOW_SNAPSHOT_ISOLATION ON")
 	}
 }
@@ -270,7 +270,7 @@ func Test_a_pool_whose_sessions_have_another_level_serves_the_store_too(t *testi
 		db.SetMaxOpenConns(1)
 		// A level stays with a connection when its transaction ends.
 		tx, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: level})
-		if err != nil && testenv.IsBabelfish(t, store.DB()) {
+		if err != nil && sqlservertest.IsBabelfish(t, store.DB()) {
 			continue
 		}
 		require.NoError(t, err)
@@ -282,7 +282,7 @@ func Test_a_pool_whose_sessions_have_another_level_serves_the_store_too(t *testi
 func Test_groups_that_register_while_a_transaction_is_open_get_its_later_records(t *testing.T) {
 	t.Parallel()
 	store, table := ensured(t, sqlserver.Config{})
-	if testenv.IsBabelfish(t, store.DB()) {
+	if sqlservertest.IsBabelfish(t, store.DB()) {
 		t.Skip("skipped: Babelfish gives the table variables of all sessions the same few ids, so that an open transaction may block other sessions that use one")
 	}
 	other := newStore(t, store.DB(), sqlserver.Config{Table: table})

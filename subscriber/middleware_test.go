@@ -82,6 +82,12 @@ func (s *shop) routeTopic(t *testing.T, from string, cfg subscriber.Config, hand
 	require.NoError(t, err)
 	router.AddMiddleware(middlewares...)
 	router.AddConsumerHandler("handler", from, s.subscriber(t, cfg), handle)
+	run(t, router)
+}
+
+// run has the router run until the test ends.
+func run(t *testing.T, router *message.Router) {
+	t.Helper()
 	ended := make(chan error, 1)
 	go func() { ended <- router.Run(context.Background()) }()
 	<-router.Running()

@@ -22,7 +22,8 @@ func Test_a_router_knows_publisher_and_subscriber_by_the_librarys_name(t *testin
 			t.Parallel()
 			s := openShop(t)
 			s.publish(t, newOrder())
-			router := newRouter(t)
+			router, err := message.NewRouter(message.RouterConfig{CloseTimeout: patience}, nil)
+			require.NoError(t, err)
 			names := make(chan []string, 1)
 			router.AddHandler("handler", topic, s.subscriber(t, quick()), "handled", view(s.pub), func(msg *message.Message) ([]*message.Message, error) {
 				names <- []string{message.SubscriberNameFromCtx(msg.Context()), message.PublisherNameFromCtx(msg.Context())}

@@ -21,7 +21,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/forwarder"
-	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/publisher"
 	"github.com/outmill/outmill/subscriber"
@@ -55,7 +55,7 @@ func each(t *testing.T, test func(b bench)) {
 
 func newBench(t *testing.T, lane postgres.Lane, driver string) bench {
 	t.Helper()
-	url := testenv.PostgresDatabase(t)
+	url := postgrestest.Database(t)
 	store, err := postgres.Open(t.Context(), url, postgres.Config{Lane: lane, EnsureSchema: true}, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })

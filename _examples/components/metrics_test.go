@@ -24,7 +24,10 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/forwarder"
-	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/kafkatest"
+	"github.com/outmill/outmill/internal/testenv/mongotest"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
+	"github.com/outmill/outmill/internal/testenv/sqlservertest"
 	"github.com/outmill/outmill/kafka"
 	"github.com/outmill/outmill/mongo"
 	"github.com/outmill/outmill/postgres"
@@ -48,7 +51,7 @@ func onSQLite(t *testing.T) outmill.Store {
 func onPostgreSQL(lane postgres.Lane) func(t *testing.T) outmill.Store {
 	return func(t *testing.T) outmill.Store {
 		t.Helper()
-		store, err := postgres.Open(t.Context(), testenv.PostgresDatabase(t), postgres.Config{Lane: lane}, nil)
+		store, err := postgres.Open(t.Context(), postgrestest.Database(t), postgres.Config{Lane: lane}, nil)
 		require.NoError(t, err)
 		return store
 	}
@@ -56,7 +59,7 @@ func onPostgreSQL(lane postgres.Lane) func(t *testing.T) outmill.Store {
 
 func onMongoDB(t *testing.T) outmill.Store {
 	t.Helper()
-	db := testenv.MongoDatabase(t)
+	db := mongotest.Database(t)
 	store, err := mongo.New(db.Client(), mongo.Config{Database: db.Name()}, nil)
 	require.NoError(t, err)
 	return store
@@ -64,7 +67,7 @@ func onMongoDB(t *testing.T) outmill.Store {
 
 func onSQLServer(t *testing.T) outmill.Store {
 	t.Helper()
-	db, err := sql.Open("sqlserver", testenv.SQLServerDatabase(t))
+	db, err := sql.Open("sqlserver", sqlservertest.Database(t))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	store, err := sqlserver.New(db, sqlserver.Config{}, nil)
@@ -200,7 +203,7 @@ func Test_Watermills_metrics_around_a_publisher_of_batches_are_warned_of_unless_
 			for i := range 3 {
 				require.NoError(t, store.Append(t.Context(), &outmill.Record{Topic: "orders", MessageID: fmt.Sprint(i)}))
 			}
-			brokers := testenv.Kafka(t).Addrs
+			brokers := kafkatest.Fake(t).Addrs
 			pub, err := kafka.NewPublisher(wkafka.PublisherConfig{Brokers: brokers}, kafka.Config{}, nil)
 			require.NoError(t, err)
 			defer func() { require.NoError(t, pub.Close()) }()
@@ -208,7 +211,7 @@ func Test_Watermills_metrics_around_a_publisher_of_batches_are_warned_of_unless_
 			decorated, err := metrics.NewPrometheusMetricsBuilder(registry, "", "").DecoratePublisher(pub)
 			require.NoError(t, err)
 			var log lines
-			fwd, err := forwarder.New(store, c.decorate(decorated, pub), forwarder.Config{MapTopic: topicOf(testenv.Topic(t))}, watermill.NewSlogLogger(slog.New(slog.NewTextHandler(&log, nil))))
+			fwd, err := forwarder.New(store, c.decorate(decorated, pub), forwarder.Config{MapTopic: topicOf(kafkatest.Topic(t))}, watermill.NewSlogLogger(slog.New(slog.NewTextHandler(&log, nil))))
 			require.NoError(t, err)
 			defer func() { require.NoError(t, fwd.Close()) }()
 			n, err := fwd.Once(t.Context())

@@ -16,7 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/mongotest"
 	outmillmongo "github.com/outmill/outmill/mongo"
 )
 
@@ -43,12 +43,12 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	db := testenv.MongoDatabase(t)
+	db := mongotest.Database(t)
 	store, err := outmillmongo.New(db.Client(), outmillmongo.Config{Database: db.Name()}, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	require.NoError(t, store.Ensure(t.Context()))
-	parsed, err := url.Parse(testenv.MongoDB(t))
+	parsed, err := url.Parse(mongotest.Server(t))
 	require.NoError(t, err)
 	parsed.Path = "/" + db.Name()
 	return &world{t, db, store, parsed.String()}

@@ -8,14 +8,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/postgresengine"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
 )
 
 func Test_a_crash_of_the_database_loses_nothing_and_doubles_nothing(t *testing.T) {
 	t.Parallel()
-	server := testenv.OwnPostgres(t)
-	w := newWorldAt(t, testenv.PostgresDatabaseOn(t, server.URL))
+	server := postgrestest.Own(t)
+	w := newWorldAt(t, postgrestest.DatabaseOn(t, server.URL))
 	w.createLog(t, "orders", "")
 	want := ids("a", 600)
 	w.in(t, func(tx *sql.Tx) bool {
@@ -44,8 +44,8 @@ func Test_a_crash_of_the_database_loses_nothing_and_doubles_nothing(t *testing.T
 
 func Test_a_database_that_stays_away_ends_the_tool(t *testing.T) {
 	t.Parallel()
-	server := testenv.OwnPostgres(t)
-	w := newWorldAt(t, testenv.PostgresDatabaseOn(t, server.URL))
+	server := postgrestest.Own(t)
+	w := newWorldAt(t, postgrestest.DatabaseOn(t, server.URL))
 	w.createLog(t, "orders", "")
 	tl := start(t, w.sourceArgs("-topic", "orders", "-patience", "1ms"))
 	require.Eventually(t, func() bool { return strings.Contains(tl.says.String(), "orders: moved 0") }, patience, tick)

@@ -15,7 +15,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/forwarder"
-	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/kafkatest"
 	"github.com/outmill/outmill/kafka"
 	"github.com/outmill/outmill/publisher"
 )
@@ -28,9 +28,9 @@ func Test_old_and_new_run_side_by_side_and_everything_arrives(t *testing.T) {
 	w.createLog(t, "forwarder_topic", "")
 	w.createLog(t, "plain", "readers")
 	w.createQueue(t, "queue")
-	brokers := testenv.KafkaWithoutAutoTopics(t).Addrs
+	brokers := kafkatest.FakeWithoutAutoTopics(t).Addrs
 	for _, topic := range []string{"orders", "plain", "queue"} {
-		testenv.CreateTopicNamed(t, brokers, topic, 3)
+		kafkatest.CreateTopicNamed(t, brokers, topic, 3)
 	}
 	startForwarder(t, w, brokers)
 	old := startOldForwarder(t, w, brokers)
@@ -126,7 +126,7 @@ func requireForwarded(t *testing.T, w *world) {
 func inKafka(t *testing.T, brokers []string, topic string) []string {
 	t.Helper()
 	var all []string
-	for _, r := range testenv.ReadAll(t, brokers, topic) {
+	for _, r := range kafkatest.ReadAll(t, brokers, topic) {
 		for _, h := range r.Headers {
 			if h.Key == wkafka.UUIDHeaderKey {
 				all = append(all, string(h.Value))
@@ -206,8 +206,8 @@ func Test_the_order_of_a_key_is_kept_when_the_old_table_is_drained_before_new_wr
 	t.Parallel()
 	w := newWorld(t)
 	w.createLog(t, "forwarder_topic", "")
-	brokers := testenv.KafkaWithoutAutoTopics(t).Addrs
-	testenv.CreateTopicNamed(t, brokers, "orders", 4)
+	brokers := kafkatest.FakeWithoutAutoTopics(t).Addrs
+	kafkatest.CreateTopicNamed(t, brokers, "orders", 4)
 	startForwarder(t, w, brokers)
 	tl := start(t, w.sourceArgs("-topic", "forwarder_topic", "-enveloped", "-key", "customer", "-batch", "10"))
 

@@ -12,14 +12,14 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/outmill/outmill/_examples/internal/exampletest"
-	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/mongotest"
 )
 
 func TestMain(m *testing.M) { exampletest.Main(m) }
 
 func Test_what_was_committed_is_handled_and_forwarded_and_nothing_else(t *testing.T) {
 	t.Parallel()
-	url := testenv.MongoDB(t)
+	url := mongotest.Server(t)
 	var out bytes.Buffer
 	require.NoError(t, run(t.Context(), url, &out), out.String())
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
@@ -30,7 +30,7 @@ func Test_what_was_committed_is_handled_and_forwarded_and_nothing_else(t *testin
 
 func Test_an_interruption_ends_it_and_leaves_nothing_behind(t *testing.T) {
 	t.Parallel()
-	url := testenv.MongoDB(t)
+	url := mongotest.Server(t)
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
 	i := &interrupter{interrupt: interrupt}

@@ -15,7 +15,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/kafkatest"
+	"github.com/outmill/outmill/internal/testenv/mongotest"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
+	"github.com/outmill/outmill/internal/testenv/sqlservertest"
 	"github.com/outmill/outmill/postgres"
 )
 
@@ -34,7 +37,7 @@ func TestTheQuickstartLosesNothingAndShowsNothingThatRolledBack(t *testing.T) {
 
 func TestTheQuickstartLosesNothingOnPostgreSQL(t *testing.T) {
 	t.Parallel()
-	storeURL := testenv.PostgresDatabase(t)
+	storeURL := postgrestest.Database(t)
 	losesNothing(t, options{store: storeURL})
 	// The store is kept, so a second run meets what the first has left.
 	losesNothing(t, options{store: storeURL})
@@ -45,8 +48,8 @@ func TestTheQuickstartLosesNothingOnPostgreSQL(t *testing.T) {
 
 func TestTheQuickstartLosesNothingOnMongoDB(t *testing.T) {
 	t.Parallel()
-	db := testenv.MongoDatabase(t)
-	storeURL := withDatabase(t, testenv.MongoDB(t), db.Name())
+	db := mongotest.Database(t)
+	storeURL := withDatabase(t, mongotest.Server(t), db.Name())
 	losesNothing(t, options{store: storeURL})
 	// The store is kept, so a second run meets what the first has left.
 	losesNothing(t, options{store: storeURL})
@@ -60,7 +63,7 @@ func TestTheQuickstartLosesNothingOnMongoDB(t *testing.T) {
 
 func TestTheQuickstartLosesNothingOnSQLServer(t *testing.T) {
 	t.Parallel()
-	storeURL := testenv.SQLServerDatabase(t)
+	storeURL := sqlservertest.Database(t)
 	// Few: Babelfish is slow.
 	losesNothing(t, options{orders: 200, store: storeURL})
 	// The store is kept, so a second run meets what the first has left.
@@ -91,7 +94,7 @@ func withDatabase(t *testing.T, serverURL, database string) string {
 
 func TestTheQuickstartLosesNothingOnPostgreSQLAndARealKafka(t *testing.T) {
 	t.Parallel()
-	losesNothing(t, options{store: testenv.PostgresDatabase(t), kafka: strings.Join(testenv.RealKafka(t), ",")})
+	losesNothing(t, options{store: postgrestest.Database(t), kafka: strings.Join(kafkatest.Real(t), ",")})
 }
 
 func TestTheQuickstartLosesNothingInAFileThatIsKept(t *testing.T) {
@@ -151,7 +154,7 @@ func requireCount(t *testing.T, storeURL string, want int, query string) {
 
 func TestAnInterruptedQuickstartEndsAndLeavesNoReaders(t *testing.T) {
 	t.Parallel()
-	storeURL := testenv.PostgresDatabase(t)
+	storeURL := postgrestest.Database(t)
 	store, err := postgres.Open(t.Context(), storeURL, postgres.Config{}, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -21,7 +21,7 @@ import (
 	gormtests "gorm.io/gorm/utils/tests"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/publisher"
 	"github.com/outmill/outmill/sqlite"
@@ -65,7 +65,7 @@ func eachEngine(t *testing.T, test func(t *testing.T, e engine)) {
 	for _, lane := range []postgres.Lane{postgres.LaneRows, postgres.LaneLog} {
 		t.Run("postgres, "+string(lane), func(t *testing.T) {
 			t.Parallel()
-			url := testenv.PostgresDatabase(t)
+			url := postgrestest.Database(t)
 			db, err := sql.Open("pgx", url)
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, db.Close()) })

@@ -9,12 +9,12 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/mongotest"
 )
 
 func Test_the_schema_for_mongodb(t *testing.T) {
 	t.Parallel()
-	db := testenv.MongoDatabase(t)
+	db := mongotest.Database(t)
 	printed := outmillTool(t.Context(), "schema", urlOf(t, db))
 	require.Equal(t, exitOK, printed.code, printed.stderr)
 	for line := range strings.Lines(printed.stdout) {
@@ -23,7 +23,7 @@ func Test_the_schema_for_mongodb(t *testing.T) {
 
 	t.Run("is one script that makes a store that works", func(t *testing.T) {
 		t.Parallel()
-		byHand := testenv.MongoDatabase(t)
+		byHand := mongotest.Database(t)
 		runCommands(t, byHand, printed.stdout)
 		requireWorks(t, urlOf(t, byHand))
 		again := outmillTool(t.Context(), "schema", "-ensure", urlOf(t, byHand))
@@ -62,7 +62,7 @@ func Test_a_mongodb_that_cannot_be_reached_is_a_failure_that_tells_no_password(t
 // parameters.
 func urlOf(t *testing.T, db *mongo.Database, parameters ...string) string {
 	t.Helper()
-	parsed, err := url.Parse(testenv.MongoDB(t))
+	parsed, err := url.Parse(mongotest.Server(t))
 	require.NoError(t, err)
 	parsed.Path = "/" + db.Name()
 	query := parsed.Query()

@@ -10,7 +10,9 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/connect"
-	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/mongotest"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
+	"github.com/outmill/outmill/internal/testenv/sqlservertest"
 )
 
 func Test_the_workers_parameters_are_taken_out_of_the_URL_of_any_store(t *testing.T) {
@@ -79,9 +81,9 @@ func Test_a_store_opens_with_the_workers_parameters_which_its_driver_does_not_se
 	t.Parallel()
 	for name, url := range map[string]func(t *testing.T) string{
 		"sqlite":    func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "orders.db") },
-		"postgres":  func(t *testing.T) string { return testenv.PostgresDatabase(t) },
-		"mongo":     func(t *testing.T) string { return testenv.MongoDB(t) },
-		"sqlserver": func(t *testing.T) string { return testenv.SQLServerDatabase(t) },
+		"postgres":  func(t *testing.T) string { return postgrestest.Database(t) },
+		"mongo":     func(t *testing.T) string { return mongotest.Server(t) },
+		"sqlserver": func(t *testing.T) string { return sqlservertest.Database(t) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
 )
 
 func newFile(t *testing.T) string {
@@ -203,7 +203,7 @@ func Test_from_a_version_only_the_later_steps_are_printed(t *testing.T) {
 
 func Test_the_printed_steps_bring_a_schema_of_an_older_version_to_the_newest(t *testing.T) {
 	t.Parallel()
-	url := testenv.PostgresDatabase(t)
+	url := postgrestest.Database(t)
 	db, err := pgxpool.New(t.Context(), url)
 	require.NoError(t, err)
 	defer db.Close()

@@ -8,19 +8,19 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/sqlservertest"
 )
 
 func Test_the_schema_for_sql_server(t *testing.T) {
 	t.Parallel()
-	database := testenv.SQLServerDatabase(t)
+	database := sqlservertest.Database(t)
 	printed := outmillTool(t.Context(), "schema", database)
 	require.Equal(t, exitOK, printed.code, printed.stderr)
 	require.Empty(t, printed.stderr)
 
 	t.Run("is one script of batches that makes a store that works", func(t *testing.T) {
 		t.Parallel()
-		byHand := testenv.SQLServerDatabase(t)
+		byHand := sqlservertest.Database(t)
 		runBatches(t, byHand, printed.stdout)
 		again := outmillTool(t.Context(), "schema", "-ensure", byHand)
 		require.Equal(t, exitOK, again.code, again.stderr)
@@ -28,7 +28,7 @@ func Test_the_schema_for_sql_server(t *testing.T) {
 	})
 	t.Run("is made by -ensure, which can be repeated", func(t *testing.T) {
 		t.Parallel()
-		byEnsure := testenv.SQLServerDatabase(t)
+		byEnsure := sqlservertest.Database(t)
 		for range 2 {
 			got := outmillTool(t.Context(), "schema", "-ensure", byEnsure)
 			require.Equal(t, exitOK, got.code, got.stderr)

@@ -7,18 +7,18 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
 )
 
 func Test_the_schema_for_postgresql(t *testing.T) {
 	t.Parallel()
-	url := testenv.PostgresDatabase(t)
+	url := postgrestest.Database(t)
 	printed := outmillTool(t.Context(), "schema", url)
 	require.Equal(t, exitOK, printed.code, printed.stderr)
 
 	t.Run("is one script that makes a store that works", func(t *testing.T) {
 		t.Parallel()
-		byHand := testenv.PostgresDatabase(t)
+		byHand := postgrestest.Database(t)
 		// Without arguments pgx sends the script as it is, as psql would.
 		runScript(t, byHand, printed.stdout)
 		requireWorks(t, byHand)

@@ -24,6 +24,7 @@ import (
 	"github.com/outmill/outmill/forwarder"
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/kafkaengine"
+	"github.com/outmill/outmill/internal/testenv/kafkatest"
 	"github.com/outmill/outmill/internal/testenv/proxy"
 	"github.com/outmill/outmill/joins"
 	"github.com/outmill/outmill/storekit"
@@ -128,8 +129,8 @@ func newStage(t *testing.T, kind target, seed uint64) *stage {
 		require.NoError(t, os.WriteFile(file, nil, 0o600))
 	}
 	s.server = kind.serve(t)
-	s.broker = testenv.OwnKafka(t)
-	s.topic = testenv.CreateTopic(t, []string{s.broker.Addr}, 3)
+	s.broker = kafkatest.Own(t)
+	s.topic = kafkatest.CreateTopic(t, []string{s.broker.Addr}, 3)
 	s.db = prepare(t, kind, s.server, s.topic)
 	s.through = s.server.url(s.server.address())
 	if address := s.server.address(); address != "" {
@@ -255,7 +256,7 @@ func (s *stage) inKafka(t *testing.T) []sighting {
 	var all []sighting
 	var journal strings.Builder
 	partitions := map[string]int32{}
-	for _, r := range testenv.ReadAll(t, []string{s.broker.Addr}, s.topic) {
+	for _, r := range kafkatest.ReadAll(t, []string{s.broker.Addr}, s.topic) {
 		headers := map[string]string{}
 		for _, h := range r.Headers {
 			headers[h.Key] = string(h.Value)

@@ -17,8 +17,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/mongoengine"
+	"github.com/outmill/outmill/internal/testenv/mongotest"
 	"github.com/outmill/outmill/mongo"
 	"github.com/outmill/outmill/storekit"
 )
@@ -32,7 +32,7 @@ type mongoServer struct{ *mongoengine.Engine }
 
 func serveMongo(t *testing.T) server {
 	t.Helper()
-	engine := testenv.OwnMongoDB(t)
+	engine := mongotest.Own(t)
 	require.NoError(t, engine.SetParameter(t.Context(), "transactionLifetimeLimitSeconds", forgetsAfter))
 	return mongoServer{engine}
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/postgresengine"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres"
 )
 
@@ -28,7 +28,7 @@ type postgresServer struct{ *postgresengine.Engine }
 
 func servePostgres(t *testing.T) server {
 	t.Helper()
-	return postgresServer{testenv.OwnPostgres(t, "fsync=on", "full_page_writes=on", "synchronous_commit=on")}
+	return postgresServer{postgrestest.Own(t, "fsync=on", "full_page_writes=on", "synchronous_commit=on")}
 }
 
 func (s postgresServer) address() string { return s.parsed().Host }

@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/sqlservertest"
 	"github.com/outmill/outmill/sqlserver"
 )
 
@@ -32,7 +32,7 @@ type sqlserverServer struct {
 
 func serveSQLServer(t *testing.T) server {
 	t.Helper()
-	database, err := url.Parse(testenv.SQLServerDatabase(t))
+	database, err := url.Parse(sqlservertest.Database(t))
 	require.NoError(t, err)
 	outside := *database
 	outside.RawQuery = ""
@@ -42,7 +42,7 @@ func serveSQLServer(t *testing.T) server {
 	db, err := sql.Open("sqlserver", outside.String())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	if testenv.IsBabelfish(t, db) {
+	if sqlservertest.IsBabelfish(t, db) {
 		t.Skip("skipped: Babelfish compiles each procedure for seconds in each new session, and connections are cut more often than that")
 	}
 	return sqlserverServer{database, db}

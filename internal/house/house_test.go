@@ -48,6 +48,31 @@ func Test_the_root_imports_nothing_of_the_project(t *testing.T) {
 	}
 }
 
+// go mod tidy keeps what the tests of imported packages need, so a test that crosses
+// engines belongs to a package that nobody imports, such as internal/allstores.
+func Test_a_user_of_one_store_downloads_no_driver_of_another(t *testing.T) {
+	t.Parallel()
+	drivers := map[string]string{
+		"postgres":  "github.com/jackc/pgx/v5",
+		"mongo":     "go.mongodb.org/mongo-driver/v2",
+		"sqlserver": "github.com/microsoft/go-mssqldb",
+	}
+	for store := range drivers {
+		var own []string
+		for _, dep := range dependencies(t, module+"/"+store, module+"/publisher", module+"/subscriber", module+"/forwarder", module+"/joins") {
+			if dep == module || strings.HasPrefix(dep, module+"/") {
+				own = append(own, dep)
+			}
+		}
+		needed := dependencies(t, append([]string{"-test"}, own...)...)
+		for other, driver := range drivers {
+			if other != store {
+				require.NotContains(t, needed, driver, "a test of a package that a user of %s imports", store)
+			}
+		}
+	}
+}
+
 func dependencies(t *testing.T, packages ...string) []string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", append([]string{"list", "-deps"}, packages...)...).CombinedOutput()

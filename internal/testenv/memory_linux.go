@@ -2,11 +2,11 @@ package testenv
 
 import "syscall"
 
-// memory is a directory in memory, for the files of servers: a database is made and
+// Memory is a directory in memory, for the files of servers: a database is made and
 // dropped there at a third of the cost, and MongoDB waits for the disk whatever it
 // is told. It is "" where there is none with room enough: for a million rows that
 // takes more.
-func memory() string {
+func Memory() string {
 	const dir = "/dev/shm"
 	enough := uint64(1 << 30)
 	if All() {

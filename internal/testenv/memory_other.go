@@ -2,5 +2,5 @@
 
 package testenv
 
-// memory is known on Linux only.
-func memory() string { return "" }
+// Memory is known on Linux only.
+func Memory() string { return "" }

@@ -12,14 +12,14 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func Test_the_exit_code_says_whether_it_worked(t *testing.T) {
 	t.Parallel()
-	url := testenv.PostgresDatabase(t)
+	url := postgrestest.Database(t)
 	works := func(_ context.Context, _ Database, out io.Writer) error {
 		_, err := fmt.Fprintln(out, "worked")
 		return err
@@ -57,7 +57,7 @@ func Test_the_exit_code_says_whether_it_worked(t *testing.T) {
 
 func Test_each_run_has_a_schema_that_is_gone_afterwards(t *testing.T) {
 	t.Parallel()
-	url := testenv.PostgresDatabase(t)
+	url := postgrestest.Database(t)
 	for _, want := range []error{nil, errors.New("it did not work"), context.Canceled} {
 		ctx, cancel := context.WithCancel(t.Context())
 		var schema string

@@ -11,7 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/outmill/outmill/_examples/internal/example"
-	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
 )
 
 // Main is for TestMain: it fails where goroutines are left.
@@ -21,7 +21,7 @@ func Main(m *testing.M) { goleak.VerifyTestMain(m) }
 // leaves nothing in the database.
 func Prints(t *testing.T, program example.Program, output string) {
 	t.Helper()
-	url := testenv.PostgresDatabase(t)
+	url := postgrestest.Database(t)
 	var out bytes.Buffer
 	require.NoError(t, example.Run(t.Context(), url, &out, program))
 	require.Equal(t, output, out.String())
@@ -32,7 +32,7 @@ func Prints(t *testing.T, program example.Program, output string) {
 // requires that it leaves nothing in the database.
 func EndsWhenInterrupted(t *testing.T, program example.Program) {
 	t.Helper()
-	url := testenv.PostgresDatabase(t)
+	url := postgrestest.Database(t)
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
 	require.ErrorIs(t, example.Run(ctx, url, interrupter(interrupt), program), context.Canceled)

@@ -14,8 +14,11 @@ import (
 
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/kafkaengine"
+	"github.com/outmill/outmill/internal/testenv/kafkatest"
 	"github.com/outmill/outmill/internal/testenv/mongoengine"
+	"github.com/outmill/outmill/internal/testenv/mongotest"
 	"github.com/outmill/outmill/internal/testenv/postgresengine"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -29,7 +32,7 @@ func command(t *testing.T, args ...string) (stdout, stderr string, err error) {
 }
 
 func Test_an_engine_that_is_there_already_is_taken_as_it_is(t *testing.T) {
-	addr := testenv.Kafka(t).Addrs[0]
+	addr := kafkatest.Fake(t).Addrs[0]
 	t.Setenv(kafkaengine.EnvURL, addr)
 	dir := t.TempDir()
 	stdout, stderr, err := command(t, "start", "-dir", dir, "-only", "kafka")
@@ -52,7 +55,7 @@ func Test_an_engine_that_cannot_be_had_is_an_error_only_where_it_is_required(t *
 }
 
 func Test_a_postgres_that_is_there_already_is_taken_as_it_is(t *testing.T) {
-	url := testenv.Postgres(t)
+	url := postgrestest.Server(t)
 	t.Setenv(postgresengine.EnvURL, url)
 	dir := t.TempDir()
 	stdout, stderr, err := command(t, "start", "-dir", dir, "-only", "postgres")
@@ -103,7 +106,7 @@ func Test_a_real_postgres_is_started_once_and_stopped(t *testing.T) {
 }
 
 func Test_a_mongodb_that_is_there_already_is_taken_as_it_is(t *testing.T) {
-	url := testenv.MongoDB(t)
+	url := mongotest.Server(t)
 	t.Setenv(mongoengine.EnvURL, url)
 	dir := t.TempDir()
 	stdout, stderr, err := command(t, "start", "-dir", dir, "-only", "mongodb")
@@ -116,7 +119,7 @@ func Test_a_mongodb_that_is_there_already_is_taken_as_it_is(t *testing.T) {
 }
 
 func Test_a_mongodb_that_is_named_and_is_no_replica_set_cannot_be_had(t *testing.T) {
-	t.Setenv(mongoengine.EnvURL, testenv.OwnMongoDB(t, mongoengine.Standalone).URL)
+	t.Setenv(mongoengine.EnvURL, mongotest.Own(t, mongoengine.Standalone).URL)
 	stdout, stderr, err := command(t, "start", "-dir", t.TempDir(), "-only", "mongodb")
 	require.NoError(t, err)
 	require.Empty(t, stdout)

@@ -1,4 +1,4 @@
-package logs_test
+package allstores
 
 import (
 	"context"
@@ -16,7 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/mongotest"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
+	"github.com/outmill/outmill/internal/testenv/sqlservertest"
 	outmillmongo "github.com/outmill/outmill/mongo"
 	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/sqlite"
@@ -24,7 +26,14 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-const patience = 30 * time.Second
+const (
+	patience = time.Minute
+	topic    = "orders"
+)
+
+func record(topic, name, correlation string) *outmill.Record {
+	return &outmill.Record{Topic: topic, MessageID: name, CorrelationID: correlation, Payload: []byte("secret"), Metadata: map[string]string{"card": "secret"}}
+}
 
 // journal keeps what is logged, and may be read while others write.
 type journal struct {
@@ -88,16 +97,16 @@ var stands = map[string]func(t *testing.T, appends slog.Level, log watermill.Log
 			return store.InTx(ctx, func(ctx context.Context, _ *sql.Tx) error { return fn(ctx) })
 		}}
 	},
-	"PostgreSQL with rows":  onPostgreSQL(postgres.LaneRows),
-	"PostgreSQL with a log": onPostgreSQL(postgres.LaneLog),
+	"PostgreSQL with rows":  standOnPostgreSQL(postgres.LaneRows),
+	"PostgreSQL with a log": standOnPostgreSQL(postgres.LaneLog),
 	"MongoDB": func(t *testing.T, appends slog.Level, log watermill.LoggerAdapter) stand {
-		db := testenv.MongoDatabase(t)
+		db := mongotest.Database(t)
 		store, err := outmillmongo.New(db.Client(), outmillmongo.Config{Name: "shop", Database: db.Name(), AppendLogLevel: appends}, log)
 		require.NoError(t, err)
 		return stand{store, store.InTx}
 	},
 	"SQL Server": func(t *testing.T, appends slog.Level, log watermill.LoggerAdapter) stand {
-		db, err := sql.Open("sqlserver", testenv.SQLServerDatabase(t))
+		db, err := sql.Open("sqlserver", sqlservertest.Database(t))
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, db.Close()) })
 		store, err := sqlserver.New(db, sqlserver.Config{Name: "shop", AppendLogLevel: appends}, log)
@@ -108,10 +117,10 @@ var stands = map[string]func(t *testing.T, appends slog.Level, log watermill.Log
 	},
 }
 
-func onPostgreSQL(lane postgres.Lane) func(t *testing.T, appends slog.Level, log watermill.LoggerAdapter) stand {
+func standOnPostgreSQL(lane postgres.Lane) func(t *testing.T, appends slog.Level, log watermill.LoggerAdapter) stand {
 	return func(t *testing.T, appends slog.Level, log watermill.LoggerAdapter) stand {
 		t.Helper()
-		store, err := postgres.Open(t.Context(), testenv.PostgresDatabase(t), postgres.Config{Name: "shop", Lane: lane, AppendLogLevel: appends}, log)
+		store, err := postgres.Open(t.Context(), postgrestest.Database(t), postgres.Config{Name: "shop", Lane: lane, AppendLogLevel: appends}, log)
 		require.NoError(t, err)
 		return stand{store, func(ctx context.Context, fn func(ctx context.Context) error) error {
 			return store.InTx(ctx, func(ctx context.Context, _ pgx.Tx) error { return fn(ctx) })

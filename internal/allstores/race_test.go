@@ -1,6 +1,6 @@
 //go:build race
 
-package subscriber_test
+package allstores
 
 // underRace: SQLite in Go is some thirty times slower under the race detector,
 // so Watermill's suite runs with fewer messages.

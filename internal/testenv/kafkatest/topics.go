@@ -1,26 +1,17 @@
-package testenv
+package kafkatest
 
 import (
 	"context"
 	"slices"
-	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
-)
 
-// patience bounds each call to a broker that a helper makes.
-const patience = time.Minute
-
-var (
-	topicNumber atomic.Int64
-	binary      = uuid.NewString()[:8]
+	"github.com/outmill/outmill/internal/testenv"
 )
 
 // Topic returns a topic name that no other test has, in this run or another.
@@ -34,7 +25,7 @@ func Topic(tb testing.TB) string {
 		return '-'
 	}, tb.Name())
 	name = name[:min(len(name), longest)]
-	return name + "." + binary + "." + strconv.FormatInt(topicNumber.Add(1), 10)
+	return name + "." + testenv.Suffix(".")
 }
 
 // CreateTopic creates a topic of its own for the test, waits until it can be
@@ -57,7 +48,7 @@ func CreateTopicNamed(tb testing.TB, brokers []string, topic string, partitions 
 		configs[name] = &value
 	}
 	admin := admin(tb, brokers)
-	ctx, cancel := context.WithTimeout(tb.Context(), patience)
+	ctx, cancel := context.WithTimeout(tb.Context(), testenv.Patience)
 	defer cancel()
 	_, err := admin.CreateTopic(ctx, int32(partitions), 1, configs, topic)
 	require.NoError(tb, err, "create topic %s", topic)
@@ -69,28 +60,28 @@ func CreateTopicNamed(tb testing.TB, brokers []string, topic string, partitions 
 		}
 		leaderless := func(p kadm.PartitionDetail) bool { return p.Err != nil || p.Leader < 0 }
 		return !slices.ContainsFunc(listed[topic].Partitions.Sorted(), leaderless)
-	}, patience, 10*time.Millisecond, "topic %s has no leaders", topic)
+	}, testenv.Patience, 10*time.Millisecond, "topic %s has no leaders", topic)
 }
 
 // DeleteTopic deletes a topic and waits until the broker no longer knows it.
 func DeleteTopic(tb testing.TB, brokers []string, topic string) {
 	tb.Helper()
 	admin := admin(tb, brokers)
-	ctx, cancel := context.WithTimeout(tb.Context(), patience)
+	ctx, cancel := context.WithTimeout(tb.Context(), testenv.Patience)
 	defer cancel()
 	_, err := admin.DeleteTopic(ctx, topic)
 	require.NoError(tb, err, "delete topic %s", topic)
 	require.Eventually(tb, func() bool {
 		listed, err := admin.ListTopics(ctx, topic)
 		return err == nil && listed[topic].Err != nil
-	}, patience, 10*time.Millisecond, "topic %s is still there", topic)
+	}, testenv.Patience, 10*time.Millisecond, "topic %s is still there", topic)
 }
 
 // ReadAll returns all records that the topic holds at this moment, those of one
 // partition in their order.
 func ReadAll(tb testing.TB, brokers []string, topic string) []*kgo.Record {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), patience)
+	ctx, cancel := context.WithTimeout(tb.Context(), testenv.Patience)
 	defer cancel()
 	ends, err := admin(tb, brokers).ListEndOffsets(ctx, topic)
 	require.NoError(tb, err, "find the end of topic %s", topic)

@@ -1,4 +1,4 @@
-package subscriber_test
+package allstores
 
 import (
 	"database/sql"
@@ -14,6 +14,9 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/mongotest"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
+	"github.com/outmill/outmill/internal/testenv/sqlservertest"
 	outmillmongo "github.com/outmill/outmill/mongo"
 	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/publisher"
@@ -87,7 +90,7 @@ func onSQLite(t *testing.T) outmill.Store {
 func onPostgreSQL(lane postgres.Lane) func(t *testing.T) outmill.Store {
 	return func(t *testing.T) outmill.Store {
 		t.Helper()
-		config, err := pgxpool.ParseConfig(testenv.PostgresDatabase(t))
+		config, err := pgxpool.ParseConfig(postgrestest.Database(t))
 		require.NoError(t, err)
 		config.MaxConns = 16
 		pool, err := pgxpool.NewWithConfig(t.Context(), config)
@@ -101,7 +104,7 @@ func onPostgreSQL(lane postgres.Lane) func(t *testing.T) outmill.Store {
 
 func onMongoDB(t *testing.T) outmill.Store {
 	t.Helper()
-	db := testenv.MongoDatabase(t)
+	db := mongotest.Database(t)
 	store, err := outmillmongo.New(db.Client(), outmillmongo.Config{Database: db.Name()}, nil)
 	require.NoError(t, err)
 	return store
@@ -109,7 +112,7 @@ func onMongoDB(t *testing.T) outmill.Store {
 
 func onSQLServer(t *testing.T) outmill.Store {
 	t.Helper()
-	db, err := sql.Open("sqlserver", testenv.SQLServerDatabase(t))
+	db, err := sql.Open("sqlserver", sqlservertest.Database(t))
 	require.NoError(t, err)
 	db.SetMaxOpenConns(16)
 	db.SetMaxIdleConns(16)
@@ -124,7 +127,7 @@ func onSQLServer(t *testing.T) outmill.Store {
 func tooSlow(t *testing.T, store outmill.Store) bool {
 	t.Helper()
 	server, ok := store.(*sqlserver.Store)
-	return ok && testenv.IsBabelfish(t, server.DB())
+	return ok && sqlservertest.IsBabelfish(t, server.DB())
 }
 
 func Test_Watermills_suite_for_pubsubs_passes(t *testing.T) {

@@ -1,32 +1,30 @@
-package testenv
+package postgrestest
 
 import (
 	"context"
 	"net/url"
-	"strconv"
-	"sync/atomic"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill/internal/testenv"
 )
 
-var databaseNumber atomic.Int64
-
-// PostgresDatabase returns the URL of a database of its own for the test, empty,
+// Database returns the URL of a database of its own for the test, empty,
 // on the server of Postgres. It is dropped with the test.
-func PostgresDatabase(tb testing.TB) string {
+func Database(tb testing.TB) string {
 	tb.Helper()
-	return PostgresDatabaseOn(tb, Postgres(tb))
+	return DatabaseOn(tb, Server(tb))
 }
 
-// PostgresDatabaseOn is PostgresDatabase on the server that a URL names,
+// DatabaseOn is Database on the server that a URL names,
 // whatever the database in it.
-func PostgresDatabaseOn(tb testing.TB, serverURL string) string {
+func DatabaseOn(tb testing.TB, serverURL string) string {
 	tb.Helper()
-	name := databaseName()
+	name := testenv.DatabaseName()
 	u := parse(tb, serverURL)
-	ctx, cancel := context.WithTimeout(tb.Context(), patience)
+	ctx, cancel := context.WithTimeout(tb.Context(), testenv.Patience)
 	defer cancel()
 	require.NoError(tb, execute(ctx, serverURL, "CREATE DATABASE "+name+" TEMPLATE template0"))
 	tb.Cleanup(func() { dropDatabase(tb, serverURL, name) })
@@ -34,17 +32,17 @@ func PostgresDatabaseOn(tb testing.TB, serverURL string) string {
 	return u.String()
 }
 
-// PostgresSchema returns the URL of a schema of its own for the test, empty, in
+// Schema returns the URL of a schema of its own for the test, empty, in
 // a database that other tests use as well: ten times as fast as a database of
 // its own. What is the database's is shared: advisory locks, channels of NOTIFY,
 // pg_stat views. The schema is the search path of each session, which PgBouncer
 // does not pass on. It is dropped with the test.
-func PostgresSchema(tb testing.TB) string {
+func Schema(tb testing.TB) string {
 	tb.Helper()
-	serverURL := Postgres(tb)
-	name := databaseName()
+	serverURL := Server(tb)
+	name := testenv.DatabaseName()
 	u := parse(tb, serverURL)
-	ctx, cancel := context.WithTimeout(tb.Context(), patience)
+	ctx, cancel := context.WithTimeout(tb.Context(), testenv.Patience)
 	defer cancel()
 	require.NoError(tb, execute(ctx, serverURL, "CREATE SCHEMA "+name))
 	tb.Cleanup(func() { dropSchema(tb, serverURL, name) })
@@ -54,10 +52,6 @@ func PostgresSchema(tb testing.TB) string {
 	query.Set("application_name", name)
 	u.RawQuery = query.Encode()
 	return u.String()
-}
-
-func databaseName() string {
-	return "outmill_" + binary + "_" + strconv.FormatInt(databaseNumber.Add(1), 10)
 }
 
 func parse(tb testing.TB, serverURL string) *url.URL {
@@ -70,7 +64,7 @@ func parse(tb testing.TB, serverURL string) *url.URL {
 
 // dropDatabase tidies up; a server that is gone has nothing left to tidy.
 func dropDatabase(tb testing.TB, serverURL, name string) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testenv.Patience)
 	defer cancel()
 	if err := execute(ctx, serverURL, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)"); err != nil {
 		tb.Logf("database %s was not dropped: %v", name, err)
@@ -78,7 +72,7 @@ func dropDatabase(tb testing.TB, serverURL, name string) {
 }
 
 func dropSchema(tb testing.TB, serverURL, name string) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testenv.Patience)
 	defer cancel()
 	for _, statement := range []string{
 		"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '" + name + "'",

@@ -1,4 +1,4 @@
-package testenv
+package postgrestest
 
 import (
 	"context"
@@ -7,30 +7,31 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/postgresengine"
 )
 
 // envPostgresVersions names the environment variable with the versions that
-// EachPostgres runs on: 14,15,16,17,18 or releases in full such as 17.5.0.
+// Each runs on: 14,15,16,17,18 or releases in full such as 17.5.0.
 const envPostgresVersions = "OUTMILL_TEST_POSTGRES_VERSIONS"
 
-// EachPostgres runs the test in parallel on each version of PostgreSQL that
+// Each runs the test in parallel on each version of PostgreSQL that
 // OUTMILL_TEST_POSTGRES_VERSIONS names, else on the server of Postgres, with the
 // URL of a database of its own. The servers are the same for all tests of the
 // binary. A version that is named and cannot be had is a failure.
-func EachPostgres(t *testing.T, test func(t *testing.T, databaseURL string)) {
+func Each(t *testing.T, test func(t *testing.T, databaseURL string)) {
 	t.Helper()
 	versions := strings.FieldsFunc(os.Getenv(envPostgresVersions), func(r rune) bool { return r == ',' || r == ' ' })
 	if len(versions) == 0 {
 		t.Run("on PostgreSQL", func(t *testing.T) {
 			t.Parallel()
-			test(t, PostgresDatabase(t))
+			test(t, Database(t))
 		})
 	}
 	for _, version := range versions {
 		t.Run("on PostgreSQL "+version, func(t *testing.T) {
 			t.Parallel()
-			test(t, PostgresDatabaseOn(t, postgresVersion(t, version)))
+			test(t, DatabaseOn(t, postgresVersion(t, version)))
 		})
 	}
 }
@@ -41,7 +42,7 @@ func postgresVersion(tb testing.TB, version string) string {
 		tb.Skipf("skipped: PostgreSQL %s is not started under -short", version)
 	}
 	start, _ := postgresVersions.LoadOrStore(version, sync.OnceValues(func() (string, error) {
-		ctx, cancel := context.WithTimeout(context.Background(), startWithin)
+		ctx, cancel := context.WithTimeout(context.Background(), testenv.StartWithin)
 		defer cancel()
 		return startSharedPostgres(ctx, func(ctx context.Context) (string, error) { return postgresengine.BinariesOf(ctx, version) })
 	}))

@@ -1,4 +1,4 @@
-package testenv
+package kafkatest
 
 import (
 	"context"
@@ -8,16 +8,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
 
+	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/kafkaengine"
 )
-
-// startWithin bounds the download and the start of a real broker.
-const startWithin = 5 * time.Minute
 
 // Broker is a fake Kafka of the test's own.
 type Broker struct {
@@ -27,18 +24,18 @@ type Broker struct {
 	Cluster *kfake.Cluster
 }
 
-// Kafka starts a fake broker of one node in the test's process, on loopback,
+// Fake starts a fake broker of one node in the test's process, on loopback,
 // and ends it with the test. It creates topics where a client asks for it, with
 // one partition, unless an option says otherwise.
-func Kafka(tb testing.TB, opts ...kfake.Opt) Broker {
+func Fake(tb testing.TB, opts ...kfake.Opt) Broker {
 	tb.Helper()
 	defaults := []kfake.Opt{kfake.NumBrokers(1), kfake.DefaultNumPartitions(1), kfake.AllowAutoTopicCreation()}
 	return start(tb, append(defaults, opts...)...)
 }
 
-// KafkaWithoutAutoTopics is Kafka, but topics exist only where a test has
+// FakeWithoutAutoTopics is Fake, but topics exist only where a test has
 // created them.
-func KafkaWithoutAutoTopics(tb testing.TB, opts ...kfake.Opt) Broker {
+func FakeWithoutAutoTopics(tb testing.TB, opts ...kfake.Opt) Broker {
 	tb.Helper()
 	defaults := []kfake.Opt{kfake.NumBrokers(1), kfake.DefaultNumPartitions(1)}
 	return start(tb, append(defaults, opts...)...)
@@ -52,9 +49,9 @@ func start(tb testing.TB, opts ...kfake.Opt) Broker {
 	return Broker{Addrs: cluster.ListenAddrs(), Cluster: cluster}
 }
 
-// RealKafka returns the addresses of a real Kafka, the same for all tests of
+// Real returns the addresses of a real Kafka, the same for all tests of
 // the binary, or skips the test.
-func RealKafka(tb testing.TB) []string {
+func Real(tb testing.TB) []string {
 	tb.Helper()
 	addrs, err := findOrStart()
 	if err != nil {
@@ -66,10 +63,10 @@ func RealKafka(tb testing.TB) []string {
 	return addrs
 }
 
-// OwnKafka starts a real Kafka that the test alone uses, to stop and kill it as
+// Own starts a real Kafka that the test alone uses, to stop and kill it as
 // it likes, and ends it with the test. Where it cannot be started the test is
 // skipped.
-func OwnKafka(tb testing.TB) *kafkaengine.Engine {
+func Own(tb testing.TB) *kafkaengine.Engine {
 	tb.Helper()
 	engine, err := startEngine(tb.Context())
 	if err != nil {
@@ -79,17 +76,17 @@ func OwnKafka(tb testing.TB) *kafkaengine.Engine {
 	return engine
 }
 
-// EachKafka runs the test twice, in parallel: on a fake Kafka of its own and
+// Each runs the test twice, in parallel: on a fake Kafka of its own and
 // on a real one.
-func EachKafka(t *testing.T, test func(t *testing.T, brokers []string)) {
+func Each(t *testing.T, test func(t *testing.T, brokers []string)) {
 	t.Helper()
 	t.Run("on a fake Kafka", func(t *testing.T) {
 		t.Parallel()
-		test(t, KafkaWithoutAutoTopics(t).Addrs)
+		test(t, FakeWithoutAutoTopics(t).Addrs)
 	})
 	t.Run("on a real Kafka", func(t *testing.T) {
 		t.Parallel()
-		test(t, RealKafka(t))
+		test(t, Real(t))
 	})
 }
 
@@ -100,7 +97,7 @@ func skip(tb testing.TB, reason error) {
 }
 
 var findOrStart = sync.OnceValues(func() ([]string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), startWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), testenv.StartWithin)
 	defer cancel()
 	if addrs, err := kafkaengine.Find(ctx); err != nil || addrs != nil {
 		return addrs, err
@@ -122,7 +119,7 @@ func startEngine(ctx context.Context) (*kafkaengine.Engine, error) {
 	if testing.Short() {
 		return nil, errors.New("none is started under -short")
 	}
-	ctx, cancel := context.WithTimeout(ctx, startWithin)
+	ctx, cancel := context.WithTimeout(ctx, testenv.StartWithin)
 	defer cancel()
 	dir, err := os.MkdirTemp("", "outmill-kafka-")
 	if err != nil {

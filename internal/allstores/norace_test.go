@@ -1,5 +1,5 @@
 //go:build !race
 
-package subscriber_test
+package allstores
 
 const underRace = false

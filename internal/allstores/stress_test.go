@@ -1,6 +1,6 @@
 //go:build stress
 
-package subscriber_test
+package allstores
 
 import (
 	"testing"

@@ -1,4 +1,4 @@
-package subscriber_test
+package allstores
 
 import (
 	"context"
@@ -64,6 +64,15 @@ func newRouter(t *testing.T) *message.Router {
 	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: patience}, nil)
 	require.NoError(t, err)
 	return router
+}
+
+// quick is a configuration whose retries do not keep a test waiting.
+func quick() subscriber.Config {
+	return subscriber.Config{
+		Retry:        outmill.RetryPolicy{MaxAttempts: 3, InitialInterval: time.Millisecond, MaxInterval: time.Millisecond},
+		PollInterval: 10 * time.Millisecond,
+		CloseTimeout: time.Second,
+	}
 }
 
 func run(t *testing.T, router *message.Router) {
@@ -191,7 +200,7 @@ func Test_Watermills_requeuer_brings_poisoned_messages_back_on_every_store(t *te
 
 		var want, got []string
 		for range 5 {
-			order := newOrder()
+			order := message.NewMessage(watermill.NewUUID(), []byte("order"))
 			outmill.SetKey(order, "customer")
 			want = append(want, order.UUID)
 			require.NoError(t, s.pub.Publish(topic, order))
@@ -221,7 +230,7 @@ func Test_Watermills_fanin_brings_each_message_to_its_topic_once_on_every_store(
 		var want, got []string
 		for i := range 10 {
 			for _, source := range sources {
-				order := newOrder()
+				order := message.NewMessage(watermill.NewUUID(), []byte("order"))
 				order.UUID = fmt.Sprint(source, i)
 				want = append(want, order.UUID)
 				require.NoError(t, s.pub.Publish(source, order))
@@ -246,7 +255,7 @@ func Test_Watermills_delays_hold_messages_back_on_every_store(t *testing.T) {
 		})
 		require.NoError(t, err)
 		messages := subscribe(t, s.subscriber(t, ""))
-		late := newOrder()
+		late := message.NewMessage(watermill.NewUUID(), []byte("order"))
 		appended := time.Now()
 		require.NoError(t, delaying.Publish(topic, late))
 		got := next(t, messages)
@@ -266,5 +275,25 @@ func receive(t *testing.T, from <-chan string) string {
 	case <-time.After(patience):
 		require.FailNow(t, "nothing came")
 		return ""
+	}
+}
+
+func subscribe(t *testing.T, sub *subscriber.Subscriber) <-chan *message.Message {
+	t.Helper()
+	messages, err := sub.Subscribe(context.Background(), topic)
+	require.NoError(t, err)
+	return messages
+}
+
+// next returns the next message, which must come.
+func next(t *testing.T, messages <-chan *message.Message) *message.Message {
+	t.Helper()
+	select {
+	case msg, open := <-messages:
+		require.True(t, open, "the channel was closed")
+		return msg
+	case <-time.After(patience):
+		require.FailNow(t, "no message came")
+		return nil
 	}
 }

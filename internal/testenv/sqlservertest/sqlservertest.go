@@ -1,34 +1,34 @@
-package testenv
+package sqlservertest
 
 import (
 	"context"
 	"database/sql"
 	"net/url"
 	"os"
-	"strings"
 	"sync"
 	"testing"
 
-	"github.com/google/uuid"
 	_ "github.com/microsoft/go-mssqldb" // the driver
 	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill/internal/testenv"
 )
 
-// EnvSQLServerURL names a SQL Server for the tests, such as
+// EnvURL names a SQL Server for the tests, such as
 // sqlserver://sa:password@127.0.0.1:1433?encrypt=disable. There is none that
 // could be started here.
-const EnvSQLServerURL = "OUTMILL_TEST_SQLSERVER_URL"
+const EnvURL = "OUTMILL_TEST_SQLSERVER_URL"
 
-// SQLServer returns the URL of a server, or skips the test. It may be Babelfish
+// Server returns the URL of a server, or skips the test. It may be Babelfish
 // for PostgreSQL: see IsBabelfish. Babelfish 4.4 wants the setting
 // babelfishpg_tsql.temp_oid_buffer_size = 0 for its database: else an open
 // transaction that has used a table variable stops every other session that
 // declares one.
-func SQLServer(tb testing.TB) string {
+func Server(tb testing.TB) string {
 	tb.Helper()
-	server := os.Getenv(EnvSQLServerURL)
+	server := os.Getenv(EnvURL)
 	if server == "" {
-		tb.Skipf("skipped: no SQL Server: set %s to the URL of one (sqlserver://user:password@host:1433?encrypt=disable)", EnvSQLServerURL)
+		tb.Skipf("skipped: no SQL Server: set %s to the URL of one (sqlserver://user:password@host:1433?encrypt=disable)", EnvURL)
 	}
 	return server
 }
@@ -36,16 +36,16 @@ func SQLServer(tb testing.TB) string {
 // databases is held while one is created or dropped.
 var databases sync.Mutex
 
-// SQLServerDatabase returns the URL of a database of its own for the test,
+// Database returns the URL of a database of its own for the test,
 // empty, which goes with the test.
-func SQLServerDatabase(tb testing.TB) string {
+func Database(tb testing.TB) string {
 	tb.Helper()
-	server, err := url.Parse(SQLServer(tb))
-	require.NoError(tb, err, EnvSQLServerURL)
+	server, err := url.Parse(Server(tb))
+	require.NoError(tb, err, EnvURL)
 	db, err := sql.Open("sqlserver", server.String())
 	require.NoError(tb, err)
 	ctx := context.WithoutCancel(tb.Context())
-	name := "outmill_" + strings.ReplaceAll(uuid.NewString(), "-", "")
+	name := testenv.DatabaseName()
 	// Babelfish fails where two do this at once.
 	alone := func(statement string) error {
 		databases.Lock()

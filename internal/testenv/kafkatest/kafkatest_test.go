@@ -1,4 +1,4 @@
-package testenv_test
+package kafkatest_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/kafkaengine"
+	"github.com/outmill/outmill/internal/testenv/kafkatest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -22,7 +23,7 @@ func Test_each_topic_name_is_another_one_that_kafka_allows(t *testing.T) {
 	seen := map[string]bool{}
 	t.Run("with / and ä and "+strings.Repeat("a long name ", 50), func(t *testing.T) {
 		for range 100 {
-			topic := testenv.Topic(t)
+			topic := kafkatest.Topic(t)
 			require.False(t, seen[topic], topic)
 			seen[topic] = true
 			require.Regexp(t, `^[a-zA-Z0-9._-]{1,249}$`, topic)
@@ -32,11 +33,11 @@ func Test_each_topic_name_is_another_one_that_kafka_allows(t *testing.T) {
 
 func Test_all_records_are_read_back_and_the_topic_is_gone_with_its_test(t *testing.T) {
 	t.Parallel()
-	testenv.EachKafka(t, func(t *testing.T, brokers []string) {
+	kafkatest.Each(t, func(t *testing.T, brokers []string) {
 		var topic string
 		t.Run("inner", func(t *testing.T) {
-			topic = testenv.CreateTopic(t, brokers, 3, "max.message.bytes=100000")
-			require.Empty(t, testenv.ReadAll(t, brokers, topic))
+			topic = kafkatest.CreateTopic(t, brokers, 3, "max.message.bytes=100000")
+			require.Empty(t, kafkatest.ReadAll(t, brokers, topic))
 			cl, err := kgo.NewClient(kgo.SeedBrokers(brokers...))
 			require.NoError(t, err)
 			defer cl.Close()
@@ -46,7 +47,7 @@ func Test_all_records_are_read_back_and_the_topic_is_gone_with_its_test(t *testi
 				}
 			}
 			values := map[string]string{}
-			for _, r := range testenv.ReadAll(t, brokers, topic) {
+			for _, r := range kafkatest.ReadAll(t, brokers, topic) {
 				values[string(r.Key)] += string(r.Value)
 			}
 			require.Equal(t, map[string]string{"a": "12", "b": "12", "c": "12", "d": "12"}, values)
@@ -64,28 +65,28 @@ func Test_all_records_are_read_back_and_the_topic_is_gone_with_its_test(t *testi
 func Test_a_deleted_topic_is_gone(t *testing.T) {
 	testenv.Long(t, "topics of each broker")
 	t.Parallel()
-	testenv.EachKafka(t, func(t *testing.T, brokers []string) {
-		topic := testenv.CreateTopic(t, brokers, 1)
-		testenv.DeleteTopic(t, brokers, topic)
-		testenv.CreateTopicNamed(t, brokers, topic, 2)
+	kafkatest.Each(t, func(t *testing.T, brokers []string) {
+		topic := kafkatest.CreateTopic(t, brokers, 1)
+		kafkatest.DeleteTopic(t, brokers, topic)
+		kafkatest.CreateTopicNamed(t, brokers, topic, 2)
 	})
 }
 
 func Test_topics_appear_by_themselves_only_where_it_is_said(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		broker testenv.Broker
+		broker kafkatest.Broker
 		want   bool
 	}{
-		"with":    {testenv.Kafka(t), true},
-		"without": {testenv.KafkaWithoutAutoTopics(t), false},
+		"with":    {kafkatest.Fake(t), true},
+		"without": {kafkatest.FakeWithoutAutoTopics(t), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cl, err := kgo.NewClient(kgo.SeedBrokers(c.broker.Addrs...), kgo.AllowAutoTopicCreation(), kgo.UnknownTopicRetries(0))
 			require.NoError(t, err)
 			defer cl.Close()
-			err = cl.ProduceSync(t.Context(), &kgo.Record{Topic: testenv.Topic(t)}).FirstErr()
+			err = cl.ProduceSync(t.Context(), &kgo.Record{Topic: kafkatest.Topic(t)}).FirstErr()
 			require.Equal(t, c.want, err == nil, "%v", err)
 		})
 	}
@@ -93,12 +94,12 @@ func Test_topics_appear_by_themselves_only_where_it_is_said(t *testing.T) {
 
 func Test_what_is_no_kafka_is_not_taken_for_one(t *testing.T) {
 	t.Parallel()
-	require.NoError(t, kafkaengine.Check(t.Context(), testenv.Kafka(t).Addrs))
+	require.NoError(t, kafkaengine.Check(t.Context(), kafkatest.Fake(t).Addrs))
 	require.Error(t, kafkaengine.Check(t.Context(), []string{"127.0.0.1:1"}))
 }
 
 func Test_brokers_named_by_the_environment_are_taken_and_must_answer(t *testing.T) {
-	addrs := testenv.Kafka(t).Addrs
+	addrs := kafkatest.Fake(t).Addrs
 	t.Setenv(kafkaengine.EnvURL, strings.Join(addrs, ", "))
 	found, err := kafkaengine.Find(t.Context())
 	require.NoError(t, err)

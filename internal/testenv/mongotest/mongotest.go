@@ -1,4 +1,4 @@
-package testenv
+package mongotest
 
 import (
 	"context"
@@ -14,12 +14,13 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/mongoengine"
 )
 
-// MongoDB returns the URL of a replica set, the same for all tests of the
+// Server returns the URL of a replica set, the same for all tests of the
 // binary, or skips the test.
-func MongoDB(tb testing.TB) string {
+func Server(tb testing.TB) string {
 	tb.Helper()
 	url, err := findOrStartMongoDB()
 	if err != nil {
@@ -31,10 +32,10 @@ func MongoDB(tb testing.TB) string {
 	return url
 }
 
-// OwnMongoDB starts a server that the test alone uses, to stop and kill it as
+// Own starts a server that the test alone uses, to stop and kill it as
 // it likes, and ends it with the test. The flags are mongoengine.Standalone and
 // what else mongod understands. Where it cannot be started the test is skipped.
-func OwnMongoDB(tb testing.TB, flags ...string) *mongoengine.Engine {
+func Own(tb testing.TB, flags ...string) *mongoengine.Engine {
 	tb.Helper()
 	engine, err := startMongoDB(tb.Context(), flags...)
 	if err != nil {
@@ -44,19 +45,19 @@ func OwnMongoDB(tb testing.TB, flags ...string) *mongoengine.Engine {
 	return engine
 }
 
-// MongoDatabase returns a database of its own for the test, empty, on the
-// server of MongoDB, with a client of its own. Both go with the test.
-func MongoDatabase(tb testing.TB) *mongo.Database {
+// Database returns a database of its own for the test, empty, on the
+// one that Server returns, with a client of its own. Both go with the test.
+func Database(tb testing.TB) *mongo.Database {
 	tb.Helper()
-	return MongoDatabaseOn(tb, MongoDB(tb))
+	return DatabaseOn(tb, Server(tb))
 }
 
-// MongoDatabaseOn is MongoDatabase on the server that a URL names.
-func MongoDatabaseOn(tb testing.TB, serverURL string) *mongo.Database {
+// DatabaseOn is Database on the server that a URL names.
+func DatabaseOn(tb testing.TB, serverURL string) *mongo.Database {
 	tb.Helper()
 	client, err := mongo.Connect(options.Client().ApplyURI(serverURL))
 	require.NoError(tb, err, "make a MongoDB client")
-	database := client.Database(databaseName())
+	database := client.Database(testenv.DatabaseName())
 	tb.Cleanup(func() { dropMongoDatabase(tb, database) })
 	return database
 }
@@ -78,7 +79,7 @@ func skipWithoutMongoDB(tb testing.TB, reason error) {
 }
 
 var findOrStartMongoDB = sync.OnceValues(func() (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), startWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), testenv.StartWithin)
 	defer cancel()
 	if url, err := mongoengine.Find(ctx); err != nil || url != "" {
 		return url, err
@@ -99,13 +100,13 @@ func startMongoDB(ctx context.Context, flags ...string) (*mongoengine.Engine, er
 	if testing.Short() {
 		return nil, errors.New("none is started under -short")
 	}
-	ctx, cancel := context.WithTimeout(ctx, startWithin)
+	ctx, cancel := context.WithTimeout(ctx, testenv.StartWithin)
 	defer cancel()
 	program, err := mongoengine.FindProgram(ctx)
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp(memory(), "outmill-mongodb-")
+	dir, err := os.MkdirTemp(testenv.Memory(), "outmill-mongodb-")
 	if err != nil {
 		return nil, fmt.Errorf("make a directory for MongoDB: %w", err)
 	}

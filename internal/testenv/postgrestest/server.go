@@ -1,4 +1,4 @@
-package testenv
+package postgrestest
 
 import (
 	"context"
@@ -9,12 +9,13 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/postgresengine"
 )
 
-// Postgres returns the URL of a PostgreSQL server, the same for all tests of
+// Server returns the URL of a PostgreSQL server, the same for all tests of
 // the binary, or skips the test. The user is a superuser.
-func Postgres(tb testing.TB) string {
+func Server(tb testing.TB) string {
 	tb.Helper()
 	url, err := findOrStartPostgres()
 	if err != nil {
@@ -26,10 +27,10 @@ func Postgres(tb testing.TB) string {
 	return url
 }
 
-// OwnPostgres starts a server that the test alone uses, to stop and kill it as
+// Own starts a server that the test alone uses, to stop and kill it as
 // it likes, and ends it with the test. Settings are pairs such as "fsync=on".
 // Where it cannot be started the test is skipped.
-func OwnPostgres(tb testing.TB, settings ...string) *postgresengine.Engine {
+func Own(tb testing.TB, settings ...string) *postgresengine.Engine {
 	tb.Helper()
 	engine, err := startPostgres(tb.Context(), postgresengine.Binaries, settings...)
 	if err != nil {
@@ -46,7 +47,7 @@ func skipWithoutPostgres(tb testing.TB, reason error) {
 }
 
 var findOrStartPostgres = sync.OnceValues(func() (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), startWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), testenv.StartWithin)
 	defer cancel()
 	if url, err := postgresengine.Find(ctx); err != nil || url != "" {
 		return url, err
@@ -76,13 +77,13 @@ func startPostgres(ctx context.Context, binaries func(context.Context) (string, 
 	if testing.Short() {
 		return nil, errors.New("none is started under -short")
 	}
-	ctx, cancel := context.WithTimeout(ctx, startWithin)
+	ctx, cancel := context.WithTimeout(ctx, testenv.StartWithin)
 	defer cancel()
 	bin, err := binaries(ctx)
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp(memory(), "outmill-postgres-")
+	dir, err := os.MkdirTemp(testenv.Memory(), "outmill-postgres-")
 	if err != nil {
 		return nil, fmt.Errorf("make a directory for PostgreSQL: %w", err)
 	}

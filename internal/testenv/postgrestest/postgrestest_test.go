@@ -1,4 +1,4 @@
-package testenv_test
+package postgrestest_test
 
 import (
 	"context"
@@ -15,10 +15,13 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
-	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/postgresengine"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func connect(t *testing.T, address string) *pgx.Conn {
 	t.Helper()
@@ -43,10 +46,10 @@ func ask(t *testing.T, conn *pgx.Conn, question string, args ...any) string {
 
 func Test_each_database_is_another_one_and_is_gone_with_its_test(t *testing.T) {
 	t.Parallel()
-	testenv.EachPostgres(t, func(t *testing.T, mine string) {
+	postgrestest.Each(t, func(t *testing.T, mine string) {
 		var other string
 		t.Run("inner", func(t *testing.T) {
-			other = testenv.PostgresDatabaseOn(t, mine)
+			other = postgrestest.DatabaseOn(t, mine)
 			conn := connect(t, other)
 			execute(t, conn, "CREATE TABLE things (name text)")
 			require.Equal(t, "UTF8 C", ask(t, conn, "SELECT pg_encoding_to_char(encoding) || ' ' || datcollate FROM pg_database WHERE datname = current_database()"))
@@ -64,36 +67,36 @@ func Test_each_schema_is_another_one_and_is_gone_with_its_test(t *testing.T) {
 	t.Parallel()
 	var name string
 	t.Run("inner", func(t *testing.T) {
-		conn := connect(t, testenv.PostgresSchema(t))
+		conn := connect(t, postgrestest.Schema(t))
 		name = ask(t, conn, "SELECT current_schema()::text")
 		execute(t, conn, "CREATE TABLE things (name text)")
 		require.Equal(t, name, ask(t, conn, "SELECT schemaname::text FROM pg_tables WHERE tablename = 'things' AND schemaname = current_schema()"))
-		require.NotEqual(t, name, ask(t, connect(t, testenv.PostgresSchema(t)), "SELECT current_schema()::text"))
+		require.NotEqual(t, name, ask(t, connect(t, postgrestest.Schema(t)), "SELECT current_schema()::text"))
 		// A transaction that holds a lock does not keep the schema from being dropped.
-		left, err := pgx.Connect(t.Context(), testenv.PostgresSchema(t))
+		left, err := pgx.Connect(t.Context(), postgrestest.Schema(t))
 		require.NoError(t, err)
 		execute(t, left, "CREATE TABLE things (name text)")
 		execute(t, left, "BEGIN")
 		execute(t, left, "LOCK TABLE things")
 		t.Cleanup(func() { _ = left.Close(context.Background()) })
 	})
-	require.Equal(t, "0", ask(t, connect(t, testenv.Postgres(t)), "SELECT count(*)::text FROM pg_namespace WHERE nspname = $1", name))
+	require.Equal(t, "0", ask(t, connect(t, postgrestest.Server(t)), "SELECT count(*)::text FROM pg_namespace WHERE nspname = $1", name))
 }
 
 func Test_many_databases_are_made_at_once(t *testing.T) {
 	t.Parallel()
-	testenv.Postgres(t)
+	postgrestest.Server(t)
 	for i := range 20 {
 		t.Run(strconv.Itoa(i), func(t *testing.T) {
 			t.Parallel()
-			connect(t, testenv.PostgresDatabase(t))
+			connect(t, postgrestest.Database(t))
 		})
 	}
 }
 
 func Test_a_server_of_the_tests_own_keeps_its_data_and_its_port_over_stops_and_kills(t *testing.T) {
 	t.Parallel()
-	server := testenv.OwnPostgres(t, "max_prepared_transactions=3", "application_name=it's mine")
+	server := postgrestest.Own(t, "max_prepared_transactions=3", "application_name=it's mine")
 	address := server.URL
 	conn := connect(t, address)
 	require.Equal(t, "3", ask(t, conn, "SHOW max_prepared_transactions"))
@@ -129,7 +132,7 @@ func Test_nothing_of_a_server_stays_when_its_test_ends_with_it(t *testing.T) {
 			t.Parallel()
 			var server *postgresengine.Engine
 			t.Run("inner", func(t *testing.T) {
-				server = testenv.OwnPostgres(t)
+				server = postgrestest.Own(t)
 				require.NoError(t, before(t, server))
 			})
 			if server == nil {
@@ -149,7 +152,7 @@ func Test_child_that_is_killed_while_it_has_a_server(t *testing.T) {
 	if file == "" {
 		t.Skip("skipped: this one is run by the next, in a process of its own")
 	}
-	server := testenv.OwnPostgres(t)
+	server := postgrestest.Own(t)
 	require.NoError(t, os.WriteFile(file+".new", []byte(server.URL+" "+server.Dir), 0o600))
 	require.NoError(t, os.Rename(file+".new", file))
 	<-t.Context().Done()
@@ -215,7 +218,7 @@ func Test_a_setting_that_makes_no_sense_is_told_with_the_servers_words(t *testin
 }
 
 func Test_a_server_that_the_environment_names_is_taken_and_must_answer(t *testing.T) {
-	named := testenv.Postgres(t)
+	named := postgrestest.Server(t)
 	t.Setenv(postgresengine.EnvURL, named)
 	found, err := postgresengine.Find(t.Context())
 	require.NoError(t, err)
@@ -229,7 +232,7 @@ func Test_a_server_that_the_environment_names_is_taken_and_must_answer(t *testin
 
 func Test_who_is_no_superuser_is_refused(t *testing.T) {
 	t.Parallel()
-	server := testenv.Postgres(t)
+	server := postgrestest.Server(t)
 	role := "outmill_" + strings.ReplaceAll(uuid.NewString(), "-", "")
 	admin := connect(t, server)
 	execute(t, admin, "CREATE ROLE "+role+" LOGIN PASSWORD 'secret'")
@@ -242,8 +245,8 @@ func Test_who_is_no_superuser_is_refused(t *testing.T) {
 
 func Test_pgbouncer_gives_a_session_to_one_transaction_at_a_time(t *testing.T) {
 	t.Parallel()
-	direct := testenv.PostgresDatabase(t)
-	pooled := testenv.PgBouncer(t, direct, "default_pool_size=1")
+	direct := postgrestest.Database(t)
+	pooled := postgrestest.PgBouncer(t, direct, "default_pool_size=1")
 	config, err := pgx.ParseConfig(pooled)
 	require.NoError(t, err)
 	config.DefaultQueryExecMode = pgx.QueryExecModeExec

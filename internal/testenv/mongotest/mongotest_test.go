@@ -1,4 +1,4 @@
-package testenv_test
+package mongotest_test
 
 import (
 	"context"
@@ -15,10 +15,14 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.uber.org/goleak"
 
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/mongoengine"
+	"github.com/outmill/outmill/internal/testenv/mongotest"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func mongoClient(t *testing.T, url string) *mongo.Client {
 	t.Helper()
@@ -48,7 +52,7 @@ func insertName(ctx context.Context, things *mongo.Collection, name string) erro
 
 func Test_a_transaction_of_mongodb_is_kept_whole_or_not_at_all(t *testing.T) {
 	t.Parallel()
-	database := testenv.MongoDatabase(t)
+	database := mongotest.Database(t)
 	things, others := database.Collection("things"), database.Collection("others")
 	session, err := database.Client().StartSession()
 	require.NoError(t, err)
@@ -66,11 +70,11 @@ func Test_a_transaction_of_mongodb_is_kept_whole_or_not_at_all(t *testing.T) {
 
 func Test_all_tests_of_a_binary_share_one_mongodb_and_no_database(t *testing.T) {
 	t.Parallel()
-	server := testenv.MongoDB(t)
-	require.Equal(t, server, testenv.MongoDB(t))
+	server := mongotest.Server(t)
+	require.Equal(t, server, mongotest.Server(t))
 	var gone string
 	t.Run("inner", func(t *testing.T) {
-		mine, other := testenv.MongoDatabase(t), testenv.MongoDatabaseOn(t, server)
+		mine, other := mongotest.Database(t), mongotest.DatabaseOn(t, server)
 		require.NotEqual(t, mine.Name(), other.Name())
 		require.NoError(t, insertName(t.Context(), mine.Collection("things"), "mine"))
 		require.Empty(t, names(t, other.Collection("things")))
@@ -83,11 +87,11 @@ func Test_all_tests_of_a_binary_share_one_mongodb_and_no_database(t *testing.T) 
 
 func Test_many_databases_of_mongodb_are_made_at_once(t *testing.T) {
 	t.Parallel()
-	testenv.MongoDB(t)
+	mongotest.Server(t)
 	for i := range 20 {
 		t.Run(strconv.Itoa(i), func(t *testing.T) {
 			t.Parallel()
-			things := testenv.MongoDatabase(t).Collection("things")
+			things := mongotest.Database(t).Collection("things")
 			require.NoError(t, insertName(t.Context(), things, "one"))
 			require.Equal(t, []string{"one"}, names(t, things))
 		})
@@ -97,7 +101,7 @@ func Test_many_databases_of_mongodb_are_made_at_once(t *testing.T) {
 func Test_a_mongodb_of_the_tests_own_keeps_its_data_and_its_port_over_stops_and_kills(t *testing.T) {
 	testenv.Long(t, "MongoDB servers of the tests that are stopped and started")
 	t.Parallel()
-	server := testenv.OwnMongoDB(t)
+	server := mongotest.Own(t)
 	address := server.URL
 	things := mongoClient(t, address).Database("test").Collection("things")
 	for name, end := range map[string]func() error{
@@ -122,7 +126,7 @@ func Test_a_mongodb_of_the_tests_own_keeps_its_data_and_its_port_over_stops_and_
 func Test_a_mongodb_that_is_started_deletes_nothing_by_itself(t *testing.T) {
 	testenv.Long(t, "MongoDB servers of the tests that are stopped and started")
 	t.Parallel()
-	server := testenv.OwnMongoDB(t)
+	server := mongotest.Own(t)
 	admin := mongoClient(t, server.URL).Database("admin")
 	for range 2 {
 		var reply struct {
@@ -140,7 +144,7 @@ func Test_a_parameter_of_a_mongodb_stays_set_over_restarts(t *testing.T) {
 	testenv.Long(t, "MongoDB servers of the tests that are stopped and started")
 	t.Parallel()
 	const name = "transactionLifetimeLimitSeconds"
-	server := testenv.OwnMongoDB(t)
+	server := mongotest.Own(t)
 	require.NoError(t, server.SetParameter(t.Context(), name, 7))
 	for range 2 {
 		var reply struct {
@@ -155,7 +159,7 @@ func Test_a_parameter_of_a_mongodb_stays_set_over_restarts(t *testing.T) {
 
 func Test_a_standalone_mongodb_has_no_transactions(t *testing.T) {
 	t.Parallel()
-	server := testenv.OwnMongoDB(t, mongoengine.Standalone)
+	server := mongotest.Own(t, mongoengine.Standalone)
 	things := mongoClient(t, server.URL).Database("test").Collection("things")
 	require.NoError(t, insertName(t.Context(), things, "one"))
 	var hello struct {
@@ -179,7 +183,7 @@ func Test_nothing_of_a_mongodb_stays_when_its_test_ends_with_it(t *testing.T) {
 			t.Parallel()
 			var server *mongoengine.Engine
 			t.Run("inner", func(t *testing.T) {
-				server = testenv.OwnMongoDB(t)
+				server = mongotest.Own(t)
 				require.NoError(t, before(t.Context(), server))
 			})
 			if server == nil {
@@ -191,12 +195,15 @@ func Test_nothing_of_a_mongodb_stays_when_its_test_ends_with_it(t *testing.T) {
 	}
 }
 
+// inChild names, in a child process, the file that it tells its server in.
+const inChild = "OUTMILL_TEST_CHILD_SERVER"
+
 func Test_child_that_is_killed_while_it_has_a_mongodb(t *testing.T) {
 	file := os.Getenv(inChild)
 	if file == "" {
 		t.Skip("skipped: this one is run by the next, in a process of its own")
 	}
-	server := testenv.OwnMongoDB(t)
+	server := mongotest.Own(t)
 	require.NoError(t, os.WriteFile(file+".new", []byte(server.URL+" "+server.Dir), 0o600))
 	require.NoError(t, os.Rename(file+".new", file))
 	<-t.Context().Done()
@@ -263,7 +270,7 @@ func Test_a_mongodb_that_the_environment_names_is_taken_and_must_answer(t *testi
 	require.NotContains(t, err.Error(), "secret")
 
 	t.Setenv(mongoengine.EnvURL, "")
-	named := testenv.MongoDB(t)
+	named := mongotest.Server(t)
 	t.Setenv(mongoengine.EnvURL, named)
 	found, err := mongoengine.Find(t.Context())
 	require.NoError(t, err)
@@ -272,7 +279,7 @@ func Test_a_mongodb_that_the_environment_names_is_taken_and_must_answer(t *testi
 
 func Test_the_package_that_a_skip_names_is_the_one_that_CI_installs(t *testing.T) {
 	t.Parallel()
-	script, err := os.ReadFile("../../.ci/mongod")
+	script, err := os.ReadFile("../../../.ci/mongod")
 	require.NoError(t, err)
 	require.Contains(t, string(script), "package="+mongoengine.Package+"\n")
 }
