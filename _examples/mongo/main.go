@@ -1,5 +1,5 @@
-// Command mongo publishes in a transaction of MongoDB's own driver. A subscriber
-// that a change stream wakes gets what was committed and nothing else.
+// Command mongo publishes in a transaction of MongoDB's own driver. A change stream
+// tells of the commit, and a subscriber gets what was committed and nothing else.
 //
 //	go run ./mongo -database 'mongodb://localhost:27017/?replicaSet=rs0'
 package main
@@ -40,7 +40,13 @@ func run(ctx context.Context, db *mongo.Database, out io.Writer) error {
 		return err
 	}
 	s := &shop{db.Collection("sales"), pub}
-	return s.sellAndListen(ctx, store, out)
+	changes, err := listen(ctx, store)
+	if err != nil {
+		return err
+	}
+	story := example.TwoSales(s.sell)
+	story.Steps = append(story.Steps, changes.step())
+	return story.Show(ctx, out, store, s.sold)
 }
 
 // sell writes the sale and publishes it in one transaction. Both take it from the

@@ -32,7 +32,8 @@ func TestMongo(t *testing.T) {
 		}
 		c.Test(t, `book: committed
 yacht: rolled back, card declined
-in MongoDB:   book
+change stream: woken, because something was committed in the topic sales
+sold:         book
 delivered:    book
 OK: what was committed was delivered, and nothing else
 `)

@@ -30,7 +30,7 @@ func TestSQLServer(t *testing.T) {
 		c.Test(t, `book: committed
 yacht: rolled back, card declined
 book, a second time: the server has rolled back, primary key
-in the table: book
+sold:         book
 delivered:    book
 OK: what was committed was delivered, and nothing else
 `)

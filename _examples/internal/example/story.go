@@ -79,7 +79,7 @@ func (s Story) Show(ctx context.Context, out io.Writer, store outmill.Queue, sol
 	if err != nil {
 		return err
 	}
-	return Compare(out, s.Kept, Column{"in the table", sales}, Column{"delivered", told})
+	return Compare(out, s.Kept, Column{"sold", sales}, Column{"delivered", told})
 }
 
 // wantError is nil where err is the error that the story brings about.
@@ -88,7 +88,7 @@ func wantError(err, want error) error {
 	case errors.Is(err, want):
 		return nil
 	case err == nil:
-		return fmt.Errorf("want the error %q, got none", want)
+		return fmt.Errorf("got no error, want: %w", want)
 	}
 	return err
 }

@@ -16,7 +16,7 @@ import (
 // TwoSales is what a program prints that shows example.TwoSales.
 const TwoSales = `book: committed
 yacht: rolled back, card declined
-in the table: book
+sold:         book
 delivered:    book
 OK: what was committed was delivered, and nothing else
 `
@@ -26,7 +26,7 @@ const Savepoints = `book: committed
 yacht: rolled back, card declined
 vase: committed; its wrapping: rolled back to the savepoint, out of ribbon
 lamp: committed; its bulb: committed, in a savepoint
-in the table: book, bulb, lamp, vase
+sold:         book, bulb, lamp, vase
 delivered:    book, bulb, lamp, vase
 OK: what was committed was delivered, and nothing else
 `
