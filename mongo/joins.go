@@ -87,7 +87,7 @@ func (s *Store) joinOf(ctx context.Context, id outmill.JoinID) (*joinDocument, e
 
 func (s *Store) needsTransactions() error {
 	if s.config.WithoutTransactions {
-		return invalid("joins need transactions, and the store was made with Config.WithoutTransactions")
+		return storekit.InvalidConfig("joins need transactions, and the store was made with Config.WithoutTransactions")
 	}
 	return nil
 }
@@ -373,9 +373,9 @@ func (s *Store) memberToAttach(ctx context.Context, id outmill.JoinID, message o
 	for _, r := range found {
 		records = append(records, r.ID)
 		switch r.Stage {
-		case stageProcessed:
+		case storekit.StageProcessed:
 			late.Acked++
-		case stageDead:
+		case storekit.StageDead:
 			late.Dead++
 		default:
 			late.Open++
@@ -458,7 +458,7 @@ func (s *Store) ListJoins(ctx context.Context, query storekit.JoinQuery) ([]*sto
 func (s *Store) ListSteps(ctx context.Context, id outmill.JoinID, after outmill.WorkItemID, limit int) ([]storekit.JoinStep, error) {
 	const operation = "list steps"
 	if limit < 0 {
-		return nil, s.explain(ctx, operation, invalid("ListSteps: limit is %d: want 0 (100) or more", limit))
+		return nil, s.explain(ctx, operation, storekit.InvalidConfig("ListSteps: limit is %d: want 0 (100) or more", limit))
 	}
 	var list []storekit.JoinStep
 	err := s.do(ctx, operation, func(ctx context.Context) error {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 // maxClaim bounds what one claim hands out, whatever its limit.
@@ -160,7 +161,7 @@ func (s *Store) lookForTopics(ctx context.Context, req outmill.ClaimRequest) (du
 	heldToo := req.Order != outmill.OrderKey
 	var named []string
 	if names, listed := req.Topics.Names(); listed && len(names) <= manyTopics {
-		named = orEmpty(names)
+		named = storekit.OrEmpty(names)
 	}
 	match := req.Topics.Matcher()
 	many := s.lookAtRest(req)
@@ -329,7 +330,7 @@ func (c *claim) takeShare(ctx context.Context, topics []string, share int) (take
 	err = c.s.writeAll(ctx, "claim", step{
 		template: sqlClaimAny,
 		args: []any{
-			c.req.Owner.String(), ceilMicros(c.req.Lease), c.req.Group, topics, share, c.room(), bytes, len(c.records) == 0,
+			c.req.Owner.String(), sqlkit.CeilMicros(c.req.Lease), c.req.Group, topics, share, c.room(), bytes, len(c.records) == 0,
 		},
 		row: collect(&found),
 	})
@@ -341,7 +342,7 @@ func (c *claim) takeShare(ctx context.Context, topics []string, share int) (take
 		taken.of[p.record.Topic]++
 	}
 	all := len(found)
-	found = slices.DeleteFunc(found, func(p placed) bool { return p.stage == stageExpired })
+	found = slices.DeleteFunc(found, func(p placed) bool { return p.stage == storekit.StageExpired })
 	taken.records, expired = len(found), all-len(found)
 	c.add(found, topics)
 	return taken, expired, nil

@@ -508,7 +508,7 @@ func (s *Store) ListJoins(ctx context.Context, query storekit.JoinQuery) ([]*sto
 func (s *Store) ListSteps(ctx context.Context, id outmill.JoinID, after outmill.WorkItemID, limit int) ([]storekit.JoinStep, error) {
 	const operation = "list steps"
 	if limit < 0 {
-		return nil, s.explain(ctx, operation, invalid("ListSteps: limit is %d: want 0 (100) or more", limit))
+		return nil, s.explain(ctx, operation, storekit.InvalidConfig("ListSteps: limit is %d: want 0 (100) or more", limit))
 	}
 	var found []*storekit.JoinState
 	var steps []storekit.JoinStep
@@ -538,7 +538,7 @@ func (s *Store) ListSteps(ctx context.Context, id outmill.JoinID, after outmill.
 func (s *Store) DeleteJoins(ctx context.Context, limit int) (int, error) {
 	const operation = "delete joins"
 	if limit < 1 {
-		return 0, s.explain(ctx, operation, invalid("limit is %d: want 1 or more", limit))
+		return 0, s.explain(ctx, operation, storekit.InvalidConfig("limit is %d: want 1 or more", limit))
 	}
 	var old []string
 	err := s.writeAll(ctx, operation, step{template: sqlOldJoins, args: []any{limit, s.config.RetainJoins.Microseconds()}, row: texts(&old)})

@@ -422,7 +422,7 @@ func (s *Store) ListJoins(ctx context.Context, query storekit.JoinQuery) ([]*sto
 func (s *Store) ListSteps(ctx context.Context, id outmill.JoinID, after outmill.WorkItemID, limit int) ([]storekit.JoinStep, error) {
 	const operation = "list steps"
 	if limit < 0 {
-		return nil, s.explain(ctx, operation, invalid("ListSteps: limit is %d: want 0 (100) or more", limit))
+		return nil, s.explain(ctx, operation, storekit.InvalidConfig("ListSteps: limit is %d: want 0 (100) or more", limit))
 	}
 	var found []storekit.JoinStep
 	err := s.read(ctx, operation, func(ctx context.Context, t *txn) (err error) {

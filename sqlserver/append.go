@@ -8,6 +8,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 // Append writes all the records or none. See outmill.Writer.
@@ -190,7 +191,7 @@ func (a *appending) row(i int) newRow {
 func when(at time.Time, after time.Duration) (text sql.NullString, micros sql.NullInt64) {
 	switch {
 	case after > 0:
-		micros = sql.NullInt64{Int64: ceilMicros(after), Valid: true}
+		micros = sql.NullInt64{Int64: sqlkit.CeilMicros(after), Valid: true}
 	case !at.IsZero():
 		text = some(at.UTC().Format(textOfTime))
 	}

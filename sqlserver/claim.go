@@ -8,6 +8,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 // maxAtOnce is how many records one statement changes at most. SQL Server takes a
@@ -183,7 +184,7 @@ func (c *claim) takeShare(ctx context.Context, topics []string, share int) (take
 		template: "[dbo].[Outbox_Claim]",
 		args: []any{
 			named("Owner", c.req.Owner.String()), named("Group", c.req.Group), set(c.s, "Topics", "Name", c.s.names(topics)), named("Share", share),
-			named("Room", min(c.room(), maxAtOnce)), named("Bytes", int64(bytes)), named("First", len(c.records) == 0), named("Lease", ceilMicros(c.req.Lease)),
+			named("Room", min(c.room(), maxAtOnce)), named("Bytes", int64(bytes)), named("First", len(c.records) == 0), named("Lease", sqlkit.CeilMicros(c.req.Lease)),
 		},
 		reset: func() { found = nil },
 		sets:  []reader{collect(&found)},
@@ -196,7 +197,7 @@ func (c *claim) takeShare(ctx context.Context, topics []string, share int) (take
 		taken.of[p.record.Topic]++
 	}
 	all := len(found)
-	found = slices.DeleteFunc(found, func(p placed) bool { return p.stage == stageExpired })
+	found = slices.DeleteFunc(found, func(p placed) bool { return p.stage == storekit.StageExpired })
 	taken.records, taken.expired = len(found), all-len(found)
 	c.add(found, topics)
 	return taken, nil

@@ -46,7 +46,7 @@ type Store struct {
 // A nil logger logs nothing.
 func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Store, error) {
 	if db == nil {
-		return nil, invalid("sqlserver.New: db is nil: want what sql.Open returns")
+		return nil, storekit.InvalidConfig("sqlserver.New: db is nil: want what sql.Open returns")
 	}
 	if err := config.Validate(); err != nil {
 		return nil, err

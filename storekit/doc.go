@@ -8,13 +8,13 @@
 //   - [CheckClaim], [CheckRegistrations], [CheckGroup], [CheckWorker], [CheckTopic] and
 //     [CheckTopics]: what else callers pass.
 //   - [GroupOf], [WithGroups]: the name of a group that the caller left empty.
-//   - [CheckAppendLogLevel], [CheckSchemaVersion]: what a Config and StatementsFrom get.
+//   - [CheckConfig], [InvalidConfig]: a Config.
 //
 // # Append
 //
 //   - [Appending]: ids, duplicates within one call, metadata as JSON, what Append reports.
 //   - [RoutingTable]: the groups that read a topic.
-//   - [ParseMetadata]: metadata of a record that was read.
+//   - [ParseMetadata], [StatusOf]: metadata and status of a record that was read.
 //
 // # Claim and settle
 //
@@ -28,6 +28,7 @@
 //
 //   - [RegistrationExpiry]: ends registrations in steps.
 //   - [StoredRegistration], [StoredWorker], [EndedGroup]: what a store keeps of a group.
+//     [OrEmpty] is for the lists of a selection.
 //
 // # Joins
 //
@@ -37,13 +38,14 @@
 //
 // # Life of a store
 //
+//   - [OpenURL], [URLParameters]: the settings of a store in its URL.
 //   - [Lifecycle]: open, closed, schema checked.
+//   - [SchemaVersion], [CompatibleWith], [CheckSchemaVersion]: the version of the schema.
 //   - [Log]: the lines that all stores log.
 //   - [Waker] is the role; [Notifier] and [TopicSet] keep it within one process.
 //   - [ContextWithTx], [TxFromContext]: the user's transaction in a context. [TxLocks] keeps
 //     concurrent uses of one apart.
 //   - [Repeat], [Waits], [Pause]: attempts, and the pauses between them.
-//   - [URLParameters]: the settings of a store in its URL.
 //
 // # Publishers and readers
 //

@@ -98,3 +98,12 @@ func (t *RoutingTable) Infos(workers []StoredWorker, ended []EndedGroup) []outmi
 	}
 	return list
 }
+
+// OrEmpty is the list, or an empty one in place of nil: a store keeps the lists of a
+// selection as arrays that are never null.
+func OrEmpty(list []string) []string {
+	if list == nil {
+		return []string{}
+	}
+	return list
+}
