@@ -43,14 +43,7 @@ func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
 	if err != nil {
 		return err
 	}
-	a.Report()
-	s.logger.Appended(session != nil, records...)
-	topics := storekit.TopicsOf(records)
-	if session != nil {
-		storekit.NoteTopics(ctx, s, topics)
-		return nil
-	}
-	s.notifier.Notify(topics...)
+	a.Finish(ctx, s, session != nil, s.logger, &s.notifier)
 	return nil
 }
 

@@ -129,11 +129,7 @@ func (s *Store) loadRoutes(ctx context.Context, r runner, before ...step) (*stor
 		return nil, err
 	}
 	s.setLanes(lanes)
-	for known := s.routes.Load(); known == nil || known.Generation < table.Generation; known = s.routes.Load() {
-		if s.routes.CompareAndSwap(known, table) {
-			break
-		}
-	}
+	s.routes.Keep(table)
 	return table, nil
 }
 
@@ -305,13 +301,7 @@ func (s *Store) unrouted(ctx context.Context, operation string, topics outmill.T
 	if err != nil {
 		return nil, err
 	}
-	first := map[string]storekit.StoredRegistration{}
-	for _, topic := range unrouted {
-		if r, found := table.First(topic); found {
-			first[topic] = r
-		}
-	}
-	return first, nil
+	return table.FirstOf(unrouted), nil
 }
 
 // adopt gives the topic's records to the registration's group until there are no

@@ -36,14 +36,7 @@ func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
 	if err != nil {
 		return err
 	}
-	a.Report()
-	s.logger.Appended(tx != nil, records...)
-	topics := storekit.TopicsOf(records)
-	if tx != nil {
-		storekit.NoteTopics(ctx, s, topics)
-		return nil
-	}
-	s.notifier.Notify(topics...)
+	a.Finish(ctx, s, tx != nil, s.logger, &s.notifier)
 	return nil
 }
 
@@ -92,7 +85,7 @@ func (a *appending) writeUnchecked(ctx context.Context, on querier) error {
 			return err
 		}
 		// Nothing was written: the groups have changed.
-		a.s.routes.CompareAndSwap(table, nil)
+		a.s.routes.Forget(table)
 	}
 	return errRoutesChanged
 }

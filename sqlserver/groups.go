@@ -7,6 +7,7 @@ import (
 	hexadecimal "encoding/hex"
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/outmill/outmill"
@@ -83,11 +84,7 @@ func (s *Store) loadRoutes(ctx context.Context, on querier) (*storekit.RoutingTa
 	if err := schemaError(found); err != nil {
 		return nil, err
 	}
-	for known := s.routes.Load(); known == nil || known.Generation < table.Generation; known = s.routes.Load() {
-		if s.routes.CompareAndSwap(known, table) {
-			break
-		}
-	}
+	s.routes.Keep(table)
 	return table, nil
 }
 
@@ -203,13 +200,7 @@ func (s *Store) unrouted(ctx context.Context, operation string, topics outmill.T
 	if err != nil {
 		return nil, err
 	}
-	first := map[string]storekit.StoredRegistration{}
-	for _, topic := range unrouted {
-		if r, found := table.First(topic); found && topics.Match(topic) {
-			first[topic] = r
-		}
-	}
-	return first, nil
+	return table.FirstOf(slices.DeleteFunc(unrouted, func(topic string) bool { return !topics.Match(topic) })), nil
 }
 
 // adopt gives the topic's records to the registration's group until there are no

@@ -13,12 +13,13 @@
 // # Append
 //
 //   - [Appending]: ids, duplicates within one call, metadata as JSON, what Append reports.
-//   - [RoutingTable]: the groups that read a topic.
+//   - [RoutingTable], [KnownRoutes]: the groups that read a topic.
 //   - [ParseMetadata], [StatusOf]: metadata and status of a record that was read.
 //
 // # Claim and settle
 //
-//   - [ServeTopics], [TopicRotation], [BusyTopics]: a fair share for each topic.
+//   - [DueTopics], [ServeDue], [ServeTopics], [TopicRotation], [BusyTopics]: topics in turn, and
+//     a fair share for each.
 //   - [OrderedScan]: the decisions of an ordered claim, with [KeyState], [Blocker],
 //     [LeasedInOrder], and [BatchSize] and [Moment], which bound its work.
 //   - [Bare], [LeasesOf], [ForAbandon], [ForSnooze], [ForFail], [SomeAtOnce]: what a settling
@@ -33,8 +34,9 @@
 // # Joins
 //
 //   - [Joins] is the role. [JoinEngine] keeps it, over a [JoinStore] and a [JoinTx] with
-//     the store's queries. [CheckSteps], [LateStep], [StepOutcome] and [StepCounts] are for
-//     appends and settlements, [JoinsText] and [ParseJoins] for a column.
+//     the store's queries. [HurryJoins] follows each commit that may have decided joins.
+//     [CheckSteps], [LateStep], [StepOutcome] and [StepCounts] are for appends and settlements,
+//     [JoinsText] and [ParseJoins] for a column.
 //
 // # Life of a store
 //
