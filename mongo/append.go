@@ -43,14 +43,7 @@ func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
 	if err != nil {
 		return err
 	}
-	a.Report()
-	s.logger.Appended(session != nil, records...)
-	topics := storekit.TopicsOf(records)
-	if session != nil {
-		storekit.NoteTopics(ctx, s, topics)
-		return nil
-	}
-	s.notifier.Notify(topics...)
+	a.Finish(ctx, s, session != nil, s.logger, &s.notifier)
 	return nil
 }
 
@@ -249,7 +242,7 @@ const documentSlack = 64 << 10
 
 func documentOf(r *outmill.Record, id outmill.WorkItemID, now time.Time) document {
 	d := document{
-		ID: uuid(id), Topic: r.Topic, Key: r.Key, Stage: stageLine, Status: outmill.StatusPending, Open: true, Keyed: r.Key != "", CreatedAt: now, Size: r.Size(),
+		ID: uuid(id), Topic: r.Topic, Key: r.Key, Stage: storekit.StageReady, Status: outmill.StatusPending, Open: true, Keyed: r.Key != "", CreatedAt: now, Size: r.Size(),
 		MessageID: r.MessageID, CorrelationID: r.CorrelationID, CausationID: r.CausationID, TenantID: r.TenantID,
 		TraceParent: r.TraceParent, TraceState: r.TraceState, DedupKey: r.DedupKey, Metadata: r.Metadata, Payload: payload{bytes: r.Payload},
 	}
@@ -272,7 +265,7 @@ func documentOf(r *outmill.Record, id outmill.WorkItemID, now time.Time) documen
 	d.DueAt = dueOf(r, now)
 	d.NextAt = d.DueAt
 	if d.DueAt.After(now) {
-		d.Stage, d.AvailableAt = stageDelayed, d.DueAt
+		d.Stage, d.AvailableAt = storekit.StageDelayed, d.DueAt
 	}
 	switch {
 	case r.TimeToLive > 0:

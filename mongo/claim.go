@@ -26,7 +26,7 @@ func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill
 	}
 	req.Group = storekit.GroupOf(req.Group)
 	if s.config.WithoutTransactions && req.Order != outmill.OrderNone {
-		return nil, s.explain(ctx, operation, invalid("ClaimRequest.Order is %s: want OrderNone for a store made with WithoutTransactions", req.Order))
+		return nil, s.explain(ctx, operation, storekit.InvalidConfig("ClaimRequest.Order is %s: want OrderNone for a store made with WithoutTransactions", req.Order))
 	}
 	req.Limit = min(req.Limit, maxClaim)
 	c := &claim{s: s, req: req}
@@ -108,13 +108,13 @@ func (c *claim) serveAll(ctx context.Context, topics []string) error {
 }
 
 // dueStages are what a claim without an order takes from.
-var dueStages = []int{stageLine, stageHeld, stageWaiting, stageDelayed, stageLeased}
+var dueStages = []int{storekit.StageReady, storekit.StageHeld, storekit.StageWaiting, storekit.StageDelayed, storekit.StageLeased}
 
 // dueTopics returns the selected topics of which there may be something to
 // claim. Records of theirs that wait for a group are given to one.
 func (c *claim) dueTopics(ctx context.Context) ([]string, error) {
 	each := c.s.leaps(reader(c.req.Group), dueStages...)
-	for _, leap := range c.s.leaps(reader(""), stageLine, stageDelayed) {
+	for _, leap := range c.s.leaps(reader(""), storekit.StageReady, storekit.StageDelayed) {
 		each = append(each, append(leap, bson.D{{Key: "$set", Value: bson.D{{Key: "unrouted", Value: true}}}}))
 	}
 	found, err := aggregateAll[struct {
@@ -210,7 +210,7 @@ func (r candidate) expired(now time.Time) bool {
 
 // due is since when the record may be claimed.
 func (r candidate) due() time.Time {
-	if r.Stage >= stageWaiting {
+	if r.Stage >= storekit.StageWaiting {
 		return r.AvailableAt
 	}
 	if r.NextAt.After(r.CreatedAt) {
@@ -221,7 +221,7 @@ func (r candidate) due() time.Time {
 
 // suspect counts the expiry with which a record comes up again.
 func (r candidate) suspect() bool {
-	if r.Stage == stageLeased {
+	if r.Stage == storekit.StageLeased {
 		return r.Expiries+1 >= outmill.SuspectExpiries
 	}
 	return r.Expiries >= outmill.SuspectExpiries
@@ -271,9 +271,9 @@ func (c *claim) choose(into *choice, r candidate, want int) bool {
 func stillDue() bson.E {
 	return expr(bson.D{{Key: "$and", Value: bson.A{
 		bson.D{{Key: "$or", Value: bson.A{
-			bson.D{{Key: "$lt", Value: bson.A{"$stage", stageWaiting}}},
+			bson.D{{Key: "$lt", Value: bson.A{"$stage", storekit.StageWaiting}}},
 			bson.D{{Key: "$and", Value: bson.A{
-				bson.D{{Key: "$lte", Value: bson.A{"$stage", stageLeased}}}, hasPassed("available_at"),
+				bson.D{{Key: "$lte", Value: bson.A{"$stage", storekit.StageLeased}}}, hasPassed("available_at"),
 			}}},
 		}}},
 		notExpired,
@@ -287,9 +287,9 @@ var notExpired = bson.D{{Key: "$or", Value: bson.A{
 
 // leased is what leasing changes. A lease that ended is counted.
 func leased(owner outmill.OwnerToken, token uuid, lease time.Duration) driver.Pipeline {
-	ended := bson.D{{Key: "$eq", Value: bson.A{"$stage", stageLeased}}}
+	ended := bson.D{{Key: "$eq", Value: bson.A{"$stage", storekit.StageLeased}}}
 	return pipeline(append(countEnded(ended),
-		bson.E{Key: "stage", Value: stageLeased},
+		bson.E{Key: "stage", Value: storekit.StageLeased},
 		bson.E{Key: "status", Value: outmill.StatusLeased},
 		bson.E{Key: "owner", Value: uuid(owner)},
 		bson.E{Key: "claim_token", Value: token},
@@ -330,7 +330,7 @@ func (c *claim) giveBack(ctx context.Context, ids bson.A, token uuid) error {
 		return nil
 	}
 	undo := func(ctx context.Context) error {
-		_, err := c.s.records.UpdateMany(ctx, append(c.ofClaim(ids, token), bson.E{Key: "stage", Value: stageLeased}), released())
+		_, err := c.s.records.UpdateMany(ctx, append(c.ofClaim(ids, token), bson.E{Key: "stage", Value: storekit.StageLeased}), released())
 		return err
 	}
 	soon, cancel := context.WithTimeout(alone(context.WithoutCancel(ctx)), abortWithin)
@@ -369,8 +369,8 @@ func (s *Store) passExpired(ctx context.Context, ids bson.A) (int, error) {
 	if len(ids) == 0 {
 		return 0, nil
 	}
-	result, err := s.records.UpdateMany(ctx, append(in("_id", ids), bson.E{Key: "stage", Value: bson.D{{Key: "$lt", Value: stageLeased}}}, expr(hasPassed("expires_at"))),
-		bson.D{{Key: "$set", Value: bson.D{{Key: "stage", Value: stageExpired}}}, {Key: "$unset", Value: bson.D{{Key: "available_at", Value: ""}}}})
+	result, err := s.records.UpdateMany(ctx, append(in("_id", ids), bson.E{Key: "stage", Value: bson.D{{Key: "$lt", Value: storekit.StageLeased}}}, expr(hasPassed("expires_at"))),
+		bson.D{{Key: "$set", Value: bson.D{{Key: "stage", Value: storekit.StageExpired}}}, {Key: "$unset", Value: bson.D{{Key: "available_at", Value: ""}}}})
 	if err != nil {
 		return 0, err
 	}

@@ -9,6 +9,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/outmill/outmill/storekit"
 )
 
 // maxTries bounds how often a claim looks again because others have taken what it
@@ -98,7 +100,7 @@ func (c *claim) chooseFrom(list []candidate, now time.Time, want int) (chosen ch
 // lastInLine is the last place of those that were in line.
 func lastInLine(list []candidate) (last bson.Timestamp) {
 	for _, r := range list {
-		if r.Stage == stageLine && place(r.Seq) > place(last) {
+		if r.Stage == storekit.StageReady && place(r.Seq) > place(last) {
 			last = r.Seq
 		}
 	}
@@ -109,7 +111,7 @@ func lastInLine(list []candidate) (last bson.Timestamp) {
 // than the claim has room for.
 func (c *claim) ahead(ctx context.Context, of line, from bson.Timestamp, skip, want int) ([]candidate, error) {
 	stages := driver.Pipeline{
-		{{Key: "$match", Value: of.in(stageLine, bson.E{Key: "seq", Value: bson.D{{Key: "$gt", Value: from}}})}},
+		{{Key: "$match", Value: of.in(storekit.StageReady, bson.E{Key: "seq", Value: bson.D{{Key: "$gt", Value: from}}})}},
 		{{Key: "$sort", Value: ascending("seq")}},
 	}
 	if skip > 0 {
@@ -156,10 +158,10 @@ func (s *Store) candidates(ctx context.Context, of line, want int) ([]candidate,
 	each := make([]driver.Pipeline, len(dueStages))
 	for i, stage := range dueStages {
 		filter, order := of.in(stage), ascending("seq")
-		if stage > stageHeld {
+		if stage > storekit.StageHeld {
 			filter, order = append(filter, until(now)), ascending("available_at")
 		}
-		if stage == stageLeased {
+		if stage == storekit.StageLeased {
 			// The lease of an expired record stands until it is reaped.
 			filter = append(filter, unexpired(now))
 		}

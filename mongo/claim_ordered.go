@@ -141,9 +141,9 @@ func (s *Store) admitAll(ctx context.Context, ids bson.A) (int, error) {
 	if len(ids) == 0 {
 		return 0, nil
 	}
-	ended := bson.D{{Key: "$eq", Value: bson.A{"$stage", stageLeased}}}
+	ended := bson.D{{Key: "$eq", Value: bson.A{"$stage", storekit.StageLeased}}}
 	result, err := s.records.UpdateMany(ctx, append(in("_id", ids), stillDue()),
-		pipeline(append(countEnded(ended), bson.E{Key: "stage", Value: stageLine}, bson.E{Key: "status", Value: outmill.StatusPending}), "owner", "available_at"))
+		pipeline(append(countEnded(ended), bson.E{Key: "stage", Value: storekit.StageReady}, bson.E{Key: "status", Value: outmill.StatusPending}), "owner", "available_at"))
 	if err != nil {
 		return 0, err
 	}
@@ -159,7 +159,7 @@ func (s *Store) toAdmit(ctx context.Context, of line, now time.Time) (delayed, o
 	keys = map[lineKey]bool{}
 	inStage := map[int]int{}
 	for _, r := range found {
-		if r.Stage == stageDelayed {
+		if r.Stage == storekit.StageDelayed {
 			delayed = append(delayed, r.ID)
 		} else {
 			others = append(others, r.ID)
@@ -311,7 +311,7 @@ func (o *ordered) blocks(state *keyState, r candidate) (block, bool) {
 
 // hold takes a record out of the line, unless it is already.
 func (o *ordered) hold(state *keyState, r candidate, b block) {
-	if r.Stage == stageHeld {
+	if r.Stage == storekit.StageHeld {
 		return
 	}
 	o.holds = append(o.holds, r.ID)
@@ -440,7 +440,7 @@ func (o *ordered) writeNotes(ctx context.Context, lanes []driver.WriteModel) err
 		}
 	}
 	if len(o.holds) > 0 {
-		if _, err := o.s.records.UpdateMany(ctx, append(in("_id", o.holds), bson.E{Key: "stage", Value: stageLine}), set(bson.D{{Key: "stage", Value: stageHeld}})); err != nil {
+		if _, err := o.s.records.UpdateMany(ctx, append(in("_id", o.holds), bson.E{Key: "stage", Value: storekit.StageReady}), set(bson.D{{Key: "stage", Value: storekit.StageHeld}})); err != nil {
 			return err
 		}
 	}

@@ -2,12 +2,11 @@ package mongo
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
 	"time"
 
-	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -100,23 +99,15 @@ func (c *Config) setDefaults() {
 // Validate reports every setting that makes no sense, each as an
 // outmill.ErrInvalidConfig. Unset fields are fine.
 func (c Config) Validate() error {
-	var errs []error
-	refuse := func(bad bool, format string, args ...any) {
-		if bad {
-			errs = append(errs, invalid("mongo.Config."+format, args...))
-		}
-	}
-	refuse(strings.ContainsAny(c.Database, "/\\. \"$*<>:|?\x00") || len(c.Database) > 63, "Database is %q: want a name that MongoDB takes for a database, at most 63 bytes", c.Database)
-	refuse(!validCollection(c.CollectionPrefix) && c.CollectionPrefix != "", "CollectionPrefix is %q: want the beginning of a collection's name, at most 100 bytes and without $", c.CollectionPrefix)
-	if err := storekit.CheckAppendLogLevel(c.AppendLogLevel); err != nil {
-		refuse(true, "%w", err)
-	}
-	refuse(c.Retain < 0, "Retain is %s: want 0 or more", c.Retain)
-	refuse(c.RetainJoins < 0, "RetainJoins is %s: want 0 (24 h) or more", c.RetainJoins)
-	refuse(c.DedupWindow < 0, "DedupWindow is %s: want 0 (24 h) or more", c.DedupWindow)
-	refuse(c.MaxPayload < 0 || c.MaxPayload > DefaultMaxPayload, "MaxPayload is %d: want 0 (%d) to %d", c.MaxPayload, DefaultMaxPayload, DefaultMaxPayload)
-	errs = append(errs, c.checkNames())
-	return errors.Join(errs...)
+	check := storekit.CheckConfig("mongo.Config")
+	check.Refuse(strings.ContainsAny(c.Database, "/\\. \"$*<>:|?\x00") || len(c.Database) > 63, "Database is %q: want a name that MongoDB takes for a database, at most 63 bytes", c.Database)
+	check.Refuse(!validCollection(c.CollectionPrefix) && c.CollectionPrefix != "", "CollectionPrefix is %q: want the beginning of a collection's name, at most 100 bytes and without $", c.CollectionPrefix)
+	check.AppendLogLevel(c.AppendLogLevel)
+	check.Duration("Retain", c.Retain, "")
+	check.Duration("RetainJoins", c.RetainJoins, "24 h")
+	check.Duration("DedupWindow", c.DedupWindow, "24 h")
+	check.MaxPayload(c.MaxPayload, DefaultMaxPayload, strconv.Itoa(DefaultMaxPayload))
+	return errors.Join(check.Err(), c.checkNames())
 }
 
 // checkNames refuses a CollectionName that gives two collections one name.
@@ -128,10 +119,10 @@ func (c Config) checkNames() error {
 	for _, name := range collectionNames {
 		given := c.CollectionName(name)
 		if !validCollection(given) {
-			return invalid("mongo.Config.CollectionName gives %q for %s: want a collection's name, at most 100 bytes and without $", given, name)
+			return storekit.InvalidConfig("mongo.Config.CollectionName gives %q for %s: want a collection's name, at most 100 bytes and without $", given, name)
 		}
 		if other, taken := seen[given]; taken {
-			return invalid("mongo.Config.CollectionName gives %q for both %s and %s: want a name for each", given, other, name)
+			return storekit.InvalidConfig("mongo.Config.CollectionName gives %q for both %s and %s: want a name for each", given, other, name)
 		}
 		seen[given] = name
 	}
@@ -140,8 +131,4 @@ func (c Config) checkNames() error {
 
 func validCollection(name string) bool {
 	return name != "" && len(name) <= 100 && !strings.ContainsAny(name, "$\x00") && !strings.HasPrefix(name, "system.") && !strings.HasPrefix(name, ".")
-}
-
-func invalid(format string, args ...any) error {
-	return fmt.Errorf("%w: "+format, append([]any{outmill.ErrInvalidConfig}, args...)...)
 }

@@ -61,7 +61,7 @@ func selects(regs []outmill.Registration, topic string) bool {
 }
 
 // adoptedStages are those in which a record may wait for a group.
-var adoptedStages = []int{stageLine, stageDelayed, stageExpired, stageDead}
+var adoptedStages = []int{storekit.StageReady, storekit.StageDelayed, storekit.StageExpired, storekit.StageDead}
 
 // register notes the registration. What it finds may have changed when it writes:
 // then it is to be called again.
@@ -83,7 +83,7 @@ func (s *Store) register(ctx context.Context, reg outmill.Registration) error {
 
 // registerIn tells whether the registration was still what found has of it.
 func (s *Store) registerIn(ctx context.Context, found *state, reg outmill.Registration) (bool, error) {
-	wanted := registration{Group: reg.Group, Include: orEmpty(reg.Topics.Include), Exclude: orEmpty(reg.Topics.Exclude), SeenAt: found.Now}
+	wanted := registration{Group: reg.Group, Include: storekit.OrEmpty(reg.Topics.Include), Exclude: storekit.OrEmpty(reg.Topics.Exclude), SeenAt: found.Now}
 	if reg.TTL > 0 {
 		wanted.ExpiresAt = found.Now.Add(ceil(reg.TTL))
 	}
@@ -176,7 +176,7 @@ func (s *Store) idsOf(ctx context.Context, of reader, topic string, limit int, s
 	var ids bson.A
 	for _, stage := range stages {
 		var order bson.D
-		if stage == stageLine {
+		if stage == storekit.StageReady {
 			order = ascending("seq")
 		}
 		found, err := findAll[candidate](ctx, s.records, line{of, topic}.in(stage), first(limit-len(ids), order, "_id"))
@@ -246,7 +246,7 @@ func (s *Store) unregister(ctx context.Context, name string) (int64, error) {
 	return before.Generation, err
 }
 
-var allStages = []int{stageLine, stageHeld, stageWaiting, stageDelayed, stageLeased, stageExpired, stageProcessed, stageDead}
+var allStages = []int{storekit.StageReady, storekit.StageHeld, storekit.StageWaiting, storekit.StageDelayed, storekit.StageLeased, storekit.StageExpired, storekit.StageProcessed, storekit.StageDead}
 
 func (s *Store) dropRecords(ctx context.Context, of reader, generation int64) (dropped int, err error) {
 	for _, stage := range allStages {
@@ -287,7 +287,7 @@ func (s *Store) dropLanes(ctx context.Context, lanes []lane) (err error) {
 }
 
 func (s *Store) dropLane(ctx context.Context, id lineKey) error {
-	held, err := findAll[candidate](ctx, s.records, line{id.Group, id.Topic}.keyed(stageHeld, id.Key), first(1, nil, "_id"))
+	held, err := findAll[candidate](ctx, s.records, line{id.Group, id.Topic}.keyed(storekit.StageHeld, id.Key), first(1, nil, "_id"))
 	if err != nil || len(held) > 0 {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 const defaultListLimit = 100
@@ -39,7 +40,7 @@ func (s *Store) find(ctx context.Context, filter bson.D, limit int) ([]*outmill.
 	}
 	var held bson.A
 	for _, d := range found {
-		if d.Stage == stageHeld {
+		if d.Stage == storekit.StageHeld {
 			held = append(held, lineKey{d.Group, d.Topic, d.Key})
 		}
 	}
@@ -63,7 +64,7 @@ func (s *Store) find(ctx context.Context, filter bson.D, limit int) ([]*outmill.
 	records := make([]*outmill.Record, len(found))
 	for i := range found {
 		records[i] = found[i].record()
-		if d := found[i]; d.Stage == stageHeld && blocked[lineKey{d.Group, d.Topic, d.Key}] {
+		if d := found[i]; d.Stage == storekit.StageHeld && blocked[lineKey{d.Group, d.Topic, d.Key}] {
 			records[i].NextAttemptAt = time.Time{}
 		}
 	}
@@ -93,13 +94,13 @@ func (s *Store) openedOf(ctx context.Context, lanes []lane) ([]opening, error) {
 func stagesOf(status outmill.Status) []int {
 	switch status {
 	case outmill.StatusPending:
-		return []int{stageLine, stageHeld, stageWaiting, stageDelayed, stageExpired}
+		return []int{storekit.StageReady, storekit.StageHeld, storekit.StageWaiting, storekit.StageDelayed, storekit.StageExpired}
 	case outmill.StatusLeased:
-		return []int{stageLeased}
+		return []int{storekit.StageLeased}
 	case outmill.StatusProcessed:
-		return []int{stageProcessed}
+		return []int{storekit.StageProcessed}
 	case outmill.StatusDead:
-		return []int{stageDead}
+		return []int{storekit.StageDead}
 	}
 	return allStages
 }
@@ -108,11 +109,11 @@ func stagesOf(status outmill.Status) []int {
 func (s *Store) List(ctx context.Context, query outmill.ListQuery) ([]*outmill.Record, error) {
 	const operation = "list"
 	if query.Limit < 0 {
-		return nil, s.explain(ctx, operation, invalid("ListQuery.Limit is %d: want 0 (100) or more", query.Limit))
+		return nil, s.explain(ctx, operation, storekit.InvalidConfig("ListQuery.Limit is %d: want 0 (100) or more", query.Limit))
 	}
 	if query.Status != "" {
 		if _, err := outmill.ParseStatus(string(query.Status)); err != nil {
-			return nil, s.explain(ctx, operation, invalid("ListQuery.Status: %w", err))
+			return nil, s.explain(ctx, operation, storekit.InvalidConfig("ListQuery.Status: %w", err))
 		}
 	}
 	var records []*outmill.Record
@@ -162,7 +163,7 @@ func (s *Store) listFew(ctx context.Context, filter bson.D, query outmill.ListQu
 
 // settledToo names the field by which an index has them in the order of ids.
 func settledToo(stage int) []bson.E {
-	if stage < stageProcessed {
+	if stage < storekit.StageProcessed {
 		return nil
 	}
 	return []bson.E{{Key: "settled", Value: true}}
@@ -286,7 +287,7 @@ func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (int, er
 		}
 	}
 	err = s.do(ctx, operation, func(ctx context.Context) error {
-		filter := append(in("_id", uuids(ids)), bson.E{Key: "stage", Value: stageDead})
+		filter := append(in("_id", uuids(ids)), bson.E{Key: "stage", Value: storekit.StageDead})
 		result, err := s.records.UpdateMany(ctx, append(slices.Clone(filter), noStep()), requeue())
 		if err != nil {
 			return err
@@ -305,7 +306,7 @@ func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (int, er
 // longer go first where no order is wanted.
 func requeue() any {
 	return pipeline(bson.D{
-		{Key: "stage", Value: stageDelayed}, {Key: "open", Value: true}, {Key: "keyed", Value: given(hasKey, true, "$$REMOVE")}, {Key: "status", Value: outmill.StatusPending}, {Key: "available_at", Value: "$$NOW"}, {Key: "next_at", Value: "$$NOW"},
+		{Key: "stage", Value: storekit.StageDelayed}, {Key: "open", Value: true}, {Key: "keyed", Value: given(hasKey, true, "$$REMOVE")}, {Key: "status", Value: outmill.StatusPending}, {Key: "available_at", Value: "$$NOW"}, {Key: "next_at", Value: "$$NOW"},
 		{Key: "attempts", Value: 0}, {Key: "expiries", Value: 0},
 	}, "expires_at", "parked", "settled")
 }
@@ -320,7 +321,7 @@ func (s *Store) requeueParked(ctx context.Context, operation string, key lineKey
 			if err := s.touch(ctx, []line{{key.Group, key.Topic}}); err != nil {
 				return err
 			}
-			found, err := findAll[candidate](ctx, s.records, line{key.Group, key.Topic}.keyed(stageDead, key.Key, bson.E{Key: "parked", Value: true}), first(requeueAtOnce, ascending("seq"), "_id"))
+			found, err := findAll[candidate](ctx, s.records, line{key.Group, key.Topic}.keyed(storekit.StageDead, key.Key, bson.E{Key: "parked", Value: true}), first(requeueAtOnce, ascending("seq"), "_id"))
 			if err != nil || len(found) == 0 {
 				return err
 			}
@@ -328,7 +329,7 @@ func (s *Store) requeueParked(ctx context.Context, operation string, key lineKey
 			for i, r := range found {
 				ids[i] = r.ID
 			}
-			filter := append(in("_id", ids), bson.E{Key: "stage", Value: stageDead})
+			filter := append(in("_id", ids), bson.E{Key: "stage", Value: storekit.StageDead})
 			steps, err := s.stepsIn(ctx, filter, requeue(), isRequeued, touched{})
 			if err != nil {
 				return err

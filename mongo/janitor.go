@@ -5,13 +5,15 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/outmill/outmill/storekit"
 )
 
 // tidy runs one bounded batch of work. The documents are chosen by about the
 // server's time; its own clock decides about each that may still be delivered.
 func (s *Store) tidy(ctx context.Context, operation string, limit int, work func(ctx context.Context, limit int) (int, error)) (int, error) {
 	if limit < 1 {
-		return 0, s.explain(ctx, operation, invalid("limit is %d: want 1 or more", limit))
+		return 0, s.explain(ctx, operation, storekit.InvalidConfig("limit is %d: want 1 or more", limit))
 	}
 	done := 0
 	err := s.do(ctx, operation, func(ctx context.Context) error {
@@ -30,10 +32,10 @@ func (s *Store) ReapExpired(ctx context.Context, limit int) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		found, err := findAll[candidate](ctx, s.records, append(exists("owner"), bson.E{Key: "stage", Value: stageLeased}, until(now)), first(limit, ascending("available_at"), "_id"))
-		ended := bson.D{{Key: "$eq", Value: bson.A{"$stage", stageLeased}}}
+		found, err := findAll[candidate](ctx, s.records, append(exists("owner"), bson.E{Key: "stage", Value: storekit.StageLeased}, until(now)), first(limit, ascending("available_at"), "_id"))
+		ended := bson.D{{Key: "$eq", Value: bson.A{"$stage", storekit.StageLeased}}}
 		return s.change(ctx, found, err, dueAsBefore(countEnded(ended)...), nil,
-			bson.E{Key: "stage", Value: stageLeased}, expr(hasPassed("available_at")))
+			bson.E{Key: "stage", Value: storekit.StageLeased}, expr(hasPassed("available_at")))
 	})
 	s.logger.Reaped(reaped)
 	if reaped > 0 {
@@ -80,7 +82,7 @@ func (s *Store) ExpireDue(ctx context.Context, limit int) (int, error) {
 			return 0, err
 		}
 		held := bson.A{
-			bson.D{{Key: "stage", Value: bson.D{{Key: "$ne", Value: stageLeased}}}},
+			bson.D{{Key: "stage", Value: bson.D{{Key: "$ne", Value: storekit.StageLeased}}}},
 			bson.D{until(now)},
 		}
 		found, err := findAll[candidate](ctx, s.records, bson.D{
@@ -88,10 +90,10 @@ func (s *Store) ExpireDue(ctx context.Context, limit int) (int, error) {
 			{Key: "$or", Value: held},
 		}, first(limit, ascending("expires_at"), "_id"))
 		return s.change(ctx, found, err, dead("expired"), &isDead,
-			bson.E{Key: "stage", Value: bson.D{{Key: "$lt", Value: stageProcessed}}},
+			bson.E{Key: "stage", Value: bson.D{{Key: "$lt", Value: storekit.StageProcessed}}},
 			expr(bson.D{{Key: "$and", Value: bson.A{
 				hasPassed("expires_at"),
-				bson.D{{Key: "$or", Value: bson.A{bson.D{{Key: "$ne", Value: bson.A{"$stage", stageLeased}}}, hasPassed("available_at")}}},
+				bson.D{{Key: "$or", Value: bson.A{bson.D{{Key: "$ne", Value: bson.A{"$stage", storekit.StageLeased}}}, hasPassed("available_at")}}},
 			}}}))
 	})
 }

@@ -1,11 +1,8 @@
 package mongo
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -87,56 +84,43 @@ func (s *Store) joinOf(ctx context.Context, id outmill.JoinID) (*joinDocument, e
 
 func (s *Store) needsTransactions() error {
 	if s.config.WithoutTransactions {
-		return invalid("joins need transactions, and the store was made with Config.WithoutTransactions")
+		return storekit.InvalidConfig("joins need transactions, and the store was made with Config.WithoutTransactions")
 	}
 	return nil
 }
 
-// StartJoin begins a join. See storekit.Joins.
-func (s *Store) StartJoin(ctx context.Context, join *storekit.Join) error {
-	const operation = "start join"
-	session, err := s.sessionOf(ctx)
+// StartJoin writes a join.
+func (j joining) StartJoin(ctx context.Context, operation string, join *storekit.Join) error {
+	session, err := j.s.sessionOf(ctx)
 	if err == nil {
-		err = s.needsTransactions()
-	}
-	if err == nil {
-		err = join.Validate()
+		err = j.s.needsTransactions()
 	}
 	if err != nil {
-		return s.explain(ctx, operation, err)
+		return j.s.explain(ctx, operation, err)
 	}
-	id := join.ID
-	if id.IsZero() {
-		id = outmill.NewJoinID()
-	}
-	start := func(ctx context.Context) error { return s.startJoin(ctx, id, join) }
+	start := func(ctx context.Context) error { return j.s.startJoin(ctx, join) }
 	if session != nil {
-		err = s.within(ctx, operation, session, start)
-	} else {
-		err = s.transact(ctx, operation, start)
+		return j.s.within(ctx, operation, session, start)
 	}
-	if err == nil {
-		join.ID = id
-	}
-	return err
+	return j.s.transact(ctx, operation, start)
 }
 
 // startJoin looks before it writes, since an error of the server would end a
 // caller's transaction.
-func (s *Store) startJoin(ctx context.Context, id outmill.JoinID, join *storekit.Join) error {
+func (s *Store) startJoin(ctx context.Context, join *storekit.Join) error {
 	state, err := s.loadState(ctx)
 	if err != nil {
 		return err
 	}
-	found, err := s.joinsOf(ctx, touched{uuid(id): true})
+	found, err := s.joinsOf(ctx, touched{uuid(join.ID): true})
 	if err != nil {
 		return err
 	}
 	if len(found) > 0 {
-		return fmt.Errorf("%w: %s", storekit.ErrJoinExists, id)
+		return fmt.Errorf("%w: %s", storekit.ErrJoinExists, join.ID)
 	}
 	d := joinDocument{
-		ID: uuid(id), GroupingKey: join.GroupingKey, Status: storekit.JoinPending, Policy: cmp.Or(join.Policy, storekit.JoinAll), Quorum: join.Quorum,
+		ID: uuid(join.ID), GroupingKey: join.GroupingKey, Status: storekit.JoinPending, Policy: join.Policy, Quorum: join.Quorum,
 		Parts: storekit.CountParts(join), CompleteAtDeadline: join.CompleteAtDeadline, CreatedAt: state.Now, UpdatedAt: state.Now, Metadata: join.Metadata,
 	}
 	if !join.Unsealed {
@@ -160,12 +144,11 @@ func (s *Store) startJoin(ctx context.Context, id outmill.JoinID, join *storekit
 	return err
 }
 
-// joining is the store as the joins' engine needs it.
-type joining struct{ s *Store }
+// joinEngine gives the store the calls of storekit.Joins that are alike in all stores.
+type joinEngine = storekit.JoinEngine
 
-func (s *Store) joinsEngine() storekit.JoinEngine {
-	return storekit.JoinEngine{Store: joining{s}, MaxPayload: s.config.MaxPayload}
-}
+// joining is the store as the engine of joins needs it.
+type joining struct{ s *Store }
 
 // hurry makes due what waits for those of the joins that are decided.
 func (s *Store) hurry(ctx context.Context, joins touched) {
@@ -173,7 +156,7 @@ func (s *Store) hurry(ctx context.Context, joins touched) {
 	for id := range joins {
 		ids = append(ids, outmill.JoinID(id))
 	}
-	s.joinsEngine().Hurry(alone(ctx), ids, s.logger)
+	storekit.HurryJoins(alone(ctx), joining{s}, ids, s.logger)
 }
 
 // Explain names the operation of an error.
@@ -373,9 +356,9 @@ func (s *Store) memberToAttach(ctx context.Context, id outmill.JoinID, message o
 	for _, r := range found {
 		records = append(records, r.ID)
 		switch r.Stage {
-		case stageProcessed:
+		case storekit.StageProcessed:
 			late.Acked++
-		case stageDead:
+		case storekit.StageDead:
 			late.Dead++
 		default:
 			late.Open++
@@ -385,48 +368,18 @@ func (s *Store) memberToAttach(ctx context.Context, id outmill.JoinID, message o
 	return m, records, late, err
 }
 
-// ReportCompleted settles a step. See storekit.Joins.
-func (s *Store) ReportCompleted(ctx context.Context, join outmill.JoinID, step outmill.WorkItemID) error {
-	return s.joinsEngine().Report(ctx, "report completed", join, step, storekit.StepCompleted)
-}
-
-// ReportFailed settles a step. See storekit.Joins.
-func (s *Store) ReportFailed(ctx context.Context, join outmill.JoinID, step outmill.WorkItemID) error {
-	return s.joinsEngine().Report(ctx, "report failed", join, step, storekit.StepFailed)
-}
-
-// SealJoin says how many steps the join has. See storekit.Joins.
-func (s *Store) SealJoin(ctx context.Context, id outmill.JoinID, expected int) error {
-	return s.joinsEngine().SealJoin(ctx, id, expected)
-}
-
 // FinishJoin ends the join if it is decided. See storekit.Joins.
 func (s *Store) FinishJoin(ctx context.Context, id outmill.JoinID, request storekit.FinishRequest) (storekit.FinishResult, error) {
 	if err := s.needsTransactions(); err != nil {
 		return storekit.FinishResult{}, s.explain(ctx, "finish join", err)
 	}
-	return s.joinsEngine().FinishJoin(ctx, id, request)
+	return s.joinEngine.FinishJoin(ctx, id, request)
 }
 
-// CancelJoin ends a pending join. See storekit.Joins.
-func (s *Store) CancelJoin(ctx context.Context, id outmill.JoinID, reason string) error {
-	return s.joinsEngine().CancelJoin(ctx, id, reason)
-}
-
-// GetJoin returns a join. See storekit.Joins.
-func (s *Store) GetJoin(ctx context.Context, id outmill.JoinID) (*storekit.Join, error) {
-	return s.joinsEngine().GetJoin(ctx, id)
-}
-
-// ListJoins returns joins in the order of their ids. See storekit.Joins.
-func (s *Store) ListJoins(ctx context.Context, query storekit.JoinQuery) ([]*storekit.Join, error) {
-	const operation = "list joins"
-	if err := query.Validate(); err != nil {
-		return nil, s.explain(ctx, operation, err)
-	}
-	limit := cmp.Or(query.Limit, storekit.DefaultJoinLimit)
-	var all []joinDocument
-	err := s.do(ctx, operation, func(ctx context.Context) error {
+// ListJoins reads joins of each status.
+func (j joining) ListJoins(ctx context.Context, operation string, query storekit.JoinQuery) ([]*storekit.JoinState, error) {
+	var all []*storekit.JoinState
+	err := j.s.do(ctx, operation, func(ctx context.Context) error {
 		all = nil
 		// One status at a time, each by an index in the order of the ids.
 		for _, status := range query.Statuses() {
@@ -434,46 +387,36 @@ func (s *Store) ListJoins(ctx context.Context, query storekit.JoinQuery) ([]*sto
 			if query.GroupingKey != "" {
 				filter = append(filter, bson.E{Key: "grouping_key", Value: query.GroupingKey})
 			}
-			found, err := aggregateAll[joinDocument](ctx, s.joins, s.summed(
-				bson.D{{Key: "$match", Value: filter}}, bson.D{{Key: "$sort", Value: ascending("_id")}}, bson.D{{Key: "$limit", Value: limit}}))
+			found, err := aggregateAll[joinDocument](ctx, j.s.joins, j.s.summed(
+				bson.D{{Key: "$match", Value: filter}}, bson.D{{Key: "$sort", Value: ascending("_id")}}, bson.D{{Key: "$limit", Value: query.Limit}}))
 			if err != nil {
 				return err
 			}
-			all = append(all, found...)
+			for i := range found {
+				all = append(all, found[i].state())
+			}
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	slices.SortFunc(all, func(a, b joinDocument) int { return bytes.Compare(a.ID[:], b.ID[:]) })
-	joins := make([]*storekit.Join, min(len(all), limit))
-	for i := range joins {
-		joins[i] = all[i].join()
-	}
-	return joins, nil
+	return all, err
 }
 
-// ListSteps returns steps of a join. See storekit.Joins.
-func (s *Store) ListSteps(ctx context.Context, id outmill.JoinID, after outmill.WorkItemID, limit int) ([]storekit.JoinStep, error) {
-	const operation = "list steps"
-	if limit < 0 {
-		return nil, s.explain(ctx, operation, invalid("ListSteps: limit is %d: want 0 (100) or more", limit))
-	}
-	var list []storekit.JoinStep
-	err := s.do(ctx, operation, func(ctx context.Context) error {
-		list = nil
-		if _, err := s.joinOf(ctx, id); err != nil {
+// ListSteps reads steps of a join.
+func (j joining) ListSteps(ctx context.Context, operation string, id outmill.JoinID, after outmill.WorkItemID, limit int) ([]storekit.JoinStep, error) {
+	var steps []storekit.JoinStep
+	err := j.s.do(ctx, operation, func(ctx context.Context) error {
+		steps = nil
+		if _, err := j.s.joinOf(ctx, id); err != nil {
 			return err
 		}
 		filter := bson.D{{Key: "join", Value: uuid(id)}, {Key: "step", Value: bson.D{{Key: "$gt", Value: uuid(after)}}}}
-		found, err := findAll[member](ctx, s.members, filter, first(cmp.Or(limit, storekit.DefaultJoinLimit), ascending("step")))
+		found, err := findAll[member](ctx, j.s.members, filter, first(limit, ascending("step")))
 		for _, m := range found {
-			list = append(list, storekit.JoinStep{ID: outmill.WorkItemID(m.Step), Status: m.State.Status})
+			steps = append(steps, storekit.JoinStep{ID: outmill.WorkItemID(m.Step), Status: m.State.Status})
 		}
 		return err
 	})
-	return list, err
+	return steps, err
 }
 
 // membersAtOnce bounds one delete of DeleteJoins.

@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // lease leases what was chosen and is still due, and returns how many records
@@ -68,7 +69,7 @@ func (c *claim) leasing(chosen choice, token uuid) (models []driver.WriteModel, 
 	ids := map[asRead]bson.A{}
 	var order []asRead
 	for _, r := range chosen.list {
-		state := asRead{r.Claims, r.Attempts, r.Expiries, r.Stage == stageLeased}
+		state := asRead{r.Claims, r.Attempts, r.Expiries, r.Stage == storekit.StageLeased}
 		whole = whole && r.whole != nil && !state.leased
 		if ids[state] == nil {
 			order = append(order, state)
@@ -82,7 +83,7 @@ func (c *claim) leasing(chosen choice, token uuid) (models []driver.WriteModel, 
 		}
 		models = append(models, driver.NewUpdateManyModel().
 			SetFilter(append(in("_id", ids[state]), bson.E{Key: "claims", Value: state.claims}, bson.E{Key: "attempts", Value: state.attempts},
-				bson.E{Key: "expiries", Value: state.expiries}, bson.E{Key: "stage", Value: bson.D{{Key: stage, Value: stageLeased}}}, stillDue())).
+				bson.E{Key: "expiries", Value: state.expiries}, bson.E{Key: "stage", Value: bson.D{{Key: stage, Value: storekit.StageLeased}}}, stillDue())).
 			SetUpdate(leased(c.req.Owner, token, c.req.Lease)))
 	}
 	return models, whole
@@ -93,7 +94,7 @@ func (c *claim) asLeased(chosen choice, token uuid, now time.Time) []*outmill.Re
 	records := make([]*outmill.Record, len(chosen.list))
 	for i, r := range chosen.list {
 		d := *r.whole
-		d.Stage, d.Owner, d.Token, d.AvailableAt = stageLeased, uuid(c.req.Owner), token, now.Add(ceil(c.req.Lease)).Truncate(time.Millisecond)
+		d.Stage, d.Owner, d.Token, d.AvailableAt = storekit.StageLeased, uuid(c.req.Owner), token, now.Add(ceil(c.req.Lease)).Truncate(time.Millisecond)
 		d.Claims++
 		records[i] = d.record()
 	}
@@ -101,7 +102,7 @@ func (c *claim) asLeased(chosen choice, token uuid, now time.Time) []*outmill.Re
 }
 
 func (c *claim) readBack(ctx context.Context, chosen choice, token uuid) ([]*outmill.Record, error) {
-	found, err := findAll[document](ctx, c.s.records, append(c.ofClaim(chosen.ids(), token), bson.E{Key: "stage", Value: stageLeased}), first(len(chosen.list), nil))
+	found, err := findAll[document](ctx, c.s.records, append(c.ofClaim(chosen.ids(), token), bson.E{Key: "stage", Value: storekit.StageLeased}), first(len(chosen.list), nil))
 	if err != nil {
 		return nil, err
 	}

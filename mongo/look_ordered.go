@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // What a claim in order reads is not one snapshot: MongoDB has no union in transactions,
@@ -227,7 +228,7 @@ func (o *ordered) readBlocks(ctx context.Context) (due bool, err error) {
 	}](ctx, o.s.records, unionOf(parts))
 	for _, f := range all {
 		r := f.Record
-		due = due || r.Stage == stageWaiting && !r.AvailableAt.After(o.now) && !r.expired(o.now)
+		due = due || r.Stage == storekit.StageWaiting && !r.AvailableAt.After(o.now) && !r.expired(o.now)
 		switch {
 		case f.Look == foundParked:
 			o.know(r.Key).parked = true
@@ -242,7 +243,7 @@ func (o *ordered) readBlocks(ctx context.Context) (due bool, err error) {
 
 // blockTopic: a topic in order is as one key.
 func (o *ordered) blockTopic(r candidate) {
-	if r.Stage == stageLeased {
+	if r.Stage == storekit.StageLeased {
 		o.otherHas = true
 	} else {
 		o.barrierOf = min(o.barrierOf, place(r.Seq))
@@ -251,8 +252,8 @@ func (o *ordered) blockTopic(r candidate) {
 
 func (o *ordered) blockKey(state *keyState, r candidate) {
 	switch {
-	case r.expired(o.now) && (r.Stage == stageWaiting || !r.AvailableAt.After(o.now)):
-	case r.Stage == stageLeased:
+	case r.expired(o.now) && (r.Stage == storekit.StageWaiting || !r.AvailableAt.After(o.now)):
+	case r.Stage == storekit.StageLeased:
 		state.other, state.otherEnd = outmill.OwnerToken(r.Owner).String(), r.AvailableAt
 	case place(r.Seq) < state.waiting:
 		state.waiting, state.waitingEnd = place(r.Seq), r.AvailableAt
@@ -267,7 +268,7 @@ func (o *ordered) blockKey(state *keyState, r candidate) {
 func (o *ordered) parts(aside bool) []part {
 	parts := []part{}
 	unrouted := line{Topic: o.line.Topic}
-	for _, filter := range []bson.D{unrouted.in(stageLine), unrouted.in(stageDelayed, until(o.now))} {
+	for _, filter := range []bson.D{unrouted.in(storekit.StageReady), unrouted.in(storekit.StageDelayed, until(o.now))} {
 		parts = append(parts, o.s.marked(foundNoOne, firstOf(filter)))
 	}
 	if aside {
@@ -276,12 +277,12 @@ func (o *ordered) parts(aside bool) []part {
 		}
 	}
 	if o.req.Order == outmill.OrderTopic {
-		parts = append(parts, o.s.marked(foundHeld, some(o.line.in(stageHeld), o.pageSize(), ascending("seq"), candidateFields...)))
+		parts = append(parts, o.s.marked(foundHeld, some(o.line.in(storekit.StageHeld), o.pageSize(), ascending("seq"), candidateFields...)))
 	} else {
 		parts = append(parts, o.laneParts()...)
 	}
 	return append(parts, part{o.s.records, driver.Pipeline{
-		{{Key: "$match", Value: o.line.in(stageLine)}}, {{Key: "$sort", Value: ascending("seq")}}, {{Key: "$limit", Value: o.pageSize()}},
+		{{Key: "$match", Value: o.line.in(storekit.StageReady)}}, {{Key: "$sort", Value: ascending("seq")}}, {{Key: "$limit", Value: o.pageSize()}},
 	}})
 }
 
@@ -305,7 +306,7 @@ func (o *ordered) laneParts() []part {
 		{{Key: "$match", Value: in("_id", ids)}},
 		{{Key: "$lookup", Value: bson.D{
 			{Key: "from", Value: o.s.records.Name()}, {Key: "localField", Value: "_id.key"}, {Key: "foreignField", Value: "key"},
-			{Key: "pipeline", Value: some(o.line.in(stageHeld, bson.E{Key: "keyed", Value: true}), o.heldOfEach(), ascending("seq"), candidateFields...)},
+			{Key: "pipeline", Value: some(o.line.in(storekit.StageHeld, bson.E{Key: "keyed", Value: true}), o.heldOfEach(), ascending("seq"), candidateFields...)},
 			{Key: "as", Value: "records"},
 		}}},
 		{{Key: "$project", Value: bson.D{{Key: "_id", Value: 0}, {Key: "of", Value: "$_id"}, {Key: "records", Value: 1}}}},
@@ -320,10 +321,10 @@ func firstOf(filter bson.D) driver.Pipeline {
 // dueAside selects what is due and not in line, stage by stage.
 func dueAside(of line, now time.Time) []bson.D {
 	return []bson.D{
-		of.in(stageWaiting, until(now)), of.in(stageDelayed, until(now)),
+		of.in(storekit.StageWaiting, until(now)), of.in(storekit.StageDelayed, until(now)),
 		// The lease of an expired record stands until it is reaped; others that have
 		// expired leave the wait to those who pass over them.
-		of.in(stageLeased, until(now), unexpired(now)),
+		of.in(storekit.StageLeased, until(now), unexpired(now)),
 	}
 }
 
@@ -336,12 +337,12 @@ func (o *ordered) notMine() bson.E {
 // blocksOfTopic are leases of another owner, and the first record that waits; where
 // the policy does not stop at one that waits, what is due and not in line yet does.
 func (o *ordered) blocksOfTopic() []part {
-	waiting := o.line.in(stageWaiting, unexpired(o.now))
+	waiting := o.line.in(storekit.StageWaiting, unexpired(o.now))
 	if o.req.KeyPolicy == outmill.KeySkip {
 		waiting = append(waiting, until(o.now))
 	}
 	return []part{
-		{o.s.records, append(firstOf(o.line.in(stageLeased, o.notMine(), inTheWay(o.now)))[:2], project(blockFields...))},
+		{o.s.records, append(firstOf(o.line.in(storekit.StageLeased, o.notMine(), inTheWay(o.now)))[:2], project(blockFields...))},
 		{o.s.records, some(waiting, 1, ascending("seq"), blockFields...)},
 	}
 }
@@ -359,16 +360,16 @@ func (o *ordered) blocksOfKeys() []part {
 		keys = append(keys, key)
 	}
 	these := bson.D{{Key: "$in", Value: keys}}
-	waiting := o.line.keyed(stageWaiting, these)
+	waiting := o.line.keyed(storekit.StageWaiting, these)
 	if o.req.KeyPolicy == outmill.KeySkip {
 		waiting = append(waiting, until(o.now))
 	}
 	parts := []part{
-		{o.s.records, driver.Pipeline{{{Key: "$match", Value: o.line.keyed(stageLeased, these, o.notMine())}}, project(blockFields...)}},
+		{o.s.records, driver.Pipeline{{{Key: "$match", Value: o.line.keyed(storekit.StageLeased, these, o.notMine())}}, project(blockFields...)}},
 		{o.s.records, driver.Pipeline{{{Key: "$match", Value: waiting}}, project(blockFields...)}},
 	}
 	if o.req.KeyPolicy == outmill.KeyPark {
-		parts = append(parts, o.s.marked(foundParked, eachKey(o.line.keyed(stageDead, these))))
+		parts = append(parts, o.s.marked(foundParked, eachKey(o.line.keyed(storekit.StageDead, these))))
 	}
 	return parts
 }

@@ -85,13 +85,6 @@ func orNil(list []string) []string {
 	return list
 }
 
-func orEmpty(list []string) []string {
-	if list == nil {
-		return []string{}
-	}
-	return list
-}
-
 // setMeta updates the state's document, and tells whether the filter selects it.
 func (s *Store) setMeta(ctx context.Context, filter bson.D, update any) (bool, error) {
 	result, err := s.meta.UpdateOne(ctx, append(bson.D{{Key: "_id", Value: metaID}}, filter...), update)

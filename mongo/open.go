@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // Open connects a client, makes a store on it, and disconnects it with the
@@ -23,7 +24,7 @@ func Open(ctx context.Context, uri string, config Config, logger watermill.Logge
 	}
 	client, err := driver.Connect(options.Client().ApplyURI(uri))
 	if err != nil {
-		return nil, invalid("mongo.Open: the URI %s: %w", outmill.RedactURL(uri), err)
+		return nil, storekit.InvalidConfig("mongo.Open: the URI %s: %w", outmill.RedactURL(uri), err)
 	}
 	store, err := New(client, config, logger)
 	if err == nil {

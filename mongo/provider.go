@@ -1,13 +1,11 @@
 package mongo
 
 import (
-	"context"
 	"errors"
 	"maps"
 	"net/url"
 	"slices"
 
-	"github.com/ThreeDotsLabs/watermill"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/connstring"
 
 	"github.com/outmill/outmill"
@@ -26,13 +24,7 @@ func init() {
 		Name:     "mongo",
 		Schemes:  []string{"mongodb", "mongodb+srv"},
 		Priority: 20,
-		Open: func(ctx context.Context, url string, logger watermill.LoggerAdapter) (outmill.Store, error) {
-			uri, config, err := configOf(url)
-			if err != nil {
-				return nil, err
-			}
-			return Open(ctx, uri, config, logger)
-		},
+		Open:     storekit.OpenURL(configOf, Open),
 	})
 }
 
@@ -69,7 +61,7 @@ func checkParameters(uri *url.URL) error {
 	// Where the rest is wrong, connecting says so.
 	if parsed, err := connstring.Parse(uri.String()); err == nil {
 		for _, name := range slices.Sorted(maps.Keys(parsed.UnknownOptions)) {
-			return invalid("parameter %s of the URL %s is neither the store's nor the driver's", name, outmill.RedactURL(uri.String()))
+			return storekit.InvalidConfig("parameter %s of the URL %s is neither the store's nor the driver's", name, outmill.RedactURL(uri.String()))
 		}
 	}
 	return nil

@@ -7,32 +7,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
-
-// Stages say where a record stands, more closely than its status.
-const (
-	stageLine      = 0 // due, and nothing is known to be in the way
-	stageHeld      = 1 // due, but an earlier record of its key is in the way
-	stageWaiting   = 2 // waits for a retry, or was snoozed
-	stageDelayed   = 3 // not due for the first time
-	stageLeased    = 4
-	stageExpired   = 5 // met by a claim after its expiry; the janitor makes it dead
-	stageProcessed = 6
-	stageDead      = 7
-)
-
-// statusOf is the status of a stage. The documents have it for people.
-func statusOf(stage int) outmill.Status {
-	switch stage {
-	case stageLeased:
-		return outmill.StatusLeased
-	case stageProcessed:
-		return outmill.StatusProcessed
-	case stageDead:
-		return outmill.StatusDead
-	}
-	return outmill.StatusPending
-}
 
 // document is a record as the collection has it. What is empty is left out.
 type document struct {
@@ -123,7 +99,7 @@ func (d *document) record() *outmill.Record {
 		ID: outmill.WorkItemID(d.ID), MessageID: d.MessageID, Topic: d.Topic, Key: d.Key, Payload: d.text(), Metadata: d.Metadata,
 		CorrelationID: d.CorrelationID, CausationID: d.CausationID, TenantID: d.TenantID, TraceParent: d.TraceParent, TraceState: d.TraceState,
 		DueAt: d.DueAt.UTC(), ExpiresAt: utc(d.ExpiresAt), DedupKey: d.DedupKey,
-		Group: string(d.Group), Status: statusOf(d.Stage), CreatedAt: d.CreatedAt.UTC(),
+		Group: string(d.Group), Status: storekit.StatusOf(d.Stage), CreatedAt: d.CreatedAt.UTC(),
 		Attempts: d.Attempts, Claims: d.Claims, Expiries: d.Expiries, Owner: outmill.OwnerToken(d.Owner), LastError: d.LastError,
 		ProcessedAt: utc(d.ProcessedAt), ProcessedBy: d.ProcessedBy, WaitsFor: outmill.JoinID(d.WaitsFor),
 	}

@@ -85,7 +85,7 @@ func (s *Store) ended(ctx context.Context) ([]storekit.EndedGroup, error) {
 func (s *Store) ExpireRegistrations(ctx context.Context, limit int) (registrations, records int, err error) {
 	const operation = "expire registrations"
 	if limit < 1 {
-		return 0, 0, s.explain(ctx, operation, invalid("limit is %d: want 1 or more", limit))
+		return 0, 0, s.explain(ctx, operation, storekit.InvalidConfig("limit is %d: want 1 or more", limit))
 	}
 	return storekit.RegistrationExpiry{
 		End: func(ctx context.Context, limit int) (ended int, err error) {
@@ -189,7 +189,7 @@ func (s *Store) noted(ctx context.Context, limit int) ([]string, error) {
 }
 
 // undelivered are the stages of records that are neither processed nor dead.
-var undelivered = []int{stageLine, stageHeld, stageWaiting, stageDelayed, stageLeased, stageExpired}
+var undelivered = []int{storekit.StageReady, storekit.StageHeld, storekit.StageWaiting, storekit.StageDelayed, storekit.StageLeased, storekit.StageExpired}
 
 // sweep deletes undelivered records of topics that the group does not read any more,
 // and notes when to look again if it has found all. Who registers the group again
@@ -234,7 +234,7 @@ func (s *Store) unread(ctx context.Context, table *storekit.RoutingTable, name s
 func (s *Store) dropUndelivered(ctx context.Context, of line, stage int, found *state, limit int) (deleted int, err error) {
 	conditions := bson.D{{Key: "stage", Value: stage}, {Key: "generation", Value: bson.D{{Key: "$lte", Value: found.Generation}}}}
 	filter := of.in(stage, conditions[1])
-	if stage == stageLeased {
+	if stage == storekit.StageLeased {
 		filter = append(filter, until(found.Now))
 		conditions = append(conditions, expr(hasPassed("available_at")))
 	}

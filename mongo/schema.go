@@ -12,7 +12,6 @@ import (
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -307,14 +306,5 @@ func (s *Store) creation() []string {
 
 // schemaError returns what is wrong with a schema for this program.
 func schemaError(found *state) error {
-	const remedy = "call store.Ensure(ctx), or run: go run github.com/outmill/outmill/cmd/outmill schema -ensure <url>"
-	switch {
-	case found.Version == 0:
-		return fmt.Errorf("%w: %s", outmill.ErrSchemaMissing, remedy)
-	case found.Version < schemaVersion:
-		return fmt.Errorf("%w (it has version %d, this program wants %d): %s", outmill.ErrSchemaOutdated, found.Version, schemaVersion, remedy)
-	case found.Compatible > schemaVersion:
-		return fmt.Errorf("%w (it has version %d, and programs need version %d at least, this one has %d): update Outmill", outmill.ErrSchemaNewer, found.Version, found.Compatible, schemaVersion)
-	}
-	return nil
+	return storekit.SchemaVersion{Version: found.Version, Compatible: found.Compatible}.Check(schemaVersion)
 }

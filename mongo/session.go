@@ -84,7 +84,7 @@ func (s *Store) running(session *driver.Session) bool {
 // commits with write concern majority, whatever the client is set to.
 func (s *Store) InTx(ctx context.Context, fn func(ctx context.Context) error) error {
 	if fn == nil {
-		return s.explain(ctx, "transaction", invalid("InTx: fn is nil"))
+		return s.explain(ctx, "transaction", storekit.InvalidConfig("InTx: fn is nil"))
 	}
 	if err := s.ready(alone(ctx)); err != nil {
 		return s.explain(ctx, "transaction", err)

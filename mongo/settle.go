@@ -45,7 +45,7 @@ func sorted(items []outmill.Settlement) (order []leaseGroup, ids map[leaseGroup]
 
 func (g leaseGroup) standing(ids bson.A) bson.D {
 	return append(in("_id", ids),
-		bson.E{Key: "stage", Value: stageLeased}, bson.E{Key: "owner", Value: uuid(g.owner)}, bson.E{Key: "claims", Value: g.claim})
+		bson.E{Key: "stage", Value: storekit.StageLeased}, bson.E{Key: "owner", Value: uuid(g.owner)}, bson.E{Key: "claims", Value: g.claim})
 }
 
 // lineKey is a key of a topic of a group, which a lane may stand for.
@@ -118,7 +118,7 @@ func (of *settlement) writeSteps(ctx context.Context, update func(leaseGroup) an
 
 // stepRecords finds those of the records that are leased, and of steps.
 func (of *settlement) stepRecords(ctx context.Context, ids bson.A) ([]stepRecord, error) {
-	return findAll[stepRecord](ctx, of.s.records, append(in("_id", ids), append(exists("step"), bson.E{Key: "stage", Value: stageLeased})...),
+	return findAll[stepRecord](ctx, of.s.records, append(in("_id", ids), append(exists("step"), bson.E{Key: "stage", Value: storekit.StageLeased})...),
 		first(len(ids), nil, "step", "stage", "owner", "claims"))
 }
 
@@ -207,14 +207,14 @@ func pending(stage any, more ...bson.E) driver.Pipeline {
 // and looks last at what waits.
 func dueAsBefore(more ...bson.E) driver.Pipeline {
 	later := bson.D{{Key: "$gt", Value: bson.A{"$next_at", "$created_at"}}}
-	return pending(stageWaiting, append(more, bson.E{Key: "available_at", Value: given(later, "$next_at", "$created_at")})...)
+	return pending(storekit.StageWaiting, append(more, bson.E{Key: "available_at", Value: given(later, "$next_at", "$created_at")})...)
 }
 
 func released() driver.Pipeline { return dueAsBefore() }
 
 // dueAgain makes a record wait.
 func dueAgain(delay time.Duration, more ...bson.E) driver.Pipeline {
-	return pending(stageWaiting, append(more, bson.E{Key: "expiries", Value: 0},
+	return pending(storekit.StageWaiting, append(more, bson.E{Key: "expiries", Value: 0},
 		bson.E{Key: "available_at", Value: inTime(delay)}, bson.E{Key: "next_at", Value: inTime(delay)})...)
 }
 
@@ -229,7 +229,7 @@ func (s *Store) Ack(ctx context.Context, by string, leases []outmill.Lease) erro
 			return nil
 		}
 		processed := bson.D{
-			{Key: "stage", Value: stageProcessed}, {Key: "settled", Value: true}, {Key: "status", Value: outmill.StatusProcessed},
+			{Key: "stage", Value: storekit.StageProcessed}, {Key: "settled", Value: true}, {Key: "status", Value: outmill.StatusProcessed},
 			{Key: "processed_at", Value: "$$NOW"}, {Key: "delete_at", Value: inTime(s.config.Retain)},
 		}
 		if by != "" {
@@ -287,7 +287,7 @@ func (s *Store) giveBack(ctx context.Context, operation string, items []outmill.
 func (s *Store) Extend(ctx context.Context, lease time.Duration, leases []outmill.Lease) ([]outmill.Lease, error) {
 	const operation = "extend"
 	if lease <= 0 {
-		return nil, s.explain(ctx, operation, invalid("Extend: lease is %s: want more than 0", lease))
+		return nil, s.explain(ctx, operation, storekit.InvalidConfig("Extend: lease is %s: want more than 0", lease))
 	}
 	if len(leases) == 0 {
 		return nil, s.explain(ctx, operation, s.ready(alone(ctx)))
@@ -318,7 +318,7 @@ func (s *Store) standing(ctx context.Context, leases []outmill.Lease) ([]outmill
 		ID     uuid `bson:"_id"`
 		Owner  uuid `bson:"owner"`
 		Claims int  `bson:"claims"`
-	}](ctx, s.records, append(in("_id", ids), bson.E{Key: "stage", Value: stageLeased}), first(len(ids), nil, "owner", "claims"))
+	}](ctx, s.records, append(in("_id", ids), bson.E{Key: "stage", Value: storekit.StageLeased}), first(len(ids), nil, "owner", "claims"))
 	var list []outmill.Lease
 	for _, f := range found {
 		if l := (outmill.Lease{ID: outmill.WorkItemID(f.ID), Owner: outmill.OwnerToken(f.Owner), Claim: f.Claims}); asked[l] {
@@ -334,7 +334,7 @@ func dead(reason any) driver.Pipeline { return append(deadByKey(reason), unset("
 // deadByKey is dead for a record that is parked if it has a key, which claims look for.
 func deadByKey(reason any, more ...bson.E) driver.Pipeline {
 	return pipeline(append(bson.D{
-		{Key: "stage", Value: stageDead}, {Key: "settled", Value: true}, {Key: "status", Value: outmill.StatusDead}, {Key: "last_error", Value: reason},
+		{Key: "stage", Value: storekit.StageDead}, {Key: "settled", Value: true}, {Key: "status", Value: outmill.StatusDead}, {Key: "last_error", Value: reason},
 	}, more...), "owner", "available_at", "open")
 }
 
@@ -433,7 +433,7 @@ func (of *settlement) heads(ctx context.Context) ([]head, error) {
 			wanted[item.Lease] = true
 		}
 	}
-	filter := append(in("_id", ids), append(exists("key"), bson.E{Key: "stage", Value: stageLeased})...)
+	filter := append(in("_id", ids), append(exists("key"), bson.E{Key: "stage", Value: storekit.StageLeased})...)
 	found, err := findAll[head](ctx, of.s.records, filter, first(len(ids), nil, "grp", "topic", "key", "seq", "owner", "claims"))
 	var heads []head
 	for _, h := range found {
@@ -445,7 +445,7 @@ func (of *settlement) heads(ctx context.Context) ([]head, error) {
 }
 
 // pendingStages are those of pending records.
-var pendingStages = []int{stageLine, stageHeld, stageWaiting, stageDelayed, stageExpired}
+var pendingStages = []int{storekit.StageReady, storekit.StageHeld, storekit.StageWaiting, storekit.StageDelayed, storekit.StageExpired}
 
 // parkBehind parks what is pending behind the heads. It leaves alone what is
 // leased: a claim parks it if it comes back.

@@ -11,6 +11,7 @@ import (
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 const (
@@ -36,7 +37,7 @@ type statsRow struct {
 func (s *Store) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, error) {
 	const operation = "stats"
 	if limit < 0 {
-		return nil, s.explain(ctx, operation, invalid("Stats: limit is %d: want 0 (10,000) or more", limit))
+		return nil, s.explain(ctx, operation, storekit.InvalidConfig("Stats: limit is %d: want 0 (10,000) or more", limit))
 	}
 	limit = cmp.Or(limit, defaultStatsLimit)
 	var all []outmill.TopicStats
@@ -89,7 +90,7 @@ func (s *Store) statsOf(ctx context.Context, readers []reader, limit int, now ti
 }
 
 func (r statsRow) addTo(stats *outmill.TopicStats, limit int) {
-	switch statusOf(r.Stage) {
+	switch storekit.StatusOf(r.Stage) {
 	case outmill.StatusLeased:
 		stats.Leased = r.N
 	case outmill.StatusProcessed:
@@ -130,10 +131,10 @@ func (s *Store) statsIn(of reader, stage, limit int, now time.Time) driver.Pipel
 // oldestIn finds since when the first record of the stage is due.
 func oldestIn(of reader, stage int, now time.Time) []bson.D {
 	filter, order, n, due := of.in(stage), ascending("seq"), oldestOf, any(bson.D{{Key: "$max", Value: bson.A{"$next_at", "$created_at"}}})
-	if stage > stageHeld {
+	if stage > storekit.StageHeld {
 		filter, order, n, due = append(filter, until(now)), ascending("available_at"), 1, "$available_at"
 	}
-	if stage == stageLeased {
+	if stage == storekit.StageLeased {
 		filter = append(filter, unexpired(now))
 	}
 	return []bson.D{

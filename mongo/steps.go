@@ -166,7 +166,7 @@ func (s *Store) stepsIn(ctx context.Context, filter bson.D, update any, how chan
 	for i, r := range found {
 		ids[i] = r.ID
 		// What was settled before is not settled again.
-		if how == isRequeued || r.Stage < stageProcessed {
+		if how == isRequeued || r.Stage < storekit.StageProcessed {
 			moves[r.Step] = moves[r.Step].add(how)
 		}
 	}
@@ -272,7 +272,7 @@ func (j joining) MakeDue(ctx context.Context, ids []outmill.JoinID) error {
 	decided := asList(touchedOf(ids))
 	err := again(ctx, func() error {
 		_, err := j.s.records.UpdateMany(ctx, append(in("joined", decided), bson.E{Key: "waits_for", Value: bson.D{{Key: "$in", Value: decided}}},
-			bson.E{Key: "stage", Value: bson.D{{Key: "$in", Value: bson.A{stageWaiting, stageDelayed}}}},
+			bson.E{Key: "stage", Value: bson.D{{Key: "$in", Value: bson.A{storekit.StageWaiting, storekit.StageDelayed}}}},
 			expr(bson.D{{Key: "$gt", Value: bson.A{"$available_at", "$$NOW"}}})),
 			pipeline(bson.D{{Key: "available_at", Value: "$$NOW"}, {Key: "next_at", Value: "$$NOW"}}))
 		return err

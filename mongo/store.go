@@ -24,8 +24,9 @@ var (
 )
 
 // Store is an outbox in one MongoDB database. All methods may be called
-// concurrently.
+// concurrently. It keeps storekit.Joins, whose calls it has too.
 type Store struct {
+	joinEngine
 	client     *driver.Client
 	ownsClient bool
 	db         *driver.Database
@@ -85,6 +86,7 @@ func New(client *driver.Client, config Config, logger watermill.LoggerAdapter) (
 	s.lanes, s.openings, s.locks = s.collection("lanes"), s.collection("openings"), s.collection("locks")
 	s.joins, s.members, s.counts = s.collection("joins"), s.collection("join_members"), s.collection("join_counts")
 	s.workers, s.endings = s.collection("workers"), s.collection("endings")
+	s.joinEngine = storekit.NewJoinEngine(joining{s}, config.MaxPayload)
 	s.undoing, s.busyFor = newUndoing(), busyFor
 	return s, nil
 }

@@ -139,14 +139,7 @@ func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
 	if err != nil {
 		return err
 	}
-	a.Report()
-	s.logger.Appended(tx != nil, records...)
-	topics := storekit.TopicsOf(records)
-	if tx != nil {
-		storekit.NoteTopics(ctx, s, topics)
-		return nil
-	}
-	s.notifier.Notify(topics...)
+	a.Finish(ctx, s, tx != nil, s.logger, &s.notifier)
 	return nil
 }
 
@@ -262,7 +255,7 @@ func (a *appending) writeOwn(ctx context.Context, t *txn) error {
 		return err
 	}
 	// Nothing was written: the groups have changed.
-	a.s.routes.CompareAndSwap(table, nil)
+	a.s.routes.Forget(table)
 	a.missed++
 	return errRoutesChanged
 }
@@ -291,7 +284,7 @@ func (a *appending) writeUnchecked(ctx context.Context, r runner) error {
 			return err
 		}
 		// Those of before are of no use to others either, even if their number is higher.
-		a.s.routes.CompareAndSwap(table, nil)
+		a.s.routes.Forget(table)
 		table, a.toRecords = nil, loaded
 		a.missed++
 	}

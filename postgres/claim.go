@@ -10,6 +10,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 // maxClaim bounds what one claim hands out, whatever its limit.
@@ -102,56 +103,32 @@ func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill
 	if _, err := s.hasLog(ctx, operation); err != nil {
 		return nil, err
 	}
-	busy := s.busy.Topics(req.Group, req.Topics)
-	lookedAgain := false
+	var c *claim
 	half := storekit.HalfTime(ctx)
-	for {
-		topics := busy
-		if topics == nil {
-			var err error
-			if topics, err = s.dueTopics(ctx, req); err != nil || len(topics) == 0 {
-				return nil, err
-			}
-		}
-		c := &claim{s: s, req: req, lookedAgain: lookedAgain}
-		err := c.serveAll(ctx, s.turns.Order(req.Group, req.Topics, slices.Clone(topics)))
-		if len(c.records) > 0 {
-			if busy == nil {
-				s.busy.Note(req.Group, req.Topics, topics)
-			}
-			s.logger.Claimed(req, len(c.records))
-			return c.records, err
-		}
-		if err != nil || busy == nil && !c.again {
-			return nil, err
-		}
-		if c.again && !half.IsZero() && time.Now().After(half) {
+	due := func() ([]string, error) {
+		if c != nil && c.again && !half.IsZero() && time.Now().After(half) {
 			s.notifier.Notify()
 			return nil, nil
 		}
-		busy, lookedAgain = nil, c.lookedAgain
+		return s.dueTopics(ctx, req)
 	}
+	var records []*outmill.Record
+	err := storekit.ServeDue(&s.turns, &s.busy, req, due, func(topics []string) (int, bool, error) {
+		c = &claim{s: s, req: req, lookedAgain: c != nil && c.lookedAgain}
+		err := c.serveAll(ctx, topics)
+		records = c.records
+		return len(records), c.again, err
+	})
+	s.logger.Claimed(req, len(records))
+	return records, err
 }
 
 // dueTopics returns the selected topics of which there may be something to
 // claim. Records of theirs that wait for a group are given to one.
 func (s *Store) dueTopics(ctx context.Context, req outmill.ClaimRequest) ([]string, error) {
-	for {
-		due, unrouted, err := s.lookForTopics(ctx, req)
-		if err != nil || len(unrouted) == 0 {
-			return due, err
-		}
-		for i, topic := range unrouted {
-			unrouted[i] = outmill.Exact(topic)
-		}
-		adopted, err := s.adoptAll(ctx, "claim", outmill.Topics{Include: unrouted})
-		if err != nil {
-			return nil, err
-		}
-		if adopted == 0 {
-			return due, nil
-		}
-	}
+	return storekit.DueTopics(
+		func() (due, unrouted []string, err error) { return s.lookForTopics(ctx, req) },
+		func(topics outmill.Topics) (int, error) { return s.adoptAll(ctx, "claim", topics) })
 }
 
 func (s *Store) lookForTopics(ctx context.Context, req outmill.ClaimRequest) (due, unrouted []string, err error) {
@@ -160,7 +137,7 @@ func (s *Store) lookForTopics(ctx context.Context, req outmill.ClaimRequest) (du
 	heldToo := req.Order != outmill.OrderKey
 	var named []string
 	if names, listed := req.Topics.Names(); listed && len(names) <= manyTopics {
-		named = orEmpty(names)
+		named = storekit.OrEmpty(names)
 	}
 	match := req.Topics.Matcher()
 	many := s.lookAtRest(req)
@@ -329,7 +306,7 @@ func (c *claim) takeShare(ctx context.Context, topics []string, share int) (take
 	err = c.s.writeAll(ctx, "claim", step{
 		template: sqlClaimAny,
 		args: []any{
-			c.req.Owner.String(), ceilMicros(c.req.Lease), c.req.Group, topics, share, c.room(), bytes, len(c.records) == 0,
+			c.req.Owner.String(), sqlkit.CeilMicros(c.req.Lease), c.req.Group, topics, share, c.room(), bytes, len(c.records) == 0,
 		},
 		row: collect(&found),
 	})
@@ -341,7 +318,7 @@ func (c *claim) takeShare(ctx context.Context, topics []string, share int) (take
 		taken.of[p.record.Topic]++
 	}
 	all := len(found)
-	found = slices.DeleteFunc(found, func(p placed) bool { return p.stage == stageExpired })
+	found = slices.DeleteFunc(found, func(p placed) bool { return p.stage == storekit.StageExpired })
 	taken.records, expired = len(found), all-len(found)
 	c.add(found, topics)
 	return taken, expired, nil

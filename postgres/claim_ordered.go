@@ -7,6 +7,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 // Claims in order of one topic are serialised by an advisory lock of the
@@ -245,7 +246,7 @@ func (c *claim) inOrder(ctx context.Context, topic string, fn func(ctx context.C
 	c.over = c.over || done.Over
 	slices.SortFunc(done.leased, func(a, b placed) int { return cmp.Compare(a.seq, b.seq) })
 	for _, p := range done.leased {
-		if p.stage == stageLeased {
+		if p.stage == storekit.StageLeased {
 			c.records = append(c.records, p.record)
 			c.bytes += p.record.Size()
 		}
@@ -358,7 +359,7 @@ func (l *line) settle() []step {
 	if len(l.Leasing) > 0 {
 		steps = append(steps, step{
 			template: sqlLease,
-			args:     []any{l.c.req.Owner.String(), ceilMicros(l.c.req.Lease), idsOf(l.Leasing)},
+			args:     []any{l.c.req.Owner.String(), sqlkit.CeilMicros(l.c.req.Lease), idsOf(l.Leasing)},
 			row:      add(&l.leased),
 		})
 	}

@@ -3,13 +3,10 @@ package postgres
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"regexp"
 	"time"
 
-	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
@@ -122,33 +119,14 @@ func (c *Config) setDefaults() {
 // Validate reports every setting that makes no sense, each as an
 // outmill.ErrInvalidConfig. Unset fields are fine.
 func (c Config) Validate() error {
-	var errs []error
-	refuse := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("%w: postgres.Config."+format, append([]any{outmill.ErrInvalidConfig}, args...)...))
-	}
-	if c.Schema != "" && !isIdentifier(c.Schema) {
-		refuse("Schema is %q: want the name of a schema, 1 to 63 bytes without NUL", c.Schema)
-	}
-	if !prefixPattern.MatchString(c.TablePrefix) {
-		refuse("TablePrefix is %q: want a letter or _, then letters, digits and _, at most 40", c.TablePrefix)
-	}
-	if c.Lane != "" && c.Lane != LaneRows && c.Lane != LaneLog {
-		refuse("Lane is %q: want %q, %q or nothing", c.Lane, LaneLog, LaneRows)
-	}
-	if err := storekit.CheckAppendLogLevel(c.AppendLogLevel); err != nil {
-		refuse("%w", err)
-	}
-	if c.Retain < 0 {
-		refuse("Retain is %s: want 0 or more", c.Retain)
-	}
-	if c.RetainJoins < 0 {
-		refuse("RetainJoins is %s: want 0 (24 h) or more", c.RetainJoins)
-	}
-	if c.DedupWindow < 0 {
-		refuse("DedupWindow is %s: want 0 (24 h) or more", c.DedupWindow)
-	}
-	if c.MaxPayload < 0 || c.MaxPayload > MostMaxPayload {
-		refuse("MaxPayload is %d: want 0 (255 MiB) to %d", c.MaxPayload, MostMaxPayload)
-	}
-	return errors.Join(errs...)
+	check := storekit.CheckConfig("postgres.Config")
+	check.Refuse(c.Schema != "" && !isIdentifier(c.Schema), "Schema is %q: want the name of a schema, 1 to 63 bytes without NUL", c.Schema)
+	check.Refuse(!prefixPattern.MatchString(c.TablePrefix), "TablePrefix is %q: want a letter or _, then letters, digits and _, at most 40", c.TablePrefix)
+	check.Refuse(c.Lane != "" && c.Lane != LaneRows && c.Lane != LaneLog, "Lane is %q: want %q, %q or nothing", c.Lane, LaneLog, LaneRows)
+	check.AppendLogLevel(c.AppendLogLevel)
+	check.Duration("Retain", c.Retain, "")
+	check.Duration("RetainJoins", c.RetainJoins, "24 h")
+	check.Duration("DedupWindow", c.DedupWindow, "24 h")
+	check.MaxPayload(c.MaxPayload, MostMaxPayload, "255 MiB")
+	return check.Err()
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
@@ -67,9 +68,9 @@ func (c *copySource) Values() ([]any, error) {
 	if r.metadata != "" {
 		metadata = r.metadata
 	}
-	stage, due := stageLine, r.due(c.now)
+	stage, due := storekit.StageReady, r.due(c.now)
 	if due.After(c.now) {
-		stage, available = stageDelayed, due
+		stage, available = storekit.StageDelayed, due
 	}
 	if at, ok := r.expiry(c.now); ok {
 		expires = at

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
@@ -40,7 +41,7 @@ func (s *Store) explain(ctx context.Context, operation string, err error) error 
 	switch code(err) {
 	case codeNoTable, codeNoSchema:
 		if !errors.Is(err, outmill.ErrSchemaMissing) {
-			err = fmt.Errorf("%w (%w)", schemaError(state{}), err)
+			err = fmt.Errorf("%w (%w)", storekit.SchemaVersion{}.Check(schemaVersion), err)
 		}
 	case codeNoRight:
 		err = fmt.Errorf("%w (the rights that the store needs are in the documentation of package postgres)", err)
@@ -84,10 +85,6 @@ func passes(err error) bool {
 		return errors.As(err, &e) && e.Routine == "RevalidateCachedQuery"
 	}
 	return false
-}
-
-func invalid(format string, args ...any) error {
-	return fmt.Errorf("%w: "+format, append([]any{outmill.ErrInvalidConfig}, args...)...)
 }
 
 func isIdentifier(name string) bool {

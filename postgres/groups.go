@@ -12,6 +12,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 const (
@@ -113,26 +114,22 @@ var errRoutesChanged = errors.New("the registered groups changed while the recor
 // loadRoutes reads the registrations within a transaction, after other steps, and keeps
 // them where they are newer than those known.
 func (s *Store) loadRoutes(ctx context.Context, r runner, before ...step) (*storekit.RoutingTable, error) {
-	var found state
+	var found storekit.SchemaVersion
 	var lanes lanes
 	table := &storekit.RoutingTable{}
 	err := r.run(ctx, append(before,
 		step{template: sqlGeneration, row: func(scan func(...any) error) error {
-			return scan(&found.version, &found.compatible, &table.Generation, &lanes.write, &lanes.logged)
+			return scan(&found.Version, &found.Compatible, &table.Generation, &lanes.write, &lanes.logged)
 		}},
 		groupsStep(table))...)
 	if err != nil {
 		return nil, err
 	}
-	if err := schemaError(found); err != nil {
+	if err := found.Check(schemaVersion); err != nil {
 		return nil, err
 	}
 	s.setLanes(lanes)
-	for known := s.routes.Load(); known == nil || known.Generation < table.Generation; known = s.routes.Load() {
-		if s.routes.CompareAndSwap(known, table) {
-			break
-		}
-	}
+	s.routes.Keep(table)
 	return table, nil
 }
 
@@ -218,7 +215,7 @@ func seeGroups(regs []outmill.Registration, seen map[[2]string]bool) []step {
 	workers := map[[2]string]outmill.Registration{}
 	for _, reg := range regs {
 		name := nameOf(reg)
-		groups, selections, ttls = append(groups, name[0]), append(selections, name[1]), append(ttls, ceilMicros(reg.TTL))
+		groups, selections, ttls = append(groups, name[0]), append(selections, name[1]), append(ttls, sqlkit.CeilMicros(reg.TTL))
 		workers[[2]string{reg.Group, reg.Worker}] = reg
 	}
 	steps := []step{{template: sqlSeeGroups, args: []any{groups, selections, ttls}, row: func(scan func(...any) error) error {
@@ -236,10 +233,10 @@ func seeGroups(regs []outmill.Registration, seen map[[2]string]bool) []step {
 // addGroup adds a registration, unless somebody else has just added it, for ever or
 // not. The worker is noted with it: without the registration it may be forgotten.
 func addGroup(reg outmill.Registration) []step {
-	who := []any{reg.Group, digest(reg.Topics), ceilMicros(reg.TTL)}
+	who := []any{reg.Group, digest(reg.Topics), sqlkit.CeilMicros(reg.TTL)}
 	return append([]step{
 		{template: sqlSeeGroup, args: who},
-		{template: sqlAddGroup, args: append(who, orEmpty(reg.Topics.Include), orEmpty(reg.Topics.Exclude))},
+		{template: sqlAddGroup, args: append(who, storekit.OrEmpty(reg.Topics.Include), storekit.OrEmpty(reg.Topics.Exclude))},
 	}, seeWorker(reg)...)
 }
 
@@ -261,16 +258,9 @@ func unionOf(regs []outmill.Registration) outmill.Topics {
 // digest names a selection.
 func digest(topics outmill.Topics) string {
 	// A selection always marshals: it is nothing but strings.
-	text, _ := json.Marshal([][]string{orEmpty(topics.Include), orEmpty(topics.Exclude)})
+	text, _ := json.Marshal([][]string{storekit.OrEmpty(topics.Include), storekit.OrEmpty(topics.Exclude)})
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])
-}
-
-func orEmpty(list []string) []string {
-	if list == nil {
-		return []string{}
-	}
-	return list
 }
 
 // adoptAll gives the records of the topics that wait for a group to the first
@@ -311,13 +301,7 @@ func (s *Store) unrouted(ctx context.Context, operation string, topics outmill.T
 	if err != nil {
 		return nil, err
 	}
-	first := map[string]storekit.StoredRegistration{}
-	for _, topic := range unrouted {
-		if r, found := table.First(topic); found {
-			first[topic] = r
-		}
-	}
-	return first, nil
+	return table.FirstOf(unrouted), nil
 }
 
 // adopt gives the topic's records to the registration's group until there are no

@@ -3,6 +3,8 @@ package postgres
 import (
 	"context"
 	"math"
+
+	"github.com/outmill/outmill/storekit"
 )
 
 const (
@@ -93,7 +95,7 @@ func (s *Store) logBack(ctx context.Context, limit int) error {
 // passed over.
 func (s *Store) tidy(ctx context.Context, operation, template string, limit int, more ...any) (int, error) {
 	if limit < 1 {
-		return 0, s.explain(ctx, operation, invalid("limit is %d: want 1 or more", limit))
+		return 0, s.explain(ctx, operation, storekit.InvalidConfig("limit is %d: want 1 or more", limit))
 	}
 	var done int
 	err := s.writeSteps(ctx, operation, step{

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -129,44 +128,31 @@ func joinsStep(template string, into *[]*storekit.JoinState, args ...any) step {
 	}}
 }
 
-// StartJoin begins a join. See storekit.Joins.
-func (s *Store) StartJoin(ctx context.Context, join *storekit.Join) error {
-	const operation = "start join"
-	tx, err := s.TxOf(ctx)
-	if err == nil {
-		err = join.Validate()
-	}
+// StartJoin writes a join.
+func (j joining) StartJoin(ctx context.Context, operation string, join *storekit.Join) error {
+	tx, err := j.s.TxOf(ctx)
 	if err != nil {
-		return s.explain(ctx, operation, err)
+		return j.s.explain(ctx, operation, err)
 	}
-	id := join.ID
-	if id.IsZero() {
-		id = outmill.NewJoinID()
-	}
-	start, err := startStep(id, join)
+	start, err := startStep(join)
 	if err != nil {
-		return s.explain(ctx, operation, err)
+		return j.s.explain(ctx, operation, err)
 	}
 	var started int
 	start.count = &started
 	check := func(err error) error {
 		if err == nil && started == 0 {
-			err = fmt.Errorf("%w: %s", storekit.ErrJoinExists, id)
+			err = fmt.Errorf("%w: %s", storekit.ErrJoinExists, join.ID)
 		}
 		return err
 	}
 	if tx != nil {
-		err = s.within(ctx, operation, tx, func(ctx context.Context, r runner) error { return check(r.run(ctx, start)) })
-	} else {
-		err = s.durably(ctx, operation, func(ctx context.Context, t *txn) error { return check(t.finish(ctx, start)) })
+		return j.s.within(ctx, operation, tx, func(ctx context.Context, r runner) error { return check(r.run(ctx, start)) })
 	}
-	if err == nil {
-		join.ID = id
-	}
-	return err
+	return j.s.durably(ctx, operation, func(ctx context.Context, t *txn) error { return check(t.finish(ctx, start)) })
 }
 
-func startStep(id outmill.JoinID, join *storekit.Join) (step, error) {
+func startStep(join *storekit.Join) (step, error) {
 	metadata := ""
 	if len(join.Metadata) > 0 {
 		text, err := json.Marshal(join.Metadata)
@@ -180,20 +166,21 @@ func startStep(id outmill.JoinID, join *storekit.Join) (step, error) {
 		expected = -1
 	}
 	return step{template: sqlStartJoin, args: []any{
-		id.String(), join.GroupingKey, string(cmp.Or(join.Policy, storekit.JoinAll)), int64(join.Quorum), expected,
+		join.ID.String(), join.GroupingKey, string(join.Policy), int64(join.Quorum), expected,
 		timeText(join.Timeout, join.Deadline), join.CompleteAtDeadline, metadata,
 	}}, nil
 }
 
-// joining is the store as the joins' engine needs it.
+// joinEngine gives the store the calls of storekit.Joins that are alike in all stores.
+type joinEngine = storekit.JoinEngine
+
+// joining is the store as the engine of joins needs it.
 type joining struct{ s *Store }
 
-func (s *Store) joins() storekit.JoinEngine {
-	return storekit.JoinEngine{Store: joining{s}, MaxPayload: s.config.MaxPayload}
-}
-
 // hurry makes due what waits for those of the joins that are decided.
-func (s *Store) hurry(ctx context.Context, ids []outmill.JoinID) { s.joins().Hurry(ctx, ids, s.logger) }
+func (s *Store) hurry(ctx context.Context, ids []outmill.JoinID) {
+	storekit.HurryJoins(ctx, joining{s}, ids, s.logger)
+}
 
 // Explain names the operation of an error.
 func (j joining) Explain(ctx context.Context, operation string, err error) error {
@@ -443,79 +430,43 @@ func countStep(id outmill.JoinID, counts storekit.StepCounts) []step {
 
 // ReportCompleted settles a step. See storekit.Joins.
 func (s *Store) ReportCompleted(ctx context.Context, join outmill.JoinID, step outmill.WorkItemID) error {
-	return s.report(ctx, "report completed", join, step, storekit.StepCompleted)
+	if _, err := s.seesLog(ctx, "report completed"); err != nil {
+		return err
+	}
+	return s.joinEngine.ReportCompleted(ctx, join, step)
 }
 
 // ReportFailed settles a step. See storekit.Joins.
 func (s *Store) ReportFailed(ctx context.Context, join outmill.JoinID, step outmill.WorkItemID) error {
-	return s.report(ctx, "report failed", join, step, storekit.StepFailed)
-}
-
-func (s *Store) report(ctx context.Context, operation string, id outmill.JoinID, message outmill.WorkItemID, as storekit.StepStatus) error {
-	if _, err := s.seesLog(ctx, operation); err != nil {
+	if _, err := s.seesLog(ctx, "report failed"); err != nil {
 		return err
 	}
-	return s.joins().Report(ctx, operation, id, message, as)
+	return s.joinEngine.ReportFailed(ctx, join, step)
 }
 
-// SealJoin says how many steps the join has. See storekit.Joins.
-func (s *Store) SealJoin(ctx context.Context, id outmill.JoinID, expected int) error {
-	return s.joins().SealJoin(ctx, id, expected)
-}
-
-// FinishJoin ends the join if it is decided. See storekit.Joins.
-func (s *Store) FinishJoin(ctx context.Context, id outmill.JoinID, request storekit.FinishRequest) (storekit.FinishResult, error) {
-	return s.joins().FinishJoin(ctx, id, request)
-}
-
-// CancelJoin ends a pending join. See storekit.Joins.
-func (s *Store) CancelJoin(ctx context.Context, id outmill.JoinID, reason string) error {
-	return s.joins().CancelJoin(ctx, id, reason)
-}
-
-// GetJoin returns a join. See storekit.Joins.
-func (s *Store) GetJoin(ctx context.Context, id outmill.JoinID) (*storekit.Join, error) {
-	return s.joins().GetJoin(ctx, id)
-}
-
-// ListJoins returns joins in the order of their ids. See storekit.Joins.
-func (s *Store) ListJoins(ctx context.Context, query storekit.JoinQuery) ([]*storekit.Join, error) {
-	const operation = "list joins"
-	if err := query.Validate(); err != nil {
-		return nil, s.explain(ctx, operation, err)
-	}
+// ListJoins reads joins of each status.
+func (j joining) ListJoins(ctx context.Context, operation string, query storekit.JoinQuery) ([]*storekit.JoinState, error) {
 	var statuses []string
 	for _, status := range query.Statuses() {
 		statuses = append(statuses, string(status))
 	}
-	template, args := sqlListJoins, []any{query.After.String(), cmp.Or(query.Limit, storekit.DefaultJoinLimit), statuses}
+	template, args := sqlListJoins, []any{query.After.String(), query.Limit, statuses}
 	if query.GroupingKey != "" {
 		template, args = sqlListGroup, append(args, query.GroupingKey)
 	}
 	var found []*storekit.JoinState
-	err := s.writeAll(ctx, operation, joinsStep(template, &found, args...))
-	if err != nil {
-		return nil, err
-	}
-	joins := make([]*storekit.Join, len(found))
-	for i := range found {
-		joins[i] = &found[i].Join
-	}
-	return joins, nil
+	err := j.s.writeAll(ctx, operation, joinsStep(template, &found, args...))
+	return found, err
 }
 
-// ListSteps returns steps of a join. See storekit.Joins.
-func (s *Store) ListSteps(ctx context.Context, id outmill.JoinID, after outmill.WorkItemID, limit int) ([]storekit.JoinStep, error) {
-	const operation = "list steps"
-	if limit < 0 {
-		return nil, s.explain(ctx, operation, invalid("ListSteps: limit is %d: want 0 (100) or more", limit))
-	}
+// ListSteps reads steps of a join.
+func (j joining) ListSteps(ctx context.Context, operation string, id outmill.JoinID, after outmill.WorkItemID, limit int) ([]storekit.JoinStep, error) {
 	var found []*storekit.JoinState
 	var steps []storekit.JoinStep
-	err := s.write(ctx, operation, func(ctx context.Context, t *txn) error {
+	err := j.s.write(ctx, operation, func(ctx context.Context, t *txn) error {
 		steps = nil
 		return t.finish(ctx, joinsStep(sqlJoinsOf, &found, []string{id.String()}), step{
-			template: sqlListSteps, args: []any{id.String(), after.String(), cmp.Or(limit, storekit.DefaultJoinLimit)},
+			template: sqlListSteps, args: []any{id.String(), after.String(), limit},
 			row: func(scan func(...any) error) error {
 				var name string
 				var found storekit.JoinStep
@@ -529,7 +480,7 @@ func (s *Store) ListSteps(ctx context.Context, id outmill.JoinID, after outmill.
 		return nil, err
 	}
 	if len(found) == 0 {
-		return nil, s.explain(ctx, operation, fmt.Errorf("%w: %s", storekit.ErrUnknownJoin, id))
+		return nil, j.s.explain(ctx, operation, fmt.Errorf("%w: %s", storekit.ErrUnknownJoin, id))
 	}
 	return steps, nil
 }
@@ -538,7 +489,7 @@ func (s *Store) ListSteps(ctx context.Context, id outmill.JoinID, after outmill.
 func (s *Store) DeleteJoins(ctx context.Context, limit int) (int, error) {
 	const operation = "delete joins"
 	if limit < 1 {
-		return 0, s.explain(ctx, operation, invalid("limit is %d: want 1 or more", limit))
+		return 0, s.explain(ctx, operation, storekit.InvalidConfig("limit is %d: want 1 or more", limit))
 	}
 	var old []string
 	err := s.writeAll(ctx, operation, step{template: sqlOldJoins, args: []any{limit, s.config.RetainJoins.Microseconds()}, row: texts(&old)})

@@ -5,6 +5,7 @@ import (
 	"context"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 const defaultListLimit = 100
@@ -52,11 +53,11 @@ func groupTopics(name, kind string) string {
 func (s *Store) List(ctx context.Context, query outmill.ListQuery) ([]*outmill.Record, error) {
 	const operation = "list"
 	if query.Limit < 0 {
-		return nil, s.explain(ctx, operation, invalid("ListQuery.Limit is %d: want 0 (100) or more", query.Limit))
+		return nil, s.explain(ctx, operation, storekit.InvalidConfig("ListQuery.Limit is %d: want 0 (100) or more", query.Limit))
 	}
 	if query.Status != "" {
 		if _, err := outmill.ParseStatus(string(query.Status)); err != nil {
-			return nil, s.explain(ctx, operation, invalid("ListQuery.Status: %w", err))
+			return nil, s.explain(ctx, operation, storekit.InvalidConfig("ListQuery.Status: %w", err))
 		}
 	}
 	template, logTemplate := sqlList, sqlLogList

@@ -15,6 +15,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 // Claims of a topic that may have something in the log read both lanes, the log
@@ -689,7 +690,7 @@ func (l *logLine) leaseDue() []step {
 		return nil
 	}
 	return []step{{
-		template: sqlLeaseDue, args: []any{l.c.req.Owner.String(), ceilMicros(l.c.req.Lease), chosen}, row: add(&l.leased),
+		template: sqlLeaseDue, args: []any{l.c.req.Owner.String(), sqlkit.CeilMicros(l.c.req.Lease), chosen}, row: add(&l.leased),
 	}}
 }
 
@@ -719,7 +720,7 @@ func (l *logLine) goOn(positions, keys []int64) []step {
 	}
 	return []step{late, {
 		template: sqlAddBatch,
-		args:     []any{l.number, pos, numbers(positions), ceilMicros(l.c.req.Lease), l.c.req.Owner.String(), l.steps, l.c.req.Group, l.topic, hashes, l.token},
+		args:     []any{l.number, pos, numbers(positions), sqlkit.CeilMicros(l.c.req.Lease), l.c.req.Owner.String(), l.steps, l.c.req.Group, l.topic, hashes, l.token},
 		row:      func(scan func(...any) error) error { return scan(&l.batch.n, &l.batch.until) },
 	}}
 }
@@ -728,7 +729,7 @@ func (l *logLine) goOn(positions, keys []int64) []step {
 func (l *logLine) handOver() {
 	c := l.c
 	c.over, c.bytes = c.over || l.Over, l.Bytes
-	leased := slices.DeleteFunc(l.leased, func(p placed) bool { return p.stage != stageLeased })
+	leased := slices.DeleteFunc(l.leased, func(p placed) bool { return p.stage != storekit.StageLeased })
 	if len(l.logged) > 0 {
 		leased = l.withLogged(leased)
 	}
@@ -756,7 +757,7 @@ func (l *logLine) withLogged(leased []placed) []placed {
 	for i, at := range l.logged {
 		r := l.rows[at].record
 		r.LeaseUntil, ids[i] = until, r.ID
-		leased = append(leased, placed{seq: l.log[at].Seq, stage: stageLeased, due: r.CreatedAt, record: r})
+		leased = append(leased, placed{seq: l.log[at].Seq, stage: storekit.StageLeased, due: r.CreatedAt, record: r})
 	}
 	c.s.refs.add(&batchRef{
 		line: l.number, n: l.batch.n, owner: c.req.Owner, group: c.req.Group, topic: l.topic,

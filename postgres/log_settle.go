@@ -13,6 +13,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 // What becomes of records of the log besides an ack is done to records: they move
@@ -230,7 +231,7 @@ func (s *Store) extendLog(ctx context.Context, lease time.Duration, leases []out
 		var whole []step
 		for _, b := range inOneOrder(batches) {
 			whole = append(whole, b.lock(), step{
-				template: sqlLogExtend, args: []any{b.line, b.n, b.token, b.mask(batches[b]), ceilMicros(lease)},
+				template: sqlLogExtend, args: []any{b.line, b.n, b.token, b.mask(batches[b]), sqlkit.CeilMicros(lease)},
 				row: func(scan func(...any) error) error {
 					var open string
 					err := scan(&open)

@@ -6,6 +6,8 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outmill/outmill/storekit"
 )
 
 // Open opens a pool of connections, makes a store on it, and closes it with
@@ -21,7 +23,7 @@ func Open(ctx context.Context, database string, config Config, logger watermill.
 	}
 	parsed, err := pgxpool.ParseConfig(database)
 	if err != nil {
-		return nil, invalid("postgres.Open: %w", err)
+		return nil, storekit.InvalidConfig("postgres.Open: %w", err)
 	}
 	if config.Name == "" {
 		config.Name = "postgres:" + parsed.ConnConfig.Database

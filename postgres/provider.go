@@ -1,10 +1,6 @@
 package postgres
 
 import (
-	"context"
-
-	"github.com/ThreeDotsLabs/watermill"
-
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
 )
@@ -20,13 +16,7 @@ func init() {
 		Name:     "postgres",
 		Schemes:  []string{"postgres", "postgresql"},
 		Priority: 10,
-		Open: func(ctx context.Context, url string, logger watermill.LoggerAdapter) (outmill.Store, error) {
-			database, config, err := configOf(url)
-			if err != nil {
-				return nil, err
-			}
-			return Open(ctx, database, config, logger)
-		},
+		Open:     storekit.OpenURL(configOf, Open),
 	})
 }
 

@@ -11,18 +11,6 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// Stages that this code decides about; the schema has them all. Statements
-// spell them out as literals, because only so does PostgreSQL use an index on a
-// part of the table.
-const (
-	stageLine      = 0
-	stageDelayed   = 3
-	stageLeased    = 4
-	stageExpired   = 5
-	stageProcessed = 6
-	stageDead      = 7
-)
-
 // recordColumns are what placed.scan reads, in its order.
 const recordColumns = `r.seq, r.id, r.grp, r.topic, r.key, r.stage, r.available_at, r.due_at, r.next_at, r.created_at, r.expires_at,
 	r.attempts, r.claims, r.expiries, r.owner, r.processed_at, r.processed_by, r.message_id, r.correlation_id, r.causation_id,
@@ -75,7 +63,7 @@ func (r *recordReader) read(scan func(...any) error) (placed, error) {
 	}
 	p := r.place
 	rec := &outmill.Record{
-		ID: r.id.Bytes, Group: r.group.text, Topic: r.topic.text, Key: r.key.text, Status: statusOf(p.stage),
+		ID: r.id.Bytes, Group: r.group.text, Topic: r.topic.text, Key: r.key.text, Status: storekit.StatusOf(int(p.stage)),
 		Attempts: r.attempts, Claims: r.claims, Expiries: r.expiries, Owner: r.owner.Bytes, ProcessedBy: r.processedBy.text,
 		CreatedAt: utc(r.created), DueAt: utc(r.due), ExpiresAt: utc(r.expires), ProcessedAt: utc(r.processed),
 		MessageID: r.messageID.text, CorrelationID: r.correlation.text, CausationID: r.causation.text, TenantID: r.tenant.text,
@@ -86,7 +74,7 @@ func (r *recordReader) read(scan func(...any) error) (placed, error) {
 		p.due = rec.CreatedAt
 	}
 	switch {
-	case p.stage == stageLeased:
+	case p.stage == storekit.StageLeased:
 		rec.LeaseUntil = utc(r.available)
 	case rec.Status == outmill.StatusPending && !p.blocked:
 		rec.NextAttemptAt = utc(r.next)
@@ -121,18 +109,6 @@ func (s *sharedText) ScanBytes(text []byte) error {
 // joins reads a list of ids.
 func (s *sharedText) joins() ([]outmill.JoinID, error) {
 	return storekit.ParseJoins(strings.Trim(s.text, "{}"))
-}
-
-func statusOf(stage int16) outmill.Status {
-	switch stage {
-	case stageLeased:
-		return outmill.StatusLeased
-	case stageProcessed:
-		return outmill.StatusProcessed
-	case stageDead:
-		return outmill.StatusDead
-	}
-	return outmill.StatusPending
 }
 
 func utc(t pgtype.Timestamptz) time.Time {

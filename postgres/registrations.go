@@ -103,7 +103,7 @@ func seeWorker(reg outmill.Registration) []step {
 func (s *Store) ExpireRegistrations(ctx context.Context, limit int) (registrations, records int, err error) {
 	const operation = "expire registrations"
 	if limit < 1 {
-		return 0, 0, s.explain(ctx, operation, invalid("limit is %d: want 1 or more", limit))
+		return 0, 0, s.explain(ctx, operation, storekit.InvalidConfig("limit is %d: want 1 or more", limit))
 	}
 	return storekit.RegistrationExpiry{
 		End: func(ctx context.Context, limit int) (int, error) { return s.endRegistrations(ctx, operation, limit) },
@@ -150,7 +150,7 @@ func (s *Store) sweep(ctx context.Context, operation, group string, limit int) (
 		if err != nil {
 			return err
 		}
-		unread := orEmpty(table.Unread(group, topics))
+		unread := storekit.OrEmpty(table.Unread(group, topics))
 		idle = table.Unread(group, lanes)
 		return t.finish(ctx,
 			step{template: sqlDropUndelivered, args: []any{group, unread, limit}, row: func(scan func(...any) error) error { return scan(&deleted) }},

@@ -6,6 +6,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 // row is what is to be inserted of a record: one for each group, or one without
@@ -161,7 +162,7 @@ const textOfTime = "2006-01-02T15:04:05.000000Z"
 func timeText(after time.Duration, at time.Time) string {
 	switch {
 	case after > 0:
-		micros := ceilMicros(after)
+		micros := sqlkit.CeilMicros(after)
 		const second = 1_000_000
 		return fmt.Sprintf("+%d:%02d:%02d.%06d", micros/(3600*second), micros/(60*second)%60, micros/second%60, micros%second)
 	case at.IsZero():
@@ -175,7 +176,7 @@ func timeText(after time.Duration, at time.Time) string {
 func (r *row) due(now time.Time) time.Time {
 	switch {
 	case r.of.Delay > 0:
-		return now.Add(time.Duration(ceilMicros(r.of.Delay)) * time.Microsecond)
+		return now.Add(time.Duration(sqlkit.CeilMicros(r.of.Delay)) * time.Microsecond)
 	case r.of.DueAt.IsZero():
 		return now
 	default:
@@ -185,16 +186,7 @@ func (r *row) due(now time.Time) time.Time {
 
 func (r *row) expiry(now time.Time) (at time.Time, ok bool) {
 	if r.of.TimeToLive > 0 {
-		return now.Add(time.Duration(ceilMicros(r.of.TimeToLive)) * time.Microsecond), true
+		return now.Add(time.Duration(sqlkit.CeilMicros(r.of.TimeToLive)) * time.Microsecond), true
 	}
 	return r.of.ExpiresAt, !r.of.ExpiresAt.IsZero()
-}
-
-// ceilMicros rounds up, so that nothing is due or over too early.
-func ceilMicros(d time.Duration) int64 {
-	whole := d.Microseconds()
-	if d > time.Duration(whole)*time.Microsecond {
-		whole++
-	}
-	return whole
 }

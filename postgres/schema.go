@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
@@ -54,21 +53,8 @@ WHERE n.nspname = $1::text AND l.granted AND l.pid <> pg_backend_pid() AND a.xac
 )
 
 // compatible tells, for each version that older programs cannot work with,
-// that it is so: the oldest version that can. See compatibleWith.
+// that it is so: the oldest version that can. See storekit.CompatibleWith.
 var compatible = map[int]int{1: 1}
-
-// compatibleWith is the oldest version whose programs may work with a schema
-// of the version.
-func compatibleWith(version int) int {
-	for v := version; ; v-- {
-		if oldest, ok := compatible[v]; ok || v <= 1 {
-			return max(oldest, 1)
-		}
-	}
-}
-
-// state is what a schema says of itself; zero where there is none.
-type state struct{ version, compatible int }
 
 // Ensure creates the schema and its tables, or brings them up to date. Each
 // version is one transaction, and so is all of it where there was none. While a
@@ -101,14 +87,14 @@ func (s *Store) ensure(ctx context.Context, files fs.FS) error {
 		return err
 	}
 	switch {
-	case found.version == 0:
+	case found.Version == 0:
 		err = s.migrateTo(ctx, migrations)
-	case found.version < len(migrations):
+	case found.Version < len(migrations):
 		for i := 0; i < len(migrations) && err == nil; i++ {
 			err = s.migrateTo(ctx, migrations[i:i+1])
 		}
 	default:
-		err = schemaError(found)
+		err = found.Check(schemaVersion)
 	}
 	if err == nil && s.config.Lane == LaneLog {
 		err = s.useLog(ctx)
@@ -167,9 +153,9 @@ func (s *Store) migrate(ctx context.Context, migrations []sqlkit.Migration) erro
 		if err != nil {
 			return err
 		}
-		if found.version >= last {
-			if found.version > schemaVersion {
-				return schemaError(found)
+		if found.Version >= last {
+			if found.Version > schemaVersion {
+				return found.Check(schemaVersion)
 			}
 			return nil
 		}
@@ -177,11 +163,11 @@ func (s *Store) migrate(ctx context.Context, migrations []sqlkit.Migration) erro
 			return err
 		}
 		for _, m := range migrations {
-			if err := apply(ctx, tx, m, found.version); err != nil {
+			if err := apply(ctx, tx, m, found.Version); err != nil {
 				return err
 			}
 		}
-		if found.version == 0 && s.config.Lane != LaneRows {
+		if found.Version == 0 && s.config.Lane != LaneRows {
 			return s.useLogIn(ctx, tx)
 		}
 		return nil
@@ -254,7 +240,7 @@ func (s *Store) migrations(files fs.FS) ([]sqlkit.Migration, error) {
 	}
 	for i := range migrations {
 		m := &migrations[i]
-		m.Statements = append(m.Statements, s.sql.expand(fmt.Sprintf(sqlSetVersion, m.Version, compatibleWith(m.Version))))
+		m.Statements = append(m.Statements, s.sql.expand(fmt.Sprintf(sqlSetVersion, m.Version, storekit.CompatibleWith(m.Version, compatible))))
 	}
 	return migrations, nil
 }
@@ -264,7 +250,7 @@ func (s *Store) checkSchema(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return schemaError(found)
+	return found.Check(schemaVersion)
 }
 
 // querier is a pool, a connection or a transaction.
@@ -273,40 +259,28 @@ type querier interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
-func (s *Store) state(ctx context.Context) (state, error) { return s.stateIn(ctx, s.safe()) }
+func (s *Store) state(ctx context.Context) (storekit.SchemaVersion, error) {
+	return s.stateIn(ctx, s.safe())
+}
 
-func (s *Store) stateIn(ctx context.Context, db querier) (state, error) {
+func (s *Store) stateIn(ctx context.Context, db querier) (storekit.SchemaVersion, error) {
 	var exists bool
 	var encoding string
 	if err := db.QueryRow(ctx, sqlHasMeta, s.config.Schema, s.config.TablePrefix+"meta").Scan(&exists, &encoding); err != nil {
-		return state{}, err
+		return storekit.SchemaVersion{}, err
 	}
 	if encoding != "UTF8" {
-		return state{}, invalid("the database has the encoding %s, which cannot hold every message: create it with ENCODING 'UTF8'", encoding)
+		return storekit.SchemaVersion{}, storekit.InvalidConfig("the database has the encoding %s, which cannot hold every message: create it with ENCODING 'UTF8'", encoding)
 	}
 	if !exists {
-		return state{}, nil
+		return storekit.SchemaVersion{}, nil
 	}
-	var found state
-	err := db.QueryRow(ctx, s.sql.expand(sqlVersions)).Scan(&found.version, &found.compatible)
+	var found storekit.SchemaVersion
+	err := db.QueryRow(ctx, s.sql.expand(sqlVersions)).Scan(&found.Version, &found.Compatible)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return state{}, nil
+		return storekit.SchemaVersion{}, nil
 	}
 	return found, err
-}
-
-// schemaError returns what is wrong with a schema for this program.
-func schemaError(found state) error {
-	const remedy = "call store.Ensure(ctx), or run: go run github.com/outmill/outmill/cmd/outmill schema -ensure <url>"
-	switch {
-	case found.version == 0:
-		return fmt.Errorf("%w: %s", outmill.ErrSchemaMissing, remedy)
-	case found.version < schemaVersion:
-		return fmt.Errorf("%w (it has version %d, this program wants %d): %s", outmill.ErrSchemaOutdated, found.version, schemaVersion, remedy)
-	case found.compatible > schemaVersion:
-		return fmt.Errorf("%w (it has version %d, and programs need version %d at least, this one has %d): update Outmill", outmill.ErrSchemaNewer, found.version, found.compatible, schemaVersion)
-	}
-	return nil
 }
 
 // lockOf is the number of an advisory lock of this store's schema.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 // A lease stands where the record is leased, by the owner, under the claim
@@ -105,7 +106,7 @@ func numberOf(z outmill.Settlement) int64 {
 	if z.Park {
 		return 1
 	}
-	return ceilMicros(z.Delay)
+	return sqlkit.CeilMicros(z.Delay)
 }
 
 func (s *sameLeases) args() []any { return []any{s.ids, s.owner.String(), s.claim} }
@@ -191,7 +192,7 @@ func (s *Store) Release(ctx context.Context, leases []outmill.Lease) error {
 func (s *Store) Extend(ctx context.Context, lease time.Duration, leases []outmill.Lease) ([]outmill.Lease, error) {
 	const operation = "extend"
 	if lease <= 0 {
-		return nil, s.explain(ctx, operation, invalid("Extend: lease is %s: want more than 0", lease))
+		return nil, s.explain(ctx, operation, storekit.InvalidConfig("Extend: lease is %s: want more than 0", lease))
 	}
 	if len(leases) == 0 {
 		return nil, s.explain(ctx, operation, s.ready(ctx))
@@ -218,7 +219,7 @@ func extendSteps(lease time.Duration, leases []outmill.Lease, into *[]outmill.Le
 	for _, same := range sorted(storekit.Bare(leases)) {
 		steps = append(steps, step{
 			template: sqlExtend,
-			args:     append(same.args(), ceilMicros(lease)),
+			args:     append(same.args(), sqlkit.CeilMicros(lease)),
 			row: func(scan func(...any) error) error {
 				var id string
 				l := outmill.Lease{Owner: same.owner, Claim: same.claim}

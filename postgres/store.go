@@ -20,8 +20,9 @@ var (
 )
 
 // Store is an outbox in one PostgreSQL database. All methods may be called
-// concurrently.
+// concurrently. It keeps storekit.Joins, whose calls it has too.
 type Store struct {
+	joinEngine
 	pool     *pgxpool.Pool
 	ownsPool bool
 	config   Config
@@ -38,7 +39,7 @@ type Store struct {
 	// claiming are the groups' topics that are being claimed from with the topic's
 	// lock.
 	claiming storekit.TxLocks
-	routes   atomic.Pointer[storekit.RoutingTable]
+	routes   storekit.KnownRoutes
 	// lanesNow is what the schema said last of its lanes.
 	lanesNow atomic.Pointer[lanes]
 	// serverSince is since when the server runs that was checked last, in microseconds;
@@ -114,6 +115,7 @@ func New(pool *pgxpool.Pool, config Config, logger watermill.LoggerAdapter) (*St
 	s.dropped.Store(math.MinInt64)
 	s.checkedUpTo.Store(math.MinInt64)
 	s.reaped.Store(math.MinInt64)
+	s.joinEngine = storekit.NewJoinEngine(joining{s}, config.MaxPayload)
 	s.notices = newNotices(s, listen)
 	return s, nil
 }

@@ -89,7 +89,7 @@ func isNoTx(tx any) string {
 // Append take part in it.
 func (s *Store) InTx(ctx context.Context, fn func(ctx context.Context, tx pgx.Tx) error) error {
 	if fn == nil {
-		return s.explain(ctx, "transaction", invalid("InTx: fn is nil"))
+		return s.explain(ctx, "transaction", storekit.InvalidConfig("InTx: fn is nil"))
 	}
 	if err := s.ready(ctx); err != nil {
 		return s.explain(ctx, "transaction", err)

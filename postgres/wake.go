@@ -108,7 +108,7 @@ func listenConfig(pool *pgxpool.Pool, config Config) (*pgx.ConnConfig, error) {
 	}
 	parsed, err := pgx.ParseConfig(config.ListenURL)
 	if err != nil {
-		return nil, invalid("postgres.Config.ListenURL: %w", err)
+		return nil, storekit.InvalidConfig("postgres.Config.ListenURL: %w", err)
 	}
 	return parsed, nil
 }

@@ -207,7 +207,7 @@ func (a *appending) rows(now int64, routes *storekit.RoutingTable, blocked map[l
 			readers[r.Topic] = groups
 		}
 		if len(groups) == 0 {
-			rows = append(rows, insertion(r, a.IDs[i], a.IDs[i], nil, stageLine, now, metadata))
+			rows = append(rows, insertion(r, a.IDs[i], a.IDs[i], nil, storekit.StageReady, now, metadata))
 			continue
 		}
 		for n, group := range groups {
@@ -215,9 +215,9 @@ func (a *appending) rows(now int64, routes *storekit.RoutingTable, blocked map[l
 			if n > 0 {
 				id = outmill.NewWorkItemID()
 			}
-			stage := stageLine
+			stage := storekit.StageReady
 			if blocked[laneKey{group, r.Topic, r.Key}] {
-				stage = stageHeld
+				stage = storekit.StageHeld
 			}
 			rows = append(rows, insertion(r, a.IDs[i], id, group, stage, now, metadata))
 		}
@@ -231,7 +231,7 @@ func insertion(r *outmill.Record, first, id outmill.WorkItemID, group any, stage
 	due := dueOf(r, now)
 	var available any
 	if due > now {
-		stage, available = stageDelayed, due
+		stage, available = storekit.StageDelayed, due
 	}
 	messageID, size := r.MessageID, r.Size()
 	if messageID == "" {
@@ -259,7 +259,7 @@ func insertion(r *outmill.Record, first, id outmill.WorkItemID, group any, stage
 func dueOf(r *outmill.Record, now int64) int64 {
 	switch {
 	case r.Delay > 0:
-		return now + ceilMicros(r.Delay)
+		return now + sqlkit.CeilMicros(r.Delay)
 	case r.DueAt.IsZero():
 		return now
 	default:
@@ -270,7 +270,7 @@ func dueOf(r *outmill.Record, now int64) int64 {
 func expiryOf(r *outmill.Record, now int64) any {
 	switch {
 	case r.TimeToLive > 0:
-		return now + ceilMicros(r.TimeToLive)
+		return now + sqlkit.CeilMicros(r.TimeToLive)
 	case r.ExpiresAt.IsZero():
 		return nil
 	default:
@@ -278,17 +278,8 @@ func expiryOf(r *outmill.Record, now int64) any {
 	}
 }
 
-// ceilMicros rounds up, so that nothing is due or over too early.
-func ceilMicros(d time.Duration) int64 {
-	whole := d.Microseconds()
-	if d > time.Duration(whole)*time.Microsecond {
-		whole++
-	}
-	return whole
-}
-
 // after is the time d from now; what is not positive is now.
-func (t *txn) after(d time.Duration) int64 { return t.now + ceilMicros(max(d, 0)) }
+func (t *txn) after(d time.Duration) int64 { return t.now + sqlkit.CeilMicros(max(d, 0)) }
 
 func metadataText(metadata map[string]string) (string, error) {
 	if len(metadata) == 0 {

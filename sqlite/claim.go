@@ -213,7 +213,7 @@ func (c *claim) take(r candidate) bool {
 
 // suspect counts the expiry with which a record comes up again.
 func suspect(r candidate) bool {
-	if r.stage == stageLeased {
+	if r.stage == storekit.StageLeased {
 		return r.expiries+1 >= outmill.SuspectExpiries
 	}
 	return r.expiries >= outmill.SuspectExpiries

@@ -2,13 +2,10 @@ package sqlite
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"regexp"
 	"time"
 
-	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
@@ -93,30 +90,13 @@ func (c *Config) setDefaults() {
 // Validate reports every setting that makes no sense, each as an
 // outmill.ErrInvalidConfig. Unset fields are fine.
 func (c Config) Validate() error {
-	var errs []error
-	refuse := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("%w: sqlite.Config."+format, append([]any{outmill.ErrInvalidConfig}, args...)...))
-	}
-	if c.TablePrefix != "" && !prefixPattern.MatchString(c.TablePrefix) {
-		refuse("TablePrefix is %q: want a letter or _, then letters, digits and _, at most 40", c.TablePrefix)
-	}
-	if err := storekit.CheckAppendLogLevel(c.AppendLogLevel); err != nil {
-		refuse("%w", err)
-	}
-	if c.Retain < 0 {
-		refuse("Retain is %s: want 0 or more", c.Retain)
-	}
-	if c.RetainJoins < 0 {
-		refuse("RetainJoins is %s: want 0 (24 h) or more", c.RetainJoins)
-	}
-	if c.DedupWindow < 0 {
-		refuse("DedupWindow is %s: want 0 (24 h) or more", c.DedupWindow)
-	}
-	if c.BusyTimeout < 0 {
-		refuse("BusyTimeout is %s: want 0 (5 s) or more", c.BusyTimeout)
-	}
-	if c.MaxPayload < 0 || c.MaxPayload > DefaultMaxPayload {
-		refuse("MaxPayload is %d: want 0 (900,000,000) to 900,000,000", c.MaxPayload)
-	}
-	return errors.Join(errs...)
+	check := storekit.CheckConfig("sqlite.Config")
+	check.Refuse(c.TablePrefix != "" && !prefixPattern.MatchString(c.TablePrefix), "TablePrefix is %q: want a letter or _, then letters, digits and _, at most 40", c.TablePrefix)
+	check.AppendLogLevel(c.AppendLogLevel)
+	check.Duration("Retain", c.Retain, "")
+	check.Duration("RetainJoins", c.RetainJoins, "24 h")
+	check.Duration("DedupWindow", c.DedupWindow, "24 h")
+	check.Duration("BusyTimeout", c.BusyTimeout, "5 s")
+	check.MaxPayload(c.MaxPayload, DefaultMaxPayload, "900,000,000")
+	return check.Err()
 }

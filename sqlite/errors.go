@@ -9,7 +9,6 @@ import (
 	driver "modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
-	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
@@ -49,8 +48,4 @@ func isBusy(err error) bool {
 // isMissingTable reads the message, since SQLite has no code for it.
 func isMissingTable(err error) bool {
 	return code(err) == sqlite3.SQLITE_ERROR && strings.Contains(err.Error(), "no such table")
-}
-
-func invalid(format string, args ...any) error {
-	return fmt.Errorf("%w: "+format, append([]any{outmill.ErrInvalidConfig}, args...)...)
 }

@@ -2,6 +2,8 @@ package sqlite
 
 import (
 	"context"
+
+	"github.com/outmill/outmill/storekit"
 )
 
 const (
@@ -43,7 +45,7 @@ func (s *Store) ReapExpired(ctx context.Context, limit int) (int, error) {
 // tidy runs one bounded batch of work.
 func (s *Store) tidy(ctx context.Context, operation string, limit int, work func(t *txn, ctx context.Context, limit int) (int, error)) (int, error) {
 	if limit < 1 {
-		return 0, s.explain(ctx, operation, invalid("limit is %d: want 1 or more", limit))
+		return 0, s.explain(ctx, operation, storekit.InvalidConfig("limit is %d: want 1 or more", limit))
 	}
 	var done int
 	err := s.writeSteps(ctx, operation, func(ctx context.Context, t *txn) (err error) {

@@ -1,12 +1,10 @@
 package sqlite
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
-	"slices"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
@@ -64,40 +62,23 @@ FROM {p:records} INDEXED BY {p:step} WHERE step = ?1`
 	sqlDeleteJoin    = `DELETE FROM {p:joins} WHERE id = ?1`
 )
 
-// StartJoin begins a join. See storekit.Joins.
-func (s *Store) StartJoin(ctx context.Context, join *storekit.Join) error {
-	const operation = "start join"
-	tx, err := s.txOf(ctx)
-	if err == nil {
-		err = join.Validate()
-	}
+// StartJoin writes a join.
+func (j joining) StartJoin(ctx context.Context, operation string, join *storekit.Join) error {
+	tx, err := j.s.txOf(ctx)
 	if err != nil {
-		return s.explain(ctx, operation, err)
+		return j.s.explain(ctx, operation, err)
 	}
-	id := join.ID
-	if id.IsZero() {
-		id = outmill.NewJoinID()
-	}
-	start := func(ctx context.Context, t *txn) error { return t.startJoin(ctx, id, join) }
+	start := func(ctx context.Context, t *txn) error { return t.startJoin(ctx, join) }
 	if tx != nil {
-		err = s.within(ctx, operation, tx, start)
-	} else {
-		err = s.write(ctx, operation, start)
+		return j.s.within(ctx, operation, tx, start)
 	}
-	if err == nil {
-		join.ID = id
-	}
-	return err
+	return j.s.write(ctx, operation, start)
 }
 
-func (t *txn) startJoin(ctx context.Context, id outmill.JoinID, join *storekit.Join) error {
+func (t *txn) startJoin(ctx context.Context, join *storekit.Join) error {
 	metadata, err := metadataText(join.Metadata)
 	if err != nil {
 		return fmt.Errorf("metadata: %w", err)
-	}
-	policy, quorum := join.Policy, join.Quorum
-	if policy == "" {
-		policy = storekit.JoinAll
 	}
 	var expected, deadline any
 	if !join.Unsealed {
@@ -109,9 +90,9 @@ func (t *txn) startJoin(ctx context.Context, id outmill.JoinID, join *storekit.J
 	case !join.Deadline.IsZero():
 		deadline = micros(join.Deadline)
 	}
-	n, err := t.exec(ctx, sqlStartJoin, id.String(), sqlkit.OrNull(join.GroupingKey), policy, quorum, expected, deadline, join.CompleteAtDeadline, t.now, sqlkit.OrNull(metadata))
+	n, err := t.exec(ctx, sqlStartJoin, join.ID.String(), sqlkit.OrNull(join.GroupingKey), join.Policy, join.Quorum, expected, deadline, join.CompleteAtDeadline, t.now, sqlkit.OrNull(metadata))
 	if err == nil && n == 0 {
-		err = fmt.Errorf("%w: %s", storekit.ErrJoinExists, id)
+		err = fmt.Errorf("%w: %s", storekit.ErrJoinExists, join.ID)
 	}
 	return err
 }
@@ -187,12 +168,11 @@ func (t *txn) CountMembers(ctx context.Context, id outmill.JoinID) (n int, err e
 	return n, err
 }
 
-// joining is the store as the joins' engine needs it.
-type joining struct{ s *Store }
+// joinEngine gives the store the calls of storekit.Joins that are alike in all stores.
+type joinEngine = storekit.JoinEngine
 
-func (s *Store) joins() storekit.JoinEngine {
-	return storekit.JoinEngine{Store: joining{s}, MaxPayload: s.config.MaxPayload}
-}
+// joining is the store as the engine of joins needs it.
+type joining struct{ s *Store }
 
 // Explain names the operation of an error.
 func (j joining) Explain(ctx context.Context, operation string, err error) error {
@@ -315,16 +295,6 @@ func (t *txn) lateStep(ctx context.Context, id outmill.JoinID, message outmill.W
 	return name, late, err
 }
 
-// ReportCompleted settles a step. See storekit.Joins.
-func (s *Store) ReportCompleted(ctx context.Context, join outmill.JoinID, step outmill.WorkItemID) error {
-	return s.joins().Report(ctx, "report completed", join, step, storekit.StepCompleted)
-}
-
-// ReportFailed settles a step. See storekit.Joins.
-func (s *Store) ReportFailed(ctx context.Context, join outmill.JoinID, step outmill.WorkItemID) error {
-	return s.joins().Report(ctx, "report failed", join, step, storekit.StepFailed)
-}
-
 // Report settles the step that the message names.
 func (t *txn) Report(ctx context.Context, join *storekit.JoinState, message outmill.WorkItemID, as storekit.StepStatus) (known bool, err error) {
 	var name string
@@ -344,20 +314,10 @@ func (t *txn) Report(ctx context.Context, join *storekit.JoinState, message outm
 	})
 }
 
-// SealJoin says how many steps the join has. See storekit.Joins.
-func (s *Store) SealJoin(ctx context.Context, id outmill.JoinID, expected int) error {
-	return s.joins().SealJoin(ctx, id, expected)
-}
-
 // Seal writes how many steps the join has.
 func (t *txn) Seal(ctx context.Context, join *storekit.JoinState) error {
 	_, err := t.exec(ctx, sqlSeal, join.ID.String(), join.ExpectedSteps, t.now)
 	return err
-}
-
-// FinishJoin ends the join if it is decided. See storekit.Joins.
-func (s *Store) FinishJoin(ctx context.Context, id outmill.JoinID, request storekit.FinishRequest) (storekit.FinishResult, error) {
-	return s.joins().FinishJoin(ctx, id, request)
 }
 
 // End writes how the join ended.
@@ -373,29 +333,14 @@ func (t *txn) Append(ctx context.Context, record *outmill.Record) (*storekit.App
 	return follow.Appending, follow.run(ctx, t)
 }
 
-// CancelJoin ends a pending join. See storekit.Joins.
-func (s *Store) CancelJoin(ctx context.Context, id outmill.JoinID, reason string) error {
-	return s.joins().CancelJoin(ctx, id, reason)
-}
-
-// GetJoin returns a join. See storekit.Joins.
-func (s *Store) GetJoin(ctx context.Context, id outmill.JoinID) (*storekit.Join, error) {
-	return s.joins().GetJoin(ctx, id)
-}
-
-// ListJoins returns joins in the order of their ids. See storekit.Joins.
-func (s *Store) ListJoins(ctx context.Context, query storekit.JoinQuery) ([]*storekit.Join, error) {
-	const operation = "list joins"
-	if err := query.Validate(); err != nil {
-		return nil, s.explain(ctx, operation, err)
-	}
-	limit := cmp.Or(query.Limit, storekit.DefaultJoinLimit)
-	template, args := sqlListJoins, []any{query.After.String(), limit, query.Status}
+// ListJoins reads joins of each status.
+func (j joining) ListJoins(ctx context.Context, operation string, query storekit.JoinQuery) ([]*storekit.JoinState, error) {
+	template, args := sqlListJoins, []any{query.After.String(), query.Limit, query.Status}
 	if query.GroupingKey != "" {
 		template, args = sqlListGroup, append(args, query.GroupingKey)
 	}
-	var all []storekit.Join
-	err := s.read(ctx, operation, func(ctx context.Context, t *txn) error {
+	var all []*storekit.JoinState
+	err := j.s.read(ctx, operation, func(ctx context.Context, t *txn) error {
 		all = nil
 		for _, status := range query.Statuses() {
 			args[2] = status
@@ -403,29 +348,19 @@ func (s *Store) ListJoins(ctx context.Context, query storekit.JoinQuery) ([]*sto
 			if err != nil {
 				return err
 			}
-			all = append(all, found...)
+			for i := range found {
+				all = append(all, t.state(&found[i]))
+			}
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	slices.SortFunc(all, func(a, b storekit.Join) int { return bytes.Compare(a.ID[:], b.ID[:]) })
-	joins := make([]*storekit.Join, min(len(all), limit))
-	for i := range joins {
-		joins[i] = &all[i]
-	}
-	return joins, nil
+	return all, err
 }
 
-// ListSteps returns steps of a join. See storekit.Joins.
-func (s *Store) ListSteps(ctx context.Context, id outmill.JoinID, after outmill.WorkItemID, limit int) ([]storekit.JoinStep, error) {
-	const operation = "list steps"
-	if limit < 0 {
-		return nil, s.explain(ctx, operation, invalid("ListSteps: limit is %d: want 0 (100) or more", limit))
-	}
+// ListSteps reads steps of a join.
+func (j joining) ListSteps(ctx context.Context, operation string, id outmill.JoinID, after outmill.WorkItemID, limit int) ([]storekit.JoinStep, error) {
 	var found []storekit.JoinStep
-	err := s.read(ctx, operation, func(ctx context.Context, t *txn) (err error) {
+	err := j.s.read(ctx, operation, func(ctx context.Context, t *txn) (err error) {
 		join, err := t.join(ctx, id.String())
 		if err != nil {
 			return err
@@ -435,13 +370,10 @@ func (s *Store) ListSteps(ctx context.Context, id outmill.JoinID, after outmill.
 		}
 		found, err = list(ctx, t, func(rows *sql.Rows, step *storekit.JoinStep) error {
 			return rows.Scan(&step.ID, &step.Status)
-		}, sqlListSteps, id.String(), after.String(), cmp.Or(limit, storekit.DefaultJoinLimit))
+		}, sqlListSteps, id.String(), after.String(), limit)
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return found, nil
+	return found, err
 }
 
 // DeleteJoins deletes joins that ended long ago. See storekit.Joins.

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 const defaultListLimit = 100
@@ -31,11 +32,11 @@ CROSS JOIN {p:records} AS r ON r.id = j.wanted`
 func (s *Store) List(ctx context.Context, query outmill.ListQuery) ([]*outmill.Record, error) {
 	const operation = "list"
 	if query.Limit < 0 {
-		return nil, s.explain(ctx, operation, invalid("ListQuery.Limit is %d: want 0 (100) or more", query.Limit))
+		return nil, s.explain(ctx, operation, storekit.InvalidConfig("ListQuery.Limit is %d: want 0 (100) or more", query.Limit))
 	}
 	if query.Status != "" {
 		if _, err := outmill.ParseStatus(string(query.Status)); err != nil {
-			return nil, s.explain(ctx, operation, invalid("ListQuery.Status: %w", err))
+			return nil, s.explain(ctx, operation, storekit.InvalidConfig("ListQuery.Status: %w", err))
 		}
 	}
 	query.Limit = cmp.Or(query.Limit, defaultListLimit)

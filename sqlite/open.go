@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/outmill/outmill/storekit"
 )
 
 const (
@@ -103,7 +105,7 @@ func parseSource(database string) (source, error) {
 		return parseURL(database, rest)
 	}
 	if database == "" {
-		return source{}, invalid("sqlite.Open: the path is empty: want a file, or \":memory:\"")
+		return source{}, storekit.InvalidConfig("sqlite.Open: the path is empty: want a file, or \":memory:\"")
 	}
 	return source{path: database}, nil
 }
@@ -113,13 +115,13 @@ func parseURL(database, rest string) (source, error) {
 	escaped, query, _ := strings.Cut(rest, "?")
 	file, err := url.PathUnescape(escaped)
 	if err != nil {
-		return source{}, invalid("sqlite.Open: %q: %w", database, err)
+		return source{}, storekit.InvalidConfig("sqlite.Open: %q: %w", database, err)
 	}
 	if _, err := url.ParseQuery(query); err != nil {
-		return source{}, invalid("sqlite.Open: %q: %w", database, err)
+		return source{}, storekit.InvalidConfig("sqlite.Open: %q: %w", database, err)
 	}
 	if file == "" {
-		return source{}, invalid("sqlite.Open: %q names no file: want sqlite:orders.db, sqlite:///var/lib/orders.db or sqlite::memory:", database)
+		return source{}, storekit.InvalidConfig("sqlite.Open: %q names no file: want sqlite:orders.db, sqlite:///var/lib/orders.db or sqlite::memory:", database)
 	}
 	return source{path: file, query: query}, nil
 }

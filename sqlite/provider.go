@@ -1,14 +1,11 @@
 package sqlite
 
 import (
-	"context"
 	"errors"
 	"net/url"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
@@ -25,13 +22,7 @@ func init() {
 		Schemes: []string{"sqlite", "file"},
 		// An embedded store is the last resort: see outmill.Provider.
 		Priority: -10,
-		Open: func(ctx context.Context, url string, logger watermill.LoggerAdapter) (outmill.Store, error) {
-			database, config, err := configOf(url)
-			if err != nil {
-				return nil, err
-			}
-			return Open(ctx, database, config, logger)
-		},
+		Open:     storekit.OpenURL(configOf, Open),
 	})
 }
 
@@ -45,7 +36,7 @@ func configOf(database string) (string, Config, error) {
 		name, escaped, _ := strings.Cut(parameter, "=")
 		value, err := url.QueryUnescape(escaped)
 		if err != nil {
-			return "", Config{}, invalid("parameter %s: %w", name, err)
+			return "", Config{}, storekit.InvalidConfig("parameter %s: %w", name, err)
 		}
 		switch name {
 		case "name":
@@ -64,7 +55,7 @@ func configOf(database string) (string, Config, error) {
 			config.BusyTimeout, err = duration(name, value)
 		case "ensure_schema":
 			if config.EnsureSchema, err = strconv.ParseBool(value); err != nil {
-				err = invalid("parameter %s is %q: want true or false", name, value)
+				err = storekit.InvalidConfig("parameter %s is %q: want true or false", name, value)
 			}
 		case "":
 		default:
@@ -81,7 +72,7 @@ func configOf(database string) (string, Config, error) {
 func duration(name, value string) (time.Duration, error) {
 	d, err := time.ParseDuration(value)
 	if err != nil {
-		return 0, invalid("parameter %s is %q: want a duration such as 24h", name, value)
+		return 0, storekit.InvalidConfig("parameter %s is %q: want a duration such as 24h", name, value)
 	}
 	return d, nil
 }

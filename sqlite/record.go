@@ -11,15 +11,6 @@ import (
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
-// Stages that this code decides about; the schema has them all. Statements spell them out as
-// literals, because only so does SQLite use an index on a part of the table.
-const (
-	stageLine    = 0
-	stageHeld    = 1
-	stageDelayed = 3
-	stageLeased  = 4
-)
-
 // recordColumns are what scanRecord reads, in its order.
 const recordColumns = `seq, id, grp, topic, key, status, available_at, due_at, next_at, created_at, expires_at,
 	attempts, claims, expiries, owner, processed_at, processed_by, message_id, correlation_id, causation_id,

@@ -149,16 +149,7 @@ func number(ctx context.Context, h sqlkit.Handle, query string, args ...any) (n 
 	return n, errors.Join(err, rows.Err())
 }
 
+// versionError returns what is wrong with a schema of the version.
 func versionError(version int) error {
-	const remedy = "call store.Ensure(ctx), or run: go run github.com/outmill/outmill/cmd/outmill schema -ensure <url>"
-	switch {
-	case version == schemaVersion:
-		return nil
-	case version == 0:
-		return fmt.Errorf("%w: %s", outmill.ErrSchemaMissing, remedy)
-	case version < schemaVersion:
-		return fmt.Errorf("%w (it has version %d, this program wants %d): %s", outmill.ErrSchemaOutdated, version, schemaVersion, remedy)
-	default:
-		return fmt.Errorf("%w (it has version %d, this program knows %d): update Outmill", outmill.ErrSchemaNewer, version, schemaVersion)
-	}
+	return storekit.SchemaVersion{Version: version, Compatible: version}.Check(schemaVersion)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 // standing picks the leases that stand: ?1 is an object of id to [claim, …],
@@ -157,7 +158,7 @@ func (s *Store) Ack(ctx context.Context, by string, leases []outmill.Lease) erro
 // Abandon makes the records due again after their delay. See outmill.Queue.
 func (s *Store) Abandon(ctx context.Context, settlements []outmill.Settlement) error {
 	return s.giveBack(ctx, "abandon", sqlAbandon, storekit.ForAbandon(settlements), func(z outmill.Settlement) []any {
-		return []any{ceilMicros(z.Delay), z.Err}
+		return []any{sqlkit.CeilMicros(z.Delay), z.Err}
 	})
 }
 
@@ -165,7 +166,7 @@ func (s *Store) Abandon(ctx context.Context, settlements []outmill.Settlement) e
 // outmill.Queue.
 func (s *Store) Snooze(ctx context.Context, settlements []outmill.Settlement) error {
 	return s.giveBack(ctx, "snooze", sqlSnooze, storekit.ForSnooze(settlements), func(z outmill.Settlement) []any {
-		return []any{ceilMicros(z.Delay)}
+		return []any{sqlkit.CeilMicros(z.Delay)}
 	})
 }
 
@@ -206,7 +207,7 @@ func (t *txn) hurryOf(ctx context.Context, of settlement) error {
 func (s *Store) Extend(ctx context.Context, lease time.Duration, leases []outmill.Lease) ([]outmill.Lease, error) {
 	const operation = "extend"
 	if lease <= 0 {
-		return nil, s.explain(ctx, operation, invalid("Extend: lease is %s: want more than 0", lease))
+		return nil, s.explain(ctx, operation, storekit.InvalidConfig("Extend: lease is %s: want more than 0", lease))
 	}
 	extended := map[string][]outmill.Lease{}
 	err := s.settle(ctx, operation, storekit.Bare(leases), nil, func(ctx context.Context, t *txn, of settlement) (err error) {

@@ -18,8 +18,9 @@ var (
 )
 
 // Store is an outbox in one SQLite database. All methods may be called
-// concurrently.
+// concurrently. It keeps storekit.Joins, whose calls it has too.
 type Store struct {
+	joinEngine
 	db     *sql.DB
 	ownsDB bool
 	config Config
@@ -55,7 +56,7 @@ func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Store, err
 		return nil, err
 	}
 	config.setDefaults()
-	return &Store{
+	s := &Store{
 		db:     db,
 		config: config,
 		logger: storekit.NewLog(logger, config.Name, config.AppendLogLevel),
@@ -64,7 +65,9 @@ func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Store, err
 		waker:  newWaker(),
 
 		preparing: make(chan struct{}, 1),
-	}, nil
+	}
+	s.joinEngine = storekit.NewJoinEngine(joining{s}, config.MaxPayload)
+	return s, nil
 }
 
 // DB returns the handle of the database, for the user's own tables. It stays

@@ -79,7 +79,7 @@ func (e *callerError) Error() string { return e.err.Error() }
 
 func (s *Store) inTx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
 	if fn == nil {
-		return invalid("InTx: fn is nil")
+		return storekit.InvalidConfig("InTx: fn is nil")
 	}
 	if err := s.ready(ctx); err != nil {
 		return err

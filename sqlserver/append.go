@@ -8,6 +8,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 // Append writes all the records or none. See outmill.Writer.
@@ -35,14 +36,7 @@ func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
 	if err != nil {
 		return err
 	}
-	a.Report()
-	s.logger.Appended(tx != nil, records...)
-	topics := storekit.TopicsOf(records)
-	if tx != nil {
-		storekit.NoteTopics(ctx, s, topics)
-		return nil
-	}
-	s.notifier.Notify(topics...)
+	a.Finish(ctx, s, tx != nil, s.logger, &s.notifier)
 	return nil
 }
 
@@ -91,7 +85,7 @@ func (a *appending) writeUnchecked(ctx context.Context, on querier) error {
 			return err
 		}
 		// Nothing was written: the groups have changed.
-		a.s.routes.CompareAndSwap(table, nil)
+		a.s.routes.Forget(table)
 	}
 	return errRoutesChanged
 }
@@ -190,7 +184,7 @@ func (a *appending) row(i int) newRow {
 func when(at time.Time, after time.Duration) (text sql.NullString, micros sql.NullInt64) {
 	switch {
 	case after > 0:
-		micros = sql.NullInt64{Int64: ceilMicros(after), Valid: true}
+		micros = sql.NullInt64{Int64: sqlkit.CeilMicros(after), Valid: true}
 	case !at.IsZero():
 		text = some(at.UTC().Format(textOfTime))
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 // maxAtOnce is how many records one statement changes at most. SQL Server takes a
@@ -25,50 +26,23 @@ func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill
 		return nil, s.explain(ctx, operation, err)
 	}
 	req.Group = storekit.GroupOf(req.Group)
-	busy := s.busy.Topics(req.Group, req.Topics)
-	for {
-		topics := busy
-		if topics == nil {
-			var err error
-			if topics, err = s.dueTopics(ctx, req); err != nil || len(topics) == 0 {
-				return nil, err
-			}
-		}
+	var records []*outmill.Record
+	err := storekit.ServeDue(&s.turns, &s.busy, req, func() ([]string, error) { return s.dueTopics(ctx, req) }, func(topics []string) (int, bool, error) {
 		c := &claim{s: s, req: req}
-		err := c.serveAll(ctx, s.turns.Order(req.Group, req.Topics, slices.Clone(topics)))
-		if len(c.records) > 0 {
-			if busy == nil {
-				s.busy.Note(req.Group, req.Topics, topics)
-			}
-			s.logger.Claimed(req, len(c.records))
-			return c.records, err
-		}
-		if err != nil || busy == nil && !c.again {
-			return nil, err
-		}
-		busy = nil
-	}
+		err := c.serveAll(ctx, topics)
+		records = c.records
+		return len(records), c.again, err
+	})
+	s.logger.Claimed(req, len(records))
+	return records, err
 }
 
 // dueTopics returns the selected topics of which there may be something to
 // claim. Records of theirs that wait for a group are given to one.
 func (s *Store) dueTopics(ctx context.Context, req outmill.ClaimRequest) ([]string, error) {
-	for {
-		due, unrouted, err := s.lookForTopics(ctx, req)
-		if err != nil || len(unrouted) == 0 {
-			return due, err
-		}
-		for i, topic := range unrouted {
-			unrouted[i] = outmill.Exact(topic)
-		}
-		adopted, err := s.adoptAll(ctx, "claim", outmill.Topics{Include: unrouted})
-		if err != nil {
-			return nil, err
-		}
-		if adopted == 0 {
-			return due, nil
-		}
-	}
+	return storekit.DueTopics(
+		func() (due, unrouted []string, err error) { return s.lookForTopics(ctx, req) },
+		func(topics outmill.Topics) (int, error) { return s.adoptAll(ctx, "claim", topics) })
 }
 
 // manyTopics is how many names a claim looks for one by one. With more of them it
@@ -183,7 +157,7 @@ func (c *claim) takeShare(ctx context.Context, topics []string, share int) (take
 		template: "[dbo].[Outbox_Claim]",
 		args: []any{
 			named("Owner", c.req.Owner.String()), named("Group", c.req.Group), set(c.s, "Topics", "Name", c.s.names(topics)), named("Share", share),
-			named("Room", min(c.room(), maxAtOnce)), named("Bytes", int64(bytes)), named("First", len(c.records) == 0), named("Lease", ceilMicros(c.req.Lease)),
+			named("Room", min(c.room(), maxAtOnce)), named("Bytes", int64(bytes)), named("First", len(c.records) == 0), named("Lease", sqlkit.CeilMicros(c.req.Lease)),
 		},
 		reset: func() { found = nil },
 		sets:  []reader{collect(&found)},
@@ -196,7 +170,7 @@ func (c *claim) takeShare(ctx context.Context, topics []string, share int) (take
 		taken.of[p.record.Topic]++
 	}
 	all := len(found)
-	found = slices.DeleteFunc(found, func(p placed) bool { return p.stage == stageExpired })
+	found = slices.DeleteFunc(found, func(p placed) bool { return p.stage == storekit.StageExpired })
 	taken.records, taken.expired = len(found), all-len(found)
 	c.add(found, topics)
 	return taken, nil

@@ -9,6 +9,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 // Claims in order of one topic are serialised by the lock of its line, so that
@@ -124,7 +125,7 @@ func (c *claim) inOrder(ctx context.Context, topic string, want int, byTopic boo
 	c.over = c.over || done.Over
 	slices.SortFunc(done.leased, func(a, b placed) int { return cmp.Compare(a.seq, b.seq) })
 	for _, p := range done.leased {
-		if p.stage == stageLeased {
+		if p.stage == storekit.StageLeased {
 			c.records = append(c.records, p.record)
 			c.bytes += p.record.Size()
 		}
@@ -267,7 +268,7 @@ func (l *line) settle(ctx context.Context) error {
 	}
 	err := l.c.s.do(ctx, l.tx, call{
 		template: "[dbo].[Outbox_LineSettle]",
-		args: l.args(named("Lease", ceilMicros(l.c.req.Lease)), set(l.c.s, "Records", "Decision", decisions), set(l.c.s, "Notes", "Note", notes),
+		args: l.args(named("Lease", sqlkit.CeilMicros(l.c.req.Lease)), set(l.c.s, "Records", "Decision", decisions), set(l.c.s, "Notes", "Note", notes),
 			set(l.c.s, "Reopen", "Name", l.c.s.names(l.Reopen)), named("Parked", parkedError)),
 		sets: []reader{collect(&l.leased), joinIDs(&l.counted)},
 	})

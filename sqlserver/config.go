@@ -3,13 +3,10 @@ package sqlserver
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"regexp"
 	"time"
 
-	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
@@ -86,24 +83,13 @@ func (c *Config) setDefaults() {
 // Validate reports every setting that makes no sense, each as an
 // outmill.ErrInvalidConfig. Unset fields are fine.
 func (c Config) Validate() error {
-	var errs []error
-	refuse := func(bad bool, format string, args ...any) {
-		if bad {
-			errs = append(errs, invalid("sqlserver.Config."+format, args...))
-		}
-	}
-	refuse(!namePattern.MatchString(c.Schema), "Schema is %q: want a letter or _, then letters, digits and _, at most 100", c.Schema)
-	refuse(!namePattern.MatchString(c.Table), "Table is %q: want a letter or _, then letters, digits and _, at most 100", c.Table)
-	if err := storekit.CheckAppendLogLevel(c.AppendLogLevel); err != nil {
-		refuse(true, "%w", err)
-	}
-	refuse(c.Retain < 0, "Retain is %s: want 0 or more", c.Retain)
-	refuse(c.RetainJoins < 0, "RetainJoins is %s: want 0 (24 h) or more", c.RetainJoins)
-	refuse(c.DedupWindow < 0, "DedupWindow is %s: want 0 (24 h) or more", c.DedupWindow)
-	refuse(c.MaxPayload < 0 || c.MaxPayload > MostMaxPayload, "MaxPayload is %d: want 0 (256 MiB) to %d", c.MaxPayload, MostMaxPayload)
-	return errors.Join(errs...)
-}
-
-func invalid(format string, args ...any) error {
-	return fmt.Errorf("%w: "+format, append([]any{outmill.ErrInvalidConfig}, args...)...)
+	check := storekit.CheckConfig("sqlserver.Config")
+	check.Refuse(!namePattern.MatchString(c.Schema), "Schema is %q: want a letter or _, then letters, digits and _, at most 100", c.Schema)
+	check.Refuse(!namePattern.MatchString(c.Table), "Table is %q: want a letter or _, then letters, digits and _, at most 100", c.Table)
+	check.AppendLogLevel(c.AppendLogLevel)
+	check.Duration("Retain", c.Retain, "")
+	check.Duration("RetainJoins", c.RetainJoins, "24 h")
+	check.Duration("DedupWindow", c.DedupWindow, "24 h")
+	check.MaxPayload(c.MaxPayload, MostMaxPayload, "256 MiB")
+	return check.Err()
 }

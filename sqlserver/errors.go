@@ -10,6 +10,7 @@ import (
 	mssql "github.com/microsoft/go-mssqldb"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
@@ -56,7 +57,7 @@ func (s *Store) explain(ctx context.Context, operation string, err error) error 
 	switch number(err) {
 	case errNoObject, errNoProcedure, errNoType:
 		if !errors.Is(err, outmill.ErrSchemaMissing) {
-			err = fmt.Errorf("%w (%w)", schemaError(state{}), err)
+			err = fmt.Errorf("%w (%w)", schemaError(storekit.SchemaVersion{}), err)
 		}
 	case errNoTransaction:
 		err = fmt.Errorf("%w: it has not begun, or has ended: %w", outmill.ErrInvalidTx, err)

@@ -7,10 +7,12 @@ import (
 	hexadecimal "encoding/hex"
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 const (
@@ -69,11 +71,11 @@ var errRoutesChanged = errors.New("other processes changed the registered groups
 // loadRoutes reads the registrations, and keeps them where they are newer than
 // those known.
 func (s *Store) loadRoutes(ctx context.Context, on querier) (*storekit.RoutingTable, error) {
-	var found state
+	var found storekit.SchemaVersion
 	var babelfish bool
 	table := &storekit.RoutingTable{}
 	err := s.do(ctx, on, call{template: sqlGeneration + ";\n" + sqlGroups, sets: []reader{
-		numbers(&found.version, &found.compatible, &table.Generation, &babelfish), registrations(table),
+		numbers(&found.Version, &found.Compatible, &table.Generation, &babelfish), registrations(table),
 	}})
 	if err != nil {
 		return nil, err
@@ -82,11 +84,7 @@ func (s *Store) loadRoutes(ctx context.Context, on querier) (*storekit.RoutingTa
 	if err := schemaError(found); err != nil {
 		return nil, err
 	}
-	for known := s.routes.Load(); known == nil || known.Generation < table.Generation; known = s.routes.Load() {
-		if s.routes.CompareAndSwap(known, table) {
-			break
-		}
-	}
+	s.routes.Keep(table)
 	return table, nil
 }
 
@@ -131,7 +129,7 @@ func (s *Store) RegisterGroup(ctx context.Context, regs ...outmill.Registration)
 
 func (s *Store) register(ctx context.Context, operation string, reg outmill.Registration) error {
 	include, exclude := lists(reg.Topics)
-	who := []any{named("group", reg.Group), named("selection", digest(reg.Topics)), named("ttl", ceilMicros(reg.TTL))}
+	who := []any{named("group", reg.Group), named("selection", digest(reg.Topics)), named("ttl", sqlkit.CeilMicros(reg.TTL))}
 	var seen int
 	err := s.run(ctx, operation, call{template: sqlSeeGroup, args: who, sets: []reader{numbers(&seen)}})
 	if err == nil && seen == 0 {
@@ -155,7 +153,7 @@ func (s *Store) register(ctx context.Context, operation string, reg outmill.Regi
 
 // lists are the topics' lists as the table has them.
 func lists(topics outmill.Topics) (include, exclude string) {
-	return jsonOf(orEmpty(topics.Include)), jsonOf(orEmpty(topics.Exclude))
+	return jsonOf(storekit.OrEmpty(topics.Include)), jsonOf(storekit.OrEmpty(topics.Exclude))
 }
 
 // digest names a selection.
@@ -163,13 +161,6 @@ func digest(topics outmill.Topics) string {
 	include, exclude := lists(topics)
 	sum := sha256.Sum256([]byte(include + exclude))
 	return hexadecimal.EncodeToString(sum[:])
-}
-
-func orEmpty(list []string) []string {
-	if list == nil {
-		return []string{}
-	}
-	return list
 }
 
 // adoptAll gives the records of the topics that wait for a group to the first
@@ -209,13 +200,7 @@ func (s *Store) unrouted(ctx context.Context, operation string, topics outmill.T
 	if err != nil {
 		return nil, err
 	}
-	first := map[string]storekit.StoredRegistration{}
-	for _, topic := range unrouted {
-		if r, found := table.First(topic); found && topics.Match(topic) {
-			first[topic] = r
-		}
-	}
-	return first, nil
+	return table.FirstOf(slices.DeleteFunc(unrouted, func(topic string) bool { return !topics.Match(topic) })), nil
 }
 
 // adopt gives the topic's records to the registration's group until there are no

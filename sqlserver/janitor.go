@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 const (
@@ -55,7 +56,7 @@ func (s *Store) DeleteDedupKeys(ctx context.Context, limit int) (int, error) {
 // statement should change. What another transaction is at is passed over.
 func (s *Store) tidy(ctx context.Context, operation, template, name string, limit int, more ...any) (int, error) {
 	if limit < 1 {
-		return 0, s.explain(ctx, operation, invalid("limit is %d: want 1 or more", limit))
+		return 0, s.explain(ctx, operation, storekit.InvalidConfig("limit is %d: want 1 or more", limit))
 	}
 	all := 0
 	for all < limit {

@@ -1,7 +1,6 @@
 package sqlserver
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -184,47 +183,34 @@ func joinsCall(template string, into *[]*storekit.JoinState, ids ...outmill.Join
 	}
 }
 
-// StartJoin begins a join. See storekit.Joins.
-func (s *Store) StartJoin(ctx context.Context, join *storekit.Join) error {
-	const operation = "start join"
-	tx, err := s.txOf(ctx)
-	if err == nil {
-		err = join.Validate()
-	}
+// StartJoin writes a join.
+func (j joining) StartJoin(ctx context.Context, operation string, join *storekit.Join) error {
+	tx, err := j.s.txOf(ctx)
 	if err != nil {
-		return s.explain(ctx, operation, err)
+		return j.s.explain(ctx, operation, err)
 	}
-	id := join.ID
-	if id.IsZero() {
-		id = outmill.NewJoinID()
-	}
-	start, started, err := startCall(id, join)
+	start, started, err := startCall(join)
 	if err != nil {
-		return s.explain(ctx, operation, err)
+		return j.s.explain(ctx, operation, err)
 	}
 	work := func(ctx context.Context, on querier) error {
-		err := s.do(ctx, on, start)
+		err := j.s.do(ctx, on, start)
 		// Of two that start it at once, the key stops one.
 		if err != nil && number(err) != errDuplicate {
 			return err
 		}
 		if err != nil || *started == 0 {
-			return fmt.Errorf("%w: %s", storekit.ErrJoinExists, id)
+			return fmt.Errorf("%w: %s", storekit.ErrJoinExists, join.ID)
 		}
 		return nil
 	}
 	if tx != nil {
-		err = s.within(ctx, operation, tx, work)
-	} else {
-		err = s.try(ctx, operation, func(ctx context.Context) error { return work(ctx, s.db) })
+		return j.s.within(ctx, operation, tx, work)
 	}
-	if err == nil {
-		join.ID = id
-	}
-	return err
+	return j.s.try(ctx, operation, func(ctx context.Context) error { return work(ctx, j.s.db) })
 }
 
-func startCall(id outmill.JoinID, join *storekit.Join) (c call, started *int, err error) {
+func startCall(join *storekit.Join) (c call, started *int, err error) {
 	var metadata sql.NullString
 	if len(join.Metadata) > 0 {
 		text, err := json.Marshal(join.Metadata)
@@ -236,21 +222,22 @@ func startCall(id outmill.JoinID, join *storekit.Join) (c call, started *int, er
 	started = new(int)
 	deadline, after := when(join.Deadline, join.Timeout)
 	return call{template: sqlStartJoin, args: []any{
-		named("join", id.String()), named("bytes", hex(id)), named("grouping", some(join.GroupingKey)), named("policy", string(cmp.Or(join.Policy, storekit.JoinAll))),
+		named("join", join.ID.String()), named("bytes", hex(join.ID)), named("grouping", some(join.GroupingKey)), named("policy", string(join.Policy)),
 		named("quorum", join.Quorum), named("expected", sql.NullInt64{Int64: int64(join.ExpectedSteps), Valid: !join.Unsealed}),
 		named("after", after), named("at", deadline), named("complete", join.CompleteAtDeadline), named("metadata", metadata),
 	}, sets: []reader{numbers(started)}}, started, nil
 }
 
-// joining is the store as the joins' engine needs it.
+// joinEngine gives the store the calls of storekit.Joins that are alike in all stores.
+type joinEngine = storekit.JoinEngine
+
+// joining is the store as the engine of joins needs it.
 type joining struct{ s *Store }
 
-func (s *Store) joins() storekit.JoinEngine {
-	return storekit.JoinEngine{Store: joining{s}, MaxPayload: s.config.MaxPayload}
-}
-
 // hurry makes due what waits for those of the joins that are decided.
-func (s *Store) hurry(ctx context.Context, ids []outmill.JoinID) { s.joins().Hurry(ctx, ids, s.logger) }
+func (s *Store) hurry(ctx context.Context, ids []outmill.JoinID) {
+	storekit.HurryJoins(ctx, joining{s}, ids, s.logger)
+}
 
 // Explain names the operation of an error.
 func (j joining) Explain(ctx context.Context, operation string, err error) error {
@@ -465,86 +452,56 @@ func (t *joinTx) count(ctx context.Context, id outmill.JoinID, counts storekit.S
 
 // ReportCompleted settles a step. See storekit.Joins.
 func (s *Store) ReportCompleted(ctx context.Context, join outmill.JoinID, step outmill.WorkItemID) error {
-	return s.report(ctx, "report completed", join, step, storekit.StepCompleted)
+	step, err := s.stepOf(ctx, "report completed", step)
+	if err != nil {
+		return err
+	}
+	return s.joinEngine.ReportCompleted(ctx, join, step)
 }
 
 // ReportFailed settles a step. See storekit.Joins.
 func (s *Store) ReportFailed(ctx context.Context, join outmill.JoinID, step outmill.WorkItemID) error {
-	return s.report(ctx, "report failed", join, step, storekit.StepFailed)
-}
-
-func (s *Store) report(ctx context.Context, operation string, id outmill.JoinID, of outmill.WorkItemID, as storekit.StepStatus) error {
-	var bytes []byte
-	var step outmill.WorkItemID
-	err := s.run(ctx, operation, call{template: sqlStepOfRecord, args: []any{named("of", hex(of))}, sets: []reader{numbers(&bytes)}})
-	if err == nil {
-		err = uuidFrom(bytes, (*[16]byte)(&step))
-	}
+	step, err := s.stepOf(ctx, "report failed", step)
 	if err != nil {
 		return err
 	}
-	return s.joins().Report(ctx, operation, id, step, as)
+	return s.joinEngine.ReportFailed(ctx, join, step)
 }
 
-// SealJoin says how many steps the join has. See storekit.Joins.
-func (s *Store) SealJoin(ctx context.Context, id outmill.JoinID, expected int) error {
-	return s.joins().SealJoin(ctx, id, expected)
-}
-
-// FinishJoin ends the join if it is decided. See storekit.Joins.
-func (s *Store) FinishJoin(ctx context.Context, id outmill.JoinID, request storekit.FinishRequest) (storekit.FinishResult, error) {
-	return s.joins().FinishJoin(ctx, id, request)
-}
-
-// CancelJoin ends a pending join. See storekit.Joins.
-func (s *Store) CancelJoin(ctx context.Context, id outmill.JoinID, reason string) error {
-	return s.joins().CancelJoin(ctx, id, reason)
-}
-
-// GetJoin returns a join. See storekit.Joins.
-func (s *Store) GetJoin(ctx context.Context, id outmill.JoinID) (*storekit.Join, error) {
-	return s.joins().GetJoin(ctx, id)
-}
-
-// ListJoins returns joins in the order of their ids. See storekit.Joins.
-func (s *Store) ListJoins(ctx context.Context, query storekit.JoinQuery) ([]*storekit.Join, error) {
-	const operation = "list joins"
-	if err := query.Validate(); err != nil {
-		return nil, s.explain(ctx, operation, err)
+// stepOf returns the step that the message is.
+func (s *Store) stepOf(ctx context.Context, operation string, message outmill.WorkItemID) (step outmill.WorkItemID, err error) {
+	var bytes []byte
+	err = s.run(ctx, operation, call{template: sqlStepOfRecord, args: []any{named("of", hex(message))}, sets: []reader{numbers(&bytes)}})
+	if err == nil {
+		err = uuidFrom(bytes, (*[16]byte)(&step))
 	}
+	return step, err
+}
+
+// ListJoins reads joins of each status.
+func (j joining) ListJoins(ctx context.Context, operation string, query storekit.JoinQuery) ([]*storekit.JoinState, error) {
 	template, args := sqlListJoins, []any{
-		named("limit", cmp.Or(query.Limit, storekit.DefaultJoinLimit)), named("after", hex(query.After)),
+		named("limit", query.Limit), named("after", hex(query.After)),
 		named("any", query.Status == ""), named("status", numberOf(joinStatuses, query.Status)),
 	}
 	if query.GroupingKey != "" {
 		template, args = sqlListGroup, append(args, named("grouping", query.GroupingKey))
 	}
 	var found []*storekit.JoinState
-	err := s.run(ctx, operation, call{
+	err := j.s.run(ctx, operation, call{
 		template: template, args: args, looks: true, reset: func() { found = nil }, sets: []reader{addJoin(&found)},
 	})
-	if err != nil {
-		return nil, err
-	}
-	joins := make([]*storekit.Join, len(found))
-	for i := range found {
-		joins[i] = &found[i].Join
-	}
-	return joins, nil
+	return found, err
 }
 
-// ListSteps returns steps of a join. See storekit.Joins.
-func (s *Store) ListSteps(ctx context.Context, id outmill.JoinID, after outmill.WorkItemID, limit int) ([]storekit.JoinStep, error) {
-	const operation = "list steps"
-	if limit < 0 {
-		return nil, s.explain(ctx, operation, invalid("ListSteps: limit is %d: want 0 (100) or more", limit))
-	}
-	if _, err := s.GetJoin(ctx, id); err != nil {
+// ListSteps reads steps of a join.
+func (j joining) ListSteps(ctx context.Context, operation string, id outmill.JoinID, after outmill.WorkItemID, limit int) ([]storekit.JoinStep, error) {
+	if _, err := j.s.GetJoin(ctx, id); err != nil {
 		return nil, err
 	}
 	var found []storekit.JoinStep
-	err := s.run(ctx, operation, call{
-		template: sqlListSteps, args: []any{named("limit", cmp.Or(limit, storekit.DefaultJoinLimit)), named("join", hex(id)), named("after", hex(after))},
+	err := j.s.run(ctx, operation, call{
+		template: sqlListSteps, args: []any{named("limit", limit), named("join", hex(id)), named("after", hex(after))},
 		looks: true, reset: func() { found = nil },
 		sets: []reader{func(scan func(...any) error) error {
 			var bytes []byte
@@ -566,7 +523,7 @@ func (s *Store) ListSteps(ctx context.Context, id outmill.JoinID, after outmill.
 func (s *Store) DeleteJoins(ctx context.Context, limit int) (int, error) {
 	const operation = "delete joins"
 	if limit < 1 {
-		return 0, s.explain(ctx, operation, invalid("limit is %d: want 1 or more", limit))
+		return 0, s.explain(ctx, operation, storekit.InvalidConfig("limit is %d: want 1 or more", limit))
 	}
 	all := 0
 	for all < limit {

@@ -9,6 +9,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	mssql "github.com/microsoft/go-mssqldb"
 	"github.com/microsoft/go-mssqldb/msdsn"
+
+	"github.com/outmill/outmill/storekit"
 )
 
 // Open opens a pool of connections, makes a store on it, and closes it with
@@ -26,7 +28,7 @@ func Open(ctx context.Context, database string, config Config, logger watermill.
 	}
 	parsed, err := msdsn.Parse(database)
 	if err != nil {
-		return nil, invalid("sqlserver.Open: %w", err)
+		return nil, storekit.InvalidConfig("sqlserver.Open: %w", err)
 	}
 	if config.Name == "" && parsed.Database != "" {
 		config.Name = "sqlserver:" + parsed.Database

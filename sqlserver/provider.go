@@ -1,10 +1,6 @@
 package sqlserver
 
 import (
-	"context"
-
-	"github.com/ThreeDotsLabs/watermill"
-
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
 )
@@ -19,13 +15,7 @@ func init() {
 		Name:     "sqlserver",
 		Schemes:  []string{"sqlserver"},
 		Priority: 10,
-		Open: func(ctx context.Context, url string, logger watermill.LoggerAdapter) (outmill.Store, error) {
-			database, config, err := configOf(url)
-			if err != nil {
-				return nil, err
-			}
-			return Open(ctx, database, config, logger)
-		},
+		Open:     storekit.OpenURL(configOf, Open),
 	})
 }
 

@@ -10,14 +10,6 @@ import (
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
-// Stages that this code decides about; the schema has them all.
-const (
-	stageLeased    = 4
-	stageExpired   = 5
-	stageProcessed = 6
-	stageDead      = 7
-)
-
 // recordColumns are what scanRecord reads, in its order. The procedures that
 // return records spell them out too.
 const recordColumns = `o.Seq, o.IdBytes, o.GroupName, o.Topic, o.[Key], o.Stage, o.AvailableAt, o.DueTimeUtc, o.NextAttemptAt, o.CreatedAt, o.ExpiresAt, o.RetryCount, o.Claims, o.Expiries,
@@ -78,7 +70,7 @@ func (r *recordRow) placed() (placed, error) {
 		return placed{}, fmt.Errorf("record %s: %w", rec.ID, err)
 	}
 	rec.Group = r.group.String
-	rec.Status = statusOf(r.stage)
+	rec.Status = storekit.StatusOf(r.stage)
 	rec.DueAt, rec.CreatedAt, rec.ExpiresAt, rec.ProcessedAt = rec.DueAt.UTC(), rec.CreatedAt.UTC(), utc(r.expires), utc(r.processed)
 	if rec.Payload == nil {
 		rec.Payload = []byte{}
@@ -89,7 +81,7 @@ func (r *recordRow) placed() (placed, error) {
 		}
 	}
 	switch {
-	case r.stage == stageLeased:
+	case r.stage == storekit.StageLeased:
 		rec.LeaseUntil = utc(r.available)
 	case rec.Status == outmill.StatusPending && !r.blocked:
 		rec.NextAttemptAt = r.next.UTC()
@@ -111,18 +103,6 @@ func uuidFrom(bytes []byte, into *[16]byte) error {
 		return fmt.Errorf("an id has %d bytes: want 16", len(bytes))
 	}
 	return nil
-}
-
-func statusOf(stage int) outmill.Status {
-	switch stage {
-	case stageLeased:
-		return outmill.StatusLeased
-	case stageProcessed:
-		return outmill.StatusProcessed
-	case stageDead:
-		return outmill.StatusDead
-	}
-	return outmill.StatusPending
 }
 
 func utc(t sql.NullTime) time.Time {
@@ -147,15 +127,6 @@ func recordsOf(found []placed) []*outmill.Record {
 		records[i] = f.record
 	}
 	return records
-}
-
-// ceilMicros rounds up, so that nothing is due or over too early.
-func ceilMicros(d time.Duration) int64 {
-	whole := d.Microseconds()
-	if d > time.Duration(whole)*time.Microsecond {
-		whole++
-	}
-	return whole
 }
 
 // textOfTime is a layout of times in UTC that CONVERT reads with style 126.

@@ -86,7 +86,7 @@ func (s *Store) seeWorker(ctx context.Context, operation string, reg outmill.Reg
 func (s *Store) ExpireRegistrations(ctx context.Context, limit int) (registrations, records int, err error) {
 	const operation = "expire registrations"
 	if limit < 1 {
-		return 0, 0, s.explain(ctx, operation, invalid("limit is %d: want 1 or more", limit))
+		return 0, 0, s.explain(ctx, operation, storekit.InvalidConfig("limit is %d: want 1 or more", limit))
 	}
 	return storekit.RegistrationExpiry{
 		End: func(ctx context.Context, limit int) (int, error) { return s.endRegistrations(ctx, operation, limit) },

@@ -50,21 +50,8 @@ IF @rc < 0 THROW 50901, N'outmill: somebody else is at the schema; the call may 
 )
 
 // compatible tells, for each version that older programs cannot work with,
-// that it is so: the oldest version that can. See compatibleWith.
+// that it is so: the oldest version that can. See storekit.CompatibleWith.
 var compatible = map[int]int{1: 1}
-
-// compatibleWith is the oldest version whose programs may work with a schema
-// of the version.
-func compatibleWith(version int) int {
-	for v := version; ; v-- {
-		if oldest, ok := compatible[v]; ok || v <= 1 {
-			return max(oldest, 1)
-		}
-	}
-}
-
-// state is what a schema says of itself; zero where there is none.
-type state struct{ version, compatible int }
 
 // Ensure creates the tables, types and procedures, or brings them up to date.
 // Each version is one transaction. See outmill.Schema.
@@ -88,7 +75,7 @@ func (s *Store) ensure(ctx context.Context, files fs.FS) error {
 	if err != nil {
 		return err
 	}
-	if found.version >= len(migrations) {
+	if found.Version >= len(migrations) {
 		return schemaError(found)
 	}
 	if err := s.checkDatabase(ctx); err != nil {
@@ -123,8 +110,8 @@ func (s *Store) migrate(ctx context.Context, m sqlkit.Migration) error {
 		if err != nil {
 			return err
 		}
-		if found.version >= m.Version {
-			if found.version > schemaVersion {
+		if found.Version >= m.Version {
+			if found.Version > schemaVersion {
 				return schemaError(found)
 			}
 			return nil
@@ -197,7 +184,7 @@ func (s *Store) migrations(files fs.FS) ([]sqlkit.Migration, error) {
 		if m.Statements, err = s.batches(files, path.Join("schema", dir.Name())); err != nil {
 			return nil, err
 		}
-		m.Statements = append(m.Statements, s.sql.expand(fmt.Sprintf(sqlSetVersion, m.Version, compatibleWith(m.Version))))
+		m.Statements = append(m.Statements, s.sql.expand(fmt.Sprintf(sqlSetVersion, m.Version, storekit.CompatibleWith(m.Version, compatible))))
 		migrations = append(migrations, m)
 	}
 	return migrations, nil
@@ -236,32 +223,27 @@ type rowQuerier interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-func (s *Store) stateOf(ctx context.Context, db rowQuerier) (state, error) {
+func (s *Store) stateOf(ctx context.Context, db rowQuerier) (storekit.SchemaVersion, error) {
 	var exists, babelfish, versioned bool
 	err := db.QueryRowContext(ctx, s.sql.expand(sqlHasMeta)).Scan(&exists, &babelfish, &versioned)
 	s.babelfish.Store(babelfish)
 	s.versioned.Store(versioned || babelfish)
 	if err != nil || !exists {
-		return state{}, err
+		return storekit.SchemaVersion{}, err
 	}
-	var found state
-	err = db.QueryRowContext(ctx, s.sql.expand(sqlVersions)).Scan(&found.version, &found.compatible)
+	var found storekit.SchemaVersion
+	err = db.QueryRowContext(ctx, s.sql.expand(sqlVersions)).Scan(&found.Version, &found.Compatible)
 	if errors.Is(err, sql.ErrNoRows) {
-		return state{}, nil
+		return storekit.SchemaVersion{}, nil
 	}
 	return found, err
 }
 
 // schemaError returns what is wrong with a schema for this program.
-func schemaError(found state) error {
-	const remedy = "call store.Ensure(ctx), or run: go run github.com/outmill/outmill/cmd/outmill schema -ensure <url>"
-	switch {
-	case found.version == 0:
-		return fmt.Errorf("%w, or the login has no rights on it (see Store.Grants): %s", outmill.ErrSchemaMissing, remedy)
-	case found.version < schemaVersion:
-		return fmt.Errorf("%w (it has version %d, this program wants %d): %s", outmill.ErrSchemaOutdated, found.version, schemaVersion, remedy)
-	case found.compatible > schemaVersion:
-		return fmt.Errorf("%w (it has version %d, and programs need version %d at least, this one has %d): update Outmill", outmill.ErrSchemaNewer, found.version, found.compatible, schemaVersion)
+func schemaError(found storekit.SchemaVersion) error {
+	err := found.Check(schemaVersion)
+	if errors.Is(err, outmill.ErrSchemaMissing) {
+		err = fmt.Errorf("%w (or the login has no rights on it: see Store.Grants)", err)
 	}
-	return nil
+	return err
 }

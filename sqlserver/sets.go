@@ -7,6 +7,7 @@ import (
 	mssql "github.com/microsoft/go-mssqldb"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 // The rows of the table types: their fields are the columns, in their order.
@@ -97,7 +98,7 @@ func (s *Store) leaseRows(items []outmill.Settlement) []leaseRow {
 	for i, item := range items {
 		rows[i] = leaseRow{
 			IDBytes: item.Lease.ID[:], Owner: item.Lease.Owner.String(), Claims: int64(item.Lease.Claim),
-			Number: ceilMicros(item.Delay), Error: s.text(item.Err),
+			Number: sqlkit.CeilMicros(item.Delay), Error: s.text(item.Err),
 		}
 		if item.Park {
 			rows[i].Number = 1

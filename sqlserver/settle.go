@@ -7,6 +7,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 // settle calls a procedure on the leases: in one round trip, and where they are
@@ -55,13 +56,13 @@ func (s *Store) Release(ctx context.Context, leases []outmill.Lease) error {
 func (s *Store) Extend(ctx context.Context, lease time.Duration, leases []outmill.Lease) ([]outmill.Lease, error) {
 	const operation = "extend"
 	if lease <= 0 {
-		return nil, s.explain(ctx, operation, invalid("Extend: lease is %s: want more than 0", lease))
+		return nil, s.explain(ctx, operation, storekit.InvalidConfig("Extend: lease is %s: want more than 0", lease))
 	}
 	var extended []outmill.Lease
 	var calls []call
 	for some := range slices.Chunk(s.leaseRows(storekit.Bare(leases)), maxAtOnce) {
 		calls = append(calls, call{
-			template: "[dbo].[Outbox_Extend]", args: []any{set(s, "Leases", "Lease", some), named("Micros", ceilMicros(lease))},
+			template: "[dbo].[Outbox_Extend]", args: []any{set(s, "Leases", "Lease", some), named("Micros", sqlkit.CeilMicros(lease))},
 			sets: []reader{func(scan func(...any) error) error {
 				var id []byte
 				var owner string

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 const defaultStatsLimit = 10_000
@@ -72,7 +73,7 @@ UNION ALL SELECT t.GroupName, t.Topic, ` + unrouted + ` FROM @line AS t WHERE t.
 func (s *Store) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, error) {
 	const operation = "stats"
 	if limit < 0 {
-		return nil, s.explain(ctx, operation, invalid("Stats: limit is %d: want 0 (10,000) or more", limit))
+		return nil, s.explain(ctx, operation, storekit.InvalidConfig("Stats: limit is %d: want 0 (10,000) or more", limit))
 	}
 	limit = cmp.Or(limit, defaultStatsLimit)
 	var found []outmill.TopicStats

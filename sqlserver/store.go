@@ -17,8 +17,9 @@ var (
 )
 
 // Store is an outbox in one SQL Server database. All methods may be called
-// concurrently.
+// concurrently. It keeps storekit.Joins, whose calls it has too.
 type Store struct {
+	joinEngine
 	db       *sql.DB
 	ownsDB   bool
 	config   Config
@@ -31,7 +32,7 @@ type Store struct {
 	inUse storekit.TxLocks
 	// claiming are the groups' topics that are being claimed from in order.
 	claiming storekit.TxLocks
-	routes   atomic.Pointer[storekit.RoutingTable]
+	routes   storekit.KnownRoutes
 	// babelfish: the server is Babelfish for PostgreSQL.
 	babelfish atomic.Bool
 	// versioned: who reads what others have changed sees the last version, and
@@ -46,18 +47,20 @@ type Store struct {
 // A nil logger logs nothing.
 func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Store, error) {
 	if db == nil {
-		return nil, invalid("sqlserver.New: db is nil: want what sql.Open returns")
+		return nil, storekit.InvalidConfig("sqlserver.New: db is nil: want what sql.Open returns")
 	}
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
 	config.setDefaults()
-	return &Store{
+	s := &Store{
 		db:     db,
 		config: config,
 		logger: storekit.NewLog(logger, config.Name, config.AppendLogLevel),
 		sql:    &queries{schema: config.Schema, table: config.Table},
-	}, nil
+	}
+	s.joinEngine = storekit.NewJoinEngine(joining{s}, config.MaxPayload)
+	return s, nil
 }
 
 // DB returns the pool of connections, for the user's own tables. It stays open

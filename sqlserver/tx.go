@@ -61,7 +61,7 @@ func (s *Store) txOf(ctx context.Context) (Handle, error) {
 func (s *Store) InTx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
 	const operation = "transaction"
 	if fn == nil {
-		return s.explain(ctx, operation, invalid("InTx: fn is nil"))
+		return s.explain(ctx, operation, storekit.InvalidConfig("InTx: fn is nil"))
 	}
 	if err := s.ready(ctx); err != nil {
 		return s.explain(ctx, operation, err)

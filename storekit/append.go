@@ -1,6 +1,7 @@
 package storekit
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 
@@ -85,4 +86,18 @@ func (a *Appending) Report() {
 			r.MessageID = r.ID.String()
 		}
 	}
+}
+
+// Finish ends an append that has succeeded: it reports on the records, logs them, and
+// tells readers of their topics. In a caller's transaction it leaves that to the commit,
+// where the store sees it: see [GatherTopics].
+func (a *Appending) Finish(ctx context.Context, store any, inTransaction bool, log *Log, readers *Notifier) {
+	a.Report()
+	log.Appended(inTransaction, a.Records...)
+	topics := TopicsOf(a.Records)
+	if inTransaction {
+		NoteTopics(ctx, store, topics)
+		return
+	}
+	readers.Notify(topics...)
 }

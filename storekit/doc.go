@@ -8,17 +8,18 @@
 //   - [CheckClaim], [CheckRegistrations], [CheckGroup], [CheckWorker], [CheckTopic] and
 //     [CheckTopics]: what else callers pass.
 //   - [GroupOf], [WithGroups]: the name of a group that the caller left empty.
-//   - [CheckAppendLogLevel], [CheckSchemaVersion]: what a Config and StatementsFrom get.
+//   - [CheckConfig], [InvalidConfig]: a Config.
 //
 // # Append
 //
 //   - [Appending]: ids, duplicates within one call, metadata as JSON, what Append reports.
-//   - [RoutingTable]: the groups that read a topic.
-//   - [ParseMetadata]: metadata of a record that was read.
+//   - [RoutingTable], [KnownRoutes]: the groups that read a topic.
+//   - [ParseMetadata], [StatusOf]: metadata and status of a record that was read.
 //
 // # Claim and settle
 //
-//   - [ServeTopics], [TopicRotation], [BusyTopics]: a fair share for each topic.
+//   - [DueTopics], [ServeDue], [ServeTopics], [TopicRotation], [BusyTopics]: topics in turn, and
+//     a fair share for each.
 //   - [OrderedScan]: the decisions of an ordered claim, with [KeyState], [Blocker],
 //     [LeasedInOrder], and [BatchSize] and [Moment], which bound its work.
 //   - [Bare], [LeasesOf], [ForAbandon], [ForSnooze], [ForFail], [SomeAtOnce]: what a settling
@@ -28,22 +29,25 @@
 //
 //   - [RegistrationExpiry]: ends registrations in steps.
 //   - [StoredRegistration], [StoredWorker], [EndedGroup]: what a store keeps of a group.
+//     [OrEmpty] is for the lists of a selection.
 //
 // # Joins
 //
 //   - [Joins] is the role. [JoinEngine] keeps it, over a [JoinStore] and a [JoinTx] with
-//     the store's queries. [CheckSteps], [LateStep], [StepOutcome] and [StepCounts] are for
-//     appends and settlements, [JoinsText] and [ParseJoins] for a column.
+//     the store's queries. [HurryJoins] follows each commit that may have decided joins.
+//     [CheckSteps], [LateStep], [StepOutcome] and [StepCounts] are for appends and settlements,
+//     [JoinsText] and [ParseJoins] for a column.
 //
 // # Life of a store
 //
+//   - [OpenURL], [URLParameters]: the settings of a store in its URL.
 //   - [Lifecycle]: open, closed, schema checked.
+//   - [SchemaVersion], [CompatibleWith], [CheckSchemaVersion]: the version of the schema.
 //   - [Log]: the lines that all stores log.
 //   - [Waker] is the role; [Notifier] and [TopicSet] keep it within one process.
 //   - [ContextWithTx], [TxFromContext]: the user's transaction in a context. [TxLocks] keeps
 //     concurrent uses of one apart.
 //   - [Repeat], [Waits], [Pause]: attempts, and the pauses between them.
-//   - [URLParameters]: the settings of a store in its URL.
 //
 // # Publishers and readers
 //

@@ -1,11 +1,11 @@
 package storekit
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"fmt"
-	"time"
-
-	"github.com/ThreeDotsLabs/watermill"
+	"slices"
 
 	"github.com/outmill/outmill"
 )
@@ -13,6 +13,15 @@ import (
 // JoinStore is what [JoinEngine] needs of a store: reading joins, transactions on one
 // join, and making records due.
 type JoinStore interface {
+	// StartJoin writes a join that is checked, and has an ID and a policy, in the caller's
+	// transaction, or in one of its own. It returns ErrJoinExists where the id is taken.
+	StartJoin(ctx context.Context, operation string, join *Join) error
+	// ListJoins returns joins of the query, whose Limit is set, without a lock: of each of
+	// its statuses up to Limit.
+	ListJoins(ctx context.Context, operation string, query JoinQuery) ([]*JoinState, error)
+	// ListSteps returns up to limit steps behind the given one, in the order of their ids,
+	// or ErrUnknownJoin.
+	ListSteps(ctx context.Context, operation string, id outmill.JoinID, after outmill.WorkItemID, limit int) ([]JoinStep, error)
 	// ReadJoins reads joins without a lock, and leaves out ids that no join has.
 	ReadJoins(ctx context.Context, operation string, ids []outmill.JoinID) ([]*JoinState, error)
 	// OnJoin runs work in a transaction of its own that holds the join, commits, and then
@@ -45,18 +54,48 @@ type JoinTx interface {
 	Report(ctx context.Context, join *JoinState, message outmill.WorkItemID, as StepStatus) (known bool, err error)
 }
 
-// JoinEngine decides, seals, finishes and cancels the joins of a store. It may be used
+// JoinEngine keeps the calls of [Joins] for a store, all but AttachStep and DeleteJoins: it
+// checks, decides, seals, finishes and cancels. A store embeds it. It may be used
 // concurrently.
 type JoinEngine struct {
-	Store JoinStore
-	// MaxPayload is the largest payload of a record that follows a join, in bytes; 0 is
-	// no limit.
-	MaxPayload int
+	store      JoinStore
+	maxPayload int
 }
 
-// Report is ReportCompleted and ReportFailed of [Joins].
-func (e JoinEngine) Report(ctx context.Context, operation string, id outmill.JoinID, message outmill.WorkItemID, as StepStatus) error {
-	return e.Store.OnJoin(ctx, operation, id, func(ctx context.Context, tx JoinTx, join *JoinState) error {
+// NewJoinEngine makes the engine of a store. maxPayload is the largest payload of a record
+// that follows a join, in bytes; 0 is no limit.
+func NewJoinEngine(store JoinStore, maxPayload int) JoinEngine { return JoinEngine{store, maxPayload} }
+
+// StartJoin begins a join. See [Joins].
+func (e JoinEngine) StartJoin(ctx context.Context, join *Join) error {
+	const operation = "start join"
+	if err := join.Validate(); err != nil {
+		return e.store.Explain(ctx, operation, err)
+	}
+	started := *join
+	if started.ID.IsZero() {
+		started.ID = outmill.NewJoinID()
+	}
+	started.Policy = cmp.Or(started.Policy, JoinAll)
+	if err := e.store.StartJoin(ctx, operation, &started); err != nil {
+		return err
+	}
+	join.ID = started.ID
+	return nil
+}
+
+// ReportCompleted settles a step. See [Joins].
+func (e JoinEngine) ReportCompleted(ctx context.Context, join outmill.JoinID, step outmill.WorkItemID) error {
+	return e.report(ctx, "report completed", join, step, StepCompleted)
+}
+
+// ReportFailed settles a step. See [Joins].
+func (e JoinEngine) ReportFailed(ctx context.Context, join outmill.JoinID, step outmill.WorkItemID) error {
+	return e.report(ctx, "report failed", join, step, StepFailed)
+}
+
+func (e JoinEngine) report(ctx context.Context, operation string, id outmill.JoinID, message outmill.WorkItemID, as StepStatus) error {
+	return e.store.OnJoin(ctx, operation, id, func(ctx context.Context, tx JoinTx, join *JoinState) error {
 		known, err := tx.Report(ctx, join, message, as)
 		if err == nil && !known {
 			err = fmt.Errorf("%w: %s of %s", ErrUnknownStep, message, id)
@@ -65,9 +104,9 @@ func (e JoinEngine) Report(ctx context.Context, operation string, id outmill.Joi
 	})
 }
 
-// SealJoin is that of [Joins].
+// SealJoin says how many steps the join has. See [Joins].
 func (e JoinEngine) SealJoin(ctx context.Context, id outmill.JoinID, expectedSteps int) error {
-	return e.Store.OnJoin(ctx, "seal join", id, func(ctx context.Context, tx JoinTx, join *JoinState) error {
+	return e.store.OnJoin(ctx, "seal join", id, func(ctx context.Context, tx JoinTx, join *JoinState) error {
 		return sealJoin(ctx, tx, join, expectedSteps)
 	})
 }
@@ -87,7 +126,7 @@ func sealJoin(ctx context.Context, tx JoinTx, join *JoinState, expectedSteps int
 	return tx.Seal(ctx, join)
 }
 
-// FinishJoin is that of [Joins].
+// FinishJoin ends the join if it is decided. See [Joins].
 func (e JoinEngine) FinishJoin(ctx context.Context, id outmill.JoinID, request FinishRequest) (FinishResult, error) {
 	const operation = "finish join"
 	result, done, err := e.undecided(ctx, operation, id, request)
@@ -95,7 +134,7 @@ func (e JoinEngine) FinishJoin(ctx context.Context, id outmill.JoinID, request F
 		return result, err
 	}
 	var follow *Appending
-	err = e.Store.OnJoin(ctx, operation, id, func(ctx context.Context, tx JoinTx, join *JoinState) (err error) {
+	err = e.store.OnJoin(ctx, operation, id, func(ctx context.Context, tx JoinTx, join *JoinState) (err error) {
 		result, follow, err = e.finish(ctx, tx, join, request)
 		return err
 	})
@@ -104,7 +143,7 @@ func (e JoinEngine) FinishJoin(ctx context.Context, id outmill.JoinID, request F
 	}
 	if follow != nil {
 		follow.Report()
-		e.Store.Appended(follow.Records)
+		e.store.Appended(follow.Records)
 	}
 	return result, nil
 }
@@ -159,7 +198,7 @@ func (e JoinEngine) followup(ctx context.Context, tx JoinTx, join Join, then fun
 	if err != nil || record == nil {
 		return nil, err
 	}
-	if err := CheckRecords([]*outmill.Record{record}, e.MaxPayload); err != nil {
+	if err := CheckRecords([]*outmill.Record{record}, e.maxPayload); err != nil {
 		return nil, err
 	}
 	follow := *record
@@ -179,9 +218,9 @@ func (e JoinEngine) followup(ctx context.Context, tx JoinTx, join Join, then fun
 	return &follow, nil
 }
 
-// CancelJoin is that of [Joins].
+// CancelJoin ends a pending join. See [Joins].
 func (e JoinEngine) CancelJoin(ctx context.Context, id outmill.JoinID, reason string) error {
-	return e.Store.OnJoin(ctx, "cancel join", id, func(ctx context.Context, tx JoinTx, join *JoinState) error {
+	return e.store.OnJoin(ctx, "cancel join", id, func(ctx context.Context, tx JoinTx, join *JoinState) error {
 		switch join.Status {
 		case JoinCancelled:
 			return nil
@@ -194,7 +233,7 @@ func (e JoinEngine) CancelJoin(ctx context.Context, id outmill.JoinID, reason st
 	})
 }
 
-// GetJoin is that of [Joins].
+// GetJoin returns a join. See [Joins].
 func (e JoinEngine) GetJoin(ctx context.Context, id outmill.JoinID) (*Join, error) {
 	join, err := e.read(ctx, "get join", id)
 	if err != nil {
@@ -203,51 +242,41 @@ func (e JoinEngine) GetJoin(ctx context.Context, id outmill.JoinID) (*Join, erro
 	return &join.Join, nil
 }
 
+// ListJoins returns joins in the order of their ids. See [Joins].
+func (e JoinEngine) ListJoins(ctx context.Context, query JoinQuery) ([]*Join, error) {
+	const operation = "list joins"
+	if err := query.Validate(); err != nil {
+		return nil, e.store.Explain(ctx, operation, err)
+	}
+	query.Limit = cmp.Or(query.Limit, DefaultJoinLimit)
+	found, err := e.store.ListJoins(ctx, operation, query)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(found, func(a, b *JoinState) int { return bytes.Compare(a.ID[:], b.ID[:]) })
+	joins := make([]*Join, min(len(found), query.Limit))
+	for i := range joins {
+		joins[i] = &found[i].Join
+	}
+	return joins, nil
+}
+
+// ListSteps returns steps of a join. See [Joins].
+func (e JoinEngine) ListSteps(ctx context.Context, id outmill.JoinID, after outmill.WorkItemID, limit int) ([]JoinStep, error) {
+	const operation = "list steps"
+	if limit < 0 {
+		return nil, e.store.Explain(ctx, operation, InvalidConfig("ListSteps: limit is %d: want 0 (%d) or more", limit, DefaultJoinLimit))
+	}
+	return e.store.ListSteps(ctx, operation, id, after, cmp.Or(limit, DefaultJoinLimit))
+}
+
 func (e JoinEngine) read(ctx context.Context, operation string, id outmill.JoinID) (*JoinState, error) {
-	found, err := e.Store.ReadJoins(ctx, operation, []outmill.JoinID{id})
+	found, err := e.store.ReadJoins(ctx, operation, []outmill.JoinID{id})
 	if err != nil {
 		return nil, err
 	}
 	if len(found) == 0 {
-		return nil, e.Store.Explain(ctx, operation, fmt.Errorf("%w: %s", ErrUnknownJoin, id))
+		return nil, e.store.Explain(ctx, operation, fmt.Errorf("%w: %s", ErrUnknownJoin, id))
 	}
 	return found[0], nil
-}
-
-// hurryWithin bounds the work after a commit.
-const hurryWithin = 5 * time.Second
-
-// Hurry makes due the records that wait for those of the joins that are decided or have
-// ended. A store calls it after each commit that may have decided them.
-//
-// It cannot miss a record that is being snoozed, because a snooze looks at the join after
-// its own commit: one of the two sees the other. If the process dies before it, the snooze
-// of the record ends soon by itself. An error is logged, because the work that decided the
-// joins is done.
-func (e JoinEngine) Hurry(ctx context.Context, ids []outmill.JoinID, logger watermill.LoggerAdapter) {
-	if len(ids) == 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hurryWithin)
-	defer cancel()
-	if err := e.hurry(ctx, ids); err != nil {
-		logger.Error("Records that wait for a decided join were not made due: they come when their snooze ends", err, watermill.LogFields{"joins": len(ids)})
-	}
-}
-
-func (e JoinEngine) hurry(ctx context.Context, ids []outmill.JoinID) error {
-	found, err := e.Store.ReadJoins(ctx, "hurry", ids)
-	if err != nil {
-		return err
-	}
-	var decided []outmill.JoinID
-	for _, join := range found {
-		if join.Decided() {
-			decided = append(decided, join.ID)
-		}
-	}
-	if len(decided) == 0 {
-		return nil
-	}
-	return e.Store.MakeDue(ctx, decided)
 }

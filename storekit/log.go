@@ -1,7 +1,6 @@
 package storekit
 
 import (
-	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -30,15 +29,6 @@ func NewLog(logger watermill.LoggerAdapter, store string, appends slog.Level) *L
 	logger = logger.With(watermill.LogFields{"store": store})
 	_, off := logger.(watermill.NopLogger)
 	return &Log{LoggerAdapter: logger, off: off, appends: appends}
-}
-
-// CheckAppendLogLevel validates the setting AppendLogLevel of a store. The store puts its
-// own name and outmill.ErrInvalidConfig before the error's text.
-func CheckAppendLogLevel(level slog.Level) error {
-	if level > slog.LevelInfo {
-		return fmt.Errorf("AppendLogLevel is %s: want slog.LevelInfo, slog.LevelDebug, or less for trace", level)
-	}
-	return nil
 }
 
 // Appended logs one call that appended records, or left them out as duplicates. With

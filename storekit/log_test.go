@@ -70,12 +70,10 @@ func Test_the_level_of_appends_is_that_of_the_setting(t *testing.T) {
 		slog.LevelInfo: watermill.InfoLogLevel, slog.LevelInfo - 1: watermill.DebugLogLevel, slog.LevelDebug: watermill.DebugLogLevel,
 		slog.LevelDebug - 1: watermill.TraceLogLevel, watermill.LevelTrace: watermill.TraceLogLevel,
 	} {
-		require.NoError(t, storekit.CheckAppendLogLevel(level))
 		capture := watermill.NewCaptureLogger()
 		storekit.NewLog(capture, "shop", level).Appended(false, record("orders", "m1", ""))
 		fieldsOf(t, capture, want, "Records appended")
 	}
-	require.ErrorContains(t, storekit.CheckAppendLogLevel(slog.LevelWarn), "AppendLogLevel is WARN")
 }
 
 func Test_claims_and_reaps_that_found_something_are_logged(t *testing.T) {

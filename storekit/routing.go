@@ -62,6 +62,17 @@ func (t *RoutingTable) First(topic string) (first StoredRegistration, found bool
 	return StoredRegistration{}, false
 }
 
+// FirstOf returns First of each of the topics that a registration selects.
+func (t *RoutingTable) FirstOf(topics []string) map[string]StoredRegistration {
+	first := make(map[string]StoredRegistration, len(topics))
+	for _, topic := range topics {
+		if r, found := t.First(topic); found {
+			first[topic] = r
+		}
+	}
+	return first
+}
+
 // Infos describes the groups for an Inspector, sorted by name.
 func (t *RoutingTable) Infos(workers []StoredWorker, ended []EndedGroup) []outmill.GroupInfo {
 	infos := map[string]*outmill.GroupInfo{}
@@ -95,6 +106,15 @@ func (t *RoutingTable) Infos(workers []StoredWorker, ended []EndedGroup) []outmi
 			return cmp.Or(b.SeenAt.Compare(a.SeenAt), cmp.Compare(a.Name, b.Name))
 		})
 		list = append(list, *info)
+	}
+	return list
+}
+
+// OrEmpty is the list, or an empty one in place of nil: a store keeps the lists of a
+// selection as arrays that are never null.
+func OrEmpty(list []string) []string {
+	if list == nil {
+		return []string{}
 	}
 	return list
 }

@@ -7,5 +7,5 @@
 //     finds the transaction that a value wraps, [Handle] runs statements in it, and
 //     [TxEnded] marks the error of one that is over.
 //   - Schema: [LoadMigrations] reads the files, [Statements] lists their statements.
-//   - Columns: [Text], [OrNull] and [Micros].
+//   - Columns: [Text], [OrNull], [Micros] and [CeilMicros].
 package sqlkit

@@ -16,3 +16,13 @@ func Micros(n int64) time.Duration {
 	}
 	return time.Duration(n) * time.Microsecond
 }
+
+// CeilMicros is the duration in microseconds, rounded up, so that nothing is due or over
+// too early.
+func CeilMicros(d time.Duration) int64 {
+	whole := d.Microseconds()
+	if d > time.Duration(whole)*time.Microsecond {
+		whole++
+	}
+	return whole
+}

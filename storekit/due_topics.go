@@ -1,0 +1,59 @@
+package storekit
+
+import (
+	"slices"
+
+	"github.com/outmill/outmill"
+)
+
+// DueTopics returns the topics of which there may be something to claim, as look finds
+// them. Where look also finds topics with records that wait for a group, adopt gives these
+// records to the first group that registered for them, returns how many there were, and
+// look looks again.
+func DueTopics(look func() (due, unrouted []string, err error), adopt func(topics outmill.Topics) (adopted int, err error)) ([]string, error) {
+	for {
+		due, unrouted, err := look()
+		if err != nil || len(unrouted) == 0 {
+			return due, err
+		}
+		for i, topic := range unrouted {
+			unrouted[i] = outmill.Exact(topic)
+		}
+		adopted, err := adopt(outmill.Topics{Include: unrouted})
+		if err != nil {
+			return nil, err
+		}
+		if adopted == 0 {
+			return due, nil
+		}
+	}
+}
+
+// ServeDue serves topics in turn until a claim has found something: first those that were
+// busy a moment ago, then those that due returns. serve claims from the topics in their
+// order, and returns how many records it claimed, and whether it passed over so much that
+// there may be more to claim. ServeDue ends when serve has claimed records, when due
+// returns no topics, and with an error.
+func ServeDue(
+	turns *TopicRotation, busy *BusyTopics, req outmill.ClaimRequest,
+	due func() ([]string, error), serve func(topics []string) (claimed int, again bool, err error),
+) error {
+	known := busy.Topics(req.Group, req.Topics)
+	for {
+		topics := known
+		if topics == nil {
+			var err error
+			if topics, err = due(); err != nil || len(topics) == 0 {
+				return err
+			}
+		}
+		claimed, again, err := serve(turns.Order(req.Group, req.Topics, slices.Clone(topics)))
+		if claimed > 0 && known == nil {
+			busy.Note(req.Group, req.Topics, topics)
+		}
+		if claimed > 0 || err != nil || known == nil && !again {
+			return err
+		}
+		known = nil
+	}
+}

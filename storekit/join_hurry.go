@@ -1,0 +1,48 @@
+package storekit
+
+import (
+	"context"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/outmill/outmill"
+)
+
+// hurryWithin bounds the work after a commit.
+const hurryWithin = 5 * time.Second
+
+// HurryJoins makes due the records that wait for those of the joins that are decided or have
+// ended. A store calls it after each commit that may have decided them.
+//
+// It cannot miss a record that is being snoozed, because a snooze looks at the join after
+// its own commit: one of the two sees the other. If the process dies before it, the snooze
+// of the record ends soon by itself. An error is logged, because the work that decided the
+// joins is done.
+func HurryJoins(ctx context.Context, store JoinStore, ids []outmill.JoinID, logger watermill.LoggerAdapter) {
+	if len(ids) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hurryWithin)
+	defer cancel()
+	if err := hurryJoins(ctx, store, ids); err != nil {
+		logger.Error("Records that wait for a decided join were not made due: they come when their snooze ends", err, watermill.LogFields{"joins": len(ids)})
+	}
+}
+
+func hurryJoins(ctx context.Context, store JoinStore, ids []outmill.JoinID) error {
+	found, err := store.ReadJoins(ctx, "hurry", ids)
+	if err != nil {
+		return err
+	}
+	var decided []outmill.JoinID
+	for _, join := range found {
+		if join.Decided() {
+			decided = append(decided, join.ID)
+		}
+	}
+	if len(decided) == 0 {
+		return nil
+	}
+	return store.MakeDue(ctx, decided)
+}

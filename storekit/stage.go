@@ -1,0 +1,31 @@
+package storekit
+
+import "github.com/outmill/outmill"
+
+// Stages say where a record stands, more closely than its status. All stores of this
+// project keep them as these numbers, so that an index on a part of the records serves
+// each kind of claim. Statements spell them out as literals, because most engines use such
+// an index only then.
+const (
+	StageReady     = 0 // due, and nothing is known to block it
+	StageHeld      = 1 // due, but an earlier record of its key blocks it
+	StageWaiting   = 2 // waits for a retry, or was snoozed
+	StageDelayed   = 3 // not due for the first time
+	StageLeased    = 4
+	StageExpired   = 5 // a claim met it after its expiry; the janitor makes it dead
+	StageProcessed = 6
+	StageDead      = 7
+)
+
+// StatusOf is the status of a record in that stage.
+func StatusOf(stage int) outmill.Status {
+	switch stage {
+	case StageLeased:
+		return outmill.StatusLeased
+	case StageProcessed:
+		return outmill.StatusProcessed
+	case StageDead:
+		return outmill.StatusDead
+	}
+	return outmill.StatusPending
+}
