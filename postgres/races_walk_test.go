@@ -75,7 +75,7 @@ func newWalk(t *testing.T, lane postgres.Lane) *walk {
 		handled: map[string]map[string]int{}, last: map[string]int{}, hands: map[string]*hand{}, stolen: map[string]bool{}, drops: map[string]int{},
 	}
 	for range 2 {
-		w.stores = append(w.stores, reopen(t, r.store).(conforming))
+		w.stores = append(w.stores, reopen(t, r.store))
 	}
 	w.writing.Store(true)
 	return w
