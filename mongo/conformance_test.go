@@ -198,6 +198,10 @@ func (h harness) Begin(store outmill.Store) (ctx context.Context, commit, rollba
 	return c.WithTx(h.t.Context(), session), func() error { return session.CommitTransaction(own) }, func() error { return session.AbortTransaction(own) }
 }
 
+func (h harness) InTx(ctx context.Context, store outmill.Store, do func(ctx context.Context) error) error {
+	return store.(conforming).InTx(ctx, do)
+}
+
 func (h harness) Apply(statements []string) {
 	h.prefixes.Changed(h.store.config.CollectionPrefix)
 	for _, statement := range statements {

@@ -108,6 +108,10 @@ func (h harness) Begin(store outmill.Store) (ctx context.Context, commit, rollba
 	return c.WithTx(h.t.Context(), tx), func() error { return tx.Commit(own) }, func() error { return tx.Rollback(own) }
 }
 
+func (h harness) InTx(ctx context.Context, store outmill.Store, do func(ctx context.Context) error) error {
+	return store.(conforming).InTx(ctx, func(ctx context.Context, _ pgx.Tx) error { return do(ctx) })
+}
+
 func (h harness) Apply(statements []string) {
 	h.schemas.Changed(h.store.config.Schema)
 	for _, statement := range statements {

@@ -138,6 +138,10 @@ func (h harness) Begin(store outmill.Store) (ctx context.Context, commit, rollba
 	return f.WithTx(h.t.Context(), tx), tx.Commit, tx.Rollback
 }
 
+func (h harness) InTx(ctx context.Context, store outmill.Store, do func(ctx context.Context) error) error {
+	return store.(file).InTx(ctx, func(ctx context.Context, _ *sql.Tx) error { return do(ctx) })
+}
+
 func (h harness) Apply(statements []string) {
 	for _, statement := range statements {
 		_, err := h.file.DB().ExecContext(h.t.Context(), statement)

@@ -187,6 +187,10 @@ func (h harness) Begin(store outmill.Store) (ctx context.Context, commit, rollba
 	return c.WithTx(h.t.Context(), tx), tx.Commit, tx.Rollback
 }
 
+func (h harness) InTx(ctx context.Context, store outmill.Store, do func(ctx context.Context) error) error {
+	return store.(conforming).InTx(ctx, func(ctx context.Context, _ *sql.Tx) error { return do(ctx) })
+}
+
 func (h harness) Apply(statements []string) {
 	h.tables.Changed(h.store.config.Table)
 	for _, statement := range statements {

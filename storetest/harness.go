@@ -86,6 +86,27 @@ type Viewer interface {
 	Readable() []Shown
 }
 
+// Transactor is a Harness of a store whose transactions must be repeated, or begun
+// otherwise than by Begin, where others write at the same time. Without it, the section
+// "stress" uses Begin.
+type Transactor interface {
+	// InTx runs do in a transaction of the store, and commits if do returns nil. The context
+	// that do gets carries the transaction. It may run do again. It returns the error of do
+	// in such a way that errors.Is finds it.
+	InTx(ctx context.Context, store outmill.Store, do func(ctx context.Context) error) error
+}
+
+// Watcher is a Harness of a store with state of its own, such as segments or keys that
+// are held, that the section "stress" is to disturb and to check.
+type Watcher interface {
+	// Watch moves that state about while others call the store, and reports each fault,
+	// until ctx ends.
+	Watch(ctx context.Context, fault func(error))
+	// AtRest returns what the store keeps of records that are all settled, and nil once it
+	// keeps nothing. It is called until then.
+	AtRest() error
+}
+
 // Shown is a row of a store's view for people.
 type Shown struct {
 	ID string

@@ -88,6 +88,7 @@ func sections() []suite.Section {
 		{Name: "calls", Sentences: bind(callSentences()), AnyMode: true},
 		{Name: "workers", Sentences: bind(workerSentences())},
 		{Name: "model", Sentences: bind(modelSentences())},
+		{Name: "stress", Sentences: bind(stressSentences())},
 	}
 }
 
