@@ -23,7 +23,16 @@ const maxPayload = 16 << 20
 
 func Test_a_store_keeps_the_contract(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, storetest.Harness{
+	storetest.Run(t, harness())
+}
+
+func Test_transactions_of_a_store_keep_the_contract(t *testing.T) {
+	t.Parallel()
+	storetest.RunTransactions(t, harness())
+}
+
+func harness() storetest.Harness {
+	return storetest.Harness{
 		New:        newConforming,
 		Reopen:     reopen,
 		Elapse:     elapse,
@@ -33,10 +42,14 @@ func Test_a_store_keeps_the_contract(t *testing.T) {
 		MakeNewer:  makeNewer,
 		Readable:   readable,
 		Unsupported: map[string]string{
-			"transactions: a transaction that has appended and is open stalls no append, claim or registration":       "SQLite has one writer at a time",
-			"join workers: a user's transaction that starts joins and attaches steps stalls nothing while it is open": "SQLite has one writer at a time",
+			"transactions: a transaction that has appended and is open stalls no append, claim or registration":          "SQLite has one writer at a time",
+			"join workers: a user's transaction that starts joins and attaches steps stalls nothing while it is open":    "SQLite has one writer at a time",
+			"acks in transactions: two transactions ack two records of one claim at the same time":                       "SQLite has one writer at a time",
+			"acks in transactions: no claim or reaper waits for an ack in an open transaction, or hands its record out":  "SQLite has one writer at a time",
+			"acks in transactions: the later records of a key wait until the transaction with the ack has ended":         "SQLite has one writer at a time",
+			"acks in transactions: an open transaction with the ack of a step stalls no ack of another step of the join": "SQLite has one writer at a time",
 		},
-	})
+	}
 }
 
 // file is a store that remembers how it was opened, for Reopen.

@@ -92,10 +92,15 @@ func Run(t *testing.T, h Harness) {
 	if err := checkUnsupported(h.Unsupported); err != nil {
 		t.Fatal(err)
 	}
+	runSections(t, h, sections())
+}
+
+func runSections(t *testing.T, h Harness, list []section) {
+	t.Helper()
 	for i, mode := range modes() {
 		t.Run(mode.name, func(t *testing.T) {
 			t.Parallel()
-			for _, section := range sections() {
+			for _, section := range list {
 				if section.anyMode && i > 0 || section.retained && mode.options.Retain == 0 {
 					continue
 				}
@@ -142,7 +147,7 @@ func (s section) run(t *testing.T, h Harness, options Options) {
 func checkUnsupported(unsupported map[string]string) error {
 	var errs []error
 	known := map[string]bool{}
-	for _, section := range sections() {
+	for _, section := range append(sections(), txSections()...) {
 		known[section.name] = true
 		for _, sentence := range section.sentences {
 			known[section.name+": "+sentence.name] = true
