@@ -120,6 +120,7 @@ func passTime(t *testing.T, db *sql.DB, d time.Duration) {
 		"workers": {"seen_at"},
 		"endings": {"ended_at", "look_at"},
 		"dedup":   {"expires_at"},
+		"inbox":   {"delete_at"},
 		"joins":   {"deadline", "created_at", "updated_at", "finished_at"},
 	} {
 		for _, column := range columns {
