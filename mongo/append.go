@@ -10,8 +10,6 @@ import (
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/bell"
-	"github.com/outmill/outmill/internal/routing"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -47,12 +45,12 @@ func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
 	}
 	a.Report()
 	s.logger.Appended(session != nil, records...)
-	topics := bell.TopicsOf(records)
+	topics := storekit.TopicsOf(records)
 	if session != nil {
-		bell.Note(ctx, s, topics)
+		storekit.NoteTopics(ctx, s, topics)
 		return nil
 	}
-	s.bell.Ring(topics...)
+	s.notifier.Notify(topics...)
 	return nil
 }
 
@@ -171,7 +169,7 @@ func (a *appending) takeBack(ctx context.Context, documents []any, err error) {
 
 // documents returns those to insert: one for each group of each record, or one
 // that waits for a group.
-func (a *appending) documents(table *routing.Table, now time.Time) ([]any, error) {
+func (a *appending) documents(table *storekit.RoutingTable, now time.Time) ([]any, error) {
 	var list []any
 	var last *document
 	groups := map[string][]string{}
@@ -217,7 +215,7 @@ func (a *appending) documents(table *routing.Table, now time.Time) ([]any, error
 	}
 	if last != nil {
 		last.Last = true
-		last.Wakes = wakes(bell.TopicsOf(a.Records))
+		last.Wakes = wakes(storekit.TopicsOf(a.Records))
 		raw, err := bson.Marshal(last)
 		if err != nil {
 			return nil, err

@@ -11,7 +11,7 @@ import (
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/inorder"
+	"github.com/outmill/outmill/storekit"
 )
 
 // Claims in order take turns at a line, which a document of the locks stands for:
@@ -398,7 +398,7 @@ func (o *ordered) leaseInOrder(ctx context.Context) ([]*outmill.Record, error) {
 	for _, r := range records {
 		byID[uuid(r.ID)] = r
 	}
-	keep := inorder.Unbroken(o.req.Order, len(o.chosen.list),
+	keep := storekit.LeasedInOrder(o.req.Order, len(o.chosen.list),
 		func(i int) string { return o.chosen.list[i].Key }, func(i int) bool { return byID[o.chosen.list[i].ID] != nil })
 	var kept []*outmill.Record
 	var back []candidate

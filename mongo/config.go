@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/logs"
+	"github.com/outmill/outmill/storekit"
 )
 
 // Defaults of Config.
@@ -108,7 +108,7 @@ func (c Config) Validate() error {
 	}
 	refuse(strings.ContainsAny(c.Database, "/\\. \"$*<>:|?\x00") || len(c.Database) > 63, "Database is %q: want a name that MongoDB takes for a database, at most 63 bytes", c.Database)
 	refuse(!validCollection(c.CollectionPrefix) && c.CollectionPrefix != "", "CollectionPrefix is %q: want the beginning of a collection's name, at most 100 bytes and without $", c.CollectionPrefix)
-	if err := logs.CheckLevel(c.AppendLogLevel); err != nil {
+	if err := storekit.CheckAppendLogLevel(c.AppendLogLevel); err != nil {
 		refuse(true, "%w", err)
 	}
 	refuse(c.Retain < 0, "Retain is %s: want 0 or more", c.Retain)

@@ -10,7 +10,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/routing"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -52,7 +51,7 @@ func (s *Store) RegisterGroup(ctx context.Context, regs ...outmill.Registration)
 		return err
 	})
 	if adopted > 0 {
-		s.bell.Ring()
+		s.notifier.Notify()
 	}
 	return err
 }
@@ -311,9 +310,9 @@ func (s *Store) Groups(ctx context.Context) ([]outmill.GroupInfo, error) {
 		if err != nil {
 			return err
 		}
-		workers := make([]routing.Worker, len(documents))
+		workers := make([]storekit.StoredWorker, len(documents))
 		for i, w := range documents {
-			workers[i] = routing.Worker{Group: w.ID.Group, Name: w.ID.Name, SeenAt: w.SeenAt.UTC()}
+			workers[i] = storekit.StoredWorker{Group: w.ID.Group, Name: w.ID.Name, SeenAt: w.SeenAt.UTC()}
 		}
 		ended, err := s.ended(ctx)
 		infos = found.table().Infos(workers, ended)

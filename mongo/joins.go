@@ -222,7 +222,7 @@ func (j joining) OnJoin(ctx context.Context, operation string, id outmill.JoinID
 // Appended logs the record that follows a join, and wakes readers.
 func (j joining) Appended(records []*outmill.Record) {
 	j.s.logger.Appended(false, records...)
-	j.s.bell.Ring()
+	j.s.notifier.Notify()
 }
 
 // joinTx is a transaction on one join. counted are the joins whose counts it changes.

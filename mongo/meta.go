@@ -8,7 +8,7 @@ import (
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/routing"
+	"github.com/outmill/outmill/storekit"
 )
 
 // metaID is the only document of the meta collection: the version of the
@@ -68,10 +68,10 @@ func (s *Store) findState(ctx context.Context) (*state, error) {
 	return found[0], nil
 }
 
-func (s *state) table() *routing.Table {
-	table := &routing.Table{Generation: s.Generation}
+func (s *state) table() *storekit.RoutingTable {
+	table := &storekit.RoutingTable{Generation: s.Generation}
 	for _, r := range s.Groups {
-		table.Registrations = append(table.Registrations, routing.Registration{
+		table.Registrations = append(table.Registrations, storekit.StoredRegistration{
 			Group: r.Group, SeenAt: r.SeenAt.UTC(), ExpiresAt: r.ExpiresAt.UTC(), Topics: r.topics(),
 		})
 	}

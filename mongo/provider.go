@@ -11,7 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/connstring"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/urlconfig"
+	"github.com/outmill/outmill/storekit"
 )
 
 // Importing this package makes outmill.Open take URLs such as
@@ -39,7 +39,7 @@ func init() {
 // configOf takes the parameters out of the URL that are Config's, and refuses
 // those that the driver does not know either: it would only log them.
 func configOf(text string) (string, Config, error) {
-	parameters, err := urlconfig.Parse(text)
+	parameters, err := storekit.ParseURL(text)
 	if err != nil {
 		return "", Config{}, err
 	}

@@ -10,7 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/routing"
+	"github.com/outmill/outmill/storekit"
 )
 
 // worker is a document of the workers: one that registered a group.
@@ -48,7 +48,7 @@ func (s *Store) seeWorker(ctx context.Context, reg outmill.Registration, now tim
 		}
 	}
 	many, err := findAll[worker](ctx, s.workers, where("grp", reg.Group),
-		options.Find().SetSort(bson.D{{Key: "grp", Value: -1}, {Key: "seen_at", Value: -1}}).SetSkip(routing.MaxWorkers))
+		options.Find().SetSort(bson.D{{Key: "grp", Value: -1}, {Key: "seen_at", Value: -1}}).SetSkip(storekit.MaxWorkers))
 	if err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func (s *Store) seeWorker(ctx context.Context, reg outmill.Registration, now tim
 			return err
 		}
 	}
-	return s.forgetWorkers(ctx, reg.Group, now.Add(-routing.WorkersFor))
+	return s.forgetWorkers(ctx, reg.Group, now.Add(-storekit.KeepWorkersFor))
 }
 
 // forgetWorkers forgets those of the group that were not seen since.
@@ -71,11 +71,11 @@ func (s *Store) forgetWorkers(ctx context.Context, name string, since time.Time)
 }
 
 // ended are the groups that may have no registration, but have records.
-func (s *Store) ended(ctx context.Context) ([]routing.Ended, error) {
+func (s *Store) ended(ctx context.Context) ([]storekit.EndedGroup, error) {
 	found, err := findAll[ending](ctx, s.endings, where("empty", false))
-	list := make([]routing.Ended, len(found))
+	list := make([]storekit.EndedGroup, len(found))
 	for i, e := range found {
-		list[i] = routing.Ended{Group: e.Group, At: e.EndedAt.UTC()}
+		list[i] = storekit.EndedGroup{Group: e.Group, At: e.EndedAt.UTC()}
 	}
 	return list, err
 }
@@ -87,7 +87,7 @@ func (s *Store) ExpireRegistrations(ctx context.Context, limit int) (registratio
 	if limit < 1 {
 		return 0, 0, s.explain(ctx, operation, invalid("limit is %d: want 1 or more", limit))
 	}
-	return routing.Endings{
+	return storekit.RegistrationExpiry{
 		End: func(ctx context.Context, limit int) (ended int, err error) {
 			err = s.do(ctx, operation, func(ctx context.Context) error {
 				ended, err = s.endRegistrations(ctx, limit)
@@ -224,7 +224,7 @@ func (s *Store) sweep(ctx context.Context, name string, limit int) (deleted int,
 }
 
 // unread are the topics of the group's undelivered records that it does not read.
-func (s *Store) unread(ctx context.Context, table *routing.Table, name string) ([]string, error) {
+func (s *Store) unread(ctx context.Context, table *storekit.RoutingTable, name string) ([]string, error) {
 	topics, err := s.topicsOf(ctx, reader(name), undelivered...)
 	return table.Unread(name, topics), err
 }
@@ -264,7 +264,7 @@ func (s *Store) dropUndelivered(ctx context.Context, of line, stage int, found *
 
 // dropUnreadLanes drops the lanes that hold nothing of topics that the group does not
 // read any more.
-func (s *Store) dropUnreadLanes(ctx context.Context, table *routing.Table, name string) error {
+func (s *Store) dropUnreadLanes(ctx context.Context, table *storekit.RoutingTable, name string) error {
 	topics, err := aggregateAll[struct {
 		Topic string `bson:"_id"`
 	}](ctx, s.lanes, driver.Pipeline{
@@ -307,13 +307,13 @@ func (s *Store) noteSwept(ctx context.Context, note ending, found *state) error 
 		}
 	}
 	same := append(where("_id", note.Group), bson.E{Key: "times", Value: note.Times})
-	if len(left) == 0 && !note.EndedAt.After(found.Now.Add(-routing.NoteFor)) && (registered || len(topics) == 0) {
+	if len(left) == 0 && !note.EndedAt.After(found.Now.Add(-storekit.SweepFor)) && (registered || len(topics) == 0) {
 		_, err = s.endings.DeleteOne(ctx, same)
 		return err
 	}
 	again := found.Now
 	if len(left) == 0 {
-		again = again.Add(routing.LookAgain)
+		again = again.Add(storekit.SweepEvery)
 	}
 	_, err = s.endings.UpdateOne(ctx, same, set(bson.D{{Key: "look_at", Value: again}, {Key: "empty", Value: len(topics) == 0}}))
 	return err

@@ -13,7 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/migrate"
+	"github.com/outmill/outmill/storekit"
 )
 
 // schemaVersion is the version that this program works with, and compatible the
@@ -274,7 +274,7 @@ func (s *Store) Statements() []string {
 // StatementsFrom returns the commands that bring a schema of that version to the newest
 // one. See outmill.Schema.
 func (s *Store) StatementsFrom(version int) ([]string, error) {
-	if err := migrate.CheckFrom(version, schemaVersion); err != nil {
+	if err := storekit.CheckSchemaVersion(version, schemaVersion); err != nil {
 		return nil, s.explain(context.Background(), "statements", err)
 	}
 	if version == schemaVersion {

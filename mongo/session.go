@@ -7,7 +7,6 @@ import (
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/bell"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -95,16 +94,16 @@ func (s *Store) InTx(ctx context.Context, fn func(ctx context.Context) error) er
 		return s.explain(ctx, "transaction", err)
 	}
 	defer session.EndSession(context.WithoutCancel(ctx))
-	var topics bell.Topics
+	var topics storekit.TopicSet
 	_, err = session.WithTransaction(ctx, func(ctx context.Context) (any, error) {
 		// The driver repeats for two minutes, whatever becomes of the context.
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		return nil, fn(bell.Gather(s.WithTx(ctx, session), s, &topics))
+		return nil, fn(storekit.GatherTopics(s.WithTx(ctx, session), s, &topics))
 	}, ownTransaction())
 	if err == nil {
-		s.bell.Ring(topics.List()...)
+		s.notifier.Notify(topics.List()...)
 	}
 	return err
 }

@@ -251,7 +251,7 @@ func (s *Store) Release(ctx context.Context, leases []outmill.Lease) error {
 // cameBack has readers of this process look for what is not in line.
 func (s *Store) cameBack() {
 	s.trails.stir()
-	s.bell.Ring()
+	s.notifier.Notify()
 }
 
 // Abandon makes the records due again after their delay. See outmill.Queue.

@@ -9,7 +9,6 @@ import (
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/routing"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -344,7 +343,7 @@ func (s *Store) countMembers(ctx context.Context, id outmill.JoinID) (int, error
 }
 
 // attach makes members of the steps that were appended.
-func (a *appending) attach(ctx context.Context, table *routing.Table) error {
+func (a *appending) attach(ctx context.Context, table *storekit.RoutingTable) error {
 	var members []any
 	for i, r := range a.Records {
 		for _, id := range r.Joins {

@@ -15,10 +15,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/bell"
-	"github.com/outmill/outmill/internal/logs"
-	"github.com/outmill/outmill/internal/rotation"
-	"github.com/outmill/outmill/internal/sqltx"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -34,26 +30,26 @@ type Store struct {
 	ownsClient bool
 	db         *driver.Database
 	config     Config
-	logger     *logs.Log
+	logger     *storekit.Log
 
 	records, meta, dedup, lanes, openings, locks, joins, members, counts, workers, endings *driver.Collection
 
-	turns    rotation.Rotation
-	busy     rotation.Busy
+	turns    storekit.TopicRotation
+	busy     storekit.BusyTopics
 	trails   trails
 	laneSeen laneSeen
 	// turnFor is how long a turn at a line lasts at first.
 	turnFor time.Duration
 	// busyFor is how long all claims are full before the change stream is closed.
-	busyFor time.Duration
-	bell    bell.Bell
+	busyFor  time.Duration
+	notifier storekit.Notifier
 	// changes is the change stream that was joined, if any.
 	changes atomic.Pointer[changes]
 	undoing *undoing
 	clock   clock
 	// inUse are the callers' transactions that are being appended to, and the
 	// lines that this process claims from in order.
-	inUse sqltx.Locks
+	inUse storekit.TxLocks
 	life  storekit.Lifecycle
 }
 
@@ -83,7 +79,7 @@ func New(client *driver.Client, config Config, logger watermill.LoggerAdapter) (
 	db := client.Database(config.Database, databaseOptions())
 	s := &Store{
 		client: client, ownsClient: owns, db: db, config: config, turnFor: firstTurn,
-		logger: logs.New(logger, config.Name, config.AppendLogLevel),
+		logger: storekit.NewLog(logger, config.Name, config.AppendLogLevel),
 	}
 	s.records, s.meta, s.dedup = s.collection("records"), s.collection("meta"), s.collection("dedup")
 	s.lanes, s.openings, s.locks = s.collection("lanes"), s.collection("openings"), s.collection("locks")
@@ -125,7 +121,7 @@ func (s *Store) Close() error {
 	}
 	streams.leave(s)
 	s.undoing.close()
-	s.bell.Close()
+	s.notifier.Close()
 	if !s.ownsClient {
 		return nil
 	}

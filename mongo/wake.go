@@ -38,8 +38,8 @@ const (
 // server has no change stream, and a stream that breaks off cannot go on once the
 // server's oplog has dropped its place: readers poll in both cases.
 func (s *Store) Wake(ctx context.Context, woken func(topic string)) {
-	s.bell.Listen(ctx, woken)
-	if s.bell.Heard() && !s.config.WithoutChangeStream && !s.config.WithoutTransactions {
+	s.notifier.Listen(ctx, woken)
+	if s.notifier.HasListeners() && !s.config.WithoutChangeStream && !s.config.WithoutTransactions {
 		streams.join(s)
 	}
 }
@@ -62,7 +62,7 @@ func (s *Store) streamOf() streamOf {
 	return streamOf{s.client, s.db.Name(), s.records.Name()}
 }
 
-// join has the store's bell rung by the stream, which begins with its first store.
+// join makes the stream, which begins with its first store, notify the store's listeners.
 func (r *registry) join(s *Store) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -85,7 +85,7 @@ func (r *registry) join(s *Store) {
 	s.changes.Store(c)
 	if stands {
 		// A reader that listens from now on may have missed something.
-		s.bell.Ring()
+		s.notifier.Notify()
 	}
 }
 
@@ -164,13 +164,13 @@ func newChanges(s *Store) *changes {
 	return c
 }
 
-// ring rings the bells of all users.
-func (c *changes) ring(topics ...string) {
+// notify tells the listeners of all users.
+func (c *changes) notify(topics ...string) {
 	c.mu.Lock()
 	users := slices.Collect(maps.Keys(c.users))
 	c.mu.Unlock()
 	for _, s := range users {
-		s.bell.Ring(topics...)
+		s.notifier.Notify(topics...)
 	}
 }
 
@@ -317,9 +317,9 @@ func (c *changes) hear(ctx context.Context) error {
 	c.standing(true)
 	defer c.standing(false)
 	// Something may have been committed before the stream began.
-	c.ring()
+	c.notify()
 	for stream.Next(ctx) {
-		c.ring(topicsOf(stream.Current)...)
+		c.notify(topicsOf(stream.Current)...)
 	}
 	if ctx.Err() != nil {
 		return nil

@@ -6,9 +6,6 @@ import (
 	"strings"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/bell"
-	"github.com/outmill/outmill/internal/limits"
-	"github.com/outmill/outmill/internal/routing"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -144,12 +141,12 @@ func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
 	}
 	a.Report()
 	s.logger.Appended(tx != nil, records...)
-	topics := bell.TopicsOf(records)
+	topics := storekit.TopicsOf(records)
 	if tx != nil {
-		bell.Note(ctx, s, topics)
+		storekit.NoteTopics(ctx, s, topics)
 		return nil
 	}
-	s.bell.Ring(topics...)
+	s.notifier.Notify(topics...)
 	return nil
 }
 
@@ -173,7 +170,7 @@ type appending struct {
 const missedBefore = 3
 
 // load reads the registered groups.
-func (a *appending) load(ctx context.Context, r runner) (*routing.Table, error) {
+func (a *appending) load(ctx context.Context, r runner) (*storekit.RoutingTable, error) {
 	if a.missed < missedBefore {
 		return a.s.loadRoutes(ctx, r)
 	}
@@ -196,7 +193,7 @@ func newAppending(s *Store, records []*outmill.Record) (*appending, error) {
 
 // rowLimits are PostgreSQL's: see MostMaxPayload. The elements of a jsonb have 28
 // bits for their size.
-var rowLimits = limits.Rows{Row: maxMessage, Metadata: 1<<28 - 1, PayloadTimes: 2}
+var rowLimits = storekit.RowLimits{Row: maxMessage, Metadata: 1<<28 - 1, PayloadTimes: 2}
 
 const (
 	// maxMessage is what a statement may have with its arguments, which PostgreSQL
@@ -306,10 +303,10 @@ type send func(context.Context, ...step) error
 
 // put writes the rows, and reports whether table was that of the transaction;
 // if not, it wrote nothing.
-func (a *appending) put(ctx context.Context, table *routing.Table, r runner, last send) (fits bool, err error) {
+func (a *appending) put(ctx context.Context, table *storekit.RoutingTable, r runner, last send) (fits bool, err error) {
 	rows := a.rows(table)
 	var steps []step
-	if topics := bell.TopicsOf(a.Records); a.s.notices.due(topics) {
+	if topics := storekit.TopicsOf(a.Records); a.s.notices.due(topics) {
 		steps = append(steps, a.s.notices.step(topics))
 	}
 	logged := a.s.logged(rows.list) && len(a.named) == 0 && !a.toRecords

@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/inorder"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -105,7 +104,7 @@ func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill
 	}
 	busy := s.busy.Topics(req.Group, req.Topics)
 	lookedAgain := false
-	half := inorder.HalfTime(ctx)
+	half := storekit.HalfTime(ctx)
 	for {
 		topics := busy
 		if topics == nil {
@@ -127,7 +126,7 @@ func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill
 			return nil, err
 		}
 		if c.again && !half.IsZero() && time.Now().After(half) {
-			s.bell.Ring()
+			s.notifier.Notify()
 			return nil, nil
 		}
 		busy, lookedAgain = nil, c.lookedAgain
@@ -168,7 +167,7 @@ func (s *Store) lookForTopics(ctx context.Context, req outmill.ClaimRequest) (du
 	// turned: the log has been turned on since this store looked.
 	turned := false
 	known := map[string]bool{}
-	look := step{template: sqlDue, args: []any{req.Group, named, req.Owner.String(), inorder.PassedOver(req.KeyPolicy), heldToo}}
+	look := step{template: sqlDue, args: []any{req.Group, named, req.Owner.String(), storekit.IgnoredBlocker(req.KeyPolicy), heldToo}}
 	look.row = func(scan func(...any) error) error {
 		var name *string
 		var isDue, isUnrouted bool
@@ -211,7 +210,7 @@ func (s *Store) lookForTopics(ctx context.Context, req outmill.ClaimRequest) (du
 			return s.lookForTopics(ctx, req)
 		}
 		if many.note() && len(due) == 0 {
-			s.bell.Ring() // the next claim goes on behind these lines
+			s.notifier.Notify() // the next claim goes on behind these lines
 		}
 	}
 	if err == nil && turned {

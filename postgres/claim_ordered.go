@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/inorder"
+	"github.com/outmill/outmill/storekit"
 )
 
 // Claims in order of one topic are serialised by an advisory lock of the
@@ -118,7 +118,7 @@ type scanState struct {
 	waiting, held *int64
 }
 
-func scanRecord(r *inorder.Record, scan func(...any) error) error {
+func scanRecord(r *storekit.Candidate, scan func(...any) error) error {
 	var s scanState
 	err := scan(&r.ID, &r.Seq, &r.Key, &r.Expired, &r.Expiries, &r.Size, &r.Due, &r.First,
 		&s.other, &r.State.OtherEnd, &s.waiting, &r.State.WaitingEnd, &s.held, &r.State.Parked)
@@ -126,7 +126,7 @@ func scanRecord(r *inorder.Record, scan func(...any) error) error {
 	return err
 }
 
-func (s scanState) into(state *inorder.State) {
+func (s scanState) into(state *storekit.KeyState) {
 	if s.other != nil {
 		state.Other = *s.other
 	}
@@ -135,7 +135,7 @@ func (s scanState) into(state *inorder.State) {
 
 func placeOf(seq *int64) int64 {
 	if seq == nil {
-		return inorder.Nowhere
+		return storekit.NoSeq
 	}
 	return *seq
 }
@@ -149,7 +149,7 @@ const (
 
 // line is an ordered claim of one topic, in one transaction.
 type line struct {
-	inorder.Walk
+	storekit.OrderedScan
 	c     *claim
 	t     *txn
 	topic string
@@ -164,7 +164,7 @@ type line struct {
 func (c *claim) newLine(t *txn, topic string, want int) *line {
 	return &line{
 		c: c, t: t, topic: topic, looks: max(minLooks, 10*want),
-		Walk: inorder.Walk{Policy: c.req.KeyPolicy, Want: want, MaxBytes: c.req.MaxBytes, Bytes: c.bytes, First: len(c.records) == 0},
+		OrderedScan: storekit.OrderedScan{Policy: c.req.KeyPolicy, Want: want, MaxBytes: c.req.MaxBytes, Bytes: c.bytes, First: len(c.records) == 0},
 	}
 }
 
@@ -194,7 +194,7 @@ func (c *claim) takeByKey(ctx context.Context, topic string, want int) error {
 func (c *claim) takeByTopic(ctx context.Context, topic string, want int) error {
 	return c.inOrder(ctx, topic, func(ctx context.Context, t *txn) (*line, error) {
 		l := c.newLine(t, topic, want)
-		var page []inorder.Record
+		var page []storekit.Candidate
 		err := l.start(ctx, step{
 			template: sqlTopicLine,
 			args:     []any{c.req.Group, topic, c.req.Owner.String(), want, c.req.KeyPolicy == outmill.KeySkip},
@@ -265,7 +265,7 @@ func (l *line) admit() step {
 		template: sqlAdmit, args: []any{l.c.req.Group, l.topic, most, l.pageSize()},
 		row: func(scan func(...any) error) error {
 			var admitted int
-			var last inorder.Moment
+			var last storekit.Moment
 			if err := scan(&admitted, &last.Due, &last.Seq); err != nil || admitted < most {
 				return err
 			}
@@ -282,7 +282,7 @@ func (l *line) start(ctx context.Context, steps ...step) error {
 
 func (l *line) pageSize() int { return max(l.Want, minPage) }
 
-func (l *line) pageStep(into *[]inorder.Record) step {
+func (l *line) pageStep(into *[]storekit.Candidate) step {
 	return step{
 		template: sqlLine,
 		args:     []any{l.c.req.Group, l.topic, l.c.req.Owner.String(), l.pageSize()},
@@ -290,10 +290,10 @@ func (l *line) pageStep(into *[]inorder.Record) step {
 	}
 }
 
-func pageOf(into *[]inorder.Record) func(scan func(...any) error) error {
+func pageOf(into *[]storekit.Candidate) func(scan func(...any) error) error {
 	*into = nil
 	return func(scan func(...any) error) error {
-		var r inorder.Record
+		var r storekit.Candidate
 		if err := scanRecord(&r, scan); err != nil {
 			return err
 		}
@@ -302,7 +302,7 @@ func pageOf(into *[]inorder.Record) func(scan func(...any) error) error {
 	}
 }
 
-func (l *line) nextPage(ctx context.Context) (page []inorder.Record, err error) {
+func (l *line) nextPage(ctx context.Context) (page []storekit.Candidate, err error) {
 	steps := append(l.settle(), l.pageStep(&page))
 	err = l.t.run(ctx, steps...)
 	return page, err
@@ -310,7 +310,7 @@ func (l *line) nextPage(ctx context.Context) (page []inorder.Record, err error) 
 
 // begin looks, once what is due is in line, at lanes that are no longer
 // blocked, and reads the first page.
-func (l *line) begin(ctx context.Context) (page []inorder.Record, err error) {
+func (l *line) begin(ctx context.Context) (page []storekit.Candidate, err error) {
 	var lanes []lane
 	if err := l.start(ctx, l.lanesStep(&lanes), l.pageStep(&page)); err != nil {
 		return nil, err
@@ -370,7 +370,7 @@ func (l *line) settle() []step {
 	return steps
 }
 
-func placesOf(records []inorder.Record) []int64 {
+func placesOf(records []storekit.Candidate) []int64 {
 	places := make([]int64, len(records))
 	for i, r := range records {
 		places[i] = r.Seq
@@ -378,7 +378,7 @@ func placesOf(records []inorder.Record) []int64 {
 	return places
 }
 
-func idsOf(records []inorder.Record) []string {
+func idsOf(records []storekit.Candidate) []string {
 	ids := make([]string, len(records))
 	for i, r := range records {
 		ids[i] = r.ID

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/logs"
-	"github.com/outmill/outmill/internal/sqltx"
+	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 // Defaults of Config.
@@ -109,7 +109,7 @@ type Config struct {
 // Adopt makes a Config.TxFromContext of a function such as the TxFromContext of
 // watermill-sql, v3 or v4.
 func Adopt[T any](from func(ctx context.Context) (T, bool)) func(ctx context.Context) (any, bool) {
-	return sqltx.Adopt(from)
+	return sqlkit.Adopt(from)
 }
 
 var prefixPattern = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_]{0,39})?$`)
@@ -141,7 +141,7 @@ func (c Config) Validate() error {
 	if c.Lane != "" && c.Lane != LaneRows && c.Lane != LaneLog {
 		refuse("Lane is %q: want %q, %q or nothing", c.Lane, LaneLog, LaneRows)
 	}
-	if err := logs.CheckLevel(c.AppendLogLevel); err != nil {
+	if err := storekit.CheckAppendLogLevel(c.AppendLogLevel); err != nil {
 		refuse("%w", err)
 	}
 	if c.Retain < 0 {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/outmill/outmill/internal/sqltx"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 // copyFrom is the number of rows from which on COPY is used instead of an
@@ -82,8 +82,8 @@ func (c *copySource) Values() ([]any, error) {
 	}
 	c.values = [...]any{
 		[16]byte(r.id), group, of.Topic, of.Key, stage, available, due, due, c.now, expires, r.size,
-		r.messageID, sqltx.OrNull(of.CorrelationID), sqltx.OrNull(of.CausationID), sqltx.OrNull(of.TenantID), sqltx.OrNull(of.TraceParent), sqltx.OrNull(of.TraceState),
-		sqltx.OrNull(of.DedupKey), step, joins, waitsFor, metadata, r.payload(),
+		r.messageID, sqlkit.OrNull(of.CorrelationID), sqlkit.OrNull(of.CausationID), sqlkit.OrNull(of.TenantID), sqlkit.OrNull(of.TraceParent), sqlkit.OrNull(of.TraceState),
+		sqlkit.OrNull(of.DedupKey), step, joins, waitsFor, metadata, r.payload(),
 	}
 	return c.values[:], nil
 }

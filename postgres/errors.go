@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/sqltx"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 // Codes of PostgreSQL's errors: Appendix A of its manual.
@@ -53,7 +53,7 @@ func ended(err error) error {
 	if errors.Is(err, pgx.ErrTxClosed) && !errors.Is(err, outmill.ErrInvalidTx) {
 		return fmt.Errorf("%w: it was committed or rolled back before: %w", outmill.ErrInvalidTx, err)
 	}
-	return sqltx.Ended(err)
+	return sqlkit.TxEnded(err)
 }
 
 // sqlState is what errors of both pgx and lib/pq answer.

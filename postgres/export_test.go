@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/inorder"
+	"github.com/outmill/outmill/storekit"
 )
 
 // SchemaFiles are the migrations that are built into the program.
@@ -113,7 +113,7 @@ func (s *Store) LookAgain() {
 }
 
 // SetAtOnce makes the steps of what one transaction does not finish small.
-func (s *Store) SetAtOnce(records int) { s.atOnce = inorder.Steps(records) }
+func (s *Store) SetAtOnce(records int) { s.atOnce = storekit.BatchSize(records) }
 
 // Passes is passes.
 func Passes(err error) bool { return passes(err) }

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/routing"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -113,10 +112,10 @@ var errRoutesChanged = errors.New("the registered groups changed while the recor
 
 // loadRoutes reads the registrations within a transaction, after other steps, and keeps
 // them where they are newer than those known.
-func (s *Store) loadRoutes(ctx context.Context, r runner, before ...step) (*routing.Table, error) {
+func (s *Store) loadRoutes(ctx context.Context, r runner, before ...step) (*storekit.RoutingTable, error) {
 	var found state
 	var lanes lanes
-	table := &routing.Table{}
+	table := &storekit.RoutingTable{}
 	err := r.run(ctx, append(before,
 		step{template: sqlGeneration, row: func(scan func(...any) error) error {
 			return scan(&found.version, &found.compatible, &table.Generation, &lanes.write, &lanes.logged)
@@ -152,12 +151,12 @@ func (s *Store) keepRoutes() step {
 }
 
 // groupsStep reads the registrations.
-func groupsStep(into *routing.Table) step {
+func groupsStep(into *storekit.RoutingTable) step {
 	return step{template: sqlGroups, row: func(scan func(...any) error) error { return scanGroup(into, scan) }}
 }
 
-func scanGroup(table *routing.Table, scan func(...any) error) error {
-	var found routing.Registration
+func scanGroup(table *storekit.RoutingTable, scan func(...any) error) error {
+	var found storekit.StoredRegistration
 	var include, exclude string
 	var expires *time.Time
 	if err := scan(&found.Group, &include, &exclude, &found.SeenAt, &expires); err != nil {
@@ -294,11 +293,11 @@ func (s *Store) adoptAll(ctx context.Context, operation string, topics outmill.T
 // unrouted returns the topics with records that wait for a group, and for each
 // the first registration, after the steps. Nearly always there are none, and then the
 // registrations, which may be many, are not read.
-func (s *Store) unrouted(ctx context.Context, operation string, topics outmill.Topics, before ...step) (map[string]routing.Registration, error) {
+func (s *Store) unrouted(ctx context.Context, operation string, topics outmill.Topics, before ...step) (map[string]storekit.StoredRegistration, error) {
 	var unrouted []string
-	var table *routing.Table
+	var table *storekit.RoutingTable
 	err := s.write(ctx, operation, func(ctx context.Context, t *txn) error {
-		table = &routing.Table{}
+		table = &storekit.RoutingTable{}
 		err := t.run(ctx, append(slices.Clone(before), step{template: sqlUnrouted, row: texts(&unrouted)})...)
 		unrouted = slices.DeleteFunc(unrouted, func(topic string) bool { return !topics.Match(topic) })
 		switch {
@@ -312,7 +311,7 @@ func (s *Store) unrouted(ctx context.Context, operation string, topics outmill.T
 	if err != nil {
 		return nil, err
 	}
-	first := map[string]routing.Registration{}
+	first := map[string]storekit.StoredRegistration{}
 	for _, topic := range unrouted {
 		if r, found := table.First(topic); found {
 			first[topic] = r
@@ -323,7 +322,7 @@ func (s *Store) unrouted(ctx context.Context, operation string, topics outmill.T
 
 // adopt gives the topic's records to the registration's group until there are no
 // more, or the registration is gone.
-func (s *Store) adopt(ctx context.Context, operation string, to routing.Registration, topic string) (adopted int, err error) {
+func (s *Store) adopt(ctx context.Context, operation string, to storekit.StoredRegistration, topic string) (adopted int, err error) {
 	for {
 		var n int
 		err := s.writeAll(ctx, operation, step{template: sqlAdopt, args: []any{to.Group, topic, adoptAtOnce, digest(to.Topics)}, count: &n})
@@ -419,19 +418,19 @@ func (s *Store) dropRecords(ctx context.Context, operation, group string, before
 func (s *Store) Groups(ctx context.Context) ([]outmill.GroupInfo, error) {
 	var infos []outmill.GroupInfo
 	err := s.write(ctx, "list groups", func(ctx context.Context, t *txn) error {
-		var table routing.Table
-		var workers []routing.Worker
-		var ended []routing.Ended
+		var table storekit.RoutingTable
+		var workers []storekit.StoredWorker
+		var ended []storekit.EndedGroup
 		err := t.finish(ctx, groupsStep(&table),
 			step{template: sqlWorkers, row: func(scan func(...any) error) error {
-				var w routing.Worker
+				var w storekit.StoredWorker
 				err := scan(&w.Group, &w.Name, &w.SeenAt)
 				w.SeenAt = w.SeenAt.UTC()
 				workers = append(workers, w)
 				return err
 			}},
 			step{template: sqlEnded, row: func(scan func(...any) error) error {
-				var e routing.Ended
+				var e storekit.EndedGroup
 				err := scan(&e.Group, &e.At)
 				e.At = e.At.UTC()
 				ended = append(ended, e)

@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/sqltx"
 	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 var _ storekit.Joins = (*Store)(nil)
@@ -112,7 +112,7 @@ func scanJoin(scan func(...any) error) (*storekit.JoinState, error) {
 	}
 	j.ExpectedSteps, j.Unsealed = int(max(expected, 0)), expected < 0
 	j.Deadline, j.CreatedAt, j.UpdatedAt, j.FinishedAt = utc(deadline), utc(created), utc(updated), utc(finished)
-	j.DeadlineIn = sqltx.Micros(micros)
+	j.DeadlineIn = sqlkit.Micros(micros)
 	if metadata != "" {
 		err = json.Unmarshal([]byte(metadata), &j.Metadata)
 	}

@@ -3,7 +3,7 @@ package postgres
 import (
 	"encoding/json"
 
-	"github.com/outmill/outmill/internal/inorder"
+	"github.com/outmill/outmill/storekit"
 )
 
 // A lane stands for a key that has held records, and says what blocked them
@@ -87,7 +87,7 @@ const openLanesOf = `UPDATE {p:lanes} SET blocked_by = '', until = NULL, looks =
 	CROSS JOIN LATERAL (SELECT ctid FROM {p:lanes} WHERE grp = k.grp AND topic = k.topic AND key = k.key FOR UPDATE SKIP LOCKED) AS l))`
 
 // untilText is the end of a block for a statement.
-func untilText(b inorder.Block) string {
+func untilText(b storekit.Blocker) string {
 	if b.Until == nil {
 		return ""
 	}
@@ -97,14 +97,14 @@ func untilText(b inorder.Block) string {
 type lane struct {
 	key   string
 	head  int64
-	state inorder.State
+	state storekit.KeyState
 }
 
 func (l *line) lanesStep(into *[]lane) step {
 	*into = nil
 	return step{
 		template: sqlLookAtLanes,
-		args:     []any{l.c.req.Group, l.topic, l.c.req.Owner.String(), inorder.PassedOver(l.c.req.KeyPolicy), l.pageSize()},
+		args:     []any{l.c.req.Group, l.topic, l.c.req.Owner.String(), storekit.IgnoredBlocker(l.c.req.KeyPolicy), l.pageSize()},
 		row: func(scan func(...any) error) error {
 			var found lane
 			var s scanState
@@ -128,7 +128,7 @@ func (l *line) lookAt(lanes []lane, done *laneLook) ([]step, error) {
 	var barriers []int64
 	blocks := map[string][3]any{}
 	for _, lane := range lanes {
-		b, barrier := lane.state.Lane(l.c.req.KeyPolicy)
+		b, barrier := lane.state.Blocker(l.c.req.KeyPolicy)
 		if lane.state.Parks(l.c.req.KeyPolicy) {
 			parking = append(parking, lane.key)
 		}
@@ -159,8 +159,8 @@ func (l *line) hold() []step {
 	}
 	var keys, by, until []string
 	var heads []int64
-	for key, lane := range l.Lanes {
-		keys, by, until, heads = append(keys, key), append(by, lane.By), append(until, untilText(lane.Block)), append(heads, lane.Head)
+	for key, lane := range l.HeldKeys {
+		keys, by, until, heads = append(keys, key), append(by, lane.By), append(until, untilText(lane.Blocker)), append(heads, lane.Head)
 	}
 	return []step{
 		{template: sqlHold, args: []any{idsOf(l.Holding), placesOf(l.Holding)}},

@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/routing"
-	"github.com/outmill/outmill/internal/sqltx"
+	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 const (
@@ -107,7 +107,7 @@ func (r *row) line() int64 { return lineOf(r.group, r.of.Topic) }
 func (r rows) lines() []int64 { return column(r.list, (*row).line) }
 
 // copyLog is copy for the log.
-func (a *appending) copyLog(ctx context.Context, table *routing.Table, list []row, r runner, to copier) (fits bool, err error) {
+func (a *appending) copyLog(ctx context.Context, table *storekit.RoutingTable, list []row, r runner, to copier) (fits bool, err error) {
 	source := &logSource{list: list, lines: map[[2]string]int64{}}
 	err = r.run(ctx, step{
 		template: sqlCopyLogHeader, args: []any{table.Generation, schemaVersion},
@@ -159,8 +159,8 @@ func (c *logSource) Values() ([]any, error) {
 		c.lines[name] = line
 	}
 	c.values = [...]any{
-		line, [16]byte(r.id), c.now, r.size, c.segment, r.group, of.Topic, of.Key, r.messageID, sqltx.OrNull(of.CorrelationID), sqltx.OrNull(of.CausationID), sqltx.OrNull(of.TenantID),
-		sqltx.OrNull(of.TraceParent), sqltx.OrNull(of.TraceState), sqltx.OrNull(of.DedupKey), step, joins, metadata, r.payload(),
+		line, [16]byte(r.id), c.now, r.size, c.segment, r.group, of.Topic, of.Key, r.messageID, sqlkit.OrNull(of.CorrelationID), sqlkit.OrNull(of.CausationID), sqlkit.OrNull(of.TenantID),
+		sqlkit.OrNull(of.TraceParent), sqlkit.OrNull(of.TraceState), sqlkit.OrNull(of.DedupKey), step, joins, metadata, r.payload(),
 	}
 	return c.values[:], nil
 }

@@ -14,8 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/inorder"
-	"github.com/outmill/outmill/internal/metadata"
+	"github.com/outmill/outmill/storekit"
 )
 
 // Claims of a topic that may have something in the log read both lanes, the log
@@ -192,11 +191,11 @@ type logLine struct {
 	leftovers, routed     bool
 	busy, leasedElsewhere bool
 	waiting, unseen       *int64
-	items                 []inorder.Record
-	log                   []inorder.Record
+	items                 []storekit.Candidate
+	log                   []storekit.Candidate
 	rows                  []logItem // of log
 	lanes                 []lane
-	others                map[int64]inorder.State
+	others                map[int64]storekit.KeyState
 	otherBatches          bool
 	late                  int // how many of log are late
 	// unread is how many rows of the page were not finished when the claim marked, and
@@ -348,7 +347,7 @@ func (l *logLine) inLine() step {
 }
 
 func (l *logLine) item(scan func(...any) error) error {
-	var c inorder.Record
+	var c storekit.Candidate
 	err := scan(&c.ID, &c.Seq, &c.Key, &c.Expired, &c.Expiries, &c.Size, &c.Due)
 	l.items = append(l.items, c)
 	return err
@@ -401,7 +400,7 @@ func (l *logLine) logPage() step {
 			more := max(1, min(l.Want-len(l.log), max(32, 31*len(l.log))))
 			l.log, l.rows = slices.Grow(l.log, more), slices.Grow(l.rows, more)
 		}
-		l.log = append(l.log, inorder.Record{Seq: reader.place, Key: reader.row.record.Key, Size: reader.size, Due: reader.row.record.CreatedAt})
+		l.log = append(l.log, storekit.Candidate{Seq: reader.place, Key: reader.row.record.Key, Size: reader.size, Due: reader.row.record.CreatedAt})
 		l.rows = append(l.rows, reader.row)
 		return nil
 	}
@@ -421,16 +420,16 @@ func (l *logLine) other(scan func(...any) error) error {
 	for i, key := range keys {
 		if key != 0 && i < len(done) && done[i] == '0' {
 			if l.others == nil {
-				l.others = map[int64]inorder.State{}
+				l.others = map[int64]storekit.KeyState{}
 			}
-			l.others[key] = inorder.State{Other: owner, OtherEnd: &end}
+			l.others[key] = storekit.KeyState{Other: owner, OtherEnd: &end}
 		}
 	}
 	return nil
 }
 
 // inTheWay adds to a key's state what others have in work of it in the log.
-func (l *logLine) inTheWay(key string, state inorder.State) inorder.State {
+func (l *logLine) inTheWay(key string, state storekit.KeyState) storekit.KeyState {
 	if other, found := l.others[keyHash(key)]; found && key != "" && state.Other == "" {
 		state.Other, state.OtherEnd = other.Other, other.OtherEnd
 	}
@@ -491,9 +490,9 @@ func (l *logLine) hidden(page int) bool {
 
 // merged puts both lanes together: by place, or, without an order, what has been
 // due for longer first.
-func (l *logLine) merged() []inorder.Record {
+func (l *logLine) merged() []storekit.Candidate {
 	end := l.end()
-	items := slices.DeleteFunc(slices.Clone(l.items), func(c inorder.Record) bool { return c.Seq > end })
+	items := slices.DeleteFunc(slices.Clone(l.items), func(c storekit.Candidate) bool { return c.Seq > end })
 	log := l.log
 	if n := len(log); n > 0 && log[n-1].Seq > end {
 		n, _ = l.find(end + 1)
@@ -502,7 +501,7 @@ func (l *logLine) merged() []inorder.Record {
 	if len(items) == 0 {
 		return log
 	}
-	page := make([]inorder.Record, 0, len(items)+len(log))
+	page := make([]storekit.Candidate, 0, len(items)+len(log))
 	nth := 0
 	for len(items) > 0 && nth < len(log) {
 		first := items[0].Seq < log[nth].Seq
@@ -521,7 +520,7 @@ func (l *logLine) merged() []inorder.Record {
 // end is the last place that a claim in order may look at: beyond the end of a page
 // that was full, of either lane, it may be others' turn.
 func (l *logLine) end() int64 {
-	end := int64(inorder.Nowhere - 1)
+	end := int64(storekit.NoSeq - 1)
 	if l.order == outmill.OrderNone {
 		return end
 	}
@@ -543,7 +542,7 @@ func (l *logLine) end() int64 {
 
 // find finds what was read of the log at a place, or where it would be.
 func (l *logLine) find(place int64) (int, bool) {
-	return slices.BinarySearchFunc(l.log, place, func(r inorder.Record, place int64) int { return cmp.Compare(r.Seq, place) })
+	return slices.BinarySearchFunc(l.log, place, func(r storekit.Candidate, place int64) int { return cmp.Compare(r.Seq, place) })
 }
 
 // exhausted: there was no more in the log than was read.
@@ -560,18 +559,18 @@ func (l *logLine) exhausted() bool {
 
 // readStates finds out what is in the way of the keys of the page, and returns what
 // may be looked at of it.
-func (l *logLine) readStates(ctx context.Context, page []inorder.Record) ([]inorder.Record, error) {
+func (l *logLine) readStates(ctx context.Context, page []storekit.Candidate) ([]storekit.Candidate, error) {
 	if !l.busy && len(l.others) == 0 {
 		return page, nil
 	}
-	first := map[string]*inorder.Record{}
+	first := map[string]*storekit.Candidate{}
 	for i := range page {
 		c := &page[i]
 		if _, known := first[c.Key]; known || c.Key == "" {
 			continue
 		}
 		c.First = true
-		c.State = l.inTheWay(c.Key, inorder.State{Waiting: inorder.Nowhere, Held: inorder.Nowhere})
+		c.State = l.inTheWay(c.Key, storekit.KeyState{Waiting: storekit.NoSeq, Held: storekit.NoSeq})
 		first[c.Key] = c
 	}
 	if !l.busy || len(first) == 0 {
@@ -584,7 +583,7 @@ func (l *logLine) readStates(ctx context.Context, page []inorder.Record) ([]inor
 		row: func(scan func(...any) error) error {
 			var key string
 			var s scanState
-			var state inorder.State
+			var state storekit.KeyState
 			err := scan(&key, &s.other, &state.OtherEnd, &s.waiting, &state.WaitingEnd, &s.held, &state.Parked)
 			s.into(&state)
 			if c := first[key]; c != nil {
@@ -597,7 +596,7 @@ func (l *logLine) readStates(ctx context.Context, page []inorder.Record) ([]inor
 		return nil, err
 	}
 	l.cameBack(read, first)
-	end, _ := slices.BinarySearchFunc(page, l.end(), func(c inorder.Record, end int64) int {
+	end, _ := slices.BinarySearchFunc(page, l.end(), func(c storekit.Candidate, end int64) int {
 		if c.Seq <= end {
 			return -1
 		}
@@ -608,7 +607,7 @@ func (l *logLine) readStates(ctx context.Context, page []inorder.Record) ([]inor
 
 // cameBack stops keys at records that have come back since the line was read: they
 // were given back before the states were read, which therefore do not have them.
-func (l *logLine) cameBack(read []inorder.Record, first map[string]*inorder.Record) {
+func (l *logLine) cameBack(read []storekit.Candidate, first map[string]*storekit.Candidate) {
 	known := make(map[int64]bool, len(read))
 	for i := range read {
 		known[read[i].Seq] = true
@@ -641,7 +640,7 @@ func (l *logLine) carryOut() []step {
 
 // moving are the places of those of the records that are in the log. They get the
 // names that they will have.
-func (l *logLine) moving(records []inorder.Record) []int64 {
+func (l *logLine) moving(records []storekit.Candidate) []int64 {
 	var places []int64
 	for i := range records {
 		if at, is := l.find(records[i].Seq); is {
@@ -813,7 +812,7 @@ func (r *logReader) read(scan func(...any) error) error {
 		return fmt.Errorf("record %s: %w", record.ID, err)
 	}
 	if len(r.metadata) > 0 {
-		if record.Metadata, err = metadata.Parse(r.metadata); err != nil {
+		if record.Metadata, err = storekit.ParseMetadata(r.metadata); err != nil {
 			return fmt.Errorf("record %s: metadata: %w", record.ID, err)
 		}
 	}

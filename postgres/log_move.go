@@ -8,7 +8,6 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/inorder"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -198,7 +197,7 @@ func (t *txn) moveLine(ctx context.Context, group, topic string, want int) (move
 func (l *logLine) place(scan func(...any) error) error {
 	var late bool
 	var seen pgtype.Bool
-	var r inorder.Record
+	var r storekit.Candidate
 	if err := scan(&late, &seen, &r.Seq, &r.Size); err != nil {
 		return err
 	}

@@ -8,7 +8,6 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/metadata"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -97,7 +96,7 @@ func (r *recordReader) read(scan func(...any) error) (placed, error) {
 		return placed{}, fmt.Errorf("record %s: %w", rec.ID, err)
 	}
 	if len(r.metadata) > 0 {
-		if rec.Metadata, err = metadata.Parse(r.metadata); err != nil {
+		if rec.Metadata, err = storekit.ParseMetadata(r.metadata); err != nil {
 			return placed{}, fmt.Errorf("record %s: metadata: %w", rec.ID, err)
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/routing"
+	"github.com/outmill/outmill/storekit"
 )
 
 const (
@@ -95,7 +95,7 @@ func seeWorker(reg outmill.Registration) []step {
 	if reg.Worker != "" {
 		steps = append(steps, step{template: sqlSeeWorker, args: []any{reg.Group, reg.Worker}})
 	}
-	return append(steps, step{template: sqlOldWorkers, args: []any{reg.Group, routing.WorkersFor.Microseconds(), routing.MaxWorkers}})
+	return append(steps, step{template: sqlOldWorkers, args: []any{reg.Group, storekit.KeepWorkersFor.Microseconds(), storekit.MaxWorkers}})
 }
 
 // ExpireRegistrations removes registrations whose end has passed, and the
@@ -105,7 +105,7 @@ func (s *Store) ExpireRegistrations(ctx context.Context, limit int) (registratio
 	if limit < 1 {
 		return 0, 0, s.explain(ctx, operation, invalid("limit is %d: want 1 or more", limit))
 	}
-	return routing.Endings{
+	return storekit.RegistrationExpiry{
 		End: func(ctx context.Context, limit int) (int, error) { return s.endRegistrations(ctx, operation, limit) },
 		Noted: func(ctx context.Context, limit int) (groups []string, err error) {
 			err = s.write(ctx, operation, func(ctx context.Context, t *txn) error {
@@ -142,7 +142,7 @@ func (s *Store) sweep(ctx context.Context, operation, group string, limit int) (
 	var counted []outmill.JoinID
 	var idle []string
 	err = s.write(ctx, operation, func(ctx context.Context, t *txn) error {
-		var table routing.Table
+		var table storekit.RoutingTable
 		var topics, lanes []string
 		err := t.run(ctx, step{template: sqlLockGroups}, groupsStep(&table),
 			step{template: sqlUndeliveredTopics, args: []any{group}, row: texts(&topics)},
@@ -154,8 +154,8 @@ func (s *Store) sweep(ctx context.Context, operation, group string, limit int) (
 		idle = table.Unread(group, lanes)
 		return t.finish(ctx,
 			step{template: sqlDropUndelivered, args: []any{group, unread, limit}, row: func(scan func(...any) error) error { return scan(&deleted) }},
-			step{template: sqlLookAgain, args: []any{group, unread, routing.LookAgain.Microseconds(), !all}},
-			step{template: sqlForgetEnding, args: []any{group, routing.NoteFor.Microseconds()}},
+			step{template: sqlLookAgain, args: []any{group, unread, storekit.SweepEvery.Microseconds(), !all}},
+			step{template: sqlForgetEnding, args: []any{group, storekit.SweepFor.Microseconds()}},
 			step{template: sqlForgetWorkers, args: []any{group}},
 			countSteps(&counted))
 	})
@@ -174,7 +174,7 @@ func (s *Store) moveUnread(ctx context.Context, operation, group string, limit i
 	}
 	var unread []string
 	err = s.write(ctx, operation, func(ctx context.Context, t *txn) error {
-		var table routing.Table
+		var table storekit.RoutingTable
 		var topics []string
 		err := t.finish(ctx, step{template: sqlTopicsOfLog, args: []any{group}, row: texts(&topics)}, groupsStep(&table))
 		unread = table.Unread(group, topics)

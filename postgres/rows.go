@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/routing"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -29,7 +28,7 @@ type rows struct {
 	list       []row
 }
 
-func (a *appending) rows(table *routing.Table) rows {
+func (a *appending) rows(table *storekit.RoutingTable) rows {
 	list := make([]row, 0, len(a.Records))
 	readers := map[string][]string{}
 	for i, r := range a.Records {

@@ -14,8 +14,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/migrate"
 	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 //go:embed schema/*.sql
@@ -118,7 +118,7 @@ func (s *Store) ensure(ctx context.Context, files fs.FS) error {
 
 // migrateTo carries out migrations in one transaction, again where somebody is in the
 // way.
-func (s *Store) migrateTo(ctx context.Context, migrations []migrate.Migration) error {
+func (s *Store) migrateTo(ctx context.Context, migrations []sqlkit.Migration) error {
 	waits, told := storekit.NewWaits(firstPause, lastPause), false
 	for {
 		err := s.migrate(ctx, migrations)
@@ -154,7 +154,7 @@ func (s *Store) tellWhoIsInTheWay(ctx context.Context, version int) {
 
 // migrate brings the schema to the version of the last migration, unless it is there.
 // A new one has the log.
-func (s *Store) migrate(ctx context.Context, migrations []migrate.Migration) error {
+func (s *Store) migrate(ctx context.Context, migrations []sqlkit.Migration) error {
 	last := migrations[len(migrations)-1].Version
 	return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, sqlLockSchema, s.lockOf("schema")); err != nil {
@@ -188,7 +188,7 @@ func (s *Store) migrate(ctx context.Context, migrations []migrate.Migration) err
 	})
 }
 
-func apply(ctx context.Context, tx pgx.Tx, m migrate.Migration, version int) error {
+func apply(ctx context.Context, tx pgx.Tx, m sqlkit.Migration, version int) error {
 	if m.Version <= version {
 		return nil
 	}
@@ -230,12 +230,12 @@ func (s *Store) StatementsFrom(version int) ([]string, error) {
 	const operation = "statements"
 	migrations, err := s.migrations(schemaFiles)
 	if err == nil {
-		err = migrate.CheckFrom(version, len(migrations))
+		err = storekit.CheckSchemaVersion(version, len(migrations))
 	}
 	if err != nil {
 		return nil, s.explain(context.Background(), operation, err)
 	}
-	statements := migrate.Statements(migrations[version:])
+	statements := sqlkit.Statements(migrations[version:])
 	if version == 0 {
 		statements = append([]string{s.createSchemaStatement()}, statements...)
 	}
@@ -247,8 +247,8 @@ func (s *Store) StatementsFrom(version int) ([]string, error) {
 
 // migrations can fail only if the files built into the program are wrong,
 // which a test excludes.
-func (s *Store) migrations(files fs.FS) ([]migrate.Migration, error) {
-	migrations, err := migrate.Load(files, "schema", s.sql.expand)
+func (s *Store) migrations(files fs.FS) ([]sqlkit.Migration, error) {
+	migrations, err := sqlkit.LoadMigrations(files, "schema", s.sql.expand)
 	if err != nil {
 		return nil, err
 	}

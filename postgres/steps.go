@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/routing"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -103,7 +102,7 @@ type joinSteps struct {
 
 func (j joinSteps) args() []any { return []any{j.joins, j.steps, j.open} }
 
-func (a *appending) stepsOfJoins(table *routing.Table) joinSteps {
+func (a *appending) stepsOfJoins(table *storekit.RoutingTable) joinSteps {
 	var found joinSteps
 	for i, r := range a.Records {
 		for _, id := range r.Joins {
@@ -115,7 +114,7 @@ func (a *appending) stepsOfJoins(table *routing.Table) joinSteps {
 }
 
 // attach comes after records of steps that were all inserted.
-func (a *appending) attach(table *routing.Table) []step {
+func (a *appending) attach(table *storekit.RoutingTable) []step {
 	joining := a.stepsOfJoins(table)
 	if len(joining.joins) == 0 {
 		return nil

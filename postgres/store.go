@@ -11,12 +11,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/bell"
-	"github.com/outmill/outmill/internal/inorder"
-	"github.com/outmill/outmill/internal/logs"
-	"github.com/outmill/outmill/internal/rotation"
-	"github.com/outmill/outmill/internal/routing"
-	"github.com/outmill/outmill/internal/sqltx"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -31,20 +25,20 @@ type Store struct {
 	pool     *pgxpool.Pool
 	ownsPool bool
 	config   Config
-	logger   *logs.Log
+	logger   *storekit.Log
 	sql      *queries
 	// relaxed are the settings of the transactions that need not wait for the disk.
-	relaxed string
-	turns   rotation.Rotation
-	busy    rotation.Busy
-	bell    bell.Bell
-	notices *notices
+	relaxed  string
+	turns    storekit.TopicRotation
+	busy     storekit.BusyTopics
+	notifier storekit.Notifier
+	notices  *notices
 	// inUse are the callers' transactions that are being appended to.
-	inUse sqltx.Locks
+	inUse storekit.TxLocks
 	// claiming are the groups' topics that are being claimed from with the topic's
 	// lock.
-	claiming sqltx.Locks
-	routes   atomic.Pointer[routing.Table]
+	claiming storekit.TxLocks
+	routes   atomic.Pointer[storekit.RoutingTable]
 	// lanesNow is what the schema said last of its lanes.
 	lanesNow atomic.Pointer[lanes]
 	// serverSince is since when the server runs that was checked last, in microseconds;
@@ -78,7 +72,7 @@ type Store struct {
 	// reaped is the line up to which leases that have ended were looked for.
 	reaped atomic.Int64
 	// atOnce bounds the steps of what one transaction does not finish.
-	atOnce inorder.Steps
+	atOnce storekit.BatchSize
 	// refs are of what was claimed from the log.
 	refs   refs
 	rests  rests
@@ -107,7 +101,7 @@ func New(pool *pgxpool.Pool, config Config, logger watermill.LoggerAdapter) (*St
 	s := &Store{
 		pool:    pool,
 		config:  config,
-		logger:  logs.New(logger, config.Name, config.AppendLogLevel),
+		logger:  storekit.NewLog(logger, config.Name, config.AppendLogLevel),
 		sql:     &queries{schema: config.Schema, prefix: config.TablePrefix},
 		relaxed: sqlRelaxed, dumpWithin: dumpWithin, largeSegment: largeSegment,
 	}
@@ -138,7 +132,7 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.notices.close()
-	s.bell.Close()
+	s.notifier.Close()
 	if s.ownsPool {
 		s.pool.Close()
 	}

@@ -8,15 +8,14 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/outmill/outmill/internal/bell"
-	"github.com/outmill/outmill/internal/sqltx"
 	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 // Handle is a transaction of database/sql that the store can run statements in:
 // *sql.Tx of any PostgreSQL driver, or anything else with these methods, such as
 // the ContextExecutor of watermill-sql v3.
-type Handle = sqltx.Handle
+type Handle = sqlkit.Handle
 
 // WithTx returns a context that carries tx: with it, Append takes part in
 // that transaction. The transaction stays the caller's, who begins and ends
@@ -49,7 +48,7 @@ type carried struct {
 }
 
 func resolve(tx any) carried {
-	found, err := sqltx.Resolve(tx, sqltx.Driver{IsTx: isPgxTx, NoTx: isNoTx})
+	found, err := sqlkit.ResolveTx(tx, sqlkit.Driver{IsTx: isPgxTx, NoTx: isNoTx})
 	return carried{found, err}
 }
 
@@ -96,16 +95,16 @@ func (s *Store) InTx(ctx context.Context, fn func(ctx context.Context, tx pgx.Tx
 		return s.explain(ctx, "transaction", err)
 	}
 	var own error
-	var topics bell.Topics
+	var topics storekit.TopicSet
 	err := pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		own = fn(bell.Gather(s.WithTx(ctx, tx), s, &topics), tx)
+		own = fn(storekit.GatherTopics(s.WithTx(ctx, tx), s, &topics), tx)
 		return own
 	})
 	if own != nil && errors.Is(err, own) {
 		return own
 	}
 	if err == nil {
-		s.bell.Ring(topics.List()...)
+		s.notifier.Notify(topics.List()...)
 	}
 	return s.explain(ctx, "transaction", err)
 }

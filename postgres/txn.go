@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/outmill/outmill/internal/sqltx"
+	"github.com/outmill/outmill/storekit"
 )
 
 // step is one statement of a round trip.
@@ -226,7 +226,7 @@ func (s *Store) writeAll(ctx context.Context, operation string, steps ...step) e
 }
 
 func (s *Store) try(ctx context.Context, settings string, fn func(ctx context.Context, t *txn) error) error {
-	return sqltx.Again(ctx, passes, func() error { return s.once(ctx, settings, fn) })
+	return storekit.Repeat(ctx, passes, func() error { return s.once(ctx, settings, fn) })
 }
 
 // read runs fn, a single statement without a transaction around it, again if it
@@ -234,7 +234,7 @@ func (s *Store) try(ctx context.Context, settings string, fn func(ctx context.Co
 func (s *Store) read(ctx context.Context, operation string, fn func(ctx context.Context) error) error {
 	err := s.ready(ctx)
 	if err == nil {
-		err = sqltx.Again(ctx, passes, func() error { return fn(ctx) })
+		err = storekit.Repeat(ctx, passes, func() error { return fn(ctx) })
 	}
 	return s.explain(ctx, operation, err)
 }

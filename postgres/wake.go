@@ -6,12 +6,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/outmill/outmill/storekit"
-
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/outmill/outmill/internal/bell"
+	"github.com/outmill/outmill/storekit"
 )
 
 // sqlNotify notifies nobody while PostgreSQL's queue of notifications is half full, because
@@ -34,18 +32,18 @@ const (
 // notifications, over a connection that the first Wake opens and Close ends, and
 // that is opened again when it breaks.
 func (s *Store) Wake(ctx context.Context, woken func(topic string)) {
-	s.bell.Listen(ctx, func(topic string) {
+	s.notifier.Listen(ctx, func(topic string) {
 		s.rounds.hear(topic)
 		woken(topic)
 	})
-	if s.bell.Heard() {
+	if s.notifier.HasListeners() {
 		s.notices.listen()
 	}
 }
 
 // wake wakes the readers of all topics, in this process and in others.
 func (s *Store) wake() {
-	s.bell.Ring()
+	s.notifier.Notify()
 	s.notices.send()
 }
 
@@ -89,7 +87,7 @@ type notices struct {
 	owed      bool
 	listening bool
 	// topics are those of the notification that is owed.
-	topics bell.Topics
+	topics storekit.TopicSet
 }
 
 func newNotices(s *Store, config *pgx.ConnConfig) *notices {
@@ -239,13 +237,13 @@ func (n *notices) hear() error {
 		return err
 	}
 	// Something may have been committed before the connection listened.
-	n.s.bell.Ring()
+	n.s.notifier.Notify()
 	for {
 		notification, err := conn.WaitForNotification(n.ctx)
 		if err != nil {
 			return err
 		}
-		n.s.bell.Ring(topicsOf(notification.Payload)...)
+		n.s.notifier.Notify(topicsOf(notification.Payload)...)
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/records"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -20,7 +19,7 @@ var _ message.Publisher = (*Publisher)(nil)
 type Publisher struct {
 	writer outmill.Writer
 	cfg    Config
-	maker  *records.Maker
+	maker  *storekit.RecordMaker
 
 	mu     sync.Mutex
 	closed bool
@@ -38,7 +37,7 @@ func New(writer outmill.Writer, cfg Config, _ watermill.LoggerAdapter) (*Publish
 		return nil, err
 	}
 	cfg.setDefaults()
-	maker, err := records.NewMaker()
+	maker, err := storekit.NewRecordMaker()
 	if err != nil {
 		return nil, err
 	}

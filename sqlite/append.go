@@ -10,11 +10,8 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/bell"
-	"github.com/outmill/outmill/internal/limits"
-	"github.com/outmill/outmill/internal/routing"
-	"github.com/outmill/outmill/internal/sqltx"
 	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 const insertColumns = `INSERT INTO {p:records} (id, grp, topic, key, stage, available_at, due_at, next_at, created_at, expires_at, size,
@@ -66,12 +63,12 @@ func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
 	if batch.last == 0 {
 		return nil
 	}
-	topics := bell.TopicsOf(records)
+	topics := storekit.TopicsOf(records)
 	if tx == nil {
-		s.waker.bell.Ring(topics...)
+		s.waker.notifier.Notify(topics...)
 		return nil
 	}
-	bell.Note(ctx, s, topics)
+	storekit.NoteTopics(ctx, s, topics)
 	s.watch(tx, batch.last, topics)
 	return nil
 }
@@ -89,7 +86,7 @@ func newAppending(records []*outmill.Record) *appending {
 }
 
 // rowLimits are SQLite's, less what is noted in a row later.
-var rowLimits = limits.Rows{Row: 1e9 - 1<<16, Metadata: 1e9 - 1<<16, PayloadTimes: 1}
+var rowLimits = storekit.RowLimits{Row: 1e9 - 1<<16, Metadata: 1e9 - 1<<16, PayloadTimes: 1}
 
 // topicKey names a key of a topic.
 type topicKey struct{ topic, key string }
@@ -123,7 +120,7 @@ func (a *appending) run(ctx context.Context, t *txn) error {
 	return t.attach(ctx, a.attachments(routes))
 }
 
-func (a *appending) attachments(routes *routing.Table) []attachment {
+func (a *appending) attachments(routes *storekit.RoutingTable) []attachment {
 	var list []attachment
 	for i, r := range a.Records {
 		for _, id := range r.Joins {
@@ -156,7 +153,7 @@ func (a *appending) deduplicate(ctx context.Context, t *txn) error {
 
 // blockedLanes returns the keys of the batch that have held records: what is
 // appended to them is held as well.
-func (a *appending) blockedLanes(ctx context.Context, t *txn, routes *routing.Table) (map[laneKey]bool, error) {
+func (a *appending) blockedLanes(ctx context.Context, t *txn, routes *storekit.RoutingTable) (map[laneKey]bool, error) {
 	if !t.lanes {
 		return nil, nil
 	}
@@ -190,7 +187,7 @@ func (a *appending) blockedLanes(ctx context.Context, t *txn, routes *routing.Ta
 
 // rows returns the arguments of each row to insert: one for each group of
 // each record, or one without a group.
-func (a *appending) rows(now int64, routes *routing.Table, blocked map[laneKey]bool) ([][]any, error) {
+func (a *appending) rows(now int64, routes *storekit.RoutingTable, blocked map[laneKey]bool) ([][]any, error) {
 	rows := make([][]any, 0, len(a.Records))
 	readers := map[string][]string{}
 	for i, r := range a.Records {
@@ -254,8 +251,8 @@ func insertion(r *outmill.Record, first, id outmill.WorkItemID, group any, stage
 	}
 	return []any{
 		id.String(), group, r.Topic, r.Key, stage, available, due, due, now, expiryOf(r, now), size,
-		messageID, sqltx.OrNull(r.CorrelationID), sqltx.OrNull(r.CausationID), sqltx.OrNull(r.TenantID), sqltx.OrNull(r.TraceParent), sqltx.OrNull(r.TraceState),
-		sqltx.OrNull(r.DedupKey), sqltx.OrNull(metadata), step, joins, waitsFor, payload,
+		messageID, sqlkit.OrNull(r.CorrelationID), sqlkit.OrNull(r.CausationID), sqlkit.OrNull(r.TenantID), sqlkit.OrNull(r.TraceParent), sqlkit.OrNull(r.TraceState),
+		sqlkit.OrNull(r.DedupKey), sqlkit.OrNull(metadata), step, joins, waitsFor, payload,
 	}
 }
 

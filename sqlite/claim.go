@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/inorder"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -83,7 +82,7 @@ func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill
 	}
 	req.Group = storekit.GroupOf(req.Group)
 	req.Limit = min(req.Limit, maxClaim)
-	half := inorder.HalfTime(ctx)
+	half := storekit.HalfTime(ctx)
 	for {
 		topics, err := s.dueTopics(ctx, req)
 		if err != nil || len(topics) == 0 {
@@ -98,7 +97,7 @@ func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill
 			return c.records, nil
 		}
 		if !half.IsZero() && time.Now().After(half) {
-			s.waker.bell.Ring()
+			s.waker.notifier.Notify()
 			return nil, nil
 		}
 	}
@@ -141,10 +140,10 @@ type claim struct {
 	// admits is how many more records this transaction may put in line.
 	admits int
 	// until is the moment as of which the claim works on the topic it is at.
-	until inorder.Moment
+	until storekit.Moment
 	// again: the looks or the admits were used up, so there may be more to claim.
 	again  bool
-	atOnce inorder.Steps
+	atOnce storekit.BatchSize
 }
 
 // minLooks bounds what one transaction of a claim passes over (expired or
@@ -292,7 +291,7 @@ SELECT * FROM (SELECT seq, key, stage, available_at, expires_at, expiries, size 
 
 // takeAny takes records without an order: the oldest due first.
 func (c *claim) takeAny(ctx context.Context, t *txn, topic string, want int) error {
-	c.until = inorder.Moment{}
+	c.until = storekit.Moment{}
 	for want > 0 {
 		list, err := t.candidates(ctx, sqlCandidates, c.req.Group, topic, t.now, want)
 		if err != nil {

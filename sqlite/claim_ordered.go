@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/inorder"
+	"github.com/outmill/outmill/storekit"
 )
 
 const (
@@ -111,7 +111,7 @@ type timeCome struct{ seq, due int64 }
 // Where there is more, the claim sees time up to there only; with nothing left to
 // take, it leaves the topic to the next one.
 func (c *claim) admit(ctx context.Context, t *txn, topic string) (served bool, err error) {
-	c.until = inorder.Moment{}
+	c.until = storekit.Moment{}
 	due, err := list(ctx, t, func(rows *sql.Rows, d *timeCome) error { return rows.Scan(&d.seq, &d.due) },
 		sqlTimeCome, c.req.Group, topic, t.now, c.admits+1)
 	if err != nil || len(due) == 0 {
@@ -124,7 +124,7 @@ func (c *claim) admit(ctx context.Context, t *txn, topic string) (served bool, e
 			return false, nil
 		}
 		last := due[len(due)-1]
-		c.until = inorder.Moment{Due: time.UnixMicro(last.due), Seq: last.seq}
+		c.until = storekit.Moment{Due: time.UnixMicro(last.due), Seq: last.seq}
 	}
 	c.admits -= len(due)
 	seqs := make([]int64, len(due))

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/logs"
-	"github.com/outmill/outmill/internal/sqltx"
+	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 // Defaults of Config.
@@ -64,7 +64,7 @@ type Config struct {
 // Adopt makes a Config.TxFromContext of a function that returns a transaction of
 // its own kind, such as a *sql.Tx.
 func Adopt[T any](from func(ctx context.Context) (T, bool)) func(ctx context.Context) (any, bool) {
-	return sqltx.Adopt(from)
+	return sqlkit.Adopt(from)
 }
 
 var prefixPattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,39}$`)
@@ -100,7 +100,7 @@ func (c Config) Validate() error {
 	if c.TablePrefix != "" && !prefixPattern.MatchString(c.TablePrefix) {
 		refuse("TablePrefix is %q: want a letter or _, then letters, digits and _, at most 40", c.TablePrefix)
 	}
-	if err := logs.CheckLevel(c.AppendLogLevel); err != nil {
+	if err := storekit.CheckAppendLogLevel(c.AppendLogLevel); err != nil {
 		refuse("%w", err)
 	}
 	if c.Retain < 0 {

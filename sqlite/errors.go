@@ -10,7 +10,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/sqltx"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 // explain names the operation, and turns what the driver says into what the
@@ -26,7 +26,7 @@ func (s *Store) explain(ctx context.Context, operation string, err error) error 
 	if isMissingTable(err) {
 		err = fmt.Errorf("%w (%w)", versionError(0), err)
 	}
-	return fmt.Errorf("outmill/sqlite: %s %s: %w", s.config.Name, operation, sqltx.Ended(err))
+	return fmt.Errorf("outmill/sqlite: %s %s: %w", s.config.Name, operation, sqlkit.TxEnded(err))
 }
 
 // code is SQLite's primary result code, 0 where err is not SQLite's.

@@ -1,6 +1,6 @@
 package sqlite
 
-import "github.com/outmill/outmill/internal/inorder"
+import "github.com/outmill/outmill/storekit"
 
 // AllStatements are the templates whose plans the tests read: everything that
 // a reader, a writer or the janitor runs again and again.
@@ -28,4 +28,4 @@ func Sorting() []string {
 func (s *Store) SQL(template string) string { return s.sql.text(template) }
 
 // SetAtOnce makes the steps of what one transaction does not finish small.
-func (s *Store) SetAtOnce(records int) { s.atOnce = inorder.Steps(records) }
+func (s *Store) SetAtOnce(records int) { s.atOnce = storekit.BatchSize(records) }

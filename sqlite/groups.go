@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/routing"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -100,7 +99,7 @@ func (s *Store) RegisterGroup(ctx context.Context, regs ...outmill.Registration)
 		return nil
 	})
 	if err == nil && adopted > 0 {
-		s.waker.bell.Ring()
+		s.waker.notifier.Notify()
 	}
 	return err
 }
@@ -132,7 +131,7 @@ func (t *txn) seeWorker(ctx context.Context, group, name string) error {
 			return err
 		}
 	}
-	_, err := t.exec(ctx, sqlOldWorkers, group, t.now-routing.WorkersFor.Microseconds(), routing.MaxWorkers)
+	_, err := t.exec(ctx, sqlOldWorkers, group, t.now-storekit.KeepWorkersFor.Microseconds(), storekit.MaxWorkers)
 	return err
 }
 
@@ -213,7 +212,7 @@ func (t *txn) infos(ctx context.Context) ([]outmill.GroupInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	workers, err := list(ctx, t, func(rows *sql.Rows, w *routing.Worker) error {
+	workers, err := list(ctx, t, func(rows *sql.Rows, w *storekit.StoredWorker) error {
 		var seen int64
 		err := rows.Scan(&w.Group, &w.Name, &seen)
 		w.SeenAt = timeOf(seen)
@@ -222,19 +221,19 @@ func (t *txn) infos(ctx context.Context) ([]outmill.GroupInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	ended, err := list(ctx, t, func(rows *sql.Rows, e *routing.Ended) error {
+	ended, err := list(ctx, t, func(rows *sql.Rows, e *storekit.EndedGroup) error {
 		var at int64
 		err := rows.Scan(&e.Group, &at)
 		e.At = timeOf(at)
 		return err
 	}, sqlEnded)
-	table := routing.Table{Registrations: registrations}
+	table := storekit.RoutingTable{Registrations: registrations}
 	return table.Infos(workers, ended), err
 }
 
 // registrations come sorted by group.
-func (t *txn) registrations(ctx context.Context) ([]routing.Registration, error) {
-	return list(ctx, t, func(rows *sql.Rows, r *routing.Registration) error {
+func (t *txn) registrations(ctx context.Context) ([]storekit.StoredRegistration, error) {
+	return list(ctx, t, func(rows *sql.Rows, r *storekit.StoredRegistration) error {
 		var include, exclude string
 		var seen int64
 		var expires sql.NullInt64
@@ -255,7 +254,7 @@ func patterns(text string, into *[]string) error {
 
 // routes reads the registrations, unless those known are of the generation
 // that this transaction sees.
-func (t *txn) routes(ctx context.Context) (*routing.Table, error) {
+func (t *txn) routes(ctx context.Context) (*storekit.RoutingTable, error) {
 	if known := t.s.routes.Load(); known != nil && known.Generation == t.generation {
 		return known, nil
 	}
@@ -263,7 +262,7 @@ func (t *txn) routes(ctx context.Context) (*routing.Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	found := &routing.Table{Generation: t.generation, Registrations: registrations}
+	found := &storekit.RoutingTable{Generation: t.generation, Registrations: registrations}
 	t.s.routes.Store(found)
 	return found, nil
 }

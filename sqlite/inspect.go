@@ -84,7 +84,7 @@ func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (requeue
 	}
 	defer func() {
 		if requeued > 0 {
-			s.waker.bell.Ring()
+			s.waker.notifier.Notify()
 		}
 	}()
 	for _, k := range keys {

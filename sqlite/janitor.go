@@ -35,7 +35,7 @@ func (s *Store) ReapExpired(ctx context.Context, limit int) (int, error) {
 	reaped, err := s.tidy(ctx, "reap", limit, (*txn).reap)
 	s.logger.Reaped(reaped)
 	if reaped > 0 {
-		s.waker.bell.Ring()
+		s.waker.notifier.Notify()
 	}
 	return reaped, err
 }

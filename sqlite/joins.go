@@ -9,8 +9,8 @@ import (
 	"slices"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/sqltx"
 	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 var _ storekit.Joins = (*Store)(nil)
@@ -109,7 +109,7 @@ func (t *txn) startJoin(ctx context.Context, id outmill.JoinID, join *storekit.J
 	case !join.Deadline.IsZero():
 		deadline = micros(join.Deadline)
 	}
-	n, err := t.exec(ctx, sqlStartJoin, id.String(), sqltx.OrNull(join.GroupingKey), policy, quorum, expected, deadline, join.CompleteAtDeadline, t.now, sqltx.OrNull(metadata))
+	n, err := t.exec(ctx, sqlStartJoin, id.String(), sqlkit.OrNull(join.GroupingKey), policy, quorum, expected, deadline, join.CompleteAtDeadline, t.now, sqlkit.OrNull(metadata))
 	if err == nil && n == 0 {
 		err = fmt.Errorf("%w: %s", storekit.ErrJoinExists, id)
 	}
@@ -129,8 +129,8 @@ func scanJoin(rows *sql.Rows, j *storekit.Join) error {
 	var expected, deadline, finished sql.NullInt64
 	var created, updated int64
 	var metadata string
-	err := rows.Scan(&j.ID, sqltx.Text(&j.GroupingKey), &j.Status, &j.Policy, &j.Quorum, &expected, &j.CompletedSteps, &j.FailedSteps,
-		&deadline, &j.CompleteAtDeadline, sqltx.Text(&j.Reason), &created, &updated, &finished, sqltx.Text(&metadata))
+	err := rows.Scan(&j.ID, sqlkit.Text(&j.GroupingKey), &j.Status, &j.Policy, &j.Quorum, &expected, &j.CompletedSteps, &j.FailedSteps,
+		&deadline, &j.CompleteAtDeadline, sqlkit.Text(&j.Reason), &created, &updated, &finished, sqlkit.Text(&metadata))
 	if err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ func scanJoin(rows *sql.Rows, j *storekit.Join) error {
 func (t *txn) state(join *storekit.Join) *storekit.JoinState {
 	state := &storekit.JoinState{Join: *join}
 	if !join.Deadline.IsZero() {
-		state.DeadlineIn = sqltx.Micros(join.Deadline.UnixMicro() - t.now)
+		state.DeadlineIn = sqlkit.Micros(join.Deadline.UnixMicro() - t.now)
 		state.Late = state.DeadlineIn <= 0
 	}
 	return state
@@ -242,7 +242,7 @@ func (j joining) MakeDue(ctx context.Context, ids []outmill.JoinID) error {
 // Appended logs the record that follows a join, and wakes readers.
 func (j joining) Appended(records []*outmill.Record) {
 	j.s.logger.Appended(false, records...)
-	j.s.waker.bell.Ring()
+	j.s.waker.notifier.Notify()
 }
 
 // onJoin runs fn on a join that exists, in a transaction of the store's own.
@@ -268,7 +268,7 @@ func (s *Store) writeSteps(ctx context.Context, operation string, fn func(ctx co
 		return err
 	})
 	if err == nil && decided {
-		s.waker.bell.Ring()
+		s.waker.notifier.Notify()
 	}
 	return err
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/urlconfig"
+	"github.com/outmill/outmill/storekit"
 )
 
 // Importing this package makes outmill.Open take URLs such as
@@ -51,7 +51,7 @@ func configOf(database string) (string, Config, error) {
 		case "name":
 			config.Name = value
 		case "append_log_level":
-			err = urlconfig.Level(name, value, &config.AppendLogLevel)
+			err = storekit.ParseLevelParameter(name, value, &config.AppendLogLevel)
 		case "table_prefix":
 			config.TablePrefix = value
 		case "retain":

@@ -7,9 +7,8 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/metadata"
-	"github.com/outmill/outmill/internal/sqltx"
 	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 // Stages that this code decides about; the schema has them all. Statements spell them out as
@@ -56,8 +55,8 @@ func scanRecord(rows *sql.Rows, into *placed) error {
 		owner, joins, text            string
 	)
 	err := rows.Scan(&seq, &r.ID, &group, &r.Topic, &r.Key, &r.Status, &available, &due, &next, &created, &expires,
-		&r.Attempts, &r.Claims, &r.Expiries, &owner, &processed, sqltx.Text(&r.ProcessedBy), &r.MessageID, sqltx.Text(&r.CorrelationID), sqltx.Text(&r.CausationID),
-		sqltx.Text(&r.TenantID), sqltx.Text(&r.TraceParent), sqltx.Text(&r.TraceState), sqltx.Text(&r.DedupKey), sqltx.Text(&r.LastError), sqltx.Text(&joins), &r.WaitsFor, sqltx.Text(&text), &r.Payload, &blocked)
+		&r.Attempts, &r.Claims, &r.Expiries, &owner, &processed, sqlkit.Text(&r.ProcessedBy), &r.MessageID, sqlkit.Text(&r.CorrelationID), sqlkit.Text(&r.CausationID),
+		sqlkit.Text(&r.TenantID), sqlkit.Text(&r.TraceParent), sqlkit.Text(&r.TraceState), sqlkit.Text(&r.DedupKey), sqlkit.Text(&r.LastError), sqlkit.Text(&joins), &r.WaitsFor, sqlkit.Text(&text), &r.Payload, &blocked)
 	if err != nil {
 		return err
 	}
@@ -79,7 +78,7 @@ func scanRecord(rows *sql.Rows, into *placed) error {
 		return fmt.Errorf("record %s: %w", r.ID, err)
 	}
 	if text != "" {
-		if r.Metadata, err = metadata.Parse([]byte(text)); err != nil {
+		if r.Metadata, err = storekit.ParseMetadata([]byte(text)); err != nil {
 			return fmt.Errorf("record %s: metadata: %w", r.ID, err)
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"database/sql"
 	"strings"
 
-	"github.com/outmill/outmill/internal/routing"
+	"github.com/outmill/outmill/storekit"
 )
 
 const (
@@ -52,7 +52,7 @@ var sqlHasRecords = func() string {
 // undelivered records of their groups. See outmill.Janitor.
 func (s *Store) ExpireRegistrations(ctx context.Context, limit int) (registrations, records int, err error) {
 	const operation = "expire registrations"
-	return routing.Endings{
+	return storekit.RegistrationExpiry{
 		End: func(ctx context.Context, limit int) (int, error) {
 			return s.tidy(ctx, operation, limit, (*txn).endRegistrations)
 		},
@@ -107,7 +107,7 @@ func (t *txn) sweep(ctx context.Context, group string, limit int) (deleted int, 
 }
 
 // unread are the topics of the group's undelivered records that it does not read.
-func (t *txn) unread(ctx context.Context, routes *routing.Table, group string) ([]string, error) {
+func (t *txn) unread(ctx context.Context, routes *storekit.RoutingTable, group string) ([]string, error) {
 	topics, err := t.texts(ctx, sqlUndeliveredTopics, group)
 	return routes.Unread(group, topics), err
 }
@@ -133,7 +133,7 @@ func (t *txn) dropUndelivered(ctx context.Context, group, topic string, limit in
 
 // noteSwept has the group looked at in the next round where leases have not
 // ended, and later otherwise.
-func (t *txn) noteSwept(ctx context.Context, routes *routing.Table, group string) error {
+func (t *txn) noteSwept(ctx context.Context, routes *storekit.RoutingTable, group string) error {
 	leased, err := t.unread(ctx, routes, group)
 	if err != nil {
 		return err
@@ -147,7 +147,7 @@ func (t *txn) noteSwept(ctx context.Context, routes *routing.Table, group string
 		return err
 	}
 	registered := routes.Has(group)
-	if _, err := t.exec(ctx, sqlLookAgain, group, t.now+routing.LookAgain.Microseconds(), !found.Bool); err != nil {
+	if _, err := t.exec(ctx, sqlLookAgain, group, t.now+storekit.SweepEvery.Microseconds(), !found.Bool); err != nil {
 		return err
 	}
 	if !registered {
@@ -155,6 +155,6 @@ func (t *txn) noteSwept(ctx context.Context, routes *routing.Table, group string
 			return err
 		}
 	}
-	_, err = t.exec(ctx, sqlForgetEnding, group, t.now-routing.NoteFor.Microseconds(), registered)
+	_, err = t.exec(ctx, sqlForgetEnding, group, t.now-storekit.SweepFor.Microseconds(), registered)
 	return err
 }

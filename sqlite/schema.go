@@ -7,8 +7,8 @@ import (
 	"fmt"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/migrate"
-	"github.com/outmill/outmill/internal/sqltx"
+	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 //go:embed schema/*.sql
@@ -49,7 +49,7 @@ func (s *Store) ensure(ctx context.Context) error {
 	})
 }
 
-func (s *Store) migrate(ctx context.Context, migrations []migrate.Migration) error {
+func (s *Store) migrate(ctx context.Context, migrations []sqlkit.Migration) error {
 	conn, err := s.db.Conn(ctx)
 	if err != nil {
 		return err
@@ -96,18 +96,18 @@ func (s *Store) Statements() []string {
 func (s *Store) StatementsFrom(version int) ([]string, error) {
 	migrations, err := s.migrations()
 	if err == nil {
-		err = migrate.CheckFrom(version, len(migrations))
+		err = storekit.CheckSchemaVersion(version, len(migrations))
 	}
 	if err != nil {
 		return nil, s.explain(context.Background(), "statements", err)
 	}
-	return migrate.Statements(migrations[version:]), nil
+	return sqlkit.Statements(migrations[version:]), nil
 }
 
 // migrations can fail only if the files built into the program are wrong,
 // which a test excludes.
-func (s *Store) migrations() ([]migrate.Migration, error) {
-	migrations, err := migrate.Load(schemaFiles, "schema", s.sql.expand)
+func (s *Store) migrations() ([]sqlkit.Migration, error) {
+	migrations, err := sqlkit.LoadMigrations(schemaFiles, "schema", s.sql.expand)
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +119,7 @@ func (s *Store) migrations() ([]migrate.Migration, error) {
 }
 
 // checkSchema returns what is wrong with the schema's version.
-func (s *Store) checkSchema(ctx context.Context, h sqltx.Handle) error {
+func (s *Store) checkSchema(ctx context.Context, h sqlkit.Handle) error {
 	version, err := s.version(ctx, h)
 	if err != nil {
 		return err
@@ -128,7 +128,7 @@ func (s *Store) checkSchema(ctx context.Context, h sqltx.Handle) error {
 }
 
 // version returns 0 where there is no schema.
-func (s *Store) version(ctx context.Context, h sqltx.Handle) (int, error) {
+func (s *Store) version(ctx context.Context, h sqlkit.Handle) (int, error) {
 	tables, err := number(ctx, h, sqlHasMeta, s.sql.prefix+"meta")
 	if err != nil || tables == 0 {
 		return 0, err
@@ -137,7 +137,7 @@ func (s *Store) version(ctx context.Context, h sqltx.Handle) (int, error) {
 }
 
 // number returns 0 where there is no row.
-func number(ctx context.Context, h sqltx.Handle, query string, args ...any) (n int, err error) {
+func number(ctx context.Context, h sqlkit.Handle, query string, args ...any) (n int, err error) {
 	rows, err := h.QueryContext(ctx, query, args...)
 	if err != nil {
 		return 0, err

@@ -188,7 +188,7 @@ func (s *Store) giveBack(ctx context.Context, operation, template string, items 
 		return t.hurryOf(ctx, of)
 	})
 	if err == nil && storekit.SomeAtOnce(items) {
-		s.waker.bell.Ring()
+		s.waker.notifier.Notify()
 	}
 	return err
 }

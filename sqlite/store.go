@@ -9,11 +9,6 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/inorder"
-	"github.com/outmill/outmill/internal/logs"
-	"github.com/outmill/outmill/internal/rotation"
-	"github.com/outmill/outmill/internal/routing"
-	"github.com/outmill/outmill/internal/sqltx"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -28,19 +23,19 @@ type Store struct {
 	db     *sql.DB
 	ownsDB bool
 	config Config
-	logger *logs.Log
+	logger *storekit.Log
 	sql    *queries
 	writer *turnstile
 	waker  *waker
-	topics rotation.Rotation
+	topics storekit.TopicRotation
 	// atOnce bounds the steps of what one transaction does not finish.
-	atOnce inorder.Steps
+	atOnce storekit.BatchSize
 	// inUse are the callers' transactions that are being appended to.
-	inUse sqltx.Locks
+	inUse storekit.TxLocks
 	// statements are prepared once for the whole handle; nil until then.
 	statements atomic.Pointer[map[string]*sql.Stmt]
 	preparing  chan struct{}
-	routes     atomic.Pointer[routing.Table]
+	routes     atomic.Pointer[storekit.RoutingTable]
 	life       storekit.Lifecycle
 }
 
@@ -63,7 +58,7 @@ func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Store, err
 	return &Store{
 		db:     db,
 		config: config,
-		logger: logs.New(logger, config.Name, config.AppendLogLevel),
+		logger: storekit.NewLog(logger, config.Name, config.AppendLogLevel),
 		sql:    newQueries(config.TablePrefix),
 		writer: newTurnstile(),
 		waker:  newWaker(),

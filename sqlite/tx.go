@@ -6,14 +6,14 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/outmill/outmill/internal/bell"
-	"github.com/outmill/outmill/internal/sqltx"
+	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 // Handle is a transaction that the store can run statements in: *sql.Tx, or
 // anything else with these methods, such as the ContextExecutor of watermill-sql
 // v3.
-type Handle = sqltx.Handle
+type Handle = sqlkit.Handle
 
 // WithTx returns a context that carries tx: with it, Append takes part in
 // that transaction. The transaction stays the caller's, who begins and ends
@@ -34,7 +34,7 @@ type Handle = sqltx.Handle
 // An Append in the transaction checks its context before it begins and is then
 // not interrupted: SQLite would roll the caller's whole transaction back.
 func (s *Store) WithTx(ctx context.Context, tx any) context.Context {
-	return sqltx.Carry(ctx, s, tx)
+	return sqlkit.WithTx(ctx, s, tx)
 }
 
 // TxOf returns the transaction that ctx carries for this store. See
@@ -48,7 +48,7 @@ func (s *Store) TxOf(ctx context.Context) (any, error) {
 }
 
 func (s *Store) txOf(ctx context.Context) (Handle, error) {
-	return sqltx.FromOr(ctx, s, s.config.TxFromContext)
+	return sqlkit.TxFromOr(ctx, s, s.config.TxFromContext)
 }
 
 // InTx runs fn in a transaction that has the write lock from its beginning,
@@ -60,14 +60,14 @@ func (s *Store) txOf(ctx context.Context) (Handle, error) {
 // fn must not call other methods of the store that write (Claim, Ack, …):
 // they would wait for fn's transaction to end.
 func (s *Store) InTx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
-	var topics bell.Topics
-	err := s.inTx(bell.Gather(ctx, s, &topics), fn)
+	var topics storekit.TopicSet
+	err := s.inTx(storekit.GatherTopics(ctx, s, &topics), fn)
 	var own *callerError
 	if errors.As(err, &own) {
 		return own.err
 	}
 	if err == nil {
-		s.waker.bell.Ring(topics.List()...)
+		s.waker.notifier.Notify(topics.List()...)
 	}
 	return s.explain(ctx, "transaction", err)
 }

@@ -4,14 +4,14 @@ import (
 	"context"
 	"sync"
 
-	"github.com/outmill/outmill/internal/bell"
+	"github.com/outmill/outmill/storekit"
 )
 
 // Wake calls woken when records of a topic may have become claimable: see
 // storekit.Waker. It hears at once what this Store does, and nothing of other
 // processes. It is quiet after ctx ends or the store is closed.
 func (s *Store) Wake(ctx context.Context, woken func(topic string)) {
-	s.waker.bell.Listen(ctx, woken)
+	s.waker.notifier.Listen(ctx, woken)
 }
 
 // waker rings when something may have become claimable, and hears of callers'
@@ -22,7 +22,7 @@ type waker struct {
 	end  context.CancelFunc
 	work sync.WaitGroup
 
-	bell bell.Bell
+	notifier storekit.Notifier
 
 	mu      sync.Mutex
 	watched *watched
@@ -32,7 +32,7 @@ type waker struct {
 type watched struct {
 	tx     any
 	stop   context.CancelFunc
-	topics bell.Topics
+	topics storekit.TopicSet
 }
 
 // add adds the topics of an append; none stands for any topic.
@@ -57,7 +57,7 @@ func newWaker() *waker {
 func (w *waker) watch(tx any, topics []string, fn func(ctx context.Context) (committed bool)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.ctx.Err() != nil || !w.bell.Heard() {
+	if w.ctx.Err() != nil || !w.notifier.HasListeners() {
 		return
 	}
 	if w.watched != nil {
@@ -66,7 +66,7 @@ func (w *waker) watch(tx any, topics []string, fn func(ctx context.Context) (com
 			return
 		}
 		w.watched.stop()
-		w.bell.Ring(w.watched.topics.List()...)
+		w.notifier.Notify(w.watched.topics.List()...)
 	}
 	ctx, stop := context.WithTimeout(w.ctx, watchFor)
 	current := &watched{tx: tx, stop: stop}
@@ -75,7 +75,7 @@ func (w *waker) watch(tx any, topics []string, fn func(ctx context.Context) (com
 	w.work.Go(func() {
 		defer stop()
 		if fn(ctx) {
-			w.bell.Ring(current.topics.List()...)
+			w.notifier.Notify(current.topics.List()...)
 		}
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -99,7 +99,7 @@ func (w *waker) forget(tx any) {
 func (w *waker) close() {
 	w.mu.Lock()
 	w.end()
-	w.bell.Close()
+	w.notifier.Close()
 	w.mu.Unlock()
 	w.work.Wait()
 }

@@ -10,8 +10,8 @@ import (
 
 	sqlite3 "modernc.org/sqlite/lib"
 
-	"github.com/outmill/outmill/internal/sqltx"
 	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 const (
@@ -34,7 +34,7 @@ const (
 // txn is one transaction: the store's own, or the caller's.
 type txn struct {
 	s *Store
-	h sqltx.Handle
+	h sqlkit.Handle
 	// tx is set where prepared statements can be used.
 	tx *sql.Tx
 	// now is the database's clock in microseconds, the same for all statements.

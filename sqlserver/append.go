@@ -7,9 +7,6 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/bell"
-	"github.com/outmill/outmill/internal/limits"
-	"github.com/outmill/outmill/internal/routing"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -40,12 +37,12 @@ func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
 	}
 	a.Report()
 	s.logger.Appended(tx != nil, records...)
-	topics := bell.TopicsOf(records)
+	topics := storekit.TopicsOf(records)
 	if tx != nil {
-		bell.Note(ctx, s, topics)
+		storekit.NoteTopics(ctx, s, topics)
 		return nil
 	}
-	s.bell.Ring(topics...)
+	s.notifier.Notify(topics...)
 	return nil
 }
 
@@ -66,7 +63,7 @@ func newAppending(s *Store, records []*outmill.Record) (*appending, error) {
 
 // rowLimits are those of SQL Server: the column Size is an INT, and NVARCHAR(MAX) has
 // two bytes for a character.
-var rowLimits = limits.Rows{Row: math.MaxInt32, Metadata: math.MaxInt32 / 2, PayloadTimes: 1}
+var rowLimits = storekit.RowLimits{Row: math.MaxInt32, Metadata: math.MaxInt32 / 2, PayloadTimes: 1}
 
 // write writes in the caller's transaction, or, on the pool, in one of its own.
 func (a *appending) write(ctx context.Context, on querier) error {
@@ -101,7 +98,7 @@ func (a *appending) writeUnchecked(ctx context.Context, on querier) error {
 
 // put writes the records, and reports whether table was that of the
 // transaction; if not, it wrote nothing.
-func (a *appending) put(ctx context.Context, table *routing.Table, on querier) (fits bool, err error) {
+func (a *appending) put(ctx context.Context, table *storekit.RoutingTable, on querier) (fits bool, err error) {
 	c := call{
 		template: "[dbo].[Outbox_Append]",
 		args: []any{
@@ -132,7 +129,7 @@ func isPool(on querier) bool {
 }
 
 // rows are one for each group of a record, or one without a group.
-func (a *appending) rows(table *routing.Table) []newRow {
+func (a *appending) rows(table *storekit.RoutingTable) []newRow {
 	rows := make([]newRow, 0, len(a.Records))
 	add := func(row newRow, id outmill.WorkItemID) {
 		row.Place, row.ID, row.IDBytes = int64(len(rows)), id.String(), id[:]

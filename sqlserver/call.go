@@ -10,7 +10,7 @@ import (
 
 	mssql "github.com/microsoft/go-mssqldb"
 
-	"github.com/outmill/outmill/internal/sqltx"
+	"github.com/outmill/outmill/storekit"
 )
 
 // reader reads one row of a result set, by its Scan.
@@ -143,7 +143,7 @@ func (s *Store) write(ctx context.Context, operation string, fn func(ctx context
 func (s *Store) try(ctx context.Context, operation string, fn func(ctx context.Context) error) error {
 	err := s.ready(ctx)
 	if err == nil {
-		err = sqltx.Again(ctx, passes, func() error { return fn(ctx) })
+		err = storekit.Repeat(ctx, passes, func() error { return fn(ctx) })
 	}
 	return s.explain(ctx, operation, err)
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/inorder"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -85,7 +84,7 @@ func (s *Store) lookForTopics(ctx context.Context, req outmill.ClaimRequest) (du
 	err = s.run(ctx, "claim", call{
 		template: "[dbo].[Outbox_Due]",
 		args: []any{
-			named("Group", req.Group), named("All", !listed), set(s, "Topics", "Name", s.names(names)), named("Owner", req.Owner.String()), named("Passed", inorder.PassedOver(req.KeyPolicy)),
+			named("Group", req.Group), named("All", !listed), set(s, "Topics", "Name", s.names(names)), named("Owner", req.Owner.String()), named("Passed", storekit.IgnoredBlocker(req.KeyPolicy)),
 			// Every record that is held concerns only claims without an order and those
 			// of whole topics; claims by key go by the lanes.
 			named("HeldToo", req.Order != outmill.OrderKey),

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/inorder"
+	"github.com/outmill/outmill/storekit"
 )
 
 // Claims in order of one topic are serialised by the lock of its line, so that
@@ -27,15 +27,15 @@ const (
 
 // line is an ordered claim of one topic, in one transaction.
 type line struct {
-	inorder.Walk
+	storekit.OrderedScan
 	c       *claim
 	tx      *sql.Tx
 	topic   string
 	byTopic bool
 	// looks is how many more records this transaction may look at.
 	looks   int
-	lanes   []inorder.Record
-	page    []inorder.Record
+	lanes   []storekit.Candidate
+	page    []storekit.Candidate
 	dropped int
 	// before bounds what the claim sees: see Outbox_LineOpen.
 	before sql.NullTime
@@ -47,7 +47,7 @@ type line struct {
 func (c *claim) newLine(tx *sql.Tx, topic string, want int, byTopic bool) *line {
 	return &line{
 		c: c, tx: tx, topic: topic, byTopic: byTopic, looks: max(minLooks, 10*want),
-		Walk: inorder.Walk{Policy: c.req.KeyPolicy, Want: want, MaxBytes: c.req.MaxBytes, Bytes: c.bytes, First: len(c.records) == 0},
+		OrderedScan: storekit.OrderedScan{Policy: c.req.KeyPolicy, Want: want, MaxBytes: c.req.MaxBytes, Bytes: c.bytes, First: len(c.records) == 0},
 	}
 }
 
@@ -148,7 +148,7 @@ func (l *line) args(more ...any) []any {
 }
 
 func (l *line) readArgs(more ...any) []any {
-	return l.args(append([]any{named("Passed", inorder.PassedOver(l.c.req.KeyPolicy)), named("Page", l.pageSize())}, more...)...)
+	return l.args(append([]any{named("Passed", storekit.IgnoredBlocker(l.c.req.KeyPolicy)), named("Page", l.pageSize())}, more...)...)
 }
 
 // open locks the line, admits what is due, and reads it.
@@ -182,7 +182,7 @@ func (l *line) forget() { l.lanes, l.page, l.dropped = nil, nil, 0 }
 // row reads a row of Outbox_LineRead: a lane, or a record.
 func (l *line) row(scan func(...any) error) error {
 	var kind, nth int64
-	var r inorder.Record
+	var r storekit.Candidate
 	var other sql.NullString
 	var otherEnd, waitingEnd sql.NullTime
 	var waiting, held sql.NullInt64
@@ -208,12 +208,12 @@ func timeOrNil(t sql.NullTime) *time.Time {
 
 func placeOf(seq sql.NullInt64) int64 {
 	if !seq.Valid {
-		return inorder.Nowhere
+		return storekit.NoSeq
 	}
 	return seq.Int64
 }
 
-func untilText(b inorder.Block) sql.NullString {
+func untilText(b storekit.Blocker) sql.NullString {
 	if b.Until == nil {
 		return sql.NullString{}
 	}
@@ -228,7 +228,7 @@ func (l *line) lookAtLanes(ctx context.Context) error {
 		looked, back := len(l.lanes), 0
 		notes := make([]noteRow, looked)
 		for i, r := range l.lanes {
-			b, barrier := r.State.Lane(l.c.req.KeyPolicy)
+			b, barrier := r.State.Blocker(l.c.req.KeyPolicy)
 			notes[i] = noteRow{Place: int64(i), Key: l.c.s.text(r.Key), BlockedBy: b.By, Until: untilText(b), Barrier: barrier}
 		}
 		err := l.c.s.do(ctx, l.tx, call{
@@ -253,7 +253,7 @@ func (l *line) lookAtLanes(ctx context.Context) error {
 // settle carries out what was decided about the page.
 func (l *line) settle(ctx context.Context) error {
 	var decisions []decisionRow
-	for letter, records := range map[string][]inorder.Record{"l": l.Leasing, "x": l.Expired, "p": l.Parked, "h": l.Holding} {
+	for letter, records := range map[string][]storekit.Candidate{"l": l.Leasing, "x": l.Expired, "p": l.Parked, "h": l.Holding} {
 		for _, r := range records {
 			decisions = append(decisions, decisionRow{r.Seq, letter})
 		}
@@ -262,8 +262,8 @@ func (l *line) settle(ctx context.Context) error {
 		return nil
 	}
 	var notes []noteRow
-	for key, held := range l.Lanes {
-		notes = append(notes, noteRow{Place: int64(len(notes)), Key: l.c.s.text(key), BlockedBy: held.By, Until: untilText(held.Block), Head: held.Head})
+	for key, held := range l.HeldKeys {
+		notes = append(notes, noteRow{Place: int64(len(notes)), Key: l.c.s.text(key), BlockedBy: held.By, Until: untilText(held.Blocker), Head: held.Head})
 	}
 	err := l.c.s.do(ctx, l.tx, call{
 		template: "[dbo].[Outbox_LineSettle]",

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/logs"
-	"github.com/outmill/outmill/internal/sqltx"
+	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 // Defaults of Config.
@@ -67,7 +67,7 @@ type Config struct {
 // Adopt makes a Config.TxFromContext of a function such as the TxFromContext of
 // watermill-sql, v3 or v4.
 func Adopt[T any](from func(ctx context.Context) (T, bool)) func(ctx context.Context) (any, bool) {
-	return sqltx.Adopt(from)
+	return sqlkit.Adopt(from)
 }
 
 // namePattern keeps to names that the driver takes for those of table types,
@@ -94,7 +94,7 @@ func (c Config) Validate() error {
 	}
 	refuse(!namePattern.MatchString(c.Schema), "Schema is %q: want a letter or _, then letters, digits and _, at most 100", c.Schema)
 	refuse(!namePattern.MatchString(c.Table), "Table is %q: want a letter or _, then letters, digits and _, at most 100", c.Table)
-	if err := logs.CheckLevel(c.AppendLogLevel); err != nil {
+	if err := storekit.CheckAppendLogLevel(c.AppendLogLevel); err != nil {
 		refuse(true, "%w", err)
 	}
 	refuse(c.Retain < 0, "Retain is %s: want 0 or more", c.Retain)

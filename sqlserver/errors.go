@@ -10,7 +10,7 @@ import (
 	mssql "github.com/microsoft/go-mssqldb"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/sqltx"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 // Numbers of SQL Server's errors: sys.messages.
@@ -65,7 +65,7 @@ func (s *Store) explain(ctx context.Context, operation string, err error) error 
 	case errNoRight:
 		err = fmt.Errorf("%w (the rights that the store needs are in the documentation of package sqlserver)", err)
 	}
-	return fmt.Errorf("outmill/sqlserver: %s %s: %w", s.config.Name, operation, sqltx.Ended(err))
+	return fmt.Errorf("outmill/sqlserver: %s %s: %w", s.config.Name, operation, sqlkit.TxEnded(err))
 }
 
 // ended marks the error of a statement in a caller's transaction that the server has

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/routing"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -69,10 +68,10 @@ var errRoutesChanged = errors.New("other processes changed the registered groups
 
 // loadRoutes reads the registrations, and keeps them where they are newer than
 // those known.
-func (s *Store) loadRoutes(ctx context.Context, on querier) (*routing.Table, error) {
+func (s *Store) loadRoutes(ctx context.Context, on querier) (*storekit.RoutingTable, error) {
 	var found state
 	var babelfish bool
-	table := &routing.Table{}
+	table := &storekit.RoutingTable{}
 	err := s.do(ctx, on, call{template: sqlGeneration + ";\n" + sqlGroups, sets: []reader{
 		numbers(&found.version, &found.compatible, &table.Generation, &babelfish), registrations(table),
 	}})
@@ -92,9 +91,9 @@ func (s *Store) loadRoutes(ctx context.Context, on querier) (*routing.Table, err
 }
 
 // registrations reads sqlGroups.
-func registrations(table *routing.Table) func(scan func(...any) error) error {
+func registrations(table *storekit.RoutingTable) func(scan func(...any) error) error {
 	return func(scan func(...any) error) error {
-		var found routing.Registration
+		var found storekit.StoredRegistration
 		var include, exclude string
 		var expires sql.NullTime
 		if err := scan(&found.Group, &include, &exclude, &found.SeenAt, &expires); err != nil {
@@ -149,7 +148,7 @@ func (s *Store) register(ctx context.Context, operation string, reg outmill.Regi
 	}
 	adopted, err := s.adoptAll(ctx, operation, reg.Topics)
 	if adopted > 0 {
-		s.bell.Ring()
+		s.notifier.Notify()
 	}
 	return err
 }
@@ -197,12 +196,12 @@ func (s *Store) adoptAll(ctx context.Context, operation string, topics outmill.T
 
 // unrouted returns the topics with records that wait for a group, and for each
 // the first registration.
-func (s *Store) unrouted(ctx context.Context, operation string, topics outmill.Topics) (map[string]routing.Registration, error) {
+func (s *Store) unrouted(ctx context.Context, operation string, topics outmill.Topics) (map[string]storekit.StoredRegistration, error) {
 	var unrouted []string
-	table := &routing.Table{}
+	table := &storekit.RoutingTable{}
 	err := s.run(ctx, operation, call{
 		template: sqlUnrouted + ";\n" + sqlGroups,
-		reset:    func() { unrouted, table = nil, &routing.Table{} },
+		reset:    func() { unrouted, table = nil, &storekit.RoutingTable{} },
 		sets: []reader{texts(&unrouted), func(scan func(...any) error) error {
 			return registrations(table)(scan)
 		}},
@@ -210,7 +209,7 @@ func (s *Store) unrouted(ctx context.Context, operation string, topics outmill.T
 	if err != nil {
 		return nil, err
 	}
-	first := map[string]routing.Registration{}
+	first := map[string]storekit.StoredRegistration{}
 	for _, topic := range unrouted {
 		if r, found := table.First(topic); found && topics.Match(topic) {
 			first[topic] = r
@@ -221,7 +220,7 @@ func (s *Store) unrouted(ctx context.Context, operation string, topics outmill.T
 
 // adopt gives the topic's records to the registration's group until there are no
 // more, or the registration is gone.
-func (s *Store) adopt(ctx context.Context, operation string, to routing.Registration, topic string) (adopted int, err error) {
+func (s *Store) adopt(ctx context.Context, operation string, to storekit.StoredRegistration, topic string) (adopted int, err error) {
 	for {
 		var n int
 		err := s.run(ctx, operation, call{
@@ -308,23 +307,23 @@ func (s *Store) dropRecords(ctx context.Context, operation, group string, before
 
 // Groups lists the groups. See outmill.Inspector.
 func (s *Store) Groups(ctx context.Context) ([]outmill.GroupInfo, error) {
-	var table *routing.Table
-	var workers []routing.Worker
-	var ended []routing.Ended
+	var table *storekit.RoutingTable
+	var workers []storekit.StoredWorker
+	var ended []storekit.EndedGroup
 	err := s.run(ctx, "list groups", call{
 		template: sqlGroups + ";\n" + sqlWorkers + ";\n" + sqlEnded,
-		reset:    func() { table, workers, ended = &routing.Table{}, nil, nil },
+		reset:    func() { table, workers, ended = &storekit.RoutingTable{}, nil, nil },
 		sets: []reader{
 			func(scan func(...any) error) error { return registrations(table)(scan) },
 			func(scan func(...any) error) error {
-				var w routing.Worker
+				var w storekit.StoredWorker
 				err := scan(&w.Group, &w.Name, &w.SeenAt)
 				w.SeenAt = w.SeenAt.UTC()
 				workers = append(workers, w)
 				return err
 			},
 			func(scan func(...any) error) error {
-				var e routing.Ended
+				var e storekit.EndedGroup
 				err := scan(&e.Group, &e.At)
 				e.At = e.At.UTC()
 				ended = append(ended, e)

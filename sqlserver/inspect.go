@@ -53,7 +53,7 @@ func (s *Store) Delete(ctx context.Context, ids ...outmill.WorkItemID) (int, err
 func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (int, error) {
 	requeued, err := s.each(ctx, "requeue", "[dbo].[Outbox_Requeue]", ids)
 	if requeued > 0 {
-		s.bell.Ring()
+		s.notifier.Notify()
 	}
 	return requeued, err
 }

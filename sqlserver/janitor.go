@@ -28,7 +28,7 @@ func (s *Store) ReapExpired(ctx context.Context, limit int) (int, error) {
 	reaped, err := s.tidy(ctx, "reap", "[dbo].[Outbox_Reap]", "Limit", limit)
 	s.logger.Reaped(reaped)
 	if reaped > 0 {
-		s.bell.Ring()
+		s.notifier.Notify()
 	}
 	return reaped, err
 }

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/sqltx"
 	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 var _ storekit.Joins = (*Store)(nil)
@@ -153,15 +153,15 @@ func scanJoin(scan func(...any) error) (*storekit.JoinState, error) {
 	var micros int64
 	var deadline, finished sql.NullTime
 	var metadata sql.NullString
-	err := scan(&id, sqltx.Text(&j.GroupingKey), &status, &j.Policy, &j.Quorum, &expected, &j.CompletedSteps, &j.FailedSteps,
-		&deadline, &j.CompleteAtDeadline, &j.Late, &micros, sqltx.Text(&j.Reason), &j.CreatedAt, &j.UpdatedAt, &finished, &metadata, &j.Members)
+	err := scan(&id, sqlkit.Text(&j.GroupingKey), &status, &j.Policy, &j.Quorum, &expected, &j.CompletedSteps, &j.FailedSteps,
+		&deadline, &j.CompleteAtDeadline, &j.Late, &micros, sqlkit.Text(&j.Reason), &j.CreatedAt, &j.UpdatedAt, &finished, &metadata, &j.Members)
 	if err != nil {
 		return nil, err
 	}
 	j.Status = at(joinStatuses, status)
 	j.ExpectedSteps, j.Unsealed = int(expected.Int64), !expected.Valid
 	j.Deadline, j.CreatedAt, j.UpdatedAt, j.FinishedAt = utc(deadline), j.CreatedAt.UTC(), j.UpdatedAt.UTC(), utc(finished)
-	j.DeadlineIn = sqltx.Micros(micros)
+	j.DeadlineIn = sqlkit.Micros(micros)
 	if metadata.Valid {
 		err = json.Unmarshal([]byte(metadata.String), &j.Metadata)
 	}
@@ -284,7 +284,7 @@ func (j joining) OnJoin(ctx context.Context, operation string, id outmill.JoinID
 func (j joining) MakeDue(ctx context.Context, ids []outmill.JoinID) error {
 	err := j.s.run(ctx, "hurry", call{template: sqlHurry, args: []any{named("joins", jsonOf(hexes(ids)))}})
 	if err == nil {
-		j.s.bell.Ring()
+		j.s.notifier.Notify()
 	}
 	return err
 }
@@ -292,7 +292,7 @@ func (j joining) MakeDue(ctx context.Context, ids []outmill.JoinID) error {
 // Appended logs the record that follows a join, and wakes readers.
 func (j joining) Appended(records []*outmill.Record) {
 	j.s.logger.Appended(false, records...)
-	j.s.bell.Ring()
+	j.s.notifier.Notify()
 }
 
 // joinTx is a transaction on joins.
@@ -404,7 +404,7 @@ func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmi
 	})
 	if err == nil {
 		// A claim that met the record while it was locked has passed over it.
-		s.bell.Ring()
+		s.notifier.Notify()
 		s.hurry(ctx, []outmill.JoinID{id})
 	}
 	return err

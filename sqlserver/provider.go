@@ -6,7 +6,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/urlconfig"
+	"github.com/outmill/outmill/storekit"
 )
 
 // Importing this package makes outmill.Open take URLs such as
@@ -31,7 +31,7 @@ func init() {
 
 // configOf takes the parameters out of the URL that are Config's.
 func configOf(text string) (string, Config, error) {
-	parameters, err := urlconfig.Parse(text)
+	parameters, err := storekit.ParseURL(text)
 	if err != nil {
 		return "", Config{}, err
 	}

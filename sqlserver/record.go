@@ -6,9 +6,8 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/metadata"
-	"github.com/outmill/outmill/internal/sqltx"
 	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 // Stages that this code decides about; the schema has them all.
@@ -56,8 +55,8 @@ func scanRecord(scan func(...any) error) (placed, error) {
 	var r recordRow
 	rec := &r.record
 	err := scan(&r.seq, &r.id, &r.group, &rec.Topic, &rec.Key, &r.stage, &r.available, &rec.DueAt, &r.next, &rec.CreatedAt, &r.expires,
-		&rec.Attempts, &rec.Claims, &rec.Expiries, &r.owner, &r.processed, sqltx.Text(&rec.ProcessedBy), &rec.MessageID, sqltx.Text(&rec.CorrelationID), sqltx.Text(&rec.CausationID), sqltx.Text(&rec.TenantID),
-		sqltx.Text(&rec.TraceParent), sqltx.Text(&rec.TraceState), sqltx.Text(&rec.DedupKey), sqltx.Text(&rec.LastError), sqltx.Text(&r.joins), &r.waitsFor, &r.metadata, &rec.Payload, &r.blocked)
+		&rec.Attempts, &rec.Claims, &rec.Expiries, &r.owner, &r.processed, sqlkit.Text(&rec.ProcessedBy), &rec.MessageID, sqlkit.Text(&rec.CorrelationID), sqlkit.Text(&rec.CausationID), sqlkit.Text(&rec.TenantID),
+		sqlkit.Text(&rec.TraceParent), sqlkit.Text(&rec.TraceState), sqlkit.Text(&rec.DedupKey), sqlkit.Text(&rec.LastError), sqlkit.Text(&r.joins), &r.waitsFor, &r.metadata, &rec.Payload, &r.blocked)
 	if err != nil {
 		return placed{}, err
 	}
@@ -96,7 +95,7 @@ func (r *recordRow) placed() (placed, error) {
 		rec.NextAttemptAt = r.next.UTC()
 	}
 	if r.metadata.Valid {
-		if rec.Metadata, err = metadata.Parse([]byte(r.metadata.String)); err != nil {
+		if rec.Metadata, err = storekit.ParseMetadata([]byte(r.metadata.String)); err != nil {
 			return placed{}, fmt.Errorf("record %s: metadata: %w", rec.ID, err)
 		}
 	}

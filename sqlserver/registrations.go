@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/routing"
+	"github.com/outmill/outmill/storekit"
 )
 
 const (
@@ -77,7 +77,7 @@ func (s *Store) seeWorker(ctx context.Context, operation string, reg outmill.Reg
 		}
 	}
 	return s.run(ctx, operation, call{
-		template: sqlOldWorkers, args: []any{group, named("seconds", int64(routing.WorkersFor.Seconds())), named("most", routing.MaxWorkers)},
+		template: sqlOldWorkers, args: []any{group, named("seconds", int64(storekit.KeepWorkersFor.Seconds())), named("most", storekit.MaxWorkers)},
 	})
 }
 
@@ -88,7 +88,7 @@ func (s *Store) ExpireRegistrations(ctx context.Context, limit int) (registratio
 	if limit < 1 {
 		return 0, 0, s.explain(ctx, operation, invalid("limit is %d: want 1 or more", limit))
 	}
-	return routing.Endings{
+	return storekit.RegistrationExpiry{
 		End: func(ctx context.Context, limit int) (int, error) { return s.endRegistrations(ctx, operation, limit) },
 		Noted: func(ctx context.Context, limit int) (groups []string, err error) {
 			err = s.run(ctx, operation, call{
@@ -133,7 +133,7 @@ func (s *Store) sweep(ctx context.Context, operation, group string, limit int) (
 	err = s.write(ctx, operation, func(ctx context.Context, tx *sql.Tx) error {
 		var topics, lanes []string
 		var generation int64
-		table := &routing.Table{}
+		table := &storekit.RoutingTable{}
 		look := call{
 			template: sqlHoldGroups + ";\n" + sqlGroups + ";\n" + sqlUndelivered + ";\n" + sqlTopicsOfLanes, args: []any{named("group", group)},
 			sets: []reader{numbers(&generation), registrations(table), texts(&topics), texts(&lanes)},
@@ -146,7 +146,7 @@ func (s *Store) sweep(ctx context.Context, operation, group string, limit int) (
 			template: "[dbo].[Outbox_Sweep]",
 			args: []any{
 				named("Group", group), set(s, "Topics", "Name", s.names(table.Unread(group, topics))), named("Limit", limit),
-				named("Again", int64(routing.LookAgain.Seconds())), named("NoteFor", int64(routing.NoteFor.Seconds())),
+				named("Again", int64(storekit.SweepEvery.Seconds())), named("NoteFor", int64(storekit.SweepFor.Seconds())),
 			},
 			sets: []reader{numbers(&deleted), joinIDs(&counted)},
 		})

@@ -12,7 +12,8 @@ import (
 	"strings"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/migrate"
+	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 // Each directory of schema is one version, and its files are one migration, in
@@ -113,7 +114,7 @@ func (s *Store) checkDatabase(ctx context.Context) error {
 }
 
 // migrate brings the schema to the migration's version, unless it is there.
-func (s *Store) migrate(ctx context.Context, m migrate.Migration) error {
+func (s *Store) migrate(ctx context.Context, m sqlkit.Migration) error {
 	return s.in(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, sqlLockSchema, sql.Named("name", "outmill:schema:"+s.config.Schema+"."+s.config.Table)); err != nil {
 			return err
@@ -168,7 +169,7 @@ func (s *Store) Statements() []string {
 func (s *Store) StatementsFrom(version int) ([]string, error) {
 	migrations, err := s.migrations(schemaFiles)
 	if err == nil {
-		err = migrate.CheckFrom(version, len(migrations))
+		err = storekit.CheckSchemaVersion(version, len(migrations))
 	}
 	if err != nil {
 		return nil, s.explain(context.Background(), "statements", err)
@@ -177,19 +178,19 @@ func (s *Store) StatementsFrom(version int) ([]string, error) {
 	if version == 0 {
 		statements = []string{fmt.Sprintf("IF SCHEMA_ID(N'%[1]s') IS NULL EXEC(N'CREATE SCHEMA [%[1]s]')", s.config.Schema)}
 	}
-	return append(statements, migrate.Statements(migrations[version:])...), nil
+	return append(statements, sqlkit.Statements(migrations[version:])...), nil
 }
 
 // migrations can fail only if the files built into the program are wrong,
 // which a test excludes.
-func (s *Store) migrations(files fs.FS) ([]migrate.Migration, error) {
+func (s *Store) migrations(files fs.FS) ([]sqlkit.Migration, error) {
 	dirs, err := fs.ReadDir(files, "schema")
 	if err != nil {
 		return nil, err
 	}
-	migrations := make([]migrate.Migration, 0, len(dirs))
+	migrations := make([]sqlkit.Migration, 0, len(dirs))
 	for i, dir := range dirs {
-		m := migrate.Migration{Version: i + 1}
+		m := sqlkit.Migration{Version: i + 1}
 		if n, err := strconv.Atoi(dir.Name()); err != nil || n != m.Version {
 			return nil, fmt.Errorf("schema/%s: want version %04d here", dir.Name(), m.Version)
 		}

@@ -45,7 +45,7 @@ func (s *Store) Ack(ctx context.Context, by string, leases []outmill.Lease) erro
 func (s *Store) Release(ctx context.Context, leases []outmill.Lease) error {
 	_, err := s.settle(ctx, "release", "[dbo].[Outbox_Release]", s.leaseRows(storekit.Bare(leases)))
 	if err == nil && len(leases) > 0 {
-		s.bell.Ring()
+		s.notifier.Notify()
 	}
 	return err
 }
@@ -92,7 +92,7 @@ func (s *Store) Abandon(ctx context.Context, settlements []outmill.Settlement) e
 	items := storekit.ForAbandon(settlements)
 	_, err := s.settle(ctx, "abandon", "[dbo].[Outbox_Abandon]", s.leaseRows(items))
 	if err == nil && storekit.SomeAtOnce(items) {
-		s.bell.Ring()
+		s.notifier.Notify()
 	}
 	return err
 }
@@ -106,7 +106,7 @@ func (s *Store) Snooze(ctx context.Context, settlements []outmill.Settlement) er
 		return err
 	}
 	if storekit.SomeAtOnce(items) {
-		s.bell.Ring()
+		s.notifier.Notify()
 	}
 	s.hurry(ctx, waitedFor)
 	return nil

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/routing"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -48,7 +47,7 @@ func (a *appending) checkSteps(ctx context.Context, on querier) error {
 }
 
 // members are the steps of the append.
-func (a *appending) members(table *routing.Table) []memberRow {
+func (a *appending) members(table *storekit.RoutingTable) []memberRow {
 	var rows []memberRow
 	for i, r := range a.Records {
 		message := r.MessageID

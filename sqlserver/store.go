@@ -8,11 +8,6 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/bell"
-	"github.com/outmill/outmill/internal/logs"
-	"github.com/outmill/outmill/internal/rotation"
-	"github.com/outmill/outmill/internal/routing"
-	"github.com/outmill/outmill/internal/sqltx"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -24,19 +19,19 @@ var (
 // Store is an outbox in one SQL Server database. All methods may be called
 // concurrently.
 type Store struct {
-	db     *sql.DB
-	ownsDB bool
-	config Config
-	logger *logs.Log
-	sql    *queries
-	turns  rotation.Rotation
-	busy   rotation.Busy
-	bell   bell.Bell
+	db       *sql.DB
+	ownsDB   bool
+	config   Config
+	logger   *storekit.Log
+	sql      *queries
+	turns    storekit.TopicRotation
+	busy     storekit.BusyTopics
+	notifier storekit.Notifier
 	// inUse are the callers' transactions that are being appended to.
-	inUse sqltx.Locks
+	inUse storekit.TxLocks
 	// claiming are the groups' topics that are being claimed from in order.
-	claiming sqltx.Locks
-	routes   atomic.Pointer[routing.Table]
+	claiming storekit.TxLocks
+	routes   atomic.Pointer[storekit.RoutingTable]
 	// babelfish: the server is Babelfish for PostgreSQL.
 	babelfish atomic.Bool
 	// versioned: who reads what others have changed sees the last version, and
@@ -60,7 +55,7 @@ func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Store, err
 	return &Store{
 		db:     db,
 		config: config,
-		logger: logs.New(logger, config.Name, config.AppendLogLevel),
+		logger: storekit.NewLog(logger, config.Name, config.AppendLogLevel),
 		sql:    &queries{schema: config.Schema, table: config.Table},
 	}, nil
 }
@@ -78,7 +73,7 @@ func (s *Store) Close() error {
 	if !s.life.End() {
 		return nil
 	}
-	s.bell.Close()
+	s.notifier.Close()
 	if s.ownsDB {
 		return s.db.Close()
 	}
@@ -89,7 +84,7 @@ func (s *Store) Close() error {
 // topic. See storekit.Waker. SQL Server has nothing like LISTEN: polling finds what
 // other processes commit, and what a caller's transaction commits, unless it is
 // InTx's.
-func (s *Store) Wake(ctx context.Context, woken func(topic string)) { s.bell.Listen(ctx, woken) }
+func (s *Store) Wake(ctx context.Context, woken func(topic string)) { s.notifier.Listen(ctx, woken) }
 
 func (s *Store) usable(ctx context.Context) error { return s.life.Usable(ctx) }
 

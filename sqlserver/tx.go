@@ -5,14 +5,14 @@ import (
 	"database/sql"
 	"errors"
 
-	"github.com/outmill/outmill/internal/bell"
-	"github.com/outmill/outmill/internal/sqltx"
+	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 // Handle is a transaction that the store can run statements in: *sql.Tx of the
 // driver github.com/microsoft/go-mssqldb, or anything else with these methods,
 // such as the ContextExecutor of watermill-sql v3.
-type Handle = sqltx.Handle
+type Handle = sqlkit.Handle
 
 // WithTx returns a context that carries tx: with it, Append takes part in
 // that transaction. The transaction stays the caller's, who begins and ends
@@ -36,7 +36,7 @@ type Handle = sqltx.Handle
 // transaction back. What Append refuses (ErrInvalidRecord, …) sends no
 // statement.
 func (s *Store) WithTx(ctx context.Context, tx any) context.Context {
-	return sqltx.Carry(ctx, s, tx)
+	return sqlkit.WithTx(ctx, s, tx)
 }
 
 // TxOf returns the transaction that ctx carries for this store. See
@@ -50,7 +50,7 @@ func (s *Store) TxOf(ctx context.Context) (any, error) {
 }
 
 func (s *Store) txOf(ctx context.Context) (Handle, error) {
-	return sqltx.FromOr(ctx, s, s.config.TxFromContext)
+	return sqlkit.TxFromOr(ctx, s, s.config.TxFromContext)
 }
 
 // InTx runs fn in a transaction of the pool, READ COMMITTED, commits if fn
@@ -67,16 +67,16 @@ func (s *Store) InTx(ctx context.Context, fn func(ctx context.Context, tx *sql.T
 		return s.explain(ctx, operation, err)
 	}
 	var own error
-	var topics bell.Topics
+	var topics storekit.TopicSet
 	err := s.in(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		own = fn(bell.Gather(s.WithTx(ctx, tx), s, &topics), tx)
+		own = fn(storekit.GatherTopics(s.WithTx(ctx, tx), s, &topics), tx)
 		return own
 	})
 	if own != nil && errors.Is(err, own) {
 		return own
 	}
 	if err == nil {
-		s.bell.Ring(topics.List()...)
+		s.notifier.Notify(topics.List()...)
 	}
 	return s.explain(ctx, operation, err)
 }

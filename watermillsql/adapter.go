@@ -10,8 +10,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill-sql/v3/pkg/sql"
 	"github.com/ThreeDotsLabs/watermill/message"
 
-	"github.com/outmill/outmill/internal/records"
 	"github.com/outmill/outmill/postgres"
+	"github.com/outmill/outmill/storekit"
 )
 
 // ErrCannotRead says that something was to be read by watermill-sql.
@@ -23,7 +23,7 @@ const sqlCannotRead = `DO $outmill$ BEGIN RAISE EXCEPTION USING ERRCODE = 'featu
 // SchemaAdapter writes to the outbox for watermill-sql's Publisher. It may be used
 // concurrently, by any number of Publishers.
 type SchemaAdapter struct {
-	maker    *records.Maker
+	maker    *storekit.RecordMaker
 	appender *postgres.Appender
 }
 
@@ -37,7 +37,7 @@ func New(config postgres.Config) (*SchemaAdapter, error) {
 	if err != nil {
 		return nil, err
 	}
-	maker, err := records.NewMaker()
+	maker, err := storekit.NewRecordMaker()
 	return &SchemaAdapter{maker, appender}, err
 }
 

@@ -1,0 +1,116 @@
+package storekit
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/outmill/outmill"
+)
+
+// Log is the logger of a store. Its lines have the store's name, and all stores say the
+// same in the same words: what was appended, claimed and reaped, once for each call. It
+// may be used concurrently.
+type Log struct {
+	watermill.LoggerAdapter
+	// off says that nothing is logged, so that no line need be made.
+	off     bool
+	appends slog.Level
+}
+
+// NewLog makes the log of a store, whose appends are logged at that level. A nil
+// logger logs nothing.
+func NewLog(logger watermill.LoggerAdapter, store string, appends slog.Level) *Log {
+	if outmill.IsNil(logger) {
+		logger = watermill.NopLogger{}
+	}
+	logger = logger.With(watermill.LogFields{"store": store})
+	_, off := logger.(watermill.NopLogger)
+	return &Log{LoggerAdapter: logger, off: off, appends: appends}
+}
+
+// CheckAppendLogLevel validates the setting AppendLogLevel of a store. The store puts its
+// own name and outmill.ErrInvalidConfig before the error's text.
+func CheckAppendLogLevel(level slog.Level) error {
+	if level > slog.LevelInfo {
+		return fmt.Errorf("AppendLogLevel is %s: want slog.LevelInfo, slog.LevelDebug, or less for trace", level)
+	}
+	return nil
+}
+
+// Appended logs one call that appended records, or left them out as duplicates. With
+// inTransaction the transaction is the caller's, and not committed yet.
+func (l *Log) Appended(inTransaction bool, records ...*outmill.Record) {
+	if l.off || len(records) == 0 {
+		return
+	}
+	var topics, correlations firstFew
+	duplicates := 0
+	for _, r := range records {
+		topics.add(r.Topic)
+		correlations.add(r.CorrelationID)
+		if r.Duplicate {
+			duplicates++
+		}
+	}
+	fields := watermill.LogFields{"count": len(records) - duplicates, "topic": topics.text()}
+	if len(correlations) > 0 {
+		fields["correlation_id"] = correlations.text()
+	}
+	if len(records) == 1 {
+		fields["message_uuid"] = records[0].MessageID
+	}
+	if duplicates > 0 {
+		fields["duplicates"] = duplicates
+	}
+	if inTransaction {
+		fields["in_transaction"] = true
+	}
+	l.at(l.appends)("Records appended", fields)
+}
+
+func (l *Log) at(level slog.Level) func(msg string, fields watermill.LogFields) {
+	switch {
+	case level >= slog.LevelInfo:
+		return l.Info
+	case level >= slog.LevelDebug:
+		return l.Debug
+	}
+	return l.Trace
+}
+
+// Claimed logs a claim that found n records, if any.
+func (l *Log) Claimed(req outmill.ClaimRequest, n int) {
+	if l.off || n == 0 {
+		return
+	}
+	l.Debug("Records claimed", watermill.LogFields{"count": n, "group": req.Group, "owner": req.Owner.String()})
+}
+
+// Reaped logs n leases that ran out, if any.
+func (l *Log) Reaped(n int) {
+	if l.off || n == 0 {
+		return
+	}
+	l.Info("Leases that ran out were reaped", watermill.LogFields{"count": n})
+}
+
+// firstFew are the first few of the texts that differ, and … for the others.
+type firstFew []string
+
+const few = 10
+
+func (s *firstFew) add(text string) {
+	switch {
+	case text == "" || len(*s) > few || slices.Contains(*s, text):
+	case len(*s) == few:
+		*s = append(*s, "…")
+	default:
+		*s = append(*s, text)
+	}
+}
+
+func (s firstFew) text() string { return strings.Join(s, ",") }

@@ -1,0 +1,100 @@
+package storekit
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/outmill/outmill"
+)
+
+// StoredRegistration is one selection of topics that a group has registered, as a store
+// keeps it.
+type StoredRegistration struct {
+	Group  string
+	Topics outmill.Topics
+	SeenAt time.Time
+	// ExpiresAt is when it ends, zero for one that never ends.
+	ExpiresAt time.Time
+}
+
+// StoredWorker is the name of a worker that registered a group, as a store keeps it.
+type StoredWorker struct {
+	Group  string
+	Name   string
+	SeenAt time.Time
+}
+
+// EndedGroup is a group of which a registration ended at At, and that still has records.
+type EndedGroup struct {
+	Group string
+	At    time.Time
+}
+
+// RoutingTable tells which groups read a topic. It holds the registrations of one
+// generation, which a store counts up whenever they change. Nothing changes a table after
+// it was made, so it may be used concurrently.
+type RoutingTable struct {
+	Generation    int64
+	Registrations []StoredRegistration
+}
+
+// Of returns the groups of the topic, sorted, each once.
+func (t *RoutingTable) Of(topic string) []string {
+	var groups []string
+	for _, r := range t.Registrations {
+		if r.Topics.Match(topic) && !slices.Contains(groups, r.Group) {
+			groups = append(groups, r.Group)
+		}
+	}
+	slices.Sort(groups)
+	return groups
+}
+
+// First returns the first of the registrations that selects the topic.
+func (t *RoutingTable) First(topic string) (first StoredRegistration, found bool) {
+	for _, r := range t.Registrations {
+		if r.Topics.Match(topic) {
+			return r, true
+		}
+	}
+	return StoredRegistration{}, false
+}
+
+// Infos describes the groups for an Inspector, sorted by name.
+func (t *RoutingTable) Infos(workers []StoredWorker, ended []EndedGroup) []outmill.GroupInfo {
+	infos := map[string]*outmill.GroupInfo{}
+	of := func(group string) *outmill.GroupInfo {
+		if infos[group] == nil {
+			infos[group] = &outmill.GroupInfo{Group: group}
+		}
+		return infos[group]
+	}
+	for _, r := range t.Registrations {
+		info := of(r.Group)
+		info.Registrations = append(info.Registrations, outmill.RegistrationInfo{Topics: r.Topics, SeenAt: r.SeenAt, ExpiresAt: r.ExpiresAt})
+		if r.SeenAt.After(info.SeenAt) {
+			info.SeenAt = r.SeenAt
+		}
+	}
+	for _, e := range ended {
+		if infos[e.Group] == nil {
+			of(e.Group).EndedAt = e.At
+		}
+	}
+	for _, w := range workers {
+		if info := infos[w.Group]; info != nil {
+			info.Workers = append(info.Workers, outmill.WorkerInfo{Name: w.Name, SeenAt: w.SeenAt})
+		}
+	}
+	var list []outmill.GroupInfo
+	for _, name := range slices.Sorted(maps.Keys(infos)) {
+		info := infos[name]
+		slices.SortFunc(info.Workers, func(a, b outmill.WorkerInfo) int {
+			return cmp.Or(b.SeenAt.Compare(a.SeenAt), cmp.Compare(a.Name, b.Name))
+		})
+		list = append(list, *info)
+	}
+	return list
+}

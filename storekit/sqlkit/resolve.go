@@ -1,0 +1,236 @@
+package sqlkit
+
+import (
+	"database/sql"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/outmill/outmill"
+)
+
+// Driver is what a store takes for a transaction besides database/sql's. The
+// zero value adds nothing.
+type Driver struct {
+	// IsTx, if set, reports whether a value is a transaction of the driver.
+	IsTx func(tx any) bool
+	// NoTx, if set, says why a value is no transaction, which has a remedy; "" for
+	// what it does not know.
+	NoTx func(tx any) string
+}
+
+// ResolveTx returns the transaction that tx is or wraps: *sql.Tx, *sql.Conn, the
+// driver's, or a [Handle]. A struct, or a pointer to one, wraps what it embeds and
+// what it has in exported fields, at any depth of embedding; so do bun.Tx, sqlx.Tx,
+// ent's Tx, gorm's ConnPool and the Tx of watermill-sql v4. Wrappers may rewrite
+// statements, as bun does, so statements go past them; and a transaction is
+// the same one however it is wrapped.
+//
+// The result can be compared with ==. The error is an outmill.ErrInvalidTx that
+// says what to pass instead.
+func ResolveTx(tx any, driver Driver) (any, error) {
+	if plain, ok := tx.(*sql.Tx); ok && plain != nil {
+		return plain, nil
+	}
+	if outmill.IsNil(tx) {
+		return nil, refused("it is nil")
+	}
+	of := reflect.TypeOf(tx)
+	if remedy := remedyFor(of); remedy != "" {
+		return nil, refused("a %s is not the transaction itself: %s", typeName(of), remedy)
+	}
+	s := search{driver: driver}
+	s.look(reflect.ValueOf(tx), maxDepth)
+	switch {
+	case len(s.found) > 1:
+		return nil, refused("a %s holds more than one transaction: pass the one that the messages belong to", typeName(of))
+	case len(s.found) == 1:
+		return s.found[0], nil
+	case s.err != nil:
+		return nil, s.err
+	case s.empty:
+		return nil, refused("a %s holds a transaction that is nil", typeName(of))
+	}
+	if _, ok := tx.(Handle); !ok {
+		return nil, refused("a %s neither is nor wraps a transaction: pass what BeginTx returns, or a type that has it in an exported field%s", typeName(of), entRemedy(of))
+	}
+	if err := canCompare(tx); err != nil {
+		return nil, err
+	}
+	return tx, nil
+}
+
+func refused(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{outmill.ErrInvalidTx}, args...)...)
+}
+
+// canCompare is an error for what cannot be told from another transaction.
+func canCompare(tx any) error {
+	if reflect.ValueOf(tx).Comparable() {
+		return nil
+	}
+	return refused("a %s cannot be compared, so two uses of it cannot be told from two transactions: pass a pointer", typeName(reflect.TypeOf(tx)))
+}
+
+// maxDepth bounds the search: what embeds may form a ring.
+const maxDepth = 6
+
+// search looks for transactions in wrappers.
+type search struct {
+	driver Driver
+	// found are the transactions, each once.
+	found []any
+	// err says why something that looked like a transaction cannot be used.
+	err error
+	// empty: something that could hold a transaction holds nil.
+	empty bool
+}
+
+// look reports whether it has found a transaction in v or what v embeds.
+func (s *search) look(v reflect.Value, depth int) bool {
+	if v.Kind() == reflect.Interface {
+		v = v.Elem()
+	}
+	if depth == 0 || !v.IsValid() || !v.CanInterface() {
+		return false
+	}
+	value := v.Interface()
+	isTx := s.isTx(value)
+	if outmill.IsNil(value) {
+		s.empty = s.empty || isTx
+		return false
+	}
+	if isSQL(value) {
+		return s.add(value)
+	}
+	if reason := s.noTx(value); reason != "" {
+		s.err = refused("%s", reason)
+		return false
+	}
+	within := s.lookWithin(v, depth)
+	if !within && isTx {
+		return s.add(value)
+	}
+	return within
+}
+
+// lookWithin looks at the fields of a struct, or of the one pointed to. It goes
+// on into those that are embedded only: what other fields hold may be anything.
+func (s *search) lookWithin(v reflect.Value, depth int) (found bool) {
+	if v.Kind() == reflect.Pointer {
+		v = v.Elem()
+	}
+	if v.Kind() != reflect.Struct {
+		return false
+	}
+	for i := range v.NumField() {
+		field, of := v.Field(i), v.Type().Field(i)
+		switch {
+		case of.Anonymous:
+			found = s.lookEmbedded(field, depth-1) || found
+		case of.IsExported() && s.mayBeTx(field):
+			found = s.look(field, depth-1) || found
+		}
+	}
+	return found
+}
+
+// lookEmbedded also goes through embedded types that are not exported: their
+// exported fields are promoted.
+func (s *search) lookEmbedded(field reflect.Value, depth int) bool {
+	if field.CanInterface() {
+		return s.look(field, depth)
+	}
+	if depth == 0 || field.Kind() == reflect.Pointer && field.IsNil() {
+		return false
+	}
+	return s.lookWithin(field, depth)
+}
+
+// mayBeTx: the value in the field is a transaction, or nil where one should be.
+func (s *search) mayBeTx(field reflect.Value) bool {
+	if field.Kind() == reflect.Interface {
+		field = field.Elem()
+	}
+	return field.IsValid() && field.CanInterface() && s.isTx(field.Interface())
+}
+
+func (s *search) add(tx any) bool {
+	if s.err = canCompare(tx); s.err != nil {
+		return false
+	}
+	if !slices.Contains(s.found, tx) {
+		s.found = append(s.found, tx)
+	}
+	return true
+}
+
+func (s *search) isTx(value any) bool {
+	return isSQL(value) || s.driver.IsTx != nil && s.driver.IsTx(value)
+}
+
+// isSQL: a connection is taken for one on which the caller has begun a
+// transaction.
+func isSQL(value any) bool {
+	switch value.(type) {
+	case *sql.Tx, *sql.Conn:
+		return true
+	}
+	return false
+}
+
+func (s *search) noTx(value any) string {
+	if _, ok := value.(*sql.DB); ok {
+		return "a *sql.DB is a pool, not a transaction: pass what its BeginTx returns"
+	}
+	if s.driver.NoTx != nil {
+		return s.driver.NoTx(value)
+	}
+	return ""
+}
+
+// typeName has the path of the package: many libraries call their type Tx.
+func typeName(of reflect.Type) string {
+	switch {
+	case of.Kind() == reflect.Pointer:
+		return "*" + typeName(of.Elem())
+	case of.Name() != "" && of.PkgPath() != "":
+		return of.PkgPath() + "." + of.Name()
+	}
+	return of.String()
+}
+
+// remedyFor knows types that have a transaction where nothing shows that it is
+// theirs.
+func remedyFor(of reflect.Type) string {
+	if strings.TrimPrefix(typeName(of), "*") == "gorm.io/gorm.DB" {
+		return "in db.Transaction, pass tx.Statement.ConnPool"
+	}
+	return ""
+}
+
+// entRemedy is for ent's generated Tx, which is in a package of the user's, and
+// keeps its transaction to itself.
+func entRemedy(of reflect.Type) string {
+	if !hasEntField(of, maxDepth) {
+		return ""
+	}
+	return `; of ent, pass tx.(*entsql.Tx).ExecQuerier, where tx is what the driver's Tx returned, or generate with the feature "sql/execquery" and pass the *ent.Tx`
+}
+
+func hasEntField(of reflect.Type, depth int) bool {
+	if of.Kind() == reflect.Pointer {
+		of = of.Elem()
+	}
+	if of.Kind() != reflect.Struct || depth == 0 {
+		return false
+	}
+	for i := range of.NumField() {
+		field := of.Field(i)
+		if strings.HasPrefix(field.Type.PkgPath(), "entgo.io/ent") || field.Anonymous && hasEntField(field.Type, depth-1) {
+			return true
+		}
+	}
+	return false
+}

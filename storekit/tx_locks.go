@@ -1,0 +1,58 @@
+package storekit
+
+import (
+	"context"
+	"sync"
+)
+
+// TxLocks has one lock for each value that is passed to Lock: most often a user's
+// transaction, whose concurrent appends would otherwise get into each other's savepoints.
+// The zero value is ready; it may be used concurrently.
+type TxLocks struct {
+	mu    sync.Mutex
+	locks map[any]*txLock
+}
+
+type txLock struct {
+	token chan struct{}
+	users int
+}
+
+// Lock waits for the lock of tx, which can be compared, or for ctx to end. The lock is
+// forgotten when its last user unlocks it.
+func (l *TxLocks) Lock(ctx context.Context, tx any) (unlock func(), err error) {
+	entry := l.join(tx)
+	select {
+	case entry.token <- struct{}{}:
+		return func() {
+			<-entry.token
+			l.leave(tx, entry)
+		}, nil
+	case <-ctx.Done():
+		l.leave(tx, entry)
+		return nil, ctx.Err()
+	}
+}
+
+func (l *TxLocks) join(tx any) *txLock {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.locks == nil {
+		l.locks = map[any]*txLock{}
+	}
+	entry := l.locks[tx]
+	if entry == nil {
+		entry = &txLock{token: make(chan struct{}, 1)}
+		l.locks[tx] = entry
+	}
+	entry.users++
+	return entry
+}
+
+func (l *TxLocks) leave(tx any, entry *txLock) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if entry.users--; entry.users == 0 {
+		delete(l.locks, tx)
+	}
+}
