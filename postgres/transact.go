@@ -8,8 +8,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/outmill/outmill/internal/bell"
-	"github.com/outmill/outmill/internal/sqltx"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -28,9 +26,9 @@ func (s *Store) Transact(ctx context.Context, fn func(ctx context.Context) error
 	case joined:
 		return fn(ctx)
 	case s.config.DB != nil:
-		return sqltx.Again(ctx, worthAnother, func() error { return s.inSQLTx(ctx, fn) })
+		return storekit.Repeat(ctx, worthAnother, func() error { return s.inSQLTx(ctx, fn) })
 	}
-	return sqltx.Again(ctx, worthAnother, func() error {
+	return storekit.Repeat(ctx, worthAnother, func() error {
 		return s.InTx(ctx, func(ctx context.Context, _ pgx.Tx) error { return fn(ctx) })
 	})
 }
@@ -50,14 +48,14 @@ func (s *Store) inSQLTx(ctx context.Context, fn func(ctx context.Context) error)
 		return s.explain(ctx, operation, err)
 	}
 	defer func() { _ = tx.Rollback() }()
-	var topics bell.Topics
-	if err := fn(bell.Gather(s.WithTx(ctx, tx), s, &topics)); err != nil {
+	var topics storekit.TopicSet
+	if err := fn(storekit.GatherTopics(s.WithTx(ctx, tx), s, &topics)); err != nil {
 		return err
 	}
 	if err := tx.Commit(); err != nil {
 		return s.explain(ctx, operation, err)
 	}
-	s.bell.Ring(topics.List()...)
+	s.notifier.Notify(topics.List()...)
 	return nil
 }
 

@@ -54,6 +54,6 @@ func (s *Store) AckedInTx(ctx context.Context, _ []*outmill.Record) error {
 	if err := s.usable(ctx); err != nil {
 		return s.explain(ctx, operation, err)
 	}
-	s.waker.bell.Ring()
+	s.waker.notifier.Notify()
 	return nil
 }

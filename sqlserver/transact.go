@@ -6,7 +6,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/outmill/outmill/internal/sqltx"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -27,7 +26,7 @@ func (s *Store) Transact(ctx context.Context, fn func(ctx context.Context) error
 	case joined:
 		return fn(ctx)
 	}
-	return sqltx.Again(ctx, worthAnother, func() error {
+	return storekit.Repeat(ctx, worthAnother, func() error {
 		return s.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 			if _, err := tx.ExecContext(ctx, sqlAbort); err != nil {
 				return err
