@@ -12,6 +12,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/crash"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -103,19 +104,25 @@ func (d *delivery) handle() (err error) {
 		}
 		defer func() { own.Ended(acked && err == nil) }()
 	}
+	crash.At("held")
 	duplicate := false
 	err = b.transactor.Transact(ctx, func(ctx context.Context) (err error) {
 		acked = false
+		crash.At("begun")
 		duplicate, err = b.notes.PutNote(ctx, d.note, b.cfg.Wait)
 		if err != nil || duplicate {
 			return err
 		}
+		crash.At("noted")
 		if err := d.run(ctx); err != nil || !isOwn {
 			return err
 		}
 		acked = true
-		return own.AckInTx(ctx)
+		err = own.AckInTx(ctx)
+		crash.At("acked")
+		return err
 	})
+	crash.At("committed")
 	switch {
 	case errors.Is(err, storekit.ErrNoTransactions) && b.cfg.AllowWithoutTransactions:
 		duplicate, err = d.withoutTransaction(ctx)
@@ -142,6 +149,7 @@ func (d *delivery) run(ctx context.Context) error {
 	d.msg.Payload, d.msg.Metadata = d.payload, maps.Clone(d.metadata)
 	d.msg.SetContext(ctx)
 	produced, err := d.handler(d.msg)
+	crash.At("handled")
 	if err != nil || len(produced) == 0 {
 		return err
 	}
@@ -155,7 +163,9 @@ func (d *delivery) run(ctx context.Context) error {
 	for _, m := range produced {
 		m.SetContext(ctx)
 	}
-	return d.inbox.cfg.Publisher.Publish(topic, produced...)
+	err = d.inbox.cfg.Publisher.Publish(topic, produced...)
+	crash.At("published")
+	return err
 }
 
 // withoutTransaction notes the message after its handler. See
