@@ -33,6 +33,22 @@ func Test_a_store_with_a_log_keeps_the_contract(t *testing.T) {
 	storetest.Run(t, harness(t, pool(t), postgres.LaneLog))
 }
 
+func Test_transactions_of_a_store_keep_the_contract(t *testing.T) {
+	t.Parallel()
+	testenv.Long(t, "the contract of transactions without the log")
+	storetest.RunTransactions(t, harness(t, pool(t), postgres.LaneRows))
+}
+
+func Test_transactions_of_a_store_with_a_log_keep_the_contract(t *testing.T) {
+	t.Parallel()
+	storetest.RunTransactions(t, harness(t, pool(t), postgres.LaneLog))
+}
+
+func Test_the_inbox_of_a_store_keeps_the_contract(t *testing.T) {
+	t.Parallel()
+	storetest.RunInbox(t, harness(t, pool(t), postgres.LaneLog))
+}
+
 // harness has a schema for each store, in one database.
 func harness(t *testing.T, db *pgxpool.Pool, lane postgres.Lane) storetest.Harness {
 	t.Helper()
@@ -109,7 +125,7 @@ func readable(t *testing.T, db *pgxpool.Pool, schema string) []storetest.Shown {
 }
 
 // sqlWipe empties the tables of a schema, but for what meta says; places go on.
-const sqlWipe = `DELETE FROM {}.join_members; DELETE FROM {}.joins; DELETE FROM {}.dedup; DELETE FROM {}.groups; DELETE FROM {}.workers; DELETE FROM {}.endings; DELETE FROM {}.lanes;
+const sqlWipe = `DELETE FROM {}.join_members; DELETE FROM {}.joins; DELETE FROM {}.dedup; DELETE FROM {}.inbox; DELETE FROM {}.acked_steps; DELETE FROM {}.groups; DELETE FROM {}.workers; DELETE FROM {}.endings; DELETE FROM {}.lanes;
 DELETE FROM {}.records; DELETE FROM {}.late; DELETE FROM {}.batches; DELETE FROM {}.ended; DELETE FROM {}.log`
 
 func wipe(t *testing.T, db *pgxpool.Pool, schema string) {
@@ -195,6 +211,7 @@ func passTime(t *testing.T, db *pgxpool.Pool, schema string, d time.Duration) {
 		"workers": {"seen_at"},
 		"endings": {"ended_at", "look_at"},
 		"dedup":   {"expires_at"},
+		"inbox":   {"delete_at"},
 		"log":     {"created_at"},
 		"batches": {"lease_until"},
 		"joins":   {"deadline", "created_at", "updated_at", "finished_at"},

@@ -455,26 +455,41 @@ func (s *Store) report(ctx context.Context, operation string, id outmill.JoinID,
 	if _, err := s.seesLog(ctx, operation); err != nil {
 		return err
 	}
+	if err := s.countAcked(ctx, operation); err != nil {
+		return err
+	}
 	return s.joins().Report(ctx, operation, id, message, as)
 }
 
 // SealJoin says how many steps the join has. See storekit.Joins.
 func (s *Store) SealJoin(ctx context.Context, id outmill.JoinID, expected int) error {
+	if err := s.countAcked(ctx, "seal join"); err != nil {
+		return err
+	}
 	return s.joins().SealJoin(ctx, id, expected)
 }
 
 // FinishJoin ends the join if it is decided. See storekit.Joins.
 func (s *Store) FinishJoin(ctx context.Context, id outmill.JoinID, request storekit.FinishRequest) (storekit.FinishResult, error) {
+	if err := s.countAcked(ctx, "finish join"); err != nil {
+		return storekit.FinishResult{}, err
+	}
 	return s.joins().FinishJoin(ctx, id, request)
 }
 
 // CancelJoin ends a pending join. See storekit.Joins.
 func (s *Store) CancelJoin(ctx context.Context, id outmill.JoinID, reason string) error {
+	if err := s.countAcked(ctx, "cancel join"); err != nil {
+		return err
+	}
 	return s.joins().CancelJoin(ctx, id, reason)
 }
 
 // GetJoin returns a join. See storekit.Joins.
 func (s *Store) GetJoin(ctx context.Context, id outmill.JoinID) (*storekit.Join, error) {
+	if err := s.countAckedFor(ctx, "get join"); err != nil {
+		return nil, err
+	}
 	return s.joins().GetJoin(ctx, id)
 }
 
@@ -491,6 +506,9 @@ func (s *Store) ListJoins(ctx context.Context, query storekit.JoinQuery) ([]*sto
 	template, args := sqlListJoins, []any{query.After.String(), cmp.Or(query.Limit, storekit.DefaultJoinLimit), statuses}
 	if query.GroupingKey != "" {
 		template, args = sqlListGroup, append(args, query.GroupingKey)
+	}
+	if err := s.countAckedFor(ctx, operation); err != nil {
+		return nil, err
 	}
 	var found []*storekit.JoinState
 	err := s.writeAll(ctx, operation, joinsStep(template, &found, args...))
@@ -509,6 +527,9 @@ func (s *Store) ListSteps(ctx context.Context, id outmill.JoinID, after outmill.
 	const operation = "list steps"
 	if limit < 0 {
 		return nil, s.explain(ctx, operation, invalid("ListSteps: limit is %d: want 0 (100) or more", limit))
+	}
+	if err := s.countAckedFor(ctx, operation); err != nil {
+		return nil, err
 	}
 	var found []*storekit.JoinState
 	var steps []storekit.JoinStep
@@ -539,6 +560,9 @@ func (s *Store) DeleteJoins(ctx context.Context, limit int) (int, error) {
 	const operation = "delete joins"
 	if limit < 1 {
 		return 0, s.explain(ctx, operation, invalid("limit is %d: want 1 or more", limit))
+	}
+	if err := s.countAcked(ctx, operation); err != nil {
+		return 0, err
 	}
 	var old []string
 	err := s.writeAll(ctx, operation, step{template: sqlOldJoins, args: []any{limit, s.config.RetainJoins.Microseconds()}, row: texts(&old)})

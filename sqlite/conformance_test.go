@@ -31,6 +31,11 @@ func Test_transactions_of_a_store_keep_the_contract(t *testing.T) {
 	storetest.RunTransactions(t, harness())
 }
 
+func Test_the_inbox_of_a_store_keeps_the_contract(t *testing.T) {
+	t.Parallel()
+	storetest.RunInbox(t, harness())
+}
+
 func harness() storetest.Harness {
 	return storetest.Harness{
 		New:        newConforming,
@@ -44,6 +49,7 @@ func harness() storetest.Harness {
 		Unsupported: map[string]string{
 			"transactions: a transaction that has appended and is open stalls no append, claim or registration":          "SQLite has one writer at a time",
 			"join workers: a user's transaction that starts joins and attaches steps stalls nothing while it is open":    "SQLite has one writer at a time",
+			"inbox: a transaction waits for the note of another one for a bounded time":                                  "SQLite has one writer at a time",
 			"acks in transactions: two transactions ack two records of one claim at the same time":                       "SQLite has one writer at a time",
 			"acks in transactions: no claim or reaper waits for an ack in an open transaction, or hands its record out":  "SQLite has one writer at a time",
 			"acks in transactions: the later records of a key wait until the transaction with the ack has ended":         "SQLite has one writer at a time",

@@ -1,0 +1,204 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
+)
+
+// RunInbox checks the sentences about storekit.Inbox, as Run checks those of
+// outmill.Store. The store is a storekit.Transactor too.
+func RunInbox(t *testing.T, h Harness) {
+	runSections(t, h, inboxSections())
+}
+
+func inboxSections() []section {
+	return []section{{name: "inbox", sentences: inboxSentences(), anyMode: true}}
+}
+
+func inboxSentences() []sentence {
+	return []sentence{
+		{"a note that is put again is a duplicate", noteTwice},
+		{"a duplicate leaves the transaction usable", noteTwiceInTx},
+		{"a note is there when its transaction commits, and not before", noteCommits},
+		{"a rollback forgets the note", noteRollsBack},
+		{"each consumer has notes of its own, and names are case-sensitive", noteOfConsumers},
+		{"a note that makes no sense is refused, and nothing is written", noteInvalid},
+		{"of two transactions with one note exactly one commits", noteRace},
+		{"a transaction waits for the note of another one for a bounded time", noteBusy},
+		{"notes are deleted when their retention has passed, and count until then", notesDeleted},
+		{"PutNote with the transaction of another store is ErrForeignTx", noteForeign},
+	}
+}
+
+func (e *env) notes() storekit.Inbox {
+	e.t.Helper()
+	found, ok := outmill.As[storekit.Inbox](e.store)
+	require.True(e.t, ok, "the store is no storekit.Inbox")
+	return found
+}
+
+func noteOf(key string) storekit.Note {
+	return storekit.Note{Consumer: "billing", Key: key, Retention: retention}
+}
+
+func (e *env) put(ctx context.Context, note storekit.Note) (duplicate bool) {
+	e.t.Helper()
+	duplicate, err := e.notes().PutNote(ctx, note, soon)
+	require.NoError(e.t, err, "PutNote")
+	return duplicate
+}
+
+func (e *env) has(ctx context.Context, consumer, key string) bool {
+	e.t.Helper()
+	found, err := e.notes().HasNote(ctx, consumer, key)
+	require.NoError(e.t, err, "HasNote")
+	return found
+}
+
+func noteTwice(e *env) {
+	require.False(e.t, e.has(e.ctx, "billing", "m1"))
+	require.False(e.t, e.put(e.ctx, noteOf("m1")))
+	require.True(e.t, e.put(e.ctx, noteOf("m1")))
+	require.True(e.t, e.has(e.ctx, "billing", "m1"))
+	require.False(e.t, e.put(e.ctx, noteOf("m2")))
+	require.True(e.t, e.on(e.reopen()).put(e.ctx, noteOf("m2")))
+}
+
+func noteTwiceInTx(e *env) {
+	require.False(e.t, e.put(e.ctx, noteOf("m1")))
+	ctx, commit, _ := e.begin()
+	require.True(e.t, e.put(ctx, noteOf("m1")))
+	require.False(e.t, e.put(ctx, noteOf("m2")))
+	require.True(e.t, e.put(ctx, noteOf("m2")), "it is noted in this transaction")
+	require.NoError(e.t, e.store.Append(ctx, rec(orders, "r1")))
+	commit()
+	require.True(e.t, e.has(e.ctx, "billing", "m2"))
+	require.Equal(e.t, []string{"r1"}, names(e.list(outmill.ListQuery{})))
+}
+
+func noteCommits(e *env) {
+	other := e.on(e.reopen())
+	ctx, commit, _ := e.begin()
+	require.False(e.t, e.put(ctx, noteOf("m1")))
+	require.True(e.t, e.has(ctx, "billing", "m1"))
+	require.False(e.t, other.has(e.ctx, "billing", "m1"), "before the commit")
+	commit()
+	require.True(e.t, other.has(e.ctx, "billing", "m1"))
+}
+
+func noteRollsBack(e *env) {
+	ctx, _, rollback := e.begin()
+	require.False(e.t, e.put(ctx, noteOf("m1")))
+	rollback()
+	require.False(e.t, e.has(e.ctx, "billing", "m1"))
+	require.False(e.t, e.put(e.ctx, noteOf("m1")))
+}
+
+func noteOfConsumers(e *env) {
+	for _, consumer := range []string{"billing", "Billing", "billing é", "billing e"} {
+		note := noteOf("m1")
+		note.Consumer = consumer
+		require.False(e.t, e.put(e.ctx, note), consumer)
+	}
+	require.False(e.t, e.put(e.ctx, noteOf("M1")))
+	require.False(e.t, e.has(e.ctx, "BILLING", "m1"))
+}
+
+func noteInvalid(e *env) {
+	for field, note := range map[string]storekit.Note{
+		"consumer":  {Key: "m1", Retention: retention},
+		"key":       {Consumer: "c", Key: " m1", Retention: retention},
+		"note key":  {Consumer: "c", Key: strings.Repeat("k", 256), Retention: retention},
+		"retention": {Consumer: "c", Key: "m1"},
+	} {
+		_, err := e.notes().PutNote(e.ctx, note, soon)
+		require.ErrorIs(e.t, err, outmill.ErrInvalidRecord)
+		require.ErrorContains(e.t, err, field)
+	}
+	require.False(e.t, e.put(e.ctx, storekit.Note{Consumer: strings.Repeat("ä", 255), Key: strings.Repeat("ä", 255), Retention: retention}))
+}
+
+// noteRace has transactions that note one message at the same time: those that do not
+// commit find a duplicate, or come again.
+func noteRace(e *env) {
+	const racers = 4
+	results := make(chan error, racers)
+	for range racers {
+		store := e.reopen()
+		go func() { results <- noteOnce(e.ctx, store) }()
+	}
+	for range racers {
+		require.NoError(e.t, <-results)
+	}
+	require.Equal(e.t, []string{"effect"}, names(e.list(outmill.ListQuery{})))
+}
+
+// noteOnce appends a record in the transaction that puts the note.
+func noteOnce(ctx context.Context, store outmill.Store) error {
+	notes, _ := outmill.As[storekit.Inbox](store)
+	transactor, _ := outmill.As[storekit.Transactor](store)
+	for {
+		err := transactor.Transact(ctx, func(ctx context.Context) error {
+			duplicate, err := notes.PutNote(ctx, noteOf("m1"), soon)
+			if err != nil || duplicate {
+				return err
+			}
+			return store.Append(ctx, rec(orders, "effect"))
+		})
+		if !errors.Is(err, storekit.ErrNoteBusy) {
+			return err
+		}
+	}
+}
+
+func noteBusy(e *env) {
+	ctx, commit, _ := e.begin()
+	require.False(e.t, e.put(ctx, noteOf("m1")))
+	other := e.on(e.reopen())
+	e.promptly("a note beside an open transaction with the same one", func(e *env) {
+		second, _, rollback := other.begin()
+		_, err := other.notes().PutNote(second, noteOf("m1"), 20*time.Millisecond)
+		require.ErrorIs(e.t, err, storekit.ErrNoteBusy)
+		rollback()
+		third, commitThird, _ := other.begin()
+		require.False(e.t, other.put(third, noteOf("m2")), "another message has no need to wait")
+		commitThird()
+	})
+	commit()
+	require.True(e.t, other.put(e.ctx, noteOf("m1")))
+}
+
+func notesDeleted(e *env) {
+	for _, key := range []string{"m1", "m2", "m3"} {
+		require.False(e.t, e.put(e.ctx, noteOf(key)))
+	}
+	e.elapse(retention / 2)
+	late := noteOf("late")
+	require.False(e.t, e.put(e.ctx, late))
+	n, err := e.notes().DeleteNotes(e.ctx, 10)
+	require.NoError(e.t, err)
+	require.Zero(e.t, n)
+	require.True(e.t, e.put(e.ctx, noteOf("m1")))
+	e.elapse(retention/2 + time.Second)
+	for _, want := range []int{2, 1, 0} {
+		n, err := e.notes().DeleteNotes(e.ctx, 2)
+		require.NoError(e.t, err)
+		require.Equal(e.t, want, n)
+	}
+	require.False(e.t, e.has(e.ctx, "billing", "m1"))
+	require.True(e.t, e.has(e.ctx, "billing", "late"))
+}
+
+func noteForeign(e *env) {
+	_, err := e.notes().PutNote(foreign(e.ctx), noteOf("m1"), soon)
+	require.ErrorIs(e.t, err, outmill.ErrForeignTx)
+	require.False(e.t, e.has(e.ctx, "billing", "m1"))
+}
