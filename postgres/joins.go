@@ -455,7 +455,7 @@ func (s *Store) report(ctx context.Context, operation string, id outmill.JoinID,
 	if _, err := s.seesLog(ctx, operation); err != nil {
 		return err
 	}
-	if err := s.countAcked(ctx, operation); err != nil {
+	if err := s.countAckedFor(ctx, operation); err != nil {
 		return err
 	}
 	return s.joins().Report(ctx, operation, id, message, as)
@@ -463,7 +463,7 @@ func (s *Store) report(ctx context.Context, operation string, id outmill.JoinID,
 
 // SealJoin says how many steps the join has. See storekit.Joins.
 func (s *Store) SealJoin(ctx context.Context, id outmill.JoinID, expected int) error {
-	if err := s.countAcked(ctx, "seal join"); err != nil {
+	if err := s.countAckedFor(ctx, "seal join"); err != nil {
 		return err
 	}
 	return s.joins().SealJoin(ctx, id, expected)
@@ -479,7 +479,7 @@ func (s *Store) FinishJoin(ctx context.Context, id outmill.JoinID, request store
 
 // CancelJoin ends a pending join. See storekit.Joins.
 func (s *Store) CancelJoin(ctx context.Context, id outmill.JoinID, reason string) error {
-	if err := s.countAcked(ctx, "cancel join"); err != nil {
+	if err := s.countAckedFor(ctx, "cancel join"); err != nil {
 		return err
 	}
 	return s.joins().CancelJoin(ctx, id, reason)

@@ -134,7 +134,8 @@ func (s *Store) countAcked(ctx context.Context, operation string) error {
 	return s.writeSteps(ctx, operation, step{template: sqlCountAcked, args: []any{ackedAtOnce}})
 }
 
-// countAckedFor is countAcked for a session that only looks on, and may not count.
+// countAckedFor is countAcked for a session that may have no right to count, such as an
+// operator's: a subscriber counts then.
 func (s *Store) countAckedFor(ctx context.Context, operation string) error {
 	err := s.countAcked(ctx, operation)
 	if code(err) == codeNoRight {
