@@ -32,7 +32,7 @@ type Inbox struct {
 }
 
 // New makes an inbox over a store, which must be a storekit.Transactor and a
-// storekit.Inbox: all stores of Outmill are. The store stays the caller's. Errors:
+// storekit.Inbox, as sqlite, postgres and mongo are. The store stays the caller's. Errors:
 // outmill.ErrInvalidConfig.
 func New(store outmill.Writer, cfg Config) (*Inbox, error) {
 	if outmill.IsNil(store) {
@@ -41,7 +41,7 @@ func New(store outmill.Writer, cfg Config) (*Inbox, error) {
 	transactor, transacts := outmill.As[storekit.Transactor](store)
 	notes, keeps := outmill.As[storekit.Inbox](store)
 	if !transacts || !keeps {
-		return nil, fmt.Errorf("%w: inbox.New: a %T has no inbox: use one of Outmill's stores", outmill.ErrInvalidConfig, store)
+		return nil, fmt.Errorf("%w: inbox.New: a %T has no inbox: sqlite, postgres and mongo have", outmill.ErrInvalidConfig, store)
 	}
 	limit := transactor.TxLimit()
 	if err := cfg.validate(limit); err != nil {

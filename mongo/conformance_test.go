@@ -22,6 +22,22 @@ func Test_a_store_keeps_the_contract(t *testing.T) {
 	storetest.Run(t, harness(mongotest.Database(t)))
 }
 
+func Test_transactions_of_a_store_keep_the_contract(t *testing.T) {
+	t.Parallel()
+	h := harness(mongotest.Database(t))
+	waits := "a reaper or claim waits for the transaction, which the lease that was held outlasts (TxLimit)"
+	h.Unsupported = map[string]string{
+		"acks in transactions: no claim or reaper waits for an ack in an open transaction, or hands its record out": waits,
+		"acks in transactions: the later records of a key wait until the transaction with the ack has ended":        waits,
+	}
+	storetest.RunTransactions(t, h)
+}
+
+func Test_the_inbox_of_a_store_keeps_the_contract(t *testing.T) {
+	t.Parallel()
+	storetest.RunInbox(t, harness(mongotest.Database(t)))
+}
+
 // harness has a prefix for each store, in one database.
 func harness(db *driver.Database) storetest.Harness {
 	prefixes := &testenv.Shelf{}
@@ -154,6 +170,7 @@ func elapse(t *testing.T, store outmill.Store, d time.Duration) {
 		"records": {"created_at", "due_at", "next_at", "available_at", "expires_at", "processed_at", "delete_at"},
 		"lanes":   {"until"},
 		"dedup":   {"expires_at"},
+		"inbox":   {"delete_at"},
 		"workers": {"seen_at"},
 		"endings": {"ended_at", "look_at"},
 		"joins":   {"deadline", "created_at", "updated_at", "finished_at"},

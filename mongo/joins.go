@@ -387,16 +387,25 @@ func (s *Store) memberToAttach(ctx context.Context, id outmill.JoinID, message o
 
 // ReportCompleted settles a step. See storekit.Joins.
 func (s *Store) ReportCompleted(ctx context.Context, join outmill.JoinID, step outmill.WorkItemID) error {
+	if err := s.countAcked(ctx, "report completed"); err != nil {
+		return err
+	}
 	return s.joinsEngine().Report(ctx, "report completed", join, step, storekit.StepCompleted)
 }
 
 // ReportFailed settles a step. See storekit.Joins.
 func (s *Store) ReportFailed(ctx context.Context, join outmill.JoinID, step outmill.WorkItemID) error {
+	if err := s.countAcked(ctx, "report failed"); err != nil {
+		return err
+	}
 	return s.joinsEngine().Report(ctx, "report failed", join, step, storekit.StepFailed)
 }
 
 // SealJoin says how many steps the join has. See storekit.Joins.
 func (s *Store) SealJoin(ctx context.Context, id outmill.JoinID, expected int) error {
+	if err := s.countAcked(ctx, "seal join"); err != nil {
+		return err
+	}
 	return s.joinsEngine().SealJoin(ctx, id, expected)
 }
 
@@ -405,16 +414,25 @@ func (s *Store) FinishJoin(ctx context.Context, id outmill.JoinID, request store
 	if err := s.needsTransactions(); err != nil {
 		return storekit.FinishResult{}, s.explain(ctx, "finish join", err)
 	}
+	if err := s.countAcked(ctx, "finish join"); err != nil {
+		return storekit.FinishResult{}, err
+	}
 	return s.joinsEngine().FinishJoin(ctx, id, request)
 }
 
 // CancelJoin ends a pending join. See storekit.Joins.
 func (s *Store) CancelJoin(ctx context.Context, id outmill.JoinID, reason string) error {
+	if err := s.countAcked(ctx, "cancel join"); err != nil {
+		return err
+	}
 	return s.joinsEngine().CancelJoin(ctx, id, reason)
 }
 
 // GetJoin returns a join. See storekit.Joins.
 func (s *Store) GetJoin(ctx context.Context, id outmill.JoinID) (*storekit.Join, error) {
+	if err := s.countAcked(ctx, "get join"); err != nil {
+		return nil, err
+	}
 	return s.joinsEngine().GetJoin(ctx, id)
 }
 
@@ -423,6 +441,9 @@ func (s *Store) ListJoins(ctx context.Context, query storekit.JoinQuery) ([]*sto
 	const operation = "list joins"
 	if err := query.Validate(); err != nil {
 		return nil, s.explain(ctx, operation, err)
+	}
+	if err := s.countAcked(ctx, operation); err != nil {
+		return nil, err
 	}
 	limit := cmp.Or(query.Limit, storekit.DefaultJoinLimit)
 	var all []joinDocument
@@ -460,6 +481,9 @@ func (s *Store) ListSteps(ctx context.Context, id outmill.JoinID, after outmill.
 	if limit < 0 {
 		return nil, s.explain(ctx, operation, invalid("ListSteps: limit is %d: want 0 (100) or more", limit))
 	}
+	if err := s.countAcked(ctx, operation); err != nil {
+		return nil, err
+	}
 	var list []storekit.JoinStep
 	err := s.do(ctx, operation, func(ctx context.Context) error {
 		list = nil
@@ -481,6 +505,9 @@ const membersAtOnce = 1000
 
 // DeleteJoins deletes joins that ended long ago. See storekit.Joins.
 func (s *Store) DeleteJoins(ctx context.Context, limit int) (int, error) {
+	if err := s.countAcked(ctx, "delete joins"); err != nil {
+		return 0, err
+	}
 	return s.tidy(ctx, "delete joins", limit, func(ctx context.Context, limit int) (int, error) {
 		now, err := s.now(ctx)
 		if err != nil {

@@ -55,10 +55,10 @@ type Inbox interface {
 	// transaction stays usable.
 	//
 	// Where another open transaction has noted it, PutNote waits for that one for wait at
-	// most, and then returns ErrNoteBusy; a wait of 0 returns at once where the engine can
-	// (PostgreSQL, SQL Server). After ErrNoteBusy the transaction must be rolled back. On
-	// MongoDB the engine reports a write conflict at once, which the outermost Transact
-	// repeats; on SQLite there are no two open writers.
+	// most, and then returns ErrNoteBusy. After that the transaction must be rolled back;
+	// Transact does not repeat it. MongoDB reports the other transaction at once, so it never
+	// waits, and returns ErrNoteBusy also where that one has committed since this one began.
+	// On SQLite there are no two open writers.
 	//
 	// Without a transaction in ctx PutNote commits by itself, for a store that has none.
 	//
