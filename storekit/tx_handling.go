@@ -12,9 +12,9 @@ type TxHandling interface {
 	// Acker is the store that the record came from. A middleware compares it with its
 	// own: only a transaction of the same store can ack the record.
 	Acker() TxAcker
-	// Hold makes the lease ready, before the transaction begins. From then on until Ended
-	// the subscriber does not extend it, where the store limits transactions: the lease
-	// lasts for longer than that. Errors: ErrLeaseLost, those of the store.
+	// Hold makes the lease ready, before the transaction begins. The transaction ends with
+	// ctx at the latest. Where the store limits transactions, the subscriber does not extend
+	// the lease from then on until Ended: it lasts for longer than ctx or the limit. Errors: ErrLeaseLost, those of the store.
 	Hold(ctx context.Context) error
 	// AckInTx acks the record in the transaction of ctx. Errors: those of TxAcker.
 	AckInTx(ctx context.Context) error

@@ -33,7 +33,9 @@ const (
 	// envStore names, in a child, the store that it works on.
 	envStore = "OUTMILL_CRASH_STORE"
 	messages = 5
-	patience = time.Minute
+	// patience is longer than a lease that is held on MongoDB, and than the transaction of a
+	// process that has died there (60 s).
+	patience = 3 * time.Minute
 	orders   = "orders"
 	invoices = "invoices"
 )
@@ -65,7 +67,7 @@ func consume(address string) error {
 	if err != nil {
 		return err
 	}
-	box, err := inbox.New(store, inbox.Config{Consumer: "billing", Publisher: pub.Shared()})
+	box, err := inbox.New(store, inbox.Config{Consumer: "billing", Publisher: pub.Shared(), MaxProcessing: 10 * time.Second})
 	if err != nil {
 		return err
 	}
@@ -85,9 +87,14 @@ func consume(address string) error {
 		return []*message.Message{message.NewMessage("invoice of "+msg.UUID, nil)}, nil
 	})
 	go func() {
-		for ctx.Err() == nil {
+		look := time.NewTicker(20 * time.Millisecond)
+		defer look.Stop()
+		for range look.C {
 			if left, err := store.List(ctx, outmill.ListQuery{Topic: orders}); err == nil && len(left) == 0 {
 				_ = router.Close()
+				return
+			}
+			if ctx.Err() != nil {
 				return
 			}
 		}

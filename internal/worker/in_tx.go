@@ -32,12 +32,17 @@ func newInTx(queue outmill.Queue) inTx {
 	return inTx{acker: acker, limit: transactor.TxLimit()}
 }
 
-// lease is how long a lease lasts that is held for a transaction.
-func (x *inTx) lease(usual time.Duration) time.Duration {
+// lease is how long a lease lasts that is held for a transaction, which ends with ctx or at
+// the store's limit.
+func (x *inTx) lease(ctx context.Context, usual time.Duration) time.Duration {
 	if x.limit == 0 {
 		return usual
 	}
-	return max(usual, x.limit+txMargin)
+	longest := x.limit
+	if deadline, ok := ctx.Deadline(); ok {
+		longest = min(longest, time.Until(deadline))
+	}
+	return max(usual, longest+txMargin)
 }
 
 // Acker is the store's, nil where it has none. See storekit.TxHandling.
@@ -50,7 +55,7 @@ func (it *Item) Hold(ctx context.Context) error {
 		return err
 	}
 	w := it.worker
-	lease, begin := w.inTx.lease(w.cfg.Lease), time.Now()
+	lease, begin := w.inTx.lease(ctx, w.cfg.Lease), time.Now()
 	held, err := w.inTx.acker.HoldForTx(ctx, lease, []outmill.Lease{it.lease})
 	w.mu.Lock()
 	defer w.mu.Unlock()
