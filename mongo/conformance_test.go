@@ -16,6 +16,7 @@ import (
 	"github.com/outmill/outmill/mongo"
 	"github.com/outmill/outmill/storetest"
 	"github.com/outmill/outmill/storetest/joinstest"
+	"github.com/outmill/outmill/storetest/txtest"
 )
 
 func TestConformance(t *testing.T) {
@@ -28,6 +29,16 @@ func TestConformance(t *testing.T) {
 	t.Run("joins", func(t *testing.T) {
 		t.Parallel()
 		joinstest.Run(t, engine)
+	})
+	t.Run("transactions", func(t *testing.T) {
+		t.Parallel()
+		waits := "a reaper or claim waits for the transaction, which the lease that was held outlasts (TxLimit)"
+		own := engine
+		own.Unsupported = map[string]string{
+			"acks: no claim or reaper waits for an ack in an open transaction, or hands its record out": waits,
+			"acks: the later records of a key wait until the transaction with the ack has ended":        waits,
+		}
+		txtest.Run(t, own)
 	})
 }
 
@@ -160,6 +171,7 @@ func (h harness) Elapse(store outmill.Store, d time.Duration) {
 		"records": {"created_at", "due_at", "next_at", "available_at", "expires_at", "processed_at", "delete_at"},
 		"lanes":   {"until"},
 		"dedup":   {"expires_at"},
+		"inbox":   {"delete_at"},
 		"workers": {"seen_at"},
 		"endings": {"ended_at", "look_at"},
 		"joins":   {"deadline", "created_at", "updated_at", "finished_at"},

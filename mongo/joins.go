@@ -376,6 +376,11 @@ func (s *Store) FinishJoin(ctx context.Context, id outmill.JoinID, request store
 	return s.joinEngine.FinishJoin(ctx, id, request)
 }
 
+// CountAcked counts steps that were acked in transactions.
+func (j joining) CountAcked(ctx context.Context, operation string) error {
+	return j.s.countAcked(ctx, operation)
+}
+
 // ListJoins reads joins of each status.
 func (j joining) ListJoins(ctx context.Context, operation string, query storekit.JoinQuery) ([]*storekit.JoinState, error) {
 	var all []*storekit.JoinState
@@ -424,6 +429,9 @@ const membersAtOnce = 1000
 
 // DeleteJoins deletes joins that ended long ago. See storekit.Joins.
 func (s *Store) DeleteJoins(ctx context.Context, limit int) (int, error) {
+	if err := s.countAcked(ctx, "delete joins"); err != nil {
+		return 0, err
+	}
 	return s.tidy(ctx, "delete joins", limit, func(ctx context.Context, limit int) (int, error) {
 		now, err := s.now(ctx)
 		if err != nil {

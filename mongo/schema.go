@@ -22,7 +22,7 @@ const (
 	compatible    = 1
 )
 
-var collectionNames = []string{"records", "meta", "dedup", "lanes", "openings", "locks", "joins", "join_members", "join_counts", "workers", "endings"}
+var collectionNames = []string{"records", "meta", "dedup", "lanes", "openings", "locks", "joins", "join_members", "join_counts", "workers", "endings", "inbox", "acked_steps"}
 
 // index is one index of a collection. A partial one has just the documents
 // that its filter selects; queries that are to use it must say the same.
@@ -77,6 +77,7 @@ func indexes() []index {
 		{collection: "workers", name: "seen", keys: ascending("grp", "seen_at")},
 		{collection: "endings", name: "look", keys: ascending("look_at")},
 		{collection: "endings", name: "empty", keys: ascending("empty")},
+		{collection: "inbox", name: "delete_at", keys: ascending("delete_at"), ttl: &atOnce},
 		{collection: "dedup", name: "expires", keys: ascending("expires_at"), ttl: &atOnce},
 	}
 }

@@ -224,7 +224,12 @@ func (s *Store) Ack(ctx context.Context, by string, leases []outmill.Lease) erro
 	if err := storekit.CheckWorker(by); err != nil {
 		return s.explain(ctx, operation, err)
 	}
-	return s.settle(ctx, operation, storekit.Bare(leases), &isAcked, func(leaseGroup) any {
+	return s.settle(ctx, operation, storekit.Bare(leases), &isAcked, s.acked(by))
+}
+
+// acked is what an ack does to a record: nil deletes it.
+func (s *Store) acked(by string) func(leaseGroup) any {
+	return func(leaseGroup) any {
 		if s.config.Retain <= 0 {
 			return nil
 		}
@@ -236,7 +241,7 @@ func (s *Store) Ack(ctx context.Context, by string, leases []outmill.Lease) erro
 			processed = append(processed, bson.E{Key: "processed_by", Value: literal(by)})
 		}
 		return pipeline(processed, "owner", "available_at", "open", "keyed")
-	})
+	}
 }
 
 // Release gives the records back. See outmill.Queue.

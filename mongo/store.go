@@ -33,7 +33,7 @@ type Store struct {
 	config     Config
 	logger     *storekit.Log
 
-	records, meta, dedup, lanes, openings, locks, joins, members, counts, workers, endings *driver.Collection
+	records, meta, dedup, lanes, openings, locks, joins, members, counts, workers, endings, inbox, ackedSteps *driver.Collection
 
 	turns    storekit.TopicRotation
 	busy     storekit.BusyTopics
@@ -86,6 +86,7 @@ func New(client *driver.Client, config Config, logger watermill.LoggerAdapter) (
 	s.lanes, s.openings, s.locks = s.collection("lanes"), s.collection("openings"), s.collection("locks")
 	s.joins, s.members, s.counts = s.collection("joins"), s.collection("join_members"), s.collection("join_counts")
 	s.workers, s.endings = s.collection("workers"), s.collection("endings")
+	s.inbox, s.ackedSteps = s.collection("inbox"), s.collection("acked_steps")
 	s.joinEngine = storekit.NewJoinEngine(joining{s}, config.MaxPayload)
 	s.undoing, s.busyFor = newUndoing(), busyFor
 	return s, nil

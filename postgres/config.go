@@ -3,6 +3,7 @@ package postgres
 import (
 	"cmp"
 	"context"
+	"database/sql"
 	"log/slog"
 	"regexp"
 	"time"
@@ -95,6 +96,11 @@ type Config struct {
 	// such as watermill-sql's: Adopt(sql.TxFromContext). What it returns is what
 	// WithTx takes, in the database of this store. Default none.
 	TxFromContext func(ctx context.Context) (tx any, ok bool)
+
+	// DB is a pool of database/sql on the same database, on which Transact begins its
+	// transactions, for handlers that use gorm, ent, bun or another library that cannot
+	// use a pgx.Tx. The user owns it and closes it. Default nil: the store's pgx pool.
+	DB *sql.DB
 }
 
 // Adopt makes a Config.TxFromContext of a function such as the TxFromContext of

@@ -18,6 +18,7 @@ import (
 	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/storetest"
 	"github.com/outmill/outmill/storetest/joinstest"
+	"github.com/outmill/outmill/storetest/txtest"
 )
 
 // maxPayload is small, so that a test need not hold what PostgreSQL could.
@@ -46,6 +47,10 @@ func conform(t *testing.T, engine storetest.Engine) {
 	t.Run("joins", func(t *testing.T) {
 		t.Parallel()
 		joinstest.Run(t, engine)
+	})
+	t.Run("transactions", func(t *testing.T) {
+		t.Parallel()
+		txtest.Run(t, engine)
 	})
 }
 
@@ -156,7 +161,7 @@ func readable(t *testing.T, db *pgxpool.Pool, schema string) []storetest.Shown {
 }
 
 // sqlWipe empties the tables of a schema, but for what meta says; places go on.
-const sqlWipe = `DELETE FROM {}.join_members; DELETE FROM {}.joins; DELETE FROM {}.dedup; DELETE FROM {}.groups; DELETE FROM {}.workers; DELETE FROM {}.endings; DELETE FROM {}.lanes;
+const sqlWipe = `DELETE FROM {}.join_members; DELETE FROM {}.joins; DELETE FROM {}.dedup; DELETE FROM {}.inbox; DELETE FROM {}.acked_steps; DELETE FROM {}.groups; DELETE FROM {}.workers; DELETE FROM {}.endings; DELETE FROM {}.lanes;
 DELETE FROM {}.records; DELETE FROM {}.late; DELETE FROM {}.batches; DELETE FROM {}.ended; DELETE FROM {}.log`
 
 func wipe(t *testing.T, db *pgxpool.Pool, schema string) {
@@ -240,6 +245,7 @@ func passTime(t *testing.T, db *pgxpool.Pool, schema string, d time.Duration) {
 		"workers": {"seen_at"},
 		"endings": {"ended_at", "look_at"},
 		"dedup":   {"expires_at"},
+		"inbox":   {"delete_at"},
 		"log":     {"created_at"},
 		"batches": {"lease_until"},
 		"joins":   {"deadline", "created_at", "updated_at", "finished_at"},

@@ -128,6 +128,7 @@
 //	GRANT SELECT, UPDATE ON outmill.meta TO app;
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON outmill.groups, outmill.workers, outmill.endings TO app;
 //	GRANT SELECT, UPDATE, DELETE ON outmill.records, outmill.dedup TO app;
+//	GRANT SELECT, INSERT, UPDATE, DELETE ON outmill.inbox, outmill.acked_steps TO app;
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON outmill.lanes TO app;
 //	GRANT SELECT, UPDATE, DELETE ON outmill.joins, outmill.join_members TO app;
 //	GRANT INSERT ON outmill.records TO app;                                 -- log

@@ -444,6 +444,11 @@ func (s *Store) ReportFailed(ctx context.Context, join outmill.JoinID, step outm
 	return s.joinEngine.ReportFailed(ctx, join, step)
 }
 
+// CountAcked counts steps that were acked in transactions.
+func (j joining) CountAcked(ctx context.Context, operation string) error {
+	return j.s.countAckedFor(ctx, operation)
+}
+
 // ListJoins reads joins of each status.
 func (j joining) ListJoins(ctx context.Context, operation string, query storekit.JoinQuery) ([]*storekit.JoinState, error) {
 	var statuses []string
@@ -490,6 +495,9 @@ func (s *Store) DeleteJoins(ctx context.Context, limit int) (int, error) {
 	const operation = "delete joins"
 	if limit < 1 {
 		return 0, s.explain(ctx, operation, storekit.InvalidConfig("limit is %d: want 1 or more", limit))
+	}
+	if err := s.countAcked(ctx, operation); err != nil {
+		return 0, err
 	}
 	var old []string
 	err := s.writeAll(ctx, operation, step{template: sqlOldJoins, args: []any{limit, s.config.RetainJoins.Microseconds()}, row: texts(&old)})

@@ -43,6 +43,8 @@ var (
 		"dedup":        {"SELECT", "UPDATE", "DELETE"},
 		"joins":        {"SELECT", "UPDATE", "DELETE"},
 		"join_members": {"SELECT", "UPDATE", "DELETE"},
+		"inbox":        {"SELECT", "INSERT", "UPDATE", "DELETE"},
+		"acked_steps":  {"SELECT", "INSERT", "UPDATE", "DELETE"},
 	}
 	finisherRights = workerRights.and(rights{
 		"records":      {"INSERT"},
@@ -231,8 +233,8 @@ func usedByWorker(t *testing.T, store, super *postgres.Store) error {
 			steps = append(steps, func() error { return work(ctx, store, order) })
 		}
 	}
-	steps = append(steps, func() error { return workOnSteps(t, store, super) })
-	for _, tidy := range []func(context.Context, int) (int, error){store.ReapExpired, store.ExpireDue, store.DeleteProcessed, store.DeleteDedupKeys, store.DeleteJoins} {
+	steps = append(steps, func() error { return workOnSteps(t, store, super) }, func() error { return workInTx(t, store, super) })
+	for _, tidy := range []func(context.Context, int) (int, error){store.ReapExpired, store.ExpireDue, store.DeleteProcessed, store.DeleteDedupKeys, store.DeleteJoins, store.DeleteNotes} {
 		steps = append(steps, func() error { _, err := tidy(ctx, 10); return err })
 	}
 	return firstOf(append(steps,
@@ -281,6 +283,33 @@ func workOnSteps(t *testing.T, store, super *postgres.Store) error {
 		func() error { return store.Snooze(ctx, []outmill.Settlement{{Lease: leases[2], Delay: time.Hour}}) },
 		func() error { return store.Ack(ctx, "", leases[:1]) },
 		func() error { return store.Fail(ctx, []outmill.Settlement{{Lease: leases[1]}}) },
+	)
+}
+
+// workInTx notes a message that is a step, and acks it in one transaction.
+func workInTx(t *testing.T, store, super *postgres.Store) error {
+	t.Helper()
+	ctx := t.Context()
+	execute(t, super.Pool(), "UPDATE outmill.inbox SET delete_at = statement_timestamp()")
+	_, steps := startedBy(t, super, 1)
+	found, err := store.Claim(ctx, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone, steps[0].Topic))
+	if err != nil {
+		return err
+	}
+	require.Len(t, found, 1)
+	leases := leasesOf(found)
+	return firstOf(
+		func() error { _, err := store.HoldForTx(ctx, time.Minute, leases); return err },
+		func() error {
+			return store.Transact(ctx, func(ctx context.Context) error {
+				note := storekit.Note{Consumer: "c", Key: found[0].ID.String(), Retention: time.Hour}
+				if _, err := store.PutNote(ctx, note, time.Second); err != nil {
+					return err
+				}
+				return store.AckInTx(ctx, "", leases)
+			})
+		},
+		func() error { return store.AckedInTx(ctx, found) },
 	)
 }
 
@@ -394,7 +423,7 @@ func Test_functions_need_a_right_where_it_was_revoked_from_everybody(t *testing.
 	workerRights.grant(t, admin, role)
 	store := newStore(t, connect(t, roleURL), postgres.Config{})
 	require.NoError(t, usedByWorker(t, store, super))
-	for _, function := range []string{"due", "count_steps"} {
+	for _, function := range []string{"due", "count_steps", "ack_in_tx", "put_note"} {
 		execute(t, admin, "REVOKE EXECUTE ON FUNCTION outmill."+function+" FROM PUBLIC")
 		requireNoRight(t, usedByWorker(t, store, super), "EXECUTE of "+function)
 		execute(t, admin, "GRANT EXECUTE ON FUNCTION outmill."+function+" TO "+role)

@@ -17,6 +17,7 @@ import (
 	"github.com/outmill/outmill/sqlite"
 	"github.com/outmill/outmill/storetest"
 	"github.com/outmill/outmill/storetest/joinstest"
+	"github.com/outmill/outmill/storetest/txtest"
 )
 
 // maxPayload is small, so that a test need not hold what SQLite could.
@@ -35,6 +36,17 @@ func TestConformance_Joins(t *testing.T) {
 	t.Parallel()
 	joinstest.Run(t, engine(map[string]string{
 		"workers: a user's transaction that starts joins and attaches steps stalls nothing while it is open": oneWriter,
+	}))
+}
+
+func TestConformance_Transactions(t *testing.T) {
+	t.Parallel()
+	txtest.Run(t, engine(map[string]string{
+		"acks: two transactions ack two records of one claim at the same time":                       oneWriter,
+		"acks: no claim or reaper waits for an ack in an open transaction, or hands its record out":  oneWriter,
+		"acks: the later records of a key wait until the transaction with the ack has ended":         oneWriter,
+		"acks: an open transaction with the ack of a step stalls no ack of another step of the join": oneWriter,
+		"inbox: a transaction waits for the note of another one for a bounded time":                  oneWriter,
 	}))
 }
 
@@ -120,6 +132,7 @@ func passTime(t *testing.T, db *sql.DB, d time.Duration) {
 		"workers": {"seen_at"},
 		"endings": {"ended_at", "look_at"},
 		"dedup":   {"expires_at"},
+		"inbox":   {"delete_at"},
 		"joins":   {"deadline", "created_at", "updated_at", "finished_at"},
 	} {
 		for _, column := range columns {

@@ -142,17 +142,21 @@ func (s *Store) Ack(ctx context.Context, by string, leases []outmill.Lease) erro
 	if err := storekit.CheckWorker(by); err != nil {
 		return s.explain(ctx, operation, err)
 	}
-	return s.settle(ctx, operation, storekit.Bare(leases), nil, func(ctx context.Context, t *txn, of settlement) (err error) {
-		if err := t.moveSteps(ctx, isAcked, sqlStepsStanding, of.leases, of.owner); err != nil {
-			return err
-		}
-		if s.config.Retain > 0 {
-			_, err = t.exec(ctx, sqlProcess, of.leases, of.owner, t.now, by)
-		} else {
-			_, err = t.exec(ctx, sqlDeleteAcked, of.leases, of.owner)
-		}
+	return s.settle(ctx, operation, storekit.Bare(leases), nil, func(ctx context.Context, t *txn, of settlement) error {
+		_, err := t.ack(ctx, by, of)
 		return err
 	})
+}
+
+// ack returns how many of the leases were valid.
+func (t *txn) ack(ctx context.Context, by string, of settlement) (int, error) {
+	if err := t.moveSteps(ctx, isAcked, sqlStepsStanding, of.leases, of.owner); err != nil {
+		return 0, err
+	}
+	if t.s.config.Retain > 0 {
+		return t.exec(ctx, sqlProcess, of.leases, of.owner, t.now, by)
+	}
+	return t.exec(ctx, sqlDeleteAcked, of.leases, of.owner)
 }
 
 // Abandon makes the records due again after their delay. See outmill.Queue.

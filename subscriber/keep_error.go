@@ -9,6 +9,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/worker"
+	"github.com/outmill/outmill/storekit"
 )
 
 var (
@@ -84,11 +86,16 @@ type keptContext struct {
 	err  error
 	// snoozed: the message is nacked, and nothing changes that any more.
 	snoozed bool
+	// item acks the message in a transaction.
+	item *worker.Item
 }
 
 func (k *keptContext) Value(key any) any {
-	if key == (keptKey{}) {
+	switch key {
+	case keptKey{}:
 		return k
+	case storekit.TxHandlingKey{}:
+		return k.item
 	}
 	return k.Context.Value(key)
 }

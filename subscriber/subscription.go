@@ -146,7 +146,7 @@ func (sub *subscription) free(n int) {
 // lease.
 func (sub *subscription) deliver(ctx context.Context, it *worker.Item) {
 	msgCtx, cancel := context.WithCancel(sub.ctx)
-	kept := &keptContext{Context: msgCtx}
+	kept := &keptContext{Context: msgCtx, item: it}
 	msg := storekit.MessageOf(it.Record)
 	handling := storekit.NewHandling(sub.subscriber.queue.Name(), it.Record, it.Clock)
 	msg.SetContext(handling.Context(kept))

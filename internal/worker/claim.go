@@ -102,7 +102,7 @@ func (w *Worker) claim(ctx context.Context, o order) (int, error) {
 	defer cancel()
 	begin := time.Now()
 	records, err := w.cfg.Queue.Claim(ctx, o.request)
-	got := w.accept(o, records, begin)
+	got := w.accept(o, records, begin, w.holdAhead(ctx, records))
 	w.endRound(o, got, err)
 	return len(records), err
 }
@@ -115,7 +115,7 @@ type catch struct {
 
 // accept takes what was claimed into the worker's care. All of it happens under
 // one lock, so that nobody can take an item that has to go back.
-func (w *Worker) accept(o order, records []*outmill.Record, begin time.Time) catch {
+func (w *Worker) accept(o order, records []*outmill.Record, begin time.Time, held map[outmill.Lease]bool) catch {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	got := catch{load: load{items: len(records)}}
@@ -137,6 +137,7 @@ func (w *Worker) accept(o order, records []*outmill.Record, begin time.Time) cat
 			expiries:  rec.Expiries,
 			claimedAt: begin,
 			until:     begin.Add(w.cfg.Lease),
+			held:      held[rec.Lease()],
 		}
 		it.Clock = &it.ownClock
 		it.Clock.Set(rec.LeaseUntil)

@@ -100,7 +100,7 @@ func (w *Worker) store(ctx context.Context, batch []outcome) error {
 	case failed:
 		return queue.Fail(ctx, convert(batch, w.settlement))
 	case acked:
-		return queue.Ack(ctx, w.cfg.Name, convert(batch, outcome.lease))
+		return w.ack(ctx, batch)
 	case snoozed:
 		return queue.Snooze(ctx, convert(batch, w.settlement))
 	case released:

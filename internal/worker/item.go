@@ -42,6 +42,9 @@ type Item struct {
 	// decided: the user has settled it. orphan: its lease was lost while it was
 	// being handled, and it has no heir.
 	decided, orphan bool
+	// held: the lease is ready for an ack in a transaction. txOpen: a transaction is open
+	// that an extension would make fail. ackedInTx: a transaction has acked it.
+	held, txOpen, ackedInTx bool
 
 	// What is above points to the first two, and the worker's keys to the third, while
 	// the item is the only one of its key: less to allocate.

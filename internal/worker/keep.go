@@ -59,7 +59,7 @@ func (w *Worker) leasesToExtend() []outmill.Lease {
 	var leases []outmill.Lease
 	now := time.Now()
 	for _, it := range w.items {
-		if it.until.Sub(now) <= w.cfg.Lease*2/3 {
+		if !it.txOpen && it.until.Sub(now) <= w.cfg.Lease*2/3 {
 			leases = append(leases, it.lease)
 		}
 	}
@@ -79,8 +79,7 @@ func (w *Worker) extended(asked, standing []outmill.Lease, begin time.Time) {
 			continue
 		}
 		if _, ok := stands[lease]; ok {
-			it.Clock.Set(it.Clock.Until().Add(begin.Add(w.cfg.Lease).Sub(it.until)))
-			it.until = begin.Add(w.cfg.Lease)
+			it.endsAt(begin, w.cfg.Lease)
 			continue
 		}
 		// Another worker has it, or a flush has just stored its outcome.

@@ -17,8 +17,8 @@ import (
 const upkeepBatch = 1000
 
 // Upkeep does a janitor's rounds for a store until ctx ends: it reaps expired
-// leases, expires records and registrations, deletes records, dedup keys and joins
-// that are no longer retained, and calls round, if given, at the end of each, whatever went
+// leases, expires records and registrations, deletes records, dedup keys, notes and
+// joins that are no longer retained, and calls round, if given, at the end of each, whatever went
 // wrong before. In between it has the store do its own housekeeping: see Maintained.
 func Upkeep(ctx context.Context, queue outmill.Queue, interval time.Duration, log watermill.LoggerAdapter, round func(context.Context) error) {
 	var maintained sync.WaitGroup
@@ -114,6 +114,10 @@ func Tidy(ctx context.Context, queue outmill.Queue, log watermill.LoggerAdapter)
 	if joins, ok := outmill.As[storekit.Joins](queue); ok {
 		_, joinsErr := repeat(ctx, joins.DeleteJoins)
 		err = errors.Join(err, joinsErr)
+	}
+	if inbox, ok := outmill.As[storekit.Inbox](queue); ok {
+		_, notesErr := repeat(ctx, inbox.DeleteNotes)
+		err = errors.Join(err, notesErr)
 	}
 	janitor, ok := outmill.As[outmill.Janitor](queue)
 	if !ok {

@@ -34,6 +34,7 @@ type Worker struct {
 	poke          chan struct{}
 
 	woken *woken
+	inTx  inTx
 	// answers counts the calls that settled or extended leases and succeeded.
 	answers atomic.Int64
 
@@ -87,6 +88,7 @@ func New(cfg Config) *Worker {
 		emptySignal:   make(chan struct{}, 1),
 		poke:          make(chan struct{}, 1),
 		woken:         newWoken(),
+		inTx:          newInTx(cfg.Queue),
 		feeds:         map[string]*Feed{},
 		items:         map[outmill.WorkItemID]*Item{},
 		keys:          map[string][]*Item{},

@@ -156,6 +156,29 @@ CREATE TABLE {p:dedup} (
 
 CREATE INDEX {i:dedup_expires} ON {p:dedup} (expires_at);
 
+-- One row for each message that a consumer has handled.
+CREATE TABLE {p:inbox} (
+    consumer  text COLLATE "C" NOT NULL,
+    key       text COLLATE "C" NOT NULL,
+    delete_at timestamptz      NOT NULL,
+    PRIMARY KEY (consumer, key)
+);
+
+CREATE INDEX {i:inbox_delete} ON {p:inbox} (delete_at);
+
+-- Notes, in the caller's transaction, that the consumer $1 handles the message $2, for $3
+-- microseconds, and returns false where it was noted before. It waits for another
+-- transaction with the same note for $4 milliseconds. The SET clause keeps the lock_timeout
+-- of the function from the caller's.
+CREATE FUNCTION {p:put_note}(text, text, bigint, bigint) RETURNS boolean LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s' AS $outmill$
+BEGIN
+    PERFORM set_config('lock_timeout', $4::text, true);
+    INSERT INTO {p:inbox} (consumer, key, delete_at) VALUES ($1, $2, statement_timestamp() + $3 * interval '1 microsecond') ON CONFLICT DO NOTHING;
+    RETURN FOUND;
+END
+$outmill$;
+
 -- expected_steps is NULL until somebody knows it.
 CREATE TABLE {p:joins} (
     id                   uuid        NOT NULL PRIMARY KEY,
@@ -196,6 +219,38 @@ CREATE TABLE {p:join_members} (
 ) WITH (fillfactor = 70);
 
 CREATE INDEX {i:join_members_step} ON {p:join_members} (step);
+
+-- Steps of which a record was acked in a user's transaction, one row for each record, until
+-- somebody counts it. A row is inserted, not counted at once, because the transaction would
+-- hold the join until it ends.
+CREATE TABLE {p:acked_steps} (
+    id   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    step uuid NOT NULL
+);
+
+-- Acks, in the caller's transaction, the records $1 that the owner $2 has leased under the
+-- claim number $3, and returns how many it has acked. It deletes them, or keeps them as
+-- processed by the worker $4 where $5. It calls no other function and takes no lock but
+-- those of the records' rows, which claims and reapers pass over.
+CREATE FUNCTION {p:ack_in_tx}(text[], text, integer, text, boolean) RETURNS bigint LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $outmill$
+DECLARE
+    acked bigint;
+BEGIN
+    IF $5 THEN
+        WITH gone AS (UPDATE {p:records} SET stage = 6, available_at = NULL, owner = NULL, processed_at = statement_timestamp(), processed_by = nullif($4, '')
+                WHERE id = ANY ($1::uuid[]) AND stage + 0 = 4 AND owner = $2::uuid AND claims = $3 RETURNING step),
+            noted AS (INSERT INTO {p:acked_steps} (step) SELECT step FROM gone WHERE step IS NOT NULL)
+        SELECT count(*) INTO acked FROM gone;
+    ELSE
+        WITH gone AS (DELETE FROM {p:records}
+                WHERE id = ANY ($1::uuid[]) AND stage + 0 = 4 AND owner = $2::uuid AND claims = $3 RETURNING step),
+            noted AS (INSERT INTO {p:acked_steps} (step) SELECT step FROM gone WHERE step IS NOT NULL)
+        SELECT count(*) INTO acked FROM gone;
+    END IF;
+    RETURN acked;
+END
+$outmill$;
 
 -- Counts what became of records that are steps of joins, as the last work of the
 -- transaction in which it did. Statements have noted it in the setting

@@ -142,6 +142,16 @@ CREATE TABLE {p:dedup} (
 
 CREATE INDEX {p:dedup_expires} ON {p:dedup} (expires_at);
 
+-- One row for each message that a consumer has handled.
+CREATE TABLE {p:inbox} (
+    consumer  TEXT    NOT NULL,
+    key       TEXT    NOT NULL,
+    delete_at INTEGER NOT NULL,
+    PRIMARY KEY (consumer, key)
+) WITHOUT ROWID;
+
+CREATE INDEX {p:inbox_delete} ON {p:inbox} (delete_at);
+
 -- expected is NULL until somebody knows it.
 CREATE TABLE {p:joins} (
     id                   TEXT    NOT NULL PRIMARY KEY,

@@ -1,0 +1,192 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/crash"
+	"github.com/outmill/outmill/storekit"
+)
+
+// comesAgainWithin is the longest until a message comes again that another transaction was
+// handling.
+const comesAgainWithin = 250 * time.Millisecond
+
+// Inbox is an idempotent consumer over a store. It may be used concurrently, by many
+// handlers.
+type Inbox struct {
+	store      outmill.Writer
+	transactor storekit.Transactor
+	notes      storekit.Inbox
+	// acker is nil for a store that cannot ack in a transaction.
+	acker storekit.TxAcker
+	cfg   Config
+}
+
+// New makes an inbox over a store, which must be a storekit.Transactor and a
+// storekit.Inbox, as sqlite, postgres and mongo are. The store stays the caller's. Errors:
+// outmill.ErrInvalidConfig.
+func New(store outmill.Writer, cfg Config) (*Inbox, error) {
+	if outmill.IsNil(store) {
+		return nil, fmt.Errorf("%w: inbox.New: the store is nil", outmill.ErrInvalidConfig)
+	}
+	transactor, transacts := outmill.As[storekit.Transactor](store)
+	notes, keeps := outmill.As[storekit.Inbox](store)
+	if !transacts || !keeps {
+		return nil, fmt.Errorf("%w: inbox.New: a %T has no inbox: sqlite, postgres and mongo have", outmill.ErrInvalidConfig, store)
+	}
+	limit := transactor.TxLimit()
+	if err := cfg.validate(limit); err != nil {
+		return nil, err
+	}
+	acker, _ := outmill.As[storekit.TxAcker](store)
+	return &Inbox{store: store, transactor: transactor, notes: notes, acker: acker, cfg: cfg.withDefaults(limit)}, nil
+}
+
+// Middleware handles each message once. See the package comment for its place among other
+// middleware.
+func (b *Inbox) Middleware(h message.HandlerFunc) message.HandlerFunc {
+	return func(msg *message.Message) ([]*message.Message, error) {
+		key, err := b.cfg.Key(msg)
+		if err != nil {
+			return nil, outmill.Permanent(err)
+		}
+		d := delivery{inbox: b, msg: msg, handler: h, before: msg.Context(), payload: msg.Payload, metadata: maps.Clone(msg.Metadata)}
+		d.note = storekit.Note{Consumer: b.cfg.Consumer, Key: key, Retention: b.cfg.Retention}
+		if err := d.note.Validate(); err != nil {
+			return nil, outmill.Permanent(fmt.Errorf("outmill/inbox: the key of the message cannot be noted: %w", err))
+		}
+		return nil, b.explain(msg, d.handle())
+	}
+}
+
+// explain has a message come again that failed for no fault of its own. It uses up no
+// attempt where the subscriber is Outmill's.
+func (b *Inbox) explain(msg *message.Message, err error) error {
+	if _, ours := outmill.Delivery(msg.Context()); !ours || !errors.Is(err, storekit.ErrNoteBusy) {
+		return err
+	}
+	return outmill.Snooze(rand.N(comesAgainWithin))
+}
+
+// delivery is one delivery of a message.
+type delivery struct {
+	inbox   *Inbox
+	msg     *message.Message
+	handler message.HandlerFunc
+	note    storekit.Note
+
+	// before is the context of the message outside of the transaction; payload and metadata
+	// are the message's, because each run of the handler begins with them.
+	before   context.Context
+	payload  message.Payload
+	metadata message.Metadata
+}
+
+func (d *delivery) handle() (err error) {
+	b := d.inbox
+	ctx, cancel := context.WithTimeout(d.before, b.cfg.MaxProcessing)
+	defer cancel()
+	defer func() { d.msg.SetContext(d.before) }()
+	own, isOwn := b.ownHandling(d.before)
+	acked := false
+	if isOwn {
+		if err := own.Hold(ctx); err != nil {
+			return err
+		}
+		defer func() { own.Ended(acked && err == nil) }()
+	}
+	crash.At("held")
+	duplicate := false
+	err = b.transactor.Transact(ctx, func(ctx context.Context) (err error) {
+		acked = false
+		crash.At("begun")
+		duplicate, err = b.notes.PutNote(ctx, d.note, b.cfg.Wait)
+		if err != nil || duplicate {
+			return err
+		}
+		crash.At("noted")
+		if err := d.run(ctx); err != nil || !isOwn {
+			return err
+		}
+		acked = true
+		err = own.AckInTx(ctx)
+		crash.At("acked")
+		return err
+	})
+	crash.At("committed")
+	switch {
+	case errors.Is(err, storekit.ErrNoTransactions) && b.cfg.AllowWithoutTransactions:
+		duplicate, err = d.withoutTransaction(ctx)
+	case errors.Is(err, storekit.ErrNoTransactions):
+		return fmt.Errorf("outmill/inbox: %w: turn them on, or set Config.AllowWithoutTransactions, which handles some messages twice", err)
+	}
+	if err == nil && duplicate {
+		d.tellDuplicate()
+	}
+	return err
+}
+
+// ownHandling is the handling of a message that the same store has delivered.
+func (b *Inbox) ownHandling(ctx context.Context) (storekit.TxHandling, bool) {
+	handling, ok := storekit.TxHandlingOf(ctx)
+	if !ok || b.acker == nil || handling.Acker() != b.acker {
+		return nil, false
+	}
+	return handling, true
+}
+
+// run runs the handler and publishes what it returns.
+func (d *delivery) run(ctx context.Context) error {
+	d.msg.Payload, d.msg.Metadata = d.payload, maps.Clone(d.metadata)
+	d.msg.SetContext(ctx)
+	produced, err := d.handler(d.msg)
+	crash.At("handled")
+	if err != nil || len(produced) == 0 {
+		return err
+	}
+	topic := message.PublishTopicFromCtx(d.before)
+	switch {
+	case d.inbox.cfg.Publisher == nil:
+		return outmill.Permanent(errors.New("outmill/inbox: the handler returned messages, and there is no Config.Publisher to publish them"))
+	case topic == "":
+		return outmill.Permanent(errors.New("outmill/inbox: the handler returned messages, and the router has no topic for them: use AddHandler"))
+	}
+	for _, m := range produced {
+		m.SetContext(ctx)
+	}
+	err = d.inbox.cfg.Publisher.Publish(topic, produced...)
+	crash.At("published")
+	return err
+}
+
+// withoutTransaction notes the message after its handler. See
+// Config.AllowWithoutTransactions.
+func (d *delivery) withoutTransaction(ctx context.Context) (duplicate bool, err error) {
+	duplicate, err = d.inbox.notes.HasNote(ctx, d.note.Consumer, d.note.Key)
+	if err != nil || duplicate {
+		return duplicate, err
+	}
+	if err := d.run(ctx); err != nil {
+		return false, err
+	}
+	_, err = d.inbox.notes.PutNote(ctx, d.note, 0)
+	return false, err
+}
+
+func (d *delivery) tellDuplicate() {
+	d.inbox.cfg.Logger.Debug("The message was handled before, and is acked", watermill.LogFields{
+		"store": d.inbox.store.Name(), "consumer": d.note.Consumer, "message_uuid": d.msg.UUID,
+	})
+	if d.inbox.cfg.OnDuplicate != nil {
+		d.inbox.cfg.OnDuplicate(d.msg)
+	}
+}

@@ -1,0 +1,162 @@
+//go:build outmill_crash
+
+package crash_test
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/inbox"
+	"github.com/outmill/outmill/internal/crash"
+	"github.com/outmill/outmill/internal/testenv/mongotest"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
+	_ "github.com/outmill/outmill/mongo"
+	_ "github.com/outmill/outmill/postgres"
+	"github.com/outmill/outmill/publisher"
+	_ "github.com/outmill/outmill/sqlite"
+	"github.com/outmill/outmill/subscriber"
+)
+
+const (
+	// envStore names, in a child, the store that it works on.
+	envStore = "OUTMILL_CRASH_STORE"
+	messages = 5
+	// patience is longer than a lease that is held on MongoDB, and than the transaction of a
+	// process that has died there (60 s).
+	patience = 3 * time.Minute
+	orders   = "orders"
+	invoices = "invoices"
+)
+
+// steps are those of the inbox, in their order.
+var steps = []string{"held", "begun", "noted", "handled", "published", "acked", "committed"}
+
+func TestMain(m *testing.M) {
+	if address := os.Getenv(envStore); address != "" {
+		if err := consume(address); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// consume handles orders until none is left: each becomes an invoice.
+func consume(address string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	store, err := outmill.Open(ctx, address, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = store.Close() }()
+	pub, err := publisher.New(store, publisher.Config{}, nil)
+	if err != nil {
+		return err
+	}
+	box, err := inbox.New(store, inbox.Config{Consumer: "billing", Publisher: pub.Shared(), MaxProcessing: 10 * time.Second})
+	if err != nil {
+		return err
+	}
+	sub, err := subscriber.New(store, subscriber.Config{
+		Lease: time.Second, PollInterval: 20 * time.Millisecond,
+		Retry: outmill.RetryPolicy{MaxAttempts: -1, InitialInterval: time.Millisecond, MaxInterval: time.Millisecond},
+	}, nil)
+	if err != nil {
+		return err
+	}
+	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: time.Second}, watermill.NopLogger{})
+	if err != nil {
+		return err
+	}
+	router.AddMiddleware(subscriber.KeepError, box.Middleware)
+	router.AddHandler("billing", orders, sub, invoices, pub.Shared(), func(msg *message.Message) ([]*message.Message, error) {
+		return []*message.Message{message.NewMessage("invoice of "+msg.UUID, nil)}, nil
+	})
+	go func() {
+		look := time.NewTicker(20 * time.Millisecond)
+		defer look.Stop()
+		for range look.C {
+			if left, err := store.List(ctx, outmill.ListQuery{Topic: orders}); err == nil && len(left) == 0 {
+				_ = router.Close()
+				return
+			}
+			if ctx.Err() != nil {
+				return
+			}
+		}
+	}()
+	return router.Run(ctx)
+}
+
+func TestInbox(t *testing.T) {
+	t.Parallel()
+	for name, address := range map[string]func(t *testing.T) string{
+		"SQLite":     func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "crash.db") },
+		"PostgreSQL": func(t *testing.T) string { return postgrestest.Database(t) },
+		"MongoDB":    inMongo,
+	} {
+		for _, step := range steps {
+			t.Run("has each effect once after a crash on "+name+" at the step "+step, func(t *testing.T) {
+				t.Parallel()
+				survives(t, address(t), step)
+			})
+		}
+	}
+}
+
+func inMongo(t *testing.T) string {
+	t.Helper()
+	address, err := url.Parse(mongotest.Server(t))
+	require.NoError(t, err)
+	address.Path = "/" + mongotest.Database(t).Name()
+	return address.String()
+}
+
+func survives(t *testing.T, address, step string) {
+	t.Helper()
+	store, err := outmill.Open(t.Context(), address, nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, store.Close()) }()
+	require.NoError(t, store.Ensure(t.Context()))
+	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Topics: outmill.Topics{Include: []string{orders}}}))
+	var want []string
+	for i := range messages {
+		uuid := fmt.Sprint("order ", i)
+		require.NoError(t, store.Append(t.Context(), &outmill.Record{Topic: orders, MessageID: uuid}))
+		want = append(want, "invoice of "+uuid)
+	}
+	// The third message that comes to the step ends the process.
+	crashed := child(t, address, crash.EnvAt+"="+step+":2")
+	require.Error(t, crashed, "the process was to end at the step")
+	require.NoError(t, child(t, address))
+	invoiced, err := store.List(t.Context(), outmill.ListQuery{Topic: invoices})
+	require.NoError(t, err)
+	var got []string
+	for _, r := range invoiced {
+		got = append(got, r.MessageID)
+	}
+	require.ElementsMatch(t, want, got)
+}
+
+func child(t *testing.T, address string, env ...string) error {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = append(append(os.Environ(), envStore+"="+address), env...)
+	output, err := cmd.CombinedOutput()
+	t.Log(string(output))
+	return err
+}

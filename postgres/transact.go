@@ -1,0 +1,79 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outmill/outmill/storekit"
+)
+
+// Transact runs fn in a transaction, READ COMMITTED, and again if it fails for a reason
+// that passes. It is a pgx.Tx of the pool, or a *sql.Tx of Config.DB where that is set.
+// See storekit.Transactor.
+func (s *Store) Transact(ctx context.Context, fn func(ctx context.Context) error) error {
+	const operation = "transaction"
+	if fn == nil {
+		return s.explain(ctx, operation, storekit.InvalidConfig("Transact: fn is nil"))
+	}
+	joined, err := storekit.InTransaction(ctx, s)
+	switch {
+	case err != nil:
+		return s.explain(ctx, operation, err)
+	case joined:
+		return fn(ctx)
+	case s.config.DB != nil:
+		return storekit.Repeat(ctx, worthAnother, func() error { return s.inSQLTx(ctx, fn) })
+	}
+	return storekit.Repeat(ctx, worthAnother, func() error {
+		return s.InTx(ctx, func(ctx context.Context, _ pgx.Tx) error { return fn(ctx) })
+	})
+}
+
+// worthAnother tells whether fn may well succeed when it runs again. A session that
+// waits for a note knows better when to come again.
+func worthAnother(err error) bool { return passes(err) && !errors.Is(err, storekit.ErrNoteBusy) }
+
+// inSQLTx is InTx on the *sql.DB of the user.
+func (s *Store) inSQLTx(ctx context.Context, fn func(ctx context.Context) error) (err error) {
+	const operation = "transaction"
+	if err := s.ready(ctx); err != nil {
+		return s.explain(ctx, operation, err)
+	}
+	tx, err := s.config.DB.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	if err != nil {
+		return s.explain(ctx, operation, err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	var topics storekit.TopicSet
+	if err := fn(storekit.GatherTopics(s.WithTx(ctx, tx), s, &topics)); err != nil {
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		return s.explain(ctx, operation, err)
+	}
+	s.notifier.Notify(topics.List()...)
+	return nil
+}
+
+// TxLimit is 0, because PostgreSQL has no limit unless transaction_timeout sets one. See
+// storekit.Transactor.
+func (s *Store) TxLimit() time.Duration { return 0 }
+
+// Tx returns the transaction that ctx carries for this store, such as the one of
+// Transact. It reports false where there is none, or it is no pgx.Tx.
+func (s *Store) Tx(ctx context.Context) (pgx.Tx, bool) {
+	found, err := s.TxOf(ctx)
+	tx, ok := found.(pgx.Tx)
+	return tx, ok && err == nil
+}
+
+// SQLTx is Tx for a transaction of database/sql: that of Transact where Config.DB is set.
+func (s *Store) SQLTx(ctx context.Context) (*sql.Tx, bool) {
+	found, err := s.TxOf(ctx)
+	tx, ok := found.(*sql.Tx)
+	return tx, ok && err == nil
+}

@@ -1,0 +1,37 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"github.com/outmill/outmill/storekit"
+)
+
+// Transact runs fn in a transaction that has the write lock from its beginning. See
+// storekit.Transactor.
+func (s *Store) Transact(ctx context.Context, fn func(ctx context.Context) error) error {
+	const operation = "transaction"
+	if fn == nil {
+		return s.explain(ctx, operation, storekit.InvalidConfig("Transact: fn is nil"))
+	}
+	joined, err := storekit.InTransaction(ctx, s)
+	switch {
+	case err != nil:
+		return s.explain(ctx, operation, err)
+	case joined:
+		return fn(ctx)
+	}
+	return s.InTx(ctx, func(ctx context.Context, _ *sql.Tx) error { return fn(ctx) })
+}
+
+// TxLimit is 0, because SQLite has no limit. See storekit.Transactor.
+func (s *Store) TxLimit() time.Duration { return 0 }
+
+// Tx returns the transaction that ctx carries for this store, such as the one of
+// Transact. It reports false where there is none, or it is no *sql.Tx.
+func (s *Store) Tx(ctx context.Context) (*sql.Tx, bool) {
+	found, err := s.TxOf(ctx)
+	tx, ok := found.(*sql.Tx)
+	return tx, ok && err == nil
+}

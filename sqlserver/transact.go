@@ -1,0 +1,52 @@
+package sqlserver
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/outmill/outmill/storekit"
+)
+
+// sqlAbort has any error end the transaction, so that no part of it can be committed.
+const sqlAbort = "SET XACT_ABORT ON"
+
+// Transact runs fn in a transaction of the pool, READ COMMITTED with XACT_ABORT, and
+// again if it fails for a reason that passes. See storekit.Transactor.
+func (s *Store) Transact(ctx context.Context, fn func(ctx context.Context) error) error {
+	const operation = "transaction"
+	if fn == nil {
+		return s.explain(ctx, operation, storekit.InvalidConfig("Transact: fn is nil"))
+	}
+	joined, err := storekit.InTransaction(ctx, s)
+	switch {
+	case err != nil:
+		return s.explain(ctx, operation, err)
+	case joined:
+		return fn(ctx)
+	}
+	return storekit.Repeat(ctx, worthAnother, func() error {
+		return s.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+			if _, err := tx.ExecContext(ctx, sqlAbort); err != nil {
+				return err
+			}
+			return fn(ctx)
+		})
+	})
+}
+
+// TxLimit is 0, because SQL Server has no limit. See storekit.Transactor.
+func (s *Store) TxLimit() time.Duration { return 0 }
+
+// Tx returns the transaction that ctx carries for this store, such as the one of
+// Transact. It reports false where there is none, or it is no *sql.Tx.
+func (s *Store) Tx(ctx context.Context) (*sql.Tx, bool) {
+	found, err := s.TxOf(ctx)
+	tx, ok := found.(*sql.Tx)
+	return tx, ok && err == nil
+}
+
+// worthAnother tells whether fn may well succeed when it runs again. A session that
+// waits for a note knows better when to come again.
+func worthAnother(err error) bool { return passes(err) && !errors.Is(err, storekit.ErrNoteBusy) }

@@ -1,0 +1,73 @@
+package storekit
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/outmill/outmill"
+)
+
+var (
+	// ErrSagaNotFound says that no saga of the type has this correlation value.
+	ErrSagaNotFound = errors.New("outmill: no saga has this correlation value")
+	// ErrSagaExists says that a saga of the type and correlation value was started
+	// before, or is being started by another transaction.
+	ErrSagaExists = errors.New("outmill: a saga with this correlation value exists")
+	// ErrSagaConflict says that another transaction has changed or deleted the saga since
+	// it was found.
+	ErrSagaConflict = errors.New("outmill: the saga was changed by another handler")
+)
+
+// Saga is the state of one long-running process.
+type Saga struct {
+	// ID is made by InsertSaga where it is zero.
+	ID outmill.WorkItemID
+	// Type names the kind of saga: the collection on MongoDB, the type column elsewhere.
+	// 1 to 120 UTF-16 units of letters, digits, "_", "-" and ".".
+	Type string
+	// Correlation is the value that messages and saga share, such as an order's id. It is
+	// unique among the sagas of a type. 1 to 255 UTF-16 units, case-sensitive, no blanks at
+	// the ends.
+	Correlation string
+	// Version counts the changes, from 1. The store sets it.
+	Version int64
+	// Finished says that the saga has ended, and is kept for the audit. A finished saga
+	// keeps its correlation value.
+	Finished bool
+	// CreatedAt and UpdatedAt are the database's.
+	CreatedAt, UpdatedAt time.Time
+}
+
+// SagaOptions say how the state is stored.
+type SagaOptions struct {
+	// VersionField is the name of the field that holds the version on MongoDB; "" is
+	// "_version". Other stores have a column.
+	VersionField string
+	// KeepUnknown keeps stored fields that the state's type does not have, when the saga
+	// is updated. Without it an update drops them. Reading ignores them always.
+	KeepUnknown bool
+}
+
+// Sagas keeps the states of sagas with optimistic concurrency. The methods take part in
+// the transaction of the context; without one, each is a transaction of its own.
+//
+// A state is a struct, or a pointer to one. SQL stores encode it as JSON, MongoDB as a
+// document, by its bson tags, or its json tags where a field has no bson tag.
+type Sagas interface {
+	// FindSaga reads the saga of that type and correlation value, and decodes its state
+	// into state, which is a pointer. ErrSagaNotFound where there is none.
+	FindSaga(ctx context.Context, kind, correlation string, state any, options SagaOptions) (*Saga, error)
+	// InsertSaga stores a new saga, and fills ID, Version and times. Errors:
+	// ErrSagaExists, outmill.ErrInvalidRecord. On PostgreSQL and SQL Server an
+	// ErrSagaExists leaves the transaction usable where the other saga is committed.
+	InsertSaga(ctx context.Context, saga *Saga, state any, options SagaOptions) error
+	// UpdateSaga stores the state if the saga has still the version that saga has, and
+	// moves Version and UpdatedAt in saga. Errors: ErrSagaConflict.
+	UpdateSaga(ctx context.Context, saga *Saga, state any, options SagaOptions) error
+	// DeleteSaga deletes the saga if it has still that version. Errors: ErrSagaConflict.
+	DeleteSaga(ctx context.Context, saga *Saga, options SagaOptions) error
+	// DeleteFinishedSagas deletes up to limit sagas of the type that finished longer ago than
+	// retention, and returns how many it did.
+	DeleteFinishedSagas(ctx context.Context, kind string, retention time.Duration, limit int) (int, error)
+}

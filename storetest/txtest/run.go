@@ -1,0 +1,106 @@
+// Package txtest is the contract of storekit.Transactor, storekit.TxAcker and
+// storekit.Inbox as tests, one sentence each. It goes with storetest, which tests the queue
+// of the same store:
+//
+//	func TestConformance_Transactions(t *testing.T) {
+//		txtest.Run(t, storetest.Engine{New: newHarness})
+//	}
+//
+// Names, modes, flags and settings are those of storetest.
+package txtest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storetest"
+	"github.com/outmill/outmill/storetest/internal/suite"
+)
+
+const (
+	group     = suite.Group
+	orders    = suite.Orders
+	worker    = suite.Worker
+	leaseOf   = suite.LeaseOf
+	retention = 24 * time.Hour
+	// soon bounds what must not wait for an open transaction.
+	soon = 10 * time.Second
+)
+
+// env is what one sentence works with.
+type env struct{ *suite.Env }
+
+// sentence is one promise of the contract and the check of it.
+type sentence struct {
+	name  string
+	check func(*env)
+}
+
+func bind(list []sentence) []suite.Sentence {
+	bound := make([]suite.Sentence, len(list))
+	for i, s := range list {
+		bound[i] = suite.Sentence{Name: s.name, Check: func(e *suite.Env) { s.check(&env{e}) }}
+	}
+	return bound
+}
+
+// Run checks every sentence, in parallel, each with a store of its own. Each Harness that
+// engine makes has a store that is a storekit.Transactor, TxAcker, Inbox and Joins.
+func Run(t *testing.T, engine storetest.Engine) {
+	t.Helper()
+	suite.Suite{
+		Sections: []suite.Section{
+			{Name: "transact", Sentences: bind(transactSentences()), AnyMode: true},
+			{Name: "acks", Sentences: bind(txAckSentences()), BothModes: true},
+			{Name: "inbox", Sentences: bind(inboxSentences()), AnyMode: true},
+		},
+		Unsupported: engine.Unsupported,
+		New: func(t *testing.T, options suite.Options) suite.Harness {
+			t.Helper()
+			return engine.New(t, storetest.Options(options))
+		},
+	}.Run(t)
+}
+
+// on is e with another store on the same database.
+func (e *env) on(store outmill.Store) *env { return &env{e.On(store)} }
+
+func (e *env) joins() storekit.Joins { return e.Store.(storekit.Joins) }
+
+// steps starts a join of that many steps, and appends the messages that are these.
+func (e *env) steps(names ...string) outmill.JoinID {
+	e.T.Helper()
+	join := &storekit.Join{ExpectedSteps: len(names)}
+	require.NoError(e.T, e.joins().StartJoin(e.Ctx, join), "StartJoin")
+	e.Filled(suite.Recs(orders, func(r *outmill.Record) { r.Joins = []outmill.JoinID{join.ID} }, names...)...)
+	return join.ID
+}
+
+// requireCounts checks the join's counters, and that they are those of its steps.
+func (e *env) requireCounts(id outmill.JoinID, completed, failed int) {
+	e.T.Helper()
+	join, err := e.joins().GetJoin(e.Ctx, id)
+	require.NoError(e.T, err, "GetJoin")
+	require.Equal(e.T, []int{completed, failed}, []int{join.CompletedSteps, join.FailedSteps}, "steps completed, failed")
+	steps, err := e.joins().ListSteps(e.Ctx, id, outmill.WorkItemID{}, 0)
+	require.NoError(e.T, err, "ListSteps")
+	counts := map[storekit.StepStatus]int{}
+	for _, step := range steps {
+		counts[step.Status]++
+	}
+	require.Equal(e.T, []int{completed, failed}, []int{counts[storekit.StepCompleted], counts[storekit.StepFailed]}, "steps by their states")
+}
+
+// promptly runs fn, which must not wait for an open transaction.
+func (e *env) promptly(what string, fn func(e *env)) {
+	e.T.Helper()
+	ctx, cancel := context.WithTimeout(e.Ctx, soon)
+	defer cancel()
+	fn(&env{e.Under(ctx)})
+	require.NoError(e.T, ctx.Err(), what)
+}
