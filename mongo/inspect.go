@@ -46,7 +46,7 @@ func (s *Store) find(ctx context.Context, filter bson.D, limit int) ([]*outmill.
 	}
 	blocked := map[lineKey]bool{}
 	if len(held) > 0 {
-		lanes, err := findAll[lane](ctx, s.lanes, append(in("_id", held), bson.E{Key: "blocked_by", Value: bson.D{{Key: "$ne", Value: blockedByNothing}}}))
+		lanes, err := findAll[lane](ctx, s.lanes, append(in("_id", held), bson.E{Key: "blocked_by", Value: bson.D{{Key: "$ne", Value: storekit.BlockedByNothing}}}))
 		if err != nil {
 			return nil, err
 		}
