@@ -15,38 +15,51 @@ import (
 	"github.com/outmill/outmill/internal/testenv/mongotest"
 	"github.com/outmill/outmill/mongo"
 	"github.com/outmill/outmill/storetest"
+	"github.com/outmill/outmill/storetest/joinstest"
 )
 
-func Test_a_store_keeps_the_contract(t *testing.T) {
+func TestConformance(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, harness(mongotest.Database(t)))
+	engine := engine(mongotest.Database(t))
+	t.Run("queue", func(t *testing.T) {
+		t.Parallel()
+		storetest.Run(t, engine)
+	})
+	t.Run("joins", func(t *testing.T) {
+		t.Parallel()
+		joinstest.Run(t, engine)
+	})
 }
 
-// harness has a prefix for each store, in one database.
-func harness(db *driver.Database) storetest.Harness {
+// engine has a prefix for each store, in one database.
+func engine(db *driver.Database) storetest.Engine {
 	prefixes := &testenv.Shelf{}
-	return storetest.Harness{
-		New: func(t *testing.T, options storetest.Options) outmill.Store {
-			return fromShelf(t, prefixes, db, options)
-		},
-		Reopen:     reopen,
-		Elapse:     elapse,
-		Begin:      begin,
-		MaxPayload: mongo.DefaultMaxPayload,
-		Apply: func(t *testing.T, store outmill.Store, statements []string) {
-			prefixes.Changed(store.(conforming).config.CollectionPrefix)
-			apply(t, store, statements)
-		},
-		MakeNewer: func(t *testing.T, store outmill.Store) {
-			prefixes.Changed(store.(conforming).config.CollectionPrefix)
-			makeNewer(t, store)
+	return storetest.Engine{
+		New: func(t *testing.T, options storetest.Options) storetest.Harness {
+			return harness{t, fromShelf(t, prefixes, db, options), prefixes}
 		},
 	}
 }
 
+// harness is a store for one test, and the prefixes that go to other tests when that has
+// ended.
+type harness struct {
+	t        *testing.T
+	store    conforming
+	prefixes *testenv.Shelf
+}
+
+func (h harness) Store() outmill.Store { return h.store }
+
+func (h harness) Reopen() outmill.Store {
+	return conforming{newStore(h.t, h.store.Client(), h.store.config), h.store.db, h.store.config}
+}
+
+func (h harness) MaxPayload() int { return mongo.DefaultMaxPayload }
+
 // fromShelf is newConforming with collections that were used before, if there are
 // any. Their indexes may be those of another Retain: Ensure brings them up to date.
-func fromShelf(t *testing.T, prefixes *testenv.Shelf, db *driver.Database, options storetest.Options) outmill.Store {
+func fromShelf(t *testing.T, prefixes *testenv.Shelf, db *driver.Database, options storetest.Options) conforming {
 	t.Helper()
 	if options.NoSchema {
 		return newConforming(t, db, ownPrefix(t, db), options)
@@ -106,7 +119,7 @@ type conforming struct {
 	config mongo.Config
 }
 
-func newConforming(t *testing.T, db *driver.Database, prefix string, options storetest.Options) outmill.Store {
+func newConforming(t *testing.T, db *driver.Database, prefix string, options storetest.Options) conforming {
 	t.Helper()
 	config := mongo.Config{
 		Database: db.Name(), CollectionPrefix: prefix,
@@ -129,20 +142,13 @@ func newStore(t *testing.T, client *driver.Client, config mongo.Config) *mongo.S
 	return store
 }
 
-func reopen(t *testing.T, store outmill.Store) outmill.Store {
-	t.Helper()
-	c := store.(conforming)
-	return conforming{newStore(t, c.Client(), c.config), c.db, c.config}
-}
-
 func (c conforming) collection(name string) *driver.Collection {
 	return c.db.Collection(c.config.CollectionPrefix + name)
 }
 
-// elapse moves every time in the collections back by d.
-func elapse(t *testing.T, store outmill.Store, d time.Duration) {
-	t.Helper()
-	c := store.(conforming)
+// Elapse moves every time in the collections back by d.
+func (h harness) Elapse(store outmill.Store, d time.Duration) {
+	c, t := store.(conforming), h.t
 	ctx := context.WithoutCancel(t.Context())
 	back := func(field string) bson.D {
 		return bson.D{{Key: "$cond", Value: bson.A{
@@ -182,31 +188,33 @@ func elapse(t *testing.T, store outmill.Store, d time.Duration) {
 	c.LookAgain()
 }
 
-func begin(t *testing.T, store outmill.Store) (ctx context.Context, commit, rollback func() error) {
-	t.Helper()
+func (h harness) Begin(store outmill.Store) (ctx context.Context, commit, rollback func() error) {
 	c := store.(conforming)
-	own := context.WithoutCancel(t.Context())
+	own := context.WithoutCancel(h.t.Context())
 	session, err := c.Client().StartSession()
-	require.NoError(t, err)
-	t.Cleanup(func() { session.EndSession(own) })
-	require.NoError(t, session.StartTransaction())
-	return c.WithTx(t.Context(), session), func() error { return session.CommitTransaction(own) }, func() error { return session.AbortTransaction(own) }
+	require.NoError(h.t, err)
+	h.t.Cleanup(func() { session.EndSession(own) })
+	require.NoError(h.t, session.StartTransaction())
+	return c.WithTx(h.t.Context(), session), func() error { return session.CommitTransaction(own) }, func() error { return session.AbortTransaction(own) }
 }
 
-func apply(t *testing.T, store outmill.Store, statements []string) {
-	t.Helper()
-	c := store.(conforming)
+func (h harness) InTx(ctx context.Context, store outmill.Store, do func(ctx context.Context) error) error {
+	return store.(conforming).InTx(ctx, do)
+}
+
+func (h harness) Apply(statements []string) {
+	h.prefixes.Changed(h.store.config.CollectionPrefix)
 	for _, statement := range statements {
 		text, ok := strings.CutPrefix(statement, "db.runCommand(")
-		require.True(t, ok, statement)
+		require.True(h.t, ok, statement)
 		var command bson.D
-		require.NoError(t, bson.UnmarshalExtJSON([]byte(strings.TrimSuffix(text, ")")), false, &command), statement)
-		require.NoError(t, c.db.RunCommand(t.Context(), command).Err(), statement)
+		require.NoError(h.t, bson.UnmarshalExtJSON([]byte(strings.TrimSuffix(text, ")")), false, &command), statement)
+		require.NoError(h.t, h.store.db.RunCommand(h.t.Context(), command).Err(), statement)
 	}
 }
 
-func makeNewer(t *testing.T, store outmill.Store) {
-	t.Helper()
-	_, err := store.(conforming).collection("meta").UpdateOne(t.Context(), bson.D{}, bson.D{{Key: "$inc", Value: bson.D{{Key: "version", Value: 1}, {Key: "compatible", Value: 1}}}})
-	require.NoError(t, err)
+func (h harness) MakeNewer() {
+	h.prefixes.Changed(h.store.config.CollectionPrefix)
+	_, err := h.store.collection("meta").UpdateOne(h.t.Context(), bson.D{}, bson.D{{Key: "$inc", Value: bson.D{{Key: "version", Value: 1}, {Key: "compatible", Value: 1}}}})
+	require.NoError(h.t, err)
 }

@@ -17,37 +17,53 @@ import (
 	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/storetest"
+	"github.com/outmill/outmill/storetest/joinstest"
 )
 
 // maxPayload is small, so that a test need not hold what PostgreSQL could.
 const maxPayload = 16 << 20
 
-func Test_a_store_keeps_the_contract(t *testing.T) {
+func TestConformance(t *testing.T) {
 	t.Parallel()
-	testenv.Long(t, "the contract without the log")
-	storetest.Run(t, harness(t, pool(t), postgres.LaneRows))
+	for _, lane := range bothLanes {
+		t.Run(string(lane), func(t *testing.T) {
+			t.Parallel()
+			if lane == postgres.LaneRows {
+				testenv.Long(t, "the contract without the log")
+			}
+			conform(t, engine(t, pool(t), lane))
+		})
+	}
 }
 
-func Test_a_store_with_a_log_keeps_the_contract(t *testing.T) {
-	t.Parallel()
-	storetest.Run(t, harness(t, pool(t), postgres.LaneLog))
-}
-
-// harness has a schema for each store, in one database.
-func harness(t *testing.T, db *pgxpool.Pool, lane postgres.Lane) storetest.Harness {
+// conform tests the contract of the queue and that of joins.
+func conform(t *testing.T, engine storetest.Engine) {
 	t.Helper()
-	return harnessListening(t, db, lane, "")
+	t.Run("queue", func(t *testing.T) {
+		t.Parallel()
+		storetest.Run(t, engine)
+	})
+	t.Run("joins", func(t *testing.T) {
+		t.Parallel()
+		joinstest.Run(t, engine)
+	})
 }
 
-// harnessListening has stores that listen past a proxy, where db goes through one.
-func harnessListening(t *testing.T, db *pgxpool.Pool, lane postgres.Lane, listenURL string) storetest.Harness {
+// engine has a schema for each store, in one database.
+func engine(t *testing.T, db *pgxpool.Pool, lane postgres.Lane) storetest.Engine {
+	t.Helper()
+	return engineListening(t, db, lane, "")
+}
+
+// engineListening has stores that listen past a proxy, where db goes through one.
+func engineListening(t *testing.T, db *pgxpool.Pool, lane postgres.Lane, listenURL string) storetest.Engine {
 	t.Helper()
 	schemas := &testenv.Shelf{}
 	pools := &poolsOfSchemas{t: t, config: db.Config()}
-	return storetest.Harness{
-		New: func(t *testing.T, options storetest.Options) outmill.Store {
+	return storetest.Engine{
+		New: func(t *testing.T, options storetest.Options) storetest.Harness {
 			if options.NoSchema {
-				return newConforming(t, db, conformingConfig(ownSchema(t, db), lane, listenURL, options))
+				return harness{t, newConforming(t, db, conformingConfig(ownSchema(t, db), lane, listenURL, options)), schemas}
 			}
 			name, found := schemas.Take()
 			if !found {
@@ -58,25 +74,56 @@ func harnessListening(t *testing.T, db *pgxpool.Pool, lane postgres.Lane, listen
 			if !found {
 				require.NoError(t, store.Ensure(t.Context()))
 			}
-			return store
-		},
-		Reopen:     reopen,
-		Elapse:     elapse,
-		Begin:      begin,
-		MaxPayload: maxPayload,
-		Apply: func(t *testing.T, store outmill.Store, statements []string) {
-			schemas.Changed(store.(conforming).config.Schema)
-			apply(t, store, statements)
-		},
-		MakeNewer: func(t *testing.T, store outmill.Store) {
-			schemas.Changed(store.(conforming).config.Schema)
-			makeNewer(t, store)
-		},
-		Readable: func(t *testing.T, store outmill.Store) []storetest.Shown {
-			c := store.(conforming)
-			return readable(t, c.Pool(), c.config.Schema)
+			return harness{t, store, schemas}
 		},
 	}
+}
+
+// harness is a store for one test, and the schemas that go to other tests when that has
+// ended.
+type harness struct {
+	t       *testing.T
+	store   conforming
+	schemas *testenv.Shelf
+}
+
+func (h harness) Store() outmill.Store { return h.store }
+
+func (h harness) Reopen() outmill.Store { return reopen(h.t, h.store) }
+
+func (h harness) Elapse(store outmill.Store, d time.Duration) { elapse(h.t, store.(conforming), d) }
+
+func (h harness) MaxPayload() int { return maxPayload }
+
+func (h harness) Readable() []storetest.Shown {
+	return readable(h.t, h.store.Pool(), h.store.config.Schema)
+}
+
+func (h harness) Begin(store outmill.Store) (ctx context.Context, commit, rollback func() error) {
+	c := store.(conforming)
+	own := context.WithoutCancel(h.t.Context())
+	tx, err := c.Pool().Begin(own)
+	require.NoError(h.t, err)
+	h.t.Cleanup(func() { _ = tx.Rollback(own) })
+	return c.WithTx(h.t.Context(), tx), func() error { return tx.Commit(own) }, func() error { return tx.Rollback(own) }
+}
+
+func (h harness) InTx(ctx context.Context, store outmill.Store, do func(ctx context.Context) error) error {
+	return store.(conforming).InTx(ctx, func(ctx context.Context, _ pgx.Tx) error { return do(ctx) })
+}
+
+func (h harness) Apply(statements []string) {
+	h.schemas.Changed(h.store.config.Schema)
+	for _, statement := range statements {
+		_, err := h.store.Pool().Exec(h.t.Context(), statement)
+		require.NoError(h.t, err, statement)
+	}
+}
+
+func (h harness) MakeNewer() {
+	h.schemas.Changed(h.store.config.Schema)
+	_, err := h.store.Pool().Exec(h.t.Context(), "UPDATE "+h.store.config.Schema+".meta SET version = version + 1, compatible = version + 1")
+	require.NoError(h.t, err)
 }
 
 // poolsOfSchemas has a pool for each schema, because a session plans each statement
@@ -172,15 +219,13 @@ func newStore(t *testing.T, db *pgxpool.Pool, config postgres.Config) *postgres.
 	return store
 }
 
-func reopen(t *testing.T, store outmill.Store) outmill.Store {
+func reopen(t *testing.T, c conforming) conforming {
 	t.Helper()
-	c := store.(conforming)
 	return conforming{newStore(t, c.Pool(), c.config), c.config}
 }
 
-func elapse(t *testing.T, store outmill.Store, d time.Duration) {
+func elapse(t *testing.T, c conforming, d time.Duration) {
 	t.Helper()
-	c := store.(conforming)
 	passTime(t, c.Pool(), c.config.Schema, d)
 	c.LookAgain()
 }
@@ -206,29 +251,4 @@ func passTime(t *testing.T, db *pgxpool.Pool, schema string, d time.Duration) {
 		_, err := db.Exec(context.WithoutCancel(t.Context()), "UPDATE "+schema+"."+table+" SET "+strings.Join(set, ", "), d.Microseconds())
 		require.NoError(t, err)
 	}
-}
-
-func begin(t *testing.T, store outmill.Store) (ctx context.Context, commit, rollback func() error) {
-	t.Helper()
-	c := store.(conforming)
-	own := context.WithoutCancel(t.Context())
-	tx, err := c.Pool().Begin(own)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = tx.Rollback(own) })
-	return c.WithTx(t.Context(), tx), func() error { return tx.Commit(own) }, func() error { return tx.Rollback(own) }
-}
-
-func apply(t *testing.T, store outmill.Store, statements []string) {
-	t.Helper()
-	for _, statement := range statements {
-		_, err := store.(conforming).Pool().Exec(t.Context(), statement)
-		require.NoError(t, err, statement)
-	}
-}
-
-func makeNewer(t *testing.T, store outmill.Store) {
-	t.Helper()
-	c := store.(conforming)
-	_, err := c.Pool().Exec(t.Context(), "UPDATE "+c.config.Schema+".meta SET version = version + 1, compatible = version + 1")
-	require.NoError(t, err)
 }

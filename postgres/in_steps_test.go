@@ -23,14 +23,12 @@ func Test_a_store_that_works_in_small_steps_keeps_the_order_of_each_key(t *testi
 			if lane != postgres.LaneLog {
 				testenv.Long(t, "tests of either lane on rows")
 			}
-			h := harness(t, db, lane)
-			whole := h.New
-			h.New = func(t *testing.T, options storetest.Options) outmill.Store {
-				store := whole(t, options)
-				store.(conforming).SetAtOnce(1)
-				return store
-			}
-			storetest.WalkInSteps(t, h)
+			whole := engine(t, db, lane)
+			storetest.WalkInSteps(t, storetest.Engine{New: func(t *testing.T, options storetest.Options) storetest.Harness {
+				h := whole.New(t, options)
+				h.(harness).store.SetAtOnce(1)
+				return h
+			}})
 		})
 	}
 }

@@ -117,7 +117,20 @@ func newRingIn(t *testing.T, db *pgxpool.Pool, lane postgres.Lane, options store
 
 // sql is a statement about the store's tables, which are written {name}.
 func (r *ring) sql(statement string) string {
-	return strings.NewReplacer("{", r.schema+".", "}", "").Replace(statement)
+	return inSchema(r.schema, statement)
+}
+
+func inSchema(schema, statement string) string {
+	return strings.NewReplacer("{", schema+".", "}", "").Replace(statement)
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
 }
 
 func (r *ring) append(key string, names ...string) []*outmill.Record {

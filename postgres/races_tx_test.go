@@ -138,7 +138,7 @@ func Test_a_transaction_that_began_before_a_registration_loses_nothing(t *testin
 				require.NoError(t, err)
 				r.t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
 				r.execIn(tx, `SELECT count(*) FROM {records}`)
-				other := reopen(t, r.store).(conforming)
+				other := reopen(t, r.store)
 				require.NoError(t, other.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
 				ctx := r.store.WithTx(t.Context(), tx)
 				require.NoError(t, r.store.Append(ctx, &outmill.Record{Topic: "orders", Key: "key", MessageID: "first"}))

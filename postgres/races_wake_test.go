@@ -113,7 +113,7 @@ func Test_the_connection_that_listens_is_made_as_the_pool_makes_its_own(t *testi
 func Test_a_listener_that_was_ended_by_the_server_listens_again(t *testing.T) {
 	t.Parallel()
 	r := newRing(t, postgres.LaneRows, storetest.Options{})
-	other := reopen(t, r.store).(conforming)
+	other := reopen(t, r.store)
 	told := testenv.Hints(t.Context(), other)
 	<-told
 	for range 2 {

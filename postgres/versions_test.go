@@ -16,10 +16,9 @@ import (
 	"github.com/outmill/outmill/internal/testenv/postgresengine"
 	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres"
-	"github.com/outmill/outmill/storetest"
 )
 
-// Test_a_store_keeps_the_contract runs on the machine's version already.
+// TestConformance runs on the machine's version already.
 func Test_a_store_keeps_the_contract_on_each_version_that_the_environment_names(t *testing.T) {
 	t.Parallel()
 	postgrestest.Each(t, func(t *testing.T, url string) {
@@ -30,7 +29,7 @@ func Test_a_store_keeps_the_contract_on_each_version_that_the_environment_names(
 		everything(t, store)
 		if os.Getenv("OUTMILL_TEST_POSTGRES_VERSIONS") != "" {
 			for _, lane := range []postgres.Lane{postgres.LaneRows, postgres.LaneLog} {
-				t.Run(string(lane), func(t *testing.T) { storetest.Run(t, harness(t, db, lane)) })
+				t.Run(string(lane), func(t *testing.T) { conform(t, engine(t, db, lane)) })
 			}
 		}
 	})

@@ -16,28 +16,52 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/sqlite"
 	"github.com/outmill/outmill/storetest"
+	"github.com/outmill/outmill/storetest/joinstest"
 )
 
 // maxPayload is small, so that a test need not hold what SQLite could.
 const maxPayload = 16 << 20
 
-func Test_a_store_keeps_the_contract(t *testing.T) {
+const oneWriter = "SQLite has one writer at a time"
+
+func TestConformance(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, storetest.Harness{
-		New:        newConforming,
-		Reopen:     reopen,
-		Elapse:     elapse,
-		Begin:      begin,
-		MaxPayload: maxPayload,
-		Apply:      apply,
-		MakeNewer:  makeNewer,
-		Readable:   readable,
-		Unsupported: map[string]string{
-			"transactions: a transaction that has appended and is open stalls no append, claim or registration":       "SQLite has one writer at a time",
-			"join workers: a user's transaction that starts joins and attaches steps stalls nothing while it is open": "SQLite has one writer at a time",
-		},
-	})
+	storetest.Run(t, engine(map[string]string{
+		"transactions: a transaction that has appended and is open stalls no append, claim or registration": oneWriter,
+	}))
 }
+
+func TestConformance_Joins(t *testing.T) {
+	t.Parallel()
+	joinstest.Run(t, engine(map[string]string{
+		"workers: a user's transaction that starts joins and attaches steps stalls nothing while it is open": oneWriter,
+	}))
+}
+
+// engine has a file for each store.
+func engine(unsupported map[string]string) storetest.Engine {
+	return storetest.Engine{
+		New: func(t *testing.T, options storetest.Options) storetest.Harness {
+			t.Helper()
+			return harness{t, newConforming(t, options)}
+		},
+		Unsupported: unsupported,
+	}
+}
+
+// harness is a store for one test.
+type harness struct {
+	t    *testing.T
+	file file
+}
+
+func (h harness) Store() outmill.Store { return h.file }
+
+func (h harness) Reopen() outmill.Store { return openFile(h.t, h.file.path, h.file.config) }
+
+func (h harness) Elapse(store outmill.Store, d time.Duration) { passTime(h.t, store.(file).DB(), d) }
+
+func (h harness) MaxPayload() int { return maxPayload }
 
 // file is a store that remembers how it was opened, for Reopen.
 type file struct {
@@ -46,7 +70,7 @@ type file struct {
 	config sqlite.Config
 }
 
-func newConforming(t *testing.T, options storetest.Options) outmill.Store {
+func newConforming(t *testing.T, options storetest.Options) file {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "outbox.db")
 	if !options.NoSchema {
@@ -86,17 +110,6 @@ func openFile(t *testing.T, path string, config sqlite.Config) file {
 	return file{store, path, config}
 }
 
-func reopen(t *testing.T, store outmill.Store) outmill.Store {
-	t.Helper()
-	f := store.(file)
-	return openFile(t, f.path, f.config)
-}
-
-func elapse(t *testing.T, store outmill.Store, d time.Duration) {
-	t.Helper()
-	passTime(t, store.(file).DB(), d)
-}
-
 // passTime moves every time in the tables back by d.
 func passTime(t *testing.T, db *sql.DB, d time.Duration) {
 	t.Helper()
@@ -117,41 +130,40 @@ func passTime(t *testing.T, db *sql.DB, d time.Duration) {
 	}
 }
 
-func begin(t *testing.T, store outmill.Store) (ctx context.Context, commit, rollback func() error) {
-	t.Helper()
+func (h harness) Begin(store outmill.Store) (ctx context.Context, commit, rollback func() error) {
 	f := store.(file)
-	tx, err := f.DB().BeginTx(context.WithoutCancel(t.Context()), nil)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = tx.Rollback() })
-	return f.WithTx(t.Context(), tx), tx.Commit, tx.Rollback
+	tx, err := f.DB().BeginTx(context.WithoutCancel(h.t.Context()), nil)
+	require.NoError(h.t, err)
+	h.t.Cleanup(func() { _ = tx.Rollback() })
+	return f.WithTx(h.t.Context(), tx), tx.Commit, tx.Rollback
 }
 
-func apply(t *testing.T, store outmill.Store, statements []string) {
-	t.Helper()
+func (h harness) InTx(ctx context.Context, store outmill.Store, do func(ctx context.Context) error) error {
+	return store.(file).InTx(ctx, func(ctx context.Context, _ *sql.Tx) error { return do(ctx) })
+}
+
+func (h harness) Apply(statements []string) {
 	for _, statement := range statements {
-		_, err := store.(file).DB().ExecContext(t.Context(), statement)
-		require.NoError(t, err, statement)
+		_, err := h.file.DB().ExecContext(h.t.Context(), statement)
+		require.NoError(h.t, err, statement)
 	}
 }
 
-// readable is what the view for people shows.
-func readable(t *testing.T, store outmill.Store) []storetest.Shown {
-	t.Helper()
-	rows, err := store.(file).DB().QueryContext(t.Context(), "SELECT id, grp, topic, status FROM outmill_readable")
-	require.NoError(t, err)
-	defer func() { require.NoError(t, rows.Close()) }()
+func (h harness) Readable() []storetest.Shown {
+	rows, err := h.file.DB().QueryContext(h.t.Context(), "SELECT id, grp, topic, status FROM outmill_readable")
+	require.NoError(h.t, err)
+	defer func() { require.NoError(h.t, rows.Close()) }()
 	var shown []storetest.Shown
 	for rows.Next() {
 		var row storetest.Shown
-		require.NoError(t, rows.Scan(&row.ID, &row.Group, &row.Topic, &row.Status))
+		require.NoError(h.t, rows.Scan(&row.ID, &row.Group, &row.Topic, &row.Status))
 		shown = append(shown, row)
 	}
-	require.NoError(t, rows.Err())
+	require.NoError(h.t, rows.Err())
 	return shown
 }
 
-func makeNewer(t *testing.T, store outmill.Store) {
-	t.Helper()
-	_, err := store.(file).DB().ExecContext(t.Context(), `UPDATE outmill_meta SET version = version + 1`)
-	require.NoError(t, err)
+func (h harness) MakeNewer() {
+	_, err := h.file.DB().ExecContext(h.t.Context(), `UPDATE outmill_meta SET version = version + 1`)
+	require.NoError(h.t, err)
 }

@@ -13,13 +13,12 @@ import (
 
 func Test_a_store_that_works_in_small_steps_keeps_the_order_of_each_key(t *testing.T) {
 	t.Parallel()
-	storetest.WalkInSteps(t, storetest.Harness{
-		New: func(t *testing.T, options storetest.Options) outmill.Store {
+	storetest.WalkInSteps(t, storetest.Engine{
+		New: func(t *testing.T, options storetest.Options) storetest.Harness {
 			store := newConforming(t, options)
-			store.(file).SetAtOnce(1)
-			return store
+			store.SetAtOnce(1)
+			return harness{t, store}
 		},
-		Reopen: reopen, Elapse: elapse, Begin: begin,
 	})
 }
 
@@ -32,7 +31,7 @@ func count(t *testing.T, store file, where string) (n int) {
 
 func Test_what_becomes_due_at_once_is_handed_out_before_all_of_it_is_in_line(t *testing.T) {
 	t.Parallel()
-	store := newConforming(t, storetest.Options{}).(file)
+	store := newConforming(t, storetest.Options{})
 	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{}))
 	const n = 3000
 	records := make([]*outmill.Record, n)
@@ -52,7 +51,7 @@ func Test_what_becomes_due_at_once_is_handed_out_before_all_of_it_is_in_line(t *
 
 func Test_Fail_with_Park_parks_what_is_behind_in_steps(t *testing.T) {
 	t.Parallel()
-	store := newConforming(t, storetest.Options{}).(file)
+	store := newConforming(t, storetest.Options{})
 	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{}))
 	const n = 2500
 	records := make([]*outmill.Record, n+1)

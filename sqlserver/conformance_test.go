@@ -16,20 +16,29 @@ import (
 	"github.com/outmill/outmill/internal/testenv/sqlservertest"
 	"github.com/outmill/outmill/sqlserver"
 	"github.com/outmill/outmill/storetest"
+	"github.com/outmill/outmill/storetest/joinstest"
 )
 
 // maxPayload is small, so that a test need not hold what SQL Server could.
 const maxPayload = 16 << 20
 
-func Test_a_store_keeps_the_contract(t *testing.T) {
+func TestConformance(t *testing.T) {
 	t.Parallel()
 	db := pool(t)
-	h := harness(db)
-	h.Unsupported = maps.Clone(unsupported)
-	if sqlservertest.IsBabelfish(t, db) {
-		maps.Copy(h.Unsupported, onBabelfish)
-	}
-	storetest.Run(t, h)
+	engine := engine(db)
+	t.Run("queue", func(t *testing.T) {
+		t.Parallel()
+		engine := engine
+		engine.Unsupported = maps.Clone(unsupported)
+		if sqlservertest.IsBabelfish(t, db) {
+			maps.Copy(engine.Unsupported, onBabelfish)
+		}
+		storetest.Run(t, engine)
+	})
+	t.Run("joins", func(t *testing.T) {
+		t.Parallel()
+		joinstest.Run(t, engine)
+	})
 }
 
 // unsupported is what SQL Server has nothing for.
@@ -42,28 +51,33 @@ var onBabelfish = map[string]string{
 	"order: a huge backlog behind one blocked key does not hold up other keys": "Babelfish 4.4 needs minutes for the 20,000 records",
 }
 
-// harness has tables of their own for each store, in one database.
-func harness(db *sql.DB) storetest.Harness {
+// engine has tables of their own for each store, in one database.
+func engine(db *sql.DB) storetest.Engine {
 	tables := &testenv.Shelf{}
-	return storetest.Harness{
-		New: func(t *testing.T, options storetest.Options) outmill.Store {
-			return fromShelf(t, tables, db, options)
+	return storetest.Engine{
+		New: func(t *testing.T, options storetest.Options) storetest.Harness {
+			return harness{t, fromShelf(t, tables, db, options), tables}
 		},
-		Reopen:     reopen,
-		Elapse:     elapse,
-		Begin:      begin,
-		MaxPayload: maxPayload,
-		Apply: func(t *testing.T, store outmill.Store, statements []string) {
-			tables.Changed(store.(conforming).config.Table)
-			apply(t, store, statements)
-		},
-		MakeNewer: func(t *testing.T, store outmill.Store) {
-			tables.Changed(store.(conforming).config.Table)
-			makeNewer(t, store)
-		},
-		Readable: readable,
 	}
 }
+
+// harness is a store for one test, and the tables that go to other tests when that has
+// ended.
+type harness struct {
+	t      *testing.T
+	store  conforming
+	tables *testenv.Shelf
+}
+
+func (h harness) Store() outmill.Store { return h.store }
+
+func (h harness) Reopen() outmill.Store {
+	return conforming{newStore(h.t, h.store.DB(), h.store.config), h.store.config}
+}
+
+func (h harness) Elapse(_ outmill.Store, d time.Duration) { passTime(h.t, h.store.DB(), h.store.config.Table, d) }
+
+func (h harness) MaxPayload() int { return maxPayload }
 
 // pool returns a pool on a database that is dropped with the test.
 func pool(t *testing.T) *sql.DB {
@@ -92,7 +106,7 @@ type conforming struct {
 	config sqlserver.Config
 }
 
-func newConforming(t *testing.T, db *sql.DB, options storetest.Options) outmill.Store {
+func newConforming(t *testing.T, db *sql.DB, options storetest.Options) conforming {
 	t.Helper()
 	config := conformingConfig(options)
 	store := newStore(t, db, config)
@@ -106,7 +120,7 @@ func newConforming(t *testing.T, db *sql.DB, options storetest.Options) outmill.
 const wipe = `DELETE FROM {}JoinMember; DELETE FROM {}Join; DELETE FROM {}Dedup; DELETE FROM {}Group; DELETE FROM {}Worker; DELETE FROM {}Ending; DELETE FROM {}Lane; DELETE FROM {};`
 
 // fromShelf is newConforming with tables that were used before, if there are any.
-func fromShelf(t *testing.T, tables *testenv.Shelf, db *sql.DB, options storetest.Options) outmill.Store {
+func fromShelf(t *testing.T, tables *testenv.Shelf, db *sql.DB, options storetest.Options) conforming {
 	t.Helper()
 	if options.NoSchema {
 		return newConforming(t, db, options)
@@ -144,18 +158,6 @@ func newStore(t *testing.T, db *sql.DB, config sqlserver.Config) *sqlserver.Stor
 	return store
 }
 
-func reopen(t *testing.T, store outmill.Store) outmill.Store {
-	t.Helper()
-	c := store.(conforming)
-	return conforming{newStore(t, c.DB(), c.config), c.config}
-}
-
-func elapse(t *testing.T, store outmill.Store, d time.Duration) {
-	t.Helper()
-	c := store.(conforming)
-	passTime(t, c.DB(), c.config.Table, d)
-}
-
 // passTime moves every time in the tables back by d.
 func passTime(t *testing.T, db *sql.DB, table string, d time.Duration) {
 	t.Helper()
@@ -177,43 +179,42 @@ func passTime(t *testing.T, db *sql.DB, table string, d time.Duration) {
 	}
 }
 
-func begin(t *testing.T, store outmill.Store) (ctx context.Context, commit, rollback func() error) {
-	t.Helper()
+func (h harness) Begin(store outmill.Store) (ctx context.Context, commit, rollback func() error) {
 	c := store.(conforming)
-	tx, err := c.DB().BeginTx(context.WithoutCancel(t.Context()), nil)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = tx.Rollback() })
-	return c.WithTx(t.Context(), tx), tx.Commit, tx.Rollback
+	tx, err := c.DB().BeginTx(context.WithoutCancel(h.t.Context()), nil)
+	require.NoError(h.t, err)
+	h.t.Cleanup(func() { _ = tx.Rollback() })
+	return c.WithTx(h.t.Context(), tx), tx.Commit, tx.Rollback
 }
 
-func apply(t *testing.T, store outmill.Store, statements []string) {
-	t.Helper()
+func (h harness) InTx(ctx context.Context, store outmill.Store, do func(ctx context.Context) error) error {
+	return store.(conforming).InTx(ctx, func(ctx context.Context, _ *sql.Tx) error { return do(ctx) })
+}
+
+func (h harness) Apply(statements []string) {
+	h.tables.Changed(h.store.config.Table)
 	for _, statement := range statements {
-		_, err := store.(conforming).DB().ExecContext(t.Context(), statement)
-		require.NoError(t, err, statement)
+		_, err := h.store.DB().ExecContext(h.t.Context(), statement)
+		require.NoError(h.t, err, statement)
 	}
 }
 
-// readable is what the view for people shows.
-func readable(t *testing.T, store outmill.Store) []storetest.Shown {
-	t.Helper()
-	c := store.(conforming)
-	rows, err := c.DB().QueryContext(t.Context(), "SELECT LOWER(CAST(Id AS CHAR(36))), GroupName, Topic, StatusText FROM "+c.config.Table+"Readable")
-	require.NoError(t, err)
-	defer func() { require.NoError(t, rows.Close()) }()
+func (h harness) Readable() []storetest.Shown {
+	rows, err := h.store.DB().QueryContext(h.t.Context(), "SELECT LOWER(CAST(Id AS CHAR(36))), GroupName, Topic, StatusText FROM "+h.store.config.Table+"Readable")
+	require.NoError(h.t, err)
+	defer func() { require.NoError(h.t, rows.Close()) }()
 	var shown []storetest.Shown
 	for rows.Next() {
 		var row storetest.Shown
-		require.NoError(t, rows.Scan(&row.ID, &row.Group, &row.Topic, &row.Status))
+		require.NoError(h.t, rows.Scan(&row.ID, &row.Group, &row.Topic, &row.Status))
 		shown = append(shown, row)
 	}
-	require.NoError(t, rows.Err())
+	require.NoError(h.t, rows.Err())
 	return shown
 }
 
-func makeNewer(t *testing.T, store outmill.Store) {
-	t.Helper()
-	c := store.(conforming)
-	_, err := c.DB().ExecContext(t.Context(), "UPDATE "+c.config.Table+"Meta SET Version = Version + 1, Compatible = Version + 1")
-	require.NoError(t, err)
+func (h harness) MakeNewer() {
+	h.tables.Changed(h.store.config.Table)
+	_, err := h.store.DB().ExecContext(h.t.Context(), "UPDATE "+h.store.config.Table+"Meta SET Version = Version + 1, Compatible = Version + 1")
+	require.NoError(h.t, err)
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/outmill/outmill/storetest/internal/suite"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
@@ -38,136 +40,136 @@ func appendSentences() []sentence {
 }
 
 func appendedIsPending(e *env) {
-	e.register(group)
-	r := rec(orders, "m1")
-	e.append(r)
-	got := e.get(r)
-	require.Equal(e.t, outmill.StatusPending, got.Status)
-	require.Equal(e.t, group, got.Group)
-	require.Zero(e.t, got.Attempts, "attempts")
-	require.Zero(e.t, got.Claims, "claims")
-	require.Zero(e.t, got.Expiries, "expiries")
-	require.True(e.t, got.Owner.IsZero(), "owner")
-	require.True(e.t, got.LeaseUntil.IsZero(), "lease")
-	require.True(e.t, got.ProcessedAt.IsZero(), "processed at")
-	require.Empty(e.t, got.ProcessedBy, "processed by")
-	require.True(e.t, got.ExpiresAt.IsZero(), "expires at")
-	require.WithinDuration(e.t, got.DueAt, got.NextAttemptAt, 2*time.Millisecond, "next attempt at")
-	require.Empty(e.t, got.LastError)
-	require.False(e.t, got.Duplicate)
+	e.Register(group)
+	r := suite.Rec(orders, "m1")
+	e.Append(r)
+	got := e.Get(r)
+	require.Equal(e.T, outmill.StatusPending, got.Status)
+	require.Equal(e.T, group, got.Group)
+	require.Zero(e.T, got.Attempts, "attempts")
+	require.Zero(e.T, got.Claims, "claims")
+	require.Zero(e.T, got.Expiries, "expiries")
+	require.True(e.T, got.Owner.IsZero(), "owner")
+	require.True(e.T, got.LeaseUntil.IsZero(), "lease")
+	require.True(e.T, got.ProcessedAt.IsZero(), "processed at")
+	require.Empty(e.T, got.ProcessedBy, "processed by")
+	require.True(e.T, got.ExpiresAt.IsZero(), "expires at")
+	require.WithinDuration(e.T, got.DueAt, got.NextAttemptAt, 2*time.Millisecond, "next attempt at")
+	require.Empty(e.T, got.LastError)
+	require.False(e.T, got.Duplicate)
 }
 
 func appendCommits(e *env) {
-	r := rec(orders, "m1")
-	e.append(r)
-	got, err := e.reopen().Get(e.ctx, r.ID)
-	require.NoError(e.t, err)
-	require.Equal(e.t, "m1", got.MessageID)
+	r := suite.Rec(orders, "m1")
+	e.Append(r)
+	got, err := e.Reopen().Get(e.Ctx, r.ID)
+	require.NoError(e.T, err)
+	require.Equal(e.T, "m1", got.MessageID)
 }
 
 func appendFillsIDs(e *env) {
-	a, b := rec(orders, "a"), rec(orders, "b")
-	e.append(a, b)
-	require.False(e.t, a.ID.IsZero())
-	require.False(e.t, b.ID.IsZero())
-	require.NotEqual(e.t, a.ID, b.ID)
-	require.Equal(e.t, "a", e.get(a).MessageID)
-	require.Equal(e.t, "b", e.get(b).MessageID)
+	a, b := suite.Rec(orders, "a"), suite.Rec(orders, "b")
+	e.Append(a, b)
+	require.False(e.T, a.ID.IsZero())
+	require.False(e.T, b.ID.IsZero())
+	require.NotEqual(e.T, a.ID, b.ID)
+	require.Equal(e.T, "a", e.Get(a).MessageID)
+	require.Equal(e.T, "b", e.Get(b).MessageID)
 }
 
 func appendFillsMessageID(e *env) {
-	r := rec(orders, "")
-	e.append(r)
-	require.Equal(e.t, r.ID.String(), r.MessageID)
-	require.Equal(e.t, r.MessageID, e.get(r).MessageID)
+	r := suite.Rec(orders, "")
+	e.Append(r)
+	require.Equal(e.T, r.ID.String(), r.MessageID)
+	require.Equal(e.T, r.MessageID, e.Get(r).MessageID)
 }
 
 func appendKeepsIDs(e *env) {
-	e.register(group)
+	e.Register(group)
 	id := outmill.NewWorkItemID()
-	r := rec(orders, "m1", func(r *outmill.Record) { r.ID = id })
-	e.append(r)
-	require.Equal(e.t, id, r.ID)
-	require.Equal(e.t, id, e.claimOne(outmill.NewOwnerToken(), "m1").ID)
+	r := suite.Rec(orders, "m1", func(r *outmill.Record) { r.ID = id })
+	e.Append(r)
+	require.Equal(e.T, id, r.ID)
+	require.Equal(e.T, id, e.ClaimOne(outmill.NewOwnerToken(), "m1").ID)
 }
 
 func takenIDIsRefused(e *env) {
-	e.register(group)
-	first := rec(orders, "first")
-	e.append(first)
-	again := rec(orders, "again", func(r *outmill.Record) { r.ID = first.ID })
-	require.Error(e.t, e.store.Append(e.ctx, rec(orders, "before"), again, rec(orders, "after")))
-	require.Equal(e.t, []string{"first"}, names(e.list(outmill.ListQuery{})))
+	e.Register(group)
+	first := suite.Rec(orders, "first")
+	e.Append(first)
+	again := suite.Rec(orders, "again", func(r *outmill.Record) { r.ID = first.ID })
+	require.Error(e.T, e.Store.Append(e.Ctx, suite.Rec(orders, "before"), again, suite.Rec(orders, "after")))
+	require.Equal(e.T, []string{"first"}, suite.Names(e.List(outmill.ListQuery{})))
 
 	twin := func(r *outmill.Record) { r.ID = outmill.WorkItemID{15: 1} }
-	require.Error(e.t, e.store.Append(e.ctx, rec(orders, "twin 1", twin), rec(orders, "twin 2", twin)))
-	require.Equal(e.t, []string{"first"}, names(e.list(outmill.ListQuery{})))
+	require.Error(e.T, e.Store.Append(e.Ctx, suite.Rec(orders, "twin 1", twin), suite.Rec(orders, "twin 2", twin)))
+	require.Equal(e.T, []string{"first"}, suite.Names(e.List(outmill.ListQuery{})))
 }
 
 func createdAtIsTheAppend(e *env) {
-	before := e.now()
-	r := rec(orders, "m1")
-	e.append(r)
-	after := e.now()
-	created := e.get(r).CreatedAt
-	require.False(e.t, created.Before(before), "created %s, before %s", created, before)
-	require.False(e.t, created.After(after), "created %s, after %s", created, after)
+	before := e.Now()
+	r := suite.Rec(orders, "m1")
+	e.Append(r)
+	after := e.Now()
+	created := e.Get(r).CreatedAt
+	require.False(e.T, created.Before(before), "created %s, before %s", created, before)
+	require.False(e.T, created.After(after), "created %s, after %s", created, after)
 }
 
 func appendOfNothing(e *env) {
-	require.NoError(e.t, e.store.Append(e.ctx))
-	require.Empty(e.t, e.list(outmill.ListQuery{}))
+	require.NoError(e.T, e.Store.Append(e.Ctx))
+	require.Empty(e.T, e.List(outmill.ListQuery{}))
 }
 
 func appendAllOrNothing(e *env) {
-	e.register(group)
-	err := e.store.Append(e.ctx, rec(orders, "good"), rec("", "bad"), rec(orders, "good too"))
-	require.ErrorIs(e.t, err, outmill.ErrInvalidRecord)
-	require.Empty(e.t, e.list(outmill.ListQuery{}))
+	e.Register(group)
+	err := e.Store.Append(e.Ctx, suite.Rec(orders, "good"), suite.Rec("", "bad"), suite.Rec(orders, "good too"))
+	require.ErrorIs(e.T, err, outmill.ErrInvalidRecord)
+	require.Empty(e.T, e.List(outmill.ListQuery{}))
 }
 
 func appendThousands(e *env) {
-	e.register(group)
-	n := large(5000)
+	e.Register(group)
+	n := suite.Large(5000)
 	records := make([]*outmill.Record, n)
 	want := make([]string, n)
 	for i := range records {
 		want[i] = fmt.Sprintf("m%04d", i)
-		records[i] = rec(orders, want[i], withKey("k"))
+		records[i] = suite.Rec(orders, want[i], suite.WithKey("k"))
 	}
-	e.append(records...)
-	require.Equal(e.t, want, names(e.list(outmill.ListQuery{})))
+	e.Append(records...)
+	require.Equal(e.T, want, suite.Names(e.List(outmill.ListQuery{})))
 }
 
 func appendRetainsNothing(e *env) {
-	r := rec(orders, "m1", func(r *outmill.Record) { r.Metadata = map[string]string{"a": "before"} })
+	r := suite.Rec(orders, "m1", func(r *outmill.Record) { r.Metadata = map[string]string{"a": "before"} })
 	want := bytes.Clone(r.Payload)
-	e.append(r)
+	e.Append(r)
 	id := r.ID
 	clear(r.Payload)
 	r.Metadata["a"], r.Metadata["b"] = "after", "after"
 	r.MessageID = "after"
-	got, err := e.store.Get(e.ctx, id)
-	require.NoError(e.t, err)
-	require.Equal(e.t, want, got.Payload)
-	require.Equal(e.t, map[string]string{"a": "before"}, got.Metadata)
-	require.Equal(e.t, "m1", got.MessageID)
+	got, err := e.Store.Get(e.Ctx, id)
+	require.NoError(e.T, err)
+	require.Equal(e.T, want, got.Payload)
+	require.Equal(e.T, map[string]string{"a": "before"}, got.Metadata)
+	require.Equal(e.T, "m1", got.MessageID)
 }
 
 func appendChangesNothing(e *env) {
-	e.register(group)
-	r := rec(orders, "m1", withKey("k"), withDelay(time.Hour), withTTL(2*time.Hour), withDedup("d"), withDue(time.Now()), withExpiry(time.Now()))
+	e.Register(group)
+	r := suite.Rec(orders, "m1", suite.WithKey("k"), suite.WithDelay(time.Hour), suite.WithTTL(2*time.Hour), suite.WithDedup("d"), withDue(time.Now()), withExpiry(time.Now()))
 	r.Metadata = map[string]string{"a": "b"}
 	before := *r
 	before.Payload, before.Metadata = bytes.Clone(r.Payload), map[string]string{"a": "b"}
-	e.append(r)
+	e.Append(r)
 	before.ID = r.ID
-	require.Equal(e.t, &before, r)
+	require.Equal(e.T, &before, r)
 }
 
 func writerCannotSetState(e *env) {
-	e.register(group)
-	r := rec(orders, "m1", func(r *outmill.Record) {
+	e.Register(group)
+	r := suite.Rec(orders, "m1", func(r *outmill.Record) {
 		r.Duplicate = true
 		r.Group = "others"
 		r.Status = outmill.StatusDead
@@ -177,23 +179,23 @@ func writerCannotSetState(e *env) {
 		r.LeaseUntil, r.ProcessedAt, r.NextAttemptAt = time.Now().Add(time.Hour), time.Now(), time.Now().Add(time.Hour)
 		r.LastError = "said the writer"
 	})
-	e.append(r)
-	require.False(e.t, r.Duplicate, "Duplicate of a record that was appended")
-	got := e.get(r)
-	require.Equal(e.t, outmill.StatusPending, got.Status)
-	require.Equal(e.t, group, got.Group)
-	require.Zero(e.t, got.Attempts+got.Claims+got.Expiries)
-	require.True(e.t, got.Owner.IsZero() && got.ProcessedBy == "" && got.LeaseUntil.IsZero() && got.ProcessedAt.IsZero())
-	require.Empty(e.t, got.LastError)
-	e.requireAbout(e.now(), got.CreatedAt, "created at")
-	e.claimOne(outmill.NewOwnerToken(), "m1")
+	e.Append(r)
+	require.False(e.T, r.Duplicate, "Duplicate of a record that was appended")
+	got := e.Get(r)
+	require.Equal(e.T, outmill.StatusPending, got.Status)
+	require.Equal(e.T, group, got.Group)
+	require.Zero(e.T, got.Attempts+got.Claims+got.Expiries)
+	require.True(e.T, got.Owner.IsZero() && got.ProcessedBy == "" && got.LeaseUntil.IsZero() && got.ProcessedAt.IsZero())
+	require.Empty(e.T, got.LastError)
+	e.RequireAbout(e.Now(), got.CreatedAt, "created at")
+	e.ClaimOne(outmill.NewOwnerToken(), "m1")
 }
 
 func columnsRoundTrip(e *env) {
-	e.register(group)
+	e.Register(group)
 	due, expires := time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
 	text := func(field string) string { return field + ` 'x' "y" \z % _ 日本 😀 ` + "\n\t end" }
-	r := rec(text("topic"), text("message id"), func(r *outmill.Record) {
+	r := suite.Rec(text("topic"), text("message id"), func(r *outmill.Record) {
 		r.Key = text("key")
 		r.Metadata = map[string]string{"name": "value"}
 		r.CorrelationID = text("correlation")
@@ -204,36 +206,36 @@ func columnsRoundTrip(e *env) {
 		r.DedupKey = text("dedup")
 		r.DueAt, r.ExpiresAt = due, expires
 	})
-	e.append(r)
-	claimed := e.claimOne(outmill.NewOwnerToken(), r.MessageID)
-	for how, got := range map[string]*outmill.Record{"Claim": claimed, "Get": e.get(r), "List": e.list(outmill.ListQuery{})[0]} {
-		require.Equal(e.t, r.ID, got.ID, how)
-		require.Equal(e.t, r.MessageID, got.MessageID, how)
-		require.Equal(e.t, r.Topic, got.Topic, how)
-		require.Equal(e.t, r.Key, got.Key, how)
-		require.Equal(e.t, r.Payload, got.Payload, how)
-		require.Equal(e.t, r.Metadata, got.Metadata, how)
-		require.Equal(e.t, r.CorrelationID, got.CorrelationID, how)
-		require.Equal(e.t, r.CausationID, got.CausationID, how)
-		require.Equal(e.t, r.TenantID, got.TenantID, how)
-		require.Equal(e.t, r.TraceParent, got.TraceParent, how)
-		require.Equal(e.t, r.TraceState, got.TraceState, how)
-		require.Equal(e.t, r.DedupKey, got.DedupKey, how)
-		require.Equal(e.t, group, got.Group, how)
-		require.WithinDuration(e.t, expires, got.ExpiresAt, 2*time.Millisecond, how)
-		require.False(e.t, got.DueAt.IsZero(), how)
-		require.False(e.t, got.DueAt.After(got.CreatedAt), "%s: due %s, created %s", how, got.DueAt, got.CreatedAt)
+	e.Append(r)
+	claimed := e.ClaimOne(outmill.NewOwnerToken(), r.MessageID)
+	for how, got := range map[string]*outmill.Record{"Claim": claimed, "Get": e.Get(r), "List": e.List(outmill.ListQuery{})[0]} {
+		require.Equal(e.T, r.ID, got.ID, how)
+		require.Equal(e.T, r.MessageID, got.MessageID, how)
+		require.Equal(e.T, r.Topic, got.Topic, how)
+		require.Equal(e.T, r.Key, got.Key, how)
+		require.Equal(e.T, r.Payload, got.Payload, how)
+		require.Equal(e.T, r.Metadata, got.Metadata, how)
+		require.Equal(e.T, r.CorrelationID, got.CorrelationID, how)
+		require.Equal(e.T, r.CausationID, got.CausationID, how)
+		require.Equal(e.T, r.TenantID, got.TenantID, how)
+		require.Equal(e.T, r.TraceParent, got.TraceParent, how)
+		require.Equal(e.T, r.TraceState, got.TraceState, how)
+		require.Equal(e.T, r.DedupKey, got.DedupKey, how)
+		require.Equal(e.T, group, got.Group, how)
+		require.WithinDuration(e.T, expires, got.ExpiresAt, 2*time.Millisecond, how)
+		require.False(e.T, got.DueAt.IsZero(), how)
+		require.False(e.T, got.DueAt.After(got.CreatedAt), "%s: due %s, created %s", how, got.DueAt, got.CreatedAt)
 	}
 }
 
 func emptyTextIsNone(e *env) {
 	r := &outmill.Record{Topic: orders}
-	e.append(r)
-	got := e.get(r)
-	require.Empty(e.t, got.Key+got.CorrelationID+got.CausationID+got.TenantID+
+	e.Append(r)
+	got := e.Get(r)
+	require.Empty(e.T, got.Key+got.CorrelationID+got.CausationID+got.TenantID+
 		got.TraceParent+got.TraceState+got.DedupKey+got.LastError)
-	require.Empty(e.t, got.Metadata)
-	require.Empty(e.t, got.Payload)
+	require.Empty(e.T, got.Metadata)
+	require.Empty(e.T, got.Payload)
 }
 
 func metadataRoundTrip(e *env) {
@@ -247,20 +249,20 @@ func metadataRoundTrip(e *env) {
 		"sql": "'); DROP TABLE records; --", "__proto__": "x", "_id": "y",
 		strings.Repeat(" ", 3): " blanks kept ",
 	}
-	r := rec(orders, "m1", func(r *outmill.Record) { r.Metadata = metadata })
-	e.append(r)
-	require.Equal(e.t, metadata, e.get(r).Metadata)
+	r := suite.Rec(orders, "m1", func(r *outmill.Record) { r.Metadata = metadata })
+	e.Append(r)
+	require.Equal(e.T, metadata, e.Get(r).Metadata)
 }
 
 func emptyPayloads(e *env) {
-	e.register(group)
-	e.append(
-		rec(orders, "nil", func(r *outmill.Record) { r.Payload = nil }),
-		rec(orders, "empty", func(r *outmill.Record) { r.Payload = []byte{} }))
-	found := e.claimAll()
-	require.Len(e.t, found, 2)
-	require.Empty(e.t, found[0].Payload)
-	require.Equal(e.t, found[0].Payload == nil, found[1].Payload == nil, "one payload is nil, the other is not")
+	e.Register(group)
+	e.Append(
+		suite.Rec(orders, "nil", func(r *outmill.Record) { r.Payload = nil }),
+		suite.Rec(orders, "empty", func(r *outmill.Record) { r.Payload = []byte{} }))
+	found := e.ClaimAll()
+	require.Len(e.T, found, 2)
+	require.Empty(e.T, found[0].Payload)
+	require.Equal(e.T, found[0].Payload == nil, found[1].Payload == nil, "one payload is nil, the other is not")
 }
 
 func binaryPayload(e *env) {
@@ -268,35 +270,36 @@ func binaryPayload(e *env) {
 	for i := range payload {
 		payload[i] = byte(i)
 	}
-	r := rec(orders, "m1", func(r *outmill.Record) { r.Payload = payload })
-	e.append(r)
-	require.Equal(e.t, payload, e.get(r).Payload)
+	r := suite.Rec(orders, "m1", func(r *outmill.Record) { r.Payload = payload })
+	e.Append(r)
+	require.Equal(e.T, payload, e.Get(r).Payload)
 }
 
 func bigPayload(e *env) {
-	e.register(group)
+	e.Register(group)
 	payload := bytes.Repeat([]byte("0123456789abcde\x00"), 8<<20/16)
-	r := rec(orders, "m1", func(r *outmill.Record) { r.Payload = payload })
-	e.append(r)
-	found := e.claimOne(outmill.NewOwnerToken(), "m1")
-	require.True(e.t, bytes.Equal(payload, found.Payload), "the payload of %d bytes came back as %d others", len(payload), len(found.Payload))
+	r := suite.Rec(orders, "m1", func(r *outmill.Record) { r.Payload = payload })
+	e.Append(r)
+	found := e.ClaimOne(outmill.NewOwnerToken(), "m1")
+	require.True(e.T, bytes.Equal(payload, found.Payload), "the payload of %d bytes came back as %d others", len(payload), len(found.Payload))
 }
 
 func oversizePayload(e *env) {
-	if e.h.MaxPayload == 0 {
-		e.t.Skip("Harness.MaxPayload does not say what the limit is")
+	limited, ok := e.Harness.(Limited)
+	if !ok {
+		e.T.Skip("the Harness is no Limited")
 	}
-	r := rec(orders, "too large", func(r *outmill.Record) { r.Payload = make([]byte, e.h.MaxPayload+1) })
-	err := e.store.Append(e.ctx, rec(orders, "good"), r)
+	r := suite.Rec(orders, "too large", func(r *outmill.Record) { r.Payload = make([]byte, limited.MaxPayload()+1) })
+	err := e.Store.Append(e.Ctx, suite.Rec(orders, "good"), r)
 	var invalid *outmill.InvalidRecordError
-	require.ErrorAs(e.t, err, &invalid)
-	require.Equal(e.t, "payload", invalid.Field)
-	require.Equal(e.t, 1, invalid.Index)
-	require.Empty(e.t, e.list(outmill.ListQuery{}))
+	require.ErrorAs(e.T, err, &invalid)
+	require.Equal(e.T, "payload", invalid.Field)
+	require.Equal(e.T, 1, invalid.Index)
+	require.Empty(e.T, e.List(outmill.ListQuery{}))
 }
 
 func nameIsConstant(e *env) {
-	require.NotEmpty(e.t, e.store.Name())
-	require.Equal(e.t, e.store.Name(), e.store.Name())
-	require.Equal(e.t, e.store.Name(), e.reopen().Name(), "name of a second store on the same database")
+	require.NotEmpty(e.T, e.Store.Name())
+	require.Equal(e.T, e.Store.Name(), e.Store.Name())
+	require.Equal(e.T, e.Store.Name(), e.Reopen().Name(), "name of a second store on the same database")
 }

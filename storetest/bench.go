@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outmill/outmill/storetest/internal/suite"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
@@ -93,7 +95,7 @@ func claimAndAck(b *testing.B, store outmill.Store, claim outmill.ClaimRequest) 
 	records, err := store.Claim(b.Context(), claim)
 	require.NoError(b, err)
 	require.Len(b, records, claim.Limit)
-	require.NoError(b, store.Ack(b.Context(), "", leases(records)))
+	require.NoError(b, store.Ack(b.Context(), "", suite.Leases(records)))
 }
 
 func reportRate(b *testing.B, batch int) {

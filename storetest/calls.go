@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/outmill/outmill/storetest/internal/suite"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
@@ -32,16 +34,16 @@ type storeCall struct {
 func storeCalls() []storeCall {
 	one := []outmill.Lease{{ID: outmill.WorkItemID{1}, Owner: outmill.OwnerToken{1}, Claim: 1}}
 	return []storeCall{
-		{"Append", func(ctx context.Context, s outmill.Store) error { return s.Append(ctx, rec(orders, "appended")) }},
+		{"Append", func(ctx context.Context, s outmill.Store) error { return s.Append(ctx, suite.Rec(orders, "appended")) }},
 		{"RegisterGroup", func(ctx context.Context, s outmill.Store) error {
 			return s.RegisterGroup(ctx, outmill.Registration{Group: "new"})
 		}},
 		{"Claim", func(ctx context.Context, s outmill.Store) error {
-			_, err := s.Claim(ctx, request(outmill.NewOwnerToken()))
+			_, err := s.Claim(ctx, suite.Request(outmill.NewOwnerToken()))
 			return err
 		}},
 		{"Claim by key", func(ctx context.Context, s outmill.Store) error {
-			_, err := s.Claim(ctx, request(outmill.NewOwnerToken(), byKey))
+			_, err := s.Claim(ctx, suite.Request(outmill.NewOwnerToken(), suite.ByKey))
 			return err
 		}},
 		{"Extend", func(ctx context.Context, s outmill.Store) error {
@@ -49,11 +51,11 @@ func storeCalls() []storeCall {
 			return err
 		}},
 		{"Ack", func(ctx context.Context, s outmill.Store) error { return s.Ack(ctx, "", one) }},
-		{"Abandon", func(ctx context.Context, s outmill.Store) error { return s.Abandon(ctx, delayedBy(0, "", one)) }},
-		{"Fail", func(ctx context.Context, s outmill.Store) error { return s.Fail(ctx, failures(false, "", one)) }},
-		{"Fail with Park", func(ctx context.Context, s outmill.Store) error { return s.Fail(ctx, failures(true, "", one)) }},
+		{"Abandon", func(ctx context.Context, s outmill.Store) error { return s.Abandon(ctx, suite.DelayedBy(0, "", one)) }},
+		{"Fail", func(ctx context.Context, s outmill.Store) error { return s.Fail(ctx, suite.Failures(false, "", one)) }},
+		{"Fail with Park", func(ctx context.Context, s outmill.Store) error { return s.Fail(ctx, suite.Failures(true, "", one)) }},
 		{"Release", func(ctx context.Context, s outmill.Store) error { return s.Release(ctx, one) }},
-		{"Snooze", func(ctx context.Context, s outmill.Store) error { return s.Snooze(ctx, delayedBy(0, "", one)) }},
+		{"Snooze", func(ctx context.Context, s outmill.Store) error { return s.Snooze(ctx, suite.DelayedBy(0, "", one)) }},
 		{"ReapExpired", counted(outmill.Store.ReapExpired)},
 		{"Stats", func(ctx context.Context, s outmill.Store) error {
 			_, err := s.Stats(ctx, 0)
@@ -106,93 +108,93 @@ func counted(method func(outmill.Store, context.Context, int) (int, error)) func
 }
 
 func otherCallsTakeNoNotice(e *env) {
-	e.filled(rec(orders, "m1"))
+	e.Filled(suite.Rec(orders, "m1"))
 	for _, call := range storeCalls() {
-		err := call.do(foreign(e.ctx), e.store)
+		err := call.do(suite.Foreign(e.Ctx), e.Store)
 		switch call.name {
 		case "Append":
-			require.ErrorIs(e.t, err, outmill.ErrForeignTx, call.name)
+			require.ErrorIs(e.T, err, outmill.ErrForeignTx, call.name)
 		case "Get":
-			require.ErrorIs(e.t, err, outmill.ErrNotFound, call.name)
+			require.ErrorIs(e.T, err, outmill.ErrNotFound, call.name)
 		default:
-			require.NoError(e.t, err, call.name)
+			require.NoError(e.T, err, call.name)
 		}
 	}
 }
 
 func closedStore(e *env) {
-	e.filled(rec(orders, "m1"))
-	require.NoError(e.t, e.store.Close())
+	e.Filled(suite.Rec(orders, "m1"))
+	require.NoError(e.T, e.Store.Close())
 	for _, call := range storeCalls() {
-		require.ErrorIs(e.t, call.do(e.ctx, e.store), outmill.ErrClosed, call.name)
+		require.ErrorIs(e.T, call.do(e.Ctx, e.Store), outmill.ErrClosed, call.name)
 	}
 }
 
 func closedTwice(e *env) {
-	require.NoError(e.t, e.store.Close())
-	require.NoError(e.t, e.store.Close())
+	require.NoError(e.T, e.Store.Close())
+	require.NoError(e.T, e.Store.Close())
 }
 
 func closeLeavesOthers(e *env) {
-	e.filled(rec(orders, "m1"))
-	other := e.on(e.reopen())
-	require.NoError(e.t, e.store.Close())
-	other.append(rec(orders, "m2"))
-	require.Len(e.t, other.claimAll(), 2)
+	e.Filled(suite.Rec(orders, "m1"))
+	other := &env{e.On(e.Reopen())}
+	require.NoError(e.T, e.Store.Close())
+	other.Append(suite.Rec(orders, "m2"))
+	require.Len(e.T, other.ClaimAll(), 2)
 }
 
 func closeKeepsLeases(e *env) {
-	e.filled(rec(orders, "m1"))
-	other := e.on(e.reopen())
-	e.claimOne(outmill.NewOwnerToken(), "m1")
-	require.NoError(e.t, e.store.Close())
-	require.Empty(e.t, other.claimAll())
-	other.elapse(leaseOf + time.Minute)
-	other.claimOne(outmill.NewOwnerToken(), "m1")
+	e.Filled(suite.Rec(orders, "m1"))
+	other := &env{e.On(e.Reopen())}
+	e.ClaimOne(outmill.NewOwnerToken(), "m1")
+	require.NoError(e.T, e.Store.Close())
+	require.Empty(e.T, other.ClaimAll())
+	other.Elapse(leaseOf + time.Minute)
+	other.ClaimOne(outmill.NewOwnerToken(), "m1")
 }
 
 func cancelledCalls(e *env) {
-	ctx, cancel := context.WithCancel(e.ctx)
+	ctx, cancel := context.WithCancel(e.Ctx)
 	cancel()
 	e.requireNoCall(ctx, context.Canceled)
 }
 
 func lateCalls(e *env) {
-	ctx, cancel := context.WithDeadline(e.ctx, time.Now().Add(-time.Second))
+	ctx, cancel := context.WithDeadline(e.Ctx, time.Now().Add(-time.Second))
 	defer cancel()
 	e.requireNoCall(ctx, context.DeadlineExceeded)
 }
 
 func (e *env) requireNoCall(ctx context.Context, want error) {
-	e.t.Helper()
-	e.filled(rec(orders, "m1"))
-	before := e.list(outmill.ListQuery{})
+	e.T.Helper()
+	e.Filled(suite.Rec(orders, "m1"))
+	before := e.List(outmill.ListQuery{})
 	for _, call := range storeCalls() {
-		require.ErrorIs(e.t, call.do(ctx, e.store), want, call.name)
+		require.ErrorIs(e.T, call.do(ctx, e.Store), want, call.name)
 	}
-	require.Equal(e.t, before, e.list(outmill.ListQuery{}))
-	require.Len(e.t, e.groups(), 1)
-	e.claimOne(outmill.NewOwnerToken(), "m1")
+	require.Equal(e.T, before, e.List(outmill.ListQuery{}))
+	require.Len(e.T, e.groups(), 1)
+	e.ClaimOne(outmill.NewOwnerToken(), "m1")
 }
 
 // cutShort appends batches under contexts that end at any moment.
 func cutShort(e *env) {
 	const each = 20
-	e.register(group)
+	e.Register(group)
 	longest := time.Millisecond
 	for i := range 30 {
 		begin := time.Now()
-		ctx, cancel := context.WithTimeout(e.ctx, longest*time.Duration(i)/20)
-		err := e.store.Append(ctx, recs("t"+numbered(i + 1)[i], plain, numbered(each)...)...)
+		ctx, cancel := context.WithTimeout(e.Ctx, longest*time.Duration(i)/20)
+		err := e.Store.Append(ctx, suite.Recs("t"+suite.Numbered(i + 1)[i], suite.Plain, suite.Numbered(each)...)...)
 		cancel()
 		if err == nil {
 			longest = max(time.Since(begin), time.Microsecond)
 		}
-		n := len(e.list(outmill.ListQuery{Topic: "t" + numbered(i + 1)[i]}))
+		n := len(e.List(outmill.ListQuery{Topic: "t" + suite.Numbered(i + 1)[i]}))
 		if err == nil {
-			require.Equal(e.t, each, n, "appended")
+			require.Equal(e.T, each, n, "appended")
 		} else {
-			require.Contains(e.t, []int{0, each}, n, "appended by a call that was cut short: %v", err)
+			require.Contains(e.T, []int{0, each}, n, "appended by a call that was cut short: %v", err)
 		}
 	}
 }

@@ -1,13 +1,14 @@
 package storetest
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/outmill/outmill/storetest/internal/suite"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
@@ -38,12 +39,12 @@ func claimSentences() []sentence {
 		{"OBX-100 OBX-101 ten owners that claim at once share no record and miss none", concurrentClaims},
 		{"ten owners that claim in order at once share no key", concurrentOrderedClaims},
 		{"a claim without an owner is refused", refuseClaim(func(r *outmill.ClaimRequest) { r.Owner = outmill.OwnerToken{} })},
-		{"a limit below 1 is refused", refuseClaim(limit(0), limit(-1), limit(math.MinInt))},
+		{"a limit below 1 is refused", refuseClaim(suite.Limit(0), suite.Limit(-1), suite.Limit(math.MinInt))},
 		{"a lease that is not above 0 is refused", refuseClaim(leased(0), leased(-time.Second))},
 		{"negative MaxBytes are refused", refuseClaim(maxBytes(-1))},
-		{"an unknown order is refused", refuseClaim(inOrder(3, outmill.KeyBlock), inOrder(-1, outmill.KeyBlock))},
-		{"an unknown key policy is refused", refuseClaim(inOrder(outmill.OrderKey, 3), inOrder(outmill.OrderNone, -1))},
-		{"Park is refused with OrderTopic", refuseClaim(inOrder(outmill.OrderTopic, outmill.KeyPark))},
+		{"an unknown order is refused", refuseClaim(suite.InOrder(3, outmill.KeyBlock), suite.InOrder(-1, outmill.KeyBlock))},
+		{"an unknown key policy is refused", refuseClaim(suite.InOrder(outmill.OrderKey, 3), suite.InOrder(outmill.OrderNone, -1))},
+		{"Park is refused with OrderTopic", refuseClaim(suite.InOrder(outmill.OrderTopic, outmill.KeyPark))},
 		{"a group whose name is refused is refused in a claim", refuseClaim(badGroups()...)},
 		{"topics that are no patterns are refused in a claim", refuseClaim(badTopics()...)},
 		{"a registration of a group whose name is refused is refused", refuseGroupNames},
@@ -60,170 +61,170 @@ func maxBytes(n int) func(*outmill.ClaimRequest) {
 }
 
 func claimHandsOut(e *env) {
-	e.filled(rec(orders, "m1", withKey("k"), func(r *outmill.Record) { r.Metadata = map[string]string{"a": "b"} }))
-	r := e.claimOne(outmill.NewOwnerToken(), "m1")
-	require.Equal(e.t, orders, r.Topic)
-	require.Equal(e.t, "k", r.Key)
-	require.Equal(e.t, []byte("payload of m1"), r.Payload)
-	require.Equal(e.t, map[string]string{"a": "b"}, r.Metadata)
-	require.Equal(e.t, outmill.StatusLeased, r.Status)
-	require.Equal(e.t, group, r.Group)
-	require.Zero(e.t, r.Attempts)
-	require.Zero(e.t, r.Expiries)
-	e.requireStatus(outmill.StatusLeased, r)
+	e.Filled(suite.Rec(orders, "m1", suite.WithKey("k"), func(r *outmill.Record) { r.Metadata = map[string]string{"a": "b"} }))
+	r := e.ClaimOne(outmill.NewOwnerToken(), "m1")
+	require.Equal(e.T, orders, r.Topic)
+	require.Equal(e.T, "k", r.Key)
+	require.Equal(e.T, []byte("payload of m1"), r.Payload)
+	require.Equal(e.T, map[string]string{"a": "b"}, r.Metadata)
+	require.Equal(e.T, outmill.StatusLeased, r.Status)
+	require.Equal(e.T, group, r.Group)
+	require.Zero(e.T, r.Attempts)
+	require.Zero(e.T, r.Expiries)
+	e.RequireStatus(outmill.StatusLeased, r)
 }
 
 func claimSetsLease(e *env) {
-	e.filled(rec(orders, "m1"))
+	e.Filled(suite.Rec(orders, "m1"))
 	for _, lease := range []time.Duration{time.Minute, 3 * time.Hour} {
-		r := e.claimOne(outmill.NewOwnerToken(), "m1", leased(lease))
-		e.requireAbout(e.now().Add(lease), r.LeaseUntil, "lease until, as claimed")
-		require.WithinDuration(e.t, r.LeaseUntil, e.get(r).LeaseUntil, 2*time.Millisecond, "lease until, as stored")
-		e.release(r)
+		r := e.ClaimOne(outmill.NewOwnerToken(), "m1", leased(lease))
+		e.RequireAbout(e.Now().Add(lease), r.LeaseUntil, "lease until, as claimed")
+		require.WithinDuration(e.T, r.LeaseUntil, e.Get(r).LeaseUntil, 2*time.Millisecond, "lease until, as stored")
+		e.Release(r)
 	}
 }
 
 func claimSetsOwner(e *env) {
-	e.filled(rec(orders, "m1"))
+	e.Filled(suite.Rec(orders, "m1"))
 	owner := outmill.NewOwnerToken()
-	r := e.claimOne(owner, "m1")
-	require.Equal(e.t, owner, r.Owner)
-	require.Equal(e.t, owner, e.get(r).Owner)
+	r := e.ClaimOne(owner, "m1")
+	require.Equal(e.T, owner, r.Owner)
+	require.Equal(e.T, owner, e.Get(r).Owner)
 }
 
 func claimOfNothing(e *env) {
-	require.Empty(e.t, e.claim(outmill.NewOwnerToken()))
-	e.register(group)
-	require.Empty(e.t, e.claim(outmill.NewOwnerToken()))
-	require.Empty(e.t, e.claim(outmill.NewOwnerToken(), byKey))
-	require.Empty(e.t, e.claim(outmill.NewOwnerToken(), byTopic))
+	require.Empty(e.T, e.Claim(outmill.NewOwnerToken()))
+	e.Register(group)
+	require.Empty(e.T, e.Claim(outmill.NewOwnerToken()))
+	require.Empty(e.T, e.Claim(outmill.NewOwnerToken(), suite.ByKey))
+	require.Empty(e.T, e.Claim(outmill.NewOwnerToken(), suite.ByTopic))
 }
 
 func claimLimit(e *env) {
-	e.filled(append(recs(orders, plain, "a", "b", "c", "d", "e"), recs("others", plain, "f", "g")...)...)
+	e.Filled(append(suite.Recs(orders, suite.Plain, "a", "b", "c", "d", "e"), suite.Recs("others", suite.Plain, "f", "g")...)...)
 	owner := outmill.NewOwnerToken()
 	var all []string
 	for n := 1; len(all) < 7; n = n%3 + 1 {
-		found := e.claim(owner, limit(n))
-		require.NotEmpty(e.t, found)
-		require.LessOrEqual(e.t, len(found), n)
-		all = append(all, names(found)...)
+		found := e.Claim(owner, suite.Limit(n))
+		require.NotEmpty(e.T, found)
+		require.LessOrEqual(e.T, len(found), n)
+		all = append(all, suite.Names(found)...)
 	}
-	require.ElementsMatch(e.t, []string{"a", "b", "c", "d", "e", "f", "g"}, all)
+	require.ElementsMatch(e.T, []string{"a", "b", "c", "d", "e", "f", "g"}, all)
 }
 
 func leasedIsNotClaimed(e *env) {
-	e.filled(rec(orders, "m1"))
+	e.Filled(suite.Rec(orders, "m1"))
 	owner := outmill.NewOwnerToken()
-	e.claimOne(owner, "m1")
+	e.ClaimOne(owner, "m1")
 	for _, order := range []outmill.Order{outmill.OrderNone, outmill.OrderKey, outmill.OrderTopic} {
-		require.Empty(e.t, e.claim(owner, inOrder(order, outmill.KeyBlock)), "its owner, order %s", order)
-		require.Empty(e.t, e.claim(outmill.NewOwnerToken(), inOrder(order, outmill.KeyBlock)), "another owner, order %s", order)
+		require.Empty(e.T, e.Claim(owner, suite.InOrder(order, outmill.KeyBlock)), "its owner, order %s", order)
+		require.Empty(e.T, e.Claim(outmill.NewOwnerToken(), suite.InOrder(order, outmill.KeyBlock)), "another owner, order %s", order)
 	}
-	found, err := e.reopen().Claim(e.ctx, request(outmill.NewOwnerToken()))
-	require.NoError(e.t, err)
-	require.Empty(e.t, found, "another process")
+	found, err := e.Reopen().Claim(e.Ctx, suite.Request(outmill.NewOwnerToken()))
+	require.NoError(e.T, err)
+	require.Empty(e.T, found, "another process")
 }
 
 func processedIsNotClaimed(e *env) {
-	e.filled(keyed("k", "m1")...)
-	e.ack(e.claimOne(outmill.NewOwnerToken(), "m1"))
+	e.Filled(suite.Keyed("k", "m1")...)
+	e.Ack(e.ClaimOne(outmill.NewOwnerToken(), "m1"))
 	e.requireNeverClaimed()
 }
 
 func deadIsNotClaimed(e *env) {
-	e.filled(keyed("k", "m1")...)
-	e.fail(e.claimOne(outmill.NewOwnerToken(), "m1"))
+	e.Filled(suite.Keyed("k", "m1")...)
+	e.Fail(e.ClaimOne(outmill.NewOwnerToken(), "m1"))
 	e.requireNeverClaimed()
 }
 
 func (e *env) requireNeverClaimed() {
-	e.t.Helper()
+	e.T.Helper()
 	for _, order := range []outmill.Order{outmill.OrderNone, outmill.OrderKey, outmill.OrderTopic} {
-		require.Empty(e.t, e.claimAll(inOrder(order, outmill.KeyBlock)), "order %s", order)
-		e.elapse(2 * time.Hour)
-		e.reap(100)
-		require.Empty(e.t, e.claimAll(inOrder(order, outmill.KeyBlock)), "order %s, hours later", order)
+		require.Empty(e.T, e.ClaimAll(suite.InOrder(order, outmill.KeyBlock)), "order %s", order)
+		e.Elapse(2 * time.Hour)
+		e.Reap(100)
+		require.Empty(e.T, e.ClaimAll(suite.InOrder(order, outmill.KeyBlock)), "order %s, hours later", order)
 	}
 }
 
 func endedLeaseIsClaimed(e *env) {
-	e.filled(rec(orders, "m1"))
-	e.claimOne(outmill.NewOwnerToken(), "m1")
-	e.elapse(leaseOf - time.Minute)
-	require.Empty(e.t, e.claim(outmill.NewOwnerToken()), "a minute before the lease ends")
-	e.elapse(2 * time.Minute)
+	e.Filled(suite.Rec(orders, "m1"))
+	e.ClaimOne(outmill.NewOwnerToken(), "m1")
+	e.Elapse(leaseOf - time.Minute)
+	require.Empty(e.T, e.Claim(outmill.NewOwnerToken()), "a minute before the lease ends")
+	e.Elapse(2 * time.Minute)
 	owner := outmill.NewOwnerToken()
-	r := e.claimOne(owner, "m1")
-	require.Equal(e.t, owner, r.Owner)
-	e.requireAbout(e.now().Add(leaseOf), r.LeaseUntil, "lease until")
-	require.Empty(e.t, e.claim(outmill.NewOwnerToken()), "claimed a third time")
+	r := e.ClaimOne(owner, "m1")
+	require.Equal(e.T, owner, r.Owner)
+	e.RequireAbout(e.Now().Add(leaseOf), r.LeaseUntil, "lease until")
+	require.Empty(e.T, e.Claim(outmill.NewOwnerToken()), "claimed a third time")
 }
 
 func claimsCount(e *env) {
-	e.filled(rec(orders, "m1"))
+	e.Filled(suite.Rec(orders, "m1"))
 	for n := 1; n <= 4; n++ {
-		r := e.claimOne(outmill.NewOwnerToken(), "m1")
-		require.Equal(e.t, n, r.Claims)
-		require.Equal(e.t, n, e.get(r).Claims)
-		e.release(r)
+		r := e.ClaimOne(outmill.NewOwnerToken(), "m1")
+		require.Equal(e.T, n, r.Claims)
+		require.Equal(e.T, n, e.Get(r).Claims)
+		e.Release(r)
 	}
 }
 
 func sized(name string, size int) *outmill.Record {
-	r := rec(orders, name)
+	r := suite.Rec(orders, name)
 	r.Payload = nil
 	r.Payload = []byte(strings.Repeat("x", size-r.Size()))
 	return r
 }
 
 func maxBytesBounds(e *env) {
-	e.filled(sized("a", 1000), sized("b", 1000), sized("c", 1000), sized("d", 1000))
+	e.Filled(sized("a", 1000), sized("b", 1000), sized("c", 1000), sized("d", 1000))
 	owner := outmill.NewOwnerToken()
 	for total := 0; total < 4; {
-		found := e.claim(owner, maxBytes(2999))
-		require.NotEmpty(e.t, found)
-		require.LessOrEqual(e.t, len(found), 2, "records of 1,000 bytes")
+		found := e.Claim(owner, maxBytes(2999))
+		require.NotEmpty(e.T, found)
+		require.LessOrEqual(e.T, len(found), 2, "records of 1,000 bytes")
 		total += len(found)
 	}
 }
 
 func maxBytesLetsOne(e *env) {
-	e.filled(sized("a", 1000), sized("b", 1000), sized("c", 50_000), sized("d", 1000))
+	e.Filled(sized("a", 1000), sized("b", 1000), sized("c", 50_000), sized("d", 1000))
 	owner := outmill.NewOwnerToken()
 	var all []*outmill.Record
 	for range 4 {
-		found := e.claim(owner, maxBytes(1))
-		require.Len(e.t, found, 1)
+		found := e.Claim(owner, maxBytes(1))
+		require.Len(e.T, found, 1)
 		all = append(all, found...)
 	}
-	require.ElementsMatch(e.t, []string{"a", "b", "c", "d"}, names(all))
+	require.ElementsMatch(e.T, []string{"a", "b", "c", "d"}, suite.Names(all))
 	for _, order := range []outmill.Order{outmill.OrderKey, outmill.OrderTopic} {
-		e.release(all...)
-		require.Len(e.t, e.claim(owner, maxBytes(1), inOrder(order, outmill.KeyBlock)), 1, "order %s", order)
+		e.Release(all...)
+		require.Len(e.T, e.Claim(owner, maxBytes(1), suite.InOrder(order, outmill.KeyBlock)), 1, "order %s", order)
 	}
 }
 
 func maxBytesKeepsOrder(e *env) {
 	records := []*outmill.Record{sized("m1", 500), sized("m2", 50_000), sized("m3", 100), sized("m4", 100)}
 	for _, r := range records {
-		withKey("k")(r)
+		suite.WithKey("k")(r)
 	}
-	e.filled(records...)
-	e.requireNames([]string{"m1", "m2", "m3", "m4"}, e.claimAll(byKey, maxBytes(1000)))
+	e.Filled(records...)
+	e.RequireNames([]string{"m1", "m2", "m3", "m4"}, e.ClaimAll(suite.ByKey, maxBytes(1000)))
 }
 
 func oldestFirst(e *env) {
-	e.filled(
-		rec(orders, "third", withDelay(30*time.Minute)),
-		rec(orders, "second", withDelay(20*time.Minute)),
-		rec(orders, "fourth", withDelay(40*time.Minute)),
-		rec(orders, "first", withDelay(10*time.Minute)))
-	e.elapse(time.Hour)
+	e.Filled(
+		suite.Rec(orders, "third", suite.WithDelay(30*time.Minute)),
+		suite.Rec(orders, "second", suite.WithDelay(20*time.Minute)),
+		suite.Rec(orders, "fourth", suite.WithDelay(40*time.Minute)),
+		suite.Rec(orders, "first", suite.WithDelay(10*time.Minute)))
+	e.Elapse(time.Hour)
 	owner := outmill.NewOwnerToken()
-	require.ElementsMatch(e.t, []string{"first", "second"}, names(e.claimN(owner, 2)))
-	e.claimOne(owner, "third")
-	e.claimOne(owner, "fourth")
+	require.ElementsMatch(e.T, []string{"first", "second"}, suite.Names(e.ClaimN(owner, 2)))
+	e.ClaimOne(owner, "third")
+	e.ClaimOne(owner, "fourth")
 }
 
 func oldestFirstOfMany(e *env) {
@@ -231,89 +232,89 @@ func oldestFirstOfMany(e *env) {
 	batch := func(kind string, change ...func(*outmill.Record)) {
 		records := make([]*outmill.Record, each)
 		for i := range records {
-			records[i] = rec(orders, kind, change...)
+			records[i] = suite.Rec(orders, kind, change...)
 		}
-		e.append(records...)
+		e.Append(records...)
 	}
-	e.register(group)
-	batch("later", withDelay(40*time.Minute))
-	batch("earlier", withDelay(20*time.Minute))
+	e.Register(group)
+	batch("later", suite.WithDelay(40*time.Minute))
+	batch("earlier", suite.WithDelay(20*time.Minute))
 	batch("at once")
-	e.elapse(time.Hour)
+	e.Elapse(time.Hour)
 	for _, kind := range []string{"at once", "earlier", "later"} {
 		for range 3 {
-			for _, name := range names(e.claim(outmill.NewOwnerToken(), limit(each/3))) {
-				require.Equal(e.t, kind, name)
+			for _, name := range suite.Names(e.Claim(outmill.NewOwnerToken(), suite.Limit(each/3))) {
+				require.Equal(e.T, kind, name)
 			}
 		}
 	}
 }
 
 func topicsInTurn(e *env)        { e.checkTurns() }
-func topicsInTurnOrdered(e *env) { e.checkTurns(byKey) }
+func topicsInTurnOrdered(e *env) { e.checkTurns(suite.ByKey) }
 
 func (e *env) checkTurns(changes ...func(*outmill.ClaimRequest)) {
 	var backlog []string
 	for i := range 150 {
 		backlog = append(backlog, fmt.Sprintf("m%d", i))
 	}
-	e.filled(recs("large", plain, backlog...)...)
-	e.append(rec("small", "one"), rec("smaller", "two"))
+	e.Filled(suite.Recs("large", suite.Plain, backlog...)...)
+	e.Append(suite.Rec("small", "one"), suite.Rec("smaller", "two"))
 	for _, topics := range [][]string{nil, {"large", "small", "smaller"}, {"large", "small*"}} {
 		missing := []string{"one", "two"}
 		var claimed []*outmill.Record
 		for n := 0; n < 50 && len(missing) > 0; n++ {
-			found := e.claim(outmill.NewOwnerToken(), append(changes, from(topics...), limit(1))...)
+			found := e.Claim(outmill.NewOwnerToken(), append(changes, suite.From(topics...), suite.Limit(1))...)
 			claimed = append(claimed, found...)
-			missing = slices.DeleteFunc(missing, func(name string) bool { return slices.Contains(names(found), name) })
+			missing = slices.DeleteFunc(missing, func(name string) bool { return slices.Contains(suite.Names(found), name) })
 		}
-		require.Empty(e.t, missing, "not served within 50 claims of 1 from %q, beside 150 older records", topics)
-		e.release(claimed...)
+		require.Empty(e.T, missing, "not served within 50 claims of 1 from %q, beside 150 older records", topics)
+		e.Release(claimed...)
 	}
 }
 
 func hugeLimit(e *env) {
-	e.filled(keyed("k", "a", "b")...)
+	e.Filled(suite.Keyed("k", "a", "b")...)
 	owner := outmill.NewOwnerToken()
 	for _, order := range []outmill.Order{outmill.OrderNone, outmill.OrderKey, outmill.OrderTopic} {
-		found := e.claimOn(owner, limit(math.MaxInt), maxBytes(math.MaxInt), inOrder(order, outmill.KeyBlock))
-		require.Len(e.t, found, 2, "order %s", order)
-		e.release(found...)
+		found := e.ClaimOn(owner, suite.Limit(math.MaxInt), maxBytes(math.MaxInt), suite.InOrder(order, outmill.KeyBlock))
+		require.Len(e.T, found, 2, "order %s", order)
+		e.Release(found...)
 	}
 }
 
 func concurrentClaims(e *env) {
 	const records = 100
-	e.filled(recs(orders, plain, numbered(records)...)...)
+	e.Filled(suite.Recs(orders, suite.Plain, suite.Numbered(records)...)...)
 	var mu sync.Mutex
 	var all []string
 	e.tenOwners(func(store outmill.Store, owner outmill.OwnerToken) error {
 		for {
-			found, err := store.Claim(e.ctx, request(owner, limit(7)))
+			found, err := store.Claim(e.Ctx, suite.Request(owner, suite.Limit(7)))
 			if err != nil || len(found) == 0 {
 				return err
 			}
 			mu.Lock()
-			all = append(all, names(found)...)
+			all = append(all, suite.Names(found)...)
 			mu.Unlock()
 		}
 	})
-	require.ElementsMatch(e.t, numbered(records), append(all, names(e.claimAll())...))
+	require.ElementsMatch(e.T, suite.Numbered(records), append(all, suite.Names(e.ClaimAll())...))
 }
 
 func concurrentOrderedClaims(e *env) {
 	const keys, each = 15, 4
 	var all []*outmill.Record
 	for i := range keys {
-		all = append(all, keyed(fmt.Sprintf("k%d", i), numbered(each)...)...)
+		all = append(all, suite.Keyed(fmt.Sprintf("k%d", i), suite.Numbered(each)...)...)
 	}
-	e.filled(all...)
+	e.Filled(all...)
 	var mu sync.Mutex
 	holder := map[string]outmill.OwnerToken{}
 	claimed := map[string][]string{}
 	e.tenOwners(func(store outmill.Store, owner outmill.OwnerToken) error {
 		for {
-			found, err := store.Claim(e.ctx, request(owner, limit(3), byKey))
+			found, err := store.Claim(e.Ctx, suite.Request(owner, suite.Limit(3), suite.ByKey))
 			if err != nil || len(found) == 0 {
 				return err
 			}
@@ -330,54 +331,34 @@ func concurrentOrderedClaims(e *env) {
 		}
 	})
 	for key, got := range claimed {
-		require.Equal(e.t, numbered(each)[:len(got)], got, "order of key %s", key)
+		require.Equal(e.T, suite.Numbered(each)[:len(got)], got, "order of key %s", key)
 	}
-	require.Len(e.t, claimed, keys, "keys that were handed out")
+	require.Len(e.T, claimed, keys, "keys that were handed out")
 }
 
 // tenOwners runs ten workers at once, on two stores of one database.
 func (e *env) tenOwners(work func(outmill.Store, outmill.OwnerToken) error) {
-	e.t.Helper()
-	stores := []outmill.Store{e.store, e.reopen()}
+	e.T.Helper()
+	stores := []outmill.Store{e.Store, e.Reopen()}
 	var workers errgroup.Group
 	for i := range 10 {
 		workers.Go(func() error { return work(stores[i%len(stores)], outmill.NewOwnerToken()) })
 	}
-	require.NoError(e.t, workers.Wait())
-}
-
-func numbered(n int) []string {
-	list := make([]string, n)
-	for i := range list {
-		list[i] = fmt.Sprintf("m%04d", i)
-	}
-	return list
+	require.NoError(e.T, workers.Wait())
 }
 
 // refuseClaim checks that a claim with each of the changes is a typed error
 // and claims nothing.
 func refuseClaim(changes ...func(*outmill.ClaimRequest)) func(*env) {
 	return func(e *env) {
-		e.filled(keyed("k", "m1")...)
+		e.Filled(suite.Keyed("k", "m1")...)
 		for i, change := range changes {
-			found, err := e.store.Claim(e.ctx, request(outmill.NewOwnerToken(), change))
-			e.requireRefusal(err, "change %d", i)
-			require.Empty(e.t, found)
+			found, err := e.Store.Claim(e.Ctx, suite.Request(outmill.NewOwnerToken(), change))
+			e.RequireRefusal(err, "change %d", i)
+			require.Empty(e.T, found)
 		}
-		require.Equal(e.t, []string{"m1"}, names(e.claimAll()))
+		require.Equal(e.T, []string{"m1"}, suite.Names(e.ClaimAll()))
 	}
-}
-
-// requireRefusal holds for an error that says that an argument is bad.
-func (e *env) requireRefusal(err error, what ...any) {
-	e.t.Helper()
-	require.Error(e.t, err, what...)
-	for _, typed := range []error{outmill.ErrInvalidConfig, outmill.ErrInvalidRecord} {
-		if errors.Is(err, typed) {
-			return
-		}
-	}
-	require.Fail(e.t, fmt.Sprintf("%q is neither ErrInvalidConfig nor ErrInvalidRecord", err), what...)
 }
 
 func badNames() []string {
@@ -387,7 +368,7 @@ func badNames() []string {
 func badGroups() []func(*outmill.ClaimRequest) {
 	var changes []func(*outmill.ClaimRequest)
 	for _, name := range badNames() {
-		changes = append(changes, ofGroup(name))
+		changes = append(changes, suite.OfGroup(name))
 	}
 	return changes
 }
@@ -400,7 +381,7 @@ func badTopics() []func(*outmill.ClaimRequest) {
 	var changes []func(*outmill.ClaimRequest)
 	for _, pattern := range badPatterns() {
 		changes = append(changes,
-			from(orders, pattern),
+			suite.From(orders, pattern),
 			func(r *outmill.ClaimRequest) { r.Topics.Exclude = []string{pattern} })
 	}
 	return changes
@@ -408,15 +389,15 @@ func badTopics() []func(*outmill.ClaimRequest) {
 
 func refuseGroupNames(e *env) {
 	for _, name := range badNames() {
-		e.requireRefusal(e.store.RegisterGroup(e.ctx, outmill.Registration{Group: name}), "group %q", name)
+		e.RequireRefusal(e.Store.RegisterGroup(e.Ctx, outmill.Registration{Group: name}), "group %q", name)
 	}
-	require.Empty(e.t, e.groups())
+	require.Empty(e.T, e.groups())
 }
 
 func refuseRegisteredTopics(e *env) {
 	for _, pattern := range badPatterns() {
-		e.requireRefusal(e.store.RegisterGroup(e.ctx, outmill.Registration{Group: group, Topics: outmill.Topics{Include: []string{orders, pattern}}}), "include %q", pattern)
-		e.requireRefusal(e.store.RegisterGroup(e.ctx, outmill.Registration{Group: group, Topics: outmill.Topics{Exclude: []string{pattern}}}), "exclude %q", pattern)
+		e.RequireRefusal(e.Store.RegisterGroup(e.Ctx, outmill.Registration{Group: group, Topics: outmill.Topics{Include: []string{orders, pattern}}}), "include %q", pattern)
+		e.RequireRefusal(e.Store.RegisterGroup(e.Ctx, outmill.Registration{Group: group, Topics: outmill.Topics{Exclude: []string{pattern}}}), "exclude %q", pattern)
 	}
-	require.Empty(e.t, e.groups())
+	require.Empty(e.T, e.groups())
 }

@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/outmill/outmill/storetest/internal/suite"
+
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
@@ -33,173 +35,173 @@ func dedupSentences() []sentence {
 }
 
 func duplicateIsLeftOut(e *env) {
-	e.register(group)
-	first, second := rec(orders, "first", withDedup("k")), rec(orders, "second", withDedup("k"))
-	e.append(first)
-	e.append(second)
-	require.False(e.t, first.Duplicate)
-	require.True(e.t, second.Duplicate)
-	require.Equal(e.t, []string{"first"}, names(e.list(outmill.ListQuery{})))
-	require.Equal(e.t, "k", e.get(first).DedupKey)
+	e.Register(group)
+	first, second := suite.Rec(orders, "first", suite.WithDedup("k")), suite.Rec(orders, "second", suite.WithDedup("k"))
+	e.Append(first)
+	e.Append(second)
+	require.False(e.T, first.Duplicate)
+	require.True(e.T, second.Duplicate)
+	require.Equal(e.T, []string{"first"}, suite.Names(e.List(outmill.ListQuery{})))
+	require.Equal(e.T, "k", e.Get(first).DedupKey)
 }
 
 func duplicateInOneCall(e *env) {
-	e.register(group)
-	records := recs(orders, withDedup("k"), "first", "second", "third")
-	e.append(records...)
-	require.Equal(e.t, []bool{false, true, true}, []bool{records[0].Duplicate, records[1].Duplicate, records[2].Duplicate})
-	require.Equal(e.t, []string{"first"}, names(e.claimAll()))
+	e.Register(group)
+	records := suite.Recs(orders, suite.WithDedup("k"), "first", "second", "third")
+	e.Append(records...)
+	require.Equal(e.T, []bool{false, true, true}, []bool{records[0].Duplicate, records[1].Duplicate, records[2].Duplicate})
+	require.Equal(e.T, []string{"first"}, suite.Names(e.ClaimAll()))
 }
 
 func duplicateBesideOthers(e *env) {
-	e.filled(rec(orders, "first", withDedup("k")))
+	e.Filled(suite.Rec(orders, "first", suite.WithDedup("k")))
 	records := []*outmill.Record{
-		rec(orders, "before"), rec(orders, "second", withDedup("k")), rec(orders, "after", withDedup("other")),
+		suite.Rec(orders, "before"), suite.Rec(orders, "second", suite.WithDedup("k")), suite.Rec(orders, "after", suite.WithDedup("other")),
 	}
-	e.append(records...)
-	require.Equal(e.t, []bool{false, true, false}, []bool{records[0].Duplicate, records[1].Duplicate, records[2].Duplicate})
-	require.ElementsMatch(e.t, []string{"first", "before", "after"}, names(e.claimAll()))
+	e.Append(records...)
+	require.Equal(e.T, []bool{false, true, false}, []bool{records[0].Duplicate, records[1].Duplicate, records[2].Duplicate})
+	require.ElementsMatch(e.T, []string{"first", "before", "after"}, suite.Names(e.ClaimAll()))
 }
 
 func keyOutlivesRecord(e *env) {
-	e.filled(recs(orders, plain, "plain")...)
+	e.Filled(suite.Recs(orders, suite.Plain, "plain")...)
 	for i, fate := range []func(*outmill.Record){
-		func(r *outmill.Record) { e.ack(r) },
-		func(r *outmill.Record) { e.fail(r) },
-		func(r *outmill.Record) { e.delete(r) },
-		func(r *outmill.Record) { e.abandon(0, r) },
+		func(r *outmill.Record) { e.Ack(r) },
+		func(r *outmill.Record) { e.Fail(r) },
+		func(r *outmill.Record) { e.Delete(r) },
+		func(r *outmill.Record) { e.Abandon(0, r) },
 	} {
 		key := fmt.Sprintf("k%d", i)
-		e.append(rec("fates", key, withDedup(key)))
-		fate(e.claimOne(outmill.NewOwnerToken(), key, from("fates")))
-		again := rec("fates", "again", withDedup(key))
-		e.append(again)
-		require.True(e.t, again.Duplicate, "fate %d", i)
+		e.Append(suite.Rec("fates", key, suite.WithDedup(key)))
+		fate(e.ClaimOne(outmill.NewOwnerToken(), key, suite.From("fates")))
+		again := suite.Rec("fates", "again", suite.WithDedup(key))
+		e.Append(again)
+		require.True(e.T, again.Duplicate, "fate %d", i)
 	}
 }
 
 func keyIsOfTopic(e *env) {
-	e.register(group)
+	e.Register(group)
 	records := []*outmill.Record{
-		rec("a", "1", withDedup("b c")), rec("a b", "2", withDedup("c")), rec("A", "3", withDedup("b c")),
+		suite.Rec("a", "1", suite.WithDedup("b c")), suite.Rec("a b", "2", suite.WithDedup("c")), suite.Rec("A", "3", suite.WithDedup("b c")),
 	}
-	e.append(records...)
-	require.ElementsMatch(e.t, []string{"1", "2", "3"}, names(e.claimAll()))
+	e.Append(records...)
+	require.ElementsMatch(e.T, []string{"1", "2", "3"}, suite.Names(e.ClaimAll()))
 }
 
 func keysAreExact(e *env) {
-	e.register(group)
+	e.Register(group)
 	keys := []string{"k", "K", "kk", "k k", "k%", "k_", "k'", "ḱ", "k\u0301", "😀"}
 	var records []*outmill.Record
 	for _, key := range keys {
-		records = append(records, rec(orders, key, withDedup(key)))
+		records = append(records, suite.Rec(orders, key, suite.WithDedup(key)))
 	}
-	e.append(records...)
-	require.ElementsMatch(e.t, keys, names(e.claimAll()))
+	e.Append(records...)
+	require.ElementsMatch(e.T, keys, suite.Names(e.ClaimAll()))
 }
 
 func noKeyNoDuplicate(e *env) {
-	e.register(group)
-	same := func() *outmill.Record { return rec(orders, "same") }
-	e.append(same(), same())
-	e.append(same())
-	require.Len(e.t, e.claimAll(), 3)
+	e.Register(group)
+	same := func() *outmill.Record { return suite.Rec(orders, "same") }
+	e.Append(same(), same())
+	e.Append(same())
+	require.Len(e.T, e.ClaimAll(), 3)
 }
 
 func windowEnds(e *env) {
-	e.filled(rec(orders, "first", withDedup("k")))
-	e.elapse(dedupWindow - time.Minute)
-	early := rec(orders, "early", withDedup("k"))
-	e.append(early)
-	require.True(e.t, early.Duplicate, "within the window")
-	e.elapse(2 * time.Minute)
-	late := rec(orders, "late", withDedup("k"))
-	e.append(late)
-	require.False(e.t, late.Duplicate, "after the window")
-	again := rec(orders, "again", withDedup("k"))
-	e.append(again)
-	require.True(e.t, again.Duplicate, "within the next window")
-	require.ElementsMatch(e.t, []string{"first", "late"}, names(e.claimAll()))
+	e.Filled(suite.Rec(orders, "first", suite.WithDedup("k")))
+	e.Elapse(suite.DedupWindow - time.Minute)
+	early := suite.Rec(orders, "early", suite.WithDedup("k"))
+	e.Append(early)
+	require.True(e.T, early.Duplicate, "within the window")
+	e.Elapse(2 * time.Minute)
+	late := suite.Rec(orders, "late", suite.WithDedup("k"))
+	e.Append(late)
+	require.False(e.T, late.Duplicate, "after the window")
+	again := suite.Rec(orders, "again", suite.WithDedup("k"))
+	e.Append(again)
+	require.True(e.T, again.Duplicate, "within the next window")
+	require.ElementsMatch(e.T, []string{"first", "late"}, suite.Names(e.ClaimAll()))
 }
 
 func duplicateDoesNotProlong(e *env) {
-	e.filled(rec(orders, "first", withDedup("k")))
-	e.elapse(dedupWindow / 2)
-	e.append(rec(orders, "duplicate", withDedup("k")))
-	e.elapse(dedupWindow/2 + time.Minute)
-	late := rec(orders, "late", withDedup("k"))
-	e.append(late)
-	require.False(e.t, late.Duplicate)
+	e.Filled(suite.Rec(orders, "first", suite.WithDedup("k")))
+	e.Elapse(suite.DedupWindow / 2)
+	e.Append(suite.Rec(orders, "duplicate", suite.WithDedup("k")))
+	e.Elapse(suite.DedupWindow/2 + time.Minute)
+	late := suite.Rec(orders, "late", suite.WithDedup("k"))
+	e.Append(late)
+	require.False(e.T, late.Duplicate)
 }
 
 func keyOfWaitingRecord(e *env) {
-	e.append(rec(orders, "first", withDedup("k")))
-	e.append(rec(orders, "second", withDedup("k")))
-	e.register(group)
-	e.append(rec(orders, "third", withDedup("k")))
-	require.Equal(e.t, []string{"first"}, names(e.claimAll()))
+	e.Append(suite.Rec(orders, "first", suite.WithDedup("k")))
+	e.Append(suite.Rec(orders, "second", suite.WithDedup("k")))
+	e.Register(group)
+	e.Append(suite.Rec(orders, "third", suite.WithDedup("k")))
+	require.Equal(e.T, []string{"first"}, suite.Names(e.ClaimAll()))
 }
 
 func dedupWithGroups(e *env) {
-	e.register("one")
-	e.register("two")
-	e.append(rec(orders, "first", withDedup("k")))
-	second := rec(orders, "second", withDedup("k"))
-	e.append(second)
-	require.True(e.t, second.Duplicate)
-	require.Equal(e.t, []string{"first"}, names(e.claimAll(ofGroup("one"))))
-	require.Equal(e.t, []string{"first"}, names(e.claimAll(ofGroup("two"))))
+	e.Register("one")
+	e.Register("two")
+	e.Append(suite.Rec(orders, "first", suite.WithDedup("k")))
+	second := suite.Rec(orders, "second", suite.WithDedup("k"))
+	e.Append(second)
+	require.True(e.T, second.Duplicate)
+	require.Equal(e.T, []string{"first"}, suite.Names(e.ClaimAll(suite.OfGroup("one"))))
+	require.Equal(e.T, []string{"first"}, suite.Names(e.ClaimAll(suite.OfGroup("two"))))
 }
 
 func duplicateInTransaction(e *env) {
-	e.filled(rec(orders, "first", withDedup("k")))
-	ctx, commit, _ := e.begin()
-	second := rec(orders, "second", withDedup("k"))
-	require.NoError(e.t, e.store.Append(ctx, rec(orders, "before"), second))
-	require.True(e.t, second.Duplicate)
-	require.NoError(e.t, e.store.Append(ctx, rec(orders, "new", withDedup("new"))))
-	again := rec(orders, "again", withDedup("new"))
-	require.NoError(e.t, e.store.Append(ctx, again))
-	require.True(e.t, again.Duplicate, "the key was seen in the same transaction")
+	e.Filled(suite.Rec(orders, "first", suite.WithDedup("k")))
+	ctx, commit, _ := e.Begin()
+	second := suite.Rec(orders, "second", suite.WithDedup("k"))
+	require.NoError(e.T, e.Store.Append(ctx, suite.Rec(orders, "before"), second))
+	require.True(e.T, second.Duplicate)
+	require.NoError(e.T, e.Store.Append(ctx, suite.Rec(orders, "new", suite.WithDedup("new"))))
+	again := suite.Rec(orders, "again", suite.WithDedup("new"))
+	require.NoError(e.T, e.Store.Append(ctx, again))
+	require.True(e.T, again.Duplicate, "the key was seen in the same transaction")
 	commit()
-	require.ElementsMatch(e.t, []string{"first", "before", "new"}, names(e.claimAll()))
+	require.ElementsMatch(e.T, []string{"first", "before", "new"}, suite.Names(e.ClaimAll()))
 }
 
 func rolledBackKeyIsFree(e *env) {
-	e.register(group)
-	ctx, _, rollback := e.begin()
-	require.NoError(e.t, e.store.Append(ctx, rec(orders, "never", withDedup("k"))))
+	e.Register(group)
+	ctx, _, rollback := e.Begin()
+	require.NoError(e.T, e.Store.Append(ctx, suite.Rec(orders, "never", suite.WithDedup("k"))))
 	rollback()
-	r := rec(orders, "m1", withDedup("k"))
-	e.append(r)
-	require.False(e.t, r.Duplicate)
-	require.Equal(e.t, []string{"m1"}, names(e.claimAll()))
+	r := suite.Rec(orders, "m1", suite.WithDedup("k"))
+	e.Append(r)
+	require.False(e.T, r.Duplicate)
+	require.Equal(e.T, []string{"m1"}, suite.Names(e.ClaimAll()))
 }
 
 func refusedKeyIsFree(e *env) {
-	e.register(group)
-	require.Error(e.t, e.store.Append(e.ctx, rec(orders, "never", withDedup("k")), rec("", "bad")))
-	r := rec(orders, "m1", withDedup("k"))
-	e.append(r)
-	require.False(e.t, r.Duplicate)
+	e.Register(group)
+	require.Error(e.T, e.Store.Append(e.Ctx, suite.Rec(orders, "never", suite.WithDedup("k")), suite.Rec("", "bad")))
+	r := suite.Rec(orders, "m1", suite.WithDedup("k"))
+	e.Append(r)
+	require.False(e.T, r.Duplicate)
 }
 
 func keyKnownElsewhere(e *env) {
-	e.filled(rec(orders, "first", withDedup("k")))
-	r := rec(orders, "second", withDedup("k"))
-	require.NoError(e.t, e.reopen().Append(e.ctx, r))
-	require.True(e.t, r.Duplicate)
+	e.Filled(suite.Rec(orders, "first", suite.WithDedup("k")))
+	r := suite.Rec(orders, "second", suite.WithDedup("k"))
+	require.NoError(e.T, e.Reopen().Append(e.Ctx, r))
+	require.True(e.T, r.Duplicate)
 }
 
 func concurrentDuplicates(e *env) {
-	e.register(group)
+	e.Register(group)
 	const writers = 10
 	var work errgroup.Group
 	var kept atomic.Int64
 	for i := range writers {
 		work.Go(func() error {
-			r := rec(orders, fmt.Sprintf("m%d", i), withDedup("k"))
-			if err := e.store.Append(e.ctx, r, rec(orders, "beside")); err != nil {
+			r := suite.Rec(orders, fmt.Sprintf("m%d", i), suite.WithDedup("k"))
+			if err := e.Store.Append(e.Ctx, r, suite.Rec(orders, "beside")); err != nil {
 				return err
 			}
 			if !r.Duplicate {
@@ -208,7 +210,7 @@ func concurrentDuplicates(e *env) {
 			return nil
 		})
 	}
-	require.NoError(e.t, work.Wait())
-	require.EqualValues(e.t, 1, kept.Load(), "appends that were not marked Duplicate")
-	require.Len(e.t, e.claimAll(), writers+1)
+	require.NoError(e.T, work.Wait())
+	require.EqualValues(e.T, 1, kept.Load(), "appends that were not marked Duplicate")
+	require.Len(e.T, e.ClaimAll(), writers+1)
 }

@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/outmill/outmill/storetest/internal/suite"
+
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
@@ -41,282 +43,282 @@ func groupSentences() []sentence {
 }
 
 func everyGroupOnce(e *env) {
-	e.register("one")
-	e.register("two", orders)
-	e.append(rec(orders, "m1"), rec("others", "m2"))
-	require.Equal(e.t, []string{"m1", "m2"}, names(e.list(groupQuery("one"))))
-	require.Equal(e.t, []string{"m1"}, names(e.list(groupQuery("two"))))
-	require.ElementsMatch(e.t, []string{"m1", "m2"}, names(e.claimAll(ofGroup("one"))))
-	require.ElementsMatch(e.t, []string{"m1"}, names(e.claimAll(ofGroup("two"))))
+	e.Register("one")
+	e.Register("two", orders)
+	e.Append(suite.Rec(orders, "m1"), suite.Rec("others", "m2"))
+	require.Equal(e.T, []string{"m1", "m2"}, suite.Names(e.List(groupQuery("one"))))
+	require.Equal(e.T, []string{"m1"}, suite.Names(e.List(groupQuery("two"))))
+	require.ElementsMatch(e.T, []string{"m1", "m2"}, suite.Names(e.ClaimAll(suite.OfGroup("one"))))
+	require.ElementsMatch(e.T, []string{"m1"}, suite.Names(e.ClaimAll(suite.OfGroup("two"))))
 }
 
 func groupQuery(name string) outmill.ListQuery { return outmill.ListQuery{Group: name} }
 
 func idsOfGroups(e *env) {
 	for _, name := range []string{"c", "a", "b"} {
-		e.register(name)
+		e.Register(name)
 	}
-	r := rec(orders, "m1")
-	e.append(r)
+	r := suite.Rec(orders, "m1")
+	e.Append(r)
 	seen := map[outmill.WorkItemID]bool{}
 	for _, name := range []string{"a", "b", "c"} {
-		got := e.claimOne(outmill.NewOwnerToken(), "m1", ofGroup(name))
-		require.False(e.t, seen[got.ID], "two records of one id")
+		got := e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.OfGroup(name))
+		require.False(e.T, seen[got.ID], "two records of one id")
 		seen[got.ID] = true
-		require.Equal(e.t, name == "a", got.ID == r.ID, "group %q has the id of the record", name)
+		require.Equal(e.T, name == "a", got.ID == r.ID, "group %q has the id of the record", name)
 	}
 }
 
 func groupsAreIndependent(e *env) {
-	e.register("one")
-	e.register("two")
-	e.append(keyed("k", "m1", "m2")...)
-	first := e.claimOne(outmill.NewOwnerToken(), "m1", ofGroup("one"), byKey)
-	require.Equal(e.t, []string{"m1", "m2"}, names(e.claimAll(ofGroup("two"), byKey)))
-	e.park(first)
-	require.Empty(e.t, e.claimAll(ofGroup("one")), "parked")
-	for _, r := range e.list(groupQuery("two")) {
-		require.Equal(e.t, outmill.StatusLeased, r.Status)
+	e.Register("one")
+	e.Register("two")
+	e.Append(suite.Keyed("k", "m1", "m2")...)
+	first := e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.OfGroup("one"), suite.ByKey)
+	require.Equal(e.T, []string{"m1", "m2"}, suite.Names(e.ClaimAll(suite.OfGroup("two"), suite.ByKey)))
+	e.Park(first)
+	require.Empty(e.T, e.ClaimAll(suite.OfGroup("one")), "parked")
+	for _, r := range e.List(groupQuery("two")) {
+		require.Equal(e.T, outmill.StatusLeased, r.Status)
 	}
 }
 
 func unroutedWaits(e *env) {
-	e.register(group, "others")
-	r := rec(orders, "m1")
-	e.append(r)
-	require.Empty(e.t, e.claimAll())
-	require.Empty(e.t, e.claimAll(ofGroup("")))
-	require.Empty(e.t, e.claimAll(ofGroup("strangers")))
-	e.requireStatus(outmill.StatusPending, r)
-	require.Empty(e.t, e.get(r).Group)
+	e.Register(group, "others")
+	r := suite.Rec(orders, "m1")
+	e.Append(r)
+	require.Empty(e.T, e.ClaimAll())
+	require.Empty(e.T, e.ClaimAll(suite.OfGroup("")))
+	require.Empty(e.T, e.ClaimAll(suite.OfGroup("strangers")))
+	e.RequireStatus(outmill.StatusPending, r)
+	require.Empty(e.T, e.Get(r).Group)
 }
 
 func waitingGoToTheFirst(e *env) {
-	e.append(rec(orders, "m1"), rec(orders, "m2"))
-	e.register("first")
-	e.register("second")
-	require.ElementsMatch(e.t, []string{"m1", "m2"}, names(e.claimAll(ofGroup("first"))))
-	require.Empty(e.t, e.claimAll(ofGroup("second")))
-	require.Len(e.t, e.list(outmill.ListQuery{}), 2)
+	e.Append(suite.Rec(orders, "m1"), suite.Rec(orders, "m2"))
+	e.Register("first")
+	e.Register("second")
+	require.ElementsMatch(e.T, []string{"m1", "m2"}, suite.Names(e.ClaimAll(suite.OfGroup("first"))))
+	require.Empty(e.T, e.ClaimAll(suite.OfGroup("second")))
+	require.Len(e.T, e.List(outmill.ListQuery{}), 2)
 }
 
 func waitingKeepsItself(e *env) {
 	waited := []*outmill.Record{
-		rec(orders, "m1", withKey("k")),
-		rec(orders, "delayed", withDelay(time.Hour)),
-		rec(orders, "m2", withKey("k")),
+		suite.Rec(orders, "m1", suite.WithKey("k")),
+		suite.Rec(orders, "delayed", suite.WithDelay(time.Hour)),
+		suite.Rec(orders, "m2", suite.WithKey("k")),
 	}
-	e.append(waited...)
-	e.elapse(30 * time.Minute)
-	e.register(group)
-	e.append(rec(orders, "m3", withKey("k")))
-	require.Equal(e.t, []string{"m1", "delayed", "m2", "m3"}, names(e.list(outmill.ListQuery{})))
-	found := e.claimAll(byKey)
-	require.Equal(e.t, []string{"m1", "m2", "m3"}, names(found))
-	require.Equal(e.t, waited[0].ID, found[0].ID)
-	e.ack(found...)
-	e.elapse(30 * time.Minute)
-	e.claimOne(outmill.NewOwnerToken(), "delayed")
+	e.Append(waited...)
+	e.Elapse(30 * time.Minute)
+	e.Register(group)
+	e.Append(suite.Rec(orders, "m3", suite.WithKey("k")))
+	require.Equal(e.T, []string{"m1", "delayed", "m2", "m3"}, suite.Names(e.List(outmill.ListQuery{})))
+	found := e.ClaimAll(suite.ByKey)
+	require.Equal(e.T, []string{"m1", "m2", "m3"}, suite.Names(found))
+	require.Equal(e.T, waited[0].ID, found[0].ID)
+	e.Ack(found...)
+	e.Elapse(30 * time.Minute)
+	e.ClaimOne(outmill.NewOwnerToken(), "delayed")
 }
 
 func laterGroupGetsLater(e *env) {
-	e.register("early")
-	e.append(rec(orders, "m1"))
-	e.register("late")
-	e.append(rec(orders, "m2"))
-	require.ElementsMatch(e.t, []string{"m1", "m2"}, names(e.claimAll(ofGroup("early"))))
-	require.Equal(e.t, []string{"m2"}, names(e.claimAll(ofGroup("late"))))
+	e.Register("early")
+	e.Append(suite.Rec(orders, "m1"))
+	e.Register("late")
+	e.Append(suite.Rec(orders, "m2"))
+	require.ElementsMatch(e.T, []string{"m1", "m2"}, suite.Names(e.ClaimAll(suite.OfGroup("early"))))
+	require.Equal(e.T, []string{"m2"}, suite.Names(e.ClaimAll(suite.OfGroup("late"))))
 }
 
 func otherTopicsWait(e *env) {
-	e.append(rec(orders, "m1"), rec("invoices", "m2"))
-	e.register("one", "invoices")
-	require.Equal(e.t, []string{"m2"}, names(e.claimAll(ofGroup("one"))))
-	e.register("two", orders)
-	require.Equal(e.t, []string{"m1"}, names(e.claimAll(ofGroup("two"))))
+	e.Append(suite.Rec(orders, "m1"), suite.Rec("invoices", "m2"))
+	e.Register("one", "invoices")
+	require.Equal(e.T, []string{"m2"}, suite.Names(e.ClaimAll(suite.OfGroup("one"))))
+	e.Register("two", orders)
+	require.Equal(e.T, []string{"m1"}, suite.Names(e.ClaimAll(suite.OfGroup("two"))))
 }
 
 func registrationIsIdempotent(e *env) {
 	for range 3 {
-		e.register(group, orders)
+		e.Register(group, orders)
 	}
-	e.append(rec(orders, "m1"))
-	e.register(group, orders)
-	require.Equal(e.t, []string{"m1"}, names(e.list(outmill.ListQuery{})))
+	e.Append(suite.Rec(orders, "m1"))
+	e.Register(group, orders)
+	require.Equal(e.T, []string{"m1"}, suite.Names(e.List(outmill.ListQuery{})))
 	groups := e.groups()
-	require.Len(e.t, groups, 1)
-	require.Len(e.t, groups[0].Registrations, 1, "selections of the group")
+	require.Len(e.T, groups, 1)
+	require.Len(e.T, groups[0].Registrations, 1, "selections of the group")
 }
 
 func (e *env) groups() []outmill.GroupInfo {
-	e.t.Helper()
-	groups, err := e.store.Groups(e.ctx)
-	require.NoError(e.t, err, "Groups")
+	e.T.Helper()
+	groups, err := e.Store.Groups(e.Ctx)
+	require.NoError(e.T, err, "Groups")
 	return groups
 }
 
 func registrationsAddUp(e *env) {
-	e.register(group, orders)
-	e.register(group, "inv*", "ord*")
-	e.append(rec(orders, "m1"), rec("invoices", "m2"), rec("others", "m3"))
-	require.ElementsMatch(e.t, []string{"m1", "m2"}, names(e.claimAll()))
-	require.Len(e.t, e.groups()[0].Registrations, 2, "selections of the group")
+	e.Register(group, orders)
+	e.Register(group, "inv*", "ord*")
+	e.Append(suite.Rec(orders, "m1"), suite.Rec("invoices", "m2"), suite.Rec("others", "m3"))
+	require.ElementsMatch(e.T, []string{"m1", "m2"}, suite.Names(e.ClaimAll()))
+	require.Len(e.T, e.groups()[0].Registrations, 2, "selections of the group")
 }
 
 func excludedTopics(e *env) {
-	require.NoError(e.t, e.store.RegisterGroup(e.ctx, outmill.Registration{Group: group, Topics: outmill.Topics{Exclude: []string{"secret*"}}}))
-	e.append(rec(orders, "m1"), rec("secret.orders", "m2"))
-	require.Equal(e.t, []string{"m1"}, names(e.claimAll()))
-	e.register("others", "secret.orders")
-	require.Equal(e.t, []string{"m2"}, names(e.claimAll(ofGroup("others"))), "the excluded record waited")
+	require.NoError(e.T, e.Store.RegisterGroup(e.Ctx, outmill.Registration{Group: group, Topics: outmill.Topics{Exclude: []string{"secret*"}}}))
+	e.Append(suite.Rec(orders, "m1"), suite.Rec("secret.orders", "m2"))
+	require.Equal(e.T, []string{"m1"}, suite.Names(e.ClaimAll()))
+	e.Register("others", "secret.orders")
+	require.Equal(e.T, []string{"m2"}, suite.Names(e.ClaimAll(suite.OfGroup("others"))), "the excluded record waited")
 }
 
 func registrationRefreshes(e *env) {
-	e.register(group, orders)
-	e.elapse(time.Hour)
+	e.Register(group, orders)
+	e.Elapse(time.Hour)
 	before := e.groups()[0].SeenAt
-	e.requireAbout(e.now().Add(-time.Hour), before, "seen at")
-	e.register(group, orders)
-	e.requireAbout(e.now(), e.groups()[0].SeenAt, "seen at, after the refresh")
+	e.RequireAbout(e.Now().Add(-time.Hour), before, "seen at")
+	e.Register(group, orders)
+	e.RequireAbout(e.Now(), e.groups()[0].SeenAt, "seen at, after the refresh")
 }
 
 func groupNamesAreExact(e *env) {
 	all := []string{"g", "G", "g1", "g%", "g_", "g*", `g\`, `g'; --`, "g\u0301", "ǵ", "日本", "😀"}
 	for _, name := range all {
-		e.register(name, outmill.Exact("to "+name))
+		e.Register(name, outmill.Exact("to "+name))
 	}
 	for _, name := range all {
-		e.append(rec("to "+name, "for "+name))
+		e.Append(suite.Rec("to "+name, "for "+name))
 	}
 	for _, name := range all {
 		want := []string{"for " + name}
-		require.Equal(e.t, want, names(e.list(groupQuery(name))), name)
-		require.Equal(e.t, want, names(e.claimAll(ofGroup(name))), name)
+		require.Equal(e.T, want, suite.Names(e.List(groupQuery(name))), name)
+		require.Equal(e.T, want, suite.Names(e.ClaimAll(suite.OfGroup(name))), name)
 	}
 }
 
 func emptyGroupName(e *env) {
-	e.append(rec("others", "waits"))
-	e.register("", orders)
-	r := rec(orders, "m1")
-	e.append(r)
-	require.Equal(e.t, outmill.DefaultGroup, e.get(r).Group)
-	infos, err := e.store.Groups(e.ctx)
-	require.NoError(e.t, err)
-	require.Len(e.t, infos, 1)
-	require.Equal(e.t, outmill.DefaultGroup, infos[0].Group)
-	e.release(e.claimOne(outmill.NewOwnerToken(), "m1", ofGroup(outmill.DefaultGroup)))
-	require.Equal(e.t, []string{"m1"}, names(e.claimAll(ofGroup(""))))
-	n, err := e.store.DropGroup(e.ctx, "")
-	require.NoError(e.t, err)
-	require.Equal(e.t, 1, n)
-	require.Equal(e.t, []string{"waits"}, names(e.list(outmill.ListQuery{})))
+	e.Append(suite.Rec("others", "waits"))
+	e.Register("", orders)
+	r := suite.Rec(orders, "m1")
+	e.Append(r)
+	require.Equal(e.T, outmill.DefaultGroup, e.Get(r).Group)
+	infos, err := e.Store.Groups(e.Ctx)
+	require.NoError(e.T, err)
+	require.Len(e.T, infos, 1)
+	require.Equal(e.T, outmill.DefaultGroup, infos[0].Group)
+	e.Release(e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.OfGroup(outmill.DefaultGroup)))
+	require.Equal(e.T, []string{"m1"}, suite.Names(e.ClaimAll(suite.OfGroup(""))))
+	n, err := e.Store.DropGroup(e.Ctx, "")
+	require.NoError(e.T, err)
+	require.Equal(e.T, 1, n)
+	require.Equal(e.T, []string{"waits"}, suite.Names(e.List(outmill.ListQuery{})))
 }
 
 func unregisteredGroup(e *env) {
-	e.filled(rec(orders, "m1"))
-	require.Empty(e.t, e.claimAll(ofGroup("strangers")))
+	e.Filled(suite.Rec(orders, "m1"))
+	require.Empty(e.T, e.ClaimAll(suite.OfGroup("strangers")))
 }
 
 func groupKnownElsewhere(e *env) {
-	other := e.reopen()
+	other := e.Reopen()
 	// The other process has seen the database before the group is there.
-	require.NoError(e.t, other.Append(e.ctx, rec("others", "m0")))
-	e.register(group, orders)
-	require.NoError(e.t, other.Append(e.ctx, rec(orders, "m1")))
-	require.Equal(e.t, []string{"m1"}, names(e.claimAll()))
-	_, err := e.store.DropGroup(e.ctx, group)
-	require.NoError(e.t, err)
-	require.NoError(e.t, other.Append(e.ctx, rec(orders, "m2")))
-	e.register("next", orders)
-	require.Equal(e.t, []string{"m2"}, names(e.claimAll(ofGroup("next"))))
+	require.NoError(e.T, other.Append(e.Ctx, suite.Rec("others", "m0")))
+	e.Register(group, orders)
+	require.NoError(e.T, other.Append(e.Ctx, suite.Rec(orders, "m1")))
+	require.Equal(e.T, []string{"m1"}, suite.Names(e.ClaimAll()))
+	_, err := e.Store.DropGroup(e.Ctx, group)
+	require.NoError(e.T, err)
+	require.NoError(e.T, other.Append(e.Ctx, suite.Rec(orders, "m2")))
+	e.Register("next", orders)
+	require.Equal(e.T, []string{"m2"}, suite.Names(e.ClaimAll(suite.OfGroup("next"))))
 }
 
 func dropGroup(e *env) {
-	e.register("stays")
-	e.filled(rec(orders, "acked"), rec(orders, "dead"), rec(orders, "leased"), rec(orders, "pending"))
-	found := e.claimNamed(outmill.NewOwnerToken())
-	e.ack(found["acked"])
-	e.fail(found["dead"])
-	e.release(found["pending"])
-	want := len(e.list(groupQuery(group)))
-	n, err := e.store.DropGroup(e.ctx, group)
-	require.NoError(e.t, err)
-	require.Equal(e.t, want, n)
-	require.Empty(e.t, e.list(groupQuery(group)))
-	require.Len(e.t, e.list(groupQuery("stays")), 4)
-	require.Len(e.t, e.groups(), 1)
-	e.append(rec(orders, "later"))
-	require.Empty(e.t, e.claimAll())
+	e.Register("stays")
+	e.Filled(suite.Rec(orders, "acked"), suite.Rec(orders, "dead"), suite.Rec(orders, "leased"), suite.Rec(orders, "pending"))
+	found := e.ClaimNamed(outmill.NewOwnerToken())
+	e.Ack(found["acked"])
+	e.Fail(found["dead"])
+	e.Release(found["pending"])
+	want := len(e.List(groupQuery(group)))
+	n, err := e.Store.DropGroup(e.Ctx, group)
+	require.NoError(e.T, err)
+	require.Equal(e.T, want, n)
+	require.Empty(e.T, e.List(groupQuery(group)))
+	require.Len(e.T, e.List(groupQuery("stays")), 4)
+	require.Len(e.T, e.groups(), 1)
+	e.Append(suite.Rec(orders, "later"))
+	require.Empty(e.T, e.ClaimAll())
 }
 
 func dropUnknownGroup(e *env) {
-	e.filled(rec(orders, "m1"))
-	n, err := e.store.DropGroup(e.ctx, "strangers")
-	require.NoError(e.t, err)
-	require.Zero(e.t, n)
-	require.Len(e.t, e.list(outmill.ListQuery{}), 1)
+	e.Filled(suite.Rec(orders, "m1"))
+	n, err := e.Store.DropGroup(e.Ctx, "strangers")
+	require.NoError(e.T, err)
+	require.Zero(e.T, n)
+	require.Len(e.T, e.List(outmill.ListQuery{}), 1)
 }
 
 func dropThenWait(e *env) {
-	e.register(group)
-	_, err := e.store.DropGroup(e.ctx, group)
-	require.NoError(e.t, err)
-	e.append(rec(orders, "m1"))
-	e.register("next")
-	require.Equal(e.t, []string{"m1"}, names(e.claimAll(ofGroup("next"))))
+	e.Register(group)
+	_, err := e.Store.DropGroup(e.Ctx, group)
+	require.NoError(e.T, err)
+	e.Append(suite.Rec(orders, "m1"))
+	e.Register("next")
+	require.Equal(e.T, []string{"m1"}, suite.Names(e.ClaimAll(suite.OfGroup("next"))))
 }
 
 // appendAcrossRegistration: a store may make the registration wait for the
 // transaction, or find the record in the next one.
 func appendAcrossRegistration(e *env) {
-	ctx, commit, _ := e.begin()
-	require.NoError(e.t, e.store.Append(ctx, rec(orders, "m1")))
+	ctx, commit, _ := e.Begin()
+	require.NoError(e.T, e.Store.Append(ctx, suite.Rec(orders, "m1")))
 	registered := make(chan error, 1)
 	go func() {
-		registered <- e.store.RegisterGroup(e.ctx, outmill.Registration{Group: group})
+		registered <- e.Store.RegisterGroup(e.Ctx, outmill.Registration{Group: group})
 	}()
 	select {
 	case err := <-registered:
-		require.NoError(e.t, err)
+		require.NoError(e.T, err)
 		registered <- nil
 	case <-time.After(200 * time.Millisecond):
 	}
 	commit()
-	require.NoError(e.t, <-registered)
-	e.register(group)
-	require.Equal(e.t, []string{"m1"}, names(e.claimAll()))
+	require.NoError(e.T, <-registered)
+	e.Register(group)
+	require.Equal(e.T, []string{"m1"}, suite.Names(e.ClaimAll()))
 }
 
 func orderAcrossRegistration(e *env) {
-	ctx, commit, _ := e.begin()
-	require.NoError(e.t, e.store.Append(ctx, rec(orders, "m1", withKey("k"))))
+	ctx, commit, _ := e.Begin()
+	require.NoError(e.T, e.Store.Append(ctx, suite.Rec(orders, "m1", suite.WithKey("k"))))
 	registered := make(chan error, 1)
 	go func() {
-		registered <- e.store.RegisterGroup(e.ctx, outmill.Registration{Group: group})
+		registered <- e.Store.RegisterGroup(e.Ctx, outmill.Registration{Group: group})
 	}()
 	select {
 	case err := <-registered:
-		require.NoError(e.t, err)
+		require.NoError(e.T, err)
 		registered <- nil
 	case <-time.After(200 * time.Millisecond):
 	}
 	commit()
-	require.NoError(e.t, <-registered)
-	e.append(rec(orders, "m2", withKey("k")))
-	found := names(e.claimAll(byKey))
-	e.register(group)
-	require.Equal(e.t, []string{"m1", "m2"}, append(found, names(e.claimAll(byKey))...))
+	require.NoError(e.T, <-registered)
+	e.Append(suite.Rec(orders, "m2", suite.WithKey("k")))
+	found := suite.Names(e.ClaimAll(suite.ByKey))
+	e.Register(group)
+	require.Equal(e.T, []string{"m1", "m2"}, append(found, suite.Names(e.ClaimAll(suite.ByKey))...))
 }
 
 func laterRegistrationAdopts(e *env) {
-	e.append(rec("a", "m1"), rec("b", "m2"), rec("c", "m3"))
-	e.register(group, "a")
-	require.Equal(e.t, []string{"m1"}, names(e.claimAll()))
-	e.register(group, "b")
-	require.Equal(e.t, []string{"m2"}, names(e.claimAll()))
-	e.register(group)
-	require.Equal(e.t, []string{"m3"}, names(e.claimAll()))
+	e.Append(suite.Rec("a", "m1"), suite.Rec("b", "m2"), suite.Rec("c", "m3"))
+	e.Register(group, "a")
+	require.Equal(e.T, []string{"m1"}, suite.Names(e.ClaimAll()))
+	e.Register(group, "b")
+	require.Equal(e.T, []string{"m2"}, suite.Names(e.ClaimAll()))
+	e.Register(group)
+	require.Equal(e.T, []string{"m3"}, suite.Names(e.ClaimAll()))
 }
 
 func appendsBesideRegistration(e *env) {
@@ -326,7 +328,7 @@ func appendsBesideRegistration(e *env) {
 	for w := range writers {
 		work.Go(func() error {
 			for i := range each {
-				if err := e.store.Append(e.ctx, rec(orders, fmt.Sprintf("m%d.%d", w, i))); err != nil {
+				if err := e.Store.Append(e.Ctx, suite.Rec(orders, fmt.Sprintf("m%d.%d", w, i))); err != nil {
 					return err
 				}
 				appended.Add(1)
@@ -334,24 +336,24 @@ func appendsBesideRegistration(e *env) {
 			return nil
 		})
 	}
-	other := e.reopen()
+	other := e.Reopen()
 	work.Go(func() error {
-		for appended.Load() < writers*each/3 && e.ctx.Err() == nil {
-			if _, err := other.Groups(e.ctx); err != nil {
+		for appended.Load() < writers*each/3 && e.Ctx.Err() == nil {
+			if _, err := other.Groups(e.Ctx); err != nil {
 				return err
 			}
 		}
-		return other.RegisterGroup(e.ctx, outmill.Registration{Group: group})
+		return other.RegisterGroup(e.Ctx, outmill.Registration{Group: group})
 	})
-	require.NoError(e.t, work.Wait())
-	e.register(group)
+	require.NoError(e.T, work.Wait())
+	e.Register(group)
 	seen := map[string]int{}
-	for _, name := range names(e.claimAll()) {
+	for _, name := range suite.Names(e.ClaimAll()) {
 		seen[name]++
 	}
-	require.Len(e.t, seen, writers*each, "records that reached the group")
+	require.Len(e.T, seen, writers*each, "records that reached the group")
 	for name, n := range seen {
-		require.Equal(e.t, 1, n, name)
+		require.Equal(e.T, 1, n, name)
 	}
 }
 
@@ -360,13 +362,13 @@ func registrationsCompete(e *env) {
 	for i := range 50 {
 		want = append(want, fmt.Sprintf("m%d", i))
 	}
-	e.append(recs(orders, plain, want...)...)
-	stores := map[string]outmill.Store{"one": e.store, "two": e.reopen()}
+	e.Append(suite.Recs(orders, suite.Plain, want...)...)
+	stores := map[string]outmill.Store{"one": e.Store, "two": e.Reopen()}
 	var work errgroup.Group
 	for name, store := range stores {
-		work.Go(func() error { return store.RegisterGroup(e.ctx, outmill.Registration{Group: name}) })
+		work.Go(func() error { return store.RegisterGroup(e.Ctx, outmill.Registration{Group: name}) })
 	}
-	require.NoError(e.t, work.Wait())
-	got := append(names(e.claimAll(ofGroup("one"))), names(e.claimAll(ofGroup("two")))...)
-	require.ElementsMatch(e.t, want, got)
+	require.NoError(e.T, work.Wait())
+	got := append(suite.Names(e.ClaimAll(suite.OfGroup("one"))), suite.Names(e.ClaimAll(suite.OfGroup("two")))...)
+	require.ElementsMatch(e.T, want, got)
 }

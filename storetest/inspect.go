@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/outmill/outmill/storetest/internal/suite"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
@@ -40,16 +42,16 @@ func inspectSentences() []sentence {
 
 // stats returns the rows that count anything, by group and topic.
 func (e *env) stats(limit int) map[string]outmill.TopicStats {
-	e.t.Helper()
-	rows, err := e.store.Stats(e.ctx, limit)
-	require.NoError(e.t, err, "Stats")
+	e.T.Helper()
+	rows, err := e.Store.Stats(e.Ctx, limit)
+	require.NoError(e.T, err, "Stats")
 	all := map[string]outmill.TopicStats{}
 	for _, row := range rows {
 		name := "waiting: " + row.Topic
 		if row.Group != "" {
 			name = row.Group + ": " + row.Topic
 		}
-		require.NotContains(e.t, all, name, "two rows")
+		require.NotContains(e.T, all, name, "two rows")
 		if row.Pending+row.Leased+row.Processed+row.Dead > 0 {
 			all[name] = row
 		}
@@ -58,75 +60,75 @@ func (e *env) stats(limit int) map[string]outmill.TopicStats {
 }
 
 func statsCount(e *env) {
-	e.filled(recs(orders, plain, "acked", "dead", "leased", "pending")...)
-	e.append(rec(orders, "delayed", withDelay(time.Hour)), rec("others", "other"))
-	found := e.claimNamed(outmill.NewOwnerToken())
-	e.ack(found["acked"])
-	e.fail(found["dead"])
-	e.release(found["pending"], found["other"])
+	e.Filled(suite.Recs(orders, suite.Plain, "acked", "dead", "leased", "pending")...)
+	e.Append(suite.Rec(orders, "delayed", suite.WithDelay(time.Hour)), suite.Rec("others", "other"))
+	found := e.ClaimNamed(outmill.NewOwnerToken())
+	e.Ack(found["acked"])
+	e.Fail(found["dead"])
+	e.Release(found["pending"], found["other"])
 	got := e.stats(0)
-	require.Len(e.t, got, 2)
+	require.Len(e.T, got, 2)
 	row := got[group+": "+orders]
 	processed := 0
-	if e.options.Retain > 0 {
+	if e.Options.Retain > 0 {
 		processed = 1
 	}
-	require.Equal(e.t, []int{2, 1, processed, 1}, []int{row.Pending, row.Leased, row.Processed, row.Dead}, "pending, leased, processed, dead")
-	require.Equal(e.t, group, row.Group)
-	require.Equal(e.t, 1, got[group+": others"].Pending)
+	require.Equal(e.T, []int{2, 1, processed, 1}, []int{row.Pending, row.Leased, row.Processed, row.Dead}, "pending, leased, processed, dead")
+	require.Equal(e.T, group, row.Group)
+	require.Equal(e.T, 1, got[group+": others"].Pending)
 }
 
 func statsUnrouted(e *env) {
-	e.register("", "others")
-	e.append(rec(orders, "m1"), rec(orders, "m2"), rec("others", "m3"))
+	e.Register("", "others")
+	e.Append(suite.Rec(orders, "m1"), suite.Rec(orders, "m2"), suite.Rec("others", "m3"))
 	got := e.stats(0)
-	require.Len(e.t, got, 2)
-	require.Equal(e.t, 2, got["waiting: "+orders].Pending)
-	require.Empty(e.t, got["waiting: "+orders].Group)
-	require.Equal(e.t, 1, got[outmill.DefaultGroup+": others"].Pending)
+	require.Len(e.T, got, 2)
+	require.Equal(e.T, 2, got["waiting: "+orders].Pending)
+	require.Empty(e.T, got["waiting: "+orders].Group)
+	require.Equal(e.T, 1, got[outmill.DefaultGroup+": others"].Pending)
 }
 
 func statsLimit(e *env) {
-	e.filled(recs(orders, plain, numbered(30)...)...)
-	e.append(recs("others", plain, "a", "b")...)
-	e.fail(e.claimN(outmill.NewOwnerToken(), 12, from(orders))...)
-	require.Equal(e.t, 10, e.stats(10)[group+": "+orders].Pending)
-	require.Equal(e.t, 10, e.stats(10)[group+": "+orders].Dead)
-	require.Equal(e.t, 2, e.stats(10)[group+": others"].Pending)
-	require.Equal(e.t, 1, e.stats(1)[group+": others"].Pending)
-	require.Equal(e.t, 18, e.stats(0)[group+": "+orders].Pending)
+	e.Filled(suite.Recs(orders, suite.Plain, suite.Numbered(30)...)...)
+	e.Append(suite.Recs("others", suite.Plain, "a", "b")...)
+	e.Fail(e.ClaimN(outmill.NewOwnerToken(), 12, suite.From(orders))...)
+	require.Equal(e.T, 10, e.stats(10)[group+": "+orders].Pending)
+	require.Equal(e.T, 10, e.stats(10)[group+": "+orders].Dead)
+	require.Equal(e.T, 2, e.stats(10)[group+": others"].Pending)
+	require.Equal(e.T, 1, e.stats(1)[group+": others"].Pending)
+	require.Equal(e.T, 18, e.stats(0)[group+": "+orders].Pending)
 }
 
 func statsOldestDue(e *env) {
-	e.filled(rec(orders, "young", withDelay(40*time.Minute)), rec(orders, "old", withDelay(20*time.Minute)))
-	require.True(e.t, e.stats(0)[group+": "+orders].OldestDue.IsZero(), "nothing is due")
-	e.elapse(time.Hour)
+	e.Filled(suite.Rec(orders, "young", suite.WithDelay(40*time.Minute)), suite.Rec(orders, "old", suite.WithDelay(20*time.Minute)))
+	require.True(e.T, e.stats(0)[group+": "+orders].OldestDue.IsZero(), "nothing is due")
+	e.Elapse(time.Hour)
 	for _, limit := range []int{0, 1} {
-		e.requireAbout(e.now().Add(-40*time.Minute), e.stats(limit)[group+": "+orders].OldestDue, "oldest due")
+		e.RequireAbout(e.Now().Add(-40*time.Minute), e.stats(limit)[group+": "+orders].OldestDue, "oldest due")
 	}
-	e.claimN(outmill.NewOwnerToken(), 2)
-	require.True(e.t, e.stats(0)[group+": "+orders].OldestDue.IsZero(), "nothing is due, all is leased")
+	e.ClaimN(outmill.NewOwnerToken(), 2)
+	require.True(e.T, e.stats(0)[group+": "+orders].OldestDue.IsZero(), "nothing is due, all is leased")
 }
 
 func groupsAreListed(e *env) {
-	require.Empty(e.t, e.groups())
+	require.Empty(e.T, e.groups())
 	selections := []outmill.Topics{
 		{Include: []string{"a", `b\*`}, Exclude: []string{"c*", "日本", "it's"}},
 		{},
 	}
 	for _, topics := range selections {
-		require.NoError(e.t, e.store.RegisterGroup(e.ctx, outmill.Registration{Group: group, Topics: topics}))
+		require.NoError(e.T, e.Store.RegisterGroup(e.Ctx, outmill.Registration{Group: group, Topics: topics}))
 	}
-	e.register("", orders)
+	e.Register("", orders)
 	all := map[string]outmill.GroupInfo{}
 	for _, info := range e.groups() {
 		all[info.Group] = info
-		e.requireAbout(e.now(), info.SeenAt, "seen at")
+		e.RequireAbout(e.Now(), info.SeenAt, "seen at")
 	}
-	require.Len(e.t, all, 2)
-	require.Len(e.t, all[group].Registrations, 2)
+	require.Len(e.T, all, 2)
+	require.Len(e.T, all[group].Registrations, 2)
 	for _, want := range selections {
-		require.True(e.t, containsTopics(all[group].Registrations, want), "%+v in %+v", want, all[group].Registrations)
+		require.True(e.T, containsTopics(all[group].Registrations, want), "%+v in %+v", want, all[group].Registrations)
 	}
 }
 
@@ -158,62 +160,62 @@ func sameEntries(a, b []string) bool {
 }
 
 func listOrder(e *env) {
-	e.register(group)
+	e.Register(group)
 	for _, first := range []byte{0x80, 0x10, 0xff, 0x20, 0x7f} {
-		e.append(rec(orders, fmt.Sprintf("%02x", first), func(r *outmill.Record) { r.ID = outmill.WorkItemID{first, 15: 1} }))
+		e.Append(suite.Rec(orders, fmt.Sprintf("%02x", first), func(r *outmill.Record) { r.ID = outmill.WorkItemID{first, 15: 1} }))
 	}
-	e.abandon(time.Hour, e.claimN(outmill.NewOwnerToken(), 2)...)
-	e.requireNames([]string{"10", "20", "7f", "80", "ff"}, e.list(outmill.ListQuery{}))
-	page, err := e.store.List(e.ctx, outmill.ListQuery{After: outmill.WorkItemID{0x21}, Limit: 2})
-	require.NoError(e.t, err)
-	e.requireNames([]string{"7f", "80"}, page)
+	e.Abandon(time.Hour, e.ClaimN(outmill.NewOwnerToken(), 2)...)
+	e.RequireNames([]string{"10", "20", "7f", "80", "ff"}, e.List(outmill.ListQuery{}))
+	page, err := e.Store.List(e.Ctx, outmill.ListQuery{After: outmill.WorkItemID{0x21}, Limit: 2})
+	require.NoError(e.T, err)
+	e.RequireNames([]string{"7f", "80"}, page)
 }
 
 func listAboutAppends(e *env) {
-	want := numbered(30)
-	e.register(group)
+	want := suite.Numbered(30)
+	e.Register(group)
 	for i := 0; i < len(want); i += 3 {
-		e.append(recs(orders, plain, want[i:i+3]...)...)
+		e.Append(suite.Recs(orders, suite.Plain, want[i:i+3]...)...)
 	}
-	e.requireNames(want, e.list(outmill.ListQuery{}))
+	e.RequireNames(want, e.List(outmill.ListQuery{}))
 }
 
 func listPages(e *env) {
-	want := numbered(25)
-	e.filled(recs(orders, plain, want...)...)
+	want := suite.Numbered(25)
+	e.Filled(suite.Recs(orders, suite.Plain, want...)...)
 	var got []string
 	query := outmill.ListQuery{Limit: 10}
 	for _, n := range []int{10, 10, 5, 0} {
-		page, err := e.store.List(e.ctx, query)
-		require.NoError(e.t, err)
-		require.Len(e.t, page, n)
-		got = append(got, names(page)...)
+		page, err := e.Store.List(e.Ctx, query)
+		require.NoError(e.T, err)
+		require.Len(e.T, page, n)
+		got = append(got, suite.Names(page)...)
 		if n > 0 {
 			query.After = page[n-1].ID
 		}
 	}
-	require.Equal(e.t, want, got)
+	require.Equal(e.T, want, got)
 }
 
 func listPagesWhileChanging(e *env) {
-	e.filled(recs(orders, plain, numbered(6)...)...)
-	page, err := e.store.List(e.ctx, outmill.ListQuery{Limit: 3})
-	require.NoError(e.t, err)
-	e.requireNames([]string{"m0000", "m0001", "m0002"}, page)
-	e.delete(page...)
-	e.append(rec(orders, "new"))
-	page, err = e.store.List(e.ctx, outmill.ListQuery{Limit: 10, After: page[2].ID})
-	require.NoError(e.t, err)
-	e.requireNames([]string{"m0003", "m0004", "m0005", "new"}, page)
+	e.Filled(suite.Recs(orders, suite.Plain, suite.Numbered(6)...)...)
+	page, err := e.Store.List(e.Ctx, outmill.ListQuery{Limit: 3})
+	require.NoError(e.T, err)
+	e.RequireNames([]string{"m0000", "m0001", "m0002"}, page)
+	e.Delete(page...)
+	e.Append(suite.Rec(orders, "new"))
+	page, err = e.Store.List(e.Ctx, outmill.ListQuery{Limit: 10, After: page[2].ID})
+	require.NoError(e.T, err)
+	e.RequireNames([]string{"m0003", "m0004", "m0005", "new"}, page)
 }
 
 func listFilters(e *env) {
-	e.register("one")
-	e.register("two", "a")
-	e.append(rec("a", "m1"), rec("b", "m2"), rec("a", "m3"))
-	found := e.claimNamed(outmill.NewOwnerToken(), ofGroup("one"))
-	e.fail(found["m3"])
-	e.release(found["m2"])
+	e.Register("one")
+	e.Register("two", "a")
+	e.Append(suite.Rec("a", "m1"), suite.Rec("b", "m2"), suite.Rec("a", "m3"))
+	found := e.ClaimNamed(outmill.NewOwnerToken(), suite.OfGroup("one"))
+	e.Fail(found["m3"])
+	e.Release(found["m2"])
 	one := "one"
 	for _, c := range []struct {
 		want  []string
@@ -228,138 +230,138 @@ func listFilters(e *env) {
 		{[]string{}, outmill.ListQuery{Topic: "A"}},
 		{[]string{}, outmill.ListQuery{Status: outmill.StatusProcessed}},
 	} {
-		require.Equal(e.t, c.want, names(e.list(c.query)), "%+v", c.query)
+		require.Equal(e.T, c.want, suite.Names(e.List(c.query)), "%+v", c.query)
 	}
-	require.ElementsMatch(e.t, []string{"m1", "m2", "m3"}, names(e.list(outmill.ListQuery{Status: outmill.StatusPending})))
+	require.ElementsMatch(e.T, []string{"m1", "m2", "m3"}, suite.Names(e.List(outmill.ListQuery{Status: outmill.StatusPending})))
 }
 
 func listRouted(e *env) {
-	e.register(group, orders)
-	e.append(rec(orders, "m1"), rec("others", "waits"))
-	e.requireNames([]string{"m1"}, e.list(groupQuery(group)))
-	e.requireNames([]string{"m1", "waits"}, e.list(outmill.ListQuery{}))
+	e.Register(group, orders)
+	e.Append(suite.Rec(orders, "m1"), suite.Rec("others", "waits"))
+	e.RequireNames([]string{"m1"}, e.List(groupQuery(group)))
+	e.RequireNames([]string{"m1", "waits"}, e.List(outmill.ListQuery{}))
 }
 
 func listDefaultLimit(e *env) {
-	e.filled(recs(orders, plain, numbered(120)...)...)
-	page, err := e.store.List(e.ctx, outmill.ListQuery{})
-	require.NoError(e.t, err)
-	require.Equal(e.t, numbered(120)[:100], names(page))
+	e.Filled(suite.Recs(orders, suite.Plain, suite.Numbered(120)...)...)
+	page, err := e.Store.List(e.Ctx, outmill.ListQuery{})
+	require.NoError(e.T, err)
+	require.Equal(e.T, suite.Numbered(120)[:100], suite.Names(page))
 }
 
 func listHostile(e *env) {
-	e.filled(hostileRecords()...)
+	e.Filled(hostileRecords()...)
 	for _, topic := range hostileTopics() {
-		e.requireNames([]string{topic}, e.list(outmill.ListQuery{Topic: topic}))
+		e.RequireNames([]string{topic}, e.List(outmill.ListQuery{Topic: topic}))
 	}
 	for _, name := range []string{"' OR '1'='1", "%", "_______", "readers'; --", "*"} {
-		require.Empty(e.t, e.list(groupQuery(name)), "group %q", name)
+		require.Empty(e.T, e.List(groupQuery(name)), "group %q", name)
 	}
 }
 
 func getWhole(e *env) {
-	e.filled(rec(orders, "m1", withKey("k"), func(r *outmill.Record) { r.Metadata = map[string]string{"a": "b"} }))
-	claimed := e.claimOne(outmill.NewOwnerToken(), "m1")
-	got := e.get(claimed)
-	require.WithinDuration(e.t, claimed.LeaseUntil, got.LeaseUntil, 2*time.Millisecond)
-	require.WithinDuration(e.t, claimed.DueAt, got.DueAt, 2*time.Millisecond)
-	require.WithinDuration(e.t, claimed.CreatedAt, got.CreatedAt, 2*time.Millisecond)
+	e.Filled(suite.Rec(orders, "m1", suite.WithKey("k"), func(r *outmill.Record) { r.Metadata = map[string]string{"a": "b"} }))
+	claimed := e.ClaimOne(outmill.NewOwnerToken(), "m1")
+	got := e.Get(claimed)
+	require.WithinDuration(e.T, claimed.LeaseUntil, got.LeaseUntil, 2*time.Millisecond)
+	require.WithinDuration(e.T, claimed.DueAt, got.DueAt, 2*time.Millisecond)
+	require.WithinDuration(e.T, claimed.CreatedAt, got.CreatedAt, 2*time.Millisecond)
 	got.LeaseUntil, got.DueAt, got.CreatedAt = claimed.LeaseUntil, claimed.DueAt, claimed.CreatedAt
-	require.Equal(e.t, claimed, got)
+	require.Equal(e.T, claimed, got)
 }
 
 func getUnknown(e *env) {
-	e.filled(rec(orders, "m1"))
+	e.Filled(suite.Rec(orders, "m1"))
 	for _, id := range []outmill.WorkItemID{{}, outmill.NewWorkItemID()} {
-		_, err := e.store.Get(e.ctx, id)
-		require.ErrorIs(e.t, err, outmill.ErrNotFound)
+		_, err := e.Store.Get(e.Ctx, id)
+		require.ErrorIs(e.T, err, outmill.ErrNotFound)
 	}
 }
 
 func requeueRevives(e *env) {
-	e.filled(rec(orders, "m1", withTTL(2*time.Hour)), rec(orders, "expired", withTTL(time.Minute)))
+	e.Filled(suite.Rec(orders, "m1", suite.WithTTL(2*time.Hour)), suite.Rec(orders, "expired", suite.WithTTL(time.Minute)))
 	owner := outmill.NewOwnerToken()
-	found := e.claimNamed(owner)
-	e.release(found["expired"])
-	e.abandon(time.Hour, found["m1"])
-	e.elapse(61 * time.Minute)
-	r := e.claimOne(owner, "m1")
-	require.Equal(e.t, 1, r.Attempts)
-	e.fail(r)
-	e.did(e.store.ExpireDue, 10)
-	e.requireStatus(outmill.StatusDead, r, found["expired"])
-	require.Equal(e.t, 2, e.requeue(r, found["expired"]))
-	e.requireAbout(e.now(), e.get(r).NextAttemptAt, "next attempt at")
-	e.elapse(2 * time.Hour)
-	back := e.claimNamed(owner)
-	require.Len(e.t, back, 2)
+	found := e.ClaimNamed(owner)
+	e.Release(found["expired"])
+	e.Abandon(time.Hour, found["m1"])
+	e.Elapse(61 * time.Minute)
+	r := e.ClaimOne(owner, "m1")
+	require.Equal(e.T, 1, r.Attempts)
+	e.Fail(r)
+	e.Did(e.Store.ExpireDue, 10)
+	e.RequireStatus(outmill.StatusDead, r, found["expired"])
+	require.Equal(e.T, 2, e.Requeue(r, found["expired"]))
+	e.RequireAbout(e.Now(), e.Get(r).NextAttemptAt, "next attempt at")
+	e.Elapse(2 * time.Hour)
+	back := e.ClaimNamed(owner)
+	require.Len(e.T, back, 2)
 	for _, r := range back {
-		require.Zero(e.t, r.Attempts)
-		require.Zero(e.t, r.Expiries)
-		require.True(e.t, r.ExpiresAt.IsZero(), "expires at %s", r.ExpiresAt)
+		require.Zero(e.T, r.Attempts)
+		require.Zero(e.T, r.Expiries)
+		require.True(e.T, r.ExpiresAt.IsZero(), "expires at %s", r.ExpiresAt)
 	}
-	require.Equal(e.t, "poison", back["m1"].LastError, "the last error is kept")
+	require.Equal(e.T, "poison", back["m1"].LastError, "the last error is kept")
 }
 
 func requeuePassesOver(e *env) {
-	e.filled(recs(orders, plain, "acked", "leased", "retried", "dead")...)
-	found := e.claimNamed(outmill.NewOwnerToken())
-	e.ack(found["acked"])
-	e.abandon(time.Hour, found["retried"])
-	e.fail(found["dead"])
-	e.unchanged(found["leased"], func() {
-		e.unchanged(found["retried"], func() {
+	e.Filled(suite.Recs(orders, suite.Plain, "acked", "leased", "retried", "dead")...)
+	found := e.ClaimNamed(outmill.NewOwnerToken())
+	e.Ack(found["acked"])
+	e.Abandon(time.Hour, found["retried"])
+	e.Fail(found["dead"])
+	e.Unchanged(found["leased"], func() {
+		e.Unchanged(found["retried"], func() {
 			unknown := &outmill.Record{ID: outmill.NewWorkItemID()}
-			require.Equal(e.t, 1, e.requeue(unknown, found["acked"], found["leased"], found["retried"], found["dead"], found["dead"]))
+			require.Equal(e.T, 1, e.Requeue(unknown, found["acked"], found["leased"], found["retried"], found["dead"], found["dead"]))
 		})
 	})
-	e.requireProcessed(found["acked"])
-	e.requireStatus(outmill.StatusPending, found["dead"])
+	e.RequireProcessed(found["acked"])
+	e.RequireStatus(outmill.StatusPending, found["dead"])
 }
 
 func deleteRemoves(e *env) {
-	e.filled(recs(orders, plain, "acked", "leased", "retried", "dead", "stays")...)
-	found := e.claimNamed(outmill.NewOwnerToken())
-	e.ack(found["acked"])
-	e.abandon(time.Hour, found["retried"])
-	e.fail(found["dead"])
+	e.Filled(suite.Recs(orders, suite.Plain, "acked", "leased", "retried", "dead", "stays")...)
+	found := e.ClaimNamed(outmill.NewOwnerToken())
+	e.Ack(found["acked"])
+	e.Abandon(time.Hour, found["retried"])
+	e.Fail(found["dead"])
 	want := 3
-	if e.options.Retain > 0 {
+	if e.Options.Retain > 0 {
 		want = 4
 	}
 	unknown := &outmill.Record{ID: outmill.NewWorkItemID()}
-	require.Equal(e.t, want, e.delete(unknown, found["acked"], found["leased"], found["retried"], found["dead"], found["dead"]))
-	e.requireNames([]string{"stays"}, e.list(outmill.ListQuery{}))
-	e.ack(found["leased"])
-	require.Zero(e.t, e.delete(found["dead"]))
+	require.Equal(e.T, want, e.Delete(unknown, found["acked"], found["leased"], found["retried"], found["dead"], found["dead"]))
+	e.RequireNames([]string{"stays"}, e.List(outmill.ListQuery{}))
+	e.Ack(found["leased"])
+	require.Zero(e.T, e.Delete(found["dead"]))
 }
 
 func inspectThousands(e *env) {
-	n := large(2500)
-	e.filled(recs(orders, plain, numbered(n)...)...)
-	found := e.claimN(outmill.NewOwnerToken(), n)
-	e.fail(found...)
-	require.Equal(e.t, n, e.requeue(found...))
-	require.Equal(e.t, n, e.delete(found...))
-	require.Empty(e.t, e.list(outmill.ListQuery{}))
+	n := suite.Large(2500)
+	e.Filled(suite.Recs(orders, suite.Plain, suite.Numbered(n)...)...)
+	found := e.ClaimN(outmill.NewOwnerToken(), n)
+	e.Fail(found...)
+	require.Equal(e.T, n, e.Requeue(found...))
+	require.Equal(e.T, n, e.Delete(found...))
+	require.Empty(e.T, e.List(outmill.ListQuery{}))
 }
 
 func inspectNothing(e *env) {
-	e.filled(rec(orders, "m1"))
-	e.fail(e.claimOne(outmill.NewOwnerToken(), "m1"))
-	require.Zero(e.t, e.requeue())
-	require.Zero(e.t, e.delete())
-	require.Len(e.t, e.list(outmill.ListQuery{Status: outmill.StatusDead}), 1)
+	e.Filled(suite.Rec(orders, "m1"))
+	e.Fail(e.ClaimOne(outmill.NewOwnerToken(), "m1"))
+	require.Zero(e.T, e.Requeue())
+	require.Zero(e.T, e.Delete())
+	require.Len(e.T, e.List(outmill.ListQuery{Status: outmill.StatusDead}), 1)
 }
 
 func refuseInspectLimits(e *env) {
-	_, err := e.store.Stats(e.ctx, -1)
-	e.requireRefusal(err, "Stats")
-	_, err = e.store.List(e.ctx, outmill.ListQuery{Limit: -1})
-	e.requireRefusal(err, "List")
+	_, err := e.Store.Stats(e.Ctx, -1)
+	e.RequireRefusal(err, "Stats")
+	_, err = e.Store.List(e.Ctx, outmill.ListQuery{Limit: -1})
+	e.RequireRefusal(err, "List")
 }
 
 func refuseListStatus(e *env) {
-	_, err := e.store.List(e.ctx, outmill.ListQuery{Status: "done"})
-	e.requireRefusal(err)
+	_, err := e.Store.List(e.Ctx, outmill.ListQuery{Status: "done"})
+	e.RequireRefusal(err)
 }

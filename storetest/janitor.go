@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/outmill/outmill/storetest/internal/suite"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
@@ -25,32 +27,24 @@ func janitorSentences() []sentence {
 	}
 }
 
-// did calls a janitor's method and returns how much it did.
-func (e *env) did(method func(context.Context, int) (int, error), limit int) int {
-	e.t.Helper()
-	n, err := method(e.ctx, limit)
-	require.NoError(e.t, err)
-	return n
-}
-
 func maintain(e *env) {
-	e.filled(recs(orders, plain, "acked", "dead", "leased", "pending", "delayed")...)
+	e.Filled(suite.Recs(orders, suite.Plain, "acked", "dead", "leased", "pending", "delayed")...)
 	owner := outmill.NewOwnerToken()
-	found := e.claimNamed(owner)
-	e.ack(found["acked"])
-	e.fail(found["dead"])
-	e.release(found["pending"])
-	e.abandon(time.Hour, found["delayed"])
-	before, err := e.store.Stats(e.ctx, 0)
-	require.NoError(e.t, err)
-	listed := e.list(outmill.ListQuery{})
+	found := e.ClaimNamed(owner)
+	e.Ack(found["acked"])
+	e.Fail(found["dead"])
+	e.Release(found["pending"])
+	e.Abandon(time.Hour, found["delayed"])
+	before, err := e.Store.Stats(e.Ctx, 0)
+	require.NoError(e.T, err)
+	listed := e.List(outmill.ListQuery{})
 	var fleet sync.WaitGroup
 	for range 4 {
 		fleet.Go(func() {
 			for calls := 1; ; calls++ {
-				more, err := e.store.Maintain(e.ctx)
+				more, err := e.Store.Maintain(e.Ctx)
 				if err != nil || calls == 1000 {
-					e.t.Errorf("Maintain, call %d: more is left: %v, %v", calls, more, err)
+					e.T.Errorf("Maintain, call %d: more is left: %v, %v", calls, more, err)
 				}
 				if !more || err != nil || calls == 1000 {
 					return
@@ -59,143 +53,143 @@ func maintain(e *env) {
 		})
 	}
 	fleet.Wait()
-	after, err := e.store.Stats(e.ctx, 0)
-	require.NoError(e.t, err)
-	require.Equal(e.t, before, after)
-	require.Equal(e.t, listed, e.list(outmill.ListQuery{}))
-	e.requireNames([]string{"pending"}, e.claimAll())
-	held, err := e.store.Extend(e.ctx, time.Hour, []outmill.Lease{found["leased"].Lease()})
-	require.NoError(e.t, err)
-	require.Len(e.t, held, 1)
+	after, err := e.Store.Stats(e.Ctx, 0)
+	require.NoError(e.T, err)
+	require.Equal(e.T, before, after)
+	require.Equal(e.T, listed, e.List(outmill.ListQuery{}))
+	e.RequireNames([]string{"pending"}, e.ClaimAll())
+	held, err := e.Store.Extend(e.Ctx, time.Hour, []outmill.Lease{found["leased"].Lease()})
+	require.NoError(e.T, err)
+	require.Len(e.T, held, 1)
 }
 
 func deleteProcessed(e *env) {
-	e.filled(rec(orders, "old"))
-	e.ack(e.claimAll()...)
-	require.Zero(e.t, e.did(e.store.DeleteProcessed, 10))
-	if e.options.Retain == 0 {
+	e.Filled(suite.Rec(orders, "old"))
+	e.Ack(e.ClaimAll()...)
+	require.Zero(e.T, e.Did(e.Store.DeleteProcessed, 10))
+	if e.Options.Retain == 0 {
 		return
 	}
-	e.elapse(e.options.Retain - time.Minute)
-	e.append(rec(orders, "young"))
-	e.ack(e.claimAll()...)
-	require.Zero(e.t, e.did(e.store.DeleteProcessed, 10))
-	e.requireNames([]string{"old", "young"}, e.list(outmill.ListQuery{Status: outmill.StatusProcessed}))
-	e.elapse(2 * time.Minute)
-	require.Equal(e.t, 1, e.did(e.store.DeleteProcessed, 10))
-	e.requireNames([]string{"young"}, e.list(outmill.ListQuery{}))
+	e.Elapse(e.Options.Retain - time.Minute)
+	e.Append(suite.Rec(orders, "young"))
+	e.Ack(e.ClaimAll()...)
+	require.Zero(e.T, e.Did(e.Store.DeleteProcessed, 10))
+	e.RequireNames([]string{"old", "young"}, e.List(outmill.ListQuery{Status: outmill.StatusProcessed}))
+	e.Elapse(2 * time.Minute)
+	require.Equal(e.T, 1, e.Did(e.Store.DeleteProcessed, 10))
+	e.RequireNames([]string{"young"}, e.List(outmill.ListQuery{}))
 }
 
 func deleteProcessedLeaves(e *env) {
-	e.append(rec("nobody's", "waits"))
-	e.register(group, orders)
-	e.append(recs(orders, plain, "leased", "dead", "pending")...)
-	found := e.claimNamed(outmill.NewOwnerToken())
-	e.fail(found["dead"])
-	e.release(found["pending"])
-	e.elapse(10 * retention)
-	require.Zero(e.t, e.did(e.store.DeleteProcessed, 10))
-	require.Len(e.t, e.list(outmill.ListQuery{}), 4)
+	e.Append(suite.Rec("nobody's", "waits"))
+	e.Register(group, orders)
+	e.Append(suite.Recs(orders, suite.Plain, "leased", "dead", "pending")...)
+	found := e.ClaimNamed(outmill.NewOwnerToken())
+	e.Fail(found["dead"])
+	e.Release(found["pending"])
+	e.Elapse(10 * suite.Retention)
+	require.Zero(e.T, e.Did(e.Store.DeleteProcessed, 10))
+	require.Len(e.T, e.List(outmill.ListQuery{}), 4)
 }
 
 func expireDue(e *env) {
-	e.register(group, orders)
-	past := rec(orders, "past", withExpiry(time.Now().Add(-time.Hour)))
-	soon := rec(orders, "soon", withTTL(time.Hour))
-	later := rec(orders, "later", withTTL(3*time.Hour))
-	never := rec(orders, "never")
-	delayed := rec(orders, "delayed", withTTL(time.Hour), withDelay(2*time.Hour))
-	waiting := rec("nobody's", "waiting", withTTL(time.Hour))
-	e.append(past, soon, later, never, delayed, waiting)
-	require.Equal(e.t, 1, e.did(e.store.ExpireDue, 10))
-	require.Zero(e.t, e.did(e.store.ExpireDue, 10))
-	e.elapse(61 * time.Minute)
-	require.Equal(e.t, 3, e.did(e.store.ExpireDue, 10))
-	e.requireStatus(outmill.StatusDead, past, soon, delayed, waiting)
-	e.requireStatus(outmill.StatusPending, later, never)
+	e.Register(group, orders)
+	past := suite.Rec(orders, "past", withExpiry(time.Now().Add(-time.Hour)))
+	soon := suite.Rec(orders, "soon", suite.WithTTL(time.Hour))
+	later := suite.Rec(orders, "later", suite.WithTTL(3*time.Hour))
+	never := suite.Rec(orders, "never")
+	delayed := suite.Rec(orders, "delayed", suite.WithTTL(time.Hour), suite.WithDelay(2*time.Hour))
+	waiting := suite.Rec("nobody's", "waiting", suite.WithTTL(time.Hour))
+	e.Append(past, soon, later, never, delayed, waiting)
+	require.Equal(e.T, 1, e.Did(e.Store.ExpireDue, 10))
+	require.Zero(e.T, e.Did(e.Store.ExpireDue, 10))
+	e.Elapse(61 * time.Minute)
+	require.Equal(e.T, 3, e.Did(e.Store.ExpireDue, 10))
+	e.RequireStatus(outmill.StatusDead, past, soon, delayed, waiting)
+	e.RequireStatus(outmill.StatusPending, later, never)
 	for _, r := range []*outmill.Record{past, soon, delayed, waiting} {
-		require.Equal(e.t, "expired", e.get(r).LastError)
+		require.Equal(e.T, "expired", e.Get(r).LastError)
 	}
-	require.ElementsMatch(e.t, []string{"later", "never"}, names(e.claimAll()))
+	require.ElementsMatch(e.T, []string{"later", "never"}, suite.Names(e.ClaimAll()))
 }
 
 func expireDueEndedLease(e *env) {
-	e.filled(rec(orders, "m1", withTTL(time.Hour)))
-	r := e.claimOne(outmill.NewOwnerToken(), "m1", leased(2*time.Hour))
-	e.elapse(61 * time.Minute)
-	require.Zero(e.t, e.did(e.store.ExpireDue, 10), "somebody holds it")
-	e.elapse(time.Hour)
-	require.Equal(e.t, 1, e.did(e.store.ExpireDue, 10))
-	got := e.get(r)
-	require.Equal(e.t, outmill.StatusDead, got.Status)
-	require.Equal(e.t, "expired", got.LastError)
+	e.Filled(suite.Rec(orders, "m1", suite.WithTTL(time.Hour)))
+	r := e.ClaimOne(outmill.NewOwnerToken(), "m1", leased(2*time.Hour))
+	e.Elapse(61 * time.Minute)
+	require.Zero(e.T, e.Did(e.Store.ExpireDue, 10), "somebody holds it")
+	e.Elapse(time.Hour)
+	require.Equal(e.T, 1, e.Did(e.Store.ExpireDue, 10))
+	got := e.Get(r)
+	require.Equal(e.T, outmill.StatusDead, got.Status)
+	require.Equal(e.T, "expired", got.LastError)
 	requireNoLease(e, got)
-	e.unchanged(r, func() { e.ack(r) })
+	e.Unchanged(r, func() { e.Ack(r) })
 }
 
 func expireDueLeaves(e *env) {
-	e.filled(recs(orders, withTTL(time.Hour), "acked", "leased", "dead")...)
-	found := e.claimNamed(outmill.NewOwnerToken())
-	e.ack(found["acked"])
-	e.fail(found["dead"])
-	_, err := e.store.Extend(e.ctx, 10*time.Hour, leases([]*outmill.Record{found["leased"]}))
-	require.NoError(e.t, err)
-	e.elapse(2 * time.Hour)
-	e.unchanged(found["leased"], func() {
-		e.unchanged(found["dead"], func() { require.Zero(e.t, e.did(e.store.ExpireDue, 10)) })
+	e.Filled(suite.Recs(orders, suite.WithTTL(time.Hour), "acked", "leased", "dead")...)
+	found := e.ClaimNamed(outmill.NewOwnerToken())
+	e.Ack(found["acked"])
+	e.Fail(found["dead"])
+	_, err := e.Store.Extend(e.Ctx, 10*time.Hour, suite.Leases([]*outmill.Record{found["leased"]}))
+	require.NoError(e.T, err)
+	e.Elapse(2 * time.Hour)
+	e.Unchanged(found["leased"], func() {
+		e.Unchanged(found["dead"], func() { require.Zero(e.T, e.Did(e.Store.ExpireDue, 10)) })
 	})
-	e.requireProcessed(found["acked"])
+	e.RequireProcessed(found["acked"])
 }
 
 func deleteDedupKeys(e *env) {
-	e.register(group)
-	e.append(rec(orders, "old", withDedup("old")))
-	e.elapse(dedupWindow - time.Minute)
-	e.append(rec(orders, "young", withDedup("young")))
-	require.Zero(e.t, e.did(e.store.DeleteDedupKeys, 10))
-	e.elapse(2 * time.Minute)
-	require.Equal(e.t, 1, e.did(e.store.DeleteDedupKeys, 10))
-	require.Zero(e.t, e.did(e.store.DeleteDedupKeys, 10))
-	old, young := rec(orders, "old again", withDedup("old")), rec(orders, "young again", withDedup("young"))
-	e.append(old, young)
-	require.False(e.t, old.Duplicate)
-	require.True(e.t, young.Duplicate)
+	e.Register(group)
+	e.Append(suite.Rec(orders, "old", suite.WithDedup("old")))
+	e.Elapse(suite.DedupWindow - time.Minute)
+	e.Append(suite.Rec(orders, "young", suite.WithDedup("young")))
+	require.Zero(e.T, e.Did(e.Store.DeleteDedupKeys, 10))
+	e.Elapse(2 * time.Minute)
+	require.Equal(e.T, 1, e.Did(e.Store.DeleteDedupKeys, 10))
+	require.Zero(e.T, e.Did(e.Store.DeleteDedupKeys, 10))
+	old, young := suite.Rec(orders, "old again", suite.WithDedup("old")), suite.Rec(orders, "young again", suite.WithDedup("young"))
+	e.Append(old, young)
+	require.False(e.T, old.Duplicate)
+	require.True(e.T, young.Duplicate)
 }
 
 func janitorLimits(e *env) {
 	const n = 10
-	e.register(group)
+	e.Register(group)
 	for i := range n {
-		e.append(
-			rec("processed", fmt.Sprintf("p%d", i), withDedup(fmt.Sprintf("k%d", i))),
-			rec("expired", fmt.Sprintf("e%d", i), withTTL(time.Minute)))
+		e.Append(
+			suite.Rec("processed", fmt.Sprintf("p%d", i), suite.WithDedup(fmt.Sprintf("k%d", i))),
+			suite.Rec("expired", fmt.Sprintf("e%d", i), suite.WithTTL(time.Minute)))
 	}
-	e.ack(e.claimAll(from("processed"))...)
-	e.elapse(retention + dedupWindow)
+	e.Ack(e.ClaimAll(suite.From("processed"))...)
+	e.Elapse(suite.Retention + suite.DedupWindow)
 	calls := map[string]func(context.Context, int) (int, error){
-		"ExpireDue":       e.store.ExpireDue,
-		"DeleteDedupKeys": e.store.DeleteDedupKeys,
+		"ExpireDue":       e.Store.ExpireDue,
+		"DeleteDedupKeys": e.Store.DeleteDedupKeys,
 	}
-	if e.options.Retain > 0 {
-		calls["DeleteProcessed"] = e.store.DeleteProcessed
+	if e.Options.Retain > 0 {
+		calls["DeleteProcessed"] = e.Store.DeleteProcessed
 	}
 	for name, call := range calls {
 		for _, want := range []int{4, 4, 2, 0} {
-			require.Equal(e.t, want, e.did(call, 4), name)
+			require.Equal(e.T, want, e.Did(call, 4), name)
 		}
 	}
-	require.Len(e.t, e.list(outmill.ListQuery{}), n, "the expired records")
+	require.Len(e.T, e.List(outmill.ListQuery{}), n, "the expired records")
 }
 
 func refuseJanitorLimits(e *env) {
 	for name, call := range map[string]func(context.Context, int) (int, error){
-		"ExpireDue":       e.store.ExpireDue,
-		"DeleteDedupKeys": e.store.DeleteDedupKeys,
-		"DeleteProcessed": e.store.DeleteProcessed,
+		"ExpireDue":       e.Store.ExpireDue,
+		"DeleteDedupKeys": e.Store.DeleteDedupKeys,
+		"DeleteProcessed": e.Store.DeleteProcessed,
 	} {
 		for _, limit := range []int{0, -1} {
-			_, err := call(e.ctx, limit)
-			e.requireRefusal(err, "%s with limit %d", name, limit)
+			_, err := call(e.Ctx, limit)
+			e.RequireRefusal(err, "%s with limit %d", name, limit)
 		}
 	}
 }

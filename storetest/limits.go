@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/outmill/outmill/storetest/internal/suite"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
@@ -37,28 +39,28 @@ func textFields() []textField {
 func limitSentences() []sentence {
 	list := []sentence{
 		{"OBX-004 an empty topic is refused and nothing is written", func(e *env) {
-			e.requireRefused(rec("", "m1"), "topic")
+			e.requireRefused(suite.Rec("", "m1"), "topic")
 		}},
 		{"a nil record is refused and nothing is written", func(e *env) {
 			e.requireRefused(nil, "record")
 		}},
 		{"a negative delay is refused and nothing is written", func(e *env) {
-			e.requireRefused(rec(orders, "m1", withDelay(-time.Nanosecond)), "delay")
+			e.requireRefused(suite.Rec(orders, "m1", suite.WithDelay(-time.Nanosecond)), "delay")
 		}},
 		{"a negative time to live is refused and nothing is written", func(e *env) {
-			e.requireRefused(rec(orders, "m1", withTTL(-time.Nanosecond)), "time to live")
+			e.requireRefused(suite.Rec(orders, "m1", suite.WithTTL(-time.Nanosecond)), "time to live")
 		}},
 		{"a due time or expiry outside the years 1 to 9999 is refused and nothing is written", func(e *env) {
 			for _, year := range []int{0, 10_000} {
 				far := time.Date(year, 6, 1, 0, 0, 0, 0, time.UTC)
-				e.requireRefused(rec(orders, "m1", withDue(far)), "due at")
-				e.requireRefused(rec(orders, "m1", withExpiry(far)), "expires at")
+				e.requireRefused(suite.Rec(orders, "m1", withDue(far)), "due at")
+				e.requireRefused(suite.Rec(orders, "m1", withExpiry(far)), "expires at")
 			}
 		}},
 		{"metadata that is not text is refused and nothing is written", func(e *env) {
 			for _, bad := range []string{"\xff", "a\x00b"} {
-				e.requireRefused(rec(orders, "m1", func(r *outmill.Record) { r.Metadata = map[string]string{"name": bad} }), `metadata "name"`)
-				e.requireRefused(rec(orders, "m1", func(r *outmill.Record) { r.Metadata = map[string]string{bad: "value"} }), fmt.Sprintf("metadata name %q", bad))
+				e.requireRefused(suite.Rec(orders, "m1", func(r *outmill.Record) { r.Metadata = map[string]string{"name": bad} }), `metadata "name"`)
+				e.requireRefused(suite.Rec(orders, "m1", func(r *outmill.Record) { r.Metadata = map[string]string{bad: "value"} }), fmt.Sprintf("metadata name %q", bad))
 			}
 		}},
 		{"every violation of a call is in its error", everyViolationIsNamed},
@@ -82,7 +84,7 @@ func (f textField) sentences() []sentence {
 }
 
 func (f textField) with(value string) *outmill.Record {
-	r := rec(orders, "m1")
+	r := suite.Rec(orders, "m1")
 	f.set(r, value)
 	return r
 }
@@ -94,9 +96,9 @@ func (f textField) checkLimit(e *env) {
 		strings.Repeat("😀", f.limit/2) + strings.Repeat("x", f.limit%2),
 	} {
 		r := f.with(longest)
-		e.append(r)
-		require.Equal(e.t, longest, f.get(e.get(r)))
-		e.delete(r)
+		e.Append(r)
+		require.Equal(e.T, longest, f.get(e.Get(r)))
+		e.Delete(r)
 		e.requireRefused(f.with(longest+"x"), f.name)
 	}
 	e.requireRefused(f.with(strings.Repeat("x", f.limit-1)+"😀"), f.name)
@@ -116,24 +118,24 @@ func (f textField) checkBlanks(e *env) {
 
 // requireRefused appends the record between two good ones.
 func (e *env) requireRefused(bad *outmill.Record, field string) {
-	e.t.Helper()
-	err := e.store.Append(e.ctx, rec(orders, "good"), bad, rec(orders, "good too"))
-	require.ErrorIs(e.t, err, outmill.ErrInvalidRecord)
+	e.T.Helper()
+	err := e.Store.Append(e.Ctx, suite.Rec(orders, "good"), bad, suite.Rec(orders, "good too"))
+	require.ErrorIs(e.T, err, outmill.ErrInvalidRecord)
 	var invalid *outmill.InvalidRecordError
-	require.ErrorAs(e.t, err, &invalid)
-	require.Equal(e.t, field, invalid.Field)
-	require.Equal(e.t, 1, invalid.Index, "index of the record in the call")
-	require.Empty(e.t, e.list(outmill.ListQuery{}), "written")
+	require.ErrorAs(e.T, err, &invalid)
+	require.Equal(e.T, field, invalid.Field)
+	require.Equal(e.T, 1, invalid.Index, "index of the record in the call")
+	require.Empty(e.T, e.List(outmill.ListQuery{}), "written")
 }
 
 func everyViolationIsNamed(e *env) {
-	err := e.store.Append(e.ctx,
-		rec("", "m1", withKey(" ")),
+	err := e.Store.Append(e.Ctx,
+		suite.Rec("", "m1", suite.WithKey(" ")),
 		nil,
-		rec(orders, "m2", withDelay(-1)))
-	require.ErrorIs(e.t, err, outmill.ErrInvalidRecord)
+		suite.Rec(orders, "m2", suite.WithDelay(-1)))
+	require.ErrorIs(e.T, err, outmill.ErrInvalidRecord)
 	for _, want := range []string{"0: topic", "0: key", "1: record", "2: delay"} {
-		require.ErrorContains(e.t, err, want)
+		require.ErrorContains(e.T, err, want)
 	}
-	require.Empty(e.t, e.list(outmill.ListQuery{}))
+	require.Empty(e.T, e.List(outmill.ListQuery{}))
 }

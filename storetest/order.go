@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/outmill/outmill/storetest/internal/suite"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
@@ -54,305 +56,297 @@ func orderSentences() []sentence {
 }
 
 func keyOrder(e *env) {
-	e.filled(keyed("k", "m1", "m2", "m3", "m4")...)
-	e.requireNames([]string{"m1", "m2"}, e.claimAcked(2))
-	e.requireNames([]string{"m3", "m4"}, e.claimAcked(2))
-}
-
-// claimAcked claims by key and acks.
-func (e *env) claimAcked(n int) []*outmill.Record {
-	e.t.Helper()
-	found := e.claimN(outmill.NewOwnerToken(), n, byKey)
-	e.ack(found...)
-	return found
+	e.Filled(suite.Keyed("k", "m1", "m2", "m3", "m4")...)
+	e.RequireNames([]string{"m1", "m2"}, e.ClaimAcked(2))
+	e.RequireNames([]string{"m3", "m4"}, e.ClaimAcked(2))
 }
 
 func keyOrderAcrossAppends(e *env) {
-	e.register(group)
-	other := e.reopen()
-	e.append(keyed("k", "m1")...)
-	ctx, commit, _ := e.begin()
-	require.NoError(e.t, e.store.Append(ctx, keyed("k", "m2", "m3")...))
+	e.Register(group)
+	other := e.Reopen()
+	e.Append(suite.Keyed("k", "m1")...)
+	ctx, commit, _ := e.Begin()
+	require.NoError(e.T, e.Store.Append(ctx, suite.Keyed("k", "m2", "m3")...))
 	commit()
-	require.NoError(e.t, other.Append(e.ctx, keyed("k", "m4")...))
-	e.append(keyed("k", "m5")...)
-	e.requireNames([]string{"m1", "m2", "m3", "m4", "m5"}, e.claimAll(byKey, limit(1)))
+	require.NoError(e.T, other.Append(e.Ctx, suite.Keyed("k", "m4")...))
+	e.Append(suite.Keyed("k", "m5")...)
+	e.RequireNames([]string{"m1", "m2", "m3", "m4", "m5"}, e.ClaimAll(suite.ByKey, suite.Limit(1)))
 }
 
 func keyOrderIsOfAppends(e *env) {
-	e.register(group)
+	e.Register(group)
 	for i := range 5 {
-		e.append(rec(orders, fmt.Sprintf("m%d", 9-i), withKey("k"), func(r *outmill.Record) {
+		e.Append(suite.Rec(orders, fmt.Sprintf("m%d", 9-i), suite.WithKey("k"), func(r *outmill.Record) {
 			r.ID = outmill.WorkItemID{byte(200 - i), 15: 1}
 		}))
 	}
-	e.requireNames([]string{"m9", "m8", "m7", "m6", "m5"}, e.claimAll(byKey))
+	e.RequireNames([]string{"m9", "m8", "m7", "m6", "m5"}, e.ClaimAll(suite.ByKey))
 }
 
 func heldKey(e *env) {
-	e.filled(keyed("k", "m1", "m2")...)
-	r := e.claimOne(outmill.NewOwnerToken(), "m1", byKey)
-	require.Empty(e.t, e.claim(outmill.NewOwnerToken(), byKey))
-	e.ack(r)
-	e.claimOne(outmill.NewOwnerToken(), "m2", byKey)
+	e.Filled(suite.Keyed("k", "m1", "m2")...)
+	r := e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.ByKey)
+	require.Empty(e.T, e.Claim(outmill.NewOwnerToken(), suite.ByKey))
+	e.Ack(r)
+	e.ClaimOne(outmill.NewOwnerToken(), "m2", suite.ByKey)
 }
 
 func holderClaimsMore(e *env) {
-	e.filled(keyed("k", "m1", "m2", "m3")...)
+	e.Filled(suite.Keyed("k", "m1", "m2", "m3")...)
 	owner := outmill.NewOwnerToken()
-	e.claimOne(owner, "m1", byKey)
-	e.claimOne(owner, "m2", byKey)
-	e.append(keyed("k", "m4")...)
-	e.requireNames([]string{"m3", "m4"}, e.claimOn(owner, byKey))
+	e.ClaimOne(owner, "m1", suite.ByKey)
+	e.ClaimOne(owner, "m2", suite.ByKey)
+	e.Append(suite.Keyed("k", "m4")...)
+	e.RequireNames([]string{"m3", "m4"}, e.ClaimOn(owner, suite.ByKey))
 }
 
 func keyHeldToTheLast(e *env) {
-	e.filled(keyed("k", "m1", "m2", "m3")...)
-	found := e.claimN(outmill.NewOwnerToken(), 2, byKey)
-	e.ack(found[0])
-	require.Empty(e.t, e.claim(outmill.NewOwnerToken(), byKey), "m2 is held")
-	e.ack(found[1])
-	e.claimOne(outmill.NewOwnerToken(), "m3", byKey)
+	e.Filled(suite.Keyed("k", "m1", "m2", "m3")...)
+	found := e.ClaimN(outmill.NewOwnerToken(), 2, suite.ByKey)
+	e.Ack(found[0])
+	require.Empty(e.T, e.Claim(outmill.NewOwnerToken(), suite.ByKey), "m2 is held")
+	e.Ack(found[1])
+	e.ClaimOne(outmill.NewOwnerToken(), "m3", suite.ByKey)
 }
 
 func unorderedLeaseHolds(e *env) {
-	e.filled(keyed("k", "m1")...)
-	r := e.claimOne(outmill.NewOwnerToken(), "m1")
-	e.append(keyed("k", "m2")...)
-	require.Empty(e.t, e.claim(outmill.NewOwnerToken(), byKey))
-	e.ack(r)
-	e.claimOne(outmill.NewOwnerToken(), "m2", byKey)
+	e.Filled(suite.Keyed("k", "m1")...)
+	r := e.ClaimOne(outmill.NewOwnerToken(), "m1")
+	e.Append(suite.Keyed("k", "m2")...)
+	require.Empty(e.T, e.Claim(outmill.NewOwnerToken(), suite.ByKey))
+	e.Ack(r)
+	e.ClaimOne(outmill.NewOwnerToken(), "m2", suite.ByKey)
 }
 
 func sameKeyElsewhere(e *env) {
-	e.register("one")
-	e.register("two")
-	e.append(rec("a", "m1", withKey("k")), rec("b", "m2", withKey("k")))
+	e.Register("one")
+	e.Register("two")
+	e.Append(suite.Rec("a", "m1", suite.WithKey("k")), suite.Rec("b", "m2", suite.WithKey("k")))
 	for _, g := range []string{"one", "two"} {
-		e.claimOne(outmill.NewOwnerToken(), "m1", byKey, ofGroup(g), from("a"))
-		e.claimOne(outmill.NewOwnerToken(), "m2", byKey, ofGroup(g))
+		e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.ByKey, suite.OfGroup(g), suite.From("a"))
+		e.ClaimOne(outmill.NewOwnerToken(), "m2", suite.ByKey, suite.OfGroup(g))
 	}
 }
 
 func topicsAndKeysApart(e *env) {
-	e.register(group)
+	e.Register(group)
 	for _, separator := range []string{" ", ":", "/", "|", ".", ",", "\x1f", "\x01", "\n", "::", "\\"} {
 		left, right := "a"+separator+"b", "b"+separator+"c"
-		e.append(rec(left, "m1", withKey("c")), rec("a", "m2", withKey(right)))
-		e.claimOne(outmill.NewOwnerToken(), "m1", byKey, from(outmill.Exact(left)))
-		e.claimOne(outmill.NewOwnerToken(), "m2", byKey)
+		e.Append(suite.Rec(left, "m1", suite.WithKey("c")), suite.Rec("a", "m2", suite.WithKey(right)))
+		e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.ByKey, suite.From(outmill.Exact(left)))
+		e.ClaimOne(outmill.NewOwnerToken(), "m2", suite.ByKey)
 	}
 }
 
 func keylessIsUnordered(e *env) {
-	e.filled(recs(orders, plain, "m1", "m2", "m3")...)
+	e.Filled(suite.Recs(orders, suite.Plain, "m1", "m2", "m3")...)
 	var got []string
 	for range 3 {
-		r := e.claim(outmill.NewOwnerToken(), byKey, limit(1))
-		got = append(got, names(r)...)
+		r := e.Claim(outmill.NewOwnerToken(), suite.ByKey, suite.Limit(1))
+		got = append(got, suite.Names(r)...)
 	}
-	require.ElementsMatch(e.t, []string{"m1", "m2", "m3"}, got)
+	require.ElementsMatch(e.T, []string{"m1", "m2", "m3"}, got)
 }
 
 func otherKeysPass(e *env) {
-	e.filled(keyed("held", "h1", "h2", "h3")...)
-	e.claimOne(outmill.NewOwnerToken(), "h1", byKey)
-	e.append(keyed("free", "f1")...)
-	e.append(rec(orders, "no key"))
-	found := e.claimAll(byKey)
-	require.ElementsMatch(e.t, []string{"f1", "no key"}, names(found))
+	e.Filled(suite.Keyed("held", "h1", "h2", "h3")...)
+	e.ClaimOne(outmill.NewOwnerToken(), "h1", suite.ByKey)
+	e.Append(suite.Keyed("free", "f1")...)
+	e.Append(suite.Rec(orders, "no key"))
+	found := e.ClaimAll(suite.ByKey)
+	require.ElementsMatch(e.T, []string{"f1", "no key"}, suite.Names(found))
 }
 
 func blockedAndLarge(e *env) {
-	e.filled(keyed("held", "h1")...)
+	e.Filled(suite.Keyed("held", "h1")...)
 	owner := outmill.NewOwnerToken()
-	e.claimOne(outmill.NewOwnerToken(), "h1", byKey)
+	e.ClaimOne(outmill.NewOwnerToken(), "h1", suite.ByKey)
 	for range 3 {
-		e.append(&outmill.Record{Topic: orders, Key: "held", Payload: make([]byte, 2<<20)})
+		e.Append(&outmill.Record{Topic: orders, Key: "held", Payload: make([]byte, 2<<20)})
 	}
-	e.append(rec(orders, "free"))
-	e.requireNames([]string{"free"}, e.claimOn(owner, byKey, limit(1), maxBytes(1)))
+	e.Append(suite.Rec(orders, "free"))
+	e.RequireNames([]string{"free"}, e.ClaimOn(owner, suite.ByKey, suite.Limit(1), maxBytes(1)))
 }
 
 func blockedBacklog(e *env) {
-	backlog := numbered(large(10_000))
-	e.filled(keyed("blocked", backlog...)...)
-	e.abandon(time.Hour, e.claimOne(outmill.NewOwnerToken(), backlog[0], byKey))
-	e.append(keyed("free", "f1")...)
-	e.append(rec(orders, "no key"))
-	found := e.claimAll(byKey, limit(10))
-	require.ElementsMatch(e.t, []string{"f1", "no key"}, names(found))
-	e.ack(found...)
-	e.append(keyed("late", "l1")...)
-	e.ack(e.claimOne(outmill.NewOwnerToken(), "l1", byKey))
-	e.elapse(61 * time.Minute)
-	e.requireNames(backlog[:50], e.claimN(outmill.NewOwnerToken(), 50, byKey))
+	backlog := suite.Numbered(suite.Large(10_000))
+	e.Filled(suite.Keyed("blocked", backlog...)...)
+	e.Abandon(time.Hour, e.ClaimOne(outmill.NewOwnerToken(), backlog[0], suite.ByKey))
+	e.Append(suite.Keyed("free", "f1")...)
+	e.Append(suite.Rec(orders, "no key"))
+	found := e.ClaimAll(suite.ByKey, suite.Limit(10))
+	require.ElementsMatch(e.T, []string{"f1", "no key"}, suite.Names(found))
+	e.Ack(found...)
+	e.Append(suite.Keyed("late", "l1")...)
+	e.Ack(e.ClaimOne(outmill.NewOwnerToken(), "l1", suite.ByKey))
+	e.Elapse(61 * time.Minute)
+	e.RequireNames(backlog[:50], e.ClaimN(outmill.NewOwnerToken(), 50, suite.ByKey))
 }
 
 func orderAfterExpiry(e *env) {
-	e.filled(keyed("k", "m1", "m2", "m3")...)
-	lost := e.claimN(outmill.NewOwnerToken(), 2, byKey)
-	e.elapse(leaseOf + time.Minute)
+	e.Filled(suite.Keyed("k", "m1", "m2", "m3")...)
+	lost := e.ClaimN(outmill.NewOwnerToken(), 2, suite.ByKey)
+	e.Elapse(leaseOf + time.Minute)
 	owner := outmill.NewOwnerToken()
-	first := e.claimOne(owner, "m1", byKey)
-	e.ack(lost...)
-	e.requireStatus(outmill.StatusLeased, first)
-	require.Empty(e.t, e.claim(outmill.NewOwnerToken(), byKey))
-	e.requireNames([]string{"m2", "m3"}, e.claimOn(owner, byKey))
+	first := e.ClaimOne(owner, "m1", suite.ByKey)
+	e.Ack(lost...)
+	e.RequireStatus(outmill.StatusLeased, first)
+	require.Empty(e.T, e.Claim(outmill.NewOwnerToken(), suite.ByKey))
+	e.RequireNames([]string{"m2", "m3"}, e.ClaimOn(owner, suite.ByKey))
 }
 
 func orderAfterOwnExpiry(e *env) {
-	e.filled(keyed("k", "m1", "m2", "m3")...)
+	e.Filled(suite.Keyed("k", "m1", "m2", "m3")...)
 	owner := outmill.NewOwnerToken()
-	e.claimN(owner, 2, byKey)
-	e.elapse(leaseOf + time.Minute)
-	e.requireNames([]string{"m1", "m2", "m3"}, e.claimOn(owner, byKey))
+	e.ClaimN(owner, 2, suite.ByKey)
+	e.Elapse(leaseOf + time.Minute)
+	e.RequireNames([]string{"m1", "m2", "m3"}, e.ClaimOn(owner, suite.ByKey))
 }
 
 func orderAfterRelease(e *env) {
-	e.filled(keyed("k", "m1", "m2", "m3")...)
-	found := e.claimN(outmill.NewOwnerToken(), 2, byKey)
-	e.release(found[0])
-	require.Empty(e.t, e.claim(outmill.NewOwnerToken(), byKey), "m2 is held")
-	e.release(found[1])
-	e.requireNames([]string{"m1", "m2", "m3"}, e.claimAll(byKey))
+	e.Filled(suite.Keyed("k", "m1", "m2", "m3")...)
+	found := e.ClaimN(outmill.NewOwnerToken(), 2, suite.ByKey)
+	e.Release(found[0])
+	require.Empty(e.T, e.Claim(outmill.NewOwnerToken(), suite.ByKey), "m2 is held")
+	e.Release(found[1])
+	e.RequireNames([]string{"m1", "m2", "m3"}, e.ClaimAll(suite.ByKey))
 }
 
 func delayedDoesNotHold(e *env) {
-	e.filled(rec(orders, "delayed", withKey("k"), withDelay(time.Hour)))
-	e.append(keyed("k", "m2", "m3")...)
-	e.requireNames([]string{"m2", "m3"}, e.claimAll(byKey))
+	e.Filled(suite.Rec(orders, "delayed", suite.WithKey("k"), suite.WithDelay(time.Hour)))
+	e.Append(suite.Keyed("k", "m2", "m3")...)
+	e.RequireNames([]string{"m2", "m3"}, e.ClaimAll(suite.ByKey))
 }
 
 func expiredDoesNotHold(e *env) {
-	e.filled(rec(orders, "expired", withKey("k"), withTTL(30*time.Minute)))
-	e.append(keyed("k", "m2", "m3")...)
-	e.abandon(time.Hour, e.claimOne(outmill.NewOwnerToken(), "expired", byKey))
-	require.Empty(e.t, e.claimAll(byKey))
-	e.elapse(31 * time.Minute)
-	e.requireNames([]string{"m2", "m3"}, e.claimAll(byKey))
+	e.Filled(suite.Rec(orders, "expired", suite.WithKey("k"), suite.WithTTL(30*time.Minute)))
+	e.Append(suite.Keyed("k", "m2", "m3")...)
+	e.Abandon(time.Hour, e.ClaimOne(outmill.NewOwnerToken(), "expired", suite.ByKey))
+	require.Empty(e.T, e.ClaimAll(suite.ByKey))
+	e.Elapse(31 * time.Minute)
+	e.RequireNames([]string{"m2", "m3"}, e.ClaimAll(suite.ByKey))
 }
 
 func expiredWhileHeld(e *env) {
 	for i, end := range []func(*outmill.Record){
-		func(r *outmill.Record) { e.ack(r); e.elapse(31 * time.Minute) },
-		func(r *outmill.Record) { e.elapse(31 * time.Minute); e.ack(r) },
-		func(r *outmill.Record) { e.delete(r); e.elapse(31 * time.Minute) },
-		func(r *outmill.Record) { e.elapse(31 * time.Minute); e.delete(r) },
+		func(r *outmill.Record) { e.Ack(r); e.Elapse(31 * time.Minute) },
+		func(r *outmill.Record) { e.Elapse(31 * time.Minute); e.Ack(r) },
+		func(r *outmill.Record) { e.Delete(r); e.Elapse(31 * time.Minute) },
+		func(r *outmill.Record) { e.Elapse(31 * time.Minute); e.Delete(r) },
 	} {
 		key := fmt.Sprintf("k%d", i)
-		e.filled(keyed(key, "m1")...)
-		r := e.claimOne(outmill.NewOwnerToken(), "m1", byKey, leased(time.Hour))
-		e.append(rec(orders, "held, then expired", withKey(key), withTTL(30*time.Minute)))
-		require.Empty(e.t, e.claimAll(byKey))
+		e.Filled(suite.Keyed(key, "m1")...)
+		r := e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.ByKey, leased(time.Hour))
+		e.Append(suite.Rec(orders, "held, then expired", suite.WithKey(key), suite.WithTTL(30*time.Minute)))
+		require.Empty(e.T, e.ClaimAll(suite.ByKey))
 		end(r)
-		e.append(keyed(key, "m3")...)
+		e.Append(suite.Keyed(key, "m3")...)
 		// Acked, because otherwise it comes again in the next round when its lease is over.
-		e.ack(e.claimOne(outmill.NewOwnerToken(), "m3", byKey))
+		e.Ack(e.ClaimOne(outmill.NewOwnerToken(), "m3", suite.ByKey))
 	}
 }
 
 func heldHasNoNextAttempt(e *env) {
-	records := keyed("k", "m1", "m2")
-	e.filled(records...)
-	e.abandon(time.Hour, e.claimOne(outmill.NewOwnerToken(), "m1", byKey))
-	require.Empty(e.t, e.claimAll(byKey))
-	require.True(e.t, e.get(records[1]).NextAttemptAt.IsZero())
-	require.False(e.t, e.get(records[0]).NextAttemptAt.IsZero())
-	e.elapse(61 * time.Minute)
-	e.ack(e.claimOne(outmill.NewOwnerToken(), "m1", byKey))
-	e.release(e.claimOne(outmill.NewOwnerToken(), "m2", byKey))
-	require.False(e.t, e.get(records[1]).NextAttemptAt.IsZero(), "nothing is before it")
+	records := suite.Keyed("k", "m1", "m2")
+	e.Filled(records...)
+	e.Abandon(time.Hour, e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.ByKey))
+	require.Empty(e.T, e.ClaimAll(suite.ByKey))
+	require.True(e.T, e.Get(records[1]).NextAttemptAt.IsZero())
+	require.False(e.T, e.Get(records[0]).NextAttemptAt.IsZero())
+	e.Elapse(61 * time.Minute)
+	e.Ack(e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.ByKey))
+	e.Release(e.ClaimOne(outmill.NewOwnerToken(), "m2", suite.ByKey))
+	require.False(e.T, e.Get(records[1]).NextAttemptAt.IsZero(), "nothing is before it")
 }
 
 func delayedTakesItsPlace(e *env) {
-	e.filled(rec(orders, "delayed", withKey("k"), withDelay(time.Hour)))
-	e.append(keyed("k", "m2", "m3")...)
-	e.ack(e.claimOne(outmill.NewOwnerToken(), "m2", byKey))
-	e.elapse(61 * time.Minute)
-	e.requireNames([]string{"delayed", "m3"}, e.claimAll(byKey))
+	e.Filled(suite.Rec(orders, "delayed", suite.WithKey("k"), suite.WithDelay(time.Hour)))
+	e.Append(suite.Keyed("k", "m2", "m3")...)
+	e.Ack(e.ClaimOne(outmill.NewOwnerToken(), "m2", suite.ByKey))
+	e.Elapse(61 * time.Minute)
+	e.RequireNames([]string{"delayed", "m3"}, e.ClaimAll(suite.ByKey))
 }
 
 func snoozedBlocks(e *env) {
-	e.filled(keyed("k", "m1", "m2")...)
+	e.Filled(suite.Keyed("k", "m1", "m2")...)
 	owner := outmill.NewOwnerToken()
-	e.snooze(time.Hour, e.claimOne(owner, "m1", byKey))
+	e.Snooze(time.Hour, e.ClaimOne(owner, "m1", suite.ByKey))
 	e.requireBlockedUntil(owner, "m1", outmill.KeyBlock)
 }
 
 func retryBlocks(e *env) {
-	e.filled(keyed("k", "m1", "m2")...)
+	e.Filled(suite.Keyed("k", "m1", "m2")...)
 	owner := outmill.NewOwnerToken()
-	e.abandon(time.Hour, e.claimOne(owner, "m1", byKey))
+	e.Abandon(time.Hour, e.ClaimOne(owner, "m1", suite.ByKey))
 	e.requireBlockedUntil(owner, "m1", outmill.KeyBlock)
 }
 
 func retryParkBlocks(e *env) {
-	e.filled(keyed("k", "m1", "m2")...)
+	e.Filled(suite.Keyed("k", "m1", "m2")...)
 	owner := outmill.NewOwnerToken()
-	park := inOrder(outmill.OrderKey, outmill.KeyPark)
-	e.abandon(time.Hour, e.claimOne(owner, "m1", park))
+	park := suite.InOrder(outmill.OrderKey, outmill.KeyPark)
+	e.Abandon(time.Hour, e.ClaimOne(owner, "m1", park))
 	e.requireBlockedUntil(owner, "m1", outmill.KeyPark)
 }
 
 // requireBlockedUntil checks that the key is held for an hour, and then goes on
 // with the record.
 func (e *env) requireBlockedUntil(owner outmill.OwnerToken, first string, policy outmill.KeyPolicy) {
-	e.t.Helper()
-	change := inOrder(outmill.OrderKey, policy)
+	e.T.Helper()
+	change := suite.InOrder(outmill.OrderKey, policy)
 	for range 3 {
-		require.Empty(e.t, e.claim(owner, change), "the owner that gave it back")
-		require.Empty(e.t, e.claim(outmill.NewOwnerToken(), change), "another owner")
-		e.elapse(19 * time.Minute)
+		require.Empty(e.T, e.Claim(owner, change), "the owner that gave it back")
+		require.Empty(e.T, e.Claim(outmill.NewOwnerToken(), change), "another owner")
+		e.Elapse(19 * time.Minute)
 	}
-	e.append(keyed("k", "appended later")...)
-	require.Empty(e.t, e.claim(owner, change))
-	e.elapse(5 * time.Minute)
-	e.requireNames([]string{first, "m2", "appended later"}, e.claimOn(owner, change))
+	e.Append(suite.Keyed("k", "appended later")...)
+	require.Empty(e.T, e.Claim(owner, change))
+	e.Elapse(5 * time.Minute)
+	e.RequireNames([]string{first, "m2", "appended later"}, e.ClaimOn(owner, change))
 }
 
 func retrySkips(e *env) {
-	e.filled(keyed("k", "m1", "m2", "m3")...)
-	skip := inOrder(outmill.OrderKey, outmill.KeySkip)
-	e.abandon(time.Hour, e.claimOne(outmill.NewOwnerToken(), "m1", skip))
-	e.ack(e.claimOne(outmill.NewOwnerToken(), "m2", skip))
-	e.elapse(61 * time.Minute)
-	e.requireNames([]string{"m1", "m3"}, e.claimAll(skip))
+	e.Filled(suite.Keyed("k", "m1", "m2", "m3")...)
+	skip := suite.InOrder(outmill.OrderKey, outmill.KeySkip)
+	e.Abandon(time.Hour, e.ClaimOne(outmill.NewOwnerToken(), "m1", skip))
+	e.Ack(e.ClaimOne(outmill.NewOwnerToken(), "m2", skip))
+	e.Elapse(61 * time.Minute)
+	e.RequireNames([]string{"m1", "m3"}, e.ClaimAll(skip))
 }
 
 func snoozedSkips(e *env) {
-	e.filled(keyed("k", "m1", "m2")...)
-	skip := inOrder(outmill.OrderKey, outmill.KeySkip)
-	e.snooze(time.Hour, e.claimOne(outmill.NewOwnerToken(), "m1", skip))
-	e.claimOne(outmill.NewOwnerToken(), "m2", skip)
+	e.Filled(suite.Keyed("k", "m1", "m2")...)
+	skip := suite.InOrder(outmill.OrderKey, outmill.KeySkip)
+	e.Snooze(time.Hour, e.ClaimOne(outmill.NewOwnerToken(), "m1", skip))
+	e.ClaimOne(outmill.NewOwnerToken(), "m2", skip)
 }
 
 func heldKeySkip(e *env) {
-	e.filled(keyed("k", "m1", "m2")...)
-	skip := inOrder(outmill.OrderKey, outmill.KeySkip)
-	r := e.claimOne(outmill.NewOwnerToken(), "m1", skip)
-	require.Empty(e.t, e.claim(outmill.NewOwnerToken(), skip))
-	e.ack(r)
-	e.claimOne(outmill.NewOwnerToken(), "m2", skip)
+	e.Filled(suite.Keyed("k", "m1", "m2")...)
+	skip := suite.InOrder(outmill.OrderKey, outmill.KeySkip)
+	r := e.ClaimOne(outmill.NewOwnerToken(), "m1", skip)
+	require.Empty(e.T, e.Claim(outmill.NewOwnerToken(), skip))
+	e.Ack(r)
+	e.ClaimOne(outmill.NewOwnerToken(), "m2", skip)
 }
 
 func deadLetsGoOn(policy outmill.KeyPolicy) func(*env) {
 	return func(e *env) {
-		e.filled(keyed("k", "m1", "m2")...)
-		change := inOrder(outmill.OrderKey, policy)
-		e.fail(e.claimOne(outmill.NewOwnerToken(), "m1", change))
-		e.append(keyed("k", "m3")...)
-		e.requireNames([]string{"m2", "m3"}, e.claimAll(change))
+		e.Filled(suite.Keyed("k", "m1", "m2")...)
+		change := suite.InOrder(outmill.OrderKey, policy)
+		e.Fail(e.ClaimOne(outmill.NewOwnerToken(), "m1", change))
+		e.Append(suite.Keyed("k", "m3")...)
+		e.RequireNames([]string{"m2", "m3"}, e.ClaimAll(change))
 	}
 }
 
 func requeuedTakesItsPlace(e *env) {
-	e.filled(keyed("k", "m1", "m2", "m3")...)
-	r := e.claimOne(outmill.NewOwnerToken(), "m1", byKey)
-	e.fail(r)
-	e.ack(e.claimOne(outmill.NewOwnerToken(), "m2", byKey))
-	require.Equal(e.t, 1, e.requeue(r))
-	e.requireNames([]string{"m1", "m3"}, e.claimAll(byKey))
+	e.Filled(suite.Keyed("k", "m1", "m2", "m3")...)
+	r := e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.ByKey)
+	e.Fail(r)
+	e.Ack(e.ClaimOne(outmill.NewOwnerToken(), "m2", suite.ByKey))
+	require.Equal(e.T, 1, e.Requeue(r))
+	e.RequireNames([]string{"m1", "m3"}, e.ClaimAll(suite.ByKey))
 }
 
 // blockerEnd is one way in which a record stops to hold up its key.
@@ -364,82 +358,82 @@ type blockerEnd struct {
 func blockerEnds() []blockerEnd {
 	leasedThen := func(end func(*env, *outmill.Record)) func(*env) {
 		return func(e *env) {
-			e.filled(keyed("k", "m1", "m2", "m3")...)
-			r := e.claimOne(outmill.NewOwnerToken(), "m1", byKey)
-			require.Empty(e.t, e.claim(outmill.NewOwnerToken(), byKey))
+			e.Filled(suite.Keyed("k", "m1", "m2", "m3")...)
+			r := e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.ByKey)
+			require.Empty(e.T, e.Claim(outmill.NewOwnerToken(), suite.ByKey))
 			end(e, r)
-			e.requireNames([]string{"m2", "m3"}, e.claimAll(byKey))
+			e.RequireNames([]string{"m2", "m3"}, e.ClaimAll(suite.ByKey))
 		}
 	}
 	retriedThen := func(end func(*env, *outmill.Record)) func(*env) {
 		return func(e *env) {
-			e.filled(rec(orders, "m1", withKey("k"), withTTL(30*time.Minute)))
-			e.append(keyed("k", "m2", "m3")...)
-			r := e.claimOne(outmill.NewOwnerToken(), "m1", byKey)
-			e.abandon(time.Hour, r)
-			require.Empty(e.t, e.claim(outmill.NewOwnerToken(), byKey))
+			e.Filled(suite.Rec(orders, "m1", suite.WithKey("k"), suite.WithTTL(30*time.Minute)))
+			e.Append(suite.Keyed("k", "m2", "m3")...)
+			r := e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.ByKey)
+			e.Abandon(time.Hour, r)
+			require.Empty(e.T, e.Claim(outmill.NewOwnerToken(), suite.ByKey))
 			end(e, r)
-			e.requireNames([]string{"m2", "m3"}, e.claimAll(byKey))
+			e.RequireNames([]string{"m2", "m3"}, e.ClaimAll(suite.ByKey))
 		}
 	}
 	return []blockerEnd{
-		{"acked", leasedThen(func(e *env, r *outmill.Record) { e.ack(r) })},
-		{"failed", leasedThen(func(e *env, r *outmill.Record) { e.fail(r) })},
-		{"deleted while it is leased", leasedThen(func(e *env, r *outmill.Record) { e.delete(r) })},
-		{"deleted while it waits for its retry", retriedThen(func(e *env, r *outmill.Record) { e.delete(r) })},
+		{"acked", leasedThen(func(e *env, r *outmill.Record) { e.Ack(r) })},
+		{"failed", leasedThen(func(e *env, r *outmill.Record) { e.Fail(r) })},
+		{"deleted while it is leased", leasedThen(func(e *env, r *outmill.Record) { e.Delete(r) })},
+		{"deleted while it waits for its retry", retriedThen(func(e *env, r *outmill.Record) { e.Delete(r) })},
 		{"expired while it waits for its retry", retriedThen(func(e *env, r *outmill.Record) {
-			e.elapse(31 * time.Minute)
-			require.Equal(e.t, 1, e.did(e.store.ExpireDue, 10))
+			e.Elapse(31 * time.Minute)
+			require.Equal(e.T, 1, e.Did(e.Store.ExpireDue, 10))
 		})},
 	}
 }
 
 func unorderedAfterOrdered(e *env) {
-	e.filled(keyed("k", "m1", "m2", "m3")...)
-	e.abandon(time.Hour, e.claimOne(outmill.NewOwnerToken(), "m1", byKey))
-	require.Empty(e.t, e.claim(outmill.NewOwnerToken(), byKey))
-	require.ElementsMatch(e.t, []string{"m2", "m3"}, names(e.claimAll()))
+	e.Filled(suite.Keyed("k", "m1", "m2", "m3")...)
+	e.Abandon(time.Hour, e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.ByKey))
+	require.Empty(e.T, e.Claim(outmill.NewOwnerToken(), suite.ByKey))
+	require.ElementsMatch(e.T, []string{"m2", "m3"}, suite.Names(e.ClaimAll()))
 }
 
 func ordersInTurn(e *env) {
-	e.filled(keyed("k", "m1", "m2")...)
-	e.append(keyed("other", "m3")...)
-	r := e.claimOne(outmill.NewOwnerToken(), "m1", byKey)
-	e.abandon(time.Hour, r)
-	require.Empty(e.t, e.claim(outmill.NewOwnerToken(), byTopic), "the topic waits for m1")
-	e.claimOne(outmill.NewOwnerToken(), "m3", byKey)
-	require.Empty(e.t, e.claim(outmill.NewOwnerToken(), byKey), "m2 waits for m1")
-	e.claimOne(outmill.NewOwnerToken(), "m2", inOrder(outmill.OrderKey, outmill.KeySkip))
-	e.elapse(61 * time.Minute)
-	e.requireNames([]string{"m1", "m2", "m3"}, e.claimAll(byTopic))
+	e.Filled(suite.Keyed("k", "m1", "m2")...)
+	e.Append(suite.Keyed("other", "m3")...)
+	r := e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.ByKey)
+	e.Abandon(time.Hour, r)
+	require.Empty(e.T, e.Claim(outmill.NewOwnerToken(), suite.ByTopic), "the topic waits for m1")
+	e.ClaimOne(outmill.NewOwnerToken(), "m3", suite.ByKey)
+	require.Empty(e.T, e.Claim(outmill.NewOwnerToken(), suite.ByKey), "m2 waits for m1")
+	e.ClaimOne(outmill.NewOwnerToken(), "m2", suite.InOrder(outmill.OrderKey, outmill.KeySkip))
+	e.Elapse(61 * time.Minute)
+	e.RequireNames([]string{"m1", "m2", "m3"}, e.ClaimAll(suite.ByTopic))
 }
 
 func heldElsewhere(e *env) {
-	e.filled(keyed("k", "m1", "m2")...)
-	e.claimOne(outmill.NewOwnerToken(), "m1", byKey)
-	other := e.on(e.reopen())
-	require.Empty(e.t, other.claimAll(byKey))
-	e.elapse(leaseOf + time.Minute)
-	e.requireNames([]string{"m1", "m2"}, other.claimAll(byKey))
+	e.Filled(suite.Keyed("k", "m1", "m2")...)
+	e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.ByKey)
+	other := &env{e.On(e.Reopen())}
+	require.Empty(e.T, other.ClaimAll(suite.ByKey))
+	e.Elapse(leaseOf + time.Minute)
+	e.RequireNames([]string{"m1", "m2"}, other.ClaimAll(suite.ByKey))
 }
 
 func upkeepKeepsKeys(e *env) {
-	e.filled(keyed("k", "m1", "m2", "m3")...)
-	e.abandon(time.Hour, e.claimOne(outmill.NewOwnerToken(), "m1", byKey))
-	e.register(group)
-	e.register("others")
+	e.Filled(suite.Keyed("k", "m1", "m2", "m3")...)
+	e.Abandon(time.Hour, e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.ByKey))
+	e.Register(group)
+	e.Register("others")
 	e.tidy()
-	require.Empty(e.t, e.claim(outmill.NewOwnerToken(), byKey))
-	e.elapse(61 * time.Minute)
+	require.Empty(e.T, e.Claim(outmill.NewOwnerToken(), suite.ByKey))
+	e.Elapse(61 * time.Minute)
 	e.tidy()
-	e.requireNames([]string{"m1", "m2", "m3"}, e.claimAll(byKey))
+	e.RequireNames([]string{"m1", "m2", "m3"}, e.ClaimAll(suite.ByKey))
 }
 
 // tidy does a janitor's round.
 func (e *env) tidy() {
-	e.t.Helper()
-	e.reap(1000)
-	e.did(e.store.ExpireDue, 1000)
-	e.did(e.store.DeleteProcessed, 1000)
-	e.did(e.store.DeleteDedupKeys, 1000)
+	e.T.Helper()
+	e.Reap(1000)
+	e.Did(e.Store.ExpireDue, 1000)
+	e.Did(e.Store.DeleteProcessed, 1000)
+	e.Did(e.Store.DeleteDedupKeys, 1000)
 }

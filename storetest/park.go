@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/outmill/outmill/storetest/internal/suite"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
@@ -33,132 +35,121 @@ func parkSentences() []sentence {
 	}
 }
 
-func parkOrder(r *outmill.ClaimRequest) { r.Order, r.KeyPolicy = outmill.OrderKey, outmill.KeyPark }
-
-// parked appends records of key k and fails the first with Park.
-func (e *env) parked(list ...string) []*outmill.Record {
-	e.t.Helper()
-	records := keyed("k", list...)
-	e.filled(records...)
-	e.park(e.claimOne(outmill.NewOwnerToken(), list[0], parkOrder))
-	return records
-}
-
 func parkTakesLater(e *env) {
-	records := e.parked("m1", "m2", "m3")
-	e.requireStatus(outmill.StatusDead, records...)
-	require.Equal(e.t, "poison", e.get(records[0]).LastError)
-	require.Empty(e.t, e.claim(outmill.NewOwnerToken(), parkOrder))
+	records := e.Parked("m1", "m2", "m3")
+	e.RequireStatus(outmill.StatusDead, records...)
+	require.Equal(e.T, "poison", e.Get(records[0]).LastError)
+	require.Empty(e.T, e.Claim(outmill.NewOwnerToken(), suite.ParkOrder))
 }
 
 func parkLeavesEarlier(e *env) {
-	records := keyed("k", "m1", "m2", "m3")
-	e.filled(records...)
-	found := e.claimN(outmill.NewOwnerToken(), 2, parkOrder)
-	e.park(found[1])
-	e.requireStatus(outmill.StatusLeased, records[0])
-	e.requireStatus(outmill.StatusDead, records[1:]...)
-	e.ack(found[0])
-	e.requireProcessed(found[0])
+	records := suite.Keyed("k", "m1", "m2", "m3")
+	e.Filled(records...)
+	found := e.ClaimN(outmill.NewOwnerToken(), 2, suite.ParkOrder)
+	e.Park(found[1])
+	e.RequireStatus(outmill.StatusLeased, records[0])
+	e.RequireStatus(outmill.StatusDead, records[1:]...)
+	e.Ack(found[0])
+	e.RequireProcessed(found[0])
 }
 
 func parkedKeyTakesAppended(e *env) {
-	e.parked("m1", "m2")
-	later := keyed("k", "m3", "m4")
-	e.append(later...)
-	require.Empty(e.t, e.claimAll(parkOrder))
-	e.requireStatus(outmill.StatusDead, later...)
+	e.Parked("m1", "m2")
+	later := suite.Keyed("k", "m3", "m4")
+	e.Append(later...)
+	require.Empty(e.T, e.ClaimAll(suite.ParkOrder))
+	e.RequireStatus(outmill.StatusDead, later...)
 }
 
 func parkedKeyInTransaction(e *env) {
-	e.parked("m1")
-	ctx, commit, _ := e.begin()
-	later := keyed("k", "m2")
-	require.NoError(e.t, e.store.Append(ctx, later...))
+	e.Parked("m1")
+	ctx, commit, _ := e.Begin()
+	later := suite.Keyed("k", "m2")
+	require.NoError(e.T, e.Store.Append(ctx, later...))
 	commit()
-	require.Empty(e.t, e.claimAll(parkOrder))
-	e.requireStatus(outmill.StatusDead, later...)
+	require.Empty(e.T, e.ClaimAll(suite.ParkOrder))
+	e.RequireStatus(outmill.StatusDead, later...)
 }
 
 func parkedNeverComes(e *env) {
-	e.parked("m1", "m2")
-	e.append(keyed("k", "m3")...)
-	require.Empty(e.t, e.claimAll(parkOrder))
+	e.Parked("m1", "m2")
+	e.Append(suite.Keyed("k", "m3")...)
+	require.Empty(e.T, e.ClaimAll(suite.ParkOrder))
 	e.requireNeverClaimed()
 }
 
 func parkedKeyTakesDelayed(e *env) {
-	e.parked("m1")
-	later := rec(orders, "m2", withKey("k"), withDelay(time.Hour))
-	e.append(later)
-	require.Empty(e.t, e.claimAll(parkOrder))
-	e.elapse(61 * time.Minute)
-	require.Empty(e.t, e.claimAll(parkOrder))
-	e.requireStatus(outmill.StatusDead, later)
+	e.Parked("m1")
+	later := suite.Rec(orders, "m2", suite.WithKey("k"), suite.WithDelay(time.Hour))
+	e.Append(later)
+	require.Empty(e.T, e.ClaimAll(suite.ParkOrder))
+	e.Elapse(61 * time.Minute)
+	require.Empty(e.T, e.ClaimAll(suite.ParkOrder))
+	e.RequireStatus(outmill.StatusDead, later)
 }
 
 func expiryParksNothing(e *env) {
-	e.filled(rec(orders, "m1", withKey("k"), withTTL(30*time.Minute)))
-	e.append(keyed("k", "m2")...)
-	e.abandon(time.Hour, e.claimOne(outmill.NewOwnerToken(), "m1", parkOrder))
-	require.Empty(e.t, e.claimAll(parkOrder))
-	e.elapse(31 * time.Minute)
-	e.did(e.store.ExpireDue, 10)
-	e.requireNames([]string{"m2"}, e.claimAll(parkOrder))
+	e.Filled(suite.Rec(orders, "m1", suite.WithKey("k"), suite.WithTTL(30*time.Minute)))
+	e.Append(suite.Keyed("k", "m2")...)
+	e.Abandon(time.Hour, e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.ParkOrder))
+	require.Empty(e.T, e.ClaimAll(suite.ParkOrder))
+	e.Elapse(31 * time.Minute)
+	e.Did(e.Store.ExpireDue, 10)
+	e.RequireNames([]string{"m2"}, e.ClaimAll(suite.ParkOrder))
 }
 
 func parkedWhileLeased(e *env) {
-	e.filled(keyed("k", "m1", "m2", "m3")...)
+	e.Filled(suite.Keyed("k", "m1", "m2", "m3")...)
 	owner := outmill.NewOwnerToken()
-	found := e.claimN(owner, 2, parkOrder)
-	e.unchanged(found[1], func() { e.park(found[0]) })
-	e.release(found[1])
-	require.Empty(e.t, e.claimOn(owner, parkOrder))
-	require.Empty(e.t, e.claimAll(parkOrder))
-	e.requireStatus(outmill.StatusDead, found[1])
-	require.Equal(e.t, 3, e.requeue(found[0]))
-	e.requireNames([]string{"m1", "m2", "m3"}, e.claimAll(parkOrder))
+	found := e.ClaimN(owner, 2, suite.ParkOrder)
+	e.Unchanged(found[1], func() { e.Park(found[0]) })
+	e.Release(found[1])
+	require.Empty(e.T, e.ClaimOn(owner, suite.ParkOrder))
+	require.Empty(e.T, e.ClaimAll(suite.ParkOrder))
+	e.RequireStatus(outmill.StatusDead, found[1])
+	require.Equal(e.T, 3, e.Requeue(found[0]))
+	e.RequireNames([]string{"m1", "m2", "m3"}, e.ClaimAll(suite.ParkOrder))
 }
 
 func parkLeavesOthers(e *env) {
-	e.register("others")
-	e.parked("m1", "m2")
-	e.append(rec("invoices", "topic", withKey("k")), rec(orders, "key", withKey("K")), rec(orders, "keyless"))
-	require.ElementsMatch(e.t, []string{"topic", "key", "keyless"}, names(e.claimAll(parkOrder)))
-	require.ElementsMatch(e.t, []string{"m1", "m2", "topic", "key", "keyless"}, names(e.claimAll(parkOrder, ofGroup("others"))))
+	e.Register("others")
+	e.Parked("m1", "m2")
+	e.Append(suite.Rec("invoices", "topic", suite.WithKey("k")), suite.Rec(orders, "key", suite.WithKey("K")), suite.Rec(orders, "keyless"))
+	require.ElementsMatch(e.T, []string{"topic", "key", "keyless"}, suite.Names(e.ClaimAll(suite.ParkOrder)))
+	require.ElementsMatch(e.T, []string{"m1", "m2", "topic", "key", "keyless"}, suite.Names(e.ClaimAll(suite.ParkOrder, suite.OfGroup("others"))))
 }
 
 func parkWithoutKey(e *env) {
-	e.filled(recs(orders, plain, "m1", "m2", "m3")...)
-	found := e.claim(outmill.NewOwnerToken(), parkOrder, limit(1))
-	e.park(found...)
-	e.append(rec(orders, "m4"))
-	require.Len(e.t, e.claimAll(parkOrder), 3, "m4 and two others")
-	require.Len(e.t, e.list(outmill.ListQuery{Status: outmill.StatusDead}), 1)
+	e.Filled(suite.Recs(orders, suite.Plain, "m1", "m2", "m3")...)
+	found := e.Claim(outmill.NewOwnerToken(), suite.ParkOrder, suite.Limit(1))
+	e.Park(found...)
+	e.Append(suite.Rec(orders, "m4"))
+	require.Len(e.T, e.ClaimAll(suite.ParkOrder), 3, "m4 and two others")
+	require.Len(e.T, e.List(outmill.ListQuery{Status: outmill.StatusDead}), 1)
 }
 
 func parkSome(e *env) {
-	e.filled(append(append(keyed("a", "a1", "a2"), keyed("b", "b1", "b2")...), keyed("c", "c1", "c2")...)...)
+	e.Filled(append(append(suite.Keyed("a", "a1", "a2"), suite.Keyed("b", "b1", "b2")...), suite.Keyed("c", "c1", "c2")...)...)
 	owner := outmill.NewOwnerToken()
 	var heads []*outmill.Record
 	for range 3 {
-		heads = append(heads, e.claim(outmill.NewOwnerToken(), parkOrder, limit(1))...)
+		heads = append(heads, e.Claim(outmill.NewOwnerToken(), suite.ParkOrder, suite.Limit(1))...)
 	}
-	list := failures(true, "poison", leases(heads))
+	list := suite.Failures(true, "poison", suite.Leases(heads))
 	for i, r := range heads {
 		list[i].Park = r.Key != "b"
 	}
-	require.NoError(e.t, e.store.Fail(e.ctx, list))
-	e.requireNames([]string{"b2"}, e.claimOn(owner, parkOrder))
-	require.Len(e.t, e.list(outmill.ListQuery{Status: outmill.StatusDead}), 5)
+	require.NoError(e.T, e.Store.Fail(e.Ctx, list))
+	e.RequireNames([]string{"b2"}, e.ClaimOn(owner, suite.ParkOrder))
+	require.Len(e.T, e.List(outmill.ListQuery{Status: outmill.StatusDead}), 5)
 }
 
 func requeueHead(e *env) {
-	records := e.parked("m1", "m2", "m3")
-	e.append(keyed("k", "m4")...)
-	require.Empty(e.t, e.claimAll(parkOrder))
-	require.Equal(e.t, 4, e.requeue(records[0]))
-	e.requireNames([]string{"m1", "m2", "m3", "m4"}, e.claimAll(parkOrder))
+	records := e.Parked("m1", "m2", "m3")
+	e.Append(suite.Keyed("k", "m4")...)
+	require.Empty(e.T, e.ClaimAll(suite.ParkOrder))
+	require.Equal(e.T, 4, e.Requeue(records[0]))
+	e.RequireNames([]string{"m1", "m2", "m3", "m4"}, e.ClaimAll(suite.ParkOrder))
 }
 
 // requeueBesideClaims needs a store that brings a key back in steps, while claims park
@@ -168,92 +159,92 @@ func requeueBesideClaims(e *env) {
 	for i := range names {
 		names[i] = fmt.Sprintf("m%d", i)
 	}
-	records := e.parked(names...)
+	records := e.Parked(names...)
 	owner := outmill.NewOwnerToken()
-	for e.get(records[len(records)-1]).Status != outmill.StatusDead {
-		require.Empty(e.t, e.claimOn(owner, parkOrder))
+	for e.Get(records[len(records)-1]).Status != outmill.StatusDead {
+		require.Empty(e.T, e.ClaimOn(owner, suite.ParkOrder))
 	}
-	few := request(owner, parkOrder, func(r *outmill.ClaimRequest) { r.Limit = 10 })
+	few := suite.Request(owner, suite.ParkOrder, func(r *outmill.ClaimRequest) { r.Limit = 10 })
 	requeued := make(chan error, 1)
 	go func() {
-		_, err := e.store.Requeue(e.ctx, records[0].ID)
+		_, err := e.Store.Requeue(e.Ctx, records[0].ID)
 		requeued <- err
 	}()
 	var found []*outmill.Record
 	for back := false; !back; {
 		select {
 		case err := <-requeued:
-			require.NoError(e.t, err)
+			require.NoError(e.T, err)
 			back = true
 		default:
 		}
-		some, err := e.store.Claim(e.ctx, few)
-		require.NoError(e.t, err)
+		some, err := e.Store.Claim(e.Ctx, few)
+		require.NoError(e.T, err)
 		found = append(found, some...)
 	}
-	e.requireNames(names, append(found, e.claimOn(owner, parkOrder)...))
+	e.RequireNames(names, append(found, e.ClaimOn(owner, suite.ParkOrder)...))
 }
 
 func requeueFollower(e *env) {
-	e.parked("m1", "m2", "m3")
-	appended := keyed("k", "m4")
-	e.append(appended...)
-	require.Empty(e.t, e.claimAll(parkOrder))
-	require.Equal(e.t, 4, e.requeue(appended...))
-	e.requireNames([]string{"m1", "m2", "m3", "m4"}, e.claimAll(parkOrder))
+	e.Parked("m1", "m2", "m3")
+	appended := suite.Keyed("k", "m4")
+	e.Append(appended...)
+	require.Empty(e.T, e.ClaimAll(suite.ParkOrder))
+	require.Equal(e.T, 4, e.Requeue(appended...))
+	e.RequireNames([]string{"m1", "m2", "m3", "m4"}, e.ClaimAll(suite.ParkOrder))
 }
 
 func requeueAllParked(e *env) {
-	records := e.parked("m1", "m2", "m3")
-	require.Equal(e.t, 3, e.requeue(records[2], records[0], records[2]))
-	require.Zero(e.t, e.requeue(records...))
-	e.requireStatus(outmill.StatusPending, records...)
+	records := e.Parked("m1", "m2", "m3")
+	require.Equal(e.T, 3, e.Requeue(records[2], records[0], records[2]))
+	require.Zero(e.T, e.Requeue(records...))
+	e.RequireStatus(outmill.StatusPending, records...)
 }
 
 func keyGoesOnAfterRequeue(e *env) {
-	records := e.parked("m1", "m2")
-	e.requeue(records[0])
-	e.append(keyed("k", "m3")...)
-	e.requireNames([]string{"m1", "m2", "m3"}, e.claimAcked(3))
-	e.append(keyed("k", "m4")...)
-	e.requireNames([]string{"m4"}, e.claimAcked(1))
+	records := e.Parked("m1", "m2")
+	e.Requeue(records[0])
+	e.Append(suite.Keyed("k", "m3")...)
+	e.RequireNames([]string{"m1", "m2", "m3"}, e.ClaimAcked(3))
+	e.Append(suite.Keyed("k", "m4")...)
+	e.RequireNames([]string{"m4"}, e.ClaimAcked(1))
 }
 
 func parkAgain(e *env) {
-	records := e.parked("m1", "m2")
-	e.requeue(records[0])
-	e.park(e.claimOne(outmill.NewOwnerToken(), "m1", parkOrder))
-	e.requireStatus(outmill.StatusDead, records...)
-	require.Equal(e.t, 2, e.requeue(records[0]))
-	e.requireNames([]string{"m1", "m2"}, e.claimAll(parkOrder))
+	records := e.Parked("m1", "m2")
+	e.Requeue(records[0])
+	e.Park(e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.ParkOrder))
+	e.RequireStatus(outmill.StatusDead, records...)
+	require.Equal(e.T, 2, e.Requeue(records[0]))
+	e.RequireNames([]string{"m1", "m2"}, e.ClaimAll(suite.ParkOrder))
 }
 
 func requeueOneKey(e *env) {
-	records := e.parked("m1", "m2")
-	others := keyed("other", "o1", "o2")
-	e.append(others...)
-	e.park(e.claimOne(outmill.NewOwnerToken(), "o1", parkOrder))
-	require.Equal(e.t, 2, e.requeue(records[0]))
-	e.requireStatus(outmill.StatusDead, others...)
-	e.requireNames([]string{"m1", "m2"}, e.claimAll(parkOrder))
+	records := e.Parked("m1", "m2")
+	others := suite.Keyed("other", "o1", "o2")
+	e.Append(others...)
+	e.Park(e.ClaimOne(outmill.NewOwnerToken(), "o1", suite.ParkOrder))
+	require.Equal(e.T, 2, e.Requeue(records[0]))
+	e.RequireStatus(outmill.StatusDead, others...)
+	e.RequireNames([]string{"m1", "m2"}, e.ClaimAll(suite.ParkOrder))
 }
 
 func keyGoesOnAfterDelete(e *env) {
-	records := e.parked("m1", "m2")
-	require.Equal(e.t, 1, e.delete(records[0]))
-	later := keyed("k", "m3")
-	e.append(later...)
-	require.Empty(e.t, e.claimAll(parkOrder))
-	e.requireStatus(outmill.StatusDead, later...)
-	require.Equal(e.t, 2, e.delete(records[1], later[0]))
-	e.append(keyed("k", "m4")...)
-	e.claimOne(outmill.NewOwnerToken(), "m4", parkOrder)
+	records := e.Parked("m1", "m2")
+	require.Equal(e.T, 1, e.Delete(records[0]))
+	later := suite.Keyed("k", "m3")
+	e.Append(later...)
+	require.Empty(e.T, e.ClaimAll(suite.ParkOrder))
+	e.RequireStatus(outmill.StatusDead, later...)
+	require.Equal(e.T, 2, e.Delete(records[1], later[0]))
+	e.Append(suite.Keyed("k", "m4")...)
+	e.ClaimOne(outmill.NewOwnerToken(), "m4", suite.ParkOrder)
 }
 
 func keyFreeAfterDrop(e *env) {
-	e.parked("m1", "m2")
-	_, err := e.store.DropGroup(e.ctx, group)
-	require.NoError(e.t, err)
-	e.filled(keyed("k", "m3")...)
-	e.claimOne(outmill.NewOwnerToken(), "m3", parkOrder)
+	e.Parked("m1", "m2")
+	_, err := e.Store.DropGroup(e.Ctx, group)
+	require.NoError(e.T, err)
+	e.Filled(suite.Keyed("k", "m3")...)
+	e.ClaimOne(outmill.NewOwnerToken(), "m3", suite.ParkOrder)
 }

@@ -3,65 +3,67 @@ package storetest
 import (
 	"time"
 
+	"github.com/outmill/outmill/storetest/internal/suite"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
 )
 
 func readableAgrees(e *env) {
-	if e.h.Readable == nil {
-		e.t.Skip("Harness.Readable is not given")
+	if _, ok := e.Harness.(Viewer); !ok {
+		e.T.Skip("the Harness is no Viewer")
 	}
 	e.requireReadable()
-	e.register(group)
-	e.register("", orders)
-	e.append(recs(orders, plain, numbered(8)...)...)
-	e.append(rec("others", "other"), rec(orders, "delayed", withDelay(time.Hour)), rec(orders, "short", withTTL(time.Minute)))
-	e.append(keyed("key", "head", "held", "behind")...)
+	e.Register(group)
+	e.Register("", orders)
+	e.Append(suite.Recs(orders, suite.Plain, suite.Numbered(8)...)...)
+	e.Append(suite.Rec("others", "other"), suite.Rec(orders, "delayed", suite.WithDelay(time.Hour)), suite.Rec(orders, "short", suite.WithTTL(time.Minute)))
+	e.Append(suite.Keyed("key", "head", "held", "behind")...)
 	e.requireReadable()
 
 	owner := outmill.NewOwnerToken()
-	found := e.claimN(owner, 8, from(orders))
+	found := e.ClaimN(owner, 8, suite.From(orders))
 	e.requireReadable()
-	e.ack(found[:2]...)
-	e.fail(found[2])
-	e.abandon(time.Hour, found[3])
-	e.release(found[4])
-	e.snooze(0, found[5])
-	e.requireReadable()
-
-	e.ack(e.claimN(owner, 5, ofGroup(""))...)
-	e.requireReadable()
-	e.park(e.claimN(owner, 1, from(orders), byKey)...)
+	e.Ack(found[:2]...)
+	e.Fail(found[2])
+	e.Abandon(time.Hour, found[3])
+	e.Release(found[4])
+	e.Snooze(0, found[5])
 	e.requireReadable()
 
-	e.elapse(leaseOf + 2*time.Minute)
+	e.Ack(e.ClaimN(owner, 5, suite.OfGroup(""))...)
 	e.requireReadable()
-	e.reap(100)
-	e.did(e.store.ExpireDue, 100)
-	e.claimOn(owner, byKey)
+	e.Park(e.ClaimN(owner, 1, suite.From(orders), suite.ByKey)...)
+	e.requireReadable()
+
+	e.Elapse(leaseOf + 2*time.Minute)
+	e.requireReadable()
+	e.Reap(100)
+	e.Did(e.Store.ExpireDue, 100)
+	e.ClaimOn(owner, suite.ByKey)
 	e.requireReadable()
 }
 
 func readableUnrouted(e *env) {
-	if e.h.Readable == nil {
-		e.t.Skip("Harness.Readable is not given")
+	if _, ok := e.Harness.(Viewer); !ok {
+		e.T.Skip("the Harness is no Viewer")
 	}
-	e.append(rec(orders, "waits"), rec("others", "delayed", withDelay(time.Hour)))
+	e.Append(suite.Rec(orders, "waits"), suite.Rec("others", "delayed", suite.WithDelay(time.Hour)))
 	e.requireReadable()
-	e.register("", "others")
-	e.append(rec("others", "routed"))
+	e.Register("", "others")
+	e.Append(suite.Rec("others", "routed"))
 	e.requireReadable()
 }
 
 // requireReadable wants the view to show what Stats counts and List lists.
 func (e *env) requireReadable() {
-	e.t.Helper()
-	shown := e.h.Readable(e.t, e.store)
+	e.T.Helper()
+	shown := e.Harness.(Viewer).Readable()
 	counted := map[string]outmill.TopicStats{}
 	status := map[string]string{}
 	for _, row := range shown {
-		require.NotContains(e.t, status, row.ID, "shown twice")
+		require.NotContains(e.T, status, row.ID, "shown twice")
 		status[row.ID] = row.Status
 		name, stats := "waiting: "+row.Topic, outmill.TopicStats{Topic: row.Topic}
 		if row.Group != nil {
@@ -78,12 +80,12 @@ func (e *env) requireReadable() {
 		stats.OldestDue = time.Time{}
 		want[name] = stats
 	}
-	require.Equal(e.t, want, counted, "what Stats counts, and what the view shows")
+	require.Equal(e.T, want, counted, "what Stats counts, and what the view shows")
 	listed := map[string]string{}
-	for _, r := range e.list(outmill.ListQuery{}) {
+	for _, r := range e.List(outmill.ListQuery{}) {
 		listed[r.ID.String()] = string(r.Status)
 	}
-	require.Equal(e.t, listed, status, "what List lists, and what the view shows")
+	require.Equal(e.T, listed, status, "what List lists, and what the view shows")
 }
 
 func count(stats *outmill.TopicStats, status outmill.Status) {

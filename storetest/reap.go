@@ -3,6 +3,8 @@ package storetest
 import (
 	"time"
 
+	"github.com/outmill/outmill/storetest/internal/suite"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
@@ -21,74 +23,74 @@ func reapSentences() []sentence {
 }
 
 func reapMakesPending(e *env) {
-	e.filled(rec(orders, "m1"), rec(orders, "m2"))
-	found := e.claimAll()
-	e.elapse(leaseOf + time.Minute)
-	require.Equal(e.t, 2, e.reap(10))
+	e.Filled(suite.Rec(orders, "m1"), suite.Rec(orders, "m2"))
+	found := e.ClaimAll()
+	e.Elapse(leaseOf + time.Minute)
+	require.Equal(e.T, 2, e.Reap(10))
 	for _, r := range found {
-		got := e.get(r)
+		got := e.Get(r)
 		requirePending(e, r, got)
-		require.Equal(e.t, r.Attempts, got.Attempts)
-		require.Equal(e.t, r.LastError, got.LastError)
-		require.False(e.t, got.NextAttemptAt.After(e.now()), "next attempt at %s", got.NextAttemptAt)
+		require.Equal(e.T, r.Attempts, got.Attempts)
+		require.Equal(e.T, r.LastError, got.LastError)
+		require.False(e.T, got.NextAttemptAt.After(e.Now()), "next attempt at %s", got.NextAttemptAt)
 	}
-	require.Zero(e.t, e.reap(10))
-	require.ElementsMatch(e.t, []string{"m1", "m2"}, names(e.claimAll()))
+	require.Zero(e.T, e.Reap(10))
+	require.ElementsMatch(e.T, []string{"m1", "m2"}, suite.Names(e.ClaimAll()))
 }
 
 func reapLeavesStanding(e *env) {
-	e.filled(rec(orders, "m1"), rec("others", "m2"))
-	r := e.claimOne(outmill.NewOwnerToken(), "m1", from(orders))
-	e.elapse(leaseOf - time.Minute)
-	e.unchanged(r, func() { require.Zero(e.t, e.reap(10)) })
+	e.Filled(suite.Rec(orders, "m1"), suite.Rec("others", "m2"))
+	r := e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.From(orders))
+	e.Elapse(leaseOf - time.Minute)
+	e.Unchanged(r, func() { require.Zero(e.T, e.Reap(10)) })
 }
 
 func reapLeavesSettled(e *env) {
-	e.filled(rec(orders, "acked"), rec(orders, "dead"))
-	found := e.claimNamed(outmill.NewOwnerToken())
-	e.ack(found["acked"])
-	e.fail(found["dead"])
-	e.elapse(leaseOf + time.Minute)
-	e.unchanged(found["dead"], func() { require.Zero(e.t, e.reap(10)) })
-	e.requireProcessed(found["acked"])
+	e.Filled(suite.Rec(orders, "acked"), suite.Rec(orders, "dead"))
+	found := e.ClaimNamed(outmill.NewOwnerToken())
+	e.Ack(found["acked"])
+	e.Fail(found["dead"])
+	e.Elapse(leaseOf + time.Minute)
+	e.Unchanged(found["dead"], func() { require.Zero(e.T, e.Reap(10)) })
+	e.RequireProcessed(found["acked"])
 }
 
 func reapLimit(e *env) {
-	e.filled(recs(orders, plain, numbered(10)...)...)
-	e.claimN(outmill.NewOwnerToken(), 10)
-	e.elapse(leaseOf + time.Minute)
+	e.Filled(suite.Recs(orders, suite.Plain, suite.Numbered(10)...)...)
+	e.ClaimN(outmill.NewOwnerToken(), 10)
+	e.Elapse(leaseOf + time.Minute)
 	for _, want := range []int{4, 4, 2, 0} {
-		require.Equal(e.t, want, e.reap(4))
+		require.Equal(e.T, want, e.Reap(4))
 	}
-	require.Len(e.t, e.list(outmill.ListQuery{Status: outmill.StatusPending}), 10)
+	require.Len(e.T, e.List(outmill.ListQuery{Status: outmill.StatusPending}), 10)
 }
 
 func reapGroups(e *env) {
-	e.register("one")
-	e.register("two")
-	e.append(rec(orders, "m1"))
-	e.claimOne(outmill.NewOwnerToken(), "m1", ofGroup("one"))
-	e.claimOne(outmill.NewOwnerToken(), "m1", ofGroup("two"))
-	e.elapse(leaseOf + time.Minute)
-	require.Equal(e.t, 2, e.reap(10))
+	e.Register("one")
+	e.Register("two")
+	e.Append(suite.Rec(orders, "m1"))
+	e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.OfGroup("one"))
+	e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.OfGroup("two"))
+	e.Elapse(leaseOf + time.Minute)
+	require.Equal(e.T, 2, e.Reap(10))
 }
 
 func reapKeepsOrder(e *env) {
-	e.filled(keyed("k", "m1", "m2")...)
-	e.claimOne(outmill.NewOwnerToken(), "m1", byKey)
-	e.elapse(leaseOf + time.Minute)
-	require.Equal(e.t, 1, e.reap(10))
-	e.requireNames([]string{"m1", "m2"}, e.claimAll(byKey))
+	e.Filled(suite.Keyed("k", "m1", "m2")...)
+	e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.ByKey)
+	e.Elapse(leaseOf + time.Minute)
+	require.Equal(e.T, 1, e.Reap(10))
+	e.RequireNames([]string{"m1", "m2"}, e.ClaimAll(suite.ByKey))
 }
 
 func refuseReap(e *env) {
-	e.filled(rec(orders, "m1"))
-	r := e.claimOne(outmill.NewOwnerToken(), "m1")
-	e.elapse(leaseOf + time.Minute)
-	e.unchanged(r, func() {
+	e.Filled(suite.Rec(orders, "m1"))
+	r := e.ClaimOne(outmill.NewOwnerToken(), "m1")
+	e.Elapse(leaseOf + time.Minute)
+	e.Unchanged(r, func() {
 		for _, limit := range []int{0, -1} {
-			_, err := e.store.ReapExpired(e.ctx, limit)
-			e.requireRefusal(err, "limit %d", limit)
+			_, err := e.Store.ReapExpired(e.Ctx, limit)
+			e.RequireRefusal(err, "limit %d", limit)
 		}
 	})
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/outmill/outmill/storetest/internal/suite"
+
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
@@ -56,42 +58,19 @@ func registrationSentences() []sentence {
 	}
 }
 
-// ends returns a registration of the group that ends after the TTL.
-func ends(group string, ttl time.Duration, include ...string) outmill.Registration {
-	return outmill.Registration{Group: group, TTL: ttl, Topics: outmill.Topics{Include: include}}
-}
-
-func (e *env) registerAs(reg outmill.Registration) {
-	e.t.Helper()
-	require.NoError(e.t, e.store.RegisterGroup(e.ctx, reg), "RegisterGroup")
-}
-
-func (e *env) expire(limit int) (registrations, records int) {
-	e.t.Helper()
-	registrations, records, err := e.store.ExpireRegistrations(e.ctx, limit)
-	require.NoError(e.t, err, "ExpireRegistrations")
-	return registrations, records
-}
-
-func (e *env) requireExpired(registrations, records int) {
-	e.t.Helper()
-	r, n := e.expire(1000)
-	require.Equal(e.t, []int{registrations, records}, []int{r, n}, "registrations and records that went")
-}
-
 func (e *env) groupInfo(name string) outmill.GroupInfo {
-	e.t.Helper()
+	e.T.Helper()
 	for _, info := range e.groups() {
 		if info.Group == name {
 			return info
 		}
 	}
-	require.FailNow(e.t, "not listed", "group %q", name)
+	require.FailNow(e.T, "not listed", "group %q", name)
 	return outmill.GroupInfo{}
 }
 
 func (e *env) workerNames(name string) []string {
-	e.t.Helper()
+	e.T.Helper()
 	var list []string
 	for _, w := range e.groupInfo(name).Workers {
 		list = append(list, w.Name)
@@ -104,475 +83,475 @@ func namedWorker(name string) outmill.Registration {
 }
 
 func workersAreShown(e *env) {
-	e.register("others")
-	e.registerAs(namedWorker("host-1:77"))
-	e.elapse(time.Hour)
-	e.registerAs(namedWorker("日本 'x' 😀"))
-	e.register(group)
-	require.Equal(e.t, []string{"日本 'x' 😀", "host-1:77"}, e.workerNames(group))
-	e.requireAbout(e.now().Add(-time.Hour), e.groupInfo(group).Workers[1].SeenAt, "the other one was seen")
-	e.registerAs(outmill.Registration{Group: group, Worker: "host-1:77", Topics: outmill.Topics{Include: []string{orders}}})
-	e.requireAbout(e.now(), e.groupInfo(group).Workers[0].SeenAt, "it was seen")
-	require.ElementsMatch(e.t, []string{"host-1:77", "日本 'x' 😀"}, e.workerNames(group))
-	require.Empty(e.t, e.workerNames("others"))
+	e.Register("others")
+	e.RegisterAs(namedWorker("host-1:77"))
+	e.Elapse(time.Hour)
+	e.RegisterAs(namedWorker("日本 'x' 😀"))
+	e.Register(group)
+	require.Equal(e.T, []string{"日本 'x' 😀", "host-1:77"}, e.workerNames(group))
+	e.RequireAbout(e.Now().Add(-time.Hour), e.groupInfo(group).Workers[1].SeenAt, "the other one was seen")
+	e.RegisterAs(outmill.Registration{Group: group, Worker: "host-1:77", Topics: outmill.Topics{Include: []string{orders}}})
+	e.RequireAbout(e.Now(), e.groupInfo(group).Workers[0].SeenAt, "it was seen")
+	require.ElementsMatch(e.T, []string{"host-1:77", "日本 'x' 😀"}, e.workerNames(group))
+	require.Empty(e.T, e.workerNames("others"))
 }
 
 func oldWorkersGo(e *env) {
-	e.registerAs(namedWorker("old"))
-	e.registerAs(outmill.Registration{Group: "others", Worker: "old"})
-	e.elapse(2 * time.Hour)
-	e.registerAs(namedWorker("young"))
-	e.elapse(23 * time.Hour)
-	require.Equal(e.t, []string{"young", "old"}, e.workerNames(group))
-	e.register(group)
-	require.Equal(e.t, []string{"young"}, e.workerNames(group))
-	require.Equal(e.t, []string{"old"}, e.workerNames("others"))
+	e.RegisterAs(namedWorker("old"))
+	e.RegisterAs(outmill.Registration{Group: "others", Worker: "old"})
+	e.Elapse(2 * time.Hour)
+	e.RegisterAs(namedWorker("young"))
+	e.Elapse(23 * time.Hour)
+	require.Equal(e.T, []string{"young", "old"}, e.workerNames(group))
+	e.Register(group)
+	require.Equal(e.T, []string{"young"}, e.workerNames(group))
+	require.Equal(e.T, []string{"old"}, e.workerNames("others"))
 }
 
 func thousandWorkers(e *env) {
-	if underRace || !all() {
-		e.t.Skip("skipped: a thousand registrations; " + envAll + "=1 has them run, but not under -race")
+	if suite.UnderRace || !suite.All() {
+		e.T.Skip("skipped: a thousand registrations; " + suite.EnvAll + "=1 has them run, but not under -race")
 	}
 	for i := range 3 {
-		e.registerAs(namedWorker(fmt.Sprint("old", i)))
+		e.RegisterAs(namedWorker(fmt.Sprint("old", i)))
 	}
-	e.elapse(time.Hour)
+	e.Elapse(time.Hour)
 	var work errgroup.Group
 	work.SetLimit(8)
 	for i := range 1000 {
-		work.Go(func() error { return e.store.RegisterGroup(e.ctx, namedWorker(fmt.Sprint("young", i))) })
+		work.Go(func() error { return e.Store.RegisterGroup(e.Ctx, namedWorker(fmt.Sprint("young", i))) })
 	}
-	require.NoError(e.t, work.Wait())
-	e.register(group)
+	require.NoError(e.T, work.Wait())
+	e.Register(group)
 	found := e.workerNames(group)
-	require.Len(e.t, found, 1000)
+	require.Len(e.T, found, 1000)
 	for _, name := range found {
-		require.True(e.t, strings.HasPrefix(name, "young"), name)
+		require.True(e.T, strings.HasPrefix(name, "young"), name)
 	}
 }
 
 func dropForgetsWorkers(e *env) {
-	e.registerAs(namedWorker("w"))
-	e.drop(group)
-	e.register(group)
-	require.Empty(e.t, e.workerNames(group))
+	e.RegisterAs(namedWorker("w"))
+	e.Drop(group)
+	e.Register(group)
+	require.Empty(e.T, e.workerNames(group))
 }
 
 func (e *env) requireEnd(after time.Duration) {
-	e.t.Helper()
+	e.T.Helper()
 	registrations := e.groupInfo(group).Registrations
-	require.Len(e.t, registrations, 1)
+	require.Len(e.T, registrations, 1)
 	if after == 0 {
-		require.Zero(e.t, registrations[0].ExpiresAt, "the end of a permanent registration")
+		require.Zero(e.T, registrations[0].ExpiresAt, "the end of a permanent registration")
 		return
 	}
-	e.requireAbout(e.now().Add(after), registrations[0].ExpiresAt, "the end")
+	e.RequireAbout(e.Now().Add(after), registrations[0].ExpiresAt, "the end")
 }
 
 func ttlMovesTheEnd(e *env) {
-	e.registerAs(ends(group, time.Hour, orders))
+	e.RegisterAs(suite.Ends(group, time.Hour, orders))
 	e.requireEnd(time.Hour)
-	e.elapse(50 * time.Minute)
-	e.registerAs(ends(group, time.Hour, orders))
+	e.Elapse(50 * time.Minute)
+	e.RegisterAs(suite.Ends(group, time.Hour, orders))
 	e.requireEnd(time.Hour)
-	e.elapse(50 * time.Minute)
-	e.requireExpired(0, 0)
-	e.registerAs(ends(group, 3*time.Hour, orders))
+	e.Elapse(50 * time.Minute)
+	e.RequireExpired(0, 0)
+	e.RegisterAs(suite.Ends(group, 3*time.Hour, orders))
 	e.requireEnd(3 * time.Hour)
-	e.registerAs(ends(group, 30*time.Minute, orders))
+	e.RegisterAs(suite.Ends(group, 30*time.Minute, orders))
 	e.requireEnd(30 * time.Minute)
-	e.elapse(31 * time.Minute)
-	e.requireExpired(1, 0)
-	require.Empty(e.t, e.groups())
+	e.Elapse(31 * time.Minute)
+	e.RequireExpired(1, 0)
+	require.Empty(e.T, e.groups())
 }
 
 func anyTTL(e *env) {
-	e.registerAs(ends(group, math.MaxInt64, orders))
-	e.requireExpired(0, 0)
-	require.Greater(e.t, e.groupInfo(group).Registrations[0].ExpiresAt.Year(), 2200)
-	e.registerAs(ends(group, 1, orders))
-	e.elapse(time.Second)
-	e.requireExpired(1, 0)
+	e.RegisterAs(suite.Ends(group, math.MaxInt64, orders))
+	e.RequireExpired(0, 0)
+	require.Greater(e.T, e.groupInfo(group).Registrations[0].ExpiresAt.Year(), 2200)
+	e.RegisterAs(suite.Ends(group, 1, orders))
+	e.Elapse(time.Second)
+	e.RequireExpired(1, 0)
 }
 
 func noTTLNeverEnds(e *env) {
-	e.filled(rec(orders, "m1"))
-	e.elapse(2000 * 24 * time.Hour)
-	e.requireExpired(0, 0)
+	e.Filled(suite.Rec(orders, "m1"))
+	e.Elapse(2000 * 24 * time.Hour)
+	e.RequireExpired(0, 0)
 	e.requireEnd(0)
-	e.claimOne(outmill.NewOwnerToken(), "m1")
+	e.ClaimOne(outmill.NewOwnerToken(), "m1")
 }
 
 func permanentSticks(e *env) {
-	e.register(group, orders)
+	e.Register(group, orders)
 	for range 2 {
-		e.registerAs(ends(group, time.Minute, orders))
+		e.RegisterAs(suite.Ends(group, time.Minute, orders))
 		e.requireEnd(0)
-		e.elapse(time.Hour)
-		e.requireExpired(0, 0)
+		e.Elapse(time.Hour)
+		e.RequireExpired(0, 0)
 	}
-	require.Len(e.t, e.groups(), 1)
+	require.Len(e.T, e.groups(), 1)
 }
 
 func becomesPermanent(e *env) {
-	e.registerAs(ends(group, time.Minute, orders))
-	e.register(group, orders)
+	e.RegisterAs(suite.Ends(group, time.Minute, orders))
+	e.Register(group, orders)
 	e.requireEnd(0)
-	e.elapse(time.Hour)
-	e.requireExpired(0, 0)
+	e.Elapse(time.Hour)
+	e.RequireExpired(0, 0)
 }
 
 func dropEndsPermanence(e *env) {
-	e.register(group, orders)
-	e.drop(group)
-	e.registerAs(ends(group, time.Minute, orders))
+	e.Register(group, orders)
+	e.Drop(group)
+	e.RegisterAs(suite.Ends(group, time.Minute, orders))
 	e.requireEnd(time.Minute)
 }
 
 func expireCounts(e *env) {
-	e.registerAs(ends(group, time.Hour, orders))
-	e.append(rec(orders, "pending"), rec(orders, "delayed", withDelay(10*time.Hour)), rec(orders, "expired", withTTL(time.Minute)))
-	e.append(rec(orders, "abandoned"), rec(orders, "snoozed"), rec(orders, "released"))
-	found := e.claimNamed(outmill.NewOwnerToken())
-	e.abandon(10*time.Hour, found["abandoned"])
-	e.snooze(10*time.Hour, found["snoozed"])
-	e.release(found["released"], found["pending"], found["expired"])
-	e.elapse(59 * time.Minute)
-	e.requireExpired(0, 0)
-	require.Len(e.t, e.list(outmill.ListQuery{}), 6)
-	e.elapse(2 * time.Minute)
-	e.requireExpired(1, 6)
-	require.Empty(e.t, e.list(outmill.ListQuery{}))
-	require.Empty(e.t, e.groups())
-	require.Empty(e.t, e.stats(0))
-	e.requireExpired(0, 0)
+	e.RegisterAs(suite.Ends(group, time.Hour, orders))
+	e.Append(suite.Rec(orders, "pending"), suite.Rec(orders, "delayed", suite.WithDelay(10*time.Hour)), suite.Rec(orders, "expired", suite.WithTTL(time.Minute)))
+	e.Append(suite.Rec(orders, "abandoned"), suite.Rec(orders, "snoozed"), suite.Rec(orders, "released"))
+	found := e.ClaimNamed(outmill.NewOwnerToken())
+	e.Abandon(10*time.Hour, found["abandoned"])
+	e.Snooze(10*time.Hour, found["snoozed"])
+	e.Release(found["released"], found["pending"], found["expired"])
+	e.Elapse(59 * time.Minute)
+	e.RequireExpired(0, 0)
+	require.Len(e.T, e.List(outmill.ListQuery{}), 6)
+	e.Elapse(2 * time.Minute)
+	e.RequireExpired(1, 6)
+	require.Empty(e.T, e.List(outmill.ListQuery{}))
+	require.Empty(e.T, e.groups())
+	require.Empty(e.T, e.stats(0))
+	e.RequireExpired(0, 0)
 }
 
 func expireEndedLease(e *env) {
-	e.registerAs(ends(group, time.Hour, orders))
-	e.append(keyed("k", "m1", "m2", "m3")...)
-	first := e.claimOne(outmill.NewOwnerToken(), "m1", byKey)
-	require.Empty(e.t, e.claimAll(byKey), "held")
-	e.elapse(leaseOf + time.Hour)
-	e.requireExpired(1, 3)
-	e.requireGone(first)
-	e.ack(first)
-	require.Empty(e.t, e.list(outmill.ListQuery{}))
-	e.register(group, orders)
-	e.append(keyed("k", "m4", "m5")...)
-	require.Equal(e.t, []string{"m4", "m5"}, names(e.claimAll(byKey)))
+	e.RegisterAs(suite.Ends(group, time.Hour, orders))
+	e.Append(suite.Keyed("k", "m1", "m2", "m3")...)
+	first := e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.ByKey)
+	require.Empty(e.T, e.ClaimAll(suite.ByKey), "held")
+	e.Elapse(leaseOf + time.Hour)
+	e.RequireExpired(1, 3)
+	e.RequireGone(first)
+	e.Ack(first)
+	require.Empty(e.T, e.List(outmill.ListQuery{}))
+	e.Register(group, orders)
+	e.Append(suite.Keyed("k", "m4", "m5")...)
+	require.Equal(e.T, []string{"m4", "m5"}, suite.Names(e.ClaimAll(suite.ByKey)))
 }
 
 func expireLeavesSettled(e *env) {
-	e.registerAs(outmill.Registration{Group: group, TTL: time.Hour, Worker: "w"})
-	e.append(recs(orders, plain, "acked", "dead", "pending")...)
-	found := e.claimNamed(outmill.NewOwnerToken())
-	e.ack(found["acked"])
-	e.fail(found["dead"])
-	e.release(found["pending"])
-	e.elapse(2 * time.Hour)
-	e.requireExpired(1, 1)
-	e.requireStatus(outmill.StatusDead, found["dead"])
-	e.requireProcessed(found["acked"])
-	require.Equal(e.t, 1, e.stats(0)[group+": "+orders].Dead)
+	e.RegisterAs(outmill.Registration{Group: group, TTL: time.Hour, Worker: "w"})
+	e.Append(suite.Recs(orders, suite.Plain, "acked", "dead", "pending")...)
+	found := e.ClaimNamed(outmill.NewOwnerToken())
+	e.Ack(found["acked"])
+	e.Fail(found["dead"])
+	e.Release(found["pending"])
+	e.Elapse(2 * time.Hour)
+	e.RequireExpired(1, 1)
+	e.RequireStatus(outmill.StatusDead, found["dead"])
+	e.RequireProcessed(found["acked"])
+	require.Equal(e.T, 1, e.stats(0)[group+": "+orders].Dead)
 
 	info := e.groupInfo(group)
-	require.Empty(e.t, info.Registrations)
-	require.Zero(e.t, info.SeenAt)
-	e.requireAbout(e.now(), info.EndedAt, "ended at")
-	require.Equal(e.t, 1, e.delete(found["dead"]))
-	if e.options.Retain > 0 {
-		require.Equal(e.t, 1, e.delete(found["acked"]))
+	require.Empty(e.T, info.Registrations)
+	require.Zero(e.T, info.SeenAt)
+	e.RequireAbout(e.Now(), info.EndedAt, "ended at")
+	require.Equal(e.T, 1, e.Delete(found["dead"]))
+	if e.Options.Retain > 0 {
+		require.Equal(e.T, 1, e.Delete(found["acked"]))
 	}
-	e.elapse(25 * time.Hour)
-	e.requireExpired(0, 0)
-	require.Empty(e.t, e.groups())
+	e.Elapse(25 * time.Hour)
+	e.RequireExpired(0, 0)
+	require.Empty(e.T, e.groups())
 }
 
 func dropWhatIsLeft(e *env) {
-	e.registerAs(ends(group, time.Hour, orders))
-	e.append(recs(orders, plain, "dead", "leased")...)
-	found := e.claimNamed(outmill.NewOwnerToken(), leased(10*time.Hour))
-	e.fail(found["dead"])
-	e.elapse(2 * time.Hour)
-	e.requireExpired(1, 0)
-	n, err := e.store.DropGroup(e.ctx, group)
-	require.NoError(e.t, err)
-	require.Equal(e.t, 2, n)
-	require.Empty(e.t, e.groups())
-	e.requireExpired(0, 0)
+	e.RegisterAs(suite.Ends(group, time.Hour, orders))
+	e.Append(suite.Recs(orders, suite.Plain, "dead", "leased")...)
+	found := e.ClaimNamed(outmill.NewOwnerToken(), leased(10*time.Hour))
+	e.Fail(found["dead"])
+	e.Elapse(2 * time.Hour)
+	e.RequireExpired(1, 0)
+	n, err := e.Store.DropGroup(e.Ctx, group)
+	require.NoError(e.T, err)
+	require.Equal(e.T, 2, n)
+	require.Empty(e.T, e.groups())
+	e.RequireExpired(0, 0)
 }
 
 func expireLeavesGroups(e *env) {
-	e.registerAs(ends("goes", time.Hour, orders))
-	e.registerAs(ends("goes too", time.Hour))
-	e.registerAs(ends("stays", 3*time.Hour, orders))
-	e.register("permanent")
-	e.append(rec(orders, "m1"), rec("others", "m2"))
-	e.elapse(2 * time.Hour)
-	e.requireExpired(2, 3)
-	require.Len(e.t, e.groups(), 2)
-	require.ElementsMatch(e.t, []string{"m1"}, names(e.claimAll(ofGroup("stays"))))
-	require.ElementsMatch(e.t, []string{"m1", "m2"}, names(e.claimAll(ofGroup("permanent"))))
+	e.RegisterAs(suite.Ends("goes", time.Hour, orders))
+	e.RegisterAs(suite.Ends("goes too", time.Hour))
+	e.RegisterAs(suite.Ends("stays", 3*time.Hour, orders))
+	e.Register("permanent")
+	e.Append(suite.Rec(orders, "m1"), suite.Rec("others", "m2"))
+	e.Elapse(2 * time.Hour)
+	e.RequireExpired(2, 3)
+	require.Len(e.T, e.groups(), 2)
+	require.ElementsMatch(e.T, []string{"m1"}, suite.Names(e.ClaimAll(suite.OfGroup("stays"))))
+	require.ElementsMatch(e.T, []string{"m1", "m2"}, suite.Names(e.ClaimAll(suite.OfGroup("permanent"))))
 }
 
 func expireLeavesSelections(e *env) {
-	e.registerAs(ends(group, time.Hour, orders, "replies*"))
-	e.registerAs(ends(group, 3*time.Hour, "replies.1"))
-	e.register(group, "ord*")
-	e.append(rec(orders, "order"), rec("replies.1", "one"), rec("replies.2", "two"))
-	e.elapse(2 * time.Hour)
-	e.requireExpired(1, 1)
-	require.ElementsMatch(e.t, []string{"one", "order"}, names(e.list(outmill.ListQuery{})))
-	e.elapse(2 * time.Hour)
-	e.requireExpired(1, 1)
-	require.Len(e.t, e.groupInfo(group).Registrations, 1)
-	require.ElementsMatch(e.t, []string{"order"}, names(e.claimAll()))
+	e.RegisterAs(suite.Ends(group, time.Hour, orders, "replies*"))
+	e.RegisterAs(suite.Ends(group, 3*time.Hour, "replies.1"))
+	e.Register(group, "ord*")
+	e.Append(suite.Rec(orders, "order"), suite.Rec("replies.1", "one"), suite.Rec("replies.2", "two"))
+	e.Elapse(2 * time.Hour)
+	e.RequireExpired(1, 1)
+	require.ElementsMatch(e.T, []string{"one", "order"}, suite.Names(e.List(outmill.ListQuery{})))
+	e.Elapse(2 * time.Hour)
+	e.RequireExpired(1, 1)
+	require.Len(e.T, e.groupInfo(group).Registrations, 1)
+	require.ElementsMatch(e.T, []string{"order"}, suite.Names(e.ClaimAll()))
 }
 
 func expireLeavesLeased(e *env) {
-	e.registerAs(ends(group, time.Hour, orders))
-	e.append(recs(orders, plain, "leased", "pending")...)
-	found := e.claimNamed(outmill.NewOwnerToken(), leased(10*time.Hour))
-	e.release(found["pending"])
-	e.elapse(2 * time.Hour)
+	e.RegisterAs(suite.Ends(group, time.Hour, orders))
+	e.Append(suite.Recs(orders, suite.Plain, "leased", "pending")...)
+	found := e.ClaimNamed(outmill.NewOwnerToken(), leased(10*time.Hour))
+	e.Release(found["pending"])
+	e.Elapse(2 * time.Hour)
 	for range 2 {
-		e.unchanged(found["leased"], func() { e.expire(1000) })
+		e.Unchanged(found["leased"], func() { e.Expire(1000) })
 	}
-	require.Empty(e.t, e.groupInfo(group).Registrations)
-	extended, err := e.store.Extend(e.ctx, 10*time.Hour, leases([]*outmill.Record{found["leased"]}))
-	require.NoError(e.t, err)
-	require.Len(e.t, extended, 1)
-	e.ack(found["leased"])
-	e.requireProcessed(found["leased"])
-	e.requireGone(found["pending"])
+	require.Empty(e.T, e.groupInfo(group).Registrations)
+	extended, err := e.Store.Extend(e.Ctx, 10*time.Hour, suite.Leases([]*outmill.Record{found["leased"]}))
+	require.NoError(e.T, err)
+	require.Len(e.T, extended, 1)
+	e.Ack(found["leased"])
+	e.RequireProcessed(found["leased"])
+	e.RequireGone(found["pending"])
 }
 
 func expireTakesReturned(e *env) {
-	e.registerAs(ends(group, time.Hour, orders))
-	e.append(recs(orders, plain, "released", "abandoned", "lost", "failed")...)
-	found := e.claimNamed(outmill.NewOwnerToken(), leased(3*time.Hour))
-	e.elapse(2 * time.Hour)
-	e.requireExpired(1, 0)
-	e.release(found["released"])
-	e.abandon(time.Hour, found["abandoned"])
-	e.fail(found["failed"])
-	e.requireExpired(0, 2)
-	e.elapse(2 * time.Hour)
-	e.requireExpired(0, 1)
-	require.ElementsMatch(e.t, []string{"failed"}, names(e.list(outmill.ListQuery{})))
-	e.requireStatus(outmill.StatusDead, found["failed"])
+	e.RegisterAs(suite.Ends(group, time.Hour, orders))
+	e.Append(suite.Recs(orders, suite.Plain, "released", "abandoned", "lost", "failed")...)
+	found := e.ClaimNamed(outmill.NewOwnerToken(), leased(3*time.Hour))
+	e.Elapse(2 * time.Hour)
+	e.RequireExpired(1, 0)
+	e.Release(found["released"])
+	e.Abandon(time.Hour, found["abandoned"])
+	e.Fail(found["failed"])
+	e.RequireExpired(0, 2)
+	e.Elapse(2 * time.Hour)
+	e.RequireExpired(0, 1)
+	require.ElementsMatch(e.T, []string{"failed"}, suite.Names(e.List(outmill.ListQuery{})))
+	e.RequireStatus(outmill.StatusDead, found["failed"])
 }
 
 func appendedBeforeTheRound(e *env) {
-	e.registerAs(ends(group, time.Hour, orders))
-	e.elapse(2 * time.Hour)
-	e.append(rec(orders, "m1"))
-	require.ElementsMatch(e.t, []string{"m1"}, names(e.list(groupQuery(group))))
-	e.requireExpired(1, 1)
-	require.Empty(e.t, e.list(outmill.ListQuery{}))
+	e.RegisterAs(suite.Ends(group, time.Hour, orders))
+	e.Elapse(2 * time.Hour)
+	e.Append(suite.Rec(orders, "m1"))
+	require.ElementsMatch(e.T, []string{"m1"}, suite.Names(e.List(groupQuery(group))))
+	e.RequireExpired(1, 1)
+	require.Empty(e.T, e.List(outmill.ListQuery{}))
 }
 
 func appendedAfterTheRound(e *env) {
-	e.registerAs(ends(group, time.Hour, orders))
-	e.append(rec(orders, "m1"))
-	e.elapse(2 * time.Hour)
-	e.requireExpired(1, 1)
-	m2 := rec(orders, "m2")
-	e.append(m2)
-	require.Empty(e.t, e.get(m2).Group)
-	e.requireExpired(0, 0)
-	require.Empty(e.t, e.claimAll())
-	e.register("first")
-	e.registerAs(ends(group, time.Hour, orders))
-	require.ElementsMatch(e.t, []string{"m2"}, names(e.claimAll(ofGroup("first"))))
-	require.Empty(e.t, e.claimAll())
+	e.RegisterAs(suite.Ends(group, time.Hour, orders))
+	e.Append(suite.Rec(orders, "m1"))
+	e.Elapse(2 * time.Hour)
+	e.RequireExpired(1, 1)
+	m2 := suite.Rec(orders, "m2")
+	e.Append(m2)
+	require.Empty(e.T, e.Get(m2).Group)
+	e.RequireExpired(0, 0)
+	require.Empty(e.T, e.ClaimAll())
+	e.Register("first")
+	e.RegisterAs(suite.Ends(group, time.Hour, orders))
+	require.ElementsMatch(e.T, []string{"m2"}, suite.Names(e.ClaimAll(suite.OfGroup("first"))))
+	require.Empty(e.T, e.ClaimAll())
 }
 
 // appendAcrossTheEnd: a store may make the janitor wait for the transaction, or
 // find the record in a later round.
 func appendAcrossTheEnd(e *env) {
-	e.registerAs(ends(group, time.Hour, orders))
-	e.elapse(2 * time.Hour)
-	ctx, commit, _ := e.begin()
-	require.NoError(e.t, e.store.Append(ctx, rec(orders, "m1")))
+	e.RegisterAs(suite.Ends(group, time.Hour, orders))
+	e.Elapse(2 * time.Hour)
+	ctx, commit, _ := e.Begin()
+	require.NoError(e.T, e.Store.Append(ctx, suite.Rec(orders, "m1")))
 	expired := make(chan error, 1)
 	go func() {
-		_, _, err := e.store.ExpireRegistrations(e.ctx, 1000)
+		_, _, err := e.Store.ExpireRegistrations(e.Ctx, 1000)
 		expired <- err
 	}()
 	select {
 	case err := <-expired:
-		require.NoError(e.t, err)
+		require.NoError(e.T, err)
 		expired <- nil
 	case <-time.After(200 * time.Millisecond):
 	}
 	commit()
-	require.NoError(e.t, <-expired)
-	e.elapse(2 * time.Hour)
-	e.expire(1000)
-	require.Empty(e.t, e.list(outmill.ListQuery{}))
+	require.NoError(e.T, <-expired)
+	e.Elapse(2 * time.Hour)
+	e.Expire(1000)
+	require.Empty(e.T, e.List(outmill.ListQuery{}))
 }
 
 func renewedInTime(e *env) {
-	e.registerAs(ends(group, time.Hour, orders))
-	e.append(rec(orders, "m1"))
-	e.elapse(2 * time.Hour)
-	e.registerAs(ends(group, time.Hour, orders))
-	e.requireExpired(0, 0)
-	e.claimOne(outmill.NewOwnerToken(), "m1")
+	e.RegisterAs(suite.Ends(group, time.Hour, orders))
+	e.Append(suite.Rec(orders, "m1"))
+	e.Elapse(2 * time.Hour)
+	e.RegisterAs(suite.Ends(group, time.Hour, orders))
+	e.RequireExpired(0, 0)
+	e.ClaimOne(outmill.NewOwnerToken(), "m1")
 }
 
 func registeredAgain(e *env) {
-	e.registerAs(ends(group, time.Hour, orders))
-	e.elapse(2 * time.Hour)
-	e.requireExpired(1, 0)
-	e.registerAs(ends(group, time.Hour, orders))
+	e.RegisterAs(suite.Ends(group, time.Hour, orders))
+	e.Elapse(2 * time.Hour)
+	e.RequireExpired(1, 0)
+	e.RegisterAs(suite.Ends(group, time.Hour, orders))
 	e.requireEnd(time.Hour)
-	require.Zero(e.t, e.groupInfo(group).EndedAt)
-	e.append(rec(orders, "m1"))
+	require.Zero(e.T, e.groupInfo(group).EndedAt)
+	e.Append(suite.Rec(orders, "m1"))
 	for range 3 {
-		e.requireExpired(0, 0)
-		e.elapse(10 * time.Minute)
+		e.RequireExpired(0, 0)
+		e.Elapse(10 * time.Minute)
 	}
-	e.claimOne(outmill.NewOwnerToken(), "m1")
-	e.elapse(time.Hour)
-	e.expire(1000)
-	require.Empty(e.t, e.list(outmill.ListQuery{}))
+	e.ClaimOne(outmill.NewOwnerToken(), "m1")
+	e.Elapse(time.Hour)
+	e.Expire(1000)
+	require.Empty(e.T, e.List(outmill.ListQuery{}))
 }
 
 func registeredBetweenRounds(e *env) {
 	const n = 9
-	e.registerAs(ends(group, time.Hour, orders))
-	e.append(keyed("k", numbered(n)...)...)
-	e.claimN(outmill.NewOwnerToken(), 1, byKey)
-	require.Empty(e.t, e.claimAll(byKey), "held")
-	e.elapse(2 * time.Hour)
-	registrations, records := e.expire(4)
-	require.Equal(e.t, []int{1, 4}, []int{registrations, records})
-	e.register(group, orders)
-	e.requireExpired(0, 0)
-	left := names(e.list(outmill.ListQuery{}))
-	require.Len(e.t, left, n-4)
-	e.append(rec(orders, "last", withKey("k")))
-	require.Equal(e.t, append(left, "last"), names(e.claimAll(byKey)))
+	e.RegisterAs(suite.Ends(group, time.Hour, orders))
+	e.Append(suite.Keyed("k", suite.Numbered(n)...)...)
+	e.ClaimN(outmill.NewOwnerToken(), 1, suite.ByKey)
+	require.Empty(e.T, e.ClaimAll(suite.ByKey), "held")
+	e.Elapse(2 * time.Hour)
+	registrations, records := e.Expire(4)
+	require.Equal(e.T, []int{1, 4}, []int{registrations, records})
+	e.Register(group, orders)
+	e.RequireExpired(0, 0)
+	left := suite.Names(e.List(outmill.ListQuery{}))
+	require.Len(e.T, left, n-4)
+	e.Append(suite.Rec(orders, "last", suite.WithKey("k")))
+	require.Equal(e.T, append(left, "last"), suite.Names(e.ClaimAll(suite.ByKey)))
 }
 
 func renewedBesideJanitor(e *env) {
 	const n = 40
-	ctx, stop := context.WithCancel(e.ctx)
+	ctx, stop := context.WithCancel(e.Ctx)
 	defer stop()
-	other := e.reopen()
+	other := e.Reopen()
 	var janitor errgroup.Group
 	janitor.Go(func() error {
 		for ctx.Err() == nil {
-			if _, _, err := other.ExpireRegistrations(e.ctx, 3); err != nil {
+			if _, _, err := other.ExpireRegistrations(e.Ctx, 3); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-	for i, name := range numbered(n) {
+	for i, name := range suite.Numbered(n) {
 		topic := fmt.Sprint("t", i)
-		e.registerAs(ends(group, 1, topic))
-		e.append(rec(topic, "before "+name))
-		e.registerAs(ends(group, time.Hour, topic))
-		e.append(rec(topic, name))
+		e.RegisterAs(suite.Ends(group, 1, topic))
+		e.Append(suite.Rec(topic, "before "+name))
+		e.RegisterAs(suite.Ends(group, time.Hour, topic))
+		e.Append(suite.Rec(topic, name))
 	}
 	stop()
-	require.NoError(e.t, janitor.Wait())
-	e.expire(1000)
-	require.Len(e.t, e.groupInfo(group).Registrations, n)
-	require.Subset(e.t, names(e.claimAll()), numbered(n))
+	require.NoError(e.T, janitor.Wait())
+	e.Expire(1000)
+	require.Len(e.T, e.groupInfo(group).Registrations, n)
+	require.Subset(e.T, suite.Names(e.ClaimAll()), suite.Numbered(n))
 }
 
 func endIsKnownElsewhere(e *env) {
-	e.registerAs(ends(group, time.Hour, orders))
-	other := e.reopen()
-	require.NoError(e.t, other.Append(e.ctx, rec(orders, "m1")))
-	e.elapse(2 * time.Hour)
-	e.requireExpired(1, 1)
-	require.NoError(e.t, other.Append(e.ctx, rec(orders, "m2")))
-	e.register("next", orders)
-	require.ElementsMatch(e.t, []string{"m2"}, names(e.claimAll(ofGroup("next"))))
+	e.RegisterAs(suite.Ends(group, time.Hour, orders))
+	other := e.Reopen()
+	require.NoError(e.T, other.Append(e.Ctx, suite.Rec(orders, "m1")))
+	e.Elapse(2 * time.Hour)
+	e.RequireExpired(1, 1)
+	require.NoError(e.T, other.Append(e.Ctx, suite.Rec(orders, "m2")))
+	e.Register("next", orders)
+	require.ElementsMatch(e.T, []string{"m2"}, suite.Names(e.ClaimAll(suite.OfGroup("next"))))
 }
 
 func expireLimit(e *env) {
 	const groups, each, limit = 7, 4, 3
 	for i := range groups {
-		e.registerAs(ends(fmt.Sprint("g", i), time.Hour, fmt.Sprint("t", i), "u"))
+		e.RegisterAs(suite.Ends(fmt.Sprint("g", i), time.Hour, fmt.Sprint("t", i), "u"))
 	}
 	for i := range groups {
-		e.append(recs(fmt.Sprint("t", i), plain, numbered(each-1)...)...)
+		e.Append(suite.Recs(fmt.Sprint("t", i), suite.Plain, suite.Numbered(each-1)...)...)
 	}
-	e.append(rec("u", "u"))
-	e.elapse(2 * time.Hour)
+	e.Append(suite.Rec("u", "u"))
+	e.Elapse(2 * time.Hour)
 	registrations, records := 0, 0
 	for calls := 1; ; calls++ {
-		r, n := e.expire(limit)
-		require.LessOrEqual(e.t, r, limit, "registrations of one call")
-		require.LessOrEqual(e.t, n, limit, "records of one call")
+		r, n := e.Expire(limit)
+		require.LessOrEqual(e.T, r, limit, "registrations of one call")
+		require.LessOrEqual(e.T, n, limit, "records of one call")
 		registrations, records = registrations+r, records+n
 		if r < limit && n < limit {
 			break
 		}
-		require.Less(e.t, calls, 100)
+		require.Less(e.T, calls, 100)
 	}
-	require.Equal(e.t, []int{groups, groups * each}, []int{registrations, records})
-	require.Empty(e.t, e.groups())
-	require.Empty(e.t, e.list(outmill.ListQuery{}))
+	require.Equal(e.T, []int{groups, groups * each}, []int{registrations, records})
+	require.Empty(e.T, e.groups())
+	require.Empty(e.T, e.List(outmill.ListQuery{}))
 }
 
 func refuseExpireLimit(e *env) {
 	for _, limit := range []int{0, -1} {
-		_, _, err := e.store.ExpireRegistrations(e.ctx, limit)
-		e.requireRefusal(err, "ExpireRegistrations with limit %d", limit)
+		_, _, err := e.Store.ExpireRegistrations(e.Ctx, limit)
+		e.RequireRefusal(err, "ExpireRegistrations with limit %d", limit)
 	}
 }
 
 func severalAtOnce(e *env) {
 	regs := []outmill.Registration{
-		ends(group, time.Hour, orders), ends(group, 0, "bills"),
+		suite.Ends(group, time.Hour, orders), suite.Ends(group, 0, "bills"),
 		{Group: "others", Worker: "host-1:77", Topics: outmill.Topics{Exclude: []string{"bills"}}},
 	}
-	e.append(rec("bills", "waited"))
-	require.NoError(e.t, e.store.RegisterGroup(e.ctx, regs...))
-	require.Len(e.t, e.groupInfo(group).Registrations, 2)
-	require.Equal(e.t, []string{"host-1:77"}, e.workerNames("others"))
-	e.claimOne(outmill.NewOwnerToken(), "waited")
-	e.elapse(50 * time.Minute)
+	e.Append(suite.Rec("bills", "waited"))
+	require.NoError(e.T, e.Store.RegisterGroup(e.Ctx, regs...))
+	require.Len(e.T, e.groupInfo(group).Registrations, 2)
+	require.Equal(e.T, []string{"host-1:77"}, e.workerNames("others"))
+	e.ClaimOne(outmill.NewOwnerToken(), "waited")
+	e.Elapse(50 * time.Minute)
 	regs[0].Group, regs[1].Group = group, group
-	more := append(slices.Clone(regs), ends(group, time.Hour, "ships"))
-	require.NoError(e.t, e.store.RegisterGroup(e.ctx, more...))
+	more := append(slices.Clone(regs), suite.Ends(group, time.Hour, "ships"))
+	require.NoError(e.T, e.Store.RegisterGroup(e.Ctx, more...))
 	found := e.groupInfo(group).Registrations
-	require.Len(e.t, found, 3)
+	require.Len(e.T, found, 3)
 	for _, r := range found {
 		if len(r.Topics.Include) == 1 && r.Topics.Include[0] == "bills" {
-			require.Zero(e.t, r.ExpiresAt)
+			require.Zero(e.T, r.ExpiresAt)
 			continue
 		}
-		e.requireAbout(e.now().Add(time.Hour), r.ExpiresAt, "all were renewed")
+		e.RequireAbout(e.Now().Add(time.Hour), r.ExpiresAt, "all were renewed")
 	}
-	require.NoError(e.t, e.store.RegisterGroup(e.ctx), "none")
+	require.NoError(e.T, e.Store.RegisterGroup(e.Ctx), "none")
 }
 
 func oneBadRegistration(e *env) {
-	e.requireRefusal(e.store.RegisterGroup(e.ctx, ends(group, 0, orders), ends("others", -1)), "TTL of -1ns")
-	groups, err := e.store.Groups(e.ctx)
-	require.NoError(e.t, err)
-	require.Empty(e.t, groups)
+	e.RequireRefusal(e.Store.RegisterGroup(e.Ctx, suite.Ends(group, 0, orders), suite.Ends("others", -1)), "TTL of -1ns")
+	groups, err := e.Store.Groups(e.Ctx)
+	require.NoError(e.T, err)
+	require.Empty(e.T, groups)
 }
 
 func refuseNegativeTTL(e *env) {
-	e.requireRefusal(e.store.RegisterGroup(e.ctx, ends(group, -1)), "TTL of -1ns")
-	require.Empty(e.t, e.groups())
+	e.RequireRefusal(e.Store.RegisterGroup(e.Ctx, suite.Ends(group, -1)), "TTL of -1ns")
+	require.Empty(e.T, e.groups())
 }
 
 func refuseWorkerNames(e *env) {
 	for _, name := range []string{" w", "w ", "w\x00", "w\xff", strings.Repeat("w", 256)} {
-		e.requireRefusal(e.store.RegisterGroup(e.ctx, namedWorker(name)), "worker %q", name)
+		e.RequireRefusal(e.Store.RegisterGroup(e.Ctx, namedWorker(name)), "worker %q", name)
 	}
-	require.Empty(e.t, e.groups())
-	e.registerAs(namedWorker(strings.Repeat("w", 255)))
-	require.Len(e.t, e.workerNames(group), 1)
+	require.Empty(e.T, e.groups())
+	e.RegisterAs(namedWorker(strings.Repeat("w", 255)))
+	require.Len(e.T, e.workerNames(group), 1)
 }

@@ -1,49 +1,53 @@
 package storetest
 
 import (
-	"errors"
-	"fmt"
-	"runtime/debug"
 	"testing"
-	"time"
 
-	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storetest/internal/suite"
 )
 
 const (
-	retention   = 24 * time.Hour
-	dedupWindow = time.Hour
+	group   = suite.Group
+	orders  = suite.Orders
+	leaseOf = suite.LeaseOf
+	worker  = suite.Worker
 )
 
-// section is one part of the contract.
-type section struct {
-	name      string
-	sentences []sentence
-	// anyMode: nothing in it is acked, so it is the same whether the store
-	// retains or not, and runs in the first mode only.
-	anyMode bool
-	// retained: it runs only where the store retains.
-	retained bool
-	// bothModes: what is retained shows in it, so that it runs in both modes also
-	// where not all tests do.
-	bothModes bool
-	// joins: it runs only where the store is a storekit.Joins.
-	joins bool
+// Run checks every sentence of the contract of a queue, in parallel, each with a store
+// of its own. With the flag -storetest.list it prints the sentences instead.
+func Run(t *testing.T, engine Engine) {
+	t.Helper()
+	engine.suite().Run(t)
 }
 
-// mode is one setting of the store with which the suite runs.
-type mode struct {
-	name    string
-	options Options
+func (e Engine) suite() suite.Suite {
+	return suite.Suite{Sections: sections(), New: e.open, Unsupported: e.Unsupported}
 }
 
-func modes() []mode {
-	return []mode{
-		{"deleted on ack", Options{DedupWindow: dedupWindow}},
-		{"retained", Options{DedupWindow: dedupWindow, Retain: retention}},
+func (e Engine) open(t *testing.T, options suite.Options) suite.Harness {
+	t.Helper()
+	return e.New(t, Options(options))
+}
+
+// WalkInSteps makes the random walks of Run over stores of which a claim puts only a
+// few records at a time in line that have become due, and Fail parks only a few of
+// those behind. A store does so where there are many, which a walk never has: engine
+// returns stores that do it sooner. It checks that handing out between such steps is
+// the same as having claimed earlier, and that Requeue, which brings a parked key back
+// in such steps, brings back all of it while claims park.
+func WalkInSteps(t *testing.T, engine Engine) {
+	t.Helper()
+	for _, mode := range suite.Modes() {
+		t.Run(mode.Name, func(t *testing.T) {
+			t.Parallel()
+			suite.RandomWalks(suite.NewEnv(t, engine.open, mode.Options), true)
+			requeueBesideClaims(&env{suite.NewEnv(t, engine.open, mode.Options)})
+		})
 	}
 }
+
+// env is what one sentence works with.
+type env struct{ *suite.Env }
 
 // sentence is one promise of the contract and the check of it.
 type sentence struct {
@@ -51,110 +55,45 @@ type sentence struct {
 	check func(*env)
 }
 
-func sections() []section {
-	return append(queueSections(), joinSections()...)
+func bind(list []sentence) []suite.Sentence {
+	bound := make([]suite.Sentence, len(list))
+	for i, s := range list {
+		bound[i] = suite.Sentence{Name: s.name, Check: func(e *suite.Env) { s.check(&env{e}) }}
+	}
+	return bound
 }
 
-func queueSections() []section {
-	return []section{
-		{name: "append", sentences: appendSentences(), anyMode: true},
-		{name: "limits", sentences: limitSentences(), anyMode: true},
-		{name: "transactions", sentences: transactionSentences(), anyMode: true},
-		{name: "groups", sentences: groupSentences()},
-		{name: "worker names", sentences: workerNameSentences(), anyMode: true},
-		{name: "registrations", sentences: registrationSentences()},
-		{name: "topics", sentences: topicSentences(), anyMode: true},
-		{name: "dedup", sentences: dedupSentences()},
-		{name: "time", sentences: timeSentences()},
-		{name: "claim", sentences: claimSentences()},
-		{name: "settle", sentences: settleSentences()},
-		{name: "suspects", sentences: suspectSentences()},
-		{name: "reap", sentences: reapSentences()},
-		{name: "order", sentences: orderSentences()},
-		{name: "park", sentences: parkSentences()},
-		{name: "topic order", sentences: topicOrderSentences()},
-		{name: "inspect", sentences: inspectSentences(), bothModes: true},
-		{name: "janitor", sentences: janitorSentences(), bothModes: true},
-		{name: "wake", sentences: wakeSentences(), anyMode: true},
-		{name: "schema", sentences: schemaSentences(), anyMode: true},
-		{name: "calls", sentences: callSentences(), anyMode: true},
-		{name: "workers", sentences: workerSentences()},
-		{name: "model", sentences: modelSentences()},
-	}
-}
-
-// Run checks every sentence of the contract against the harness's store, in
-// parallel, each with a store of its own.
-func Run(t *testing.T, h Harness) {
-	if h.New == nil || h.Reopen == nil || h.Elapse == nil || h.Begin == nil {
-		t.Fatal("storetest: Harness wants New, Reopen, Elapse and Begin")
-	}
-	if err := checkUnsupported(h.Unsupported); err != nil {
-		t.Fatal(err)
-	}
-	for i, mode := range modes() {
-		t.Run(mode.name, func(t *testing.T) {
-			t.Parallel()
-			for _, section := range sections() {
-				if section.anyMode && i > 0 || section.retained && mode.options.Retain == 0 {
-					continue
-				}
-				t.Run(section.name, func(t *testing.T) {
-					t.Parallel()
-					if i > 0 && !section.bothModes && !section.retained && !all() {
-						t.Skip("skipped: sentences that hold in the other mode, in the mode " + mode.name + "; " + envAll + "=1 has them run")
-					}
-					section.run(t, h, mode.options)
-				})
-			}
-		})
+func sections() []suite.Section {
+	return []suite.Section{
+		{Name: "append", Sentences: bind(appendSentences()), AnyMode: true},
+		{Name: "limits", Sentences: bind(limitSentences()), AnyMode: true},
+		{Name: "transactions", Sentences: bind(transactionSentences()), AnyMode: true},
+		{Name: "groups", Sentences: bind(groupSentences())},
+		{Name: "worker names", Sentences: bind(workerNameSentences()), AnyMode: true},
+		{Name: "registrations", Sentences: bind(registrationSentences())},
+		{Name: "topics", Sentences: bind(topicSentences()), AnyMode: true},
+		{Name: "dedup", Sentences: bind(dedupSentences())},
+		{Name: "time", Sentences: bind(timeSentences())},
+		{Name: "claim", Sentences: bind(claimSentences())},
+		{Name: "settle", Sentences: bind(settleSentences())},
+		{Name: "suspects", Sentences: bind(suspectSentences())},
+		{Name: "reap", Sentences: bind(reapSentences())},
+		{Name: "order", Sentences: bind(orderSentences())},
+		{Name: "park", Sentences: bind(parkSentences())},
+		{Name: "topic order", Sentences: bind(topicOrderSentences())},
+		{Name: "inspect", Sentences: bind(inspectSentences()), BothModes: true},
+		{Name: "janitor", Sentences: bind(janitorSentences()), BothModes: true},
+		{Name: "wake", Sentences: bind(wakeSentences()), AnyMode: true},
+		{Name: "schema", Sentences: bind(schemaSentences()), AnyMode: true},
+		{Name: "calls", Sentences: bind(callSentences()), AnyMode: true},
+		{Name: "workers", Sentences: bind(workerSentences())},
+		{Name: "model", Sentences: bind(modelSentences())},
+		{Name: "stress", Sentences: bind(stressSentences())},
 	}
 }
 
-func (s section) run(t *testing.T, h Harness, options Options) {
-	if reason, ok := h.Unsupported[s.name]; ok {
-		t.Skip("not supported by this store: " + reason)
-	}
-	if s.joins {
-		if _, ok := outmill.As[storekit.Joins](h.New(t, options)); !ok {
-			t.Skip("the store is no storekit.Joins")
-		}
-	}
-	for _, sentence := range s.sentences {
-		t.Run(sentence.name, func(t *testing.T) {
-			t.Parallel()
-			if reason, ok := h.Unsupported[s.name+": "+sentence.name]; ok {
-				t.Skip("not supported by this store: " + reason)
-			}
-			// One panic of a broken store would end all sentences.
-			defer func() {
-				if r := recover(); r != nil {
-					t.Errorf("panic: %v\n%s", r, debug.Stack())
-				}
-			}()
-			sentence.check(newEnv(t, h, options))
-		})
-	}
+func modelSentences() []sentence {
+	return []sentence{{"random walks leave the store as the model of a queue", randomWalks}}
 }
 
-// checkUnsupported reports names that the suite does not have, or no longer,
-// and those without a reason.
-func checkUnsupported(unsupported map[string]string) error {
-	var errs []error
-	known := map[string]bool{}
-	for _, section := range sections() {
-		known[section.name] = true
-		for _, sentence := range section.sentences {
-			known[section.name+": "+sentence.name] = true
-		}
-	}
-	for name, reason := range unsupported {
-		if !known[name] {
-			errs = append(errs, fmt.Errorf("storetest: Harness.Unsupported names %q: no section or sentence has that name", name))
-		}
-		if reason == "" {
-			errs = append(errs, fmt.Errorf("storetest: Harness.Unsupported names %q without a reason", name))
-		}
-	}
-	return errors.Join(errs...)
-}
+func randomWalks(e *env) { suite.RandomWalks(e.Env, false) }

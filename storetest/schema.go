@@ -5,6 +5,8 @@ import (
 	"math"
 	"strings"
 
+	"github.com/outmill/outmill/storetest/internal/suite"
+
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
@@ -27,22 +29,28 @@ func schemaSentences() []sentence {
 }
 
 // bare is e with a store whose schema was not ensured.
-func (e *env) bare() *env {
-	options := e.options
-	options.NoSchema = true
-	return newEnv(e.t, e.h, options)
+func (e *env) bare() *env { return &env{e.Bare()} }
+
+// applier skips the test where the harness is none.
+func (e *env) applier() Applier {
+	e.T.Helper()
+	h, ok := e.Harness.(Applier)
+	if !ok {
+		e.T.Skip("the Harness is no Applier")
+	}
+	return h
 }
 
 func (e *env) ensure() {
-	e.t.Helper()
-	require.NoError(e.t, e.store.Ensure(e.ctx), "Ensure")
+	e.T.Helper()
+	require.NoError(e.T, e.Store.Ensure(e.Ctx), "Ensure")
 }
 
 func (e *env) requireWorks() {
-	e.t.Helper()
-	e.filled(rec(orders, "m1"))
-	e.ack(e.claimOne(outmill.NewOwnerToken(), "m1"))
-	require.Empty(e.t, e.claimAll())
+	e.T.Helper()
+	e.Filled(suite.Rec(orders, "m1"))
+	e.Ack(e.ClaimOne(outmill.NewOwnerToken(), "m1"))
+	require.Empty(e.T, e.ClaimAll())
 }
 
 func ensureCreates(e *env) {
@@ -52,29 +60,29 @@ func ensureCreates(e *env) {
 }
 
 func ensureKeeps(e *env) {
-	e.filled(recs(orders, withDedup("k"), "m1")...)
+	e.Filled(suite.Recs(orders, suite.WithDedup("k"), "m1")...)
 	for range 3 {
 		e.ensure()
 	}
-	require.NoError(e.t, e.reopen().Ensure(e.ctx))
-	again := rec(orders, "again", withDedup("k"))
-	e.append(again)
-	require.True(e.t, again.Duplicate)
-	require.Len(e.t, e.groups(), 1)
-	e.claimOne(outmill.NewOwnerToken(), "m1")
+	require.NoError(e.T, e.Reopen().Ensure(e.Ctx))
+	again := suite.Rec(orders, "again", suite.WithDedup("k"))
+	e.Append(again)
+	require.True(e.T, again.Duplicate)
+	require.Len(e.T, e.groups(), 1)
+	e.ClaimOne(outmill.NewOwnerToken(), "m1")
 }
 
 func ensureAtOnce(e *env) {
 	e = e.bare()
-	stores := []outmill.Store{e.store}
+	stores := []outmill.Store{e.Store}
 	for range 9 {
-		stores = append(stores, e.reopen())
+		stores = append(stores, e.Reopen())
 	}
 	var starts errgroup.Group
 	for _, store := range stores {
-		starts.Go(func() error { return store.Ensure(e.ctx) })
+		starts.Go(func() error { return store.Ensure(e.Ctx) })
 	}
-	require.NoError(e.t, starts.Wait())
+	require.NoError(e.T, starts.Wait())
 	e.requireWorks()
 }
 
@@ -82,91 +90,88 @@ func schemaMissing(e *env) {
 	e = e.bare()
 	for _, call := range storeCalls() {
 		if call.name != "Ensure" {
-			require.ErrorIs(e.t, call.do(e.ctx, e.store), outmill.ErrSchemaMissing, call.name)
+			require.ErrorIs(e.T, call.do(e.Ctx, e.Store), outmill.ErrSchemaMissing, call.name)
 		}
 	}
 }
 
 func schemaNewer(e *env) {
-	if e.h.MakeNewer == nil {
-		e.t.Skip("Harness.MakeNewer is not given")
+	h, ok := e.Harness.(Ager)
+	if !ok {
+		e.T.Skip("the Harness is no Ager")
 	}
-	e.filled(rec(orders, "m1"))
-	e.h.MakeNewer(e.t, e.store)
-	require.ErrorIs(e.t, e.reopen().Ensure(e.ctx), outmill.ErrSchemaNewer)
+	e.Filled(suite.Rec(orders, "m1"))
+	h.MakeNewer()
+	require.ErrorIs(e.T, e.Reopen().Ensure(e.Ctx), outmill.ErrSchemaNewer)
 }
 
 func statementsAreText(e *env) {
-	statements := e.store.Statements()
-	require.NotEmpty(e.t, statements)
+	statements := e.Store.Statements()
+	require.NotEmpty(e.T, statements)
 	for _, s := range statements {
-		require.NotEmpty(e.t, strings.TrimSpace(s))
+		require.NotEmpty(e.T, strings.TrimSpace(s))
 	}
-	require.Equal(e.t, statements, e.store.Statements())
+	require.Equal(e.T, statements, e.Store.Statements())
 }
 
 func statementsMakeSchema(e *env) {
-	if e.h.Apply == nil {
-		e.t.Skip("Harness.Apply is not given")
-	}
+	e.applier()
 	e = e.bare()
-	e.h.Apply(e.t, e.store, e.store.Statements())
+	e.applier().Apply(e.Store.Statements())
 	e.requireWorks()
 	e.ensure()
-	require.Len(e.t, e.groups(), 1, "groups after Ensure")
+	require.Len(e.T, e.groups(), 1, "groups after Ensure")
 }
 
 // statementsOfVersions are those from each version on that the store knows.
 func (e *env) statementsOfVersions() [][]string {
-	e.t.Helper()
+	e.T.Helper()
 	var all [][]string
 	for version := 0; ; version++ {
-		statements, err := e.store.StatementsFrom(version)
+		statements, err := e.Store.StatementsFrom(version)
 		if errors.Is(err, outmill.ErrSchemaNewer) {
-			require.Greater(e.t, version, 1, "versions")
+			require.Greater(e.T, version, 1, "versions")
 			return all
 		}
-		require.NoError(e.t, err, "StatementsFrom %d", version)
+		require.NoError(e.T, err, "StatementsFrom %d", version)
 		all = append(all, statements)
 	}
 }
 
 func statementsFromAreTheEnd(e *env) {
-	whole := e.store.Statements()
+	whole := e.Store.Statements()
 	for version, statements := range e.statementsOfVersions() {
 		if version == 0 {
-			require.Equal(e.t, whole, statements)
+			require.Equal(e.T, whole, statements)
 			continue
 		}
-		require.Less(e.t, len(statements), len(whole), "statements from version %d", version)
-		require.Equal(e.t, strings.Join(whole[len(whole)-len(statements):], "\n"), strings.Join(statements, "\n"), "statements from version %d", version)
+		require.Less(e.T, len(statements), len(whole), "statements from version %d", version)
+		require.Equal(e.T, strings.Join(whole[len(whole)-len(statements):], "\n"), strings.Join(statements, "\n"), "statements from version %d", version)
 		whole = statements
 	}
 }
 
 func statementsFromMakeSchema(e *env) {
-	if e.h.Apply == nil {
-		e.t.Skip("Harness.Apply is not given")
-	}
+	e.applier()
 	newest := len(e.statementsOfVersions()) - 1
 	for version := range newest + 1 {
 		e := e.bare()
-		whole, statements := e.store.Statements(), e.statementsOfVersions()[version]
-		e.h.Apply(e.t, e.store, whole[:len(whole)-len(statements)])
+		whole, statements := e.Store.Statements(), e.statementsOfVersions()[version]
+		e.applier().Apply(whole[:len(whole)-len(statements)])
 		if version > 0 && version < newest {
-			require.ErrorIs(e.t, e.store.Append(e.ctx, rec(orders, "early")), outmill.ErrSchemaOutdated, "version %d", version)
+			require.ErrorIs(e.T, e.Store.Append(e.Ctx, suite.Rec(orders, "early")), outmill.ErrSchemaOutdated, "version %d", version)
 		}
-		e.h.Apply(e.t, e.store, statements)
+		e.applier().Apply(statements)
 		e.requireWorks()
 		e.ensure()
 	}
 }
 
 func statementsFromRefuses(e *env) {
-	_, err := e.store.StatementsFrom(-1)
-	require.ErrorIs(e.t, err, outmill.ErrInvalidConfig)
-	_, err = e.store.StatementsFrom(len(e.statementsOfVersions()))
-	require.ErrorIs(e.t, err, outmill.ErrSchemaNewer)
-	_, err = e.store.StatementsFrom(math.MaxInt)
-	require.ErrorIs(e.t, err, outmill.ErrSchemaNewer)
+	_, err := e.Store.StatementsFrom(-1)
+	require.ErrorIs(e.T, err, outmill.ErrInvalidConfig)
+	_, err = e.Store.StatementsFrom(len(e.statementsOfVersions()))
+	require.ErrorIs(e.T, err, outmill.ErrSchemaNewer)
+	_, err = e.Store.StatementsFrom(math.MaxInt)
+	require.ErrorIs(e.T, err, outmill.ErrSchemaNewer)
 }

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/outmill/outmill/storetest/internal/suite"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
@@ -57,105 +59,97 @@ func (s settlement) sentences() []sentence {
 
 func processedByIsTheWorker(e *env) {
 	for _, name := range []string{"", "host-1:4711", "it's \"quoted\"", strings.Repeat("日", 255), strings.Repeat("😀", 127) + "x"} {
-		e.filled(rec(orders, "m1"))
-		r := e.claimOne(outmill.NewOwnerToken(), "m1")
-		require.NoError(e.t, e.store.Ack(e.ctx, name, []outmill.Lease{r.Lease()}))
-		if e.options.Retain == 0 {
-			e.requireGone(r)
+		e.Filled(suite.Rec(orders, "m1"))
+		r := e.ClaimOne(outmill.NewOwnerToken(), "m1")
+		require.NoError(e.T, e.Store.Ack(e.Ctx, name, []outmill.Lease{r.Lease()}))
+		if e.Options.Retain == 0 {
+			e.RequireGone(r)
 			continue
 		}
-		require.Equal(e.t, name, e.get(r).ProcessedBy, "processed by")
-		found := e.list(outmill.ListQuery{Status: outmill.StatusProcessed})
-		require.Len(e.t, found, 1)
-		require.Equal(e.t, name, found[0].ProcessedBy, "processed by, listed")
-		e.delete(r)
+		require.Equal(e.T, name, e.Get(r).ProcessedBy, "processed by")
+		found := e.List(outmill.ListQuery{Status: outmill.StatusProcessed})
+		require.Len(e.T, found, 1)
+		require.Equal(e.T, name, found[0].ProcessedBy, "processed by, listed")
+		e.Delete(r)
 	}
 }
 
 func refuseWorkerName(e *env) {
-	e.filled(rec(orders, "m1"))
-	r := e.claimOne(outmill.NewOwnerToken(), "m1")
+	e.Filled(suite.Rec(orders, "m1"))
+	r := e.ClaimOne(outmill.NewOwnerToken(), "m1")
 	for _, bad := range []string{strings.Repeat("x", 256), strings.Repeat("😀", 128), "a\x00", "\xff"} {
-		e.unchanged(r, func() {
-			require.ErrorIs(e.t, e.store.Ack(e.ctx, bad, []outmill.Lease{r.Lease()}), outmill.ErrInvalidRecord)
+		e.Unchanged(r, func() {
+			require.ErrorIs(e.T, e.Store.Ack(e.Ctx, bad, []outmill.Lease{r.Lease()}), outmill.ErrInvalidRecord)
 		})
 	}
 }
 
-// unchanged runs f and checks that the record is as it was.
-func (e *env) unchanged(r *outmill.Record, f func()) {
-	e.t.Helper()
-	before := e.get(r)
-	f()
-	require.Equal(e.t, before, e.get(r), "the record was changed")
-}
-
 func (s settlement) standing(e *env) {
-	e.filled(rec(orders, "m1"), rec(orders, "beside"))
-	found := e.claimNamed(outmill.NewOwnerToken())
+	e.Filled(suite.Rec(orders, "m1"), suite.Rec(orders, "beside"))
+	found := e.ClaimNamed(outmill.NewOwnerToken())
 	r := found["m1"]
-	e.unchanged(found["beside"], func() {
-		require.NoError(e.t, s.apply(e, r.Lease()))
+	e.Unchanged(found["beside"], func() {
+		require.NoError(e.T, s.apply(e, r.Lease()))
 		s.requireDone(e, r)
 	})
 }
 
 func (s settlement) late(e *env) {
-	e.filled(rec(orders, "m1"))
-	e.claimOne(outmill.NewOwnerToken(), "m1")
-	e.elapse(leaseOf + time.Minute)
-	e.claimOne(outmill.NewOwnerToken(), "m1")
-	e.elapse(leaseOf + time.Minute)
-	r := e.list(outmill.ListQuery{})[0]
-	require.NoError(e.t, s.apply(e, r.Lease()))
+	e.Filled(suite.Rec(orders, "m1"))
+	e.ClaimOne(outmill.NewOwnerToken(), "m1")
+	e.Elapse(leaseOf + time.Minute)
+	e.ClaimOne(outmill.NewOwnerToken(), "m1")
+	e.Elapse(leaseOf + time.Minute)
+	r := e.List(outmill.ListQuery{})[0]
+	require.NoError(e.T, s.apply(e, r.Lease()))
 	s.requireDone(e, r)
 }
 
 func (s settlement) foreign(e *env) {
-	e.filled(rec(orders, "m1"))
-	r := e.claimOne(outmill.NewOwnerToken(), "m1")
-	e.unchanged(r, func() {
+	e.Filled(suite.Rec(orders, "m1"))
+	r := e.ClaimOne(outmill.NewOwnerToken(), "m1")
+	e.Unchanged(r, func() {
 		for _, owner := range []outmill.OwnerToken{outmill.NewOwnerToken(), {}} {
-			require.NoError(e.t, s.apply(e, outmill.Lease{ID: r.ID, Owner: owner, Claim: r.Claims}))
+			require.NoError(e.T, s.apply(e, outmill.Lease{ID: r.ID, Owner: owner, Claim: r.Claims}))
 		}
 	})
 }
 
 func (s settlement) older(e *env) {
-	e.filled(rec(orders, "m1"))
+	e.Filled(suite.Rec(orders, "m1"))
 	owner := outmill.NewOwnerToken()
-	first := e.claimOne(owner, "m1")
-	e.release(first)
-	second := e.claimOne(owner, "m1")
-	e.unchanged(second, func() {
+	first := e.ClaimOne(owner, "m1")
+	e.Release(first)
+	second := e.ClaimOne(owner, "m1")
+	e.Unchanged(second, func() {
 		for _, claim := range []int{first.Claims, 0, -1, second.Claims + 1} {
-			require.NoError(e.t, s.apply(e, outmill.Lease{ID: first.ID, Owner: owner, Claim: claim}))
+			require.NoError(e.T, s.apply(e, outmill.Lease{ID: first.ID, Owner: owner, Claim: claim}))
 		}
 	})
 }
 
 func (s settlement) takenOver(e *env) {
-	e.filled(rec(orders, "m1"))
-	first := e.claimOne(outmill.NewOwnerToken(), "m1")
-	e.elapse(leaseOf + time.Minute)
-	second := e.claimOne(outmill.NewOwnerToken(), "m1")
-	e.unchanged(second, func() { require.NoError(e.t, s.apply(e, first.Lease())) })
+	e.Filled(suite.Rec(orders, "m1"))
+	first := e.ClaimOne(outmill.NewOwnerToken(), "m1")
+	e.Elapse(leaseOf + time.Minute)
+	second := e.ClaimOne(outmill.NewOwnerToken(), "m1")
+	e.Unchanged(second, func() { require.NoError(e.T, s.apply(e, first.Lease())) })
 }
 
 func (s settlement) reaped(e *env) {
-	e.filled(rec(orders, "m1"))
-	r := e.claimOne(outmill.NewOwnerToken(), "m1")
-	e.elapse(leaseOf + time.Minute)
-	require.Equal(e.t, 1, e.reap(10))
-	e.unchanged(r, func() { require.NoError(e.t, s.apply(e, r.Lease())) })
-	e.claimOne(outmill.NewOwnerToken(), "m1")
+	e.Filled(suite.Rec(orders, "m1"))
+	r := e.ClaimOne(outmill.NewOwnerToken(), "m1")
+	e.Elapse(leaseOf + time.Minute)
+	require.Equal(e.T, 1, e.Reap(10))
+	e.Unchanged(r, func() { require.NoError(e.T, s.apply(e, r.Lease())) })
+	e.ClaimOne(outmill.NewOwnerToken(), "m1")
 }
 
 func (s settlement) unknown(e *env) {
-	e.filled(rec(orders, "m1"))
-	r := e.claimOne(outmill.NewOwnerToken(), "m1")
-	e.unchanged(r, func() {
-		require.NoError(e.t, s.apply(e,
+	e.Filled(suite.Rec(orders, "m1"))
+	r := e.ClaimOne(outmill.NewOwnerToken(), "m1")
+	e.Unchanged(r, func() {
+		require.NoError(e.T, s.apply(e,
 			outmill.Lease{},
 			outmill.Lease{Owner: r.Owner, Claim: r.Claims},
 			outmill.Lease{ID: outmill.NewWorkItemID(), Owner: r.Owner, Claim: r.Claims}))
@@ -163,39 +157,39 @@ func (s settlement) unknown(e *env) {
 }
 
 func (s settlement) settled(e *env) {
-	e.filled(recs(orders, plain, "acked", "abandoned", "failed", "released", "snoozed")...)
-	all := e.claimAll()
-	found := byName(all)
-	e.ack(found["acked"])
-	e.abandon(time.Minute, found["abandoned"])
-	e.fail(found["failed"])
-	e.release(found["released"])
-	e.snooze(time.Minute, found["snoozed"])
-	before := e.list(outmill.ListQuery{})
-	require.NoError(e.t, s.apply(e, leases(all)...))
-	require.Equal(e.t, before, e.list(outmill.ListQuery{}))
+	e.Filled(suite.Recs(orders, suite.Plain, "acked", "abandoned", "failed", "released", "snoozed")...)
+	all := e.ClaimAll()
+	found := suite.ByName(all)
+	e.Ack(found["acked"])
+	e.Abandon(time.Minute, found["abandoned"])
+	e.Fail(found["failed"])
+	e.Release(found["released"])
+	e.Snooze(time.Minute, found["snoozed"])
+	before := e.List(outmill.ListQuery{})
+	require.NoError(e.T, s.apply(e, suite.Leases(all)...))
+	require.Equal(e.T, before, e.List(outmill.ListQuery{}))
 }
 
 func (s settlement) nothing(e *env) {
-	e.filled(rec(orders, "m1"))
-	r := e.claimOne(outmill.NewOwnerToken(), "m1")
-	e.unchanged(r, func() { require.NoError(e.t, s.apply(e)) })
+	e.Filled(suite.Rec(orders, "m1"))
+	r := e.ClaimOne(outmill.NewOwnerToken(), "m1")
+	e.Unchanged(r, func() { require.NoError(e.T, s.apply(e)) })
 }
 
 func (s settlement) mixed(e *env) {
-	e.register("second", "second's")
-	e.append(rec("second's", "of another group"))
-	e.filled(recs(orders, plain, "a", "foreign", "b", "stale", "pending")...)
+	e.Register("second", "second's")
+	e.Append(suite.Rec("second's", "of another group"))
+	e.Filled(suite.Recs(orders, suite.Plain, "a", "foreign", "b", "stale", "pending")...)
 	owner := outmill.NewOwnerToken()
-	second := e.claimOne(owner, "of another group", ofGroup("second"))
-	found := e.claimNamed(owner)
+	second := e.ClaimOne(owner, "of another group", suite.OfGroup("second"))
+	found := e.ClaimNamed(owner)
 	a, b, stale, pending := found["a"], found["b"], found["stale"], found["pending"]
-	e.release(found["foreign"])
-	foreign := e.claimOne(outmill.NewOwnerToken(), "foreign")
-	e.release(pending)
-	e.unchanged(foreign, func() {
-		e.unchanged(stale, func() {
-			require.NoError(e.t, s.apply(e,
+	e.Release(found["foreign"])
+	foreign := e.ClaimOne(outmill.NewOwnerToken(), "foreign")
+	e.Release(pending)
+	e.Unchanged(foreign, func() {
+		e.Unchanged(stale, func() {
+			require.NoError(e.T, s.apply(e,
 				outmill.Lease{ID: foreign.ID, Owner: owner, Claim: foreign.Claims},
 				a.Lease(),
 				outmill.Lease{ID: outmill.NewWorkItemID(), Owner: owner, Claim: 1},
@@ -208,112 +202,107 @@ func (s settlement) mixed(e *env) {
 	s.requireDone(e, a)
 	s.requireDone(e, b)
 	s.requireDone(e, second)
-	e.requireStatus(outmill.StatusPending, pending)
+	e.RequireStatus(outmill.StatusPending, pending)
 }
 
 func (s settlement) twice(e *env) {
-	e.filled(rec(orders, "m1"))
-	r := e.claimOne(outmill.NewOwnerToken(), "m1")
-	require.NoError(e.t, s.apply(e, r.Lease(), r.Lease()))
+	e.Filled(suite.Rec(orders, "m1"))
+	r := e.ClaimOne(outmill.NewOwnerToken(), "m1")
+	require.NoError(e.T, s.apply(e, r.Lease(), r.Lease()))
 	s.requireDone(e, r)
 }
 
 func (s settlement) thousands(e *env) {
-	n := large(2500)
-	e.filled(recs(orders, plain, numbered(n)...)...)
+	n := suite.Large(2500)
+	e.Filled(suite.Recs(orders, suite.Plain, suite.Numbered(n)...)...)
 	owner := outmill.NewOwnerToken()
-	found := e.claimN(owner, n)
-	require.NoError(e.t, s.apply(e, leases(found)...))
+	found := e.ClaimN(owner, n)
+	require.NoError(e.T, s.apply(e, suite.Leases(found)...))
 	s.requireDone(e, found[0])
 	s.requireDone(e, found[n-1])
 	if s.name != "Extend" {
-		require.Empty(e.t, e.list(outmill.ListQuery{Status: outmill.StatusLeased}))
+		require.Empty(e.T, e.List(outmill.ListQuery{Status: outmill.StatusLeased}))
 	}
 }
 
 func ackedNeverComes(e *env) {
-	e.filled(keyed("k", "acked", "next")...)
-	e.ack(e.claimOne(outmill.NewOwnerToken(), "acked", byKey))
-	e.requireNames([]string{"next"}, e.claimAll(byKey))
-	e.elapse(2 * leaseOf)
-	e.requireNames([]string{"next"}, e.claimAll())
-}
-
-func (e *env) requireNames(want []string, got []*outmill.Record) {
-	e.t.Helper()
-	require.Equal(e.t, want, names(got))
+	e.Filled(suite.Keyed("k", "acked", "next")...)
+	e.Ack(e.ClaimOne(outmill.NewOwnerToken(), "acked", suite.ByKey))
+	e.RequireNames([]string{"next"}, e.ClaimAll(suite.ByKey))
+	e.Elapse(2 * leaseOf)
+	e.RequireNames([]string{"next"}, e.ClaimAll())
 }
 
 func abandonedComes(e *env) {
-	e.filled(rec(orders, "m1"))
-	e.abandon(time.Hour, e.claimOne(outmill.NewOwnerToken(), "m1"))
-	require.Empty(e.t, e.claimAll())
-	e.elapse(59 * time.Minute)
-	require.Empty(e.t, e.claimAll())
-	e.elapse(2 * time.Minute)
-	r := e.claimOne(outmill.NewOwnerToken(), "m1")
-	require.Equal(e.t, 1, r.Attempts)
-	require.Equal(e.t, "boom", r.LastError)
+	e.Filled(suite.Rec(orders, "m1"))
+	e.Abandon(time.Hour, e.ClaimOne(outmill.NewOwnerToken(), "m1"))
+	require.Empty(e.T, e.ClaimAll())
+	e.Elapse(59 * time.Minute)
+	require.Empty(e.T, e.ClaimAll())
+	e.Elapse(2 * time.Minute)
+	r := e.ClaimOne(outmill.NewOwnerToken(), "m1")
+	require.Equal(e.T, 1, r.Attempts)
+	require.Equal(e.T, "boom", r.LastError)
 }
 
 func abandonedComesAtOnce(e *env) {
-	e.filled(rec(orders, "m1"))
-	e.abandon(0, e.claimOne(outmill.NewOwnerToken(), "m1"))
-	e.claimOne(outmill.NewOwnerToken(), "m1")
+	e.Filled(suite.Rec(orders, "m1"))
+	e.Abandon(0, e.ClaimOne(outmill.NewOwnerToken(), "m1"))
+	e.ClaimOne(outmill.NewOwnerToken(), "m1")
 }
 
 func releasedComes(e *env) {
-	e.filled(rec(orders, "m1"))
-	e.release(e.claimOne(outmill.NewOwnerToken(), "m1"))
-	r := e.claimOne(outmill.NewOwnerToken(), "m1")
-	require.Equal(e.t, 2, r.Claims)
-	require.Zero(e.t, r.Attempts)
+	e.Filled(suite.Rec(orders, "m1"))
+	e.Release(e.ClaimOne(outmill.NewOwnerToken(), "m1"))
+	r := e.ClaimOne(outmill.NewOwnerToken(), "m1")
+	require.Equal(e.T, 2, r.Claims)
+	require.Zero(e.T, r.Attempts)
 }
 
 func snoozedComes(e *env) {
-	e.filled(rec(orders, "m1"))
-	e.snooze(time.Hour, e.claimOne(outmill.NewOwnerToken(), "m1"))
-	require.Empty(e.t, e.claimAll())
-	e.elapse(59 * time.Minute)
-	require.Empty(e.t, e.claimAll())
-	e.elapse(2 * time.Minute)
-	require.Zero(e.t, e.claimOne(outmill.NewOwnerToken(), "m1").Attempts)
+	e.Filled(suite.Rec(orders, "m1"))
+	e.Snooze(time.Hour, e.ClaimOne(outmill.NewOwnerToken(), "m1"))
+	require.Empty(e.T, e.ClaimAll())
+	e.Elapse(59 * time.Minute)
+	require.Empty(e.T, e.ClaimAll())
+	e.Elapse(2 * time.Minute)
+	require.Zero(e.T, e.ClaimOne(outmill.NewOwnerToken(), "m1").Attempts)
 }
 
 func attemptsAddUp(e *env) {
-	e.filled(rec(orders, "m1"))
+	e.Filled(suite.Rec(orders, "m1"))
 	owner := outmill.NewOwnerToken()
 	claims := 0
 	claim := func() *outmill.Record {
 		claims++
-		return e.claimOne(owner, "m1")
+		return e.ClaimOne(owner, "m1")
 	}
 	for n := range 4 {
-		e.abandon(0, claim())
-		e.release(claim())
-		e.snooze(0, claim())
+		e.Abandon(0, claim())
+		e.Release(claim())
+		e.Snooze(0, claim())
 		claim()
-		e.elapse(leaseOf + time.Minute)
-		e.reap(10)
+		e.Elapse(leaseOf + time.Minute)
+		e.Reap(10)
 		r := claim()
-		require.Equal(e.t, n+1, r.Attempts)
-		require.Equal(e.t, claims, r.Claims)
-		e.snooze(0, r)
+		require.Equal(e.T, n+1, r.Attempts)
+		require.Equal(e.T, claims, r.Claims)
+		e.Snooze(0, r)
 	}
 }
 
 func lastErrorIsTheLast(e *env) {
-	e.filled(rec(orders, "m1"))
+	e.Filled(suite.Rec(orders, "m1"))
 	owner := outmill.NewOwnerToken()
-	r := e.claimOne(owner, "m1")
-	require.NoError(e.t, e.store.Abandon(e.ctx, delayedBy(0, "first", leases([]*outmill.Record{r}))))
-	r = e.claimOne(owner, "m1")
-	require.Equal(e.t, "first", r.LastError)
-	e.release(r)
-	require.Equal(e.t, "first", e.get(r).LastError, "a release says nothing")
-	r = e.claimOne(owner, "m1")
-	require.NoError(e.t, e.store.Fail(e.ctx, failures(false, "second", leases([]*outmill.Record{r}))))
-	require.Equal(e.t, "second", e.get(r).LastError)
+	r := e.ClaimOne(owner, "m1")
+	require.NoError(e.T, e.Store.Abandon(e.Ctx, suite.DelayedBy(0, "first", suite.Leases([]*outmill.Record{r}))))
+	r = e.ClaimOne(owner, "m1")
+	require.Equal(e.T, "first", r.LastError)
+	e.Release(r)
+	require.Equal(e.T, "first", e.Get(r).LastError, "a release says nothing")
+	r = e.ClaimOne(owner, "m1")
+	require.NoError(e.T, e.Store.Fail(e.Ctx, suite.Failures(false, "second", suite.Leases([]*outmill.Record{r}))))
+	require.Equal(e.T, "second", e.Get(r).LastError)
 }
 
 // anyErrorText: the text comes from users' handlers, and a record must not
@@ -326,115 +315,115 @@ func anyErrorText(e *env) {
 	for i, text := range texts {
 		for _, fail := range []bool{true, false} {
 			name := fmt.Sprintf("text %d, fail %t", i, fail)
-			e.register(group)
-			e.append(rec(orders, name))
-			r := e.claimOne(outmill.NewOwnerToken(), name)
+			e.Register(group)
+			e.Append(suite.Rec(orders, name))
+			r := e.ClaimOne(outmill.NewOwnerToken(), name)
 			want := outmill.StatusPending
 			if fail {
 				want = outmill.StatusDead
-				require.NoError(e.t, e.store.Fail(e.ctx, failures(false, text, leases([]*outmill.Record{r}))), name)
+				require.NoError(e.T, e.Store.Fail(e.Ctx, suite.Failures(false, text, suite.Leases([]*outmill.Record{r}))), name)
 			} else {
-				require.NoError(e.t, e.store.Abandon(e.ctx, delayedBy(time.Hour, text, leases([]*outmill.Record{r}))), name)
+				require.NoError(e.T, e.Store.Abandon(e.Ctx, suite.DelayedBy(time.Hour, text, suite.Leases([]*outmill.Record{r}))), name)
 			}
-			got := e.get(r)
-			require.Equal(e.t, want, got.Status, name)
-			require.Equal(e.t, storekit.CleanError(text), got.LastError, name)
+			got := e.Get(r)
+			require.Equal(e.T, want, got.Status, name)
+			require.Equal(e.T, storekit.CleanError(text), got.LastError, name)
 		}
 	}
 }
 
 func extendReturns(e *env) {
-	e.filled(recs(orders, plain, "a", "b", "late", "acked", "foreign")...)
+	e.Filled(suite.Recs(orders, suite.Plain, "a", "b", "late", "acked", "foreign")...)
 	owner := outmill.NewOwnerToken()
-	all := e.claimOn(owner)
-	found := byName(all)
-	e.ack(found["acked"])
-	e.release(found["foreign"])
-	foreign := e.claimOne(outmill.NewOwnerToken(), "foreign")
-	e.elapse(leaseOf + time.Minute)
-	asked := append(leases(all),
+	all := e.ClaimOn(owner)
+	found := suite.ByName(all)
+	e.Ack(found["acked"])
+	e.Release(found["foreign"])
+	foreign := e.ClaimOne(outmill.NewOwnerToken(), "foreign")
+	e.Elapse(leaseOf + time.Minute)
+	asked := append(suite.Leases(all),
 		outmill.Lease{ID: foreign.ID, Owner: owner, Claim: foreign.Claims},
 		outmill.Lease{ID: outmill.NewWorkItemID(), Owner: owner, Claim: 1})
-	standing, err := e.store.Extend(e.ctx, leaseOf, asked)
-	require.NoError(e.t, err)
-	require.ElementsMatch(e.t, leases([]*outmill.Record{found["a"], found["b"], found["late"]}), standing)
-	none, err := e.store.Extend(e.ctx, leaseOf, nil)
-	require.NoError(e.t, err)
-	require.Empty(e.t, none)
+	standing, err := e.Store.Extend(e.Ctx, leaseOf, asked)
+	require.NoError(e.T, err)
+	require.ElementsMatch(e.T, suite.Leases([]*outmill.Record{found["a"], found["b"], found["late"]}), standing)
+	none, err := e.Store.Extend(e.Ctx, leaseOf, nil)
+	require.NoError(e.T, err)
+	require.Empty(e.T, none)
 }
 
 func extendShortens(e *env) {
-	e.filled(rec(orders, "m1"))
-	r := e.claimOne(outmill.NewOwnerToken(), "m1")
-	_, err := e.store.Extend(e.ctx, leaseOf/10, []outmill.Lease{r.Lease()})
-	require.NoError(e.t, err)
-	e.requireAbout(e.now().Add(leaseOf/10), e.get(r).LeaseUntil, "lease until")
-	e.elapse(leaseOf / 2)
-	e.claimOne(outmill.NewOwnerToken(), "m1")
+	e.Filled(suite.Rec(orders, "m1"))
+	r := e.ClaimOne(outmill.NewOwnerToken(), "m1")
+	_, err := e.Store.Extend(e.Ctx, leaseOf/10, []outmill.Lease{r.Lease()})
+	require.NoError(e.T, err)
+	e.RequireAbout(e.Now().Add(leaseOf/10), e.Get(r).LeaseUntil, "lease until")
+	e.Elapse(leaseOf / 2)
+	e.ClaimOne(outmill.NewOwnerToken(), "m1")
 }
 
 func extendedHolds(e *env) {
-	e.filled(rec(orders, "m1"))
-	r := e.claimOne(outmill.NewOwnerToken(), "m1")
+	e.Filled(suite.Rec(orders, "m1"))
+	r := e.ClaimOne(outmill.NewOwnerToken(), "m1")
 	for range 5 {
-		e.elapse(leaseOf - time.Minute)
-		standing, err := e.store.Extend(e.ctx, leaseOf, []outmill.Lease{r.Lease()})
-		require.NoError(e.t, err)
-		require.Equal(e.t, []outmill.Lease{r.Lease()}, standing)
-		require.Empty(e.t, e.claimAll())
-		require.Zero(e.t, e.reap(10))
+		e.Elapse(leaseOf - time.Minute)
+		standing, err := e.Store.Extend(e.Ctx, leaseOf, []outmill.Lease{r.Lease()})
+		require.NoError(e.T, err)
+		require.Equal(e.T, []outmill.Lease{r.Lease()}, standing)
+		require.Empty(e.T, e.ClaimAll())
+		require.Zero(e.T, e.Reap(10))
 	}
-	e.ack(r)
-	e.requireProcessed(r)
+	e.Ack(r)
+	e.RequireProcessed(r)
 }
 
 func extendTwoLeases(e *env) {
-	e.filled(rec(orders, "m1"))
+	e.Filled(suite.Rec(orders, "m1"))
 	owner := outmill.NewOwnerToken()
-	old := e.claimOne(owner, "m1").Lease()
-	e.elapse(2 * leaseOf)
-	valid := e.claimOne(owner, "m1").Lease()
+	old := e.ClaimOne(owner, "m1").Lease()
+	e.Elapse(2 * leaseOf)
+	valid := e.ClaimOne(owner, "m1").Lease()
 	for _, asked := range [][]outmill.Lease{{old, valid}, {valid, old}} {
-		standing, err := e.store.Extend(e.ctx, leaseOf, asked)
-		require.NoError(e.t, err)
-		require.Equal(e.t, []outmill.Lease{valid}, standing)
+		standing, err := e.Store.Extend(e.Ctx, leaseOf, asked)
+		require.NoError(e.T, err)
+		require.Equal(e.T, []outmill.Lease{valid}, standing)
 	}
 }
 
 func refuseExtend(e *env) {
-	e.filled(rec(orders, "m1"))
-	r := e.claimOne(outmill.NewOwnerToken(), "m1")
-	e.unchanged(r, func() {
+	e.Filled(suite.Rec(orders, "m1"))
+	r := e.ClaimOne(outmill.NewOwnerToken(), "m1")
+	e.Unchanged(r, func() {
 		for _, lease := range []time.Duration{0, -time.Second} {
-			_, err := e.store.Extend(e.ctx, lease, []outmill.Lease{r.Lease()})
-			e.requireRefusal(err, "lease %s", lease)
+			_, err := e.Store.Extend(e.Ctx, lease, []outmill.Lease{r.Lease()})
+			e.RequireRefusal(err, "lease %s", lease)
 		}
 	})
 }
 
 func negativeDelay(e *env) {
-	e.filled(rec(orders, "m1"))
-	r := e.claimOne(outmill.NewOwnerToken(), "m1")
-	require.NoError(e.t, e.store.Abandon(e.ctx, delayedBy(-time.Hour, "boom", leases([]*outmill.Record{r}))))
-	e.requireAbout(e.now(), e.get(r).NextAttemptAt, "next attempt at, after an abandon")
-	r = e.claimOne(outmill.NewOwnerToken(), "m1")
-	require.NoError(e.t, e.store.Snooze(e.ctx, delayedBy(-time.Hour, "", leases([]*outmill.Record{r}))))
-	e.requireAbout(e.now(), e.get(r).NextAttemptAt, "next attempt at, after a snooze")
-	e.claimOne(outmill.NewOwnerToken(), "m1")
+	e.Filled(suite.Rec(orders, "m1"))
+	r := e.ClaimOne(outmill.NewOwnerToken(), "m1")
+	require.NoError(e.T, e.Store.Abandon(e.Ctx, suite.DelayedBy(-time.Hour, "boom", suite.Leases([]*outmill.Record{r}))))
+	e.RequireAbout(e.Now(), e.Get(r).NextAttemptAt, "next attempt at, after an abandon")
+	r = e.ClaimOne(outmill.NewOwnerToken(), "m1")
+	require.NoError(e.T, e.Store.Snooze(e.Ctx, suite.DelayedBy(-time.Hour, "", suite.Leases([]*outmill.Record{r}))))
+	e.RequireAbout(e.Now(), e.Get(r).NextAttemptAt, "next attempt at, after a snooze")
+	e.ClaimOne(outmill.NewOwnerToken(), "m1")
 }
 
 // claimsNeverGoBack: else a late ack of an old claim could pass for one of a
 // new claim with the same number.
 func claimsNeverGoBack(e *env) {
-	e.filled(rec(orders, "m1"))
+	e.Filled(suite.Rec(orders, "m1"))
 	owner := outmill.NewOwnerToken()
-	first := e.claimOne(owner, "m1")
-	e.fail(first)
-	e.requeue(first)
-	second := e.claimOne(owner, "m1")
-	require.Equal(e.t, 2, second.Claims)
-	e.unchanged(second, func() { e.ack(first) })
-	e.elapse(leaseOf + time.Minute)
-	e.reap(10)
-	require.Equal(e.t, 3, e.claimOne(owner, "m1").Claims)
+	first := e.ClaimOne(owner, "m1")
+	e.Fail(first)
+	e.Requeue(first)
+	second := e.ClaimOne(owner, "m1")
+	require.Equal(e.T, 2, second.Claims)
+	e.Unchanged(second, func() { e.Ack(first) })
+	e.Elapse(leaseOf + time.Minute)
+	e.Reap(10)
+	require.Equal(e.T, 3, e.ClaimOne(owner, "m1").Claims)
 }

@@ -3,6 +3,8 @@ package storetest
 import (
 	"time"
 
+	"github.com/outmill/outmill/storetest/internal/suite"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
@@ -32,108 +34,108 @@ func settlements() []settlement {
 	}
 }
 
-func applyAck(e *env, leases ...outmill.Lease) error { return e.store.Ack(e.ctx, worker, leases) }
+func applyAck(e *env, leases ...outmill.Lease) error { return e.Store.Ack(e.Ctx, worker, leases) }
 
 func applyAbandon(e *env, leases ...outmill.Lease) error {
-	return e.store.Abandon(e.ctx, delayedBy(retryDelay, "boom", leases))
+	return e.Store.Abandon(e.Ctx, suite.DelayedBy(retryDelay, "boom", leases))
 }
 
 func applyFail(e *env, leases ...outmill.Lease) error {
-	return e.store.Fail(e.ctx, failures(false, "poison", leases))
+	return e.Store.Fail(e.Ctx, suite.Failures(false, "poison", leases))
 }
 
-func applyRelease(e *env, leases ...outmill.Lease) error { return e.store.Release(e.ctx, leases) }
+func applyRelease(e *env, leases ...outmill.Lease) error { return e.Store.Release(e.Ctx, leases) }
 
 func applySnooze(e *env, leases ...outmill.Lease) error {
-	return e.store.Snooze(e.ctx, delayedBy(retryDelay, "", leases))
+	return e.Store.Snooze(e.Ctx, suite.DelayedBy(retryDelay, "", leases))
 }
 
 func applyExtend(e *env, leases ...outmill.Lease) error {
-	_, err := e.store.Extend(e.ctx, 3*leaseOf, leases)
+	_, err := e.Store.Extend(e.Ctx, 3*leaseOf, leases)
 	return err
 }
 
 func requireAcked(e *env, before *outmill.Record) {
-	e.t.Helper()
-	if e.options.Retain == 0 {
-		e.requireGone(before)
+	e.T.Helper()
+	if e.Options.Retain == 0 {
+		e.RequireGone(before)
 		return
 	}
-	got := e.get(before)
-	require.Equal(e.t, outmill.StatusProcessed, got.Status)
-	require.Equal(e.t, worker, got.ProcessedBy, "processed by")
-	e.requireAbout(e.now(), got.ProcessedAt, "processed at")
+	got := e.Get(before)
+	require.Equal(e.T, outmill.StatusProcessed, got.Status)
+	require.Equal(e.T, worker, got.ProcessedBy, "processed by")
+	e.RequireAbout(e.Now(), got.ProcessedAt, "processed at")
 	requireNoLease(e, got)
-	require.Equal(e.t, before.Payload, got.Payload)
-	require.Equal(e.t, before.Attempts, got.Attempts)
+	require.Equal(e.T, before.Payload, got.Payload)
+	require.Equal(e.T, before.Attempts, got.Attempts)
 }
 
 func requireAbandoned(e *env, before *outmill.Record) {
-	e.t.Helper()
-	got := e.get(before)
+	e.T.Helper()
+	got := e.Get(before)
 	requirePending(e, before, got)
-	require.Equal(e.t, before.Attempts+1, got.Attempts, "attempts")
-	require.Equal(e.t, "boom", got.LastError)
-	require.Zero(e.t, got.Expiries, "expiries")
-	requireNextAttempt(e, before, got, e.now().Add(retryDelay))
+	require.Equal(e.T, before.Attempts+1, got.Attempts, "attempts")
+	require.Equal(e.T, "boom", got.LastError)
+	require.Zero(e.T, got.Expiries, "expiries")
+	requireNextAttempt(e, before, got, e.Now().Add(retryDelay))
 }
 
 func requireNextAttempt(e *env, before, got *outmill.Record, want time.Time) {
-	e.t.Helper()
-	e.requireAbout(want, got.NextAttemptAt, "next attempt at")
-	require.WithinDuration(e.t, before.DueAt, got.DueAt, time.Millisecond, "due at")
+	e.T.Helper()
+	e.RequireAbout(want, got.NextAttemptAt, "next attempt at")
+	require.WithinDuration(e.T, before.DueAt, got.DueAt, time.Millisecond, "due at")
 }
 
 func requireFailed(e *env, before *outmill.Record) {
-	e.t.Helper()
-	got := e.get(before)
-	require.Equal(e.t, outmill.StatusDead, got.Status)
-	require.Equal(e.t, "poison", got.LastError)
-	require.Equal(e.t, before.Attempts, got.Attempts, "attempts count what was abandoned")
-	require.Equal(e.t, before.Payload, got.Payload)
+	e.T.Helper()
+	got := e.Get(before)
+	require.Equal(e.T, outmill.StatusDead, got.Status)
+	require.Equal(e.T, "poison", got.LastError)
+	require.Equal(e.T, before.Attempts, got.Attempts, "attempts count what was abandoned")
+	require.Equal(e.T, before.Payload, got.Payload)
 	requireNoLease(e, got)
 }
 
 func requireReleased(e *env, before *outmill.Record) {
-	e.t.Helper()
-	got := e.get(before)
+	e.T.Helper()
+	got := e.Get(before)
 	requirePending(e, before, got)
-	require.Equal(e.t, before.Attempts, got.Attempts, "attempts")
-	require.Equal(e.t, before.Expiries, got.Expiries, "expiries")
-	require.Equal(e.t, before.LastError, got.LastError)
-	require.WithinDuration(e.t, before.DueAt, got.DueAt, time.Millisecond, "due at")
-	require.False(e.t, got.NextAttemptAt.After(e.now()), "next attempt at %s", got.NextAttemptAt)
+	require.Equal(e.T, before.Attempts, got.Attempts, "attempts")
+	require.Equal(e.T, before.Expiries, got.Expiries, "expiries")
+	require.Equal(e.T, before.LastError, got.LastError)
+	require.WithinDuration(e.T, before.DueAt, got.DueAt, time.Millisecond, "due at")
+	require.False(e.T, got.NextAttemptAt.After(e.Now()), "next attempt at %s", got.NextAttemptAt)
 }
 
 func requireSnoozed(e *env, before *outmill.Record) {
-	e.t.Helper()
-	got := e.get(before)
+	e.T.Helper()
+	got := e.Get(before)
 	requirePending(e, before, got)
-	require.Equal(e.t, before.Attempts, got.Attempts, "attempts")
-	require.Zero(e.t, got.Expiries, "expiries")
-	require.Equal(e.t, before.LastError, got.LastError)
-	requireNextAttempt(e, before, got, e.now().Add(retryDelay))
+	require.Equal(e.T, before.Attempts, got.Attempts, "attempts")
+	require.Zero(e.T, got.Expiries, "expiries")
+	require.Equal(e.T, before.LastError, got.LastError)
+	requireNextAttempt(e, before, got, e.Now().Add(retryDelay))
 }
 
 func requireExtended(e *env, before *outmill.Record) {
-	e.t.Helper()
-	got := e.get(before)
-	require.Equal(e.t, outmill.StatusLeased, got.Status)
-	require.Equal(e.t, before.Owner, got.Owner)
-	require.Equal(e.t, before.Claims, got.Claims)
-	require.Equal(e.t, before.Expiries, got.Expiries)
-	e.requireAbout(e.now().Add(3*leaseOf), got.LeaseUntil, "lease until")
+	e.T.Helper()
+	got := e.Get(before)
+	require.Equal(e.T, outmill.StatusLeased, got.Status)
+	require.Equal(e.T, before.Owner, got.Owner)
+	require.Equal(e.T, before.Claims, got.Claims)
+	require.Equal(e.T, before.Expiries, got.Expiries)
+	e.RequireAbout(e.Now().Add(3*leaseOf), got.LeaseUntil, "lease until")
 }
 
 func requirePending(e *env, before, got *outmill.Record) {
-	e.t.Helper()
-	require.Equal(e.t, outmill.StatusPending, got.Status)
-	require.Equal(e.t, before.Claims, got.Claims, "claims")
+	e.T.Helper()
+	require.Equal(e.T, outmill.StatusPending, got.Status)
+	require.Equal(e.T, before.Claims, got.Claims, "claims")
 	requireNoLease(e, got)
 }
 
 func requireNoLease(e *env, got *outmill.Record) {
-	e.t.Helper()
-	require.True(e.t, got.Owner.IsZero(), "owner")
-	require.True(e.t, got.LeaseUntil.IsZero(), "lease until")
+	e.T.Helper()
+	require.True(e.T, got.Owner.IsZero(), "owner")
+	require.True(e.T, got.LeaseUntil.IsZero(), "lease until")
 }

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/outmill/outmill/storetest/internal/suite"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
@@ -29,57 +31,57 @@ func suspectSentences() []sentence {
 
 // die lets the leases of all that is leased end.
 func (e *env) die(reaped bool) {
-	e.t.Helper()
-	e.elapse(leaseOf + time.Minute)
+	e.T.Helper()
+	e.Elapse(leaseOf + time.Minute)
 	if reaped {
-		e.reap(1000)
+		e.Reap(1000)
 	}
 }
 
 func expiryCountsOnReap(e *env) {
-	e.filled(rec(orders, "m1"))
+	e.Filled(suite.Rec(orders, "m1"))
 	for n := 1; n <= 3; n++ {
-		r := e.claimOne(outmill.NewOwnerToken(), "m1")
-		require.Equal(e.t, n-1, r.Expiries)
+		r := e.ClaimOne(outmill.NewOwnerToken(), "m1")
+		require.Equal(e.T, n-1, r.Expiries)
 		e.die(true)
-		require.Equal(e.t, n, e.get(r).Expiries)
+		require.Equal(e.T, n, e.Get(r).Expiries)
 	}
 }
 
 func expiryCountsOnClaim(e *env) {
-	e.filled(rec(orders, "m1"))
+	e.Filled(suite.Rec(orders, "m1"))
 	for n := range 4 {
-		r := e.claimOne(outmill.NewOwnerToken(), "m1")
-		require.Equal(e.t, n, r.Expiries)
+		r := e.ClaimOne(outmill.NewOwnerToken(), "m1")
+		require.Equal(e.T, n, r.Expiries)
 		e.die(false)
 	}
 }
 
 func firstExpiriesAreFree(e *env) {
-	e.filled(rec(orders, "m1"))
+	e.Filled(suite.Rec(orders, "m1"))
 	for range outmill.SuspectExpiries {
-		require.Zero(e.t, e.claimOne(outmill.NewOwnerToken(), "m1").Attempts)
+		require.Zero(e.T, e.ClaimOne(outmill.NewOwnerToken(), "m1").Attempts)
 		e.die(true)
 	}
-	r := e.claimOne(outmill.NewOwnerToken(), "m1")
-	require.Zero(e.t, r.Attempts)
-	require.True(e.t, r.Suspect())
+	r := e.ClaimOne(outmill.NewOwnerToken(), "m1")
+	require.Zero(e.T, r.Attempts)
+	require.True(e.T, r.Suspect())
 }
 
 func suspectExpiryReaped(e *env)  { e.checkSuspectExpiries(true) }
 func suspectExpiryClaimed(e *env) { e.checkSuspectExpiries(false) }
 
 func (e *env) checkSuspectExpiries(reaped bool) {
-	e.filled(rec(orders, "m1"))
+	e.Filled(suite.Rec(orders, "m1"))
 	for range outmill.SuspectExpiries {
-		e.claimOne(outmill.NewOwnerToken(), "m1")
+		e.ClaimOne(outmill.NewOwnerToken(), "m1")
 		e.die(reaped)
 	}
 	for n := range 4 {
-		r := e.claimOne(outmill.NewOwnerToken(), "m1")
-		require.Equal(e.t, n, r.Attempts)
-		require.Equal(e.t, outmill.SuspectExpiries+n, r.Expiries)
-		require.Equal(e.t, n, e.get(r).Attempts, "attempts, as stored")
+		r := e.ClaimOne(outmill.NewOwnerToken(), "m1")
+		require.Equal(e.T, n, r.Attempts)
+		require.Equal(e.T, outmill.SuspectExpiries+n, r.Expiries)
+		require.Equal(e.T, n, e.Get(r).Attempts, "attempts, as stored")
 		e.die(reaped)
 	}
 }
@@ -87,34 +89,34 @@ func (e *env) checkSuspectExpiries(reaped bool) {
 // makeSuspects lets a worker die over all that is claimable, so often that it
 // is suspected.
 func (e *env) makeSuspects(reaped bool) {
-	e.t.Helper()
+	e.T.Helper()
 	for range outmill.SuspectExpiries {
-		e.claimAll()
+		e.ClaimAll()
 		e.die(reaped)
 	}
 }
 
 func suspectIsAlone(e *env) {
-	e.filled(recs(orders, plain, "s1", "s2")...)
+	e.Filled(suite.Recs(orders, suite.Plain, "s1", "s2")...)
 	e.makeSuspects(true)
-	e.append(recs(orders, plain, "a", "b", "c")...)
+	e.Append(suite.Recs(orders, suite.Plain, "a", "b", "c")...)
 	e.requireAloneAndComplete([]string{"s1", "s2"}, []string{"s1", "s2", "a", "b", "c"})
 }
 
 func suspectFoundByClaim(e *env) {
-	e.filled(recs(orders, plain, "s1", "s2")...)
+	e.Filled(suite.Recs(orders, suite.Plain, "s1", "s2")...)
 	e.makeSuspects(false)
-	e.append(recs(orders, plain, "a", "b", "c")...)
+	e.Append(suite.Recs(orders, suite.Plain, "a", "b", "c")...)
 	e.requireAloneAndComplete([]string{"s1", "s2"}, []string{"s1", "s2", "a", "b", "c"})
 }
 
 func suspectIsAloneInOrder(e *env) {
-	e.filled(append(keyed("k", "s1", "s2"), rec(orders, "s3"))...)
+	e.Filled(append(suite.Keyed("k", "s1", "s2"), suite.Rec(orders, "s3"))...)
 	e.makeSuspects(true)
-	e.append(keyed("k", "m3", "m4")...)
-	e.append(keyed("other", "m5")...)
-	all := e.requireAloneAndComplete([]string{"s1", "s2", "s3"}, []string{"s1", "s2", "s3", "m3", "m4", "m5"}, byKey)
-	require.Equal(e.t, []string{"s1", "s2", "m3", "m4"}, ofKey("k", all))
+	e.Append(suite.Keyed("k", "m3", "m4")...)
+	e.Append(suite.Keyed("other", "m5")...)
+	all := e.requireAloneAndComplete([]string{"s1", "s2", "s3"}, []string{"s1", "s2", "s3", "m3", "m4", "m5"}, suite.ByKey)
+	require.Equal(e.T, []string{"s1", "s2", "m3", "m4"}, ofKey("k", all))
 }
 
 func ofKey(key string, records []*outmill.Record) []string {
@@ -129,106 +131,106 @@ func ofKey(key string, records []*outmill.Record) []string {
 
 // requireAloneAndComplete claims and acks until nothing is left.
 func (e *env) requireAloneAndComplete(alone, all []string, changes ...func(*outmill.ClaimRequest)) []*outmill.Record {
-	e.t.Helper()
+	e.T.Helper()
 	owner := outmill.NewOwnerToken()
 	var got []*outmill.Record
 	for {
-		found := e.claim(owner, changes...)
+		found := e.Claim(owner, changes...)
 		if len(found) == 0 {
 			break
 		}
 		for _, r := range found {
-			require.Equal(e.t, slices.Contains(alone, r.MessageID), r.Suspect(), "suspect %s", r.MessageID)
-			require.False(e.t, r.Suspect() && len(found) > 1, "%s was handed out together with %q", r.MessageID, names(found))
+			require.Equal(e.T, slices.Contains(alone, r.MessageID), r.Suspect(), "suspect %s", r.MessageID)
+			require.False(e.T, r.Suspect() && len(found) > 1, "%s was handed out together with %q", r.MessageID, suite.Names(found))
 		}
-		e.ack(found...)
+		e.Ack(found...)
 		got = append(got, found...)
 	}
-	require.ElementsMatch(e.t, all, names(got))
+	require.ElementsMatch(e.T, all, suite.Names(got))
 	return got
 }
 
 // suspectsAndOthers: neither may a suspect wait behind a backlog for ever, nor
 // a backlog behind suspects.
 func suspectsAndOthers(e *env) {
-	e.filled(rec(orders, "suspect"))
+	e.Filled(suite.Rec(orders, "suspect"))
 	e.makeSuspects(true)
-	e.append(recs(orders, plain, numbered(100)...)...)
+	e.Append(suite.Recs(orders, suite.Plain, suite.Numbered(100)...)...)
 	owner := outmill.NewOwnerToken()
 	claims := 0
 	for total := 0; total < 101; claims++ {
-		found := e.claim(owner, limit(10))
-		require.NotEmpty(e.t, found)
+		found := e.Claim(owner, suite.Limit(10))
+		require.NotEmpty(e.T, found)
 		total += len(found)
-		e.ack(found...)
+		e.Ack(found...)
 	}
-	require.LessOrEqual(e.t, claims, 150, "claims for 101 records")
+	require.LessOrEqual(e.T, claims, 150, "claims for 101 records")
 }
 
 func settledIsNoSuspect(e *env) {
 	for _, settle := range []func(*outmill.Record){
-		func(r *outmill.Record) { e.abandon(0, r) },
-		func(r *outmill.Record) { e.snooze(0, r) },
-		func(r *outmill.Record) { e.fail(r); e.requeue(r) },
+		func(r *outmill.Record) { e.Abandon(0, r) },
+		func(r *outmill.Record) { e.Snooze(0, r) },
+		func(r *outmill.Record) { e.Fail(r); e.Requeue(r) },
 	} {
-		e.filled(rec(orders, "m1"))
+		e.Filled(suite.Rec(orders, "m1"))
 		e.makeSuspects(true)
-		r := e.claimOne(outmill.NewOwnerToken(), "m1")
-		require.True(e.t, r.Suspect())
+		r := e.ClaimOne(outmill.NewOwnerToken(), "m1")
+		require.True(e.T, r.Suspect())
 		settle(r)
-		r = e.claimOne(outmill.NewOwnerToken(), "m1")
-		require.False(e.t, r.Suspect())
-		e.ack(r)
+		r = e.ClaimOne(outmill.NewOwnerToken(), "m1")
+		require.False(e.T, r.Suspect())
+		e.Ack(r)
 	}
 }
 
 func releasedIsSuspect(e *env) {
-	e.filled(rec(orders, "m1"))
+	e.Filled(suite.Rec(orders, "m1"))
 	e.makeSuspects(true)
-	e.release(e.claimOne(outmill.NewOwnerToken(), "m1"))
-	r := e.claimOne(outmill.NewOwnerToken(), "m1")
-	require.True(e.t, r.Suspect())
-	require.Zero(e.t, r.Attempts)
+	e.Release(e.ClaimOne(outmill.NewOwnerToken(), "m1"))
+	r := e.ClaimOne(outmill.NewOwnerToken(), "m1")
+	require.True(e.T, r.Suspect())
+	require.Zero(e.T, r.Attempts)
 }
 
 func neighboursLive(e *env) {
-	neighbours := numbered(20)
-	e.filled(append([]*outmill.Record{rec(orders, "killer")}, recs(orders, plain, neighbours...)...)...)
+	neighbours := suite.Numbered(20)
+	e.Filled(append([]*outmill.Record{suite.Rec(orders, "killer")}, suite.Recs(orders, suite.Plain, neighbours...)...)...)
 	var lived []string
 	for range 100 {
-		found := e.claim(outmill.NewOwnerToken(), limit(8))
-		killer := byName(found)["killer"]
+		found := e.Claim(outmill.NewOwnerToken(), suite.Limit(8))
+		killer := suite.ByName(found)["killer"]
 		switch {
 		case killer != nil && killer.Suspect() && killer.Attempts >= 3:
-			e.fail(killer)
+			e.Fail(killer)
 		case killer != nil:
 			e.die(len(lived)%2 == 0)
 		default:
 			for _, r := range found {
-				require.Zero(e.t, r.Attempts, r.MessageID)
+				require.Zero(e.T, r.Attempts, r.MessageID)
 			}
-			e.ack(found...)
-			lived = append(lived, names(found)...)
+			e.Ack(found...)
+			lived = append(lived, suite.Names(found)...)
 		}
 	}
-	require.ElementsMatch(e.t, neighbours, lived)
-	dead := e.list(outmill.ListQuery{Status: outmill.StatusDead})
-	require.Equal(e.t, []string{"killer"}, names(dead))
+	require.ElementsMatch(e.T, neighbours, lived)
+	dead := e.List(outmill.ListQuery{Status: outmill.StatusDead})
+	require.Equal(e.T, []string{"killer"}, suite.Names(dead))
 }
 
 func deadWorker(e *env) {
-	e.filled(recs(orders, plain, numbered(30)...)...)
-	lost := e.claimN(outmill.NewOwnerToken(), 30)
-	other := e.on(e.reopen())
-	e.elapse(leaseOf + time.Minute)
-	found := other.claimAll()
-	require.ElementsMatch(e.t, numbered(30), names(found))
+	e.Filled(suite.Recs(orders, suite.Plain, suite.Numbered(30)...)...)
+	lost := e.ClaimN(outmill.NewOwnerToken(), 30)
+	other := &env{e.On(e.Reopen())}
+	e.Elapse(leaseOf + time.Minute)
+	found := other.ClaimAll()
+	require.ElementsMatch(e.T, suite.Numbered(30), suite.Names(found))
 	for _, r := range found {
-		require.Equal(e.t, 2, r.Claims)
-		require.Equal(e.t, []byte("payload of "+r.MessageID), r.Payload)
+		require.Equal(e.T, 2, r.Claims)
+		require.Equal(e.T, []byte("payload of "+r.MessageID), r.Payload)
 	}
-	e.ack(lost...)
-	require.Len(e.t, e.list(outmill.ListQuery{Status: outmill.StatusLeased}), 30, "the dead worker's late acks")
-	other.ack(found...)
-	require.Empty(e.t, e.claimAll())
+	e.Ack(lost...)
+	require.Len(e.T, e.List(outmill.ListQuery{Status: outmill.StatusLeased}), 30, "the dead worker's late acks")
+	other.Ack(found...)
+	require.Empty(e.T, e.ClaimAll())
 }

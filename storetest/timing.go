@@ -4,6 +4,8 @@ import (
 	"math"
 	"time"
 
+	"github.com/outmill/outmill/storetest/internal/suite"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
@@ -39,162 +41,162 @@ func withExpiry(expires time.Time) func(*outmill.Record) {
 }
 
 func dueAtOnce(e *env) {
-	e.filled(
-		rec(orders, "none"),
-		rec(orders, "past", withDue(time.Now().Add(-time.Hour))),
-		rec(orders, "long past", withDue(time.Date(1950, 1, 1, 0, 0, 0, 0, time.UTC))))
-	require.ElementsMatch(e.t, []string{"none", "past", "long past"}, names(e.claimAll()))
+	e.Filled(
+		suite.Rec(orders, "none"),
+		suite.Rec(orders, "past", withDue(time.Now().Add(-time.Hour))),
+		suite.Rec(orders, "long past", withDue(time.Date(1950, 1, 1, 0, 0, 0, 0, time.UTC))))
+	require.ElementsMatch(e.T, []string{"none", "past", "long past"}, suite.Names(e.ClaimAll()))
 }
 
 func dueLater(e *env) {
-	e.filled(rec(orders, "m1", withDue(time.Now().Add(time.Hour))))
-	require.Empty(e.t, e.claimAll())
-	e.elapse(59 * time.Minute)
-	require.Empty(e.t, e.claimAll())
-	e.elapse(2 * time.Minute)
-	e.claimOne(outmill.NewOwnerToken(), "m1")
+	e.Filled(suite.Rec(orders, "m1", withDue(time.Now().Add(time.Hour))))
+	require.Empty(e.T, e.ClaimAll())
+	e.Elapse(59 * time.Minute)
+	require.Empty(e.T, e.ClaimAll())
+	e.Elapse(2 * time.Minute)
+	e.ClaimOne(outmill.NewOwnerToken(), "m1")
 }
 
 func delayCounts(e *env) {
-	e.filled(rec(orders, "m1", withDelay(time.Hour)))
-	e.elapse(59 * time.Minute)
-	require.Empty(e.t, e.claimAll())
-	e.elapse(2 * time.Minute)
-	e.claimOne(outmill.NewOwnerToken(), "m1")
+	e.Filled(suite.Rec(orders, "m1", suite.WithDelay(time.Hour)))
+	e.Elapse(59 * time.Minute)
+	require.Empty(e.T, e.ClaimAll())
+	e.Elapse(2 * time.Minute)
+	e.ClaimOne(outmill.NewOwnerToken(), "m1")
 }
 
 func delayWins(e *env) {
-	e.filled(
-		rec(orders, "due before the delay", withDue(time.Now().Add(-time.Hour)), withDelay(time.Hour)),
-		rec(orders, "due behind the delay", withDue(time.Now().Add(100*time.Hour)), withDelay(time.Hour)))
-	require.Empty(e.t, e.claimAll())
-	e.elapse(61 * time.Minute)
-	require.Len(e.t, e.claimAll(), 2)
+	e.Filled(
+		suite.Rec(orders, "due before the delay", withDue(time.Now().Add(-time.Hour)), suite.WithDelay(time.Hour)),
+		suite.Rec(orders, "due behind the delay", withDue(time.Now().Add(100*time.Hour)), suite.WithDelay(time.Hour)))
+	require.Empty(e.T, e.ClaimAll())
+	e.Elapse(61 * time.Minute)
+	require.Len(e.T, e.ClaimAll(), 2)
 }
 
 func dueInZone(e *env) {
 	due := time.Now().Add(time.Hour)
-	r := rec(orders, "m1", withDue(due.In(time.FixedZone("far east", 14*3600))))
-	e.filled(r)
-	require.WithinDuration(e.t, due, e.get(r).DueAt, 2*time.Millisecond)
-	require.Empty(e.t, e.claimAll())
-	e.elapse(61 * time.Minute)
-	e.claimOne(outmill.NewOwnerToken(), "m1")
+	r := suite.Rec(orders, "m1", withDue(due.In(time.FixedZone("far east", 14*3600))))
+	e.Filled(r)
+	require.WithinDuration(e.T, due, e.Get(r).DueAt, 2*time.Millisecond)
+	require.Empty(e.T, e.ClaimAll())
+	e.Elapse(61 * time.Minute)
+	e.ClaimOne(outmill.NewOwnerToken(), "m1")
 }
 
 func dueIsFilled(e *env) {
-	e.filled(rec(orders, "m1"))
-	found := e.claimOne(outmill.NewOwnerToken(), "m1")
-	e.requireAbout(found.CreatedAt, found.DueAt, "due at")
-	require.False(e.t, found.CreatedAt.IsZero())
+	e.Filled(suite.Rec(orders, "m1"))
+	found := e.ClaimOne(outmill.NewOwnerToken(), "m1")
+	e.RequireAbout(found.CreatedAt, found.DueAt, "due at")
+	require.False(e.T, found.CreatedAt.IsZero())
 }
 
 func expiredIsNotClaimed(e *env) {
-	e.filled(
-		rec(orders, "past", withExpiry(time.Now().Add(-time.Hour))),
-		rec(orders, "soon", withExpiry(time.Now().Add(time.Hour))))
-	e.release(e.claimOne(outmill.NewOwnerToken(), "soon"))
-	e.elapse(61 * time.Minute)
+	e.Filled(
+		suite.Rec(orders, "past", withExpiry(time.Now().Add(-time.Hour))),
+		suite.Rec(orders, "soon", withExpiry(time.Now().Add(time.Hour))))
+	e.Release(e.ClaimOne(outmill.NewOwnerToken(), "soon"))
+	e.Elapse(61 * time.Minute)
 	for _, order := range []outmill.Order{outmill.OrderNone, outmill.OrderKey, outmill.OrderTopic} {
-		require.Empty(e.t, e.claimAll(inOrder(order, outmill.KeyBlock)), "order %s", order)
+		require.Empty(e.T, e.ClaimAll(suite.InOrder(order, outmill.KeyBlock)), "order %s", order)
 	}
 }
 
 func ttlCounts(e *env) {
-	r := rec(orders, "m1", withTTL(time.Hour))
-	e.filled(r)
-	require.WithinDuration(e.t, e.get(r).CreatedAt.Add(time.Hour), e.get(r).ExpiresAt, time.Second)
-	e.elapse(59 * time.Minute)
-	e.release(e.claimOne(outmill.NewOwnerToken(), "m1"))
-	e.elapse(2 * time.Minute)
-	require.Empty(e.t, e.claimAll())
+	r := suite.Rec(orders, "m1", suite.WithTTL(time.Hour))
+	e.Filled(r)
+	require.WithinDuration(e.T, e.Get(r).CreatedAt.Add(time.Hour), e.Get(r).ExpiresAt, time.Second)
+	e.Elapse(59 * time.Minute)
+	e.Release(e.ClaimOne(outmill.NewOwnerToken(), "m1"))
+	e.Elapse(2 * time.Minute)
+	require.Empty(e.T, e.ClaimAll())
 }
 
 func ttlWins(e *env) {
-	e.filled(
-		rec(orders, "expired", withExpiry(time.Now().Add(-time.Hour)), withTTL(time.Hour)),
-		rec(orders, "long", withExpiry(time.Now().Add(100*time.Hour)), withTTL(time.Hour)))
-	found := e.claimAll()
-	require.Len(e.t, found, 2)
-	e.release(found...)
-	e.elapse(61 * time.Minute)
-	require.Empty(e.t, e.claimAll())
+	e.Filled(
+		suite.Rec(orders, "expired", withExpiry(time.Now().Add(-time.Hour)), suite.WithTTL(time.Hour)),
+		suite.Rec(orders, "long", withExpiry(time.Now().Add(100*time.Hour)), suite.WithTTL(time.Hour)))
+	found := e.ClaimAll()
+	require.Len(e.T, found, 2)
+	e.Release(found...)
+	e.Elapse(61 * time.Minute)
+	require.Empty(e.T, e.ClaimAll())
 }
 
 func expiresBeforeDue(e *env) {
-	e.filled(rec(orders, "m1", withDelay(2*time.Hour), withTTL(time.Hour)))
+	e.Filled(suite.Rec(orders, "m1", suite.WithDelay(2*time.Hour), suite.WithTTL(time.Hour)))
 	for range 3 {
-		require.Empty(e.t, e.claimAll())
-		e.elapse(61 * time.Minute)
+		require.Empty(e.T, e.ClaimAll())
+		e.Elapse(61 * time.Minute)
 	}
 }
 
 func expiresWhileLeased(e *env) {
-	e.filled(rec(orders, "m1", withTTL(time.Minute)))
-	r := e.claimOne(outmill.NewOwnerToken(), "m1")
-	e.elapse(2 * time.Minute)
-	e.ack(r)
-	e.requireProcessed(r)
+	e.Filled(suite.Rec(orders, "m1", suite.WithTTL(time.Minute)))
+	r := e.ClaimOne(outmill.NewOwnerToken(), "m1")
+	e.Elapse(2 * time.Minute)
+	e.Ack(r)
+	e.RequireProcessed(r)
 }
 
 func expiredLease(e *env) {
-	e.filled(rec(orders, "m1", withTTL(time.Minute)))
-	r := e.claimOne(outmill.NewOwnerToken(), "m1")
-	e.elapse(leaseOf + time.Minute)
-	require.Empty(e.t, e.claimAll())
-	e.reap(10)
-	require.Empty(e.t, e.claimAll())
-	e.did(e.store.ExpireDue, 10)
-	e.requireStatus(outmill.StatusDead, r)
+	e.Filled(suite.Rec(orders, "m1", suite.WithTTL(time.Minute)))
+	r := e.ClaimOne(outmill.NewOwnerToken(), "m1")
+	e.Elapse(leaseOf + time.Minute)
+	require.Empty(e.T, e.ClaimAll())
+	e.Reap(10)
+	require.Empty(e.T, e.ClaimAll())
+	e.Did(e.Store.ExpireDue, 10)
+	e.RequireStatus(outmill.StatusDead, r)
 }
 
 func nextAttempt(e *env) {
-	delayed := rec(orders, "m1", withDelay(time.Hour))
-	e.filled(delayed)
-	before := e.get(delayed)
-	require.WithinDuration(e.t, before.CreatedAt.Add(time.Hour), before.DueAt, time.Second)
-	require.WithinDuration(e.t, before.DueAt, before.NextAttemptAt, time.Second)
-	e.elapse(61 * time.Minute)
-	r := e.claimOne(outmill.NewOwnerToken(), "m1")
-	require.True(e.t, r.NextAttemptAt.IsZero(), "next attempt of a leased record")
-	require.WithinDuration(e.t, r.CreatedAt.Add(time.Hour), r.DueAt, time.Second, "due at, an hour later")
-	e.abandon(2*time.Hour, r)
-	got := e.get(r)
-	require.WithinDuration(e.t, r.DueAt, got.DueAt, time.Millisecond, "due at, after an abandon")
-	e.requireAbout(e.now().Add(2*time.Hour), got.NextAttemptAt, "next attempt at")
-	e.elapse(121 * time.Minute)
-	r = e.claimOne(outmill.NewOwnerToken(), "m1")
-	e.fail(r)
-	require.True(e.t, e.get(r).NextAttemptAt.IsZero(), "next attempt of a dead record")
+	delayed := suite.Rec(orders, "m1", suite.WithDelay(time.Hour))
+	e.Filled(delayed)
+	before := e.Get(delayed)
+	require.WithinDuration(e.T, before.CreatedAt.Add(time.Hour), before.DueAt, time.Second)
+	require.WithinDuration(e.T, before.DueAt, before.NextAttemptAt, time.Second)
+	e.Elapse(61 * time.Minute)
+	r := e.ClaimOne(outmill.NewOwnerToken(), "m1")
+	require.True(e.T, r.NextAttemptAt.IsZero(), "next attempt of a leased record")
+	require.WithinDuration(e.T, r.CreatedAt.Add(time.Hour), r.DueAt, time.Second, "due at, an hour later")
+	e.Abandon(2*time.Hour, r)
+	got := e.Get(r)
+	require.WithinDuration(e.T, r.DueAt, got.DueAt, time.Millisecond, "due at, after an abandon")
+	e.RequireAbout(e.Now().Add(2*time.Hour), got.NextAttemptAt, "next attempt at")
+	e.Elapse(121 * time.Minute)
+	r = e.ClaimOne(outmill.NewOwnerToken(), "m1")
+	e.Fail(r)
+	require.True(e.T, e.Get(r).NextAttemptAt.IsZero(), "next attempt of a dead record")
 }
 
 func expiredRetry(e *env) {
-	e.filled(rec(orders, "m1", withTTL(time.Hour)))
-	e.abandon(30*time.Minute, e.claimOne(outmill.NewOwnerToken(), "m1"))
-	e.elapse(61 * time.Minute)
-	require.Empty(e.t, e.claimAll())
+	e.Filled(suite.Rec(orders, "m1", suite.WithTTL(time.Hour)))
+	e.Abandon(30*time.Minute, e.ClaimOne(outmill.NewOwnerToken(), "m1"))
+	e.Elapse(61 * time.Minute)
+	require.Empty(e.T, e.ClaimAll())
 }
 
 func farTimes(e *env) {
 	far := time.Date(9999, 12, 31, 23, 0, 0, 0, time.UTC)
 	old := time.Date(1, 6, 1, 0, 0, 0, 0, time.UTC)
-	later := rec(orders, "due far away", withDue(far))
-	never := rec(orders, "expires far away", withExpiry(far))
-	gone := rec(orders, "expired long ago", withExpiry(old))
-	early := rec(orders, "due long ago", withDue(old))
-	e.filled(later, never, gone, early)
-	require.WithinDuration(e.t, far, e.get(later).DueAt, time.Second)
-	require.WithinDuration(e.t, far, e.get(never).ExpiresAt, time.Second)
-	require.ElementsMatch(e.t, []string{"expires far away", "due long ago"}, names(e.claimAll()))
+	later := suite.Rec(orders, "due far away", withDue(far))
+	never := suite.Rec(orders, "expires far away", withExpiry(far))
+	gone := suite.Rec(orders, "expired long ago", withExpiry(old))
+	early := suite.Rec(orders, "due long ago", withDue(old))
+	e.Filled(later, never, gone, early)
+	require.WithinDuration(e.T, far, e.Get(later).DueAt, time.Second)
+	require.WithinDuration(e.T, far, e.Get(never).ExpiresAt, time.Second)
+	require.ElementsMatch(e.T, []string{"expires far away", "due long ago"}, suite.Names(e.ClaimAll()))
 }
 
 func longestDurations(e *env) {
 	const longest = time.Duration(math.MaxInt64)
-	e.filled(rec(orders, "later", withDelay(longest)), rec(orders, "m1", withTTL(longest)))
-	r := e.claimOne(outmill.NewOwnerToken(), "m1", func(r *outmill.ClaimRequest) { r.Lease = longest })
-	require.Empty(e.t, e.claimAll())
-	require.True(e.t, r.LeaseUntil.After(time.Now().AddDate(200, 0, 0)), "lease until %s", r.LeaseUntil)
-	e.abandon(longest, r)
-	require.Empty(e.t, e.claimAll())
-	require.True(e.t, e.get(r).NextAttemptAt.After(time.Now().AddDate(200, 0, 0)), "next attempt at %s", e.get(r).NextAttemptAt)
+	e.Filled(suite.Rec(orders, "later", suite.WithDelay(longest)), suite.Rec(orders, "m1", suite.WithTTL(longest)))
+	r := e.ClaimOne(outmill.NewOwnerToken(), "m1", func(r *outmill.ClaimRequest) { r.Lease = longest })
+	require.Empty(e.T, e.ClaimAll())
+	require.True(e.T, r.LeaseUntil.After(time.Now().AddDate(200, 0, 0)), "lease until %s", r.LeaseUntil)
+	e.Abandon(longest, r)
+	require.Empty(e.T, e.ClaimAll())
+	require.True(e.T, e.Get(r).NextAttemptAt.After(time.Now().AddDate(200, 0, 0)), "next attempt at %s", e.Get(r).NextAttemptAt)
 }

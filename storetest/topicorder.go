@@ -3,6 +3,8 @@ package storetest
 import (
 	"time"
 
+	"github.com/outmill/outmill/storetest/internal/suite"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
@@ -26,108 +28,108 @@ func topicOrderSentences() []sentence {
 }
 
 func mixedKeys() []*outmill.Record {
-	return []*outmill.Record{rec(orders, "m1", withKey("a")), rec(orders, "m2"), rec(orders, "m3", withKey("b")), rec(orders, "m4")}
+	return []*outmill.Record{suite.Rec(orders, "m1", suite.WithKey("a")), suite.Rec(orders, "m2"), suite.Rec(orders, "m3", suite.WithKey("b")), suite.Rec(orders, "m4")}
 }
 
 func topicOrder(e *env) {
-	e.filled(mixedKeys()...)
+	e.Filled(mixedKeys()...)
 	owner := outmill.NewOwnerToken()
-	e.requireNames([]string{"m1", "m2", "m3"}, e.claimN(owner, 3, byTopic))
-	e.requireNames([]string{"m4"}, e.claimN(owner, 1, byTopic))
+	e.RequireNames([]string{"m1", "m2", "m3"}, e.ClaimN(owner, 3, suite.ByTopic))
+	e.RequireNames([]string{"m4"}, e.ClaimN(owner, 1, suite.ByTopic))
 }
 
 func heldTopic(e *env) {
-	e.filled(mixedKeys()...)
-	found := e.claimN(outmill.NewOwnerToken(), 2, byTopic)
-	e.requireNames([]string{"m1", "m2"}, found)
-	require.Empty(e.t, e.claim(outmill.NewOwnerToken(), byTopic))
-	e.ack(found[0])
-	require.Empty(e.t, e.claim(outmill.NewOwnerToken(), byTopic), "m2 is held")
-	e.ack(found[1])
-	e.requireNames([]string{"m3", "m4"}, e.claimAll(byTopic))
+	e.Filled(mixedKeys()...)
+	found := e.ClaimN(outmill.NewOwnerToken(), 2, suite.ByTopic)
+	e.RequireNames([]string{"m1", "m2"}, found)
+	require.Empty(e.T, e.Claim(outmill.NewOwnerToken(), suite.ByTopic))
+	e.Ack(found[0])
+	require.Empty(e.T, e.Claim(outmill.NewOwnerToken(), suite.ByTopic), "m2 is held")
+	e.Ack(found[1])
+	e.RequireNames([]string{"m3", "m4"}, e.ClaimAll(suite.ByTopic))
 }
 
 func topicHolderClaimsMore(e *env) {
-	e.filled(mixedKeys()...)
+	e.Filled(mixedKeys()...)
 	owner := outmill.NewOwnerToken()
 	for _, want := range []string{"m1", "m2", "m3", "m4"} {
-		e.claimOne(owner, want, byTopic)
+		e.ClaimOne(owner, want, suite.ByTopic)
 	}
 }
 
 func otherTopicsPass(e *env) {
-	e.filled(mixedKeys()...)
-	e.append(rec("invoices", "i1"), rec("invoices", "i2"))
-	e.claimOne(outmill.NewOwnerToken(), "m1", byTopic, from(orders))
-	e.requireNames([]string{"i1", "i2"}, e.claimAll(byTopic))
+	e.Filled(mixedKeys()...)
+	e.Append(suite.Rec("invoices", "i1"), suite.Rec("invoices", "i2"))
+	e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.ByTopic, suite.From(orders))
+	e.RequireNames([]string{"i1", "i2"}, e.ClaimAll(suite.ByTopic))
 }
 
 func retryBlocksTopic(e *env) {
-	e.filled(mixedKeys()...)
+	e.Filled(mixedKeys()...)
 	owner := outmill.NewOwnerToken()
-	e.abandon(time.Hour, e.claimOne(owner, "m1", byTopic))
-	require.Empty(e.t, e.claim(owner, byTopic))
-	require.Empty(e.t, e.claim(outmill.NewOwnerToken(), byTopic))
-	e.elapse(61 * time.Minute)
-	e.requireNames([]string{"m1", "m2", "m3", "m4"}, e.claimAll(byTopic))
+	e.Abandon(time.Hour, e.ClaimOne(owner, "m1", suite.ByTopic))
+	require.Empty(e.T, e.Claim(owner, suite.ByTopic))
+	require.Empty(e.T, e.Claim(outmill.NewOwnerToken(), suite.ByTopic))
+	e.Elapse(61 * time.Minute)
+	e.RequireNames([]string{"m1", "m2", "m3", "m4"}, e.ClaimAll(suite.ByTopic))
 }
 
 func retrySkipsTopic(e *env) {
-	e.filled(mixedKeys()...)
-	skip := inOrder(outmill.OrderTopic, outmill.KeySkip)
-	e.abandon(time.Hour, e.claimOne(outmill.NewOwnerToken(), "m1", skip))
-	e.requireNames([]string{"m2", "m3", "m4"}, e.claimAll(skip))
+	e.Filled(mixedKeys()...)
+	skip := suite.InOrder(outmill.OrderTopic, outmill.KeySkip)
+	e.Abandon(time.Hour, e.ClaimOne(outmill.NewOwnerToken(), "m1", skip))
+	e.RequireNames([]string{"m2", "m3", "m4"}, e.ClaimAll(skip))
 }
 
 func deadLetsTopicGoOn(e *env) {
-	e.filled(mixedKeys()...)
-	e.fail(e.claimOne(outmill.NewOwnerToken(), "m1", byTopic))
-	e.requireNames([]string{"m2", "m3", "m4"}, e.claimAll(byTopic))
+	e.Filled(mixedKeys()...)
+	e.Fail(e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.ByTopic))
+	e.RequireNames([]string{"m2", "m3", "m4"}, e.ClaimAll(suite.ByTopic))
 }
 
 func delayedDoesNotHoldTopic(e *env) {
-	e.filled(rec(orders, "delayed", withDelay(time.Hour)))
-	e.append(mixedKeys()...)
-	e.ack(e.claimOne(outmill.NewOwnerToken(), "m1", byTopic))
-	e.elapse(61 * time.Minute)
-	e.requireNames([]string{"delayed", "m2", "m3", "m4"}, e.claimAll(byTopic))
+	e.Filled(suite.Rec(orders, "delayed", suite.WithDelay(time.Hour)))
+	e.Append(mixedKeys()...)
+	e.Ack(e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.ByTopic))
+	e.Elapse(61 * time.Minute)
+	e.RequireNames([]string{"delayed", "m2", "m3", "m4"}, e.ClaimAll(suite.ByTopic))
 }
 
 func topicOrderAfterExpiry(e *env) {
-	e.filled(mixedKeys()...)
-	e.claimN(outmill.NewOwnerToken(), 2, byTopic)
-	e.elapse(leaseOf + time.Minute)
-	e.requireNames([]string{"m1", "m2", "m3", "m4"}, e.claimAll(byTopic))
+	e.Filled(mixedKeys()...)
+	e.ClaimN(outmill.NewOwnerToken(), 2, suite.ByTopic)
+	e.Elapse(leaseOf + time.Minute)
+	e.RequireNames([]string{"m1", "m2", "m3", "m4"}, e.ClaimAll(suite.ByTopic))
 }
 
 func topicOrderAfterRelease(e *env) {
-	e.filled(mixedKeys()...)
-	found := e.claimN(outmill.NewOwnerToken(), 2, byTopic)
-	e.release(found[0])
-	require.Empty(e.t, e.claim(outmill.NewOwnerToken(), byTopic), "m2 is held")
-	e.release(found[1])
-	e.requireNames([]string{"m1", "m2", "m3", "m4"}, e.claimAll(byTopic))
+	e.Filled(mixedKeys()...)
+	found := e.ClaimN(outmill.NewOwnerToken(), 2, suite.ByTopic)
+	e.Release(found[0])
+	require.Empty(e.T, e.Claim(outmill.NewOwnerToken(), suite.ByTopic), "m2 is held")
+	e.Release(found[1])
+	e.RequireNames([]string{"m1", "m2", "m3", "m4"}, e.ClaimAll(suite.ByTopic))
 }
 
 func keyLeaseHoldsTopic(e *env) {
-	e.filled(mixedKeys()...)
-	r := e.claimOne(outmill.NewOwnerToken(), "m1", byKey)
-	require.Empty(e.t, e.claim(outmill.NewOwnerToken(), byTopic))
-	e.ack(r)
-	e.requireNames([]string{"m2", "m3", "m4"}, e.claimAll(byTopic))
+	e.Filled(mixedKeys()...)
+	r := e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.ByKey)
+	require.Empty(e.T, e.Claim(outmill.NewOwnerToken(), suite.ByTopic))
+	e.Ack(r)
+	e.RequireNames([]string{"m2", "m3", "m4"}, e.ClaimAll(suite.ByTopic))
 }
 
 // topicOrderOverHeld: the record that has expired is the whole of what a claim for one
 // record reads first of the line.
 func topicOrderOverHeld(e *env) {
-	e.filled(rec(orders, "hot", withKey("k")), rec(orders, "short", withTTL(time.Minute)), rec(orders, "m3"), rec(orders, "passed over", withKey("k")))
-	hot := e.claimOne(outmill.NewOwnerToken(), "hot", byKey)
-	free := e.claimOn(outmill.NewOwnerToken(), byKey)
-	e.requireNames([]string{"short", "m3"}, free)
-	e.release(free...)
-	e.ack(hot)
-	e.elapse(2 * time.Minute)
+	e.Filled(suite.Rec(orders, "hot", suite.WithKey("k")), suite.Rec(orders, "short", suite.WithTTL(time.Minute)), suite.Rec(orders, "m3"), suite.Rec(orders, "passed over", suite.WithKey("k")))
+	hot := e.ClaimOne(outmill.NewOwnerToken(), "hot", suite.ByKey)
+	free := e.ClaimOn(outmill.NewOwnerToken(), suite.ByKey)
+	e.RequireNames([]string{"short", "m3"}, free)
+	e.Release(free...)
+	e.Ack(hot)
+	e.Elapse(2 * time.Minute)
 	owner := outmill.NewOwnerToken()
-	e.claimOne(owner, "m3", byTopic)
-	e.claimOne(owner, "passed over", byTopic)
+	e.ClaimOne(owner, "m3", suite.ByTopic)
+	e.ClaimOne(owner, "passed over", suite.ByTopic)
 }

@@ -3,6 +3,8 @@ package storetest
 import (
 	"fmt"
 
+	"github.com/outmill/outmill/storetest/internal/suite"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
@@ -48,7 +50,7 @@ func hostilePatterns() []string {
 func hostileRecords() []*outmill.Record {
 	var list []*outmill.Record
 	for _, topic := range hostileTopics() {
-		list = append(list, rec(topic, topic))
+		list = append(list, suite.Rec(topic, topic))
 	}
 	return list
 }
@@ -64,33 +66,33 @@ func matching(topics outmill.Topics) []string {
 }
 
 func topicsAreCaseSensitive(e *env) {
-	e.register("lower", "order.created")
-	e.register("upper", "Order.Created")
-	e.append(rec("order.created", "lower"), rec("Order.Created", "upper"))
-	require.Equal(e.t, []string{"lower"}, names(e.claimAll(ofGroup("lower"))))
-	require.Equal(e.t, []string{"upper"}, names(e.claimAll(ofGroup("upper"))))
-	require.Equal(e.t, []string{"lower"}, names(e.list(outmill.ListQuery{Topic: "order.created"})))
+	e.Register("lower", "order.created")
+	e.Register("upper", "Order.Created")
+	e.Append(suite.Rec("order.created", "lower"), suite.Rec("Order.Created", "upper"))
+	require.Equal(e.T, []string{"lower"}, suite.Names(e.ClaimAll(suite.OfGroup("lower"))))
+	require.Equal(e.T, []string{"upper"}, suite.Names(e.ClaimAll(suite.OfGroup("upper"))))
+	require.Equal(e.T, []string{"lower"}, suite.Names(e.List(outmill.ListQuery{Topic: "order.created"})))
 }
 
 func keysAreCaseSensitive(e *env) {
-	e.filled(rec(orders, "lower", withKey("k")), rec(orders, "upper", withKey("K")))
-	e.claimOne(outmill.NewOwnerToken(), "lower", byKey)
-	e.claimOne(outmill.NewOwnerToken(), "upper", byKey)
+	e.Filled(suite.Rec(orders, "lower", suite.WithKey("k")), suite.Rec(orders, "upper", suite.WithKey("K")))
+	e.ClaimOne(outmill.NewOwnerToken(), "lower", suite.ByKey)
+	e.ClaimOne(outmill.NewOwnerToken(), "upper", suite.ByKey)
 }
 
 func claimPatterns(e *env) {
-	e.filled(hostileRecords()...)
+	e.Filled(hostileRecords()...)
 	owner := outmill.NewOwnerToken()
 	seen := map[string]bool{}
 	for _, pattern := range hostilePatterns() {
 		matched := fmt.Sprint(matching(outmill.Topics{Include: []string{pattern}}))
-		if seen[matched] && !all() {
+		if seen[matched] && !suite.All() {
 			continue
 		}
 		seen[matched] = true
-		found := e.claimOn(owner, from(pattern))
-		require.ElementsMatch(e.t, matching(outmill.Topics{Include: []string{pattern}}), names(found), "pattern %q", pattern)
-		e.release(found...)
+		found := e.ClaimOn(owner, suite.From(pattern))
+		require.ElementsMatch(e.T, matching(outmill.Topics{Include: []string{pattern}}), suite.Names(found), "pattern %q", pattern)
+		e.Release(found...)
 	}
 }
 
@@ -101,23 +103,23 @@ func selected(topics outmill.Topics) func(*outmill.ClaimRequest) {
 func registrationPatterns(e *env) {
 	patterns := hostilePatterns()
 	for i, pattern := range patterns {
-		e.register(fmt.Sprintf("g%d", i), pattern)
+		e.Register(fmt.Sprintf("g%d", i), pattern)
 	}
-	e.append(hostileRecords()...)
+	e.Append(hostileRecords()...)
 	for i, pattern := range patterns {
-		got := e.list(groupQuery(fmt.Sprintf("g%d", i)))
-		require.ElementsMatch(e.t, matching(outmill.Topics{Include: []string{pattern}}), names(got), "pattern %q", pattern)
+		got := e.List(groupQuery(fmt.Sprintf("g%d", i)))
+		require.ElementsMatch(e.T, matching(outmill.Topics{Include: []string{pattern}}), suite.Names(got), "pattern %q", pattern)
 	}
 }
 
 func claimNames(e *env) {
-	e.filled(hostileRecords()...)
+	e.Filled(hostileRecords()...)
 	topics := outmill.Topics{Include: []string{"orders", outmill.Exact("a*b"), "orders", "absent", "it's"}}
-	require.ElementsMatch(e.t, []string{"orders", "a*b", "it's"}, names(e.claimAll(selected(topics))))
+	require.ElementsMatch(e.T, []string{"orders", "a*b", "it's"}, suite.Names(e.ClaimAll(selected(topics))))
 }
 
 func claimExclude(e *env) {
-	e.filled(hostileRecords()...)
+	e.Filled(hostileRecords()...)
 	for _, topics := range []outmill.Topics{
 		{Exclude: []string{"o*"}},
 		{Exclude: []string{"*"}},
@@ -125,22 +127,22 @@ func claimExclude(e *env) {
 		{Include: []string{"orders", "Orders"}, Exclude: []string{"Orders"}},
 		{Include: []string{"*"}, Exclude: []string{`*\**`, `*\\*`, "*'*", "%", "_"}},
 	} {
-		found := e.claimAll(selected(topics))
-		require.ElementsMatch(e.t, matching(topics), names(found), "%+v", topics)
-		e.release(found...)
+		found := e.ClaimAll(selected(topics))
+		require.ElementsMatch(e.T, matching(topics), suite.Names(found), "%+v", topics)
+		e.Release(found...)
 	}
 }
 
 func claimNothingSelected(e *env) {
-	e.filled(rec(orders, "m1"))
+	e.Filled(suite.Rec(orders, "m1"))
 	for _, topics := range []outmill.Topics{
 		{Include: []string{orders}, Exclude: []string{orders}},
 		{Include: []string{"absent"}},
 		{Include: []string{"absent*"}},
 	} {
 		for _, order := range []outmill.Order{outmill.OrderNone, outmill.OrderKey, outmill.OrderTopic} {
-			found := e.claim(outmill.NewOwnerToken(), selected(topics), inOrder(order, outmill.KeyBlock))
-			require.Empty(e.t, found, "%+v, order %s", topics, order)
+			found := e.Claim(outmill.NewOwnerToken(), selected(topics), suite.InOrder(order, outmill.KeyBlock))
+			require.Empty(e.T, found, "%+v, order %s", topics, order)
 		}
 	}
 }
@@ -150,7 +152,7 @@ func claimManyNames(e *env) {
 	for i := range 500 {
 		include = append(include, fmt.Sprintf("topic.%d", i))
 	}
-	require.NoError(e.t, e.store.RegisterGroup(e.ctx, outmill.Registration{Group: group, Topics: outmill.Topics{Include: include}}))
-	e.append(rec("topic.0", "first"), rec("topic.499", "last"), rec("topic.500", "none"))
-	require.ElementsMatch(e.t, []string{"first", "last"}, names(e.claimAll(from(include...))))
+	require.NoError(e.T, e.Store.RegisterGroup(e.Ctx, outmill.Registration{Group: group, Topics: outmill.Topics{Include: include}}))
+	e.Append(suite.Rec("topic.0", "first"), suite.Rec("topic.499", "last"), suite.Rec("topic.500", "none"))
+	require.ElementsMatch(e.T, []string{"first", "last"}, suite.Names(e.ClaimAll(suite.From(include...))))
 }

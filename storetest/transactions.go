@@ -5,11 +5,12 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/outmill/outmill/storetest/internal/suite"
+
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
 )
 
 func transactionSentences() []sentence {
@@ -34,177 +35,171 @@ func transactionSentences() []sentence {
 }
 
 func committedIsThere(e *env) {
-	e.register(group)
-	other := e.reopen()
-	ctx, commit, _ := e.begin()
-	r := rec(orders, "m1")
-	require.NoError(e.t, e.store.Append(ctx, r))
-	for _, store := range []outmill.Store{e.store, other} {
-		require.Empty(e.t, listAll(e.ctx, e.t, store, outmill.ListQuery{}), "before the commit")
-		_, err := store.Get(e.ctx, r.ID)
-		require.ErrorIs(e.t, err, outmill.ErrNotFound, "before the commit")
+	e.Register(group)
+	other := e.Reopen()
+	ctx, commit, _ := e.Begin()
+	r := suite.Rec(orders, "m1")
+	require.NoError(e.T, e.Store.Append(ctx, r))
+	for _, store := range []outmill.Store{e.Store, other} {
+		require.Empty(e.T, suite.ListAll(e.Ctx, e.T, store, outmill.ListQuery{}), "before the commit")
+		_, err := store.Get(e.Ctx, r.ID)
+		require.ErrorIs(e.T, err, outmill.ErrNotFound, "before the commit")
 	}
 	commit()
-	require.Equal(e.t, []string{"m1"}, names(listAll(e.ctx, e.t, other, outmill.ListQuery{})))
-	e.claimOne(outmill.NewOwnerToken(), "m1")
+	require.Equal(e.T, []string{"m1"}, suite.Names(suite.ListAll(e.Ctx, e.T, other, outmill.ListQuery{})))
+	e.ClaimOne(outmill.NewOwnerToken(), "m1")
 }
 
 func rolledBackIsGone(e *env) {
-	e.register(group)
-	ctx, _, rollback := e.begin()
-	require.NoError(e.t, e.store.Append(ctx, rec(orders, "m1")))
+	e.Register(group)
+	ctx, _, rollback := e.Begin()
+	require.NoError(e.T, e.Store.Append(ctx, suite.Rec(orders, "m1")))
 	rollback()
-	require.Empty(e.t, e.list(outmill.ListQuery{}))
-	require.Empty(e.t, e.claimAll())
+	require.Empty(e.T, e.List(outmill.ListQuery{}))
+	require.Empty(e.T, e.ClaimAll())
 }
 
 func appendLeavesTheTransaction(e *env) {
-	ctx, commit, _ := e.begin()
-	require.NoError(e.t, e.store.Append(ctx, rec(orders, "m1")))
+	ctx, commit, _ := e.Begin()
+	require.NoError(e.T, e.Store.Append(ctx, suite.Rec(orders, "m1")))
 	commit()
-	ctx, _, rollback := e.begin()
-	require.NoError(e.t, e.store.Append(ctx, rec(orders, "m2")))
+	ctx, _, rollback := e.Begin()
+	require.NoError(e.T, e.Store.Append(ctx, suite.Rec(orders, "m2")))
 	rollback()
-	require.Equal(e.t, []string{"m1"}, names(e.list(outmill.ListQuery{})))
+	require.Equal(e.T, []string{"m1"}, suite.Names(e.List(outmill.ListQuery{})))
 }
 
 func refusalLeavesTheTransaction(e *env) {
-	ctx, commit, _ := e.begin()
-	require.ErrorIs(e.t, e.store.Append(ctx, rec(orders, "never"), rec("", "bad")), outmill.ErrInvalidRecord)
-	require.NoError(e.t, e.store.Append(ctx, rec(orders, "m1")))
+	ctx, commit, _ := e.Begin()
+	require.ErrorIs(e.T, e.Store.Append(ctx, suite.Rec(orders, "never"), suite.Rec("", "bad")), outmill.ErrInvalidRecord)
+	require.NoError(e.T, e.Store.Append(ctx, suite.Rec(orders, "m1")))
 	commit()
-	require.Equal(e.t, []string{"m1"}, names(e.list(outmill.ListQuery{})))
+	require.Equal(e.T, []string{"m1"}, suite.Names(e.List(outmill.ListQuery{})))
 }
 
 func idsInTransaction(e *env) {
-	ctx, commit, _ := e.begin()
-	r := rec(orders, "m1")
-	require.NoError(e.t, e.store.Append(ctx, r))
-	require.False(e.t, r.ID.IsZero())
+	ctx, commit, _ := e.Begin()
+	r := suite.Rec(orders, "m1")
+	require.NoError(e.T, e.Store.Append(ctx, r))
+	require.False(e.T, r.ID.IsZero())
 	commit()
-	require.Equal(e.t, "m1", e.get(r).MessageID)
+	require.Equal(e.T, "m1", e.Get(r).MessageID)
 }
 
 func manyAppendsOneTransaction(e *env) {
-	e.register(group)
-	ctx, commit, _ := e.begin()
+	e.Register(group)
+	ctx, commit, _ := e.Begin()
 	want := []string{"m1", "m2", "m3", "m4"}
 	for _, name := range want {
-		require.NoError(e.t, e.store.Append(ctx, rec(orders, name, withKey("k"))))
+		require.NoError(e.T, e.Store.Append(ctx, suite.Rec(orders, name, suite.WithKey("k"))))
 	}
-	require.Empty(e.t, e.list(outmill.ListQuery{}))
+	require.Empty(e.T, e.List(outmill.ListQuery{}))
 	commit()
-	require.Equal(e.t, want, names(e.list(outmill.ListQuery{})))
-	require.Equal(e.t, want, names(e.claimAll(byKey)))
+	require.Equal(e.T, want, suite.Names(e.List(outmill.ListQuery{})))
+	require.Equal(e.T, want, suite.Names(e.ClaimAll(suite.ByKey)))
 }
 
 func concurrentAppendsOneTransaction(e *env) {
-	ctx, commit, _ := e.begin()
+	ctx, commit, _ := e.Begin()
 	var appends errgroup.Group
 	var want []string
 	for i := range 8 {
 		name := fmt.Sprintf("m%d", i)
 		want = append(want, name)
-		appends.Go(func() error { return e.store.Append(ctx, rec(orders, name)) })
+		appends.Go(func() error { return e.Store.Append(ctx, suite.Rec(orders, name)) })
 	}
-	require.NoError(e.t, appends.Wait())
+	require.NoError(e.T, appends.Wait())
 	commit()
-	require.ElementsMatch(e.t, want, names(e.list(outmill.ListQuery{})))
+	require.ElementsMatch(e.T, want, suite.Names(e.List(outmill.ListQuery{})))
 }
 
 func transactionReachesGroups(e *env) {
-	e.register("one")
-	e.register("two")
-	ctx, commit, _ := e.begin()
-	require.NoError(e.t, e.store.Append(ctx, rec(orders, "m1")))
+	e.Register("one")
+	e.Register("two")
+	ctx, commit, _ := e.Begin()
+	require.NoError(e.T, e.Store.Append(ctx, suite.Rec(orders, "m1")))
 	commit()
-	require.Equal(e.t, []string{"m1"}, names(e.claimAll(ofGroup("one"))))
-	require.Equal(e.t, []string{"m1"}, names(e.claimAll(ofGroup("two"))))
-}
-
-// foreign returns a context with a transaction that no real store knows.
-func foreign(ctx context.Context) context.Context {
-	return storekit.ContextWithTx(ctx, "another store", "its transaction")
+	require.Equal(e.T, []string{"m1"}, suite.Names(e.ClaimAll(suite.OfGroup("one"))))
+	require.Equal(e.T, []string{"m1"}, suite.Names(e.ClaimAll(suite.OfGroup("two"))))
 }
 
 func foreignTransaction(e *env) {
-	require.ErrorIs(e.t, e.store.Append(foreign(e.ctx), rec(orders, "m1")), outmill.ErrForeignTx)
-	require.Empty(e.t, e.list(outmill.ListQuery{}))
+	require.ErrorIs(e.T, e.Store.Append(suite.Foreign(e.Ctx), suite.Rec(orders, "m1")), outmill.ErrForeignTx)
+	require.Empty(e.T, e.List(outmill.ListQuery{}))
 }
 
 func ownBesideForeign(e *env) {
-	ctx, commit, _ := e.begin()
-	require.NoError(e.t, e.store.Append(foreign(ctx), rec(orders, "m1")))
-	require.Empty(e.t, e.list(outmill.ListQuery{}))
+	ctx, commit, _ := e.Begin()
+	require.NoError(e.T, e.Store.Append(suite.Foreign(ctx), suite.Rec(orders, "m1")))
+	require.Empty(e.T, e.List(outmill.ListQuery{}))
 	commit()
-	require.Equal(e.t, []string{"m1"}, names(e.list(outmill.ListQuery{})))
+	require.Equal(e.T, []string{"m1"}, suite.Names(e.List(outmill.ListQuery{})))
 }
 
 func endedTransaction(e *env) {
-	ctx, commit, _ := e.begin()
+	ctx, commit, _ := e.Begin()
 	commit()
-	require.Error(e.t, e.store.Append(ctx, rec(orders, "after the commit")))
-	ctx, _, rollback := e.begin()
+	require.Error(e.T, e.Store.Append(ctx, suite.Rec(orders, "after the commit")))
+	ctx, _, rollback := e.Begin()
 	rollback()
-	require.Error(e.t, e.store.Append(ctx, rec(orders, "after the rollback")))
-	require.Empty(e.t, e.list(outmill.ListQuery{}))
+	require.Error(e.T, e.Store.Append(ctx, suite.Rec(orders, "after the rollback")))
+	require.Empty(e.T, e.List(outmill.ListQuery{}))
 }
 
 func txOfNothing(e *env) {
-	tx, err := e.store.TxOf(e.ctx)
-	require.NoError(e.t, err)
-	require.Nil(e.t, tx)
+	tx, err := e.Store.TxOf(e.Ctx)
+	require.NoError(e.T, err)
+	require.Nil(e.T, tx)
 }
 
 func txOfOwn(e *env) {
-	ctx, _, rollback := e.begin()
-	first, err := e.store.TxOf(ctx)
-	require.NoError(e.t, err)
-	require.NotNil(e.t, first)
-	again, err := e.store.TxOf(foreign(context.WithoutCancel(ctx)))
-	require.NoError(e.t, err)
-	require.True(e.t, first == again, "two looks at one transaction differ")
+	ctx, _, rollback := e.Begin()
+	first, err := e.Store.TxOf(ctx)
+	require.NoError(e.T, err)
+	require.NotNil(e.T, first)
+	again, err := e.Store.TxOf(suite.Foreign(context.WithoutCancel(ctx)))
+	require.NoError(e.T, err)
+	require.True(e.T, first == again, "two looks at one transaction differ")
 	rollback()
-	ctx, _, _ = e.begin()
-	second, err := e.store.TxOf(ctx)
-	require.NoError(e.t, err)
-	require.False(e.t, first == second, "two transactions are equal")
+	ctx, _, _ = e.Begin()
+	second, err := e.Store.TxOf(ctx)
+	require.NoError(e.T, err)
+	require.False(e.T, first == second, "two transactions are equal")
 }
 
 func txOfForeign(e *env) {
-	tx, err := e.store.TxOf(foreign(e.ctx))
-	require.ErrorIs(e.t, err, outmill.ErrForeignTx)
-	require.Nil(e.t, tx)
+	tx, err := e.Store.TxOf(suite.Foreign(e.Ctx))
+	require.ErrorIs(e.T, err, outmill.ErrForeignTx)
+	require.Nil(e.T, tx)
 }
 
 func failedAppendLeavesNothing(e *env) {
-	e.register(group)
-	first := rec(orders, "first")
-	e.append(first)
-	ctx, commit, _ := e.h.Begin(e.t, e.store)
-	again := rec(orders, "again", withDedup("k"), func(r *outmill.Record) { r.ID = first.ID })
-	require.Error(e.t, e.store.Append(ctx, rec(orders, "before"), again))
+	e.Register(group)
+	first := suite.Rec(orders, "first")
+	e.Append(first)
+	ctx, commit, _ := e.Harness.Begin(e.Store)
+	again := suite.Rec(orders, "again", suite.WithDedup("k"), func(r *outmill.Record) { r.ID = first.ID })
+	require.Error(e.T, e.Store.Append(ctx, suite.Rec(orders, "before"), again))
 	// An engine that has ended the transaction says so.
 	_ = commit()
-	require.Equal(e.t, []string{"first"}, names(e.list(outmill.ListQuery{})))
-	free := rec(orders, "free", withDedup("k"))
-	e.append(free)
-	require.False(e.t, free.Duplicate, "the dedup key of the Append that failed is still taken")
+	require.Equal(e.T, []string{"first"}, suite.Names(e.List(outmill.ListQuery{})))
+	free := suite.Rec(orders, "free", suite.WithDedup("k"))
+	e.Append(free)
+	require.False(e.T, free.Duplicate, "the dedup key of the Append that failed is still taken")
 }
 
 func openAppendStallsNothing(e *env) {
-	ctx, cancel := context.WithTimeout(e.ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(e.Ctx, 30*time.Second)
 	defer cancel()
-	quick := *e
-	quick.ctx = ctx
-	e.register(group)
-	tx, commit, _ := e.begin()
-	require.NoError(e.t, e.store.Append(tx, rec(orders, "open", withKey("k")), rec(orders, "open too")))
-	quick.append(rec(orders, "beside", withKey("other")))
-	quick.register("others")
-	quick.ack(quick.claimOne(outmill.NewOwnerToken(), "beside"))
-	quick.append(keyed("third", "m1", "m2")...)
-	require.Equal(e.t, []string{"m1", "m2"}, names(quick.claimAll(ofGroup("others"), byKey)))
+	quick := &env{e.Under(ctx)}
+	e.Register(group)
+	tx, commit, _ := e.Begin()
+	require.NoError(e.T, e.Store.Append(tx, suite.Rec(orders, "open", suite.WithKey("k")), suite.Rec(orders, "open too")))
+	quick.Append(suite.Rec(orders, "beside", suite.WithKey("other")))
+	quick.Register("others")
+	quick.Ack(quick.ClaimOne(outmill.NewOwnerToken(), "beside"))
+	quick.Append(suite.Keyed("third", "m1", "m2")...)
+	require.Equal(e.T, []string{"m1", "m2"}, suite.Names(quick.ClaimAll(suite.OfGroup("others"), suite.ByKey)))
 	commit()
-	require.ElementsMatch(e.t, []string{"open", "open too", "m1", "m2"}, names(e.claimAll()))
+	require.ElementsMatch(e.T, []string{"open", "open too", "m1", "m2"}, suite.Names(e.ClaimAll()))
 }

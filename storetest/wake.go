@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/outmill/outmill/storetest/internal/suite"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
@@ -12,9 +14,9 @@ import (
 
 func wakeSentences() []sentence {
 	return []sentence{
-		{"a hint comes after an append", hintAfter(func(e *env, _ *outmill.Record) { e.append(rec(orders, "m2")) })},
+		{"a hint comes after an append", hintAfter(func(e *env, _ *outmill.Record) { e.Append(suite.Rec(orders, "m2")) })},
 		{"a hint comes after the commit of a caller's transaction, where the engine can tell", hintAfterCommit},
-		{"a hint comes after a release", hintAfter(func(e *env, r *outmill.Record) { e.release(r) })},
+		{"a hint comes after a release", hintAfter(func(e *env, r *outmill.Record) { e.Release(r) })},
 		{"a hint after an append names its topics, or none", hintNamesTopics},
 		{"every reader of a store gets the hint", hintForAll},
 		{"hints come while claims and appends go on", hintsUnread},
@@ -26,17 +28,17 @@ func wakeSentences() []sentence {
 var hintWithin = time.Minute
 
 func (e *env) waker() storekit.Waker {
-	e.t.Helper()
-	waker, ok := outmill.As[storekit.Waker](e.store)
+	e.T.Helper()
+	waker, ok := outmill.As[storekit.Waker](e.Store)
 	if !ok {
-		e.t.Skip("the store is no storekit.Waker: readers poll")
+		e.T.Skip("the store is no storekit.Waker: readers poll")
 	}
 	return waker
 }
 
 // hints is a channel for the hints of all topics.
 func (e *env) hints(ctx context.Context) <-chan struct{} {
-	e.t.Helper()
+	e.T.Helper()
 	hints := make(chan struct{}, 1)
 	e.waker().Wake(ctx, func(string) {
 		select {
@@ -48,20 +50,20 @@ func (e *env) hints(ctx context.Context) <-chan struct{} {
 }
 
 func (e *env) requireHint(hints <-chan struct{}) {
-	e.t.Helper()
+	e.T.Helper()
 	select {
 	case _, open := <-hints:
-		require.True(e.t, open, "the channel was closed")
+		require.True(e.T, open, "the channel was closed")
 	case <-time.After(hintWithin):
-		require.Fail(e.t, "no hint came")
+		require.Fail(e.T, "no hint came")
 	}
 }
 
 func hintAfter(cause func(*env, *outmill.Record)) func(*env) {
 	return func(e *env) {
-		hints := e.hints(e.ctx)
-		e.filled(rec(orders, "m1"))
-		r := e.claimOne(outmill.NewOwnerToken(), "m1")
+		hints := e.hints(e.Ctx)
+		e.Filled(suite.Rec(orders, "m1"))
+		r := e.ClaimOne(outmill.NewOwnerToken(), "m1")
 		e.settleDown(hints)
 		cause(e, r)
 		e.requireHint(hints)
@@ -69,87 +71,87 @@ func hintAfter(cause func(*env, *outmill.Record)) func(*env) {
 }
 
 func hintAfterCommit(e *env) {
-	hints := e.hints(e.ctx)
-	e.register(group)
-	ctx, commit, _ := e.begin()
-	require.NoError(e.t, e.store.Append(ctx, rec(orders, "m1")))
+	hints := e.hints(e.Ctx)
+	e.Register(group)
+	ctx, commit, _ := e.Begin()
+	require.NoError(e.T, e.Store.Append(ctx, suite.Rec(orders, "m1")))
 	e.settleDown(hints)
 	commit()
 	e.requireHint(hints)
-	e.claimOne(outmill.NewOwnerToken(), "m1")
+	e.ClaimOne(outmill.NewOwnerToken(), "m1")
 }
 
 func hintNamesTopics(e *env) {
-	hints := e.hints(e.ctx)
-	e.register(group)
+	hints := e.hints(e.Ctx)
+	e.Register(group)
 	e.settleDown(hints)
 	named := make(chan string, 100)
-	e.waker().Wake(e.ctx, func(topic string) { named <- topic })
+	e.waker().Wake(e.Ctx, func(topic string) { named <- topic })
 	const bills = "bills"
-	e.append(rec(orders, "m1"), rec(bills, "m2"))
+	e.Append(suite.Rec(orders, "m1"), suite.Rec(bills, "m2"))
 	missing := map[string]bool{orders: true, bills: true}
 	for len(missing) > 0 {
 		select {
 		case topic := <-named:
-			require.Contains(e.t, []string{"", orders, bills}, topic, "the hint names a topic of which nothing was appended")
+			require.Contains(e.T, []string{"", orders, bills}, topic, "the hint names a topic of which nothing was appended")
 			if delete(missing, topic); topic == "" {
 				return
 			}
 		case <-time.After(hintWithin):
-			require.Fail(e.t, "no hint came", "for %v", missing)
+			require.Fail(e.T, "no hint came", "for %v", missing)
 		}
 	}
 }
 
 func hintForAll(e *env) {
-	e.register(group)
-	first, second := e.hints(e.ctx), e.hints(e.ctx)
+	e.Register(group)
+	first, second := e.hints(e.Ctx), e.hints(e.Ctx)
 	e.settleDown(first)
 	e.settleDown(second)
-	e.append(rec(orders, "m1"))
+	e.Append(suite.Rec(orders, "m1"))
 	e.requireHint(first)
 	e.requireHint(second)
 }
 
 func hintsUnread(e *env) {
-	hints := e.hints(e.ctx)
-	e.register(group)
+	hints := e.hints(e.Ctx)
+	e.Register(group)
 	for range 20 {
-		e.append(rec(orders, "m1"))
+		e.Append(suite.Rec(orders, "m1"))
 	}
 	e.requireHint(hints)
-	require.Len(e.t, e.claimAll(), 20)
+	require.Len(e.T, e.ClaimAll(), 20)
 }
 
 func quietAfterEnd(e *env) {
-	ctx, cancel := context.WithCancel(e.ctx)
+	ctx, cancel := context.WithCancel(e.Ctx)
 	hints := e.hints(ctx)
-	other := e.hints(e.ctx)
-	e.register(group)
-	e.append(rec(orders, "m1"))
+	other := e.hints(e.Ctx)
+	e.Register(group)
+	e.Append(suite.Rec(orders, "m1"))
 	e.requireHint(other)
 	cancel()
 	e.settleDown(hints)
 	e.settleDown(other)
-	e.append(rec(orders, "m2"))
+	e.Append(suite.Rec(orders, "m2"))
 	e.requireHint(other)
 	select {
 	case _, open := <-hints:
-		require.Fail(e.t, "a hint came after the context had ended", "channel open: %t", open)
+		require.Fail(e.T, "a hint came after the context had ended", "channel open: %t", open)
 	default:
 	}
 }
 
 // settleDown reads the hints that are under way.
 func (e *env) settleDown(hints <-chan struct{}) {
-	e.t.Helper()
+	e.T.Helper()
 	for range 100 {
 		select {
 		case _, open := <-hints:
-			require.True(e.t, open, "the channel was closed: its reader would spin")
+			require.True(e.T, open, "the channel was closed: its reader would spin")
 		case <-time.After(20 * time.Millisecond):
 			return
 		}
 	}
-	require.Fail(e.t, "hints keep coming while nothing happens")
+	require.Fail(e.T, "hints keep coming while nothing happens")
 }

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/outmill/outmill/storetest/internal/suite"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
@@ -21,45 +23,13 @@ func workerSentences() []sentence {
 	}
 }
 
-// tally counts acks by name, and their order by key.
-type tally struct {
-	mu    sync.Mutex
-	acks  map[string]int
-	order map[string][]string
-	total int
-}
-
-func newTally() *tally { return &tally{acks: map[string]int{}, order: map[string][]string{}} }
-
-func (t *tally) acked(r *outmill.Record) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.acks[r.MessageID]++
-	t.order[r.Key] = append(t.order[r.Key], r.MessageID)
-	t.total++
-}
-
-func (t *tally) done(n int) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.total >= n
-}
-
-func (t *tally) requireOnce(e *env, want []string) {
-	e.t.Helper()
-	require.Len(e.t, t.acks, len(want), "records acked")
-	for _, name := range want {
-		require.Equal(e.t, 1, t.acks[name], "acks of %s", name)
-	}
-}
-
 func tenWorkers(e *env) {
-	want := numbered(60)
-	e.filled(recs(orders, plain, want...)...)
-	counts := newTally()
+	want := suite.Numbered(60)
+	e.Filled(suite.Recs(orders, suite.Plain, want...)...)
+	counts := suite.NewTally()
 	e.tenOwners(func(store outmill.Store, owner outmill.OwnerToken) error {
-		for !counts.done(len(want)) {
-			found, err := store.Claim(e.ctx, request(owner, limit(1+rand.IntN(9))))
+		for !counts.Done(len(want)) {
+			found, err := store.Claim(e.Ctx, suite.Request(owner, suite.Limit(1+rand.IntN(9))))
 			if err != nil {
 				return err
 			}
@@ -69,12 +39,12 @@ func tenWorkers(e *env) {
 		}
 		return nil
 	})
-	counts.requireOnce(e, want)
-	require.Empty(e.t, e.claimAll())
+	counts.RequireOnce(e.Env, want)
+	require.Empty(e.T, e.ClaimAll())
 }
 
 // settleSome acks most of the records and gives the others back.
-func (e *env) settleSome(store outmill.Store, counts *tally, found []*outmill.Record) error {
+func (e *env) settleSome(store outmill.Store, counts *suite.Tally, found []*outmill.Record) error {
 	var acked, back []*outmill.Record
 	for _, r := range found {
 		if rand.IntN(4) > 0 {
@@ -83,36 +53,36 @@ func (e *env) settleSome(store outmill.Store, counts *tally, found []*outmill.Re
 			back = append(back, r)
 		}
 	}
-	if err := store.Ack(e.ctx, "", leases(acked)); err != nil {
+	if err := store.Ack(e.Ctx, "", suite.Leases(acked)); err != nil {
 		return err
 	}
 	for _, r := range acked {
-		counts.acked(r)
+		counts.Acked(r)
 	}
 	switch rand.IntN(3) {
 	case 0:
-		return store.Abandon(e.ctx, delayedBy(0, "boom", leases(back)))
+		return store.Abandon(e.Ctx, suite.DelayedBy(0, "boom", suite.Leases(back)))
 	case 1:
-		return store.Snooze(e.ctx, delayedBy(0, "", leases(back)))
+		return store.Snooze(e.Ctx, suite.DelayedBy(0, "", suite.Leases(back)))
 	}
-	return store.Release(e.ctx, leases(back))
+	return store.Release(e.Ctx, suite.Leases(back))
 }
 
 func tenOrderedWorkers(e *env) {
 	const keys, each = 12, 4
-	e.register(group)
+	e.Register(group)
 	var want []string
 	for i := range each {
 		for k := range keys {
 			name := fmt.Sprintf("k%02d.%d", k, i)
 			want = append(want, name)
-			e.append(rec(orders, name, withKey(fmt.Sprintf("k%02d", k))))
+			e.Append(suite.Rec(orders, name, suite.WithKey(fmt.Sprintf("k%02d", k))))
 		}
 	}
-	counts := newTally()
+	counts := suite.NewTally()
 	e.tenOwners(func(store outmill.Store, owner outmill.OwnerToken) error {
-		for !counts.done(len(want)) {
-			found, err := store.Claim(e.ctx, request(owner, limit(1+rand.IntN(6)), byKey))
+		for !counts.Done(len(want)) {
+			found, err := store.Claim(e.Ctx, suite.Request(owner, suite.Limit(1+rand.IntN(6)), suite.ByKey))
 			if err != nil {
 				return err
 			}
@@ -122,15 +92,15 @@ func tenOrderedWorkers(e *env) {
 		}
 		return nil
 	})
-	counts.requireOnce(e, want)
-	for key, got := range counts.order {
-		require.True(e.t, slices.IsSorted(got), "key %s was acked in the order %q", key, got)
+	counts.RequireOnce(e.Env, want)
+	for key, got := range counts.Order {
+		require.True(e.T, slices.IsSorted(got), "key %s was acked in the order %q", key, got)
 	}
 }
 
 // settleInOrder handles one record after the other, as a holder of keys does:
 // behind a record that it gives back, it gives back the rest of the key.
-func (e *env) settleInOrder(store outmill.Store, counts *tally, found []*outmill.Record) error {
+func (e *env) settleInOrder(store outmill.Store, counts *suite.Tally, found []*outmill.Record) error {
 	given := map[string]bool{}
 	var rest []*outmill.Record
 	for _, r := range found {
@@ -139,30 +109,30 @@ func (e *env) settleInOrder(store outmill.Store, counts *tally, found []*outmill
 			rest = append(rest, r)
 		case rand.IntN(5) == 0:
 			given[r.Key] = true
-			if err := store.Abandon(e.ctx, delayedBy(0, "boom", leases([]*outmill.Record{r}))); err != nil {
+			if err := store.Abandon(e.Ctx, suite.DelayedBy(0, "boom", suite.Leases([]*outmill.Record{r}))); err != nil {
 				return err
 			}
 		default:
 			// Counted before it is acked: afterwards another worker may be quicker.
-			counts.acked(r)
-			if err := store.Ack(e.ctx, "", leases([]*outmill.Record{r})); err != nil {
+			counts.Acked(r)
+			if err := store.Ack(e.Ctx, "", suite.Leases([]*outmill.Record{r})); err != nil {
 				return err
 			}
 		}
 	}
-	return store.Release(e.ctx, leases(rest))
+	return store.Release(e.Ctx, suite.Leases(rest))
 }
 
 func workersBesideWriters(e *env) {
 	const writers, each = 3, 20
-	e.register(group)
+	e.Register(group)
 	var want []string
 	for w := range writers {
 		for i := range each {
 			want = append(want, fmt.Sprintf("w%d.%d", w, i))
 		}
 	}
-	counts := newTally()
+	counts := suite.NewTally()
 	var next sync.Mutex
 	left := want
 	take := func() (string, bool) {
@@ -176,13 +146,13 @@ func workersBesideWriters(e *env) {
 		return name, true
 	}
 	e.tenOwners(func(store outmill.Store, owner outmill.OwnerToken) error {
-		for !counts.done(len(want)) {
+		for !counts.Done(len(want)) {
 			if name, ok := take(); ok {
-				if err := store.Append(e.ctx, rec(orders, name)); err != nil {
+				if err := store.Append(e.Ctx, suite.Rec(orders, name)); err != nil {
 					return err
 				}
 			}
-			found, err := store.Claim(e.ctx, request(owner, limit(5)))
+			found, err := store.Claim(e.Ctx, suite.Request(owner, suite.Limit(5)))
 			if err != nil {
 				return err
 			}
@@ -192,24 +162,24 @@ func workersBesideWriters(e *env) {
 		}
 		return nil
 	})
-	counts.requireOnce(e, want)
+	counts.RequireOnce(e.Env, want)
 }
 
 func workersThatDie(e *env) {
-	want := numbered(40)
-	e.filled(recs(orders, plain, want...)...)
-	counts := newTally()
-	for generation := 0; !counts.done(len(want)); generation++ {
-		require.Less(e.t, generation, 200, "generations of workers")
+	want := suite.Numbered(40)
+	e.Filled(suite.Recs(orders, suite.Plain, want...)...)
+	counts := suite.NewTally()
+	for generation := 0; !counts.Done(len(want)); generation++ {
+		require.Less(e.T, generation, 200, "generations of workers")
 		e.tenOwners(func(store outmill.Store, owner outmill.OwnerToken) error {
-			found, err := store.Claim(e.ctx, request(owner, limit(6)))
+			found, err := store.Claim(e.Ctx, suite.Request(owner, suite.Limit(6)))
 			if err != nil || generation < 2 && rand.IntN(2) == 0 {
 				return err
 			}
 			return e.settleSome(store, counts, found)
 		})
-		e.elapse(leaseOf + time.Minute)
+		e.Elapse(leaseOf + time.Minute)
 	}
-	counts.requireOnce(e, want)
-	require.Empty(e.t, e.claimAll())
+	counts.RequireOnce(e.Env, want)
+	require.Empty(e.T, e.ClaimAll())
 }

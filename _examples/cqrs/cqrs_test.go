@@ -8,9 +8,9 @@ import (
 
 func TestMain(m *testing.M) { exampletest.Main(m) }
 
-func Test_what_was_committed_is_handled_and_nothing_else(t *testing.T) {
+func TestCQRS(t *testing.T) {
 	t.Parallel()
-	exampletest.Prints(t, run, `sent:         a book; a lamp, which fails once; a unicorn, which fails for good
+	exampletest.TestOnPostgres(t, run, `sent:         a book; a lamp, which fails once; a unicorn, which fails for good
 dead:         {"item":"unicorn"}, no such thing
 rolled back:  2 times
 in the table: book, lamp
@@ -18,9 +18,4 @@ billed:       book, lamp
 mailed:       book, lamp
 OK: what was committed was delivered, and nothing else
 `)
-}
-
-func Test_an_interruption_ends_it_and_leaves_nothing_behind(t *testing.T) {
-	t.Parallel()
-	exampletest.EndsWhenInterrupted(t, run)
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/outmill/outmill/postgres"
 )
 
-func main() { example.Main(run) }
+func main() { example.Main(example.OnPostgres, run) }
 
 func run(ctx context.Context, db example.Database, out io.Writer) error {
 	store, err := postgres.Open(ctx, db.URL, postgres.Config{Schema: db.Schema}, nil)

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -17,36 +15,29 @@ import (
 
 func TestMain(m *testing.M) { exampletest.Main(m) }
 
-func Test_what_was_committed_is_handled_and_forwarded_and_nothing_else(t *testing.T) {
+func TestMongo(t *testing.T) {
 	t.Parallel()
-	url := mongotest.Server(t)
-	var out bytes.Buffer
-	require.NoError(t, run(t.Context(), url, &out), out.String())
-	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	require.Contains(t, lines[0], "MongoDB: database outmill_example_")
-	require.Equal(t, "committed=260 rolled_back=40 handled=260 forwarded=260 lost=0 duplicated=0", lines[len(lines)-1])
-	requireDropped(t, url, strings.Fields(lines[0])[2])
-}
-
-func Test_an_interruption_ends_it_and_leaves_nothing_behind(t *testing.T) {
-	t.Parallel()
-	url := mongotest.Server(t)
-	ctx, interrupt := context.WithCancel(t.Context())
-	defer interrupt()
-	i := &interrupter{interrupt: interrupt}
-	require.ErrorIs(t, run(ctx, url, i), context.Canceled)
-	requireDropped(t, url, strings.Fields(i.String())[2])
-}
-
-// interrupter ends the program when it has begun to print.
-type interrupter struct {
-	bytes.Buffer
-	interrupt func()
-}
-
-func (i *interrupter) Write(p []byte) (int, error) {
-	i.interrupt()
-	return i.Buffer.Write(p)
+	c := exampletest.Case[*mongo.Database]{Engine: onMongoDB, Program: run}
+	c.TestUnusable(t, map[string]string{
+		"no URL of MongoDB": "postgres://me:S3CRET@127.0.0.1/x",
+		"nothing listens":   "mongodb://me:S3CRET@127.0.0.1:1/?serverSelectionTimeoutMS=100",
+	})
+	t.Run("on a replica set", func(t *testing.T) {
+		t.Parallel()
+		c := c // the other subtests run with the one without a URL
+		c.URL = mongotest.Server(t)
+		c.Gone = func(t *testing.T, db *mongo.Database) {
+			t.Helper()
+			requireDropped(t, c.URL, db.Name())
+		}
+		c.Test(t, `book: committed
+yacht: rolled back, card declined
+change stream: woken, because something was committed in the topic sales
+sold:         book
+delivered:    book
+OK: what was committed was delivered, and nothing else
+`)
+	})
 }
 
 func requireDropped(t *testing.T, url, database string) {
@@ -57,20 +48,4 @@ func requireDropped(t *testing.T, url, database string) {
 	names, err := client.ListDatabaseNames(t.Context(), bson.D{})
 	require.NoError(t, err)
 	require.NotContains(t, names, database)
-}
-
-func Test_a_database_that_cannot_be_used_is_named_without_its_password(t *testing.T) {
-	t.Parallel()
-	for name, url := range map[string]string{
-		"no URL of MongoDB": "postgres://me:S3CRET@127.0.0.1/x",
-		"nothing listens":   "mongodb://me:S3CRET@127.0.0.1:1/?serverSelectionTimeoutMS=100",
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var out bytes.Buffer
-			err := run(t.Context(), url, &out)
-			require.ErrorContains(t, err, "127.0.0.1")
-			require.NotContains(t, err.Error(), "S3CRET")
-		})
-	}
 }

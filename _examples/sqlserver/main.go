@@ -1,106 +1,101 @@
-// Command sqlserver is a shop on SQL Server: its orders and its outbox are
-// written in one transaction, of which some are rolled back; a router handler
-// works on what was committed, and a forwarder moves it to Kafka, a broker in
-// this process.
+// Command sqlserver publishes in a *sql.Tx of Microsoft's driver. A subscriber gets
+// what was committed and nothing else, also where the server itself has ended a
+// transaction (XACT_ABORT).
 //
 //	go run ./sqlserver -database 'sqlserver://sa:password@localhost:1433?encrypt=disable'
-//
-// The last line is that of the quickstart. The exit code is 1 if an order was
-// lost, or one was seen that was rolled back.
 package main
 
 import (
 	"context"
 	"database/sql"
 	"errors"
-	"flag"
-	"fmt"
 	"io"
-	"os"
-	"os/signal"
-	"strings"
-	"syscall"
-	"time"
 
-	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/_examples/internal/shop"
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/outmill/outmill/_examples/internal/example"
+	"github.com/outmill/outmill/publisher"
 	"github.com/outmill/outmill/sqlserver"
 )
 
-const dropWithin = 15 * time.Second
+func main() { example.Main(onSQLServer, run) }
 
-func main() {
-	url := flag.String("database", "sqlserver://sa@localhost:1433", "URL of a SQL Server, for a user who may create databases; the example leaves nothing in it")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, *url, os.Stdout)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "sqlserver:", err)
-		os.Exit(1)
-	}
+type shop struct {
+	db    *sql.DB
+	store *sqlserver.Store
+	pub   *publisher.Publisher
 }
 
-// run works in a database of its own, which it drops afterwards, also when ctx
-// has ended.
-func run(ctx context.Context, url string, out io.Writer) (err error) {
-	server, err := openPool(url, "")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, server.Close()) }()
-	database := "outmill_example_" + strings.ReplaceAll(outmill.NewWorkItemID().String(), "-", "")
-	if _, err := server.ExecContext(ctx, "CREATE DATABASE "+database); err != nil {
-		return fmt.Errorf("%s: create a database: %w", outmill.RedactURL(url), err)
-	}
-	defer func() { err = errors.Join(err, drop(context.WithoutCancel(ctx), server, database)) }()
-	db, err := openPool(url, database)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, db.Close()) }()
-
+func run(ctx context.Context, db database, out io.Writer) error {
 	// The outbox lives in the database of the application and shares its pool.
-	store, err := sqlserver.New(db, sqlserver.Config{}, nil)
+	store, err := sqlserver.New(db.DB, sqlserver.Config{}, nil)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, store.Close()) }()
+	defer func() { _ = store.Close() }()
 	if err := store.Ensure(ctx); err != nil {
 		return err
 	}
-	return sellAndFollow(ctx, database, store, out)
+	pub, err := publisher.New(store, publisher.Config{RequireTx: true}, nil)
+	if err != nil {
+		return err
+	}
+	if _, err := db.ExecContext(ctx, `CREATE TABLE sales (item NVARCHAR(100) NOT NULL PRIMARY KEY)`); err != nil {
+		return err
+	}
+	s := &shop{db.DB, store, pub}
+	story := example.TwoSales(s.sell)
+	story.Steps = append(story.Steps, example.Step{
+		Happens: "book, a second time: the server has rolled back, primary key", Do: s.sellBookAgain,
+	})
+	return story.Show(ctx, out, store, func(ctx context.Context) ([]string, error) { return example.Sold(ctx, db.DB) })
 }
 
-func drop(ctx context.Context, server *sql.DB, database string) error {
-	ctx, cancel := context.WithTimeout(ctx, dropWithin)
-	defer cancel()
-	_, err := server.ExecContext(ctx, "DROP DATABASE "+database)
+// sell writes the sale and publishes it, both in tx.
+func (s *shop) sell(ctx context.Context, item string, ending error) error {
+	return example.InTx(ctx, s.db, func(tx *sql.Tx) error {
+		if err := s.write(ctx, tx, item); err != nil {
+			return err
+		}
+		if err := s.publish(ctx, tx, item); err != nil {
+			return err
+		}
+		return ending
+	})
+}
+
+// sellBookAgain publishes before it writes, and the write fails. With XACT_ABORT the
+// server then rolls back the whole transaction, the message too, and nothing can be
+// committed. Publish runs under XACT_ABORT whatever the session has set, so an error of
+// the server's inside it does the same: return it, and run the transaction again.
+func (s *shop) sellBookAgain(ctx context.Context) error {
+	tx, err := s.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	if _, err := tx.ExecContext(ctx, `SET XACT_ABORT ON`); err != nil {
+		return err
+	}
+	if err := s.publish(ctx, tx, "book"); err != nil {
+		return err
+	}
+	if s.write(ctx, tx, "book") == nil {
+		return errors.New("want an error about the primary key, got none")
+	}
+	if tx.Commit() == nil {
+		return errors.New("want an error of the commit, because the server has rolled back, got none")
+	}
+	return ctx.Err()
+}
+
+func (s *shop) write(ctx context.Context, tx *sql.Tx, item string) error {
+	_, err := tx.ExecContext(ctx, `INSERT INTO sales (item) VALUES (@p1)`, item)
 	return err
 }
 
-func sellAndFollow(ctx context.Context, database string, store *sqlserver.Store, out io.Writer) error {
-	count := shop.NewCount()
-	pipes, err := shop.StartPipes(ctx, store, count)
-	if err != nil {
-		return err
-	}
-	defer pipes.Close()
-	app, err := newApplication(ctx, store)
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(out, "SQL Server: database %s\nKafka:      %s, topic %s\n", database, pipes.Brokers[0], shop.Topic)
-	if err := shop.PlaceAll(ctx, count, app.place); err != nil {
-		return err
-	}
-	if err := count.Wait(ctx); err != nil {
-		return err
-	}
-	pipes.Close()
-	kept, err := app.kept(ctx)
-	if err != nil {
-		return err
-	}
-	return count.Report(out, kept)
+func (s *shop) publish(ctx context.Context, tx *sql.Tx, item string) error {
+	msg := message.NewMessage(watermill.NewUUID(), message.Payload(item))
+	return s.pub.WithContext(s.store.WithTx(ctx, tx)).Publish(example.Topic, msg)
 }

@@ -1,10 +1,7 @@
 package main
 
 import (
-	"bytes"
-	"context"
 	"database/sql"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -15,60 +12,37 @@ import (
 
 func TestMain(m *testing.M) { exampletest.Main(m) }
 
-func Test_what_was_committed_is_handled_and_forwarded_and_nothing_else(t *testing.T) {
+func TestSQLServer(t *testing.T) {
 	t.Parallel()
-	url := sqlservertest.Server(t)
-	var out bytes.Buffer
-	require.NoError(t, run(t.Context(), url, &out), out.String())
-	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	require.Contains(t, lines[0], "SQL Server: database outmill_example_")
-	require.Equal(t, "committed=260 rolled_back=40 handled=260 forwarded=260 lost=0 duplicated=0", lines[len(lines)-1])
-	requireDropped(t, url, strings.Fields(lines[0])[3])
+	c := exampletest.Case[database]{Engine: onSQLServer, Program: run}
+	c.TestUnusable(t, map[string]string{
+		"no URL of SQL Server": "postgres://me:S3CRET@127.0.0.1/x",
+		"nothing listens":      "sqlserver://me:S3CRET@127.0.0.1:1?dial+timeout=1",
+	})
+	t.Run("on a server", func(t *testing.T) {
+		t.Parallel()
+		c := c // the other subtests run with the one without a URL
+		c.URL = sqlservertest.Server(t)
+		c.Gone = func(t *testing.T, db database) {
+			t.Helper()
+			requireDropped(t, c.URL, db.name)
+		}
+		c.Test(t, `book: committed
+yacht: rolled back, card declined
+book, a second time: the server has rolled back, primary key
+sold:         book
+delivered:    book
+OK: what was committed was delivered, and nothing else
+`)
+	})
 }
 
-func Test_an_interruption_ends_it_and_leaves_nothing_behind(t *testing.T) {
-	t.Parallel()
-	url := sqlservertest.Server(t)
-	ctx, interrupt := context.WithCancel(t.Context())
-	defer interrupt()
-	i := &interrupter{interrupt: interrupt}
-	require.ErrorIs(t, run(ctx, url, i), context.Canceled)
-	requireDropped(t, url, strings.Fields(i.String())[3])
-}
-
-// interrupter ends the program when it has begun to print.
-type interrupter struct {
-	bytes.Buffer
-	interrupt func()
-}
-
-func (i *interrupter) Write(p []byte) (int, error) {
-	i.interrupt()
-	return i.Buffer.Write(p)
-}
-
-func requireDropped(t *testing.T, url, database string) {
+func requireDropped(t *testing.T, url, name string) {
 	t.Helper()
 	db, err := sql.Open("sqlserver", url)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, db.Close()) }()
 	var found int
-	require.NoError(t, db.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM sys.databases WHERE name = @p1`, database).Scan(&found))
+	require.NoError(t, db.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM sys.databases WHERE name = @p1`, name).Scan(&found))
 	require.Zero(t, found)
-}
-
-func Test_a_database_that_cannot_be_used_is_named_without_its_password(t *testing.T) {
-	t.Parallel()
-	for name, url := range map[string]string{
-		"no URL of SQL Server": "postgres://me:S3CRET@127.0.0.1/x",
-		"nothing listens":      "sqlserver://me:S3CRET@127.0.0.1:1?dial+timeout=1",
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var out bytes.Buffer
-			err := run(t.Context(), url, &out)
-			require.ErrorContains(t, err, "127.0.0.1")
-			require.NotContains(t, err.Error(), "S3CRET")
-		})
-	}
 }

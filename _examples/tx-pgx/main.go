@@ -9,16 +9,23 @@ import (
 	"context"
 	"io"
 
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outmill/outmill/_examples/internal/example"
 	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/publisher"
-	"github.com/outmill/outmill/subscriber"
 )
 
-func main() { example.Main(run) }
+func main() { example.Main(example.OnPostgres, run) }
+
+type shop struct {
+	pool  *pgxpool.Pool
+	store *postgres.Store
+	pub   *publisher.Publisher
+}
 
 func run(ctx context.Context, db example.Database, out io.Writer) error {
 	pool, err := pgxpool.New(ctx, db.URL)
@@ -35,41 +42,35 @@ func run(ctx context.Context, db example.Database, out io.Writer) error {
 	if err := store.Ensure(ctx); err != nil {
 		return err
 	}
-	// With RequireTx, a transaction that was forgotten is an error, and not a
-	// message that stays when the sale is rolled back.
 	pub, err := publisher.New(store, publisher.Config{RequireTx: true}, nil)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = pub.Close() }()
-	sub, err := subscriber.New(store, subscriber.Config{}, nil)
-	if err != nil {
+	if _, err := pool.Exec(ctx, `CREATE TABLE sales (item text PRIMARY KEY)`); err != nil {
 		return err
 	}
-	defer func() { _ = sub.Close() }()
-
-	shop := &shop{pool: pool, store: store, pub: pub}
-	if err := shop.open(ctx); err != nil {
-		return err
-	}
-	if err := shop.sellAll(ctx, out); err != nil {
-		return err
-	}
-	sold, err := shop.sold(ctx)
-	if err != nil {
-		return err
-	}
-	told, err := example.Listen(ctx, sub, topic)
-	if err != nil {
-		return err
-	}
-	return example.Compare(out, []string{"book", "lamp", "bulb", "vase"},
-		example.Column{Name: "in the table", Seen: sold}, example.Column{Name: "delivered", Seen: told})
+	s := &shop{pool, store, pub}
+	sales := example.Savepoints[pgx.Tx]{Transaction: s.inTx, Savepoint: inSavepoint, Sell: s.sell}
+	return sales.Story().Show(ctx, out, store, s.sold)
 }
 
-func (s *shop) open(ctx context.Context) error {
-	_, err := s.pool.Exec(ctx, `CREATE TABLE sales (item text PRIMARY KEY)`)
-	return err
+// sell writes the sale and publishes it, both in tx. What tx is, a transaction
+// or a savepoint within one, and how it ends, is up to the caller.
+func (s *shop) sell(ctx context.Context, tx pgx.Tx, item string) error {
+	if _, err := tx.Exec(ctx, `INSERT INTO sales (item) VALUES ($1)`, item); err != nil {
+		return err
+	}
+	msg := message.NewMessage(watermill.NewUUID(), message.Payload(item))
+	return s.pub.WithContext(s.store.WithTx(ctx, tx)).Publish(example.Topic, msg)
+}
+
+func (s *shop) inTx(ctx context.Context, fn func(tx pgx.Tx) error) error {
+	return pgx.BeginFunc(ctx, s.pool, fn)
+}
+
+// inSavepoint begins a transaction within tx, which pgx makes a savepoint.
+func inSavepoint(ctx context.Context, tx pgx.Tx, fn func(savepoint pgx.Tx) error) error {
+	return pgx.BeginFunc(ctx, tx, fn)
 }
 
 func (s *shop) sold(ctx context.Context) ([]string, error) {

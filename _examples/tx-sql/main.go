@@ -1,91 +1,59 @@
-// Command tx-sql writes business data and publishes messages in one *sql.Tx of
-// pgx's driver for database/sql, savepoints included. A subscriber gets what was
-// committed and nothing else.
+// Command tx-sql publishes in a *sql.Tx of database/sql, savepoints included. A
+// subscriber gets what was committed and nothing else.
 //
+//	go run ./tx-sql
 //	go run ./tx-sql -database postgres://user:password@localhost:5432/postgres
 package main
 
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"io"
 
-	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx" of database/sql
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/outmill/outmill/_examples/internal/example"
-	"github.com/outmill/outmill/postgres"
-	"github.com/outmill/outmill/publisher"
-	"github.com/outmill/outmill/subscriber"
 )
 
-func main() { example.Main(run) }
+func main() { example.Main(example.OnSQL, run) }
 
-func run(ctx context.Context, db example.Database, out io.Writer) error {
-	sales, err := sql.Open("pgx", db.URL)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = sales.Close() }()
-	// Subscribers and forwarders use a pool of the store's own; what is appended
-	// in a transaction needs no connection but the transaction's.
-	store, err := postgres.Open(ctx, db.URL, postgres.Config{Schema: db.Schema}, nil)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = store.Close() }()
-	if err := store.Ensure(ctx); err != nil {
-		return err
-	}
-	// With RequireTx, a transaction that was forgotten is an error, and not a
-	// message that stays when the sale is rolled back.
-	pub, err := publisher.New(store, publisher.Config{RequireTx: true}, nil)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = pub.Close() }()
-	sub, err := subscriber.New(store, subscriber.Config{}, nil)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = sub.Close() }()
+type shop struct{ *example.SQL }
 
-	shop := &shop{db: sales, store: store, pub: pub}
-	if err := shop.open(ctx); err != nil {
+func run(ctx context.Context, db *example.SQL, out io.Writer) error {
+	if _, err := db.DB.ExecContext(ctx, `CREATE TABLE sales (item text PRIMARY KEY)`); err != nil {
 		return err
 	}
-	if err := shop.sellAll(ctx, out); err != nil {
-		return err
-	}
-	sold, err := shop.sold(ctx)
-	if err != nil {
-		return err
-	}
-	told, err := example.Listen(ctx, sub, topic)
-	if err != nil {
-		return err
-	}
-	return example.Compare(out, []string{"book", "lamp", "bulb", "vase"},
-		example.Column{Name: "in the table", Seen: sold}, example.Column{Name: "delivered", Seen: told})
+	s := &shop{db}
+	sales := example.Savepoints[*sql.Tx]{Transaction: s.inTx, Savepoint: inSavepoint, Sell: s.sell}
+	return db.Show(ctx, out, sales.Story())
 }
 
-func (s *shop) open(ctx context.Context) error {
-	_, err := s.db.ExecContext(ctx, `CREATE TABLE sales (item text PRIMARY KEY)`)
+// sell writes the sale and publishes it, both in tx, whose end is up to the
+// caller.
+func (s *shop) sell(ctx context.Context, tx *sql.Tx, item string) error {
+	if _, err := tx.ExecContext(ctx, `INSERT INTO sales (item) VALUES ($1)`, item); err != nil {
+		return err
+	}
+	msg := message.NewMessage(watermill.NewUUID(), message.Payload(item))
+	return s.Publisher.WithContext(s.Store.WithTx(ctx, tx)).Publish(example.Topic, msg)
+}
+
+func (s *shop) inTx(ctx context.Context, fn func(tx *sql.Tx) error) error {
+	return example.InTx(ctx, s.DB, fn)
+}
+
+// inSavepoint is for what may fail without the rest of the transaction, for
+// which database/sql has no method.
+func inSavepoint(ctx context.Context, tx *sql.Tx, fn func(tx *sql.Tx) error) error {
+	if _, err := tx.ExecContext(ctx, `SAVEPOINT part`); err != nil {
+		return err
+	}
+	if err := fn(tx); err != nil {
+		_, undo := tx.ExecContext(ctx, `ROLLBACK TO SAVEPOINT part`)
+		return errors.Join(err, undo)
+	}
+	_, err := tx.ExecContext(ctx, `RELEASE SAVEPOINT part`)
 	return err
-}
-
-func (s *shop) sold(ctx context.Context) ([]string, error) {
-	rows, err := s.db.QueryContext(ctx, `SELECT item FROM sales`)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	var items []string
-	for rows.Next() {
-		var item string
-		if err := rows.Scan(&item); err != nil {
-			return nil, err
-		}
-		items = append(items, item)
-	}
-	return items, rows.Err()
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"database/sql"
-	"errors"
 )
 
 // countingTx is a wrapper as applications have them for logs, metrics and
@@ -23,22 +22,4 @@ func (tx *countingTx) ExecContext(ctx context.Context, query string, args ...any
 func (tx *countingTx) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
 	tx.statements++
 	return tx.tx.QueryContext(ctx, query, args...)
-}
-
-// sellCounted passes on the wrapper, whose methods the outbox then uses.
-func (s *shop) sellCounted(ctx context.Context, item string, ending error) error {
-	return s.inTx(ctx, func(tx *sql.Tx) error {
-		counted := &countingTx{tx: tx}
-		if _, err := counted.ExecContext(ctx, `INSERT INTO sales (item) VALUES ($1)`, item); err != nil {
-			return err
-		}
-		before := counted.statements
-		if err := s.tell(s.store.WithTx(ctx, counted), item); err != nil {
-			return err
-		}
-		if counted.statements == before {
-			return errors.New("the outbox went past the wrapper")
-		}
-		return ending
-	})
 }

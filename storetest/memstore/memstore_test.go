@@ -17,7 +17,39 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const noSchema = "a database in memory has no statements"
 
 func TestConformance(t *testing.T) {
-	storetest.Run(t, harness())
+	storetest.Run(t, storetest.Engine{
+		New: func(t *testing.T, options storetest.Options) storetest.Harness {
+			s := open(t, memstore.NewDatabase(), memstore.Options{Retain: options.Retain, DedupWindow: options.DedupWindow})
+			if !options.NoSchema {
+				if err := s.Ensure(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return harness{t, s}
+		},
+		Unsupported: map[string]string{
+			"schema: Statements returns the schema as text, always the same":                      noSchema,
+			"schema: StatementsFrom returns the end of Statements, less for each later version":   noSchema,
+			"schema: StatementsFrom refuses a version that is negative or newer than the program": noSchema,
+		},
+	})
+}
+
+// harness is a store for one test.
+type harness struct {
+	t     *testing.T
+	store *opened
+}
+
+func (h harness) Store() outmill.Store { return h.store }
+
+func (h harness) Reopen() outmill.Store { return open(h.t, h.store.db, h.store.options) }
+
+func (h harness) Elapse(_ outmill.Store, d time.Duration) { h.store.db.Elapse(d) }
+
+func (h harness) Begin(store outmill.Store) (ctx context.Context, commit, rollback func() error) {
+	tx := h.store.db.Begin()
+	return store.(*opened).WithTx(h.t.Context(), tx), tx.Commit, tx.Rollback
 }
 
 // opened is a store with what it was made of.
@@ -31,35 +63,4 @@ func open(t *testing.T, db *memstore.Database, options memstore.Options) *opened
 	s := &opened{memstore.New(db, options), db, options}
 	t.Cleanup(func() { _ = s.Close() })
 	return s
-}
-
-func harness() storetest.Harness {
-	return storetest.Harness{
-		New: func(t *testing.T, options storetest.Options) outmill.Store {
-			s := open(t, memstore.NewDatabase(), memstore.Options{Retain: options.Retain, DedupWindow: options.DedupWindow})
-			if !options.NoSchema {
-				if err := s.Ensure(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-			}
-			return s
-		},
-		Reopen: func(t *testing.T, store outmill.Store) outmill.Store {
-			s := store.(*opened)
-			return open(t, s.db, s.options)
-		},
-		Elapse: func(_ *testing.T, store outmill.Store, d time.Duration) { store.(*opened).db.Elapse(d) },
-		Begin: func(t *testing.T, store outmill.Store) (context.Context, func() error, func() error) {
-			s := store.(*opened)
-			tx := s.db.Begin()
-			return s.WithTx(t.Context(), tx), tx.Commit, tx.Rollback
-		},
-		Unsupported: map[string]string{
-			"schema: Statements returns the schema as text, always the same":                      noSchema,
-			"schema: Statements make a schema that the store works on":                            noSchema,
-			"schema: StatementsFrom returns the end of Statements, less for each later version":   noSchema,
-			"schema: StatementsFrom makes the newest schema of each version before":               noSchema,
-			"schema: StatementsFrom refuses a version that is negative or newer than the program": noSchema,
-		},
-	}
 }

@@ -27,7 +27,7 @@ func Test_the_exit_code_says_whether_it_worked(t *testing.T) {
 	fails := func(context.Context, Database, io.Writer) error { return errors.New("it did not work") }
 	for name, c := range map[string]struct {
 		args        []string
-		program     Program
+		program     Program[Database]
 		code        int
 		out, errOut string
 	}{
@@ -46,7 +46,7 @@ func Test_the_exit_code_says_whether_it_worked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var out, errOut bytes.Buffer
-			code := command(t.Context(), append([]string{"/bin/shop"}, c.args...), &out, &errOut, c.program)
+			code := command(t.Context(), append([]string{"/bin/shop"}, c.args...), &out, &errOut, OnPostgres, c.program)
 			require.Equal(t, c.code, code, errOut.String())
 			require.Equal(t, c.out, out.String())
 			require.Contains(t, errOut.String(), c.errOut)
@@ -61,7 +61,7 @@ func Test_each_run_has_a_schema_that_is_gone_afterwards(t *testing.T) {
 	for _, want := range []error{nil, errors.New("it did not work"), context.Canceled} {
 		ctx, cancel := context.WithCancel(t.Context())
 		var schema string
-		err := Run(ctx, url, io.Discard, func(ctx context.Context, db Database, _ io.Writer) error {
+		err := Run(ctx, url, io.Discard, OnPostgres, func(ctx context.Context, db Database, _ io.Writer) error {
 			schema = db.Schema
 			execute(t, db.URL, "CREATE TABLE things (name text)")
 			require.Equal(t, 1, count(t, db.URL, "SELECT count(*) FROM pg_tables WHERE tablename = 'things' AND schemaname = $1", schema))

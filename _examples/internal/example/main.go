@@ -1,5 +1,6 @@
 // Package example is what the small examples have in common: the flag
-// -database, Ctrl-C, and a schema of their own.
+// -database, Ctrl-C, a place of their own in the database, and the sales that
+// most of them make.
 package example
 
 import (
@@ -14,52 +15,70 @@ import (
 	"syscall"
 )
 
-// Program shows something in a database and prints what came of it. It returns
-// an error where that is not what it should be.
-type Program func(ctx context.Context, db Database, out io.Writer) error
+// Program shows something in a place and prints what came of it. It returns an
+// error where that is not what it should be.
+type Program[P any] func(ctx context.Context, place P, out io.Writer) error
+
+// Engine makes places of the kind P.
+type Engine[P any] struct {
+	// Sample is a URL, for the help.
+	Sample string
+	// Default is the URL where the flag -database is missing; without one the flag
+	// is required.
+	Default string
+	// Open makes a place that no other run has, in the database of the URL. leave
+	// removes the place again; it is called once, also when the program has failed.
+	Open func(ctx context.Context, url string) (place P, leave func(context.Context) error, err error)
+}
 
 // Main runs the program on the database that the flag -database names, and ends
 // the process: with code 0, 1 if the program failed or was interrupted, 2 if the
 // flags make no sense.
-func Main(program Program) {
+func Main[P any](engine Engine[P], program Program[P]) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// A second Ctrl-C ends the process at once.
 	context.AfterFunc(ctx, stop)
-	os.Exit(command(ctx, os.Args, os.Stdout, os.Stderr, program))
+	os.Exit(command(ctx, os.Args, os.Stdout, os.Stderr, engine, program))
 }
 
-func command(ctx context.Context, args []string, out, errOut io.Writer, program Program) int {
+func command[P any](ctx context.Context, args []string, out, errOut io.Writer, engine Engine[P], program Program[P]) int {
 	name := filepath.Base(args[0])
 	flags := flag.NewFlagSet(name, flag.ContinueOnError)
 	flags.SetOutput(errOut)
-	url := flags.String("database", "", "URL of a PostgreSQL database, such as postgres://user:password@localhost:5432/postgres; the example leaves nothing in it")
+	url := flags.String("database", engine.Default, "URL of a database, such as "+engine.Sample+"; the example leaves nothing in it")
 	if err := flags.Parse(args[1:]); errors.Is(err, flag.ErrHelp) {
 		return 0
 	} else if err != nil {
 		return 2
 	}
 	if *url == "" || flags.NArg() > 0 {
-		fmt.Fprintf(errOut, "%s: want -database postgres://user:password@localhost:5432/postgres and nothing else\n", name)
+		fmt.Fprintf(errOut, "%s: want -database %s and nothing else\n", name, engine.Sample)
 		return 2
 	}
-	if err := Run(ctx, *url, out, program); err != nil {
+	if err := Run(ctx, *url, out, engine, program); err != nil {
 		fmt.Fprintf(errOut, "%s: %v\n", name, err)
 		return 1
 	}
 	return 0
 }
 
-// Run runs the program on a schema of its own, which it drops afterwards, also
+// Run runs the program in a place of its own, which it removes afterwards, also
 // when ctx has ended.
-func Run(ctx context.Context, url string, out io.Writer, program Program) (err error) {
-	db, err := newDatabase(ctx, url)
+func Run[P any](ctx context.Context, url string, out io.Writer, engine Engine[P], program Program[P]) (err error) {
+	place, leave, err := engine.Open(ctx, url)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, db.drop(context.WithoutCancel(ctx))) }()
-	err = program(ctx, db, out)
+	defer func() { err = errors.Join(err, leaveInTime(ctx, leave)) }()
+	err = program(ctx, place, out)
 	if cause := ctx.Err(); err != nil && cause != nil {
 		return fmt.Errorf("interrupted: %w", cause)
 	}
 	return err
+}
+
+func leaveInTime(ctx context.Context, leave func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
+	defer cancel()
+	return leave(ctx)
 }

@@ -1,42 +1,91 @@
-// Package exampletest runs the small examples on a real PostgreSQL.
+// Package exampletest runs the small examples on real databases.
 package exampletest
 
 import (
 	"bytes"
 	"context"
+	"io"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/outmill/outmill/_examples/internal/example"
-	"github.com/outmill/outmill/internal/testenv/postgrestest"
 )
+
+// TwoSales is what a program prints that shows example.TwoSales.
+const TwoSales = `book: committed
+yacht: rolled back, card declined
+sold:         book
+delivered:    book
+OK: what was committed was delivered, and nothing else
+`
+
+// Savepoints is what a program prints that shows the story of example.Savepoints.
+const Savepoints = `book: committed
+yacht: rolled back, card declined
+vase: committed; its wrapping: rolled back to the savepoint, out of ribbon
+lamp: committed; its bulb: committed, in a savepoint
+sold:         book, bulb, lamp, vase
+delivered:    book, bulb, lamp, vase
+OK: what was committed was delivered, and nothing else
+`
 
 // Main is for TestMain: it fails where goroutines are left.
 func Main(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Prints runs the program to its end and requires that it prints just that, and
-// leaves nothing in the database.
-func Prints(t *testing.T, program example.Program, output string) {
-	t.Helper()
-	url := postgrestest.Database(t)
-	var out bytes.Buffer
-	require.NoError(t, example.Run(t.Context(), url, &out, program))
-	require.Equal(t, output, out.String())
-	RequireEmpty(t, url)
+// Case is a program on a real database.
+type Case[P any] struct {
+	Engine  example.Engine[P]
+	Program example.Program[P]
+	URL     string
+	// Gone requires that a place that was removed has left nothing in the database.
+	Gone func(t *testing.T, place P)
 }
 
-// EndsWhenInterrupted interrupts the program when it has begun to print, and
-// requires that it leaves nothing in the database.
-func EndsWhenInterrupted(t *testing.T, program example.Program) {
+// Test runs the program to its end, and requires that it prints the output. It runs it
+// a second time, and interrupts it when it has begun to print. Both times nothing may
+// be left in the database.
+func (c Case[P]) Test(t *testing.T, output string) {
 	t.Helper()
-	url := postgrestest.Database(t)
-	ctx, interrupt := context.WithCancel(t.Context())
-	defer interrupt()
-	require.ErrorIs(t, example.Run(ctx, url, interrupter(interrupt), program), context.Canceled)
-	RequireEmpty(t, url)
+	t.Run("what was committed is delivered, and nothing else", func(t *testing.T) {
+		t.Parallel()
+		var out bytes.Buffer
+		place, err := c.run(t.Context(), &out)
+		require.NoError(t, err, out.String())
+		require.Equal(t, output, out.String())
+		c.Gone(t, place)
+	})
+	t.Run("an interruption ends it and leaves nothing behind", func(t *testing.T) {
+		t.Parallel()
+		ctx, interrupt := context.WithCancel(t.Context())
+		defer interrupt()
+		place, err := c.run(ctx, interrupter(interrupt))
+		require.ErrorIs(t, err, context.Canceled)
+		c.Gone(t, place)
+	})
+}
+
+// TestUnusable requires that an error about any of the URLs names the host, and not
+// the password S3CRET.
+func (c Case[P]) TestUnusable(t *testing.T, urls map[string]string) {
+	t.Helper()
+	for name, url := range urls {
+		t.Run(name+": the error names the host without the password", func(t *testing.T) {
+			t.Parallel()
+			err := example.Run(t.Context(), url, io.Discard, c.Engine, c.Program)
+			require.ErrorContains(t, err, "127.0.0.1")
+			require.NotContains(t, err.Error(), "S3CRET")
+		})
+	}
+}
+
+func (c Case[P]) run(ctx context.Context, out io.Writer) (place P, err error) {
+	err = example.Run(ctx, c.URL, out, c.Engine, func(ctx context.Context, p P, out io.Writer) error {
+		place = p
+		return c.Program(ctx, p, out)
+	})
+	return place, err
 }
 
 type interrupter func()
@@ -44,19 +93,4 @@ type interrupter func()
 func (i interrupter) Write(p []byte) (int, error) {
 	i()
 	return len(p), nil
-}
-
-// RequireEmpty requires that the database is as new.
-func RequireEmpty(t *testing.T, url string) {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), url)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, conn.Close(context.WithoutCancel(t.Context()))) }()
-	rows, err := conn.Query(t.Context(), `SELECT nspname FROM pg_namespace
-WHERE nspname NOT LIKE 'pg\_%' AND nspname NOT IN ('public', 'information_schema')
-UNION ALL SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace`)
-	require.NoError(t, err)
-	left, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	require.NoError(t, err)
-	require.Empty(t, left)
 }

@@ -1,0 +1,125 @@
+package example
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx" of database/sql
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/postgres"
+	"github.com/outmill/outmill/publisher"
+	"github.com/outmill/outmill/sqlite"
+)
+
+// OnSQL runs a program on SQLite, in a temporary file, or on PostgreSQL.
+var OnSQL = Engine[*SQL]{
+	Sample:  "sqlite: (a temporary file) or " + postgresSample,
+	Default: temporaryFile,
+	Open: func(ctx context.Context, url string) (*SQL, func(context.Context) error, error) {
+		if url == temporaryFile {
+			return openSQLite(ctx)
+		}
+		return openPostgres(ctx, url, postgres.Config{})
+	},
+}
+
+// temporaryFile is the URL that stands for SQLite in a temporary file.
+const temporaryFile = "sqlite:"
+
+// Dialects of SQL.
+const (
+	SQLite     = "sqlite"
+	PostgreSQL = "postgres"
+)
+
+// SQL is a database of database/sql with an outbox in it.
+type SQL struct {
+	// DB is the pool of the application. Libraries open theirs over it.
+	DB *sql.DB
+	// Dialect is SQLite or PostgreSQL.
+	Dialect string
+	// Store is the outbox, in the database of the application.
+	Store SQLStore
+	// Publisher publishes to the outbox, and in transactions only. With RequireTx,
+	// a transaction that was forgotten is an error, and not a message that stays
+	// when the sale is rolled back.
+	Publisher *publisher.Publisher
+	// Path is the file of SQLite, or the schema of PostgreSQL.
+	Path string
+}
+
+// SQLStore is a store on an SQL database, whichever one.
+type SQLStore interface {
+	outmill.Store
+	WithTx(ctx context.Context, tx any) context.Context
+}
+
+// openSQLite makes a database in a temporary file. The application and the
+// outbox share a pool.
+func openSQLite(ctx context.Context) (*SQL, func(context.Context) error, error) {
+	dir, err := os.MkdirTemp("", "outmill_example_")
+	if err != nil {
+		return nil, nil, err
+	}
+	removeFile := func(context.Context) error { return os.RemoveAll(dir) }
+	path := filepath.Join(dir, "shop.db")
+	store, err := sqlite.Open(ctx, path, sqlite.Config{}, nil)
+	if err != nil {
+		return nil, nil, errors.Join(err, removeFile(ctx))
+	}
+	return (&SQL{DB: store.DB(), Dialect: SQLite, Store: store, Path: path}).start(ctx, removeFile)
+}
+
+// openPostgres makes a schema. Subscribers and forwarders use a pool of the store's
+// own; what is appended in a transaction needs no connection but the transaction's.
+func openPostgres(ctx context.Context, url string, config postgres.Config) (*SQL, func(context.Context) error, error) {
+	schema, drop, err := openDatabase(ctx, url)
+	if err != nil {
+		return nil, nil, err
+	}
+	config.Schema = schema.Schema
+	store, err := postgres.Open(ctx, schema.URL, config, nil)
+	if err != nil {
+		return nil, nil, errors.Join(err, drop(context.WithoutCancel(ctx)))
+	}
+	db, err := sql.Open("pgx", schema.URL)
+	if err != nil {
+		return nil, nil, errors.Join(err, store.Close(), drop(context.WithoutCancel(ctx)))
+	}
+	return (&SQL{DB: db, Dialect: PostgreSQL, Store: store, Path: schema.Schema}).start(ctx, drop)
+}
+
+// OnLane is OnSQL for a lane of PostgreSQL, for tests.
+func OnLane(lane postgres.Lane) Engine[*SQL] {
+	return Engine[*SQL]{
+		Sample: postgresSample,
+		Open: func(ctx context.Context, url string) (*SQL, func(context.Context) error, error) {
+			return openPostgres(ctx, url, postgres.Config{Lane: lane})
+		},
+	}
+}
+
+// start makes the schema of the outbox and the publisher.
+func (db *SQL) start(ctx context.Context, remove func(context.Context) error) (*SQL, func(context.Context) error, error) {
+	leave := func(ctx context.Context) error {
+		return errors.Join(db.Store.Close(), db.DB.Close(), remove(ctx))
+	}
+	err := db.Store.Ensure(ctx)
+	if err == nil {
+		db.Publisher, err = publisher.New(db.Store, publisher.Config{RequireTx: true}, nil)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, leave(context.WithoutCancel(ctx)))
+	}
+	return db, leave, nil
+}
+
+// Show tells the story and checks what it has come to. See Story.Show.
+func (db *SQL) Show(ctx context.Context, out io.Writer, story Story) error {
+	return story.Show(ctx, out, db.Store, func(ctx context.Context) ([]string, error) { return Sold(ctx, db.DB) })
+}

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/_examples/internal/example"
+)
+
+// database is one that no other run has.
+type database struct {
+	*sql.DB
+	name string
+}
+
+// onSQLServer runs the program in a database of its own, so the user of the URL must be
+// one who may create databases.
+var onSQLServer = example.Engine[database]{
+	Sample:  "sqlserver://user:password@localhost:1433",
+	Default: "sqlserver://sa@localhost:1433",
+	Open:    openDatabase,
+}
+
+func openDatabase(ctx context.Context, url string) (database, func(context.Context) error, error) {
+	server, err := openPool(url, "")
+	if err != nil {
+		return database{}, nil, err
+	}
+	name := example.UniqueName()
+	if _, err := server.ExecContext(ctx, "CREATE DATABASE "+name); err != nil {
+		return database{}, nil, errors.Join(fmt.Errorf("%s: create a database: %w", outmill.RedactURL(url), err), server.Close())
+	}
+	drop := func(ctx context.Context) error {
+		_, err := server.ExecContext(ctx, "DROP DATABASE "+name)
+		return errors.Join(err, server.Close())
+	}
+	db, err := openPool(url, name)
+	if err != nil {
+		return database{}, nil, errors.Join(err, drop(context.WithoutCancel(ctx)))
+	}
+	return database{db, name}, func(ctx context.Context) error { return errors.Join(db.Close(), drop(ctx)) }, nil
+}

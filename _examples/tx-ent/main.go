@@ -1,0 +1,66 @@
+// Command tx-ent publishes in a transaction of a client that ent (entgo.io/ent)
+// has generated. A subscriber gets what was committed and nothing else.
+//
+//	go run ./tx-ent
+//	go run ./tx-ent -database postgres://user:password@localhost:5432/postgres
+package main
+
+import (
+	"context"
+	"io"
+
+	"entgo.io/ent/dialect"
+	entsql "entgo.io/ent/dialect/sql"
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/outmill/outmill/_examples/internal/example"
+	"github.com/outmill/outmill/_examples/tx-ent/ent"
+)
+
+func main() { example.Main(example.OnSQL, run) }
+
+type shop struct {
+	*example.SQL
+	ent *ent.Client
+}
+
+func run(ctx context.Context, db *example.SQL, out io.Writer) error {
+	s := &shop{db, open(db)}
+	if err := s.ent.Schema.Create(ctx); err != nil {
+		return err
+	}
+	return s.Show(ctx, out, example.TwoSales(s.sell))
+}
+
+// open has ent use the pool of the application.
+func open(db *example.SQL) *ent.Client {
+	if db.Dialect == example.PostgreSQL {
+		return ent.NewClient(ent.Driver(entsql.OpenDB(dialect.Postgres, db.DB)))
+	}
+	return ent.NewClient(ent.Driver(entsql.OpenDB(dialect.SQLite, db.DB)))
+}
+
+// sell passes on the *ent.Tx. It keeps its transaction to itself, so the client is
+// generated with the feature sql/execquery (ent/generate.go), which gives it the
+// methods that the outbox needs.
+func (s *shop) sell(ctx context.Context, item string, ending error) error {
+	tx, err := s.ent.Tx(ctx)
+	if err != nil {
+		return err
+	}
+	// After a commit this does nothing.
+	defer func() { _ = tx.Rollback() }()
+	if err := tx.Sale.Create().SetItem(item).Exec(ctx); err != nil {
+		return err
+	}
+	ctx = s.Store.WithTx(ctx, tx)
+	msg := message.NewMessage(watermill.NewUUID(), message.Payload(item))
+	if err := s.Publisher.WithContext(ctx).Publish(example.Topic, msg); err != nil {
+		return err
+	}
+	if ending != nil {
+		return ending
+	}
+	return tx.Commit()
+}

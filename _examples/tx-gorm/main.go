@@ -1,0 +1,70 @@
+// Command tx-gorm publishes in a transaction of gorm (gorm.io/gorm). A subscriber
+// gets what was committed and nothing else.
+//
+//	go run ./tx-gorm
+//	go run ./tx-gorm -database postgres://user:password@localhost:5432/postgres
+package main
+
+import (
+	"context"
+	"io"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/libtnb/sqlite"
+	"gorm.io/driver/postgres"
+	"gorm.io/gorm"
+	"gorm.io/gorm/logger"
+
+	"github.com/outmill/outmill/_examples/internal/example"
+)
+
+func main() { example.Main(example.OnSQL, run) }
+
+// Sale is a model of gorm, in the table sales.
+type Sale struct {
+	Item string `gorm:"primaryKey"`
+}
+
+type shop struct {
+	*example.SQL
+	gorm *gorm.DB
+}
+
+func run(ctx context.Context, db *example.SQL, out io.Writer) error {
+	orm, err := open(db)
+	if err != nil {
+		return err
+	}
+	if err := orm.WithContext(ctx).AutoMigrate(&Sale{}); err != nil {
+		return err
+	}
+	s := &shop{db, orm}
+	return s.Show(ctx, out, example.TwoSales(s.sell))
+}
+
+// open has gorm use the pool of the application. Of the dialectors for SQLite this one
+// is for the driver of the store, modernc.org/sqlite, and needs no cgo.
+func open(db *example.SQL) (*gorm.DB, error) {
+	dialector := sqlite.New(sqlite.Config{Conn: db.DB})
+	if db.Dialect == example.PostgreSQL {
+		dialector = postgres.New(postgres.Config{Conn: db.DB})
+	}
+	return gorm.Open(dialector, &gorm.Config{Logger: logger.Discard})
+}
+
+// sell passes on what the *gorm.DB of a transaction runs its statements on. The
+// *gorm.DB itself may also be no transaction, so WithTx refuses it.
+func (s *shop) sell(ctx context.Context, item string, ending error) error {
+	return s.gorm.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+		if err := tx.Create(&Sale{Item: item}).Error; err != nil {
+			return err
+		}
+		ctx := s.Store.WithTx(ctx, tx.Statement.ConnPool)
+		msg := message.NewMessage(watermill.NewUUID(), message.Payload(item))
+		if err := s.Publisher.WithContext(ctx).Publish(example.Topic, msg); err != nil {
+			return err
+		}
+		return ending
+	})
+}

@@ -1,0 +1,3 @@
+CREATE TABLE sales (
+  item text PRIMARY KEY
+);

@@ -1,0 +1,67 @@
+// Command tx-sqlx publishes in a transaction of sqlx (github.com/jmoiron/sqlx). A
+// subscriber gets what was committed and nothing else.
+//
+//	go run ./tx-sqlx
+//	go run ./tx-sqlx -database postgres://user:password@localhost:5432/postgres
+package main
+
+import (
+	"context"
+	"io"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/jmoiron/sqlx"
+
+	"github.com/outmill/outmill/_examples/internal/example"
+)
+
+func main() { example.Main(example.OnSQL, run) }
+
+type sale struct {
+	Item string `db:"item"`
+}
+
+type shop struct {
+	*example.SQL
+	sqlx *sqlx.DB
+}
+
+func run(ctx context.Context, db *example.SQL, out io.Writer) error {
+	s := &shop{db, open(db)}
+	if _, err := s.sqlx.ExecContext(ctx, `CREATE TABLE sales (item text PRIMARY KEY)`); err != nil {
+		return err
+	}
+	return s.Show(ctx, out, example.TwoSales(s.sell))
+}
+
+// open has sqlx use the pool of the application. By the name of the driver sqlx
+// chooses between question marks and $1.
+func open(db *example.SQL) *sqlx.DB {
+	if db.Dialect == example.PostgreSQL {
+		return sqlx.NewDb(db.DB, "pgx")
+	}
+	return sqlx.NewDb(db.DB, "sqlite3")
+}
+
+// sell passes on the *sqlx.Tx as it is.
+func (s *shop) sell(ctx context.Context, item string, ending error) error {
+	tx, err := s.sqlx.BeginTxx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	// After a commit this does nothing.
+	defer func() { _ = tx.Rollback() }()
+	if _, err := tx.NamedExecContext(ctx, `INSERT INTO sales (item) VALUES (:item)`, sale{item}); err != nil {
+		return err
+	}
+	ctx = s.Store.WithTx(ctx, tx)
+	msg := message.NewMessage(watermill.NewUUID(), message.Payload(item))
+	if err := s.Publisher.WithContext(ctx).Publish(example.Topic, msg); err != nil {
+		return err
+	}
+	if ending != nil {
+		return ending
+	}
+	return tx.Commit()
+}

@@ -1,0 +1,12 @@
+package suite
+
+import (
+	"os"
+	"testing"
+)
+
+// EnvAll is testenv.EnvAll, which would bring all engines' clients along.
+const EnvAll = "OUTMILL_TEST_ALL"
+
+// All tells whether the long tests are asked for too.
+func All() bool { return os.Getenv(EnvAll) != "" && !testing.Short() }

@@ -1,0 +1,299 @@
+package suite
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+)
+
+const (
+	// patience ends a test whose store hangs.
+	patience = 2 * time.Minute
+	// tolerance is how far two clock readings around one call may lie apart, and
+	// what a store may lose when it stores a time.
+	Tolerance = 30 * time.Second
+
+	Group   = "readers"
+	Worker  = "host-1:4711"
+	Orders  = "orders"
+	LeaseOf = 10 * time.Minute
+)
+
+// Harness is storetest.Harness, which says what the methods do.
+type Harness interface {
+	Store() outmill.Store
+	Reopen() outmill.Store
+	Elapse(store outmill.Store, d time.Duration)
+	Begin(store outmill.Store) (ctx context.Context, commit, rollback func() error)
+}
+
+// Options is storetest.Options.
+type Options struct {
+	Retain      time.Duration
+	DedupWindow time.Duration
+	NoSchema    bool
+}
+
+// Env is what one test works with: a store of its own and short words.
+type Env struct {
+	T       *testing.T
+	Ctx     context.Context
+	Harness Harness
+	Options Options
+	Store   outmill.Store
+	open    func(t *testing.T, options Options) Harness
+}
+
+// NewEnv opens a store for the test.
+func NewEnv(t *testing.T, open func(t *testing.T, options Options) Harness, options Options) *Env {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	harness := open(t, options)
+	require.NotNil(t, harness, "New returned no Harness")
+	store := harness.Store()
+	require.NotNil(t, store, "Harness.Store returned no store")
+	return &Env{T: t, Ctx: ctx, Harness: harness, Options: options, Store: store, open: open}
+}
+
+// Bare is an Env with another empty store, without a schema.
+func (e *Env) Bare() *Env {
+	options := e.Options
+	options.NoSchema = true
+	return NewEnv(e.T, e.open, options)
+}
+
+func (e *Env) Reopen() outmill.Store {
+	e.T.Helper()
+	return e.Harness.Reopen()
+}
+
+// on is e with another store on the same database.
+func (e *Env) On(store outmill.Store) *Env {
+	other := *e
+	other.Store = store
+	return &other
+}
+
+// under is e with another context.
+func (e *Env) Under(ctx context.Context) *Env {
+	other := *e
+	other.Ctx = ctx
+	return &other
+}
+
+func (e *Env) Elapse(d time.Duration) {
+	e.T.Helper()
+	e.Harness.Elapse(e.Store, d)
+}
+
+// begin opens a user's transaction.
+func (e *Env) Begin() (ctx context.Context, commit, rollback func()) {
+	e.T.Helper()
+	ctx, end, undo := e.Harness.Begin(e.Store)
+	return ctx,
+		func() { e.T.Helper(); require.NoError(e.T, end(), "commit") },
+		func() { e.T.Helper(); require.NoError(e.T, undo(), "rollback") }
+}
+
+// large is n, or less where the race detector slows the engine down, or where not
+// all tests are asked for.
+func Large(n int) int {
+	if UnderRace || !All() {
+		return n / 10
+	}
+	return n
+}
+
+func (e *Env) Append(records ...*outmill.Record) {
+	e.T.Helper()
+	require.NoError(e.T, e.Store.Append(e.Ctx, records...), "Append")
+}
+
+// register makes the group read the topics, all of them where none is named.
+func (e *Env) Register(group string, include ...string) {
+	e.T.Helper()
+	require.NoError(e.T, e.Store.RegisterGroup(e.Ctx, outmill.Registration{Group: group, Topics: outmill.Topics{Include: include}}), "RegisterGroup")
+}
+
+// filled registers the usual group and appends.
+func (e *Env) Filled(records ...*outmill.Record) {
+	e.T.Helper()
+	e.Register(Group)
+	e.Append(records...)
+}
+
+func (e *Env) Claim(owner outmill.OwnerToken, changes ...func(*outmill.ClaimRequest)) []*outmill.Record {
+	e.T.Helper()
+	found, err := e.Store.Claim(e.Ctx, Request(owner, changes...))
+	require.NoError(e.T, err, "Claim")
+	return found
+}
+
+// claimOne claims one record and names it.
+func (e *Env) ClaimOne(owner outmill.OwnerToken, name string, changes ...func(*outmill.ClaimRequest)) *outmill.Record {
+	e.T.Helper()
+	found := e.Claim(owner, append(changes, Limit(1))...)
+	require.Equal(e.T, []string{name}, Names(found), "claimed")
+	return found[0]
+}
+
+// claimNamed claims all there is, by the names of the records: which one of
+// several an unordered claim hands out first is often the store's affair.
+func (e *Env) ClaimNamed(owner outmill.OwnerToken, changes ...func(*outmill.ClaimRequest)) map[string]*outmill.Record {
+	e.T.Helper()
+	return ByName(e.ClaimOn(owner, changes...))
+}
+
+// claimAll claims until there is nothing more, with an owner of its own.
+func (e *Env) ClaimAll(changes ...func(*outmill.ClaimRequest)) []*outmill.Record {
+	e.T.Helper()
+	return e.ClaimOn(outmill.NewOwnerToken(), changes...)
+}
+
+// claimOn claims until there is nothing more: how many records one claim hands
+// out, up to its limit, is the store's affair.
+func (e *Env) ClaimOn(owner outmill.OwnerToken, changes ...func(*outmill.ClaimRequest)) []*outmill.Record {
+	e.T.Helper()
+	var all []*outmill.Record
+	for {
+		found := e.Claim(owner, changes...)
+		if len(found) == 0 {
+			return all
+		}
+		all = append(all, found...)
+		require.LessOrEqual(e.T, len(all), 100_000, "the store hands out records without end")
+	}
+}
+
+// claimN claims n records.
+func (e *Env) ClaimN(owner outmill.OwnerToken, n int, changes ...func(*outmill.ClaimRequest)) []*outmill.Record {
+	e.T.Helper()
+	var all []*outmill.Record
+	for len(all) < n {
+		found := e.Claim(owner, append(changes, Limit(n-len(all)))...)
+		require.NotEmpty(e.T, found, "claimed %d of %d", len(all), n)
+		all = append(all, found...)
+	}
+	return all
+}
+
+func (e *Env) Ack(records ...*outmill.Record) {
+	e.T.Helper()
+	require.NoError(e.T, e.Store.Ack(e.Ctx, Worker, Leases(records)), "Ack")
+}
+
+func (e *Env) Release(records ...*outmill.Record) {
+	e.T.Helper()
+	require.NoError(e.T, e.Store.Release(e.Ctx, Leases(records)), "Release")
+}
+
+func (e *Env) Abandon(delay time.Duration, records ...*outmill.Record) {
+	e.T.Helper()
+	require.NoError(e.T, e.Store.Abandon(e.Ctx, DelayedBy(delay, "boom", Leases(records))), "Abandon")
+}
+
+func (e *Env) Snooze(delay time.Duration, records ...*outmill.Record) {
+	e.T.Helper()
+	require.NoError(e.T, e.Store.Snooze(e.Ctx, DelayedBy(delay, "", Leases(records))), "Snooze")
+}
+
+func (e *Env) Fail(records ...*outmill.Record) {
+	e.T.Helper()
+	require.NoError(e.T, e.Store.Fail(e.Ctx, Failures(false, "poison", Leases(records))), "Fail")
+}
+
+func (e *Env) Park(records ...*outmill.Record) {
+	e.T.Helper()
+	require.NoError(e.T, e.Store.Fail(e.Ctx, Failures(true, "poison", Leases(records))), "Fail")
+}
+
+func (e *Env) Reap(limit int) int {
+	e.T.Helper()
+	n, err := e.Store.ReapExpired(e.Ctx, limit)
+	require.NoError(e.T, err, "ReapExpired")
+	return n
+}
+
+func (e *Env) Requeue(records ...*outmill.Record) int {
+	e.T.Helper()
+	n, err := e.Store.Requeue(e.Ctx, IDs(records)...)
+	require.NoError(e.T, err, "Requeue")
+	return n
+}
+
+func (e *Env) Delete(records ...*outmill.Record) int {
+	e.T.Helper()
+	n, err := e.Store.Delete(e.Ctx, IDs(records)...)
+	require.NoError(e.T, err, "Delete")
+	return n
+}
+
+// get returns the record as the store has it now.
+func (e *Env) Get(r *outmill.Record) *outmill.Record {
+	e.T.Helper()
+	found, err := e.Store.Get(e.Ctx, r.ID)
+	require.NoError(e.T, err, "Get of %s", r.MessageID)
+	return found
+}
+
+func (e *Env) RequireGone(r *outmill.Record) {
+	e.T.Helper()
+	_, err := e.Store.Get(e.Ctx, r.ID)
+	require.ErrorIs(e.T, err, outmill.ErrNotFound, "Get of %s", r.MessageID)
+}
+
+func (e *Env) RequireStatus(status outmill.Status, records ...*outmill.Record) {
+	e.T.Helper()
+	for _, r := range records {
+		require.Equal(e.T, status, e.Get(r).Status, "status of %s", r.MessageID)
+	}
+}
+
+// requireProcessed holds for an acked record in either mode.
+func (e *Env) RequireProcessed(r *outmill.Record) {
+	e.T.Helper()
+	if e.Options.Retain == 0 {
+		e.RequireGone(r)
+		return
+	}
+	e.RequireStatus(outmill.StatusProcessed, r)
+}
+
+// list pages through everything that the query selects.
+func (e *Env) List(query outmill.ListQuery) []*outmill.Record {
+	e.T.Helper()
+	return ListAll(e.Ctx, e.T, e.Store, query)
+}
+
+func ListAll(ctx context.Context, t require.TestingT, store outmill.Store, query outmill.ListQuery) []*outmill.Record {
+	query.Limit = 1000
+	var all []*outmill.Record
+	for {
+		page, err := store.List(ctx, query)
+		require.NoError(t, err, "List")
+		all = append(all, page...)
+		if len(page) < query.Limit {
+			return all
+		}
+		query.After = page[len(page)-1].ID
+	}
+}
+
+// now reads the database's clock off a record appended for that.
+func (e *Env) Now() time.Time {
+	e.T.Helper()
+	clock := Rec("clock", "tick")
+	e.Append(clock)
+	created := e.Get(clock).CreatedAt
+	require.Equal(e.T, 1, e.Delete(clock), "deleted")
+	return created
+}
+
+func (e *Env) RequireAbout(want, got time.Time, what string) {
+	e.T.Helper()
+	require.WithinDuration(e.T, want, got, Tolerance, what)
+}

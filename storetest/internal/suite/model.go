@@ -1,0 +1,423 @@
+package suite
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/outmill/outmill"
+)
+
+// model is a queue as the contract describes one, in memory, for one caller at
+// a time. Its time is what Elapse added up since the walk began; the real time
+// that a walk takes is too short to matter, because all durations of a walk
+// are multiples of ten minutes and every lapse of time is a second longer.
+type model struct {
+	Now    time.Duration
+	Retain time.Duration
+	// inSteps: a claim may work as of an earlier time, because it puts what is due in
+	// line in steps.
+	inSteps bool
+	// tidied has the leases that the last claim ended in passing.
+	tidied map[*Item]tidiedLease
+	// calls counts those that say when something is due, because those of one time have
+	// an order.
+	calls int
+	// items are in the order in which they were appended.
+	Items  []*Item
+	Groups []*modelGroup
+	// keys holds when the record of a dedup key was appended, by topic and key.
+	keys map[[2]string]time.Duration
+}
+
+type tidiedLease struct {
+	owner outmill.OwnerToken
+	until time.Duration
+	call  int
+}
+
+type modelGroup struct {
+	Name   string
+	topics []outmill.Topics
+}
+
+// item is a record as the model sees it.
+type Item struct {
+	ID         outmill.WorkItemID
+	message    int
+	Name       string
+	Group      string
+	topic, key string
+	payload    []byte
+	size       int
+
+	Status outmill.Status
+	// due is the first time, next that of the next attempt; dueCall is the call that
+	// set it, appended when the record was, and in which call.
+	due, Next    time.Duration
+	dueCall      int
+	appended     time.Duration
+	appendedCall int
+	// requeued: it was not claimed since it was dead.
+	requeued   bool
+	expires    time.Duration
+	mayExpire  bool
+	Attempts   int
+	claims     int
+	Expiries   int
+	owner      outmill.OwnerToken
+	leaseUntil time.Duration
+	leaseCall  int
+	processed  time.Duration
+	processor  string
+	parked     bool
+}
+
+func (m *model) String() string {
+	s := fmt.Sprintf("now %s\n", m.Now)
+	for _, g := range m.Groups {
+		s += fmt.Sprintf("group %s reads %+v\n", g.Name, g.topics)
+	}
+	for _, it := range m.Items {
+		s += it.String() + "\n"
+	}
+	return s
+}
+
+func (it *Item) String() string {
+	return fmt.Sprintf("%s group=%q %s/%s %s next=%s expires=%t:%s attempts=%d claims=%d expiries=%d owner=%.8s until=%s parked=%t",
+		it.Name, it.Group, it.topic, it.key, it.Status, it.Next, it.mayExpire, it.expires,
+		it.Attempts, it.claims, it.Expiries, it.owner, it.leaseUntil, it.parked)
+}
+
+func (m *model) expired(it *Item) bool { return it.mayExpire && it.expires <= m.Now }
+
+func (m *model) leaseEnded(it *Item) bool {
+	return it.Status == outmill.StatusLeased && it.leaseUntil <= m.Now
+}
+
+// ready reports whether the item is due and could be claimed, order aside.
+func (m *model) ready(it *Item) bool {
+	pending := it.Status == outmill.StatusPending && it.Next <= m.Now
+	return (pending || m.leaseEnded(it)) && !m.expired(it)
+}
+
+// waitsForRetry reports whether the item was claimed before and is due later.
+func (m *model) waitsForRetry(it *Item) bool {
+	return it.Status == outmill.StatusPending && it.Next > m.Now && it.claims > 0 && !m.expired(it)
+}
+
+// held reports whether an owner that satisfies who holds the item.
+func (m *model) held(it *Item, who func(outmill.OwnerToken) bool) bool {
+	return it.Status == outmill.StatusLeased && it.leaseUntil > m.Now && who(it.owner)
+}
+
+// lane names what the item is ordered by; "" is nothing.
+func lane(it *Item, order outmill.Order) string {
+	switch {
+	case order == outmill.OrderTopic:
+		return it.topic
+	case order == outmill.OrderKey && it.key != "":
+		return it.topic + "\x00" + it.key
+	}
+	return ""
+}
+
+// peers returns the others of the item's lane that are not at rest.
+func (m *model) peers(it *Item, order outmill.Order) []*Item {
+	name := lane(it, order)
+	if name == "" {
+		return nil
+	}
+	var list []*Item
+	for _, other := range m.Items {
+		alive := other.Status == outmill.StatusPending || other.Status == outmill.StatusLeased
+		if other != it && alive && other.Group == it.Group && lane(other, order) == name {
+			list = append(list, other)
+		}
+	}
+	return list
+}
+
+// selects reports whether the claim looks at the item at all.
+func selects(req outmill.ClaimRequest, it *Item) bool {
+	return it.Group == req.Group && req.Topics.Match(it.topic)
+}
+
+// forbids says why a claim may not hand out the item behind those taken before
+// it; "" where it may.
+func (m *model) forbids(req outmill.ClaimRequest, it *Item, taken []*Item) string {
+	switch {
+	case !selects(req, it):
+		return "it is of another group or topic"
+	case !m.ready(it):
+		return "it is not due, leased, expired or settled"
+	case parks(req) && m.parkedBefore(it):
+		return "its key is parked"
+	}
+	stranger := func(owner outmill.OwnerToken) bool { return owner != req.Owner }
+	for _, peer := range m.peers(it, req.Order) {
+		switch {
+		case Contains(taken, peer):
+		case m.held(peer, stranger):
+			return fmt.Sprintf("another owner holds %s of its %s", peer.Name, req.Order)
+		case peer.message > it.message:
+		case m.ready(peer) && (!m.inSteps || !m.cameFirst(req, it, peer)):
+			return fmt.Sprintf("%s comes before it", peer.Name)
+		case m.waitsForRetry(peer) && req.KeyPolicy != outmill.KeySkip:
+			return fmt.Sprintf("%s before it waits for a retry", peer.Name)
+		}
+	}
+	return ""
+}
+
+// cameFirst reports whether there was a time at which the claim might have had the
+// item, but not the peer before it.
+func (m *model) cameFirst(req outmill.ClaimRequest, it, peer *Item) bool {
+	after := func(time time.Duration, call int) bool {
+		return cmp.Or(cmp.Compare(time, it.Next), cmp.Compare(call, it.dueCall)) > 0 && cmp.Or(cmp.Compare(time, it.appended), cmp.Compare(call, it.appendedCall)) > 0
+	}
+	lease, tidied := m.tidied[peer]
+	if peer.Status == outmill.StatusLeased {
+		lease, tidied = tidiedLease{peer.owner, peer.leaseUntil, peer.leaseCall}, true
+	}
+	if tidied {
+		return lease.owner == req.Owner && after(lease.until, lease.call)
+	}
+	return (peer.claims == 0 || peer.requeued || req.KeyPolicy == outmill.KeySkip) && after(peer.Next, peer.dueCall)
+}
+
+// owed returns an item that the claim must not leave lying while it returns
+// nothing; nil where there is none.
+func (m *model) owed(req outmill.ClaimRequest) *Item {
+	for _, it := range m.Items {
+		if m.forbids(req, it, nil) == "" && !m.arguable(req, it) {
+			return it
+		}
+	}
+	return nil
+}
+
+// arguable: the contract does not say what the holder of a later record gets,
+// nor what becomes of a record before those that parked its key.
+func (m *model) arguable(req outmill.ClaimRequest, it *Item) bool {
+	if parks(req) && m.keyParked(it) {
+		return true
+	}
+	own := func(owner outmill.OwnerToken) bool { return owner == req.Owner }
+	for _, peer := range m.peers(it, req.Order) {
+		if m.held(peer, own) && peer.message > it.message {
+			return true
+		}
+	}
+	return false
+}
+
+func parks(req outmill.ClaimRequest) bool {
+	return req.Order == outmill.OrderKey && req.KeyPolicy == outmill.KeyPark
+}
+
+func Contains(items []*Item, it *Item) bool {
+	for _, other := range items {
+		if other == it {
+			return true
+		}
+	}
+	return false
+}
+
+// countExpiry is what happens to an item whose lease ran out.
+func (it *Item) countExpiry() {
+	if it.Expiries >= outmill.SuspectExpiries {
+		it.Attempts++
+	}
+	it.Expiries++
+}
+
+func (m *model) claim(req outmill.ClaimRequest, it *Item) {
+	if it.Status == outmill.StatusLeased {
+		it.countExpiry()
+	}
+	it.Status, it.requeued = outmill.StatusLeased, false
+	it.owner = req.Owner
+	it.leaseUntil, it.leaseCall = m.Now+req.Lease, m.calls
+	it.claims++
+}
+
+// toPending ends the item's lease.
+func (it *Item) toPending() {
+	it.Status = outmill.StatusPending
+	it.owner = outmill.OwnerToken{}
+	it.leaseUntil = 0
+}
+
+func (it *Item) toDead() {
+	it.toPending()
+	it.Status = outmill.StatusDead
+}
+
+// standing returns the item whose lease that is, nil where it does not stand.
+func (m *model) standing(lease outmill.Lease) *Item {
+	it := m.find(lease.ID)
+	if it == nil || it.Status != outmill.StatusLeased || it.owner != lease.Owner || it.claims != lease.Claim {
+		return nil
+	}
+	return it
+}
+
+func (m *model) find(id outmill.WorkItemID) *Item {
+	for _, it := range m.Items {
+		if it.ID == id {
+			return it
+		}
+	}
+	return nil
+}
+
+func (m *model) Remove(gone func(*Item) bool) int {
+	kept := m.Items[:0]
+	for _, it := range m.Items {
+		if !gone(it) {
+			kept = append(kept, it)
+		}
+	}
+	n := len(m.Items) - len(kept)
+	m.Items = kept
+	return n
+}
+
+func (m *model) ack(it *Item) {
+	if m.Retain == 0 {
+		m.Remove(func(other *Item) bool { return other == it })
+		return
+	}
+	it.toPending()
+	it.Status, it.processed, it.processor = outmill.StatusProcessed, m.Now, Worker
+}
+
+// sameKey reports whether both are of one group, topic and key.
+func sameKey(a, b *Item) bool {
+	return a.key != "" && a.key == b.key && a.topic == b.topic && a.Group == b.Group
+}
+
+func (m *model) keyParked(it *Item) bool {
+	for _, other := range m.Items {
+		if other.parked && sameKey(it, other) {
+			return true
+		}
+	}
+	return false
+}
+
+// parkedBefore reports whether an earlier record of the item's key is parked.
+func (m *model) parkedBefore(it *Item) bool {
+	for _, other := range m.Items {
+		if other.parked && sameKey(it, other) && other.message < it.message {
+			return true
+		}
+	}
+	return false
+}
+
+// fail returns the items that were parked behind the item.
+func (m *model) fail(it *Item, park bool) (behind []*Item) {
+	it.toDead()
+	if !park || it.key == "" {
+		return nil
+	}
+	it.parked = true
+	for _, other := range m.Items {
+		if sameKey(it, other) && other.message > it.message && other.Status == outmill.StatusPending {
+			other.toDead()
+			other.parked = true
+			behind = append(behind, other)
+		}
+	}
+	return behind
+}
+
+// requeue revives the item and what was parked with it.
+func (m *model) requeue(it *Item) int {
+	if it.Status != outmill.StatusDead {
+		return 0
+	}
+	together := []*Item{it}
+	if it.parked {
+		for _, other := range m.Items {
+			if other != it && other.parked && sameKey(it, other) {
+				together = append(together, other)
+			}
+		}
+	}
+	for _, it := range together {
+		it.toPending()
+		it.parked, it.mayExpire, it.requeued = false, false, true
+		it.Next, it.Attempts, it.Expiries = m.Now, 0, 0
+		it.dueCall = m.calls
+	}
+	return len(together)
+}
+
+// readers returns the groups that get records of the topic.
+func (m *model) readers(topic string) []string {
+	var list []string
+	for _, g := range m.Groups {
+		for _, topics := range g.topics {
+			if topics.Match(topic) {
+				list = append(list, g.Name)
+				break
+			}
+		}
+	}
+	return list
+}
+
+func (m *model) register(name string, topics outmill.Topics) {
+	var g *modelGroup
+	for _, other := range m.Groups {
+		if other.Name == name {
+			g = other
+		}
+	}
+	if g == nil {
+		g = &modelGroup{Name: name}
+		m.Groups = append(m.Groups, g)
+	}
+	g.topics = append(g.topics, topics)
+	for _, it := range m.Items {
+		if it.Group == "" && it.Status == outmill.StatusPending && topics.Match(it.topic) {
+			it.Group = name
+		}
+	}
+}
+
+// appendMessage returns the items that the record becomes, none where it is a
+// duplicate.
+func (m *model) appendMessage(r *outmill.Record, message int) []*Item {
+	if r.DedupKey != "" {
+		key := [2]string{r.Topic, r.DedupKey}
+		if seen, ok := m.keys[key]; ok && m.Now < seen+DedupWindow {
+			return nil
+		}
+		m.keys[key] = m.Now
+	}
+	groups := m.readers(r.Topic)
+	slices.Sort(groups)
+	if len(groups) == 0 {
+		groups = []string{""}
+	}
+	var added []*Item
+	for _, g := range groups {
+		it := &Item{
+			message: message, Name: r.MessageID, Group: g, topic: r.Topic, key: r.Key,
+			payload: r.Payload, size: r.Size(),
+			Status: outmill.StatusPending, due: m.Now + r.Delay, Next: m.Now + r.Delay,
+			dueCall: m.calls, appended: m.Now, appendedCall: m.calls,
+			mayExpire: r.TimeToLive > 0, expires: m.Now + r.TimeToLive,
+		}
+		added = append(added, it)
+	}
+	m.Items = append(m.Items, added...)
+	return added
+}

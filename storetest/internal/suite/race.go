@@ -1,0 +1,7 @@
+//go:build race
+
+package suite
+
+// underRace: an engine written in Go is ten to twenty times slower under the
+// race detector, so sizes that are about size alone are smaller there.
+const underRace = true

@@ -1,0 +1,142 @@
+package suite
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"runtime/debug"
+	"testing"
+	"time"
+)
+
+const (
+	// Retention and DedupWindow are those of stores that the suites test.
+	Retention   = 24 * time.Hour
+	DedupWindow = time.Hour
+)
+
+var list = flag.Bool("storetest.list", false, "list the sentences of the contract, and test none")
+
+// Section is one part of a contract.
+type Section struct {
+	Name      string
+	Sentences []Sentence
+	// AnyMode: nothing in it is acked, so it is the same whether the store
+	// retains or not, and runs in the first mode only.
+	AnyMode bool
+	// Retained: it runs only where the store retains.
+	Retained bool
+	// BothModes: what is retained shows in it, so that it runs in both modes also
+	// where not all tests do.
+	BothModes bool
+}
+
+// Sentence is one promise of the contract and the check of it.
+type Sentence struct {
+	Name  string
+	Check func(*Env)
+}
+
+// Mode is one setting of the store with which a suite runs.
+type Mode struct {
+	Name    string
+	Options Options
+}
+
+// Modes are those of each suite.
+func Modes() []Mode {
+	return []Mode{
+		{"deleted on ack", Options{DedupWindow: DedupWindow}},
+		{"retained", Options{DedupWindow: DedupWindow, Retain: Retention}},
+	}
+}
+
+// Suite is a contract, and the stores that are tested by it.
+type Suite struct {
+	Sections    []Section
+	New         func(t *testing.T, options Options) Harness
+	Unsupported map[string]string
+}
+
+// Run checks every sentence, in parallel, each with a store of its own.
+func (s Suite) Run(t *testing.T) {
+	t.Helper()
+	if *list {
+		s.list()
+		return
+	}
+	if err := s.checkUnsupported(); err != nil {
+		t.Fatal(err)
+	}
+	for i, mode := range Modes() {
+		t.Run(mode.Name, func(t *testing.T) {
+			t.Parallel()
+			for _, section := range s.Sections {
+				if section.AnyMode && i > 0 || section.Retained && mode.Options.Retain == 0 {
+					continue
+				}
+				t.Run(section.Name, func(t *testing.T) {
+					t.Parallel()
+					if i > 0 && !section.BothModes && !section.Retained && !All() {
+						t.Skip("skipped: sentences that hold in the other mode, in the mode " + mode.Name + "; " + EnvAll + "=1 has them run")
+					}
+					s.Check(t, section, mode)
+				})
+			}
+		})
+	}
+}
+
+// list prints the sentences, as Harness.Unsupported names them.
+func (s Suite) list() {
+	for _, section := range s.Sections {
+		for _, sentence := range section.Sentences {
+			fmt.Println(section.Name + ": " + sentence.Name)
+		}
+	}
+}
+
+// Check checks the sentences of one section.
+func (s Suite) Check(t *testing.T, section Section, mode Mode) {
+	t.Helper()
+	if reason, ok := s.Unsupported[section.Name]; ok {
+		t.Skip("not supported by this store: " + reason)
+	}
+	for _, sentence := range section.Sentences {
+		t.Run(sentence.Name, func(t *testing.T) {
+			t.Parallel()
+			if reason, ok := s.Unsupported[section.Name+": "+sentence.Name]; ok {
+				t.Skip("not supported by this store: " + reason)
+			}
+			// One panic of a broken store would end all sentences.
+			defer func() {
+				if r := recover(); r != nil {
+					t.Errorf("panic: %v\n%s", r, debug.Stack())
+				}
+			}()
+			sentence.Check(NewEnv(t, s.New, mode.Options))
+		})
+	}
+}
+
+// checkUnsupported reports names that the suite does not have, or no longer,
+// and those without a reason.
+func (s Suite) checkUnsupported() error {
+	var errs []error
+	known := map[string]bool{}
+	for _, section := range s.Sections {
+		known[section.Name] = true
+		for _, sentence := range section.Sentences {
+			known[section.Name+": "+sentence.Name] = true
+		}
+	}
+	for name, reason := range s.Unsupported {
+		if !known[name] {
+			errs = append(errs, fmt.Errorf("storetest: Unsupported names %q: no section or sentence has that name", name))
+		}
+		if reason == "" {
+			errs = append(errs, fmt.Errorf("storetest: Unsupported names %q without a reason", name))
+		}
+	}
+	return errors.Join(errs...)
+}

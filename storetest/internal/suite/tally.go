@@ -1,0 +1,41 @@
+package suite
+
+import (
+	"sync"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+)
+
+// tally counts acks by name, and their order by key.
+type Tally struct {
+	mu    sync.Mutex
+	acks  map[string]int
+	Order map[string][]string
+	total int
+}
+
+func NewTally() *Tally { return &Tally{acks: map[string]int{}, Order: map[string][]string{}} }
+
+func (t *Tally) Acked(r *outmill.Record) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.acks[r.MessageID]++
+	t.Order[r.Key] = append(t.Order[r.Key], r.MessageID)
+	t.total++
+}
+
+func (t *Tally) Done(n int) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.total >= n
+}
+
+func (t *Tally) RequireOnce(e *Env, want []string) {
+	e.T.Helper()
+	require.Len(e.T, t.acks, len(want), "records acked")
+	for _, name := range want {
+		require.Equal(e.T, 1, t.acks[name], "acks of %s", name)
+	}
+}

@@ -1,0 +1,91 @@
+package suite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
+)
+
+// claimAcked claims by key and acks.
+func (e *Env) ClaimAcked(n int) []*outmill.Record {
+	e.T.Helper()
+	found := e.ClaimN(outmill.NewOwnerToken(), n, ByKey)
+	e.Ack(found...)
+	return found
+}
+
+// did calls a janitor's method and returns how much it did.
+func (e *Env) Did(method func(context.Context, int) (int, error), limit int) int {
+	e.T.Helper()
+	n, err := method(e.Ctx, limit)
+	require.NoError(e.T, err)
+	return n
+}
+
+// parked appends records of key k and fails the first with Park.
+func (e *Env) Parked(list ...string) []*outmill.Record {
+	e.T.Helper()
+	records := Keyed("k", list...)
+	e.Filled(records...)
+	e.Park(e.ClaimOne(outmill.NewOwnerToken(), list[0], ParkOrder))
+	return records
+}
+
+func (e *Env) RegisterAs(reg outmill.Registration) {
+	e.T.Helper()
+	require.NoError(e.T, e.Store.RegisterGroup(e.Ctx, reg), "RegisterGroup")
+}
+
+func (e *Env) Expire(limit int) (registrations, records int) {
+	e.T.Helper()
+	registrations, records, err := e.Store.ExpireRegistrations(e.Ctx, limit)
+	require.NoError(e.T, err, "ExpireRegistrations")
+	return registrations, records
+}
+
+func (e *Env) RequireExpired(registrations, records int) {
+	e.T.Helper()
+	r, n := e.Expire(1000)
+	require.Equal(e.T, []int{registrations, records}, []int{r, n}, "registrations and records that went")
+}
+
+func (e *Env) Drop(name string) {
+	e.T.Helper()
+	_, err := e.Store.DropGroup(e.Ctx, name)
+	require.NoError(e.T, err, "DropGroup")
+}
+
+func (e *Env) RequireNames(want []string, got []*outmill.Record) {
+	e.T.Helper()
+	require.Equal(e.T, want, Names(got))
+}
+
+// requireRefusal holds for an error that says that an argument is bad.
+func (e *Env) RequireRefusal(err error, what ...any) {
+	e.T.Helper()
+	require.Error(e.T, err, what...)
+	for _, typed := range []error{outmill.ErrInvalidConfig, outmill.ErrInvalidRecord} {
+		if errors.Is(err, typed) {
+			return
+		}
+	}
+	require.Fail(e.T, fmt.Sprintf("%q is neither ErrInvalidConfig nor ErrInvalidRecord", err), what...)
+}
+
+// unchanged runs f and checks that the record is as it was.
+func (e *Env) Unchanged(r *outmill.Record, f func()) {
+	e.T.Helper()
+	before := e.Get(r)
+	f()
+	require.Equal(e.T, before, e.Get(r), "the record was changed")
+}
+
+// foreign returns a context with a transaction that no real store knows.
+func Foreign(ctx context.Context) context.Context {
+	return storekit.ContextWithTx(ctx, "another store", "its transaction")
+}

@@ -1,0 +1,310 @@
+package joinstest
+
+import (
+	"context"
+	"time"
+
+	"github.com/outmill/outmill/storetest/internal/suite"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
+)
+
+const (
+	// joinRetention is how long a store keeps joins that have ended, unless it is
+	// told otherwise.
+	joinRetention = 24 * time.Hour
+	// waitings is the topic of records that wait for a join, and later how long
+	// they do.
+	waitings = "waitings"
+	later    = 100 * time.Hour
+	// done is the topic of what is published when a join ends.
+	done = "done"
+)
+
+func sections() []suite.Section {
+	return []suite.Section{
+		{Name: "start", Sentences: bind(startSentences()), AnyMode: true},
+		{Name: "append", Sentences: bind(appendSentences()), AnyMode: true},
+		{Name: "settle", Sentences: bind(settleSentences())},
+		{Name: "groups", Sentences: bind(groupSentences())},
+		{Name: "attach", Sentences: bind(attachSentences()), Retained: true},
+		{Name: "report", Sentences: bind(reportSentences())},
+		{Name: "finish", Sentences: bind(finishSentences()), AnyMode: true},
+		{Name: "seal", Sentences: bind(sealSentences()), AnyMode: true},
+		{Name: "cancel", Sentences: bind(cancelSentences()), AnyMode: true},
+		{Name: "inspect", Sentences: bind(inspectSentences()), AnyMode: true},
+		{Name: "wait", Sentences: bind(waitSentences())},
+		{Name: "calls", Sentences: bind(callSentences()), AnyMode: true},
+		{Name: "workers", Sentences: bind(workerSentences())},
+		{Name: "model", Sentences: bind(modelSentences())},
+	}
+}
+
+func (e *env) joins() storekit.Joins { return e.Store.(storekit.Joins) }
+
+// startJoin begins a join of that many steps.
+func (e *env) startJoin(steps int, changes ...func(*storekit.Join)) outmill.JoinID {
+	e.T.Helper()
+	join := newJoin(steps, changes...)
+	require.NoError(e.T, e.joins().StartJoin(e.Ctx, join), "StartJoin")
+	return join.ID
+}
+
+func newJoin(steps int, changes ...func(*storekit.Join)) *storekit.Join {
+	join := &storekit.Join{ExpectedSteps: steps}
+	for _, change := range changes {
+		change(join)
+	}
+	return join
+}
+
+func unsealed(j *storekit.Join) { j.ExpectedSteps, j.Unsealed = 0, true }
+
+func plainJoin(*storekit.Join) {}
+
+func anyStep(j *storekit.Join) { j.Policy = storekit.JoinAny }
+
+func quorumOf(k int) func(*storekit.Join) {
+	return func(j *storekit.Join) { j.Policy, j.Quorum = storekit.JoinQuorum, k }
+}
+
+func grouped(key string) func(*storekit.Join) {
+	return func(j *storekit.Join) { j.GroupingKey = key }
+}
+
+func inAnHour(j *storekit.Join) { j.Timeout = time.Hour }
+
+func completeLate(j *storekit.Join) { j.Timeout, j.CompleteAtDeadline = time.Hour, true }
+
+func withJoins(ids ...outmill.JoinID) func(*outmill.Record) {
+	return func(r *outmill.Record) { r.Joins = ids }
+}
+
+// waiter is a record that is due in a long time, or as soon as the join is
+// decided.
+func waiter(id outmill.JoinID) *outmill.Record {
+	return suite.Rec(waitings, "waiter", suite.WithDelay(later), waitsFor(id))
+}
+
+func waitsFor(id outmill.JoinID) func(*outmill.Record) {
+	return func(r *outmill.Record) { r.WaitsFor = id }
+}
+
+// members registers the usual group, and appends a step of the join for each
+// name.
+func (e *env) members(id outmill.JoinID, names ...string) []*outmill.Record {
+	e.T.Helper()
+	records := suite.Recs(orders, withJoins(id), names...)
+	e.Filled(records...)
+	return records
+}
+
+// claimThe claims the record, and leaves the others of its topic.
+func (e *env) claimThe(r *outmill.Record) *outmill.Record {
+	e.T.Helper()
+	found := e.ClaimNamed(outmill.NewOwnerToken(), suite.From(r.Topic))
+	require.Contains(e.T, found, r.MessageID, "claimed")
+	claimed := found[r.MessageID]
+	delete(found, r.MessageID)
+	for _, other := range found {
+		e.Release(other)
+	}
+	return claimed
+}
+
+// completeSteps and failSteps settle steps by what becomes of their messages.
+func (e *env) completeSteps(records ...*outmill.Record) {
+	e.T.Helper()
+	for _, r := range records {
+		e.Ack(e.claimThe(r))
+	}
+}
+
+func (e *env) failSteps(records ...*outmill.Record) {
+	e.T.Helper()
+	for _, r := range records {
+		e.Fail(e.claimThe(r))
+	}
+}
+
+func (e *env) reportCompleted(id outmill.JoinID, r *outmill.Record) {
+	e.T.Helper()
+	require.NoError(e.T, e.joins().ReportCompleted(e.Ctx, id, r.ID), "ReportCompleted")
+}
+
+func (e *env) reportFailed(id outmill.JoinID, r *outmill.Record) {
+	e.T.Helper()
+	require.NoError(e.T, e.joins().ReportFailed(e.Ctx, id, r.ID), "ReportFailed")
+}
+
+func (e *env) getJoin(id outmill.JoinID) *storekit.Join {
+	e.T.Helper()
+	join, err := e.joins().GetJoin(e.Ctx, id)
+	require.NoError(e.T, err, "GetJoin")
+	require.Equal(e.T, id, join.ID)
+	return join
+}
+
+func (e *env) requireNoJoin(id outmill.JoinID) {
+	e.T.Helper()
+	_, err := e.joins().GetJoin(e.Ctx, id)
+	require.ErrorIs(e.T, err, storekit.ErrUnknownJoin)
+}
+
+// allJoins pages through all joins.
+func (e *env) allJoins() []*storekit.Join {
+	e.T.Helper()
+	return listAllJoins(e.Ctx, e.T, e.joins(), storekit.JoinQuery{})
+}
+
+func listAllJoins(ctx context.Context, t require.TestingT, joins storekit.Joins, query storekit.JoinQuery) []*storekit.Join {
+	query.Limit = 1000
+	var all []*storekit.Join
+	for {
+		page, err := joins.ListJoins(ctx, query)
+		require.NoError(t, err, "ListJoins")
+		all = append(all, page...)
+		if len(page) < query.Limit {
+			return all
+		}
+		query.After = page[len(page)-1].ID
+	}
+}
+
+// steps pages through the steps of the join.
+func (e *env) steps(id outmill.JoinID) map[outmill.WorkItemID]storekit.StepStatus {
+	e.T.Helper()
+	return listAllSteps(e.Ctx, e.T, e.joins(), id)
+}
+
+func listAllSteps(ctx context.Context, t require.TestingT, joins storekit.Joins, id outmill.JoinID) map[outmill.WorkItemID]storekit.StepStatus {
+	const limit = 1000
+	all := map[outmill.WorkItemID]storekit.StepStatus{}
+	var after outmill.WorkItemID
+	for {
+		page, err := joins.ListSteps(ctx, id, after, limit)
+		require.NoError(t, err, "ListSteps")
+		for _, step := range page {
+			// NotContains would compare it with each.
+			_, twice := all[step.ID]
+			require.False(t, twice, "two steps of one id: %s", step.ID)
+			all[step.ID] = step.Status
+			after = step.ID
+		}
+		if len(page) < limit {
+			return all
+		}
+	}
+}
+
+// requireCounts checks the join's counters, and that they are those of its
+// steps.
+func (e *env) requireCounts(id outmill.JoinID, completed, failed int) {
+	e.T.Helper()
+	requireSound(e.Ctx, e.T, e.joins(), id)
+	join := e.getJoin(id)
+	require.Equal(e.T, []int{completed, failed}, []int{join.CompletedSteps, join.FailedSteps}, "steps completed, failed")
+}
+
+// requireSound checks that the join's counters are those of its steps.
+func requireSound(ctx context.Context, t require.TestingT, joins storekit.Joins, id outmill.JoinID) {
+	join, err := joins.GetJoin(ctx, id)
+	require.NoError(t, err, "GetJoin")
+	counts := map[storekit.StepStatus]int{}
+	for _, status := range listAllSteps(ctx, t, joins, id) {
+		counts[status]++
+	}
+	require.Equal(t,
+		[]int{counts[storekit.StepCompleted], counts[storekit.StepFailed]}, []int{join.CompletedSteps, join.FailedSteps},
+		"steps completed, failed: by their states, by the counters of the %s join", join.Status)
+}
+
+func (e *env) requireStep(id outmill.JoinID, r *outmill.Record, want storekit.StepStatus) {
+	e.T.Helper()
+	require.Equal(e.T, want, e.steps(id)[r.ID], "step %s", r.MessageID)
+}
+
+func (e *env) requireJoin(id outmill.JoinID, want storekit.JoinStatus) {
+	e.T.Helper()
+	require.Equal(e.T, want, e.getJoin(id).Status, "status of the join")
+}
+
+func (e *env) finish(id outmill.JoinID, changes ...func(*storekit.FinishRequest)) storekit.FinishResult {
+	e.T.Helper()
+	result, err := e.joins().FinishJoin(e.Ctx, id, finishing(changes...))
+	require.NoError(e.T, err, "FinishJoin")
+	require.Equal(e.T, id, result.Join.ID)
+	return result
+}
+
+// requireFinished finishes the join.
+func (e *env) requireFinished(id outmill.JoinID, want storekit.JoinStatus) {
+	e.T.Helper()
+	result := e.finish(id, failIfAny)
+	require.True(e.T, result.Finished, "finished")
+	require.Equal(e.T, want, result.Join.Status)
+}
+
+func finishing(changes ...func(*storekit.FinishRequest)) storekit.FinishRequest {
+	var request storekit.FinishRequest
+	for _, change := range changes {
+		change(&request)
+	}
+	return request
+}
+
+func failIfAny(r *storekit.FinishRequest) { r.FailIfAnyStepFailed = true }
+
+// then appends a record of that name as the join ends.
+func then(name string, changes ...func(*outmill.Record)) func(*storekit.FinishRequest) {
+	return func(r *storekit.FinishRequest) {
+		r.Then = func(storekit.Join) (*outmill.Record, error) { return suite.Rec(done, name, changes...), nil }
+	}
+}
+
+// ended returns a completed, a failed and a cancelled join, each with room for
+// steps.
+func (e *env) ended() map[string]outmill.JoinID {
+	e.T.Helper()
+	e.Register(group)
+	all := map[string]outmill.JoinID{"completed": e.startJoin(3, anyStep), "failed": e.startJoin(2, quorumOf(2)), "cancelled": e.startJoin(2)}
+	ok, bad := suite.Rec(orders, "completes", withJoins(all["completed"])), suite.Rec(orders, "fails", withJoins(all["failed"]))
+	e.Append(ok, bad)
+	e.reportCompleted(all["completed"], ok)
+	e.reportFailed(all["failed"], bad)
+	e.requireFinished(all["completed"], storekit.JoinCompleted)
+	e.requireFinished(all["failed"], storekit.JoinFailed)
+	require.NoError(e.T, e.joins().CancelJoin(e.Ctx, all["cancelled"], "no longer wanted"))
+	e.Delete(ok, bad)
+	return all
+}
+
+// workers runs that many at once, on two stores of one database.
+func (e *env) workers(n int, work func(i int, store joinStore) error) {
+	e.T.Helper()
+	e.workersOn(e.twoStores(), n, work)
+}
+
+func (e *env) twoStores() []joinStore {
+	e.T.Helper()
+	return []joinStore{e.Store.(joinStore), e.Reopen().(joinStore)}
+}
+
+func (e *env) workersOn(stores []joinStore, n int, work func(i int, store joinStore) error) {
+	e.T.Helper()
+	var all errgroup.Group
+	for i := range n {
+		all.Go(func() error { return work(i, stores[i%len(stores)]) })
+	}
+	require.NoError(e.T, all.Wait())
+}
+
+// joinStore is a store with the role.
+type joinStore interface {
+	outmill.Store
+	storekit.Joins
+}

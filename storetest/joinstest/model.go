@@ -1,0 +1,212 @@
+package joinstest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/outmill/outmill/storetest/internal/suite"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
+)
+
+// joinModel is joins as the contract describes them, next to the model of the
+// queue. What a step is follows from what became of its message's records.
+type joinModel struct {
+	joins    []*modelJoin
+	messages []*modelMessage
+	waiters  []*modelWaiter
+}
+
+// modelJoin is a join; its counters are those of its steps.
+type modelJoin struct {
+	storekit.Join
+	steps []*modelStep
+	// deadline and ended are times of the model.
+	deadline, ended time.Duration
+	hasDeadline     bool
+	// decided is whether it was so when somebody last looked.
+	decided bool
+}
+
+// modelMessage is a message that is or may become a step, with all records that
+// it ever had.
+type modelMessage struct {
+	id    outmill.WorkItemID
+	parts []*modelPart
+	// arguable: the contract does not say what the drop of a group means for a
+	// record that is not open any more.
+	arguable bool
+}
+
+// modelPart is what became of one record.
+type modelPart struct {
+	it   *suite.Item
+	fate fate
+}
+
+// fate is what became of a record that the store no longer has.
+type fate int
+
+const (
+	stored fate = iota
+	ackedAway
+	deletedAway
+	dropped
+)
+
+type modelStep struct {
+	message  *modelMessage
+	status   storekit.StepStatus
+	reported bool
+}
+
+// modelWaiter is a record that waits for a join.
+type modelWaiter struct {
+	it   *suite.Item
+	join *modelJoin
+}
+
+// outcome is what became of the message.
+func (m *modelMessage) outcome() storekit.StepStatus {
+	left, acked := 0, 0
+	for _, p := range m.parts {
+		switch {
+		case p.fate == dropped:
+			continue
+		case p.fate == deletedAway || p.fate == stored && p.it.Status == outmill.StatusDead:
+			return storekit.StepFailed
+		case p.fate == ackedAway || p.it.Status == outmill.StatusProcessed:
+			acked++
+		}
+		left++
+	}
+	switch {
+	case left == 0:
+		return storekit.StepFailed
+	case acked == left:
+		return storekit.StepCompleted
+	}
+	return storekit.StepPending
+}
+
+func (s *modelStep) String() string {
+	return fmt.Sprintf("%s %s (reported %t, arguable %t)", s.message.id, s.status, s.reported, s.message.arguable)
+}
+
+func (j *modelJoin) pending() bool { return j.Status == storekit.JoinPending }
+
+func (j *modelJoin) step(id outmill.WorkItemID) *modelStep {
+	for _, s := range j.steps {
+		if s.message.id == id {
+			return s
+		}
+	}
+	return nil
+}
+
+// room is how many more steps the join takes.
+func (j *modelJoin) room() int {
+	if j.Unsealed {
+		return 1000
+	}
+	return j.ExpectedSteps - len(j.steps)
+}
+
+// follow lets the steps follow their messages, where that is not arguable, and
+// counts.
+func (j *modelJoin) follow() {
+	if j.pending() {
+		for _, s := range j.steps {
+			if !s.reported && !s.message.arguable {
+				s.status = s.message.outcome()
+			}
+		}
+	}
+	j.count()
+}
+
+func (j *modelJoin) count() {
+	j.CompletedSteps, j.FailedSteps = 0, 0
+	for _, s := range j.steps {
+		switch s.status {
+		case storekit.StepCompleted:
+			j.CompletedSteps++
+		case storekit.StepFailed:
+			j.FailedSteps++
+		case storekit.StepPending:
+		}
+	}
+}
+
+// verdict is how the join ends now.
+func (j *modelJoin) verdict(failIfAny bool, now time.Duration) (storekit.JoinStatus, string) {
+	state := storekit.JoinState{Join: j.Join, Late: j.hasDeadline && j.deadline <= now}
+	return state.Decide(storekit.FinishRequest{FailIfAnyStepFailed: failIfAny})
+}
+
+func (j *modelJoin) end(status storekit.JoinStatus, reason string, now time.Duration) {
+	j.Status, j.Reason, j.ended = status, reason, now
+}
+
+func (j *modelJoin) String() string {
+	s := fmt.Sprintf("join %s %s %s/%d expects %d (unsealed %t): %d completed, %d failed\n",
+		j.ID, j.Status, j.Policy, j.Quorum, j.ExpectedSteps, j.Unsealed, j.CompletedSteps, j.FailedSteps)
+	for _, step := range j.steps {
+		s += "  " + step.String() + "\n"
+	}
+	return s
+}
+
+func (m *joinModel) String() string {
+	s := ""
+	for _, j := range m.joins {
+		s += j.String()
+	}
+	return s
+}
+
+// appended notes the records of a message, of which the first has its id.
+func (m *joinModel) appended(items []*suite.Item) *modelMessage {
+	msg := &modelMessage{id: items[0].ID}
+	for _, it := range items {
+		msg.parts = append(msg.parts, &modelPart{it: it})
+	}
+	m.messages = append(m.messages, msg)
+	return msg
+}
+
+func (m *joinModel) attach(j *modelJoin, msg *modelMessage) {
+	j.steps = append(j.steps, &modelStep{message: msg, status: storekit.StepPending})
+}
+
+// fates notes what became of records that the queue no longer has; gone says
+// how they went.
+func (m *joinModel) fates(here func(*suite.Item) bool, gone fate) {
+	for _, msg := range m.messages {
+		for _, p := range msg.parts {
+			if p.fate == stored && !here(p.it) {
+				p.fate = gone
+				settled := p.it.Status == outmill.StatusProcessed || p.it.Status == outmill.StatusDead
+				switch {
+				case gone == dropped && settled:
+					msg.arguable = true
+				case p.it.Status == outmill.StatusProcessed:
+					p.fate = ackedAway
+				}
+			}
+		}
+	}
+}
+
+// drops notes that records of the group are dropped that are no longer there to
+// be seen.
+func (m *joinModel) drops(name string) {
+	for _, msg := range m.messages {
+		for _, p := range msg.parts {
+			if p.it.Group == name && p.fate != stored && p.fate != dropped {
+				msg.arguable = true
+			}
+		}
+	}
+}

@@ -1,0 +1,214 @@
+package joinstest
+
+import (
+	"time"
+
+	"github.com/outmill/outmill/storetest/internal/suite"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
+)
+
+// ending is one of the ways in which a step is settled.
+type outcome struct {
+	name string
+	// numbers are those of the functional specification.
+	numbers string
+	// before comes before the step is appended.
+	before func(*env)
+	change func(*outmill.Record)
+	apply  func(*env, *outmill.Record)
+	status storekit.StepStatus
+	// dead: its record is dead then, and can be requeued.
+	dead bool
+}
+
+func messageOutcomes() []outcome {
+	none := func(*env) {}
+	return []outcome{
+		{"an ack", "OBX-033 OBX-034 OBX-089 ", none, suite.Plain, endAcked, storekit.StepCompleted, false},
+		{"an ack after a retry", "", none, suite.Plain, endRetried, storekit.StepCompleted, false},
+		{"a failure", "OBX-046 OBX-047 OBX-089 ", none, suite.Plain, endFailed, storekit.StepFailed, true},
+		{"a failure after a retry", "", none, suite.Plain, endRetriedAndFailed, storekit.StepFailed, true},
+		{"an expiry", "", none, suite.WithTTL(time.Hour), endExpired, storekit.StepFailed, true},
+		{"a failure with Park", "", none, suite.WithKey("k"), endParked, storekit.StepFailed, true},
+		{"a failure with Park before it", "", parkable, suite.WithKey("k"), endParkedBehind, storekit.StepFailed, true},
+		{"a claim that meets it behind a parked record", "", parkedHead, suite.WithKey("k"), endMet, storekit.StepFailed, true},
+		{"a delete while it is pending", "", none, suite.Plain, endDeleted, storekit.StepFailed, false},
+		{"a delete while it is leased", "", none, suite.Plain, endDeletedLeased, storekit.StepFailed, false},
+	}
+}
+
+// completed and failed are the counters of a join with that step only.
+func (x outcome) counts() (completed, failed int) {
+	if x.status == storekit.StepCompleted {
+		return 1, 0
+	}
+	return 0, 1
+}
+
+func endAcked(e *env, r *outmill.Record) { e.completeSteps(r) }
+
+func endFailed(e *env, r *outmill.Record) { e.failSteps(r) }
+
+func endRetried(e *env, r *outmill.Record) {
+	for range 2 {
+		e.Abandon(0, e.claimThe(r))
+	}
+	e.completeSteps(r)
+}
+
+func endRetriedAndFailed(e *env, r *outmill.Record) {
+	e.Abandon(0, e.claimThe(r))
+	e.Snooze(0, e.claimThe(r))
+	e.failSteps(r)
+}
+
+func endExpired(e *env, _ *outmill.Record) {
+	e.Elapse(61 * time.Minute)
+	require.Equal(e.T, 1, e.Did(e.Store.ExpireDue, 10))
+}
+
+func endParked(e *env, r *outmill.Record) { e.Park(e.claimThe(r)) }
+
+func parkable(e *env) { e.Filled(suite.Keyed("k", "head")...) }
+
+func endParkedBehind(e *env, r *outmill.Record) {
+	e.Park(e.ClaimOne(outmill.NewOwnerToken(), "head", suite.ParkOrder, suite.From(orders)))
+	e.RequireStatus(outmill.StatusDead, r)
+}
+
+func parkedHead(e *env) { e.Parked("head") }
+
+func endMet(e *env, r *outmill.Record) {
+	for _, other := range e.ClaimAll(suite.ParkOrder, suite.From(orders)) {
+		e.Release(other)
+	}
+	e.RequireStatus(outmill.StatusDead, r)
+}
+
+func endDeleted(e *env, r *outmill.Record) { require.Equal(e.T, 1, e.Delete(r)) }
+
+func endDeletedLeased(e *env, r *outmill.Record) { require.Equal(e.T, 1, e.Delete(e.claimThe(r))) }
+
+// member appends a step that can end so, besides others.
+func (x outcome) member(e *env, ids []outmill.JoinID, others ...*outmill.Record) *outmill.Record {
+	e.T.Helper()
+	e.Register(group)
+	x.before(e)
+	r := suite.Rec(orders, "m1", x.change, withJoins(ids...))
+	e.Append(append([]*outmill.Record{r}, others...)...)
+	return r
+}
+
+// settles checks that it counts once in each of the step's joins, and nowhere
+// else.
+func (x outcome) settles(e *env) {
+	first, second, other := e.startJoin(2), e.startJoin(3), e.startJoin(1)
+	beside := suite.Rec(orders, "beside", withJoins(first, second))
+	r := x.member(e, []outmill.JoinID{second, first}, beside, suite.Rec("others", "other", withJoins(other)))
+	e.requireCounts(first, 0, 0)
+	e.requireStep(first, r, storekit.StepPending)
+	x.apply(e, r)
+	completed, failed := x.counts()
+	for _, id := range []outmill.JoinID{first, second} {
+		e.requireStep(id, r, x.status)
+		e.requireStep(id, beside, storekit.StepPending)
+		e.requireCounts(id, completed, failed)
+		e.requireJoin(id, storekit.JoinPending)
+	}
+	e.requireCounts(other, 0, 0)
+}
+
+// takenBack checks that a requeue takes it back, and that the step counts when
+// it is settled again.
+func (x outcome) takenBack(e *env) {
+	id := e.startJoin(3)
+	r := x.member(e, []outmill.JoinID{id}, suite.Rec(orders, "beside", withJoins(id)))
+	x.apply(e, r)
+	e.Requeue(r)
+	e.requireCounts(id, 0, 0)
+	e.requireStep(id, r, storekit.StepPending)
+	e.completeSteps(r)
+	e.requireCounts(id, 1, 0)
+}
+
+// noLongerTakenBack checks that a requeue leaves a join that has ended.
+func (x outcome) noLongerTakenBack(e *env) {
+	ended, pending := e.startJoin(1), e.startJoin(1)
+	r := x.member(e, []outmill.JoinID{pending, ended})
+	x.apply(e, r)
+	e.requireFinished(ended, storekit.JoinFailed)
+	e.Requeue(r)
+	e.requireCounts(ended, 0, 1)
+	e.requireStep(ended, r, storekit.StepFailed)
+	e.requireCounts(pending, 0, 0)
+	e.completeSteps(r)
+	e.requireCounts(pending, 1, 0)
+	e.requireCounts(ended, 0, 1)
+	e.requireJoin(ended, storekit.JoinFailed)
+}
+
+// afterReport checks that it no longer matters for a step that was reported.
+func (x outcome) afterReport(e *env) {
+	completed, failed := e.startJoin(1), e.startJoin(1)
+	r := x.member(e, []outmill.JoinID{completed, failed})
+	e.reportCompleted(completed, r)
+	e.reportFailed(failed, r)
+	x.apply(e, r)
+	e.requireCounts(completed, 1, 0)
+	e.requireCounts(failed, 0, 1)
+	if x.dead {
+		e.Requeue(r)
+		e.requireCounts(completed, 1, 0)
+		e.requireCounts(failed, 0, 1)
+	}
+}
+
+// beforeReport checks that a later report does not matter.
+func (x outcome) beforeReport(e *env) {
+	first, second := e.startJoin(1), e.startJoin(1)
+	r := x.member(e, []outmill.JoinID{first, second})
+	x.apply(e, r)
+	e.reportCompleted(first, r)
+	e.reportFailed(second, r)
+	completed, failed := x.counts()
+	for _, id := range []outmill.JoinID{first, second} {
+		e.requireCounts(id, completed, failed)
+		e.requireStep(id, r, x.status)
+	}
+}
+
+// afterTheEnd checks that it is not noted any more in joins that have ended.
+func (x outcome) afterTheEnd(e *env) {
+	cancelled, finished := e.startJoin(2), e.startJoin(2, anyStep)
+	beside := suite.Rec("others", "beside", withJoins(finished))
+	r := x.member(e, []outmill.JoinID{cancelled, finished}, beside)
+	e.reportCompleted(finished, beside)
+	e.requireFinished(finished, storekit.JoinCompleted)
+	require.NoError(e.T, e.joins().CancelJoin(e.Ctx, cancelled, "enough"))
+	pending := e.startJoin(1)
+	other := suite.Rec("others", "other", withJoins(pending))
+	e.Append(other)
+	x.apply(e, r)
+	e.requireCounts(cancelled, 0, 0)
+	e.requireCounts(finished, 1, 0)
+	e.requireCounts(pending, 0, 0)
+	e.requireStep(cancelled, r, storekit.StepPending)
+	e.requireStep(finished, r, storekit.StepPending)
+	e.requireJoin(cancelled, storekit.JoinCancelled)
+	e.requireJoin(finished, storekit.JoinCompleted)
+}
+
+// wakes checks that a record becomes due that waits for the join.
+func (x outcome) wakes(e *env) {
+	id := e.startJoin(2)
+	beside := suite.Rec("others", "beside", withJoins(id))
+	r := x.member(e, []outmill.JoinID{id}, beside, waiter(id))
+	e.completeSteps(beside)
+	e.requireAsleep()
+	x.apply(e, r)
+	e.requireAwake()
+}

@@ -1,0 +1,58 @@
+// Package joinstest is the contract of storekit.Joins as tests, one sentence each. It
+// goes with storetest, which tests the queue of the same store:
+//
+//	func TestConformance_Joins(t *testing.T) {
+//		joinstest.Run(t, storetest.Engine{New: newHarness})
+//	}
+//
+// Names, modes, flags and settings are those of storetest.
+package joinstest
+
+import (
+	"testing"
+
+	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storetest"
+	"github.com/outmill/outmill/storetest/internal/suite"
+)
+
+const (
+	group   = suite.Group
+	orders  = suite.Orders
+	leaseOf = suite.LeaseOf
+)
+
+// env is what one sentence works with.
+type env struct{ *suite.Env }
+
+// sentence is one promise of the contract and the check of it.
+type sentence struct {
+	name  string
+	check func(*env)
+}
+
+func bind(list []sentence) []suite.Sentence {
+	bound := make([]suite.Sentence, len(list))
+	for i, s := range list {
+		bound[i] = suite.Sentence{Name: s.name, Check: func(e *suite.Env) { s.check(&env{e}) }}
+	}
+	return bound
+}
+
+// Run checks every sentence of the contract of joins, in parallel, each with a store of
+// its own. Each Harness that engine makes has a store that is a storekit.Joins.
+func Run(t *testing.T, engine storetest.Engine) {
+	t.Helper()
+	suite.Suite{
+		Sections:    sections(),
+		Unsupported: engine.Unsupported,
+		New: func(t *testing.T, options suite.Options) suite.Harness {
+			t.Helper()
+			harness := engine.New(t, storetest.Options(options))
+			if _, ok := harness.Store().(storekit.Joins); !ok {
+				t.Fatal("joinstest: the store is no storekit.Joins")
+			}
+			return harness
+		},
+	}.Run(t)
+}

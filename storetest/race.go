@@ -1,7 +1,0 @@
-//go:build race
-
-package storetest
-
-// underRace: an engine written in Go is ten to twenty times slower under the
-// race detector, so sizes that are about size alone are smaller there.
-const underRace = true
