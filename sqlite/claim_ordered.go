@@ -71,8 +71,6 @@ LEFT JOIN {p:records} AS w ON w.seq = (SELECT seq FROM {p:records} INDEXED BY {p
 WHERE seq IN (SELECT value FROM json_each(?1))`
 )
 
-const parkedError = "parked: an earlier record of its key went dead"
-
 func placeOf(seq sql.NullInt64) int64 {
 	if !seq.Valid {
 		return storekit.NoSeq
@@ -280,7 +278,7 @@ func (t *txn) park(ctx context.Context, seqs []int64) error {
 	if err := t.moveSteps(ctx, isDead, sqlStepsOf, seqList(seqs)); err != nil {
 		return err
 	}
-	_, err := t.exec(ctx, sqlParkMet, seqList(seqs), parkedError)
+	_, err := t.exec(ctx, sqlParkMet, seqList(seqs), storekit.ParkedError)
 	return err
 }
 
