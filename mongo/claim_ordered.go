@@ -302,9 +302,9 @@ func (o *ordered) blocks(state *keyState, r candidate) (block, bool) {
 	case state.other != "":
 		return block{state.other, state.otherEnd}, true
 	case at > state.heldFrom && state.heldFrom < barrier:
-		return block{by: blockedByNothing}, true
+		return block{by: storekit.BlockedByNothing}, true
 	case at > barrier:
-		return block{blockedByWaiting, state.waitingEnd}, true
+		return block{storekit.BlockedByWaiting, state.waitingEnd}, true
 	}
 	return block{}, false
 }
@@ -491,7 +491,7 @@ func (o *ordered) blockOf(state *keyState) block {
 	case state.other != "":
 		return block{state.other, state.otherEnd}
 	case place(state.lane.Head) > state.waiting:
-		return block{blockedByWaiting, state.waitingEnd}
+		return block{storekit.BlockedByWaiting, state.waitingEnd}
 	}
-	return block{by: blockedByNothing}
+	return block{by: storekit.BlockedByNothing}
 }

@@ -12,8 +12,6 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-const defaultListLimit = 100
-
 // Get returns one record. See outmill.Inspector.
 func (s *Store) Get(ctx context.Context, id outmill.WorkItemID) (*outmill.Record, error) {
 	const operation = "get"
@@ -46,7 +44,7 @@ func (s *Store) find(ctx context.Context, filter bson.D, limit int) ([]*outmill.
 	}
 	blocked := map[lineKey]bool{}
 	if len(held) > 0 {
-		lanes, err := findAll[lane](ctx, s.lanes, append(in("_id", held), bson.E{Key: "blocked_by", Value: bson.D{{Key: "$ne", Value: blockedByNothing}}}))
+		lanes, err := findAll[lane](ctx, s.lanes, append(in("_id", held), bson.E{Key: "blocked_by", Value: bson.D{{Key: "$ne", Value: storekit.BlockedByNothing}}}))
 		if err != nil {
 			return nil, err
 		}
@@ -88,122 +86,6 @@ func (s *Store) openedOf(ctx context.Context, lanes []lane) ([]opening, error) {
 		all = append(all, found...)
 	}
 	return all, nil
-}
-
-// stagesOf are the stages of a status.
-func stagesOf(status outmill.Status) []int {
-	switch status {
-	case outmill.StatusPending:
-		return []int{storekit.StageReady, storekit.StageHeld, storekit.StageWaiting, storekit.StageDelayed, storekit.StageExpired}
-	case outmill.StatusLeased:
-		return []int{storekit.StageLeased}
-	case outmill.StatusProcessed:
-		return []int{storekit.StageProcessed}
-	case outmill.StatusDead:
-		return []int{storekit.StageDead}
-	}
-	return allStages
-}
-
-// List returns records in the order of their ids. See outmill.Inspector.
-func (s *Store) List(ctx context.Context, query outmill.ListQuery) ([]*outmill.Record, error) {
-	const operation = "list"
-	if query.Limit < 0 {
-		return nil, s.explain(ctx, operation, storekit.InvalidConfig("ListQuery.Limit is %d: want 0 (100) or more", query.Limit))
-	}
-	if query.Status != "" {
-		if _, err := outmill.ParseStatus(string(query.Status)); err != nil {
-			return nil, s.explain(ctx, operation, storekit.InvalidConfig("ListQuery.Status: %w", err))
-		}
-	}
-	var records []*outmill.Record
-	err := s.do(ctx, operation, func(ctx context.Context) (err error) {
-		filter := bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: uuid(query.After)}}}}
-		if query.Group != "" {
-			filter = append(filter, bson.E{Key: "grp", Value: query.Group})
-		}
-		if query.Topic != "" {
-			filter = append(filter, bson.E{Key: "topic", Value: query.Topic})
-		}
-		if query.Status != "" {
-			filter = append(filter, bson.E{Key: "status", Value: query.Status})
-		}
-		if few := stagesOf(query.Status); len(few) == 1 {
-			records, err = s.listFew(ctx, filter, query, few[0])
-			return err
-		}
-		records, err = s.find(ctx, filter, cmp.Or(query.Limit, defaultListLimit))
-		return err
-	})
-	return records, err
-}
-
-// listFew finds what few records are line by line: through the ids it would
-// look at all records.
-func (s *Store) listFew(ctx context.Context, filter bson.D, query outmill.ListQuery, stage int) ([]*outmill.Record, error) {
-	lines, err := s.linesOf(ctx, stage)
-	if err != nil {
-		return nil, err
-	}
-	limit := cmp.Or(query.Limit, defaultListLimit)
-	var all []*outmill.Record
-	for _, l := range lines {
-		if query.Topic != "" && query.Topic != l.Topic || query.Group != "" && l.Group != reader(query.Group) {
-			continue
-		}
-		found, err := s.find(ctx, l.in(stage, append(settledToo(stage), filter[0])...), limit)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, found...)
-	}
-	slices.SortFunc(all, func(a, b *outmill.Record) int { return slices.Compare(a.ID[:], b.ID[:]) })
-	return all[:min(len(all), limit)], nil
-}
-
-// settledToo names the field by which an index has them in the order of ids.
-func settledToo(stage int) []bson.E {
-	if stage < storekit.StageProcessed {
-		return nil
-	}
-	return []bson.E{{Key: "settled", Value: true}}
-}
-
-// readersOf returns the groups that may have records, and none last.
-func (s *Store) readersOf(ctx context.Context) ([]reader, error) {
-	found, err := s.loadState(ctx)
-	if err != nil {
-		return nil, err
-	}
-	ended, err := s.ended(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var readers []reader
-	for _, info := range found.table().Infos(nil, ended) {
-		readers = append(readers, reader(info.Group))
-	}
-	return append(readers, reader("")), nil
-}
-
-// linesOf returns the groups and topics that have records in these stages,
-// those of no group last.
-func (s *Store) linesOf(ctx context.Context, stages ...int) ([]line, error) {
-	readers, err := s.readersOf(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var lines []line
-	for _, r := range readers {
-		topics, err := s.topicsOf(ctx, r, stages...)
-		if err != nil {
-			return nil, err
-		}
-		for _, topic := range topics {
-			lines = append(lines, line{r, topic})
-		}
-	}
-	return lines, nil
 }
 
 // Delete removes records, whatever their status. See outmill.Inspector.

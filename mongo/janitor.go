@@ -12,8 +12,8 @@ import (
 // tidy runs one bounded batch of work. The documents are chosen by about the
 // server's time; its own clock decides about each that may still be delivered.
 func (s *Store) tidy(ctx context.Context, operation string, limit int, work func(ctx context.Context, limit int) (int, error)) (int, error) {
-	if limit < 1 {
-		return 0, s.explain(ctx, operation, storekit.InvalidConfig("limit is %d: want 1 or more", limit))
+	if err := storekit.CheckLimit(limit); err != nil {
+		return 0, s.explain(ctx, operation, err)
 	}
 	done := 0
 	err := s.do(ctx, operation, func(ctx context.Context) error {

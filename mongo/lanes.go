@@ -10,7 +10,7 @@ import (
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // A lane stands for a key that has held records, and says what blocked them
@@ -22,16 +22,6 @@ import (
 // blocks a key. So each lane has a time at which it is looked at again: soon at
 // first, then less and less often, and when the lease or the wait is over at
 // the latest.
-
-const (
-	// blockedByNothing: look at the lane.
-	blockedByNothing = ""
-	// blockedByWaiting: a record of the key waits for its retry. Other values are
-	// the owners of leases.
-	blockedByWaiting = "waiting"
-	// blockedByNobody is in no lane.
-	blockedByNobody = "-"
-)
 
 const (
 	firstLook = 100 * time.Millisecond
@@ -59,7 +49,7 @@ type block struct {
 
 // note notes what blocks the lane, and when to look again.
 func (l *lane) note(b block, now time.Time) {
-	if b.by == blockedByNothing {
+	if b.by == storekit.BlockedByNothing {
 		l.BlockedBy, l.Until, l.Looks = b.by, time.Time{}, 0
 		return
 	}
@@ -68,14 +58,6 @@ func (l *lane) note(b block, now time.Time) {
 		l.Until = b.until
 	}
 	l.Looks++
-}
-
-// passedOver is the mark of lanes that the policy does not stop at.
-func passedOver(policy outmill.KeyPolicy) string {
-	if policy == outmill.KeySkip {
-		return blockedByWaiting
-	}
-	return blockedByNobody
 }
 
 // line is a topic of a group, from which claims in order take one at a time.

@@ -425,7 +425,7 @@ func (o *ordered) readLanes(ctx context.Context) error {
 	var each []driver.Pipeline
 	for _, filter := range []bson.D{
 		in("_id", ids),
-		append(slices.Clone(of), in("blocked_by", bson.A{blockedByNothing, o.req.Owner.String(), passedOver(o.req.KeyPolicy)})...),
+		append(slices.Clone(of), in("blocked_by", bson.A{storekit.BlockedByNothing, o.req.Owner.String(), storekit.IgnoredBlocker(o.req.KeyPolicy)})...),
 		append(slices.Clone(of), bson.E{Key: "until", Value: bson.D{{Key: "$lte", Value: now}}}),
 		append(slices.Clone(of), bson.E{Key: "until", Value: bson.D{{Key: "$gt", Value: now.Add(2 * lastLook)}}}),
 	} {

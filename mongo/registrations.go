@@ -84,8 +84,8 @@ func (s *Store) ended(ctx context.Context) ([]storekit.EndedGroup, error) {
 // undelivered records of their groups. See outmill.Janitor.
 func (s *Store) ExpireRegistrations(ctx context.Context, limit int) (registrations, records int, err error) {
 	const operation = "expire registrations"
-	if limit < 1 {
-		return 0, 0, s.explain(ctx, operation, storekit.InvalidConfig("limit is %d: want 1 or more", limit))
+	if err := storekit.CheckLimit(limit); err != nil {
+		return 0, 0, s.explain(ctx, operation, err)
 	}
 	return storekit.RegistrationExpiry{
 		End: func(ctx context.Context, limit int) (ended int, err error) {

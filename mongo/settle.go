@@ -291,8 +291,8 @@ func (s *Store) giveBack(ctx context.Context, operation string, items []outmill.
 // outmill.Queue.
 func (s *Store) Extend(ctx context.Context, lease time.Duration, leases []outmill.Lease) ([]outmill.Lease, error) {
 	const operation = "extend"
-	if lease <= 0 {
-		return nil, s.explain(ctx, operation, storekit.InvalidConfig("Extend: lease is %s: want more than 0", lease))
+	if err := storekit.CheckExtend(lease); err != nil {
+		return nil, s.explain(ctx, operation, err)
 	}
 	if len(leases) == 0 {
 		return nil, s.explain(ctx, operation, s.ready(alone(ctx)))
@@ -345,11 +345,9 @@ func deadByKey(reason any, more ...bson.E) driver.Pipeline {
 
 var hasKey = bson.D{{Key: "$ne", Value: bson.A{bson.D{{Key: "$type", Value: "$key"}}, "missing"}}}
 
-const parkedError = "parked: an earlier record of its key went dead"
-
 // parked is what going dead behind another record of the key changes.
 func parked() driver.Pipeline {
-	return deadByKey(literal(parkedError), bson.E{Key: "parked", Value: true})
+	return deadByKey(literal(storekit.ParkedError), bson.E{Key: "parked", Value: true})
 }
 
 // Fail makes the records dead. See outmill.Queue.

@@ -15,7 +15,6 @@ import (
 )
 
 const (
-	defaultStatsLimit = 10_000
 	// statsAtOnce bounds the stages of one aggregation, of which MongoDB takes 1,000.
 	statsAtOnce = 800
 	// oldestOf is how many of the first records in line are looked at for the one that
@@ -36,12 +35,12 @@ type statsRow struct {
 // hundred groups, however many topics they have. See outmill.Inspector.
 func (s *Store) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, error) {
 	const operation = "stats"
-	if limit < 0 {
-		return nil, s.explain(ctx, operation, storekit.InvalidConfig("Stats: limit is %d: want 0 (10,000) or more", limit))
+	limit, err := storekit.CheckStats(limit)
+	if err != nil {
+		return nil, s.explain(ctx, operation, err)
 	}
-	limit = cmp.Or(limit, defaultStatsLimit)
 	var all []outmill.TopicStats
-	err := s.do(ctx, operation, func(ctx context.Context) error {
+	err = s.do(ctx, operation, func(ctx context.Context) error {
 		all = nil
 		readers, err := s.readersOf(ctx)
 		if err != nil {

@@ -111,8 +111,6 @@ WHERE id = ANY ($1::text[]::uuid[]) AND seq = ANY ($3::bigint[]) AND stage + 0 =
 ` + noteDead
 )
 
-const parkedError = "parked: an earlier record of its key went dead"
-
 // scanState reads stateColumns.
 type scanState struct {
 	other         *string
@@ -353,7 +351,7 @@ func (l *line) settle() []step {
 		steps = append(steps, step{template: sqlPassExpired, args: []any{idsOf(l.Expired)}})
 	}
 	if len(l.Parked) > 0 {
-		steps = append(steps, step{template: sqlParkMet, args: []any{idsOf(l.Parked), parkedError, placesOf(l.Parked)}})
+		steps = append(steps, step{template: sqlParkMet, args: []any{idsOf(l.Parked), storekit.ParkedError, placesOf(l.Parked)}})
 		l.hasParked = true
 	}
 	if len(l.Leasing) > 0 {

@@ -94,8 +94,8 @@ func (s *Store) logBack(ctx context.Context, limit int) error {
 // tidy runs one bounded batch of work. What another transaction is at is
 // passed over.
 func (s *Store) tidy(ctx context.Context, operation, template string, limit int, more ...any) (int, error) {
-	if limit < 1 {
-		return 0, s.explain(ctx, operation, storekit.InvalidConfig("limit is %d: want 1 or more", limit))
+	if err := storekit.CheckLimit(limit); err != nil {
+		return 0, s.explain(ctx, operation, err)
 	}
 	var done int
 	err := s.writeSteps(ctx, operation, step{

@@ -493,8 +493,8 @@ func (j joining) ListSteps(ctx context.Context, operation string, id outmill.Joi
 // DeleteJoins deletes joins that ended long ago. See storekit.Joins.
 func (s *Store) DeleteJoins(ctx context.Context, limit int) (int, error) {
 	const operation = "delete joins"
-	if limit < 1 {
-		return 0, s.explain(ctx, operation, storekit.InvalidConfig("limit is %d: want 1 or more", limit))
+	if err := storekit.CheckLimit(limit); err != nil {
+		return 0, s.explain(ctx, operation, err)
 	}
 	if err := s.countAcked(ctx, operation); err != nil {
 		return 0, err

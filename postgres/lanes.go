@@ -141,7 +141,7 @@ func (l *line) lookAt(lanes []lane, done *laneLook) ([]step, error) {
 	if len(parking) > 0 {
 		l.hasParked = true
 		steps = append(steps, step{
-			template: sqlParkHeld, args: []any{group, l.topic, parking, l.c.s.atOnce.Park(), parkedError},
+			template: sqlParkHeld, args: []any{group, l.topic, parking, l.c.s.atOnce.Park(), storekit.ParkedError},
 			row: func(scan func(...any) error) error { return scan(&done.parked) },
 		})
 	}

@@ -1,14 +1,11 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
 )
-
-const defaultListLimit = 100
 
 // sqlList goes through the records by id, and so looks at all those that the
 // filter leaves out. That is fine for what most records are.
@@ -52,13 +49,9 @@ func groupTopics(name, kind string) string {
 // List returns records in the order of their ids. See outmill.Inspector.
 func (s *Store) List(ctx context.Context, query outmill.ListQuery) ([]*outmill.Record, error) {
 	const operation = "list"
-	if query.Limit < 0 {
-		return nil, s.explain(ctx, operation, storekit.InvalidConfig("ListQuery.Limit is %d: want 0 (100) or more", query.Limit))
-	}
-	if query.Status != "" {
-		if _, err := outmill.ParseStatus(string(query.Status)); err != nil {
-			return nil, s.explain(ctx, operation, storekit.InvalidConfig("ListQuery.Status: %w", err))
-		}
+	query, err := storekit.CheckList(query)
+	if err != nil {
+		return nil, s.explain(ctx, operation, err)
 	}
 	template, logTemplate := sqlList, sqlLogList
 	switch query.Status {
@@ -68,7 +61,7 @@ func (s *Store) List(ctx context.Context, query outmill.ListQuery) ([]*outmill.R
 		template, logTemplate = sqlListSettled, ""
 	case outmill.StatusPending:
 	}
-	limit := cmp.Or(query.Limit, defaultListLimit)
+	limit := query.Limit
 	args := []any{query.After.String(), query.Group == "", query.Group, query.Topic, string(query.Status), limit}
 	found, err := s.bothLanes(ctx, operation, step{template: logTemplate, args: args}, step{template: template, args: args})
 	if err != nil {

@@ -222,7 +222,7 @@ func (s *Store) failAndPark(ctx context.Context, items []outmill.Settlement, par
 	if err != nil {
 		return err
 	}
-	fails, err := stepsFor(sqlFail, items, nil, parkedError, s.atOnce.Park())
+	fails, err := stepsFor(sqlFail, items, nil, storekit.ParkedError, s.atOnce.Park())
 	if err != nil {
 		return s.explain(ctx, "fail", err)
 	}

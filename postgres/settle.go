@@ -191,8 +191,8 @@ func (s *Store) Release(ctx context.Context, leases []outmill.Lease) error {
 // outmill.Queue.
 func (s *Store) Extend(ctx context.Context, lease time.Duration, leases []outmill.Lease) ([]outmill.Lease, error) {
 	const operation = "extend"
-	if lease <= 0 {
-		return nil, s.explain(ctx, operation, storekit.InvalidConfig("Extend: lease is %s: want more than 0", lease))
+	if err := storekit.CheckExtend(lease); err != nil {
+		return nil, s.explain(ctx, operation, err)
 	}
 	if len(leases) == 0 {
 		return nil, s.explain(ctx, operation, s.ready(ctx))
@@ -277,5 +277,5 @@ func (s *Store) Fail(ctx context.Context, settlements []outmill.Settlement) erro
 			return s.failAndPark(ctx, items, parking)
 		}
 	}
-	return s.settleEach(ctx, "fail", sqlFail, items, nil, parkedError, s.atOnce.Park())
+	return s.settleEach(ctx, "fail", sqlFail, items, nil, storekit.ParkedError, s.atOnce.Park())
 }

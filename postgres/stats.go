@@ -11,8 +11,6 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-const defaultStatsLimit = 10_000
-
 var statsKinds = []string{"stage = 0", "stage = 1", "stage IN (2, 3)", "stage = 4", "stage = 5", "stage >= 6"}
 
 // sqlStats counts each kind of each topic up to $1.
@@ -51,10 +49,10 @@ func topicCounts(group string) string {
 // Stats counts the records of each group and topic. See outmill.Inspector.
 func (s *Store) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, error) {
 	const operation = "stats"
-	if limit < 0 {
-		return nil, s.explain(ctx, operation, storekit.InvalidConfig("Stats: limit is %d: want 0 (10,000) or more", limit))
+	limit, err := storekit.CheckStats(limit)
+	if err != nil {
+		return nil, s.explain(ctx, operation, err)
 	}
-	limit = cmp.Or(limit, defaultStatsLimit)
 	logged, err := s.seesLog(ctx, operation)
 	if err != nil {
 		return nil, err

@@ -109,7 +109,7 @@ func (s *Store) dueTopics(ctx context.Context, req outmill.ClaimRequest) ([]stri
 	// Every record that is held concerns only claims without an order and those
 	// of whole topics; claims by key go by the lanes.
 	heldToo := req.Order != outmill.OrderKey
-	args := []any{req.Group, req.Owner.String(), passedOver(req.KeyPolicy), heldToo}
+	args := []any{req.Group, req.Owner.String(), storekit.IgnoredBlocker(req.KeyPolicy), heldToo}
 	var found []string
 	err := s.read(ctx, "claim", func(ctx context.Context, t *txn) (err error) {
 		names, listed := req.Topics.Names()

@@ -4,11 +4,9 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"math"
 	"slices"
 	"time"
 
-	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -73,35 +71,20 @@ LEFT JOIN {p:records} AS w ON w.seq = (SELECT seq FROM {p:records} INDEXED BY {p
 WHERE seq IN (SELECT value FROM json_each(?1))`
 )
 
-const parkedError = "parked: an earlier record of its key went dead"
-
-// lineState is what an ordered claim knows of a key, or of a topic.
-type lineState struct {
-	// other is the owner of a lease that is not the claimer's, and its end.
-	other    string
-	otherEnd sql.NullInt64
-	// waiting and held are places in the order; nothing is far behind.
-	waiting, held int64
-	waitingEnd    sql.NullInt64
-	parked        bool
-}
-
-const nowhere = math.MaxInt64
-
 func placeOf(seq sql.NullInt64) int64 {
 	if !seq.Valid {
-		return nowhere
+		return storekit.NoSeq
 	}
 	return seq.Int64
 }
 
-// barrier is the place from which on records may not be taken because of a
-// record that waits.
-func (s lineState) barrier(policy outmill.KeyPolicy) int64 {
-	if policy == outmill.KeySkip {
-		return nowhere
+// untilOf is the end of what blocks a key, nil where there is none.
+func untilOf(end sql.NullInt64) *time.Time {
+	if !end.Valid {
+		return nil
 	}
-	return s.waiting
+	until := time.UnixMicro(end.Int64)
+	return &until
 }
 
 // timeCome is a record that is due, and since when.
@@ -149,7 +132,7 @@ func (c *claim) takeByKey(ctx context.Context, t *txn, topic string, want int) e
 			return err
 		}
 		before := len(c.records)
-		full, err := c.walkLine(ctx, t, topic, want)
+		full, err := c.scanLine(ctx, t, topic, want)
 		// Where as many as were asked for were put back in line, but some of them
 		// went nowhere (expired, parked), the lanes may have more.
 		if err != nil || full || back < ask || c.looks <= 0 {
@@ -160,118 +143,101 @@ func (c *claim) takeByKey(ctx context.Context, t *txn, topic string, want int) e
 	return nil
 }
 
-// walkLine leases up to want records of the line. It tells whether the claim
-// wants no more of the topic.
-func (c *claim) walkLine(ctx context.Context, t *txn, topic string, want int) (full bool, err error) {
-	line := keyLine{c: c, t: t, topic: topic, states: map[string]lineState{}}
-	size := max(want, minPage)
-	for want > 0 {
-		page, err := t.candidates(ctx, sqlLine, c.req.Group, topic, line.seen, size)
+// scanLine leases up to want records of the line. It tells whether the claim wants no
+// more of the topic.
+func (c *claim) scanLine(ctx context.Context, t *txn, topic string, want int) (full bool, err error) {
+	line := keyLine{
+		OrderedScan: storekit.OrderedScan{
+			Policy: c.req.KeyPolicy, Want: want, MaxBytes: c.req.MaxBytes, Bytes: c.bytes, First: len(c.records) == 0, Until: c.until,
+		},
+		c: c, t: t, topic: topic, states: map[string]storekit.KeyState{},
+	}
+	size, seen := max(want, minPage), int64(0)
+	for line.Taken < want {
+		page, err := t.candidates(ctx, sqlLine, c.req.Group, topic, seen, size)
 		if err != nil || len(page) == 0 {
 			return false, err
 		}
-		if err := line.learn(ctx, page); err != nil {
-			return false, err
+		if err := line.decide(ctx, page); err != nil || line.Full {
+			return line.Full, err
 		}
-		before := len(c.records)
-		if full, err = line.walk(ctx, page, want); err != nil || full {
-			return full, err
-		}
-		want -= len(c.records) - before
 		if len(page) < size || !c.look(len(page)) {
 			return false, nil
 		}
+		seen = page[len(page)-1].seq
 	}
 	return true, nil
 }
 
 const minPage = 32
 
-// keyLine walks along the line of a topic.
+// keyLine scans the line of a topic.
 type keyLine struct {
+	storekit.OrderedScan
 	c      *claim
 	t      *txn
 	topic  string
-	states map[string]lineState
-	seen   int64
+	states map[string]storekit.KeyState
+}
+
+// decide decides about the page, and carries that out.
+func (l *keyLine) decide(ctx context.Context, page []candidate) error {
+	list, err := l.learn(ctx, page)
+	if err != nil {
+		return err
+	}
+	l.Page(list)
+	l.c.taken, l.c.bytes, l.c.over = seqsOf(l.Leasing), l.Bytes, l.c.over || l.Over
+	for _, step := range []func() error{
+		func() error { return l.t.passExpired(ctx, seqsOf(l.Expired)) },
+		func() error { return l.t.park(ctx, seqsOf(l.Parked)) },
+		func() error { return l.c.lease(ctx, l.t) },
+		func() error { return l.t.hold(ctx, l.c.req.Group, l.topic, seqsOf(l.Holding), l.HeldKeys) },
+	} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	l.Settled()
+	return nil
+}
+
+func seqsOf(list []storekit.Candidate) []int64 {
+	seqs := make([]int64, len(list))
+	for i, r := range list {
+		seqs[i] = r.Seq
+	}
+	return seqs
 }
 
 // learn reads the states of the page's keys.
-func (l *keyLine) learn(ctx context.Context, page []candidate) error {
+func (l *keyLine) learn(ctx context.Context, page []candidate) ([]storekit.Candidate, error) {
+	list, met := make([]storekit.Candidate, len(page)), make(map[string]bool, len(page))
 	var unknown []string
-	asked := map[string]bool{}
-	for _, r := range page {
-		if _, known := l.states[r.key]; known || r.key == "" || asked[r.key] {
+	for i, r := range page {
+		list[i] = storekit.Candidate{
+			Seq: r.seq, Key: r.key, Expired: r.expired(l.t.now), Expiries: r.expiries, Size: r.size, Due: time.UnixMicro(r.due),
+			First: r.key != "" && !met[r.key],
+		}
+		if !list[i].First {
 			continue
 		}
-		asked[r.key] = true
-		unknown = append(unknown, r.key)
+		met[r.key] = true
+		if _, known := l.states[r.key]; !known {
+			unknown = append(unknown, r.key)
+		}
 	}
 	states, err := l.t.keyStates(ctx, l.c, l.topic, unknown)
 	for key, state := range states {
 		l.states[key] = state
 	}
-	return err
-}
-
-// walk decides about each record of the page and carries that out. It tells
-// whether the claim wants no more.
-func (l *keyLine) walk(ctx context.Context, page []candidate, want int) (full bool, err error) {
-	var expired, parked []int64
-	var held holds
-	for _, r := range page {
-		state := l.states[r.key]
-		block, blocked := state.blocks(r, l.c.req.KeyPolicy)
-		switch {
-		case l.c.isLater(r):
-			full = true
-		case r.expired(l.t.now):
-			expired = append(expired, r.seq)
-		case state.parked && l.c.req.KeyPolicy == outmill.KeyPark:
-			parked = append(parked, r.seq)
-		case blocked:
-			held.add(r, block)
-		default:
-			full = len(l.c.taken) == want || !l.c.take(r)
-		}
-		if full {
-			break
-		}
-		l.seen = r.seq
-	}
-	for _, step := range []func() error{
-		func() error { return l.t.passExpired(ctx, expired) },
-		func() error { return l.t.park(ctx, parked) },
-		func() error { return l.c.lease(ctx, l.t) },
-		func() error { return l.t.hold(ctx, l.c.req.Group, l.topic, held) },
-	} {
-		if err := step(); err != nil {
-			return false, err
+	for i := range list {
+		if list[i].First {
+			list[i].State = l.states[list[i].Key]
 		}
 	}
-	return full, nil
+	return list, err
 }
-
-// blocks tells whether the record may not be taken, and what to note in its
-// key's lane.
-func (s lineState) blocks(r candidate, policy outmill.KeyPolicy) (block, bool) {
-	barrier := s.barrier(policy)
-	switch {
-	case r.key == "":
-		return block{}, false
-	case s.other != "":
-		return s.byLease(), true
-	case r.seq > s.held && s.held < barrier:
-		return block{by: blockedByNothing}, true
-	case r.seq > barrier:
-		return s.byWaiting(), true
-	}
-	return block{}, false
-}
-
-func (s lineState) byLease() block { return block{s.other, s.otherEnd} }
-
-func (s lineState) byWaiting() block { return block{blockedByWaiting, s.waitingEnd} }
 
 // takeByTopic leases up to want records as if the topic were one key. It needs
 // no lane: where the topic is blocked, it sees that at the head of the line.
@@ -281,10 +247,10 @@ func (c *claim) takeByTopic(ctx context.Context, t *txn, topic string, want int)
 	}
 	for want > 0 {
 		state, err := t.topicState(ctx, c, topic)
-		if err != nil || state.other != "" {
+		if err != nil || state.Other != "" {
 			return err
 		}
-		list, err := t.candidates(ctx, sqlTopicLine, c.req.Group, topic, state.barrier(c.req.KeyPolicy), want)
+		list, err := t.candidates(ctx, sqlTopicLine, c.req.Group, topic, state.Barrier(c.req.KeyPolicy), want)
 		if err != nil {
 			return err
 		}
@@ -312,33 +278,34 @@ func (t *txn) park(ctx context.Context, seqs []int64) error {
 	if err := t.moveSteps(ctx, isDead, sqlStepsOf, seqList(seqs)); err != nil {
 		return err
 	}
-	_, err := t.exec(ctx, sqlParkMet, seqList(seqs), parkedError)
+	_, err := t.exec(ctx, sqlParkMet, seqList(seqs), storekit.ParkedError)
 	return err
 }
 
-func (t *txn) keyStates(ctx context.Context, c *claim, topic string, keys []string) (map[string]lineState, error) {
+func (t *txn) keyStates(ctx context.Context, c *claim, topic string, keys []string) (map[string]storekit.KeyState, error) {
 	if len(keys) == 0 {
 		return nil, nil
 	}
-	states := make(map[string]lineState, len(keys))
+	states := make(map[string]storekit.KeyState, len(keys))
+	var otherEnd, waiting, waitingEnd, held sql.NullInt64
 	_, err := list(ctx, t, func(rows *sql.Rows, _ *struct{}) error {
 		var key string
-		var state lineState
-		var waiting, held sql.NullInt64
-		if err := rows.Scan(&key, &state.other, &state.otherEnd, &waiting, &state.waitingEnd, &held, &state.parked); err != nil {
+		var state storekit.KeyState
+		if err := rows.Scan(&key, &state.Other, &otherEnd, &waiting, &waitingEnd, &held, &state.Parked); err != nil {
 			return err
 		}
-		state.waiting, state.held = placeOf(waiting), placeOf(held)
+		state.OtherEnd, state.WaitingEnd = untilOf(otherEnd), untilOf(waitingEnd)
+		state.Waiting, state.Held = placeOf(waiting), placeOf(held)
 		states[key] = state
 		return nil
 	}, sqlKeyStates, c.req.Group, topic, t.now, textList(keys), c.owner)
 	return states, err
 }
 
-func (t *txn) topicState(ctx context.Context, c *claim, topic string) (lineState, error) {
-	var state lineState
+func (t *txn) topicState(ctx context.Context, c *claim, topic string) (storekit.KeyState, error) {
+	var state storekit.KeyState
 	var waiting sql.NullInt64
-	_, err := t.one(ctx, []any{&state.other, &waiting}, sqlTopicState, c.req.Group, topic, t.now, c.owner)
-	state.waiting = placeOf(waiting)
+	_, err := t.one(ctx, []any{&state.Other, &waiting}, sqlTopicState, c.req.Group, topic, t.now, c.owner)
+	state.Waiting = placeOf(waiting)
 	return state, err
 }

@@ -44,8 +44,8 @@ func (s *Store) ReapExpired(ctx context.Context, limit int) (int, error) {
 
 // tidy runs one bounded batch of work.
 func (s *Store) tidy(ctx context.Context, operation string, limit int, work func(t *txn, ctx context.Context, limit int) (int, error)) (int, error) {
-	if limit < 1 {
-		return 0, s.explain(ctx, operation, storekit.InvalidConfig("limit is %d: want 1 or more", limit))
+	if err := storekit.CheckLimit(limit); err != nil {
+		return 0, s.explain(ctx, operation, err)
 	}
 	var done int
 	err := s.writeSteps(ctx, operation, func(ctx context.Context, t *txn) (err error) {

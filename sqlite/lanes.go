@@ -6,24 +6,15 @@ import (
 	"database/sql"
 	"encoding/json"
 	"slices"
+	"time"
 
-	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // A lane stands for a key that has held records, and says what blocked them
 // when an ordered claim looked last. Whatever changes the state of a live
 // record opens the lane of its key (openLanes), without thinking about whether
 // that can have made a difference: the next ordered claim looks and knows.
-
-const (
-	// blockedByNothing: look at the lane.
-	blockedByNothing = ""
-	// blockedByWaiting: a record of the key waits for its retry. Other values are
-	// the owners of leases.
-	blockedByWaiting = "waiting"
-	// blockedByNobody is in no lane.
-	blockedByNobody = "-"
-)
 
 const (
 	sqlLookAtLanes = `
@@ -62,14 +53,6 @@ SET blocked_by = excluded.blocked_by, until = excluded.until, head = min(head, e
 	SELECT grp, topic, key FROM {p:records} WHERE seq IN (SELECT value FROM json_each(?1)) AND key <> '')`
 )
 
-// passedOver is the mark of lanes that the policy does not stop at.
-func passedOver(policy outmill.KeyPolicy) string {
-	if policy == outmill.KeySkip {
-		return blockedByWaiting
-	}
-	return blockedByNobody
-}
-
 // openLanes has the lanes of the records' keys looked at again. It is called
 // before the records change, as they may be gone afterwards.
 func (t *txn) openLanes(ctx context.Context, seqs []int64) error {
@@ -83,12 +66,6 @@ func (t *txn) openLanes(ctx context.Context, seqs []int64) error {
 type lane struct {
 	key  string
 	head int64
-}
-
-// block is what blocks a lane, and when it will have ended.
-type block struct {
-	by    string
-	until sql.NullInt64
 }
 
 // lookAtLanes puts up to want held records back in line, of lanes that are no
@@ -130,22 +107,22 @@ func (c *claim) lookAtLanes(ctx context.Context, t *txn, topic string, want int)
 // openedLanes returns lanes to look at, those with the oldest head first.
 func (c *claim) openedLanes(ctx context.Context, t *txn, topic string, limit int) ([]lane, error) {
 	lanes, err := list(ctx, t, func(rows *sql.Rows, l *lane) error { return rows.Scan(&l.key, &l.head) },
-		sqlLookAtLanes, c.req.Group, topic, c.owner, passedOver(c.req.KeyPolicy), limit)
+		sqlLookAtLanes, c.req.Group, topic, c.owner, storekit.IgnoredBlocker(c.req.KeyPolicy), limit)
 	slices.SortFunc(lanes, func(a, b lane) int { return cmp.Compare(a.head, b.head) })
 	return lanes, err
 }
 
 // lookAtLane returns how many records it put back in line.
-func (c *claim) lookAtLane(ctx context.Context, t *txn, topic, key string, state lineState, want int) (int, error) {
-	if state.other != "" && state.held != nowhere {
-		return 0, c.moveLane(ctx, t, topic, key, state.byLease(), state.held)
+func (c *claim) lookAtLane(ctx context.Context, t *txn, topic, key string, state storekit.KeyState, want int) (int, error) {
+	if state.Other != "" && state.Held != storekit.NoSeq {
+		return 0, c.moveLane(ctx, t, topic, key, storekit.Blocker{By: state.Other, Until: state.OtherEnd}, state.Held)
 	}
-	if state.parked && c.req.KeyPolicy == outmill.KeyPark {
+	if state.Parks(c.req.KeyPolicy) {
 		if err := c.parkHeld(ctx, t, topic, key); err != nil {
 			return 0, err
 		}
 	}
-	barrier := state.barrier(c.req.KeyPolicy)
+	barrier := state.Barrier(c.req.KeyPolicy)
 	n, err := t.exec(ctx, sqlUnhold, c.req.Group, topic, key, barrier, want)
 	if err != nil {
 		return 0, err
@@ -154,12 +131,12 @@ func (c *claim) lookAtLane(ctx context.Context, t *txn, topic, key string, state
 	switch {
 	case err != nil:
 		return 0, err
-	case head == nowhere:
+	case head == storekit.NoSeq:
 		_, err = t.exec(ctx, sqlDropLane, c.req.Group, topic, key)
 	case head > barrier:
-		err = c.moveLane(ctx, t, topic, key, state.byWaiting(), head)
+		err = c.moveLane(ctx, t, topic, key, storekit.Blocker{By: storekit.BlockedByWaiting, Until: state.WaitingEnd}, head)
 	default:
-		err = c.moveLane(ctx, t, topic, key, block{by: blockedByNothing}, head)
+		err = c.moveLane(ctx, t, topic, key, storekit.Blocker{By: storekit.BlockedByNothing}, head)
 	}
 	return n, err
 }
@@ -181,36 +158,33 @@ func (t *txn) laneHead(ctx context.Context, group, topic, key string) (int64, er
 	return placeOf(head), err
 }
 
-func (c *claim) moveLane(ctx context.Context, t *txn, topic, key string, b block, head int64) error {
-	_, err := t.exec(ctx, sqlMoveLane, c.req.Group, topic, key, b.by, b.until, head)
+func (c *claim) moveLane(ctx context.Context, t *txn, topic, key string, b storekit.Blocker, head int64) error {
+	_, err := t.exec(ctx, sqlMoveLane, c.req.Group, topic, key, b.By, microsOf(b.Until), head)
 	return err
 }
 
-// holds are records to hold, and the lanes of their keys.
-type holds struct {
-	seqs  []int64
-	lanes [][4]any
-}
-
-func (h *holds) add(r candidate, b block) {
-	var until any
-	if b.until.Valid {
-		until = b.until.Int64
-	}
-	h.seqs = append(h.seqs, r.seq)
-	h.lanes = append(h.lanes, [4]any{r.key, b.by, until, r.seq})
-}
-
-// hold takes records out of the line.
-func (t *txn) hold(ctx context.Context, group, topic string, h holds) error {
-	if len(h.seqs) == 0 {
+// microsOf is a time as the tables have it, nil where there is none.
+func microsOf(until *time.Time) any {
+	if until == nil {
 		return nil
 	}
-	list, err := json.Marshal(h.lanes)
+	return until.UnixMicro()
+}
+
+// hold takes records out of the line, and notes what blocks their keys.
+func (t *txn) hold(ctx context.Context, group, topic string, seqs []int64, keys map[string]storekit.HeldKey) error {
+	if len(seqs) == 0 {
+		return nil
+	}
+	lanes := make([][4]any, 0, len(keys))
+	for key, held := range keys {
+		lanes = append(lanes, [4]any{key, held.By, microsOf(held.Until), held.Head})
+	}
+	list, err := json.Marshal(lanes)
 	if err != nil {
 		return err
 	}
-	if _, err := t.exec(ctx, sqlHold, seqList(h.seqs)); err != nil {
+	if _, err := t.exec(ctx, sqlHold, seqList(seqs)); err != nil {
 		return err
 	}
 	t.lanes = true

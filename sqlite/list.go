@@ -1,15 +1,12 @@
 package sqlite
 
 import (
-	"cmp"
 	"context"
 	"slices"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
 )
-
-const defaultListLimit = 100
 
 const (
 	// sqlList goes through the records by id, and so looks at all those that the
@@ -31,17 +28,12 @@ CROSS JOIN {p:records} AS r ON r.id = j.wanted`
 // List returns records in the order of their ids. See outmill.Inspector.
 func (s *Store) List(ctx context.Context, query outmill.ListQuery) ([]*outmill.Record, error) {
 	const operation = "list"
-	if query.Limit < 0 {
-		return nil, s.explain(ctx, operation, storekit.InvalidConfig("ListQuery.Limit is %d: want 0 (100) or more", query.Limit))
+	query, err := storekit.CheckList(query)
+	if err != nil {
+		return nil, s.explain(ctx, operation, err)
 	}
-	if query.Status != "" {
-		if _, err := outmill.ParseStatus(string(query.Status)); err != nil {
-			return nil, s.explain(ctx, operation, storekit.InvalidConfig("ListQuery.Status: %w", err))
-		}
-	}
-	query.Limit = cmp.Or(query.Limit, defaultListLimit)
 	var found []*outmill.Record
-	err := s.read(ctx, operation, func(ctx context.Context, t *txn) (err error) {
+	err = s.read(ctx, operation, func(ctx context.Context, t *txn) (err error) {
 		switch query.Status {
 		case outmill.StatusLeased:
 			found, err = t.listByTopic(ctx, query, []string{sqlNextLater}, sqlLeasedIDs)

@@ -210,8 +210,8 @@ func (t *txn) hurryOf(ctx context.Context, of settlement) error {
 // outmill.Queue.
 func (s *Store) Extend(ctx context.Context, lease time.Duration, leases []outmill.Lease) ([]outmill.Lease, error) {
 	const operation = "extend"
-	if lease <= 0 {
-		return nil, s.explain(ctx, operation, storekit.InvalidConfig("Extend: lease is %s: want more than 0", lease))
+	if err := storekit.CheckExtend(lease); err != nil {
+		return nil, s.explain(ctx, operation, err)
 	}
 	extended := map[string][]outmill.Lease{}
 	err := s.settle(ctx, operation, storekit.Bare(leases), nil, func(ctx context.Context, t *txn, of settlement) (err error) {

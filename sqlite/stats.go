@@ -10,8 +10,6 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-const defaultStatsLimit = 10_000
-
 const (
 	sqlNextLine = `SELECT grp, topic FROM {p:records} INDEXED BY {p:line}
 WHERE stage = 0 AND (grp, topic) > (?1, ?2) ORDER BY grp, topic LIMIT 1`
@@ -48,18 +46,19 @@ WHERE stage = 6 AND (grp, topic) > (?1, ?2) ORDER BY grp, topic LIMIT 1`
 // Stats counts the records of each group and topic. See outmill.Inspector.
 func (s *Store) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, error) {
 	const operation = "stats"
-	if limit < 0 {
-		return nil, s.explain(ctx, operation, storekit.InvalidConfig("Stats: limit is %d: want 0 (10,000) or more", limit))
+	limit, err := storekit.CheckStats(limit)
+	if err != nil {
+		return nil, s.explain(ctx, operation, err)
 	}
 	var found []outmill.TopicStats
-	err := s.read(ctx, operation, func(ctx context.Context, t *txn) error {
+	err = s.read(ctx, operation, func(ctx context.Context, t *txn) error {
 		keys, err := t.topicsWithRecords(ctx, []string{sqlNextLine, sqlNextHeld, sqlNextLater, sqlNextExpired, sqlNextSettled})
 		if err != nil {
 			return err
 		}
 		found = make([]outmill.TopicStats, len(keys))
 		for i, key := range keys {
-			if found[i], err = t.stats(ctx, key, cmp.Or(limit, defaultStatsLimit)); err != nil {
+			if found[i], err = t.stats(ctx, key, limit); err != nil {
 				return err
 			}
 		}

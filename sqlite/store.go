@@ -107,6 +107,21 @@ func closeAll(statements map[string]*sql.Stmt) {
 	}
 }
 
+func (s *Store) usable(ctx context.Context) error { return s.life.Usable(ctx) }
+
+// ready checks what can be checked before a transaction begins.
+func (s *Store) ready(ctx context.Context) error {
+	if err := s.usable(ctx); err != nil || s.statements.Load() != nil {
+		return err
+	}
+	if s.config.EnsureSchema {
+		if err := s.ensure(ctx); err != nil {
+			return err
+		}
+	}
+	return s.whileBusy(ctx, func() error { return s.prepare(ctx) })
+}
+
 // prepare fills the statements. Within a caller's transaction it must not be
 // called: it may need a connection of its own.
 func (s *Store) prepare(ctx context.Context) error {

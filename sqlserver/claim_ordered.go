@@ -17,8 +17,6 @@ import (
 // is held shares that lock. Everything else goes on at the same time. See the
 // procedures in schema.
 
-const parkedError = "parked: an earlier record of its key went dead"
-
 const (
 	// minLooks bounds what one transaction of a claim passes over (expired or
 	// blocked records), each of them once.
@@ -269,7 +267,7 @@ func (l *line) settle(ctx context.Context) error {
 	err := l.c.s.do(ctx, l.tx, call{
 		template: "[dbo].[Outbox_LineSettle]",
 		args: l.args(named("Lease", sqlkit.CeilMicros(l.c.req.Lease)), set(l.c.s, "Records", "Decision", decisions), set(l.c.s, "Notes", "Note", notes),
-			set(l.c.s, "Reopen", "Name", l.c.s.names(l.Reopen)), named("Parked", parkedError)),
+			set(l.c.s, "Reopen", "Name", l.c.s.names(l.Reopen)), named("Parked", storekit.ParkedError)),
 		sets: []reader{collect(&l.leased), joinIDs(&l.counted)},
 	})
 	l.Settled()

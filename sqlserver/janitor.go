@@ -55,8 +55,8 @@ func (s *Store) DeleteDedupKeys(ctx context.Context, limit int) (int, error) {
 // tidy does up to limit records of work, no more in a transaction than a
 // statement should change. What another transaction is at is passed over.
 func (s *Store) tidy(ctx context.Context, operation, template, name string, limit int, more ...any) (int, error) {
-	if limit < 1 {
-		return 0, s.explain(ctx, operation, storekit.InvalidConfig("limit is %d: want 1 or more", limit))
+	if err := storekit.CheckLimit(limit); err != nil {
+		return 0, s.explain(ctx, operation, err)
 	}
 	all := 0
 	for all < limit {

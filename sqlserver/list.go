@@ -1,14 +1,11 @@
 package sqlserver
 
 import (
-	"cmp"
 	"context"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
 )
-
-const defaultListLimit = 100
 
 // notLocked reads what is committed, and waits for nobody: what another
 // transaction has locked is passed over. Where the database keeps versions
@@ -38,16 +35,12 @@ WHERE o.Stage >= 6 AND `
 // List returns records in the order of their ids. See outmill.Inspector.
 func (s *Store) List(ctx context.Context, query outmill.ListQuery) ([]*outmill.Record, error) {
 	const operation = "list"
-	if query.Limit < 0 {
-		return nil, s.explain(ctx, operation, storekit.InvalidConfig("ListQuery.Limit is %d: want 0 (100) or more", query.Limit))
-	}
-	if query.Status != "" {
-		if _, err := outmill.ParseStatus(string(query.Status)); err != nil {
-			return nil, s.explain(ctx, operation, storekit.InvalidConfig("ListQuery.Status: %w", err))
-		}
+	query, err := storekit.CheckList(query)
+	if err != nil {
+		return nil, s.explain(ctx, operation, err)
 	}
 	args := []any{
-		named("limit", cmp.Or(query.Limit, defaultListLimit)), named("after", hex(query.After)), named("all", query.Group == ""),
+		named("limit", query.Limit), named("after", hex(query.After)), named("all", query.Group == ""),
 		named("group", query.Group), named("topic", query.Topic),
 	}
 	template := sqlList
@@ -62,7 +55,7 @@ func (s *Store) List(ctx context.Context, query outmill.ListQuery) ([]*outmill.R
 		args = append(args, named("pending", query.Status == outmill.StatusPending))
 	}
 	var found []placed
-	err := s.run(ctx, operation, call{
+	err = s.run(ctx, operation, call{
 		template: template, args: args, looks: true, reset: func() { found = nil }, sets: []reader{collect(&found)},
 	})
 	if err != nil {

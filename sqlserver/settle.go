@@ -55,8 +55,8 @@ func (s *Store) Release(ctx context.Context, leases []outmill.Lease) error {
 // outmill.Queue.
 func (s *Store) Extend(ctx context.Context, lease time.Duration, leases []outmill.Lease) ([]outmill.Lease, error) {
 	const operation = "extend"
-	if lease <= 0 {
-		return nil, s.explain(ctx, operation, storekit.InvalidConfig("Extend: lease is %s: want more than 0", lease))
+	if err := storekit.CheckExtend(lease); err != nil {
+		return nil, s.explain(ctx, operation, err)
 	}
 	var extended []outmill.Lease
 	var calls []call
@@ -116,7 +116,7 @@ func (s *Store) Snooze(ctx context.Context, settlements []outmill.Settlement) er
 // Fail makes the records dead. See outmill.Queue.
 func (s *Store) Fail(ctx context.Context, settlements []outmill.Settlement) error {
 	rows := s.leaseRows(storekit.ForFail(settlements))
-	counted, err := s.settle(ctx, "fail", "[dbo].[Outbox_Fail]", rows, named("Parked", parkedError))
+	counted, err := s.settle(ctx, "fail", "[dbo].[Outbox_Fail]", rows, named("Parked", storekit.ParkedError))
 	if err == nil {
 		s.hurry(ctx, counted)
 	}

@@ -11,8 +11,6 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-const defaultStatsLimit = 10_000
-
 // sqlStats goes from topic to topic, and counts each kind of each up to @limit.
 // A topic's line is in the order of the appends, so the record that has been due
 // longest is near its head.
@@ -72,12 +70,12 @@ UNION ALL SELECT t.GroupName, t.Topic, ` + unrouted + ` FROM @line AS t WHERE t.
 // Stats counts the records of each group and topic. See outmill.Inspector.
 func (s *Store) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, error) {
 	const operation = "stats"
-	if limit < 0 {
-		return nil, s.explain(ctx, operation, storekit.InvalidConfig("Stats: limit is %d: want 0 (10,000) or more", limit))
+	limit, err := storekit.CheckStats(limit)
+	if err != nil {
+		return nil, s.explain(ctx, operation, err)
 	}
-	limit = cmp.Or(limit, defaultStatsLimit)
 	var found []outmill.TopicStats
-	err := s.run(ctx, operation, call{
+	err = s.run(ctx, operation, call{
 		template: sqlStats, args: []any{named("limit", limit)}, looks: true, reset: func() { found = nil },
 		sets: []reader{func(scan func(...any) error) error {
 			var stats outmill.TopicStats

@@ -42,11 +42,7 @@ func (s *Store) WithTx(ctx context.Context, tx any) context.Context {
 // TxOf returns the transaction that ctx carries for this store. See
 // outmill.Writer.
 func (s *Store) TxOf(ctx context.Context) (any, error) {
-	tx, err := s.txOf(ctx)
-	if err != nil || tx == nil {
-		return nil, err
-	}
-	return tx, nil
+	return sqlkit.TxOf(ctx, s, s.config.TxFromContext)
 }
 
 func (s *Store) txOf(ctx context.Context) (Handle, error) {

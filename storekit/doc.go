@@ -6,7 +6,8 @@
 //
 //   - [CheckRecords], [RowLimits]: the records of an Append.
 //   - [CheckClaim], [CheckRegistrations], [CheckGroup], [CheckWorker], [CheckTopic] and
-//     [CheckTopics]: what else callers pass.
+//     [CheckTopics], [CheckList], [CheckStats], [CheckExtend], [CheckLimit]: what else
+//     callers pass.
 //   - [GroupOf], [WithGroups]: the name of a group that the caller left empty.
 //   - [CheckConfig], [InvalidConfig]: a Config.
 //
@@ -23,7 +24,8 @@
 //   - [OrderedScan]: the decisions of an ordered claim, with [KeyState], [Blocker],
 //     [LeasedInOrder], and [BatchSize] and [Moment], which bound its work.
 //   - [Bare], [LeasesOf], [ForAbandon], [ForSnooze], [ForFail], [SomeAtOnce]: what a settling
-//     call acts on. [CleanError] makes an error's text storable.
+//     call acts on. [CleanError] makes an error's text storable;
+//     [ParkedError] is that of records that were parked.
 //
 // # Groups
 //

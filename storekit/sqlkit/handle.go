@@ -71,6 +71,15 @@ func TxFromOr(ctx context.Context, store any, adopt Adoption) (Handle, error) {
 	return nil, err
 }
 
+// TxOf is TxFromOr for a store's own TxOf: without a transaction the result is nil.
+func TxOf(ctx context.Context, store any, adopt Adoption) (any, error) {
+	tx, err := TxFromOr(ctx, store, adopt)
+	if tx == nil {
+		return nil, err
+	}
+	return tx, err
+}
+
 // TxEnded marks the error of a statement on a transaction that is already over
 // as outmill.ErrInvalidTx; other errors it leaves alone.
 func TxEnded(err error) error {

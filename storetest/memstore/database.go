@@ -31,16 +31,15 @@ type Database struct {
 	// turn is the place in the list of topics at which the next claim begins.
 	turn int
 
-	listeners map[*listener]struct{}
+	notifier storekit.Notifier
 }
 
 // NewDatabase returns an empty database.
 func NewDatabase() *Database {
 	return &Database{
-		byID:      map[outmill.WorkItemID]*row{},
-		keys:      map[storekit.DedupKey]noted{},
-		ended:     map[string]time.Time{},
-		listeners: map[*listener]struct{}{},
+		byID:  map[outmill.WorkItemID]*row{},
+		keys:  map[storekit.DedupKey]noted{},
+		ended: map[string]time.Time{},
 	}
 }
 

@@ -3,16 +3,11 @@ package memstore
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/outmill/outmill"
-)
-
-const (
-	defaultCount = 10_000
-	defaultPage  = 100
+	"github.com/outmill/outmill/storekit"
 )
 
 // Get returns one record. See outmill.Inspector.
@@ -30,29 +25,18 @@ func (s *Store) Get(ctx context.Context, id outmill.WorkItemID) (record *outmill
 
 // List returns records in the order of their ids. See outmill.Inspector.
 func (s *Store) List(ctx context.Context, query outmill.ListQuery) (records []*outmill.Record, err error) {
-	if err := checkQuery(query); err != nil {
+	query, err = storekit.CheckList(query)
+	if err != nil {
 		return nil, failed("list", err)
 	}
 	err = s.do(ctx, "list", func(d *Database, now time.Time) error {
 		found := d.matching(query)
-		for _, r := range found[:min(len(found), cmp.Or(query.Limit, defaultPage))] {
+		for _, r := range found[:min(len(found), query.Limit)] {
 			records = append(records, d.record(r, now))
 		}
 		return nil
 	})
 	return records, err
-}
-
-func checkQuery(query outmill.ListQuery) error {
-	if query.Limit < 0 {
-		return fmt.Errorf("%w: ListQuery.Limit is %d: want 1 or more, or 0 for %d", outmill.ErrInvalidConfig, query.Limit, defaultPage)
-	}
-	if query.Status != "" {
-		if _, err := outmill.ParseStatus(string(query.Status)); err != nil {
-			return fmt.Errorf("%w: ListQuery.Status: %w", outmill.ErrInvalidConfig, err)
-		}
-	}
-	return nil
 }
 
 func (d *Database) matching(query outmill.ListQuery) []*row {
@@ -71,11 +55,12 @@ func compareIDs(a, b outmill.WorkItemID) int { return slices.Compare(a[:], b[:])
 
 // Stats counts records. See outmill.Inspector.
 func (s *Store) Stats(ctx context.Context, limit int) (list []outmill.TopicStats, err error) {
-	if limit < 0 {
-		return nil, failed("stats", fmt.Errorf("%w: limit is %d: want 1 or more, or 0 for %d", outmill.ErrInvalidConfig, limit, defaultCount))
+	limit, err = storekit.CheckStats(limit)
+	if err != nil {
+		return nil, failed("stats", err)
 	}
 	err = s.do(ctx, "stats", func(d *Database, now time.Time) error {
-		list = d.stats(cmp.Or(limit, defaultCount), now)
+		list = d.stats(limit, now)
 		return nil
 	})
 	return list, err

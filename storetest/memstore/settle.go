@@ -2,7 +2,6 @@ package memstore
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/outmill/outmill"
@@ -32,8 +31,8 @@ func (s *Store) settle(ctx context.Context, operation string, list []outmill.Set
 
 // Extend moves the end of leases. See outmill.Queue.
 func (s *Store) Extend(ctx context.Context, lease time.Duration, leases []outmill.Lease) (standing []outmill.Lease, err error) {
-	if lease <= 0 {
-		return nil, failed("extend", fmt.Errorf("%w: lease is %s: want a duration above 0", outmill.ErrInvalidConfig, lease))
+	if err := storekit.CheckExtend(lease); err != nil {
+		return nil, failed("extend", err)
 	}
 	err = s.settle(ctx, "extend", storekit.Bare(leases), func(_ *Database, r *row, st outmill.Settlement, now time.Time) {
 		r.LeaseUntil = now.Add(lease)

@@ -86,13 +86,7 @@ func (*Store) Statements() []string { return nil }
 
 // StatementsFrom returns none. See Statements.
 func (*Store) StatementsFrom(version int) ([]string, error) {
-	switch {
-	case version < 0:
-		return nil, fmt.Errorf("%w: the version is %d: want 0 or 1", outmill.ErrInvalidConfig, version)
-	case version > 1:
-		return nil, outmill.ErrSchemaNewer
-	}
-	return nil, nil
+	return nil, storekit.CheckSchemaVersion(version, 1)
 }
 
 // do runs fn with the database to itself.
@@ -110,8 +104,8 @@ func (s *Store) do(ctx context.Context, operation string, fn func(d *Database, n
 
 // count is do for a call that does up to limit records of work.
 func (s *Store) count(ctx context.Context, operation string, limit int, fn func(d *Database, now time.Time) int) (n int, err error) {
-	if limit < 1 {
-		return 0, failed(operation, fmt.Errorf("%w: limit is %d: want 1 or more", outmill.ErrInvalidConfig, limit))
+	if err := storekit.CheckLimit(limit); err != nil {
+		return 0, failed(operation, err)
 	}
 	err = s.do(ctx, operation, func(d *Database, now time.Time) error {
 		n = fn(d, now)

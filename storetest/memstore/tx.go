@@ -64,7 +64,10 @@ func (t *Tx) commit() (woken func(), err error) {
 		seen.by = nil
 		t.db.keys[key] = seen
 	}
-	return t.db.ring(topics), nil
+	if len(topics) == 0 {
+		return nothing, nil
+	}
+	return func() { t.db.notifier.Notify(topics...) }, nil
 }
 
 // Rollback forgets what was appended. After Commit it is an error and does nothing.

@@ -126,21 +126,6 @@ func (s *Store) inTurn(ctx context.Context, fn func() error) error {
 	return fn()
 }
 
-// ready checks what can be checked before a transaction begins.
-func (s *Store) ready(ctx context.Context) error {
-	if err := s.usable(ctx); err != nil || s.statements.Load() != nil {
-		return err
-	}
-	if s.config.EnsureSchema {
-		if err := s.ensure(ctx); err != nil {
-			return err
-		}
-	}
-	return s.whileBusy(ctx, func() error { return s.prepare(ctx) })
-}
-
-func (s *Store) usable(ctx context.Context) error { return s.life.Usable(ctx) }
-
 // whileBusy repeats fn until it meets the database free, with growing pauses.
 func (s *Store) whileBusy(ctx context.Context, fn func() error) error {
 	deadline := time.Now().Add(s.config.BusyTimeout)

@@ -1,0 +1,53 @@
+package storekit
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/outmill/outmill"
+)
+
+const (
+	defaultListLimit  = 100
+	defaultStatsLimit = 10_000
+)
+
+// CheckList returns the query with its default Limit, 100, and refuses a negative Limit
+// and an unknown Status as an outmill.ErrInvalidConfig.
+func CheckList(query outmill.ListQuery) (outmill.ListQuery, error) {
+	if query.Limit < 0 {
+		return query, InvalidConfig("ListQuery.Limit is %d: want 0 (%d) or more", query.Limit, defaultListLimit)
+	}
+	if query.Status != "" {
+		if _, err := outmill.ParseStatus(string(query.Status)); err != nil {
+			return query, InvalidConfig("ListQuery.Status: %w", err)
+		}
+	}
+	query.Limit = cmp.Or(query.Limit, defaultListLimit)
+	return query, nil
+}
+
+// CheckStats returns the limit of Stats, 10,000 in place of 0, and refuses a negative one
+// as an outmill.ErrInvalidConfig.
+func CheckStats(limit int) (int, error) {
+	if limit < 0 {
+		return 0, InvalidConfig("Stats: limit is %d: want 0 (10,000) or more", limit)
+	}
+	return cmp.Or(limit, defaultStatsLimit), nil
+}
+
+// CheckLimit refuses the limit of a janitor's call below 1 as an outmill.ErrInvalidConfig.
+func CheckLimit(limit int) error {
+	if limit < 1 {
+		return InvalidConfig("limit is %d: want 1 or more", limit)
+	}
+	return nil
+}
+
+// CheckExtend refuses a lease that does not last as an outmill.ErrInvalidConfig.
+func CheckExtend(lease time.Duration) error {
+	if lease <= 0 {
+		return InvalidConfig("Extend: lease is %s: want more than 0", lease)
+	}
+	return nil
+}
