@@ -31,6 +31,11 @@ func Test_transactions_of_a_store_keep_the_contract(t *testing.T) {
 	storetest.RunTransactions(t, harness())
 }
 
+func Test_sagas_of_a_store_keep_the_contract(t *testing.T) {
+	t.Parallel()
+	storetest.RunSagas(t, harness())
+}
+
 func harness() storetest.Harness {
 	return storetest.Harness{
 		New:        newConforming,
@@ -121,6 +126,7 @@ func passTime(t *testing.T, db *sql.DB, d time.Duration) {
 		"endings": {"ended_at", "look_at"},
 		"dedup":   {"expires_at"},
 		"joins":   {"deadline", "created_at", "updated_at", "finished_at"},
+		"sagas":   {"created_at", "updated_at"},
 	} {
 		for _, column := range columns {
 			_, err := db.ExecContext(context.WithoutCancel(t.Context()),

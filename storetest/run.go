@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"testing"
 	"time"
 
@@ -147,7 +148,7 @@ func (s section) run(t *testing.T, h Harness, options Options) {
 func checkUnsupported(unsupported map[string]string) error {
 	var errs []error
 	known := map[string]bool{}
-	for _, section := range append(sections(), txSections()...) {
+	for _, section := range slices.Concat(sections(), txSections(), sagaSections()) {
 		known[section.name] = true
 		for _, sentence := range section.sentences {
 			known[section.name+": "+sentence.name] = true
