@@ -33,6 +33,11 @@ func Test_a_store_with_a_log_keeps_the_contract(t *testing.T) {
 	storetest.Run(t, harness(t, pool(t), postgres.LaneLog))
 }
 
+func Test_sagas_of_a_store_keep_the_contract(t *testing.T) {
+	t.Parallel()
+	storetest.RunSagas(t, harness(t, pool(t), postgres.LaneLog))
+}
+
 // harness has a schema for each store, in one database.
 func harness(t *testing.T, db *pgxpool.Pool, lane postgres.Lane) storetest.Harness {
 	t.Helper()
@@ -109,7 +114,7 @@ func readable(t *testing.T, db *pgxpool.Pool, schema string) []storetest.Shown {
 }
 
 // sqlWipe empties the tables of a schema, but for what meta says; places go on.
-const sqlWipe = `DELETE FROM {}.join_members; DELETE FROM {}.joins; DELETE FROM {}.dedup; DELETE FROM {}.groups; DELETE FROM {}.workers; DELETE FROM {}.endings; DELETE FROM {}.lanes;
+const sqlWipe = `DELETE FROM {}.sagas; DELETE FROM {}.join_members; DELETE FROM {}.joins; DELETE FROM {}.dedup; DELETE FROM {}.groups; DELETE FROM {}.workers; DELETE FROM {}.endings; DELETE FROM {}.lanes;
 DELETE FROM {}.records; DELETE FROM {}.late; DELETE FROM {}.batches; DELETE FROM {}.ended; DELETE FROM {}.log`
 
 func wipe(t *testing.T, db *pgxpool.Pool, schema string) {
@@ -198,6 +203,7 @@ func passTime(t *testing.T, db *pgxpool.Pool, schema string, d time.Duration) {
 		"log":     {"created_at"},
 		"batches": {"lease_until"},
 		"joins":   {"deadline", "created_at", "updated_at", "finished_at"},
+		"sagas":   {"created_at", "updated_at"},
 	} {
 		set := make([]string, len(columns))
 		for i, column := range columns {
