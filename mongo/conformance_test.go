@@ -22,6 +22,11 @@ func Test_a_store_keeps_the_contract(t *testing.T) {
 	storetest.Run(t, harness(mongotest.Database(t)))
 }
 
+func Test_sagas_of_a_store_keep_the_contract(t *testing.T) {
+	t.Parallel()
+	storetest.RunSagas(t, harness(mongotest.Database(t)))
+}
+
 // harness has a prefix for each store, in one database.
 func harness(db *driver.Database) storetest.Harness {
 	prefixes := &testenv.Shelf{}
@@ -109,7 +114,7 @@ type conforming struct {
 func newConforming(t *testing.T, db *driver.Database, prefix string, options storetest.Options) outmill.Store {
 	t.Helper()
 	config := mongo.Config{
-		Database: db.Name(), CollectionPrefix: prefix,
+		Database: db.Name(), CollectionPrefix: prefix, SagaCollection: func(kind string) string { return prefix + kind },
 		Retain: options.Retain, DedupWindow: options.DedupWindow,
 	}
 	store := newStore(t, db.Client(), config)
@@ -157,6 +162,8 @@ func elapse(t *testing.T, store outmill.Store, d time.Duration) {
 		"workers": {"seen_at"},
 		"endings": {"ended_at", "look_at"},
 		"joins":   {"deadline", "created_at", "updated_at", "finished_at"},
+
+		"ordersaga": {"_created_at", "_updated_at"},
 	} {
 		var set bson.D
 		for _, field := range fields {
