@@ -34,6 +34,9 @@ func (i index) spec() bson.D {
 	if i.partial != nil {
 		spec = append(spec, bson.E{Key: "partialFilterExpression", Value: i.partial})
 	}
+	if i.unique {
+		spec = append(spec, bson.E{Key: "unique", Value: true})
+	}
 	if after, ttl := i.seconds(); ttl {
 		spec = append(spec, bson.E{Key: "expireAfterSeconds", Value: after})
 	}

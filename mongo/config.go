@@ -40,6 +40,9 @@ type Config struct {
 	// convention: it is given the name without a prefix (records, groups, …) and
 	// must return a name of its own for each. CollectionPrefix is then not used.
 	CollectionName func(name string) string
+	// SagaCollection names the collection of a type of sagas, which begins with no prefix
+	// of the store's. Default is the type's name.
+	SagaCollection func(kind string) string
 	// AppendLogLevel is the level of the line that each call logs which appends
 	// records: how many, to which topics, with which correlation ids. Info unless set;
 	// slog.LevelDebug is debug, and what is below is trace.
@@ -84,6 +87,9 @@ func (c *Config) setDefaults() {
 	if c.CollectionName == nil {
 		prefix := c.CollectionPrefix
 		c.CollectionName = func(name string) string { return prefix + name }
+	}
+	if c.SagaCollection == nil {
+		c.SagaCollection = func(kind string) string { return kind }
 	}
 	if c.RetainJoins == 0 {
 		c.RetainJoins = DefaultRetainJoins

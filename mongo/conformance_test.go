@@ -133,7 +133,7 @@ type conforming struct {
 func newConforming(t *testing.T, db *driver.Database, prefix string, options storetest.Options) conforming {
 	t.Helper()
 	config := mongo.Config{
-		Database: db.Name(), CollectionPrefix: prefix,
+		Database: db.Name(), CollectionPrefix: prefix, SagaCollection: func(kind string) string { return prefix + kind },
 		Retain: options.Retain, DedupWindow: options.DedupWindow,
 	}
 	store := newStore(t, db.Client(), config)
@@ -175,6 +175,8 @@ func (h harness) Elapse(store outmill.Store, d time.Duration) {
 		"workers": {"seen_at"},
 		"endings": {"ended_at", "look_at"},
 		"joins":   {"deadline", "created_at", "updated_at", "finished_at"},
+
+		"ordersaga": {"_created_at", "_updated_at"},
 	} {
 		var set bson.D
 		for _, field := range fields {

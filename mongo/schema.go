@@ -35,6 +35,8 @@ type index struct {
 	// the same for every Config, because stores on the same collections may differ and
 	// nobody need call Ensure again.
 	ttl *time.Duration
+	// unique: no two documents have the same keys.
+	unique bool
 }
 
 func ascending(fields ...string) bson.D {
@@ -226,7 +228,7 @@ func indexesOf(ctx context.Context, in *driver.Collection) (map[string]definitio
 
 // check refuses an index that is defined in another way.
 func (i index) check(in *driver.Collection, found definition) error {
-	wanted := definition{Keys: i.keys, Partial: i.partial, After: i.after()}
+	wanted := definition{Keys: i.keys, Partial: i.partial, After: i.after(), Unique: i.unique}
 	if wanted.String() == found.String() {
 		return nil
 	}

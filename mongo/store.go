@@ -3,6 +3,7 @@ package mongo
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -48,6 +49,8 @@ type Store struct {
 	changes atomic.Pointer[changes]
 	undoing *undoing
 	clock   clock
+	// prepared are the types of sagas whose collections were found or made.
+	prepared sync.Map
 	// inUse are the callers' transactions that are being appended to, and the
 	// lines that this process claims from in order.
 	inUse storekit.TxLocks

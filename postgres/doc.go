@@ -146,6 +146,8 @@
 //	GRANT INSERT ON outmill.records, outmill.dedup, outmill.join_members TO app;
 //	GRANT INSERT ON outmill.log TO app;                                     -- log
 //	GRANT USAGE ON SEQUENCE outmill.records_seq_seq TO app;                 -- log
+//	-- who handles sagas, besides publishing and subscribing
+//	GRANT SELECT, INSERT, UPDATE, DELETE ON outmill.sagas TO app;
 //	-- who looks on (Stats, List, Get, Groups, GetJoin, ListJoins, ListSteps)
 //	GRANT SELECT ON outmill.meta, outmill.groups, outmill.workers, outmill.endings, outmill.records, outmill.lanes TO app;
 //	GRANT SELECT ON outmill.joins, outmill.join_members TO app;

@@ -51,6 +51,8 @@ var (
 		"dedup":        {"INSERT"},
 		"join_members": {"INSERT"},
 	})
+	sagaRights = rights{"meta": {"SELECT"}, "sagas": {"SELECT", "INSERT", "UPDATE", "DELETE"}}
+
 	readerRights = rights{
 		"meta":         {"SELECT"},
 		"groups":       {"SELECT"},
@@ -133,6 +135,7 @@ func Test_roles_need_no_more_than_the_rights_that_the_documentation_names(t *tes
 		"starter of joins":  {starterRights, usedByStarter},
 		"worker":            {workerRights, usedByWorker},
 		"finisher of joins": {finisherRights, usedByFinisher},
+		"handler of sagas":  {sagaRights, usedBySagas},
 		"operator":          {operatorRights, usedByOperator},
 		"reader":            {readerRights, usedByReader},
 	})
@@ -496,4 +499,23 @@ func holdOne(t *testing.T, super *postgres.Store) {
 	}
 	require.Len(t, claimed(t, super, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, topic)), 1)
 	require.Empty(t, claimed(t, super, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, topic)))
+}
+
+func usedBySagas(t *testing.T, store, _ *postgres.Store) error {
+	ctx := t.Context()
+	type state struct{ Paid bool }
+	saga := &storekit.Saga{Type: "order", Correlation: outmill.NewWorkItemID().String()}
+	return firstOf(
+		func() error { return store.InsertSaga(ctx, saga, &state{}, storekit.SagaOptions{}) },
+		func() error {
+			_, err := store.FindSaga(ctx, saga.Type, saga.Correlation, &state{}, storekit.SagaOptions{})
+			return err
+		},
+		func() error { return store.UpdateSaga(ctx, saga, &state{}, storekit.SagaOptions{KeepUnknown: true}) },
+		func() error { return store.DeleteSaga(ctx, saga, storekit.SagaOptions{}) },
+		func() error {
+			_, err := store.DeleteFinishedSagas(ctx, saga.Type, time.Hour, 10)
+			return err
+		},
+	)
 }

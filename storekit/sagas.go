@@ -3,6 +3,8 @@ package storekit
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/outmill/outmill"
@@ -39,20 +41,57 @@ type Saga struct {
 	CreatedAt, UpdatedAt time.Time
 }
 
+// MaxSagaType bounds the name of a type, in characters: it is a collection's name on
+// MongoDB.
+const MaxSagaType = 120
+
+// CheckSaga reports a type or a correlation value that makes no sense, as
+// ErrInvalidRecord. Stores call it.
+func CheckSaga(kind, correlation string) error {
+	return errors.Join(CheckSagaType(kind), refuseSaga("correlation", correlationReason(correlation)))
+}
+
+// CheckSagaType reports a type's name that makes no sense, as ErrInvalidRecord. Stores
+// call it.
+func CheckSagaType(kind string) error { return refuseSaga("type", sagaTypeReason(kind)) }
+
+func correlationReason(correlation string) string {
+	if correlation == "" {
+		return fmt.Sprintf("is empty: want 1 to %d characters", outmill.MaxTextLength)
+	}
+	return checkName(correlation)
+}
+
+func sagaTypeReason(kind string) string {
+	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-."
+	if kind == "" || len(kind) > MaxSagaType || strings.ContainsFunc(kind, func(r rune) bool { return !strings.ContainsRune(letters, r) }) || strings.HasPrefix(kind, ".") || strings.HasPrefix(kind, "system.") {
+		return fmt.Sprintf("is %q: want 1 to %d letters, digits, _, - and ., with a letter, digit, _ or - first, and not \"system.\"", clip(kind), MaxSagaType)
+	}
+	return ""
+}
+
+func refuseSaga(field, reason string) error {
+	if reason == "" {
+		return nil
+	}
+	return &outmill.InvalidRecordError{Index: -1, Field: "saga " + field, Reason: reason}
+}
+
 // SagaOptions say how the state is stored.
 type SagaOptions struct {
 	// VersionField is the name of the field that holds the version on MongoDB; "" is
 	// "_version". Other stores have a column.
 	VersionField string
-	// KeepUnknown keeps stored fields that the state's type does not have, when the saga
-	// is updated. Without it an update drops them. Reading ignores them always.
+	// KeepUnknown keeps stored fields that the state's type does not have, nested ones
+	// too, when the saga is updated. It costs a read. Without it an update drops them.
+	// Reading ignores them always.
 	KeepUnknown bool
 }
 
 // Sagas keeps the states of sagas with optimistic concurrency. The methods take part in
 // the transaction of the context; without one, each is a transaction of its own.
 //
-// A state is a struct, or a pointer to one. SQL stores encode it as JSON, MongoDB as a
+// A state is a pointer to a struct. SQL stores encode it as JSON, MongoDB as a
 // document, by its bson tags, or its json tags where a field has no bson tag.
 type Sagas interface {
 	// FindSaga reads the saga of that type and correlation value, and decodes its state
@@ -63,10 +102,16 @@ type Sagas interface {
 	// ErrSagaExists leaves the transaction usable where the other saga is committed.
 	InsertSaga(ctx context.Context, saga *Saga, state any, options SagaOptions) error
 	// UpdateSaga stores the state if the saga has still the version that saga has, and
-	// moves Version and UpdatedAt in saga. Errors: ErrSagaConflict.
+	// moves Version and UpdatedAt in saga. Errors: ErrSagaConflict,
+	// outmill.ErrInvalidRecord.
 	UpdateSaga(ctx context.Context, saga *Saga, state any, options SagaOptions) error
 	// DeleteSaga deletes the saga if it has still that version. Errors: ErrSagaConflict.
 	DeleteSaga(ctx context.Context, saga *Saga, options SagaOptions) error
+	// PrepareSagas makes what the types need: on MongoDB their collections and indexes,
+	// outside of any transaction, once for each type and store; elsewhere nothing.
+	// InsertSaga calls it too, but a transaction of MongoDB whose snapshot is older than
+	// the collection fails, for a reason that passes.
+	PrepareSagas(ctx context.Context, kinds ...string) error
 	// DeleteFinishedSagas deletes up to limit sagas of the type that finished longer ago than
 	// retention, and returns how many it did.
 	DeleteFinishedSagas(ctx context.Context, kind string, retention time.Duration, limit int) (int, error)

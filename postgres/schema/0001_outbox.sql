@@ -252,6 +252,21 @@ BEGIN
 END
 $outmill$;
 
+-- The states of sagas, which change by their version.
+CREATE TABLE {p:sagas} (
+    id          uuid        NOT NULL PRIMARY KEY,
+    type        text COLLATE "C" NOT NULL,
+    correlation text COLLATE "C" NOT NULL,
+    version     bigint      NOT NULL,
+    state       json        NOT NULL,               -- an object; json keeps what jsonb refuses, such as NUL in a text
+    finished    boolean     NOT NULL DEFAULT false, -- the saga has ended, at updated_at
+    created_at  timestamptz NOT NULL,
+    updated_at  timestamptz NOT NULL,
+    UNIQUE (type, correlation)
+) WITH (fillfactor = 70);
+
+CREATE INDEX {i:sagas_finished} ON {p:sagas} (type, updated_at) WHERE finished;
+
 -- Counts what became of records that are steps of joins, as the last work of the
 -- transaction in which it did. Statements have noted it in the setting
 -- outmill.steps, which ends with the transaction: a letter each (a acked, d dead,

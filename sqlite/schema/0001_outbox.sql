@@ -192,6 +192,21 @@ CREATE TABLE {p:join_members} (
 
 CREATE INDEX {p:join_members_step} ON {p:join_members} (step);
 
+-- The states of sagas, which change by their version.
+CREATE TABLE {p:sagas} (
+    id          TEXT    NOT NULL PRIMARY KEY,
+    type        TEXT    NOT NULL,
+    correlation TEXT    NOT NULL,
+    version     INTEGER NOT NULL,
+    state       TEXT    NOT NULL,           -- a JSON object
+    finished    INTEGER NOT NULL DEFAULT 0, -- 1: the saga has ended, at updated_at
+    created_at  INTEGER NOT NULL,
+    updated_at  INTEGER NOT NULL,
+    UNIQUE (type, correlation)
+) WITHOUT ROWID;
+
+CREATE INDEX {p:sagas_finished} ON {p:sagas} (type, updated_at) WHERE finished = 1;
+
 -- For people: the records with readable times. It goes over all there is.
 CREATE VIEW {p:readable} AS
 SELECT seq, id, grp, topic, key, message_id, status,

@@ -1,5 +1,5 @@
-// Package txtest is the contract of storekit.Transactor, storekit.TxAcker and
-// storekit.Inbox as tests, one sentence each. It goes with storetest, which tests the queue
+// Package txtest is the contract of storekit.Transactor, storekit.TxAcker,
+// storekit.Inbox and storekit.Sagas as tests, one sentence each. It goes with storetest, which tests the queue
 // of the same store:
 //
 //	func TestConformance_Transactions(t *testing.T) {
@@ -50,7 +50,7 @@ func bind(list []sentence) []suite.Sentence {
 }
 
 // Run checks every sentence, in parallel, each with a store of its own. Each Harness that
-// engine makes has a store that is a storekit.Transactor, TxAcker, Inbox and Joins.
+// engine makes has a store that is a storekit.Transactor, TxAcker, Inbox, Sagas and Joins.
 func Run(t *testing.T, engine storetest.Engine) {
 	t.Helper()
 	suite.Suite{
@@ -58,6 +58,7 @@ func Run(t *testing.T, engine storetest.Engine) {
 			{Name: "transact", Sentences: bind(transactSentences()), AnyMode: true},
 			{Name: "acks", Sentences: bind(txAckSentences()), BothModes: true},
 			{Name: "inbox", Sentences: bind(inboxSentences()), AnyMode: true},
+			{Name: "sagas", Sentences: bind(sagaSentences()), AnyMode: true},
 		},
 		Unsupported: engine.Unsupported,
 		New: func(t *testing.T, options suite.Options) suite.Harness {

@@ -1,0 +1,115 @@
+package storekit
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/outmill/outmill"
+)
+
+// CheckSagaState reports a state that is no pointer to a struct, as ErrInvalidRecord.
+// Stores call it.
+func CheckSagaState(state any) error {
+	v := reflect.ValueOf(state)
+	if v.Kind() == reflect.Pointer && !v.IsNil() && v.Elem().Kind() == reflect.Struct {
+		return nil
+	}
+	return refuseSaga("state", fmt.Sprintf("is a %T, or nil: want a pointer to a struct", state))
+}
+
+// CheckSagaSize reports a state whose encoding has more bytes than limit, as
+// ErrInvalidRecord; 0 is no limit. Stores call it.
+func CheckSagaSize(size, limit int) error {
+	if limit <= 0 || size <= limit {
+		return nil
+	}
+	return refuseSaga("state", fmt.Sprintf("has %d bytes: the store takes at most %d; store the data elsewhere and keep a reference", size, limit))
+}
+
+// SagaStateError is ErrInvalidRecord for a state that cannot be encoded.
+func SagaStateError(err error) error {
+	return errors.Join(refuseSaga("state", "cannot be encoded"), err)
+}
+
+// EncodeSagaState is the state as JSON of at most limit bytes; 0 is no limit. Errors:
+// ErrInvalidRecord.
+func EncodeSagaState(state any, limit int) (string, error) {
+	if err := CheckSagaState(state); err != nil {
+		return "", err
+	}
+	text, err := json.Marshal(state)
+	if err != nil {
+		return "", SagaStateError(err)
+	}
+	if text[0] != '{' {
+		return "", refuseSaga("state", fmt.Sprintf("is a %T that is no JSON object: want a struct without a MarshalJSON of another kind", state))
+	}
+	return string(text), CheckSagaSize(len(text), limit)
+}
+
+// MergeSagaState returns the encoded state with the fields of what is stored that the
+// type of state does not have, nested ones too, within limit as EncodeSagaState.
+func MergeSagaState(stored, encoded string, state any, limit int) (string, error) {
+	before := reflect.New(reflect.TypeOf(state).Elem()).Interface()
+	if err := json.Unmarshal([]byte(stored), before); err != nil {
+		return "", err
+	}
+	known, err := json.Marshal(before)
+	if err != nil {
+		return "", err
+	}
+	merged, err := mergeJSON([]byte(stored), known, []byte(encoded))
+	if err != nil {
+		return "", err
+	}
+	return string(merged), CheckSagaSize(len(merged), limit)
+}
+
+// mergeJSON adds to the object next what stored has and known, which is what the type
+// knows of it, has not.
+func mergeJSON(stored, known, next json.RawMessage) (json.RawMessage, error) {
+	was, isObject := objectOf(stored)
+	seen, seenIs := objectOf(known)
+	merged, nextIs := objectOf(next)
+	if !isObject || !seenIs || !nextIs {
+		return next, nil
+	}
+	for name, value := range was {
+		of, knows := seen[name]
+		now, has := merged[name]
+		switch {
+		case !knows && !has:
+			merged[name] = value
+		case knows && has:
+			both, err := mergeJSON(value, of, now)
+			if err != nil {
+				return nil, err
+			}
+			merged[name] = both
+		}
+	}
+	return json.Marshal(merged)
+}
+
+func objectOf(text json.RawMessage) (object map[string]json.RawMessage, is bool) {
+	if len(text) == 0 || text[0] != '{' {
+		return nil, false
+	}
+	return object, json.Unmarshal(text, &object) == nil
+}
+
+// CheckDeleteFinishedSagas reports arguments of DeleteFinishedSagas that make no sense,
+// as ErrInvalidRecord or ErrInvalidConfig. Stores call it.
+func CheckDeleteFinishedSagas(kind string, retention time.Duration, limit int) error {
+	err := CheckSagaType(kind)
+	if retention < 0 {
+		err = errors.Join(err, fmt.Errorf("%w: retention is %s: want 0 or more", outmill.ErrInvalidConfig, retention))
+	}
+	if limit < 1 {
+		err = errors.Join(err, fmt.Errorf("%w: limit is %d: want 1 or more", outmill.ErrInvalidConfig, limit))
+	}
+	return err
+}
