@@ -2,6 +2,7 @@ package contracts
 
 import (
 	"fmt"
+	"reflect"
 	"strconv"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -75,7 +76,7 @@ func (m *Marshaler) Unmarshal(msg *message.Message, v any) error {
 // a text that no contract has as its name, and that says so: [Registry.ContractOf] returns an
 // error instead.
 func (m *Marshaler) Name(v any) string {
-	if c, err := m.registry.ContractOf(v); err == nil {
+	if c := m.registry.byType[reflect.TypeOf(v)]; c != nil {
 		return c.name
 	}
 	return fmt.Sprintf("\tno contract: type %T is not registered", v)
