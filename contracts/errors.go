@@ -51,20 +51,21 @@ func (e *UnknownContractError) Is(target error) bool { return target == ErrUnkno
 type MessageError struct {
 	Name    string
 	Version int
+	// Kind is ErrInvalidMessage or ErrUnreadableMessage.
+	Kind error
 	// Err is the reason.
-	Err  error
-	kind error
+	Err error
 }
 
 func (e *MessageError) Error() string {
-	return fmt.Sprintf("%s: %s version %d: %s", e.kind, e.Name, e.Version, e.Err)
+	return fmt.Sprintf("%s: %s version %d: %s", e.Kind, e.Name, e.Version, e.Err)
 }
 
 // Unwrap returns the reason.
 func (e *MessageError) Unwrap() error { return e.Err }
 
 // Is makes errors.Is true for ErrInvalidMessage, or ErrUnreadableMessage.
-func (e *MessageError) Is(target error) bool { return target == e.kind }
+func (e *MessageError) Is(target error) bool { return target == e.Kind }
 
 // NoContract is the error for a message that names no contract: its metadata has no such
 // name. It is permanent. It is for marshalers such as that of contracts/cloudevents.

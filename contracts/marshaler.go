@@ -1,8 +1,6 @@
 package contracts
 
 import (
-	"fmt"
-	"reflect"
 	"strconv"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -72,15 +70,8 @@ func (m *Marshaler) Unmarshal(msg *message.Message, v any) error {
 	return m.registry.Decode(name, version, msg.Payload, v)
 }
 
-// Name returns the name of the contract of v. For a type that is not registered it returns
-// a text that no contract has as its name, and that says so: [Registry.ContractOf] returns an
-// error instead.
-func (m *Marshaler) Name(v any) string {
-	if c := m.registry.byType[reflect.TypeOf(v)]; c != nil {
-		return c.name
-	}
-	return fmt.Sprintf("\tno contract: type %T is not registered", v)
-}
+// Name is [Registry.Name].
+func (m *Marshaler) Name(v any) string { return m.registry.Name(v) }
 
 // NameFromMessage returns the name of the contract that the message has, and "" for none.
 func (m *Marshaler) NameFromMessage(msg *message.Message) string {
@@ -104,16 +95,7 @@ func (m *Marshaler) NameFromMessage(msg *message.Message) string {
 //
 //	router.AddMiddleware(subscriber.KeepError, marshaler.RefuseUnknown)
 func (m *Marshaler) RefuseUnknown(next message.HandlerFunc) message.HandlerFunc {
-	return func(msg *message.Message) ([]*message.Message, error) {
-		name, version, err := m.identify(msg)
-		if err == nil {
-			err = m.registry.Check(name, version)
-		}
-		if err != nil {
-			return nil, err
-		}
-		return next(msg)
-	}
+	return m.registry.RefuseUnknown(m.identify, next)
 }
 
 func (m *Marshaler) identify(msg *message.Message) (name string, version int, err error) {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
+
 	"github.com/outmill/outmill"
 )
 
@@ -86,6 +88,33 @@ func (r *Registry) ContractOf(v any) (Contract, error) {
 	return *c, nil
 }
 
+// Name is the name of the contract of v, for marshalers. For a type that is not registered it
+// is a text that no contract has as its name, and that says so: [Registry.ContractOf] returns
+// an error instead.
+func (r *Registry) Name(v any) string {
+	if c := r.byType[reflect.TypeOf(v)]; c != nil {
+		return c.name
+	}
+	return fmt.Sprintf("\tno contract: type %T is not registered", v)
+}
+
+// RefuseUnknown makes the middleware of a marshaler: see [Marshaler.RefuseUnknown]. identify
+// returns the contract that a message has.
+func (r *Registry) RefuseUnknown(
+	identify func(*message.Message) (name string, version int, err error), next message.HandlerFunc,
+) message.HandlerFunc {
+	return func(msg *message.Message) ([]*message.Message, error) {
+		name, version, err := identify(msg)
+		if err == nil {
+			err = r.Check(name, version)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return next(msg)
+	}
+}
+
 // Check reports whether messages of that contract can be read. The error is a permanent
 // [UnknownContractError].
 func (r *Registry) Check(name string, version int) error {
@@ -138,7 +167,7 @@ func (r *Registry) Encode(v any) (Encoded, error) {
 		encoded.Payload, err = c.codec.Marshal(pointer)
 	}
 	if err != nil {
-		return Encoded{}, &MessageError{Name: c.name, Version: c.version, Err: err, kind: ErrInvalidMessage}
+		return Encoded{}, &MessageError{Name: c.name, Version: c.version, Kind: ErrInvalidMessage, Err: err}
 	}
 	if event, ok := pointer.(interface{ OccurredAt() time.Time }); ok {
 		encoded.OccurredAt = event.OccurredAt()
@@ -195,7 +224,7 @@ func (r *Registry) Decode(name string, version int, payload []byte, v any) error
 		err = c.codec.Unmarshal(payload, v)
 	}
 	if err != nil {
-		return outmill.Permanent(&MessageError{Name: c.name, Version: version, Err: err, kind: ErrUnreadableMessage})
+		return outmill.Permanent(&MessageError{Name: c.name, Version: version, Kind: ErrUnreadableMessage, Err: err})
 	}
 	return nil
 }
