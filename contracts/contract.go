@@ -119,6 +119,7 @@ func (c *Contract) base(t reflect.Type, which string) reflect.Type {
 	switch t.Kind() {
 	case reflect.Interface, reflect.Pointer, reflect.Func, reflect.Chan, reflect.UnsafePointer:
 		c.refuse("%s is %s: want a type that can be decoded into, such as a struct", which, t)
+	default:
 	}
 	return t
 }

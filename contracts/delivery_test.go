@@ -124,7 +124,8 @@ func TestDelivery(t *testing.T) {
 	t.Run("brings what commits to the handlers of each type, and nothing else", func(t *testing.T) {
 		t.Parallel()
 		s := newService(t, shop(t))
-		require.NoError(t, s.handle(to[OrderPlaced](s, "bill"), to[OrderPlaced](s, "mail"), to[Page[Coupon]](s, "coupons"), to[Page[OrderPlaced]](s, "orders")))
+		require.NoError(t, s.handle(to[OrderPlaced](s, "bill"), to[OrderPlaced](s, "mail")))
+		require.NoError(t, s.handle(to[Page[Coupon]](s, "coupons"), to[Page[OrderPlaced]](s, "orders")))
 		s.run()
 		errNoStock := errors.New("no stock")
 		require.ErrorIs(t, s.store.InTx(t.Context(), func(ctx context.Context, _ *sql.Tx) error {
@@ -180,7 +181,9 @@ func TestDelivery(t *testing.T) {
 	t.Run("brings an unknown version to Watermill's poison queue", func(t *testing.T) {
 		t.Parallel()
 		s := newService(t, shop(t))
-		poison, err := middleware.PoisonQueueWithFilter(s.pub, "poison", func(err error) bool { return errors.Is(err, contracts.ErrUnknownContract) })
+		poison, err := middleware.PoisonQueueWithFilter(s.pub, "poison", func(err error) bool {
+			return errors.Is(err, contracts.ErrUnknownContract)
+		})
 		require.NoError(t, err)
 		s.router.AddMiddleware(poison)
 		require.NoError(t, s.handle(to[OrderPlaced](s, "bill")))

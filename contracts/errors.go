@@ -84,8 +84,9 @@ func ParseVersion(contract, metadata, value string) (int, error) {
 		return int(version), nil
 	}
 	return 0, outmill.Permanent(&UnknownContractError{
-		Name:   contract,
-		Reason: fmt.Sprintf("%s has a version that cannot be read: metadata %q is %s, want a number from 1 up", quote(contract), metadata, quote(value)),
+		Name: contract,
+		Reason: fmt.Sprintf("%s has a version that cannot be read: metadata %q is %s, want a number from 1 up",
+			quote(contract), metadata, quote(value)),
 	})
 }
 
@@ -108,7 +109,9 @@ func (c *Contract) unknownVersion(version int) error {
 }
 
 func unknownType(v any) error {
-	return &UnknownContractError{Reason: fmt.Sprintf("type %T is not registered: give contracts.Of[%s] to contracts.NewRegistry", v, strings.TrimPrefix(fmt.Sprintf("%T", v), "*"))}
+	name := fmt.Sprintf("%T", v)
+	return &UnknownContractError{Reason: fmt.Sprintf("type %s is not registered: give contracts.Of[%s] to contracts.NewRegistry",
+		name, strings.TrimPrefix(name, "*"))}
 }
 
 // quote shortens text that somebody else wrote.

@@ -235,7 +235,8 @@ func TestJSON(t *testing.T) {
 		}
 		for _, payload := range []string{
 			`{"number":"s3cret"}`, `{"number":12345.678}`, `{"time":"s3cret"}`, `{"bytes":"s3cret!"}`, `{"quoted":"s3cret"}`, `{"code":"s3cret"}`,
-			`{"map":{"s3cret":"x"}}`, `{"keys":{"s3cret":1}}`, `{"number":s3cret}`, `"s3cret"`, `{"s3cret`, ``, `[1]`, `{"number":123456789012345678901234567890}`,
+			`{"map":{"s3cret":"x"}}`, `{"keys":{"s3cret":1}}`, `{"number":s3cret}`, `"s3cret"`, `{"s3cret`, ``, `[1]`,
+			`{"number":123456789012345678901234567890}`,
 		} {
 			err := contracts.JSON{}.Unmarshal([]byte(payload), &target{})
 			require.ErrorContains(t, err, "decode from JSON: ", payload)
@@ -245,7 +246,8 @@ func TestJSON(t *testing.T) {
 	})
 	t.Run("keeps values out of the errors of encoding", func(t *testing.T) {
 		t.Parallel()
-		for _, value := range []any{math.NaN(), refusing(secret), make(chan int), numbers{secret}, struct{ T time.Time }{time.Date(99999, 1, 1, 0, 0, 0, 0, time.UTC)}} {
+		tooLate := struct{ T time.Time }{time.Date(99999, 1, 1, 0, 0, 0, 0, time.UTC)}
+		for _, value := range []any{math.NaN(), refusing(secret), make(chan int), numbers{secret}, tooLate} {
 			_, err := contracts.JSON{}.Marshal(value)
 			require.ErrorContains(t, err, "encode as JSON: ")
 			require.NotContains(t, err.Error(), secret)

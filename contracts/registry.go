@@ -54,7 +54,8 @@ func (r *Registry) add(index int, c Contract) error {
 			ErrDuplicateContract, quote(c.name), other.typ, c.typ)
 	}
 	if other := r.byType[c.typ]; other != nil {
-		return fmt.Errorf("%w: type %s is registered as %s and %s: register it once", ErrDuplicateContract, c.typ, quote(other.name), quote(c.name))
+		return fmt.Errorf("%w: type %s is registered as %s and %s: register it once",
+			ErrDuplicateContract, c.typ, quote(other.name), quote(c.name))
 	}
 	r.byName[c.name] = &c
 	r.byType[c.typ], r.byType[reflect.PointerTo(c.typ)] = &c, &c

@@ -17,31 +17,33 @@ func TestNewRegistry(t *testing.T) {
 	t.Parallel()
 	t.Run("refuses a contract that cannot work, and says why", func(t *testing.T) {
 		t.Parallel()
+		of := contracts.Of[OrderPlaced]
+		fromAny := func(any) (o OrderPlaced, err error) { return o, nil }
 		same := func(old OrderPlaced) (OrderPlaced, error) { return old, nil }
 		for want, c := range map[string]contracts.Contract{
 			"make it with contracts.Of":                             {},
-			"is empty: want 1 to 255":                               contracts.Of[OrderPlaced]("", 1),
-			"at most 255":                                           contracts.Of[OrderPlaced](strings.Repeat("ä", 256), 1),
-			"not valid UTF-8":                                       contracts.Of[OrderPlaced]("\xff", 1),
-			"a blank: trim it":                                      contracts.Of[OrderPlaced]("a ", 1),
-			"a control character":                                   contracts.Of[OrderPlaced]("a\nb", 1),
-			"version 0: want 1":                                     contracts.Of[OrderPlaced]("a", 0),
-			"version 2147483648: want 1":                            contracts.Of[OrderPlaced]("a", contracts.MaxVersion+1),
+			"is empty: want 1 to 255":                               of("", 1),
+			"at most 255":                                           of(strings.Repeat("ä", 256), 1),
+			"not valid UTF-8":                                       of("\xff", 1),
+			"a blank: trim it":                                      of("a ", 1),
+			"a control character":                                   of("a\nb", 1),
+			"version 0: want 1":                                     of("a", 0),
+			"version 2147483648: want 1":                            of("a", contracts.MaxVersion+1),
 			"the type is interface {}":                              contracts.Of[any]("a", 1),
 			"the type is *int":                                      contracts.Of[**int]("a", 1),
 			"the type is func()":                                    contracts.Of[func()]("a", 1),
-			"an option is nil":                                      contracts.Of[OrderPlaced]("a", 1, nil),
-			"the codec of EncodedBy":                                contracts.Of[OrderPlaced]("a", 1, contracts.EncodedBy(nil)),
-			"the codec of UpcastFrom(1":                             contracts.Of[OrderPlaced]("a", 2, contracts.UpcastFrom(1, same, contracts.EncodedBy(nil))),
-			"the function of UpcastFrom(1":                          contracts.Of[OrderPlaced]("a", 2, contracts.UpcastFrom[OrderPlaced, OrderPlaced](1, nil)),
-			"UpcastFrom(2, …): want a version from 1 to below":      contracts.Of[OrderPlaced]("a", 2, contracts.UpcastFrom(2, same)),
-			"UpcastFrom(0, …): want a version":                      contracts.Of[OrderPlaced]("a", 2, contracts.UpcastFrom(0, same)),
-			"is there twice":                                        contracts.Of[OrderPlaced]("a", 2, contracts.UpcastFrom(1, same), contracts.UpcastFrom(1, same)),
-			"but the contract is of contracts_test.OrderPlaced":     contracts.Of[OrderPlaced]("a", 2, contracts.UpcastFrom(1, fromV1)),
-			"but UpcastFrom(2, …) takes contracts_test.OrderPlaced": contracts.Of[OrderPlaced]("a", 3, contracts.UpcastFrom(1, fromV1), contracts.UpcastFrom(2, same)),
-			"what UpcastFrom takes is interface":                    contracts.Of[OrderPlaced]("a", 2, contracts.UpcastFrom(1, func(any) (o OrderPlaced, err error) { return })),
-			"the name of FromWatermill is empty":                    contracts.Of[OrderPlaced]("a", 1, contracts.FromWatermill("", 1)),
-			`FromWatermill("old", 2): want a version`:               contracts.Of[OrderPlaced]("a", 1, contracts.FromWatermill("old", 2)),
+			"an option is nil":                                      of("a", 1, nil),
+			"the codec of EncodedBy":                                of("a", 1, contracts.EncodedBy(nil)),
+			"the codec of UpcastFrom(1":                             of("a", 2, contracts.UpcastFrom(1, same, contracts.EncodedBy(nil))),
+			"the function of UpcastFrom(1":                          of("a", 2, contracts.UpcastFrom[OrderPlaced, OrderPlaced](1, nil)),
+			"UpcastFrom(2, …): want a version from 1 to below":      of("a", 2, contracts.UpcastFrom(2, same)),
+			"UpcastFrom(0, …): want a version":                      of("a", 2, contracts.UpcastFrom(0, same)),
+			"is there twice":                                        of("a", 2, contracts.UpcastFrom(1, same), contracts.UpcastFrom(1, same)),
+			"but the contract is of contracts_test.OrderPlaced":     of("a", 2, contracts.UpcastFrom(1, fromV1)),
+			"but UpcastFrom(2, …) takes contracts_test.OrderPlaced": of("a", 3, contracts.UpcastFrom(1, fromV1), contracts.UpcastFrom(2, same)),
+			"what UpcastFrom takes is interface":                    of("a", 2, contracts.UpcastFrom(1, fromAny)),
+			"the name of FromWatermill is empty":                    of("a", 1, contracts.FromWatermill("", 1)),
+			`FromWatermill("old", 2): want a version`:               of("a", 1, contracts.FromWatermill("old", 2)),
 		} {
 			registry, err := contracts.NewRegistry(c)
 			require.Nil(t, registry, want)

@@ -63,10 +63,12 @@ type Config struct {
 func (c Config) Validate() error {
 	var errs []error
 	if reason := sourceReason(c.Source); reason != "" {
-		errs = append(errs, fmt.Errorf("%w: cloudevents.Config.Source %s: want a URI such as https://shop.example.com/orders", outmill.ErrInvalidConfig, reason))
+		errs = append(errs, fmt.Errorf("%w: cloudevents.Config.Source %s: want a URI such as https://shop.example.com/orders",
+			outmill.ErrInvalidConfig, reason))
 	}
 	if c.DefaultVersion < 0 || c.DefaultVersion > contracts.MaxVersion {
-		errs = append(errs, fmt.Errorf("%w: cloudevents.Config.DefaultVersion is %d: want 0 (none) to %d", outmill.ErrInvalidConfig, c.DefaultVersion, contracts.MaxVersion))
+		errs = append(errs, fmt.Errorf("%w: cloudevents.Config.DefaultVersion is %d: want 0 (none) to %d",
+			outmill.ErrInvalidConfig, c.DefaultVersion, contracts.MaxVersion))
 	}
 	return errors.Join(errs...)
 }
@@ -120,7 +122,9 @@ func (m *Marshaler) Marshal(v any) (*message.Message, error) {
 	}
 	msg := message.NewMessage(m.cfg.NewID(), encoded.Payload)
 	if err := m.setAttributes(msg, v, encoded); err != nil {
-		return nil, &contracts.MessageError{Name: encoded.Contract.Name(), Version: encoded.Contract.Version(), Kind: contracts.ErrInvalidMessage, Err: err}
+		return nil, &contracts.MessageError{
+			Name: encoded.Contract.Name(), Version: encoded.Contract.Version(), Kind: contracts.ErrInvalidMessage, Err: err,
+		}
 	}
 	return msg, nil
 }
@@ -191,7 +195,8 @@ func (m *Marshaler) identify(msg *message.Message) (name string, version int, er
 		return "", 0, refused("the message is a CloudEvent in structured mode: have its producer send it in binary mode")
 	}
 	if got := msg.Metadata.Get(MetadataSpecVersion); got != SpecVersion {
-		return "", 0, refused(fmt.Sprintf("the message is no CloudEvent of version %s: its metadata %q is %.20q", SpecVersion, MetadataSpecVersion, got))
+		return "", 0, refused(fmt.Sprintf("the message is no CloudEvent of version %s: its metadata %q is %.20q",
+			SpecVersion, MetadataSpecVersion, got))
 	}
 	if name = msg.Metadata.Get(MetadataType); name == "" {
 		return "", 0, contracts.NoContract(MetadataType)
