@@ -29,6 +29,10 @@ const (
 	MetadataWaitsFor   = "outmill_waits_for"
 )
 
+// MetadataOccurredAt names metadata that gets no column: it says when what the message
+// tells of happened. See [SetOccurredAt].
+const MetadataOccurredAt = "outmill_occurred_at"
+
 // SetKey gives the message a key: messages of one topic and key are handled
 // one after the other by ordered readers, and land in one Kafka partition.
 func SetKey(msg *message.Message, key string) { set(msg, MetadataKey, key) }
@@ -77,6 +81,21 @@ func SetTrace(msg *message.Message, traceparent, tracestate string) {
 	if tracestate != "" {
 		set(msg, MetadataTraceState, tracestate)
 	}
+}
+
+// SetOccurredAt says when what the message tells of happened, which may be long before
+// the message is published. It is for readers only: it changes neither the order nor the
+// time of the delivery. It travels in the metadata [MetadataOccurredAt], and to Kafka in a
+// header of that name. [OccurredAt] reads it.
+func SetOccurredAt(msg *message.Message, occurred time.Time) {
+	set(msg, MetadataOccurredAt, occurred.UTC().Format(time.RFC3339Nano))
+}
+
+// OccurredAt returns the time of [SetOccurredAt], in UTC. It reports false where the message
+// has none, or one that is not in the form of RFC 3339.
+func OccurredAt(msg *message.Message) (time.Time, bool) {
+	occurred, err := time.Parse(time.RFC3339Nano, msg.Metadata.Get(MetadataOccurredAt))
+	return occurred.UTC(), err == nil
 }
 
 func set(msg *message.Message, name, value string) {

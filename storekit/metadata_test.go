@@ -72,6 +72,7 @@ func Test_setters_work_on_a_message_whose_metadata_is_nil(t *testing.T) {
 		"SetCorrelationID": func(m *message.Message) { outmill.SetCorrelationID(m, "x") },
 		"SetCausationID":   func(m *message.Message) { outmill.SetCausationID(m, "x") },
 		"SetTenantID":      func(m *message.Message) { outmill.SetTenantID(m, "x") },
+		"SetOccurredAt":    func(m *message.Message) { outmill.SetOccurredAt(m, due) },
 		"SetTrace":         func(m *message.Message) { outmill.SetTrace(m, "x", "") },
 	} {
 		t.Run(name, func(t *testing.T) {

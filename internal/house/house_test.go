@@ -19,7 +19,8 @@ func Test_a_user_of_the_sqlite_store_and_the_publisher_compiles_neither_Kafka_no
 		"github.com/stretchr/testify", "pgregory.net/rapid", "go.uber.org/goleak", "testing",
 		module + "/storetest", module + "/outmilltest", module + "/internal/testenv", module + "/kafka",
 	}
-	for _, dep := range dependencies(t, module+"/sqlite", module+"/publisher", module+"/subscriber", module+"/forwarder") {
+	used := []string{module + "/sqlite", module + "/publisher", module + "/subscriber", module + "/forwarder", module + "/contracts"}
+	for _, dep := range dependencies(t, used...) {
 		for _, prefix := range unwanted {
 			require.False(t, dep == prefix || strings.HasPrefix(dep, prefix+"/"), "%s is compiled into programs that do not use it", dep)
 		}
@@ -59,7 +60,8 @@ func Test_a_user_of_one_store_downloads_no_driver_of_another(t *testing.T) {
 	}
 	for store := range drivers {
 		var own []string
-		for _, dep := range dependencies(t, module+"/"+store, module+"/publisher", module+"/subscriber", module+"/forwarder", module+"/joins") {
+		clients := []string{module + "/publisher", module + "/subscriber", module + "/forwarder", module + "/joins", module + "/contracts"}
+		for _, dep := range dependencies(t, append(clients, module+"/"+store)...) {
 			if dep == module || strings.HasPrefix(dep, module+"/") {
 				own = append(own, dep)
 			}
