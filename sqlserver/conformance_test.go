@@ -75,7 +75,9 @@ func (h harness) Reopen() outmill.Store {
 	return conforming{newStore(h.t, h.store.DB(), h.store.config), h.store.config}
 }
 
-func (h harness) Elapse(_ outmill.Store, d time.Duration) { passTime(h.t, h.store.DB(), h.store.config.Table, d) }
+func (h harness) Elapse(_ outmill.Store, d time.Duration) {
+	passTime(h.t, h.store.DB(), h.store.config.Table, d)
+}
 
 func (h harness) MaxPayload() int { return maxPayload }
 
