@@ -5,7 +5,7 @@
 // # Checks, before anything is written
 //
 //   - [CheckRecords], [RowLimits]: the records of an Append.
-//   - [CheckClaim], [CheckRegistrations], [CheckGroup], [CheckWorker], [CheckTopic] and
+//   - [CheckClaim], [CheckRegistrations], [CheckGroup], [CheckWorker], [CheckTopic],
 //     [CheckTopics], [CheckList], [CheckStats], [CheckExtend], [CheckLimit]: what else
 //     callers pass.
 //   - [GroupOf], [WithGroups]: the name of a group that the caller left empty.
@@ -24,8 +24,8 @@
 //   - [OrderedScan]: the decisions of an ordered claim, with [KeyState], [Blocker],
 //     [LeasedInOrder], and [BatchSize] and [Moment], which bound its work.
 //   - [Bare], [LeasesOf], [ForAbandon], [ForSnooze], [ForFail], [SomeAtOnce]: what a settling
-//     call acts on. [CleanError] makes an error's text storable;
-//     [ParkedError] is that of records that were parked.
+//     call acts on. [CleanError] makes an error's text storable, and
+//     [ParkedError] is the text of records that were parked.
 //
 // # Groups
 //
