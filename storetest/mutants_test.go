@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -22,8 +23,8 @@ type mutant struct {
 }
 
 func TestRun_BrokenStores(t *testing.T) {
-	// The store that gives no hint is to be found out soon.
-	hintWithin = time.Second
+	// Stores that give no hint, or keep records, are to be found out soon.
+	hintWithin, stuckAfter = time.Second, 3*time.Second
 	mutants.RequireNoticed(t, sections(), suite.Modes()[0], broken())
 }
 
@@ -99,7 +100,74 @@ func broken() []mutant {
 		{"ignores due times, on a walk", "model", walkSentence, mutants.Appends(func(r *outmill.Record) { r.DueAt, r.Delay = time.Time{}, 0 })},
 		{"parks nothing, on a walk", "model", walkSentence, func(f mutants.File) outmill.Store { return parksNothing{f} }},
 		{"drops a release now and then, on a walk", "model", walkSentence, func(f mutants.File) outmill.Store { return &dropsReleases{File: f} }},
+
+		{"forgets the order behind a retry, under stress", "stress", stressSentence, claims(func(r *outmill.ClaimRequest) {
+			if r.Order != outmill.OrderNone {
+				r.KeyPolicy = outmill.KeySkip
+			}
+		})},
+		{"ignores keys, under stress", "stress", stressSentence, claims(func(r *outmill.ClaimRequest) { r.Order = outmill.OrderNone })},
+		{"loses what one claim in thirty has leased, under stress", "stress", stressSentence, func(f mutants.File) outmill.Store { return &losesSome{File: f} }},
+		{"hands one out twice, under stress", "stress", stressSentence, func(f mutants.File) outmill.Store { return &claimsTwice{File: f} }},
+		{"keeps what is released, under stress", "stress", stressSentence, func(f mutants.File) outmill.Store { return keepsReleased{f} }},
+		{"forgets what waits for a group, under stress", "stress", stressSentence, func(f mutants.File) outmill.Store { return forgetsWaiting{f} }},
+		{"drops records of another group, under stress", "stress", stressSentence, func(f mutants.File) outmill.Store { return dropsOthers{f} }},
+		{"refuses one append in twenty, under stress", "stress", stressSentence, func(f mutants.File) outmill.Store { return &refusesSome{File: f} }},
 	}
+}
+
+const stressSentence = "whatever is done at once, each message is handled once, and keys keep their order"
+
+// losesSome acks every thirtieth claim without returning what it claimed.
+type losesSome struct {
+	mutants.File
+	n atomic.Int64
+}
+
+func (m *losesSome) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.Record, error) {
+	found, err := m.File.Claim(ctx, req)
+	if len(found) == 0 || m.n.Add(1)%30 > 0 {
+		return found, err
+	}
+	return nil, m.Ack(ctx, "", suite.Leases(found))
+}
+
+type keepsReleased struct{ mutants.File }
+
+func (m keepsReleased) Release(context.Context, []outmill.Lease) error { return nil }
+
+// dropsOthers deletes a pending record of another group with a group.
+type dropsOthers struct{ mutants.File }
+
+func (m dropsOthers) DropGroup(ctx context.Context, group string) (int, error) {
+	found, err := m.List(ctx, outmill.ListQuery{Status: outmill.StatusPending})
+	if err != nil {
+		return 0, err
+	}
+	for _, r := range found {
+		if r.Group != group && r.Group != "" {
+			if _, err := m.Delete(ctx, r.ID); err != nil {
+				return 0, err
+			}
+			break
+		}
+	}
+	return m.File.DropGroup(ctx, group)
+}
+
+var errBusy = errors.New("busy")
+
+// refusesSome does not repeat an attempt that failed for a reason that passes.
+type refusesSome struct {
+	mutants.File
+	n atomic.Int64
+}
+
+func (m *refusesSome) Append(ctx context.Context, records ...*outmill.Record) error {
+	if m.n.Add(1)%20 == 0 {
+		return errBusy
+	}
+	return m.File.Append(ctx, records...)
 }
 
 // alwaysWhole: a schema that is there is made again.

@@ -16,10 +16,14 @@ func (g readers) request(owner outmill.OwnerToken, lease time.Duration) outmill.
 	}
 }
 
+// wildFor is for how many claims a worker gives records back or fails them. Later it
+// handles all that it gets, so that the walk comes to an end.
+const wildFor = 40
+
 // read is a worker that keeps the order itself, as the contract asks.
 func (w *stress) read(ctx context.Context, g readers) {
 	owner := outmill.NewOwnerToken()
-	for ctx.Err() == nil {
+	for claims := 0; ctx.Err() == nil; {
 		store, drops := w.store(), w.dropsOf(g)
 		found, err := store.Claim(ctx, g.request(owner, leaseOf))
 		w.failed("Claim", err)
@@ -28,14 +32,14 @@ func (w *stress) read(ctx context.Context, g readers) {
 			continue
 		}
 		w.received(g, owner, found)
-		w.settle(ctx, store, g, drops, found)
+		w.settle(ctx, store, g, drops, found, claims < wildFor)
+		claims++
 	}
 }
 
-// settle handles most of the records while writers write, and all of them later.
-func (w *stress) settle(ctx context.Context, store outmill.Store, g readers, drops int, found []*outmill.Record) {
-	busy := w.writing.Load()
-	if busy && rand.N(10) == 0 {
+// settle handles most of the records of a worker that is wild, and else all of them.
+func (w *stress) settle(ctx context.Context, store outmill.Store, g readers, drops int, found []*outmill.Record, wild bool) {
+	if wild && rand.N(10) == 0 {
 		w.letGo(g, found...)
 		w.failed("Release", store.Release(ctx, suite.Leases(found)))
 		return
@@ -47,11 +51,11 @@ func (w *stress) settle(ctx context.Context, store outmill.Store, g readers, dro
 		switch {
 		case stopped[line]:
 			back = append(back, r)
-		case busy && rand.N(15) == 0 && g.policy != outmill.KeySkip:
+		case wild && rand.N(15) == 0 && g.policy != outmill.KeySkip:
 			stopped[line] = true
 			w.letGo(g, r)
 			w.failed("Abandon", store.Abandon(ctx, []outmill.Settlement{{Lease: r.Lease(), Delay: someTime()}}))
-		case busy && rand.N(8) == 0 && r.Key[0] == unsafe:
+		case wild && rand.N(8) == 0 && r.Key[0] == unsafe:
 			w.letGo(g, r)
 			w.failed("Fail", store.Fail(ctx, []outmill.Settlement{{Lease: r.Lease(), Err: "failed", Park: g.policy == outmill.KeyPark}}))
 		default:

@@ -2,6 +2,7 @@ package mutants
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"path/filepath"
 	"testing"
@@ -63,6 +64,10 @@ func (h *harnessOf) Begin(store outmill.Store) (ctx context.Context, commit, rol
 	require.NoError(h.t, err)
 	h.t.Cleanup(func() { _ = tx.Rollback() })
 	return f.WithTx(h.t.Context(), tx), tx.Commit, tx.Rollback
+}
+
+func (h *harnessOf) InTx(ctx context.Context, store outmill.Store, do func(ctx context.Context) error) error {
+	return store.(file).opened().InTx(ctx, func(ctx context.Context, _ *sql.Tx) error { return do(ctx) })
 }
 
 // Elapse moves every time in the tables back by d. Columns that hold times are those
