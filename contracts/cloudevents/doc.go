@@ -14,6 +14,10 @@
 // extension contractversion has it. See package contracts for names, versions, upcasters, and
 // refusals: they are the same.
 //
+// The time is what the type's method OccurredAt() time.Time returns, else the time of the call of
+// Marshal. outmill.SetOccurredAt does not change it: a bus whose OnPublish hook knows another
+// time sets [MetadataTime].
+//
 // The messages have no metadata outmill_contract: readers use this marshaler too. Switch a
 // topic over when its readers have handled what the other marshaler wrote, or give the events
 // another topic.
