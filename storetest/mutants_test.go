@@ -23,14 +23,14 @@ type mutant struct {
 }
 
 func TestRun_BrokenStores(t *testing.T) {
-	// Stores that give no hint, or keep records, are to be found out soon.
-	hintWithin, stuckAfter = time.Second, 3*time.Second
-	mutants.RequireNoticed(t, sections(), suite.Modes()[0], broken())
+	// The store that gives no hint is to be found out soon.
+	hintWithin = time.Second
+	mutants.RequireNoticed(t, sections(), suite.Modes()[0], 1, broken())
 }
 
 // TestRun_BrokenStoresThatRetain has what shows where acked records are retained.
 func TestRun_BrokenStoresThatRetain(t *testing.T) {
-	mutants.RequireNoticed(t, sections(), suite.Modes()[1], []mutant{
+	mutants.RequireNoticed(t, sections(), suite.Modes()[1], 1, []mutant{
 		{"names no worker", "settle", "OBX-029 a processed record keeps the name of the worker that acked it, up to 255 UTF-16 units", func(f mutants.File) outmill.Store { return namesNoWorker{f} }},
 	})
 }
@@ -100,20 +100,26 @@ func broken() []mutant {
 		{"ignores due times, on a walk", "model", walkSentence, mutants.Appends(func(r *outmill.Record) { r.DueAt, r.Delay = time.Time{}, 0 })},
 		{"parks nothing, on a walk", "model", walkSentence, func(f mutants.File) outmill.Store { return parksNothing{f} }},
 		{"drops a release now and then, on a walk", "model", walkSentence, func(f mutants.File) outmill.Store { return &dropsReleases{File: f} }},
+	}
+}
 
-		{"forgets the order behind a retry, under stress", "stress", stressSentence, claims(func(r *outmill.ClaimRequest) {
+// TestRun_BrokenStoresUnderStress depends on what happens at the same time.
+func TestRun_BrokenStoresUnderStress(t *testing.T) {
+	stuckAfter = 3 * time.Second // or stores that keep records take minutes
+	mutants.RequireNoticed(t, sections(), suite.Modes()[0], 3, []mutant{
+		{"forgets the order behind a retry", "stress", stressSentence, claims(func(r *outmill.ClaimRequest) {
 			if r.Order != outmill.OrderNone {
 				r.KeyPolicy = outmill.KeySkip
 			}
 		})},
-		{"ignores keys, under stress", "stress", stressSentence, claims(func(r *outmill.ClaimRequest) { r.Order = outmill.OrderNone })},
-		{"loses what one claim in thirty has leased, under stress", "stress", stressSentence, func(f mutants.File) outmill.Store { return &losesSome{File: f} }},
-		{"hands one out twice, under stress", "stress", stressSentence, func(f mutants.File) outmill.Store { return &claimsTwice{File: f} }},
-		{"keeps what is released, under stress", "stress", stressSentence, func(f mutants.File) outmill.Store { return keepsReleased{f} }},
-		{"forgets what waits for a group, under stress", "stress", stressSentence, func(f mutants.File) outmill.Store { return forgetsWaiting{f} }},
-		{"drops records of another group, under stress", "stress", stressSentence, func(f mutants.File) outmill.Store { return dropsOthers{f} }},
-		{"refuses one append in twenty, under stress", "stress", stressSentence, func(f mutants.File) outmill.Store { return &refusesSome{File: f} }},
-	}
+		{"ignores keys", "stress", stressSentence, claims(func(r *outmill.ClaimRequest) { r.Order = outmill.OrderNone })},
+		{"loses what one claim in thirty has leased", "stress", stressSentence, func(f mutants.File) outmill.Store { return &losesSome{File: f} }},
+		{"hands one out twice", "stress", stressSentence, func(f mutants.File) outmill.Store { return &claimsTwice{File: f} }},
+		{"keeps what is released", "stress", stressSentence, func(f mutants.File) outmill.Store { return keepsReleased{f} }},
+		{"forgets what waits for a group", "stress", stressSentence, func(f mutants.File) outmill.Store { return forgetsWaiting{f} }},
+		{"drops records of another group", "stress", stressSentence, func(f mutants.File) outmill.Store { return dropsOthers{f} }},
+		{"refuses one append in twenty", "stress", stressSentence, func(f mutants.File) outmill.Store { return &refusesSome{File: f} }},
+	})
 }
 
 const stressSentence = "whatever is done at once, each message is handled once, and keys keep their order"
@@ -136,7 +142,7 @@ type keepsReleased struct{ mutants.File }
 
 func (m keepsReleased) Release(context.Context, []outmill.Lease) error { return nil }
 
-// dropsOthers deletes a pending record of another group with a group.
+// dropsOthers deletes pending records of other groups with a group.
 type dropsOthers struct{ mutants.File }
 
 func (m dropsOthers) DropGroup(ctx context.Context, group string) (int, error) {
@@ -144,12 +150,11 @@ func (m dropsOthers) DropGroup(ctx context.Context, group string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	for _, r := range found {
+	for _, r := range found[:min(20, len(found))] {
 		if r.Group != group && r.Group != "" {
 			if _, err := m.Delete(ctx, r.ID); err != nil {
 				return 0, err
 			}
-			break
 		}
 	}
 	return m.File.DropGroup(ctx, group)

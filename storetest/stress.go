@@ -75,10 +75,13 @@ func underStress(e *env) {
 
 // appends is how many of them each writer makes.
 func appends() int {
-	if suite.All() {
-		return 60
+	switch {
+	case !suite.All():
+		return 15
+	case suite.UnderRace:
+		return 30
 	}
-	return 15
+	return 60
 }
 
 // registerAll registers the groups when some records wait for one, while transactions with records are open.
@@ -137,7 +140,7 @@ func (w *stress) comeAndGo(ctx context.Context) {
 // operate deletes unsafe records, and requeues dead ones.
 func (w *stress) operate(ctx context.Context) {
 	for ctx.Err() == nil && w.writing.Load() {
-		store := w.store()
+		store, began := w.store(), time.Now()
 		found, err := store.List(ctx, outmill.ListQuery{Limit: 1000})
 		w.failed("List", err)
 		var doomed, dead []outmill.WorkItemID
@@ -155,21 +158,21 @@ func (w *stress) operate(ctx context.Context) {
 			_, err = store.Requeue(ctx, dead[:1+rand.N(len(dead))]...)
 			w.failed("Requeue", err)
 		}
-		pause(ctx, 10*time.Millisecond)
+		rest(ctx, began)
 	}
 }
 
 // tidy is a janitor.
 func (w *stress) tidy(ctx context.Context) {
 	for ctx.Err() == nil {
-		store := w.store()
+		store, began := w.store(), time.Now()
 		_, err := store.ReapExpired(ctx, 5)
 		w.failed("ReapExpired", err)
 		_, err = store.ExpireDue(ctx, 50)
 		w.failed("ExpireDue", err)
 		_, err = store.Maintain(ctx)
 		w.failed("Maintain", err)
-		pause(ctx, 10*time.Millisecond)
+		rest(ctx, began)
 	}
 }
 
@@ -177,8 +180,9 @@ func (w *stress) tidy(ctx context.Context) {
 // stuck.
 func (w *stress) drain(ctx context.Context) {
 	left := w.unsettled(ctx)
-	for since := time.Now(); left > 0; {
-		pause(ctx, 10*time.Millisecond)
+	for since, began := time.Now(), time.Now(); left > 0; {
+		rest(ctx, began)
+		began = time.Now()
 		now := w.unsettled(ctx)
 		if now < left {
 			since = time.Now()
@@ -221,6 +225,10 @@ func (w *stress) atRest() {
 	require.Eventually(w.e.T, func() bool { return h.AtRest() == nil }, stuckAfter, 20*time.Millisecond, "the store does not come to rest")
 	require.NoError(w.e.T, h.AtRest())
 }
+
+// rest is a pause of a goroutine that calls the store again and again. It grows with the
+// time that its calls take, so that a slow engine has time for the calls of others.
+func rest(ctx context.Context, since time.Time) { pause(ctx, 10*time.Millisecond+2*time.Since(since)) }
 
 func pause(ctx context.Context, d time.Duration) {
 	select {

@@ -24,11 +24,11 @@ const wildFor = 40
 func (w *stress) read(ctx context.Context, g readers) {
 	owner := outmill.NewOwnerToken()
 	for claims := 0; ctx.Err() == nil; {
-		store, drops := w.store(), w.dropsOf(g)
+		store, drops, began := w.store(), w.dropsOf(g), time.Now()
 		found, err := store.Claim(ctx, g.request(owner, leaseOf))
 		w.failed("Claim", err)
 		if len(found) == 0 {
-			pause(ctx, 10*time.Millisecond)
+			rest(ctx, began)
 			continue
 		}
 		w.received(g, owner, found)
@@ -51,7 +51,7 @@ func (w *stress) settle(ctx context.Context, store outmill.Store, g readers, dro
 		switch {
 		case stopped[line]:
 			back = append(back, r)
-		case wild && rand.N(15) == 0 && g.policy != outmill.KeySkip:
+		case wild && rand.N(6) == 0 && g.policy != outmill.KeySkip:
 			stopped[line] = true
 			w.letGo(g, r)
 			w.failed("Abandon", store.Abandon(ctx, []outmill.Settlement{{Lease: r.Lease(), Delay: someTime()}}))

@@ -24,7 +24,7 @@ type mutant struct {
 // TestRun_BrokenStores takes stores that retain, because what is retained can be attached
 // later.
 func TestRun_BrokenStores(t *testing.T) {
-	mutants.RequireNoticed(t, sections(), suite.Modes()[1], broken())
+	mutants.RequireNoticed(t, sections(), suite.Modes()[1], 1, broken())
 }
 
 func broken() []mutant {

@@ -28,13 +28,14 @@ type Mutant struct {
 }
 
 // RequireNoticed runs one sentence of the sections for each mutant, in a child process
-// that repeats the test: the failures there make the test pass.
+// that repeats the test: the failures there make the test pass. A sentence that depends on
+// chance has some rounds, of which one must fail.
 func RequireNoticed[M ~struct {
 	Name    string
 	Section string
 	Noticed string
 	Change  func(File) outmill.Store
-}](t *testing.T, sections []suite.Section, mode suite.Mode, list []M) {
+}](t *testing.T, sections []suite.Section, mode suite.Mode, rounds int, list []M) {
 	t.Helper()
 	if os.Getenv(inChild) != "" {
 		for _, m := range list {
@@ -49,7 +50,7 @@ func RequireNoticed[M ~struct {
 		return
 	}
 	t.Parallel()
-	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.parallel=4",
+	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.parallel=4", fmt.Sprint("-test.count=", rounds),
 		"-rapid.nofailfile", "-rapid.shrinktime=1ms", "-rapid.checks=300")
 	child.Env = append(os.Environ(), inChild+"=1")
 	var output bytes.Buffer

@@ -2,4 +2,5 @@
 
 package suite
 
+// UnderRace: see race.go.
 const UnderRace = false

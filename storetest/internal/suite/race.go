@@ -2,6 +2,6 @@
 
 package suite
 
-// underRace: an engine written in Go is ten to twenty times slower under the
+// UnderRace: an engine written in Go is ten to twenty times slower under the
 // race detector, so sizes that are about size alone are smaller there.
-const underRace = true
+const UnderRace = true
