@@ -87,9 +87,9 @@ func (s *Store) sagasOf(kind string) (*driver.Collection, error) {
 }
 
 // FindSaga reads a saga. See storekit.Sagas.
-func (s *Store) FindSaga(ctx context.Context, kind, correlation string, state any, options storekit.SagaOptions) (*storekit.Saga, error) {
+func (s *Store) FindSaga(ctx context.Context, kind, correlation string, state any, opts storekit.SagaOptions) (*storekit.Saga, error) {
 	saga := &storekit.Saga{Type: kind, Correlation: correlation}
-	err := s.sagaWork(ctx, "find saga", saga, options, s.do, func(ctx context.Context, w sagaWork) error {
+	err := s.sagaWork(ctx, "find saga", saga, opts, s.do, func(ctx context.Context, w sagaWork) error {
 		if err := storekit.CheckSagaState(state); err != nil {
 			return err
 		}
@@ -113,15 +113,15 @@ func (s *Store) FindSaga(ctx context.Context, kind, correlation string, state an
 
 // InsertSaga stores a new saga. See storekit.Sagas. An error that the server reports
 // ends a transaction, so it looks for the saga first.
-func (s *Store) InsertSaga(ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
+func (s *Store) InsertSaga(ctx context.Context, saga *storekit.Saga, state any, opts storekit.SagaOptions) error {
 	const operation = "insert saga"
 	fresh := *saga
 	if fresh.ID.IsZero() {
 		fresh.ID = outmill.NewWorkItemID()
 	}
-	document, err := encodeState(state, versionField(options), s.config.MaxPayload)
+	document, err := encodeState(state, versionField(opts), s.config.MaxPayload)
 	if err == nil {
-		err = errors.Join(storekit.CheckSaga(saga.Type, saga.Correlation), checkVersionField(options))
+		err = errors.Join(storekit.CheckSaga(saga.Type, saga.Correlation), checkVersionField(opts))
 	}
 	if err != nil {
 		return s.explain(ctx, operation, err)
@@ -129,7 +129,7 @@ func (s *Store) InsertSaga(ctx context.Context, saga *storekit.Saga, state any, 
 	if err := s.PrepareSagas(alone(ctx), saga.Type); err != nil {
 		return err
 	}
-	err = s.sagaWork(ctx, operation, &fresh, options, s.doOnce, func(ctx context.Context, w sagaWork) error {
+	err = s.sagaWork(ctx, operation, &fresh, opts, s.doOnce, func(ctx context.Context, w sagaWork) error {
 		found, err := w.in.CountDocuments(ctx, where(fieldCorrelation, saga.Correlation))
 		if err != nil {
 			return err
@@ -186,8 +186,8 @@ func (s *Store) UpdateSaga(ctx context.Context, saga *storekit.Saga, state any, 
 }
 
 // DeleteSaga deletes a saga. See storekit.Sagas.
-func (s *Store) DeleteSaga(ctx context.Context, saga *storekit.Saga, options storekit.SagaOptions) error {
-	return s.sagaWork(ctx, "delete saga", saga, options, s.doOnce, func(ctx context.Context, w sagaWork) error {
+func (s *Store) DeleteSaga(ctx context.Context, saga *storekit.Saga, opts storekit.SagaOptions) error {
+	return s.sagaWork(ctx, "delete saga", saga, opts, s.doOnce, func(ctx context.Context, w sagaWork) error {
 		result, err := w.in.DeleteOne(ctx, w.filter())
 		if err == nil && result.DeletedCount == 0 {
 			err = storekit.ErrSagaConflict
@@ -235,14 +235,14 @@ type sagaWork struct {
 }
 
 // sagaWork runs fn in the transaction of the context, or else by alone.
-func (s *Store) sagaWork(ctx context.Context, operation string, saga *storekit.Saga, options storekit.SagaOptions,
+func (s *Store) sagaWork(ctx context.Context, operation string, saga *storekit.Saga, opts storekit.SagaOptions,
 	alone func(ctx context.Context, operation string, fn func(ctx context.Context) error) error, fn func(ctx context.Context, w sagaWork) error,
 ) error {
 	session, err := s.sessionOf(ctx)
 	if err == nil {
-		err = errors.Join(storekit.CheckSaga(saga.Type, saga.Correlation), checkVersionField(options))
+		err = errors.Join(storekit.CheckSaga(saga.Type, saga.Correlation), checkVersionField(opts))
 	}
-	w := sagaWork{saga: saga, version: versionField(options)}
+	w := sagaWork{saga: saga, version: versionField(opts)}
 	if err == nil {
 		w.in, err = s.sagasOf(saga.Type)
 	}
@@ -335,15 +335,15 @@ func isReserved(name, version string) bool {
 	return slices.Contains([]string{fieldID, version, fieldCorrelation, fieldFinished, fieldCreated, fieldUpdated}, name)
 }
 
-func versionField(options storekit.SagaOptions) string {
-	if options.VersionField == "" {
+func versionField(opts storekit.SagaOptions) string {
+	if opts.VersionField == "" {
 		return defaultVersionField
 	}
-	return options.VersionField
+	return opts.VersionField
 }
 
-func checkVersionField(options storekit.SagaOptions) error {
-	name := options.VersionField
+func checkVersionField(opts storekit.SagaOptions) error {
+	name := opts.VersionField
 	if strings.ContainsAny(name, "$.\x00") || len(name) > 100 || isReserved(name, "") && name != "" {
 		return storekit.InvalidConfig("SagaOptions.VersionField is %q: want the name of a field, at most 100 bytes, without $ and dots, that is none of the store's", name)
 	}

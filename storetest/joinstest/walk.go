@@ -41,7 +41,7 @@ func (w *joinWalk) api() storekit.Joins { return w.Store.(storekit.Joins) }
 
 // begin ends and deletes all joins that there are: they are of former walks.
 func (w *joinWalk) begin() {
-	w.Walk.Begin(false)
+	w.Begin(false)
 	for _, join := range listAllJoins(w.Ctx(), w.T, w.api(), storekit.JoinQuery{}) {
 		if join.Status == storekit.JoinPending {
 			w.NoError(w.api().CancelJoin(w.Ctx(), join.ID, "the walk is over"), "CancelJoin")
@@ -57,7 +57,7 @@ func (w *joinWalk) begin() {
 
 // actions are those of the queue, and those of joins under several names.
 func (w *joinWalk) actions() map[string]func(*rapid.T) {
-	all := w.Walk.Actions()
+	all := w.Actions()
 	check := all[""]
 	delete(all, "")
 	for name, action := range all {

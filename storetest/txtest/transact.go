@@ -86,7 +86,7 @@ func transactJoins(e *env) {
 	refused := errors.New("refused")
 	require.NoError(e.T, e.transactor().Transact(e.Ctx, func(outer context.Context) error {
 		require.NoError(e.T, e.transactor().Transact(outer, func(inner context.Context) error {
-			require.Equal(e.T, txOf(e, outer), txOf(e, inner))
+			require.Equal(e.T, e.txOf(outer), e.txOf(inner))
 			return e.Store.Append(inner, suite.Rec(orders, "m1"))
 		}))
 		require.ErrorIs(e.T, e.transactor().Transact(outer, func(context.Context) error { return refused }), refused)
@@ -106,14 +106,14 @@ func transactJoins(e *env) {
 func transactJoinsCallers(e *env) {
 	ctx, _, rollback := e.Begin()
 	require.NoError(e.T, e.transactor().Transact(ctx, func(inner context.Context) error {
-		require.Equal(e.T, txOf(e, ctx), txOf(e, inner))
+		require.Equal(e.T, e.txOf(ctx), e.txOf(inner))
 		return e.Store.Append(inner, suite.Rec(orders, "never"))
 	}))
 	rollback()
 	require.Empty(e.T, e.List(outmill.ListQuery{}))
 }
 
-func txOf(e *env, ctx context.Context) any {
+func (e *env) txOf(ctx context.Context) any {
 	e.T.Helper()
 	tx, err := e.Store.TxOf(ctx)
 	require.NoError(e.T, err)

@@ -1,3 +1,5 @@
+// Package suite is what the packages of storetest share: the frame of sentences, short
+// words for them, and the random walk with its model.
 package suite
 
 import (

@@ -13,13 +13,17 @@ import (
 const (
 	// patience ends a test whose store hangs.
 	patience = 2 * time.Minute
-	// tolerance is how far two clock readings around one call may lie apart, and
+	// Tolerance is how far two clock readings around one call may lie apart, and
 	// what a store may lose when it stores a time.
 	Tolerance = 30 * time.Second
 
-	Group   = "readers"
-	Worker  = "host-1:4711"
-	Orders  = "orders"
+	// Group is the group of sentences that need one only.
+	Group = "readers"
+	// Worker is the name under which sentences ack.
+	Worker = "host-1:4711"
+	// Orders is the topic of sentences that need one only.
+	Orders = "orders"
+	// LeaseOf is how long the leases of claims last that say nothing else.
 	LeaseOf = 10 * time.Minute
 )
 
@@ -66,31 +70,33 @@ func (e *Env) Bare() *Env {
 	return NewEnv(e.T, e.open, options)
 }
 
+// Reopen returns a second store on the same database.
 func (e *Env) Reopen() outmill.Store {
 	e.T.Helper()
 	return e.Harness.Reopen()
 }
 
-// on is e with another store on the same database.
+// On is e with another store on the same database.
 func (e *Env) On(store outmill.Store) *Env {
 	other := *e
 	other.Store = store
 	return &other
 }
 
-// under is e with another context.
+// Under is e with another context.
 func (e *Env) Under(ctx context.Context) *Env {
 	other := *e
 	other.Ctx = ctx
 	return &other
 }
 
+// Elapse makes d pass for the database.
 func (e *Env) Elapse(d time.Duration) {
 	e.T.Helper()
 	e.Harness.Elapse(e.Store, d)
 }
 
-// begin opens a user's transaction.
+// Begin opens a user's transaction.
 func (e *Env) Begin() (ctx context.Context, commit, rollback func()) {
 	e.T.Helper()
 	ctx, end, undo := e.Harness.Begin(e.Store)
@@ -99,7 +105,7 @@ func (e *Env) Begin() (ctx context.Context, commit, rollback func()) {
 		func() { e.T.Helper(); require.NoError(e.T, undo(), "rollback") }
 }
 
-// large is n, or less where the race detector slows the engine down, or where not
+// Large is n, or less where the race detector slows the engine down, or where not
 // all tests are asked for.
 func Large(n int) int {
 	if UnderRace || !All() {
@@ -108,24 +114,26 @@ func Large(n int) int {
 	return n
 }
 
+// Append appends the records.
 func (e *Env) Append(records ...*outmill.Record) {
 	e.T.Helper()
 	require.NoError(e.T, e.Store.Append(e.Ctx, records...), "Append")
 }
 
-// register makes the group read the topics, all of them where none is named.
+// Register makes the group read the topics, all of them where none is named.
 func (e *Env) Register(group string, include ...string) {
 	e.T.Helper()
 	require.NoError(e.T, e.Store.RegisterGroup(e.Ctx, outmill.Registration{Group: group, Topics: outmill.Topics{Include: include}}), "RegisterGroup")
 }
 
-// filled registers the usual group and appends.
+// Filled registers the usual group and appends.
 func (e *Env) Filled(records ...*outmill.Record) {
 	e.T.Helper()
 	e.Register(Group)
 	e.Append(records...)
 }
 
+// Claim claims once.
 func (e *Env) Claim(owner outmill.OwnerToken, changes ...func(*outmill.ClaimRequest)) []*outmill.Record {
 	e.T.Helper()
 	found, err := e.Store.Claim(e.Ctx, Request(owner, changes...))
@@ -133,7 +141,7 @@ func (e *Env) Claim(owner outmill.OwnerToken, changes ...func(*outmill.ClaimRequ
 	return found
 }
 
-// claimOne claims one record and names it.
+// ClaimOne claims one record and names it.
 func (e *Env) ClaimOne(owner outmill.OwnerToken, name string, changes ...func(*outmill.ClaimRequest)) *outmill.Record {
 	e.T.Helper()
 	found := e.Claim(owner, append(changes, Limit(1))...)
@@ -141,20 +149,20 @@ func (e *Env) ClaimOne(owner outmill.OwnerToken, name string, changes ...func(*o
 	return found[0]
 }
 
-// claimNamed claims all there is, by the names of the records: which one of
+// ClaimNamed claims all there is, by the names of the records: which one of
 // several an unordered claim hands out first is often the store's affair.
 func (e *Env) ClaimNamed(owner outmill.OwnerToken, changes ...func(*outmill.ClaimRequest)) map[string]*outmill.Record {
 	e.T.Helper()
 	return ByName(e.ClaimOn(owner, changes...))
 }
 
-// claimAll claims until there is nothing more, with an owner of its own.
+// ClaimAll claims until there is nothing more, with an owner of its own.
 func (e *Env) ClaimAll(changes ...func(*outmill.ClaimRequest)) []*outmill.Record {
 	e.T.Helper()
 	return e.ClaimOn(outmill.NewOwnerToken(), changes...)
 }
 
-// claimOn claims until there is nothing more: how many records one claim hands
+// ClaimOn claims until there is nothing more: how many records one claim hands
 // out, up to its limit, is the store's affair.
 func (e *Env) ClaimOn(owner outmill.OwnerToken, changes ...func(*outmill.ClaimRequest)) []*outmill.Record {
 	e.T.Helper()
@@ -169,7 +177,7 @@ func (e *Env) ClaimOn(owner outmill.OwnerToken, changes ...func(*outmill.ClaimRe
 	}
 }
 
-// claimN claims n records.
+// ClaimN claims n records.
 func (e *Env) ClaimN(owner outmill.OwnerToken, n int, changes ...func(*outmill.ClaimRequest)) []*outmill.Record {
 	e.T.Helper()
 	var all []*outmill.Record
@@ -181,36 +189,43 @@ func (e *Env) ClaimN(owner outmill.OwnerToken, n int, changes ...func(*outmill.C
 	return all
 }
 
+// Ack acks the records.
 func (e *Env) Ack(records ...*outmill.Record) {
 	e.T.Helper()
 	require.NoError(e.T, e.Store.Ack(e.Ctx, Worker, Leases(records)), "Ack")
 }
 
+// Release gives the records back.
 func (e *Env) Release(records ...*outmill.Record) {
 	e.T.Helper()
 	require.NoError(e.T, e.Store.Release(e.Ctx, Leases(records)), "Release")
 }
 
+// Abandon makes the records due again after the delay.
 func (e *Env) Abandon(delay time.Duration, records ...*outmill.Record) {
 	e.T.Helper()
 	require.NoError(e.T, e.Store.Abandon(e.Ctx, DelayedBy(delay, "boom", Leases(records))), "Abandon")
 }
 
+// Snooze makes the records due again after the delay, uncounted.
 func (e *Env) Snooze(delay time.Duration, records ...*outmill.Record) {
 	e.T.Helper()
 	require.NoError(e.T, e.Store.Snooze(e.Ctx, DelayedBy(delay, "", Leases(records))), "Snooze")
 }
 
+// Fail makes the records dead.
 func (e *Env) Fail(records ...*outmill.Record) {
 	e.T.Helper()
 	require.NoError(e.T, e.Store.Fail(e.Ctx, Failures(false, "poison", Leases(records))), "Fail")
 }
 
+// Park makes the records dead, with the later ones of their keys.
 func (e *Env) Park(records ...*outmill.Record) {
 	e.T.Helper()
 	require.NoError(e.T, e.Store.Fail(e.Ctx, Failures(true, "poison", Leases(records))), "Fail")
 }
 
+// Reap reaps expired leases.
 func (e *Env) Reap(limit int) int {
 	e.T.Helper()
 	n, err := e.Store.ReapExpired(e.Ctx, limit)
@@ -218,6 +233,7 @@ func (e *Env) Reap(limit int) int {
 	return n
 }
 
+// Requeue requeues the records, and returns how many were dead.
 func (e *Env) Requeue(records ...*outmill.Record) int {
 	e.T.Helper()
 	n, err := e.Store.Requeue(e.Ctx, IDs(records)...)
@@ -225,6 +241,7 @@ func (e *Env) Requeue(records ...*outmill.Record) int {
 	return n
 }
 
+// Delete deletes the records, and returns how many there were.
 func (e *Env) Delete(records ...*outmill.Record) int {
 	e.T.Helper()
 	n, err := e.Store.Delete(e.Ctx, IDs(records)...)
@@ -232,7 +249,7 @@ func (e *Env) Delete(records ...*outmill.Record) int {
 	return n
 }
 
-// get returns the record as the store has it now.
+// Get returns the record as the store has it now.
 func (e *Env) Get(r *outmill.Record) *outmill.Record {
 	e.T.Helper()
 	found, err := e.Store.Get(e.Ctx, r.ID)
@@ -240,12 +257,14 @@ func (e *Env) Get(r *outmill.Record) *outmill.Record {
 	return found
 }
 
+// RequireGone checks that the store has no such record.
 func (e *Env) RequireGone(r *outmill.Record) {
 	e.T.Helper()
 	_, err := e.Store.Get(e.Ctx, r.ID)
 	require.ErrorIs(e.T, err, outmill.ErrNotFound, "Get of %s", r.MessageID)
 }
 
+// RequireStatus checks the status of the records.
 func (e *Env) RequireStatus(status outmill.Status, records ...*outmill.Record) {
 	e.T.Helper()
 	for _, r := range records {
@@ -253,7 +272,7 @@ func (e *Env) RequireStatus(status outmill.Status, records ...*outmill.Record) {
 	}
 }
 
-// requireProcessed holds for an acked record in either mode.
+// RequireProcessed holds for an acked record in either mode.
 func (e *Env) RequireProcessed(r *outmill.Record) {
 	e.T.Helper()
 	if e.Options.Retain == 0 {
@@ -263,12 +282,13 @@ func (e *Env) RequireProcessed(r *outmill.Record) {
 	e.RequireStatus(outmill.StatusProcessed, r)
 }
 
-// list pages through everything that the query selects.
+// List pages through everything that the query selects.
 func (e *Env) List(query outmill.ListQuery) []*outmill.Record {
 	e.T.Helper()
 	return ListAll(e.Ctx, e.T, e.Store, query)
 }
 
+// ListAll pages through everything that the query selects.
 func ListAll(ctx context.Context, t require.TestingT, store outmill.Store, query outmill.ListQuery) []*outmill.Record {
 	query.Limit = 1000
 	var all []*outmill.Record
@@ -283,7 +303,7 @@ func ListAll(ctx context.Context, t require.TestingT, store outmill.Store, query
 	}
 }
 
-// now reads the database's clock off a record appended for that.
+// Now reads the database's clock off a record appended for that.
 func (e *Env) Now() time.Time {
 	e.T.Helper()
 	clock := Rec("clock", "tick")
@@ -293,6 +313,7 @@ func (e *Env) Now() time.Time {
 	return created
 }
 
+// RequireAbout checks a time by the tolerance of two clock readings.
 func (e *Env) RequireAbout(want, got time.Time, what string) {
 	e.T.Helper()
 	require.WithinDuration(e.T, want, got, Tolerance, what)

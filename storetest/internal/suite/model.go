@@ -42,7 +42,7 @@ type modelGroup struct {
 	topics []outmill.Topics
 }
 
-// item is a record as the model sees it.
+// Item is a record as the model sees it.
 type Item struct {
 	ID         outmill.WorkItemID
 	message    int
@@ -218,6 +218,7 @@ func parks(req outmill.ClaimRequest) bool {
 	return req.Order == outmill.OrderKey && req.KeyPolicy == outmill.KeyPark
 }
 
+// Contains reports whether the items have it.
 func Contains(items []*Item, it *Item) bool {
 	for _, other := range items {
 		if other == it {

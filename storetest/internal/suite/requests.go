@@ -6,6 +6,7 @@ import (
 	"github.com/outmill/outmill"
 )
 
+// Request claims up to 100 records of Group without an order, unless a change says otherwise.
 func Request(owner outmill.OwnerToken, changes ...func(*outmill.ClaimRequest)) outmill.ClaimRequest {
 	req := outmill.ClaimRequest{Owner: owner, Group: Group, Limit: 100, Lease: LeaseOf}
 	for _, change := range changes {
@@ -14,28 +15,36 @@ func Request(owner outmill.OwnerToken, changes ...func(*outmill.ClaimRequest)) o
 	return req
 }
 
+// Limit sets the most records of a claim.
 func Limit(n int) func(*outmill.ClaimRequest) {
 	return func(r *outmill.ClaimRequest) { r.Limit = n }
 }
 
+// OfGroup sets the group of a claim.
 func OfGroup(name string) func(*outmill.ClaimRequest) {
 	return func(r *outmill.ClaimRequest) { r.Group = name }
 }
 
+// From sets the topics of a claim.
 func From(include ...string) func(*outmill.ClaimRequest) {
 	return func(r *outmill.ClaimRequest) { r.Topics.Include = include }
 }
 
+// InOrder sets order and policy of a claim.
 func InOrder(order outmill.Order, policy outmill.KeyPolicy) func(*outmill.ClaimRequest) {
 	return func(r *outmill.ClaimRequest) { r.Order, r.KeyPolicy = order, policy }
 }
 
+// ByKey orders a claim by key.
 func ByKey(r *outmill.ClaimRequest) { r.Order = outmill.OrderKey }
 
+// ByTopic orders a claim by topic.
 func ByTopic(r *outmill.ClaimRequest) { r.Order = outmill.OrderTopic }
 
+// ParkOrder orders a claim by key, and parks.
 func ParkOrder(r *outmill.ClaimRequest) { r.Order, r.KeyPolicy = outmill.OrderKey, outmill.KeyPark }
 
+// DelayedBy are settlements with one delay and error.
 func DelayedBy(delay time.Duration, reason string, leases []outmill.Lease) []outmill.Settlement {
 	list := make([]outmill.Settlement, len(leases))
 	for i, l := range leases {
@@ -44,6 +53,7 @@ func DelayedBy(delay time.Duration, reason string, leases []outmill.Lease) []out
 	return list
 }
 
+// Failures are settlements for Fail.
 func Failures(park bool, reason string, leases []outmill.Lease) []outmill.Settlement {
 	list := make([]outmill.Settlement, len(leases))
 	for i, l := range leases {
@@ -52,7 +62,7 @@ func Failures(park bool, reason string, leases []outmill.Lease) []outmill.Settle
 	return list
 }
 
-// ends returns a registration of the group that ends after the TTL.
+// Ends returns a registration of the group that ends after the TTL.
 func Ends(group string, ttl time.Duration, include ...string) outmill.Registration {
 	return outmill.Registration{Group: group, TTL: ttl, Topics: outmill.Topics{Include: include}}
 }

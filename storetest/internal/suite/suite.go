@@ -11,7 +11,8 @@ import (
 
 const (
 	// Retention and DedupWindow are those of stores that the suites test.
-	Retention   = 24 * time.Hour
+	Retention = 24 * time.Hour
+	// DedupWindow and Retention are the settings of the stores.
 	DedupWindow = time.Hour
 )
 

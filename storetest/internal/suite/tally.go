@@ -8,7 +8,7 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// tally counts acks by name, and their order by key.
+// Tally counts acks by name, and their order by key.
 type Tally struct {
 	mu    sync.Mutex
 	acks  map[string]int
@@ -16,8 +16,10 @@ type Tally struct {
 	total int
 }
 
+// NewTally returns an empty tally.
 func NewTally() *Tally { return &Tally{acks: map[string]int{}, Order: map[string][]string{}} }
 
+// Acked counts an ack.
 func (t *Tally) Acked(r *outmill.Record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -26,12 +28,14 @@ func (t *Tally) Acked(r *outmill.Record) {
 	t.total++
 }
 
+// Done reports whether n messages were acked.
 func (t *Tally) Done(n int) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.total >= n
 }
 
+// RequireOnce checks that each of the names was acked once.
 func (t *Tally) RequireOnce(e *Env, want []string) {
 	e.T.Helper()
 	require.Len(e.T, t.acks, len(want), "records acked")

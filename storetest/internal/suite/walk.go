@@ -64,7 +64,7 @@ func MakeWalks(e *Env, some int, begin func(*Walk) map[string]func(*rapid.T)) {
 	e.T.Logf("%d walks", walks)
 }
 
-// actions has the frequent ones under several names.
+// Actions has the frequent ones under several names.
 func (w *Walk) Actions() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
 		"":                w.check,
@@ -92,7 +92,7 @@ func (w *Walk) Actions() map[string]func(*rapid.T) {
 	}
 }
 
-// walk is one random walk over store and model.
+// Walk is one random walk over store and model.
 type Walk struct {
 	T      *rapid.T
 	Env    *Env
@@ -111,14 +111,16 @@ type Walk struct {
 
 var walkGroups = []string{"one", "two"}
 
+// Ctx is the context of the test.
 func (w *Walk) Ctx() context.Context { return w.Env.T.Context() }
 
+// NoError ends the walk where a call failed.
 func (w *Walk) NoError(err error, what string) {
 	w.T.Helper()
 	require.NoError(w.T, err, what)
 }
 
-// begin empties the store, which has what former walks left.
+// Begin empties the store, which has what former walks left.
 func (w *Walk) Begin(inSteps bool) {
 	for _, r := range ListAll(w.Ctx(), w.T, w.Store, outmill.ListQuery{}) {
 		_, err := w.Store.Delete(w.Ctx(), r.ID)
@@ -146,13 +148,15 @@ func (w *Walk) Begin(inSteps bool) {
 	w.registered(walkGroups[0], outmill.Topics{Exclude: []string{w.prefix + "c"}})
 }
 
+// Pick draws one of the choices.
 func Pick[T any](t *rapid.T, what string, choices ...T) T {
 	return rapid.SampledFrom(choices).Draw(t, what)
 }
 
-// tick is what every duration of a walk is a multiple of.
+// Tick is what every duration of a walk is a multiple of.
 const Tick = 10 * time.Minute
 
+// Topic draws a topic of the walk.
 func (w *Walk) Topic(t *rapid.T) string { return w.prefix + Pick(t, "topic", "a", "a", "b", "c") }
 
 func (w *Walk) selection(t *rapid.T) outmill.Topics {
@@ -219,7 +223,7 @@ func (w *Walk) append(t *rapid.T) {
 	}
 }
 
-// mayRollBack runs the call without a transaction, or in one that commits or rolls
+// MayRollBack runs the call without a transaction, or in one that commits or rolls
 // back. It returns whether what the call wrote is kept.
 func (w *Walk) MayRollBack(t *rapid.T, call func(ctx context.Context)) bool {
 	how := Pick(t, "transaction", "none", "none", "commit", "rollback")
@@ -237,7 +241,7 @@ func (w *Walk) MayRollBack(t *rapid.T, call func(ctx context.Context)) bool {
 	return true
 }
 
-// appended learns the ids of what the records became.
+// Appended learns the ids of what the records became.
 func (w *Walk) Appended(records []*outmill.Record) {
 	var added []*Item
 	for _, r := range records {

@@ -73,6 +73,7 @@ func (w *Walk) requireNext(it *Item, r *outmill.Record) {
 	}
 }
 
+// RequireTime checks a time that the model knows.
 func (w *Walk) RequireTime(want time.Duration, got time.Time, what string) {
 	w.T.Helper()
 	require.WithinDuration(w.T, w.base.Add(want-w.Queue.Now), got, Tick/2, what)

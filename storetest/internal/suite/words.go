@@ -11,7 +11,7 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// claimAcked claims by key and acks.
+// ClaimAcked claims by key and acks.
 func (e *Env) ClaimAcked(n int) []*outmill.Record {
 	e.T.Helper()
 	found := e.ClaimN(outmill.NewOwnerToken(), n, ByKey)
@@ -19,7 +19,7 @@ func (e *Env) ClaimAcked(n int) []*outmill.Record {
 	return found
 }
 
-// did calls a janitor's method and returns how much it did.
+// Did calls a janitor's method and returns how much it did.
 func (e *Env) Did(method func(context.Context, int) (int, error), limit int) int {
 	e.T.Helper()
 	n, err := method(e.Ctx, limit)
@@ -27,7 +27,7 @@ func (e *Env) Did(method func(context.Context, int) (int, error), limit int) int
 	return n
 }
 
-// parked appends records of key k and fails the first with Park.
+// Parked appends records of key k and fails the first with Park.
 func (e *Env) Parked(list ...string) []*outmill.Record {
 	e.T.Helper()
 	records := Keyed("k", list...)
@@ -36,11 +36,13 @@ func (e *Env) Parked(list ...string) []*outmill.Record {
 	return records
 }
 
+// RegisterAs makes a registration.
 func (e *Env) RegisterAs(reg outmill.Registration) {
 	e.T.Helper()
 	require.NoError(e.T, e.Store.RegisterGroup(e.Ctx, reg), "RegisterGroup")
 }
 
+// Expire ends registrations, up to the limit.
 func (e *Env) Expire(limit int) (registrations, records int) {
 	e.T.Helper()
 	registrations, records, err := e.Store.ExpireRegistrations(e.Ctx, limit)
@@ -48,24 +50,27 @@ func (e *Env) Expire(limit int) (registrations, records int) {
 	return registrations, records
 }
 
+// RequireExpired ends registrations, and checks how many those and their records were.
 func (e *Env) RequireExpired(registrations, records int) {
 	e.T.Helper()
 	r, n := e.Expire(1000)
 	require.Equal(e.T, []int{registrations, records}, []int{r, n}, "registrations and records that went")
 }
 
+// Drop drops a group.
 func (e *Env) Drop(name string) {
 	e.T.Helper()
 	_, err := e.Store.DropGroup(e.Ctx, name)
 	require.NoError(e.T, err, "DropGroup")
 }
 
+// RequireNames checks which records came, in this order.
 func (e *Env) RequireNames(want []string, got []*outmill.Record) {
 	e.T.Helper()
 	require.Equal(e.T, want, Names(got))
 }
 
-// requireRefusal holds for an error that says that an argument is bad.
+// RequireRefusal holds for an error that says that an argument is bad.
 func (e *Env) RequireRefusal(err error, what ...any) {
 	e.T.Helper()
 	require.Error(e.T, err, what...)
@@ -77,7 +82,7 @@ func (e *Env) RequireRefusal(err error, what ...any) {
 	require.Fail(e.T, fmt.Sprintf("%q is neither ErrInvalidConfig nor ErrInvalidRecord", err), what...)
 }
 
-// unchanged runs f and checks that the record is as it was.
+// Unchanged runs f and checks that the record is as it was.
 func (e *Env) Unchanged(r *outmill.Record, f func()) {
 	e.T.Helper()
 	before := e.Get(r)
@@ -85,7 +90,7 @@ func (e *Env) Unchanged(r *outmill.Record, f func()) {
 	require.Equal(e.T, before, e.Get(r), "the record was changed")
 }
 
-// foreign returns a context with a transaction that no real store knows.
+// Foreign returns a context with a transaction that no real store knows.
 func Foreign(ctx context.Context) context.Context {
 	return storekit.ContextWithTx(ctx, "another store", "its transaction")
 }
