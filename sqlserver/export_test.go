@@ -32,6 +32,7 @@ func (s *Store) Expand(text string) string { return s.sql.expand(text) }
 
 // Statements are the statements of the program, as they stand there.
 var Statements = map[string]string{
+	"sqlAbort":            sqlAbort,
 	"sqlAddGroup":         sqlAddGroup,
 	"sqlAddMember":        sqlAddMember,
 	"sqlCompatibility":    sqlCompatibility,
