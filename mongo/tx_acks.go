@@ -115,7 +115,7 @@ func (s *Store) countAcked(ctx context.Context, operation string) error {
 	}
 	counted := touched{}
 	err := s.do(ctx, operation, func(ctx context.Context) error {
-		found, err := findAll[ackedStep](ctx, s.ackedSteps, bson.D{}, first(stepsAtOnce, nil, "step"))
+		found, err := findAll[ackedStep](ctx, s.ackedSteps, bson.D{}, first(stepsAtOnce, ascending("_id"), "step"))
 		if err != nil || len(found) == 0 {
 			return err
 		}
