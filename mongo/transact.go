@@ -16,20 +16,13 @@ const txLimit = time.Minute
 // that passes. Where the answer to the commit is lost, only the commit is repeated. See
 // storekit.Transactor.
 func (s *Store) Transact(ctx context.Context, fn func(ctx context.Context) error) error {
-	const operation = "transaction"
-	if fn == nil {
-		return s.explain(ctx, operation, storekit.InvalidConfig("Transact: fn is nil"))
-	}
-	joined, err := storekit.InTransaction(ctx, s)
-	switch {
-	case err != nil:
-		return s.explain(ctx, operation, err)
-	case joined:
-		return fn(ctx)
-	case s.config.WithoutTransactions:
-		return s.explain(ctx, operation, storekit.ErrNoTransactions)
-	}
-	return s.InTx(ctx, fn)
+	explain := func(err error) error { return s.explain(ctx, "transaction", err) }
+	return storekit.TransactOr(ctx, s, fn, explain, func() error {
+		if s.config.WithoutTransactions {
+			return explain(storekit.ErrNoTransactions)
+		}
+		return s.InTx(ctx, fn)
+	})
 }
 
 // TxLimit is 60 s: a server ends transactions that take longer. See storekit.Transactor.

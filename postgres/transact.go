@@ -15,21 +15,14 @@ import (
 // that passes. It is a pgx.Tx of the pool, or a *sql.Tx of Config.DB where that is set.
 // See storekit.Transactor.
 func (s *Store) Transact(ctx context.Context, fn func(ctx context.Context) error) error {
-	const operation = "transaction"
-	if fn == nil {
-		return s.explain(ctx, operation, storekit.InvalidConfig("Transact: fn is nil"))
-	}
-	joined, err := storekit.InTransaction(ctx, s)
-	switch {
-	case err != nil:
-		return s.explain(ctx, operation, err)
-	case joined:
-		return fn(ctx)
-	case s.config.DB != nil:
-		return storekit.Repeat(ctx, worthAnother, func() error { return s.inSQLTx(ctx, fn) })
-	}
-	return storekit.Repeat(ctx, worthAnother, func() error {
-		return s.InTx(ctx, func(ctx context.Context, _ pgx.Tx) error { return fn(ctx) })
+	explain := func(err error) error { return s.explain(ctx, "transaction", err) }
+	return storekit.TransactOr(ctx, s, fn, explain, func() error {
+		return storekit.Repeat(ctx, worthAnother, func() error {
+			if s.config.DB != nil {
+				return s.inSQLTx(ctx, fn)
+			}
+			return s.InTx(ctx, func(ctx context.Context, _ pgx.Tx) error { return fn(ctx) })
+		})
 	})
 }
 

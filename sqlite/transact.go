@@ -11,18 +11,10 @@ import (
 // Transact runs fn in a transaction that has the write lock from its beginning. See
 // storekit.Transactor.
 func (s *Store) Transact(ctx context.Context, fn func(ctx context.Context) error) error {
-	const operation = "transaction"
-	if fn == nil {
-		return s.explain(ctx, operation, storekit.InvalidConfig("Transact: fn is nil"))
-	}
-	joined, err := storekit.InTransaction(ctx, s)
-	switch {
-	case err != nil:
-		return s.explain(ctx, operation, err)
-	case joined:
-		return fn(ctx)
-	}
-	return s.InTx(ctx, func(ctx context.Context, _ *sql.Tx) error { return fn(ctx) })
+	explain := func(err error) error { return s.explain(ctx, "transaction", err) }
+	return storekit.TransactOr(ctx, s, fn, explain, func() error {
+		return s.InTx(ctx, func(ctx context.Context, _ *sql.Tx) error { return fn(ctx) })
+	})
 }
 
 // TxLimit is 0, because SQLite has no limit. See storekit.Transactor.

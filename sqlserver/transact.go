@@ -15,23 +15,15 @@ const sqlAbort = "SET XACT_ABORT ON"
 // Transact runs fn in a transaction of the pool, READ COMMITTED with XACT_ABORT, and
 // again if it fails for a reason that passes. See storekit.Transactor.
 func (s *Store) Transact(ctx context.Context, fn func(ctx context.Context) error) error {
-	const operation = "transaction"
-	if fn == nil {
-		return s.explain(ctx, operation, storekit.InvalidConfig("Transact: fn is nil"))
-	}
-	joined, err := storekit.InTransaction(ctx, s)
-	switch {
-	case err != nil:
-		return s.explain(ctx, operation, err)
-	case joined:
-		return fn(ctx)
-	}
-	return storekit.Repeat(ctx, worthAnother, func() error {
-		return s.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-			if _, err := tx.ExecContext(ctx, sqlAbort); err != nil {
-				return err
-			}
-			return fn(ctx)
+	explain := func(err error) error { return s.explain(ctx, "transaction", err) }
+	return storekit.TransactOr(ctx, s, fn, explain, func() error {
+		return storekit.Repeat(ctx, worthAnother, func() error {
+			return s.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+				if _, err := tx.ExecContext(ctx, sqlAbort); err != nil {
+					return err
+				}
+				return fn(ctx)
+			})
 		})
 	})
 }
