@@ -417,3 +417,17 @@ func Test_a_claim_whose_context_ends_under_way_keeps_nothing(t *testing.T) {
 		}
 	}
 }
+
+// A busy server writes the turn at a line and has no time left to confirm the write.
+func Test_a_claim_in_order_survives_a_server_that_is_slow_to_confirm_its_turn(t *testing.T) {
+	t.Parallel()
+	const app = "slow"
+	server := mongotest.Own(t)
+	s := newStandIn(t, victimOf(t, server.URL, app).Database("test"), mongo.Config{})
+	require.NoError(t, s.Append(t.Context(), one("order")))
+	failing(t, clientOf(t, options.Client().ApplyURI(server.URL)), app, 1, bson.D{
+		{Key: "failCommands", Value: bson.A{"findAndModify"}},
+		{Key: "writeConcernError", Value: bson.D{{Key: "code", Value: 50}, {Key: "errmsg", Value: "operation exceeded time limit"}}},
+	})
+	require.Len(t, claimed(t, s, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey, "orders")), 1)
+}

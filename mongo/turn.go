@@ -2,7 +2,6 @@ package mongo
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/outmill/outmill/storekit"
@@ -72,7 +71,9 @@ func (s *Store) takeTurn(ctx context.Context, of line, token uuid, lasts time.Du
 		{Key: "claims", Value: bson.D{{Key: "$ifNull", Value: bson.A{"$claims", int64(0)}}}},
 	}), options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After)).Decode(&found)
 	switch {
-	case driver.IsDuplicateKeyError(err), err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
+	case driver.IsDuplicateKeyError(err), err != nil && ctx.Err() == nil && driver.IsTimeout(err):
+		// A server that is busy may have written the turn before its time was over. The
+		// next try, with the same token, then finds it taken by itself.
 		return nil, nil
 	case err != nil || found.Token != token:
 		return nil, err
