@@ -12,30 +12,34 @@ import (
 	"github.com/outmill/outmill/subscriber"
 )
 
-func Test_what_is_no_workers_parameter_stays_as_it_is(t *testing.T) {
+func TestDefaults(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		url := "high:" + rapid.StringMatching(`[a-z?&=#%:/@+.]{0,40}`).Draw(t, "url")
-		choice, err := connect.Resolve(connect.Connection{URL: url})
-		if err == nil && choice.Defaults == (outmill.WorkerDefaults{}) {
-			require.Equal(t, url, choice.URL)
-		}
+
+	t.Run("what is no workers parameter stays as it is", func(t *testing.T) {
+		t.Parallel()
+		rapid.Check(t, func(t *rapid.T) {
+			url := "high:" + rapid.StringMatching(`[a-z?&=#%:/@+.]{0,40}`).Draw(t, "url")
+			choice, err := connect.Resolve(connect.Connection{URL: url})
+			if err == nil && choice.Defaults == (outmill.WorkerDefaults{}) {
+				require.Equal(t, url, choice.URL)
+			}
+		})
 	})
-}
 
-func Test_what_a_program_sets_wins_over_the_URL_of_its_store(t *testing.T) {
-	t.Parallel()
-	url, _, err := outmill.DefaultsOf("high://h?lease=90s&batch_size=500&max_attempts=20")
-	require.NoError(t, err)
-	mine := outmill.WorkerDefaults{Lease: 1, BatchSize: 2, MaxAttempts: -1}
+	t.Run("what a program sets wins over the URL of its store", func(t *testing.T) {
+		t.Parallel()
+		url, _, err := outmill.DefaultsOf("high://h?lease=90s&batch_size=500&max_attempts=20")
+		require.NoError(t, err)
+		mine := outmill.WorkerDefaults{Lease: 1, BatchSize: 2, MaxAttempts: -1}
 
-	got := subscriber.Config{Group: "g"}.WithDefaults(url)
-	require.Equal(t, subscriber.Config{Group: "g", Lease: url.Lease, BatchSize: url.BatchSize, Retry: outmill.RetryPolicy{MaxAttempts: url.MaxAttempts}}, got)
-	set := subscriber.Config{Lease: mine.Lease, BatchSize: mine.BatchSize, Retry: outmill.RetryPolicy{MaxAttempts: mine.MaxAttempts}}
-	require.Equal(t, set, set.WithDefaults(url))
-	require.Equal(t, subscriber.Config{}, subscriber.Config{}.WithDefaults(outmill.WorkerDefaults{}), "the built-in defaults come last")
+		got := subscriber.Config{Group: "g"}.WithDefaults(url)
+		require.Equal(t, subscriber.Config{Group: "g", Lease: url.Lease, BatchSize: url.BatchSize, Retry: outmill.RetryPolicy{MaxAttempts: url.MaxAttempts}}, got)
+		set := subscriber.Config{Lease: mine.Lease, BatchSize: mine.BatchSize, Retry: outmill.RetryPolicy{MaxAttempts: mine.MaxAttempts}}
+		require.Equal(t, set, set.WithDefaults(url))
+		require.Equal(t, subscriber.Config{}, subscriber.Config{}.WithDefaults(outmill.WorkerDefaults{}), "the built-in defaults come last")
 
-	require.Equal(t, forwarder.Config{Lease: url.Lease, BatchSize: url.BatchSize, Retry: outmill.RetryPolicy{MaxAttempts: url.MaxAttempts}}, forwarder.Config{}.WithDefaults(url))
-	own := forwarder.Config{Lease: mine.Lease, BatchSize: mine.BatchSize, Retry: outmill.RetryPolicy{MaxAttempts: mine.MaxAttempts}}
-	require.Equal(t, own, own.WithDefaults(url))
+		require.Equal(t, forwarder.Config{Lease: url.Lease, BatchSize: url.BatchSize, Retry: outmill.RetryPolicy{MaxAttempts: url.MaxAttempts}}, forwarder.Config{}.WithDefaults(url))
+		own := forwarder.Config{Lease: mine.Lease, BatchSize: mine.BatchSize, Retry: outmill.RetryPolicy{MaxAttempts: mine.MaxAttempts}}
+		require.Equal(t, own, own.WithDefaults(url))
+	})
 }

@@ -12,159 +12,163 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-func Test_topics_select(t *testing.T) {
+func TestTopics(t *testing.T) {
 	t.Parallel()
-	for _, tc := range []struct {
-		name             string
-		include, exclude []string
-		selected, not    []string
-	}{
-		{
-			name:     "everything when nothing is listed",
-			selected: []string{"orders", "*", `\`, "ü"},
-		},
-		{
-			name: "a name is that name alone, with its case", include: []string{"orders"},
-			selected: []string{"orders"}, not: []string{"Orders", "orders2", "order", " orders"},
-		},
-		{
-			name: "a star is any run, the empty one too", include: []string{"order*ed"},
-			selected: []string{"ordered", "order.placed", "ordereded", "order\ned"}, not: []string{"ordere", "xordered", "order.placed2"},
-		},
-		{
-			name: "a star crosses dots and slashes", include: []string{"eu.*"},
-			selected: []string{"eu.", "eu.a.b/c"}, not: []string{"eu", "us.eu.a"},
-		},
-		{
-			name: "several stars go back as far as it takes", include: []string{"*ab*abc*"},
-			selected: []string{"abababc", "xxabyyabczz"}, not: []string{"ababab", "abc"},
-		},
-		{
-			name: "a backslash takes the meaning from a star", include: []string{`a\*b`},
-			selected: []string{"a*b"}, not: []string{"ab", "axb", `a\*b`},
-		},
-		{
-			name: "a backslash takes the meaning from a backslash", include: []string{`a\\*`},
-			selected: []string{`a\`, `a\b`}, not: []string{"a", "ab"},
-		},
-		{
-			name: "a backslash before anything else, and at the end, is itself", include: []string{`a\b`, `c\`},
-			selected: []string{`a\b`, `c\`}, not: []string{"ab", "c"},
-		},
-		{
-			name: "an exclusion wins over an inclusion", include: []string{"orders*"}, exclude: []string{"*.internal"},
-			selected: []string{"orders.placed"}, not: []string{"orders.internal"},
-		},
-		{
-			name: "an exclusion alone leaves the rest", exclude: []string{"poison"},
-			selected: []string{"orders", "poison2"}, not: []string{"poison"},
-		},
-		{
-			name: "an empty entry selects no topic", include: []string{""},
-			not: []string{"orders"},
-		},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			topics := outmill.Topics{Include: tc.include, Exclude: tc.exclude}
-			for _, topic := range tc.selected {
-				require.True(t, topics.Match(topic), "%q should be selected", topic)
+
+	t.Run("topics select", func(t *testing.T) {
+		t.Parallel()
+		for _, tc := range []struct {
+			name             string
+			include, exclude []string
+			selected, not    []string
+		}{
+			{
+				name:     "everything when nothing is listed",
+				selected: []string{"orders", "*", `\`, "ü"},
+			},
+			{
+				name: "a name is that name alone, with its case", include: []string{"orders"},
+				selected: []string{"orders"}, not: []string{"Orders", "orders2", "order", " orders"},
+			},
+			{
+				name: "a star is any run, the empty one too", include: []string{"order*ed"},
+				selected: []string{"ordered", "order.placed", "ordereded", "order\ned"}, not: []string{"ordere", "xordered", "order.placed2"},
+			},
+			{
+				name: "a star crosses dots and slashes", include: []string{"eu.*"},
+				selected: []string{"eu.", "eu.a.b/c"}, not: []string{"eu", "us.eu.a"},
+			},
+			{
+				name: "several stars go back as far as it takes", include: []string{"*ab*abc*"},
+				selected: []string{"abababc", "xxabyyabczz"}, not: []string{"ababab", "abc"},
+			},
+			{
+				name: "a backslash takes the meaning from a star", include: []string{`a\*b`},
+				selected: []string{"a*b"}, not: []string{"ab", "axb", `a\*b`},
+			},
+			{
+				name: "a backslash takes the meaning from a backslash", include: []string{`a\\*`},
+				selected: []string{`a\`, `a\b`}, not: []string{"a", "ab"},
+			},
+			{
+				name: "a backslash before anything else, and at the end, is itself", include: []string{`a\b`, `c\`},
+				selected: []string{`a\b`, `c\`}, not: []string{"ab", "c"},
+			},
+			{
+				name: "an exclusion wins over an inclusion", include: []string{"orders*"}, exclude: []string{"*.internal"},
+				selected: []string{"orders.placed"}, not: []string{"orders.internal"},
+			},
+			{
+				name: "an exclusion alone leaves the rest", exclude: []string{"poison"},
+				selected: []string{"orders", "poison2"}, not: []string{"poison"},
+			},
+			{
+				name: "an empty entry selects no topic", include: []string{""},
+				not: []string{"orders"},
+			},
+		} {
+			t.Run(tc.name, func(t *testing.T) {
+				t.Parallel()
+				topics := outmill.Topics{Include: tc.include, Exclude: tc.exclude}
+				for _, topic := range tc.selected {
+					require.True(t, topics.Match(topic), "%q should be selected", topic)
+				}
+				for _, topic := range tc.not {
+					require.False(t, topics.Match(topic), "%q should not be selected", topic)
+				}
+			})
+		}
+	})
+
+	t.Run("a pattern matches what the naive reference matches", func(t *testing.T) {
+		t.Parallel()
+		rapid.Check(t, func(t *rapid.T) {
+			pattern, topic := topicText().Draw(t, "pattern"), topicText().Draw(t, "topic")
+			require.Equal(t, naiveMatch(pattern, topic), outmill.Topics{Include: []string{pattern}}.Match(topic))
+		})
+	})
+
+	t.Run("Exact selects its topic and no other", func(t *testing.T) {
+		t.Parallel()
+		rapid.Check(t, func(t *rapid.T) {
+			topic, other := topicText().Draw(t, "topic"), topicText().Draw(t, "other")
+			topics := outmill.Topics{Include: []string{outmill.Exact(topic)}}
+			require.True(t, topics.Match(topic))
+			require.Equal(t, topic == other, topics.Match(other))
+		})
+	})
+
+	t.Run("Names gives back what Exact was given", func(t *testing.T) {
+		t.Parallel()
+		rapid.Check(t, func(t *rapid.T) {
+			given := rapid.SliceOfNDistinct(topicText(), 1, 5, rapid.ID[string]).Draw(t, "topics")
+			var topics outmill.Topics
+			for _, topic := range given {
+				topics.Include = append(topics.Include, outmill.Exact(topic))
 			}
-			for _, topic := range tc.not {
-				require.False(t, topics.Match(topic), "%q should not be selected", topic)
+			names, ok := topics.Names()
+			require.True(t, ok)
+			require.Equal(t, given, names)
+		})
+	})
+
+	t.Run("Names and Match never disagree", func(t *testing.T) {
+		t.Parallel()
+		rapid.Check(t, func(t *rapid.T) {
+			topics := outmill.Topics{
+				Include: rapid.SliceOfN(topicText(), 0, 4).Draw(t, "include"),
+				Exclude: rapid.SliceOfN(topicText(), 0, 2).Draw(t, "exclude"),
+			}
+			names, ok := topics.Names()
+			if !ok {
+				return
+			}
+			topic := topicText().Draw(t, "topic")
+			require.Equal(t, topics.Match(topic), contains(names, topic))
+			for _, name := range names {
+				require.True(t, topics.Match(name))
 			}
 		})
-	}
+	})
+
+	t.Run("Names", func(t *testing.T) {
+		t.Parallel()
+		t.Run("of all topics there are none", func(t *testing.T) {
+			t.Parallel()
+			_, ok := outmill.Topics{Exclude: []string{"a"}}.Names()
+			require.False(t, ok)
+		})
+		t.Run("one wildcard makes the selection more than a list", func(t *testing.T) {
+			t.Parallel()
+			_, ok := outmill.Topics{Include: []string{"a", "b*"}}.Names()
+			require.False(t, ok)
+		})
+		t.Run("a name that is listed twice or excluded counts once or not at all", func(t *testing.T) {
+			t.Parallel()
+			names, ok := outmill.Topics{Include: []string{"a", "b", "a", "c"}, Exclude: []string{"b*"}}.Names()
+			require.True(t, ok)
+			require.Equal(t, []string{"a", "c"}, names)
+		})
+		t.Run("a list that excludes all of itself is an empty list, not all topics", func(t *testing.T) {
+			t.Parallel()
+			names, ok := outmill.Topics{Include: []string{"a"}, Exclude: []string{"*"}}.Names()
+			require.True(t, ok)
+			require.Empty(t, names)
+		})
+	})
+
+	t.Run("the longest topic still makes a valid pattern", func(t *testing.T) {
+		t.Parallel()
+		topic := strings.Repeat("*", outmill.MaxTopicLength)
+		require.NoError(t, storekit.CheckTopic(topic))
+		require.NoError(t, storekit.CheckTopics(outmill.Topics{Include: []string{outmill.Exact(topic)}}))
+	})
 }
 
 // topicText has few letters, so that patterns and topics meet often. Each test has
 // one of its own: tests that run at once may not share a generator.
 func topicText() *rapid.Generator[string] {
 	return rapid.StringOfN(rapid.RuneFrom([]rune(`ab*\ü`)), 0, 12, -1)
-}
-
-func Test_a_pattern_matches_what_the_naive_reference_matches(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		pattern, topic := topicText().Draw(t, "pattern"), topicText().Draw(t, "topic")
-		require.Equal(t, naiveMatch(pattern, topic), outmill.Topics{Include: []string{pattern}}.Match(topic))
-	})
-}
-
-func Test_Exact_selects_its_topic_and_no_other(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		topic, other := topicText().Draw(t, "topic"), topicText().Draw(t, "other")
-		topics := outmill.Topics{Include: []string{outmill.Exact(topic)}}
-		require.True(t, topics.Match(topic))
-		require.Equal(t, topic == other, topics.Match(other))
-	})
-}
-
-func Test_Names_gives_back_what_Exact_was_given(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		given := rapid.SliceOfNDistinct(topicText(), 1, 5, rapid.ID[string]).Draw(t, "topics")
-		var topics outmill.Topics
-		for _, topic := range given {
-			topics.Include = append(topics.Include, outmill.Exact(topic))
-		}
-		names, ok := topics.Names()
-		require.True(t, ok)
-		require.Equal(t, given, names)
-	})
-}
-
-func Test_Names_and_Match_never_disagree(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		topics := outmill.Topics{
-			Include: rapid.SliceOfN(topicText(), 0, 4).Draw(t, "include"),
-			Exclude: rapid.SliceOfN(topicText(), 0, 2).Draw(t, "exclude"),
-		}
-		names, ok := topics.Names()
-		if !ok {
-			return
-		}
-		topic := topicText().Draw(t, "topic")
-		require.Equal(t, topics.Match(topic), contains(names, topic))
-		for _, name := range names {
-			require.True(t, topics.Match(name))
-		}
-	})
-}
-
-func Test_Names(t *testing.T) {
-	t.Parallel()
-	t.Run("of all topics there are none", func(t *testing.T) {
-		t.Parallel()
-		_, ok := outmill.Topics{Exclude: []string{"a"}}.Names()
-		require.False(t, ok)
-	})
-	t.Run("one wildcard makes the selection more than a list", func(t *testing.T) {
-		t.Parallel()
-		_, ok := outmill.Topics{Include: []string{"a", "b*"}}.Names()
-		require.False(t, ok)
-	})
-	t.Run("a name that is listed twice or excluded counts once or not at all", func(t *testing.T) {
-		t.Parallel()
-		names, ok := outmill.Topics{Include: []string{"a", "b", "a", "c"}, Exclude: []string{"b*"}}.Names()
-		require.True(t, ok)
-		require.Equal(t, []string{"a", "c"}, names)
-	})
-	t.Run("a list that excludes all of itself is an empty list, not all topics", func(t *testing.T) {
-		t.Parallel()
-		names, ok := outmill.Topics{Include: []string{"a"}, Exclude: []string{"*"}}.Names()
-		require.True(t, ok)
-		require.Empty(t, names)
-	})
-}
-
-func Test_the_longest_topic_still_makes_a_valid_pattern(t *testing.T) {
-	t.Parallel()
-	topic := strings.Repeat("*", outmill.MaxTopicLength)
-	require.NoError(t, storekit.CheckTopic(topic))
-	require.NoError(t, storekit.CheckTopics(outmill.Topics{Include: []string{outmill.Exact(topic)}}))
 }
 
 func FuzzTopicsMatch(f *testing.F) {

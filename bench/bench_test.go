@@ -31,32 +31,45 @@ const noEngine = "(give one with -"
 // ofTheLog begins what a scenario's text says of fields that only the log gives.
 const ofTheLog = "\nWith -lane log also"
 
-func Test_every_scenario_gives_the_fields_that_it_promises(t *testing.T) {
+func TestBench(t *testing.T) {
 	t.Parallel()
-	for _, s := range scenarios {
-		t.Run(s.name, func(t *testing.T) {
-			t.Parallel()
-			about, _, _ := strings.Cut(s.about, ofTheLog)
-			requirePromised(t, s.name, about, runShort(t, s.name))
-		})
-	}
-}
 
-func Test_every_scenario_gives_the_fields_that_it_promises_with_the_log(t *testing.T) {
-	t.Parallel()
-	for _, s := range scenarios {
-		t.Run(s.name, func(t *testing.T) {
-			t.Parallel()
-			if s.name == "stores" {
-				object := runShort(t, s.name, "-only", "postgres", "-lane", "log")
-				require.IsType(t, 0.0, object["postgres_claim_ack_per_s"])
-				return
-			}
-			object := runShort(t, s.name, "-lane", "log")
-			require.Equal(t, "log", object["lane"])
-			requirePromised(t, s.name, s.about, object)
-		})
-	}
+	t.Run("every scenario gives the fields that it promises", func(t *testing.T) {
+		t.Parallel()
+		for _, s := range scenarios {
+			t.Run(s.name, func(t *testing.T) {
+				t.Parallel()
+				about, _, _ := strings.Cut(s.about, ofTheLog)
+				requirePromised(t, s.name, about, runShort(t, s.name))
+			})
+		}
+	})
+
+	t.Run("every scenario gives the fields that it promises with the log", func(t *testing.T) {
+		t.Parallel()
+		for _, s := range scenarios {
+			t.Run(s.name, func(t *testing.T) {
+				t.Parallel()
+				if s.name == "stores" {
+					object := runShort(t, s.name, "-only", "postgres", "-lane", "log")
+					require.IsType(t, 0.0, object["postgres_claim_ack_per_s"])
+					return
+				}
+				object := runShort(t, s.name, "-lane", "log")
+				require.Equal(t, "log", object["lane"])
+				requirePromised(t, s.name, s.about, object)
+			})
+		}
+	})
+
+	t.Run("a scenario that does not exist is refused with the list of those that do", func(t *testing.T) {
+		t.Parallel()
+		var out, progress bytes.Buffer
+		require.Equal(t, usage, run(t.Context(), []string{"nonsense"}, &out, &progress))
+		for _, s := range scenarios {
+			require.Contains(t, progress.String(), s.name)
+		}
+	})
 }
 
 // requirePromised requires the fields that the text explains.
@@ -121,13 +134,4 @@ func given() []string {
 func lastLine(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	return lines[len(lines)-1]
-}
-
-func Test_a_scenario_that_does_not_exist_is_refused_with_the_list_of_those_that_do(t *testing.T) {
-	t.Parallel()
-	var out, progress bytes.Buffer
-	require.Equal(t, usage, run(t.Context(), []string{"nonsense"}, &out, &progress))
-	for _, s := range scenarios {
-		require.Contains(t, progress.String(), s.name)
-	}
 }

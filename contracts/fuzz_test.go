@@ -37,27 +37,31 @@ func FuzzMarshaler_Unmarshal(f *testing.F) {
 	})
 }
 
-func Test_what_is_published_in_any_version_is_read_as_the_current_one(t *testing.T) {
+func TestFuzz(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		id, cents := rapid.String().Draw(t, "id"), rapid.IntRange(0, 1_000_000).Draw(t, "cents")
-		versions := []struct {
-			contract contracts.Contract
-			event    any
-		}{
-			{contracts.Of[OrderPlacedV1](orderPlaced, 1), OrderPlacedV1{id, float64(cents) / 100}},
-			{contracts.Of[OrderPlacedV2](orderPlaced, 2), &OrderPlacedV2{id, cents}},
-			{contracts.Of[OrderPlaced](orderPlaced, 3), OrderPlaced{ID: id, Cents: cents, Currency: "EUR"}},
-		}
-		version := rapid.SampledFrom(versions).Draw(t, "version")
-		older, err := contracts.NewRegistry(version.contract)
-		require.NoError(t, err)
-		msg, err := older.Marshaler(contracts.MarshalerConfig{}).Marshal(version.event)
-		require.NoError(t, err)
-		current, err := contracts.NewRegistry(orderPlacedContract())
-		require.NoError(t, err)
-		var got OrderPlaced
-		require.NoError(t, current.Marshaler(contracts.MarshalerConfig{}).Unmarshal(msg, &got))
-		require.Equal(t, OrderPlaced{ID: id, Cents: cents, Currency: "EUR"}, got)
+
+	t.Run("what is published in any version is read as the current one", func(t *testing.T) {
+		t.Parallel()
+		rapid.Check(t, func(t *rapid.T) {
+			id, cents := rapid.String().Draw(t, "id"), rapid.IntRange(0, 1_000_000).Draw(t, "cents")
+			versions := []struct {
+				contract contracts.Contract
+				event    any
+			}{
+				{contracts.Of[OrderPlacedV1](orderPlaced, 1), OrderPlacedV1{id, float64(cents) / 100}},
+				{contracts.Of[OrderPlacedV2](orderPlaced, 2), &OrderPlacedV2{id, cents}},
+				{contracts.Of[OrderPlaced](orderPlaced, 3), OrderPlaced{ID: id, Cents: cents, Currency: "EUR"}},
+			}
+			version := rapid.SampledFrom(versions).Draw(t, "version")
+			older, err := contracts.NewRegistry(version.contract)
+			require.NoError(t, err)
+			msg, err := older.Marshaler(contracts.MarshalerConfig{}).Marshal(version.event)
+			require.NoError(t, err)
+			current, err := contracts.NewRegistry(orderPlacedContract())
+			require.NoError(t, err)
+			var got OrderPlaced
+			require.NoError(t, current.Marshaler(contracts.MarshalerConfig{}).Unmarshal(msg, &got))
+			require.Equal(t, OrderPlaced{ID: id, Cents: cents, Currency: "EUR"}, got)
+		})
 	})
 }

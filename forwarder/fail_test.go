@@ -31,57 +31,101 @@ func waitForError(t *testing.T, told <-chan error, text string) error {
 	}
 }
 
-func Test_OnError_is_told_of_what_goes_wrong(t *testing.T) {
+func TestForwarder_Fail(t *testing.T) {
 	t.Parallel()
-	t.Run("with a message", func(t *testing.T) {
+
+	t.Run("OnError is told of what goes wrong", func(t *testing.T) {
 		t.Parallel()
-		each(t, func(t *testing.T, dest message.Publisher, d *destination) {
-			d.failOnly(outmill.Permanent(errPoison), "bad")
-			err := waitForError(t, tellOf(t, dest, "bad"), `message bad of topic "orders"`)
-			require.ErrorIs(t, err, errPoison)
+		t.Run("with a message", func(t *testing.T) {
+			t.Parallel()
+			each(t, func(t *testing.T, dest message.Publisher, d *destination) {
+				d.failOnly(outmill.Permanent(errPoison), "bad")
+				err := waitForError(t, tellOf(t, dest, "bad"), `message bad of topic "orders"`)
+				require.ErrorIs(t, err, errPoison)
+			})
+		})
+		t.Run("with a topic", func(t *testing.T) {
+			t.Parallel()
+			each(t, func(t *testing.T, dest message.Publisher, d *destination) {
+				d.judge(func(string, *message.Message) error { return outmill.ErrTopicUnavailable })
+				err := waitForError(t, tellOf(t, dest, "m"), `topic "orders" is held`)
+				require.ErrorIs(t, err, outmill.ErrTopicUnavailable)
+			})
+		})
+		t.Run("with the broker", func(t *testing.T) {
+			t.Parallel()
+			each(t, func(t *testing.T, dest message.Publisher, d *destination) {
+				d.goAway()
+				err := waitForError(t, tellOf(t, dest, "m"), "the broker took nothing")
+				require.ErrorIs(t, err, errAway)
+			})
+		})
+		t.Run("with upkeep", func(t *testing.T) {
+			t.Parallel()
+			store := &untidy{Store: newStore(t)}
+			told := make(chan error, 100)
+			cfg := quick()
+			cfg.UpkeepInterval = 5 * time.Millisecond
+			cfg.OnError = offer(told)
+			start(t, store, newDestination(t), cfg)
+			require.ErrorIs(t, waitForError(t, told, "upkeep of the store"), errBroken)
+		})
+		t.Run("with a publisher that does not return", func(t *testing.T) {
+			t.Parallel()
+			store := newStore(t)
+			add(t, store, rec("orders", "", "m"))
+			d := newDestination(t)
+			release := make(chan struct{})
+			d.judge(func(string, *message.Message) error { <-release; return nil })
+			told := make(chan error, 100)
+			cfg := quick()
+			cfg.PublishTimeout = time.Millisecond
+			cfg.OnError = offer(told)
+			start(t, store, d, cfg)
+			waitForError(t, told, "has not returned")
+			close(release)
+			d.waitFor(t, 1)
 		})
 	})
-	t.Run("with a topic", func(t *testing.T) {
+
+	t.Run("OnError that panics is logged and harms nobody", func(t *testing.T) {
 		t.Parallel()
-		each(t, func(t *testing.T, dest message.Publisher, d *destination) {
-			d.judge(func(string, *message.Message) error { return outmill.ErrTopicUnavailable })
-			err := waitForError(t, tellOf(t, dest, "m"), `topic "orders" is held`)
-			require.ErrorIs(t, err, outmill.ErrTopicUnavailable)
-		})
-	})
-	t.Run("with the broker", func(t *testing.T) {
-		t.Parallel()
-		each(t, func(t *testing.T, dest message.Publisher, d *destination) {
-			d.goAway()
-			err := waitForError(t, tellOf(t, dest, "m"), "the broker took nothing")
-			require.ErrorIs(t, err, errAway)
-		})
-	})
-	t.Run("with upkeep", func(t *testing.T) {
-		t.Parallel()
-		store := &untidy{Store: newStore(t)}
-		told := make(chan error, 100)
+		store := newStore(t)
+		register(t, store)
+		add(t, store, recs("orders", "", 5)...)
+		d := newDestination(t)
+		d.failOnly(outmill.Permanent(errPoison), nameOf("orders", "", 0))
 		cfg := quick()
-		cfg.UpkeepInterval = 5 * time.Millisecond
-		cfg.OnError = offer(told)
-		start(t, store, newDestination(t), cfg)
-		require.ErrorIs(t, waitForError(t, told, "upkeep of the store"), errBroken)
+		cfg.OnError = func(error) { panic("oops") }
+		l := newLogs()
+		startLogged(t, store, d, cfg, l)
+		d.waitFor(t, 4)
+		requireDead(t, store, nameOf("orders", "", 0))
+		require.Contains(t, l.waitFor(t, "OnError panicked"), "oops")
+		require.NotEmpty(t, l.find("could not be forwarded"), "the logger is told as well")
 	})
-	t.Run("with a publisher that does not return", func(t *testing.T) {
+
+	t.Run("OnError may call the forwarder", func(t *testing.T) {
 		t.Parallel()
 		store := newStore(t)
 		add(t, store, rec("orders", "", "m"))
 		d := newDestination(t)
-		release := make(chan struct{})
-		d.judge(func(string, *message.Message) error { <-release; return nil })
-		told := make(chan error, 100)
+		d.goAway()
+		running := make(chan *forwarder.Forwarder, 1)
+		called := make(chan error, 1)
 		cfg := quick()
-		cfg.PublishTimeout = time.Millisecond
-		cfg.OnError = offer(told)
-		start(t, store, d, cfg)
-		waitForError(t, told, "has not returned")
-		close(release)
-		d.waitFor(t, 1)
+		cfg.OnError = func(error) {
+			select {
+			case fwd := <-running:
+				ended, cancel := context.WithCancel(context.Background())
+				cancel()
+				_, err := fwd.Once(ended)
+				called <- err
+			default:
+			}
+		}
+		running <- start(t, store, d, cfg)
+		require.Error(t, <-called)
 	})
 }
 
@@ -112,44 +156,4 @@ func offer(to chan<- error) func(error) {
 		default:
 		}
 	}
-}
-
-func Test_OnError_that_panics_is_logged_and_harms_nobody(t *testing.T) {
-	t.Parallel()
-	store := newStore(t)
-	register(t, store)
-	add(t, store, recs("orders", "", 5)...)
-	d := newDestination(t)
-	d.failOnly(outmill.Permanent(errPoison), nameOf("orders", "", 0))
-	cfg := quick()
-	cfg.OnError = func(error) { panic("oops") }
-	l := newLogs()
-	startLogged(t, store, d, cfg, l)
-	d.waitFor(t, 4)
-	requireDead(t, store, nameOf("orders", "", 0))
-	require.Contains(t, l.waitFor(t, "OnError panicked"), "oops")
-	require.NotEmpty(t, l.find("could not be forwarded"), "the logger is told as well")
-}
-
-func Test_OnError_may_call_the_forwarder(t *testing.T) {
-	t.Parallel()
-	store := newStore(t)
-	add(t, store, rec("orders", "", "m"))
-	d := newDestination(t)
-	d.goAway()
-	running := make(chan *forwarder.Forwarder, 1)
-	called := make(chan error, 1)
-	cfg := quick()
-	cfg.OnError = func(error) {
-		select {
-		case fwd := <-running:
-			ended, cancel := context.WithCancel(context.Background())
-			cancel()
-			_, err := fwd.Once(ended)
-			called <- err
-		default:
-		}
-	}
-	running <- start(t, store, d, cfg)
-	require.Error(t, <-called)
 }

@@ -84,26 +84,169 @@ func inKafka(tb testing.TB, brokers []string, topic string) (ids []string, byKey
 	return ids, byKey
 }
 
-func Test_everything_is_in_Kafka_once_and_in_the_order_of_its_keys(t *testing.T) {
+func TestForwarder_Kafka(t *testing.T) {
 	t.Parallel()
-	eachPublisher(t, func(t *testing.T, connect func(tb testing.TB, brokers []string) message.Publisher) {
-		kafkatest.Each(t, func(t *testing.T, brokers []string) {
-			topic := kafkatest.CreateTopic(t, brokers, 4)
+
+	t.Run("everything is in Kafka once and in the order of its keys", func(t *testing.T) {
+		t.Parallel()
+		eachPublisher(t, func(t *testing.T, connect func(tb testing.TB, brokers []string) message.Publisher) {
+			kafkatest.Each(t, func(t *testing.T, brokers []string) {
+				topic := kafkatest.CreateTopic(t, brokers, 4)
+				store := newStore(t)
+				register(t, store)
+				keys := []string{"a", "b", "c", "d"}
+				for i := range 100 {
+					for _, key := range keys {
+						add(t, store, rec(topic, key, nameOf("", key, i)))
+					}
+				}
+				start(t, store, connect(t, brokers), quick())
+				requireEmpty(t, store)
+				ids, byKey := inKafka(t, brokers, topic)
+				require.Len(t, ids, 400)
+				for _, key := range keys {
+					require.Equal(t, namesOf("", key, 100), byKey[key])
+				}
+			})
+		})
+	})
+
+	t.Run("a Kafka that goes away and comes back costs nothing but time", func(t *testing.T) {
+		t.Parallel()
+		eachPublisher(t, func(t *testing.T, connect func(tb testing.TB, brokers []string) message.Publisher) {
+			broker := newRestartable(t)
+			brokers := broker.addrs()
+			topic := kafkatest.CreateTopic(t, brokers, 2)
 			store := newStore(t)
 			register(t, store)
-			keys := []string{"a", "b", "c", "d"}
-			for i := range 100 {
-				for _, key := range keys {
-					add(t, store, rec(topic, key, nameOf("", key, i)))
+			l := newLogs()
+			cfg := quick()
+			cfg.Retry = mortal()
+			// sarama gives up a part of a broker for 10 s.
+			cfg.MaxErrorBackoff = 15 * time.Second
+			startLogged(t, store, connect(t, brokers), cfg, l)
+			appended := map[string]int{}
+			addSome := func() {
+				for range 50 {
+					for _, key := range []string{"a", "b"} {
+						add(t, store, rec(topic, key, nameOf("", key, appended[key])))
+						appended[key]++
+					}
 				}
 			}
-			start(t, store, connect(t, brokers), quick())
-			requireEmpty(t, store)
-			ids, byKey := inKafka(t, brokers, topic)
-			require.Len(t, ids, 400)
-			for _, key := range keys {
-				require.Equal(t, namesOf("", key, 100), byKey[key])
+			const outages = 2
+			for outage := range outages {
+				addSome()
+				requireEmpty(t, store)
+				// Some are on their way when it goes.
+				addSome()
+				broker.stop()
+				addSome()
+				require.Eventually(t, func() bool { return len(l.find("The broker took nothing")) > outage }, patience, tick)
+				requireUntouched(t, store)
+				broker.start(t)
 			}
+			requireEmpty(t, store)
+			_, byKey := inKafka(t, brokers, topic)
+			for key, n := range appended {
+				require.Equal(t, namesOf("", key, n), byKey[key])
+			}
+		})
+	})
+
+	t.Run("a topic that Kafka does not have is held until it has", func(t *testing.T) {
+		t.Parallel()
+		brokers := kafkatest.FakeWithoutAutoTopics(t).Addrs
+		there := kafkatest.CreateTopic(t, brokers, 1)
+		missing := kafkatest.Topic(t)
+		store := newStore(t)
+		register(t, store)
+		add(t, store, recs(missing, "a", 50)...)
+		add(t, store, recs(there, "a", 50)...)
+		cfg := quick()
+		cfg.Retry = mortal()
+		cfg.BatchSize = 20
+		l := newLogs()
+		startLogged(t, store, ours(t, brokers), cfg, l)
+		require.Eventually(t, func() bool { return len(list(t, store, "")) == 50 }, patience, tick)
+		require.Contains(t, l.waitFor(t, "it is held"), missing)
+		requireUntouched(t, store)
+		kafkatest.CreateTopicNamed(t, brokers, missing, 1)
+		requireEmpty(t, store)
+		_, byKey := inKafka(t, brokers, missing)
+		require.Equal(t, namesOf(missing, "a", 50), byKey["a"])
+	})
+
+	t.Run("a topic name that Kafka never allows makes its record dead and holds nothing", func(t *testing.T) {
+		t.Parallel()
+		brokers := kafkatest.FakeWithoutAutoTopics(t).Addrs
+		topic := kafkatest.CreateTopic(t, brokers, 1)
+		const bad = `o'rd"ers`
+		store := newStore(t)
+		register(t, store)
+		add(t, store, rec(bad, "a", "bad"), rec(bad, "a", "mapped"), rec("neighbour", "a", "neighbour"))
+		cfg := quick()
+		cfg.MapTopic = func(name string, msg *message.Message) string {
+			if msg.UUID == "bad" {
+				return name
+			}
+			return topic
+		}
+		l := newLogs()
+		startLogged(t, store, ours(t, brokers), cfg, l)
+		dead := requireDead(t, store, "bad")
+		require.Contains(t, dead[0].LastError, "forwarder.Config.MapTopic")
+		require.Contains(t, dead[0].LastError, "a-z, A-Z, 0-9")
+		require.Zero(t, dead[0].Attempts)
+		require.Eventually(t, func() bool { return len(list(t, store, "")) == 1 }, patience, tick)
+		ids, _ := inKafka(t, brokers, topic)
+		require.ElementsMatch(t, []string{"mapped", "neighbour"}, ids)
+		require.Empty(t, l.find("it is held"))
+	})
+
+	t.Run("a message that is too large for Kafka goes dead alone", func(t *testing.T) {
+		t.Parallel()
+		brokers := kafkatest.FakeWithoutAutoTopics(t).Addrs
+		topic := kafkatest.CreateTopic(t, brokers, 1)
+		store := newStore(t)
+		register(t, store)
+		records := recs(topic, "a", 20)
+		records[7].Payload = make([]byte, 2<<20)
+		add(t, store, records...)
+		start(t, store, ours(t, brokers), quick())
+		dead := requireDead(t, store, nameOf(topic, "a", 7))
+		require.Contains(t, dead[0].LastError, "message of 2097")
+		require.Zero(t, dead[0].Attempts)
+		require.Eventually(t, func() bool { return len(list(t, store, "")) == 1 }, patience, tick)
+		_, byKey := inKafka(t, brokers, topic)
+		require.Equal(t, slices.Delete(namesOf(topic, "a", 20), 7, 8), byKey["a"])
+	})
+
+	t.Run("a Kafka that refuses some requests costs no attempt", func(t *testing.T) {
+		t.Parallel()
+		eachPublisher(t, func(t *testing.T, connect func(tb testing.TB, brokers []string) message.Publisher) {
+			broker := kafkatest.FakeWithoutAutoTopics(t)
+			topic := kafkatest.CreateTopic(t, broker.Addrs, 2)
+			var requests atomic.Int64
+			broker.Cluster.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
+				broker.Cluster.KeepControl()
+				n := requests.Add(1)
+				if n%4 != 0 || n > 60 {
+					return nil, nil, false
+				}
+				return refusal(req.(*kmsg.ProduceRequest), kerr.NotEnoughReplicas), nil, true
+			})
+			store := newStore(t)
+			register(t, store)
+			add(t, store, recs(topic, "a", 100)...)
+			add(t, store, recs(topic, "b", 100)...)
+			cfg := quick()
+			cfg.BatchSize = 10
+			start(t, store, connect(t, broker.Addrs), cfg)
+			requireEmpty(t, store)
+			_, byKey := inKafka(t, broker.Addrs, topic)
+			require.Equal(t, namesOf(topic, "a", 100), byKey["a"])
+			require.Equal(t, namesOf(topic, "b", 100), byKey["b"])
 		})
 	})
 }
@@ -140,145 +283,6 @@ func (r *restartable) start(t *testing.T) {
 func (r *restartable) stop() { r.cluster.Close() }
 
 func (r *restartable) addrs() []string { return r.cluster.ListenAddrs() }
-
-func Test_a_Kafka_that_goes_away_and_comes_back_costs_nothing_but_time(t *testing.T) {
-	t.Parallel()
-	eachPublisher(t, func(t *testing.T, connect func(tb testing.TB, brokers []string) message.Publisher) {
-		broker := newRestartable(t)
-		brokers := broker.addrs()
-		topic := kafkatest.CreateTopic(t, brokers, 2)
-		store := newStore(t)
-		register(t, store)
-		l := newLogs()
-		cfg := quick()
-		cfg.Retry = mortal()
-		// sarama gives up a part of a broker for 10 s.
-		cfg.MaxErrorBackoff = 15 * time.Second
-		startLogged(t, store, connect(t, brokers), cfg, l)
-		appended := map[string]int{}
-		addSome := func() {
-			for range 50 {
-				for _, key := range []string{"a", "b"} {
-					add(t, store, rec(topic, key, nameOf("", key, appended[key])))
-					appended[key]++
-				}
-			}
-		}
-		const outages = 2
-		for outage := range outages {
-			addSome()
-			requireEmpty(t, store)
-			// Some are on their way when it goes.
-			addSome()
-			broker.stop()
-			addSome()
-			require.Eventually(t, func() bool { return len(l.find("The broker took nothing")) > outage }, patience, tick)
-			requireUntouched(t, store)
-			broker.start(t)
-		}
-		requireEmpty(t, store)
-		_, byKey := inKafka(t, brokers, topic)
-		for key, n := range appended {
-			require.Equal(t, namesOf("", key, n), byKey[key])
-		}
-	})
-}
-
-func Test_a_topic_that_Kafka_does_not_have_is_held_until_it_has(t *testing.T) {
-	t.Parallel()
-	brokers := kafkatest.FakeWithoutAutoTopics(t).Addrs
-	there := kafkatest.CreateTopic(t, brokers, 1)
-	missing := kafkatest.Topic(t)
-	store := newStore(t)
-	register(t, store)
-	add(t, store, recs(missing, "a", 50)...)
-	add(t, store, recs(there, "a", 50)...)
-	cfg := quick()
-	cfg.Retry = mortal()
-	cfg.BatchSize = 20
-	l := newLogs()
-	startLogged(t, store, ours(t, brokers), cfg, l)
-	require.Eventually(t, func() bool { return len(list(t, store, "")) == 50 }, patience, tick)
-	require.Contains(t, l.waitFor(t, "it is held"), missing)
-	requireUntouched(t, store)
-	kafkatest.CreateTopicNamed(t, brokers, missing, 1)
-	requireEmpty(t, store)
-	_, byKey := inKafka(t, brokers, missing)
-	require.Equal(t, namesOf(missing, "a", 50), byKey["a"])
-}
-
-func Test_a_topic_name_that_Kafka_never_allows_makes_its_record_dead_and_holds_nothing(t *testing.T) {
-	t.Parallel()
-	brokers := kafkatest.FakeWithoutAutoTopics(t).Addrs
-	topic := kafkatest.CreateTopic(t, brokers, 1)
-	const bad = `o'rd"ers`
-	store := newStore(t)
-	register(t, store)
-	add(t, store, rec(bad, "a", "bad"), rec(bad, "a", "mapped"), rec("neighbour", "a", "neighbour"))
-	cfg := quick()
-	cfg.MapTopic = func(name string, msg *message.Message) string {
-		if msg.UUID == "bad" {
-			return name
-		}
-		return topic
-	}
-	l := newLogs()
-	startLogged(t, store, ours(t, brokers), cfg, l)
-	dead := requireDead(t, store, "bad")
-	require.Contains(t, dead[0].LastError, "forwarder.Config.MapTopic")
-	require.Contains(t, dead[0].LastError, "a-z, A-Z, 0-9")
-	require.Zero(t, dead[0].Attempts)
-	require.Eventually(t, func() bool { return len(list(t, store, "")) == 1 }, patience, tick)
-	ids, _ := inKafka(t, brokers, topic)
-	require.ElementsMatch(t, []string{"mapped", "neighbour"}, ids)
-	require.Empty(t, l.find("it is held"))
-}
-
-func Test_a_message_that_is_too_large_for_Kafka_goes_dead_alone(t *testing.T) {
-	t.Parallel()
-	brokers := kafkatest.FakeWithoutAutoTopics(t).Addrs
-	topic := kafkatest.CreateTopic(t, brokers, 1)
-	store := newStore(t)
-	register(t, store)
-	records := recs(topic, "a", 20)
-	records[7].Payload = make([]byte, 2<<20)
-	add(t, store, records...)
-	start(t, store, ours(t, brokers), quick())
-	dead := requireDead(t, store, nameOf(topic, "a", 7))
-	require.Contains(t, dead[0].LastError, "message of 2097")
-	require.Zero(t, dead[0].Attempts)
-	require.Eventually(t, func() bool { return len(list(t, store, "")) == 1 }, patience, tick)
-	_, byKey := inKafka(t, brokers, topic)
-	require.Equal(t, slices.Delete(namesOf(topic, "a", 20), 7, 8), byKey["a"])
-}
-
-func Test_a_Kafka_that_refuses_some_requests_costs_no_attempt(t *testing.T) {
-	t.Parallel()
-	eachPublisher(t, func(t *testing.T, connect func(tb testing.TB, brokers []string) message.Publisher) {
-		broker := kafkatest.FakeWithoutAutoTopics(t)
-		topic := kafkatest.CreateTopic(t, broker.Addrs, 2)
-		var requests atomic.Int64
-		broker.Cluster.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
-			broker.Cluster.KeepControl()
-			n := requests.Add(1)
-			if n%4 != 0 || n > 60 {
-				return nil, nil, false
-			}
-			return refusal(req.(*kmsg.ProduceRequest), kerr.NotEnoughReplicas), nil, true
-		})
-		store := newStore(t)
-		register(t, store)
-		add(t, store, recs(topic, "a", 100)...)
-		add(t, store, recs(topic, "b", 100)...)
-		cfg := quick()
-		cfg.BatchSize = 10
-		start(t, store, connect(t, broker.Addrs), cfg)
-		requireEmpty(t, store)
-		_, byKey := inKafka(t, broker.Addrs, topic)
-		require.Equal(t, namesOf(topic, "a", 100), byKey["a"])
-		require.Equal(t, namesOf(topic, "b", 100), byKey["b"])
-	})
-}
 
 // refusal answers a produce request with an error for all partitions.
 func refusal(req *kmsg.ProduceRequest, err *kerr.Error) kmsg.Response {

@@ -70,46 +70,50 @@ func killable() forwarder.Config {
 	return cfg
 }
 
-func Test_a_forwarder_that_is_killed_again_and_again_loses_nothing(t *testing.T) {
+func TestForwarder_Kill(t *testing.T) {
 	t.Parallel()
-	brokers := kafkatest.FakeWithoutAutoTopics(t).Addrs
-	topic := kafkatest.CreateTopic(t, brokers, 3)
-	file := filepath.Join(t.TempDir(), "outbox.db")
-	store := openStore(t, file, sqlite.Config{})
-	register(t, store)
 
-	const kills, perKill = 5, 300
-	keys := []string{"a", "b", "c", ""}
-	want := map[string][]string{}
-	for kill := range kills {
-		for i := range perKill {
-			key := keys[i%len(keys)]
-			id := nameOf("", key, kill*perKill+i)
-			if commitOrNot(t, store, rec(topic, key, id), i%5 != 0) {
-				want[key] = append(want[key], id)
+	t.Run("a forwarder that is killed again and again loses nothing", func(t *testing.T) {
+		t.Parallel()
+		brokers := kafkatest.FakeWithoutAutoTopics(t).Addrs
+		topic := kafkatest.CreateTopic(t, brokers, 3)
+		file := filepath.Join(t.TempDir(), "outbox.db")
+		store := openStore(t, file, sqlite.Config{})
+		register(t, store)
+
+		const kills, perKill = 5, 300
+		keys := []string{"a", "b", "c", ""}
+		want := map[string][]string{}
+		for kill := range kills {
+			for i := range perKill {
+				key := keys[i%len(keys)]
+				id := nameOf("", key, kill*perKill+i)
+				if commitOrNot(t, store, rec(topic, key, id), i%5 != 0) {
+					want[key] = append(want[key], id)
+				}
+			}
+			waiting := len(list(t, store, ""))
+			child := startChild(t, file, brokers)
+			require.Eventually(t, func() bool { return len(list(t, store, "")) < waiting-40 }, patience, tick, "the child forwards nothing")
+			child.kill(t)
+			require.NotEmpty(t, list(t, store, ""), "it must die in the middle")
+		}
+		start(t, store, ours(t, brokers), killable())
+		requireEmpty(t, store)
+
+		ids, byKey := inKafka(t, brokers, topic)
+		var all []string
+		for key, committed := range want {
+			all = append(all, committed...)
+			if key != "" {
+				require.Equal(t, committed, byKey[key], "in the order of the key, by first appearance")
 			}
 		}
-		waiting := len(list(t, store, ""))
-		child := startChild(t, file, brokers)
-		require.Eventually(t, func() bool { return len(list(t, store, "")) < waiting-40 }, patience, tick, "the child forwards nothing")
-		child.kill(t)
-		require.NotEmpty(t, list(t, store, ""), "it must die in the middle")
-	}
-	start(t, store, ours(t, brokers), killable())
-	requireEmpty(t, store)
-
-	ids, byKey := inKafka(t, brokers, topic)
-	var all []string
-	for key, committed := range want {
-		all = append(all, committed...)
-		if key != "" {
-			require.Equal(t, committed, byKey[key], "in the order of the key, by first appearance")
-		}
-	}
-	slices.Sort(all)
-	slices.Sort(ids)
-	t.Logf("%d messages, %d in Kafka", len(all), len(ids))
-	require.Equal(t, all, slices.Compact(ids), "all that was committed, and nothing that was rolled back")
+		slices.Sort(all)
+		slices.Sort(ids)
+		t.Logf("%d messages, %d in Kafka", len(all), len(ids))
+		require.Equal(t, all, slices.Compact(ids), "all that was committed, and nothing that was rolled back")
+	})
 }
 
 // commitOrNot reports whether it did.

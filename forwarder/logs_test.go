@@ -66,88 +66,92 @@ func (l *logs) waitFor(tb testing.TB, words ...string) string {
 	return l.find(words...)[0]
 }
 
-func Test_payloads_are_never_logged(t *testing.T) {
+func TestForwarder_Logs(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, dest message.Publisher, d *destination) {
+
+	t.Run("payloads are never logged", func(t *testing.T) {
+		t.Parallel()
+		each(t, func(t *testing.T, dest message.Publisher, d *destination) {
+			store := newStore(t)
+			register(t, store)
+			records := recs("orders", "a", 5)
+			for _, r := range records {
+				r.Payload = []byte("the secret")
+				r.Metadata = map[string]string{"also": "the secret"}
+			}
+			add(t, store, records...)
+			l := newLogs()
+			d.failOnly(outmill.Permanent(errPoison), nameOf("orders", "a", 0))
+			startLogged(t, store, dest, quick(), l)
+			d.waitFor(t, 4)
+			d.goAway()
+			secret := rec("orders", "", "more")
+			secret.Payload = []byte("the secret")
+			add(t, store, secret)
+			l.waitFor(t, "The broker took nothing")
+			d.comeBack()
+			d.waitFor(t, 5)
+			require.NotEmpty(t, l.find(""))
+			require.Empty(t, l.find("the secret"))
+		})
+	})
+
+	t.Run("a message that fails is logged with what identifies it", func(t *testing.T) {
+		t.Parallel()
 		store := newStore(t)
 		register(t, store)
-		records := recs("orders", "a", 5)
-		for _, r := range records {
-			r.Payload = []byte("the secret")
-			r.Metadata = map[string]string{"also": "the secret"}
-		}
-		add(t, store, records...)
+		bad := rec("orders", "a", "bad")
+		bad.CorrelationID = "conversation"
+		add(t, store, bad)
+		d := newDestination(t)
+		d.failOnly(outmill.Permanent(errPoison), "bad")
 		l := newLogs()
-		d.failOnly(outmill.Permanent(errPoison), nameOf("orders", "a", 0))
-		startLogged(t, store, dest, quick(), l)
-		d.waitFor(t, 4)
-		d.goAway()
-		secret := rec("orders", "", "more")
-		secret.Payload = []byte("the secret")
-		add(t, store, secret)
-		l.waitFor(t, "The broker took nothing")
-		d.comeBack()
-		d.waitFor(t, 5)
-		require.NotEmpty(t, l.find(""))
-		require.Empty(t, l.find("the secret"))
+		startLogged(t, store, d, quick(), l)
+		line := l.waitFor(t, "could not be forwarded")
+		for _, want := range []string{"ERROR", errPoison.Error(), "message_uuid:bad", "topic:orders", "correlation_id:conversation", "work_item_id:" + bad.ID.String(), "dead:true", "store:" + store.Name(), "group:forwarder"} {
+			require.Contains(t, line, want)
+		}
 	})
-}
 
-func Test_a_message_that_fails_is_logged_with_what_identifies_it(t *testing.T) {
-	t.Parallel()
-	store := newStore(t)
-	register(t, store)
-	bad := rec("orders", "a", "bad")
-	bad.CorrelationID = "conversation"
-	add(t, store, bad)
-	d := newDestination(t)
-	d.failOnly(outmill.Permanent(errPoison), "bad")
-	l := newLogs()
-	startLogged(t, store, d, quick(), l)
-	line := l.waitFor(t, "could not be forwarded")
-	for _, want := range []string{"ERROR", errPoison.Error(), "message_uuid:bad", "topic:orders", "correlation_id:conversation", "work_item_id:" + bad.ID.String(), "dead:true", "store:" + store.Name(), "group:forwarder"} {
-		require.Contains(t, line, want)
-	}
-}
+	t.Run("an outage is logged with its cause and what to check and its end too", func(t *testing.T) {
+		t.Parallel()
+		store := newStore(t)
+		add(t, store, rec("orders", "a", "m"))
+		d := newDestination(t)
+		d.goAway()
+		l := newLogs()
+		startLogged(t, store, d, quick(), l)
+		line := l.waitFor(t, "The broker took nothing")
+		require.Contains(t, line, errAway.Error())
+		require.Contains(t, line, "Check")
+		d.comeBack()
+		l.waitFor(t, "The broker takes messages again")
+	})
 
-func Test_an_outage_is_logged_with_its_cause_and_what_to_check_and_its_end_too(t *testing.T) {
-	t.Parallel()
-	store := newStore(t)
-	add(t, store, rec("orders", "a", "m"))
-	d := newDestination(t)
-	d.goAway()
-	l := newLogs()
-	startLogged(t, store, d, quick(), l)
-	line := l.waitFor(t, "The broker took nothing")
-	require.Contains(t, line, errAway.Error())
-	require.Contains(t, line, "Check")
-	d.comeBack()
-	l.waitFor(t, "The broker takes messages again")
-}
+	t.Run("topics that nobody registered for are warned of", func(t *testing.T) {
+		t.Parallel()
+		store := newStore(t)
+		add(t, store, rec("forgotten", "", "m"))
+		l := newLogs()
+		cfg := quick()
+		cfg.Topics = outmill.Topics{Include: []string{"orders"}}
+		cfg.UpkeepInterval = 10 * time.Millisecond
+		startLogged(t, store, newDestination(t), cfg, l)
+		line := l.waitFor(t, "Warning", "no group has registered")
+		require.Contains(t, line, "topic:forgotten")
+	})
 
-func Test_topics_that_nobody_registered_for_are_warned_of(t *testing.T) {
-	t.Parallel()
-	store := newStore(t)
-	add(t, store, rec("forgotten", "", "m"))
-	l := newLogs()
-	cfg := quick()
-	cfg.Topics = outmill.Topics{Include: []string{"orders"}}
-	cfg.UpkeepInterval = 10 * time.Millisecond
-	startLogged(t, store, newDestination(t), cfg, l)
-	line := l.waitFor(t, "Warning", "no group has registered")
-	require.Contains(t, line, "topic:forgotten")
-}
-
-func Test_topics_of_the_group_that_this_process_does_not_read_are_warned_of(t *testing.T) {
-	t.Parallel()
-	store := newStore(t)
-	register(t, store)
-	add(t, store, rec("elsewhere", "", "m"))
-	l := newLogs()
-	cfg := quick()
-	cfg.Topics = outmill.Topics{Include: []string{"orders"}}
-	cfg.UpkeepInterval = 10 * time.Millisecond
-	startLogged(t, store, newDestination(t), cfg, l)
-	line := l.waitFor(t, "Warning", "does not read")
-	require.Contains(t, line, "topic:elsewhere")
+	t.Run("topics of the group that this process does not read are warned of", func(t *testing.T) {
+		t.Parallel()
+		store := newStore(t)
+		register(t, store)
+		add(t, store, rec("elsewhere", "", "m"))
+		l := newLogs()
+		cfg := quick()
+		cfg.Topics = outmill.Topics{Include: []string{"orders"}}
+		cfg.UpkeepInterval = 10 * time.Millisecond
+		startLogged(t, store, newDestination(t), cfg, l)
+		line := l.waitFor(t, "Warning", "does not read")
+		require.Contains(t, line, "topic:elsewhere")
+	})
 }

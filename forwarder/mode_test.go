@@ -64,98 +64,102 @@ func forwardTen(t *testing.T, d *batchDestination, pub message.Publisher) (batch
 	return len(d.allBatches()), l
 }
 
-func Test_a_publisher_of_batches_is_said_to_get_batches(t *testing.T) {
+func TestForwarder_Mode(t *testing.T) {
 	t.Parallel()
-	d := newBatchDestination(t)
-	batches, l := forwardTen(t, d, d)
-	require.Positive(t, batches)
-	require.Len(t, l.find("INFO The forwarder publishes in batches", "batchDestination"), 1)
-	require.Empty(t, l.find("Warning"))
-}
 
-func Test_a_plain_publisher_is_said_to_get_one_message_at_a_time(t *testing.T) {
-	t.Parallel()
-	store := newStore(t)
-	add(t, store, rec("orders", "a", "m"))
-	d := newDestination(t)
-	l := newLogs()
-	startLogged(t, store, d, quick(), l)
-	d.waitFor(t, 1)
-	require.Len(t, l.find("INFO The forwarder publishes one message at a time", "destination", "lanes:64"), 1)
-	require.Empty(t, l.find("Warning"))
-}
+	t.Run("a publisher of batches is said to get batches", func(t *testing.T) {
+		t.Parallel()
+		d := newBatchDestination(t)
+		batches, l := forwardTen(t, d, d)
+		require.Positive(t, batches)
+		require.Len(t, l.find("INFO The forwarder publishes in batches", "batchDestination"), 1)
+		require.Empty(t, l.find("Warning"))
+	})
 
-func Test_batches_go_past_decorators_that_unwrap_and_the_log_names_them(t *testing.T) {
-	t.Parallel()
-	d := newBatchDestination(t)
-	inner := &unwrapping{hiding{pub: d}}
-	outer := &unwrapping{hiding{pub: inner}}
-	batches, l := forwardTen(t, d, outer)
-	require.Positive(t, batches)
-	require.Zero(t, outer.calls+inner.calls)
-	require.Len(t, l.find("INFO The forwarder publishes in batches", "passed_by:[*forwarder_test.unwrapping *forwarder_test.unwrapping]", "batches_through:*forwarder_test.batchDestination"), 1)
-	require.Empty(t, l.find("Warning"))
-}
+	t.Run("a plain publisher is said to get one message at a time", func(t *testing.T) {
+		t.Parallel()
+		store := newStore(t)
+		add(t, store, rec("orders", "a", "m"))
+		d := newDestination(t)
+		l := newLogs()
+		startLogged(t, store, d, quick(), l)
+		d.waitFor(t, 1)
+		require.Len(t, l.find("INFO The forwarder publishes one message at a time", "destination", "lanes:64"), 1)
+		require.Empty(t, l.find("Warning"))
+	})
 
-func Test_a_decorator_that_publishes_batches_itself_gets_them(t *testing.T) {
-	t.Parallel()
-	d := newBatchDestination(t)
-	decorator := &batching{unwrapping: unwrapping{hiding{pub: d}}}
-	batches, _ := forwardTen(t, d, decorator)
-	require.Equal(t, batches, decorator.batches)
-}
+	t.Run("batches go past decorators that unwrap and the log names them", func(t *testing.T) {
+		t.Parallel()
+		d := newBatchDestination(t)
+		inner := &unwrapping{hiding{pub: d}}
+		outer := &unwrapping{hiding{pub: inner}}
+		batches, l := forwardTen(t, d, outer)
+		require.Positive(t, batches)
+		require.Zero(t, outer.calls+inner.calls)
+		require.Len(t, l.find("INFO The forwarder publishes in batches", "passed_by:[*forwarder_test.unwrapping *forwarder_test.unwrapping]", "batches_through:*forwarder_test.batchDestination"), 1)
+		require.Empty(t, l.find("Warning"))
+	})
 
-func Test_a_decorator_that_hides_a_publisher_of_batches_is_warned_of_with_the_remedy(t *testing.T) {
-	t.Parallel()
-	for name, decorate := range map[string]func(pub message.Publisher) message.Publisher{
-		"by itself":                   func(pub message.Publisher) message.Publisher { return &hiding{pub: pub} },
-		"under another one":           func(pub message.Publisher) message.Publisher { return &hiding{pub: &hiding{pub: pub}} },
-		"under one that unwraps":      func(pub message.Publisher) message.Publisher { return &unwrapping{hiding{pub: &hiding{pub: pub}}} },
-		"in an embedded publisher":    func(pub message.Publisher) message.Publisher { return struct{ message.Publisher }{pub} },
-		"which cannot be asked":       func(pub message.Publisher) message.Publisher { return broken{pub} },
-		"whose Unwrap goes in a ring": func(pub message.Publisher) message.Publisher { return &ring{pub} },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			d := newBatchDestination(t)
-			batches, l := forwardTen(t, d, decorate(d))
-			require.Zero(t, batches)
-			require.Len(t, l.find("one message at a time"), 1)
-			warnings := l.find("Warning", "hides", "PublishBatch", "Unwrap() message.Publisher", "batchDestination")
-			require.Len(t, warnings, 1)
-		})
-	}
-}
+	t.Run("a decorator that publishes batches itself gets them", func(t *testing.T) {
+		t.Parallel()
+		d := newBatchDestination(t)
+		decorator := &batching{unwrapping: unwrapping{hiding{pub: d}}}
+		batches, _ := forwardTen(t, d, decorator)
+		require.Equal(t, batches, decorator.batches)
+	})
 
-func Test_a_ring_of_decorators_without_a_publisher_of_batches_is_not_followed_for_ever(t *testing.T) {
-	t.Parallel()
-	store := newStore(t)
-	add(t, store, rec("orders", "a", "m"))
-	d := newDestination(t)
-	one, two := &hiding{pub: d}, &hiding{pub: d}
-	l := newLogs()
-	turning := &turning{destination: d, next: one}
-	one.pub = turning
-	startLogged(t, store, two, quick(), l)
-	startLogged(t, store, turning, quick(), l)
-	d.waitFor(t, 1)
-	require.Empty(t, l.find("Warning", "hides"))
+	t.Run("a decorator that hides a publisher of batches is warned of with the remedy", func(t *testing.T) {
+		t.Parallel()
+		for name, decorate := range map[string]func(pub message.Publisher) message.Publisher{
+			"by itself":                   func(pub message.Publisher) message.Publisher { return &hiding{pub: pub} },
+			"under another one":           func(pub message.Publisher) message.Publisher { return &hiding{pub: &hiding{pub: pub}} },
+			"under one that unwraps":      func(pub message.Publisher) message.Publisher { return &unwrapping{hiding{pub: &hiding{pub: pub}}} },
+			"in an embedded publisher":    func(pub message.Publisher) message.Publisher { return struct{ message.Publisher }{pub} },
+			"which cannot be asked":       func(pub message.Publisher) message.Publisher { return broken{pub} },
+			"whose Unwrap goes in a ring": func(pub message.Publisher) message.Publisher { return &ring{pub} },
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				d := newBatchDestination(t)
+				batches, l := forwardTen(t, d, decorate(d))
+				require.Zero(t, batches)
+				require.Len(t, l.find("one message at a time"), 1)
+				warnings := l.find("Warning", "hides", "PublishBatch", "Unwrap() message.Publisher", "batchDestination")
+				require.Len(t, warnings, 1)
+			})
+		}
+	})
+
+	t.Run("a ring of decorators without a publisher of batches is not followed for ever", func(t *testing.T) {
+		t.Parallel()
+		store := newStore(t)
+		add(t, store, rec("orders", "a", "m"))
+		d := newDestination(t)
+		one, two := &hiding{pub: d}, &hiding{pub: d}
+		l := newLogs()
+		turning := &turning{destination: d, next: one}
+		one.pub = turning
+		startLogged(t, store, two, quick(), l)
+		startLogged(t, store, turning, quick(), l)
+		d.waitFor(t, 1)
+		require.Empty(t, l.find("Warning", "hides"))
+	})
+
+	t.Run("the mode is logged once", func(t *testing.T) {
+		t.Parallel()
+		store := newStore(t)
+		register(t, store)
+		d := newBatchDestination(t)
+		l := newLogs()
+		fwd := startLogged(t, store, &hiding{pub: d}, quick(), l)
+		_, err := fwd.Once(t.Context())
+		require.NoError(t, err)
+		require.Len(t, l.find("Warning", "hides"), 1)
+	})
 }
 
 // turning publishes to its destination, and holds a publisher that holds it.
 type turning struct {
 	*destination
 	next message.Publisher
-}
-
-func Test_the_mode_is_logged_once(t *testing.T) {
-	t.Parallel()
-	store := newStore(t)
-	register(t, store)
-	d := newBatchDestination(t)
-	l := newLogs()
-	fwd := startLogged(t, store, &hiding{pub: d}, quick(), l)
-	_, err := fwd.Once(t.Context())
-	require.NoError(t, err)
-	require.Len(t, l.find("Warning", "hides"), 1)
 }

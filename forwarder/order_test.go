@@ -82,235 +82,239 @@ func (p *crowd) letNextGo() {
 	}
 }
 
-func Test_lanes_keep_the_order_of_a_key_whatever_the_order_in_which_the_publisher_finishes(t *testing.T) {
+func TestForwarder_Order(t *testing.T) {
 	t.Parallel()
-	store := newStore(t)
-	register(t, store)
-	const keys, each = 8, 25
-	for i := range each {
+
+	t.Run("lanes keep the order of a key whatever the order in which the publisher finishes", func(t *testing.T) {
+		t.Parallel()
+		store := newStore(t)
+		register(t, store)
+		const keys, each = 8, 25
+		for i := range each {
+			for k := range keys {
+				key := fmt.Sprint("key", k)
+				add(t, store, rec("orders", key, nameOf("orders", key, i)))
+			}
+		}
+		d := &unfair{destination: newDestination(t), inside: map[string]int{}}
+		cfg := quick()
+		cfg.BatchSize = keys * each / 2
+		start(t, store, d, cfg)
+		d.waitFor(t, keys*each)
 		for k := range keys {
 			key := fmt.Sprint("key", k)
-			add(t, store, rec("orders", key, nameOf("orders", key, i)))
+			require.Equal(t, namesOf("orders", key, each), d.withKey(key))
 		}
-	}
-	d := &unfair{destination: newDestination(t), inside: map[string]int{}}
-	cfg := quick()
-	cfg.BatchSize = keys * each / 2
-	start(t, store, d, cfg)
-	d.waitFor(t, keys*each)
-	for k := range keys {
-		key := fmt.Sprint("key", k)
-		require.Equal(t, namesOf("orders", key, each), d.withKey(key))
-	}
-	require.Empty(t, d.clashes, "two messages of a key were in the publisher at a time")
-	requireEmpty(t, store)
-}
-
-func Test_messages_without_a_key_are_published_many_at_a_time(t *testing.T) {
-	t.Parallel()
-	store := newStore(t)
-	register(t, store)
-	const lanes = 16
-	add(t, store, recs("orders", "", lanes)...)
-	d := &crowd{destination: newDestination(t), size: lanes}
-	cfg := quick()
-	cfg.Lanes = lanes
-	start(t, store, d, cfg)
-	d.waitFor(t, lanes)
-	requireEmpty(t, store)
-}
-
-func Test_no_more_messages_are_published_at_a_time_than_there_are_lanes(t *testing.T) {
-	t.Parallel()
-	store := newStore(t)
-	register(t, store)
-	add(t, store, recs("orders", "", 50)...)
-	d := newDestination(t)
-	inside := make(chan struct{}, 3)
-	d.judge(func(string, *message.Message) error {
-		select {
-		case inside <- struct{}{}:
-		default:
-			return outmill.Permanent(errors.New("too many at a time"))
-		}
-		defer func() { <-inside }()
-		return nil
-	})
-	cfg := quick()
-	cfg.Lanes = 3
-	start(t, store, d, cfg)
-	d.requireArrived(t, namesOf("orders", "", 50)...)
-	requireEmpty(t, store)
-}
-
-func Test_a_message_that_fails_holds_up_its_key_and_nobody_else(t *testing.T) {
-	t.Parallel()
-	each(t, func(t *testing.T, dest message.Publisher, d *destination) {
-		store := newStore(t)
-		register(t, store)
-		add(t, store, recs("orders", "a", 5)...)
-		add(t, store, recs("orders", "b", 5)...)
-		add(t, store, recs("orders", "", 5)...)
-		d.failOnly(outmill.RetryAfter(errPoison, 0), nameOf("orders", "a", 2))
-		cfg := quick()
-		cfg.Retry.MaxAttempts = -1
-		start(t, store, dest, cfg)
-		d.waitForTries(t, 25)
-		require.Equal(t, namesOf("orders", "a", 2), d.withKey("a"))
-		require.Equal(t, namesOf("orders", "b", 5), d.withKey("b"))
-		require.Len(t, d.withKey(""), 5)
-		d.comeBack()
-		d.waitFor(t, 15)
-		require.Equal(t, namesOf("orders", "a", 5), d.withKey("a"))
+		require.Empty(t, d.clashes, "two messages of a key were in the publisher at a time")
 		requireEmpty(t, store)
 	})
-}
 
-func Test_a_message_that_can_never_be_delivered_goes_dead_alone(t *testing.T) {
-	t.Parallel()
-	each(t, func(t *testing.T, dest message.Publisher, d *destination) {
+	t.Run("messages without a key are published many at a time", func(t *testing.T) {
+		t.Parallel()
 		store := newStore(t)
 		register(t, store)
-		add(t, store, recs("orders", "a", 5)...)
-		add(t, store, recs("orders", "", 5)...)
-		poison := nameOf("orders", "a", 2)
-		d.failOnly(outmill.Permanent(errPoison), poison)
+		const lanes = 16
+		add(t, store, recs("orders", "", lanes)...)
+		d := &crowd{destination: newDestination(t), size: lanes}
 		cfg := quick()
-		told := make(chan string, 10)
-		cfg.OnDead = func(rec *outmill.Record, reason string) { told <- rec.MessageID + ": " + reason }
-		start(t, store, dest, cfg)
-		d.waitFor(t, 9)
-		require.Equal(t, slices.Delete(namesOf("orders", "a", 5), 2, 3), d.withKey("a"))
-		dead := requireDead(t, store, poison)
-		require.Equal(t, errPoison.Error(), dead[0].LastError)
-		require.Equal(t, poison+": "+errPoison.Error(), <-told)
-		require.Empty(t, told)
+		cfg.Lanes = lanes
+		start(t, store, d, cfg)
+		d.waitFor(t, lanes)
+		requireEmpty(t, store)
 	})
-}
 
-func Test_with_Skip_the_later_messages_of_a_key_pass_one_that_fails(t *testing.T) {
-	t.Parallel()
-	store := newStore(t)
-	register(t, store)
-	add(t, store, recs("orders", "a", 5)...)
-	d := newDestination(t)
-	d.failOnly(outmill.RetryAfter(errPoison, 0), nameOf("orders", "a", 0))
-	cfg := quick()
-	cfg.KeyPolicy = outmill.KeySkip
-	cfg.Retry.MaxAttempts = -1
-	start(t, store, d, cfg)
-	d.waitFor(t, 4)
-	require.Equal(t, namesOf("orders", "a", 5)[1:], d.withKey("a"))
-	d.comeBack()
-	d.waitFor(t, 5)
-}
-
-func Test_with_Park_the_later_messages_of_a_key_go_dead_with_one_that_does(t *testing.T) {
-	t.Parallel()
-	each(t, func(t *testing.T, dest message.Publisher, d *destination) {
+	t.Run("no more messages are published at a time than there are lanes", func(t *testing.T) {
+		t.Parallel()
 		store := newStore(t)
 		register(t, store)
-		add(t, store, recs("orders", "a", 7)...)
-		add(t, store, recs("orders", "b", 7)...)
-		add(t, store, recs("orders", "", 7)...)
-		poison := nameOf("orders", "a", 2)
-		d.failOnly(outmill.Permanent(errPoison), poison, nameOf("orders", "", 3))
-		cfg := quick()
-		cfg.KeyPolicy = outmill.KeyPark
-		cfg.BatchSize = 20
-		start(t, store, dest, cfg)
-		parked := append([]string{nameOf("orders", "", 3)}, namesOf("orders", "a", 7)[2:]...)
-		dead := requireDead(t, store, parked...)
-		d.waitFor(t, 15)
-		require.Equal(t, namesOf("orders", "a", 2), d.withKey("a"), "nothing of the key may pass the dead one")
-		require.Equal(t, namesOf("orders", "b", 7), d.withKey("b"))
-		d.comeBack()
-		for _, r := range dead {
-			if r.MessageID == poison {
-				_, err := store.Requeue(t.Context(), r.ID)
-				require.NoError(t, err)
+		add(t, store, recs("orders", "", 50)...)
+		d := newDestination(t)
+		inside := make(chan struct{}, 3)
+		d.judge(func(string, *message.Message) error {
+			select {
+			case inside <- struct{}{}:
+			default:
+				return outmill.Permanent(errors.New("too many at a time"))
 			}
-		}
-		d.waitFor(t, 20)
-		require.Equal(t, namesOf("orders", "a", 7), d.withKey("a"), "they come back together, in their order")
+			defer func() { <-inside }()
+			return nil
+		})
+		cfg := quick()
+		cfg.Lanes = 3
+		start(t, store, d, cfg)
+		d.requireArrived(t, namesOf("orders", "", 50)...)
+		requireEmpty(t, store)
 	})
-}
 
-func Test_a_message_that_a_hook_fails_holds_up_its_key(t *testing.T) {
-	t.Parallel()
-	each(t, func(t *testing.T, dest message.Publisher, d *destination) {
+	t.Run("a message that fails holds up its key and nobody else", func(t *testing.T) {
+		t.Parallel()
+		each(t, func(t *testing.T, dest message.Publisher, d *destination) {
+			store := newStore(t)
+			register(t, store)
+			add(t, store, recs("orders", "a", 5)...)
+			add(t, store, recs("orders", "b", 5)...)
+			add(t, store, recs("orders", "", 5)...)
+			d.failOnly(outmill.RetryAfter(errPoison, 0), nameOf("orders", "a", 2))
+			cfg := quick()
+			cfg.Retry.MaxAttempts = -1
+			start(t, store, dest, cfg)
+			d.waitForTries(t, 25)
+			require.Equal(t, namesOf("orders", "a", 2), d.withKey("a"))
+			require.Equal(t, namesOf("orders", "b", 5), d.withKey("b"))
+			require.Len(t, d.withKey(""), 5)
+			d.comeBack()
+			d.waitFor(t, 15)
+			require.Equal(t, namesOf("orders", "a", 5), d.withKey("a"))
+			requireEmpty(t, store)
+		})
+	})
+
+	t.Run("a message that can never be delivered goes dead alone", func(t *testing.T) {
+		t.Parallel()
+		each(t, func(t *testing.T, dest message.Publisher, d *destination) {
+			store := newStore(t)
+			register(t, store)
+			add(t, store, recs("orders", "a", 5)...)
+			add(t, store, recs("orders", "", 5)...)
+			poison := nameOf("orders", "a", 2)
+			d.failOnly(outmill.Permanent(errPoison), poison)
+			cfg := quick()
+			told := make(chan string, 10)
+			cfg.OnDead = func(rec *outmill.Record, reason string) { told <- rec.MessageID + ": " + reason }
+			start(t, store, dest, cfg)
+			d.waitFor(t, 9)
+			require.Equal(t, slices.Delete(namesOf("orders", "a", 5), 2, 3), d.withKey("a"))
+			dead := requireDead(t, store, poison)
+			require.Equal(t, errPoison.Error(), dead[0].LastError)
+			require.Equal(t, poison+": "+errPoison.Error(), <-told)
+			require.Empty(t, told)
+		})
+	})
+
+	t.Run("with Skip the later messages of a key pass one that fails", func(t *testing.T) {
+		t.Parallel()
 		store := newStore(t)
 		register(t, store)
 		add(t, store, recs("orders", "a", 5)...)
-		add(t, store, recs("orders", "b", 5)...)
-		cfg := quick()
-		failures := 4
-		cfg.Transform = func(_ string, msg *message.Message) (*message.Message, error) {
-			if msg.UUID == nameOf("orders", "a", 1) && failures > 0 {
-				failures--
-				return nil, errPoison
-			}
-			return msg, nil
-		}
-		start(t, store, dest, cfg)
-		d.waitFor(t, 10)
-		require.Equal(t, namesOf("orders", "a", 5), d.withKey("a"))
-		require.Equal(t, namesOf("orders", "b", 5), d.withKey("b"))
-		require.Len(t, d.triedIDs(), 10, "nothing behind the failed one may reach the publisher")
-		requireEmpty(t, store)
-	})
-}
-
-func Test_a_key_that_fails_is_held_up_in_the_batches_that_were_claimed_ahead_too(t *testing.T) {
-	t.Parallel()
-	each(t, func(t *testing.T, dest message.Publisher, d *destination) {
-		store := newStore(t)
-		register(t, store)
-		add(t, store, recs("orders", "a", 60)...)
-		poison := nameOf("orders", "a", 7)
-		d.failOnly(outmill.RetryAfter(errPoison, 20*time.Millisecond), poison)
-		cfg := quick()
-		cfg.BatchSize = 10
-		cfg.Retry.MaxAttempts = -1
-		start(t, store, dest, cfg)
-		d.waitForTries(t, 10)
-		require.Equal(t, namesOf("orders", "a", 7), d.withKey("a"))
-		d.comeBack()
-		d.waitFor(t, 60)
-		require.Equal(t, namesOf("orders", "a", 60), d.withKey("a"))
-		require.Len(t, d.ids(), 60, "nothing may be published twice")
-		requireEmpty(t, store)
-	})
-}
-
-func Test_without_order_a_message_that_fails_holds_up_nobody(t *testing.T) {
-	t.Parallel()
-	store := newStore(t)
-	register(t, store)
-	add(t, store, recs("orders", "a", 5)...)
-	d := newDestination(t)
-	d.failOnly(outmill.RetryAfter(errPoison, 0), nameOf("orders", "a", 0))
-	cfg := quick()
-	cfg.Unordered = true
-	cfg.Retry.MaxAttempts = -1
-	start(t, store, d, cfg)
-	d.waitFor(t, 4)
-	require.NotContains(t, d.ids(), nameOf("orders", "a", 0))
-	d.comeBack()
-	d.waitFor(t, 5)
-}
-
-func Test_keys_of_different_topics_are_different_keys(t *testing.T) {
-	t.Parallel()
-	each(t, func(t *testing.T, dest message.Publisher, d *destination) {
-		store := newStore(t)
-		register(t, store)
-		add(t, store, recs("orders", "a", 3)...)
-		add(t, store, recs("invoices", "a", 3)...)
+		d := newDestination(t)
 		d.failOnly(outmill.RetryAfter(errPoison, 0), nameOf("orders", "a", 0))
 		cfg := quick()
+		cfg.KeyPolicy = outmill.KeySkip
 		cfg.Retry.MaxAttempts = -1
-		start(t, store, dest, cfg)
-		d.requireArrived(t, namesOf("invoices", "a", 3)...)
+		start(t, store, d, cfg)
+		d.waitFor(t, 4)
+		require.Equal(t, namesOf("orders", "a", 5)[1:], d.withKey("a"))
+		d.comeBack()
+		d.waitFor(t, 5)
+	})
+
+	t.Run("with Park the later messages of a key go dead with one that does", func(t *testing.T) {
+		t.Parallel()
+		each(t, func(t *testing.T, dest message.Publisher, d *destination) {
+			store := newStore(t)
+			register(t, store)
+			add(t, store, recs("orders", "a", 7)...)
+			add(t, store, recs("orders", "b", 7)...)
+			add(t, store, recs("orders", "", 7)...)
+			poison := nameOf("orders", "a", 2)
+			d.failOnly(outmill.Permanent(errPoison), poison, nameOf("orders", "", 3))
+			cfg := quick()
+			cfg.KeyPolicy = outmill.KeyPark
+			cfg.BatchSize = 20
+			start(t, store, dest, cfg)
+			parked := append([]string{nameOf("orders", "", 3)}, namesOf("orders", "a", 7)[2:]...)
+			dead := requireDead(t, store, parked...)
+			d.waitFor(t, 15)
+			require.Equal(t, namesOf("orders", "a", 2), d.withKey("a"), "nothing of the key may pass the dead one")
+			require.Equal(t, namesOf("orders", "b", 7), d.withKey("b"))
+			d.comeBack()
+			for _, r := range dead {
+				if r.MessageID == poison {
+					_, err := store.Requeue(t.Context(), r.ID)
+					require.NoError(t, err)
+				}
+			}
+			d.waitFor(t, 20)
+			require.Equal(t, namesOf("orders", "a", 7), d.withKey("a"), "they come back together, in their order")
+		})
+	})
+
+	t.Run("a message that a hook fails holds up its key", func(t *testing.T) {
+		t.Parallel()
+		each(t, func(t *testing.T, dest message.Publisher, d *destination) {
+			store := newStore(t)
+			register(t, store)
+			add(t, store, recs("orders", "a", 5)...)
+			add(t, store, recs("orders", "b", 5)...)
+			cfg := quick()
+			failures := 4
+			cfg.Transform = func(_ string, msg *message.Message) (*message.Message, error) {
+				if msg.UUID == nameOf("orders", "a", 1) && failures > 0 {
+					failures--
+					return nil, errPoison
+				}
+				return msg, nil
+			}
+			start(t, store, dest, cfg)
+			d.waitFor(t, 10)
+			require.Equal(t, namesOf("orders", "a", 5), d.withKey("a"))
+			require.Equal(t, namesOf("orders", "b", 5), d.withKey("b"))
+			require.Len(t, d.triedIDs(), 10, "nothing behind the failed one may reach the publisher")
+			requireEmpty(t, store)
+		})
+	})
+
+	t.Run("a key that fails is held up in the batches that were claimed ahead too", func(t *testing.T) {
+		t.Parallel()
+		each(t, func(t *testing.T, dest message.Publisher, d *destination) {
+			store := newStore(t)
+			register(t, store)
+			add(t, store, recs("orders", "a", 60)...)
+			poison := nameOf("orders", "a", 7)
+			d.failOnly(outmill.RetryAfter(errPoison, 20*time.Millisecond), poison)
+			cfg := quick()
+			cfg.BatchSize = 10
+			cfg.Retry.MaxAttempts = -1
+			start(t, store, dest, cfg)
+			d.waitForTries(t, 10)
+			require.Equal(t, namesOf("orders", "a", 7), d.withKey("a"))
+			d.comeBack()
+			d.waitFor(t, 60)
+			require.Equal(t, namesOf("orders", "a", 60), d.withKey("a"))
+			require.Len(t, d.ids(), 60, "nothing may be published twice")
+			requireEmpty(t, store)
+		})
+	})
+
+	t.Run("without order a message that fails holds up nobody", func(t *testing.T) {
+		t.Parallel()
+		store := newStore(t)
+		register(t, store)
+		add(t, store, recs("orders", "a", 5)...)
+		d := newDestination(t)
+		d.failOnly(outmill.RetryAfter(errPoison, 0), nameOf("orders", "a", 0))
+		cfg := quick()
+		cfg.Unordered = true
+		cfg.Retry.MaxAttempts = -1
+		start(t, store, d, cfg)
+		d.waitFor(t, 4)
+		require.NotContains(t, d.ids(), nameOf("orders", "a", 0))
+		d.comeBack()
+		d.waitFor(t, 5)
+	})
+
+	t.Run("keys of different topics are different keys", func(t *testing.T) {
+		t.Parallel()
+		each(t, func(t *testing.T, dest message.Publisher, d *destination) {
+			store := newStore(t)
+			register(t, store)
+			add(t, store, recs("orders", "a", 3)...)
+			add(t, store, recs("invoices", "a", 3)...)
+			d.failOnly(outmill.RetryAfter(errPoison, 0), nameOf("orders", "a", 0))
+			cfg := quick()
+			cfg.Retry.MaxAttempts = -1
+			start(t, store, dest, cfg)
+			d.requireArrived(t, namesOf("invoices", "a", 3)...)
+		})
 	})
 }

@@ -77,19 +77,23 @@ func (s *scenario) verdict(topic string, msg *message.Message) error {
 	return nil
 }
 
-func Test_whatever_goes_wrong_all_arrives_in_the_order_of_its_keys_or_is_dead_for_a_reason(t *testing.T) {
+func TestForwarder_Property(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		s := drawScenario(t)
-		cfg := quick()
-		cfg.Retry.MaxAttempts = -1
-		cfg.MaxErrorBackoff = time.Millisecond
-		cfg.BatchSize = rapid.IntRange(1, 30).Draw(t, "batch size")
-		cfg.Lanes = rapid.IntRange(1, 8).Draw(t, "lanes")
-		cfg.KeyPolicy = rapid.SampledFrom([]outmill.KeyPolicy{outmill.KeyBlock, outmill.KeySkip, outmill.KeyPark}).Draw(t, "policy")
-		cfg.Unordered = cfg.KeyPolicy == outmill.KeyBlock && rapid.IntRange(0, 3).Draw(t, "unordered") == 0
-		arrived, dead := play(t, s, cfg, rapid.Bool().Draw(t, "batches"), rapid.IntRange(1, 2).Draw(t, "forwarders"))
-		check(t, s, cfg, arrived, dead)
+
+	t.Run("whatever goes wrong all arrives in the order of its keys or is dead for a reason", func(t *testing.T) {
+		t.Parallel()
+		rapid.Check(t, func(t *rapid.T) {
+			s := drawScenario(t)
+			cfg := quick()
+			cfg.Retry.MaxAttempts = -1
+			cfg.MaxErrorBackoff = time.Millisecond
+			cfg.BatchSize = rapid.IntRange(1, 30).Draw(t, "batch size")
+			cfg.Lanes = rapid.IntRange(1, 8).Draw(t, "lanes")
+			cfg.KeyPolicy = rapid.SampledFrom([]outmill.KeyPolicy{outmill.KeyBlock, outmill.KeySkip, outmill.KeyPark}).Draw(t, "policy")
+			cfg.Unordered = cfg.KeyPolicy == outmill.KeyBlock && rapid.IntRange(0, 3).Draw(t, "unordered") == 0
+			arrived, dead := play(t, s, cfg, rapid.Bool().Draw(t, "batches"), rapid.IntRange(1, 2).Draw(t, "forwarders"))
+			check(t, s, cfg, arrived, dead)
+		})
 	})
 }
 

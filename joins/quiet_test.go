@@ -35,27 +35,31 @@ func (l *errorLog) errors() []string {
 	return append([]string(nil), l.said...)
 }
 
-func Test_looking_at_a_join_that_is_not_decided_is_no_error(t *testing.T) {
+func TestQuiet(t *testing.T) {
 	t.Parallel()
-	p := newPlant(t)
-	log := &errorLog{}
-	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: 5 * time.Second}, log)
-	require.NoError(t, err)
-	p.router = router
-	// Outside of the handler's KeepError it takes every error away.
-	poison, err := middleware.PoisonQueue(p.pub.Shared(), "poison")
-	require.NoError(t, err)
-	p.router.AddMiddleware(poison)
-	p.extract()
-	completed := p.listen(transform)
-	p.run(t, func(cfg *joins.Config) { cfg.Snooze = time.Millisecond })
-	id := p.etl(t, of(1), nil)
-	require.Eventually(t, func() bool {
-		waits := p.records(t, joins.Topic, "")
-		return len(waits) == 1 && waits[0].Claims > 5
-	}, patience, tick)
-	p.publishSteps(t, t.Context(), id, good)
-	requireJoinOf(t, receive(t, completed), id, storekit.JoinCompleted, "", "1", "1", "0")
-	p.requireSettled(t, completed)
-	require.Empty(t, log.errors())
+
+	t.Run("looking at a join that is not decided is no error", func(t *testing.T) {
+		t.Parallel()
+		p := newPlant(t)
+		log := &errorLog{}
+		router, err := message.NewRouter(message.RouterConfig{CloseTimeout: 5 * time.Second}, log)
+		require.NoError(t, err)
+		p.router = router
+		// Outside of the handler's KeepError it takes every error away.
+		poison, err := middleware.PoisonQueue(p.pub.Shared(), "poison")
+		require.NoError(t, err)
+		p.router.AddMiddleware(poison)
+		p.extract()
+		completed := p.listen(transform)
+		p.run(t, func(cfg *joins.Config) { cfg.Snooze = time.Millisecond })
+		id := p.etl(t, of(1), nil)
+		require.Eventually(t, func() bool {
+			waits := p.records(t, joins.Topic, "")
+			return len(waits) == 1 && waits[0].Claims > 5
+		}, patience, tick)
+		p.publishSteps(t, t.Context(), id, good)
+		requireJoinOf(t, receive(t, completed), id, storekit.JoinCompleted, "", "1", "1", "0")
+		p.requireSettled(t, completed)
+		require.Empty(t, log.errors())
+	})
 }

@@ -8,38 +8,42 @@ import (
 	"pgregory.net/rapid"
 )
 
-func Test_what_has_arrived_does_not_fail_with_what_is_not_known(t *testing.T) {
+func TestJob(t *testing.T) {
 	t.Parallel()
-	arrived, refused, unknown := &delivery{}, &delivery{}, &delivery{}
-	j := newJob([]*delivery{arrived, refused, unknown})
-	errRefused, errPending := errors.New("refused"), errors.New("pending")
-	arrived.settle(nil)
-	refused.settle(errRefused)
-	require.Equal(t, []failure{failed(refused, errRefused), failed(unknown, errPending)}, j.failures(errPending))
-	unknown.settle(nil)
-	<-j.done
-	require.Equal(t, []failure{failed(refused, errRefused)}, j.failures(nil))
-}
 
-func Test_parts_are_a_call_cut_within_its_bounds(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		maxRecords := rapid.IntRange(1, 10).Draw(t, "records")
-		maxBytes := rapid.IntRange(1, 100).Draw(t, "bytes")
-		var all, joined []*delivery
-		for _, size := range rapid.SliceOfN(rapid.IntRange(0, 150), 0, 50).Draw(t, "sizes") {
-			all = append(all, &delivery{size: size})
-		}
-		for _, part := range parts(all, maxRecords, maxBytes) {
-			bytes := 0
-			for _, d := range part {
-				bytes += d.size
+	t.Run("what has arrived does not fail with what is not known", func(t *testing.T) {
+		t.Parallel()
+		arrived, refused, unknown := &delivery{}, &delivery{}, &delivery{}
+		j := newJob([]*delivery{arrived, refused, unknown})
+		errRefused, errPending := errors.New("refused"), errors.New("pending")
+		arrived.settle(nil)
+		refused.settle(errRefused)
+		require.Equal(t, []failure{failed(refused, errRefused), failed(unknown, errPending)}, j.failures(errPending))
+		unknown.settle(nil)
+		<-j.done
+		require.Equal(t, []failure{failed(refused, errRefused)}, j.failures(nil))
+	})
+
+	t.Run("parts are a call cut within its bounds", func(t *testing.T) {
+		t.Parallel()
+		rapid.Check(t, func(t *rapid.T) {
+			maxRecords := rapid.IntRange(1, 10).Draw(t, "records")
+			maxBytes := rapid.IntRange(1, 100).Draw(t, "bytes")
+			var all, joined []*delivery
+			for _, size := range rapid.SliceOfN(rapid.IntRange(0, 150), 0, 50).Draw(t, "sizes") {
+				all = append(all, &delivery{size: size})
 			}
-			require.NotEmpty(t, part)
-			require.LessOrEqual(t, len(part), maxRecords)
-			require.True(t, bytes <= maxBytes || len(part) == 1, "%d bytes in %d records", bytes, len(part))
-			joined = append(joined, part...)
-		}
-		require.Equal(t, all, joined)
+			for _, part := range parts(all, maxRecords, maxBytes) {
+				bytes := 0
+				for _, d := range part {
+					bytes += d.size
+				}
+				require.NotEmpty(t, part)
+				require.LessOrEqual(t, len(part), maxRecords)
+				require.True(t, bytes <= maxBytes || len(part) == 1, "%d bytes in %d records", bytes, len(part))
+				joined = append(joined, part...)
+			}
+			require.Equal(t, all, joined)
+		})
 	})
 }

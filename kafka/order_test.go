@@ -24,21 +24,70 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-func Test_when_a_message_fails_the_later_ones_of_its_key_fail_with_it(t *testing.T) {
+func TestOrder(t *testing.T) {
 	t.Parallel()
-	smallBatches := kafka.Config{MaxMessageBytes: 1000}
-	for _, failure := range []*kerr.Error{kerr.UnknownServerError, kerr.TopicAuthorizationFailed} {
-		for request := range 6 {
-			t.Run(fmt.Sprintf("%s in request %d", failure.Message, request), func(t *testing.T) {
+
+	t.Run("when a message fails the later ones of its key fail with it", func(t *testing.T) {
+		t.Parallel()
+		smallBatches := kafka.Config{MaxMessageBytes: 1000}
+		for _, failure := range []*kerr.Error{kerr.UnknownServerError, kerr.TopicAuthorizationFailed} {
+			for request := range 6 {
+				t.Run(fmt.Sprintf("%s in request %d", failure.Message, request), func(t *testing.T) {
+					t.Parallel()
+					failsTogether(t, smallBatches, 100, request, failure)
+				})
+			}
+			t.Run(failure.Message+" while the call is still being taken in", func(t *testing.T) {
 				t.Parallel()
-				failsTogether(t, smallBatches, 100, request, failure)
+				failsTogether(t, kafka.Config{MaxBufferedRecords: 20_000}, 20_000, 0, failure)
 			})
 		}
-		t.Run(failure.Message+" while the call is still being taken in", func(t *testing.T) {
-			t.Parallel()
-			failsTogether(t, kafka.Config{MaxBufferedRecords: 20_000}, 20_000, 0, failure)
+	})
+
+	// What a forwarder does: publish, and publish again what failed, while the
+	// broker errs in every way that it can.
+	t.Run("keys keep their order through failures and retries", func(t *testing.T) {
+		t.Parallel()
+		rapid.Check(t, func(rt *rapid.T) {
+			keys := rapid.IntRange(1, 4).Draw(rt, "keys")
+			count := rapid.IntRange(1, 60).Draw(rt, "messages")
+			config := kafka.Config{
+				MaxMessageBytes:    rapid.SampledFrom([]int{512, 1500, 100_000}).Draw(rt, "batch bytes"),
+				MaxBufferedRecords: rapid.SampledFrom([]int{7, 1000}).Draw(rt, "buffered"),
+				DeliveryTimeout:    300 * time.Millisecond,
+			}
+			faults := rapid.SliceOfN(rapid.SampledFrom(slices.Sorted(maps.Keys(brokerFaults))), 0, 6).Draw(rt, "faults")
+			cluster, err := kfake.NewCluster(kfake.NumBrokers(2), kfake.SeedTopics(2, "topic"))
+			require.NoError(rt, err)
+			defer cluster.Close()
+			pub, err := kafka.NewPublisher(wkafka.PublisherConfig{Brokers: cluster.ListenAddrs()}, config, nil)
+			require.NoError(rt, err)
+			defer pub.Close()
+			inject(cluster, faults)
+
+			var left []storekit.Outgoing
+			for i := range count {
+				left = append(left, outgoing("topic", keyedMessage(strconv.Itoa(i%keys), strconv.Itoa(i/keys)))...)
+			}
+			dead := map[*message.Message]bool{}
+			all := left
+			for tries := 0; len(left) > 0; tries++ {
+				require.Less(rt, tries, 100)
+				left = retried(rt, left, pub.PublishBatch(t.Context(), left), dead)
+			}
+			arrived := map[string][]string{}
+			for _, r := range kafkatest.ReadAll(t, cluster.ListenAddrs(), "topic") {
+				arrived[string(r.Key)] = append(arrived[string(r.Key)], string(r.Value))
+			}
+			for key := range min(keys, count) {
+				var missing []bool
+				for i := key; i < count; i += keys {
+					missing = append(missing, dead[all[i].Message])
+				}
+				requireReplays(rt, arrived[strconv.Itoa(key)], missing)
+			}
 		})
-	}
+	})
 }
 
 // failsTogether publishes in one call, makes one request fail, and compares
@@ -74,51 +123,6 @@ func failsTogether(t *testing.T, config kafka.Config, messages, request int, fai
 		arrived[string(r.Key)] = append(arrived[string(r.Key)], string(r.Value))
 	}
 	require.Equal(t, want, arrived)
-}
-
-// What a forwarder does: publish, and publish again what failed, while the
-// broker errs in every way that it can.
-func Test_keys_keep_their_order_through_failures_and_retries(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(rt *rapid.T) {
-		keys := rapid.IntRange(1, 4).Draw(rt, "keys")
-		count := rapid.IntRange(1, 60).Draw(rt, "messages")
-		config := kafka.Config{
-			MaxMessageBytes:    rapid.SampledFrom([]int{512, 1500, 100_000}).Draw(rt, "batch bytes"),
-			MaxBufferedRecords: rapid.SampledFrom([]int{7, 1000}).Draw(rt, "buffered"),
-			DeliveryTimeout:    300 * time.Millisecond,
-		}
-		faults := rapid.SliceOfN(rapid.SampledFrom(slices.Sorted(maps.Keys(brokerFaults))), 0, 6).Draw(rt, "faults")
-		cluster, err := kfake.NewCluster(kfake.NumBrokers(2), kfake.SeedTopics(2, "topic"))
-		require.NoError(rt, err)
-		defer cluster.Close()
-		pub, err := kafka.NewPublisher(wkafka.PublisherConfig{Brokers: cluster.ListenAddrs()}, config, nil)
-		require.NoError(rt, err)
-		defer pub.Close()
-		inject(cluster, faults)
-
-		var left []storekit.Outgoing
-		for i := range count {
-			left = append(left, outgoing("topic", keyedMessage(strconv.Itoa(i%keys), strconv.Itoa(i/keys)))...)
-		}
-		dead := map[*message.Message]bool{}
-		all := left
-		for tries := 0; len(left) > 0; tries++ {
-			require.Less(rt, tries, 100)
-			left = retried(rt, left, pub.PublishBatch(t.Context(), left), dead)
-		}
-		arrived := map[string][]string{}
-		for _, r := range kafkatest.ReadAll(t, cluster.ListenAddrs(), "topic") {
-			arrived[string(r.Key)] = append(arrived[string(r.Key)], string(r.Value))
-		}
-		for key := range min(keys, count) {
-			var missing []bool
-			for i := key; i < count; i += keys {
-				missing = append(missing, dead[all[i].Message])
-			}
-			requireReplays(rt, arrived[strconv.Itoa(key)], missing)
-		}
-	})
 }
 
 const hangUp = "hang up"

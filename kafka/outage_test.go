@@ -25,40 +25,134 @@ import (
 	"github.com/outmill/outmill/kafka"
 )
 
-func Test_brokers_that_are_away_are_reported_in_bounded_time_with_what_to_check(t *testing.T) {
+func TestOutage(t *testing.T) {
 	t.Parallel()
-	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { silent.Close() })
-	for name, addr := range map[string]string{"nothing listens": "127.0.0.1:1", "nothing answers": silent.Addr().String(), "no such host": "broker.invalid:9092"} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			pub := newPublisher(t, []string{addr}, kafka.Config{DeliveryTimeout: time.Second})
-			began := time.Now()
-			batch := numbered(3)
-			failed := failedMessages(t, pub.Publish("topic", batch...))
-			require.Less(t, time.Since(began), soon)
-			require.Len(t, failed, 3)
-			for i, f := range failed {
-				require.Equal(t, batch[i].UUID, f.MessageID)
-				require.Equal(t, "topic", f.Topic)
-				require.False(t, outmill.IsPermanent(f.Err))
-				require.NotErrorIs(t, f.Err, outmill.ErrTopicUnavailable)
-				for _, want := range []string{addr, "Brokers", "TLS", "SASL"} {
-					require.ErrorContains(t, f.Err, want)
-				}
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			require.ErrorContains(t, pub.Ping(ctx), addr)
-		})
-	}
-}
 
-func Test_a_broker_that_goes_away_and_comes_back_needs_no_new_publisher(t *testing.T) {
-	t.Parallel()
-	addr, broker := restartableFake(t)
-	outage(t, addr, broker)
+	t.Run("brokers that are away are reported in bounded time with what to check", func(t *testing.T) {
+		t.Parallel()
+		silent, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		t.Cleanup(func() { silent.Close() })
+		for name, addr := range map[string]string{"nothing listens": "127.0.0.1:1", "nothing answers": silent.Addr().String(), "no such host": "broker.invalid:9092"} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				pub := newPublisher(t, []string{addr}, kafka.Config{DeliveryTimeout: time.Second})
+				began := time.Now()
+				batch := numbered(3)
+				failed := failedMessages(t, pub.Publish("topic", batch...))
+				require.Less(t, time.Since(began), soon)
+				require.Len(t, failed, 3)
+				for i, f := range failed {
+					require.Equal(t, batch[i].UUID, f.MessageID)
+					require.Equal(t, "topic", f.Topic)
+					require.False(t, outmill.IsPermanent(f.Err))
+					require.NotErrorIs(t, f.Err, outmill.ErrTopicUnavailable)
+					for _, want := range []string{addr, "Brokers", "TLS", "SASL"} {
+						require.ErrorContains(t, f.Err, want)
+					}
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				require.ErrorContains(t, pub.Ping(ctx), addr)
+			})
+		}
+	})
+
+	t.Run("a broker that goes away and comes back needs no new publisher", func(t *testing.T) {
+		t.Parallel()
+		addr, broker := restartableFake(t)
+		outage(t, addr, broker)
+	})
+
+	// Starting a broker is expensive: these share one, one after the other.
+	t.Run("with a real Kafka of its own", func(t *testing.T) {
+		t.Parallel()
+		engine := kafkatest.Own(t)
+		t.Run("a publisher authenticates over TLS, with each mechanism", func(t *testing.T) { authenticates(t, engine) })
+		t.Run("what a hung broker may still deliver comes before what is sent later", func(t *testing.T) { hangs(t, engine) })
+		t.Run("a broker that is killed and comes back needs no new publisher", func(t *testing.T) {
+			outage(t, engine.Addr, restartableReal(engine))
+		})
+	})
+
+	t.Run("a call returns soon after its context ends and says what it does not know", func(t *testing.T) {
+		t.Parallel()
+		broker, gates := gatedKafka(t, 2, kfake.SeedTopics(1, "fast", "slow"))
+		require.NoError(t, broker.Cluster.MoveTopicPartition("fast", 0, 0))
+		require.NoError(t, broker.Cluster.MoveTopicPartition("slow", 0, 1))
+		pub := newPublisher(t, broker.Addrs, kafka.Config{})
+		require.NoError(t, pub.PublishBatch(t.Context(), append(outgoing("fast", newMessage("0")), outgoing("slow", newMessage("0"))...)))
+
+		open := gates[1].shut()
+		defer open()
+		ctx, cancel := context.WithCancel(t.Context())
+		first, second := make(chan error, 1), make(chan error, 1)
+		go func() {
+			first <- pub.PublishBatch(ctx, append(outgoing("fast", newMessage("1")), outgoing("slow", newMessage("1"))...))
+		}()
+		<-gates[1].held
+		require.Eventually(t, func() bool { return broker.Cluster.PartitionInfo("fast", 0).HighWatermark == 2 }, soon, time.Millisecond)
+		go func() { second <- pub.PublishBatch(ctx, outgoing("slow", newMessage("2"))) }()
+		cancel()
+		unknown := failedMessages(t, <-first)
+		last := unknown[len(unknown)-1]
+		require.Equal(t, "slow", last.Topic)
+		require.ErrorIs(t, last.Err, context.Canceled)
+		require.ErrorContains(t, last.Err, "may still be delivered")
+		failed := failedAlone(t, <-second)
+		require.ErrorIs(t, failed.Err, context.Canceled)
+		require.ErrorContains(t, failed.Err, "not sent")
+		open()
+		require.NoError(t, pub.Publish("slow", newMessage("3")))
+		require.Equal(t, []string{"0", "1", "3"}, payloads(kafkatest.ReadAll(t, broker.Addrs, "slow")))
+	})
+
+	t.Run("a call whose context has ended sends nothing", func(t *testing.T) {
+		t.Parallel()
+		broker := kafkatest.FakeWithoutAutoTopics(t, kfake.SeedTopics(1, "topic"))
+		pub := newPublisher(t, broker.Addrs, kafka.Config{})
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		for range 2 {
+			failed := failedAlone(t, pub.PublishBatch(ctx, outgoing("topic", newMessage("x"))))
+			require.ErrorIs(t, failed.Err, context.Canceled)
+			require.ErrorContains(t, failed.Err, "not sent")
+			require.NoError(t, pub.Publish("topic", newMessage("y")))
+		}
+		require.Equal(t, []string{"y", "y"}, payloads(kafkatest.ReadAll(t, broker.Addrs, "topic")))
+	})
+
+	t.Run("a publisher that was refused a producer id works once it gets one", func(t *testing.T) {
+		t.Parallel()
+		broker := kafkatest.FakeWithoutAutoTopics(t, kfake.SeedTopics(1, "topic"))
+		refused := broker.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, TopLevel: true, Err: kerr.ClusterAuthorizationFailed, Count: -1})
+		pub := newPublisher(t, broker.Addrs, kafka.Config{})
+		for range 2 {
+			failed := failedAlone(t, pub.Publish("topic", newMessage("x")))
+			require.ErrorIs(t, failed.Err, kerr.ClusterAuthorizationFailed)
+			require.NotErrorIs(t, failed.Err, outmill.ErrTopicUnavailable)
+			require.False(t, outmill.IsPermanent(failed.Err))
+		}
+		refused.Remove()
+		require.Eventually(t, func() bool { return pub.Publish("topic", newMessage("y")) == nil }, soon, time.Millisecond)
+		require.Equal(t, []string{"y"}, payloads(kafkatest.ReadAll(t, broker.Addrs, "topic")))
+	})
+
+	t.Run("close is bounded while the broker is away", func(t *testing.T) {
+		t.Parallel()
+		broker, gates := gatedKafka(t, 1, kfake.SeedTopics(1, "topic"))
+		pub, err := kafka.NewPublisher(wkafka.PublisherConfig{Brokers: broker.Addrs}, kafka.Config{DeliveryTimeout: 500 * time.Millisecond}, nil)
+		require.NoError(t, err)
+		require.NoError(t, pub.Publish("topic", newMessage("x")))
+		defer gates[0].shut()()
+		result := make(chan error, 1)
+		go func() { result <- pub.Publish("topic", newMessage("y")) }()
+		<-gates[0].held
+		began := time.Now()
+		require.NoError(t, pub.Close())
+		require.Less(t, time.Since(began), soon)
+		require.ErrorContains(t, failedAlone(t, <-result).Err, "DeliveryTimeout")
+	})
 }
 
 // outage takes the broker away and brings it back.
@@ -105,17 +199,6 @@ func restartableFake(t *testing.T) (string, restarter) {
 			require.NoError(t, err)
 		},
 	}
-}
-
-// Starting a broker is expensive: these share one, one after the other.
-func Test_with_a_real_Kafka_of_its_own(t *testing.T) {
-	t.Parallel()
-	engine := kafkatest.Own(t)
-	t.Run("a publisher authenticates over TLS, with each mechanism", func(t *testing.T) { authenticates(t, engine) })
-	t.Run("what a hung broker may still deliver comes before what is sent later", func(t *testing.T) { hangs(t, engine) })
-	t.Run("a broker that is killed and comes back needs no new publisher", func(t *testing.T) {
-		outage(t, engine.Addr, restartableReal(engine))
-	})
 }
 
 func restartableReal(engine *kafkaengine.Engine) restarter {
@@ -193,83 +276,4 @@ func requireOrder(t *testing.T, got []string, n int) {
 		highest = i
 	}
 	require.Equal(t, n-1, highest)
-}
-
-func Test_a_call_returns_soon_after_its_context_ends_and_says_what_it_does_not_know(t *testing.T) {
-	t.Parallel()
-	broker, gates := gatedKafka(t, 2, kfake.SeedTopics(1, "fast", "slow"))
-	require.NoError(t, broker.Cluster.MoveTopicPartition("fast", 0, 0))
-	require.NoError(t, broker.Cluster.MoveTopicPartition("slow", 0, 1))
-	pub := newPublisher(t, broker.Addrs, kafka.Config{})
-	require.NoError(t, pub.PublishBatch(t.Context(), append(outgoing("fast", newMessage("0")), outgoing("slow", newMessage("0"))...)))
-
-	open := gates[1].shut()
-	defer open()
-	ctx, cancel := context.WithCancel(t.Context())
-	first, second := make(chan error, 1), make(chan error, 1)
-	go func() {
-		first <- pub.PublishBatch(ctx, append(outgoing("fast", newMessage("1")), outgoing("slow", newMessage("1"))...))
-	}()
-	<-gates[1].held
-	require.Eventually(t, func() bool { return broker.Cluster.PartitionInfo("fast", 0).HighWatermark == 2 }, soon, time.Millisecond)
-	go func() { second <- pub.PublishBatch(ctx, outgoing("slow", newMessage("2"))) }()
-	cancel()
-	unknown := failedMessages(t, <-first)
-	last := unknown[len(unknown)-1]
-	require.Equal(t, "slow", last.Topic)
-	require.ErrorIs(t, last.Err, context.Canceled)
-	require.ErrorContains(t, last.Err, "may still be delivered")
-	failed := failedAlone(t, <-second)
-	require.ErrorIs(t, failed.Err, context.Canceled)
-	require.ErrorContains(t, failed.Err, "not sent")
-	open()
-	require.NoError(t, pub.Publish("slow", newMessage("3")))
-	require.Equal(t, []string{"0", "1", "3"}, payloads(kafkatest.ReadAll(t, broker.Addrs, "slow")))
-}
-
-func Test_a_call_whose_context_has_ended_sends_nothing(t *testing.T) {
-	t.Parallel()
-	broker := kafkatest.FakeWithoutAutoTopics(t, kfake.SeedTopics(1, "topic"))
-	pub := newPublisher(t, broker.Addrs, kafka.Config{})
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	for range 2 {
-		failed := failedAlone(t, pub.PublishBatch(ctx, outgoing("topic", newMessage("x"))))
-		require.ErrorIs(t, failed.Err, context.Canceled)
-		require.ErrorContains(t, failed.Err, "not sent")
-		require.NoError(t, pub.Publish("topic", newMessage("y")))
-	}
-	require.Equal(t, []string{"y", "y"}, payloads(kafkatest.ReadAll(t, broker.Addrs, "topic")))
-}
-
-func Test_a_publisher_that_was_refused_a_producer_id_works_once_it_gets_one(t *testing.T) {
-	t.Parallel()
-	broker := kafkatest.FakeWithoutAutoTopics(t, kfake.SeedTopics(1, "topic"))
-	refused := broker.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, TopLevel: true, Err: kerr.ClusterAuthorizationFailed, Count: -1})
-	pub := newPublisher(t, broker.Addrs, kafka.Config{})
-	for range 2 {
-		failed := failedAlone(t, pub.Publish("topic", newMessage("x")))
-		require.ErrorIs(t, failed.Err, kerr.ClusterAuthorizationFailed)
-		require.NotErrorIs(t, failed.Err, outmill.ErrTopicUnavailable)
-		require.False(t, outmill.IsPermanent(failed.Err))
-	}
-	refused.Remove()
-	require.Eventually(t, func() bool { return pub.Publish("topic", newMessage("y")) == nil }, soon, time.Millisecond)
-	require.Equal(t, []string{"y"}, payloads(kafkatest.ReadAll(t, broker.Addrs, "topic")))
-}
-
-func Test_close_is_bounded_while_the_broker_is_away(t *testing.T) {
-	t.Parallel()
-	broker, gates := gatedKafka(t, 1, kfake.SeedTopics(1, "topic"))
-	pub, err := kafka.NewPublisher(wkafka.PublisherConfig{Brokers: broker.Addrs}, kafka.Config{DeliveryTimeout: 500 * time.Millisecond}, nil)
-	require.NoError(t, err)
-	require.NoError(t, pub.Publish("topic", newMessage("x")))
-	defer gates[0].shut()()
-	result := make(chan error, 1)
-	go func() { result <- pub.Publish("topic", newMessage("y")) }()
-	<-gates[0].held
-	began := time.Now()
-	require.NoError(t, pub.Close())
-	require.Less(t, time.Since(began), soon)
-	require.ErrorContains(t, failedAlone(t, <-result).Err, "DeliveryTimeout")
 }

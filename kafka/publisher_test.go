@@ -22,37 +22,334 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-func Test_a_watermill_kafka_subscriber_reads_what_was_published(t *testing.T) {
+func TestPublisher(t *testing.T) {
 	t.Parallel()
-	for _, codec := range []kafka.Compression{kafka.CompressionNone, kafka.CompressionGzip, kafka.CompressionSnappy, kafka.CompressionLZ4, kafka.CompressionZstd} {
-		t.Run("compression "+string(codec), func(t *testing.T) {
-			t.Parallel()
-			kafkatest.Each(t, func(t *testing.T, brokers []string) {
-				topic := kafkatest.CreateTopic(t, brokers, 3)
-				pub := newPublisher(t, brokers, kafka.Config{Compression: codec})
-				sent := map[string]*message.Message{}
-				var batch []*message.Message
-				for i := range 20 {
-					msg := keyedMessage(fmt.Sprintf("key %d", i%4), fmt.Sprintf(`{"n":%d}`, i))
-					msg.Metadata.Set("umlaut", "ä\x00ö")
-					msg.Metadata.Set("empty", "")
-					batch, sent[msg.UUID] = append(batch, msg), msg
-				}
-				empty := message.NewMessage("no payload", nil)
-				batch, sent[empty.UUID] = append(batch, empty), empty
-				require.NoError(t, pub.Publish(topic, batch...))
 
-				for _, got := range subscribe(t, brokers, topic, len(batch)) {
-					want := sent[got.UUID]
-					require.NotNil(t, want, "unknown message %s", got.UUID)
-					delete(sent, got.UUID)
-					require.Equal(t, string(want.Payload), string(got.Payload))
-					require.Equal(t, want.Metadata, got.Metadata)
-				}
-				require.Empty(t, sent)
+	t.Run("a watermill kafka subscriber reads what was published", func(t *testing.T) {
+		t.Parallel()
+		for _, codec := range []kafka.Compression{kafka.CompressionNone, kafka.CompressionGzip, kafka.CompressionSnappy, kafka.CompressionLZ4, kafka.CompressionZstd} {
+			t.Run("compression "+string(codec), func(t *testing.T) {
+				t.Parallel()
+				kafkatest.Each(t, func(t *testing.T, brokers []string) {
+					topic := kafkatest.CreateTopic(t, brokers, 3)
+					pub := newPublisher(t, brokers, kafka.Config{Compression: codec})
+					sent := map[string]*message.Message{}
+					var batch []*message.Message
+					for i := range 20 {
+						msg := keyedMessage(fmt.Sprintf("key %d", i%4), fmt.Sprintf(`{"n":%d}`, i))
+						msg.Metadata.Set("umlaut", "ä\x00ö")
+						msg.Metadata.Set("empty", "")
+						batch, sent[msg.UUID] = append(batch, msg), msg
+					}
+					empty := message.NewMessage("no payload", nil)
+					batch, sent[empty.UUID] = append(batch, empty), empty
+					require.NoError(t, pub.Publish(topic, batch...))
+
+					for _, got := range subscribe(t, brokers, topic, len(batch)) {
+						want := sent[got.UUID]
+						require.NotNil(t, want, "unknown message %s", got.UUID)
+						delete(sent, got.UUID)
+						require.Equal(t, string(want.Payload), string(got.Payload))
+						require.Equal(t, want.Metadata, got.Metadata)
+					}
+					require.Empty(t, sent)
+				})
 			})
+		}
+	})
+
+	t.Run("the record has what the marshaler made", func(t *testing.T) {
+		t.Parallel()
+		kafkatest.Each(t, func(t *testing.T, brokers []string) {
+			topic, other := kafkatest.CreateTopic(t, brokers, 1), kafkatest.CreateTopic(t, brokers, 1)
+			// Older than any delivery timeout.
+			when := time.Date(2020, 1, 2, 3, 4, 5, int(6*time.Millisecond), time.UTC)
+			for name, c := range map[string]struct {
+				marshal   marshalerFunc
+				topic     string
+				key, want *string
+			}{
+				"the outbox key, where the marshaler sets none": {
+					marshal: wkafka.DefaultMarshaler{}.Marshal, topic: topic, want: ptr("outbox"),
+				},
+				"the marshaler's key": {
+					marshal: wkafka.NewWithPartitioningMarshaler(func(string, *message.Message) (string, error) { return "theirs", nil }).Marshal,
+					topic:   topic, want: ptr("theirs"),
+				},
+				"an empty key": {
+					marshal: wkafka.NewWithPartitioningMarshaler(func(string, *message.Message) (string, error) { return "", nil }).Marshal,
+					topic:   topic, want: ptr(""),
+				},
+				"the marshaler's topic, time, headers and key": {
+					marshal: func(string, *message.Message) (*sarama.ProducerMessage, error) {
+						return &sarama.ProducerMessage{
+							Topic: other, Timestamp: when, Key: sarama.ByteEncoder(nil),
+							Headers: []sarama.RecordHeader{{Key: []byte("h"), Value: []byte("1")}, {Key: []byte("h"), Value: nil}},
+						}, nil
+					},
+					topic: other, want: ptr(""),
+				},
+			} {
+				pub := newPublisherWith(t, wkafka.PublisherConfig{Brokers: brokers, Marshaler: c.marshal}, kafka.Config{})
+				require.NoError(t, pub.Publish(topic, keyedMessage("outbox", "x")), name)
+				records := kafkatest.ReadAll(t, brokers, c.topic)
+				last := records[len(records)-1]
+				require.Equal(t, *c.want, string(last.Key), name)
+				require.NotNil(t, last.Key, name)
+				if c.topic == other {
+					require.Equal(t, when, last.Timestamp.UTC(), name)
+					require.Nil(t, last.Value, name)
+					require.Equal(t, []kgo.RecordHeader{{Key: "h", Value: []byte("1")}, {Key: "h"}}, last.Headers, name)
+				}
+			}
 		})
-	}
+	})
+
+	t.Run("a call larger than the buffers arrives whole and in order", func(t *testing.T) {
+		t.Parallel()
+		for name, config := range map[string]kafka.Config{
+			"by records": {MaxBufferedRecords: 7},
+			"by bytes":   {MaxBufferedBytes: 500},
+			"by one":     {MaxBufferedBytes: 1},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				kafkatest.Each(t, func(t *testing.T, brokers []string) {
+					topic := kafkatest.CreateTopic(t, brokers, 1)
+					batch := numbered(100)
+					require.NoError(t, newPublisher(t, brokers, config).Publish(topic, batch...))
+					require.Equal(t, payloadsOf(batch), payloads(kafkatest.ReadAll(t, brokers, topic)))
+				})
+			})
+		}
+	})
+
+	t.Run("nothing is published by an empty call", func(t *testing.T) {
+		t.Parallel()
+		pub := newPublisher(t, []string{"127.0.0.1:1"}, kafka.Config{})
+		require.NoError(t, pub.Publish("topic"))
+		require.NoError(t, pub.PublishBatch(t.Context(), nil))
+	})
+
+	t.Run("a message that cannot be marshalled fails alone and for good", func(t *testing.T) {
+		t.Parallel()
+		reserved := newMessage("reserved")
+		reserved.Metadata.Set(wkafka.UUIDHeaderKey, "mine")
+		refuse := func(_ string, msg *message.Message) (*sarama.ProducerMessage, error) {
+			switch string(msg.Payload) {
+			case "error":
+				return nil, errors.New("cannot")
+			case "nothing":
+				return nil, nil //nolint:nilnil // what this test is about
+			case "key":
+				return &sarama.ProducerMessage{Key: badEncoder{}}, nil
+			case "value":
+				return &sarama.ProducerMessage{Value: badEncoder{}}, nil
+			}
+			return wkafka.DefaultMarshaler{}.Marshal("", msg)
+		}
+		for name, c := range map[string]struct {
+			marshaler wkafka.Marshaler
+			bad       *message.Message
+			want      string
+		}{
+			"nil":               {bad: nil, want: "is nil"},
+			"reserved metadata": {bad: reserved, want: wkafka.UUIDHeaderKey},
+			"marshaler's error": {marshaler: marshalerFunc(refuse), bad: newMessage("error"), want: "cannot"},
+			"marshaler's nil":   {marshaler: marshalerFunc(refuse), bad: newMessage("nothing"), want: "neither"},
+			"key's encoder":     {marshaler: marshalerFunc(refuse), bad: newMessage("key"), want: "key"},
+			"value's encoder":   {marshaler: marshalerFunc(refuse), bad: newMessage("value"), want: "value"},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				brokers := kafkatest.Fake(t).Addrs
+				topic := kafkatest.Topic(t)
+				pub := newPublisherWith(t, wkafka.PublisherConfig{Brokers: brokers, Marshaler: c.marshaler}, kafka.Config{})
+				failed := failedAlone(t, pub.Publish(topic, newMessage("before"), c.bad, newMessage("after")))
+				require.Equal(t, 1, failed.Index)
+				require.Equal(t, topic, failed.Topic)
+				require.True(t, outmill.IsPermanent(failed.Err))
+				require.ErrorContains(t, failed.Err, c.want)
+				if c.bad == nil {
+					require.ErrorIs(t, failed.Err, outmill.ErrInvalidRecord)
+				} else {
+					require.Equal(t, c.bad.UUID, failed.MessageID)
+				}
+				require.Equal(t, []string{"before", "after"}, payloads(kafkatest.ReadAll(t, brokers, topic)))
+			})
+		}
+	})
+
+	t.Run("a message that is too large fails alone and for good", func(t *testing.T) {
+		t.Parallel()
+		for name, c := range map[string]struct {
+			config   kafka.Config
+			settings []string
+		}{
+			"for the publisher": {config: kafka.Config{MaxMessageBytes: 2000}},
+			"for the topic":     {settings: []string{"max.message.bytes=2000"}},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				kafkatest.Each(t, func(t *testing.T, brokers []string) {
+					topic := kafkatest.CreateTopic(t, brokers, 1, c.settings...)
+					neighbour := kafkatest.CreateTopic(t, brokers, 1)
+					pub := newPublisher(t, brokers, c.config)
+					batch := numbered(40)
+					batch[13].Payload = make([]byte, 2500)
+					batch[29].Payload = make([]byte, 5000)
+					failed := failedMessages(t, pub.PublishBatch(t.Context(), append(outgoing(topic, batch...), outgoing(neighbour, newMessage("x"))...)))
+					require.Len(t, failed, 2)
+					for i, index := range []int{13, 29} {
+						require.Equal(t, index, failed[i].Index)
+						require.Equal(t, batch[index].UUID, failed[i].MessageID)
+						require.True(t, outmill.IsPermanent(failed[i].Err))
+						require.ErrorIs(t, failed[i].Err, kerr.MessageTooLarge)
+						require.ErrorContains(t, failed[i].Err, "max.message.bytes")
+					}
+					want := append(append(payloadsOf(batch[:13]), payloadsOf(batch[14:29])...), payloadsOf(batch[30:])...)
+					require.Equal(t, want, payloads(kafkatest.ReadAll(t, brokers, topic)))
+					require.Len(t, kafkatest.ReadAll(t, brokers, neighbour), 1)
+					require.NoError(t, pub.Publish(topic, newMessage("later")))
+				})
+			})
+		}
+	})
+
+	t.Run("a message that the topic does not take fails alone and for good", func(t *testing.T) {
+		t.Parallel()
+		brokers := kafkatest.Real(t)
+		// A compacted topic wants a key.
+		topic := kafkatest.CreateTopic(t, brokers, 1, "cleanup.policy=compact")
+		pub := newPublisher(t, brokers, kafka.Config{})
+		failed := failedAlone(t, pub.Publish(topic, keyedMessage("a", "1"), newMessage("2"), keyedMessage("b", "3")))
+		require.Equal(t, 1, failed.Index)
+		require.True(t, outmill.IsPermanent(failed.Err))
+		require.ErrorIs(t, failed.Err, kerr.InvalidRecord)
+		require.Equal(t, []string{"1", "3"}, payloads(kafkatest.ReadAll(t, brokers, topic)))
+	})
+
+	t.Run("batches larger than the topic takes are split", func(t *testing.T) {
+		t.Parallel()
+		kafkatest.Each(t, func(t *testing.T, brokers []string) {
+			topic := kafkatest.CreateTopic(t, brokers, 1, "max.message.bytes=2000")
+			batch := numbered(300)
+			require.NoError(t, newPublisher(t, brokers, kafka.Config{}).Publish(topic, batch...))
+			require.Equal(t, payloadsOf(batch), payloads(kafkatest.ReadAll(t, brokers, topic)))
+		})
+	})
+
+	t.Run("close waits for calls and ends the publisher", func(t *testing.T) {
+		t.Parallel()
+		kafkatest.Each(t, func(t *testing.T, brokers []string) {
+			topic := kafkatest.CreateTopic(t, brokers, 2)
+			pub, err := kafka.NewPublisher(wkafka.PublisherConfig{Brokers: brokers}, kafka.Config{}, nil)
+			require.NoError(t, err)
+			var mu sync.Mutex
+			var delivered []string
+			var callers sync.WaitGroup
+			began := make(chan struct{}, 8)
+			for range 8 {
+				callers.Go(func() {
+					for {
+						msg := newMessage("")
+						msg.Payload = []byte(msg.UUID)
+						err := pub.Publish(topic, msg)
+						if errors.Is(err, outmill.ErrClosed) {
+							return
+						}
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						mu.Lock()
+						delivered = append(delivered, msg.UUID)
+						mu.Unlock()
+						select {
+						case began <- struct{}{}:
+						default:
+						}
+					}
+				})
+			}
+			for range 8 {
+				<-began
+			}
+			var closers sync.WaitGroup
+			for range 2 {
+				closers.Go(func() {
+					if err := pub.Close(); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			closers.Wait()
+			callers.Wait()
+			require.ErrorIs(t, pub.Publish(topic, newMessage("late")), outmill.ErrClosed)
+			require.ErrorIs(t, pub.Ping(t.Context()), outmill.ErrClosed)
+			require.NoError(t, pub.Close())
+			require.ElementsMatch(t, delivered, payloads(kafkatest.ReadAll(t, brokers, topic)))
+		})
+	})
+
+	t.Run("many callers share a publisher", func(t *testing.T) {
+		t.Parallel()
+		kafkatest.Each(t, func(t *testing.T, brokers []string) {
+			topics := []string{kafkatest.CreateTopic(t, brokers, 3), kafkatest.CreateTopic(t, brokers, 1)}
+			pub := newPublisher(t, brokers, kafka.Config{MaxBufferedRecords: 50})
+			const callers, calls, size = 8, 10, 20
+			var wg sync.WaitGroup
+			for caller := range callers {
+				wg.Go(func() {
+					for call := range calls {
+						var batch []storekit.Outgoing
+						for i := range size {
+							msg := keyedMessage(fmt.Sprint(caller), fmt.Sprint(call*size+i))
+							batch = append(batch, outgoing(topics[i%2], msg)...)
+						}
+						if err := pub.PublishBatch(context.Background(), batch); err != nil {
+							t.Error(err)
+							return
+						}
+					}
+				})
+			}
+			wg.Wait()
+			for place, topic := range topics {
+				next := map[string]int{}
+				for _, r := range kafkatest.ReadAll(t, brokers, topic) {
+					require.Equal(t, fmt.Sprint(2*next[string(r.Key)]+place), string(r.Value))
+					next[string(r.Key)]++
+				}
+				require.Len(t, next, callers)
+				for _, n := range next {
+					require.Equal(t, calls*size/2, n)
+				}
+			}
+		})
+	})
+
+	t.Run("a topic name that kafka never allows fails for good and alone", func(t *testing.T) {
+		t.Parallel()
+		brokers := kafkatest.Fake(t).Addrs
+		pub := newPublisher(t, brokers, kafka.Config{})
+		good := kafkatest.Topic(t)
+		for _, bad := range []string{"", ".", "..", "with blank", "käse", "a/b", "nul\x00", strings.Repeat("x", 250)} {
+			failed := failedAlone(t, pub.PublishBatch(t.Context(), append(outgoing(bad, newMessage("bad")), outgoing(good, newMessage("good"))...)))
+			require.True(t, outmill.IsPermanent(failed.Err), "%v", failed.Err)
+			require.NotErrorIs(t, failed.Err, outmill.ErrTopicUnavailable)
+			require.ErrorContains(t, failed.Err, "a-z, A-Z, 0-9")
+			require.ErrorContains(t, failed.Err, "forwarder.Config.MapTopic")
+			require.Equal(t, bad, failed.Topic)
+		}
+		require.Len(t, kafkatest.ReadAll(t, brokers, good), 8)
+	})
+
+	t.Run("metrics can tell the publisher from watermill kafkas", func(t *testing.T) {
+		t.Parallel()
+		pub := newPublisher(t, kafkatest.Fake(t).Addrs, kafka.Config{})
+		require.Equal(t, "outmill.kafka", pub.String())
+	})
 }
 
 // subscribe reads n messages with watermill-kafka's own subscriber.
@@ -87,53 +384,6 @@ func subscribe(t *testing.T, brokers []string, topic string, n int) []*message.M
 	return messages
 }
 
-func Test_the_record_has_what_the_marshaler_made(t *testing.T) {
-	t.Parallel()
-	kafkatest.Each(t, func(t *testing.T, brokers []string) {
-		topic, other := kafkatest.CreateTopic(t, brokers, 1), kafkatest.CreateTopic(t, brokers, 1)
-		// Older than any delivery timeout.
-		when := time.Date(2020, 1, 2, 3, 4, 5, int(6*time.Millisecond), time.UTC)
-		for name, c := range map[string]struct {
-			marshal   marshalerFunc
-			topic     string
-			key, want *string
-		}{
-			"the outbox key, where the marshaler sets none": {
-				marshal: wkafka.DefaultMarshaler{}.Marshal, topic: topic, want: ptr("outbox"),
-			},
-			"the marshaler's key": {
-				marshal: wkafka.NewWithPartitioningMarshaler(func(string, *message.Message) (string, error) { return "theirs", nil }).Marshal,
-				topic:   topic, want: ptr("theirs"),
-			},
-			"an empty key": {
-				marshal: wkafka.NewWithPartitioningMarshaler(func(string, *message.Message) (string, error) { return "", nil }).Marshal,
-				topic:   topic, want: ptr(""),
-			},
-			"the marshaler's topic, time, headers and key": {
-				marshal: func(string, *message.Message) (*sarama.ProducerMessage, error) {
-					return &sarama.ProducerMessage{
-						Topic: other, Timestamp: when, Key: sarama.ByteEncoder(nil),
-						Headers: []sarama.RecordHeader{{Key: []byte("h"), Value: []byte("1")}, {Key: []byte("h"), Value: nil}},
-					}, nil
-				},
-				topic: other, want: ptr(""),
-			},
-		} {
-			pub := newPublisherWith(t, wkafka.PublisherConfig{Brokers: brokers, Marshaler: c.marshal}, kafka.Config{})
-			require.NoError(t, pub.Publish(topic, keyedMessage("outbox", "x")), name)
-			records := kafkatest.ReadAll(t, brokers, c.topic)
-			last := records[len(records)-1]
-			require.Equal(t, *c.want, string(last.Key), name)
-			require.NotNil(t, last.Key, name)
-			if c.topic == other {
-				require.Equal(t, when, last.Timestamp.UTC(), name)
-				require.Nil(t, last.Value, name)
-				require.Equal(t, []kgo.RecordHeader{{Key: "h", Value: []byte("1")}, {Key: "h"}}, last.Headers, name)
-			}
-		}
-	})
-}
-
 type marshalerFunc func(topic string, msg *message.Message) (*sarama.ProducerMessage, error)
 
 func (f marshalerFunc) Marshal(topic string, msg *message.Message) (*sarama.ProducerMessage, error) {
@@ -141,25 +391,6 @@ func (f marshalerFunc) Marshal(topic string, msg *message.Message) (*sarama.Prod
 }
 
 func ptr(s string) *string { return &s }
-
-func Test_a_call_larger_than_the_buffers_arrives_whole_and_in_order(t *testing.T) {
-	t.Parallel()
-	for name, config := range map[string]kafka.Config{
-		"by records": {MaxBufferedRecords: 7},
-		"by bytes":   {MaxBufferedBytes: 500},
-		"by one":     {MaxBufferedBytes: 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			kafkatest.Each(t, func(t *testing.T, brokers []string) {
-				topic := kafkatest.CreateTopic(t, brokers, 1)
-				batch := numbered(100)
-				require.NoError(t, newPublisher(t, brokers, config).Publish(topic, batch...))
-				require.Equal(t, payloadsOf(batch), payloads(kafkatest.ReadAll(t, brokers, topic)))
-			})
-		})
-	}
-}
 
 func payloadsOf(messages []*message.Message) []string {
 	texts := make([]string, len(messages))
@@ -169,234 +400,7 @@ func payloadsOf(messages []*message.Message) []string {
 	return texts
 }
 
-func Test_nothing_is_published_by_an_empty_call(t *testing.T) {
-	t.Parallel()
-	pub := newPublisher(t, []string{"127.0.0.1:1"}, kafka.Config{})
-	require.NoError(t, pub.Publish("topic"))
-	require.NoError(t, pub.PublishBatch(t.Context(), nil))
-}
-
-func Test_a_message_that_cannot_be_marshalled_fails_alone_and_for_good(t *testing.T) {
-	t.Parallel()
-	reserved := newMessage("reserved")
-	reserved.Metadata.Set(wkafka.UUIDHeaderKey, "mine")
-	refuse := func(_ string, msg *message.Message) (*sarama.ProducerMessage, error) {
-		switch string(msg.Payload) {
-		case "error":
-			return nil, errors.New("cannot")
-		case "nothing":
-			return nil, nil //nolint:nilnil // what this test is about
-		case "key":
-			return &sarama.ProducerMessage{Key: badEncoder{}}, nil
-		case "value":
-			return &sarama.ProducerMessage{Value: badEncoder{}}, nil
-		}
-		return wkafka.DefaultMarshaler{}.Marshal("", msg)
-	}
-	for name, c := range map[string]struct {
-		marshaler wkafka.Marshaler
-		bad       *message.Message
-		want      string
-	}{
-		"nil":               {bad: nil, want: "is nil"},
-		"reserved metadata": {bad: reserved, want: wkafka.UUIDHeaderKey},
-		"marshaler's error": {marshaler: marshalerFunc(refuse), bad: newMessage("error"), want: "cannot"},
-		"marshaler's nil":   {marshaler: marshalerFunc(refuse), bad: newMessage("nothing"), want: "neither"},
-		"key's encoder":     {marshaler: marshalerFunc(refuse), bad: newMessage("key"), want: "key"},
-		"value's encoder":   {marshaler: marshalerFunc(refuse), bad: newMessage("value"), want: "value"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			brokers := kafkatest.Fake(t).Addrs
-			topic := kafkatest.Topic(t)
-			pub := newPublisherWith(t, wkafka.PublisherConfig{Brokers: brokers, Marshaler: c.marshaler}, kafka.Config{})
-			failed := failedAlone(t, pub.Publish(topic, newMessage("before"), c.bad, newMessage("after")))
-			require.Equal(t, 1, failed.Index)
-			require.Equal(t, topic, failed.Topic)
-			require.True(t, outmill.IsPermanent(failed.Err))
-			require.ErrorContains(t, failed.Err, c.want)
-			if c.bad == nil {
-				require.ErrorIs(t, failed.Err, outmill.ErrInvalidRecord)
-			} else {
-				require.Equal(t, c.bad.UUID, failed.MessageID)
-			}
-			require.Equal(t, []string{"before", "after"}, payloads(kafkatest.ReadAll(t, brokers, topic)))
-		})
-	}
-}
-
 type badEncoder struct{}
 
 func (badEncoder) Encode() ([]byte, error) { return nil, errors.New("cannot") }
 func (badEncoder) Length() int             { return 0 }
-
-func Test_a_message_that_is_too_large_fails_alone_and_for_good(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		config   kafka.Config
-		settings []string
-	}{
-		"for the publisher": {config: kafka.Config{MaxMessageBytes: 2000}},
-		"for the topic":     {settings: []string{"max.message.bytes=2000"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			kafkatest.Each(t, func(t *testing.T, brokers []string) {
-				topic := kafkatest.CreateTopic(t, brokers, 1, c.settings...)
-				neighbour := kafkatest.CreateTopic(t, brokers, 1)
-				pub := newPublisher(t, brokers, c.config)
-				batch := numbered(40)
-				batch[13].Payload = make([]byte, 2500)
-				batch[29].Payload = make([]byte, 5000)
-				failed := failedMessages(t, pub.PublishBatch(t.Context(), append(outgoing(topic, batch...), outgoing(neighbour, newMessage("x"))...)))
-				require.Len(t, failed, 2)
-				for i, index := range []int{13, 29} {
-					require.Equal(t, index, failed[i].Index)
-					require.Equal(t, batch[index].UUID, failed[i].MessageID)
-					require.True(t, outmill.IsPermanent(failed[i].Err))
-					require.ErrorIs(t, failed[i].Err, kerr.MessageTooLarge)
-					require.ErrorContains(t, failed[i].Err, "max.message.bytes")
-				}
-				want := append(append(payloadsOf(batch[:13]), payloadsOf(batch[14:29])...), payloadsOf(batch[30:])...)
-				require.Equal(t, want, payloads(kafkatest.ReadAll(t, brokers, topic)))
-				require.Len(t, kafkatest.ReadAll(t, brokers, neighbour), 1)
-				require.NoError(t, pub.Publish(topic, newMessage("later")))
-			})
-		})
-	}
-}
-
-func Test_a_message_that_the_topic_does_not_take_fails_alone_and_for_good(t *testing.T) {
-	t.Parallel()
-	brokers := kafkatest.Real(t)
-	// A compacted topic wants a key.
-	topic := kafkatest.CreateTopic(t, brokers, 1, "cleanup.policy=compact")
-	pub := newPublisher(t, brokers, kafka.Config{})
-	failed := failedAlone(t, pub.Publish(topic, keyedMessage("a", "1"), newMessage("2"), keyedMessage("b", "3")))
-	require.Equal(t, 1, failed.Index)
-	require.True(t, outmill.IsPermanent(failed.Err))
-	require.ErrorIs(t, failed.Err, kerr.InvalidRecord)
-	require.Equal(t, []string{"1", "3"}, payloads(kafkatest.ReadAll(t, brokers, topic)))
-}
-
-func Test_batches_larger_than_the_topic_takes_are_split(t *testing.T) {
-	t.Parallel()
-	kafkatest.Each(t, func(t *testing.T, brokers []string) {
-		topic := kafkatest.CreateTopic(t, brokers, 1, "max.message.bytes=2000")
-		batch := numbered(300)
-		require.NoError(t, newPublisher(t, brokers, kafka.Config{}).Publish(topic, batch...))
-		require.Equal(t, payloadsOf(batch), payloads(kafkatest.ReadAll(t, brokers, topic)))
-	})
-}
-
-func Test_close_waits_for_calls_and_ends_the_publisher(t *testing.T) {
-	t.Parallel()
-	kafkatest.Each(t, func(t *testing.T, brokers []string) {
-		topic := kafkatest.CreateTopic(t, brokers, 2)
-		pub, err := kafka.NewPublisher(wkafka.PublisherConfig{Brokers: brokers}, kafka.Config{}, nil)
-		require.NoError(t, err)
-		var mu sync.Mutex
-		var delivered []string
-		var callers sync.WaitGroup
-		began := make(chan struct{}, 8)
-		for range 8 {
-			callers.Go(func() {
-				for {
-					msg := newMessage("")
-					msg.Payload = []byte(msg.UUID)
-					err := pub.Publish(topic, msg)
-					if errors.Is(err, outmill.ErrClosed) {
-						return
-					}
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					mu.Lock()
-					delivered = append(delivered, msg.UUID)
-					mu.Unlock()
-					select {
-					case began <- struct{}{}:
-					default:
-					}
-				}
-			})
-		}
-		for range 8 {
-			<-began
-		}
-		var closers sync.WaitGroup
-		for range 2 {
-			closers.Go(func() {
-				if err := pub.Close(); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		closers.Wait()
-		callers.Wait()
-		require.ErrorIs(t, pub.Publish(topic, newMessage("late")), outmill.ErrClosed)
-		require.ErrorIs(t, pub.Ping(t.Context()), outmill.ErrClosed)
-		require.NoError(t, pub.Close())
-		require.ElementsMatch(t, delivered, payloads(kafkatest.ReadAll(t, brokers, topic)))
-	})
-}
-
-func Test_many_callers_share_a_publisher(t *testing.T) {
-	t.Parallel()
-	kafkatest.Each(t, func(t *testing.T, brokers []string) {
-		topics := []string{kafkatest.CreateTopic(t, brokers, 3), kafkatest.CreateTopic(t, brokers, 1)}
-		pub := newPublisher(t, brokers, kafka.Config{MaxBufferedRecords: 50})
-		const callers, calls, size = 8, 10, 20
-		var wg sync.WaitGroup
-		for caller := range callers {
-			wg.Go(func() {
-				for call := range calls {
-					var batch []storekit.Outgoing
-					for i := range size {
-						msg := keyedMessage(fmt.Sprint(caller), fmt.Sprint(call*size+i))
-						batch = append(batch, outgoing(topics[i%2], msg)...)
-					}
-					if err := pub.PublishBatch(context.Background(), batch); err != nil {
-						t.Error(err)
-						return
-					}
-				}
-			})
-		}
-		wg.Wait()
-		for place, topic := range topics {
-			next := map[string]int{}
-			for _, r := range kafkatest.ReadAll(t, brokers, topic) {
-				require.Equal(t, fmt.Sprint(2*next[string(r.Key)]+place), string(r.Value))
-				next[string(r.Key)]++
-			}
-			require.Len(t, next, callers)
-			for _, n := range next {
-				require.Equal(t, calls*size/2, n)
-			}
-		}
-	})
-}
-
-func Test_a_topic_name_that_kafka_never_allows_fails_for_good_and_alone(t *testing.T) {
-	t.Parallel()
-	brokers := kafkatest.Fake(t).Addrs
-	pub := newPublisher(t, brokers, kafka.Config{})
-	good := kafkatest.Topic(t)
-	for _, bad := range []string{"", ".", "..", "with blank", "käse", "a/b", "nul\x00", strings.Repeat("x", 250)} {
-		failed := failedAlone(t, pub.PublishBatch(t.Context(), append(outgoing(bad, newMessage("bad")), outgoing(good, newMessage("good"))...)))
-		require.True(t, outmill.IsPermanent(failed.Err), "%v", failed.Err)
-		require.NotErrorIs(t, failed.Err, outmill.ErrTopicUnavailable)
-		require.ErrorContains(t, failed.Err, "a-z, A-Z, 0-9")
-		require.ErrorContains(t, failed.Err, "forwarder.Config.MapTopic")
-		require.Equal(t, bad, failed.Topic)
-	}
-	require.Len(t, kafkatest.ReadAll(t, brokers, good), 8)
-}
-
-func Test_metrics_can_tell_the_publisher_from_watermill_kafkas(t *testing.T) {
-	t.Parallel()
-	pub := newPublisher(t, kafkatest.Fake(t).Addrs, kafka.Config{})
-	require.Equal(t, "outmill.kafka", pub.String())
-}

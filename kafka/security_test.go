@@ -92,46 +92,50 @@ func requireRefused(t *testing.T, brokers []string, config kafka.Config) error {
 	return failed.Err
 }
 
-func Test_a_publisher_authenticates_with_a_password(t *testing.T) {
+func TestSecurity(t *testing.T) {
 	t.Parallel()
-	for _, mechanism := range []kafka.SASLMechanism{kafka.SASLPlain, kafka.SASLScramSHA256, kafka.SASLScramSHA512} {
-		t.Run(string(mechanism), func(t *testing.T) {
-			t.Parallel()
-			brokers := kafkatest.Fake(t, kfake.EnableSASL(), kfake.Superuser(string(mechanism), "me", "my-secret")).Addrs
-			right := kafka.SASL{Mechanism: mechanism, Username: "me", Password: "my-secret"}
-			pub := newPublisher(t, brokers, kafka.Config{SASL: right})
-			require.NoError(t, pub.Ping(t.Context()))
-			require.NoError(t, pub.Publish(kafkatest.Topic(t), newMessage("x")))
-			requireRefused(t, brokers, kafka.Config{SASL: kafka.SASL{Mechanism: mechanism, Username: "me", Password: "guessed-wrong"}})
-			requireRefused(t, brokers, kafka.Config{})
-		})
-	}
-}
 
-func Test_a_token_that_cannot_be_had_is_reported(t *testing.T) {
-	t.Parallel()
-	brokers := kafkatest.Fake(t).Addrs
-	token := func(context.Context) (string, error) { return "", errors.New("no token today") }
-	pub := newPublisher(t, brokers, kafka.Config{DeliveryTimeout: time.Second, SASL: kafka.SASL{Mechanism: kafka.SASLOAuthBearer, Token: token}})
-	require.Error(t, pub.Publish("topic", newMessage("x")))
-}
+	t.Run("a publisher authenticates with a password", func(t *testing.T) {
+		t.Parallel()
+		for _, mechanism := range []kafka.SASLMechanism{kafka.SASLPlain, kafka.SASLScramSHA256, kafka.SASLScramSHA512} {
+			t.Run(string(mechanism), func(t *testing.T) {
+				t.Parallel()
+				brokers := kafkatest.Fake(t, kfake.EnableSASL(), kfake.Superuser(string(mechanism), "me", "my-secret")).Addrs
+				right := kafka.SASL{Mechanism: mechanism, Username: "me", Password: "my-secret"}
+				pub := newPublisher(t, brokers, kafka.Config{SASL: right})
+				require.NoError(t, pub.Ping(t.Context()))
+				require.NoError(t, pub.Publish(kafkatest.Topic(t), newMessage("x")))
+				requireRefused(t, brokers, kafka.Config{SASL: kafka.SASL{Mechanism: mechanism, Username: "me", Password: "guessed-wrong"}})
+				requireRefused(t, brokers, kafka.Config{})
+			})
+		}
+	})
 
-func Test_a_publisher_talks_TLS_to_brokers_that_it_trusts(t *testing.T) {
-	t.Parallel()
-	shown, err := certificate.New()
-	require.NoError(t, err)
-	server, err := shown.Server()
-	require.NoError(t, err)
-	brokers, topic := kafkatest.Fake(t, kfake.TLS(server)).Addrs, kafkatest.Topic(t)
-	require.NoError(t, newPublisher(t, brokers, kafka.Config{TLS: shown.Client()}).Publish(topic, newMessage("x")))
+	t.Run("a token that cannot be had is reported", func(t *testing.T) {
+		t.Parallel()
+		brokers := kafkatest.Fake(t).Addrs
+		token := func(context.Context) (string, error) { return "", errors.New("no token today") }
+		pub := newPublisher(t, brokers, kafka.Config{DeliveryTimeout: time.Second, SASL: kafka.SASL{Mechanism: kafka.SASLOAuthBearer, Token: token}})
+		require.Error(t, pub.Publish("topic", newMessage("x")))
+	})
 
-	other, err := certificate.New()
-	require.NoError(t, err)
-	requireRefusedFor(t, brokers, kafka.Config{TLS: other.Client()}, "certificate signed by unknown authority")
-	requireRefusedFor(t, brokers, kafka.Config{TLS: &tls.Config{MinVersion: tls.VersionTLS12}}, "certificate signed by unknown authority")
-	_, port, err := net.SplitHostPort(brokers[0])
-	require.NoError(t, err)
-	byName := []string{net.JoinHostPort("localhost", port)}
-	requireRefusedFor(t, byName, kafka.Config{TLS: shown.Client()}, "wanted to match localhost")
-	requireRefused(t, brokers, kafka.Config{})
+	t.Run("a publisher talks TLS to brokers that it trusts", func(t *testing.T) {
+		t.Parallel()
+		shown, err := certificate.New()
+		require.NoError(t, err)
+		server, err := shown.Server()
+		require.NoError(t, err)
+		brokers, topic := kafkatest.Fake(t, kfake.TLS(server)).Addrs, kafkatest.Topic(t)
+		require.NoError(t, newPublisher(t, brokers, kafka.Config{TLS: shown.Client()}).Publish(topic, newMessage("x")))
+
+		other, err := certificate.New()
+		require.NoError(t, err)
+		requireRefusedFor(t, brokers, kafka.Config{TLS: other.Client()}, "certificate signed by unknown authority")
+		requireRefusedFor(t, brokers, kafka.Config{TLS: &tls.Config{MinVersion: tls.VersionTLS12}}, "certificate signed by unknown authority")
+		_, port, err := net.SplitHostPort(brokers[0])
+		require.NoError(t, err)
+		byName := []string{net.JoinHostPort("localhost", port)}
+		requireRefusedFor(t, byName, kafka.Config{TLS: shown.Client()}, "wanted to match localhost")
+		requireRefused(t, brokers, kafka.Config{})
+	})
 }

@@ -83,108 +83,431 @@ func (s stand) got(t *testing.T, req outmill.ClaimRequest) []string {
 	return namesOf(claimed(t, s, req))
 }
 
-func Test_many_records_of_a_blocked_key_let_no_record_of_another_key_pass_an_earlier_one(t *testing.T) {
+func TestStore_Attack(t *testing.T) {
 	t.Parallel()
-	s := newStand(t, mongo.Config{})
-	late := keyed("blocked", numbered("late", 100)...)
-	for _, r := range late {
-		r.Delay = time.Hour
-	}
-	require.NoError(t, s.Append(t.Context(), keyed("blocked", "first")...))
-	require.NoError(t, s.Append(t.Context(), late...))
-	require.NoError(t, s.Append(t.Context(), keyed("free", "a", "b")...))
-	one, other := outmill.NewOwnerToken(), outmill.NewOwnerToken()
-	held := claimed(t, s, claimOf(one, 2, outmill.OrderKey))
-	require.Equal(t, []string{"first", "a"}, namesOf(held))
-	require.Empty(t, s.got(t, claimOf(other, 10, outmill.OrderKey)), "both keys are held")
-	require.NoError(t, s.Release(t.Context(), leasesOf(held[1:])))
-	s.moved(t, "available_at", bson.D{{Key: "stage", Value: 3}})
-	require.Equal(t, []string{"a", "b"}, s.got(t, claimOf(other, 10, outmill.OrderKey)))
-}
 
-func Test_a_record_that_comes_back_before_those_that_are_held_is_not_overtaken_where_a_hint_was_lost(t *testing.T) {
-	t.Parallel()
-	s := newStand(t, mongo.Config{})
-	require.NoError(t, s.Append(t.Context(), keyed("key", "a", "b", "c")...))
-	one, other := outmill.NewOwnerToken(), outmill.NewOwnerToken()
-	held := claimed(t, s, claimOf(one, 2, outmill.OrderKey))
-	require.Equal(t, []string{"a", "b"}, namesOf(held))
-	require.Empty(t, s.got(t, claimOf(other, 10, outmill.OrderKey)))
-	require.NoError(t, s.Release(t.Context(), leasesOf(held[:1])))
-	require.Empty(t, s.got(t, claimOf(other, 10, outmill.OrderKey)))
-	require.NoError(t, s.Release(t.Context(), leasesOf(held[1:])))
-	_, err := s.db.Collection("outmill_openings").DeleteMany(t.Context(), bson.D{})
-	require.NoError(t, err)
-	_, err = s.db.Collection("outmill_lanes").UpdateMany(t.Context(), bson.D{}, bson.D{{Key: "$set", Value: bson.D{{Key: "until", Value: time.Now().Add(5 * time.Second)}}}})
-	require.NoError(t, err)
-	var names []string
-	require.True(t, eventually(t.Context(), patience, func() bool {
-		names = append(names, s.got(t, claimOf(other, 10, outmill.OrderKey))...)
-		return len(names) >= 3
-	}))
-	require.Equal(t, []string{"a", "b", "c"}, names)
-}
+	t.Run("many records of a blocked key let no record of another key pass an earlier one", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{})
+		late := keyed("blocked", numbered("late", 100)...)
+		for _, r := range late {
+			r.Delay = time.Hour
+		}
+		require.NoError(t, s.Append(t.Context(), keyed("blocked", "first")...))
+		require.NoError(t, s.Append(t.Context(), late...))
+		require.NoError(t, s.Append(t.Context(), keyed("free", "a", "b")...))
+		one, other := outmill.NewOwnerToken(), outmill.NewOwnerToken()
+		held := claimed(t, s, claimOf(one, 2, outmill.OrderKey))
+		require.Equal(t, []string{"first", "a"}, namesOf(held))
+		require.Empty(t, s.got(t, claimOf(other, 10, outmill.OrderKey)), "both keys are held")
+		require.NoError(t, s.Release(t.Context(), leasesOf(held[1:])))
+		s.moved(t, "available_at", bson.D{{Key: "stage", Value: 3}})
+		require.Equal(t, []string{"a", "b"}, s.got(t, claimOf(other, 10, outmill.OrderKey)))
+	})
 
-func Test_a_topic_in_order_passes_over_what_has_expired_and_over_nothing_else(t *testing.T) {
-	t.Parallel()
-	s := newStand(t, mongo.Config{})
-	expiring := keyed("key", numbered("expiring", 100)...)
-	for _, r := range expiring {
-		r.TimeToLive = time.Hour
-	}
-	require.NoError(t, s.Append(t.Context(), keyed("key", "first")...))
-	require.NoError(t, s.Append(t.Context(), expiring...))
-	require.NoError(t, s.Append(t.Context(), keyed("key", "second")...))
-	one, other := outmill.NewOwnerToken(), outmill.NewOwnerToken()
-	held := claimed(t, s, claimOf(one, 1, outmill.OrderKey))
-	require.Empty(t, s.got(t, claimOf(other, 10, outmill.OrderKey)), "all others are held")
-	require.NoError(t, s.Append(t.Context(), keyed("", "third")...))
-	require.NoError(t, s.Ack(t.Context(), "", leasesOf(held)))
-	s.moved(t, "expires_at", bson.D{{Key: "expires_at", Value: bson.D{{Key: "$exists", Value: true}}}})
-	require.Equal(t, []string{"second", "third"}, s.got(t, claimOf(other, 2, outmill.OrderTopic)))
-}
+	t.Run("a record that comes back before those that are held is not overtaken where a hint was lost", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{})
+		require.NoError(t, s.Append(t.Context(), keyed("key", "a", "b", "c")...))
+		one, other := outmill.NewOwnerToken(), outmill.NewOwnerToken()
+		held := claimed(t, s, claimOf(one, 2, outmill.OrderKey))
+		require.Equal(t, []string{"a", "b"}, namesOf(held))
+		require.Empty(t, s.got(t, claimOf(other, 10, outmill.OrderKey)))
+		require.NoError(t, s.Release(t.Context(), leasesOf(held[:1])))
+		require.Empty(t, s.got(t, claimOf(other, 10, outmill.OrderKey)))
+		require.NoError(t, s.Release(t.Context(), leasesOf(held[1:])))
+		_, err := s.db.Collection("outmill_openings").DeleteMany(t.Context(), bson.D{})
+		require.NoError(t, err)
+		_, err = s.db.Collection("outmill_lanes").UpdateMany(t.Context(), bson.D{}, bson.D{{Key: "$set", Value: bson.D{{Key: "until", Value: time.Now().Add(5 * time.Second)}}}})
+		require.NoError(t, err)
+		var names []string
+		require.True(t, eventually(t.Context(), patience, func() bool {
+			names = append(names, s.got(t, claimOf(other, 10, outmill.OrderKey))...)
+			return len(names) >= 3
+		}))
+		require.Equal(t, []string{"a", "b", "c"}, names)
+	})
 
-func Test_a_record_that_is_requeued_while_it_is_thought_to_have_expired_is_not_lost(t *testing.T) {
-	t.Parallel()
-	for name, call := range map[string]func(store *mongo.Store) error{
-		"claim": func(store *mongo.Store) error {
-			_, err := store.Claim(t.Context(), claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone))
-			return err
-		},
-		"claim in order": func(store *mongo.Store) error {
-			_, err := store.Claim(t.Context(), claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey))
-			return err
-		},
-		"expire": func(store *mongo.Store) error {
-			_, err := store.ExpireDue(t.Context(), 10)
-			return err
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newStand(t, mongo.Config{})
-			record := one("requeued")
-			record.TimeToLive = time.Hour
-			require.NoError(t, s.Append(t.Context(), record))
-			s.moved(t, "expires_at", bson.D{})
-			store := s.interrupted(t, "update", "records", func() {
-				n, err := s.ExpireDue(t.Context(), 10)
+	t.Run("a topic in order passes over what has expired and over nothing else", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{})
+		expiring := keyed("key", numbered("expiring", 100)...)
+		for _, r := range expiring {
+			r.TimeToLive = time.Hour
+		}
+		require.NoError(t, s.Append(t.Context(), keyed("key", "first")...))
+		require.NoError(t, s.Append(t.Context(), expiring...))
+		require.NoError(t, s.Append(t.Context(), keyed("key", "second")...))
+		one, other := outmill.NewOwnerToken(), outmill.NewOwnerToken()
+		held := claimed(t, s, claimOf(one, 1, outmill.OrderKey))
+		require.Empty(t, s.got(t, claimOf(other, 10, outmill.OrderKey)), "all others are held")
+		require.NoError(t, s.Append(t.Context(), keyed("", "third")...))
+		require.NoError(t, s.Ack(t.Context(), "", leasesOf(held)))
+		s.moved(t, "expires_at", bson.D{{Key: "expires_at", Value: bson.D{{Key: "$exists", Value: true}}}})
+		require.Equal(t, []string{"second", "third"}, s.got(t, claimOf(other, 2, outmill.OrderTopic)))
+	})
+
+	t.Run("a record that is requeued while it is thought to have expired is not lost", func(t *testing.T) {
+		t.Parallel()
+		for name, call := range map[string]func(store *mongo.Store) error{
+			"claim": func(store *mongo.Store) error {
+				_, err := store.Claim(t.Context(), claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone))
+				return err
+			},
+			"claim in order": func(store *mongo.Store) error {
+				_, err := store.Claim(t.Context(), claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey))
+				return err
+			},
+			"expire": func(store *mongo.Store) error {
+				_, err := store.ExpireDue(t.Context(), 10)
+				return err
+			},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				s := newStand(t, mongo.Config{})
+				record := one("requeued")
+				record.TimeToLive = time.Hour
+				require.NoError(t, s.Append(t.Context(), record))
+				s.moved(t, "expires_at", bson.D{})
+				store := s.interrupted(t, "update", "records", func() {
+					n, err := s.ExpireDue(t.Context(), 10)
+					require.NoError(t, err)
+					require.Equal(t, 1, n)
+					n, err = s.Requeue(t.Context(), record.ID)
+					require.NoError(t, err)
+					require.Equal(t, 1, n)
+				})
+				require.NoError(t, call(store))
+				found, err := s.Get(t.Context(), record.ID)
 				require.NoError(t, err)
-				require.Equal(t, 1, n)
-				n, err = s.Requeue(t.Context(), record.ID)
-				require.NoError(t, err)
-				require.Equal(t, 1, n)
+				if found.Status == outmill.StatusPending {
+					require.Equal(t, []string{"requeued"}, s.got(t, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone)))
+				} else {
+					require.Equal(t, outmill.StatusLeased, found.Status)
+				}
 			})
-			require.NoError(t, call(store))
-			found, err := s.Get(t.Context(), record.ID)
+		}
+	})
+
+	t.Run("how a client encodes and reads does not matter to a store", func(t *testing.T) {
+		t.Parallel()
+		for name, set := range map[string]func(*options.ClientOptions){
+			"leaves out what is empty": func(o *options.ClientOptions) {
+				o.SetBSONOptions(&options.BSONOptions{OmitEmpty: true, OmitZeroStruct: true, NilMapAsEmpty: true, NilSliceAsEmpty: true, IntMinSize: true, UseLocalTimeZone: true})
+			},
+			"has a registry of its own":   func(o *options.ClientOptions) { o.SetRegistry(odd()) },
+			"reads what is linearizable":  func(o *options.ClientOptions) { o.SetReadConcern(readconcern.Linearizable()) },
+			"reads what is in a snapshot": func(o *options.ClientOptions) { o.SetReadConcern(readconcern.Snapshot()) },
+			"reads what is there":         func(o *options.ClientOptions) { o.SetReadConcern(readconcern.Local()) },
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				var wrong atomic.Value
+				opts := options.Client().ApplyURI(mongotest.Server(t)).SetMonitor(&event.CommandMonitor{Started: func(_ context.Context, e *event.CommandStartedEvent) {
+					level, _ := e.Command.Lookup("readConcern", "level").StringValueOK()
+					want := "local"
+					if _, begins := e.Command.Lookup("startTransaction").BooleanOK(); begins {
+						want = "snapshot"
+					} else if _, err := e.Command.LookupErr("pipeline", "0", "$changeStream"); err == nil {
+						want = "majority"
+					}
+					if level != "" && level != want {
+						wrong.Store(fmt.Sprintf("%s reads with %s", e.CommandName, level))
+					}
+				}})
+				set(opts)
+				db := mongotest.Database(t)
+				store := newStore(t, clientOf(t, opts), mongo.Config{Database: db.Name(), Retain: time.Hour})
+				s := stand{store, db}
+				require.NoError(t, s.Ensure(t.Context()))
+				require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
+				require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
+				groups, err := s.Groups(t.Context())
+				require.NoError(t, err)
+				require.Len(t, groups[0].Registrations, 1, "it is the same registration")
+				s.keepsOrderAndCounts(t)
+				wake := testenv.Hints(t.Context(), s)
+				told(t, wake)
+				require.NoError(t, newStore(t, db.Client(), mongo.Config{Database: db.Name()}).Append(t.Context(), one("from elsewhere")))
+				told(t, wake)
+				require.Nil(t, wrong.Load())
+			})
+		}
+	})
+
+	t.Run("names of metadata may look like operators and paths", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{Retain: time.Hour})
+		record := keyed("$key.a", "$set.b")[0]
+		record.Topic, record.DedupKey = "$topic.x", "$dedup.y"
+		record.Metadata = map[string]string{"$set": "$$NOW", "a.b": "$payload", ".": ".", "$": "$", "": "empty", "$ref": "r", "$id": "i", "$db": "d", "_id": "id"}
+		require.NoError(t, s.Append(t.Context(), record))
+		for range 2 {
+			found := claimed(t, s, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey))
+			require.Len(t, found, 1)
+			require.Equal(t, record.Metadata, found[0].Metadata)
+			require.NoError(t, s.Fail(t.Context(), []outmill.Settlement{{Lease: found[0].Lease(), Err: "$payload", Park: true}}))
+			dead, err := s.Get(t.Context(), record.ID)
 			require.NoError(t, err)
-			if found.Status == outmill.StatusPending {
-				require.Equal(t, []string{"requeued"}, s.got(t, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone)))
-			} else {
-				require.Equal(t, outmill.StatusLeased, found.Status)
+			require.Equal(t, "$payload", dead.LastError)
+			n, err := s.Requeue(t.Context(), record.ID)
+			require.NoError(t, err)
+			require.Equal(t, 1, n)
+		}
+	})
+
+	t.Run("records may be kept for centuries", func(t *testing.T) {
+		t.Parallel()
+		for _, retain := range []time.Duration{math.MaxInt64, 100 * 365 * 24 * time.Hour} {
+			s := newStand(t, mongo.Config{Retain: retain, RetainJoins: retain, DedupWindow: retain})
+			record := once("kept", "key")
+			record.TimeToLive = retain
+			require.NoError(t, s.Append(t.Context(), record))
+			require.NoError(t, s.Ack(t.Context(), "", leasesOf(claimed(t, s, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey)))))
+			n, err := s.DeleteProcessed(t.Context(), 10)
+			require.NoError(t, err)
+			require.Zero(t, n)
+			var kept struct {
+				ProcessedAt time.Time `bson:"processed_at"`
+				DeleteAt    time.Time `bson:"delete_at"`
 			}
+			require.NoError(t, s.records().FindOne(t.Context(), bson.D{}).Decode(&kept))
+			require.WithinDuration(t, kept.ProcessedAt.Add(retain), kept.DeleteAt, 2*time.Millisecond)
+			require.NoError(t, s.Ensure(t.Context()))
+		}
+	})
+
+	t.Run("processes that retain differently ensure the schema at once", func(t *testing.T) {
+		t.Parallel()
+		db := mongotest.Database(t)
+		for round := range 5 {
+			var all errgroup.Group
+			for n := range 8 {
+				config := mongo.Config{Database: db.Name(), CollectionPrefix: fmt.Sprintf("round%d_", round), Retain: time.Duration(n+1) * time.Hour}
+				store := newStore(t, db.Client(), config)
+				all.Go(func() error { return store.Ensure(t.Context()) })
+			}
+			require.NoError(t, all.Wait())
+		}
+	})
+
+	t.Run("an index that another process makes under way is no conflict", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{})
+		for _, name := range []string{"queue", "delete_at"} {
+			require.NoError(t, s.records().Indexes().DropOne(t.Context(), name))
+			store := s.watchedBefore(t, "createIndexes", mongo.Config{Retain: time.Hour}, func() {
+				require.NoError(t, newStore(t, s.Client(), mongo.Config{Database: s.db.Name(), Retain: 2 * time.Hour}).Ensure(t.Context()))
+			})
+			require.NoError(t, store.Ensure(t.Context()), name)
+		}
+	})
+
+	t.Run("an index whose numbers are of another type is the same", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{})
+		require.NoError(t, s.records().Indexes().DropOne(t.Context(), "queue"))
+		_, err := s.records().Indexes().CreateOne(t.Context(), driver.IndexModel{
+			Keys:    bson.D{{Key: "grp", Value: 1.0}, {Key: "stage", Value: int64(1)}, {Key: "topic", Value: 1.0}, {Key: "seq", Value: 1}},
+			Options: options.Index().SetName("queue"),
 		})
-	}
+		require.NoError(t, err, "as MongoDB's older shell does")
+		require.NoError(t, s.Ensure(t.Context()))
+	})
+
+	t.Run("what is appended while a group is dropped goes with it", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{})
+		for _, command := range []string{"update", "findAndModify"} {
+			store := s.interrupted(t, command, "meta", func() {
+				require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{Group: "other " + command, Topics: outmill.Topics{Include: []string{"else"}}}))
+				require.NoError(t, s.Append(t.Context(), one("orphan")))
+			})
+			require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{Group: "dropped"}))
+			_, err := store.DropGroup(t.Context(), "dropped")
+			require.NoError(t, err)
+			dropped := "dropped"
+			left, err := s.List(t.Context(), outmill.ListQuery{Group: dropped})
+			require.NoError(t, err)
+			require.Empty(t, left)
+		}
+	})
+
+	t.Run("a join that is too large is refused and leaves the transaction usable", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{})
+		for _, size := range []int{16<<20 - 32<<10, 17 << 20} {
+			require.NoError(t, s.InTx(t.Context(), func(ctx context.Context) error {
+				join := &storekit.Join{ExpectedSteps: 1, Metadata: map[string]string{"large": strings.Repeat("x", size)}}
+				var refused *outmill.InvalidRecordError
+				require.ErrorAs(t, s.StartJoin(ctx, join), &refused)
+				require.Equal(t, "metadata", refused.Field)
+				return s.order(ctx, fmt.Sprint(size))
+			}))
+		}
+		require.Len(t, s.ordered(t), 2)
+	})
+
+	t.Run("a change stream outlives the timeout of the clients operations", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{})
+		logger, looks := noted{errors: &atomic.Int64{}}, make(chan struct{}, 100)
+		client := clientOf(t, options.Client().ApplyURI(mongotest.Server(t)).SetTimeout(2*time.Second).SetMonitor(&event.CommandMonitor{
+			Started: func(_ context.Context, e *event.CommandStartedEvent) {
+				if e.CommandName == "getMore" {
+					looks <- struct{}{}
+				}
+			},
+		}))
+		store, err := mongo.New(client, mongo.Config{Database: s.db.Name()}, logger)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, store.Close()) })
+		wake := testenv.Hints(t.Context(), store)
+		told(t, wake)
+		for range 4 { // each waits a second
+			<-looks
+		}
+		require.Zero(t, logger.errors.Load())
+		require.NoError(t, s.Append(t.Context(), one("from elsewhere")))
+		told(t, wake)
+	})
+
+	t.Run("how many round trips a call makes does not depend on how many records it is for", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{Retain: time.Hour})
+		store, kept := s.recorded(t, mongo.Config{Retain: time.Hour})
+		for _, n := range []int{2, 300} {
+			topic := fmt.Sprint("topic", n)
+			appended := rounds(t, kept, func() error {
+				return store.InTx(t.Context(), func(ctx context.Context) error {
+					records := made(topic, "in a transaction", n)
+					records[0].DedupKey = topic
+					return store.Append(ctx, records...)
+				})
+			})
+			assert.LessOrEqual(t, appended, 5, "append %d in a caller's transaction", n)
+			assert.LessOrEqual(t, rounds(t, kept, func() error { return store.Append(t.Context(), made(topic, "alone", n)...) }), 3, "append %d", n)
+			for order, bound := range map[outmill.Order]int{outmill.OrderNone: 4, outmill.OrderKey: 6, outmill.OrderTopic: 6} {
+				topic := fmt.Sprint(topic, order)
+				records := made(topic, "claimed", n)
+				for i, r := range records {
+					r.Key = fmt.Sprint("key", i)
+				}
+				require.NoError(t, store.Append(t.Context(), records...))
+				var found []*outmill.Record
+				assert.LessOrEqual(t, rounds(t, kept, func() (err error) {
+					found, err = store.Claim(t.Context(), claimOf(outmill.NewOwnerToken(), n, order, topic))
+					return err
+				}), bound, "claim %d in order %s", n, order)
+				require.Len(t, found, n)
+				half := leasesOf(found[:n/2])
+				assert.LessOrEqual(t, rounds(t, kept, func() error { return store.Ack(t.Context(), "", half) }), 3, "ack %d", n)
+				assert.LessOrEqual(t, rounds(t, kept, func() error { return store.Ack(t.Context(), "", half) }), 4, "ack %d again", n)
+				var failures []outmill.Settlement
+				for i, r := range found {
+					failures = append(failures, outmill.Settlement{Lease: r.Lease(), Err: fmt.Sprint("error ", i)})
+				}
+				assert.LessOrEqual(t, rounds(t, kept, func() error { return store.Fail(t.Context(), failures) }), 4, "fail %d, half of which are settled", n)
+			}
+		}
+	})
+
+	t.Run("how many round trips a claim makes does not depend on how many keys come free", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{})
+		store, kept := s.recorded(t, mongo.Config{})
+		for _, n := range []int{2, 40} {
+			topic := fmt.Sprint("topic", n)
+			records := slices.Concat(made(topic, "first", n), made(topic, "second", n))
+			for i, r := range records {
+				r.Key = fmt.Sprint("key", i%n)
+			}
+			require.NoError(t, store.Append(t.Context(), records...))
+			first := claimed(t, store, claimOf(outmill.NewOwnerToken(), n, outmill.OrderKey, topic))
+			other := outmill.NewOwnerToken()
+			require.Empty(t, claimed(t, store, claimOf(other, n, outmill.OrderKey, topic)))
+			require.NoError(t, store.Ack(t.Context(), "", leasesOf(first)))
+			var found []*outmill.Record
+			made := rounds(t, kept, func() (err error) {
+				found, err = store.Claim(t.Context(), claimOf(other, n, outmill.OrderKey, topic))
+				return err
+			})
+			require.Len(t, found, n)
+			require.LessOrEqual(t, made, 14)
+		}
+	})
+
+	t.Run("steps are settled with a number of round trips that does not depend on their errors and joins", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{})
+		store, kept := s.recorded(t, mongo.Config{})
+		for _, n := range []int{2, 60} {
+			topic := fmt.Sprint("topic", n)
+			records := made(topic, "step", n)
+			joins := make([]outmill.JoinID, n)
+			for i, r := range records {
+				join := &storekit.Join{ExpectedSteps: 1}
+				require.NoError(t, store.StartJoin(t.Context(), join))
+				joins[i], r.Joins = join.ID, []outmill.JoinID{join.ID}
+			}
+			assert.LessOrEqual(t, rounds(t, kept, func() error { return store.Append(t.Context(), records...) }), 6, "append %d", n)
+			found := claimed(t, store, claimOf(outmill.NewOwnerToken(), n, outmill.OrderNone, topic))
+			var failures []outmill.Settlement
+			for i, r := range found {
+				failures = append(failures, outmill.Settlement{Lease: r.Lease(), Err: fmt.Sprint("error ", i)})
+			}
+			assert.LessOrEqual(t, rounds(t, kept, func() error { return store.Fail(t.Context(), failures) }), 14, "fail %d", n)
+			for _, id := range joins {
+				join, err := store.GetJoin(t.Context(), id)
+				require.NoError(t, err)
+				require.Equal(t, 1, join.FailedSteps)
+			}
+			dead, err := store.List(t.Context(), outmill.ListQuery{Topic: topic, Status: outmill.StatusDead})
+			require.NoError(t, err)
+			require.Len(t, dead, n)
+			for _, r := range dead {
+				require.Regexp(t, "^error [0-9]+$", r.LastError)
+			}
+		}
+	})
+
+	t.Run("keys are parked with a number of round trips that does not depend on how many they are", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{})
+		store, kept := s.recorded(t, mongo.Config{})
+		for _, n := range []int{2, 30} {
+			topic := fmt.Sprint("topic", n)
+			records := slices.Concat(made(topic, "first", n), made(topic, "second", n), made(topic, "third", n))
+			for i, r := range records {
+				r.Key = fmt.Sprint("key", i%n)
+			}
+			require.NoError(t, store.Append(t.Context(), records...))
+			first := claimed(t, store, claimOf(outmill.NewOwnerToken(), n, outmill.OrderKey, topic))
+			require.Empty(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, topic)), "some are held")
+			var failures []outmill.Settlement
+			for i, r := range first {
+				failures = append(failures, outmill.Settlement{Lease: r.Lease(), Err: fmt.Sprint("error ", i), Park: true})
+			}
+			assert.LessOrEqual(t, rounds(t, kept, func() error { return store.Fail(t.Context(), failures) }), 11, "park %d", n)
+			dead, err := store.List(t.Context(), outmill.ListQuery{Topic: topic, Status: outmill.StatusDead})
+			require.NoError(t, err)
+			require.Len(t, dead, 3*n)
+		}
+	})
+
+	t.Run("a change stream is opened again where its collection was dropped", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{})
+		listener := newStore(t, clientOf(t, options.Client().ApplyURI(mongotest.Server(t))), mongo.Config{Database: s.db.Name()})
+		wake := testenv.Hints(t.Context(), listener)
+		told(t, wake)
+		require.NoError(t, s.records().Drop(t.Context()))
+		require.NoError(t, s.Ensure(t.Context()))
+		told(t, wake)
+		require.NoError(t, s.Append(t.Context(), one("after")))
+		told(t, wake)
+	})
 }
 
 // odd is a registry that encodes times and texts as nobody else does.
@@ -197,52 +520,6 @@ func odd() *bson.Registry {
 		return w.WriteString("odd " + v.String())
 	}))
 	return registry
-}
-
-func Test_how_a_client_encodes_and_reads_does_not_matter_to_a_store(t *testing.T) {
-	t.Parallel()
-	for name, set := range map[string]func(*options.ClientOptions){
-		"leaves out what is empty": func(o *options.ClientOptions) {
-			o.SetBSONOptions(&options.BSONOptions{OmitEmpty: true, OmitZeroStruct: true, NilMapAsEmpty: true, NilSliceAsEmpty: true, IntMinSize: true, UseLocalTimeZone: true})
-		},
-		"has a registry of its own":   func(o *options.ClientOptions) { o.SetRegistry(odd()) },
-		"reads what is linearizable":  func(o *options.ClientOptions) { o.SetReadConcern(readconcern.Linearizable()) },
-		"reads what is in a snapshot": func(o *options.ClientOptions) { o.SetReadConcern(readconcern.Snapshot()) },
-		"reads what is there":         func(o *options.ClientOptions) { o.SetReadConcern(readconcern.Local()) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var wrong atomic.Value
-			opts := options.Client().ApplyURI(mongotest.Server(t)).SetMonitor(&event.CommandMonitor{Started: func(_ context.Context, e *event.CommandStartedEvent) {
-				level, _ := e.Command.Lookup("readConcern", "level").StringValueOK()
-				want := "local"
-				if _, begins := e.Command.Lookup("startTransaction").BooleanOK(); begins {
-					want = "snapshot"
-				} else if _, err := e.Command.LookupErr("pipeline", "0", "$changeStream"); err == nil {
-					want = "majority"
-				}
-				if level != "" && level != want {
-					wrong.Store(fmt.Sprintf("%s reads with %s", e.CommandName, level))
-				}
-			}})
-			set(opts)
-			db := mongotest.Database(t)
-			store := newStore(t, clientOf(t, opts), mongo.Config{Database: db.Name(), Retain: time.Hour})
-			s := stand{store, db}
-			require.NoError(t, s.Ensure(t.Context()))
-			require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
-			require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
-			groups, err := s.Groups(t.Context())
-			require.NoError(t, err)
-			require.Len(t, groups[0].Registrations, 1, "it is the same registration")
-			s.keepsOrderAndCounts(t)
-			wake := testenv.Hints(t.Context(), s)
-			told(t, wake)
-			require.NoError(t, newStore(t, db.Client(), mongo.Config{Database: db.Name()}).Append(t.Context(), one("from elsewhere")))
-			told(t, wake)
-			require.Nil(t, wrong.Load())
-		})
-	}
 }
 
 // keepsOrderAndCounts goes through what a store does of each kind.
@@ -272,74 +549,6 @@ func (s stand) keepsOrderAndCounts(t *testing.T) {
 	require.Len(t, list, 4)
 }
 
-func Test_names_of_metadata_may_look_like_operators_and_paths(t *testing.T) {
-	t.Parallel()
-	s := newStand(t, mongo.Config{Retain: time.Hour})
-	record := keyed("$key.a", "$set.b")[0]
-	record.Topic, record.DedupKey = "$topic.x", "$dedup.y"
-	record.Metadata = map[string]string{"$set": "$$NOW", "a.b": "$payload", ".": ".", "$": "$", "": "empty", "$ref": "r", "$id": "i", "$db": "d", "_id": "id"}
-	require.NoError(t, s.Append(t.Context(), record))
-	for range 2 {
-		found := claimed(t, s, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey))
-		require.Len(t, found, 1)
-		require.Equal(t, record.Metadata, found[0].Metadata)
-		require.NoError(t, s.Fail(t.Context(), []outmill.Settlement{{Lease: found[0].Lease(), Err: "$payload", Park: true}}))
-		dead, err := s.Get(t.Context(), record.ID)
-		require.NoError(t, err)
-		require.Equal(t, "$payload", dead.LastError)
-		n, err := s.Requeue(t.Context(), record.ID)
-		require.NoError(t, err)
-		require.Equal(t, 1, n)
-	}
-}
-
-func Test_records_may_be_kept_for_centuries(t *testing.T) {
-	t.Parallel()
-	for _, retain := range []time.Duration{math.MaxInt64, 100 * 365 * 24 * time.Hour} {
-		s := newStand(t, mongo.Config{Retain: retain, RetainJoins: retain, DedupWindow: retain})
-		record := once("kept", "key")
-		record.TimeToLive = retain
-		require.NoError(t, s.Append(t.Context(), record))
-		require.NoError(t, s.Ack(t.Context(), "", leasesOf(claimed(t, s, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey)))))
-		n, err := s.DeleteProcessed(t.Context(), 10)
-		require.NoError(t, err)
-		require.Zero(t, n)
-		var kept struct {
-			ProcessedAt time.Time `bson:"processed_at"`
-			DeleteAt    time.Time `bson:"delete_at"`
-		}
-		require.NoError(t, s.records().FindOne(t.Context(), bson.D{}).Decode(&kept))
-		require.WithinDuration(t, kept.ProcessedAt.Add(retain), kept.DeleteAt, 2*time.Millisecond)
-		require.NoError(t, s.Ensure(t.Context()))
-	}
-}
-
-func Test_processes_that_retain_differently_ensure_the_schema_at_once(t *testing.T) {
-	t.Parallel()
-	db := mongotest.Database(t)
-	for round := range 5 {
-		var all errgroup.Group
-		for n := range 8 {
-			config := mongo.Config{Database: db.Name(), CollectionPrefix: fmt.Sprintf("round%d_", round), Retain: time.Duration(n+1) * time.Hour}
-			store := newStore(t, db.Client(), config)
-			all.Go(func() error { return store.Ensure(t.Context()) })
-		}
-		require.NoError(t, all.Wait())
-	}
-}
-
-func Test_an_index_that_another_process_makes_under_way_is_no_conflict(t *testing.T) {
-	t.Parallel()
-	s := newStand(t, mongo.Config{})
-	for _, name := range []string{"queue", "delete_at"} {
-		require.NoError(t, s.records().Indexes().DropOne(t.Context(), name))
-		store := s.watchedBefore(t, "createIndexes", mongo.Config{Retain: time.Hour}, func() {
-			require.NoError(t, newStore(t, s.Client(), mongo.Config{Database: s.db.Name(), Retain: 2 * time.Hour}).Ensure(t.Context()))
-		})
-		require.NoError(t, store.Ensure(t.Context()), name)
-	}
-}
-
 // watchedBefore is interrupted for a command of any collection.
 func (s stand) watchedBefore(t *testing.T, command string, config mongo.Config, do func()) *mongo.Store {
 	t.Helper()
@@ -351,51 +560,6 @@ func (s stand) watchedBefore(t *testing.T, command string, config mongo.Config, 
 	})
 }
 
-func Test_an_index_whose_numbers_are_of_another_type_is_the_same(t *testing.T) {
-	t.Parallel()
-	s := newStand(t, mongo.Config{})
-	require.NoError(t, s.records().Indexes().DropOne(t.Context(), "queue"))
-	_, err := s.records().Indexes().CreateOne(t.Context(), driver.IndexModel{
-		Keys:    bson.D{{Key: "grp", Value: 1.0}, {Key: "stage", Value: int64(1)}, {Key: "topic", Value: 1.0}, {Key: "seq", Value: 1}},
-		Options: options.Index().SetName("queue"),
-	})
-	require.NoError(t, err, "as MongoDB's older shell does")
-	require.NoError(t, s.Ensure(t.Context()))
-}
-
-func Test_what_is_appended_while_a_group_is_dropped_goes_with_it(t *testing.T) {
-	t.Parallel()
-	s := newStand(t, mongo.Config{})
-	for _, command := range []string{"update", "findAndModify"} {
-		store := s.interrupted(t, command, "meta", func() {
-			require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{Group: "other " + command, Topics: outmill.Topics{Include: []string{"else"}}}))
-			require.NoError(t, s.Append(t.Context(), one("orphan")))
-		})
-		require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{Group: "dropped"}))
-		_, err := store.DropGroup(t.Context(), "dropped")
-		require.NoError(t, err)
-		dropped := "dropped"
-		left, err := s.List(t.Context(), outmill.ListQuery{Group: dropped})
-		require.NoError(t, err)
-		require.Empty(t, left)
-	}
-}
-
-func Test_a_join_that_is_too_large_is_refused_and_leaves_the_transaction_usable(t *testing.T) {
-	t.Parallel()
-	s := newStand(t, mongo.Config{})
-	for _, size := range []int{16<<20 - 32<<10, 17 << 20} {
-		require.NoError(t, s.InTx(t.Context(), func(ctx context.Context) error {
-			join := &storekit.Join{ExpectedSteps: 1, Metadata: map[string]string{"large": strings.Repeat("x", size)}}
-			var refused *outmill.InvalidRecordError
-			require.ErrorAs(t, s.StartJoin(ctx, join), &refused)
-			require.Equal(t, "metadata", refused.Field)
-			return s.order(ctx, fmt.Sprint(size))
-		}))
-	}
-	require.Len(t, s.ordered(t), 2)
-}
-
 // noted is a logger that remembers errors.
 type noted struct {
 	watermill.NopLogger
@@ -405,168 +569,8 @@ type noted struct {
 func (n noted) Error(string, error, watermill.LogFields)         { n.errors.Add(1) }
 func (n noted) With(watermill.LogFields) watermill.LoggerAdapter { return n }
 
-func Test_a_change_stream_outlives_the_timeout_of_the_clients_operations(t *testing.T) {
-	t.Parallel()
-	s := newStand(t, mongo.Config{})
-	logger, looks := noted{errors: &atomic.Int64{}}, make(chan struct{}, 100)
-	client := clientOf(t, options.Client().ApplyURI(mongotest.Server(t)).SetTimeout(2*time.Second).SetMonitor(&event.CommandMonitor{
-		Started: func(_ context.Context, e *event.CommandStartedEvent) {
-			if e.CommandName == "getMore" {
-				looks <- struct{}{}
-			}
-		},
-	}))
-	store, err := mongo.New(client, mongo.Config{Database: s.db.Name()}, logger)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, store.Close()) })
-	wake := testenv.Hints(t.Context(), store)
-	told(t, wake)
-	for range 4 { // each waits a second
-		<-looks
-	}
-	require.Zero(t, logger.errors.Load())
-	require.NoError(t, s.Append(t.Context(), one("from elsewhere")))
-	told(t, wake)
-}
-
 // rounds is how many commands a call sends.
 func rounds(t *testing.T, kept *recorder, call func() error) int {
 	t.Helper()
 	return kept.while("counted", func() { require.NoError(t, call()) })
-}
-
-func Test_how_many_round_trips_a_call_makes_does_not_depend_on_how_many_records_it_is_for(t *testing.T) {
-	t.Parallel()
-	s := newStand(t, mongo.Config{Retain: time.Hour})
-	store, kept := s.recorded(t, mongo.Config{Retain: time.Hour})
-	for _, n := range []int{2, 300} {
-		topic := fmt.Sprint("topic", n)
-		appended := rounds(t, kept, func() error {
-			return store.InTx(t.Context(), func(ctx context.Context) error {
-				records := made(topic, "in a transaction", n)
-				records[0].DedupKey = topic
-				return store.Append(ctx, records...)
-			})
-		})
-		assert.LessOrEqual(t, appended, 5, "append %d in a caller's transaction", n)
-		assert.LessOrEqual(t, rounds(t, kept, func() error { return store.Append(t.Context(), made(topic, "alone", n)...) }), 3, "append %d", n)
-		for order, bound := range map[outmill.Order]int{outmill.OrderNone: 4, outmill.OrderKey: 6, outmill.OrderTopic: 6} {
-			topic := fmt.Sprint(topic, order)
-			records := made(topic, "claimed", n)
-			for i, r := range records {
-				r.Key = fmt.Sprint("key", i)
-			}
-			require.NoError(t, store.Append(t.Context(), records...))
-			var found []*outmill.Record
-			assert.LessOrEqual(t, rounds(t, kept, func() (err error) {
-				found, err = store.Claim(t.Context(), claimOf(outmill.NewOwnerToken(), n, order, topic))
-				return err
-			}), bound, "claim %d in order %s", n, order)
-			require.Len(t, found, n)
-			half := leasesOf(found[:n/2])
-			assert.LessOrEqual(t, rounds(t, kept, func() error { return store.Ack(t.Context(), "", half) }), 3, "ack %d", n)
-			assert.LessOrEqual(t, rounds(t, kept, func() error { return store.Ack(t.Context(), "", half) }), 4, "ack %d again", n)
-			var failures []outmill.Settlement
-			for i, r := range found {
-				failures = append(failures, outmill.Settlement{Lease: r.Lease(), Err: fmt.Sprint("error ", i)})
-			}
-			assert.LessOrEqual(t, rounds(t, kept, func() error { return store.Fail(t.Context(), failures) }), 4, "fail %d, half of which are settled", n)
-		}
-	}
-}
-
-func Test_how_many_round_trips_a_claim_makes_does_not_depend_on_how_many_keys_come_free(t *testing.T) {
-	t.Parallel()
-	s := newStand(t, mongo.Config{})
-	store, kept := s.recorded(t, mongo.Config{})
-	for _, n := range []int{2, 40} {
-		topic := fmt.Sprint("topic", n)
-		records := slices.Concat(made(topic, "first", n), made(topic, "second", n))
-		for i, r := range records {
-			r.Key = fmt.Sprint("key", i%n)
-		}
-		require.NoError(t, store.Append(t.Context(), records...))
-		first := claimed(t, store, claimOf(outmill.NewOwnerToken(), n, outmill.OrderKey, topic))
-		other := outmill.NewOwnerToken()
-		require.Empty(t, claimed(t, store, claimOf(other, n, outmill.OrderKey, topic)))
-		require.NoError(t, store.Ack(t.Context(), "", leasesOf(first)))
-		var found []*outmill.Record
-		made := rounds(t, kept, func() (err error) {
-			found, err = store.Claim(t.Context(), claimOf(other, n, outmill.OrderKey, topic))
-			return err
-		})
-		require.Len(t, found, n)
-		require.LessOrEqual(t, made, 14)
-	}
-}
-
-func Test_steps_are_settled_with_a_number_of_round_trips_that_does_not_depend_on_their_errors_and_joins(t *testing.T) {
-	t.Parallel()
-	s := newStand(t, mongo.Config{})
-	store, kept := s.recorded(t, mongo.Config{})
-	for _, n := range []int{2, 60} {
-		topic := fmt.Sprint("topic", n)
-		records := made(topic, "step", n)
-		joins := make([]outmill.JoinID, n)
-		for i, r := range records {
-			join := &storekit.Join{ExpectedSteps: 1}
-			require.NoError(t, store.StartJoin(t.Context(), join))
-			joins[i], r.Joins = join.ID, []outmill.JoinID{join.ID}
-		}
-		assert.LessOrEqual(t, rounds(t, kept, func() error { return store.Append(t.Context(), records...) }), 6, "append %d", n)
-		found := claimed(t, store, claimOf(outmill.NewOwnerToken(), n, outmill.OrderNone, topic))
-		var failures []outmill.Settlement
-		for i, r := range found {
-			failures = append(failures, outmill.Settlement{Lease: r.Lease(), Err: fmt.Sprint("error ", i)})
-		}
-		assert.LessOrEqual(t, rounds(t, kept, func() error { return store.Fail(t.Context(), failures) }), 14, "fail %d", n)
-		for _, id := range joins {
-			join, err := store.GetJoin(t.Context(), id)
-			require.NoError(t, err)
-			require.Equal(t, 1, join.FailedSteps)
-		}
-		dead, err := store.List(t.Context(), outmill.ListQuery{Topic: topic, Status: outmill.StatusDead})
-		require.NoError(t, err)
-		require.Len(t, dead, n)
-		for _, r := range dead {
-			require.Regexp(t, "^error [0-9]+$", r.LastError)
-		}
-	}
-}
-
-func Test_keys_are_parked_with_a_number_of_round_trips_that_does_not_depend_on_how_many_they_are(t *testing.T) {
-	t.Parallel()
-	s := newStand(t, mongo.Config{})
-	store, kept := s.recorded(t, mongo.Config{})
-	for _, n := range []int{2, 30} {
-		topic := fmt.Sprint("topic", n)
-		records := slices.Concat(made(topic, "first", n), made(topic, "second", n), made(topic, "third", n))
-		for i, r := range records {
-			r.Key = fmt.Sprint("key", i%n)
-		}
-		require.NoError(t, store.Append(t.Context(), records...))
-		first := claimed(t, store, claimOf(outmill.NewOwnerToken(), n, outmill.OrderKey, topic))
-		require.Empty(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, topic)), "some are held")
-		var failures []outmill.Settlement
-		for i, r := range first {
-			failures = append(failures, outmill.Settlement{Lease: r.Lease(), Err: fmt.Sprint("error ", i), Park: true})
-		}
-		assert.LessOrEqual(t, rounds(t, kept, func() error { return store.Fail(t.Context(), failures) }), 11, "park %d", n)
-		dead, err := store.List(t.Context(), outmill.ListQuery{Topic: topic, Status: outmill.StatusDead})
-		require.NoError(t, err)
-		require.Len(t, dead, 3*n)
-	}
-}
-
-func Test_a_change_stream_is_opened_again_where_its_collection_was_dropped(t *testing.T) {
-	t.Parallel()
-	s := newStand(t, mongo.Config{})
-	listener := newStore(t, clientOf(t, options.Client().ApplyURI(mongotest.Server(t))), mongo.Config{Database: s.db.Name()})
-	wake := testenv.Hints(t.Context(), listener)
-	told(t, wake)
-	require.NoError(t, s.records().Drop(t.Context()))
-	require.NoError(t, s.Ensure(t.Context()))
-	told(t, wake)
-	require.NoError(t, s.Append(t.Context(), one("after")))
-	told(t, wake)
 }

@@ -25,28 +25,93 @@ var measuring = []string{
 	"againWhile", "ahead", "claimed", "estimate", "keepListening", "known", "loadState", "look", "noLanes", "readPage", "run", "takeTurn", "writeNotes",
 }
 
-func Test_the_clock_of_the_client_is_only_used_to_measure_how_much_time_passes(t *testing.T) {
+func TestStore_Clock(t *testing.T) {
 	t.Parallel()
-	files, err := os.ReadDir(".")
-	require.NoError(t, err)
-	var readers []string
-	for _, file := range files {
-		if !strings.HasSuffix(file.Name(), ".go") || strings.HasSuffix(file.Name(), "_test.go") {
-			continue
-		}
-		parsed, err := parser.ParseFile(token.NewFileSet(), file.Name(), nil, 0)
+
+	t.Run("the clock of the client is only used to measure how much time passes", func(t *testing.T) {
+		t.Parallel()
+		files, err := os.ReadDir(".")
 		require.NoError(t, err)
-		for _, declared := range parsed.Decls {
-			ast.Inspect(declared, func(n ast.Node) bool {
-				if called, ok := n.(*ast.SelectorExpr); ok && readsClock(called) {
-					readers = append(readers, nameOf(declared))
-				}
-				return true
-			})
+		var readers []string
+		for _, file := range files {
+			if !strings.HasSuffix(file.Name(), ".go") || strings.HasSuffix(file.Name(), "_test.go") {
+				continue
+			}
+			parsed, err := parser.ParseFile(token.NewFileSet(), file.Name(), nil, 0)
+			require.NoError(t, err)
+			for _, declared := range parsed.Decls {
+				ast.Inspect(declared, func(n ast.Node) bool {
+					if called, ok := n.(*ast.SelectorExpr); ok && readsClock(called) {
+						readers = append(readers, nameOf(declared))
+					}
+					return true
+				})
+			}
 		}
-	}
-	slices.Sort(readers)
-	require.Equal(t, measuring, slices.Compact(readers))
+		slices.Sort(readers)
+		require.Equal(t, measuring, slices.Compact(readers))
+	})
+
+	t.Run("the server's time is its last answer and what has passed since it was asked", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{})
+		server := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
+		asked := time.Now().Add(-3 * time.Second)
+		s.Believe(server, asked)
+		before := time.Since(asked)
+		believed, good := s.Believed()
+		require.True(t, good)
+		require.GreaterOrEqual(t, believed.Sub(server), before, "it is not behind")
+		require.LessOrEqual(t, believed.Sub(server), time.Since(asked))
+		s.Believe(server, time.Now().Add(-mongo.ClockGood))
+		_, good = s.Believed()
+		require.False(t, good, "an old answer is not relied on")
+
+		// Whatever reads the registrations reads the server's clock.
+		require.NoError(t, s.Append(t.Context(), one("one")))
+		found, err := s.List(t.Context(), outmill.ListQuery{})
+		require.NoError(t, err)
+		believed, good = s.Believed()
+		require.True(t, good)
+		require.False(t, believed.Before(found[0].CreatedAt))
+		require.Less(t, believed.Sub(found[0].CreatedAt), patience)
+	})
+
+	t.Run("a store that is wrong about the server's time takes nothing too early", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{})
+		require.NoError(t, s.Append(t.Context(),
+			&outmill.Record{Topic: "orders", Key: "a", MessageID: "delayed", Delay: 30 * time.Minute},
+			&outmill.Record{Topic: "orders", Key: "b", MessageID: "leased"},
+			&outmill.Record{Topic: "orders", Key: "c", MessageID: "waiting"},
+		))
+		owner := outmill.NewOwnerToken()
+		found := claimed(t, s, claimOf(owner, 3, outmill.OrderNone))
+		require.Equal(t, []string{"leased", "waiting"}, namesOf(found))
+		require.NoError(t, s.Abandon(t.Context(), []outmill.Settlement{{Lease: found[1].Lease(), Delay: 30 * time.Minute}}))
+
+		ahead := func() { s.Believe(time.Now().Add(time.Hour), time.Now()) }
+		for _, order := range []outmill.Order{outmill.OrderKey, outmill.OrderTopic} {
+			ahead()
+			require.Empty(t, claimed(t, s, claimOf(outmill.NewOwnerToken(), 10, order, "orders")), order)
+		}
+		ahead()
+		n, err := s.ReapExpired(t.Context(), 10)
+		require.NoError(t, err)
+		require.Zero(t, n)
+		require.NoError(t, s.Append(t.Context(), &outmill.Record{Topic: "orders", Key: "d", MessageID: "mortal", TimeToLive: 30 * time.Minute}))
+		ahead()
+		n, err = s.ExpireDue(t.Context(), 10)
+		require.NoError(t, err)
+		require.Zero(t, n)
+		held, err := s.Extend(t.Context(), time.Minute, leasesOf(found))
+		require.NoError(t, err)
+		require.Equal(t, leasesOf(found[:1]), held)
+
+		// With the right time again, all is as it should be.
+		s.Believe(time.Time{}, time.Time{})
+		require.Equal(t, []string{"mortal"}, namesOf(claimed(t, s, claimOf(owner, 10, outmill.OrderKey, "orders"))))
+	})
 }
 
 func readsClock(called *ast.SelectorExpr) bool {
@@ -59,65 +124,4 @@ func nameOf(declared ast.Decl) string {
 		return fn.Name.Name
 	}
 	return fmt.Sprintf("%T", declared)
-}
-
-func Test_the_servers_time_is_its_last_answer_and_what_has_passed_since_it_was_asked(t *testing.T) {
-	t.Parallel()
-	s := newStand(t, mongo.Config{})
-	server := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
-	asked := time.Now().Add(-3 * time.Second)
-	s.Believe(server, asked)
-	before := time.Since(asked)
-	believed, good := s.Believed()
-	require.True(t, good)
-	require.GreaterOrEqual(t, believed.Sub(server), before, "it is not behind")
-	require.LessOrEqual(t, believed.Sub(server), time.Since(asked))
-	s.Believe(server, time.Now().Add(-mongo.ClockGood))
-	_, good = s.Believed()
-	require.False(t, good, "an old answer is not relied on")
-
-	// Whatever reads the registrations reads the server's clock.
-	require.NoError(t, s.Append(t.Context(), one("one")))
-	found, err := s.List(t.Context(), outmill.ListQuery{})
-	require.NoError(t, err)
-	believed, good = s.Believed()
-	require.True(t, good)
-	require.False(t, believed.Before(found[0].CreatedAt))
-	require.Less(t, believed.Sub(found[0].CreatedAt), patience)
-}
-
-func Test_a_store_that_is_wrong_about_the_servers_time_takes_nothing_too_early(t *testing.T) {
-	t.Parallel()
-	s := newStand(t, mongo.Config{})
-	require.NoError(t, s.Append(t.Context(),
-		&outmill.Record{Topic: "orders", Key: "a", MessageID: "delayed", Delay: 30 * time.Minute},
-		&outmill.Record{Topic: "orders", Key: "b", MessageID: "leased"},
-		&outmill.Record{Topic: "orders", Key: "c", MessageID: "waiting"},
-	))
-	owner := outmill.NewOwnerToken()
-	found := claimed(t, s, claimOf(owner, 3, outmill.OrderNone))
-	require.Equal(t, []string{"leased", "waiting"}, namesOf(found))
-	require.NoError(t, s.Abandon(t.Context(), []outmill.Settlement{{Lease: found[1].Lease(), Delay: 30 * time.Minute}}))
-
-	ahead := func() { s.Believe(time.Now().Add(time.Hour), time.Now()) }
-	for _, order := range []outmill.Order{outmill.OrderKey, outmill.OrderTopic} {
-		ahead()
-		require.Empty(t, claimed(t, s, claimOf(outmill.NewOwnerToken(), 10, order, "orders")), order)
-	}
-	ahead()
-	n, err := s.ReapExpired(t.Context(), 10)
-	require.NoError(t, err)
-	require.Zero(t, n)
-	require.NoError(t, s.Append(t.Context(), &outmill.Record{Topic: "orders", Key: "d", MessageID: "mortal", TimeToLive: 30 * time.Minute}))
-	ahead()
-	n, err = s.ExpireDue(t.Context(), 10)
-	require.NoError(t, err)
-	require.Zero(t, n)
-	held, err := s.Extend(t.Context(), time.Minute, leasesOf(found))
-	require.NoError(t, err)
-	require.Equal(t, leasesOf(found[:1]), held)
-
-	// With the right time again, all is as it should be.
-	s.Believe(time.Time{}, time.Time{})
-	require.Equal(t, []string{"mortal"}, namesOf(claimed(t, s, claimOf(owner, 10, outmill.OrderKey, "orders"))))
 }

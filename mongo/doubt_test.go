@@ -14,33 +14,37 @@ import (
 	"github.com/outmill/outmill/mongo"
 )
 
-// The server leases what a claim chose, nobody hears of it, and the server is gone when
-// it is asked again.
-func Test_a_claim_in_order_does_not_pass_over_what_it_may_have_leased_itself(t *testing.T) {
+func TestStore_Doubt(t *testing.T) {
 	t.Parallel()
-	calm, server := ownStand(t, mongo.Config{})
-	require.NoError(t, calm.Append(t.Context(), made("orders", "one", 1)...))
-	require.NoError(t, calm.Append(t.Context(), made("orders", "two", 1)...))
-	at, err := url.Parse(server.URL)
-	require.NoError(t, err)
-	p := proxy.New(t, at.Host)
-	var leasings int
-	started := func(_ context.Context, e *event.CommandStartedEvent) {
-		if at, _ := e.Command.Lookup("update").StringValueOK(); at != "outmill_records" {
-			return
+
+	// The server leases what a claim chose, nobody hears of it, and the server is gone when
+	// it is asked again.
+	t.Run("a claim in order does not pass over what it may have leased itself", func(t *testing.T) {
+		t.Parallel()
+		calm, server := ownStand(t, mongo.Config{})
+		require.NoError(t, calm.Append(t.Context(), made("orders", "one", 1)...))
+		require.NoError(t, calm.Append(t.Context(), made("orders", "two", 1)...))
+		at, err := url.Parse(server.URL)
+		require.NoError(t, err)
+		p := proxy.New(t, at.Host)
+		var leasings int
+		started := func(_ context.Context, e *event.CommandStartedEvent) {
+			if at, _ := e.Command.Lookup("update").StringValueOK(); at != "outmill_records" {
+				return
+			}
+			switch leasings++; leasings {
+			case 1:
+				p.LoseAnswers()
+			case 2:
+				require.NoError(t, server.Kill(t.Context()))
+				require.NoError(t, server.Start(t.Context()))
+			}
 		}
-		switch leasings++; leasings {
-		case 1:
-			p.LoseAnswers()
-		case 2:
-			require.NoError(t, server.Kill(t.Context()))
-			require.NoError(t, server.Start(t.Context()))
-		}
-	}
-	client := clientOf(t, options.Client().SetHosts([]string{p.Addr()}).SetDirect(true).SetMonitor(&event.CommandMonitor{Started: started}))
-	store := newStore(t, client, mongo.Config{Database: calm.db.Name()})
-	found, err := store.Claim(t.Context(), claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, "orders"))
-	require.NoError(t, err)
-	require.Greater(t, leasings, 2)
-	require.Equal(t, []string{"one-0"}, namesOf(found))
+		client := clientOf(t, options.Client().SetHosts([]string{p.Addr()}).SetDirect(true).SetMonitor(&event.CommandMonitor{Started: started}))
+		store := newStore(t, client, mongo.Config{Database: calm.db.Name()})
+		found, err := store.Claim(t.Context(), claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, "orders"))
+		require.NoError(t, err)
+		require.Greater(t, leasings, 2)
+		require.Equal(t, []string{"one-0"}, namesOf(found))
+	})
 }

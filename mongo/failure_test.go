@@ -344,90 +344,94 @@ func registeredForAllButUnrouted(t *testing.T, db *driver.Database) stand {
 	return stand{store, db}
 }
 
-func Test_a_connection_that_is_cut_in_the_middle_of_a_call_loses_and_doubles_nothing(t *testing.T) {
-	testenv.Long(t, "connections that are cut in the middle of each call")
+func TestStore_Failure(t *testing.T) {
 	t.Parallel()
-	at, err := url.Parse(mongotest.Server(t))
-	require.NoError(t, err)
-	ways := map[string]func(*proxy.Proxy){
-		"before the command": (*proxy.Proxy).CutAll,
-		"with its answer":    (*proxy.Proxy).LoseAnswers,
-	}
-	for name := range trials {
-		for way, cut := range ways {
-			t.Run(name+" "+way, func(t *testing.T) {
-				t.Parallel()
-				p, s := proxy.New(t, at.Host), &saboteur{}
-				client := clientOf(t, options.Client().SetHosts([]string{p.Addr()}).SetDirect(true).SetMonitor(&event.CommandMonitor{Started: s.started}).
-					SetServerMonitoringMode(options.ServerMonitoringModePoll).SetHeartbeatInterval(500*time.Millisecond))
-				calm := registeredForAllButUnrouted(t, mongotest.Database(t))
-				tried(t, calm, client, s, name, func(string) { cut(p) })
-			})
-		}
-	}
-}
 
-func Test_an_error_of_the_server_in_the_middle_of_a_call_loses_and_doubles_nothing(t *testing.T) {
-	t.Parallel()
-	saysWhatIsLeftOut(t, "the second of two errors of the server")
-	failures := map[string]bson.D{
-		"write conflict":       {{Key: "errorCode", Value: 112}, {Key: "errorLabels", Value: bson.A{"TransientTransactionError"}}},
-		"not writable primary": {{Key: "errorCode", Value: 10107}},
-	}
-	for way, failure := range someOf(failures) {
-		t.Run(way, func(t *testing.T) {
-			t.Parallel()
-			server := mongotest.Own(t)
-			calm := registeredForAllButUnrouted(t, clientOf(t, options.Client().ApplyURI(server.URL)).Database("test"))
-			for name := range trials {
-				t.Run(name, func(t *testing.T) {
-					const app = "failing"
-					s := &saboteur{}
-					client := clientOf(t, options.Client().ApplyURI(server.URL).SetAppName(app).SetMonitor(&event.CommandMonitor{Started: s.started}).
+	t.Run("a connection that is cut in the middle of a call loses and doubles nothing", func(t *testing.T) {
+		testenv.Long(t, "connections that are cut in the middle of each call")
+		t.Parallel()
+		at, err := url.Parse(mongotest.Server(t))
+		require.NoError(t, err)
+		ways := map[string]func(*proxy.Proxy){
+			"before the command": (*proxy.Proxy).CutAll,
+			"with its answer":    (*proxy.Proxy).LoseAnswers,
+		}
+		for name := range trials {
+			for way, cut := range ways {
+				t.Run(name+" "+way, func(t *testing.T) {
+					t.Parallel()
+					p, s := proxy.New(t, at.Host), &saboteur{}
+					client := clientOf(t, options.Client().SetHosts([]string{p.Addr()}).SetDirect(true).SetMonitor(&event.CommandMonitor{Started: s.started}).
 						SetServerMonitoringMode(options.ServerMonitoringModePoll).SetHeartbeatInterval(500*time.Millisecond))
-					tried(t, calm, client, s, name, func(command string) {
-						failing(t, calm.Client(), app, 1, append(bson.D{{Key: "failCommands", Value: bson.A{command}}}, failure...))
-					})
+					calm := registeredForAllButUnrouted(t, mongotest.Database(t))
+					tried(t, calm, client, s, name, func(string) { cut(p) })
 				})
 			}
-		})
-	}
-}
-
-func Test_a_claim_whose_context_ends_under_way_keeps_nothing(t *testing.T) {
-	t.Parallel()
-	s := newStand(t, mongo.Config{})
-	spoil := &saboteur{}
-	client := clientOf(t, options.Client().ApplyURI(mongotest.Server(t)).SetMonitor(&event.CommandMonitor{Started: spoil.started}))
-	store := newStore(t, client, mongo.Config{Database: s.db.Name()})
-	for _, order := range []outmill.Order{outmill.OrderNone, outmill.OrderKey, outmill.OrderTopic} {
-		for nth, more := 1, true; more; nth++ {
-			r := trial{stand{store, s.db}, s, fmt.Sprint(order, nth), t}
-			r.filled(5)
-			ctx, cancel := context.WithCancel(t.Context())
-			spoil.arm(nth, func(string) { cancel() })
-			found, err := store.Claim(ctx, claimOf(outmill.NewOwnerToken(), 3, order, r.topic))
-			more = ctx.Err() != nil
-			spoil.disarm()
-			cancel()
-			require.True(t, err == nil && len(found) == 3 || more && errors.Is(err, context.Canceled), "%s %d: %v", order, nth, err)
-			began := time.Now()
-			r.claimable(5-len(found), outmill.OrderNone)
-			require.Less(t, time.Since(began), 30*time.Second, "%s %d: no transaction is left open, with its locks", order, nth)
 		}
-	}
-}
-
-// A busy server writes the turn at a line and has no time left to confirm the write.
-func Test_a_claim_in_order_survives_a_server_that_is_slow_to_confirm_its_turn(t *testing.T) {
-	t.Parallel()
-	const app = "slow"
-	server := mongotest.Own(t)
-	s := newStandIn(t, victimOf(t, server.URL, app).Database("test"), mongo.Config{})
-	require.NoError(t, s.Append(t.Context(), one("order")))
-	failing(t, clientOf(t, options.Client().ApplyURI(server.URL)), app, 1, bson.D{
-		{Key: "failCommands", Value: bson.A{"findAndModify"}},
-		{Key: "writeConcernError", Value: bson.D{{Key: "code", Value: 50}, {Key: "errmsg", Value: "operation exceeded time limit"}}},
 	})
-	require.Len(t, claimed(t, s, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey, "orders")), 1)
+
+	t.Run("an error of the server in the middle of a call loses and doubles nothing", func(t *testing.T) {
+		t.Parallel()
+		saysWhatIsLeftOut(t, "the second of two errors of the server")
+		failures := map[string]bson.D{
+			"write conflict":       {{Key: "errorCode", Value: 112}, {Key: "errorLabels", Value: bson.A{"TransientTransactionError"}}},
+			"not writable primary": {{Key: "errorCode", Value: 10107}},
+		}
+		for way, failure := range someOf(failures) {
+			t.Run(way, func(t *testing.T) {
+				t.Parallel()
+				server := mongotest.Own(t)
+				calm := registeredForAllButUnrouted(t, clientOf(t, options.Client().ApplyURI(server.URL)).Database("test"))
+				for name := range trials {
+					t.Run(name, func(t *testing.T) {
+						const app = "failing"
+						s := &saboteur{}
+						client := clientOf(t, options.Client().ApplyURI(server.URL).SetAppName(app).SetMonitor(&event.CommandMonitor{Started: s.started}).
+							SetServerMonitoringMode(options.ServerMonitoringModePoll).SetHeartbeatInterval(500*time.Millisecond))
+						tried(t, calm, client, s, name, func(command string) {
+							failing(t, calm.Client(), app, 1, append(bson.D{{Key: "failCommands", Value: bson.A{command}}}, failure...))
+						})
+					})
+				}
+			})
+		}
+	})
+
+	t.Run("a claim whose context ends under way keeps nothing", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{})
+		spoil := &saboteur{}
+		client := clientOf(t, options.Client().ApplyURI(mongotest.Server(t)).SetMonitor(&event.CommandMonitor{Started: spoil.started}))
+		store := newStore(t, client, mongo.Config{Database: s.db.Name()})
+		for _, order := range []outmill.Order{outmill.OrderNone, outmill.OrderKey, outmill.OrderTopic} {
+			for nth, more := 1, true; more; nth++ {
+				r := trial{stand{store, s.db}, s, fmt.Sprint(order, nth), t}
+				r.filled(5)
+				ctx, cancel := context.WithCancel(t.Context())
+				spoil.arm(nth, func(string) { cancel() })
+				found, err := store.Claim(ctx, claimOf(outmill.NewOwnerToken(), 3, order, r.topic))
+				more = ctx.Err() != nil
+				spoil.disarm()
+				cancel()
+				require.True(t, err == nil && len(found) == 3 || more && errors.Is(err, context.Canceled), "%s %d: %v", order, nth, err)
+				began := time.Now()
+				r.claimable(5-len(found), outmill.OrderNone)
+				require.Less(t, time.Since(began), 30*time.Second, "%s %d: no transaction is left open, with its locks", order, nth)
+			}
+		}
+	})
+
+	// A busy server writes the turn at a line and has no time left to confirm the write.
+	t.Run("a claim in order survives a server that is slow to confirm its turn", func(t *testing.T) {
+		t.Parallel()
+		const app = "slow"
+		server := mongotest.Own(t)
+		s := newStandIn(t, victimOf(t, server.URL, app).Database("test"), mongo.Config{})
+		require.NoError(t, s.Append(t.Context(), one("order")))
+		failing(t, clientOf(t, options.Client().ApplyURI(server.URL)), app, 1, bson.D{
+			{Key: "failCommands", Value: bson.A{"findAndModify"}},
+			{Key: "writeConcernError", Value: bson.D{{Key: "code", Value: 50}, {Key: "errmsg", Value: "operation exceeded time limit"}}},
+		})
+		require.Len(t, claimed(t, s, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey, "orders")), 1)
+	})
 }

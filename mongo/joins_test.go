@@ -47,119 +47,123 @@ func (s stand) stuckBeforeCommit(t *testing.T) (store *mongo.Store, reached <-ch
 	return store, stuck, goOn
 }
 
-func Test_processes_that_settle_steps_of_one_join_do_not_wait_for_each_other(t *testing.T) {
+func TestStore_Joins(t *testing.T) {
 	t.Parallel()
-	s := newStand(t, mongo.Config{})
-	join := &storekit.Join{ExpectedSteps: 64}
-	found := s.joined(t, join, 3)
-	other, reached, goOn := s.stuckBeforeCommit(t)
-	var acking sync.WaitGroup
-	acking.Go(func() {
-		if err := other.Ack(context.WithoutCancel(t.Context()), "", leasesOf(found[:1])); err != nil {
-			t.Error(err)
-		}
-	})
-	<-reached
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	require.NoError(t, s.Ack(ctx, "", leasesOf(found[1:2])), "the other process has not committed yet")
-	require.NoError(t, s.Fail(ctx, []outmill.Settlement{{Lease: found[2].Lease()}}))
-	counts := func() [2]int {
-		j, err := s.GetJoin(t.Context(), join.ID)
-		require.NoError(t, err)
-		return [2]int{j.CompletedSteps, j.FailedSteps}
-	}
-	require.Equal(t, [2]int{1, 1}, counts())
-	goOn()
-	acking.Wait()
-	require.Equal(t, [2]int{2, 1}, counts())
-}
 
-// The join ends with the counts that it was decided by: who settles a step at that
-// moment comes before or after.
-func Test_a_step_that_is_settled_while_the_join_ends_does_not_change_the_counts_it_ended_with(t *testing.T) {
-	t.Parallel()
-	s := newStand(t, mongo.Config{})
-	for name, end := range map[string]func(store *mongo.Store, id outmill.JoinID) error{
-		"finish": func(store *mongo.Store, id outmill.JoinID) error {
-			_, err := store.FinishJoin(context.WithoutCancel(t.Context()), id, storekit.FinishRequest{})
-			return err
-		},
-		"cancel": func(store *mongo.Store, id outmill.JoinID) error {
-			return store.CancelJoin(context.WithoutCancel(t.Context()), id, "enough")
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			join := &storekit.Join{ExpectedSteps: 64, Policy: storekit.JoinAny}
-			found := s.joined(t, join, 8)
-			require.NoError(t, s.Ack(t.Context(), "", leasesOf(found[:1])))
-			other, reached, goOn := s.stuckBeforeCommit(t)
-			var work sync.WaitGroup
-			work.Go(func() {
-				if err := end(other, join.ID); err != nil {
-					t.Error(err)
-				}
-			})
-			<-reached
-			counting := make(chan struct{}, 1000)
-			acks := s.watched(t, mongo.Config{WithoutChangeStream: true}, func(e *event.CommandStartedEvent) {
-				if in, _ := e.Command.Lookup("update").StringValueOK(); in == "outmill_join_counts" {
-					counting <- struct{}{}
-				}
-			})
-			for _, r := range found[1:] {
+	t.Run("processes that settle steps of one join do not wait for each other", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{})
+		join := &storekit.Join{ExpectedSteps: 64}
+		found := s.joined(t, join, 3)
+		other, reached, goOn := s.stuckBeforeCommit(t)
+		var acking sync.WaitGroup
+		acking.Go(func() {
+			if err := other.Ack(context.WithoutCancel(t.Context()), "", leasesOf(found[:1])); err != nil {
+				t.Error(err)
+			}
+		})
+		<-reached
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		require.NoError(t, s.Ack(ctx, "", leasesOf(found[1:2])), "the other process has not committed yet")
+		require.NoError(t, s.Fail(ctx, []outmill.Settlement{{Lease: found[2].Lease()}}))
+		counts := func() [2]int {
+			j, err := s.GetJoin(t.Context(), join.ID)
+			require.NoError(t, err)
+			return [2]int{j.CompletedSteps, j.FailedSteps}
+		}
+		require.Equal(t, [2]int{1, 1}, counts())
+		goOn()
+		acking.Wait()
+		require.Equal(t, [2]int{2, 1}, counts())
+	})
+
+	// The join ends with the counts that it was decided by: who settles a step at that
+	// moment comes before or after.
+	t.Run("a step that is settled while the join ends does not change the counts it ended with", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{})
+		for name, end := range map[string]func(store *mongo.Store, id outmill.JoinID) error{
+			"finish": func(store *mongo.Store, id outmill.JoinID) error {
+				_, err := store.FinishJoin(context.WithoutCancel(t.Context()), id, storekit.FinishRequest{})
+				return err
+			},
+			"cancel": func(store *mongo.Store, id outmill.JoinID) error {
+				return store.CancelJoin(context.WithoutCancel(t.Context()), id, "enough")
+			},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				join := &storekit.Join{ExpectedSteps: 64, Policy: storekit.JoinAny}
+				found := s.joined(t, join, 8)
+				require.NoError(t, s.Ack(t.Context(), "", leasesOf(found[:1])))
+				other, reached, goOn := s.stuckBeforeCommit(t)
+				var work sync.WaitGroup
 				work.Go(func() {
-					if err := acks.Ack(context.WithoutCancel(t.Context()), "", []outmill.Lease{r.Lease()}); err != nil {
+					if err := end(other, join.ID); err != nil {
 						t.Error(err)
 					}
 				})
-			}
-			<-counting
-			goOn()
-			work.Wait()
-			ended, err := s.GetJoin(t.Context(), join.ID)
-			require.NoError(t, err)
-			require.NotEqual(t, storekit.JoinPending, ended.Status)
-			listed, err := s.ListJoins(t.Context(), storekit.JoinQuery{})
-			require.NoError(t, err)
-			for _, j := range listed {
-				if j.ID == join.ID {
-					require.Equal(t, ended.CompletedSteps, j.CompletedSteps)
+				<-reached
+				counting := make(chan struct{}, 1000)
+				acks := s.watched(t, mongo.Config{WithoutChangeStream: true}, func(e *event.CommandStartedEvent) {
+					if in, _ := e.Command.Lookup("update").StringValueOK(); in == "outmill_join_counts" {
+						counting <- struct{}{}
+					}
+				})
+				for _, r := range found[1:] {
+					work.Go(func() {
+						if err := acks.Ack(context.WithoutCancel(t.Context()), "", []outmill.Lease{r.Lease()}); err != nil {
+							t.Error(err)
+						}
+					})
 				}
-			}
-			steps, err := s.ListSteps(t.Context(), join.ID, outmill.WorkItemID{}, 100)
-			require.NoError(t, err)
-			completed := 0
-			for _, step := range steps {
-				if step.Status == storekit.StepCompleted {
-					completed++
+				<-counting
+				goOn()
+				work.Wait()
+				ended, err := s.GetJoin(t.Context(), join.ID)
+				require.NoError(t, err)
+				require.NotEqual(t, storekit.JoinPending, ended.Status)
+				listed, err := s.ListJoins(t.Context(), storekit.JoinQuery{})
+				require.NoError(t, err)
+				for _, j := range listed {
+					if j.ID == join.ID {
+						require.Equal(t, ended.CompletedSteps, j.CompletedSteps)
+					}
 				}
-			}
-			require.Equal(t, completed, ended.CompletedSteps)
-			require.Equal(t, 1, ended.CompletedSteps, "the end was written first")
-		})
-	}
-}
+				steps, err := s.ListSteps(t.Context(), join.ID, outmill.WorkItemID{}, 100)
+				require.NoError(t, err)
+				completed := 0
+				for _, step := range steps {
+					if step.Status == storekit.StepCompleted {
+						completed++
+					}
+				}
+				require.Equal(t, completed, ended.CompletedSteps)
+				require.Equal(t, 1, ended.CompletedSteps, "the end was written first")
+			})
+		}
+	})
 
-func Test_joins_that_are_deleted_leave_no_counts(t *testing.T) {
-	t.Parallel()
-	s := newStand(t, mongo.Config{RetainJoins: time.Millisecond})
-	join := &storekit.Join{ExpectedSteps: 64, Policy: storekit.JoinAny}
-	found := s.joined(t, join, 2)
-	require.NoError(t, s.Ack(t.Context(), "", leasesOf(found)))
-	_, err := s.FinishJoin(t.Context(), join.ID, storekit.FinishRequest{})
-	require.NoError(t, err)
-	counts := s.db.Collection("outmill_join_counts")
-	n, err := counts.CountDocuments(t.Context(), bson.D{})
-	require.NoError(t, err)
-	require.Equal(t, int64(16), n)
-	require.True(t, eventually(t.Context(), patience, func() bool {
-		n, err := s.DeleteJoins(t.Context(), 10)
+	t.Run("joins that are deleted leave no counts", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{RetainJoins: time.Millisecond})
+		join := &storekit.Join{ExpectedSteps: 64, Policy: storekit.JoinAny}
+		found := s.joined(t, join, 2)
+		require.NoError(t, s.Ack(t.Context(), "", leasesOf(found)))
+		_, err := s.FinishJoin(t.Context(), join.ID, storekit.FinishRequest{})
 		require.NoError(t, err)
-		return n == 1
-	}))
-	n, err = counts.CountDocuments(t.Context(), bson.D{})
-	require.NoError(t, err)
-	require.Zero(t, n)
+		counts := s.db.Collection("outmill_join_counts")
+		n, err := counts.CountDocuments(t.Context(), bson.D{})
+		require.NoError(t, err)
+		require.Equal(t, int64(16), n)
+		require.True(t, eventually(t.Context(), patience, func() bool {
+			n, err := s.DeleteJoins(t.Context(), 10)
+			require.NoError(t, err)
+			return n == 1
+		}))
+		n, err = counts.CountDocuments(t.Context(), bson.D{})
+		require.NoError(t, err)
+		require.Zero(t, n)
+	})
 }

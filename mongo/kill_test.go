@@ -96,41 +96,45 @@ func (w *siege) progress() int {
 	return min(len(w.written), len(w.acked))
 }
 
-func Test_nothing_is_lost_and_nothing_is_made_up_where_the_server_is_killed_under_way(t *testing.T) {
-	testenv.Long(t, "servers that are killed and stopped")
+func TestStore_Kill(t *testing.T) {
 	t.Parallel()
-	s, server := ownStand(t, mongo.Config{})
-	w := &siege{stand: s, t: t, tried: map[string]bool{}, written: map[string]bool{}, handled: map[string]int{}, acked: map[string]bool{}}
-	w.writing.Store(true)
-	ctx, stop := context.WithCancel(t.Context())
-	var writers, others sync.WaitGroup
-	defer others.Wait()
-	defer stop()
-	defer writers.Wait()
-	defer w.writing.Store(false)
-	for writer := range 4 {
-		writers.Go(func() { w.write(writer) })
-	}
-	for range 2 {
-		others.Go(func() { w.read(ctx, outmill.OrderKey) })
-	}
-	for range 3 {
+
+	t.Run("nothing is lost and nothing is made up where the server is killed under way", func(t *testing.T) {
+		testenv.Long(t, "servers that are killed and stopped")
+		t.Parallel()
+		s, server := ownStand(t, mongo.Config{})
+		w := &siege{stand: s, t: t, tried: map[string]bool{}, written: map[string]bool{}, handled: map[string]int{}, acked: map[string]bool{}}
+		w.writing.Store(true)
+		ctx, stop := context.WithCancel(t.Context())
+		var writers, others sync.WaitGroup
+		defer others.Wait()
+		defer stop()
+		defer writers.Wait()
+		defer w.writing.Store(false)
+		for writer := range 4 {
+			writers.Go(func() { w.write(writer) })
+		}
+		for range 2 {
+			others.Go(func() { w.read(ctx, outmill.OrderKey) })
+		}
+		for range 3 {
+			until := w.progress() + 50
+			require.True(t, eventually(t.Context(), 2*patience, func() bool { return w.progress() >= until }), "the work goes on")
+			require.NoError(t, server.Kill(t.Context()))
+			require.NoError(t, server.Start(t.Context()))
+		}
 		until := w.progress() + 50
 		require.True(t, eventually(t.Context(), 2*patience, func() bool { return w.progress() >= until }), "the work goes on")
-		require.NoError(t, server.Kill(t.Context()))
-		require.NoError(t, server.Start(t.Context()))
-	}
-	until := w.progress() + 50
-	require.True(t, eventually(t.Context(), 2*patience, func() bool { return w.progress() >= until }), "the work goes on")
-	w.writing.Store(false)
-	writers.Wait()
-	require.True(t, eventually(t.Context(), 2*patience, func() bool {
-		left, err := w.List(t.Context(), outmill.ListQuery{Limit: 1})
-		return err == nil && len(left) == 0
-	}), "all is handled in the end")
-	stop()
-	others.Wait()
-	w.judge()
+		w.writing.Store(false)
+		writers.Wait()
+		require.True(t, eventually(t.Context(), 2*patience, func() bool {
+			left, err := w.List(t.Context(), outmill.ListQuery{Limit: 1})
+			return err == nil && len(left) == 0
+		}), "all is handled in the end")
+		stop()
+		others.Wait()
+		w.judge()
+	})
 }
 
 func (w *siege) judge() {

@@ -27,135 +27,139 @@ func inDatabase(t *testing.T, server, database string, parameters ...string) str
 	return parsed.String()
 }
 
-func Test_a_store_is_opened_by_its_URL(t *testing.T) {
+func TestStore_Open(t *testing.T) {
 	t.Parallel()
-	db := mongotest.Database(t)
-	at := inDatabase(t, mongotest.Server(t), db.Name(), "name=shop", "collection_prefix=shop_", "retain=1h", "dedup_window=2h", "ensure_schema=true", "embed_json=true", "appName=a+test", "change_stream=false")
-	store, err := outmill.Open(t.Context(), at, nil)
-	require.NoError(t, err)
-	require.Equal(t, "shop", store.Name())
-	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
-	object := one("one")
-	object.Payload = []byte("{}")
-	require.NoError(t, store.Append(t.Context(), object))
-	found := claimed(t, store, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone))
-	require.NoError(t, store.Ack(t.Context(), "", leasesOf(found)))
-	require.Equal(t, []string{"one"}, listed(t, store), "retain")
-	n, err := db.Collection("shop_records").CountDocuments(t.Context(), bson.D{{Key: "payload", Value: bson.D{}}})
-	require.NoError(t, err)
-	require.Equal(t, int64(1), n)
-	require.Equal(t, db.Name(), store.(*mongo.Store).Database().Name())
-	client := store.(*mongo.Store).Client()
-	require.NoError(t, store.Close())
-	require.NoError(t, store.Close())
-	require.ErrorIs(t, store.Append(t.Context(), one("late")), outmill.ErrClosed)
-	require.ErrorIs(t, client.Ping(t.Context(), nil), driver.ErrClientDisconnected, "the store owned its client")
-}
 
-func Test_a_store_without_a_schema_says_so_and_makes_one_where_that_is_asked(t *testing.T) {
-	t.Parallel()
-	db := mongotest.Database(t)
-	at := inDatabase(t, mongotest.Server(t), db.Name())
-	store, err := mongo.Open(t.Context(), at, mongo.Config{Database: db.Name()}, nil)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, store.Close()) })
-	require.Equal(t, "mongo:"+db.Name(), store.Name())
-	require.ErrorIs(t, store.Append(t.Context(), one("one")), outmill.ErrSchemaMissing)
-	lazy := newStore(t, db.Client(), mongo.Config{Database: db.Name(), EnsureSchema: true})
-	require.NoError(t, lazy.Append(t.Context(), one("one")))
-	require.NoError(t, store.Append(t.Context(), one("two")))
-	require.Equal(t, []string{"one", "two"}, listed(t, store))
-}
+	t.Run("a store is opened by its URL", func(t *testing.T) {
+		t.Parallel()
+		db := mongotest.Database(t)
+		at := inDatabase(t, mongotest.Server(t), db.Name(), "name=shop", "collection_prefix=shop_", "retain=1h", "dedup_window=2h", "ensure_schema=true", "embed_json=true", "appName=a+test", "change_stream=false")
+		store, err := outmill.Open(t.Context(), at, nil)
+		require.NoError(t, err)
+		require.Equal(t, "shop", store.Name())
+		require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
+		object := one("one")
+		object.Payload = []byte("{}")
+		require.NoError(t, store.Append(t.Context(), object))
+		found := claimed(t, store, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone))
+		require.NoError(t, store.Ack(t.Context(), "", leasesOf(found)))
+		require.Equal(t, []string{"one"}, listed(t, store), "retain")
+		n, err := db.Collection("shop_records").CountDocuments(t.Context(), bson.D{{Key: "payload", Value: bson.D{}}})
+		require.NoError(t, err)
+		require.Equal(t, int64(1), n)
+		require.Equal(t, db.Name(), store.(*mongo.Store).Database().Name())
+		client := store.(*mongo.Store).Client()
+		require.NoError(t, store.Close())
+		require.NoError(t, store.Close())
+		require.ErrorIs(t, store.Append(t.Context(), one("late")), outmill.ErrClosed)
+		require.ErrorIs(t, client.Ping(t.Context(), nil), driver.ErrClientDisconnected, "the store owned its client")
+	})
 
-func Test_a_parameter_that_makes_no_sense_is_refused_by_its_name(t *testing.T) {
-	t.Parallel()
-	for parameter, want := range map[string]string{
-		"retain=often":          "retain",
-		"retain=-1s":            "Config.Retain",
-		"dedup_window=1":        "dedup_window",
-		"transactions=perhaps":  "transactions",
-		"change_stream=2":       "change_stream",
-		"ensure_schema=":        "ensure_schema",
-		"collection_prefix=%24": "CollectionPrefix",
-		"w=1%":                  "parameters of the URL",
-	} {
-		_, err := outmill.Open(t.Context(), "mongodb://user:secret@127.0.0.1:1/orders?"+parameter, nil)
-		require.ErrorIs(t, err, outmill.ErrInvalidConfig, parameter)
-		require.ErrorContains(t, err, want)
-		require.NotContains(t, err.Error(), "secret")
-	}
-}
+	t.Run("a store without a schema says so and makes one where that is asked", func(t *testing.T) {
+		t.Parallel()
+		db := mongotest.Database(t)
+		at := inDatabase(t, mongotest.Server(t), db.Name())
+		store, err := mongo.Open(t.Context(), at, mongo.Config{Database: db.Name()}, nil)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, store.Close()) })
+		require.Equal(t, "mongo:"+db.Name(), store.Name())
+		require.ErrorIs(t, store.Append(t.Context(), one("one")), outmill.ErrSchemaMissing)
+		lazy := newStore(t, db.Client(), mongo.Config{Database: db.Name(), EnsureSchema: true})
+		require.NoError(t, lazy.Append(t.Context(), one("one")))
+		require.NoError(t, store.Append(t.Context(), one("two")))
+		require.Equal(t, []string{"one", "two"}, listed(t, store))
+	})
 
-func Test_passwords_are_in_no_error(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-	defer cancel()
-	for _, uri := range []string{
-		"mongodb://user:secret@127.0.0.1:1/orders?serverSelectionTimeoutMS=100",
-		"mongodb://user:secret@127.0.0.1:1/orders?serverSelectionTimeoutMS=often",
-		"mongodb://user:sec/secret@127.0.0.1:1/orders",
-		"mongodb://user:secret@127.0.0.1:port/orders",
-		"mongodb://user:sec%zzsecret@127.0.0.1:1/orders",
-		"mongodb://user:secret@/orders",
-		"mongodb+srv://user:secret@127.0.0.1/orders",
-		"mongodb://user:secret@127.0.0.1:1/orders?authMechanism=NONE",
-		"mongodb://user:secret@127.0.0.1:1/a.b",
-		"mongodb://user:secret@127.0.0.1:1,127.0.0.1:2/orders?directConnection=true",
-	} {
-		_, err := outmill.Open(ctx, uri, nil)
-		require.Error(t, err, uri)
-		require.NotContains(t, err.Error(), "secret")
-		_, err = mongo.Open(ctx, uri, mongo.Config{}, nil)
-		require.Error(t, err, uri)
-		require.NotContains(t, err.Error(), "secret")
-	}
-}
+	t.Run("a parameter that makes no sense is refused by its name", func(t *testing.T) {
+		t.Parallel()
+		for parameter, want := range map[string]string{
+			"retain=often":          "retain",
+			"retain=-1s":            "Config.Retain",
+			"dedup_window=1":        "dedup_window",
+			"transactions=perhaps":  "transactions",
+			"change_stream=2":       "change_stream",
+			"ensure_schema=":        "ensure_schema",
+			"collection_prefix=%24": "CollectionPrefix",
+			"w=1%":                  "parameters of the URL",
+		} {
+			_, err := outmill.Open(t.Context(), "mongodb://user:secret@127.0.0.1:1/orders?"+parameter, nil)
+			require.ErrorIs(t, err, outmill.ErrInvalidConfig, parameter)
+			require.ErrorContains(t, err, want)
+			require.NotContains(t, err.Error(), "secret")
+		}
+	})
 
-func Test_a_URL_may_name_all_members_of_a_replica_set(t *testing.T) {
-	t.Parallel()
-	db := mongotest.Database(t)
-	at := inDatabase(t, mongotest.Server(t), db.Name(), "ensure_schema=true")
-	parsed, err := url.Parse(at)
-	require.NoError(t, err)
-	// The same member twice: there are no others.
-	at = strings.Replace(at, parsed.Host, parsed.Host+","+parsed.Host, 1)
-	store, err := outmill.Open(t.Context(), at, nil)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, store.Close()) })
-	require.NoError(t, store.Append(t.Context(), one("one")))
-	require.Equal(t, []string{"one"}, listed(t, stand{store.(*mongo.Store), db}))
-	n, err := db.Collection("outmill_records").CountDocuments(t.Context(), struct{}{})
-	require.NoError(t, err)
-	require.Equal(t, int64(1), n, "the path names the database")
-}
+	t.Run("passwords are in no error", func(t *testing.T) {
+		t.Parallel()
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		for _, uri := range []string{
+			"mongodb://user:secret@127.0.0.1:1/orders?serverSelectionTimeoutMS=100",
+			"mongodb://user:secret@127.0.0.1:1/orders?serverSelectionTimeoutMS=often",
+			"mongodb://user:sec/secret@127.0.0.1:1/orders",
+			"mongodb://user:secret@127.0.0.1:port/orders",
+			"mongodb://user:sec%zzsecret@127.0.0.1:1/orders",
+			"mongodb://user:secret@/orders",
+			"mongodb+srv://user:secret@127.0.0.1/orders",
+			"mongodb://user:secret@127.0.0.1:1/orders?authMechanism=NONE",
+			"mongodb://user:secret@127.0.0.1:1/a.b",
+			"mongodb://user:secret@127.0.0.1:1,127.0.0.1:2/orders?directConnection=true",
+		} {
+			_, err := outmill.Open(ctx, uri, nil)
+			require.Error(t, err, uri)
+			require.NotContains(t, err.Error(), "secret")
+			_, err = mongo.Open(ctx, uri, mongo.Config{}, nil)
+			require.Error(t, err, uri)
+			require.NotContains(t, err.Error(), "secret")
+		}
+	})
 
-func Test_a_store_of_no_client_makes_one_of_its_own_and_does_not_connect(t *testing.T) {
-	t.Parallel()
-	store, err := mongo.New(nil, mongo.Config{}, nil)
-	require.NoError(t, err)
-	require.Equal(t, "mongo:outmill", store.Name())
-	require.NoError(t, store.Close())
-	require.ErrorIs(t, store.Client().Ping(t.Context(), nil), driver.ErrClientDisconnected)
-}
+	t.Run("a URL may name all members of a replica set", func(t *testing.T) {
+		t.Parallel()
+		db := mongotest.Database(t)
+		at := inDatabase(t, mongotest.Server(t), db.Name(), "ensure_schema=true")
+		parsed, err := url.Parse(at)
+		require.NoError(t, err)
+		// The same member twice: there are no others.
+		at = strings.Replace(at, parsed.Host, parsed.Host+","+parsed.Host, 1)
+		store, err := outmill.Open(t.Context(), at, nil)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, store.Close()) })
+		require.NoError(t, store.Append(t.Context(), one("one")))
+		require.Equal(t, []string{"one"}, listed(t, stand{store.(*mongo.Store), db}))
+		n, err := db.Collection("outmill_records").CountDocuments(t.Context(), struct{}{})
+		require.NoError(t, err)
+		require.Equal(t, int64(1), n, "the path names the database")
+	})
 
-func Test_closing_leaves_the_users_client_alone(t *testing.T) {
-	t.Parallel()
-	s := newStand(t, mongo.Config{})
-	s.Wake(t.Context(), func(string) {})
-	require.NoError(t, s.Close())
-	require.NoError(t, s.Client().Ping(t.Context(), nil))
-	_, err := s.Claim(t.Context(), claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey))
-	require.ErrorIs(t, err, outmill.ErrClosed)
-	require.ErrorIs(t, s.InTx(t.Context(), func(context.Context) error { return nil }), outmill.ErrClosed)
-	require.ErrorIs(t, s.Ensure(t.Context()), outmill.ErrClosed)
-}
+	t.Run("a store of no client makes one of its own and does not connect", func(t *testing.T) {
+		t.Parallel()
+		store, err := mongo.New(nil, mongo.Config{}, nil)
+		require.NoError(t, err)
+		require.Equal(t, "mongo:outmill", store.Name())
+		require.NoError(t, store.Close())
+		require.ErrorIs(t, store.Client().Ping(t.Context(), nil), driver.ErrClientDisconnected)
+	})
 
-func Test_a_server_that_is_not_there_is_told_within_the_context(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
-	_, err := mongo.Open(ctx, "mongodb://127.0.0.1:1/", mongo.Config{}, nil)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	store := newStore(t, clientOf(t, options.Client().ApplyURI("mongodb://127.0.0.1:1/")), mongo.Config{})
-	require.ErrorIs(t, store.Append(ctx, one("never")), context.DeadlineExceeded)
+	t.Run("closing leaves the users client alone", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{})
+		s.Wake(t.Context(), func(string) {})
+		require.NoError(t, s.Close())
+		require.NoError(t, s.Client().Ping(t.Context(), nil))
+		_, err := s.Claim(t.Context(), claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey))
+		require.ErrorIs(t, err, outmill.ErrClosed)
+		require.ErrorIs(t, s.InTx(t.Context(), func(context.Context) error { return nil }), outmill.ErrClosed)
+		require.ErrorIs(t, s.Ensure(t.Context()), outmill.ErrClosed)
+	})
+
+	t.Run("a server that is not there is told within the context", func(t *testing.T) {
+		t.Parallel()
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		_, err := mongo.Open(ctx, "mongodb://127.0.0.1:1/", mongo.Config{}, nil)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		store := newStore(t, clientOf(t, options.Client().ApplyURI("mongodb://127.0.0.1:1/")), mongo.Config{})
+		require.ErrorIs(t, store.Append(ctx, one("never")), context.DeadlineExceeded)
+	})
 }

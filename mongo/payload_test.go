@@ -31,99 +31,103 @@ func kindsOf(t require.TestingT, ctx context.Context, s stand) map[string]bson.T
 	return kinds
 }
 
-func Test_a_payload_that_is_a_JSON_object_is_stored_as_a_document_where_that_is_asked(t *testing.T) {
+func TestStore_Payload(t *testing.T) {
 	t.Parallel()
-	deep := strings.Repeat(`{"a":`, 60) + "1" + strings.Repeat("}", 60)
-	cases := map[string]struct {
-		payload string
-		binary  bool
-	}{
-		"object":                {payload: `{"id":"o-1","cents":1999,"lines":[{"sku":"a","n":2},{}],"paid":true,"note":null,"tags":[]}`},
-		"empty object":          {payload: `{}`},
-		"large integers":        {payload: `{"n":9223372036854775807,"m":-9223372036854775808,"k":2147483648}`},
-		"numbers":               {payload: `{"a":0.1,"b":-0,"c":1e+21,"d":10.50,"e":18446744073709551616,"f":1E+3}`},
-		"escaped for HTML":      {payload: `{"html":"\u003cb\u003e \u0026 \u2028"}`},
-		"not escaped for HTML":  {payload: `{"html":"<b> & ü \" \\ \n"}`},
-		"escaped both ways":     {payload: `{"html":"\u003cb>"}`, binary: true},
-		"escapes of others":     {payload: `{"a":"\u00fc \/"}`, binary: true},
-		"spaces":                {payload: `{"a": 1}`, binary: true},
-		"a line's end":          {payload: "{\"a\":1}\n", binary: true},
-		"a number with a point": {payload: `{"a":1e3}`, binary: true},
-		"too many digits":       {payload: `{"a":1.00000000000000000000000000000000000000000000001}`, binary: true},
-		"a field twice":         {payload: `{"a":1,"a":2}`, binary: true},
-		"a field with a dollar": {payload: `{"$set":{"a":1}}`, binary: true},
-		"a field with a dot":    {payload: `{"x":{"a.b":1}}`, binary: true},
-		"a field with a NUL":    {payload: `{"a\u0000":1}`, binary: true},
-		"a field with no name":  {payload: `{"":1}`, binary: true},
-		"too deep":              {payload: deep, binary: true},
-		"an array":              {payload: `[{"a":1}]`, binary: true},
-		"a string":              {payload: `"a"`, binary: true},
-		"cut off":               {payload: `{"a":`, binary: true},
-		"two objects":           {payload: `{}{}`, binary: true},
-		"no UTF-8":              {payload: "{\"a\":\"\xff\"}", binary: true},
-		"half a character":      {payload: `{"a":"\ud800"}`, binary: true},
-		"empty":                 {payload: "", binary: true},
-		"larger as a document":  {payload: `{"a":[` + strings.Repeat("1,", 30_000) + `1]}`, binary: true},
-	}
-	s := newStand(t, mongo.Config{EmbedJSON: true, MaxPayload: 64 << 10})
-	for name, c := range cases {
-		record := one(name)
-		record.Payload = []byte(c.payload)
-		require.NoError(t, s.Append(t.Context(), record))
-	}
-	for name, kind := range kindsOf(t, t.Context(), s) {
-		want := bson.TypeEmbeddedDocument
-		if cases[name].binary {
-			want = bson.TypeBinary
+
+	t.Run("a payload that is a JSON object is stored as a document where that is asked", func(t *testing.T) {
+		t.Parallel()
+		deep := strings.Repeat(`{"a":`, 60) + "1" + strings.Repeat("}", 60)
+		cases := map[string]struct {
+			payload string
+			binary  bool
+		}{
+			"object":                {payload: `{"id":"o-1","cents":1999,"lines":[{"sku":"a","n":2},{}],"paid":true,"note":null,"tags":[]}`},
+			"empty object":          {payload: `{}`},
+			"large integers":        {payload: `{"n":9223372036854775807,"m":-9223372036854775808,"k":2147483648}`},
+			"numbers":               {payload: `{"a":0.1,"b":-0,"c":1e+21,"d":10.50,"e":18446744073709551616,"f":1E+3}`},
+			"escaped for HTML":      {payload: `{"html":"\u003cb\u003e \u0026 \u2028"}`},
+			"not escaped for HTML":  {payload: `{"html":"<b> & ü \" \\ \n"}`},
+			"escaped both ways":     {payload: `{"html":"\u003cb>"}`, binary: true},
+			"escapes of others":     {payload: `{"a":"\u00fc \/"}`, binary: true},
+			"spaces":                {payload: `{"a": 1}`, binary: true},
+			"a line's end":          {payload: "{\"a\":1}\n", binary: true},
+			"a number with a point": {payload: `{"a":1e3}`, binary: true},
+			"too many digits":       {payload: `{"a":1.00000000000000000000000000000000000000000000001}`, binary: true},
+			"a field twice":         {payload: `{"a":1,"a":2}`, binary: true},
+			"a field with a dollar": {payload: `{"$set":{"a":1}}`, binary: true},
+			"a field with a dot":    {payload: `{"x":{"a.b":1}}`, binary: true},
+			"a field with a NUL":    {payload: `{"a\u0000":1}`, binary: true},
+			"a field with no name":  {payload: `{"":1}`, binary: true},
+			"too deep":              {payload: deep, binary: true},
+			"an array":              {payload: `[{"a":1}]`, binary: true},
+			"a string":              {payload: `"a"`, binary: true},
+			"cut off":               {payload: `{"a":`, binary: true},
+			"two objects":           {payload: `{}{}`, binary: true},
+			"no UTF-8":              {payload: "{\"a\":\"\xff\"}", binary: true},
+			"half a character":      {payload: `{"a":"\ud800"}`, binary: true},
+			"empty":                 {payload: "", binary: true},
+			"larger as a document":  {payload: `{"a":[` + strings.Repeat("1,", 30_000) + `1]}`, binary: true},
 		}
-		require.Equal(t, want, kind, name)
-	}
-	// A reader need not be set to the same.
-	found := claimed(t, newStore(t, s.Client(), mongo.Config{Database: s.db.Name()}), claimOf(outmill.NewOwnerToken(), len(cases), outmill.OrderNone))
-	require.Len(t, found, len(cases))
-	for _, r := range found {
-		require.Equal(t, cases[r.MessageID].payload, string(r.Payload), r.MessageID)
-	}
-}
+		s := newStand(t, mongo.Config{EmbedJSON: true, MaxPayload: 64 << 10})
+		for name, c := range cases {
+			record := one(name)
+			record.Payload = []byte(c.payload)
+			require.NoError(t, s.Append(t.Context(), record))
+		}
+		for name, kind := range kindsOf(t, t.Context(), s) {
+			want := bson.TypeEmbeddedDocument
+			if cases[name].binary {
+				want = bson.TypeBinary
+			}
+			require.Equal(t, want, kind, name)
+		}
+		// A reader need not be set to the same.
+		found := claimed(t, newStore(t, s.Client(), mongo.Config{Database: s.db.Name()}), claimOf(outmill.NewOwnerToken(), len(cases), outmill.OrderNone))
+		require.Len(t, found, len(cases))
+		for _, r := range found {
+			require.Equal(t, cases[r.MessageID].payload, string(r.Payload), r.MessageID)
+		}
+	})
 
-func Test_a_payload_is_binary_unless_it_is_asked_to_be_a_document(t *testing.T) {
-	t.Parallel()
-	s := newStand(t, mongo.Config{})
-	record := one("binary")
-	record.Payload = []byte(`{"a":1}`)
-	require.NoError(t, s.Append(t.Context(), record))
-	require.Equal(t, bson.TypeBinary, kindsOf(t, t.Context(), s)["binary"])
-}
+	t.Run("a payload is binary unless it is asked to be a document", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{})
+		record := one("binary")
+		record.Payload = []byte(`{"a":1}`)
+		require.NoError(t, s.Append(t.Context(), record))
+		require.Equal(t, bson.TypeBinary, kindsOf(t, t.Context(), s)["binary"])
+	})
 
-func Test_what_somebody_changed_in_a_payload_does_not_stop_the_readers(t *testing.T) {
-	t.Parallel()
-	s := newStand(t, mongo.Config{EmbedJSON: true})
-	record := one("changed")
-	record.Payload = []byte(`{"a":1}`)
-	require.NoError(t, s.Append(t.Context(), record))
-	_, err := s.Database().Collection("outmill_records").UpdateMany(t.Context(), bson.D{}, bson.D{{Key: "$set", Value: bson.D{{Key: "payload.b", Value: math.NaN()}}}})
-	require.NoError(t, err)
-	found := claimed(t, s, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone))
-	require.Len(t, found, 1)
-	require.Contains(t, string(found[0].Payload), "NaN")
-}
-
-func Test_every_JSON_object_that_Go_writes_comes_back_from_a_document_byte_for_byte(t *testing.T) {
-	t.Parallel()
-	s := newStand(t, mongo.Config{EmbedJSON: true})
-	ctx, owner := t.Context(), outmill.NewOwnerToken()
-	rapid.Check(t, func(t *rapid.T) {
-		payload, err := json.Marshal(rapid.MapOf(names, jsonValue(3)).Draw(t, "object"))
+	t.Run("what somebody changed in a payload does not stop the readers", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{EmbedJSON: true})
+		record := one("changed")
+		record.Payload = []byte(`{"a":1}`)
+		require.NoError(t, s.Append(t.Context(), record))
+		_, err := s.Database().Collection("outmill_records").UpdateMany(t.Context(), bson.D{}, bson.D{{Key: "$set", Value: bson.D{{Key: "payload.b", Value: math.NaN()}}}})
 		require.NoError(t, err)
-		record := one("any")
-		record.Payload = payload
-		require.NoError(t, s.Append(ctx, record))
-		require.Equal(t, bson.TypeEmbeddedDocument, kindsOf(t, ctx, s)["any"])
-		found, err := s.Claim(ctx, claimOf(owner, 10, outmill.OrderNone))
-		require.NoError(t, err)
+		found := claimed(t, s, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone))
 		require.Len(t, found, 1)
-		require.Equal(t, string(payload), string(found[0].Payload))
-		require.NoError(t, s.Ack(ctx, "", leasesOf(found)))
+		require.Contains(t, string(found[0].Payload), "NaN")
+	})
+
+	t.Run("every JSON object that Go writes comes back from a document byte for byte", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{EmbedJSON: true})
+		ctx, owner := t.Context(), outmill.NewOwnerToken()
+		rapid.Check(t, func(t *rapid.T) {
+			payload, err := json.Marshal(rapid.MapOf(names, jsonValue(3)).Draw(t, "object"))
+			require.NoError(t, err)
+			record := one("any")
+			record.Payload = payload
+			require.NoError(t, s.Append(ctx, record))
+			require.Equal(t, bson.TypeEmbeddedDocument, kindsOf(t, ctx, s)["any"])
+			found, err := s.Claim(ctx, claimOf(owner, 10, outmill.OrderNone))
+			require.NoError(t, err)
+			require.Len(t, found, 1)
+			require.Equal(t, string(payload), string(found[0].Payload))
+			require.NoError(t, s.Ack(ctx, "", leasesOf(found)))
+		})
 	})
 }
 

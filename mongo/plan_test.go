@@ -352,66 +352,70 @@ func (s stand) joinsOfAllKinds(t *testing.T, store *mongo.Store, doing func(name
 	doing("delete joins", func() { _, err := store.DeleteJoins(ctx, 10); must(err) })
 }
 
-// What a command costs must not depend on how many records there are: the
-// server is asked how it goes about each query that the store sends.
-func Test_every_query_is_answered_through_an_index_and_without_a_sort(t *testing.T) {
+func TestStore_Plan(t *testing.T) {
 	t.Parallel()
-	s := newStand(t, mongo.Config{Retain: 24 * time.Hour})
-	n := testenv.Steps(5_000, 20_000)
-	s.crowded(t, n)
-	store, kept := s.recorded(t, mongo.Config{Retain: 24 * time.Hour})
-	doing := func(name string, do func()) { kept.while(name, do) }
-	s.everything(t, store, doing)
-	calls, used := map[string]bool{}, map[string]bool{}
-	for _, c := range kept.commands {
-		calls[c.doing] = true
-		for _, query := range c.asked(t) {
-			p := explained(t, s.db, query)
-			for _, name := range p.indexes {
-				used[name] = true
+
+	// What a command costs must not depend on how many records there are: the
+	// server is asked how it goes about each query that the store sends.
+	t.Run("every query is answered through an index and without a sort", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{Retain: 24 * time.Hour})
+		n := testenv.Steps(5_000, 20_000)
+		s.crowded(t, n)
+		store, kept := s.recorded(t, mongo.Config{Retain: 24 * time.Hour})
+		doing := func(name string, do func()) { kept.while(name, do) }
+		s.everything(t, store, doing)
+		calls, used := map[string]bool{}, map[string]bool{}
+		for _, c := range kept.commands {
+			calls[c.doing] = true
+			for _, query := range c.asked(t) {
+				p := explained(t, s.db, query)
+				for _, name := range p.indexes {
+					used[name] = true
+				}
+				said := fmt.Sprintf("%s: %s\n%v by %v, %d keys, %d documents", c.doing, clipped(query), p.stages, p.indexes, p.keys, p.docs)
+				assert.NotContains(t, p.stages, "COLLSCAN", said)
+				if c.doing == "list pending" || c.doing == "list what is held" {
+					// No index has what is pending, or all of a topic, in the order of their
+					// ids: the server goes through them, or through all ids, whichever of the
+					// two is less. They are for people, who look at a page.
+					continue
+				}
+				assert.NotContains(t, p.stages, "SORT", said)
+				assert.LessOrEqual(t, max(p.keys, p.docs), int64(n/5), said)
 			}
-			said := fmt.Sprintf("%s: %s\n%v by %v, %d keys, %d documents", c.doing, clipped(query), p.stages, p.indexes, p.keys, p.docs)
-			assert.NotContains(t, p.stages, "COLLSCAN", said)
-			if c.doing == "list pending" || c.doing == "list what is held" {
-				// No index has what is pending, or all of a topic, in the order of their
-				// ids: the server goes through them, or through all ids, whichever of the
-				// two is less. They are for people, who look at a page.
-				continue
-			}
-			assert.NotContains(t, p.stages, "SORT", said)
-			assert.LessOrEqual(t, max(p.keys, p.docs), int64(n/5), said)
 		}
-	}
-	require.Len(t, calls, 40)
-	for _, name := range []string{"queue", "keyed", "later", "leases", "expiring", "settled", "delete_at", "joined", "step", "join", "grouping", "status", "finished", "blocked", "until", "topic", "expires", "seen", "look", "empty"} {
-		require.Contains(t, used, name, "no query uses the index")
-	}
+		require.Len(t, calls, 40)
+		for _, name := range []string{"queue", "keyed", "later", "leases", "expiring", "settled", "delete_at", "joined", "step", "join", "grouping", "status", "finished", "blocked", "until", "topic", "expires", "seen", "look", "empty"} {
+			require.Contains(t, used, name, "no query uses the index")
+		}
+	})
+
+	t.Run("what stats asks the server does not grow with the topics", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{})
+		require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{Group: "others"}))
+		store, kept := s.recorded(t, mongo.Config{})
+		var before int
+		for _, topics := range []int{2, 40} {
+			for i := range topics {
+				require.NoError(t, s.Append(t.Context(), made(fmt.Sprint("topic", i), "r", 1)...))
+			}
+			commands := kept.while("stats", func() {
+				found, err := store.Stats(t.Context(), 0)
+				require.NoError(t, err)
+				require.Len(t, found, 2*topics)
+			})
+			require.LessOrEqual(t, commands, 3)
+			if before > 0 {
+				require.Equal(t, before, commands)
+			}
+			before = commands
+		}
+	})
 }
 
 func clipped(query bson.D) string {
 	text := fmt.Sprint(query)
 	return text[:min(len(text), 1500)]
-}
-
-func Test_what_stats_asks_the_server_does_not_grow_with_the_topics(t *testing.T) {
-	t.Parallel()
-	s := newStand(t, mongo.Config{})
-	require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{Group: "others"}))
-	store, kept := s.recorded(t, mongo.Config{})
-	var before int
-	for _, topics := range []int{2, 40} {
-		for i := range topics {
-			require.NoError(t, s.Append(t.Context(), made(fmt.Sprint("topic", i), "r", 1)...))
-		}
-		commands := kept.while("stats", func() {
-			found, err := store.Stats(t.Context(), 0)
-			require.NoError(t, err)
-			require.Len(t, found, 2*topics)
-		})
-		require.LessOrEqual(t, commands, 3)
-		if before > 0 {
-			require.Equal(t, before, commands)
-		}
-		before = commands
-	}
 }

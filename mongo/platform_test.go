@@ -22,42 +22,122 @@ import (
 	"github.com/outmill/outmill/mongo"
 )
 
-// A real mongod answers here as servers do that only speak its protocol.
-func Test_a_server_that_lacks_what_the_store_is_built_on_is_refused_before_it_has_a_schema(t *testing.T) {
+func TestStore_Platform(t *testing.T) {
 	t.Parallel()
-	server := mongotest.Own(t)
-	admin := clientOf(t, options.Client().ApplyURI(server.URL))
-	for lack, failure := range map[string]bson.D{
-		"$unionWith":           {{Key: "failCommands", Value: bson.A{"aggregate"}}, {Key: "errorCode", Value: 304}},
-		"aggregation pipeline": {{Key: "failCommands", Value: bson.A{"update"}}, {Key: "errorCode", Value: 9}},
-		"partial indexes":      {{Key: "failCommands", Value: bson.A{"createIndexes"}}, {Key: "errorCode", Value: 115}},
-		"several collections":  {{Key: "failCommands", Value: bson.A{"insert"}}, {Key: "errorCode", Value: 263}},
-	} {
-		t.Run(lack, func(t *testing.T) {
-			app := "lacks " + lack
-			db := "test" + outmill.NewWorkItemID().String()
-			store := newStore(t, victimOf(t, server.URL, app), mongo.Config{Database: db})
-			times := 100
-			if lack == "$unionWith" {
-				// The first aggregation looks for the schema, which any server can.
-				failing(t, admin, app, 0, bson.D{{Key: "failCommands", Value: bson.A{"none"}}})
-				require.NoError(t, admin.Database("admin").RunCommand(t.Context(), bson.D{
-					{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: bson.D{{Key: "skip", Value: 1}}},
-					{Key: "data", Value: append(bson.D{{Key: "appName", Value: app}}, failure...)},
-				}).Err())
-			} else {
-				failing(t, admin, app, times, failure)
+
+	// A real mongod answers here as servers do that only speak its protocol.
+	t.Run("a server that lacks what the store is built on is refused before it has a schema", func(t *testing.T) {
+		t.Parallel()
+		server := mongotest.Own(t)
+		admin := clientOf(t, options.Client().ApplyURI(server.URL))
+		for lack, failure := range map[string]bson.D{
+			"$unionWith":           {{Key: "failCommands", Value: bson.A{"aggregate"}}, {Key: "errorCode", Value: 304}},
+			"aggregation pipeline": {{Key: "failCommands", Value: bson.A{"update"}}, {Key: "errorCode", Value: 9}},
+			"partial indexes":      {{Key: "failCommands", Value: bson.A{"createIndexes"}}, {Key: "errorCode", Value: 115}},
+			"several collections":  {{Key: "failCommands", Value: bson.A{"insert"}}, {Key: "errorCode", Value: 263}},
+		} {
+			t.Run(lack, func(t *testing.T) {
+				app := "lacks " + lack
+				db := "test" + outmill.NewWorkItemID().String()
+				store := newStore(t, victimOf(t, server.URL, app), mongo.Config{Database: db})
+				times := 100
+				if lack == "$unionWith" {
+					// The first aggregation looks for the schema, which any server can.
+					failing(t, admin, app, 0, bson.D{{Key: "failCommands", Value: bson.A{"none"}}})
+					require.NoError(t, admin.Database("admin").RunCommand(t.Context(), bson.D{
+						{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: bson.D{{Key: "skip", Value: 1}}},
+						{Key: "data", Value: append(bson.D{{Key: "appName", Value: app}}, failure...)},
+					}).Err())
+				} else {
+					failing(t, admin, app, times, failure)
+				}
+				err := store.Ensure(t.Context())
+				require.ErrorIs(t, err, errors.ErrUnsupported)
+				require.ErrorContains(t, err, lack)
+				require.ErrorContains(t, err, "DocumentDB")
+				require.ErrorContains(t, err, "docs/mongodb.md")
+				require.NoError(t, admin.Database("admin").RunCommand(t.Context(), bson.D{{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: "off"}}).Err())
+				require.ErrorIs(t, store.Append(t.Context(), one("never")), outmill.ErrSchemaMissing)
+				require.NoError(t, store.Ensure(t.Context()), "nothing is in the way of the next try")
+			})
+		}
+	})
+
+	t.Run("a server that is too old is refused before anything is made", func(t *testing.T) {
+		t.Parallel()
+		db := mongotest.Database(t)
+		at, err := url.Parse(mongotest.Server(t))
+		require.NoError(t, err)
+		client := clientOf(t, options.Client().SetHosts([]string{aged(t, at.Host)}).SetDirect(true))
+		store := newStore(t, client, mongo.Config{Database: db.Name()})
+		err = store.Ensure(t.Context())
+		require.ErrorIs(t, err, errors.ErrUnsupported)
+		require.ErrorContains(t, err, "needs 5.0 or later")
+		names, err := db.ListCollectionNames(t.Context(), bson.D{})
+		require.NoError(t, err)
+		require.Empty(t, names)
+	})
+
+	t.Run("a user who may not ask is not told that the server cannot", func(t *testing.T) {
+		t.Parallel()
+		server := mongotest.Own(t)
+		admin := clientOf(t, options.Client().ApplyURI(server.URL))
+		store := newStore(t, victimOf(t, server.URL, "guest"), mongo.Config{Database: "test"})
+		failing(t, admin, "guest", 1, bson.D{{Key: "failCommands", Value: bson.A{"update"}}, {Key: "errorCode", Value: 13}})
+		err := store.Ensure(t.Context())
+		require.ErrorContains(t, err, "Unauthorized")
+		require.NotErrorIs(t, err, errors.ErrUnsupported)
+	})
+
+	t.Run("a standalone server is refused where the store is to have transactions", func(t *testing.T) {
+		t.Parallel()
+		server := mongotest.Own(t, mongoengine.Standalone)
+		store := newStore(t, clientOf(t, options.Client().ApplyURI(server.URL)), mongo.Config{Database: "test"})
+		err := store.Ensure(t.Context())
+		require.ErrorIs(t, err, errors.ErrUnsupported)
+		require.ErrorContains(t, err, "rs.initiate()")
+		require.ErrorContains(t, err, "Config.WithoutTransactions")
+	})
+
+	// What waits for an open transaction to build an index has everybody else wait.
+	t.Run("an index that is missing does not stop the outbox while a transaction stays open", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{})
+		require.NoError(t, s.Append(t.Context(), one("before")))
+		require.NoError(t, s.records().Indexes().DropOne(t.Context(), "expiring"))
+		session := s.session(t)
+		require.NoError(t, session.StartTransaction())
+		require.NoError(t, s.Append(s.WithTx(t.Context(), session), one("open")))
+
+		building := make(chan struct{})
+		var once, done sync.Once
+		store := s.watched(t, mongo.Config{WithoutChangeStream: true}, func(e *event.CommandStartedEvent) {
+			if e.CommandName == "createIndexes" {
+				once.Do(func() { close(building) })
 			}
-			err := store.Ensure(t.Context())
-			require.ErrorIs(t, err, errors.ErrUnsupported)
-			require.ErrorContains(t, err, lack)
-			require.ErrorContains(t, err, "DocumentDB")
-			require.ErrorContains(t, err, "docs/mongodb.md")
-			require.NoError(t, admin.Database("admin").RunCommand(t.Context(), bson.D{{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: "off"}}).Err())
-			require.ErrorIs(t, store.Append(t.Context(), one("never")), outmill.ErrSchemaMissing)
-			require.NoError(t, store.Ensure(t.Context()), "nothing is in the way of the next try")
 		})
-	}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var ensuring sync.WaitGroup
+		ensuring.Go(func() {
+			if err := store.Ensure(ctx); err != nil && ctx.Err() == nil {
+				t.Error(err)
+			}
+		})
+		defer ensuring.Wait()
+		defer done.Do(cancel)
+		<-building
+		within, stop := context.WithTimeout(t.Context(), 20*time.Second)
+		defer stop()
+		require.NoError(t, s.Append(within, one("during")), "the transaction is still open")
+		require.NotContains(t, indexesOf(t, s.records()), "expiring")
+		require.NoError(t, session.CommitTransaction(t.Context()))
+		done.Do(cancel)
+		ensuring.Wait()
+		require.NoError(t, s.Ensure(t.Context()))
+		require.Contains(t, indexesOf(t, s.records()), "expiring")
+		require.Equal(t, []string{"before", "during", "open"}, listed(t, s))
+	})
 }
 
 // aged forwards to a mongod, and has it say that it is of version 4.
@@ -98,80 +178,4 @@ func aged(t *testing.T, to string) string {
 		}
 	})
 	return listener.Addr().String()
-}
-
-func Test_a_server_that_is_too_old_is_refused_before_anything_is_made(t *testing.T) {
-	t.Parallel()
-	db := mongotest.Database(t)
-	at, err := url.Parse(mongotest.Server(t))
-	require.NoError(t, err)
-	client := clientOf(t, options.Client().SetHosts([]string{aged(t, at.Host)}).SetDirect(true))
-	store := newStore(t, client, mongo.Config{Database: db.Name()})
-	err = store.Ensure(t.Context())
-	require.ErrorIs(t, err, errors.ErrUnsupported)
-	require.ErrorContains(t, err, "needs 5.0 or later")
-	names, err := db.ListCollectionNames(t.Context(), bson.D{})
-	require.NoError(t, err)
-	require.Empty(t, names)
-}
-
-func Test_a_user_who_may_not_ask_is_not_told_that_the_server_cannot(t *testing.T) {
-	t.Parallel()
-	server := mongotest.Own(t)
-	admin := clientOf(t, options.Client().ApplyURI(server.URL))
-	store := newStore(t, victimOf(t, server.URL, "guest"), mongo.Config{Database: "test"})
-	failing(t, admin, "guest", 1, bson.D{{Key: "failCommands", Value: bson.A{"update"}}, {Key: "errorCode", Value: 13}})
-	err := store.Ensure(t.Context())
-	require.ErrorContains(t, err, "Unauthorized")
-	require.NotErrorIs(t, err, errors.ErrUnsupported)
-}
-
-func Test_a_standalone_server_is_refused_where_the_store_is_to_have_transactions(t *testing.T) {
-	t.Parallel()
-	server := mongotest.Own(t, mongoengine.Standalone)
-	store := newStore(t, clientOf(t, options.Client().ApplyURI(server.URL)), mongo.Config{Database: "test"})
-	err := store.Ensure(t.Context())
-	require.ErrorIs(t, err, errors.ErrUnsupported)
-	require.ErrorContains(t, err, "rs.initiate()")
-	require.ErrorContains(t, err, "Config.WithoutTransactions")
-}
-
-// What waits for an open transaction to build an index has everybody else wait.
-func Test_an_index_that_is_missing_does_not_stop_the_outbox_while_a_transaction_stays_open(t *testing.T) {
-	t.Parallel()
-	s := newStand(t, mongo.Config{})
-	require.NoError(t, s.Append(t.Context(), one("before")))
-	require.NoError(t, s.records().Indexes().DropOne(t.Context(), "expiring"))
-	session := s.session(t)
-	require.NoError(t, session.StartTransaction())
-	require.NoError(t, s.Append(s.WithTx(t.Context(), session), one("open")))
-
-	building := make(chan struct{})
-	var once, done sync.Once
-	store := s.watched(t, mongo.Config{WithoutChangeStream: true}, func(e *event.CommandStartedEvent) {
-		if e.CommandName == "createIndexes" {
-			once.Do(func() { close(building) })
-		}
-	})
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var ensuring sync.WaitGroup
-	ensuring.Go(func() {
-		if err := store.Ensure(ctx); err != nil && ctx.Err() == nil {
-			t.Error(err)
-		}
-	})
-	defer ensuring.Wait()
-	defer done.Do(cancel)
-	<-building
-	within, stop := context.WithTimeout(t.Context(), 20*time.Second)
-	defer stop()
-	require.NoError(t, s.Append(within, one("during")), "the transaction is still open")
-	require.NotContains(t, indexesOf(t, s.records()), "expiring")
-	require.NoError(t, session.CommitTransaction(t.Context()))
-	done.Do(cancel)
-	ensuring.Wait()
-	require.NoError(t, s.Ensure(t.Context()))
-	require.Contains(t, indexesOf(t, s.records()), "expiring")
-	require.Equal(t, []string{"before", "during", "open"}, listed(t, s))
 }

@@ -9,9 +9,13 @@ import (
 	"github.com/outmill/outmill/internal/testenv/mongotest"
 )
 
-func Test_a_parameter_that_nobody_knows_is_refused(t *testing.T) {
+func TestStore_Provider(t *testing.T) {
 	t.Parallel()
-	_, err := outmill.Open(t.Context(), mongotest.Server(t)+"&retian=24h", nil)
-	require.ErrorIs(t, err, outmill.ErrInvalidConfig)
-	require.ErrorContains(t, err, "retian")
+
+	t.Run("a parameter that nobody knows is refused", func(t *testing.T) {
+		t.Parallel()
+		_, err := outmill.Open(t.Context(), mongotest.Server(t)+"&retian=24h", nil)
+		require.ErrorIs(t, err, outmill.ErrInvalidConfig)
+		require.ErrorContains(t, err, "retian")
+	})
 }

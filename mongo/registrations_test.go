@@ -40,50 +40,54 @@ func briefly(t *testing.T, s stand) (registrations []outmill.RegistrationInfo, n
 	return registrations, namesOf(found)
 }
 
-func Test_a_registration_that_is_renewed_before_the_janitor_removes_it_stays(t *testing.T) {
+func TestStore_Registrations(t *testing.T) {
 	t.Parallel()
-	s := newStand(t, mongo.Config{})
-	require.NoError(t, s.RegisterGroup(t.Context(), lasting("orders")))
-	require.NoError(t, s.Append(t.Context(), one("one")))
-	over(t, s)
-	store := s.interrupted(t, "findAndModify", "meta", func() {
-		require.NoError(t, s.RegisterGroup(t.Context(), lasting("orders")))
-	})
-	registrations, records, err := store.ExpireRegistrations(t.Context(), 10)
-	require.NoError(t, err)
-	require.Zero(t, registrations+records)
-	left, names := briefly(t, s)
-	require.Len(t, left, 1)
-	require.Equal(t, []string{"one"}, names)
-}
 
-func Test_what_is_appended_for_a_new_registration_outlives_the_sweep_of_the_old_one(t *testing.T) {
-	t.Parallel()
-	s := newStand(t, mongo.Config{})
-	require.NoError(t, s.RegisterGroup(t.Context(), lasting("orders")))
-	require.NoError(t, s.Append(t.Context(), one("before")))
-	over(t, s)
-	store := s.interrupted(t, "find", "records", func() {
+	t.Run("a registration that is renewed before the janitor removes it stays", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{})
 		require.NoError(t, s.RegisterGroup(t.Context(), lasting("orders")))
-		require.NoError(t, s.Append(t.Context(), one("after")))
+		require.NoError(t, s.Append(t.Context(), one("one")))
+		over(t, s)
+		store := s.interrupted(t, "findAndModify", "meta", func() {
+			require.NoError(t, s.RegisterGroup(t.Context(), lasting("orders")))
+		})
+		registrations, records, err := store.ExpireRegistrations(t.Context(), 10)
+		require.NoError(t, err)
+		require.Zero(t, registrations+records)
+		left, names := briefly(t, s)
+		require.Len(t, left, 1)
+		require.Equal(t, []string{"one"}, names)
 	})
-	registrations, records, err := store.ExpireRegistrations(t.Context(), 10)
-	require.NoError(t, err)
-	require.Equal(t, []int{1, 1}, []int{registrations, records})
-	left, names := briefly(t, s)
-	require.Len(t, left, 1)
-	require.Equal(t, []string{"after"}, names)
-}
 
-func Test_a_registration_that_becomes_permanent_while_another_process_renews_it_stays_permanent(t *testing.T) {
-	t.Parallel()
-	s := newStand(t, mongo.Config{})
-	require.NoError(t, s.RegisterGroup(t.Context(), lasting("orders")))
-	permanent := lasting("orders")
-	permanent.TTL = 0
-	store := s.interrupted(t, "update", "meta", func() { require.NoError(t, s.RegisterGroup(t.Context(), permanent)) })
-	require.NoError(t, store.RegisterGroup(t.Context(), lasting("orders")))
-	left, _ := briefly(t, s)
-	require.Len(t, left, 1)
-	require.Zero(t, left[0].ExpiresAt)
+	t.Run("what is appended for a new registration outlives the sweep of the old one", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{})
+		require.NoError(t, s.RegisterGroup(t.Context(), lasting("orders")))
+		require.NoError(t, s.Append(t.Context(), one("before")))
+		over(t, s)
+		store := s.interrupted(t, "find", "records", func() {
+			require.NoError(t, s.RegisterGroup(t.Context(), lasting("orders")))
+			require.NoError(t, s.Append(t.Context(), one("after")))
+		})
+		registrations, records, err := store.ExpireRegistrations(t.Context(), 10)
+		require.NoError(t, err)
+		require.Equal(t, []int{1, 1}, []int{registrations, records})
+		left, names := briefly(t, s)
+		require.Len(t, left, 1)
+		require.Equal(t, []string{"after"}, names)
+	})
+
+	t.Run("a registration that becomes permanent while another process renews it stays permanent", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{})
+		require.NoError(t, s.RegisterGroup(t.Context(), lasting("orders")))
+		permanent := lasting("orders")
+		permanent.TTL = 0
+		store := s.interrupted(t, "update", "meta", func() { require.NoError(t, s.RegisterGroup(t.Context(), permanent)) })
+		require.NoError(t, store.RegisterGroup(t.Context(), lasting("orders")))
+		left, _ := briefly(t, s)
+		require.Len(t, left, 1)
+		require.Zero(t, left[0].ExpiresAt)
+	})
 }

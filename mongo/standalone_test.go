@@ -21,139 +21,143 @@ func newStandalone(t *testing.T, config mongo.Config) stand {
 	return s
 }
 
-func Test_a_standalone_server_is_enough_for_all_that_needs_no_transaction(t *testing.T) {
+func TestStore_Standalone(t *testing.T) {
 	t.Parallel()
-	s := newStandalone(t, mongo.Config{Retain: time.Hour})
-	require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{Group: "others"}))
-	require.NoError(t, s.Append(t.Context(), made("orders", "r", 7)...))
-	require.NoError(t, s.Append(t.Context(), &outmill.Record{Topic: "orders", Key: "key0", MessageID: "behind"}))
-	owner := outmill.NewOwnerToken()
-	found := claimed(t, s, claimOf(owner, 7, outmill.OrderNone))
-	require.Len(t, found, 7)
-	leases := leasesOf(found)
-	held, err := s.Extend(t.Context(), time.Hour, leases)
-	require.NoError(t, err)
-	require.Len(t, held, 7)
-	require.NoError(t, s.Ack(t.Context(), "", leases[1:2]))
-	require.NoError(t, s.Abandon(t.Context(), []outmill.Settlement{{Lease: leases[2], Delay: time.Hour}}))
-	require.NoError(t, s.Snooze(t.Context(), []outmill.Settlement{{Lease: leases[3], Delay: time.Hour}}))
-	require.NoError(t, s.Release(t.Context(), leases[4:5]))
-	require.NoError(t, s.Fail(t.Context(), []outmill.Settlement{{Lease: leases[5], Err: "no"}, {Lease: leases[0], Err: "parks", Park: true}}))
-	status := map[outmill.Status]int{}
-	reader := readers
-	list, err := s.List(t.Context(), outmill.ListQuery{Group: reader})
-	require.NoError(t, err)
-	for _, r := range list {
-		status[r.Status]++
-	}
-	require.Equal(t, map[outmill.Status]int{outmill.StatusProcessed: 1, outmill.StatusPending: 3, outmill.StatusDead: 3, outmill.StatusLeased: 1}, status)
 
-	n, err := s.Requeue(t.Context(), leases[0].ID)
-	require.NoError(t, err)
-	require.Equal(t, 2, n, "what was parked comes back with it")
-	n, err = s.Delete(t.Context(), leases[5].ID)
-	require.NoError(t, err)
-	require.Equal(t, 1, n)
-	stats, err := s.Stats(t.Context(), 0)
-	require.NoError(t, err)
-	require.Len(t, stats, 2)
-	n, err = s.DropGroup(t.Context(), "others")
-	require.NoError(t, err)
-	require.Equal(t, 8, n)
-	for _, tidy := range []func(context.Context, int) (int, error){s.ReapExpired, s.ExpireDue, s.DeleteProcessed, s.DeleteDedupKeys} {
-		n, err := tidy(t.Context(), 10)
+	t.Run("a standalone server is enough for all that needs no transaction", func(t *testing.T) {
+		t.Parallel()
+		s := newStandalone(t, mongo.Config{Retain: time.Hour})
+		require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{Group: "others"}))
+		require.NoError(t, s.Append(t.Context(), made("orders", "r", 7)...))
+		require.NoError(t, s.Append(t.Context(), &outmill.Record{Topic: "orders", Key: "key0", MessageID: "behind"}))
+		owner := outmill.NewOwnerToken()
+		found := claimed(t, s, claimOf(owner, 7, outmill.OrderNone))
+		require.Len(t, found, 7)
+		leases := leasesOf(found)
+		held, err := s.Extend(t.Context(), time.Hour, leases)
+		require.NoError(t, err)
+		require.Len(t, held, 7)
+		require.NoError(t, s.Ack(t.Context(), "", leases[1:2]))
+		require.NoError(t, s.Abandon(t.Context(), []outmill.Settlement{{Lease: leases[2], Delay: time.Hour}}))
+		require.NoError(t, s.Snooze(t.Context(), []outmill.Settlement{{Lease: leases[3], Delay: time.Hour}}))
+		require.NoError(t, s.Release(t.Context(), leases[4:5]))
+		require.NoError(t, s.Fail(t.Context(), []outmill.Settlement{{Lease: leases[5], Err: "no"}, {Lease: leases[0], Err: "parks", Park: true}}))
+		status := map[outmill.Status]int{}
+		reader := readers
+		list, err := s.List(t.Context(), outmill.ListQuery{Group: reader})
+		require.NoError(t, err)
+		for _, r := range list {
+			status[r.Status]++
+		}
+		require.Equal(t, map[outmill.Status]int{outmill.StatusProcessed: 1, outmill.StatusPending: 3, outmill.StatusDead: 3, outmill.StatusLeased: 1}, status)
+
+		n, err := s.Requeue(t.Context(), leases[0].ID)
+		require.NoError(t, err)
+		require.Equal(t, 2, n, "what was parked comes back with it")
+		n, err = s.Delete(t.Context(), leases[5].ID)
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		stats, err := s.Stats(t.Context(), 0)
+		require.NoError(t, err)
+		require.Len(t, stats, 2)
+		n, err = s.DropGroup(t.Context(), "others")
+		require.NoError(t, err)
+		require.Equal(t, 8, n)
+		for _, tidy := range []func(context.Context, int) (int, error){s.ReapExpired, s.ExpireDue, s.DeleteProcessed, s.DeleteDedupKeys} {
+			n, err := tidy(t.Context(), 10)
+			require.NoError(t, err)
+			require.Zero(t, n)
+		}
+	})
+
+	t.Run("a registration with a TTL ends on a standalone server", func(t *testing.T) {
+		t.Parallel()
+		s := newStandalone(t, mongo.Config{})
+		brief := outmill.Registration{Group: "brief", Worker: "w", TTL: time.Millisecond, Topics: outmill.Topics{Include: []string{"replies"}}}
+		for range 2 {
+			require.NoError(t, s.RegisterGroup(t.Context(), brief))
+		}
+		require.NoError(t, s.Append(t.Context(), made("replies", "r", 3)...))
+		require.NoError(t, s.Append(t.Context(), one("stays")))
+		for registrations := 0; registrations == 0; { // until its millisecond is over
+			var records int
+			var err error
+			registrations, records, err = s.ExpireRegistrations(t.Context(), 10)
+			require.NoError(t, err)
+			require.Equal(t, 3*registrations, records)
+		}
+		groups, err := s.Groups(t.Context())
+		require.NoError(t, err)
+		require.Len(t, groups, 1)
+		group := "brief"
+		left, err := s.List(t.Context(), outmill.ListQuery{Group: group})
+		require.NoError(t, err)
+		require.Empty(t, left)
+	})
+
+	t.Run("records of a standalone server wait for the first group", func(t *testing.T) {
+		t.Parallel()
+		s := newStandalone(t, mongo.Config{})
+		_, err := s.DropGroup(t.Context(), readers)
+		require.NoError(t, err)
+		require.NoError(t, s.Append(t.Context(), made("orders", "r", 1100)...), "more than one step adopts")
+		require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
+		require.Len(t, claimed(t, s, claimOf(outmill.NewOwnerToken(), 2000, outmill.OrderNone)), 1100)
+	})
+
+	t.Run("what needs a transaction is refused without them", func(t *testing.T) {
+		t.Parallel()
+		s := newStandalone(t, mongo.Config{})
+		for name, record := range map[string]*outmill.Record{
+			"dedup key": once("never", "key"),
+			"joins":     {Topic: "orders", MessageID: "never", Joins: []outmill.JoinID{outmill.JoinID(outmill.NewWorkItemID())}},
+		} {
+			var refused *outmill.InvalidRecordError
+			require.ErrorAs(t, s.Append(t.Context(), one("never"), record), &refused)
+			require.Equal(t, 1, refused.Index)
+			require.Equal(t, name, refused.Field)
+			require.Contains(t, refused.Reason, "WithoutTransactions")
+		}
+		for _, order := range []outmill.Order{outmill.OrderKey, outmill.OrderTopic} {
+			_, err := s.Claim(t.Context(), claimOf(outmill.NewOwnerToken(), 1, order))
+			require.ErrorIs(t, err, outmill.ErrInvalidConfig)
+			require.ErrorContains(t, err, "WithoutTransactions")
+		}
+		session := s.session(t)
+		require.NoError(t, session.StartTransaction())
+		for name, ctx := range map[string]context.Context{
+			"WithTx": s.WithTx(t.Context(), session), "the driver's": driver.NewSessionContext(t.Context(), session),
+		} {
+			err := s.Append(ctx, one("never"))
+			require.ErrorIs(t, err, outmill.ErrInvalidTx, name)
+			require.ErrorContains(t, err, "WithoutTransactions")
+		}
+		require.Error(t, s.InTx(t.Context(), func(ctx context.Context) error { return s.Append(ctx, one("never")) }))
+		require.Empty(t, listed(t, s))
+	})
+
+	t.Run("an append that fails halfway without transactions is taken back", func(t *testing.T) {
+		t.Parallel()
+		s := newStandalone(t, mongo.Config{})
+		first := one("first")
+		require.NoError(t, s.Append(t.Context(), first))
+		batch := made("orders", "never", 5)
+		batch[3].ID = first.ID
+		err := s.Append(t.Context(), batch...)
+		require.True(t, driver.IsDuplicateKeyError(err), "%v", err)
+		require.Equal(t, []string{"first"}, listed(t, s))
+	})
+
+	t.Run("a store with transactions tells a standalone server apart", func(t *testing.T) {
+		t.Parallel()
+		s := newStandalone(t, mongo.Config{})
+		store := newStore(t, s.Client(), mongo.Config{Database: s.db.Name()})
+		// 20 is IllegalOperation: only members of a replica set have transactions.
+		var told driver.ServerError
+		require.ErrorAs(t, store.Append(t.Context(), one("one"), one("two")), &told)
+		require.True(t, told.HasErrorCode(20))
+		n, err := s.records().CountDocuments(t.Context(), bson.D{})
 		require.NoError(t, err)
 		require.Zero(t, n)
-	}
-}
-
-func Test_a_registration_with_a_TTL_ends_on_a_standalone_server(t *testing.T) {
-	t.Parallel()
-	s := newStandalone(t, mongo.Config{})
-	brief := outmill.Registration{Group: "brief", Worker: "w", TTL: time.Millisecond, Topics: outmill.Topics{Include: []string{"replies"}}}
-	for range 2 {
-		require.NoError(t, s.RegisterGroup(t.Context(), brief))
-	}
-	require.NoError(t, s.Append(t.Context(), made("replies", "r", 3)...))
-	require.NoError(t, s.Append(t.Context(), one("stays")))
-	for registrations := 0; registrations == 0; { // until its millisecond is over
-		var records int
-		var err error
-		registrations, records, err = s.ExpireRegistrations(t.Context(), 10)
-		require.NoError(t, err)
-		require.Equal(t, 3*registrations, records)
-	}
-	groups, err := s.Groups(t.Context())
-	require.NoError(t, err)
-	require.Len(t, groups, 1)
-	group := "brief"
-	left, err := s.List(t.Context(), outmill.ListQuery{Group: group})
-	require.NoError(t, err)
-	require.Empty(t, left)
-}
-
-func Test_records_of_a_standalone_server_wait_for_the_first_group(t *testing.T) {
-	t.Parallel()
-	s := newStandalone(t, mongo.Config{})
-	_, err := s.DropGroup(t.Context(), readers)
-	require.NoError(t, err)
-	require.NoError(t, s.Append(t.Context(), made("orders", "r", 1100)...), "more than one step adopts")
-	require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
-	require.Len(t, claimed(t, s, claimOf(outmill.NewOwnerToken(), 2000, outmill.OrderNone)), 1100)
-}
-
-func Test_what_needs_a_transaction_is_refused_without_them(t *testing.T) {
-	t.Parallel()
-	s := newStandalone(t, mongo.Config{})
-	for name, record := range map[string]*outmill.Record{
-		"dedup key": once("never", "key"),
-		"joins":     {Topic: "orders", MessageID: "never", Joins: []outmill.JoinID{outmill.JoinID(outmill.NewWorkItemID())}},
-	} {
-		var refused *outmill.InvalidRecordError
-		require.ErrorAs(t, s.Append(t.Context(), one("never"), record), &refused)
-		require.Equal(t, 1, refused.Index)
-		require.Equal(t, name, refused.Field)
-		require.Contains(t, refused.Reason, "WithoutTransactions")
-	}
-	for _, order := range []outmill.Order{outmill.OrderKey, outmill.OrderTopic} {
-		_, err := s.Claim(t.Context(), claimOf(outmill.NewOwnerToken(), 1, order))
-		require.ErrorIs(t, err, outmill.ErrInvalidConfig)
-		require.ErrorContains(t, err, "WithoutTransactions")
-	}
-	session := s.session(t)
-	require.NoError(t, session.StartTransaction())
-	for name, ctx := range map[string]context.Context{
-		"WithTx": s.WithTx(t.Context(), session), "the driver's": driver.NewSessionContext(t.Context(), session),
-	} {
-		err := s.Append(ctx, one("never"))
-		require.ErrorIs(t, err, outmill.ErrInvalidTx, name)
-		require.ErrorContains(t, err, "WithoutTransactions")
-	}
-	require.Error(t, s.InTx(t.Context(), func(ctx context.Context) error { return s.Append(ctx, one("never")) }))
-	require.Empty(t, listed(t, s))
-}
-
-func Test_an_append_that_fails_halfway_without_transactions_is_taken_back(t *testing.T) {
-	t.Parallel()
-	s := newStandalone(t, mongo.Config{})
-	first := one("first")
-	require.NoError(t, s.Append(t.Context(), first))
-	batch := made("orders", "never", 5)
-	batch[3].ID = first.ID
-	err := s.Append(t.Context(), batch...)
-	require.True(t, driver.IsDuplicateKeyError(err), "%v", err)
-	require.Equal(t, []string{"first"}, listed(t, s))
-}
-
-func Test_a_store_with_transactions_tells_a_standalone_server_apart(t *testing.T) {
-	t.Parallel()
-	s := newStandalone(t, mongo.Config{})
-	store := newStore(t, s.Client(), mongo.Config{Database: s.db.Name()})
-	// 20 is IllegalOperation: only members of a replica set have transactions.
-	var told driver.ServerError
-	require.ErrorAs(t, store.Append(t.Context(), one("one"), one("two")), &told)
-	require.True(t, told.HasErrorCode(20))
-	n, err := s.records().CountDocuments(t.Context(), bson.D{})
-	require.NoError(t, err)
-	require.Zero(t, n)
+	})
 }

@@ -82,111 +82,115 @@ func (u *usurper) started(command string) {
 	})
 }
 
-// What a multi-update has done before the primary steps down stays done, and the
-// driver does not repeat it.
-func Test_a_primary_that_steps_down_in_the_middle_of_a_claim_and_of_an_ack_makes_no_suspects(t *testing.T) {
+func TestStore_Stepdown(t *testing.T) {
 	t.Parallel()
-	const n = 300
-	server := mongotest.Own(t)
-	s := newStandIn(t, clientOf(t, options.Client().ApplyURI(server.URL)).Database("test"), mongo.Config{})
-	u := newUsurper(t, s, server.URL)
-	require.NoError(t, s.Append(t.Context(), made("orders", "r", n)...))
-	// Updates and deletes give way to others after some documents, and then take their
-	// time.
-	require.NoError(t, server.SetParameter(t.Context(), "internalQueryExecYieldIterations", 100))
-	require.NoError(t, u.admin.RunCommand(t.Context(), bson.D{
-		{Key: "configureFailPoint", Value: "setYieldAllLocksWait"}, {Key: "mode", Value: "alwaysOn"},
-		{Key: "data", Value: bson.D{{Key: "namespace", Value: "test.outmill_records"}, {Key: "waitForMillis", Value: 100}}},
-	}).Err())
-	u.arm("update", func() bool {
-		return s.records().FindOne(context.Background(), bson.D{{Key: "grp", Value: readers}, {Key: "stage", Value: 4}}).Err() == nil
-	})
-	found, err := u.Claim(t.Context(), claimOf(outmill.NewOwnerToken(), n, outmill.OrderNone))
-	require.NoError(t, err)
-	u.done.Wait()
-	require.Positive(t, u.cut.Load(), "the update was not interrupted")
-	require.Len(t, found, n)
-	for _, r := range found {
-		require.Equal(t, [2]int{1, 0}, [2]int{r.Claims, r.Expiries})
-	}
 
-	left := func() int64 {
-		count, err := s.records().EstimatedDocumentCount(context.Background())
-		if err != nil {
-			return n
-		}
-		return count
-	}
-	u.arm("delete", func() bool { return left() < n })
-	require.NoError(t, u.Ack(t.Context(), "", leasesOf(found)))
-	u.done.Wait()
-	require.Positive(t, u.cut.Load(), "the delete was not interrupted")
-	require.Zero(t, left())
-}
-
-// The server says so as it shuts down or stops being the primary. With the error
-// of a write concern it has done all of the work.
-func Test_a_claim_and_an_ack_are_repeated_when_the_server_says_that_it_is_no_primary_any_more(t *testing.T) {
-	t.Parallel()
-	server := mongotest.Own(t)
-	s := newStandIn(t, clientOf(t, options.Client().ApplyURI(server.URL)).Database("test"), mongo.Config{})
-	codes := []int{10107, 11602, 13435, 189, 11600, 91}
-	for i, code := range codes[:testenv.Steps(2, len(codes))] {
-		app := fmt.Sprint("victim", code)
-		store := newStore(t, victimOf(t, server.URL, app), mongo.Config{Database: "test", WithoutChangeStream: true})
-		failure := bson.D{{Key: "errorCode", Value: code}}
-		if i%2 == 1 {
-			failure = bson.D{{Key: "writeConcernError", Value: bson.D{{Key: "code", Value: code}, {Key: "errmsg", Value: "no primary any more"}}}}
-		}
-		topic := fmt.Sprint("topic", code)
-		require.NoError(t, s.Append(t.Context(), made(topic, "r", 5)...))
-		failing(t, s.Client(), app, 1, append(bson.D{{Key: "failCommands", Value: bson.A{"update"}}}, failure...))
-		found, err := store.Claim(t.Context(), claimOf(outmill.NewOwnerToken(), 5, outmill.OrderNone, topic))
-		require.NoError(t, err, code)
-		require.Len(t, found, 5)
+	// What a multi-update has done before the primary steps down stays done, and the
+	// driver does not repeat it.
+	t.Run("a primary that steps down in the middle of a claim and of an ack makes no suspects", func(t *testing.T) {
+		t.Parallel()
+		const n = 300
+		server := mongotest.Own(t)
+		s := newStandIn(t, clientOf(t, options.Client().ApplyURI(server.URL)).Database("test"), mongo.Config{})
+		u := newUsurper(t, s, server.URL)
+		require.NoError(t, s.Append(t.Context(), made("orders", "r", n)...))
+		// Updates and deletes give way to others after some documents, and then take their
+		// time.
+		require.NoError(t, server.SetParameter(t.Context(), "internalQueryExecYieldIterations", 100))
+		require.NoError(t, u.admin.RunCommand(t.Context(), bson.D{
+			{Key: "configureFailPoint", Value: "setYieldAllLocksWait"}, {Key: "mode", Value: "alwaysOn"},
+			{Key: "data", Value: bson.D{{Key: "namespace", Value: "test.outmill_records"}, {Key: "waitForMillis", Value: 100}}},
+		}).Err())
+		u.arm("update", func() bool {
+			return s.records().FindOne(context.Background(), bson.D{{Key: "grp", Value: readers}, {Key: "stage", Value: 4}}).Err() == nil
+		})
+		found, err := u.Claim(t.Context(), claimOf(outmill.NewOwnerToken(), n, outmill.OrderNone))
+		require.NoError(t, err)
+		u.done.Wait()
+		require.Positive(t, u.cut.Load(), "the update was not interrupted")
+		require.Len(t, found, n)
 		for _, r := range found {
 			require.Equal(t, [2]int{1, 0}, [2]int{r.Claims, r.Expiries})
 		}
-		failing(t, s.Client(), app, 1, append(bson.D{{Key: "failCommands", Value: bson.A{"delete"}}}, failure...))
-		require.NoError(t, store.Ack(t.Context(), "", leasesOf(found)), code)
-		require.Empty(t, listed(t, s))
-	}
-}
 
-// The lease's end would count against the records, so what cannot be given back at
-// once is given back as soon as there is a primary.
-func Test_what_a_claim_could_not_hand_out_is_given_back_after_the_claim_has_returned(t *testing.T) {
-	t.Parallel()
-	server := mongotest.Own(t)
-	s := newStandIn(t, clientOf(t, options.Client().ApplyURI(server.URL)).Database("test"), mongo.Config{})
-	require.NoError(t, s.Append(t.Context(), made("orders", "r", 5)...))
-	store := newStore(t, victimOf(t, server.URL, "victim"), mongo.Config{Database: "test", WithoutChangeStream: true})
-	_, err := store.Groups(t.Context()) // the schema is checked
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	// The lease is written; then neither the answer comes, nor can it be taken back.
-	failing(t, s.Client(), "victim", 1000, bson.D{{Key: "failCommands", Value: bson.A{"update"}}, {Key: "writeConcernError", Value: bson.D{{Key: "code", Value: 11602}, {Key: "errmsg", Value: "no primary any more"}}}})
-	leased := func() bool {
-		n, err := s.records().CountDocuments(t.Context(), bson.D{{Key: "stage", Value: 4}})
-		require.NoError(t, err)
-		return n == 5
-	}
-	var claiming sync.WaitGroup
-	claiming.Go(func() {
-		found, err := store.Claim(ctx, claimOf(outmill.NewOwnerToken(), 5, outmill.OrderNone))
-		if err == nil || len(found) > 0 {
-			t.Error("the claim has succeeded")
+		left := func() int64 {
+			count, err := s.records().EstimatedDocumentCount(context.Background())
+			if err != nil {
+				return n
+			}
+			return count
+		}
+		u.arm("delete", func() bool { return left() < n })
+		require.NoError(t, u.Ack(t.Context(), "", leasesOf(found)))
+		u.done.Wait()
+		require.Positive(t, u.cut.Load(), "the delete was not interrupted")
+		require.Zero(t, left())
+	})
+
+	// The server says so as it shuts down or stops being the primary. With the error
+	// of a write concern it has done all of the work.
+	t.Run("a claim and an ack are repeated when the server says that it is no primary any more", func(t *testing.T) {
+		t.Parallel()
+		server := mongotest.Own(t)
+		s := newStandIn(t, clientOf(t, options.Client().ApplyURI(server.URL)).Database("test"), mongo.Config{})
+		codes := []int{10107, 11602, 13435, 189, 11600, 91}
+		for i, code := range codes[:testenv.Steps(2, len(codes))] {
+			app := fmt.Sprint("victim", code)
+			store := newStore(t, victimOf(t, server.URL, app), mongo.Config{Database: "test", WithoutChangeStream: true})
+			failure := bson.D{{Key: "errorCode", Value: code}}
+			if i%2 == 1 {
+				failure = bson.D{{Key: "writeConcernError", Value: bson.D{{Key: "code", Value: code}, {Key: "errmsg", Value: "no primary any more"}}}}
+			}
+			topic := fmt.Sprint("topic", code)
+			require.NoError(t, s.Append(t.Context(), made(topic, "r", 5)...))
+			failing(t, s.Client(), app, 1, append(bson.D{{Key: "failCommands", Value: bson.A{"update"}}}, failure...))
+			found, err := store.Claim(t.Context(), claimOf(outmill.NewOwnerToken(), 5, outmill.OrderNone, topic))
+			require.NoError(t, err, code)
+			require.Len(t, found, 5)
+			for _, r := range found {
+				require.Equal(t, [2]int{1, 0}, [2]int{r.Claims, r.Expiries})
+			}
+			failing(t, s.Client(), app, 1, append(bson.D{{Key: "failCommands", Value: bson.A{"delete"}}}, failure...))
+			require.NoError(t, store.Ack(t.Context(), "", leasesOf(found)), code)
+			require.Empty(t, listed(t, s))
 		}
 	})
-	require.True(t, eventually(t.Context(), patience, leased))
-	failing(t, s.Client(), "victim", 1000, bson.D{{Key: "failCommands", Value: bson.A{"update"}}, {Key: "errorCode", Value: 10107}})
-	cancel()
-	claiming.Wait()
-	require.True(t, leased(), "nothing was given back yet")
-	require.NoError(t, s.Client().Database("admin").RunCommand(t.Context(), bson.D{{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: "off"}}).Err())
-	require.True(t, eventually(t.Context(), patience/2, func() bool { return !leased() }), "the lease lasts a minute")
-	for _, r := range claimed(t, s, claimOf(outmill.NewOwnerToken(), 5, outmill.OrderNone)) {
-		require.Equal(t, [2]int{2, 0}, [2]int{r.Claims, r.Expiries})
-	}
+
+	// The lease's end would count against the records, so what cannot be given back at
+	// once is given back as soon as there is a primary.
+	t.Run("what a claim could not hand out is given back after the claim has returned", func(t *testing.T) {
+		t.Parallel()
+		server := mongotest.Own(t)
+		s := newStandIn(t, clientOf(t, options.Client().ApplyURI(server.URL)).Database("test"), mongo.Config{})
+		require.NoError(t, s.Append(t.Context(), made("orders", "r", 5)...))
+		store := newStore(t, victimOf(t, server.URL, "victim"), mongo.Config{Database: "test", WithoutChangeStream: true})
+		_, err := store.Groups(t.Context()) // the schema is checked
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		// The lease is written; then neither the answer comes, nor can it be taken back.
+		failing(t, s.Client(), "victim", 1000, bson.D{{Key: "failCommands", Value: bson.A{"update"}}, {Key: "writeConcernError", Value: bson.D{{Key: "code", Value: 11602}, {Key: "errmsg", Value: "no primary any more"}}}})
+		leased := func() bool {
+			n, err := s.records().CountDocuments(t.Context(), bson.D{{Key: "stage", Value: 4}})
+			require.NoError(t, err)
+			return n == 5
+		}
+		var claiming sync.WaitGroup
+		claiming.Go(func() {
+			found, err := store.Claim(ctx, claimOf(outmill.NewOwnerToken(), 5, outmill.OrderNone))
+			if err == nil || len(found) > 0 {
+				t.Error("the claim has succeeded")
+			}
+		})
+		require.True(t, eventually(t.Context(), patience, leased))
+		failing(t, s.Client(), "victim", 1000, bson.D{{Key: "failCommands", Value: bson.A{"update"}}, {Key: "errorCode", Value: 10107}})
+		cancel()
+		claiming.Wait()
+		require.True(t, leased(), "nothing was given back yet")
+		require.NoError(t, s.Client().Database("admin").RunCommand(t.Context(), bson.D{{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: "off"}}).Err())
+		require.True(t, eventually(t.Context(), patience/2, func() bool { return !leased() }), "the lease lasts a minute")
+		for _, r := range claimed(t, s, claimOf(outmill.NewOwnerToken(), 5, outmill.OrderNone)) {
+			require.Equal(t, [2]int{2, 0}, [2]int{r.Claims, r.Expiries})
+		}
+	})
 }

@@ -101,53 +101,57 @@ func stateOf(pid int) string {
 	return rest[:min(1, len(rest))]
 }
 
-// The process chose the second record of a key while the first one waited, which the
-// policy lets it pass. Then the first one was due, and another process handles it.
-func Test_a_claim_in_order_that_stops_between_choosing_and_writing_hands_out_nothing_after_its_turn(t *testing.T) {
+func TestStore_Stop(t *testing.T) {
 	t.Parallel()
-	s := newStand(t, mongo.Config{})
-	require.NoError(t, s.Append(t.Context(), keyed("key", "first", "second")...))
-	first := claimed(t, s, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey))
-	require.NoError(t, s.Abandon(t.Context(), []outmill.Settlement{{Lease: first[0].Lease(), Delay: time.Hour}}))
-	late := claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey)
-	late.KeyPolicy = outmill.KeySkip
-	goOn := s.stopped(t, late)
-	s.moved(t, "available_at", bson.D{{Key: "stage", Value: 2}})
-	var names []string
-	now := claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey)
-	now.KeyPolicy = outmill.KeySkip
-	require.True(t, eventually(t.Context(), patience, func() bool {
-		names = append(names, s.got(t, now)...)
-		return len(names) > 0
-	}), "its turn ends")
-	require.Equal(t, []string{"first"}, names)
-	require.Empty(t, goOn(), "another process has the key")
-	now.Limit = 10
-	require.True(t, eventually(t.Context(), patience, func() bool {
-		names = append(names, s.got(t, now)...)
-		return len(names) > 1
-	}), "what it leased in vain it gave back")
-	require.Equal(t, []string{"first", "second"}, names)
-}
 
-// The process chose three records of a key. Another one has claimed the first since.
-func Test_a_claim_in_order_that_stops_hands_out_nothing_behind_what_others_took(t *testing.T) {
-	t.Parallel()
-	s := newStand(t, mongo.Config{})
-	require.NoError(t, s.Append(t.Context(), keyed("key", "a", "b", "c")...))
-	goOn := s.stopped(t, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey))
-	mine := claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey)
-	var names []string
-	require.True(t, eventually(t.Context(), patience, func() bool {
-		names = append(names, s.got(t, mine)...)
-		return len(names) > 0
-	}), "its turn ends")
-	require.Equal(t, []string{"a"}, names)
-	require.Empty(t, goOn())
-	mine.Limit = 10
-	require.True(t, eventually(t.Context(), patience, func() bool {
-		names = append(names, s.got(t, mine)...)
-		return len(names) > 2
-	}))
-	require.Equal(t, []string{"a", "b", "c"}, names)
+	// The process chose the second record of a key while the first one waited, which the
+	// policy lets it pass. Then the first one was due, and another process handles it.
+	t.Run("a claim in order that stops between choosing and writing hands out nothing after its turn", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{})
+		require.NoError(t, s.Append(t.Context(), keyed("key", "first", "second")...))
+		first := claimed(t, s, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey))
+		require.NoError(t, s.Abandon(t.Context(), []outmill.Settlement{{Lease: first[0].Lease(), Delay: time.Hour}}))
+		late := claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey)
+		late.KeyPolicy = outmill.KeySkip
+		goOn := s.stopped(t, late)
+		s.moved(t, "available_at", bson.D{{Key: "stage", Value: 2}})
+		var names []string
+		now := claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey)
+		now.KeyPolicy = outmill.KeySkip
+		require.True(t, eventually(t.Context(), patience, func() bool {
+			names = append(names, s.got(t, now)...)
+			return len(names) > 0
+		}), "its turn ends")
+		require.Equal(t, []string{"first"}, names)
+		require.Empty(t, goOn(), "another process has the key")
+		now.Limit = 10
+		require.True(t, eventually(t.Context(), patience, func() bool {
+			names = append(names, s.got(t, now)...)
+			return len(names) > 1
+		}), "what it leased in vain it gave back")
+		require.Equal(t, []string{"first", "second"}, names)
+	})
+
+	// The process chose three records of a key. Another one has claimed the first since.
+	t.Run("a claim in order that stops hands out nothing behind what others took", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{})
+		require.NoError(t, s.Append(t.Context(), keyed("key", "a", "b", "c")...))
+		goOn := s.stopped(t, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey))
+		mine := claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey)
+		var names []string
+		require.True(t, eventually(t.Context(), patience, func() bool {
+			names = append(names, s.got(t, mine)...)
+			return len(names) > 0
+		}), "its turn ends")
+		require.Equal(t, []string{"a"}, names)
+		require.Empty(t, goOn())
+		mine.Limit = 10
+		require.True(t, eventually(t.Context(), patience, func() bool {
+			names = append(names, s.got(t, mine)...)
+			return len(names) > 2
+		}))
+		require.Equal(t, []string{"a", "b", "c"}, names)
+	})
 }

@@ -24,48 +24,52 @@ func writeFile(t *testing.T, name string, content []byte) string {
 	return file
 }
 
-func Test_a_store_talks_TLS_to_a_server_that_it_trusts_and_to_no_other(t *testing.T) {
+func TestStore_TLS(t *testing.T) {
 	t.Parallel()
-	shown, err := certificate.New()
-	require.NoError(t, err)
-	trusted := writeFile(t, "ca.pem", shown.PEM())
-	unknown, err := certificate.New()
-	require.NoError(t, err)
-	other := writeFile(t, "other.pem", unknown.PEM())
-	engine := mongotest.Own(t, "--tlsMode", "preferTLS", "--tlsCertificateKeyFile", writeFile(t, "server.pem", shown.Keystore()),
-		"--tlsCAFile", trusted, "--tlsAllowConnectionsWithoutCertificates")
 
-	verified := func(host, authority string) string {
-		u, err := url.Parse(engine.URL)
+	t.Run("a store talks TLS to a server that it trusts and to no other", func(t *testing.T) {
+		t.Parallel()
+		shown, err := certificate.New()
 		require.NoError(t, err)
-		u.Host = net.JoinHostPort(host, u.Port())
-		query := u.Query()
-		query.Set("tls", "true")
-		query.Set("tlsCAFile", authority)
-		query.Set("ensure_schema", "true")
-		query.Set("serverSelectionTimeoutMS", "3000")
-		u.RawQuery = query.Encode()
-		return u.String()
-	}
-	opened, err := outmill.Open(t.Context(), verified("127.0.0.1", trusted), nil)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, opened.Close()) }()
-	store := opened.(*mongo.Store)
-	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
-	require.NoError(t, store.Append(t.Context(), &outmill.Record{Topic: "orders", MessageID: "secret"}))
-	records := claimed(t, store, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderNone))
-	require.Len(t, records, 1)
-	require.Equal(t, "secret", records[0].MessageID)
-	// Only connections with TLS are counted here: the engine's own are plain.
-	var status struct {
-		TransportSecurity map[string]int64 `bson:"transportSecurity"`
-	}
-	require.NoError(t, store.Client().Database("admin").RunCommand(t.Context(), bson.D{{Key: "serverStatus", Value: 1}}).Decode(&status))
-	secure := status.TransportSecurity["1.2"] + status.TransportSecurity["1.3"]
-	require.Positive(t, secure, "connections with TLS")
+		trusted := writeFile(t, "ca.pem", shown.PEM())
+		unknown, err := certificate.New()
+		require.NoError(t, err)
+		other := writeFile(t, "other.pem", unknown.PEM())
+		engine := mongotest.Own(t, "--tlsMode", "preferTLS", "--tlsCertificateKeyFile", writeFile(t, "server.pem", shown.Keystore()),
+			"--tlsCAFile", trusted, "--tlsAllowConnectionsWithoutCertificates")
 
-	_, err = outmill.Open(t.Context(), verified("127.0.0.1", other), nil)
-	require.ErrorContains(t, err, "certificate signed by unknown authority")
-	_, err = outmill.Open(t.Context(), verified("localhost", trusted), nil)
-	require.ErrorContains(t, err, "wanted to match localhost")
+		verified := func(host, authority string) string {
+			u, err := url.Parse(engine.URL)
+			require.NoError(t, err)
+			u.Host = net.JoinHostPort(host, u.Port())
+			query := u.Query()
+			query.Set("tls", "true")
+			query.Set("tlsCAFile", authority)
+			query.Set("ensure_schema", "true")
+			query.Set("serverSelectionTimeoutMS", "3000")
+			u.RawQuery = query.Encode()
+			return u.String()
+		}
+		opened, err := outmill.Open(t.Context(), verified("127.0.0.1", trusted), nil)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, opened.Close()) }()
+		store := opened.(*mongo.Store)
+		require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
+		require.NoError(t, store.Append(t.Context(), &outmill.Record{Topic: "orders", MessageID: "secret"}))
+		records := claimed(t, store, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderNone))
+		require.Len(t, records, 1)
+		require.Equal(t, "secret", records[0].MessageID)
+		// Only connections with TLS are counted here: the engine's own are plain.
+		var status struct {
+			TransportSecurity map[string]int64 `bson:"transportSecurity"`
+		}
+		require.NoError(t, store.Client().Database("admin").RunCommand(t.Context(), bson.D{{Key: "serverStatus", Value: 1}}).Decode(&status))
+		secure := status.TransportSecurity["1.2"] + status.TransportSecurity["1.3"]
+		require.Positive(t, secure, "connections with TLS")
+
+		_, err = outmill.Open(t.Context(), verified("127.0.0.1", other), nil)
+		require.ErrorContains(t, err, "certificate signed by unknown authority")
+		_, err = outmill.Open(t.Context(), verified("localhost", trusted), nil)
+		require.ErrorContains(t, err, "wanted to match localhost")
+	})
 }

@@ -28,96 +28,135 @@ func plenty(topic string, n int) []*outmill.Record {
 	return records
 }
 
-// The fewest of several tries count: what a store remembers for a moment is forgotten
-// on a machine that is busy.
-func Test_a_claim_in_the_midst_of_many_and_its_ack_take_few_round_trips(t *testing.T) {
+func TestStore_Trail(t *testing.T) {
 	t.Parallel()
-	s := newStand(t, mongo.Config{})
-	store, kept := s.recorded(t, mongo.Config{})
-	for order, bound := range map[outmill.Order]int{outmill.OrderNone: 3, outmill.OrderKey: 6, outmill.OrderTopic: 6} {
-		topic := "order " + order.String()
-		require.NoError(t, store.Append(t.Context(), plenty(topic, 800)...))
-		owner, fewest := outmill.NewOwnerToken(), 100
-		for range 16 {
-			fewest = min(fewest, rounds(t, kept, func() error {
-				found, err := store.Claim(t.Context(), claimOf(owner, 50, order, topic))
-				require.Len(t, found, 50)
-				require.NoError(t, err)
-				return store.Ack(t.Context(), "", leasesOf(found))
-			}))
-		}
-		require.LessOrEqual(t, fewest, bound, "order %s", order)
-	}
-	require.Empty(t, listed(t, store))
-}
 
-// Another process claims what a claim chose before it writes.
-func Test_a_claim_whose_records_others_took_takes_others_and_begins_elsewhere_the_next_time(t *testing.T) {
-	t.Parallel()
-	s := newStand(t, mongo.Config{})
-	require.NoError(t, s.Append(t.Context(), plenty("orders", 600)...))
-	var once sync.Once
-	var skips []int64
-	store := s.watched(t, mongo.Config{}, func(e *event.CommandStartedEvent) {
-		if at, _ := e.Command.Lookup("update").StringValueOK(); at == "outmill_records" {
-			once.Do(func() { require.Len(t, claimed(t, s, claimOf(outmill.NewOwnerToken(), 20, outmill.OrderNone)), 20) })
+	// The fewest of several tries count: what a store remembers for a moment is forgotten
+	// on a machine that is busy.
+	t.Run("a claim in the midst of many and its ack take few round trips", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{})
+		store, kept := s.recorded(t, mongo.Config{})
+		for order, bound := range map[outmill.Order]int{outmill.OrderNone: 3, outmill.OrderKey: 6, outmill.OrderTopic: 6} {
+			topic := "order " + order.String()
+			require.NoError(t, store.Append(t.Context(), plenty(topic, 800)...))
+			owner, fewest := outmill.NewOwnerToken(), 100
+			for range 16 {
+				fewest = min(fewest, rounds(t, kept, func() error {
+					found, err := store.Claim(t.Context(), claimOf(owner, 50, order, topic))
+					require.Len(t, found, 50)
+					require.NoError(t, err)
+					return store.Ack(t.Context(), "", leasesOf(found))
+				}))
+			}
+			require.LessOrEqual(t, fewest, bound, "order %s", order)
 		}
-		if skip, err := e.Command.LookupErr("pipeline", "2", "$skip"); err == nil {
-			skips = append(skips, skip.AsInt64())
-		}
+		require.Empty(t, listed(t, store))
 	})
-	owner := outmill.NewOwnerToken()
-	seen := map[string]bool{}
-	for len(seen) < 580 {
-		found := claimed(t, store, claimOf(owner, 30, outmill.OrderNone))
-		require.NotEmpty(t, found)
-		for _, r := range found {
-			require.False(t, seen[r.MessageID], "%s came twice", r.MessageID)
-			seen[r.MessageID] = true
-		}
-	}
-	require.Empty(t, claimed(t, store, claimOf(owner, 30, outmill.OrderNone)), "nothing was skipped for good")
-	require.LessOrEqual(t, len(skips), 1, "one miss has one skip")
-}
 
-// What came back is before the place where claims without an order go on.
-func Test_what_comes_back_behind_a_reader_is_claimed_again_while_more_is_in_line(t *testing.T) {
-	t.Parallel()
-	s := newStand(t, mongo.Config{})
-	other := s.watched(t, mongo.Config{}, func(*event.CommandStartedEvent) {})
-	require.NoError(t, s.Append(t.Context(), plenty("orders", 200)...))
-	first := claimed(t, other, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone))
-	owner := outmill.NewOwnerToken()
-	require.Len(t, claimed(t, s, claimOf(owner, 10, outmill.OrderNone)), 10)
-	require.NoError(t, other.Release(t.Context(), leasesOf(first)))
-	came := 0
-	for range 25 {
-		for _, r := range claimed(t, s, claimOf(owner, 10, outmill.OrderNone)) {
-			if r.ID == first[0].ID {
-				came++
+	// Another process claims what a claim chose before it writes.
+	t.Run("a claim whose records others took takes others and begins elsewhere the next time", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{})
+		require.NoError(t, s.Append(t.Context(), plenty("orders", 600)...))
+		var once sync.Once
+		var skips []int64
+		store := s.watched(t, mongo.Config{}, func(e *event.CommandStartedEvent) {
+			if at, _ := e.Command.Lookup("update").StringValueOK(); at == "outmill_records" {
+				once.Do(func() { require.Len(t, claimed(t, s, claimOf(outmill.NewOwnerToken(), 20, outmill.OrderNone)), 20) })
+			}
+			if skip, err := e.Command.LookupErr("pipeline", "2", "$skip"); err == nil {
+				skips = append(skips, skip.AsInt64())
+			}
+		})
+		owner := outmill.NewOwnerToken()
+		seen := map[string]bool{}
+		for len(seen) < 580 {
+			found := claimed(t, store, claimOf(owner, 30, outmill.OrderNone))
+			require.NotEmpty(t, found)
+			for _, r := range found {
+				require.False(t, seen[r.MessageID], "%s came twice", r.MessageID)
+				seen[r.MessageID] = true
 			}
 		}
-	}
-	require.Equal(t, 1, came, "by the end of the line at the latest")
-}
-
-// Who is gone in the midst of a claim keeps the line for its turn, not for longer.
-func Test_a_line_whose_turn_was_left_is_free_when_the_turn_is_over(t *testing.T) {
-	t.Parallel()
-	s := newStand(t, mongo.Config{})
-	require.NoError(t, s.Append(t.Context(), keyed("key", "one")...))
-	ctx, leave := context.WithCancel(t.Context())
-	gone := s.watched(t, mongo.Config{}, func(e *event.CommandStartedEvent) {
-		if _, takes := e.Command.Lookup("findAndModify").StringValueOK(); takes {
-			leave()
-		}
+		require.Empty(t, claimed(t, store, claimOf(owner, 30, outmill.OrderNone)), "nothing was skipped for good")
+		require.LessOrEqual(t, len(skips), 1, "one miss has one skip")
 	})
-	mongo.SetTurn(gone, shortTurn)
-	_, err := gone.Claim(ctx, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey))
-	require.ErrorIs(t, err, context.Canceled)
-	require.True(t, eventually(t.Context(), patience, func() bool {
-		return len(claimed(t, s, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey))) == 1
-	}))
+
+	// What came back is before the place where claims without an order go on.
+	t.Run("what comes back behind a reader is claimed again while more is in line", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{})
+		other := s.watched(t, mongo.Config{}, func(*event.CommandStartedEvent) {})
+		require.NoError(t, s.Append(t.Context(), plenty("orders", 200)...))
+		first := claimed(t, other, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone))
+		owner := outmill.NewOwnerToken()
+		require.Len(t, claimed(t, s, claimOf(owner, 10, outmill.OrderNone)), 10)
+		require.NoError(t, other.Release(t.Context(), leasesOf(first)))
+		came := 0
+		for range 25 {
+			for _, r := range claimed(t, s, claimOf(owner, 10, outmill.OrderNone)) {
+				if r.ID == first[0].ID {
+					came++
+				}
+			}
+		}
+		require.Equal(t, 1, came, "by the end of the line at the latest")
+	})
+
+	// Who is gone in the midst of a claim keeps the line for its turn, not for longer.
+	t.Run("a line whose turn was left is free when the turn is over", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{})
+		require.NoError(t, s.Append(t.Context(), keyed("key", "one")...))
+		ctx, leave := context.WithCancel(t.Context())
+		gone := s.watched(t, mongo.Config{}, func(e *event.CommandStartedEvent) {
+			if _, takes := e.Command.Lookup("findAndModify").StringValueOK(); takes {
+				leave()
+			}
+		})
+		mongo.SetTurn(gone, shortTurn)
+		_, err := gone.Claim(ctx, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey))
+		require.ErrorIs(t, err, context.Canceled)
+		require.True(t, eventually(t.Context(), patience, func() bool {
+			return len(claimed(t, s, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey))) == 1
+		}))
+	})
+
+	t.Run("a claim in order that finds too little in line looks for what is due beside it", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{})
+		late := one("late")
+		late.Delay = time.Hour
+		require.NoError(t, s.Append(t.Context(), one("first"), late))
+		owner := outmill.NewOwnerToken()
+		require.Equal(t, []string{"first"}, namesOf(claimed(t, s, claimOf(owner, 1, outmill.OrderNone, "orders"))))
+		s.comeDue(t, "late")
+		require.Equal(t, []string{"late"}, namesOf(claimed(t, s, claimOf(owner, 1, outmill.OrderKey))), "of all topics, which it has not claimed before")
+	})
+
+	t.Run("what is appended after a record has come due does not come before it", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{})
+		late := one("late")
+		late.Delay = time.Hour
+		require.NoError(t, s.Append(t.Context(), plenty("orders", 40)...))
+		require.NoError(t, s.Append(t.Context(), late))
+		owner := outmill.NewOwnerToken()
+		next := func(limit int) []string {
+			found := claimed(t, s, claimOf(owner, limit, outmill.OrderTopic, "orders"))
+			require.NoError(t, s.Ack(t.Context(), "", leasesOf(found)))
+			return namesOf(found)
+		}
+		require.Len(t, next(2), 2, "the line goes on behind what was read")
+		s.comeDue(t, "late")
+		require.NoError(t, s.Append(t.Context(), one("new")))
+		require.NoError(t, s.Append(t.Context(), plenty("orders", 40)...))
+		order := next(50)
+		require.Len(t, order, 50)
+		require.Contains(t, order, "late")
+		require.Less(t, slices.Index(order, "late"), slices.Index(order, "new"))
+	})
 }
 
 // comeDue has a delayed record be due, without a word to any store.
@@ -128,39 +167,4 @@ func (s stand) comeDue(t *testing.T, name string) {
 		bson.D{{Key: "$set", Value: bson.D{{Key: "available_at", Value: past}, {Key: "next_at", Value: past}}}})
 	require.NoError(t, err)
 	require.EqualValues(t, 1, result.ModifiedCount)
-}
-
-func Test_a_claim_in_order_that_finds_too_little_in_line_looks_for_what_is_due_beside_it(t *testing.T) {
-	t.Parallel()
-	s := newStand(t, mongo.Config{})
-	late := one("late")
-	late.Delay = time.Hour
-	require.NoError(t, s.Append(t.Context(), one("first"), late))
-	owner := outmill.NewOwnerToken()
-	require.Equal(t, []string{"first"}, namesOf(claimed(t, s, claimOf(owner, 1, outmill.OrderNone, "orders"))))
-	s.comeDue(t, "late")
-	require.Equal(t, []string{"late"}, namesOf(claimed(t, s, claimOf(owner, 1, outmill.OrderKey))), "of all topics, which it has not claimed before")
-}
-
-func Test_what_is_appended_after_a_record_has_come_due_does_not_come_before_it(t *testing.T) {
-	t.Parallel()
-	s := newStand(t, mongo.Config{})
-	late := one("late")
-	late.Delay = time.Hour
-	require.NoError(t, s.Append(t.Context(), plenty("orders", 40)...))
-	require.NoError(t, s.Append(t.Context(), late))
-	owner := outmill.NewOwnerToken()
-	next := func(limit int) []string {
-		found := claimed(t, s, claimOf(owner, limit, outmill.OrderTopic, "orders"))
-		require.NoError(t, s.Ack(t.Context(), "", leasesOf(found)))
-		return namesOf(found)
-	}
-	require.Len(t, next(2), 2, "the line goes on behind what was read")
-	s.comeDue(t, "late")
-	require.NoError(t, s.Append(t.Context(), one("new")))
-	require.NoError(t, s.Append(t.Context(), plenty("orders", 40)...))
-	order := next(50)
-	require.Len(t, order, 50)
-	require.Contains(t, order, "late")
-	require.Less(t, slices.Index(order, "late"), slices.Index(order, "new"))
 }

@@ -31,60 +31,223 @@ func ownStand(t *testing.T, config mongo.Config, flags ...string) (stand, *mongo
 	return newStandIn(t, client.Database("test"), config), server
 }
 
-func Test_a_callers_commit_wakes_the_readers_of_other_processes(t *testing.T) {
+func TestStore_Wake(t *testing.T) {
 	t.Parallel()
-	s := newStand(t, mongo.Config{})
-	other := s.second(t, mongotest.Server(t), mongo.Config{})
-	wake := testenv.Hints(t.Context(), other)
-	told(t, wake) // the stream is there
-	for name, commit := range map[string]func(records ...*outmill.Record) error{
-		"in a transaction": func(records ...*outmill.Record) error {
-			return s.InTx(t.Context(), func(ctx context.Context) error {
-				if err := s.Append(ctx, records...); err != nil {
-					return err
-				}
-				require.Empty(t, wake, "woken before the commit")
-				return nil
-			})
-		},
-		"in one of the driver's": func(records ...*outmill.Record) error {
-			_, err := s.session(t).WithTransaction(t.Context(), func(ctx context.Context) (any, error) { return nil, s.Append(ctx, records...) })
-			return err
-		},
-		"alone": func(records ...*outmill.Record) error { return s.Append(t.Context(), records...) },
-	} {
-		batches := [][]*outmill.Record{{one("one")}, made("orders", name, 50)}
-		if name == "alone" {
-			// An event has the limits of a document.
-			batches = append(batches, []*outmill.Record{{Topic: "orders", Payload: make([]byte, mongo.DefaultMaxPayload)}})
-		}
-		for n, records := range batches {
-			require.NoError(t, commit(records...))
-			told(t, wake)
-			found := claimed(t, other, claimOf(outmill.NewOwnerToken(), 100, outmill.OrderNone))
-			require.Len(t, found, len(records), "%s %d", name, n)
-			require.NoError(t, other.Ack(t.Context(), "", leasesOf(found)))
-		}
-	}
-}
 
-func Test_a_readers_own_process_is_woken_without_a_change_stream(t *testing.T) {
-	t.Parallel()
-	s := newStand(t, mongo.Config{WithoutChangeStream: true})
-	wake := testenv.Hints(t.Context(), s)
-	wakes := func(name string, err error) {
-		require.NoError(t, err, name)
+	t.Run("a callers commit wakes the readers of other processes", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{})
+		other := s.second(t, mongotest.Server(t), mongo.Config{})
+		wake := testenv.Hints(t.Context(), other)
+		told(t, wake) // the stream is there
+		for name, commit := range map[string]func(records ...*outmill.Record) error{
+			"in a transaction": func(records ...*outmill.Record) error {
+				return s.InTx(t.Context(), func(ctx context.Context) error {
+					if err := s.Append(ctx, records...); err != nil {
+						return err
+					}
+					require.Empty(t, wake, "woken before the commit")
+					return nil
+				})
+			},
+			"in one of the driver's": func(records ...*outmill.Record) error {
+				_, err := s.session(t).WithTransaction(t.Context(), func(ctx context.Context) (any, error) { return nil, s.Append(ctx, records...) })
+				return err
+			},
+			"alone": func(records ...*outmill.Record) error { return s.Append(t.Context(), records...) },
+		} {
+			batches := [][]*outmill.Record{{one("one")}, made("orders", name, 50)}
+			if name == "alone" {
+				// An event has the limits of a document.
+				batches = append(batches, []*outmill.Record{{Topic: "orders", Payload: make([]byte, mongo.DefaultMaxPayload)}})
+			}
+			for n, records := range batches {
+				require.NoError(t, commit(records...))
+				told(t, wake)
+				found := claimed(t, other, claimOf(outmill.NewOwnerToken(), 100, outmill.OrderNone))
+				require.Len(t, found, len(records), "%s %d", name, n)
+				require.NoError(t, other.Ack(t.Context(), "", leasesOf(found)))
+			}
+		}
+	})
+
+	t.Run("a reader's own process is woken without a change stream", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{WithoutChangeStream: true})
+		wake := testenv.Hints(t.Context(), s)
+		wakes := func(name string, err error) {
+			require.NoError(t, err, name)
+			told(t, wake)
+		}
+		wakes("append", s.Append(t.Context(), one("one"), one("two")))
+		wakes("InTx", s.InTx(t.Context(), func(ctx context.Context) error { return s.Append(ctx, one("three")) }))
+		found := claimed(t, s, claimOf(outmill.NewOwnerToken(), 4, outmill.OrderNone))
+		require.Len(t, found, 3)
+		wakes("release", s.Release(t.Context(), leasesOf(found[:1])))
+		wakes("abandon", s.Abandon(t.Context(), []outmill.Settlement{{Lease: found[1].Lease()}}))
+		require.NoError(t, s.Fail(t.Context(), []outmill.Settlement{{Lease: found[2].Lease()}}))
+		_, err := s.Requeue(t.Context(), found[2].ID)
+		wakes("requeue", err)
+	})
+
+	t.Run("a reader that only listens misses nothing over kills and stops of the server", func(t *testing.T) {
+		testenv.Long(t, "servers that are killed and stopped")
+		t.Parallel()
+		s, server := ownStand(t, mongo.Config{})
+		other := s.second(t, server.URL, mongo.Config{})
+		ctx, stop := context.WithCancel(t.Context())
+		var work sync.WaitGroup
+		defer work.Wait()
+		defer stop()
+		wake := testenv.Hints(ctx, other)
 		told(t, wake)
-	}
-	wakes("append", s.Append(t.Context(), one("one"), one("two")))
-	wakes("InTx", s.InTx(t.Context(), func(ctx context.Context) error { return s.Append(ctx, one("three")) }))
-	found := claimed(t, s, claimOf(outmill.NewOwnerToken(), 4, outmill.OrderNone))
-	require.Len(t, found, 3)
-	wakes("release", s.Release(t.Context(), leasesOf(found[:1])))
-	wakes("abandon", s.Abandon(t.Context(), []outmill.Settlement{{Lease: found[1].Lease()}}))
-	require.NoError(t, s.Fail(t.Context(), []outmill.Settlement{{Lease: found[2].Lease()}}))
-	_, err := s.Requeue(t.Context(), found[2].ID)
-	wakes("requeue", err)
+		l := &listener{seen: map[string]int{}}
+		work.Go(func() { l.listen(ctx, other, wake) })
+		var want []string
+		for round, end := range []func() error{
+			func() error { return server.Kill(t.Context()) },
+			func() error { return server.Stop(t.Context()) },
+			func() error { return server.Kill(t.Context()) },
+		} {
+			for n := range 5 {
+				name := fmt.Sprintf("%d-%d", round, n)
+				require.NoError(t, s.Append(t.Context(), one(name)))
+				want = append(want, name)
+			}
+			require.NoError(t, end())
+			require.NoError(t, server.Start(t.Context()))
+			// A client that has not seen the server go writes before the reader is back.
+			name := fmt.Sprintf("%d-back", round)
+			require.NoError(t, s.second(t, server.URL, mongo.Config{}).Append(t.Context(), one(name)))
+			want = append(want, name)
+			require.True(t, eventually(t.Context(), 2*patience, func() bool { return len(l.names()) == len(want) }), "seen %q", l.names())
+		}
+		require.Equal(t, want, l.names())
+	})
+
+	t.Run("a stream that was ended for good is opened again", func(t *testing.T) {
+		t.Parallel()
+		const app = "listening"
+		s, server := ownStand(t, mongo.Config{})
+		heard := &errorsHeard{told: make(chan struct{}, 100)}
+		other, err := mongo.New(victimOf(t, server.URL, app), mongo.Config{Database: s.db.Name()}, heard)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, other.Close()) })
+		wake := testenv.Hints(t.Context(), other)
+		told(t, wake)
+		// 286 is ChangeStreamHistoryLost: the log has rolled past what was heard.
+		failing(t, s.Client(), app, 1, bson.D{{Key: "failCommands", Value: bson.A{"getMore"}}, {Key: "errorCode", Value: 286}})
+		told(t, heard.told)
+		told(t, wake) // it is there again
+		require.NoError(t, s.InTx(t.Context(), func(ctx context.Context) error { return s.Append(ctx, one("one")) }))
+		told(t, wake)
+		require.Equal(t, []string{"one"}, namesOf(claimed(t, other, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderNone))))
+	})
+
+	t.Run("a change stream that does not come about is an error once", func(t *testing.T) {
+		t.Parallel()
+		other, heard := withoutStream(t, 4, 286)
+		told(t, testenv.Hints(t.Context(), other)) // it has come about
+		require.Len(t, heard.told, 1)
+		require.Positive(t, heard.debugged.Load())
+	})
+
+	t.Run("a change stream that the user may not have is not tried again", func(t *testing.T) {
+		t.Parallel()
+		other, heard := withoutStream(t, 1, 13)
+		wake := testenv.Hints(t.Context(), other)
+		told(t, heard.told)
+		select {
+		case <-wake:
+			require.Fail(t, "a stream was opened")
+		case <-time.After(4 * firstReconnect):
+		}
+	})
+
+	t.Run("readers poll where the server has no change streams", func(t *testing.T) {
+		t.Parallel()
+		s, server := ownStand(t, mongo.Config{WithoutTransactions: true}, mongoengine.Standalone)
+		other := s.second(t, server.URL, mongo.Config{WithoutTransactions: true})
+		sub, err := subscriber.New(other, subscriber.Config{Group: readers, PollInterval: 50 * time.Millisecond}, nil)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, sub.Close()) }()
+		messages, err := sub.Subscribe(t.Context(), "orders")
+		require.NoError(t, err)
+		for i := range 3 {
+			require.NoError(t, s.Append(t.Context(), one(fmt.Sprint(i))))
+			select {
+			case msg := <-messages:
+				require.Equal(t, fmt.Sprint(i), msg.UUID)
+				msg.Ack()
+			case <-time.After(patience):
+				require.FailNow(t, "nothing was read")
+			}
+		}
+	})
+
+	t.Run("a store that waits for a change stream it never gets can be closed", func(t *testing.T) {
+		t.Parallel()
+		s, server := ownStand(t, mongo.Config{WithoutTransactions: true}, mongoengine.Standalone)
+		heard := &errorsHeard{told: make(chan struct{}, 100)}
+		other, err := mongo.New(clientOf(t, options.Client().ApplyURI(server.URL)), mongo.Config{Database: s.db.Name()}, heard)
+		require.NoError(t, err)
+		wake := testenv.Hints(t.Context(), other)
+		told(t, heard.told)
+		require.NoError(t, other.Append(t.Context(), one("one")))
+		told(t, wake)
+		require.NoError(t, other.Close())
+		require.NotErrorIs(t, other.Client().Ping(t.Context(), nil), driver.ErrClientDisconnected)
+	})
+
+	t.Run("a change stream is closed while claims bring what they ask for", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{})
+		store, wake, n := s.listening(t)
+		require.NoError(t, s.Append(t.Context(), one("one"), one("two")))
+		told(t, wake)
+		request := claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone)
+		require.Len(t, claimed(t, store, request), 1)
+		require.True(t, eventually(t.Context(), patience, func() bool { return !mongo.Listens(store) }), "it is closed")
+		require.Len(t, claimed(t, store, request), 1)
+		require.EqualValues(t, 1, n.opened.Load())
+		require.Empty(t, claimed(t, store, request))
+		told(t, wake) // it is there again
+		require.EqualValues(t, 2, n.opened.Load())
+		require.NoError(t, s.Append(t.Context(), one("three")))
+		told(t, wake)
+	})
+
+	t.Run("a change stream stays while another reader finds nothing", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{})
+		store, wake, n := s.listening(t)
+		require.Empty(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone, "quiet")))
+		require.NoError(t, s.Append(t.Context(), one("one"), one("two")))
+		told(t, wake)
+		require.Len(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone, "orders")), 1)
+		require.NoError(t, s.Append(t.Context(), &outmill.Record{Topic: "quiet"}))
+		told(t, wake)
+		require.True(t, mongo.Listens(store))
+		require.EqualValues(t, 1, n.opened.Load())
+	})
+
+	t.Run("stores of a client share a change stream until the last one is closed", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{})
+		var n streamsOf
+		client := clientOf(t, options.Client().ApplyURI(mongotest.Server(t)).SetMonitor(n.monitor()))
+		first, second := newStore(t, client, mongo.Config{Database: s.db.Name()}), newStore(t, client, mongo.Config{Database: s.db.Name()})
+		one1, two := testenv.Hints(t.Context(), first), testenv.Hints(t.Context(), second)
+		told(t, one1)
+		told(t, two)
+		require.NoError(t, s.Append(t.Context(), one("one")))
+		told(t, one1)
+		told(t, two)
+		require.NoError(t, first.Close())
+		require.NoError(t, s.Append(t.Context(), one("two")))
+		told(t, two)
+		require.EqualValues(t, 1, n.opened.Load())
+	})
 }
 
 // listener claims whenever it is woken, and never else, except for what a claim may
@@ -135,60 +298,6 @@ func (l *listener) listen(ctx context.Context, store *mongo.Store, wake <-chan s
 	}
 }
 
-func Test_a_reader_that_only_listens_misses_nothing_over_kills_and_stops_of_the_server(t *testing.T) {
-	testenv.Long(t, "servers that are killed and stopped")
-	t.Parallel()
-	s, server := ownStand(t, mongo.Config{})
-	other := s.second(t, server.URL, mongo.Config{})
-	ctx, stop := context.WithCancel(t.Context())
-	var work sync.WaitGroup
-	defer work.Wait()
-	defer stop()
-	wake := testenv.Hints(ctx, other)
-	told(t, wake)
-	l := &listener{seen: map[string]int{}}
-	work.Go(func() { l.listen(ctx, other, wake) })
-	var want []string
-	for round, end := range []func() error{
-		func() error { return server.Kill(t.Context()) },
-		func() error { return server.Stop(t.Context()) },
-		func() error { return server.Kill(t.Context()) },
-	} {
-		for n := range 5 {
-			name := fmt.Sprintf("%d-%d", round, n)
-			require.NoError(t, s.Append(t.Context(), one(name)))
-			want = append(want, name)
-		}
-		require.NoError(t, end())
-		require.NoError(t, server.Start(t.Context()))
-		// A client that has not seen the server go writes before the reader is back.
-		name := fmt.Sprintf("%d-back", round)
-		require.NoError(t, s.second(t, server.URL, mongo.Config{}).Append(t.Context(), one(name)))
-		want = append(want, name)
-		require.True(t, eventually(t.Context(), 2*patience, func() bool { return len(l.names()) == len(want) }), "seen %q", l.names())
-	}
-	require.Equal(t, want, l.names())
-}
-
-func Test_a_stream_that_was_ended_for_good_is_opened_again(t *testing.T) {
-	t.Parallel()
-	const app = "listening"
-	s, server := ownStand(t, mongo.Config{})
-	heard := &errorsHeard{told: make(chan struct{}, 100)}
-	other, err := mongo.New(victimOf(t, server.URL, app), mongo.Config{Database: s.db.Name()}, heard)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, other.Close()) })
-	wake := testenv.Hints(t.Context(), other)
-	told(t, wake)
-	// 286 is ChangeStreamHistoryLost: the log has rolled past what was heard.
-	failing(t, s.Client(), app, 1, bson.D{{Key: "failCommands", Value: bson.A{"getMore"}}, {Key: "errorCode", Value: 286}})
-	told(t, heard.told)
-	told(t, wake) // it is there again
-	require.NoError(t, s.InTx(t.Context(), func(ctx context.Context) error { return s.Append(ctx, one("one")) }))
-	told(t, wake)
-	require.Equal(t, []string{"one"}, namesOf(claimed(t, other, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderNone))))
-}
-
 // withoutStream is a store whose first tries to open a change stream fail.
 func withoutStream(t *testing.T, tries, code int) (*mongo.Store, *errorsHeard) {
 	t.Helper()
@@ -202,26 +311,6 @@ func withoutStream(t *testing.T, tries, code int) (*mongo.Store, *errorsHeard) {
 	require.NoError(t, err)
 	failing(t, s.Client(), app, tries, bson.D{{Key: "failCommands", Value: bson.A{"aggregate"}}, {Key: "errorCode", Value: code}})
 	return store, heard
-}
-
-func Test_a_change_stream_that_does_not_come_about_is_an_error_once(t *testing.T) {
-	t.Parallel()
-	other, heard := withoutStream(t, 4, 286)
-	told(t, testenv.Hints(t.Context(), other)) // it has come about
-	require.Len(t, heard.told, 1)
-	require.Positive(t, heard.debugged.Load())
-}
-
-func Test_a_change_stream_that_the_user_may_not_have_is_not_tried_again(t *testing.T) {
-	t.Parallel()
-	other, heard := withoutStream(t, 1, 13)
-	wake := testenv.Hints(t.Context(), other)
-	told(t, heard.told)
-	select {
-	case <-wake:
-		require.Fail(t, "a stream was opened")
-	case <-time.After(4 * firstReconnect):
-	}
 }
 
 // firstReconnect is the longest that the store waits before it tries a stream again
@@ -239,41 +328,6 @@ func (l *errorsHeard) Debug(string, watermill.LogFields) { l.debugged.Add(1) }
 
 func (l *errorsHeard) Error(string, error, watermill.LogFields)         { l.told <- struct{}{} }
 func (l *errorsHeard) With(watermill.LogFields) watermill.LoggerAdapter { return l }
-
-func Test_readers_poll_where_the_server_has_no_change_streams(t *testing.T) {
-	t.Parallel()
-	s, server := ownStand(t, mongo.Config{WithoutTransactions: true}, mongoengine.Standalone)
-	other := s.second(t, server.URL, mongo.Config{WithoutTransactions: true})
-	sub, err := subscriber.New(other, subscriber.Config{Group: readers, PollInterval: 50 * time.Millisecond}, nil)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, sub.Close()) }()
-	messages, err := sub.Subscribe(t.Context(), "orders")
-	require.NoError(t, err)
-	for i := range 3 {
-		require.NoError(t, s.Append(t.Context(), one(fmt.Sprint(i))))
-		select {
-		case msg := <-messages:
-			require.Equal(t, fmt.Sprint(i), msg.UUID)
-			msg.Ack()
-		case <-time.After(patience):
-			require.FailNow(t, "nothing was read")
-		}
-	}
-}
-
-func Test_a_store_that_waits_for_a_change_stream_it_never_gets_can_be_closed(t *testing.T) {
-	t.Parallel()
-	s, server := ownStand(t, mongo.Config{WithoutTransactions: true}, mongoengine.Standalone)
-	heard := &errorsHeard{told: make(chan struct{}, 100)}
-	other, err := mongo.New(clientOf(t, options.Client().ApplyURI(server.URL)), mongo.Config{Database: s.db.Name()}, heard)
-	require.NoError(t, err)
-	wake := testenv.Hints(t.Context(), other)
-	told(t, heard.told)
-	require.NoError(t, other.Append(t.Context(), one("one")))
-	told(t, wake)
-	require.NoError(t, other.Close())
-	require.NotErrorIs(t, other.Client().Ping(t.Context(), nil), driver.ErrClientDisconnected)
-}
 
 // streamsOf counts the change streams that a client has opened.
 type streamsOf struct{ opened atomic.Int64 }
@@ -304,54 +358,4 @@ func (s stand) listening(t *testing.T) (store *mongo.Store, wake <-chan struct{}
 	wake = testenv.Hints(t.Context(), store)
 	told(t, wake)
 	return store, wake, n
-}
-
-func Test_a_change_stream_is_closed_while_claims_bring_what_they_ask_for(t *testing.T) {
-	t.Parallel()
-	s := newStand(t, mongo.Config{})
-	store, wake, n := s.listening(t)
-	require.NoError(t, s.Append(t.Context(), one("one"), one("two")))
-	told(t, wake)
-	request := claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone)
-	require.Len(t, claimed(t, store, request), 1)
-	require.True(t, eventually(t.Context(), patience, func() bool { return !mongo.Listens(store) }), "it is closed")
-	require.Len(t, claimed(t, store, request), 1)
-	require.EqualValues(t, 1, n.opened.Load())
-	require.Empty(t, claimed(t, store, request))
-	told(t, wake) // it is there again
-	require.EqualValues(t, 2, n.opened.Load())
-	require.NoError(t, s.Append(t.Context(), one("three")))
-	told(t, wake)
-}
-
-func Test_a_change_stream_stays_while_another_reader_finds_nothing(t *testing.T) {
-	t.Parallel()
-	s := newStand(t, mongo.Config{})
-	store, wake, n := s.listening(t)
-	require.Empty(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone, "quiet")))
-	require.NoError(t, s.Append(t.Context(), one("one"), one("two")))
-	told(t, wake)
-	require.Len(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone, "orders")), 1)
-	require.NoError(t, s.Append(t.Context(), &outmill.Record{Topic: "quiet"}))
-	told(t, wake)
-	require.True(t, mongo.Listens(store))
-	require.EqualValues(t, 1, n.opened.Load())
-}
-
-func Test_stores_of_a_client_share_a_change_stream_until_the_last_one_is_closed(t *testing.T) {
-	t.Parallel()
-	s := newStand(t, mongo.Config{})
-	var n streamsOf
-	client := clientOf(t, options.Client().ApplyURI(mongotest.Server(t)).SetMonitor(n.monitor()))
-	first, second := newStore(t, client, mongo.Config{Database: s.db.Name()}), newStore(t, client, mongo.Config{Database: s.db.Name()})
-	one1, two := testenv.Hints(t.Context(), first), testenv.Hints(t.Context(), second)
-	told(t, one1)
-	told(t, two)
-	require.NoError(t, s.Append(t.Context(), one("one")))
-	told(t, one1)
-	told(t, two)
-	require.NoError(t, first.Close())
-	require.NoError(t, s.Append(t.Context(), one("two")))
-	told(t, two)
-	require.EqualValues(t, 1, n.opened.Load())
 }

@@ -38,28 +38,58 @@ const (
 // killedAt is the message, counted from 0, at which a mover dies.
 const killedAt = 2
 
-func Test_what_is_consumed_from_watermill_sql_is_published_exactly_once_wherever_the_process_dies(t *testing.T) {
+func TestStore_Adopt(t *testing.T) {
 	t.Parallel()
-	for _, step := range []string{onReceipt, afterAppend, afterAck} {
-		t.Run("after it was "+step, func(t *testing.T) {
-			t.Parallel()
-			url := postgrestest.Database(t)
-			store, err := postgres.Open(t.Context(), url, postgres.Config{}, nil)
-			require.NoError(t, err)
-			defer func() { require.NoError(t, store.Close()) }()
-			require.NoError(t, store.Ensure(t.Context()))
-			require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
-			// Enough for three movers to die, of which each may have moved what it acked.
-			want := legacy(t, url, 3*(killedAt+1))
 
-			for range 3 {
-				require.False(t, mover(t, url, step).Success(), "the mover was to be killed")
-			}
-			require.True(t, mover(t, url, never).Success())
+	t.Run("what is consumed from watermill sql is published exactly once wherever the process dies", func(t *testing.T) {
+		t.Parallel()
+		for _, step := range []string{onReceipt, afterAppend, afterAck} {
+			t.Run("after it was "+step, func(t *testing.T) {
+				t.Parallel()
+				url := postgrestest.Database(t)
+				store, err := postgres.Open(t.Context(), url, postgres.Config{}, nil)
+				require.NoError(t, err)
+				defer func() { require.NoError(t, store.Close()) }()
+				require.NoError(t, store.Ensure(t.Context()))
+				require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
+				// Enough for three movers to die, of which each may have moved what it acked.
+				want := legacy(t, url, 3*(killedAt+1))
 
-			require.Equal(t, want, messageIDs(claimed(t, store, claimOf(outmill.NewOwnerToken(), 100, outmill.OrderTopic))))
-		})
-	}
+				for range 3 {
+					require.False(t, mover(t, url, step).Success(), "the mover was to be killed")
+				}
+				require.True(t, mover(t, url, never).Success())
+
+				require.Equal(t, want, messageIDs(claimed(t, store, claimOf(outmill.NewOwnerToken(), 100, outmill.OrderTopic))))
+			})
+		}
+	})
+
+	t.Run("adopting a transaction is a setting", func(t *testing.T) {
+		t.Parallel()
+		db := pool(t)
+		std := stdlib.OpenDBFromPool(db)
+		defer func() { require.NoError(t, std.Close()) }()
+		type key struct{}
+		adopting := newStore(t, db, postgres.Config{TxFromContext: postgres.Adopt(func(ctx context.Context) (*sql.Tx, bool) {
+			tx, ok := ctx.Value(key{}).(*sql.Tx)
+			return tx, ok
+		})})
+		require.NoError(t, adopting.Ensure(t.Context()))
+		plain := newStore(t, db, postgres.Config{})
+
+		tx, err := std.BeginTx(t.Context(), nil)
+		require.NoError(t, err)
+		ctx := context.WithValue(t.Context(), key{}, tx)
+		require.NoError(t, adopting.Append(ctx, &outmill.Record{Topic: "orders", MessageID: "within"}))
+		require.NoError(t, plain.Append(ctx, &outmill.Record{Topic: "orders", MessageID: "beside"}))
+		require.Equal(t, []string{"beside"}, listed(t, plain))
+		found, err := adopting.TxOf(ctx)
+		require.NoError(t, err)
+		require.True(t, found == any(tx))
+		require.NoError(t, tx.Rollback())
+		require.Equal(t, []string{"beside"}, listed(t, plain))
+	})
 }
 
 // legacy publishes messages as a program without Outmill does.
@@ -189,32 +219,6 @@ func dieIf(now bool) {
 		_ = self.Kill()
 		select {}
 	}
-}
-
-func Test_adopting_a_transaction_is_a_setting(t *testing.T) {
-	t.Parallel()
-	db := pool(t)
-	std := stdlib.OpenDBFromPool(db)
-	defer func() { require.NoError(t, std.Close()) }()
-	type key struct{}
-	adopting := newStore(t, db, postgres.Config{TxFromContext: postgres.Adopt(func(ctx context.Context) (*sql.Tx, bool) {
-		tx, ok := ctx.Value(key{}).(*sql.Tx)
-		return tx, ok
-	})})
-	require.NoError(t, adopting.Ensure(t.Context()))
-	plain := newStore(t, db, postgres.Config{})
-
-	tx, err := std.BeginTx(t.Context(), nil)
-	require.NoError(t, err)
-	ctx := context.WithValue(t.Context(), key{}, tx)
-	require.NoError(t, adopting.Append(ctx, &outmill.Record{Topic: "orders", MessageID: "within"}))
-	require.NoError(t, plain.Append(ctx, &outmill.Record{Topic: "orders", MessageID: "beside"}))
-	require.Equal(t, []string{"beside"}, listed(t, plain))
-	found, err := adopting.TxOf(ctx)
-	require.NoError(t, err)
-	require.True(t, found == any(tx))
-	require.NoError(t, tx.Rollback())
-	require.Equal(t, []string{"beside"}, listed(t, plain))
 }
 
 func listed(t *testing.T, store outmill.Inspector) []string {

@@ -104,251 +104,255 @@ func comparables(t *testing.T, store *postgres.Store) []outmill.Record {
 	return list
 }
 
-func Test_a_statement_appends_what_the_store_would(t *testing.T) {
+func TestStore_Appender(t *testing.T) {
 	t.Parallel()
-	for _, lane := range bothLanes {
-		t.Run(string(lane), func(t *testing.T) {
-			t.Parallel()
-			db := pool(t)
-			appended, sent := newStore(t, db, postgres.Config{Schema: "appended", Lane: lane}), newStore(t, db, postgres.Config{Schema: "sent", Lane: lane})
-			groups := map[string]outmill.Topics{
-				"forwarder": {Exclude: []string{"nobody"}}, "": {Include: []string{"orders"}}, "é": {Include: []string{"*s", `a\*`}, Exclude: []string{"oth*"}}, "zz": {Include: []string{"audit.*"}},
-			}
-			for _, store := range []*postgres.Store{appended, sent} {
-				require.NoError(t, store.Ensure(t.Context()))
-				for group, topics := range groups {
-					require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: group, Topics: topics}))
+
+	t.Run("a statement appends what the store would", func(t *testing.T) {
+		t.Parallel()
+		for _, lane := range bothLanes {
+			t.Run(string(lane), func(t *testing.T) {
+				t.Parallel()
+				db := pool(t)
+				appended, sent := newStore(t, db, postgres.Config{Schema: "appended", Lane: lane}), newStore(t, db, postgres.Config{Schema: "sent", Lane: lane})
+				groups := map[string]outmill.Topics{
+					"forwarder": {Exclude: []string{"nobody"}}, "": {Include: []string{"orders"}}, "é": {Include: []string{"*s", `a\*`}, Exclude: []string{"oth*"}}, "zz": {Include: []string{"audit.*"}},
 				}
-			}
-			appender := newAppender(t, postgres.Config{Schema: "sent"})
-			std := standard(t, db)
-			for name := range varied() {
-				require.NoError(t, appended.Append(t.Context(), varied()[name]...), name)
-				require.NoError(t, send(t, appender, std, varied()[name]...), name)
-				require.ElementsMatch(t, comparables(t, appended), comparables(t, sent), name)
-				require.Equal(t, valueOf[int](t, db, "SELECT count(*) FROM appended.log"), valueOf[int](t, db, "SELECT count(*) FROM sent.log"), "in the log: %s", name)
-				for group := range groups {
-					req := claimOf(outmill.NewOwnerToken(), 1000, outmill.OrderTopic, "orders")
-					req.Group = group
-					require.Equal(t, namesOf(claimed(t, appended, req)), namesOf(claimed(t, sent, req)), "the order of %s", name)
-				}
-				for _, schema := range []string{"appended", "sent"} {
-					for _, table := range []string{"records", "log", "batches", "ended", "late", "lanes", "dedup"} {
-						execute(t, db, "DELETE FROM "+schema+"."+table)
+				for _, store := range []*postgres.Store{appended, sent} {
+					require.NoError(t, store.Ensure(t.Context()))
+					for group, topics := range groups {
+						require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: group, Topics: topics}))
 					}
 				}
-			}
-		})
-	}
-}
-
-func Test_a_statement_is_part_of_the_transaction_that_sends_it(t *testing.T) {
-	t.Parallel()
-	eachStore(t, func(t *testing.T, store *postgres.Store) {
-		appender := newAppender(t, postgres.Config{})
-		for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable} {
-			tx := beginStandard(t, store.Pool(), &sql.TxOptions{Isolation: level})
-			require.NoError(t, send(t, appender, tx, one("rolled back"), &outmill.Record{Topic: "orders", DedupKey: "rolled back"}))
-			require.Empty(t, listed(t, store))
-			require.NoError(t, tx.Rollback())
-			require.Empty(t, listed(t, store), level)
+				appender := newAppender(t, postgres.Config{Schema: "sent"})
+				std := standard(t, db)
+				for name := range varied() {
+					require.NoError(t, appended.Append(t.Context(), varied()[name]...), name)
+					require.NoError(t, send(t, appender, std, varied()[name]...), name)
+					require.ElementsMatch(t, comparables(t, appended), comparables(t, sent), name)
+					require.Equal(t, valueOf[int](t, db, "SELECT count(*) FROM appended.log"), valueOf[int](t, db, "SELECT count(*) FROM sent.log"), "in the log: %s", name)
+					for group := range groups {
+						req := claimOf(outmill.NewOwnerToken(), 1000, outmill.OrderTopic, "orders")
+						req.Group = group
+						require.Equal(t, namesOf(claimed(t, appended, req)), namesOf(claimed(t, sent, req)), "the order of %s", name)
+					}
+					for _, schema := range []string{"appended", "sent"} {
+						for _, table := range []string{"records", "log", "batches", "ended", "late", "lanes", "dedup"} {
+							execute(t, db, "DELETE FROM "+schema+"."+table)
+						}
+					}
+				}
+			})
 		}
-		tx := beginStandard(t, store.Pool(), nil)
-		require.NoError(t, send(t, appender, tx, one("committed"), &outmill.Record{Topic: "orders", MessageID: "free again", DedupKey: "rolled back"}))
-		require.NoError(t, tx.Commit())
-		require.Equal(t, []string{"committed", "free again"}, listed(t, store))
+	})
 
-		err := store.InTx(t.Context(), func(ctx context.Context, tx pgx.Tx) error {
-			query, args, err := appender.Statement(one("of pgx"))
+	t.Run("a statement is part of the transaction that sends it", func(t *testing.T) {
+		t.Parallel()
+		eachStore(t, func(t *testing.T, store *postgres.Store) {
+			appender := newAppender(t, postgres.Config{})
+			for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable} {
+				tx := beginStandard(t, store.Pool(), &sql.TxOptions{Isolation: level})
+				require.NoError(t, send(t, appender, tx, one("rolled back"), &outmill.Record{Topic: "orders", DedupKey: "rolled back"}))
+				require.Empty(t, listed(t, store))
+				require.NoError(t, tx.Rollback())
+				require.Empty(t, listed(t, store), level)
+			}
+			tx := beginStandard(t, store.Pool(), nil)
+			require.NoError(t, send(t, appender, tx, one("committed"), &outmill.Record{Topic: "orders", MessageID: "free again", DedupKey: "rolled back"}))
+			require.NoError(t, tx.Commit())
+			require.Equal(t, []string{"committed", "free again"}, listed(t, store))
+
+			err := store.InTx(t.Context(), func(ctx context.Context, tx pgx.Tx) error {
+				query, args, err := appender.Statement(one("of pgx"))
+				require.NoError(t, err)
+				var appended int
+				require.NoError(t, tx.QueryRow(ctx, query, args...).Scan(&appended))
+				require.Equal(t, 1, appended)
+				return nil
+			})
+			require.NoError(t, err)
+			require.Contains(t, listed(t, store), "of pgx")
+		})
+	})
+
+	t.Run("a statement leaves out what has a dedup key that was seen", func(t *testing.T) {
+		t.Parallel()
+		eachStore(t, func(t *testing.T, store *postgres.Store) {
+			appender := newAppender(t, postgres.Config{DedupWindow: time.Hour})
+			std := standard(t, store.Pool())
+			keyed := func(name string) *outmill.Record {
+				return &outmill.Record{Topic: "orders", MessageID: name, DedupKey: "key"}
+			}
+			require.NoError(t, store.Append(t.Context(), keyed("first")))
+			tx := beginStandard(t, store.Pool(), nil)
+			query, args, err := appender.Statement(keyed("second"), one("beside"), keyed("third"))
 			require.NoError(t, err)
 			var appended int
-			require.NoError(t, tx.QueryRow(ctx, query, args...).Scan(&appended))
-			require.Equal(t, 1, appended)
-			return nil
+			require.NoError(t, tx.QueryRowContext(t.Context(), query, args...).Scan(&appended))
+			require.Equal(t, 1, appended, "it says how many were")
+			require.NoError(t, send(t, appender, tx, one("later")), "the transaction goes on")
+			require.NoError(t, tx.Commit())
+			require.Equal(t, []string{"beside", "first", "later"}, listed(t, store))
+			passTime(t, store.Pool(), "outmill", 25*time.Hour)
+			require.NoError(t, send(t, appender, std, keyed("after the window"), keyed("not twice")))
+			require.Equal(t, []string{"after the window", "beside", "first", "later"}, listed(t, store))
+			require.InDelta(t, time.Hour.Seconds(), valueOf[float64](t, store.Pool(), "SELECT extract(epoch FROM expires_at - statement_timestamp())::float8 FROM outmill.dedup"), 60)
+			again := keyed("by the store")
+			require.NoError(t, store.Append(t.Context(), again))
+			require.True(t, again.Duplicate, "both know each other's keys")
 		})
-		require.NoError(t, err)
-		require.Contains(t, listed(t, store), "of pgx")
 	})
-}
 
-func Test_a_statement_leaves_out_what_has_a_dedup_key_that_was_seen(t *testing.T) {
-	t.Parallel()
-	eachStore(t, func(t *testing.T, store *postgres.Store) {
-		appender := newAppender(t, postgres.Config{DedupWindow: time.Hour})
-		std := standard(t, store.Pool())
-		keyed := func(name string) *outmill.Record {
-			return &outmill.Record{Topic: "orders", MessageID: name, DedupKey: "key"}
-		}
-		require.NoError(t, store.Append(t.Context(), keyed("first")))
-		tx := beginStandard(t, store.Pool(), nil)
-		query, args, err := appender.Statement(keyed("second"), one("beside"), keyed("third"))
-		require.NoError(t, err)
-		var appended int
-		require.NoError(t, tx.QueryRowContext(t.Context(), query, args...).Scan(&appended))
-		require.Equal(t, 1, appended, "it says how many were")
-		require.NoError(t, send(t, appender, tx, one("later")), "the transaction goes on")
-		require.NoError(t, tx.Commit())
-		require.Equal(t, []string{"beside", "first", "later"}, listed(t, store))
-		passTime(t, store.Pool(), "outmill", 25*time.Hour)
-		require.NoError(t, send(t, appender, std, keyed("after the window"), keyed("not twice")))
-		require.Equal(t, []string{"after the window", "beside", "first", "later"}, listed(t, store))
-		require.InDelta(t, time.Hour.Seconds(), valueOf[float64](t, store.Pool(), "SELECT extract(epoch FROM expires_at - statement_timestamp())::float8 FROM outmill.dedup"), 60)
-		again := keyed("by the store")
-		require.NoError(t, store.Append(t.Context(), again))
-		require.True(t, again.Duplicate, "both know each other's keys")
-	})
-}
-
-func Test_a_statement_takes_no_notice_of_the_callers_search_path(t *testing.T) {
-	t.Parallel()
-	eachStore(t, func(t *testing.T, store *postgres.Store) {
-		db := store.Pool()
-		execute(t, db, `CREATE SCHEMA evil`)
-		for _, statement := range []string{
-			`CREATE FUNCTION evil.statement_timestamp() RETURNS timestamptz LANGUAGE plpgsql AS $$ BEGIN RAISE 'called'; END $$`,
-			`CREATE FUNCTION evil.pg_notify(text, text) RETURNS void LANGUAGE plpgsql AS $$ BEGIN RAISE 'called'; END $$`,
-			`CREATE FUNCTION evil.gen_random_uuid() RETURNS uuid LANGUAGE plpgsql AS $$ BEGIN RAISE 'called'; END $$`,
-			`CREATE TABLE evil.groups (grp text)`,
-			`CREATE TABLE evil.records (id text)`,
-		} {
-			execute(t, db, statement)
-		}
-		require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: "second"}))
-		tx := beginStandard(t, db, nil)
-		for _, setting := range []string{"SET LOCAL search_path = evil, pg_catalog, public", "SET LOCAL standard_conforming_strings = off", "SET LOCAL bytea_output = escape", "SET LOCAL DateStyle = 'SQL, DMY'", "SET LOCAL IntervalStyle = 'sql_standard'"} {
-			_, err := tx.ExecContext(t.Context(), setting)
-			require.NoError(t, err)
-		}
-		delayed := &outmill.Record{Topic: "orders", MessageID: "delayed", Delay: time.Hour, Payload: []byte{0, 1, 255}}
-		require.NoError(t, send(t, newAppender(t, postgres.Config{}), tx, odd("now", true)))
-		require.NoError(t, send(t, newAppender(t, postgres.Config{}), tx, delayed))
-		var path string
-		require.NoError(t, tx.QueryRowContext(t.Context(), "SHOW search_path").Scan(&path))
-		require.Equal(t, "evil, pg_catalog, public", path, "it stays the caller's")
-		require.NoError(t, tx.Commit())
-		require.Equal(t, []string{"delayed", "delayed", "now", "now"}, listed(t, store))
-		found := claimed(t, store, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderNone))
-		require.Len(t, found, 1)
-		require.Equal(t, odd("now", true).Payload, found[0].Payload)
-	})
-}
-
-func Test_a_commit_of_a_statement_wakes_readers_in_other_processes(t *testing.T) {
-	t.Parallel()
-	url := postgrestest.Database(t)
-	config := postgres.Config{Schema: `Or ders"x`, TablePrefix: "p_"}
-	store := newStore(t, connect(t, url), config)
-	require.NoError(t, store.Ensure(t.Context()))
-	told := testenv.Hints(t.Context(), store)
-	// It is told once when it begins to listen.
-	<-told
-	for range 2 {
-		// A new appender notifies with its first statement.
-		tx := beginStandard(t, connect(t, url), nil)
-		require.NoError(t, send(t, newAppender(t, config), tx, one("woken")))
-		require.NoError(t, tx.Commit())
-		<-told
-	}
-}
-
-func Test_statements_notify_once_in_an_interval(t *testing.T) {
-	t.Parallel()
-	for interval, want := range map[time.Duration][]bool{-1: {false, false, false}, 1: {true, true, true}, time.Hour: {true, false, false}} {
-		appender := newAppender(t, postgres.Config{NotifyInterval: interval})
-		var got []bool
-		for range want {
-			_, args, err := appender.Statement(one("m"))
-			require.NoError(t, err)
-			got = append(got, args[len(args)-1].(bool))
-		}
-		require.Equal(t, want, got, interval)
-	}
-}
-
-func Test_a_statement_is_refused_for_what_it_cannot_append(t *testing.T) {
-	t.Parallel()
-	appender := newAppender(t, postgres.Config{MaxPayload: 10})
-	for field, record := range map[string]*outmill.Record{
-		"topic":           {},
-		"record":          nil,
-		"payload":         {Topic: "orders", Payload: make([]byte, 11)},
-		"key":             {Topic: "orders", Key: strings.Repeat("k", 256)},
-		`metadata "name"`: {Topic: "orders", Metadata: map[string]string{"name": "a\x00b"}},
-		"joins":           {Topic: "orders", Joins: []outmill.JoinID{outmill.NewJoinID()}},
-		"id":              {Topic: "orders", ID: outmill.WorkItemID{1}},
-	} {
-		_, _, err := appender.Statement(one("fine"), record)
-		var invalid *outmill.InvalidRecordError
-		require.ErrorAs(t, err, &invalid, field)
-		require.Equal(t, field, invalid.Field)
-	}
-	_, _, err := appender.Statement(&outmill.Record{Topic: "orders", WaitsFor: outmill.NewJoinID()})
-	require.ErrorIs(t, err, outmill.ErrInvalidRecord)
-	require.ErrorContains(t, err, "package publisher")
-	_, err = postgres.NewAppender(postgres.Config{TablePrefix: "1"})
-	require.ErrorIs(t, err, outmill.ErrInvalidConfig)
-}
-
-func Test_the_arguments_of_a_statement_print_neither_payload_nor_metadata(t *testing.T) {
-	t.Parallel()
-	record := &outmill.Record{Topic: "orders", MessageID: "m1", Payload: []byte("S3CRET"), Metadata: map[string]string{"card": "S3CRET"}}
-	_, args, err := newAppender(t, postgres.Config{}).Statement(record)
-	require.NoError(t, err)
-	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q"} {
-		printed := fmt.Sprintf(verb, args)
-		require.NotContains(t, printed, "S3CRET")
-		require.NotContains(t, printed, "533343524554", "in hexadecimal")
-		require.Contains(t, printed, "m1")
-	}
-}
-
-// Statements are sent by a role that has nothing else.
-func Test_who_appends_by_statements_needs_the_right_to_execute_one_function(t *testing.T) {
-	t.Parallel()
-	for _, lane := range bothLanes {
-		t.Run(string(lane), func(t *testing.T) {
-			t.Parallel()
-			database, admin, super := ruled(t, lane)
-			require.NoError(t, super.RegisterGroup(t.Context(), outmill.Registration{Group: readers, Topics: outmill.Topics{Include: []string{"orders"}}}))
-			role, roleURL := newRole(t, admin, database)
-			std := standard(t, connect(t, roleURL))
-			appender := newAppender(t, postgres.Config{})
-			use := func() error {
-				return errors.Join(
-					send(t, appender, std, one("now"), &outmill.Record{Topic: "orders", DedupKey: outmill.NewWorkItemID().String()}),
-					send(t, appender, std, &outmill.Record{Topic: "orders", Delay: time.Hour}, &outmill.Record{Topic: "nobody"}),
-				)
+	t.Run("a statement takes no notice of the callers search path", func(t *testing.T) {
+		t.Parallel()
+		eachStore(t, func(t *testing.T, store *postgres.Store) {
+			db := store.Pool()
+			execute(t, db, `CREATE SCHEMA evil`)
+			for _, statement := range []string{
+				`CREATE FUNCTION evil.statement_timestamp() RETURNS timestamptz LANGUAGE plpgsql AS $$ BEGIN RAISE 'called'; END $$`,
+				`CREATE FUNCTION evil.pg_notify(text, text) RETURNS void LANGUAGE plpgsql AS $$ BEGIN RAISE 'called'; END $$`,
+				`CREATE FUNCTION evil.gen_random_uuid() RETURNS uuid LANGUAGE plpgsql AS $$ BEGIN RAISE 'called'; END $$`,
+				`CREATE TABLE evil.groups (grp text)`,
+				`CREATE TABLE evil.records (id text)`,
+			} {
+				execute(t, db, statement)
 			}
-			execute(t, admin, "GRANT USAGE ON SCHEMA outmill TO "+role)
-			require.ErrorContains(t, use(), "permission denied for function append", "it is not everybody's")
-			execute(t, admin, "GRANT EXECUTE ON FUNCTION outmill.append TO "+role)
-			require.NoError(t, use())
-			require.Len(t, listed(t, super), 4)
-			_, err := std.ExecContext(t.Context(), "SELECT 1 FROM outmill.records")
-			require.ErrorContains(t, err, "permission denied")
+			require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: "second"}))
+			tx := beginStandard(t, db, nil)
+			for _, setting := range []string{"SET LOCAL search_path = evil, pg_catalog, public", "SET LOCAL standard_conforming_strings = off", "SET LOCAL bytea_output = escape", "SET LOCAL DateStyle = 'SQL, DMY'", "SET LOCAL IntervalStyle = 'sql_standard'"} {
+				_, err := tx.ExecContext(t.Context(), setting)
+				require.NoError(t, err)
+			}
+			delayed := &outmill.Record{Topic: "orders", MessageID: "delayed", Delay: time.Hour, Payload: []byte{0, 1, 255}}
+			require.NoError(t, send(t, newAppender(t, postgres.Config{}), tx, odd("now", true)))
+			require.NoError(t, send(t, newAppender(t, postgres.Config{}), tx, delayed))
+			var path string
+			require.NoError(t, tx.QueryRowContext(t.Context(), "SHOW search_path").Scan(&path))
+			require.Equal(t, "evil, pg_catalog, public", path, "it stays the caller's")
+			require.NoError(t, tx.Commit())
+			require.Equal(t, []string{"delayed", "delayed", "now", "now"}, listed(t, store))
+			found := claimed(t, store, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderNone))
+			require.Len(t, found, 1)
+			require.Equal(t, odd("now", true).Payload, found[0].Payload)
 		})
-	}
-}
+	})
 
-func Test_the_schema_selects_topics_as_the_programs_do(t *testing.T) {
-	t.Parallel()
-	store := ensured(t, postgres.Config{})
-	db := store.Pool()
-	texts := rapid.StringOf(rapid.SampledFrom([]rune(`ab**\\%_.é[]()|+?^$` + "\n'")))
-	rapid.Check(t, func(r *rapid.T) {
-		patterns := rapid.SliceOfN(texts.Filter(func(s string) bool { return s != "" }), 1, 20).Draw(r, "patterns")
-		topic := texts.Draw(r, "topic")
-		if rapid.Bool().Draw(r, "is a name") {
-			topic = patterns[0]
+	t.Run("a commit of a statement wakes readers in other processes", func(t *testing.T) {
+		t.Parallel()
+		url := postgrestest.Database(t)
+		config := postgres.Config{Schema: `Or ders"x`, TablePrefix: "p_"}
+		store := newStore(t, connect(t, url), config)
+		require.NoError(t, store.Ensure(t.Context()))
+		told := testenv.Hints(t.Context(), store)
+		// It is told once when it begins to listen.
+		<-told
+		for range 2 {
+			// A new appender notifies with its first statement.
+			tx := beginStandard(t, connect(t, url), nil)
+			require.NoError(t, send(t, newAppender(t, config), tx, one("woken")))
+			require.NoError(t, tx.Commit())
+			<-told
 		}
-		matched, err := pgxCollect[bool](t.Context(), db, `SELECT outmill.topic_matches(p, $2) FROM unnest($1::text[]) WITH ORDINALITY AS t (p, n) ORDER BY n`, patterns, topic)
-		require.NoError(r, err)
-		for i, pattern := range patterns {
-			require.Equal(r, outmill.Topics{Include: []string{pattern}}.Match(topic), matched[i], "%q and %q", pattern, topic)
+	})
+
+	t.Run("statements notify once in an interval", func(t *testing.T) {
+		t.Parallel()
+		for interval, want := range map[time.Duration][]bool{-1: {false, false, false}, 1: {true, true, true}, time.Hour: {true, false, false}} {
+			appender := newAppender(t, postgres.Config{NotifyInterval: interval})
+			var got []bool
+			for range want {
+				_, args, err := appender.Statement(one("m"))
+				require.NoError(t, err)
+				got = append(got, args[len(args)-1].(bool))
+			}
+			require.Equal(t, want, got, interval)
 		}
-		line, err := pgxCollect[int64](t.Context(), db, `SELECT outmill.line_of($1, $2)`, topic, patterns[0])
-		require.NoError(r, err)
-		require.Equal(r, postgres.LineOf(topic, patterns[0]), line[0])
+	})
+
+	t.Run("a statement is refused for what it cannot append", func(t *testing.T) {
+		t.Parallel()
+		appender := newAppender(t, postgres.Config{MaxPayload: 10})
+		for field, record := range map[string]*outmill.Record{
+			"topic":           {},
+			"record":          nil,
+			"payload":         {Topic: "orders", Payload: make([]byte, 11)},
+			"key":             {Topic: "orders", Key: strings.Repeat("k", 256)},
+			`metadata "name"`: {Topic: "orders", Metadata: map[string]string{"name": "a\x00b"}},
+			"joins":           {Topic: "orders", Joins: []outmill.JoinID{outmill.NewJoinID()}},
+			"id":              {Topic: "orders", ID: outmill.WorkItemID{1}},
+		} {
+			_, _, err := appender.Statement(one("fine"), record)
+			var invalid *outmill.InvalidRecordError
+			require.ErrorAs(t, err, &invalid, field)
+			require.Equal(t, field, invalid.Field)
+		}
+		_, _, err := appender.Statement(&outmill.Record{Topic: "orders", WaitsFor: outmill.NewJoinID()})
+		require.ErrorIs(t, err, outmill.ErrInvalidRecord)
+		require.ErrorContains(t, err, "package publisher")
+		_, err = postgres.NewAppender(postgres.Config{TablePrefix: "1"})
+		require.ErrorIs(t, err, outmill.ErrInvalidConfig)
+	})
+
+	t.Run("the arguments of a statement print neither payload nor metadata", func(t *testing.T) {
+		t.Parallel()
+		record := &outmill.Record{Topic: "orders", MessageID: "m1", Payload: []byte("S3CRET"), Metadata: map[string]string{"card": "S3CRET"}}
+		_, args, err := newAppender(t, postgres.Config{}).Statement(record)
+		require.NoError(t, err)
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q"} {
+			printed := fmt.Sprintf(verb, args)
+			require.NotContains(t, printed, "S3CRET")
+			require.NotContains(t, printed, "533343524554", "in hexadecimal")
+			require.Contains(t, printed, "m1")
+		}
+	})
+
+	// Statements are sent by a role that has nothing else.
+	t.Run("who appends by statements needs the right to execute one function", func(t *testing.T) {
+		t.Parallel()
+		for _, lane := range bothLanes {
+			t.Run(string(lane), func(t *testing.T) {
+				t.Parallel()
+				database, admin, super := ruled(t, lane)
+				require.NoError(t, super.RegisterGroup(t.Context(), outmill.Registration{Group: readers, Topics: outmill.Topics{Include: []string{"orders"}}}))
+				role, roleURL := newRole(t, admin, database)
+				std := standard(t, connect(t, roleURL))
+				appender := newAppender(t, postgres.Config{})
+				use := func() error {
+					return errors.Join(
+						send(t, appender, std, one("now"), &outmill.Record{Topic: "orders", DedupKey: outmill.NewWorkItemID().String()}),
+						send(t, appender, std, &outmill.Record{Topic: "orders", Delay: time.Hour}, &outmill.Record{Topic: "nobody"}),
+					)
+				}
+				execute(t, admin, "GRANT USAGE ON SCHEMA outmill TO "+role)
+				require.ErrorContains(t, use(), "permission denied for function append", "it is not everybody's")
+				execute(t, admin, "GRANT EXECUTE ON FUNCTION outmill.append TO "+role)
+				require.NoError(t, use())
+				require.Len(t, listed(t, super), 4)
+				_, err := std.ExecContext(t.Context(), "SELECT 1 FROM outmill.records")
+				require.ErrorContains(t, err, "permission denied")
+			})
+		}
+	})
+
+	t.Run("the schema selects topics as the programs do", func(t *testing.T) {
+		t.Parallel()
+		store := ensured(t, postgres.Config{})
+		db := store.Pool()
+		texts := rapid.StringOf(rapid.SampledFrom([]rune(`ab**\\%_.é[]()|+?^$` + "\n'")))
+		rapid.Check(t, func(r *rapid.T) {
+			patterns := rapid.SliceOfN(texts.Filter(func(s string) bool { return s != "" }), 1, 20).Draw(r, "patterns")
+			topic := texts.Draw(r, "topic")
+			if rapid.Bool().Draw(r, "is a name") {
+				topic = patterns[0]
+			}
+			matched, err := pgxCollect[bool](t.Context(), db, `SELECT outmill.topic_matches(p, $2) FROM unnest($1::text[]) WITH ORDINALITY AS t (p, n) ORDER BY n`, patterns, topic)
+			require.NoError(r, err)
+			for i, pattern := range patterns {
+				require.Equal(r, outmill.Topics{Include: []string{pattern}}.Match(topic), matched[i], "%q and %q", pattern, topic)
+			}
+			line, err := pgxCollect[int64](t.Context(), db, `SELECT outmill.line_of($1, $2)`, topic, patterns[0])
+			require.NoError(r, err)
+			require.Equal(r, postgres.LineOf(topic, patterns[0]), line[0])
+		})
 	})
 }
 

@@ -10,24 +10,28 @@ import (
 	"github.com/outmill/outmill/postgres"
 )
 
-func Test_a_plan_that_an_upgrade_made_stale_is_known_in_any_language(t *testing.T) {
+func TestStore_Errors(t *testing.T) {
 	t.Parallel()
-	conn, err := pool(t).Acquire(t.Context())
-	require.NoError(t, err)
-	defer conn.Release()
-	for _, statement := range []string{`CREATE TABLE t (a integer)`, `PREPARE p AS SELECT * FROM t`, `EXECUTE p`, `ALTER TABLE t ADD COLUMN b integer`} {
-		_, err := conn.Exec(t.Context(), statement, pgx.QueryExecModeSimpleProtocol)
-		require.NoError(t, err, statement)
-	}
-	_, err = conn.Exec(t.Context(), `EXECUTE p`, pgx.QueryExecModeSimpleProtocol)
-	var stale *pgconn.PgError
-	require.ErrorAs(t, err, &stale)
-	require.True(t, postgres.Passes(stale))
-	stale.Message = "zwischengespeicherter Plan darf den Ergebnistyp nicht ändern"
-	require.True(t, postgres.Passes(stale))
-	_, err = conn.Exec(t.Context(), `SELECT count(*) FROM t FOR UPDATE`, pgx.QueryExecModeSimpleProtocol)
-	var unsupported *pgconn.PgError
-	require.ErrorAs(t, err, &unsupported)
-	require.Equal(t, stale.Code, unsupported.Code)
-	require.False(t, postgres.Passes(err))
+
+	t.Run("a plan that an upgrade made stale is known in any language", func(t *testing.T) {
+		t.Parallel()
+		conn, err := pool(t).Acquire(t.Context())
+		require.NoError(t, err)
+		defer conn.Release()
+		for _, statement := range []string{`CREATE TABLE t (a integer)`, `PREPARE p AS SELECT * FROM t`, `EXECUTE p`, `ALTER TABLE t ADD COLUMN b integer`} {
+			_, err := conn.Exec(t.Context(), statement, pgx.QueryExecModeSimpleProtocol)
+			require.NoError(t, err, statement)
+		}
+		_, err = conn.Exec(t.Context(), `EXECUTE p`, pgx.QueryExecModeSimpleProtocol)
+		var stale *pgconn.PgError
+		require.ErrorAs(t, err, &stale)
+		require.True(t, postgres.Passes(stale))
+		stale.Message = "zwischengespeicherter Plan darf den Ergebnistyp nicht ändern"
+		require.True(t, postgres.Passes(stale))
+		_, err = conn.Exec(t.Context(), `SELECT count(*) FROM t FOR UPDATE`, pgx.QueryExecModeSimpleProtocol)
+		var unsupported *pgconn.PgError
+		require.ErrorAs(t, err, &unsupported)
+		require.Equal(t, stale.Code, unsupported.Code)
+		require.False(t, postgres.Passes(err))
+	})
 }

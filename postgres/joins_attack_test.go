@@ -129,251 +129,278 @@ func (r *ring) finishInto(id, outer outmill.JoinID, between func()) {
 	require.Equal(r.t, []string{"next"}, namesOf(r.claimFrom("next")))
 }
 
-func Test_a_follower_is_published_also_if_the_join_around_it_ends_just_then(t *testing.T) {
+func TestStore_JoinsAttack(t *testing.T) {
 	t.Parallel()
-	r := newRing(t, postgres.LaneRows, storetest.Options{})
-	outer := r.startJoin(storekit.Join{ExpectedSteps: 1})
-	r.finishInto(r.decidedJoin(), outer, func() {
-		require.NoError(t, r.store.CancelJoin(t.Context(), outer, "enough"))
-	})
-}
 
-func Test_a_follower_is_published_also_if_another_one_takes_its_place_just_then(t *testing.T) {
-	t.Parallel()
-	eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
+	t.Run("a follower is published also if the join around it ends just then", func(t *testing.T) {
+		t.Parallel()
+		r := newRing(t, postgres.LaneRows, storetest.Options{})
 		outer := r.startJoin(storekit.Join{ExpectedSteps: 1})
-		r.finishInto(r.decidedJoin(), outer, func() { r.stepsOf(outer, "quicker") })
-	})
-}
-
-func Test_an_append_of_an_id_that_exists_attaches_nothing_also_if_the_groups_have_changed(t *testing.T) {
-	t.Parallel()
-	eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
-		ctx := t.Context()
-		there := &outmill.Record{Topic: "steps"}
-		require.NoError(t, r.gated.Append(ctx, there))
-		require.NoError(t, r.store.RegisterGroup(ctx, outmill.Registration{Group: "others"}))
-		id := r.startJoin(storekit.Join{ExpectedSteps: 1})
-		again := &outmill.Record{ID: there.ID, Topic: "steps", Joins: []outmill.JoinID{id}}
-		require.Error(t, r.gated.Append(ctx, again))
-		steps, err := r.store.ListSteps(ctx, id, outmill.WorkItemID{}, 0)
-		require.NoError(t, err)
-		require.Empty(t, steps)
-	})
-}
-
-func Test_an_ack_whose_context_ends_after_its_commit_wakes_what_waits(t *testing.T) {
-	t.Parallel()
-	eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
-		id := r.startJoin(storekit.Join{ExpectedSteps: 1})
-		r.stepsOf(id, "step")
-		waiter := &outmill.Record{Topic: "waits", WaitsFor: id, Delay: time.Hour}
-		require.NoError(t, r.store.Append(t.Context(), waiter))
-		leases := leasesOf(r.claimFrom("steps"))
-
-		ctx, cancel := context.WithCancel(t.Context())
-		store, committed := r.stopping("count_steps")
-		acked := async(func() (struct{}, error) { return struct{}{}, store.Ack(ctx, "", leases) })
-		committed.wait(t)
-		cancel()
-		committed.open()
-		await(t, acked)
-		require.Len(t, r.claimFrom("waits"), 1, "the ack said that it was done")
-	})
-}
-
-func Test_a_dead_record_is_requeued_while_it_is_being_attached(t *testing.T) {
-	t.Parallel()
-	eachLane(t, storetest.Options{Retain: time.Hour}, func(t *testing.T, r *ring) {
-		ctx := t.Context()
-		dead := r.append("", "dead")[0]
-		require.NoError(t, r.store.Fail(ctx, []outmill.Settlement{{Lease: r.claim(outmill.NewOwnerToken(), 1)[0].Lease()}}))
-		id := r.startJoin(storekit.Join{ExpectedSteps: 1})
-
-		stopped := r.gates.before(t, "INSERT INTO \""+r.schema+"\".\"join_members\"", 1)
-		attached := async(func() (struct{}, error) { return struct{}{}, r.gated.AttachStep(ctx, id, dead.ID) })
-		stopped.wait(t)
-		requeued := async(func() (int, error) { return r.store.Requeue(ctx, dead.ID) })
-		r.blocked(1)
-		stopped.open()
-		await(t, attached)
-		require.Equal(t, 1, await(t, requeued))
-		require.Len(t, r.claim(outmill.NewOwnerToken(), 1), 1)
-		join, err := r.store.GetJoin(ctx, id)
-		require.NoError(t, err)
-		require.Equal(t, [2]int{0, 0}, [2]int{join.CompletedSteps, join.FailedSteps}, "the step is back")
-	})
-}
-
-func Test_a_transaction_with_a_followers_dedup_key_that_stays_open_stalls_no_ack(t *testing.T) {
-	t.Parallel()
-	eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
-		ctx := t.Context()
-		id := r.startJoin(storekit.Join{ExpectedSteps: 2, Policy: storekit.JoinAny})
-		r.stepsOf(id, "first", "second")
-		steps := r.claimFrom("steps")
-		require.NoError(t, r.store.Ack(ctx, "", leasesOf(steps[:1])))
-
-		tx := r.begin()
-		require.NoError(t, r.store.Append(r.store.WithTx(ctx, tx), &outmill.Record{Topic: "next", DedupKey: "k"}))
-		finished := async(func() (storekit.FinishResult, error) {
-			return r.gated.FinishJoin(ctx, id, storekit.FinishRequest{Then: func(storekit.Join) (*outmill.Record, error) {
-				return &outmill.Record{Topic: "next", DedupKey: "k"}, nil
-			}})
+		r.finishInto(r.decidedJoin(), outer, func() {
+			require.NoError(t, r.store.CancelJoin(t.Context(), outer, "enough"))
 		})
-		r.blocked(1)
-		acked := async(func() (struct{}, error) { return struct{}{}, r.store.Ack(ctx, "", leasesOf(steps[1:])) })
-		select {
-		case result := <-acked:
-			require.NoError(t, result.err)
-		case <-time.After(patience):
-			t.Error("the ack waits for somebody's open transaction")
-		}
-		require.NoError(t, tx.Rollback(ctx))
-		await(t, finished)
 	})
-}
 
-func Test_a_quorum_beyond_the_steps_that_a_join_may_have_is_refused_and_the_transaction_stays_usable(t *testing.T) {
-	t.Parallel()
-	r := newRing(t, postgres.LaneRows, storetest.Options{})
-	require.NoError(t, r.store.InTx(t.Context(), func(ctx context.Context, _ pgx.Tx) error {
-		bad := &storekit.Join{Unsealed: true, Policy: storekit.JoinQuorum, Quorum: math.MaxInt32 + 1}
-		require.ErrorIs(t, r.store.StartJoin(ctx, bad), outmill.ErrInvalidRecord)
-		return r.store.StartJoin(ctx, &storekit.Join{ExpectedSteps: 1})
-	}))
-}
-
-func Test_a_deadline_centuries_ahead_is_far_off(t *testing.T) {
-	t.Parallel()
-	r := newRing(t, postgres.LaneRows, storetest.Options{})
-	id := r.startJoin(storekit.Join{ExpectedSteps: 1, Deadline: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)})
-	result, err := r.store.FinishJoin(t.Context(), id, storekit.FinishRequest{})
-	require.NoError(t, err)
-	require.Greater(t, result.DeadlineIn, 200*365*24*time.Hour)
-}
-
-func Test_a_panic_in_Then_goes_on_and_leaves_the_join_as_it_was(t *testing.T) {
-	t.Parallel()
-	r := newRing(t, postgres.LaneRows, storetest.Options{})
-	id := r.decidedJoin()
-	require.PanicsWithError(t, "boom", func() {
-		_, _ = r.store.FinishJoin(t.Context(), id, storekit.FinishRequest{Then: func(storekit.Join) (*outmill.Record, error) { panic(errors.New("boom")) }})
+	t.Run("a follower is published also if another one takes its place just then", func(t *testing.T) {
+		t.Parallel()
+		eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
+			outer := r.startJoin(storekit.Join{ExpectedSteps: 1})
+			r.finishInto(r.decidedJoin(), outer, func() { r.stepsOf(outer, "quicker") })
+		})
 	})
-	result, err := r.store.FinishJoin(t.Context(), id, storekit.FinishRequest{})
-	require.NoError(t, err)
-	require.True(t, result.Finished)
-}
 
-func Test_a_finish_that_seals_the_join_wakes_the_others_that_wait(t *testing.T) {
-	t.Parallel()
-	r := newRing(t, postgres.LaneRows, storetest.Options{})
-	id := r.startJoin(storekit.Join{Unsealed: true})
-	require.NoError(t, r.store.Append(t.Context(), &outmill.Record{Topic: "waits", WaitsFor: id, Delay: time.Hour}))
-	result, err := r.store.FinishJoin(t.Context(), id, storekit.FinishRequest{Seal: true})
-	require.NoError(t, err)
-	require.True(t, result.Finished)
-	require.Len(t, r.claimFrom("waits"), 1)
-}
-
-func Test_a_report_after_the_end_leaves_the_join_as_it_was(t *testing.T) {
-	t.Parallel()
-	eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
-		ctx := t.Context()
-		id := r.startJoin(storekit.Join{ExpectedSteps: 1})
-		step := r.stepsOf(id, "step")[0]
-		require.NoError(t, r.store.CancelJoin(ctx, id, "enough"))
-		before, err := r.store.GetJoin(ctx, id)
-		require.NoError(t, err)
-		require.NoError(t, r.store.ReportCompleted(ctx, id, step.ID))
-		after, err := r.store.GetJoin(ctx, id)
-		require.NoError(t, err)
-		require.Equal(t, before, after)
-	})
-}
-
-func Test_a_record_that_is_being_attached_keeps_its_place_in_its_key(t *testing.T) {
-	t.Parallel()
-	for name, order := range map[string]outmill.Order{"key": outmill.OrderKey, "topic": outmill.OrderTopic} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := newRing(t, postgres.LaneRows, storetest.Options{Retain: time.Hour})
+	t.Run("an append of an id that exists attaches nothing also if the groups have changed", func(t *testing.T) {
+		t.Parallel()
+		eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
 			ctx := t.Context()
-			first := &outmill.Record{Topic: "orders", Key: "k", MessageID: "first", Delay: time.Minute}
-			require.NoError(t, r.store.Append(ctx, first, &outmill.Record{Topic: "orders", Key: "k", MessageID: "second"}))
-			passTime(t, r.db, r.schema, time.Hour)
+			there := &outmill.Record{Topic: "steps"}
+			require.NoError(t, r.gated.Append(ctx, there))
+			require.NoError(t, r.store.RegisterGroup(ctx, outmill.Registration{Group: "others"}))
+			id := r.startJoin(storekit.Join{ExpectedSteps: 1})
+			again := &outmill.Record{ID: there.ID, Topic: "steps", Joins: []outmill.JoinID{id}}
+			require.Error(t, r.gated.Append(ctx, again))
+			steps, err := r.store.ListSteps(ctx, id, outmill.WorkItemID{}, 0)
+			require.NoError(t, err)
+			require.Empty(t, steps)
+		})
+	})
+
+	t.Run("an ack whose context ends after its commit wakes what waits", func(t *testing.T) {
+		t.Parallel()
+		eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
+			id := r.startJoin(storekit.Join{ExpectedSteps: 1})
+			r.stepsOf(id, "step")
+			waiter := &outmill.Record{Topic: "waits", WaitsFor: id, Delay: time.Hour}
+			require.NoError(t, r.store.Append(t.Context(), waiter))
+			leases := leasesOf(r.claimFrom("steps"))
+
+			ctx, cancel := context.WithCancel(t.Context())
+			store, committed := r.stopping("count_steps")
+			acked := async(func() (struct{}, error) { return struct{}{}, store.Ack(ctx, "", leases) })
+			committed.wait(t)
+			cancel()
+			committed.open()
+			await(t, acked)
+			require.Len(t, r.claimFrom("waits"), 1, "the ack said that it was done")
+		})
+	})
+
+	t.Run("a dead record is requeued while it is being attached", func(t *testing.T) {
+		t.Parallel()
+		eachLane(t, storetest.Options{Retain: time.Hour}, func(t *testing.T, r *ring) {
+			ctx := t.Context()
+			dead := r.append("", "dead")[0]
+			require.NoError(t, r.store.Fail(ctx, []outmill.Settlement{{Lease: r.claim(outmill.NewOwnerToken(), 1)[0].Lease()}}))
 			id := r.startJoin(storekit.Join{ExpectedSteps: 1})
 
 			stopped := r.gates.before(t, "INSERT INTO \""+r.schema+"\".\"join_members\"", 1)
-			attached := async(func() (struct{}, error) { return struct{}{}, r.gated.AttachStep(ctx, id, first.ID) })
+			attached := async(func() (struct{}, error) { return struct{}{}, r.gated.AttachStep(ctx, id, dead.ID) })
 			stopped.wait(t)
-			claimed := async(func() ([]*outmill.Record, error) {
-				return r.store.Claim(ctx, claimOf(outmill.NewOwnerToken(), 1, order, "orders"))
-			})
-			var found []*outmill.Record
-			select {
-			case result := <-claimed:
-				require.NoError(t, result.err)
-				found = result.value
-				stopped.open()
-			case <-time.After(time.Second):
-				// It waits for the attachment, as it may.
-				stopped.open()
-				found = await(t, claimed)
-			}
+			requeued := async(func() (int, error) { return r.store.Requeue(ctx, dead.ID) })
+			r.blocked(1)
+			stopped.open()
 			await(t, attached)
-			require.NotEqual(t, []string{"second"}, namesOf(found), "both are due")
+			require.Equal(t, 1, await(t, requeued))
+			require.Len(t, r.claim(outmill.NewOwnerToken(), 1), 1)
+			join, err := r.store.GetJoin(ctx, id)
+			require.NoError(t, err)
+			require.Equal(t, [2]int{0, 0}, [2]int{join.CompletedSteps, join.FailedSteps}, "the step is back")
 		})
-	}
-}
-
-func Test_an_ack_that_decides_no_join_wakes_nobody(t *testing.T) {
-	t.Parallel()
-	eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
-		config := r.store.config
-		config.NotifyInterval = -1
-		quiet := newStore(t, r.db, config)
-		id := r.startJoin(storekit.Join{ExpectedSteps: 2})
-		r.stepsOf(id, "first", "second")
-		steps := r.claimFrom("steps")
-		woken := testenv.Hints(t.Context(), quiet)
-		require.NoError(t, quiet.Ack(t.Context(), "", leasesOf(steps[:1])))
-		require.Empty(t, woken)
-		require.NoError(t, quiet.Ack(t.Context(), "", leasesOf(steps[1:])))
-		require.Len(t, woken, 1, "this one did")
 	})
-}
 
-func Test_late_attachments_beside_everything_else_leave_steps_that_say_what_became_of_their_records(t *testing.T) {
-	testenv.Long(t, "races with many turns")
-	t.Parallel()
-	eachLane(t, storetest.Options{Retain: time.Hour}, func(t *testing.T, r *ring) {
-		ctx := t.Context()
-		joins := []outmill.JoinID{r.startJoin(storekit.Join{Unsealed: true}), r.startJoin(storekit.Join{Unsealed: true}), r.startJoin(storekit.Join{Unsealed: true})}
-		records := made("orders", "m", 40)
-		for i, record := range records {
-			if i%3 == 0 {
-				record.Joins = joins[:1+i%2]
+	t.Run("a transaction with a followers dedup key that stays open stalls no ack", func(t *testing.T) {
+		t.Parallel()
+		eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
+			ctx := t.Context()
+			id := r.startJoin(storekit.Join{ExpectedSteps: 2, Policy: storekit.JoinAny})
+			r.stepsOf(id, "first", "second")
+			steps := r.claimFrom("steps")
+			require.NoError(t, r.store.Ack(ctx, "", leasesOf(steps[:1])))
+
+			tx := r.begin()
+			require.NoError(t, r.store.Append(r.store.WithTx(ctx, tx), &outmill.Record{Topic: "next", DedupKey: "k"}))
+			finished := async(func() (storekit.FinishResult, error) {
+				return r.gated.FinishJoin(ctx, id, storekit.FinishRequest{Then: func(storekit.Join) (*outmill.Record, error) {
+					return &outmill.Record{Topic: "next", DedupKey: "k"}, nil
+				}})
+			})
+			r.blocked(1)
+			acked := async(func() (struct{}, error) { return struct{}{}, r.store.Ack(ctx, "", leasesOf(steps[1:])) })
+			select {
+			case result := <-acked:
+				require.NoError(t, result.err)
+			case <-time.After(patience):
+				t.Error("the ack waits for somebody's open transaction")
 			}
-		}
-		require.NoError(t, r.store.Append(ctx, records...))
-		stores := []*postgres.Store{r.store.Store, r.gated}
-		var workers errgroup.Group
-		for i := range 16 {
-			workers.Go(func() error {
-				owner := outmill.NewOwnerToken()
-				for range testenv.Steps(10, 30) {
-					if err := anything(ctx, stores[i%2], owner, records, joins); err != nil {
-						return err
-					}
+			require.NoError(t, tx.Rollback(ctx))
+			await(t, finished)
+		})
+	})
+
+	t.Run("a quorum beyond the steps that a join may have is refused and the transaction stays usable", func(t *testing.T) {
+		t.Parallel()
+		r := newRing(t, postgres.LaneRows, storetest.Options{})
+		require.NoError(t, r.store.InTx(t.Context(), func(ctx context.Context, _ pgx.Tx) error {
+			bad := &storekit.Join{Unsealed: true, Policy: storekit.JoinQuorum, Quorum: math.MaxInt32 + 1}
+			require.ErrorIs(t, r.store.StartJoin(ctx, bad), outmill.ErrInvalidRecord)
+			return r.store.StartJoin(ctx, &storekit.Join{ExpectedSteps: 1})
+		}))
+	})
+
+	t.Run("a deadline centuries ahead is far off", func(t *testing.T) {
+		t.Parallel()
+		r := newRing(t, postgres.LaneRows, storetest.Options{})
+		id := r.startJoin(storekit.Join{ExpectedSteps: 1, Deadline: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)})
+		result, err := r.store.FinishJoin(t.Context(), id, storekit.FinishRequest{})
+		require.NoError(t, err)
+		require.Greater(t, result.DeadlineIn, 200*365*24*time.Hour)
+	})
+
+	t.Run("a panic in Then goes on and leaves the join as it was", func(t *testing.T) {
+		t.Parallel()
+		r := newRing(t, postgres.LaneRows, storetest.Options{})
+		id := r.decidedJoin()
+		require.PanicsWithError(t, "boom", func() {
+			_, _ = r.store.FinishJoin(t.Context(), id, storekit.FinishRequest{Then: func(storekit.Join) (*outmill.Record, error) { panic(errors.New("boom")) }})
+		})
+		result, err := r.store.FinishJoin(t.Context(), id, storekit.FinishRequest{})
+		require.NoError(t, err)
+		require.True(t, result.Finished)
+	})
+
+	t.Run("a finish that seals the join wakes the others that wait", func(t *testing.T) {
+		t.Parallel()
+		r := newRing(t, postgres.LaneRows, storetest.Options{})
+		id := r.startJoin(storekit.Join{Unsealed: true})
+		require.NoError(t, r.store.Append(t.Context(), &outmill.Record{Topic: "waits", WaitsFor: id, Delay: time.Hour}))
+		result, err := r.store.FinishJoin(t.Context(), id, storekit.FinishRequest{Seal: true})
+		require.NoError(t, err)
+		require.True(t, result.Finished)
+		require.Len(t, r.claimFrom("waits"), 1)
+	})
+
+	t.Run("a report after the end leaves the join as it was", func(t *testing.T) {
+		t.Parallel()
+		eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
+			ctx := t.Context()
+			id := r.startJoin(storekit.Join{ExpectedSteps: 1})
+			step := r.stepsOf(id, "step")[0]
+			require.NoError(t, r.store.CancelJoin(ctx, id, "enough"))
+			before, err := r.store.GetJoin(ctx, id)
+			require.NoError(t, err)
+			require.NoError(t, r.store.ReportCompleted(ctx, id, step.ID))
+			after, err := r.store.GetJoin(ctx, id)
+			require.NoError(t, err)
+			require.Equal(t, before, after)
+		})
+	})
+
+	t.Run("a record that is being attached keeps its place in its key", func(t *testing.T) {
+		t.Parallel()
+		for name, order := range map[string]outmill.Order{"key": outmill.OrderKey, "topic": outmill.OrderTopic} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				r := newRing(t, postgres.LaneRows, storetest.Options{Retain: time.Hour})
+				ctx := t.Context()
+				first := &outmill.Record{Topic: "orders", Key: "k", MessageID: "first", Delay: time.Minute}
+				require.NoError(t, r.store.Append(ctx, first, &outmill.Record{Topic: "orders", Key: "k", MessageID: "second"}))
+				passTime(t, r.db, r.schema, time.Hour)
+				id := r.startJoin(storekit.Join{ExpectedSteps: 1})
+
+				stopped := r.gates.before(t, "INSERT INTO \""+r.schema+"\".\"join_members\"", 1)
+				attached := async(func() (struct{}, error) { return struct{}{}, r.gated.AttachStep(ctx, id, first.ID) })
+				stopped.wait(t)
+				claimed := async(func() ([]*outmill.Record, error) {
+					return r.store.Claim(ctx, claimOf(outmill.NewOwnerToken(), 1, order, "orders"))
+				})
+				var found []*outmill.Record
+				select {
+				case result := <-claimed:
+					require.NoError(t, result.err)
+					found = result.value
+					stopped.open()
+				case <-time.After(time.Second):
+					// It waits for the attachment, as it may.
+					stopped.open()
+					found = await(t, claimed)
 				}
-				return nil
+				await(t, attached)
+				require.NotEqual(t, []string{"second"}, namesOf(found), "both are due")
 			})
 		}
-		require.NoError(t, workers.Wait())
-		for _, id := range joins {
-			requireStepsOfRecords(t, r.store.Store, id)
-		}
+	})
+
+	t.Run("an ack that decides no join wakes nobody", func(t *testing.T) {
+		t.Parallel()
+		eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
+			config := r.store.config
+			config.NotifyInterval = -1
+			quiet := newStore(t, r.db, config)
+			id := r.startJoin(storekit.Join{ExpectedSteps: 2})
+			r.stepsOf(id, "first", "second")
+			steps := r.claimFrom("steps")
+			woken := testenv.Hints(t.Context(), quiet)
+			require.NoError(t, quiet.Ack(t.Context(), "", leasesOf(steps[:1])))
+			require.Empty(t, woken)
+			require.NoError(t, quiet.Ack(t.Context(), "", leasesOf(steps[1:])))
+			require.Len(t, woken, 1, "this one did")
+		})
+	})
+
+	t.Run("late attachments beside everything else leave steps that say what became of their records", func(t *testing.T) {
+		testenv.Long(t, "races with many turns")
+		t.Parallel()
+		eachLane(t, storetest.Options{Retain: time.Hour}, func(t *testing.T, r *ring) {
+			ctx := t.Context()
+			joins := []outmill.JoinID{r.startJoin(storekit.Join{Unsealed: true}), r.startJoin(storekit.Join{Unsealed: true}), r.startJoin(storekit.Join{Unsealed: true})}
+			records := made("orders", "m", 40)
+			for i, record := range records {
+				if i%3 == 0 {
+					record.Joins = joins[:1+i%2]
+				}
+			}
+			require.NoError(t, r.store.Append(ctx, records...))
+			stores := []*postgres.Store{r.store.Store, r.gated}
+			var workers errgroup.Group
+			for i := range 16 {
+				workers.Go(func() error {
+					owner := outmill.NewOwnerToken()
+					for range testenv.Steps(10, 30) {
+						if err := anything(ctx, stores[i%2], owner, records, joins); err != nil {
+							return err
+						}
+					}
+					return nil
+				})
+			}
+			require.NoError(t, workers.Wait())
+			for _, id := range joins {
+				requireStepsOfRecords(t, r.store.Store, id)
+			}
+		})
+	})
+
+	t.Run("a record is a step however the groups change while it is appended", func(t *testing.T) {
+		t.Parallel()
+		eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
+			for name, beside := range map[string][]*outmill.Record{"alone": nil, "deduplicated": {{Topic: "others", DedupKey: "key"}}} {
+				id := r.startJoin(storekit.Join{ExpectedSteps: 1})
+				taken := outmill.NewWorkItemID()
+				// The append waits for this one, with a snapshot of before the group came.
+				tx := r.begin()
+				require.NoError(t, r.store.Append(r.store.WithTx(t.Context(), tx), &outmill.Record{ID: taken, Topic: "steps"}))
+				appended := async(func() (any, error) {
+					return nil, r.store.Append(t.Context(), append(beside, &outmill.Record{ID: taken, Topic: "steps", Joins: []outmill.JoinID{id}})...)
+				})
+				r.blocked(1)
+				require.NoError(t, r.store.RegisterGroup(t.Context(), outmill.Registration{Group: name}))
+				require.NoError(t, tx.Rollback(t.Context()))
+				await(t, appended)
+				steps, err := r.store.ListSteps(t.Context(), id, outmill.WorkItemID{}, 0)
+				require.NoError(t, err)
+				require.Equal(t, 1, len(steps))
+			}
+		})
 	})
 }
 
@@ -417,27 +444,4 @@ func requireStepsOfRecords(t *testing.T, store *postgres.Store, id outmill.JoinI
 	join, err := store.GetJoin(t.Context(), id)
 	require.NoError(t, err)
 	require.Equal(t, [2]int{counts[storekit.StepCompleted], counts[storekit.StepFailed]}, [2]int{join.CompletedSteps, join.FailedSteps})
-}
-
-func Test_a_record_is_a_step_however_the_groups_change_while_it_is_appended(t *testing.T) {
-	t.Parallel()
-	eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
-		for name, beside := range map[string][]*outmill.Record{"alone": nil, "deduplicated": {{Topic: "others", DedupKey: "key"}}} {
-			id := r.startJoin(storekit.Join{ExpectedSteps: 1})
-			taken := outmill.NewWorkItemID()
-			// The append waits for this one, with a snapshot of before the group came.
-			tx := r.begin()
-			require.NoError(t, r.store.Append(r.store.WithTx(t.Context(), tx), &outmill.Record{ID: taken, Topic: "steps"}))
-			appended := async(func() (any, error) {
-				return nil, r.store.Append(t.Context(), append(beside, &outmill.Record{ID: taken, Topic: "steps", Joins: []outmill.JoinID{id}})...)
-			})
-			r.blocked(1)
-			require.NoError(t, r.store.RegisterGroup(t.Context(), outmill.Registration{Group: name}))
-			require.NoError(t, tx.Rollback(t.Context()))
-			await(t, appended)
-			steps, err := r.store.ListSteps(t.Context(), id, outmill.WorkItemID{}, 0)
-			require.NoError(t, err)
-			require.Equal(t, 1, len(steps))
-		}
-	})
 }

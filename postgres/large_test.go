@@ -31,89 +31,91 @@ func huge(t *testing.T, n int) []byte {
 	return payload
 }
 
-// It is not parallel, because each step holds the payload several times.
-func Test_a_payload_of_hundreds_of_MiB_comes_as_it_was_published(t *testing.T) {
-	testenv.Long(t, "payloads of 300 MiB")
-	payload := huge(t, 300<<20)
-	one := func(name string) *outmill.Record {
-		return &outmill.Record{Topic: "orders", MessageID: name, Payload: payload}
-	}
-	refused := func(err error) {
-		t.Helper()
-		var invalid *outmill.InvalidRecordError
-		require.ErrorAs(t, err, &invalid)
-		require.Equal(t, "payload", invalid.Field)
-	}
-	for _, lane := range bothLanes {
-		t.Run(string(lane), func(t *testing.T) {
-			url, config := postgrestest.Database(t), postgres.Config{Lane: lane, MaxPayload: postgres.MostMaxPayload}
-			db := connect(t, url)
-			store := newStore(t, db, config)
-			require.NoError(t, store.Ensure(t.Context()))
-			require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
-			asText := newStore(t, connectAs(t, url, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol }), config)
+func TestStore_Large(t *testing.T) {
+	// It is not parallel, because each step holds the payload several times.
+	t.Run("a payload of hundreds of MiB comes as it was published", func(t *testing.T) {
+		testenv.Long(t, "payloads of 300 MiB")
+		payload := huge(t, 300<<20)
+		one := func(name string) *outmill.Record {
+			return &outmill.Record{Topic: "orders", MessageID: name, Payload: payload}
+		}
+		refused := func(err error) {
+			t.Helper()
+			var invalid *outmill.InvalidRecordError
+			require.ErrorAs(t, err, &invalid)
+			require.Equal(t, "payload", invalid.Field)
+		}
+		for _, lane := range bothLanes {
+			t.Run(string(lane), func(t *testing.T) {
+				url, config := postgrestest.Database(t), postgres.Config{Lane: lane, MaxPayload: postgres.MostMaxPayload}
+				db := connect(t, url)
+				store := newStore(t, db, config)
+				require.NoError(t, store.Ensure(t.Context()))
+				require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
+				asText := newStore(t, connectAs(t, url, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol }), config)
 
-			require.NoError(t, store.Append(t.Context(), one("first")))
-			found := claimed(t, asText, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderNone))
-			require.Len(t, found, 1)
-			require.True(t, bytes.Equal(payload, found[0].Payload), "as text")
-			require.NoError(t, asText.Release(t.Context(), leasesOf(found)))
-			require.NoError(t, store.Append(t.Context(), one("second"), one("third")), "COPY has no limit")
-			require.Equal(t, 3, valueOf[int](t, db, "SELECT count(payload) FROM outmill.readable WHERE length(payload) > 0"), "people can look at them")
-			found = claimed(t, store, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderNone))
-			require.Len(t, found, 3)
-			for _, record := range found {
-				require.True(t, bytes.Equal(payload, record.Payload), record.MessageID)
-			}
-			require.NoError(t, store.Ack(t.Context(), "", leasesOf(found)))
+				require.NoError(t, store.Append(t.Context(), one("first")))
+				found := claimed(t, asText, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderNone))
+				require.Len(t, found, 1)
+				require.True(t, bytes.Equal(payload, found[0].Payload), "as text")
+				require.NoError(t, asText.Release(t.Context(), leasesOf(found)))
+				require.NoError(t, store.Append(t.Context(), one("second"), one("third")), "COPY has no limit")
+				require.Equal(t, 3, valueOf[int](t, db, "SELECT count(payload) FROM outmill.readable WHERE length(payload) > 0"), "people can look at them")
+				found = claimed(t, store, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderNone))
+				require.Len(t, found, 3)
+				for _, record := range found {
+					require.True(t, bytes.Equal(payload, record.Payload), record.MessageID)
+				}
+				require.NoError(t, store.Ack(t.Context(), "", leasesOf(found)))
 
-			keyed := one("with a dedup key")
-			keyed.DedupKey = "once"
-			refused(store.Append(t.Context(), keyed, one("beside")))
-			refused(asText.Append(t.Context(), one("as text")))
-			require.Empty(t, listed(t, store))
-		})
-	}
-}
+				keyed := one("with a dedup key")
+				keyed.DedupKey = "once"
+				refused(store.Append(t.Context(), keyed, one("beside")))
+				refused(asText.Append(t.Context(), one("as text")))
+				require.Empty(t, listed(t, store))
+			})
+		}
+	})
 
-func Test_a_payload_of_hundreds_of_MiB_is_published_in_a_transaction_of_database_sql(t *testing.T) {
-	payload := huge(t, 300<<20)
-	db := pool(t)
-	store := newStore(t, db, postgres.Config{MaxPayload: postgres.MostMaxPayload})
-	require.NoError(t, store.Ensure(t.Context()))
-	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
-	std := stdlib.OpenDBFromPool(db)
-	defer func() { require.NoError(t, std.Close()) }()
-	tx, err := std.BeginTx(t.Context(), nil)
-	require.NoError(t, err)
-	ctx := store.WithTx(t.Context(), tx)
-	one := &outmill.Record{Topic: "orders", Payload: payload}
-	require.ErrorIs(t, store.Append(ctx, one, &outmill.Record{Topic: "orders", Payload: payload}), outmill.ErrInvalidRecord, "there is no COPY")
-	require.NoError(t, store.Append(ctx, one), "the transaction goes on")
-	require.NoError(t, tx.Commit())
-	found := claimed(t, store, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderNone))
-	require.Len(t, found, 1)
-	require.True(t, bytes.Equal(payload, found[0].Payload))
+	t.Run("a payload of hundreds of MiB is published in a transaction of database sql", func(t *testing.T) {
+		payload := huge(t, 300<<20)
+		db := pool(t)
+		store := newStore(t, db, postgres.Config{MaxPayload: postgres.MostMaxPayload})
+		require.NoError(t, store.Ensure(t.Context()))
+		require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
+		std := stdlib.OpenDBFromPool(db)
+		defer func() { require.NoError(t, std.Close()) }()
+		tx, err := std.BeginTx(t.Context(), nil)
+		require.NoError(t, err)
+		ctx := store.WithTx(t.Context(), tx)
+		one := &outmill.Record{Topic: "orders", Payload: payload}
+		require.ErrorIs(t, store.Append(ctx, one, &outmill.Record{Topic: "orders", Payload: payload}), outmill.ErrInvalidRecord, "there is no COPY")
+		require.NoError(t, store.Append(ctx, one), "the transaction goes on")
+		require.NoError(t, tx.Commit())
+		found := claimed(t, store, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderNone))
+		require.Len(t, found, 1)
+		require.True(t, bytes.Equal(payload, found[0].Payload))
 
-	tooMuch := &outmill.Record{Topic: "orders", Metadata: map[string]string{"name": strings.Repeat("m", 1<<28)}}
-	require.ErrorIs(t, store.Append(t.Context(), tooMuch), outmill.ErrInvalidRecord)
-}
+		tooMuch := &outmill.Record{Topic: "orders", Metadata: map[string]string{"name": strings.Repeat("m", 1<<28)}}
+		require.ErrorIs(t, store.Append(t.Context(), tooMuch), outmill.ErrInvalidRecord)
+	})
 
-// The text form of a row, which a dump has, is near PostgreSQL's limit.
-func Test_the_largest_payload_is_dumped_and_restored(t *testing.T) {
-	payload := huge(t, postgres.MostMaxPayload)
-	url, config := postgrestest.Database(t), postgres.Config{MaxPayload: postgres.MostMaxPayload}
-	store := newStore(t, connect(t, url), config)
-	require.NoError(t, store.Ensure(t.Context()))
-	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
-	require.NoError(t, store.InTx(t.Context(), func(ctx context.Context, _ pgx.Tx) error {
-		return store.Append(ctx, &outmill.Record{Topic: "orders", MessageID: strings.Repeat("m", 255), Payload: payload})
-	}))
-	file := filepath.Join(t.TempDir(), "dump")
-	run(t, "pg_dump", "--format=custom", "--compress=0", "--file", file, url)
-	there := postgrestest.Database(t)
-	restore(t, file, there)
-	found := claimed(t, newStore(t, connect(t, there), config), claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone))
-	require.Len(t, found, 1)
-	require.True(t, bytes.Equal(payload, found[0].Payload))
+	// The text form of a row, which a dump has, is near PostgreSQL's limit.
+	t.Run("the largest payload is dumped and restored", func(t *testing.T) {
+		payload := huge(t, postgres.MostMaxPayload)
+		url, config := postgrestest.Database(t), postgres.Config{MaxPayload: postgres.MostMaxPayload}
+		store := newStore(t, connect(t, url), config)
+		require.NoError(t, store.Ensure(t.Context()))
+		require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
+		require.NoError(t, store.InTx(t.Context(), func(ctx context.Context, _ pgx.Tx) error {
+			return store.Append(ctx, &outmill.Record{Topic: "orders", MessageID: strings.Repeat("m", 255), Payload: payload})
+		}))
+		file := filepath.Join(t.TempDir(), "dump")
+		run(t, "pg_dump", "--format=custom", "--compress=0", "--file", file, url)
+		there := postgrestest.Database(t)
+		restore(t, file, there)
+		found := claimed(t, newStore(t, connect(t, there), config), claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone))
+		require.Len(t, found, 1)
+		require.True(t, bytes.Equal(payload, found[0].Payload))
+	})
 }

@@ -54,64 +54,68 @@ func logCheckFor(t *testing.T) time.Duration {
 	return d
 }
 
-// Writers take their ids early or late, sleep, take back savepoints or all they
-// did, and write much at once. Two groups read what they commit, one without an
-// order, one by key, each with two claimers that settle in every way. Writers of
-// a key are serialised by a row of its own, which counts: the nth of a key is to
-// be the nth that is handed out.
-func Test_in_a_log_nothing_is_lost_or_given_twice_or_out_of_order(t *testing.T) {
+func TestStore_LogChecker(t *testing.T) {
 	t.Parallel()
-	r := newTape(t, pool(t), storetest.Options{})
-	execute(t, r.db, `CREATE TABLE counters (key text PRIMARY KEY, n integer NOT NULL)`)
-	execute(t, r.db, `INSERT INTO counters SELECT 'key' || k, 0 FROM generate_series(0, $1 - 1) AS k`, checkKeys)
 
-	c := &checker{db: r.db, store: r.store.Store, until: time.Now().Add(logCheckFor(t)), committed: map[string]bool{}}
-	c.groups = []*checkedGroup{{c: c, name: "unordered"}, {c: c, name: "by key", order: outmill.OrderKey}}
-	_, err := r.store.DropGroup(t.Context(), readers)
-	require.NoError(t, err)
-	for _, g := range c.groups {
-		g.hands, g.next = map[string]whereabouts{}, map[string]int{}
-		g.held = map[string]map[outmill.OwnerToken]int{}
-		require.NoError(t, r.store.RegisterGroup(t.Context(), outmill.Registration{Group: g.name}))
-	}
+	// Writers take their ids early or late, sleep, take back savepoints or all they
+	// did, and write much at once. Two groups read what they commit, one without an
+	// order, one by key, each with two claimers that settle in every way. Writers of
+	// a key are serialised by a row of its own, which counts: the nth of a key is to
+	// be the nth that is handed out.
+	t.Run("in a log nothing is lost or given twice or out of order", func(t *testing.T) {
+		t.Parallel()
+		r := newTape(t, pool(t), storetest.Options{})
+		execute(t, r.db, `CREATE TABLE counters (key text PRIMARY KEY, n integer NOT NULL)`)
+		execute(t, r.db, `INSERT INTO counters SELECT 'key' || k, 0 FROM generate_series(0, $1 - 1) AS k`, checkKeys)
 
-	writing, whileWriting := errgroup.WithContext(t.Context())
-	for range checkWriters {
-		writing.Go(func() error { return c.write(whileWriting) })
-	}
-	claiming, whileClaiming := errgroup.WithContext(t.Context())
-	for _, g := range c.groups {
-		for range 2 {
-			store := newStore(t, r.db, r.store.config)
-			claiming.Go(func() error { return g.read(whileClaiming, store) })
+		c := &checker{db: r.db, store: r.store.Store, until: time.Now().Add(logCheckFor(t)), committed: map[string]bool{}}
+		c.groups = []*checkedGroup{{c: c, name: "unordered"}, {c: c, name: "by key", order: outmill.OrderKey}}
+		_, err := r.store.DropGroup(t.Context(), readers)
+		require.NoError(t, err)
+		for _, g := range c.groups {
+			g.hands, g.next = map[string]whereabouts{}, map[string]int{}
+			g.held = map[string]map[outmill.OwnerToken]int{}
+			require.NoError(t, r.store.RegisterGroup(t.Context(), outmill.Registration{Group: g.name}))
 		}
-	}
-	tidying, stopTidying := context.WithCancel(t.Context())
-	tidied := async(func() (n int, err error) {
-		for ; tidying.Err() == nil; n++ {
-			if err := r.store.TidyBatches(tidying); err != nil && tidying.Err() == nil {
-				return n, err
+
+		writing, whileWriting := errgroup.WithContext(t.Context())
+		for range checkWriters {
+			writing.Go(func() error { return c.write(whileWriting) })
+		}
+		claiming, whileClaiming := errgroup.WithContext(t.Context())
+		for _, g := range c.groups {
+			for range 2 {
+				store := newStore(t, r.db, r.store.config)
+				claiming.Go(func() error { return g.read(whileClaiming, store) })
 			}
-			_ = storekit.Pause(tidying, 500*time.Millisecond) // each has the server plan all statements again
 		}
-		return n, nil
-	})
-	err = writing.Wait()
-	c.written.Store(true)
-	err = errors.Join(err, claiming.Wait())
-	stopTidying()
-	require.NoError(t, err)
-	require.NotZero(t, await(t, tidied), "the batches that are over were dropped during the test")
+		tidying, stopTidying := context.WithCancel(t.Context())
+		tidied := async(func() (n int, err error) {
+			for ; tidying.Err() == nil; n++ {
+				if err := r.store.TidyBatches(tidying); err != nil && tidying.Err() == nil {
+					return n, err
+				}
+				_ = storekit.Pause(tidying, 500*time.Millisecond) // each has the server plan all statements again
+			}
+			return n, nil
+		})
+		err = writing.Wait()
+		c.written.Store(true)
+		err = errors.Join(err, claiming.Wait())
+		stopTidying()
+		require.NoError(t, err)
+		require.NotZero(t, await(t, tidied), "the batches that are over were dropped during the test")
 
-	for _, g := range c.groups {
-		lost, phantoms := g.missing(), g.phantoms()
-		t.Logf("%s: %d committed, %d rolled back, %d handed out, %d lost, %d twice, %d phantoms, %d inversions, %d keys shared",
-			g.name, len(c.committed), c.rolledBack, g.deliveries, len(lost), len(g.twice), len(phantoms), len(g.inverted), len(g.shared))
-		for what, found := range map[string][]string{"lost": lost, "twice": g.twice, "phantoms": phantoms, "inverted": g.inverted, "shared": g.shared} {
-			require.Empty(t, found[:min(10, len(found))], "%s: %s", g.name, what)
+		for _, g := range c.groups {
+			lost, phantoms := g.missing(), g.phantoms()
+			t.Logf("%s: %d committed, %d rolled back, %d handed out, %d lost, %d twice, %d phantoms, %d inversions, %d keys shared",
+				g.name, len(c.committed), c.rolledBack, g.deliveries, len(lost), len(g.twice), len(phantoms), len(g.inverted), len(g.shared))
+			for what, found := range map[string][]string{"lost": lost, "twice": g.twice, "phantoms": phantoms, "inverted": g.inverted, "shared": g.shared} {
+				require.Empty(t, found[:min(10, len(found))], "%s: %s", g.name, what)
+			}
 		}
-	}
-	r.census()
+		r.census()
+	})
 }
 
 type checker struct {

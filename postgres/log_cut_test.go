@@ -74,42 +74,91 @@ var cutAt = map[string]struct {
 	},
 }
 
-func Test_in_a_log_a_call_that_is_cut_off_is_done_whole_or_not_at_all(t *testing.T) {
+func TestStore_LogCut(t *testing.T) {
 	t.Parallel()
-	for name, cut := range cutAt {
+
+	t.Run("in a log a call that is cut off is done whole or not at all", func(t *testing.T) {
+		t.Parallel()
+		for name, cut := range cutAt {
+			for _, when := range []string{"before", "after"} {
+				t.Run(name+" "+when, func(t *testing.T) {
+					t.Parallel()
+					r := newTape(t, pool(t), storetest.Options{})
+					c := r.cuttable()
+					write := func() {
+						r.append("key", "a")
+						r.append("", "b", "c")
+					}
+					claim := func(from outmill.Queue) []*outmill.Record {
+						write()
+						return claimed(t, from, claimOf(r.owner, 10, outmill.OrderKey, "orders"))
+					}
+					// Once as a whole, so that all statements are prepared.
+					var found []*outmill.Record
+					if name != "claim" {
+						found = claim(c)
+						require.Len(t, found, 3)
+					} else {
+						write()
+					}
+					require.NoError(t, cut.call(t.Context(), r, c, found))
+					_, err := r.db.Exec(t.Context(), r.sql(`TRUNCATE {log}, {batches}, {ended}, {late}, {records}, {lanes}`))
+					require.NoError(t, err)
+					if name != "claim" {
+						found = claim(c)
+					} else {
+						write()
+					}
+					r.append("key", "d")
+
+					stopped := c.gates.before(t, cut.text, 1)
+					done := async(func() (int, error) { return 0, cut.call(t.Context(), r, c, found) })
+					stopped.wait(t)
+					if when == "before" {
+						c.proxy.CutAll()
+					} else {
+						c.proxy.LoseAnswers()
+					}
+					stopped.open()
+					require.Error(t, (<-done).err)
+					r.batchesAreSound()
+					require.Empty(t, valueOf[string](t, r.db, r.sql(sqlTwice)))
+					// Now, or once the leases are over, another owner gets all that is left.
+					left := cut.before
+					if when == "after" {
+						left = cut.after
+					}
+					r.elapse(2 * time.Minute)
+					got := namesOf(claimed(t, r.store, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey, "orders")))
+					require.Subset(t, got, left)
+					require.Len(t, got, len(left))
+				})
+			}
+		}
+	})
+
+	t.Run("in a log an ack of both lanes that is cut off acks all or none", func(t *testing.T) {
+		t.Parallel()
 		for _, when := range []string{"before", "after"} {
-			t.Run(name+" "+when, func(t *testing.T) {
+			t.Run(when, func(t *testing.T) {
 				t.Parallel()
 				r := newTape(t, pool(t), storetest.Options{})
 				c := r.cuttable()
-				write := func() {
-					r.append("key", "a")
-					r.append("", "b", "c")
-				}
-				claim := func(from outmill.Queue) []*outmill.Record {
-					write()
-					return claimed(t, from, claimOf(r.owner, 10, outmill.OrderKey, "orders"))
+				bothClaimed := func() []*outmill.Record {
+					// "records" is in the records by now, "log" in the log; somebody else has
+					// claimed them, who is this owner too.
+					require.NoError(t, r.store.Release(t.Context(), leasesOf(r.lease(r.store.Store, "records"))))
+					r.append("", "log")
+					found := claimed(t, r.store, claimOf(r.owner, 10, outmill.OrderNone, "orders"))
+					require.ElementsMatch(t, []string{"records", "log"}, namesOf(found))
+					return found
 				}
 				// Once as a whole, so that all statements are prepared.
-				var found []*outmill.Record
-				if name != "claim" {
-					found = claim(c)
-					require.Len(t, found, 3)
-				} else {
-					write()
-				}
-				require.NoError(t, cut.call(t.Context(), r, c, found))
-				_, err := r.db.Exec(t.Context(), r.sql(`TRUNCATE {log}, {batches}, {ended}, {late}, {records}, {lanes}`))
-				require.NoError(t, err)
-				if name != "claim" {
-					found = claim(c)
-				} else {
-					write()
-				}
-				r.append("key", "d")
-
-				stopped := c.gates.before(t, cut.text, 1)
-				done := async(func() (int, error) { return 0, cut.call(t.Context(), r, c, found) })
+				require.NoError(t, c.Ack(t.Context(), "", leasesOf(bothClaimed())))
+				r.census()
+				found := bothClaimed()
+				stopped := c.gates.before(t, setsBits, 1)
+				done := async(func() (int, error) { return 0, c.Ack(t.Context(), "", leasesOf(found)) })
 				stopped.wait(t)
 				if when == "before" {
 					c.proxy.CutAll()
@@ -118,96 +167,51 @@ func Test_in_a_log_a_call_that_is_cut_off_is_done_whole_or_not_at_all(t *testing
 				}
 				stopped.open()
 				require.Error(t, (<-done).err)
-				r.batchesAreSound()
-				require.Empty(t, valueOf[string](t, r.db, r.sql(sqlTwice)))
-				// Now, or once the leases are over, another owner gets all that is left.
-				left := cut.before
-				if when == "after" {
-					left = cut.after
+				if when == "before" {
+					r.census("records", "log")
+				} else {
+					r.census()
 				}
-				r.elapse(2 * time.Minute)
-				got := namesOf(claimed(t, r.store, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey, "orders")))
-				require.Subset(t, got, left)
-				require.Len(t, got, len(left))
+				require.NoError(t, c.Ack(t.Context(), "", leasesOf(found)), "once more")
+				r.census()
 			})
 		}
-	}
-}
+	})
 
-func Test_in_a_log_an_ack_of_both_lanes_that_is_cut_off_acks_all_or_none(t *testing.T) {
-	t.Parallel()
-	for _, when := range []string{"before", "after"} {
-		t.Run(when, func(t *testing.T) {
-			t.Parallel()
-			r := newTape(t, pool(t), storetest.Options{})
-			c := r.cuttable()
-			bothClaimed := func() []*outmill.Record {
-				// "records" is in the records by now, "log" in the log; somebody else has
-				// claimed them, who is this owner too.
-				require.NoError(t, r.store.Release(t.Context(), leasesOf(r.lease(r.store.Store, "records"))))
-				r.append("", "log")
-				found := claimed(t, r.store, claimOf(r.owner, 10, outmill.OrderNone, "orders"))
-				require.ElementsMatch(t, []string{"records", "log"}, namesOf(found))
-				return found
-			}
-			// Once as a whole, so that all statements are prepared.
-			require.NoError(t, c.Ack(t.Context(), "", leasesOf(bothClaimed())))
-			r.census()
-			found := bothClaimed()
-			stopped := c.gates.before(t, setsBits, 1)
-			done := async(func() (int, error) { return 0, c.Ack(t.Context(), "", leasesOf(found)) })
-			stopped.wait(t)
-			if when == "before" {
-				c.proxy.CutAll()
-			} else {
-				c.proxy.LoseAnswers()
-			}
-			stopped.open()
-			require.Error(t, (<-done).err)
-			if when == "before" {
-				r.census("records", "log")
-			} else {
-				r.census()
-			}
-			require.NoError(t, c.Ack(t.Context(), "", leasesOf(found)), "once more")
-			r.census()
-		})
-	}
-}
-
-func Test_a_truncation_that_is_cut_off_truncates_all_or_nothing(t *testing.T) {
-	t.Parallel()
-	for _, when := range []string{"before", "after"} {
-		t.Run(when, func(t *testing.T) {
-			t.Parallel()
-			r := newTape(t, pool(t), storetest.Options{})
-			c := r.cuttable()
-			fill := func(segment int) {
-				require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(r.lease(r.store.Store, "a", "b"))))
-				execute(t, r.db, r.sql(`UPDATE {meta} SET segment = $1`), segment)
-			}
-			rows := func() int { return valueOf[int](t, r.db, r.sql(`SELECT count(*) FROM {log_0}`)) }
-			fill(1)
-			done, err := c.Truncate(t.Context(), 0)
-			require.NoError(t, err)
-			require.True(t, done)
-			execute(t, r.db, r.sql(`UPDATE {meta} SET segment = 0`))
-			fill(1)
-			stopped := c.gates.before(t, "log_truncate", 1)
-			truncated := async(func() (bool, error) { return c.Truncate(t.Context(), 0) })
-			stopped.wait(t)
-			if when == "before" {
-				c.proxy.CutAll()
-			} else {
-				c.proxy.LoseAnswers()
-			}
-			stopped.open()
-			require.Error(t, (<-truncated).err)
-			require.Equal(t, map[string]int{"before": 2, "after": 0}[when], rows())
-			_, err = c.Truncate(t.Context(), 0)
-			require.NoError(t, err)
-			require.Zero(t, rows())
-			require.Equal(t, []string{"c"}, namesOf(r.lease(r.store.Store, "c")))
-		})
-	}
+	t.Run("a truncation that is cut off truncates all or nothing", func(t *testing.T) {
+		t.Parallel()
+		for _, when := range []string{"before", "after"} {
+			t.Run(when, func(t *testing.T) {
+				t.Parallel()
+				r := newTape(t, pool(t), storetest.Options{})
+				c := r.cuttable()
+				fill := func(segment int) {
+					require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(r.lease(r.store.Store, "a", "b"))))
+					execute(t, r.db, r.sql(`UPDATE {meta} SET segment = $1`), segment)
+				}
+				rows := func() int { return valueOf[int](t, r.db, r.sql(`SELECT count(*) FROM {log_0}`)) }
+				fill(1)
+				done, err := c.Truncate(t.Context(), 0)
+				require.NoError(t, err)
+				require.True(t, done)
+				execute(t, r.db, r.sql(`UPDATE {meta} SET segment = 0`))
+				fill(1)
+				stopped := c.gates.before(t, "log_truncate", 1)
+				truncated := async(func() (bool, error) { return c.Truncate(t.Context(), 0) })
+				stopped.wait(t)
+				if when == "before" {
+					c.proxy.CutAll()
+				} else {
+					c.proxy.LoseAnswers()
+				}
+				stopped.open()
+				require.Error(t, (<-truncated).err)
+				require.Equal(t, map[string]int{"before": 2, "after": 0}[when], rows())
+				_, err = c.Truncate(t.Context(), 0)
+				require.NoError(t, err)
+				require.Zero(t, rows())
+				require.Equal(t, []string{"c"}, namesOf(r.lease(r.store.Store, "c")))
+			})
+		}
+	})
 }

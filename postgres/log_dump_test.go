@@ -46,170 +46,174 @@ func (r *tape) snapshot() pgx.Tx {
 	return tx
 }
 
-func Test_a_dump_that_waits_for_a_lock_has_what_leaves_the_log_meanwhile(t *testing.T) {
+func TestStore_LogDump(t *testing.T) {
 	t.Parallel()
-	for name, leave := range map[string]func(r *tape, leased []*outmill.Record){
-		"for the records": func(r *tape, leased []*outmill.Record) {
-			var again []outmill.Settlement
-			for _, one := range leased {
-				again = append(again, outmill.Settlement{Lease: one.Lease(), Delay: time.Minute, Err: "again"})
-			}
-			require.NoError(r.t, r.store.Abandon(r.t.Context(), again))
-		},
-		"for good": func(r *tape, leased []*outmill.Record) {
-			require.NoError(r.t, r.store.Ack(r.t.Context(), "", leasesOf(leased)))
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			db := pool(t)
-			// Older tables are locked first.
-			execute(t, db, `CREATE SCHEMA a CREATE TABLE a (id integer)`)
-			r := newTape(t, db, storetest.Options{})
-			r.store.HeedSnapshotsFor(0)
-			names := numbered("m", 10)
-			leased := r.lease(r.store.Store, names...)
-			r.moveOn(1)
-			altering := r.begin()
-			r.execIn(altering, `ALTER TABLE a.a ADD COLUMN b integer`)
-			file, end := dumping(t, r.db.Config().ConnString())
-			r.blocked(1)
-			leave(r, leased)
-			require.False(t, r.truncates(0))
-			require.NoError(t, altering.Rollback(t.Context()))
-			end()
-			require.True(t, r.truncates(0))
 
+	t.Run("a dump that waits for a lock has what leaves the log meanwhile", func(t *testing.T) {
+		t.Parallel()
+		for name, leave := range map[string]func(r *tape, leased []*outmill.Record){
+			"for the records": func(r *tape, leased []*outmill.Record) {
+				var again []outmill.Settlement
+				for _, one := range leased {
+					again = append(again, outmill.Settlement{Lease: one.Lease(), Delay: time.Minute, Err: "again"})
+				}
+				require.NoError(r.t, r.store.Abandon(r.t.Context(), again))
+			},
+			"for good": func(r *tape, leased []*outmill.Record) {
+				require.NoError(r.t, r.store.Ack(r.t.Context(), "", leasesOf(leased)))
+			},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				db := pool(t)
+				// Older tables are locked first.
+				execute(t, db, `CREATE SCHEMA a CREATE TABLE a (id integer)`)
+				r := newTape(t, db, storetest.Options{})
+				r.store.HeedSnapshotsFor(0)
+				names := numbered("m", 10)
+				leased := r.lease(r.store.Store, names...)
+				r.moveOn(1)
+				altering := r.begin()
+				r.execIn(altering, `ALTER TABLE a.a ADD COLUMN b integer`)
+				file, end := dumping(t, r.db.Config().ConnString())
+				r.blocked(1)
+				leave(r, leased)
+				require.False(t, r.truncates(0))
+				require.NoError(t, altering.Rollback(t.Context()))
+				end()
+				require.True(t, r.truncates(0))
+
+				target := postgrestest.Database(t)
+				restore(t, file, target)
+				there := r.restored(connect(t, target))
+				there.census(names...)
+			})
+		}
+	})
+
+	t.Run("a segment is kept for a young snapshot and not for an old one", func(t *testing.T) {
+		t.Parallel()
+		r := newTape(t, pool(t), storetest.Options{})
+		leased := r.lease(r.store.Store, "a", "b")
+		r.moveOn(1)
+		young := r.snapshot()
+		require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(leased)))
+		require.False(t, r.truncates(0))
+		after := r.snapshot()
+		require.NoError(t, young.Rollback(t.Context()))
+		require.True(t, r.truncates(0), "the other snapshot began when nothing was needed")
+		require.NoError(t, after.Rollback(t.Context()))
+
+		r.append("", "c")
+		old := r.snapshot()
+		require.Equal(t, []string{"c"}, r.ackAll(readers, outmill.OrderKey))
+		r.moveOn(2)
+		require.False(t, r.truncates(1))
+		r.store.HeedSnapshotsFor(0)
+		execute(t, r.db, r.sql(`UPDATE {retired} SET heed_until = now() + interval '1 minute'`))
+		require.False(t, r.truncates(1), "a session was seen to wait")
+		execute(t, r.db, r.sql(`UPDATE {retired} SET heed_until = now()`))
+		require.True(t, r.truncates(1))
+		require.NoError(t, old.Rollback(t.Context()))
+	})
+
+	t.Run("a segment is kept for a while after a session was seen to wait for a lock", func(t *testing.T) {
+		t.Parallel()
+		r := newTape(t, pool(t), storetest.Options{})
+		leased := r.lease(r.store.Store, "a")
+		r.moveOn(1)
+		execute(t, r.db, `CREATE TABLE one (id integer)`)
+		locked := r.begin()
+		r.execIn(locked, `LOCK TABLE one`)
+		dump := r.snapshot()
+		waiting := async(func() (int, error) {
+			_, err := dump.Exec(t.Context(), `LOCK TABLE one IN ACCESS SHARE MODE`)
+			return 0, err
+		})
+		r.blocked(1)
+		require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(leased)))
+		require.Eventually(t, func() bool {
+			return !r.truncates(0) && valueOf[bool](t, r.db, r.sql(`SELECT coalesce(heed_until > now(), false) FROM {retired}`))
+		}, time.Minute, 10*time.Millisecond, "it has waited for long enough")
+		r.commit(locked)
+		await(t, waiting)
+		r.store.HeedSnapshotsFor(0)
+		require.False(t, r.truncates(0), "it may wait for the next one soon")
+		require.NoError(t, dump.Rollback(t.Context()))
+		require.True(t, r.truncates(0))
+	})
+
+	t.Run("what comes to a segment that was retired is in a dump that began before it was acked", func(t *testing.T) {
+		t.Parallel()
+		r := newTape(t, pool(t), storetest.Options{})
+		leased := r.lease(r.store.Store, "a")
+		r.moveOn(0)
+		// It will write to the segment that it knows.
+		writer := r.snapshot()
+		r.execIn(writer, `SELECT segment FROM {meta}`)
+		r.moveOn(1)
+		require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(leased)))
+		require.False(t, r.truncates(0))
+		r.in(writer, "", "late")
+		r.commit(writer)
+		require.Equal(t, 0, r.segmentOf("late"))
+		dump := r.snapshot()
+		require.Equal(t, []string{"late"}, r.ackAll(readers, outmill.OrderKey))
+		require.False(t, r.truncates(0), "the dump is younger than the first mark, and is to have it")
+		r.execIn(dump, `LOCK TABLE {log} IN ACCESS SHARE MODE`)
+		require.Equal(t, 1, func() (n int) {
+			require.NoError(t, dump.QueryRow(t.Context(), r.sql(`SELECT count(*) FROM {log} WHERE message_id = 'late'`)).Scan(&n))
+			return n
+		}())
+		require.NoError(t, dump.Rollback(t.Context()))
+		require.True(t, r.truncates(0))
+	})
+
+	// In the dump each order is handled, or its message is there: who handles it notes it before
+	// the ack.
+	t.Run("each of many dumps under load restores every message that was committed before", func(t *testing.T) {
+		testenv.Long(t, "servers that take over, are killed or are restored")
+		t.Parallel()
+		db := pool(t)
+		execute(t, db, `CREATE SCHEMA a CREATE TABLE a (id integer) CREATE TABLE orders (name text PRIMARY KEY) CREATE TABLE handled (name text PRIMARY KEY)`)
+		r := newTape(t, db, storetest.Options{})
+		l := &dumpLoad{tape: r}
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		working, inWork := errgroup.WithContext(ctx)
+		for i := range 2 {
+			working.Go(func() error { return l.publish(inWork, i) })
+		}
+		working.Go(func() error { return l.handle(inWork) })
+		working.Go(func() error { return l.rotate(inWork) })
+		working.Go(func() error { return l.alter(inWork) })
+
+		var files []string
+		for range testenv.Steps(2, 40) {
+			file, end := dumping(t, r.db.Config().ConnString())
+			end()
+			files = append(files, file)
+		}
+		require.Eventually(t, func() bool { return l.truncated.Load() > 0 }, time.Minute, time.Millisecond)
+		stop()
+		if err := working.Wait(); !errors.Is(err, context.Canceled) {
+			require.NoError(t, err)
+		}
+		for i, file := range files {
 			target := postgrestest.Database(t)
 			restore(t, file, target)
 			there := r.restored(connect(t, target))
-			there.census(names...)
-		})
-	}
-}
-
-func Test_a_segment_is_kept_for_a_young_snapshot_and_not_for_an_old_one(t *testing.T) {
-	t.Parallel()
-	r := newTape(t, pool(t), storetest.Options{})
-	leased := r.lease(r.store.Store, "a", "b")
-	r.moveOn(1)
-	young := r.snapshot()
-	require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(leased)))
-	require.False(t, r.truncates(0))
-	after := r.snapshot()
-	require.NoError(t, young.Rollback(t.Context()))
-	require.True(t, r.truncates(0), "the other snapshot began when nothing was needed")
-	require.NoError(t, after.Rollback(t.Context()))
-
-	r.append("", "c")
-	old := r.snapshot()
-	require.Equal(t, []string{"c"}, r.ackAll(readers, outmill.OrderKey))
-	r.moveOn(2)
-	require.False(t, r.truncates(1))
-	r.store.HeedSnapshotsFor(0)
-	execute(t, r.db, r.sql(`UPDATE {retired} SET heed_until = now() + interval '1 minute'`))
-	require.False(t, r.truncates(1), "a session was seen to wait")
-	execute(t, r.db, r.sql(`UPDATE {retired} SET heed_until = now()`))
-	require.True(t, r.truncates(1))
-	require.NoError(t, old.Rollback(t.Context()))
-}
-
-func Test_a_segment_is_kept_for_a_while_after_a_session_was_seen_to_wait_for_a_lock(t *testing.T) {
-	t.Parallel()
-	r := newTape(t, pool(t), storetest.Options{})
-	leased := r.lease(r.store.Store, "a")
-	r.moveOn(1)
-	execute(t, r.db, `CREATE TABLE one (id integer)`)
-	locked := r.begin()
-	r.execIn(locked, `LOCK TABLE one`)
-	dump := r.snapshot()
-	waiting := async(func() (int, error) {
-		_, err := dump.Exec(t.Context(), `LOCK TABLE one IN ACCESS SHARE MODE`)
-		return 0, err
-	})
-	r.blocked(1)
-	require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(leased)))
-	require.Eventually(t, func() bool {
-		return !r.truncates(0) && valueOf[bool](t, r.db, r.sql(`SELECT coalesce(heed_until > now(), false) FROM {retired}`))
-	}, time.Minute, 10*time.Millisecond, "it has waited for long enough")
-	r.commit(locked)
-	await(t, waiting)
-	r.store.HeedSnapshotsFor(0)
-	require.False(t, r.truncates(0), "it may wait for the next one soon")
-	require.NoError(t, dump.Rollback(t.Context()))
-	require.True(t, r.truncates(0))
-}
-
-func Test_what_comes_to_a_segment_that_was_retired_is_in_a_dump_that_began_before_it_was_acked(t *testing.T) {
-	t.Parallel()
-	r := newTape(t, pool(t), storetest.Options{})
-	leased := r.lease(r.store.Store, "a")
-	r.moveOn(0)
-	// It will write to the segment that it knows.
-	writer := r.snapshot()
-	r.execIn(writer, `SELECT segment FROM {meta}`)
-	r.moveOn(1)
-	require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(leased)))
-	require.False(t, r.truncates(0))
-	r.in(writer, "", "late")
-	r.commit(writer)
-	require.Equal(t, 0, r.segmentOf("late"))
-	dump := r.snapshot()
-	require.Equal(t, []string{"late"}, r.ackAll(readers, outmill.OrderKey))
-	require.False(t, r.truncates(0), "the dump is younger than the first mark, and is to have it")
-	r.execIn(dump, `LOCK TABLE {log} IN ACCESS SHARE MODE`)
-	require.Equal(t, 1, func() (n int) {
-		require.NoError(t, dump.QueryRow(t.Context(), r.sql(`SELECT count(*) FROM {log} WHERE message_id = 'late'`)).Scan(&n))
-		return n
-	}())
-	require.NoError(t, dump.Rollback(t.Context()))
-	require.True(t, r.truncates(0))
-}
-
-// In the dump each order is handled, or its message is there: who handles it notes it before
-// the ack.
-func Test_each_of_many_dumps_under_load_restores_every_message_that_was_committed_before(t *testing.T) {
-	testenv.Long(t, "servers that take over, are killed or are restored")
-	t.Parallel()
-	db := pool(t)
-	execute(t, db, `CREATE SCHEMA a CREATE TABLE a (id integer) CREATE TABLE orders (name text PRIMARY KEY) CREATE TABLE handled (name text PRIMARY KEY)`)
-	r := newTape(t, db, storetest.Options{})
-	l := &dumpLoad{tape: r}
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	working, inWork := errgroup.WithContext(ctx)
-	for i := range 2 {
-		working.Go(func() error { return l.publish(inWork, i) })
-	}
-	working.Go(func() error { return l.handle(inWork) })
-	working.Go(func() error { return l.rotate(inWork) })
-	working.Go(func() error { return l.alter(inWork) })
-
-	var files []string
-	for range testenv.Steps(2, 40) {
-		file, end := dumping(t, r.db.Config().ConnString())
-		end()
-		files = append(files, file)
-	}
-	require.Eventually(t, func() bool { return l.truncated.Load() > 0 }, time.Minute, time.Millisecond)
-	stop()
-	if err := working.Wait(); !errors.Is(err, context.Canceled) {
-		require.NoError(t, err)
-	}
-	for i, file := range files {
-		target := postgrestest.Database(t)
-		restore(t, file, target)
-		there := r.restored(connect(t, target))
-		orders := valueOf[int](t, there.db, `SELECT count(*) FROM a.orders`)
-		lost := valueOf[[]string](t, there.db, r.sql(`SELECT coalesce(array_agg(name), ARRAY[]::text[]) FROM a.orders
+			orders := valueOf[int](t, there.db, `SELECT count(*) FROM a.orders`)
+			lost := valueOf[[]string](t, there.db, r.sql(`SELECT coalesce(array_agg(name), ARRAY[]::text[]) FROM a.orders
 WHERE name NOT IN (SELECT name FROM a.handled) AND name NOT IN (SELECT message_id FROM {readable})`))
-		require.Empty(t, lost, "of %d orders in dump %d", orders, i)
-		there.elapse(2 * time.Minute)
-		there.ackAll(readers, outmill.OrderKey)
-		there.census()
-		there.db.Close()
-	}
-	t.Logf("%d orders, %d segments truncated", l.published.Load(), l.truncated.Load())
+			require.Empty(t, lost, "of %d orders in dump %d", orders, i)
+			there.elapse(2 * time.Minute)
+			there.ackAll(readers, outmill.OrderKey)
+			there.census()
+			there.db.Close()
+		}
+		t.Logf("%d orders, %d segments truncated", l.published.Load(), l.truncated.Load())
+	})
 }
 
 // dumpLoad writes orders, each with its message, and handles them.

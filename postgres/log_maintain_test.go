@@ -47,36 +47,291 @@ func recordsOf(t *testing.T, store *postgres.Store) int {
 	return valueOf[int](t, store.Pool(), `SELECT count(*) FROM outmill.records`)
 }
 
-func Test_a_claim_leaves_the_maintenance_of_the_log_to_others(t *testing.T) {
+func TestStore_LogMaintain(t *testing.T) {
 	t.Parallel()
-	store, _ := neglected(t, 100, 100)
-	require.NoError(t, store.Append(t.Context(), made("small", "x", 1)...))
-	found := claimed(t, store, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey, "small"))
-	require.Len(t, found, 1)
-	require.NoError(t, store.Ack(t.Context(), "", leasesOf(found)))
-	_, err := store.ReapExpired(t.Context(), 100)
-	require.NoError(t, err)
-	require.Zero(t, recordsOf(t, store))
-	require.Equal(t, 100, segmentRows(t, store, 0))
-}
 
-func Test_maintenance_moves_what_nobody_reads_in_bounded_steps_and_then_frees_the_segment(t *testing.T) {
-	t.Parallel()
-	const n = 5000
-	store, _ := neglected(t, n, 100)
-	ctx := t.Context()
-	steps := 0
-	for before, more := 0, true; more; steps++ {
-		var err error
-		more, err = store.Maintain(ctx)
+	t.Run("a claim leaves the maintenance of the log to others", func(t *testing.T) {
+		t.Parallel()
+		store, _ := neglected(t, 100, 100)
+		require.NoError(t, store.Append(t.Context(), made("small", "x", 1)...))
+		found := claimed(t, store, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey, "small"))
+		require.Len(t, found, 1)
+		require.NoError(t, store.Ack(t.Context(), "", leasesOf(found)))
+		_, err := store.ReapExpired(t.Context(), 100)
 		require.NoError(t, err)
-		now := recordsOf(t, store)
-		require.LessOrEqual(t, now-before, 2000, "records that one call moved")
-		before = now
-	}
-	require.Greater(t, steps, 2)
-	require.Equal(t, n, recordsOf(t, store))
-	require.Zero(t, segmentRows(t, store, 0))
+		require.Zero(t, recordsOf(t, store))
+		require.Equal(t, 100, segmentRows(t, store, 0))
+	})
+
+	t.Run("maintenance moves what nobody reads in bounded steps and then frees the segment", func(t *testing.T) {
+		t.Parallel()
+		const n = 5000
+		store, _ := neglected(t, n, 100)
+		ctx := t.Context()
+		steps := 0
+		for before, more := 0, true; more; steps++ {
+			var err error
+			more, err = store.Maintain(ctx)
+			require.NoError(t, err)
+			now := recordsOf(t, store)
+			require.LessOrEqual(t, now-before, 2000, "records that one call moved")
+			before = now
+		}
+		require.Greater(t, steps, 2)
+		require.Equal(t, n, recordsOf(t, store))
+		require.Zero(t, segmentRows(t, store, 0))
+	})
+
+	t.Run("maintenance reads no payloads", func(t *testing.T) {
+		t.Parallel()
+		const n, size = 1000, 16_000
+		_, url := neglected(t, n, size)
+		db, read := counted(t, url)
+		store := newStore(t, db, postgres.Config{NotifyInterval: -1})
+		for more := true; more; {
+			var err error
+			more, err = store.Maintain(t.Context())
+			require.NoError(t, err)
+		}
+		require.Equal(t, n, recordsOf(t, store))
+		require.Less(t, read.Load(), int64(n*size/20))
+		found, err := store.Claim(t.Context(), outmill.ClaimRequest{Group: idle, Owner: outmill.NewOwnerToken(), Limit: 10, Lease: time.Minute, Order: outmill.OrderKey})
+		require.NoError(t, err)
+		require.Len(t, found, 10)
+		require.Len(t, found[0].Payload, size)
+	})
+
+	t.Run("of a fleet one process maintains the log and the others return at once", func(t *testing.T) {
+		t.Parallel()
+		const processes = 50
+		_, url := neglected(t, 10, 100)
+		db, told := tracedPool(t, url)
+		var fleet sync.WaitGroup
+		for range processes {
+			store := newStore(t, db, postgres.Config{NotifyInterval: -1})
+			fleet.Go(func() {
+				_, err := store.Maintain(t.Context())
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		fleet.Wait()
+		require.Equal(t, processes, told.with("SET turn ="))
+		// The turn may end, with more to do, and another process that had asked later take it.
+		require.Equal(t, 1, told.with("rotated_at > "), "looks at the segments")
+	})
+
+	t.Run("a store counts the time to its next turn from the end of the last", func(t *testing.T) {
+		t.Parallel()
+		store, _ := neglected(t, 5000, 100)
+		turns := 0
+		for more := true; more; turns++ {
+			before := time.Now()
+			var err error
+			more, err = store.Maintain(t.Context())
+			require.NoError(t, err)
+			took := valueOf[time.Duration](t, store.Pool(), `SELECT ended_at - $1 FROM outmill.upkeep`, before)
+			require.GreaterOrEqual(t, store.LastTurn().Sub(before), took, "turn %d", turns)
+		}
+		require.Greater(t, turns, 1)
+	})
+
+	t.Run("a turn whose process died is taken by another", func(t *testing.T) {
+		t.Parallel()
+		store, _ := neglected(t, 10, 100)
+		ctx := t.Context()
+		maintains := func() bool {
+			t.Helper()
+			other := newStore(t, store.Pool(), postgres.Config{NotifyInterval: -1})
+			_, err := other.Maintain(ctx)
+			require.NoError(t, err)
+			return recordsOf(t, store) > 0
+		}
+		execute(t, store.Pool(), `UPDATE outmill.upkeep SET turn = 7, until = statement_timestamp() + interval '30 s'`)
+		require.False(t, maintains())
+		execute(t, store.Pool(), `UPDATE outmill.upkeep SET until = statement_timestamp()`)
+		require.True(t, maintains())
+	})
+
+	t.Run("a turn that a clock far ahead has taken is taken by another", func(t *testing.T) {
+		t.Parallel()
+		store, _ := neglected(t, 10, 100)
+		execute(t, store.Pool(), `UPDATE outmill.upkeep SET until = statement_timestamp() + interval '1 day', ended_at = statement_timestamp() + interval '1 day'`)
+		_, err := store.Maintain(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 10, recordsOf(t, store))
+	})
+
+	t.Run("maintenance beside somebody who reads the tables ends without an error of the server", func(t *testing.T) {
+		t.Parallel()
+		writer, url := neglected(t, 1, 100)
+		ctx := t.Context()
+		db, told := tracedPool(t, url)
+		store := newStore(t, db, postgres.Config{NotifyInterval: -1})
+		require.NoError(t, store.Evacuate(ctx, 0))
+		owner := outmill.NewOwnerToken()
+		for range 20 {
+			require.NoError(t, writer.Append(ctx, made("small", "x", 1)...))
+			require.NoError(t, store.Ack(ctx, "", leasesOf(claimed(t, store, claimOf(owner, 1, outmill.OrderNone, "small")))))
+		}
+		moveOn(t, writer, 2)
+		dump, err := writer.Pool().Begin(ctx)
+		require.NoError(t, err)
+		defer func() { _ = dump.Rollback(context.WithoutCancel(ctx)) }()
+		_, err = dump.Exec(ctx, `LOCK TABLE outmill.log, outmill.batches, outmill.ended IN ACCESS SHARE MODE`)
+		require.NoError(t, err)
+		require.NoError(t, store.TidyBatches(ctx))
+		require.NoError(t, store.TendSegments(ctx))
+		done, err := store.Truncate(ctx, 1)
+		require.NoError(t, err)
+		require.False(t, done)
+		require.Empty(t, told.errors())
+		require.NoError(t, dump.Rollback(ctx))
+		done, err = store.Truncate(ctx, 1)
+		require.NoError(t, err)
+		require.True(t, done)
+	})
+
+	t.Run("batches that are over are dropped by truncation where few lines stay and by deletion where many do", func(t *testing.T) {
+		t.Parallel()
+		for name, lines := range map[string]int{"few": 100, "many": 1500} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				store := lined(t, lines)
+				ctx := t.Context()
+				owner := outmill.NewOwnerToken()
+				require.NoError(t, store.Append(ctx, made("orders", "x", 4)...))
+				inWork := claimSome(t, store, owner, 2)
+				file := valueOf[int64](t, store.Pool(), `SELECT pg_relation_filenode('outmill.batches')::bigint`)
+				require.NoError(t, store.TidyBatches(ctx))
+				truncated := file != valueOf[int64](t, store.Pool(), `SELECT pg_relation_filenode('outmill.batches')::bigint`)
+				require.Equal(t, name == "few", truncated)
+				require.NoError(t, store.DeleteBatches(ctx))
+				require.Equal(t, lines+1, valueOf[int](t, store.Pool(), `SELECT count(*) FROM outmill.batches`))
+				require.Equal(t, 1, valueOf[int](t, store.Pool(), `SELECT count(*) FROM outmill.log_in_work()`))
+				require.NoError(t, store.Ack(ctx, "", leasesFor(inWork)))
+				rest := claimSome(t, store, owner, 10)
+				require.Equal(t, []string{"x-2", "x-3"}, namesOf(rest))
+				require.NoError(t, store.Ack(ctx, "", leasesFor(rest)))
+				require.Empty(t, claimSome(t, store, owner, 10))
+			})
+		}
+	})
+
+	t.Run("what a truncation of the batches keeps of a line has no places", func(t *testing.T) {
+		t.Parallel()
+		store := lined(t, 10)
+		require.NoError(t, store.TidyBatches(t.Context()))
+		require.Equal(t, 10, valueOf[int](t, store.Pool(), `SELECT count(*) FROM outmill.batches WHERE n = 2 AND open = 0 AND positions = '{}' AND keys IS NULL AND done = ''`))
+		require.Zero(t, valueOf[int](t, store.Pool(), `SELECT count(*) FROM outmill.ended`))
+	})
+
+	t.Run("leases in the log are reaped however many lines there are before them", func(t *testing.T) {
+		t.Parallel()
+		store := lined(t, 2500)
+		ctx := t.Context()
+		require.NoError(t, store.Append(ctx, made("orders", "x", 4)...))
+		found, err := store.Claim(ctx, outmill.ClaimRequest{Group: readers, Owner: outmill.NewOwnerToken(), Limit: 3, Lease: time.Microsecond})
+		require.NoError(t, err)
+		require.Len(t, found, 3)
+		n, err := store.ReapExpired(ctx, 100)
+		require.NoError(t, err)
+		require.Equal(t, 3, n)
+	})
+
+	t.Run("a segment with many lines is searched in steps and truncated once none is needed", func(t *testing.T) {
+		t.Parallel()
+		const lines = 2500
+		store := logged(t)
+		ctx := t.Context()
+		execute(t, store.Pool(), `INSERT INTO outmill.log (line, id, created_at, size, segment, grp, topic, key, message_id, payload)
+SELECT outmill.line_of('readers', 't' || g), gen_random_uuid(), now(), 100, 0, 'readers', 't' || g, '', 'm' || g, '\x00' FROM generate_series(1, $1::integer) AS g`, lines)
+		execute(t, store.Pool(), `INSERT INTO outmill.batches (line, n, pos, seen, horizon, since, low, owner, token, open, steps, grp, topic, done, positions, keys)
+SELECT line, 1, pos, pg_current_snapshot(), pg_current_xact_id(), '{-1}', 1, gen_random_uuid(), 1, 0, false, grp, topic, '', '{}', NULL FROM outmill.log`)
+		require.NoError(t, store.Append(ctx, made("orders", "x", 1)...))
+		moveOn(t, store, 1)
+		done, err := store.Truncate(ctx, 0)
+		require.NoError(t, err)
+		require.False(t, done, "orders is needed")
+		found, err := store.Claim(ctx, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderNone, "orders"))
+		require.NoError(t, err)
+		require.NoError(t, store.Ack(ctx, "", leasesFor(found)))
+		done, err = store.Truncate(ctx, 0)
+		require.NoError(t, err)
+		require.True(t, done)
+	})
+
+	t.Run("nobody waits for long behind a search of a segment", func(t *testing.T) {
+		t.Parallel()
+		store := logged(t)
+		ctx := t.Context()
+		require.NoError(t, store.Append(ctx, made("orders", "x", 3)...))
+		require.NoError(t, store.Ack(ctx, "", leasesFor(claimSome(t, store, outmill.NewOwnerToken(), 3))))
+		moveOn(t, store, 1)
+		// What Fail with Park and Delete do, which may meet the segment.
+		writer, err := store.Pool().Begin(ctx)
+		require.NoError(t, err)
+		defer func() { _ = writer.Rollback(context.WithoutCancel(ctx)) }()
+		_, err = writer.Exec(ctx, `DELETE FROM outmill.log WHERE line = 0`)
+		require.NoError(t, err)
+		done, err := store.Truncate(ctx, 0)
+		require.NoError(t, err)
+		require.False(t, done)
+		require.NoError(t, writer.Rollback(ctx))
+		done, err = store.Truncate(ctx, 0)
+		require.NoError(t, err)
+		require.True(t, done)
+	})
+
+	t.Run("while two transactions pin two segments the third grows and all goes on once one ends", func(t *testing.T) {
+		testenv.Long(t, "segments with thousands of rows")
+		t.Parallel()
+		store := logged(t)
+		ctx := t.Context()
+		owner := outmill.NewOwnerToken()
+		read := func() {
+			t.Helper()
+			for {
+				found := claimSome(t, store, owner, 5000)
+				if len(found) == 0 {
+					return
+				}
+				require.NoError(t, store.Ack(ctx, "", leasesFor(found)))
+			}
+		}
+		segment := func() int { return valueOf[int](t, store.Pool(), `SELECT segment FROM outmill.meta`) }
+		var pins []pgx.Tx
+		for range 2 {
+			pin, err := store.Pool().Begin(ctx)
+			require.NoError(t, err)
+			defer func() { _ = pin.Rollback(context.WithoutCancel(ctx)) }()
+			require.NoError(t, store.Append(store.WithTx(ctx, pin), made("orders", "pin", 1)...))
+			pins = append(pins, pin)
+			fill(t, store)
+			read()
+			require.NoError(t, store.TendSegments(ctx))
+		}
+		last := segment()
+		log := watermill.NewCaptureLogger()
+		telling, err := postgres.New(store.Pool(), postgres.Config{NotifyInterval: -1}, log)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, telling.Close()) }()
+		telling.TellOfSegmentsFrom(1 << 20)
+		for range 2 {
+			fill(t, store)
+			read()
+			require.NoError(t, store.TendSegments(ctx))
+			require.Equal(t, last, segment(), "there is no other segment")
+			require.NoError(t, telling.TendSegments(ctx))
+			require.Len(t, log.Captured()[watermill.ErrorLogLevel], 1, "it says once that the log grows, and why")
+		}
+		require.NoError(t, pins[0].Rollback(ctx))
+		again := newStore(t, store.Pool(), postgres.Config{NotifyInterval: -1}) // which has not been refused a lock yet
+		again.HeedSnapshotsFor(0)
+		require.NoError(t, again.TendSegments(ctx))
+		require.NotEqual(t, last, segment())
+	})
 }
 
 // counting counts the bytes that come from the server.
@@ -102,25 +357,6 @@ func counted(t *testing.T, url string) (*pgxpool.Pool, *atomic.Int64) {
 			return counting{conn, read}, err
 		}
 	}), read
-}
-
-func Test_maintenance_reads_no_payloads(t *testing.T) {
-	t.Parallel()
-	const n, size = 1000, 16_000
-	_, url := neglected(t, n, size)
-	db, read := counted(t, url)
-	store := newStore(t, db, postgres.Config{NotifyInterval: -1})
-	for more := true; more; {
-		var err error
-		more, err = store.Maintain(t.Context())
-		require.NoError(t, err)
-	}
-	require.Equal(t, n, recordsOf(t, store))
-	require.Less(t, read.Load(), int64(n*size/20))
-	found, err := store.Claim(t.Context(), outmill.ClaimRequest{Group: idle, Owner: outmill.NewOwnerToken(), Limit: 10, Lease: time.Minute, Order: outmill.OrderKey})
-	require.NoError(t, err)
-	require.Len(t, found, 10)
-	require.Len(t, found[0].Payload, size)
 }
 
 // traced counts statements by what is in them, and notes those that failed.
@@ -208,98 +444,6 @@ func tracedPool(t *testing.T, url string) (*pgxpool.Pool, *traced) {
 	return connectAs(t, url, func(c *pgxpool.Config) { c.ConnConfig.Tracer = q }), q
 }
 
-func Test_of_a_fleet_one_process_maintains_the_log_and_the_others_return_at_once(t *testing.T) {
-	t.Parallel()
-	const processes = 50
-	_, url := neglected(t, 10, 100)
-	db, told := tracedPool(t, url)
-	var fleet sync.WaitGroup
-	for range processes {
-		store := newStore(t, db, postgres.Config{NotifyInterval: -1})
-		fleet.Go(func() {
-			_, err := store.Maintain(t.Context())
-			if err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	fleet.Wait()
-	require.Equal(t, processes, told.with("SET turn ="))
-	// The turn may end, with more to do, and another process that had asked later take it.
-	require.Equal(t, 1, told.with("rotated_at > "), "looks at the segments")
-}
-
-func Test_a_store_counts_the_time_to_its_next_turn_from_the_end_of_the_last(t *testing.T) {
-	t.Parallel()
-	store, _ := neglected(t, 5000, 100)
-	turns := 0
-	for more := true; more; turns++ {
-		before := time.Now()
-		var err error
-		more, err = store.Maintain(t.Context())
-		require.NoError(t, err)
-		took := valueOf[time.Duration](t, store.Pool(), `SELECT ended_at - $1 FROM outmill.upkeep`, before)
-		require.GreaterOrEqual(t, store.LastTurn().Sub(before), took, "turn %d", turns)
-	}
-	require.Greater(t, turns, 1)
-}
-
-func Test_a_turn_whose_process_died_is_taken_by_another(t *testing.T) {
-	t.Parallel()
-	store, _ := neglected(t, 10, 100)
-	ctx := t.Context()
-	maintains := func() bool {
-		t.Helper()
-		other := newStore(t, store.Pool(), postgres.Config{NotifyInterval: -1})
-		_, err := other.Maintain(ctx)
-		require.NoError(t, err)
-		return recordsOf(t, store) > 0
-	}
-	execute(t, store.Pool(), `UPDATE outmill.upkeep SET turn = 7, until = statement_timestamp() + interval '30 s'`)
-	require.False(t, maintains())
-	execute(t, store.Pool(), `UPDATE outmill.upkeep SET until = statement_timestamp()`)
-	require.True(t, maintains())
-}
-
-func Test_a_turn_that_a_clock_far_ahead_has_taken_is_taken_by_another(t *testing.T) {
-	t.Parallel()
-	store, _ := neglected(t, 10, 100)
-	execute(t, store.Pool(), `UPDATE outmill.upkeep SET until = statement_timestamp() + interval '1 day', ended_at = statement_timestamp() + interval '1 day'`)
-	_, err := store.Maintain(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, 10, recordsOf(t, store))
-}
-
-func Test_maintenance_beside_somebody_who_reads_the_tables_ends_without_an_error_of_the_server(t *testing.T) {
-	t.Parallel()
-	writer, url := neglected(t, 1, 100)
-	ctx := t.Context()
-	db, told := tracedPool(t, url)
-	store := newStore(t, db, postgres.Config{NotifyInterval: -1})
-	require.NoError(t, store.Evacuate(ctx, 0))
-	owner := outmill.NewOwnerToken()
-	for range 20 {
-		require.NoError(t, writer.Append(ctx, made("small", "x", 1)...))
-		require.NoError(t, store.Ack(ctx, "", leasesOf(claimed(t, store, claimOf(owner, 1, outmill.OrderNone, "small")))))
-	}
-	moveOn(t, writer, 2)
-	dump, err := writer.Pool().Begin(ctx)
-	require.NoError(t, err)
-	defer func() { _ = dump.Rollback(context.WithoutCancel(ctx)) }()
-	_, err = dump.Exec(ctx, `LOCK TABLE outmill.log, outmill.batches, outmill.ended IN ACCESS SHARE MODE`)
-	require.NoError(t, err)
-	require.NoError(t, store.TidyBatches(ctx))
-	require.NoError(t, store.TendSegments(ctx))
-	done, err := store.Truncate(ctx, 1)
-	require.NoError(t, err)
-	require.False(t, done)
-	require.Empty(t, told.errors())
-	require.NoError(t, dump.Rollback(ctx))
-	done, err = store.Truncate(ctx, 1)
-	require.NoError(t, err)
-	require.True(t, done)
-}
-
 // lined is a store with a topic for each line, of which two batches are over.
 func lined(t *testing.T, lines int) *postgres.Store {
 	t.Helper()
@@ -311,97 +455,6 @@ FROM generate_series(1, $1::integer) AS g, generate_series(1, 2) AS n`, lines)
 	return store
 }
 
-func Test_batches_that_are_over_are_dropped_by_truncation_where_few_lines_stay_and_by_deletion_where_many_do(t *testing.T) {
-	t.Parallel()
-	for name, lines := range map[string]int{"few": 100, "many": 1500} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			store := lined(t, lines)
-			ctx := t.Context()
-			owner := outmill.NewOwnerToken()
-			require.NoError(t, store.Append(ctx, made("orders", "x", 4)...))
-			inWork := claimSome(t, store, owner, 2)
-			file := valueOf[int64](t, store.Pool(), `SELECT pg_relation_filenode('outmill.batches')::bigint`)
-			require.NoError(t, store.TidyBatches(ctx))
-			truncated := file != valueOf[int64](t, store.Pool(), `SELECT pg_relation_filenode('outmill.batches')::bigint`)
-			require.Equal(t, name == "few", truncated)
-			require.NoError(t, store.DeleteBatches(ctx))
-			require.Equal(t, lines+1, valueOf[int](t, store.Pool(), `SELECT count(*) FROM outmill.batches`))
-			require.Equal(t, 1, valueOf[int](t, store.Pool(), `SELECT count(*) FROM outmill.log_in_work()`))
-			require.NoError(t, store.Ack(ctx, "", leasesFor(inWork)))
-			rest := claimSome(t, store, owner, 10)
-			require.Equal(t, []string{"x-2", "x-3"}, namesOf(rest))
-			require.NoError(t, store.Ack(ctx, "", leasesFor(rest)))
-			require.Empty(t, claimSome(t, store, owner, 10))
-		})
-	}
-}
-
-func Test_what_a_truncation_of_the_batches_keeps_of_a_line_has_no_places(t *testing.T) {
-	t.Parallel()
-	store := lined(t, 10)
-	require.NoError(t, store.TidyBatches(t.Context()))
-	require.Equal(t, 10, valueOf[int](t, store.Pool(), `SELECT count(*) FROM outmill.batches WHERE n = 2 AND open = 0 AND positions = '{}' AND keys IS NULL AND done = ''`))
-	require.Zero(t, valueOf[int](t, store.Pool(), `SELECT count(*) FROM outmill.ended`))
-}
-
-func Test_leases_in_the_log_are_reaped_however_many_lines_there_are_before_them(t *testing.T) {
-	t.Parallel()
-	store := lined(t, 2500)
-	ctx := t.Context()
-	require.NoError(t, store.Append(ctx, made("orders", "x", 4)...))
-	found, err := store.Claim(ctx, outmill.ClaimRequest{Group: readers, Owner: outmill.NewOwnerToken(), Limit: 3, Lease: time.Microsecond})
-	require.NoError(t, err)
-	require.Len(t, found, 3)
-	n, err := store.ReapExpired(ctx, 100)
-	require.NoError(t, err)
-	require.Equal(t, 3, n)
-}
-
-func Test_a_segment_with_many_lines_is_searched_in_steps_and_truncated_once_none_is_needed(t *testing.T) {
-	t.Parallel()
-	const lines = 2500
-	store := logged(t)
-	ctx := t.Context()
-	execute(t, store.Pool(), `INSERT INTO outmill.log (line, id, created_at, size, segment, grp, topic, key, message_id, payload)
-SELECT outmill.line_of('readers', 't' || g), gen_random_uuid(), now(), 100, 0, 'readers', 't' || g, '', 'm' || g, '\x00' FROM generate_series(1, $1::integer) AS g`, lines)
-	execute(t, store.Pool(), `INSERT INTO outmill.batches (line, n, pos, seen, horizon, since, low, owner, token, open, steps, grp, topic, done, positions, keys)
-SELECT line, 1, pos, pg_current_snapshot(), pg_current_xact_id(), '{-1}', 1, gen_random_uuid(), 1, 0, false, grp, topic, '', '{}', NULL FROM outmill.log`)
-	require.NoError(t, store.Append(ctx, made("orders", "x", 1)...))
-	moveOn(t, store, 1)
-	done, err := store.Truncate(ctx, 0)
-	require.NoError(t, err)
-	require.False(t, done, "orders is needed")
-	found, err := store.Claim(ctx, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderNone, "orders"))
-	require.NoError(t, err)
-	require.NoError(t, store.Ack(ctx, "", leasesFor(found)))
-	done, err = store.Truncate(ctx, 0)
-	require.NoError(t, err)
-	require.True(t, done)
-}
-
-func Test_nobody_waits_for_long_behind_a_search_of_a_segment(t *testing.T) {
-	t.Parallel()
-	store := logged(t)
-	ctx := t.Context()
-	require.NoError(t, store.Append(ctx, made("orders", "x", 3)...))
-	require.NoError(t, store.Ack(ctx, "", leasesFor(claimSome(t, store, outmill.NewOwnerToken(), 3))))
-	moveOn(t, store, 1)
-	// What Fail with Park and Delete do, which may meet the segment.
-	writer, err := store.Pool().Begin(ctx)
-	require.NoError(t, err)
-	defer func() { _ = writer.Rollback(context.WithoutCancel(ctx)) }()
-	_, err = writer.Exec(ctx, `DELETE FROM outmill.log WHERE line = 0`)
-	require.NoError(t, err)
-	done, err := store.Truncate(ctx, 0)
-	require.NoError(t, err)
-	require.False(t, done)
-	require.NoError(t, writer.Rollback(ctx))
-	done, err = store.Truncate(ctx, 0)
-	require.NoError(t, err)
-	require.True(t, done)
-}
-
 // fill has the current segment large enough for a rotation.
 func fill(t *testing.T, store *postgres.Store) {
 	t.Helper()
@@ -411,102 +464,55 @@ FROM generate_series(1, 800) AS i, generate_series(1, 440) AS j GROUP BY i`)
 	execute(t, store.Pool(), `UPDATE outmill.meta SET rotated_at = rotated_at - interval '1 hour'`)
 }
 
-func Test_while_two_transactions_pin_two_segments_the_third_grows_and_all_goes_on_once_one_ends(t *testing.T) {
-	testenv.Long(t, "segments with thousands of rows")
-	t.Parallel()
-	store := logged(t)
-	ctx := t.Context()
-	owner := outmill.NewOwnerToken()
-	read := func() {
-		t.Helper()
-		for {
-			found := claimSome(t, store, owner, 5000)
-			if len(found) == 0 {
-				return
+func TestStore_LogMaintain_Serial(t *testing.T) {
+	// It is not parallel, because it looks at the heap of the process.
+	t.Run("a group that does not read hundreds of thousands of rows costs others and the worker hardly anything", func(t *testing.T) {
+		testenv.Long(t, "an unread group with hundreds of thousands of rows")
+		const n = 200_000
+		store, url := neglected(t, n, 1024)
+		ctx := t.Context()
+		owner := outmill.NewOwnerToken()
+		claims := func(until func() bool) time.Duration {
+			var took []time.Duration
+			for i := 0; i < 100 || !until(); i++ {
+				require.NoError(t, store.Append(ctx, made("small", fmt.Sprint(i), 1)...))
+				began := time.Now()
+				found := claimed(t, store, claimOf(owner, 10, outmill.OrderKey, "small"))
+				took = append(took, time.Since(began))
+				require.NotEmpty(t, found)
+				require.NoError(t, store.Ack(ctx, "", leasesOf(found)))
 			}
-			require.NoError(t, store.Ack(ctx, "", leasesFor(found)))
+			slices.Sort(took)
+			return took[len(took)/2]
 		}
-	}
-	segment := func() int { return valueOf[int](t, store.Pool(), `SELECT segment FROM outmill.meta`) }
-	var pins []pgx.Tx
-	for range 2 {
-		pin, err := store.Pool().Begin(ctx)
-		require.NoError(t, err)
-		defer func() { _ = pin.Rollback(context.WithoutCancel(ctx)) }()
-		require.NoError(t, store.Append(store.WithTx(ctx, pin), made("orders", "pin", 1)...))
-		pins = append(pins, pin)
-		fill(t, store)
-		read()
-		require.NoError(t, store.TendSegments(ctx))
-	}
-	last := segment()
-	log := watermill.NewCaptureLogger()
-	telling, err := postgres.New(store.Pool(), postgres.Config{NotifyInterval: -1}, log)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, telling.Close()) }()
-	telling.TellOfSegmentsFrom(1 << 20)
-	for range 2 {
-		fill(t, store)
-		read()
-		require.NoError(t, store.TendSegments(ctx))
-		require.Equal(t, last, segment(), "there is no other segment")
-		require.NoError(t, telling.TendSegments(ctx))
-		require.Len(t, log.Captured()[watermill.ErrorLogLevel], 1, "it says once that the log grows, and why")
-	}
-	require.NoError(t, pins[0].Rollback(ctx))
-	again := newStore(t, store.Pool(), postgres.Config{NotifyInterval: -1}) // which has not been refused a lock yet
-	again.HeedSnapshotsFor(0)
-	require.NoError(t, again.TendSegments(ctx))
-	require.NotEqual(t, last, segment())
-}
-
-// It is not parallel, because it looks at the heap of the process.
-func Test_a_group_that_does_not_read_hundreds_of_thousands_of_rows_costs_others_and_the_worker_hardly_anything(t *testing.T) {
-	testenv.Long(t, "an unread group with hundreds of thousands of rows")
-	const n = 200_000
-	store, url := neglected(t, n, 1024)
-	ctx := t.Context()
-	owner := outmill.NewOwnerToken()
-	claims := func(until func() bool) time.Duration {
-		var took []time.Duration
-		for i := 0; i < 100 || !until(); i++ {
-			require.NoError(t, store.Append(ctx, made("small", fmt.Sprint(i), 1)...))
-			began := time.Now()
-			found := claimed(t, store, claimOf(owner, 10, outmill.OrderKey, "small"))
-			took = append(took, time.Since(began))
-			require.NotEmpty(t, found)
-			require.NoError(t, store.Ack(ctx, "", leasesOf(found)))
-		}
-		slices.Sort(took)
-		return took[len(took)/2]
-	}
-	before := claims(func() bool { return true })
-	maintaining := newStore(t, connect(t, url), postgres.Config{NotifyInterval: -1})
-	var heap, most runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&heap)
-	done := make(chan error, 1)
-	var over atomic.Bool
-	go func() {
-		defer over.Store(true)
-		for more := true; more; {
-			began := time.Now()
-			var err error
-			if more, err = maintaining.Maintain(ctx); err != nil {
-				done <- err
-				return
+		before := claims(func() bool { return true })
+		maintaining := newStore(t, connect(t, url), postgres.Config{NotifyInterval: -1})
+		var heap, most runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&heap)
+		done := make(chan error, 1)
+		var over atomic.Bool
+		go func() {
+			defer over.Store(true)
+			for more := true; more; {
+				began := time.Now()
+				var err error
+				if more, err = maintaining.Maintain(ctx); err != nil {
+					done <- err
+					return
+				}
+				var now runtime.MemStats
+				runtime.ReadMemStats(&now)
+				most.HeapAlloc = max(most.HeapAlloc, now.HeapAlloc)
+				_ = pause(ctx, 4*time.Since(began)) // as a worker does
 			}
-			var now runtime.MemStats
-			runtime.ReadMemStats(&now)
-			most.HeapAlloc = max(most.HeapAlloc, now.HeapAlloc)
-			_ = pause(ctx, 4*time.Since(began)) // as a worker does
-		}
-		done <- nil
-	}()
-	during := claims(over.Load)
-	require.NoError(t, <-done)
-	t.Logf("a claim of another group took %s, and %s while %d rows moved; the heap grew by %d MiB at most", before, during, n, (int64(most.HeapAlloc)-int64(heap.HeapAlloc))>>20)
-	require.Equal(t, n, recordsOf(t, store))
-	require.Less(t, during, 3*before)
-	require.Less(t, int64(most.HeapAlloc)-int64(heap.HeapAlloc), int64(16<<20))
+			done <- nil
+		}()
+		during := claims(over.Load)
+		require.NoError(t, <-done)
+		t.Logf("a claim of another group took %s, and %s while %d rows moved; the heap grew by %d MiB at most", before, during, n, (int64(most.HeapAlloc)-int64(heap.HeapAlloc))>>20)
+		require.Equal(t, n, recordsOf(t, store))
+		require.Less(t, during, 3*before)
+		require.Less(t, int64(most.HeapAlloc)-int64(heap.HeapAlloc), int64(16<<20))
+	})
 }

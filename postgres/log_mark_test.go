@@ -12,55 +12,59 @@ import (
 	"github.com/outmill/outmill/storetest"
 )
 
-// Rows whose places a claim takes for given before they are would never be read:
-// nobody looks for what gets its number after the claim and its place before where
-// the claim was. It takes thousands of looks to meet nextval in the moment in which
-// it has the sequence 32 places ahead.
-func Test_a_claim_never_sees_the_sequence_ahead_of_what_it_has_given(t *testing.T) {
+func TestStore_LogMark(t *testing.T) {
 	t.Parallel()
-	looks, atOnce := testenv.Steps(10_000, 40_000), 200
-	r := newTape(t, pool(t), storetest.Options{})
-	ctx, stop := context.WithCancel(t.Context())
-	var appending sync.WaitGroup
-	for range 2 {
-		conn, err := r.db.Acquire(ctx)
-		require.NoError(t, err)
-		appending.Go(func() {
-			defer conn.Release()
-			for ctx.Err() == nil {
-				_, _ = conn.Exec(ctx, r.sql(`SELECT count(nextval('{records_seq_seq}')) FROM generate_series(1, 500)`))
-			}
-		})
-	}
-	defer appending.Wait()
-	defer stop()
-	conn, err := r.db.Acquire(t.Context())
-	require.NoError(t, err)
-	defer conn.Release()
-	const looked = 3 // which of a mark's columns is the place
-	for range looks / atOnce {
-		batch := &pgx.Batch{}
-		batch.Queue("SET LOCAL jit = off")
-		for range atOnce {
-			batch.Queue(r.store.MarkSQL())
-			batch.Queue(r.sql(`SELECT pg_sequence_last_value('{records_seq_seq}')`))
-		}
-		results := conn.SendBatch(t.Context(), batch)
-		_, err := results.Exec()
-		require.NoError(t, err)
-		for range atOnce {
-			rows, err := results.Query()
+
+	// Rows whose places a claim takes for given before they are would never be read:
+	// nobody looks for what gets its number after the claim and its place before where
+	// the claim was. It takes thousands of looks to meet nextval in the moment in which
+	// it has the sequence 32 places ahead.
+	t.Run("a claim never sees the sequence ahead of what it has given", func(t *testing.T) {
+		t.Parallel()
+		looks, atOnce := testenv.Steps(10_000, 40_000), 200
+		r := newTape(t, pool(t), storetest.Options{})
+		ctx, stop := context.WithCancel(t.Context())
+		var appending sync.WaitGroup
+		for range 2 {
+			conn, err := r.db.Acquire(ctx)
 			require.NoError(t, err)
-			var place, given int64
-			for rows.Next() {
-				values, err := rows.Values()
-				require.NoError(t, err)
-				place = values[looked].(int64)
-			}
-			require.NoError(t, rows.Err())
-			require.NoError(t, results.QueryRow().Scan(&given))
-			require.LessOrEqual(t, place, given)
+			appending.Go(func() {
+				defer conn.Release()
+				for ctx.Err() == nil {
+					_, _ = conn.Exec(ctx, r.sql(`SELECT count(nextval('{records_seq_seq}')) FROM generate_series(1, 500)`))
+				}
+			})
 		}
-		require.NoError(t, results.Close())
-	}
+		defer appending.Wait()
+		defer stop()
+		conn, err := r.db.Acquire(t.Context())
+		require.NoError(t, err)
+		defer conn.Release()
+		const looked = 3 // which of a mark's columns is the place
+		for range looks / atOnce {
+			batch := &pgx.Batch{}
+			batch.Queue("SET LOCAL jit = off")
+			for range atOnce {
+				batch.Queue(r.store.MarkSQL())
+				batch.Queue(r.sql(`SELECT pg_sequence_last_value('{records_seq_seq}')`))
+			}
+			results := conn.SendBatch(t.Context(), batch)
+			_, err := results.Exec()
+			require.NoError(t, err)
+			for range atOnce {
+				rows, err := results.Query()
+				require.NoError(t, err)
+				var place, given int64
+				for rows.Next() {
+					values, err := rows.Values()
+					require.NoError(t, err)
+					place = values[looked].(int64)
+				}
+				require.NoError(t, rows.Err())
+				require.NoError(t, results.QueryRow().Scan(&given))
+				require.LessOrEqual(t, place, given)
+			}
+			require.NoError(t, results.Close())
+		}
+	})
 }

@@ -49,72 +49,87 @@ func filledLog(t *testing.T) (url string, admin *pgxpool.Pool) {
 	return url, admin
 }
 
-func Test_statements_read_no_more_than_they_need_at_a_million_rows_of_the_log(t *testing.T) {
+func TestStore_LogPlan(t *testing.T) {
 	t.Parallel()
-	testenv.Long(t, "plans at a million rows")
-	url, admin := filledLog(t)
-	check := func(when string, modes ...string) {
-		for _, mode := range modes {
-			t.Run(when+", "+mode, func(t *testing.T) {
-				e := &ofLog{exercising: explainedAs(t, url, mode, postgres.Config{NotifyInterval: -1}), admin: admin, mode: mode}
-				e.check(t)
-			})
-		}
-	}
-	check("never analyzed", "auto")
-	execute(t, admin, "ANALYZE")
-	check("with statistics", "force_generic_plan", "force_custom_plan")
-}
 
-// What was claimed before stays in the table and its indexes for as long as an old
-// transaction could see it.
-func Test_while_an_old_transaction_is_open_no_claim_of_a_log_goes_over_what_was_claimed_since(t *testing.T) {
-	testenv.Long(t, "what many claims, batches and rounds cost")
-	t.Parallel()
-	const (
-		claims = 1000
-		// most is a tenth of what the dead rows of the batches take.
-		most = 20
-	)
-	url := postgrestest.Database(t)
-	admin := connect(t, url)
-	store := newStore(t, admin, postgres.Config{NotifyInterval: -1, Lane: postgres.LaneLog})
-	require.NoError(t, store.Ensure(t.Context()))
-	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
-	old, err := admin.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
-	require.NoError(t, err)
-	defer func() { _ = old.Rollback(context.WithoutCancel(t.Context())) }()
-	_, err = old.Exec(t.Context(), `SELECT pg_current_xact_id()`)
-	require.NoError(t, err)
-	owner := outmill.NewOwnerToken()
-	for i := range claims {
-		require.NoError(t, store.Append(t.Context(), made("orders", fmt.Sprint(i), 1)...))
-		require.NoError(t, store.Ack(t.Context(), "", leasesOf(claimed(t, store, claimOf(owner, 1, outmill.OrderKey, "orders")))))
-	}
-	check := func(when string, modes ...string) {
-		for _, mode := range modes {
-			e := explainedAs(t, url, mode, postgres.Config{NotifyInterval: -1})
-			for _, order := range allOrders {
-				found := e.told.of(t, func() {
-					require.Empty(t, claimed(t, e.store, claimOf(owner, 1, order, "orders")))
-					require.NoError(t, store.Append(t.Context(), made("orders", "more", 1)...))
-					require.NoError(t, e.store.Ack(t.Context(), "", leasesOf(claimed(t, e.store, claimOf(owner, 1, order)))))
-					_, err := e.store.Stats(t.Context(), 10)
-					require.NoError(t, err)
+	t.Run("statements read no more than they need at a million rows of the log", func(t *testing.T) {
+		t.Parallel()
+		testenv.Long(t, "plans at a million rows")
+		url, admin := filledLog(t)
+		check := func(when string, modes ...string) {
+			for _, mode := range modes {
+				t.Run(when+", "+mode, func(t *testing.T) {
+					e := &ofLog{exercising: explainedAs(t, url, mode, postgres.Config{NotifyInterval: -1}), admin: admin, mode: mode}
+					e.check(t)
 				})
-				for _, p := range found {
-					p.Plan.each(func(n node) {
-						if n.Index == "batches_pkey" || n.Index == "ended_pkey" {
-							require.LessOrEqual(t, n.blocks(), most, "%s, %s, order %s: blocks of %s of\n%s", when, mode, order, n, p.Text)
-						}
+			}
+		}
+		check("never analyzed", "auto")
+		execute(t, admin, "ANALYZE")
+		check("with statistics", "force_generic_plan", "force_custom_plan")
+	})
+
+	// What was claimed before stays in the table and its indexes for as long as an old
+	// transaction could see it.
+	t.Run("while an old transaction is open no claim of a log goes over what was claimed since", func(t *testing.T) {
+		testenv.Long(t, "what many claims, batches and rounds cost")
+		t.Parallel()
+		const (
+			claims = 1000
+			// most is a tenth of what the dead rows of the batches take.
+			most = 20
+		)
+		url := postgrestest.Database(t)
+		admin := connect(t, url)
+		store := newStore(t, admin, postgres.Config{NotifyInterval: -1, Lane: postgres.LaneLog})
+		require.NoError(t, store.Ensure(t.Context()))
+		require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
+		old, err := admin.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+		require.NoError(t, err)
+		defer func() { _ = old.Rollback(context.WithoutCancel(t.Context())) }()
+		_, err = old.Exec(t.Context(), `SELECT pg_current_xact_id()`)
+		require.NoError(t, err)
+		owner := outmill.NewOwnerToken()
+		for i := range claims {
+			require.NoError(t, store.Append(t.Context(), made("orders", fmt.Sprint(i), 1)...))
+			require.NoError(t, store.Ack(t.Context(), "", leasesOf(claimed(t, store, claimOf(owner, 1, outmill.OrderKey, "orders")))))
+		}
+		check := func(when string, modes ...string) {
+			for _, mode := range modes {
+				e := explainedAs(t, url, mode, postgres.Config{NotifyInterval: -1})
+				for _, order := range allOrders {
+					found := e.told.of(t, func() {
+						require.Empty(t, claimed(t, e.store, claimOf(owner, 1, order, "orders")))
+						require.NoError(t, store.Append(t.Context(), made("orders", "more", 1)...))
+						require.NoError(t, e.store.Ack(t.Context(), "", leasesOf(claimed(t, e.store, claimOf(owner, 1, order)))))
+						_, err := e.store.Stats(t.Context(), 10)
+						require.NoError(t, err)
 					})
+					for _, p := range found {
+						p.Plan.each(func(n node) {
+							if n.Index == "batches_pkey" || n.Index == "ended_pkey" {
+								require.LessOrEqual(t, n.blocks(), most, "%s, %s, order %s: blocks of %s of\n%s", when, mode, order, n, p.Text)
+							}
+						})
+					}
 				}
 			}
 		}
-	}
-	check("never analyzed", "auto")
-	execute(t, admin, `ANALYZE outmill.batches, outmill.ended`)
-	check("with statistics", "force_generic_plan", "force_custom_plan")
+		check("never analyzed", "auto")
+		execute(t, admin, `ANALYZE outmill.batches, outmill.ended`)
+		check("with statistics", "force_generic_plan", "force_custom_plan")
+	})
+
+	t.Run("claims of one cost the same however many there were behind an old transaction", func(t *testing.T) {
+		testenv.Long(t, "what many claims, batches and rounds cost")
+		t.Parallel()
+		for name, stays := range map[string]bool{"all acked": false, "one lease stays": true} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				requireLevelClaims(t, stays)
+			})
+		}
+	})
 }
 
 // ofLog makes the calls that read the log.
@@ -251,17 +266,6 @@ func (e *ofLog) look(limit int) {
 		return err
 	})
 	require.NoError(e.t, e.store.Ack(ctx, "", leasesOf(leased)))
-}
-
-func Test_claims_of_one_cost_the_same_however_many_there_were_behind_an_old_transaction(t *testing.T) {
-	testenv.Long(t, "what many claims, batches and rounds cost")
-	t.Parallel()
-	for name, stays := range map[string]bool{"all acked": false, "one lease stays": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			requireLevelClaims(t, stays)
-		})
-	}
 }
 
 // requireLevelClaims claims and acks records one by one while a transaction keeps

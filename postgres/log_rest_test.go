@@ -39,75 +39,79 @@ func newRestingTape(t *testing.T) *tape {
 	return r
 }
 
-func Test_a_poll_of_many_topics_finds_what_comes_while_the_log_is_at_rest(t *testing.T) {
-	t.Parallel()
-	r := newRestingTape(t)
-	for i := range 5 {
-		name := fmt.Sprint("m", i)
-		r.append("", name)
-		require.Equal(t, []string{name}, r.look())
-		require.Empty(t, r.look())
-		require.True(t, r.atRest())
-		require.Empty(t, r.look())
-	}
-}
-
-func Test_the_log_is_not_at_rest_while_a_transaction_writes_to_it(t *testing.T) {
+func TestStore_LogRest(t *testing.T) {
 	t.Parallel()
 
-	t.Run("that has inserted", func(t *testing.T) {
+	t.Run("a poll of many topics finds what comes while the log is at rest", func(t *testing.T) {
 		t.Parallel()
 		r := newRestingTape(t)
-		tx := r.begin()
-		r.in(tx, "", "open")
-		require.Empty(t, r.look())
-		require.False(t, r.atRest())
-		r.commit(tx)
-		require.Equal(t, []string{"open"}, r.look())
+		for i := range 5 {
+			name := fmt.Sprint("m", i)
+			r.append("", name)
+			require.Equal(t, []string{name}, r.look())
+			require.Empty(t, r.look())
+			require.True(t, r.atRest())
+			require.Empty(t, r.look())
+		}
 	})
-	t.Run("that is prepared", func(t *testing.T) {
+
+	t.Run("the log is not at rest while a transaction writes to it", func(t *testing.T) {
 		t.Parallel()
-		r := newTape(t, connect(t, postgrestest.DatabaseOn(t, postgrestest.Own(t, "max_prepared_transactions=5").URL)), storetest.Options{})
-		tx := r.begin()
-		r.in(tx, "", "prepared")
-		_, err := tx.Exec(t.Context(), `PREPARE TRANSACTION 'writer'`)
-		require.NoError(t, err)
-		require.NoError(t, tx.Rollback(t.Context()))
-		require.Empty(t, r.look())
-		require.False(t, r.atRest())
-		_, err = r.db.Exec(t.Context(), `COMMIT PREPARED 'writer'`)
-		require.NoError(t, err)
-		require.Equal(t, []string{"prepared"}, r.look())
+
+		t.Run("that has inserted", func(t *testing.T) {
+			t.Parallel()
+			r := newRestingTape(t)
+			tx := r.begin()
+			r.in(tx, "", "open")
+			require.Empty(t, r.look())
+			require.False(t, r.atRest())
+			r.commit(tx)
+			require.Equal(t, []string{"open"}, r.look())
+		})
+		t.Run("that is prepared", func(t *testing.T) {
+			t.Parallel()
+			r := newTape(t, connect(t, postgrestest.DatabaseOn(t, postgrestest.Own(t, "max_prepared_transactions=5").URL)), storetest.Options{})
+			tx := r.begin()
+			r.in(tx, "", "prepared")
+			_, err := tx.Exec(t.Context(), `PREPARE TRANSACTION 'writer'`)
+			require.NoError(t, err)
+			require.NoError(t, tx.Rollback(t.Context()))
+			require.Empty(t, r.look())
+			require.False(t, r.atRest())
+			_, err = r.db.Exec(t.Context(), `COMMIT PREPARED 'writer'`)
+			require.NoError(t, err)
+			require.Equal(t, []string{"prepared"}, r.look())
+		})
 	})
-}
 
-func Test_a_poll_of_many_topics_finds_leases_that_end_while_the_log_is_at_rest(t *testing.T) {
-	t.Parallel()
-	r := newRestingTape(t)
-	r.append("", "lost")
-	req := claimOf(r.owner, 1, outmill.OrderNone, "orders")
-	req.Lease = 300 * time.Millisecond
-	require.Equal(t, []string{"lost"}, namesOf(claimed(t, r.store, req)))
-	require.Empty(t, r.look())
-	require.True(t, r.atRest())
-	require.Eventually(t, func() bool {
-		found := r.look()
-		return len(found) == 1 && found[0] == "lost"
-	}, 20*time.Second, 10*time.Millisecond)
-}
+	t.Run("a poll of many topics finds leases that end while the log is at rest", func(t *testing.T) {
+		t.Parallel()
+		r := newRestingTape(t)
+		r.append("", "lost")
+		req := claimOf(r.owner, 1, outmill.OrderNone, "orders")
+		req.Lease = 300 * time.Millisecond
+		require.Equal(t, []string{"lost"}, namesOf(claimed(t, r.store, req)))
+		require.Empty(t, r.look())
+		require.True(t, r.atRest())
+		require.Eventually(t, func() bool {
+			found := r.look()
+			return len(found) == 1 && found[0] == "lost"
+		}, 20*time.Second, 10*time.Millisecond)
+	})
 
-// After a crash the server starts its processes again by itself, and says that it
-// has been there all the time.
-func Test_a_poll_of_many_topics_finds_what_a_crash_of_the_server_has_taken_back(t *testing.T) {
-	t.Parallel()
-	r := newRestingTape(t)
-	r.append("", "claimed")
-	require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(claimed(t, r.store, claimOf(r.owner, 1, outmill.OrderNone, "orders")))))
-	require.Empty(t, r.look())
-	require.True(t, r.atRest())
-	for _, table := range []string{"batches", "ended"} {
-		_, err := r.db.Exec(t.Context(), r.sql(`DELETE FROM {`+table+`}`))
-		require.NoError(t, err)
-	}
-	require.Eventually(t, func() bool { return len(r.look()) == 1 }, 20*time.Second, 10*time.Millisecond)
+	// After a crash the server starts its processes again by itself, and says that it
+	// has been there all the time.
+	t.Run("a poll of many topics finds what a crash of the server has taken back", func(t *testing.T) {
+		t.Parallel()
+		r := newRestingTape(t)
+		r.append("", "claimed")
+		require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(claimed(t, r.store, claimOf(r.owner, 1, outmill.OrderNone, "orders")))))
+		require.Empty(t, r.look())
+		require.True(t, r.atRest())
+		for _, table := range []string{"batches", "ended"} {
+			_, err := r.db.Exec(t.Context(), r.sql(`DELETE FROM {`+table+`}`))
+			require.NoError(t, err)
+		}
+		require.Eventually(t, func() bool { return len(r.look()) == 1 }, 20*time.Second, 10*time.Millisecond)
+	})
 }

@@ -51,63 +51,146 @@ func (r *tape) restored(db *pgxpool.Pool) *tape {
 	return &tape{ring: there, owner: r.owner}
 }
 
-func Test_a_dump_of_a_log_is_read_on_in_another_cluster_and_in_the_same(t *testing.T) {
-	testenv.Long(t, "servers that take over, are killed or are restored")
+func TestStore_LogRestore(t *testing.T) {
 	t.Parallel()
-	home := postgrestest.Own(t)
-	r := newTape(t, connect(t, postgrestest.DatabaseOn(t, home.URL)), storetest.Options{})
-	// The numbers of what is left are to be given again in the other cluster.
-	for range 500 {
-		execute(t, r.db, `SELECT pg_current_xact_id()`)
-	}
-	unseen, huge := r.begin(), r.begin()
-	r.in(unseen, "a", "a1", "a2", "a3")
-	r.in(huge, "", numbered("huge", 15)...)
-	r.append("", "acked", "open")
-	passed := claimed(t, r.store, claimOf(r.owner, 10, outmill.OrderKey, "orders"))
-	require.Equal(t, []string{"acked", "open"}, namesOf(passed))
-	require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(passed[:1])))
-	r.commit(huge)
-	listed := claimed(t, r.store, claimOf(r.owner, 5, outmill.OrderKey, "orders"))
-	require.Equal(t, numbered("huge", 15)[:5], namesOf(listed))
-	require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(listed)))
-	r.commit(unseen)
-	r.append("a", "a4", "a5")
-	left := slices.Concat(numbered("huge", 15)[5:], []string{"a1", "a2", "a3", "a4", "a5", "open"})
-	r.census(left...)
-	file := dump(t, r.db.Config().ConnString())
 
-	away := postgrestest.Own(t)
-	for name, url := range map[string]string{"another cluster": away.URL, "the same cluster": home.URL} {
-		t.Run(name, func(t *testing.T) {
-			target := postgrestest.DatabaseOn(t, url)
-			restore(t, file, target)
-			r := r.restored(connect(t, target))
-			r.t = t
-			want := slices.Clone(left)
-			var names []string
-			for i := range 1000 {
-				if i%10 > 0 {
-					execute(t, r.db, `SELECT pg_current_xact_id()`)
-					continue
+	t.Run("a dump of a log is read on in another cluster and in the same", func(t *testing.T) {
+		testenv.Long(t, "servers that take over, are killed or are restored")
+		t.Parallel()
+		home := postgrestest.Own(t)
+		r := newTape(t, connect(t, postgrestest.DatabaseOn(t, home.URL)), storetest.Options{})
+		// The numbers of what is left are to be given again in the other cluster.
+		for range 500 {
+			execute(t, r.db, `SELECT pg_current_xact_id()`)
+		}
+		unseen, huge := r.begin(), r.begin()
+		r.in(unseen, "a", "a1", "a2", "a3")
+		r.in(huge, "", numbered("huge", 15)...)
+		r.append("", "acked", "open")
+		passed := claimed(t, r.store, claimOf(r.owner, 10, outmill.OrderKey, "orders"))
+		require.Equal(t, []string{"acked", "open"}, namesOf(passed))
+		require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(passed[:1])))
+		r.commit(huge)
+		listed := claimed(t, r.store, claimOf(r.owner, 5, outmill.OrderKey, "orders"))
+		require.Equal(t, numbered("huge", 15)[:5], namesOf(listed))
+		require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(listed)))
+		r.commit(unseen)
+		r.append("a", "a4", "a5")
+		left := slices.Concat(numbered("huge", 15)[5:], []string{"a1", "a2", "a3", "a4", "a5", "open"})
+		r.census(left...)
+		file := dump(t, r.db.Config().ConnString())
+
+		away := postgrestest.Own(t)
+		for name, url := range map[string]string{"another cluster": away.URL, "the same cluster": home.URL} {
+			t.Run(name, func(t *testing.T) {
+				target := postgrestest.DatabaseOn(t, url)
+				restore(t, file, target)
+				r := r.restored(connect(t, target))
+				r.t = t
+				want := slices.Clone(left)
+				var names []string
+				for i := range 1000 {
+					if i%10 > 0 {
+						execute(t, r.db, `SELECT pg_current_xact_id()`)
+						continue
+					}
+					next := fmt.Sprint("next", i)
+					want = append(want, next)
+					r.append("a", next)
+					if i%200 == 0 {
+						found := claimed(t, r.store, claimOf(r.owner, 4, outmill.OrderKey, "orders"))
+						names = append(names, namesOf(found)...)
+						require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(found)))
+					}
 				}
-				next := fmt.Sprint("next", i)
-				want = append(want, next)
-				r.append("a", next)
-				if i%200 == 0 {
-					found := claimed(t, r.store, claimOf(r.owner, 4, outmill.OrderKey, "orders"))
-					names = append(names, namesOf(found)...)
-					require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(found)))
-				}
-			}
-			names = append(names, r.ackAll(readers, outmill.OrderKey)...)
-			require.Equal(t, numbered("huge", 15)[5:], ofThem(names, "huge"))
-			require.Equal(t, ofThem(want, "a", "n"), ofThem(names, "a", "n"))
-			r.census("open")
-			require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(passed[1:])), "the lease of before stands")
-			r.census()
+				names = append(names, r.ackAll(readers, outmill.OrderKey)...)
+				require.Equal(t, numbered("huge", 15)[5:], ofThem(names, "huge"))
+				require.Equal(t, ofThem(want, "a", "n"), ofThem(names, "a", "n"))
+				r.census("open")
+				require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(passed[1:])), "the lease of before stands")
+				r.census()
+			})
+		}
+	})
+
+	t.Run("in a log on another server what commits between a claims mark and its page comes once", func(t *testing.T) {
+		t.Parallel()
+		r := newTape(t, pool(t), storetest.Options{})
+		r.lease(r.store.Store, "old")
+		r.elapse(2 * time.Minute)
+		execute(t, r.db, r.sql(`UPDATE {meta} SET cluster = 'another'`))
+		open := r.begin()
+		r.in(open, "", "new")
+		// The first claim on this server waits for the batch whose lease is over: behind
+		// its mark, and before it reads its page.
+		locked := r.lockBatches()
+		found := async(func() ([]*outmill.Record, error) {
+			return r.gated.Claim(t.Context(), claimOf(r.owner, 10, outmill.OrderKey, "orders"))
 		})
-	}
+		r.blocked(1)
+		r.commit(open)
+		require.NoError(t, locked.Rollback(t.Context()))
+		names := namesOf(await(t, found))
+		names = append(names, r.drain(10, outmill.OrderKey)...)
+		require.Equal(t, []string{"old", "new"}, names)
+	})
+
+	t.Run("in a log of another server what came does not come again with a number that is given again", func(t *testing.T) {
+		t.Parallel()
+		eachOrder(t, func(r *tape, order outmill.Order) {
+			r.append("", "old1", "old2")
+			again := r.begin()
+			r.asOf(r.numberOf(again))
+			require.Equal(r.t, []string{"old1"}, r.take(1, order))
+			require.Equal(r.t, []string{"old2"}, r.take(10, order))
+			r.in(again, "", "late")
+			r.append("", "new")
+			require.Equal(r.t, []string{"new"}, r.take(10, order))
+			r.commit(again)
+			require.Equal(r.t, []string{"late"}, r.drain(10, order))
+			r.census("old1", "old2", "new", "late")
+		})
+	})
+
+	t.Run("in a log of another server what is listed comes once though its number is given again", func(t *testing.T) {
+		t.Parallel()
+		eachOrder(t, func(r *tape, order outmill.Order) {
+			huge := r.begin()
+			r.in(huge, "", numbered("huge", 9)...)
+			r.append("", "passed")
+			require.Equal(r.t, []string{"passed"}, r.take(10, order))
+			r.commit(huge)
+			require.Equal(r.t, numbered("huge", 9)[:2], r.take(2, order))
+			again := r.begin()
+			r.asOf(r.numberOf(again))
+			require.Equal(r.t, numbered("huge", 9)[2:4], r.take(2, order))
+			r.in(again, "", "late")
+			require.Equal(r.t, numbered("huge", 9)[4:6], r.take(2, order))
+			r.commit(again)
+			require.Equal(r.t, append(numbered("huge", 9)[6:], "late"), r.drain(2, order))
+			r.census(append(numbered("huge", 9), "passed", "late")...)
+		})
+	})
+
+	t.Run("a dump is read on in a clone of its cluster that went its own way", func(t *testing.T) {
+		t.Parallel()
+		testenv.Long(t, "servers of which one is a copy of the other's disk")
+		home, away := postgrestest.Own(t), postgrestest.Own(t)
+		clone(t, home, away)
+		r := newTape(t, connect(t, postgrestest.DatabaseOn(t, home.URL)), storetest.Options{})
+		for range 3000 {
+			execute(t, r.db, `SELECT pg_current_xact_id()`)
+		}
+		r.append("a", numbered("m", 20)...)
+		require.Equal(t, numbered("m", 20)[:5], r.take(5, outmill.OrderKey))
+		file := dump(t, r.db.Config().ConnString())
+
+		target := postgrestest.DatabaseOn(t, away.URL)
+		restore(t, file, target)
+		there := r.restored(connect(t, target))
+		there.append("a", "new")
+		require.Equal(t, append(numbered("m", 20)[5:], "new"), there.drain(7, outmill.OrderKey))
+	})
 }
 
 // ofThem are the names that begin with any of the prefixes.
@@ -121,28 +204,6 @@ func ofThem(names []string, prefixes ...string) []string {
 	return some
 }
 
-func Test_in_a_log_on_another_server_what_commits_between_a_claims_mark_and_its_page_comes_once(t *testing.T) {
-	t.Parallel()
-	r := newTape(t, pool(t), storetest.Options{})
-	r.lease(r.store.Store, "old")
-	r.elapse(2 * time.Minute)
-	execute(t, r.db, r.sql(`UPDATE {meta} SET cluster = 'another'`))
-	open := r.begin()
-	r.in(open, "", "new")
-	// The first claim on this server waits for the batch whose lease is over: behind
-	// its mark, and before it reads its page.
-	locked := r.lockBatches()
-	found := async(func() ([]*outmill.Record, error) {
-		return r.gated.Claim(t.Context(), claimOf(r.owner, 10, outmill.OrderKey, "orders"))
-	})
-	r.blocked(1)
-	r.commit(open)
-	require.NoError(t, locked.Rollback(t.Context()))
-	names := namesOf(await(t, found))
-	names = append(names, r.drain(10, outmill.OrderKey)...)
-	require.Equal(t, []string{"old", "new"}, names)
-}
-
 // asOf makes the rows of the log but one those of another server, on which a transaction had
 // the same number as one of this server.
 func (r *tape) asOf(number int64) {
@@ -150,43 +211,6 @@ func (r *tape) asOf(number int64) {
 	execute(r.t, r.db, r.sql(fmt.Sprintf(`UPDATE {log} SET xid = '%d' WHERE message_id <> 'passed'`, number)))
 	execute(r.t, r.db, r.sql(fmt.Sprintf(`UPDATE {late} SET xid = '%d'`, number)))
 	execute(r.t, r.db, r.sql(`UPDATE {meta} SET past = (SELECT max(pos) FROM {log})`))
-}
-
-func Test_in_a_log_of_another_server_what_came_does_not_come_again_with_a_number_that_is_given_again(t *testing.T) {
-	t.Parallel()
-	eachOrder(t, func(r *tape, order outmill.Order) {
-		r.append("", "old1", "old2")
-		again := r.begin()
-		r.asOf(r.numberOf(again))
-		require.Equal(r.t, []string{"old1"}, r.take(1, order))
-		require.Equal(r.t, []string{"old2"}, r.take(10, order))
-		r.in(again, "", "late")
-		r.append("", "new")
-		require.Equal(r.t, []string{"new"}, r.take(10, order))
-		r.commit(again)
-		require.Equal(r.t, []string{"late"}, r.drain(10, order))
-		r.census("old1", "old2", "new", "late")
-	})
-}
-
-func Test_in_a_log_of_another_server_what_is_listed_comes_once_though_its_number_is_given_again(t *testing.T) {
-	t.Parallel()
-	eachOrder(t, func(r *tape, order outmill.Order) {
-		huge := r.begin()
-		r.in(huge, "", numbered("huge", 9)...)
-		r.append("", "passed")
-		require.Equal(r.t, []string{"passed"}, r.take(10, order))
-		r.commit(huge)
-		require.Equal(r.t, numbered("huge", 9)[:2], r.take(2, order))
-		again := r.begin()
-		r.asOf(r.numberOf(again))
-		require.Equal(r.t, numbered("huge", 9)[2:4], r.take(2, order))
-		r.in(again, "", "late")
-		require.Equal(r.t, numbered("huge", 9)[4:6], r.take(2, order))
-		r.commit(again)
-		require.Equal(r.t, append(numbered("huge", 9)[6:], "late"), r.drain(2, order))
-		r.census(append(numbered("huge", 9), "passed", "late")...)
-	})
 }
 
 // clone has a server hold what another one does, as a copy of its disk.
@@ -202,24 +226,4 @@ func clone(t *testing.T, from, to *postgresengine.Engine) {
 	copied(filepath.Join(from.Dir, "data"), filepath.Join(to.Dir, "data"))
 	require.NoError(t, from.Start(t.Context()))
 	require.NoError(t, to.Start(t.Context()))
-}
-
-func Test_a_dump_is_read_on_in_a_clone_of_its_cluster_that_went_its_own_way(t *testing.T) {
-	t.Parallel()
-	testenv.Long(t, "servers of which one is a copy of the other's disk")
-	home, away := postgrestest.Own(t), postgrestest.Own(t)
-	clone(t, home, away)
-	r := newTape(t, connect(t, postgrestest.DatabaseOn(t, home.URL)), storetest.Options{})
-	for range 3000 {
-		execute(t, r.db, `SELECT pg_current_xact_id()`)
-	}
-	r.append("a", numbered("m", 20)...)
-	require.Equal(t, numbered("m", 20)[:5], r.take(5, outmill.OrderKey))
-	file := dump(t, r.db.Config().ConnString())
-
-	target := postgrestest.DatabaseOn(t, away.URL)
-	restore(t, file, target)
-	there := r.restored(connect(t, target))
-	there.append("a", "new")
-	require.Equal(t, append(numbered("m", 20)[5:], "new"), there.drain(7, outmill.OrderKey))
 }

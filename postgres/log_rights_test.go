@@ -71,17 +71,81 @@ var (
 	}
 )
 
-func Test_with_a_log_roles_need_no_more_than_the_rights_that_are_named(t *testing.T) {
+func TestStore_LogRights(t *testing.T) {
 	t.Parallel()
-	requireRights(t, postgres.LaneLog, map[string]ruledRole{
-		"publisher":            {logPublisherRights, usedByLogPublisher},
-		"publisher of old ids": {logNamerRights, usedByNamer},
-		"starter of joins":     {logStarterRights, usedByLogStarter},
-		"worker":               {logWorkerRights, usedByLogWorker},
-		"finisher of joins":    {logWorkerRights.and(rights{"dedup": {"INSERT"}, "join_members": {"INSERT"}, "log": {"INSERT"}, "SEQUENCE records_seq_seq": {"USAGE"}}), usedByLogFinisher},
-		"operator":             {logOperatorRights, usedByLogOperator},
-		"reader":               {logReaderRights, usedByReader},
-		"who does the upkeep":  {upkeepRights, usedByUpkeep},
+
+	t.Run("with a log roles need no more than the rights that are named", func(t *testing.T) {
+		t.Parallel()
+		requireRights(t, postgres.LaneLog, map[string]ruledRole{
+			"publisher":            {logPublisherRights, usedByLogPublisher},
+			"publisher of old ids": {logNamerRights, usedByNamer},
+			"starter of joins":     {logStarterRights, usedByLogStarter},
+			"worker":               {logWorkerRights, usedByLogWorker},
+			"finisher of joins":    {logWorkerRights.and(rights{"dedup": {"INSERT"}, "join_members": {"INSERT"}, "log": {"INSERT"}, "SEQUENCE records_seq_seq": {"USAGE"}}), usedByLogFinisher},
+			"operator":             {logOperatorRights, usedByLogOperator},
+			"reader":               {logReaderRights, usedByReader},
+			"who does the upkeep":  {upkeepRights, usedByUpkeep},
+		})
+	})
+
+	t.Run("functions of the log need a right where it was revoked from everybody", func(t *testing.T) {
+		t.Parallel()
+		database, admin, super := ruled(t, postgres.LaneLog)
+		role, roleURL := newRole(t, admin, database)
+		logWorkerRights.and(logReaderRights).grant(t, admin, role)
+		store := newStore(t, connect(t, roleURL), postgres.Config{})
+		use := func() error {
+			return firstOf(
+				func() error { return usedByLogWorker(t, store, super) },
+				func() error { return usedByReader(t, store, super) },
+				func() error {
+					store.LookAgain()
+					many := claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone)
+					many.Topics = hundreds()
+					_, err := store.Claim(t.Context(), many)
+					return err
+				},
+			)
+		}
+		require.NoError(t, use())
+		for _, function := range []string{"log_due", "log_due_from", "log_ready_at", "log_late", "log_unfinished", "log_passed", "log_stale", "log_newest", "log_in_work", "log_first_line"} {
+			execute(t, admin, "REVOKE EXECUTE ON FUNCTION outmill."+function+" FROM PUBLIC")
+			requireNoRight(t, use(), "EXECUTE of "+function)
+			execute(t, admin, "GRANT EXECUTE ON FUNCTION outmill."+function+" TO "+role)
+			require.NoError(t, use())
+		}
+	})
+
+	t.Run("a worker that may not truncate works and leaves the segments to others", func(t *testing.T) {
+		t.Parallel()
+		database, admin, super := ruled(t, postgres.LaneLog)
+		role, roleURL := newRole(t, admin, database)
+		logWorkerRights.grant(t, admin, role)
+		store := newStore(t, connect(t, roleURL), postgres.Config{})
+		require.NoError(t, usedByLogWorker(t, store, super))
+		emptied(t, super)
+		require.NoError(t, super.Append(t.Context(), made("last", "x", 3)...))
+		require.NoError(t, super.Ack(t.Context(), "", leasesOf(claimed(t, super, claimOf(outmill.NewOwnerToken(), 3, outmill.OrderNone)))))
+		execute(t, admin, "UPDATE outmill.meta SET segment = 1")
+		more, err := store.Maintain(t.Context())
+		require.NoError(t, err)
+		require.False(t, more)
+		require.Equal(t, 3, segmentRows(t, super, 0))
+		err = store.TendSegments(t.Context())
+		require.ErrorContains(t, err, "permission denied")
+		require.NoError(t, usedByLogWorker(t, store, super))
+	})
+
+	t.Run("a publisher may say that it wants the log where it is on", func(t *testing.T) {
+		t.Parallel()
+		database, admin, _ := ruled(t, postgres.LaneLog)
+		role, roleURL := newRole(t, admin, database)
+		logPublisherRights.grant(t, admin, role)
+		store := newStore(t, connect(t, roleURL), postgres.Config{Lane: postgres.LaneLog})
+		require.NoError(t, store.Ensure(t.Context()))
+		require.NoError(t, pgx.BeginFunc(t.Context(), store.Pool(), func(tx pgx.Tx) error {
+			return store.Append(store.WithTx(t.Context(), tx), made("orders", "x", 3)...)
+		}))
 	})
 }
 
@@ -276,64 +340,4 @@ END $$`)
 	}
 	// Nobody is told of it but by the log.
 	return fmt.Errorf("upkeep, of which no caller hears what rights it takes: %w", err)
-}
-
-func Test_functions_of_the_log_need_a_right_where_it_was_revoked_from_everybody(t *testing.T) {
-	t.Parallel()
-	database, admin, super := ruled(t, postgres.LaneLog)
-	role, roleURL := newRole(t, admin, database)
-	logWorkerRights.and(logReaderRights).grant(t, admin, role)
-	store := newStore(t, connect(t, roleURL), postgres.Config{})
-	use := func() error {
-		return firstOf(
-			func() error { return usedByLogWorker(t, store, super) },
-			func() error { return usedByReader(t, store, super) },
-			func() error {
-				store.LookAgain()
-				many := claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone)
-				many.Topics = hundreds()
-				_, err := store.Claim(t.Context(), many)
-				return err
-			},
-		)
-	}
-	require.NoError(t, use())
-	for _, function := range []string{"log_due", "log_due_from", "log_ready_at", "log_late", "log_unfinished", "log_passed", "log_stale", "log_newest", "log_in_work", "log_first_line"} {
-		execute(t, admin, "REVOKE EXECUTE ON FUNCTION outmill."+function+" FROM PUBLIC")
-		requireNoRight(t, use(), "EXECUTE of "+function)
-		execute(t, admin, "GRANT EXECUTE ON FUNCTION outmill."+function+" TO "+role)
-		require.NoError(t, use())
-	}
-}
-
-func Test_a_worker_that_may_not_truncate_works_and_leaves_the_segments_to_others(t *testing.T) {
-	t.Parallel()
-	database, admin, super := ruled(t, postgres.LaneLog)
-	role, roleURL := newRole(t, admin, database)
-	logWorkerRights.grant(t, admin, role)
-	store := newStore(t, connect(t, roleURL), postgres.Config{})
-	require.NoError(t, usedByLogWorker(t, store, super))
-	emptied(t, super)
-	require.NoError(t, super.Append(t.Context(), made("last", "x", 3)...))
-	require.NoError(t, super.Ack(t.Context(), "", leasesOf(claimed(t, super, claimOf(outmill.NewOwnerToken(), 3, outmill.OrderNone)))))
-	execute(t, admin, "UPDATE outmill.meta SET segment = 1")
-	more, err := store.Maintain(t.Context())
-	require.NoError(t, err)
-	require.False(t, more)
-	require.Equal(t, 3, segmentRows(t, super, 0))
-	err = store.TendSegments(t.Context())
-	require.ErrorContains(t, err, "permission denied")
-	require.NoError(t, usedByLogWorker(t, store, super))
-}
-
-func Test_a_publisher_may_say_that_it_wants_the_log_where_it_is_on(t *testing.T) {
-	t.Parallel()
-	database, admin, _ := ruled(t, postgres.LaneLog)
-	role, roleURL := newRole(t, admin, database)
-	logPublisherRights.grant(t, admin, role)
-	store := newStore(t, connect(t, roleURL), postgres.Config{Lane: postgres.LaneLog})
-	require.NoError(t, store.Ensure(t.Context()))
-	require.NoError(t, pgx.BeginFunc(t.Context(), store.Pool(), func(tx pgx.Tx) error {
-		return store.Append(store.WithTx(t.Context(), tx), made("orders", "x", 3)...)
-	}))
 }

@@ -26,79 +26,147 @@ func (r *ring) of(lane postgres.Lane) *postgres.Store {
 	return newStore(r.t, r.db, config)
 }
 
-func Test_a_claim_that_looked_before_the_log_was_turned_on_passes_over_nothing_in_it(t *testing.T) {
+func TestStore_LogSwitch(t *testing.T) {
 	t.Parallel()
-	for _, order := range []outmill.Order{outmill.OrderKey, outmill.OrderTopic} {
-		t.Run(order.String(), func(t *testing.T) {
-			t.Parallel()
-			r := newRing(t, postgres.LaneRows, storetest.Options{})
-			owner := outmill.NewOwnerToken()
-			r.append("key", "before")
-			stopped := r.gates.before(t, "pg_advisory_xact_lock", 1)
-			claim := async(func() ([]*outmill.Record, error) {
-				return r.gated.Claim(t.Context(), claimOf(owner, 10, order, "orders"))
-			})
-			stopped.wait(t)
-			logging := r.of(postgres.LaneLog)
-			require.NoError(t, logging.Ensure(t.Context()))
-			require.NoError(t, logging.Append(t.Context(), &outmill.Record{Topic: "orders", Key: "key", MessageID: "in the log"}))
-			r.append("key", "after")
-			stopped.open()
-			require.Empty(t, await(t, claim))
-			found, err := r.gated.Claim(t.Context(), claimOf(owner, 10, order, "orders"))
-			require.NoError(t, err)
-			require.Equal(t, []string{"before", "in the log", "after"}, namesOf(found))
-		})
-	}
-}
 
-func Test_a_store_that_never_claims_sees_the_log_that_another_has_turned_on(t *testing.T) {
-	t.Parallel()
-	for name, look := range map[string]func(ctx context.Context, s *postgres.Store, made *outmill.Record) (found int, err error){
-		"get": func(ctx context.Context, s *postgres.Store, made *outmill.Record) (int, error) {
-			_, err := s.Get(ctx, made.ID)
-			return 1, err
-		},
-		"list": func(ctx context.Context, s *postgres.Store, _ *outmill.Record) (int, error) {
-			records, err := s.List(ctx, outmill.ListQuery{})
-			return len(records), err
-		},
-		"stats": func(ctx context.Context, s *postgres.Store, _ *outmill.Record) (int, error) {
-			stats, err := s.Stats(ctx, 0)
-			if len(stats) == 0 {
-				return 0, err
+	t.Run("a claim that looked before the log was turned on passes over nothing in it", func(t *testing.T) {
+		t.Parallel()
+		for _, order := range []outmill.Order{outmill.OrderKey, outmill.OrderTopic} {
+			t.Run(order.String(), func(t *testing.T) {
+				t.Parallel()
+				r := newRing(t, postgres.LaneRows, storetest.Options{})
+				owner := outmill.NewOwnerToken()
+				r.append("key", "before")
+				stopped := r.gates.before(t, "pg_advisory_xact_lock", 1)
+				claim := async(func() ([]*outmill.Record, error) {
+					return r.gated.Claim(t.Context(), claimOf(owner, 10, order, "orders"))
+				})
+				stopped.wait(t)
+				logging := r.of(postgres.LaneLog)
+				require.NoError(t, logging.Ensure(t.Context()))
+				require.NoError(t, logging.Append(t.Context(), &outmill.Record{Topic: "orders", Key: "key", MessageID: "in the log"}))
+				r.append("key", "after")
+				stopped.open()
+				require.Empty(t, await(t, claim))
+				found, err := r.gated.Claim(t.Context(), claimOf(owner, 10, order, "orders"))
+				require.NoError(t, err)
+				require.Equal(t, []string{"before", "in the log", "after"}, namesOf(found))
+			})
+		}
+	})
+
+	t.Run("a store that never claims sees the log that another has turned on", func(t *testing.T) {
+		t.Parallel()
+		for name, look := range map[string]func(ctx context.Context, s *postgres.Store, made *outmill.Record) (found int, err error){
+			"get": func(ctx context.Context, s *postgres.Store, made *outmill.Record) (int, error) {
+				_, err := s.Get(ctx, made.ID)
+				return 1, err
+			},
+			"list": func(ctx context.Context, s *postgres.Store, _ *outmill.Record) (int, error) {
+				records, err := s.List(ctx, outmill.ListQuery{})
+				return len(records), err
+			},
+			"stats": func(ctx context.Context, s *postgres.Store, _ *outmill.Record) (int, error) {
+				stats, err := s.Stats(ctx, 0)
+				if len(stats) == 0 {
+					return 0, err
+				}
+				return stats[0].Pending, err
+			},
+			"delete": func(ctx context.Context, s *postgres.Store, made *outmill.Record) (int, error) {
+				return s.Delete(ctx, made.ID)
+			},
+			"drop group": func(ctx context.Context, s *postgres.Store, _ *outmill.Record) (int, error) {
+				return s.DropGroup(ctx, readers)
+			},
+			"attach step": func(ctx context.Context, s *postgres.Store, made *outmill.Record) (int, error) {
+				join := &storekit.Join{ExpectedSteps: 1}
+				if err := s.StartJoin(ctx, join); err != nil {
+					return 0, err
+				}
+				return 1, s.AttachStep(ctx, join.ID, made.ID)
+			},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				r := newRing(t, postgres.LaneRows, storetest.Options{Retain: time.Hour})
+				s := r.of("")
+				_, err := s.Stats(t.Context(), 0)
+				require.NoError(t, err)
+				logging := r.of(postgres.LaneLog)
+				require.NoError(t, logging.Ensure(t.Context()))
+				made := &outmill.Record{Topic: "orders"}
+				require.NoError(t, logging.Append(t.Context(), made))
+				found, err := look(t.Context(), s, made)
+				require.NoError(t, err)
+				require.Equal(t, 1, found)
+			})
+		}
+	})
+
+	t.Run("the log is turned on and left again while writers and workers run", func(t *testing.T) {
+		t.Parallel()
+		r := newRing(t, postgres.LaneRows, storetest.Options{})
+		s := &switching{r: r, next: map[string]int{}, seen: map[string]int{}}
+		workers, ctx := errgroup.WithContext(t.Context())
+		for range 3 {
+			store := r.of("")
+			workers.Go(func() error { return s.work(ctx, store) })
+		}
+		indifferent := r.of("")
+		// All at once: before the log is on, while it is, and when some have gone back.
+		for _, stores := range [][]*postgres.Store{
+			{indifferent, r.of(postgres.LaneRows), r.of("")}, {indifferent, r.of(""), r.of("")}, {r.of(postgres.LaneRows), indifferent, r.of(postgres.LaneLog)}, {r.of(postgres.LaneRows), r.of(postgres.LaneRows)},
+		} {
+			writers, writing := errgroup.WithContext(ctx)
+			for i, store := range stores {
+				writers.Go(func() error { return s.write(writing, store, 40) })
+				if i == 0 {
+					writers.Go(func() error { return r.of(postgres.LaneLog).Ensure(writing) })
+				}
 			}
-			return stats[0].Pending, err
-		},
-		"delete": func(ctx context.Context, s *postgres.Store, made *outmill.Record) (int, error) {
-			return s.Delete(ctx, made.ID)
-		},
-		"drop group": func(ctx context.Context, s *postgres.Store, _ *outmill.Record) (int, error) {
-			return s.DropGroup(ctx, readers)
-		},
-		"attach step": func(ctx context.Context, s *postgres.Store, made *outmill.Record) (int, error) {
-			join := &storekit.Join{ExpectedSteps: 1}
-			if err := s.StartJoin(ctx, join); err != nil {
-				return 0, err
+			if err := writers.Wait(); err != nil {
+				// What a worker found ends the writers too, and is the cause.
+				s.end()
+				require.NoError(t, errors.Join(workers.Wait(), err))
 			}
-			return 1, s.AttachStep(ctx, join.ID, made.ID)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := newRing(t, postgres.LaneRows, storetest.Options{Retain: time.Hour})
-			s := r.of("")
-			_, err := s.Stats(t.Context(), 0)
-			require.NoError(t, err)
-			logging := r.of(postgres.LaneLog)
-			require.NoError(t, logging.Ensure(t.Context()))
-			made := &outmill.Record{Topic: "orders"}
-			require.NoError(t, logging.Append(t.Context(), made))
-			found, err := look(t.Context(), s, made)
-			require.NoError(t, err)
-			require.Equal(t, 1, found)
-		})
-	}
+		}
+		s.end()
+		require.NoError(t, workers.Wait())
+		require.Positive(t, valueOf[int](t, r.db, r.sql(`SELECT count(*) FROM {log}`)))
+		r.census()
+	})
+
+	t.Run("a schema that is new has the log and one that was there before only if a program says so", func(t *testing.T) {
+		t.Parallel()
+		db := pool(t)
+		for _, c := range []struct {
+			name   string
+			before postgres.Lane
+			exists bool
+			lane   postgres.Lane
+			want   string
+		}{
+			{name: "new", want: "log"},
+			{name: "new, rows", lane: postgres.LaneRows, want: "rows"},
+			{name: "with rows", exists: true, before: postgres.LaneRows, want: "rows"},
+			{name: "with rows, log", exists: true, before: postgres.LaneRows, lane: postgres.LaneLog, want: "log"},
+			{name: "with a log", exists: true, before: postgres.LaneLog, want: "log"},
+			{name: "with a log, rows", exists: true, before: postgres.LaneLog, lane: postgres.LaneRows, want: "log"},
+		} {
+			t.Run(c.name, func(t *testing.T) {
+				t.Parallel()
+				schema := ownSchema(t, db)
+				if c.exists {
+					require.NoError(t, newStore(t, db, postgres.Config{Schema: schema, Lane: c.before}).Ensure(t.Context()))
+				}
+				store := newStore(t, db, postgres.Config{Schema: schema, Lane: c.lane})
+				require.NoError(t, store.Ensure(t.Context()))
+				require.NoError(t, store.Ensure(t.Context()), "again")
+				require.Equal(t, c.want, valueOf[string](t, db, "SELECT lane FROM "+schema+".meta"))
+			})
+		}
+	})
 }
 
 // switching are writers whose programs differ in their lane, and workers, while
@@ -176,68 +244,4 @@ func (s *switching) work(ctx context.Context, store *postgres.Store) error {
 		}
 	}
 	return ctx.Err()
-}
-
-func Test_the_log_is_turned_on_and_left_again_while_writers_and_workers_run(t *testing.T) {
-	t.Parallel()
-	r := newRing(t, postgres.LaneRows, storetest.Options{})
-	s := &switching{r: r, next: map[string]int{}, seen: map[string]int{}}
-	workers, ctx := errgroup.WithContext(t.Context())
-	for range 3 {
-		store := r.of("")
-		workers.Go(func() error { return s.work(ctx, store) })
-	}
-	indifferent := r.of("")
-	// All at once: before the log is on, while it is, and when some have gone back.
-	for _, stores := range [][]*postgres.Store{
-		{indifferent, r.of(postgres.LaneRows), r.of("")}, {indifferent, r.of(""), r.of("")}, {r.of(postgres.LaneRows), indifferent, r.of(postgres.LaneLog)}, {r.of(postgres.LaneRows), r.of(postgres.LaneRows)},
-	} {
-		writers, writing := errgroup.WithContext(ctx)
-		for i, store := range stores {
-			writers.Go(func() error { return s.write(writing, store, 40) })
-			if i == 0 {
-				writers.Go(func() error { return r.of(postgres.LaneLog).Ensure(writing) })
-			}
-		}
-		if err := writers.Wait(); err != nil {
-			// What a worker found ends the writers too, and is the cause.
-			s.end()
-			require.NoError(t, errors.Join(workers.Wait(), err))
-		}
-	}
-	s.end()
-	require.NoError(t, workers.Wait())
-	require.Positive(t, valueOf[int](t, r.db, r.sql(`SELECT count(*) FROM {log}`)))
-	r.census()
-}
-
-func Test_a_schema_that_is_new_has_the_log_and_one_that_was_there_before_only_if_a_program_says_so(t *testing.T) {
-	t.Parallel()
-	db := pool(t)
-	for _, c := range []struct {
-		name   string
-		before postgres.Lane
-		exists bool
-		lane   postgres.Lane
-		want   string
-	}{
-		{name: "new", want: "log"},
-		{name: "new, rows", lane: postgres.LaneRows, want: "rows"},
-		{name: "with rows", exists: true, before: postgres.LaneRows, want: "rows"},
-		{name: "with rows, log", exists: true, before: postgres.LaneRows, lane: postgres.LaneLog, want: "log"},
-		{name: "with a log", exists: true, before: postgres.LaneLog, want: "log"},
-		{name: "with a log, rows", exists: true, before: postgres.LaneLog, lane: postgres.LaneRows, want: "log"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			schema := ownSchema(t, db)
-			if c.exists {
-				require.NoError(t, newStore(t, db, postgres.Config{Schema: schema, Lane: c.before}).Ensure(t.Context()))
-			}
-			store := newStore(t, db, postgres.Config{Schema: schema, Lane: c.lane})
-			require.NoError(t, store.Ensure(t.Context()))
-			require.NoError(t, store.Ensure(t.Context()), "again")
-			require.Equal(t, c.want, valueOf[string](t, db, "SELECT lane FROM "+schema+".meta"))
-		})
-	}
 }

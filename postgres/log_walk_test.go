@@ -23,73 +23,166 @@ import (
 	"github.com/outmill/outmill/storetest"
 )
 
-func Test_in_a_log_a_claim_waits_for_another_one_of_its_topic_and_sees_what_that_has_taken(t *testing.T) {
+func TestStore_LogWalk(t *testing.T) {
 	t.Parallel()
-	eachOrder(t, func(r *tape, order outmill.Order) {
-		r.append("", "a", "b", "c")
-		stopped := r.gates.before(r.t, addsBatch, 1)
-		first := async(func() ([]*outmill.Record, error) {
-			return r.gated.Claim(r.t.Context(), claimOf(r.owner, 2, order, "orders"))
+
+	t.Run("in a log a claim waits for another one of its topic and sees what that has taken", func(t *testing.T) {
+		t.Parallel()
+		eachOrder(t, func(r *tape, order outmill.Order) {
+			r.append("", "a", "b", "c")
+			stopped := r.gates.before(r.t, addsBatch, 1)
+			first := async(func() ([]*outmill.Record, error) {
+				return r.gated.Claim(r.t.Context(), claimOf(r.owner, 2, order, "orders"))
+			})
+			stopped.wait(r.t)
+			second := async(func() ([]*outmill.Record, error) {
+				return r.store.Claim(r.t.Context(), claimOf(r.owner, 2, order, "orders"))
+			})
+			r.blocked(1)
+			stopped.open()
+			require.Equal(r.t, []string{"a", "b"}, namesOf(await(r.t, first)))
+			require.Equal(r.t, []string{"c"}, namesOf(await(r.t, second)))
+			r.census("a", "b", "c")
 		})
-		stopped.wait(r.t)
-		second := async(func() ([]*outmill.Record, error) {
-			return r.store.Claim(r.t.Context(), claimOf(r.owner, 2, order, "orders"))
-		})
-		r.blocked(1)
-		stopped.open()
-		require.Equal(r.t, []string{"a", "b"}, namesOf(await(r.t, first)))
-		require.Equal(r.t, []string{"c"}, namesOf(await(r.t, second)))
-		r.census("a", "b", "c")
 	})
-}
 
-func Test_in_a_log_places_that_sessions_keep_are_refused_by_the_next_claim(t *testing.T) {
-	t.Parallel()
-	r := newTape(t, pool(t), storetest.Options{})
-	r.lease(r.store.Store, "a")
-	r.append("", "b")
-	execute(t, r.db, r.sql(`ALTER SEQUENCE {records_seq_seq} CACHE 20`))
-	for _, order := range allOrders {
-		_, err := r.store.Claim(t.Context(), claimOf(r.owner, 1, order, "orders"))
+	t.Run("in a log places that sessions keep are refused by the next claim", func(t *testing.T) {
+		t.Parallel()
+		r := newTape(t, pool(t), storetest.Options{})
+		r.lease(r.store.Store, "a")
+		r.append("", "b")
+		execute(t, r.db, r.sql(`ALTER SEQUENCE {records_seq_seq} CACHE 20`))
+		for _, order := range allOrders {
+			_, err := r.store.Claim(t.Context(), claimOf(r.owner, 1, order, "orders"))
+			require.ErrorIs(t, err, outmill.ErrInvalidConfig)
+			require.ErrorContains(t, err, "CACHE")
+		}
+		execute(t, r.db, r.sql(`ALTER SEQUENCE {records_seq_seq} CACHE 1`))
+		require.Equal(t, []string{"b"}, r.take(1, outmill.OrderKey))
+	})
+
+	t.Run("a log whose sequence was set back is neither read nor truncated", func(t *testing.T) {
+		t.Parallel()
+		r := newTape(t, pool(t), storetest.Options{})
+		execute(t, r.db, r.sql(`SELECT setval('{records_seq_seq}', 1000)`))
+		r.lease(r.store.Store, "a")
+		last := valueOf[int64](t, r.db, r.sql(`SELECT max(pos) FROM {batches}`))
+		execute(t, r.db, r.sql(`SELECT setval('{records_seq_seq}', 1, false)`))
+		r.append("", "during")
+		// One among the records has the claim look.
+		require.NoError(t, r.store.Append(t.Context(), &outmill.Record{Topic: "orders", TimeToLive: time.Hour}))
+		var remedies []string
+		for name, call := range map[string]func() error{
+			"claim": func() error {
+				_, err := r.store.Claim(t.Context(), claimOf(r.owner, 1, outmill.OrderKey, "orders"))
+				return err
+			},
+			"upkeep": func() error { return r.store.TendSegments(t.Context()) },
+		} {
+			err := call()
+			require.ErrorIs(t, err, outmill.ErrInvalidConfig, name)
+			require.ErrorContains(t, err, fmt.Sprintf(", %d))", last), name)
+			_, rest, _ := strings.Cut(err.Error(), ": SELECT ")
+			remedy, _, _ := strings.Cut(rest, ", and see")
+			remedies = append(remedies, "SELECT "+remedy)
+		}
+		require.Equal(t, 1, valueOf[int](t, r.db, r.sql(`SELECT count(*) FROM {log} WHERE message_id = 'during'`)))
+
+		for _, remedy := range remedies {
+			execute(t, r.db, remedy)
+		}
+		r.append("", "later")
+		require.Contains(t, r.take(10, outmill.OrderKey), "later")
+	})
+
+	t.Run("a sequence that was not copied is noticed and the documented remedy works", func(t *testing.T) {
+		t.Parallel()
+		for name, read := range map[string]int{"behind what was read": 8, "behind the backlog": 2, "of a topic that was never read": 0} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				eachOrder(t, func(r *tape, order outmill.Order) {
+					old := numbered("old", 8)
+					r.append("key", old...)
+					if read > 0 {
+						found := claimed(r.t, r.store, claimOf(r.owner, read, order, "orders"))
+						require.NoError(r.t, r.store.Ack(r.t.Context(), "", leasesOf(found)))
+					}
+					since := valueOf[time.Time](r.t, r.db, `SELECT clock_timestamp()`)
+					execute(r.t, r.db, r.sql(`SELECT setval('{records_seq_seq}', 3)`))
+					r.append("key", "new1", "new2", "new3")
+					require.NoError(r.t, r.store.Append(r.t.Context(), &outmill.Record{Topic: "orders", Key: "key", MessageID: "new4", TimeToLive: time.Hour}))
+					for range 2 {
+						_, err := r.store.Claim(r.t.Context(), claimOf(r.owner, 10, order, "orders"))
+						require.ErrorIs(r.t, err, outmill.ErrInvalidConfig)
+						require.ErrorContains(r.t, err, "sequence")
+					}
+					execute(r.t, r.db, r.remedy(since))
+					require.Equal(r.t, slices.Concat(old[read:], []string{"new1", "new2", "new3", "new4"}), r.drain(3, order))
+				})
+			})
+		}
+	})
+
+	t.Run("a sequence that was not copied is noticed before a log is taken for one of another server", func(t *testing.T) {
+		t.Parallel()
+		r := newTape(t, pool(t), storetest.Options{})
+		r.append("", numbered("old", 8)...)
+		since := valueOf[time.Time](t, r.db, `SELECT clock_timestamp()`)
+		execute(t, r.db, r.sql(`SELECT setval('{records_seq_seq}', 3)`))
+		execute(t, r.db, r.sql(`UPDATE {meta} SET cluster = 'another'`))
+		_, err := r.store.Claim(t.Context(), claimOf(r.owner, 10, outmill.OrderKey, "orders"))
 		require.ErrorIs(t, err, outmill.ErrInvalidConfig)
-		require.ErrorContains(t, err, "CACHE")
-	}
-	execute(t, r.db, r.sql(`ALTER SEQUENCE {records_seq_seq} CACHE 1`))
-	require.Equal(t, []string{"b"}, r.take(1, outmill.OrderKey))
-}
+		require.Equal(t, "another", valueOf[string](t, r.db, r.sql(`SELECT cluster FROM {meta}`)))
+		execute(t, r.db, r.remedy(since))
+		require.Equal(t, numbered("old", 8), r.drain(3, outmill.OrderKey))
+	})
 
-func Test_a_log_whose_sequence_was_set_back_is_neither_read_nor_truncated(t *testing.T) {
-	t.Parallel()
-	r := newTape(t, pool(t), storetest.Options{})
-	execute(t, r.db, r.sql(`SELECT setval('{records_seq_seq}', 1000)`))
-	r.lease(r.store.Store, "a")
-	last := valueOf[int64](t, r.db, r.sql(`SELECT max(pos) FROM {batches}`))
-	execute(t, r.db, r.sql(`SELECT setval('{records_seq_seq}', 1, false)`))
-	r.append("", "during")
-	// One among the records has the claim look.
-	require.NoError(t, r.store.Append(t.Context(), &outmill.Record{Topic: "orders", TimeToLive: time.Hour}))
-	var remedies []string
-	for name, call := range map[string]func() error{
-		"claim": func() error {
-			_, err := r.store.Claim(t.Context(), claimOf(r.owner, 1, outmill.OrderKey, "orders"))
-			return err
-		},
-		"upkeep": func() error { return r.store.TendSegments(t.Context()) },
-	} {
-		err := call()
-		require.ErrorIs(t, err, outmill.ErrInvalidConfig, name)
-		require.ErrorContains(t, err, fmt.Sprintf(", %d))", last), name)
-		_, rest, _ := strings.Cut(err.Error(), ": SELECT ")
-		remedy, _, _ := strings.Cut(rest, ", and see")
-		remedies = append(remedies, "SELECT "+remedy)
-	}
-	require.Equal(t, 1, valueOf[int](t, r.db, r.sql(`SELECT count(*) FROM {log} WHERE message_id = 'during'`)))
-
-	for _, remedy := range remedies {
-		execute(t, r.db, remedy)
-	}
-	r.append("", "later")
-	require.Contains(t, r.take(10, outmill.OrderKey), "later")
+	// Among the records statements may wait for each other in a circle, and are
+	// repeated.
+	t.Run("whatever calls are made at once none fails and each record is in one place", func(t *testing.T) {
+		t.Parallel()
+		eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
+			require.NoError(t, r.store.RegisterGroup(t.Context(), outmill.Registration{Group: "others"}))
+			w := &roaming{r: r, join: r.startJoin(storekit.Join{Unsealed: true})}
+			stores := []*postgres.Store{r.store.Store, r.gated}
+			workers, ctx := errgroup.WithContext(t.Context())
+			for i := range 16 {
+				workers.Go(func() error {
+					owner, store := outmill.NewOwnerToken(), stores[i%2]
+					for range testenv.Steps(10, 60) {
+						var err error
+						switch rand.N(5) {
+						case 0, 1:
+							err = w.append(ctx, store)
+						case 2:
+							err = w.operate(ctx, store)
+						default:
+							err = w.work(ctx, store, owner)
+						}
+						if err != nil {
+							return err
+						}
+					}
+					return nil
+				})
+			}
+			require.NoError(t, workers.Wait())
+			r.batchesAreSound()
+			require.Empty(t, valueOf[string](t, r.db, r.sql(sqlTwice)))
+			shown := map[string]string{}
+			for _, row := range readable(t, r.db, r.schema) {
+				shown[row.ID] = row.Status
+			}
+			listed := map[string]string{}
+			found, err := r.store.List(t.Context(), outmill.ListQuery{Limit: 10_000})
+			require.NoError(t, err)
+			for _, record := range found {
+				listed[record.ID.String()] = string(record.Status)
+			}
+			require.Equal(t, listed, shown, "what List lists, and what the view for people shows")
+			t.Logf("%d deadlocks", r.deadlocks())
+		})
+	})
 }
 
 // remedy is the block of docs/postgres.md for a sequence that was behind, for what was
@@ -105,48 +198,6 @@ func (r *tape) remedy(since time.Time) string {
 	require.Contains(r.t, block, "'2026-01-31 12:00:00+00'")
 	block = strings.ReplaceAll(block, "2026-01-31 12:00:00+00", since.Format(time.RFC3339Nano))
 	return "DO $$" + strings.ReplaceAll(block, "outmill.", r.schema+".") + "$$"
-}
-
-func Test_a_sequence_that_was_not_copied_is_noticed_and_the_documented_remedy_works(t *testing.T) {
-	t.Parallel()
-	for name, read := range map[string]int{"behind what was read": 8, "behind the backlog": 2, "of a topic that was never read": 0} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			eachOrder(t, func(r *tape, order outmill.Order) {
-				old := numbered("old", 8)
-				r.append("key", old...)
-				if read > 0 {
-					found := claimed(r.t, r.store, claimOf(r.owner, read, order, "orders"))
-					require.NoError(r.t, r.store.Ack(r.t.Context(), "", leasesOf(found)))
-				}
-				since := valueOf[time.Time](r.t, r.db, `SELECT clock_timestamp()`)
-				execute(r.t, r.db, r.sql(`SELECT setval('{records_seq_seq}', 3)`))
-				r.append("key", "new1", "new2", "new3")
-				require.NoError(r.t, r.store.Append(r.t.Context(), &outmill.Record{Topic: "orders", Key: "key", MessageID: "new4", TimeToLive: time.Hour}))
-				for range 2 {
-					_, err := r.store.Claim(r.t.Context(), claimOf(r.owner, 10, order, "orders"))
-					require.ErrorIs(r.t, err, outmill.ErrInvalidConfig)
-					require.ErrorContains(r.t, err, "sequence")
-				}
-				execute(r.t, r.db, r.remedy(since))
-				require.Equal(r.t, slices.Concat(old[read:], []string{"new1", "new2", "new3", "new4"}), r.drain(3, order))
-			})
-		})
-	}
-}
-
-func Test_a_sequence_that_was_not_copied_is_noticed_before_a_log_is_taken_for_one_of_another_server(t *testing.T) {
-	t.Parallel()
-	r := newTape(t, pool(t), storetest.Options{})
-	r.append("", numbered("old", 8)...)
-	since := valueOf[time.Time](t, r.db, `SELECT clock_timestamp()`)
-	execute(t, r.db, r.sql(`SELECT setval('{records_seq_seq}', 3)`))
-	execute(t, r.db, r.sql(`UPDATE {meta} SET cluster = 'another'`))
-	_, err := r.store.Claim(t.Context(), claimOf(r.owner, 10, outmill.OrderKey, "orders"))
-	require.ErrorIs(t, err, outmill.ErrInvalidConfig)
-	require.Equal(t, "another", valueOf[string](t, r.db, r.sql(`SELECT cluster FROM {meta}`)))
-	execute(t, r.db, r.remedy(since))
-	require.Equal(t, numbered("old", 8), r.drain(3, outmill.OrderKey))
 }
 
 // roaming makes any call at any time, on three topics of two groups.
@@ -265,53 +316,6 @@ func (w *roaming) operate(ctx context.Context, store *postgres.Store) error {
 		_, err = store.ReapExpired(ctx, 20)
 	}
 	return err
-}
-
-// Among the records statements may wait for each other in a circle, and are
-// repeated.
-func Test_whatever_calls_are_made_at_once_none_fails_and_each_record_is_in_one_place(t *testing.T) {
-	t.Parallel()
-	eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
-		require.NoError(t, r.store.RegisterGroup(t.Context(), outmill.Registration{Group: "others"}))
-		w := &roaming{r: r, join: r.startJoin(storekit.Join{Unsealed: true})}
-		stores := []*postgres.Store{r.store.Store, r.gated}
-		workers, ctx := errgroup.WithContext(t.Context())
-		for i := range 16 {
-			workers.Go(func() error {
-				owner, store := outmill.NewOwnerToken(), stores[i%2]
-				for range testenv.Steps(10, 60) {
-					var err error
-					switch rand.N(5) {
-					case 0, 1:
-						err = w.append(ctx, store)
-					case 2:
-						err = w.operate(ctx, store)
-					default:
-						err = w.work(ctx, store, owner)
-					}
-					if err != nil {
-						return err
-					}
-				}
-				return nil
-			})
-		}
-		require.NoError(t, workers.Wait())
-		r.batchesAreSound()
-		require.Empty(t, valueOf[string](t, r.db, r.sql(sqlTwice)))
-		shown := map[string]string{}
-		for _, row := range readable(t, r.db, r.schema) {
-			shown[row.ID] = row.Status
-		}
-		listed := map[string]string{}
-		found, err := r.store.List(t.Context(), outmill.ListQuery{Limit: 10_000})
-		require.NoError(t, err)
-		for _, record := range found {
-			listed[record.ID.String()] = string(record.Status)
-		}
-		require.Equal(t, listed, shown, "what List lists, and what the view for people shows")
-		t.Logf("%d deadlocks", r.deadlocks())
-	})
 }
 
 func (r *ring) deadlocks() int {

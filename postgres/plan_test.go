@@ -101,34 +101,59 @@ func filled(t *testing.T) (url string, fill func(n int), admin *pgxpool.Pool) {
 	}, admin
 }
 
-func Test_statements_read_no_more_than_they_need_at_a_million_records(t *testing.T) {
+func TestStore_Plan(t *testing.T) {
 	t.Parallel()
-	testenv.Long(t, "plans at a million rows")
-	url, fill, admin := filled(t)
 
-	// A table that was never looked at counts as one of ten pages, and one that is
-	// known to be empty as one of no rows.
-	never := warmed(t, url, "force_generic_plan", "auto")
-	fill(rows() / 10)
-	for mode, e := range never {
-		t.Run("with plans of the empty table, never analyzed, "+mode, func(t *testing.T) { e.requireBoundedPlans(t) })
-	}
-	execute(t, admin, "TRUNCATE outmill."+strings.Join(large, ", outmill."))
-	execute(t, admin, "ANALYZE")
-	empty := warmed(t, url, "force_generic_plan", "auto")
-	fill(rows())
-	for mode, e := range empty {
-		t.Run("with plans of the empty table, analyzed, "+mode, func(t *testing.T) { e.requireBoundedPlans(t) })
-	}
-	for _, mode := range []string{"force_generic_plan", "force_custom_plan"} {
-		t.Run("with statistics of the empty table, "+mode, func(t *testing.T) { explained(t, url, mode).requireBoundedPlans(t) })
-	}
-	execute(t, admin, "ANALYZE")
-	for _, mode := range []string{"force_generic_plan", "force_custom_plan"} {
-		t.Run("with statistics, "+mode, func(t *testing.T) { explained(t, url, mode).requireBoundedPlans(t) })
-	}
-	execute(t, admin, "VACUUM outmill.records")
-	t.Run("after VACUUM", func(t *testing.T) { explained(t, url, "auto").requireBoundedPlans(t) })
+	t.Run("statements read no more than they need at a million records", func(t *testing.T) {
+		t.Parallel()
+		testenv.Long(t, "plans at a million rows")
+		url, fill, admin := filled(t)
+
+		// A table that was never looked at counts as one of ten pages, and one that is
+		// known to be empty as one of no rows.
+		never := warmed(t, url, "force_generic_plan", "auto")
+		fill(rows() / 10)
+		for mode, e := range never {
+			t.Run("with plans of the empty table, never analyzed, "+mode, func(t *testing.T) { e.requireBoundedPlans(t) })
+		}
+		execute(t, admin, "TRUNCATE outmill."+strings.Join(large, ", outmill."))
+		execute(t, admin, "ANALYZE")
+		empty := warmed(t, url, "force_generic_plan", "auto")
+		fill(rows())
+		for mode, e := range empty {
+			t.Run("with plans of the empty table, analyzed, "+mode, func(t *testing.T) { e.requireBoundedPlans(t) })
+		}
+		for _, mode := range []string{"force_generic_plan", "force_custom_plan"} {
+			t.Run("with statistics of the empty table, "+mode, func(t *testing.T) { explained(t, url, mode).requireBoundedPlans(t) })
+		}
+		execute(t, admin, "ANALYZE")
+		for _, mode := range []string{"force_generic_plan", "force_custom_plan"} {
+			t.Run("with statistics, "+mode, func(t *testing.T) { explained(t, url, mode).requireBoundedPlans(t) })
+		}
+		execute(t, admin, "VACUUM outmill.records")
+		t.Run("after VACUUM", func(t *testing.T) { explained(t, url, "auto").requireBoundedPlans(t) })
+	})
+
+	t.Run("claims after all was acked are told of", func(t *testing.T) {
+		t.Parallel()
+		testenv.Long(t, "what claims cost after a million acks, which is told and not judged")
+		url, _, admin := filled(t)
+		watcher, err := connect(t, url).BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+		require.NoError(t, err)
+		_, err = watcher.Exec(t.Context(), "SELECT 1")
+		require.NoError(t, err)
+		e := explained(t, url, "auto")
+		e.t = t
+		e.tellClaims("nothing was ever there")
+		ackedBehind(t, admin, rows())
+		e.tellClaims("all were acked, and another session still sees them")
+		execute(t, admin, "VACUUM outmill.records")
+		e.tellClaims("the same after VACUUM, which cannot help")
+		require.NoError(t, watcher.Rollback(t.Context()))
+		e.tellClaims("nobody sees them any more")
+		execute(t, admin, "VACUUM outmill.records")
+		e.tellClaims("after VACUUM")
+	})
 }
 
 // warmed has plans for the tables as they are.
@@ -328,27 +353,6 @@ func (e *exercising) inspect(limit int) {
 	e.call("get", limit, func() error { _, err := e.store.Get(ctx, dead[0]); return err })
 	e.call("requeue", limit, func() error { _, err := e.store.Requeue(ctx, dead...); return err })
 	e.call("delete", limit, func() error { _, err := e.store.Delete(ctx, dead...); return err })
-}
-
-func Test_claims_after_all_was_acked_are_told_of(t *testing.T) {
-	t.Parallel()
-	testenv.Long(t, "what claims cost after a million acks, which is told and not judged")
-	url, _, admin := filled(t)
-	watcher, err := connect(t, url).BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
-	require.NoError(t, err)
-	_, err = watcher.Exec(t.Context(), "SELECT 1")
-	require.NoError(t, err)
-	e := explained(t, url, "auto")
-	e.t = t
-	e.tellClaims("nothing was ever there")
-	ackedBehind(t, admin, rows())
-	e.tellClaims("all were acked, and another session still sees them")
-	execute(t, admin, "VACUUM outmill.records")
-	e.tellClaims("the same after VACUUM, which cannot help")
-	require.NoError(t, watcher.Rollback(t.Context()))
-	e.tellClaims("nobody sees them any more")
-	execute(t, admin, "VACUUM outmill.records")
-	e.tellClaims("after VACUUM")
 }
 
 // ackedBehind leaves what n records leave that were appended, leased and acked.

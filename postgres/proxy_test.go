@@ -37,30 +37,127 @@ func proxied(t *testing.T, mode pgx.QueryExecMode, conns int32) (db *pgxpool.Poo
 	return db, direct
 }
 
-func Test_a_store_keeps_the_contract_behind_a_proxy_that_pools_transactions(t *testing.T) {
+func TestStore_Proxy(t *testing.T) {
 	t.Parallel()
-	if raceDetector() {
-		t.Skip("skipped with the race detector: the contract is tested with it without a proxy")
-	}
-	for _, mode := range proxyModes {
-		t.Run(mode.String(), func(t *testing.T) {
-			t.Parallel()
-			testenv.Long(t, "the contract behind PgBouncer")
-			// Each open transaction has a connection of PgBouncer's for itself.
-			direct := postgrestest.Database(t)
-			through := postgrestest.PgBouncer(t, direct, "default_pool_size=30")
-			db := connectAs(t, through, func(c *pgxpool.Config) {
-				c.MaxConns = 60
-				c.ConnConfig.DefaultQueryExecMode = mode
+
+	t.Run("a store keeps the contract behind a proxy that pools transactions", func(t *testing.T) {
+		t.Parallel()
+		if raceDetector() {
+			t.Skip("skipped with the race detector: the contract is tested with it without a proxy")
+		}
+		for _, mode := range proxyModes {
+			t.Run(mode.String(), func(t *testing.T) {
+				t.Parallel()
+				testenv.Long(t, "the contract behind PgBouncer")
+				// Each open transaction has a connection of PgBouncer's for itself.
+				direct := postgrestest.Database(t)
+				through := postgrestest.PgBouncer(t, direct, "default_pool_size=30")
+				db := connectAs(t, through, func(c *pgxpool.Config) {
+					c.MaxConns = 60
+					c.ConnConfig.DefaultQueryExecMode = mode
+				})
+				e := engineListening(t, db, postgres.LaneRows, direct)
+				e.Unsupported = leftOut("limits", "topics", "time", "claim", "settle", "suspects", "reap", "order", "park", "topic order",
+					"inspect", "janitor", "schema", "calls", "workers", "model")
+				t.Run("queue", func(t *testing.T) { storetest.Run(t, e) })
+				e.Unsupported = leftOut("settle", "groups", "attach", "report", "finish", "seal", "cancel", "inspect", "wait", "calls", "workers", "model")
+				t.Run("joins", func(t *testing.T) { joinstest.Run(t, e) })
 			})
-			e := engineListening(t, db, postgres.LaneRows, direct)
-			e.Unsupported = leftOut("limits", "topics", "time", "claim", "settle", "suspects", "reap", "order", "park", "topic order",
-				"inspect", "janitor", "schema", "calls", "workers", "model")
-			t.Run("queue", func(t *testing.T) { storetest.Run(t, e) })
-			e.Unsupported = leftOut("settle", "groups", "attach", "report", "finish", "seal", "cancel", "inspect", "wait", "calls", "workers", "model")
-			t.Run("joins", func(t *testing.T) { joinstest.Run(t, e) })
-		})
-	}
+		}
+	})
+
+	t.Run("many workers share few connections of a proxy", func(t *testing.T) {
+		testenv.Long(t, "many workers behind PgBouncer")
+		t.Parallel()
+		for _, mode := range proxyModes {
+			t.Run(mode.String(), func(t *testing.T) {
+				t.Parallel()
+				db, direct := proxied(t, mode, 30)
+				store := newStore(t, db, postgres.Config{ListenURL: direct})
+				require.NoError(t, store.Ensure(t.Context()))
+				require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
+				told := testenv.Hints(t.Context(), store)
+
+				r := &running{t: t, store: store, upgraded: make(chan struct{}), seen: map[string]int{}}
+				var writers, workers sync.WaitGroup
+				for i := range 8 {
+					writers.Go(func() { r.publish(fmt.Sprint("writer", i), i%2 == 0) })
+					workers.Go(func() { r.work(outmill.OrderKey) })
+				}
+				<-told
+				r.awaitDeliveries(testenv.Steps(100, 2000))
+				close(r.upgraded)
+				writers.Wait()
+				r.mu.Lock()
+				r.finished = true
+				r.mu.Unlock()
+				workers.Wait()
+				require.Len(t, r.seen, r.written)
+				for name, n := range r.seen {
+					require.Equal(t, 1, n, name)
+				}
+			})
+		}
+	})
+
+	t.Run("a session that others use as well is left as it was", func(t *testing.T) {
+		t.Parallel()
+		for _, mode := range proxyModes {
+			t.Run(mode.String(), func(t *testing.T) {
+				t.Parallel()
+				db, direct := proxied(t, mode, 1)
+				settings := func() string {
+					return valueOf[string](t, db, `SELECT string_agg(name || setting, ',' ORDER BY name) FROM pg_settings WHERE source = 'session' OR name LIKE 'enable%'
+	OR name IN ('jit', 'lock_timeout', 'synchronous_commit', 'idle_in_transaction_session_timeout', 'plan_cache_mode', 'search_path')`)
+				}
+				before := settings()
+				store := newStore(t, db, postgres.Config{ListenURL: direct})
+				require.NoError(t, store.Ensure(t.Context()))
+				everything(t, store)
+				require.Equal(t, before, settings())
+				require.Zero(t, valueOf[int](t, db, "SELECT count(*) FROM pg_prepared_statements"))
+				require.Zero(t, valueOf[int](t, db, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"))
+			})
+		}
+	})
+
+	t.Run("readers behind a proxy hear of what others commit", func(t *testing.T) {
+		t.Parallel()
+		db, direct := proxied(t, pgx.QueryExecModeExec, 5)
+		reader := newStore(t, db, postgres.Config{ListenURL: direct})
+		require.NoError(t, reader.Ensure(t.Context()))
+		told := testenv.Hints(t.Context(), reader)
+		past := connect(t, direct)
+		// It is told once when it begins to listen.
+		<-told
+		writer := newStore(t, past, postgres.Config{})
+		require.NoError(t, writer.InTx(t.Context(), func(ctx context.Context, _ pgx.Tx) error {
+			return writer.Append(ctx, made("orders", "x", 1)...)
+		}))
+		select {
+		case <-told:
+		case <-time.After(time.Minute):
+			t.Error("not told")
+		}
+	})
+
+	t.Run("a store works however pgx runs statements", func(t *testing.T) {
+		testenv.Long(t, "all ways in which pgx runs statements")
+		t.Parallel()
+		for _, mode := range []pgx.QueryExecMode{
+			pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,
+			pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+		} {
+			t.Run(strings.ReplaceAll(mode.String(), " ", "_"), func(t *testing.T) {
+				t.Parallel()
+				db := connectAs(t, postgrestest.Database(t), func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
+				store := newStore(t, db, postgres.Config{Retain: time.Hour})
+				require.NoError(t, store.Ensure(t.Context()))
+				everything(t, store)
+				everything(t, store)
+			})
+		}
+	})
 }
 
 // leftOut are sections of the contract that make no statement which the others
@@ -71,97 +168,4 @@ func leftOut(names ...string) map[string]string {
 		sections[name] = "left out behind a proxy to save time; everything and the workers below make its statements"
 	}
 	return sections
-}
-
-func Test_many_workers_share_few_connections_of_a_proxy(t *testing.T) {
-	testenv.Long(t, "many workers behind PgBouncer")
-	t.Parallel()
-	for _, mode := range proxyModes {
-		t.Run(mode.String(), func(t *testing.T) {
-			t.Parallel()
-			db, direct := proxied(t, mode, 30)
-			store := newStore(t, db, postgres.Config{ListenURL: direct})
-			require.NoError(t, store.Ensure(t.Context()))
-			require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
-			told := testenv.Hints(t.Context(), store)
-
-			r := &running{t: t, store: store, upgraded: make(chan struct{}), seen: map[string]int{}}
-			var writers, workers sync.WaitGroup
-			for i := range 8 {
-				writers.Go(func() { r.publish(fmt.Sprint("writer", i), i%2 == 0) })
-				workers.Go(func() { r.work(outmill.OrderKey) })
-			}
-			<-told
-			r.awaitDeliveries(testenv.Steps(100, 2000))
-			close(r.upgraded)
-			writers.Wait()
-			r.mu.Lock()
-			r.finished = true
-			r.mu.Unlock()
-			workers.Wait()
-			require.Len(t, r.seen, r.written)
-			for name, n := range r.seen {
-				require.Equal(t, 1, n, name)
-			}
-		})
-	}
-}
-
-func Test_a_session_that_others_use_as_well_is_left_as_it_was(t *testing.T) {
-	t.Parallel()
-	for _, mode := range proxyModes {
-		t.Run(mode.String(), func(t *testing.T) {
-			t.Parallel()
-			db, direct := proxied(t, mode, 1)
-			settings := func() string {
-				return valueOf[string](t, db, `SELECT string_agg(name || setting, ',' ORDER BY name) FROM pg_settings WHERE source = 'session' OR name LIKE 'enable%'
-	OR name IN ('jit', 'lock_timeout', 'synchronous_commit', 'idle_in_transaction_session_timeout', 'plan_cache_mode', 'search_path')`)
-			}
-			before := settings()
-			store := newStore(t, db, postgres.Config{ListenURL: direct})
-			require.NoError(t, store.Ensure(t.Context()))
-			everything(t, store)
-			require.Equal(t, before, settings())
-			require.Zero(t, valueOf[int](t, db, "SELECT count(*) FROM pg_prepared_statements"))
-			require.Zero(t, valueOf[int](t, db, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"))
-		})
-	}
-}
-
-func Test_readers_behind_a_proxy_hear_of_what_others_commit(t *testing.T) {
-	t.Parallel()
-	db, direct := proxied(t, pgx.QueryExecModeExec, 5)
-	reader := newStore(t, db, postgres.Config{ListenURL: direct})
-	require.NoError(t, reader.Ensure(t.Context()))
-	told := testenv.Hints(t.Context(), reader)
-	past := connect(t, direct)
-	// It is told once when it begins to listen.
-	<-told
-	writer := newStore(t, past, postgres.Config{})
-	require.NoError(t, writer.InTx(t.Context(), func(ctx context.Context, _ pgx.Tx) error {
-		return writer.Append(ctx, made("orders", "x", 1)...)
-	}))
-	select {
-	case <-told:
-	case <-time.After(time.Minute):
-		t.Error("not told")
-	}
-}
-
-func Test_a_store_works_however_pgx_runs_statements(t *testing.T) {
-	testenv.Long(t, "all ways in which pgx runs statements")
-	t.Parallel()
-	for _, mode := range []pgx.QueryExecMode{
-		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,
-		pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
-	} {
-		t.Run(strings.ReplaceAll(mode.String(), " ", "_"), func(t *testing.T) {
-			t.Parallel()
-			db := connectAs(t, postgrestest.Database(t), func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
-			store := newStore(t, db, postgres.Config{Retain: time.Hour})
-			require.NoError(t, store.Ensure(t.Context()))
-			everything(t, store)
-			everything(t, store)
-		})
-	}
 }

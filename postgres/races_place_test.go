@@ -15,75 +15,79 @@ import (
 	"github.com/outmill/outmill/storetest"
 )
 
-// Among ten thousand records that are due, a claim may hand out what it would have
-// while fewer of them were due.
-func Test_the_delayed_records_of_a_key_come_as_to_a_claim_that_was_made_earlier(t *testing.T) {
+func TestStore_RacesPlace(t *testing.T) {
 	t.Parallel()
-	eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
-		delayed := func(name string, after time.Duration) *outmill.Record {
-			return &outmill.Record{Topic: "orders", Key: "key", MessageID: name, Delay: time.Hour + after}
-		}
-		records := []*outmill.Record{delayed("due third", 2*time.Second), delayed("due first", 0), delayed("due as third", 2*time.Second), delayed("due second", time.Second)}
-		for _, one := range made("others", "other", 10_000) {
-			one.Topic, one.Key, one.Delay = "orders", "other "+one.Key, time.Hour+time.Second
-			records = append(records, one)
-		}
-		require.NoError(t, r.store.Append(t.Context(), records...))
-		passTime(t, r.db, r.schema, 2*time.Hour)
-		r.append("key", "appended then")
-		owner := outmill.NewOwnerToken()
-		var names []string
-		for {
-			found := claimed(t, r.store, claimOf(owner, 100, outmill.OrderKey, "orders"))
-			if len(found) == 0 {
-				break
+
+	// Among ten thousand records that are due, a claim may hand out what it would have
+	// while fewer of them were due.
+	t.Run("the delayed records of a key come as to a claim that was made earlier", func(t *testing.T) {
+		t.Parallel()
+		eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
+			delayed := func(name string, after time.Duration) *outmill.Record {
+				return &outmill.Record{Topic: "orders", Key: "key", MessageID: name, Delay: time.Hour + after}
 			}
-			for _, one := range found {
-				if one.Key == "key" {
-					names = append(names, one.MessageID)
+			records := []*outmill.Record{delayed("due third", 2*time.Second), delayed("due first", 0), delayed("due as third", 2*time.Second), delayed("due second", time.Second)}
+			for _, one := range made("others", "other", 10_000) {
+				one.Topic, one.Key, one.Delay = "orders", "other "+one.Key, time.Hour+time.Second
+				records = append(records, one)
+			}
+			require.NoError(t, r.store.Append(t.Context(), records...))
+			passTime(t, r.db, r.schema, 2*time.Hour)
+			r.append("key", "appended then")
+			owner := outmill.NewOwnerToken()
+			var names []string
+			for {
+				found := claimed(t, r.store, claimOf(owner, 100, outmill.OrderKey, "orders"))
+				if len(found) == 0 {
+					break
 				}
+				for _, one := range found {
+					if one.Key == "key" {
+						names = append(names, one.MessageID)
+					}
+				}
+				require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(found)))
 			}
-			require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(found)))
+			require.Equal(t, []string{"due first", "due second", "due third", "due as third", "appended then"}, names)
+		})
+	})
+
+	t.Run("an ordered claim sees nothing of a topic while a delayed record that is due waits for a group", func(t *testing.T) {
+		t.Parallel()
+		eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
+			_, err := r.store.DropGroup(t.Context(), readers)
+			require.NoError(t, err)
+			writer := r.begin()
+			require.NoError(t, r.store.Append(r.store.WithTx(t.Context(), writer),
+				&outmill.Record{Topic: "orders", Key: "key", MessageID: "first", Delay: time.Millisecond}))
+			require.NoError(t, r.store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
+			r.append("another", "another")
+
+			begin := r.gates.before(t, "pg_advisory_xact_lock", 1)
+			owner := outmill.NewOwnerToken()
+			claim := async(func() ([]*outmill.Record, error) {
+				return r.gated.Claim(t.Context(), claimOf(owner, 5, outmill.OrderKey, "orders"))
+			})
+			begin.wait(t)
+			require.NoError(t, writer.Commit(t.Context()))
+			require.True(t, valueOf[bool](t, r.db, r.sql(`SELECT available_at <= now() FROM {records} WHERE message_id = 'first'`)))
+			r.append("key", "second")
+			begin.open()
+			require.NotContains(t, namesOf(await(t, claim)), "second")
+			require.Contains(t, namesOf(r.claim(owner, 5)), "first")
+		})
+	})
+
+	t.Run("a lane that is looked at by one claim and settled beside it leaves no record stuck", func(t *testing.T) {
+		testenv.Long(t, "races with many turns")
+		t.Parallel()
+		for _, lane := range bothLanes {
+			t.Run(string(lane), func(t *testing.T) {
+				t.Parallel()
+				aLaneIsSettledBeside(t, pool(t), lane)
+			})
 		}
-		require.Equal(t, []string{"due first", "due second", "due third", "due as third", "appended then"}, names)
 	})
-}
-
-func Test_an_ordered_claim_sees_nothing_of_a_topic_while_a_delayed_record_that_is_due_waits_for_a_group(t *testing.T) {
-	t.Parallel()
-	eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
-		_, err := r.store.DropGroup(t.Context(), readers)
-		require.NoError(t, err)
-		writer := r.begin()
-		require.NoError(t, r.store.Append(r.store.WithTx(t.Context(), writer),
-			&outmill.Record{Topic: "orders", Key: "key", MessageID: "first", Delay: time.Millisecond}))
-		require.NoError(t, r.store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
-		r.append("another", "another")
-
-		begin := r.gates.before(t, "pg_advisory_xact_lock", 1)
-		owner := outmill.NewOwnerToken()
-		claim := async(func() ([]*outmill.Record, error) {
-			return r.gated.Claim(t.Context(), claimOf(owner, 5, outmill.OrderKey, "orders"))
-		})
-		begin.wait(t)
-		require.NoError(t, writer.Commit(t.Context()))
-		require.True(t, valueOf[bool](t, r.db, r.sql(`SELECT available_at <= now() FROM {records} WHERE message_id = 'first'`)))
-		r.append("key", "second")
-		begin.open()
-		require.NotContains(t, namesOf(await(t, claim)), "second")
-		require.Contains(t, namesOf(r.claim(owner, 5)), "first")
-	})
-}
-
-func Test_a_lane_that_is_looked_at_by_one_claim_and_settled_beside_it_leaves_no_record_stuck(t *testing.T) {
-	testenv.Long(t, "races with many turns")
-	t.Parallel()
-	for _, lane := range bothLanes {
-		t.Run(string(lane), func(t *testing.T) {
-			t.Parallel()
-			aLaneIsSettledBeside(t, pool(t), lane)
-		})
-	}
 }
 
 func aLaneIsSettledBeside(t *testing.T, db *pgxpool.Pool, lane postgres.Lane) {

@@ -45,121 +45,198 @@ func hears(t *testing.T, conn *pgx.Conn, within time.Duration) bool {
 	return err == nil
 }
 
-func Test_a_store_that_closes_sends_the_notification_that_it_owes(t *testing.T) {
+func TestStore_RacesWake(t *testing.T) {
 	t.Parallel()
-	r := newRing(t, postgres.LaneRows, storetest.Options{})
-	heard := listener(t, r.db, r.store.Store)
-	config := r.store.config
-	config.NotifyInterval = time.Hour
-	store := newStore(t, r.db, config)
-	require.NoError(t, store.Append(t.Context(), made("orders", "first", 1)...))
-	require.True(t, hears(t, heard, patience))
-	require.NoError(t, store.Append(t.Context(), made("orders", "second", 1)...))
-	require.NoError(t, store.Close())
-	require.True(t, hears(t, heard, 5*time.Second))
-}
 
-func Test_notifications_keep_their_interval_however_much_is_appended(t *testing.T) {
-	t.Parallel()
-	r := newRing(t, postgres.LaneRows, storetest.Options{})
-	heard := listener(t, r.db, r.store.Store)
-	config := r.store.config
-	config.NotifyInterval = 40 * time.Millisecond
-	store := newStore(t, r.db, config)
-	began := time.Now()
-	var writers sync.WaitGroup
-	for range 4 {
-		writers.Go(func() {
-			for range 100 {
-				if err := store.Append(t.Context(), made("orders", "busy", 1)...); err != nil {
-					t.Error(err)
+	t.Run("a store that closes sends the notification that it owes", func(t *testing.T) {
+		t.Parallel()
+		r := newRing(t, postgres.LaneRows, storetest.Options{})
+		heard := listener(t, r.db, r.store.Store)
+		config := r.store.config
+		config.NotifyInterval = time.Hour
+		store := newStore(t, r.db, config)
+		require.NoError(t, store.Append(t.Context(), made("orders", "first", 1)...))
+		require.True(t, hears(t, heard, patience))
+		require.NoError(t, store.Append(t.Context(), made("orders", "second", 1)...))
+		require.NoError(t, store.Close())
+		require.True(t, hears(t, heard, 5*time.Second))
+	})
+
+	t.Run("notifications keep their interval however much is appended", func(t *testing.T) {
+		t.Parallel()
+		r := newRing(t, postgres.LaneRows, storetest.Options{})
+		heard := listener(t, r.db, r.store.Store)
+		config := r.store.config
+		config.NotifyInterval = 40 * time.Millisecond
+		store := newStore(t, r.db, config)
+		began := time.Now()
+		var writers sync.WaitGroup
+		for range 4 {
+			writers.Go(func() {
+				for range 100 {
+					if err := store.Append(t.Context(), made("orders", "busy", 1)...); err != nil {
+						t.Error(err)
+					}
 				}
-			}
-		})
-	}
-	writers.Wait()
-	require.NoError(t, store.Close())
-	most := int(time.Since(began)/config.NotifyInterval) + 2
-	sent := 0
-	for hears(t, heard, time.Second) {
-		sent++
-	}
-	require.LessOrEqual(t, sent, most)
-	require.NotZero(t, sent)
-}
+			})
+		}
+		writers.Wait()
+		require.NoError(t, store.Close())
+		most := int(time.Since(began)/config.NotifyInterval) + 2
+		sent := 0
+		for hears(t, heard, time.Second) {
+			sent++
+		}
+		require.LessOrEqual(t, sent, most)
+		require.NotZero(t, sent)
+	})
 
-func Test_the_connection_that_listens_is_made_as_the_pool_makes_its_own(t *testing.T) {
-	t.Parallel()
-	r := newRing(t, postgres.LaneRows, storetest.Options{})
-	config := r.db.Config()
-	password := config.ConnConfig.User
-	config.ConnConfig.User = "nobody_at_all"
-	config.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
-		c.User = password
-		return nil
-	}
-	db, err := pgxpool.NewWithConfig(context.WithoutCancel(t.Context()), config)
-	require.NoError(t, err)
-	t.Cleanup(db.Close)
-	store := newStore(t, db, r.store.config)
-	told := testenv.Hints(t.Context(), store)
-	select {
-	case <-told:
-	case <-time.After(patience):
-		require.Fail(t, "the store does not listen")
-	}
-}
-
-func Test_a_listener_that_was_ended_by_the_server_listens_again(t *testing.T) {
-	t.Parallel()
-	r := newRing(t, postgres.LaneRows, storetest.Options{})
-	other := reopen(t, r.store)
-	told := testenv.Hints(t.Context(), other)
-	<-told
-	for range 2 {
-		execute(t, r.db, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN %'`)
+	t.Run("the connection that listens is made as the pool makes its own", func(t *testing.T) {
+		t.Parallel()
+		r := newRing(t, postgres.LaneRows, storetest.Options{})
+		config := r.db.Config()
+		password := config.ConnConfig.User
+		config.ConnConfig.User = "nobody_at_all"
+		config.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
+			c.User = password
+			return nil
+		}
+		db, err := pgxpool.NewWithConfig(context.WithoutCancel(t.Context()), config)
+		require.NoError(t, err)
+		t.Cleanup(db.Close)
+		store := newStore(t, db, r.store.config)
+		told := testenv.Hints(t.Context(), store)
 		select {
 		case <-told:
 		case <-time.After(patience):
-			require.FailNow(t, "nobody listens again")
+			require.Fail(t, "the store does not listen")
 		}
-	}
-	r.append("key", "one")
-	select {
-	case <-told:
-	case <-time.After(patience):
-		require.FailNow(t, "the append was not heard of")
-	}
-}
+	})
 
-func Test_a_pool_of_one_connection_is_enough_for_a_transaction_its_appends_and_notifications(t *testing.T) {
-	t.Parallel()
-	r := newRing(t, postgres.LaneRows, storetest.Options{})
-	config := r.db.Config()
-	config.MaxConns = 1
-	db, err := pgxpool.NewWithConfig(context.WithoutCancel(t.Context()), config)
-	require.NoError(t, err)
-	t.Cleanup(db.Close)
-	own := r.store.config
-	own.NotifyInterval = time.Millisecond
-	store := newStore(t, db, own)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	var writers sync.WaitGroup
-	for n := range 8 {
-		writers.Go(func() {
-			for range 10 {
-				err := store.InTx(ctx, func(ctx context.Context, _ pgx.Tx) error {
-					return store.Append(ctx, made("orders", fmt.Sprint(n), 3)...)
-				})
-				if err != nil {
-					t.Error(err)
-				}
+	t.Run("a listener that was ended by the server listens again", func(t *testing.T) {
+		t.Parallel()
+		r := newRing(t, postgres.LaneRows, storetest.Options{})
+		other := reopen(t, r.store)
+		told := testenv.Hints(t.Context(), other)
+		<-told
+		for range 2 {
+			execute(t, r.db, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN %'`)
+			select {
+			case <-told:
+			case <-time.After(patience):
+				require.FailNow(t, "nobody listens again")
 			}
+		}
+		r.append("key", "one")
+		select {
+		case <-told:
+		case <-time.After(patience):
+			require.FailNow(t, "the append was not heard of")
+		}
+	})
+
+	t.Run("a pool of one connection is enough for a transaction its appends and notifications", func(t *testing.T) {
+		t.Parallel()
+		r := newRing(t, postgres.LaneRows, storetest.Options{})
+		config := r.db.Config()
+		config.MaxConns = 1
+		db, err := pgxpool.NewWithConfig(context.WithoutCancel(t.Context()), config)
+		require.NoError(t, err)
+		t.Cleanup(db.Close)
+		own := r.store.config
+		own.NotifyInterval = time.Millisecond
+		store := newStore(t, db, own)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		var writers sync.WaitGroup
+		for n := range 8 {
+			writers.Go(func() {
+				for range 10 {
+					err := store.InTx(ctx, func(ctx context.Context, _ pgx.Tx) error {
+						return store.Append(ctx, made("orders", fmt.Sprint(n), 3)...)
+					})
+					if err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		writers.Wait()
+		require.Equal(t, 240, valueOf[int](t, r.db, r.sql(`SELECT count(*) FROM {records}`)))
+	})
+
+	t.Run("a reader that stops while it receives a claim holds its topic for seconds only", func(t *testing.T) {
+		t.Parallel()
+		if testing.Short() {
+			t.Skip("skipped under -short: it takes more than ten seconds")
+		}
+		eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
+			var records []*outmill.Record
+			for i := range 4 {
+				records = append(records, &outmill.Record{Topic: "orders", Key: fmt.Sprint(i), MessageID: fmt.Sprint(i), Payload: make([]byte, 8<<20)})
+			}
+			require.NoError(t, r.store.Append(t.Context(), records...))
+			r.append("another key", "another")
+
+			config := r.db.Config()
+			config.MaxConns = 1
+			stopped, gates := make(chan struct{}), &gates{}
+			config.ConnConfig.Tracer = gates
+			dial := config.ConnConfig.DialFunc
+			config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+				conn, err := dial(ctx, network, address)
+				select {
+				case <-stopped:
+					return conn, err
+				default:
+				}
+				return slow{conn, stopped, make(chan struct{}), &sync.Once{}}, err
+			}
+			db, err := pgxpool.NewWithConfig(context.WithoutCancel(t.Context()), config)
+			require.NoError(t, err)
+			t.Cleanup(db.Close)
+			store := newStore(t, db, r.store.config)
+			require.NoError(t, store.Append(t.Context(), made("prepared", "one", 1)...))
+			require.Len(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, "prepared")), 1)
+			lease := gates.before(t, r.leasing(), 1)
+			ctx, cancel := context.WithCancel(t.Context())
+			claim := async(func() ([]*outmill.Record, error) {
+				return store.Claim(ctx, claimOf(outmill.NewOwnerToken(), 4, outmill.OrderKey, "orders"))
+			})
+			t.Cleanup(func() { cancel(); <-claim })
+			lease.wait(t)
+			close(stopped)
+			lease.open()
+
+			within, end := context.WithTimeout(t.Context(), patience)
+			defer end()
+			found, err := r.store.Claim(within, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, "orders"))
+			require.NoError(t, err)
+			require.NotEmpty(t, found)
 		})
-	}
-	writers.Wait()
-	require.Equal(t, 240, valueOf[int](t, r.db, r.sql(`SELECT count(*) FROM {records}`)))
+	})
+
+	t.Run("a reader that stops in the middle of a claim holds its topic for seconds only", func(t *testing.T) {
+		t.Parallel()
+		if testing.Short() {
+			t.Skip("skipped under -short: it takes ten seconds")
+		}
+		eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
+			r.append("key", "one")
+			lease := r.gates.before(t, r.leasing(), 1)
+			stopped := async(func() ([]*outmill.Record, error) {
+				return r.gated.Claim(t.Context(), claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, "orders"))
+			})
+			lease.wait(t)
+			within, end := context.WithTimeout(t.Context(), patience)
+			defer end()
+			found, err := r.store.Claim(within, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, "orders"))
+			require.NoError(t, err)
+			require.Equal(t, []string{"one"}, namesOf(found))
+			lease.open()
+			require.Empty(t, (<-stopped).value)
+		})
+	})
 }
 
 // slow is a connection whose reader can be stopped for good.
@@ -191,77 +268,4 @@ func (s slow) SetDeadline(at time.Time) error {
 func (s slow) Close() error {
 	s.once.Do(func() { close(s.ended) })
 	return s.Conn.Close()
-}
-
-func Test_a_reader_that_stops_while_it_receives_a_claim_holds_its_topic_for_seconds_only(t *testing.T) {
-	t.Parallel()
-	if testing.Short() {
-		t.Skip("skipped under -short: it takes more than ten seconds")
-	}
-	eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
-		var records []*outmill.Record
-		for i := range 4 {
-			records = append(records, &outmill.Record{Topic: "orders", Key: fmt.Sprint(i), MessageID: fmt.Sprint(i), Payload: make([]byte, 8<<20)})
-		}
-		require.NoError(t, r.store.Append(t.Context(), records...))
-		r.append("another key", "another")
-
-		config := r.db.Config()
-		config.MaxConns = 1
-		stopped, gates := make(chan struct{}), &gates{}
-		config.ConnConfig.Tracer = gates
-		dial := config.ConnConfig.DialFunc
-		config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
-			conn, err := dial(ctx, network, address)
-			select {
-			case <-stopped:
-				return conn, err
-			default:
-			}
-			return slow{conn, stopped, make(chan struct{}), &sync.Once{}}, err
-		}
-		db, err := pgxpool.NewWithConfig(context.WithoutCancel(t.Context()), config)
-		require.NoError(t, err)
-		t.Cleanup(db.Close)
-		store := newStore(t, db, r.store.config)
-		require.NoError(t, store.Append(t.Context(), made("prepared", "one", 1)...))
-		require.Len(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, "prepared")), 1)
-		lease := gates.before(t, r.leasing(), 1)
-		ctx, cancel := context.WithCancel(t.Context())
-		claim := async(func() ([]*outmill.Record, error) {
-			return store.Claim(ctx, claimOf(outmill.NewOwnerToken(), 4, outmill.OrderKey, "orders"))
-		})
-		t.Cleanup(func() { cancel(); <-claim })
-		lease.wait(t)
-		close(stopped)
-		lease.open()
-
-		within, end := context.WithTimeout(t.Context(), patience)
-		defer end()
-		found, err := r.store.Claim(within, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, "orders"))
-		require.NoError(t, err)
-		require.NotEmpty(t, found)
-	})
-}
-
-func Test_a_reader_that_stops_in_the_middle_of_a_claim_holds_its_topic_for_seconds_only(t *testing.T) {
-	t.Parallel()
-	if testing.Short() {
-		t.Skip("skipped under -short: it takes ten seconds")
-	}
-	eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
-		r.append("key", "one")
-		lease := r.gates.before(t, r.leasing(), 1)
-		stopped := async(func() ([]*outmill.Record, error) {
-			return r.gated.Claim(t.Context(), claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, "orders"))
-		})
-		lease.wait(t)
-		within, end := context.WithTimeout(t.Context(), patience)
-		defer end()
-		found, err := r.store.Claim(within, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, "orders"))
-		require.NoError(t, err)
-		require.Equal(t, []string{"one"}, namesOf(found))
-		lease.open()
-		require.Empty(t, (<-stopped).value)
-	})
 }

@@ -128,16 +128,90 @@ func ruled(t *testing.T, lane postgres.Lane) (database string, admin *pgxpool.Po
 	return database, admin, store
 }
 
-func Test_roles_need_no_more_than_the_rights_that_the_documentation_names(t *testing.T) {
+func TestStore_Rights(t *testing.T) {
 	t.Parallel()
-	requireRights(t, postgres.LaneRows, map[string]ruledRole{
-		"publisher":         {publisherRights, usedByPublisher},
-		"starter of joins":  {starterRights, usedByStarter},
-		"worker":            {workerRights, usedByWorker},
-		"finisher of joins": {finisherRights, usedByFinisher},
-		"handler of sagas":  {sagaRights, usedBySagas},
-		"operator":          {operatorRights, usedByOperator},
-		"reader":            {readerRights, usedByReader},
+
+	t.Run("roles need no more than the rights that the documentation names", func(t *testing.T) {
+		t.Parallel()
+		requireRights(t, postgres.LaneRows, map[string]ruledRole{
+			"publisher":         {publisherRights, usedByPublisher},
+			"starter of joins":  {starterRights, usedByStarter},
+			"worker":            {workerRights, usedByWorker},
+			"finisher of joins": {finisherRights, usedByFinisher},
+			"handler of sagas":  {sagaRights, usedBySagas},
+			"operator":          {operatorRights, usedByOperator},
+			"reader":            {readerRights, usedByReader},
+		})
+	})
+
+	t.Run("functions need a right where it was revoked from everybody", func(t *testing.T) {
+		t.Parallel()
+		database, admin, super := ruled(t, postgres.LaneRows)
+		role, roleURL := newRole(t, admin, database)
+		workerRights.grant(t, admin, role)
+		store := newStore(t, connect(t, roleURL), postgres.Config{})
+		require.NoError(t, usedByWorker(t, store, super))
+		for _, function := range []string{"due", "count_steps", "ack_in_tx", "put_note"} {
+			execute(t, admin, "REVOKE EXECUTE ON FUNCTION outmill."+function+" FROM PUBLIC")
+			requireNoRight(t, usedByWorker(t, store, super), "EXECUTE of "+function)
+			execute(t, admin, "GRANT EXECUTE ON FUNCTION outmill."+function+" TO "+role)
+			require.NoError(t, usedByWorker(t, store, super))
+		}
+	})
+
+	t.Run("who reads the view for people needs select on it and nothing else", func(t *testing.T) {
+		t.Parallel()
+		for _, lane := range bothLanes {
+			t.Run(string(lane), func(t *testing.T) {
+				t.Parallel()
+				database, admin, super := ruled(t, lane)
+				require.NoError(t, super.RegisterGroup(t.Context(), outmill.Registration{Group: readers, Topics: outmill.Topics{}}))
+				require.NoError(t, super.Append(t.Context(), made("orders", "x", 3)...))
+				claimed(t, super, claimOf(outmill.NewOwnerToken(), 2, outmill.OrderNone))
+				role, roleURL := newRole(t, admin, database)
+				rights{"readable": {"SELECT"}}.grant(t, admin, role)
+				db := connect(t, roleURL)
+				require.Equal(t, 2, valueOf[int](t, db, "SELECT count(*) FROM outmill.readable WHERE status = 'leased'"))
+				require.Equal(t, 3, valueOf[int](t, db, "SELECT count(payload) FROM outmill.readable"))
+				_, err := db.Exec(t.Context(), "SELECT 1 FROM outmill.records")
+				require.ErrorContains(t, err, "permission denied")
+			})
+		}
+	})
+
+	t.Run("a worker without rights beyond its own is woken", func(t *testing.T) {
+		t.Parallel()
+		database, admin, super := ruled(t, postgres.LaneRows)
+		role, roleURL := newRole(t, admin, database)
+		workerRights.grant(t, admin, role)
+		store := newStore(t, connect(t, roleURL), postgres.Config{})
+		told := testenv.Hints(t.Context(), store)
+		// It is told once when it begins to listen.
+		<-told
+		require.NoError(t, super.Append(t.Context(), made("orders", "x", 1)...))
+		<-told
+	})
+
+	t.Run("ensure needs the right to create", func(t *testing.T) {
+		t.Parallel()
+		database := postgrestest.Database(t)
+		admin := connect(t, database)
+		role, roleURL := newRole(t, admin, database)
+		store := newStore(t, connect(t, roleURL), postgres.Config{})
+		requireNoRight(t, store.Ensure(t.Context()), "CREATE on the database")
+
+		// The schema is there, but is somebody else's.
+		execute(t, admin, "CREATE SCHEMA outmill")
+		execute(t, admin, "GRANT USAGE ON SCHEMA outmill TO "+role)
+		requireNoRight(t, store.Ensure(t.Context()), "CREATE on the schema")
+		execute(t, admin, "GRANT CREATE ON SCHEMA outmill TO "+role)
+		require.NoError(t, store.Ensure(t.Context()))
+		everything(t, store)
+
+		execute(t, admin, "GRANT CREATE ON DATABASE "+valueOf[string](t, admin, "SELECT quote_ident(current_database())")+" TO "+role)
+		own := newStore(t, store.Pool(), postgres.Config{Schema: "its own"})
+		require.NoError(t, own.Ensure(t.Context()))
+		everything(t, own)
 	})
 }
 
@@ -417,76 +491,6 @@ func usedByOperator(t *testing.T, store, super *postgres.Store) error {
 		func() error { return store.SealJoin(ctx, open.ID, 0) },
 		func() error { return store.CancelJoin(ctx, join, "enough") },
 	)
-}
-
-func Test_functions_need_a_right_where_it_was_revoked_from_everybody(t *testing.T) {
-	t.Parallel()
-	database, admin, super := ruled(t, postgres.LaneRows)
-	role, roleURL := newRole(t, admin, database)
-	workerRights.grant(t, admin, role)
-	store := newStore(t, connect(t, roleURL), postgres.Config{})
-	require.NoError(t, usedByWorker(t, store, super))
-	for _, function := range []string{"due", "count_steps", "ack_in_tx", "put_note"} {
-		execute(t, admin, "REVOKE EXECUTE ON FUNCTION outmill."+function+" FROM PUBLIC")
-		requireNoRight(t, usedByWorker(t, store, super), "EXECUTE of "+function)
-		execute(t, admin, "GRANT EXECUTE ON FUNCTION outmill."+function+" TO "+role)
-		require.NoError(t, usedByWorker(t, store, super))
-	}
-}
-
-func Test_who_reads_the_view_for_people_needs_select_on_it_and_nothing_else(t *testing.T) {
-	t.Parallel()
-	for _, lane := range bothLanes {
-		t.Run(string(lane), func(t *testing.T) {
-			t.Parallel()
-			database, admin, super := ruled(t, lane)
-			require.NoError(t, super.RegisterGroup(t.Context(), outmill.Registration{Group: readers, Topics: outmill.Topics{}}))
-			require.NoError(t, super.Append(t.Context(), made("orders", "x", 3)...))
-			claimed(t, super, claimOf(outmill.NewOwnerToken(), 2, outmill.OrderNone))
-			role, roleURL := newRole(t, admin, database)
-			rights{"readable": {"SELECT"}}.grant(t, admin, role)
-			db := connect(t, roleURL)
-			require.Equal(t, 2, valueOf[int](t, db, "SELECT count(*) FROM outmill.readable WHERE status = 'leased'"))
-			require.Equal(t, 3, valueOf[int](t, db, "SELECT count(payload) FROM outmill.readable"))
-			_, err := db.Exec(t.Context(), "SELECT 1 FROM outmill.records")
-			require.ErrorContains(t, err, "permission denied")
-		})
-	}
-}
-
-func Test_a_worker_without_rights_beyond_its_own_is_woken(t *testing.T) {
-	t.Parallel()
-	database, admin, super := ruled(t, postgres.LaneRows)
-	role, roleURL := newRole(t, admin, database)
-	workerRights.grant(t, admin, role)
-	store := newStore(t, connect(t, roleURL), postgres.Config{})
-	told := testenv.Hints(t.Context(), store)
-	// It is told once when it begins to listen.
-	<-told
-	require.NoError(t, super.Append(t.Context(), made("orders", "x", 1)...))
-	<-told
-}
-
-func Test_ensure_needs_the_right_to_create(t *testing.T) {
-	t.Parallel()
-	database := postgrestest.Database(t)
-	admin := connect(t, database)
-	role, roleURL := newRole(t, admin, database)
-	store := newStore(t, connect(t, roleURL), postgres.Config{})
-	requireNoRight(t, store.Ensure(t.Context()), "CREATE on the database")
-
-	// The schema is there, but is somebody else's.
-	execute(t, admin, "CREATE SCHEMA outmill")
-	execute(t, admin, "GRANT USAGE ON SCHEMA outmill TO "+role)
-	requireNoRight(t, store.Ensure(t.Context()), "CREATE on the schema")
-	execute(t, admin, "GRANT CREATE ON SCHEMA outmill TO "+role)
-	require.NoError(t, store.Ensure(t.Context()))
-	everything(t, store)
-
-	execute(t, admin, "GRANT CREATE ON DATABASE "+valueOf[string](t, admin, "SELECT quote_ident(current_database())")+" TO "+role)
-	own := newStore(t, store.Pool(), postgres.Config{Schema: "its own"})
-	require.NoError(t, own.Ensure(t.Context()))
-	everything(t, own)
 }
 
 // holdOne leaves a record held behind another one of its key.

@@ -23,80 +23,261 @@ import (
 	"github.com/outmill/outmill/postgres"
 )
 
-func Test_a_store_works_in_a_schema_of_any_name(t *testing.T) {
+func TestStore_Schema(t *testing.T) {
 	t.Parallel()
-	db := pool(t)
-	for _, config := range []postgres.Config{
-		{Schema: `Or ders"x`},
-		{Schema: "select"},
-		{Schema: "{p:records}"},
-		{Schema: "größe; --'$1 \\ %s\n", TablePrefix: "_Shop1_"},
-		{Schema: strings.Repeat("s", 63), TablePrefix: strings.Repeat("P", 40), Retain: time.Hour},
-		{Schema: "public", TablePrefix: "outbox_"},
-		{Schema: "pg_like"[3:], NotifyInterval: -1},
-	} {
-		t.Run(fmt.Sprintf("%q %s", config.Schema, config.TablePrefix), func(t *testing.T) {
-			t.Parallel()
+
+	t.Run("a store works in a schema of any name", func(t *testing.T) {
+		t.Parallel()
+		db := pool(t)
+		for _, config := range []postgres.Config{
+			{Schema: `Or ders"x`},
+			{Schema: "select"},
+			{Schema: "{p:records}"},
+			{Schema: "größe; --'$1 \\ %s\n", TablePrefix: "_Shop1_"},
+			{Schema: strings.Repeat("s", 63), TablePrefix: strings.Repeat("P", 40), Retain: time.Hour},
+			{Schema: "public", TablePrefix: "outbox_"},
+			{Schema: "pg_like"[3:], NotifyInterval: -1},
+		} {
+			t.Run(fmt.Sprintf("%q %s", config.Schema, config.TablePrefix), func(t *testing.T) {
+				t.Parallel()
+				store := newStore(t, db, config)
+				require.ErrorIs(t, store.Append(t.Context(), made("orders", "x", 1)...), outmill.ErrSchemaMissing)
+				require.NoError(t, store.Ensure(t.Context()))
+				require.NoError(t, store.Ensure(t.Context()))
+				everything(t, store)
+			})
+		}
+	})
+
+	t.Run("stores of other prefixes and schemas do not see each other", func(t *testing.T) {
+		t.Parallel()
+		db := pool(t)
+		var stores []*postgres.Store
+		for _, config := range []postgres.Config{
+			{}, {TablePrefix: "a_"}, {TablePrefix: "A_"}, {Schema: "other"}, {Schema: "Other"}, {Schema: "other", TablePrefix: "a_"},
+		} {
 			store := newStore(t, db, config)
-			require.ErrorIs(t, store.Append(t.Context(), made("orders", "x", 1)...), outmill.ErrSchemaMissing)
+			require.ErrorIs(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}), outmill.ErrSchemaMissing)
 			require.NoError(t, store.Ensure(t.Context()))
-			require.NoError(t, store.Ensure(t.Context()))
-			everything(t, store)
-		})
-	}
-}
+			stores = append(stores, store)
+		}
+		owner := outmill.NewOwnerToken()
+		for i, store := range stores {
+			require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers, Topics: outmill.Topics{Include: []string{fmt.Sprint("topic", i)}}}))
+			record := made(fmt.Sprint("topic", i), "x", 1)
+			record[0].DedupKey, record[0].Key = "same", "same"
+			require.NoError(t, store.Append(t.Context(), record...))
+			require.False(t, record[0].Duplicate)
+		}
+		for i, store := range stores {
+			groups, err := store.Groups(t.Context())
+			require.NoError(t, err)
+			require.Len(t, groups, 1)
+			found := claimed(t, store, claimOf(owner, 10, outmill.OrderKey))
+			require.Len(t, found, 1)
+			require.Equal(t, fmt.Sprint("topic", i), found[0].Topic)
+		}
+	})
 
-func Test_stores_of_other_prefixes_and_schemas_do_not_see_each_other(t *testing.T) {
-	t.Parallel()
-	db := pool(t)
-	var stores []*postgres.Store
-	for _, config := range []postgres.Config{
-		{}, {TablePrefix: "a_"}, {TablePrefix: "A_"}, {Schema: "other"}, {Schema: "Other"}, {Schema: "other", TablePrefix: "a_"},
-	} {
-		store := newStore(t, db, config)
-		require.ErrorIs(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}), outmill.ErrSchemaMissing)
+	t.Run("a wake up is for the stores of one schema and prefix", func(t *testing.T) {
+		t.Parallel()
+		url := postgrestest.Database(t)
+		store := newStore(t, connect(t, url), postgres.Config{})
+		stranger := newStore(t, connect(t, url), postgres.Config{TablePrefix: "other_"})
+		sibling := newStore(t, connect(t, url), postgres.Config{})
 		require.NoError(t, store.Ensure(t.Context()))
-		stores = append(stores, store)
-	}
-	owner := outmill.NewOwnerToken()
-	for i, store := range stores {
-		require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers, Topics: outmill.Topics{Include: []string{fmt.Sprint("topic", i)}}}))
-		record := made(fmt.Sprint("topic", i), "x", 1)
-		record[0].DedupKey, record[0].Key = "same", "same"
-		require.NoError(t, store.Append(t.Context(), record...))
-		require.False(t, record[0].Duplicate)
-	}
-	for i, store := range stores {
-		groups, err := store.Groups(t.Context())
-		require.NoError(t, err)
-		require.Len(t, groups, 1)
-		found := claimed(t, store, claimOf(owner, 10, outmill.OrderKey))
-		require.Len(t, found, 1)
-		require.Equal(t, fmt.Sprint("topic", i), found[0].Topic)
-	}
-}
+		require.NoError(t, stranger.Ensure(t.Context()))
+		deaf, told := testenv.Hints(t.Context(), stranger), testenv.Hints(t.Context(), sibling)
+		// Each is told once when it begins to listen.
+		<-deaf
+		<-told
+		require.NoError(t, store.InTx(t.Context(), func(ctx context.Context, _ pgx.Tx) error {
+			return store.Append(ctx, made("orders", "x", 1)...)
+		}))
+		<-told
+		select {
+		case <-deaf:
+			t.Error("told of what another store has")
+		default:
+		}
+	})
 
-func Test_a_wake_up_is_for_the_stores_of_one_schema_and_prefix(t *testing.T) {
-	t.Parallel()
-	url := postgrestest.Database(t)
-	store := newStore(t, connect(t, url), postgres.Config{})
-	stranger := newStore(t, connect(t, url), postgres.Config{TablePrefix: "other_"})
-	sibling := newStore(t, connect(t, url), postgres.Config{})
-	require.NoError(t, store.Ensure(t.Context()))
-	require.NoError(t, stranger.Ensure(t.Context()))
-	deaf, told := testenv.Hints(t.Context(), stranger), testenv.Hints(t.Context(), sibling)
-	// Each is told once when it begins to listen.
-	<-deaf
-	<-told
-	require.NoError(t, store.InTx(t.Context(), func(ctx context.Context, _ pgx.Tx) error {
-		return store.Append(ctx, made("orders", "x", 1)...)
-	}))
-	<-told
-	select {
-	case <-deaf:
-		t.Error("told of what another store has")
-	default:
-	}
+	t.Run("ten processes ensure at once a schema that does not exist", func(t *testing.T) {
+		t.Parallel()
+		url := postgrestest.Database(t)
+		var wait sync.WaitGroup
+		for range 10 {
+			wait.Go(func() {
+				child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^Test_child_that_ensures$")
+				child.Env = append(os.Environ(), ensureChild+"="+url)
+				out, err := child.CombinedOutput()
+				if err != nil {
+					t.Errorf("%v: %s", err, out)
+				}
+			})
+		}
+		wait.Wait()
+		require.Equal(t, 10, valueOf[int](t, connect(t, url), `SELECT count(*) FROM "not there yet".records`))
+	})
+
+	t.Run("ten stores of one process ensure at once", func(t *testing.T) {
+		t.Parallel()
+		url := postgrestest.Database(t)
+		var wait sync.WaitGroup
+		for range 10 {
+			store := newStore(t, connect(t, url), postgres.Config{})
+			wait.Go(func() {
+				if err := store.Ensure(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wait.Wait()
+	})
+
+	t.Run("a schema is upgraded while publishers and workers run", func(t *testing.T) {
+		testenv.Long(t, "a schema that is upgraded under load")
+		t.Parallel()
+		url := postgrestest.Database(t)
+		db := connect(t, url)
+		store := newStore(t, db, postgres.Config{})
+		require.NoError(t, store.Ensure(t.Context()))
+		require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
+		const before = 2000
+		require.NoError(t, store.Append(t.Context(), made("orders", "before", before)...))
+
+		r := &running{t: t, store: store, upgraded: make(chan struct{}), seen: map[string]int{}}
+		var writers, workers sync.WaitGroup
+		for i := range 4 {
+			writers.Go(func() { r.publish(fmt.Sprint("writer", i), i%2 == 0) })
+		}
+		for i := range 3 {
+			workers.Go(func() { r.work(outmill.Order(i % 2)) })
+		}
+		r.awaitDeliveries(before / 4)
+		require.NoError(t, newStore(t, connect(t, url), postgres.Config{}).EnsureFrom(t.Context(), later(t, rewriting)))
+		r.awaitDeliveries(before / 4)
+		close(r.upgraded)
+		writers.Wait()
+		r.mu.Lock()
+		r.written += before
+		r.finished = true
+		r.mu.Unlock()
+		workers.Wait()
+
+		require.Len(t, r.seen, r.written)
+		for name, n := range r.seen {
+			require.Equal(t, 1, n, name)
+		}
+		require.Equal(t, 3, valueOf[int](t, db, "SELECT version FROM outmill.meta"))
+		require.Zero(t, valueOf[int](t, db, "SELECT count(*) FROM outmill.records WHERE note = ''"))
+	})
+
+	t.Run("a migration that fails leaves the schema as it was", func(t *testing.T) {
+		t.Parallel()
+		db := pool(t)
+		store := newStore(t, db, postgres.Config{})
+		require.NoError(t, store.Ensure(t.Context()))
+		before := describe(t, db, "outmill")
+		err := store.EnsureFrom(t.Context(), later(t, rewriting+"SELECT 1 / 0;\n"))
+		require.ErrorContains(t, err, "division by zero")
+		require.ErrorContains(t, err, "version 3")
+		require.Equal(t, before, describe(t, db, "outmill"))
+		require.Equal(t, 2, valueOf[int](t, db, "SELECT version FROM outmill.meta"))
+		everything(t, store)
+		require.NoError(t, store.EnsureFrom(t.Context(), later(t, rewriting)))
+		everything(t, store)
+	})
+
+	t.Run("a schema that cannot be created whole is not created", func(t *testing.T) {
+		t.Parallel()
+		db := pool(t)
+		store := newStore(t, db, postgres.Config{})
+		require.ErrorContains(t, store.EnsureFrom(t.Context(), later(t, "SELECT 1 / 0;\n")), "division by zero")
+		require.Zero(t, valueOf[int](t, db, "SELECT count(*) FROM pg_namespace WHERE nspname = 'outmill'"))
+		require.NoError(t, store.Ensure(t.Context()))
+		require.Equal(t, "log", valueOf[string](t, db, "SELECT lane FROM outmill.meta"), "it is still a new one")
+	})
+
+	t.Run("a migration lets others pass while it waits for a lock", func(t *testing.T) {
+		t.Parallel()
+		url := postgrestest.Database(t)
+		db := connect(t, url)
+		store := newStore(t, db, postgres.Config{})
+		require.NoError(t, store.Ensure(t.Context()))
+		tx, err := db.Begin(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, store.Append(store.WithTx(t.Context(), tx), made("orders", "open", 1)...))
+		ended := make(chan error, 1)
+		go func() {
+			ended <- newStore(t, connect(t, url), postgres.Config{}).EnsureFrom(context.WithoutCancel(t.Context()), later(t, rewriting))
+		}()
+		require.Eventually(t, func() bool {
+			return valueOf[int](t, db, "SELECT count(*) FROM pg_locks WHERE NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())") > 0
+		}, time.Minute, time.Millisecond)
+		// It stands behind the migration, which gives way to it.
+		require.NoError(t, store.Append(t.Context(), made("orders", "other", 1)...))
+		require.NoError(t, tx.Commit(t.Context()))
+		require.NoError(t, <-ended)
+	})
+
+	t.Run("an older program works with a newer schema that allows it", func(t *testing.T) {
+		t.Parallel()
+		url := postgrestest.Database(t)
+		db := connect(t, url)
+		store := newStore(t, db, postgres.Config{})
+		require.NoError(t, store.Ensure(t.Context()))
+		require.NoError(t, store.EnsureFrom(t.Context(), later(t, rewriting)))
+
+		fresh := newStore(t, connect(t, url), postgres.Config{})
+		require.NoError(t, fresh.Ensure(t.Context()))
+		everything(t, fresh)
+		everything(t, store)
+
+		execute(t, db, "UPDATE outmill.meta SET compatible = 3")
+		newer := newStore(t, connect(t, url), postgres.Config{})
+		require.ErrorIs(t, newer.Ensure(t.Context()), outmill.ErrSchemaNewer)
+		require.ErrorIs(t, newer.Append(t.Context(), made("orders", "x", 1)...), outmill.ErrSchemaNewer)
+		require.ErrorIs(t, newer.RegisterGroup(t.Context(), outmill.Registration{Group: readers}), outmill.ErrSchemaNewer)
+		_, err := newer.Claim(t.Context(), claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone))
+		require.ErrorIs(t, err, outmill.ErrSchemaNewer)
+		require.ErrorIs(t, store.Append(t.Context(), made("orders", "x", 1)...), outmill.ErrSchemaNewer, "a program that runs already notices at its next append")
+		require.Zero(t, valueOf[int](t, db, "SELECT count(*) FROM outmill.records"))
+	})
+
+	t.Run("the printed statements make the schema that ensure makes", func(t *testing.T) {
+		t.Parallel()
+		ensured, printed := pool(t), pool(t)
+		for _, config := range []postgres.Config{{}, {Schema: `Or ders"x`, TablePrefix: "p_"}} {
+			store := newStore(t, ensured, config)
+			require.NoError(t, store.Ensure(t.Context()))
+			_, err := printed.Exec(t.Context(), strings.Join(store.Statements(), ";\n")+";", pgx.QueryExecModeSimpleProtocol)
+			require.NoError(t, err)
+			schema := config.Schema
+			if schema == "" {
+				schema = "outmill"
+			}
+			want := describe(t, ensured, schema)
+			require.Greater(t, len(want), 50)
+			require.Equal(t, want, describe(t, printed, schema))
+			user := newStore(t, printed, config)
+			require.NoError(t, user.Ensure(t.Context()))
+			everything(t, user)
+		}
+	})
+
+	t.Run("the stores of two schemas have names that tell them apart", func(t *testing.T) {
+		t.Parallel()
+		url := postgrestest.Database(t)
+		names := map[string]bool{}
+		for _, config := range []postgres.Config{{}, {Schema: "shop"}, {Schema: "bank"}, {Schema: postgres.DefaultSchema}} {
+			store, err := postgres.Open(t.Context(), url, config, nil)
+			require.NoError(t, err)
+			names[store.Name()] = true
+			require.NoError(t, store.Close())
+		}
+		require.Len(t, names, 3, "%v", names)
+	})
 }
 
 const ensureChild = "OUTMILL_TEST_ENSURE_IN_A_CHILD"
@@ -109,39 +290,6 @@ func Test_child_that_ensures(t *testing.T) {
 	store := newStore(t, connect(t, url), postgres.Config{Schema: "not there yet"})
 	require.NoError(t, store.Ensure(t.Context()))
 	require.NoError(t, store.Append(t.Context(), made("orders", "x", 1)...))
-}
-
-func Test_ten_processes_ensure_at_once_a_schema_that_does_not_exist(t *testing.T) {
-	t.Parallel()
-	url := postgrestest.Database(t)
-	var wait sync.WaitGroup
-	for range 10 {
-		wait.Go(func() {
-			child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^Test_child_that_ensures$")
-			child.Env = append(os.Environ(), ensureChild+"="+url)
-			out, err := child.CombinedOutput()
-			if err != nil {
-				t.Errorf("%v: %s", err, out)
-			}
-		})
-	}
-	wait.Wait()
-	require.Equal(t, 10, valueOf[int](t, connect(t, url), `SELECT count(*) FROM "not there yet".records`))
-}
-
-func Test_ten_stores_of_one_process_ensure_at_once(t *testing.T) {
-	t.Parallel()
-	url := postgrestest.Database(t)
-	var wait sync.WaitGroup
-	for range 10 {
-		store := newStore(t, connect(t, url), postgres.Config{})
-		wait.Go(func() {
-			if err := store.Ensure(t.Context()); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	wait.Wait()
 }
 
 // later are the migrations of a later program.
@@ -166,44 +314,6 @@ ALTER TABLE {p:records} ALTER COLUMN attempts TYPE bigint, ALTER COLUMN claims T
 CREATE INDEX {i:noted} ON {p:records} (note) WHERE note <> '';
 CREATE VIEW {p:readable} AS SELECT id FROM {p:records};
 `
-
-func Test_a_schema_is_upgraded_while_publishers_and_workers_run(t *testing.T) {
-	testenv.Long(t, "a schema that is upgraded under load")
-	t.Parallel()
-	url := postgrestest.Database(t)
-	db := connect(t, url)
-	store := newStore(t, db, postgres.Config{})
-	require.NoError(t, store.Ensure(t.Context()))
-	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
-	const before = 2000
-	require.NoError(t, store.Append(t.Context(), made("orders", "before", before)...))
-
-	r := &running{t: t, store: store, upgraded: make(chan struct{}), seen: map[string]int{}}
-	var writers, workers sync.WaitGroup
-	for i := range 4 {
-		writers.Go(func() { r.publish(fmt.Sprint("writer", i), i%2 == 0) })
-	}
-	for i := range 3 {
-		workers.Go(func() { r.work(outmill.Order(i % 2)) })
-	}
-	r.awaitDeliveries(before / 4)
-	require.NoError(t, newStore(t, connect(t, url), postgres.Config{}).EnsureFrom(t.Context(), later(t, rewriting)))
-	r.awaitDeliveries(before / 4)
-	close(r.upgraded)
-	writers.Wait()
-	r.mu.Lock()
-	r.written += before
-	r.finished = true
-	r.mu.Unlock()
-	workers.Wait()
-
-	require.Len(t, r.seen, r.written)
-	for name, n := range r.seen {
-		require.Equal(t, 1, n, name)
-	}
-	require.Equal(t, 3, valueOf[int](t, db, "SELECT version FROM outmill.meta"))
-	require.Zero(t, valueOf[int](t, db, "SELECT count(*) FROM outmill.records WHERE note = ''"))
-}
 
 // running are publishers and workers of a program, and what they have seen.
 type running struct {
@@ -284,99 +394,6 @@ func (r *running) awaitDeliveries(n int) {
 	require.Eventually(r.t, func() bool { return count() >= until || r.t.Failed() }, time.Minute, time.Millisecond)
 }
 
-func Test_a_migration_that_fails_leaves_the_schema_as_it_was(t *testing.T) {
-	t.Parallel()
-	db := pool(t)
-	store := newStore(t, db, postgres.Config{})
-	require.NoError(t, store.Ensure(t.Context()))
-	before := describe(t, db, "outmill")
-	err := store.EnsureFrom(t.Context(), later(t, rewriting+"SELECT 1 / 0;\n"))
-	require.ErrorContains(t, err, "division by zero")
-	require.ErrorContains(t, err, "version 3")
-	require.Equal(t, before, describe(t, db, "outmill"))
-	require.Equal(t, 2, valueOf[int](t, db, "SELECT version FROM outmill.meta"))
-	everything(t, store)
-	require.NoError(t, store.EnsureFrom(t.Context(), later(t, rewriting)))
-	everything(t, store)
-}
-
-func Test_a_schema_that_cannot_be_created_whole_is_not_created(t *testing.T) {
-	t.Parallel()
-	db := pool(t)
-	store := newStore(t, db, postgres.Config{})
-	require.ErrorContains(t, store.EnsureFrom(t.Context(), later(t, "SELECT 1 / 0;\n")), "division by zero")
-	require.Zero(t, valueOf[int](t, db, "SELECT count(*) FROM pg_namespace WHERE nspname = 'outmill'"))
-	require.NoError(t, store.Ensure(t.Context()))
-	require.Equal(t, "log", valueOf[string](t, db, "SELECT lane FROM outmill.meta"), "it is still a new one")
-}
-
-func Test_a_migration_lets_others_pass_while_it_waits_for_a_lock(t *testing.T) {
-	t.Parallel()
-	url := postgrestest.Database(t)
-	db := connect(t, url)
-	store := newStore(t, db, postgres.Config{})
-	require.NoError(t, store.Ensure(t.Context()))
-	tx, err := db.Begin(t.Context())
-	require.NoError(t, err)
-	require.NoError(t, store.Append(store.WithTx(t.Context(), tx), made("orders", "open", 1)...))
-	ended := make(chan error, 1)
-	go func() {
-		ended <- newStore(t, connect(t, url), postgres.Config{}).EnsureFrom(context.WithoutCancel(t.Context()), later(t, rewriting))
-	}()
-	require.Eventually(t, func() bool {
-		return valueOf[int](t, db, "SELECT count(*) FROM pg_locks WHERE NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())") > 0
-	}, time.Minute, time.Millisecond)
-	// It stands behind the migration, which gives way to it.
-	require.NoError(t, store.Append(t.Context(), made("orders", "other", 1)...))
-	require.NoError(t, tx.Commit(t.Context()))
-	require.NoError(t, <-ended)
-}
-
-func Test_an_older_program_works_with_a_newer_schema_that_allows_it(t *testing.T) {
-	t.Parallel()
-	url := postgrestest.Database(t)
-	db := connect(t, url)
-	store := newStore(t, db, postgres.Config{})
-	require.NoError(t, store.Ensure(t.Context()))
-	require.NoError(t, store.EnsureFrom(t.Context(), later(t, rewriting)))
-
-	fresh := newStore(t, connect(t, url), postgres.Config{})
-	require.NoError(t, fresh.Ensure(t.Context()))
-	everything(t, fresh)
-	everything(t, store)
-
-	execute(t, db, "UPDATE outmill.meta SET compatible = 3")
-	newer := newStore(t, connect(t, url), postgres.Config{})
-	require.ErrorIs(t, newer.Ensure(t.Context()), outmill.ErrSchemaNewer)
-	require.ErrorIs(t, newer.Append(t.Context(), made("orders", "x", 1)...), outmill.ErrSchemaNewer)
-	require.ErrorIs(t, newer.RegisterGroup(t.Context(), outmill.Registration{Group: readers}), outmill.ErrSchemaNewer)
-	_, err := newer.Claim(t.Context(), claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone))
-	require.ErrorIs(t, err, outmill.ErrSchemaNewer)
-	require.ErrorIs(t, store.Append(t.Context(), made("orders", "x", 1)...), outmill.ErrSchemaNewer, "a program that runs already notices at its next append")
-	require.Zero(t, valueOf[int](t, db, "SELECT count(*) FROM outmill.records"))
-}
-
-func Test_the_printed_statements_make_the_schema_that_ensure_makes(t *testing.T) {
-	t.Parallel()
-	ensured, printed := pool(t), pool(t)
-	for _, config := range []postgres.Config{{}, {Schema: `Or ders"x`, TablePrefix: "p_"}} {
-		store := newStore(t, ensured, config)
-		require.NoError(t, store.Ensure(t.Context()))
-		_, err := printed.Exec(t.Context(), strings.Join(store.Statements(), ";\n")+";", pgx.QueryExecModeSimpleProtocol)
-		require.NoError(t, err)
-		schema := config.Schema
-		if schema == "" {
-			schema = "outmill"
-		}
-		want := describe(t, ensured, schema)
-		require.Greater(t, len(want), 50)
-		require.Equal(t, want, describe(t, printed, schema))
-		user := newStore(t, printed, config)
-		require.NoError(t, user.Ensure(t.Context()))
-		everything(t, user)
-	}
-}
-
 // describe lists everything that a schema has.
 func describe(t *testing.T, db *pgxpool.Pool, schema string) []string {
 	t.Helper()
@@ -392,17 +409,4 @@ UNION ALL SELECT viewname || definition FROM pg_views WHERE schemaname = $1`, sc
 	require.NoError(t, err)
 	slices.Sort(lines)
 	return lines
-}
-
-func Test_the_stores_of_two_schemas_have_names_that_tell_them_apart(t *testing.T) {
-	t.Parallel()
-	url := postgrestest.Database(t)
-	names := map[string]bool{}
-	for _, config := range []postgres.Config{{}, {Schema: "shop"}, {Schema: "bank"}, {Schema: postgres.DefaultSchema}} {
-		store, err := postgres.Open(t.Context(), url, config, nil)
-		require.NoError(t, err)
-		names[store.Name()] = true
-		require.NoError(t, store.Close())
-	}
-	require.Len(t, names, 3, "%v", names)
 }

@@ -24,37 +24,41 @@ func newCertificate(t *testing.T) (shown certificate.Certificate, file string) {
 	return shown, file
 }
 
-func Test_a_store_talks_TLS_to_a_server_that_it_trusts_and_to_no_other(t *testing.T) {
+func TestStore_TLS(t *testing.T) {
 	t.Parallel()
-	shown, trusted := newCertificate(t)
-	_, other := newCertificate(t)
-	engine := postgrestest.Own(t)
-	require.NoError(t, engine.UseTLS(t.Context(), shown))
 
-	verified := func(host, authority string) string {
-		u, err := url.Parse(engine.URL)
+	t.Run("a store talks TLS to a server that it trusts and to no other", func(t *testing.T) {
+		t.Parallel()
+		shown, trusted := newCertificate(t)
+		_, other := newCertificate(t)
+		engine := postgrestest.Own(t)
+		require.NoError(t, engine.UseTLS(t.Context(), shown))
+
+		verified := func(host, authority string) string {
+			u, err := url.Parse(engine.URL)
+			require.NoError(t, err)
+			u.Host = host + ":" + u.Port()
+			query := u.Query()
+			query.Set("sslmode", "verify-full")
+			query.Set("sslrootcert", authority)
+			query.Set("ensure_schema", "true")
+			u.RawQuery = query.Encode()
+			return u.String()
+		}
+		opened, err := outmill.Open(t.Context(), verified("127.0.0.1", trusted), nil)
 		require.NoError(t, err)
-		u.Host = host + ":" + u.Port()
-		query := u.Query()
-		query.Set("sslmode", "verify-full")
-		query.Set("sslrootcert", authority)
-		query.Set("ensure_schema", "true")
-		u.RawQuery = query.Encode()
-		return u.String()
-	}
-	opened, err := outmill.Open(t.Context(), verified("127.0.0.1", trusted), nil)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, opened.Close()) }()
-	store := opened.(*postgres.Store)
-	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
-	require.NoError(t, store.Append(t.Context(), one("secret")))
-	require.Equal(t, []string{"secret"}, messageIDs(claimed(t, store, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderNone))))
-	var plain int
-	require.NoError(t, store.Pool().QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE client_addr IS NOT NULL AND NOT ssl`).Scan(&plain))
-	require.Zero(t, plain, "connections without TLS")
+		defer func() { require.NoError(t, opened.Close()) }()
+		store := opened.(*postgres.Store)
+		require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
+		require.NoError(t, store.Append(t.Context(), one("secret")))
+		require.Equal(t, []string{"secret"}, messageIDs(claimed(t, store, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderNone))))
+		var plain int
+		require.NoError(t, store.Pool().QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE client_addr IS NOT NULL AND NOT ssl`).Scan(&plain))
+		require.Zero(t, plain, "connections without TLS")
 
-	_, err = outmill.Open(t.Context(), verified("127.0.0.1", other), nil)
-	require.ErrorContains(t, err, "certificate signed by unknown authority")
-	_, err = outmill.Open(t.Context(), verified("localhost", trusted), nil)
-	require.ErrorContains(t, err, "wanted to match localhost")
+		_, err = outmill.Open(t.Context(), verified("127.0.0.1", other), nil)
+		require.ErrorContains(t, err, "certificate signed by unknown authority")
+		_, err = outmill.Open(t.Context(), verified("localhost", trusted), nil)
+		require.ErrorContains(t, err, "wanted to match localhost")
+	})
 }

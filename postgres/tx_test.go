@@ -42,35 +42,205 @@ func eachStore(t *testing.T, test func(t *testing.T, store *postgres.Store)) {
 
 func one(name string) *outmill.Record { return &outmill.Record{Topic: "orders", MessageID: name} }
 
-func Test_a_nested_transaction_that_rolls_back_takes_only_its_own_records_along(t *testing.T) {
+func TestStore_Tx(t *testing.T) {
 	t.Parallel()
-	eachStore(t, func(t *testing.T, store *postgres.Store) {
-		err := store.InTx(t.Context(), func(ctx context.Context, tx pgx.Tx) error {
-			require.NoError(t, store.Append(ctx, one("outer")))
-			nested, err := tx.Begin(ctx)
-			require.NoError(t, err)
-			require.NoError(t, store.Append(store.WithTx(ctx, nested), one("rolled back")))
-			require.NoError(t, nested.Rollback(ctx))
-			nested, err = tx.Begin(ctx)
-			require.NoError(t, err)
-			require.NoError(t, store.Append(store.WithTx(ctx, nested), one("nested")))
-			return nested.Commit(ctx)
-		})
-		require.NoError(t, err)
-		require.Equal(t, []string{"nested", "outer"}, listed(t, store))
-	})
-}
 
-func Test_a_transaction_that_its_function_refuses_leaves_nothing(t *testing.T) {
-	t.Parallel()
-	eachStore(t, func(t *testing.T, store *postgres.Store) {
-		refusal := errors.New("no credit")
-		err := store.InTx(t.Context(), func(ctx context.Context, _ pgx.Tx) error {
-			require.NoError(t, store.Append(ctx, one("never")))
-			return refusal
+	t.Run("a nested transaction that rolls back takes only its own records along", func(t *testing.T) {
+		t.Parallel()
+		eachStore(t, func(t *testing.T, store *postgres.Store) {
+			err := store.InTx(t.Context(), func(ctx context.Context, tx pgx.Tx) error {
+				require.NoError(t, store.Append(ctx, one("outer")))
+				nested, err := tx.Begin(ctx)
+				require.NoError(t, err)
+				require.NoError(t, store.Append(store.WithTx(ctx, nested), one("rolled back")))
+				require.NoError(t, nested.Rollback(ctx))
+				nested, err = tx.Begin(ctx)
+				require.NoError(t, err)
+				require.NoError(t, store.Append(store.WithTx(ctx, nested), one("nested")))
+				return nested.Commit(ctx)
+			})
+			require.NoError(t, err)
+			require.Equal(t, []string{"nested", "outer"}, listed(t, store))
 		})
-		require.Equal(t, refusal, err)
+	})
+
+	t.Run("a transaction that its function refuses leaves nothing", func(t *testing.T) {
+		t.Parallel()
+		eachStore(t, func(t *testing.T, store *postgres.Store) {
+			refusal := errors.New("no credit")
+			err := store.InTx(t.Context(), func(ctx context.Context, _ pgx.Tx) error {
+				require.NoError(t, store.Append(ctx, one("never")))
+				return refusal
+			})
+			require.Equal(t, refusal, err)
+			require.Empty(t, listed(t, store))
+		})
+	})
+
+	t.Run("a wrapped pgx transaction is that transaction", func(t *testing.T) {
+		t.Parallel()
+		eachStore(t, func(t *testing.T, store *postgres.Store) {
+			for _, commit := range []bool{false, true} {
+				tx, err := store.Pool().Begin(t.Context())
+				require.NoError(t, err)
+				wrapped := &pgxTx{tx, t.Context()}
+				ctx := store.WithTx(t.Context(), wrapped)
+				require.NoError(t, store.Append(ctx, one("wrapped")))
+				require.NoError(t, store.Append(store.WithTx(t.Context(), tx), one("plain")))
+				found, err := store.TxOf(ctx)
+				require.NoError(t, err)
+				require.True(t, found == any(tx))
+				if commit {
+					require.NoError(t, wrapped.Commit())
+					require.Equal(t, []string{"plain", "wrapped"}, listed(t, store))
+				} else {
+					require.NoError(t, wrapped.Rollback())
+					require.Empty(t, listed(t, store))
+				}
+			}
+		})
+	})
+
+	t.Run("handles of database sql are transactions too", func(t *testing.T) {
+		t.Parallel()
+		eachStore(t, func(t *testing.T, store *postgres.Store) {
+			db := stdlib.OpenDBFromPool(store.Pool())
+			defer func() { require.NoError(t, db.Close()) }()
+			for name, wrap := range map[string]func(*sql.Tx) any{
+				"bare":     func(tx *sql.Tx) any { return tx },
+				"wrapped":  func(tx *sql.Tx) any { return &wrapper{tx} },
+				"hidden":   func(tx *sql.Tx) any { return hidden{tx} },
+				"rewrites": func(tx *sql.Tx) any { return rewriter{tx} },
+			} {
+				for _, commit := range []bool{false, true} {
+					tx, err := db.BeginTx(t.Context(), nil)
+					require.NoError(t, err)
+					ctx := store.WithTx(t.Context(), wrap(tx))
+					require.NoError(t, store.Append(ctx, odd(name, commit)))
+					require.NoError(t, store.Append(ctx, &outmill.Record{Topic: "orders", MessageID: name + " again", DedupKey: name}))
+					if !commit {
+						require.NoError(t, tx.Rollback())
+						require.NotContains(t, listed(t, store), name)
+						continue
+					}
+					require.NoError(t, tx.Commit())
+					found, err := store.List(t.Context(), outmill.ListQuery{})
+					require.NoError(t, err)
+					require.Equal(t, odd(name, true).Metadata, found[0].Metadata)
+					require.Equal(t, odd(name, true).Payload, found[0].Payload)
+					require.Equal(t, odd(name, true).Key, found[0].Key)
+					_, err = store.Delete(t.Context(), found[0].ID, found[1].ID)
+					require.NoError(t, err)
+				}
+			}
+		})
+	})
+
+	t.Run("what is no transaction is refused before anything is sent", func(t *testing.T) {
+		t.Parallel()
+		store := ensured(t, postgres.Config{})
+		db := stdlib.OpenDBFromPool(store.Pool())
+		defer func() { require.NoError(t, db.Close()) }()
+		conn, err := store.Pool().Acquire(t.Context())
+		require.NoError(t, err)
+		defer conn.Release()
+		embedded := struct{ *pgxpool.Pool }{store.Pool()}
+		for _, tx := range []any{nil, (*sql.Tx)(nil), (pgx.Tx)(nil), db, store.Pool(), embedded, conn, conn.Conn(), &pgxTx{}, "a transaction"} {
+			ctx := store.WithTx(t.Context(), tx)
+			require.ErrorIs(t, store.Append(ctx, one("never")), outmill.ErrInvalidTx, "%T", tx)
+			_, err := store.TxOf(ctx)
+			require.ErrorIs(t, err, outmill.ErrInvalidTx, "%T", tx)
+		}
 		require.Empty(t, listed(t, store))
+	})
+
+	t.Run("appends of one transaction are serialised over its nested ones", func(t *testing.T) {
+		t.Parallel()
+		eachStore(t, func(t *testing.T, store *postgres.Store) {
+			err := store.InTx(t.Context(), func(ctx context.Context, tx pgx.Tx) error {
+				nested, err := tx.Begin(ctx)
+				require.NoError(t, err)
+				var appends errgroup.Group
+				for i := range 16 {
+					appends.Go(func() error {
+						within := ctx
+						if i%2 == 0 {
+							within = store.WithTx(ctx, nested)
+						}
+						return store.Append(within, one(fmt.Sprint("m", i)), one(fmt.Sprint("n", i)))
+					})
+				}
+				require.NoError(t, appends.Wait())
+				return nested.Commit(ctx)
+			})
+			require.NoError(t, err)
+			require.Len(t, listed(t, store), 32)
+		})
+	})
+
+	t.Run("an error in a caller's transaction is the drivers and says what to do", func(t *testing.T) {
+		t.Parallel()
+		eachStore(t, func(t *testing.T, store *postgres.Store) {
+			first := one("first")
+			require.NoError(t, store.Append(t.Context(), first))
+			tx, err := store.Pool().Begin(t.Context())
+			require.NoError(t, err)
+			defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
+			again := one("again")
+			again.ID = first.ID
+			err = store.Append(store.WithTx(t.Context(), tx), again)
+			var pgErr *pgconn.PgError
+			require.ErrorAs(t, err, &pgErr)
+			require.Equal(t, "23505", pgErr.Code)
+		})
+	})
+
+	t.Run("what is copied is as what is inserted", func(t *testing.T) {
+		t.Parallel()
+		for _, lane := range bothLanes {
+			t.Run(string(lane), func(t *testing.T) {
+				t.Parallel()
+				store := ensured(t, postgres.Config{Lane: lane})
+				require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{}))
+				require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers, Topics: outmill.Topics{Include: []string{"orders"}}}))
+				isCopied(t, store, lane)
+			})
+		}
+	})
+
+	t.Run("steps of joins are published in transactions of either library", func(t *testing.T) {
+		t.Parallel()
+		eachStore(t, func(t *testing.T, store *postgres.Store) {
+			db := stdlib.OpenDBFromPool(store.Pool())
+			t.Cleanup(func() { require.NoError(t, db.Close()) })
+			for name, publish := range map[string]func(fn func(ctx context.Context) error) error{
+				"pgx": func(fn func(ctx context.Context) error) error {
+					return store.InTx(t.Context(), func(ctx context.Context, _ pgx.Tx) error { return fn(ctx) })
+				},
+				"database/sql": func(fn func(ctx context.Context) error) error {
+					tx, err := db.BeginTx(t.Context(), nil)
+					require.NoError(t, err)
+					return errors.Join(fn(store.WithTx(t.Context(), tx)), tx.Commit())
+				},
+			} {
+				const many = 60 // by COPY, where that can be had
+				join := &storekit.Join{ExpectedSteps: many + 2}
+				step := func() *outmill.Record { return &outmill.Record{Topic: "steps", Joins: []outmill.JoinID{join.ID}} }
+				require.NoError(t, publish(func(ctx context.Context) error {
+					if err := store.StartJoin(ctx, join); err != nil {
+						return err
+					}
+					var all []*outmill.Record
+					for range many {
+						all = append(all, step())
+					}
+					return errors.Join(store.Append(ctx, step()), store.Append(ctx, &outmill.Record{Topic: "steps", DedupKey: name}, step()), store.Append(ctx, all...))
+				}), name)
+				steps, err := store.ListSteps(t.Context(), join.ID, outmill.WorkItemID{}, 100)
+				require.NoError(t, err)
+				require.Len(t, steps, many+2, name)
+			}
+		})
 	})
 }
 
@@ -110,143 +280,12 @@ type pgxTx struct {
 func (t pgxTx) Commit() error   { return t.Tx.Commit(t.ctx) }
 func (t pgxTx) Rollback() error { return t.Tx.Rollback(t.ctx) }
 
-func Test_a_wrapped_pgx_transaction_is_that_transaction(t *testing.T) {
-	t.Parallel()
-	eachStore(t, func(t *testing.T, store *postgres.Store) {
-		for _, commit := range []bool{false, true} {
-			tx, err := store.Pool().Begin(t.Context())
-			require.NoError(t, err)
-			wrapped := &pgxTx{tx, t.Context()}
-			ctx := store.WithTx(t.Context(), wrapped)
-			require.NoError(t, store.Append(ctx, one("wrapped")))
-			require.NoError(t, store.Append(store.WithTx(t.Context(), tx), one("plain")))
-			found, err := store.TxOf(ctx)
-			require.NoError(t, err)
-			require.True(t, found == any(tx))
-			if commit {
-				require.NoError(t, wrapped.Commit())
-				require.Equal(t, []string{"plain", "wrapped"}, listed(t, store))
-			} else {
-				require.NoError(t, wrapped.Rollback())
-				require.Empty(t, listed(t, store))
-			}
-		}
-	})
-}
-
-func Test_handles_of_database_sql_are_transactions_too(t *testing.T) {
-	t.Parallel()
-	eachStore(t, func(t *testing.T, store *postgres.Store) {
-		db := stdlib.OpenDBFromPool(store.Pool())
-		defer func() { require.NoError(t, db.Close()) }()
-		for name, wrap := range map[string]func(*sql.Tx) any{
-			"bare":     func(tx *sql.Tx) any { return tx },
-			"wrapped":  func(tx *sql.Tx) any { return &wrapper{tx} },
-			"hidden":   func(tx *sql.Tx) any { return hidden{tx} },
-			"rewrites": func(tx *sql.Tx) any { return rewriter{tx} },
-		} {
-			for _, commit := range []bool{false, true} {
-				tx, err := db.BeginTx(t.Context(), nil)
-				require.NoError(t, err)
-				ctx := store.WithTx(t.Context(), wrap(tx))
-				require.NoError(t, store.Append(ctx, odd(name, commit)))
-				require.NoError(t, store.Append(ctx, &outmill.Record{Topic: "orders", MessageID: name + " again", DedupKey: name}))
-				if !commit {
-					require.NoError(t, tx.Rollback())
-					require.NotContains(t, listed(t, store), name)
-					continue
-				}
-				require.NoError(t, tx.Commit())
-				found, err := store.List(t.Context(), outmill.ListQuery{})
-				require.NoError(t, err)
-				require.Equal(t, odd(name, true).Metadata, found[0].Metadata)
-				require.Equal(t, odd(name, true).Payload, found[0].Payload)
-				require.Equal(t, odd(name, true).Key, found[0].Key)
-				_, err = store.Delete(t.Context(), found[0].ID, found[1].ID)
-				require.NoError(t, err)
-			}
-		}
-	})
-}
-
 // odd is a record with text that an array in its text form must quote.
 func odd(name string, _ bool) *outmill.Record {
 	return &outmill.Record{
 		Topic: "orders", MessageID: name, Key: `a "b" \c {d},NULL'é` + "\n\t☃",
 		Payload:  []byte{0, 1, '"', '\\', 255},
 		Metadata: map[string]string{`k"\`: `v{,}"\'` + "\n", "NULL": "NULL", "": ""},
-	}
-}
-
-func Test_what_is_no_transaction_is_refused_before_anything_is_sent(t *testing.T) {
-	t.Parallel()
-	store := ensured(t, postgres.Config{})
-	db := stdlib.OpenDBFromPool(store.Pool())
-	defer func() { require.NoError(t, db.Close()) }()
-	conn, err := store.Pool().Acquire(t.Context())
-	require.NoError(t, err)
-	defer conn.Release()
-	embedded := struct{ *pgxpool.Pool }{store.Pool()}
-	for _, tx := range []any{nil, (*sql.Tx)(nil), (pgx.Tx)(nil), db, store.Pool(), embedded, conn, conn.Conn(), &pgxTx{}, "a transaction"} {
-		ctx := store.WithTx(t.Context(), tx)
-		require.ErrorIs(t, store.Append(ctx, one("never")), outmill.ErrInvalidTx, "%T", tx)
-		_, err := store.TxOf(ctx)
-		require.ErrorIs(t, err, outmill.ErrInvalidTx, "%T", tx)
-	}
-	require.Empty(t, listed(t, store))
-}
-
-func Test_appends_of_one_transaction_are_serialised_over_its_nested_ones(t *testing.T) {
-	t.Parallel()
-	eachStore(t, func(t *testing.T, store *postgres.Store) {
-		err := store.InTx(t.Context(), func(ctx context.Context, tx pgx.Tx) error {
-			nested, err := tx.Begin(ctx)
-			require.NoError(t, err)
-			var appends errgroup.Group
-			for i := range 16 {
-				appends.Go(func() error {
-					within := ctx
-					if i%2 == 0 {
-						within = store.WithTx(ctx, nested)
-					}
-					return store.Append(within, one(fmt.Sprint("m", i)), one(fmt.Sprint("n", i)))
-				})
-			}
-			require.NoError(t, appends.Wait())
-			return nested.Commit(ctx)
-		})
-		require.NoError(t, err)
-		require.Len(t, listed(t, store), 32)
-	})
-}
-
-func Test_an_error_in_a_callers_transaction_is_the_drivers_and_says_what_to_do(t *testing.T) {
-	t.Parallel()
-	eachStore(t, func(t *testing.T, store *postgres.Store) {
-		first := one("first")
-		require.NoError(t, store.Append(t.Context(), first))
-		tx, err := store.Pool().Begin(t.Context())
-		require.NoError(t, err)
-		defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
-		again := one("again")
-		again.ID = first.ID
-		err = store.Append(store.WithTx(t.Context(), tx), again)
-		var pgErr *pgconn.PgError
-		require.ErrorAs(t, err, &pgErr)
-		require.Equal(t, "23505", pgErr.Code)
-	})
-}
-
-func Test_what_is_copied_is_as_what_is_inserted(t *testing.T) {
-	t.Parallel()
-	for _, lane := range bothLanes {
-		t.Run(string(lane), func(t *testing.T) {
-			t.Parallel()
-			store := ensured(t, postgres.Config{Lane: lane})
-			require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{}))
-			require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers, Topics: outmill.Topics{Include: []string{"orders"}}}))
-			isCopied(t, store, lane)
-		})
 	}
 }
 
@@ -277,39 +316,4 @@ func isCopied(t *testing.T, store *postgres.Store, lane postgres.Lane) {
 		}
 		require.Len(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), n, outmill.OrderNone)), n)
 	}
-}
-
-func Test_steps_of_joins_are_published_in_transactions_of_either_library(t *testing.T) {
-	t.Parallel()
-	eachStore(t, func(t *testing.T, store *postgres.Store) {
-		db := stdlib.OpenDBFromPool(store.Pool())
-		t.Cleanup(func() { require.NoError(t, db.Close()) })
-		for name, publish := range map[string]func(fn func(ctx context.Context) error) error{
-			"pgx": func(fn func(ctx context.Context) error) error {
-				return store.InTx(t.Context(), func(ctx context.Context, _ pgx.Tx) error { return fn(ctx) })
-			},
-			"database/sql": func(fn func(ctx context.Context) error) error {
-				tx, err := db.BeginTx(t.Context(), nil)
-				require.NoError(t, err)
-				return errors.Join(fn(store.WithTx(t.Context(), tx)), tx.Commit())
-			},
-		} {
-			const many = 60 // by COPY, where that can be had
-			join := &storekit.Join{ExpectedSteps: many + 2}
-			step := func() *outmill.Record { return &outmill.Record{Topic: "steps", Joins: []outmill.JoinID{join.ID}} }
-			require.NoError(t, publish(func(ctx context.Context) error {
-				if err := store.StartJoin(ctx, join); err != nil {
-					return err
-				}
-				var all []*outmill.Record
-				for range many {
-					all = append(all, step())
-				}
-				return errors.Join(store.Append(ctx, step()), store.Append(ctx, &outmill.Record{Topic: "steps", DedupKey: name}, step()), store.Append(ctx, all...))
-			}), name)
-			steps, err := store.ListSteps(t.Context(), join.ID, outmill.WorkItemID{}, 100)
-			require.NoError(t, err)
-			require.Len(t, steps, many+2, name)
-		}
-	})
 }

@@ -67,112 +67,116 @@ func handle[T any](name string, to chan<- string, id func(*T) string) cqrs.Event
 
 func idOf(event *orderPlaced) string { return event.ID }
 
-func Test_An_event_published_through_cqrs_in_a_transaction(t *testing.T) {
+func TestPublisher_Cqrs(t *testing.T) {
 	t.Parallel()
 
-	t.Run("reaches every event handler's group once if it commits, and none if not", func(t *testing.T) {
+	t.Run("An event published through cqrs in a transaction", func(t *testing.T) {
 		t.Parallel()
-		store := outmilltest.NewStore(t)
-		router := newRouter(t)
-		events, err := cqrs.NewEventProcessorWithConfig(router, cqrs.EventProcessorConfig{
-			GenerateSubscribeTopic: func(cqrs.EventProcessorGenerateSubscribeTopicParams) (string, error) { return "events", nil },
-			SubscriberConstructor: func(p cqrs.EventProcessorSubscriberConstructorParams) (message.Subscriber, error) {
-				return newSubscriber(t, store, p.HandlerName), nil
-			},
-			Marshaler: marshaler,
-		})
-		require.NoError(t, err)
-		handled := make(chan string, 10)
-		require.NoError(t, events.AddHandlers(handle("bill", handled, idOf), handle("mail", handled, idOf)))
-		start(t, router)
-		announce(t, store, newEventBus(t, newPublisher(t, store, requireTx)))
-		require.ElementsMatch(t, []string{"bill: committed", "mail: committed"}, []string{receive(t, handled), receive(t, handled)})
-		outmilltest.RequirePublished(t, store, "events", outmilltest.PayloadJSON(orderPlaced{"committed"}))
-		requireAllProcessed(t, store, 2)
-		require.Empty(t, handled)
-	})
 
-	t.Run("reaches every group of an event group processor once if it commits, and none if not", func(t *testing.T) {
-		t.Parallel()
-		store := outmilltest.NewStore(t)
-		router := newRouter(t)
-		groups, err := cqrs.NewEventGroupProcessorWithConfig(router, cqrs.EventGroupProcessorConfig{
-			GenerateSubscribeTopic: func(cqrs.EventGroupProcessorGenerateSubscribeTopicParams) (string, error) { return "events", nil },
-			SubscriberConstructor: func(p cqrs.EventGroupProcessorSubscriberConstructorParams) (message.Subscriber, error) {
-				return newSubscriber(t, store, p.EventGroupName), nil
-			},
-			Marshaler: marshaler,
-		})
-		require.NoError(t, err)
-		handled := make(chan string, 10)
-		grouped := func(name string) cqrs.GroupEventHandler {
-			return cqrs.NewGroupEventHandler(func(_ context.Context, event *orderPlaced) error {
-				handled <- name + ": " + event.ID
-				return nil
+		t.Run("reaches every event handler's group once if it commits, and none if not", func(t *testing.T) {
+			t.Parallel()
+			store := outmilltest.NewStore(t)
+			router := newRouter(t)
+			events, err := cqrs.NewEventProcessorWithConfig(router, cqrs.EventProcessorConfig{
+				GenerateSubscribeTopic: func(cqrs.EventProcessorGenerateSubscribeTopicParams) (string, error) { return "events", nil },
+				SubscriberConstructor: func(p cqrs.EventProcessorSubscriberConstructorParams) (message.Subscriber, error) {
+					return newSubscriber(t, store, p.HandlerName), nil
+				},
+				Marshaler: marshaler,
 			})
-		}
-		require.NoError(t, groups.AddHandlersGroup("finance", grouped("bill"), grouped("book")))
-		require.NoError(t, groups.AddHandlersGroup("service", grouped("mail")))
-		start(t, router)
-		announce(t, store, newEventBus(t, newPublisher(t, store, requireTx)))
-		got := []string{receive(t, handled), receive(t, handled), receive(t, handled)}
-		require.ElementsMatch(t, []string{"bill: committed", "book: committed", "mail: committed"}, got)
-		requireAllProcessed(t, store, 2)
-		require.Empty(t, handled)
-	})
-}
-
-func Test_A_command_sent_through_cqrs_in_a_transaction_is_handled_in_one_that_publishes_an_event(t *testing.T) {
-	t.Parallel()
-	store := outmilltest.NewStore(t)
-	pub := newPublisher(t, store, requireTx)
-	commandBus, eventBus := newCommandBus(t, pub), newEventBus(t, pub)
-	execute(t, store.DB(), "CREATE TABLE shop (id TEXT)")
-
-	router := newRouter(t)
-	commands, err := cqrs.NewCommandProcessorWithConfig(router, cqrs.CommandProcessorConfig{
-		GenerateSubscribeTopic: func(cqrs.CommandProcessorGenerateSubscribeTopicParams) (string, error) { return "commands", nil },
-		SubscriberConstructor: func(cqrs.CommandProcessorSubscriberConstructorParams) (message.Subscriber, error) {
-			return newSubscriber(t, store, ""), nil
-		},
-		Marshaler:                marshaler,
-		AckCommandHandlingErrors: true,
-	})
-	require.NoError(t, err)
-	handled := make(chan string, 10)
-	require.NoError(t, commands.AddHandlers(cqrs.NewCommandHandler("place", func(ctx context.Context, command *placeOrder) error {
-		defer func() { handled <- command.ID }()
-		return store.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-			_, err := tx.ExecContext(ctx, "INSERT INTO shop VALUES (?)", command.ID)
-			err = errors.Join(err, eventBus.Publish(ctx, orderPlaced(*command)))
-			if command.ID == "too many" {
-				err = errors.Join(err, errNoStock)
-			}
-			return err
+			require.NoError(t, err)
+			handled := make(chan string, 10)
+			require.NoError(t, events.AddHandlers(handle("bill", handled, idOf), handle("mail", handled, idOf)))
+			start(t, router)
+			announce(t, store, newEventBus(t, newPublisher(t, store, requireTx)))
+			require.ElementsMatch(t, []string{"bill: committed", "mail: committed"}, []string{receive(t, handled), receive(t, handled)})
+			outmilltest.RequirePublished(t, store, "events", outmilltest.PayloadJSON(orderPlaced{"committed"}))
+			requireAllProcessed(t, store, 2)
+			require.Empty(t, handled)
 		})
-	})))
-	start(t, router)
 
-	require.ErrorIs(t, store.InTx(t.Context(), func(ctx context.Context, _ *sql.Tx) error {
-		return errors.Join(commandBus.Send(ctx, placeOrder{"rolled back"}), errNoStock)
-	}), errNoStock)
-	require.NoError(t, store.InTx(t.Context(), func(ctx context.Context, _ *sql.Tx) error {
-		return errors.Join(commandBus.Send(ctx, placeOrder{"o1"}), commandBus.Send(ctx, placeOrder{"too many"}))
-	}))
-	require.ElementsMatch(t, []string{"o1", "too many"}, []string{receive(t, handled), receive(t, handled)})
-	requireAllProcessed(t, store, 2)
-	outmilltest.RequireManyPublished(t, store, "commands", outmilltest.PayloadJSON(placeOrder{"o1"}), outmilltest.PayloadJSON(placeOrder{"too many"}))
-	outmilltest.RequireManyPublished(t, store, "events", outmilltest.PayloadJSON(orderPlaced{"o1"}))
-	require.Equal(t, 1, count(t, store, "SELECT count(*) FROM shop"))
-}
+		t.Run("reaches every group of an event group processor once if it commits, and none if not", func(t *testing.T) {
+			t.Parallel()
+			store := outmilltest.NewStore(t)
+			router := newRouter(t)
+			groups, err := cqrs.NewEventGroupProcessorWithConfig(router, cqrs.EventGroupProcessorConfig{
+				GenerateSubscribeTopic: func(cqrs.EventGroupProcessorGenerateSubscribeTopicParams) (string, error) { return "events", nil },
+				SubscriberConstructor: func(p cqrs.EventGroupProcessorSubscriberConstructorParams) (message.Subscriber, error) {
+					return newSubscriber(t, store, p.EventGroupName), nil
+				},
+				Marshaler: marshaler,
+			})
+			require.NoError(t, err)
+			handled := make(chan string, 10)
+			grouped := func(name string) cqrs.GroupEventHandler {
+				return cqrs.NewGroupEventHandler(func(_ context.Context, event *orderPlaced) error {
+					handled <- name + ": " + event.ID
+					return nil
+				})
+			}
+			require.NoError(t, groups.AddHandlersGroup("finance", grouped("bill"), grouped("book")))
+			require.NoError(t, groups.AddHandlersGroup("service", grouped("mail")))
+			start(t, router)
+			announce(t, store, newEventBus(t, newPublisher(t, store, requireTx)))
+			got := []string{receive(t, handled), receive(t, handled), receive(t, handled)}
+			require.ElementsMatch(t, []string{"bill: committed", "book: committed", "mail: committed"}, got)
+			requireAllProcessed(t, store, 2)
+			require.Empty(t, handled)
+		})
+	})
 
-func Test_An_event_published_through_cqrs_without_a_transaction(t *testing.T) {
-	t.Parallel()
-	store := outmilltest.NewStore(t)
-	require.NoError(t, newEventBus(t, newPublisher(t, store)).Publish(t.Context(), orderPlaced{"o1"}))
-	outmilltest.RequirePublished(t, store, "events", outmilltest.PayloadJSON(orderPlaced{"o1"}))
-	strict := newPublisher(t, store, func(c *publisher.Config) { c.RequireTx = true })
-	require.ErrorIs(t, newEventBus(t, strict).Publish(t.Context(), orderPlaced{"o2"}), outmill.ErrNoTx)
+	t.Run("A command sent through cqrs in a transaction is handled in one that publishes an event", func(t *testing.T) {
+		t.Parallel()
+		store := outmilltest.NewStore(t)
+		pub := newPublisher(t, store, requireTx)
+		commandBus, eventBus := newCommandBus(t, pub), newEventBus(t, pub)
+		execute(t, store.DB(), "CREATE TABLE shop (id TEXT)")
+
+		router := newRouter(t)
+		commands, err := cqrs.NewCommandProcessorWithConfig(router, cqrs.CommandProcessorConfig{
+			GenerateSubscribeTopic: func(cqrs.CommandProcessorGenerateSubscribeTopicParams) (string, error) { return "commands", nil },
+			SubscriberConstructor: func(cqrs.CommandProcessorSubscriberConstructorParams) (message.Subscriber, error) {
+				return newSubscriber(t, store, ""), nil
+			},
+			Marshaler:                marshaler,
+			AckCommandHandlingErrors: true,
+		})
+		require.NoError(t, err)
+		handled := make(chan string, 10)
+		require.NoError(t, commands.AddHandlers(cqrs.NewCommandHandler("place", func(ctx context.Context, command *placeOrder) error {
+			defer func() { handled <- command.ID }()
+			return store.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+				_, err := tx.ExecContext(ctx, "INSERT INTO shop VALUES (?)", command.ID)
+				err = errors.Join(err, eventBus.Publish(ctx, orderPlaced(*command)))
+				if command.ID == "too many" {
+					err = errors.Join(err, errNoStock)
+				}
+				return err
+			})
+		})))
+		start(t, router)
+
+		require.ErrorIs(t, store.InTx(t.Context(), func(ctx context.Context, _ *sql.Tx) error {
+			return errors.Join(commandBus.Send(ctx, placeOrder{"rolled back"}), errNoStock)
+		}), errNoStock)
+		require.NoError(t, store.InTx(t.Context(), func(ctx context.Context, _ *sql.Tx) error {
+			return errors.Join(commandBus.Send(ctx, placeOrder{"o1"}), commandBus.Send(ctx, placeOrder{"too many"}))
+		}))
+		require.ElementsMatch(t, []string{"o1", "too many"}, []string{receive(t, handled), receive(t, handled)})
+		requireAllProcessed(t, store, 2)
+		outmilltest.RequireManyPublished(t, store, "commands", outmilltest.PayloadJSON(placeOrder{"o1"}), outmilltest.PayloadJSON(placeOrder{"too many"}))
+		outmilltest.RequireManyPublished(t, store, "events", outmilltest.PayloadJSON(orderPlaced{"o1"}))
+		require.Equal(t, 1, count(t, store, "SELECT count(*) FROM shop"))
+	})
+
+	t.Run("An event published through cqrs without a transaction", func(t *testing.T) {
+		t.Parallel()
+		store := outmilltest.NewStore(t)
+		require.NoError(t, newEventBus(t, newPublisher(t, store)).Publish(t.Context(), orderPlaced{"o1"}))
+		outmilltest.RequirePublished(t, store, "events", outmilltest.PayloadJSON(orderPlaced{"o1"}))
+		strict := newPublisher(t, store, func(c *publisher.Config) { c.RequireTx = true })
+		require.ErrorIs(t, newEventBus(t, strict).Publish(t.Context(), orderPlaced{"o2"}), outmill.ErrNoTx)
+	})
 }
 
 // requireAllProcessed waits until that many records are acked and the routed

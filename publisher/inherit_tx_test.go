@@ -16,40 +16,101 @@ import (
 	"github.com/outmill/outmill/sqlite"
 )
 
-func Test_InheritTx_lets_what_a_handler_returns_commit_and_roll_back_with_the_incoming_message(t *testing.T) {
+func TestPublisher_InheritTx(t *testing.T) {
 	t.Parallel()
-	store := outmilltest.NewStore(t)
-	incoming := newIncoming(t, store, "o1")
-	unlucky := &unlucky{Publisher: newPublisher(t, store, requireTx), fail: 1}
-	router := newRouter(t)
-	router.AddMiddleware(publisher.InheritTx)
-	router.AddHandler("bill", orders, incoming, "invoices", unlucky, func(m *message.Message) ([]*message.Message, error) {
-		return []*message.Message{msg("invoice of " + m.UUID), msg("copy for " + m.UUID)}, nil
+
+	t.Run("InheritTx lets what a handler returns commit and roll back with the incoming message", func(t *testing.T) {
+		t.Parallel()
+		store := outmilltest.NewStore(t)
+		incoming := newIncoming(t, store, "o1")
+		unlucky := &unlucky{Publisher: newPublisher(t, store, requireTx), fail: 1}
+		router := newRouter(t)
+		router.AddMiddleware(publisher.InheritTx)
+		router.AddHandler("bill", orders, incoming, "invoices", unlucky, func(m *message.Message) ([]*message.Message, error) {
+			return []*message.Message{msg("invoice of " + m.UUID), msg("copy for " + m.UUID)}, nil
+		})
+		start(t, router)
+
+		require.Equal(t, "o1 rolled back", receive(t, incoming.outcomes))
+		require.Equal(t, 2, unlucky.published())
+		outmilltest.RequireNotPublished(t, store, "invoices")
+		require.Equal(t, 1, count(t, store, "SELECT count(*) FROM incoming"))
+
+		close(incoming.goOn)
+		require.Equal(t, "o1 committed", receive(t, incoming.outcomes))
+		requirePublished(t, store, "invoices", "invoice of o1", "copy for o1")
+		require.Zero(t, count(t, store, "SELECT count(*) FROM incoming"))
 	})
-	start(t, router)
 
-	require.Equal(t, "o1 rolled back", receive(t, incoming.outcomes))
-	require.Equal(t, 2, unlucky.published())
-	outmilltest.RequireNotPublished(t, store, "invoices")
-	require.Equal(t, 1, count(t, store, "SELECT count(*) FROM incoming"))
-
-	close(incoming.goOn)
-	require.Equal(t, "o1 committed", receive(t, incoming.outcomes))
-	requirePublished(t, store, "invoices", "invoice of o1", "copy for o1")
-	require.Zero(t, count(t, store, "SELECT count(*) FROM incoming"))
-}
-
-func Test_Without_InheritTx_what_a_handler_returns_carries_no_transaction(t *testing.T) {
-	t.Parallel()
-	store := outmilltest.NewStore(t)
-	incoming := newIncoming(t, store, "o1")
-	refused := make(chan error, 100)
-	router := newRouter(t)
-	router.AddHandler("bill", orders, incoming, "invoices", reporting{newPublisher(t, store, requireTx), refused}, func(m *message.Message) ([]*message.Message, error) {
-		return []*message.Message{msg("invoice of " + m.UUID)}, nil
+	t.Run("Without InheritTx what a handler returns carries no transaction", func(t *testing.T) {
+		t.Parallel()
+		store := outmilltest.NewStore(t)
+		incoming := newIncoming(t, store, "o1")
+		refused := make(chan error, 100)
+		router := newRouter(t)
+		router.AddHandler("bill", orders, incoming, "invoices", reporting{newPublisher(t, store, requireTx), refused}, func(m *message.Message) ([]*message.Message, error) {
+			return []*message.Message{msg("invoice of " + m.UUID)}, nil
+		})
+		start(t, router)
+		require.ErrorIs(t, receive(t, refused), outmill.ErrNoTx)
 	})
-	start(t, router)
-	require.ErrorIs(t, receive(t, refused), outmill.ErrNoTx)
+
+	t.Run("InheritTx", func(t *testing.T) {
+		t.Parallel()
+		type other struct{}
+
+		run := func(incoming *message.Message, produced []*message.Message, err error) ([]*message.Message, error) {
+			return publisher.InheritTx(func(*message.Message) ([]*message.Message, error) { return produced, err })(incoming)
+		}
+
+		t.Run("keeps the values that a returned message has of its own", func(t *testing.T) {
+			t.Parallel()
+			ctx := context.WithValue(context.WithValue(t.Context(), ctxKey{}, "incoming"), other{}, "incoming")
+			out := msg("out", in(context.WithValue(t.Context(), ctxKey{}, "own")))
+			_, err := run(msg("in", in(ctx)), []*message.Message{out}, nil)
+			require.NoError(t, err)
+			require.Equal(t, "own", out.Context().Value(ctxKey{}))
+			require.Equal(t, "incoming", out.Context().Value(other{}))
+		})
+
+		t.Run("lends no end and no deadline of the incoming message", func(t *testing.T) {
+			t.Parallel()
+			bare := msg("bare")
+			_, err := run(msg("in", in(cancelled(t.Context()))), []*message.Message{bare}, nil)
+			require.NoError(t, err)
+			require.NoError(t, bare.Context().Err())
+			require.NoError(t, context.Cause(bare.Context()))
+
+			own, cancel := context.WithCancelCause(context.Background())
+			out := msg("out", in(own))
+			_, err = run(msg("in", in(overdue(t, t.Context()))), []*message.Message{out}, nil)
+			require.NoError(t, err)
+			_, bounded := out.Context().Deadline()
+			require.False(t, bounded)
+			require.NoError(t, out.Context().Err())
+			require.NoError(t, context.Cause(out.Context()))
+			derived, stop := context.WithCancel(out.Context())
+			defer stop()
+			require.NoError(t, derived.Err())
+			cancel(errNoStock)
+			require.ErrorIs(t, out.Context().Err(), context.Canceled)
+			receive(t, derived.Done())
+			require.ErrorIs(t, context.Cause(derived), errNoStock)
+		})
+
+		t.Run("leaves an incoming message that is passed on, nothing and the error as they are", func(t *testing.T) {
+			t.Parallel()
+			incoming := msg("in", in(context.WithValue(t.Context(), ctxKey{}, "incoming")))
+			ctx := incoming.Context()
+			produced, err := run(incoming, []*message.Message{incoming, nil}, errNoStock)
+			require.Equal(t, []*message.Message{incoming, nil}, produced)
+			require.ErrorIs(t, err, errNoStock)
+			require.Equal(t, ctx, incoming.Context())
+			produced, err = run(incoming, nil, nil)
+			require.Empty(t, produced)
+			require.NoError(t, err)
+		})
+	})
 }
 
 // incoming is a subscriber in the manner of watermill-sql's: one transaction
@@ -174,61 +235,4 @@ func (r reporting) Publish(topic string, messages ...*message.Message) error {
 	err := r.Publisher.Publish(topic, messages...)
 	r.errs <- err
 	return err
-}
-
-func Test_InheritTx(t *testing.T) {
-	t.Parallel()
-	type other struct{}
-
-	run := func(incoming *message.Message, produced []*message.Message, err error) ([]*message.Message, error) {
-		return publisher.InheritTx(func(*message.Message) ([]*message.Message, error) { return produced, err })(incoming)
-	}
-
-	t.Run("keeps the values that a returned message has of its own", func(t *testing.T) {
-		t.Parallel()
-		ctx := context.WithValue(context.WithValue(t.Context(), ctxKey{}, "incoming"), other{}, "incoming")
-		out := msg("out", in(context.WithValue(t.Context(), ctxKey{}, "own")))
-		_, err := run(msg("in", in(ctx)), []*message.Message{out}, nil)
-		require.NoError(t, err)
-		require.Equal(t, "own", out.Context().Value(ctxKey{}))
-		require.Equal(t, "incoming", out.Context().Value(other{}))
-	})
-
-	t.Run("lends no end and no deadline of the incoming message", func(t *testing.T) {
-		t.Parallel()
-		bare := msg("bare")
-		_, err := run(msg("in", in(cancelled(t.Context()))), []*message.Message{bare}, nil)
-		require.NoError(t, err)
-		require.NoError(t, bare.Context().Err())
-		require.NoError(t, context.Cause(bare.Context()))
-
-		own, cancel := context.WithCancelCause(context.Background())
-		out := msg("out", in(own))
-		_, err = run(msg("in", in(overdue(t, t.Context()))), []*message.Message{out}, nil)
-		require.NoError(t, err)
-		_, bounded := out.Context().Deadline()
-		require.False(t, bounded)
-		require.NoError(t, out.Context().Err())
-		require.NoError(t, context.Cause(out.Context()))
-		derived, stop := context.WithCancel(out.Context())
-		defer stop()
-		require.NoError(t, derived.Err())
-		cancel(errNoStock)
-		require.ErrorIs(t, out.Context().Err(), context.Canceled)
-		receive(t, derived.Done())
-		require.ErrorIs(t, context.Cause(derived), errNoStock)
-	})
-
-	t.Run("leaves an incoming message that is passed on, nothing and the error as they are", func(t *testing.T) {
-		t.Parallel()
-		incoming := msg("in", in(context.WithValue(t.Context(), ctxKey{}, "incoming")))
-		ctx := incoming.Context()
-		produced, err := run(incoming, []*message.Message{incoming, nil}, errNoStock)
-		require.Equal(t, []*message.Message{incoming, nil}, produced)
-		require.ErrorIs(t, err, errNoStock)
-		require.Equal(t, ctx, incoming.Context())
-		produced, err = run(incoming, nil, nil)
-		require.Empty(t, produced)
-		require.NoError(t, err)
-	})
 }

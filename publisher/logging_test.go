@@ -42,83 +42,87 @@ func withSecrets(name string) *message.Message {
 	return m
 }
 
-func Test_An_append_is_logged_at_INFO(t *testing.T) {
+func TestPublisher_Logging(t *testing.T) {
 	t.Parallel()
 
-	t.Run("with store, topic, message and correlation id", func(t *testing.T) {
+	t.Run("An append is logged at INFO", func(t *testing.T) {
 		t.Parallel()
-		lines := logged(t, publisher.Config{}, func(pub *publisher.Publisher) {
-			require.NoError(t, pub.Publish(orders, withSecrets("m1")))
+
+		t.Run("with store, topic, message and correlation id", func(t *testing.T) {
+			t.Parallel()
+			lines := logged(t, publisher.Config{}, func(pub *publisher.Publisher) {
+				require.NoError(t, pub.Publish(orders, withSecrets("m1")))
+			})
+			require.Len(t, lines, 1)
+			require.Len(t, lines[watermill.InfoLogLevel], 1)
+			require.Equal(t, watermill.LogFields{
+				"store": "shop", "topic": orders, "count": 1, "message_uuid": "m1", "correlation_id": "c-m1",
+			}, lines[watermill.InfoLogLevel][0].Fields)
+			require.Equal(t, "Records appended", lines[watermill.InfoLogLevel][0].Msg)
 		})
-		require.Len(t, lines, 1)
-		require.Len(t, lines[watermill.InfoLogLevel], 1)
-		require.Equal(t, watermill.LogFields{
-			"store": "shop", "topic": orders, "count": 1, "message_uuid": "m1", "correlation_id": "c-m1",
-		}, lines[watermill.InfoLogLevel][0].Fields)
-		require.Equal(t, "Records appended", lines[watermill.InfoLogLevel][0].Msg)
+
+		t.Run("once for a call, with the correlation ids that its messages have", func(t *testing.T) {
+			t.Parallel()
+			lines := logged(t, publisher.Config{}, func(pub *publisher.Publisher) {
+				require.NoError(t, pub.Publish(orders, withSecrets("m1"), withSecrets("m1"), msg("bare"), withSecrets("m2")))
+				var many []*message.Message
+				for i := range 12 {
+					many = append(many, withSecrets(fmt.Sprint(i)))
+				}
+				require.NoError(t, pub.Publish(orders, many...))
+			})
+			require.Len(t, lines[watermill.InfoLogLevel], 2)
+			require.Equal(t, watermill.LogFields{"store": "shop", "topic": orders, "count": 4, "correlation_id": "c-m1,c-m2"}, lines[watermill.InfoLogLevel][0].Fields)
+			require.Equal(t, "c-0,c-1,c-2,c-3,c-4,c-5,c-6,c-7,c-8,c-9,…", lines[watermill.InfoLogLevel][1].Fields["correlation_id"])
+		})
+
+		t.Run("with the number of duplicates", func(t *testing.T) {
+			t.Parallel()
+			lines := logged(t, publisher.Config{}, func(pub *publisher.Publisher) {
+				require.NoError(t, pub.Publish(orders, keyed("m1", "d"), keyed("m2", "d"), keyed("m3", "d")))
+			})
+			require.Equal(t, 2, lines[watermill.InfoLogLevel][0].Fields["duplicates"])
+		})
+
+		t.Run("and not where nothing was appended", func(t *testing.T) {
+			t.Parallel()
+			lines := logged(t, publisher.Config{RequireTx: true}, func(pub *publisher.Publisher) {
+				require.Error(t, pub.Publish(orders, withSecrets("m1")))
+				require.Error(t, pub.Publish("", withSecrets("m1")))
+				require.NoError(t, pub.Publish(orders))
+			})
+			require.Empty(t, lines[watermill.InfoLogLevel])
+		})
 	})
 
-	t.Run("once for a call, with the correlation ids that its messages have", func(t *testing.T) {
+	t.Run("No payload and no metadata is ever logged or part of an error", func(t *testing.T) {
 		t.Parallel()
+		var errs []error
 		lines := logged(t, publisher.Config{}, func(pub *publisher.Publisher) {
-			require.NoError(t, pub.Publish(orders, withSecrets("m1"), withSecrets("m1"), msg("bare"), withSecrets("m2")))
-			var many []*message.Message
-			for i := range 12 {
-				many = append(many, withSecrets(fmt.Sprint(i)))
+			require.NoError(t, pub.Publish(orders, withSecrets("m1"), withSecrets("m2")))
+			duplicate := withSecrets("m3")
+			outmill.SetDedupKey(duplicate, secret)
+			require.NoError(t, pub.Publish(orders, duplicate))
+			require.NoError(t, pub.Publish(orders, duplicate))
+			bad := withSecrets("m4")
+			bad.Metadata.Set("card", secret+"\x00")
+			bad.UUID = strings.Repeat("x", 256)
+			outmill.SetKey(bad, secret+" ")
+			errs = append(errs, pub.Publish(orders, withSecrets("m5"), bad))
+			foreign := storekit.ContextWithTx(context.Background(), "another store", "its transaction")
+			lost := withSecrets("m6")
+			lost.SetContext(foreign)
+			errs = append(errs, pub.Publish(orders, lost))
+		})
+		for level, messages := range lines {
+			for _, line := range messages {
+				require.NotContains(t, fmt.Sprintf("%v %s %v %v", level, line.Msg, line.Fields, line.Err), secret)
 			}
-			require.NoError(t, pub.Publish(orders, many...))
-		})
-		require.Len(t, lines[watermill.InfoLogLevel], 2)
-		require.Equal(t, watermill.LogFields{"store": "shop", "topic": orders, "count": 4, "correlation_id": "c-m1,c-m2"}, lines[watermill.InfoLogLevel][0].Fields)
-		require.Equal(t, "c-0,c-1,c-2,c-3,c-4,c-5,c-6,c-7,c-8,c-9,…", lines[watermill.InfoLogLevel][1].Fields["correlation_id"])
-	})
-
-	t.Run("with the number of duplicates", func(t *testing.T) {
-		t.Parallel()
-		lines := logged(t, publisher.Config{}, func(pub *publisher.Publisher) {
-			require.NoError(t, pub.Publish(orders, keyed("m1", "d"), keyed("m2", "d"), keyed("m3", "d")))
-		})
-		require.Equal(t, 2, lines[watermill.InfoLogLevel][0].Fields["duplicates"])
-	})
-
-	t.Run("and not where nothing was appended", func(t *testing.T) {
-		t.Parallel()
-		lines := logged(t, publisher.Config{RequireTx: true}, func(pub *publisher.Publisher) {
-			require.Error(t, pub.Publish(orders, withSecrets("m1")))
-			require.Error(t, pub.Publish("", withSecrets("m1")))
-			require.NoError(t, pub.Publish(orders))
-		})
-		require.Empty(t, lines[watermill.InfoLogLevel])
-	})
-}
-
-func Test_No_payload_and_no_metadata_is_ever_logged_or_part_of_an_error(t *testing.T) {
-	t.Parallel()
-	var errs []error
-	lines := logged(t, publisher.Config{}, func(pub *publisher.Publisher) {
-		require.NoError(t, pub.Publish(orders, withSecrets("m1"), withSecrets("m2")))
-		duplicate := withSecrets("m3")
-		outmill.SetDedupKey(duplicate, secret)
-		require.NoError(t, pub.Publish(orders, duplicate))
-		require.NoError(t, pub.Publish(orders, duplicate))
-		bad := withSecrets("m4")
-		bad.Metadata.Set("card", secret+"\x00")
-		bad.UUID = strings.Repeat("x", 256)
-		outmill.SetKey(bad, secret+" ")
-		errs = append(errs, pub.Publish(orders, withSecrets("m5"), bad))
-		foreign := storekit.ContextWithTx(context.Background(), "another store", "its transaction")
-		lost := withSecrets("m6")
-		lost.SetContext(foreign)
-		errs = append(errs, pub.Publish(orders, lost))
-	})
-	for level, messages := range lines {
-		for _, line := range messages {
-			require.NotContains(t, fmt.Sprintf("%v %s %v %v", level, line.Msg, line.Fields, line.Err), secret)
 		}
-	}
-	require.NotEmpty(t, lines[watermill.InfoLogLevel])
-	for _, err := range errs {
-		require.Error(t, err)
-		require.NotContains(t, err.Error(), secret)
-	}
+		require.NotEmpty(t, lines[watermill.InfoLogLevel])
+		for _, err := range errs {
+			require.Error(t, err)
+			require.NotContains(t, err.Error(), secret)
+		}
+	})
 }

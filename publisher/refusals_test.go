@@ -18,172 +18,176 @@ import (
 	"github.com/outmill/outmill/sqlite"
 )
 
-func Test_New_refuses(t *testing.T) {
-	t.Parallel()
-	store := outmilltest.NewStore(t)
-	for name, c := range map[string]struct {
-		writer outmill.Writer
-		cfg    publisher.Config
-		names  string
-	}{
-		"no store":                   {nil, publisher.Config{}, "the store is nil"},
-		"a nil pointer to a store":   {(*sqlite.Store)(nil), publisher.Config{}, "the store is nil"},
-		"a negative publish timeout": {store, publisher.Config{PublishTimeout: -time.Second}, "publisher.Config.PublishTimeout"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			pub, err := publisher.New(c.writer, c.cfg, nil)
-			require.Nil(t, pub)
-			require.ErrorIs(t, err, outmill.ErrInvalidConfig)
-			require.ErrorContains(t, err, c.names)
-		})
-	}
-}
-
-func Test_A_nil_logger_of_any_kind_logs_nothing(t *testing.T) {
-	t.Parallel()
-	store := outmilltest.NewStore(t)
-	for _, logger := range []watermill.LoggerAdapter{nil, (*watermill.StdLoggerAdapter)(nil)} {
-		pub, err := publisher.New(store, publisher.Config{}, logger)
-		require.NoError(t, err)
-		require.NoError(t, pub.Publish(orders, msg("m1")))
-	}
-}
-
-func Test_A_call_with_a_topic_that_is_no_topic_writes_nothing(t *testing.T) {
-	t.Parallel()
-	store := outmilltest.NewStore(t)
-	pub := newPublisher(t, store)
-	for name, topic := range map[string]string{
-		"empty":                  "",
-		"256 characters":         strings.Repeat("t", 256),
-		"256 UTF-16 units":       strings.Repeat("𝄞", 128),
-		"a blank at its end":     "orders ",
-		"a blank in front of it": "\torders",
-		"invalid UTF-8":          "orders\xff",
-		"a NUL byte":             "ord\x00ers",
-	} {
-		err := pub.Publish(topic, msg("m1"), msg("m2"))
-		invalid := requireInvalid(t, err)
-		require.Equal(t, "topic", invalid.Field, name)
-		require.Equal(t, -1, invalid.Index, name)
-		require.NotContains(t, err.Error(), "\n", "%s: reported once, not for each message", name)
-	}
-	requireEmpty(t, store)
-
-	longest := strings.Repeat("𝄞", 127) + "t"
-	require.NoError(t, pub.Publish(longest, msg("m1")))
-	requirePublished(t, store, longest, "m1")
-}
-
-func Test_One_bad_message_refuses_the_whole_call(t *testing.T) {
-	t.Parallel()
-	store := outmilltest.NewStore(t)
-	pub := newPublisher(t, store)
-	long, invalid, nul := strings.Repeat("x", 256), "\xff", "a\x00b"
-	set := func(name, value string) func(*message.Message) {
-		return func(m *message.Message) { m.Metadata.Set(name, value) }
-	}
-	for _, c := range []struct {
-		field  string
-		change func(*message.Message)
-	}{
-		{"message id", func(m *message.Message) { m.UUID = long }},
-		{"message id", func(m *message.Message) { m.UUID = invalid }},
-		{"message id", func(m *message.Message) { m.UUID = nul }},
-		{"key", set(outmill.MetadataKey, long)},
-		{"key", set(outmill.MetadataKey, invalid)},
-		{"key", set(outmill.MetadataKey, nul)},
-		{"key", set(outmill.MetadataKey, "k ")},
-		{"correlation id", set(outmill.MetadataCorrelationID, long)},
-		{"correlation id", set(outmill.MetadataCorrelationID, nul)},
-		{"causation id", set(outmill.MetadataCausationID, long)},
-		{"tenant id", set(outmill.MetadataTenantID, long)},
-		{"traceparent", set(outmill.MetadataTraceParent, long)},
-		{"tracestate", set(outmill.MetadataTraceState, strings.Repeat("x", 1021))},
-		{"dedup key", set(outmill.MetadataDedupKey, long)},
-		{"dedup key", set(outmill.MetadataDedupKey, " d")},
-		{`metadata "region"`, set("region", invalid)},
-		{`metadata "region"`, set("region", nul)},
-		{`metadata name "a\x00b"`, set(nul, "value")},
-		{`metadata "outmill_delay"`, set(outmill.MetadataDelay, "soon")},
-		{`metadata "outmill_due_at"`, set(outmill.MetadataDueAt, "tomorrow")},
-		{`metadata "outmill_expires_at"`, set(outmill.MetadataExpiresAt, "never")},
-		{`metadata "outmill_time_to_live"`, set(outmill.MetadataTimeToLive, "long")},
-		{`metadata "_watermill_delayed_for"`, set(delay.DelayedForKey, "soon")},
-		{`metadata "_watermill_delayed_until"`, set(delay.DelayedUntilKey, "tomorrow")},
-		{`metadata "outmill_due_at"`, func(m *message.Message) { outmill.SetDueAt(m, time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)) }},
-		{"due at", set(outmill.MetadataDueAt, "0000-12-31T00:00:00Z")},
-		{"expires at", set(outmill.MetadataExpiresAt, "0000-12-31T00:00:00Z")},
-		{"time to live", func(m *message.Message) { outmill.SetTimeToLive(m, -time.Second) }},
-	} {
-		err := pub.Publish(orders, msg("m0"), msg("bad", c.change), msg("m2"))
-		invalid := requireInvalid(t, err)
-		require.Equal(t, c.field, invalid.Field, "%v", err)
-		require.Equal(t, 1, invalid.Index, "%v", err)
-		require.NotEmpty(t, invalid.Reason)
-	}
-	requireEmpty(t, store)
-}
-
-func Test_Every_bad_message_of_a_call_is_named(t *testing.T) {
-	t.Parallel()
-	store := outmilltest.NewStore(t)
-	pub := newPublisher(t, store, func(c *publisher.Config) { c.RequirePayload = true })
-	late := msg("late")
-	late.Metadata.Set(outmill.MetadataDelay, "soon")
-	err := pub.Publish(orders, nil, msg("m1"), late, message.NewMessage("bare", nil))
-	require.Equal(t, []string{"0 message", `2 metadata "outmill_delay"`, "3 payload"}, violations(err))
-	requireEmpty(t, store)
-
-	long := msg("long")
-	outmill.SetKey(long, strings.Repeat("x", 256))
-	outmill.SetTenantID(long, strings.Repeat("x", 256))
-	err = pub.Publish(orders, long, msg("m1"), msg("\xff"))
-	require.Equal(t, []string{"0 key", "0 tenant id", "2 message id"}, violations(err))
-	requireEmpty(t, store)
-}
-
-func Test_A_nil_payload(t *testing.T) {
+func TestPublisher_Refusals(t *testing.T) {
 	t.Parallel()
 
-	t.Run("is published as an empty one by default", func(t *testing.T) {
+	t.Run("New refuses", func(t *testing.T) {
 		t.Parallel()
 		store := outmilltest.NewStore(t)
-		require.NoError(t, newPublisher(t, store).Publish(orders, message.NewMessage("m1", nil)))
-		outmilltest.RequirePublished(t, store, orders, outmilltest.Payload(nil))
+		for name, c := range map[string]struct {
+			writer outmill.Writer
+			cfg    publisher.Config
+			names  string
+		}{
+			"no store":                   {nil, publisher.Config{}, "the store is nil"},
+			"a nil pointer to a store":   {(*sqlite.Store)(nil), publisher.Config{}, "the store is nil"},
+			"a negative publish timeout": {store, publisher.Config{PublishTimeout: -time.Second}, "publisher.Config.PublishTimeout"},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				pub, err := publisher.New(c.writer, c.cfg, nil)
+				require.Nil(t, pub)
+				require.ErrorIs(t, err, outmill.ErrInvalidConfig)
+				require.ErrorContains(t, err, c.names)
+			})
+		}
 	})
 
-	t.Run("is refused where a payload is required, an empty one is not", func(t *testing.T) {
+	t.Run("A nil logger of any kind logs nothing", func(t *testing.T) {
+		t.Parallel()
+		store := outmilltest.NewStore(t)
+		for _, logger := range []watermill.LoggerAdapter{nil, (*watermill.StdLoggerAdapter)(nil)} {
+			pub, err := publisher.New(store, publisher.Config{}, logger)
+			require.NoError(t, err)
+			require.NoError(t, pub.Publish(orders, msg("m1")))
+		}
+	})
+
+	t.Run("A call with a topic that is no topic writes nothing", func(t *testing.T) {
+		t.Parallel()
+		store := outmilltest.NewStore(t)
+		pub := newPublisher(t, store)
+		for name, topic := range map[string]string{
+			"empty":                  "",
+			"256 characters":         strings.Repeat("t", 256),
+			"256 UTF-16 units":       strings.Repeat("𝄞", 128),
+			"a blank at its end":     "orders ",
+			"a blank in front of it": "\torders",
+			"invalid UTF-8":          "orders\xff",
+			"a NUL byte":             "ord\x00ers",
+		} {
+			err := pub.Publish(topic, msg("m1"), msg("m2"))
+			invalid := requireInvalid(t, err)
+			require.Equal(t, "topic", invalid.Field, name)
+			require.Equal(t, -1, invalid.Index, name)
+			require.NotContains(t, err.Error(), "\n", "%s: reported once, not for each message", name)
+		}
+		requireEmpty(t, store)
+
+		longest := strings.Repeat("𝄞", 127) + "t"
+		require.NoError(t, pub.Publish(longest, msg("m1")))
+		requirePublished(t, store, longest, "m1")
+	})
+
+	t.Run("One bad message refuses the whole call", func(t *testing.T) {
+		t.Parallel()
+		store := outmilltest.NewStore(t)
+		pub := newPublisher(t, store)
+		long, invalid, nul := strings.Repeat("x", 256), "\xff", "a\x00b"
+		set := func(name, value string) func(*message.Message) {
+			return func(m *message.Message) { m.Metadata.Set(name, value) }
+		}
+		for _, c := range []struct {
+			field  string
+			change func(*message.Message)
+		}{
+			{"message id", func(m *message.Message) { m.UUID = long }},
+			{"message id", func(m *message.Message) { m.UUID = invalid }},
+			{"message id", func(m *message.Message) { m.UUID = nul }},
+			{"key", set(outmill.MetadataKey, long)},
+			{"key", set(outmill.MetadataKey, invalid)},
+			{"key", set(outmill.MetadataKey, nul)},
+			{"key", set(outmill.MetadataKey, "k ")},
+			{"correlation id", set(outmill.MetadataCorrelationID, long)},
+			{"correlation id", set(outmill.MetadataCorrelationID, nul)},
+			{"causation id", set(outmill.MetadataCausationID, long)},
+			{"tenant id", set(outmill.MetadataTenantID, long)},
+			{"traceparent", set(outmill.MetadataTraceParent, long)},
+			{"tracestate", set(outmill.MetadataTraceState, strings.Repeat("x", 1021))},
+			{"dedup key", set(outmill.MetadataDedupKey, long)},
+			{"dedup key", set(outmill.MetadataDedupKey, " d")},
+			{`metadata "region"`, set("region", invalid)},
+			{`metadata "region"`, set("region", nul)},
+			{`metadata name "a\x00b"`, set(nul, "value")},
+			{`metadata "outmill_delay"`, set(outmill.MetadataDelay, "soon")},
+			{`metadata "outmill_due_at"`, set(outmill.MetadataDueAt, "tomorrow")},
+			{`metadata "outmill_expires_at"`, set(outmill.MetadataExpiresAt, "never")},
+			{`metadata "outmill_time_to_live"`, set(outmill.MetadataTimeToLive, "long")},
+			{`metadata "_watermill_delayed_for"`, set(delay.DelayedForKey, "soon")},
+			{`metadata "_watermill_delayed_until"`, set(delay.DelayedUntilKey, "tomorrow")},
+			{`metadata "outmill_due_at"`, func(m *message.Message) { outmill.SetDueAt(m, time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)) }},
+			{"due at", set(outmill.MetadataDueAt, "0000-12-31T00:00:00Z")},
+			{"expires at", set(outmill.MetadataExpiresAt, "0000-12-31T00:00:00Z")},
+			{"time to live", func(m *message.Message) { outmill.SetTimeToLive(m, -time.Second) }},
+		} {
+			err := pub.Publish(orders, msg("m0"), msg("bad", c.change), msg("m2"))
+			invalid := requireInvalid(t, err)
+			require.Equal(t, c.field, invalid.Field, "%v", err)
+			require.Equal(t, 1, invalid.Index, "%v", err)
+			require.NotEmpty(t, invalid.Reason)
+		}
+		requireEmpty(t, store)
+	})
+
+	t.Run("Every bad message of a call is named", func(t *testing.T) {
 		t.Parallel()
 		store := outmilltest.NewStore(t)
 		pub := newPublisher(t, store, func(c *publisher.Config) { c.RequirePayload = true })
-		invalid := requireInvalid(t, pub.Publish(orders, msg("m1"), message.NewMessage("bare", nil)))
-		require.Equal(t, "payload", invalid.Field)
-		require.Equal(t, 1, invalid.Index)
+		late := msg("late")
+		late.Metadata.Set(outmill.MetadataDelay, "soon")
+		err := pub.Publish(orders, nil, msg("m1"), late, message.NewMessage("bare", nil))
+		require.Equal(t, []string{"0 message", `2 metadata "outmill_delay"`, "3 payload"}, violations(err))
 		requireEmpty(t, store)
-		require.NoError(t, pub.Publish(orders, message.NewMessage("empty", message.Payload{})))
-		requirePublished(t, store, orders, "empty")
+
+		long := msg("long")
+		outmill.SetKey(long, strings.Repeat("x", 256))
+		outmill.SetTenantID(long, strings.Repeat("x", 256))
+		err = pub.Publish(orders, long, msg("m1"), msg("\xff"))
+		require.Equal(t, []string{"0 key", "0 tenant id", "2 message id"}, violations(err))
+		requireEmpty(t, store)
 	})
-}
 
-func Test_A_missing_schema_is_named_with_its_remedy(t *testing.T) {
-	t.Parallel()
-	store, err := sqlite.Open(t.Context(), t.TempDir()+"/bare.db", sqlite.Config{}, nil)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, store.Close()) })
-	err = newPublisher(t, store).Publish(orders, msg("m1"))
-	require.ErrorIs(t, err, outmill.ErrSchemaMissing)
-	require.ErrorContains(t, err, "Ensure")
-	require.ErrorContains(t, err, `publish to "orders"`)
-}
+	t.Run("A nil payload", func(t *testing.T) {
+		t.Parallel()
 
-func Test_A_closed_store_is_ErrClosed(t *testing.T) {
-	t.Parallel()
-	store := newNamed(t, sqlite.Config{})
-	pub := newPublisher(t, store)
-	require.NoError(t, store.Close())
-	require.ErrorIs(t, pub.Publish(orders, msg("m1")), outmill.ErrClosed)
+		t.Run("is published as an empty one by default", func(t *testing.T) {
+			t.Parallel()
+			store := outmilltest.NewStore(t)
+			require.NoError(t, newPublisher(t, store).Publish(orders, message.NewMessage("m1", nil)))
+			outmilltest.RequirePublished(t, store, orders, outmilltest.Payload(nil))
+		})
+
+		t.Run("is refused where a payload is required, an empty one is not", func(t *testing.T) {
+			t.Parallel()
+			store := outmilltest.NewStore(t)
+			pub := newPublisher(t, store, func(c *publisher.Config) { c.RequirePayload = true })
+			invalid := requireInvalid(t, pub.Publish(orders, msg("m1"), message.NewMessage("bare", nil)))
+			require.Equal(t, "payload", invalid.Field)
+			require.Equal(t, 1, invalid.Index)
+			requireEmpty(t, store)
+			require.NoError(t, pub.Publish(orders, message.NewMessage("empty", message.Payload{})))
+			requirePublished(t, store, orders, "empty")
+		})
+	})
+
+	t.Run("A missing schema is named with its remedy", func(t *testing.T) {
+		t.Parallel()
+		store, err := sqlite.Open(t.Context(), t.TempDir()+"/bare.db", sqlite.Config{}, nil)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, store.Close()) })
+		err = newPublisher(t, store).Publish(orders, msg("m1"))
+		require.ErrorIs(t, err, outmill.ErrSchemaMissing)
+		require.ErrorContains(t, err, "Ensure")
+		require.ErrorContains(t, err, `publish to "orders"`)
+	})
+
+	t.Run("A closed store is ErrClosed", func(t *testing.T) {
+		t.Parallel()
+		store := newNamed(t, sqlite.Config{})
+		pub := newPublisher(t, store)
+		require.NoError(t, store.Close())
+		require.ErrorIs(t, pub.Publish(orders, msg("m1")), outmill.ErrClosed)
+	})
 }
 
 func requireInvalid(t *testing.T, err error) *outmill.InvalidRecordError {

@@ -52,108 +52,112 @@ func handing(to chan<- *message.Message) message.NoPublishHandlerFunc {
 	}
 }
 
-func Test_As_the_routers_publisher(t *testing.T) {
+func TestPublisher_Router(t *testing.T) {
 	t.Parallel()
 
-	t.Run("it appends what handlers return", func(t *testing.T) {
+	t.Run("As the routers publisher", func(t *testing.T) {
 		t.Parallel()
-		store := outmilltest.NewStore(t)
-		pub := newPublisher(t, store)
-		router := newRouter(t)
-		router.AddMiddleware(middleware.CorrelationID)
-		router.AddHandler("bill", orders, newSubscriber(t, store, ""), "invoices", pub.Shared(), func(m *message.Message) ([]*message.Message, error) {
-			return []*message.Message{msg("invoice of " + m.UUID), msg("copy for " + m.UUID)}, nil
+
+		t.Run("it appends what handlers return", func(t *testing.T) {
+			t.Parallel()
+			store := outmilltest.NewStore(t)
+			pub := newPublisher(t, store)
+			router := newRouter(t)
+			router.AddMiddleware(middleware.CorrelationID)
+			router.AddHandler("bill", orders, newSubscriber(t, store, ""), "invoices", pub.Shared(), func(m *message.Message) ([]*message.Message, error) {
+				return []*message.Message{msg("invoice of " + m.UUID), msg("copy for " + m.UUID)}, nil
+			})
+			got := make(chan *message.Message, 2)
+			router.AddConsumerHandler("post", "invoices", newSubscriber(t, store, ""), handing(got))
+			start(t, router)
+			m := msg("o1")
+			outmill.SetCorrelationID(m, "c1")
+			require.NoError(t, pub.Publish(orders, m))
+			names := []string{receive(t, got).UUID, receive(t, got).UUID}
+			require.ElementsMatch(t, []string{"invoice of o1", "copy for o1"}, names)
+			outmilltest.RequireManyPublished(t, store, "invoices",
+				outmilltest.All(outmilltest.MessageID("invoice of o1"), outmilltest.Metadata(middleware.CorrelationIDMetadataKey, "c1")),
+				outmilltest.All(outmilltest.MessageID("copy for o1"), outmilltest.Metadata(middleware.CorrelationIDMetadataKey, "c1")))
 		})
-		got := make(chan *message.Message, 2)
-		router.AddConsumerHandler("post", "invoices", newSubscriber(t, store, ""), handing(got))
-		start(t, router)
-		m := msg("o1")
-		outmill.SetCorrelationID(m, "c1")
-		require.NoError(t, pub.Publish(orders, m))
-		names := []string{receive(t, got).UUID, receive(t, got).UUID}
-		require.ElementsMatch(t, []string{"invoice of o1", "copy for o1"}, names)
-		outmilltest.RequireManyPublished(t, store, "invoices",
-			outmilltest.All(outmilltest.MessageID("invoice of o1"), outmilltest.Metadata(middleware.CorrelationIDMetadataKey, "c1")),
-			outmilltest.All(outmilltest.MessageID("copy for o1"), outmilltest.Metadata(middleware.CorrelationIDMetadataKey, "c1")))
-	})
 
-	t.Run("it takes a message that a handler passes on, with what instructed its publish left behind", func(t *testing.T) {
-		t.Parallel()
-		store := outmilltest.NewStore(t)
-		pub := newPublisher(t, store)
-		router := newRouter(t)
-		router.AddHandler("pass", orders, newSubscriber(t, store, ""), "archive", pub.Shared(), func(m *message.Message) ([]*message.Message, error) {
-			return []*message.Message{m}, nil
+		t.Run("it takes a message that a handler passes on, with what instructed its publish left behind", func(t *testing.T) {
+			t.Parallel()
+			store := outmilltest.NewStore(t)
+			pub := newPublisher(t, store)
+			router := newRouter(t)
+			router.AddHandler("pass", orders, newSubscriber(t, store, ""), "archive", pub.Shared(), func(m *message.Message) ([]*message.Message, error) {
+				return []*message.Message{m}, nil
+			})
+			got := make(chan *message.Message, 1)
+			router.AddConsumerHandler("keep", "archive", newSubscriber(t, store, ""), handing(got))
+			start(t, router)
+			m := keyed("o1", "d1")
+			m.Metadata.Set("region", "north")
+			outmill.SetKey(m, "k1")
+			outmill.SetTimeToLive(m, time.Hour)
+			require.NoError(t, pub.Publish(orders, m))
+			require.Equal(t, "payload of o1", string(receive(t, got).Payload))
+			found := outmilltest.RequirePublished(t, store, "archive", outmilltest.Metadata("region", "north"), outmilltest.Key("k1"))
+			require.Zero(t, found.ExpiresAt)
+			require.Empty(t, found.DedupKey)
 		})
-		got := make(chan *message.Message, 1)
-		router.AddConsumerHandler("keep", "archive", newSubscriber(t, store, ""), handing(got))
-		start(t, router)
-		m := keyed("o1", "d1")
-		m.Metadata.Set("region", "north")
-		outmill.SetKey(m, "k1")
-		outmill.SetTimeToLive(m, time.Hour)
-		require.NoError(t, pub.Publish(orders, m))
-		require.Equal(t, "payload of o1", string(receive(t, got).Payload))
-		found := outmilltest.RequirePublished(t, store, "archive", outmilltest.Metadata("region", "north"), outmilltest.Key("k1"))
-		require.Zero(t, found.ExpiresAt)
-		require.Empty(t, found.DedupKey)
+
+		t.Run("it is closed by the router, and its shared view is not", func(t *testing.T) {
+			t.Parallel()
+			store := outmilltest.NewStore(t)
+			owned, shared := newPublisher(t, store), newPublisher(t, store)
+			nothing := func(*message.Message) ([]*message.Message, error) { return nil, nil }
+			router := newRouter(t)
+			router.AddHandler("owned", "a", newSubscriber(t, store, ""), "b", owned, nothing)
+			router.AddHandler("shared", "c", newSubscriber(t, store, ""), "d", shared.Shared(), nothing)
+			start(t, router)
+			require.NoError(t, router.Close())
+			require.ErrorIs(t, owned.Publish(orders, msg("m1")), outmill.ErrClosed)
+			require.NoError(t, shared.Publish(orders, msg("m2")))
+			requirePublished(t, store, orders, "m2")
+		})
 	})
 
-	t.Run("it is closed by the router, and its shared view is not", func(t *testing.T) {
+	t.Run("As the poison queues publisher", func(t *testing.T) {
 		t.Parallel()
-		store := outmilltest.NewStore(t)
-		owned, shared := newPublisher(t, store), newPublisher(t, store)
-		nothing := func(*message.Message) ([]*message.Message, error) { return nil, nil }
-		router := newRouter(t)
-		router.AddHandler("owned", "a", newSubscriber(t, store, ""), "b", owned, nothing)
-		router.AddHandler("shared", "c", newSubscriber(t, store, ""), "d", shared.Shared(), nothing)
-		start(t, router)
-		require.NoError(t, router.Close())
-		require.ErrorIs(t, owned.Publish(orders, msg("m1")), outmill.ErrClosed)
-		require.NoError(t, shared.Publish(orders, msg("m2")))
-		requirePublished(t, store, orders, "m2")
-	})
-}
 
-func Test_As_the_poison_queues_publisher(t *testing.T) {
-	t.Parallel()
-
-	// salvaged runs a handler behind a poison queue and other middlewares, and
-	// returns the message that the poison queue published.
-	salvaged := func(t *testing.T, store *sqlite.Store, handler message.NoPublishHandlerFunc, m *message.Message, inside ...message.HandlerMiddleware) *message.Message {
-		t.Helper()
-		pub := newPublisher(t, store)
-		poison, err := middleware.PoisonQueue(pub.Shared(), "poison")
-		require.NoError(t, err)
-		router := newRouter(t)
-		handle := router.AddConsumerHandler("handle", orders, newSubscriber(t, store, ""), handler)
-		handle.AddMiddleware(append([]message.HandlerMiddleware{poison}, inside...)...)
-		got := make(chan *message.Message, 1)
-		router.AddConsumerHandler("salvage", "poison", newSubscriber(t, store, ""), handing(got))
-		start(t, router)
-		require.NoError(t, pub.Publish(orders, m))
-		return receive(t, got)
-	}
-
-	t.Run("it takes a message whose handler failed", func(t *testing.T) {
-		t.Parallel()
-		store := outmilltest.NewStore(t)
-		failing := func(*message.Message) error { return errors.New("out of stock") }
-		got := salvaged(t, store, failing, keyed("o1", "d1"))
-		require.Equal(t, "o1", got.UUID)
-		require.Equal(t, "out of stock", got.Metadata.Get(middleware.ReasonForPoisonedKey))
-		outmilltest.RequirePublished(t, store, "poison", outmilltest.MessageID("o1"))
-	})
-
-	t.Run("it takes a message whose handler ran into a timeout", func(t *testing.T) {
-		t.Parallel()
-		store := outmilltest.NewStore(t)
-		stuck := func(m *message.Message) error {
-			<-m.Context().Done()
-			return m.Context().Err()
+		// salvaged runs a handler behind a poison queue and other middlewares, and
+		// returns the message that the poison queue published.
+		salvaged := func(t *testing.T, store *sqlite.Store, handler message.NoPublishHandlerFunc, m *message.Message, inside ...message.HandlerMiddleware) *message.Message {
+			t.Helper()
+			pub := newPublisher(t, store)
+			poison, err := middleware.PoisonQueue(pub.Shared(), "poison")
+			require.NoError(t, err)
+			router := newRouter(t)
+			handle := router.AddConsumerHandler("handle", orders, newSubscriber(t, store, ""), handler)
+			handle.AddMiddleware(append([]message.HandlerMiddleware{poison}, inside...)...)
+			got := make(chan *message.Message, 1)
+			router.AddConsumerHandler("salvage", "poison", newSubscriber(t, store, ""), handing(got))
+			start(t, router)
+			require.NoError(t, pub.Publish(orders, m))
+			return receive(t, got)
 		}
-		got := salvaged(t, store, stuck, msg("o1"), middleware.Timeout(5*time.Millisecond))
-		require.Equal(t, "o1", got.UUID)
-		require.Equal(t, context.DeadlineExceeded.Error(), got.Metadata.Get(middleware.ReasonForPoisonedKey))
+
+		t.Run("it takes a message whose handler failed", func(t *testing.T) {
+			t.Parallel()
+			store := outmilltest.NewStore(t)
+			failing := func(*message.Message) error { return errors.New("out of stock") }
+			got := salvaged(t, store, failing, keyed("o1", "d1"))
+			require.Equal(t, "o1", got.UUID)
+			require.Equal(t, "out of stock", got.Metadata.Get(middleware.ReasonForPoisonedKey))
+			outmilltest.RequirePublished(t, store, "poison", outmilltest.MessageID("o1"))
+		})
+
+		t.Run("it takes a message whose handler ran into a timeout", func(t *testing.T) {
+			t.Parallel()
+			store := outmilltest.NewStore(t)
+			stuck := func(m *message.Message) error {
+				<-m.Context().Done()
+				return m.Context().Err()
+			}
+			got := salvaged(t, store, stuck, msg("o1"), middleware.Timeout(5*time.Millisecond))
+			require.Equal(t, "o1", got.UUID)
+			require.Equal(t, context.DeadlineExceeded.Error(), got.Metadata.Get(middleware.ReasonForPoisonedKey))
+		})
 	})
 }

@@ -30,96 +30,100 @@ func ackAll(t *testing.T, store file) {
 	require.NoError(t, store.Ack(t.Context(), "", leases(found)))
 }
 
-func Test_cancelling_a_join_wakes_what_waits_for_it(t *testing.T) {
+func TestStore_JoinsAttack(t *testing.T) {
 	t.Parallel()
-	store := newStore(t)
-	id := startJoin(t, store, storekit.Join{ExpectedSteps: 1})
-	appendAll(t, store, &outmill.Record{Topic: "waits", MessageID: "waiter", WaitsFor: id, Delay: time.Hour})
-	require.NoError(t, store.CancelJoin(t.Context(), id, "enough"))
-	found := claim(t, store, claimRequest(outmill.NewOwnerToken(), 1, outmill.OrderNone))
-	require.Equal(t, []string{"waiter"}, names(found))
-}
 
-func Test_a_finish_that_seals_the_join_wakes_the_others_that_wait(t *testing.T) {
-	t.Parallel()
-	store := newStore(t)
-	id := startJoin(t, store, storekit.Join{Unsealed: true})
-	appendAll(t, store, &outmill.Record{Topic: "waits", MessageID: "waiter", WaitsFor: id, Delay: time.Hour})
-	result, err := store.FinishJoin(t.Context(), id, storekit.FinishRequest{Seal: true})
-	require.NoError(t, err)
-	require.True(t, result.Finished)
-	found := claim(t, store, claimRequest(outmill.NewOwnerToken(), 1, outmill.OrderNone))
-	require.Equal(t, []string{"waiter"}, names(found))
-}
-
-func Test_a_quorum_beyond_the_steps_that_a_join_may_have_is_refused(t *testing.T) {
-	t.Parallel()
-	store := newStore(t)
-	bad := &storekit.Join{Unsealed: true, Policy: storekit.JoinQuorum, Quorum: math.MaxInt32 + 1}
-	require.ErrorIs(t, store.StartJoin(t.Context(), bad), outmill.ErrInvalidRecord)
-}
-
-func Test_a_deadline_centuries_ahead_is_far_off(t *testing.T) {
-	t.Parallel()
-	store := newStore(t)
-	id := startJoin(t, store, storekit.Join{ExpectedSteps: 1, Deadline: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)})
-	result, err := store.FinishJoin(t.Context(), id, storekit.FinishRequest{})
-	require.NoError(t, err)
-	require.Greater(t, result.DeadlineIn, 200*365*24*time.Hour)
-}
-
-func Test_a_panic_in_Then_goes_on_and_leaves_the_join_as_it_was(t *testing.T) {
-	t.Parallel()
-	store := newStore(t)
-	id := startJoin(t, store, storekit.Join{ExpectedSteps: 1})
-	appendAll(t, store, stepOf("step", id))
-	ackAll(t, store)
-	require.PanicsWithError(t, "boom", func() {
-		_, _ = store.FinishJoin(t.Context(), id, storekit.FinishRequest{Then: func(storekit.Join) (*outmill.Record, error) { panic(errors.New("boom")) }})
+	t.Run("cancelling a join wakes what waits for it", func(t *testing.T) {
+		t.Parallel()
+		store := newStore(t)
+		id := startJoin(t, store, storekit.Join{ExpectedSteps: 1})
+		appendAll(t, store, &outmill.Record{Topic: "waits", MessageID: "waiter", WaitsFor: id, Delay: time.Hour})
+		require.NoError(t, store.CancelJoin(t.Context(), id, "enough"))
+		found := claim(t, store, claimRequest(outmill.NewOwnerToken(), 1, outmill.OrderNone))
+		require.Equal(t, []string{"waiter"}, names(found))
 	})
-	result, err := store.FinishJoin(t.Context(), id, storekit.FinishRequest{})
-	require.NoError(t, err)
-	require.True(t, result.Finished)
-}
 
-func Test_a_report_after_the_end_leaves_the_join_as_it_was(t *testing.T) {
-	t.Parallel()
-	store := newStore(t)
-	ctx := t.Context()
-	id := startJoin(t, store, storekit.Join{ExpectedSteps: 1})
-	step := stepOf("step", id)
-	appendAll(t, store, step)
-	require.NoError(t, store.CancelJoin(ctx, id, "enough"))
-	before, err := store.GetJoin(ctx, id)
-	require.NoError(t, err)
-	require.NoError(t, store.ReportCompleted(ctx, id, step.ID))
-	after, err := store.GetJoin(ctx, id)
-	require.NoError(t, err)
-	require.Equal(t, before, after)
-}
+	t.Run("a finish that seals the join wakes the others that wait", func(t *testing.T) {
+		t.Parallel()
+		store := newStore(t)
+		id := startJoin(t, store, storekit.Join{Unsealed: true})
+		appendAll(t, store, &outmill.Record{Topic: "waits", MessageID: "waiter", WaitsFor: id, Delay: time.Hour})
+		result, err := store.FinishJoin(t.Context(), id, storekit.FinishRequest{Seal: true})
+		require.NoError(t, err)
+		require.True(t, result.Finished)
+		found := claim(t, store, claimRequest(outmill.NewOwnerToken(), 1, outmill.OrderNone))
+		require.Equal(t, []string{"waiter"}, names(found))
+	})
 
-// A follower and its place in the join around it are one transaction with the
-// end, so a join that is full leaves the place out and nothing else.
-func Test_of_two_followers_for_one_place_both_are_published(t *testing.T) {
-	t.Parallel()
-	store := newStore(t)
-	ctx := t.Context()
-	outer := startJoin(t, store, storekit.Join{ExpectedSteps: 1})
-	inner := []outmill.JoinID{startJoin(t, store, storekit.Join{ExpectedSteps: 1}), startJoin(t, store, storekit.Join{ExpectedSteps: 1})}
-	appendAll(t, store, stepOf("a", inner[0]), stepOf("b", inner[1]))
-	ackAll(t, store)
-	var ends errgroup.Group
-	for _, id := range inner {
-		ends.Go(func() error {
-			_, err := store.FinishJoin(ctx, id, storekit.FinishRequest{Then: func(storekit.Join) (*outmill.Record, error) {
-				return stepOf("next", outer), nil
-			}})
-			return err
+	t.Run("a quorum beyond the steps that a join may have is refused", func(t *testing.T) {
+		t.Parallel()
+		store := newStore(t)
+		bad := &storekit.Join{Unsealed: true, Policy: storekit.JoinQuorum, Quorum: math.MaxInt32 + 1}
+		require.ErrorIs(t, store.StartJoin(t.Context(), bad), outmill.ErrInvalidRecord)
+	})
+
+	t.Run("a deadline centuries ahead is far off", func(t *testing.T) {
+		t.Parallel()
+		store := newStore(t)
+		id := startJoin(t, store, storekit.Join{ExpectedSteps: 1, Deadline: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)})
+		result, err := store.FinishJoin(t.Context(), id, storekit.FinishRequest{})
+		require.NoError(t, err)
+		require.Greater(t, result.DeadlineIn, 200*365*24*time.Hour)
+	})
+
+	t.Run("a panic in Then goes on and leaves the join as it was", func(t *testing.T) {
+		t.Parallel()
+		store := newStore(t)
+		id := startJoin(t, store, storekit.Join{ExpectedSteps: 1})
+		appendAll(t, store, stepOf("step", id))
+		ackAll(t, store)
+		require.PanicsWithError(t, "boom", func() {
+			_, _ = store.FinishJoin(t.Context(), id, storekit.FinishRequest{Then: func(storekit.Join) (*outmill.Record, error) { panic(errors.New("boom")) }})
 		})
-	}
-	require.NoError(t, ends.Wait())
-	ackAll(t, store)
-	join, err := store.GetJoin(ctx, outer)
-	require.NoError(t, err)
-	require.Equal(t, 1, join.CompletedSteps)
+		result, err := store.FinishJoin(t.Context(), id, storekit.FinishRequest{})
+		require.NoError(t, err)
+		require.True(t, result.Finished)
+	})
+
+	t.Run("a report after the end leaves the join as it was", func(t *testing.T) {
+		t.Parallel()
+		store := newStore(t)
+		ctx := t.Context()
+		id := startJoin(t, store, storekit.Join{ExpectedSteps: 1})
+		step := stepOf("step", id)
+		appendAll(t, store, step)
+		require.NoError(t, store.CancelJoin(ctx, id, "enough"))
+		before, err := store.GetJoin(ctx, id)
+		require.NoError(t, err)
+		require.NoError(t, store.ReportCompleted(ctx, id, step.ID))
+		after, err := store.GetJoin(ctx, id)
+		require.NoError(t, err)
+		require.Equal(t, before, after)
+	})
+
+	// A follower and its place in the join around it are one transaction with the
+	// end, so a join that is full leaves the place out and nothing else.
+	t.Run("of two followers for one place both are published", func(t *testing.T) {
+		t.Parallel()
+		store := newStore(t)
+		ctx := t.Context()
+		outer := startJoin(t, store, storekit.Join{ExpectedSteps: 1})
+		inner := []outmill.JoinID{startJoin(t, store, storekit.Join{ExpectedSteps: 1}), startJoin(t, store, storekit.Join{ExpectedSteps: 1})}
+		appendAll(t, store, stepOf("a", inner[0]), stepOf("b", inner[1]))
+		ackAll(t, store)
+		var ends errgroup.Group
+		for _, id := range inner {
+			ends.Go(func() error {
+				_, err := store.FinishJoin(ctx, id, storekit.FinishRequest{Then: func(storekit.Join) (*outmill.Record, error) {
+					return stepOf("next", outer), nil
+				}})
+				return err
+			})
+		}
+		require.NoError(t, ends.Wait())
+		ackAll(t, store)
+		join, err := store.GetJoin(ctx, outer)
+		require.NoError(t, err)
+		require.Equal(t, 1, join.CompletedSteps)
+	})
 }

@@ -29,21 +29,52 @@ var invariants = map[string]string{
 	"parked records are dead":                        `SELECT count(*) FROM outmill_records WHERE parked > 0 AND status <> 'dead'`,
 }
 
-func Test_whatever_is_done_to_records_of_a_key_none_is_stranded(t *testing.T) {
+func TestStore_Lanes(t *testing.T) {
 	t.Parallel()
-	store := newStore(t)
-	rapid.Check(t, func(rt *rapid.T) {
-		w := newLaneWalk(t, rt, store)
-		rt.Repeat(map[string]func(*rapid.T){
-			"append":  w.append,
-			"claim":   w.claim,
-			"settle":  w.settle,
-			"elapse":  w.elapse,
-			"janitor": w.janitor,
-			"operate": w.operate,
-			"":        w.check,
+
+	t.Run("whatever is done to records of a key none is stranded", func(t *testing.T) {
+		t.Parallel()
+		store := newStore(t)
+		rapid.Check(t, func(rt *rapid.T) {
+			w := newLaneWalk(t, rt, store)
+			rt.Repeat(map[string]func(*rapid.T){
+				"append":  w.append,
+				"claim":   w.claim,
+				"settle":  w.settle,
+				"elapse":  w.elapse,
+				"janitor": w.janitor,
+				"operate": w.operate,
+				"":        w.check,
+			})
+			w.drain(rt)
 		})
-		w.drain(rt)
+	})
+
+	t.Run("records that expired while they were held do not hide those behind them", func(t *testing.T) {
+		t.Parallel()
+		const expiring = 5000
+		store := newStore(t)
+		first := rec("first", "k")
+		appendAll(t, store, first)
+		holder := claimRequest(outmill.NewOwnerToken(), 1, outmill.OrderKey)
+		holder.Lease = 2 * time.Hour
+		require.Equal(t, []string{"first"}, names(claim(t, store, holder)))
+		behind := make([]*outmill.Record, expiring)
+		for i := range behind {
+			behind[i] = rec(fmt.Sprint(i), "k")
+			behind[i].TimeToLive = time.Hour
+		}
+		appendAll(t, store, append(behind, rec("last", "k"))...)
+		other := claimRequest(outmill.NewOwnerToken(), 1, outmill.OrderKey)
+		require.Empty(t, claim(t, store, other))
+		passTime(t, store.DB(), 61*time.Minute)
+		n, err := store.Delete(t.Context(), first.ID)
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		require.Equal(t, []string{"last"}, names(claim(t, store, other)))
+		n, err = store.ExpireDue(t.Context(), 2*expiring)
+		require.NoError(t, err)
+		require.Equal(t, expiring, n)
 	})
 }
 
@@ -169,31 +200,4 @@ func (w *laneWalk) drain(rt *rapid.T) {
 	const left = `SELECT count(*) FROM outmill_records WHERE stage NOT IN (5, 6)
 		AND NOT (stage = 4 AND expires_at <= unixepoch() * 1000000)`
 	require.Zero(rt, number(rt, w.store.DB(), left), "records that were never claimed")
-}
-
-func Test_records_that_expired_while_they_were_held_do_not_hide_those_behind_them(t *testing.T) {
-	t.Parallel()
-	const expiring = 5000
-	store := newStore(t)
-	first := rec("first", "k")
-	appendAll(t, store, first)
-	holder := claimRequest(outmill.NewOwnerToken(), 1, outmill.OrderKey)
-	holder.Lease = 2 * time.Hour
-	require.Equal(t, []string{"first"}, names(claim(t, store, holder)))
-	behind := make([]*outmill.Record, expiring)
-	for i := range behind {
-		behind[i] = rec(fmt.Sprint(i), "k")
-		behind[i].TimeToLive = time.Hour
-	}
-	appendAll(t, store, append(behind, rec("last", "k"))...)
-	other := claimRequest(outmill.NewOwnerToken(), 1, outmill.OrderKey)
-	require.Empty(t, claim(t, store, other))
-	passTime(t, store.DB(), 61*time.Minute)
-	n, err := store.Delete(t.Context(), first.ID)
-	require.NoError(t, err)
-	require.Equal(t, 1, n)
-	require.Equal(t, []string{"last"}, names(claim(t, store, other)))
-	n, err = store.ExpireDue(t.Context(), 2*expiring)
-	require.NoError(t, err)
-	require.Equal(t, expiring, n)
 }

@@ -13,26 +13,28 @@ import (
 	"github.com/outmill/outmill/sqlite"
 )
 
-// It is not parallel, because it holds the payload several times.
-func Test_a_payload_of_hundreds_of_MB_comes_as_it_was_published(t *testing.T) {
-	if underRace {
-		t.Skip("skipped: under the race detector a large payload takes more memory than a machine has; CI runs this without it")
-	}
-	testenv.Long(t, "some GiB of memory")
-	payload := make([]byte, 300<<20)
-	_, _ = rand.NewChaCha8([32]byte{1}).Read(payload)
-	store := newStore(t)
-	appendAll(t, store, &outmill.Record{Topic: "orders", Payload: payload})
-	found := claim(t, store, claimRequest(outmill.NewOwnerToken(), 1, outmill.OrderKey))
-	require.Len(t, found, 1)
-	require.True(t, bytes.Equal(payload, found[0].Payload))
-	require.NoError(t, store.Ack(t.Context(), "", leases(found)))
+func TestStore_Large(t *testing.T) {
+	// It is not parallel, because it holds the payload several times.
+	t.Run("a payload of hundreds of MB comes as it was published", func(t *testing.T) {
+		if underRace {
+			t.Skip("skipped: under the race detector a large payload takes more memory than a machine has; CI runs this without it")
+		}
+		testenv.Long(t, "some GiB of memory")
+		payload := make([]byte, 300<<20)
+		_, _ = rand.NewChaCha8([32]byte{1}).Read(payload)
+		store := newStore(t)
+		appendAll(t, store, &outmill.Record{Topic: "orders", Payload: payload})
+		found := claim(t, store, claimRequest(outmill.NewOwnerToken(), 1, outmill.OrderKey))
+		require.Len(t, found, 1)
+		require.True(t, bytes.Equal(payload, found[0].Payload))
+		require.NoError(t, store.Ack(t.Context(), "", leases(found)))
 
-	// Both would be more than SQLite takes as a row.
-	large := &outmill.Record{Topic: "orders", Payload: payload, Metadata: map[string]string{"name": strings.Repeat("m", 400_000_000)}}
-	err := store.Append(t.Context(), large)
-	var invalid *outmill.InvalidRecordError
-	require.ErrorAs(t, err, &invalid)
-	require.Equal(t, "metadata", invalid.Field)
-	require.Greater(t, sqlite.DefaultMaxPayload, len(payload))
+		// Both would be more than SQLite takes as a row.
+		large := &outmill.Record{Topic: "orders", Payload: payload, Metadata: map[string]string{"name": strings.Repeat("m", 400_000_000)}}
+		err := store.Append(t.Context(), large)
+		var invalid *outmill.InvalidRecordError
+		require.ErrorAs(t, err, &invalid)
+		require.Equal(t, "metadata", invalid.Field)
+		require.Greater(t, sqlite.DefaultMaxPayload, len(payload))
+	})
 }

@@ -58,35 +58,39 @@ WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 999999
 INSERT INTO outmill_join_members (join_id, step, open)
 SELECT printf('00000000-0000-7000-9000-%012d', i / 10), printf('00000000-0000-7000-8000-%012d', i + 1), 1 FROM n`
 
-func Test_no_statement_scans_the_records_or_sorts_them_in_a_database_that_is_new(t *testing.T) {
+func TestStore_Plan(t *testing.T) {
 	t.Parallel()
-	requireGoodPlans(t, newStore(t))
-}
 
-func Test_at_a_million_records(t *testing.T) {
-	t.Parallel()
-	testenv.Long(t, "plans and claims of SQLite at a million records")
-	if underRace {
-		t.Skip("skipped: filling the table takes minutes under -race; go test -run million ./sqlite runs it")
-	}
-	store := newStore(t)
-	// One connection, so that total_changes() counts what all statements change.
-	store.DB().SetMaxOpenConns(1)
-	for _, fill := range []string{million, millionMembers} {
-		_, err := store.DB().ExecContext(t.Context(), fill)
-		require.NoError(t, err)
-	}
+	t.Run("no statement scans the records or sorts them in a database that is new", func(t *testing.T) {
+		t.Parallel()
+		requireGoodPlans(t, newStore(t))
+	})
 
-	t.Run("no statement scans the records, joins or members, or sorts them", func(t *testing.T) {
-		requireGoodPlans(t, store)
-	})
-	t.Run("nor does one after ANALYZE", func(t *testing.T) {
-		_, err := store.DB().ExecContext(t.Context(), "ANALYZE")
-		require.NoError(t, err)
-		requireGoodPlans(t, store)
-	})
-	t.Run("100,000 records of a blocked key are passed over once, and then cost nothing", func(t *testing.T) {
-		requireBoundedClaims(t, store)
+	t.Run("at a million records", func(t *testing.T) {
+		t.Parallel()
+		testenv.Long(t, "plans and claims of SQLite at a million records")
+		if underRace {
+			t.Skip("skipped: filling the table takes minutes under -race; go test -run million ./sqlite runs it")
+		}
+		store := newStore(t)
+		// One connection, so that total_changes() counts what all statements change.
+		store.DB().SetMaxOpenConns(1)
+		for _, fill := range []string{million, millionMembers} {
+			_, err := store.DB().ExecContext(t.Context(), fill)
+			require.NoError(t, err)
+		}
+
+		t.Run("no statement scans the records, joins or members, or sorts them", func(t *testing.T) {
+			requireGoodPlans(t, store)
+		})
+		t.Run("nor does one after ANALYZE", func(t *testing.T) {
+			_, err := store.DB().ExecContext(t.Context(), "ANALYZE")
+			require.NoError(t, err)
+			requireGoodPlans(t, store)
+		})
+		t.Run("100,000 records of a blocked key are passed over once, and then cost nothing", func(t *testing.T) {
+			requireBoundedClaims(t, store)
+		})
 	})
 }
 

@@ -19,113 +19,117 @@ func nowhere(t *testing.T) *sql.DB {
 	return connect(t, "sqlserver://user:secret@127.0.0.1:1?encrypt=disable")
 }
 
-func Test_each_setting_that_makes_no_sense_is_refused_by_its_name(t *testing.T) {
+func TestStore_Config(t *testing.T) {
 	t.Parallel()
-	db := nowhere(t)
-	for want, config := range map[string]sqlserver.Config{
-		`Config.Schema is "a.b"`:          {Schema: "a.b"},
-		`Config.Schema is "a]b"`:          {Schema: "a]b"},
-		`Config.Schema is "1a"`:           {Schema: "1a"},
-		`Config.Schema is "sss`:           {Schema: strings.Repeat("s", 101)},
-		`Config.Table is "a b"`:           {Table: "a b"},
-		`Config.Table is "a'; DROP`:       {Table: "a'; DROP TABLE x; --"},
-		`Config.Table is "a\nb"`:          {Table: "a\nb"},
-		`Config.Table is "[Outbox]"`:      {Table: "[Outbox]"},
-		`Config.Table is "ttt`:            {Table: strings.Repeat("t", 101)},
-		"Config.AppendLogLevel is WARN":   {AppendLogLevel: slog.LevelWarn},
-		"Config.Retain is -1ns":           {Retain: -1},
-		"Config.RetainJoins is -1s":       {RetainJoins: -time.Second},
-		"Config.DedupWindow is -1m0s":     {DedupWindow: -time.Minute},
-		"Config.MaxPayload is -1":         {MaxPayload: -1},
-		"Config.MaxPayload is 2146435073": {MaxPayload: sqlserver.MostMaxPayload + 1},
-	} {
-		err := config.Validate()
-		require.ErrorIs(t, err, outmill.ErrInvalidConfig, want)
-		require.ErrorContains(t, err, want)
-		_, err = sqlserver.New(db, config, nil)
-		require.ErrorIs(t, err, outmill.ErrInvalidConfig, want)
-		_, err = sqlserver.Open(t.Context(), "sqlserver://127.0.0.1:1", config, nil)
-		require.ErrorIs(t, err, outmill.ErrInvalidConfig, want)
-	}
-	require.NoError(t, sqlserver.Config{}.Validate())
-	require.NoError(t, sqlserver.Config{Schema: "größe", Table: "_" + strings.Repeat("t", 99), MaxPayload: sqlserver.MostMaxPayload}.Validate())
-}
 
-func Test_all_settings_that_make_no_sense_are_told_at_once(t *testing.T) {
-	t.Parallel()
-	err := sqlserver.Config{Table: "$", Retain: -1, MaxPayload: -1}.Validate()
-	for _, field := range []string{"Table", "Retain", "MaxPayload"} {
-		require.ErrorContains(t, err, field)
-	}
-	require.NotContains(t, err.Error(), "DedupWindow")
-}
+	t.Run("each setting that makes no sense is refused by its name", func(t *testing.T) {
+		t.Parallel()
+		db := nowhere(t)
+		for want, config := range map[string]sqlserver.Config{
+			`Config.Schema is "a.b"`:          {Schema: "a.b"},
+			`Config.Schema is "a]b"`:          {Schema: "a]b"},
+			`Config.Schema is "1a"`:           {Schema: "1a"},
+			`Config.Schema is "sss`:           {Schema: strings.Repeat("s", 101)},
+			`Config.Table is "a b"`:           {Table: "a b"},
+			`Config.Table is "a'; DROP`:       {Table: "a'; DROP TABLE x; --"},
+			`Config.Table is "a\nb"`:          {Table: "a\nb"},
+			`Config.Table is "[Outbox]"`:      {Table: "[Outbox]"},
+			`Config.Table is "ttt`:            {Table: strings.Repeat("t", 101)},
+			"Config.AppendLogLevel is WARN":   {AppendLogLevel: slog.LevelWarn},
+			"Config.Retain is -1ns":           {Retain: -1},
+			"Config.RetainJoins is -1s":       {RetainJoins: -time.Second},
+			"Config.DedupWindow is -1m0s":     {DedupWindow: -time.Minute},
+			"Config.MaxPayload is -1":         {MaxPayload: -1},
+			"Config.MaxPayload is 2146435073": {MaxPayload: sqlserver.MostMaxPayload + 1},
+		} {
+			err := config.Validate()
+			require.ErrorIs(t, err, outmill.ErrInvalidConfig, want)
+			require.ErrorContains(t, err, want)
+			_, err = sqlserver.New(db, config, nil)
+			require.ErrorIs(t, err, outmill.ErrInvalidConfig, want)
+			_, err = sqlserver.Open(t.Context(), "sqlserver://127.0.0.1:1", config, nil)
+			require.ErrorIs(t, err, outmill.ErrInvalidConfig, want)
+		}
+		require.NoError(t, sqlserver.Config{}.Validate())
+		require.NoError(t, sqlserver.Config{Schema: "größe", Table: "_" + strings.Repeat("t", 99), MaxPayload: sqlserver.MostMaxPayload}.Validate())
+	})
 
-func Test_a_store_without_a_pool_is_refused(t *testing.T) {
-	t.Parallel()
-	_, err := sqlserver.New(nil, sqlserver.Config{}, nil)
-	require.ErrorIs(t, err, outmill.ErrInvalidConfig)
-	require.ErrorContains(t, err, "db is nil")
-}
+	t.Run("all settings that make no sense are told at once", func(t *testing.T) {
+		t.Parallel()
+		err := sqlserver.Config{Table: "$", Retain: -1, MaxPayload: -1}.Validate()
+		for _, field := range []string{"Table", "Retain", "MaxPayload"} {
+			require.ErrorContains(t, err, field)
+		}
+		require.NotContains(t, err.Error(), "DedupWindow")
+	})
 
-func Test_the_statements_have_the_names_that_are_configured_and_no_others(t *testing.T) {
-	t.Parallel()
-	store := newStore(t, nowhere(t), sqlserver.Config{Schema: "shop", Table: "Größe1"})
-	text := strings.Join(append(store.Statements(), store.Grants("app")...), "\n")
-	for _, want := range []string{
-		"CREATE SCHEMA [shop]", "CREATE TABLE [shop].[Größe1] (", "[PK_Größe1]", "CREATE UNIQUE INDEX [IX_Größe1_Id] ON [shop].[Größe1] (IdBytes)",
-		"CREATE TABLE [shop].[Größe1JoinMember]", "CREATE TYPE [shop].[Größe1New] AS TABLE", "CREATE PROCEDURE [shop].[Größe1_Claim]", "EXEC [shop].[Größe1_LockLine]",
-		"N'[shop].[Größe1]' + NCHAR(1)", "GRANT EXECUTE ON TYPE::[shop].[Größe1New] TO [app]",
-	} {
-		require.Contains(t, text, want)
-	}
-	require.NotContains(t, text, "[dbo]")
-	require.NotRegexp(t, `\[(\w+_)?Outbox`, text)
-}
+	t.Run("a store without a pool is refused", func(t *testing.T) {
+		t.Parallel()
+		_, err := sqlserver.New(nil, sqlserver.Config{}, nil)
+		require.ErrorIs(t, err, outmill.ErrInvalidConfig)
+		require.ErrorContains(t, err, "db is nil")
+	})
 
-func Test_stores_of_other_tables_and_schemas_do_not_touch_each_other(t *testing.T) {
-	t.Parallel()
-	// A database of its own: a new schema has all sessions plan their statements again.
-	db := pool(t)
-	var stores []*sqlserver.Store
-	for _, config := range []sqlserver.Config{{}, {Table: "OutboxJoin2"}, {Schema: "shop"}, {Schema: "shop", Table: "Orders_x"}} {
-		store := newStore(t, db, config)
-		require.ErrorIs(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}), outmill.ErrSchemaMissing)
-		require.NoError(t, store.Ensure(t.Context()))
-		stores = append(stores, store)
-	}
-	for i, store := range stores {
-		topic := strings.Repeat("t", i+1)
-		require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers, Topics: outmill.Topics{Include: []string{topic}}}))
-		record := &outmill.Record{Topic: topic, MessageID: topic, Key: "same", DedupKey: "same"}
-		require.NoError(t, store.Append(t.Context(), record))
-		require.False(t, record.Duplicate)
-	}
-	for i, store := range stores {
-		groups, err := store.Groups(t.Context())
+	t.Run("the statements have the names that are configured and no others", func(t *testing.T) {
+		t.Parallel()
+		store := newStore(t, nowhere(t), sqlserver.Config{Schema: "shop", Table: "Größe1"})
+		text := strings.Join(append(store.Statements(), store.Grants("app")...), "\n")
+		for _, want := range []string{
+			"CREATE SCHEMA [shop]", "CREATE TABLE [shop].[Größe1] (", "[PK_Größe1]", "CREATE UNIQUE INDEX [IX_Größe1_Id] ON [shop].[Größe1] (IdBytes)",
+			"CREATE TABLE [shop].[Größe1JoinMember]", "CREATE TYPE [shop].[Größe1New] AS TABLE", "CREATE PROCEDURE [shop].[Größe1_Claim]", "EXEC [shop].[Größe1_LockLine]",
+			"N'[shop].[Größe1]' + NCHAR(1)", "GRANT EXECUTE ON TYPE::[shop].[Größe1New] TO [app]",
+		} {
+			require.Contains(t, text, want)
+		}
+		require.NotContains(t, text, "[dbo]")
+		require.NotRegexp(t, `\[(\w+_)?Outbox`, text)
+	})
+
+	t.Run("stores of other tables and schemas do not touch each other", func(t *testing.T) {
+		t.Parallel()
+		// A database of its own: a new schema has all sessions plan their statements again.
+		db := pool(t)
+		var stores []*sqlserver.Store
+		for _, config := range []sqlserver.Config{{}, {Table: "OutboxJoin2"}, {Schema: "shop"}, {Schema: "shop", Table: "Orders_x"}} {
+			store := newStore(t, db, config)
+			require.ErrorIs(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}), outmill.ErrSchemaMissing)
+			require.NoError(t, store.Ensure(t.Context()))
+			stores = append(stores, store)
+		}
+		for i, store := range stores {
+			topic := strings.Repeat("t", i+1)
+			require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers, Topics: outmill.Topics{Include: []string{topic}}}))
+			record := &outmill.Record{Topic: topic, MessageID: topic, Key: "same", DedupKey: "same"}
+			require.NoError(t, store.Append(t.Context(), record))
+			require.False(t, record.Duplicate)
+		}
+		for i, store := range stores {
+			groups, err := store.Groups(t.Context())
+			require.NoError(t, err)
+			require.Len(t, groups, 1)
+			found := claimed(t, store, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey))
+			require.Len(t, found, 1)
+			require.Equal(t, strings.Repeat("t", i+1), found[0].Topic)
+			require.NoError(t, store.Ack(t.Context(), "", leasesOf(found)))
+			require.Empty(t, listed(t, store))
+		}
+	})
+
+	t.Run("a claim in order of one store does not wait for that of another", func(t *testing.T) {
+		t.Parallel()
+		first, _ := ensured(t, sqlserver.Config{})
+		second, _ := ensured(t, sqlserver.Config{})
+		for _, store := range []*sqlserver.Store{first, second} {
+			require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
+			require.NoError(t, store.Append(t.Context(), made("orders", "x", 3)...))
+		}
+		held, err := first.DB().BeginTx(t.Context(), nil)
 		require.NoError(t, err)
-		require.Len(t, groups, 1)
-		found := claimed(t, store, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey))
-		require.Len(t, found, 1)
-		require.Equal(t, strings.Repeat("t", i+1), found[0].Topic)
-		require.NoError(t, store.Ack(t.Context(), "", leasesOf(found)))
-		require.Empty(t, listed(t, store))
-	}
-}
-
-func Test_a_claim_in_order_of_one_store_does_not_wait_for_that_of_another(t *testing.T) {
-	t.Parallel()
-	first, _ := ensured(t, sqlserver.Config{})
-	second, _ := ensured(t, sqlserver.Config{})
-	for _, store := range []*sqlserver.Store{first, second} {
-		require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
-		require.NoError(t, store.Append(t.Context(), made("orders", "x", 3)...))
-	}
-	held, err := first.DB().BeginTx(t.Context(), nil)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, held.Rollback()) }()
-	// The lock of the first store's line, as its claims take it.
-	lock := first.Expand("EXEC [dbo].[Outbox_LockLine] @Group = @group, @Topic = @topic, @Mode = N'Exclusive'")
-	_, err = held.ExecContext(t.Context(), lock, sql.Named("group", readers), sql.Named("topic", "orders"))
-	require.NoError(t, err)
-	require.Len(t, claimed(t, second, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey)), 3)
+		defer func() { require.NoError(t, held.Rollback()) }()
+		// The lock of the first store's line, as its claims take it.
+		lock := first.Expand("EXEC [dbo].[Outbox_LockLine] @Group = @group, @Topic = @topic, @Mode = N'Exclusive'")
+		_, err = held.ExecContext(t.Context(), lock, sql.Named("group", readers), sql.Named("topic", "orders"))
+		require.NoError(t, err)
+		require.Len(t, claimed(t, second, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey)), 3)
+	})
 }

@@ -17,61 +17,150 @@ import (
 	"github.com/outmill/outmill/sqlserver"
 )
 
-func Test_what_passes_is_told_by_the_errors_number(t *testing.T) {
+func TestStore_Errors(t *testing.T) {
 	t.Parallel()
-	for _, number := range []int32{
-		1205, 1222, 3960, 50901,
-		// Memory that was not had in time; an availability group.
-		8645, 8651, 976, 983, 3906,
-		// Azure SQL, while it moves or limits a database.
-		615, 926, 4060, 4221, 10928, 10929, 10936, 40143, 40197, 40501, 40540, 40613, 42108, 42109, 49918, 49919, 49920, 49983,
-	} {
-		require.True(t, sqlserver.Passes(mssql.Error{Number: number}), number)
-		require.True(t, sqlserver.Passes(fmt.Errorf("wrapped: %w", mssql.Error{Number: number})), number)
-	}
-	for _, number := range []int32{
-		// No object, right, type or procedure; a duplicate; a value that is too long, divided by zero; a login refused; raised by somebody.
-		0, 208, 229, 2715, 2812, 2627, 2601, 2628, 8152, 8134, 18456, 50000, 50902, 33557097,
-	} {
-		require.False(t, sqlserver.Passes(mssql.Error{Number: number}), number)
-	}
-	require.False(t, sqlserver.Passes(context.Canceled))
-	require.False(t, sqlserver.Passes(sql.ErrTxDone))
-}
 
-func Test_a_transaction_that_the_server_has_rolled_back_is_no_transaction_any_more(t *testing.T) {
-	t.Parallel()
-	gone := mssql.Error{Message: "server does not have an active transaction: the transaction was aborted by the server"}
-	require.ErrorIs(t, sqlserver.Ended(gone), outmill.ErrInvalidTx)
-	require.ErrorAs(t, sqlserver.Ended(fmt.Errorf("wrapped: %w", gone)), new(mssql.Error))
-	for _, err := range []error{mssql.Error{Number: 1205, Message: "deadlock"}, sql.ErrTxDone, context.Canceled} {
-		require.Equal(t, err, sqlserver.Ended(err))
-	}
-	require.NoError(t, sqlserver.Ended(nil))
-}
+	t.Run("what passes is told by the errors number", func(t *testing.T) {
+		t.Parallel()
+		for _, number := range []int32{
+			1205, 1222, 3960, 50901,
+			// Memory that was not had in time; an availability group.
+			8645, 8651, 976, 983, 3906,
+			// Azure SQL, while it moves or limits a database.
+			615, 926, 4060, 4221, 10928, 10929, 10936, 40143, 40197, 40501, 40540, 40613, 42108, 42109, 49918, 49919, 49920, 49983,
+		} {
+			require.True(t, sqlserver.Passes(mssql.Error{Number: number}), number)
+			require.True(t, sqlserver.Passes(fmt.Errorf("wrapped: %w", mssql.Error{Number: number})), number)
+		}
+		for _, number := range []int32{
+			// No object, right, type or procedure; a duplicate; a value that is too long, divided by zero; a login refused; raised by somebody.
+			0, 208, 229, 2715, 2812, 2627, 2601, 2628, 8152, 8134, 18456, 50000, 50902, 33557097,
+		} {
+			require.False(t, sqlserver.Passes(mssql.Error{Number: number}), number)
+		}
+		require.False(t, sqlserver.Passes(context.Canceled))
+		require.False(t, sqlserver.Passes(sql.ErrTxDone))
+	})
 
-func Test_a_statement_has_one_declaration_whatever_the_length_of_its_texts(t *testing.T) {
-	t.Parallel()
-	long, null := mssql.NVarCharMax("orders"), sql.NullString{}
-	require.Equal(t,
-		[]any{sql.Named("topic", long), sql.Named("reason", long), sql.Named("metadata", null), sql.Named("limit", 7)},
-		sqlserver.Arguments("SELECT @topic", sql.Named("topic", "orders"), sql.Named("reason", sql.NullString{String: "orders", Valid: true}), sql.Named("metadata", null), sql.Named("limit", 7)))
-	// A procedure declares its parameters itself.
-	require.Equal(t, []any{sql.Named("Group", "readers")}, sqlserver.Arguments("[dbo].[Outbox_Adopt]", sql.Named("Group", "readers")))
-}
+	t.Run("a transaction that the server has rolled back is no transaction any more", func(t *testing.T) {
+		t.Parallel()
+		gone := mssql.Error{Message: "server does not have an active transaction: the transaction was aborted by the server"}
+		require.ErrorIs(t, sqlserver.Ended(gone), outmill.ErrInvalidTx)
+		require.ErrorAs(t, sqlserver.Ended(fmt.Errorf("wrapped: %w", gone)), new(mssql.Error))
+		for _, err := range []error{mssql.Error{Number: 1205, Message: "deadlock"}, sql.ErrTxDone, context.Canceled} {
+			require.Equal(t, err, sqlserver.Ended(err))
+		}
+		require.NoError(t, sqlserver.Ended(nil))
+	})
 
-func Test_an_error_of_the_server_is_wrapped_with_the_store_and_the_operation(t *testing.T) {
-	t.Parallel()
-	store, _ := ensured(t, sqlserver.Config{Name: "shop"})
-	first, again := one("first"), one("again")
-	require.NoError(t, store.Append(t.Context(), first))
-	again.ID = first.ID
-	err := store.Append(t.Context(), again)
-	var of mssql.Error
-	require.ErrorAs(t, err, &of)
-	require.ErrorContains(t, err, "outmill/sqlserver: shop append: ")
-	require.NotErrorIs(t, err, outmill.ErrSchemaMissing)
-	require.Equal(t, []string{"first"}, listed(t, store))
+	t.Run("a statement has one declaration whatever the length of its texts", func(t *testing.T) {
+		t.Parallel()
+		long, null := mssql.NVarCharMax("orders"), sql.NullString{}
+		require.Equal(t,
+			[]any{sql.Named("topic", long), sql.Named("reason", long), sql.Named("metadata", null), sql.Named("limit", 7)},
+			sqlserver.Arguments("SELECT @topic", sql.Named("topic", "orders"), sql.Named("reason", sql.NullString{String: "orders", Valid: true}), sql.Named("metadata", null), sql.Named("limit", 7)))
+		// A procedure declares its parameters itself.
+		require.Equal(t, []any{sql.Named("Group", "readers")}, sqlserver.Arguments("[dbo].[Outbox_Adopt]", sql.Named("Group", "readers")))
+	})
+
+	t.Run("an error of the server is wrapped with the store and the operation", func(t *testing.T) {
+		t.Parallel()
+		store, _ := ensured(t, sqlserver.Config{Name: "shop"})
+		first, again := one("first"), one("again")
+		require.NoError(t, store.Append(t.Context(), first))
+		again.ID = first.ID
+		err := store.Append(t.Context(), again)
+		var of mssql.Error
+		require.ErrorAs(t, err, &of)
+		require.ErrorContains(t, err, "outmill/sqlserver: shop append: ")
+		require.NotErrorIs(t, err, outmill.ErrSchemaMissing)
+		require.Equal(t, []string{"first"}, listed(t, store))
+	})
+
+	t.Run("an append whose connection is cut is an error or whole", func(t *testing.T) {
+		t.Parallel()
+		direct, table := ensured(t, sqlserver.Config{})
+		store, p := through(t, sqlserver.Config{Table: table})
+		require.NoError(t, store.Append(t.Context(), one("before")))
+		p.LoseAnswers()
+		err := store.Append(t.Context(), made("orders", "doubtful", 5)...)
+		// Nobody knows whether it was committed, so it is not repeated: else it could
+		// be there twice.
+		require.Error(t, err)
+		require.Contains(t, []int{1, 6}, len(listed(t, direct)))
+		require.NoError(t, store.Append(t.Context(), one("after")), "the pool has a new connection")
+	})
+
+	t.Run("a caller's transaction whose connection is cut leaves nothing", func(t *testing.T) {
+		t.Parallel()
+		direct, table := ensured(t, sqlserver.Config{})
+		store, p := through(t, sqlserver.Config{Table: table})
+		tx, err := store.DB().BeginTx(t.Context(), nil)
+		require.NoError(t, err)
+		ctx := store.WithTx(t.Context(), tx)
+		require.NoError(t, store.Append(ctx, one("first")))
+		p.CutAll()
+		require.Error(t, store.Append(ctx, one("second")))
+		require.Error(t, tx.Commit())
+		require.NoError(t, store.Append(t.Context(), one("after")))
+		require.Equal(t, []string{"after"}, listed(t, direct))
+	})
+
+	t.Run("a session that is killed loses its transaction and no record of others", func(t *testing.T) {
+		t.Parallel()
+		store, _ := ensured(t, sqlserver.Config{})
+		require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
+		require.NoError(t, store.Append(t.Context(), one("before")))
+		var spid int
+		err := store.InTx(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
+			require.NoError(t, tx.QueryRowContext(ctx, "SELECT @@SPID").Scan(&spid))
+			require.NoError(t, store.Append(ctx, one("never")))
+			execute(t, store.DB(), fmt.Sprint("KILL ", spid))
+			return store.Append(ctx, one("never either"))
+		})
+		require.Error(t, err)
+		require.Equal(t, []string{"before"}, listed(t, store))
+		require.Len(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey)), 1)
+	})
+
+	t.Run("nothing is lost while connections are cut again and again", func(t *testing.T) {
+		t.Parallel()
+		const n = 30
+		direct, table := ensured(t, sqlserver.Config{Retain: time.Hour})
+		store, p := through(t, sqlserver.Config{Table: table, Retain: time.Hour})
+		require.NoError(t, direct.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
+		require.NoError(t, direct.Append(t.Context(), made("orders", "x", n)...))
+
+		// Of two workers, one cuts the connections of both while they claim and ack,
+		// with an answer or before it.
+		var workers sync.WaitGroup
+		for worker := range 2 {
+			workers.Go(func() {
+				owner := outmill.NewOwnerToken()
+				for round := range 8 {
+					found, err := store.Claim(t.Context(), claimOf(owner, 3, outmill.OrderKey))
+					switch {
+					case worker == 0 && round%4 == 1:
+						p.LoseAnswers()
+					case worker == 0 && round%4 == 3:
+						p.CutAll()
+					}
+					if err == nil {
+						_ = store.Ack(t.Context(), "", leasesOf(found))
+					}
+				}
+			})
+		}
+		workers.Wait()
+		// What a worker does not know it has comes back when the lease ends.
+		passTime(t, direct.DB(), table, 2*time.Minute)
+		for found := claimed(t, direct, claimOf(outmill.NewOwnerToken(), n, outmill.OrderKey)); len(found) > 0; found = claimed(t, direct, claimOf(outmill.NewOwnerToken(), n, outmill.OrderKey)) {
+			require.NoError(t, direct.Ack(t.Context(), "", leasesOf(found)))
+		}
+		processed, err := direct.List(t.Context(), outmill.ListQuery{Status: outmill.StatusProcessed})
+		require.NoError(t, err)
+		require.Len(t, processed, n)
+	})
 }
 
 // through is a store on the tables of another one, whose connections go through
@@ -83,89 +172,4 @@ func through(t *testing.T, config sqlserver.Config) (*sqlserver.Store, *proxy.Pr
 	p := proxy.New(t, parsed.Host)
 	parsed.Host = p.Addr()
 	return newStore(t, connect(t, parsed.String()), config), p
-}
-
-func Test_an_append_whose_connection_is_cut_is_an_error_or_whole(t *testing.T) {
-	t.Parallel()
-	direct, table := ensured(t, sqlserver.Config{})
-	store, p := through(t, sqlserver.Config{Table: table})
-	require.NoError(t, store.Append(t.Context(), one("before")))
-	p.LoseAnswers()
-	err := store.Append(t.Context(), made("orders", "doubtful", 5)...)
-	// Nobody knows whether it was committed, so it is not repeated: else it could
-	// be there twice.
-	require.Error(t, err)
-	require.Contains(t, []int{1, 6}, len(listed(t, direct)))
-	require.NoError(t, store.Append(t.Context(), one("after")), "the pool has a new connection")
-}
-
-func Test_a_callers_transaction_whose_connection_is_cut_leaves_nothing(t *testing.T) {
-	t.Parallel()
-	direct, table := ensured(t, sqlserver.Config{})
-	store, p := through(t, sqlserver.Config{Table: table})
-	tx, err := store.DB().BeginTx(t.Context(), nil)
-	require.NoError(t, err)
-	ctx := store.WithTx(t.Context(), tx)
-	require.NoError(t, store.Append(ctx, one("first")))
-	p.CutAll()
-	require.Error(t, store.Append(ctx, one("second")))
-	require.Error(t, tx.Commit())
-	require.NoError(t, store.Append(t.Context(), one("after")))
-	require.Equal(t, []string{"after"}, listed(t, direct))
-}
-
-func Test_a_session_that_is_killed_loses_its_transaction_and_no_record_of_others(t *testing.T) {
-	t.Parallel()
-	store, _ := ensured(t, sqlserver.Config{})
-	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
-	require.NoError(t, store.Append(t.Context(), one("before")))
-	var spid int
-	err := store.InTx(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
-		require.NoError(t, tx.QueryRowContext(ctx, "SELECT @@SPID").Scan(&spid))
-		require.NoError(t, store.Append(ctx, one("never")))
-		execute(t, store.DB(), fmt.Sprint("KILL ", spid))
-		return store.Append(ctx, one("never either"))
-	})
-	require.Error(t, err)
-	require.Equal(t, []string{"before"}, listed(t, store))
-	require.Len(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey)), 1)
-}
-
-func Test_nothing_is_lost_while_connections_are_cut_again_and_again(t *testing.T) {
-	t.Parallel()
-	const n = 30
-	direct, table := ensured(t, sqlserver.Config{Retain: time.Hour})
-	store, p := through(t, sqlserver.Config{Table: table, Retain: time.Hour})
-	require.NoError(t, direct.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
-	require.NoError(t, direct.Append(t.Context(), made("orders", "x", n)...))
-
-	// Of two workers, one cuts the connections of both while they claim and ack,
-	// with an answer or before it.
-	var workers sync.WaitGroup
-	for worker := range 2 {
-		workers.Go(func() {
-			owner := outmill.NewOwnerToken()
-			for round := range 8 {
-				found, err := store.Claim(t.Context(), claimOf(owner, 3, outmill.OrderKey))
-				switch {
-				case worker == 0 && round%4 == 1:
-					p.LoseAnswers()
-				case worker == 0 && round%4 == 3:
-					p.CutAll()
-				}
-				if err == nil {
-					_ = store.Ack(t.Context(), "", leasesOf(found))
-				}
-			}
-		})
-	}
-	workers.Wait()
-	// What a worker does not know it has comes back when the lease ends.
-	passTime(t, direct.DB(), table, 2*time.Minute)
-	for found := claimed(t, direct, claimOf(outmill.NewOwnerToken(), n, outmill.OrderKey)); len(found) > 0; found = claimed(t, direct, claimOf(outmill.NewOwnerToken(), n, outmill.OrderKey)) {
-		require.NoError(t, direct.Ack(t.Context(), "", leasesOf(found)))
-	}
-	processed, err := direct.List(t.Context(), outmill.ListQuery{Status: outmill.StatusProcessed})
-	require.NoError(t, err)
-	require.Len(t, processed, n)
 }

@@ -65,240 +65,320 @@ var hints = regexp.MustCompile(`WITH \(((?:[A-Z, ]|INDEX\(\[\w+\]\))+)\)`)
 // orders matches what begins a text at READ COMMITTED, in its own right or as maintenance.
 var orders = regexp.MustCompile(`^(SET DEADLOCK_PRIORITY LOW;\n)?SET TRANSACTION ISOLATION LEVEL READ COMMITTED;\n`)
 
-func Test_claims_without_an_order_lock_what_they_choose_and_pass_over_what_others_have(t *testing.T) {
+func TestStore_Hints(t *testing.T) {
 	t.Parallel()
-	claim := procedures(t)["Outbox_Claim"]
-	require.Equal(t, 5, strings.Count(claim, "FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)"), "in line, held, waiting, delayed, leased")
-	require.NotContains(t, claim, "FROM [dbo].[Outbox] WHERE")
-	require.Regexp(t, `(?s)BEGIN TRANSACTION;\s+INSERT @found.*UPDATE o SET Stage.*COMMIT;\s+SELECT o\.Seq`, claim, "chosen and leased in one transaction, and sent after it, so that no lock waits for the reader")
-}
 
-func Test_what_passes_over_locked_records_looks_at_the_records_and_not_at_an_index_only(t *testing.T) {
-	t.Parallel()
-	// READPAST decides while rows are read. An index that has all columns that a
-	// statement asks for is all that it reads, and the update then waits for the record.
-	n := 0
-	takes := regexp.MustCompile(`FROM \[dbo\]\.\[Outbox\]( AS \w)? WITH \(UPDLOCK, READPAST, ROWLOCK[^)]*\)[^@;]*[^;)]*`)
-	for name, text := range all(t) {
-		for _, statement := range strings.Split(text, ";") {
-			for _, found := range takes.FindAllString(statement, -1) {
+	t.Run("claims without an order lock what they choose and pass over what others have", func(t *testing.T) {
+		t.Parallel()
+		claim := procedures(t)["Outbox_Claim"]
+		require.Equal(t, 5, strings.Count(claim, "FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)"), "in line, held, waiting, delayed, leased")
+		require.NotContains(t, claim, "FROM [dbo].[Outbox] WHERE")
+		require.Regexp(t, `(?s)BEGIN TRANSACTION;\s+INSERT @found.*UPDATE o SET Stage.*COMMIT;\s+SELECT o\.Seq`, claim, "chosen and leased in one transaction, and sent after it, so that no lock waits for the reader")
+	})
+
+	t.Run("what passes over locked records looks at the records and not at an index only", func(t *testing.T) {
+		t.Parallel()
+		// READPAST decides while rows are read. An index that has all columns that a
+		// statement asks for is all that it reads, and the update then waits for the record.
+		n := 0
+		takes := regexp.MustCompile(`FROM \[dbo\]\.\[Outbox\]( AS \w)? WITH \(UPDLOCK, READPAST, ROWLOCK[^)]*\)[^@;]*[^;)]*`)
+		for name, text := range all(t) {
+			for _, statement := range strings.Split(text, ";") {
+				for _, found := range takes.FindAllString(statement, -1) {
+					n++
+					reads := regexp.MustCompile(`RetryCount >= 0|RetryCount, |\bStep\b|WaitsFor`).MatchString(statement) ||
+						// These are in no index that has the rest of the condition.
+						regexp.MustCompile(`Seq, \[Key\]|SELECT TOP \(@Share\) Seq, AvailableAt AS Due`).MatchString(statement)
+					require.True(t, reads, "%s: %s", name, found)
+				}
+			}
+		}
+		require.Greater(t, n, 20)
+		// The same holds for lanes: what is in the way of the condition is in no index.
+		lanes := regexp.MustCompile(`(?s)UPDATE l SET BlockedBy = N'', Until = NULL, Looks = 0[^;]*;`)
+		n = 0
+		for name, text := range procedures(t) {
+			for _, found := range lanes.FindAllString(text, -1) {
 				n++
-				reads := regexp.MustCompile(`RetryCount >= 0|RetryCount, |\bStep\b|WaitsFor`).MatchString(statement) ||
-					// These are in no index that has the rest of the condition.
-					regexp.MustCompile(`Seq, \[Key\]|SELECT TOP \(@Share\) Seq, AvailableAt AS Due`).MatchString(statement)
-				require.True(t, reads, "%s: %s", name, found)
+				require.Contains(t, found, "[dbo].[OutboxLane] AS l WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK, INDEX([IX_OutboxLane_Key]))", name)
+				require.Contains(t, found, "l.BlockedBy <> N'' OR l.Until IS NOT NULL OR l.Looks <> 0", name)
 			}
 		}
-	}
-	require.Greater(t, n, 20)
-	// The same holds for lanes: what is in the way of the condition is in no index.
-	lanes := regexp.MustCompile(`(?s)UPDATE l SET BlockedBy = N'', Until = NULL, Looks = 0[^;]*;`)
-	n = 0
-	for name, text := range procedures(t) {
-		for _, found := range lanes.FindAllString(text, -1) {
-			n++
-			require.Contains(t, found, "[dbo].[OutboxLane] AS l WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK, INDEX([IX_OutboxLane_Key]))", name)
-			require.Contains(t, found, "l.BlockedBy <> N'' OR l.Until IS NOT NULL OR l.Looks <> 0", name)
+		require.Equal(t, 9, n)
+	})
+
+	t.Run("the records of a key are asked for as the filter of their index says", func(t *testing.T) {
+		t.Parallel()
+		require.Contains(t, strings.Join(newStore(t, nowhere(t), sqlserver.Config{}).Statements(), "\n"), "WHERE Keyed = 1 AND Stage < 6;")
+		// [Key] = @key AND [Key] <> N'' is not matched with a filter [Key] <> N''.
+		n := 0
+		for name, text := range all(t) {
+			require.NotRegexp(t, `\b[ob]\.\[Key\] <> N''`, text, name)
+			n += strings.Count(text, "o.Keyed = 1 AND o.Stage")
 		}
-	}
-	require.Equal(t, 9, n)
-}
+		require.Equal(t, 8, n)
+	})
 
-func Test_the_records_of_a_key_are_asked_for_as_the_filter_of_their_index_says(t *testing.T) {
-	t.Parallel()
-	require.Contains(t, strings.Join(newStore(t, nowhere(t), sqlserver.Config{}).Statements(), "\n"), "WHERE Keyed = 1 AND Stage < 6;")
-	// [Key] = @key AND [Key] <> N'' is not matched with a filter [Key] <> N''.
-	n := 0
-	for name, text := range all(t) {
-		require.NotRegexp(t, `\b[ob]\.\[Key\] <> N''`, text, name)
-		n += strings.Count(text, "o.Keyed = 1 AND o.Stage")
-	}
-	require.Equal(t, 8, n)
-}
-
-func Test_maintenance_is_what_a_deadlock_ends(t *testing.T) {
-	t.Parallel()
-	texts := all(t)
-	for _, name := range []string{"Outbox_Reap", "Outbox_Expire", "Outbox_Adopt", "Outbox_DropRecords", "Outbox_Sweep"} {
-		require.Regexp(t, `(?s)SET DEADLOCK_PRIORITY LOW;.*BEGIN TRANSACTION`, texts[name], name)
-	}
-	for _, name := range []string{
-		"sqlDeleteProcessed", "sqlDeleteDedup", "sqlOldWorkers", "sqlEndRegistrations", "sqlHoldGroups", "sqlDropLanes", "sqlDeleteMembers", "sqlDeleteJoins", "sqlHurry",
-	} {
-		require.Contains(t, texts[name], "SET DEADLOCK_PRIORITY LOW;\n", name)
-	}
-	for _, name := range []string{"Outbox_Append", "Outbox_Claim", "Outbox_Ack", "Outbox_Fail"} {
-		require.NotContains(t, texts[name], "DEADLOCK_PRIORITY", name)
-	}
-}
-
-func Test_a_claim_in_order_admits_a_bounded_number_of_records_the_longest_due_first(t *testing.T) {
-	t.Parallel()
-	open := procedures(t)["Outbox_LineOpen"]
-	require.NotContains(t, open, "WHILE", "one step in a claim")
-	require.Equal(t, 3, strings.Count(open, "SELECT TOP (@step) Seq, [Key], Stage, AvailableAt"), "waiting, delayed, leased")
-	require.Equal(t, 3, strings.Count(open, "ORDER BY AvailableAt, Seq)"))
-	require.Contains(t, open, "AS d ORDER BY d.AvailableAt, d.Seq;", "of all three together")
-	require.Contains(t, open, "CASE WHEN @Page < 225 THEN 4 * @Page ELSE 900 END")
-	// What is left bounds what the claim sees, by each of its readers.
-	require.Equal(t, 3, strings.Count(open, "SELECT TOP (1) AvailableAt"))
-	require.Contains(t, open, "@Before = @before;")
-	require.Contains(t, procedures(t)["Outbox_LineLook"], "@Before = @Before;")
-	require.Regexp(t, `(?s)IF @Before IS NOT NULL.*WHERE CreatedAt >= @Before\);\s+DELETE FROM @row WHERE Seq >= @cut;`, procedures(t)["Outbox_LineRead"])
-}
-
-func Test_a_text_that_is_compared_with_a_column_is_cast_because_parameters_have_no_length(t *testing.T) {
-	t.Parallel()
-	bare := regexp.MustCompile(`[\w\])] (=|<>|<|>) @(group|topic|worker|grouping|selection)\b`)
-	cast := 0
-	for name, text := range inline(t) {
-		cast += strings.Count(text, "CAST(@")
-		for _, found := range bare.FindAllStringSubmatch(text, -1) {
-			require.Contains(t, []string{"sqlLockLine", "sqlStats"}, name, found[0]) // a procedure's parameters; variables of its own
+	t.Run("maintenance is what a deadlock ends", func(t *testing.T) {
+		t.Parallel()
+		texts := all(t)
+		for _, name := range []string{"Outbox_Reap", "Outbox_Expire", "Outbox_Adopt", "Outbox_DropRecords", "Outbox_Sweep"} {
+			require.Regexp(t, `(?s)SET DEADLOCK_PRIORITY LOW;.*BEGIN TRANSACTION`, texts[name], name)
 		}
-		if name != "sqlStats" {
-			require.NotRegexp(t, `@(group|topic|worker|grouping|selection) = N''.*= @(group|topic)\b`, text, name)
+		for _, name := range []string{
+			"sqlDeleteProcessed", "sqlDeleteDedup", "sqlOldWorkers", "sqlEndRegistrations", "sqlHoldGroups", "sqlDropLanes", "sqlDeleteMembers", "sqlDeleteJoins", "sqlHurry",
+		} {
+			require.Contains(t, texts[name], "SET DEADLOCK_PRIORITY LOW;\n", name)
 		}
-	}
-	require.Greater(t, cast, 10)
-}
-
-func Test_what_chooses_records_to_change_and_may_pass_over_some_locks_them_by_the_row(t *testing.T) {
-	t.Parallel()
-	// The janitor, and what a claim in order puts in line.
-	for _, name := range []string{"Outbox_Reap", "Outbox_Expire", "Outbox_LineOpen", "Outbox_Sweep"} {
-		require.Contains(t, procedures(t)[name], "[dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)", name)
-	}
-	for _, name := range []string{"Outbox_Abandon", "Outbox_Snooze", "Outbox_Release", "Outbox_Fail", "Outbox_Extend", "Outbox_Ack", "Outbox_Requeue"} {
-		require.Contains(t, procedures(t)[name], "WITH (UPDLOCK, ROWLOCK, FORCESEEK)", name)
-	}
-}
-
-func Test_no_registration_comes_while_the_janitor_decides_which_topics_are_read(t *testing.T) {
-	t.Parallel()
-	statements := inline(t)
-	require.Contains(t, statements["sqlHoldGroups"], "FROM [dbo].[OutboxMeta] WITH (UPDLOCK, ROWLOCK)")
-	for _, name := range []string{"sqlAddGroup", "sqlForgetGroup", "sqlEndRegistrations"} {
-		require.Regexp(t, `^(SET [A-Z_ ]+;\n)*UPDATE \[dbo\]\.\[OutboxMeta\] SET Generation = Generation \+ 1`, statements[name], name)
-	}
-	// What was renewed is not removed: the time is asked where the row is deleted.
-	require.Regexp(t, `DELETE TOP \(@limit\) FROM \[dbo\]\.\[OutboxGroup\] OUTPUT [^;]* WHERE ExpiresAt IS NOT NULL AND ExpiresAt <= @now;`, statements["sqlEndRegistrations"])
-}
-
-func Test_reads_that_must_not_wait_read_what_is_committed_and_not_locked(t *testing.T) {
-	t.Parallel()
-	texts := all(t)
-	from := regexp.MustCompile(`FROM \[dbo\]\.\[Outbox(Lane)?\]( AS \w+)?( WITH \([A-Z, ]+\))?`)
-	for _, name := range []string{"Outbox_Due", "sqlUnrouted", "sqlGet", "sqlList", "sqlListLeased", "sqlListProcessed", "sqlListDead"} {
-		text, known := texts[name]
-		require.True(t, known, name)
-		if strings.HasPrefix(name, "sql") && strings.Contains(text, "AS o") {
-			// What is looked up for each record that was found is not asked for here.
-			text = text[strings.LastIndex(text, "FROM [dbo].[Outbox] AS o"):]
+		for _, name := range []string{"Outbox_Append", "Outbox_Claim", "Outbox_Ack", "Outbox_Fail"} {
+			require.NotContains(t, texts[name], "DEADLOCK_PRIORITY", name)
 		}
-		found := from.FindAllStringSubmatch(text, -1)
-		require.NotEmpty(t, found, name)
-		for _, read := range found {
-			require.Regexp(t, `^ WITH \(READCOMMITTEDLOCK, READPAST(, FORCESEEK)?\)$`, read[3], "%s: %s", name, read[0])
-		}
-	}
-	// The head of the line is the exception: it is read under the line's lock.
-	require.Equal(t, 4, strings.Count(texts["Outbox_LineRead"], "WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)"))
-}
+	})
 
-func Test_hints_are_put_together_as_sql_server_takes_them(t *testing.T) {
-	t.Parallel()
-	n := 0
-	for name, text := range all(t) {
-		for _, found := range hints.FindAllStringSubmatch(text, -1) {
-			n++
-			of := " " + strings.ReplaceAll(found[1], ",", " ") + " "
-			has := func(hint string) bool { return strings.Contains(of, " "+hint+" ") }
-			// Both say how finely to lock: error 1047.
-			require.False(t, has("READCOMMITTEDLOCK") && has("ROWLOCK"), "%s: %s", name, found[0])
-			// READPAST is for READ COMMITTED and REPEATABLE READ: error 650.
-			require.False(t, has("READPAST") && (has("HOLDLOCK") || has("SERIALIZABLE") || has("NOLOCK")), "%s: %s", name, found[0])
-			// Under READ_COMMITTED_SNAPSHOT it wants one that says that locks are taken.
-			require.True(t, !has("READPAST") || has("UPDLOCK") || has("READCOMMITTEDLOCK"), "%s: %s", name, found[0])
-			require.False(t, has("NOLOCK") || has("TABLOCK") || has("TABLOCKX") || has("PAGLOCK"), "%s: %s", name, found[0])
-			for hint := range strings.FieldsSeq(of) {
-				require.Contains(t, []string{"UPDLOCK", "READPAST", "ROWLOCK", "READCOMMITTEDLOCK", "FORCESEEK", "INDEX([IX_OutboxJoinMember_Join])", "INDEX([IX_OutboxLane_Key])"}, hint, name)
+	t.Run("a claim in order admits a bounded number of records the longest due first", func(t *testing.T) {
+		t.Parallel()
+		open := procedures(t)["Outbox_LineOpen"]
+		require.NotContains(t, open, "WHILE", "one step in a claim")
+		require.Equal(t, 3, strings.Count(open, "SELECT TOP (@step) Seq, [Key], Stage, AvailableAt"), "waiting, delayed, leased")
+		require.Equal(t, 3, strings.Count(open, "ORDER BY AvailableAt, Seq)"))
+		require.Contains(t, open, "AS d ORDER BY d.AvailableAt, d.Seq;", "of all three together")
+		require.Contains(t, open, "CASE WHEN @Page < 225 THEN 4 * @Page ELSE 900 END")
+		// What is left bounds what the claim sees, by each of its readers.
+		require.Equal(t, 3, strings.Count(open, "SELECT TOP (1) AvailableAt"))
+		require.Contains(t, open, "@Before = @before;")
+		require.Contains(t, procedures(t)["Outbox_LineLook"], "@Before = @Before;")
+		require.Regexp(t, `(?s)IF @Before IS NOT NULL.*WHERE CreatedAt >= @Before\);\s+DELETE FROM @row WHERE Seq >= @cut;`, procedures(t)["Outbox_LineRead"])
+	})
+
+	t.Run("a text that is compared with a column is cast because parameters have no length", func(t *testing.T) {
+		t.Parallel()
+		bare := regexp.MustCompile(`[\w\])] (=|<>|<|>) @(group|topic|worker|grouping|selection)\b`)
+		cast := 0
+		for name, text := range inline(t) {
+			cast += strings.Count(text, "CAST(@")
+			for _, found := range bare.FindAllStringSubmatch(text, -1) {
+				require.Contains(t, []string{"sqlLockLine", "sqlStats"}, name, found[0]) // a procedure's parameters; variables of its own
+			}
+			if name != "sqlStats" {
+				require.NotRegexp(t, `@(group|topic|worker|grouping|selection) = N''.*= @(group|topic)\b`, text, name)
 			}
 		}
-	}
-	require.Greater(t, n, 50)
+		require.Greater(t, cast, 10)
+	})
+
+	t.Run("what chooses records to change and may pass over some locks them by the row", func(t *testing.T) {
+		t.Parallel()
+		// The janitor, and what a claim in order puts in line.
+		for _, name := range []string{"Outbox_Reap", "Outbox_Expire", "Outbox_LineOpen", "Outbox_Sweep"} {
+			require.Contains(t, procedures(t)[name], "[dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)", name)
+		}
+		for _, name := range []string{"Outbox_Abandon", "Outbox_Snooze", "Outbox_Release", "Outbox_Fail", "Outbox_Extend", "Outbox_Ack", "Outbox_Requeue"} {
+			require.Contains(t, procedures(t)[name], "WITH (UPDLOCK, ROWLOCK, FORCESEEK)", name)
+		}
+	})
+
+	t.Run("no registration comes while the janitor decides which topics are read", func(t *testing.T) {
+		t.Parallel()
+		statements := inline(t)
+		require.Contains(t, statements["sqlHoldGroups"], "FROM [dbo].[OutboxMeta] WITH (UPDLOCK, ROWLOCK)")
+		for _, name := range []string{"sqlAddGroup", "sqlForgetGroup", "sqlEndRegistrations"} {
+			require.Regexp(t, `^(SET [A-Z_ ]+;\n)*UPDATE \[dbo\]\.\[OutboxMeta\] SET Generation = Generation \+ 1`, statements[name], name)
+		}
+		// What was renewed is not removed: the time is asked where the row is deleted.
+		require.Regexp(t, `DELETE TOP \(@limit\) FROM \[dbo\]\.\[OutboxGroup\] OUTPUT [^;]* WHERE ExpiresAt IS NOT NULL AND ExpiresAt <= @now;`, statements["sqlEndRegistrations"])
+	})
+
+	t.Run("reads that must not wait read what is committed and not locked", func(t *testing.T) {
+		t.Parallel()
+		texts := all(t)
+		from := regexp.MustCompile(`FROM \[dbo\]\.\[Outbox(Lane)?\]( AS \w+)?( WITH \([A-Z, ]+\))?`)
+		for _, name := range []string{"Outbox_Due", "sqlUnrouted", "sqlGet", "sqlList", "sqlListLeased", "sqlListProcessed", "sqlListDead"} {
+			text, known := texts[name]
+			require.True(t, known, name)
+			if strings.HasPrefix(name, "sql") && strings.Contains(text, "AS o") {
+				// What is looked up for each record that was found is not asked for here.
+				text = text[strings.LastIndex(text, "FROM [dbo].[Outbox] AS o"):]
+			}
+			found := from.FindAllStringSubmatch(text, -1)
+			require.NotEmpty(t, found, name)
+			for _, read := range found {
+				require.Regexp(t, `^ WITH \(READCOMMITTEDLOCK, READPAST(, FORCESEEK)?\)$`, read[3], "%s: %s", name, read[0])
+			}
+		}
+		// The head of the line is the exception: it is read under the line's lock.
+		require.Equal(t, 4, strings.Count(texts["Outbox_LineRead"], "WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)"))
+	})
+
+	t.Run("hints are put together as sql server takes them", func(t *testing.T) {
+		t.Parallel()
+		n := 0
+		for name, text := range all(t) {
+			for _, found := range hints.FindAllStringSubmatch(text, -1) {
+				n++
+				of := " " + strings.ReplaceAll(found[1], ",", " ") + " "
+				has := func(hint string) bool { return strings.Contains(of, " "+hint+" ") }
+				// Both say how finely to lock: error 1047.
+				require.False(t, has("READCOMMITTEDLOCK") && has("ROWLOCK"), "%s: %s", name, found[0])
+				// READPAST is for READ COMMITTED and REPEATABLE READ: error 650.
+				require.False(t, has("READPAST") && (has("HOLDLOCK") || has("SERIALIZABLE") || has("NOLOCK")), "%s: %s", name, found[0])
+				// Under READ_COMMITTED_SNAPSHOT it wants one that says that locks are taken.
+				require.True(t, !has("READPAST") || has("UPDLOCK") || has("READCOMMITTEDLOCK"), "%s: %s", name, found[0])
+				require.False(t, has("NOLOCK") || has("TABLOCK") || has("TABLOCKX") || has("PAGLOCK"), "%s: %s", name, found[0])
+				for hint := range strings.FieldsSeq(of) {
+					require.Contains(t, []string{"UPDLOCK", "READPAST", "ROWLOCK", "READCOMMITTEDLOCK", "FORCESEEK", "INDEX([IX_OutboxJoinMember_Join])", "INDEX([IX_OutboxLane_Key])"}, hint, name)
+				}
+			}
+		}
+		require.Greater(t, n, 50)
+	})
+
+	t.Run("what writes says its level and is undone as a whole", func(t *testing.T) {
+		t.Parallel()
+		within := "|" + strings.Join(onlyWithin, "|") + "|"
+		writes := regexp.MustCompile(`\b(INSERT|UPDATE|DELETE)\b`)
+		for name, text := range procedures(t) {
+			require.Contains(t, text, "SET NOCOUNT ON;", name)
+			if strings.Contains(within, "|"+name+"|") {
+				require.NotContains(t, text, "BEGIN TRANSACTION", name)
+				continue
+			}
+			require.Contains(t, text, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;", name)
+			if name == "Outbox_Due" { // changes nothing but its own variables
+				require.NotRegexp(t, `(INSERT|UPDATE|DELETE( \w+ FROM)?) \[dbo\]`, text)
+				continue
+			}
+			require.Regexp(t, writes, text, name)
+			require.Contains(t, text, "SET XACT_ABORT ON;", name)
+			require.Equal(t, strings.Count(text, "BEGIN TRANSACTION;"), strings.Count(text, "COMMIT;"), name)
+			require.Less(t, strings.Index(text, "SET XACT_ABORT ON;"), strings.Index(text+"BEGIN TRANSACTION;", "BEGIN TRANSACTION;"), name)
+		}
+	})
+
+	t.Run("a statement on the pool does not rely on the level of its session", func(t *testing.T) {
+		t.Parallel()
+		// A connection may keep the level of its last transaction, and a caller's
+		// transaction has its own: READPAST is refused (error 650) under SERIALIZABLE and
+		// SNAPSHOT, and no test has shown that READCOMMITTEDLOCK helps.
+		n := 0
+		for name, text := range inline(t) {
+			if strings.Contains(text, "READPAST") {
+				n++
+				require.Regexp(t, orders, text, name)
+			}
+		}
+		require.Greater(t, n, 15)
+		// An append reads in the caller's transaction what it then compares under READ
+		// COMMITTED: a snapshot would show it the same groups again and again.
+		for _, name := range []string{"sqlGeneration", "sqlGroups"} {
+			for _, table := range regexp.MustCompile(`FROM \[dbo\]\.\[Outbox\w+\]( AS \w+)?( WITH \(\w+\))?`).FindAllStringSubmatch(inline(t)[name], -1) {
+				require.Equal(t, " WITH (READCOMMITTEDLOCK)", table[2], "%s: %s", name, table[0])
+			}
+		}
+	})
+
+	t.Run("what is looked up for a set is sought so that what others have locked is not met", func(t *testing.T) {
+		t.Parallel()
+		// A plan that scans the table instead would wait for a caller's open transaction.
+		set := regexp.MustCompile(`FROM @\w+ AS \w+ JOIN (\[dbo\]\.\[\w+\] AS \w+)( WITH \([^)]*\))?`)
+		of := regexp.MustCompile(`FROM (\[dbo\]\.\[\w+\] AS \w+)( WITH \([^)]*\))? JOIN (@|\(SELECT)`)
+		n := 0
+		for name, text := range all(t) {
+			for _, found := range append(set.FindAllStringSubmatch(text, -1), of.FindAllStringSubmatch(text, -1)...) {
+				n++
+				require.Contains(t, found[2], "FORCESEEK", "%s: %s", name, found[0])
+			}
+		}
+		require.Greater(t, n, 40)
+	})
+
+	t.Run("no statement merges", func(t *testing.T) {
+		t.Parallel()
+		for name, text := range all(t) {
+			require.NotRegexp(t, `\bMERGE\b`, text, name)
+			// Babelfish cannot run it, and nothing needs it.
+			require.NotRegexp(t, `(?s)\bUPDATE\b[^;]*\bOUTPUT\b`, text, name)
+		}
+	})
+
+	t.Run("no statement changes so many records that their locks become one of the table", func(t *testing.T) {
+		t.Parallel()
+		// SQL Server tries that at 5,000 locks of a statement on a table or an index. A
+		// claim without an order looks at five kinds of records.
+		require.Less(t, 5*sqlserver.MaxAtOnce, 5000)
+		changes := regexp.MustCompile(`(?s)\b(?:UPDATE|DELETE)\b[^;]*?\[dbo\]\.\[Outbox\][^;]*`)
+		filled := regexp.MustCompile(`(?s)INSERT (@\w+) [^;]*?\[dbo\]\.\[Outbox\][^;]*`)
+		top := regexp.MustCompile(`TOP \((@?\w+)\)`)
+		bounded := func(text string) bool { // by TOP, a set of the program's, or a set that is bounded itself
+			return top.MatchString(text) || regexp.MustCompile(`JOIN @\w+`).MatchString(text) || regexp.MustCompile(`FROM @\w+ AS \w+ JOIN`).MatchString(text)
+		}
+		ofVariable := regexp.MustCompile(`^DELETE \w+ FROM @`)
+		n := 0
+		for name, text := range all(t) {
+			for _, change := range append(changes.FindAllString(text, -1), filled.FindAllString(text, -1)...) {
+				n++
+				if unbounded[name] == "" && !ofVariable.MatchString(change) {
+					require.True(t, bounded(change), "%s: %s", name, change)
+				}
+			}
+			for _, limit := range top.FindAllStringSubmatch(text, -1) {
+				if literal, err := strconv.Atoi(limit[1]); err == nil {
+					require.LessOrEqual(t, literal, sqlserver.MaxAtOnce, "%s: %s", name, limit[0])
+				}
+			}
+		}
+		require.Greater(t, n, 30)
+		schema := strings.Join(newStore(t, nowhere(t), sqlserver.Config{}).Statements(), "\n")
+		for _, table := range []string{"Outbox", "OutboxLane", "OutboxDedup", "OutboxJoin", "OutboxJoinMember"} {
+			require.Contains(t, schema, "ALTER TABLE [dbo].["+table+"] SET (LOCK_ESCALATION = DISABLE)")
+		}
+	})
+
+	// The files are what others run too, with tools that know nothing of Outmill.
+	t.Run("the files of the schema are plain batches with the default names", func(t *testing.T) {
+		t.Parallel()
+		names, err := fs.Glob(sqlserver.SchemaFiles, "schema/*/*.sql")
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, len(names), 9)
+		begins := regexp.MustCompile(`^(SET ANSI_NULLS ON;|IF SERVERPROPERTY|CREATE (UNIQUE |CLUSTERED )*(TABLE|INDEX|TYPE|PROCEDURE|VIEW) \[)`)
+		for _, name := range names {
+			text, err := fs.ReadFile(sqlserver.SchemaFiles, name)
+			require.NoError(t, err)
+			require.True(t, strings.HasSuffix(string(text), "\nGO\n"), "%s ends a batch", name)
+			require.NotContains(t, string(text), "\t", name)
+			require.NotContains(t, string(text), "\r", name)
+			// sqlcmd has QUOTED_IDENTIFIER OFF, and a procedure keeps what it was made with:
+			// then it could write to no table with a filtered index (error 1934).
+			if strings.Contains(string(text), "CREATE PROCEDURE") || strings.Contains(string(text), "CREATE TABLE") {
+				require.Regexp(t, `^((--[^\n]*)?\n)*SET ANSI_NULLS ON;\nSET QUOTED_IDENTIFIER ON;\nGO\n`, string(text), name)
+			}
+			// Nothing that only a tool knows, and nothing that depends on where it runs.
+			require.NotRegexp(t, `(?m)^[ ]*(go|Go|gO|[ ]+GO|GO[ ;].*|:\w+.*|USE .*)$`, string(text), name)
+			for _, batch := range strings.Split(strings.TrimSuffix(string(text), "\nGO\n"), "\nGO\n") {
+				plain := strings.TrimSpace(uncommented(batch))
+				require.Regexp(t, begins, plain, name)
+				creates := regexp.MustCompile(`(?m)^CREATE `).FindAllString(plain, -1)
+				require.LessOrEqual(t, len(creates), 1, "%s: one object in a batch: %s", name, plain)
+				require.Equal(t, strings.Count(plain, "("), strings.Count(plain, ")"), "%s: %s", name, plain)
+				require.Zero(t, strings.Count(plain, "'")%2, "%s: %s", name, plain)
+				if strings.HasPrefix(plain, "CREATE PROCEDURE") {
+					require.Equal(t, blocks(plain, `\bBEGIN\b`)-blocks(plain, `BEGIN TRANSACTION`)+blocks(plain, `\bCASE\b`), blocks(plain, `\bEND\b`), "%s: %s", name, plain)
+					require.True(t, strings.HasSuffix(plain, "\nEND"), name)
+				}
+				requireDefaultNames(t, name, plain)
+			}
+		}
+	})
+
+	t.Run("the grants are plain statements with the default names", func(t *testing.T) {
+		t.Parallel()
+		for _, statement := range newStore(t, nowhere(t), sqlserver.Config{}).Grants("outmill") {
+			require.Regexp(t, `^GRANT (SELECT, INSERT, UPDATE, DELETE|EXECUTE) ON (TYPE::)?\[dbo\]\.\[Outbox\w*\] TO \[outmill\]$`, statement)
+		}
+	})
 }
 
 // onlyWithin are called by other procedures, in their transaction, or read only.
 var onlyWithin = []string{"Outbox_LockLine", "Outbox_LockDedupKey", "Outbox_ShareLines", "Outbox_Hold", "Outbox_CountSteps", "Outbox_LineRead"}
-
-func Test_what_writes_says_its_level_and_is_undone_as_a_whole(t *testing.T) {
-	t.Parallel()
-	within := "|" + strings.Join(onlyWithin, "|") + "|"
-	writes := regexp.MustCompile(`\b(INSERT|UPDATE|DELETE)\b`)
-	for name, text := range procedures(t) {
-		require.Contains(t, text, "SET NOCOUNT ON;", name)
-		if strings.Contains(within, "|"+name+"|") {
-			require.NotContains(t, text, "BEGIN TRANSACTION", name)
-			continue
-		}
-		require.Contains(t, text, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;", name)
-		if name == "Outbox_Due" { // changes nothing but its own variables
-			require.NotRegexp(t, `(INSERT|UPDATE|DELETE( \w+ FROM)?) \[dbo\]`, text)
-			continue
-		}
-		require.Regexp(t, writes, text, name)
-		require.Contains(t, text, "SET XACT_ABORT ON;", name)
-		require.Equal(t, strings.Count(text, "BEGIN TRANSACTION;"), strings.Count(text, "COMMIT;"), name)
-		require.Less(t, strings.Index(text, "SET XACT_ABORT ON;"), strings.Index(text+"BEGIN TRANSACTION;", "BEGIN TRANSACTION;"), name)
-	}
-}
-
-func Test_a_statement_on_the_pool_does_not_rely_on_the_level_of_its_session(t *testing.T) {
-	t.Parallel()
-	// A connection may keep the level of its last transaction, and a caller's
-	// transaction has its own: READPAST is refused (error 650) under SERIALIZABLE and
-	// SNAPSHOT, and no test has shown that READCOMMITTEDLOCK helps.
-	n := 0
-	for name, text := range inline(t) {
-		if strings.Contains(text, "READPAST") {
-			n++
-			require.Regexp(t, orders, text, name)
-		}
-	}
-	require.Greater(t, n, 15)
-	// An append reads in the caller's transaction what it then compares under READ
-	// COMMITTED: a snapshot would show it the same groups again and again.
-	for _, name := range []string{"sqlGeneration", "sqlGroups"} {
-		for _, table := range regexp.MustCompile(`FROM \[dbo\]\.\[Outbox\w+\]( AS \w+)?( WITH \(\w+\))?`).FindAllStringSubmatch(inline(t)[name], -1) {
-			require.Equal(t, " WITH (READCOMMITTEDLOCK)", table[2], "%s: %s", name, table[0])
-		}
-	}
-}
-
-func Test_what_is_looked_up_for_a_set_is_sought_so_that_what_others_have_locked_is_not_met(t *testing.T) {
-	t.Parallel()
-	// A plan that scans the table instead would wait for a caller's open transaction.
-	set := regexp.MustCompile(`FROM @\w+ AS \w+ JOIN (\[dbo\]\.\[\w+\] AS \w+)( WITH \([^)]*\))?`)
-	of := regexp.MustCompile(`FROM (\[dbo\]\.\[\w+\] AS \w+)( WITH \([^)]*\))? JOIN (@|\(SELECT)`)
-	n := 0
-	for name, text := range all(t) {
-		for _, found := range append(set.FindAllStringSubmatch(text, -1), of.FindAllStringSubmatch(text, -1)...) {
-			n++
-			require.Contains(t, found[2], "FORCESEEK", "%s: %s", name, found[0])
-		}
-	}
-	require.Greater(t, n, 40)
-}
-
-func Test_no_statement_merges(t *testing.T) {
-	t.Parallel()
-	for name, text := range all(t) {
-		require.NotRegexp(t, `\bMERGE\b`, text, name)
-		// Babelfish cannot run it, and nothing needs it.
-		require.NotRegexp(t, `(?s)\bUPDATE\b[^;]*\bOUTPUT\b`, text, name)
-	}
-}
 
 // unbounded are the statements that change as many records as there are. For them
 // the tables are made with LOCK_ESCALATION = DISABLE.
@@ -313,75 +393,6 @@ var unbounded = map[string]string{
 	"sqlNoteJoin":       "one record for each group",
 }
 
-func Test_no_statement_changes_so_many_records_that_their_locks_become_one_of_the_table(t *testing.T) {
-	t.Parallel()
-	// SQL Server tries that at 5,000 locks of a statement on a table or an index. A
-	// claim without an order looks at five kinds of records.
-	require.Less(t, 5*sqlserver.MaxAtOnce, 5000)
-	changes := regexp.MustCompile(`(?s)\b(?:UPDATE|DELETE)\b[^;]*?\[dbo\]\.\[Outbox\][^;]*`)
-	filled := regexp.MustCompile(`(?s)INSERT (@\w+) [^;]*?\[dbo\]\.\[Outbox\][^;]*`)
-	top := regexp.MustCompile(`TOP \((@?\w+)\)`)
-	bounded := func(text string) bool { // by TOP, a set of the program's, or a set that is bounded itself
-		return top.MatchString(text) || regexp.MustCompile(`JOIN @\w+`).MatchString(text) || regexp.MustCompile(`FROM @\w+ AS \w+ JOIN`).MatchString(text)
-	}
-	ofVariable := regexp.MustCompile(`^DELETE \w+ FROM @`)
-	n := 0
-	for name, text := range all(t) {
-		for _, change := range append(changes.FindAllString(text, -1), filled.FindAllString(text, -1)...) {
-			n++
-			if unbounded[name] == "" && !ofVariable.MatchString(change) {
-				require.True(t, bounded(change), "%s: %s", name, change)
-			}
-		}
-		for _, limit := range top.FindAllStringSubmatch(text, -1) {
-			if literal, err := strconv.Atoi(limit[1]); err == nil {
-				require.LessOrEqual(t, literal, sqlserver.MaxAtOnce, "%s: %s", name, limit[0])
-			}
-		}
-	}
-	require.Greater(t, n, 30)
-	schema := strings.Join(newStore(t, nowhere(t), sqlserver.Config{}).Statements(), "\n")
-	for _, table := range []string{"Outbox", "OutboxLane", "OutboxDedup", "OutboxJoin", "OutboxJoinMember"} {
-		require.Contains(t, schema, "ALTER TABLE [dbo].["+table+"] SET (LOCK_ESCALATION = DISABLE)")
-	}
-}
-
-// The files are what others run too, with tools that know nothing of Outmill.
-func Test_the_files_of_the_schema_are_plain_batches_with_the_default_names(t *testing.T) {
-	t.Parallel()
-	names, err := fs.Glob(sqlserver.SchemaFiles, "schema/*/*.sql")
-	require.NoError(t, err)
-	require.GreaterOrEqual(t, len(names), 9)
-	begins := regexp.MustCompile(`^(SET ANSI_NULLS ON;|IF SERVERPROPERTY|CREATE (UNIQUE |CLUSTERED )*(TABLE|INDEX|TYPE|PROCEDURE|VIEW) \[)`)
-	for _, name := range names {
-		text, err := fs.ReadFile(sqlserver.SchemaFiles, name)
-		require.NoError(t, err)
-		require.True(t, strings.HasSuffix(string(text), "\nGO\n"), "%s ends a batch", name)
-		require.NotContains(t, string(text), "\t", name)
-		require.NotContains(t, string(text), "\r", name)
-		// sqlcmd has QUOTED_IDENTIFIER OFF, and a procedure keeps what it was made with:
-		// then it could write to no table with a filtered index (error 1934).
-		if strings.Contains(string(text), "CREATE PROCEDURE") || strings.Contains(string(text), "CREATE TABLE") {
-			require.Regexp(t, `^((--[^\n]*)?\n)*SET ANSI_NULLS ON;\nSET QUOTED_IDENTIFIER ON;\nGO\n`, string(text), name)
-		}
-		// Nothing that only a tool knows, and nothing that depends on where it runs.
-		require.NotRegexp(t, `(?m)^[ ]*(go|Go|gO|[ ]+GO|GO[ ;].*|:\w+.*|USE .*)$`, string(text), name)
-		for _, batch := range strings.Split(strings.TrimSuffix(string(text), "\nGO\n"), "\nGO\n") {
-			plain := strings.TrimSpace(uncommented(batch))
-			require.Regexp(t, begins, plain, name)
-			creates := regexp.MustCompile(`(?m)^CREATE `).FindAllString(plain, -1)
-			require.LessOrEqual(t, len(creates), 1, "%s: one object in a batch: %s", name, plain)
-			require.Equal(t, strings.Count(plain, "("), strings.Count(plain, ")"), "%s: %s", name, plain)
-			require.Zero(t, strings.Count(plain, "'")%2, "%s: %s", name, plain)
-			if strings.HasPrefix(plain, "CREATE PROCEDURE") {
-				require.Equal(t, blocks(plain, `\bBEGIN\b`)-blocks(plain, `BEGIN TRANSACTION`)+blocks(plain, `\bCASE\b`), blocks(plain, `\bEND\b`), "%s: %s", name, plain)
-				require.True(t, strings.HasSuffix(plain, "\nEND"), name)
-			}
-			requireDefaultNames(t, name, plain)
-		}
-	}
-}
-
 func blocks(text, pattern string) int {
 	return len(regexp.MustCompile(pattern).FindAllString(text, -1))
 }
@@ -394,12 +405,5 @@ func requireDefaultNames(t *testing.T, file, text string) {
 	}
 	for _, found := range regexp.MustCompile(`\bdbo\.|[^.]\[Outbox\w*\]|\[(PK|IX|UQ|FK|DF|CK)_\w*\]`).FindAllString(text, -1) {
 		require.Regexp(t, `^\[(PK|IX)_Outbox\w*\]$`, found, file)
-	}
-}
-
-func Test_the_grants_are_plain_statements_with_the_default_names(t *testing.T) {
-	t.Parallel()
-	for _, statement := range newStore(t, nowhere(t), sqlserver.Config{}).Grants("outmill") {
-		require.Regexp(t, `^GRANT (SELECT, INSERT, UPDATE, DELETE|EXECUTE) ON (TYPE::)?\[dbo\]\.\[Outbox\w*\] TO \[outmill\]$`, statement)
 	}
 }

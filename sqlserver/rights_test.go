@@ -55,56 +55,60 @@ func grant(t *testing.T, admin *sql.DB, grants []string) {
 	}
 }
 
-func Test_a_login_needs_no_more_than_the_rights_that_are_granted(t *testing.T) {
+func TestStore_Rights(t *testing.T) {
 	t.Parallel()
-	user := newLogin(t)
-	// A database of its own, with which the user goes.
-	at := sqlservertest.Database(t)
-	config := sqlserver.Config{Retain: time.Hour}
-	super := newStore(t, connect(t, at), config)
-	require.NoError(t, super.Ensure(t.Context()))
-	execute(t, super.DB(), "CREATE USER "+user+" FOR LOGIN "+user)
-	userURL := asLogin(t, at, user, password)
-	db := connect(t, userURL)
 
-	err := newStore(t, db, config).Append(t.Context(), one("never"))
-	require.Error(t, err, "without any right")
+	t.Run("a login needs no more than the rights that are granted", func(t *testing.T) {
+		t.Parallel()
+		user := newLogin(t)
+		// A database of its own, with which the user goes.
+		at := sqlservertest.Database(t)
+		config := sqlserver.Config{Retain: time.Hour}
+		super := newStore(t, connect(t, at), config)
+		require.NoError(t, super.Ensure(t.Context()))
+		execute(t, super.DB(), "CREATE USER "+user+" FOR LOGIN "+user)
+		userURL := asLogin(t, at, user, password)
+		db := connect(t, userURL)
 
-	grant(t, super.DB(), super.Grants(user))
-	store := newStore(t, db, config)
-	require.NoError(t, store.Ensure(t.Context()), "it looks, and has nothing to do")
-	everything(t, store)
-	_, err = db.ExecContext(t.Context(), "CREATE TABLE "+unique("T")+" (n INT)")
-	require.Error(t, err, "it cannot make tables")
+		err := newStore(t, db, config).Append(t.Context(), one("never"))
+		require.Error(t, err, "without any right")
 
-	for _, revoked := range []string{"SELECT ON [dbo].[OutboxMeta]", "EXECUTE ON [dbo].[Outbox_Append]"} {
-		execute(t, super.DB(), "REVOKE "+revoked+" FROM ["+user+"]")
-		err := newStore(t, connect(t, userURL), config).Append(t.Context(), one("never"))
-		require.Error(t, err, revoked)
-		if !sqlservertest.IsBabelfish(t, super.DB()) { // which has numbers of its own
-			require.ErrorContains(t, err, "rights", revoked)
-			require.NotErrorIs(t, err, outmill.ErrSchemaMissing, revoked)
+		grant(t, super.DB(), super.Grants(user))
+		store := newStore(t, db, config)
+		require.NoError(t, store.Ensure(t.Context()), "it looks, and has nothing to do")
+		everything(t, store)
+		_, err = db.ExecContext(t.Context(), "CREATE TABLE "+unique("T")+" (n INT)")
+		require.Error(t, err, "it cannot make tables")
+
+		for _, revoked := range []string{"SELECT ON [dbo].[OutboxMeta]", "EXECUTE ON [dbo].[Outbox_Append]"} {
+			execute(t, super.DB(), "REVOKE "+revoked+" FROM ["+user+"]")
+			err := newStore(t, connect(t, userURL), config).Append(t.Context(), one("never"))
+			require.Error(t, err, revoked)
+			if !sqlservertest.IsBabelfish(t, super.DB()) { // which has numbers of its own
+				require.ErrorContains(t, err, "rights", revoked)
+				require.NotErrorIs(t, err, outmill.ErrSchemaMissing, revoked)
+			}
+			execute(t, super.DB(), "GRANT "+revoked+" TO ["+user+"]")
 		}
-		execute(t, super.DB(), "GRANT "+revoked+" TO ["+user+"]")
-	}
-}
+	})
 
-func Test_the_rights_are_for_each_table_procedure_and_type_of_the_schema(t *testing.T) {
-	t.Parallel()
-	kinds := map[string]string{
-		"TABLE": "GRANT SELECT, INSERT, UPDATE, DELETE ON ", "PROCEDURE": "GRANT EXECUTE ON ", "TYPE": "GRANT EXECUTE ON TYPE::",
-	}
-	created := regexp.MustCompile(`(?m)^CREATE (TABLE|PROCEDURE|TYPE) (\[dbo\]\.\[\w+\])`)
-	var want []string
-	names, err := fs.Glob(sqlserver.SchemaFiles, "schema/*/*.sql")
-	require.NoError(t, err)
-	for _, name := range names {
-		text, err := fs.ReadFile(sqlserver.SchemaFiles, name)
+	t.Run("the rights are for each table procedure and type of the schema", func(t *testing.T) {
+		t.Parallel()
+		kinds := map[string]string{
+			"TABLE": "GRANT SELECT, INSERT, UPDATE, DELETE ON ", "PROCEDURE": "GRANT EXECUTE ON ", "TYPE": "GRANT EXECUTE ON TYPE::",
+		}
+		created := regexp.MustCompile(`(?m)^CREATE (TABLE|PROCEDURE|TYPE) (\[dbo\]\.\[\w+\])`)
+		var want []string
+		names, err := fs.Glob(sqlserver.SchemaFiles, "schema/*/*.sql")
 		require.NoError(t, err)
-		for _, found := range created.FindAllStringSubmatch(string(text), -1) {
-			want = append(want, kinds[found[1]]+found[2]+" TO [a ]]role]")
+		for _, name := range names {
+			text, err := fs.ReadFile(sqlserver.SchemaFiles, name)
+			require.NoError(t, err)
+			for _, found := range created.FindAllStringSubmatch(string(text), -1) {
+				want = append(want, kinds[found[1]]+found[2]+" TO [a ]]role]")
+			}
 		}
-	}
-	require.Greater(t, len(want), 30)
-	require.ElementsMatch(t, want, newStore(t, nowhere(t), sqlserver.Config{}).Grants("a ]role"))
+		require.Greater(t, len(want), 30)
+		require.ElementsMatch(t, want, newStore(t, nowhere(t), sqlserver.Config{}).Grants("a ]role"))
+	})
 }

@@ -16,54 +16,103 @@ import (
 	"github.com/outmill/outmill/sqlserver"
 )
 
-func Test_a_missing_schema_is_told_with_its_remedy(t *testing.T) {
+func TestStore_Schema(t *testing.T) {
 	t.Parallel()
-	store := newStore(t, sharedPool(t), sqlserver.Config{Table: unique("T")})
-	for name, call := range map[string]func() error{
-		"append":   func() error { return store.Append(t.Context(), one("never")) },
-		"register": func() error { return store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}) },
-		"claim": func() error {
-			_, err := store.Claim(t.Context(), claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey))
-			return err
-		},
-		"stats": func() error { _, err := store.Stats(t.Context(), 0); return err },
-		"tx":    func() error { return store.InTx(t.Context(), nothing) },
-	} {
-		err := call()
-		require.ErrorIs(t, err, outmill.ErrSchemaMissing, name)
-		require.ErrorContains(t, err, "store.Ensure", name)
-	}
-	// In a caller's transaction nothing is looked at before.
-	tx, err := store.DB().BeginTx(t.Context(), nil)
-	require.NoError(t, err)
-	defer func() { _ = tx.Rollback() }()
-	err = store.Append(store.WithTx(t.Context(), tx), one("never"))
-	require.Error(t, err)
-	if !sqlservertest.IsBabelfish(t, store.DB()) { // which has numbers of its own
-		require.ErrorIs(t, err, outmill.ErrSchemaMissing)
-	}
-}
 
-func Test_ten_stores_ensure_at_once_and_again(t *testing.T) {
-	t.Parallel()
-	table := unique("T")
-	db := sharedPool(t)
-	var wait sync.WaitGroup
-	for range 10 {
-		store := newStore(t, db, sqlserver.Config{Table: table})
-		wait.Go(func() {
-			for range 2 {
-				if err := store.Ensure(t.Context()); err != nil {
-					t.Error(err)
+	t.Run("a missing schema is told with its remedy", func(t *testing.T) {
+		t.Parallel()
+		store := newStore(t, sharedPool(t), sqlserver.Config{Table: unique("T")})
+		for name, call := range map[string]func() error{
+			"append":   func() error { return store.Append(t.Context(), one("never")) },
+			"register": func() error { return store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}) },
+			"claim": func() error {
+				_, err := store.Claim(t.Context(), claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey))
+				return err
+			},
+			"stats": func() error { _, err := store.Stats(t.Context(), 0); return err },
+			"tx":    func() error { return store.InTx(t.Context(), nothing) },
+		} {
+			err := call()
+			require.ErrorIs(t, err, outmill.ErrSchemaMissing, name)
+			require.ErrorContains(t, err, "store.Ensure", name)
+		}
+		// In a caller's transaction nothing is looked at before.
+		tx, err := store.DB().BeginTx(t.Context(), nil)
+		require.NoError(t, err)
+		defer func() { _ = tx.Rollback() }()
+		err = store.Append(store.WithTx(t.Context(), tx), one("never"))
+		require.Error(t, err)
+		if !sqlservertest.IsBabelfish(t, store.DB()) { // which has numbers of its own
+			require.ErrorIs(t, err, outmill.ErrSchemaMissing)
+		}
+	})
+
+	t.Run("ten stores ensure at once and again", func(t *testing.T) {
+		t.Parallel()
+		table := unique("T")
+		db := sharedPool(t)
+		var wait sync.WaitGroup
+		for range 10 {
+			store := newStore(t, db, sqlserver.Config{Table: table})
+			wait.Go(func() {
+				for range 2 {
+					if err := store.Ensure(t.Context()); err != nil {
+						t.Error(err)
+					}
 				}
-			}
-		})
-	}
-	wait.Wait()
-	store := newStore(t, db, sqlserver.Config{Table: table})
-	require.NoError(t, store.Append(t.Context(), one("one")))
-	require.NoError(t, store.Ensure(t.Context()))
-	require.Equal(t, []string{"one"}, listed(t, store))
+			})
+		}
+		wait.Wait()
+		store := newStore(t, db, sqlserver.Config{Table: table})
+		require.NoError(t, store.Append(t.Context(), one("one")))
+		require.NoError(t, store.Ensure(t.Context()))
+		require.Equal(t, []string{"one"}, listed(t, store))
+	})
+
+	t.Run("a migration is whole or not at all", func(t *testing.T) {
+		t.Parallel()
+		table := unique("T") // not to be given to other tests
+		store := newStore(t, sharedPool(t), sqlserver.Config{Table: table})
+		require.NoError(t, store.Ensure(t.Context()))
+		version := "SELECT Version FROM " + table + "Meta"
+		const note = "ALTER TABLE [dbo].[Outbox] ADD Note NVARCHAR(10) NULL;\nGO\n"
+		err := store.EnsureFrom(t.Context(), later(t, note+"INSERT [dbo].[OutboxNotThere] (A) VALUES (1);\nGO\n"))
+		require.ErrorContains(t, err, "version 2")
+		require.ErrorContains(t, err, "INSERT [dbo].["+table+"NotThere]", "it says where")
+		require.Equal(t, 1, valueOf[int](t, store.DB(), version))
+		require.Zero(t, valueOf[int](t, store.DB(), "SELECT COUNT(*) FROM sys.columns WHERE object_id = OBJECT_ID('"+table+"') AND name = 'Note'"))
+
+		require.NoError(t, store.EnsureFrom(t.Context(), later(t, note)))
+		require.Equal(t, 2, valueOf[int](t, store.DB(), version))
+		// A program of before works with it, until a migration says that it must not.
+		older := newStore(t, store.DB(), sqlserver.Config{Table: table})
+		require.NoError(t, older.Ensure(t.Context()))
+		require.NoError(t, older.Append(t.Context(), one("older")))
+		execute(t, store.DB(), "UPDATE "+table+"Meta SET Compatible = 2")
+		newer := newStore(t, store.DB(), sqlserver.Config{Table: table})
+		require.ErrorIs(t, newer.Ensure(t.Context()), outmill.ErrSchemaNewer)
+		require.ErrorIs(t, newer.Append(t.Context(), one("never")), outmill.ErrSchemaNewer)
+		require.ErrorIs(t, older.Append(t.Context(), one("never")), outmill.ErrSchemaNewer, "a program that runs already notices at its next append")
+		execute(t, store.DB(), "UPDATE "+table+"Meta SET Version = 0, Compatible = 0")
+		outdated := newStore(t, store.DB(), sqlserver.Config{Table: table})
+		require.ErrorIs(t, outdated.Append(t.Context(), one("never")), outmill.ErrSchemaMissing)
+		require.Equal(t, []string{"older"}, listed(t, older))
+	})
+
+	t.Run("the statements one by one make the schema that ensure makes", func(t *testing.T) {
+		t.Parallel()
+		ensuredStore, made := ensured(t, sqlserver.Config{})
+		table := unique("T")
+		byHand := newStore(t, ensuredStore.DB(), sqlserver.Config{Table: table})
+		for _, statement := range byHand.Statements() {
+			execute(t, byHand.DB(), statement)
+		}
+		want := described(t, ensuredStore.DB(), made)
+		require.Greater(t, len(want), 60)
+		require.Equal(t, want, described(t, byHand.DB(), table))
+		require.NoError(t, byHand.Ensure(t.Context()))
+		everything(t, byHand)
+	})
 }
 
 // later are the migrations of a later program.
@@ -78,51 +127,6 @@ func later(t *testing.T, text string) fs.FS {
 		files[name] = &fstest.MapFile{Data: data}
 	}
 	return files
-}
-
-func Test_a_migration_is_whole_or_not_at_all(t *testing.T) {
-	t.Parallel()
-	table := unique("T") // not to be given to other tests
-	store := newStore(t, sharedPool(t), sqlserver.Config{Table: table})
-	require.NoError(t, store.Ensure(t.Context()))
-	version := "SELECT Version FROM " + table + "Meta"
-	const note = "ALTER TABLE [dbo].[Outbox] ADD Note NVARCHAR(10) NULL;\nGO\n"
-	err := store.EnsureFrom(t.Context(), later(t, note+"INSERT [dbo].[OutboxNotThere] (A) VALUES (1);\nGO\n"))
-	require.ErrorContains(t, err, "version 2")
-	require.ErrorContains(t, err, "INSERT [dbo].["+table+"NotThere]", "it says where")
-	require.Equal(t, 1, valueOf[int](t, store.DB(), version))
-	require.Zero(t, valueOf[int](t, store.DB(), "SELECT COUNT(*) FROM sys.columns WHERE object_id = OBJECT_ID('"+table+"') AND name = 'Note'"))
-
-	require.NoError(t, store.EnsureFrom(t.Context(), later(t, note)))
-	require.Equal(t, 2, valueOf[int](t, store.DB(), version))
-	// A program of before works with it, until a migration says that it must not.
-	older := newStore(t, store.DB(), sqlserver.Config{Table: table})
-	require.NoError(t, older.Ensure(t.Context()))
-	require.NoError(t, older.Append(t.Context(), one("older")))
-	execute(t, store.DB(), "UPDATE "+table+"Meta SET Compatible = 2")
-	newer := newStore(t, store.DB(), sqlserver.Config{Table: table})
-	require.ErrorIs(t, newer.Ensure(t.Context()), outmill.ErrSchemaNewer)
-	require.ErrorIs(t, newer.Append(t.Context(), one("never")), outmill.ErrSchemaNewer)
-	require.ErrorIs(t, older.Append(t.Context(), one("never")), outmill.ErrSchemaNewer, "a program that runs already notices at its next append")
-	execute(t, store.DB(), "UPDATE "+table+"Meta SET Version = 0, Compatible = 0")
-	outdated := newStore(t, store.DB(), sqlserver.Config{Table: table})
-	require.ErrorIs(t, outdated.Append(t.Context(), one("never")), outmill.ErrSchemaMissing)
-	require.Equal(t, []string{"older"}, listed(t, older))
-}
-
-func Test_the_statements_one_by_one_make_the_schema_that_ensure_makes(t *testing.T) {
-	t.Parallel()
-	ensuredStore, made := ensured(t, sqlserver.Config{})
-	table := unique("T")
-	byHand := newStore(t, ensuredStore.DB(), sqlserver.Config{Table: table})
-	for _, statement := range byHand.Statements() {
-		execute(t, byHand.DB(), statement)
-	}
-	want := described(t, ensuredStore.DB(), made)
-	require.Greater(t, len(want), 60)
-	require.Equal(t, want, described(t, byHand.DB(), table))
-	require.NoError(t, byHand.Ensure(t.Context()))
-	everything(t, byHand)
 }
 
 // described lists what there is of a store, with the name of its table cut off.

@@ -8,10 +8,14 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-func Test_a_join_with_many_steps_counts_in_more_parts_than_one_with_few(t *testing.T) {
+func TestJoinParts(t *testing.T) {
 	t.Parallel()
-	for expected, parts := range map[int]int{1: 1, 2: 1, 7: 1, 8: 2, 63: 15, 64: 16, 100_000: 16} {
-		require.Equal(t, parts, storekit.CountParts(&storekit.Join{ExpectedSteps: expected}), expected)
-	}
-	require.Equal(t, 16, storekit.CountParts(&storekit.Join{Unsealed: true}), "nobody knows how many there will be")
+
+	t.Run("a join with many steps counts in more parts than one with few", func(t *testing.T) {
+		t.Parallel()
+		for expected, parts := range map[int]int{1: 1, 2: 1, 7: 1, 8: 2, 63: 15, 64: 16, 100_000: 16} {
+			require.Equal(t, parts, storekit.CountParts(&storekit.Join{ExpectedSteps: expected}), expected)
+		}
+		require.Equal(t, 16, storekit.CountParts(&storekit.Join{Unsealed: true}), "nobody knows how many there will be")
+	})
 }

@@ -9,13 +9,17 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-func Test_the_joins_of_a_record_come_back_from_their_text(t *testing.T) {
+func TestJoinText(t *testing.T) {
 	t.Parallel()
-	for _, joins := range [][]outmill.JoinID{nil, {outmill.NewJoinID()}, {outmill.NewJoinID(), outmill.NewJoinID()}} {
-		read, err := storekit.ParseJoins(storekit.JoinsText(joins))
-		require.NoError(t, err)
-		require.Equal(t, joins, read)
-	}
-	_, err := storekit.ParseJoins("x")
-	require.ErrorContains(t, err, "joins")
+
+	t.Run("the joins of a record come back from their text", func(t *testing.T) {
+		t.Parallel()
+		for _, joins := range [][]outmill.JoinID{nil, {outmill.NewJoinID()}, {outmill.NewJoinID(), outmill.NewJoinID()}} {
+			read, err := storekit.ParseJoins(storekit.JoinsText(joins))
+			require.NoError(t, err)
+			require.Equal(t, joins, read)
+		}
+		_, err := storekit.ParseJoins("x")
+		require.ErrorContains(t, err, "joins")
+	})
 }

@@ -30,76 +30,82 @@ func fieldsOf(t *testing.T, capture *watermill.CaptureLoggerAdapter, level water
 	return line.Fields
 }
 
-func Test_a_line_tells_what_was_appended(t *testing.T) {
+func TestLog(t *testing.T) {
 	t.Parallel()
-	duplicate := record("orders", "m2", "c1")
-	duplicate.Duplicate = true
-	var many []*outmill.Record
-	for i := range 12 {
-		many = append(many, record(fmt.Sprintf("t%02d", i), "m", fmt.Sprintf("c%02d", i)))
-	}
-	for name, c := range map[string]struct {
-		inTransaction bool
-		records       []*outmill.Record
-		want          watermill.LogFields
-	}{
-		"one":            {false, []*outmill.Record{record("orders", "m1", "c1")}, watermill.LogFields{"count": 1, "topic": "orders", "correlation_id": "c1", "message_uuid": "m1"}},
-		"no correlation": {false, []*outmill.Record{record("orders", "m1", "")}, watermill.LogFields{"count": 1, "topic": "orders", "message_uuid": "m1"}},
-		"a duplicate":    {false, []*outmill.Record{duplicate}, watermill.LogFields{"count": 0, "topic": "orders", "correlation_id": "c1", "message_uuid": "m2", "duplicates": 1}},
-		"several": {
-			true, []*outmill.Record{record("orders", "m1", "c1"), duplicate, record("mails", "m3", ""), record("orders", "m4", "c2")},
-			watermill.LogFields{"count": 3, "topic": "orders,mails", "correlation_id": "c1,c2", "duplicates": 1, "in_transaction": true},
-		},
-		"many": {false, many, watermill.LogFields{
-			"count": 12, "topic": "t00,t01,t02,t03,t04,t05,t06,t07,t08,t09,…", "correlation_id": "c00,c01,c02,c03,c04,c05,c06,c07,c08,c09,…",
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+
+	t.Run("a line tells what was appended", func(t *testing.T) {
+		t.Parallel()
+		duplicate := record("orders", "m2", "c1")
+		duplicate.Duplicate = true
+		var many []*outmill.Record
+		for i := range 12 {
+			many = append(many, record(fmt.Sprintf("t%02d", i), "m", fmt.Sprintf("c%02d", i)))
+		}
+		for name, c := range map[string]struct {
+			inTransaction bool
+			records       []*outmill.Record
+			want          watermill.LogFields
+		}{
+			"one":            {false, []*outmill.Record{record("orders", "m1", "c1")}, watermill.LogFields{"count": 1, "topic": "orders", "correlation_id": "c1", "message_uuid": "m1"}},
+			"no correlation": {false, []*outmill.Record{record("orders", "m1", "")}, watermill.LogFields{"count": 1, "topic": "orders", "message_uuid": "m1"}},
+			"a duplicate":    {false, []*outmill.Record{duplicate}, watermill.LogFields{"count": 0, "topic": "orders", "correlation_id": "c1", "message_uuid": "m2", "duplicates": 1}},
+			"several": {
+				true, []*outmill.Record{record("orders", "m1", "c1"), duplicate, record("mails", "m3", ""), record("orders", "m4", "c2")},
+				watermill.LogFields{"count": 3, "topic": "orders,mails", "correlation_id": "c1,c2", "duplicates": 1, "in_transaction": true},
+			},
+			"many": {false, many, watermill.LogFields{
+				"count": 12, "topic": "t00,t01,t02,t03,t04,t05,t06,t07,t08,t09,…", "correlation_id": "c00,c01,c02,c03,c04,c05,c06,c07,c08,c09,…",
+			}},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				capture := watermill.NewCaptureLogger()
+				storekit.NewLog(capture, "shop", 0).Appended(c.inTransaction, c.records...)
+				c.want["store"] = "shop"
+				require.Equal(t, c.want, fieldsOf(t, capture, watermill.InfoLogLevel, "Records appended"))
+			})
+		}
+	})
+
+	t.Run("the level of appends is that of the setting", func(t *testing.T) {
+		t.Parallel()
+		for level, want := range map[slog.Level]watermill.LogLevel{
+			slog.LevelInfo: watermill.InfoLogLevel, slog.LevelInfo - 1: watermill.DebugLogLevel, slog.LevelDebug: watermill.DebugLogLevel,
+			slog.LevelDebug - 1: watermill.TraceLogLevel, watermill.LevelTrace: watermill.TraceLogLevel,
+		} {
 			capture := watermill.NewCaptureLogger()
-			storekit.NewLog(capture, "shop", 0).Appended(c.inTransaction, c.records...)
-			c.want["store"] = "shop"
-			require.Equal(t, c.want, fieldsOf(t, capture, watermill.InfoLogLevel, "Records appended"))
-		})
-	}
-}
+			storekit.NewLog(capture, "shop", level).Appended(false, record("orders", "m1", ""))
+			fieldsOf(t, capture, want, "Records appended")
+		}
+	})
 
-func Test_the_level_of_appends_is_that_of_the_setting(t *testing.T) {
-	t.Parallel()
-	for level, want := range map[slog.Level]watermill.LogLevel{
-		slog.LevelInfo: watermill.InfoLogLevel, slog.LevelInfo - 1: watermill.DebugLogLevel, slog.LevelDebug: watermill.DebugLogLevel,
-		slog.LevelDebug - 1: watermill.TraceLogLevel, watermill.LevelTrace: watermill.TraceLogLevel,
-	} {
+	t.Run("claims and reaps that found something are logged", func(t *testing.T) {
+		t.Parallel()
+		owner := outmill.NewOwnerToken()
 		capture := watermill.NewCaptureLogger()
-		storekit.NewLog(capture, "shop", level).Appended(false, record("orders", "m1", ""))
-		fieldsOf(t, capture, want, "Records appended")
-	}
+		log := storekit.NewLog(capture, "shop", 0)
+		log.Claimed(outmill.ClaimRequest{Group: "g", Owner: owner}, 0)
+		log.Claimed(outmill.ClaimRequest{Group: "g", Owner: owner}, 3)
+		require.Equal(t, watermill.LogFields{"store": "shop", "count": 3, "group": "g", "owner": owner.String()}, fieldsOf(t, capture, watermill.DebugLogLevel, "Records claimed"))
+
+		capture = watermill.NewCaptureLogger()
+		log = storekit.NewLog(capture, "shop", 0)
+		log.Reaped(0)
+		log.Reaped(2)
+		require.Equal(t, watermill.LogFields{"store": "shop", "count": 2}, fieldsOf(t, capture, watermill.InfoLogLevel, "Leases that ran out were reaped"))
+	})
 }
 
-func Test_claims_and_reaps_that_found_something_are_logged(t *testing.T) {
-	t.Parallel()
-	owner := outmill.NewOwnerToken()
-	capture := watermill.NewCaptureLogger()
-	log := storekit.NewLog(capture, "shop", 0)
-	log.Claimed(outmill.ClaimRequest{Group: "g", Owner: owner}, 0)
-	log.Claimed(outmill.ClaimRequest{Group: "g", Owner: owner}, 3)
-	require.Equal(t, watermill.LogFields{"store": "shop", "count": 3, "group": "g", "owner": owner.String()}, fieldsOf(t, capture, watermill.DebugLogLevel, "Records claimed"))
-
-	capture = watermill.NewCaptureLogger()
-	log = storekit.NewLog(capture, "shop", 0)
-	log.Reaped(0)
-	log.Reaped(2)
-	require.Equal(t, watermill.LogFields{"store": "shop", "count": 2}, fieldsOf(t, capture, watermill.InfoLogLevel, "Leases that ran out were reaped"))
-}
-
-func Test_nothing_is_made_for_a_logger_that_logs_nothing(t *testing.T) { //nolint:paralleltest // AllocsPerRun counts those of all
-	records := []*outmill.Record{record("orders", "m1", "c1"), record("orders", "m2", "c2")}
-	for _, logger := range []watermill.LoggerAdapter{nil, watermill.NopLogger{}, (*watermill.StdLoggerAdapter)(nil)} {
-		log := storekit.NewLog(logger, "shop", 0)
-		require.Zero(t, testing.AllocsPerRun(10, func() {
-			log.Appended(true, records...)
-			log.Claimed(outmill.ClaimRequest{Group: "g"}, 1)
-			log.Reaped(1)
-		}))
-	}
+func TestLog_Serial(t *testing.T) {
+	t.Run("nothing is made for a logger that logs nothing", func(t *testing.T) { //nolint:paralleltest // AllocsPerRun counts those of all
+		records := []*outmill.Record{record("orders", "m1", "c1"), record("orders", "m2", "c2")}
+		for _, logger := range []watermill.LoggerAdapter{nil, watermill.NopLogger{}, (*watermill.StdLoggerAdapter)(nil)} {
+			log := storekit.NewLog(logger, "shop", 0)
+			require.Zero(t, testing.AllocsPerRun(10, func() {
+				log.Appended(true, records...)
+				log.Claimed(outmill.ClaimRequest{Group: "g"}, 1)
+				log.Reaped(1)
+			}))
+		}
+	})
 }

@@ -35,208 +35,212 @@ func withMetadata(pairs ...string) *message.Message {
 	return msg
 }
 
-func Test_each_setter_fills_its_column(t *testing.T) {
+func TestMetadata(t *testing.T) {
 	t.Parallel()
-	msg := message.NewMessage("m-1", []byte("payload"))
-	outmill.SetKey(msg, "k")
-	outmill.SetDueAt(msg, due)
-	outmill.SetExpiresAt(msg, expires)
-	outmill.SetTimeToLive(msg, 90*time.Second)
-	outmill.SetDedupKey(msg, "d")
-	outmill.SetCorrelationID(msg, "corr")
-	outmill.SetCausationID(msg, "cause")
-	outmill.SetTenantID(msg, "tenant")
-	outmill.SetTrace(msg, "00-aa-bb-01", "vendor=1")
-	msg.Metadata.Set("mine", "stays")
 
-	rec := recordOf(t, msg)
-	require.False(t, rec.ID.IsZero())
-	require.Equal(t, &outmill.Record{
-		ID: rec.ID, MessageID: "m-1", Topic: "orders", Key: "k", Payload: []byte("payload"),
-		Metadata:      map[string]string{"mine": "stays"},
-		CorrelationID: "corr", CausationID: "cause", TenantID: "tenant",
-		TraceParent: "00-aa-bb-01", TraceState: "vendor=1",
-		DueAt: due.UTC(), ExpiresAt: expires.UTC(), TimeToLive: 90 * time.Second, DedupKey: "d",
-	}, rec)
-}
+	t.Run("each setter fills its column", func(t *testing.T) {
+		t.Parallel()
+		msg := message.NewMessage("m-1", []byte("payload"))
+		outmill.SetKey(msg, "k")
+		outmill.SetDueAt(msg, due)
+		outmill.SetExpiresAt(msg, expires)
+		outmill.SetTimeToLive(msg, 90*time.Second)
+		outmill.SetDedupKey(msg, "d")
+		outmill.SetCorrelationID(msg, "corr")
+		outmill.SetCausationID(msg, "cause")
+		outmill.SetTenantID(msg, "tenant")
+		outmill.SetTrace(msg, "00-aa-bb-01", "vendor=1")
+		msg.Metadata.Set("mine", "stays")
 
-func Test_setters_work_on_a_message_whose_metadata_is_nil(t *testing.T) {
-	t.Parallel()
-	for name, set := range map[string]func(*message.Message){
-		"SetKey":           func(m *message.Message) { outmill.SetKey(m, "x") },
-		"SetDueAt":         func(m *message.Message) { outmill.SetDueAt(m, due) },
-		"SetDelay":         func(m *message.Message) { outmill.SetDelay(m, time.Second) },
-		"SetExpiresAt":     func(m *message.Message) { outmill.SetExpiresAt(m, expires) },
-		"SetTimeToLive":    func(m *message.Message) { outmill.SetTimeToLive(m, time.Second) },
-		"SetDedupKey":      func(m *message.Message) { outmill.SetDedupKey(m, "x") },
-		"SetCorrelationID": func(m *message.Message) { outmill.SetCorrelationID(m, "x") },
-		"SetCausationID":   func(m *message.Message) { outmill.SetCausationID(m, "x") },
-		"SetTenantID":      func(m *message.Message) { outmill.SetTenantID(m, "x") },
-		"SetOccurredAt":    func(m *message.Message) { outmill.SetOccurredAt(m, due) },
-		"SetTrace":         func(m *message.Message) { outmill.SetTrace(m, "x", "") },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			msg := &message.Message{UUID: "m-1"}
-			set(msg)
-			require.Len(t, msg.Metadata, 1, "one entry: an empty tracestate is left out")
-			recordOf(t, msg)
+		rec := recordOf(t, msg)
+		require.False(t, rec.ID.IsZero())
+		require.Equal(t, &outmill.Record{
+			ID: rec.ID, MessageID: "m-1", Topic: "orders", Key: "k", Payload: []byte("payload"),
+			Metadata:      map[string]string{"mine": "stays"},
+			CorrelationID: "corr", CausationID: "cause", TenantID: "tenant",
+			TraceParent: "00-aa-bb-01", TraceState: "vendor=1",
+			DueAt: due.UTC(), ExpiresAt: expires.UTC(), TimeToLive: 90 * time.Second, DedupKey: "d",
+		}, rec)
+	})
+
+	t.Run("setters work on a message whose metadata is nil", func(t *testing.T) {
+		t.Parallel()
+		for name, set := range map[string]func(*message.Message){
+			"SetKey":           func(m *message.Message) { outmill.SetKey(m, "x") },
+			"SetDueAt":         func(m *message.Message) { outmill.SetDueAt(m, due) },
+			"SetDelay":         func(m *message.Message) { outmill.SetDelay(m, time.Second) },
+			"SetExpiresAt":     func(m *message.Message) { outmill.SetExpiresAt(m, expires) },
+			"SetTimeToLive":    func(m *message.Message) { outmill.SetTimeToLive(m, time.Second) },
+			"SetDedupKey":      func(m *message.Message) { outmill.SetDedupKey(m, "x") },
+			"SetCorrelationID": func(m *message.Message) { outmill.SetCorrelationID(m, "x") },
+			"SetCausationID":   func(m *message.Message) { outmill.SetCausationID(m, "x") },
+			"SetTenantID":      func(m *message.Message) { outmill.SetTenantID(m, "x") },
+			"SetOccurredAt":    func(m *message.Message) { outmill.SetOccurredAt(m, due) },
+			"SetTrace":         func(m *message.Message) { outmill.SetTrace(m, "x", "") },
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				msg := &message.Message{UUID: "m-1"}
+				set(msg)
+				require.Len(t, msg.Metadata, 1, "one entry: an empty tracestate is left out")
+				recordOf(t, msg)
+			})
+		}
+	})
+
+	t.Run("the correlation id is Watermill's own", func(t *testing.T) {
+		t.Parallel()
+		msg := message.NewMessage("m-1", nil)
+		middleware.SetCorrelationID("corr", msg)
+		require.Equal(t, "corr", recordOf(t, msg).CorrelationID)
+		require.Equal(t, "corr", middleware.MessageCorrelationID(storekit.MessageOf(recordOf(t, msg))))
+	})
+
+	t.Run("what identifies comes back and what instructs does not", func(t *testing.T) {
+		t.Parallel()
+		rapid.Check(t, func(t *rapid.T) {
+			text := rapid.StringN(0, 20, -1)
+			original := message.NewMessage(text.Draw(t, "uuid"), rapid.SliceOf(rapid.Byte()).Draw(t, "payload"))
+			maps.Copy(original.Metadata, rapid.MapOf(text, text).Draw(t, "metadata"))
+			for _, name := range []string{
+				outmill.MetadataKey, outmill.MetadataCorrelationID, outmill.MetadataCausationID, outmill.MetadataTenantID,
+				outmill.MetadataTraceParent, outmill.MetadataTraceState,
+			} {
+				if rapid.Bool().Draw(t, name) {
+					original.Metadata.Set(name, rapid.StringN(1, 20, -1).Draw(t, name))
+				}
+			}
+			want := maps.Clone(original.Metadata)
+			original.Metadata.Set(outmill.MetadataDueAt, due.Format(time.RFC3339))
+			original.Metadata.Set(outmill.MetadataDelay, "5s")
+			original.Metadata.Set(outmill.MetadataExpiresAt, expires.Format(time.RFC3339))
+			original.Metadata.Set(outmill.MetadataTimeToLive, "5s")
+			original.Metadata.Set(outmill.MetadataDedupKey, "d")
+			delay.Message(original, delay.For(time.Minute))
+			before := original.Copy()
+
+			rec := recordOf(t, original)
+			require.True(t, before.Equals(original), "RecordOf does not change the message")
+			for _, name := range instructions {
+				require.NotContains(t, rec.Metadata, name)
+			}
+
+			back := storekit.MessageOf(rec)
+			require.Equal(t, want, back.Metadata)
+			require.Equal(t, original.Payload, back.Payload)
+			if original.UUID != "" {
+				require.Equal(t, original.UUID, back.UUID)
+			}
+
+			again := recordOf(t, back)
+			require.NotEqual(t, rec.ID, again.ID, "published again, it is another work item")
+			require.Zero(t, again.DedupKey)
+			require.True(t, again.DueAt.IsZero() && again.ExpiresAt.IsZero())
+			require.Zero(t, again.Delay+again.TimeToLive)
 		})
-	}
-}
+	})
 
-func Test_the_correlation_id_is_Watermills_own(t *testing.T) {
-	t.Parallel()
-	msg := message.NewMessage("m-1", nil)
-	middleware.SetCorrelationID("corr", msg)
-	require.Equal(t, "corr", recordOf(t, msg).CorrelationID)
-	require.Equal(t, "corr", middleware.MessageCorrelationID(storekit.MessageOf(recordOf(t, msg))))
+	t.Run("a message without a UUID gets the id of its record", func(t *testing.T) {
+		t.Parallel()
+		rec := recordOf(t, message.NewMessage("", nil))
+		require.Equal(t, rec.ID.String(), rec.MessageID)
+		require.Equal(t, rec.MessageID, storekit.MessageOf(rec).UUID)
+	})
+
+	t.Run("a nil message is refused", func(t *testing.T) {
+		t.Parallel()
+		_, err := storekit.RecordOf("orders", nil)
+		require.ErrorIs(t, err, outmill.ErrInvalidRecord)
+	})
+
+	t.Run("a record without metadata makes a message whose metadata can be set", func(t *testing.T) {
+		t.Parallel()
+		msg := storekit.MessageOf(&outmill.Record{MessageID: "m-1", Key: "k"})
+		msg.Metadata.Set("a", "b")
+		require.Equal(t, message.Metadata{outmill.MetadataKey: "k", "a": "b"}, msg.Metadata)
+	})
+
+	t.Run("delays", func(t *testing.T) {
+		t.Parallel()
+		dueAt := due.Format(time.RFC3339Nano)
+		for _, tc := range []struct {
+			name  string
+			msg   *message.Message
+			delay time.Duration
+			due   time.Time
+		}{
+			{name: "none at all", msg: withMetadata()},
+			{name: "a delay", msg: withMetadata(outmill.MetadataDelay, "1m30s"), delay: 90 * time.Second},
+			{name: "a delay below zero is none", msg: withMetadata(outmill.MetadataDelay, "-1s")},
+			{name: "a due time keeps its nanoseconds", msg: withMetadata(outmill.MetadataDueAt, dueAt), due: due},
+			{name: "a delay wins over a due time", msg: withMetadata(outmill.MetadataDelay, "1s", outmill.MetadataDueAt, dueAt), delay: time.Second},
+			{name: "a delay of zero wins too", msg: withMetadata(outmill.MetadataDelay, "0s", outmill.MetadataDueAt, dueAt)},
+			{name: "Watermill's for", msg: withMetadata(delay.DelayedForKey, "3s"), delay: 3 * time.Second},
+			{name: "Watermill's for below zero is none", msg: withMetadata(delay.DelayedForKey, "-3s")},
+			{name: "Watermill's until", msg: withMetadata(delay.DelayedUntilKey, dueAt), due: due},
+			{name: "Watermill's for wins over its until, which has whole seconds only",
+				msg: withMetadata(delay.DelayedForKey, "3s", delay.DelayedUntilKey, dueAt), delay: 3 * time.Second},
+			{name: "our due time wins over Watermill's for", msg: withMetadata(outmill.MetadataDueAt, dueAt, delay.DelayedForKey, "3s"), due: due},
+			{name: "our delay wins over Watermill's for", msg: withMetadata(outmill.MetadataDelay, "1s", delay.DelayedForKey, "3s"), delay: time.Second},
+			{name: "our delay of zero wins over Watermill's until", msg: withMetadata(outmill.MetadataDelay, "0s", delay.DelayedUntilKey, dueAt)},
+		} {
+			t.Run(tc.name, func(t *testing.T) {
+				t.Parallel()
+				rec := recordOf(t, tc.msg)
+				require.Equal(t, tc.delay, rec.Delay)
+				require.True(t, tc.due.Equal(rec.DueAt), "due at %s", rec.DueAt)
+			})
+		}
+	})
+
+	t.Run("the delay that Watermill itself writes is understood", func(t *testing.T) {
+		t.Parallel()
+		msg := withMetadata()
+		delay.Message(msg, delay.For(1500*time.Millisecond))
+		require.Equal(t, 1500*time.Millisecond, recordOf(t, msg).Delay)
+
+		past := withMetadata()
+		delay.Message(past, delay.Until(time.Now().Add(-time.Hour)))
+		rec := recordOf(t, past)
+		require.Zero(t, rec.Delay)
+		require.True(t, rec.DueAt.IsZero())
+	})
+
+	t.Run("garbage in an instruction is refused with its name and what is wanted", func(t *testing.T) {
+		t.Parallel()
+		for _, name := range instructions {
+			if name == outmill.MetadataDedupKey {
+				continue // any text is one
+			}
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				_, err := storekit.RecordOf("orders", withMetadata(name, "tomorrow"))
+				var invalid *outmill.InvalidRecordError
+				require.ErrorAs(t, err, &invalid)
+				require.Equal(t, -1, invalid.Index)
+				require.Contains(t, invalid.Field, name)
+				require.Contains(t, invalid.Reason, `"tomorrow"`)
+				require.Contains(t, invalid.Reason, "want a ")
+
+				_, err = storekit.RecordOf("orders", withMetadata(name, strings.Repeat("9", 1<<20)))
+				require.Error(t, err)
+				require.Less(t, len(err.Error()), 1000)
+			})
+		}
+	})
+
+	t.Run("a negative time to live reaches the check of the store", func(t *testing.T) {
+		t.Parallel()
+		msg := message.NewMessage("m-1", nil)
+		outmill.SetTimeToLive(msg, -time.Second)
+		err := storekit.CheckRecords([]*outmill.Record{recordOf(t, msg)}, 0)
+		require.ErrorContains(t, err, "time to live is -1s: want 0 or more")
+	})
 }
 
 var instructions = []string{
 	outmill.MetadataDueAt, outmill.MetadataDelay, outmill.MetadataExpiresAt, outmill.MetadataTimeToLive, outmill.MetadataDedupKey,
 	delay.DelayedForKey, delay.DelayedUntilKey,
-}
-
-func Test_what_identifies_comes_back_and_what_instructs_does_not(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		text := rapid.StringN(0, 20, -1)
-		original := message.NewMessage(text.Draw(t, "uuid"), rapid.SliceOf(rapid.Byte()).Draw(t, "payload"))
-		maps.Copy(original.Metadata, rapid.MapOf(text, text).Draw(t, "metadata"))
-		for _, name := range []string{
-			outmill.MetadataKey, outmill.MetadataCorrelationID, outmill.MetadataCausationID, outmill.MetadataTenantID,
-			outmill.MetadataTraceParent, outmill.MetadataTraceState,
-		} {
-			if rapid.Bool().Draw(t, name) {
-				original.Metadata.Set(name, rapid.StringN(1, 20, -1).Draw(t, name))
-			}
-		}
-		want := maps.Clone(original.Metadata)
-		original.Metadata.Set(outmill.MetadataDueAt, due.Format(time.RFC3339))
-		original.Metadata.Set(outmill.MetadataDelay, "5s")
-		original.Metadata.Set(outmill.MetadataExpiresAt, expires.Format(time.RFC3339))
-		original.Metadata.Set(outmill.MetadataTimeToLive, "5s")
-		original.Metadata.Set(outmill.MetadataDedupKey, "d")
-		delay.Message(original, delay.For(time.Minute))
-		before := original.Copy()
-
-		rec := recordOf(t, original)
-		require.True(t, before.Equals(original), "RecordOf does not change the message")
-		for _, name := range instructions {
-			require.NotContains(t, rec.Metadata, name)
-		}
-
-		back := storekit.MessageOf(rec)
-		require.Equal(t, want, back.Metadata)
-		require.Equal(t, original.Payload, back.Payload)
-		if original.UUID != "" {
-			require.Equal(t, original.UUID, back.UUID)
-		}
-
-		again := recordOf(t, back)
-		require.NotEqual(t, rec.ID, again.ID, "published again, it is another work item")
-		require.Zero(t, again.DedupKey)
-		require.True(t, again.DueAt.IsZero() && again.ExpiresAt.IsZero())
-		require.Zero(t, again.Delay+again.TimeToLive)
-	})
-}
-
-func Test_a_message_without_a_UUID_gets_the_id_of_its_record(t *testing.T) {
-	t.Parallel()
-	rec := recordOf(t, message.NewMessage("", nil))
-	require.Equal(t, rec.ID.String(), rec.MessageID)
-	require.Equal(t, rec.MessageID, storekit.MessageOf(rec).UUID)
-}
-
-func Test_a_nil_message_is_refused(t *testing.T) {
-	t.Parallel()
-	_, err := storekit.RecordOf("orders", nil)
-	require.ErrorIs(t, err, outmill.ErrInvalidRecord)
-}
-
-func Test_a_record_without_metadata_makes_a_message_whose_metadata_can_be_set(t *testing.T) {
-	t.Parallel()
-	msg := storekit.MessageOf(&outmill.Record{MessageID: "m-1", Key: "k"})
-	msg.Metadata.Set("a", "b")
-	require.Equal(t, message.Metadata{outmill.MetadataKey: "k", "a": "b"}, msg.Metadata)
-}
-
-func Test_delays(t *testing.T) {
-	t.Parallel()
-	dueAt := due.Format(time.RFC3339Nano)
-	for _, tc := range []struct {
-		name  string
-		msg   *message.Message
-		delay time.Duration
-		due   time.Time
-	}{
-		{name: "none at all", msg: withMetadata()},
-		{name: "a delay", msg: withMetadata(outmill.MetadataDelay, "1m30s"), delay: 90 * time.Second},
-		{name: "a delay below zero is none", msg: withMetadata(outmill.MetadataDelay, "-1s")},
-		{name: "a due time keeps its nanoseconds", msg: withMetadata(outmill.MetadataDueAt, dueAt), due: due},
-		{name: "a delay wins over a due time", msg: withMetadata(outmill.MetadataDelay, "1s", outmill.MetadataDueAt, dueAt), delay: time.Second},
-		{name: "a delay of zero wins too", msg: withMetadata(outmill.MetadataDelay, "0s", outmill.MetadataDueAt, dueAt)},
-		{name: "Watermill's for", msg: withMetadata(delay.DelayedForKey, "3s"), delay: 3 * time.Second},
-		{name: "Watermill's for below zero is none", msg: withMetadata(delay.DelayedForKey, "-3s")},
-		{name: "Watermill's until", msg: withMetadata(delay.DelayedUntilKey, dueAt), due: due},
-		{name: "Watermill's for wins over its until, which has whole seconds only",
-			msg: withMetadata(delay.DelayedForKey, "3s", delay.DelayedUntilKey, dueAt), delay: 3 * time.Second},
-		{name: "our due time wins over Watermill's for", msg: withMetadata(outmill.MetadataDueAt, dueAt, delay.DelayedForKey, "3s"), due: due},
-		{name: "our delay wins over Watermill's for", msg: withMetadata(outmill.MetadataDelay, "1s", delay.DelayedForKey, "3s"), delay: time.Second},
-		{name: "our delay of zero wins over Watermill's until", msg: withMetadata(outmill.MetadataDelay, "0s", delay.DelayedUntilKey, dueAt)},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			rec := recordOf(t, tc.msg)
-			require.Equal(t, tc.delay, rec.Delay)
-			require.True(t, tc.due.Equal(rec.DueAt), "due at %s", rec.DueAt)
-		})
-	}
-}
-
-func Test_the_delay_that_Watermill_itself_writes_is_understood(t *testing.T) {
-	t.Parallel()
-	msg := withMetadata()
-	delay.Message(msg, delay.For(1500*time.Millisecond))
-	require.Equal(t, 1500*time.Millisecond, recordOf(t, msg).Delay)
-
-	past := withMetadata()
-	delay.Message(past, delay.Until(time.Now().Add(-time.Hour)))
-	rec := recordOf(t, past)
-	require.Zero(t, rec.Delay)
-	require.True(t, rec.DueAt.IsZero())
-}
-
-func Test_garbage_in_an_instruction_is_refused_with_its_name_and_what_is_wanted(t *testing.T) {
-	t.Parallel()
-	for _, name := range instructions {
-		if name == outmill.MetadataDedupKey {
-			continue // any text is one
-		}
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			_, err := storekit.RecordOf("orders", withMetadata(name, "tomorrow"))
-			var invalid *outmill.InvalidRecordError
-			require.ErrorAs(t, err, &invalid)
-			require.Equal(t, -1, invalid.Index)
-			require.Contains(t, invalid.Field, name)
-			require.Contains(t, invalid.Reason, `"tomorrow"`)
-			require.Contains(t, invalid.Reason, "want a ")
-
-			_, err = storekit.RecordOf("orders", withMetadata(name, strings.Repeat("9", 1<<20)))
-			require.Error(t, err)
-			require.Less(t, len(err.Error()), 1000)
-		})
-	}
-}
-
-func Test_a_negative_time_to_live_reaches_the_check_of_the_store(t *testing.T) {
-	t.Parallel()
-	msg := message.NewMessage("m-1", nil)
-	outmill.SetTimeToLive(msg, -time.Second)
-	err := storekit.CheckRecords([]*outmill.Record{recordOf(t, msg)}, 0)
-	require.ErrorContains(t, err, "time to live is -1s: want 0 or more")
 }
 
 func FuzzRecordOf(f *testing.F) {

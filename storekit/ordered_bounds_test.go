@@ -10,38 +10,42 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-func Test_a_walk_stops_at_what_became_due_after_the_moment_as_of_which_it_works(t *testing.T) {
+func TestOrderedBounds(t *testing.T) {
 	t.Parallel()
-	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	page := []storekit.Candidate{
-		{Seq: 3, Due: at.Add(-time.Hour)},
-		{Seq: 5, Due: at},
-		{Seq: 6, Due: at},
-		{Seq: 7, Due: at.Add(-time.Hour)},
-	}
-	seqs := func(until storekit.Moment) (list []int64) {
-		w := storekit.OrderedScan{Want: 10, Until: until, First: true}
-		w.Page(page)
-		for _, r := range w.Leasing {
-			list = append(list, r.Seq)
+
+	t.Run("a walk stops at what became due after the moment as of which it works", func(t *testing.T) {
+		t.Parallel()
+		at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+		page := []storekit.Candidate{
+			{Seq: 3, Due: at.Add(-time.Hour)},
+			{Seq: 5, Due: at},
+			{Seq: 6, Due: at},
+			{Seq: 7, Due: at.Add(-time.Hour)},
 		}
-		return list
-	}
-	require.Equal(t, []int64{3, 5, 6, 7}, seqs(storekit.Moment{}), "the present")
-	require.Equal(t, []int64{3, 5}, seqs(storekit.Moment{Due: at, Seq: 5}), "in one moment the places are in order")
-	require.Equal(t, []int64{3}, seqs(storekit.Moment{Due: at.Add(-time.Microsecond), Seq: 9}))
-}
+		seqs := func(until storekit.Moment) (list []int64) {
+			w := storekit.OrderedScan{Want: 10, Until: until, First: true}
+			w.Page(page)
+			for _, r := range w.Leasing {
+				list = append(list, r.Seq)
+			}
+			return list
+		}
+		require.Equal(t, []int64{3, 5, 6, 7}, seqs(storekit.Moment{}), "the present")
+		require.Equal(t, []int64{3, 5}, seqs(storekit.Moment{Due: at, Seq: 5}), "in one moment the places are in order")
+		require.Equal(t, []int64{3}, seqs(storekit.Moment{Due: at.Add(-time.Microsecond), Seq: 9}))
+	})
 
-func Test_a_claim_for_many_puts_more_in_line_than_it_takes(t *testing.T) {
-	t.Parallel()
-	require.Equal(t, []int{1000, 1000, 20_000}, []int{storekit.BatchSize(0).Admit(1), storekit.BatchSize(0).Admit(500), storekit.BatchSize(0).Admit(10_000)})
-	require.Equal(t, []int{3, 3}, []int{storekit.BatchSize(3).Admit(500), storekit.BatchSize(3).Park()})
-}
+	t.Run("a claim for many puts more in line than it takes", func(t *testing.T) {
+		t.Parallel()
+		require.Equal(t, []int{1000, 1000, 20_000}, []int{storekit.BatchSize(0).Admit(1), storekit.BatchSize(0).Admit(500), storekit.BatchSize(0).Admit(10_000)})
+		require.Equal(t, []int{3, 3}, []int{storekit.BatchSize(3).Admit(500), storekit.BatchSize(3).Park()})
+	})
 
-func Test_a_claim_without_a_deadline_has_no_half_time(t *testing.T) {
-	t.Parallel()
-	require.Zero(t, storekit.HalfTime(t.Context()))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-	defer cancel()
-	require.WithinRange(t, storekit.HalfTime(ctx), time.Now().Add(20*time.Minute), time.Now().Add(31*time.Minute))
+	t.Run("a claim without a deadline has no half time", func(t *testing.T) {
+		t.Parallel()
+		require.Zero(t, storekit.HalfTime(t.Context()))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		require.WithinRange(t, storekit.HalfTime(ctx), time.Now().Add(20*time.Minute), time.Now().Add(31*time.Minute))
+	})
 }

@@ -11,20 +11,24 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-func Test_validation_of_topics_reports_every_bad_entry(t *testing.T) {
+func TestTopics(t *testing.T) {
 	t.Parallel()
-	require.NoError(t, storekit.CheckTopics(outmill.Topics{}))
-	require.NoError(t, storekit.CheckTopics(outmill.Topics{Include: []string{"a", "*"}, Exclude: []string{`\*`}}))
 
-	err := storekit.CheckTopics(outmill.Topics{
-		Include: []string{"", "ok", "a\x00"},
-		Exclude: []string{"\xff", strings.Repeat("x", 2*outmill.MaxTopicLength+1)},
+	t.Run("validation of topics reports every bad entry", func(t *testing.T) {
+		t.Parallel()
+		require.NoError(t, storekit.CheckTopics(outmill.Topics{}))
+		require.NoError(t, storekit.CheckTopics(outmill.Topics{Include: []string{"a", "*"}, Exclude: []string{`\*`}}))
+
+		err := storekit.CheckTopics(outmill.Topics{
+			Include: []string{"", "ok", "a\x00"},
+			Exclude: []string{"\xff", strings.Repeat("x", 2*outmill.MaxTopicLength+1)},
+		})
+		require.ErrorIs(t, err, outmill.ErrInvalidRecord)
+		require.Len(t, joined(err), 4)
+		for _, part := range []string{"is empty", "NUL", "UTF-8", "511 characters"} {
+			require.ErrorContains(t, err, part)
+		}
 	})
-	require.ErrorIs(t, err, outmill.ErrInvalidRecord)
-	require.Len(t, joined(err), 4)
-	for _, part := range []string{"is empty", "NUL", "UTF-8", "511 characters"} {
-		require.ErrorContains(t, err, part)
-	}
 }
 
 // joined returns the errors that errors.Join put together, however deep.

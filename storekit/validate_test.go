@@ -39,178 +39,182 @@ var textFields = []struct {
 	{"tracestate", 1020, func(r *outmill.Record, s string) { r.TraceState = s }, false},
 }
 
-func Test_every_text_field(t *testing.T) {
+func TestValidate(t *testing.T) {
 	t.Parallel()
-	for _, field := range textFields {
-		check := func(value string) error {
-			rec := goodRecord()
-			field.set(rec, value)
-			return storekit.CheckRecords([]*outmill.Record{rec}, 0)
-		}
-		refused := func(t *testing.T, value, reason string) {
-			t.Helper()
-			var invalid *outmill.InvalidRecordError
-			err := check(value)
-			require.ErrorAs(t, err, &invalid)
-			require.ErrorIs(t, err, outmill.ErrInvalidRecord)
-			require.Equal(t, field.name, invalid.Field)
-			require.Equal(t, 0, invalid.Index)
-			require.Contains(t, invalid.Reason, reason)
-		}
-		t.Run(field.name+" is counted in UTF-16 units", func(t *testing.T) {
-			t.Parallel()
-			tooMany := fmt.Sprintf("has %d characters: want at most %d", field.limit+1, field.limit)
-			require.NoError(t, check(strings.Repeat("x", field.limit)))
-			refused(t, strings.Repeat("x", field.limit+1), tooMany)
-			require.NoError(t, check(strings.Repeat("ü", field.limit)), "two bytes, one unit")
-			require.NoError(t, check(strings.Repeat("漢", field.limit)), "three bytes, one unit")
-			astral := strings.Repeat("😀", field.limit/2)
-			require.NoError(t, check(astral), "four bytes, two units")
-			refused(t, astral+"xx", "want at most")
-		})
-		t.Run(field.name+" has neither NUL nor invalid UTF-8", func(t *testing.T) {
-			t.Parallel()
-			refused(t, "a\x00b", "NUL")
-			refused(t, "a\xffb", "UTF-8")
-			refused(t, "\xed\xa0\x80", "UTF-8")
-		})
-		t.Run(field.name+" and blanks at its ends", func(t *testing.T) {
-			t.Parallel()
-			for _, blank := range []string{" ", "\t", "\n", "\u00a0", "\u0085", "\u2003", "\u3000"} {
-				require.NoError(t, check("a"+blank+"b"), "in the middle")
-				for _, value := range []string{blank + "a", "a" + blank, blank} {
-					if field.asName {
-						refused(t, value, "blank")
-					} else {
-						require.NoError(t, check(value))
+
+	t.Run("every text field", func(t *testing.T) {
+		t.Parallel()
+		for _, field := range textFields {
+			check := func(value string) error {
+				rec := goodRecord()
+				field.set(rec, value)
+				return storekit.CheckRecords([]*outmill.Record{rec}, 0)
+			}
+			refused := func(t *testing.T, value, reason string) {
+				t.Helper()
+				var invalid *outmill.InvalidRecordError
+				err := check(value)
+				require.ErrorAs(t, err, &invalid)
+				require.ErrorIs(t, err, outmill.ErrInvalidRecord)
+				require.Equal(t, field.name, invalid.Field)
+				require.Equal(t, 0, invalid.Index)
+				require.Contains(t, invalid.Reason, reason)
+			}
+			t.Run(field.name+" is counted in UTF-16 units", func(t *testing.T) {
+				t.Parallel()
+				tooMany := fmt.Sprintf("has %d characters: want at most %d", field.limit+1, field.limit)
+				require.NoError(t, check(strings.Repeat("x", field.limit)))
+				refused(t, strings.Repeat("x", field.limit+1), tooMany)
+				require.NoError(t, check(strings.Repeat("ü", field.limit)), "two bytes, one unit")
+				require.NoError(t, check(strings.Repeat("漢", field.limit)), "three bytes, one unit")
+				astral := strings.Repeat("😀", field.limit/2)
+				require.NoError(t, check(astral), "four bytes, two units")
+				refused(t, astral+"xx", "want at most")
+			})
+			t.Run(field.name+" has neither NUL nor invalid UTF-8", func(t *testing.T) {
+				t.Parallel()
+				refused(t, "a\x00b", "NUL")
+				refused(t, "a\xffb", "UTF-8")
+				refused(t, "\xed\xa0\x80", "UTF-8")
+			})
+			t.Run(field.name+" and blanks at its ends", func(t *testing.T) {
+				t.Parallel()
+				for _, blank := range []string{" ", "\t", "\n", "\u00a0", "\u0085", "\u2003", "\u3000"} {
+					require.NoError(t, check("a"+blank+"b"), "in the middle")
+					for _, value := range []string{blank + "a", "a" + blank, blank} {
+						if field.asName {
+							refused(t, value, "blank")
+						} else {
+							require.NoError(t, check(value))
+						}
 					}
 				}
-			}
-		})
-	}
-}
-
-func Test_a_topic_is_needed_and_nothing_else(t *testing.T) {
-	t.Parallel()
-	require.NoError(t, storekit.CheckRecords([]*outmill.Record{goodRecord()}, 0))
-	rec := goodRecord()
-	rec.Topic = ""
-	require.ErrorContains(t, storekit.CheckRecords([]*outmill.Record{rec}, 0), "topic is empty: want 1 to 255 characters")
-	require.NoError(t, storekit.CheckRecords(nil, 0))
-}
-
-func Test_the_payload_is_measured_in_bytes_against_the_limit_of_the_store(t *testing.T) {
-	t.Parallel()
-	rec := goodRecord()
-	rec.Payload = []byte("12345")
-	records := []*outmill.Record{rec}
-	require.NoError(t, storekit.CheckRecords(records, 0), "no limit")
-	require.NoError(t, storekit.CheckRecords(records, 5))
-	err := storekit.CheckRecords(records, 4)
-	require.ErrorContains(t, err, "payload has 5 bytes: the store takes at most 4")
-	require.NotContains(t, err.Error(), "12345")
-	rec.Payload = nil
-	require.NoError(t, storekit.CheckRecords(records, 4), "nil and empty are fine")
-}
-
-func Test_times_keep_to_what_every_engine_can_store(t *testing.T) {
-	t.Parallel()
-	for _, year := range []int{1, 1969, 9999} {
-		rec := goodRecord()
-		rec.DueAt = time.Date(year, 6, 1, 0, 0, 0, 0, time.UTC)
-		rec.ExpiresAt = rec.DueAt
-		require.NoError(t, storekit.CheckRecords([]*outmill.Record{rec}, 0))
-	}
-	for _, year := range []int{-5, 0, 10000, 292277026596} {
-		rec := goodRecord()
-		rec.DueAt = time.Date(year, 6, 1, 0, 0, 0, 0, time.UTC)
-		rec.ExpiresAt = rec.DueAt
-		err := storekit.CheckRecords([]*outmill.Record{rec}, 0)
-		require.ErrorContains(t, err, "due at is in the year")
-		require.ErrorContains(t, err, "expires at is in the year")
-	}
-	lastHour := goodRecord()
-	lastHour.DueAt = time.Date(9999, 12, 31, 23, 30, 0, 0, time.FixedZone("west", -3600))
-	require.ErrorContains(t, storekit.CheckRecords([]*outmill.Record{lastHour}, 0), "year 10000", "counted in UTC")
-}
-
-func Test_all_violations_are_joined_each_with_its_index(t *testing.T) {
-	t.Parallel()
-	records := []*outmill.Record{
-		goodRecord(),
-		{Topic: "", Key: " k", Delay: -time.Second, TimeToLive: -1},
-		nil,
-		goodRecord(),
-		{Topic: "orders", Metadata: map[string]string{"good": "bad\x00", "bad\xff": "good"}},
-	}
-	err := storekit.CheckRecords(records, 0)
-	var found []string
-	for _, e := range joined(err) {
-		var invalid *outmill.InvalidRecordError
-		require.ErrorAs(t, e, &invalid)
-		found = append(found, fmt.Sprintf("%d %s", invalid.Index, invalid.Field))
-	}
-	require.Equal(t, []string{
-		"1 delay", "1 key", "1 time to live", "1 topic",
-		"2 record",
-		`4 metadata "good"`, `4 metadata name "bad\xff"`,
-	}, found)
-	require.ErrorContains(t, err, "outmill: invalid record 2: record is nil")
-}
-
-func Test_checking_does_not_change_a_record(t *testing.T) {
-	t.Parallel()
-	rec := &outmill.Record{Topic: " t ", Metadata: map[string]string{"a": "\x00"}}
-	require.Error(t, storekit.CheckRecords([]*outmill.Record{rec}, 0))
-	require.Equal(t, &outmill.Record{Topic: " t ", Metadata: map[string]string{"a": "\x00"}}, rec)
-}
-
-func Test_a_huge_metadata_name_does_not_make_a_huge_error(t *testing.T) {
-	t.Parallel()
-	rec := goodRecord()
-	rec.Metadata = map[string]string{strings.Repeat("ü", 1<<20): "\x00"}
-	err := storekit.CheckRecords([]*outmill.Record{rec}, 0)
-	require.Error(t, err)
-	require.Less(t, len(err.Error()), 1000)
-	require.True(t, utf8.ValidString(err.Error()))
-}
-
-func Test_an_error_without_an_index_names_none(t *testing.T) {
-	t.Parallel()
-	require.EqualError(t, storekit.CheckTopic(""), "outmill: invalid record: topic is empty: want 1 to 255 characters")
-	require.EqualError(t, storekit.CheckGroup("a "), "outmill: invalid record: group begins or ends with a blank: trim it")
-	require.False(t, errors.Is(storekit.CheckTopic(""), outmill.ErrInvalidConfig))
-}
-
-func Test_the_empty_group_is_the_default_one(t *testing.T) {
-	t.Parallel()
-	require.NoError(t, storekit.CheckGroup(""))
-	require.NoError(t, storekit.CheckGroup("forwarder"))
-	require.ErrorIs(t, storekit.CheckGroup("a\x00"), outmill.ErrInvalidRecord)
-	require.ErrorIs(t, storekit.CheckGroup(strings.Repeat("g", 256)), outmill.ErrInvalidRecord)
-}
-
-func Test_a_topic_is_accepted_exactly_when_the_rules_say_so(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		topic := rapid.OneOf(
-			rapid.String(),
-			rapid.StringOfN(rapid.RuneFrom([]rune("aü漢😀 ")), 120, 260, -1),
-			rapid.Map(rapid.SliceOfN(rapid.Byte(), 0, 8), func(b []byte) string { return string(b) }),
-		).Draw(t, "topic")
-		want := utf8.ValidString(topic) && topic != "" && !strings.Contains(topic, "\x00") &&
-			strings.TrimSpace(topic) == topic && len(utf16.Encode([]rune(topic))) <= 255
-		require.Equal(t, want, storekit.CheckTopic(topic) == nil)
+			})
+		}
 	})
-}
 
-func Test_metadata_has_a_largest_size(t *testing.T) {
-	t.Parallel()
-	rec := goodRecord()
-	rec.Metadata = map[string]string{"data": strings.Repeat("x", outmill.MaxMetadataBytes-len("data"))}
-	require.NoError(t, storekit.CheckRecords([]*outmill.Record{rec}, 0))
-	rec.Metadata["data"] += "x"
-	err := storekit.CheckRecords([]*outmill.Record{rec}, 0)
-	require.ErrorIs(t, err, outmill.ErrInvalidRecord)
-	require.ErrorContains(t, err, "metadata has 4194305 bytes: want at most 4194304")
+	t.Run("a topic is needed and nothing else", func(t *testing.T) {
+		t.Parallel()
+		require.NoError(t, storekit.CheckRecords([]*outmill.Record{goodRecord()}, 0))
+		rec := goodRecord()
+		rec.Topic = ""
+		require.ErrorContains(t, storekit.CheckRecords([]*outmill.Record{rec}, 0), "topic is empty: want 1 to 255 characters")
+		require.NoError(t, storekit.CheckRecords(nil, 0))
+	})
+
+	t.Run("the payload is measured in bytes against the limit of the store", func(t *testing.T) {
+		t.Parallel()
+		rec := goodRecord()
+		rec.Payload = []byte("12345")
+		records := []*outmill.Record{rec}
+		require.NoError(t, storekit.CheckRecords(records, 0), "no limit")
+		require.NoError(t, storekit.CheckRecords(records, 5))
+		err := storekit.CheckRecords(records, 4)
+		require.ErrorContains(t, err, "payload has 5 bytes: the store takes at most 4")
+		require.NotContains(t, err.Error(), "12345")
+		rec.Payload = nil
+		require.NoError(t, storekit.CheckRecords(records, 4), "nil and empty are fine")
+	})
+
+	t.Run("times keep to what every engine can store", func(t *testing.T) {
+		t.Parallel()
+		for _, year := range []int{1, 1969, 9999} {
+			rec := goodRecord()
+			rec.DueAt = time.Date(year, 6, 1, 0, 0, 0, 0, time.UTC)
+			rec.ExpiresAt = rec.DueAt
+			require.NoError(t, storekit.CheckRecords([]*outmill.Record{rec}, 0))
+		}
+		for _, year := range []int{-5, 0, 10000, 292277026596} {
+			rec := goodRecord()
+			rec.DueAt = time.Date(year, 6, 1, 0, 0, 0, 0, time.UTC)
+			rec.ExpiresAt = rec.DueAt
+			err := storekit.CheckRecords([]*outmill.Record{rec}, 0)
+			require.ErrorContains(t, err, "due at is in the year")
+			require.ErrorContains(t, err, "expires at is in the year")
+		}
+		lastHour := goodRecord()
+		lastHour.DueAt = time.Date(9999, 12, 31, 23, 30, 0, 0, time.FixedZone("west", -3600))
+		require.ErrorContains(t, storekit.CheckRecords([]*outmill.Record{lastHour}, 0), "year 10000", "counted in UTC")
+	})
+
+	t.Run("all violations are joined each with its index", func(t *testing.T) {
+		t.Parallel()
+		records := []*outmill.Record{
+			goodRecord(),
+			{Topic: "", Key: " k", Delay: -time.Second, TimeToLive: -1},
+			nil,
+			goodRecord(),
+			{Topic: "orders", Metadata: map[string]string{"good": "bad\x00", "bad\xff": "good"}},
+		}
+		err := storekit.CheckRecords(records, 0)
+		var found []string
+		for _, e := range joined(err) {
+			var invalid *outmill.InvalidRecordError
+			require.ErrorAs(t, e, &invalid)
+			found = append(found, fmt.Sprintf("%d %s", invalid.Index, invalid.Field))
+		}
+		require.Equal(t, []string{
+			"1 delay", "1 key", "1 time to live", "1 topic",
+			"2 record",
+			`4 metadata "good"`, `4 metadata name "bad\xff"`,
+		}, found)
+		require.ErrorContains(t, err, "outmill: invalid record 2: record is nil")
+	})
+
+	t.Run("checking does not change a record", func(t *testing.T) {
+		t.Parallel()
+		rec := &outmill.Record{Topic: " t ", Metadata: map[string]string{"a": "\x00"}}
+		require.Error(t, storekit.CheckRecords([]*outmill.Record{rec}, 0))
+		require.Equal(t, &outmill.Record{Topic: " t ", Metadata: map[string]string{"a": "\x00"}}, rec)
+	})
+
+	t.Run("a huge metadata name does not make a huge error", func(t *testing.T) {
+		t.Parallel()
+		rec := goodRecord()
+		rec.Metadata = map[string]string{strings.Repeat("ü", 1<<20): "\x00"}
+		err := storekit.CheckRecords([]*outmill.Record{rec}, 0)
+		require.Error(t, err)
+		require.Less(t, len(err.Error()), 1000)
+		require.True(t, utf8.ValidString(err.Error()))
+	})
+
+	t.Run("an error without an index names none", func(t *testing.T) {
+		t.Parallel()
+		require.EqualError(t, storekit.CheckTopic(""), "outmill: invalid record: topic is empty: want 1 to 255 characters")
+		require.EqualError(t, storekit.CheckGroup("a "), "outmill: invalid record: group begins or ends with a blank: trim it")
+		require.False(t, errors.Is(storekit.CheckTopic(""), outmill.ErrInvalidConfig))
+	})
+
+	t.Run("the empty group is the default one", func(t *testing.T) {
+		t.Parallel()
+		require.NoError(t, storekit.CheckGroup(""))
+		require.NoError(t, storekit.CheckGroup("forwarder"))
+		require.ErrorIs(t, storekit.CheckGroup("a\x00"), outmill.ErrInvalidRecord)
+		require.ErrorIs(t, storekit.CheckGroup(strings.Repeat("g", 256)), outmill.ErrInvalidRecord)
+	})
+
+	t.Run("a topic is accepted exactly when the rules say so", func(t *testing.T) {
+		t.Parallel()
+		rapid.Check(t, func(t *rapid.T) {
+			topic := rapid.OneOf(
+				rapid.String(),
+				rapid.StringOfN(rapid.RuneFrom([]rune("aü漢😀 ")), 120, 260, -1),
+				rapid.Map(rapid.SliceOfN(rapid.Byte(), 0, 8), func(b []byte) string { return string(b) }),
+			).Draw(t, "topic")
+			want := utf8.ValidString(topic) && topic != "" && !strings.Contains(topic, "\x00") &&
+				strings.TrimSpace(topic) == topic && len(utf16.Encode([]rune(topic))) <= 255
+			require.Equal(t, want, storekit.CheckTopic(topic) == nil)
+		})
+	})
+
+	t.Run("metadata has a largest size", func(t *testing.T) {
+		t.Parallel()
+		rec := goodRecord()
+		rec.Metadata = map[string]string{"data": strings.Repeat("x", outmill.MaxMetadataBytes-len("data"))}
+		require.NoError(t, storekit.CheckRecords([]*outmill.Record{rec}, 0))
+		rec.Metadata["data"] += "x"
+		err := storekit.CheckRecords([]*outmill.Record{rec}, 0)
+		require.ErrorIs(t, err, outmill.ErrInvalidRecord)
+		require.ErrorContains(t, err, "metadata has 4194305 bytes: want at most 4194304")
+	})
 }

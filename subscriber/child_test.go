@@ -106,84 +106,88 @@ func openFile(t *testing.T) (*shop, string) {
 	return &shop{Store: store, pub: pub}, file
 }
 
-func Test_what_a_process_held_when_it_was_killed_is_delivered_by_another_one(t *testing.T) {
+func TestSubscriber_Child(t *testing.T) {
 	t.Parallel()
-	s, file := openFile(t)
-	require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{Topics: outmill.Topics{Include: []string{topic}}}))
-	const total = 30
-	var want []string
-	for range total {
-		msg := newOrder()
-		want = append(want, msg.UUID)
-		s.publish(t, msg)
-	}
-	child, lines := start(t, hoarder, file)
-	for held := 0; held < total; {
-		require.True(t, lines.Scan(), "the child ended")
-		if strings.HasPrefix(lines.Text(), "holds") {
-			held++
-		}
-	}
-	require.NoError(t, child.Process.Kill())
-	require.Error(t, child.Wait())
 
-	messages := subscribe(t, s.subscriber(t, childConfig()))
-	var got []string
-	for range total {
-		msg := next(t, messages)
-		got = append(got, msg.UUID)
-		msg.Ack()
-	}
-	require.ElementsMatch(t, want, got)
-	require.Eventually(t, func() bool { return s.count(t, outmill.StatusProcessed) == total }, patience, 5*time.Millisecond)
-}
-
-func Test_a_record_that_kills_its_workers_goes_dead_and_its_neighbours_do_not(t *testing.T) {
-	t.Parallel()
-	s, file := openFile(t)
-	require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{Topics: outmill.Topics{Include: []string{topic}}}))
-	const neighbours = 20
-	for n := range neighbours + 1 {
-		payload := "harmless"
-		if n == neighbours/2 {
-			payload = killer
+	t.Run("what a process held when it was killed is delivered by another one", func(t *testing.T) {
+		t.Parallel()
+		s, file := openFile(t)
+		require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{Topics: outmill.Topics{Include: []string{topic}}}))
+		const total = 30
+		var want []string
+		for range total {
+			msg := newOrder()
+			want = append(want, msg.UUID)
+			s.publish(t, msg)
 		}
-		s.publish(t, message.NewMessage(watermill.NewUUID(), []byte(payload)))
-	}
-	// Two expiries make a record suspect, and each further one counts an attempt;
-	// a neighbour may die in between with what it had not stored.
-	for crashes := 0; s.count(t, outmill.StatusDead) == 0; crashes++ {
-		require.Less(t, crashes, 20, "the killer is still alive")
-		child, lines := start(t, victim, file)
-		died := make(chan struct{})
-		go func() {
-			defer close(died)
-			for lines.Scan() {
-				continue
+		child, lines := start(t, hoarder, file)
+		for held := 0; held < total; {
+			require.True(t, lines.Scan(), "the child ended")
+			if strings.HasPrefix(lines.Text(), "holds") {
+				held++
 			}
-			_ = child.Wait()
-		}()
-		require.Eventually(t, func() bool {
-			select {
-			case <-died:
-				return true
-			default:
-				return s.count(t, outmill.StatusDead) > 0
-			}
-		}, patience, 5*time.Millisecond)
-		_ = child.Process.Kill()
-		<-died
-	}
-	messages := subscribe(t, s.subscriber(t, childConfig()))
-	go func() {
-		for msg := range messages {
+		}
+		require.NoError(t, child.Process.Kill())
+		require.Error(t, child.Wait())
+
+		messages := subscribe(t, s.subscriber(t, childConfig()))
+		var got []string
+		for range total {
+			msg := next(t, messages)
+			got = append(got, msg.UUID)
 			msg.Ack()
 		}
-	}()
-	require.Eventually(t, func() bool { return s.count(t, outmill.StatusProcessed) == neighbours }, patience, 5*time.Millisecond)
-	dead, err := s.List(t.Context(), outmill.ListQuery{Status: outmill.StatusDead})
-	require.NoError(t, err)
-	require.Len(t, dead, 1)
-	require.Equal(t, killer, string(dead[0].Payload))
-	require.Contains(t, dead[0].LastError, "killing its workers")
+		require.ElementsMatch(t, want, got)
+		require.Eventually(t, func() bool { return s.count(t, outmill.StatusProcessed) == total }, patience, 5*time.Millisecond)
+	})
+
+	t.Run("a record that kills its workers goes dead and its neighbours do not", func(t *testing.T) {
+		t.Parallel()
+		s, file := openFile(t)
+		require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{Topics: outmill.Topics{Include: []string{topic}}}))
+		const neighbours = 20
+		for n := range neighbours + 1 {
+			payload := "harmless"
+			if n == neighbours/2 {
+				payload = killer
+			}
+			s.publish(t, message.NewMessage(watermill.NewUUID(), []byte(payload)))
+		}
+		// Two expiries make a record suspect, and each further one counts an attempt;
+		// a neighbour may die in between with what it had not stored.
+		for crashes := 0; s.count(t, outmill.StatusDead) == 0; crashes++ {
+			require.Less(t, crashes, 20, "the killer is still alive")
+			child, lines := start(t, victim, file)
+			died := make(chan struct{})
+			go func() {
+				defer close(died)
+				for lines.Scan() {
+					continue
+				}
+				_ = child.Wait()
+			}()
+			require.Eventually(t, func() bool {
+				select {
+				case <-died:
+					return true
+				default:
+					return s.count(t, outmill.StatusDead) > 0
+				}
+			}, patience, 5*time.Millisecond)
+			_ = child.Process.Kill()
+			<-died
+		}
+		messages := subscribe(t, s.subscriber(t, childConfig()))
+		go func() {
+			for msg := range messages {
+				msg.Ack()
+			}
+		}()
+		require.Eventually(t, func() bool { return s.count(t, outmill.StatusProcessed) == neighbours }, patience, 5*time.Millisecond)
+		dead, err := s.List(t.Context(), outmill.ListQuery{Status: outmill.StatusDead})
+		require.NoError(t, err)
+		require.Len(t, dead, 1)
+		require.Equal(t, killer, string(dead[0].Payload))
+		require.Contains(t, dead[0].LastError, "killing its workers")
+	})
 }

@@ -163,222 +163,246 @@ func eachStack(t *testing.T, test func(t *testing.T, m stack, outermost bool)) {
 	}
 }
 
-func Test_a_message_that_is_handled_is_acked_once_through_each_of_Watermills_middlewares(t *testing.T) {
+func TestSubscriber_Middleware(t *testing.T) {
 	t.Parallel()
-	eachStack(t, func(t *testing.T, m stack, outermost bool) {
-		s := openShop(t)
-		var calls atomic.Int32
-		s.route(t, quick(), func(*message.Message) error { calls.Add(1); return nil }, withKeepError(outermost, m.make(t, s))...)
-		s.publish(t, newOrder())
-		rec := s.only(t, topic, outmill.StatusProcessed)
-		require.EqualValues(t, 1, calls.Load())
-		require.Zero(t, rec.Attempts)
-	})
-}
 
-func Test_a_failing_handler_is_tried_again_until_the_record_is_dead_and_keeps_the_error(t *testing.T) {
-	t.Parallel()
-	eachStack(t, func(t *testing.T, m stack, outermost bool) {
-		s := openShop(t)
-		var calls atomic.Int32
-		fail := func(*message.Message) error { calls.Add(1); return errBroken }
-		s.route(t, quick(), fail, withKeepError(outermost, m.make(t, s))...)
-		s.publish(t, newOrder())
-		if m.poisons {
-			s.only(t, topic, outmill.StatusProcessed)
-			require.Equal(t, errBroken.Error(), s.only(t, poison, outmill.StatusPending).Metadata[middleware.ReasonForPoisonedKey])
-			require.EqualValues(t, 1, calls.Load())
-			return
-		}
-		rec := s.only(t, topic, outmill.StatusDead)
-		require.Contains(t, rec.LastError, errBroken.Error())
-		require.EqualValues(t, 3*m.tries, calls.Load())
-	})
-}
-
-func Test_Permanent_makes_the_record_dead_after_one_call(t *testing.T) {
-	t.Parallel()
-	eachStack(t, func(t *testing.T, m stack, outermost bool) {
-		s := openShop(t)
-		var calls atomic.Int32
-		fail := func(*message.Message) error { calls.Add(1); return outmill.Permanent(errBroken) }
-		s.route(t, quick(), fail, withKeepError(outermost, m.make(t, s))...)
-		s.publish(t, newOrder())
-		if m.poisons {
-			s.only(t, poison, outmill.StatusPending)
-		} else {
-			require.Contains(t, s.only(t, topic, outmill.StatusDead).LastError, errBroken.Error())
-		}
-		require.EqualValues(t, 1, calls.Load())
-	})
-}
-
-func Test_Snooze_brings_the_message_again_without_counting_an_attempt(t *testing.T) {
-	t.Parallel()
-	eachStack(t, func(t *testing.T, m stack, outermost bool) {
-		if m.poisons && outermost {
-			t.Skip("a PoisonQueue inside of KeepError takes every error for a failure, as Snooze's doc says; with IsPermanent as filter it is tested below")
-		}
-		s := openShop(t)
-		var calls atomic.Int32
-		later := func(*message.Message) error {
-			if calls.Add(1) < 6 {
-				return outmill.Snooze(time.Millisecond)
-			}
-			return nil
-		}
-		s.route(t, quick(), later, withKeepError(outermost, m.make(t, s))...)
-		s.publish(t, newOrder())
-		rec := s.only(t, topic, outmill.StatusProcessed)
-		require.EqualValues(t, 6, calls.Load())
-		require.Zero(t, rec.Attempts)
-		require.Equal(t, 6, rec.Claims)
-	})
-}
-
-func Test_RetryAfter_sets_the_wait_and_counts_the_attempt(t *testing.T) {
-	t.Parallel()
-	eachStack(t, func(t *testing.T, m stack, outermost bool) {
-		if m.poisons {
-			t.Skip("PoisonQueue takes every error for a failure; with IsPermanent as filter it is tested below")
-		}
-		s := openShop(t)
-		wait := func(*message.Message) error { return outmill.RetryAfter(errBroken, time.Hour) }
-		s.route(t, quick(), wait, withKeepError(outermost, m.make(t, s))...)
-		s.publish(t, newOrder())
-		require.Eventually(t, func() bool {
-			found, err := s.List(t.Context(), outmill.ListQuery{Topic: topic})
-			require.NoError(t, err)
-			return found[0].Attempts == 1 && time.Until(found[0].NextAttemptAt) > 50*time.Minute
-		}, patience, 5*time.Millisecond)
-	})
-}
-
-func Test_a_filtered_poison_queue_takes_what_is_permanent_and_leaves_the_rest_to_the_retry_policy(t *testing.T) {
-	t.Parallel()
-	for _, retryOutside := range []bool{true, false} {
-		t.Run(fmt.Sprintf("Retry outside of it %t", retryOutside), func(t *testing.T) {
-			t.Parallel()
+	t.Run("a message that is handled is acked once through each of Watermill's middlewares", func(t *testing.T) {
+		t.Parallel()
+		eachStack(t, func(t *testing.T, m stack, outermost bool) {
 			s := openShop(t)
-			queue, err := middleware.PoisonQueueWithFilter(s.pub.Shared(), poison, outmill.IsPermanent)
-			require.NoError(t, err)
-			stacked := []message.HandlerMiddleware{
-				middleware.Retry{MaxRetries: 1, InitialInterval: time.Millisecond, MaxInterval: time.Millisecond, Multiplier: 1}.Middleware,
-				queue,
-			}
-			if !retryOutside {
-				slices.Reverse(stacked)
-			}
 			var calls atomic.Int32
-			handle := func(*message.Message) error {
-				switch calls.Add(1) {
-				case 1, 2:
-					return errBroken
-				case 3:
+			s.route(t, quick(), func(*message.Message) error { calls.Add(1); return nil }, withKeepError(outermost, m.make(t, s))...)
+			s.publish(t, newOrder())
+			rec := s.only(t, topic, outmill.StatusProcessed)
+			require.EqualValues(t, 1, calls.Load())
+			require.Zero(t, rec.Attempts)
+		})
+	})
+
+	t.Run("a failing handler is tried again until the record is dead and keeps the error", func(t *testing.T) {
+		t.Parallel()
+		eachStack(t, func(t *testing.T, m stack, outermost bool) {
+			s := openShop(t)
+			var calls atomic.Int32
+			fail := func(*message.Message) error { calls.Add(1); return errBroken }
+			s.route(t, quick(), fail, withKeepError(outermost, m.make(t, s))...)
+			s.publish(t, newOrder())
+			if m.poisons {
+				s.only(t, topic, outmill.StatusProcessed)
+				require.Equal(t, errBroken.Error(), s.only(t, poison, outmill.StatusPending).Metadata[middleware.ReasonForPoisonedKey])
+				require.EqualValues(t, 1, calls.Load())
+				return
+			}
+			rec := s.only(t, topic, outmill.StatusDead)
+			require.Contains(t, rec.LastError, errBroken.Error())
+			require.EqualValues(t, 3*m.tries, calls.Load())
+		})
+	})
+
+	t.Run("Permanent makes the record dead after one call", func(t *testing.T) {
+		t.Parallel()
+		eachStack(t, func(t *testing.T, m stack, outermost bool) {
+			s := openShop(t)
+			var calls atomic.Int32
+			fail := func(*message.Message) error { calls.Add(1); return outmill.Permanent(errBroken) }
+			s.route(t, quick(), fail, withKeepError(outermost, m.make(t, s))...)
+			s.publish(t, newOrder())
+			if m.poisons {
+				s.only(t, poison, outmill.StatusPending)
+			} else {
+				require.Contains(t, s.only(t, topic, outmill.StatusDead).LastError, errBroken.Error())
+			}
+			require.EqualValues(t, 1, calls.Load())
+		})
+	})
+
+	t.Run("Snooze brings the message again without counting an attempt", func(t *testing.T) {
+		t.Parallel()
+		eachStack(t, func(t *testing.T, m stack, outermost bool) {
+			if m.poisons && outermost {
+				t.Skip("a PoisonQueue inside of KeepError takes every error for a failure, as Snooze's doc says; with IsPermanent as filter it is tested below")
+			}
+			s := openShop(t)
+			var calls atomic.Int32
+			later := func(*message.Message) error {
+				if calls.Add(1) < 6 {
 					return outmill.Snooze(time.Millisecond)
 				}
-				return outmill.Permanent(errBroken)
+				return nil
 			}
-			s.route(t, quick(), handle, withKeepError(true, stacked...)...)
+			s.route(t, quick(), later, withKeepError(outermost, m.make(t, s))...)
 			s.publish(t, newOrder())
-			require.Equal(t, 1, s.only(t, topic, outmill.StatusProcessed).Attempts, "the two calls of one delivery")
-			s.only(t, poison, outmill.StatusPending)
-			require.EqualValues(t, 4, calls.Load())
+			rec := s.only(t, topic, outmill.StatusProcessed)
+			require.EqualValues(t, 6, calls.Load())
+			require.Zero(t, rec.Attempts)
+			require.Equal(t, 6, rec.Claims)
 		})
-	}
-}
+	})
 
-func Test_a_poison_queue_publishes_a_message_whose_time_is_over_in_either_order(t *testing.T) {
-	t.Parallel()
-	for _, timeoutOutside := range []bool{true, false} {
-		t.Run(fmt.Sprintf("Timeout outside of it %t", timeoutOutside), func(t *testing.T) {
-			t.Parallel()
+	t.Run("RetryAfter sets the wait and counts the attempt", func(t *testing.T) {
+		t.Parallel()
+		eachStack(t, func(t *testing.T, m stack, outermost bool) {
+			if m.poisons {
+				t.Skip("PoisonQueue takes every error for a failure; with IsPermanent as filter it is tested below")
+			}
 			s := openShop(t)
-			queue, err := middleware.PoisonQueue(s.pub.Shared(), poison)
-			require.NoError(t, err)
-			stacked := []message.HandlerMiddleware{middleware.Timeout(10 * time.Millisecond), queue}
-			if !timeoutOutside {
-				slices.Reverse(stacked)
-			}
-			tooSlow := func(msg *message.Message) error {
-				<-msg.Context().Done()
-				return msg.Context().Err()
-			}
-			s.route(t, quick(), tooSlow, withKeepError(true, stacked...)...)
+			wait := func(*message.Message) error { return outmill.RetryAfter(errBroken, time.Hour) }
+			s.route(t, quick(), wait, withKeepError(outermost, m.make(t, s))...)
 			s.publish(t, newOrder())
-			s.only(t, topic, outmill.StatusProcessed)
-			s.only(t, poison, outmill.StatusPending)
+			require.Eventually(t, func() bool {
+				found, err := s.List(t.Context(), outmill.ListQuery{Topic: topic})
+				require.NoError(t, err)
+				return found[0].Attempts == 1 && time.Until(found[0].NextAttemptAt) > 50*time.Minute
+			}, patience, 5*time.Millisecond)
 		})
-	}
-}
+	})
 
-func Test_a_handler_that_times_out_is_a_failure_and_not_a_release(t *testing.T) {
-	t.Parallel()
-	s := openShop(t)
-	tooSlow := func(msg *message.Message) error {
-		<-msg.Context().Done()
-		return msg.Context().Err()
-	}
-	s.route(t, quick(), tooSlow, withKeepError(true, middleware.Timeout(time.Millisecond))...)
-	s.publish(t, newOrder())
-	require.Contains(t, s.only(t, topic, outmill.StatusDead).LastError, context.DeadlineExceeded.Error())
-}
+	t.Run("a filtered poison queue takes what is permanent and leaves the rest to the retry policy", func(t *testing.T) {
+		t.Parallel()
+		for _, retryOutside := range []bool{true, false} {
+			t.Run(fmt.Sprintf("Retry outside of it %t", retryOutside), func(t *testing.T) {
+				t.Parallel()
+				s := openShop(t)
+				queue, err := middleware.PoisonQueueWithFilter(s.pub.Shared(), poison, outmill.IsPermanent)
+				require.NoError(t, err)
+				stacked := []message.HandlerMiddleware{
+					middleware.Retry{MaxRetries: 1, InitialInterval: time.Millisecond, MaxInterval: time.Millisecond, Multiplier: 1}.Middleware,
+					queue,
+				}
+				if !retryOutside {
+					slices.Reverse(stacked)
+				}
+				var calls atomic.Int32
+				handle := func(*message.Message) error {
+					switch calls.Add(1) {
+					case 1, 2:
+						return errBroken
+					case 3:
+						return outmill.Snooze(time.Millisecond)
+					}
+					return outmill.Permanent(errBroken)
+				}
+				s.route(t, quick(), handle, withKeepError(true, stacked...)...)
+				s.publish(t, newOrder())
+				require.Equal(t, 1, s.only(t, topic, outmill.StatusProcessed).Attempts, "the two calls of one delivery")
+				s.only(t, poison, outmill.StatusPending)
+				require.EqualValues(t, 4, calls.Load())
+			})
+		}
+	})
 
-func Test_a_panic_is_a_failure_whoever_recovers(t *testing.T) {
-	t.Parallel()
-	stacks := map[string][]message.HandlerMiddleware{
-		"the router recovers":                     {subscriber.KeepError},
-		"Recoverer inside of KeepError":           {subscriber.KeepError, middleware.Recoverer},
-		"Recoverer outside of KeepError":          {middleware.Recoverer, subscriber.KeepError},
-		"Retry between Recoverer and KeepError":   {subscriber.KeepError, middleware.Retry{MaxRetries: 1, InitialInterval: time.Millisecond}.Middleware, middleware.Recoverer},
-		"Recoverer outside, Retry inside of both": {middleware.Recoverer, subscriber.KeepError, middleware.Retry{MaxRetries: 1, InitialInterval: time.Millisecond}.Middleware},
-	}
-	for name, stacked := range stacks {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := openShop(t)
-			s.route(t, quick(), func(*message.Message) error { panic("kaboom") }, stacked...)
-			s.publish(t, newOrder())
-			require.Contains(t, s.only(t, topic, outmill.StatusDead).LastError, "kaboom")
+	t.Run("a poison queue publishes a message whose time is over in either order", func(t *testing.T) {
+		t.Parallel()
+		for _, timeoutOutside := range []bool{true, false} {
+			t.Run(fmt.Sprintf("Timeout outside of it %t", timeoutOutside), func(t *testing.T) {
+				t.Parallel()
+				s := openShop(t)
+				queue, err := middleware.PoisonQueue(s.pub.Shared(), poison)
+				require.NoError(t, err)
+				stacked := []message.HandlerMiddleware{middleware.Timeout(10 * time.Millisecond), queue}
+				if !timeoutOutside {
+					slices.Reverse(stacked)
+				}
+				tooSlow := func(msg *message.Message) error {
+					<-msg.Context().Done()
+					return msg.Context().Err()
+				}
+				s.route(t, quick(), tooSlow, withKeepError(true, stacked...)...)
+				s.publish(t, newOrder())
+				s.only(t, topic, outmill.StatusProcessed)
+				s.only(t, poison, outmill.StatusPending)
+			})
+		}
+	})
+
+	t.Run("a handler that times out is a failure and not a release", func(t *testing.T) {
+		t.Parallel()
+		s := openShop(t)
+		tooSlow := func(msg *message.Message) error {
+			<-msg.Context().Done()
+			return msg.Context().Err()
+		}
+		s.route(t, quick(), tooSlow, withKeepError(true, middleware.Timeout(time.Millisecond))...)
+		s.publish(t, newOrder())
+		require.Contains(t, s.only(t, topic, outmill.StatusDead).LastError, context.DeadlineExceeded.Error())
+	})
+
+	t.Run("a panic is a failure whoever recovers", func(t *testing.T) {
+		t.Parallel()
+		stacks := map[string][]message.HandlerMiddleware{
+			"the router recovers":                     {subscriber.KeepError},
+			"Recoverer inside of KeepError":           {subscriber.KeepError, middleware.Recoverer},
+			"Recoverer outside of KeepError":          {middleware.Recoverer, subscriber.KeepError},
+			"Retry between Recoverer and KeepError":   {subscriber.KeepError, middleware.Retry{MaxRetries: 1, InitialInterval: time.Millisecond}.Middleware, middleware.Recoverer},
+			"Recoverer outside, Retry inside of both": {middleware.Recoverer, subscriber.KeepError, middleware.Retry{MaxRetries: 1, InitialInterval: time.Millisecond}.Middleware},
+		}
+		for name, stacked := range stacks {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				s := openShop(t)
+				s.route(t, quick(), func(*message.Message) error { panic("kaboom") }, stacked...)
+				s.publish(t, newOrder())
+				require.Contains(t, s.only(t, topic, outmill.StatusDead).LastError, "kaboom")
+			})
+		}
+	})
+
+	t.Run("without KeepError the record says how to keep the error", func(t *testing.T) {
+		t.Parallel()
+		s := openShop(t)
+		s.route(t, quick(), func(*message.Message) error { return errBroken })
+		s.publish(t, newOrder())
+		require.Contains(t, s.only(t, topic, outmill.StatusDead).LastError, "subscriber.KeepError")
+	})
+
+	t.Run("the Deduplicator drops a second message in either order with Retry", func(t *testing.T) {
+		t.Parallel()
+		for _, retryOutside := range []bool{true, false} {
+			t.Run(fmt.Sprintf("Retry outside of it %t", retryOutside), func(t *testing.T) {
+				t.Parallel()
+				s := openShop(t)
+				known, err := middleware.NewMapExpiringKeyRepository(time.Minute)
+				require.NoError(t, err)
+				deduplicator := &middleware.Deduplicator{
+					KeyFactory: middleware.NewMessageHasherFromMetadataField("order"),
+					Repository: known,
+					Timeout:    time.Second,
+				}
+				stacked := []message.HandlerMiddleware{middleware.Retry{MaxRetries: 1, InitialInterval: time.Millisecond}.Middleware, deduplicator.Middleware}
+				if !retryOutside {
+					slices.Reverse(stacked)
+				}
+				var calls atomic.Int32
+				s.route(t, quick(), func(*message.Message) error { calls.Add(1); return nil }, withKeepError(true, stacked...)...)
+				first, second := newOrder(), newOrder()
+				first.Metadata.Set("order", "7")
+				second.Metadata.Set("order", "7")
+				s.publish(t, first, second)
+				require.Eventually(t, func() bool { return s.count(t, outmill.StatusProcessed) == 2 }, patience, 5*time.Millisecond)
+				require.EqualValues(t, 1, calls.Load())
+			})
+		}
+	})
+
+	t.Run("the CorrelationID travels from the message to what the handler returns", func(t *testing.T) {
+		t.Parallel()
+		s := openShop(t)
+		router, err := message.NewRouter(message.RouterConfig{CloseTimeout: 5 * time.Second}, nil)
+		require.NoError(t, err)
+		router.AddMiddleware(subscriber.KeepError, middleware.CorrelationID)
+		router.AddHandler("handler", topic, s.subscriber(t, quick()), "shipments", s.pub.Shared(), func(*message.Message) ([]*message.Message, error) {
+			return []*message.Message{newOrder()}, nil
 		})
-	}
-}
-
-func Test_without_KeepError_the_record_says_how_to_keep_the_error(t *testing.T) {
-	t.Parallel()
-	s := openShop(t)
-	s.route(t, quick(), func(*message.Message) error { return errBroken })
-	s.publish(t, newOrder())
-	require.Contains(t, s.only(t, topic, outmill.StatusDead).LastError, "subscriber.KeepError")
-}
-
-func Test_the_Deduplicator_drops_a_second_message_in_either_order_with_Retry(t *testing.T) {
-	t.Parallel()
-	for _, retryOutside := range []bool{true, false} {
-		t.Run(fmt.Sprintf("Retry outside of it %t", retryOutside), func(t *testing.T) {
-			t.Parallel()
-			s := openShop(t)
-			known, err := middleware.NewMapExpiringKeyRepository(time.Minute)
-			require.NoError(t, err)
-			deduplicator := &middleware.Deduplicator{
-				KeyFactory: middleware.NewMessageHasherFromMetadataField("order"),
-				Repository: known,
-				Timeout:    time.Second,
-			}
-			stacked := []message.HandlerMiddleware{middleware.Retry{MaxRetries: 1, InitialInterval: time.Millisecond}.Middleware, deduplicator.Middleware}
-			if !retryOutside {
-				slices.Reverse(stacked)
-			}
-			var calls atomic.Int32
-			s.route(t, quick(), func(*message.Message) error { calls.Add(1); return nil }, withKeepError(true, stacked...)...)
-			first, second := newOrder(), newOrder()
-			first.Metadata.Set("order", "7")
-			second.Metadata.Set("order", "7")
-			s.publish(t, first, second)
-			require.Eventually(t, func() bool { return s.count(t, outmill.StatusProcessed) == 2 }, patience, 5*time.Millisecond)
-			require.EqualValues(t, 1, calls.Load())
-		})
-	}
+		ended := make(chan error, 1)
+		go func() { ended <- router.Run(context.Background()) }()
+		<-router.Running()
+		msg := newOrder()
+		outmill.SetCorrelationID(msg, "conversation-1")
+		s.publish(t, msg)
+		require.Equal(t, "conversation-1", s.only(t, "shipments", outmill.StatusPending).CorrelationID)
+		require.NoError(t, router.Close())
+		require.NoError(t, <-ended)
+	})
 }
 
 // count returns how many records of the topic have the status.
@@ -387,24 +411,4 @@ func (s *shop) count(t *testing.T, status outmill.Status) int {
 	found, err := s.List(t.Context(), outmill.ListQuery{Topic: topic, Status: status, Limit: 10_000})
 	require.NoError(t, err)
 	return len(found)
-}
-
-func Test_the_CorrelationID_travels_from_the_message_to_what_the_handler_returns(t *testing.T) {
-	t.Parallel()
-	s := openShop(t)
-	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: 5 * time.Second}, nil)
-	require.NoError(t, err)
-	router.AddMiddleware(subscriber.KeepError, middleware.CorrelationID)
-	router.AddHandler("handler", topic, s.subscriber(t, quick()), "shipments", s.pub.Shared(), func(*message.Message) ([]*message.Message, error) {
-		return []*message.Message{newOrder()}, nil
-	})
-	ended := make(chan error, 1)
-	go func() { ended <- router.Run(context.Background()) }()
-	<-router.Running()
-	msg := newOrder()
-	outmill.SetCorrelationID(msg, "conversation-1")
-	s.publish(t, msg)
-	require.Equal(t, "conversation-1", s.only(t, "shipments", outmill.StatusPending).CorrelationID)
-	require.NoError(t, router.Close())
-	require.NoError(t, <-ended)
 }

@@ -41,39 +41,43 @@ func (s *shop) stopping(t *testing.T, ctx context.Context, cfg subscriber.Config
 	return r
 }
 
-func Test_a_router_that_stops_lets_its_handlers_finish_what_they_began(t *testing.T) {
+func TestSubscriber_Shutdown(t *testing.T) {
 	t.Parallel()
-	for name, stop := range map[string]func(r *stopping, cancel func()){
-		"by Close":         func(r *stopping, _ func()) { go r.router.Close() },
-		"by its context":   func(_ *stopping, cancel func()) { cancel() },
-		"by both together": func(r *stopping, cancel func()) { cancel(); go r.router.Close() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := openShop(t)
-			ctx, cancel := context.WithCancel(context.Background())
-			defer cancel()
-			cfg := quick()
-			cfg.Order, cfg.MaxInFlight, cfg.CloseTimeout = outmill.OrderKey, 1, patience
-			first, second := newOrder(), newOrder()
-			outmill.SetKey(first, "k")
-			outmill.SetKey(second, "k")
-			r := s.stopping(t, ctx, cfg)
-			s.publish(t, first, second)
-			running := <-r.began
-			stop(r, cancel)
 
-			// Another process gets nothing of the key while the handler runs.
-			others := subscribe(t, s.subscriber(t, cfg))
-			nothing(t, others, "the handler of the key's first message runs")
-			require.NoError(t, running.Context().Err(), "the router stops, the handling goes on")
-			close(r.finish)
-			require.NoError(t, <-r.ended)
-			msg := next(t, others)
-			require.Equal(t, second.UUID, msg.UUID)
-			msg.Ack()
-			require.Eventually(t, func() bool { return s.count(t, outmill.StatusProcessed) == 2 }, patience, 5*time.Millisecond)
-			require.Empty(t, r.began, "each message is handled once")
-		})
-	}
+	t.Run("a router that stops lets its handlers finish what they began", func(t *testing.T) {
+		t.Parallel()
+		for name, stop := range map[string]func(r *stopping, cancel func()){
+			"by Close":         func(r *stopping, _ func()) { go r.router.Close() },
+			"by its context":   func(_ *stopping, cancel func()) { cancel() },
+			"by both together": func(r *stopping, cancel func()) { cancel(); go r.router.Close() },
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				s := openShop(t)
+				ctx, cancel := context.WithCancel(context.Background())
+				defer cancel()
+				cfg := quick()
+				cfg.Order, cfg.MaxInFlight, cfg.CloseTimeout = outmill.OrderKey, 1, patience
+				first, second := newOrder(), newOrder()
+				outmill.SetKey(first, "k")
+				outmill.SetKey(second, "k")
+				r := s.stopping(t, ctx, cfg)
+				s.publish(t, first, second)
+				running := <-r.began
+				stop(r, cancel)
+
+				// Another process gets nothing of the key while the handler runs.
+				others := subscribe(t, s.subscriber(t, cfg))
+				nothing(t, others, "the handler of the key's first message runs")
+				require.NoError(t, running.Context().Err(), "the router stops, the handling goes on")
+				close(r.finish)
+				require.NoError(t, <-r.ended)
+				msg := next(t, others)
+				require.Equal(t, second.UUID, msg.UUID)
+				msg.Ack()
+				require.Eventually(t, func() bool { return s.count(t, outmill.StatusProcessed) == 2 }, patience, 5*time.Millisecond)
+				require.Empty(t, r.began, "each message is handled once")
+			})
+		}
+	})
 }

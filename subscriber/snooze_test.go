@@ -35,97 +35,101 @@ func (s *shop) routed(t *testing.T, logger *journal, handle message.NoPublishHan
 	})
 }
 
-func Test_a_snooze_is_no_error_to_the_router_and_to_what_is_outside_of_KeepError(t *testing.T) {
+func TestSubscriber_Snooze(t *testing.T) {
 	t.Parallel()
-	s := openShop(t)
-	logger := newJournal()
-	var calls, outside atomic.Int32
-	noError := func(h message.HandlerFunc) message.HandlerFunc {
-		return func(msg *message.Message) ([]*message.Message, error) {
-			produced, err := h(msg)
-			if err != nil || len(produced) > 0 {
-				outside.Add(1)
-			}
-			return produced, err
-		}
-	}
-	producing := func(h message.HandlerFunc) message.HandlerFunc {
-		return func(msg *message.Message) ([]*message.Message, error) {
-			_, err := h(msg)
-			if err == nil {
-				return nil, nil
-			}
-			return []*message.Message{newOrder()}, err
-		}
-	}
-	// KeepError twice, as with a router and a handler that both have it.
-	s.routed(t, logger, func(*message.Message) error {
-		if calls.Add(1) < 4 {
-			return outmill.Snooze(time.Millisecond)
-		}
-		return nil
-	}, noError, subscriber.KeepError, noError, subscriber.KeepError, producing)
-	s.publish(t, newOrder())
-	rec := s.only(t, topic, outmill.StatusProcessed)
-	require.EqualValues(t, 4, calls.Load())
-	require.Zero(t, rec.Attempts)
-	require.Empty(t, rec.LastError)
-	require.Zero(t, outside.Load())
-	require.Zero(t, logger.count("ERROR"))
-}
 
-func Test_a_snooze_that_an_error_wraps_takes_effect_and_is_logged(t *testing.T) {
-	t.Parallel()
-	for name, wrapped := range map[string]error{
-		"wrapped": fmt.Errorf("the machine is cold: %w", outmill.Snooze(time.Millisecond)),
-		"joined":  errors.Join(errBroken, outmill.Snooze(time.Millisecond)),
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := openShop(t)
-			logger := newJournal()
-			var calls atomic.Int32
-			s.routed(t, logger, func(*message.Message) error {
-				if calls.Add(1) < 4 {
-					return wrapped
+	t.Run("a snooze is no error to the router and to what is outside of KeepError", func(t *testing.T) {
+		t.Parallel()
+		s := openShop(t)
+		logger := newJournal()
+		var calls, outside atomic.Int32
+		noError := func(h message.HandlerFunc) message.HandlerFunc {
+			return func(msg *message.Message) ([]*message.Message, error) {
+				produced, err := h(msg)
+				if err != nil || len(produced) > 0 {
+					outside.Add(1)
 				}
-				return nil
-			}, subscriber.KeepError)
-			s.publish(t, newOrder())
-			require.Zero(t, s.only(t, topic, outmill.StatusProcessed).Attempts)
-			require.Equal(t, 3, logger.count("ERROR", "the machine is"))
-		})
-	}
-}
-
-func Test_a_delivery_tells_of_the_last_error_and_when_the_handling_began(t *testing.T) {
-	t.Parallel()
-	s := openShop(t)
-	join := &storekit.Join{ExpectedSteps: 1}
-	require.NoError(t, s.StartJoin(t.Context(), join))
-	order := newOrder()
-	order.Metadata.Set(outmill.MetadataJoins, join.ID.String())
-	s.publish(t, order)
-	messages := subscribe(t, s.subscriber(t, quick()))
-	s.only(t, topic, outmill.StatusLeased)
-	// The message waits in the subscriber, whose channel is not read yet.
-	for range 2 {
-		before := time.Now().Round(0)
-		msg := next(t, messages)
-		info, ok := outmill.Delivery(msg.Context())
-		require.True(t, ok)
-		require.False(t, info.StartedAt.Before(before), "%s is before the message was received, at %s", info.StartedAt, before)
-		require.False(t, info.StartedAt.After(time.Now()))
-		require.Equal(t, []outmill.JoinID{join.ID}, info.Joins)
-		again, _ := outmill.Delivery(msg.Context())
-		require.Equal(t, info.StartedAt, again.StartedAt)
-		if info.Attempt == 1 {
-			require.Empty(t, info.LastError)
-			msg.Nack()
-			continue
+				return produced, err
+			}
 		}
-		require.Contains(t, info.LastError, "KeepError")
-		msg.Ack()
-	}
-	s.only(t, topic, outmill.StatusProcessed)
+		producing := func(h message.HandlerFunc) message.HandlerFunc {
+			return func(msg *message.Message) ([]*message.Message, error) {
+				_, err := h(msg)
+				if err == nil {
+					return nil, nil
+				}
+				return []*message.Message{newOrder()}, err
+			}
+		}
+		// KeepError twice, as with a router and a handler that both have it.
+		s.routed(t, logger, func(*message.Message) error {
+			if calls.Add(1) < 4 {
+				return outmill.Snooze(time.Millisecond)
+			}
+			return nil
+		}, noError, subscriber.KeepError, noError, subscriber.KeepError, producing)
+		s.publish(t, newOrder())
+		rec := s.only(t, topic, outmill.StatusProcessed)
+		require.EqualValues(t, 4, calls.Load())
+		require.Zero(t, rec.Attempts)
+		require.Empty(t, rec.LastError)
+		require.Zero(t, outside.Load())
+		require.Zero(t, logger.count("ERROR"))
+	})
+
+	t.Run("a snooze that an error wraps takes effect and is logged", func(t *testing.T) {
+		t.Parallel()
+		for name, wrapped := range map[string]error{
+			"wrapped": fmt.Errorf("the machine is cold: %w", outmill.Snooze(time.Millisecond)),
+			"joined":  errors.Join(errBroken, outmill.Snooze(time.Millisecond)),
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				s := openShop(t)
+				logger := newJournal()
+				var calls atomic.Int32
+				s.routed(t, logger, func(*message.Message) error {
+					if calls.Add(1) < 4 {
+						return wrapped
+					}
+					return nil
+				}, subscriber.KeepError)
+				s.publish(t, newOrder())
+				require.Zero(t, s.only(t, topic, outmill.StatusProcessed).Attempts)
+				require.Equal(t, 3, logger.count("ERROR", "the machine is"))
+			})
+		}
+	})
+
+	t.Run("a delivery tells of the last error and when the handling began", func(t *testing.T) {
+		t.Parallel()
+		s := openShop(t)
+		join := &storekit.Join{ExpectedSteps: 1}
+		require.NoError(t, s.StartJoin(t.Context(), join))
+		order := newOrder()
+		order.Metadata.Set(outmill.MetadataJoins, join.ID.String())
+		s.publish(t, order)
+		messages := subscribe(t, s.subscriber(t, quick()))
+		s.only(t, topic, outmill.StatusLeased)
+		// The message waits in the subscriber, whose channel is not read yet.
+		for range 2 {
+			before := time.Now().Round(0)
+			msg := next(t, messages)
+			info, ok := outmill.Delivery(msg.Context())
+			require.True(t, ok)
+			require.False(t, info.StartedAt.Before(before), "%s is before the message was received, at %s", info.StartedAt, before)
+			require.False(t, info.StartedAt.After(time.Now()))
+			require.Equal(t, []outmill.JoinID{join.ID}, info.Joins)
+			again, _ := outmill.Delivery(msg.Context())
+			require.Equal(t, info.StartedAt, again.StartedAt)
+			if info.Attempt == 1 {
+				require.Empty(t, info.LastError)
+				msg.Nack()
+				continue
+			}
+			require.Contains(t, info.LastError, "KeepError")
+			msg.Ack()
+		}
+		s.only(t, topic, outmill.StatusProcessed)
+	})
 }

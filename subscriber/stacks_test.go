@@ -211,18 +211,34 @@ func (m *model) retry(inner pile) (err error) {
 	return err
 }
 
-// Test_Watermills_middlewares_alone_and_stacked_in_either_order plays every
-// behaviour of a handler through every pile, and compares what becomes of the
-// message with what the model says.
-func Test_Watermills_middlewares_alone_and_stacked_in_either_order(t *testing.T) {
+func TestSubscriber_Stacks(t *testing.T) {
 	t.Parallel()
-	s := openShop(t)
-	for _, p := range piles() {
-		t.Run(strings.Join(p, ", "), func(t *testing.T) {
-			t.Parallel()
-			p.play(t, s)
-		})
-	}
+
+	// It plays every
+	// behaviour of a handler through every pile, and compares what becomes of the
+	// message with what the model says.
+	t.Run("Watermill's middlewares alone and stacked in either order", func(t *testing.T) {
+		t.Parallel()
+		s := openShop(t)
+		for _, p := range piles() {
+			t.Run(strings.Join(p, ", "), func(t *testing.T) {
+				t.Parallel()
+				p.play(t, s)
+			})
+		}
+	})
+
+	t.Run("the model of the piles says what Watermill promises", func(t *testing.T) {
+		t.Parallel()
+		require.Equal(t, fate{calls: 1, status: outmill.StatusProcessed, poisoned: true}, pile{keepError, poisonAll, timeout}.foretell(fails))
+		require.Equal(t, fate{calls: 9, attempts: 2, status: outmill.StatusDead, because: errBroken.Error()}, pile{keepError, retry, timeout}.foretell(fails))
+		require.Equal(t, fate{calls: 3, status: outmill.StatusProcessed, poisoned: true}, pile{poisonAll, retry, keepError}.foretell(fails))
+		require.Equal(t, fate{calls: 2, status: outmill.StatusProcessed}, pile{keepError, retry, correlation}.foretell(snoozes))
+		require.Equal(t, fate{calls: 1, status: outmill.StatusProcessed, poisoned: true}, pile{keepError, poisonAll}.foretell(snoozes))
+		require.Equal(t, fate{calls: 2, status: outmill.StatusProcessed}, pile{poisonAll, keepError}.foretell(snoozes))
+		// Watermill's Deduplicator takes the second try for a duplicate.
+		require.Equal(t, fate{calls: 1, attempts: 1, status: outmill.StatusProcessed}, pile{keepError, deduplicator}.foretell(fails))
+	})
 }
 
 func (p pile) play(t *testing.T, s *shop) {
@@ -286,16 +302,4 @@ func (s *shop) uuids(t *testing.T, of string) map[string]bool {
 		found[rec.MessageID] = true
 	}
 	return found
-}
-
-func Test_the_model_of_the_piles_says_what_Watermill_promises(t *testing.T) {
-	t.Parallel()
-	require.Equal(t, fate{calls: 1, status: outmill.StatusProcessed, poisoned: true}, pile{keepError, poisonAll, timeout}.foretell(fails))
-	require.Equal(t, fate{calls: 9, attempts: 2, status: outmill.StatusDead, because: errBroken.Error()}, pile{keepError, retry, timeout}.foretell(fails))
-	require.Equal(t, fate{calls: 3, status: outmill.StatusProcessed, poisoned: true}, pile{poisonAll, retry, keepError}.foretell(fails))
-	require.Equal(t, fate{calls: 2, status: outmill.StatusProcessed}, pile{keepError, retry, correlation}.foretell(snoozes))
-	require.Equal(t, fate{calls: 1, status: outmill.StatusProcessed, poisoned: true}, pile{keepError, poisonAll}.foretell(snoozes))
-	require.Equal(t, fate{calls: 2, status: outmill.StatusProcessed}, pile{poisonAll, keepError}.foretell(snoozes))
-	// Watermill's Deduplicator takes the second try for a duplicate.
-	require.Equal(t, fate{calls: 1, attempts: 1, status: outmill.StatusProcessed}, pile{keepError, deduplicator}.foretell(fails))
 }

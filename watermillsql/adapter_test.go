@@ -139,153 +139,155 @@ func identified(name string) *message.Message {
 	return msg
 }
 
-// A poll interval of an hour has the readers woken, or the test fails.
-func Test_what_watermill_sqls_publisher_commits_reaches_subscriber_and_forwarder(t *testing.T) {
-	each(t, func(b bench) {
-		sub, err := subscriber.New(b.store, subscriber.Config{Order: outmill.OrderKey, PollInterval: time.Hour}, nil)
-		require.NoError(b, err)
-		b.Cleanup(func() { require.NoError(b, sub.Close()) })
-		ctx, stop := context.WithCancel(b.Context())
-		defer stop()
-		received, err := sub.Subscribe(ctx, "orders")
-		require.NoError(b, err)
+func TestAdapter_Serial(t *testing.T) {
+	// A poll interval of an hour has the readers woken, or the test fails.
+	t.Run("what watermill sqls publisher commits reaches subscriber and forwarder", func(t *testing.T) {
+		each(t, func(b bench) {
+			sub, err := subscriber.New(b.store, subscriber.Config{Order: outmill.OrderKey, PollInterval: time.Hour}, nil)
+			require.NoError(b, err)
+			b.Cleanup(func() { require.NoError(b, sub.Close()) })
+			ctx, stop := context.WithCancel(b.Context())
+			defer stop()
+			received, err := sub.Subscribe(ctx, "orders")
+			require.NoError(b, err)
 
-		broker := gochannel.NewGoChannel(gochannel.Config{OutputChannelBuffer: 10}, nil)
-		b.Cleanup(func() { require.NoError(b, broker.Close()) })
-		forwarded, err := broker.Subscribe(ctx, "orders")
-		require.NoError(b, err)
-		fwd, err := forwarder.New(b.store, broker, forwarder.Config{PollInterval: time.Hour}, nil)
-		require.NoError(b, err)
-		ran := make(chan error, 1)
-		go func() { ran <- fwd.Run(ctx) }()
-		<-fwd.Running()
+			broker := gochannel.NewGoChannel(gochannel.Config{OutputChannelBuffer: 10}, nil)
+			b.Cleanup(func() { require.NoError(b, broker.Close()) })
+			forwarded, err := broker.Subscribe(ctx, "orders")
+			require.NoError(b, err)
+			fwd, err := forwarder.New(b.store, broker, forwarder.Config{PollInterval: time.Hour}, nil)
+			require.NoError(b, err)
+			ran := make(chan error, 1)
+			go func() { ran <- fwd.Run(ctx) }()
+			<-fwd.Running()
 
-		b.inTx(false, "orders", named("rolled back"))
-		require.Empty(b, b.listed(), "a rollback leaves nothing")
-		b.inTx(true, "orders", identified("m1"), named("m2"))
-		want := []delivery{
-			{"m1", string(identified("m1").Payload), identified("m1").Metadata},
-			{"m2", "payload of m2", message.Metadata{}},
-		}
-		byID := func(a, b delivery) int { return strings.Compare(a.id, b.id) }
-		for name, from := range map[string]<-chan *message.Message{"subscriber": received, "forwarder": forwarded} {
-			got := receive(b.T, from, 2)
-			slices.SortFunc(got, byID)
-			for i := range got {
-				for key, value := range want[i].metadata {
-					require.Equal(b, value, got[i].metadata.Get(key), "%s: %s", name, key)
-				}
-				require.Equal(b, want[i].id, got[i].id, name)
-				require.Equal(b, want[i].payload, got[i].payload, name)
+			b.inTx(false, "orders", named("rolled back"))
+			require.Empty(b, b.listed(), "a rollback leaves nothing")
+			b.inTx(true, "orders", identified("m1"), named("m2"))
+			want := []delivery{
+				{"m1", string(identified("m1").Payload), identified("m1").Metadata},
+				{"m2", "payload of m2", message.Metadata{}},
 			}
-		}
-		stop()
-		require.NoError(b, fwd.Close())
-		<-ran
-	})
-}
-
-func Test_a_message_becomes_the_record_that_the_publisher_makes_of_it(t *testing.T) {
-	each(t, func(b bench) {
-		require.NoError(b, b.store.RegisterGroup(b.Context(), outmill.Registration{Group: "readers"}))
-		dedup, ttl, later := named("deduplicated"), named("expires"), named("set to be later")
-		outmill.SetDedupKey(dedup, "once")
-		outmill.SetTimeToLive(ttl, time.Hour)
-		outmill.SetDelay(later, time.Hour)
-		watermills := named("delayed by its context")
-		watermills.SetContext(delay.WithContext(b.Context(), delay.For(time.Hour)))
-		messages := []*message.Message{identified("full"), dedup, ttl, later, watermills, message.NewMessage("empty", nil)}
-
-		pub, err := publisher.New(b.store, publisher.Config{}, nil)
-		require.NoError(b, err)
-		defer func() { require.NoError(b, pub.Close()) }()
-		require.NoError(b, pub.Publish("by.publisher", messages...))
-		b.inTx(true, "by.adapter", messages...)
-		b.inTx(true, "by.adapter", dedup)
-		byTopic := map[string][]outmill.Record{}
-		for _, r := range b.listed() {
-			c := *r
-			for _, at := range []*time.Time{&c.DueAt, &c.NextAttemptAt, &c.ExpiresAt} {
-				if !at.IsZero() {
-					*at = time.Unix(0, 0).Add(at.Sub(c.CreatedAt))
+			byID := func(a, b delivery) int { return strings.Compare(a.id, b.id) }
+			for name, from := range map[string]<-chan *message.Message{"subscriber": received, "forwarder": forwarded} {
+				got := receive(b.T, from, 2)
+				slices.SortFunc(got, byID)
+				for i := range got {
+					for key, value := range want[i].metadata {
+						require.Equal(b, value, got[i].metadata.Get(key), "%s: %s", name, key)
+					}
+					require.Equal(b, want[i].id, got[i].id, name)
+					require.Equal(b, want[i].payload, got[i].payload, name)
 				}
 			}
-			c.ID, c.CreatedAt, c.Topic = outmill.WorkItemID{}, time.Time{}, ""
-			byTopic[r.Topic] = append(byTopic[r.Topic], c)
-		}
-		require.Len(b, byTopic["by.publisher"], len(messages))
-		require.ElementsMatch(b, byTopic["by.publisher"], byTopic["by.adapter"])
+			stop()
+			require.NoError(b, fwd.Close())
+			<-ran
+		})
 	})
-}
 
-func Test_messages_that_cannot_be_appended_are_refused_before_anything_is_sent(t *testing.T) {
-	each(t, func(b bench) {
-		step, waiting, tooLong, badly := named("step"), named("waiting"), named("long"), named("badly")
-		step.Metadata.Set(outmill.MetadataJoins, outmill.NewJoinID().String())
-		outmill.SetWaitsFor(waiting, outmill.NewJoinID())
-		outmill.SetKey(tooLong, strings.Repeat("k", 256))
-		badly.Metadata.Set(outmill.MetadataDelay, "soon")
-		tx, err := b.db.BeginTx(b.Context(), nil)
-		require.NoError(b, err)
-		pub := b.publisher(tx, nil)
-		for field, msg := range map[string]*message.Message{"joins": step, "joins ": waiting, "key": tooLong, `metadata "outmill_delay"`: badly, "message": nil} {
-			err := pub.Publish("orders", named("fine"), msg)
-			var invalid *outmill.InvalidRecordError
-			require.ErrorAs(b, err, &invalid, field)
-			require.Equal(b, strings.TrimSpace(field), invalid.Field)
-			require.Equal(b, 1, invalid.Index)
-			if invalid.Field == "joins" {
-				require.ErrorContains(b, err, "package publisher")
+	t.Run("a message becomes the record that the publisher makes of it", func(t *testing.T) {
+		each(t, func(b bench) {
+			require.NoError(b, b.store.RegisterGroup(b.Context(), outmill.Registration{Group: "readers"}))
+			dedup, ttl, later := named("deduplicated"), named("expires"), named("set to be later")
+			outmill.SetDedupKey(dedup, "once")
+			outmill.SetTimeToLive(ttl, time.Hour)
+			outmill.SetDelay(later, time.Hour)
+			watermills := named("delayed by its context")
+			watermills.SetContext(delay.WithContext(b.Context(), delay.For(time.Hour)))
+			messages := []*message.Message{identified("full"), dedup, ttl, later, watermills, message.NewMessage("empty", nil)}
+
+			pub, err := publisher.New(b.store, publisher.Config{}, nil)
+			require.NoError(b, err)
+			defer func() { require.NoError(b, pub.Close()) }()
+			require.NoError(b, pub.Publish("by.publisher", messages...))
+			b.inTx(true, "by.adapter", messages...)
+			b.inTx(true, "by.adapter", dedup)
+			byTopic := map[string][]outmill.Record{}
+			for _, r := range b.listed() {
+				c := *r
+				for _, at := range []*time.Time{&c.DueAt, &c.NextAttemptAt, &c.ExpiresAt} {
+					if !at.IsZero() {
+						*at = time.Unix(0, 0).Add(at.Sub(c.CreatedAt))
+					}
+				}
+				c.ID, c.CreatedAt, c.Topic = outmill.WorkItemID{}, time.Time{}, ""
+				byTopic[r.Topic] = append(byTopic[r.Topic], c)
+			}
+			require.Len(b, byTopic["by.publisher"], len(messages))
+			require.ElementsMatch(b, byTopic["by.publisher"], byTopic["by.adapter"])
+		})
+	})
+
+	t.Run("messages that cannot be appended are refused before anything is sent", func(t *testing.T) {
+		each(t, func(b bench) {
+			step, waiting, tooLong, badly := named("step"), named("waiting"), named("long"), named("badly")
+			step.Metadata.Set(outmill.MetadataJoins, outmill.NewJoinID().String())
+			outmill.SetWaitsFor(waiting, outmill.NewJoinID())
+			outmill.SetKey(tooLong, strings.Repeat("k", 256))
+			badly.Metadata.Set(outmill.MetadataDelay, "soon")
+			tx, err := b.db.BeginTx(b.Context(), nil)
+			require.NoError(b, err)
+			pub := b.publisher(tx, nil)
+			for field, msg := range map[string]*message.Message{"joins": step, "joins ": waiting, "key": tooLong, `metadata "outmill_delay"`: badly, "message": nil} {
+				err := pub.Publish("orders", named("fine"), msg)
+				var invalid *outmill.InvalidRecordError
+				require.ErrorAs(b, err, &invalid, field)
+				require.Equal(b, strings.TrimSpace(field), invalid.Field)
+				require.Equal(b, 1, invalid.Index)
+				if invalid.Field == "joins" {
+					require.ErrorContains(b, err, "package publisher")
+				}
+			}
+			require.NoError(b, pub.Publish("orders", named("good")), "the transaction goes on")
+			require.NoError(b, pub.Publish("orders"), "to publish nothing is no error")
+			require.NoError(b, tx.Commit())
+			require.Len(b, b.listed(), 1)
+		})
+	})
+
+	t.Run("the publishers log shows neither payload nor metadata", func(t *testing.T) {
+		b := newBench(t, postgres.LaneLog, "pgx")
+		logger := watermill.NewCaptureLogger()
+		msg := message.NewMessage("m1", []byte("S3CRET"))
+		msg.Metadata.Set("card", "S3CRET")
+		require.NoError(t, b.publisher(b.db, logger).Publish("orders", msg))
+		var printed strings.Builder
+		for _, lines := range logger.Captured() {
+			for _, line := range lines {
+				_, _ = fmt.Fprintln(&printed, line.Msg, line.Fields)
 			}
 		}
-		require.NoError(b, pub.Publish("orders", named("good")), "the transaction goes on")
-		require.NoError(b, pub.Publish("orders"), "to publish nothing is no error")
-		require.NoError(b, tx.Commit())
-		require.Len(b, b.listed(), 1)
+		require.Contains(t, printed.String(), "m1")
+		require.NotContains(t, printed.String(), "S3CRET")
+		require.NotContains(t, printed.String(), "533343524554", "in hexadecimal")
 	})
-}
 
-func Test_the_publishers_log_shows_neither_payload_nor_metadata(t *testing.T) {
-	b := newBench(t, postgres.LaneLog, "pgx")
-	logger := watermill.NewCaptureLogger()
-	msg := message.NewMessage("m1", []byte("S3CRET"))
-	msg.Metadata.Set("card", "S3CRET")
-	require.NoError(t, b.publisher(b.db, logger).Publish("orders", msg))
-	var printed strings.Builder
-	for _, lines := range logger.Captured() {
-		for _, line := range lines {
-			_, _ = fmt.Fprintln(&printed, line.Msg, line.Fields)
-		}
-	}
-	require.Contains(t, printed.String(), "m1")
-	require.NotContains(t, printed.String(), "S3CRET")
-	require.NotContains(t, printed.String(), "533343524554", "in hexadecimal")
-}
-
-func Test_a_publisher_outside_a_transaction_may_initialize_its_schema_which_does_nothing(t *testing.T) {
-	b := newBench(t, postgres.LaneLog, "pgx")
-	adapter, err := watermillsql.New(postgres.Config{})
-	require.NoError(t, err)
-	pub, err := sql.NewPublisher(b.db, sql.PublisherConfig{SchemaAdapter: adapter, AutoInitializeSchema: true}, nil)
-	require.NoError(t, err)
-	require.NoError(t, pub.Publish("orders", named("m1")))
-	require.NoError(t, pub.Close())
-	require.Len(t, b.listed(), 1)
-}
-
-func Test_watermill_sqls_subscriber_is_sent_to_package_subscriber(t *testing.T) {
-	each(t, func(b bench) {
+	t.Run("a publisher outside a transaction may initialize its schema which does nothing", func(t *testing.T) {
+		b := newBench(t, postgres.LaneLog, "pgx")
 		adapter, err := watermillsql.New(postgres.Config{})
-		require.NoError(b, err)
-		query := adapter.SelectQuery("orders", "group", sql.DefaultPostgreSQLOffsetsAdapter{})
-		tx, err := b.db.BeginTx(b.Context(), &stdsql.TxOptions{Isolation: adapter.SubscribeIsolationLevel()})
-		require.NoError(b, err)
-		defer func() { _ = tx.Rollback() }()
-		err = read(b.Context(), tx, query)
-		require.ErrorContains(b, err, watermillsql.ErrCannotRead.Error())
-		require.ErrorContains(b, err, "subscriber")
-		_, err = adapter.UnmarshalMessage(nil)
-		require.ErrorIs(b, err, watermillsql.ErrCannotRead)
+		require.NoError(t, err)
+		pub, err := sql.NewPublisher(b.db, sql.PublisherConfig{SchemaAdapter: adapter, AutoInitializeSchema: true}, nil)
+		require.NoError(t, err)
+		require.NoError(t, pub.Publish("orders", named("m1")))
+		require.NoError(t, pub.Close())
+		require.Len(t, b.listed(), 1)
+	})
+
+	t.Run("watermill sqls subscriber is sent to package subscriber", func(t *testing.T) {
+		each(t, func(b bench) {
+			adapter, err := watermillsql.New(postgres.Config{})
+			require.NoError(b, err)
+			query := adapter.SelectQuery("orders", "group", sql.DefaultPostgreSQLOffsetsAdapter{})
+			tx, err := b.db.BeginTx(b.Context(), &stdsql.TxOptions{Isolation: adapter.SubscribeIsolationLevel()})
+			require.NoError(b, err)
+			defer func() { _ = tx.Rollback() }()
+			err = read(b.Context(), tx, query)
+			require.ErrorContains(b, err, watermillsql.ErrCannotRead.Error())
+			require.ErrorContains(b, err, "subscriber")
+			_, err = adapter.UnmarshalMessage(nil)
+			require.ErrorIs(b, err, watermillsql.ErrCannotRead)
+		})
 	})
 }
 
@@ -301,8 +303,12 @@ func read(ctx context.Context, from sql.ContextExecutor, query sql.Query) error 
 	return rows.Err()
 }
 
-func Test_a_config_that_makes_no_sense_is_refused(t *testing.T) {
+func TestAdapter(t *testing.T) {
 	t.Parallel()
-	_, err := watermillsql.New(postgres.Config{TablePrefix: "1"})
-	require.ErrorIs(t, err, outmill.ErrInvalidConfig)
+
+	t.Run("a config that makes no sense is refused", func(t *testing.T) {
+		t.Parallel()
+		_, err := watermillsql.New(postgres.Config{TablePrefix: "1"})
+		require.ErrorIs(t, err, outmill.ErrInvalidConfig)
+	})
 }

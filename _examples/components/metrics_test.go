@@ -83,20 +83,67 @@ func ready(t *testing.T, open func(t *testing.T) outmill.Store) outmill.Store {
 	return store
 }
 
-func Test_Watermills_metrics_count_what_was_published_and_handled_under_the_librarys_name(t *testing.T) {
+func TestMetrics(t *testing.T) {
 	t.Parallel()
-	for name, open := range map[string]func(t *testing.T) outmill.Store{
-		"SQLite":                onSQLite,
-		"PostgreSQL with a log": onPostgreSQL(postgres.LaneLog),
-		"PostgreSQL with rows":  onPostgreSQL(postgres.LaneRows),
-		"MongoDB":               onMongoDB,
-		"SQL Server":            onSQLServer,
-	} {
-		t.Run("on "+name, func(t *testing.T) {
-			t.Parallel()
-			countsOn(t, ready(t, open))
-		})
-	}
+
+	t.Run("Watermills metrics count what was published and handled under the librarys name", func(t *testing.T) {
+		t.Parallel()
+		for name, open := range map[string]func(t *testing.T) outmill.Store{
+			"SQLite":                onSQLite,
+			"PostgreSQL with a log": onPostgreSQL(postgres.LaneLog),
+			"PostgreSQL with rows":  onPostgreSQL(postgres.LaneRows),
+			"MongoDB":               onMongoDB,
+			"SQL Server":            onSQLServer,
+		} {
+			t.Run("on "+name, func(t *testing.T) {
+				t.Parallel()
+				countsOn(t, ready(t, open))
+			})
+		}
+	})
+
+	t.Run("Watermills metrics around a publisher of batches are warned of unless batches may go past", func(t *testing.T) {
+		t.Parallel()
+		for name, c := range map[string]struct {
+			decorate func(decorated, pub message.Publisher) message.Publisher
+			warns    bool
+			counted  int
+		}{
+			"hiding it":     {func(decorated, _ message.Publisher) message.Publisher { return decorated }, true, 3},
+			"and an Unwrap": {func(decorated, pub message.Publisher) message.Publisher { return passable{decorated, pub} }, false, 0},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				store := ready(t, onSQLite)
+				for i := range 3 {
+					require.NoError(t, store.Append(t.Context(), &outmill.Record{Topic: "orders", MessageID: fmt.Sprint(i)}))
+				}
+				brokers := kafkatest.Fake(t).Addrs
+				pub, err := kafka.NewPublisher(wkafka.PublisherConfig{Brokers: brokers}, kafka.Config{}, nil)
+				require.NoError(t, err)
+				defer func() { require.NoError(t, pub.Close()) }()
+				registry := prometheus.NewRegistry()
+				decorated, err := metrics.NewPrometheusMetricsBuilder(registry, "", "").DecoratePublisher(pub)
+				require.NoError(t, err)
+				var log lines
+				fwd, err := forwarder.New(store, c.decorate(decorated, pub), forwarder.Config{MapTopic: topicOf(kafkatest.Topic(t))}, watermill.NewSlogLogger(slog.New(slog.NewTextHandler(&log, nil))))
+				require.NoError(t, err)
+				defer func() { require.NoError(t, fwd.Close()) }()
+				n, err := fwd.Once(t.Context())
+				require.NoError(t, err)
+				require.Equal(t, 3, n)
+				if c.warns {
+					require.Contains(t, log.text(), "Warning: a decorator hides a publisher that takes batches")
+					require.Contains(t, log.text(), "decorator=metrics.PublisherPrometheusMetricsDecorator")
+					require.Contains(t, log.text(), "hides=*kafka.Publisher")
+				} else {
+					require.NotContains(t, log.text(), "Warning")
+					require.Contains(t, log.text(), "batches_through=*kafka.Publisher")
+				}
+				require.Equal(t, c.counted, count(t, registry, "publish_time_seconds", "publisher_name", "outmill.kafka"))
+			})
+		}
+	})
 }
 
 // countsOn publishes three messages, of which a handler refuses one at first.
@@ -186,49 +233,6 @@ type passable struct {
 }
 
 func (p passable) Unwrap() message.Publisher { return p.inner }
-
-func Test_Watermills_metrics_around_a_publisher_of_batches_are_warned_of_unless_batches_may_go_past(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		decorate func(decorated, pub message.Publisher) message.Publisher
-		warns    bool
-		counted  int
-	}{
-		"hiding it":     {func(decorated, _ message.Publisher) message.Publisher { return decorated }, true, 3},
-		"and an Unwrap": {func(decorated, pub message.Publisher) message.Publisher { return passable{decorated, pub} }, false, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			store := ready(t, onSQLite)
-			for i := range 3 {
-				require.NoError(t, store.Append(t.Context(), &outmill.Record{Topic: "orders", MessageID: fmt.Sprint(i)}))
-			}
-			brokers := kafkatest.Fake(t).Addrs
-			pub, err := kafka.NewPublisher(wkafka.PublisherConfig{Brokers: brokers}, kafka.Config{}, nil)
-			require.NoError(t, err)
-			defer func() { require.NoError(t, pub.Close()) }()
-			registry := prometheus.NewRegistry()
-			decorated, err := metrics.NewPrometheusMetricsBuilder(registry, "", "").DecoratePublisher(pub)
-			require.NoError(t, err)
-			var log lines
-			fwd, err := forwarder.New(store, c.decorate(decorated, pub), forwarder.Config{MapTopic: topicOf(kafkatest.Topic(t))}, watermill.NewSlogLogger(slog.New(slog.NewTextHandler(&log, nil))))
-			require.NoError(t, err)
-			defer func() { require.NoError(t, fwd.Close()) }()
-			n, err := fwd.Once(t.Context())
-			require.NoError(t, err)
-			require.Equal(t, 3, n)
-			if c.warns {
-				require.Contains(t, log.text(), "Warning: a decorator hides a publisher that takes batches")
-				require.Contains(t, log.text(), "decorator=metrics.PublisherPrometheusMetricsDecorator")
-				require.Contains(t, log.text(), "hides=*kafka.Publisher")
-			} else {
-				require.NotContains(t, log.text(), "Warning")
-				require.Contains(t, log.text(), "batches_through=*kafka.Publisher")
-			}
-			require.Equal(t, c.counted, count(t, registry, "publish_time_seconds", "publisher_name", "outmill.kafka"))
-		})
-	}
-}
 
 func topicOf(name string) func(string, *message.Message) string {
 	return func(string, *message.Message) string { return name }

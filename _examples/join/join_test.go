@@ -13,26 +13,28 @@ import (
 
 func TestMain(m *testing.M) { exampletest.Main(m) }
 
-func Test_each_customer_is_transformed_when_all_its_extracts_are_there(t *testing.T) {
-	t.Setenv("TMPDIR", t.TempDir())
-	var out bytes.Buffer
-	require.NoError(t, run(t.Context(), &out))
-	require.Equal(t, `Ada: to be transformed when customers, orders and products are extracted
+func TestJoin(t *testing.T) {
+	t.Run("each customer is transformed when all its extracts are there", func(t *testing.T) {
+		t.Setenv("TMPDIR", t.TempDir())
+		var out bytes.Buffer
+		require.NoError(t, run(t.Context(), &out))
+		require.Equal(t, `Ada: to be transformed when customers, orders and products are extracted
 Bob: to be transformed when customers, orders and products are extracted
 Ada: transformed, 3 of 3 steps
 Bob: not transformed, 2 of 3 steps, 1 failed: steps failed
 dead: extract.products of Bob: the source has no catalogue
 OK: each customer was dealt with once, when its extracts had ended
 `, out.String())
-	requireNothingLeft(t)
-}
+		requireNothingLeft(t)
+	})
 
-func Test_an_interruption_ends_it_and_leaves_nothing_behind(t *testing.T) {
-	t.Setenv("TMPDIR", t.TempDir())
-	ctx, interrupt := context.WithCancel(t.Context())
-	defer interrupt()
-	require.ErrorIs(t, run(ctx, interrupter(interrupt)), context.Canceled)
-	requireNothingLeft(t)
+	t.Run("an interruption ends it and leaves nothing behind", func(t *testing.T) {
+		t.Setenv("TMPDIR", t.TempDir())
+		ctx, interrupt := context.WithCancel(t.Context())
+		defer interrupt()
+		require.ErrorIs(t, run(ctx, interrupter(interrupt)), context.Canceled)
+		requireNothingLeft(t)
+	})
 }
 
 // interrupter ends the program when it has begun to print.

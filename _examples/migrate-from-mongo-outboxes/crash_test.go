@@ -15,28 +15,75 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-func Test_a_tool_that_is_killed_again_and_again_moves_each_document_once_and_in_order(t *testing.T) {
+func TestCrash(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	const n = 300
-	began := time.Now().Add(-time.Hour)
-	var want []string
-	docs := make([]bson.D, n)
-	for i := range docs {
-		want = append(want, fmt.Sprintf("e%03d", i))
-		docs[i] = event(want[i], "created", began.Add(time.Duration(i)*time.Millisecond), began)
-	}
-	// In another order than they happened.
-	slices.Reverse(docs)
-	w.insert("outbox_events", docs...)
-	for range 4 {
-		left := w.count("outbox_events")
-		w.killWhenItHasMoved(append(w.events(), "-store", w.url, "-follow", "-batch", "5"), left)
-	}
-	_, err := w.tool(t.Context(), w.events()...)
-	require.NoError(t, err)
-	require.Zero(t, w.count("outbox_events"))
-	require.Equal(t, want, ids(w.records()))
+
+	t.Run("a tool that is killed again and again moves each document once and in order", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		const n = 300
+		began := time.Now().Add(-time.Hour)
+		var want []string
+		docs := make([]bson.D, n)
+		for i := range docs {
+			want = append(want, fmt.Sprintf("e%03d", i))
+			docs[i] = event(want[i], "created", began.Add(time.Duration(i)*time.Millisecond), began)
+		}
+		// In another order than they happened.
+		slices.Reverse(docs)
+		w.insert("outbox_events", docs...)
+		for range 4 {
+			left := w.count("outbox_events")
+			w.killWhenItHasMoved(append(w.events(), "-store", w.url, "-follow", "-batch", "5"), left)
+		}
+		_, err := w.tool(t.Context(), w.events()...)
+		require.NoError(t, err)
+		require.Zero(t, w.count("outbox_events"))
+		require.Equal(t, want, ids(w.records()))
+	})
+
+	t.Run("old workers that still run and the tool share the events", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		const n = 200
+		now := time.Now()
+		want := map[string]int{}
+		var docs []bson.D
+		for i := range n {
+			id := fmt.Sprintf("e%03d", i)
+			want[id] = 1
+			docs = append(docs, event(id, "created", now, now))
+		}
+		w.insert("outbox_events", docs...)
+		handled := make(chan []string, 1)
+		go func() { handled <- w.workAsBefore(n / 2) }()
+		_, err := w.tool(t.Context(), append(w.events(), "-batch", "10")...)
+		require.NoError(t, err)
+		got := map[string]int{}
+		for _, id := range append(<-handled, ids(w.records())...) {
+			got[id]++
+		}
+		require.Equal(t, want, got)
+	})
+
+	t.Run("an interrupted tool says so and can be started again", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		now := time.Now().Add(-time.Hour)
+		for i := range 40 {
+			w.insert("outbox_events", event(fmt.Sprintf("e%02d", i), "created", now.Add(time.Duration(i)*time.Millisecond), now))
+		}
+		w.insert("outbox_events", event("leased", "active", now, time.Now()))
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		err := run(ctx, append(w.events(), "-store", w.url, "-batch", "5", "-every", "10ms"), interrupter(stop), os.Stderr)
+		require.ErrorContains(t, err, "stopped before everything was moved")
+		_, err = w.db.Collection("outbox_events").UpdateMany(t.Context(), bson.D{}, bson.D{{Key: "$set", Value: bson.D{{Key: "keepAlive", Value: now}}}})
+		require.NoError(t, err)
+		_, err = w.tool(t.Context(), w.events()...)
+		require.NoError(t, err)
+		require.Len(t, w.records(), 41)
+	})
 }
 
 // killWhenItHasMoved starts the tool as a process and kills it in the midst of
@@ -50,30 +97,6 @@ func (w *world) killWhenItHasMoved(args []string, left int) {
 	require.Eventually(w, func() bool { return w.count("outbox_events") < left }, 3*time.Minute, time.Millisecond)
 	require.NoError(w, tool.Process.Kill())
 	_ = tool.Wait()
-}
-
-func Test_old_workers_that_still_run_and_the_tool_share_the_events(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	const n = 200
-	now := time.Now()
-	want := map[string]int{}
-	var docs []bson.D
-	for i := range n {
-		id := fmt.Sprintf("e%03d", i)
-		want[id] = 1
-		docs = append(docs, event(id, "created", now, now))
-	}
-	w.insert("outbox_events", docs...)
-	handled := make(chan []string, 1)
-	go func() { handled <- w.workAsBefore(n / 2) }()
-	_, err := w.tool(t.Context(), append(w.events(), "-batch", "10")...)
-	require.NoError(t, err)
-	got := map[string]int{}
-	for _, id := range append(<-handled, ids(w.records())...) {
-		got[id]++
-	}
-	require.Equal(t, want, got)
 }
 
 // workAsBefore takes events as a worker of the old program does, at most so
@@ -98,25 +121,6 @@ func (w *world) workAsBefore(most int) (handled []string) {
 		}
 	}
 	return handled
-}
-
-func Test_an_interrupted_tool_says_so_and_can_be_started_again(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	now := time.Now().Add(-time.Hour)
-	for i := range 40 {
-		w.insert("outbox_events", event(fmt.Sprintf("e%02d", i), "created", now.Add(time.Duration(i)*time.Millisecond), now))
-	}
-	w.insert("outbox_events", event("leased", "active", now, time.Now()))
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	err := run(ctx, append(w.events(), "-store", w.url, "-batch", "5", "-every", "10ms"), interrupter(stop), os.Stderr)
-	require.ErrorContains(t, err, "stopped before everything was moved")
-	_, err = w.db.Collection("outbox_events").UpdateMany(t.Context(), bson.D{}, bson.D{{Key: "$set", Value: bson.D{{Key: "keepAlive", Value: now}}}})
-	require.NoError(t, err)
-	_, err = w.tool(t.Context(), w.events()...)
-	require.NoError(t, err)
-	require.Len(t, w.records(), 41)
 }
 
 // interrupter ends the tool when it has begun to print.

@@ -16,57 +16,86 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func Test_a_tool_that_is_killed_again_and_again_moves_each_message_once(t *testing.T) {
+func TestKill(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
-		enveloped, queue, elsewhere bool
-	}{
-		"enveloped, in one database":     {enveloped: true},
-		"plain, in one database":         {},
-		"a queue, in one database":       {queue: true},
-		"enveloped, to another database": {enveloped: true, elsewhere: true},
-		"a queue, to another database":   {queue: true, elsewhere: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t)
-			to := w
-			args := w.sourceArgs("-topic", "old", "-batch", "20")
-			if c.elsewhere {
-				to = newWorld(t)
-				args = append(args, "-store", to.url)
-			}
-			destination := "old"
-			if c.enveloped {
-				destination, args = "orders", append(args, "-enveloped")
-			}
-			if c.queue {
-				args = append(args, "-queue")
-				w.createQueue(t, "old")
-			} else {
-				w.createLog(t, "old", "")
-			}
-			write := func(tx *sql.Tx, id string) {
-				switch {
-				case c.enveloped:
-					publishEnveloped(t, tx, "old", destination, msg(id))
-				case c.queue:
-					publishOld(t, tx, writerToQueue{}, "old", msg(id))
-				default:
-					publishOld(t, tx, oldSchema, "old", msg(id))
+
+	t.Run("a tool that is killed again and again moves each message once", func(t *testing.T) {
+		t.Parallel()
+		for name, c := range map[string]struct {
+			enveloped, queue, elsewhere bool
+		}{
+			"enveloped, in one database":     {enveloped: true},
+			"plain, in one database":         {},
+			"a queue, in one database":       {queue: true},
+			"enveloped, to another database": {enveloped: true, elsewhere: true},
+			"a queue, to another database":   {queue: true, elsewhere: true},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t)
+				to := w
+				args := w.sourceArgs("-topic", "old", "-batch", "20")
+				if c.elsewhere {
+					to = newWorld(t)
+					args = append(args, "-store", to.url)
 				}
+				destination := "old"
+				if c.enveloped {
+					destination, args = "orders", append(args, "-enveloped")
+				}
+				if c.queue {
+					args = append(args, "-queue")
+					w.createQueue(t, "old")
+				} else {
+					w.createLog(t, "old", "")
+				}
+				write := func(tx *sql.Tx, id string) {
+					switch {
+					case c.enveloped:
+						publishEnveloped(t, tx, "old", destination, msg(id))
+					case c.queue:
+						publishOld(t, tx, writerToQueue{}, "old", msg(id))
+					default:
+						publishOld(t, tx, oldSchema, "old", msg(id))
+					}
+				}
+				writers := writeMeanwhile(t, w, 2, 100, write)
+				killAgainAndAgain(t, to, args, destination, 5)
+				written := writers.stop()
+				output, err := runOnce(t, args)
+				require.NoError(t, err, output)
+				requireEachOnce(t, written, to.outbox(t, destination))
+				if !c.elsewhere {
+					require.Contains(t, output, "repeated=0 skipped=0 left=0")
+				}
+			})
+		}
+	})
+
+	t.Run("a tool that is told to stop leaves no half of a batch", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.createLog(t, "orders", "")
+		want := ids("a", 400)
+		w.in(t, func(tx *sql.Tx) bool {
+			for _, id := range want {
+				publishOld(t, tx, oldSchema, "orders", msg(id))
 			}
-			writers := writeMeanwhile(t, w, 2, 100, write)
-			killAgainAndAgain(t, to, args, destination, 5)
-			written := writers.stop()
-			output, err := runOnce(t, args)
-			require.NoError(t, err, output)
-			requireEachOnce(t, written, to.outbox(t, destination))
-			if !c.elsewhere {
-				require.Contains(t, output, "repeated=0 skipped=0 left=0")
-			}
+			return true
 		})
-	}
+		stops := 0
+		for len(w.outbox(t, "orders")) < len(want) {
+			before := len(w.outbox(t, "orders"))
+			tl := start(t, w.sourceArgs("-topic", "orders", "-batch", "50"))
+			require.Eventually(t, func() bool { return len(w.outbox(t, "orders")) > before }, patience, tick)
+			tl.stop()
+			require.NoError(t, <-tl.ended)
+			stops++
+			require.Contains(t, tl.says.String(), fmt.Sprintf("moved=%d ", len(w.outbox(t, "orders"))-before), "the count is right")
+		}
+		require.Equal(t, want, slices.Clip(w.outbox(t, "orders")))
+		t.Logf("stopped %d times", stops)
+	})
 }
 
 // writing holds the messages that writers have committed during the test.
@@ -172,29 +201,4 @@ func (c *child) kill(t *testing.T) {
 	var exit *exec.ExitError
 	require.True(t, errors.As(c.cmd.Wait(), &exit))
 	require.True(t, exit.Sys().(syscall.WaitStatus).Signaled(), "it ended by itself: %s", c.says)
-}
-
-func Test_a_tool_that_is_told_to_stop_leaves_no_half_of_a_batch(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.createLog(t, "orders", "")
-	want := ids("a", 400)
-	w.in(t, func(tx *sql.Tx) bool {
-		for _, id := range want {
-			publishOld(t, tx, oldSchema, "orders", msg(id))
-		}
-		return true
-	})
-	stops := 0
-	for len(w.outbox(t, "orders")) < len(want) {
-		before := len(w.outbox(t, "orders"))
-		tl := start(t, w.sourceArgs("-topic", "orders", "-batch", "50"))
-		require.Eventually(t, func() bool { return len(w.outbox(t, "orders")) > before }, patience, tick)
-		tl.stop()
-		require.NoError(t, <-tl.ended)
-		stops++
-		require.Contains(t, tl.says.String(), fmt.Sprintf("moved=%d ", len(w.outbox(t, "orders"))-before), "the count is right")
-	}
-	require.Equal(t, want, slices.Clip(w.outbox(t, "orders")))
-	t.Logf("stopped %d times", stops)
 }

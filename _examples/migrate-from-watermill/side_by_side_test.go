@@ -22,69 +22,103 @@ import (
 
 const perWriter = 150
 
-func Test_old_and_new_run_side_by_side_and_everything_arrives(t *testing.T) {
+func TestSideBySide(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.createLog(t, "forwarder_topic", "")
-	w.createLog(t, "plain", "readers")
-	w.createQueue(t, "queue")
-	brokers := kafkatest.FakeWithoutAutoTopics(t).Addrs
-	for _, topic := range []string{"orders", "plain", "queue"} {
-		kafkatest.CreateTopicNamed(t, brokers, topic, 3)
-	}
-	startForwarder(t, w, brokers)
-	old := startOldForwarder(t, w, brokers)
 
-	enveloped := writeMeanwhile(t, w, 2, perWriter, func(tx *sql.Tx, id string) {
-		publishEnveloped(t, tx, "forwarder_topic", "orders", msg("old-"+id))
-	})
-	plain := writeMeanwhile(t, w, 2, perWriter, func(tx *sql.Tx, id string) { publishOld(t, tx, oldSchema, "plain", msg(id)) })
-	queue := writeMeanwhile(t, w, 2, perWriter, func(tx *sql.Tx, id string) { publishOld(t, tx, writerToQueue{}, "queue", msg(id)) })
-	fresh, err := publisher.New(w.store, publisher.Config{RequireTx: true}, nil)
-	require.NoError(t, err)
-	direct := writeMeanwhile(t, w, 2, perWriter, func(tx *sql.Tx, id string) { publishNew(t, w, fresh, tx, "orders", msg("new-"+id)) })
+	t.Run("old and new run side by side and everything arrives", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.createLog(t, "forwarder_topic", "")
+		w.createLog(t, "plain", "readers")
+		w.createQueue(t, "queue")
+		brokers := kafkatest.FakeWithoutAutoTopics(t).Addrs
+		for _, topic := range []string{"orders", "plain", "queue"} {
+			kafkatest.CreateTopicNamed(t, brokers, topic, 3)
+		}
+		startForwarder(t, w, brokers)
+		old := startOldForwarder(t, w, brokers)
 
-	tools := [][]string{
-		w.sourceArgs("-topic", "forwarder_topic", "-enveloped", "-key", "customer", "-batch", "10"),
-		w.sourceArgs("-topic", "plain", "-consumer-group", "readers", "-key", "customer", "-batch", "10"),
-		w.sourceArgs("-topic", "queue", "-queue", "-key", "customer", "-batch", "10"),
-	}
-	old.waitFor(t, 20)
-	var running []*tool
-	for _, args := range tools {
-		running = append(running, start(t, args))
-	}
-	old.waitFor(t, 40)
-	old.stop(t)
-	writtenEnveloped, writtenPlain, writtenQueue, writtenNew := enveloped.stop(), plain.stop(), queue.stop(), direct.stop()
-	for i, tl := range running {
-		tl.stop()
-		require.NoError(t, <-tl.ended, tl.says)
-		output, err := runOnce(t, tools[i])
-		require.NoError(t, err, output)
-		require.Contains(t, output, "left=0")
-	}
-	requireForwarded(t, w)
+		enveloped := writeMeanwhile(t, w, 2, perWriter, func(tx *sql.Tx, id string) {
+			publishEnveloped(t, tx, "forwarder_topic", "orders", msg("old-"+id))
+		})
+		plain := writeMeanwhile(t, w, 2, perWriter, func(tx *sql.Tx, id string) { publishOld(t, tx, oldSchema, "plain", msg(id)) })
+		queue := writeMeanwhile(t, w, 2, perWriter, func(tx *sql.Tx, id string) { publishOld(t, tx, writerToQueue{}, "queue", msg(id)) })
+		fresh, err := publisher.New(w.store, publisher.Config{RequireTx: true}, nil)
+		require.NoError(t, err)
+		direct := writeMeanwhile(t, w, 2, perWriter, func(tx *sql.Tx, id string) { publishNew(t, w, fresh, tx, "orders", msg("new-"+id)) })
 
-	requireEachOnce(t, writtenPlain, inKafka(t, brokers, "plain"))
-	requireEachOnce(t, writtenQueue, inKafka(t, brokers, "queue"))
-	orders := inKafka(t, brokers, "orders")
-	seen := map[string]int{}
-	for _, id := range orders {
-		seen[id]++
-	}
-	for prefix, written := range map[string]map[string][]string{"old-": writtenEnveloped, "new-": writtenNew} {
-		for _, all := range written {
-			for _, id := range all {
-				require.NotZero(t, seen[prefix+id], "%s is lost", prefix+id)
-				if !old.published(prefix + id) {
-					require.Equal(t, 1, seen[prefix+id], "%s went through the outbox alone", prefix+id)
+		tools := [][]string{
+			w.sourceArgs("-topic", "forwarder_topic", "-enveloped", "-key", "customer", "-batch", "10"),
+			w.sourceArgs("-topic", "plain", "-consumer-group", "readers", "-key", "customer", "-batch", "10"),
+			w.sourceArgs("-topic", "queue", "-queue", "-key", "customer", "-batch", "10"),
+		}
+		old.waitFor(t, 20)
+		var running []*tool
+		for _, args := range tools {
+			running = append(running, start(t, args))
+		}
+		old.waitFor(t, 40)
+		old.stop(t)
+		writtenEnveloped, writtenPlain, writtenQueue, writtenNew := enveloped.stop(), plain.stop(), queue.stop(), direct.stop()
+		for i, tl := range running {
+			tl.stop()
+			require.NoError(t, <-tl.ended, tl.says)
+			output, err := runOnce(t, tools[i])
+			require.NoError(t, err, output)
+			require.Contains(t, output, "left=0")
+		}
+		requireForwarded(t, w)
+
+		requireEachOnce(t, writtenPlain, inKafka(t, brokers, "plain"))
+		requireEachOnce(t, writtenQueue, inKafka(t, brokers, "queue"))
+		orders := inKafka(t, brokers, "orders")
+		seen := map[string]int{}
+		for _, id := range orders {
+			seen[id]++
+		}
+		for prefix, written := range map[string]map[string][]string{"old-": writtenEnveloped, "new-": writtenNew} {
+			for _, all := range written {
+				for _, id := range all {
+					require.NotZero(t, seen[prefix+id], "%s is lost", prefix+id)
+					if !old.published(prefix + id) {
+						require.Equal(t, 1, seen[prefix+id], "%s went through the outbox alone", prefix+id)
+					}
+					delete(seen, prefix+id)
 				}
-				delete(seen, prefix+id)
 			}
 		}
-	}
-	require.Empty(t, seen, "nothing that was rolled back")
+		require.Empty(t, seen, "nothing that was rolled back")
+	})
+
+	t.Run("the order of a key is kept when the old table is drained before new writers begin", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.createLog(t, "forwarder_topic", "")
+		brokers := kafkatest.FakeWithoutAutoTopics(t).Addrs
+		kafkatest.CreateTopicNamed(t, brokers, "orders", 4)
+		startForwarder(t, w, brokers)
+		tl := start(t, w.sourceArgs("-topic", "forwarder_topic", "-enveloped", "-key", "customer", "-batch", "10"))
+
+		writers := writeMeanwhile(t, w, 4, perWriter, func(tx *sql.Tx, id string) {
+			publishEnveloped(t, tx, "forwarder_topic", "orders", msg(id))
+		})
+		want := writers.stop()
+		tl.stop()
+		require.NoError(t, <-tl.ended)
+		output, err := runOnce(t, w.sourceArgs("-topic", "forwarder_topic", "-enveloped", "-key", "customer"))
+		require.NoError(t, err, output)
+		fresh, err := publisher.New(w.store, publisher.Config{}, nil)
+		require.NoError(t, err)
+		for key := range want {
+			for i := range 20 {
+				id := fmt.Sprintf("%s/n%03d", key, i)
+				w.in(t, func(tx *sql.Tx) bool { publishNew(t, w, fresh, tx, "orders", msg(id)); return true })
+				want[key] = append(want[key], id)
+			}
+		}
+		requireForwarded(t, w)
+		requireEachOnce(t, want, inKafka(t, brokers, "orders"))
+	})
 }
 
 func publishNew(t *testing.T, w *world, pub *publisher.Publisher, tx *sql.Tx, topic string, m *message.Message) {
@@ -200,34 +234,4 @@ func (o *oldForwarder) waitFor(t *testing.T, n int) {
 		defer o.mu.Unlock()
 		return len(o.sent) >= n
 	}, patience, tick, "the old forwarder forwards nothing")
-}
-
-func Test_the_order_of_a_key_is_kept_when_the_old_table_is_drained_before_new_writers_begin(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.createLog(t, "forwarder_topic", "")
-	brokers := kafkatest.FakeWithoutAutoTopics(t).Addrs
-	kafkatest.CreateTopicNamed(t, brokers, "orders", 4)
-	startForwarder(t, w, brokers)
-	tl := start(t, w.sourceArgs("-topic", "forwarder_topic", "-enveloped", "-key", "customer", "-batch", "10"))
-
-	writers := writeMeanwhile(t, w, 4, perWriter, func(tx *sql.Tx, id string) {
-		publishEnveloped(t, tx, "forwarder_topic", "orders", msg(id))
-	})
-	want := writers.stop()
-	tl.stop()
-	require.NoError(t, <-tl.ended)
-	output, err := runOnce(t, w.sourceArgs("-topic", "forwarder_topic", "-enveloped", "-key", "customer"))
-	require.NoError(t, err, output)
-	fresh, err := publisher.New(w.store, publisher.Config{}, nil)
-	require.NoError(t, err)
-	for key := range want {
-		for i := range 20 {
-			id := fmt.Sprintf("%s/n%03d", key, i)
-			w.in(t, func(tx *sql.Tx) bool { publishNew(t, w, fresh, tx, "orders", msg(id)); return true })
-			want[key] = append(want[key], id)
-		}
-	}
-	requireForwarded(t, w)
-	requireEachOnce(t, want, inKafka(t, brokers, "orders"))
 }

@@ -12,50 +12,54 @@ import (
 	"github.com/outmill/outmill/internal/testenv/mongotest"
 )
 
-func Test_the_schema_for_mongodb(t *testing.T) {
+func TestMongo(t *testing.T) {
 	t.Parallel()
-	db := mongotest.Database(t)
-	printed := outmillTool(t.Context(), "schema", urlOf(t, db))
-	require.Equal(t, exitOK, printed.code, printed.stderr)
-	for line := range strings.Lines(printed.stdout) {
-		require.Regexp(t, `^(db\.runCommand\(\{.*\}\);)?\n$`, line)
-	}
 
-	t.Run("is one script that makes a store that works", func(t *testing.T) {
+	t.Run("the schema for mongodb", func(t *testing.T) {
 		t.Parallel()
-		byHand := mongotest.Database(t)
-		runCommands(t, byHand, printed.stdout)
-		requireWorks(t, urlOf(t, byHand))
-		again := outmillTool(t.Context(), "schema", "-ensure", urlOf(t, byHand))
-		require.Equal(t, exitOK, again.code, again.stderr)
-		requireWorks(t, urlOf(t, byHand))
-	})
-	t.Run("is made by -ensure, which can be repeated", func(t *testing.T) {
-		t.Parallel()
-		for range 2 {
-			got := outmillTool(t.Context(), "schema", "-ensure", urlOf(t, db))
-			require.Equal(t, exitOK, got.code, got.stderr)
-			require.Contains(t, got.stdout, "is up to date")
+		db := mongotest.Database(t)
+		printed := outmillTool(t.Context(), "schema", urlOf(t, db))
+		require.Equal(t, exitOK, printed.code, printed.stderr)
+		for line := range strings.Lines(printed.stdout) {
+			require.Regexp(t, `^(db\.runCommand\(\{.*\}\);)?\n$`, line)
 		}
-		requireWorks(t, urlOf(t, db))
-	})
-	t.Run("is that of the URL's parameters", func(t *testing.T) {
-		t.Parallel()
-		got := outmillTool(t.Context(), "schema", urlOf(t, db, "collection_prefix", "web_", "retain", "1h"))
-		require.Equal(t, exitOK, got.code, got.stderr)
-		require.Contains(t, got.stdout, `"web_records"`)
-		require.Contains(t, got.stdout, `"expireAfterSeconds":3600`)
-		require.NotContains(t, got.stdout, "outmill_records")
-	})
-}
 
-func Test_a_mongodb_that_cannot_be_reached_is_a_failure_that_tells_no_password(t *testing.T) {
-	t.Parallel()
-	got := outmillTool(t.Context(), "schema", "mongodb://me:S3CRET@127.0.0.1:1/orders?serverSelectionTimeoutMS=100")
-	require.Equal(t, exitFailed, got.code)
-	require.Empty(t, got.stdout)
-	require.Contains(t, got.stderr, "127.0.0.1")
-	require.NotContains(t, got.stderr, "S3CRET")
+		t.Run("is one script that makes a store that works", func(t *testing.T) {
+			t.Parallel()
+			byHand := mongotest.Database(t)
+			runCommands(t, byHand, printed.stdout)
+			requireWorks(t, urlOf(t, byHand))
+			again := outmillTool(t.Context(), "schema", "-ensure", urlOf(t, byHand))
+			require.Equal(t, exitOK, again.code, again.stderr)
+			requireWorks(t, urlOf(t, byHand))
+		})
+		t.Run("is made by -ensure, which can be repeated", func(t *testing.T) {
+			t.Parallel()
+			for range 2 {
+				got := outmillTool(t.Context(), "schema", "-ensure", urlOf(t, db))
+				require.Equal(t, exitOK, got.code, got.stderr)
+				require.Contains(t, got.stdout, "is up to date")
+			}
+			requireWorks(t, urlOf(t, db))
+		})
+		t.Run("is that of the URL's parameters", func(t *testing.T) {
+			t.Parallel()
+			got := outmillTool(t.Context(), "schema", urlOf(t, db, "collection_prefix", "web_", "retain", "1h"))
+			require.Equal(t, exitOK, got.code, got.stderr)
+			require.Contains(t, got.stdout, `"web_records"`)
+			require.Contains(t, got.stdout, `"expireAfterSeconds":3600`)
+			require.NotContains(t, got.stdout, "outmill_records")
+		})
+	})
+
+	t.Run("a mongodb that cannot be reached is a failure that tells no password", func(t *testing.T) {
+		t.Parallel()
+		got := outmillTool(t.Context(), "schema", "mongodb://me:S3CRET@127.0.0.1:1/orders?serverSelectionTimeoutMS=100")
+		require.Equal(t, exitFailed, got.code)
+		require.Empty(t, got.stdout)
+		require.Contains(t, got.stderr, "127.0.0.1")
+		require.NotContains(t, got.stderr, "S3CRET")
+	})
 }
 
 // urlOf is the URL of a database on the server of the tests, with more

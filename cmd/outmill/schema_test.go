@@ -64,173 +64,179 @@ func schemaOf(t *testing.T, db *sql.DB) string {
 	return text
 }
 
-func Test_the_printed_schema(t *testing.T) {
+func TestSchema(t *testing.T) {
 	t.Parallel()
-	printed := outmillTool(t.Context(), "schema", "sqlite::memory:")
-	require.Equal(t, exitOK, printed.code, printed.stderr)
-	require.Empty(t, printed.stderr)
 
-	t.Run("is one script that makes a store that works", func(t *testing.T) {
+	t.Run("the printed schema", func(t *testing.T) {
+		t.Parallel()
+		printed := outmillTool(t.Context(), "schema", "sqlite::memory:")
+		require.Equal(t, exitOK, printed.code, printed.stderr)
+		require.Empty(t, printed.stderr)
+
+		t.Run("is one script that makes a store that works", func(t *testing.T) {
+			t.Parallel()
+			file := newFile(t)
+			_, err := openDB(t, file).ExecContext(t.Context(), printed.stdout)
+			require.NoError(t, err)
+			requireWorks(t, "sqlite:"+file)
+		})
+		t.Run("is what -ensure makes, which then has nothing left to do", func(t *testing.T) {
+			t.Parallel()
+			byHand, byEnsure := newFile(t), newFile(t)
+			db := openDB(t, byHand)
+			_, err := db.ExecContext(t.Context(), printed.stdout)
+			require.NoError(t, err)
+			before := schemaOf(t, db)
+			require.Equal(t, exitOK, outmillTool(t.Context(), "schema", "-ensure", "sqlite:"+byEnsure).code)
+			require.Equal(t, schemaOf(t, openDB(t, byEnsure)), before)
+			require.Equal(t, exitOK, outmillTool(t.Context(), "schema", "-ensure", "sqlite:"+byHand).code)
+			require.Equal(t, before, schemaOf(t, db))
+		})
+		t.Run("runs in SQLite's own shell", func(t *testing.T) {
+			t.Parallel()
+			shell, err := exec.LookPath("sqlite3")
+			if err != nil {
+				t.Skip("skipped: no sqlite3 shell on this machine; install the package sqlite3")
+			}
+			file := newFile(t)
+			cmd := exec.CommandContext(t.Context(), shell, "-bail", file)
+			cmd.Stdin = strings.NewReader(printed.stdout)
+			output, err := cmd.CombinedOutput()
+			require.NoError(t, err, "%s", output)
+			require.Empty(t, output)
+			requireWorks(t, "sqlite:"+file)
+		})
+	})
+
+	t.Run("printing runs nothing", func(t *testing.T) {
 		t.Parallel()
 		file := newFile(t)
-		_, err := openDB(t, file).ExecContext(t.Context(), printed.stdout)
-		require.NoError(t, err)
-		requireWorks(t, "sqlite:"+file)
+		require.Equal(t, exitOK, outmillTool(t.Context(), "schema", "sqlite:"+file).code)
+		var objects int
+		require.NoError(t, openDB(t, file).QueryRowContext(t.Context(), `SELECT count(*) FROM sqlite_master`).Scan(&objects))
+		require.Zero(t, objects)
 	})
-	t.Run("is what -ensure makes, which then has nothing left to do", func(t *testing.T) {
+
+	t.Run("ensure makes the schema and can be repeated", func(t *testing.T) {
 		t.Parallel()
-		byHand, byEnsure := newFile(t), newFile(t)
-		db := openDB(t, byHand)
-		_, err := db.ExecContext(t.Context(), printed.stdout)
-		require.NoError(t, err)
-		before := schemaOf(t, db)
-		require.Equal(t, exitOK, outmillTool(t.Context(), "schema", "-ensure", "sqlite:"+byEnsure).code)
-		require.Equal(t, schemaOf(t, openDB(t, byEnsure)), before)
-		require.Equal(t, exitOK, outmillTool(t.Context(), "schema", "-ensure", "sqlite:"+byHand).code)
-		require.Equal(t, before, schemaOf(t, db))
-	})
-	t.Run("runs in SQLite's own shell", func(t *testing.T) {
-		t.Parallel()
-		shell, err := exec.LookPath("sqlite3")
-		if err != nil {
-			t.Skip("skipped: no sqlite3 shell on this machine; install the package sqlite3")
+		url := "sqlite:" + newFile(t)
+		for _, args := range [][]string{{"schema", "-ensure", url}, {"schema", url, "-ensure"}} {
+			got := outmillTool(t.Context(), args...)
+			require.Equal(t, exitOK, got.code, got.stderr)
+			require.Equal(t, "The schema in "+url+" is up to date.\n", got.stdout)
 		}
-		file := newFile(t)
-		cmd := exec.CommandContext(t.Context(), shell, "-bail", file)
-		cmd.Stdin = strings.NewReader(printed.stdout)
-		output, err := cmd.CombinedOutput()
-		require.NoError(t, err, "%s", output)
-		require.Empty(t, output)
-		requireWorks(t, "sqlite:"+file)
+		requireWorks(t, url)
+	})
+
+	t.Run("failures say why on standard error", func(t *testing.T) {
+		t.Parallel()
+		fails := func(t *testing.T, ctx context.Context, args ...string) string {
+			t.Helper()
+			got := outmillTool(ctx, args...)
+			require.Equal(t, exitFailed, got.code)
+			require.Empty(t, got.stdout)
+			require.True(t, strings.HasSuffix(got.stderr, "\n"))
+			return got.stderr
+		}
+		t.Run("a store that the tool does not have", func(t *testing.T) {
+			t.Parallel()
+			stderr := fails(t, t.Context(), "schema", "cassandra://me:S3CRET@db/orders")
+			require.Contains(t, stderr, "cassandra://me:xxxxx@db/orders")
+			require.Contains(t, stderr, "postgres")
+			require.Contains(t, stderr, "sqlite")
+			require.NotContains(t, stderr, "S3CRET")
+		})
+		t.Run("what is no URL", func(t *testing.T) {
+			t.Parallel()
+			require.Contains(t, fails(t, t.Context(), "schema", "orders.db"), "has no scheme")
+		})
+		t.Run("a folder that does not exist", func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), "missing", "orders.db")
+			require.Contains(t, fails(t, t.Context(), "schema", "-ensure", "sqlite:"+file), file)
+		})
+		t.Run("a schema that is newer than the tool", func(t *testing.T) {
+			t.Parallel()
+			file := newFile(t)
+			require.Equal(t, exitOK, outmillTool(t.Context(), "schema", "-ensure", "sqlite:"+file).code)
+			_, err := openDB(t, file).ExecContext(t.Context(), `UPDATE outmill_meta SET version = 999`)
+			require.NoError(t, err)
+			require.Contains(t, fails(t, t.Context(), "schema", "-ensure", "sqlite:"+file), outmill.ErrSchemaNewer.Error())
+		})
+		t.Run("an interruption", func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			require.Contains(t, fails(t, ctx, "schema", "-ensure", "sqlite:"+newFile(t)), context.Canceled.Error())
+		})
+	})
+
+	t.Run("a statement ends with one semicolon that no comment swallows", func(t *testing.T) {
+		t.Parallel()
+		for statement, want := range map[string]string{
+			"SELECT 1":                     "SELECT 1;",
+			"SELECT 1;":                    "SELECT 1;",
+			"SELECT 1 ; \n":                "SELECT 1;",
+			"SELECT 1 -- one":              "SELECT 1 -- one\n;",
+			"-- one\nSELECT 1":             "-- one\nSELECT 1;",
+			"SELECT 1\nFROM t -- c;\n\n\n": "SELECT 1\nFROM t -- c\n;",
+		} {
+			require.Equal(t, want, terminated(statement))
+		}
+	})
+
+	t.Run("from a version only the later steps are printed", func(t *testing.T) {
+		t.Parallel()
+		whole := outmillTool(t.Context(), "schema", "sqlite::memory:")
+		require.Equal(t, whole, outmillTool(t.Context(), "schema", "-from", "0", "sqlite::memory:"))
+		newest := outmillTool(t.Context(), "schema", "-from", "1", "sqlite::memory:")
+		require.Equal(t, exitOK, newest.code, newest.stderr)
+		require.Empty(t, newest.stdout+newest.stderr, "nothing is left to do")
+		for version, want := range map[string]error{"999": outmill.ErrSchemaNewer, "-1": outmill.ErrInvalidConfig} {
+			got := outmillTool(t.Context(), "schema", "-from="+version, "sqlite::memory:")
+			require.Equal(t, exitFailed, got.code)
+			require.Contains(t, got.stderr, want.Error())
+			require.Empty(t, got.stdout)
+		}
+		for _, args := range [][]string{{"-from", "x"}, {"-from", "1", "-ensure"}} {
+			got := outmillTool(t.Context(), append([]string{"schema", "sqlite::memory:"}, args...)...)
+			require.Equal(t, exitUsage, got.code, got.stdout)
+		}
+	})
+
+	t.Run("the printed steps bring a schema of an older version to the newest", func(t *testing.T) {
+		t.Parallel()
+		url := postgrestest.Database(t)
+		db, err := pgxpool.New(t.Context(), url)
+		require.NoError(t, err)
+		defer db.Close()
+		whole, steps := outmillTool(t.Context(), "schema", url), outmillTool(t.Context(), "schema", "-from", "1", url)
+		require.Equal(t, exitOK, steps.code, steps.stderr)
+		older, _, found := strings.Cut(whole.stdout, steps.stdout)
+		require.True(t, found)
+		for _, script := range []string{older, steps.stdout} {
+			require.Error(t, works(t.Context(), url))
+			_, err := db.Exec(t.Context(), script, pgx.QueryExecModeSimpleProtocol)
+			require.NoError(t, err)
+		}
+		requireWorks(t, url)
 	})
 }
 
-func Test_printing_runs_nothing(t *testing.T) {
-	t.Parallel()
-	file := newFile(t)
-	require.Equal(t, exitOK, outmillTool(t.Context(), "schema", "sqlite:"+file).code)
-	var objects int
-	require.NoError(t, openDB(t, file).QueryRowContext(t.Context(), `SELECT count(*) FROM sqlite_master`).Scan(&objects))
-	require.Zero(t, objects)
-}
-
-func Test_ensure_makes_the_schema_and_can_be_repeated(t *testing.T) {
-	t.Parallel()
-	url := "sqlite:" + newFile(t)
-	for _, args := range [][]string{{"schema", "-ensure", url}, {"schema", url, "-ensure"}} {
-		got := outmillTool(t.Context(), args...)
+func TestSchema_Serial(t *testing.T) {
+	t.Run("without a URL the store is that of a source in the environment", func(t *testing.T) {
+		file := newFile(t)
+		t.Setenv("OUTMILL_SOURCES_SHOP_SQLITE_CONNECTION_STRING", "sqlite:"+file)
+		got := outmillTool(t.Context(), "schema", "-ensure", "-source", "shop")
 		require.Equal(t, exitOK, got.code, got.stderr)
-		require.Equal(t, "The schema in "+url+" is up to date.\n", got.stdout)
-	}
-	requireWorks(t, url)
-}
+		requireWorks(t, "sqlite:"+file)
 
-func Test_failures_say_why_on_standard_error(t *testing.T) {
-	t.Parallel()
-	fails := func(t *testing.T, ctx context.Context, args ...string) string {
-		t.Helper()
-		got := outmillTool(ctx, args...)
-		require.Equal(t, exitFailed, got.code)
-		require.Empty(t, got.stdout)
-		require.True(t, strings.HasSuffix(got.stderr, "\n"))
-		return got.stderr
-	}
-	t.Run("a store that the tool does not have", func(t *testing.T) {
-		t.Parallel()
-		stderr := fails(t, t.Context(), "schema", "cassandra://me:S3CRET@db/orders")
-		require.Contains(t, stderr, "cassandra://me:xxxxx@db/orders")
-		require.Contains(t, stderr, "postgres")
-		require.Contains(t, stderr, "sqlite")
-		require.NotContains(t, stderr, "S3CRET")
+		got = outmillTool(t.Context(), "schema", "-source", "elsewhere")
+		require.Equal(t, exitUsage, got.code)
+		require.Contains(t, got.stderr, "OUTMILL_SOURCES_ELSEWHERE_<PROVIDER>_CONNECTION_STRING")
+
+		got = outmillTool(t.Context(), "schema", "-source", "shop", "sqlite:"+file)
+		require.Equal(t, exitUsage, got.code)
+		require.Contains(t, got.stderr, "want it without a URL")
 	})
-	t.Run("what is no URL", func(t *testing.T) {
-		t.Parallel()
-		require.Contains(t, fails(t, t.Context(), "schema", "orders.db"), "has no scheme")
-	})
-	t.Run("a folder that does not exist", func(t *testing.T) {
-		t.Parallel()
-		file := filepath.Join(t.TempDir(), "missing", "orders.db")
-		require.Contains(t, fails(t, t.Context(), "schema", "-ensure", "sqlite:"+file), file)
-	})
-	t.Run("a schema that is newer than the tool", func(t *testing.T) {
-		t.Parallel()
-		file := newFile(t)
-		require.Equal(t, exitOK, outmillTool(t.Context(), "schema", "-ensure", "sqlite:"+file).code)
-		_, err := openDB(t, file).ExecContext(t.Context(), `UPDATE outmill_meta SET version = 999`)
-		require.NoError(t, err)
-		require.Contains(t, fails(t, t.Context(), "schema", "-ensure", "sqlite:"+file), outmill.ErrSchemaNewer.Error())
-	})
-	t.Run("an interruption", func(t *testing.T) {
-		t.Parallel()
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		require.Contains(t, fails(t, ctx, "schema", "-ensure", "sqlite:"+newFile(t)), context.Canceled.Error())
-	})
-}
-
-func Test_a_statement_ends_with_one_semicolon_that_no_comment_swallows(t *testing.T) {
-	t.Parallel()
-	for statement, want := range map[string]string{
-		"SELECT 1":                     "SELECT 1;",
-		"SELECT 1;":                    "SELECT 1;",
-		"SELECT 1 ; \n":                "SELECT 1;",
-		"SELECT 1 -- one":              "SELECT 1 -- one\n;",
-		"-- one\nSELECT 1":             "-- one\nSELECT 1;",
-		"SELECT 1\nFROM t -- c;\n\n\n": "SELECT 1\nFROM t -- c\n;",
-	} {
-		require.Equal(t, want, terminated(statement))
-	}
-}
-
-func Test_from_a_version_only_the_later_steps_are_printed(t *testing.T) {
-	t.Parallel()
-	whole := outmillTool(t.Context(), "schema", "sqlite::memory:")
-	require.Equal(t, whole, outmillTool(t.Context(), "schema", "-from", "0", "sqlite::memory:"))
-	newest := outmillTool(t.Context(), "schema", "-from", "1", "sqlite::memory:")
-	require.Equal(t, exitOK, newest.code, newest.stderr)
-	require.Empty(t, newest.stdout+newest.stderr, "nothing is left to do")
-	for version, want := range map[string]error{"999": outmill.ErrSchemaNewer, "-1": outmill.ErrInvalidConfig} {
-		got := outmillTool(t.Context(), "schema", "-from="+version, "sqlite::memory:")
-		require.Equal(t, exitFailed, got.code)
-		require.Contains(t, got.stderr, want.Error())
-		require.Empty(t, got.stdout)
-	}
-	for _, args := range [][]string{{"-from", "x"}, {"-from", "1", "-ensure"}} {
-		got := outmillTool(t.Context(), append([]string{"schema", "sqlite::memory:"}, args...)...)
-		require.Equal(t, exitUsage, got.code, got.stdout)
-	}
-}
-
-func Test_the_printed_steps_bring_a_schema_of_an_older_version_to_the_newest(t *testing.T) {
-	t.Parallel()
-	url := postgrestest.Database(t)
-	db, err := pgxpool.New(t.Context(), url)
-	require.NoError(t, err)
-	defer db.Close()
-	whole, steps := outmillTool(t.Context(), "schema", url), outmillTool(t.Context(), "schema", "-from", "1", url)
-	require.Equal(t, exitOK, steps.code, steps.stderr)
-	older, _, found := strings.Cut(whole.stdout, steps.stdout)
-	require.True(t, found)
-	for _, script := range []string{older, steps.stdout} {
-		require.Error(t, works(t.Context(), url))
-		_, err := db.Exec(t.Context(), script, pgx.QueryExecModeSimpleProtocol)
-		require.NoError(t, err)
-	}
-	requireWorks(t, url)
-}
-
-func Test_without_a_URL_the_store_is_that_of_a_source_in_the_environment(t *testing.T) {
-	file := newFile(t)
-	t.Setenv("OUTMILL_SOURCES_SHOP_SQLITE_CONNECTION_STRING", "sqlite:"+file)
-	got := outmillTool(t.Context(), "schema", "-ensure", "-source", "shop")
-	require.Equal(t, exitOK, got.code, got.stderr)
-	requireWorks(t, "sqlite:"+file)
-
-	got = outmillTool(t.Context(), "schema", "-source", "elsewhere")
-	require.Equal(t, exitUsage, got.code)
-	require.Contains(t, got.stderr, "OUTMILL_SOURCES_ELSEWHERE_<PROVIDER>_CONNECTION_STRING")
-
-	got = outmillTool(t.Context(), "schema", "-source", "shop", "sqlite:"+file)
-	require.Equal(t, exitUsage, got.code)
-	require.Contains(t, got.stderr, "want it without a URL")
 }

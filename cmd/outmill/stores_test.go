@@ -10,51 +10,55 @@ import (
 	"github.com/outmill/outmill/internal/testenv/postgrestest"
 )
 
-func Test_the_schema_for_postgresql(t *testing.T) {
+func TestStores(t *testing.T) {
 	t.Parallel()
-	url := postgrestest.Database(t)
-	printed := outmillTool(t.Context(), "schema", url)
-	require.Equal(t, exitOK, printed.code, printed.stderr)
 
-	t.Run("is one script that makes a store that works", func(t *testing.T) {
+	t.Run("the schema for postgresql", func(t *testing.T) {
 		t.Parallel()
-		byHand := postgrestest.Database(t)
-		// Without arguments pgx sends the script as it is, as psql would.
-		runScript(t, byHand, printed.stdout)
-		requireWorks(t, byHand)
-		again := outmillTool(t.Context(), "schema", "-ensure", byHand)
-		require.Equal(t, exitOK, again.code, again.stderr)
-		requireWorks(t, byHand)
-	})
-	t.Run("is made by -ensure, which can be repeated", func(t *testing.T) {
-		t.Parallel()
-		for range 2 {
-			got := outmillTool(t.Context(), "schema", "-ensure", url)
+		url := postgrestest.Database(t)
+		printed := outmillTool(t.Context(), "schema", url)
+		require.Equal(t, exitOK, printed.code, printed.stderr)
+
+		t.Run("is one script that makes a store that works", func(t *testing.T) {
+			t.Parallel()
+			byHand := postgrestest.Database(t)
+			// Without arguments pgx sends the script as it is, as psql would.
+			runScript(t, byHand, printed.stdout)
+			requireWorks(t, byHand)
+			again := outmillTool(t.Context(), "schema", "-ensure", byHand)
+			require.Equal(t, exitOK, again.code, again.stderr)
+			requireWorks(t, byHand)
+		})
+		t.Run("is made by -ensure, which can be repeated", func(t *testing.T) {
+			t.Parallel()
+			for range 2 {
+				got := outmillTool(t.Context(), "schema", "-ensure", url)
+				require.Equal(t, exitOK, got.code, got.stderr)
+				require.Contains(t, got.stdout, "is up to date")
+			}
+			requireWorks(t, url)
+		})
+		t.Run("is that of the URL's parameters", func(t *testing.T) {
+			t.Parallel()
+			separator := "?"
+			if strings.Contains(url, "?") {
+				separator = "&"
+			}
+			got := outmillTool(t.Context(), "schema", url+separator+"schema=shop&table_prefix=web_")
 			require.Equal(t, exitOK, got.code, got.stderr)
-			require.Contains(t, got.stdout, "is up to date")
-		}
-		requireWorks(t, url)
+			require.Contains(t, got.stdout, "shop")
+			require.Contains(t, got.stdout, "web_records")
+		})
 	})
-	t.Run("is that of the URL's parameters", func(t *testing.T) {
-		t.Parallel()
-		separator := "?"
-		if strings.Contains(url, "?") {
-			separator = "&"
-		}
-		got := outmillTool(t.Context(), "schema", url+separator+"schema=shop&table_prefix=web_")
-		require.Equal(t, exitOK, got.code, got.stderr)
-		require.Contains(t, got.stdout, "shop")
-		require.Contains(t, got.stdout, "web_records")
-	})
-}
 
-func Test_a_postgresql_that_cannot_be_reached_is_a_failure_that_tells_no_password(t *testing.T) {
-	t.Parallel()
-	got := outmillTool(t.Context(), "schema", "postgres://me:S3CRET@127.0.0.1:1/orders")
-	require.Equal(t, exitFailed, got.code)
-	require.Empty(t, got.stdout)
-	require.Contains(t, got.stderr, "127.0.0.1")
-	require.NotContains(t, got.stderr, "S3CRET")
+	t.Run("a postgresql that cannot be reached is a failure that tells no password", func(t *testing.T) {
+		t.Parallel()
+		got := outmillTool(t.Context(), "schema", "postgres://me:S3CRET@127.0.0.1:1/orders")
+		require.Equal(t, exitFailed, got.code)
+		require.Empty(t, got.stdout)
+		require.Contains(t, got.stderr, "127.0.0.1")
+		require.NotContains(t, got.stderr, "S3CRET")
+	})
 }
 
 func runScript(t *testing.T, url, script string) {

@@ -102,168 +102,172 @@ type (
 	booked struct{ Number string }
 )
 
-func Test_Watermills_requestreply_gets_each_reply_on_every_store(t *testing.T) {
+func TestComponents(t *testing.T) {
 	t.Parallel()
-	onEachStore(t, func(t *testing.T, s site) {
-		json := cqrs.JSONMarshaler{GenerateName: cqrs.StructName}
-		replies := func(id requestreply.OperationID) (string, error) { return "replies-" + string(id), nil }
-		backend, err := requestreply.NewPubSubBackend(requestreply.PubSubBackendConfig{
-			Publisher: s.pub,
-			SubscriberConstructor: func(requestreply.PubSubBackendSubscribeParams) (message.Subscriber, error) {
-				return s.subscriber(t, ""), nil
-			},
-			GeneratePublishTopic: func(p requestreply.PubSubBackendPublishParams) (string, error) {
-				return replies(p.OperationID)
-			},
-			GenerateSubscribeTopic: func(p requestreply.PubSubBackendSubscribeParams) (string, error) {
-				return replies(p.OperationID)
-			},
-			AckCommandErrors: true,
-		}, requestreply.BackendPubsubJSONMarshaler[booked]{})
-		require.NoError(t, err)
 
-		router := newRouter(t)
-		commands, err := cqrs.NewCommandProcessorWithConfig(router, cqrs.CommandProcessorConfig{
-			GenerateSubscribeTopic: func(cqrs.CommandProcessorGenerateSubscribeTopicParams) (string, error) { return "commands", nil },
-			SubscriberConstructor: func(cqrs.CommandProcessorSubscriberConstructorParams) (message.Subscriber, error) {
-				return s.subscriber(t, "hotel"), nil
-			},
-			Marshaler: json,
-		})
-		require.NoError(t, err)
-		require.NoError(t, commands.AddHandlers(requestreply.NewCommandHandlerWithResult("book", backend,
-			func(_ context.Context, cmd *book) (booked, error) {
-				if cmd.Room == "full" {
-					return booked{}, errors.New("no room")
-				}
-				return booked{"number of " + cmd.Room}, nil
-			})))
-		run(t, router)
-		bus, err := cqrs.NewCommandBusWithConfig(s.pub, cqrs.CommandBusConfig{
-			GeneratePublishTopic: func(cqrs.CommandBusGeneratePublishTopicParams) (string, error) { return "commands", nil },
-			Marshaler:            json,
-		})
-		require.NoError(t, err)
+	t.Run("Watermills requestreply gets each reply on every store", func(t *testing.T) {
+		t.Parallel()
+		onEachStore(t, func(t *testing.T, s site) {
+			json := cqrs.JSONMarshaler{GenerateName: cqrs.StructName}
+			replies := func(id requestreply.OperationID) (string, error) { return "replies-" + string(id), nil }
+			backend, err := requestreply.NewPubSubBackend(requestreply.PubSubBackendConfig{
+				Publisher: s.pub,
+				SubscriberConstructor: func(requestreply.PubSubBackendSubscribeParams) (message.Subscriber, error) {
+					return s.subscriber(t, ""), nil
+				},
+				GeneratePublishTopic: func(p requestreply.PubSubBackendPublishParams) (string, error) {
+					return replies(p.OperationID)
+				},
+				GenerateSubscribeTopic: func(p requestreply.PubSubBackendSubscribeParams) (string, error) {
+					return replies(p.OperationID)
+				},
+				AckCommandErrors: true,
+			}, requestreply.BackendPubsubJSONMarshaler[booked]{})
+			require.NoError(t, err)
 
-		var wg sync.WaitGroup
-		for i := range 5 {
-			wg.Go(func() {
-				room := strconv.Itoa(i)
-				ctx, cancel := context.WithTimeout(t.Context(), patience)
-				defer cancel()
-				reply, err := requestreply.SendWithReply(ctx, bus, backend, &book{room})
-				if err == nil {
-					err = reply.Error
-				}
-				if err != nil || reply.HandlerResult.Number != "number of "+room {
-					t.Errorf("reply to %s: %v, %v", room, reply.HandlerResult, err)
-				}
+			router := newRouter(t)
+			commands, err := cqrs.NewCommandProcessorWithConfig(router, cqrs.CommandProcessorConfig{
+				GenerateSubscribeTopic: func(cqrs.CommandProcessorGenerateSubscribeTopicParams) (string, error) { return "commands", nil },
+				SubscriberConstructor: func(cqrs.CommandProcessorSubscriberConstructorParams) (message.Subscriber, error) {
+					return s.subscriber(t, "hotel"), nil
+				},
+				Marshaler: json,
 			})
-		}
-		wg.Wait()
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		defer cancel()
-		reply, err := requestreply.SendWithReply(ctx, bus, backend, &book{"full"})
-		require.NoError(t, err)
-		require.ErrorContains(t, reply.Error, "no room")
-		s.requireNothingLeft(t)
-	})
-}
+			require.NoError(t, err)
+			require.NoError(t, commands.AddHandlers(requestreply.NewCommandHandlerWithResult("book", backend,
+				func(_ context.Context, cmd *book) (booked, error) {
+					if cmd.Room == "full" {
+						return booked{}, errors.New("no room")
+					}
+					return booked{"number of " + cmd.Room}, nil
+				})))
+			run(t, router)
+			bus, err := cqrs.NewCommandBusWithConfig(s.pub, cqrs.CommandBusConfig{
+				GeneratePublishTopic: func(cqrs.CommandBusGeneratePublishTopicParams) (string, error) { return "commands", nil },
+				Marshaler:            json,
+			})
+			require.NoError(t, err)
 
-func Test_Watermills_requeuer_brings_poisoned_messages_back_on_every_store(t *testing.T) {
-	t.Parallel()
-	onEachStore(t, func(t *testing.T, s site) {
-		poison, err := middleware.PoisonQueue(s.pub.Shared(), "poisoned")
-		require.NoError(t, err)
-		again := newRouter(t)
-		_, err = requeuer.NewRequeuer(requeuer.Config{
-			Subscriber:           s.subscriber(t, "requeuer"),
-			SubscribeTopic:       "poisoned",
-			Publisher:            s.pub.Shared(),
-			GeneratePublishTopic: func(requeuer.GeneratePublishTopicParams) (string, error) { return topic, nil },
-			Router:               again,
-		}, watermill.NopLogger{})
-		require.NoError(t, err)
-		run(t, again)
-
-		router := newRouter(t)
-		router.AddMiddleware(poison)
-		handled := make(chan string, 10)
-		router.AddConsumerHandler("handler", topic, s.subscriber(t, ""), func(msg *message.Message) error {
-			if msg.Metadata.Get(requeuer.RetriesKey) != "2" {
-				return errors.New("not yet")
+			var wg sync.WaitGroup
+			for i := range 5 {
+				wg.Go(func() {
+					room := strconv.Itoa(i)
+					ctx, cancel := context.WithTimeout(t.Context(), patience)
+					defer cancel()
+					reply, err := requestreply.SendWithReply(ctx, bus, backend, &book{room})
+					if err == nil {
+						err = reply.Error
+					}
+					if err != nil || reply.HandlerResult.Number != "number of "+room {
+						t.Errorf("reply to %s: %v, %v", room, reply.HandlerResult, err)
+					}
+				})
 			}
-			handled <- msg.UUID
-			return nil
+			wg.Wait()
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			reply, err := requestreply.SendWithReply(ctx, bus, backend, &book{"full"})
+			require.NoError(t, err)
+			require.ErrorContains(t, reply.Error, "no room")
+			s.requireNothingLeft(t)
 		})
-		run(t, router)
-
-		var want, got []string
-		for range 5 {
-			order := message.NewMessage(watermill.NewUUID(), []byte("order"))
-			outmill.SetKey(order, "customer")
-			want = append(want, order.UUID)
-			require.NoError(t, s.pub.Publish(topic, order))
-		}
-		for range want {
-			got = append(got, receive(t, handled))
-		}
-		require.ElementsMatch(t, want, got)
-		s.requireNothingLeft(t)
 	})
-}
 
-func Test_Watermills_fanin_brings_each_message_to_its_topic_once_on_every_store(t *testing.T) {
-	t.Parallel()
-	onEachStore(t, func(t *testing.T, s site) {
-		sources := []string{"north", "east", "south"}
-		fan, err := fanin.NewFanIn(s.subscriber(t, "fan"), s.pub.Shared(), fanin.Config{SourceTopics: sources, TargetTopic: topic, CloseTimeout: patience}, nil)
-		require.NoError(t, err)
-		ended := make(chan error, 1)
-		go func() { ended <- fan.Run(context.Background()) }()
-		<-fan.Running()
-		defer func() {
-			require.NoError(t, fan.Close())
-			require.NoError(t, <-ended)
-		}()
-		messages := subscribe(t, s.subscriber(t, ""))
-		var want, got []string
-		for i := range 10 {
-			for _, source := range sources {
+	t.Run("Watermills requeuer brings poisoned messages back on every store", func(t *testing.T) {
+		t.Parallel()
+		onEachStore(t, func(t *testing.T, s site) {
+			poison, err := middleware.PoisonQueue(s.pub.Shared(), "poisoned")
+			require.NoError(t, err)
+			again := newRouter(t)
+			_, err = requeuer.NewRequeuer(requeuer.Config{
+				Subscriber:           s.subscriber(t, "requeuer"),
+				SubscribeTopic:       "poisoned",
+				Publisher:            s.pub.Shared(),
+				GeneratePublishTopic: func(requeuer.GeneratePublishTopicParams) (string, error) { return topic, nil },
+				Router:               again,
+			}, watermill.NopLogger{})
+			require.NoError(t, err)
+			run(t, again)
+
+			router := newRouter(t)
+			router.AddMiddleware(poison)
+			handled := make(chan string, 10)
+			router.AddConsumerHandler("handler", topic, s.subscriber(t, ""), func(msg *message.Message) error {
+				if msg.Metadata.Get(requeuer.RetriesKey) != "2" {
+					return errors.New("not yet")
+				}
+				handled <- msg.UUID
+				return nil
+			})
+			run(t, router)
+
+			var want, got []string
+			for range 5 {
 				order := message.NewMessage(watermill.NewUUID(), []byte("order"))
-				order.UUID = fmt.Sprint(source, i)
+				outmill.SetKey(order, "customer")
 				want = append(want, order.UUID)
-				require.NoError(t, s.pub.Publish(source, order))
+				require.NoError(t, s.pub.Publish(topic, order))
 			}
-		}
-		for range want {
-			msg := next(t, messages)
-			got = append(got, msg.UUID)
-			require.True(t, msg.Ack())
-		}
-		require.ElementsMatch(t, want, got)
-		s.requireNothingLeft(t)
-	})
-}
-
-func Test_Watermills_delays_hold_messages_back_on_every_store(t *testing.T) {
-	t.Parallel()
-	onEachStore(t, func(t *testing.T, s site) {
-		const wait = 300 * time.Millisecond
-		delaying, err := delay.NewPublisher(s.pub, delay.PublisherConfig{
-			DefaultDelayGenerator: func(delay.DefaultDelayGeneratorParams) (delay.Delay, error) { return delay.For(wait), nil },
+			for range want {
+				got = append(got, receive(t, handled))
+			}
+			require.ElementsMatch(t, want, got)
+			s.requireNothingLeft(t)
 		})
-		require.NoError(t, err)
-		messages := subscribe(t, s.subscriber(t, ""))
-		late := message.NewMessage(watermill.NewUUID(), []byte("order"))
-		appended := time.Now()
-		require.NoError(t, delaying.Publish(topic, late))
-		got := next(t, messages)
-		// SQLite's clock has milliseconds.
-		require.GreaterOrEqual(t, time.Since(appended), wait-5*time.Millisecond)
-		require.Equal(t, late.UUID, got.UUID)
-		got.Ack()
-		s.requireNothingLeft(t)
+	})
+
+	t.Run("Watermills fanin brings each message to its topic once on every store", func(t *testing.T) {
+		t.Parallel()
+		onEachStore(t, func(t *testing.T, s site) {
+			sources := []string{"north", "east", "south"}
+			fan, err := fanin.NewFanIn(s.subscriber(t, "fan"), s.pub.Shared(), fanin.Config{SourceTopics: sources, TargetTopic: topic, CloseTimeout: patience}, nil)
+			require.NoError(t, err)
+			ended := make(chan error, 1)
+			go func() { ended <- fan.Run(context.Background()) }()
+			<-fan.Running()
+			defer func() {
+				require.NoError(t, fan.Close())
+				require.NoError(t, <-ended)
+			}()
+			messages := subscribe(t, s.subscriber(t, ""))
+			var want, got []string
+			for i := range 10 {
+				for _, source := range sources {
+					order := message.NewMessage(watermill.NewUUID(), []byte("order"))
+					order.UUID = fmt.Sprint(source, i)
+					want = append(want, order.UUID)
+					require.NoError(t, s.pub.Publish(source, order))
+				}
+			}
+			for range want {
+				msg := next(t, messages)
+				got = append(got, msg.UUID)
+				require.True(t, msg.Ack())
+			}
+			require.ElementsMatch(t, want, got)
+			s.requireNothingLeft(t)
+		})
+	})
+
+	t.Run("Watermills delays hold messages back on every store", func(t *testing.T) {
+		t.Parallel()
+		onEachStore(t, func(t *testing.T, s site) {
+			const wait = 300 * time.Millisecond
+			delaying, err := delay.NewPublisher(s.pub, delay.PublisherConfig{
+				DefaultDelayGenerator: func(delay.DefaultDelayGeneratorParams) (delay.Delay, error) { return delay.For(wait), nil },
+			})
+			require.NoError(t, err)
+			messages := subscribe(t, s.subscriber(t, ""))
+			late := message.NewMessage(watermill.NewUUID(), []byte("order"))
+			appended := time.Now()
+			require.NoError(t, delaying.Publish(topic, late))
+			got := next(t, messages)
+			// SQLite's clock has milliseconds.
+			require.GreaterOrEqual(t, time.Since(appended), wait-5*time.Millisecond)
+			require.Equal(t, late.UUID, got.UUID)
+			got.Ack()
+			s.requireNothingLeft(t)
+		})
 	})
 }
 

@@ -144,76 +144,80 @@ func eachStore(t *testing.T, appends slog.Level, test func(t *testing.T, s stand
 	}
 }
 
-func Test_each_event_of_a_store_is_logged_once_with_the_stores_name(t *testing.T) {
+func TestLogs(t *testing.T) {
 	t.Parallel()
-	eachStore(t, 0, func(t *testing.T, s stand, log *journal) {
-		ctx := t.Context()
-		requireLine := func(level, msg string, fields watermill.LogFields) {
-			t.Helper()
-			fields["store"] = "shop"
-			require.Equal(t, []line{{level, msg, fields}}, log.take())
-		}
 
-		require.NoError(t, s.Append(ctx))
-		require.Empty(t, log.take(), "nothing was appended")
-		require.Error(t, s.Append(ctx, record("", "m1", "c1")))
-		require.Empty(t, log.take(), "it was refused")
-		require.NoError(t, s.Append(ctx, record("orders", "m1", "c1")))
-		requireLine("info", "Records appended", watermill.LogFields{"count": 1, "topic": "orders", "correlation_id": "c1", "message_uuid": "m1"})
-		once := []*outmill.Record{record("orders", "m2", ""), record("mails", "m3", "c3"), record("mails", "m4", "c1")}
-		once[1].DedupKey, once[2].DedupKey = "once", "once"
-		require.NoError(t, s.inTx(ctx, func(ctx context.Context) error { return s.Append(ctx, once...) }))
-		requireLine("info", "Records appended", watermill.LogFields{"count": 2, "topic": "orders,mails", "correlation_id": "c3,c1", "duplicates": 1, "in_transaction": true})
+	t.Run("each event of a store is logged once with the store's name", func(t *testing.T) {
+		t.Parallel()
+		eachStore(t, 0, func(t *testing.T, s stand, log *journal) {
+			ctx := t.Context()
+			requireLine := func(level, msg string, fields watermill.LogFields) {
+				t.Helper()
+				fields["store"] = "shop"
+				require.Equal(t, []line{{level, msg, fields}}, log.take())
+			}
 
-		owner := outmill.NewOwnerToken()
-		req := outmill.ClaimRequest{Owner: owner, Group: "readers", Limit: 10, Lease: 10 * time.Millisecond}
-		found := 0
-		for found < 3 {
+			require.NoError(t, s.Append(ctx))
+			require.Empty(t, log.take(), "nothing was appended")
+			require.Error(t, s.Append(ctx, record("", "m1", "c1")))
+			require.Empty(t, log.take(), "it was refused")
+			require.NoError(t, s.Append(ctx, record("orders", "m1", "c1")))
+			requireLine("info", "Records appended", watermill.LogFields{"count": 1, "topic": "orders", "correlation_id": "c1", "message_uuid": "m1"})
+			once := []*outmill.Record{record("orders", "m2", ""), record("mails", "m3", "c3"), record("mails", "m4", "c1")}
+			once[1].DedupKey, once[2].DedupKey = "once", "once"
+			require.NoError(t, s.inTx(ctx, func(ctx context.Context) error { return s.Append(ctx, once...) }))
+			requireLine("info", "Records appended", watermill.LogFields{"count": 2, "topic": "orders,mails", "correlation_id": "c3,c1", "duplicates": 1, "in_transaction": true})
+
+			owner := outmill.NewOwnerToken()
+			req := outmill.ClaimRequest{Owner: owner, Group: "readers", Limit: 10, Lease: 10 * time.Millisecond}
+			found := 0
+			for found < 3 {
+				records, err := s.Claim(ctx, req)
+				require.NoError(t, err)
+				require.NotEmpty(t, records)
+				requireLine("debug", "Records claimed", watermill.LogFields{"count": len(records), "group": "readers", "owner": owner.String()})
+				found += len(records)
+				req.Limit = 3 - found
+			}
+			reaped := 0
+			require.Eventually(t, func() bool {
+				n, err := s.ReapExpired(ctx, 10)
+				require.NoError(t, err)
+				if reaped += n; n > 0 {
+					requireLine("info", "Leases that ran out were reaped", watermill.LogFields{"count": n})
+				}
+				return reaped == 3
+			}, patience, 5*time.Millisecond)
+			req.Topics.Include = []string{"nothing"}
+			req.Limit = 10
 			records, err := s.Claim(ctx, req)
 			require.NoError(t, err)
-			require.NotEmpty(t, records)
-			requireLine("debug", "Records claimed", watermill.LogFields{"count": len(records), "group": "readers", "owner": owner.String()})
-			found += len(records)
-			req.Limit = 3 - found
-		}
-		reaped := 0
-		require.Eventually(t, func() bool {
+			require.Empty(t, records)
 			n, err := s.ReapExpired(ctx, 10)
 			require.NoError(t, err)
-			if reaped += n; n > 0 {
-				requireLine("info", "Leases that ran out were reaped", watermill.LogFields{"count": n})
+			require.Zero(t, n)
+			require.Empty(t, log.take(), "nothing was claimed or reaped")
+
+			joins := s.Store.(storekit.Joins)
+			join := &storekit.Join{Unsealed: true}
+			require.NoError(t, joins.StartJoin(ctx, join))
+			for range 2 {
+				_, err = joins.FinishJoin(ctx, join.ID, storekit.FinishRequest{Seal: true, Then: func(storekit.Join) (*outmill.Record, error) {
+					return record("done", "follows", "c1"), nil
+				}})
+				require.NoError(t, err)
 			}
-			return reaped == 3
-		}, patience, 5*time.Millisecond)
-		req.Topics.Include = []string{"nothing"}
-		req.Limit = 10
-		records, err := s.Claim(ctx, req)
-		require.NoError(t, err)
-		require.Empty(t, records)
-		n, err := s.ReapExpired(ctx, 10)
-		require.NoError(t, err)
-		require.Zero(t, n)
-		require.Empty(t, log.take(), "nothing was claimed or reaped")
-
-		joins := s.Store.(storekit.Joins)
-		join := &storekit.Join{Unsealed: true}
-		require.NoError(t, joins.StartJoin(ctx, join))
-		for range 2 {
-			_, err = joins.FinishJoin(ctx, join.ID, storekit.FinishRequest{Seal: true, Then: func(storekit.Join) (*outmill.Record, error) {
-				return record("done", "follows", "c1"), nil
-			}})
-			require.NoError(t, err)
-		}
-		requireLine("info", "Records appended", watermill.LogFields{"count": 1, "topic": "done", "correlation_id": "c1", "message_uuid": "follows"})
+			requireLine("info", "Records appended", watermill.LogFields{"count": 1, "topic": "done", "correlation_id": "c1", "message_uuid": "follows"})
+		})
 	})
-}
 
-func Test_the_level_of_a_stores_appends_can_be_set(t *testing.T) {
-	t.Parallel()
-	eachStore(t, slog.LevelDebug, func(t *testing.T, s stand, log *journal) {
-		require.NoError(t, s.Append(t.Context(), record("orders", "m1", "c1")))
-		lines := log.take()
-		require.Len(t, lines, 1)
-		require.Equal(t, "debug", lines[0].level)
+	t.Run("the level of a stores appends can be set", func(t *testing.T) {
+		t.Parallel()
+		eachStore(t, slog.LevelDebug, func(t *testing.T, s stand, log *journal) {
+			require.NoError(t, s.Append(t.Context(), record("orders", "m1", "c1")))
+			lines := log.take()
+			require.Len(t, lines, 1)
+			require.Equal(t, "debug", lines[0].level)
+		})
 	})
 }

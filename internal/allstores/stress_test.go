@@ -8,15 +8,17 @@ import (
 	"github.com/ThreeDotsLabs/watermill/pubsub/tests"
 )
 
-// Test_Watermills_stress_suite_for_pubsubs_passes runs the suite several times
-// in parallel over one database; STRESS_TEST_COUNT says how many, 10 unless
-// set.
-func Test_Watermills_stress_suite_for_pubsubs_passes(t *testing.T) {
-	for name, open := range stores {
-		for _, s := range suites() {
-			t.Run("on "+name+", "+s.name, func(t *testing.T) {
-				s.run(t, open, tests.TestPubSubStressTest)
-			})
+func TestStress(t *testing.T) {
+	// It runs the suite several times
+	// in parallel over one database; STRESS_TEST_COUNT says how many, 10 unless
+	// set.
+	t.Run("Watermill's stress suite for pubsubs passes", func(t *testing.T) {
+		for name, open := range stores {
+			for _, s := range suites() {
+				t.Run("on "+name+", "+s.name, func(t *testing.T) {
+					s.run(t, open, tests.TestPubSubStressTest)
+				})
+			}
 		}
-	}
+	})
 }

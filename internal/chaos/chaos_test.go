@@ -41,17 +41,21 @@ const (
 	stuckAfter = time.Minute
 )
 
-func Test_nothing_is_lost_invented_or_out_of_order_whatever_breaks(t *testing.T) {
+func TestChaos(t *testing.T) {
 	t.Parallel()
-	if os.Getenv(envSeed) == "" && os.Getenv(envDuration) == "" {
-		testenv.Long(t, "chaos: minutes of kills, stops, cuts and outages on each store")
-	}
-	seed := seedOf(t)
-	for _, kind := range targets {
-		t.Run(kind.name, func(t *testing.T) {
-			chaos(t, kind, seed, durationOf(t, kind))
-		})
-	}
+
+	t.Run("nothing is lost invented or out of order whatever breaks", func(t *testing.T) {
+		t.Parallel()
+		if os.Getenv(envSeed) == "" && os.Getenv(envDuration) == "" {
+			testenv.Long(t, "chaos: minutes of kills, stops, cuts and outages on each store")
+		}
+		seed := seedOf(t)
+		for _, kind := range targets {
+			t.Run(kind.name, func(t *testing.T) {
+				chaos(t, kind, seed, durationOf(t, kind))
+			})
+		}
+	})
 }
 
 func chaos(t *testing.T, kind target, seed uint64, duration time.Duration) {

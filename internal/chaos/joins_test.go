@@ -201,24 +201,28 @@ func judgeJoins(all map[outmill.JoinID]*fate) (count map[storekit.JoinStatus]int
 	return count, faults
 }
 
-func Test_the_judge_of_joins_sees_what_went_wrong(t *testing.T) {
+func TestJoins(t *testing.T) {
 	t.Parallel()
-	well := fate{ledger: promise{3, "failed"}, status: "failed", completed: 2, failed: 1, members: 3, membersDone: 2, membersDead: 1, followers: []string{parted}, told: []string{"2"}}
-	require.Empty(t, well.fault())
-	for name, spoil := range map[string]func(*fate){
-		"forgotten":             func(f *fate) { f.status, f.followers = "pending", nil },
-		"lost":                  func(f *fate) { *f = fate{ledger: f.ledger} },
-		"never started":         func(f *fate) { f.ledger = neverStarted },
-		"ended otherwise":       func(f *fate) { f.status, f.followers = "completed", []string{joined} },
-		"counted twice":         func(f *fate) { f.completed++ },
-		"a step too few":        func(f *fate) { f.members, f.completed, f.membersDone = 2, 1, 1 },
-		"followed by nothing":   func(f *fate) { f.followers, f.told = nil, nil },
-		"followed twice":        func(f *fate) { f.followers, f.told = []string{parted, parted}, []string{"2", "2"} },
-		"followed by the other": func(f *fate) { f.followers = []string{joined} },
-		"told of fewer steps":   func(f *fate) { f.told = []string{"1"} },
-	} {
-		f := well
-		spoil(&f)
-		require.NotEmpty(t, f.fault(), name)
-	}
+
+	t.Run("the judge of joins sees what went wrong", func(t *testing.T) {
+		t.Parallel()
+		well := fate{ledger: promise{3, "failed"}, status: "failed", completed: 2, failed: 1, members: 3, membersDone: 2, membersDead: 1, followers: []string{parted}, told: []string{"2"}}
+		require.Empty(t, well.fault())
+		for name, spoil := range map[string]func(*fate){
+			"forgotten":             func(f *fate) { f.status, f.followers = "pending", nil },
+			"lost":                  func(f *fate) { *f = fate{ledger: f.ledger} },
+			"never started":         func(f *fate) { f.ledger = neverStarted },
+			"ended otherwise":       func(f *fate) { f.status, f.followers = "completed", []string{joined} },
+			"counted twice":         func(f *fate) { f.completed++ },
+			"a step too few":        func(f *fate) { f.members, f.completed, f.membersDone = 2, 1, 1 },
+			"followed by nothing":   func(f *fate) { f.followers, f.told = nil, nil },
+			"followed twice":        func(f *fate) { f.followers, f.told = []string{parted, parted}, []string{"2", "2"} },
+			"followed by the other": func(f *fate) { f.followers = []string{joined} },
+			"told of fewer steps":   func(f *fate) { f.told = []string{"1"} },
+		} {
+			f := well
+			spoil(&f)
+			require.NotEmpty(t, f.fault(), name)
+		}
+	})
 }

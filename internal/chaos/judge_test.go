@@ -106,33 +106,37 @@ func few(kind string, cases []string) []string {
 	return told
 }
 
-func Test_the_judge_sees_what_went_wrong_and_allows_what_at_least_once_does(t *testing.T) {
+func TestJudge(t *testing.T) {
 	t.Parallel()
-	ledger := map[string]entry{"u1": {"a", 1}, "u2": {"a", 2}, "u3": {"a", 3}, "v1": {"b", 1}}
-	see := func(uuids ...string) []sighting {
-		var all []sighting
-		for _, uuid := range uuids {
-			all = append(all, sighting{uuid: uuid, entry: ledger[uuid]})
+
+	t.Run("the judge sees what went wrong and allows what at least once does", func(t *testing.T) {
+		t.Parallel()
+		ledger := map[string]entry{"u1": {"a", 1}, "u2": {"a", 2}, "u3": {"a", 3}, "v1": {"b", 1}}
+		see := func(uuids ...string) []sighting {
+			var all []sighting
+			for _, uuid := range uuids {
+				all = append(all, sighting{uuid: uuid, entry: ledger[uuid]})
+			}
+			return all
 		}
-		return all
-	}
-	for name, c := range map[string]struct {
-		sightings []sighting
-		want      string
-	}{
-		"all is well":            {see("u1", "v1", "u2", "u3"), "delivered=4 duplicates=0 lost=0 phantom=0 altered=0 inversions=0"},
-		"repeated and late":      {see("u1", "u2", "u1", "u3", "v1", "u2", "v1"), "delivered=4 duplicates=3 lost=0 phantom=0 altered=0 inversions=0"},
-		"lost":                   {see("u1", "u3", "v1"), "delivered=3 duplicates=0 lost=1 phantom=0 altered=0 inversions=0"},
-		"phantom":                {see("u1", "u2", "x", "u3", "v1"), "delivered=4 duplicates=0 lost=0 phantom=1 altered=0 inversions=0"},
-		"inverted":               {see("u1", "u3", "u2", "v1"), "delivered=4 duplicates=0 lost=0 phantom=0 altered=0 inversions=1"},
-		"two behind a third one": {see("u3", "u1", "u2", "v1"), "delivered=4 duplicates=0 lost=0 phantom=0 altered=0 inversions=2"},
-		"another key":            {append(see("u1", "u2", "u3"), sighting{uuid: "v1", entry: entry{"a", 1}}), "delivered=4 duplicates=0 lost=0 phantom=0 altered=1 inversions=0"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			v := judge(ledger, c.sightings)
-			require.Equal(t, c.want, v.String())
-			require.Equal(t, strings.HasSuffix(c.want, "lost=0 phantom=0 altered=0 inversions=0"), len(v.blame("")) == 0)
-		})
-	}
+		for name, c := range map[string]struct {
+			sightings []sighting
+			want      string
+		}{
+			"all is well":            {see("u1", "v1", "u2", "u3"), "delivered=4 duplicates=0 lost=0 phantom=0 altered=0 inversions=0"},
+			"repeated and late":      {see("u1", "u2", "u1", "u3", "v1", "u2", "v1"), "delivered=4 duplicates=3 lost=0 phantom=0 altered=0 inversions=0"},
+			"lost":                   {see("u1", "u3", "v1"), "delivered=3 duplicates=0 lost=1 phantom=0 altered=0 inversions=0"},
+			"phantom":                {see("u1", "u2", "x", "u3", "v1"), "delivered=4 duplicates=0 lost=0 phantom=1 altered=0 inversions=0"},
+			"inverted":               {see("u1", "u3", "u2", "v1"), "delivered=4 duplicates=0 lost=0 phantom=0 altered=0 inversions=1"},
+			"two behind a third one": {see("u3", "u1", "u2", "v1"), "delivered=4 duplicates=0 lost=0 phantom=0 altered=0 inversions=2"},
+			"another key":            {append(see("u1", "u2", "u3"), sighting{uuid: "v1", entry: entry{"a", 1}}), "delivered=4 duplicates=0 lost=0 phantom=0 altered=1 inversions=0"},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				v := judge(ledger, c.sightings)
+				require.Equal(t, c.want, v.String())
+				require.Equal(t, strings.HasSuffix(c.want, "lost=0 phantom=0 altered=0 inversions=0"), len(v.blame("")) == 0)
+			})
+		}
+	})
 }

@@ -12,67 +12,71 @@ import (
 
 const module = "github.com/outmill/outmill"
 
-func Test_a_user_of_the_sqlite_store_and_the_publisher_compiles_neither_Kafka_nor_test_code(t *testing.T) {
+func TestHouse(t *testing.T) {
 	t.Parallel()
-	unwanted := []string{
-		"github.com/twmb/franz-go", "github.com/IBM/sarama", "github.com/ThreeDotsLabs/watermill-kafka", "github.com/ThreeDotsLabs/watermill-sql",
-		"github.com/stretchr/testify", "pgregory.net/rapid", "go.uber.org/goleak", "testing",
-		module + "/storetest", module + "/outmilltest", module + "/internal/testenv", module + "/kafka",
-	}
-	used := []string{module + "/sqlite", module + "/publisher", module + "/subscriber", module + "/forwarder", module + "/contracts"}
-	for _, dep := range dependencies(t, used...) {
-		for _, prefix := range unwanted {
-			require.False(t, dep == prefix || strings.HasPrefix(dep, prefix+"/"), "%s is compiled into programs that do not use it", dep)
+
+	t.Run("a user of the sqlite store and the publisher compiles neither Kafka nor test code", func(t *testing.T) {
+		t.Parallel()
+		unwanted := []string{
+			"github.com/twmb/franz-go", "github.com/IBM/sarama", "github.com/ThreeDotsLabs/watermill-kafka", "github.com/ThreeDotsLabs/watermill-sql",
+			"github.com/stretchr/testify", "pgregory.net/rapid", "go.uber.org/goleak", "testing",
+			module + "/storetest", module + "/outmilltest", module + "/internal/testenv", module + "/kafka",
 		}
-	}
-}
-
-func Test_a_user_of_the_forwarder_and_the_kafka_publisher_compiles_no_store(t *testing.T) {
-	t.Parallel()
-	deps := dependencies(t, module+"/forwarder", module+"/kafka")
-	require.False(t, slices.Contains(deps, module+"/sqlite"))
-	require.False(t, slices.ContainsFunc(deps, func(dep string) bool { return strings.HasPrefix(dep, "modernc.org/") }))
-}
-
-func Test_the_store_in_memory_needs_nothing_that_is_internal_nor_test_code(t *testing.T) {
-	t.Parallel()
-	for _, dep := range dependencies(t, module+"/storetest/memstore") {
-		require.False(t, strings.HasPrefix(dep, module+"/internal/"), dep)
-		require.NotContains(t, []string{"testing", "github.com/stretchr/testify/require", "pgregory.net/rapid"}, dep)
-	}
-}
-
-func Test_the_root_imports_nothing_of_the_project(t *testing.T) {
-	t.Parallel()
-	for _, dep := range dependencies(t, module) {
-		require.False(t, strings.HasPrefix(dep, module+"/"), dep)
-	}
-}
-
-// go mod tidy keeps what the tests of imported packages need, so a test that crosses
-// engines belongs to a package that nobody imports, such as internal/allstores.
-func Test_a_user_of_one_store_downloads_no_driver_of_another(t *testing.T) {
-	t.Parallel()
-	drivers := map[string]string{
-		"postgres":  "github.com/jackc/pgx/v5",
-		"mongo":     "go.mongodb.org/mongo-driver/v2",
-		"sqlserver": "github.com/microsoft/go-mssqldb",
-	}
-	for store := range drivers {
-		var own []string
-		clients := []string{module + "/publisher", module + "/subscriber", module + "/forwarder", module + "/joins", module + "/contracts"}
-		for _, dep := range dependencies(t, append(clients, module+"/"+store)...) {
-			if dep == module || strings.HasPrefix(dep, module+"/") {
-				own = append(own, dep)
+		used := []string{module + "/sqlite", module + "/publisher", module + "/subscriber", module + "/forwarder", module + "/contracts"}
+		for _, dep := range dependencies(t, used...) {
+			for _, prefix := range unwanted {
+				require.False(t, dep == prefix || strings.HasPrefix(dep, prefix+"/"), "%s is compiled into programs that do not use it", dep)
 			}
 		}
-		needed := dependencies(t, append([]string{"-test"}, own...)...)
-		for other, driver := range drivers {
-			if other != store {
-				require.NotContains(t, needed, driver, "a test of a package that a user of %s imports", store)
+	})
+
+	t.Run("a user of the forwarder and the kafka publisher compiles no store", func(t *testing.T) {
+		t.Parallel()
+		deps := dependencies(t, module+"/forwarder", module+"/kafka")
+		require.False(t, slices.Contains(deps, module+"/sqlite"))
+		require.False(t, slices.ContainsFunc(deps, func(dep string) bool { return strings.HasPrefix(dep, "modernc.org/") }))
+	})
+
+	t.Run("the store in memory needs nothing that is internal nor test code", func(t *testing.T) {
+		t.Parallel()
+		for _, dep := range dependencies(t, module+"/storetest/memstore") {
+			require.False(t, strings.HasPrefix(dep, module+"/internal/"), dep)
+			require.NotContains(t, []string{"testing", "github.com/stretchr/testify/require", "pgregory.net/rapid"}, dep)
+		}
+	})
+
+	t.Run("the root imports nothing of the project", func(t *testing.T) {
+		t.Parallel()
+		for _, dep := range dependencies(t, module) {
+			require.False(t, strings.HasPrefix(dep, module+"/"), dep)
+		}
+	})
+
+	// go mod tidy keeps what the tests of imported packages need, so a test that crosses
+	// engines belongs to a package that nobody imports, such as internal/allstores.
+	t.Run("a user of one store downloads no driver of another", func(t *testing.T) {
+		t.Parallel()
+		drivers := map[string]string{
+			"postgres":  "github.com/jackc/pgx/v5",
+			"mongo":     "go.mongodb.org/mongo-driver/v2",
+			"sqlserver": "github.com/microsoft/go-mssqldb",
+		}
+		for store := range drivers {
+			var own []string
+			clients := []string{module + "/publisher", module + "/subscriber", module + "/forwarder", module + "/joins", module + "/contracts"}
+			for _, dep := range dependencies(t, append(clients, module+"/"+store)...) {
+				if dep == module || strings.HasPrefix(dep, module+"/") {
+					own = append(own, dep)
+				}
+			}
+			needed := dependencies(t, append([]string{"-test"}, own...)...)
+			for other, driver := range drivers {
+				if other != store {
+					require.NotContains(t, needed, driver, "a test of a package that a user of %s imports", store)
+				}
 			}
 		}
-	}
+	})
 }
 
 func dependencies(t *testing.T, packages ...string) []string {

@@ -16,49 +16,53 @@ import (
 	"github.com/outmill/outmill/internal/worker"
 )
 
-// Test_records_are_handled_in_order_and_none_is_lost_on_a_store_that_fails has
-// two instances of several workers on a store that fails now and then, before
-// it has done what it was told or after. Handlers fail, workers come and go.
-func Test_records_are_handled_in_order_and_none_is_lost_on_a_store_that_fails(t *testing.T) {
+func TestChaos(t *testing.T) {
 	t.Parallel()
-	for _, order := range []outmill.Order{outmill.OrderNone, outmill.OrderKey, outmill.OrderTopic} {
-		t.Run("order "+order.String(), func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t)
-			c := &chaos{rig: r, order: order, done: make(chan struct{}), acked: map[string]bool{}, running: map[string]int{}}
-			const perKey = 8
-			for i := range perKey {
-				for k := range chaosKeys {
-					r.append(fmt.Sprintf("k%d:%d", k, i))
+
+	// It has
+	// two instances of several workers on a store that fails now and then, before
+	// it has done what it was told or after. Handlers fail, workers come and go.
+	t.Run("records are handled in order and none is lost on a store that fails", func(t *testing.T) {
+		t.Parallel()
+		for _, order := range []outmill.Order{outmill.OrderNone, outmill.OrderKey, outmill.OrderTopic} {
+			t.Run("order "+order.String(), func(t *testing.T) {
+				t.Parallel()
+				r := newRig(t)
+				c := &chaos{rig: r, order: order, done: make(chan struct{}), acked: map[string]bool{}, running: map[string]int{}}
+				const perKey = 8
+				for i := range perKey {
+					for k := range chaosKeys {
+						r.append(fmt.Sprintf("k%d:%d", k, i))
+					}
 				}
-			}
-			c.want = chaosKeys * perKey
-			for _, call := range []string{"Claim", "Extend", "Ack", "Abandon", "Release", "Snooze"} {
-				r.store.failBefore(call, sometimes)
-				r.store.failAfter(call, sometimes)
-			}
-			var instances sync.WaitGroup
-			for range 2 {
-				running := worker.NewRegistry()
+				c.want = chaosKeys * perKey
+				for _, call := range []string{"Claim", "Extend", "Ack", "Abandon", "Release", "Snooze"} {
+					r.store.failBefore(call, sometimes)
+					r.store.failAfter(call, sometimes)
+				}
+				var instances sync.WaitGroup
 				for range 2 {
-					instances.Go(func() { c.work(running) })
+					running := worker.NewRegistry()
+					for range 2 {
+						instances.Go(func() { c.work(running) })
+					}
 				}
-			}
-			finished := make(chan struct{})
-			go func() {
-				instances.Wait()
-				close(finished)
-			}()
-			select {
-			case <-finished:
-			case <-time.After(2 * time.Minute):
-				c.mu.Lock()
-				defer c.mu.Unlock()
-				require.Failf(t, "stuck", "%d of %d records are acked", len(c.acked), c.want)
-			}
-			require.Empty(t, c.wrong)
-		})
-	}
+				finished := make(chan struct{})
+				go func() {
+					instances.Wait()
+					close(finished)
+				}()
+				select {
+				case <-finished:
+				case <-time.After(2 * time.Minute):
+					c.mu.Lock()
+					defer c.mu.Unlock()
+					require.Failf(t, "stuck", "%d of %d records are acked", len(c.acked), c.want)
+				}
+				require.Empty(t, c.wrong)
+			})
+		}
+	})
 }
 
 const chaosKeys = 3

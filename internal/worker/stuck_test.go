@@ -93,93 +93,97 @@ func (r *rig) startRefusing(rec *outmill.Record, change func(*worker.Config)) (*
 	return w, queue
 }
 
-func Test_one_outcome_that_the_store_refuses_keeps_no_other_from_being_stored(t *testing.T) {
+func TestStuck(t *testing.T) {
 	t.Parallel()
-	for call, settle := range map[string]func(*worker.Item){
-		"Ack":     (*worker.Item).Ack,
-		"Abandon": func(it *worker.Item) { it.Abandon(never, "no luck") },
-		"Fail":    func(it *worker.Item) { it.Fail("no good") },
-		"Snooze":  func(it *worker.Item) { it.Snooze(never) },
-		"Release": (*worker.Item).Release,
-	} {
-		t.Run(call, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t)
-			records := r.append(words(10)...)
-			refused := records[6]
-			w, queue := r.startRefusing(refused, func(c *worker.Config) { c.FlushInterval = soon })
-			items := r.takeN(w, len(records))
-			// Those that come again go to nobody.
-			w.SetLimit(0)
-			for _, it := range items {
-				settle(it)
-			}
-			for _, rec := range records {
-				if rec == refused {
-					continue
+
+	t.Run("one outcome that the store refuses keeps no other from being stored", func(t *testing.T) {
+		t.Parallel()
+		for call, settle := range map[string]func(*worker.Item){
+			"Ack":     (*worker.Item).Ack,
+			"Abandon": func(it *worker.Item) { it.Abandon(never, "no luck") },
+			"Fail":    func(it *worker.Item) { it.Fail("no good") },
+			"Snooze":  func(it *worker.Item) { it.Snooze(never) },
+			"Release": (*worker.Item).Release,
+		} {
+			t.Run(call, func(t *testing.T) {
+				t.Parallel()
+				r := newRig(t)
+				records := r.append(words(10)...)
+				refused := records[6]
+				w, queue := r.startRefusing(refused, func(c *worker.Config) { c.FlushInterval = soon })
+				items := r.takeN(w, len(records))
+				// Those that come again go to nobody.
+				w.SetLimit(0)
+				for _, it := range items {
+					settle(it)
 				}
-				r.eventually(fmt.Sprintf("%s of %s is stored", call, rec.MessageID), func() bool {
-					got := r.get(rec)
+				for _, rec := range records {
+					if rec == refused {
+						continue
+					}
+					r.eventually(fmt.Sprintf("%s of %s is stored", call, rec.MessageID), func() bool {
+						got := r.get(rec)
+						return got == nil || got.Status != outmill.StatusLeased
+					})
+				}
+				require.Equal(t, outmill.StatusLeased, r.get(refused).Status)
+				queue.refused.Store(nil)
+				r.eventually("the last one is stored", func() bool {
+					got := r.get(refused)
 					return got == nil || got.Status != outmill.StatusLeased
 				})
-			}
-			require.Equal(t, outmill.StatusLeased, r.get(refused).Status)
-			queue.refused.Store(nil)
-			r.eventually("the last one is stored", func() bool {
-				got := r.get(refused)
-				return got == nil || got.Status != outmill.StatusLeased
 			})
-		})
-	}
-}
-
-func Test_acks_are_stored_beside_one_that_the_store_refuses(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	bad := r.append("bad")[0]
-	w, queue := r.startRefusing(bad, nil)
-	r.take(w).Ack()
-	r.eventually("it is tried again", func() bool { return queue.calls.Load() > 2 })
-	for i := range 3 {
-		records := r.append(words(3)...)
-		for range records {
-			r.take(w).Ack()
 		}
-		r.eventuallyGone(records...)
-		require.NotNil(t, r.get(bad), "round %d", i)
-	}
-}
+	})
 
-func Test_an_outcome_that_the_store_goes_on_to_refuse_is_left_and_its_record_comes_again(t *testing.T) {
-	t.Parallel()
-	for _, order := range []outmill.Order{outmill.OrderNone, outmill.OrderKey} {
-		t.Run(order.String(), func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t)
-			bad := r.append("k:bad")[0]
-			later := r.append("k:later")[0]
-			w, queue := r.startRefusing(bad, func(c *worker.Config) {
-				c.Order, c.MaxItems, c.BatchSize = order, 2, 1
-				// So often the store answers.
-				c.Lease = 300 * time.Millisecond
-			})
-			it := r.take(w)
-			require.Equal(t, "k:bad", it.Record.MessageID)
-			it.Abandon(0, "no luck")
-			r.eventually("it comes again", func() bool {
-				got := r.get(bad)
-				return got.Claims > 1
-			})
-			queue.refused.Store(nil)
-			// Nothing of its key has come in between.
-			if order == outmill.OrderKey {
-				r.handlesInOrder(w, "k:bad", "k:later")
-			} else {
-				for range 2 {
-					r.take(w).Ack()
-				}
+	t.Run("acks are stored beside one that the store refuses", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t)
+		bad := r.append("bad")[0]
+		w, queue := r.startRefusing(bad, nil)
+		r.take(w).Ack()
+		r.eventually("it is tried again", func() bool { return queue.calls.Load() > 2 })
+		for i := range 3 {
+			records := r.append(words(3)...)
+			for range records {
+				r.take(w).Ack()
 			}
-			r.eventuallyGone(bad, later)
-		})
-	}
+			r.eventuallyGone(records...)
+			require.NotNil(t, r.get(bad), "round %d", i)
+		}
+	})
+
+	t.Run("an outcome that the store goes on to refuse is left and its record comes again", func(t *testing.T) {
+		t.Parallel()
+		for _, order := range []outmill.Order{outmill.OrderNone, outmill.OrderKey} {
+			t.Run(order.String(), func(t *testing.T) {
+				t.Parallel()
+				r := newRig(t)
+				bad := r.append("k:bad")[0]
+				later := r.append("k:later")[0]
+				w, queue := r.startRefusing(bad, func(c *worker.Config) {
+					c.Order, c.MaxItems, c.BatchSize = order, 2, 1
+					// So often the store answers.
+					c.Lease = 300 * time.Millisecond
+				})
+				it := r.take(w)
+				require.Equal(t, "k:bad", it.Record.MessageID)
+				it.Abandon(0, "no luck")
+				r.eventually("it comes again", func() bool {
+					got := r.get(bad)
+					return got.Claims > 1
+				})
+				queue.refused.Store(nil)
+				// Nothing of its key has come in between.
+				if order == outmill.OrderKey {
+					r.handlesInOrder(w, "k:bad", "k:later")
+				} else {
+					for range 2 {
+						r.take(w).Ack()
+					}
+				}
+				r.eventuallyGone(bad, later)
+			})
+		}
+	})
 }

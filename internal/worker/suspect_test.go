@@ -16,80 +16,84 @@ func (r *rig) suspect(rec *outmill.Record, attempts int) {
 	r.exec(`UPDATE outmill_records SET expiries = ?, attempts = ? WHERE id = ?`, outmill.SuspectExpiries, attempts, rec.ID)
 }
 
-func Test_a_suspect_is_handled_alone(t *testing.T) {
+func TestSuspect(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	records := r.append("neighbour", "killer", "later")
-	r.suspect(records[1], 0)
-	w := r.start(nil)
-	neighbour := r.take(w)
-	require.Equal(t, "neighbour", neighbour.Record.MessageID)
-	r.eventuallyStatus(records[1], outmill.StatusLeased)
-	r.takesNothing(w)
 
-	neighbour.Ack()
-	killer := r.take(w)
-	require.Equal(t, "killer", killer.Record.MessageID)
-	require.Nil(t, r.get(records[0]), "what was handled before is in the store")
-	r.takesNothing(w)
-	require.Zero(t, r.get(records[2]).Claims, "nothing else is claimed")
+	t.Run("a suspect is handled alone", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t)
+		records := r.append("neighbour", "killer", "later")
+		r.suspect(records[1], 0)
+		w := r.start(nil)
+		neighbour := r.take(w)
+		require.Equal(t, "neighbour", neighbour.Record.MessageID)
+		r.eventuallyStatus(records[1], outmill.StatusLeased)
+		r.takesNothing(w)
 
-	killer.Ack()
-	require.Equal(t, "later", r.take(w).Record.MessageID)
-}
+		neighbour.Ack()
+		killer := r.take(w)
+		require.Equal(t, "killer", killer.Record.MessageID)
+		require.Nil(t, r.get(records[0]), "what was handled before is in the store")
+		r.takesNothing(w)
+		require.Zero(t, r.get(records[2]).Claims, "nothing else is claimed")
 
-func Test_a_suspect_does_not_wait_for_what_was_lost(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	records := r.append("neighbour", "killer")
-	r.suspect(records[1], 0)
-	w := r.start(func(c *worker.Config) { c.Lease = time.Second })
-	neighbour := r.take(w)
-	r.eventuallyStatus(records[1], outmill.StatusLeased)
-	_, err := r.store.Delete(t.Context(), records[0].ID)
-	require.NoError(t, err)
-	require.Equal(t, "killer", r.take(w).Record.MessageID)
-	neighbour.Ack()
-}
+		killer.Ack()
+		require.Equal(t, "later", r.take(w).Record.MessageID)
+	})
 
-func Test_a_suspect_goes_dead_after_the_last_attempt_without_being_handed_out(t *testing.T) {
-	t.Parallel()
-	for _, policy := range []outmill.KeyPolicy{outmill.KeyBlock, outmill.KeyPark} {
-		t.Run("policy "+policy.String(), func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t)
-			records := r.append("k:killer", "free")
-			r.suspect(records[0], 3)
-			dead := make(chan string, 1)
-			w := r.start(func(c *worker.Config) {
-				byKey(c)
-				c.KeyPolicy = policy
-				c.Retry.MaxAttempts = 3
-				c.OnDead = func(rec *outmill.Record, reason string) { dead <- rec.MessageID + ": " + reason }
+	t.Run("a suspect does not wait for what was lost", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t)
+		records := r.append("neighbour", "killer")
+		r.suspect(records[1], 0)
+		w := r.start(func(c *worker.Config) { c.Lease = time.Second })
+		neighbour := r.take(w)
+		r.eventuallyStatus(records[1], outmill.StatusLeased)
+		_, err := r.store.Delete(t.Context(), records[0].ID)
+		require.NoError(t, err)
+		require.Equal(t, "killer", r.take(w).Record.MessageID)
+		neighbour.Ack()
+	})
+
+	t.Run("a suspect goes dead after the last attempt without being handed out", func(t *testing.T) {
+		t.Parallel()
+		for _, policy := range []outmill.KeyPolicy{outmill.KeyBlock, outmill.KeyPark} {
+			t.Run("policy "+policy.String(), func(t *testing.T) {
+				t.Parallel()
+				r := newRig(t)
+				records := r.append("k:killer", "free")
+				r.suspect(records[0], 3)
+				dead := make(chan string, 1)
+				w := r.start(func(c *worker.Config) {
+					byKey(c)
+					c.KeyPolicy = policy
+					c.Retry.MaxAttempts = 3
+					c.OnDead = func(rec *outmill.Record, reason string) { dead <- rec.MessageID + ": " + reason }
+				})
+				require.Equal(t, "free", r.take(w).Record.MessageID)
+				require.Equal(t, "k:killer: outmill: the lease expired 2 times: the record may be killing its workers, or hanging them", <-dead)
+				require.Equal(t, outmill.StatusDead, r.get(records[0]).Status)
 			})
-			require.Equal(t, "free", r.take(w).Record.MessageID)
-			require.Equal(t, "k:killer: outmill: the lease expired 2 times: the record may be killing its workers, or hanging them", <-dead)
-			require.Equal(t, outmill.StatusDead, r.get(records[0]).Status)
-		})
-	}
-}
+		}
+	})
 
-func Test_a_suspect_without_a_last_attempt_is_handed_out_for_ever(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	rec := r.append("killer")[0]
-	r.suspect(rec, 1000)
-	w := r.start(func(c *worker.Config) { c.Retry.MaxAttempts = -1 })
-	r.take(w).Ack()
-	r.eventuallyGone(rec)
-}
+	t.Run("a suspect without a last attempt is handed out for ever", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t)
+		rec := r.append("killer")[0]
+		r.suspect(rec, 1000)
+		w := r.start(func(c *worker.Config) { c.Retry.MaxAttempts = -1 })
+		r.take(w).Ack()
+		r.eventuallyGone(rec)
+	})
 
-func Test_a_suspect_that_is_given_back_makes_room_for_claims(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	records := r.append("killer", "other")
-	r.suspect(records[0], 0)
-	w := r.start(nil)
-	r.take(w).Snooze(never)
-	require.Equal(t, "other", r.take(w).Record.MessageID)
+	t.Run("a suspect that is given back makes room for claims", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t)
+		records := r.append("killer", "other")
+		r.suspect(records[0], 0)
+		w := r.start(nil)
+		r.take(w).Snooze(never)
+		require.Equal(t, "other", r.take(w).Record.MessageID)
+	})
 }

@@ -20,51 +20,55 @@ func files(texts map[string]string) fstest.MapFS {
 	return fsys
 }
 
-func Test_files_become_migrations_in_the_order_of_their_versions(t *testing.T) {
+func TestMigrations(t *testing.T) {
 	t.Parallel()
-	migrations, err := sqlkit.LoadMigrations(files(map[string]string{
-		"0002_more.sql":  "CREATE INDEX i\n  ON a (x);\n",
-		"0001_first.sql": "-- What it is for; and why.\nCREATE TABLE a (x);\n\nINSERT INTO a VALUES (';');\n",
-	}), "schema", strings.ToUpper)
-	require.NoError(t, err)
-	require.Equal(t, []sqlkit.Migration{
-		{Version: 1, Statements: []string{"-- WHAT IT IS FOR; AND WHY.\nCREATE TABLE A (X)", "INSERT INTO A VALUES (';')"}},
-		{Version: 2, Statements: []string{"CREATE INDEX I\n  ON A (X)"}},
-	}, migrations)
-}
 
-func Test_the_body_of_a_function_is_one_statement(t *testing.T) {
-	t.Parallel()
-	migrations, err := sqlkit.LoadMigrations(files(map[string]string{
-		"0001_first.sql": "CREATE FUNCTION f() AS $outmill$\nBEGIN\n  a;\n  b;\nEND\n$outmill$;\n\nCREATE TABLE a (x);\n",
-	}), "schema", func(s string) string { return s })
-	require.NoError(t, err)
-	require.Equal(t, []string{"CREATE FUNCTION f() AS $outmill$\nBEGIN\n  a;\n  b;\nEND\n$outmill$", "CREATE TABLE a (x)"}, migrations[0].Statements)
-}
+	t.Run("files become migrations in the order of their versions", func(t *testing.T) {
+		t.Parallel()
+		migrations, err := sqlkit.LoadMigrations(files(map[string]string{
+			"0002_more.sql":  "CREATE INDEX i\n  ON a (x);\n",
+			"0001_first.sql": "-- What it is for; and why.\nCREATE TABLE a (x);\n\nINSERT INTO a VALUES (';');\n",
+		}), "schema", strings.ToUpper)
+		require.NoError(t, err)
+		require.Equal(t, []sqlkit.Migration{
+			{Version: 1, Statements: []string{"-- WHAT IT IS FOR; AND WHY.\nCREATE TABLE A (X)", "INSERT INTO A VALUES (';')"}},
+			{Version: 2, Statements: []string{"CREATE INDEX I\n  ON A (X)"}},
+		}, migrations)
+	})
 
-func Test_files_that_leave_the_order_open_are_refused(t *testing.T) {
-	t.Parallel()
-	for name, texts := range map[string]map[string]string{
-		"a gap":          {"0001_a.sql": "", "0003_c.sql": ""},
-		"no first":       {"0002_b.sql": ""},
-		"twice":          {"0001_a.sql": "", "0001_b.sql": ""},
-		"a foreign name": {"0001_a.sql": "", "readme.md": ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			_, err := sqlkit.LoadMigrations(files(texts), "schema", strings.ToUpper)
-			require.ErrorContains(t, err, "want")
-		})
-	}
-	_, err := sqlkit.LoadMigrations(files(nil), "nowhere", strings.ToUpper)
-	require.Error(t, err)
-}
+	t.Run("the body of a function is one statement", func(t *testing.T) {
+		t.Parallel()
+		migrations, err := sqlkit.LoadMigrations(files(map[string]string{
+			"0001_first.sql": "CREATE FUNCTION f() AS $outmill$\nBEGIN\n  a;\n  b;\nEND\n$outmill$;\n\nCREATE TABLE a (x);\n",
+		}), "schema", func(s string) string { return s })
+		require.NoError(t, err)
+		require.Equal(t, []string{"CREATE FUNCTION f() AS $outmill$\nBEGIN\n  a;\n  b;\nEND\n$outmill$", "CREATE TABLE a (x)"}, migrations[0].Statements)
+	})
 
-func Test_a_version_that_no_schema_has_is_refused(t *testing.T) {
-	t.Parallel()
-	for version := range 3 {
-		require.NoError(t, storekit.CheckSchemaVersion(version, 2))
-	}
-	require.ErrorIs(t, storekit.CheckSchemaVersion(-1, 2), outmill.ErrInvalidConfig)
-	require.ErrorIs(t, storekit.CheckSchemaVersion(3, 2), outmill.ErrSchemaNewer)
+	t.Run("files that leave the order open are refused", func(t *testing.T) {
+		t.Parallel()
+		for name, texts := range map[string]map[string]string{
+			"a gap":          {"0001_a.sql": "", "0003_c.sql": ""},
+			"no first":       {"0002_b.sql": ""},
+			"twice":          {"0001_a.sql": "", "0001_b.sql": ""},
+			"a foreign name": {"0001_a.sql": "", "readme.md": ""},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				_, err := sqlkit.LoadMigrations(files(texts), "schema", strings.ToUpper)
+				require.ErrorContains(t, err, "want")
+			})
+		}
+		_, err := sqlkit.LoadMigrations(files(nil), "nowhere", strings.ToUpper)
+		require.Error(t, err)
+	})
+
+	t.Run("a version that no schema has is refused", func(t *testing.T) {
+		t.Parallel()
+		for version := range 3 {
+			require.NoError(t, storekit.CheckSchemaVersion(version, 2))
+		}
+		require.ErrorIs(t, storekit.CheckSchemaVersion(-1, 2), outmill.ErrInvalidConfig)
+		require.ErrorIs(t, storekit.CheckSchemaVersion(3, 2), outmill.ErrSchemaNewer)
+	})
 }

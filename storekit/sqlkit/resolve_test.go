@@ -116,90 +116,94 @@ type ring struct {
 	*sql.Tx
 }
 
-func Test_a_transaction_is_found_in_what_wraps_it(t *testing.T) {
+func TestResolve(t *testing.T) {
 	t.Parallel()
-	tx, conn, nat := new(sql.Tx), new(sql.Conn), &native{number: 1}
-	own := &hidden{tx}
-	work := &unitOfWork{DB: new(sql.DB), Tx: tx}
-	work.Self = work
-	turning := &ring{Tx: tx}
-	turning.ring = turning
-	for name, c := range map[string]struct{ wrapper, want any }{
-		"itself":                              {tx, tx},
-		"a connection":                        {conn, conn},
-		"a handle of one's own":               {own, own},
-		"a handle of one's own, by value":     {hidden{tx}, hidden{tx}},
-		"watermill-sql v4 over database/sql":  {&stdSQLTx{tx}, tx},
-		"watermill-sql v4 by value":           {stdSQLTx{tx}, tx},
-		"watermill-sql v4 over the driver":    {&pgxTx{NativeTx: nat}, nat},
-		"the driver's transaction":            {nat, nat},
-		"bun":                                 {bunTx{Tx: tx}, tx},
-		"bun by pointer":                      {&bunTx{Tx: tx}, tx},
-		"ent":                                 {&entTx{Conn{ExecQuerier: tx}, tx}, tx},
-		"ent's connection":                    {Conn{ExecQuerier: tx}, tx},
-		"an interface":                        {struct{ sqlkit.Handle }{tx}, tx},
-		"a wrapper of a wrapper":              {struct{ *bunTx }{&bunTx{Tx: tx}}, tx},
-		"a wrapper of a handle of one's own":  {&struct{ sqlkit.Handle }{own}, nil},
-		"an embedded type that is not public": {struct{ bunTx }{bunTx{Tx: tx}}, tx},
-		"an exported field":                   {work, tx},
-		"a wrapper that embeds itself":        {turning, tx},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			want := c.want
-			if want == nil {
-				want = c.wrapper
-			}
-			found, err := sqlkit.ResolveTx(c.wrapper, natives)
+
+	t.Run("a transaction is found in what wraps it", func(t *testing.T) {
+		t.Parallel()
+		tx, conn, nat := new(sql.Tx), new(sql.Conn), &native{number: 1}
+		own := &hidden{tx}
+		work := &unitOfWork{DB: new(sql.DB), Tx: tx}
+		work.Self = work
+		turning := &ring{Tx: tx}
+		turning.ring = turning
+		for name, c := range map[string]struct{ wrapper, want any }{
+			"itself":                              {tx, tx},
+			"a connection":                        {conn, conn},
+			"a handle of one's own":               {own, own},
+			"a handle of one's own, by value":     {hidden{tx}, hidden{tx}},
+			"watermill-sql v4 over database/sql":  {&stdSQLTx{tx}, tx},
+			"watermill-sql v4 by value":           {stdSQLTx{tx}, tx},
+			"watermill-sql v4 over the driver":    {&pgxTx{NativeTx: nat}, nat},
+			"the driver's transaction":            {nat, nat},
+			"bun":                                 {bunTx{Tx: tx}, tx},
+			"bun by pointer":                      {&bunTx{Tx: tx}, tx},
+			"ent":                                 {&entTx{Conn{ExecQuerier: tx}, tx}, tx},
+			"ent's connection":                    {Conn{ExecQuerier: tx}, tx},
+			"an interface":                        {struct{ sqlkit.Handle }{tx}, tx},
+			"a wrapper of a wrapper":              {struct{ *bunTx }{&bunTx{Tx: tx}}, tx},
+			"a wrapper of a handle of one's own":  {&struct{ sqlkit.Handle }{own}, nil},
+			"an embedded type that is not public": {struct{ bunTx }{bunTx{Tx: tx}}, tx},
+			"an exported field":                   {work, tx},
+			"a wrapper that embeds itself":        {turning, tx},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				want := c.want
+				if want == nil {
+					want = c.wrapper
+				}
+				found, err := sqlkit.ResolveTx(c.wrapper, natives)
+				require.NoError(t, err)
+				require.True(t, found == want, "%T", found)
+			})
+		}
+	})
+
+	t.Run("a transaction is one however it is wrapped", func(t *testing.T) {
+		t.Parallel()
+		tx := new(sql.Tx)
+		for _, wrapper := range []any{tx, bunTx{Tx: tx}, &stdSQLTx{tx}, &unitOfWork{Tx: tx}} {
+			found, err := sqlkit.TxFrom(sqlkit.WithTx(t.Context(), "store", wrapper), "store")
 			require.NoError(t, err)
-			require.True(t, found == want, "%T", found)
-		})
-	}
-}
+			require.Same(t, tx, found)
+		}
+	})
 
-func Test_a_transaction_is_one_however_it_is_wrapped(t *testing.T) {
-	t.Parallel()
-	tx := new(sql.Tx)
-	for _, wrapper := range []any{tx, bunTx{Tx: tx}, &stdSQLTx{tx}, &unitOfWork{Tx: tx}} {
-		found, err := sqlkit.TxFrom(sqlkit.WithTx(t.Context(), "store", wrapper), "store")
-		require.NoError(t, err)
-		require.Same(t, tx, found)
-	}
-}
+	t.Run("what holds no transaction is refused with what to pass", func(t *testing.T) {
+		t.Parallel()
+		for name, c := range map[string]struct {
+			tx   any
+			says string
+		}{
+			"nothing":                           {nil, "it is nil"},
+			"a nil pointer":                     {(*bunTx)(nil), "it is nil"},
+			"a wrapper of nil":                  {bunTx{}, "holds a transaction that is nil"},
+			"a pool":                            {new(sql.DB), "is a pool"},
+			"a pool of a library":               {&bunDB{&bunState{new(sql.DB)}}, "is a pool"},
+			"a pool of the driver":              {struct{ *NativePool }{&NativePool{}}, "it is a native pool"},
+			"two transactions":                  {struct{ One, Two *sql.Tx }{new(sql.Tx), new(sql.Tx)}, "more than one transaction"},
+			"a text":                            {"text", "a string neither is nor wraps a transaction"},
+			"a type that says where it is from": {&unitOfWork{}, "*github.com/outmill/outmill/storekit/sqlkit_test.unitOfWork"},
+			"a field that is not exported":      {struct{ tx *sql.Tx }{new(sql.Tx)}, "pass what BeginTx returns, or a type that has it in an exported field"},
+			"not comparable": {struct {
+				hidden
+				_ []int
+			}{}, "cannot be compared"},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				found, err := sqlkit.ResolveTx(c.tx, natives)
+				require.ErrorIs(t, err, outmill.ErrInvalidTx)
+				require.ErrorContains(t, err, c.says)
+				require.Nil(t, found)
+			})
+		}
+	})
 
-func Test_what_holds_no_transaction_is_refused_with_what_to_pass(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		tx   any
-		says string
-	}{
-		"nothing":                           {nil, "it is nil"},
-		"a nil pointer":                     {(*bunTx)(nil), "it is nil"},
-		"a wrapper of nil":                  {bunTx{}, "holds a transaction that is nil"},
-		"a pool":                            {new(sql.DB), "is a pool"},
-		"a pool of a library":               {&bunDB{&bunState{new(sql.DB)}}, "is a pool"},
-		"a pool of the driver":              {struct{ *NativePool }{&NativePool{}}, "it is a native pool"},
-		"two transactions":                  {struct{ One, Two *sql.Tx }{new(sql.Tx), new(sql.Tx)}, "more than one transaction"},
-		"a text":                            {"text", "a string neither is nor wraps a transaction"},
-		"a type that says where it is from": {&unitOfWork{}, "*github.com/outmill/outmill/storekit/sqlkit_test.unitOfWork"},
-		"a field that is not exported":      {struct{ tx *sql.Tx }{new(sql.Tx)}, "pass what BeginTx returns, or a type that has it in an exported field"},
-		"not comparable": {struct {
-			hidden
-			_ []int
-		}{}, "cannot be compared"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			found, err := sqlkit.ResolveTx(c.tx, natives)
-			require.ErrorIs(t, err, outmill.ErrInvalidTx)
-			require.ErrorContains(t, err, c.says)
-			require.Nil(t, found)
-		})
-	}
-}
-
-func Test_a_transaction_of_a_driver_is_none_to_a_store_of_another(t *testing.T) {
-	t.Parallel()
-	_, err := sqlkit.ResolveTx(&pgxTx{NativeTx: &native{}}, sqlkit.Driver{})
-	require.ErrorIs(t, err, outmill.ErrInvalidTx)
+	t.Run("a transaction of a driver is none to a store of another", func(t *testing.T) {
+		t.Parallel()
+		_, err := sqlkit.ResolveTx(&pgxTx{NativeTx: &native{}}, sqlkit.Driver{})
+		require.ErrorIs(t, err, outmill.ErrInvalidTx)
+	})
 }

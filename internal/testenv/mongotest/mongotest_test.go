@@ -50,149 +50,227 @@ func insertName(ctx context.Context, things *mongo.Collection, name string) erro
 	return err
 }
 
-func Test_a_transaction_of_mongodb_is_kept_whole_or_not_at_all(t *testing.T) {
+func TestMongotest(t *testing.T) {
 	t.Parallel()
-	database := mongotest.Database(t)
-	things, others := database.Collection("things"), database.Collection("others")
-	session, err := database.Client().StartSession()
-	require.NoError(t, err)
-	defer session.EndSession(t.Context())
-	refused := errors.New("no")
-	for name, end := range map[string]error{"kept": nil, "given up": refused} {
-		_, err := session.WithTransaction(t.Context(), func(ctx context.Context) (any, error) {
-			return nil, errors.Join(ctx.Err(), insertName(ctx, things, name), insertName(ctx, others, name), end)
-		})
-		require.ErrorIs(t, err, end)
-	}
-	require.Equal(t, []string{"kept"}, names(t, things))
-	require.Equal(t, []string{"kept"}, names(t, others))
-}
 
-func Test_all_tests_of_a_binary_share_one_mongodb_and_no_database(t *testing.T) {
-	t.Parallel()
-	server := mongotest.Server(t)
-	require.Equal(t, server, mongotest.Server(t))
-	var gone string
-	t.Run("inner", func(t *testing.T) {
-		mine, other := mongotest.Database(t), mongotest.DatabaseOn(t, server)
-		require.NotEqual(t, mine.Name(), other.Name())
-		require.NoError(t, insertName(t.Context(), mine.Collection("things"), "mine"))
-		require.Empty(t, names(t, other.Collection("things")))
-		gone = mine.Name()
-	})
-	left, err := mongoClient(t, server).ListDatabaseNames(t.Context(), bson.D{})
-	require.NoError(t, err)
-	require.NotContains(t, left, gone)
-}
-
-func Test_many_databases_of_mongodb_are_made_at_once(t *testing.T) {
-	t.Parallel()
-	mongotest.Server(t)
-	for i := range 20 {
-		t.Run(strconv.Itoa(i), func(t *testing.T) {
-			t.Parallel()
-			things := mongotest.Database(t).Collection("things")
-			require.NoError(t, insertName(t.Context(), things, "one"))
-			require.Equal(t, []string{"one"}, names(t, things))
-		})
-	}
-}
-
-func Test_a_mongodb_of_the_tests_own_keeps_its_data_and_its_port_over_stops_and_kills(t *testing.T) {
-	testenv.Long(t, "MongoDB servers of the tests that are stopped and started")
-	t.Parallel()
-	server := mongotest.Own(t)
-	address := server.URL
-	things := mongoClient(t, address).Database("test").Collection("things")
-	for name, end := range map[string]func() error{
-		"stop": func() error { return server.Stop(t.Context()) },
-		"kill": func() error { return server.Kill(t.Context()) },
-	} {
-		require.NoError(t, insertName(t.Context(), things, name))
-		require.NoError(t, end(), name)
-		require.Error(t, mongoengine.Check(t.Context(), address), name)
-		require.NoError(t, end(), "%s: again", name)
-		require.NoError(t, server.Start(t.Context()), name)
-		require.NoError(t, mongoengine.Check(t.Context(), address), name)
-	}
-	require.NoError(t, server.Restart(t.Context()))
-	require.NoError(t, server.Kill(t.Context()))
-	require.NoError(t, server.Restart(t.Context()))
-	require.Equal(t, address, server.URL)
-	// A client of its own: that from before learns of the restart only later.
-	require.Equal(t, []string{"kill", "stop"}, names(t, mongoClient(t, address).Database("test").Collection("things")))
-}
-
-func Test_a_mongodb_that_is_started_deletes_nothing_by_itself(t *testing.T) {
-	testenv.Long(t, "MongoDB servers of the tests that are stopped and started")
-	t.Parallel()
-	server := mongotest.Own(t)
-	admin := mongoClient(t, server.URL).Database("admin")
-	for range 2 {
-		var reply struct {
-			Enabled bool `bson:"ttlMonitorEnabled"`
-		}
-		ask := bson.D{{Key: "getParameter", Value: 1}, {Key: "ttlMonitorEnabled", Value: 1}}
-		require.NoError(t, admin.RunCommand(t.Context(), ask).Decode(&reply))
-		require.False(t, reply.Enabled)
-		require.NoError(t, server.Restart(t.Context()))
-		admin = mongoClient(t, server.URL).Database("admin")
-	}
-}
-
-func Test_a_parameter_of_a_mongodb_stays_set_over_restarts(t *testing.T) {
-	testenv.Long(t, "MongoDB servers of the tests that are stopped and started")
-	t.Parallel()
-	const name = "transactionLifetimeLimitSeconds"
-	server := mongotest.Own(t)
-	require.NoError(t, server.SetParameter(t.Context(), name, 7))
-	for range 2 {
-		var reply struct {
-			Seconds int `bson:"transactionLifetimeLimitSeconds"`
-		}
-		admin := mongoClient(t, server.URL).Database("admin")
-		require.NoError(t, admin.RunCommand(t.Context(), bson.D{{Key: "getParameter", Value: 1}, {Key: name, Value: 1}}).Decode(&reply))
-		require.Equal(t, 7, reply.Seconds)
-		require.NoError(t, server.Restart(t.Context()))
-	}
-}
-
-func Test_a_standalone_mongodb_has_no_transactions(t *testing.T) {
-	t.Parallel()
-	server := mongotest.Own(t, mongoengine.Standalone)
-	things := mongoClient(t, server.URL).Database("test").Collection("things")
-	require.NoError(t, insertName(t.Context(), things, "one"))
-	var hello struct {
-		SetName string `bson:"setName"`
-	}
-	require.NoError(t, things.Database().RunCommand(t.Context(), bson.D{{Key: "hello", Value: 1}}).Decode(&hello))
-	require.Empty(t, hello.SetName)
-	require.ErrorContains(t, mongoengine.Check(t.Context(), server.URL), "no member of a replica set")
-	require.NoError(t, server.Restart(t.Context()))
-}
-
-func Test_nothing_of_a_mongodb_stays_when_its_test_ends_with_it(t *testing.T) {
-	testenv.Long(t, "MongoDB servers of the tests that are stopped and started")
-	t.Parallel()
-	for name, before := range map[string]func(context.Context, *mongoengine.Engine) error{
-		"running": func(context.Context, *mongoengine.Engine) error { return nil },
-		"stopped": func(ctx context.Context, server *mongoengine.Engine) error { return server.Stop(ctx) },
-		"killed":  func(ctx context.Context, server *mongoengine.Engine) error { return server.Kill(ctx) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var server *mongoengine.Engine
-			t.Run("inner", func(t *testing.T) {
-				server = mongotest.Own(t)
-				require.NoError(t, before(t.Context(), server))
+	t.Run("a transaction of mongodb is kept whole or not at all", func(t *testing.T) {
+		t.Parallel()
+		database := mongotest.Database(t)
+		things, others := database.Collection("things"), database.Collection("others")
+		session, err := database.Client().StartSession()
+		require.NoError(t, err)
+		defer session.EndSession(t.Context())
+		refused := errors.New("no")
+		for name, end := range map[string]error{"kept": nil, "given up": refused} {
+			_, err := session.WithTransaction(t.Context(), func(ctx context.Context) (any, error) {
+				return nil, errors.Join(ctx.Err(), insertName(ctx, things, name), insertName(ctx, others, name), end)
 			})
-			if server == nil {
-				t.Skip("skipped: no server was started")
-			}
-			require.NoDirExists(t, server.Dir)
-			require.Error(t, mongoengine.Check(t.Context(), server.URL))
+			require.ErrorIs(t, err, end)
+		}
+		require.Equal(t, []string{"kept"}, names(t, things))
+		require.Equal(t, []string{"kept"}, names(t, others))
+	})
+
+	t.Run("all tests of a binary share one mongodb and no database", func(t *testing.T) {
+		t.Parallel()
+		server := mongotest.Server(t)
+		require.Equal(t, server, mongotest.Server(t))
+		var gone string
+		t.Run("inner", func(t *testing.T) {
+			mine, other := mongotest.Database(t), mongotest.DatabaseOn(t, server)
+			require.NotEqual(t, mine.Name(), other.Name())
+			require.NoError(t, insertName(t.Context(), mine.Collection("things"), "mine"))
+			require.Empty(t, names(t, other.Collection("things")))
+			gone = mine.Name()
 		})
-	}
+		left, err := mongoClient(t, server).ListDatabaseNames(t.Context(), bson.D{})
+		require.NoError(t, err)
+		require.NotContains(t, left, gone)
+	})
+
+	t.Run("many databases of mongodb are made at once", func(t *testing.T) {
+		t.Parallel()
+		mongotest.Server(t)
+		for i := range 20 {
+			t.Run(strconv.Itoa(i), func(t *testing.T) {
+				t.Parallel()
+				things := mongotest.Database(t).Collection("things")
+				require.NoError(t, insertName(t.Context(), things, "one"))
+				require.Equal(t, []string{"one"}, names(t, things))
+			})
+		}
+	})
+
+	t.Run("a mongodb of the test's own keeps its data and its port over stops and kills", func(t *testing.T) {
+		testenv.Long(t, "MongoDB servers of the tests that are stopped and started")
+		t.Parallel()
+		server := mongotest.Own(t)
+		address := server.URL
+		things := mongoClient(t, address).Database("test").Collection("things")
+		for name, end := range map[string]func() error{
+			"stop": func() error { return server.Stop(t.Context()) },
+			"kill": func() error { return server.Kill(t.Context()) },
+		} {
+			require.NoError(t, insertName(t.Context(), things, name))
+			require.NoError(t, end(), name)
+			require.Error(t, mongoengine.Check(t.Context(), address), name)
+			require.NoError(t, end(), "%s: again", name)
+			require.NoError(t, server.Start(t.Context()), name)
+			require.NoError(t, mongoengine.Check(t.Context(), address), name)
+		}
+		require.NoError(t, server.Restart(t.Context()))
+		require.NoError(t, server.Kill(t.Context()))
+		require.NoError(t, server.Restart(t.Context()))
+		require.Equal(t, address, server.URL)
+		// A client of its own: that from before learns of the restart only later.
+		require.Equal(t, []string{"kill", "stop"}, names(t, mongoClient(t, address).Database("test").Collection("things")))
+	})
+
+	t.Run("a mongodb that is started deletes nothing by itself", func(t *testing.T) {
+		testenv.Long(t, "MongoDB servers of the tests that are stopped and started")
+		t.Parallel()
+		server := mongotest.Own(t)
+		admin := mongoClient(t, server.URL).Database("admin")
+		for range 2 {
+			var reply struct {
+				Enabled bool `bson:"ttlMonitorEnabled"`
+			}
+			ask := bson.D{{Key: "getParameter", Value: 1}, {Key: "ttlMonitorEnabled", Value: 1}}
+			require.NoError(t, admin.RunCommand(t.Context(), ask).Decode(&reply))
+			require.False(t, reply.Enabled)
+			require.NoError(t, server.Restart(t.Context()))
+			admin = mongoClient(t, server.URL).Database("admin")
+		}
+	})
+
+	t.Run("a parameter of a mongodb stays set over restarts", func(t *testing.T) {
+		testenv.Long(t, "MongoDB servers of the tests that are stopped and started")
+		t.Parallel()
+		const name = "transactionLifetimeLimitSeconds"
+		server := mongotest.Own(t)
+		require.NoError(t, server.SetParameter(t.Context(), name, 7))
+		for range 2 {
+			var reply struct {
+				Seconds int `bson:"transactionLifetimeLimitSeconds"`
+			}
+			admin := mongoClient(t, server.URL).Database("admin")
+			require.NoError(t, admin.RunCommand(t.Context(), bson.D{{Key: "getParameter", Value: 1}, {Key: name, Value: 1}}).Decode(&reply))
+			require.Equal(t, 7, reply.Seconds)
+			require.NoError(t, server.Restart(t.Context()))
+		}
+	})
+
+	t.Run("a standalone mongodb has no transactions", func(t *testing.T) {
+		t.Parallel()
+		server := mongotest.Own(t, mongoengine.Standalone)
+		things := mongoClient(t, server.URL).Database("test").Collection("things")
+		require.NoError(t, insertName(t.Context(), things, "one"))
+		var hello struct {
+			SetName string `bson:"setName"`
+		}
+		require.NoError(t, things.Database().RunCommand(t.Context(), bson.D{{Key: "hello", Value: 1}}).Decode(&hello))
+		require.Empty(t, hello.SetName)
+		require.ErrorContains(t, mongoengine.Check(t.Context(), server.URL), "no member of a replica set")
+		require.NoError(t, server.Restart(t.Context()))
+	})
+
+	t.Run("nothing of a mongodb stays when its test ends with it", func(t *testing.T) {
+		testenv.Long(t, "MongoDB servers of the tests that are stopped and started")
+		t.Parallel()
+		for name, before := range map[string]func(context.Context, *mongoengine.Engine) error{
+			"running": func(context.Context, *mongoengine.Engine) error { return nil },
+			"stopped": func(ctx context.Context, server *mongoengine.Engine) error { return server.Stop(ctx) },
+			"killed":  func(ctx context.Context, server *mongoengine.Engine) error { return server.Kill(ctx) },
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				var server *mongoengine.Engine
+				t.Run("inner", func(t *testing.T) {
+					server = mongotest.Own(t)
+					require.NoError(t, before(t.Context(), server))
+				})
+				if server == nil {
+					t.Skip("skipped: no server was started")
+				}
+				require.NoDirExists(t, server.Dir)
+				require.Error(t, mongoengine.Check(t.Context(), server.URL))
+			})
+		}
+	})
+
+	t.Run("a mongodb ends when its test binary is killed", func(t *testing.T) {
+		t.Parallel()
+		if testing.Short() {
+			t.Skip("skipped: no MongoDB is started under -short")
+		}
+		file := filepath.Join(t.TempDir(), "server")
+		child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^Test_child_that_is_killed_while_it_has_a_mongodb$")
+		child.Env = append(os.Environ(), inChild+"="+file)
+		require.NoError(t, child.Start())
+		ended := make(chan struct{})
+		go func() { _ = child.Wait(); close(ended) }()
+		t.Cleanup(func() { _ = child.Process.Kill(); <-ended })
+		var told []byte
+		require.Eventually(t, func() bool {
+			select {
+			case <-ended:
+				return true
+			default:
+			}
+			var err error
+			told, err = os.ReadFile(file)
+			return err == nil
+		}, time.Minute, 10*time.Millisecond)
+		if told == nil {
+			t.Skip("skipped: no MongoDB can be started")
+		}
+		address, dir, _ := strings.Cut(string(told), " ")
+		require.NoError(t, mongoengine.Check(t.Context(), address))
+		require.NoError(t, child.Process.Kill())
+		<-ended
+		require.Eventually(t, func() bool {
+			_, err := os.Stat(dir)
+			return os.IsNotExist(err)
+		}, time.Minute, 10*time.Millisecond)
+		require.Error(t, mongoengine.Check(t.Context(), address))
+	})
+
+	t.Run("a flag that makes no sense is told with mongodbs words", func(t *testing.T) {
+		t.Parallel()
+		if testing.Short() {
+			t.Skip("skipped: no MongoDB is started under -short")
+		}
+		program, err := mongoengine.FindProgram(t.Context())
+		if err != nil {
+			t.Skipf("skipped: no MongoDB: %v", err)
+		}
+		server, err := mongoengine.Prepare(program, filepath.Join(t.TempDir(), "server"), "--no-such-flag")
+		require.NoError(t, err)
+		err = server.Start(t.Context())
+		server.End()
+		require.ErrorContains(t, err, "no-such-flag")
+		require.NoDirExists(t, server.Dir)
+	})
+
+	t.Run("the package that a skip names is the one that CI installs", func(t *testing.T) {
+		t.Parallel()
+		script, err := os.ReadFile("../../../.ci/mongod")
+		require.NoError(t, err)
+		require.Contains(t, string(script), "package="+mongoengine.Package+"\n")
+	})
+
+	t.Run("a url that is none is refused without its password", func(t *testing.T) {
+		t.Parallel()
+		for _, url := range []string{
+			"mongodb://user:secret@127.0.0.1:port/", "mongodb://user:secret@127.0.0.1:1/?replicaSet",
+			"mongodb://user:sec/ret@127.0.0.1:1/", "http://user:secret@127.0.0.1:1/", "user:secret@127.0.0.1",
+		} {
+			err := mongoengine.Check(t.Context(), url)
+			require.Error(t, err)
+			require.NotContains(t, err.Error(), "secret")
+			require.NotContains(t, err.Error(), "ret@")
+		}
+	})
 }
 
 // inChild names, in a child process, the file that it tells its server in.
@@ -209,90 +287,18 @@ func Test_child_that_is_killed_while_it_has_a_mongodb(t *testing.T) {
 	<-t.Context().Done()
 }
 
-func Test_a_mongodb_ends_when_its_test_binary_is_killed(t *testing.T) {
-	t.Parallel()
-	if testing.Short() {
-		t.Skip("skipped: no MongoDB is started under -short")
-	}
-	file := filepath.Join(t.TempDir(), "server")
-	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^Test_child_that_is_killed_while_it_has_a_mongodb$")
-	child.Env = append(os.Environ(), inChild+"="+file)
-	require.NoError(t, child.Start())
-	ended := make(chan struct{})
-	go func() { _ = child.Wait(); close(ended) }()
-	t.Cleanup(func() { _ = child.Process.Kill(); <-ended })
-	var told []byte
-	require.Eventually(t, func() bool {
-		select {
-		case <-ended:
-			return true
-		default:
-		}
-		var err error
-		told, err = os.ReadFile(file)
-		return err == nil
-	}, time.Minute, 10*time.Millisecond)
-	if told == nil {
-		t.Skip("skipped: no MongoDB can be started")
-	}
-	address, dir, _ := strings.Cut(string(told), " ")
-	require.NoError(t, mongoengine.Check(t.Context(), address))
-	require.NoError(t, child.Process.Kill())
-	<-ended
-	require.Eventually(t, func() bool {
-		_, err := os.Stat(dir)
-		return os.IsNotExist(err)
-	}, time.Minute, 10*time.Millisecond)
-	require.Error(t, mongoengine.Check(t.Context(), address))
-}
-
-func Test_a_flag_that_makes_no_sense_is_told_with_mongodbs_words(t *testing.T) {
-	t.Parallel()
-	if testing.Short() {
-		t.Skip("skipped: no MongoDB is started under -short")
-	}
-	program, err := mongoengine.FindProgram(t.Context())
-	if err != nil {
-		t.Skipf("skipped: no MongoDB: %v", err)
-	}
-	server, err := mongoengine.Prepare(program, filepath.Join(t.TempDir(), "server"), "--no-such-flag")
-	require.NoError(t, err)
-	err = server.Start(t.Context())
-	server.End()
-	require.ErrorContains(t, err, "no-such-flag")
-	require.NoDirExists(t, server.Dir)
-}
-
-func Test_a_mongodb_that_the_environment_names_is_taken_and_must_answer(t *testing.T) {
-	t.Setenv(mongoengine.EnvURL, "mongodb://user:secret@127.0.0.1:1/?replicaSet=name")
-	_, err := mongoengine.Find(t.Context())
-	require.ErrorContains(t, err, mongoengine.EnvURL)
-	require.NotContains(t, err.Error(), "secret")
-
-	t.Setenv(mongoengine.EnvURL, "")
-	named := mongotest.Server(t)
-	t.Setenv(mongoengine.EnvURL, named)
-	found, err := mongoengine.Find(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, named, found)
-}
-
-func Test_the_package_that_a_skip_names_is_the_one_that_CI_installs(t *testing.T) {
-	t.Parallel()
-	script, err := os.ReadFile("../../../.ci/mongod")
-	require.NoError(t, err)
-	require.Contains(t, string(script), "package="+mongoengine.Package+"\n")
-}
-
-func Test_a_url_that_is_none_is_refused_without_its_password(t *testing.T) {
-	t.Parallel()
-	for _, url := range []string{
-		"mongodb://user:secret@127.0.0.1:port/", "mongodb://user:secret@127.0.0.1:1/?replicaSet",
-		"mongodb://user:sec/ret@127.0.0.1:1/", "http://user:secret@127.0.0.1:1/", "user:secret@127.0.0.1",
-	} {
-		err := mongoengine.Check(t.Context(), url)
-		require.Error(t, err)
+func TestMongotest_Serial(t *testing.T) {
+	t.Run("a mongodb that the environment names is taken and must answer", func(t *testing.T) {
+		t.Setenv(mongoengine.EnvURL, "mongodb://user:secret@127.0.0.1:1/?replicaSet=name")
+		_, err := mongoengine.Find(t.Context())
+		require.ErrorContains(t, err, mongoengine.EnvURL)
 		require.NotContains(t, err.Error(), "secret")
-		require.NotContains(t, err.Error(), "ret@")
-	}
+
+		t.Setenv(mongoengine.EnvURL, "")
+		named := mongotest.Server(t)
+		t.Setenv(mongoengine.EnvURL, named)
+		found, err := mongoengine.Find(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, named, found)
+	})
 }

@@ -44,104 +44,198 @@ func ask(t *testing.T, conn *pgx.Conn, question string, args ...any) string {
 	return answer
 }
 
-func Test_each_database_is_another_one_and_is_gone_with_its_test(t *testing.T) {
+func TestPostgrestest(t *testing.T) {
 	t.Parallel()
-	postgrestest.Each(t, func(t *testing.T, mine string) {
-		var other string
-		t.Run("inner", func(t *testing.T) {
-			other = postgrestest.DatabaseOn(t, mine)
-			conn := connect(t, other)
-			execute(t, conn, "CREATE TABLE things (name text)")
-			require.Equal(t, "UTF8 C", ask(t, conn, "SELECT pg_encoding_to_char(encoding) || ' ' || datcollate FROM pg_database WHERE datname = current_database()"))
-			// It is dropped with the session still open.
-		})
-		_, err := pgx.Connect(t.Context(), other)
-		var refused *pgconn.PgError
-		require.ErrorAs(t, err, &refused)
-		require.Equal(t, "3D000", refused.Code)
-		require.Equal(t, "0", ask(t, connect(t, mine), "SELECT count(*)::text FROM information_schema.tables WHERE table_name = 'things'"))
-	})
-}
 
-func Test_each_schema_is_another_one_and_is_gone_with_its_test(t *testing.T) {
-	t.Parallel()
-	var name string
-	t.Run("inner", func(t *testing.T) {
-		conn := connect(t, postgrestest.Schema(t))
-		name = ask(t, conn, "SELECT current_schema()::text")
-		execute(t, conn, "CREATE TABLE things (name text)")
-		require.Equal(t, name, ask(t, conn, "SELECT schemaname::text FROM pg_tables WHERE tablename = 'things' AND schemaname = current_schema()"))
-		require.NotEqual(t, name, ask(t, connect(t, postgrestest.Schema(t)), "SELECT current_schema()::text"))
-		// A transaction that holds a lock does not keep the schema from being dropped.
-		left, err := pgx.Connect(t.Context(), postgrestest.Schema(t))
-		require.NoError(t, err)
-		execute(t, left, "CREATE TABLE things (name text)")
-		execute(t, left, "BEGIN")
-		execute(t, left, "LOCK TABLE things")
-		t.Cleanup(func() { _ = left.Close(context.Background()) })
-	})
-	require.Equal(t, "0", ask(t, connect(t, postgrestest.Server(t)), "SELECT count(*)::text FROM pg_namespace WHERE nspname = $1", name))
-}
-
-func Test_many_databases_are_made_at_once(t *testing.T) {
-	t.Parallel()
-	postgrestest.Server(t)
-	for i := range 20 {
-		t.Run(strconv.Itoa(i), func(t *testing.T) {
-			t.Parallel()
-			connect(t, postgrestest.Database(t))
-		})
-	}
-}
-
-func Test_a_server_of_the_tests_own_keeps_its_data_and_its_port_over_stops_and_kills(t *testing.T) {
-	t.Parallel()
-	server := postgrestest.Own(t, "max_prepared_transactions=3", "application_name=it's mine")
-	address := server.URL
-	conn := connect(t, address)
-	require.Equal(t, "3", ask(t, conn, "SHOW max_prepared_transactions"))
-	require.Equal(t, "off", ask(t, conn, "SHOW fsync"))
-	require.Equal(t, "it's mine", ask(t, conn, "SHOW application_name"))
-	execute(t, conn, "CREATE TABLE things (name text)")
-	for name, end := range map[string]func() error{
-		"fast":      func() error { return server.Stop(t.Context(), postgresengine.Fast) },
-		"immediate": func() error { return server.Stop(t.Context(), postgresengine.Immediate) },
-		"kill":      func() error { return server.Kill(t.Context()) },
-	} {
-		execute(t, connect(t, address), "INSERT INTO things VALUES ($1)", name)
-		require.NoError(t, end(), name)
-		require.Error(t, postgresengine.Check(t.Context(), address), name)
-		require.NoError(t, end(), "%s: again", name)
-		require.NoError(t, server.Start(t.Context()), name)
-	}
-	require.NoError(t, server.Restart(t.Context(), postgresengine.Fast))
-	require.Equal(t, address, server.URL)
-	require.Equal(t, "fast,immediate,kill", ask(t, connect(t, address), "SELECT string_agg(name, ',' ORDER BY name) FROM things"))
-}
-
-func Test_nothing_of_a_server_stays_when_its_test_ends_with_it(t *testing.T) {
-	t.Parallel()
-	for name, before := range map[string]func(*testing.T, *postgresengine.Engine) error{
-		"running": func(*testing.T, *postgresengine.Engine) error { return nil },
-		"stopped": func(t *testing.T, server *postgresengine.Engine) error {
-			return server.Stop(t.Context(), postgresengine.Fast)
-		},
-		"killed": func(t *testing.T, server *postgresengine.Engine) error { return server.Kill(t.Context()) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var server *postgresengine.Engine
+	t.Run("each database is another one and is gone with its test", func(t *testing.T) {
+		t.Parallel()
+		postgrestest.Each(t, func(t *testing.T, mine string) {
+			var other string
 			t.Run("inner", func(t *testing.T) {
-				server = postgrestest.Own(t)
-				require.NoError(t, before(t, server))
+				other = postgrestest.DatabaseOn(t, mine)
+				conn := connect(t, other)
+				execute(t, conn, "CREATE TABLE things (name text)")
+				require.Equal(t, "UTF8 C", ask(t, conn, "SELECT pg_encoding_to_char(encoding) || ' ' || datcollate FROM pg_database WHERE datname = current_database()"))
+				// It is dropped with the session still open.
 			})
-			if server == nil {
-				t.Skip("skipped: no server was started")
-			}
-			require.NoDirExists(t, server.Dir)
-			require.Error(t, postgresengine.Check(t.Context(), server.URL))
+			_, err := pgx.Connect(t.Context(), other)
+			var refused *pgconn.PgError
+			require.ErrorAs(t, err, &refused)
+			require.Equal(t, "3D000", refused.Code)
+			require.Equal(t, "0", ask(t, connect(t, mine), "SELECT count(*)::text FROM information_schema.tables WHERE table_name = 'things'"))
 		})
-	}
+	})
+
+	t.Run("each schema is another one and is gone with its test", func(t *testing.T) {
+		t.Parallel()
+		var name string
+		t.Run("inner", func(t *testing.T) {
+			conn := connect(t, postgrestest.Schema(t))
+			name = ask(t, conn, "SELECT current_schema()::text")
+			execute(t, conn, "CREATE TABLE things (name text)")
+			require.Equal(t, name, ask(t, conn, "SELECT schemaname::text FROM pg_tables WHERE tablename = 'things' AND schemaname = current_schema()"))
+			require.NotEqual(t, name, ask(t, connect(t, postgrestest.Schema(t)), "SELECT current_schema()::text"))
+			// A transaction that holds a lock does not keep the schema from being dropped.
+			left, err := pgx.Connect(t.Context(), postgrestest.Schema(t))
+			require.NoError(t, err)
+			execute(t, left, "CREATE TABLE things (name text)")
+			execute(t, left, "BEGIN")
+			execute(t, left, "LOCK TABLE things")
+			t.Cleanup(func() { _ = left.Close(context.Background()) })
+		})
+		require.Equal(t, "0", ask(t, connect(t, postgrestest.Server(t)), "SELECT count(*)::text FROM pg_namespace WHERE nspname = $1", name))
+	})
+
+	t.Run("many databases are made at once", func(t *testing.T) {
+		t.Parallel()
+		postgrestest.Server(t)
+		for i := range 20 {
+			t.Run(strconv.Itoa(i), func(t *testing.T) {
+				t.Parallel()
+				connect(t, postgrestest.Database(t))
+			})
+		}
+	})
+
+	t.Run("a server of the test's own keeps its data and its port over stops and kills", func(t *testing.T) {
+		t.Parallel()
+		server := postgrestest.Own(t, "max_prepared_transactions=3", "application_name=it's mine")
+		address := server.URL
+		conn := connect(t, address)
+		require.Equal(t, "3", ask(t, conn, "SHOW max_prepared_transactions"))
+		require.Equal(t, "off", ask(t, conn, "SHOW fsync"))
+		require.Equal(t, "it's mine", ask(t, conn, "SHOW application_name"))
+		execute(t, conn, "CREATE TABLE things (name text)")
+		for name, end := range map[string]func() error{
+			"fast":      func() error { return server.Stop(t.Context(), postgresengine.Fast) },
+			"immediate": func() error { return server.Stop(t.Context(), postgresengine.Immediate) },
+			"kill":      func() error { return server.Kill(t.Context()) },
+		} {
+			execute(t, connect(t, address), "INSERT INTO things VALUES ($1)", name)
+			require.NoError(t, end(), name)
+			require.Error(t, postgresengine.Check(t.Context(), address), name)
+			require.NoError(t, end(), "%s: again", name)
+			require.NoError(t, server.Start(t.Context()), name)
+		}
+		require.NoError(t, server.Restart(t.Context(), postgresengine.Fast))
+		require.Equal(t, address, server.URL)
+		require.Equal(t, "fast,immediate,kill", ask(t, connect(t, address), "SELECT string_agg(name, ',' ORDER BY name) FROM things"))
+	})
+
+	t.Run("nothing of a server stays when its test ends with it", func(t *testing.T) {
+		t.Parallel()
+		for name, before := range map[string]func(*testing.T, *postgresengine.Engine) error{
+			"running": func(*testing.T, *postgresengine.Engine) error { return nil },
+			"stopped": func(t *testing.T, server *postgresengine.Engine) error {
+				return server.Stop(t.Context(), postgresengine.Fast)
+			},
+			"killed": func(t *testing.T, server *postgresengine.Engine) error { return server.Kill(t.Context()) },
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				var server *postgresengine.Engine
+				t.Run("inner", func(t *testing.T) {
+					server = postgrestest.Own(t)
+					require.NoError(t, before(t, server))
+				})
+				if server == nil {
+					t.Skip("skipped: no server was started")
+				}
+				require.NoDirExists(t, server.Dir)
+				require.Error(t, postgresengine.Check(t.Context(), server.URL))
+			})
+		}
+	})
+
+	t.Run("a server ends when its test binary is killed", func(t *testing.T) {
+		t.Parallel()
+		if testing.Short() {
+			t.Skip("skipped: no PostgreSQL is started under -short")
+		}
+		file := filepath.Join(t.TempDir(), "server")
+		child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^Test_child_that_is_killed_while_it_has_a_server$")
+		child.Env = append(os.Environ(), inChild+"="+file)
+		require.NoError(t, child.Start())
+		ended := make(chan struct{})
+		go func() { _ = child.Wait(); close(ended) }()
+		t.Cleanup(func() { _ = child.Process.Kill(); <-ended })
+		var told []byte
+		require.Eventually(t, func() bool {
+			select {
+			case <-ended:
+				return true
+			default:
+			}
+			var err error
+			told, err = os.ReadFile(file)
+			return err == nil
+		}, time.Minute, 10*time.Millisecond)
+		if told == nil {
+			t.Skip("skipped: no PostgreSQL can be started")
+		}
+		address, dir, _ := strings.Cut(string(told), " ")
+		require.NoError(t, postgresengine.Check(t.Context(), address))
+		require.NoError(t, child.Process.Kill())
+		<-ended
+		require.Eventually(t, func() bool {
+			_, err := os.Stat(dir)
+			return os.IsNotExist(err)
+		}, time.Minute, 10*time.Millisecond)
+		require.Error(t, postgresengine.Check(t.Context(), address))
+	})
+
+	t.Run("a setting that makes no sense is told with the servers words", func(t *testing.T) {
+		t.Parallel()
+		if testing.Short() {
+			t.Skip("skipped: no PostgreSQL is started under -short")
+		}
+		bin, err := postgresengine.Binaries(t.Context())
+		if err != nil {
+			t.Skipf("skipped: no PostgreSQL: %v", err)
+		}
+		for setting, words := range map[string]string{"fsync": "want name=value", "no_such_setting=1": "no_such_setting"} {
+			// Not the test's directory: the server's user cannot get there.
+			dir := filepath.Join(os.TempDir(), "outmill-postgres-"+uuid.NewString())
+			server, err := postgresengine.Prepare(t.Context(), bin, dir, setting)
+			if err == nil {
+				err = server.Start(t.Context())
+				server.End()
+			}
+			require.ErrorContains(t, err, words)
+			require.NoError(t, os.RemoveAll(dir))
+		}
+	})
+
+	t.Run("who is no superuser is refused", func(t *testing.T) {
+		t.Parallel()
+		server := postgrestest.Server(t)
+		role := "outmill_" + strings.ReplaceAll(uuid.NewString(), "-", "")
+		admin := connect(t, server)
+		execute(t, admin, "CREATE ROLE "+role+" LOGIN PASSWORD 'secret'")
+		t.Cleanup(func() { _, _ = admin.Exec(context.Background(), "DROP ROLE "+role) })
+		u, err := url.Parse(server)
+		require.NoError(t, err)
+		u.User = url.UserPassword(role, "secret")
+		require.ErrorContains(t, postgresengine.Check(t.Context(), u.String()), "no superuser")
+	})
+
+	t.Run("pgbouncer gives a session to one transaction at a time", func(t *testing.T) {
+		t.Parallel()
+		direct := postgrestest.Database(t)
+		pooled := postgrestest.PgBouncer(t, direct, "default_pool_size=1")
+		config, err := pgx.ParseConfig(pooled)
+		require.NoError(t, err)
+		config.DefaultQueryExecMode = pgx.QueryExecModeExec
+		var pids []string
+		for range 2 {
+			conn, err := pgx.ConnectConfig(t.Context(), config)
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = conn.Close(context.Background()) })
+			pids = append(pids, ask(t, conn, "SELECT pg_backend_pid()::text"))
+			require.Equal(t, ask(t, connect(t, direct), "SELECT current_database()::text"), ask(t, conn, "SELECT current_database()::text"))
+		}
+		require.Equal(t, pids[0], pids[1], "two clients, both connected, have the same session")
+	})
 }
 
 // inChild names, in a child process, the file that it tells its server in.
@@ -158,105 +252,17 @@ func Test_child_that_is_killed_while_it_has_a_server(t *testing.T) {
 	<-t.Context().Done()
 }
 
-func Test_a_server_ends_when_its_test_binary_is_killed(t *testing.T) {
-	t.Parallel()
-	if testing.Short() {
-		t.Skip("skipped: no PostgreSQL is started under -short")
-	}
-	file := filepath.Join(t.TempDir(), "server")
-	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^Test_child_that_is_killed_while_it_has_a_server$")
-	child.Env = append(os.Environ(), inChild+"="+file)
-	require.NoError(t, child.Start())
-	ended := make(chan struct{})
-	go func() { _ = child.Wait(); close(ended) }()
-	t.Cleanup(func() { _ = child.Process.Kill(); <-ended })
-	var told []byte
-	require.Eventually(t, func() bool {
-		select {
-		case <-ended:
-			return true
-		default:
-		}
-		var err error
-		told, err = os.ReadFile(file)
-		return err == nil
-	}, time.Minute, 10*time.Millisecond)
-	if told == nil {
-		t.Skip("skipped: no PostgreSQL can be started")
-	}
-	address, dir, _ := strings.Cut(string(told), " ")
-	require.NoError(t, postgresengine.Check(t.Context(), address))
-	require.NoError(t, child.Process.Kill())
-	<-ended
-	require.Eventually(t, func() bool {
-		_, err := os.Stat(dir)
-		return os.IsNotExist(err)
-	}, time.Minute, 10*time.Millisecond)
-	require.Error(t, postgresengine.Check(t.Context(), address))
-}
-
-func Test_a_setting_that_makes_no_sense_is_told_with_the_servers_words(t *testing.T) {
-	t.Parallel()
-	if testing.Short() {
-		t.Skip("skipped: no PostgreSQL is started under -short")
-	}
-	bin, err := postgresengine.Binaries(t.Context())
-	if err != nil {
-		t.Skipf("skipped: no PostgreSQL: %v", err)
-	}
-	for setting, words := range map[string]string{"fsync": "want name=value", "no_such_setting=1": "no_such_setting"} {
-		// Not the test's directory: the server's user cannot get there.
-		dir := filepath.Join(os.TempDir(), "outmill-postgres-"+uuid.NewString())
-		server, err := postgresengine.Prepare(t.Context(), bin, dir, setting)
-		if err == nil {
-			err = server.Start(t.Context())
-			server.End()
-		}
-		require.ErrorContains(t, err, words)
-		require.NoError(t, os.RemoveAll(dir))
-	}
-}
-
-func Test_a_server_that_the_environment_names_is_taken_and_must_answer(t *testing.T) {
-	named := postgrestest.Server(t)
-	t.Setenv(postgresengine.EnvURL, named)
-	found, err := postgresengine.Find(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, named, found)
-
-	t.Setenv(postgresengine.EnvURL, "postgres://postgres:secret@127.0.0.1:1/postgres")
-	_, err = postgresengine.Find(t.Context())
-	require.ErrorContains(t, err, postgresengine.EnvURL)
-	require.NotContains(t, err.Error(), "secret")
-}
-
-func Test_who_is_no_superuser_is_refused(t *testing.T) {
-	t.Parallel()
-	server := postgrestest.Server(t)
-	role := "outmill_" + strings.ReplaceAll(uuid.NewString(), "-", "")
-	admin := connect(t, server)
-	execute(t, admin, "CREATE ROLE "+role+" LOGIN PASSWORD 'secret'")
-	t.Cleanup(func() { _, _ = admin.Exec(context.Background(), "DROP ROLE "+role) })
-	u, err := url.Parse(server)
-	require.NoError(t, err)
-	u.User = url.UserPassword(role, "secret")
-	require.ErrorContains(t, postgresengine.Check(t.Context(), u.String()), "no superuser")
-}
-
-func Test_pgbouncer_gives_a_session_to_one_transaction_at_a_time(t *testing.T) {
-	t.Parallel()
-	direct := postgrestest.Database(t)
-	pooled := postgrestest.PgBouncer(t, direct, "default_pool_size=1")
-	config, err := pgx.ParseConfig(pooled)
-	require.NoError(t, err)
-	config.DefaultQueryExecMode = pgx.QueryExecModeExec
-	var pids []string
-	for range 2 {
-		conn, err := pgx.ConnectConfig(t.Context(), config)
+func TestPostgrestest_Serial(t *testing.T) {
+	t.Run("a server that the environment names is taken and must answer", func(t *testing.T) {
+		named := postgrestest.Server(t)
+		t.Setenv(postgresengine.EnvURL, named)
+		found, err := postgresengine.Find(t.Context())
 		require.NoError(t, err)
-		t.Cleanup(func() { _ = conn.Close(context.Background()) })
-		pids = append(pids, ask(t, conn, "SELECT pg_backend_pid()::text"))
-		require.Equal(t, ask(t, connect(t, direct), "SELECT current_database()::text"), ask(t, conn, "SELECT current_database()::text"))
-	}
-	require.Equal(t, pids[0], pids[1], "two clients, both connected, have the same session")
+		require.Equal(t, named, found)
+
+		t.Setenv(postgresengine.EnvURL, "postgres://postgres:secret@127.0.0.1:1/postgres")
+		_, err = postgresengine.Find(t.Context())
+		require.ErrorContains(t, err, postgresengine.EnvURL)
+		require.NotContains(t, err.Error(), "secret")
+	})
 }

@@ -12,17 +12,21 @@ import (
 	"github.com/outmill/outmill/internal/testenv/proc"
 )
 
-func Test_a_lock_is_held_by_one_at_a_time_and_waited_for_as_long_as_the_context_lasts(t *testing.T) {
+func TestLock(t *testing.T) {
 	t.Parallel()
-	name := filepath.Join(t.TempDir(), "lock")
-	unlock, err := proc.LockFile(within(t), name)
-	require.NoError(t, err)
-	gone, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err = proc.LockFile(gone, name)
-	require.ErrorIs(t, err, context.Canceled)
-	unlock()
-	unlock, err = proc.LockFile(within(t), name)
-	require.NoError(t, err)
-	unlock()
+
+	t.Run("a lock is held by one at a time and waited for as long as the context lasts", func(t *testing.T) {
+		t.Parallel()
+		name := filepath.Join(t.TempDir(), "lock")
+		unlock, err := proc.LockFile(within(t), name)
+		require.NoError(t, err)
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err = proc.LockFile(gone, name)
+		require.ErrorIs(t, err, context.Canceled)
+		unlock()
+		unlock, err = proc.LockFile(within(t), name)
+		require.NoError(t, err)
+		unlock()
+	})
 }

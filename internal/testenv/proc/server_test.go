@@ -39,70 +39,74 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-func Test_a_server_that_ends_before_it_is_ready_is_told_with_its_last_words(t *testing.T) {
+func TestServer(t *testing.T) {
 	t.Parallel()
-	s := server(t, "echo no such flag; exit 1")
-	run, err := s.Supervise(within(t))
-	require.NoError(t, err)
-	defer run.End()
-	err = run.AwaitReady(within(t), isUp(s))
-	require.ErrorIs(t, err, proc.ErrEnded)
-	require.ErrorContains(t, err, "no such flag")
-}
 
-func Test_a_server_that_is_not_ready_in_time_is_told_with_the_reason(t *testing.T) {
-	t.Parallel()
-	s := server(t, "exec sleep 600")
-	run, err := s.Supervise(within(t))
-	require.NoError(t, err)
-	defer run.End()
-	ctx, cancel := context.WithCancel(within(t))
-	err = run.AwaitReady(ctx, func(context.Context) error {
-		cancel()
-		return errors.New("it is busy")
+	t.Run("a server that ends before it is ready is told with its last words", func(t *testing.T) {
+		t.Parallel()
+		s := server(t, "echo no such flag; exit 1")
+		run, err := s.Supervise(within(t))
+		require.NoError(t, err)
+		defer run.End()
+		err = run.AwaitReady(within(t), isUp(s))
+		require.ErrorIs(t, err, proc.ErrEnded)
+		require.ErrorContains(t, err, "no such flag")
 	})
-	require.ErrorContains(t, err, "it is busy")
-	require.NotErrorIs(t, err, proc.ErrEnded)
-}
 
-func Test_a_server_is_stopped_and_left_with_its_files_and_started_again(t *testing.T) {
-	t.Parallel()
-	s := server(t, "echo once >>starts; touch up; exec sleep 600")
-	for range 2 {
+	t.Run("a server that is not ready in time is told with the reason", func(t *testing.T) {
+		t.Parallel()
+		s := server(t, "exec sleep 600")
+		run, err := s.Supervise(within(t))
+		require.NoError(t, err)
+		defer run.End()
+		ctx, cancel := context.WithCancel(within(t))
+		err = run.AwaitReady(ctx, func(context.Context) error {
+			cancel()
+			return errors.New("it is busy")
+		})
+		require.ErrorContains(t, err, "it is busy")
+		require.NotErrorIs(t, err, proc.ErrEnded)
+	})
+
+	t.Run("a server is stopped and left with its files and started again", func(t *testing.T) {
+		t.Parallel()
+		s := server(t, "echo once >>starts; touch up; exec sleep 600")
+		for range 2 {
+			run, err := s.Supervise(within(t))
+			require.NoError(t, err)
+			require.NoError(t, run.AwaitReady(within(t), isUp(s)))
+			require.NoError(t, run.Stop(within(t), syscall.SIGTERM))
+			require.NoError(t, run.Stop(within(t), syscall.SIGTERM))
+			require.NoError(t, run.Leave())
+			require.NoError(t, os.Remove(filepath.Join(s.Dir, "up")))
+		}
+		starts, err := os.ReadFile(filepath.Join(s.Dir, "starts"))
+		require.NoError(t, err)
+		require.Equal(t, 2, strings.Count(string(starts), "once"))
+	})
+
+	t.Run("a server that ends is tidied up after and its directory is removed", func(t *testing.T) {
+		t.Parallel()
+		s := server(t, "touch up; exec sleep 600")
+		s.TidyUp = "cat pid >../pid"
 		run, err := s.Supervise(within(t))
 		require.NoError(t, err)
 		require.NoError(t, run.AwaitReady(within(t), isUp(s)))
-		require.NoError(t, run.Stop(within(t), syscall.SIGTERM))
-		require.NoError(t, run.Stop(within(t), syscall.SIGTERM))
-		require.NoError(t, run.Leave())
-		require.NoError(t, os.Remove(filepath.Join(s.Dir, "up")))
-	}
-	starts, err := os.ReadFile(filepath.Join(s.Dir, "starts"))
-	require.NoError(t, err)
-	require.Equal(t, 2, strings.Count(string(starts), "once"))
-}
+		pid, err := proc.ReadPid(s.PidFile())
+		require.NoError(t, err)
+		run.End()
+		require.NoDirExists(t, s.Dir)
+		require.ErrorIs(t, syscall.Kill(pid, 0), syscall.ESRCH)
+		tidied, err := proc.ReadPid(filepath.Join(filepath.Dir(s.Dir), "pid"))
+		require.NoError(t, err)
+		require.Equal(t, pid, tidied)
+	})
 
-func Test_a_server_that_ends_is_tidied_up_after_and_its_directory_is_removed(t *testing.T) {
-	t.Parallel()
-	s := server(t, "touch up; exec sleep 600")
-	s.TidyUp = "cat pid >../pid"
-	run, err := s.Supervise(within(t))
-	require.NoError(t, err)
-	require.NoError(t, run.AwaitReady(within(t), isUp(s)))
-	pid, err := proc.ReadPid(s.PidFile())
-	require.NoError(t, err)
-	run.End()
-	require.NoDirExists(t, s.Dir)
-	require.ErrorIs(t, syscall.Kill(pid, 0), syscall.ESRCH)
-	tidied, err := proc.ReadPid(filepath.Join(filepath.Dir(s.Dir), "pid"))
-	require.NoError(t, err)
-	require.Equal(t, pid, tidied)
-}
-
-func Test_none_has_nothing_to_stop(t *testing.T) {
-	t.Parallel()
-	var none *proc.Supervised
-	require.NoError(t, none.Stop(t.Context(), syscall.SIGTERM))
-	require.NoError(t, none.Leave())
-	none.End()
+	t.Run("none has nothing to stop", func(t *testing.T) {
+		t.Parallel()
+		var none *proc.Supervised
+		require.NoError(t, none.Stop(t.Context(), syscall.SIGTERM))
+		require.NoError(t, none.Leave())
+		none.End()
+	})
 }

@@ -81,54 +81,58 @@ func (c talk) hearTheEnd() {
 	require.Empty(c.t, answer)
 }
 
-func Test_a_proxy_cuts_the_connections_that_there_are_and_takes_new_ones(t *testing.T) {
+func TestProxy(t *testing.T) {
 	t.Parallel()
-	addr, heard := echo(t)
-	p := proxy.New(t, addr)
-	first := talkTo(t, p.Addr())
-	first.say("one")
-	require.Equal(t, "one", <-heard)
-	first.hear("one")
-	p.CutAll()
-	first.hearTheEnd()
-	second := talkTo(t, p.Addr())
-	second.say("two")
-	second.hear("two")
-}
 
-func Test_a_proxy_drops_answers_to_what_was_heard(t *testing.T) {
-	t.Parallel()
-	for name, spoil := range map[string]func(*proxy.Proxy){
-		"until it cuts":    (*proxy.Proxy).Deafen,
-		"and cuts at once": (*proxy.Proxy).LoseAnswers,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			addr, heard := echo(t)
-			p := proxy.New(t, addr)
-			c := talkTo(t, p.Addr())
-			c.say("one")
-			c.hear("one")
-			spoil(p)
-			c.say("two")
-			require.Equal(t, "one", <-heard)
-			require.Equal(t, "two", <-heard)
-			if name == "until it cuts" {
-				require.NoError(t, c.SetReadDeadline(time.Now().Add(50*time.Millisecond)))
-				_, err := c.answers.ReadByte()
-				require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-				require.NoError(t, c.SetReadDeadline(time.Time{}))
-				p.CutAll()
-			}
-			c.hearTheEnd()
-		})
-	}
-}
+	t.Run("a proxy cuts the connections that there are and takes new ones", func(t *testing.T) {
+		t.Parallel()
+		addr, heard := echo(t)
+		p := proxy.New(t, addr)
+		first := talkTo(t, p.Addr())
+		first.say("one")
+		require.Equal(t, "one", <-heard)
+		first.hear("one")
+		p.CutAll()
+		first.hearTheEnd()
+		second := talkTo(t, p.Addr())
+		second.say("two")
+		second.hear("two")
+	})
 
-func Test_a_proxy_to_a_server_that_is_away_closes_connections_at_once(t *testing.T) {
-	t.Parallel()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, listener.Close())
-	talkTo(t, proxy.New(t, listener.Addr().String()).Addr()).hearTheEnd()
+	t.Run("a proxy drops answers to what was heard", func(t *testing.T) {
+		t.Parallel()
+		for name, spoil := range map[string]func(*proxy.Proxy){
+			"until it cuts":    (*proxy.Proxy).Deafen,
+			"and cuts at once": (*proxy.Proxy).LoseAnswers,
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				addr, heard := echo(t)
+				p := proxy.New(t, addr)
+				c := talkTo(t, p.Addr())
+				c.say("one")
+				c.hear("one")
+				spoil(p)
+				c.say("two")
+				require.Equal(t, "one", <-heard)
+				require.Equal(t, "two", <-heard)
+				if name == "until it cuts" {
+					require.NoError(t, c.SetReadDeadline(time.Now().Add(50*time.Millisecond)))
+					_, err := c.answers.ReadByte()
+					require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+					require.NoError(t, c.SetReadDeadline(time.Time{}))
+					p.CutAll()
+				}
+				c.hearTheEnd()
+			})
+		}
+	})
+
+	t.Run("a proxy to a server that is away closes connections at once", func(t *testing.T) {
+		t.Parallel()
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		require.NoError(t, listener.Close())
+		talkTo(t, proxy.New(t, listener.Addr().String()).Addr()).hearTheEnd()
+	})
 }
