@@ -28,7 +28,7 @@ flaky: ## run the tests 20 times under the race detector: a flaky test is a bug
 
 .PHONY: stress
 stress: ## run Watermill's stress suite on every store
-	go test -tags stress -run stress -timeout 60m ./internal/allstores
+	go test -tags stress -run /stress -timeout 60m ./internal/allstores
 
 .PHONY: chaos
 chaos: ## kill and stop processes, cut connections, restart engines for two minutes each on PostgreSQL (both lanes) and MongoDB, and count what was lost
@@ -36,7 +36,7 @@ chaos: ## kill and stop processes, cut connections, restart engines for two minu
 
 .PHONY: versions
 versions: ## run the PostgreSQL store's contract on each version that can be had
-	OUTMILL_TEST_ALL=1 OUTMILL_TEST_POSTGRES_VERSIONS=14,15,16,17,18 go test -count=1 -timeout 30m -run each_version ./postgres
+	OUTMILL_TEST_ALL=1 OUTMILL_TEST_POSTGRES_VERSIONS=14,15,16,17,18 go test -count=1 -timeout 30m -run /each_version ./postgres
 
 .PHONY: sql
 sql: ## check the T-SQL of the SQL Server store with Microsoft's own tools, which takes python3 with venv

@@ -33,12 +33,14 @@ func TestDefaults(t *testing.T) {
 		mine := outmill.WorkerDefaults{Lease: 1, BatchSize: 2, MaxAttempts: -1}
 
 		got := subscriber.Config{Group: "g"}.WithDefaults(url)
-		require.Equal(t, subscriber.Config{Group: "g", Lease: url.Lease, BatchSize: url.BatchSize, Retry: outmill.RetryPolicy{MaxAttempts: url.MaxAttempts}}, got)
+		require.Equal(t, subscriber.Config{Group: "g", Lease: url.Lease, BatchSize: url.BatchSize,
+			Retry: outmill.RetryPolicy{MaxAttempts: url.MaxAttempts}}, got)
 		set := subscriber.Config{Lease: mine.Lease, BatchSize: mine.BatchSize, Retry: outmill.RetryPolicy{MaxAttempts: mine.MaxAttempts}}
 		require.Equal(t, set, set.WithDefaults(url))
 		require.Equal(t, subscriber.Config{}, subscriber.Config{}.WithDefaults(outmill.WorkerDefaults{}), "the built-in defaults come last")
 
-		require.Equal(t, forwarder.Config{Lease: url.Lease, BatchSize: url.BatchSize, Retry: outmill.RetryPolicy{MaxAttempts: url.MaxAttempts}}, forwarder.Config{}.WithDefaults(url))
+		require.Equal(t, forwarder.Config{Lease: url.Lease, BatchSize: url.BatchSize, Retry: outmill.RetryPolicy{MaxAttempts: url.MaxAttempts}},
+			forwarder.Config{}.WithDefaults(url))
 		own := forwarder.Config{Lease: mine.Lease, BatchSize: mine.BatchSize, Retry: outmill.RetryPolicy{MaxAttempts: mine.MaxAttempts}}
 		require.Equal(t, own, own.WithDefaults(url))
 	})

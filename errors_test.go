@@ -43,7 +43,8 @@ func TestErrors(t *testing.T) {
 		t.Run("says how many, which, where to and why", func(t *testing.T) {
 			t.Parallel()
 			require.EqualError(t, errors.Unwrap(err),
-				`outmill: 2 of 5 messages not published; message 1 (m-1) to "orders": outmill: topic unavailable: unknown; message 4 (m-4) to "bills": short write`)
+				`outmill: 2 of 5 messages not published; message 1 (m-1) to "orders": `+
+					`outmill: topic unavailable: unknown; message 4 (m-4) to "bills": short write`)
 		})
 	})
 

@@ -239,8 +239,9 @@ func (r *registry) forURL(url string) (Provider, error) {
 	p, ok := r.byScheme[scheme]
 	if !ok {
 		registered := slices.Sorted(maps.Keys(r.byScheme))
-		return Provider{}, &InvalidURLError{URL: RedactURL(url), Reason: fmt.Sprintf("is for no store that is registered (registered schemes: %s): %s",
-			cmp.Or(strings.Join(registered, ", "), "none"), importHint(scheme)), Registered: registered}
+		return Provider{}, &InvalidURLError{URL: RedactURL(url),
+			Reason: fmt.Sprintf("is for no store that is registered (registered schemes: %s): %s",
+				cmp.Or(strings.Join(registered, ", "), "none"), importHint(scheme)), Registered: registered}
 	}
 	return p, nil
 }

@@ -95,7 +95,8 @@ func TestOpen(t *testing.T) {
 
 	t.Run("what is no URL is refused without being shown", func(t *testing.T) {
 		t.Parallel()
-		for _, url := range []string{"", "S3CRET", "/var/S3CRET.db", "user=me password=S3CRET host=h", "://S3CRET", "1high://S3CRET", "hi gh:S3CRET", "high://u:S3CRET@h\x00"} {
+		for _, url := range []string{"", "S3CRET", "/var/S3CRET.db", "user=me password=S3CRET host=h", "://S3CRET", "1high://S3CRET",
+			"hi gh:S3CRET", "high://u:S3CRET@h\x00"} {
 			_, err := outmill.Open(t.Context(), url, nil)
 			var invalid *outmill.InvalidURLError
 			require.ErrorAs(t, err, &invalid, "%q", url)
@@ -170,7 +171,8 @@ func TestOpen(t *testing.T) {
 			{"a list of hosts", "mongodb://me:pw@a:27017,b:27017/?replicaSet=rs", "mongodb://me:xxxxx@a:27017,b:27017/?replicaSet=rs"},
 			{"an empty password", "postgres://me:@db/orders", "postgres://me:xxxxx@db/orders"},
 			{"a password that was not escaped", "postgres://me:a/b?c#d@e@db/orders", "postgres://me:xxxxx@db/orders"},
-			{"a parameter, and all behind it", "postgres://db/orders?user=me&Password=pw&sslmode=off", "postgres://db/orders?user=me&Password=xxxxx"},
+			{"a parameter, and all behind it", "postgres://db/orders?user=me&Password=pw&sslmode=off",
+				"postgres://db/orders?user=me&Password=xxxxx"},
 			{"a parameter in another dialect", "sqlserver:server=db;user id=sa;password={a;b}", "sqlserver:server=db;user id=sa;password=xxxxx"},
 			{"a file", "sqlite:orders.db?_pragma=foreign_keys(1)&_txlock=immediate", "sqlite:orders.db?_pragma=foreign_keys(1)&_txlock=immediate"},
 			{"a path with an @", "sqlite:///srv/me@work:1/orders.db", "sqlite:///srv/me@work:1/orders.db"},

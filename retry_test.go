@@ -179,7 +179,8 @@ func TestRetry(t *testing.T) {
 			{"Snooze counts nothing", outmill.Snooze(time.Hour), storekit.Verdict{Snooze: true, Delay: time.Hour}},
 			{"Snooze of a time that has passed is at once", outmill.Snooze(-time.Hour), storekit.Verdict{Snooze: true}},
 			{"Snooze wins over Permanent", errors.Join(outmill.Permanent(errHandler), outmill.Snooze(1)), storekit.Verdict{Snooze: true, Delay: 1}},
-			{"RetryAfter wins over Permanent", errors.Join(outmill.Permanent(errHandler), outmill.RetryAfter(errHandler, 1)), storekit.Verdict{Delay: 1}},
+			{"RetryAfter wins over Permanent", errors.Join(outmill.Permanent(errHandler), outmill.RetryAfter(errHandler, 1)),
+				storekit.Verdict{Delay: 1}},
 		} {
 			for how, wrap := range wrappings {
 				t.Run(tc.name+", "+how, func(t *testing.T) {
@@ -200,8 +201,11 @@ func TestRetry(t *testing.T) {
 				want := storekit.Decide(outmill.RetryPolicy{}, 0, marker)
 				calls := 0
 				fail := func() error { calls++; return marker }
-				require.Equal(t, want, storekit.Decide(outmill.RetryPolicy{}, 0, backoffv4.Retry(fail, backoffv4.WithMaxRetries(&backoffv4.ZeroBackOff{}, 3))))
-				_, err := backoffv5.Retry(t.Context(), func() (int, error) { return 0, fail() }, backoffv5.WithBackOff(&backoffv5.ZeroBackOff{}), backoffv5.WithMaxTries(3))
+				require.Equal(t, want, storekit.Decide(outmill.RetryPolicy{}, 0,
+					backoffv4.Retry(fail, backoffv4.WithMaxRetries(&backoffv4.ZeroBackOff{}, 3))))
+				_, err := backoffv5.Retry(t.Context(), func() (int, error) {
+					return 0, fail()
+				}, backoffv5.WithBackOff(&backoffv5.ZeroBackOff{}), backoffv5.WithMaxTries(3))
 				require.Equal(t, want, storekit.Decide(outmill.RetryPolicy{}, 0, err))
 				require.Equal(t, 2, calls, "once each")
 			})

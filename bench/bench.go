@@ -55,11 +55,15 @@ func (b *bench) flags(flags *flag.FlagSet, s scenario) {
 	flags.IntVar(&b.batch, "batch", 500, "records of one claim")
 	flags.BoolVar(&b.short, "short", false, "little of everything, to see that it works; the numbers mean nothing")
 	flags.BoolVar(&b.json, "json", false, "one object on the last line")
-	flags.StringVar(&b.cpuProfile, "cpuprofile", "", "write CPU profiles of this process to FILE.FIELD, one for each side that is compared, of its last round")
+	flags.StringVar(&b.cpuProfile, "cpuprofile", "",
+		"write CPU profiles of this process to FILE.FIELD, one for each side that is compared, of its last round")
 	flags.StringVar(&b.engines.postgresURL, "postgres", "", "URL of a PostgreSQL, as its superuser; default: one is started, with fsync on")
-	flags.StringVar(&b.engines.mongoURL, "mongodb", "", "URL of a MongoDB that is a replica set; default: the mongod on PATH is started where there is one")
-	flags.StringVar(&b.engines.sqlserverURL, "sqlserver", "", "URL of a SQL Server, for a user who may create databases; default: that of "+envSQLServerURL+"; none is started")
-	flags.StringVar((*string)(&b.lane), "lane", "", "where Outmill's appends write to in PostgreSQL: rows or log; default: the store's default")
+	flags.StringVar(&b.engines.mongoURL, "mongodb", "",
+		"URL of a MongoDB that is a replica set; default: the mongod on PATH is started where there is one")
+	flags.StringVar(&b.engines.sqlserverURL, "sqlserver", "",
+		"URL of a SQL Server, for a user who may create databases; default: that of "+envSQLServerURL+"; none is started")
+	flags.StringVar((*string)(&b.lane), "lane", "",
+		"where Outmill's appends write to in PostgreSQL: rows or log; default: the store's default")
 	flags.StringVar(&b.engines.kafkaAddr, "kafka", "", "host:port of a Kafka; default: one is started")
 }
 

@@ -141,7 +141,8 @@ func (b *bench) addBloat(ctx context.Context, pool *pgxpool.Pool, q bloated, pre
 	messages := b.n + b.rounds*b.burst()
 	b.results.add(prefix+"dead_per_msg", titled(prefix, "dead rows per message"), float64(after-before)/float64(messages))
 	r := &b.results
-	r.add(prefix+"drain_loss", titled(prefix, "1 - after / before"), 1-r.median(prefix+"drain_after_per_s")/r.median(prefix+"drain_before_per_s"))
+	r.add(prefix+"drain_loss", titled(prefix, "1 - after / before"),
+		1-r.median(prefix+"drain_after_per_s")/r.median(prefix+"drain_before_per_s"))
 	r.ratio(prefix+"wal_ratio", titled(prefix, "WAL / bare INSERT's"), prefix+"wal_per_msg", "bare_wal_per_msg")
 	if err := b.addSizes(ctx, pool, q.schema(), prefix); err != nil {
 		return err

@@ -108,7 +108,8 @@ func (i *bareInserts) insert(ctx context.Context, n int) error {
 			metadata, payloads = append(metadata, string(text)), append(payloads, r.Payload)
 		}
 		_, err := i.pool.Exec(ctx, `INSERT INTO bare (topic, key, message_id, metadata, payload)
-SELECT topic, key, id, metadata::jsonb, payload FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bytea[]) AS r (topic, key, id, metadata, payload)`,
+SELECT topic, key, id, metadata::jsonb, payload
+FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bytea[]) AS r (topic, key, id, metadata, payload)`,
 			topics, keys, ids, metadata, payloads)
 		if err != nil {
 			return err

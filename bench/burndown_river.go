@@ -26,7 +26,8 @@ const (
 )
 
 func riverSettings() string {
-	return fmt.Sprintf("MaxWorkers=%d FetchCooldown=%s FetchPollInterval=%s, as in river bench, else defaults", riverWorkers, riverFetchCooldown, riverPollInterval)
+	return fmt.Sprintf("MaxWorkers=%d FetchCooldown=%s FetchPollInterval=%s, as in river bench, else defaults", riverWorkers,
+		riverFetchCooldown, riverPollInterval)
 }
 
 // jobArgs has what the messages' payloads have.

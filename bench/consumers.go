@@ -90,7 +90,8 @@ func measureConsumers(ctx context.Context, b *bench) error {
 	b.results.ratio("consumers_ordered_ratio", "eight / one, in order", "consumers_ordered_8_per_s", "consumers_ordered_1_per_s")
 	if b.before != "" {
 		b.results.ratio("before_consumers_ratio", "eight / one before", "consumers_8_per_s", "before_consumers_1_per_s")
-		b.results.ratio("before_consumers_ordered_ratio", "eight / one before, in order", "consumers_ordered_8_per_s", "before_consumers_ordered_1_per_s")
+		b.results.ratio("before_consumers_ordered_ratio", "eight / one before, in order", "consumers_ordered_8_per_s",
+			"before_consumers_ordered_1_per_s")
 	}
 	return nil
 }

@@ -159,7 +159,8 @@ const (
 
 func (o consumerOrder) consume(ctx context.Context, store *outmillmongo.Store, commands *atomic.Int64) (result consumerResult, err error) {
 	request := outmill.ClaimRequest{
-		Owner: outmill.NewOwnerToken(), Group: consumersGroup, Topics: outmill.Topics{Include: []string{storesTopic}}, Limit: o.Batch, Lease: time.Minute,
+		Owner: outmill.NewOwnerToken(), Group: consumersGroup, Topics: outmill.Topics{Include: []string{storesTopic}}, Limit: o.Batch,
+		Lease: time.Minute,
 	}
 	if o.Ordered {
 		request.Order = outmill.OrderKey

@@ -165,7 +165,8 @@ func (b *bench) describePostgres(ctx context.Context, pool *pgxpool.Pool) error 
 	}
 	var version, settings string
 	err := pool.QueryRow(ctx, `SELECT current_setting('server_version'), string_agg(name || '=' || current_setting(name), ' ' ORDER BY name)
-FROM pg_settings WHERE name IN ('fsync', 'synchronous_commit', 'full_page_writes', 'shared_buffers', 'max_wal_size')`).Scan(&version, &settings)
+FROM pg_settings WHERE name IN ('fsync', 'synchronous_commit', 'full_page_writes', 'shared_buffers', 'max_wal_size')`).Scan(&version,
+		&settings)
 	if err != nil {
 		return err
 	}

@@ -68,7 +68,8 @@ func (b *bench) describeSQLServer(ctx context.Context, db *sql.DB) error {
 		return nil
 	}
 	var version string
-	err := db.QueryRowContext(ctx, `SELECT CASE WHEN SERVERPROPERTY('Babelfish') = 1 THEN 'Babelfish ' + CAST(SERVERPROPERTY('BabelfishVersion') AS VARCHAR(100))
+	err := db.QueryRowContext(ctx, `SELECT CASE WHEN SERVERPROPERTY('Babelfish') = 1
+		THEN 'Babelfish ' + CAST(SERVERPROPERTY('BabelfishVersion') AS VARCHAR(100))
 ELSE CAST(SERVERPROPERTY('ProductVersion') AS VARCHAR(100)) END`).Scan(&version)
 	if err != nil {
 		return err

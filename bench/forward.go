@@ -65,7 +65,8 @@ func measureForward(ctx context.Context, b *bench) error {
 	}
 	if b.lane == postgres.LaneLog {
 		// In the same run as the side that it is compared with.
-		sides = slices.Insert(sides, 1, side{field: "rows_msgs_per_s", title: "Outmill, by key, lane of rows", prepare: rows.prepare(true), run: rows.run})
+		sides = slices.Insert(sides, 1,
+			side{field: "rows_msgs_per_s", title: "Outmill, by key, lane of rows", prepare: rows.prepare(true), run: rows.run})
 	}
 	if err := b.compare(ctx, sides...); err != nil {
 		return err

@@ -124,7 +124,8 @@ func (b *bench) manyJoins(ctx context.Context, pool *pgxpool.Pool) error {
 		return err
 	}
 	defer func() { _ = store.Close() }()
-	if err := store.RegisterGroup(ctx, outmill.Registration{Topics: outmill.Topics{Include: []string{stepTopic, joins.Topic, completeTopic}}}); err != nil {
+	if err := store.RegisterGroup(ctx,
+		outmill.Registration{Topics: outmill.Topics{Include: []string{stepTopic, joins.Topic, completeTopic}}}); err != nil {
 		return err
 	}
 	if err := startJoins(ctx, pool, store, b.n, stepsOfMany); err != nil {

@@ -104,7 +104,8 @@ func takeLarge(ctx context.Context, broker, topic string) error {
 	}
 	defer client.Close()
 	limit := strconv.Itoa(largeLimit)
-	altered, err := kadm.NewClient(client).AlterTopicConfigs(ctx, []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "max.message.bytes", Value: &limit}}, topic)
+	altered, err := kadm.NewClient(client).AlterTopicConfigs(ctx,
+		[]kadm.AlterConfig{{Op: kadm.SetConfig, Name: "max.message.bytes", Value: &limit}}, topic)
 	if err == nil {
 		_, err = altered.On(topic, func(r *kadm.AlterConfigsResponse) error { return r.Err })
 	}

@@ -28,7 +28,8 @@ func keyOf(i int) string { return fmt.Sprintf("customer-%d", i%keys) }
 func records(topic string, from, n, size int, keyed bool) []*outmill.Record {
 	list := make([]*outmill.Record, n)
 	for i := range list {
-		r := &outmill.Record{Topic: topic, MessageID: messageID(from + i), Payload: payload(from+i, size), Metadata: map[string]string{"name": "order.placed"}}
+		r := &outmill.Record{Topic: topic, MessageID: messageID(from + i), Payload: payload(from+i, size),
+			Metadata: map[string]string{"name": "order.placed"}}
 		if keyed {
 			r.Key = keyOf(from + i)
 		}

@@ -147,9 +147,11 @@ func (p *publishing) singles(ctx context.Context) error {
 	return p.b.compare(ctx,
 		side{field: "outmill_single_per_s", title: "Outmill, single", n: n, prepare: p.empty(c.ours.prepare), run: times(n, c.ours.publish)},
 		side{field: "insert_single_per_s", title: "INSERT, single", n: n, prepare: p.empty(c.bare.prepare), run: times(n, c.bare.insert)},
-		side{field: "watermill_single_per_s", title: "watermill-sql, single", n: n, prepare: p.empty(c.watermill.prepare), run: times(n, c.watermill.publish)},
+		side{field: "watermill_single_per_s", title: "watermill-sql, single", n: n, prepare: p.empty(c.watermill.prepare),
+			run: times(n, c.watermill.publish)},
 		side{field: "river_single_per_s", title: "River, single", n: n, prepare: p.empty(c.river.prepare), run: times(n, c.river.insertOne)},
-		side{field: "outmill_append_single_per_s", title: "Outmill's store, single", n: n, prepare: p.empty(c.ours.prepare), run: times(n, c.ours.append)},
+		side{field: "outmill_append_single_per_s", title: "Outmill's store, single", n: n, prepare: p.empty(c.ours.prepare),
+			run: times(n, c.ours.append)},
 	)
 }
 
@@ -158,10 +160,14 @@ func (p *publishing) durableSingles(ctx context.Context) error {
 	c := p.on(p.durable, p.durableDB, 1)
 	defer func() { _ = c.ours.close() }()
 	return p.b.compare(ctx,
-		side{field: "outmill_single_durable_per_s", title: "Outmill, single, durable", n: n, prepare: p.empty(c.ours.prepare), run: times(n, c.ours.publish)},
-		side{field: "insert_single_durable_per_s", title: "INSERT, single, durable", n: n, prepare: p.empty(c.bare.prepare), run: times(n, c.bare.insert)},
-		side{field: "watermill_single_durable_per_s", title: "watermill-sql, single, durable", n: n, prepare: p.empty(c.watermill.prepare), run: times(n, c.watermill.publish)},
-		side{field: "river_single_durable_per_s", title: "River, single, durable", n: n, prepare: p.empty(c.river.prepare), run: times(n, c.river.insertOne)},
+		side{field: "outmill_single_durable_per_s", title: "Outmill, single, durable", n: n, prepare: p.empty(c.ours.prepare),
+			run: times(n, c.ours.publish)},
+		side{field: "insert_single_durable_per_s", title: "INSERT, single, durable", n: n, prepare: p.empty(c.bare.prepare),
+			run: times(n, c.bare.insert)},
+		side{field: "watermill_single_durable_per_s", title: "watermill-sql, single, durable", n: n, prepare: p.empty(c.watermill.prepare),
+			run: times(n, c.watermill.publish)},
+		side{field: "river_single_durable_per_s", title: "River, single, durable", n: n, prepare: p.empty(c.river.prepare),
+			run: times(n, c.river.insertOne)},
 	)
 }
 
@@ -173,12 +179,17 @@ func (p *publishing) inBulk(ctx context.Context) error {
 	defer func() { _, _ = c.ours.close(), unkeyed.close() }()
 	return p.b.compare(ctx,
 		side{field: "outmill_bulk_per_s", title: "Outmill, bulk", n: n, prepare: p.empty(c.ours.prepare), run: times(calls, c.ours.publish)},
-		side{field: "outmill_bulk_unkeyed_per_s", title: "Outmill, bulk, no keys", n: n, prepare: p.empty(unkeyed.prepare), run: times(calls, unkeyed.publish)},
-		side{field: "outmill_append_bulk_per_s", title: "Outmill's store, bulk", n: n, prepare: p.empty(c.ours.prepare), run: times(calls, c.ours.append)},
+		side{field: "outmill_bulk_unkeyed_per_s", title: "Outmill, bulk, no keys", n: n, prepare: p.empty(unkeyed.prepare),
+			run: times(calls, unkeyed.publish)},
+		side{field: "outmill_append_bulk_per_s", title: "Outmill's store, bulk", n: n, prepare: p.empty(c.ours.prepare),
+			run: times(calls, c.ours.append)},
 		side{field: "copy_bulk_per_s", title: "COPY, bulk", n: n, prepare: p.empty(c.bare.prepare), run: times(calls, c.bare.copy)},
-		side{field: "watermill_bulk_per_s", title: "watermill-sql, bulk", n: n, prepare: p.empty(c.watermill.prepare), run: times(calls, c.watermill.publish)},
-		side{field: "river_bulk_per_s", title: "River, InsertManyFastTx", n: n, prepare: p.empty(c.river.prepare), run: times(calls, c.river.insertFast)},
-		side{field: "river_bulk_insert_per_s", title: "River, InsertManyTx", n: n, prepare: p.empty(c.river.prepare), run: times(calls, c.river.insertMany)},
+		side{field: "watermill_bulk_per_s", title: "watermill-sql, bulk", n: n, prepare: p.empty(c.watermill.prepare),
+			run: times(calls, c.watermill.publish)},
+		side{field: "river_bulk_per_s", title: "River, InsertManyFastTx", n: n, prepare: p.empty(c.river.prepare),
+			run: times(calls, c.river.insertFast)},
+		side{field: "river_bulk_insert_per_s", title: "River, InsertManyTx", n: n, prepare: p.empty(c.river.prepare),
+			run: times(calls, c.river.insertMany)},
 	)
 }
 

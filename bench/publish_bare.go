@@ -72,7 +72,8 @@ func (p *publishBare) copy(ctx context.Context) error {
 }
 
 // copyRows copies the rows that row makes of records that are appended now.
-func copyRows(ctx context.Context, tx pgx.Tx, table pgx.Identifier, columns []string, list []*outmill.Record, row func(*outmill.Record, time.Time) ([]any, error)) error {
+func copyRows(ctx context.Context, tx pgx.Tx, table pgx.Identifier, columns []string, list []*outmill.Record,
+	row func(*outmill.Record, time.Time) ([]any, error)) error {
 	now := time.Now()
 	_, err := tx.CopyFrom(ctx, table, columns, pgx.CopyFromSlice(len(list), func(i int) ([]any, error) { return row(list[i], now) }))
 	return err

@@ -52,7 +52,8 @@ func (o *publishOurs) publish(ctx context.Context) error {
 func (o *publishOurs) append(ctx context.Context) error {
 	list := make([]*outmill.Record, len(o.batch))
 	for i, msg := range o.batch {
-		list[i] = &outmill.Record{Topic: publishTopic, MessageID: msg.UUID, Key: msg.Metadata.Get(outmill.MetadataKey), Payload: msg.Payload, Metadata: map[string]string{"name": msg.Metadata.Get("name")}}
+		list[i] = &outmill.Record{Topic: publishTopic, MessageID: msg.UUID, Key: msg.Metadata.Get(outmill.MetadataKey), Payload: msg.Payload,
+			Metadata: map[string]string{"name": msg.Metadata.Get("name")}}
 	}
 	return o.store.Append(ctx, list...)
 }

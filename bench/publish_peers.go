@@ -22,7 +22,8 @@ type publishWatermill struct {
 }
 
 func (w *publishWatermill) prepare(ctx context.Context) error {
-	pub, err := watermillsql.NewPublisher(w.db, watermillsql.PublisherConfig{SchemaAdapter: watermillSchema(), AutoInitializeSchema: true}, nil)
+	pub, err := watermillsql.NewPublisher(w.db, watermillsql.PublisherConfig{SchemaAdapter: watermillSchema(), AutoInitializeSchema: true},
+		nil)
 	if err != nil {
 		return err
 	}

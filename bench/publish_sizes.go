@@ -29,8 +29,10 @@ func (p *publishing) sizes(ctx context.Context) error {
 		calls := max(1, p.b.n/5/size)
 		s := &sized{p: p, list: records(publishTopic, 0, size, p.b.size, true), to: to}
 		sides = append(sides,
-			side{field: fmt.Sprintf("size_insert_%d_per_s", size), title: fmt.Sprintf("INSERT of %d", size), n: calls * size, prepare: p.empty(table.prepare), run: times(calls, s.insert)},
-			side{field: fmt.Sprintf("size_copy_%d_per_s", size), title: fmt.Sprintf("COPY of %d", size), n: calls * size, prepare: p.empty(table.prepare), run: times(calls, s.copy)})
+			side{field: fmt.Sprintf("size_insert_%d_per_s", size), title: fmt.Sprintf("INSERT of %d", size), n: calls * size,
+				prepare: p.empty(table.prepare), run: times(calls, s.insert)},
+			side{field: fmt.Sprintf("size_copy_%d_per_s", size), title: fmt.Sprintf("COPY of %d", size), n: calls * size,
+				prepare: p.empty(table.prepare), run: times(calls, s.copy)})
 	}
 	return p.b.compare(ctx, sides...)
 }
@@ -107,9 +109,12 @@ var logTable = laneTable{
 		"traceparent", "tracestate", "dedup_key", "step", "metadata", "payload",
 	},
 	fits: `SELECT ` + sizedFitsLog + `, clock_timestamp(), (SELECT segment FROM outmill.meta)`,
-	insert: `INSERT INTO outmill.log (line, id, created_at, size, segment, grp, topic, key, message_id, correlation_id, causation_id, tenant_id,
+	insert: `INSERT INTO outmill.log (line, id, created_at, size, segment, grp, topic, key, message_id, correlation_id, causation_id,
+		tenant_id,
 	traceparent, tracestate, dedup_key, metadata, payload)
-SELECT r.line, r.id::uuid, now(), r.size, (SELECT segment FROM outmill.meta), substr(r.grp, 2), r.topic, r.key, r.message_id, nullif(r.correlation, ''), nullif(r.causation, ''), nullif(r.tenant, ''),
+SELECT r.line, r.id::uuid, now(), r.size, (SELECT segment
+FROM outmill.meta), substr(r.grp, 2), r.topic, r.key, r.message_id, nullif(r.correlation, ''), nullif(r.causation, ''), nullif(r.tenant,
+''),
 	nullif(r.traceparent, ''), nullif(r.tracestate, ''), nullif(r.dedup, ''), nullif(r.metadata, '')::jsonb, r.payload
 FROM unnest(` + sizedArrays + `, $17::bigint[]) AS r (` + sizedNames + `, line) WHERE ` + sizedFitsLog,
 }
@@ -135,7 +140,8 @@ func logRow(r *outmill.Record, now time.Time) ([]any, error) {
 
 func (s *sized) insert(ctx context.Context) error {
 	n := len(s.list)
-	ids, groups, topics, keys, messageIDs, metadata := make([]string, n), make([]string, n), make([]string, n), make([]string, n), make([]string, n), make([]string, n)
+	ids, groups, topics, keys, messageIDs, metadata := make([]string, n), make([]string, n), make([]string, n), make([]string, n),
+		make([]string, n), make([]string, n)
 	sizes, payloads, none := make([]int64, n), make([][]byte, n), make([]string, n)
 	for i, r := range s.list {
 		text, err := json.Marshal(r.Metadata)

@@ -12,7 +12,8 @@ import (
 	"github.com/outmill/outmill/sqlite"
 )
 
-const storesAbout = `Each store alone, no publisher and no subscriber: appends, and claim + ack of what waits, in batches and one by one. One
+const storesAbout = `Each store alone, no publisher and no subscriber: appends, and claim + ack of what waits,
+	in batches and one by one. One
 client, messages with keys, claims without an order. SQLite is a file on the machine's temporary directory, PostgreSQL
 runs with fsync on. Commits of appends wait for the disk; of claims and acks they do in SQLite, and do not in PostgreSQL
 (postgres.Config.DurableSettle). MongoDB writes with write concern majority, and so does what it is compared with, on plain
@@ -41,7 +42,8 @@ What is measured of Babelfish for PostgreSQL is to be judged on a SQL Server.
   sqlserver_append_1000_per_s      "
   sqlserver_claim_ack_per_s        "
   sqlserver_one_by_one_per_s       "
-  sqlserver_update_top_1_per_s     UPDATE of the TOP (1) that waits, with READPAST, and its DELETE, n/50 times, while n wait, by an index of status
+  sqlserver_update_top_1_per_s     UPDATE of the TOP (1) that waits, with READPAST, and its DELETE, n/50 times, while n wait,
+by an index of status
   sqlite_batching                  claim_ack / one_by_one
   postgres_batching                "
   mongo_batching                   "
@@ -132,8 +134,10 @@ func (kind storeKind) measure(ctx context.Context, b *bench) (err error) {
 	calls, few := max(1, b.n/appendAtOnce), max(1, b.n/50)
 	err = b.compare(ctx,
 		side{field: field("append_1"), title: kind.title + ", append 1", n: few, prepare: s.prepare(0), run: s.append(few, 1)},
-		side{field: field("append_1000"), title: kind.title + ", append 1,000", n: calls * appendAtOnce, prepare: s.prepare(0), run: s.append(calls, appendAtOnce)},
-		side{field: field("claim_ack"), title: fmt.Sprintf("%s, claim and ack %d", kind.title, b.batch), prepare: s.prepare(b.n), run: s.settle(b.n, b.batch)},
+		side{field: field("append_1000"), title: kind.title + ", append 1,000", n: calls * appendAtOnce, prepare: s.prepare(0),
+			run: s.append(calls, appendAtOnce)},
+		side{field: field("claim_ack"), title: fmt.Sprintf("%s, claim and ack %d", kind.title, b.batch), prepare: s.prepare(b.n),
+			run: s.settle(b.n, b.batch)},
 		side{field: field("one_by_one"), title: kind.title + ", claim and ack 1", n: few, prepare: s.prepare(b.n), run: s.settle(few, 1)},
 	)
 	if err != nil {

@@ -46,16 +46,22 @@ func besideMongo(ctx context.Context, s *storing) error {
 		outmill.SetKey(msg, keyOf(i))
 	}
 	err = s.b.compare(ctx,
-		side{field: "mongo_publish_1000_per_s", title: "MongoDB, publish 1,000", n: calls * appendAtOnce, prepare: s.prepare(0), run: s.publish(calls, list)},
-		side{field: "mongo_insert_many_per_s", title: "InsertMany of 1,000", n: calls * appendAtOnce, prepare: p.empty, run: times(calls, p.insertMany)},
-		side{field: "mongo_insert_many_indexed_per_s", title: "InsertMany of 1,000, with indexes", n: calls * appendAtOnce, prepare: indexed.likeTheStores, run: times(calls, indexed.insertMany)},
-		side{field: "mongo_insert_many_tx_per_s", title: "InsertMany of 1,000 in a transaction", n: calls * appendAtOnce, prepare: p.empty, run: times(calls, p.insertManyInTx)},
-		side{field: "mongo_find_and_update_per_s", title: "findOneAndUpdate and deleteOne", n: few, prepare: p.fill(n), run: times(few, p.takeOne)},
+		side{field: "mongo_publish_1000_per_s", title: "MongoDB, publish 1,000", n: calls * appendAtOnce, prepare: s.prepare(0),
+			run: s.publish(calls, list)},
+		side{field: "mongo_insert_many_per_s", title: "InsertMany of 1,000", n: calls * appendAtOnce, prepare: p.empty,
+			run: times(calls, p.insertMany)},
+		side{field: "mongo_insert_many_indexed_per_s", title: "InsertMany of 1,000, with indexes", n: calls * appendAtOnce,
+			prepare: indexed.likeTheStores, run: times(calls, indexed.insertMany)},
+		side{field: "mongo_insert_many_tx_per_s", title: "InsertMany of 1,000 in a transaction", n: calls * appendAtOnce, prepare: p.empty,
+			run: times(calls, p.insertManyInTx)},
+		side{field: "mongo_find_and_update_per_s", title: "findOneAndUpdate and deleteOne", n: few, prepare: p.fill(n),
+			run: times(few, p.takeOne)},
 	)
 	r := &s.b.results
 	r.ratio("mongo_claim_ratio", "MongoDB, claim and ack / findOneAndUpdate", "mongo_claim_ack_per_s", "mongo_find_and_update_per_s")
 	r.ratio("mongo_publish_ratio", "MongoDB, publish / InsertMany", "mongo_publish_1000_per_s", "mongo_insert_many_per_s")
-	r.ratio("mongo_publish_indexed_ratio", "MongoDB, publish / InsertMany with indexes", "mongo_publish_1000_per_s", "mongo_insert_many_indexed_per_s")
+	r.ratio("mongo_publish_indexed_ratio", "MongoDB, publish / InsertMany with indexes", "mongo_publish_1000_per_s",
+		"mongo_insert_many_indexed_per_s")
 	return err
 }
 

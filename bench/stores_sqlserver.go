@@ -37,7 +37,8 @@ func besideSQLServer(ctx context.Context, s *storing) error {
 	err = s.b.compare(ctx, side{
 		field: "sqlserver_update_top_1_per_s", title: "UPDATE TOP (1) and DELETE", n: few, prepare: p.fill(s.b.n), run: times(few, p.takeOne),
 	})
-	s.b.results.ratio("sqlserver_claim_ratio", "SQL Server, claim and ack / UPDATE TOP (1)", "sqlserver_claim_ack_per_s", "sqlserver_update_top_1_per_s")
+	s.b.results.ratio("sqlserver_claim_ratio", "SQL Server, claim and ack / UPDATE TOP (1)", "sqlserver_claim_ack_per_s",
+		"sqlserver_update_top_1_per_s")
 	return err
 }
 
@@ -50,7 +51,8 @@ type plainSQLServer struct {
 
 const (
 	plainTable = `IF OBJECT_ID(N'dbo.Things', N'U') IS NOT NULL DROP TABLE dbo.Things;
-CREATE TABLE dbo.Things (Id BIGINT IDENTITY(1, 1) PRIMARY KEY, Status TINYINT NOT NULL, LockedUntil DATETIME2(6) NULL, Topic NVARCHAR(255) NOT NULL, Payload VARBINARY(MAX) NOT NULL);
+CREATE TABLE dbo.Things (Id BIGINT IDENTITY(1, 1) PRIMARY KEY, Status TINYINT NOT NULL, LockedUntil DATETIME2(6) NULL,
+Topic NVARCHAR(255) NOT NULL, Payload VARBINARY(MAX) NOT NULL);
 CREATE INDEX IX_Things_Status ON dbo.Things (Status, Id)`
 
 	// plainFill inserts copies of one row.

@@ -90,7 +90,8 @@ func measureTopics(ctx context.Context, b *bench) error {
 			}
 			mean, _, trips, cpu := topicsFields("postgres", count)
 			lite, _, _, liteCPU := topicsFields("sqlite", count)
-			b.say("round %d of %d: %d topics: postgres %.1f ms, idle %.1f round trips/s, %.1f %% of a core; sqlite %.1f ms, %.1f %%", round+1, b.rounds, count,
+			b.say("round %d of %d: %d topics: postgres %.1f ms, idle %.1f round trips/s, %.1f %% of a core; sqlite %.1f ms, %.1f %%", round+1,
+				b.rounds, count,
 				b.results.median(mean), b.results.median(trips), b.results.median(cpu), b.results.median(lite), b.results.median(liteCPU))
 		}
 	}
@@ -113,14 +114,15 @@ func (b *bench) topicsOnPostgres(ctx context.Context, pool *pgxpool.Pool, count 
 	}
 	defer func() { err = errors.Join(err, reading.Close(), writing.Close()) }()
 	first, remote := postmaster(ctx, pool)
-	return b.watchTopics(ctx, topicsSide{engine: "postgres", count: count, store: reading, other: writing, idle: func() (trips int64, cpu time.Duration) {
-		own, _ := ownTime()
-		if remote == nil {
-			server, _ := serverTime(first)
-			own += server
-		}
-		return asked.roundTrips.Load(), own
-	}})
+	return b.watchTopics(ctx,
+		topicsSide{engine: "postgres", count: count, store: reading, other: writing, idle: func() (trips int64, cpu time.Duration) {
+			own, _ := ownTime()
+			if remote == nil {
+				server, _ := serverTime(first)
+				own += server
+			}
+			return asked.roundTrips.Load(), own
+		}})
 }
 
 func (b *bench) topicsOnSQLite(ctx context.Context, file string, count int) (err error) {

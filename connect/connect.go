@@ -177,7 +177,8 @@ type UnknownProviderError struct {
 
 func (e *UnknownProviderError) Error() string {
 	if e.Provider == "" {
-		return fmt.Sprintf("%s: no store is registered: import the package of a store, such as import _ %q", outmill.ErrInvalidConfig, module+"sqlite")
+		return fmt.Sprintf("%s: no store is registered: import the package of a store, such as import _ %q", outmill.ErrInvalidConfig,
+			module+"sqlite")
 	}
 	remedy := fmt.Sprintf("import the package of that store, as import _ %q does for SQLite", module+"sqlite")
 	if slices.Contains(stores, e.Provider) {

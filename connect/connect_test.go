@@ -44,21 +44,35 @@ func TestConnect(t *testing.T) {
 			url            string
 		}{
 			{"the explicit URL wins over all settings", connect.Connection{URL: "low:mine", Source: "bills"}, "low", explicit, "low:mine"},
-			{"the explicit URL says which provider, whatever the priorities", connect.Connection{URL: "alsolow:x"}, "alsolow", explicit, "alsolow:x"},
-			{"a blank URL counts as none", connect.Connection{URL: " \n", Source: "orders"}, "low", "sources.orders.low.connection_string", "low:orders-source"},
+			{"the explicit URL says which provider, whatever the priorities", connect.Connection{URL: "alsolow:x"}, "alsolow", explicit,
+				"alsolow:x"},
+			{"a blank URL counts as none", connect.Connection{URL: " \n", Source: "orders"}, "low", "sources.orders.low.connection_string",
+				"low:orders-source"},
 			{"blanks around a URL are dropped", connect.Connection{URL: " low:mine\n"}, "low", explicit, "low:mine"},
-			{"without a source it is the default one", connect.Connection{}, "high", "sources.default.high.connection_string", "high:default-source"},
-			{"the named source for the named provider", connect.Connection{Provider: "low", Source: "bills"}, "low", "sources.bills.low.connection_string", "low:bills-low"},
-			{"without a provider the higher priority wins", connect.Connection{Source: "bills"}, "high", "sources.bills.high.connection_string", "high:bills-high"},
-			{"among equal priorities the first by name wins", connect.Connection{Source: "equal"}, "alsolow", "sources.equal.alsolow.connection_string", "alsolow:equal"},
-			{"a provider with settings wins over a higher one without", connect.Connection{Source: "orders"}, "low", "sources.orders.low.connection_string", "low:orders-source"},
-			{"the connection string is the provider's where none is named", connect.Connection{Provider: "low", Source: "nowhere"}, "low", "connection_strings.low", "low:by-provider"},
-			{"a setting that is blank counts as none", connect.Connection{Provider: "low", Source: "blank"}, "low", "connection_strings.low", "low:by-provider"},
-			{"a source wins over a named connection string", connect.Connection{Provider: "low", Source: "orders", ConnectionString: "main"}, "low", "sources.orders.low.connection_string", "low:orders-source"},
-			{"a named connection string says which provider by its scheme", connect.Connection{Source: "nowhere", ConnectionString: "main"}, "low", "connection_strings.main", "low:main"},
-			{"any source wins over a connection string that is no provider's", connect.Connection{Source: "orders", ConnectionString: "tls"}, "low", "sources.orders.low.connection_string", "low:orders-source"},
-			{"any scheme of the provider will do", connect.Connection{Provider: "high", Source: "nowhere", ConnectionString: "tls"}, "high", "connection_strings.tls", "high+tls://h"},
-			{"a source's name may be anything", connect.Connection{Source: "a.b low.c"}, "high", "sources.a.b low.c.high.connection_string", "high:odd-name"},
+			{"without a source it is the default one", connect.Connection{}, "high", "sources.default.high.connection_string",
+				"high:default-source"},
+			{"the named source for the named provider", connect.Connection{Provider: "low", Source: "bills"}, "low",
+				"sources.bills.low.connection_string", "low:bills-low"},
+			{"without a provider the higher priority wins", connect.Connection{Source: "bills"}, "high", "sources.bills.high.connection_string",
+				"high:bills-high"},
+			{"among equal priorities the first by name wins", connect.Connection{Source: "equal"}, "alsolow",
+				"sources.equal.alsolow.connection_string", "alsolow:equal"},
+			{"a provider with settings wins over a higher one without", connect.Connection{Source: "orders"}, "low",
+				"sources.orders.low.connection_string", "low:orders-source"},
+			{"the connection string is the provider's where none is named", connect.Connection{Provider: "low", Source: "nowhere"}, "low",
+				"connection_strings.low", "low:by-provider"},
+			{"a setting that is blank counts as none", connect.Connection{Provider: "low", Source: "blank"}, "low", "connection_strings.low",
+				"low:by-provider"},
+			{"a source wins over a named connection string", connect.Connection{Provider: "low", Source: "orders", ConnectionString: "main"}, "low",
+				"sources.orders.low.connection_string", "low:orders-source"},
+			{"a named connection string says which provider by its scheme", connect.Connection{Source: "nowhere", ConnectionString: "main"}, "low",
+				"connection_strings.main", "low:main"},
+			{"any source wins over a connection string that is no provider's", connect.Connection{Source: "orders", ConnectionString: "tls"}, "low",
+				"sources.orders.low.connection_string", "low:orders-source"},
+			{"any scheme of the provider will do", connect.Connection{Provider: "high", Source: "nowhere", ConnectionString: "tls"}, "high",
+				"connection_strings.tls", "high+tls://h"},
+			{"a source's name may be anything", connect.Connection{Source: "a.b low.c"}, "high", "sources.a.b low.c.high.connection_string",
+				"high:odd-name"},
 		} {
 			t.Run(tc.name, func(t *testing.T) {
 				t.Parallel()
@@ -79,9 +93,11 @@ func TestConnect(t *testing.T) {
 				[]string{"sources.stray.high.connection_string", `"low:not-high"`, "want the scheme high or high+tls"}},
 			{"a source with what is no URL", connect.Connection{Source: "malformed", Provider: "low"}, new(*outmill.InvalidURLError),
 				[]string{"sources.malformed.low.connection_string", "has no scheme"}},
-			{"an explicit URL of another provider than the named one", connect.Connection{URL: "low:x", Provider: "high"}, new(*outmill.InvalidURLError),
+			{"an explicit URL of another provider than the named one", connect.Connection{URL: "low:x", Provider: "high"},
+				new(*outmill.InvalidURLError),
 				[]string{"Connection.URL", "not for the provider high"}},
-			{"a named connection string of another provider than the named one", connect.Connection{Provider: "high", Source: "nowhere", ConnectionString: "main"},
+			{"a named connection string of another provider than the named one",
+				connect.Connection{Provider: "high", Source: "nowhere", ConnectionString: "main"},
 				new(*outmill.InvalidURLError), []string{"connection_strings.main", "not for the provider high"}},
 			{"an explicit URL that no provider opens", connect.Connection{URL: "cassandra://h"}, new(*outmill.InvalidURLError),
 				[]string{"Connection.URL", "cassandra:", "high, high+tls"}},
@@ -89,7 +105,8 @@ func TestConnect(t *testing.T) {
 				new(*outmill.InvalidURLError), []string{"connection_strings.elsewhere", "cassandra:", "high, high+tls"}},
 			{"a provider that is not registered", connect.Connection{Provider: "zzz", Source: "unregistered"}, new(*connect.UnknownProviderError),
 				[]string{`Connection.Provider "zzz" is not registered`, "high, low", "import _"}},
-			{"a provider that is not registered, with a URL", connect.Connection{Provider: "sqlserver", URL: "low:x"}, new(*connect.UnknownProviderError),
+			{"a provider that is not registered, with a URL", connect.Connection{Provider: "sqlserver", URL: "low:x"},
+				new(*connect.UnknownProviderError),
 				[]string{"sqlserver"}},
 		} {
 			t.Run(tc.name+" is an error, and no later place takes over", func(t *testing.T) {
@@ -129,7 +146,8 @@ func TestConnect(t *testing.T) {
 	t.Run("where no store is registered the error says what to import", func(t *testing.T) {
 		t.Parallel()
 		require.EqualError(t, &connect.UnknownProviderError{},
-			`outmill: invalid configuration: no store is registered: import the package of a store, such as import _ "github.com/outmill/outmill/sqlite"`)
+			`outmill: invalid configuration: no store is registered: import the package of a store, `+
+				`such as import _ "github.com/outmill/outmill/sqlite"`)
 	})
 
 	t.Run("without a lookup only the URL is looked at", func(t *testing.T) {
@@ -169,7 +187,9 @@ func TestConnect(t *testing.T) {
 		logger := watermill.NewCaptureLogger()
 		store, choice, err := connect.Open(t.Context(), connect.Connection{
 			Source: "orders",
-			Lookup: connect.LookupMap(map[string]string{"sources.orders.low.connection_string": "low://u:S3CRET@h/db?lease=1m&x=y&batch_size=7&max_attempts=-1"}),
+			Lookup: connect.LookupMap(map[string]string{
+				"sources.orders.low.connection_string": "low://u:S3CRET@h/db?lease=1m&x=y&batch_size=7&max_attempts=-1",
+			}),
 		}, logger)
 		require.NoError(t, err)
 		require.Equal(t, "low://u:S3CRET@h/db?x=y", store.(*openedStore).url)

@@ -59,7 +59,8 @@ func start(tb testing.TB, store outmill.Queue, pub message.Publisher, cfg forwar
 	return startLogged(tb, store, pub, cfg, nil)
 }
 
-func startLogged(tb testing.TB, store outmill.Queue, pub message.Publisher, cfg forwarder.Config, log watermill.LoggerAdapter) *forwarder.Forwarder {
+func startLogged(tb testing.TB, store outmill.Queue, pub message.Publisher, cfg forwarder.Config,
+	log watermill.LoggerAdapter) *forwarder.Forwarder {
 	tb.Helper()
 	fwd, err := forwarder.New(store, pub, cfg, log)
 	require.NoError(tb, err)

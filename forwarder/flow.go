@@ -175,7 +175,8 @@ func (fl *flow) openBreaker(err error, now time.Time) {
 	fl.state, fl.away = open, err
 	fl.probeAt = now.Add(wait)
 	fl.setLimit()
-	fl.log.Error("The broker took nothing; forwarding pauses, then probes with one record. No attempt is counted. Check that the broker is up and its address right", err, watermill.LogFields{"probe_in": wait.String()})
+	fl.log.Error("The broker took nothing; forwarding pauses, then probes with one record. No attempt is counted. Check that the broker is "+
+		"up and its address right", err, watermill.LogFields{"probe_in": wait.String()})
 	for w := range fl.witnesses {
 		w.sawAway(err)
 	}

@@ -135,16 +135,18 @@ func TestForwarder_Forward(t *testing.T) {
 			topics outmill.Topics
 			want   []string
 		}{
-			"all, unless said otherwise":        {outmill.Topics{}, business},
-			"a pattern of all":                  {outmill.Topics{Include: []string{"*"}}, business},
-			"that of joins, by a pattern":       {outmill.Topics{Include: []string{"join.*"}}, []string{}},
-			"that of joins, by name":            {outmill.Topics{Include: []string{storekit.JoinWaitTopic}}, all[4:]},
-			"all, and that of joins by name":    {outmill.Topics{Include: []string{"*", storekit.JoinWaitTopic}}, all},
-			"that of joins, left out by name":   {outmill.Topics{Include: []string{"*", storekit.JoinWaitTopic}, Exclude: []string{storekit.JoinWaitTopic}}, business},
-			"one by name":                       {outmill.Topics{Include: []string{"invoices"}}, []string{"invoices"}},
-			"by pattern":                        {outmill.Topics{Include: []string{"orders.*"}}, []string{"orders.eu", "orders.us"}},
-			"all but some":                      {outmill.Topics{Exclude: []string{"orders.*"}}, []string{"invoices", "audit*"}},
-			"exclude wins over include":         {outmill.Topics{Include: []string{"*s*"}, Exclude: []string{"orders.us"}}, []string{"orders.eu", "invoices"}},
+			"all, unless said otherwise":     {outmill.Topics{}, business},
+			"a pattern of all":               {outmill.Topics{Include: []string{"*"}}, business},
+			"that of joins, by a pattern":    {outmill.Topics{Include: []string{"join.*"}}, []string{}},
+			"that of joins, by name":         {outmill.Topics{Include: []string{storekit.JoinWaitTopic}}, all[4:]},
+			"all, and that of joins by name": {outmill.Topics{Include: []string{"*", storekit.JoinWaitTopic}}, all},
+			"that of joins, left out by name": {outmill.Topics{Include: []string{"*", storekit.JoinWaitTopic},
+				Exclude: []string{storekit.JoinWaitTopic}}, business},
+			"one by name":  {outmill.Topics{Include: []string{"invoices"}}, []string{"invoices"}},
+			"by pattern":   {outmill.Topics{Include: []string{"orders.*"}}, []string{"orders.eu", "orders.us"}},
+			"all but some": {outmill.Topics{Exclude: []string{"orders.*"}}, []string{"invoices", "audit*"}},
+			"exclude wins over include": {outmill.Topics{Include: []string{"*s*"}, Exclude: []string{"orders.us"}},
+				[]string{"orders.eu", "invoices"}},
 			"a name with a star, taken exactly": {outmill.Topics{Include: []string{outmill.Exact("audit*")}}, []string{"audit*"}},
 		} {
 			t.Run(name, func(t *testing.T) {

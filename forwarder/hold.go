@@ -42,7 +42,8 @@ func (fl *flow) holdTopic(topic string, err error, now time.Time) {
 	}
 	wait := h.pause.Next()
 	h.until, h.err, h.lifted = now.Add(wait), err, false
-	fl.log.Error("The broker does not take the topic; it is held, the others go on. Create the topic, grant access to it, or see that all its partitions have leaders", err, watermill.LogFields{"topic": topic, "again_in": wait.String()})
+	fl.log.Error("The broker does not take the topic; it is held, the others go on. Create the topic, grant access to it, or see that all "+
+		"its partitions have leaders", err, watermill.LogFields{"topic": topic, "again_in": wait.String()})
 	for w := range fl.witnesses {
 		w.sawHold(topic, err)
 	}

@@ -153,7 +153,8 @@ func TestForwarder_Lifecycle(t *testing.T) {
 		d.waitFor(t, 29)
 		<-g.reached
 		require.NoError(t, fwd.Close())
-		require.Equal(t, []string{nameOf("orders", "", 7)}, idsOf(list(t, store, outmill.StatusLeased)), "what did arrive must be acked, what hangs is left to its lease")
+		require.Equal(t, []string{nameOf("orders", "", 7)}, idsOf(list(t, store, outmill.StatusLeased)),
+			"what did arrive must be acked, what hangs is left to its lease")
 		require.Empty(t, list(t, store, outmill.StatusPending))
 		l.waitFor(t, "did not return in time")
 		close(g.open)
@@ -341,7 +342,7 @@ func TestForwarder_Lifecycle(t *testing.T) {
 		})
 	})
 
-	t.Run("a process that slept longer than its leases publishes nothing that others have got meanwhile", func(t *testing.T) {
+	t.Run("a process that slept longer than its leases publishes nothing that others have got since", func(t *testing.T) {
 		t.Parallel()
 		sleepIn := func(t *testing.T, dest message.Publisher, d *destination, where func(cfg *forwarder.Config, sleep func())) {
 			store := newStore(t)

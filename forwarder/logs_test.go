@@ -108,7 +108,8 @@ func TestForwarder_Logs(t *testing.T) {
 		l := newLogs()
 		startLogged(t, store, d, quick(), l)
 		line := l.waitFor(t, "could not be forwarded")
-		for _, want := range []string{"ERROR", errPoison.Error(), "message_uuid:bad", "topic:orders", "correlation_id:conversation", "work_item_id:" + bad.ID.String(), "dead:true", "store:" + store.Name(), "group:forwarder"} {
+		for _, want := range []string{"ERROR", errPoison.Error(), "message_uuid:bad", "topic:orders", "correlation_id:conversation",
+			"work_item_id:" + bad.ID.String(), "dead:true", "store:" + store.Name(), "group:forwarder"} {
 			require.Contains(t, line, want)
 		}
 	})

@@ -119,7 +119,8 @@ func (m mode) log(log watermill.LoggerAdapter, publisher message.Publisher, lane
 		log.Info("The forwarder publishes in batches, which go past the decorators that have no PublishBatch", fields)
 	}
 	if m.hidden != "" {
-		log.Error("Warning: a decorator hides a publisher that takes batches, so the forwarder publishes one message in each round trip; give the decorator a method PublishBatch, or Unwrap() message.Publisher if batches may go past it", nil,
+		log.Error("Warning: a decorator hides a publisher that takes batches, so the forwarder publishes one message in each round trip; give "+
+			"the decorator a method PublishBatch, or Unwrap() message.Publisher if batches may go past it", nil,
 			watermill.LogFields{"decorator": m.hider, "hides": m.hidden})
 	}
 }

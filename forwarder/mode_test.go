@@ -96,7 +96,8 @@ func TestForwarder_Mode(t *testing.T) {
 		batches, l := forwardTen(t, d, outer)
 		require.Positive(t, batches)
 		require.Zero(t, outer.calls+inner.calls)
-		require.Len(t, l.find("INFO The forwarder publishes in batches", "passed_by:[*forwarder_test.unwrapping *forwarder_test.unwrapping]", "batches_through:*forwarder_test.batchDestination"), 1)
+		require.Len(t, l.find("INFO The forwarder publishes in batches", "passed_by:[*forwarder_test.unwrapping *forwarder_test.unwrapping]",
+			"batches_through:*forwarder_test.batchDestination"), 1)
 		require.Empty(t, l.find("Warning"))
 	})
 

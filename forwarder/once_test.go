@@ -39,7 +39,7 @@ func TestForwarder_Once(t *testing.T) {
 		})
 	})
 
-	t.Run("Once beside Run waits for what Run does", func(t *testing.T) {
+	t.Run("Once during Run waits for what Run does", func(t *testing.T) {
 		t.Parallel()
 		each(t, func(t *testing.T, dest message.Publisher, d *destination) {
 			store := newStore(t)
@@ -77,7 +77,7 @@ func TestForwarder_Once(t *testing.T) {
 		})
 	})
 
-	t.Run("Once beside Run reports an outage that Run knows of", func(t *testing.T) {
+	t.Run("Once during Run reports an outage that Run knows of", func(t *testing.T) {
 		t.Parallel()
 		store := newStore(t)
 		add(t, store, rec("orders", "a", "m"))
@@ -118,7 +118,7 @@ func TestForwarder_Once(t *testing.T) {
 		})
 	})
 
-	t.Run("Once beside Run reports a topic that is held", func(t *testing.T) {
+	t.Run("Once during Run reports a topic that is held", func(t *testing.T) {
 		t.Parallel()
 		store := newStore(t)
 		add(t, store, rec("forbidden", "a", "m"))

@@ -163,7 +163,8 @@ func (p *pass) within(do func(ctx context.Context)) {
 // that were claimed ahead, later with those of the call that hangs.
 func (p *pass) awaitLate(parcels []*parcel, sent <-chan struct{}) {
 	timeout := p.forwarder.cfg.PublishTimeout
-	p.forwarder.log.Error("The publisher, or a hook, has not returned; nothing is forwarded until it does. Give it a timeout of its own", nil, watermill.LogFields{"count": len(stillUnderway(parcels)), "publish_timeout": timeout.String()})
+	p.forwarder.log.Error("The publisher, or a hook, has not returned; nothing is forwarded until it does. Give it a timeout of its own", nil,
+		watermill.LogFields{"count": len(stillUnderway(parcels)), "publish_timeout": timeout.String()})
 	p.forwarder.fails.Tell(errors.New("the publisher, or a hook, has not returned; nothing is forwarded until it does"))
 	p.flow.stall()
 	defer p.flow.resume()
@@ -185,7 +186,8 @@ func (p *pass) awaitLate(parcels []*parcel, sent <-chan struct{}) {
 }
 
 func (p *pass) abandon(parcels []*parcel) {
-	p.forwarder.log.Error("The publisher did not return in time; records may be published again", nil, watermill.LogFields{"count": len(stillUnderway(parcels))})
+	p.forwarder.log.Error("The publisher did not return in time; records may be published again", nil,
+		watermill.LogFields{"count": len(stillUnderway(parcels))})
 	p.forwarder.fails.Tell(errors.New("the publisher did not return in time; records may be published again"))
 }
 

@@ -51,7 +51,8 @@ func drawScenario(t *rapid.T) *scenario {
 			s.failures[id] = rapid.IntRange(1, 4).Draw(t, "failures")
 		}
 	}
-	s.failure = rapid.SampledFrom([]error{errPoison, outmill.RetryAfter(errPoison, 0), outmill.ErrBrokerUnavailable, outmill.Snooze(0)}).Draw(t, "failure")
+	s.failure = rapid.SampledFrom([]error{errPoison, outmill.RetryAfter(errPoison, 0), outmill.ErrBrokerUnavailable,
+		outmill.Snooze(0)}).Draw(t, "failure")
 	s.period = rapid.SampledFrom([]int{0, 10, 40}).Draw(t, "period")
 	s.away = rapid.IntRange(0, 6).Draw(t, "away")
 	s.refused = rapid.IntRange(0, 5).Draw(t, "refused")

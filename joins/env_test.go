@@ -276,7 +276,8 @@ func (p *plant) join(t *testing.T, id outmill.JoinID) *storekit.Join {
 }
 
 // requireJoinOf requires that the message tells of the join.
-func requireJoinOf(t *testing.T, msg *message.Message, id outmill.JoinID, status storekit.JoinStatus, reason string, expected, completed, failed string) {
+func requireJoinOf(t *testing.T, msg *message.Message, id outmill.JoinID, status storekit.JoinStatus, reason string, expected, completed,
+	failed string) {
 	t.Helper()
 	require.Equal(t, id.String(), msg.Metadata[joins.MetadataJoinID])
 	require.Equal(t, string(status), msg.Metadata[joins.MetadataStatus])

@@ -239,7 +239,8 @@ func TestHandler(t *testing.T) {
 
 		// The first step has a handler too; the others are for the broker only.
 		for _, topic := range extracts[1:] {
-			require.NoError(t, p.RegisterGroup(t.Context(), outmill.Registration{Group: forwarder.DefaultGroup, Topics: outmill.Topics{Include: []string{topic}}}))
+			require.NoError(t, p.RegisterGroup(t.Context(),
+				outmill.Registration{Group: forwarder.DefaultGroup, Topics: outmill.Topics{Include: []string{topic}}}))
 		}
 		id := p.etl(t, of(3), failIfAnyStepFailed, good, good, good)
 		require.Eventually(t, func() bool { return p.join(t, id).CompletedSteps == 1 }, patience, tick)

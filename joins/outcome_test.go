@@ -61,13 +61,15 @@ func TestOutcome(t *testing.T) {
 			failed string
 		}{
 			"all, where failures do not matter": {of(3), nil, []string{good, bad, bad}, storekit.JoinCompleted, "", "1", "2"},
-			"all, where failures matter":        {of(3), failIfAnyStepFailed, []string{good, bad, good}, storekit.JoinFailed, storekit.ReasonStepFailed, "2", "1"},
-			"all, where all fail":               {of(2), failIfAnyStepFailed, []string{bad, bad}, storekit.JoinFailed, storekit.ReasonStepFailed, "0", "2"},
-			"any, where one completes":          {one, nil, []string{bad, bad, good}, storekit.JoinCompleted, "", "1", ""},
-			"any, where others are not there":   {one, nil, []string{good}, storekit.JoinCompleted, "", "1", "0"},
-			"any, where all fail":               {one, nil, []string{bad, bad, bad}, storekit.JoinFailed, storekit.ReasonNoQuorum, "0", "3"},
-			"quorum, where two complete":        {two, failIfAnyStepFailed, []string{good, good}, storekit.JoinCompleted, "", "2", "0"},
-			"quorum, where two fail":            {two, nil, []string{bad, bad}, storekit.JoinFailed, storekit.ReasonNoQuorum, "0", "2"},
+			"all, where failures matter": {of(3), failIfAnyStepFailed, []string{good, bad, good}, storekit.JoinFailed,
+				storekit.ReasonStepFailed, "2", "1"},
+			"all, where all fail": {of(2), failIfAnyStepFailed, []string{bad, bad}, storekit.JoinFailed, storekit.ReasonStepFailed, "0",
+				"2"},
+			"any, where one completes":        {one, nil, []string{bad, bad, good}, storekit.JoinCompleted, "", "1", ""},
+			"any, where others are not there": {one, nil, []string{good}, storekit.JoinCompleted, "", "1", "0"},
+			"any, where all fail":             {one, nil, []string{bad, bad, bad}, storekit.JoinFailed, storekit.ReasonNoQuorum, "0", "3"},
+			"quorum, where two complete":      {two, failIfAnyStepFailed, []string{good, good}, storekit.JoinCompleted, "", "2", "0"},
+			"quorum, where two fail":          {two, nil, []string{bad, bad}, storekit.JoinFailed, storekit.ReasonNoQuorum, "0", "2"},
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()

@@ -63,11 +63,13 @@ func decode(bytes []byte) (payload, error) {
 	err := json.Unmarshal(bytes, &p)
 	switch {
 	case p.Version > payloadVersion:
-		return p, fmt.Errorf("outmill: message on %s: version %d of the payload is newer than this program, which reads %d: update it", Topic, p.Version, payloadVersion)
+		return p, fmt.Errorf("outmill: message on %s: version %d of the payload is newer than this program, which reads %d: update it", Topic,
+			p.Version, payloadVersion)
 	case err != nil:
 		return p, outmill.Permanent(fmt.Errorf("outmill: message on %s: payload: %w", Topic, err))
 	case p.Version < 1 || p.Join.IsZero():
-		return p, outmill.Permanent(fmt.Errorf("outmill: message on %s: the payload has no version or no join: publish there by joins.Wait only", Topic))
+		return p, outmill.Permanent(fmt.Errorf("outmill: message on %s: the payload has no version or no join: publish there by joins.Wait only",
+			Topic))
 	}
 	return p, nil
 }

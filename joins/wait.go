@@ -93,7 +93,8 @@ func (w WaitRequest) validate() error {
 	}
 	invalid(w.Join.IsZero(), "join", "is zero: want the id that Start returned")
 	invalid(w.OnComplete.isNone() && w.OnFail.isNone(), "topic", "is missing: want one for OnComplete, OnFail, or both")
-	invalid(w.ExpectedSteps < 0 || w.ExpectedSteps > storekit.MaxJoinSteps, "expected steps", fmt.Sprintf("is %d: want 0 to %d", w.ExpectedSteps, storekit.MaxJoinSteps))
+	invalid(w.ExpectedSteps < 0 ||
+		w.ExpectedSteps > storekit.MaxJoinSteps, "expected steps", fmt.Sprintf("is %d: want 0 to %d", w.ExpectedSteps, storekit.MaxJoinSteps))
 	invalid(w.ExpectedSteps > 0 && !w.Seal, "expected steps", fmt.Sprintf("is %d: want 0 unless the wait seals the join", w.ExpectedSteps))
 	errs = append(errs, w.OnComplete.validate("OnComplete", w.Join), w.OnFail.validate("OnFail", w.Join))
 	return errors.Join(errs...)

@@ -116,7 +116,8 @@ func BenchmarkPublisher(b *testing.B) {
 // BenchmarkCompression measures what the codecs cost on one machine, where the
 // network is no bottleneck.
 func BenchmarkCompression(b *testing.B) {
-	for _, codec := range []kafka.Compression{kafka.CompressionNone, kafka.CompressionSnappy, kafka.CompressionLZ4, kafka.CompressionZstd, kafka.CompressionGzip} {
+	for _, codec := range []kafka.Compression{kafka.CompressionNone, kafka.CompressionSnappy, kafka.CompressionLZ4, kafka.CompressionZstd,
+		kafka.CompressionGzip} {
 		b.Run(string(codec), func(b *testing.B) {
 			benchPublisher(b, kafka.Config{Compression: codec}, benchBatch, 1)
 		})
@@ -166,7 +167,9 @@ func perMessage(b *testing.B, iteration func()) {
 }
 
 func benchJSON() []byte {
-	const text = `{"order_id":"0190163d-8694-739b-aea5-966c26f8ad91","customer":"c-48213","lines":[{"sku":"A-1041","quantity":2,"cents":1999},{"sku":"B-77","quantity":1,"cents":499}],"currency":"EUR","note":""}                    `
+	const text = `{"order_id":"0190163d-8694-739b-aea5-966c26f8ad91","customer":"c-48213",` +
+		`"lines":[{"sku":"A-1041","quantity":2,"cents":1999},{"sku":"B-77","quantity":1,"cents":499}],"currency":"EUR","note":""}` +
+		`                    `
 	return []byte(text)[:benchPayload]
 }
 

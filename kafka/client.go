@@ -77,7 +77,8 @@ func newClient(brokers []string, config Config, logger watermill.LoggerAdapter) 
 	}
 	var err error
 	if c.Client, err = kgo.NewClient(opts...); err != nil {
-		return nil, fmt.Errorf("%w: kafka: make a client for PublisherConfig.Brokers (%s) with kafka.Config: %w", outmill.ErrInvalidConfig, strings.Join(brokers, ", "), err)
+		return nil, fmt.Errorf("%w: kafka: make a client for PublisherConfig.Brokers (%s) with kafka.Config: %w", outmill.ErrInvalidConfig,
+			strings.Join(brokers, ", "), err)
 	}
 	return c, nil
 }

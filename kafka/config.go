@@ -138,13 +138,17 @@ func checkPublisherConfig(c wkafka.PublisherConfig) error {
 		refuse("Marshaler", "holds a nil pointer: leave it out for kafka.DefaultMarshaler of watermill-kafka")
 	}
 	if c.OverwriteSaramaConfig != nil {
-		refuse("OverwriteSaramaConfig", "is set, but this publisher does not use sarama: use kafka.Config (ClientID, Compression, TLS, SASL, DeliveryTimeout, MaxMessageBytes); acks and idempotence are always on")
+		refuse("OverwriteSaramaConfig",
+			"is set, but this publisher does not use sarama: use kafka.Config (ClientID, Compression, TLS, SASL, DeliveryTimeout, "+
+				"MaxMessageBytes); acks and idempotence are always on")
 	}
 	if c.OTELEnabled {
-		refuse("OTELEnabled", "is set, but its tracer wraps sarama's producer, which this publisher does not use: leave it out and give messages their trace with outmill.SetTrace, which travels in the headers")
+		refuse("OTELEnabled", "is set, but its tracer wraps sarama's producer, which this publisher does not use: leave it out and give "+
+			"messages their trace with outmill.SetTrace, which travels in the headers")
 	}
 	if c.Tracer != nil {
-		refuse("Tracer", "is set, but it wraps sarama's producer, which this publisher does not use: leave it out and give messages their trace with outmill.SetTrace, which travels in the headers")
+		refuse("Tracer", "is set, but it wraps sarama's producer, which this publisher does not use: leave it out and give messages their "+
+			"trace with outmill.SetTrace, which travels in the headers")
 	}
 	return errors.Join(errs...)
 }

@@ -70,13 +70,15 @@ func topicError(topic string, err error) error {
 
 func refusedError(r *kgo.Record, err error) error {
 	if errors.Is(err, kerr.MessageTooLarge) || errors.Is(err, kerr.RecordListTooLarge) {
-		return outmill.Permanent(fmt.Errorf("kafka: message of %d bytes: %w: raise kafka.Config.MaxMessageBytes and the topic's max.message.bytes, or publish a reference to the data", recordSize(r), err))
+		return outmill.Permanent(fmt.Errorf("kafka: message of %d bytes: %w: raise kafka.Config.MaxMessageBytes and the topic's "+
+			"max.message.bytes, or publish a reference to the data", recordSize(r), err))
 	}
 	return outmill.Permanent(fmt.Errorf("kafka: message refused: %w", err))
 }
 
 func unreachableError(brokers []string, err error) error {
-	return fmt.Errorf("kafka: brokers %s cannot be reached: %w: check PublisherConfig.Brokers, and that kafka.Config.TLS and SASL are what the brokers want", strings.Join(brokers, ", "), err)
+	return fmt.Errorf("kafka: brokers %s cannot be reached: %w: check PublisherConfig.Brokers, and that kafka.Config.TLS and SASL are what "+
+		"the brokers want", strings.Join(brokers, ", "), err)
 }
 
 // endedError is for messages whose caller did not wait any longer.

@@ -33,7 +33,8 @@ func TestOutage(t *testing.T) {
 		silent, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
 		t.Cleanup(func() { silent.Close() })
-		for name, addr := range map[string]string{"nothing listens": "127.0.0.1:1", "nothing answers": silent.Addr().String(), "no such host": "broker.invalid:9092"} {
+		for name, addr := range map[string]string{"nothing listens": "127.0.0.1:1", "nothing answers": silent.Addr().String(),
+			"no such host": "broker.invalid:9092"} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				pub := newPublisher(t, []string{addr}, kafka.Config{DeliveryTimeout: time.Second})
@@ -125,7 +126,8 @@ func TestOutage(t *testing.T) {
 	t.Run("a publisher that was refused a producer id works once it gets one", func(t *testing.T) {
 		t.Parallel()
 		broker := kafkatest.FakeWithoutAutoTopics(t, kfake.SeedTopics(1, "topic"))
-		refused := broker.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, TopLevel: true, Err: kerr.ClusterAuthorizationFailed, Count: -1})
+		refused := broker.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, TopLevel: true, Err: kerr.ClusterAuthorizationFailed,
+			Count: -1})
 		pub := newPublisher(t, broker.Addrs, kafka.Config{})
 		for range 2 {
 			failed := failedAlone(t, pub.Publish("topic", newMessage("x")))

@@ -37,7 +37,8 @@ func TestPartitioner(t *testing.T) {
 			pub := newPublisher(t, brokers, kafka.Config{})
 			for i := range 50 {
 				key := fmt.Sprintf("key-%d", i)
-				_, _, err := producer.SendMessage(&sarama.ProducerMessage{Topic: topic, Key: sarama.StringEncoder(key), Value: sarama.StringEncoder("theirs")})
+				_, _, err := producer.SendMessage(&sarama.ProducerMessage{Topic: topic, Key: sarama.StringEncoder(key),
+					Value: sarama.StringEncoder("theirs")})
 				require.NoError(t, err)
 				require.NoError(t, pub.Publish(topic, keyedMessage(key, "ours")))
 			}

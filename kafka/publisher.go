@@ -271,7 +271,9 @@ func (p *Publisher) deliverPart(ctx context.Context, deliveries []*delivery) []f
 			return j.failures(endedError(ctx, sent))
 		case <-patience.C:
 			if p.lane.withdraw(j) {
-				return failAll(deliveries, fmt.Errorf("kafka: not sent: the brokers have not answered for earlier messages within kafka.Config.DeliveryTimeout (%s)", p.config.DeliveryTimeout))
+				return failAll(deliveries,
+					fmt.Errorf("kafka: not sent: the brokers have not answered for earlier messages within kafka.Config.DeliveryTimeout (%s)",
+						p.config.DeliveryTimeout))
 			}
 		}
 	}

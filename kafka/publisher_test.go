@@ -27,7 +27,8 @@ func TestPublisher(t *testing.T) {
 
 	t.Run("a watermill kafka subscriber reads what was published", func(t *testing.T) {
 		t.Parallel()
-		for _, codec := range []kafka.Compression{kafka.CompressionNone, kafka.CompressionGzip, kafka.CompressionSnappy, kafka.CompressionLZ4, kafka.CompressionZstd} {
+		for _, codec := range []kafka.Compression{kafka.CompressionNone, kafka.CompressionGzip, kafka.CompressionSnappy, kafka.CompressionLZ4,
+			kafka.CompressionZstd} {
 			t.Run("compression "+string(codec), func(t *testing.T) {
 				t.Parallel()
 				kafkatest.Each(t, func(t *testing.T, brokers []string) {

@@ -45,7 +45,10 @@ func authenticates(t *testing.T, engine *kafkaengine.Engine) {
 	requireRefused(t, brokers, kafka.Config{})
 	other, err := certificate.New()
 	require.NoError(t, err)
-	requireRefusedFor(t, brokers, kafka.Config{TLS: other.Client(), SASL: kafka.SASL{Mechanism: kafka.SASLPlain, Username: kafkaengine.User, Password: kafkaengine.Password}}, "certificate signed by unknown authority")
+	requireRefusedFor(t, brokers,
+		kafka.Config{TLS: other.Client(),
+			SASL: kafka.SASL{Mechanism: kafka.SASLPlain, Username: kafkaengine.User, Password: kafkaengine.Password}},
+		"certificate signed by unknown authority")
 }
 
 // unsecuredToken is a JSON web token that nobody signed.
@@ -115,7 +118,8 @@ func TestSecurity(t *testing.T) {
 		t.Parallel()
 		brokers := kafkatest.Fake(t).Addrs
 		token := func(context.Context) (string, error) { return "", errors.New("no token today") }
-		pub := newPublisher(t, brokers, kafka.Config{DeliveryTimeout: time.Second, SASL: kafka.SASL{Mechanism: kafka.SASLOAuthBearer, Token: token}})
+		pub := newPublisher(t, brokers,
+			kafka.Config{DeliveryTimeout: time.Second, SASL: kafka.SASL{Mechanism: kafka.SASLOAuthBearer, Token: token}})
 		require.Error(t, pub.Publish("topic", newMessage("x")))
 	})
 

@@ -29,7 +29,8 @@ func TestTopic(t *testing.T) {
 			topic, unknown := kafkatest.CreateTopic(t, brokers, 1), kafkatest.Topic(t)
 			pub := newPublisher(t, brokers, noTopics)
 			began := time.Now()
-			err := pub.PublishBatch(t.Context(), append(outgoing(unknown, newMessage("lost"), newMessage("lost")), outgoing(topic, newMessage("found"))...))
+			err := pub.PublishBatch(t.Context(),
+				append(outgoing(unknown, newMessage("lost"), newMessage("lost")), outgoing(topic, newMessage("found"))...))
 			require.Less(t, time.Since(began), soon)
 			failed := failedMessages(t, err)
 			require.Len(t, failed, 2)
@@ -139,7 +140,8 @@ func TestTopic(t *testing.T) {
 				}
 				pub := newPublisher(t, broker.Addrs, kafka.Config{})
 				require.NoError(t, pub.Publish("taken", newMessage("y")))
-				failed := failedAlone(t, pub.PublishBatch(t.Context(), append(outgoing("refused", newMessage("x")), outgoing("taken", newMessage("z"))...)))
+				failed := failedAlone(t, pub.PublishBatch(t.Context(),
+					append(outgoing("refused", newMessage("x")), outgoing("taken", newMessage("z"))...)))
 				require.Equal(t, "refused", failed.Topic)
 				require.True(t, outmill.IsPermanent(failed.Err), "%v", failed.Err)
 				require.NotErrorIs(t, failed.Err, outmill.ErrTopicUnavailable)
@@ -186,7 +188,8 @@ func TestTopic(t *testing.T) {
 	t.Run("a topic that is forbidden fails alone and says what is missing", func(t *testing.T) {
 		t.Parallel()
 		allow := func(topic string, op kmsg.ACLOperation) kfake.ACL {
-			return kfake.ACL{Resource: kmsg.ACLResourceTypeTopic, Name: topic, Pattern: kmsg.ACLResourcePatternTypeLiteral, Operation: op, Allow: true}
+			return kfake.ACL{Resource: kmsg.ACLResourceTypeTopic, Name: topic, Pattern: kmsg.ACLResourcePatternTypeLiteral, Operation: op,
+				Allow: true}
 		}
 		broker := kafkatest.FakeWithoutAutoTopics(t, kfake.EnableSASL(), kfake.EnableACLs(),
 			kfake.SeedTopics(1, "open", "hidden", "readable"),
@@ -195,7 +198,8 @@ func TestTopic(t *testing.T) {
 				allow("open", kmsg.ACLOperationWrite), allow("open", kmsg.ACLOperationDescribe), allow("readable", kmsg.ACLOperationDescribe)))
 		pub := newPublisher(t, broker.Addrs, kafka.Config{SASL: kafka.SASL{Mechanism: kafka.SASLPlain, Username: "app", Password: "secret"}})
 		for _, forbidden := range []string{"hidden", "readable"} {
-			failed := failedAlone(t, pub.PublishBatch(t.Context(), append(outgoing(forbidden, newMessage("x")), outgoing("open", newMessage("x"))...)))
+			failed := failedAlone(t, pub.PublishBatch(t.Context(),
+				append(outgoing(forbidden, newMessage("x")), outgoing("open", newMessage("x"))...)))
 			require.Equal(t, forbidden, failed.Topic)
 			require.ErrorIs(t, failed.Err, outmill.ErrTopicUnavailable)
 			require.ErrorIs(t, failed.Err, kerr.TopicAuthorizationFailed)

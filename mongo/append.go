@@ -77,9 +77,11 @@ func (a *appending) check() error {
 	for i, r := range a.Records {
 		switch {
 		case len(r.Joins) > 0 && a.s.config.WithoutTransactions:
-			return &outmill.InvalidRecordError{Index: i, Field: "joins", Reason: "need transactions, and the store was made with WithoutTransactions"}
+			return &outmill.InvalidRecordError{Index: i, Field: "joins",
+				Reason: "need transactions, and the store was made with WithoutTransactions"}
 		case r.DedupKey != "" && a.s.config.WithoutTransactions:
-			return &outmill.InvalidRecordError{Index: i, Field: "dedup key", Reason: "needs transactions, and the store was made with WithoutTransactions"}
+			return &outmill.InvalidRecordError{Index: i, Field: "dedup key",
+				Reason: "needs transactions, and the store was made with WithoutTransactions"}
 		}
 	}
 	return nil
@@ -172,8 +174,9 @@ func (a *appending) documents(table *storekit.RoutingTable, now time.Time) ([]an
 			return fmt.Errorf("record %d: %w", i, err)
 		}
 		if len(raw) > maxDocument-documentSlack {
-			return &outmill.InvalidRecordError{Index: i, Field: "size", Reason: fmt.Sprintf("is %d bytes as a document: MongoDB takes at most %d, of which %d are kept for what is noted later",
-				len(raw), maxDocument, documentSlack)}
+			return &outmill.InvalidRecordError{Index: i, Field: "size",
+				Reason: fmt.Sprintf("is %d bytes as a document: MongoDB takes at most %d, of which %d are kept for what is noted later",
+					len(raw), maxDocument, documentSlack)}
 		}
 		list = append(list, bson.Raw(raw))
 		last = &d
@@ -242,7 +245,8 @@ const documentSlack = 64 << 10
 
 func documentOf(r *outmill.Record, id outmill.WorkItemID, now time.Time) document {
 	d := document{
-		ID: uuid(id), Topic: r.Topic, Key: r.Key, Stage: storekit.StageReady, Status: outmill.StatusPending, Open: true, Keyed: r.Key != "", CreatedAt: now, Size: r.Size(),
+		ID: uuid(id), Topic: r.Topic, Key: r.Key, Stage: storekit.StageReady, Status: outmill.StatusPending, Open: true, Keyed: r.Key != "",
+		CreatedAt: now, Size: r.Size(),
 		MessageID: r.MessageID, CorrelationID: r.CorrelationID, CausationID: r.CausationID, TenantID: r.TenantID,
 		TraceParent: r.TraceParent, TraceState: r.TraceState, DedupKey: r.DedupKey, Metadata: r.Metadata, Payload: payload{bytes: r.Payload},
 	}

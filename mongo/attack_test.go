@@ -57,7 +57,8 @@ func (s stand) interrupted(t *testing.T, command, collection string, do func()) 
 // moved moves a time of the records that match to an hour ago.
 func (s stand) moved(t *testing.T, field string, filter bson.D) {
 	t.Helper()
-	_, err := s.records().UpdateMany(t.Context(), filter, bson.D{{Key: "$set", Value: bson.D{{Key: field, Value: time.Now().Add(-time.Hour)}}}})
+	_, err := s.records().UpdateMany(t.Context(), filter,
+		bson.D{{Key: "$set", Value: bson.D{{Key: field, Value: time.Now().Add(-time.Hour)}}}})
 	require.NoError(t, err)
 }
 
@@ -118,7 +119,8 @@ func TestStore_Attack(t *testing.T) {
 		require.NoError(t, s.Release(t.Context(), leasesOf(held[1:])))
 		_, err := s.db.Collection("outmill_openings").DeleteMany(t.Context(), bson.D{})
 		require.NoError(t, err)
-		_, err = s.db.Collection("outmill_lanes").UpdateMany(t.Context(), bson.D{}, bson.D{{Key: "$set", Value: bson.D{{Key: "until", Value: time.Now().Add(5 * time.Second)}}}})
+		_, err = s.db.Collection("outmill_lanes").UpdateMany(t.Context(), bson.D{},
+			bson.D{{Key: "$set", Value: bson.D{{Key: "until", Value: time.Now().Add(5 * time.Second)}}}})
 		require.NoError(t, err)
 		var names []string
 		require.True(t, eventually(t.Context(), patience, func() bool {
@@ -194,7 +196,8 @@ func TestStore_Attack(t *testing.T) {
 		t.Parallel()
 		for name, set := range map[string]func(*options.ClientOptions){
 			"leaves out what is empty": func(o *options.ClientOptions) {
-				o.SetBSONOptions(&options.BSONOptions{OmitEmpty: true, OmitZeroStruct: true, NilMapAsEmpty: true, NilSliceAsEmpty: true, IntMinSize: true, UseLocalTimeZone: true})
+				o.SetBSONOptions(&options.BSONOptions{OmitEmpty: true, OmitZeroStruct: true, NilMapAsEmpty: true, NilSliceAsEmpty: true,
+					IntMinSize: true, UseLocalTimeZone: true})
 			},
 			"has a registry of its own":   func(o *options.ClientOptions) { o.SetRegistry(odd()) },
 			"reads what is linearizable":  func(o *options.ClientOptions) { o.SetReadConcern(readconcern.Linearizable()) },
@@ -204,7 +207,8 @@ func TestStore_Attack(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				var wrong atomic.Value
-				opts := options.Client().ApplyURI(mongotest.Server(t)).SetMonitor(&event.CommandMonitor{Started: func(_ context.Context, e *event.CommandStartedEvent) {
+				opts := options.Client().ApplyURI(mongotest.Server(t)).SetMonitor(&event.CommandMonitor{Started: func(_ context.Context,
+					e *event.CommandStartedEvent) {
 					level, _ := e.Command.Lookup("readConcern", "level").StringValueOK()
 					want := "local"
 					if _, begins := e.Command.Lookup("startTransaction").BooleanOK(); begins {
@@ -241,7 +245,8 @@ func TestStore_Attack(t *testing.T) {
 		s := newStand(t, mongo.Config{Retain: time.Hour})
 		record := keyed("$key.a", "$set.b")[0]
 		record.Topic, record.DedupKey = "$topic.x", "$dedup.y"
-		record.Metadata = map[string]string{"$set": "$$NOW", "a.b": "$payload", ".": ".", "$": "$", "": "empty", "$ref": "r", "$id": "i", "$db": "d", "_id": "id"}
+		record.Metadata = map[string]string{"$set": "$$NOW", "a.b": "$payload", ".": ".", "$": "$", "": "empty", "$ref": "r", "$id": "i",
+			"$db": "d", "_id": "id"}
 		require.NoError(t, s.Append(t.Context(), record))
 		for range 2 {
 			found := claimed(t, s, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey))
@@ -321,7 +326,8 @@ func TestStore_Attack(t *testing.T) {
 		s := newStand(t, mongo.Config{})
 		for _, command := range []string{"update", "findAndModify"} {
 			store := s.interrupted(t, command, "meta", func() {
-				require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{Group: "other " + command, Topics: outmill.Topics{Include: []string{"else"}}}))
+				require.NoError(t, s.RegisterGroup(t.Context(),
+					outmill.Registration{Group: "other " + command, Topics: outmill.Topics{Include: []string{"else"}}}))
 				require.NoError(t, s.Append(t.Context(), one("orphan")))
 			})
 			require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{Group: "dropped"}))
@@ -408,7 +414,8 @@ func TestStore_Attack(t *testing.T) {
 				for i, r := range found {
 					failures = append(failures, outmill.Settlement{Lease: r.Lease(), Err: fmt.Sprint("error ", i)})
 				}
-				assert.LessOrEqual(t, rounds(t, kept, func() error { return store.Fail(t.Context(), failures) }), 4, "fail %d, half of which are settled", n)
+				assert.LessOrEqual(t, rounds(t, kept, func() error { return store.Fail(t.Context(), failures) }), 4,
+					"fail %d, half of which are settled", n)
 			}
 		}
 	})
@@ -513,9 +520,10 @@ func TestStore_Attack(t *testing.T) {
 // odd is a registry that encodes times and texts as nobody else does.
 func odd() *bson.Registry {
 	registry := bson.NewRegistry()
-	registry.RegisterTypeEncoder(reflect.TypeFor[time.Time](), bson.ValueEncoderFunc(func(_ bson.EncodeContext, w bson.ValueWriter, v reflect.Value) error {
-		return w.WriteString(v.Interface().(time.Time).Format(time.RFC3339Nano))
-	}))
+	registry.RegisterTypeEncoder(reflect.TypeFor[time.Time](),
+		bson.ValueEncoderFunc(func(_ bson.EncodeContext, w bson.ValueWriter, v reflect.Value) error {
+			return w.WriteString(v.Interface().(time.Time).Format(time.RFC3339Nano))
+		}))
 	registry.RegisterKindEncoder(reflect.String, bson.ValueEncoderFunc(func(_ bson.EncodeContext, w bson.ValueWriter, v reflect.Value) error {
 		return w.WriteString("odd " + v.String())
 	}))

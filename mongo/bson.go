@@ -102,7 +102,8 @@ func first(n int, order bson.D, fields ...string) *options.FindOptionsBuilder {
 // some is first as the stages of an aggregation.
 func some(filter bson.D, n int, order bson.D, fields ...string) driver.Pipeline {
 	return driver.Pipeline{
-		{{Key: "$match", Value: filter}}, {{Key: "$sort", Value: order}}, {{Key: "$limit", Value: n}}, {{Key: "$project", Value: ascending(fields...)}},
+		{{Key: "$match", Value: filter}}, {{Key: "$sort", Value: order}}, {{Key: "$limit", Value: n}},
+		{{Key: "$project", Value: ascending(fields...)}},
 	}
 }
 

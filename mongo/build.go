@@ -67,7 +67,8 @@ func (s *Store) build(ctx context.Context, in *driver.Collection, missing bson.A
 		if !hasCode(err, codeMaxTimeExpired) {
 			return err
 		}
-		err = fmt.Errorf("%w: collection %s, after %d tries of up to %s each: end the transactions that stay open for long and call Ensure again, or run the commands of Statements at a quiet time: %w",
+		err = fmt.Errorf("%w: collection %s, after %d tries of up to %s each: end the transactions that stay open for long and call Ensure "+
+			"again, or run the commands of Statements at a quiet time: %w",
 			errHeldUp, in.Name(), try, bound, err)
 		if try == buildTries {
 			return err

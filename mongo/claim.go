@@ -26,7 +26,8 @@ func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill
 	}
 	req.Group = storekit.GroupOf(req.Group)
 	if s.config.WithoutTransactions && req.Order != outmill.OrderNone {
-		return nil, s.explain(ctx, operation, storekit.InvalidConfig("ClaimRequest.Order is %s: want OrderNone for a store made with WithoutTransactions", req.Order))
+		return nil, s.explain(ctx, operation,
+			storekit.InvalidConfig("ClaimRequest.Order is %s: want OrderNone for a store made with WithoutTransactions", req.Order))
 	}
 	req.Limit = min(req.Limit, maxClaim)
 	c := &claim{s: s, req: req}
@@ -57,7 +58,8 @@ type claim struct {
 
 func (c *claim) run(ctx context.Context) error {
 	busy := c.s.busy.Topics(c.req.Group, c.req.Topics)
-	if names, plain := c.req.Topics.Names(); busy == nil && plain && len(names) == 1 && c.s.trails.of(line{reader(c.req.Group), names[0]}).flows(time.Now(), c.req.Order) {
+	if names, plain := c.req.Topics.Names(); busy == nil && plain && len(names) == 1 &&
+		c.s.trails.of(line{reader(c.req.Group), names[0]}).flows(time.Now(), c.req.Order) {
 		busy = names
 	}
 	for {
@@ -202,7 +204,8 @@ func (d *document) candidate() candidate {
 	}
 }
 
-var candidateFields = []string{"seq", "key", "stage", "available_at", "next_at", "created_at", "expires_at", "attempts", "claims", "expiries", "size"}
+var candidateFields = []string{"seq", "key", "stage", "available_at", "next_at", "created_at", "expires_at", "attempts", "claims",
+	"expiries", "size"}
 
 func (r candidate) expired(now time.Time) bool {
 	return !r.ExpiresAt.IsZero() && !r.ExpiresAt.After(now)
@@ -340,7 +343,8 @@ func (c *claim) giveBack(ctx context.Context, ids bson.A, token uuid) error {
 	if err != nil {
 		c.s.undoing.start(func(ctx context.Context) {
 			if err := untilDone(ctx, undo); err != nil {
-				c.s.logger.Error("Records that could not be handed out were not given back; they are claimed again when their lease has ended", err, watermill.LogFields{"count": len(ids)})
+				c.s.logger.Error("Records that could not be handed out were not given back; they are claimed again when their lease has ended", err,
+					watermill.LogFields{"count": len(ids)})
 			}
 		})
 	}
@@ -369,8 +373,10 @@ func (s *Store) passExpired(ctx context.Context, ids bson.A) (int, error) {
 	if len(ids) == 0 {
 		return 0, nil
 	}
-	result, err := s.records.UpdateMany(ctx, append(in("_id", ids), bson.E{Key: "stage", Value: bson.D{{Key: "$lt", Value: storekit.StageLeased}}}, expr(hasPassed("expires_at"))),
-		bson.D{{Key: "$set", Value: bson.D{{Key: "stage", Value: storekit.StageExpired}}}, {Key: "$unset", Value: bson.D{{Key: "available_at", Value: ""}}}})
+	result, err := s.records.UpdateMany(ctx,
+		append(in("_id", ids), bson.E{Key: "stage", Value: bson.D{{Key: "$lt", Value: storekit.StageLeased}}}, expr(hasPassed("expires_at"))),
+		bson.D{{Key: "$set", Value: bson.D{{Key: "stage", Value: storekit.StageExpired}}},
+			{Key: "$unset", Value: bson.D{{Key: "available_at", Value: ""}}}})
 	if err != nil {
 		return 0, err
 	}

@@ -143,7 +143,8 @@ func (s *Store) admitAll(ctx context.Context, ids bson.A) (int, error) {
 	}
 	ended := bson.D{{Key: "$eq", Value: bson.A{"$stage", storekit.StageLeased}}}
 	result, err := s.records.UpdateMany(ctx, append(in("_id", ids), stillDue()),
-		pipeline(append(countEnded(ended), bson.E{Key: "stage", Value: storekit.StageReady}, bson.E{Key: "status", Value: outmill.StatusPending}), "owner", "available_at"))
+		pipeline(append(countEnded(ended), bson.E{Key: "stage", Value: storekit.StageReady}, bson.E{Key: "status", Value: outmill.StatusPending}),
+			"owner", "available_at"))
 	if err != nil {
 		return 0, err
 	}
@@ -440,7 +441,8 @@ func (o *ordered) writeNotes(ctx context.Context, lanes []driver.WriteModel) err
 		}
 	}
 	if len(o.holds) > 0 {
-		if _, err := o.s.records.UpdateMany(ctx, append(in("_id", o.holds), bson.E{Key: "stage", Value: storekit.StageReady}), set(bson.D{{Key: "stage", Value: storekit.StageHeld}})); err != nil {
+		if _, err := o.s.records.UpdateMany(ctx, append(in("_id", o.holds), bson.E{Key: "stage", Value: storekit.StageReady}),
+			set(bson.D{{Key: "stage", Value: storekit.StageHeld}})); err != nil {
 			return err
 		}
 	}

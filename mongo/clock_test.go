@@ -22,7 +22,8 @@ import (
 // sets. So it does not matter how far off the clock of a client is, and no test
 // has to change one.
 var measuring = []string{
-	"againWhile", "ahead", "claimed", "estimate", "keepListening", "known", "loadState", "look", "noLanes", "readPage", "run", "takeTurn", "writeNotes",
+	"againWhile", "ahead", "claimed", "estimate", "keepListening", "known", "loadState", "look", "noLanes", "readPage", "run", "takeTurn",
+	"writeNotes",
 }
 
 func TestStore_Clock(t *testing.T) {

@@ -106,8 +106,11 @@ func (c *Config) setDefaults() {
 // outmill.ErrInvalidConfig. Unset fields are fine.
 func (c Config) Validate() error {
 	check := storekit.CheckConfig("mongo.Config")
-	check.Refuse(strings.ContainsAny(c.Database, "/\\. \"$*<>:|?\x00") || len(c.Database) > 63, "Database is %q: want a name that MongoDB takes for a database, at most 63 bytes", c.Database)
-	check.Refuse(!validCollection(c.CollectionPrefix) && c.CollectionPrefix != "", "CollectionPrefix is %q: want the beginning of a collection's name, at most 100 bytes and without $", c.CollectionPrefix)
+	check.Refuse(strings.ContainsAny(c.Database, "/\\. \"$*<>:|?\x00") ||
+		len(c.Database) > 63, "Database is %q: want a name that MongoDB takes for a database, at most 63 bytes", c.Database)
+	check.Refuse(!validCollection(c.CollectionPrefix) &&
+		c.CollectionPrefix != "", "CollectionPrefix is %q: want the beginning of a collection's name, at most 100 bytes and without $",
+		c.CollectionPrefix)
 	check.AppendLogLevel(c.AppendLogLevel)
 	check.Duration("Retain", c.Retain, "")
 	check.Duration("RetainJoins", c.RetainJoins, "24 h")
@@ -125,7 +128,8 @@ func (c Config) checkNames() error {
 	for _, name := range collectionNames {
 		given := c.CollectionName(name)
 		if !validCollection(given) {
-			return storekit.InvalidConfig("mongo.Config.CollectionName gives %q for %s: want a collection's name, at most 100 bytes and without $", given, name)
+			return storekit.InvalidConfig("mongo.Config.CollectionName gives %q for %s: want a collection's name, at most 100 bytes and without $",
+				given, name)
 		}
 		if other, taken := seen[given]; taken {
 			return storekit.InvalidConfig("mongo.Config.CollectionName gives %q for both %s and %s: want a name for each", given, other, name)
@@ -136,5 +140,6 @@ func (c Config) checkNames() error {
 }
 
 func validCollection(name string) bool {
-	return name != "" && len(name) <= 100 && !strings.ContainsAny(name, "$\x00") && !strings.HasPrefix(name, "system.") && !strings.HasPrefix(name, ".")
+	return name != "" && len(name) <= 100 && !strings.ContainsAny(name, "$\x00") && !strings.HasPrefix(name, "system.") &&
+		!strings.HasPrefix(name, ".")
 }

@@ -76,7 +76,8 @@ func TestStore_Config(t *testing.T) {
 	t.Run("stores of other prefixes and databases do not see each other", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
-		stores := []stand{s, newStandIn(t, s.db, mongo.Config{CollectionPrefix: "a_"}), newStandIn(t, s.db, mongo.Config{CollectionPrefix: "A_"}), newStand(t, mongo.Config{})}
+		stores := []stand{s, newStandIn(t, s.db, mongo.Config{CollectionPrefix: "a_"}), newStandIn(t, s.db, mongo.Config{CollectionPrefix: "A_"}),
+			newStand(t, mongo.Config{})}
 		for i, store := range stores {
 			require.NoError(t, store.Append(t.Context(), once(strings.Repeat("x", i+1), "key")))
 		}

@@ -102,7 +102,8 @@ func wipe(t *testing.T, db *driver.Database, prefix string) {
 
 func collectionsOf(t *testing.T, db *driver.Database, prefix string) []string {
 	t.Helper()
-	names, err := db.ListCollectionNames(context.WithoutCancel(t.Context()), bson.D{{Key: "name", Value: bson.D{{Key: "$regex", Value: "^" + prefix}}}})
+	names, err := db.ListCollectionNames(context.WithoutCancel(t.Context()),
+		bson.D{{Key: "name", Value: bson.D{{Key: "$regex", Value: "^" + prefix}}}})
 	require.NoError(t, err)
 	return names
 }
@@ -164,7 +165,8 @@ func (h harness) Elapse(store outmill.Store, d time.Duration) {
 	back := func(field string) bson.D {
 		return bson.D{{Key: "$cond", Value: bson.A{
 			bson.D{{Key: "$eq", Value: bson.A{bson.D{{Key: "$type", Value: "$" + field}}, "missing"}}}, "$$REMOVE",
-			bson.D{{Key: "$dateAdd", Value: bson.D{{Key: "startDate", Value: "$" + field}, {Key: "unit", Value: "millisecond"}, {Key: "amount", Value: -d.Milliseconds()}}}},
+			bson.D{{Key: "$dateAdd", Value: bson.D{{Key: "startDate", Value: "$" + field}, {Key: "unit", Value: "millisecond"},
+				{Key: "amount", Value: -d.Milliseconds()}}}},
 		}}}
 	}
 	for name, fields := range map[string][]string{
@@ -209,7 +211,9 @@ func (h harness) Begin(store outmill.Store) (ctx context.Context, commit, rollba
 	require.NoError(h.t, err)
 	h.t.Cleanup(func() { session.EndSession(own) })
 	require.NoError(h.t, session.StartTransaction())
-	return c.WithTx(h.t.Context(), session), func() error { return session.CommitTransaction(own) }, func() error { return session.AbortTransaction(own) }
+	return c.WithTx(h.t.Context(), session), func() error { return session.CommitTransaction(own) }, func() error {
+		return session.AbortTransaction(own)
+	}
 }
 
 func (h harness) InTx(ctx context.Context, store outmill.Store, do func(ctx context.Context) error) error {
@@ -229,6 +233,7 @@ func (h harness) Apply(statements []string) {
 
 func (h harness) MakeNewer() {
 	h.prefixes.Changed(h.store.config.CollectionPrefix)
-	_, err := h.store.collection("meta").UpdateOne(h.t.Context(), bson.D{}, bson.D{{Key: "$inc", Value: bson.D{{Key: "version", Value: 1}, {Key: "compatible", Value: 1}}}})
+	_, err := h.store.collection("meta").UpdateOne(h.t.Context(), bson.D{},
+		bson.D{{Key: "$inc", Value: bson.D{{Key: "version", Value: 1}, {Key: "compatible", Value: 1}}}})
 	require.NoError(h.t, err)
 }

@@ -71,13 +71,15 @@ func (s *Store) writeParts(ctx context.Context, models []driver.WriteModel) erro
 func (s *Store) summed(joins ...bson.D) driver.Pipeline {
 	return append(slices.Clone(joins),
 		bson.D{{Key: "$lookup", Value: bson.D{
-			{Key: "from", Value: s.counts.Name()}, {Key: "localField", Value: "_id"}, {Key: "foreignField", Value: "join"}, {Key: "as", Value: "counts"},
+			{Key: "from", Value: s.counts.Name()}, {Key: "localField", Value: "_id"}, {Key: "foreignField", Value: "join"},
+			{Key: "as", Value: "counts"},
 		}}},
 		bson.D{{Key: "$set", Value: bson.D{
 			{Key: "now", Value: "$$NOW"},
 			{Key: "completed_steps", Value: bson.D{{Key: "$sum", Value: "$counts.completed"}}},
 			{Key: "failed_steps", Value: bson.D{{Key: "$sum", Value: "$counts.failed"}}},
-			{Key: "updated_at", Value: bson.D{{Key: "$max", Value: bson.D{{Key: "$concatArrays", Value: bson.A{bson.A{"$updated_at"}, "$counts.updated_at"}}}}}},
+			{Key: "updated_at", Value: bson.D{{Key: "$max",
+				Value: bson.D{{Key: "$concatArrays", Value: bson.A{bson.A{"$updated_at"}, "$counts.updated_at"}}}}}},
 		}}},
 		bson.D{{Key: "$unset", Value: "counts"}})
 }

@@ -85,5 +85,6 @@ func repeatable(err error) bool { return passes(err) || interrupted(err) }
 // passes tells whether work that is to take effect once has taken none, and may well
 // succeed when it is done again.
 func passes(err error) bool {
-	return hasLabel(err, labelTransient) || hasCode(err, codeWriteConflict) || hasCode(err, codeNoSuchTransaction) || errors.Is(err, errContended)
+	return hasLabel(err, labelTransient) || hasCode(err, codeWriteConflict) || hasCode(err, codeNoSuchTransaction) ||
+		errors.Is(err, errContended)
 }

@@ -340,7 +340,8 @@ func registeredForAllButUnrouted(t *testing.T, db *driver.Database) stand {
 	t.Helper()
 	store := newStore(t, db.Client(), mongo.Config{Database: db.Name()})
 	require.NoError(t, store.Ensure(t.Context()))
-	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers, Topics: outmill.Topics{Exclude: []string{"unrouted*"}}}))
+	require.NoError(t, store.RegisterGroup(t.Context(),
+		outmill.Registration{Group: readers, Topics: outmill.Topics{Exclude: []string{"unrouted*"}}}))
 	return stand{store, db}
 }
 
@@ -361,7 +362,8 @@ func TestStore_Failure(t *testing.T) {
 				t.Run(name+" "+way, func(t *testing.T) {
 					t.Parallel()
 					p, s := proxy.New(t, at.Host), &saboteur{}
-					client := clientOf(t, options.Client().SetHosts([]string{p.Addr()}).SetDirect(true).SetMonitor(&event.CommandMonitor{Started: s.started}).
+					client := clientOf(t, options.Client().SetHosts([]string{p.Addr()}).SetDirect(true).
+						SetMonitor(&event.CommandMonitor{Started: s.started}).
 						SetServerMonitoringMode(options.ServerMonitoringModePoll).SetHeartbeatInterval(500*time.Millisecond))
 					calm := registeredForAllButUnrouted(t, mongotest.Database(t))
 					tried(t, calm, client, s, name, func(string) { cut(p) })

@@ -83,7 +83,8 @@ func (s *Store) register(ctx context.Context, reg outmill.Registration) error {
 
 // registerIn tells whether the registration was still what found has of it.
 func (s *Store) registerIn(ctx context.Context, found *state, reg outmill.Registration) (bool, error) {
-	wanted := registration{Group: reg.Group, Include: storekit.OrEmpty(reg.Topics.Include), Exclude: storekit.OrEmpty(reg.Topics.Exclude), SeenAt: found.Now}
+	wanted := registration{Group: reg.Group, Include: storekit.OrEmpty(reg.Topics.Include), Exclude: storekit.OrEmpty(reg.Topics.Exclude),
+		SeenAt: found.Now}
 	if reg.TTL > 0 {
 		wanted.ExpiresAt = found.Now.Add(ceil(reg.TTL))
 	}
@@ -232,7 +233,8 @@ func (s *Store) unregister(ctx context.Context, name string) (int64, error) {
 	if err := s.forgetWorkers(ctx, name, found.Now); err != nil {
 		return 0, err
 	}
-	if _, err := s.endings.DeleteOne(ctx, append(where("_id", name), bson.E{Key: "ended_at", Value: bson.D{{Key: "$lte", Value: found.Now}}})); err != nil {
+	if _, err := s.endings.DeleteOne(ctx,
+		append(where("_id", name), bson.E{Key: "ended_at", Value: bson.D{{Key: "$lte", Value: found.Now}}})); err != nil {
 		return 0, err
 	}
 	var before state
@@ -246,7 +248,8 @@ func (s *Store) unregister(ctx context.Context, name string) (int64, error) {
 	return before.Generation, err
 }
 
-var allStages = []int{storekit.StageReady, storekit.StageHeld, storekit.StageWaiting, storekit.StageDelayed, storekit.StageLeased, storekit.StageExpired, storekit.StageProcessed, storekit.StageDead}
+var allStages = []int{storekit.StageReady, storekit.StageHeld, storekit.StageWaiting, storekit.StageDelayed, storekit.StageLeased,
+	storekit.StageExpired, storekit.StageProcessed, storekit.StageDead}
 
 func (s *Store) dropRecords(ctx context.Context, of reader, generation int64) (dropped int, err error) {
 	for _, stage := range allStages {

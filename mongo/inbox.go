@@ -46,7 +46,8 @@ func (s *Store) PutNote(ctx context.Context, note storekit.Note, _ time.Duration
 // meantime is a duplicate key outside of transactions.
 func (s *Store) putNote(ctx context.Context, note storekit.Note) (duplicate bool, err error) {
 	result, err := s.inbox.UpdateOne(ctx, where("_id", noteID{note.Consumer, note.Key}),
-		driver.Pipeline{{{Key: "$set", Value: bson.D{{Key: "delete_at", Value: bson.D{{Key: "$ifNull", Value: bson.A{"$delete_at", inTime(note.Retention)}}}}}}}},
+		driver.Pipeline{{{Key: "$set",
+			Value: bson.D{{Key: "delete_at", Value: bson.D{{Key: "$ifNull", Value: bson.A{"$delete_at", inTime(note.Retention)}}}}}}}},
 		options.UpdateOne().SetUpsert(true))
 	if driver.IsDuplicateKeyError(err) && driver.SessionFromContext(ctx) == nil {
 		return true, nil

@@ -44,7 +44,8 @@ func (s *Store) find(ctx context.Context, filter bson.D, limit int) ([]*outmill.
 	}
 	blocked := map[lineKey]bool{}
 	if len(held) > 0 {
-		lanes, err := findAll[lane](ctx, s.lanes, append(in("_id", held), bson.E{Key: "blocked_by", Value: bson.D{{Key: "$ne", Value: storekit.BlockedByNothing}}}))
+		lanes, err := findAll[lane](ctx, s.lanes,
+			append(in("_id", held), bson.E{Key: "blocked_by", Value: bson.D{{Key: "$ne", Value: storekit.BlockedByNothing}}}))
 		if err != nil {
 			return nil, err
 		}
@@ -151,7 +152,8 @@ func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (int, er
 	}
 	var keys []lineKey
 	err := s.do(ctx, operation, func(ctx context.Context) error {
-		found, err := findAll[lineKey](ctx, s.records, append(in("_id", uuids(ids)), bson.E{Key: "parked", Value: true}), first(len(ids), nil, "grp", "topic", "key"))
+		found, err := findAll[lineKey](ctx, s.records, append(in("_id", uuids(ids)), bson.E{Key: "parked", Value: true}),
+			first(len(ids), nil, "grp", "topic", "key"))
 		slices.SortFunc(found, func(a, b lineKey) int {
 			return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Key, b.Key))
 		})
@@ -188,7 +190,8 @@ func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (int, er
 // longer go first where no order is wanted.
 func requeue() any {
 	return pipeline(bson.D{
-		{Key: "stage", Value: storekit.StageDelayed}, {Key: "open", Value: true}, {Key: "keyed", Value: given(hasKey, true, "$$REMOVE")}, {Key: "status", Value: outmill.StatusPending}, {Key: "available_at", Value: "$$NOW"}, {Key: "next_at", Value: "$$NOW"},
+		{Key: "stage", Value: storekit.StageDelayed}, {Key: "open", Value: true}, {Key: "keyed", Value: given(hasKey, true, "$$REMOVE")},
+		{Key: "status", Value: outmill.StatusPending}, {Key: "available_at", Value: "$$NOW"}, {Key: "next_at", Value: "$$NOW"},
 		{Key: "attempts", Value: 0}, {Key: "expiries", Value: 0},
 	}, "expires_at", "parked", "settled")
 }
@@ -203,7 +206,9 @@ func (s *Store) requeueParked(ctx context.Context, operation string, key lineKey
 			if err := s.touch(ctx, []line{{key.Group, key.Topic}}); err != nil {
 				return err
 			}
-			found, err := findAll[candidate](ctx, s.records, line{key.Group, key.Topic}.keyed(storekit.StageDead, key.Key, bson.E{Key: "parked", Value: true}), first(requeueAtOnce, ascending("seq"), "_id"))
+			found, err := findAll[candidate](ctx, s.records,
+				line{key.Group, key.Topic}.keyed(storekit.StageDead, key.Key, bson.E{Key: "parked", Value: true}),
+				first(requeueAtOnce, ascending("seq"), "_id"))
 			if err != nil || len(found) == 0 {
 				return err
 			}

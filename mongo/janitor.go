@@ -11,7 +11,8 @@ import (
 
 // tidy runs one bounded batch of work. The documents are chosen by about the
 // server's time; its own clock decides about each that may still be delivered.
-func (s *Store) tidy(ctx context.Context, operation string, limit int, work func(ctx context.Context, limit int) (int, error)) (int, error) {
+func (s *Store) tidy(ctx context.Context, operation string, limit int, work func(ctx context.Context, limit int) (int, error)) (int,
+	error) {
 	if err := storekit.CheckLimit(limit); err != nil {
 		return 0, s.explain(ctx, operation, err)
 	}
@@ -32,7 +33,8 @@ func (s *Store) ReapExpired(ctx context.Context, limit int) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		found, err := findAll[candidate](ctx, s.records, append(exists("owner"), bson.E{Key: "stage", Value: storekit.StageLeased}, until(now)), first(limit, ascending("available_at"), "_id"))
+		found, err := findAll[candidate](ctx, s.records, append(exists("owner"), bson.E{Key: "stage", Value: storekit.StageLeased}, until(now)),
+			first(limit, ascending("available_at"), "_id"))
 		ended := bson.D{{Key: "$eq", Value: bson.A{"$stage", storekit.StageLeased}}}
 		return s.change(ctx, found, err, dueAsBefore(countEnded(ended)...), nil,
 			bson.E{Key: "stage", Value: storekit.StageLeased}, expr(hasPassed("available_at")))

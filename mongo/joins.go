@@ -40,7 +40,8 @@ type joinDocument struct {
 
 func (d *joinDocument) join() *storekit.Join {
 	j := &storekit.Join{
-		ID: outmill.JoinID(d.ID), GroupingKey: d.GroupingKey, Status: d.Status, Policy: d.Policy, Quorum: d.Quorum, Unsealed: d.ExpectedSteps == nil,
+		ID: outmill.JoinID(d.ID), GroupingKey: d.GroupingKey, Status: d.Status, Policy: d.Policy, Quorum: d.Quorum,
+		Unsealed:       d.ExpectedSteps == nil,
 		CompletedSteps: d.CompletedSteps, FailedSteps: d.FailedSteps, Deadline: utc(d.Deadline), CompleteAtDeadline: d.CompleteAtDeadline,
 		Reason: d.Reason, CreatedAt: utc(d.CreatedAt), UpdatedAt: utc(d.UpdatedAt), FinishedAt: utc(d.FinishedAt), Metadata: d.Metadata,
 	}
@@ -121,7 +122,8 @@ func (s *Store) startJoin(ctx context.Context, join *storekit.Join) error {
 	}
 	d := joinDocument{
 		ID: uuid(join.ID), GroupingKey: join.GroupingKey, Status: storekit.JoinPending, Policy: join.Policy, Quorum: join.Quorum,
-		Parts: storekit.CountParts(join), CompleteAtDeadline: join.CompleteAtDeadline, CreatedAt: state.Now, UpdatedAt: state.Now, Metadata: join.Metadata,
+		Parts: storekit.CountParts(join), CompleteAtDeadline: join.CompleteAtDeadline, CreatedAt: state.Now, UpdatedAt: state.Now,
+		Metadata: join.Metadata,
 	}
 	if !join.Unsealed {
 		d.ExpectedSteps = &join.ExpectedSteps
@@ -137,8 +139,9 @@ func (s *Store) startJoin(ctx context.Context, join *storekit.Join) error {
 		return err
 	}
 	if len(raw) > maxDocument-documentSlack {
-		return &outmill.InvalidRecordError{Index: -1, Field: "size", Reason: fmt.Sprintf("is %d bytes as a document: MongoDB takes at most %d, of which %d are kept for what is noted later",
-			len(raw), maxDocument, documentSlack)}
+		return &outmill.InvalidRecordError{Index: -1, Field: "size",
+			Reason: fmt.Sprintf("is %d bytes as a document: MongoDB takes at most %d, of which %d are kept for what is noted later",
+				len(raw), maxDocument, documentSlack)}
 	}
 	_, err = s.joins.InsertOne(ctx, bson.Raw(raw))
 	return err
@@ -196,7 +199,8 @@ func touchedOf(ids []outmill.JoinID) touched {
 }
 
 // OnJoin runs work in a transaction.
-func (j joining) OnJoin(ctx context.Context, operation string, id outmill.JoinID, work func(ctx context.Context, tx storekit.JoinTx, join *storekit.JoinState) error) error {
+func (j joining) OnJoin(ctx context.Context, operation string, id outmill.JoinID,
+	work func(ctx context.Context, tx storekit.JoinTx, join *storekit.JoinState) error) error {
 	return j.s.onJoin(ctx, operation, id, func(ctx context.Context, tx *joinTx) error {
 		return work(ctx, tx, tx.join.state())
 	})
@@ -251,7 +255,8 @@ func (x *joinTx) CountMembers(ctx context.Context, id outmill.JoinID) (int, erro
 // Seal writes how many steps the join has.
 func (x *joinTx) Seal(ctx context.Context, join *storekit.JoinState) error {
 	_, err := x.s.joins.UpdateOne(ctx, where("_id", uuid(join.ID)), bson.D{
-		{Key: "$set", Value: bson.D{{Key: "expected_steps", Value: join.ExpectedSteps}}}, {Key: "$currentDate", Value: bson.D{{Key: "updated_at", Value: true}}},
+		{Key: "$set", Value: bson.D{{Key: "expected_steps", Value: join.ExpectedSteps}}},
+		{Key: "$currentDate", Value: bson.D{{Key: "updated_at", Value: true}}},
 	})
 	return err
 }
@@ -278,7 +283,8 @@ func (x *joinTx) Append(ctx context.Context, record *outmill.Record) (*storekit.
 
 // Report settles the step that the message names. That of a message that is gone has its
 // id.
-func (x *joinTx) Report(ctx context.Context, join *storekit.JoinState, message outmill.WorkItemID, as storekit.StepStatus) (known bool, err error) {
+func (x *joinTx) Report(ctx context.Context, join *storekit.JoinState, message outmill.WorkItemID, as storekit.StepStatus) (known bool,
+	err error) {
 	step, id := uuid(message), uuid(join.ID)
 	asked, err := findAll[stepRecord](ctx, x.s.records, append(where("_id", step), exists("step")...), first(1, nil, "step"))
 	if err != nil {
@@ -317,7 +323,8 @@ func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmi
 		// All of the message's records are written, so a call that settles one of them has
 		// done so, or conflicts, and finds the new member.
 		_, err = s.records.UpdateMany(ctx, in("_id", records), bson.D{
-			{Key: "$set", Value: bson.D{{Key: "step", Value: m.Step}, {Key: "joined", Value: m.Step}}}, {Key: "$inc", Value: bson.D{{Key: "attachments", Value: 1}}},
+			{Key: "$set", Value: bson.D{{Key: "step", Value: m.Step}, {Key: "joined", Value: m.Step}}},
+			{Key: "$inc", Value: bson.D{{Key: "attachments", Value: 1}}},
 			{Key: "$push", Value: bson.D{{Key: "joins", Value: m.Join}}},
 		})
 		if err == nil {
@@ -333,7 +340,8 @@ func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmi
 
 // memberToAttach reads the message that is to be a step: the member that it would be, and
 // the message's records.
-func (s *Store) memberToAttach(ctx context.Context, id outmill.JoinID, message outmill.WorkItemID) (m *member, records bson.A, late storekit.LateStep, err error) {
+func (s *Store) memberToAttach(ctx context.Context, id outmill.JoinID, message outmill.WorkItemID) (m *member, records bson.A,
+	late storekit.LateStep, err error) {
 	asked, err := findAll[struct {
 		Step     uuid `bson:"step"`
 		WaitsFor uuid `bson:"waits_for"`
@@ -407,7 +415,8 @@ func (j joining) ListJoins(ctx context.Context, operation string, query storekit
 }
 
 // ListSteps reads steps of a join.
-func (j joining) ListSteps(ctx context.Context, operation string, id outmill.JoinID, after outmill.WorkItemID, limit int) ([]storekit.JoinStep, error) {
+func (j joining) ListSteps(ctx context.Context, operation string, id outmill.JoinID, after outmill.WorkItemID,
+	limit int) ([]storekit.JoinStep, error) {
 	var steps []storekit.JoinStep
 	err := j.s.do(ctx, operation, func(ctx context.Context) error {
 		steps = nil
@@ -437,7 +446,8 @@ func (s *Store) DeleteJoins(ctx context.Context, limit int) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		old, err := findAll[stepRecord](ctx, s.joins, bson.D{{Key: "finished_at", Value: bson.D{{Key: "$lte", Value: now.Add(-s.config.RetainJoins)}}}},
+		old, err := findAll[stepRecord](ctx, s.joins,
+			bson.D{{Key: "finished_at", Value: bson.D{{Key: "$lte", Value: now.Add(-s.config.RetainJoins)}}}},
 			first(limit, ascending("finished_at"), "_id"))
 		if err != nil || len(old) == 0 {
 			return 0, err

@@ -107,7 +107,8 @@ const laneMark = "lane"
 // anyLane is a stage that adds a document where there is a lane, of any line.
 func (s *Store) anyLane() bson.D {
 	return bson.D{{Key: "$unionWith", Value: bson.D{{Key: "coll", Value: s.lanes.Name()}, {Key: "pipeline", Value: bson.A{
-		bson.D{{Key: "$match", Value: everyLane}}, bson.D{{Key: "$limit", Value: 1}}, bson.D{{Key: "$project", Value: bson.D{{Key: "_id", Value: 0}, {Key: laneMark, Value: literal("")}}}},
+		bson.D{{Key: "$match", Value: everyLane}}, bson.D{{Key: "$limit", Value: 1}},
+		bson.D{{Key: "$project", Value: bson.D{{Key: "_id", Value: 0}, {Key: laneMark, Value: literal("")}}}},
 	}}}}}
 }
 

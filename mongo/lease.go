@@ -83,7 +83,8 @@ func (c *claim) leasing(chosen choice, token uuid) (models []driver.WriteModel, 
 		}
 		models = append(models, driver.NewUpdateManyModel().
 			SetFilter(append(in("_id", ids[state]), bson.E{Key: "claims", Value: state.claims}, bson.E{Key: "attempts", Value: state.attempts},
-				bson.E{Key: "expiries", Value: state.expiries}, bson.E{Key: "stage", Value: bson.D{{Key: stage, Value: storekit.StageLeased}}}, stillDue())).
+				bson.E{Key: "expiries", Value: state.expiries}, bson.E{Key: "stage", Value: bson.D{{Key: stage, Value: storekit.StageLeased}}},
+				stillDue())).
 			SetUpdate(leased(c.req.Owner, token, c.req.Lease)))
 	}
 	return models, whole
@@ -94,7 +95,8 @@ func (c *claim) asLeased(chosen choice, token uuid, now time.Time) []*outmill.Re
 	records := make([]*outmill.Record, len(chosen.list))
 	for i, r := range chosen.list {
 		d := *r.whole
-		d.Stage, d.Owner, d.Token, d.AvailableAt = storekit.StageLeased, uuid(c.req.Owner), token, now.Add(ceil(c.req.Lease)).Truncate(time.Millisecond)
+		d.Stage, d.Owner, d.Token, d.AvailableAt = storekit.StageLeased, uuid(c.req.Owner), token,
+			now.Add(ceil(c.req.Lease)).Truncate(time.Millisecond)
 		d.Claims++
 		records[i] = d.record()
 	}
@@ -102,7 +104,8 @@ func (c *claim) asLeased(chosen choice, token uuid, now time.Time) []*outmill.Re
 }
 
 func (c *claim) readBack(ctx context.Context, chosen choice, token uuid) ([]*outmill.Record, error) {
-	found, err := findAll[document](ctx, c.s.records, append(c.ofClaim(chosen.ids(), token), bson.E{Key: "stage", Value: storekit.StageLeased}), first(len(chosen.list), nil))
+	found, err := findAll[document](ctx, c.s.records,
+		append(c.ofClaim(chosen.ids(), token), bson.E{Key: "stage", Value: storekit.StageLeased}), first(len(chosen.list), nil))
 	if err != nil {
 		return nil, err
 	}

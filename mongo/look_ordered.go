@@ -67,7 +67,8 @@ func markedAs(mark string) bson.D {
 func unionOf(parts []part) driver.Pipeline {
 	stages := slices.Clone(parts[0].stages)
 	for _, more := range parts[1:] {
-		stages = append(stages, bson.D{{Key: "$unionWith", Value: bson.D{{Key: "coll", Value: more.from.Name()}, {Key: "pipeline", Value: more.stages}}}})
+		stages = append(stages, bson.D{{Key: "$unionWith",
+			Value: bson.D{{Key: "coll", Value: more.from.Name()}, {Key: "pipeline", Value: more.stages}}}})
 	}
 	return stages
 }
@@ -282,18 +283,21 @@ func (o *ordered) parts(aside bool) []part {
 		parts = append(parts, o.laneParts()...)
 	}
 	return append(parts, part{o.s.records, driver.Pipeline{
-		{{Key: "$match", Value: o.line.in(storekit.StageReady)}}, {{Key: "$sort", Value: ascending("seq")}}, {{Key: "$limit", Value: o.pageSize()}},
+		{{Key: "$match", Value: o.line.in(storekit.StageReady)}}, {{Key: "$sort", Value: ascending("seq")}},
+		{{Key: "$limit", Value: o.pageSize()}},
 	}})
 }
 
 // laneParts are whether there are lanes, and what is held of those that are looked at.
 func (o *ordered) laneParts() []part {
 	mark := func(mark string) driver.Pipeline {
-		return driver.Pipeline{{{Key: "$limit", Value: 1}}, {{Key: "$project", Value: bson.D{{Key: "_id", Value: 0}, {Key: lookMark, Value: literal(mark)}}}}}
+		return driver.Pipeline{{{Key: "$limit", Value: 1}},
+			{{Key: "$project", Value: bson.D{{Key: "_id", Value: 0}, {Key: lookMark, Value: literal(mark)}}}}}
 	}
 	parts := []part{
 		{o.s.lanes, append(driver.Pipeline{{{Key: "$match", Value: everyLane}}}, mark(foundAnyLane)...)},
-		{o.s.lanes, append(driver.Pipeline{{{Key: "$match", Value: bson.D{{Key: "grp", Value: o.line.Group}, {Key: "topic", Value: o.line.Topic}}}}}, mark(foundLane)...)},
+		{o.s.lanes, append(driver.Pipeline{{{Key: "$match",
+			Value: bson.D{{Key: "grp", Value: o.line.Group}, {Key: "topic", Value: o.line.Topic}}}}}, mark(foundLane)...)},
 	}
 	if len(o.lanes) == 0 {
 		return parts
@@ -306,7 +310,8 @@ func (o *ordered) laneParts() []part {
 		{{Key: "$match", Value: in("_id", ids)}},
 		{{Key: "$lookup", Value: bson.D{
 			{Key: "from", Value: o.s.records.Name()}, {Key: "localField", Value: "_id.key"}, {Key: "foreignField", Value: "key"},
-			{Key: "pipeline", Value: some(o.line.in(storekit.StageHeld, bson.E{Key: "keyed", Value: true}), o.heldOfEach(), ascending("seq"), candidateFields...)},
+			{Key: "pipeline", Value: some(o.line.in(storekit.StageHeld, bson.E{Key: "keyed", Value: true}), o.heldOfEach(), ascending("seq"),
+				candidateFields...)},
 			{Key: "as", Value: "records"},
 		}}},
 		{{Key: "$project", Value: bson.D{{Key: "_id", Value: 0}, {Key: "of", Value: "$_id"}, {Key: "records", Value: 1}}}},
@@ -315,7 +320,8 @@ func (o *ordered) laneParts() []part {
 }
 
 func firstOf(filter bson.D) driver.Pipeline {
-	return driver.Pipeline{{{Key: "$match", Value: filter}}, {{Key: "$limit", Value: 1}}, {{Key: "$project", Value: bson.D{{Key: "_id", Value: 1}}}}}
+	return driver.Pipeline{{{Key: "$match", Value: filter}}, {{Key: "$limit", Value: 1}},
+		{{Key: "$project", Value: bson.D{{Key: "_id", Value: 1}}}}}
 }
 
 // dueAside selects what is due and not in line, stage by stage.
@@ -425,7 +431,8 @@ func (o *ordered) readLanes(ctx context.Context) error {
 	var each []driver.Pipeline
 	for _, filter := range []bson.D{
 		in("_id", ids),
-		append(slices.Clone(of), in("blocked_by", bson.A{storekit.BlockedByNothing, o.req.Owner.String(), storekit.IgnoredBlocker(o.req.KeyPolicy)})...),
+		append(slices.Clone(of), in("blocked_by",
+			bson.A{storekit.BlockedByNothing, o.req.Owner.String(), storekit.IgnoredBlocker(o.req.KeyPolicy)})...),
 		append(slices.Clone(of), bson.E{Key: "until", Value: bson.D{{Key: "$lte", Value: now}}}),
 		append(slices.Clone(of), bson.E{Key: "until", Value: bson.D{{Key: "$gt", Value: now.Add(2 * lastLook)}}}),
 	} {

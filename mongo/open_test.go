@@ -33,7 +33,8 @@ func TestStore_Open(t *testing.T) {
 	t.Run("a store is opened by its URL", func(t *testing.T) {
 		t.Parallel()
 		db := mongotest.Database(t)
-		at := inDatabase(t, mongotest.Server(t), db.Name(), "name=shop", "collection_prefix=shop_", "retain=1h", "dedup_window=2h", "ensure_schema=true", "embed_json=true", "appName=a+test", "change_stream=false")
+		at := inDatabase(t, mongotest.Server(t), db.Name(), "name=shop", "collection_prefix=shop_", "retain=1h", "dedup_window=2h",
+			"ensure_schema=true", "embed_json=true", "appName=a+test", "change_stream=false")
 		store, err := outmill.Open(t.Context(), at, nil)
 		require.NoError(t, err)
 		require.Equal(t, "shop", store.Name())

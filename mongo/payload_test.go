@@ -82,7 +82,8 @@ func TestStore_Payload(t *testing.T) {
 			require.Equal(t, want, kind, name)
 		}
 		// A reader need not be set to the same.
-		found := claimed(t, newStore(t, s.Client(), mongo.Config{Database: s.db.Name()}), claimOf(outmill.NewOwnerToken(), len(cases), outmill.OrderNone))
+		found := claimed(t, newStore(t, s.Client(), mongo.Config{Database: s.db.Name()}),
+			claimOf(outmill.NewOwnerToken(), len(cases), outmill.OrderNone))
 		require.Len(t, found, len(cases))
 		for _, r := range found {
 			require.Equal(t, cases[r.MessageID].payload, string(r.Payload), r.MessageID)
@@ -104,7 +105,8 @@ func TestStore_Payload(t *testing.T) {
 		record := one("changed")
 		record.Payload = []byte(`{"a":1}`)
 		require.NoError(t, s.Append(t.Context(), record))
-		_, err := s.Database().Collection("outmill_records").UpdateMany(t.Context(), bson.D{}, bson.D{{Key: "$set", Value: bson.D{{Key: "payload.b", Value: math.NaN()}}}})
+		_, err := s.Database().Collection("outmill_records").UpdateMany(t.Context(), bson.D{},
+			bson.D{{Key: "$set", Value: bson.D{{Key: "payload.b", Value: math.NaN()}}}})
 		require.NoError(t, err)
 		found := claimed(t, s, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone))
 		require.Len(t, found, 1)

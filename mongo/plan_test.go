@@ -61,7 +61,8 @@ func (s stand) recorded(t *testing.T, config mongo.Config) (*mongo.Store, *recor
 	r := &recorder{}
 	config.Database = s.db.Name()
 	config.WithoutChangeStream = true
-	store := newStore(t, clientOf(t, options.Client().ApplyURI(mongotest.Server(t)).SetMonitor(&event.CommandMonitor{Started: r.started})), config)
+	store := newStore(t, clientOf(t, options.Client().ApplyURI(mongotest.Server(t)).SetMonitor(&event.CommandMonitor{Started: r.started})),
+		config)
 	_, err := store.Groups(t.Context()) // the schema is checked, and the server's time known
 	require.NoError(t, err)
 	return store, r
@@ -145,7 +146,8 @@ type plan struct {
 func explained(t *testing.T, db *driver.Database, query bson.D) plan {
 	t.Helper()
 	var answer bson.D
-	require.NoError(t, db.RunCommand(t.Context(), bson.D{{Key: "explain", Value: query}, {Key: "verbosity", Value: "executionStats"}}).Decode(&answer), "%v", query)
+	require.NoError(t, db.RunCommand(t.Context(),
+		bson.D{{Key: "explain", Value: query}, {Key: "verbosity", Value: "executionStats"}}).Decode(&answer), "%v", query)
 	var p plan
 	p.read(answer, false)
 	return p
@@ -290,8 +292,10 @@ func (s stand) everything(t *testing.T, store *mongo.Store, doing func(name stri
 		must(err)
 	})
 	doing("register for a moment", func() {
-		must(store.RegisterGroup(ctx, outmill.Registration{Group: "brief", Worker: "w", TTL: time.Nanosecond, Topics: outmill.Topics{Include: []string{"brief"}}}))
-		must(store.RegisterGroup(ctx, outmill.Registration{Group: "brief", Worker: "w", TTL: time.Nanosecond, Topics: outmill.Topics{Include: []string{"brief"}}}))
+		must(store.RegisterGroup(ctx,
+			outmill.Registration{Group: "brief", Worker: "w", TTL: time.Nanosecond, Topics: outmill.Topics{Include: []string{"brief"}}}))
+		must(store.RegisterGroup(ctx,
+			outmill.Registration{Group: "brief", Worker: "w", TTL: time.Nanosecond, Topics: outmill.Topics{Include: []string{"brief"}}}))
 	})
 	must(store.Append(ctx, made("brief", "brief", batch)...))
 	for registrations := 0; registrations == 0; { // until its millisecond is over
@@ -386,7 +390,8 @@ func TestStore_Plan(t *testing.T) {
 			}
 		}
 		require.Len(t, calls, 40)
-		for _, name := range []string{"queue", "keyed", "later", "leases", "expiring", "settled", "delete_at", "joined", "step", "join", "grouping", "status", "finished", "blocked", "until", "topic", "expires", "seen", "look", "empty"} {
+		for _, name := range []string{"queue", "keyed", "later", "leases", "expiring", "settled", "delete_at", "joined", "step", "join",
+			"grouping", "status", "finished", "blocked", "until", "topic", "expires", "seen", "look", "empty"} {
 			require.Contains(t, used, name, "no query uses the index")
 		}
 	})

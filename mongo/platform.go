@@ -29,7 +29,8 @@ func lacking(what string, err error) error {
 		hasCode(err, codeUnauthorized) || hasCode(err, codeMaxTimeExpired) {
 		return err
 	}
-	return fmt.Errorf("%w: the server has no %s: the store needs MongoDB %d.0 or later as a replica set; Amazon DocumentDB up to 5.0 and Azure Cosmos DB for MongoDB by request units lack this (docs/mongodb.md): %w",
+	return fmt.Errorf("%w: the server has no %s: the store needs MongoDB %d.0 or later as a replica set; Amazon DocumentDB up to 5.0 and "+
+		"Azure Cosmos DB for MongoDB by request units lack this (docs/mongodb.md): %w",
 		errors.ErrUnsupported, what, oldestServer, err)
 }
 
@@ -57,7 +58,8 @@ func (s *Store) checkVersion(ctx context.Context) error {
 func (s *Store) checkQueries(ctx context.Context) error {
 	none := where("_id", "none")
 	_, err := aggregateAll[bson.D](ctx, s.meta, union(s.meta,
-		driver.Pipeline{{{Key: "$match", Value: append(none, expr(bson.D{{Key: "$gt", Value: bson.A{inTime(0), "$seen_at"}}}))}}, {{Key: "$unset", Value: "x"}}},
+		driver.Pipeline{{{Key: "$match", Value: append(none, expr(bson.D{{Key: "$gt", Value: bson.A{inTime(0), "$seen_at"}}}))}},
+			{{Key: "$unset", Value: "x"}}},
 		driver.Pipeline{
 			{{Key: "$match", Value: none}},
 			{{Key: "$lookup", Value: bson.D{
@@ -96,7 +98,8 @@ func (s *Store) checkTransactions(ctx context.Context) error {
 	case errors.Is(err, errProbed):
 		return nil
 	case hasCode(err, codeIllegalOperation):
-		return fmt.Errorf("%w: the server has no transactions: make it a replica set, one of a single node will do (mongod --replSet rs0, and rs.initiate() once), or set Config.WithoutTransactions: %w",
+		return fmt.Errorf("%w: the server has no transactions: make it a replica set, one of a single node will do (mongod --replSet rs0, and "+
+			"rs.initiate() once), or set Config.WithoutTransactions: %w",
 			errors.ErrUnsupported, err)
 	}
 	return lacking("transactions over several collections", err)

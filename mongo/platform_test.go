@@ -56,7 +56,8 @@ func TestStore_Platform(t *testing.T) {
 				require.ErrorContains(t, err, lack)
 				require.ErrorContains(t, err, "DocumentDB")
 				require.ErrorContains(t, err, "docs/mongodb.md")
-				require.NoError(t, admin.Database("admin").RunCommand(t.Context(), bson.D{{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: "off"}}).Err())
+				require.NoError(t, admin.Database("admin").RunCommand(t.Context(),
+					bson.D{{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: "off"}}).Err())
 				require.ErrorIs(t, store.Append(t.Context(), one("never")), outmill.ErrSchemaMissing)
 				require.NoError(t, store.Ensure(t.Context()), "nothing is in the way of the next try")
 			})

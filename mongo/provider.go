@@ -61,7 +61,8 @@ func checkParameters(uri *url.URL) error {
 	// Where the rest is wrong, connecting says so.
 	if parsed, err := connstring.Parse(uri.String()); err == nil {
 		for _, name := range slices.Sorted(maps.Keys(parsed.UnknownOptions)) {
-			return storekit.InvalidConfig("parameter %s of the URL %s is neither the store's nor the driver's", name, outmill.RedactURL(uri.String()))
+			return storekit.InvalidConfig("parameter %s of the URL %s is neither the store's nor the driver's", name,
+				outmill.RedactURL(uri.String()))
 		}
 	}
 	return nil

@@ -157,7 +157,8 @@ func (s *Store) noteEndings(ctx context.Context, over []registration, now time.T
 func (s *Store) unregisterAll(ctx context.Context, over []registration) (int, error) {
 	each := make(bson.A, len(over))
 	for i, r := range over {
-		each[i] = bson.D{{Key: "group", Value: r.Group}, {Key: "include", Value: r.Include}, {Key: "exclude", Value: r.Exclude}, {Key: "expires_at", Value: r.ExpiresAt}}
+		each[i] = bson.D{{Key: "group", Value: r.Group}, {Key: "include", Value: r.Include}, {Key: "exclude", Value: r.Exclude},
+			{Key: "expires_at", Value: r.ExpiresAt}}
 	}
 	var before state
 	err := s.meta.FindOneAndUpdate(ctx, where("_id", metaID), bson.D{
@@ -180,7 +181,8 @@ func (s *Store) noted(ctx context.Context, limit int) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := findAll[ending](ctx, s.endings, where("look_at", bson.D{{Key: "$lte", Value: found.Now}}), first(limit, ascending("look_at"), "_id"))
+	list, err := findAll[ending](ctx, s.endings, where("look_at", bson.D{{Key: "$lte", Value: found.Now}}),
+		first(limit, ascending("look_at"), "_id"))
 	groups := make([]string, len(list))
 	for i, e := range list {
 		groups[i] = e.Group
@@ -189,7 +191,8 @@ func (s *Store) noted(ctx context.Context, limit int) ([]string, error) {
 }
 
 // undelivered are the stages of records that are neither processed nor dead.
-var undelivered = []int{storekit.StageReady, storekit.StageHeld, storekit.StageWaiting, storekit.StageDelayed, storekit.StageLeased, storekit.StageExpired}
+var undelivered = []int{storekit.StageReady, storekit.StageHeld, storekit.StageWaiting, storekit.StageDelayed, storekit.StageLeased,
+	storekit.StageExpired}
 
 // sweep deletes undelivered records of topics that the group does not read any more,
 // and notes when to look again if it has found all. Who registers the group again
@@ -276,7 +279,8 @@ func (s *Store) dropUnreadLanes(ctx context.Context, table *storekit.RoutingTabl
 			continue
 		}
 		var lanes []lane
-		lanes, err = findAll[lane](ctx, s.lanes, bson.D{{Key: "grp", Value: reader(name)}, {Key: "topic", Value: t.Topic}}, first(adoptAtOnce, nil, "_id"))
+		lanes, err = findAll[lane](ctx, s.lanes, bson.D{{Key: "grp", Value: reader(name)}, {Key: "topic", Value: t.Topic}},
+			first(adoptAtOnce, nil, "_id"))
 		if err == nil {
 			err = s.dropLanes(ctx, lanes)
 		}

@@ -81,7 +81,8 @@ func (s *Store) sagasOf(kind string) (*driver.Collection, error) {
 	name := s.config.SagaCollection(kind)
 	own := slices.ContainsFunc(collectionNames, func(of string) bool { return s.config.CollectionName(of) == name })
 	if own || !validCollection(name) {
-		return nil, storekit.InvalidConfig("mongo.Config.SagaCollection gives %q for %q: want a collection's name, at most 100 bytes, without $, that is none of the store's", name, kind)
+		return nil, storekit.InvalidConfig("mongo.Config.SagaCollection gives %q for %q: want a collection's name, at most 100 bytes, without "+
+			"$, that is none of the store's", name, kind)
 	}
 	return s.db.Collection(name), nil
 }
@@ -142,7 +143,8 @@ func (s *Store) InsertSaga(ctx context.Context, saga *storekit.Saga, state any, 
 			return err
 		}
 		fresh.Version, fresh.CreatedAt, fresh.UpdatedAt = 1, utc(now.Now), utc(now.Now)
-		whole := append(w.head(fresh.Version), bson.E{Key: fieldCreated, Value: fresh.CreatedAt}, bson.E{Key: fieldUpdated, Value: fresh.UpdatedAt})
+		whole := append(w.head(fresh.Version), bson.E{Key: fieldCreated, Value: fresh.CreatedAt},
+			bson.E{Key: fieldUpdated, Value: fresh.UpdatedAt})
 		_, err = w.in.InsertOne(ctx, append(whole, document...))
 		if driver.IsDuplicateKeyError(err) {
 			err = errors.Join(storekit.ErrSagaExists, err)
@@ -202,25 +204,26 @@ func (s *Store) DeleteFinishedSagas(ctx context.Context, kind string, retention 
 	if err := storekit.CheckDeleteFinishedSagas(kind, retention, limit); err != nil {
 		return 0, s.explain(ctx, operation, err)
 	}
-	err = s.sagaWork(ctx, operation, &storekit.Saga{Type: kind, Correlation: kind}, storekit.SagaOptions{}, s.do, func(ctx context.Context, w sagaWork) error {
-		over := bson.D{{Key: fieldFinished, Value: true}, expr(bson.D{{Key: "$lte", Value: bson.A{bson.D{{Key: "$dateAdd", Value: bson.D{
-			{Key: "startDate", Value: "$" + fieldUpdated}, {Key: "unit", Value: "millisecond"}, {Key: "amount", Value: retention.Milliseconds()},
-		}}}, "$$NOW"}}})}
-		found, err := findAll[sagaHead](ctx, w.in, over, first(limit, ascending(fieldUpdated), fieldID))
-		if err != nil || len(found) == 0 {
-			deleted = 0
+	err = s.sagaWork(ctx, operation, &storekit.Saga{Type: kind, Correlation: kind}, storekit.SagaOptions{}, s.do,
+		func(ctx context.Context, w sagaWork) error {
+			over := bson.D{{Key: fieldFinished, Value: true}, expr(bson.D{{Key: "$lte", Value: bson.A{bson.D{{Key: "$dateAdd", Value: bson.D{
+				{Key: "startDate", Value: "$" + fieldUpdated}, {Key: "unit", Value: "millisecond"}, {Key: "amount", Value: retention.Milliseconds()},
+			}}}, "$$NOW"}}})}
+			found, err := findAll[sagaHead](ctx, w.in, over, first(limit, ascending(fieldUpdated), fieldID))
+			if err != nil || len(found) == 0 {
+				deleted = 0
+				return err
+			}
+			ids := make([]uuid, len(found))
+			for i, f := range found {
+				ids[i] = f.ID
+			}
+			result, err := w.in.DeleteMany(ctx, in(fieldID, ids))
+			if err == nil {
+				deleted = int(result.DeletedCount)
+			}
 			return err
-		}
-		ids := make([]uuid, len(found))
-		for i, f := range found {
-			ids[i] = f.ID
-		}
-		result, err := w.in.DeleteMany(ctx, in(fieldID, ids))
-		if err == nil {
-			deleted = int(result.DeletedCount)
-		}
-		return err
-	})
+		})
 	if err != nil {
 		return 0, err
 	}
@@ -236,7 +239,8 @@ type sagaWork struct {
 
 // sagaWork runs fn in the transaction of the context, or else by alone.
 func (s *Store) sagaWork(ctx context.Context, operation string, saga *storekit.Saga, opts storekit.SagaOptions,
-	alone func(ctx context.Context, operation string, fn func(ctx context.Context) error) error, fn func(ctx context.Context, w sagaWork) error,
+	alone func(ctx context.Context, operation string, fn func(ctx context.Context) error) error,
+	fn func(ctx context.Context, w sagaWork) error,
 ) error {
 	session, err := s.sessionOf(ctx)
 	if err == nil {
@@ -264,7 +268,8 @@ func (w sagaWork) head(version int64) bson.D {
 }
 
 func (w sagaWork) filter() bson.D {
-	return bson.D{{Key: fieldID, Value: uuid(w.saga.ID)}, {Key: fieldCorrelation, Value: w.saga.Correlation}, {Key: w.version, Value: w.saga.Version}}
+	return bson.D{{Key: fieldID, Value: uuid(w.saga.ID)}, {Key: fieldCorrelation, Value: w.saga.Correlation},
+		{Key: w.version, Value: w.saga.Version}}
 }
 
 func (w sagaWork) readHead(raw bson.Raw) error {
@@ -345,7 +350,8 @@ func versionField(opts storekit.SagaOptions) string {
 func checkVersionField(opts storekit.SagaOptions) error {
 	name := opts.VersionField
 	if strings.ContainsAny(name, "$.\x00") || len(name) > 100 || isReserved(name, "") && name != "" {
-		return storekit.InvalidConfig("SagaOptions.VersionField is %q: want the name of a field, at most 100 bytes, without $ and dots, that is none of the store's", name)
+		return storekit.InvalidConfig("SagaOptions.VersionField is %q: want the name of a field, at most 100 bytes, without $ and dots, that "+
+			"is none of the store's", name)
 	}
 	return nil
 }
@@ -370,7 +376,8 @@ func encodeState(state any, version string, limit int) (bson.D, error) {
 	}
 	for _, e := range document {
 		if isReserved(e.Key, version) {
-			return nil, &outmill.InvalidRecordError{Index: -1, Field: "saga state", Reason: "has the field " + e.Key + ", which the store needs: give it another name by a bson tag"}
+			return nil, &outmill.InvalidRecordError{Index: -1, Field: "saga state",
+				Reason: "has the field " + e.Key + ", which the store needs: give it another name by a bson tag"}
 		}
 	}
 	return document, nil

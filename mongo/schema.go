@@ -22,7 +22,8 @@ const (
 	compatible    = 1
 )
 
-var collectionNames = []string{"records", "meta", "dedup", "lanes", "openings", "locks", "joins", "join_members", "join_counts", "workers", "endings", "inbox", "acked_steps"}
+var collectionNames = []string{"records", "meta", "dedup", "lanes", "openings", "locks", "joins", "join_members", "join_counts", "workers",
+	"endings", "inbox", "acked_steps"}
 
 // index is one index of a collection. A partial one has just the documents
 // that its filter selects; queries that are to use it must say the same.
@@ -171,7 +172,8 @@ func (s *Store) ensureIndexes(ctx context.Context, in *driver.Collection, wanted
 	}
 	err = s.build(ctx, in, missing, inUse)
 	if hasCode(err, codeOptionsConflict) || hasCode(err, codeKeySpecsConflict) {
-		return fmt.Errorf("%w: collection %s has an index that one of the store's would conflict with: drop it, or choose another Config.CollectionPrefix: %w", errIndexConflict, in.Name(), err)
+		return fmt.Errorf("%w: collection %s has an index that one of the store's would conflict with: drop it, or choose another "+
+			"Config.CollectionPrefix: %w", errIndexConflict, in.Name(), err)
 	}
 	if slices.ContainsFunc(refusesIndex, func(code int) bool { return hasCode(err, code) }) {
 		return lacking("partial indexes", err)
@@ -232,7 +234,8 @@ func (i index) check(in *driver.Collection, found definition) error {
 	if wanted.String() == found.String() {
 		return nil
 	}
-	return fmt.Errorf("%w: index %s of collection %s is on %s, and the store wants it on %s: drop it, or choose another Config.CollectionPrefix",
+	return fmt.Errorf("%w: index %s of collection %s is on %s, and the store wants it on %s: drop it, or choose another "+
+		"Config.CollectionPrefix",
 		errIndexConflict, found.Name, in.Name(), found, wanted)
 }
 

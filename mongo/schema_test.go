@@ -148,12 +148,21 @@ func TestStore_Schema(t *testing.T) {
 		t.Parallel()
 		ttl := int32(5)
 		for name, model := range map[string]driver.IndexModel{
-			"other keys":                  {Keys: bson.D{{Key: "mine", Value: 1}}, Options: options.Index().SetName("later")},
-			"other order":                 {Keys: bson.D{{Key: "grp", Value: 1}, {Key: "stage", Value: 1}, {Key: "topic", Value: 1}, {Key: "available_at", Value: -1}}, Options: options.Index().SetName("later").SetPartialFilterExpression(bson.D{{Key: "available_at", Value: bson.D{{Key: "$exists", Value: true}}}})},
-			"not partial":                 {Keys: bson.D{{Key: "grp", Value: 1}, {Key: "stage", Value: 1}, {Key: "topic", Value: 1}, {Key: "available_at", Value: 1}}, Options: options.Index().SetName("later")},
-			"deletes":                     {Keys: bson.D{{Key: "available_at", Value: 1}}, Options: options.Index().SetName("leases").SetExpireAfterSeconds(ttl).SetPartialFilterExpression(bson.D{{Key: "owner", Value: bson.D{{Key: "$exists", Value: true}}}})},
-			"does not delete":             {Keys: bson.D{{Key: "delete_at", Value: 1}}, Options: options.Index().SetName("delete_at").SetPartialFilterExpression(bson.D{{Key: "delete_at", Value: bson.D{{Key: "$exists", Value: true}}}})},
-			"the same under another name": {Keys: bson.D{{Key: "grp", Value: 1}, {Key: "stage", Value: 1}, {Key: "topic", Value: 1}, {Key: "seq", Value: 1}}, Options: options.Index().SetName("mine")},
+			"other keys": {Keys: bson.D{{Key: "mine", Value: 1}}, Options: options.Index().SetName("later")},
+			"other order": {Keys: bson.D{{Key: "grp", Value: 1}, {Key: "stage", Value: 1}, {Key: "topic", Value: 1},
+				{Key: "available_at", Value: -1}},
+				Options: options.Index().SetName("later").SetPartialFilterExpression(bson.D{{Key: "available_at",
+					Value: bson.D{{Key: "$exists", Value: true}}}})},
+			"not partial": {Keys: bson.D{{Key: "grp", Value: 1}, {Key: "stage", Value: 1}, {Key: "topic", Value: 1},
+				{Key: "available_at", Value: 1}}, Options: options.Index().SetName("later")},
+			"deletes": {Keys: bson.D{{Key: "available_at", Value: 1}},
+				Options: options.Index().SetName("leases").SetExpireAfterSeconds(ttl).SetPartialFilterExpression(bson.D{{Key: "owner",
+					Value: bson.D{{Key: "$exists", Value: true}}}})},
+			"does not delete": {Keys: bson.D{{Key: "delete_at", Value: 1}},
+				Options: options.Index().SetName("delete_at").SetPartialFilterExpression(bson.D{{Key: "delete_at",
+					Value: bson.D{{Key: "$exists", Value: true}}}})},
+			"the same under another name": {Keys: bson.D{{Key: "grp", Value: 1}, {Key: "stage", Value: 1}, {Key: "topic", Value: 1},
+				{Key: "seq", Value: 1}}, Options: options.Index().SetName("mine")},
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -255,7 +264,8 @@ func TestStore_Schema(t *testing.T) {
 		for _, store := range []*mongo.Store{s.Store, newStore(t, s.Client(), mongo.Config{Database: s.db.Name()})} {
 			require.ErrorIs(t, store.Ensure(t.Context()), outmill.ErrSchemaNewer)
 			require.ErrorIs(t, store.Append(t.Context(), one("never")), outmill.ErrSchemaNewer)
-			require.ErrorIs(t, store.InTx(t.Context(), func(ctx context.Context) error { return store.Append(ctx, one("never")) }), outmill.ErrSchemaNewer)
+			require.ErrorIs(t, store.InTx(t.Context(), func(ctx context.Context) error { return store.Append(ctx, one("never")) }),
+				outmill.ErrSchemaNewer)
 			require.ErrorIs(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}), outmill.ErrSchemaNewer)
 		}
 	})

@@ -118,7 +118,8 @@ func (of *settlement) writeSteps(ctx context.Context, update func(leaseGroup) an
 
 // stepRecords finds those of the records that are leased, and of steps.
 func (of *settlement) stepRecords(ctx context.Context, ids bson.A) ([]stepRecord, error) {
-	return findAll[stepRecord](ctx, of.s.records, append(in("_id", ids), append(exists("step"), bson.E{Key: "stage", Value: storekit.StageLeased})...),
+	return findAll[stepRecord](ctx, of.s.records,
+		append(in("_id", ids), append(exists("step"), bson.E{Key: "stage", Value: storekit.StageLeased})...),
 		first(len(ids), nil, "step", "stage", "owner", "claims"))
 }
 
@@ -339,7 +340,8 @@ func dead(reason any) driver.Pipeline { return append(deadByKey(reason), unset("
 // deadByKey is dead for a record that is parked if it has a key, which claims look for.
 func deadByKey(reason any, more ...bson.E) driver.Pipeline {
 	return pipeline(append(bson.D{
-		{Key: "stage", Value: storekit.StageDead}, {Key: "settled", Value: true}, {Key: "status", Value: outmill.StatusDead}, {Key: "last_error", Value: reason},
+		{Key: "stage", Value: storekit.StageDead}, {Key: "settled", Value: true}, {Key: "status", Value: outmill.StatusDead},
+		{Key: "last_error", Value: reason},
 	}, more...), "owner", "available_at", "open")
 }
 

@@ -49,7 +49,8 @@ func TestStore_Standalone(t *testing.T) {
 		for _, r := range list {
 			status[r.Status]++
 		}
-		require.Equal(t, map[outmill.Status]int{outmill.StatusProcessed: 1, outmill.StatusPending: 3, outmill.StatusDead: 3, outmill.StatusLeased: 1}, status)
+		require.Equal(t, map[outmill.Status]int{outmill.StatusProcessed: 1, outmill.StatusPending: 3, outmill.StatusDead: 3,
+			outmill.StatusLeased: 1}, status)
 
 		n, err := s.Requeue(t.Context(), leases[0].ID)
 		require.NoError(t, err)

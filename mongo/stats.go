@@ -116,13 +116,15 @@ func (s *Store) statsIn(of reader, stage, limit int, now time.Time) driver.Pipel
 	stages := driver.Pipeline{
 		{{Key: "$match", Value: of.in(stage)}},
 		{{Key: "$group", Value: bson.D{{Key: "_id", Value: "$topic"}}}},
-		ofTopic("counted", bson.D{{Key: "$match", Value: of.in(stage)}}, bson.D{{Key: "$limit", Value: limit}}, bson.D{{Key: "$count", Value: "n"}}),
+		ofTopic("counted", bson.D{{Key: "$match", Value: of.in(stage)}}, bson.D{{Key: "$limit", Value: limit}},
+			bson.D{{Key: "$count", Value: "n"}}),
 	}
 	if slices.Contains(dueStages, stage) {
 		stages = append(stages, ofTopic("due", oldestIn(of, stage, now)...))
 	}
 	return append(stages, bson.D{{Key: "$project", Value: bson.D{
-		{Key: "_id", Value: 0}, {Key: "grp", Value: bson.D{{Key: "$literal", Value: of}}}, {Key: "topic", Value: "$_id"}, {Key: "stage", Value: bson.D{{Key: "$literal", Value: stage}}},
+		{Key: "_id", Value: 0}, {Key: "grp", Value: bson.D{{Key: "$literal", Value: of}}}, {Key: "topic", Value: "$_id"},
+		{Key: "stage", Value: bson.D{{Key: "$literal", Value: stage}}},
 		{Key: "n", Value: bson.D{{Key: "$first", Value: "$counted.n"}}}, {Key: "oldest", Value: bson.D{{Key: "$first", Value: "$due.oldest"}}},
 	}}})
 }

@@ -77,7 +77,8 @@ func (u *usurper) started(command string) {
 	u.begun = nil
 	u.done.Go(func() {
 		if eventually(context.Background(), patience, begun) {
-			_ = u.admin.RunCommand(context.Background(), bson.D{{Key: "replSetStepDown", Value: 1}, {Key: "force", Value: true}, {Key: "secondaryCatchUpPeriodSecs", Value: 0}}).Err()
+			_ = u.admin.RunCommand(context.Background(),
+				bson.D{{Key: "replSetStepDown", Value: 1}, {Key: "force", Value: true}, {Key: "secondaryCatchUpPeriodSecs", Value: 0}}).Err()
 		}
 	})
 }
@@ -169,7 +170,9 @@ func TestStore_Stepdown(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		// The lease is written; then neither the answer comes, nor can it be taken back.
-		failing(t, s.Client(), "victim", 1000, bson.D{{Key: "failCommands", Value: bson.A{"update"}}, {Key: "writeConcernError", Value: bson.D{{Key: "code", Value: 11602}, {Key: "errmsg", Value: "no primary any more"}}}})
+		failing(t, s.Client(), "victim", 1000,
+			bson.D{{Key: "failCommands", Value: bson.A{"update"}},
+				{Key: "writeConcernError", Value: bson.D{{Key: "code", Value: 11602}, {Key: "errmsg", Value: "no primary any more"}}}})
 		leased := func() bool {
 			n, err := s.records().CountDocuments(t.Context(), bson.D{{Key: "stage", Value: 4}})
 			require.NoError(t, err)
@@ -187,7 +190,8 @@ func TestStore_Stepdown(t *testing.T) {
 		cancel()
 		claiming.Wait()
 		require.True(t, leased(), "nothing was given back yet")
-		require.NoError(t, s.Client().Database("admin").RunCommand(t.Context(), bson.D{{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: "off"}}).Err())
+		require.NoError(t, s.Client().Database("admin").RunCommand(t.Context(),
+			bson.D{{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: "off"}}).Err())
 		require.True(t, eventually(t.Context(), patience/2, func() bool { return !leased() }), "the lease lasts a minute")
 		for _, r := range claimed(t, s, claimOf(outmill.NewOwnerToken(), 5, outmill.OrderNone)) {
 			require.Equal(t, [2]int{2, 0}, [2]int{r.Claims, r.Expiries})

@@ -37,7 +37,7 @@ type stopping struct {
 	Request       outmill.ClaimRequest
 }
 
-func Test_a_process_that_a_test_stops(t *testing.T) {
+func TestChild_Stopped(t *testing.T) {
 	text := os.Getenv(stopsEnv)
 	if text == "" {
 		t.Skip("it is started by tests")
@@ -48,7 +48,8 @@ func Test_a_process_that_a_test_stops(t *testing.T) {
 	goesOn := make(chan os.Signal, 1)
 	signal.Notify(goesOn, syscall.SIGCONT)
 	defer signal.Stop(goesOn)
-	client := clientOf(t, options.Client().ApplyURI(how.URL).SetMonitor(&event.CommandMonitor{Started: func(_ context.Context, e *event.CommandStartedEvent) {
+	client := clientOf(t, options.Client().ApplyURI(how.URL).SetMonitor(&event.CommandMonitor{Started: func(_ context.Context,
+		e *event.CommandStartedEvent) {
 		if at, _ := e.Command.Lookup("update").StringValueOK(); at == "outmill_records" {
 			stop.Do(func() {
 				_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
@@ -72,7 +73,7 @@ func (s stand) stopped(t *testing.T, req outmill.ClaimRequest) (goOn func() []st
 	t.Helper()
 	text, err := json.Marshal(stopping{mongotest.Server(t), s.db.Name(), req})
 	require.NoError(t, err)
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^Test_a_process_that_a_test_stops$", "-test.count=1")
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestChild_Stopped$", "-test.count=1")
 	cmd.Env = append(os.Environ(), stopsEnv+"="+string(text))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()

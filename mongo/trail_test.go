@@ -123,7 +123,7 @@ func TestStore_Trail(t *testing.T) {
 		}))
 	})
 
-	t.Run("a claim in order that finds too little in line looks for what is due beside it", func(t *testing.T) {
+	t.Run("a claim in order that finds too little in line looks for due records elsewhere", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
 		late := one("late")
@@ -132,7 +132,8 @@ func TestStore_Trail(t *testing.T) {
 		owner := outmill.NewOwnerToken()
 		require.Equal(t, []string{"first"}, namesOf(claimed(t, s, claimOf(owner, 1, outmill.OrderNone, "orders"))))
 		s.comeDue(t, "late")
-		require.Equal(t, []string{"late"}, namesOf(claimed(t, s, claimOf(owner, 1, outmill.OrderKey))), "of all topics, which it has not claimed before")
+		require.Equal(t, []string{"late"}, namesOf(claimed(t, s, claimOf(owner, 1, outmill.OrderKey))),
+			"of all topics, which it has not claimed before")
 	})
 
 	t.Run("what is appended after a record has come due does not come before it", func(t *testing.T) {

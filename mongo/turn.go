@@ -85,8 +85,9 @@ func (s *Store) takeTurn(ctx context.Context, of line, token uuid, lasts time.Du
 // confirm ends the turn if it stands: its token is there, its end has not passed, and
 // nobody has touched the line. It returns errContended where it does not stand.
 func (t *turn) confirm(ctx context.Context) error {
-	result, err := t.s.locks.UpdateOne(ctx, append(where("_id", t.line), bson.E{Key: "token", Value: t.token}, bson.E{Key: "claims", Value: t.touches},
-		expr(bson.D{{Key: "$gt", Value: bson.A{"$until", "$$NOW"}}})), turnEnded())
+	result, err := t.s.locks.UpdateOne(ctx,
+		append(where("_id", t.line), bson.E{Key: "token", Value: t.token}, bson.E{Key: "claims", Value: t.touches},
+			expr(bson.D{{Key: "$gt", Value: bson.A{"$until", "$$NOW"}}})), turnEnded())
 	if err != nil {
 		return err
 	}
@@ -99,7 +100,8 @@ func (t *turn) confirm(ctx context.Context) error {
 // stands has the transaction conflict with the claim that takes the turn next, and fails where
 // one has.
 func (t *turn) stands(ctx context.Context) error {
-	result, err := t.s.locks.UpdateOne(ctx, append(where("_id", t.line), bson.E{Key: "token", Value: t.token}, expr(bson.D{{Key: "$gt", Value: bson.A{"$until", "$$NOW"}}})),
+	result, err := t.s.locks.UpdateOne(ctx,
+		append(where("_id", t.line), bson.E{Key: "token", Value: t.token}, expr(bson.D{{Key: "$gt", Value: bson.A{"$until", "$$NOW"}}})),
 		bson.D{{Key: "$inc", Value: bson.D{{Key: "admissions", Value: int64(1)}}}})
 	if err == nil && result.MatchedCount == 0 {
 		err = errContended

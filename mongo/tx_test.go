@@ -160,7 +160,7 @@ func TestStore_Tx(t *testing.T) {
 		require.Len(t, listed(t, s), 2*3)
 	})
 
-	t.Run("a callback that is repeated sees what became of a dedup key meanwhile", func(t *testing.T) {
+	t.Run("a callback that is repeated sees the present state of a dedup key", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
 		pub := newPublisher(t, s, publisher.Config{})
@@ -396,7 +396,8 @@ func TestStore_Tx(t *testing.T) {
 						return s.Append(ctx, one(fmt.Sprint("m", i)), one(fmt.Sprint("n", i)))
 					}
 					view := pub.WithContext(ctx)
-					return errors.Join(view.Publish("orders", message.NewMessage(fmt.Sprint("m", i), nil)), view.Publish("orders", message.NewMessage(fmt.Sprint("n", i), nil)))
+					return errors.Join(view.Publish("orders", message.NewMessage(fmt.Sprint("m", i), nil)),
+						view.Publish("orders", message.NewMessage(fmt.Sprint("n", i), nil)))
 				})
 			}
 			return nil, appends.Wait()

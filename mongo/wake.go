@@ -253,7 +253,8 @@ func (c *changes) keepListening() {
 			continue
 		}
 		if hasCode(err, codeUnauthorized) || hasCode(err, codeNoChangeStreams) {
-			c.s.logger.Error("No change stream, because the server does not allow one; readers poll. Config.WithoutChangeStream avoids the try", err, nil)
+			c.s.logger.Error("No change stream, because the server does not allow one; readers poll. Config.WithoutChangeStream avoids the try", err,
+				nil)
 			return
 		}
 		if time.Since(began) > lastReconnect {

@@ -353,7 +353,8 @@ func (n *streamsOf) monitor() *event.CommandMonitor {
 func (s stand) listening(t *testing.T) (store *mongo.Store, wake <-chan struct{}, n *streamsOf) {
 	t.Helper()
 	n = &streamsOf{}
-	store = newStore(t, clientOf(t, options.Client().ApplyURI(mongotest.Server(t)).SetMonitor(n.monitor())), mongo.Config{Database: s.db.Name()})
+	store = newStore(t, clientOf(t, options.Client().ApplyURI(mongotest.Server(t)).SetMonitor(n.monitor())),
+		mongo.Config{Database: s.db.Name()})
 	mongo.SetBusyFor(store, 0)
 	wake = testenv.Hints(t.Context(), store)
 	told(t, wake)

@@ -165,7 +165,8 @@ func move(ctx context.Context, step string) error {
 		return err
 	}
 	sub, err := watermillsql.NewSubscriber(db, watermillsql.SubscriberConfig{
-		ConsumerGroup: "mover", SchemaAdapter: watermillsql.DefaultPostgreSQLSchema{}, OffsetsAdapter: watermillsql.DefaultPostgreSQLOffsetsAdapter{},
+		ConsumerGroup: "mover", SchemaAdapter: watermillsql.DefaultPostgreSQLSchema{},
+		OffsetsAdapter:   watermillsql.DefaultPostgreSQLOffsetsAdapter{},
 		InitializeSchema: true, PollInterval: 10 * time.Millisecond,
 	}, nil)
 	if err != nil {

@@ -37,7 +37,8 @@ const (
 	insertNames = `id, topic, key, size, message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate,
 	dedup_key, metadata, payload, due, expires, grp, step, waits_for`
 
-	insertArrays = `$3::text[], $4::text[], $5::text[], $6::bigint[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[],
+	insertArrays = `$3::text[], $4::text[], $5::text[], $6::bigint[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[],
+		$12::text[],
 	$13::text[], $14::text[], $15::bytea[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[]`
 
 	// A group comes with a mark before its name, since "" is a group too.
@@ -209,7 +210,8 @@ func (r rows) weight() (sum int64) {
 // tooLarge refuses rows that are too large for one statement.
 func tooLarge(weight int64) error {
 	return &outmill.InvalidRecordError{Index: -1, Field: "payload", Reason: fmt.Sprintf(
-		"of all records of the call, for all groups, makes a statement of %d bytes: PostgreSQL takes at most %d; append them in several calls, or, without dedup keys, in a transaction of pgx", weight, maxMessage)}
+		"of all records of the call, for all groups, makes a statement of %d bytes: PostgreSQL takes at most %d; append them in several "+
+			"calls, or, without dedup keys, in a transaction of pgx", weight, maxMessage)}
 }
 
 // explained names the payload where PostgreSQL says in its own words that something is too
@@ -218,7 +220,10 @@ func (a *appending) explained(err error) error {
 	if c := code(err); !a.large() || c != codeProgramLimit && c != codeInternal {
 		return err
 	}
-	return fmt.Errorf("%w (%w)", &outmill.InvalidRecordError{Index: -1, Field: "payload", Reason: "makes a statement that is too large for the way in which this pool or transaction sends it: use a smaller one, or no text protocol"}, err)
+	return fmt.Errorf("%w (%w)",
+		&outmill.InvalidRecordError{Index: -1, Field: "payload",
+			Reason: "makes a statement that is too large for the way in which this pool or transaction sends it: use a smaller one, or no text " +
+				"protocol"}, err)
 }
 
 // large tells whether the payloads make a statement that is near a limit.

@@ -11,7 +11,8 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-const sqlAppend = `SELECT {p:append}($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[],
+const sqlAppend = `SELECT {p:append}($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::text[],
+	$9::text[], $10::text[],
 	$11::text[], $12::text[], $13::bytea[], $14::text[], $15::text[], $16::bigint, $17::boolean)`
 
 // Appender makes statements that append records, for code that sends them itself and
@@ -84,7 +85,8 @@ func withoutJoins(records []*outmill.Record) error {
 	var errs []error
 	for i, r := range records {
 		if r != nil && (len(r.Joins) > 0 || !r.WaitsFor.IsZero()) {
-			errs = append(errs, &outmill.InvalidRecordError{Index: i, Field: "joins", Reason: "need a look at the join first, which a statement alone cannot have: publish with package publisher"})
+			errs = append(errs, &outmill.InvalidRecordError{Index: i, Field: "joins",
+				Reason: "need a look at the join first, which a statement alone cannot have: publish with package publisher"})
 		}
 	}
 	return errors.Join(errs...)

@@ -64,17 +64,19 @@ func varied() map[string][]*outmill.Record {
 	full.CorrelationID, full.CausationID, full.TenantID = "correlation", "cause 'é'", "tenant"
 	full.TraceParent, full.TraceState = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "a=b,c=d"
 	return map[string][]*outmill.Record{
-		"plain":           {one("m1"), {Topic: "orders", MessageID: "m2", Payload: []byte{}, Key: "k"}, full},
-		"delayed":         {{Topic: "orders", MessageID: "later", Delay: time.Hour}, one("with it")},
-		"due":             {{Topic: "orders", MessageID: "at", DueAt: time.Date(2100, 1, 2, 3, 4, 5, 678901000, time.UTC)}},
-		"due before":      {{Topic: "orders", MessageID: "past", DueAt: time.Date(2001, 1, 2, 3, 4, 5, 678901000, time.UTC)}},
-		"expiring":        {{Topic: "orders", MessageID: "soon", TimeToLive: time.Hour}, {Topic: "orders", MessageID: "then", ExpiresAt: time.Date(2100, 1, 2, 3, 4, 5, 0, time.UTC)}},
+		"plain":      {one("m1"), {Topic: "orders", MessageID: "m2", Payload: []byte{}, Key: "k"}, full},
+		"delayed":    {{Topic: "orders", MessageID: "later", Delay: time.Hour}, one("with it")},
+		"due":        {{Topic: "orders", MessageID: "at", DueAt: time.Date(2100, 1, 2, 3, 4, 5, 678901000, time.UTC)}},
+		"due before": {{Topic: "orders", MessageID: "past", DueAt: time.Date(2001, 1, 2, 3, 4, 5, 678901000, time.UTC)}},
+		"expiring": {{Topic: "orders", MessageID: "soon", TimeToLive: time.Hour},
+			{Topic: "orders", MessageID: "then", ExpiresAt: time.Date(2100, 1, 2, 3, 4, 5, 0, time.UTC)}},
 		"several topics":  {one("m1"), {Topic: "others", MessageID: "m2"}, {Topic: "audit.x", MessageID: "m3"}, one("m4")},
 		"unrouted":        {{Topic: "nobody", MessageID: "m1"}},
 		"partly unrouted": {one("m1"), {Topic: "nobody", MessageID: "m2"}},
 		"many":            made("orders", "many", 120),
-		"deduplicated":    {{Topic: "orders", MessageID: "a", DedupKey: "k"}, {Topic: "orders", MessageID: "b", DedupKey: "k"}, {Topic: "others", MessageID: "c", DedupKey: "k"}, one("none")},
-		"nothing":         {},
+		"deduplicated": {{Topic: "orders", MessageID: "a", DedupKey: "k"}, {Topic: "orders", MessageID: "b", DedupKey: "k"},
+			{Topic: "others", MessageID: "c", DedupKey: "k"}, one("none")},
+		"nothing": {},
 	}
 }
 
@@ -113,9 +115,11 @@ func TestStore_Appender(t *testing.T) {
 			t.Run(string(lane), func(t *testing.T) {
 				t.Parallel()
 				db := pool(t)
-				appended, sent := newStore(t, db, postgres.Config{Schema: "appended", Lane: lane}), newStore(t, db, postgres.Config{Schema: "sent", Lane: lane})
+				appended, sent := newStore(t, db, postgres.Config{Schema: "appended", Lane: lane}),
+					newStore(t, db, postgres.Config{Schema: "sent", Lane: lane})
 				groups := map[string]outmill.Topics{
-					"forwarder": {Exclude: []string{"nobody"}}, "": {Include: []string{"orders"}}, "é": {Include: []string{"*s", `a\*`}, Exclude: []string{"oth*"}}, "zz": {Include: []string{"audit.*"}},
+					"forwarder": {Exclude: []string{"nobody"}}, "": {Include: []string{"orders"}},
+					"é": {Include: []string{"*s", `a\*`}, Exclude: []string{"oth*"}}, "zz": {Include: []string{"audit.*"}},
 				}
 				for _, store := range []*postgres.Store{appended, sent} {
 					require.NoError(t, store.Ensure(t.Context()))
@@ -129,7 +133,8 @@ func TestStore_Appender(t *testing.T) {
 					require.NoError(t, appended.Append(t.Context(), varied()[name]...), name)
 					require.NoError(t, send(t, appender, std, varied()[name]...), name)
 					require.ElementsMatch(t, comparables(t, appended), comparables(t, sent), name)
-					require.Equal(t, valueOf[int](t, db, "SELECT count(*) FROM appended.log"), valueOf[int](t, db, "SELECT count(*) FROM sent.log"), "in the log: %s", name)
+					require.Equal(t, valueOf[int](t, db, "SELECT count(*) FROM appended.log"), valueOf[int](t, db, "SELECT count(*) FROM sent.log"),
+						"in the log: %s", name)
 					for group := range groups {
 						req := claimOf(outmill.NewOwnerToken(), 1000, outmill.OrderTopic, "orders")
 						req.Group = group
@@ -157,7 +162,8 @@ func TestStore_Appender(t *testing.T) {
 				require.Empty(t, listed(t, store), level)
 			}
 			tx := beginStandard(t, store.Pool(), nil)
-			require.NoError(t, send(t, appender, tx, one("committed"), &outmill.Record{Topic: "orders", MessageID: "free again", DedupKey: "rolled back"}))
+			require.NoError(t, send(t, appender, tx, one("committed"),
+				&outmill.Record{Topic: "orders", MessageID: "free again", DedupKey: "rolled back"}))
 			require.NoError(t, tx.Commit())
 			require.Equal(t, []string{"committed", "free again"}, listed(t, store))
 
@@ -195,7 +201,8 @@ func TestStore_Appender(t *testing.T) {
 			passTime(t, store.Pool(), "outmill", 25*time.Hour)
 			require.NoError(t, send(t, appender, std, keyed("after the window"), keyed("not twice")))
 			require.Equal(t, []string{"after the window", "beside", "first", "later"}, listed(t, store))
-			require.InDelta(t, time.Hour.Seconds(), valueOf[float64](t, store.Pool(), "SELECT extract(epoch FROM expires_at - statement_timestamp())::float8 FROM outmill.dedup"), 60)
+			require.InDelta(t, time.Hour.Seconds(),
+				valueOf[float64](t, store.Pool(), "SELECT extract(epoch FROM expires_at - statement_timestamp())::float8 FROM outmill.dedup"), 60)
 			again := keyed("by the store")
 			require.NoError(t, store.Append(t.Context(), again))
 			require.True(t, again.Duplicate, "both know each other's keys")
@@ -218,7 +225,8 @@ func TestStore_Appender(t *testing.T) {
 			}
 			require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: "second"}))
 			tx := beginStandard(t, db, nil)
-			for _, setting := range []string{"SET LOCAL search_path = evil, pg_catalog, public", "SET LOCAL standard_conforming_strings = off", "SET LOCAL bytea_output = escape", "SET LOCAL DateStyle = 'SQL, DMY'", "SET LOCAL IntervalStyle = 'sql_standard'"} {
+			for _, setting := range []string{"SET LOCAL search_path = evil, pg_catalog, public", "SET LOCAL standard_conforming_strings = off",
+				"SET LOCAL bytea_output = escape", "SET LOCAL DateStyle = 'SQL, DMY'", "SET LOCAL IntervalStyle = 'sql_standard'"} {
 				_, err := tx.ExecContext(t.Context(), setting)
 				require.NoError(t, err)
 			}
@@ -312,7 +320,8 @@ func TestStore_Appender(t *testing.T) {
 			t.Run(string(lane), func(t *testing.T) {
 				t.Parallel()
 				database, admin, super := ruled(t, lane)
-				require.NoError(t, super.RegisterGroup(t.Context(), outmill.Registration{Group: readers, Topics: outmill.Topics{Include: []string{"orders"}}}))
+				require.NoError(t, super.RegisterGroup(t.Context(),
+					outmill.Registration{Group: readers, Topics: outmill.Topics{Include: []string{"orders"}}}))
 				role, roleURL := newRole(t, admin, database)
 				std := standard(t, connect(t, roleURL))
 				appender := newAppender(t, postgres.Config{})
@@ -344,7 +353,8 @@ func TestStore_Appender(t *testing.T) {
 			if rapid.Bool().Draw(r, "is a name") {
 				topic = patterns[0]
 			}
-			matched, err := pgxCollect[bool](t.Context(), db, `SELECT outmill.topic_matches(p, $2) FROM unnest($1::text[]) WITH ORDINALITY AS t (p, n) ORDER BY n`, patterns, topic)
+			matched, err := pgxCollect[bool](t.Context(), db, `SELECT outmill.topic_matches(p, $2) FROM unnest($1::text[]) WITH ORDINALITY AS t (p,
+				n) ORDER BY n`, patterns, topic)
 			require.NoError(r, err)
 			for i, pattern := range patterns {
 				require.Equal(r, outmill.Topics{Include: []string{pattern}}.Match(topic), matched[i], "%q and %q", pattern, topic)

@@ -21,7 +21,8 @@ const (
 	// microseconds. An expired one is taken out of the line instead; it stays
 	// pending until the janitor makes it dead.
 	leaseSet = `stage = CASE WHEN r.expires_at <= statement_timestamp() THEN 5 ELSE 4 END,
-	available_at = CASE WHEN r.expires_at <= statement_timestamp() THEN NULL ELSE statement_timestamp() + $2::bigint * interval '1 microsecond' END,
+	available_at = CASE WHEN r.expires_at <= statement_timestamp() THEN NULL
+	ELSE statement_timestamp() + $2::bigint * interval '1 microsecond' END,
 	owner = CASE WHEN r.expires_at <= statement_timestamp() THEN NULL ELSE $1::text::uuid END,
 	claims = r.claims + CASE WHEN r.expires_at <= statement_timestamp() THEN 0 ELSE 1 END,
 	attempts = r.attempts + CASE WHEN r.stage = 4 AND r.expiries >= 2 THEN 1 ELSE 0 END,
@@ -48,7 +49,8 @@ func dueOf(group, topic, limit string) string {
 		UNION ALL ` + stage("held", `greatest(next_at, created_at)`, `expiries`, `stage = 1`, `seq`) + `
 		UNION ALL ` + stage("waiting", `available_at`, `expiries`, `stage = 2 AND available_at <= statement_timestamp()`, `available_at, seq`) + `
 		UNION ALL ` + stage("delayed", `available_at`, `expiries`, `stage = 3 AND available_at <= statement_timestamp()`, `available_at, seq`) + `
-		UNION ALL ` + stage("leased", `available_at`, `expiries + 1`, `stage = 4 AND available_at <= statement_timestamp() AND `+notExpired, `available_at`) + `
+		UNION ALL ` + stage("leased", `available_at`, `expiries + 1`, `stage = 4 AND available_at <= statement_timestamp() AND `+notExpired,
+		`available_at`) + `
 		) AS each ORDER BY due, seq LIMIT ` + limit
 }
 
@@ -74,7 +76,8 @@ WHERE r.ctid = ANY (ARRAY(SELECT tid FROM counted WHERE expired
 RETURNING ` + recordColumns + `, false`
 
 	// sqlDueOf are the candidates of a claim that takes them with sqlLeaseDue.
-	sqlDueOf = `SELECT id::text, seq, key, expired, expiries, size, due FROM (` + dueOf(`$1::text`, `$2::text`, `$3::bigint`) + `) AS c ORDER BY due, seq`
+	sqlDueOf = `SELECT id::text, seq, key, expired, expiries, size, due FROM (` + dueOf(`$1::text`, `$2::text`, `$3::bigint`) +
+		`) AS c ORDER BY due, seq`
 
 	sqlLeaseDue = `UPDATE {p:records} AS r SET ` + leaseSet + `
 WHERE r.id = ANY ($3::text[]::uuid[]) AND r.stage + 0 < 5 RETURNING ` + recordColumns + `, false`

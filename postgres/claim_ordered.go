@@ -39,7 +39,8 @@ admitted AS (
 		attempts = r.attempts + CASE WHEN r.stage = 4 AND r.expiries >= 2 THEN 1 ELSE 0 END,
 		expiries = r.expiries + CASE WHEN r.stage = 4 THEN 1 ELSE 0 END
 	WHERE r.ctid = ANY (ARRAY(SELECT tid FROM due)) RETURNING r.key),
-opened AS (UPDATE {p:lanes} SET blocked_by = '', until = NULL, looks = CASE WHEN until <= statement_timestamp() THEN looks ELSE 0 END WHERE ctid = ANY (ARRAY(
+opened AS (UPDATE {p:lanes} SET blocked_by = '', until = NULL, looks = CASE WHEN until <= statement_timestamp() THEN looks ELSE 0 END
+WHERE ctid = ANY (ARRAY(
 	SELECT l.ctid FROM (SELECT DISTINCT key FROM admitted WHERE key <> '') AS k
 	CROSS JOIN LATERAL (SELECT ctid FROM {p:lanes} WHERE grp = $1::text AND topic = $2::text AND key = k.key LIMIT 1) AS l
 	UNION ALL SELECT * FROM (SELECT ctid FROM {p:lanes} WHERE ` + overdue + ` ORDER BY until LIMIT $4::bigint) AS over)))
@@ -52,10 +53,12 @@ SELECT count(*) OVER (), available_at, seq FROM due ORDER BY available_at DESC, 
 	// key. The owner's own leases are passed over one by one: they are no more
 	// than it has in flight.
 	stateOfKey = `
-	LEFT JOIN LATERAL (SELECT owner, available_at FROM {p:records} WHERE ` + ofKey(`k.key`) + ` AND key <> '' AND stage - 4 = 0 AND owner <> $3::text::uuid
+	LEFT JOIN LATERAL (SELECT owner, available_at FROM {p:records} WHERE ` + ofKey(`k.key`) + ` AND key <> '' AND stage - 4 = 0 AND owner <>
+		$3::text::uuid
 		AND (available_at > statement_timestamp() OR ` + notExpired + `) AND k.nth = 1 LIMIT 1) AS other ON true
 	LEFT JOIN LATERAL (SELECT seq, least(available_at, expires_at) AS until FROM {p:records} WHERE ` + ofKey(`k.key`) + ` AND key <> ''
-		AND stage - 3 = -1 AND ` + notExpired + ` AND k.nth = 1 AND ` + anyOf(`{p:records} WHERE `+waitingOfTopic) + ` ORDER BY seq LIMIT 1) AS waiting ON true
+		AND stage - 3 = -1 AND ` + notExpired + ` AND k.nth = 1 AND ` +
+		anyOf(`{p:records} WHERE `+waitingOfTopic) + ` ORDER BY seq LIMIT 1) AS waiting ON true
 	LEFT JOIN LATERAL (SELECT seq FROM {p:records} WHERE ` + ofKey(`k.key`) + ` AND stage - 1 = 0 AND k.nth = 1
 		AND ` + anyOf(`{p:records} WHERE grp = $1::text AND topic = $2::text AND stage = 1`) + ` ORDER BY seq LIMIT 1) AS held ON true
 	LEFT JOIN LATERAL (SELECT true AS yes FROM {p:records} WHERE ` + ofKey(`k.key`) + ` AND parked AND k.nth = 1
@@ -97,7 +100,8 @@ AND ` + noneOf(`{p:records} WHERE grp = $1::text AND topic = $2::text AND stage 
 AND ` + allRouted + ` AND ` + recordsOnly + `
 ORDER BY seq LIMIT $4::bigint`
 
-	lineColumns = `id, seq, key, coalesce(expires_at <= statement_timestamp(), false) AS expired, expiries, size, greatest(next_at, created_at) AS due`
+	lineColumns = `id, seq, key, coalesce(expires_at <= statement_timestamp(), false) AS expired, expiries, size, greatest(next_at,
+		created_at) AS due`
 
 	sqlLease = `UPDATE {p:records} AS r SET ` + leaseSet + `
 WHERE r.id = ANY ($3::text[]::uuid[]) AND r.stage + 0 IN (0, 1) RETURNING ` + recordColumns + `, false`
@@ -163,7 +167,8 @@ type line struct {
 func (c *claim) newLine(t *txn, topic string, want int) *line {
 	return &line{
 		c: c, t: t, topic: topic, looks: max(minLooks, 10*want),
-		OrderedScan: storekit.OrderedScan{Policy: c.req.KeyPolicy, Want: want, MaxBytes: c.req.MaxBytes, Bytes: c.bytes, First: len(c.records) == 0},
+		OrderedScan: storekit.OrderedScan{Policy: c.req.KeyPolicy, Want: want, MaxBytes: c.req.MaxBytes, Bytes: c.bytes,
+			First: len(c.records) == 0},
 	}
 }
 

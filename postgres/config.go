@@ -127,7 +127,8 @@ func (c *Config) setDefaults() {
 func (c Config) Validate() error {
 	check := storekit.CheckConfig("postgres.Config")
 	check.Refuse(c.Schema != "" && !isIdentifier(c.Schema), "Schema is %q: want the name of a schema, 1 to 63 bytes without NUL", c.Schema)
-	check.Refuse(!prefixPattern.MatchString(c.TablePrefix), "TablePrefix is %q: want a letter or _, then letters, digits and _, at most 40", c.TablePrefix)
+	check.Refuse(!prefixPattern.MatchString(c.TablePrefix), "TablePrefix is %q: want a letter or _, then letters, digits and _, at most 40",
+		c.TablePrefix)
 	check.Refuse(c.Lane != "" && c.Lane != LaneRows && c.Lane != LaneLog, "Lane is %q: want %q, %q or nothing", c.Lane, LaneLog, LaneRows)
 	check.AppendLogLevel(c.AppendLogLevel)
 	check.Duration("Retain", c.Retain, "")

@@ -15,7 +15,8 @@ const heldWithoutLane = `SELECT coalesce(string_agg(r.message_id, ', '), '') FRO
 AND NOT EXISTS (SELECT 1 FROM {lanes} AS l WHERE l.grp = r.grp AND l.topic = r.topic AND l.key = r.key)`
 
 // sqlTwice finds records that are in more than one place.
-const sqlTwice = `SELECT coalesce(string_agg(e.of, ', '), '') FROM (SELECT message_id || ' of ' || grp || ' in ' || string_agg(of, ' and ') AS of
+const sqlTwice = `SELECT coalesce(string_agg(e.of, ', '), '')
+	FROM (SELECT message_id || ' of ' || grp || ' in ' || string_agg(of, ' and ') AS of
 	FROM (` + sqlEverywhere + `) AS e GROUP BY id, message_id, grp HAVING count(*) > 1) AS e`
 
 const lanesLeft = `SELECT coalesce(string_agg(l::text, ', '), '') FROM {lanes} AS l`

@@ -24,7 +24,8 @@ type copier interface {
 
 var copyColumns = []string{
 	"id", "grp", "topic", "key", "stage", "available_at", "due_at", "next_at", "created_at", "expires_at", "size",
-	"message_id", "correlation_id", "causation_id", "tenant_id", "traceparent", "tracestate", "dedup_key", "step", "joins", "waits_for", "metadata", "payload",
+	"message_id", "correlation_id", "causation_id", "tenant_id", "traceparent", "tracestate", "dedup_key", "step", "joins", "waits_for",
+	"metadata", "payload",
 }
 
 // copy writes the rows by COPY. It reports whether they were made for the
@@ -83,7 +84,8 @@ func (c *copySource) Values() ([]any, error) {
 	}
 	c.values = [...]any{
 		[16]byte(r.id), group, of.Topic, of.Key, stage, available, due, due, c.now, expires, r.size,
-		r.messageID, sqlkit.OrNull(of.CorrelationID), sqlkit.OrNull(of.CausationID), sqlkit.OrNull(of.TenantID), sqlkit.OrNull(of.TraceParent), sqlkit.OrNull(of.TraceState),
+		r.messageID, sqlkit.OrNull(of.CorrelationID), sqlkit.OrNull(of.CausationID), sqlkit.OrNull(of.TenantID), sqlkit.OrNull(of.TraceParent),
+		sqlkit.OrNull(of.TraceState),
 		sqlkit.OrNull(of.DedupKey), step, joins, waitsFor, metadata, r.payload(),
 	}
 	return c.values[:], nil

@@ -18,7 +18,8 @@ func TestStore_Errors(t *testing.T) {
 		conn, err := pool(t).Acquire(t.Context())
 		require.NoError(t, err)
 		defer conn.Release()
-		for _, statement := range []string{`CREATE TABLE t (a integer)`, `PREPARE p AS SELECT * FROM t`, `EXECUTE p`, `ALTER TABLE t ADD COLUMN b integer`} {
+		for _, statement := range []string{`CREATE TABLE t (a integer)`, `PREPARE p AS SELECT * FROM t`, `EXECUTE p`,
+			`ALTER TABLE t ADD COLUMN b integer`} {
 			_, err := conn.Exec(t.Context(), statement, pgx.QueryExecModeSimpleProtocol)
 			require.NoError(t, err, statement)
 		}

@@ -17,7 +17,8 @@ import (
 
 const (
 	sqlGeneration = `SELECT version, compatible, generation, lane, logged FROM {p:meta} WHERE only_row`
-	sqlGroups     = `SELECT grp, array_to_json(include)::text, array_to_json(exclude)::text, seen_at, expires_at FROM {p:groups} ORDER BY place`
+	sqlGroups     = `SELECT grp, array_to_json(include)::text, array_to_json(exclude)::text, seen_at, expires_at FROM {p:groups}
+		ORDER BY place`
 
 	// sqlLockGroups has one registration at a time, so that their places are in
 	// the order of their commits. Appends only read, and do not wait, unless the groups have
@@ -25,11 +26,13 @@ const (
 	sqlLockGroups = `LOCK TABLE {p:groups} IN SHARE ROW EXCLUSIVE MODE`
 
 	// sqlSeeGroup leaves a registration permanent that is.
-	sqlSeeGroup = `UPDATE {p:groups} SET seen_at = statement_timestamp(), expires_at = CASE WHEN expires_at IS NOT NULL THEN ` + endsAfter + ` END
+	sqlSeeGroup = `UPDATE {p:groups} SET seen_at = statement_timestamp(),
+		expires_at = CASE WHEN expires_at IS NOT NULL THEN ` + endsAfter + ` END
 WHERE grp = $1::text AND selection = $2::text`
 	sqlSeeGroups = `UPDATE {p:groups} AS g SET seen_at = statement_timestamp(),
 	expires_at = CASE WHEN g.expires_at IS NOT NULL THEN statement_timestamp() + nullif(r.ttl, 0) * interval '1 microsecond' END
-FROM unnest($1::text[], $2::text[], $3::bigint[]) AS r (grp, selection, ttl) WHERE g.grp = r.grp AND g.selection = r.selection RETURNING g.grp, g.selection`
+FROM unnest($1::text[], $2::text[], $3::bigint[]) AS r (grp, selection, ttl) WHERE g.grp = r.grp AND g.selection = r.selection
+RETURNING g.grp, g.selection`
 	sqlAddGroup = `WITH added AS (
 	INSERT INTO {p:groups} (grp, selection, include, exclude, seen_at, expires_at)
 	VALUES ($1::text, $2::text, $4::text[], $5::text[], statement_timestamp(), ` + endsAfter + `)
@@ -59,9 +62,11 @@ UPDATE {p:meta} SET generation = ` + nextGeneration + ` WHERE only_row AND EXIST
 		UNION ALL (SELECT id FROM {p:records} WHERE grp = $1::text AND stage IN (2, 3) AND created_at <= $3::timestamptz LIMIT $2::bigint)
 		UNION ALL (SELECT id FROM {p:records} WHERE grp = $1::text AND stage = 4 AND created_at <= $3::timestamptz LIMIT $2::bigint)
 		UNION ALL (SELECT id FROM {p:records} WHERE grp = $1::text AND stage = 5 AND created_at <= $3::timestamptz LIMIT $2::bigint)
-		UNION ALL (SELECT id FROM {p:records} WHERE grp = $1::text AND stage >= 6 AND created_at <= $3::timestamptz LIMIT $2::bigint)) AS r LIMIT $2::bigint),
+		UNION ALL (SELECT id FROM {p:records} WHERE grp = $1::text AND stage >= 6 AND created_at <= $3::timestamptz LIMIT $2::bigint)) AS r
+		LIMIT $2::bigint),
 gone AS (DELETE FROM {p:records} WHERE id = ANY (ARRAY(SELECT id FROM doomed)) RETURNING step, stage),
-noted AS MATERIALIZED (` + noteSteps + `FROM (SELECT 'g' AS how, step FROM gone WHERE stage < 6) AS n WHERE step IS NOT NULL HAVING count(*) > 0)
+noted AS MATERIALIZED (` + noteSteps + `FROM (SELECT 'g' AS how, step FROM gone WHERE stage < 6) AS n
+	WHERE step IS NOT NULL HAVING count(*) > 0)
 SELECT (SELECT count(*) FROM doomed), (SELECT count(*) FROM gone) FROM (SELECT count(*) FROM noted) AS n`
 
 	// sqlAdopt takes the records in line in their order, by id so that it follows
@@ -283,7 +288,8 @@ func (s *Store) adoptAll(ctx context.Context, operation string, topics outmill.T
 // unrouted returns the topics with records that wait for a group, and for each
 // the first registration, after the steps. Nearly always there are none, and then the
 // registrations, which may be many, are not read.
-func (s *Store) unrouted(ctx context.Context, operation string, topics outmill.Topics, before ...step) (map[string]storekit.StoredRegistration, error) {
+func (s *Store) unrouted(ctx context.Context, operation string, topics outmill.Topics,
+	before ...step) (map[string]storekit.StoredRegistration, error) {
 	var unrouted []string
 	var table *storekit.RoutingTable
 	err := s.write(ctx, operation, func(ctx context.Context, t *txn) error {

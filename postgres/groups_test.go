@@ -76,15 +76,18 @@ func TestStore_Groups(t *testing.T) {
 							require.NoError(t, err)
 							return true
 						default:
-							return valueOf[int](t, db, `SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`) > 0
+							return valueOf[int](t, db, `SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'advisory'
+								AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`) > 0
 						}
 					}, patience, time.Millisecond)
 				}}
-				publisher := newStore(t, connectAs(t, url, func(c *pgxpool.Config) { c.ConnConfig.Tracer = tracer }), postgres.Config{NotifyInterval: -1})
+				publisher := newStore(t, connectAs(t, url, func(c *pgxpool.Config) { c.ConnConfig.Tracer = tracer }),
+					postgres.Config{NotifyInterval: -1})
 				require.NoError(t, appendTo(publisher, t.Context(), made("orders", "x", 3)...))
 				registering.Wait()
 				require.Equal(t, 4, registered, "the fourth waits for the append")
-				require.Equal(t, 9, valueOf[int](t, db, `SELECT (SELECT count(*) FROM outmill.log) + (SELECT count(*) FROM outmill.records)`), "three messages for each of the three that had registered")
+				require.Equal(t, 9, valueOf[int](t, db, `SELECT (SELECT count(*) FROM outmill.log) + (SELECT count(*) FROM outmill.records)`),
+					"three messages for each of the three that had registered")
 			})
 		}
 	})
@@ -104,7 +107,8 @@ func TestStore_Groups(t *testing.T) {
 			registering.Go(func() {
 				for n := range topics / pods {
 					topic := fmt.Sprintf("topic %d %d", pod, n)
-					require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: "billing", Topics: outmill.Topics{Include: []string{topic}}}))
+					require.NoError(t, store.RegisterGroup(t.Context(),
+						outmill.Registration{Group: "billing", Topics: outmill.Topics{Include: []string{topic}}}))
 				}
 			})
 		}
@@ -125,7 +129,8 @@ func TestStore_Groups(t *testing.T) {
 		done.Store(true)
 		publishing.Wait()
 		require.Equal(t, topics+1, valueOf[int](t, db, `SELECT count(*) FROM outmill.groups`))
-		require.Equal(t, int(appended.Load()), valueOf[int](t, db, `SELECT (SELECT count(*) FROM outmill.log) + (SELECT count(*) FROM outmill.records)`))
+		require.Equal(t, int(appended.Load()), valueOf[int](t, db, `SELECT (SELECT count(*) FROM outmill.log) + (SELECT count(*)
+			FROM outmill.records)`))
 	})
 
 	t.Run("a registration that is renewed reads no other ones", func(t *testing.T) {
@@ -134,7 +139,8 @@ func TestStore_Groups(t *testing.T) {
 		require.NoError(t, told.store.Ensure(t.Context()))
 		reg := outmill.Registration{Group: readers, Topics: outmill.Topics{Include: []string{"orders"}}}
 		require.NoError(t, told.store.RegisterGroup(t.Context(), reg))
-		execute(t, told.store.Pool(), `INSERT INTO outmill.groups (grp, selection, include, exclude, seen_at) SELECT 'g' || g % 10, 's' || g, ARRAY['topic' || g], '{}', now() FROM generate_series(1, 1000) AS g`)
+		execute(t, told.store.Pool(), `INSERT INTO outmill.groups (grp, selection, include, exclude, seen_at)
+			SELECT 'g' || g % 10, 's' || g, ARRAY['topic' || g], '{}', now() FROM generate_series(1, 1000) AS g`)
 		for _, p := range told.told.of(t, func() { require.NoError(t, told.store.RegisterGroup(t.Context(), reg)) }) {
 			p.Plan.each(func(n node) {
 				if n.Relation == "groups" {
@@ -170,8 +176,10 @@ func TestStore_Groups(t *testing.T) {
 				other := newStore(t, db, postgres.Config{NotifyInterval: -1})
 				require.NoError(t, other.RegisterGroup(t.Context(), outmill.Registration{Group: "first"}))
 				require.NoError(t, appendTo(store, t.Context(), made("orders", "after", 5)...))
-				require.Equal(t, "first: 5, readers: 6", valueOf[string](t, db, `SELECT string_agg(grp || ': ' || n, ', ' ORDER BY grp) FROM (SELECT grp, count(*) AS n FROM outmill.log GROUP BY grp) AS x`))
-				require.Len(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey, "orders")), 6, "nothing is taken for read that the replica did not have")
+				require.Equal(t, "first: 5, readers: 6", valueOf[string](t, db, `SELECT string_agg(grp || ': ' || n, ', ' ORDER BY grp)
+					FROM (SELECT grp, count(*) AS n FROM outmill.log GROUP BY grp) AS x`))
+				require.Len(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey, "orders")), 6,
+					"nothing is taken for read that the replica did not have")
 			})
 		}
 	})

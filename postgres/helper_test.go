@@ -189,7 +189,8 @@ func explainedAs(t *testing.T, url, mode string, config postgres.Config) *exerci
 		c.ConnConfig.RuntimeParams["plan_cache_mode"] = mode
 		c.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 			_, err := conn.Exec(ctx, `LOAD 'auto_explain'; SET auto_explain.log_min_duration = 0; SET auto_explain.log_analyze = on;
-SET auto_explain.log_timing = off; SET auto_explain.log_nested_statements = on; SET auto_explain.log_buffers = on; SET auto_explain.log_format = json; SET client_min_messages = log`,
+SET auto_explain.log_timing = off; SET auto_explain.log_nested_statements = on; SET auto_explain.log_buffers = on;
+SET auto_explain.log_format = json; SET client_min_messages = log`,
 				pgx.QueryExecModeSimpleProtocol)
 			return err
 		}

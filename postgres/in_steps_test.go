@@ -83,8 +83,10 @@ func TestStore_InSteps(t *testing.T) {
 			first := claimed(t, store, park)
 			require.Len(t, first, 1)
 			execute(t, db, `INSERT INTO outmill.records (id, grp, topic, key, stage, due_at, next_at, created_at, size, message_id, payload)
-SELECT gen_random_uuid(), 'readers', 'orders', 'hot', 1, now(), now(), now(), 100, 'm' || g, '\x00' FROM generate_series(1, $1::integer) AS g`, n)
-			execute(t, db, `INSERT INTO outmill.lanes (grp, topic, key, blocked_by, until, head) SELECT 'readers', 'orders', 'hot', $1, now() + interval '1 hour', min(seq) FROM outmill.records WHERE stage = 1`, park.Owner.String())
+SELECT gen_random_uuid(), 'readers', 'orders', 'hot', 1, now(), now(), now(), 100, 'm' || g, '\x00'
+FROM generate_series(1, $1::integer) AS g`, n)
+			execute(t, db, `INSERT INTO outmill.lanes (grp, topic, key, blocked_by, until, head)
+				SELECT 'readers', 'orders', 'hot', $1, now() + interval '1 hour', min(seq) FROM outmill.records WHERE stage = 1`, park.Owner.String())
 			dead := func() int { return valueOf[int](t, db, `SELECT count(*) FROM outmill.records WHERE stage = 7`) }
 
 			require.NoError(t, store.Fail(t.Context(), []outmill.Settlement{{Lease: first[0].Lease(), Err: "no good", Park: true}}))
@@ -139,7 +141,8 @@ SELECT gen_random_uuid(), 'readers', 'orders', 'hot', 1, now(), now(), now(), 10
 		r.append("key", "last")
 		r.append("free", "free")
 		inWork := func() int {
-			return valueOf[int](t, r.db, r.sql(`SELECT count(*) FROM {batches} AS b WHERE open > 0 AND NOT EXISTS (SELECT 1 FROM {ended} AS e WHERE e.line = b.line AND e.n = b.n)`))
+			return valueOf[int](t, r.db, r.sql(`SELECT count(*) FROM {batches} AS b WHERE open > 0 AND NOT EXISTS (SELECT 1 FROM {ended} AS e
+				WHERE e.line = b.line AND e.n = b.n)`))
 		}
 		free := claimed(t, r.store, claimOf(r.owner, 100, outmill.OrderKey, "orders"))
 		require.Equal(t, []string{"free"}, namesOf(free), "of the other key some are still to be taken back")
@@ -179,16 +182,21 @@ func onManyRecords(t *testing.T, test func(t *testing.T, db *pgxpool.Pool, store
 
 // sqlDelayed makes $1 records of 1,000 keys that have become due a second ago, all at
 // once.
-const sqlDelayed = `INSERT INTO outmill.records (id, grp, topic, key, stage, available_at, due_at, next_at, created_at, size, message_id, payload)
+const sqlDelayed = `INSERT INTO outmill.records (id, grp, topic, key, stage, available_at, due_at, next_at, created_at, size, message_id,
+	payload)
 SELECT gen_random_uuid(), 'readers', 'orders', 'k' || g % 1000, 3, at, at, at, at - interval '1 hour', 100, 'm' || g, '\x00'
 FROM generate_series(1, $1::integer) AS g, (SELECT now() - interval '1 second' AS at) AS d`
 
 // sqlBlocked makes $1 keys that are blocked by a record that waits for another hour,
 // and each hold one. It is time to look at all of them.
 const (
-	sqlBlockers = `INSERT INTO outmill.records (id, grp, topic, key, stage, available_at, due_at, next_at, created_at, size, message_id, payload)
-SELECT gen_random_uuid(), 'readers', 'orders', 'k' || g, 2, at, at, at, now(), 100, 'm' || g, '\x00' FROM generate_series(1, $1::integer) AS g, (SELECT now() + interval '1 hour' AS at) AS d`
+	sqlBlockers = `INSERT INTO outmill.records (id, grp, topic, key, stage, available_at, due_at, next_at, created_at, size, message_id,
+		payload)
+SELECT gen_random_uuid(), 'readers', 'orders', 'k' || g, 2, at, at, at, now(), 100, 'm' || g, '\x00'
+FROM generate_series(1, $1::integer) AS g, (SELECT now() + interval '1 hour' AS at) AS d`
 	sqlHeldBehind = `INSERT INTO outmill.records (id, grp, topic, key, stage, due_at, next_at, created_at, size, message_id, payload)
-SELECT gen_random_uuid(), 'readers', 'orders', 'k' || g, 1, now(), now(), now(), 100, 'h' || g, '\x00' FROM generate_series(1, $1::integer) AS g`
-	sqlOverdue = `INSERT INTO outmill.lanes (grp, topic, key, blocked_by, until, looks, head) SELECT grp, topic, key, 'waiting', now(), 7, seq FROM outmill.records WHERE stage = 1`
+SELECT gen_random_uuid(), 'readers', 'orders', 'k' || g, 1, now(), now(), now(), 100, 'h' || g, '\x00'
+FROM generate_series(1, $1::integer) AS g`
+	sqlOverdue = `INSERT INTO outmill.lanes (grp, topic, key, blocked_by, until, looks, head)
+		SELECT grp, topic, key, 'waiting', now(), 7, seq FROM outmill.records WHERE stage = 1`
 )

@@ -13,7 +13,8 @@ const (
 	// sqlPutNote calls a function, which bounds its wait by a lock_timeout of its own.
 	sqlPutNote = `SELECT {p:put_note}($1, $2, $3, $4)`
 
-	sqlHasNote = `SELECT 1 FROM {p:inbox} WHERE consumer OPERATOR(pg_catalog.=) $1::pg_catalog.text AND key OPERATOR(pg_catalog.=) $2::pg_catalog.text`
+	sqlHasNote = `SELECT 1 FROM {p:inbox} WHERE consumer OPERATOR(pg_catalog.=) $1::pg_catalog.text
+		AND key OPERATOR(pg_catalog.=) $2::pg_catalog.text`
 
 	sqlDeleteNotes = `WITH gone AS (DELETE FROM {p:inbox} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {p:inbox}
 	WHERE delete_at <= statement_timestamp() ORDER BY delete_at LIMIT $1::bigint FOR UPDATE SKIP LOCKED)) RETURNING 1)

@@ -12,10 +12,12 @@ const (
 
 	sqlDelete = `WITH gone AS (DELETE FROM {p:records} WHERE id = ANY ($1::text[]::uuid[]) RETURNING grp, topic, key, step, stage),
 opened AS (` + openLanesOf + `),
-noted AS MATERIALIZED (` + noteSteps + `FROM (SELECT 'd' AS how, step FROM gone WHERE stage < 6) AS n WHERE step IS NOT NULL HAVING count(*) > 0)
+noted AS MATERIALIZED (` + noteSteps + `FROM (SELECT 'd' AS how, step FROM gone WHERE stage < 6) AS n
+	WHERE step IS NOT NULL HAVING count(*) > 0)
 SELECT count(*) FROM gone, (SELECT count(*) FROM noted) AS n`
 
-	sqlParkedKeys = `SELECT DISTINCT grp, topic, key, statement_timestamp()::text FROM {p:records} WHERE id = ANY ($1::text[]::uuid[]) AND stage + 0 = 7 AND parked AND grp IS NOT NULL
+	sqlParkedKeys = `SELECT DISTINCT grp, topic, key, statement_timestamp()::text FROM {p:records} WHERE id = ANY ($1::text[]::uuid[])
+		AND stage + 0 = 7 AND parked AND grp IS NOT NULL
 ORDER BY grp, topic, key`
 )
 

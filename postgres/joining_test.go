@@ -42,9 +42,10 @@ func joining(t *testing.T, store *postgres.Store) {
 	steps, err := store.ListSteps(ctx, join.ID, outmill.WorkItemID{}, 0)
 	require.NoError(t, err)
 	require.Len(t, steps, 4)
-	ended, err := store.FinishJoin(ctx, join.ID, storekit.FinishRequest{FailIfAnyStepFailed: true, Then: func(storekit.Join) (*outmill.Record, error) {
-		return made("steps", "next", 1)[0], nil
-	}})
+	ended, err := store.FinishJoin(ctx, join.ID,
+		storekit.FinishRequest{FailIfAnyStepFailed: true, Then: func(storekit.Join) (*outmill.Record, error) {
+			return made("steps", "next", 1)[0], nil
+		}})
 	require.NoError(t, err)
 	require.Equal(t, storekit.JoinFailed, ended.Join.Status)
 

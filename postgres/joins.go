@@ -16,13 +16,17 @@ import (
 var _ storekit.Joins = (*Store)(nil)
 
 const (
-	sqlStartJoin = `INSERT INTO {p:joins} (id, grouping_key, policy, quorum, expected_steps, deadline, complete_at_deadline, created_at, updated_at, metadata)
+	sqlStartJoin = `INSERT INTO {p:joins} (id, grouping_key, policy, quorum, expected_steps, deadline, complete_at_deadline, created_at,
+		updated_at, metadata)
 SELECT $1::text::uuid, nullif($2::text, ''), $3::text, $4::bigint, nullif($5::bigint, -1),
-	CASE WHEN $6::text LIKE '+%' THEN now.at + $6::text::interval ELSE nullif($6::text, '')::timestamptz END, $7::boolean, now.at, now.at, nullif($8::text, '')::jsonb
+	CASE WHEN $6::text LIKE '+%' THEN now.at + $6::text::interval
+	ELSE nullif($6::text, '')::timestamptz END, $7::boolean, now.at, now.at, nullif($8::text, '')::jsonb
 FROM (SELECT statement_timestamp() AS at) AS now ON CONFLICT (id) DO NOTHING`
 
-	joinColumns = `j.id::text, coalesce(j.grouping_key, ''), j.status, j.policy, j.quorum, coalesce(j.expected_steps, -1), j.completed_steps, j.failed_steps,
-	j.deadline, j.complete_at_deadline, coalesce(j.deadline <= statement_timestamp(), false), coalesce((extract(epoch FROM j.deadline - statement_timestamp()) * 1000000)::bigint, 0),
+	joinColumns = `j.id::text, coalesce(j.grouping_key, ''), j.status, j.policy, j.quorum, coalesce(j.expected_steps, -1), j.completed_steps,
+		j.failed_steps,
+	j.deadline, j.complete_at_deadline, coalesce(j.deadline <= statement_timestamp(), false), coalesce((extract(epoch
+	FROM j.deadline - statement_timestamp()) * 1000000)::bigint, 0),
 	coalesce(j.reason, ''), j.created_at, j.updated_at, j.finished_at, coalesce(j.metadata::text, '')`
 
 	sqlLockJoins = `SELECT 1 FROM {p:joins} WHERE id = ANY (ARRAY(SELECT $1::text::uuid UNION
@@ -35,7 +39,8 @@ FROM (SELECT statement_timestamp() AS at) AS now ON CONFLICT (id) DO NOTHING`
 ORDER BY j.id LIMIT $2::bigint`
 
 	sqlListGroup = `SELECT ` + joinColumns + `, 0 FROM unnest($3::text[]) AS s (status) CROSS JOIN LATERAL (SELECT * FROM {p:joins}
-	WHERE (coalesce(grouping_key, ''), status, id) > ($4::text, s.status, $1::text::uuid) AND (coalesce(grouping_key, ''), status) <= ($4::text, s.status)
+	WHERE (coalesce(grouping_key, ''), status, id) > ($4::text, s.status, $1::text::uuid)
+	AND (coalesce(grouping_key, ''), status) <= ($4::text, s.status)
 	ORDER BY coalesce(grouping_key, ''), status, id LIMIT $2::bigint) AS j
 ORDER BY j.id LIMIT $2::bigint`
 
@@ -47,7 +52,8 @@ WHERE m.join_id = $1::text::uuid AND m.step > $2::text::uuid ORDER BY m.step LIM
 	// sqlRecordToAttach locks all records of the message, that asked for and those
 	// of its step, so a session that settles one of them has done so, or comes later and
 	// finds the new member.
-	sqlRecordToAttach = `SELECT coalesce(r.step, r.id)::text, r.waits_for IS NOT NULL, r.id = $1::text::uuid FROM {p:records} AS r WHERE r.id = ANY (ARRAY(
+	sqlRecordToAttach = `SELECT coalesce(r.step, r.id)::text, r.waits_for IS NOT NULL, r.id = $1::text::uuid FROM {p:records} AS r
+		WHERE r.id = ANY (ARRAY(
 	SELECT $1::text::uuid UNION
 	SELECT s.id FROM {p:records} AS o CROSS JOIN LATERAL (SELECT id FROM {p:records} WHERE step = o.step OFFSET 0) AS s
 	WHERE o.id = $1::text::uuid AND o.step IS NOT NULL)) ORDER BY r.id FOR UPDATE`
@@ -72,18 +78,22 @@ VALUES ($1::text::uuid, $2::text::uuid, $3::text, $4::bigint, $5::bigint, $6::bi
 	// sqlStepOfRecord finds the step of any of a message's records; one that is gone
 	// is named by its own id.
 	sqlStepOfRecord    = `SELECT coalesce((SELECT step FROM {p:records} WHERE id = $1::text::uuid), $1::text::uuid)::text`
-	sqlStepOfLogRecord = `SELECT coalesce((SELECT step FROM {p:records} WHERE id = $1::text::uuid), (SELECT step FROM {p:log} WHERE id = $1::text::uuid LIMIT 1), $1::text::uuid)::text`
+	sqlStepOfLogRecord = `SELECT coalesce((SELECT step FROM {p:records} WHERE id = $1::text::uuid), (SELECT step FROM {p:log}
+		WHERE id = $1::text::uuid LIMIT 1), $1::text::uuid)::text`
 
-	sqlReport = `UPDATE {p:join_members} SET status = $3::text, reported = true WHERE join_id = $1::text::uuid AND step = $2::text::uuid AND status = 'pending'`
+	sqlReport = `UPDATE {p:join_members} SET status = $3::text, reported = true WHERE join_id = $1::text::uuid AND step = $2::text::uuid
+		AND status = 'pending'`
 
 	sqlHasMember = `SELECT 1 FROM {p:join_members} WHERE join_id = $1::text::uuid AND step = $2::text::uuid`
 
-	sqlCount = `UPDATE {p:joins} SET completed_steps = completed_steps + $2::bigint, failed_steps = failed_steps + $3::bigint, updated_at = statement_timestamp()
+	sqlCount = `UPDATE {p:joins} SET completed_steps = completed_steps + $2::bigint, failed_steps = failed_steps + $3::bigint,
+		updated_at = statement_timestamp()
 WHERE id = $1::text::uuid`
 
 	sqlSeal = `UPDATE {p:joins} SET expected_steps = $2::bigint, updated_at = statement_timestamp() WHERE id = $1::text::uuid`
 
-	sqlEndJoin = `UPDATE {p:joins} SET status = $2::text, reason = nullif($3::text, ''), updated_at = statement_timestamp(), finished_at = statement_timestamp()
+	sqlEndJoin = `UPDATE {p:joins} SET status = $2::text, reason = nullif($3::text, ''), updated_at = statement_timestamp(),
+		finished_at = statement_timestamp()
 WHERE id = $1::text::uuid RETURNING finished_at`
 
 	sqlShortWait = `SELECT set_config('lock_timeout', '50ms', true)`
@@ -195,7 +205,8 @@ func (j joining) ReadJoins(ctx context.Context, operation string, ids []outmill.
 }
 
 // OnJoin runs work in a transaction that holds the row of the join.
-func (j joining) OnJoin(ctx context.Context, operation string, id outmill.JoinID, work func(ctx context.Context, tx storekit.JoinTx, join *storekit.JoinState) error) error {
+func (j joining) OnJoin(ctx context.Context, operation string, id outmill.JoinID,
+	work func(ctx context.Context, tx storekit.JoinTx, join *storekit.JoinState) error) error {
 	err := j.s.durably(ctx, operation, func(ctx context.Context, t *txn) error {
 		join, err := t.lockJoin(ctx, sqlJoinsOf, id, "")
 		if err != nil {
@@ -285,7 +296,8 @@ func (x *joinTx) Append(ctx context.Context, record *outmill.Record) (*storekit.
 }
 
 // Report settles the step that the message names.
-func (x *joinTx) Report(ctx context.Context, join *storekit.JoinState, message outmill.WorkItemID, as storekit.StepStatus) (known bool, err error) {
+func (x *joinTx) Report(ctx context.Context, join *storekit.JoinState, message outmill.WorkItemID, as storekit.StepStatus) (known bool,
+	err error) {
 	var names []string
 	template := sqlStepOfRecord
 	if x.t.s.readsLog() {
@@ -465,7 +477,8 @@ func (j joining) ListJoins(ctx context.Context, operation string, query storekit
 }
 
 // ListSteps reads steps of a join.
-func (j joining) ListSteps(ctx context.Context, operation string, id outmill.JoinID, after outmill.WorkItemID, limit int) ([]storekit.JoinStep, error) {
+func (j joining) ListSteps(ctx context.Context, operation string, id outmill.JoinID, after outmill.WorkItemID,
+	limit int) ([]storekit.JoinStep, error) {
 	var found []*storekit.JoinState
 	var steps []storekit.JoinStep
 	err := j.s.write(ctx, operation, func(ctx context.Context, t *txn) error {

@@ -261,7 +261,8 @@ func TestStore_JoinsAttack(t *testing.T) {
 		r := newRing(t, postgres.LaneRows, storetest.Options{})
 		id := r.decidedJoin()
 		require.PanicsWithError(t, "boom", func() {
-			_, _ = r.store.FinishJoin(t.Context(), id, storekit.FinishRequest{Then: func(storekit.Join) (*outmill.Record, error) { panic(errors.New("boom")) }})
+			_, _ = r.store.FinishJoin(t.Context(), id,
+				storekit.FinishRequest{Then: func(storekit.Join) (*outmill.Record, error) { panic(errors.New("boom")) }})
 		})
 		result, err := r.store.FinishJoin(t.Context(), id, storekit.FinishRequest{})
 		require.NoError(t, err)
@@ -347,12 +348,13 @@ func TestStore_JoinsAttack(t *testing.T) {
 		})
 	})
 
-	t.Run("late attachments beside everything else leave steps that say what became of their records", func(t *testing.T) {
+	t.Run("late attachments among all other calls leave steps that say what became of their records", func(t *testing.T) {
 		testenv.Long(t, "races with many turns")
 		t.Parallel()
 		eachLane(t, storetest.Options{Retain: time.Hour}, func(t *testing.T, r *ring) {
 			ctx := t.Context()
-			joins := []outmill.JoinID{r.startJoin(storekit.Join{Unsealed: true}), r.startJoin(storekit.Join{Unsealed: true}), r.startJoin(storekit.Join{Unsealed: true})}
+			joins := []outmill.JoinID{r.startJoin(storekit.Join{Unsealed: true}), r.startJoin(storekit.Join{Unsealed: true}),
+				r.startJoin(storekit.Join{Unsealed: true})}
 			records := made("orders", "m", 40)
 			for i, record := range records {
 				if i%3 == 0 {
@@ -405,7 +407,8 @@ func TestStore_JoinsAttack(t *testing.T) {
 }
 
 // anything is done by a worker or an operator.
-func anything(ctx context.Context, store *postgres.Store, owner outmill.OwnerToken, records []*outmill.Record, joins []outmill.JoinID) error {
+func anything(ctx context.Context, store *postgres.Store, owner outmill.OwnerToken, records []*outmill.Record,
+	joins []outmill.JoinID) error {
 	req := claimOf(owner, 1+rand.IntN(4), outmill.OrderKey, "orders")
 	req.KeyPolicy = outmill.KeyPark
 	found, err := store.Claim(ctx, req)
@@ -438,7 +441,8 @@ func requireStepsOfRecords(t *testing.T, store *postgres.Store, id outmill.JoinI
 		counts[step.Status]++
 		record, err := store.Get(t.Context(), step.ID)
 		require.NoError(t, err)
-		want := map[outmill.Status]storekit.StepStatus{outmill.StatusProcessed: storekit.StepCompleted, outmill.StatusDead: storekit.StepFailed}[record.Status]
+		want := map[outmill.Status]storekit.StepStatus{outmill.StatusProcessed: storekit.StepCompleted,
+			outmill.StatusDead: storekit.StepFailed}[record.Status]
 		require.Equal(t, cmp.Or(want, storekit.StepPending), step.Status, "step of %s, which is %s", record.MessageID, record.Status)
 	}
 	join, err := store.GetJoin(t.Context(), id)

@@ -41,7 +41,8 @@ ORDER BY k.head`
 	// sqlParkHeld parks held records of the keys $3, $4 of all of them ($5 says why).
 	sqlParkHeld = `WITH gone AS (UPDATE {p:records} SET stage = 7, parked = true, last_error = $5::text WHERE ctid = ANY (ARRAY(
 	SELECT r.ctid FROM unnest($3::text[]) WITH ORDINALITY AS k (key, turn)
-	CROSS JOIN LATERAL (SELECT ctid FROM {p:records} WHERE ` + ofKey(`k.key`) + ` AND stage - 1 = 0 AND ` + notExpired + ` ORDER BY seq LIMIT $4::bigint) AS r
+	CROSS JOIN LATERAL (SELECT ctid FROM {p:records} WHERE ` + ofKey(`k.key`) + ` AND stage - 1 = 0 AND ` + notExpired + `
+		ORDER BY seq LIMIT $4::bigint) AS r
 	ORDER BY k.turn LIMIT $4::bigint)) AND stage + 0 = 1 RETURNING step),
 noted AS MATERIALIZED (` + noteDead + `)
 SELECT count(*) FROM gone, (SELECT count(*) FROM noted) AS n`
@@ -52,7 +53,8 @@ SELECT count(*) FROM gone, (SELECT count(*) FROM noted) AS n`
 	sqlMoveLanes = `UPDATE {p:lanes} AS l SET looks = least(l.looks + 1, 100)::smallint, (head, blocked_by, until) = (
 	SELECT h.seq, CASE WHEN h.seq < b.barrier THEN '' ELSE b.blocked_by END,
 		CASE WHEN h.seq >= b.barrier THEN least(b.until, statement_timestamp() + interval '100 milliseconds' * power(2, least(l.looks, 6))) END
-	FROM (SELECT coalesce((SELECT seq FROM {p:records} WHERE ` + ofKey(`l.key`) + ` AND stage - 1 = 0 ORDER BY seq LIMIT 1), l.head) AS seq) AS h,
+	FROM (SELECT coalesce((SELECT seq FROM {p:records} WHERE ` + ofKey(`l.key`) + ` AND stage - 1 = 0 ORDER BY seq LIMIT 1),
+		l.head) AS seq) AS h,
 	(SELECT $4::jsonb -> l.key ->> 0 AS blocked_by, nullif($4::jsonb -> l.key ->> 1, '')::timestamptz AS until,
 		($4::jsonb -> l.key ->> 2)::bigint AS barrier) AS b)
 WHERE l.ctid = ANY (ARRAY(SELECT c.ctid FROM unnest($3::text[]) AS k (key)

@@ -33,9 +33,11 @@ func eachLane(t *testing.T, options storetest.Options, test func(t *testing.T, r
 // sqlEverywhere is where each record is: in the log where no claim has passed
 // it, in work in a batch, or among the records. It is one statement, and so sees
 // each in one place.
-const sqlEverywhere = `SELECT l.id, l.pos AS place, l.grp, l.topic, l.key, l.message_id, 'log' AS of, false AS ended FROM {log} AS l WHERE NOT {log_passed}(l.line, l.xid, l.pos)
+const sqlEverywhere = `SELECT l.id, l.pos AS place, l.grp, l.topic, l.key, l.message_id, 'log' AS of, false AS ended FROM {log} AS l
+	WHERE NOT {log_passed}(l.line, l.xid, l.pos)
 UNION ALL SELECT l.id, u.pos, l.grp, l.topic, l.key, coalesce(l.message_id, 'no row of the log at ' || u.pos), 'batch', false
-	FROM {batches} AS b CROSS JOIN LATERAL unnest(b.positions) WITH ORDINALITY AS u (pos, nth) LEFT JOIN {log} AS l ON l.line = b.line AND l.pos = u.pos
+	FROM {batches} AS b CROSS JOIN LATERAL unnest(b.positions) WITH ORDINALITY AS u (pos, nth) LEFT JOIN {log} AS l ON l.line = b.line
+	AND l.pos = u.pos
 	WHERE get_bit(b.done, u.nth::integer - 1) = 0 AND (b.line, b.n, b.token) NOT IN (SELECT line, n, token FROM {ended})
 UNION ALL SELECT id, seq, grp, topic, key, message_id, 'records', stage >= 6 FROM {records}`
 
@@ -79,8 +81,10 @@ func (r *ring) names(from string) []string {
 
 const (
 	sqlUnsound = `SELECT coalesce(string_agg(b::text, ' '), '') FROM (
-	SELECT *, lag(pos) OVER (PARTITION BY line ORDER BY n) AS pos_before, first_value(low) OVER (PARTITION BY line ORDER BY n DESC) AS lowest FROM {batches}) AS b
-WHERE open <> length(replace(done::text, '1', '')) OR pos < pos_before OR low > n OR n < lowest AND open > 0 AND (line, n, token) NOT IN (SELECT line, n, token FROM {ended})
+	SELECT *, lag(pos) OVER (PARTITION BY line ORDER BY n) AS pos_before, first_value(low) OVER (PARTITION BY line
+	ORDER BY n DESC) AS lowest FROM {batches}) AS b
+WHERE open <> length(replace(done::text, '1', '')) OR pos < pos_before OR low > n OR n < lowest AND open > 0
+AND (line, n, token) NOT IN (SELECT line, n, token FROM {ended})
 	OR positions <> ARRAY(SELECT unnest(positions) ORDER BY 1) OR positions[cardinality(positions)] > pos
 	OR (open > 0) <> (lease_until IS NOT NULL) OR cardinality(positions) <> CASE WHEN open > 0 THEN length(done) ELSE 0 END
 	OR cardinality(keys) <> cardinality(positions)`

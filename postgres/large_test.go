@@ -52,7 +52,8 @@ func TestStore_Large(t *testing.T) {
 				store := newStore(t, db, config)
 				require.NoError(t, store.Ensure(t.Context()))
 				require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
-				asText := newStore(t, connectAs(t, url, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol }), config)
+				asText := newStore(t, connectAs(t, url,
+					func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol }), config)
 
 				require.NoError(t, store.Append(t.Context(), one("first")))
 				found := claimed(t, asText, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderNone))
@@ -60,7 +61,8 @@ func TestStore_Large(t *testing.T) {
 				require.True(t, bytes.Equal(payload, found[0].Payload), "as text")
 				require.NoError(t, asText.Release(t.Context(), leasesOf(found)))
 				require.NoError(t, store.Append(t.Context(), one("second"), one("third")), "COPY has no limit")
-				require.Equal(t, 3, valueOf[int](t, db, "SELECT count(payload) FROM outmill.readable WHERE length(payload) > 0"), "people can look at them")
+				require.Equal(t, 3, valueOf[int](t, db, "SELECT count(payload) FROM outmill.readable WHERE length(payload) > 0"),
+					"people can look at them")
 				found = claimed(t, store, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderNone))
 				require.Len(t, found, 3)
 				for _, record := range found {
@@ -89,7 +91,8 @@ func TestStore_Large(t *testing.T) {
 		require.NoError(t, err)
 		ctx := store.WithTx(t.Context(), tx)
 		one := &outmill.Record{Topic: "orders", Payload: payload}
-		require.ErrorIs(t, store.Append(ctx, one, &outmill.Record{Topic: "orders", Payload: payload}), outmill.ErrInvalidRecord, "there is no COPY")
+		require.ErrorIs(t, store.Append(ctx, one, &outmill.Record{Topic: "orders", Payload: payload}), outmill.ErrInvalidRecord,
+			"there is no COPY")
 		require.NoError(t, store.Append(ctx, one), "the transaction goes on")
 		require.NoError(t, tx.Commit())
 		found := claimed(t, store, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderNone))

@@ -31,9 +31,11 @@ func listByTopic(kind, stage string) string {
 found AS MATERIALIZED (SELECT id FROM (
 	SELECT i.id FROM routed AS t ` + ids(`grp = t.grp`) + ` WHERE ($2::boolean OR t.grp = $3::text) AND ($4::text = '' OR t.topic = $4::text)
 	UNION ALL
-	SELECT i.id FROM (` + leaps("grp IS NULL", kind) + `) AS t ` + ids(`grp IS NULL`) + ` WHERE $2::boolean AND ($4::text = '' OR t.topic = $4::text)
+	SELECT i.id FROM (` + leaps("grp IS NULL", kind) + `) AS t ` + ids(`grp IS NULL`) + ` WHERE $2::boolean AND ($4::text = '' OR t.topic =
+		$4::text)
 ) AS all_of ORDER BY id LIMIT $6::bigint)
-SELECT ` + recordColumns + `, ` + blockedColumn + ` FROM {p:records} AS r WHERE r.id = ANY (ARRAY(SELECT id FROM found)) AND $5::text <> '' ORDER BY r.id`
+SELECT ` + recordColumns + `, ` + blockedColumn + ` FROM {p:records} AS r WHERE r.id = ANY (ARRAY(SELECT id FROM found))
+	AND $5::text <> '' ORDER BY r.id`
 }
 
 // groupTopics is a recursive query of the groups and topics that have records

@@ -26,20 +26,23 @@ const (
 )
 
 const (
-	sqlLane = `SELECT lane, logged, (SELECT seqcache FROM pg_sequence WHERE seqrelid = {q:records_seq_seq}::regclass) FROM {p:meta} WHERE only_row`
+	sqlLane = `SELECT lane, logged, (SELECT seqcache FROM pg_sequence WHERE seqrelid = {q:records_seq_seq}::regclass) FROM {p:meta}
+		WHERE only_row`
 
 	// sequenceNow is the last place that was given. A query of the sequence itself reads
 	// it without a lock, and nextval, while it writes its WAL, has it 32 places ahead of
 	// what it gives: see nextval_internal in PostgreSQL's sequence.c. A function that
 	// locks it says nothing before the first place; then what was read before that holds.
-	sequenceNow = `(SELECT coalesce(pg_sequence_last_value({q:records_seq_seq}::regclass), last_value - 1) AS place FROM {p:records_seq_seq} OFFSET 0)`
+	sequenceNow = `(SELECT coalesce(pg_sequence_last_value({q:records_seq_seq}::regclass), last_value - 1) AS place
+		FROM {p:records_seq_seq} OFFSET 0)`
 
 	sqlMayAskCluster = `SELECT has_function_privilege('pg_control_system()', 'EXECUTE')`
 
 	// sqlUseLog also keeps programs away that know nothing of the log, and notes on
 	// which server it is: see log_cluster.go.
 	sqlUseLog = `UPDATE {p:meta} SET lane = 'log', logged = true, generation = ` + nextGeneration + `, compatible = greatest(compatible, 2),
-	cluster = CASE WHEN cluster = '' THEN (SELECT system_identifier::text FROM pg_control_system()) ELSE cluster END WHERE only_row AND lane <> 'log'`
+	cluster = CASE WHEN cluster = '' THEN (SELECT system_identifier::text FROM pg_control_system()) ELSE cluster END WHERE only_row
+	AND lane <> 'log'`
 )
 
 // sqlUseLogAnyway is sqlUseLog where one may not ask which server it is.
@@ -86,7 +89,8 @@ func (s *Store) checkCache(cache int64) error {
 	if cache == 1 {
 		return nil
 	}
-	return fmt.Errorf("%w: the sequence of %srecords has CACHE %d, and the log needs 1: ALTER SEQUENCE … CACHE 1, and reconnect", outmill.ErrInvalidConfig, s.config.TablePrefix, cache)
+	return fmt.Errorf("%w: the sequence of %srecords has CACHE %d, and the log needs 1: ALTER SEQUENCE … CACHE 1, and reconnect",
+		outmill.ErrInvalidConfig, s.config.TablePrefix, cache)
 }
 
 // sequenceBehind: what is appended now would have a place that was read already, or that
@@ -94,7 +98,8 @@ func (s *Store) checkCache(cache int64) error {
 func (s *Store) sequenceBehind(at, read int64) error {
 	name := s.sql.text(`{p:records_seq_seq}`)
 	remedy := s.sql.text(`SELECT setval({q:records_seq_seq}, greatest((SELECT max(seq) FROM {p:records}), (SELECT max(pos) FROM {p:log}), `)
-	return fmt.Errorf("%w: the sequence %s is at %d, and there are records up to %d: it was set back, or not copied with the tables: %s%d)), and see docs/postgres.md for what was appended since",
+	return fmt.Errorf("%w: the sequence %s is at %d, and there are records up to %d: it was set back, or not copied with the tables: "+
+		"%s%d)), and see docs/postgres.md for what was appended since",
 		outmill.ErrInvalidConfig, name, at, read, remedy, read)
 }
 

@@ -40,7 +40,8 @@ var (
 )
 
 func logInsertAll(lines string) string {
-	return logInsertFrom(`unnest(`+insertArrays+`, `+lines+`) AS r (`+insertNames+`, line)`, `(SELECT segment FROM {p:meta})`, `EXISTS (SELECT 1 FROM {p:meta} WHERE `+sqlFitsLog+`)`)
+	return logInsertFrom(`unnest(`+insertArrays+`, `+lines+`) AS r (`+insertNames+`, line)`,
+		`(SELECT segment FROM {p:meta})`, `EXISTS (SELECT 1 FROM {p:meta} WHERE `+sqlFitsLog+`)`)
 }
 
 // logInsertFrom inserts what is in r.
@@ -159,7 +160,8 @@ func (c *logSource) Values() ([]any, error) {
 		c.lines[name] = line
 	}
 	c.values = [...]any{
-		line, [16]byte(r.id), c.now, r.size, c.segment, r.group, of.Topic, of.Key, r.messageID, sqlkit.OrNull(of.CorrelationID), sqlkit.OrNull(of.CausationID), sqlkit.OrNull(of.TenantID),
+		line, [16]byte(r.id), c.now, r.size, c.segment, r.group, of.Topic, of.Key, r.messageID, sqlkit.OrNull(of.CorrelationID),
+		sqlkit.OrNull(of.CausationID), sqlkit.OrNull(of.TenantID),
 		sqlkit.OrNull(of.TraceParent), sqlkit.OrNull(of.TraceState), sqlkit.OrNull(of.DedupKey), step, joins, metadata, r.payload(),
 	}
 	return c.values[:], nil

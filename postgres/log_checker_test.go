@@ -110,7 +110,8 @@ func TestStore_LogChecker(t *testing.T) {
 			lost, phantoms := g.missing(), g.phantoms()
 			t.Logf("%s: %d committed, %d rolled back, %d handed out, %d lost, %d twice, %d phantoms, %d inversions, %d keys shared",
 				g.name, len(c.committed), c.rolledBack, g.deliveries, len(lost), len(g.twice), len(phantoms), len(g.inverted), len(g.shared))
-			for what, found := range map[string][]string{"lost": lost, "twice": g.twice, "phantoms": phantoms, "inverted": g.inverted, "shared": g.shared} {
+			for what, found := range map[string][]string{"lost": lost, "twice": g.twice, "phantoms": phantoms, "inverted": g.inverted,
+				"shared": g.shared} {
 				require.Empty(t, found[:min(10, len(found))], "%s: %s", g.name, what)
 			}
 		}

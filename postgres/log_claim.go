@@ -27,7 +27,8 @@ const (
 	// number: all that has a place up to here has a lower one. It tells since when
 	// the server runs, whether the transaction had a number before, which would be too
 	// low, and how many places a session takes at once.
-	sqlMark = `SELECT pg_postmaster_start_time(), pg_current_xact_id_if_assigned() IS NOT NULL, (SELECT seqcache FROM pg_sequence WHERE seqrelid = {q:records_seq_seq}::regclass),
+	sqlMark = `SELECT pg_postmaster_start_time(), pg_current_xact_id_if_assigned() IS NOT NULL, (SELECT seqcache FROM pg_sequence
+		WHERE seqrelid = {q:records_seq_seq}::regclass),
 	place, set_config('outmill.mark', place || '|' || pg_current_snapshot()::text || '|' || pg_current_xact_id()::text, true)
 FROM ` + sequenceNow + ` AS s`
 
@@ -54,18 +55,21 @@ FROM ` + sequenceNow + ` AS s`
 	// sqlUnseen is the first place of the line $1 that was read past of a row that is
 	// there by now, but was not finished when the claim marked: the log is read as of
 	// then, and the records, of which there are any of $2 and $3 in line, as of now.
-	sqlUnseen = `WITH c AS MATERIALIZED (SELECT xid, from_pos, to_pos FROM {p:log_unfinished}($1::bigint, pg_current_snapshot()) WHERE NOT pg_visible_in_snapshot(xid, (SELECT ` + markedNow + `)))
+	sqlUnseen = `WITH c AS MATERIALIZED (SELECT xid, from_pos, to_pos FROM {p:log_unfinished}($1::bigint, pg_current_snapshot())
+		WHERE NOT pg_visible_in_snapshot(xid, (SELECT ` + markedNow + `)))
 SELECT (SELECT l.pos FROM ` + ofPassed + ` AND l.pos > (SELECT past FROM {p:meta} WHERE only_row) ORDER BY l.pos LIMIT 1)
 WHERE (SELECT 1 FROM {p:records} WHERE grp = $2::text AND topic = $3::text AND stage = 0 LIMIT 1) IS NOT NULL
 	OR (SELECT 1 FROM {p:records} WHERE grp = $2::text AND topic = $3::text AND stage = 1 LIMIT 1) IS NOT NULL`
 
 	// seenByMark tells whether a row was finished when the claim marked; NULL where it has a
 	// number that this server has not given.
-	seenByMark = `CASE WHEN pos <= (SELECT past FROM {p:meta} WHERE only_row) OR pg_visible_in_snapshot(xid, (SELECT ` + markedNow + `)) THEN true
+	seenByMark = `CASE WHEN pos <= (SELECT past FROM {p:meta} WHERE only_row) OR pg_visible_in_snapshot(xid, (SELECT ` + markedNow +
+		`)) THEN true
 		WHEN xid < (SELECT pg_snapshot_xmax(pg_current_snapshot())) THEN false END`
 
 	// logRow leaves out what may be large of a row of more than $5 bytes.
-	logRow = `grp = $3::text AND topic = $4::text AS same, pos, id, key, created_at, size, joins::text AS joins, message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key,
+	logRow = `grp = $3::text AND topic = $4::text AS same, pos, id, key, created_at, size, joins::text AS joins, message_id, correlation_id,
+		causation_id, tenant_id, traceparent, tracestate, dedup_key,
 	CASE WHEN size <= $5::bigint THEN metadata END AS metadata, CASE WHEN size <= $5::bigint THEN payload END AS payload`
 
 	// sqlLogPage reads what comes next of the line $1, $2 rows at most: first what
@@ -76,14 +80,17 @@ WHERE (SELECT 1 FROM {p:records} WHERE grp = $2::text AND topic = $3::text AND s
 late AS MATERIALIZED (SELECT true AS seen, ` + logRow + ` FROM ` + ofPassed + ` ORDER BY l.pos LIMIT $2::bigint)
 SELECT true, late.* FROM late
 UNION ALL SELECT false, r.* FROM (SELECT ` + seenByMark + ` AS seen, ` + logRow + `
-	FROM {p:log} WHERE line = $1::bigint AND pos > coalesce((SELECT pos ` + newestBatch + `), -1) ORDER BY pos LIMIT $2::bigint - (SELECT count(*) FROM late)) AS r`
+	FROM {p:log} WHERE line = $1::bigint AND pos > coalesce((SELECT pos ` + newestBatch + `), -1) ORDER BY pos LIMIT $2::bigint - (SELECT
+		count(*) FROM late)) AS r`
 
 	// sqlLogPageWithin is sqlLogPage where $6 bytes are enough, which takes a third
 	// longer.
-	sqlLogPageWithin = `SELECT late, ` + logRowOut + ` FROM (SELECT *, sum(size) OVER (ORDER BY pos ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before FROM (` +
+	sqlLogPageWithin = `SELECT late, ` + logRowOut + ` FROM (SELECT *, sum(size) OVER (ORDER BY pos ROWS BETWEEN UNBOUNDED PRECEDING
+		AND 1 PRECEDING) AS before FROM (` +
 		sqlLogPage + `) AS p (late, ` + logRowOut + `)) AS q WHERE before IS NULL OR before < $6::bigint ORDER BY pos`
 
-	logRowOut = `seen, same, pos, id, key, created_at, size, joins, message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, metadata, payload`
+	logRowOut = `seen, same, pos, id, key, created_at, size, joins, message_id, correlation_id, causation_id, tenant_id, traceparent,
+		tracestate, dedup_key, metadata, payload`
 
 	// inWorkOfLine are the batches b of the line $1 that are in work. What has ended is
 	// read once for all of them.
@@ -95,18 +102,21 @@ UNION ALL SELECT false, r.* FROM (SELECT ` + seenByMark + ` AS seen, ` + logRow 
 
 	// sqlOthers reads the batches of others that are in work, and the owner's own whose
 	// lease has ended: what is in those comes again.
-	sqlOthers = `SELECT b.owner::text, b.lease_until, b.done::text, b.keys FROM {p:batches} AS b WHERE ` + inWorkOfLine + ` AND (b.owner <> $2::text::uuid OR b.lease_until <= statement_timestamp())`
+	sqlOthers = `SELECT b.owner::text, b.lease_until, b.done::text, b.keys FROM {p:batches} AS b WHERE ` + inWorkOfLine +
+		` AND (b.owner <> $2::text::uuid OR b.lease_until <= statement_timestamp())`
 
 	// sqlAddBatch notes how far a line has been read, and what was handed out. The
 	// first of a line begins where the sequence is, so that hardly any has a number
 	// which one had that was forgotten; the token tells them apart.
 	sqlAddBatch = `WITH last AS MATERIALIZED (SELECT n, pos, seen, horizon, since ` + newestBatch + `),
-known AS MATERIALIZED (SELECT x.xid, x.since FROM last CROSS JOIN LATERAL ROWS FROM (pg_snapshot_xip(last.seen), unnest(last.since)) AS x (xid, since))
+known AS MATERIALIZED (SELECT x.xid, x.since FROM last CROSS JOIN LATERAL ROWS
+FROM (pg_snapshot_xip(last.seen), unnest(last.since)) AS x (xid, since))
 INSERT INTO {p:batches} (line, n, pos, seen, horizon, since, low, lease_until, owner, open, steps, grp, topic, done, positions, keys, token)
 SELECT $1::bigint, new.n, $2::bigint, ` + markedNow + `, ` + markedHorizon + `, ` + sinceMarked + `,
 	coalesce((SELECT b.n FROM {p:batches} AS b WHERE ` + inWorkOfLine + ` ORDER BY b.n LIMIT 1), new.n),
 	CASE WHEN cardinality($3::bigint[]) > 0 THEN statement_timestamp() + $4::bigint * interval '1 microsecond' END,
-	$5::text::uuid, cardinality($3::bigint[]), $6::boolean, $7::text, $8::text, repeat('0', cardinality($3::bigint[]))::varbit, $3::bigint[], $9::bigint[], $10::bigint
+	$5::text::uuid, cardinality($3::bigint[]), $6::boolean, $7::text, $8::text, repeat('0', cardinality($3::bigint[]))::varbit, $3::bigint[],
+	$9::bigint[], $10::bigint
 FROM (SELECT coalesce((SELECT n FROM last), ` + markedPlace + `) + 1 AS n) AS new
 RETURNING n, lease_until`
 
@@ -114,7 +124,8 @@ RETURNING n, lease_until`
 	// that got its number after last's horizon has no place up to where the line had
 	// been read then; another one has what was known of it. Both lists are read once,
 	// because a cluster may have a thousand transactions open.
-	sinceMarked = `(SELECT array_agg(CASE WHEN p.xid >= last.horizon THEN last.pos WHEN p.xid >= last.upto THEN last.rest ELSE coalesce(o.since, -1) END ORDER BY p.nth)
+	sinceMarked = `(SELECT array_agg(CASE WHEN p.xid >= last.horizon THEN last.pos WHEN p.xid >= last.upto THEN last.rest
+		ELSE coalesce(o.since, -1) END ORDER BY p.nth)
 	FROM pg_snapshot_xip(` + markedNow + `) WITH ORDINALITY AS p (xid, nth)
 	LEFT JOIN (SELECT pos, horizon, pg_snapshot_xmax(seen) AS upto, since[cardinality(since)] AS rest FROM last OFFSET 0) AS last ON true
 	LEFT JOIN known AS o ON o.xid = p.xid) || coalesce((SELECT pos FROM last), -1)`
@@ -126,16 +137,19 @@ RETURNING n, lease_until`
 	// once for all of them, from the first row of one to the first row of the next, because
 	// the index has to be read from from_pos to to_pos for each search.
 	sqlKeepLate = `WITH RECURSIVE c AS MATERIALIZED (` + passedFinished + `),
-fresh AS MATERIALIZED (SELECT c.xid, c.from_pos, c.to_pos FROM c WHERE c.xid NOT IN (SELECT k.xid FROM {p:late} AS k WHERE k.line = $1::bigint)),
+fresh AS MATERIALIZED (SELECT c.xid, c.from_pos, c.to_pos FROM c WHERE c.xid NOT IN (SELECT k.xid FROM {p:late} AS k
+WHERE k.line = $1::bigint)),
 bounds AS MATERIALIZED (SELECT count(*) AS n, greatest(min(from_pos), $2::bigint) AS from_pos, max(to_pos) AS to_pos FROM fresh),
 more (pos, found) AS (SELECT from_pos, '{}'::xid8[] FROM bounds WHERE n > 0
 	UNION ALL SELECT l.pos, m.found || l.xid FROM more AS m CROSS JOIN LATERAL (SELECT l.pos, l.xid FROM {p:log} AS l
 		WHERE cardinality(m.found) < (SELECT n FROM bounds) AND l.line = $1::bigint AND l.pos > m.pos AND l.pos <= (SELECT to_pos FROM bounds)
-		AND l.xid >= (SELECT fresh.xid FROM fresh ORDER BY fresh.xid LIMIT 1) AND l.xid <= (SELECT fresh.xid FROM fresh ORDER BY fresh.xid DESC LIMIT 1)
+		AND l.xid >= (SELECT fresh.xid FROM fresh ORDER BY fresh.xid LIMIT 1) AND l.xid <= (SELECT fresh.xid FROM fresh
+		ORDER BY fresh.xid DESC LIMIT 1)
 		AND coalesce(l.xid IN (SELECT fresh.xid FROM fresh), false) AND l.xid <> ALL (m.found) ORDER BY l.pos LIMIT 1) AS l),
 done AS (DELETE FROM {p:late} WHERE line = $1::bigint AND to_pos <= $2::bigint)
 INSERT INTO {p:late} (line, xid, from_pos, to_pos) SELECT $1::bigint, c.xid, greatest(c.from_pos, $2::bigint), c.to_pos FROM c
-WHERE c.to_pos > $2::bigint AND (c.xid NOT IN (SELECT fresh.xid FROM fresh) OR c.xid = ANY ((SELECT more.found FROM more ORDER BY cardinality(more.found) DESC LIMIT 1)::xid8[]))
+WHERE c.to_pos > $2::bigint AND (c.xid NOT IN (SELECT fresh.xid FROM fresh) OR c.xid = ANY ((SELECT more.found FROM more
+ORDER BY cardinality(more.found) DESC LIMIT 1)::xid8[]))
 ON CONFLICT (line, xid, to_pos) DO UPDATE SET from_pos = excluded.from_pos`
 
 	sqlForgetLate = `DELETE FROM {p:late} WHERE line = $1::bigint`
@@ -159,7 +173,8 @@ ORDER BY seq LIMIT $3::bigint`
 	// sequence is by then, which is not before it.
 	sqlTopicState = `SELECT coalesce((SELECT pos FROM {p:batches} WHERE line = $4::bigint ORDER BY n DESC LIMIT 1), -1),
 	coalesce((SELECT horizon FROM {p:batches} WHERE line = $4::bigint ORDER BY n DESC LIMIT 1) < ` + markedHorizon + `, true),
-	(SELECT 1 FROM {p:late} WHERE line = $4::bigint LIMIT 1) IS NOT NULL OR coalesce((SELECT {p:log_stale}(b) FROM {p:batches} AS b WHERE line = $4::bigint ORDER BY n DESC LIMIT 1), false),
+	(SELECT 1 FROM {p:late} WHERE line = $4::bigint LIMIT 1) IS NOT NULL OR coalesce((SELECT {p:log_stale}(b) FROM {p:batches} AS b
+	WHERE line = $4::bigint ORDER BY n DESC LIMIT 1), false),
 	` + allRouted + `,
 	` + anyOf(`{p:records} WHERE grp = $1::text AND topic = $2::text AND stage = 4`) + ` OR ` + anyOf(`{p:records} WHERE `+waitingOfTopic) + `
 	OR ` + anyOf(`{p:records} WHERE grp = $1::text AND topic = $2::text AND stage = 1`) + ` OR ` + anyOf(`{p:records} WHERE parked`) + `,
@@ -167,7 +182,8 @@ ORDER BY seq LIMIT $3::bigint`
 		AND (available_at > statement_timestamp() OR ` + notExpired + `) LIMIT 1) IS NOT NULL,
 	(SELECT seq FROM {p:records} WHERE ` + waitingOfTopic + ` AND ` + notExpired + ` ORDER BY seq LIMIT 1),
 	coalesce(greatest((SELECT pos FROM {p:log} WHERE line = $4::bigint ORDER BY pos DESC LIMIT 1),
-		(SELECT seq FROM {p:records} WHERE grp = $1::text AND topic = $2::text AND stage = 0 ORDER BY seq DESC LIMIT 1)), -1), (SELECT place FROM ` + sequenceNow + ` AS s)`
+		(SELECT seq FROM {p:records} WHERE grp = $1::text AND topic = $2::text AND stage = 0 ORDER BY seq DESC LIMIT 1)), -1), (SELECT place
+		FROM ` + sequenceNow + ` AS s)`
 
 	// sqlStates is what is in the way of the keys $4.
 	sqlStates = `SELECT k.key, ` + stateColumns + ` FROM (SELECT u.key, 1 AS nth FROM unnest($4::text[]) AS u (key)) AS k` + stateOfKey
@@ -227,7 +243,8 @@ func (c *claim) takeBoth(ctx context.Context, topic string, want int) error {
 	var counted []outmill.JoinID
 	err := c.inTurn(ctx, topic, func() error {
 		return c.s.onThisServer(ctx, "claim", func(ctx context.Context, t *txn) error {
-			l := &logLine{line: c.newLine(t, topic, min(want, maxBatch)), number: lineOf(c.req.Group, topic), order: c.req.Order, token: rand.Int64()}
+			l := &logLine{line: c.newLine(t, topic, min(want, maxBatch)), number: lineOf(c.req.Group, topic), order: c.req.Order,
+				token: rand.Int64()}
 			done = l
 			if err := l.read(ctx); err != nil {
 				return err
@@ -401,7 +418,8 @@ func (l *logLine) logPage() step {
 			more := max(1, min(l.Want-len(l.log), max(32, 31*len(l.log))))
 			l.log, l.rows = slices.Grow(l.log, more), slices.Grow(l.rows, more)
 		}
-		l.log = append(l.log, storekit.Candidate{Seq: reader.place, Key: reader.row.record.Key, Size: reader.size, Due: reader.row.record.CreatedAt})
+		l.log = append(l.log, storekit.Candidate{Seq: reader.place, Key: reader.row.record.Key, Size: reader.size,
+			Due: reader.row.record.CreatedAt})
 		l.rows = append(l.rows, reader.row)
 		return nil
 	}
@@ -720,8 +738,9 @@ func (l *logLine) goOn(positions, keys []int64) []step {
 	}
 	return []step{late, {
 		template: sqlAddBatch,
-		args:     []any{l.number, pos, numbers(positions), sqlkit.CeilMicros(l.c.req.Lease), l.c.req.Owner.String(), l.steps, l.c.req.Group, l.topic, hashes, l.token},
-		row:      func(scan func(...any) error) error { return scan(&l.batch.n, &l.batch.until) },
+		args: []any{l.number, pos, numbers(positions), sqlkit.CeilMicros(l.c.req.Lease), l.c.req.Owner.String(), l.steps, l.c.req.Group,
+			l.topic, hashes, l.token},
+		row: func(scan func(...any) error) error { return scan(&l.batch.n, &l.batch.until) },
 	}}
 }
 

@@ -20,7 +20,8 @@ import (
 // cluster: transactions that are finished.
 
 const (
-	sqlClusterNow = `SELECT pg_postmaster_start_time(), system_identifier::text, (SELECT cluster FROM {p:meta} WHERE only_row) FROM pg_control_system()`
+	sqlClusterNow = `SELECT pg_postmaster_start_time(), system_identifier::text, (SELECT cluster FROM {p:meta} WHERE only_row)
+		FROM pg_control_system()`
 
 	sqlSince = `SELECT pg_postmaster_start_time()`
 
@@ -42,22 +43,27 @@ WHERE (SELECT 1 FROM {p:log} AS l WHERE l.line = b.line AND l.pos > u.from_pos A
 ON CONFLICT DO NOTHING`
 
 	// sqlReadAnew has each line as read by nobody's snapshot up to where it is.
-	sqlReadAnew = `INSERT INTO {p:batches} (line, n, pos, seen, horizon, since, low, lease_until, owner, open, steps, grp, topic, done, positions, keys, token)
-SELECT b.line, b.n + 1, b.pos, (c.xid::text || ':' || c.xid::text || ':')::pg_snapshot, c.xid, ARRAY[b.pos], b.low, NULL, b.owner, 0, false, b.grp, b.topic, '', '{}', NULL, 0
+	sqlReadAnew = `INSERT INTO {p:batches} (line, n, pos, seen, horizon, since, low, lease_until, owner, open, steps, grp, topic, done,
+		positions, keys, token)
+SELECT b.line, b.n + 1, b.pos, (c.xid::text || ':' || c.xid::text || ':')::pg_snapshot, c.xid, ARRAY[b.pos], b.low, NULL, b.owner, 0,
+false, b.grp, b.topic, '', '{}', NULL, 0
 FROM (` + newestBatches + `) AS b CROSS JOIN (SELECT pg_current_xact_id() AS xid) AS c`
 
-	sqlSetCluster = `UPDATE {p:meta} SET cluster = $1::text, past = CASE WHEN cluster = '' THEN past ELSE ` + sequenceNow + ` END WHERE only_row`
+	sqlSetCluster = `UPDATE {p:meta} SET cluster = $1::text, past = CASE WHEN cluster = '' THEN past ELSE ` + sequenceNow +
+		` END WHERE only_row`
 
 	// sqlLastPlace is where the sequence is, and the last place that anything has. What is
 	// behind it was not written here.
 	sqlLastPlace = `WITH RECURSIVE t AS (
 	(SELECT line, pos FROM {p:log} ORDER BY line DESC, pos DESC LIMIT 1)
-	UNION ALL SELECT n.* FROM t CROSS JOIN LATERAL (SELECT line, pos FROM {p:log} WHERE line < t.line ORDER BY line DESC, pos DESC LIMIT 1) AS n)
+	UNION ALL SELECT n.* FROM t CROSS JOIN LATERAL (SELECT line, pos FROM {p:log} WHERE line < t.line ORDER BY line DESC, pos DESC
+	LIMIT 1) AS n)
 SELECT coalesce(greatest((SELECT max(pos) FROM t), (SELECT max(pos) FROM {p:log_newest}())), -1), place FROM ` + sequenceNow + ` AS s`
 
 	// sqlStillOther tells whether nobody has had the log read on here since a claim met a
 	// number of another server: that of a row at the place $1, or that of a batch.
-	sqlStillOther = `SELECT past < $1::bigint OR EXISTS (SELECT 1 FROM {p:log_newest}() AS b WHERE b.horizon >= pg_snapshot_xmax(pg_current_snapshot())) FROM {p:meta} WHERE only_row FOR UPDATE`
+	sqlStillOther = `SELECT past < $1::bigint OR EXISTS (SELECT 1 FROM {p:log_newest}() AS b
+		WHERE b.horizon >= pg_snapshot_xmax(pg_current_snapshot())) FROM {p:meta} WHERE only_row FOR UPDATE`
 
 	sqlSetPast = `UPDATE {p:meta} SET past = ` + sequenceNow + ` WHERE only_row`
 )
@@ -164,7 +170,8 @@ func (s *Store) checkCluster(ctx context.Context) error {
 		return err
 	}
 	if then != "" && then != now {
-		s.logger.Info("The database was restored on another server: the log is read on from where it was", watermill.LogFields{"cluster": now, "before": then})
+		s.logger.Info("The database was restored on another server: the log is read on from where it was",
+			watermill.LogFields{"cluster": now, "before": then})
 	}
 	s.serverSince.Store(since.UnixMicro())
 	return nil

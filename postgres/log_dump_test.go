@@ -30,7 +30,8 @@ func dumping(t *testing.T, url string) (file string, end func()) {
 	require.NoError(t, err)
 	file = filepath.Join(t.TempDir(), "dump")
 	done := async(func() ([]byte, error) {
-		return exec.CommandContext(t.Context(), filepath.Join(bin, "pg_dump"), "--format=custom", "--no-owner", "--file", file, url).CombinedOutput()
+		return exec.CommandContext(t.Context(), filepath.Join(bin, "pg_dump"), "--format=custom", "--no-owner", "--file", file,
+			url).CombinedOutput()
 	})
 	return file, func() { await(t, done) }
 }
@@ -49,7 +50,7 @@ func (r *tape) snapshot() pgx.Tx {
 func TestStore_LogDump(t *testing.T) {
 	t.Parallel()
 
-	t.Run("a dump that waits for a lock has what leaves the log meanwhile", func(t *testing.T) {
+	t.Run("a dump that waits for a lock has the records that leave the log while it waits", func(t *testing.T) {
 		t.Parallel()
 		for name, leave := range map[string]func(r *tape, leased []*outmill.Record){
 			"for the records": func(r *tape, leased []*outmill.Record) {
@@ -175,7 +176,8 @@ func TestStore_LogDump(t *testing.T) {
 		testenv.Long(t, "servers that take over, are killed or are restored")
 		t.Parallel()
 		db := pool(t)
-		execute(t, db, `CREATE SCHEMA a CREATE TABLE a (id integer) CREATE TABLE orders (name text PRIMARY KEY) CREATE TABLE handled (name text PRIMARY KEY)`)
+		execute(t, db, `CREATE SCHEMA a CREATE TABLE a (id integer) CREATE TABLE orders (name text PRIMARY KEY) CREATE TABLE handled (name text
+			PRIMARY KEY)`)
 		r := newTape(t, db, storetest.Options{})
 		l := &dumpLoad{tape: r}
 		ctx, stop := context.WithCancel(t.Context())

@@ -61,7 +61,7 @@ func TestStore_LogEnded(t *testing.T) {
 
 	// What happens while somebody waits for the row of a batch is in no snapshot that was
 	// taken before.
-	t.Run("in a log a batch ends once whoever waits for whom", func(t *testing.T) {
+	t.Run("in a log a batch ends once in every order of waiting", func(t *testing.T) {
 		t.Parallel()
 		ends := func(r *tape) pgx.Tx {
 			tx := r.lockBatches()
@@ -135,7 +135,8 @@ func TestStore_LogEnded(t *testing.T) {
 				r.blocked(1)
 				r.commit(tidying)
 				await(t, called)
-				left := map[string][]string{"ack": {"e", "f"}, "claim": {"a", "b", "c", "d", "e", "f"}, "delete": {"e", "f"}, "get": {"a", "b", "c", "d", "e", "f"}}
+				left := map[string][]string{"ack": {"e", "f"}, "claim": {"a", "b", "c", "d", "e", "f"}, "delete": {"e", "f"},
+					"get": {"a", "b", "c", "d", "e", "f"}}
 				r.census(left[name]...)
 			})
 		}

@@ -18,12 +18,15 @@ const (
 	// conditions.
 	logAsRecords = `SELECT l.pos AS seq, l.id, l.grp, l.topic, l.key, (CASE WHEN b.owner IS NULL THEN 0 ELSE 4 END)::smallint AS stage,
 	b.lease_until AS available_at, l.created_at AS due_at, l.created_at AS next_at, l.created_at, NULL::timestamptz AS expires_at,
-	0 AS attempts, CASE WHEN b.owner IS NULL THEN 0 ELSE 1 END AS claims, 0 AS expiries, b.owner, NULL::timestamptz AS processed_at, NULL::text AS processed_by,
-	l.message_id, l.correlation_id, l.causation_id, l.tenant_id, l.traceparent, l.tracestate, l.dedup_key, NULL::text AS last_error, l.joins::text AS joins, NULL::uuid AS waits_for, l.metadata, l.payload, false
+	0 AS attempts, CASE WHEN b.owner IS NULL THEN 0
+	ELSE 1 END AS claims, 0 AS expiries, b.owner, NULL::timestamptz AS processed_at, NULL::text AS processed_by,
+	l.message_id, l.correlation_id, l.causation_id, l.tenant_id, l.traceparent, l.tracestate, l.dedup_key, NULL::text AS last_error,
+	l.joins::text AS joins, NULL::uuid AS waits_for, l.metadata, l.payload, false
 FROM %s AS l
 LEFT JOIN LATERAL (SELECT b.owner, b.lease_until FROM {p:batches} AS b WHERE l.passed AND b.line = l.line
 	AND b.n >= (SELECT low FROM {p:batches} WHERE line = l.line ORDER BY n DESC LIMIT 1)
-	AND b.open > 0 AND b.positions @> ARRAY[l.pos] AND get_bit(b.done, array_position(b.positions, l.pos) - 1) = 0 AND NOT ` + hasEnded + ` LIMIT 1) AS b ON true
+	AND b.open > 0 AND b.positions @> ARRAY[l.pos] AND get_bit(b.done, array_position(b.positions, l.pos) - 1) = 0 AND NOT ` + hasEnded +
+		` LIMIT 1) AS b ON true
 WHERE (NOT l.passed OR b.owner IS NOT NULL) %s`
 
 	passedOfLog = `SELECT l.*, {p:log_passed}(l.line, l.xid, l.pos) AS passed FROM {p:log} AS l `
@@ -39,12 +42,14 @@ var (
 	// sqlLogList goes through the log by id. It steps over what is done in segments
 	// that are not truncated yet, of which there are two at most.
 	sqlLogList = `WITH leased AS MATERIALIZED (` + openPlaces + ` AND $5::text = '')
-` + fmt.Sprintf(logAsRecords, `(SELECT * FROM (`+passedOfLog+`WHERE l.id > $1::text::uuid AND ($2::boolean OR l.grp = $3::text) AND ($4::text = '' OR l.topic = $4::text) ORDER BY l.id OFFSET 0) AS p
+` + fmt.Sprintf(logAsRecords, `(SELECT * FROM (`+passedOfLog+`WHERE l.id > $1::text::uuid AND ($2::boolean OR l.grp = $3::text)
+	AND ($4::text = '' OR l.topic = $4::text) ORDER BY l.id OFFSET 0) AS p
 	WHERE NOT p.passed OR (p.line, p.pos) IN (SELECT line, pos FROM leased) ORDER BY p.id LIMIT $6::bigint)`, `ORDER BY l.id`)
 
 	// sqlLogListLeased goes by the batches: what is in work.
 	sqlLogListLeased = `WITH leased AS MATERIALIZED (` + openPlaces + `),
-found AS MATERIALIZED (SELECT l.id FROM leased AS f ` + ofLog + ` WHERE l.id > $1::text::uuid AND $5::text <> '' ORDER BY l.id LIMIT $6::bigint)
+found AS MATERIALIZED (SELECT l.id FROM leased AS f ` + ofLog + ` WHERE l.id > $1::text::uuid AND $5::text <> '' ORDER BY l.id
+	LIMIT $6::bigint)
 ` + fmt.Sprintf(logAsRecords, `(`+passedOfLog+`WHERE l.id = ANY (ARRAY(SELECT id FROM found)))`, ``)
 )
 
@@ -58,13 +63,17 @@ const (
 	sqlLogStats = linesOfLog + `SELECT t.grp, t.topic,
 	(SELECT count(*) FROM (SELECT 1 FROM {p:log} WHERE line = t.line AND pos > coalesce(last.pos, -1) LIMIT $1::bigint) AS n)
 	+ CASE WHEN passed.late THEN (SELECT count(*) FROM (SELECT 1 FROM {p:log_unfinished}(t.line, pg_current_snapshot()) AS c
-		CROSS JOIN LATERAL (SELECT 1 FROM {p:log} WHERE line = t.line AND pos > c.from_pos AND pos <= c.to_pos AND xid = c.xid LIMIT $1::bigint) AS r LIMIT $1::bigint) AS n) ELSE 0 END,
+		CROSS JOIN LATERAL (SELECT 1 FROM {p:log} WHERE line = t.line AND pos > c.from_pos AND pos <= c.to_pos AND xid = c.xid
+		LIMIT $1::bigint) AS r LIMIT $1::bigint) AS n) ELSE 0 END,
 	(SELECT coalesce(sum(b.open), 0) FROM {p:batches} AS b WHERE b.line = t.line AND b.n >= last.low AND b.open > 0 AND NOT ` + hasEnded + `),
 	least((SELECT created_at FROM {p:log} WHERE line = t.line AND pos > coalesce(last.pos, -1) ORDER BY pos LIMIT 1),
 		CASE WHEN passed.late THEN (SELECT min(r.created_at) FROM {p:log_unfinished}(t.line, pg_current_snapshot()) AS c
-			CROSS JOIN LATERAL (SELECT created_at FROM {p:log} WHERE line = t.line AND pos > c.from_pos AND pos <= c.to_pos AND xid = c.xid ORDER BY pos LIMIT 1) AS r) END,
-		(SELECT min(b.lease_until) FROM {p:batches} AS b WHERE b.line = t.line AND b.n >= last.low AND b.open > 0 AND b.lease_until <= statement_timestamp() AND NOT ` + hasEnded + `))
-FROM t LEFT JOIN LATERAL (SELECT pos, low, seen, horizon, since FROM {p:batches} WHERE line = t.line ORDER BY n DESC LIMIT 1) AS last ON true
+			CROSS JOIN LATERAL (SELECT created_at FROM {p:log} WHERE line = t.line AND pos > c.from_pos AND pos <= c.to_pos AND xid = c.xid
+			ORDER BY pos LIMIT 1) AS r) END,
+		(SELECT min(b.lease_until) FROM {p:batches} AS b WHERE b.line = t.line AND b.n >= last.low AND b.open > 0
+		AND b.lease_until <= statement_timestamp() AND NOT ` + hasEnded + `))
+FROM t LEFT JOIN LATERAL (SELECT pos, low, seen, horizon, since FROM {p:batches} WHERE line = t.line ORDER BY n DESC LIMIT 1) AS last
+ON true
 CROSS JOIN LATERAL (SELECT {p:log_maybe_late}(t.line, last.pos, last.seen, last.horizon, last.since) AS late OFFSET 0) AS passed`
 )
 

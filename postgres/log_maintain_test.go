@@ -36,7 +36,8 @@ func neglected(t *testing.T, records, size int) (store *postgres.Store, url stri
 		require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: group, Topics: outmill.Topics{Include: []string{topic}}}))
 	}
 	execute(t, store.Pool(), `INSERT INTO outmill.log (line, segment, id, created_at, size, grp, topic, key, message_id, payload)
-SELECT outmill.line_of('idle', 'big'), 0, gen_random_uuid(), now(), $2::integer, 'idle', 'big', 'k' || i % 100, 'm' || i, convert_to(repeat(md5(i::text), $2::integer / 32), 'UTF8')
+SELECT outmill.line_of('idle', 'big'), 0, gen_random_uuid(), now(), $2::integer, 'idle', 'big', 'k' || i % 100, 'm' || i,
+convert_to(repeat(md5(i::text), $2::integer / 32), 'UTF8')
 FROM generate_series(1, $1::integer) AS i`, records, size)
 	execute(t, store.Pool(), `UPDATE outmill.meta SET segment = 1, rotated_at = statement_timestamp() - interval '11 minutes'`)
 	return store, url
@@ -95,7 +96,8 @@ func TestStore_LogMaintain(t *testing.T) {
 		}
 		require.Equal(t, n, recordsOf(t, store))
 		require.Less(t, read.Load(), int64(n*size/20))
-		found, err := store.Claim(t.Context(), outmill.ClaimRequest{Group: idle, Owner: outmill.NewOwnerToken(), Limit: 10, Lease: time.Minute, Order: outmill.OrderKey})
+		found, err := store.Claim(t.Context(),
+			outmill.ClaimRequest{Group: idle, Owner: outmill.NewOwnerToken(), Limit: 10, Lease: time.Minute, Order: outmill.OrderKey})
 		require.NoError(t, err)
 		require.Len(t, found, 10)
 		require.Len(t, found[0].Payload, size)
@@ -157,13 +159,14 @@ func TestStore_LogMaintain(t *testing.T) {
 	t.Run("a turn that a clock far ahead has taken is taken by another", func(t *testing.T) {
 		t.Parallel()
 		store, _ := neglected(t, 10, 100)
-		execute(t, store.Pool(), `UPDATE outmill.upkeep SET until = statement_timestamp() + interval '1 day', ended_at = statement_timestamp() + interval '1 day'`)
+		execute(t, store.Pool(), `UPDATE outmill.upkeep SET until = statement_timestamp() + interval '1 day',
+			ended_at = statement_timestamp() + interval '1 day'`)
 		_, err := store.Maintain(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, 10, recordsOf(t, store))
 	})
 
-	t.Run("maintenance beside somebody who reads the tables ends without an error of the server", func(t *testing.T) {
+	t.Run("maintenance ends while another session reads the tables, without an error of the server", func(t *testing.T) {
 		t.Parallel()
 		writer, url := neglected(t, 1, 100)
 		ctx := t.Context()
@@ -223,7 +226,8 @@ func TestStore_LogMaintain(t *testing.T) {
 		t.Parallel()
 		store := lined(t, 10)
 		require.NoError(t, store.TidyBatches(t.Context()))
-		require.Equal(t, 10, valueOf[int](t, store.Pool(), `SELECT count(*) FROM outmill.batches WHERE n = 2 AND open = 0 AND positions = '{}' AND keys IS NULL AND done = ''`))
+		require.Equal(t, 10, valueOf[int](t, store.Pool(), `SELECT count(*) FROM outmill.batches WHERE n = 2 AND open = 0
+			AND positions = '{}' AND keys IS NULL AND done = ''`))
 		require.Zero(t, valueOf[int](t, store.Pool(), `SELECT count(*) FROM outmill.ended`))
 	})
 
@@ -246,9 +250,12 @@ func TestStore_LogMaintain(t *testing.T) {
 		store := logged(t)
 		ctx := t.Context()
 		execute(t, store.Pool(), `INSERT INTO outmill.log (line, id, created_at, size, segment, grp, topic, key, message_id, payload)
-SELECT outmill.line_of('readers', 't' || g), gen_random_uuid(), now(), 100, 0, 'readers', 't' || g, '', 'm' || g, '\x00' FROM generate_series(1, $1::integer) AS g`, lines)
-		execute(t, store.Pool(), `INSERT INTO outmill.batches (line, n, pos, seen, horizon, since, low, owner, token, open, steps, grp, topic, done, positions, keys)
-SELECT line, 1, pos, pg_current_snapshot(), pg_current_xact_id(), '{-1}', 1, gen_random_uuid(), 1, 0, false, grp, topic, '', '{}', NULL FROM outmill.log`)
+SELECT outmill.line_of('readers', 't' || g), gen_random_uuid(), now(), 100, 0, 'readers', 't' || g, '', 'm' || g, '\x00'
+FROM generate_series(1, $1::integer) AS g`, lines)
+		execute(t, store.Pool(), `INSERT INTO outmill.batches (line, n, pos, seen, horizon, since, low, owner, token, open, steps, grp, topic,
+			done, positions, keys)
+SELECT line, 1, pos, pg_current_snapshot(), pg_current_xact_id(), '{-1}', 1, gen_random_uuid(), 1, 0, false, grp, topic, '', '{}',
+NULL FROM outmill.log`)
 		require.NoError(t, store.Append(ctx, made("orders", "x", 1)...))
 		moveOn(t, store, 1)
 		done, err := store.Truncate(ctx, 0)
@@ -448,8 +455,10 @@ func tracedPool(t *testing.T, url string) (*pgxpool.Pool, *traced) {
 func lined(t *testing.T, lines int) *postgres.Store {
 	t.Helper()
 	store := logged(t)
-	execute(t, store.Pool(), `INSERT INTO outmill.batches (line, n, pos, seen, horizon, since, low, owner, token, open, steps, grp, topic, done, positions, keys)
-SELECT outmill.line_of('readers', 't' || g), n, 0, pg_current_snapshot(), pg_current_xact_id(), '{-1}', n, gen_random_uuid(), g, 2, false, 'readers', 't' || g, '00', '{1,2}', '{1,1}'
+	execute(t, store.Pool(), `INSERT INTO outmill.batches (line, n, pos, seen, horizon, since, low, owner, token, open, steps, grp, topic,
+		done, positions, keys)
+SELECT outmill.line_of('readers', 't' || g), n, 0, pg_current_snapshot(), pg_current_xact_id(), '{-1}', n, gen_random_uuid(), g, 2, false,
+'readers', 't' || g, '00', '{1,2}', '{1,1}'
 FROM generate_series(1, $1::integer) AS g, generate_series(1, 2) AS n`, lines)
 	execute(t, store.Pool(), `INSERT INTO outmill.ended SELECT line, n, token FROM outmill.batches`)
 	return store
@@ -459,7 +468,8 @@ FROM generate_series(1, $1::integer) AS g, generate_series(1, 2) AS n`, lines)
 func fill(t *testing.T, store *postgres.Store) {
 	t.Helper()
 	execute(t, store.Pool(), `INSERT INTO outmill.log (line, segment, id, created_at, size, grp, topic, key, message_id, payload)
-SELECT outmill.line_of('readers', 'orders'), (SELECT segment FROM outmill.meta), gen_random_uuid(), now(), 7000, 'readers', 'orders', '', 'm' || i, decode(string_agg(md5(i::text || j), ''), 'hex')
+SELECT outmill.line_of('readers', 'orders'), (SELECT segment
+FROM outmill.meta), gen_random_uuid(), now(), 7000, 'readers', 'orders', '', 'm' || i, decode(string_agg(md5(i::text || j), ''), 'hex')
 FROM generate_series(1, 800) AS i, generate_series(1, 440) AS j GROUP BY i`)
 	execute(t, store.Pool(), `UPDATE outmill.meta SET rotated_at = rotated_at - interval '1 hour'`)
 }
@@ -510,7 +520,8 @@ func TestStore_LogMaintain_Serial(t *testing.T) {
 		}()
 		during := claims(over.Load)
 		require.NoError(t, <-done)
-		t.Logf("a claim of another group took %s, and %s while %d rows moved; the heap grew by %d MiB at most", before, during, n, (int64(most.HeapAlloc)-int64(heap.HeapAlloc))>>20)
+		t.Logf("a claim of another group took %s, and %s while %d rows moved; the heap grew by %d MiB at most", before, during, n,
+			(int64(most.HeapAlloc)-int64(heap.HeapAlloc))>>20)
 		require.Equal(t, n, recordsOf(t, store))
 		require.Less(t, during, 3*before)
 		require.Less(t, int64(most.HeapAlloc)-int64(heap.HeapAlloc), int64(16<<20))

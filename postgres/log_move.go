@@ -21,7 +21,8 @@ const (
 	CROSS JOIN LATERAL (SELECT id, grp, topic FROM {p:log} WHERE step = m.step OFFSET 0) AS o WHERE $2::boolean) AS r`
 
 	// sqlMovePending moves what no claim has gone past.
-	sqlMovePending = `WITH l AS (DELETE FROM {p:log} AS l WHERE l.id = ANY ($1::text[]::uuid[]) AND NOT {p:log_passed}(l.line, l.xid, l.pos) RETURNING l.*)
+	sqlMovePending = `WITH l AS (DELETE FROM {p:log} AS l WHERE l.id = ANY ($1::text[]::uuid[])
+		AND NOT {p:log_passed}(l.line, l.xid, l.pos) RETURNING l.*)
 ` + moveInLine + ` FROM l`
 
 	sqlKeysOf = `SELECT DISTINCT grp, topic, key FROM (
@@ -30,7 +31,8 @@ const (
 
 	// sqlMoveOfKey moves what is next of the key $2, as far as it is among the next
 	// $3 rows of the line.
-	sqlMoveOfKey = `WITH near AS MATERIALIZED (SELECT pos, key FROM {p:log} WHERE line = $1::bigint AND pos > coalesce((SELECT pos ` + newestBatch + `), -1) ORDER BY pos LIMIT $3::bigint),
+	sqlMoveOfKey = `WITH near AS MATERIALIZED (SELECT pos, key FROM {p:log} WHERE line = $1::bigint AND pos > coalesce((SELECT pos ` +
+		newestBatch + `), -1) ORDER BY pos LIMIT $3::bigint),
 l AS (DELETE FROM {p:log} AS l WHERE l.line = $1::bigint AND l.pos = ANY (ARRAY(SELECT pos FROM near WHERE key = $2::text)) RETURNING l.*)
 ` + moveInLine + ` FROM l`
 
@@ -44,12 +46,14 @@ const (
 	// sqlPlaces is sqlLogPage of places and sizes alone, because the server moves the rows:
 	// up to where $3 bytes are enough.
 	sqlPlaces = `WITH late AS MATERIALIZED (SELECT l.* FROM (` + passedFinished + `) AS c
-	CROSS JOIN LATERAL (SELECT pos, size FROM {p:log} WHERE line = $1::bigint AND pos > c.from_pos AND pos <= c.to_pos AND xid = c.xid ORDER BY pos LIMIT $2::bigint) AS l
+	CROSS JOIN LATERAL (SELECT pos, size FROM {p:log} WHERE line = $1::bigint AND pos > c.from_pos AND pos <= c.to_pos
+	AND xid = c.xid ORDER BY pos LIMIT $2::bigint) AS l
 	ORDER BY l.pos LIMIT $2::bigint)
 SELECT late, seen, pos, size FROM (SELECT *, sum(size) OVER (ORDER BY pos ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before FROM (
 	SELECT true AS late, true AS seen, pos, size FROM late
 	UNION ALL SELECT false, r.* FROM (SELECT ` + seenByMark + ` AS seen, pos, size
-		FROM {p:log} WHERE line = $1::bigint AND pos > coalesce((SELECT pos ` + newestBatch + `), -1) ORDER BY pos LIMIT $2::bigint - (SELECT count(*) FROM late)) AS r) AS p) AS q
+		FROM {p:log} WHERE line = $1::bigint AND pos > coalesce((SELECT pos ` + newestBatch + `), -1) ORDER BY pos LIMIT $2::bigint - (SELECT
+			count(*) FROM late)) AS r) AS p) AS q
 WHERE before IS NULL OR before < $3::bigint ORDER BY pos`
 
 	sqlNextLines = linesOfBatches + ` SELECT max(line), count(*) FROM t`
@@ -60,14 +64,16 @@ WHERE before IS NULL OR before < $3::bigint ORDER BY pos`
 var (
 	// sqlMoveSomeLeased moves what is in work of the line $1, with its leases: as many
 	// batches as have about $2 records.
-	sqlMoveSomeLeased = moveOpenOf(`b.line = $1::bigint AND b.open > 0 AND b.n = ANY (ARRAY(SELECT w.n FROM (SELECT b.n, sum(b.open) OVER (ORDER BY b.n) - b.open AS before
+	sqlMoveSomeLeased = moveOpenOf(`b.line = $1::bigint AND b.open > 0 AND b.n = ANY (ARRAY(SELECT w.n
+		FROM (SELECT b.n, sum(b.open) OVER (ORDER BY b.n) - b.open AS before
 	FROM {p:batches} AS b WHERE `+inWorkOfLine+`) AS w WHERE w.before < $2::bigint))`, `FOR UPDATE`)
 
 	// sqlLogBackSome is sqlLogBack for the lines that come next, $2 at most after the line
 	// $1: as many batches as have about $3 records.
 	sqlLogBackSome = moveOpenOf(`b.ctid = ANY (ARRAY(`+linesOfBatches+`
 		SELECT o.ctid FROM (SELECT i.line, i.n, sum(i.open) OVER (ORDER BY i.lease_until, i.line, i.n) - i.open AS before
-			FROM t CROSS JOIN LATERAL (SELECT b.line, b.n, b.open, b.lease_until FROM {p:batches} AS b WHERE b.line = t.line AND b.n >= t.low AND b.open > 0
+			FROM t CROSS JOIN LATERAL (SELECT b.line, b.n, b.open, b.lease_until FROM {p:batches} AS b WHERE b.line = t.line AND b.n >= t.low
+			AND b.open > 0
 				AND b.lease_until <= statement_timestamp() AND NOT `+hasEnded+` OFFSET 0) AS i) AS w
 		CROSS JOIN LATERAL (SELECT ctid FROM {p:batches} WHERE line = w.line AND n = w.n OFFSET 0) AS o
 		WHERE w.before < $3::bigint))

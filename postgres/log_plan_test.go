@@ -22,11 +22,14 @@ var largeOfLog = []string{"log_0", "log_1"}
 
 // sqlLogMillion fills two segments with $1 rows: half are of the topic big, a fifth
 // of the topic read, which was read, and the others of topics that are not.
-const sqlLogMillion = `INSERT INTO outmill.log (line, segment, id, created_at, size, grp, topic, key, message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, payload)
+const sqlLogMillion = `INSERT INTO outmill.log (line, segment, id, created_at, size, grp, topic, key, message_id, correlation_id,
+	causation_id, tenant_id, traceparent, tracestate, dedup_key, payload)
 SELECT outmill.line_of('readers', topic),
-	CASE WHEN i < $1::integer / 2 THEN 0 ELSE 1 END, ('00000000-0000-7000-8000-' || lpad(to_hex(i), 12, '0'))::uuid, now(), 100, 'readers', topic, 'k' || i % 20000, 'm' || i, '', '', '', '', '', '',
+	CASE WHEN i < $1::integer / 2 THEN 0 ELSE 1 END, ('00000000-0000-7000-8000-' || lpad(to_hex(i), 12, '0'))::uuid, now(), 100, 'readers',
+	topic, 'k' || i % 20000, 'm' || i, '', '', '', '', '', '',
 	'\x0102030405060708090a0b0c0d0e0f'
-FROM (SELECT i, CASE WHEN i % 10 < 5 THEN 'big' WHEN i % 10 < 7 THEN 'read' ELSE 't' || i % 50 END AS topic FROM generate_series(1, $1::integer) AS i) AS g`
+FROM (SELECT i, CASE WHEN i % 10 < 5 THEN 'big' WHEN i % 10 < 7 THEN 'read' ELSE 't' || i % 50 END AS topic
+FROM generate_series(1, $1::integer) AS i) AS g`
 
 // filledLog is a database with a large log on a server of its own: see filled.
 func filledLog(t *testing.T) (url string, admin *pgxpool.Pool) {
@@ -43,7 +46,8 @@ func filledLog(t *testing.T) (url string, admin *pgxpool.Pool) {
 	execute(t, admin, sqlLogMillion, rows())
 	execute(t, admin, `UPDATE outmill.meta SET segment = 1`)
 	// What was read, is: one claim and ack of 100 jump to the end.
-	require.NoError(t, store.Ack(t.Context(), "", leasesOf(claimed(t, store, claimOf(outmill.NewOwnerToken(), 100, outmill.OrderNone, "read")))))
+	require.NoError(t, store.Ack(t.Context(), "",
+		leasesOf(claimed(t, store, claimOf(outmill.NewOwnerToken(), 100, outmill.OrderNone, "read")))))
 	execute(t, admin, `UPDATE outmill.batches SET pos = (SELECT max(pos) FROM outmill.log)`)
 	t.Logf("%d rows written in %s", rows(), time.Since(began).Round(time.Millisecond))
 	return url, admin

@@ -32,7 +32,8 @@ const (
 	// restFor is how long a look counts at most.
 	restFor = 5 * time.Second
 
-	sqlRestPlace = `SELECT place, pg_postmaster_start_time(), current_setting('transaction_isolation') = 'read committed' FROM ` + sequenceNow + ` AS s`
+	sqlRestPlace = `SELECT place, pg_postmaster_start_time(), current_setting('transaction_isolation') = 'read committed' FROM ` +
+		sequenceNow + ` AS s`
 
 	sqlLogWriters = `SELECT EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'relation' AND mode = 'RowExclusiveLock'
 	AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND relation = {q:log}::regclass)`
@@ -143,19 +144,20 @@ func (l *logLook) steps(match, found func(topic string) bool) []step {
 			}
 		}))
 	}
-	return append(steps, step{template: sqlLogDueFrom, args: []any{l.group, l.round.after, linesOfLook}, row: func(scan func(...any) error) error {
-		var topic *string
-		var left pgtype.Interval
-		if err := scan(&topic, &l.looked.after, &left); err != nil {
-			return err
-		}
-		if topic != nil {
-			l.looked.found = found(*topic) || l.looked.found
+	return append(steps, step{template: sqlLogDueFrom, args: []any{l.group, l.round.after, linesOfLook},
+		row: func(scan func(...any) error) error {
+			var topic *string
+			var left pgtype.Interval
+			if err := scan(&topic, &l.looked.after, &left); err != nil {
+				return err
+			}
+			if topic != nil {
+				l.looked.found = found(*topic) || l.looked.found
+				return nil
+			}
+			l.looked.leaseEnds(left)
 			return nil
-		}
-		l.looked.leaseEnds(left)
-		return nil
-	}})
+		}})
 }
 
 // moved is true where the log was at rest and is no more: then it is looked at.

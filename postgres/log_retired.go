@@ -35,14 +35,17 @@ const (
 	// sqlRetireAgain has a segment retired again that was written to since: it has a row at $2.
 	sqlRetireAgain = `DELETE FROM {p:retired} WHERE segment = $1::smallint AND pos < $2::bigint`
 
-	sqlRetire = `INSERT INTO {p:retired} (segment, pos, xid, retired_at) SELECT $1::smallint, place, pg_current_xact_id(), clock_timestamp() FROM ` + sequenceNow + ` AS s
+	sqlRetire = `INSERT INTO {p:retired} (segment, pos, xid, retired_at)
+		SELECT $1::smallint, place, pg_current_xact_id(), clock_timestamp() FROM ` + sequenceNow + ` AS s
 ON CONFLICT DO NOTHING`
 
 	// sqlHeeded counts the snapshots that are heeded. A session that has waited for less than a second
 	// may wait for the lock of the upkeep itself.
 	sqlHeeded = `WITH s AS MATERIALIZED (SELECT xid, retired_at, heed_until FROM {p:retired} WHERE segment = $1::smallint),
-old AS MATERIALIZED (SELECT coalesce(a.xact_start, s.retired_at) > clock_timestamp() - $2::bigint * interval '1 microsecond' OR s.heed_until > clock_timestamp() AS young,
-		(SELECT max(clock_timestamp() - l.waitstart) FROM pg_locks AS l WHERE l.pid = a.pid AND NOT l.granted AND l.locktype = 'relation') AS waits
+old AS MATERIALIZED (SELECT coalesce(a.xact_start, s.retired_at) > clock_timestamp() - $2::bigint * interval '1 microsecond'
+OR s.heed_until > clock_timestamp() AS young,
+		(SELECT max(clock_timestamp() - l.waitstart) FROM pg_locks AS l WHERE l.pid = a.pid AND NOT l.granted
+		AND l.locktype = 'relation') AS waits
 	FROM s CROSS JOIN pg_stat_activity AS a
 	WHERE a.datname = current_database() AND a.pid <> pg_backend_pid() AND a.backend_type IS DISTINCT FROM 'autovacuum worker'
 		AND age(a.backend_xmin) >= age(s.xid::xid) AND coalesce(a.xact_start <= s.retired_at, true)),
@@ -61,6 +64,8 @@ func (t *txn) retire(ctx context.Context, segment int, latest int64) (heeded int
 	err = t.run(ctx,
 		step{template: sqlRetireAgain, args: []any{segment, latest}},
 		step{template: sqlRetire, args: []any{segment}},
-		step{template: sqlHeeded, args: []any{segment, t.s.dumpWithin.Microseconds()}, row: func(scan func(...any) error) error { return scan(&heeded) }})
+		step{template: sqlHeeded, args: []any{segment, t.s.dumpWithin.Microseconds()}, row: func(scan func(...any) error) error {
+			return scan(&heeded)
+		}})
 	return heeded, err
 }

@@ -81,10 +81,11 @@ func TestStore_LogRights(t *testing.T) {
 			"publisher of old ids": {logNamerRights, usedByNamer},
 			"starter of joins":     {logStarterRights, usedByLogStarter},
 			"worker":               {logWorkerRights, usedByLogWorker},
-			"finisher of joins":    {logWorkerRights.and(rights{"dedup": {"INSERT"}, "join_members": {"INSERT"}, "log": {"INSERT"}, "SEQUENCE records_seq_seq": {"USAGE"}}), usedByLogFinisher},
-			"operator":             {logOperatorRights, usedByLogOperator},
-			"reader":               {logReaderRights, usedByReader},
-			"who does the upkeep":  {upkeepRights, usedByUpkeep},
+			"finisher of joins": {logWorkerRights.and(rights{"dedup": {"INSERT"}, "join_members": {"INSERT"}, "log": {"INSERT"},
+				"SEQUENCE records_seq_seq": {"USAGE"}}), usedByLogFinisher},
+			"operator":            {logOperatorRights, usedByLogOperator},
+			"reader":              {logReaderRights, usedByReader},
+			"who does the upkeep": {upkeepRights, usedByUpkeep},
 		})
 	})
 
@@ -108,7 +109,8 @@ func TestStore_LogRights(t *testing.T) {
 			)
 		}
 		require.NoError(t, use())
-		for _, function := range []string{"log_due", "log_due_from", "log_ready_at", "log_late", "log_unfinished", "log_passed", "log_stale", "log_newest", "log_in_work", "log_first_line"} {
+		for _, function := range []string{"log_due", "log_due_from", "log_ready_at", "log_late", "log_unfinished", "log_passed", "log_stale",
+			"log_newest", "log_in_work", "log_first_line"} {
 			execute(t, admin, "REVOKE EXECUTE ON FUNCTION outmill."+function+" FROM PUBLIC")
 			requireNoRight(t, use(), "EXECUTE of "+function)
 			execute(t, admin, "GRANT EXECUTE ON FUNCTION outmill."+function+" TO "+role)
@@ -333,7 +335,8 @@ END $$`)
 	// other tests too.
 	err := upkeep()
 	for began := time.Now(); err == nil && !tended(); err = upkeep() {
-		require.Less(t, time.Since(began), patience, "the segments hold %d, %d, and %d records", segmentRows(t, super, 0), segmentRows(t, super, 1), segmentRows(t, super, 2))
+		require.Less(t, time.Since(began), patience, "the segments hold %d, %d, and %d records", segmentRows(t, super, 0),
+			segmentRows(t, super, 1), segmentRows(t, super, 2))
 	}
 	if err == nil {
 		return nil

@@ -170,7 +170,8 @@ func TestStore_LogRotation(t *testing.T) {
 					require.False(t, r.truncates(0))
 				}
 				// It waits for nobody, and nobody waits for it.
-				require.Zero(t, valueOf[int](t, r.db, `SELECT count(*) FROM pg_locks WHERE NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`))
+				require.Zero(t, valueOf[int](t, r.db, `SELECT count(*) FROM pg_locks WHERE NOT granted AND database = (SELECT oid
+					FROM pg_database WHERE datname = current_database())`))
 				r.write(t.Context(), "another", "", "beside")
 				require.Len(t, claimed(t, r.store, claimOf(r.owner, 1, outmill.OrderKey, "another")), 1)
 				require.False(t, r.truncates(0))
@@ -232,7 +233,8 @@ func TestStore_LogRotation(t *testing.T) {
 		require.True(t, r.truncates(0))
 		r.batchesAreSound()
 		require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(undisturbed)), "what the other group had there has moved with its lease")
-		require.Equal(t, n+2, valueOf[int](t, r.db, r.sql(`SELECT count(*) FROM {records} WHERE grp = 'idle'`)), "with last, which is of the same topic")
+		require.Equal(t, n+2, valueOf[int](t, r.db, r.sql(`SELECT count(*) FROM {records} WHERE grp = 'idle'`)),
+			"with last, which is of the same topic")
 
 		// The leases stand, and hold their keys.
 		other := idle

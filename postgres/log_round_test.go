@@ -19,9 +19,12 @@ func readLines(t *testing.T, lines int) (store *postgres.Store, last string) {
 	t.Helper()
 	store = logged(t)
 	execute(t, store.Pool(), `INSERT INTO outmill.log (line, id, created_at, size, segment, grp, topic, key, message_id, payload)
-SELECT outmill.line_of('readers', 't' || g), gen_random_uuid(), now(), 100, 0, 'readers', 't' || g, '', 'm' || g, '\x00' FROM generate_series(1, $1::integer) AS g`, lines)
-	execute(t, store.Pool(), `INSERT INTO outmill.batches (line, n, pos, seen, horizon, since, low, owner, token, open, steps, grp, topic, done, positions, keys)
-SELECT line, 1, pos, s, pg_snapshot_xmax(s), '{-1}', 1, gen_random_uuid(), 1, 0, false, grp, topic, '', '{}', NULL FROM outmill.log, CAST($1::text AS pg_snapshot) AS s`,
+SELECT outmill.line_of('readers', 't' || g), gen_random_uuid(), now(), 100, 0, 'readers', 't' || g, '', 'm' || g, '\x00'
+FROM generate_series(1, $1::integer) AS g`, lines)
+	execute(t, store.Pool(), `INSERT INTO outmill.batches (line, n, pos, seen, horizon, since, low, owner, token, open, steps, grp, topic,
+		done, positions, keys)
+SELECT line, 1, pos, s, pg_snapshot_xmax(s), '{-1}', 1, gen_random_uuid(), 1, 0, false, grp, topic, '', '{}', NULL
+FROM outmill.log, CAST($1::text AS pg_snapshot) AS s`,
 		valueOf[string](t, store.Pool(), `SELECT format('%1$s:%1$s:', pg_snapshot_xmax(pg_current_snapshot()))`))
 	execute(t, store.Pool(), `ANALYZE outmill.log, outmill.batches`)
 	return store, valueOf[string](t, store.Pool(), `SELECT topic FROM outmill.log ORDER BY line DESC LIMIT 1`)

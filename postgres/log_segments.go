@@ -45,7 +45,8 @@ const (
 
 const (
 	// sqlSegments also counts large payloads, which PostgreSQL keeps in tables of their own.
-	sqlSegments = `SELECT pg_postmaster_start_time(), segment, statement_timestamp() - rotated_at > $1::bigint * interval '1 microsecond', statement_timestamp() - rotated_at > $2::bigint * interval '1 microsecond',
+	sqlSegments = `SELECT pg_postmaster_start_time(), segment, statement_timestamp() - rotated_at > $1::bigint * interval '1 microsecond',
+		statement_timestamp() - rotated_at > $2::bigint * interval '1 microsecond',
 	ARRAY(SELECT (SELECT pg_relation_size(oid) + coalesce(pg_relation_size(reltoastrelid), 0) FROM pg_class WHERE oid = segments.oid)
 		FROM (VALUES (0, {q:log_0}::regclass), (1, {q:log_1}::regclass), (2, {q:log_2}::regclass)) AS segments (nth, oid) ORDER BY nth),
 	CASE WHEN has_table_privilege({q:batches}, 'TRUNCATE') AND has_table_privilege({q:ended}, 'TRUNCATE') THEN
@@ -83,10 +84,12 @@ func (s *Store) tendSegments(ctx context.Context) (more bool, err error) {
 	var found segmentState
 	var since time.Time
 	logged := false
-	err = s.writeAll(ctx, "maintain", step{template: sqlSegments, args: []any{segmentAge.Microseconds(), evacuateAfter.Microseconds()}, row: func(scan func(...any) error) error {
-		logged = true
-		return scan(&since, &found.current, &found.old, &found.gone, &found.sizes, &found.batches)
-	}})
+	err = s.writeAll(ctx, "maintain",
+		step{template: sqlSegments, args: []any{segmentAge.Microseconds(), evacuateAfter.Microseconds()},
+			row: func(scan func(...any) error) error {
+				logged = true
+				return scan(&since, &found.current, &found.old, &found.gone, &found.sizes, &found.batches)
+			}})
 	if err != nil || !logged {
 		return false, err
 	}
@@ -147,13 +150,16 @@ func (s *Store) freeSegments(ctx context.Context, found segmentState) (more bool
 // shows what keeps the others.
 func (s *Store) tellOfGrowth(size int64) {
 	now := time.Now().UnixNano()
-	if last := s.toldOfGrowth.Load(); size < s.largeSegment || last != 0 && now-last < int64(tellAgain) || !s.toldOfGrowth.CompareAndSwap(last, now) {
+	if last := s.toldOfGrowth.Load(); size < s.largeSegment || last != 0 && now-last < int64(tellAgain) ||
+		!s.toldOfGrowth.CompareAndSwap(last, now) {
 		return
 	}
-	s.logger.Error("The log grows, because neither of the other two segments can be emptied", errSegmentsKept, watermill.LogFields{"bytes": size})
+	s.logger.Error("The log grows, because neither of the other two segments can be emptied", errSegmentsKept,
+		watermill.LogFields{"bytes": size})
 }
 
-var errSegmentsKept = errors.New("a group has not read their records yet, or a transaction that has written to them is open, or was prepared and forgotten: end what is old in pg_stat_activity and pg_prepared_xacts")
+var errSegmentsKept = errors.New("a group has not read their records yet, or a transaction that has written to them is open, or was " +
+	"prepared and forgotten: end what is old in pg_stat_activity and pg_prepared_xacts")
 
 // segmentLook is what a look at some lines of a segment found: the first that is
 // needed, or the last that was looked at.
@@ -201,9 +207,10 @@ func (s *Store) lookAtSequence(ctx context.Context) error {
 	furthest := new(int64)
 	var last *int64
 	var lines int
-	err := s.writeAll(ctx, "maintain", step{template: sqlFurthest, args: []any{s.checkedUpTo.Load(), linesAtOnce}, row: func(scan func(...any) error) error {
-		return scan(&last, &lines, furthest)
-	}}, s.notBehind(furthest))
+	err := s.writeAll(ctx, "maintain",
+		step{template: sqlFurthest, args: []any{s.checkedUpTo.Load(), linesAtOnce}, row: func(scan func(...any) error) error {
+			return scan(&last, &lines, furthest)
+		}}, s.notBehind(furthest))
 	if err != nil {
 		return err
 	}
@@ -253,7 +260,8 @@ func (s *Store) truncate(ctx context.Context, segment int) (look segmentLook, er
 		latest := look.latest
 		for err == nil && locked && !at.goOn(look) && !look.needed && !refused {
 			steps := look.steps(s, segment, at.at.Load())
-			err = t.run(ctx, append(steps, step{template: sqlWaitingFor, args: []any{name}, row: func(scan func(...any) error) error { return scan(&refused) }})...)
+			err = t.run(ctx, append(steps,
+				step{template: sqlWaitingFor, args: []any{name}, row: func(scan func(...any) error) error { return scan(&refused) }})...)
 			latest = max(latest, look.latest)
 		}
 		refused = refused || !locked
@@ -305,7 +313,8 @@ const evacuateAtOnce = 2000
 // evacuate moves some of what is needed of a segment to the records, and returns
 // whether it did.
 func (s *Store) evacuate(ctx context.Context, look segmentLook) (moved bool, err error) {
-	s.logger.Debug("What a group has not read for long moves from the log to the records", watermill.LogFields{"group": *look.group, "topic": *look.topic})
+	s.logger.Debug("What a group has not read for long moves from the log to the records",
+		watermill.LogFields{"group": *look.group, "topic": *look.topic})
 	err = s.onThisServer(ctx, "maintain", func(ctx context.Context, t *txn) error {
 		some, err := t.moveLine(ctx, *look.group, *look.topic, evacuateAtOnce)
 		moved = some.pending+some.leased > 0 || some.left

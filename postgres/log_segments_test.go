@@ -117,7 +117,8 @@ func TestStore_LogSegments(t *testing.T) {
 		found := claimSome(t, store, owner, 10)
 		require.Len(t, found, 1)
 		require.Equal(t, "late-0", found[0].MessageID)
-		require.Greater(t, valueOf[int](t, store.Pool(), "SELECT n FROM outmill.batches WHERE topic = 'once'"), 1, "a number that no lease of before has")
+		require.Greater(t, valueOf[int](t, store.Pool(), "SELECT n FROM outmill.batches WHERE topic = 'once'"), 1,
+			"a number that no lease of before has")
 		require.NoError(t, store.Ack(ctx, "", leasesFor(found)))
 		require.Empty(t, claimSome(t, store, owner, 10))
 	})
@@ -163,7 +164,8 @@ func TestStore_LogSegments(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, done)
 		require.NoError(t, store.Ack(ctx, "", leasesFor(leased)), "the leases stand")
-		found, err := store.Claim(ctx, outmill.ClaimRequest{Group: idle, Owner: outmill.NewOwnerToken(), Limit: 20, Lease: time.Hour, Order: outmill.OrderKey})
+		found, err := store.Claim(ctx,
+			outmill.ClaimRequest{Group: idle, Owner: outmill.NewOwnerToken(), Limit: 20, Lease: time.Hour, Order: outmill.OrderKey})
 		require.NoError(t, err)
 		require.Len(t, found, 10)
 		for i, r := range found {
@@ -194,7 +196,9 @@ func TestStore_LogSegments(t *testing.T) {
 			require.NoError(t, store.TendSegments(ctx))
 		}
 		require.Zero(t, valueOf[int](t, store.Pool(), "SELECT count(*) FROM outmill.log"))
-		require.Less(t, valueOf[int](t, store.Pool(), "SELECT pg_total_relation_size('outmill.log_0') + pg_total_relation_size('outmill.log_1') + pg_total_relation_size('outmill.log_2')"), 10<<20)
+		require.Less(t, valueOf[int](t, store.Pool(),
+			"SELECT pg_total_relation_size('outmill.log_0') + pg_total_relation_size('outmill.log_1') + pg_total_relation_size('outmill.log_2')"),
+			10<<20)
 	})
 
 	t.Run("a log that was restored on another server is read on from where it was", func(t *testing.T) {
@@ -293,7 +297,8 @@ func elsewhere(t *testing.T, store *postgres.Store, cluster string) {
 	t.Helper()
 	execute(t, store.Pool(), "UPDATE outmill.log SET xid = (xid::text::bigint + 1000000)::text::xid8")
 	execute(t, store.Pool(), `UPDATE outmill.batches SET horizon = (horizon::text::bigint + 1000000)::text::xid8,
-	seen = (SELECT (pg_snapshot_xmin(seen)::text::bigint + 1000000)::text || ':' || (pg_snapshot_xmax(seen)::text::bigint + 1000000)::text || ':'
+	seen = (SELECT (pg_snapshot_xmin(seen)::text::bigint + 1000000)::text || ':' || (pg_snapshot_xmax(seen)::text::bigint + 1000000)::text ||
+	':'
 		|| coalesce((SELECT string_agg((x::text::bigint + 1000000)::text, ',') FROM pg_snapshot_xip(seen) AS x), ''))::pg_snapshot`)
 	execute(t, store.Pool(), "UPDATE outmill.meta SET cluster = "+cluster)
 }

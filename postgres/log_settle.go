@@ -26,16 +26,19 @@ const (
 	// movedID gives a row another id where a record has its own, or a row that moves
 	// with it: nothing else keeps two appends with one id apart that are in different
 	// segments.
-	movedID = `CASE WHEN (SELECT 1 FROM {p:records} AS taken WHERE taken.id = l.id LIMIT 1) IS NULL AND row_number() OVER (PARTITION BY l.id ORDER BY l.pos) = 1
+	movedID = `CASE WHEN (SELECT 1 FROM {p:records} AS taken WHERE taken.id = l.id LIMIT 1) IS NULL
+		AND row_number() OVER (PARTITION BY l.id ORDER BY l.pos) = 1
 	THEN l.id ELSE gen_random_uuid() END`
 
-	movedValues = `l.message_id, l.correlation_id, l.causation_id, l.tenant_id, l.traceparent, l.tracestate, l.dedup_key, l.step, l.joins, l.metadata::jsonb, l.payload`
+	movedValues = `l.message_id, l.correlation_id, l.causation_id, l.tenant_id, l.traceparent, l.tracestate, l.dedup_key, l.step, l.joins,
+		l.metadata::jsonb, l.payload`
 
 	moveInLine = `INSERT INTO {p:records} (` + movedColumns + `) OVERRIDING SYSTEM VALUE
 SELECT l.pos, ` + movedID + `, l.grp, l.topic, l.key, 0, NULL, l.created_at, l.created_at, l.created_at, NULL, l.size, 0, ` + movedValues
 
 	moveLeased = `INSERT INTO {p:records} (` + movedColumns + `) OVERRIDING SYSTEM VALUE
-SELECT l.pos, ` + movedID + `, l.grp, l.topic, l.key, 4, f.lease_until, l.created_at, l.created_at, l.created_at, f.owner, l.size, 1, ` + movedValues
+SELECT l.pos, ` + movedID + `, l.grp, l.topic, l.key, 4, f.lease_until, l.created_at, l.created_at, l.created_at, f.owner, l.size, 1, ` +
+		movedValues
 
 	ofLog = `CROSS JOIN LATERAL (SELECT * FROM {p:log} WHERE line = f.line AND pos = f.pos OFFSET 0) AS l`
 
@@ -48,18 +51,21 @@ SELECT l.pos, ` + movedID + `, l.grp, l.topic, l.key, 4, f.lease_until, l.create
 	sqlLockBatch = `SELECT 1 FROM {p:batches} WHERE line = $1::bigint AND n = $2::bigint AND token = $3::bigint FOR UPDATE`
 
 	// thatBatch is the batch $1, $2 of the token $3, if it is in work.
-	thatBatch = `FROM {p:batches} AS b WHERE b.line = $1::bigint AND b.n = $2::bigint AND b.token = $3::bigint AND b.open > 0 AND NOT ` + hasEnded
+	thatBatch = `FROM {p:batches} AS b WHERE b.line = $1::bigint AND b.n = $2::bigint AND b.token = $3::bigint AND b.open > 0 AND NOT ` +
+		hasEnded
 
 	// sqlMoveLeased moves the records of the batch $1, $2 of the token $3 that are
 	// at its ordinals $4, with their lease; $5 is a mask of these.
 	sqlMoveLeased = `WITH old AS MATERIALIZED (SELECT b.line, b.n, b.owner, b.lease_until, b.done, b.positions ` + thatBatch + `),
-f AS MATERIALIZED (SELECT o.line, o.owner, o.lease_until, o.positions[u.nth + 1] AS pos FROM old AS o CROSS JOIN unnest($4::integer[]) AS u (nth)
+f AS MATERIALIZED (SELECT o.line, o.owner, o.lease_until, o.positions[u.nth + 1] AS pos FROM old AS o
+CROSS JOIN unnest($4::integer[]) AS u (nth)
 	WHERE get_bit(o.done, u.nth) = 0),
 moved AS (` + moveLeased + ` FROM f ` + ofLog + ` RETURNING 1)
 ` + settleMask + ` RETURNING 1`
 
 	// settleMask sets the bits $5 of the batch $1, $2 that was read as old.
-	settleMask = `UPDATE {p:batches} AS b SET done = o.done | $5::text::varbit, open = length(replace((~(o.done | $5::text::varbit))::text, '0', '')),
+	settleMask = `UPDATE {p:batches} AS b SET done = o.done | $5::text::varbit, open = length(replace((~(o.done | $5::text::varbit))::text,
+		'0', '')),
 	lease_until = CASE WHEN strpos((o.done | $5::text::varbit)::text, '0') > 0 THEN b.lease_until END,
 	positions = CASE WHEN strpos((o.done | $5::text::varbit)::text, '0') > 0 THEN b.positions ELSE '{}' END,
 	keys = CASE WHEN strpos((o.done | $5::text::varbit)::text, '0') > 0 THEN b.keys END
@@ -68,13 +74,15 @@ FROM old AS o WHERE b.line = $1::bigint AND b.n = $2::bigint`
 	// sqlLogAck acks the records of a batch that are at the ordinals $4, of which $5
 	// is a mask. Where $6, it fails if any of them was done before, or the batch is
 	// gone.
-	sqlLogAck = `WITH old AS MATERIALIZED (SELECT b.line, b.n, b.token, b.done, ` + wholeAcked + ` ` + thatBatch + ` AND cardinality($4::integer[]) > 0),
+	sqlLogAck = `WITH old AS MATERIALIZED (SELECT b.line, b.n, b.token, b.done, ` + wholeAcked + ` ` + thatBatch +
+		` AND cardinality($4::integer[]) > 0),
 ` + ackMask + `
 ` + allAcked
 
 	// sqlLogAckSteps is sqlLogAck where records are steps of joins.
 	sqlLogAckSteps = `WITH old AS MATERIALIZED (SELECT b.line, b.n, b.token, b.done, b.positions, ` + wholeAcked + ` ` + thatBatch + `),
-gone AS MATERIALIZED (SELECT l.step FROM (SELECT o.line, o.positions[u.nth + 1] AS pos FROM old AS o CROSS JOIN unnest($4::integer[]) AS u (nth)
+gone AS MATERIALIZED (SELECT l.step FROM (SELECT o.line, o.positions[u.nth + 1] AS pos FROM old AS o
+CROSS JOIN unnest($4::integer[]) AS u (nth)
 	WHERE get_bit(o.done, u.nth) = 0) AS f ` + ofLog + ` WHERE l.step IS NOT NULL),
 noted AS MATERIALIZED (` + noteAcked + `),
 ` + ackMask + `
@@ -87,25 +95,31 @@ noted AS MATERIALIZED (` + noteAcked + `),
 	ackMask = `over AS (INSERT INTO {p:ended} (line, n, token) SELECT line, n, token FROM old WHERE whole),
 set AS (` + settleMask + ` AND NOT o.whole)`
 
-	allAcked = `SELECT CASE WHEN $6::boolean AND strpos(coalesce((SELECT (done & $5::text::varbit)::text FROM old), '1'), '1') > 0 THEN {p:log_moved}() END`
+	allAcked = `SELECT CASE WHEN $6::boolean AND strpos(coalesce((SELECT (done & $5::text::varbit)::text FROM old), '1'), '1') > 0
+		THEN {p:log_moved}() END`
 
 	// sqlOpenLanesOf has the next claim look at the keys of the records of the batch
 	// $1, $2 that are at the ordinals $6, if the owner $5 is in the way of any of the
 	// group $3 and the topic $4. It comes before they are done.
 	sqlOpenLanesOf = `UPDATE {p:lanes} SET blocked_by = '', until = NULL, looks = 0 WHERE ctid = ANY (ARRAY(
-	SELECT l.ctid FROM (SELECT DISTINCT g.key FROM (SELECT b.line, b.positions[u.nth + 1] AS pos FROM {p:batches} AS b CROSS JOIN unnest($6::integer[]) AS u (nth)
-			WHERE b.line = $1::bigint AND b.n = $2::bigint AND (SELECT 1 FROM {p:lanes} WHERE hashtextextended(topic, hashtextextended(grp, 0)) = hashtextextended($4::text, hashtextextended($3::text, 0))
+	SELECT l.ctid FROM (SELECT DISTINCT g.key FROM (SELECT b.line, b.positions[u.nth + 1] AS pos FROM {p:batches} AS b
+	CROSS JOIN unnest($6::integer[]) AS u (nth)
+			WHERE b.line = $1::bigint AND b.n = $2::bigint AND (SELECT 1 FROM {p:lanes}
+			WHERE hashtextextended(topic, hashtextextended(grp, 0)) = hashtextextended($4::text, hashtextextended($3::text, 0))
 				AND grp IS NOT DISTINCT FROM $3::text AND topic IS NOT DISTINCT FROM $4::text AND blocked_by = $5::text LIMIT 1) IS NOT NULL) AS f
 		CROSS JOIN LATERAL (SELECT key FROM {p:log} WHERE line = f.line AND pos = f.pos OFFSET 0) AS g WHERE g.key <> '') AS k
 	CROSS JOIN LATERAL (SELECT ctid FROM {p:lanes} WHERE grp = $3::text AND topic = $4::text AND key = k.key FOR UPDATE SKIP LOCKED) AS l))`
 
 	// sqlFindBatches finds the batches in which the records $1 are, those of the owner
 	// $2 or, where it is empty, of anybody.
-	sqlFindBatches = `SELECT r.id, b.owner::text, b.line, b.n, b.token, b.grp, b.topic, b.steps, b.keys IS NOT NULL, length(b.done), array_position(b.positions, r.pos) - 1
+	sqlFindBatches = `SELECT r.id, b.owner::text, b.line, b.n, b.token, b.grp, b.topic, b.steps, b.keys IS NOT NULL, length(b.done),
+		array_position(b.positions, r.pos) - 1
 FROM (SELECT DISTINCT u AS id FROM unnest($1::text[]::uuid[]) AS u) AS i
 CROSS JOIN LATERAL (SELECT id, line, pos FROM {p:log} WHERE id = i.id OFFSET 0) AS r
-CROSS JOIN LATERAL (SELECT * FROM {p:batches} AS b WHERE line = r.line AND n >= (SELECT low FROM {p:batches} WHERE line = r.line ORDER BY n DESC LIMIT 1)
-	AND ($2::text = '' OR owner = nullif($2::text, '')::uuid) AND open > 0 AND positions @> ARRAY[r.pos] AND NOT ` + hasEnded + ` OFFSET 0) AS b`
+CROSS JOIN LATERAL (SELECT * FROM {p:batches} AS b WHERE line = r.line AND n >= (SELECT low FROM {p:batches} WHERE line = r.line
+ORDER BY n DESC LIMIT 1)
+	AND ($2::text = '' OR owner = nullif($2::text, '')::uuid) AND open > 0 AND positions @> ARRAY[r.pos] AND NOT ` + hasEnded +
+		` OFFSET 0) AS b`
 )
 
 // sqlLogBack moves what is open of the batches of the line $1 whose lease has
@@ -113,15 +127,18 @@ CROSS JOIN LATERAL (SELECT * FROM {p:batches} AS b WHERE line = r.line AND n >= 
 // that a claim has not to look at more than these. It takes the $2 oldest: a fleet
 // that dies may leave 256 batches of 5,000 records. The records of the others stay
 // leased until the next claim comes to them, and keep their keys from other owners.
-var sqlLogBack = moveOpenOf(inWorkOfLine+` AND (b.lease_until <= statement_timestamp() OR b.n < (SELECT n `+newestBatch+`) - 256)`, `ORDER BY b.n LIMIT $2::bigint FOR UPDATE`)
+var sqlLogBack = moveOpenOf(inWorkOfLine+` AND (b.lease_until <= statement_timestamp() OR b.n < (SELECT n `+newestBatch+`) - 256)`,
+	`ORDER BY b.n LIMIT $2::bigint FOR UPDATE`)
 
 // moveOpenOf moves what is open of the batches b for which a condition holds, with its
 // leases, and ends them. A session that has waited for a batch that an ack has ended
 // does not see that, but finds it noted.
 func moveOpenOf(condition, lock string) string {
-	return `WITH old AS MATERIALIZED (SELECT b.line, b.n, b.token, b.owner, b.lease_until, b.done, b.positions FROM {p:batches} AS b WHERE ` + condition + ` ` + lock + `),
+	return `WITH old AS MATERIALIZED (SELECT b.line, b.n, b.token, b.owner, b.lease_until, b.done, b.positions FROM {p:batches} AS b WHERE ` +
+		condition + ` ` + lock + `),
 over AS (INSERT INTO {p:ended} (line, n, token) SELECT line, n, token FROM old ON CONFLICT DO NOTHING RETURNING line, n),
-f AS MATERIALIZED (SELECT o.line, o.owner, o.lease_until, u.pos FROM old AS o JOIN over USING (line, n) CROSS JOIN LATERAL unnest(o.positions) WITH ORDINALITY AS u (pos, nth)
+f AS MATERIALIZED (SELECT o.line, o.owner, o.lease_until, u.pos FROM old AS o JOIN over USING (line, n)
+CROSS JOIN LATERAL unnest(o.positions) WITH ORDINALITY AS u (pos, nth)
 	WHERE get_bit(o.done, u.nth::integer - 1) = 0)
 ` + moveLeased + ` FROM f ` + ofLog
 }
@@ -129,7 +146,8 @@ f AS MATERIALIZED (SELECT o.line, o.owner, o.lease_until, u.pos FROM old AS o JO
 // sqlLogExtend extends the lease of a batch if all that is open of it is in the mask
 // $4, and returns what is.
 const sqlLogExtend = `UPDATE {p:batches} AS b SET lease_until = statement_timestamp() + $5::bigint * interval '1 microsecond'
-WHERE b.line = $1::bigint AND b.n = $2::bigint AND b.token = $3::bigint AND b.open > 0 AND NOT ` + hasEnded + ` AND strpos((b.done | $4::text::varbit)::text, '0') = 0
+WHERE b.line = $1::bigint AND b.n = $2::bigint AND b.token = $3::bigint AND b.open > 0 AND NOT ` + hasEnded +
+	` AND strpos((b.done | $4::text::varbit)::text, '0') = 0
 RETURNING (~b.done)::text`
 
 // codeMoved is what log_moved raises.

@@ -27,8 +27,10 @@ func (r *tape) numberOf(tx pgx.Tx) (number int64) {
 // sinceOf is behind which place the newest batch has a transaction's rows.
 func (r *tape) sinceOf(number int64) int64 {
 	r.t.Helper()
-	return valueOf[int64](r.t, r.db, r.sql(fmt.Sprintf(`SELECT coalesce((SELECT b.since[p.nth] FROM pg_snapshot_xip(b.seen) WITH ORDINALITY AS p (xid, nth) WHERE p.xid::text::bigint = %[1]d),
-	CASE WHEN %[1]d >= pg_snapshot_xmax(b.seen)::text::bigint THEN b.since[cardinality(b.since)] END) FROM {batches} AS b ORDER BY n DESC LIMIT 1`, number)))
+	return valueOf[int64](r.t, r.db, r.sql(fmt.Sprintf(`SELECT coalesce((SELECT b.since[p.nth] FROM pg_snapshot_xip(b.seen) WITH ORDINALITY AS
+		p (xid, nth) WHERE p.xid::text::bigint = %[1]d),
+	CASE WHEN %[1]d >= pg_snapshot_xmax(b.seen)::text::bigint THEN b.since[cardinality(b.since)] END) FROM {batches} AS b
+	ORDER BY n DESC LIMIT 1`, number)))
 }
 
 func (r *tape) posNow() int64 {
@@ -235,8 +237,10 @@ func TestStore_LogSince(t *testing.T) {
 		}
 		r.append("", "first")
 		require.Equal(t, []string{"first"}, r.take(10, outmill.OrderNone))
-		execute(t, r.db, r.sql(`INSERT INTO {log} (line, segment, id, created_at, size, grp, topic, key, message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, payload)
-SELECT l.line, l.segment, gen_random_uuid(), now(), l.size, l.grp, l.topic, l.key, 'passed', '', '', '', '', '', '', l.payload FROM (SELECT * FROM {log} LIMIT 1) AS l, generate_series(1, $1::integer)`), passed)
+		execute(t, r.db, r.sql(`INSERT INTO {log} (line, segment, id, created_at, size, grp, topic, key, message_id, correlation_id,
+			causation_id, tenant_id, traceparent, tracestate, dedup_key, payload)
+SELECT l.line, l.segment, gen_random_uuid(), now(), l.size, l.grp, l.topic, l.key, 'passed', '', '', '', '', '', '', l.payload
+FROM (SELECT * FROM {log} LIMIT 1) AS l, generate_series(1, $1::integer)`), passed)
 		require.NotEmpty(t, r.take(10, outmill.OrderNone))
 		execute(t, r.db, r.sql(`WITH new AS (SELECT nextval('{records_seq_seq}')) UPDATE {batches} SET pos = new.nextval FROM new`))
 		for _, tx := range long {
@@ -256,7 +260,7 @@ SELECT l.line, l.segment, gen_random_uuid(), now(), l.size, l.grp, l.topic, l.ke
 	})
 
 	// The bar is 20 ms; a busy machine may take ten times as long.
-	t.Run("in a log a claim beside a thousand open transactions is quick", func(t *testing.T) {
+	t.Run("in a log a claim among a thousand open transactions is quick", func(t *testing.T) {
 		t.Parallel()
 		testenv.Long(t, "1,000 open transactions")
 		const open, claims = 1000, 50
@@ -287,7 +291,8 @@ SELECT l.line, l.segment, gen_random_uuid(), now(), l.size, l.grp, l.topic, l.ke
 // dueTopics is what a look finds of the log.
 func dueTopics(t *testing.T, r *tape) (topics []string) {
 	t.Helper()
-	text := valueOf[string](t, r.db, r.sql(`SELECT coalesce(json_agg(t.t), '[]')::text FROM {log_due_from}('readers', NULL, 1000) AS t (t, line, lease_left) WHERE t.t IS NOT NULL`))
+	text := valueOf[string](t, r.db, r.sql(`SELECT coalesce(json_agg(t.t), '[]')::text
+		FROM {log_due_from}('readers', NULL, 1000) AS t (t, line, lease_left) WHERE t.t IS NOT NULL`))
 	require.NoError(t, json.Unmarshal([]byte(text), &topics))
 	return topics
 }

@@ -116,7 +116,8 @@ func TestStore_LogSwitch(t *testing.T) {
 		indifferent := r.of("")
 		// All at once: before the log is on, while it is, and when some have gone back.
 		for _, stores := range [][]*postgres.Store{
-			{indifferent, r.of(postgres.LaneRows), r.of("")}, {indifferent, r.of(""), r.of("")}, {r.of(postgres.LaneRows), indifferent, r.of(postgres.LaneLog)}, {r.of(postgres.LaneRows), r.of(postgres.LaneRows)},
+			{indifferent, r.of(postgres.LaneRows), r.of("")}, {indifferent, r.of(""), r.of("")},
+			{r.of(postgres.LaneRows), indifferent, r.of(postgres.LaneLog)}, {r.of(postgres.LaneRows), r.of(postgres.LaneRows)},
 		} {
 			writers, writing := errgroup.WithContext(ctx)
 			for i, store := range stores {
@@ -190,7 +191,8 @@ func (s *switching) write(ctx context.Context, store *postgres.Store, n int) err
 		s.mu.Lock()
 		i := s.next[key]
 		s.mu.Unlock()
-		err := store.Append(ctx, &outmill.Record{Topic: "orders", Key: key, MessageID: strconv.Itoa(i)}, &outmill.Record{Topic: "orders", Key: key, MessageID: strconv.Itoa(i + 1)})
+		err := store.Append(ctx, &outmill.Record{Topic: "orders", Key: key, MessageID: strconv.Itoa(i)},
+			&outmill.Record{Topic: "orders", Key: key, MessageID: strconv.Itoa(i + 1)})
 		if err == nil {
 			s.mu.Lock()
 			s.next[key] += 2

@@ -322,7 +322,8 @@ func TestStore_Log(t *testing.T) {
 		eachOrder(t, func(r *tape, order outmill.Order) {
 			size := (&outmill.Record{Topic: "t00", MessageID: "late01"}).Size()
 			var all []string
-			for i, bytes := range []int{1, size - 1, size, size + 1, 2 * size, 3*size - 1, 3 * size, 3*size + 1, 4*size - 1, 4 * size, 4*size + 1, 6 * size, 7 * size} {
+			for i, bytes := range []int{1, size - 1, size, size + 1, 2 * size, 3*size - 1, 3 * size, 3*size + 1, 4*size - 1, 4 * size, 4*size + 1,
+				6 * size, 7 * size} {
 				topic := fmt.Sprintf("t%02d", i)
 				open := r.begin()
 				r.write(r.store.WithTx(r.t.Context(), open), topic, "", numbered("late", 3)...)
@@ -422,7 +423,7 @@ func TestStore_Log(t *testing.T) {
 		r.census("e")
 	})
 
-	t.Run("in a log an ack of a batch that has gone meanwhile does nothing", func(t *testing.T) {
+	t.Run("in a log an ack of a batch that is gone does nothing", func(t *testing.T) {
 		t.Parallel()
 		r := newTape(t, pool(t), storetest.Options{})
 		found := r.lease(r.gated, "a", "b")
@@ -441,7 +442,8 @@ func TestStore_Log(t *testing.T) {
 
 	t.Run("in a log a lease is extended as a whole or in part", func(t *testing.T) {
 		t.Parallel()
-		for name, part := range map[string][]int{"whole": {0, 1, 2, 3}, "what is not acked": {1, 2, 3}, "all but one that is about to be acked": {2, 3}, "one": {2}} {
+		for name, part := range map[string][]int{"whole": {0, 1, 2, 3}, "what is not acked": {1, 2, 3},
+			"all but one that is about to be acked": {2, 3}, "one": {2}} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				r := newTape(t, pool(t), storetest.Options{})
@@ -558,7 +560,7 @@ func TestStore_Log(t *testing.T) {
 		r.census("first0", "first1", "first3", "first4", "second0", "second1", "second2", "second3", "second4")
 	})
 
-	t.Run("in a log a failure parks its key beside claims and open transactions", func(t *testing.T) {
+	t.Run("in a log a failure parks its key while claims run and transactions are open", func(t *testing.T) {
 		t.Parallel()
 		for _, beside := range []string{"a claim that has the topic", "a claim that waits for it", "no claim"} {
 			t.Run(beside, func(t *testing.T) {
@@ -676,7 +678,7 @@ func TestStore_Log(t *testing.T) {
 		})
 	})
 
-	t.Run("in a log a record becomes a step beside a claim with its sibling", func(t *testing.T) {
+	t.Run("in a log a record becomes a step while a claim has its sibling", func(t *testing.T) {
 		t.Parallel()
 		for _, first := range []string{"claim", "attach"} {
 			t.Run(first+" first", func(t *testing.T) {
@@ -760,9 +762,11 @@ func TestStore_Log(t *testing.T) {
 	BEGIN INSERT INTO things VALUES (i); EXCEPTION WHEN division_by_zero THEN NULL; END;
 END LOOP; END $$`)
 		require.Equal(t, []string{"first"}, r.take(10, outmill.OrderNone))
-		require.Greater(t, valueOf[int](t, r.db, r.sql(`SELECT max(horizon::text::bigint - pg_snapshot_xmax(seen)::text::bigint) FROM {batches}`)), 9_000)
+		require.Greater(t, valueOf[int](t, r.db,
+			r.sql(`SELECT max(horizon::text::bigint - pg_snapshot_xmax(seen)::text::bigint) FROM {batches}`)), 9_000)
 		var explained []struct{ Plan node }
-		text := valueOf[string](t, r.db, r.sql(`EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) SELECT * FROM {log_unfinished}((SELECT line FROM {batches} LIMIT 1), pg_current_snapshot())`))
+		text := valueOf[string](t, r.db, r.sql(`EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) SELECT * FROM {log_unfinished}((SELECT line
+			FROM {batches} LIMIT 1), pg_current_snapshot())`))
 		require.NoError(t, json.Unmarshal([]byte(text), &explained))
 		read := 0
 		explained[0].Plan.each(func(n node) { read += n.read() })

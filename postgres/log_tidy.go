@@ -27,7 +27,8 @@ const (
 	// linesOfBatches leaps through lines that have batches, $2 at most after the line $1,
 	// with the newest batch of each.
 	linesOfBatches = `WITH RECURSIVE leap AS (
-	(SELECT line, n, pos, low, grp, topic FROM {p:batches} WHERE line = (SELECT line FROM {p:batches} WHERE line > $1::bigint ORDER BY line LIMIT 1) ORDER BY n DESC LIMIT 1)
+	(SELECT line, n, pos, low, grp, topic FROM {p:batches} WHERE line = (SELECT line FROM {p:batches} WHERE line > $1::bigint
+	ORDER BY line LIMIT 1) ORDER BY n DESC LIMIT 1)
 	UNION ALL SELECT p.* FROM leap CROSS JOIN LATERAL (SELECT line, n, pos, low, grp, topic FROM {p:batches}
 		WHERE line = (SELECT line FROM {p:batches} WHERE line > leap.line ORDER BY line LIMIT 1) ORDER BY n DESC LIMIT 1) AS p),
 t AS MATERIALIZED (SELECT * FROM leap LIMIT $2::bigint)`
@@ -35,7 +36,8 @@ t AS MATERIALIZED (SELECT * FROM leap LIMIT $2::bigint)`
 	// sqlDropBatches deletes batches that are over of these lines, $3 at most.
 	sqlDropBatches = linesOfBatches + `,
 gone AS (DELETE FROM {p:batches} WHERE ctid = ANY (ARRAY(SELECT o.ctid FROM t CROSS JOIN LATERAL (SELECT ctid FROM {p:batches} AS b
-		WHERE b.line = t.line AND b.n < t.n AND (b.open = 0 OR ` + hasEnded + `) ORDER BY b.n LIMIT $3::bigint FOR UPDATE SKIP LOCKED) AS o LIMIT $3::bigint)) RETURNING line, n, token),
+		WHERE b.line = t.line AND b.n < t.n AND (b.open = 0 OR ` + hasEnded + `) ORDER BY b.n LIMIT $3::bigint FOR UPDATE SKIP LOCKED) AS o
+			LIMIT $3::bigint)) RETURNING line, n, token),
 notes AS (DELETE FROM {p:ended} AS e USING gone AS g WHERE e.line = g.line AND e.n = g.n AND e.token = g.token)
 SELECT (SELECT max(line) FROM t), (SELECT count(*) FROM t), (SELECT count(*) FROM gone)`
 
@@ -44,11 +46,13 @@ SELECT (SELECT max(line) FROM t), (SELECT count(*) FROM t), (SELECT count(*) FRO
 	sqlIdleLines = linesOfBatches + `
 SELECT t.line, t.grp, t.topic, ` + idleLine + ` FROM t`
 
-	idleLine = `((SELECT 1 FROM {p:log} WHERE line = t.line LIMIT 1) IS NULL AND (SELECT 1 FROM {p:batches} AS b WHERE b.line = t.line AND b.open > 0 AND NOT ` + hasEnded + ` LIMIT 1) IS NULL)`
+	idleLine = `((SELECT 1 FROM {p:log} WHERE line = t.line LIMIT 1) IS NULL AND (SELECT 1 FROM {p:batches} AS b WHERE b.line = t.line
+		AND b.open > 0 AND NOT ` + hasEnded + ` LIMIT 1) IS NULL)`
 
 	// sqlForgetLine forgets how far a line has been read. What is committed later
 	// comes as if it were new, and there is nothing else of the line to come again.
-	sqlForgetLine = `WITH t AS MATERIALIZED (SELECT $1::bigint AS line), late AS (DELETE FROM {p:late} AS l USING t WHERE l.line = t.line AND ` + idleLine + `),
+	sqlForgetLine = `WITH t AS MATERIALIZED (SELECT $1::bigint AS line),
+		late AS (DELETE FROM {p:late} AS l USING t WHERE l.line = t.line AND ` + idleLine + `),
 notes AS (DELETE FROM {p:ended} AS e USING t WHERE e.line = t.line AND ` + idleLine + `)
 DELETE FROM {p:batches} AS b USING t WHERE b.line = t.line AND ` + idleLine
 )
@@ -68,7 +72,9 @@ func (s *Store) dropBatches(ctx context.Context, size int64) (more bool, err err
 	kept := int64(tidyRefused)
 	if s.batchesRefused.over() {
 		err = s.in(ctx, s.relaxed, func(ctx context.Context, t *txn) error {
-			return t.finish(ctx, step{template: sqlTidy, args: []any{tidyLines, tidyPlaces}, row: func(scan func(...any) error) error { return scan(&kept) }})
+			return t.finish(ctx, step{template: sqlTidy, args: []any{tidyLines, tidyPlaces}, row: func(scan func(...any) error) error {
+				return scan(&kept)
+			}})
 		})
 	}
 	switch {
@@ -88,9 +94,10 @@ func (s *Store) dropBatches(ctx context.Context, size int64) (more bool, err err
 func (s *Store) deleteBatches(ctx context.Context) (more bool, err error) {
 	var last *int64
 	var lines, gone int
-	err = s.writeAll(ctx, "maintain", step{template: sqlDropBatches, args: []any{s.dropped.Load(), linesAtOnce, dropAtOnce}, row: func(scan func(...any) error) error {
-		return scan(&last, &lines, &gone)
-	}})
+	err = s.writeAll(ctx, "maintain",
+		step{template: sqlDropBatches, args: []any{s.dropped.Load(), linesAtOnce, dropAtOnce}, row: func(scan func(...any) error) error {
+			return scan(&last, &lines, &gone)
+		}})
 	switch {
 	case err != nil:
 		return false, err
@@ -133,23 +140,25 @@ func (s *Store) forgetLines(ctx context.Context) (more bool, err error) {
 	var idle []line
 	var last int64
 	looked := 0
-	err = s.writeAll(ctx, "maintain", step{template: sqlIdleLines, args: []any{s.forget.after.Load(), forgetAtOnce}, row: func(scan func(...any) error) error {
-		var group, topic string
-		var isIdle bool
-		err := scan(&last, &group, &topic, &isIdle)
-		if isIdle {
-			idle = append(idle, line{last, s.lockOfTopic(group, topic)})
-		}
-		looked++
-		return err
-	}})
+	err = s.writeAll(ctx, "maintain",
+		step{template: sqlIdleLines, args: []any{s.forget.after.Load(), forgetAtOnce}, row: func(scan func(...any) error) error {
+			var group, topic string
+			var isIdle bool
+			err := scan(&last, &group, &topic, &isIdle)
+			if isIdle {
+				idle = append(idle, line{last, s.lockOfTopic(group, topic)})
+			}
+			looked++
+			return err
+		}})
 	if err != nil {
 		return false, err
 	}
 	for _, l := range idle {
 		// The lock comes first, and its statement is one of its own, so that the next
 		// one sees what a claim has done since.
-		if err := s.writeAll(ctx, "maintain", step{template: sqlLock, args: []any{l.lock}}, step{template: sqlForgetLine, args: []any{l.number}}); err != nil {
+		if err := s.writeAll(ctx, "maintain", step{template: sqlLock, args: []any{l.lock}},
+			step{template: sqlForgetLine, args: []any{l.number}}); err != nil {
 			return false, err
 		}
 	}

@@ -27,7 +27,8 @@ const (
 	// microseconds ago. What is in the future was set by a clock that has gone back.
 	sqlTakeTurn = `UPDATE {p:upkeep} SET turn = $1::bigint, until = statement_timestamp() + $3::bigint * interval '1 microsecond'
 WHERE only_row AND (until <= statement_timestamp() OR until > statement_timestamp() + interval '10 minutes')
-	AND (ended_at <= statement_timestamp() - $2::bigint * interval '1 microsecond' OR ended_at > statement_timestamp() + interval '10 minutes')`
+	AND (ended_at <= statement_timestamp() - $2::bigint * interval '1 microsecond'
+	OR ended_at > statement_timestamp() + interval '10 minutes')`
 
 	sqlEndTurn = `UPDATE {p:upkeep} SET until = statement_timestamp(), ended_at = statement_timestamp() WHERE only_row AND turn = $1::bigint`
 )
@@ -96,7 +97,8 @@ func (s *Store) Maintain(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	turn, taken := rand.Int64(), 0
-	err = s.writeAll(ctx, operation, step{template: sqlTakeTurn, args: []any{turn, patience.Microseconds(), turnFor.Microseconds()}, count: &taken})
+	err = s.writeAll(ctx, operation,
+		step{template: sqlTakeTurn, args: []any{turn, patience.Microseconds(), turnFor.Microseconds()}, count: &taken})
 	if err == nil && taken > 0 {
 		s.logUsed.Store(false)
 		more, err = s.haveTurn(ctx, turn)

@@ -110,7 +110,8 @@ func TestStore_LogWalk(t *testing.T) {
 					since := valueOf[time.Time](r.t, r.db, `SELECT clock_timestamp()`)
 					execute(r.t, r.db, r.sql(`SELECT setval('{records_seq_seq}', 3)`))
 					r.append("key", "new1", "new2", "new3")
-					require.NoError(r.t, r.store.Append(r.t.Context(), &outmill.Record{Topic: "orders", Key: "key", MessageID: "new4", TimeToLive: time.Hour}))
+					require.NoError(r.t, r.store.Append(r.t.Context(),
+						&outmill.Record{Topic: "orders", Key: "key", MessageID: "new4", TimeToLive: time.Hour}))
 					for range 2 {
 						_, err := r.store.Claim(r.t.Context(), claimOf(r.owner, 10, order, "orders"))
 						require.ErrorIs(r.t, err, outmill.ErrInvalidConfig)

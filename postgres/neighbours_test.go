@@ -123,7 +123,7 @@ func TestStore_Neighbours(t *testing.T) {
 		require.Zero(t, valueOf[int](t, store.Pool(), "SELECT count(*) FROM pg_namespace WHERE nspname = 'outmill'"))
 	})
 
-	t.Run("a poll of a group costs the same beside many lines of others", func(t *testing.T) {
+	t.Run("a poll of a group costs the same among many lines of others", func(t *testing.T) {
 		t.Parallel()
 		database := postgrestest.Database(t)
 		db := connect(t, database)
@@ -133,9 +133,12 @@ func TestStore_Neighbours(t *testing.T) {
 		e := explainedAs(t, database, "auto", postgres.Config{NotifyInterval: -1})
 		lines := func(from, to int) {
 			execute(t, db, `INSERT INTO outmill.log (line, id, created_at, size, segment, grp, topic, key, message_id, payload)
-SELECT outmill.line_of('g' || g % 100, 't' || g), gen_random_uuid(), now(), 100, 0, 'g' || g % 100, 't' || g, '', 'm' || g, '\x00' FROM generate_series($1::integer, $2::integer) AS g`, from, to)
-			execute(t, db, `INSERT INTO outmill.batches (line, n, pos, seen, horizon, since, low, owner, token, open, steps, grp, topic, done, positions, keys)
-SELECT line, 1, pos, pg_current_snapshot(), pg_current_xact_id(), '{-1}', 1, gen_random_uuid(), 1, 0, false, grp, topic, '', '{}', NULL FROM outmill.log WHERE topic LIKE 't%' ON CONFLICT DO NOTHING`)
+SELECT outmill.line_of('g' || g % 100, 't' || g), gen_random_uuid(), now(), 100, 0, 'g' || g % 100, 't' || g, '', 'm' || g, '\x00'
+FROM generate_series($1::integer, $2::integer) AS g`, from, to)
+			execute(t, db, `INSERT INTO outmill.batches (line, n, pos, seen, horizon, since, low, owner, token, open, steps, grp, topic, done,
+				positions, keys)
+SELECT line, 1, pos, pg_current_snapshot(), pg_current_xact_id(), '{-1}', 1, gen_random_uuid(), 1, 0, false, grp, topic, '', '{}',
+NULL FROM outmill.log WHERE topic LIKE 't%' ON CONFLICT DO NOTHING`)
 		}
 		once := func() int {
 			read := 0
@@ -189,8 +192,10 @@ CREATE FUNCTION public.unnest(bigint[]) RETURNS SETOF bigint LANGUAGE plpgsql AS
 CREATE FUNCTION public.unnest(integer[]) RETURNS SETOF integer LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'hijacked: unnest'; END $$;
 CREATE FUNCTION public.unnest(text[]) RETURNS SETOF text LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'hijacked: unnest'; END $$;
 CREATE FUNCTION public.unnest(uuid[]) RETURNS SETOF uuid LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'hijacked: unnest'; END $$;
-CREATE FUNCTION public.array_position(bigint[], bigint) RETURNS integer LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'hijacked: array_position'; END $$;
-CREATE FUNCTION public.hashtextextended(text, integer) RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'hijacked: hashtextextended'; END $$;
+CREATE FUNCTION public.array_position(bigint[],
+bigint) RETURNS integer LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'hijacked: array_position'; END $$;
+CREATE FUNCTION public.hashtextextended(text,
+integer) RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'hijacked: hashtextextended'; END $$;
 CREATE FUNCTION public.contains(bigint[], bigint[]) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'hijacked: @>'; END $$;
 CREATE OPERATOR public.@> (LEFTARG = bigint[], RIGHTARG = bigint[], FUNCTION = public.contains);
 CREATE FUNCTION public.times(bigint, interval) RETURNS interval LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'hijacked: *'; END $$;

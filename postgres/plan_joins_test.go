@@ -15,7 +15,8 @@ import (
 // sqlJoins makes a tenth as many joins as there are records, half of them
 // pending. Four fifths have no grouping key. The last one is unsealed.
 const sqlJoins = `
-INSERT INTO outmill.joins (id, grouping_key, status, policy, quorum, expected_steps, complete_at_deadline, created_at, updated_at, finished_at)
+INSERT INTO outmill.joins (id, grouping_key, status, policy, quorum, expected_steps, complete_at_deadline, created_at, updated_at,
+finished_at)
 SELECT ('00000000-0000-7000-9000-' || lpad(to_hex(i), 12, '0'))::uuid, CASE WHEN i % 5 = 0 THEN 'c' || i % 1000 ELSE '' END,
 	CASE WHEN i <= 0.05 * n OR i > 0.1 * n THEN 'pending' WHEN i % 3 = 0 THEN 'completed' WHEN i % 3 = 1 THEN 'failed' ELSE 'cancelled' END,
 	'all', 0, CASE WHEN i <= 0.1 * n THEN 20 END, false, now(), now(),
@@ -156,7 +157,8 @@ func (e *exercising) listJoins(limit int) {
 	e.t.Helper()
 	ctx := e.t.Context()
 	for name, grouping := range map[string]string{"any grouping key": "", "a grouping key": "c5"} {
-		for _, status := range []storekit.JoinStatus{"", storekit.JoinPending, storekit.JoinCompleted, storekit.JoinFailed, storekit.JoinCancelled} {
+		for _, status := range []storekit.JoinStatus{"", storekit.JoinPending, storekit.JoinCompleted, storekit.JoinFailed,
+			storekit.JoinCancelled} {
 			e.call(fmt.Sprintf("list joins of %s, %q", name, status), limit, func() error {
 				_, err := e.store.ListJoins(ctx, storekit.JoinQuery{GroupingKey: grouping, Status: status, Limit: limit})
 				return err

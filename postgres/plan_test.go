@@ -28,12 +28,14 @@ SELECT ('00000000-0000-7000-8000-' || lpad(to_hex(i), 12, '0'))::uuid,
 	CASE WHEN unrouted THEN NULL ELSE 'readers' END,
 	CASE WHEN i <= 0.1 * n THEN 'orders' WHEN i <= 0.12 * n THEN 'many' WHEN unrouted THEN 'u' || i % 7
 		WHEN stage = 0 AND i % 40 = 3 THEN 'orders' ELSE 't' || i % 50 END,
-	CASE WHEN i <= 0.1 * n THEN 'blocked' WHEN i <= 0.12 * n THEN 'k' || i WHEN i % 3 = 0 OR stage = 4 AND i % 10 <> 1 THEN '' ELSE 'k' || i % 20000 END,
+	CASE WHEN i <= 0.1 * n THEN 'blocked' WHEN i <= 0.12 * n THEN 'k' || i WHEN i % 3 = 0 OR stage = 4 AND i % 10 <> 1 THEN ''
+	ELSE 'k' || i % 20000 END,
 	stage,
 	CASE WHEN stage NOT IN (2, 3, 4) THEN NULL WHEN (i / 50) % 50 = 0 THEN now() - interval '1 minute'
 		ELSE now() + interval '1 hour' + i * interval '1 microsecond' END,
 	now(), now(), now(),
-	CASE WHEN stage = 5 OR stage < 4 AND (i / 50) % 1000 = 7 THEN now() - interval '1 minute' WHEN i % 100 = 1 THEN now() + interval '1 hour' END,
+	CASE WHEN stage = 5 OR stage < 4 AND (i / 50) % 1000 = 7 THEN now() - interval '1 minute' WHEN i % 100 = 1
+	THEN now() + interval '1 hour' END,
 	CASE WHEN stage = 6 THEN now() - i % 2 * interval '2 hours' END,
 	CASE WHEN stage = 4 THEN '00000000-0000-7000-8000-000000000001'::uuid END,
 	CASE WHEN stage = 6 THEN '00000000-0000-7000-8000-000000000001'::uuid END,
@@ -84,7 +86,8 @@ func filled(t *testing.T) (url string, fill func(n int), admin *pgxpool.Pool) {
 	admin = connect(t, url)
 	store := newStore(t, admin, postgres.Config{NotifyInterval: -1, Lane: postgres.LaneRows})
 	require.NoError(t, store.Ensure(t.Context()))
-	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers, Topics: outmill.Topics{Include: []string{"orders", "many", "t*"}}}))
+	require.NoError(t, store.RegisterGroup(t.Context(),
+		outmill.Registration{Group: readers, Topics: outmill.Topics{Include: []string{"orders", "many", "t*"}}}))
 	for _, table := range append([]string{"groups", "meta"}, large...) {
 		execute(t, admin, "ALTER TABLE outmill."+table+" SET (autovacuum_enabled = false)")
 		// The plans are the same, and it is quicker.
@@ -246,7 +249,8 @@ func (e *exercising) exercise(t *testing.T, tell func(call string, limit int, fo
 			if order == outmill.OrderTopic && policy == outmill.KeyPark || order == outmill.OrderNone && policy != outmill.KeyBlock {
 				continue
 			}
-			for name, include := range map[string][]string{"one topic": byName, "topics": byPattern, "a blocked key": {"orders"}, "many blocked keys": {"many"}} {
+			for name, include := range map[string][]string{"one topic": byName, "topics": byPattern, "a blocked key": {"orders"},
+				"many blocked keys": {"many"}} {
 				req := claimOf(outmill.NewOwnerToken(), limit, order, include...)
 				req.KeyPolicy = policy
 				e.settle(e.claim(fmt.Sprintf("claim %s %s from %s", order, policy, name), req), name != "a blocked key")
@@ -259,7 +263,8 @@ func (e *exercising) exercise(t *testing.T, tell func(call string, limit int, fo
 	e.call("delete dedup keys", limit, func() error { _, err := store.DeleteDedupKeys(ctx, limit); return err })
 	for _, group := range []string{readers, "brief"} {
 		e.call("register for a moment", limit, func() error {
-			return store.RegisterGroup(ctx, outmill.Registration{Group: group, Worker: "w", TTL: time.Microsecond, Topics: outmill.Topics{Include: []string{"brief"}}})
+			return store.RegisterGroup(ctx,
+				outmill.Registration{Group: group, Worker: "w", TTL: time.Microsecond, Topics: outmill.Topics{Include: []string{"brief"}}})
 		})
 	}
 	require.NoError(t, store.Append(ctx, made("brief", "x", limit/2)...))
@@ -359,7 +364,8 @@ func (e *exercising) inspect(limit int) {
 func ackedBehind(t *testing.T, admin *pgxpool.Pool, n int) {
 	t.Helper()
 	execute(t, admin, `INSERT INTO outmill.records (id, grp, topic, key, stage, due_at, next_at, created_at, size, message_id, payload)
-SELECT gen_random_uuid(), 'readers', 'orders', 'k' || i % 1000, 0, now(), now(), now(), 100, 'm' || i, '' FROM generate_series(1, $1::integer) AS i`, n)
+SELECT gen_random_uuid(), 'readers', 'orders', 'k' || i % 1000, 0, now(), now(), now(), 100, 'm' || i, ''
+FROM generate_series(1, $1::integer) AS i`, n)
 	execute(t, admin, `UPDATE outmill.records SET stage = 4, owner = gen_random_uuid(), available_at = now() + interval '1 minute'`)
 	execute(t, admin, `DELETE FROM outmill.records`)
 }

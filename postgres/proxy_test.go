@@ -60,7 +60,8 @@ func TestStore_Proxy(t *testing.T) {
 				e.Unsupported = leftOut("limits", "topics", "time", "claim", "settle", "suspects", "reap", "order", "park", "topic order",
 					"inspect", "janitor", "schema", "calls", "workers", "model")
 				t.Run("queue", func(t *testing.T) { storetest.Run(t, e) })
-				e.Unsupported = leftOut("settle", "groups", "attach", "report", "finish", "seal", "cancel", "inspect", "wait", "calls", "workers", "model")
+				e.Unsupported = leftOut("settle", "groups", "attach", "report", "finish", "seal", "cancel", "inspect", "wait", "calls", "workers",
+					"model")
 				t.Run("joins", func(t *testing.T) { joinstest.Run(t, e) })
 			})
 		}
@@ -107,7 +108,8 @@ func TestStore_Proxy(t *testing.T) {
 				t.Parallel()
 				db, direct := proxied(t, mode, 1)
 				settings := func() string {
-					return valueOf[string](t, db, `SELECT string_agg(name || setting, ',' ORDER BY name) FROM pg_settings WHERE source = 'session' OR name LIKE 'enable%'
+					return valueOf[string](t, db, `SELECT string_agg(name || setting, ',' ORDER BY name) FROM pg_settings WHERE source = 'session'
+						OR name LIKE 'enable%'
 	OR name IN ('jit', 'lock_timeout', 'synchronous_commit', 'idle_in_transaction_session_timeout', 'plan_cache_mode', 'search_path')`)
 				}
 				before := settings()

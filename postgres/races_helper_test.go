@@ -152,7 +152,8 @@ func (r *ring) claim(owner outmill.OwnerToken, limit int) []*outmill.Record {
 func (r *ring) blocked(n int) {
 	r.t.Helper()
 	require.Eventually(r.t, func() bool {
-		return valueOf[int](r.t, r.db, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) >= n
+		return valueOf[int](r.t, r.db,
+			`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) >= n
 	}, patience, 5*time.Millisecond)
 }
 

@@ -26,7 +26,8 @@ func TestStore_RacesPlace(t *testing.T) {
 			delayed := func(name string, after time.Duration) *outmill.Record {
 				return &outmill.Record{Topic: "orders", Key: "key", MessageID: name, Delay: time.Hour + after}
 			}
-			records := []*outmill.Record{delayed("due third", 2*time.Second), delayed("due first", 0), delayed("due as third", 2*time.Second), delayed("due second", time.Second)}
+			records := []*outmill.Record{delayed("due third", 2*time.Second), delayed("due first", 0), delayed("due as third", 2*time.Second),
+				delayed("due second", time.Second)}
 			for _, one := range made("others", "other", 10_000) {
 				one.Topic, one.Key, one.Delay = "orders", "other "+one.Key, time.Hour+time.Second
 				records = append(records, one)
@@ -78,7 +79,7 @@ func TestStore_RacesPlace(t *testing.T) {
 		})
 	})
 
-	t.Run("a lane that is looked at by one claim and settled beside it leaves no record stuck", func(t *testing.T) {
+	t.Run("a lane that is looked at by one claim and settled at the same time leaves no record stuck", func(t *testing.T) {
 		testenv.Long(t, "races with many turns")
 		t.Parallel()
 		for _, lane := range bothLanes {

@@ -33,7 +33,7 @@ func (r *ring) expiry() <-chan result[int] {
 func TestStore_RacesRegistrations(t *testing.T) {
 	t.Parallel()
 
-	t.Run("waiting records are not given to a group whose registration for them ends meanwhile", func(t *testing.T) {
+	t.Run("waiting records are not given to a group whose registration for them ends at the same time", func(t *testing.T) {
 		t.Parallel()
 		eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
 			_, err := r.store.DropGroup(t.Context(), readers)

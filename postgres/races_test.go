@@ -97,7 +97,7 @@ func TestStore_Races(t *testing.T) {
 		require.NotContains(t, namesOf(await(t, claim)), "second")
 	})
 
-	t.Run("a requeue beside a claim that parks brings the whole key back", func(t *testing.T) {
+	t.Run("a requeue during a claim that parks brings the whole key back", func(t *testing.T) {
 		t.Parallel()
 		eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
 			parking := claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, "orders")
@@ -173,7 +173,7 @@ func TestStore_Races(t *testing.T) {
 		})
 	})
 
-	t.Run("waiting records are not given to a group that is dropped meanwhile", func(t *testing.T) {
+	t.Run("waiting records are not given to a group that is being dropped", func(t *testing.T) {
 		t.Parallel()
 		eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
 			_, err := r.store.DropGroup(t.Context(), readers)
@@ -318,7 +318,8 @@ func (r *ring) waitsForLock() <-chan struct{} {
 		defer close(ended)
 		for ctx.Err() == nil {
 			var n int
-			err := r.db.QueryRow(ctx, `SELECT count(*), pg_sleep(0.005) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&n, nil)
+			err := r.db.QueryRow(ctx, `SELECT count(*), pg_sleep(0.005) FROM pg_stat_activity WHERE datname = current_database()
+				AND wait_event_type = 'Lock'`).Scan(&n, nil)
 			if err == nil && n > 0 {
 				close(waits)
 				return

@@ -28,8 +28,10 @@ var oddTexts = []string{
 // oddSettings are what a user's session may have set.
 var oddSettings = map[string]string{
 	"datestyle": "SQL, DMY", "timezone": "Asia/Kathmandu", "intervalstyle": "sql_standard", "standard_conforming_strings": "off",
-	"search_path": "", "bytea_output": "escape", "enable_indexscan": "off", "enable_indexonlyscan": "off", "default_transaction_isolation": "serializable",
-	"extra_float_digits": "0", "lc_messages": "C", "escape_string_warning": "on", "array_nulls": "off", "plan_cache_mode": "force_generic_plan",
+	"search_path": "", "bytea_output": "escape", "enable_indexscan": "off", "enable_indexonlyscan": "off",
+	"default_transaction_isolation": "serializable",
+	"extra_float_digits":            "0", "lc_messages": "C", "escape_string_warning": "on", "array_nulls": "off",
+	"plan_cache_mode":                "force_generic_plan",
 	"default_transaction_deferrable": "on", "xmlbinary": "hex", "backslash_quote": "off", "quote_all_identifiers": "on",
 }
 

@@ -28,7 +28,8 @@ func listener(t *testing.T, db *pgxpool.Pool, store *postgres.Store) *pgx.Conn {
 		return valueOf[int](t, db, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN %'`) > 0
 	}, patience, 5*time.Millisecond)
 	<-told
-	statement := valueOf[string](t, db, `SELECT query FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN %' LIMIT 1`)
+	statement := valueOf[string](t, db, `SELECT query FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN %'
+		LIMIT 1`)
 	conn, err := pgx.Connect(ctx, db.Config().ConnString())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })

@@ -53,7 +53,9 @@ var (
 	// sqlDropUndelivered deletes up to $3 records of the topics $2, and passes over
 	// what another transaction is at. A lease that has not ended stands.
 	sqlDropUndelivered = `WITH gone AS (DELETE FROM {p:records} WHERE id = ANY (ARRAY(SELECT id FROM {p:records}
-	WHERE id = ANY (ARRAY(` + ofTopics("id", "$3::bigint", "stage = 0", "stage = 1", "stage IN (2, 3)", "stage = 4 AND available_at <= statement_timestamp()", "stage = 5") + `))
+	WHERE id = ANY (ARRAY(` +
+		ofTopics("id", "$3::bigint", "stage = 0", "stage = 1", "stage IN (2, 3)", "stage = 4 AND available_at <= statement_timestamp()",
+			"stage = 5") + `))
 		AND stage + 0 < 6 AND (stage + 0 <> 4 OR available_at <= statement_timestamp()) FOR UPDATE SKIP LOCKED))
 	RETURNING grp, topic, key, step),
 opened AS (` + openLanesOf + `),
@@ -63,7 +65,8 @@ SELECT count(*) FROM gone, (SELECT count(*) FROM noted) AS n`
 	// sqlLookAgain has the group looked at in the next round where something of the
 	// topics $2 is left, or of the log ($4), and after $3 microseconds otherwise.
 	sqlLookAgain = `UPDATE {p:endings} SET empty = NOT (` + hasRecords("$1::text") + `),
-	look_at = statement_timestamp() + CASE WHEN NOT $4::boolean AND (` + ofTopics("1", "1", undelivered...) + `) IS NULL THEN $3::bigint * interval '1 microsecond' ELSE interval '0' END
+	look_at = statement_timestamp() + CASE WHEN NOT $4::boolean AND (` + ofTopics("1", "1", undelivered...) +
+		`) IS NULL THEN $3::bigint * interval '1 microsecond' ELSE interval '0' END
 WHERE grp = $1::text`
 )
 
@@ -72,7 +75,8 @@ WHERE grp = $1::text`
 func ofTopics(columns, limit string, kinds ...string) string {
 	each := make([]string, len(kinds))
 	for i, kind := range kinds {
-		each[i] = `(SELECT ` + columns + ` AS found FROM {p:records} WHERE grp = $1::text AND topic = t.topic AND ` + kind + ` LIMIT ` + limit + `)`
+		each[i] = `(SELECT ` + columns + ` AS found FROM {p:records} WHERE grp = $1::text AND topic = t.topic AND ` + kind + ` LIMIT ` + limit +
+			`)`
 	}
 	return `SELECT r.found FROM unnest($2::text[]) AS t (topic) CROSS JOIN LATERAL (
 	` + strings.Join(each, `
@@ -126,7 +130,8 @@ func (s *Store) endRegistrations(ctx context.Context, operation string, limit in
 	}
 	// Who renews one waits for the lock, and so does the janitor for him.
 	err = s.durably(ctx, operation, func(ctx context.Context, t *txn) error {
-		return t.finish(ctx, s.lockRoutes(), step{template: sqlLockGroups}, step{template: sqlEndRegistrations, args: []any{limit}, row: func(scan func(...any) error) error { return scan(&ended) }})
+		return t.finish(ctx, s.lockRoutes(), step{template: sqlLockGroups},
+			step{template: sqlEndRegistrations, args: []any{limit}, row: func(scan func(...any) error) error { return scan(&ended) }})
 	})
 	return ended, err
 }
@@ -153,7 +158,9 @@ func (s *Store) sweep(ctx context.Context, operation, group string, limit int) (
 		unread := storekit.OrEmpty(table.Unread(group, topics))
 		idle = table.Unread(group, lanes)
 		return t.finish(ctx,
-			step{template: sqlDropUndelivered, args: []any{group, unread, limit}, row: func(scan func(...any) error) error { return scan(&deleted) }},
+			step{template: sqlDropUndelivered, args: []any{group, unread, limit}, row: func(scan func(...any) error) error {
+				return scan(&deleted)
+			}},
 			step{template: sqlLookAgain, args: []any{group, unread, storekit.SweepEvery.Microseconds(), !all}},
 			step{template: sqlForgetEnding, args: []any{group, storekit.SweepFor.Microseconds()}},
 			step{template: sqlForgetWorkers, args: []any{group}},

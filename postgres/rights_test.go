@@ -311,12 +311,14 @@ func usedByWorker(t *testing.T, store, super *postgres.Store) error {
 		}
 	}
 	steps = append(steps, func() error { return workOnSteps(t, store, super) }, func() error { return workInTx(t, store, super) })
-	for _, tidy := range []func(context.Context, int) (int, error){store.ReapExpired, store.ExpireDue, store.DeleteProcessed, store.DeleteDedupKeys, store.DeleteJoins, store.DeleteNotes} {
+	for _, tidy := range []func(context.Context, int) (int, error){store.ReapExpired, store.ExpireDue, store.DeleteProcessed,
+		store.DeleteDedupKeys, store.DeleteJoins, store.DeleteNotes} {
 		steps = append(steps, func() error { _, err := tidy(ctx, 10); return err })
 	}
 	return firstOf(append(steps,
 		func() error {
-			return store.RegisterGroup(ctx, outmill.Registration{Group: "brief", Worker: "w", TTL: time.Microsecond, Topics: outmill.Topics{Include: []string{"brief"}}})
+			return store.RegisterGroup(ctx,
+				outmill.Registration{Group: "brief", Worker: "w", TTL: time.Microsecond, Topics: outmill.Topics{Include: []string{"brief"}}})
 		},
 		func() error { _, _, err := store.ExpireRegistrations(ctx, 10); return err },
 	)...)
@@ -436,7 +438,8 @@ func usedByFinisher(t *testing.T, store, super *postgres.Store) error {
 	open := &storekit.Join{Unsealed: true}
 	require.NoError(t, super.StartJoin(ctx, open))
 	finish := func(join outmill.JoinID, next *outmill.Record) error {
-		ended, err := store.FinishJoin(ctx, join, storekit.FinishRequest{Seal: true, Then: func(storekit.Join) (*outmill.Record, error) { return next, nil }})
+		ended, err := store.FinishJoin(ctx, join,
+			storekit.FinishRequest{Seal: true, Then: func(storekit.Join) (*outmill.Record, error) { return next, nil }})
 		require.True(t, err != nil || ended.Finished)
 		return err
 	}

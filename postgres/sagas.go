@@ -15,7 +15,8 @@ import (
 var _ storekit.Sagas = (*Store)(nil)
 
 const (
-	sqlFindSaga = `SELECT id::text, version, state::text, finished, created_at, updated_at FROM {p:sagas} WHERE type = $1::text AND correlation = $2::text`
+	sqlFindSaga = `SELECT id::text, version, state::text, finished, created_at, updated_at FROM {p:sagas} WHERE type = $1::text
+		AND correlation = $2::text`
 
 	ofSaga = ` WHERE type = $1::text AND correlation = $2::text AND id = $3::text::uuid AND version = $4::bigint`
 
@@ -24,14 +25,17 @@ const (
 	// sqlInsertSaga waits for another transaction that is inserting the same saga, and
 	// fails without an error, which would end the caller's transaction.
 	sqlInsertSaga = `INSERT INTO {p:sagas} (id, type, correlation, version, state, finished, created_at, updated_at)
-VALUES ($1::text::uuid, $2::text, $3::text, 1, $4::text::json, $5::boolean, statement_timestamp(), statement_timestamp()) ON CONFLICT DO NOTHING RETURNING updated_at`
+VALUES ($1::text::uuid, $2::text, $3::text, 1, $4::text::json, $5::boolean, statement_timestamp(), statement_timestamp())
+ON CONFLICT DO NOTHING RETURNING updated_at`
 
-	sqlUpdateSaga = `UPDATE {p:sagas} SET version = version + 1, state = $5::text::json, finished = $6::boolean, updated_at = statement_timestamp()` + ofSaga + ` RETURNING updated_at`
+	sqlUpdateSaga = `UPDATE {p:sagas} SET version = version + 1, state = $5::text::json, finished = $6::boolean,
+		updated_at = statement_timestamp()` + ofSaga + ` RETURNING updated_at`
 
 	sqlDeleteSaga = `DELETE FROM {p:sagas}` + ofSaga
 
 	sqlDeleteFinishedSagas = `DELETE FROM {p:sagas} WHERE id = ANY (ARRAY(SELECT id FROM {p:sagas}
-	WHERE type = $1::text AND finished AND updated_at <= statement_timestamp() - $2::bigint * interval '1 microsecond' ORDER BY updated_at LIMIT $3::bigint))`
+	WHERE type = $1::text AND finished AND updated_at <= statement_timestamp() - $2::bigint * interval '1 microsecond'
+	ORDER BY updated_at LIMIT $3::bigint))`
 )
 
 // FindSaga reads a saga. See storekit.Sagas.
@@ -79,7 +83,8 @@ func (s *Store) InsertSaga(ctx context.Context, saga *storekit.Saga, state any, 
 		return err
 	}
 	err := s.sagaWork(ctx, "insert saga", check, func(ctx context.Context, r runner) error {
-		return changeSaga(ctx, r, storekit.ErrSagaExists, step{template: sqlInsertSaga, args: []any{id.String(), saga.Type, saga.Correlation, text, saga.Finished}, row: oneTime(&now)})
+		return changeSaga(ctx, r, storekit.ErrSagaExists,
+			step{template: sqlInsertSaga, args: []any{id.String(), saga.Type, saga.Correlation, text, saga.Finished}, row: oneTime(&now)})
 	})
 	if err == nil {
 		saga.ID, saga.Version, saga.CreatedAt, saga.UpdatedAt = id, 1, utc(now), utc(now)
@@ -100,7 +105,8 @@ func (s *Store) UpdateSaga(ctx context.Context, saga *storekit.Saga, state any, 
 		next := text
 		if options.KeepUnknown {
 			var stored string
-			err := changeSaga(ctx, r, storekit.ErrSagaConflict, step{template: sqlSagaState, args: of, row: func(scan func(...any) error) error { return scan(&stored) }})
+			err := changeSaga(ctx, r, storekit.ErrSagaConflict,
+				step{template: sqlSagaState, args: of, row: func(scan func(...any) error) error { return scan(&stored) }})
 			if err != nil {
 				return err
 			}
@@ -108,7 +114,8 @@ func (s *Store) UpdateSaga(ctx context.Context, saga *storekit.Saga, state any, 
 				return err
 			}
 		}
-		return changeSaga(ctx, r, storekit.ErrSagaConflict, step{template: sqlUpdateSaga, args: append(of[:4:4], next, saga.Finished), row: oneTime(&now)})
+		return changeSaga(ctx, r, storekit.ErrSagaConflict,
+			step{template: sqlUpdateSaga, args: append(of[:4:4], next, saga.Finished), row: oneTime(&now)})
 	})
 	if err == nil {
 		saga.Version, saga.UpdatedAt = saga.Version+1, utc(now)
@@ -120,7 +127,8 @@ func (s *Store) UpdateSaga(ctx context.Context, saga *storekit.Saga, state any, 
 func (s *Store) DeleteSaga(ctx context.Context, saga *storekit.Saga, _ storekit.SagaOptions) error {
 	check := func() error { return storekit.CheckSaga(saga.Type, saga.Correlation) }
 	return s.sagaWork(ctx, "delete saga", check, func(ctx context.Context, r runner) error {
-		return changeSaga(ctx, r, storekit.ErrSagaConflict, step{template: sqlDeleteSaga, args: []any{saga.Type, saga.Correlation, saga.ID.String(), saga.Version}})
+		return changeSaga(ctx, r, storekit.ErrSagaConflict,
+			step{template: sqlDeleteSaga, args: []any{saga.Type, saga.Correlation, saga.ID.String(), saga.Version}})
 	})
 }
 

@@ -46,8 +46,10 @@ ON CONFLICT (only_row) DO UPDATE SET version = excluded.version, compatible = gr
 	migratePause   = 1500 * time.Millisecond
 
 	// sqlInTheWay lists who else has a lock on a table of the schema $1.
-	sqlInTheWay = `SELECT coalesce(string_agg(DISTINCT format('%s (%s)', a.pid, coalesce(nullif(a.application_name, ''), a.usename)), ', '), '')
-FROM pg_locks AS l JOIN pg_class AS c ON c.oid = l.relation JOIN pg_namespace AS n ON n.oid = c.relnamespace JOIN pg_stat_activity AS a ON a.pid = l.pid
+	sqlInTheWay = `SELECT coalesce(string_agg(DISTINCT format('%s (%s)', a.pid, coalesce(nullif(a.application_name, ''), a.usename)), ', '),
+		'')
+FROM pg_locks AS l JOIN pg_class AS c ON c.oid = l.relation JOIN pg_namespace AS n ON n.oid = c.relnamespace JOIN pg_stat_activity AS a
+ON a.pid = l.pid
 WHERE n.nspname = $1::text AND l.granted AND l.pid <> pg_backend_pid() AND a.xact_start < clock_timestamp() - interval '1 second'
 	AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())`
 )
@@ -135,7 +137,8 @@ func (s *Store) tellWhoIsInTheWay(ctx context.Context, version int) {
 	if err := s.safe().QueryRow(ctx, sqlInTheWay, s.config.Schema).Scan(&sessions); err != nil {
 		sessions = "unknown"
 	}
-	s.logger.Info("The upgrade of the schema waits for transactions that use its tables; it tries again until they end", watermill.LogFields{"version": version, "sessions": sessions})
+	s.logger.Info("The upgrade of the schema waits for transactions that use its tables; it tries again until they end",
+		watermill.LogFields{"version": version, "sessions": sessions})
 }
 
 // migrate brings the schema to the version of the last migration, unless it is there.
@@ -270,7 +273,8 @@ func (s *Store) stateIn(ctx context.Context, db querier) (storekit.SchemaVersion
 		return storekit.SchemaVersion{}, err
 	}
 	if encoding != "UTF8" {
-		return storekit.SchemaVersion{}, storekit.InvalidConfig("the database has the encoding %s, which cannot hold every message: create it with ENCODING 'UTF8'", encoding)
+		return storekit.SchemaVersion{},
+			storekit.InvalidConfig("the database has the encoding %s, which cannot hold every message: create it with ENCODING 'UTF8'", encoding)
 	}
 	if !exists {
 		return storekit.SchemaVersion{}, nil

@@ -63,7 +63,8 @@ func TestStore_Schema(t *testing.T) {
 		}
 		owner := outmill.NewOwnerToken()
 		for i, store := range stores {
-			require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers, Topics: outmill.Topics{Include: []string{fmt.Sprint("topic", i)}}}))
+			require.NoError(t, store.RegisterGroup(t.Context(),
+				outmill.Registration{Group: readers, Topics: outmill.Topics{Include: []string{fmt.Sprint("topic", i)}}}))
 			record := made(fmt.Sprint("topic", i), "x", 1)
 			record[0].DedupKey, record[0].Key = "same", "same"
 			require.NoError(t, store.Append(t.Context(), record...))
@@ -108,7 +109,7 @@ func TestStore_Schema(t *testing.T) {
 		var wait sync.WaitGroup
 		for range 10 {
 			wait.Go(func() {
-				child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^Test_child_that_ensures$")
+				child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestChild_Ensures$")
 				child.Env = append(os.Environ(), ensureChild+"="+url)
 				out, err := child.CombinedOutput()
 				if err != nil {
@@ -213,7 +214,8 @@ func TestStore_Schema(t *testing.T) {
 			ended <- newStore(t, connect(t, url), postgres.Config{}).EnsureFrom(context.WithoutCancel(t.Context()), later(t, rewriting))
 		}()
 		require.Eventually(t, func() bool {
-			return valueOf[int](t, db, "SELECT count(*) FROM pg_locks WHERE NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())") > 0
+			return valueOf[int](t, db,
+				"SELECT count(*) FROM pg_locks WHERE NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())") > 0
 		}, time.Minute, time.Millisecond)
 		// It stands behind the migration, which gives way to it.
 		require.NoError(t, store.Append(t.Context(), made("orders", "other", 1)...))
@@ -241,7 +243,8 @@ func TestStore_Schema(t *testing.T) {
 		require.ErrorIs(t, newer.RegisterGroup(t.Context(), outmill.Registration{Group: readers}), outmill.ErrSchemaNewer)
 		_, err := newer.Claim(t.Context(), claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone))
 		require.ErrorIs(t, err, outmill.ErrSchemaNewer)
-		require.ErrorIs(t, store.Append(t.Context(), made("orders", "x", 1)...), outmill.ErrSchemaNewer, "a program that runs already notices at its next append")
+		require.ErrorIs(t, store.Append(t.Context(), made("orders", "x", 1)...), outmill.ErrSchemaNewer,
+			"a program that runs already notices at its next append")
 		require.Zero(t, valueOf[int](t, db, "SELECT count(*) FROM outmill.records"))
 	})
 
@@ -282,7 +285,7 @@ func TestStore_Schema(t *testing.T) {
 
 const ensureChild = "OUTMILL_TEST_ENSURE_IN_A_CHILD"
 
-func Test_child_that_ensures(t *testing.T) {
+func TestChild_Ensures(t *testing.T) {
 	url := os.Getenv(ensureChild)
 	if url == "" {
 		t.Skip("skipped: it is for the child of another test")
@@ -398,11 +401,14 @@ func (r *running) awaitDeliveries(n int) {
 func describe(t *testing.T, db *pgxpool.Pool, schema string) []string {
 	t.Helper()
 	rows, err := db.Query(t.Context(), `
-SELECT concat_ws(' ', table_name, column_name, data_type, is_nullable, column_default, collation_name, is_identity, identity_generation, ordinal_position)
+SELECT concat_ws(' ', table_name, column_name, data_type, is_nullable, column_default, collation_name, is_identity, identity_generation,
+ordinal_position)
 FROM information_schema.columns WHERE table_schema = $1
 UNION ALL SELECT indexdef FROM pg_indexes WHERE schemaname = $1
-UNION ALL SELECT conname || pg_get_constraintdef(oid) FROM pg_constraint WHERE connamespace = (SELECT oid FROM pg_namespace WHERE nspname = $1)
-UNION ALL SELECT relname || relkind::text || coalesce(reloptions::text, '') FROM pg_class WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = $1)
+UNION ALL SELECT conname || pg_get_constraintdef(oid) FROM pg_constraint WHERE connamespace = (SELECT oid FROM pg_namespace
+WHERE nspname = $1)
+UNION ALL SELECT relname || relkind::text || coalesce(reloptions::text, '') FROM pg_class WHERE relnamespace = (SELECT oid
+FROM pg_namespace WHERE nspname = $1)
 UNION ALL SELECT viewname || definition FROM pg_views WHERE schemaname = $1`, schema)
 	require.NoError(t, err)
 	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])

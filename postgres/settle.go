@@ -45,7 +45,8 @@ opened AS (` + openLanesOf + `)
 	sqlExtend = `UPDATE {p:records} SET available_at = statement_timestamp() + $4::bigint * interval '1 microsecond'
 WHERE ` + standing + ` RETURNING id::text`
 
-	sqlAbandon = `WITH gone AS (UPDATE {p:records} AS r SET stage = 2, owner = NULL, expiries = 0, attempts = r.attempts + 1, last_error = nullif($4::jsonb -> r.id::text ->> 1, ''),
+	sqlAbandon = `WITH gone AS (UPDATE {p:records} AS r SET stage = 2, owner = NULL, expiries = 0, attempts = r.attempts + 1,
+		last_error = nullif($4::jsonb -> r.id::text ->> 1, ''),
 		` + dueAfter + `
 	WHERE ` + standing + ` RETURNING r.grp, r.topic, r.key)
 ` + openLanesOf
@@ -59,7 +60,8 @@ SELECT waits_for::text FROM gone WHERE waits_for IS NOT NULL`
 	// sqlFail also parks what is behind a record whose number is 1 ($5 says why), $6
 	// records at most: claims park what they meet of the others, and what is leased now,
 	// if it comes back.
-	sqlFail = `WITH gone AS (UPDATE {p:records} AS r SET stage = 7, available_at = NULL, owner = NULL, last_error = nullif($4::jsonb -> r.id::text ->> 1, ''), parked = $4::jsonb -> r.id::text ->> 0 = '1' AND r.key <> ''
+	sqlFail = `WITH gone AS (UPDATE {p:records} AS r SET stage = 7, available_at = NULL, owner = NULL,
+		last_error = nullif($4::jsonb -> r.id::text ->> 1, ''), parked = $4::jsonb -> r.id::text ->> 0 = '1' AND r.key <> ''
 	WHERE ` + standing + ` RETURNING r.grp, r.topic, r.key, r.seq, r.parked, r.step),
 behind AS (UPDATE {p:records} SET stage = 7, available_at = NULL, parked = true, last_error = $5::text
 	WHERE id = ANY (ARRAY(SELECT b.id FROM gone CROSS JOIN LATERAL (SELECT id FROM {p:records}
@@ -68,7 +70,8 @@ behind AS (UPDATE {p:records} SET stage = 7, available_at = NULL, parked = true,
 		AND key <> '' AND stage - 6 < 0 AND stage - 4 <> 0 AND seq > gone.seq OFFSET 0) AS b
 		WHERE gone.parked LIMIT $6::bigint)) AND stage + 0 NOT IN (4, 6, 7) RETURNING step),
 opened AS (` + openLanesOf + `)
-` + noteSteps + `FROM (SELECT 'd' AS how, step FROM gone UNION ALL SELECT 'd', step FROM behind) AS n WHERE step IS NOT NULL HAVING count(*) > 0`
+` + noteSteps + `FROM (SELECT 'd' AS how, step FROM gone UNION ALL SELECT 'd', step FROM behind) AS n
+	WHERE step IS NOT NULL HAVING count(*) > 0`
 )
 
 // sameLeases are the leases of one owner under one claim number.
@@ -127,7 +130,8 @@ func (s *Store) settle(ctx context.Context, operation string, write writing, tem
 // settleEach is settle for leases that each have values of their own. It is durable,
 // as all is that gives records back: who did so goes on with what comes after them,
 // and a crash that took it back would leave them leased to him, in nobody's way.
-func (s *Store) settleEach(ctx context.Context, operation, template string, items []outmill.Settlement, row func(scan func(...any) error) error, more ...any) error {
+func (s *Store) settleEach(ctx context.Context, operation, template string, items []outmill.Settlement,
+	row func(scan func(...any) error) error, more ...any) error {
 	steps, err := s.toRecords(ctx, storekit.LeasesOf(items))
 	if err != nil {
 		return err

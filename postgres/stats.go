@@ -36,14 +36,18 @@ func topicCounts(group string) string {
 	count := func(kind string) string {
 		return `(SELECT count(*) FROM (SELECT 1 ` + of + kind + ` LIMIT $1::bigint) AS n)`
 	}
-	return count(`stage = 0`) + ` + ` + count(`stage = 1`) + ` + ` + count(`stage = 5`) + ` + ` + count(`stage = 2`) + ` + ` + count(`stage = 3`) + `,
+	return count(`stage = 0`) + ` + ` + count(`stage = 1`) + ` + ` + count(`stage = 5`) + ` + ` + count(`stage = 2`) + ` + ` +
+		count(`stage = 3`) + `,
 	` + count(`stage = 4`) + `, ` + count(`stage = 6`) + `, ` + count(`stage = 7`) + `,
 	(SELECT min(due) FROM (
 		SELECT * FROM (SELECT greatest(next_at, created_at) AS due ` + of + `stage = 0 ORDER BY grp, topic, seq LIMIT 100) AS line
 		UNION ALL SELECT * FROM (SELECT greatest(next_at, created_at) ` + of + `stage = 1 ORDER BY grp, topic, seq LIMIT 100) AS held
-		UNION ALL SELECT * FROM (SELECT available_at ` + of + `stage = 2 AND available_at <= statement_timestamp() ORDER BY grp, topic, stage, available_at LIMIT 1) AS waiting
-		UNION ALL SELECT * FROM (SELECT available_at ` + of + `stage = 3 AND available_at <= statement_timestamp() ORDER BY grp, topic, stage, available_at LIMIT 1) AS delayed
-		UNION ALL SELECT * FROM (SELECT available_at ` + of + `stage = 4 AND available_at <= statement_timestamp() ORDER BY grp, topic, available_at LIMIT 1) AS leased) AS dues)`
+		UNION ALL SELECT * FROM (SELECT available_at ` + of + `stage = 2 AND available_at <= statement_timestamp()
+			ORDER BY grp, topic, stage, available_at LIMIT 1) AS waiting
+		UNION ALL SELECT * FROM (SELECT available_at ` + of + `stage = 3 AND available_at <= statement_timestamp()
+			ORDER BY grp, topic, stage, available_at LIMIT 1) AS delayed
+		UNION ALL SELECT * FROM (SELECT available_at ` + of + `stage = 4 AND available_at <= statement_timestamp()
+			ORDER BY grp, topic, available_at LIMIT 1) AS leased) AS dues)`
 }
 
 // Stats counts the records of each group and topic. See outmill.Inspector.

@@ -13,7 +13,8 @@ const (
 	// for count_steps, which every transaction that may note something runs last:
 	// then it holds all the rows that it is going to change, and joins are locked
 	// after them. See the schema.
-	noteSteps = `SELECT set_config('outmill.steps', coalesce(current_setting('outmill.steps', true), '') || string_agg(how || step || ',', ''), true)
+	noteSteps = `SELECT set_config('outmill.steps', coalesce(current_setting('outmill.steps', true), '') || string_agg(how || step || ',',
+		''), true)
 `
 
 	noteAcked = noteSteps + `FROM (SELECT 'a' AS how, step FROM gone) AS n WHERE step IS NOT NULL HAVING count(*) > 0`
@@ -30,7 +31,8 @@ WHERE waits_for = ANY ($1::text[]::uuid[]) AND stage + 0 IN (2, 3) AND available
 	sqlJoinsOf = `SELECT ` + joinColumns + `, 0 FROM {p:joins} AS j WHERE j.id = ANY ($1::text[]::uuid[]) ORDER BY j.id`
 
 	// sqlJoinsToFill also counts the members of joins that may be full.
-	sqlJoinsToFill = `SELECT ` + joinColumns + `, CASE WHEN j.expected_steps IS NULL THEN 0 ELSE (SELECT count(*) FROM {p:join_members} WHERE join_id = j.id) END
+	sqlJoinsToFill = `SELECT ` + joinColumns + `, CASE WHEN j.expected_steps IS NULL THEN 0 ELSE (SELECT count(*) FROM {p:join_members}
+		WHERE join_id = j.id) END
 FROM {p:joins} AS j WHERE j.id = ANY ($1::text[]::uuid[]) ORDER BY j.id`
 )
 
@@ -39,7 +41,8 @@ var sqlAttachSteps = attachSteps(1) + ` ON CONFLICT (join_id, step) DO NOTHING`
 
 func attachSteps(from int) string {
 	return fmt.Sprintf(`INSERT INTO {p:join_members} (join_id, step, open)
-SELECT m.join_id::uuid, m.step::uuid, m.open FROM unnest($%d::text[], $%d::text[], $%d::bigint[]) AS m (join_id, step, open)`, from, from+1, from+2)
+SELECT m.join_id::uuid, m.step::uuid, m.open FROM unnest($%d::text[], $%d::text[], $%d::bigint[]) AS m (join_id, step, open)`, from, from+1,
+		from+2)
 }
 
 // countSteps is the last step of a transaction that may have noted steps; into

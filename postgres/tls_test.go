@@ -53,7 +53,8 @@ func TestStore_TLS(t *testing.T) {
 		require.NoError(t, store.Append(t.Context(), one("secret")))
 		require.Equal(t, []string{"secret"}, messageIDs(claimed(t, store, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderNone))))
 		var plain int
-		require.NoError(t, store.Pool().QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE client_addr IS NOT NULL AND NOT ssl`).Scan(&plain))
+		require.NoError(t, store.Pool().QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
+			WHERE client_addr IS NOT NULL AND NOT ssl`).Scan(&plain))
 		require.Zero(t, plain, "connections without TLS")
 
 		_, err = outmill.Open(t.Context(), verified("127.0.0.1", other), nil)

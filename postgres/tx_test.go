@@ -202,7 +202,8 @@ func TestStore_Tx(t *testing.T) {
 				t.Parallel()
 				store := ensured(t, postgres.Config{Lane: lane})
 				require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{}))
-				require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers, Topics: outmill.Topics{Include: []string{"orders"}}}))
+				require.NoError(t, store.RegisterGroup(t.Context(),
+					outmill.Registration{Group: readers, Topics: outmill.Topics{Include: []string{"orders"}}}))
 				isCopied(t, store, lane)
 			})
 		}
@@ -234,7 +235,8 @@ func TestStore_Tx(t *testing.T) {
 					for range many {
 						all = append(all, step())
 					}
-					return errors.Join(store.Append(ctx, step()), store.Append(ctx, &outmill.Record{Topic: "steps", DedupKey: name}, step()), store.Append(ctx, all...))
+					return errors.Join(store.Append(ctx, step()), store.Append(ctx, &outmill.Record{Topic: "steps", DedupKey: name}, step()),
+						store.Append(ctx, all...))
 				}), name)
 				steps, err := store.ListSteps(t.Context(), join.ID, outmill.WorkItemID{}, 100)
 				require.NoError(t, err)

@@ -81,7 +81,8 @@ const (
 	// it plan a statement once and not for each call, and ends the transaction of a
 	// process that was stopped in the middle of it, be it while it should send or
 	// while it should receive (where the server's system can tell).
-	sqlSettings = `SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
+	sqlSettings = `SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), set_config('enable_seqscan', 'off', true),
+		set_config('enable_bitmapscan', 'off', true),
 	set_config('jit', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true), set_config('lock_timeout', '10s', true),
 	set_config('idle_in_transaction_session_timeout', '10s', true),
 	CASE WHEN version() LIKE '%linux%' THEN set_config('tcp_user_timeout', '10s', true) END`
@@ -92,7 +93,8 @@ const (
 
 // sqlPatient is sqlSettings for a statement with large arguments: to the server the
 // transaction is idle until it has received all of them.
-var sqlPatient = strings.Replace(sqlSettings, `'idle_in_transaction_session_timeout', '10s'`, `'idle_in_transaction_session_timeout', '10min'`, 1)
+var sqlPatient = strings.Replace(sqlSettings, `'idle_in_transaction_session_timeout', '10s'`,
+	`'idle_in_transaction_session_timeout', '10min'`, 1)
 
 const (
 	attempts   = 10

@@ -43,7 +43,8 @@ func TestStore_Versions(t *testing.T) {
 		t.Parallel()
 		const version = "17"
 		if !strings.Contains(os.Getenv("OUTMILL_TEST_POSTGRES_VERSIONS"), version) {
-			t.Skipf("skipped: a server of version %s, which has max_notify_queue_pages; OUTMILL_TEST_POSTGRES_VERSIONS=%s has it run", version, version)
+			t.Skipf("skipped: a server of version %s, which has max_notify_queue_pages; OUTMILL_TEST_POSTGRES_VERSIONS=%s has it run", version,
+				version)
 		}
 		ctx := t.Context()
 		bin, err := postgresengine.BinariesOf(ctx, version)

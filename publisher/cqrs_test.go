@@ -164,7 +164,8 @@ func TestPublisher_Cqrs(t *testing.T) {
 		}))
 		require.ElementsMatch(t, []string{"o1", "too many"}, []string{receive(t, handled), receive(t, handled)})
 		requireAllProcessed(t, store, 2)
-		outmilltest.RequireManyPublished(t, store, "commands", outmilltest.PayloadJSON(placeOrder{"o1"}), outmilltest.PayloadJSON(placeOrder{"too many"}))
+		outmilltest.RequireManyPublished(t, store, "commands", outmilltest.PayloadJSON(placeOrder{"o1"}),
+			outmilltest.PayloadJSON(placeOrder{"too many"}))
 		outmilltest.RequireManyPublished(t, store, "events", outmilltest.PayloadJSON(orderPlaced{"o1"}))
 		require.Equal(t, 1, count(t, store, "SELECT count(*) FROM shop"))
 	})

@@ -48,9 +48,10 @@ func TestPublisher_InheritTx(t *testing.T) {
 		incoming := newIncoming(t, store, "o1")
 		refused := make(chan error, 100)
 		router := newRouter(t)
-		router.AddHandler("bill", orders, incoming, "invoices", reporting{newPublisher(t, store, requireTx), refused}, func(m *message.Message) ([]*message.Message, error) {
-			return []*message.Message{msg("invoice of " + m.UUID)}, nil
-		})
+		router.AddHandler("bill", orders, incoming, "invoices", reporting{newPublisher(t, store, requireTx), refused},
+			func(m *message.Message) ([]*message.Message, error) {
+				return []*message.Message{msg("invoice of " + m.UUID)}, nil
+			})
 		start(t, router)
 		require.ErrorIs(t, receive(t, refused), outmill.ErrNoTx)
 	})

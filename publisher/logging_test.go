@@ -72,7 +72,8 @@ func TestPublisher_Logging(t *testing.T) {
 				require.NoError(t, pub.Publish(orders, many...))
 			})
 			require.Len(t, lines[watermill.InfoLogLevel], 2)
-			require.Equal(t, watermill.LogFields{"store": "shop", "topic": orders, "count": 4, "correlation_id": "c-m1,c-m2"}, lines[watermill.InfoLogLevel][0].Fields)
+			require.Equal(t, watermill.LogFields{"store": "shop", "topic": orders, "count": 4, "correlation_id": "c-m1,c-m2"},
+				lines[watermill.InfoLogLevel][0].Fields)
 			require.Equal(t, "c-0,c-1,c-2,c-3,c-4,c-5,c-6,c-7,c-8,c-9,…", lines[watermill.InfoLogLevel][1].Fields["correlation_id"])
 		})
 

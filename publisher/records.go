@@ -16,7 +16,8 @@ func (p *Publisher) records(base context.Context, topic string, messages []*mess
 	errs := []error{err}
 	for i, msg := range messages {
 		if p.cfg.RequirePayload && msg != nil && msg.Payload == nil {
-			errs = append(errs, &outmill.InvalidRecordError{Index: i, Field: "payload", Reason: "is nil, and publisher.Config.RequirePayload is set"})
+			errs = append(errs, &outmill.InvalidRecordError{Index: i, Field: "payload",
+				Reason: "is nil, and publisher.Config.RequirePayload is set"})
 		}
 	}
 	return made, errors.Join(errs...)

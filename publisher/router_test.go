@@ -64,9 +64,10 @@ func TestPublisher_Router(t *testing.T) {
 			pub := newPublisher(t, store)
 			router := newRouter(t)
 			router.AddMiddleware(middleware.CorrelationID)
-			router.AddHandler("bill", orders, newSubscriber(t, store, ""), "invoices", pub.Shared(), func(m *message.Message) ([]*message.Message, error) {
-				return []*message.Message{msg("invoice of " + m.UUID), msg("copy for " + m.UUID)}, nil
-			})
+			router.AddHandler("bill", orders, newSubscriber(t, store, ""), "invoices", pub.Shared(),
+				func(m *message.Message) ([]*message.Message, error) {
+					return []*message.Message{msg("invoice of " + m.UUID), msg("copy for " + m.UUID)}, nil
+				})
 			got := make(chan *message.Message, 2)
 			router.AddConsumerHandler("post", "invoices", newSubscriber(t, store, ""), handing(got))
 			start(t, router)
@@ -85,9 +86,10 @@ func TestPublisher_Router(t *testing.T) {
 			store := outmilltest.NewStore(t)
 			pub := newPublisher(t, store)
 			router := newRouter(t)
-			router.AddHandler("pass", orders, newSubscriber(t, store, ""), "archive", pub.Shared(), func(m *message.Message) ([]*message.Message, error) {
-				return []*message.Message{m}, nil
-			})
+			router.AddHandler("pass", orders, newSubscriber(t, store, ""), "archive", pub.Shared(),
+				func(m *message.Message) ([]*message.Message, error) {
+					return []*message.Message{m}, nil
+				})
 			got := make(chan *message.Message, 1)
 			router.AddConsumerHandler("keep", "archive", newSubscriber(t, store, ""), handing(got))
 			start(t, router)
@@ -123,7 +125,8 @@ func TestPublisher_Router(t *testing.T) {
 
 		// salvaged runs a handler behind a poison queue and other middlewares, and
 		// returns the message that the poison queue published.
-		salvaged := func(t *testing.T, store *sqlite.Store, handler message.NoPublishHandlerFunc, m *message.Message, inside ...message.HandlerMiddleware) *message.Message {
+		salvaged := func(t *testing.T, store *sqlite.Store, handler message.NoPublishHandlerFunc, m *message.Message,
+			inside ...message.HandlerMiddleware) *message.Message {
 			t.Helper()
 			pub := newPublisher(t, store)
 			poison, err := middleware.PoisonQueue(pub.Shared(), "poison")

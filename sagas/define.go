@@ -45,7 +45,8 @@ func Timeout[State, M any](topic string, handle func(*Context[State], M) error) 
 	return r
 }
 
-func reaction[State, M any](topic string, correlate func(*message.Message, M) string, handle func(*Context[State], M) error) Reaction[State] {
+func reaction[State, M any](topic string, correlate func(*message.Message, M) string,
+	handle func(*Context[State], M) error) Reaction[State] {
 	return Reaction[State]{topic: topic, open: func(msg *message.Message) (string, func(*Context[State]) error, error) {
 		var m M
 		if err := json.Unmarshal(msg.Payload, &m); err != nil {
@@ -77,7 +78,8 @@ func Define[State any](cfg Config, reactions ...Reaction[State]) (*Saga[State], 
 	s.sagas, keeps = outmill.As[storekit.Sagas](cfg.Store)
 	s.transact, transacts = outmill.As[storekit.Transactor](cfg.Store)
 	if !keeps || !transacts {
-		return nil, fmt.Errorf("%w: sagas.Config.Store is a %T, which keeps no sagas: want a storekit.Sagas and storekit.Transactor", outmill.ErrInvalidConfig, cfg.Store)
+		return nil, fmt.Errorf("%w: sagas.Config.Store is a %T, which keeps no sagas: want a storekit.Sagas and storekit.Transactor",
+			outmill.ErrInvalidConfig, cfg.Store)
 	}
 	if err := errors.Join(storekit.CheckSagaType(s.kind), storekit.CheckSagaState(new(State))); err != nil {
 		return nil, fmt.Errorf("%w: sagas.Define: %w", outmill.ErrInvalidConfig, err)
@@ -85,7 +87,8 @@ func Define[State any](cfg Config, reactions ...Reaction[State]) (*Saga[State], 
 	topics := map[string]bool{}
 	for _, r := range reactions {
 		if r.topic == "" || topics[r.topic] {
-			return nil, fmt.Errorf("%w: sagas.Define: topic %q is empty or twice there: want one reaction for each topic", outmill.ErrInvalidConfig, r.topic)
+			return nil, fmt.Errorf("%w: sagas.Define: topic %q is empty or twice there: want one reaction for each topic", outmill.ErrInvalidConfig,
+				r.topic)
 		}
 		topics[r.topic] = true
 	}

@@ -41,7 +41,8 @@ type shop struct {
 
 func newShop(t *testing.T) *shop {
 	t.Helper()
-	store, err := sqlite.Open(t.Context(), "file:"+filepath.Join(t.TempDir(), "shop.db")+"?_pragma=synchronous(OFF)", sqlite.Config{Retain: time.Hour}, nil)
+	store, err := sqlite.Open(t.Context(), "file:"+filepath.Join(t.TempDir(), "shop.db")+"?_pragma=synchronous(OFF)",
+		sqlite.Config{Retain: time.Hour}, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	require.NoError(t, store.Ensure(t.Context()))

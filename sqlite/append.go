@@ -15,7 +15,8 @@ import (
 )
 
 const insertColumns = `INSERT INTO {p:records} (id, grp, topic, key, stage, available_at, due_at, next_at, created_at, expires_at, size,
-	message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, metadata, step, joins, waits_for, payload) VALUES `
+	message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, metadata, step, joins, waits_for, payload)
+	VALUES `
 
 const insertRow = `(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
@@ -251,7 +252,8 @@ func insertion(r *outmill.Record, first, id outmill.WorkItemID, group any, stage
 	}
 	return []any{
 		id.String(), group, r.Topic, r.Key, stage, available, due, due, now, expiryOf(r, now), size,
-		messageID, sqlkit.OrNull(r.CorrelationID), sqlkit.OrNull(r.CausationID), sqlkit.OrNull(r.TenantID), sqlkit.OrNull(r.TraceParent), sqlkit.OrNull(r.TraceState),
+		messageID, sqlkit.OrNull(r.CorrelationID), sqlkit.OrNull(r.CausationID), sqlkit.OrNull(r.TenantID), sqlkit.OrNull(r.TraceParent),
+		sqlkit.OrNull(r.TraceState),
 		sqlkit.OrNull(r.DedupKey), sqlkit.OrNull(metadata), step, joins, waitsFor, payload,
 	}
 }

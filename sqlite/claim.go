@@ -19,9 +19,12 @@ const sqlNow = `CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000`
 // ?2 is the claimer, ?3 'waiting' where records that wait are passed over.
 const sqlClaimable = `(
 	EXISTS (SELECT 1 FROM {p:records} INDEXED BY {p:line} WHERE grp = ?1 AND topic = t.topic AND stage = 0)
-	OR EXISTS (SELECT 1 FROM {p:records} INDEXED BY {p:later} WHERE grp = ?1 AND topic = t.topic AND stage = 2 AND available_at <= ` + sqlNow + `)
-	OR EXISTS (SELECT 1 FROM {p:records} INDEXED BY {p:later} WHERE grp = ?1 AND topic = t.topic AND stage = 3 AND available_at <= ` + sqlNow + `)
-	OR EXISTS (SELECT 1 FROM {p:records} INDEXED BY {p:later} WHERE grp = ?1 AND topic = t.topic AND stage = 4 AND available_at <= ` + sqlNow + `)
+	OR EXISTS (SELECT 1 FROM {p:records} INDEXED BY {p:later} WHERE grp = ?1 AND topic = t.topic AND stage = 2 AND available_at <= ` + sqlNow +
+	`)
+	OR EXISTS (SELECT 1 FROM {p:records} INDEXED BY {p:later} WHERE grp = ?1 AND topic = t.topic AND stage = 3 AND available_at <= ` + sqlNow +
+	`)
+	OR EXISTS (SELECT 1 FROM {p:records} INDEXED BY {p:later} WHERE grp = ?1 AND topic = t.topic AND stage = 4 AND available_at <= ` + sqlNow +
+	`)
 	OR EXISTS (SELECT 1 FROM {p:lanes} INDEXED BY {p:lanes_blocked} WHERE grp = ?1 AND topic = t.topic AND blocked_by IN ('', ?2, ?3))
 	OR EXISTS (SELECT 1 FROM {p:lanes} INDEXED BY {p:lanes_until} WHERE grp = ?1 AND topic = t.topic AND until <= ` + sqlNow + `)
 	OR (?4 AND EXISTS (SELECT 1 FROM {p:records} INDEXED BY {p:held} WHERE grp = ?1 AND topic = t.topic AND stage = 1)))`
@@ -164,7 +167,8 @@ type candidate struct {
 const candidateColumns = `seq, key, stage, max(next_at, created_at), expires_at, expiries, size`
 
 func (c *claim) run(ctx context.Context, t *txn) error {
-	*c = claim{req: c.req, atOnce: c.atOnce, topics: c.topics, owner: c.req.Owner.String(), looks: max(minLooks, 10*c.req.Limit), admits: c.atOnce.Admit(c.req.Limit)}
+	*c = claim{req: c.req, atOnce: c.atOnce, topics: c.topics, owner: c.req.Owner.String(), looks: max(minLooks, 10*c.req.Limit),
+		admits: c.atOnce.Admit(c.req.Limit)}
 	return storekit.ServeTopics(c.topics, c.req.Limit, c.room, func() int { return len(c.records) }, func(topic string, want int) error {
 		switch c.req.Order {
 		case outmill.OrderKey:

@@ -91,7 +91,8 @@ func (c *Config) setDefaults() {
 // outmill.ErrInvalidConfig. Unset fields are fine.
 func (c Config) Validate() error {
 	check := storekit.CheckConfig("sqlite.Config")
-	check.Refuse(c.TablePrefix != "" && !prefixPattern.MatchString(c.TablePrefix), "TablePrefix is %q: want a letter or _, then letters, digits and _, at most 40", c.TablePrefix)
+	check.Refuse(c.TablePrefix != "" &&
+		!prefixPattern.MatchString(c.TablePrefix), "TablePrefix is %q: want a letter or _, then letters, digits and _, at most 40", c.TablePrefix)
 	check.AppendLogLevel(c.AppendLogLevel)
 	check.Duration("Retain", c.Retain, "")
 	check.Duration("RetainJoins", c.RetainJoins, "24 h")

@@ -15,7 +15,8 @@ const (
 	sqlGroups = `SELECT grp, include, exclude, seen_at, expires_at FROM {p:groups} ORDER BY grp, include, exclude`
 
 	// sqlSeeGroup leaves a registration permanent that is.
-	sqlSeeGroup = `UPDATE {p:groups} SET seen_at = ?4, expires_at = iif(expires_at IS NULL, NULL, ?5) WHERE grp = ?1 AND include = ?2 AND exclude = ?3`
+	sqlSeeGroup = `UPDATE {p:groups} SET seen_at = ?4, expires_at = iif(expires_at IS NULL, NULL, ?5) WHERE grp = ?1 AND include = ?2
+		AND exclude = ?3`
 	sqlAddGroup = `INSERT INTO {p:groups} (grp, include, exclude, seen_at, expires_at) VALUES (?1, ?2, ?3, ?4, ?5)`
 
 	sqlSeeWorker = `INSERT INTO {p:workers} (grp, name, seen_at) VALUES (?1, ?2, ?3)

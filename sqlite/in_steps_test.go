@@ -55,7 +55,8 @@ func TestStore_InSteps(t *testing.T) {
 			records[i] = &outmill.Record{Topic: "orders", Key: "hot", MessageID: fmt.Sprint(i)}
 		}
 		require.NoError(t, store.Append(t.Context(), records...))
-		req := outmill.ClaimRequest{Owner: outmill.NewOwnerToken(), Limit: 1, Lease: time.Minute, Order: outmill.OrderKey, KeyPolicy: outmill.KeyPark}
+		req := outmill.ClaimRequest{Owner: outmill.NewOwnerToken(), Limit: 1, Lease: time.Minute, Order: outmill.OrderKey,
+			KeyPolicy: outmill.KeyPark}
 		found, err := store.Claim(t.Context(), req)
 		require.NoError(t, err)
 		require.Len(t, found, 1)

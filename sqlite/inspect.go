@@ -20,7 +20,8 @@ const (
 	sqlParkedKeys = `SELECT DISTINCT r.grp, r.topic, r.key FROM json_each(?1) AS j CROSS JOIN {p:records} AS r ON r.id = j.value
 WHERE r.status = 'dead' AND r.parked > 0 AND r.grp IS NOT NULL`
 
-	sqlParkedOf = `SELECT seq FROM {p:records} INDEXED BY {p:parked} WHERE grp = ?1 AND topic = ?2 AND key = ?3 AND parked > 0 ORDER BY seq LIMIT ?4`
+	sqlParkedOf = `SELECT seq FROM {p:records} INDEXED BY {p:parked} WHERE grp = ?1 AND topic = ?2 AND key = ?3 AND parked > 0
+		ORDER BY seq LIMIT ?4`
 
 	// sqlRequeue makes the records due by time (stage 3), so that those that have
 	// been due for longer go first where no order is wanted.
@@ -104,7 +105,9 @@ type parkedKey struct{ group, topic, key string }
 func (s *Store) parkedKeys(ctx context.Context, ids []outmill.WorkItemID) (keys []parkedKey, now int64, err error) {
 	err = s.read(ctx, "requeue", func(ctx context.Context, t *txn) error {
 		now = t.now
-		keys, err = list(ctx, t, func(rows *sql.Rows, k *parkedKey) error { return rows.Scan(&k.group, &k.topic, &k.key) }, sqlParkedKeys, idList(ids))
+		keys, err = list(ctx, t, func(rows *sql.Rows, k *parkedKey) error {
+			return rows.Scan(&k.group, &k.topic, &k.key)
+		}, sqlParkedKeys, idList(ids))
 		return err
 	})
 	return keys, now, err

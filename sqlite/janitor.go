@@ -43,7 +43,8 @@ func (s *Store) ReapExpired(ctx context.Context, limit int) (int, error) {
 }
 
 // tidy runs one bounded batch of work.
-func (s *Store) tidy(ctx context.Context, operation string, limit int, work func(t *txn, ctx context.Context, limit int) (int, error)) (int, error) {
+func (s *Store) tidy(ctx context.Context, operation string, limit int, work func(t *txn, ctx context.Context, limit int) (int, error)) (int,
+	error) {
 	if err := storekit.CheckLimit(limit); err != nil {
 		return 0, s.explain(ctx, operation, err)
 	}

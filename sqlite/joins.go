@@ -14,7 +14,8 @@ import (
 var _ storekit.Joins = (*Store)(nil)
 
 const (
-	sqlStartJoin = `INSERT INTO {p:joins} (id, grouping_key, policy, quorum, expected_steps, deadline, complete_at_deadline, created_at, updated_at, metadata)
+	sqlStartJoin = `INSERT INTO {p:joins} (id, grouping_key, policy, quorum, expected_steps, deadline, complete_at_deadline, created_at,
+		updated_at, metadata)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8, ?9) ON CONFLICT (id) DO NOTHING`
 
 	joinColumns = `id, grouping_key, status, policy, quorum, expected_steps, completed_steps, failed_steps,
@@ -49,7 +50,8 @@ ON CONFLICT (join_id, step) DO NOTHING`
 
 	sqlSetStep = `UPDATE {p:records} SET step = id WHERE id = ?1 AND step IS NULL`
 
-	sqlRecordsOfStep = `SELECT count(*) FILTER (WHERE status IN ('pending', 'leased')), count(*) FILTER (WHERE status = 'processed'), count(*) FILTER (WHERE status = 'dead')
+	sqlRecordsOfStep = `SELECT count(*) FILTER (WHERE status IN ('pending', 'leased')), count(*) FILTER (WHERE status = 'processed'),
+		count(*) FILTER (WHERE status = 'dead')
 FROM {p:records} INDEXED BY {p:step} WHERE step = ?1`
 
 	sqlSeal = `UPDATE {p:joins} SET expected_steps = ?2, updated_at = ?3 WHERE id = ?1`
@@ -90,7 +92,8 @@ func (t *txn) startJoin(ctx context.Context, join *storekit.Join) error {
 	case !join.Deadline.IsZero():
 		deadline = micros(join.Deadline)
 	}
-	n, err := t.exec(ctx, sqlStartJoin, join.ID.String(), sqlkit.OrNull(join.GroupingKey), join.Policy, join.Quorum, expected, deadline, join.CompleteAtDeadline, t.now, sqlkit.OrNull(metadata))
+	n, err := t.exec(ctx, sqlStartJoin, join.ID.String(), sqlkit.OrNull(join.GroupingKey), join.Policy, join.Quorum, expected, deadline,
+		join.CompleteAtDeadline, t.now, sqlkit.OrNull(metadata))
 	if err == nil && n == 0 {
 		err = fmt.Errorf("%w: %s", storekit.ErrJoinExists, join.ID)
 	}
@@ -198,7 +201,8 @@ func (j joining) ReadJoins(ctx context.Context, operation string, ids []outmill.
 }
 
 // OnJoin runs work in a transaction that makes due what waits for the join.
-func (j joining) OnJoin(ctx context.Context, operation string, id outmill.JoinID, work func(ctx context.Context, tx storekit.JoinTx, join *storekit.JoinState) error) error {
+func (j joining) OnJoin(ctx context.Context, operation string, id outmill.JoinID,
+	work func(ctx context.Context, tx storekit.JoinTx, join *storekit.JoinState) error) error {
 	return j.s.onJoin(ctx, operation, id, func(ctx context.Context, t *txn, join *storekit.JoinState) error {
 		if err := work(ctx, t, join); err != nil {
 			return err
@@ -226,7 +230,8 @@ func (j joining) Appended(records []*outmill.Record) {
 }
 
 // onJoin runs fn on a join that exists, in a transaction of the store's own.
-func (s *Store) onJoin(ctx context.Context, operation string, id outmill.JoinID, fn func(ctx context.Context, t *txn, join *storekit.JoinState) error) error {
+func (s *Store) onJoin(ctx context.Context, operation string, id outmill.JoinID,
+	fn func(ctx context.Context, t *txn, join *storekit.JoinState) error) error {
 	return s.writeSteps(ctx, operation, func(ctx context.Context, t *txn) error {
 		join, err := t.join(ctx, id.String())
 		if err != nil {
@@ -278,7 +283,8 @@ func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmi
 }
 
 // lateStep marks the message that is to be a step, and returns the name of the step.
-func (t *txn) lateStep(ctx context.Context, id outmill.JoinID, message outmill.WorkItemID) (name string, late storekit.LateStep, err error) {
+func (t *txn) lateStep(ctx context.Context, id outmill.JoinID, message outmill.WorkItemID) (name string, late storekit.LateStep,
+	err error) {
 	late.Found, err = t.one(ctx, []any{&name, &late.Waits}, sqlRecordToAttach, message.String())
 	if err != nil || !late.Found {
 		return "", late, err
@@ -296,7 +302,8 @@ func (t *txn) lateStep(ctx context.Context, id outmill.JoinID, message outmill.W
 }
 
 // Report settles the step that the message names.
-func (t *txn) Report(ctx context.Context, join *storekit.JoinState, message outmill.WorkItemID, as storekit.StepStatus) (known bool, err error) {
+func (t *txn) Report(ctx context.Context, join *storekit.JoinState, message outmill.WorkItemID, as storekit.StepStatus) (known bool,
+	err error) {
 	var name string
 	if _, err := t.one(ctx, []any{&name}, sqlStepOfRecord, message.String()); err != nil {
 		return false, err
@@ -358,7 +365,8 @@ func (j joining) ListJoins(ctx context.Context, operation string, query storekit
 }
 
 // ListSteps reads steps of a join.
-func (j joining) ListSteps(ctx context.Context, operation string, id outmill.JoinID, after outmill.WorkItemID, limit int) ([]storekit.JoinStep, error) {
+func (j joining) ListSteps(ctx context.Context, operation string, id outmill.JoinID, after outmill.WorkItemID,
+	limit int) ([]storekit.JoinStep, error) {
 	var found []storekit.JoinStep
 	err := j.s.read(ctx, operation, func(ctx context.Context, t *txn) (err error) {
 		join, err := t.join(ctx, id.String())

@@ -78,7 +78,8 @@ func TestStore_JoinsAttack(t *testing.T) {
 		appendAll(t, store, stepOf("step", id))
 		ackAll(t, store)
 		require.PanicsWithError(t, "boom", func() {
-			_, _ = store.FinishJoin(t.Context(), id, storekit.FinishRequest{Then: func(storekit.Join) (*outmill.Record, error) { panic(errors.New("boom")) }})
+			_, _ = store.FinishJoin(t.Context(), id,
+				storekit.FinishRequest{Then: func(storekit.Join) (*outmill.Record, error) { panic(errors.New("boom")) }})
 		})
 		result, err := store.FinishJoin(t.Context(), id, storekit.FinishRequest{})
 		require.NoError(t, err)

@@ -24,9 +24,10 @@ var invariants = map[string]string{
 	"a blocked lane has an end": `SELECT count(*) FROM outmill_lanes WHERE blocked_by <> '' AND until IS NULL`,
 	"status and stage agree": `SELECT count(*) FROM outmill_records WHERE CASE status
 		WHEN 'pending' THEN stage NOT IN (0, 1, 2, 3, 5) WHEN 'leased' THEN stage <> 4 ELSE stage <> 6 END`,
-	"a time of its own belongs to the stages 2 to 4": `SELECT count(*) FROM outmill_records WHERE (stage IN (2, 3, 4)) <> (available_at IS NOT NULL)`,
-	"an owner belongs to a lease":                    `SELECT count(*) FROM outmill_records WHERE (stage = 4) <> (owner <> '')`,
-	"parked records are dead":                        `SELECT count(*) FROM outmill_records WHERE parked > 0 AND status <> 'dead'`,
+	"a time of its own belongs to the stages 2 to 4": `SELECT count(*) FROM outmill_records WHERE (stage IN (2, 3,
+		4)) <> (available_at IS NOT NULL)`,
+	"an owner belongs to a lease": `SELECT count(*) FROM outmill_records WHERE (stage = 4) <> (owner <> '')`,
+	"parked records are dead":     `SELECT count(*) FROM outmill_records WHERE parked > 0 AND status <> 'dead'`,
 }
 
 func TestStore_Lanes(t *testing.T) {

@@ -69,7 +69,8 @@ func Open(ctx context.Context, database string, config Config, logger watermill.
 	store.ownsDB = true
 	if err := store.ping(ctx); err != nil {
 		_ = db.Close()
-		return nil, fmt.Errorf("outmill/sqlite: open %s: check that its folder exists, that it may be written, and that it is a SQLite database: %w", source.path, err)
+		return nil, fmt.Errorf("outmill/sqlite: open %s: check that its folder exists, that it may be written, and that it is a SQLite "+
+			"database: %w", source.path, err)
 	}
 	if config.EnsureSchema {
 		if err := store.Ensure(ctx); err != nil {
@@ -121,7 +122,8 @@ func parseURL(database, rest string) (source, error) {
 		return source{}, storekit.InvalidConfig("sqlite.Open: %q: %w", database, err)
 	}
 	if file == "" {
-		return source{}, storekit.InvalidConfig("sqlite.Open: %q names no file: want sqlite:orders.db, sqlite:///var/lib/orders.db or sqlite::memory:", database)
+		return source{}, storekit.InvalidConfig("sqlite.Open: %q names no file: want sqlite:orders.db, sqlite:///var/lib/orders.db or "+
+			"sqlite::memory:", database)
 	}
 	return source{path: file, query: query}, nil
 }

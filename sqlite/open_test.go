@@ -83,7 +83,8 @@ func TestStore_Open(t *testing.T) {
 	t.Run("Open says what is wrong", func(t *testing.T) {
 		t.Parallel()
 		noDatabase := filepath.Join(t.TempDir(), "notes.txt")
-		require.NoError(t, os.WriteFile(noDatabase, []byte("this is not a database, but it is long enough to look like a header of one, which has a hundred bytes"), 0o600))
+		require.NoError(t, os.WriteFile(noDatabase,
+			[]byte("this is not a database, but it is long enough to look like a header of one, which has a hundred bytes"), 0o600))
 		for name, c := range map[string]struct{ database, says string }{
 			"a folder that does not exist": {filepath.Join(t.TempDir(), "missing", "orders.db"), "check that its folder exists"},
 			"a file of another kind":       {noDatabase, "not a database"},
@@ -137,7 +138,8 @@ func TestStore_Open(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "orders.db")
 		logger := watermill.NewCaptureLogger()
 		opened, err := outmill.Open(t.Context(), "sqlite:"+path+
-			"?append_log_level=debug-4&table_prefix=shop_&_pragma=cache_size(123)&retain=1h&retain_joins=90m&name=a%20shop&dedup_window=2h&busy_timeout=3s", logger)
+			"?append_log_level=debug-4&table_prefix=shop_&_pragma=cache_size(123)&retain=1h&retain_joins=90m"+
+			"&name=a%20shop&dedup_window=2h&busy_timeout=3s", logger)
 		require.NoError(t, err)
 		defer func() { require.NoError(t, opened.Close()) }()
 		require.NoError(t, opened.Ensure(t.Context()))
@@ -167,7 +169,8 @@ func TestStore_Open(t *testing.T) {
 		}
 
 		for parameter, says := range map[string]string{"retain=soon": "want a duration", "append_log_level=loud": "want info, debug",
-			"append_log_level=error": "AppendLogLevel is ERROR", "table_prefix=a-b": "TablePrefix", "name=%zz": "%zz", "ensure_schema=perhaps": "ensure_schema"} {
+			"append_log_level=error": "AppendLogLevel is ERROR", "table_prefix=a-b": "TablePrefix", "name=%zz": "%zz",
+			"ensure_schema=perhaps": "ensure_schema"} {
 			_, err := outmill.Open(t.Context(), "sqlite:"+path+"?"+parameter, nil)
 			require.ErrorIs(t, err, outmill.ErrInvalidConfig)
 			require.ErrorContains(t, err, says)
@@ -184,13 +187,15 @@ func TestStore_Open(t *testing.T) {
 		require.Zero(t, number(t, plain.DB(), `SELECT count(*) FROM sqlite_master`), "New does not connect")
 		tx, err := plain.DB().BeginTx(t.Context(), nil)
 		require.NoError(t, err)
-		require.ErrorIs(t, lazy.Append(lazy.WithTx(t.Context(), tx), rec("one", "")), outmill.ErrSchemaMissing, "nothing is made in a caller's transaction")
+		require.ErrorIs(t, lazy.Append(lazy.WithTx(t.Context(), tx), rec("one", "")), outmill.ErrSchemaMissing,
+			"nothing is made in a caller's transaction")
 		require.NoError(t, tx.Rollback())
 		require.NoError(t, lazy.Append(t.Context(), rec("one", "")))
 		require.NoError(t, lazy.Close())
 		require.NoError(t, plain.Append(t.Context(), rec("two", "")))
 
-		for name, database := range map[string]string{"a file": "sqlite:" + filepath.Join(t.TempDir(), "new.db"), "in memory": "sqlite::memory:", "a file that has it": "sqlite:" + path} {
+		for name, database := range map[string]string{"a file": "sqlite:" + filepath.Join(t.TempDir(), "new.db"), "in memory": "sqlite::memory:",
+			"a file that has it": "sqlite:" + path} {
 			opened, err := outmill.Open(t.Context(), database+"?ensure_schema=true", nil)
 			require.NoError(t, err, name)
 			require.NotZero(t, number(t, opened.(*sqlite.Store).DB(), `SELECT count(*) FROM sqlite_master`), "Open makes it at once: %s", name)

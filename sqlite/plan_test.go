@@ -49,7 +49,8 @@ FROM kinds`
 const millionMembers = `
 WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 99999),
 clock (now) AS (SELECT CAST(unixepoch('subsec') * 1000 AS INTEGER) * 1000)
-INSERT INTO outmill_joins (id, grouping_key, status, policy, quorum, expected_steps, complete_at_deadline, created_at, updated_at, finished_at, metadata)
+INSERT INTO outmill_joins (id, grouping_key, status, policy, quorum, expected_steps, complete_at_deadline, created_at, updated_at,
+finished_at, metadata)
 SELECT printf('00000000-0000-7000-9000-%012d', i), iif(i % 5, '', 'c' || (i % 1000)),
 	CASE WHEN i < 50000 THEN 'pending' WHEN i % 3 = 0 THEN 'completed' WHEN i % 3 = 1 THEN 'failed' ELSE 'cancelled' END,
 	'all', 0, 20, 0, now, now, CASE WHEN i >= 50000 THEN now - i % 2 * 172800000000 END, ''

@@ -46,8 +46,10 @@ func scanRecord(rows *sql.Rows, into *placed) error {
 		owner, joins, text            string
 	)
 	err := rows.Scan(&seq, &r.ID, &group, &r.Topic, &r.Key, &r.Status, &available, &due, &next, &created, &expires,
-		&r.Attempts, &r.Claims, &r.Expiries, &owner, &processed, sqlkit.Text(&r.ProcessedBy), &r.MessageID, sqlkit.Text(&r.CorrelationID), sqlkit.Text(&r.CausationID),
-		sqlkit.Text(&r.TenantID), sqlkit.Text(&r.TraceParent), sqlkit.Text(&r.TraceState), sqlkit.Text(&r.DedupKey), sqlkit.Text(&r.LastError), sqlkit.Text(&joins), &r.WaitsFor, sqlkit.Text(&text), &r.Payload, &blocked)
+		&r.Attempts, &r.Claims, &r.Expiries, &owner, &processed, sqlkit.Text(&r.ProcessedBy), &r.MessageID, sqlkit.Text(&r.CorrelationID),
+		sqlkit.Text(&r.CausationID),
+		sqlkit.Text(&r.TenantID), sqlkit.Text(&r.TraceParent), sqlkit.Text(&r.TraceState), sqlkit.Text(&r.DedupKey), sqlkit.Text(&r.LastError),
+		sqlkit.Text(&joins), &r.WaitsFor, sqlkit.Text(&text), &r.Payload, &blocked)
 	if err != nil {
 		return err
 	}

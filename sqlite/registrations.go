@@ -23,15 +23,18 @@ ON CONFLICT (grp) DO UPDATE SET ended_at = excluded.ended_at, look_at = excluded
 	sqlUndelivered = `
 SELECT * FROM (SELECT seq FROM {p:records} INDEXED BY {p:line} WHERE grp = ?1 AND topic = ?2 AND stage = 0 LIMIT ?4)
 UNION ALL SELECT * FROM (SELECT seq FROM {p:records} INDEXED BY {p:held} WHERE grp = ?1 AND topic = ?2 AND stage = 1 LIMIT ?4)
-UNION ALL SELECT * FROM (SELECT seq FROM {p:records} INDEXED BY {p:later} WHERE grp = ?1 AND topic = ?2 AND stage IN (2, 3) AND available_at IS NOT NULL LIMIT ?4)
-UNION ALL SELECT * FROM (SELECT seq FROM {p:records} INDEXED BY {p:later} WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND available_at <= ?3 LIMIT ?4)
+UNION ALL SELECT * FROM (SELECT seq FROM {p:records} INDEXED BY {p:later} WHERE grp = ?1 AND topic = ?2 AND stage IN (2, 3)
+AND available_at IS NOT NULL LIMIT ?4)
+UNION ALL SELECT * FROM (SELECT seq FROM {p:records} INDEXED BY {p:later} WHERE grp = ?1 AND topic = ?2 AND stage = 4
+AND available_at <= ?3 LIMIT ?4)
 UNION ALL SELECT * FROM (SELECT seq FROM {p:records} INDEXED BY {p:expired} WHERE grp = ?1 AND topic = ?2 AND stage = 5 LIMIT ?4)
 LIMIT ?4`
 
 	sqlDropUndelivered = sqlDelete + ` RETURNING key`
 
 	sqlDropEmptyLanes = `DELETE FROM {p:lanes} WHERE grp = ?1 AND topic = ?2 AND key IN (SELECT value FROM json_each(?3))
-	AND NOT EXISTS (SELECT 1 FROM {p:records} AS r INDEXED BY {p:held_key} WHERE r.grp = ?1 AND r.topic = ?2 AND r.key = {p:lanes}.key AND r.stage = 1)`
+	AND NOT EXISTS (SELECT 1 FROM {p:records} AS r INDEXED BY {p:held_key} WHERE r.grp = ?1 AND r.topic = ?2 AND r.key = {p:lanes}.key
+	AND r.stage = 1)`
 
 	sqlLookAgain = `UPDATE {p:endings} SET look_at = ?2, empty = ?3 WHERE grp = ?1`
 	// sqlForgetEnding keeps a group that has no registration (?3) as long as it has

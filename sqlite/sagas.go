@@ -149,7 +149,8 @@ func (s *Store) DeleteFinishedSagas(ctx context.Context, kind string, retention 
 // sagaWork runs fn in the transaction of the context, or else by alone in one of the
 // store's own.
 func (s *Store) sagaWork(ctx context.Context, operation string, check func() error,
-	alone func(ctx context.Context, operation string, fn func(ctx context.Context, t *txn) error) error, fn func(ctx context.Context, t *txn) error,
+	alone func(ctx context.Context, operation string, fn func(ctx context.Context, t *txn) error) error,
+	fn func(ctx context.Context, t *txn) error,
 ) error {
 	err := check()
 	var h sqlkit.Handle

@@ -107,7 +107,8 @@ func settlements(items []outmill.Settlement, values func(outmill.Settlement) []a
 
 // settle runs work for the leases of each owner in one transaction, which may
 // have to be repeated.
-func (s *Store) settle(ctx context.Context, operation string, items []outmill.Settlement, values func(outmill.Settlement) []any, work func(ctx context.Context, t *txn, of settlement) error) error {
+func (s *Store) settle(ctx context.Context, operation string, items []outmill.Settlement, values func(outmill.Settlement) []any,
+	work func(ctx context.Context, t *txn, of settlement) error) error {
 	list, err := settlements(items, values)
 	if err != nil || len(list) == 0 {
 		return s.explain(ctx, operation, errors.Join(err, s.usable(ctx)))
@@ -181,7 +182,8 @@ func (s *Store) Release(ctx context.Context, leases []outmill.Lease) error {
 
 // giveBack makes the records pending again, and wakes readers if some are due
 // at once.
-func (s *Store) giveBack(ctx context.Context, operation, template string, items []outmill.Settlement, values func(outmill.Settlement) []any) error {
+func (s *Store) giveBack(ctx context.Context, operation, template string, items []outmill.Settlement,
+	values func(outmill.Settlement) []any) error {
 	err := s.settle(ctx, operation, items, values, func(ctx context.Context, t *txn, of settlement) error {
 		if _, err := t.exec(ctx, template, of.leases, of.owner, t.now); err != nil || template != sqlSnooze {
 			return err

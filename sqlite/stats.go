@@ -26,15 +26,22 @@ WHERE stage = 6 AND (grp, topic) > (?1, ?2) ORDER BY grp, topic LIMIT 1`
 	(SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:line} WHERE grp IS ?1 AND topic = ?2 AND stage = 0 LIMIT ?3))
 	+ (SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:held} WHERE grp IS ?1 AND topic = ?2 AND stage = 1 LIMIT ?3))
 	+ (SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:expired} WHERE grp IS ?1 AND topic = ?2 AND stage = 5 LIMIT ?3))
-	+ (SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:later} WHERE grp IS ?1 AND topic = ?2 AND stage = 2 AND available_at IS NOT NULL LIMIT ?3))
-	+ (SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:later} WHERE grp IS ?1 AND topic = ?2 AND stage = 3 AND available_at IS NOT NULL LIMIT ?3)),
-	(SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:later} WHERE grp IS ?1 AND topic = ?2 AND stage = 4 AND available_at IS NOT NULL LIMIT ?3)),
-	(SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:settled} WHERE grp IS ?1 AND topic = ?2 AND stage = 6 AND status = 'processed' LIMIT ?3)),
-	(SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:settled} WHERE grp IS ?1 AND topic = ?2 AND stage = 6 AND status = 'dead' LIMIT ?3)),
+	+ (SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:later} WHERE grp IS ?1 AND topic = ?2 AND stage = 2
+	AND available_at IS NOT NULL LIMIT ?3))
+	+ (SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:later} WHERE grp IS ?1 AND topic = ?2 AND stage = 3
+	AND available_at IS NOT NULL LIMIT ?3)),
+	(SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:later} WHERE grp IS ?1 AND topic = ?2 AND stage = 4
+	AND available_at IS NOT NULL LIMIT ?3)),
+	(SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:settled} WHERE grp IS ?1 AND topic = ?2 AND stage = 6
+	AND status = 'processed' LIMIT ?3)),
+	(SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:settled} WHERE grp IS ?1 AND topic = ?2 AND stage = 6
+	AND status = 'dead' LIMIT ?3)),
 	(SELECT min(due) FROM (
-		SELECT * FROM (SELECT max(next_at, created_at) AS due FROM {p:records} INDEXED BY {p:line} WHERE grp IS ?1 AND topic = ?2 AND stage = 0 ORDER BY seq LIMIT 100)
+		SELECT * FROM (SELECT max(next_at, created_at) AS due FROM {p:records} INDEXED BY {p:line} WHERE grp IS ?1 AND topic = ?2
+		AND stage = 0 ORDER BY seq LIMIT 100)
 		UNION ALL
-		SELECT * FROM (SELECT max(next_at, created_at) FROM {p:records} INDEXED BY {p:held} WHERE grp IS ?1 AND topic = ?2 AND stage = 1 ORDER BY seq LIMIT 100)
+		SELECT * FROM (SELECT max(next_at, created_at) FROM {p:records} INDEXED BY {p:held} WHERE grp IS ?1 AND topic = ?2 AND stage = 1
+		ORDER BY seq LIMIT 100)
 		UNION ALL
 		SELECT min(available_at) FROM {p:records} INDEXED BY {p:later} WHERE grp IS ?1 AND topic = ?2 AND stage = 2 AND available_at <= ?4
 		UNION ALL

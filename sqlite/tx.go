@@ -121,7 +121,8 @@ func (s *Store) within(ctx context.Context, operation string, h Handle, fn func(
 		return fn(uncancelled, t)
 	})
 	if isBusy(err) {
-		err = fmt.Errorf("another connection is writing, or has written since this transaction first read: begin it with BEGIN IMMEDIATE (store.InTx, or _txlock=immediate in the DSN), roll it back and try again (%w)", err)
+		err = fmt.Errorf("another connection is writing, or has written since this transaction first read: begin it with BEGIN IMMEDIATE "+
+			"(store.InTx, or _txlock=immediate in the DSN), roll it back and try again (%w)", err)
 	}
 	return s.explain(uncancelled, operation, err)
 }

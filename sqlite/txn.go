@@ -145,7 +145,8 @@ func (s *Store) whileBusy(ctx context.Context, fn func() error) error {
 }
 
 func (s *Store) busy(err error) error {
-	return fmt.Errorf("the database was locked by another write transaction for %s: look for one that stays open too long, in this process or another (%w)", s.config.BusyTimeout, err)
+	return fmt.Errorf("the database was locked by another write transaction for %s: look for one that stays open too long, in this process "+
+		"or another (%w)", s.config.BusyTimeout, err)
 }
 
 func (s *Store) writeOnce(ctx context.Context, fn func(ctx context.Context, t *txn) error) error {

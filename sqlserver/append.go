@@ -97,7 +97,8 @@ func (a *appending) put(ctx context.Context, table *storekit.RoutingTable, on qu
 		template: "[dbo].[Outbox_Append]",
 		args: []any{
 			named("Within", !isPool(on)), named("Generation", table.Generation), named("Version", schemaVersion),
-			set(a.s, "New", "New", a.rows(table)), set(a.s, "Members", "NewMember", a.members(table)), named("DedupWindow", a.s.config.DedupWindow.Microseconds()),
+			set(a.s, "New", "New", a.rows(table)), set(a.s, "Members", "NewMember", a.members(table)),
+			named("DedupWindow", a.s.config.DedupWindow.Microseconds()),
 		},
 	}
 	c.reset = func() {
@@ -158,9 +159,11 @@ func (a *appending) rows(table *storekit.RoutingTable) []newRow {
 func (a *appending) row(i int) newRow {
 	of, text := a.Records[i], a.s.text
 	row := newRow{
-		Topic: text(of.Topic), Key: text(of.Key), Size: int64(of.Size()), MessageID: text(of.MessageID), CorrelationID: some(text(of.CorrelationID)),
-		CausationID: some(text(of.CausationID)), TenantID: some(text(of.TenantID)), TraceParent: some(text(of.TraceParent)), TraceState: some(text(of.TraceState)),
-		DedupKey: text(of.DedupKey), Metadata: some(text(a.metadata[i])), Payload: of.Payload,
+		Topic: text(of.Topic), Key: text(of.Key), Size: int64(of.Size()), MessageID: text(of.MessageID),
+		CorrelationID: some(text(of.CorrelationID)),
+		CausationID:   some(text(of.CausationID)), TenantID: some(text(of.TenantID)), TraceParent: some(text(of.TraceParent)),
+		TraceState: some(text(of.TraceState)),
+		DedupKey:   text(of.DedupKey), Metadata: some(text(a.metadata[i])), Payload: of.Payload,
 	}
 	if row.MessageID == "" {
 		row.MessageID = a.IDs[i].String()

@@ -27,7 +27,9 @@ func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill
 	}
 	req.Group = storekit.GroupOf(req.Group)
 	var records []*outmill.Record
-	err := storekit.ServeDue(&s.turns, &s.busy, req, func() ([]string, error) { return s.dueTopics(ctx, req) }, func(topics []string) (int, bool, error) {
+	err := storekit.ServeDue(&s.turns, &s.busy, req, func() ([]string, error) {
+		return s.dueTopics(ctx, req)
+	}, func(topics []string) (int, bool, error) {
 		c := &claim{s: s, req: req}
 		err := c.serveAll(ctx, topics)
 		records = c.records
@@ -58,7 +60,8 @@ func (s *Store) lookForTopics(ctx context.Context, req outmill.ClaimRequest) (du
 	err = s.run(ctx, "claim", call{
 		template: "[dbo].[Outbox_Due]",
 		args: []any{
-			named("Group", req.Group), named("All", !listed), set(s, "Topics", "Name", s.names(names)), named("Owner", req.Owner.String()), named("Passed", storekit.IgnoredBlocker(req.KeyPolicy)),
+			named("Group", req.Group), named("All", !listed), set(s, "Topics", "Name", s.names(names)), named("Owner", req.Owner.String()),
+			named("Passed", storekit.IgnoredBlocker(req.KeyPolicy)),
 			// Every record that is held concerns only claims without an order and those
 			// of whole topics; claims by key go by the lanes.
 			named("HeldToo", req.Order != outmill.OrderKey),
@@ -115,7 +118,9 @@ func (c *claim) serveAll(ctx context.Context, topics []string) error {
 	case outmill.OrderTopic:
 		take = c.takeByTopic
 	}
-	return storekit.ServeTopics(topics, min(c.req.Limit, maxAtOnce), c.room, c.taken, func(topic string, want int) error { return take(ctx, topic, want) })
+	return storekit.ServeTopics(topics, min(c.req.Limit, maxAtOnce), c.room, c.taken, func(topic string, want int) error {
+		return take(ctx, topic, want)
+	})
 }
 
 // takeAny takes records without an order: the oldest due first, of each topic
@@ -157,7 +162,8 @@ func (c *claim) takeShare(ctx context.Context, topics []string, share int) (take
 		template: "[dbo].[Outbox_Claim]",
 		args: []any{
 			named("Owner", c.req.Owner.String()), named("Group", c.req.Group), set(c.s, "Topics", "Name", c.s.names(topics)), named("Share", share),
-			named("Room", min(c.room(), maxAtOnce)), named("Bytes", int64(bytes)), named("First", len(c.records) == 0), named("Lease", sqlkit.CeilMicros(c.req.Lease)),
+			named("Room", min(c.room(), maxAtOnce)), named("Bytes", int64(bytes)), named("First", len(c.records) == 0),
+			named("Lease", sqlkit.CeilMicros(c.req.Lease)),
 		},
 		reset: func() { found = nil },
 		sets:  []reader{collect(&found)},

@@ -46,7 +46,8 @@ type line struct {
 func (c *claim) newLine(tx *sql.Tx, topic string, want int, byTopic bool) *line {
 	return &line{
 		c: c, tx: tx, topic: topic, byTopic: byTopic, looks: max(minLooks, 10*want),
-		OrderedScan: storekit.OrderedScan{Policy: c.req.KeyPolicy, Want: want, MaxBytes: c.req.MaxBytes, Bytes: c.bytes, First: len(c.records) == 0},
+		OrderedScan: storekit.OrderedScan{Policy: c.req.KeyPolicy, Want: want, MaxBytes: c.req.MaxBytes, Bytes: c.bytes,
+			First: len(c.records) == 0},
 	}
 }
 
@@ -185,7 +186,8 @@ func (l *line) row(scan func(...any) error) error {
 	var other sql.NullString
 	var otherEnd, waitingEnd sql.NullTime
 	var waiting, held sql.NullInt64
-	err := scan(&kind, &r.Seq, &r.Key, &r.Expired, &r.Expiries, &r.Size, &nth, &other, &otherEnd, &waiting, &waitingEnd, &held, &r.State.Parked)
+	err := scan(&kind, &r.Seq, &r.Key, &r.Expired, &r.Expiries, &r.Size, &nth, &other, &otherEnd, &waiting, &waitingEnd, &held,
+		&r.State.Parked)
 	r.First = nth == 1 && !l.byTopic
 	r.State.Other = other.String
 	r.State.OtherEnd, r.State.WaitingEnd = timeOrNil(otherEnd), timeOrNil(waitingEnd)
@@ -262,11 +264,13 @@ func (l *line) settle(ctx context.Context) error {
 	}
 	var notes []noteRow
 	for key, held := range l.HeldKeys {
-		notes = append(notes, noteRow{Place: int64(len(notes)), Key: l.c.s.text(key), BlockedBy: held.By, Until: untilText(held.Blocker), Head: held.Head})
+		notes = append(notes, noteRow{Place: int64(len(notes)), Key: l.c.s.text(key), BlockedBy: held.By, Until: untilText(held.Blocker),
+			Head: held.Head})
 	}
 	err := l.c.s.do(ctx, l.tx, call{
 		template: "[dbo].[Outbox_LineSettle]",
-		args: l.args(named("Lease", sqlkit.CeilMicros(l.c.req.Lease)), set(l.c.s, "Records", "Decision", decisions), set(l.c.s, "Notes", "Note", notes),
+		args: l.args(named("Lease", sqlkit.CeilMicros(l.c.req.Lease)), set(l.c.s, "Records", "Decision", decisions),
+			set(l.c.s, "Notes", "Note", notes),
 			set(l.c.s, "Reopen", "Name", l.c.s.names(l.Reopen)), named("Parked", storekit.ParkedError)),
 		sets: []reader{collect(&l.leased), joinIDs(&l.counted)},
 	})

@@ -51,7 +51,8 @@ func TestStore_Config(t *testing.T) {
 			require.ErrorIs(t, err, outmill.ErrInvalidConfig, want)
 		}
 		require.NoError(t, sqlserver.Config{}.Validate())
-		require.NoError(t, sqlserver.Config{Schema: "größe", Table: "_" + strings.Repeat("t", 99), MaxPayload: sqlserver.MostMaxPayload}.Validate())
+		require.NoError(t, sqlserver.Config{Schema: "größe", Table: "_" + strings.Repeat("t", 99),
+			MaxPayload: sqlserver.MostMaxPayload}.Validate())
 	})
 
 	t.Run("all settings that make no sense are told at once", func(t *testing.T) {
@@ -75,8 +76,10 @@ func TestStore_Config(t *testing.T) {
 		store := newStore(t, nowhere(t), sqlserver.Config{Schema: "shop", Table: "Größe1"})
 		text := strings.Join(append(store.Statements(), store.Grants("app")...), "\n")
 		for _, want := range []string{
-			"CREATE SCHEMA [shop]", "CREATE TABLE [shop].[Größe1] (", "[PK_Größe1]", "CREATE UNIQUE INDEX [IX_Größe1_Id] ON [shop].[Größe1] (IdBytes)",
-			"CREATE TABLE [shop].[Größe1JoinMember]", "CREATE TYPE [shop].[Größe1New] AS TABLE", "CREATE PROCEDURE [shop].[Größe1_Claim]", "EXEC [shop].[Größe1_LockLine]",
+			"CREATE SCHEMA [shop]", "CREATE TABLE [shop].[Größe1] (", "[PK_Größe1]",
+			"CREATE UNIQUE INDEX [IX_Größe1_Id] ON [shop].[Größe1] (IdBytes)",
+			"CREATE TABLE [shop].[Größe1JoinMember]", "CREATE TYPE [shop].[Größe1New] AS TABLE", "CREATE PROCEDURE [shop].[Größe1_Claim]",
+			"EXEC [shop].[Größe1_LockLine]",
 			"N'[shop].[Größe1]' + NCHAR(1)", "GRANT EXECUTE ON TYPE::[shop].[Größe1New] TO [app]",
 		} {
 			require.Contains(t, text, want)
@@ -98,7 +101,8 @@ func TestStore_Config(t *testing.T) {
 		}
 		for i, store := range stores {
 			topic := strings.Repeat("t", i+1)
-			require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers, Topics: outmill.Topics{Include: []string{topic}}}))
+			require.NoError(t, store.RegisterGroup(t.Context(),
+				outmill.Registration{Group: readers, Topics: outmill.Topics{Include: []string{topic}}}))
 			record := &outmill.Record{Topic: topic, MessageID: topic, Key: "same", DedupKey: "same"}
 			require.NoError(t, store.Append(t.Context(), record))
 			require.False(t, record.Duplicate)

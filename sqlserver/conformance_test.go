@@ -119,7 +119,8 @@ func newConforming(t *testing.T, db *sql.DB, options storetest.Options) conformi
 }
 
 // wipe empties the tables. Numbers of the groups' generation and of places go on.
-const wipe = `DELETE FROM {}JoinMember; DELETE FROM {}Join; DELETE FROM {}Dedup; DELETE FROM {}Group; DELETE FROM {}Worker; DELETE FROM {}Ending; DELETE FROM {}Lane; DELETE FROM {};`
+const wipe = `DELETE FROM {}JoinMember; DELETE FROM {}Join; DELETE FROM {}Dedup; DELETE FROM {}Group; DELETE FROM {}Worker; DELETE
+	FROM {}Ending; DELETE FROM {}Lane; DELETE FROM {};`
 
 // fromShelf is newConforming with tables that were used before, if there are any.
 func fromShelf(t *testing.T, tables *testenv.Shelf, db *sql.DB, options storetest.Options) conforming {
@@ -174,9 +175,11 @@ func passTime(t *testing.T, db *sql.DB, table string, d time.Duration) {
 	} {
 		set := make([]string, len(columns))
 		for i, column := range columns {
-			set[i] = fmt.Sprintf("%[1]s = DATEADD(MICROSECOND, -CAST(@us %% 1000000 AS INT), DATEADD(SECOND, -CAST(@us / 1000000 AS INT), %[1]s))", column)
+			set[i] = fmt.Sprintf("%[1]s = DATEADD(MICROSECOND, -CAST(@us %% 1000000 AS INT), DATEADD(SECOND, -CAST(@us / 1000000 AS INT), %[1]s))",
+				column)
 		}
-		_, err := db.ExecContext(context.WithoutCancel(t.Context()), "UPDATE "+table+name+" SET "+strings.Join(set, ", "), sql.Named("us", d.Microseconds()))
+		_, err := db.ExecContext(context.WithoutCancel(t.Context()), "UPDATE "+table+name+" SET "+strings.Join(set, ", "),
+			sql.Named("us", d.Microseconds()))
 		require.NoError(t, err)
 	}
 }
@@ -202,7 +205,8 @@ func (h harness) Apply(statements []string) {
 }
 
 func (h harness) Readable() []storetest.Shown {
-	rows, err := h.store.DB().QueryContext(h.t.Context(), "SELECT LOWER(CAST(Id AS CHAR(36))), GroupName, Topic, StatusText FROM "+h.store.config.Table+"Readable")
+	rows, err := h.store.DB().QueryContext(h.t.Context(),
+		"SELECT LOWER(CAST(Id AS CHAR(36))), GroupName, Topic, StatusText FROM "+h.store.config.Table+"Readable")
 	require.NoError(h.t, err)
 	defer func() { require.NoError(h.t, rows.Close()) }()
 	var shown []storetest.Shown
@@ -217,6 +221,7 @@ func (h harness) Readable() []storetest.Shown {
 
 func (h harness) MakeNewer() {
 	h.tables.Changed(h.store.config.Table)
-	_, err := h.store.DB().ExecContext(h.t.Context(), "UPDATE "+h.store.config.Table+"Meta SET Version = Version + 1, Compatible = Version + 1")
+	_, err := h.store.DB().ExecContext(h.t.Context(),
+		"UPDATE "+h.store.config.Table+"Meta SET Version = Version + 1, Compatible = Version + 1")
 	require.NoError(h.t, err)
 }

@@ -108,7 +108,10 @@
 // Microsoft Entra ID (Azure AD) import the driver's package azuread, which this
 // one does not, and give New the pool:
 //
-//	db, err := sql.Open(azuread.DriverName, "sqlserver://host.database.windows.net?database=orders&encrypt=true&fedauth=ActiveDirectoryDefault")
+//	db, err := sql.Open(azuread.DriverName,
+//
+// "sqlserver://host.database.windows.net?database=orders&encrypt=true&fedauth=ActiveDirectoryDefault")
+//
 //	store, err := sqlserver.New(db, sqlserver.Config{}, logger)
 //
 // # Tested on

@@ -131,7 +131,8 @@ func TestStore_Engine(t *testing.T) {
 			tx, err := store.DB().BeginTx(t.Context(), &sql.TxOptions{Isolation: level})
 			require.NoError(t, err)
 			of := func() (found int) {
-				require.NoError(t, tx.QueryRowContext(t.Context(), "SELECT transaction_isolation_level FROM sys.dm_exec_sessions WHERE session_id = @@SPID").Scan(&found))
+				require.NoError(t, tx.QueryRowContext(t.Context(),
+					"SELECT transaction_isolation_level FROM sys.dm_exec_sessions WHERE session_id = @@SPID").Scan(&found))
 				return found
 			}
 			before := of()
@@ -150,7 +151,8 @@ func TestStore_Engine(t *testing.T) {
 		require.NoError(t, err)
 		defer func() { require.NoError(t, conn.Close()) }()
 		priority := func() (found int) {
-			require.NoError(t, conn.QueryRowContext(t.Context(), "SELECT deadlock_priority FROM sys.dm_exec_sessions WHERE session_id = @@SPID").Scan(&found))
+			require.NoError(t, conn.QueryRowContext(t.Context(),
+				"SELECT deadlock_priority FROM sys.dm_exec_sessions WHERE session_id = @@SPID").Scan(&found))
 			return found
 		}
 		// One batch, because a new one may reset the session.
@@ -158,7 +160,8 @@ func TestStore_Engine(t *testing.T) {
 		require.Zero(t, priority())
 		for _, statement := range []string{
 			store.Expand("EXEC [dbo].[Outbox_Reap] @Limit = 1"),
-			"EXEC sp_executesql N'" + strings.ReplaceAll(store.Expand(sqlserver.Statements["sqlDeleteDedup"]), "'", "''") + "', N'@limit BIGINT', @limit = 1",
+			"EXEC sp_executesql N'" + strings.ReplaceAll(store.Expand(sqlserver.Statements["sqlDeleteDedup"]), "'", "''") +
+				"', N'@limit BIGINT', @limit = 1",
 		} {
 			require.Zero(t, lastOf(t, conn, statement+tail), statement)
 		}
@@ -180,14 +183,18 @@ func TestStore_Engine(t *testing.T) {
 		defer func() { require.NoError(t, conn.Close()) }()
 		var session int
 		require.NoError(t, conn.QueryRowContext(t.Context(), "SELECT @@SPID").Scan(&session))
-		rows, err := conn.QueryContext(t.Context(), fmt.Sprintf(`DECLARE @topics [dbo].[%[1]sName]; INSERT @topics (Place, Name) VALUES (0, N'orders');
-EXEC [dbo].[%[1]s_Claim] @Owner = @owner, @Group = N'%[2]s', @Topics = @topics, @Share = 40, @Room = 40, @Bytes = 0, @First = 1, @Lease = 60000000`, table, readers),
+		rows, err := conn.QueryContext(t.Context(), fmt.Sprintf(`DECLARE @topics [dbo].[%[1]sName]; INSERT @topics (Place, Name)
+			VALUES (0, N'orders');
+EXEC [dbo].[%[1]s_Claim] @Owner = @owner, @Group = N'%[2]s', @Topics = @topics, @Share = 40, @Room = 40, @Bytes = 0, @First = 1,
+@Lease = 60000000`, table, readers),
 			sql.Named("owner", outmill.NewOwnerToken().String()))
 		require.NoError(t, err)
 		defer func() { require.NoError(t, rows.Close()) }()
 		require.True(t, rows.Next(), "the first record has come, and the others wait to be read")
 		require.NoError(t, rows.Err())
-		require.Zero(t, valueOf[int](t, store.DB(), "SELECT COUNT(*) FROM sys.dm_tran_session_transactions WHERE session_id = @session AND is_user_transaction = 1", sql.Named("session", session)))
+		require.Zero(t, valueOf[int](t, store.DB(),
+			"SELECT COUNT(*) FROM sys.dm_tran_session_transactions WHERE session_id = @session AND is_user_transaction = 1",
+			sql.Named("session", session)))
 		// Another call changes a record that has not been read yet, without waiting.
 		_, err = store.Delete(patient(t), large[39].ID)
 		require.NoError(t, err)
@@ -283,7 +290,9 @@ EXEC [dbo].[%[1]s_Claim] @Owner = @owner, @Group = N'%[2]s', @Topics = @topics, 
 			}
 			discard(conn)
 		}
-		require.Zero(t, valueOf[int](t, store.DB(), "SELECT COUNT(*) FROM sys.sql_modules AS m JOIN sys.procedures AS p ON p.object_id = m.object_id WHERE CHARINDEX(@table, p.name) = 1 AND (m.uses_quoted_identifier = 0 OR m.uses_ansi_nulls = 0)", sql.Named("table", table)))
+		require.Zero(t, valueOf[int](t, store.DB(),
+			"SELECT COUNT(*) FROM sys.sql_modules AS m JOIN sys.procedures AS p ON p.object_id = m.object_id WHERE CHARINDEX(@table, p.name) = 1 "+
+				"AND (m.uses_quoted_identifier = 0 OR m.uses_ansi_nulls = 0)", sql.Named("table", table)))
 		execute(t, store.DB(), "INSERT "+table+"Meta (OnlyRow, Version, Compatible, Generation) VALUES (1, 1, 1, 0)")
 		everything(t, store)
 	})
@@ -301,7 +310,8 @@ EXEC [dbo].[%[1]s_Claim] @Owner = @owner, @Group = N'%[2]s', @Topics = @topics, 
 			require.NoError(t, store.Append(t.Context(), step))
 		}
 		// A text begins with the declaration of its parameters.
-		const plans = "SELECT COUNT(DISTINCT s.text) FROM sys.dm_exec_cached_plans AS p CROSS APPLY sys.dm_exec_sql_text(p.plan_handle) AS s WHERE s.text LIKE N'(@joins %' AND CHARINDEX(@member, s.text) > 0"
+		const plans = "SELECT COUNT(DISTINCT s.text) FROM sys.dm_exec_cached_plans AS p CROSS APPLY sys.dm_exec_sql_text(p.plan_handle) AS s " +
+			"WHERE s.text LIKE N'(@joins %' AND CHARINDEX(@member, s.text) > 0"
 		require.LessOrEqual(t, valueOf[int](t, store.DB(), plans, sql.Named("member", table+"JoinMember")), 1)
 	})
 
@@ -317,10 +327,13 @@ EXEC [dbo].[%[1]s_Claim] @Owner = @owner, @Group = N'%[2]s', @Topics = @topics, 
 			"Fail":     `@Leases = @leases, @Parked = N'parked'`,
 			"Ack":      `@Leases = @leases, @Keep = 0, @By = NULL`,
 			"Release":  `@Leases = @leases`,
-			"Claim":    `@Owner = '00000000-0000-0000-0000-000000000000', @Group = N'readers', @Topics = @names, @Share = 100, @Room = 100, @Bytes = 0, @First = 1, @Lease = 1000000`,
-			"Due":      `@Group = N'readers', @All = 1, @Topics = @names, @Owner = '00000000-0000-0000-0000-000000000000', @Passed = N'-', @HeldToo = 1`,
+			"Claim": `@Owner = '00000000-0000-0000-0000-000000000000', @Group = N'readers', @Topics = @names, @Share = 100, @Room = 100,
+				@Bytes = 0, @First = 1, @Lease = 1000000`,
+			"Due": `@Group = N'readers', @All = 1, @Topics = @names, @Owner = '00000000-0000-0000-0000-000000000000',
+				@Passed = N'-', @HeldToo = 1`,
 		} {
-			batch := store.Expand("DECLARE @notes [dbo].[OutboxNote], @leases [dbo].[OutboxLease], @names [dbo].[OutboxName]; EXEC [dbo].[Outbox_" + procedure + "] " + arguments)
+			batch := store.Expand("DECLARE @notes [dbo].[OutboxNote], @leases [dbo].[OutboxLease], @names [dbo].[OutboxName]; EXEC [dbo].[Outbox_" +
+				procedure + "] " + arguments)
 			byKey := 0
 			for _, a := range accesses(t, store.DB(), batch) {
 				if a.table != "["+table+"]" && a.table != "["+table+"Lane]" {

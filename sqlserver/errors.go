@@ -62,7 +62,8 @@ func (s *Store) explain(ctx context.Context, operation string, err error) error 
 	case errNoTransaction:
 		err = fmt.Errorf("%w: it has not begun, or has ended: %w", outmill.ErrInvalidTx, err)
 	case errSetOptions:
-		err = fmt.Errorf("%w (the session needs ANSI_NULLS, ANSI_PADDING, ANSI_WARNINGS, ARITHABORT, CONCAT_NULL_YIELDS_NULL and QUOTED_IDENTIFIER ON, as the driver sets them)", err)
+		err = fmt.Errorf("%w (the session needs ANSI_NULLS, ANSI_PADDING, ANSI_WARNINGS, ARITHABORT, CONCAT_NULL_YIELDS_NULL and "+
+			"QUOTED_IDENTIFIER ON, as the driver sets them)", err)
 	case errNoRight:
 		err = fmt.Errorf("%w (the rights that the store needs are in the documentation of package sqlserver)", err)
 	}

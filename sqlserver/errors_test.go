@@ -58,7 +58,8 @@ func TestStore_Errors(t *testing.T) {
 		long, null := mssql.NVarCharMax("orders"), sql.NullString{}
 		require.Equal(t,
 			[]any{sql.Named("topic", long), sql.Named("reason", long), sql.Named("metadata", null), sql.Named("limit", 7)},
-			sqlserver.Arguments("SELECT @topic", sql.Named("topic", "orders"), sql.Named("reason", sql.NullString{String: "orders", Valid: true}), sql.Named("metadata", null), sql.Named("limit", 7)))
+			sqlserver.Arguments("SELECT @topic", sql.Named("topic", "orders"), sql.Named("reason", sql.NullString{String: "orders", Valid: true}),
+				sql.Named("metadata", null), sql.Named("limit", 7)))
 		// A procedure declares its parameters itself.
 		require.Equal(t, []any{sql.Named("Group", "readers")}, sqlserver.Arguments("[dbo].[Outbox_Adopt]", sql.Named("Group", "readers")))
 	})
@@ -154,7 +155,8 @@ func TestStore_Errors(t *testing.T) {
 		workers.Wait()
 		// What a worker does not know it has comes back when the lease ends.
 		passTime(t, direct.DB(), table, 2*time.Minute)
-		for found := claimed(t, direct, claimOf(outmill.NewOwnerToken(), n, outmill.OrderKey)); len(found) > 0; found = claimed(t, direct, claimOf(outmill.NewOwnerToken(), n, outmill.OrderKey)) {
+		for found := claimed(t, direct, claimOf(outmill.NewOwnerToken(), n, outmill.OrderKey)); len(found) > 0; found = claimed(t, direct,
+			claimOf(outmill.NewOwnerToken(), n, outmill.OrderKey)) {
 			require.NoError(t, direct.Ack(t.Context(), "", leasesOf(found)))
 		}
 		processed, err := direct.List(t.Context(), outmill.ListQuery{Status: outmill.StatusProcessed})

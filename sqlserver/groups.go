@@ -16,14 +16,17 @@ import (
 )
 
 const (
-	sqlGeneration = `SELECT Version, Compatible, Generation, ISNULL(CAST(SERVERPROPERTY('Babelfish') AS INT), 0) FROM [dbo].[OutboxMeta] WITH (READCOMMITTEDLOCK) WHERE OnlyRow = 1`
-	sqlGroups     = `SELECT GroupName, Include, Exclude, SeenAt, ExpiresAt FROM [dbo].[OutboxGroup] WITH (READCOMMITTEDLOCK) ORDER BY Place`
+	sqlGeneration = `SELECT Version, Compatible, Generation, ISNULL(CAST(SERVERPROPERTY('Babelfish') AS INT), 0)
+		FROM [dbo].[OutboxMeta] WITH (READCOMMITTEDLOCK) WHERE OnlyRow = 1`
+	sqlGroups = `SELECT GroupName, Include, Exclude, SeenAt, ExpiresAt FROM [dbo].[OutboxGroup] WITH (READCOMMITTEDLOCK) ORDER BY Place`
 
 	// endsAfter is a time @ttl microseconds from now, NULL where that is 0.
-	endsAfter = `CASE WHEN @ttl > 0 THEN DATEADD(MICROSECOND, CAST(@ttl % 1000000 AS INT), DATEADD(SECOND, CAST(@ttl / 1000000 % 86400 AS INT), DATEADD(DAY, CAST(@ttl / CAST(86400000000 AS BIGINT) AS INT), SYSUTCDATETIME()))) END`
+	endsAfter = `CASE WHEN @ttl > 0 THEN DATEADD(MICROSECOND, CAST(@ttl % 1000000 AS INT), DATEADD(SECOND,
+		CAST(@ttl / 1000000 % 86400 AS INT), DATEADD(DAY, CAST(@ttl / CAST(86400000000 AS BIGINT) AS INT), SYSUTCDATETIME()))) END`
 
 	// seeGroup leaves a registration permanent that is.
-	seeGroup = `UPDATE [dbo].[OutboxGroup] SET SeenAt = SYSUTCDATETIME(), ExpiresAt = CASE WHEN ExpiresAt IS NOT NULL THEN ` + endsAfter + ` END
+	seeGroup = `UPDATE [dbo].[OutboxGroup] SET SeenAt = SYSUTCDATETIME(), ExpiresAt = CASE WHEN ExpiresAt IS NOT NULL THEN ` + endsAfter +
+		` END
     WHERE GroupName = ` + groupName + ` AND Selection = CAST(@selection AS CHAR(64));`
 
 	sqlSeeGroup = atReadCommitted + seeGroup + `
@@ -34,7 +37,8 @@ SELECT @@ROWCOUNT`
 	sqlAddGroup = `UPDATE [dbo].[OutboxMeta] SET Generation = Generation + 1 WHERE OnlyRow = 1;
 ` + seeGroup + `
 IF @@ROWCOUNT = 0
-    INSERT [dbo].[OutboxGroup] (GroupName, Selection, Include, Exclude, SeenAt, ExpiresAt) VALUES (@group, @selection, @include, @exclude, SYSUTCDATETIME(), ` + endsAfter + `)`
+    INSERT [dbo].[OutboxGroup] (GroupName, Selection, Include, Exclude, SeenAt, ExpiresAt)
+VALUES (@group, @selection, @include, @exclude, SYSUTCDATETIME(), ` + endsAfter + `)`
 
 	sqlForgetGroup = `UPDATE [dbo].[OutboxMeta] SET Generation = Generation + 1 WHERE OnlyRow = 1;
 DELETE FROM [dbo].[OutboxGroup] WHERE GroupName = ` + groupName + `;
@@ -48,10 +52,14 @@ DECLARE @next NVARCHAR(255) = N'';
 WHILE @next IS NOT NULL
 BEGIN
     SET @next = (SELECT MIN(k.Topic) FROM (
-        SELECT * FROM (SELECT TOP (1) Topic FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName IS NULL AND Stage = 0 AND Topic > @next ORDER BY Topic) AS a
-        UNION ALL SELECT * FROM (SELECT TOP (1) Topic FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName IS NULL AND Stage IN (2, 3) AND Topic > @next ORDER BY Topic) AS b
-        UNION ALL SELECT * FROM (SELECT TOP (1) Topic FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName IS NULL AND Stage = 5 AND Topic > @next ORDER BY Topic) AS c
-        UNION ALL SELECT * FROM (SELECT TOP (1) Topic FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName IS NULL AND Stage >= 6 AND Topic > @next ORDER BY Topic) AS d) AS k);
+        SELECT * FROM (SELECT TOP (1) Topic FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName IS NULL
+AND Stage = 0 AND Topic > @next ORDER BY Topic) AS a
+        UNION ALL SELECT * FROM (SELECT TOP (1) Topic FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName IS NULL
+AND Stage IN (2, 3) AND Topic > @next ORDER BY Topic) AS b
+        UNION ALL SELECT * FROM (SELECT TOP (1) Topic FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName IS NULL
+AND Stage = 5 AND Topic > @next ORDER BY Topic) AS c
+        UNION ALL SELECT * FROM (SELECT TOP (1) Topic FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName IS NULL
+AND Stage >= 6 AND Topic > @next ORDER BY Topic) AS d) AS k);
     IF @next IS NOT NULL
         INSERT @topic (Topic) VALUES (@next);
 END
@@ -61,8 +69,10 @@ SELECT Topic FROM @topic`
 
 	sqlLockLine = `EXEC [dbo].[Outbox_LockLine] @Group = @group, @Topic = @topic, @Mode = N'Exclusive'`
 
-	sqlDropLanes = asMaintenance + `DELETE TOP (@limit) l FROM [dbo].[OutboxLane] AS l WHERE l.GroupName = ` + groupName + ` AND l.Topic = ` + topicName + `
-    AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox] AS o WHERE o.GroupName = l.GroupName AND o.Topic = l.Topic AND o.[Key] = l.[Key] AND o.Keyed = 1 AND o.Stage = 1 AND o.Stage < 6);
+	sqlDropLanes = asMaintenance + `DELETE TOP (@limit) l FROM [dbo].[OutboxLane] AS l WHERE l.GroupName = ` + groupName + ` AND l.Topic = ` +
+		topicName + `
+    AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox] AS o WHERE o.GroupName = l.GroupName AND o.Topic = l.Topic AND o.[Key] = l.[Key]
+AND o.Keyed = 1 AND o.Stage = 1 AND o.Stage < 6);
 SELECT @@ROWCOUNT`
 )
 
@@ -209,8 +219,9 @@ func (s *Store) adopt(ctx context.Context, operation string, to storekit.StoredR
 	for {
 		var n int
 		err := s.run(ctx, operation, call{
-			template: "[dbo].[Outbox_Adopt]", args: []any{named("Group", to.Group), named("Selection", digest(to.Topics)), named("Topic", topic), named("Limit", maxAtOnce)},
-			sets: []reader{numbers(&n)},
+			template: "[dbo].[Outbox_Adopt]",
+			args:     []any{named("Group", to.Group), named("Selection", digest(to.Topics)), named("Topic", topic), named("Limit", maxAtOnce)},
+			sets:     []reader{numbers(&n)},
 		})
 		if adopted += n; err != nil || n == 0 {
 			return adopted, err

@@ -274,7 +274,8 @@ func operating(t *testing.T, store *sqlserver.Store) {
 func tidying(t *testing.T, store *sqlserver.Store) {
 	t.Helper()
 	for name, call := range map[string]func(context.Context, int) (int, error){
-		"reap": store.ReapExpired, "expire": store.ExpireDue, "processed": store.DeleteProcessed, "dedup": store.DeleteDedupKeys, "joins": store.DeleteJoins,
+		"reap": store.ReapExpired, "expire": store.ExpireDue, "processed": store.DeleteProcessed, "dedup": store.DeleteDedupKeys,
+		"joins": store.DeleteJoins,
 	} {
 		_, err := call(t.Context(), 100)
 		require.NoError(t, err, name)
@@ -320,9 +321,10 @@ func joining(t *testing.T, store *sqlserver.Store) {
 	steps, err := store.ListSteps(ctx, join.ID, outmill.WorkItemID{}, 0)
 	require.NoError(t, err)
 	require.Len(t, steps, 4)
-	ended, err := store.FinishJoin(ctx, join.ID, storekit.FinishRequest{FailIfAnyStepFailed: true, Then: func(storekit.Join) (*outmill.Record, error) {
-		return made("steps", "next", 1)[0], nil
-	}})
+	ended, err := store.FinishJoin(ctx, join.ID,
+		storekit.FinishRequest{FailIfAnyStepFailed: true, Then: func(storekit.Join) (*outmill.Record, error) {
+			return made("steps", "next", 1)[0], nil
+		}})
 	require.NoError(t, err)
 	require.Equal(t, storekit.JoinFailed, ended.Join.Status)
 

@@ -71,9 +71,11 @@ func TestStore_Hints(t *testing.T) {
 	t.Run("claims without an order lock what they choose and pass over what others have", func(t *testing.T) {
 		t.Parallel()
 		claim := procedures(t)["Outbox_Claim"]
-		require.Equal(t, 5, strings.Count(claim, "FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)"), "in line, held, waiting, delayed, leased")
+		require.Equal(t, 5, strings.Count(claim, "FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)"),
+			"in line, held, waiting, delayed, leased")
 		require.NotContains(t, claim, "FROM [dbo].[Outbox] WHERE")
-		require.Regexp(t, `(?s)BEGIN TRANSACTION;\s+INSERT @found.*UPDATE o SET Stage.*COMMIT;\s+SELECT o\.Seq`, claim, "chosen and leased in one transaction, and sent after it, so that no lock waits for the reader")
+		require.Regexp(t, `(?s)BEGIN TRANSACTION;\s+INSERT @found.*UPDATE o SET Stage.*COMMIT;\s+SELECT o\.Seq`, claim,
+			"chosen and leased in one transaction, and sent after it, so that no lock waits for the reader")
 	})
 
 	t.Run("what passes over locked records looks at the records and not at an index only", func(t *testing.T) {
@@ -126,7 +128,8 @@ func TestStore_Hints(t *testing.T) {
 			require.Regexp(t, `(?s)SET DEADLOCK_PRIORITY LOW;.*BEGIN TRANSACTION`, texts[name], name)
 		}
 		for _, name := range []string{
-			"sqlDeleteProcessed", "sqlDeleteDedup", "sqlOldWorkers", "sqlEndRegistrations", "sqlHoldGroups", "sqlDropLanes", "sqlDeleteMembers", "sqlDeleteJoins", "sqlHurry",
+			"sqlDeleteProcessed", "sqlDeleteDedup", "sqlOldWorkers", "sqlEndRegistrations", "sqlHoldGroups", "sqlDropLanes", "sqlDeleteMembers",
+			"sqlDeleteJoins", "sqlHurry",
 		} {
 			require.Contains(t, texts[name], "SET DEADLOCK_PRIORITY LOW;\n", name)
 		}
@@ -147,7 +150,8 @@ func TestStore_Hints(t *testing.T) {
 		require.Equal(t, 3, strings.Count(open, "SELECT TOP (1) AvailableAt"))
 		require.Contains(t, open, "@Before = @before;")
 		require.Contains(t, procedures(t)["Outbox_LineLook"], "@Before = @Before;")
-		require.Regexp(t, `(?s)IF @Before IS NOT NULL.*WHERE CreatedAt >= @Before\);\s+DELETE FROM @row WHERE Seq >= @cut;`, procedures(t)["Outbox_LineRead"])
+		require.Regexp(t, `(?s)IF @Before IS NOT NULL.*WHERE CreatedAt >= @Before\);\s+DELETE FROM @row WHERE Seq >= @cut;`,
+			procedures(t)["Outbox_LineRead"])
 	})
 
 	t.Run("a text that is compared with a column is cast because parameters have no length", func(t *testing.T) {
@@ -172,7 +176,8 @@ func TestStore_Hints(t *testing.T) {
 		for _, name := range []string{"Outbox_Reap", "Outbox_Expire", "Outbox_LineOpen", "Outbox_Sweep"} {
 			require.Contains(t, procedures(t)[name], "[dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)", name)
 		}
-		for _, name := range []string{"Outbox_Abandon", "Outbox_Snooze", "Outbox_Release", "Outbox_Fail", "Outbox_Extend", "Outbox_Ack", "Outbox_Requeue"} {
+		for _, name := range []string{"Outbox_Abandon", "Outbox_Snooze", "Outbox_Release", "Outbox_Fail", "Outbox_Extend", "Outbox_Ack",
+			"Outbox_Requeue"} {
 			require.Contains(t, procedures(t)[name], "WITH (UPDLOCK, ROWLOCK, FORCESEEK)", name)
 		}
 	})
@@ -185,7 +190,8 @@ func TestStore_Hints(t *testing.T) {
 			require.Regexp(t, `^(SET [A-Z_ ]+;\n)*UPDATE \[dbo\]\.\[OutboxMeta\] SET Generation = Generation \+ 1`, statements[name], name)
 		}
 		// What was renewed is not removed: the time is asked where the row is deleted.
-		require.Regexp(t, `DELETE TOP \(@limit\) FROM \[dbo\]\.\[OutboxGroup\] OUTPUT [^;]* WHERE ExpiresAt IS NOT NULL AND ExpiresAt <= @now;`, statements["sqlEndRegistrations"])
+		require.Regexp(t, `DELETE TOP \(@limit\) FROM \[dbo\]\.\[OutboxGroup\] OUTPUT [^;]* WHERE ExpiresAt IS NOT NULL AND ExpiresAt <= @now;`,
+			statements["sqlEndRegistrations"])
 	})
 
 	t.Run("reads that must not wait read what is committed and not locked", func(t *testing.T) {
@@ -225,7 +231,8 @@ func TestStore_Hints(t *testing.T) {
 				require.True(t, !has("READPAST") || has("UPDLOCK") || has("READCOMMITTEDLOCK"), "%s: %s", name, found[0])
 				require.False(t, has("NOLOCK") || has("TABLOCK") || has("TABLOCKX") || has("PAGLOCK"), "%s: %s", name, found[0])
 				for hint := range strings.FieldsSeq(of) {
-					require.Contains(t, []string{"UPDLOCK", "READPAST", "ROWLOCK", "READCOMMITTEDLOCK", "FORCESEEK", "INDEX([IX_OutboxJoinMember_Join])", "INDEX([IX_OutboxLane_Key])"}, hint, name)
+					require.Contains(t, []string{"UPDLOCK", "READPAST", "ROWLOCK", "READCOMMITTEDLOCK", "FORCESEEK", "INDEX([IX_OutboxJoinMember_Join])",
+						"INDEX([IX_OutboxLane_Key])"}, hint, name)
 				}
 			}
 		}
@@ -270,7 +277,8 @@ func TestStore_Hints(t *testing.T) {
 		// An append reads in the caller's transaction what it then compares under READ
 		// COMMITTED: a snapshot would show it the same groups again and again.
 		for _, name := range []string{"sqlGeneration", "sqlGroups"} {
-			for _, table := range regexp.MustCompile(`FROM \[dbo\]\.\[Outbox\w+\]( AS \w+)?( WITH \(\w+\))?`).FindAllStringSubmatch(inline(t)[name], -1) {
+			for _, table := range regexp.MustCompile(`FROM \[dbo\]\.\[Outbox\w+\]( AS \w+)?( WITH \(\w+\))?`).FindAllStringSubmatch(inline(t)[name],
+				-1) {
 				require.Equal(t, " WITH (READCOMMITTEDLOCK)", table[2], "%s: %s", name, table[0])
 			}
 		}
@@ -309,7 +317,8 @@ func TestStore_Hints(t *testing.T) {
 		filled := regexp.MustCompile(`(?s)INSERT (@\w+) [^;]*?\[dbo\]\.\[Outbox\][^;]*`)
 		top := regexp.MustCompile(`TOP \((@?\w+)\)`)
 		bounded := func(text string) bool { // by TOP, a set of the program's, or a set that is bounded itself
-			return top.MatchString(text) || regexp.MustCompile(`JOIN @\w+`).MatchString(text) || regexp.MustCompile(`FROM @\w+ AS \w+ JOIN`).MatchString(text)
+			return top.MatchString(text) || regexp.MustCompile(`JOIN @\w+`).MatchString(text) ||
+				regexp.MustCompile(`FROM @\w+ AS \w+ JOIN`).MatchString(text)
 		}
 		ofVariable := regexp.MustCompile(`^DELETE \w+ FROM @`)
 		n := 0
@@ -361,7 +370,8 @@ func TestStore_Hints(t *testing.T) {
 				require.Equal(t, strings.Count(plain, "("), strings.Count(plain, ")"), "%s: %s", name, plain)
 				require.Zero(t, strings.Count(plain, "'")%2, "%s: %s", name, plain)
 				if strings.HasPrefix(plain, "CREATE PROCEDURE") {
-					require.Equal(t, blocks(plain, `\bBEGIN\b`)-blocks(plain, `BEGIN TRANSACTION`)+blocks(plain, `\bCASE\b`), blocks(plain, `\bEND\b`), "%s: %s", name, plain)
+					require.Equal(t, blocks(plain, `\bBEGIN\b`)-blocks(plain, `BEGIN TRANSACTION`)+blocks(plain, `\bCASE\b`), blocks(plain, `\bEND\b`),
+						"%s: %s", name, plain)
 					require.True(t, strings.HasSuffix(plain, "\nEND"), name)
 				}
 				requireDefaultNames(t, name, plain)
@@ -378,7 +388,8 @@ func TestStore_Hints(t *testing.T) {
 }
 
 // onlyWithin are called by other procedures, in their transaction, or read only.
-var onlyWithin = []string{"Outbox_LockLine", "Outbox_LockDedupKey", "Outbox_ShareLines", "Outbox_Hold", "Outbox_CountSteps", "Outbox_LineRead"}
+var onlyWithin = []string{"Outbox_LockLine", "Outbox_LockDedupKey", "Outbox_ShareLines", "Outbox_Hold", "Outbox_CountSteps",
+	"Outbox_LineRead"}
 
 // unbounded are the statements that change as many records as there are. For them
 // the tables are made with LOCK_ESCALATION = DISABLE.

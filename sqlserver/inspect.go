@@ -10,7 +10,8 @@ import (
 const (
 	// sqlGet passes over a record that another transaction has locked: it may be
 	// one that is not committed yet.
-	sqlGet = `SELECT ` + recordColumns + `, ` + blockedColumn + ` FROM [dbo].[Outbox] AS o` + notLocked + ` WHERE o.IdBytes = CONVERT(BINARY(16), @id, 1)`
+	sqlGet = `SELECT ` + recordColumns + `, ` + blockedColumn + ` FROM [dbo].[Outbox] AS o` + notLocked +
+		` WHERE o.IdBytes = CONVERT(BINARY(16), @id, 1)`
 
 	// sqlGetLocked waits for a session that settles the record just then, but not for as
 	// long as a caller's transaction may be open.

@@ -13,13 +13,16 @@ const (
 	serverNow = `CAST(SYSUTCDATETIME() AS DATETIME2(6))`
 
 	// microsAgo is a time as long ago as @micros says.
-	microsAgo = `DATEADD(MICROSECOND, -CAST(@micros % 1000000 AS INT), DATEADD(SECOND, -CAST(@micros / 1000000 % 86400 AS INT), DATEADD(DAY, -CAST(@micros / CAST(86400000000 AS BIGINT) AS INT), ` + serverNow + `)))`
+	microsAgo = `DATEADD(MICROSECOND, -CAST(@micros % 1000000 AS INT), DATEADD(SECOND, -CAST(@micros / 1000000 % 86400 AS INT), DATEADD(DAY,
+		-CAST(@micros / CAST(86400000000 AS BIGINT) AS INT), ` + serverNow + `)))`
 
 	// sqlDeleteProcessed reads RetryCount, which no index has: see Outbox_Claim.
-	sqlDeleteProcessed = asMaintenance + `DELETE TOP (@limit) FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK) WHERE ProcessedAt IS NOT NULL AND ProcessedAt <= ` + microsAgo + ` AND RetryCount >= 0;
+	sqlDeleteProcessed = asMaintenance + `DELETE TOP (@limit) FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK)
+		WHERE ProcessedAt IS NOT NULL AND ProcessedAt <= ` + microsAgo + ` AND RetryCount >= 0;
 SELECT @@ROWCOUNT`
 
-	sqlDeleteDedup = asMaintenance + `DELETE TOP (@limit) FROM [dbo].[OutboxDedup] WITH (UPDLOCK, READPAST, ROWLOCK) WHERE ExpiresAt <= ` + serverNow + `;
+	sqlDeleteDedup = asMaintenance + `DELETE TOP (@limit) FROM [dbo].[OutboxDedup] WITH (UPDLOCK, READPAST, ROWLOCK) WHERE ExpiresAt <= ` +
+		serverNow + `;
 SELECT @@ROWCOUNT`
 )
 

@@ -18,16 +18,20 @@ var _ storekit.Joins = (*Store)(nil)
 const (
 	sqlStartJoin = atReadCommitted + `SET NOCOUNT ON;
 DECLARE @now DATETIME2(6) = SYSUTCDATETIME(), @id BINARY(16) = CONVERT(BINARY(16), @bytes, 1);
-INSERT [dbo].[OutboxJoin] (JoinId, JoinIdBytes, GroupingKey, Status, Policy, Quorum, ExpectedSteps, CompletedSteps, FailedSteps, Deadline, CompleteAtDeadline, Reason, CreatedUtc, LastUpdatedUtc, Metadata)
+INSERT [dbo].[OutboxJoin] (JoinId, JoinIdBytes, GroupingKey, Status, Policy, Quorum, ExpectedSteps, CompletedSteps, FailedSteps, Deadline,
+CompleteAtDeadline, Reason, CreatedUtc, LastUpdatedUtc, Metadata)
     SELECT CONVERT(UNIQUEIDENTIFIER, @join), @id, @grouping, 0, @policy, @quorum, @expected, 0, 0,
-        CASE WHEN @after IS NOT NULL THEN DATEADD(MICROSECOND, CAST(@after % 1000000 AS INT), DATEADD(SECOND, CAST(@after / 1000000 % 86400 AS INT), DATEADD(DAY, CAST(@after / CAST(86400000000 AS BIGINT) AS INT), @now)))
+        CASE WHEN @after IS NOT NULL THEN DATEADD(MICROSECOND, CAST(@after % 1000000 AS INT), DATEADD(SECOND,
+CAST(@after / 1000000 % 86400 AS INT), DATEADD(DAY, CAST(@after / CAST(86400000000 AS BIGINT) AS INT), @now)))
             WHEN @at IS NOT NULL THEN CONVERT(DATETIME2(6), @at, 126) END,
         @complete, NULL, @now, @now, @metadata
     WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxJoin] WITH (READCOMMITTEDLOCK) WHERE JoinIdBytes = @id);
 SELECT @@ROWCOUNT`
 
-	joinColumns = `j.JoinIdBytes, j.GroupingKey, j.Status, j.Policy, j.Quorum, j.ExpectedSteps, j.CompletedSteps, j.FailedSteps, j.Deadline, j.CompleteAtDeadline,
-    CAST(CASE WHEN j.Deadline <= SYSUTCDATETIME() THEN 1 ELSE 0 END AS BIT), ISNULL(DATEDIFF_BIG(MICROSECOND, SYSUTCDATETIME(), j.Deadline), 0),
+	joinColumns = `j.JoinIdBytes, j.GroupingKey, j.Status, j.Policy, j.Quorum, j.ExpectedSteps, j.CompletedSteps, j.FailedSteps, j.Deadline,
+		j.CompleteAtDeadline,
+    CAST(CASE WHEN j.Deadline <= SYSUTCDATETIME() THEN 1
+ELSE 0 END AS BIT), ISNULL(DATEDIFF_BIG(MICROSECOND, SYSUTCDATETIME(), j.Deadline), 0),
     j.Reason, j.CreatedUtc, j.LastUpdatedUtc, j.FinishedUtc, j.Metadata`
 
 	// sqlLockJoins locks the join, and the others of a step where one is given, by
@@ -36,7 +40,8 @@ SELECT @@ROWCOUNT`
 	sqlLockJoins = `SET NOCOUNT ON;
 DECLARE @held TABLE (Place INT NOT NULL IDENTITY(1, 1) PRIMARY KEY, JoinIdBytes BINARY(16) NOT NULL);
 INSERT @held (JoinIdBytes) SELECT u.JoinIdBytes FROM (SELECT CONVERT(BINARY(16), @join, 1) AS JoinIdBytes
-    UNION SELECT JoinIdBytes FROM [dbo].[OutboxJoinMember] WHERE Step = CONVERT(BINARY(16), CASE WHEN @step <> N'' THEN @step END, 1)) AS u ORDER BY u.JoinIdBytes;
+    UNION SELECT JoinIdBytes FROM [dbo].[OutboxJoinMember] WHERE Step = CONVERT(BINARY(16), CASE WHEN @step <> N''
+THEN @step END, 1)) AS u ORDER BY u.JoinIdBytes;
 DECLARE @place INT = 1, @joins INT = (SELECT COUNT(*) FROM @held), @jid BINARY(16);
 WHILE @place <= @joins
 BEGIN
@@ -49,46 +54,56 @@ END`
     WHERE j.JoinIdBytes > CONVERT(BINARY(16), @after, 1) AND (@any = 1 OR j.Status = @status) ORDER BY j.JoinIdBytes`
 
 	sqlListGroup = `SELECT TOP (@limit) ` + joinColumns + `, 0 FROM [dbo].[OutboxJoin] AS j` + notLocked + `
-    WHERE j.GroupingKey = CAST(@grouping AS NVARCHAR(255)) AND j.JoinIdBytes > CONVERT(BINARY(16), @after, 1) AND (@any = 1 OR j.Status = @status) ORDER BY j.JoinIdBytes`
+    WHERE j.GroupingKey = CAST(@grouping AS NVARCHAR(255)) AND j.JoinIdBytes > CONVERT(BINARY(16), @after, 1) AND (@any = 1
+OR j.Status = @status) ORDER BY j.JoinIdBytes`
 
 	sqlListSteps = `SELECT TOP (@limit) Step, Status FROM [dbo].[OutboxJoinMember]` + notLocked + `
     WHERE JoinIdBytes = CONVERT(BINARY(16), @join, 1) AND Step > CONVERT(BINARY(16), @after, 1) ORDER BY Step`
 
-	sqlCountMembers = atReadCommitted + `SELECT COUNT(*) FROM [dbo].[OutboxJoinMember]` + countedMembers + ` WHERE JoinIdBytes = CONVERT(BINARY(16), @join, 1)`
+	sqlCountMembers = atReadCommitted + `SELECT COUNT(*) FROM [dbo].[OutboxJoinMember]` + countedMembers +
+		` WHERE JoinIdBytes = CONVERT(BINARY(16), @join, 1)`
 
 	// recordsOfMessage are all records of a message: that asked for and those of its
 	// step.
 	recordsOfMessage = `(SELECT CONVERT(BINARY(16), @id, 1) AS IdBytes UNION
-        SELECT r.IdBytes FROM [dbo].[Outbox] AS a JOIN [dbo].[Outbox] AS r ON r.Step = a.Step WHERE a.IdBytes = CONVERT(BINARY(16), @id, 1) AND a.Step IS NOT NULL AND r.Step IS NOT NULL)`
+        SELECT r.IdBytes FROM [dbo].[Outbox] AS a JOIN [dbo].[Outbox] AS r ON r.Step = a.Step
+WHERE a.IdBytes = CONVERT(BINARY(16), @id, 1) AND a.Step IS NOT NULL AND r.Step IS NOT NULL)`
 
-	sqlLinesOf = `SELECT DISTINCT o.GroupName, o.Topic FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN ` + recordsOfMessage + ` AS i ON i.IdBytes = o.IdBytes
+	sqlLinesOf = `SELECT DISTINCT o.GroupName, o.Topic FROM [dbo].[Outbox] AS o WITH (FORCESEEK)
+    JOIN ` + recordsOfMessage + ` AS i ON i.IdBytes = o.IdBytes
     WHERE o.GroupName IS NOT NULL ORDER BY o.GroupName, o.Topic`
 
 	// sqlRecordToAttach locks all records of the message, by an update, so a
 	// session that settles one of them has done so, or comes later and finds the new member.
 	sqlRecordToAttach = `SET NOCOUNT ON;
 UPDATE o SET Step = o.Step FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN ` + recordsOfMessage + ` AS i ON i.IdBytes = o.IdBytes;
-SELECT ISNULL(Step, IdBytes), CASE WHEN WaitsFor IS NULL THEN 0 ELSE 1 END, MessageId FROM [dbo].[Outbox] WHERE IdBytes = CONVERT(BINARY(16), @id, 1)`
+SELECT ISNULL(Step, IdBytes), CASE WHEN WaitsFor IS NULL THEN 0 ELSE 1 END, MessageId FROM [dbo].[Outbox]
+WHERE IdBytes = CONVERT(BINARY(16), @id, 1)`
 
 	// sqlLookAtStep marks the record, and asks whether the join has the step already,
 	// and what has become of all of the message's records.
 	sqlLookAtStep = `SET NOCOUNT ON;
 UPDATE [dbo].[Outbox] SET Step = IdBytes WHERE IdBytes = CONVERT(BINARY(16), @id, 1) AND Step IS NULL;
-SELECT (SELECT COUNT(*) FROM [dbo].[OutboxJoinMember] WHERE JoinIdBytes = CONVERT(BINARY(16), @join, 1) AND Step = CONVERT(BINARY(16), @step, 1)),
-    ISNULL(SUM(CASE WHEN Stage < 6 THEN 1 ELSE 0 END), 0), ISNULL(SUM(CASE WHEN Stage = 6 THEN 1 ELSE 0 END), 0), ISNULL(SUM(CASE WHEN Stage = 7 THEN 1 ELSE 0 END), 0)
+SELECT (SELECT COUNT(*) FROM [dbo].[OutboxJoinMember] WHERE JoinIdBytes = CONVERT(BINARY(16), @join, 1)
+AND Step = CONVERT(BINARY(16), @step, 1)),
+    ISNULL(SUM(CASE WHEN Stage < 6 THEN 1 ELSE 0 END), 0), ISNULL(SUM(CASE WHEN Stage = 6 THEN 1 ELSE 0 END), 0), ISNULL(SUM(CASE
+WHEN Stage = 7 THEN 1 ELSE 0 END), 0)
 FROM [dbo].[Outbox] WHERE Step IS NOT NULL AND Step = CONVERT(BINARY(16), @step, 1)`
 
 	// sqlNoteJoin has the records of a step tell of a join too.
 	sqlNoteJoin = `UPDATE o SET Joins = CASE WHEN o.Joins IS NULL THEN @joinid ELSE CONCAT(o.Joins, N',', @joinid) END
     FROM [dbo].[Outbox] AS o WITH (FORCESEEK) WHERE o.Step IS NOT NULL AND o.Step = CONVERT(BINARY(16), @step, 1)`
 
-	sqlAddMember = `INSERT [dbo].[OutboxJoinMember] (JoinIdBytes, Step, JoinId, OutboxMessageId, Status, OpenRecords, AckedRecords, DeadRecords, Reported, CreatedUtc)
-    VALUES (CONVERT(BINARY(16), @join, 1), CONVERT(BINARY(16), @step, 1), CONVERT(UNIQUEIDENTIFIER, @joinid), @message, @status, @open, @acked, @dead, 0, SYSUTCDATETIME())`
+	sqlAddMember = `INSERT [dbo].[OutboxJoinMember] (JoinIdBytes, Step, JoinId, OutboxMessageId, Status, OpenRecords, AckedRecords,
+		DeadRecords, Reported, CreatedUtc)
+    VALUES (CONVERT(BINARY(16), @join, 1), CONVERT(BINARY(16), @step, 1), CONVERT(UNIQUEIDENTIFIER, @joinid), @message, @status, @open,
+@acked, @dead, 0, SYSUTCDATETIME())`
 
 	// sqlStepOfRecord finds the step of any of a message's records; one that is gone
 	// is named by its own id. It comes before the join is locked: an ack holds the
 	// record and then wants the join.
-	sqlStepOfRecord = `SELECT ISNULL((SELECT Step FROM [dbo].[Outbox] WHERE IdBytes = CONVERT(BINARY(16), @of, 1)), CONVERT(BINARY(16), @of, 1))`
+	sqlStepOfRecord = `SELECT ISNULL((SELECT Step FROM [dbo].[Outbox]
+		WHERE IdBytes = CONVERT(BINARY(16), @of, 1)), CONVERT(BINARY(16), @of, 1))`
 
 	// sqlReport returns whether the join has the step, and whether it was still
 	// pending.
@@ -102,23 +117,30 @@ BEGIN
 END
 SELECT @members, @reported`
 
-	sqlCount = `UPDATE [dbo].[OutboxJoin] SET CompletedSteps = CompletedSteps + @completed, FailedSteps = FailedSteps + @failed, LastUpdatedUtc = SYSUTCDATETIME()
+	sqlCount = `UPDATE [dbo].[OutboxJoin] SET CompletedSteps = CompletedSteps + @completed, FailedSteps = FailedSteps + @failed,
+		LastUpdatedUtc = SYSUTCDATETIME()
     WHERE JoinIdBytes = CONVERT(BINARY(16), @join, 1)`
 
-	sqlSeal = `UPDATE [dbo].[OutboxJoin] SET ExpectedSteps = @expected, LastUpdatedUtc = SYSUTCDATETIME() WHERE JoinIdBytes = CONVERT(BINARY(16), @join, 1)`
+	sqlSeal = `UPDATE [dbo].[OutboxJoin] SET ExpectedSteps = @expected, LastUpdatedUtc = SYSUTCDATETIME()
+		WHERE JoinIdBytes = CONVERT(BINARY(16), @join, 1)`
 
 	sqlEndJoin = `SET NOCOUNT ON;
 DECLARE @now DATETIME2(6) = SYSUTCDATETIME();
-UPDATE [dbo].[OutboxJoin] SET Status = @status, Reason = @reason, LastUpdatedUtc = @now, FinishedUtc = @now WHERE JoinIdBytes = CONVERT(BINARY(16), @join, 1);
+UPDATE [dbo].[OutboxJoin] SET Status = @status, Reason = @reason, LastUpdatedUtc = @now, FinishedUtc = @now
+WHERE JoinIdBytes = CONVERT(BINARY(16), @join, 1);
 SELECT @now`
 
-	sqlOldJoins = atReadCommitted + `SELECT TOP (@limit) JoinIdBytes FROM [dbo].[OutboxJoin] WHERE FinishedUtc IS NOT NULL AND FinishedUtc <= ` + microsAgo + ` ORDER BY FinishedUtc`
+	sqlOldJoins = atReadCommitted +
+		`SELECT TOP (@limit) JoinIdBytes FROM [dbo].[OutboxJoin] WHERE FinishedUtc IS NOT NULL AND FinishedUtc <= ` + microsAgo +
+		` ORDER BY FinishedUtc`
 
 	// sqlDeleteMembers goes some at a time: there may be many.
-	sqlDeleteMembers = asMaintenance + `DELETE TOP (@limit) m FROM [dbo].[OutboxJoinMember] AS m WITH (FORCESEEK) JOIN (SELECT CONVERT(BINARY(16), [value], 1) AS JoinIdBytes FROM OPENJSON(@joins)) AS j ON m.JoinIdBytes = j.JoinIdBytes;
+	sqlDeleteMembers = asMaintenance + `DELETE TOP (@limit) m FROM [dbo].[OutboxJoinMember] AS m WITH (FORCESEEK)
+		JOIN (SELECT CONVERT(BINARY(16), [value], 1) AS JoinIdBytes FROM OPENJSON(@joins)) AS j ON m.JoinIdBytes = j.JoinIdBytes;
 SELECT @@ROWCOUNT`
 
-	sqlDeleteJoins = asMaintenance + `DELETE j FROM [dbo].[OutboxJoin] AS j WITH (FORCESEEK) JOIN (SELECT CONVERT(BINARY(16), [value], 1) AS JoinIdBytes FROM OPENJSON(@joins)) AS g ON j.JoinIdBytes = g.JoinIdBytes;
+	sqlDeleteJoins = asMaintenance + `DELETE j FROM [dbo].[OutboxJoin] AS j WITH (FORCESEEK)
+		JOIN (SELECT CONVERT(BINARY(16), [value], 1) AS JoinIdBytes FROM OPENJSON(@joins)) AS g ON j.JoinIdBytes = g.JoinIdBytes;
 SELECT @@ROWCOUNT`
 )
 
@@ -222,7 +244,8 @@ func startCall(join *storekit.Join) (c call, started *int, err error) {
 	started = new(int)
 	deadline, after := when(join.Deadline, join.Timeout)
 	return call{template: sqlStartJoin, args: []any{
-		named("join", join.ID.String()), named("bytes", hex(join.ID)), named("grouping", some(join.GroupingKey)), named("policy", string(join.Policy)),
+		named("join", join.ID.String()), named("bytes", hex(join.ID)), named("grouping", some(join.GroupingKey)),
+		named("policy", string(join.Policy)),
 		named("quorum", join.Quorum), named("expected", sql.NullInt64{Int64: int64(join.ExpectedSteps), Valid: !join.Unsealed}),
 		named("after", after), named("at", deadline), named("complete", join.CompleteAtDeadline), named("metadata", metadata),
 	}, sets: []reader{numbers(started)}}, started, nil
@@ -252,7 +275,8 @@ func (j joining) ReadJoins(ctx context.Context, operation string, ids []outmill.
 }
 
 // OnJoin runs work in a transaction that holds the row of the join.
-func (j joining) OnJoin(ctx context.Context, operation string, id outmill.JoinID, work func(ctx context.Context, tx storekit.JoinTx, join *storekit.JoinState) error) error {
+func (j joining) OnJoin(ctx context.Context, operation string, id outmill.JoinID,
+	work func(ctx context.Context, tx storekit.JoinTx, join *storekit.JoinState) error) error {
 	err := j.s.write(ctx, operation, func(ctx context.Context, tx *sql.Tx) error {
 		t := &joinTx{s: j.s, tx: tx}
 		join, err := t.lockJoin(ctx, sqlJoinsOf, id, "")
@@ -313,7 +337,8 @@ func (t *joinTx) Seal(ctx context.Context, join *storekit.JoinState) error {
 // End writes how the join ended.
 func (t *joinTx) End(ctx context.Context, join *storekit.JoinState) error {
 	var now time.Time
-	err := t.do(ctx, sqlEndJoin, numbers(&now), named("join", hex(join.ID)), named("status", numberOf(joinStatuses, join.Status)), named("reason", some(join.Reason)))
+	err := t.do(ctx, sqlEndJoin, numbers(&now), named("join", hex(join.ID)), named("status", numberOf(joinStatuses, join.Status)),
+		named("reason", some(join.Reason)))
 	join.FinishedAt, join.UpdatedAt = now.UTC(), now.UTC()
 	return err
 }
@@ -328,7 +353,8 @@ func (t *joinTx) Append(ctx context.Context, record *outmill.Record) (*storekit.
 }
 
 // Report settles the step of that id.
-func (t *joinTx) Report(ctx context.Context, join *storekit.JoinState, step outmill.WorkItemID, as storekit.StepStatus) (known bool, err error) {
+func (t *joinTx) Report(ctx context.Context, join *storekit.JoinState, step outmill.WorkItemID, as storekit.StepStatus) (known bool,
+	err error) {
 	var members, reported int
 	err = t.do(ctx, sqlReport, numbers(&members, &reported), named("step", hex(step)), named("join", hex(join.ID)),
 		named("status", numberOf(stepStatuses, as)), named("pending", join.Status == storekit.JoinPending))
@@ -378,7 +404,8 @@ func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmi
 		}
 		if a.Found {
 			var known int
-			err := t.do(ctx, sqlLookAtStep, numbers(&known, &a.Open, &a.Acked, &a.Dead), named("id", hex(message)), named("join", hex(id)), named("step", a.step))
+			err := t.do(ctx, sqlLookAtStep, numbers(&known, &a.Open, &a.Acked, &a.Dead), named("id", hex(message)), named("join", hex(id)),
+				named("step", a.step))
 			if err != nil {
 				return err
 			}
@@ -431,7 +458,8 @@ func (a *lateStep) record(scan func(...any) error) error {
 
 func (t *joinTx) attach(ctx context.Context, id outmill.JoinID, a *lateStep) error {
 	status := storekit.StepOutcome(a.Open, a.Acked, a.Dead)
-	err := t.do(ctx, sqlAddMember, nil, named("join", hex(id)), named("step", a.step), named("joinid", id.String()), named("message", a.message),
+	err := t.do(ctx, sqlAddMember, nil, named("join", hex(id)), named("step", a.step), named("joinid", id.String()),
+		named("message", a.message),
 		named("status", numberOf(stepStatuses, status)), named("open", a.Open), named("acked", a.Acked), named("dead", a.Dead))
 	if err == nil {
 		err = t.do(ctx, sqlNoteJoin, nil, named("step", a.step), named("joinid", id.String()))
@@ -495,7 +523,8 @@ func (j joining) ListJoins(ctx context.Context, operation string, query storekit
 }
 
 // ListSteps reads steps of a join.
-func (j joining) ListSteps(ctx context.Context, operation string, id outmill.JoinID, after outmill.WorkItemID, limit int) ([]storekit.JoinStep, error) {
+func (j joining) ListSteps(ctx context.Context, operation string, id outmill.JoinID, after outmill.WorkItemID,
+	limit int) ([]storekit.JoinStep, error) {
 	if _, err := j.s.GetJoin(ctx, id); err != nil {
 		return nil, err
 	}

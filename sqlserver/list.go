@@ -16,7 +16,8 @@ const (
 	// sqlList goes through the records by id, and so looks at all those that the
 	// filter leaves out. That is fine for what most records are.
 	sqlList = `SELECT TOP (@limit) ` + recordColumns + `, ` + blockedColumn + ` FROM [dbo].[Outbox] AS o` + notLocked + `
-WHERE o.IdBytes > CONVERT(BINARY(16), @after, 1) AND (@all = 1 OR o.GroupName = ` + groupName + `) AND (@topic = N'' OR o.Topic = ` + topicName + `)
+WHERE o.IdBytes > CONVERT(BINARY(16), @after, 1) AND (@all = 1 OR o.GroupName = ` + groupName + `) AND (@topic = N'' OR o.Topic = ` +
+		topicName + `)
 	AND (@pending = 0 OR o.Stage IN (0, 1, 2, 3, 5)) ORDER BY o.IdBytes`
 
 	// What few records are is found by an index that has only them.
@@ -29,7 +30,8 @@ WHERE o.Stage = 4` + listPage
 
 	listSettled = `SELECT TOP (@limit) ` + recordColumns + `, ` + blockedColumn + ` FROM [dbo].[Outbox] AS o` + notLocked + `
 WHERE o.Stage >= 6 AND `
-	listPage = ` AND o.IdBytes > CONVERT(BINARY(16), @after, 1) AND (@all = 1 OR o.GroupName = ` + groupName + `) AND (@topic = N'' OR o.Topic = ` + topicName + `) ORDER BY o.IdBytes`
+	listPage = ` AND o.IdBytes > CONVERT(BINARY(16), @after, 1) AND (@all = 1 OR o.GroupName = ` + groupName +
+		`) AND (@topic = N'' OR o.Topic = ` + topicName + `) ORDER BY o.IdBytes`
 )
 
 // List returns records in the order of their ids. See outmill.Inspector.

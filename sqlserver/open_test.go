@@ -18,7 +18,8 @@ func TestStore_Open(t *testing.T) {
 	t.Run("a store is opened by its URL", func(t *testing.T) {
 		t.Parallel()
 		table := unique("T")
-		at := withParameters(t, sharedURL(t), "name=shop", "table="+table, "retain=1h", "retain_joins=2h", "dedup_window=2h", "ensure_schema=true", "app name=a test")
+		at := withParameters(t, sharedURL(t), "name=shop", "table="+table, "retain=1h", "retain_joins=2h", "dedup_window=2h",
+			"ensure_schema=true", "app name=a test")
 		opened, err := outmill.Open(t.Context(), at, nil)
 		require.NoError(t, err)
 		store := opened.(*sqlserver.Store)

@@ -12,7 +12,8 @@ import (
 
 // recordColumns are what scanRecord reads, in its order. The procedures that
 // return records spell them out too.
-const recordColumns = `o.Seq, o.IdBytes, o.GroupName, o.Topic, o.[Key], o.Stage, o.AvailableAt, o.DueTimeUtc, o.NextAttemptAt, o.CreatedAt, o.ExpiresAt, o.RetryCount, o.Claims, o.Expiries,
+const recordColumns = `o.Seq, o.IdBytes, o.GroupName, o.Topic, o.[Key], o.Stage, o.AvailableAt, o.DueTimeUtc, o.NextAttemptAt, o.CreatedAt,
+	o.ExpiresAt, o.RetryCount, o.Claims, o.Expiries,
 	CONVERT(NVARCHAR(36), o.OwnerToken), o.ProcessedAt, o.ProcessedBy, o.MessageId, o.CorrelationId, o.CausationId, o.TenantId,
 	o.TraceParent, o.TraceState, o.DedupKey, o.LastError, o.Joins, o.WaitsFor, o.Metadata, o.Payload`
 
@@ -47,8 +48,10 @@ func scanRecord(scan func(...any) error) (placed, error) {
 	var r recordRow
 	rec := &r.record
 	err := scan(&r.seq, &r.id, &r.group, &rec.Topic, &rec.Key, &r.stage, &r.available, &rec.DueAt, &r.next, &rec.CreatedAt, &r.expires,
-		&rec.Attempts, &rec.Claims, &rec.Expiries, &r.owner, &r.processed, sqlkit.Text(&rec.ProcessedBy), &rec.MessageID, sqlkit.Text(&rec.CorrelationID), sqlkit.Text(&rec.CausationID), sqlkit.Text(&rec.TenantID),
-		sqlkit.Text(&rec.TraceParent), sqlkit.Text(&rec.TraceState), sqlkit.Text(&rec.DedupKey), sqlkit.Text(&rec.LastError), sqlkit.Text(&r.joins), &r.waitsFor, &r.metadata, &rec.Payload, &r.blocked)
+		&rec.Attempts, &rec.Claims, &rec.Expiries, &r.owner, &r.processed, sqlkit.Text(&rec.ProcessedBy), &rec.MessageID,
+		sqlkit.Text(&rec.CorrelationID), sqlkit.Text(&rec.CausationID), sqlkit.Text(&rec.TenantID),
+		sqlkit.Text(&rec.TraceParent), sqlkit.Text(&rec.TraceState), sqlkit.Text(&rec.DedupKey), sqlkit.Text(&rec.LastError),
+		sqlkit.Text(&r.joins), &r.waitsFor, &r.metadata, &rec.Payload, &r.blocked)
 	if err != nil {
 		return placed{}, err
 	}

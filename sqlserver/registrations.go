@@ -12,33 +12,40 @@ import (
 const (
 	// sqlSeeWorker may fail because another process has just noted the same name,
 	// which is as good.
-	sqlSeeWorker = atReadCommitted + `UPDATE [dbo].[OutboxWorker] SET SeenAt = SYSUTCDATETIME() WHERE GroupName = ` + groupName + ` AND Name = CAST(@worker AS NVARCHAR(255));
+	sqlSeeWorker = atReadCommitted +
+		`UPDATE [dbo].[OutboxWorker] SET SeenAt = SYSUTCDATETIME() WHERE GroupName = ` + groupName + ` AND Name = CAST(@worker AS NVARCHAR(255));
 IF @@ROWCOUNT = 0
     INSERT [dbo].[OutboxWorker] (GroupName, Name, SeenAt) SELECT @group, @worker, SYSUTCDATETIME()
         WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxWorker] WHERE GroupName = ` + groupName + ` AND Name = CAST(@worker AS NVARCHAR(255)))`
 
 	// sqlOldWorkers passes over those that are seen just now.
-	sqlOldWorkers = asMaintenance + `DELETE FROM [dbo].[OutboxWorker] WITH (UPDLOCK, READPAST, ROWLOCK) WHERE GroupName = ` + groupName + ` AND (SeenAt < DATEADD(SECOND, -CAST(@seconds AS INT), ` + serverNow + `)
-    OR Name IN (SELECT Name FROM [dbo].[OutboxWorker] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = ` + groupName + ` ORDER BY SeenAt DESC, Name OFFSET @most ROWS))`
+	sqlOldWorkers = asMaintenance + `DELETE FROM [dbo].[OutboxWorker] WITH (UPDLOCK, READPAST, ROWLOCK) WHERE GroupName = ` + groupName +
+		` AND (SeenAt < DATEADD(SECOND, -CAST(@seconds AS INT), ` + serverNow + `)
+    OR Name IN (SELECT Name FROM [dbo].[OutboxWorker] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = ` + groupName +
+		` ORDER BY SeenAt DESC, Name OFFSET @most ROWS))`
 
 	sqlWorkers = `SELECT GroupName, Name, SeenAt FROM [dbo].[OutboxWorker] WITH (READCOMMITTEDLOCK)`
 	sqlEnded   = `SELECT GroupName, EndedAt FROM [dbo].[OutboxEnding] WITH (READCOMMITTEDLOCK) WHERE Empty = 0`
 
 	// sqlHasEnded spares the janitor the row of the generation, as long as there is
 	// nothing to do.
-	sqlHasEnded = atReadCommitted + `SELECT CASE WHEN EXISTS (SELECT 1 FROM [dbo].[OutboxGroup] WITH (READCOMMITTEDLOCK, READPAST) WHERE ExpiresAt IS NOT NULL AND ExpiresAt <= ` + serverNow + `) THEN 1 ELSE 0 END`
+	sqlHasEnded = atReadCommitted + `SELECT CASE WHEN EXISTS (SELECT 1 FROM [dbo].[OutboxGroup] WITH (READCOMMITTEDLOCK, READPAST)
+		WHERE ExpiresAt IS NOT NULL AND ExpiresAt <= ` + serverNow + `) THEN 1 ELSE 0 END`
 
 	sqlEndRegistrations = asMaintenance + `UPDATE [dbo].[OutboxMeta] SET Generation = Generation + 1 WHERE OnlyRow = 1;
 DECLARE @now DATETIME2(6) = SYSUTCDATETIME();
 DECLARE @gone TABLE (GroupName NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL);
-DELETE TOP (@limit) FROM [dbo].[OutboxGroup] OUTPUT deleted.GroupName INTO @gone (GroupName) WHERE ExpiresAt IS NOT NULL AND ExpiresAt <= @now;
+DELETE TOP (@limit) FROM [dbo].[OutboxGroup] OUTPUT deleted.GroupName INTO @gone (GroupName) WHERE ExpiresAt IS NOT NULL
+AND ExpiresAt <= @now;
 UPDATE e SET EndedAt = @now, LookAt = @now, Empty = 0
     FROM [dbo].[OutboxEnding] AS e WITH (FORCESEEK) JOIN (SELECT DISTINCT GroupName FROM @gone) AS g ON g.GroupName = e.GroupName;
 INSERT [dbo].[OutboxEnding] (GroupName, EndedAt, LookAt, Empty) SELECT DISTINCT g.GroupName, @now, @now, 0 FROM @gone AS g
     WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxEnding] AS e WHERE e.GroupName = g.GroupName);
 SELECT COUNT(*) FROM @gone`
 
-	sqlNoted = atReadCommitted + `SELECT TOP (@limit) GroupName FROM [dbo].[OutboxEnding] WITH (READCOMMITTEDLOCK, READPAST) WHERE LookAt <= ` + serverNow + ` ORDER BY LookAt`
+	sqlNoted = atReadCommitted +
+		`SELECT TOP (@limit) GroupName FROM [dbo].[OutboxEnding] WITH (READCOMMITTEDLOCK, READPAST) WHERE LookAt <= ` + serverNow +
+		` ORDER BY LookAt`
 
 	// sqlHoldGroups has no registration come, or go, before the transaction ends.
 	// Appends read the row all the same.
@@ -52,7 +59,8 @@ SELECT Generation FROM [dbo].[OutboxMeta] WITH (UPDLOCK, ROWLOCK) WHERE OnlyRow 
 var sqlUndelivered = func() string {
 	var kinds []string
 	for i, kind := range []string{"Stage = 0", "Stage = 1", "Stage IN (2, 3)", "Stage = 4", "Stage = 5"} {
-		kinds = append(kinds, "SELECT * FROM (SELECT TOP (1) Topic FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = "+groupName+" AND Topic > @next AND "+kind+" ORDER BY Topic) AS "+string(rune('a'+i)))
+		kinds = append(kinds, "SELECT * FROM (SELECT TOP (1) Topic FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = "+
+			groupName+" AND Topic > @next AND "+kind+" ORDER BY Topic) AS "+string(rune('a'+i)))
 	}
 	return atReadCommitted + `DECLARE @topic TABLE (Topic NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL PRIMARY KEY);
 DECLARE @next NVARCHAR(255) = N'';
@@ -77,7 +85,8 @@ func (s *Store) seeWorker(ctx context.Context, operation string, reg outmill.Reg
 		}
 	}
 	return s.run(ctx, operation, call{
-		template: sqlOldWorkers, args: []any{group, named("seconds", int64(storekit.KeepWorkersFor.Seconds())), named("most", storekit.MaxWorkers)},
+		template: sqlOldWorkers, args: []any{group, named("seconds", int64(storekit.KeepWorkersFor.Seconds())),
+			named("most", storekit.MaxWorkers)},
 	})
 }
 
@@ -115,7 +124,8 @@ func (s *Store) endRegistrations(ctx context.Context, operation string, limit in
 			return ended, err
 		}
 		err := s.write(ctx, operation, func(ctx context.Context, tx *sql.Tx) error {
-			return s.do(ctx, tx, call{template: sqlEndRegistrations, args: []any{named("limit", min(limit-ended, maxAtOnce))}, sets: []reader{numbers(&some)}})
+			return s.do(ctx, tx, call{template: sqlEndRegistrations, args: []any{named("limit", min(limit-ended, maxAtOnce))},
+				sets: []reader{numbers(&some)}})
 		})
 		if err != nil {
 			return ended, err

@@ -28,7 +28,8 @@ const schemaVersion = 1
 
 const (
 	// sqlHasMeta finds the table whatever the collation of the catalog.
-	sqlHasMeta = `SELECT CASE WHEN OBJECT_ID(N'[dbo].[OutboxMeta]', N'U') IS NULL THEN 0 ELSE 1 END, ISNULL(CAST(SERVERPROPERTY('Babelfish') AS INT), 0),
+	sqlHasMeta = `SELECT CASE WHEN OBJECT_ID(N'[dbo].[OutboxMeta]', N'U') IS NULL THEN 0
+		ELSE 1 END, ISNULL(CAST(SERVERPROPERTY('Babelfish') AS INT), 0),
     ISNULL((SELECT CAST(is_read_committed_snapshot_on AS INT) FROM sys.databases WHERE name = DB_NAME()), 0)`
 	sqlVersions = `SELECT Version, Compatible FROM [dbo].[OutboxMeta] WHERE OnlyRow = 1`
 
@@ -39,14 +40,16 @@ const (
 ELSE
     INSERT [dbo].[OutboxMeta] (OnlyRow, Version, Compatible, Generation) VALUES (1, %[1]d, %[2]d, 0);`
 
-	sqlLockSchema = `DECLARE @rc INT; EXEC @rc = sp_getapplock @Resource = @name, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = 60000;
+	sqlLockSchema = `DECLARE @rc INT; EXEC @rc = sp_getapplock @Resource = @name, @LockMode = N'Exclusive', @LockOwner = N'Transaction',
+		@LockTimeout = 60000;
 IF @rc < 0 THROW 50901, N'outmill: somebody else is at the schema; the call may be repeated', 1`
 
 	sqlHasSchema = `SELECT CASE WHEN SCHEMA_ID(@name) IS NULL THEN 0 ELSE 1 END`
 
 	// OPENJSON needs it. Babelfish has it at any level, and says 120.
 	minCompatibility = 130
-	sqlCompatibility = `SELECT CASE WHEN SERVERPROPERTY('Babelfish') = 1 THEN 150 ELSE compatibility_level END FROM sys.databases WHERE name = DB_NAME()`
+	sqlCompatibility = `SELECT CASE WHEN SERVERPROPERTY('Babelfish') = 1 THEN 150 ELSE compatibility_level END FROM sys.databases
+		WHERE name = DB_NAME()`
 )
 
 // compatible tells, for each version that older programs cannot work with,
@@ -95,7 +98,8 @@ func (s *Store) checkDatabase(ctx context.Context) error {
 		return err
 	}
 	if level < minCompatibility {
-		return fmt.Errorf("the database has compatibility level %d, and the store needs %d at least: ALTER DATABASE CURRENT SET COMPATIBILITY_LEVEL = 150", level, minCompatibility)
+		return fmt.Errorf("the database has compatibility level %d, and the store needs %d at least: ALTER DATABASE CURRENT SET "+
+			"COMPATIBILITY_LEVEL = 150", level, minCompatibility)
 	}
 	return nil
 }

@@ -80,7 +80,8 @@ func TestStore_Schema(t *testing.T) {
 		require.ErrorContains(t, err, "version 2")
 		require.ErrorContains(t, err, "INSERT [dbo].["+table+"NotThere]", "it says where")
 		require.Equal(t, 1, valueOf[int](t, store.DB(), version))
-		require.Zero(t, valueOf[int](t, store.DB(), "SELECT COUNT(*) FROM sys.columns WHERE object_id = OBJECT_ID('"+table+"') AND name = 'Note'"))
+		require.Zero(t, valueOf[int](t, store.DB(),
+			"SELECT COUNT(*) FROM sys.columns WHERE object_id = OBJECT_ID('"+table+"') AND name = 'Note'"))
 
 		require.NoError(t, store.EnsureFrom(t.Context(), later(t, note)))
 		require.Equal(t, 2, valueOf[int](t, store.DB(), version))
@@ -92,7 +93,8 @@ func TestStore_Schema(t *testing.T) {
 		newer := newStore(t, store.DB(), sqlserver.Config{Table: table})
 		require.ErrorIs(t, newer.Ensure(t.Context()), outmill.ErrSchemaNewer)
 		require.ErrorIs(t, newer.Append(t.Context(), one("never")), outmill.ErrSchemaNewer)
-		require.ErrorIs(t, older.Append(t.Context(), one("never")), outmill.ErrSchemaNewer, "a program that runs already notices at its next append")
+		require.ErrorIs(t, older.Append(t.Context(), one("never")), outmill.ErrSchemaNewer,
+			"a program that runs already notices at its next append")
 		execute(t, store.DB(), "UPDATE "+table+"Meta SET Version = 0, Compatible = 0")
 		outdated := newStore(t, store.DB(), sqlserver.Config{Table: table})
 		require.ErrorIs(t, outdated.Append(t.Context(), one("never")), outmill.ErrSchemaMissing)

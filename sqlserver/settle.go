@@ -35,7 +35,8 @@ func (s *Store) Ack(ctx context.Context, by string, leases []outmill.Lease) erro
 	if err := storekit.CheckWorker(by); err != nil {
 		return s.explain(ctx, operation, err)
 	}
-	counted, err := s.settle(ctx, operation, "[dbo].[Outbox_Ack]", s.leaseRows(storekit.Bare(leases)), named("Keep", s.config.Retain > 0), named("By", some(by)))
+	counted, err := s.settle(ctx, operation, "[dbo].[Outbox_Ack]", s.leaseRows(storekit.Bare(leases)), named("Keep", s.config.Retain > 0),
+		named("By", some(by)))
 	if err == nil {
 		s.hurry(ctx, counted)
 	}

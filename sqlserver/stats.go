@@ -19,7 +19,8 @@ var sqlStats = func() string {
 	leap := func(select_, where string) string {
 		parts := make([]string, len(kinds))
 		for i, kind := range kinds {
-			parts[i] = "SELECT * FROM (SELECT TOP (1) " + select_ + " AS Name FROM [dbo].[Outbox]" + notLocked + " WHERE " + where + " AND " + kind + " ORDER BY " + select_ + ") AS k" + string(rune('a'+i))
+			parts[i] = "SELECT * FROM (SELECT TOP (1) " + select_ + " AS Name FROM [dbo].[Outbox]" + notLocked + " WHERE " + where + " AND " + kind +
+				" ORDER BY " + select_ + ") AS k" + string(rune('a'+i))
 		}
 		return "(SELECT MIN(n.Name) FROM (" + strings.Join(parts, "\n    UNION ALL ") + ") AS n)"
 	}
@@ -31,19 +32,25 @@ var sqlStats = func() string {
 	}
 	counts := func() string {
 		dues := []string{
-			"SELECT * FROM (SELECT TOP (100) CASE WHEN NextAttemptAt > CreatedAt THEN NextAttemptAt ELSE CreatedAt END AS Due" + of("Stage = 0") + " ORDER BY Seq) AS a",
-			"SELECT * FROM (SELECT TOP (100) CASE WHEN NextAttemptAt > CreatedAt THEN NextAttemptAt ELSE CreatedAt END AS Due" + of("Stage = 1") + " ORDER BY Seq) AS b",
-			"SELECT * FROM (SELECT TOP (1) AvailableAt AS Due" + of("Stage = 2 AND Stage IN (2, 3) AND AvailableAt <= @now") + " ORDER BY AvailableAt) AS c",
-			"SELECT * FROM (SELECT TOP (1) AvailableAt AS Due" + of("Stage = 3 AND Stage IN (2, 3) AND AvailableAt <= @now") + " ORDER BY AvailableAt) AS d",
+			"SELECT * FROM (SELECT TOP (100) CASE WHEN NextAttemptAt > CreatedAt THEN NextAttemptAt ELSE CreatedAt END AS Due" + of("Stage = 0") +
+				" ORDER BY Seq) AS a",
+			"SELECT * FROM (SELECT TOP (100) CASE WHEN NextAttemptAt > CreatedAt THEN NextAttemptAt ELSE CreatedAt END AS Due" + of("Stage = 1") +
+				" ORDER BY Seq) AS b",
+			"SELECT * FROM (SELECT TOP (1) AvailableAt AS Due" + of("Stage = 2 AND Stage IN (2, 3) AND AvailableAt <= @now") +
+				" ORDER BY AvailableAt) AS c",
+			"SELECT * FROM (SELECT TOP (1) AvailableAt AS Due" + of("Stage = 3 AND Stage IN (2, 3) AND AvailableAt <= @now") +
+				" ORDER BY AvailableAt) AS d",
 			"SELECT * FROM (SELECT TOP (1) AvailableAt AS Due" + of("Stage = 4 AND AvailableAt <= @now") + " ORDER BY AvailableAt) AS e",
 		}
 		return count("Stage = 0") + " + " + count("Stage = 1") + " + " + count("Stage = 5") + " + " + count("Stage IN (2, 3)") + ",\n    " +
-			count("Stage = 4") + ", " + count("Stage = 6 AND Stage >= 6") + ", " + count("Stage = 7 AND Stage >= 6") + ",\n    (SELECT MIN(Due) FROM (" + strings.Join(dues, "\n        UNION ALL ") + ") AS u)"
+			count("Stage = 4") + ", " + count("Stage = 6 AND Stage >= 6") + ", " + count("Stage = 7 AND Stage >= 6") +
+			",\n    (SELECT MIN(Due) FROM (" + strings.Join(dues, "\n        UNION ALL ") + ") AS u)"
 	}
 	routed := counts()
 	unrouted := strings.ReplaceAll(routed, "GroupName = t.GroupName", "GroupName IS NULL")
 	return `DECLARE @now DATETIME2(6) = SYSUTCDATETIME(), @group NVARCHAR(255), @topic NVARCHAR(255);
-DECLARE @line TABLE (GroupName NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NULL, Topic NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL);
+DECLARE @line TABLE (GroupName NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NULL,
+Topic NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL);
 SET @group = ` + leap("GroupName", "GroupName IS NOT NULL") + `;
 WHILE @group IS NOT NULL
 BEGIN

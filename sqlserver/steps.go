@@ -22,13 +22,15 @@ UPDATE o SET AvailableAt = @now, NextAttemptAt = @now FROM [dbo].[Outbox] AS o W
 
 	// ofJoins is a join on a set, because a seek in an IN (SELECT …) takes the optimizer
 	// to turn it into one.
-	ofJoins = `JOIN (SELECT DISTINCT CONVERT(BINARY(16), [value], 1) AS JoinIdBytes FROM OPENJSON(@joins)) AS i ON i.JoinIdBytes = j.JoinIdBytes`
+	ofJoins = `JOIN (SELECT DISTINCT CONVERT(BINARY(16), [value], 1) AS JoinIdBytes FROM OPENJSON(@joins)) AS i
+		ON i.JoinIdBytes = j.JoinIdBytes`
 
 	sqlJoinsOf = `SELECT ` + joinColumns + `, 0 FROM [dbo].[OutboxJoin] AS j WITH (FORCESEEK)
     ` + ofJoins + ` ORDER BY j.JoinIdBytes`
 
 	// sqlJoinsToFill also counts the members of joins that may be full.
-	sqlJoinsToFill = atReadCommitted + `SELECT ` + joinColumns + `, CASE WHEN j.ExpectedSteps IS NULL THEN 0 ELSE (SELECT COUNT(*) FROM [dbo].[OutboxJoinMember] AS m` + countedMembers + ` WHERE m.JoinIdBytes = j.JoinIdBytes) END
+	sqlJoinsToFill = atReadCommitted + `SELECT ` + joinColumns + `, CASE WHEN j.ExpectedSteps IS NULL THEN 0 ELSE (SELECT COUNT(*)
+		FROM [dbo].[OutboxJoinMember] AS m` + countedMembers + ` WHERE m.JoinIdBytes = j.JoinIdBytes) END
     FROM [dbo].[OutboxJoin] AS j WITH (READCOMMITTEDLOCK, FORCESEEK) ` + ofJoins + ` ORDER BY j.JoinIdBytes`
 )
 

@@ -270,7 +270,8 @@ func TestStore_Tx(t *testing.T) {
 		t.Parallel()
 		store, table := ensured(t, sqlserver.Config{})
 		if sqlservertest.IsBabelfish(t, store.DB()) {
-			t.Skip("skipped: Babelfish gives the table variables of all sessions the same few ids, so that an open transaction may block other sessions that use one")
+			t.Skip("skipped: Babelfish gives the table variables of all sessions the same few ids, so that an open transaction may block other " +
+				"sessions that use one")
 		}
 		other := newStore(t, store.DB(), sqlserver.Config{Table: table})
 		require.NoError(t, store.InTx(t.Context(), func(ctx context.Context, _ *sql.Tx) error {

@@ -77,7 +77,8 @@ func violations(r *outmill.Record, maxPayload int) []*outmill.InvalidRecordError
 		add("time to live", fmt.Sprintf("is %s: want 0 or more", r.TimeToLive))
 	}
 	if maxPayload > 0 && len(r.Payload) > maxPayload {
-		add("payload", fmt.Sprintf("has %d bytes: the store takes at most %d; store the data elsewhere and publish a reference", len(r.Payload), maxPayload))
+		add("payload", fmt.Sprintf("has %d bytes: the store takes at most %d; store the data elsewhere and publish a reference", len(r.Payload),
+			maxPayload))
 	}
 	add("joins", joinsReason(r))
 	metadata := 0
@@ -116,7 +117,8 @@ func joinsReason(r *outmill.Record) string {
 		}
 	}
 	if len(r.Joins) > 0 && r.DedupKey != "" {
-		return "are set on a message with a dedup key: a duplicate would be missing from its join; choose the join's own id, so that a repeated start is told"
+		return "are set on a message with a dedup key: a duplicate would be missing from its join; choose the join's own id, so that a " +
+			"repeated start is told"
 	}
 	if len(r.Joins) > 0 && !r.WaitsFor.IsZero() {
 		return waitIsNoStep
@@ -210,7 +212,8 @@ func CheckClaim(r outmill.ClaimRequest) error {
 func checkRegistration(r outmill.Registration) error {
 	errs := []error{CheckGroup(r.Group), CheckTopics(r.Topics), CheckWorker(r.Worker)}
 	if r.TTL < 0 {
-		errs = append(errs, fmt.Errorf("%w: Registration.TTL is %s: want a duration above 0, or 0 for a registration that never ends", outmill.ErrInvalidConfig, r.TTL))
+		errs = append(errs, fmt.Errorf("%w: Registration.TTL is %s: want a duration above 0, or 0 for a registration that never ends",
+			outmill.ErrInvalidConfig, r.TTL))
 	}
 	return errors.Join(errs...)
 }

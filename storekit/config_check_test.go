@@ -24,7 +24,8 @@ func TestConfigCheck(t *testing.T) {
 		err := check.Err()
 		require.ErrorIs(t, err, outmill.ErrInvalidConfig)
 		for _, text := range []string{
-			`shop.Config.Table is "?": want a name`, "shop.Config.Retain is -1s: want 0 or more", "shop.Config.RetainJoins is -1m0s: want 0 (24 h) or more",
+			`shop.Config.Table is "?": want a name`, "shop.Config.Retain is -1s: want 0 or more",
+			"shop.Config.RetainJoins is -1m0s: want 0 (24 h) or more",
 			"shop.Config.MaxPayload is 11: want 0 (10 B) to 10", "shop.Config.AppendLogLevel is WARN: want",
 		} {
 			require.ErrorContains(t, err, text)

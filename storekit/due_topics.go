@@ -10,7 +10,8 @@ import (
 // them. Where look also finds topics with records that wait for a group, adopt gives these
 // records to the first group that registered for them, returns how many there were, and
 // look looks again.
-func DueTopics(look func() (due, unrouted []string, err error), adopt func(topics outmill.Topics) (adopted int, err error)) ([]string, error) {
+func DueTopics(look func() (due, unrouted []string, err error), adopt func(topics outmill.Topics) (adopted int, err error)) ([]string,
+	error) {
 	for {
 		due, unrouted, err := look()
 		if err != nil || len(unrouted) == 0 {

@@ -39,7 +39,8 @@ func (n Note) Validate() error {
 		}
 	}
 	if n.Retention <= 0 {
-		errs = append(errs, &outmill.InvalidRecordError{Index: -1, Field: "note retention", Reason: fmt.Sprintf("is %s: want more than 0", n.Retention)})
+		errs = append(errs, &outmill.InvalidRecordError{Index: -1, Field: "note retention",
+			Reason: fmt.Sprintf("is %s: want more than 0", n.Retention)})
 	}
 	return errors.Join(errs...)
 }

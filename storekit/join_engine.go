@@ -120,7 +120,8 @@ func (e JoinEngine) SealJoin(ctx context.Context, id outmill.JoinID, expectedSte
 }
 
 // onJoin is OnJoin on counts that have all that has committed.
-func (e JoinEngine) onJoin(ctx context.Context, operation string, id outmill.JoinID, work func(ctx context.Context, tx JoinTx, join *JoinState) error) error {
+func (e JoinEngine) onJoin(ctx context.Context, operation string, id outmill.JoinID,
+	work func(ctx context.Context, tx JoinTx, join *JoinState) error) error {
 	if err := e.countAcked(ctx, operation); err != nil {
 		return err
 	}
@@ -174,7 +175,8 @@ func (e JoinEngine) FinishJoin(ctx context.Context, id outmill.JoinID, request F
 
 // undecided answers without a transaction while there is nothing to do, because most
 // calls find nothing to do.
-func (e JoinEngine) undecided(ctx context.Context, operation string, id outmill.JoinID, request FinishRequest) (result FinishResult, done bool, err error) {
+func (e JoinEngine) undecided(ctx context.Context, operation string, id outmill.JoinID, request FinishRequest) (result FinishResult,
+	done bool, err error) {
 	join, err := e.read(ctx, operation, id)
 	if err != nil {
 		return FinishResult{}, false, err

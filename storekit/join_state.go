@@ -69,11 +69,13 @@ func (j *JoinState) result() FinishResult {
 func (j *JoinState) checkSeal(expectedSteps int) error {
 	switch {
 	case expectedSteps < 0 || expectedSteps > MaxJoinSteps:
-		return &outmill.InvalidRecordError{Index: -1, Field: "expected steps", Reason: fmt.Sprintf("is %d: want 0 to %d", expectedSteps, MaxJoinSteps)}
+		return &outmill.InvalidRecordError{Index: -1, Field: "expected steps",
+			Reason: fmt.Sprintf("is %d: want 0 to %d", expectedSteps, MaxJoinSteps)}
 	case j.Status != JoinPending:
 		return fmt.Errorf("%w: %s is %s", ErrJoinFinished, j.ID, j.Status)
 	case !j.Unsealed && j.ExpectedSteps != expectedSteps:
-		return &outmill.InvalidRecordError{Index: -1, Field: "expected steps", Reason: fmt.Sprintf("is %d: the join is sealed with %d", expectedSteps, j.ExpectedSteps)}
+		return &outmill.InvalidRecordError{Index: -1, Field: "expected steps",
+			Reason: fmt.Sprintf("is %d: the join is sealed with %d", expectedSteps, j.ExpectedSteps)}
 	}
 	return nil
 }

@@ -149,7 +149,8 @@ func (j *Join) Validate() error {
 func (j *Join) checkFollower() error {
 	for name := range j.Metadata {
 		if instructs(name) {
-			return &outmill.InvalidRecordError{Index: -1, Field: fmt.Sprintf("metadata %q", name), Reason: "instructs an append: set it on the message that follows the join"}
+			return &outmill.InvalidRecordError{Index: -1, Field: fmt.Sprintf("metadata %q", name),
+				Reason: "instructs an append: set it on the message that follows the join"}
 		}
 	}
 	rec, err := RecordOf("join", &message.Message{Metadata: j.Metadata})
@@ -216,7 +217,8 @@ func (q JoinQuery) Validate() error {
 	switch q.Status {
 	case "", JoinPending, JoinCompleted, JoinFailed, JoinCancelled:
 	default:
-		return fmt.Errorf("%w: JoinQuery.Status is %q: want pending, completed, failed or cancelled", outmill.ErrInvalidConfig, clip(string(q.Status)))
+		return fmt.Errorf("%w: JoinQuery.Status is %q: want pending, completed, failed or cancelled", outmill.ErrInvalidConfig,
+			clip(string(q.Status)))
 	}
 	if q.Limit < 0 {
 		return fmt.Errorf("%w: JoinQuery.Limit is %d: want 0 (100) or more", outmill.ErrInvalidConfig, q.Limit)

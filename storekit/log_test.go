@@ -13,7 +13,8 @@ import (
 )
 
 func record(topic, name, correlation string) *outmill.Record {
-	return &outmill.Record{Topic: topic, MessageID: name, CorrelationID: correlation, Payload: []byte("secret"), Metadata: map[string]string{"card": "secret"}}
+	return &outmill.Record{Topic: topic, MessageID: name, CorrelationID: correlation, Payload: []byte("secret"),
+		Metadata: map[string]string{"card": "secret"}}
 }
 
 // fieldsOf are those of the only line, at that level.
@@ -46,9 +47,12 @@ func TestLog(t *testing.T) {
 			records       []*outmill.Record
 			want          watermill.LogFields
 		}{
-			"one":            {false, []*outmill.Record{record("orders", "m1", "c1")}, watermill.LogFields{"count": 1, "topic": "orders", "correlation_id": "c1", "message_uuid": "m1"}},
-			"no correlation": {false, []*outmill.Record{record("orders", "m1", "")}, watermill.LogFields{"count": 1, "topic": "orders", "message_uuid": "m1"}},
-			"a duplicate":    {false, []*outmill.Record{duplicate}, watermill.LogFields{"count": 0, "topic": "orders", "correlation_id": "c1", "message_uuid": "m2", "duplicates": 1}},
+			"one": {false, []*outmill.Record{record("orders", "m1", "c1")},
+				watermill.LogFields{"count": 1, "topic": "orders", "correlation_id": "c1", "message_uuid": "m1"}},
+			"no correlation": {false, []*outmill.Record{record("orders", "m1", "")},
+				watermill.LogFields{"count": 1, "topic": "orders", "message_uuid": "m1"}},
+			"a duplicate": {false, []*outmill.Record{duplicate},
+				watermill.LogFields{"count": 0, "topic": "orders", "correlation_id": "c1", "message_uuid": "m2", "duplicates": 1}},
 			"several": {
 				true, []*outmill.Record{record("orders", "m1", "c1"), duplicate, record("mails", "m3", ""), record("orders", "m4", "c2")},
 				watermill.LogFields{"count": 3, "topic": "orders,mails", "correlation_id": "c1,c2", "duplicates": 1, "in_transaction": true},
@@ -86,13 +90,15 @@ func TestLog(t *testing.T) {
 		log := storekit.NewLog(capture, "shop", 0)
 		log.Claimed(outmill.ClaimRequest{Group: "g", Owner: owner}, 0)
 		log.Claimed(outmill.ClaimRequest{Group: "g", Owner: owner}, 3)
-		require.Equal(t, watermill.LogFields{"store": "shop", "count": 3, "group": "g", "owner": owner.String()}, fieldsOf(t, capture, watermill.DebugLogLevel, "Records claimed"))
+		require.Equal(t, watermill.LogFields{"store": "shop", "count": 3, "group": "g", "owner": owner.String()},
+			fieldsOf(t, capture, watermill.DebugLogLevel, "Records claimed"))
 
 		capture = watermill.NewCaptureLogger()
 		log = storekit.NewLog(capture, "shop", 0)
 		log.Reaped(0)
 		log.Reaped(2)
-		require.Equal(t, watermill.LogFields{"store": "shop", "count": 2}, fieldsOf(t, capture, watermill.InfoLogLevel, "Leases that ran out were reaped"))
+		require.Equal(t, watermill.LogFields{"store": "shop", "count": 2},
+			fieldsOf(t, capture, watermill.InfoLogLevel, "Leases that ran out were reaped"))
 	})
 }
 

@@ -15,7 +15,8 @@ import (
 // and not what it is.
 func instructs(name string) bool {
 	switch name {
-	case outmill.MetadataDueAt, outmill.MetadataDelay, outmill.MetadataExpiresAt, outmill.MetadataTimeToLive, outmill.MetadataDedupKey, outmill.MetadataJoins, outmill.MetadataWaitsFor,
+	case outmill.MetadataDueAt, outmill.MetadataDelay, outmill.MetadataExpiresAt, outmill.MetadataTimeToLive, outmill.MetadataDedupKey,
+		outmill.MetadataJoins, outmill.MetadataWaitsFor,
 		delay.DelayedForKey, delay.DelayedUntilKey:
 		return true
 	}
@@ -129,7 +130,8 @@ type parser struct{ err error }
 
 func (p *parser) fail(name, value, want string) {
 	if p.err == nil {
-		p.err = &outmill.InvalidRecordError{Index: -1, Field: fmt.Sprintf("metadata %q", name), Reason: fmt.Sprintf("is %q: want %s", clip(value), want)}
+		p.err = &outmill.InvalidRecordError{Index: -1, Field: fmt.Sprintf("metadata %q", name),
+			Reason: fmt.Sprintf("is %q: want %s", clip(value), want)}
 	}
 }
 

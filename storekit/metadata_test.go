@@ -181,7 +181,8 @@ func TestMetadata(t *testing.T) {
 			{name: "Watermill's for wins over its until, which has whole seconds only",
 				msg: withMetadata(delay.DelayedForKey, "3s", delay.DelayedUntilKey, dueAt), delay: 3 * time.Second},
 			{name: "our due time wins over Watermill's for", msg: withMetadata(outmill.MetadataDueAt, dueAt, delay.DelayedForKey, "3s"), due: due},
-			{name: "our delay wins over Watermill's for", msg: withMetadata(outmill.MetadataDelay, "1s", delay.DelayedForKey, "3s"), delay: time.Second},
+			{name: "our delay wins over Watermill's for", msg: withMetadata(outmill.MetadataDelay, "1s", delay.DelayedForKey, "3s"),
+				delay: time.Second},
 			{name: "our delay of zero wins over Watermill's until", msg: withMetadata(outmill.MetadataDelay, "0s", delay.DelayedUntilKey, dueAt)},
 		} {
 			t.Run(tc.name, func(t *testing.T) {

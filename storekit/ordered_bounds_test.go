@@ -37,7 +37,8 @@ func TestOrderedBounds(t *testing.T) {
 
 	t.Run("a claim for many puts more in line than it takes", func(t *testing.T) {
 		t.Parallel()
-		require.Equal(t, []int{1000, 1000, 20_000}, []int{storekit.BatchSize(0).Admit(1), storekit.BatchSize(0).Admit(500), storekit.BatchSize(0).Admit(10_000)})
+		require.Equal(t, []int{1000, 1000, 20_000},
+			[]int{storekit.BatchSize(0).Admit(1), storekit.BatchSize(0).Admit(500), storekit.BatchSize(0).Admit(10_000)})
 		require.Equal(t, []int{3, 3}, []int{storekit.BatchSize(3).Admit(500), storekit.BatchSize(3).Park()})
 	})
 

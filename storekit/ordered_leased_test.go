@@ -20,12 +20,18 @@ func TestOrderedLeased(t *testing.T) {
 			leased []bool
 			want   []bool
 		}{
-			"all were leased":                   {outmill.OrderKey, []bool{true, true, true, true, true, true, true}, []bool{true, true, true, true, true, true, true}},
-			"the first of a key was not":        {outmill.OrderKey, []bool{false, true, true, true, true, true, true}, []bool{false, true, true, false, true, true, false}},
-			"one in the middle was not":         {outmill.OrderKey, []bool{true, true, true, false, true, true, true}, []bool{true, true, true, false, true, true, false}},
-			"one without a key was not":         {outmill.OrderKey, []bool{true, true, false, true, true, true, true}, []bool{true, true, false, true, true, true, true}},
-			"one of a topic in order was not":   {outmill.OrderTopic, []bool{true, true, false, true, true, true, true}, []bool{true, true, false, false, false, false, false}},
-			"nothing of a topic in order broke": {outmill.OrderTopic, []bool{true, true, true, true, true, true, true}, []bool{true, true, true, true, true, true, true}},
+			"all were leased": {outmill.OrderKey, []bool{true, true, true, true, true, true, true},
+				[]bool{true, true, true, true, true, true, true}},
+			"the first of a key was not": {outmill.OrderKey, []bool{false, true, true, true, true, true, true},
+				[]bool{false, true, true, false, true, true, false}},
+			"one in the middle was not": {outmill.OrderKey, []bool{true, true, true, false, true, true, true},
+				[]bool{true, true, true, false, true, true, false}},
+			"one without a key was not": {outmill.OrderKey, []bool{true, true, false, true, true, true, true},
+				[]bool{true, true, false, true, true, true, true}},
+			"one of a topic in order was not": {outmill.OrderTopic, []bool{true, true, false, true, true, true, true},
+				[]bool{true, true, false, false, false, false, false}},
+			"nothing of a topic in order broke": {outmill.OrderTopic, []bool{true, true, true, true, true, true, true},
+				[]bool{true, true, true, true, true, true, true}},
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()

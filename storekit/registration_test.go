@@ -17,12 +17,14 @@ func TestRegistration(t *testing.T) {
 	t.Run("a registration of the default group for all topics needs nothing", func(t *testing.T) {
 		t.Parallel()
 		require.NoError(t, storekit.CheckRegistrations([]outmill.Registration{{}}))
-		require.NoError(t, storekit.CheckRegistrations([]outmill.Registration{{Group: "g", Worker: strings.Repeat("w", 255), TTL: time.Nanosecond}}))
+		require.NoError(t, storekit.CheckRegistrations([]outmill.Registration{{Group: "g", Worker: strings.Repeat("w", 255),
+			TTL: time.Nanosecond}}))
 	})
 
 	t.Run("a registration reports all that makes no sense", func(t *testing.T) {
 		t.Parallel()
-		err := storekit.CheckRegistrations([]outmill.Registration{{Group: " g", Worker: "w\n ", TTL: -time.Second, Topics: outmill.Topics{Exclude: []string{""}}}})
+		err := storekit.CheckRegistrations([]outmill.Registration{{Group: " g", Worker: "w\n ", TTL: -time.Second,
+			Topics: outmill.Topics{Exclude: []string{""}}}})
 		require.Len(t, joined(err), 4)
 		require.ErrorIs(t, err, outmill.ErrInvalidRecord)
 		require.ErrorIs(t, err, outmill.ErrInvalidConfig)

@@ -24,10 +24,13 @@ func (l RowLimits) Weight(r *outmill.Record, metadata string) int64 {
 // place in the call, metadata its metadata as JSON.
 func (l RowLimits) Check(index int, r *outmill.Record, metadata string) error {
 	if size := int64(len(metadata)); size > l.Metadata {
-		return &outmill.InvalidRecordError{Index: index, Field: "metadata", Reason: fmt.Sprintf("has %d bytes as JSON: the engine takes at most %d; move some of it to the payload", size, l.Metadata)}
+		return &outmill.InvalidRecordError{Index: index, Field: "metadata",
+			Reason: fmt.Sprintf("has %d bytes as JSON: the engine takes at most %d; move some of it to the payload", size, l.Metadata)}
 	}
 	if weight := l.Weight(r, metadata); weight > l.Row {
-		return &outmill.InvalidRecordError{Index: index, Field: "payload", Reason: fmt.Sprintf("makes a row of %d bytes with the other fields: the engine takes at most %d; store the data elsewhere and publish a reference", weight, l.Row)}
+		return &outmill.InvalidRecordError{Index: index, Field: "payload",
+			Reason: fmt.Sprintf("makes a row of %d bytes with the other fields: the engine takes at most %d; store the data elsewhere and "+
+				"publish a reference", weight, l.Row)}
 	}
 	return nil
 }

@@ -26,7 +26,8 @@ func CheckSagaSize(size, limit int) error {
 	if limit <= 0 || size <= limit {
 		return nil
 	}
-	return refuseSaga("state", fmt.Sprintf("has %d bytes: the store takes at most %d; store the data elsewhere and keep a reference", size, limit))
+	return refuseSaga("state",
+		fmt.Sprintf("has %d bytes: the store takes at most %d; store the data elsewhere and keep a reference", size, limit))
 }
 
 // SagaStateError is ErrInvalidRecord for a state that cannot be encoded.

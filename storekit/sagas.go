@@ -64,8 +64,10 @@ func correlationReason(correlation string) string {
 
 func sagaTypeReason(kind string) string {
 	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-."
-	if kind == "" || len(kind) > MaxSagaType || strings.ContainsFunc(kind, func(r rune) bool { return !strings.ContainsRune(letters, r) }) || strings.HasPrefix(kind, ".") || strings.HasPrefix(kind, "system.") {
-		return fmt.Sprintf("is %q: want 1 to %d letters, digits, _, - and ., with a letter, digit, _ or - first, and not \"system.\"", clip(kind), MaxSagaType)
+	if kind == "" || len(kind) > MaxSagaType || strings.ContainsFunc(kind, func(r rune) bool { return !strings.ContainsRune(letters, r) }) ||
+		strings.HasPrefix(kind, ".") || strings.HasPrefix(kind, "system.") {
+		return fmt.Sprintf("is %q: want 1 to %d letters, digits, _, - and ., with a letter, digit, _ or - first, and not \"system.\"", clip(kind),
+			MaxSagaType)
 	}
 	return ""
 }

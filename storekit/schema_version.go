@@ -25,7 +25,8 @@ func (v SchemaVersion) Check(newest int) error {
 	case v.Version < newest:
 		return fmt.Errorf("%w (it has version %d, this program wants %d): %s", outmill.ErrSchemaOutdated, v.Version, newest, remedy)
 	case v.Compatible > newest:
-		return fmt.Errorf("%w (it has version %d, and programs need version %d at least, this one has %d): update Outmill", outmill.ErrSchemaNewer, v.Version, v.Compatible, newest)
+		return fmt.Errorf("%w (it has version %d, and programs need version %d at least, this one has %d): update Outmill",
+			outmill.ErrSchemaNewer, v.Version, v.Compatible, newest)
 	}
 	return nil
 }

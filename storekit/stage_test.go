@@ -18,6 +18,7 @@ func TestStatusOf(t *testing.T) {
 			all = append(all, storekit.StatusOf(stage))
 		}
 		const pending = outmill.StatusPending
-		require.Equal(t, []outmill.Status{pending, pending, pending, pending, outmill.StatusLeased, pending, outmill.StatusProcessed, outmill.StatusDead}, all)
+		require.Equal(t, []outmill.Status{pending, pending, pending, pending, outmill.StatusLeased, pending, outmill.StatusProcessed,
+			outmill.StatusDead}, all)
 	})
 }

@@ -56,7 +56,8 @@ func InTransaction(ctx context.Context, store outmill.Writer) (bool, error) {
 // TransactOr is Transactor.Transact for stores: fn runs in the transaction of the store that
 // ctx carries, or own begins one, runs fn in it, and repeats that as the store does. An error
 // of fn and of own is returned as it is; explain names the operation in others.
-func TransactOr(ctx context.Context, store outmill.Writer, fn func(ctx context.Context) error, explain func(error) error, own func() error) error {
+func TransactOr(ctx context.Context, store outmill.Writer, fn func(ctx context.Context) error, explain func(error) error,
+	own func() error) error {
 	if fn == nil {
 		return explain(InvalidConfig("Transact: fn is nil"))
 	}

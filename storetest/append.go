@@ -158,7 +158,8 @@ func appendRetainsNothing(e *env) {
 
 func appendChangesNothing(e *env) {
 	e.Register(group)
-	r := suite.Rec(orders, "m1", suite.WithKey("k"), suite.WithDelay(time.Hour), suite.WithTTL(2*time.Hour), suite.WithDedup("d"), withDue(time.Now()), withExpiry(time.Now()))
+	r := suite.Rec(orders, "m1", suite.WithKey("k"), suite.WithDelay(time.Hour), suite.WithTTL(2*time.Hour), suite.WithDedup("d"),
+		withDue(time.Now()), withExpiry(time.Now()))
 	r.Metadata = map[string]string{"a": "b"}
 	before := *r
 	before.Payload, before.Metadata = bytes.Clone(r.Payload), map[string]string{"a": "b"}

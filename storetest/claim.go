@@ -396,8 +396,10 @@ func refuseGroupNames(e *env) {
 
 func refuseRegisteredTopics(e *env) {
 	for _, pattern := range badPatterns() {
-		e.RequireRefusal(e.Store.RegisterGroup(e.Ctx, outmill.Registration{Group: group, Topics: outmill.Topics{Include: []string{orders, pattern}}}), "include %q", pattern)
-		e.RequireRefusal(e.Store.RegisterGroup(e.Ctx, outmill.Registration{Group: group, Topics: outmill.Topics{Exclude: []string{pattern}}}), "exclude %q", pattern)
+		e.RequireRefusal(e.Store.RegisterGroup(e.Ctx,
+			outmill.Registration{Group: group, Topics: outmill.Topics{Include: []string{orders, pattern}}}), "include %q", pattern)
+		e.RequireRefusal(e.Store.RegisterGroup(e.Ctx, outmill.Registration{Group: group, Topics: outmill.Topics{Exclude: []string{pattern}}}),
+			"exclude %q", pattern)
 	}
 	require.Empty(e.T, e.groups())
 }

@@ -166,7 +166,8 @@ func registrationsAddUp(e *env) {
 }
 
 func excludedTopics(e *env) {
-	require.NoError(e.T, e.Store.RegisterGroup(e.Ctx, outmill.Registration{Group: group, Topics: outmill.Topics{Exclude: []string{"secret*"}}}))
+	require.NoError(e.T, e.Store.RegisterGroup(e.Ctx,
+		outmill.Registration{Group: group, Topics: outmill.Topics{Exclude: []string{"secret*"}}}))
 	e.Append(suite.Rec(orders, "m1"), suite.Rec("secret.orders", "m2"))
 	require.Equal(e.T, []string{"m1"}, suite.Names(e.ClaimAll()))
 	e.Register("others", "secret.orders")

@@ -24,15 +24,31 @@ type textField struct {
 
 func textFields() []textField {
 	return []textField{
-		{"topic", outmill.MaxTopicLength, func(r *outmill.Record, s string) { r.Topic = s }, func(r *outmill.Record) string { return r.Topic }, true},
+		{"topic", outmill.MaxTopicLength, func(r *outmill.Record, s string) { r.Topic = s }, func(r *outmill.Record) string {
+			return r.Topic
+		}, true},
 		{"key", outmill.MaxTopicLength, func(r *outmill.Record, s string) { r.Key = s }, func(r *outmill.Record) string { return r.Key }, true},
-		{"message id", outmill.MaxTextLength, func(r *outmill.Record, s string) { r.MessageID = s }, func(r *outmill.Record) string { return r.MessageID }, false},
-		{"correlation id", outmill.MaxTextLength, func(r *outmill.Record, s string) { r.CorrelationID = s }, func(r *outmill.Record) string { return r.CorrelationID }, false},
-		{"causation id", outmill.MaxTextLength, func(r *outmill.Record, s string) { r.CausationID = s }, func(r *outmill.Record) string { return r.CausationID }, false},
-		{"tenant id", outmill.MaxTextLength, func(r *outmill.Record, s string) { r.TenantID = s }, func(r *outmill.Record) string { return r.TenantID }, false},
-		{"traceparent", outmill.MaxTextLength, func(r *outmill.Record, s string) { r.TraceParent = s }, func(r *outmill.Record) string { return r.TraceParent }, false},
-		{"tracestate", 4 * outmill.MaxTextLength, func(r *outmill.Record, s string) { r.TraceState = s }, func(r *outmill.Record) string { return r.TraceState }, false},
-		{"dedup key", outmill.MaxTextLength, func(r *outmill.Record, s string) { r.DedupKey = s }, func(r *outmill.Record) string { return r.DedupKey }, true},
+		{"message id", outmill.MaxTextLength, func(r *outmill.Record, s string) { r.MessageID = s }, func(r *outmill.Record) string {
+			return r.MessageID
+		}, false},
+		{"correlation id", outmill.MaxTextLength, func(r *outmill.Record, s string) { r.CorrelationID = s }, func(r *outmill.Record) string {
+			return r.CorrelationID
+		}, false},
+		{"causation id", outmill.MaxTextLength, func(r *outmill.Record, s string) { r.CausationID = s }, func(r *outmill.Record) string {
+			return r.CausationID
+		}, false},
+		{"tenant id", outmill.MaxTextLength, func(r *outmill.Record, s string) { r.TenantID = s }, func(r *outmill.Record) string {
+			return r.TenantID
+		}, false},
+		{"traceparent", outmill.MaxTextLength, func(r *outmill.Record, s string) { r.TraceParent = s }, func(r *outmill.Record) string {
+			return r.TraceParent
+		}, false},
+		{"tracestate", 4 * outmill.MaxTextLength, func(r *outmill.Record, s string) { r.TraceState = s }, func(r *outmill.Record) string {
+			return r.TraceState
+		}, false},
+		{"dedup key", outmill.MaxTextLength, func(r *outmill.Record, s string) { r.DedupKey = s }, func(r *outmill.Record) string {
+			return r.DedupKey
+		}, true},
 	}
 }
 
@@ -60,7 +76,8 @@ func limitSentences() []sentence {
 		{"metadata that is not text is refused and nothing is written", func(e *env) {
 			for _, bad := range []string{"\xff", "a\x00b"} {
 				e.requireRefused(suite.Rec(orders, "m1", func(r *outmill.Record) { r.Metadata = map[string]string{"name": bad} }), `metadata "name"`)
-				e.requireRefused(suite.Rec(orders, "m1", func(r *outmill.Record) { r.Metadata = map[string]string{bad: "value"} }), fmt.Sprintf("metadata name %q", bad))
+				e.requireRefused(suite.Rec(orders, "m1", func(r *outmill.Record) { r.Metadata = map[string]string{bad: "value"} }),
+					fmt.Sprintf("metadata name %q", bad))
 			}
 		}},
 		{"every violation of a call is in its error", everyViolationIsNamed},

@@ -31,63 +31,115 @@ func TestRun_BrokenStores(t *testing.T) {
 // TestRun_BrokenStoresThatRetain has what shows where acked records are retained.
 func TestRun_BrokenStoresThatRetain(t *testing.T) {
 	mutants.RequireNoticed(t, sections(), suite.Modes()[1], 1, []mutant{
-		{"names no worker", "settle", "OBX-029 a processed record keeps the name of the worker that acked it, up to 255 UTF-16 units", func(f mutants.File) outmill.Store { return namesNoWorker{f} }},
+		{"names no worker", "settle", "OBX-029 a processed record keeps the name of the worker that acked it, up to 255 UTF-16 units",
+			func(f mutants.File) outmill.Store { return namesNoWorker{f} }},
 	})
 }
 
 func broken() []mutant {
 	return []mutant{
 		{"loses acks", "settle", "OBX-032 an acked record never comes again", func(f mutants.File) outmill.Store { return losesAcks{f} }},
-		{"hands out what is leased", "claim", "OBX-019 OBX-101 a leased record is not handed out again, not to its owner either", func(f mutants.File) outmill.Store { return &claimsTwice{File: f} }},
-		{"ignores the limit", "claim", "OBX-026 a claim hands out no more than its limit", claims(func(r *outmill.ClaimRequest) { r.Limit *= 2 })},
+		{"hands out what is leased", "claim", "OBX-019 OBX-101 a leased record is not handed out again, not to its owner either",
+			func(f mutants.File) outmill.Store { return &claimsTwice{File: f} }},
+		{"ignores the limit", "claim", "OBX-026 a claim hands out no more than its limit",
+			claims(func(r *outmill.ClaimRequest) { r.Limit *= 2 })},
 		{"ignores MaxBytes", "claim", "MaxBytes bounds the sum of the records' sizes", claims(func(r *outmill.ClaimRequest) { r.MaxBytes = 0 })},
-		{"ignores keys", "order", "a key that an owner holds is not handed to another owner", claims(func(r *outmill.ClaimRequest) { r.Order = outmill.OrderNone })},
+		{"ignores keys", "order", "a key that an owner holds is not handed to another owner",
+			claims(func(r *outmill.ClaimRequest) { r.Order = outmill.OrderNone })},
 		{"takes keys for topics", "order", "a held key does not hold up other keys", claims(func(r *outmill.ClaimRequest) {
 			if r.Order == outmill.OrderKey {
 				r.Order = outmill.OrderTopic
 			}
 		})},
-		{"blocks where it should skip", "order", "a record that waits for a retry lets its key go on under Skip", claims(func(r *outmill.ClaimRequest) { r.KeyPolicy = outmill.KeyBlock })},
-		{"skips where it should block", "order", "a record that waits for a retry holds its key under Block, from its holder too", claims(func(r *outmill.ClaimRequest) {
-			if r.Order != outmill.OrderNone {
-				r.KeyPolicy = outmill.KeySkip
-			}
-		})},
-		{"ignores the topics of a claim", "topics", "a claim takes from the topics that its patterns match and no others", claims(func(r *outmill.ClaimRequest) { r.Topics = outmill.Topics{} })},
-		{"leases for ever", "claim", "OBX-020 a claim leases until now plus the lease", claims(func(r *outmill.ClaimRequest) { r.Lease = 1000 * time.Hour })},
+		{"blocks where it should skip", "order", "a record that waits for a retry lets its key go on under Skip",
+			claims(func(r *outmill.ClaimRequest) { r.KeyPolicy = outmill.KeyBlock })},
+		{"skips where it should block", "order", "a record that waits for a retry holds its key under Block, from its holder too",
+			claims(func(r *outmill.ClaimRequest) {
+				if r.Order != outmill.OrderNone {
+					r.KeyPolicy = outmill.KeySkip
+				}
+			})},
+		{"ignores the topics of a claim", "topics", "a claim takes from the topics that its patterns match and no others",
+			claims(func(r *outmill.ClaimRequest) { r.Topics = outmill.Topics{} })},
+		{"leases for ever", "claim", "OBX-020 a claim leases until now plus the lease",
+			claims(func(r *outmill.ClaimRequest) { r.Lease = 1000 * time.Hour })},
 		{"hands out suspects together", "suspects", "a suspect is handed out alone", func(f mutants.File) outmill.Store { return claimsMore{f} }},
-		{"ignores due times", "time", "OBX-012 OBX-018 a record is not claimed before its due time", mutants.Appends(func(r *outmill.Record) { r.DueAt, r.Delay = time.Time{}, 0 })},
-		{"ignores expiry", "time", "a record is never claimed after its expiry, even before the janitor comes", mutants.Appends(func(r *outmill.Record) { r.ExpiresAt, r.TimeToLive = time.Time{}, 0 })},
-		{"ignores dedup keys", "dedup", "a record with a dedup key that was seen is left out and marked Duplicate", mutants.Appends(func(r *outmill.Record) { r.DedupKey = "" })},
+		{"ignores due times", "time", "OBX-012 OBX-018 a record is not claimed before its due time",
+			mutants.Appends(func(r *outmill.Record) { r.DueAt, r.Delay = time.Time{}, 0 })},
+		{"ignores expiry", "time", "a record is never claimed after its expiry, even before the janitor comes",
+			mutants.Appends(func(r *outmill.Record) { r.ExpiresAt, r.TimeToLive = time.Time{}, 0 })},
+		{"ignores dedup keys", "dedup", "a record with a dedup key that was seen is left out and marked Duplicate",
+			mutants.Appends(func(r *outmill.Record) { r.DedupKey = "" })},
 		{"loses metadata", "append", "metadata of any text comes back as it was", mutants.Appends(func(r *outmill.Record) { r.Metadata = nil })},
-		{"appends one record after the other", "append", "Append writes all the records or none", func(f mutants.File) outmill.Store { return appendsSingly{f} }},
-		{"commits the caller's transaction", "transactions", "OBX-003 what is appended in a transaction is gone when it rolls back", mutants.Commits},
-		{"leaves half an Append in the caller's transaction", "transactions", "an Append that fails in a caller's transaction leaves nothing there if the caller commits", func(f mutants.File) outmill.Store { return appendsSingly{f} }},
-		{"takes foreign transactions for none", "transactions", "Append in a transaction of another store is ErrForeignTx and nothing is written", func(f mutants.File) outmill.Store { return ignoresForeign{f} }},
-		{"acks for other owners", "settle", "OBX-030 OBX-031 Ack passes over the lease of another owner", func(f mutants.File) outmill.Store { return acksAny{f} }},
-		{"acks under older claims", "settle", "Ack passes over an older claim of the same owner", func(f mutants.File) outmill.Store { return acksAny{f} }},
-		{"abandons without counting", "settle", "OBX-035 OBX-036 OBX-037 OBX-041 Abandon acts on a lease that stands", func(f mutants.File) outmill.Store { return abandonsUncounted{f} }},
+		{"appends one record after the other", "append", "Append writes all the records or none", func(f mutants.File) outmill.Store {
+			return appendsSingly{f}
+		}},
+		{"commits the caller's transaction", "transactions", "OBX-003 what is appended in a transaction is gone when it rolls back",
+			mutants.Commits},
+		{"leaves half an Append in the caller's transaction", "transactions",
+			"an Append that fails in a caller's transaction leaves nothing there if the caller commits", func(f mutants.File) outmill.Store {
+				return appendsSingly{f}
+			}},
+		{"takes foreign transactions for none", "transactions", "Append in a transaction of another store is ErrForeignTx and nothing is written",
+			func(f mutants.File) outmill.Store { return ignoresForeign{f} }},
+		{"acks for other owners", "settle", "OBX-030 OBX-031 Ack passes over the lease of another owner", func(f mutants.File) outmill.Store {
+			return acksAny{f}
+		}},
+		{"acks under older claims", "settle", "Ack passes over an older claim of the same owner", func(f mutants.File) outmill.Store {
+			return acksAny{f}
+		}},
+		{"abandons without counting", "settle", "OBX-035 OBX-036 OBX-037 OBX-041 Abandon acts on a lease that stands",
+			func(f mutants.File) outmill.Store { return abandonsUncounted{f} }},
 		{"counts releases", "settle", "Release acts on a lease that stands", func(f mutants.File) outmill.Store { return countsReleases{f} }},
-		{"extends everything", "settle", "Extend returns the leases that still stand and no others", func(f mutants.File) outmill.Store { return extendsAll{f} }},
-		{"extends both leases of a record", "settle", "of two leases of one record in one call Extend returns the valid one", func(f mutants.File) outmill.Store { return extendsAll{f} }},
-		{"parks nothing", "park", "a record failed with Park takes the later pending records of its key along", func(f mutants.File) outmill.Store { return parksNothing{f} }},
+		{"extends everything", "settle", "Extend returns the leases that still stand and no others", func(f mutants.File) outmill.Store {
+			return extendsAll{f}
+		}},
+		{"extends both leases of a record", "settle", "of two leases of one record in one call Extend returns the valid one",
+			func(f mutants.File) outmill.Store { return extendsAll{f} }},
+		{"parks nothing", "park", "a record failed with Park takes the later pending records of its key along",
+			func(f mutants.File) outmill.Store { return parksNothing{f} }},
 		{"reaps without a limit", "reap", "ReapExpired does no more than its limit", func(f mutants.File) outmill.Store { return reapsAll{f} }},
-		{"forgets what waits for a group", "groups", "records that waited go to the group that registers first, and to that one only", func(f mutants.File) outmill.Store { return forgetsWaiting{f} }},
-		{"forgets workers", "worker names", "Groups shows the workers that registered a group, the one seen last first", registers(func(r *outmill.Registration) { r.Worker = "" })},
-		{"ends what is permanent", "registrations", "a registration without a TTL never ends", registers(func(r *outmill.Registration) { r.TTL = max(r.TTL, time.Hour) })},
-		{"never ends anything", "registrations", "each registration with a TTL moves its end to now plus the TTL", registers(func(r *outmill.Registration) { r.TTL = 0 })},
-		{"lets a TTL end what was permanent", "registrations", "a permanent registration stays permanent whatever TTL comes later", func(f mutants.File) outmill.Store { return lastCallWins{f} }},
-		{"leaves it at an end that nobody sees to", "registrations", "a registration whose end has passed goes, with its undelivered records, and both are counted", func(f mutants.File) outmill.Store { return expiresNothing{f} }},
-		{"drops the groups of ended registrations", "registrations", "what another registration of the group selects stays", func(f mutants.File) outmill.Store { return dropsEnded{f} }},
-		{"takes leased records with their registration", "registrations", "a record under a lease that has not ended outlives its registration, and its owner may ack it", func(f mutants.File) outmill.Store { return dropsLeased{f} }},
-		{"forgets what comes back after the end", "registrations", "a record that comes back after its registration has gone goes with a later round", func(f mutants.File) outmill.Store { return looksOnce{f} }},
-		{"ends registrations without a limit", "registrations", "ExpireRegistrations does no more than its limit of either, and ends all in the end", func(f mutants.File) outmill.Store { return expiresAll{f} }},
-		{"ends what was renewed in time", "registrations", "a group that registers again after its end but before the janitor's round loses nothing", func(f mutants.File) outmill.Store { return renewsInVain{f} }},
-		{"counts without a limit", "inspect", "Stats counts no further than its limit", func(f mutants.File) outmill.Store { return countsAll{f} }},
+		{"forgets what waits for a group", "groups", "records that waited go to the group that registers first, and to that one only",
+			func(f mutants.File) outmill.Store { return forgetsWaiting{f} }},
+		{"forgets workers", "worker names", "Groups shows the workers that registered a group, the one seen last first",
+			registers(func(r *outmill.Registration) { r.Worker = "" })},
+		{"ends what is permanent", "registrations", "a registration without a TTL never ends",
+			registers(func(r *outmill.Registration) { r.TTL = max(r.TTL, time.Hour) })},
+		{"never ends anything", "registrations", "each registration with a TTL moves its end to now plus the TTL",
+			registers(func(r *outmill.Registration) { r.TTL = 0 })},
+		{"lets a TTL end what was permanent", "registrations", "a permanent registration stays permanent whatever TTL comes later",
+			func(f mutants.File) outmill.Store { return lastCallWins{f} }},
+		{"leaves it at an end that nobody sees to", "registrations",
+			"a registration whose end has passed goes, with its undelivered records, and both are counted", func(f mutants.File) outmill.Store {
+				return expiresNothing{f}
+			}},
+		{"drops the groups of ended registrations", "registrations", "what another registration of the group selects stays",
+			func(f mutants.File) outmill.Store { return dropsEnded{f} }},
+		{"takes leased records with their registration", "registrations",
+			"a record under a lease that has not ended outlives its registration, and its owner may ack it", func(f mutants.File) outmill.Store {
+				return dropsLeased{f}
+			}},
+		{"forgets what comes back after the end", "registrations",
+			"a record that comes back after its registration has gone goes with a later round", func(f mutants.File) outmill.Store {
+				return looksOnce{f}
+			}},
+		{"ends registrations without a limit", "registrations",
+			"ExpireRegistrations does no more than its limit of either, and ends all in the end", func(f mutants.File) outmill.Store {
+				return expiresAll{f}
+			}},
+		{"ends what was renewed in time", "registrations",
+			"a group that registers again after its end but before the janitor's round loses nothing", func(f mutants.File) outmill.Store {
+				return renewsInVain{f}
+			}},
+		{"counts without a limit", "inspect", "Stats counts no further than its limit", func(f mutants.File) outmill.Store {
+			return countsAll{f}
+		}},
 		{"gives no hints", "wake", "a hint comes after a release", func(f mutants.File) outmill.Store { return silent{f} }},
-		{"returns the whole schema for each version", "schema", "StatementsFrom returns the end of Statements, less for each later version", func(f mutants.File) outmill.Store { return alwaysWhole{f} }},
+		{"returns the whole schema for each version", "schema", "StatementsFrom returns the end of Statements, less for each later version",
+			func(f mutants.File) outmill.Store { return alwaysWhole{f} }},
 		{"works when closed", "calls", "every call on a closed store is ErrClosed", func(f mutants.File) outmill.Store { return staysOpen{f} }},
-		{"ignores contexts", "calls", "every call with a context that was cancelled is its error, and does nothing", func(f mutants.File) outmill.Store { return ignoresContexts{f} }},
+		{"ignores contexts", "calls", "every call with a context that was cancelled is its error, and does nothing",
+			func(f mutants.File) outmill.Store { return ignoresContexts{f} }},
 
 		{"loses acks, on a walk", "model", walkSentence, func(f mutants.File) outmill.Store { return losesAcks{f} }},
 		{"hands out what is leased, on a walk", "model", walkSentence, func(f mutants.File) outmill.Store { return &claimsTwice{File: f} }},
@@ -113,7 +165,9 @@ func TestRun_BrokenStoresUnderStress(t *testing.T) {
 			}
 		})},
 		{"ignores keys", "stress", stressSentence, claims(func(r *outmill.ClaimRequest) { r.Order = outmill.OrderNone })},
-		{"loses what one claim in thirty has leased", "stress", stressSentence, func(f mutants.File) outmill.Store { return &losesSome{File: f} }},
+		{"loses what one claim in thirty has leased", "stress", stressSentence, func(f mutants.File) outmill.Store {
+			return &losesSome{File: f}
+		}},
 		{"hands one out twice", "stress", stressSentence, func(f mutants.File) outmill.Store { return &claimsTwice{File: f} }},
 		{"keeps what is released", "stress", stressSentence, func(f mutants.File) outmill.Store { return keepsReleased{f} }},
 		{"forgets what waits for a group", "stress", stressSentence, func(f mutants.File) outmill.Store { return forgetsWaiting{f} }},
@@ -354,7 +408,8 @@ func (m lastCallWins) RegisterGroup(ctx context.Context, regs ...outmill.Registr
 		if reg.TTL == 0 {
 			continue
 		}
-		if _, err := m.DB().ExecContext(ctx, `UPDATE outmill_groups SET expires_at = 0 WHERE grp = ? AND expires_at IS NULL`, reg.Group); err != nil {
+		if _, err := m.DB().ExecContext(ctx, `UPDATE outmill_groups SET expires_at = 0 WHERE grp = ? AND expires_at IS NULL`,
+			reg.Group); err != nil {
 			return err
 		}
 	}

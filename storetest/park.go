@@ -116,7 +116,8 @@ func parkLeavesOthers(e *env) {
 	e.Parked("m1", "m2")
 	e.Append(suite.Rec("invoices", "topic", suite.WithKey("k")), suite.Rec(orders, "key", suite.WithKey("K")), suite.Rec(orders, "keyless"))
 	require.ElementsMatch(e.T, []string{"topic", "key", "keyless"}, suite.Names(e.ClaimAll(suite.ParkOrder)))
-	require.ElementsMatch(e.T, []string{"m1", "m2", "topic", "key", "keyless"}, suite.Names(e.ClaimAll(suite.ParkOrder, suite.OfGroup("others"))))
+	require.ElementsMatch(e.T, []string{"m1", "m2", "topic", "key", "keyless"},
+		suite.Names(e.ClaimAll(suite.ParkOrder, suite.OfGroup("others"))))
 }
 
 func parkWithoutKey(e *env) {

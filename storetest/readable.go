@@ -18,7 +18,8 @@ func readableAgrees(e *env) {
 	e.Register(group)
 	e.Register("", orders)
 	e.Append(suite.Recs(orders, suite.Plain, suite.Numbered(8)...)...)
-	e.Append(suite.Rec("others", "other"), suite.Rec(orders, "delayed", suite.WithDelay(time.Hour)), suite.Rec(orders, "short", suite.WithTTL(time.Minute)))
+	e.Append(suite.Rec("others", "other"), suite.Rec(orders, "delayed", suite.WithDelay(time.Hour)),
+		suite.Rec(orders, "short", suite.WithTTL(time.Minute)))
 	e.Append(suite.Keyed("key", "head", "held", "behind")...)
 	e.requireReadable()
 

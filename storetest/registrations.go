@@ -210,7 +210,8 @@ func dropEndsPermanence(e *env) {
 
 func expireCounts(e *env) {
 	e.RegisterAs(suite.Ends(group, time.Hour, orders))
-	e.Append(suite.Rec(orders, "pending"), suite.Rec(orders, "delayed", suite.WithDelay(10*time.Hour)), suite.Rec(orders, "expired", suite.WithTTL(time.Minute)))
+	e.Append(suite.Rec(orders, "pending"), suite.Rec(orders, "delayed", suite.WithDelay(10*time.Hour)),
+		suite.Rec(orders, "expired", suite.WithTTL(time.Minute)))
 	e.Append(suite.Rec(orders, "abandoned"), suite.Rec(orders, "snoozed"), suite.Rec(orders, "released"))
 	found := e.ClaimNamed(outmill.NewOwnerToken())
 	e.Abandon(10*time.Hour, found["abandoned"])

@@ -146,7 +146,8 @@ func statementsFromAreTheEnd(e *env) {
 			continue
 		}
 		require.Less(e.T, len(statements), len(whole), "statements from version %d", version)
-		require.Equal(e.T, strings.Join(whole[len(whole)-len(statements):], "\n"), strings.Join(statements, "\n"), "statements from version %d", version)
+		require.Equal(e.T, strings.Join(whole[len(whole)-len(statements):], "\n"), strings.Join(statements, "\n"), "statements from version %d",
+			version)
 		whole = statements
 	}
 }

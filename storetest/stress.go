@@ -210,7 +210,8 @@ func (w *stress) stuck() []string {
 	var list []string
 	for _, r := range w.e.List(outmill.ListQuery{}) {
 		if len(list) < 5 && (r.Status == outmill.StatusPending || r.Status == outmill.StatusLeased) {
-			list = append(list, fmt.Sprintf("%s of group %q is %s, next attempt at %s, lease until %s", r.MessageID, r.Group, r.Status, r.NextAttemptAt, r.LeaseUntil))
+			list = append(list, fmt.Sprintf("%s of group %q is %s, next attempt at %s, lease until %s", r.MessageID, r.Group, r.Status,
+				r.NextAttemptAt, r.LeaseUntil))
 		}
 	}
 	return list

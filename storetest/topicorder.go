@@ -28,7 +28,8 @@ func topicOrderSentences() []sentence {
 }
 
 func mixedKeys() []*outmill.Record {
-	return []*outmill.Record{suite.Rec(orders, "m1", suite.WithKey("a")), suite.Rec(orders, "m2"), suite.Rec(orders, "m3", suite.WithKey("b")), suite.Rec(orders, "m4")}
+	return []*outmill.Record{suite.Rec(orders, "m1", suite.WithKey("a")), suite.Rec(orders, "m2"), suite.Rec(orders, "m3", suite.WithKey("b")),
+		suite.Rec(orders, "m4")}
 }
 
 func topicOrder(e *env) {
@@ -122,7 +123,8 @@ func keyLeaseHoldsTopic(e *env) {
 // topicOrderOverHeld: the record that has expired is the whole of what a claim for one
 // record reads first of the line.
 func topicOrderOverHeld(e *env) {
-	e.Filled(suite.Rec(orders, "hot", suite.WithKey("k")), suite.Rec(orders, "short", suite.WithTTL(time.Minute)), suite.Rec(orders, "m3"), suite.Rec(orders, "passed over", suite.WithKey("k")))
+	e.Filled(suite.Rec(orders, "hot", suite.WithKey("k")), suite.Rec(orders, "short", suite.WithTTL(time.Minute)), suite.Rec(orders, "m3"),
+		suite.Rec(orders, "passed over", suite.WithKey("k")))
 	hot := e.ClaimOne(outmill.NewOwnerToken(), "hot", suite.ByKey)
 	free := e.ClaimOn(outmill.NewOwnerToken(), suite.ByKey)
 	e.RequireNames([]string{"short", "m3"}, free)

@@ -76,7 +76,8 @@ func (s *shop) route(t *testing.T, cfg subscriber.Config, handle message.NoPubli
 	s.routeTopic(t, topic, cfg, handle, middlewares...)
 }
 
-func (s *shop) routeTopic(t *testing.T, from string, cfg subscriber.Config, handle message.NoPublishHandlerFunc, middlewares ...message.HandlerMiddleware) {
+func (s *shop) routeTopic(t *testing.T, from string, cfg subscriber.Config, handle message.NoPublishHandlerFunc,
+	middlewares ...message.HandlerMiddleware) {
 	t.Helper()
 	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: 5 * time.Second}, nil)
 	require.NoError(t, err)
@@ -220,7 +221,8 @@ func TestSubscriber_Middleware(t *testing.T) {
 		t.Parallel()
 		eachStack(t, func(t *testing.T, m stack, outermost bool) {
 			if m.poisons && outermost {
-				t.Skip("a PoisonQueue inside of KeepError takes every error for a failure, as Snooze's doc says; with IsPermanent as filter it is tested below")
+				t.Skip("a PoisonQueue inside of KeepError takes every error for a failure, as Snooze's doc says; with IsPermanent as filter it is " +
+					"tested below")
 			}
 			s := openShop(t)
 			var calls atomic.Int32
@@ -327,14 +329,16 @@ func TestSubscriber_Middleware(t *testing.T) {
 		require.Contains(t, s.only(t, topic, outmill.StatusDead).LastError, context.DeadlineExceeded.Error())
 	})
 
-	t.Run("a panic is a failure whoever recovers", func(t *testing.T) {
+	t.Run("a panic is a failure, no matter which code recovers", func(t *testing.T) {
 		t.Parallel()
 		stacks := map[string][]message.HandlerMiddleware{
-			"the router recovers":                     {subscriber.KeepError},
-			"Recoverer inside of KeepError":           {subscriber.KeepError, middleware.Recoverer},
-			"Recoverer outside of KeepError":          {middleware.Recoverer, subscriber.KeepError},
-			"Retry between Recoverer and KeepError":   {subscriber.KeepError, middleware.Retry{MaxRetries: 1, InitialInterval: time.Millisecond}.Middleware, middleware.Recoverer},
-			"Recoverer outside, Retry inside of both": {middleware.Recoverer, subscriber.KeepError, middleware.Retry{MaxRetries: 1, InitialInterval: time.Millisecond}.Middleware},
+			"the router recovers":            {subscriber.KeepError},
+			"Recoverer inside of KeepError":  {subscriber.KeepError, middleware.Recoverer},
+			"Recoverer outside of KeepError": {middleware.Recoverer, subscriber.KeepError},
+			"Retry between Recoverer and KeepError": {subscriber.KeepError,
+				middleware.Retry{MaxRetries: 1, InitialInterval: time.Millisecond}.Middleware, middleware.Recoverer},
+			"Recoverer outside, Retry inside of both": {middleware.Recoverer, subscriber.KeepError,
+				middleware.Retry{MaxRetries: 1, InitialInterval: time.Millisecond}.Middleware},
 		}
 		for name, stacked := range stacks {
 			t.Run(name, func(t *testing.T) {
@@ -368,7 +372,8 @@ func TestSubscriber_Middleware(t *testing.T) {
 					Repository: known,
 					Timeout:    time.Second,
 				}
-				stacked := []message.HandlerMiddleware{middleware.Retry{MaxRetries: 1, InitialInterval: time.Millisecond}.Middleware, deduplicator.Middleware}
+				stacked := []message.HandlerMiddleware{middleware.Retry{MaxRetries: 1, InitialInterval: time.Millisecond}.Middleware,
+					deduplicator.Middleware}
 				if !retryOutside {
 					slices.Reverse(stacked)
 				}
@@ -390,9 +395,10 @@ func TestSubscriber_Middleware(t *testing.T) {
 		router, err := message.NewRouter(message.RouterConfig{CloseTimeout: 5 * time.Second}, nil)
 		require.NoError(t, err)
 		router.AddMiddleware(subscriber.KeepError, middleware.CorrelationID)
-		router.AddHandler("handler", topic, s.subscriber(t, quick()), "shipments", s.pub.Shared(), func(*message.Message) ([]*message.Message, error) {
-			return []*message.Message{newOrder()}, nil
-		})
+		router.AddHandler("handler", topic, s.subscriber(t, quick()), "shipments", s.pub.Shared(),
+			func(*message.Message) ([]*message.Message, error) {
+				return []*message.Message{newOrder()}, nil
+			})
 		ended := make(chan error, 1)
 		go func() { ended <- router.Run(context.Background()) }()
 		<-router.Running()

@@ -93,7 +93,8 @@ func (p pile) build(t *testing.T, s *shop, poisonTopic string) []message.Handler
 		case keepError:
 			built[i] = subscriber.KeepError
 		case retry:
-			built[i] = middleware.Retry{MaxRetries: maxRetries, InitialInterval: time.Millisecond, MaxInterval: time.Millisecond, Multiplier: 1}.Middleware
+			built[i] = middleware.Retry{MaxRetries: maxRetries, InitialInterval: time.Millisecond, MaxInterval: time.Millisecond,
+				Multiplier: 1}.Middleware
 		case poisonAll:
 			built[i], err = middleware.PoisonQueue(s.pub.Shared(), poisonTopic)
 		case poisonSome:
@@ -231,7 +232,8 @@ func TestSubscriber_Stacks(t *testing.T) {
 	t.Run("the model of the piles says what Watermill promises", func(t *testing.T) {
 		t.Parallel()
 		require.Equal(t, fate{calls: 1, status: outmill.StatusProcessed, poisoned: true}, pile{keepError, poisonAll, timeout}.foretell(fails))
-		require.Equal(t, fate{calls: 9, attempts: 2, status: outmill.StatusDead, because: errBroken.Error()}, pile{keepError, retry, timeout}.foretell(fails))
+		require.Equal(t, fate{calls: 9, attempts: 2, status: outmill.StatusDead, because: errBroken.Error()},
+			pile{keepError, retry, timeout}.foretell(fails))
 		require.Equal(t, fate{calls: 3, status: outmill.StatusProcessed, poisoned: true}, pile{poisonAll, retry, keepError}.foretell(fails))
 		require.Equal(t, fate{calls: 2, status: outmill.StatusProcessed}, pile{keepError, retry, correlation}.foretell(snoozes))
 		require.Equal(t, fate{calls: 1, status: outmill.StatusProcessed, poisoned: true}, pile{keepError, poisonAll}.foretell(snoozes))

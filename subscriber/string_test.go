@@ -28,10 +28,11 @@ func TestSubscriber_String(t *testing.T) {
 				router, err := message.NewRouter(message.RouterConfig{CloseTimeout: patience}, nil)
 				require.NoError(t, err)
 				names := make(chan []string, 1)
-				router.AddHandler("handler", topic, s.subscriber(t, quick()), "handled", view(s.pub), func(msg *message.Message) ([]*message.Message, error) {
-					names <- []string{message.SubscriberNameFromCtx(msg.Context()), message.PublisherNameFromCtx(msg.Context())}
-					return nil, nil
-				})
+				router.AddHandler("handler", topic, s.subscriber(t, quick()), "handled", view(s.pub),
+					func(msg *message.Message) ([]*message.Message, error) {
+						names <- []string{message.SubscriberNameFromCtx(msg.Context()), message.PublisherNameFromCtx(msg.Context())}
+						return nil, nil
+					})
 				run(t, router)
 				require.Equal(t, []string{"outmill", "outmill"}, <-names)
 			})

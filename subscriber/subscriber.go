@@ -246,7 +246,8 @@ func (s *Subscriber) closeNow() error {
 		return s.end()
 	}
 	go s.linger()
-	return fmt.Errorf("%w: %d did not return within %s (CloseTimeout) of the subscriber's Close; their records stay leased until they do, at most for %s (MaxProcessing)",
+	return fmt.Errorf("%w: %d did not return within %s (CloseTimeout) of the subscriber's Close; their records stay leased until they do, "+
+		"at most for %s (MaxProcessing)",
 		outmill.ErrHandlersRunning, running, s.cfg.CloseTimeout, s.cfg.MaxProcessing)
 }
 
@@ -263,7 +264,8 @@ func (s *Subscriber) end() error {
 func (s *Subscriber) linger() {
 	s.worker.WaitEmpty(context.Background())
 	if err := s.end(); err != nil {
-		s.log.Error("Outcomes of handlers that outlived Close could not be stored", err, watermill.LogFields{"store": s.queue.Name(), "group": s.cfg.Group})
+		s.log.Error("Outcomes of handlers that outlived Close could not be stored", err,
+			watermill.LogFields{"store": s.queue.Name(), "group": s.cfg.Group})
 	}
 }
 

@@ -15,7 +15,8 @@ import (
 )
 
 // ErrCannotRead says that something was to be read by watermill-sql.
-var ErrCannotRead = errors.New("outmill: watermill-sql's Subscriber cannot read Outmill's outbox: read it with package subscriber (github.com/outmill/outmill/subscriber)")
+var ErrCannotRead = errors.New("outmill: watermill-sql's Subscriber cannot read Outmill's outbox: read it with package subscriber " +
+	"(github.com/outmill/outmill/subscriber)")
 
 // sqlCannotRead is ErrCannotRead where only a statement can say it.
 const sqlCannotRead = `DO $outmill$ BEGIN RAISE EXCEPTION USING ERRCODE = 'feature_not_supported', MESSAGE = '%s'; END $outmill$`

@@ -229,7 +229,8 @@ func TestAdapter_Serial(t *testing.T) {
 			tx, err := b.db.BeginTx(b.Context(), nil)
 			require.NoError(b, err)
 			pub := b.publisher(tx, nil)
-			for field, msg := range map[string]*message.Message{"joins": step, "joins ": waiting, "key": tooLong, `metadata "outmill_delay"`: badly, "message": nil} {
+			for field, msg := range map[string]*message.Message{"joins": step, "joins ": waiting, "key": tooLong, `metadata "outmill_delay"`: badly,
+				"message": nil} {
 				err := pub.Publish("orders", named("fine"), msg)
 				var invalid *outmill.InvalidRecordError
 				require.ErrorAs(b, err, &invalid, field)

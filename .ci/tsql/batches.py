@@ -80,6 +80,6 @@ def printed(repository):
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "statements.json"
         env = {k: v for k, v in os.environ.items() if k != "LD_LIBRARY_PATH"}
-        subprocess.run(["go", "test", "-count=1", "-run", "^Test_each_statement_of_the_program_is_listed$", "./sqlserver"],
+        subprocess.run(["go", "test", "-count=1", "-run", "^TestStore_Statements/each_statement_of_the_program_is_listed$", "./sqlserver"],
                        cwd=repository, env={**env, "OUTMILL_STATEMENTS_FILE": str(file)}, check=True, stdout=subprocess.DEVNULL)
         return json.loads(file.read_text(encoding="utf-8"))

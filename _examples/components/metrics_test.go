@@ -126,7 +126,8 @@ func TestMetrics(t *testing.T) {
 				decorated, err := metrics.NewPrometheusMetricsBuilder(registry, "", "").DecoratePublisher(pub)
 				require.NoError(t, err)
 				var log lines
-				fwd, err := forwarder.New(store, c.decorate(decorated, pub), forwarder.Config{MapTopic: topicOf(kafkatest.Topic(t))}, watermill.NewSlogLogger(slog.New(slog.NewTextHandler(&log, nil))))
+				fwd, err := forwarder.New(store, c.decorate(decorated, pub), forwarder.Config{MapTopic: topicOf(kafkatest.Topic(t))},
+					watermill.NewSlogLogger(slog.New(slog.NewTextHandler(&log, nil))))
 				require.NoError(t, err)
 				defer func() { require.NoError(t, fwd.Close()) }()
 				n, err := fwd.Once(t.Context())
@@ -189,7 +190,8 @@ func countsOn(t *testing.T, store outmill.Store) {
 			count(t, registry, "publish_time_seconds", "publisher_name", "outmill", "handler_name", "handler") == 3
 	}, patience, 5*time.Millisecond)
 	require.Equal(t, 1, count(t, registry, "subscriber_messages_received_total", "subscriber_name", "outmill", "acked", "nacked"))
-	require.Equal(t, 3, count(t, registry, "publish_time_seconds", "publisher_name", "outmill", "handler_name", "<no handler>", "success", "true"))
+	require.Equal(t, 3, count(t, registry, "publish_time_seconds", "publisher_name", "outmill", "handler_name", "<no handler>", "success",
+		"true"))
 	require.Equal(t, 3, count(t, registry, "handler_execution_time_seconds", "success", "true"))
 	require.Equal(t, 1, count(t, registry, "handler_execution_time_seconds", "success", "false"))
 }

@@ -78,7 +78,8 @@ func TestCrash(t *testing.T) {
 		defer stop()
 		err := run(ctx, append(w.events(), "-store", w.url, "-batch", "5", "-every", "10ms"), interrupter(stop), os.Stderr)
 		require.ErrorContains(t, err, "stopped before everything was moved")
-		_, err = w.db.Collection("outbox_events").UpdateMany(t.Context(), bson.D{}, bson.D{{Key: "$set", Value: bson.D{{Key: "keepAlive", Value: now}}}})
+		_, err = w.db.Collection("outbox_events").UpdateMany(t.Context(), bson.D{},
+			bson.D{{Key: "$set", Value: bson.D{{Key: "keepAlive", Value: now}}}})
 		require.NoError(t, err)
 		_, err = w.tool(t.Context(), w.events()...)
 		require.NoError(t, err)
@@ -116,7 +117,8 @@ func (w *world) workAsBefore(most int) (handled []string) {
 			return handled
 		}
 		handled = append(handled, event.EventID)
-		if _, err := events.UpdateByID(w.Context(), event.ID, bson.D{{Key: "$set", Value: bson.D{{Key: "status", Value: "completed"}, {Key: "completedOn", Value: time.Now()}}}}); err != nil {
+		if _, err := events.UpdateByID(w.Context(), event.ID,
+			bson.D{{Key: "$set", Value: bson.D{{Key: "status", Value: "completed"}, {Key: "completedOn", Value: time.Now()}}}}); err != nil {
 			return handled
 		}
 	}

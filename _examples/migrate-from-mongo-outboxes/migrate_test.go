@@ -50,7 +50,8 @@ func TestMigrate(t *testing.T) {
 		require.Equal(t, `{"Id":"o-1","Cents":990}`, string(first.Payload))
 		require.Equal(t, []string{"o-1", "o-1"}, []string{first.Key, second.Key})
 		require.Equal(t, []string{"o-1/1", "o-1/3"}, []string{first.DedupKey, second.DedupKey})
-		require.Equal(t, map[string]string{"entity_type": "Shop.Order", "operation": "Upsert", "entity_id": "o-1", "occurred_at": "2025-11-21T16:10:01Z"}, first.Metadata)
+		require.Equal(t, map[string]string{"entity_type": "Shop.Order", "operation": "Upsert", "entity_id": "o-1",
+			"occurred_at": "2025-11-21T16:10:01Z"}, first.Metadata)
 		require.Equal(t, "north", second.Metadata["tenant"])
 		customers := of("Shop.Customer", records)
 		require.Len(t, customers, 1)
@@ -95,7 +96,8 @@ func TestMigrate(t *testing.T) {
 			keys[r.MessageID[len(r.MessageID)-2:]] = r.Topic + " " + r.Key
 		}
 		// A payload that is no document has no such field, and so no key.
-		require.Equal(t, map[string]string{"01": "legacy.user.created user-u1", "02": "legacy.user.created user-u2", "03": "legacy.user.renamed user-u1", "04": "legacy.user.deleted "}, keys)
+		require.Equal(t, map[string]string{"01": "legacy.user.created user-u1", "02": "legacy.user.created user-u2",
+			"03": "legacy.user.renamed user-u1", "04": "legacy.user.deleted "}, keys)
 	})
 
 	t.Run("an event that an old worker has is waited for", func(t *testing.T) {
@@ -108,7 +110,8 @@ func TestMigrate(t *testing.T) {
 		require.Contains(t, last(lines), "moved=0 repeated=0 leased=1")
 
 		// Its worker dies, and the time of its lease passes.
-		_, err = w.db.Collection("outbox_events").UpdateMany(t.Context(), bson.D{}, bson.D{{Key: "$set", Value: bson.D{{Key: "keepAlive", Value: now.Add(-time.Hour)}}}})
+		_, err = w.db.Collection("outbox_events").UpdateMany(t.Context(), bson.D{},
+			bson.D{{Key: "$set", Value: bson.D{{Key: "keepAlive", Value: now.Add(-time.Hour)}}}})
 		require.NoError(t, err)
 		_, err = w.tool(t.Context(), w.events()...)
 		require.NoError(t, err)
@@ -121,7 +124,8 @@ func TestMigrate(t *testing.T) {
 		w.load("koan.json", "Outbox")
 		later := time.Now().Add(time.Hour).UTC().Truncate(time.Millisecond)
 		ticks := later.UnixMilli()*10_000 + ticksAtEpoch
-		_, err := w.db.Collection("Outbox").UpdateMany(t.Context(), bson.D{}, bson.D{{Key: "$set", Value: bson.D{{Key: "VisibleAt", Value: bson.A{ticks, int32(0)}}}}})
+		_, err := w.db.Collection("Outbox").UpdateMany(t.Context(), bson.D{},
+			bson.D{{Key: "$set", Value: bson.D{{Key: "VisibleAt", Value: bson.A{ticks, int32(0)}}}}})
 		require.NoError(t, err)
 		_, err = w.tool(t.Context(), w.entries()...)
 		require.NoError(t, err)
@@ -140,18 +144,20 @@ func TestMigrate(t *testing.T) {
 			change bson.D
 			want   string
 		}{
-			"an unknown status":          {bson.D{{Key: "status", Value: "paused"}}, "status is"},
-			"no topic":                   {bson.D{{Key: "type", Value: nil}}, "the topic"},
-			"no event id":                {bson.D{{Key: "eventId", Value: nil}}, "eventId"},
-			"a topic that is too long":   {bson.D{{Key: "type", Value: string(bytes.Repeat([]byte("x"), 300))}}, "topic"},
-			"a payload that has no JSON": {bson.D{{Key: "payload", Value: bson.D{{Key: "S3CRET", Value: bson.Regex{Pattern: "S3CRET"}}}}}, "has no JSON"},
-			"a time that is none":        {bson.D{{Key: "occurredAt", Value: "yesterday"}}, "occurredAt"},
+			"an unknown status":        {bson.D{{Key: "status", Value: "paused"}}, "status is"},
+			"no topic":                 {bson.D{{Key: "type", Value: nil}}, "the topic"},
+			"no event id":              {bson.D{{Key: "eventId", Value: nil}}, "eventId"},
+			"a topic that is too long": {bson.D{{Key: "type", Value: string(bytes.Repeat([]byte("x"), 300))}}, "topic"},
+			"a payload that has no JSON": {bson.D{{Key: "payload", Value: bson.D{{Key: "S3CRET", Value: bson.Regex{Pattern: "S3CRET"}}}}},
+				"has no JSON"},
+			"a time that is none": {bson.D{{Key: "occurredAt", Value: "yesterday"}}, "occurredAt"},
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				w := newWorld(t)
 				w.insert("outbox_events", event("good", "created", now, now), event("bad", "created", now.Add(time.Second), now))
-				_, err := w.db.Collection("outbox_events").UpdateOne(t.Context(), bson.D{{Key: "eventId", Value: "bad"}}, bson.D{{Key: "$set", Value: c.change}})
+				_, err := w.db.Collection("outbox_events").UpdateOne(t.Context(), bson.D{{Key: "eventId", Value: "bad"}},
+					bson.D{{Key: "$set", Value: c.change}})
 				require.NoError(t, err)
 
 				_, err = w.tool(t.Context(), w.events()...)
@@ -170,7 +176,7 @@ func TestMigrate(t *testing.T) {
 		}
 	})
 
-	t.Run("following moves what is written meanwhile until it is stopped", func(t *testing.T) {
+	t.Run("following moves what is written until it is stopped", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
 		ctx, stop := context.WithCancel(t.Context())
@@ -195,14 +201,15 @@ func TestMigrate(t *testing.T) {
 			args []string
 			want string
 		}{
-			"nothing":           {nil, "-store is missing"},
-			"no layout":         {[]string{"-store", "mongodb://host/x"}, "-layout wants koan or outbox-event-bus"},
-			"another store":     {[]string{"-store", "sqlite::memory:", "-layout", "koan"}, "no store that is registered"},
-			"a bad template":    {[]string{"-store", "mongodb://host/x", "-layout", "koan", "-topic", "{"}, "-topic"},
-			"nothing in it":     {[]string{"-store", "mongodb://host/x", "-layout", "koan", "-key", "a{}"}, "-key"},
-			"an argument":       {[]string{"-store", "mongodb://host/x", "outbox"}, `"outbox"`},
-			"an empty batch":    {[]string{"-store", "mongodb://host/x", "-layout", "koan", "-batch", "0"}, "-batch"},
-			"nothing listens":   {[]string{"-store", "mongodb://me:S3CRET@127.0.0.1:1/x?serverSelectionTimeoutMS=100", "-layout", "koan"}, "127.0.0.1"},
+			"nothing":        {nil, "-store is missing"},
+			"no layout":      {[]string{"-store", "mongodb://host/x"}, "-layout wants koan or outbox-event-bus"},
+			"another store":  {[]string{"-store", "sqlite::memory:", "-layout", "koan"}, "no store that is registered"},
+			"a bad template": {[]string{"-store", "mongodb://host/x", "-layout", "koan", "-topic", "{"}, "-topic"},
+			"nothing in it":  {[]string{"-store", "mongodb://host/x", "-layout", "koan", "-key", "a{}"}, "-key"},
+			"an argument":    {[]string{"-store", "mongodb://host/x", "outbox"}, `"outbox"`},
+			"an empty batch": {[]string{"-store", "mongodb://host/x", "-layout", "koan", "-batch", "0"}, "-batch"},
+			"nothing listens": {[]string{"-store", "mongodb://me:S3CRET@127.0.0.1:1/x?serverSelectionTimeoutMS=100", "-layout", "koan"},
+				"127.0.0.1"},
 			"a wrong parameter": {[]string{"-store", "mongodb://me:S3CRET@host/x?retain=often", "-layout", "koan"}, "retain"},
 		} {
 			t.Run(name, func(t *testing.T) {

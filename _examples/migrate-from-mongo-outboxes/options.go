@@ -31,13 +31,17 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	flags := flag.NewFlagSet("migrate-from-mongo-outboxes", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	names := strings.Join(slices.Sorted(maps.Keys(layouts)), " or ")
-	flags.StringVar(&o.store, "store", "", "URL of the outbox, as outmill.Open takes it (mongodb://…/database); the old collection must be on the same server")
+	flags.StringVar(&o.store, "store", "",
+		"URL of the outbox, as outmill.Open takes it (mongodb://…/database); the old collection must be on the same server")
 	flags.StringVar(&o.layout, "layout", "", "whose documents they are: "+names)
 	flags.StringVar(&o.database, "database", "", "database of the old collection (default: that of the outbox; for koan, Koan)")
 	flags.StringVar(&o.collection, "collection", "", "the old collection (default outbox_events; for koan, Outbox)")
-	flags.StringVar(&topic, "topic", "", "topic of a message; {a.b} stands for a field of its document (default {type}; for koan, {EntityType})")
-	flags.StringVar(&key, "key", "", "key of a message, written like -topic; it has none where a field is missing (default none; for koan, {EntityId})")
-	flags.StringVar(&o.archive, "archive", "", "collection, in the same database, that keeps the documents that were moved (default: they are gone)")
+	flags.StringVar(&topic, "topic", "",
+		"topic of a message; {a.b} stands for a field of its document (default {type}; for koan, {EntityType})")
+	flags.StringVar(&key, "key", "",
+		"key of a message, written like -topic; it has none where a field is missing (default none; for koan, {EntityId})")
+	flags.StringVar(&o.archive, "archive", "",
+		"collection, in the same database, that keeps the documents that were moved (default: they are gone)")
 	flags.IntVar(&o.maxRetries, "max-retries", 5, "maxRetries of the old program: what failed as often is dead")
 	flags.BoolVar(&o.dead, "dead", false, "move what is dead as well; it is delivered again")
 	flags.BoolVar(&o.skipMalformed, "skip-malformed", false, "report documents that cannot be moved, leave them where they are, and go on")

@@ -33,7 +33,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	began := time.Now()
 	err = m.run(ctx)
 	c := m.counts
-	m.out("moved=%d repeated=%d leased=%d dead=%d malformed=%d seconds=%.1f", c.moved, c.repeated, c.leased, c.dead, c.malformed, time.Since(began).Seconds())
+	m.out("moved=%d repeated=%d leased=%d dead=%d malformed=%d seconds=%.1f", c.moved, c.repeated, c.leased, c.dead, c.malformed,
+		time.Since(began).Seconds())
 	return err
 }
 

@@ -46,7 +46,8 @@ type refused struct {
 }
 
 func (r *refused) Error() string {
-	return fmt.Sprintf("%s: the message %s; its row is still in %s: repair it, or pass -skip-malformed to leave it there and go on", r.note, r.reason, r.table)
+	return fmt.Sprintf("%s: the message %s; its row is still in %s: repair it, or pass -skip-malformed to leave it there and go on", r.note,
+		r.reason, r.table)
 }
 
 func (r *refused) Unwrap() error { return r.reason }

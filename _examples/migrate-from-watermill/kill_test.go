@@ -59,7 +59,7 @@ func TestKill(t *testing.T) {
 						publishOld(t, tx, oldSchema, "old", msg(id))
 					}
 				}
-				writers := writeMeanwhile(t, w, 2, 100, write)
+				writers := writeInBackground(t, w, 2, 100, write)
 				killAgainAndAgain(t, to, args, destination, 5)
 				written := writers.stop()
 				output, err := runOnce(t, args)
@@ -108,9 +108,9 @@ type writing struct {
 	committed map[string][]string
 }
 
-// writeMeanwhile has writers that publish atLeast messages each and go on until
+// writeInBackground has writers that publish atLeast messages each and go on until
 // they are stopped, every seventh in a transaction that is rolled back.
-func writeMeanwhile(t *testing.T, w *world, writers, atLeast int, write func(tx *sql.Tx, id string)) *writing {
+func writeInBackground(t *testing.T, w *world, writers, atLeast int, write func(tx *sql.Tx, id string)) *writing {
 	wr := &writing{enough: make(chan struct{}), committed: map[string][]string{}}
 	wr.finish = sync.OnceFunc(func() { close(wr.enough) })
 	for writer := range writers {
@@ -172,7 +172,9 @@ func killAgainAndAgain(t *testing.T, to *world, args []string, destination strin
 		before := len(to.outbox(t, destination))
 		enough := before + 1 + rand.IntN(60)
 		child := startChild(t, args)
-		require.Eventually(t, func() bool { return len(to.outbox(t, destination)) >= enough }, patience, tick, "the tool moves nothing: %s", child.says)
+		require.Eventually(t, func() bool {
+			return len(to.outbox(t, destination)) >= enough
+		}, patience, tick, "the tool moves nothing: %s", child.says)
 		child.kill(t)
 	}
 }

@@ -50,7 +50,8 @@ type mover struct {
 	failing time.Time
 }
 
-func newMover(o options, topic string, db *sql.DB, store *postgres.Store, atomic bool, out *printer, logger watermill.LoggerAdapter) (*mover, error) {
+func newMover(o options, topic string, db *sql.DB, store *postgres.Store, atomic bool, out *printer,
+	logger watermill.LoggerAdapter) (*mover, error) {
 	m := &mover{options: o, table: newTable(o, topic), db: db, atomic: atomic, out: out, logger: logger}
 	var err error
 	m.pub, err = publisher.New(store, publisher.Config{

@@ -59,10 +59,12 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.StringVar(&o.messages, "messages-table", "watermill_%s", "name of the table of a topic")
 	flags.StringVar(&o.offsets, "offsets-table", "watermill_offsets_%s", "name of the table of a topic's offsets")
 	flags.StringVar(&o.key, "key", "", "metadata that becomes the key of messages that have none (default: no key, no order)")
-	flags.BoolVar(&o.skipMalformed, "skip-malformed", false, "report messages that cannot be moved, leave their rows where they are, and go on")
+	flags.BoolVar(&o.skipMalformed, "skip-malformed", false,
+		"report messages that cannot be moved, leave their rows where they are, and go on")
 	flags.BoolVar(&o.once, "once", false, "stop when nothing is left and nothing has come for -idle (default: run until stopped)")
 	flags.DurationVar(&o.idle, "idle", 5*time.Second, "how long nothing must have come for -once")
-	flags.DurationVar(&o.patience, "patience", time.Minute, "give up when messages that are left do not come, or errors do not pass, for so long")
+	flags.DurationVar(&o.patience, "patience", time.Minute,
+		"give up when messages that are left do not come, or errors do not pass, for so long")
 	flags.DurationVar(&o.every, "progress", 5*time.Second, "time between two lines of progress")
 	flags.IntVar(&o.batch, "batch", 500, "messages of one transaction")
 	flags.BoolVar(&o.verbose, "v", false, "log what the libraries log")

@@ -139,5 +139,6 @@ func (m *mover) quiet() time.Duration {
 
 func stuck(left int) error {
 	return fmt.Errorf("%d messages are left and do not come: a transaction that is older than theirs is still open (see pg_stat_activity), "+
-		"or another reader of the consumer group holds them, or the table was restored from another server, whose transaction ids are not this one's", left)
+		"or another reader of the consumer group holds them, or the table was restored from another server, whose transaction ids are not "+
+		"this one's", left)
 }

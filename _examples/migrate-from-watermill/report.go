@@ -49,7 +49,8 @@ func reportUntil(ctx context.Context, movers []*mover, every time.Duration, out 
 			if ctx.Err() != nil {
 				return
 			}
-			out.line("%s: moved %d (%.0f/s), repeated %d, skipped %d, left %s", m.table.topic, c.moved, rate, c.repeated, c.skipped, known(left, err))
+			out.line("%s: moved %d (%.0f/s), repeated %d, skipped %d, left %s", m.table.topic, c.moved, rate, c.repeated, c.skipped,
+				known(left, err))
 		}
 	}
 }
@@ -72,7 +73,8 @@ func summary(ctx context.Context, movers []*mover, took time.Duration, out *prin
 		allLeft += left
 		out.line("%s: moved %d, repeated %d, skipped %d, left %s", m.table.topic, c.moved, c.repeated, c.skipped, known(left, err))
 	}
-	out.line("topics=%d moved=%d repeated=%d skipped=%d left=%s seconds=%.1f", len(movers), all.moved, all.repeated, all.skipped, known(allLeft, firstErr), took.Seconds())
+	out.line("topics=%d moved=%d repeated=%d skipped=%d left=%s seconds=%.1f", len(movers), all.moved, all.repeated, all.skipped,
+		known(allLeft, firstErr), took.Seconds())
 }
 
 func known(count int, err error) string {

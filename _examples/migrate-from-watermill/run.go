@@ -65,7 +65,8 @@ func openSource(url string) (*sql.DB, error) {
 
 // openStore lets the store adopt the transactions of watermill-sql's
 // subscriber, but only where these are transactions of its own database.
-func openStore(ctx context.Context, o options, source *sql.DB, logger watermill.LoggerAdapter) (store *postgres.Store, atomic bool, err error) {
+func openStore(ctx context.Context, o options, source *sql.DB, logger watermill.LoggerAdapter) (store *postgres.Store, atomic bool,
+	err error) {
 	config := postgres.Config{Schema: o.schema, TablePrefix: o.prefix, DedupWindow: dedupWindow}
 	store, err = postgres.Open(ctx, o.store, config, logger)
 	if err != nil {
@@ -93,7 +94,8 @@ func howSafe(atomic bool) string {
 	return "source and store are two databases: a message that is moved again after a crash is recognised for 7 days"
 }
 
-func newMovers(ctx context.Context, o options, db *sql.DB, store *postgres.Store, atomic bool, out *printer, logger watermill.LoggerAdapter) ([]*mover, error) {
+func newMovers(ctx context.Context, o options, db *sql.DB, store *postgres.Store, atomic bool, out *printer,
+	logger watermill.LoggerAdapter) ([]*mover, error) {
 	var movers []*mover
 	for _, topic := range o.topics {
 		m, err := newMover(o, topic, db, store, atomic, out, logger)

@@ -38,14 +38,14 @@ func TestSideBySide(t *testing.T) {
 		startForwarder(t, w, brokers)
 		old := startOldForwarder(t, w, brokers)
 
-		enveloped := writeMeanwhile(t, w, 2, perWriter, func(tx *sql.Tx, id string) {
+		enveloped := writeInBackground(t, w, 2, perWriter, func(tx *sql.Tx, id string) {
 			publishEnveloped(t, tx, "forwarder_topic", "orders", msg("old-"+id))
 		})
-		plain := writeMeanwhile(t, w, 2, perWriter, func(tx *sql.Tx, id string) { publishOld(t, tx, oldSchema, "plain", msg(id)) })
-		queue := writeMeanwhile(t, w, 2, perWriter, func(tx *sql.Tx, id string) { publishOld(t, tx, writerToQueue{}, "queue", msg(id)) })
+		plain := writeInBackground(t, w, 2, perWriter, func(tx *sql.Tx, id string) { publishOld(t, tx, oldSchema, "plain", msg(id)) })
+		queue := writeInBackground(t, w, 2, perWriter, func(tx *sql.Tx, id string) { publishOld(t, tx, writerToQueue{}, "queue", msg(id)) })
 		fresh, err := publisher.New(w.store, publisher.Config{RequireTx: true}, nil)
 		require.NoError(t, err)
-		direct := writeMeanwhile(t, w, 2, perWriter, func(tx *sql.Tx, id string) { publishNew(t, w, fresh, tx, "orders", msg("new-"+id)) })
+		direct := writeInBackground(t, w, 2, perWriter, func(tx *sql.Tx, id string) { publishNew(t, w, fresh, tx, "orders", msg("new-"+id)) })
 
 		tools := [][]string{
 			w.sourceArgs("-topic", "forwarder_topic", "-enveloped", "-key", "customer", "-batch", "10"),
@@ -99,7 +99,7 @@ func TestSideBySide(t *testing.T) {
 		startForwarder(t, w, brokers)
 		tl := start(t, w.sourceArgs("-topic", "forwarder_topic", "-enveloped", "-key", "customer", "-batch", "10"))
 
-		writers := writeMeanwhile(t, w, 4, perWriter, func(tx *sql.Tx, id string) {
+		writers := writeInBackground(t, w, 4, perWriter, func(tx *sql.Tx, id string) {
 			publishEnveloped(t, tx, "forwarder_topic", "orders", msg(id))
 		})
 		want := writers.stop()
@@ -186,7 +186,8 @@ func startOldForwarder(t *testing.T, w *world, brokers []string) *oldForwarder {
 	pub, err := wkafka.NewPublisher(wkafka.PublisherConfig{Brokers: brokers, Marshaler: wkafka.DefaultMarshaler{}}, nil)
 	require.NoError(t, err)
 	sub, err := wsql.NewSubscriber(w.db, wsql.SubscriberConfig{
-		SchemaAdapter: wsql.DefaultPostgreSQLSchema{SubscribeBatchSize: 5}, OffsetsAdapter: wsql.DefaultPostgreSQLOffsetsAdapter{}, PollInterval: tick,
+		SchemaAdapter: wsql.DefaultPostgreSQLSchema{SubscribeBatchSize: 5}, OffsetsAdapter: wsql.DefaultPostgreSQLOffsetsAdapter{},
+		PollInterval: tick,
 	}, nil)
 	require.NoError(t, err)
 	o := &oldForwarder{pub: pub, sent: map[string]bool{}, ended: make(chan error, 1)}

@@ -47,7 +47,8 @@ func (t table) check(ctx context.Context, db *sql.DB, fromStart bool) error {
 	isQueue, isLog := slices.Contains(found, "acked"), slices.Contains(found, "transaction_id")
 	switch {
 	case len(found) == 0:
-		return fmt.Errorf("topic %s: there is no table %s: check -topic and -messages-table, and the database and search_path of -source", t.topic, t.messages)
+		return fmt.Errorf("topic %s: there is no table %s: check -topic and -messages-table, and the database and search_path of -source",
+			t.topic, t.messages)
 	case isQueue && !isLog && !t.queue:
 		return fmt.Errorf("topic %s: the table %s is a queue: pass -queue", t.topic, t.messages)
 	case isLog && !isQueue && t.queue:
@@ -72,7 +73,8 @@ func (t table) checkGroup(ctx context.Context, db *sql.DB) error {
 	if slices.Contains(groups, t.group) {
 		return nil
 	}
-	return fmt.Errorf("the consumer group %q has read nothing (groups that have: %q): check -consumer-group, or pass -from-start to move all", t.group, groups)
+	return fmt.Errorf("the consumer group %q has read nothing (groups that have: %q): check -consumer-group, or pass -from-start to move all",
+		t.group, groups)
 }
 
 // leftLog compares as watermill-sql does, but counts what waits for the end of

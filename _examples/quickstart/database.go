@@ -78,7 +78,8 @@ func openFile(ctx context.Context, file string, logger watermill.LoggerAdapter) 
 // openNamed opens any store that settings or the URL name; but the table of orders is
 // written by the database's own means.
 func openNamed(ctx context.Context, storeURL string, logger watermill.LoggerAdapter) (database, connect.Resolution, error) {
-	store, choice, err := connect.Open(ctx, connect.Connection{URL: storeURL, Source: "quickstart", Lookup: connect.LookupEnv("OUTMILL")}, logger)
+	store, choice, err := connect.Open(ctx, connect.Connection{URL: storeURL, Source: "quickstart", Lookup: connect.LookupEnv("OUTMILL")},
+		logger)
 	if err != nil {
 		return nil, choice, err
 	}
@@ -152,7 +153,8 @@ func (db mongoDB) createOrders(ctx context.Context) error {
 func (db mongoDB) placeOrders(ctx context.Context, run string, orders []order, publish func(ctx context.Context) error) error {
 	documents := make([]bson.D, len(orders))
 	for i, o := range orders {
-		documents[i] = bson.D{{Key: "run", Value: run}, {Key: "id", Value: o.ID}, {Key: "customer", Value: o.Customer}, {Key: "cents", Value: o.Cents}}
+		documents[i] = bson.D{{Key: "run", Value: run}, {Key: "id", Value: o.ID}, {Key: "customer", Value: o.Customer},
+			{Key: "cents", Value: o.Cents}}
 	}
 	return db.InTx(ctx, func(ctx context.Context) error {
 		if _, err := db.orders().InsertMany(ctx, documents); err != nil {

@@ -47,7 +47,9 @@ func main() {
 	var opts options
 	flag.IntVar(&opts.orders, "orders", 2000, "how many orders to place, rolled back ones included")
 	flag.StringVar(&opts.kafka, "kafka", "", "host:port of a Kafka broker (default: one in this process)")
-	flag.StringVar(&opts.store, "store", "", "URL of the store to use, as connect.Open takes it: postgres://…, mongodb://…, sqlserver://…, sqlite:… (default: the setting OUTMILL_SOURCES_QUICKSTART_<PROVIDER>_CONNECTION_STRING, else a temporary SQLite file)")
+	flag.StringVar(&opts.store, "store", "",
+		"URL of the store to use, as connect.Open takes it: postgres://…, mongodb://…, sqlserver://…, sqlite:… (default: the setting "+
+			"OUTMILL_SOURCES_QUICKSTART_<PROVIDER>_CONNECTION_STRING, else a temporary SQLite file)")
 	flag.StringVar(&opts.db, "db", "", "SQLite file to use, kept afterwards (default: a temporary one)")
 	flag.BoolVar(&opts.verbose, "v", false, "log what the libraries log")
 	flag.Parse()
@@ -100,7 +102,8 @@ func run(ctx context.Context, opts options) (summary, error) {
 	return sum, err
 }
 
-func placeAndFollow(ctx context.Context, names names, db database, kafka *broker, orders int, logger watermill.LoggerAdapter) (summary, error) {
+func placeAndFollow(ctx context.Context, names names, db database, kafka *broker, orders int, logger watermill.LoggerAdapter) (summary,
+	error) {
 	audit := newAudit(orders)
 	pipes, err := startPipes(ctx, names, db, kafka, audit, logger)
 	if err != nil {

@@ -30,7 +30,8 @@ type pipes struct {
 	work      sync.WaitGroup
 }
 
-func startPipes(ctx context.Context, names names, store outmill.Store, broker *broker, audit *audit, logger watermill.LoggerAdapter) (*pipes, error) {
+func startPipes(ctx context.Context, names names, store outmill.Store, broker *broker, audit *audit,
+	logger watermill.LoggerAdapter) (*pipes, error) {
 	p := &pipes{}
 	if err := errors.Join(
 		p.startRouter(ctx, names, store, audit, logger),
@@ -44,7 +45,8 @@ func startPipes(ctx context.Context, names names, store outmill.Store, broker *b
 
 // startRouter is the program of a Watermill user: only the constructors of
 // publisher and subscriber are Outmill's.
-func (p *pipes) startRouter(ctx context.Context, names names, store outmill.Store, audit *audit, logger watermill.LoggerAdapter) (err error) {
+func (p *pipes) startRouter(ctx context.Context, names names, store outmill.Store, audit *audit,
+	logger watermill.LoggerAdapter) (err error) {
 	router, err := message.NewRouter(message.RouterConfig{}, logger)
 	if err != nil {
 		return err
@@ -76,7 +78,8 @@ func (p *pipes) startRouter(ctx context.Context, names names, store outmill.Stor
 	return nil
 }
 
-func (p *pipes) startForwarder(ctx context.Context, names names, store outmill.Store, broker *broker, logger watermill.LoggerAdapter) (err error) {
+func (p *pipes) startForwarder(ctx context.Context, names names, store outmill.Store, broker *broker,
+	logger watermill.LoggerAdapter) (err error) {
 	p.kafkaPub, err = kafka.NewPublisher(wkafka.PublisherConfig{
 		Brokers:   broker.brokers,
 		Marshaler: wkafka.DefaultMarshaler{},

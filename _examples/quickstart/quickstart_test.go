@@ -186,7 +186,8 @@ func TestPipesThatCannotStartSaySo(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer kafka.close()
-	if _, err := startPipes(t.Context(), newNames(), db, kafka, newAudit(1), watermill.NopLogger{}); !errors.Is(err, outmill.ErrSchemaMissing) {
+	if _, err := startPipes(t.Context(), newNames(), db, kafka, newAudit(1), watermill.NopLogger{}); !errors.Is(err,
+		outmill.ErrSchemaMissing) {
 		t.Fatalf("got %v, want %v", err, outmill.ErrSchemaMissing)
 	}
 }

@@ -26,7 +26,8 @@ func TestProviders(t *testing.T) {
 			want      outmill.WorkerDefaults
 		}{
 			{"postgres://u:p@h/db?lease=90s&batch_size=500&max_attempts=20", "postgres://u:p@h/db", all},
-			{"postgresql://h/db?sslmode=disable&lease=1m30s&schema=shop&batch_size=500&max_attempts=20&x=%20+", "postgresql://h/db?sslmode=disable&schema=shop&x=%20+", all},
+			{"postgresql://h/db?sslmode=disable&lease=1m30s&schema=shop&batch_size=500&max_attempts=20&x=%20+",
+				"postgresql://h/db?sslmode=disable&schema=shop&x=%20+", all},
 			{"mongodb://a:1,b:2/db?replicaSet=rs0&lease=90s&batch_size=500&max_attempts=20", "mongodb://a:1,b:2/db?replicaSet=rs0", all},
 			{"mongodb+srv://h/?lease=90s", "mongodb+srv://h/", outmill.WorkerDefaults{Lease: 90 * time.Second}},
 			{"sqlserver://h?database=orders&max_attempts=-1", "sqlserver://h?database=orders", outmill.WorkerDefaults{MaxAttempts: -1}},
@@ -95,7 +96,8 @@ func TestProviders(t *testing.T) {
 				if strings.Contains(at, "?") {
 					separator = "&"
 				}
-				store, choice, err := connect.Open(t.Context(), connect.Connection{URL: at + separator + "lease=90s&batch_size=500&max_attempts=20"}, nil)
+				store, choice, err := connect.Open(t.Context(), connect.Connection{URL: at + separator + "lease=90s&batch_size=500&max_attempts=20"},
+					nil)
 				require.NoError(t, err)
 				require.NoError(t, store.Close())
 				require.Equal(t, outmill.WorkerDefaults{Lease: 90 * time.Second, BatchSize: 500, MaxAttempts: 20}, choice.Defaults)

@@ -36,7 +36,8 @@ With -ensure it creates the schema, or brings it up to date, itself. That is saf
 to repeat, and while programs use the store.`,
 	prepare: func(flags *flag.FlagSet) action {
 		ensure := flags.Bool("ensure", false, "create the schema or bring it up to date instead of printing it")
-		source := flags.String("source", "", "take the URL from OUTMILL_SOURCES_<`NAME`>_<PROVIDER>_CONNECTION_STRING (default: default, where no URL is named)")
+		source := flags.String("source", "",
+			"take the URL from OUTMILL_SOURCES_<`NAME`>_<PROVIDER>_CONNECTION_STRING (default: default, where no URL is named)")
 		from := flags.Int("from", 0, "print only what brings a schema of this `VERSION` to the newest one")
 		return func(ctx context.Context, args []string, stdout io.Writer) error {
 			return runSchema(ctx, args, *source, *ensure, *from, stdout)

@@ -60,7 +60,8 @@ func schemaOf(t *testing.T, db *sql.DB) string {
 	t.Helper()
 	var text string
 	require.NoError(t, db.QueryRowContext(t.Context(),
-		`SELECT group_concat(type || ' ' || name || ' ' || coalesce(sql, ''), char(10)) FROM (SELECT * FROM sqlite_master ORDER BY name)`).Scan(&text))
+		`SELECT group_concat(type || ' ' || name || ' ' || coalesce(sql, ''), char(10)) 
+			FROM (SELECT * FROM sqlite_master ORDER BY name)`).Scan(&text))
 	return text
 }
 

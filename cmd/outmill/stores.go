@@ -32,11 +32,13 @@ func open(ctx context.Context, args []string, source string) (outmill.Store, str
 	store, choice, err := connect.Open(ctx, conn, nil)
 	var unknown *outmill.InvalidURLError
 	if errors.As(err, &unknown) && len(unknown.Registered) > 0 {
-		return nil, "", fmt.Errorf("outmill: this tool cannot open %q: it opens URLs that begin with %s", unknown.URL, strings.Join(unknown.Registered, ", "))
+		return nil, "", fmt.Errorf("outmill: this tool cannot open %q: it opens URLs that begin with %s", unknown.URL,
+			strings.Join(unknown.Registered, ", "))
 	}
 	var missing *connect.ConnectionNotFoundError
 	if errors.As(err, &missing) {
-		return nil, "", usageError(fmt.Sprintf("want one URL, such as sqlite:orders.db, or the variable %s_SOURCES_%s_<PROVIDER>_CONNECTION_STRING",
+		return nil, "", usageError(fmt.Sprintf("want one URL, such as sqlite:orders.db, or the variable "+
+			"%s_SOURCES_%s_<PROVIDER>_CONNECTION_STRING",
 			environment, strings.ToUpper(cmp.Or(source, connect.DefaultSource))))
 	}
 	return store, outmill.RedactURL(choice.URL), err

@@ -220,7 +220,8 @@ func TestComponents(t *testing.T) {
 		t.Parallel()
 		onEachStore(t, func(t *testing.T, s site) {
 			sources := []string{"north", "east", "south"}
-			fan, err := fanin.NewFanIn(s.subscriber(t, "fan"), s.pub.Shared(), fanin.Config{SourceTopics: sources, TargetTopic: topic, CloseTimeout: patience}, nil)
+			fan, err := fanin.NewFanIn(s.subscriber(t, "fan"), s.pub.Shared(),
+				fanin.Config{SourceTopics: sources, TargetTopic: topic, CloseTimeout: patience}, nil)
 			require.NoError(t, err)
 			ended := make(chan error, 1)
 			go func() { ended <- fan.Run(context.Background()) }()

@@ -32,7 +32,8 @@ const (
 )
 
 func record(topic, name, correlation string) *outmill.Record {
-	return &outmill.Record{Topic: topic, MessageID: name, CorrelationID: correlation, Payload: []byte("secret"), Metadata: map[string]string{"card": "secret"}}
+	return &outmill.Record{Topic: topic, MessageID: name, CorrelationID: correlation, Payload: []byte("secret"),
+		Metadata: map[string]string{"card": "secret"}}
 }
 
 // journal keeps what is logged, and may be read while others write.
@@ -120,7 +121,8 @@ var stands = map[string]func(t *testing.T, appends slog.Level, log watermill.Log
 func standOnPostgreSQL(lane postgres.Lane) func(t *testing.T, appends slog.Level, log watermill.LoggerAdapter) stand {
 	return func(t *testing.T, appends slog.Level, log watermill.LoggerAdapter) stand {
 		t.Helper()
-		store, err := postgres.Open(t.Context(), postgrestest.Database(t), postgres.Config{Name: "shop", Lane: lane, AppendLogLevel: appends}, log)
+		store, err := postgres.Open(t.Context(), postgrestest.Database(t), postgres.Config{Name: "shop", Lane: lane, AppendLogLevel: appends},
+			log)
 		require.NoError(t, err)
 		return stand{store, func(ctx context.Context, fn func(ctx context.Context) error) error {
 			return store.InTx(ctx, func(ctx context.Context, _ pgx.Tx) error { return fn(ctx) })
@@ -166,7 +168,8 @@ func TestLogs(t *testing.T) {
 			once := []*outmill.Record{record("orders", "m2", ""), record("mails", "m3", "c3"), record("mails", "m4", "c1")}
 			once[1].DedupKey, once[2].DedupKey = "once", "once"
 			require.NoError(t, s.inTx(ctx, func(ctx context.Context) error { return s.Append(ctx, once...) }))
-			requireLine("info", "Records appended", watermill.LogFields{"count": 2, "topic": "orders,mails", "correlation_id": "c3,c1", "duplicates": 1, "in_transaction": true})
+			requireLine("info", "Records appended",
+				watermill.LogFields{"count": 2, "topic": "orders,mails", "correlation_id": "c3,c1", "duplicates": 1, "in_transaction": true})
 
 			owner := outmill.NewOwnerToken()
 			req := outmill.ClaimRequest{Owner: owner, Group: "readers", Limit: 10, Lease: 10 * time.Millisecond}
@@ -207,7 +210,8 @@ func TestLogs(t *testing.T) {
 				}})
 				require.NoError(t, err)
 			}
-			requireLine("info", "Records appended", watermill.LogFields{"count": 1, "topic": "done", "correlation_id": "c1", "message_uuid": "follows"})
+			requireLine("info", "Records appended",
+				watermill.LogFields{"count": 1, "topic": "done", "correlation_id": "c1", "message_uuid": "follows"})
 		})
 	})
 

@@ -89,11 +89,14 @@ func chaos(t *testing.T, kind target, seed uint64, duration time.Duration) {
 	joinFates, err := fates(t.Context(), s.db)
 	require.NoError(t, err)
 	ends, faults := judgeJoins(joinFates)
-	t.Logf("chaos on %s: duration=%s published=%d rolled_back=%d %s outage=%s drained_in=%s forgotten=%d | forwarded: %s | handled: %s | joins: %v faults=%d | %s=%d",
-		kind.name, duration, len(ledger), writers.rolledBack, p, away, drained, len(forgotten), forwarded, handled, ends, len(faults), envSeed, seed)
+	t.Logf("chaos on %s: duration=%s published=%d rolled_back=%d %s outage=%s drained_in=%s forgotten=%d | forwarded: %s | handled: %s | "+
+		"joins: %v faults=%d | %s=%d",
+		kind.name, duration, len(ledger), writers.rolledBack, p, away, drained, len(forgotten), forwarded, handled, ends, len(faults), envSeed,
+		seed)
 	t.Logf("the writers' trouble: %v", writers.trouble)
 	require.NotEmpty(t, ledger)
-	require.Empty(t, slices.Concat(few("strange error", writers.strange), few("forgotten", forgotten), few("join", faults), forwarded.blame("forwarded"), handled.blame("handled")), "%s=%d", envSeed, seed)
+	require.Empty(t, slices.Concat(few("strange error", writers.strange), few("forgotten", forgotten), few("join", faults),
+		forwarded.blame("forwarded"), handled.blame("handled")), "%s=%d", envSeed, seed)
 	require.NotEmpty(t, ends)
 	if duration >= fullDuration {
 		require.NotZero(t, ends[storekit.JoinCompleted])
@@ -247,7 +250,8 @@ func (s *stage) countLeft(ctx context.Context, topics []string) (int, error) {
 
 func (s *stage) showLeft(t *testing.T) {
 	for _, r := range s.left {
-		t.Logf("left: %s %s %s %s in group %q, claims %d, attempts %d, expiries %d, due %s, leased until %s by %q, last error %q", r.MessageID, r.Key, r.Payload, r.Status, r.Group,
+		t.Logf("left: %s %s %s %s in group %q, claims %d, attempts %d, expiries %d, due %s, leased until %s by %q, last error %q", r.MessageID,
+			r.Key, r.Payload, r.Status, r.Group,
 			r.Claims, r.Attempts, r.Expiries, r.NextAttemptAt.Format(time.StampMilli), r.LeaseUntil.Format(time.StampMilli), r.Owner, r.LastError)
 	}
 }

@@ -206,7 +206,8 @@ func TestJoins(t *testing.T) {
 
 	t.Run("the judge of joins sees what went wrong", func(t *testing.T) {
 		t.Parallel()
-		well := fate{ledger: promise{3, "failed"}, status: "failed", completed: 2, failed: 1, members: 3, membersDone: 2, membersDead: 1, followers: []string{parted}, told: []string{"2"}}
+		well := fate{ledger: promise{3, "failed"}, status: "failed", completed: 2, failed: 1, members: 3, membersDone: 2, membersDead: 1,
+			followers: []string{parted}, told: []string{"2"}}
 		require.Empty(t, well.fault())
 		for name, spoil := range map[string]func(*fate){
 			"forgotten":             func(f *fate) { f.status, f.followers = "pending", nil },

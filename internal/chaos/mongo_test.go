@@ -169,7 +169,8 @@ func (mongoDatabase) kindOf(err error) (kind string, expected bool) {
 	case driver.IsTimeout(err), errors.Is(err, context.DeadlineExceeded):
 		return "timeout", true
 	case errors.As(err, &fromServer):
-		return fmt.Sprint(fromServer.ErrorCodes()), fromServer.HasErrorCode(codeShutdownInProgress) || fromServer.HasErrorCode(codeInterruptedAtShutdown)
+		return fmt.Sprint(fromServer.ErrorCodes()), fromServer.HasErrorCode(codeShutdownInProgress) ||
+			fromServer.HasErrorCode(codeInterruptedAtShutdown)
 	}
 	return fmt.Sprintf("%T", err), false
 }

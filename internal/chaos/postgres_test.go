@@ -151,7 +151,8 @@ func (postgresDatabase) kindOf(err error) (kind string, expected bool) {
 	case errors.Is(err, context.DeadlineExceeded):
 		return "timeout", true
 	case errors.As(err, &fromNetwork), errors.Is(err, sql.ErrConnDone), errors.Is(err, sql.ErrTxDone),
-		strings.Contains(text, "conn closed"), strings.Contains(text, "EOF"), strings.Contains(text, "bad connection"), strings.Contains(text, "closed"):
+		strings.Contains(text, "conn closed"), strings.Contains(text, "EOF"), strings.Contains(text, "bad connection"),
+		strings.Contains(text, "closed"):
 		return "connection lost", true
 	}
 	return fmt.Sprintf("%T", err), false
@@ -187,7 +188,8 @@ func (s postgresSession) record(ctx context.Context, uuid string, e entry) error
 }
 
 func (s postgresSession) recordJoin(ctx context.Context, id outmill.JoinID, p promise) error {
-	return s.tx.exec(ctx, "INSERT INTO started (id, steps, wanted) VALUES ($1::text::uuid, $2, $3::text)", id.String(), p.steps, string(p.wanted))
+	return s.tx.exec(ctx, "INSERT INTO started (id, steps, wanted) VALUES ($1::text::uuid, $2, $3::text)", id.String(), p.steps,
+		string(p.wanted))
 }
 
 func (s postgresSession) doubt(ctx context.Context, fn func(session) error) error {

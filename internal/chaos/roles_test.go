@@ -82,7 +82,8 @@ func play(role string) int {
 	return 0
 }
 
-func withDatabase(ctx context.Context, logger watermill.LoggerAdapter, perform func(context.Context, database, watermill.LoggerAdapter) error) error {
+func withDatabase(ctx context.Context, logger watermill.LoggerAdapter,
+	perform func(context.Context, database, watermill.LoggerAdapter) error) error {
 	db, err := ownTarget().connect(ctx, os.Getenv(envDatabase), logger)
 	if err != nil {
 		return err

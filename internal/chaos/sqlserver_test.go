@@ -64,7 +64,9 @@ func (s sqlserverServer) url(address string) string {
 func (s sqlserverServer) restart(ctx context.Context) error {
 	var sessions []int
 	// Babelfish still lists some sessions that have ended, without their id.
-	rows, err := s.db.QueryContext(ctx, "SELECT session_id FROM sys.dm_exec_sessions WHERE session_id IS NOT NULL AND session_id <> @@SPID AND database_id = DB_ID(@name)", sql.Named("name", s.database.Query().Get("database")))
+	rows, err := s.db.QueryContext(ctx,
+		"SELECT session_id FROM sys.dm_exec_sessions WHERE session_id IS NOT NULL AND session_id <> @@SPID AND database_id = DB_ID(@name)",
+		sql.Named("name", s.database.Query().Get("database")))
 	if err != nil {
 		return err
 	}
@@ -192,7 +194,8 @@ func (sqlserverDatabase) kindOf(err error) (kind string, expected bool) {
 	case errors.Is(err, context.DeadlineExceeded), strings.Contains(text, "did not get cancellation confirmation"):
 		return "timeout", true
 	case errors.As(err, &fromNetwork), errors.Is(err, io.EOF), errors.Is(err, sql.ErrConnDone), errors.Is(err, sql.ErrTxDone),
-		strings.Contains(text, "EOF"), strings.Contains(text, "bad connection"), strings.Contains(text, "closed"), strings.Contains(text, "reset by peer"):
+		strings.Contains(text, "EOF"), strings.Contains(text, "bad connection"), strings.Contains(text, "closed"),
+		strings.Contains(text, "reset by peer"):
 		return "connection lost", true
 	}
 	return fmt.Sprintf("%T", err), false
@@ -214,12 +217,14 @@ SELECT n - @by FROM accounts WHERE [key] = @key`, sql.Named("key", key), sql.Nam
 }
 
 func (s sqlserverSession) record(ctx context.Context, uuid string, e entry) error {
-	_, err := s.tx.ExecContext(ctx, "INSERT ledger (uuid, [key], n) VALUES (@uuid, @key, @n)", sql.Named("uuid", uuid), sql.Named("key", e.key), sql.Named("n", e.n))
+	_, err := s.tx.ExecContext(ctx, "INSERT ledger (uuid, [key], n) VALUES (@uuid, @key, @n)", sql.Named("uuid", uuid),
+		sql.Named("key", e.key), sql.Named("n", e.n))
 	return err
 }
 
 func (s sqlserverSession) recordJoin(ctx context.Context, id outmill.JoinID, p promise) error {
-	_, err := s.tx.ExecContext(ctx, "INSERT started (id, steps, wanted) VALUES (@id, @steps, @wanted)", sql.Named("id", id.String()), sql.Named("steps", p.steps), sql.Named("wanted", string(p.wanted)))
+	_, err := s.tx.ExecContext(ctx, "INSERT started (id, steps, wanted) VALUES (@id, @steps, @wanted)", sql.Named("id", id.String()),
+		sql.Named("steps", p.steps), sql.Named("wanted", string(p.wanted)))
 	return err
 }
 

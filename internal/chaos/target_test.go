@@ -39,13 +39,18 @@ type target struct {
 
 // targets are run in their order, one after the other.
 var targets = []target{
-	{name: "postgres", duration: fullDuration, pause: 40 * time.Millisecond, away: 30 * time.Second, poll: 100 * time.Millisecond, serve: servePostgres, connect: connectPostgres(postgres.LaneRows)},
-	{name: "postgres-log", duration: fullDuration / 2, pause: 40 * time.Millisecond, away: 30 * time.Second, poll: 100 * time.Millisecond, serve: servePostgres, connect: connectPostgres(postgres.LaneLog)},
-	{name: "mongo", duration: fullDuration / 2, pause: 40 * time.Millisecond, away: 30 * time.Second, poll: 100 * time.Millisecond, serve: serveMongo, connect: connectMongo},
+	{name: "postgres", duration: fullDuration, pause: 40 * time.Millisecond, away: 30 * time.Second, poll: 100 * time.Millisecond,
+		serve: servePostgres, connect: connectPostgres(postgres.LaneRows)},
+	{name: "postgres-log", duration: fullDuration / 2, pause: 40 * time.Millisecond, away: 30 * time.Second, poll: 100 * time.Millisecond,
+		serve: servePostgres, connect: connectPostgres(postgres.LaneLog)},
+	{name: "mongo", duration: fullDuration / 2, pause: 40 * time.Millisecond, away: 30 * time.Second, poll: 100 * time.Millisecond,
+		serve: serveMongo, connect: connectMongo},
 	// A process that is stopped within a transaction keeps all others from writing.
-	{name: "sqlite", duration: fullDuration / 2, pause: 40 * time.Millisecond, away: 30 * time.Second, poll: 100 * time.Millisecond, deck: withoutServer, serve: serveSQLite, connect: connectSQLite},
+	{name: "sqlite", duration: fullDuration / 2, pause: 40 * time.Millisecond, away: 30 * time.Second, poll: 100 * time.Millisecond,
+		deck: withoutServer, serve: serveSQLite, connect: connectSQLite},
 	// Babelfish compiles procedures for seconds in each new session.
-	{name: "sqlserver", duration: 25 * time.Second, pause: 600 * time.Millisecond, away: 15 * time.Second, poll: 300 * time.Millisecond, serve: serveSQLServer, connect: connectSQLServer},
+	{name: "sqlserver", duration: 25 * time.Second, pause: 600 * time.Millisecond, away: 15 * time.Second, poll: 300 * time.Millisecond,
+		serve: serveSQLServer, connect: connectSQLServer},
 }
 
 // ownTarget is that of the process, which plays a role.
@@ -111,7 +116,8 @@ type doubter interface {
 
 // kindOf is for what no engine may do, and what none can help.
 func kindOf(db database, err error) (kind string, expected bool) {
-	for _, refusal := range []error{outmill.ErrInvalidRecord, outmill.ErrForeignTx, outmill.ErrMixedTx, outmill.ErrNoTx, outmill.ErrSchemaMissing} {
+	for _, refusal := range []error{outmill.ErrInvalidRecord, outmill.ErrForeignTx, outmill.ErrMixedTx, outmill.ErrNoTx,
+		outmill.ErrSchemaMissing} {
 		if errors.Is(err, refusal) {
 			return "refused", false
 		}

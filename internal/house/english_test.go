@@ -19,7 +19,8 @@ func TestEnglish(t *testing.T) {
 		refused := regexp.MustCompile(`(?i)\b(whoever|anew|lest|meanwhile)\b`)
 		read := 0
 		require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-			if err != nil || entry.IsDir() || filepath.Base(path) == "english_test.go" || !slices.Contains([]string{".go", ".md", ".sql", ".yml"}, filepath.Ext(path)) {
+			if err != nil || entry.IsDir() || filepath.Base(path) == "english_test.go" ||
+				!slices.Contains([]string{".go", ".md", ".sql", ".yml"}, filepath.Ext(path)) {
 				return err
 			}
 			text, err := os.ReadFile(path)

@@ -18,7 +18,8 @@ func TestHouse(t *testing.T) {
 	t.Run("a user of the sqlite store and the publisher compiles neither Kafka nor test code", func(t *testing.T) {
 		t.Parallel()
 		unwanted := []string{
-			"github.com/twmb/franz-go", "github.com/IBM/sarama", "github.com/ThreeDotsLabs/watermill-kafka", "github.com/ThreeDotsLabs/watermill-sql",
+			"github.com/twmb/franz-go", "github.com/IBM/sarama", "github.com/ThreeDotsLabs/watermill-kafka",
+			"github.com/ThreeDotsLabs/watermill-sql",
 			"github.com/stretchr/testify", "pgregory.net/rapid", "go.uber.org/goleak", "testing",
 			module + "/storetest", module + "/outmilltest", module + "/internal/testenv", module + "/kafka",
 		}

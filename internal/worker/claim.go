@@ -183,7 +183,8 @@ func (w *Worker) admit(it *Item, wishesChanged bool) {
 	_, back := w.tainted[it.key]
 	switch {
 	case rec.Suspect() && w.cfg.Retry.Exhausted(rec.Attempts):
-		w.settleLocked(it, outcome{kind: failed, reason: fmt.Sprintf("outmill: the lease expired %d times: the record may be killing its workers, or hanging them", rec.Expiries)})
+		w.settleLocked(it, outcome{kind: failed,
+			reason: fmt.Sprintf("outmill: the lease expired %d times: the record may be killing its workers, or hanging them", rec.Expiries)})
 	case w.overdue(it, time.Now()):
 		// It was given up for this handling, which still goes on: others may be able
 		// to handle it.

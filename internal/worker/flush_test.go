@@ -54,7 +54,7 @@ func TestFlush(t *testing.T) {
 		require.Equal(t, 1, r.get(rec).Attempts)
 	})
 
-	t.Run("a record that comes again before the answer of its outcome is handled anew", func(t *testing.T) {
+	t.Run("a record that comes again before the answer of its outcome is handled again", func(t *testing.T) {
 		t.Parallel()
 		for call, settle := range map[string]func(*worker.Item){
 			"Abandon": func(it *worker.Item) { it.Abandon(0, "no luck") },

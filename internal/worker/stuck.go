@@ -84,7 +84,8 @@ func (s *stuck) wait() {
 }
 
 func (s *stuck) tell(pause time.Duration) {
-	s.worker.faults.Fault("Outcomes could not be stored, will try again", s.err, watermill.LogFields{"count": len(s.list), "after": pause.String()})
+	s.worker.faults.Fault("Outcomes could not be stored, will try again", s.err,
+		watermill.LogFields{"count": len(s.list), "after": pause.String()})
 }
 
 // tryAgain makes the calls that are due.
@@ -156,7 +157,8 @@ func (s *stuck) leave() {
 	if len(s.list) == 0 {
 		return
 	}
-	s.worker.faults.Fault("Outcomes could not be stored; the records come again when their leases end", s.err, watermill.LogFields{"count": len(s.list)})
+	s.worker.faults.Fault("Outcomes could not be stored; the records come again when their leases end", s.err,
+		watermill.LogFields{"count": len(s.list)})
 	s.worker.forget(convert(s.list, func(o stuckOutcome) outcome { return o.outcome }))
 	s.list = nil
 }

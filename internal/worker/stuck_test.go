@@ -136,7 +136,7 @@ func TestStuck(t *testing.T) {
 		}
 	})
 
-	t.Run("acks are stored beside one that the store refuses", func(t *testing.T) {
+	t.Run("acks are stored next to one that the store refuses", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t)
 		bad := r.append("bad")[0]

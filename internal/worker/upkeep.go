@@ -20,7 +20,8 @@ const upkeepBatch = 1000
 // leases, expires records and registrations, deletes records, dedup keys, notes and
 // joins that are no longer retained, and calls round, if given, at the end of each, whatever went
 // wrong before. In between it has the store do its own housekeeping: see Maintained.
-func Upkeep(ctx context.Context, queue outmill.Queue, interval time.Duration, log watermill.LoggerAdapter, round func(context.Context) error) {
+func Upkeep(ctx context.Context, queue outmill.Queue, interval time.Duration, log watermill.LoggerAdapter,
+	round func(context.Context) error) {
 	var maintained sync.WaitGroup
 	maintained.Go(func() { Maintained(ctx, queue, log) })
 	defer maintained.Wait()
@@ -36,7 +37,8 @@ func Upkeep(ctx context.Context, queue outmill.Queue, interval time.Duration, lo
 // Rounds calls round at each interval until ctx ends. The first one begins
 // after a random part of the interval, so that processes that start together
 // do not work together. Errors are logged; the next round tries again.
-func Rounds(ctx context.Context, queue outmill.Queue, interval time.Duration, log watermill.LoggerAdapter, round func(context.Context) error) {
+func Rounds(ctx context.Context, queue outmill.Queue, interval time.Duration, log watermill.LoggerAdapter,
+	round func(context.Context) error) {
 	paced(ctx, interval, func() time.Duration {
 		if err := round(ctx); err != nil && ctx.Err() == nil {
 			log.Error("Upkeep of the store failed, will try again", err, watermill.LogFields{"store": queue.Name()})
@@ -164,7 +166,8 @@ func repeat(ctx context.Context, work func(context.Context, int) (int, error)) (
 // WarnUnread logs the topics whose due records nobody seems to read: those
 // that no group has registered for, and those of this group that have been due
 // for longer than patience and that reads denies.
-func WarnUnread(ctx context.Context, queue outmill.Queue, log watermill.LoggerAdapter, group string, reads func(topic string) bool, patience time.Duration) error {
+func WarnUnread(ctx context.Context, queue outmill.Queue, log watermill.LoggerAdapter, group string, reads func(topic string) bool,
+	patience time.Duration) error {
 	inspector, ok := outmill.As[outmill.Inspector](queue)
 	if !ok {
 		return nil
@@ -177,13 +180,16 @@ func WarnUnread(ctx context.Context, queue outmill.Queue, log watermill.LoggerAd
 		return err
 	}
 	for _, t := range stats {
-		fields := watermill.LogFields{"topic": t.Topic, "group": t.Group, "store": queue.Name(), "oldest_due": t.OldestDue.UTC().Format(time.RFC3339)}
+		fields := watermill.LogFields{"topic": t.Topic, "group": t.Group, "store": queue.Name(),
+			"oldest_due": t.OldestDue.UTC().Format(time.RFC3339)}
 		switch {
 		case t.OldestDue.IsZero():
 		case t.Group == "":
-			log.Error("Warning: records are due that no group has registered for; subscribe to the topic, forward it, or stop publishing to it", nil, fields)
+			log.Error("Warning: records are due that no group has registered for; subscribe to the topic, forward it, or stop publishing to it", nil,
+				fields)
 		case t.Group == group && !reads(t.Topic) && time.Since(t.OldestDue) > patience:
-			log.Error("Warning: records of this group are due and this process does not read their topic; make sure that another one does", nil, fields)
+			log.Error("Warning: records of this group are due and this process does not read their topic; make sure that another one does", nil,
+				fields)
 		}
 	}
 	return nil

@@ -42,7 +42,8 @@ func TestMigrations(t *testing.T) {
 			"0001_first.sql": "CREATE FUNCTION f() AS $outmill$\nBEGIN\n  a;\n  b;\nEND\n$outmill$;\n\nCREATE TABLE a (x);\n",
 		}), "schema", func(s string) string { return s })
 		require.NoError(t, err)
-		require.Equal(t, []string{"CREATE FUNCTION f() AS $outmill$\nBEGIN\n  a;\n  b;\nEND\n$outmill$", "CREATE TABLE a (x)"}, migrations[0].Statements)
+		require.Equal(t, []string{"CREATE FUNCTION f() AS $outmill$\nBEGIN\n  a;\n  b;\nEND\n$outmill$", "CREATE TABLE a (x)"},
+			migrations[0].Statements)
 	})
 
 	t.Run("files that leave the order open are refused", func(t *testing.T) {

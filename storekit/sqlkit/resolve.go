@@ -53,7 +53,8 @@ func ResolveTx(tx any, driver Driver) (any, error) {
 		return nil, refused("a %s holds a transaction that is nil", typeName(of))
 	}
 	if _, ok := tx.(Handle); !ok {
-		return nil, refused("a %s neither is nor wraps a transaction: pass what BeginTx returns, or a type that has it in an exported field%s", typeName(of), entRemedy(of))
+		return nil, refused("a %s neither is nor wraps a transaction: pass what BeginTx returns, or a type that has it in an exported field%s",
+			typeName(of), entRemedy(of))
 	}
 	if err := canCompare(tx); err != nil {
 		return nil, err
@@ -70,7 +71,8 @@ func canCompare(tx any) error {
 	if reflect.ValueOf(tx).Comparable() {
 		return nil
 	}
-	return refused("a %s cannot be compared, so two uses of it cannot be told from two transactions: pass a pointer", typeName(reflect.TypeOf(tx)))
+	return refused("a %s cannot be compared, so two uses of it cannot be told from two transactions: pass a pointer",
+		typeName(reflect.TypeOf(tx)))
 }
 
 // maxDepth bounds the search: what embeds may form a ring.
@@ -216,7 +218,8 @@ func entRemedy(of reflect.Type) string {
 	if !hasEntField(of, maxDepth) {
 		return ""
 	}
-	return `; of ent, pass tx.(*entsql.Tx).ExecQuerier, where tx is what the driver's Tx returned, or generate with the feature "sql/execquery" and pass the *ent.Tx`
+	return `; of ent, pass tx.(*entsql.Tx).ExecQuerier, where tx is what the driver's Tx returned, ` +
+		`or generate with the feature "sql/execquery" and pass the *ent.Tx`
 }
 
 func hasEntField(of reflect.Type, depth int) bool {

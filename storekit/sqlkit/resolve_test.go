@@ -185,7 +185,8 @@ func TestResolve(t *testing.T) {
 			"two transactions":                  {struct{ One, Two *sql.Tx }{new(sql.Tx), new(sql.Tx)}, "more than one transaction"},
 			"a text":                            {"text", "a string neither is nor wraps a transaction"},
 			"a type that says where it is from": {&unitOfWork{}, "*github.com/outmill/outmill/storekit/sqlkit_test.unitOfWork"},
-			"a field that is not exported":      {struct{ tx *sql.Tx }{new(sql.Tx)}, "pass what BeginTx returns, or a type that has it in an exported field"},
+			"a field that is not exported": {struct{ tx *sql.Tx }{new(sql.Tx)},
+				"pass what BeginTx returns, or a type that has it in an exported field"},
 			"not comparable": {struct {
 				hidden
 				_ []int

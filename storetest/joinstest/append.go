@@ -226,7 +226,8 @@ func joinsFill(e *env) {
 	e.members(id, "m4")
 	require.ErrorIs(e.T, e.Store.Append(e.Ctx, suite.Rec(orders, "m5", withJoins(id))), storekit.ErrTooManySteps)
 	e.completeSteps(e.List(outmill.ListQuery{})...)
-	require.ErrorIs(e.T, e.Store.Append(e.Ctx, suite.Rec(orders, "m5", withJoins(id))), storekit.ErrTooManySteps, "steps that are settled count too")
+	require.ErrorIs(e.T, e.Store.Append(e.Ctx, suite.Rec(orders, "m5", withJoins(id))), storekit.ErrTooManySteps,
+		"steps that are settled count too")
 	require.Len(e.T, e.steps(id), 4)
 }
 

@@ -181,7 +181,8 @@ func (e *env) steps(id outmill.JoinID) map[outmill.WorkItemID]storekit.StepStatu
 	return listAllSteps(e.Ctx, e.T, e.joins(), id)
 }
 
-func listAllSteps(ctx context.Context, t require.TestingT, joins storekit.Joins, id outmill.JoinID) map[outmill.WorkItemID]storekit.StepStatus {
+func listAllSteps(ctx context.Context, t require.TestingT, joins storekit.Joins,
+	id outmill.JoinID) map[outmill.WorkItemID]storekit.StepStatus {
 	const limit = 1000
 	all := map[outmill.WorkItemID]storekit.StepStatus{}
 	var after outmill.WorkItemID

@@ -272,7 +272,8 @@ func expireSteps(e *env) {
 	id, lonely := e.startJoin(2), e.startJoin(1)
 	e.Register("stays", orders)
 	e.RegisterAs(suite.Ends("goes", time.Hour))
-	both, more, only := suite.Rec(orders, "both", withJoins(id)), suite.Rec(orders, "more", withJoins(id)), suite.Rec("lonely", "only", withJoins(lonely))
+	both, more, only := suite.Rec(orders, "both", withJoins(id)), suite.Rec(orders, "more", withJoins(id)),
+		suite.Rec("lonely", "only", withJoins(lonely))
 	e.Append(both, more, only)
 	found := e.ClaimNamed(outmill.NewOwnerToken(), suite.OfGroup("stays"))
 	e.Ack(found["both"])

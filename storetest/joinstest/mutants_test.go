@@ -29,28 +29,56 @@ func TestRun_BrokenStores(t *testing.T) {
 
 func broken() []mutant {
 	list := []mutant{
-		{"attaches nothing", "append", "OBX-083 a record that is appended with Joins is a step of them", mutants.Appends(func(r *outmill.Record) { r.Joins = nil })},
-		{"tells of no joins", "append", "Claim, Get and List tell of which joins a record is a step, in their order, and which it waits for", func(f mutants.File) outmill.Store { return tellsOfNoJoins{f} }},
-		{"attaches to one join only", "append", "OBX-096 a message is a step of a hundred joins", mutants.Appends(func(r *outmill.Record) { r.Joins = r.Joins[:min(1, len(r.Joins))] })},
-		{"attaches where it can", "append", "one step more than a join expects is ErrTooManySteps, and nothing is written", func(f mutants.File) outmill.Store { return attachesWhereItCan{f} }},
-		{"attaches outside of the transaction", "append", "a step that is appended in a transaction is gone when it rolls back, and leaves its place", mutants.Commits},
-		{"starts joins outside of the transaction", "start", "a join that is started in a transaction is gone when it rolls back", func(f mutants.File) outmill.Store { return startsAlone{f} }},
-		{"starts joins again", "start", "an id that another join has is ErrJoinExists, leaves that join and a caller's transaction usable", func(f mutants.File) outmill.Store { return startsAgain{f} }},
-		{"counts the first group only", "groups", "a step of several groups is completed when the last of them has acked", remembers(func(r *remembersJoins) { r.acks = true })},
-		{"counts an attempt as a failure", "settle", "Abandon, Release, Snooze, Extend and ReapExpired count nothing", remembers(func(r *remembersJoins) { r.abandons = true })},
-		{"takes no step back", "settle", "a requeue takes the step back that failed by a failure", remembers(func(r *remembersJoins) { r.requeues = true })},
-		{"loses reports", "report", "OBX-085 OBX-086 ReportCompleted completes a step, once", func(f mutants.File) outmill.Store { return losesReports{f} }},
-		{"takes failures for success", "report", "OBX-087 OBX-088 ReportFailed fails a step, once", func(f mutants.File) outmill.Store { return reportsSuccess{f} }},
-		{"attaches nothing late", "attach", "AttachStep of a processed record counts at once", func(f mutants.File) outmill.Store { return attachesNothingLate{f} }},
-		{"forgives failed steps", "finish", "OBX-092 OBX-094 all, of which one failed where that matters: the join is failed once and for all", finishes(func(r *storekit.FinishRequest) { r.FailIfAnyStepFailed = false })},
-		{"publishes after the end", "finish", "a record of Then that is refused leaves everything as it was", func(f mutants.File) outmill.Store { return publishesAfter{f} }},
-		{"publishes with every call", "finish", "of sixteen callers that finish a join one does, and one record is appended", func(f mutants.File) outmill.Store { return publishesAlways{f} }},
-		{"seals nothing", "seal", "SealJoin says how many steps a join has, which decides it when they are settled", func(f mutants.File) outmill.Store { return sealsNothing{f} }},
-		{"cancels what is finished", "cancel", "CancelJoin of a finished join is ErrJoinFinished and leaves it", func(f mutants.File) outmill.Store { return cancelsAny{f} }},
-		{"ignores grouping keys", "inspect", "OBX-095 ListJoins selects by grouping key, compared exactly", func(f mutants.File) outmill.Store { return listsAllJoins{f} }},
-		{"deletes joins without a limit", "inspect", "DeleteJoins does no more than its limit", func(f mutants.File) outmill.Store { return deletesAllJoins{f} }},
-		{"wakes nothing", "wait", "an ack of the last step makes a record due that waits for the join", mutants.Appends(func(r *outmill.Record) { r.WaitsFor = outmill.JoinID{} })},
-		{"ignores the contexts of joins", "calls", "every call of Joins with a context that was cancelled is its error, and does nothing", func(f mutants.File) outmill.Store { return finishesAnyway{f} }},
+		{"attaches nothing", "append", "OBX-083 a record that is appended with Joins is a step of them",
+			mutants.Appends(func(r *outmill.Record) { r.Joins = nil })},
+		{"tells of no joins", "append", "Claim, Get and List tell of which joins a record is a step, in their order, and which it waits for",
+			func(f mutants.File) outmill.Store { return tellsOfNoJoins{f} }},
+		{"attaches to one join only", "append", "OBX-096 a message is a step of a hundred joins",
+			mutants.Appends(func(r *outmill.Record) { r.Joins = r.Joins[:min(1, len(r.Joins))] })},
+		{"attaches where it can", "append", "one step more than a join expects is ErrTooManySteps, and nothing is written",
+			func(f mutants.File) outmill.Store { return attachesWhereItCan{f} }},
+		{"attaches outside of the transaction", "append",
+			"a step that is appended in a transaction is gone when it rolls back, and leaves its place", mutants.Commits},
+		{"starts joins outside of the transaction", "start", "a join that is started in a transaction is gone when it rolls back",
+			func(f mutants.File) outmill.Store { return startsAlone{f} }},
+		{"starts joins again", "start", "an id that another join has is ErrJoinExists, leaves that join and a caller's transaction usable",
+			func(f mutants.File) outmill.Store { return startsAgain{f} }},
+		{"counts the first group only", "groups", "a step of several groups is completed when the last of them has acked",
+			remembers(func(r *remembersJoins) { r.acks = true })},
+		{"counts an attempt as a failure", "settle", "Abandon, Release, Snooze, Extend and ReapExpired count nothing",
+			remembers(func(r *remembersJoins) { r.abandons = true })},
+		{"takes no step back", "settle", "a requeue takes the step back that failed by a failure",
+			remembers(func(r *remembersJoins) { r.requeues = true })},
+		{"loses reports", "report", "OBX-085 OBX-086 ReportCompleted completes a step, once", func(f mutants.File) outmill.Store {
+			return losesReports{f}
+		}},
+		{"takes failures for success", "report", "OBX-087 OBX-088 ReportFailed fails a step, once", func(f mutants.File) outmill.Store {
+			return reportsSuccess{f}
+		}},
+		{"attaches nothing late", "attach", "AttachStep of a processed record counts at once", func(f mutants.File) outmill.Store {
+			return attachesNothingLate{f}
+		}},
+		{"forgives failed steps", "finish", "OBX-092 OBX-094 all, of which one failed where that matters: the join is failed once and for all",
+			finishes(func(r *storekit.FinishRequest) { r.FailIfAnyStepFailed = false })},
+		{"publishes after the end", "finish", "a record of Then that is refused leaves everything as it was", func(f mutants.File) outmill.Store {
+			return publishesAfter{f}
+		}},
+		{"publishes with every call", "finish", "of sixteen callers that finish a join one does, and one record is appended",
+			func(f mutants.File) outmill.Store { return publishesAlways{f} }},
+		{"seals nothing", "seal", "SealJoin says how many steps a join has, which decides it when they are settled",
+			func(f mutants.File) outmill.Store { return sealsNothing{f} }},
+		{"cancels what is finished", "cancel", "CancelJoin of a finished join is ErrJoinFinished and leaves it",
+			func(f mutants.File) outmill.Store { return cancelsAny{f} }},
+		{"ignores grouping keys", "inspect", "OBX-095 ListJoins selects by grouping key, compared exactly", func(f mutants.File) outmill.Store {
+			return listsAllJoins{f}
+		}},
+		{"deletes joins without a limit", "inspect", "DeleteJoins does no more than its limit", func(f mutants.File) outmill.Store {
+			return deletesAllJoins{f}
+		}},
+		{"wakes nothing", "wait", "an ack of the last step makes a record due that waits for the join",
+			mutants.Appends(func(r *outmill.Record) { r.WaitsFor = outmill.JoinID{} })},
+		{"ignores the contexts of joins", "calls", "every call of Joins with a context that was cancelled is its error, and does nothing",
+			func(f mutants.File) outmill.Store { return finishesAnyway{f} }},
 	}
 	for _, m := range list {
 		switch m.Name {
@@ -122,7 +150,8 @@ func (m *remembersJoins) Append(ctx context.Context, records ...*outmill.Record)
 }
 
 // report passes over what is no step, because a transaction was rolled back.
-func (m *remembersJoins) report(ctx context.Context, how func(context.Context, outmill.JoinID, outmill.WorkItemID) error, step outmill.WorkItemID) {
+func (m *remembersJoins) report(ctx context.Context, how func(context.Context, outmill.JoinID, outmill.WorkItemID) error,
+	step outmill.WorkItemID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, join := range m.joins[step] {
@@ -189,7 +218,8 @@ type finishesOtherwise struct {
 	change func(*storekit.FinishRequest)
 }
 
-func (m finishesOtherwise) FinishJoin(ctx context.Context, join outmill.JoinID, request storekit.FinishRequest) (storekit.FinishResult, error) {
+func (m finishesOtherwise) FinishJoin(ctx context.Context, join outmill.JoinID, request storekit.FinishRequest) (storekit.FinishResult,
+	error) {
 	m.change(&request)
 	return m.File.FinishJoin(ctx, join, request)
 }
@@ -197,7 +227,8 @@ func (m finishesOtherwise) FinishJoin(ctx context.Context, join outmill.JoinID, 
 // publishesAfter appends in another transaction than that which ends the join.
 type publishesAfter struct{ mutants.File }
 
-func (m publishesAfter) FinishJoin(ctx context.Context, join outmill.JoinID, request storekit.FinishRequest) (storekit.FinishResult, error) {
+func (m publishesAfter) FinishJoin(ctx context.Context, join outmill.JoinID, request storekit.FinishRequest) (storekit.FinishResult,
+	error) {
 	then := request.Then
 	request.Then = nil
 	result, err := m.File.FinishJoin(ctx, join, request)
@@ -213,7 +244,8 @@ func (m publishesAfter) FinishJoin(ctx context.Context, join outmill.JoinID, req
 
 type publishesAlways struct{ mutants.File }
 
-func (m publishesAlways) FinishJoin(ctx context.Context, join outmill.JoinID, request storekit.FinishRequest) (storekit.FinishResult, error) {
+func (m publishesAlways) FinishJoin(ctx context.Context, join outmill.JoinID, request storekit.FinishRequest) (storekit.FinishResult,
+	error) {
 	result, err := m.File.FinishJoin(ctx, join, request)
 	if err != nil || result.Finished {
 		return result, err
@@ -254,7 +286,8 @@ func (m deletesAllJoins) DeleteJoins(ctx context.Context, _ int) (int, error) {
 
 type finishesAnyway struct{ mutants.File }
 
-func (m finishesAnyway) FinishJoin(ctx context.Context, join outmill.JoinID, request storekit.FinishRequest) (storekit.FinishResult, error) {
+func (m finishesAnyway) FinishJoin(ctx context.Context, join outmill.JoinID, request storekit.FinishRequest) (storekit.FinishResult,
+	error) {
 	result, err := m.File.FinishJoin(context.WithoutCancel(ctx), join, request)
 	return result, errors.Join(err, ctx.Err())
 }

@@ -65,7 +65,8 @@ func refusedJoins() []refusedJoin {
 		{"a negative timeout", "timeout", []func(*storekit.Join){func(j *storekit.Join) { j.Timeout = -1 }}},
 		{"a deadline outside the years 1 to 9999", "deadline", []func(*storekit.Join){deadline(0), deadline(10_000)}},
 		{"a quorum that cannot be", "quorum", []func(*storekit.Join){quorumOf(0), quorumOf(-1), quorumOf(4)}},
-		{"a quorum without JoinQuorum", "quorum", []func(*storekit.Join){policy("", 1), policy(storekit.JoinAll, 2), policy(storekit.JoinAny, -1)}},
+		{"a quorum without JoinQuorum", "quorum",
+			[]func(*storekit.Join){policy("", 1), policy(storekit.JoinAll, 2), policy(storekit.JoinAny, -1)}},
 		{"an unknown policy", "policy", []func(*storekit.Join){policy("most", 0), policy("ALL", 0)}},
 		{"a grouping key that is not a name", "grouping key", []func(*storekit.Join){
 			grouped(strings.Repeat("x", 256)), grouped(strings.Repeat("😀", 128)), grouped("a\x00"), grouped("\xff"), grouped("a "), grouped(" a"),

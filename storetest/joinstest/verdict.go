@@ -80,7 +80,8 @@ func verdicts() []verdict {
 		{"any at the deadline, of which one is completed", late(anyStep, inAnHour), 1, 0, true, true, completed, ""},
 		{"a quorum at the deadline", late(quorumOf(2), inAnHour), 1, 0, true, true, failed, storekit.ReasonDeadline},
 		{"all of an unsealed join at the deadline", late(unsealed, inAnHour), 1, 0, true, true, failed, storekit.ReasonDeadline},
-		{"all of an unsealed join at a deadline that completes", late(unsealed, completeLate), 0, 0, true, true, completed, storekit.ReasonDeadline},
+		{"all of an unsealed join at a deadline that completes", late(unsealed, completeLate), 0, 0, true, true, completed,
+			storekit.ReasonDeadline},
 	}
 }
 

@@ -130,7 +130,8 @@ func allWake(e *env) {
 	id := e.startJoin(1)
 	e.Register("others", waitings)
 	steps := e.members(id, "m1")
-	e.Append(waiter(id), suite.Rec(waitings, "another", suite.WithDelay(later), waitsFor(id)), suite.Rec(waitings, "sleeps", suite.WithDelay(later)))
+	e.Append(waiter(id), suite.Rec(waitings, "another", suite.WithDelay(later), waitsFor(id)),
+		suite.Rec(waitings, "sleeps", suite.WithDelay(later)))
 	e.completeSteps(steps...)
 	for _, name := range []string{group, "others"} {
 		require.ElementsMatch(e.T, []string{"waiter", "another"}, suite.Names(e.ClaimAll(suite.From(waitings), suite.OfGroup(name))))

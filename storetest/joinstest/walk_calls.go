@@ -48,7 +48,8 @@ func (w *joinWalk) attachLate(t *rapid.T) {
 		w.follow()
 		return
 	}
-	require.True(t, slices.ContainsFunc(allowed, func(want error) bool { return errors.Is(err, want) }), "AttachStep: %v, and not one of %v", err, allowed)
+	require.True(t, slices.ContainsFunc(allowed, func(want error) bool { return errors.Is(err, want) }), "AttachStep: %v, and not one of %v",
+		err, allowed)
 }
 
 func (w *joinWalk) report(t *rapid.T) {
@@ -235,7 +236,8 @@ func (w *joinWalk) requireSameJoin(t *rapid.T, j *modelJoin, got *storekit.Join)
 		Reason                                   string
 	}
 	see := func(j *storekit.Join) visible {
-		return visible{j.GroupingKey, j.ExpectedSteps, j.CompletedSteps, j.FailedSteps, j.Quorum, j.Unsealed, j.CompleteAtDeadline, j.Policy, j.Status, j.Reason}
+		return visible{j.GroupingKey, j.ExpectedSteps, j.CompletedSteps, j.FailedSteps, j.Quorum, j.Unsealed, j.CompleteAtDeadline, j.Policy,
+			j.Status, j.Reason}
 	}
 	require.Equal(t, see(&j.Join), see(got), "model, store: %s", j)
 	if j.hasDeadline {

@@ -304,7 +304,8 @@ func workersAndGroups(e *env) {
 			var err error
 			switch {
 			case i < 2:
-				err = store.Append(e.Ctx, suite.Recs(orders, withJoins(joins[i%2], joins[(i+1)%2]), fmt.Sprintf("m%d.%d", i, n), fmt.Sprintf("n%d.%d", i, n))...)
+				err = store.Append(e.Ctx,
+					suite.Recs(orders, withJoins(joins[i%2], joins[(i+1)%2]), fmt.Sprintf("m%d.%d", i, n), fmt.Sprintf("n%d.%d", i, n))...)
 			case i == 2 && n%10 == 9:
 				_, err = store.DropGroup(e.Ctx, groups[rand.IntN(len(groups))])
 			case i == 2:

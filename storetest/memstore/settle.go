@@ -18,7 +18,8 @@ func (d *Database) valid(lease outmill.Lease) *row {
 }
 
 // settle calls fn for each row whose lease is valid.
-func (s *Store) settle(ctx context.Context, operation string, list []outmill.Settlement, fn func(d *Database, r *row, st outmill.Settlement, now time.Time)) error {
+func (s *Store) settle(ctx context.Context, operation string, list []outmill.Settlement,
+	fn func(d *Database, r *row, st outmill.Settlement, now time.Time)) error {
 	return s.do(ctx, operation, func(d *Database, now time.Time) error {
 		for _, st := range list {
 			if r := d.valid(st.Lease); r != nil {

@@ -132,7 +132,8 @@ func checkRecords(records []*outmill.Record) error {
 	}
 	for i, r := range records {
 		if len(r.Joins) > 0 || !r.WaitsFor.IsZero() {
-			return &outmill.InvalidRecordError{Index: i, Field: "joins", Reason: "names a join, and this store has none: use a store that has, such as package sqlite"}
+			return &outmill.InvalidRecordError{Index: i, Field: "joins",
+				Reason: "names a join, and this store has none: use a store that has, such as package sqlite"}
 		}
 	}
 	return nil
@@ -149,7 +150,8 @@ func (t *Tx) append(records []*outmill.Record, window time.Duration, now time.Ti
 		if r.DedupKey != "" && !a.Duplicate[i] {
 			seen, known := t.db.keys[storekit.DedupKey{Topic: r.Topic, Key: r.DedupKey}]
 			if known && seen.by != nil && seen.by != t {
-				return fmt.Errorf("another transaction, still open, has a record with dedup key %q of topic %q: repeat this one when that has ended", r.DedupKey, r.Topic)
+				return fmt.Errorf("another transaction, still open, has a record with dedup key %q of topic %q: repeat this one when that has ended",
+					r.DedupKey, r.Topic)
 			}
 			a.Duplicate[i] = known && seen.until.After(now)
 		}

@@ -154,7 +154,8 @@ func sagaConflicts(e *env) {
 
 	require.NoError(e.T, e.sagas().DeleteSaga(e.Ctx, saga, storekit.SagaOptions{}))
 	e.startSaga("o1")
-	require.ErrorIs(e.T, e.sagas().UpdateSaga(e.Ctx, &stale, anOrder(), storekit.SagaOptions{}), storekit.ErrSagaConflict, "another saga with the same version")
+	require.ErrorIs(e.T, e.sagas().UpdateSaga(e.Ctx, &stale, anOrder(), storekit.SagaOptions{}), storekit.ErrSagaConflict,
+		"another saga with the same version")
 }
 
 func sagaStartedTwice(e *env) {
@@ -253,7 +254,8 @@ func sagaExistsInTx(e *env) {
 	e.startSaga("o1")
 	sagas := e.sagas()
 	ctx, commit, _ := e.Begin()
-	require.ErrorIs(e.T, sagas.InsertSaga(ctx, &storekit.Saga{Type: sagaKind, Correlation: "o1"}, anOrder(), storekit.SagaOptions{}), storekit.ErrSagaExists)
+	require.ErrorIs(e.T, sagas.InsertSaga(ctx, &storekit.Saga{Type: sagaKind, Correlation: "o1"}, anOrder(), storekit.SagaOptions{}),
+		storekit.ErrSagaExists)
 	require.NoError(e.T, sagas.InsertSaga(ctx, &storekit.Saga{Type: sagaKind, Correlation: "o2"}, anOrder(), storekit.SagaOptions{}))
 	commit()
 	e.findSaga("o2")
@@ -274,7 +276,8 @@ func sagaFinished(e *env) {
 	found, state := e.findSaga("o1")
 	require.True(e.T, found.Finished)
 	require.Equal(e.T, anOrder(), state)
-	require.ErrorIs(e.T, e.sagas().InsertSaga(e.Ctx, &storekit.Saga{Type: sagaKind, Correlation: "o1"}, anOrder(), storekit.SagaOptions{}), storekit.ErrSagaExists)
+	require.ErrorIs(e.T, e.sagas().InsertSaga(e.Ctx, &storekit.Saga{Type: sagaKind, Correlation: "o1"}, anOrder(), storekit.SagaOptions{}),
+		storekit.ErrSagaExists)
 
 	e.Elapse(2 * time.Hour)
 	require.Equal(e.T, 1, deleted(1))

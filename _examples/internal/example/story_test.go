@@ -56,7 +56,8 @@ func (s sale) publish(ctx context.Context, item string) error {
 		ctx = context.Background()
 	}
 	for range s.copies {
-		if err := s.db.Publisher.WithContext(ctx).Publish(example.Topic, message.NewMessage(watermill.NewUUID(), message.Payload(item))); err != nil {
+		if err := s.db.Publisher.WithContext(ctx).Publish(example.Topic,
+			message.NewMessage(watermill.NewUUID(), message.Payload(item))); err != nil {
 			return err
 		}
 	}
@@ -80,13 +81,14 @@ func TestStory(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var out bytes.Buffer
-			err := example.Run(t.Context(), example.OnSQL.Default, &out, example.OnSQL, func(ctx context.Context, db *example.SQL, out io.Writer) error {
-				if _, err := db.DB.ExecContext(ctx, `CREATE TABLE sales (item text PRIMARY KEY)`); err != nil {
-					return err
-				}
-				c.sale.db = db
-				return db.Show(ctx, out, example.TwoSales(c.sale.sell))
-			})
+			err := example.Run(t.Context(), example.OnSQL.Default, &out, example.OnSQL,
+				func(ctx context.Context, db *example.SQL, out io.Writer) error {
+					if _, err := db.DB.ExecContext(ctx, `CREATE TABLE sales (item text PRIMARY KEY)`); err != nil {
+						return err
+					}
+					c.sale.db = db
+					return db.Show(ctx, out, example.TwoSales(c.sale.sell))
+				})
 			if c.mistake == "" {
 				require.NoError(t, err)
 				require.Contains(t, out.String(), "OK")
@@ -106,15 +108,17 @@ func TestOnSQL(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			require.NoError(t, example.Run(t.Context(), c.url, io.Discard, example.OnSQL, func(ctx context.Context, db *example.SQL, _ io.Writer) error {
-				require.Equal(t, c.dialect, db.Dialect)
-				return db.DB.PingContext(ctx)
-			}))
+			require.NoError(t, example.Run(t.Context(), c.url, io.Discard, example.OnSQL,
+				func(ctx context.Context, db *example.SQL, _ io.Writer) error {
+					require.Equal(t, c.dialect, db.Dialect)
+					return db.DB.PingContext(ctx)
+				}))
 		})
 	}
 	t.Run("another URL is refused without its password", func(t *testing.T) {
 		t.Parallel()
-		err := example.Run(t.Context(), "mysql://me:S3CRET@127.0.0.1/x", io.Discard, example.OnSQL, func(context.Context, *example.SQL, io.Writer) error { return nil })
+		err := example.Run(t.Context(), "mysql://me:S3CRET@127.0.0.1/x", io.Discard, example.OnSQL,
+			func(context.Context, *example.SQL, io.Writer) error { return nil })
 		require.ErrorContains(t, err, "want a URL")
 		require.NotContains(t, err.Error(), "S3CRET")
 	})

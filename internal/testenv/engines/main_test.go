@@ -201,7 +201,8 @@ func TestEngines(t *testing.T) {
 
 	t.Run("a command line that makes no sense is refused", func(t *testing.T) {
 		t.Parallel()
-		for _, args := range [][]string{{}, {"start"}, {"stop"}, {"dance", "-dir", t.TempDir()}, {"start", "-dir", t.TempDir(), "-what"}, {"start", "-dir", t.TempDir(), "-only", "cassandra"}} {
+		for _, args := range [][]string{{}, {"start"}, {"stop"}, {"dance", "-dir", t.TempDir()}, {"start", "-dir", t.TempDir(), "-what"},
+			{"start", "-dir", t.TempDir(), "-only", "cassandra"}} {
 			_, _, err := command(t, args...)
 			require.Error(t, err, "%q", args)
 		}

@@ -93,9 +93,11 @@ func (e *Engine) StartAttached(ctx context.Context) error {
 	// The shell reads from a pipe that only this process holds open: end of file
 	// means that this process is gone. Nothing of the broker is worth a shutdown,
 	// and one that a test has stopped would not hear of it.
-	const supervise = `"$@" & pid=$!; echo $pid >"$PIDFILE.new"; mv "$PIDFILE.new" "$PIDFILE"; read -r _; kill -9 $pid 2>/dev/null; wait $pid; rm -rf "$DIR"`
+	const supervise = `"$@" & pid=$!; echo $pid >"$PIDFILE.new"; mv "$PIDFILE.new" "$PIDFILE"; ` +
+		`read -r _; kill -9 $pid 2>/dev/null; wait $pid; rm -rf "$DIR"`
 	// The broker's life is not bounded by ctx, which is for its start.
-	cmd := exec.CommandContext(context.WithoutCancel(ctx), "sh", append([]string{"-c", supervise, "sh"}, e.java(quickStart, brokerClass, e.configFile())...)...)
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), "sh",
+		append([]string{"-c", supervise, "sh"}, e.java(quickStart, brokerClass, e.configFile())...)...)
 	cmd.Env = append(os.Environ(), "PIDFILE="+e.PidFile(), "DIR="+e.Dir)
 	if err := os.Remove(e.PidFile()); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("kafka: remove the old pid: %w", err)
@@ -226,7 +228,8 @@ listener.name.secure.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,O
 listener.name.secure.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required user_%[6]s="%[7]s";
 listener.name.secure.scram-sha-256.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
 listener.name.secure.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
-listener.name.secure.oauthbearer.sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker";
+listener.name.secure.oauthbearer.sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule \
+ required unsecuredLoginStringClaim_sub="broker";
 log.dirs=%[5]s
 auto.create.topics.enable=false
 offsets.topic.num.partitions=4

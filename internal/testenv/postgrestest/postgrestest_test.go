@@ -55,7 +55,8 @@ func TestPostgrestest(t *testing.T) {
 				other = postgrestest.DatabaseOn(t, mine)
 				conn := connect(t, other)
 				execute(t, conn, "CREATE TABLE things (name text)")
-				require.Equal(t, "UTF8 C", ask(t, conn, "SELECT pg_encoding_to_char(encoding) || ' ' || datcollate FROM pg_database WHERE datname = current_database()"))
+				require.Equal(t, "UTF8 C",
+					ask(t, conn, "SELECT pg_encoding_to_char(encoding) || ' ' || datcollate FROM pg_database WHERE datname = current_database()"))
 				// It is dropped with the session still open.
 			})
 			_, err := pgx.Connect(t.Context(), other)
@@ -73,7 +74,8 @@ func TestPostgrestest(t *testing.T) {
 			conn := connect(t, postgrestest.Schema(t))
 			name = ask(t, conn, "SELECT current_schema()::text")
 			execute(t, conn, "CREATE TABLE things (name text)")
-			require.Equal(t, name, ask(t, conn, "SELECT schemaname::text FROM pg_tables WHERE tablename = 'things' AND schemaname = current_schema()"))
+			require.Equal(t, name, ask(t, conn,
+				"SELECT schemaname::text FROM pg_tables WHERE tablename = 'things' AND schemaname = current_schema()"))
 			require.NotEqual(t, name, ask(t, connect(t, postgrestest.Schema(t)), "SELECT current_schema()::text"))
 			// A transaction that holds a lock does not keep the schema from being dropped.
 			left, err := pgx.Connect(t.Context(), postgrestest.Schema(t))
@@ -153,7 +155,7 @@ func TestPostgrestest(t *testing.T) {
 			t.Skip("skipped: no PostgreSQL is started under -short")
 		}
 		file := filepath.Join(t.TempDir(), "server")
-		child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^Test_child_that_is_killed_while_it_has_a_server$")
+		child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestChild_KilledWithPostgreSQL$")
 		child.Env = append(os.Environ(), inChild+"="+file)
 		require.NoError(t, child.Start())
 		ended := make(chan struct{})
@@ -241,7 +243,7 @@ func TestPostgrestest(t *testing.T) {
 // inChild names, in a child process, the file that it tells its server in.
 const inChild = "OUTMILL_TEST_CHILD_SERVER"
 
-func Test_child_that_is_killed_while_it_has_a_server(t *testing.T) {
+func TestChild_KilledWithPostgreSQL(t *testing.T) {
 	file := os.Getenv(inChild)
 	if file == "" {
 		t.Skip("skipped: this one is run by the next, in a process of its own")

@@ -43,7 +43,8 @@ func Own(tb testing.TB, settings ...string) *postgresengine.Engine {
 func skipWithoutPostgres(tb testing.TB, reason error) {
 	tb.Helper()
 	text := strings.Join(strings.Fields(reason.Error()), " ")
-	tb.Skipf("skipped: no PostgreSQL (%s); set %s=postgres://postgres@host:5432/postgres, or apt-get install postgresql-15 so that the test can start one", text, postgresengine.EnvURL)
+	tb.Skipf("skipped: no PostgreSQL (%s); set %s=postgres://postgres@host:5432/postgres, or apt-get install postgresql-15 so that the "+
+		"test can start one", text, postgresengine.EnvURL)
 }
 
 var findOrStartPostgres = sync.OnceValues(func() (string, error) {
@@ -73,7 +74,8 @@ func startSharedPostgres(ctx context.Context, binaries func(context.Context) (st
 	return engine.URL, nil
 }
 
-func startPostgres(ctx context.Context, binaries func(context.Context) (string, error), settings ...string) (*postgresengine.Engine, error) {
+func startPostgres(ctx context.Context, binaries func(context.Context) (string, error), settings ...string) (*postgresengine.Engine,
+	error) {
 	if testing.Short() {
 		return nil, errors.New("none is started under -short")
 	}

@@ -50,7 +50,8 @@ func RequireNoticed[M ~struct {
 		return
 	}
 	t.Parallel()
-	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.parallel=4", fmt.Sprint("-test.count=", rounds),
+	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.parallel=4",
+		fmt.Sprint("-test.count=", rounds),
 		"-rapid.nofailfile", "-rapid.shrinktime=1ms", "-rapid.checks=300")
 	child.Env = append(os.Environ(), inChild+"=1")
 	var output bytes.Buffer

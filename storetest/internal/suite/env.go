@@ -123,7 +123,8 @@ func (e *Env) Append(records ...*outmill.Record) {
 // Register makes the group read the topics, all of them where none is named.
 func (e *Env) Register(group string, include ...string) {
 	e.T.Helper()
-	require.NoError(e.T, e.Store.RegisterGroup(e.Ctx, outmill.Registration{Group: group, Topics: outmill.Topics{Include: include}}), "RegisterGroup")
+	require.NoError(e.T, e.Store.RegisterGroup(e.Ctx, outmill.Registration{Group: group, Topics: outmill.Topics{Include: include}}),
+		"RegisterGroup")
 }
 
 // Filled registers the usual group and appends.

@@ -176,7 +176,8 @@ func (m *model) forbids(req outmill.ClaimRequest, it *Item, taken []*Item) strin
 // item, but not the peer before it.
 func (m *model) cameFirst(req outmill.ClaimRequest, it, peer *Item) bool {
 	after := func(time time.Duration, call int) bool {
-		return cmp.Or(cmp.Compare(time, it.Next), cmp.Compare(call, it.dueCall)) > 0 && cmp.Or(cmp.Compare(time, it.appended), cmp.Compare(call, it.appendedCall)) > 0
+		return cmp.Or(cmp.Compare(time, it.Next), cmp.Compare(call, it.dueCall)) > 0 &&
+			cmp.Or(cmp.Compare(time, it.appended), cmp.Compare(call, it.appendedCall)) > 0
 	}
 	lease, tidied := m.tidied[peer]
 	if peer.Status == outmill.StatusLeased {
