@@ -50,7 +50,7 @@
 // ranges of it, acks set bits, and what is done is truncated. Records that are
 // delayed, retried, dead, or held by their key are rows of a table that are updated.
 // A schema that was made before there was a log goes on without it until a program
-// says Config.Lane: LaneLog. docs/postgres.md says how it works.
+// says Config.Lane: LaneLog. docs/postgres-log.md says how it works.
 //
 // # Readers are woken
 //
