@@ -178,7 +178,7 @@ func (h harness) Elapse(store outmill.Store, d time.Duration) {
 		"endings": {"ended_at", "look_at"},
 		"joins":   {"deadline", "created_at", "updated_at", "finished_at"},
 
-		"ordersaga": {"_created_at", "_updated_at"},
+		"ordersaga": {"_created_at", "_updated_at", "_delete_at"},
 	} {
 		var set bson.D
 		for _, field := range fields {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -31,9 +32,11 @@ const (
 )
 
 func sagaIndexes(collection string) []index {
+	atOnce := time.Duration(0)
 	return []index{
 		{collection: collection, name: "outmill_correlation", keys: ascending(fieldCorrelation), partial: exists(fieldCorrelation), unique: true},
 		{collection: collection, name: "outmill_finished", keys: ascending(fieldUpdated), partial: where(fieldFinished, true)},
+		{collection: collection, name: "outmill_delete_at", keys: ascending(fieldDelete), partial: exists(fieldDelete), ttl: &atOnce},
 	}
 }
 
@@ -149,7 +152,7 @@ func (s *Store) InsertSaga(ctx context.Context, saga *storekit.Saga, state any, 
 		if driver.IsDuplicateKeyError(err) {
 			err = errors.Join(storekit.ErrSagaExists, err)
 		}
-		return err
+		return conflicting(err, storekit.ErrSagaExists)
 	})
 	if err == nil {
 		*saga = fresh
@@ -183,7 +186,7 @@ func (s *Store) UpdateSaga(ctx context.Context, saga *storekit.Saga, state any, 
 		if err == nil {
 			saga.Version, saga.UpdatedAt = saga.Version+1, utc(stored.UpdatedAt)
 		}
-		return err
+		return conflicting(err, storekit.ErrSagaConflict)
 	})
 }
 
@@ -194,8 +197,17 @@ func (s *Store) DeleteSaga(ctx context.Context, saga *storekit.Saga, opts storek
 		if err == nil && result.DeletedCount == 0 {
 			err = storekit.ErrSagaConflict
 		}
-		return err
+		return conflicting(err, storekit.ErrSagaConflict)
 	})
+}
+
+// conflicting says of a conflict with an open transaction which one it is. It keeps the
+// labels of the driver's error, by which the transaction is repeated for a while.
+func conflicting(err, as error) error {
+	if hasCode(err, codeWriteConflict) {
+		return errors.Join(as, err)
+	}
+	return err
 }
 
 // DeleteFinishedSagas deletes sagas that finished long ago. See storekit.Sagas.
@@ -313,16 +325,19 @@ func (w sagaWork) withUnknown(ctx context.Context, document bson.D, state any) (
 }
 
 // mergeDocuments adds to next what stored has and known, which is what the type knows of
-// it, has not.
+// it, has not. The type knows a name in any case of its letters, as the driver does.
 func mergeDocuments(stored, known, next bson.D) bson.D {
 	place := func(in bson.D, name string) int {
 		return slices.IndexFunc(in, func(e bson.E) bool { return e.Key == name })
 	}
 	merged := slices.Clone(next)
+	folded := func(in bson.D, name string) bool {
+		return slices.ContainsFunc(in, func(e bson.E) bool { return strings.EqualFold(e.Key, name) })
+	}
 	for _, e := range stored {
 		of, now := place(known, e.Key), place(merged, e.Key)
 		switch {
-		case of < 0 && now < 0:
+		case of < 0 && now < 0 && !folded(known, e.Key) && !folded(next, e.Key):
 			merged = append(merged, e)
 		case of >= 0 && now >= 0:
 			was, isOne := e.Value.(bson.D)
@@ -337,7 +352,7 @@ func mergeDocuments(stored, known, next bson.D) bson.D {
 }
 
 func isReserved(name, version string) bool {
-	return slices.Contains([]string{fieldID, version, fieldCorrelation, fieldFinished, fieldCreated, fieldUpdated}, name)
+	return slices.Contains([]string{fieldID, version, fieldCorrelation, fieldFinished, fieldCreated, fieldUpdated, fieldDelete}, name)
 }
 
 func versionField(opts storekit.SagaOptions) string {
@@ -395,5 +410,8 @@ func checkSagaDocument(document bson.D) error {
 func decodeState(raw bson.Raw, state any) error {
 	decoder := bson.NewDecoder(bson.NewDocumentReader(bytes.NewReader(raw)))
 	decoder.UseJSONStructTags()
-	return decoder.Decode(state)
+	if err := decoder.Decode(state); err != nil {
+		return fmt.Errorf("%w: %w", storekit.ErrSagaState, err)
+	}
+	return nil
 }

@@ -247,7 +247,7 @@ func passTime(t *testing.T, db *pgxpool.Pool, schema string, d time.Duration) {
 		"endings": {"ended_at", "look_at"},
 		"dedup":   {"expires_at"},
 		"inbox":   {"delete_at"},
-		"sagas":   {"created_at", "updated_at"},
+		"sagas":   {"created_at", "updated_at", "delete_at"},
 		"log":     {"created_at"},
 		"batches": {"lease_until"},
 		"joins":   {"deadline", "created_at", "updated_at", "finished_at"},

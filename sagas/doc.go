@@ -11,7 +11,7 @@
 //		sagas.On("payment.received", func(m Payment) string { return m.Order },
 //			func(c *sagas.Context[Order], m Payment) error {
 //				c.Complete()
-//				return c.PublishJSON("shipping.requested", Ship{Customer: c.State.Customer})
+//				return c.PublishValue("shipping.requested", Ship{Customer: c.State.Customer})
 //			}),
 //		sagas.Timeout("payment.timeout", func(c *sagas.Context[Order], m Unpaid) error {
 //			c.Complete()

@@ -133,7 +133,7 @@ func passTime(t *testing.T, db *sql.DB, d time.Duration) {
 		"endings": {"ended_at", "look_at"},
 		"dedup":   {"expires_at"},
 		"inbox":   {"delete_at"},
-		"sagas":   {"created_at", "updated_at"},
+		"sagas":   {"created_at", "updated_at", "delete_at"},
 		"joins":   {"deadline", "created_at", "updated_at", "finished_at"},
 	} {
 		for _, column := range columns {

@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"encoding/json"
 	"time"
 
 	"github.com/outmill/outmill"
@@ -52,7 +51,7 @@ func (s *Store) FindSaga(ctx context.Context, kind, correlation string, state an
 		if err := saga.ID.Scan(id); err != nil {
 			return err
 		}
-		return json.Unmarshal([]byte(text), state)
+		return storekit.DecodeSagaState(text, state)
 	})
 	if err != nil {
 		return nil, err

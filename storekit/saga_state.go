@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/outmill/outmill"
@@ -35,6 +36,15 @@ func SagaStateError(err error) error {
 	return errors.Join(refuseSaga("state", "cannot be encoded"), err)
 }
 
+// DecodeSagaState decodes what EncodeSagaState has made into state. Errors: ErrSagaState,
+// without the values of the state.
+func DecodeSagaState(text string, state any) error {
+	if err := json.Unmarshal([]byte(text), state); err != nil {
+		return fmt.Errorf("%w: %w", ErrSagaState, JSONError("decode from JSON", err))
+	}
+	return nil
+}
+
 // EncodeSagaState is the state as JSON of at most limit bytes; 0 is no limit. Errors:
 // ErrInvalidRecord.
 func EncodeSagaState(state any, limit int) (string, error) {
@@ -43,7 +53,7 @@ func EncodeSagaState(state any, limit int) (string, error) {
 	}
 	text, err := json.Marshal(state)
 	if err != nil {
-		return "", SagaStateError(err)
+		return "", SagaStateError(JSONError("encode as JSON", err))
 	}
 	if text[0] != '{' {
 		return "", refuseSaga("state", fmt.Sprintf("is a %T that is no JSON object: want a struct without a MarshalJSON of another kind", state))
@@ -55,7 +65,7 @@ func EncodeSagaState(state any, limit int) (string, error) {
 // type of state does not have, nested ones too, within limit as EncodeSagaState.
 func MergeSagaState(stored, encoded string, state any, limit int) (string, error) {
 	before := reflect.New(reflect.TypeOf(state).Elem()).Interface()
-	if err := json.Unmarshal([]byte(stored), before); err != nil {
+	if err := DecodeSagaState(stored, before); err != nil {
 		return "", err
 	}
 	known, err := json.Marshal(before)
@@ -70,7 +80,8 @@ func MergeSagaState(stored, encoded string, state any, limit int) (string, error
 }
 
 // mergeJSON adds to the object next what stored has and known, which is what the type
-// knows of it, has not.
+// knows of it, has not. The type knows a name in any case of its letters, as
+// encoding/json does.
 func mergeJSON(stored, known, next json.RawMessage) (json.RawMessage, error) {
 	was, isObject := objectOf(stored)
 	seen, seenIs := objectOf(known)
@@ -82,7 +93,7 @@ func mergeJSON(stored, known, next json.RawMessage) (json.RawMessage, error) {
 		of, knows := seen[name]
 		now, has := merged[name]
 		switch {
-		case !knows && !has:
+		case !knows && !has && !hasFolded(seen, name) && !hasFolded(merged, name):
 			merged[name] = value
 		case knows && has:
 			both, err := mergeJSON(value, of, now)
@@ -93,6 +104,15 @@ func mergeJSON(stored, known, next json.RawMessage) (json.RawMessage, error) {
 		}
 	}
 	return json.Marshal(merged)
+}
+
+func hasFolded(object map[string]json.RawMessage, name string) bool {
+	for has := range object {
+		if strings.EqualFold(has, name) {
+			return true
+		}
+	}
+	return false
 }
 
 func objectOf(text json.RawMessage) (object map[string]json.RawMessage, is bool) {

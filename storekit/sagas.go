@@ -19,6 +19,9 @@ var (
 	// ErrSagaConflict says that another transaction has changed or deleted the saga since
 	// it was found.
 	ErrSagaConflict = errors.New("outmill: the saga was changed by another handler")
+	// ErrSagaState says that the stored state does not fit the type of the state, such as
+	// after a field has changed its type. The text has no values of it.
+	ErrSagaState = errors.New("outmill: the stored state of the saga does not fit its type")
 )
 
 // Saga is the state of one long-running process.
@@ -84,9 +87,10 @@ type SagaOptions struct {
 	// VersionField is the name of the field that holds the version on MongoDB; "" is
 	// "_version". Other stores have a column.
 	VersionField string
-	// KeepUnknown keeps stored fields that the state's type does not have, nested ones
-	// too, when the saga is updated. It costs a read. Without it an update drops them.
-	// Reading ignores them always.
+	// KeepUnknown keeps stored fields that the state's type does not have, when the saga is
+	// updated: those of objects in it too, but not those of objects in lists. It costs a
+	// read. Without it an update drops them. Reading ignores them always. A name that
+	// differs from a field's only in the case of its letters is that field.
 	KeepUnknown bool
 }
 
@@ -97,7 +101,8 @@ type SagaOptions struct {
 // document, by its bson tags, or its json tags where a field has no bson tag.
 type Sagas interface {
 	// FindSaga reads the saga of that type and correlation value, and decodes its state
-	// into state, which is a pointer. ErrSagaNotFound where there is none.
+	// into state, which is a pointer. ErrSagaNotFound where there is none, ErrSagaState
+	// where the state cannot be decoded.
 	FindSaga(ctx context.Context, kind, correlation string, state any, options SagaOptions) (*Saga, error)
 	// InsertSaga stores a new saga, and fills ID, Version and times. Errors:
 	// ErrSagaExists, outmill.ErrInvalidRecord. On PostgreSQL and SQL Server an

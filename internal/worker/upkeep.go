@@ -17,9 +17,9 @@ import (
 const upkeepBatch = 1000
 
 // Upkeep does a janitor's rounds for a store until ctx ends: it reaps expired
-// leases, expires records and registrations, deletes records, dedup keys, notes and
-// joins that are no longer retained, and calls round, if given, at the end of each, whatever went
-// wrong before. In between it has the store do its own housekeeping: see Maintained.
+// leases, expires records and registrations, deletes records, dedup keys, notes,
+// finished sagas and joins that are no longer retained, and calls round, if given, at the
+// end of each, whatever went wrong before. In between it has the store do its own housekeeping: see Maintained.
 func Upkeep(ctx context.Context, queue outmill.Queue, interval time.Duration, log watermill.LoggerAdapter,
 	round func(context.Context) error) {
 	var maintained sync.WaitGroup
@@ -120,6 +120,10 @@ func Tidy(ctx context.Context, queue outmill.Queue, log watermill.LoggerAdapter)
 	if inbox, ok := outmill.As[storekit.Inbox](queue); ok {
 		_, notesErr := repeat(ctx, inbox.DeleteNotes)
 		err = errors.Join(err, notesErr)
+	}
+	if sagas, ok := outmill.As[storekit.SagaRetention](queue); ok {
+		_, sagasErr := repeat(ctx, sagas.DeleteOldSagas)
+		err = errors.Join(err, sagasErr)
 	}
 	janitor, ok := outmill.As[outmill.Janitor](queue)
 	if !ok {

@@ -262,10 +262,13 @@ CREATE TABLE {p:sagas} (
     finished    boolean     NOT NULL DEFAULT false, -- the saga has ended, at updated_at
     created_at  timestamptz NOT NULL,
     updated_at  timestamptz NOT NULL,
+    delete_at   timestamptz,                        -- when the janitor deletes a finished saga; NULL is never
     UNIQUE (type, correlation)
 ) WITH (fillfactor = 70);
 
 CREATE INDEX {i:sagas_finished} ON {p:sagas} (type, updated_at) WHERE finished;
+
+CREATE INDEX {i:sagas_delete} ON {p:sagas} (delete_at) WHERE delete_at IS NOT NULL;
 
 -- Counts what became of records that are steps of joins, as the last work of the
 -- transaction in which it did. Statements have noted it in the setting
