@@ -218,9 +218,11 @@ func (s *Store) DeleteFinishedSagas(ctx context.Context, kind string, retention 
 	}
 	err = s.sagaWork(ctx, operation, &storekit.Saga{Type: kind, Correlation: kind}, storekit.SagaOptions{}, s.do,
 		func(ctx context.Context, w sagaWork) error {
-			over := bson.D{{Key: fieldFinished, Value: true}, expr(bson.D{{Key: "$lte", Value: bson.A{bson.D{{Key: "$dateAdd", Value: bson.D{
-				{Key: "startDate", Value: "$" + fieldUpdated}, {Key: "unit", Value: "millisecond"}, {Key: "amount", Value: retention.Milliseconds()},
-			}}}, "$$NOW"}}})}
+			now, err := s.now(ctx)
+			if err != nil {
+				return err
+			}
+			over := bson.D{{Key: fieldFinished, Value: true}, {Key: fieldUpdated, Value: bson.D{{Key: "$lte", Value: now.Add(-retention)}}}}
 			found, err := findAll[sagaHead](ctx, w.in, over, first(limit, ascending(fieldUpdated), fieldID))
 			if err != nil || len(found) == 0 {
 				deleted = 0

@@ -13,8 +13,9 @@ var _ storekit.SagaRetention = (*Store)(nil)
 const (
 	sqlRetainSaga = `UPDATE {p:sagas} SET delete_at = statement_timestamp() + $5::bigint * interval '1 microsecond'` + ofSaga + ` AND finished`
 
-	sqlDeleteOldSagas = `WITH gone AS (DELETE FROM {p:sagas} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {p:sagas}
-	WHERE delete_at <= statement_timestamp() ORDER BY delete_at LIMIT $1::bigint FOR UPDATE SKIP LOCKED)) RETURNING 1)
+	// sqlDeleteOldSagas takes no locks beforehand, so a janitor needs no UPDATE.
+	sqlDeleteOldSagas = `WITH gone AS (DELETE FROM {p:sagas} WHERE id = ANY (ARRAY(SELECT id FROM {p:sagas}
+	WHERE delete_at <= statement_timestamp() ORDER BY delete_at LIMIT $1::bigint)) AND delete_at <= statement_timestamp() RETURNING 1)
 SELECT count(*) FROM gone`
 )
 

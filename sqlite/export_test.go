@@ -30,3 +30,10 @@ func (s *Store) SQL(template string) string { return s.sql.text(template) }
 
 // SetAtOnce makes the steps of what one transaction does not finish small.
 func (s *Store) SetAtOnce(records int) { s.atOnce = storekit.BatchSize(records) }
+
+// SagaStatements are the templates of sagas.
+func SagaStatements() []string {
+	return []string{
+		sqlFindSaga, sqlSagaState, sqlInsertSaga, sqlUpdateSaga, sqlDeleteSaga, sqlDeleteFinishedSagas, sqlRetainSaga, sqlDeleteOldSagas,
+	}
+}
