@@ -61,12 +61,23 @@ func (s *Store) PrepareSagas(ctx context.Context, kinds ...string) error {
 		if err := s.do(ctx, operation, func(ctx context.Context) error { return s.prepareSagas(ctx, kind) }); err != nil {
 			return err
 		}
-		s.prepared.Store(kind, true)
 	}
 	return nil
 }
 
+// preparing is the lock of a type whose collection is being made: the first messages of a
+// type often come many at a time.
+type preparing string
+
 func (s *Store) prepareSagas(ctx context.Context, kind string) error {
+	unlock, err := s.inUse.Lock(ctx, preparing(kind))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if _, done := s.prepared.Load(kind); done {
+		return nil
+	}
 	in, err := s.sagasOf(kind)
 	if err != nil {
 		return err
@@ -76,7 +87,11 @@ func (s *Store) prepareSagas(ctx context.Context, kind string) error {
 	if err != nil && !existed {
 		return err
 	}
-	return s.ensureIndexes(ctx, in, sagaIndexes(in.Name()), existed)
+	if err := s.ensureIndexes(ctx, in, sagaIndexes(in.Name()), existed); err != nil {
+		return err
+	}
+	s.prepared.Store(kind, true)
+	return nil
 }
 
 // sagasOf is the collection of a type.
