@@ -18,11 +18,25 @@ const (
 
 // RetainSaga says how long a finished saga is kept. See storekit.SagaRetention.
 func (s *Store) RetainSaga(ctx context.Context, saga *storekit.Saga, retention time.Duration, _ storekit.SagaOptions) error {
-	check := func() error { return storekit.CheckRetainSaga(saga, retention) }
-	return s.sagaWork(ctx, "retain saga", check, s.write, func(ctx context.Context, t *txn) error {
-		return changedSaga(storekit.ErrSagaConflict)(
-			t.exec(ctx, sqlRetainSaga, saga.Type, saga.Correlation, saga.ID.String(), saga.Version, t.after(retention)))
-	})
+	const operation = "retain saga"
+	if err := storekit.CheckRetainSaga(saga, retention); err != nil {
+		return s.explain(ctx, operation, err)
+	}
+	h, err := s.txOf(ctx)
+	if err != nil {
+		return s.explain(ctx, operation, err)
+	}
+	retain := func(ctx context.Context, t *txn) error {
+		n, err := t.exec(ctx, sqlRetainSaga, saga.Type, saga.Correlation, saga.ID.String(), saga.Version, t.after(retention))
+		if err == nil && n == 0 {
+			err = storekit.ErrSagaConflict
+		}
+		return err
+	}
+	if h != nil {
+		return s.within(ctx, operation, h, retain)
+	}
+	return s.write(ctx, operation, retain)
 }
 
 // DeleteOldSagas deletes finished sagas whose retention has passed. See

@@ -14,6 +14,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/inbox"
+	outmillmongo "github.com/outmill/outmill/mongo"
 	"github.com/outmill/outmill/sagas"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/subscriber"
@@ -219,6 +220,68 @@ func TestSagas_Story(t *testing.T) {
 					return errors.Is(err, storekit.ErrSagaNotFound)
 				}, patience, 10*time.Millisecond)
 			}
+		})
+	})
+}
+
+func TestSagas_Retention(t *testing.T) {
+	t.Parallel()
+	t.Run("is for the version of a saga that is finished, and takes part in the transaction", func(t *testing.T) {
+		t.Parallel()
+		onEachKeeper(t, func(t *testing.T, k keeper) {
+			retention, ok := outmill.As[storekit.SagaRetention](k.store)
+			require.True(t, ok)
+			transactor, ok := outmill.As[storekit.Transactor](k.store)
+			require.True(t, ok)
+			ctx, options := t.Context(), storekit.SagaOptions{}
+			saga := &storekit.Saga{Type: "parcel", Correlation: "o1"}
+			require.NoError(t, k.sagas.InsertSaga(ctx, saga, &parcel{}, options))
+			require.ErrorIs(t, retention.RetainSaga(ctx, saga, time.Hour, options), storekit.ErrSagaConflict)
+			stale := *saga
+			saga.Finished = true
+			require.NoError(t, k.sagas.UpdateSaga(ctx, saga, &parcel{Steps: 1}, options))
+			require.ErrorIs(t, retention.RetainSaga(ctx, &stale, time.Hour, options), storekit.ErrSagaConflict)
+			require.ErrorIs(t, retention.RetainSaga(ctx, saga, 0, options), outmill.ErrInvalidConfig)
+
+			refused := errors.New("refused")
+			require.ErrorIs(t, transactor.Transact(ctx, func(ctx context.Context) error {
+				return errors.Join(retention.RetainSaga(ctx, saga, time.Microsecond, options), refused)
+			}), refused)
+			deleted, err := retention.DeleteOldSagas(ctx, 10)
+			require.NoError(t, err)
+			require.Zero(t, deleted)
+			require.NoError(t, retention.RetainSaga(ctx, saga, time.Hour, options))
+			found, state, err := k.find(t, "o1")
+			require.NoError(t, err)
+			require.Equal(t, parcel{Steps: 1}, state)
+			require.Equal(t, saga.Version, found.Version)
+			for _, limit := range []int{0, -1} {
+				_, err := retention.DeleteOldSagas(ctx, limit)
+				require.ErrorIs(t, err, outmill.ErrInvalidConfig)
+			}
+		})
+	})
+	t.Run("deletes no more than the limit", func(t *testing.T) {
+		t.Parallel()
+		onEachKeeper(t, func(t *testing.T, k keeper) {
+			if _, is := k.store.(*outmillmongo.Store); is {
+				t.Skip("the server deletes by itself, too")
+			}
+			retention, ok := outmill.As[storekit.SagaRetention](k.store)
+			require.True(t, ok)
+			for i := range 5 {
+				saga := &storekit.Saga{Type: fmt.Sprint("kind", i%2), Correlation: fmt.Sprint(i), Finished: true}
+				require.NoError(t, k.sagas.InsertSaga(t.Context(), saga, &parcel{}, storekit.SagaOptions{}))
+				require.NoError(t, retention.RetainSaga(t.Context(), saga, time.Microsecond, storekit.SagaOptions{}))
+			}
+			left := 5
+			require.Eventually(t, func() bool {
+				n, err := retention.DeleteOldSagas(t.Context(), 2)
+				require.NoError(t, err)
+				require.LessOrEqual(t, n, 2)
+				left -= n
+				return left == 0
+			}, patience, 5*time.Millisecond)
 		})
 	})
 }

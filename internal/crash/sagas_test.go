@@ -4,7 +4,9 @@ package crash_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os/exec"
 	"testing"
 	"time"
 
@@ -103,7 +105,7 @@ func handleSagas(address string) error {
 			}
 		}
 	}()
-	return router.Run(ctx)
+	return errors.Join(router.Run(ctx), ctx.Err())
 }
 
 func TestSagas(t *testing.T) {
@@ -144,7 +146,9 @@ func sagaSurvives(t *testing.T, address, crashAt string) {
 			&outmill.Record{Topic: placed, MessageID: order, Payload: fmt.Appendf(nil, `{"Order":%q}`, order)}))
 		bills, reminded = append(bills, "invoice of "+order), append(reminded, "reminder of "+order)
 	}
-	require.Error(t, child(t, address, envSagas+"=1", crash.EnvAt+"="+crashAt), "the process was to end at the step")
+	var killed *exec.ExitError
+	require.ErrorAs(t, child(t, address, envSagas+"=1", crash.EnvAt+"="+crashAt), &killed, "the process was to end at the step")
+	require.Equal(t, -1, killed.ExitCode(), "no exit, but a signal")
 	require.NoError(t, child(t, address, envSagas+"=1"))
 	for topic, want := range map[string][]string{invoices: bills, reminders: reminded} {
 		require.ElementsMatch(t, want, sentTo(t, store, topic))
