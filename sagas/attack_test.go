@@ -143,6 +143,71 @@ func TestSaga_Repeated(t *testing.T) {
 	})
 }
 
+// impatient is a store that gives up on conflicts when the time is over, as MongoDB's does.
+type impatient struct{ *sqlite.Store }
+
+func (i impatient) Transact(ctx context.Context, fn func(ctx context.Context) error) error {
+	err := i.Store.Transact(ctx, fn)
+	if errors.Is(err, storekit.ErrSagaConflict) {
+		return context.DeadlineExceeded
+	}
+	return err
+}
+
+func TestSaga_ConflictsUntilTheEnd(t *testing.T) {
+	t.Parallel()
+	t.Run("use up no attempt where the store gives up on them", func(t *testing.T) {
+		t.Parallel()
+		s := newShop(t)
+		var calls atomic.Int32
+		saga, err := sagas.Define(sagas.Config{Store: impatient{s.Store}, ConflictDelay: time.Millisecond},
+			sagas.StartedBy("placed", ofOrder, func(c *sagas.Context[order], m event) error {
+				if n := calls.Add(1); 1 < n && n < 6 {
+					return s.disturb(c)
+				}
+				return placed(c, m)
+			}))
+		require.NoError(t, err)
+		require.NoError(t, saga.AddHandlers(s.router, s.sub))
+		s.start(t)
+		for i := range 2 {
+			s.publish(t, "placed", "o1")
+			for _, r := range s.settled(t, outmill.StatusProcessed, i+1) {
+				require.Zero(t, r.Attempts)
+			}
+		}
+		_, state, err := s.find(t, "o1")
+		require.NoError(t, err)
+		require.Equal(t, 2, state.Placed)
+	})
+}
+
+func TestSaga_Finished(t *testing.T) {
+	t.Parallel()
+	t.Run("is not started again while it is kept", func(t *testing.T) {
+		t.Parallel()
+		s := newShop(t)
+		told := make(chan string, 1)
+		s.run(t, sagas.Config{KeepFinished: true, NotFound: func(msg *message.Message, correlation string) error {
+			if _, inTx := s.Tx(msg.Context()); inTx {
+				told <- correlation
+			}
+			return nil
+		}}, sagas.StartedBy("placed", ofOrder, func(c *sagas.Context[order], m event) error {
+			c.Complete()
+			return placed(c, m)
+		}))
+		s.publish(t, "placed", "o1")
+		s.settled(t, outmill.StatusProcessed, 1)
+		s.publish(t, "placed", "o1")
+		require.Equal(t, "o1", <-told)
+		s.settled(t, outmill.StatusProcessed, 2)
+		_, state, err := s.find(t, "o1")
+		require.NoError(t, err)
+		require.Equal(t, 1, state.Placed)
+	})
+}
+
 func TestSaga_Errors(t *testing.T) {
 	t.Parallel()
 	t.Run("have no part of the payload and of the state", func(t *testing.T) {

@@ -29,15 +29,21 @@ func (s *Saga[State]) handle(topic string, msg *message.Message) error {
 	if err := s.sagas.PrepareSagas(ctx, s.kind); err != nil {
 		return err
 	}
+	// last is the error of the last run: a store that repeats runs may have given up when
+	// the time was over, and return that instead.
+	var last error
 	err := s.transact.Transact(ctx, func(ctx context.Context) error {
 		// Each run begins with the message as it came.
 		own := msg.Copy()
 		own.SetContext(ctx)
-		return s.work(ctx, topic, own)
+		last = s.work(ctx, topic, own)
+		return last
 	})
 	switch {
-	case errors.Is(err, ErrConflict), errors.Is(err, ErrStarted):
-		return &conflict{err, outmill.Snooze(s.cfg.ConflictDelay/2 + rand.N(s.cfg.ConflictDelay+1))}
+	case err == nil:
+		return nil
+	case errors.Is(err, ErrConflict), errors.Is(err, ErrStarted), errors.Is(last, ErrConflict), errors.Is(last, ErrStarted):
+		return &conflict{errors.Join(err, last), outmill.Snooze(s.cfg.ConflictDelay/2 + rand.N(s.cfg.ConflictDelay+1))}
 	case errors.Is(err, storekit.ErrNoTransactions):
 		return fmt.Errorf("saga %s: %w: %w", s.kind, errNoTransactions, err)
 	case errors.Is(err, outmill.ErrInvalidRecord):
