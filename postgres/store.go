@@ -12,6 +12,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 var (
@@ -20,9 +21,10 @@ var (
 )
 
 // Store is an outbox in one PostgreSQL database. All methods may be called
-// concurrently. It keeps storekit.Joins, whose calls it has too.
+// concurrently. It keeps storekit.Joins and storekit.Sagas, whose calls it has too.
 type Store struct {
 	joinEngine
+	sagaEngine
 	pool     *pgxpool.Pool
 	ownsPool bool
 	config   Config
@@ -116,6 +118,7 @@ func New(pool *pgxpool.Pool, config Config, logger watermill.LoggerAdapter) (*St
 	s.checkedUpTo.Store(math.MinInt64)
 	s.reaped.Store(math.MinInt64)
 	s.joinEngine = storekit.NewJoinEngine(joining{s}, config.MaxPayload)
+	s.sagaEngine = sqlkit.NewSagaEngine(sagaKeeping{s}, config.MaxPayload)
 	s.notices = newNotices(s, listen)
 	return s, nil
 }

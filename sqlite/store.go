@@ -10,6 +10,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 var (
@@ -18,9 +19,10 @@ var (
 )
 
 // Store is an outbox in one SQLite database. All methods may be called
-// concurrently. It keeps storekit.Joins, whose calls it has too.
+// concurrently. It keeps storekit.Joins and storekit.Sagas, whose calls it has too.
 type Store struct {
 	joinEngine
+	sagaEngine
 	db     *sql.DB
 	ownsDB bool
 	config Config
@@ -67,6 +69,7 @@ func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Store, err
 		preparing: make(chan struct{}, 1),
 	}
 	s.joinEngine = storekit.NewJoinEngine(joining{s}, config.MaxPayload)
+	s.sagaEngine = sqlkit.NewSagaEngine(sagaKeeping{s}, config.MaxPayload)
 	return s, nil
 }
 
