@@ -69,7 +69,9 @@ OR j.Status = @status) ORDER BY j.JoinIdBytes`
         SELECT r.IdBytes FROM [dbo].[Outbox] AS a JOIN [dbo].[Outbox] AS r ON r.Step = a.Step
 WHERE a.IdBytes = CONVERT(BINARY(16), @id, 1) AND a.Step IS NOT NULL AND r.Step IS NOT NULL)`
 
-	sqlLinesOf = `SELECT DISTINCT o.GroupName, o.Topic FROM [dbo].[Outbox] AS o WITH (FORCESEEK)
+	// sqlLinesOf waits for a caller's transaction that has acked the record before any line
+	// is locked.
+	sqlLinesOf = `SELECT DISTINCT o.GroupName, o.Topic FROM [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, FORCESEEK)
     JOIN ` + recordsOfMessage + ` AS i ON i.IdBytes = o.IdBytes
     WHERE o.GroupName IS NOT NULL ORDER BY o.GroupName, o.Topic`
 
@@ -398,6 +400,12 @@ func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmi
 		if err := t.do(ctx, sqlRecordToAttach, a.record, named("id", hex(message))); err != nil {
 			return err
 		}
+		if a.Found {
+			// What is acked, and not counted yet, would be counted for the new member too.
+			if err := t.do(ctx, sqlCountAckedOf, nil, named("step", a.step)); err != nil {
+				return err
+			}
+		}
 		join, err := t.lockJoin(ctx, sqlJoinsToFill, id, a.step)
 		if err != nil {
 			return err
@@ -553,6 +561,9 @@ func (s *Store) DeleteJoins(ctx context.Context, limit int) (int, error) {
 	const operation = "delete joins"
 	if err := storekit.CheckLimit(limit); err != nil {
 		return 0, s.explain(ctx, operation, err)
+	}
+	if err := s.countAcked(ctx, operation); err != nil {
+		return 0, err
 	}
 	all := 0
 	for all < limit {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 var (
@@ -17,9 +18,11 @@ var (
 )
 
 // Store is an outbox in one SQL Server database. All methods may be called
-// concurrently. It keeps storekit.Joins, whose calls it has too.
+// concurrently. It keeps storekit.Joins and storekit.Sagas, whose calls it
+// has too.
 type Store struct {
 	joinEngine
+	sagaEngine
 	db       *sql.DB
 	ownsDB   bool
 	config   Config
@@ -60,6 +63,7 @@ func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Store, err
 		sql:    &queries{schema: config.Schema, table: config.Table},
 	}
 	s.joinEngine = storekit.NewJoinEngine(joining{s}, config.MaxPayload)
+	s.sagaEngine = sqlkit.NewSagaEngine(sagaKeeping{s}, min(config.MaxPayload, maxState))
 	return s, nil
 }
 
