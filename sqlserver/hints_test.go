@@ -344,7 +344,8 @@ func TestStore_Hints(t *testing.T) {
 		}
 		require.Greater(t, n, 30)
 		schema := strings.Join(newStore(t, nowhere(t), sqlserver.Config{}).Statements(), "\n")
-		for _, table := range []string{"Outbox", "OutboxLane", "OutboxDedup", "OutboxJoin", "OutboxJoinMember"} {
+		for _, table := range []string{"Outbox", "OutboxLane", "OutboxDedup", "OutboxJoin", "OutboxJoinMember", "OutboxAcked", "OutboxInbox",
+			"OutboxSaga"} {
 			require.Contains(t, schema, "ALTER TABLE [dbo].["+table+"] SET (LOCK_ESCALATION = DISABLE)")
 		}
 	})

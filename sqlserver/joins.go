@@ -389,6 +389,7 @@ func (t *joinTx) lockJoin(ctx context.Context, template string, id outmill.JoinI
 // AttachStep makes a record a step. See storekit.Joins.
 func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmill.WorkItemID) error {
 	const operation = "attach step"
+	var counted []outmill.JoinID
 	err := s.write(ctx, operation, func(ctx context.Context, tx *sql.Tx) error {
 		t := &joinTx{s: s, tx: tx}
 		// The lines before the record, as a claim has them. The record before the
@@ -402,7 +403,7 @@ func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmi
 		}
 		if a.Found {
 			// What is acked, and not counted yet, would be counted for the new member too.
-			if err := t.do(ctx, sqlCountAckedOf, nil, named("step", a.step)); err != nil {
+			if err := t.countAcked(ctx, a.step, &counted); err != nil {
 				return err
 			}
 		}
@@ -427,7 +428,7 @@ func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmi
 	if err == nil {
 		// A claim that met the record while it was locked has passed over it.
 		s.notifier.Notify()
-		s.hurry(ctx, []outmill.JoinID{id})
+		s.hurry(ctx, append(counted, id))
 	}
 	return err
 }

@@ -95,3 +95,11 @@ func (j joining) CountAcked(ctx context.Context, operation string) error {
 	}
 	return err
 }
+
+// countAcked counts the acks of a step, and returns the joins that were counted.
+func (t *joinTx) countAcked(ctx context.Context, step string, counted *[]outmill.JoinID) error {
+	return t.s.do(ctx, t.tx, call{
+		template: sqlCountAckedOf, args: []any{named("step", step)},
+		reset: func() { *counted = nil }, sets: []reader{nil, joinIDs(counted)},
+	})
+}

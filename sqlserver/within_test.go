@@ -123,12 +123,14 @@ func TestStore_AckInTx(t *testing.T) {
 // locks.
 func onVersions(t *testing.T, versioned bool) *sqlserver.Store {
 	t.Helper()
-	db := pool(t)
+	at := sqlservertest.Database(t)
+	if versioned {
+		// While nobody else is connected.
+		onServer(t, at, "ALTER DATABASE CURRENT SET READ_COMMITTED_SNAPSHOT ON")
+	}
+	db := connect(t, at)
 	if sqlservertest.IsBabelfish(t, db) {
 		t.Skip("skipped: Babelfish takes no notice of UPDLOCK and READPAST")
-	}
-	if versioned {
-		onServer(t, serverOf(t, db), "ALTER DATABASE CURRENT SET READ_COMMITTED_SNAPSHOT ON WITH ROLLBACK IMMEDIATE")
 	}
 	store := newStore(t, db, sqlserver.Config{})
 	require.NoError(t, store.Ensure(t.Context()))
