@@ -191,7 +191,7 @@ func TestStore_Hints(t *testing.T) {
 			require.Regexp(t, `^(SET [A-Z_ ]+;\n)*UPDATE \[dbo\]\.\[OutboxMeta\] SET Generation = Generation \+ 1`, statements[name], name)
 		}
 		// What was renewed is not removed: the time is asked where the row is deleted.
-		require.Regexp(t, `DELETE TOP \(@limit\) FROM \[dbo\]\.\[OutboxGroup\] OUTPUT [^;]* WHERE ExpiresAt IS NOT NULL AND ExpiresAt <= @now;`,
+		require.Regexp(t, `DELETE TOP \(@limit\) FROM \[dbo\]\.\[OutboxGroup\] OUTPUT [^;]* WHERE ExpiresAt IS NOT NULL\s+AND ExpiresAt <= @now;`,
 			statements["sqlEndRegistrations"])
 	})
 
