@@ -172,8 +172,8 @@ func (d *delivery) run(ctx context.Context) error {
 	return err
 }
 
-var errNacked = errors.New("outmill/inbox: the handler returned no error, but the message was nacked: keep subscriber.KeepError outside " +
-	"of the inbox")
+var errNacked = errors.New(
+	"outmill/inbox: the handler returned no error, but the message was nacked: keep subscriber.KeepError outside of the inbox")
 
 func nacked(msg *message.Message) bool {
 	select {

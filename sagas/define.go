@@ -68,9 +68,8 @@ func (s *Saga[State]) Topics() []string { return append([]string(nil), s.topics.
 
 // AddHandlers adds a Handler for each topic to the router, named after the kind and the
 // topic, such as "order:payment.received". sub is a subscriber.Subscriber over Config.Store,
-// or any other; see Handler. Two kinds that read one topic need subscribers of two groups. Errors: outmill.ErrInvalidConfig, for a name
-// that is taken too;
-// then it has added none.
+// or any other; see Handler. Two kinds that read one topic need subscribers of two groups.
+// Errors: outmill.ErrInvalidConfig, for a name that is taken too; then it has added none.
 func (s *Saga[State]) AddHandlers(router *message.Router, sub message.Subscriber) error {
 	if router == nil || outmill.IsNil(sub) {
 		return fmt.Errorf("%w: sagas: the router or the subscriber is nil", outmill.ErrInvalidConfig)

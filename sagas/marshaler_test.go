@@ -111,18 +111,18 @@ func TestDefine(t *testing.T) {
 	marshaler := registry.Marshaler(contracts.MarshalerConfig{})
 	ofPlaced := func(m orderPlaced) string { return m.Order }
 	nothing := func(*sagas.Context[order], orderPlaced) error { return nil }
+	ofPointer := func(m *orderPlaced) string { return m.Order }
+	ofMessage := func(m *message.Message) string { return m.UUID }
+	notDecoded := func(*sagas.Context[order], *message.Message) error { return nil }
 	for name, reactions := range map[string][]sagas.Reaction[order]{
-		"two reactions to one type of a topic": {sagas.On("orders", ofPlaced, nothing),
-			sagas.StartedBy("orders", ofPlaced, nothing)},
+		"two reactions to one type of a topic":          {sagas.On("orders", ofPlaced, nothing), sagas.StartedBy("orders", ofPlaced, nothing)},
 		"a reaction without a topic":                    {sagas.On("", ofPlaced, nothing)},
 		"the zero reaction":                             {{}},
 		"a type that is no contract of the marshaler's": {sagas.On("orders", ofOrder, placed)},
-		"the same pointer and value type on a topic": {sagas.On("orders", ofPlaced, nothing),
-			sagas.On("orders", func(m *orderPlaced) string { return m.Order }, func(*sagas.Context[order], *orderPlaced) error { return nil })},
-		"two reactions on a topic that take *message.Message": {sagas.On("raw", func(m *message.Message) string {
-			return m.UUID
-		}, func(*sagas.Context[order], *message.Message) error { return nil }),
-			sagas.Timeout("raw", func(*sagas.Context[order], *message.Message) error { return nil })},
+		"a pointer to a type": {sagas.On("orders", ofPointer, func(*sagas.Context[order], *orderPlaced) error {
+			return nil
+		})},
+		"two reactions on a topic that decode nothing": {sagas.On("raw", ofMessage, notDecoded), sagas.Timeout("raw", notDecoded)},
 	} {
 		t.Run("refuses "+name, func(t *testing.T) {
 			t.Parallel()

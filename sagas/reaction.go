@@ -44,8 +44,9 @@ func Timeout[State, M any](topic string, handle func(*Context[State], M) error) 
 	return r
 }
 
-func reaction[State, M any](topic string, correlate func(*message.Message, M) string,
-	handle func(*Context[State], M) error) Reaction[State] {
+func reaction[State, M any](
+	topic string, correlate func(*message.Message, M) string, handle func(*Context[State], M) error,
+) Reaction[State] {
 	r := Reaction[State]{topic: topic}
 	_, whole := any(*new(M)).(*message.Message)
 	if !whole {

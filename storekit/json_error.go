@@ -24,8 +24,8 @@ func JSONError(doing string, err error) error {
 	case errors.As(err, &mismatch):
 		// Value is a word such as number, and the number itself may follow.
 		kind, _, _ := strings.Cut(mismatch.Value, " ")
-		return fmt.Errorf("%s: at byte %d, field %q: a JSON %s does not fit %s", doing, mismatch.Offset, clip(mismatch.Field), kind,
-			mismatch.Type)
+		return fmt.Errorf("%s: at byte %d, field %q: a JSON %s does not fit %s",
+			doing, mismatch.Offset, clip(mismatch.Field), kind, mismatch.Type)
 	case errors.As(err, &syntax):
 		return fmt.Errorf("%s: not valid JSON at byte %d", doing, syntax.Offset)
 	case errors.As(err, &unsupported):

@@ -71,7 +71,7 @@ func orders(store *sqlite.Store, payWithin time.Duration, note noting, logger wa
 		}),
 		// The compensation: what was done before is undone by another message.
 		sagas.On(topicSoldOut, func(m soldOut) string { return m.Order }, func(c *sagas.Context[order], m soldOut) error {
-			if err := c.PublishValue(topicRefund, refund{m.Order}); err != nil {
+			if err := c.PublishValue(topicRefund, refund(m)); err != nil {
 				return err
 			}
 			return end(c, "cancelled")

@@ -28,7 +28,8 @@ CREATE TABLE ledger (id TEXT NOT NULL, paid INTEGER NOT NULL)`
 	countAll = `SELECT count(*), coalesce(sum(ends = 1 AND how = 'shipped'), 0), coalesce(sum(ends = 1 AND how = 'cancelled'), 0),
 	coalesce(sum(refunds), 0), coalesce(sum(ends = 0), 0), coalesce(sum(ends > 1 OR balance <> (how = 'shipped')), 0)
 FROM (SELECT (SELECT count(*) FROM ends e WHERE e.id = o.id) AS ends, (SELECT coalesce(max(how), '') FROM ends e WHERE e.id = o.id) AS how,
-	(SELECT coalesce(sum(paid), 0) FROM ledger l WHERE l.id = o.id) AS balance, (SELECT count(*) FROM ledger l WHERE l.id = o.id AND paid < 0) AS refunds
+	(SELECT coalesce(sum(paid), 0) FROM ledger l WHERE l.id = o.id) AS balance,
+	(SELECT count(*) FROM ledger l WHERE l.id = o.id AND paid < 0) AS refunds
 	FROM orders o)`
 	// lookEvery is how often the program looks whether messages are left.
 	lookEvery = 20 * time.Millisecond
@@ -40,8 +41,8 @@ type summary struct{ orders, shipped, cancelled, refunded, lost, wrong int }
 func (s summary) ok() bool { return s.lost == 0 && s.wrong == 0 }
 
 func (s summary) String() string {
-	return fmt.Sprintf("orders=%d shipped=%d cancelled=%d refunded=%d lost=%d wrong=%d", s.orders, s.shipped, s.cancelled, s.refunded, s.lost,
-		s.wrong)
+	return fmt.Sprintf("orders=%d shipped=%d cancelled=%d refunded=%d lost=%d wrong=%d",
+		s.orders, s.shipped, s.cancelled, s.refunded, s.lost, s.wrong)
 }
 
 func count(ctx context.Context, db *sql.DB) (s summary, err error) {

@@ -142,8 +142,8 @@ func sagaSurvives(t *testing.T, address, crashAt string) {
 	var bills, reminded []string
 	for i := range messages {
 		order := fmt.Sprint("order ", i)
-		require.NoError(t, store.Append(t.Context(),
-			&outmill.Record{Topic: placed, MessageID: order, Payload: fmt.Appendf(nil, `{"Order":%q}`, order)}))
+		start := &outmill.Record{Topic: placed, MessageID: order, Payload: fmt.Appendf(nil, `{"Order":%q}`, order)}
+		require.NoError(t, store.Append(t.Context(), start))
 		bills, reminded = append(bills, "invoice of "+order), append(reminded, "reminder of "+order)
 	}
 	var killed *exec.ExitError
