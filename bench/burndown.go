@@ -59,7 +59,7 @@ func measureBurndown(ctx context.Context, b *bench) error {
 	b.results.fact("river_settings", riverSettings())
 	// Both leave a table behind that autovacuum would tidy while the other runs.
 	burner := func(order outmill.Order, durable bool) *burning {
-		return &burning{b: b, pool: pool, order: order, durable: durable, clear: peer.clear}
+		return &burning{b: b, pool: pool, order: order, durable: durable, inFlight: burnInFlight, clear: peer.clear}
 	}
 	plain, ordered, durable := burner(outmill.OrderNone, false), burner(outmill.OrderKey, false), burner(outmill.OrderNone, true)
 	queue := &riverBurning{river: peer, b: b}
@@ -87,6 +87,8 @@ type burning struct {
 	pool    *pgxpool.Pool
 	order   outmill.Order
 	durable bool
+	// inFlight is how many handlers run at a time.
+	inFlight int
 	// clear empties the peer's tables.
 	clear func(ctx context.Context) error
 	store *postgres.Store
@@ -125,10 +127,16 @@ func settleDown(ctx context.Context, pool *pgxpool.Pool, tables string) error {
 }
 
 func (f *burning) subscriber() (*subscriber.Subscriber, error) {
-	return subscriber.New(f.store, subscriber.Config{Order: f.order, BatchSize: f.b.batch, MaxInFlight: burnInFlight}, nil)
+	return subscriber.New(f.store, subscriber.Config{Order: f.order, BatchSize: f.b.batch, MaxInFlight: f.inFlight}, nil)
 }
 
-func (f *burning) byRouter(ctx context.Context) (took time.Duration, err error) {
+func (f *burning) byRouter(ctx context.Context) (time.Duration, error) {
+	return f.handled(ctx, func(*message.Message) error { return nil })
+}
+
+// handled has a router run the handler until all that waits is handled and settled.
+func (f *burning) handled(ctx context.Context, handle message.NoPublishHandlerFunc,
+	middleware ...message.HandlerMiddleware) (took time.Duration, err error) {
 	defer f.close(&err)
 	sub, err := f.subscriber()
 	if err != nil {
@@ -138,15 +146,10 @@ func (f *burning) byRouter(ctx context.Context) (took time.Duration, err error) 
 	if err != nil {
 		return 0, err
 	}
-	router.AddMiddleware(subscriber.KeepError)
-	var handled atomic.Int64
-	all := make(chan struct{})
-	router.AddConsumerHandler("nothing", burnTopic, sub, func(*message.Message) error {
-		if handled.Add(1) == int64(f.b.n) {
-			close(all)
-		}
-		return nil
-	})
+	all, count := counting(f.b.n)
+	router.AddMiddleware(count, subscriber.KeepError)
+	router.AddMiddleware(middleware...)
+	router.AddConsumerHandler("handler", burnTopic, sub, handle)
 	ended := make(chan error, 1)
 	began := time.Now()
 	go func() { ended <- router.Run(ctx) }()
@@ -158,6 +161,21 @@ func (f *burning) byRouter(ctx context.Context) (took time.Duration, err error) 
 		err = runErr
 	}
 	return took, err
+}
+
+// counting closes all after n handlings that succeeded.
+func counting(n int) (all <-chan struct{}, count message.HandlerMiddleware) {
+	done := make(chan struct{})
+	var handled atomic.Int64
+	return done, func(h message.HandlerFunc) message.HandlerFunc {
+		return func(msg *message.Message) ([]*message.Message, error) {
+			produced, err := h(msg)
+			if err == nil && handled.Add(1) == int64(n) {
+				close(done)
+			}
+			return produced, err
+		}
+	}
 }
 
 func (f *burning) byChannel(ctx context.Context) (took time.Duration, err error) {

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/inbox"
+)
+
+const inboxAbout = `n messages wait in PostgreSQL (fsync on), vacuumed, analysed and flushed to the disk before the clock starts. Their
+handlers UPDATE one row of 10,000, which the message names, in a transaction whose commit waits for the disk. 64 handlers
+run at a time, over a pool of 80 connections. The clock stops when the last message is settled in the database; then all
+rows together must have been updated n times.
+
+  inbox_per_s              Outmill's inbox: note, UPDATE and ack in one transaction
+  plain_per_s              Outmill without an inbox: the handler begins a pgx.Tx, updates and commits, and the subscriber acks
+                           afterwards, in batches; a crash between the two handles a message twice
+  river_per_s              River, tuned as its own bench, with JobCompleteTx in the handler's transaction
+  watermill_per_s          watermill-sql's subscriber, whose handlers use its transaction: one transaction for each batch of
+                           1,000 messages, handled one after the other, as it cannot do otherwise
+  inbox_round_trips        round trips for one message, as the driver counts them: claims, acks, BEGIN and COMMIT too
+  plain_round_trips        "
+  river_round_trips        "
+  watermill_round_trips    "
+  inbox_ratio              the inbox's time / the time without an inbox: 1 is no overhead
+  inbox_river_ratio        the inbox's time / River's
+  inbox_watermill_ratio    the inbox's time / watermill-sql's`
+
+func init() {
+	scenarios = append(scenarios, scenario{
+		name: "inbox", help: "handlers of one UPDATE with and without an inbox, compared with River and watermill-sql",
+		about: inboxAbout, n: 20_000, short: 500, measure: measureInbox,
+	})
+}
+
+const (
+	// handlersAtOnce is how many handlers run at a time, and handlerConns how many
+	// connections they have: some more, for claims and acks.
+	handlersAtOnce = 64
+	handlerConns   = 80
+
+	accounts = 10_000
+
+	sqlDeposit = "UPDATE accounts SET balance = balance + 1 WHERE id = $1"
+)
+
+// accountOf is the account that a payload names.
+func accountOf(payload []byte) (int, error) {
+	var args jobArgs
+	err := json.Unmarshal(payload, &args)
+	return args.Number % accounts, err
+}
+
+func measureInbox(ctx context.Context, b *bench) error {
+	database, err := b.database(ctx, "inbox")
+	if err != nil {
+		return err
+	}
+	pool, traffic, err := countedBy(ctx, database, handlerConns)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	if err := connectAll(ctx, pool, handlerConns); err != nil {
+		return err
+	}
+	peer, err := newRiver(ctx, pool)
+	if err != nil {
+		return err
+	}
+	db := stdlib.OpenDBFromPool(pool)
+	defer func() { _ = db.Close() }()
+	d := &depositing{b: b, pool: pool, db: db, traffic: traffic, river: peer}
+	d.ours = &burning{b: b, pool: pool, inFlight: handlersAtOnce, clear: d.empty}
+	b.results.fact("outmill_settings", fmt.Sprintf("subscriber.Config BatchSize=%d MaxInFlight=%d, else defaults", b.batch, handlersAtOnce))
+	b.results.fact("river_settings",
+		fmt.Sprintf("MaxWorkers=%d FetchCooldown=%s FetchPollInterval=%s, else defaults", handlersAtOnce, riverFetchCooldown, riverPollInterval))
+	err = b.compare(ctx,
+		d.side("inbox", "Outmill, inbox", d.ours.prepare, d.byInbox),
+		d.side("plain", "Outmill, no inbox", d.ours.prepare, d.byHand),
+		d.side("river", "River, JobCompleteTx", d.prepareRiver, d.byRiver),
+		d.side("watermill", "watermill-sql, its transaction", d.prepareWatermill, d.byWatermill),
+	)
+	if err != nil {
+		return err
+	}
+	r := &b.results
+	r.ratio("inbox_ratio", "inbox's time / without", "plain_per_s", "inbox_per_s")
+	r.ratio("inbox_river_ratio", "inbox's time / River's", "river_per_s", "inbox_per_s")
+	r.ratio("inbox_watermill_ratio", "inbox's time / watermill-sql's", "watermill_per_s", "inbox_per_s")
+	return nil
+}
+
+// connectAll opens so many connections, which then wait in the pool.
+func connectAll(ctx context.Context, pool *pgxpool.Pool, conns int) error {
+	for range conns {
+		conn, err := pool.Acquire(ctx)
+		if err != nil {
+			return err
+		}
+		defer conn.Release()
+	}
+	return nil
+}
+
+// depositing has what the sides share.
+type depositing struct {
+	b       *bench
+	pool    *pgxpool.Pool
+	db      *sql.DB
+	traffic *traffic
+	river   *riverPeer
+	ours    *burning
+}
+
+// side is a side whose round trips are counted, and whose updates are.
+func (d *depositing) side(name, title string, prepare func(context.Context) error, run func(context.Context) (time.Duration, error)) side {
+	return side{field: name + "_per_s", title: title, prepare: prepare, run: func(ctx context.Context) (time.Duration, error) {
+		before := d.traffic.roundTrips.Load()
+		took, err := run(ctx)
+		if err != nil {
+			return 0, err
+		}
+		d.b.results.add(name+"_round_trips", title+": round trips", float64(d.traffic.roundTrips.Load()-before)/float64(d.b.n))
+		var updates int
+		if err := d.pool.QueryRow(ctx, "SELECT sum(balance) FROM accounts").Scan(&updates); err != nil {
+			return 0, err
+		}
+		if updates != d.b.n {
+			return 0, fmt.Errorf("%d messages made %d updates", d.b.n, updates)
+		}
+		return took, nil
+	}}
+}
+
+// empty leaves only accounts, which are new.
+func (d *depositing) empty(ctx context.Context) error {
+	if err := d.river.clear(ctx); err != nil {
+		return err
+	}
+	for _, statement := range []string{
+		"DROP SCHEMA IF EXISTS outmill CASCADE",
+		"DROP TABLE IF EXISTS accounts, watermill_" + burnTopic + ", watermill_offsets_" + burnTopic,
+		"CREATE TABLE accounts (id integer PRIMARY KEY, balance bigint NOT NULL)",
+		fmt.Sprintf("INSERT INTO accounts SELECT i, 0 FROM generate_series(0, %d) AS i", accounts-1),
+		"VACUUM ANALYZE accounts",
+	} {
+		if _, err := d.pool.Exec(ctx, statement); err != nil {
+			return fmt.Errorf("%s: %w", statement, err)
+		}
+	}
+	return nil
+}
+
+func (d *depositing) byHand(ctx context.Context) (time.Duration, error) {
+	return d.ours.handled(ctx, func(msg *message.Message) error {
+		account, err := accountOf(msg.Payload)
+		if err != nil {
+			return err
+		}
+		return pgx.BeginFunc(msg.Context(), d.pool, func(tx pgx.Tx) error {
+			_, err := tx.Exec(msg.Context(), sqlDeposit, account)
+			return err
+		})
+	})
+}
+
+func (d *depositing) byInbox(ctx context.Context) (time.Duration, error) {
+	store := d.ours.store
+	box, err := inbox.New(store, inbox.Config{Consumer: "accounts"})
+	if err != nil {
+		return 0, err
+	}
+	return d.ours.handled(ctx, func(msg *message.Message) error {
+		account, err := accountOf(msg.Payload)
+		if err != nil {
+			return err
+		}
+		tx, ok := store.Tx(msg.Context())
+		if !ok {
+			return outmill.ErrNoTx
+		}
+		_, err = tx.Exec(msg.Context(), sqlDeposit, account)
+		return err
+	}, box.Middleware)
+}
