@@ -31,6 +31,11 @@ rows together must have been updated n times.
   plain_round_trips        "
   river_round_trips        "
   watermill_round_trips    "
+  inbox_cpu_us             processor time of this process and of PostgreSQL's for one message, in microseconds; 0 where the server
+                           is not on this machine
+  plain_cpu_us             "
+  river_cpu_us             "
+  watermill_cpu_us         "
   inbox_ratio              the inbox's time / the time without an inbox: 1 is no overhead
   inbox_river_ratio        the inbox's time / River's
   inbox_watermill_ratio    the inbox's time / watermill-sql's`
@@ -79,7 +84,7 @@ func measureInbox(ctx context.Context, b *bench) error {
 	}
 	db := stdlib.OpenDBFromPool(pool)
 	defer func() { _ = db.Close() }()
-	d := &depositing{b: b, pool: pool, db: db, traffic: traffic, river: peer}
+	d := &depositing{b: b, pool: pool, db: db, meter: &meter{pool, traffic}, river: peer}
 	d.ours = &burning{b: b, pool: pool, inFlight: handlersAtOnce, clear: d.empty}
 	b.results.fact("outmill_settings", fmt.Sprintf("subscriber.Config BatchSize=%d MaxInFlight=%d, else defaults", b.batch, handlersAtOnce))
 	b.results.fact("river_settings",
@@ -114,23 +119,28 @@ func connectAll(ctx context.Context, pool *pgxpool.Pool, conns int) error {
 
 // depositing has what the sides share.
 type depositing struct {
-	b       *bench
-	pool    *pgxpool.Pool
-	db      *sql.DB
-	traffic *traffic
-	river   *riverPeer
-	ours    *burning
+	b     *bench
+	pool  *pgxpool.Pool
+	db    *sql.DB
+	meter *meter
+	river *riverPeer
+	ours  *burning
 }
 
 // side is a side whose round trips are counted, and whose updates are.
 func (d *depositing) side(name, title string, prepare func(context.Context) error, run func(context.Context) (time.Duration, error)) side {
 	return side{field: name + "_per_s", title: title, prepare: prepare, run: func(ctx context.Context) (time.Duration, error) {
-		before := d.traffic.roundTrips.Load()
+		each, err := d.meter.start(ctx)
+		if err != nil {
+			return 0, err
+		}
 		took, err := run(ctx)
 		if err != nil {
 			return 0, err
 		}
-		d.b.results.add(name+"_round_trips", title+": round trips", float64(d.traffic.roundTrips.Load()-before)/float64(d.b.n))
+		if err := each(&d.b.results, name, title, d.b.n); err != nil {
+			return 0, err
+		}
 		var updates int
 		if err := d.pool.QueryRow(ctx, "SELECT sum(balance) FROM accounts").Scan(&updates); err != nil {
 			return 0, err

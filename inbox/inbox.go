@@ -118,7 +118,7 @@ func (d *delivery) handle() (err error) {
 			return err
 		}
 		acked = true
-		err = own.AckInTx(ctx)
+		err = own.AckInTx(storekit.Last(ctx))
 		crash.At("acked")
 		return err
 	})

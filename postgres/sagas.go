@@ -12,6 +12,19 @@ import (
 
 var _ storekit.Sagas = (*Store)(nil)
 
+var (
+	sqlInsertSagaLast = demanded(sqlInsertSaga)
+	sqlUpdateSagaLast = demanded(sqlUpdateSaga)
+	sqlDeleteSagaLast = demanded(sqlDeleteSaga)
+)
+
+// demanded is a change of a saga that fails, with the COMMIT that goes with it, where it
+// finds no row.
+func demanded(change string) string {
+	return `WITH changed AS (` + change + `)
+SELECT CASE {p:demand}(pg_catalog.count(*), 1) WHEN 1 THEN pg_catalog.max(updated_at) END FROM changed`
+}
+
 const (
 	sqlFindSaga = `SELECT id::text, version, state::text, finished, created_at, updated_at FROM {p:sagas} WHERE type = $1::text
 		AND correlation = $2::text`
@@ -29,7 +42,7 @@ ON CONFLICT DO NOTHING RETURNING updated_at`
 	sqlUpdateSaga = `UPDATE {p:sagas} SET version = version + 1, state = $5::text::json, finished = $6::boolean,
 		updated_at = statement_timestamp()` + ofSaga + ` RETURNING updated_at`
 
-	sqlDeleteSaga = `DELETE FROM {p:sagas}` + ofSaga
+	sqlDeleteSaga = `DELETE FROM {p:sagas}` + ofSaga + ` RETURNING updated_at`
 
 	sqlDeleteFinishedSagas = `DELETE FROM {p:sagas} WHERE id = ANY (ARRAY(SELECT id FROM {p:sagas}
 	WHERE type = $1::text AND finished AND updated_at <= statement_timestamp() - $2::bigint * interval '1 microsecond'
@@ -54,10 +67,10 @@ func (k sagaKeeping) InSagas(ctx context.Context, operation string, _ bool, work
 	case err != nil:
 		return k.s.explain(ctx, operation, err)
 	case tx != nil:
-		return k.s.within(ctx, operation, tx, func(ctx context.Context, r runner) error { return work(ctx, sagaTx{r}) })
+		return k.s.within(ctx, operation, tx, func(ctx context.Context, r runner) error { return work(ctx, sagaTx{k.s, r}) })
 	}
 	return k.s.durably(ctx, operation, func(ctx context.Context, t *txn) error {
-		if err := work(ctx, sagaTx{t}); err != nil {
+		if err := work(ctx, sagaTx{k.s, t}); err != nil {
 			return err
 		}
 		return t.finish(ctx)
@@ -65,7 +78,10 @@ func (k sagaKeeping) InSagas(ctx context.Context, operation string, _ bool, work
 }
 
 // sagaTx is a transaction on sagas.
-type sagaTx struct{ r runner }
+type sagaTx struct {
+	s *Store
+	r runner
+}
 
 // Find reads a saga.
 func (x sagaTx) Find(ctx context.Context, kind, correlation string) (saga *storekit.Saga, state string, found bool, err error) {
@@ -88,23 +104,36 @@ func (x sagaTx) State(ctx context.Context, saga *storekit.Saga) (state string, f
 
 // Insert writes a saga.
 func (x sagaTx) Insert(ctx context.Context, saga *storekit.Saga, state string) (at time.Time, inserted bool, err error) {
-	var now pgtype.Timestamptz
-	inserted, err = x.one(ctx, sqlInsertSaga, []any{saga.ID.String(), saga.Type, saga.Correlation, state, saga.Finished}, &now)
-	return utc(now), inserted, err
+	return x.change(ctx, sqlInsertSaga, sqlInsertSagaLast, saga.ID.String(), saga.Type, saga.Correlation, state, saga.Finished)
 }
 
 // Update writes the state of a saga.
 func (x sagaTx) Update(ctx context.Context, saga *storekit.Saga, state string) (at time.Time, updated bool, err error) {
-	var now pgtype.Timestamptz
-	updated, err = x.one(ctx, sqlUpdateSaga, append(versionOfSaga(saga), state, saga.Finished), &now)
-	return utc(now), updated, err
+	return x.change(ctx, sqlUpdateSaga, sqlUpdateSagaLast, append(versionOfSaga(saga), state, saga.Finished)...)
 }
 
 // Delete deletes a saga.
 func (x sagaTx) Delete(ctx context.Context, saga *storekit.Saga) (deleted bool, err error) {
-	var n int
-	err = x.r.run(ctx, step{template: sqlDeleteSaga, args: versionOfSaga(saga), count: &n})
-	return n > 0, err
+	_, deleted, err = x.change(ctx, sqlDeleteSaga, sqlDeleteSagaLast, versionOfSaga(saga)...)
+	return deleted, err
+}
+
+// change runs a statement and reports whether it has changed a row, and when. last is the
+// statement where the COMMIT goes with it.
+func (x sagaTx) change(ctx context.Context, template, last string, args ...any) (at time.Time, changed bool, err error) {
+	var now pgtype.Timestamptz
+	send, commits := x.s.last(ctx, x.r)
+	if commits {
+		template = last
+	}
+	err = send(ctx, step{template: template, args: args, row: func(scan func(...any) error) error {
+		changed = true
+		return scan(&now)
+	}})
+	if code(err) == codeDemand {
+		return time.Time{}, false, nil
+	}
+	return utc(now), changed, err
 }
 
 // DeleteFinished deletes sagas that finished long ago.

@@ -21,7 +21,7 @@ func (s *Store) Transact(ctx context.Context, fn func(ctx context.Context) error
 			if s.config.DB != nil {
 				return s.inSQLTx(ctx, fn)
 			}
-			return s.InTx(ctx, func(ctx context.Context, _ pgx.Tx) error { return fn(ctx) })
+			return s.inOpenTx(ctx, fn)
 		})
 	})
 }
@@ -60,6 +60,9 @@ func (s *Store) TxLimit() time.Duration { return 0 }
 // Transact. It reports false where there is none, or it is no pgx.Tx.
 func (s *Store) Tx(ctx context.Context) (pgx.Tx, bool) {
 	found, err := s.TxOf(ctx)
+	if own, ok := found.(*openTx); ok {
+		own.begin()
+	}
 	tx, ok := found.(pgx.Tx)
 	return tx, ok && err == nil
 }

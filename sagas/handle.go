@@ -96,17 +96,22 @@ func (s *Saga[State]) work(ctx context.Context, topic string, msg *message.Messa
 func (s *Saga[State]) store(c *Context[State], saga *storekit.Saga, starts bool) (err error) {
 	gone := c.completed && !s.cfg.KeepFinished
 	saga.Finished = c.completed
+	retained := saga.Finished && !gone && s.retention != nil
+	ctx := storekit.Last(c)
+	if retained {
+		ctx = c
+	}
 	switch {
 	case starts && gone:
 		return nil
 	case gone:
-		return s.sagas.DeleteSaga(c, saga, s.cfg.Options)
+		return s.sagas.DeleteSaga(ctx, saga, s.cfg.Options)
 	case starts:
-		err = s.sagas.InsertSaga(c, saga, c.State, s.cfg.Options)
+		err = s.sagas.InsertSaga(ctx, saga, c.State, s.cfg.Options)
 	default:
-		err = s.sagas.UpdateSaga(c, saga, c.State, s.cfg.Options)
+		err = s.sagas.UpdateSaga(ctx, saga, c.State, s.cfg.Options)
 	}
-	if err == nil && saga.Finished && s.retention != nil {
+	if err == nil && retained {
 		crash.At("finished")
 		err = s.retention.RetainSaga(c, saga, s.cfg.Retention, s.cfg.Options)
 	}

@@ -66,7 +66,7 @@ func TransactOr(ctx context.Context, store outmill.Writer, fn func(ctx context.C
 	case err != nil:
 		return explain(err)
 	case joined:
-		return fn(ctx)
+		return fn(context.WithValue(ctx, joinedKey{store}, true))
 	}
 	return own()
 }

@@ -28,8 +28,9 @@ var ErrLeaseLost = errors.New("outmill: the lease was lost: roll the transaction
 // and joins by itself, but later.
 type TxAcker interface {
 	// HoldForTx makes leases ready for AckInTx and returns those that are valid, with
-	// their end at now + lease, or later. It is called before the transaction begins,
-	// and takes no part in one. Where Transactor.TxLimit is not 0, an extension that
+	// their end at now + lease, or later; a lease of 0 leaves the ends as they are, and may
+	// return leases that are not valid, which AckInTx then refuses. It is called before the
+	// transaction begins, and takes no part in one. Where Transactor.TxLimit is not 0, an extension that
 	// runs while the transaction is open would make the ack conflict: hold the lease
 	// for longer than the limit, and do not extend it until the transaction has ended.
 	HoldForTx(ctx context.Context, lease time.Duration, leases []outmill.Lease) ([]outmill.Lease, error)

@@ -129,7 +129,8 @@ func (w *Worker) holdAhead(ctx context.Context, records []*outmill.Record) map[o
 	for i, r := range records {
 		leases[i] = r.Lease()
 	}
-	held, err := w.inTx.acker.HoldForTx(ctx, w.cfg.Lease, leases)
+	// They have been claimed just now, so their ends may stay.
+	held, err := w.inTx.acker.HoldForTx(ctx, 0, leases)
 	if err != nil {
 		return nil
 	}

@@ -252,6 +252,18 @@ BEGIN
 END
 $outmill$;
 
+-- Returns $1 where it is $2 or more, and fails otherwise. It is for a statement that is sent
+-- together with the COMMIT after it, which then does not take place.
+CREATE FUNCTION {p:demand}(bigint, bigint) RETURNS bigint LANGUAGE plpgsql AS $outmill$
+BEGIN
+    IF $1 OPERATOR(pg_catalog.<) $2 THEN
+        RAISE EXCEPTION 'outmill: a transaction found % rows instead of %, because another one was faster; it is rolled back', $1, $2
+            USING ERRCODE = 'OM001';
+    END IF;
+    RETURN $1;
+END
+$outmill$;
+
 -- The states of sagas, which change by their version.
 CREATE TABLE {p:sagas} (
     id          uuid        NOT NULL PRIMARY KEY,
