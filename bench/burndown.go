@@ -130,14 +130,14 @@ func (f *burning) subscriber() (*subscriber.Subscriber, error) {
 	return subscriber.New(f.store, subscriber.Config{Order: f.order, BatchSize: f.b.batch, MaxInFlight: f.inFlight}, nil)
 }
 
-func (f *burning) byRouter(ctx context.Context) (time.Duration, error) {
-	return f.handled(ctx, func(*message.Message) error { return nil })
+func (f *burning) byRouter(ctx context.Context) (took time.Duration, err error) {
+	defer f.close(&err)
+	return f.handled(ctx, f.b.n, func(*message.Message) error { return nil })
 }
 
-// handled has a router run the handler until all that waits is handled and settled.
-func (f *burning) handled(ctx context.Context, handle message.NoPublishHandlerFunc,
+// handled has a router run the handler until n messages are handled and settled.
+func (f *burning) handled(ctx context.Context, n int, handle message.NoPublishHandlerFunc,
 	middleware ...message.HandlerMiddleware) (took time.Duration, err error) {
-	defer f.close(&err)
 	sub, err := f.subscriber()
 	if err != nil {
 		return 0, err
@@ -146,7 +146,7 @@ func (f *burning) handled(ctx context.Context, handle message.NoPublishHandlerFu
 	if err != nil {
 		return 0, err
 	}
-	all, count := counting(f.b.n)
+	all, count := counting(n)
 	router.AddMiddleware(count, subscriber.KeepError)
 	router.AddMiddleware(middleware...)
 	router.AddConsumerHandler("handler", burnTopic, sub, handle)

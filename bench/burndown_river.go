@@ -99,7 +99,7 @@ func (r *riverBurning) prepare(ctx context.Context) error {
 	if err := r.river.clear(ctx); err != nil {
 		return err
 	}
-	return r.river.fill(ctx, r.b)
+	return r.river.fill(ctx, 0, r.b.n, r.b.size)
 }
 
 func (r *riverBurning) run(ctx context.Context) (time.Duration, error) {
@@ -107,13 +107,13 @@ func (r *riverBurning) run(ctx context.Context) (time.Duration, error) {
 }
 
 // fill inserts n jobs.
-func (p *riverPeer) fill(ctx context.Context, b *bench) error {
+func (p *riverPeer) fill(ctx context.Context, first, n, size int) error {
 	client, err := p.inserter()
 	if err != nil {
 		return err
 	}
-	for from := 0; from < b.n; from += appendAtOnce {
-		if _, err := client.InsertManyFast(ctx, jobs(from, min(appendAtOnce, b.n-from), b.size)); err != nil {
+	for from := 0; from < n; from += appendAtOnce {
+		if _, err := client.InsertManyFast(ctx, jobs(first+from, min(appendAtOnce, n-from), size)); err != nil {
 			return fmt.Errorf("insert jobs: %w", err)
 		}
 	}

@@ -30,29 +30,23 @@ func (w *depositWorker) Work(ctx context.Context, job *river.Job[jobArgs]) error
 	})
 }
 
-func (d *depositing) prepareRiver(ctx context.Context) error {
-	if err := d.empty(ctx); err != nil {
-		return err
-	}
-	return d.river.fill(ctx, d.b)
+func (d *depositing) fillRiver(ctx context.Context, first, n int) error {
+	return d.river.fill(ctx, first, n, d.b.size)
 }
 
-func (d *depositing) byRiver(ctx context.Context) (time.Duration, error) {
-	return d.river.work(ctx, d.b.n, handlersAtOnce, &depositWorker{pool: d.pool})
+func (d *depositing) byRiver(ctx context.Context, n int) (time.Duration, error) {
+	return d.river.work(ctx, n, handlersAtOnce, &depositWorker{pool: d.pool})
 }
 
-func (d *depositing) prepareWatermill(ctx context.Context) error {
-	if err := d.empty(ctx); err != nil {
-		return err
-	}
+func (d *depositing) fillWatermill(ctx context.Context, first, n int) error {
 	pub, err := watermillsql.NewPublisher(d.db, watermillsql.PublisherConfig{SchemaAdapter: watermillSchema(), AutoInitializeSchema: true},
 		nil)
 	if err != nil {
 		return err
 	}
 	defer closing(pub)
-	for from := 0; from < d.b.n; from += appendAtOnce {
-		if err := pub.Publish(burnTopic, messages(from, min(appendAtOnce, d.b.n-from), d.b.size)...); err != nil {
+	for from := 0; from < n; from += appendAtOnce {
+		if err := pub.Publish(burnTopic, messages(first+from, min(appendAtOnce, n-from), d.b.size)...); err != nil {
 			return err
 		}
 	}
@@ -60,7 +54,7 @@ func (d *depositing) prepareWatermill(ctx context.Context) error {
 }
 
 // byWatermill ends when the offset of the last message is committed.
-func (d *depositing) byWatermill(ctx context.Context) (took time.Duration, err error) {
+func (d *depositing) byWatermill(ctx context.Context, n int) (took time.Duration, err error) {
 	sub, err := watermillsql.NewSubscriber(d.db, watermillsql.SubscriberConfig{
 		SchemaAdapter: watermillSchema(), OffsetsAdapter: watermillsql.DefaultPostgreSQLOffsetsAdapter{},
 		InitializeSchema: true, PollInterval: 10 * time.Millisecond,
@@ -72,7 +66,7 @@ func (d *depositing) byWatermill(ctx context.Context) (took time.Duration, err e
 	if err != nil {
 		return 0, err
 	}
-	all, count := counting(d.b.n)
+	all, count := counting(n)
 	router.AddMiddleware(count)
 	router.AddConsumerHandler("handler", burnTopic, sub, d.depositByWatermill)
 	ended := make(chan error, 1)

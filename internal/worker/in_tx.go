@@ -2,6 +2,8 @@ package worker
 
 import (
 	"context"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/outmill/outmill"
@@ -21,15 +23,17 @@ type inTx struct {
 	// wanted: a handler has acked in its transaction, so others will. Guarded by the
 	// worker's mutex.
 	wanted bool
+	// holding is one call that holds what many handlers want.
+	holding sync.Mutex
 }
 
-func newInTx(queue outmill.Queue) inTx {
+func newInTx(queue outmill.Queue) *inTx {
 	acker, ok := outmill.As[storekit.TxAcker](queue)
 	transactor, transacts := outmill.As[storekit.Transactor](queue)
 	if !ok || !transacts {
-		return inTx{}
+		return &inTx{}
 	}
-	return inTx{acker: acker, limit: transactor.TxLimit()}
+	return &inTx{acker: acker, limit: transactor.TxLimit()}
 }
 
 // lease is how long a lease lasts that is held for a transaction, which ends with ctx or at
@@ -55,15 +59,27 @@ func (it *Item) Hold(ctx context.Context) error {
 		return err
 	}
 	w := it.worker
+	if w.inTx.limit == 0 {
+		w.inTx.holding.Lock()
+		defer w.inTx.holding.Unlock()
+	}
+	items := w.toHold(it)
+	if len(items) == 0 {
+		return nil
+	}
+	leases := make([]outmill.Lease, len(items))
+	for i, other := range items {
+		leases[i] = other.lease
+	}
 	lease, begin := w.inTx.lease(ctx, w.cfg.Lease), time.Now()
-	held, err := w.inTx.acker.HoldForTx(ctx, lease, []outmill.Lease{it.lease})
+	held, err := w.inTx.acker.HoldForTx(ctx, lease, leases)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
 	case err != nil:
 		it.txOpen = false
 		return err
-	case len(held) == 0:
+	case !slices.Contains(held, it.lease):
 		it.txOpen = false
 		if it.state == taken {
 			w.loseLocked(it, "the record was claimed by another worker, or removed")
@@ -71,9 +87,34 @@ func (it *Item) Hold(ctx context.Context) error {
 		}
 		return storekit.ErrLeaseLost
 	}
-	it.held = true
-	it.endsAt(begin, lease)
+	valid := setOf(held)
+	for _, other := range items {
+		if valid[other.lease] {
+			other.held = true
+			other.endsAt(begin, lease)
+		}
+	}
 	return nil
+}
+
+// toHold are the items that are held together with one that a handler has: all that are not
+// held yet, where the store has no limit. It is none where another call has held the item.
+func (w *Worker) toHold(it *Item) []*Item {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.inTx.limit > 0 {
+		return []*Item{it}
+	}
+	if it.held {
+		return nil
+	}
+	items := []*Item{it}
+	for _, other := range w.items {
+		if other != it && !other.held && !other.heir && (other.state == queued || other.state == taken) {
+			items = append(items, other)
+		}
+	}
+	return items
 }
 
 // beginTx notes that a transaction begins, and reports whether the lease is ready for it.
@@ -134,11 +175,15 @@ func (w *Worker) holdAhead(ctx context.Context, records []*outmill.Record) map[o
 	if err != nil {
 		return nil
 	}
-	all := make(map[outmill.Lease]bool, len(held))
-	for _, l := range held {
-		all[l] = true
+	return setOf(held)
+}
+
+func setOf(leases []outmill.Lease) map[outmill.Lease]bool {
+	set := make(map[outmill.Lease]bool, len(leases))
+	for _, l := range leases {
+		set[l] = true
 	}
-	return all
+	return set
 }
 
 // ack stores acks: of what was acked in transactions only what is left to do.

@@ -34,7 +34,7 @@ type Worker struct {
 	poke          chan struct{}
 
 	woken *woken
-	inTx  inTx
+	inTx  *inTx
 	// answers counts the calls that settled or extended leases and succeeded.
 	answers atomic.Int64
 
