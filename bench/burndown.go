@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -89,6 +90,8 @@ type burning struct {
 	durable bool
 	// inFlight is how many handlers run at a time.
 	inFlight int
+	// unsettled is sqlUnsettled for handlers that publish.
+	unsettled string
 	// clear empties the peer's tables.
 	clear func(ctx context.Context) error
 	store *postgres.Store
@@ -137,7 +140,16 @@ func (f *burning) byRouter(ctx context.Context) (took time.Duration, err error) 
 
 // handled has a router run the handler until n messages are handled and settled.
 func (f *burning) handled(ctx context.Context, n int, handle message.NoPublishHandlerFunc,
-	middleware ...message.HandlerMiddleware) (took time.Duration, err error) {
+	middleware ...message.HandlerMiddleware) (time.Duration, error) {
+	return f.routed(ctx, n, func(router *message.Router, sub message.Subscriber) error {
+		router.AddConsumerHandler("handler", burnTopic, sub, handle).AddMiddleware(middleware...)
+		return nil
+	})
+}
+
+// routed is handled with the handlers that add adds to the router.
+func (f *burning) routed(ctx context.Context, n int, add func(router *message.Router, sub message.Subscriber) error) (took time.Duration,
+	err error) {
 	sub, err := f.subscriber()
 	if err != nil {
 		return 0, err
@@ -148,8 +160,9 @@ func (f *burning) handled(ctx context.Context, n int, handle message.NoPublishHa
 	}
 	all, count := counting(n)
 	router.AddMiddleware(count, subscriber.KeepError)
-	router.AddMiddleware(middleware...)
-	router.AddConsumerHandler("handler", burnTopic, sub, handle)
+	if err := add(router, sub); err != nil {
+		return 0, err
+	}
 	ended := make(chan error, 1)
 	began := time.Now()
 	go func() { ended <- router.Run(ctx) }()
@@ -215,12 +228,12 @@ func (f *burning) settled(ctx context.Context, began time.Time, all <-chan struc
 	}
 	err := poll(ctx, func() (bool, error) {
 		var left bool
-		err := f.pool.QueryRow(ctx, sqlUnsettled).Scan(&left)
+		err := f.pool.QueryRow(ctx, cmp.Or(f.unsettled, sqlUnsettled)).Scan(&left)
 		return !left, err
 	})
 	took := time.Since(began)
-	if err != nil {
-		return 0, err
+	if err != nil || f.unsettled != "" {
+		return took, err
 	}
 	return took, nothingLeft(ctx, f.store)
 }

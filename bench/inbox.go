@@ -18,7 +18,7 @@ import (
 
 const inboxAbout = `n messages wait in PostgreSQL (fsync on), vacuumed, analysed and flushed to the disk before the clock starts. Their
 handlers UPDATE one row of 10,000, which the message names, in a transaction whose commit waits for the disk. 64 handlers
-run at a time, over a pool of 80 connections. The clock stops when the last message is settled in the database; then all
+run at a time (-handlers), over a pool of 80 connections. The clock stops when the last message is settled in the database; then all
 rows together must have been updated n times. Before that each side handles 1,280 other messages, so that the connections
 have prepared their statements.
 
@@ -49,10 +49,8 @@ func init() {
 }
 
 const (
-	// handlersAtOnce is how many handlers run at a time, and handlerConns how many
-	// connections they have: some more, for claims and acks.
+	// handlersAtOnce is how many handlers run at a time, unless -handlers says so.
 	handlersAtOnce = 64
-	handlerConns   = 80
 
 	// handlersWarm is how many messages are handled before the clock starts.
 	handlersWarm = 20 * handlersAtOnce
@@ -74,12 +72,12 @@ func measureInbox(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	pool, traffic, err := countedBy(ctx, database, handlerConns)
+	pool, traffic, err := countedBy(ctx, database, b.handlerConns())
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	if err := connectAll(ctx, pool, handlerConns); err != nil {
+	if err := connectAll(ctx, pool, b.handlerConns()); err != nil {
 		return err
 	}
 	peer, err := newRiver(ctx, pool)
@@ -89,10 +87,10 @@ func measureInbox(ctx context.Context, b *bench) error {
 	db := stdlib.OpenDBFromPool(pool)
 	defer func() { _ = db.Close() }()
 	d := &depositing{b: b, pool: pool, db: db, meter: &meter{pool, traffic}, river: peer}
-	d.ours = &burning{b: b, pool: pool, inFlight: handlersAtOnce}
-	b.results.fact("outmill_settings", fmt.Sprintf("subscriber.Config BatchSize=%d MaxInFlight=%d, else defaults", b.batch, handlersAtOnce))
+	d.ours = &burning{b: b, pool: pool, inFlight: b.handlers}
+	b.results.fact("outmill_settings", fmt.Sprintf("subscriber.Config BatchSize=%d MaxInFlight=%d, else defaults", b.batch, b.handlers))
 	b.results.fact("river_settings",
-		fmt.Sprintf("MaxWorkers=%d FetchCooldown=%s FetchPollInterval=%s, else defaults", handlersAtOnce, riverFetchCooldown, riverPollInterval))
+		fmt.Sprintf("MaxWorkers=%d FetchCooldown=%s FetchPollInterval=%s, else defaults", b.handlers, riverFetchCooldown, riverPollInterval))
 	err = b.compare(ctx,
 		d.side("inbox", "Outmill, inbox", d.fillOurs, d.byInbox),
 		d.side("plain", "Outmill, no inbox", d.fillOurs, d.byHand),
@@ -112,8 +110,11 @@ func measureInbox(ctx context.Context, b *bench) error {
 	return nil
 }
 
+// handlerConns is how many connections the handlers have: some more, for claims and acks.
+func (b *bench) handlerConns() int32 { return int32(b.handlers + 16) }
+
 // connectAll opens so many connections, which then wait in the pool.
-func connectAll(ctx context.Context, pool *pgxpool.Pool, conns int) error {
+func connectAll(ctx context.Context, pool *pgxpool.Pool, conns int32) error {
 	for range conns {
 		conn, err := pool.Acquire(ctx)
 		if err != nil {

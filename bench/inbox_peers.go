@@ -35,7 +35,7 @@ func (d *depositing) fillRiver(ctx context.Context, first, n int) error {
 }
 
 func (d *depositing) byRiver(ctx context.Context, n int) (time.Duration, error) {
-	return d.river.work(ctx, n, handlersAtOnce, &depositWorker{pool: d.pool})
+	return d.river.work(ctx, n, d.b.handlers, &depositWorker{pool: d.pool})
 }
 
 func (d *depositing) fillWatermill(ctx context.Context, first, n int) error {
