@@ -169,11 +169,13 @@ CREATE INDEX {i:inbox_delete} ON {p:inbox} (delete_at);
 -- Notes, in the caller's transaction, that the consumer $1 handles the message $2, for $3
 -- microseconds, and returns false where it was noted before. It waits for another
 -- transaction with the same note for $4 milliseconds. The SET clause keeps the lock_timeout
--- of the function from the caller's.
+-- of the function from the caller's, and is right for the inbox's default.
 CREATE FUNCTION {p:put_note}(text, text, bigint, bigint) RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s' AS $outmill$
 BEGIN
-    PERFORM set_config('lock_timeout', $4::text, true);
+    IF $4 <> 1000 THEN
+        PERFORM set_config('lock_timeout', $4::text, true);
+    END IF;
     INSERT INTO {p:inbox} (consumer, key, delete_at) VALUES ($1, $2, statement_timestamp() + $3 * interval '1 microsecond') ON CONFLICT DO NOTHING;
     RETURN FOUND;
 END
