@@ -139,8 +139,9 @@ func (f *burning) byRouter(ctx context.Context) (took time.Duration, err error) 
 }
 
 // handled has a router run the handler until n messages are handled and settled.
-func (f *burning) handled(ctx context.Context, n int, handle message.NoPublishHandlerFunc,
-	middleware ...message.HandlerMiddleware) (time.Duration, error) {
+func (f *burning) handled(
+	ctx context.Context, n int, handle message.NoPublishHandlerFunc, middleware ...message.HandlerMiddleware,
+) (time.Duration, error) {
 	return f.routed(ctx, n, func(router *message.Router, sub message.Subscriber) error {
 		router.AddConsumerHandler("handler", burnTopic, sub, handle).AddMiddleware(middleware...)
 		return nil
@@ -148,8 +149,9 @@ func (f *burning) handled(ctx context.Context, n int, handle message.NoPublishHa
 }
 
 // routed is handled with the handlers that add adds to the router.
-func (f *burning) routed(ctx context.Context, n int, add func(router *message.Router, sub message.Subscriber) error) (took time.Duration,
-	err error) {
+func (f *burning) routed(
+	ctx context.Context, n int, add func(router *message.Router, sub message.Subscriber) error,
+) (took time.Duration, err error) {
 	sub, err := f.subscriber()
 	if err != nil {
 		return 0, err

@@ -89,8 +89,8 @@ func measureInbox(ctx context.Context, b *bench) error {
 	d := &depositing{b: b, pool: pool, db: db, meter: &meter{pool, traffic}, river: peer}
 	d.ours = &burning{b: b, pool: pool, inFlight: b.handlers}
 	b.results.fact("outmill_settings", fmt.Sprintf("subscriber.Config BatchSize=%d MaxInFlight=%d, else defaults", b.batch, b.handlers))
-	b.results.fact("river_settings",
-		fmt.Sprintf("MaxWorkers=%d FetchCooldown=%s FetchPollInterval=%s, else defaults", b.handlers, riverFetchCooldown, riverPollInterval))
+	b.results.fact("river_settings", fmt.Sprintf("MaxWorkers=%d FetchCooldown=%s FetchPollInterval=%s, else defaults",
+		b.handlers, riverFetchCooldown, riverPollInterval))
 	err = b.compare(ctx,
 		d.side("inbox", "Outmill, inbox", d.fillOurs, d.byInbox),
 		d.side("plain", "Outmill, no inbox", d.fillOurs, d.byHand),
@@ -137,8 +137,9 @@ type depositing struct {
 
 // side is a side whose round trips, processor time and updates are counted. fill makes n
 // messages wait, of which first are handled already, and run handles them.
-func (d *depositing) side(name, title string, fill func(ctx context.Context, first, n int) error,
-	run func(ctx context.Context, n int) (time.Duration, error)) side {
+func (d *depositing) side(
+	name, title string, fill func(ctx context.Context, first, n int) error, run func(ctx context.Context, n int) (time.Duration, error),
+) side {
 	return side{field: name + "_per_s", title: title,
 		prepare: func(ctx context.Context) error {
 			if err := d.empty(ctx); err != nil {

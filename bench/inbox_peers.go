@@ -13,6 +13,10 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 )
 
+// sqlWatermillDone tells whether the offset of the last message is committed.
+const sqlWatermillDone = `SELECT o.offset_acked = (SELECT max("offset") FROM watermill_` + burnTopic + `)
+FROM watermill_offsets_` + burnTopic + ` AS o`
+
 // depositWorker completes its job in the transaction of its work, as River's
 // documentation has it.
 type depositWorker struct {
@@ -39,8 +43,8 @@ func (d *depositing) byRiver(ctx context.Context, n int) (time.Duration, error) 
 }
 
 func (d *depositing) fillWatermill(ctx context.Context, first, n int) error {
-	pub, err := watermillsql.NewPublisher(d.db, watermillsql.PublisherConfig{SchemaAdapter: watermillSchema(), AutoInitializeSchema: true},
-		nil)
+	config := watermillsql.PublisherConfig{SchemaAdapter: watermillSchema(), AutoInitializeSchema: true}
+	pub, err := watermillsql.NewPublisher(d.db, config, nil)
 	if err != nil {
 		return err
 	}
@@ -75,8 +79,7 @@ func (d *depositing) byWatermill(ctx context.Context, n int) (took time.Duration
 	select {
 	case <-all:
 		err = poll(ctx, func() (done bool, err error) {
-			err = d.pool.QueryRow(ctx,
-				`SELECT o.offset_acked = (SELECT max("offset") FROM watermill_`+burnTopic+`) FROM watermill_offsets_`+burnTopic+` AS o`).Scan(&done)
+			err = d.pool.QueryRow(ctx, sqlWatermillDone).Scan(&done)
 			return done, err
 		})
 	case <-ctx.Done():

@@ -41,8 +41,8 @@ const (
 	sqlSagas = `INSERT INTO outmill.sagas (id, type, correlation, version, state, created_at, updated_at)
 SELECT gen_random_uuid(), 'journey', 'customer-' || i, 1, '{}', now(), now() FROM generate_series(0, $1::integer - 1) AS i`
 
-	sqlSagaUnsettled = "SELECT EXISTS (SELECT 1 FROM outmill.records WHERE topic = '" + burnTopic +
-		"') OR EXISTS (SELECT 1 FROM outmill.log_in_work())"
+	sqlSagaUnsettled = `SELECT EXISTS (SELECT 1 FROM outmill.records WHERE topic = '` + burnTopic + `')
+	OR EXISTS (SELECT 1 FROM outmill.log_in_work())`
 
 	sqlStepsTaken = `SELECT (SELECT sum((state ->> 'Steps')::integer) FROM outmill.sagas),
 	(SELECT count(*) FROM outmill.records WHERE topic = $1) + (SELECT count(*) FROM outmill.log WHERE topic = $1)`
@@ -115,8 +115,8 @@ func (s *stepping) open(ctx context.Context) error {
 		return err
 	}
 	s.ours = &burning{b: s.b, pool: s.pool, inFlight: s.b.handlers, unsettled: sqlSagaUnsettled, store: store}
-	if err := store.RegisterGroup(ctx,
-		outmill.Registration{Group: "next", Topics: outmill.Topics{Include: []string{stepsTopic}}}); err != nil {
+	next := outmill.Registration{Group: "next", Topics: outmill.Topics{Include: []string{stepsTopic}}}
+	if err := store.RegisterGroup(ctx, next); err != nil {
 		return err
 	}
 	_, err = s.pool.Exec(ctx, sqlSagas, keys)

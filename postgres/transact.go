@@ -12,7 +12,8 @@ import (
 )
 
 // Transact runs fn in a transaction, READ COMMITTED, and again if it fails for a reason
-// that passes. It is a pgx.Tx of the pool, or a *sql.Tx of Config.DB where that is set.
+// that passes. It is a pgx.Tx of the pool, or a *sql.Tx of Config.DB where that is set. The
+// BEGIN of a pgx.Tx goes out with the first statement of the store, such as an inbox's note.
 // See storekit.Transactor.
 func (s *Store) Transact(ctx context.Context, fn func(ctx context.Context) error) error {
 	explain := func(err error) error { return s.explain(ctx, "transaction", err) }

@@ -31,6 +31,8 @@ type Transactor interface {
 	// lost and the engine can tell (MongoDB), only the commit is repeated; elsewhere the
 	// error says that the transaction may have been committed.
 	//
+	// A store may commit together with the call that gets the context of Last: see there.
+	//
 	// SQL stores begin READ COMMITTED, SQL Server with XACT_ABORT, MongoDB with a
 	// snapshot. SQLite runs one writing transaction at a time, so a function that takes
 	// long holds up every other writer of the database.

@@ -108,6 +108,27 @@ func TestItem_Hold(t *testing.T) {
 		require.ErrorIs(t, it.AckInTx(t.Context()), storekit.ErrLeaseLost)
 		it.Release()
 	})
+	t.Run("holds all that was claimed together in one call", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t)
+		store, w := r.transacting(0, nil)
+		r.append("m1", "m2", "m3", "m4")
+		items := r.takeN(w, 4)
+		held := make(chan error)
+		for _, it := range items {
+			go func() { held <- it.Hold(t.Context()) }()
+		}
+		for range items {
+			require.NoError(t, <-held)
+		}
+		require.EqualValues(t, 1, store.holds.Load())
+		require.EqualValues(t, 4, store.held.Load())
+		for _, it := range items {
+			r.ackInTx(it, nil)
+			it.Ack()
+		}
+		r.eventually("all are gone", func() bool { return len(r.list()) == 0 })
+	})
 	t.Run("needs no call for what is claimed after the first one", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t)
