@@ -132,7 +132,7 @@ func (t *openTx) commit(ctx context.Context) error {
 	case t.Tx == nil:
 		return nil
 	}
-	return t.Tx.Commit(ctx)
+	return t.Commit(ctx)
 }
 
 // end gives the connection back, after a rollback where the transaction is still open.
@@ -143,7 +143,7 @@ func (t *openTx) end() {
 	if t.Tx != nil && t.conn.PgConn().TxStatus() != 'I' {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), rollbackWithin)
 		defer cancel()
-		_ = t.Tx.Rollback(ctx)
+		_ = t.Rollback(ctx)
 	}
 	t.Tx = closedTx(pgx.ErrTxClosed)
 }
