@@ -123,8 +123,8 @@
 //
 // No SQL Server, and no Azure SQL, has run the project's tests yet. Microsoft's parser,
 // binder and model have read all of the T-SQL, and Babelfish for PostgreSQL, which
-// speaks SQL Server's protocol and language, has run an earlier form of it. The tests
-// run on the server that OUTMILL_TEST_SQLSERVER_URL names. docs/sqlserver.md lists what
+// speaks SQL Server's protocol and language, has run much of it. The tests run on the
+// server that OUTMILL_TEST_SQLSERVER_URL names. docs/sqlserver.md lists what
 // only an engine can show.
 // Babelfish takes no notice of hints of locks, so that there a claim waits for
 // another one in the place of passing over its rows; the store asks the server
