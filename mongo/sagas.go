@@ -233,6 +233,7 @@ func (s *Store) DeleteFinishedSagas(ctx context.Context, kind string, retention 
 	}
 	err = s.sagaWork(ctx, operation, &storekit.Saga{Type: kind, Correlation: kind}, storekit.SagaOptions{}, s.do,
 		func(ctx context.Context, w sagaWork) error {
+			// A comparison with a literal: the server would compute an expression for each saga.
 			now, err := s.now(ctx)
 			if err != nil {
 				return err
@@ -247,7 +248,7 @@ func (s *Store) DeleteFinishedSagas(ctx context.Context, kind string, retention 
 			for i, f := range found {
 				ids[i] = f.ID
 			}
-			result, err := w.in.DeleteMany(ctx, in(fieldID, ids))
+			result, err := w.in.DeleteMany(ctx, append(in(fieldID, ids), over...))
 			if err == nil {
 				deleted = int(result.DeletedCount)
 			}
