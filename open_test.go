@@ -12,8 +12,8 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// The providers of this test binary. They only show which of them was asked to
-// open what; real stores open themselves in their own packages' tests.
+// The providers of this test binary. They only record which provider opens which URL; the
+// tests of the stores' packages open real stores.
 func init() {
 	outmill.RegisterProvider(outmill.Provider{Name: "high", Schemes: []string{"high", "high+tls"}, Priority: 1020, Open: openFake})
 	outmill.RegisterProvider(outmill.Provider{Name: "low", Schemes: []string{"low"}, Priority: 1010, Open: openFake})
@@ -89,7 +89,7 @@ func TestOpen(t *testing.T) {
 		t.Parallel()
 		var none outmill.Registry
 		_, err := none.ForURL("sqlite:orders.db")
-		require.EqualError(t, err, `outmill: invalid configuration: store URL "sqlite:orders.db" is for no store that is registered `+
+		require.EqualError(t, err, `outmill: invalid configuration: store URL "sqlite:orders.db" has a scheme that no registered store opens `+
 			`(registered schemes: none): add import _ "github.com/outmill/outmill/sqlite"`)
 	})
 

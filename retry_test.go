@@ -289,7 +289,8 @@ func TestRetry(t *testing.T) {
 	})
 }
 
-// wrappings are the ways in which a handler's error travels before it is judged.
+// wrappings are the ways in which code may wrap a handler's error before the worker judges
+// it.
 var wrappings = map[string]func(error) error{
 	"as it is":            func(err error) error { return err },
 	"wrapped by fmt":      func(err error) error { return fmt.Errorf("handle order: %w", err) },

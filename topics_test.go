@@ -165,8 +165,8 @@ func TestTopics(t *testing.T) {
 	})
 }
 
-// topicText has few letters, so that patterns and topics meet often. Each test has
-// one of its own: tests that run at once may not share a generator.
+// topicText has few letters, so that patterns often match topics. Each test has its own
+// generator, because parallel tests must not share one.
 func topicText() *rapid.Generator[string] {
 	return rapid.StringOfN(rapid.RuneFrom([]rune(`ab*\ü`)), 0, 12, -1)
 }
@@ -233,7 +233,7 @@ func contains(list []string, s string) bool {
 	return false
 }
 
-// joined returns the errors that errors.Join put together, however deep.
+// joined returns the errors that errors.Join combined, at any depth.
 func joined(err error) []error {
 	var many interface{ Unwrap() []error }
 	if !errors.As(err, &many) {

@@ -95,10 +95,10 @@ func TestConnect(t *testing.T) {
 				[]string{"sources.malformed.low.connection_string", "has no scheme"}},
 			{"an explicit URL of another provider than the named one", connect.Connection{URL: "low:x", Provider: "high"},
 				new(*outmill.InvalidURLError),
-				[]string{"Connection.URL", "not for the provider high"}},
+				[]string{"Connection.URL", "does not belong to the provider high"}},
 			{"a named connection string of another provider than the named one",
 				connect.Connection{Provider: "high", Source: "nowhere", ConnectionString: "main"},
-				new(*outmill.InvalidURLError), []string{"connection_strings.main", "not for the provider high"}},
+				new(*outmill.InvalidURLError), []string{"connection_strings.main", "does not belong to the provider high"}},
 			{"an explicit URL that no provider opens", connect.Connection{URL: "cassandra://h"}, new(*outmill.InvalidURLError),
 				[]string{"Connection.URL", "cassandra:", "high, high+tls"}},
 			{"a named connection string that no provider opens", connect.Connection{Source: "nowhere", ConnectionString: "elsewhere"},
@@ -130,7 +130,7 @@ func TestConnect(t *testing.T) {
 		var missing *connect.ConnectionNotFoundError
 		require.ErrorAs(t, err, &missing)
 		require.Equal(t, []string{"Connection.URL", "sources.orders.low.connection_string", "connection_strings.low"}, missing.Looked)
-		require.EqualError(t, err, "outmill: invalid configuration: no connection to a store; looked at, in this order: "+
+		require.EqualError(t, err, "outmill: invalid configuration: no connection to a store; searched, in this order: "+
 			"Connection.URL, sources.orders.low.connection_string, connection_strings.low; set one of them")
 
 		_, err = connect.Resolve(connect.Connection{ConnectionString: "main", Lookup: connect.LookupMap(nil)})
