@@ -114,12 +114,12 @@ func TestPublisher_InheritTx(t *testing.T) {
 	})
 }
 
-// incoming is a subscriber in the manner of watermill-sql's: one transaction
-// for each message, committed when it is acked and rolled back when not.
+// incoming is a subscriber like that of watermill-sql: one transaction for each message,
+// committed on an ack and rolled back on a nack.
 type incoming struct {
 	store    *sqlite.Store
 	outcomes chan string
-	// goOn lets it go on after it rolled back.
+	// goOn lets it continue after a rollback.
 	goOn chan struct{}
 	done chan struct{}
 	once sync.Once
@@ -199,7 +199,7 @@ func (i *incoming) Close() error {
 	return nil
 }
 
-// unlucky publishes, and then says a few times that it could not.
+// unlucky publishes, but returns an error for the first few calls.
 type unlucky struct {
 	message.Publisher
 	mu   sync.Mutex
@@ -226,7 +226,7 @@ func (u *unlucky) published() int {
 	return u.n
 }
 
-// reporting tells the test what became of each call.
+// reporting passes the result of each call to the test.
 type reporting struct {
 	message.Publisher
 	errs chan<- error

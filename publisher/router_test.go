@@ -44,7 +44,7 @@ func newSubscriber(t *testing.T, store outmill.Queue, group string) *subscriber.
 	return sub
 }
 
-// handing makes a handler that hands its messages to the test.
+// handing returns a handler that passes its messages to the test.
 func handing(to chan<- *message.Message) message.NoPublishHandlerFunc {
 	return func(m *message.Message) error {
 		to <- m

@@ -15,7 +15,8 @@ import (
 	"github.com/outmill/outmill/subscriber"
 )
 
-// nothing waits a little; it cannot prove what will not come.
+// nothing checks for a short time that no message comes. It cannot prove that none comes
+// later.
 func nothing(t *testing.T, messages <-chan *message.Message, why string) {
 	t.Helper()
 	select {
@@ -48,7 +49,8 @@ func TestSubscriber_Corners(t *testing.T) {
 		cfg := quick()
 		cfg.MaxInFlight, cfg.BatchSize = 1, 5
 		messages := subscribe(t, s.subscriber(t, cfg))
-		// Handlers are fast, unless the machine is busy for the whole of a round.
+		// The handlers are fast, but a busy machine can slow down a whole round, so the test
+		// tries several.
 		for ahead, round := false, 0; !ahead; round++ {
 			require.Less(t, round, rounds, "nothing was claimed ahead")
 			for range 5 {
@@ -90,7 +92,7 @@ func TestSubscriber_Corners(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
 		cfg := quick()
-		cfg.Lease = 2 * time.Second // it is extended in time on a busy machine too
+		cfg.Lease = 2 * time.Second // long enough that a busy machine extends it in time
 		unread := subscribe(t, s.subscriber(t, cfg))
 		s.publishOrders(t, 20)
 		require.Eventually(t, func() bool { return s.count(t, outmill.StatusLeased) == 1 }, patience, time.Millisecond, "one is offered on")
@@ -452,7 +454,7 @@ func TestSubscriber_Corners(t *testing.T) {
 	})
 }
 
-// nilError is an error type whose methods do not bear a nil receiver.
+// nilError is an error type whose methods panic on a nil receiver.
 type nilError struct{ text string }
 
 func (e *nilError) Error() string { return e.text }

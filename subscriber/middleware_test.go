@@ -29,7 +29,7 @@ const (
 
 var errBroken = errors.New("the machine is broken")
 
-// shop is a store with a publisher, and a router to come.
+// shop is a store with a publisher; tests add a router.
 type shop struct {
 	*sqlite.Store
 	pub *publisher.Publisher
@@ -47,7 +47,7 @@ func openShop(t *testing.T) *shop {
 	return &shop{Store: store, pub: pub}
 }
 
-// quick is a configuration whose retries do not keep a test waiting.
+// quick is a configuration with short retry waits.
 func quick() subscriber.Config {
 	return subscriber.Config{
 		Retry:        outmill.RetryPolicy{MaxAttempts: 3, InitialInterval: time.Millisecond, MaxInterval: time.Millisecond},
@@ -86,7 +86,7 @@ func (s *shop) routeTopic(t *testing.T, from string, cfg subscriber.Config, hand
 	run(t, router)
 }
 
-// run has the router run until the test ends.
+// run runs the router until the test ends.
 func run(t *testing.T, router *message.Router) {
 	t.Helper()
 	ended := make(chan error, 1)
@@ -117,9 +117,9 @@ func newOrder() *message.Message { return message.NewMessage(watermill.NewUUID()
 type stack struct {
 	name string
 	make func(t *testing.T, s *shop) message.HandlerMiddleware
-	// tries is how often the handler is called in one delivery that fails.
+	// tries is the number of handler calls in one delivery that fails.
 	tries int
-	// poisons: what fails leaves for the poison queue and counts as handled.
+	// poisons says that a message that fails goes to the poison queue and counts as handled.
 	poisons bool
 }
 

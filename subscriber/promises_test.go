@@ -20,7 +20,7 @@ import (
 	"github.com/outmill/outmill/subscriber"
 )
 
-// next returns the next message, which must come.
+// next returns the next message and fails the test if none comes.
 func next(t *testing.T, messages <-chan *message.Message) *message.Message {
 	t.Helper()
 	select {
@@ -54,7 +54,7 @@ func TestSubscriber_Promises(t *testing.T) {
 		s.publish(t, published...)
 		acked := next(t, messages)
 		require.True(t, acked.Ack())
-		// The second is with a handler that does not return, the third waits.
+		// The handler of the second message does not return; the third message waits.
 		running := next(t, messages)
 		err := first.Close()
 		require.ErrorIs(t, err, outmill.ErrHandlersRunning)

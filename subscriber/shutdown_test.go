@@ -12,11 +12,11 @@ import (
 	"github.com/outmill/outmill/subscriber"
 )
 
-// stopping is a router that stops while its only handler runs.
+// stopping runs a router that stops while its only handler runs.
 type stopping struct {
 	router *message.Router
 	sub    *subscriber.Subscriber
-	// began gets the message of each handling, finish lets them return.
+	// began gets the message of each handling; finish lets the handlers return.
 	began  chan *message.Message
 	finish chan struct{}
 	// ended is closed when the router's Run has returned.
