@@ -6,23 +6,24 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// doubts tells a message that the broker will never take from a broker that
-// takes none, for publishers that do not: a message is guilty if it fails, the
-// very next publish gets through, and some time after that it still fails. The
-// time is for clients that need some themselves before they take note that a
-// part of the broker is back. Each further attempt that is counted needs the
-// same proof again, so that an outage costs a message no more than one.
+// doubts distinguishes a message that the broker never accepts from an outage, if the
+// publisher's errors do not. A message is guilty if it fails, the very next publish
+// succeeds, and the message still fails after a further time (patience). The further time
+// is for clients that notice only after a while that a part of the broker is available
+// again. Each further attempt that counts needs the same proof again, so an outage costs a
+// message at most one attempt.
 //
-// It is used by the one goroutine that settles.
+// Only the goroutine that settles uses it.
 type doubts struct {
 	patience time.Duration
-	// accused failed in the last publish.
+	// accused are the messages that failed in the last publish.
 	accused map[outmill.WorkItemID]struct{}
-	// suspected failed before a publish that got through, at that time.
+	// suspected are the messages that failed before a publish that succeeded, with the time of
+	// that publish.
 	suspected map[outmill.WorkItemID]time.Time
 }
 
-// maxSuspected bounds the memory of records that went elsewhere.
+// maxSuspected limits the memory for records that other processes have claimed since.
 const maxSuspected = 10_000
 
 func newDoubts(patience time.Duration) *doubts {
@@ -33,7 +34,7 @@ func newDoubts(patience time.Duration) *doubts {
 	}
 }
 
-// gotThrough is told of each publish that delivered something.
+// gotThrough is called after each publish that delivered at least one message.
 func (d *doubts) gotThrough(now time.Time) {
 	if len(d.suspected) > maxSuspected {
 		clear(d.suspected)
@@ -44,8 +45,8 @@ func (d *doubts) gotThrough(now time.Time) {
 	clear(d.accused)
 }
 
-// tookNothing is told of each publish that delivered nothing. With several
-// messages it is an outage, and what failed before may have been one too.
+// tookNothing is called after each publish that delivered no message. With several messages
+// it is an outage, and earlier failures may have been a part of it.
 func (d *doubts) tookNothing(messages int) {
 	clear(d.accused)
 	if messages > 1 {
@@ -53,7 +54,7 @@ func (d *doubts) tookNothing(messages int) {
 	}
 }
 
-// accuse notes that the message failed and reports whether it is guilty.
+// accuse records that the message failed, and reports whether it is guilty.
 func (d *doubts) accuse(id outmill.WorkItemID, now time.Time) bool {
 	since, suspected := d.suspected[id]
 	if suspected && now.Sub(since) < d.patience {
@@ -64,7 +65,7 @@ func (d *doubts) accuse(id outmill.WorkItemID, now time.Time) bool {
 	return suspected
 }
 
-// acquit: the message was delivered after all.
+// acquit forgets the failures of a message that was delivered.
 func (d *doubts) acquit(id outmill.WorkItemID) {
 	delete(d.accused, id)
 	delete(d.suspected, id)

@@ -56,7 +56,7 @@ func TestForwarder_Fail(t *testing.T) {
 			t.Parallel()
 			each(t, func(t *testing.T, dest message.Publisher, d *destination) {
 				d.goAway()
-				err := waitForError(t, tellOf(t, dest, "m"), "the broker took nothing")
+				err := waitForError(t, tellOf(t, dest, "m"), "the broker accepted no message")
 				require.ErrorIs(t, err, errAway)
 			})
 		})

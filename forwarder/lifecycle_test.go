@@ -184,7 +184,7 @@ func TestForwarder_Lifecycle(t *testing.T) {
 		require.NoError(t, fwd.Close())
 		require.Len(t, list(t, store, outmill.StatusPending), 5)
 		requireUntouched(t, store)
-		require.Empty(t, l.find("The broker took nothing"), "it was not the broker")
+		require.Empty(t, l.find("The broker accepted no message"), "it was not the broker")
 	})
 
 	t.Run("a call of a publisher of batches ends with the publish timeout", func(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// logs keeps everything that is logged, at every level.
+// logs keeps the log lines of every level.
 type logs struct {
 	with  watermill.LogFields
 	lines *lines
@@ -88,7 +88,7 @@ func TestForwarder_Logs(t *testing.T) {
 			secret := rec("orders", "", "more")
 			secret.Payload = []byte("the secret")
 			add(t, store, secret)
-			l.waitFor(t, "The broker took nothing")
+			l.waitFor(t, "The broker accepted no message")
 			d.comeBack()
 			d.waitFor(t, 5)
 			require.NotEmpty(t, l.find(""))
@@ -122,11 +122,11 @@ func TestForwarder_Logs(t *testing.T) {
 		d.goAway()
 		l := newLogs()
 		startLogged(t, store, d, quick(), l)
-		line := l.waitFor(t, "The broker took nothing")
+		line := l.waitFor(t, "The broker accepted no message")
 		require.Contains(t, line, errAway.Error())
 		require.Contains(t, line, "Check")
 		d.comeBack()
-		l.waitFor(t, "The broker takes messages again")
+		l.waitFor(t, "The broker accepts messages again")
 	})
 
 	t.Run("topics that nobody registered for are warned of", func(t *testing.T) {

@@ -87,7 +87,7 @@ func TestForwarder_Once(t *testing.T) {
 		cfg := quick()
 		cfg.MaxErrorBackoff = time.Hour
 		fwd := startLogged(t, store, d, cfg, l)
-		l.waitFor(t, "The broker took nothing")
+		l.waitFor(t, "The broker accepted no message")
 		_, err := fwd.Once(t.Context())
 		require.ErrorIs(t, err, errAway)
 		require.Len(t, d.triedIDs(), 1, "it need not wait for the next probe")
@@ -128,7 +128,7 @@ func TestForwarder_Once(t *testing.T) {
 		cfg := quick()
 		cfg.MaxErrorBackoff = time.Hour
 		fwd := startLogged(t, store, d, cfg, l)
-		l.waitFor(t, "it is held")
+		l.waitFor(t, "the forwarder holds it")
 		_, err := fwd.Once(t.Context())
 		require.ErrorIs(t, err, outmill.ErrTopicUnavailable)
 		require.ErrorContains(t, err, "forbidden")

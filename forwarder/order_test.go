@@ -18,8 +18,8 @@ import (
 
 var errPoison = errors.New("unprintable")
 
-// unfair lets each call wait for a random number of turns, so that calls that
-// run at a time end in any order, and notes keys that are in it twice.
+// unfair delays each call by a random number of scheduler turns, so that concurrent calls
+// end in any order. It records keys with two concurrent calls.
 type unfair struct {
 	*destination
 
@@ -46,7 +46,7 @@ func (p *unfair) count(key string, n int) {
 	}
 }
 
-// crowd lets nobody go before it is full, and then the last one first.
+// crowd blocks all calls until it is full, and then lets the last call continue first.
 type crowd struct {
 	*destination
 	size int

@@ -416,7 +416,7 @@ func TestForwarder_Outage(t *testing.T) {
 		d.requireArrived(t, namesOf("orders", "a", 10)...)
 		add(t, store, recs("orders", "b", 50)...)
 		d.waitFor(t, 60)
-		require.Contains(t, l.waitFor(t, "it is held"), "topic:leaderless")
+		require.Contains(t, l.waitFor(t, "the forwarder holds it"), "topic:leaderless")
 		requireUntouched(t, store)
 		d.comeBack()
 		d.waitFor(t, 70)
@@ -471,7 +471,7 @@ func TestForwarder_Outage(t *testing.T) {
 				cfg.Classify = classify
 				l := newLogs()
 				startLogged(t, store, d, cfg, l)
-				require.Contains(t, l.waitFor(t, "The broker took nothing"), errAway.Error())
+				require.Contains(t, l.waitFor(t, "The broker accepted no message"), errAway.Error())
 				d.comeBack()
 				d.requireArrived(t, "m")
 			})
@@ -522,7 +522,7 @@ func TestForwarder_Outage(t *testing.T) {
 			return &storekit.PublishError{Total: 1, Failed: []storekit.FailedMessage{{}}}
 		})
 		_, err := newForwarder(t, store, d, quick()).Once(t.Context())
-		require.ErrorContains(t, err, "not why")
+		require.ErrorContains(t, err, "failed message without an error")
 	})
 
 	t.Run("a failed message without a reason is not taken for delivered", func(t *testing.T) {

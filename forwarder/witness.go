@@ -8,14 +8,14 @@ import (
 	"slices"
 )
 
-// witness notes for Once the errors of its round. The flow's lock guards it.
+// witness records for Once the errors of its round. The flow's lock guards it.
 type witness struct {
-	// giveUp is called when the broker is away.
+	// giveUp is called when the broker is unavailable.
 	giveUp context.CancelCauseFunc
 	holds  map[string]error
 }
 
-// watch adds a witness, who also learns how things are now.
+// watch adds a witness, and reports the current state of the breaker and the holds to it.
 func (fl *flow) watch(giveUp context.CancelCauseFunc) *witness {
 	w := &witness{giveUp: giveUp, holds: map[string]error{}}
 	fl.mu.Lock()
@@ -32,7 +32,7 @@ func (fl *flow) watch(giveUp context.CancelCauseFunc) *witness {
 	return w
 }
 
-// dismiss returns what the witness saw of topics.
+// dismiss removes the witness and returns the errors of the topics that were held.
 func (fl *flow) dismiss(w *witness) error {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
@@ -45,7 +45,7 @@ func (fl *flow) dismiss(w *witness) error {
 }
 
 func (w *witness) sawAway(err error) {
-	w.giveUp(fmt.Errorf("outmill: the broker took nothing: %w", err))
+	w.giveUp(fmt.Errorf("outmill: the broker accepted no message: %w", err))
 }
 
 func (w *witness) sawHold(topic string, err error) { w.holds[topic] = err }
