@@ -11,17 +11,17 @@ import (
 
 // flight is one attempt to send deliveries.
 type flight struct {
-	// placing counts the records that the client has not put into a batch yet,
-	// landing those that have no outcome yet.
+	// placing counts the records that the client has not put into a batch yet; landing counts
+	// the records that have no outcome yet.
 	placing, landing sync.WaitGroup
-	// failed is filled by the client, which calls back for one record at a time,
-	// those of one partition in their order.
+	// failed needs no lock: the client calls landed for one record at a time. The records of
+	// one partition come in their order.
 	failed []failure
 }
 
-// passenger is one delivery on one flight. The client hands a record back with
-// its context: that is how its passenger is found again. It may look at both a little
-// longer, so that the next flight has passengers of its own, and copies of the records.
+// passenger is one delivery on one flight. It is the record's context, so landed finds it
+// in the record that the client returns. The client may read both for a moment longer, so
+// the next flight uses new passengers and copies of the records.
 type passenger struct {
 	context.Context
 
@@ -31,23 +31,23 @@ type passenger struct {
 	placed bool
 }
 
-// fly hands all deliveries to the client before it hears of the first failure,
-// waits for their outcome and settles those that arrived. It returns the
-// others. Until it returns, nothing else may produce with the client.
+// fly passes all deliveries to the client before the client reads the first failure, waits
+// for the outcomes, settles the delivered ones and returns the others. Until it returns, no
+// other code may produce with the client.
 func fly(ctx context.Context, client *client, deliveries []*delivery) []failure {
 	f := load(ctx, client, deliveries)
 	if err := client.Flush(ctx); err != nil {
-		// What is with a broker may still arrive, but not after something that this
-		// client sends later: the producer's next epoch shuts it out.
+		// A broker may still write a record of an aborted request, but not after records that
+		// this client sends later, because the producer's next epoch fences it.
 		client.UnsafeAbortBufferedRecords()
 	}
 	f.landing.Wait()
 	return f.failed
 }
 
-// load returns when every record is in a batch or has failed. The client sends
-// on a flush only, so that batches are full; but it may not be done yet with
-// the flush before, and send some of these at once.
+// load returns when every record is in a batch or has failed. The client sends only on a
+// flush, so that batches are full; but if the previous flush has not ended yet, it may send
+// some of the records at once.
 func load(ctx context.Context, client *client, deliveries []*delivery) *flight {
 	client.loading.Lock()
 	defer client.loading.Unlock()
@@ -65,16 +65,16 @@ func load(ctx context.Context, client *client, deliveries []*delivery) *flight {
 		d.flown, record.Context = true, p
 		client.Produce(ctx, record, landed)
 	}
-	// Records of a topic that the client does not know yet wait for it outside of
-	// the batches.
+	// Records of a topic that the client does not know yet are in no batch until the client
+	// knows the topic.
 	f.placing.Wait()
 	awaitPartitions(ctx, client, passengers)
 	return f
 }
 
-// awaitPartitions waits until the client's view of each topic has partitions.
-// It fills the batches of a topic that is new to it a moment before; a flush in
-// between would see no partition to flush, and wait for ever.
+// awaitPartitions waits until the client's metadata of each topic has partitions. For a new
+// topic the client fills the batches a moment earlier; a flush in this moment would find no
+// partition to flush, and never end.
 func awaitPartitions(ctx context.Context, client *client, passengers []passenger) {
 	last := ""
 	for i := range passengers {
@@ -95,7 +95,7 @@ func hasPartitions(client *client, topic string) bool {
 	return leader != -1 || err != nil
 }
 
-// landed is the client's promise for every record.
+// landed is the callback that the client calls with the outcome of a record.
 func landed(r *kgo.Record, err error) {
 	p := r.Context.(*passenger)
 	if !p.placed {
@@ -109,18 +109,18 @@ func landed(r *kgo.Record, err error) {
 	p.flight.landing.Done()
 }
 
-// hooks are called by the client, from several goroutines.
+// hooks are the callbacks of the client, which calls them from several goroutines.
 type hooks struct{ loading *sync.RWMutex }
 
-// OnProduceRecordPartitioned tells a flight that a record is in a batch.
+// OnProduceRecordPartitioned records that the record is in a batch.
 func (hooks) OnProduceRecordPartitioned(r *kgo.Record, _ int32) {
 	p := r.Context.(*passenger)
 	p.placed = true
 	p.flight.placing.Done()
 }
 
-// OnBrokerRead is called before the client looks at an answer. It keeps answers
-// about records back while a flight is loaded.
+// OnBrokerRead runs before the client processes an answer. It blocks answers to produce
+// requests while a flight is loaded.
 func (h hooks) OnBrokerRead(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, _ error) {
 	if key == kmsg.Produce.Int16() {
 		h.loading.RLock()

@@ -157,7 +157,7 @@ func TestOutage(t *testing.T) {
 	})
 }
 
-// outage takes the broker away and brings it back.
+// outage stops the broker and starts it again.
 func outage(t *testing.T, addr string, broker restarter) {
 	brokers := []string{addr}
 	topic := kafkatest.CreateTopic(t, brokers, 2)
@@ -233,7 +233,7 @@ func hangs(t *testing.T, engine *kafkaengine.Engine) {
 	require.NoError(t, err)
 	next := 1
 	for range 2 {
-		// The broker has the request in its socket, and reads it when it wakes up.
+		// The request is in the broker's socket. The broker reads it when the process continues.
 		stop(t, process)
 		hung := keyedMessage("k", fmt.Sprint(next))
 		failed := failedAlone(t, pub.Publish(topic, hung))
@@ -247,7 +247,7 @@ func hangs(t *testing.T, engine *kafkaengine.Engine) {
 	requireOrder(t, payloads(kafkatest.ReadAll(t, brokers, topic)), next)
 }
 
-// stop returns when none of the process's threads runs any more.
+// stop stops the process and returns when none of its threads runs any more.
 func stop(t *testing.T, process *os.Process) {
 	t.Helper()
 	require.NoError(t, process.Signal(syscall.SIGSTOP))
@@ -265,8 +265,8 @@ func stop(t *testing.T, process *os.Process) {
 	}, soon, time.Millisecond)
 }
 
-// requireOrder wants 0 to n-1, where one may be repeated, but none may come
-// after a later one.
+// requireOrder requires the numbers 0 to n-1 in order. A number may be repeated, but not
+// behind a later number.
 func requireOrder(t *testing.T, got []string, n int) {
 	t.Helper()
 	highest := -1

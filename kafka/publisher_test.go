@@ -141,7 +141,7 @@ func TestPublisher(t *testing.T) {
 			case "error":
 				return nil, errors.New("cannot")
 			case "nothing":
-				return nil, nil //nolint:nilnil // what this test is about
+				return nil, nil //nolint:nilnil // the case under test
 			case "key":
 				return &sarama.ProducerMessage{Key: badEncoder{}}, nil
 			case "value":
@@ -220,7 +220,7 @@ func TestPublisher(t *testing.T) {
 	t.Run("a message that the topic does not take fails alone and for good", func(t *testing.T) {
 		t.Parallel()
 		brokers := kafkatest.Real(t)
-		// A compacted topic wants a key.
+		// A compacted topic requires a key.
 		topic := kafkatest.CreateTopic(t, brokers, 1, "cleanup.policy=compact")
 		pub := newPublisher(t, brokers, kafka.Config{})
 		failed := failedAlone(t, pub.Publish(topic, keyedMessage("a", "1"), newMessage("2"), keyedMessage("b", "3")))
