@@ -45,7 +45,7 @@ func TestQuiet(t *testing.T) {
 		router, err := message.NewRouter(message.RouterConfig{CloseTimeout: 5 * time.Second}, log)
 		require.NoError(t, err)
 		p.router = router
-		// Outside of the handler's KeepError it takes every error away.
+		// A PoisonQueue outside the handler's KeepError hides every error.
 		poison, err := middleware.PoisonQueue(p.pub.Shared(), "poison")
 		require.NoError(t, err)
 		p.router.AddMiddleware(poison)
