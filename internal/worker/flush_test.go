@@ -167,7 +167,7 @@ func TestFlush(t *testing.T) {
 	})
 }
 
-// nilError is an error type whose methods do not bear a nil receiver.
+// nilError is an error type whose methods panic on a nil receiver.
 type nilError struct{ text string }
 
 func (e *nilError) Error() string { return e.text }

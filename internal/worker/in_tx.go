@@ -10,18 +10,18 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// txMargin is how much longer than the longest transaction a lease lasts that is not
-// extended while its transaction is open.
+// txMargin is the time by which a lease outlasts the longest transaction, because the lease
+// is not extended while the transaction is open.
 const txMargin = 15 * time.Second
 
-// inTx is what the worker knows of acks in the transactions of handlers.
+// inTx is the worker's state for acks in the transactions of handlers.
 type inTx struct {
-	// acker is nil where the store has none.
+	// acker is nil if the store is no TxAcker.
 	acker storekit.TxAcker
-	// limit is the store's limit of a transaction; 0 is none.
+	// limit is the store's time limit of a transaction; 0 is none.
 	limit time.Duration
-	// wanted: a handler has acked in its transaction, so others will. Guarded by the
-	// worker's mutex.
+	// wanted says that a handler has acked in its transaction, so that others probably will.
+	// The worker's mutex guards it.
 	wanted bool
 	// holding is one call that holds what many handlers want.
 	holding sync.Mutex
@@ -36,8 +36,8 @@ func newInTx(queue outmill.Queue) *inTx {
 	return &inTx{acker: acker, limit: transactor.TxLimit()}
 }
 
-// lease is how long a lease lasts that is held for a transaction, which ends with ctx or at
-// the store's limit.
+// lease returns the duration of a lease for a transaction, which ends with ctx or at the
+// store's limit.
 func (x *inTx) lease(ctx context.Context, usual time.Duration) time.Duration {
 	if x.limit == 0 {
 		return usual
@@ -49,10 +49,10 @@ func (x *inTx) lease(ctx context.Context, usual time.Duration) time.Duration {
 	return max(usual, longest+txMargin)
 }
 
-// Acker is the store's, nil where it has none. See storekit.TxHandling.
+// Acker returns the store's TxAcker, or nil. See storekit.TxHandling.
 func (it *Item) Acker() storekit.TxAcker { return it.worker.inTx.acker }
 
-// Hold makes the lease ready for an ack in a transaction. See storekit.TxHandling.
+// Hold prepares the lease for an ack in a transaction. See storekit.TxHandling.
 func (it *Item) Hold(ctx context.Context) error {
 	ready, err := it.beginTx()
 	if ready || err != nil {
@@ -83,7 +83,7 @@ func (it *Item) Hold(ctx context.Context) error {
 		it.txOpen = false
 		if it.state == taken {
 			w.loseLocked(it, "the record was claimed by another worker, or removed")
-			w.goOnAnew()
+			w.changeOwner()
 		}
 		return storekit.ErrLeaseLost
 	}
@@ -97,8 +97,8 @@ func (it *Item) Hold(ctx context.Context) error {
 	return nil
 }
 
-// toHold are the items that are held together with one that a handler has: all that are not
-// held yet, where the store has no limit. It is none where another call has held the item.
+// toHold returns the items to hold together with one that a handler has: if the store has no
+// limit, all that are not held yet. It returns none if another call has held the item.
 func (w *Worker) toHold(it *Item) []*Item {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -110,14 +110,14 @@ func (w *Worker) toHold(it *Item) []*Item {
 	}
 	items := []*Item{it}
 	for _, other := range w.items {
-		if other != it && !other.held && !other.heir && (other.state == queued || other.state == taken) {
+		if other != it && !other.held && !other.successor && (other.state == queued || other.state == taken) {
 			items = append(items, other)
 		}
 	}
 	return items
 }
 
-// beginTx notes that a transaction begins, and reports whether the lease is ready for it.
+// beginTx records that a transaction begins, and reports whether the lease is ready for it.
 func (it *Item) beginTx() (ready bool, err error) {
 	w := it.worker
 	w.mu.Lock()
@@ -130,7 +130,7 @@ func (it *Item) beginTx() (ready bool, err error) {
 	return it.held && w.inTx.limit == 0, nil
 }
 
-// endsAt moves the end of the lease, which was asked for at begin.
+// endsAt sets the end of a lease that was requested at begin.
 func (it *Item) endsAt(begin time.Time, lease time.Duration) {
 	it.Clock.Set(it.Clock.Until().Add(begin.Add(lease).Sub(it.until)))
 	it.until = begin.Add(lease)
@@ -148,7 +148,7 @@ func (it *Item) AckInTx(ctx context.Context) error {
 	return w.inTx.acker.AckInTx(ctx, w.cfg.Name, []outmill.Lease{it.lease})
 }
 
-// Ended says that the transaction has ended. See storekit.TxHandling.
+// Ended records that the transaction has ended. See storekit.TxHandling.
 func (it *Item) Ended(acked bool) {
 	it.worker.mu.Lock()
 	defer it.worker.mu.Unlock()
@@ -156,9 +156,10 @@ func (it *Item) Ended(acked bool) {
 	it.ackedInTx = acked
 }
 
-// holdAhead holds what a claim has brought, in one call for all, where handlers ack in
-// their transactions. A store with a limit holds each when its handler begins, because the
-// lease must outlast the transaction. What cannot be held here is held then, too.
+// holdAhead holds all records of a claim in one call, if handlers ack in their
+// transactions. With a time limit of transactions, each record is held when its handler
+// begins, because the lease must outlast the transaction. Records that could not be held
+// here are held then, too.
 func (w *Worker) holdAhead(ctx context.Context, records []*outmill.Record) map[outmill.Lease]bool {
 	w.mu.Lock()
 	wanted := w.inTx.wanted && w.inTx.limit == 0
@@ -186,7 +187,8 @@ func setOf(leases []outmill.Lease) map[outmill.Lease]bool {
 	return set
 }
 
-// ack stores acks: of what was acked in transactions only what is left to do.
+// ack stores acks. For records that were acked in transactions only AckedInTx is left to
+// call.
 func (w *Worker) ack(ctx context.Context, batch []outcome) error {
 	w.mu.Lock()
 	var leases []outmill.Lease

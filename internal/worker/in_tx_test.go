@@ -15,7 +15,8 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// transacting counts what acks in transactions need of a store, which may limit them.
+// transacting is a store that counts the calls for acks in transactions, and that may have
+// a time limit for transactions.
 type transacting struct {
 	*faulty
 	limit                time.Duration
@@ -47,7 +48,7 @@ func (r *rig) transacting(limit time.Duration, change func(*worker.Config)) (*tr
 	})
 }
 
-// ackInTx acks the item in a transaction that commits unless its end is an error.
+// ackInTx acks the item in a transaction, which commits if end is nil.
 func (r *rig) ackInTx(it *worker.Item, end error) {
 	r.Helper()
 	require.NoError(r, it.Hold(r.Context()))

@@ -64,7 +64,7 @@ func TestLost(t *testing.T) {
 				lost(t, it)
 				require.Zero(t, it.Left())
 				require.False(t, it.Started())
-				// The rest of the key goes on, in order.
+				// The other records of the key follow, in order.
 				for _, want := range []string{"k:2", "k:3"} {
 					next := r.take(w)
 					require.Equal(t, want, next.Record.MessageID)

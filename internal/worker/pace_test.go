@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// handle lets a pace see handlings that take that long each, one after the other.
+// handle records n handlings in a pace, one after the other, each of the same duration.
 func (p *pace) handle(now time.Time, n int, took time.Duration) time.Time {
 	for range n {
 		p.started(now, now)

@@ -10,7 +10,7 @@ import (
 	"github.com/outmill/outmill/internal/worker"
 )
 
-// suspect makes the record one whose lease ran out twice.
+// suspect makes the record a suspect, as if its lease had expired twice.
 func (r *rig) suspect(rec *outmill.Record, attempts int) {
 	r.Helper()
 	r.exec(`UPDATE outmill_records SET expiries = ?, attempts = ? WHERE id = ?`, outmill.SuspectExpiries, attempts, rec.ID)

@@ -137,7 +137,7 @@ func TestUpkeep(t *testing.T) {
 	})
 }
 
-// housekeeping is a store whose Maintain does what the test says.
+// housekeeping is a store whose Maintain calls a function of the test.
 type housekeeping struct {
 	outmill.Store
 	maintain func(call int) (more bool, err error)
