@@ -27,8 +27,8 @@ func CheckList(query outmill.ListQuery) (outmill.ListQuery, error) {
 	return query, nil
 }
 
-// CheckStats returns the limit of Stats, 10,000 in place of 0, and refuses a negative one
-// as an outmill.ErrInvalidConfig.
+// CheckStats returns the limit of Stats, 10,000 instead of 0, and refuses a negative one as
+// an outmill.ErrInvalidConfig.
 func CheckStats(limit int) (int, error) {
 	if limit < 0 {
 		return 0, InvalidConfig("Stats: limit is %d: want 0 (10,000) or more", limit)
@@ -36,7 +36,7 @@ func CheckStats(limit int) (int, error) {
 	return cmp.Or(limit, defaultStatsLimit), nil
 }
 
-// CheckLimit refuses the limit of a janitor's call below 1 as an outmill.ErrInvalidConfig.
+// CheckLimit refuses a limit of a janitor's call below 1 as an outmill.ErrInvalidConfig.
 func CheckLimit(limit int) error {
 	if limit < 1 {
 		return InvalidConfig("limit is %d: want 1 or more", limit)
@@ -44,7 +44,7 @@ func CheckLimit(limit int) error {
 	return nil
 }
 
-// CheckExtend refuses a lease that does not last as an outmill.ErrInvalidConfig.
+// CheckExtend refuses a lease of 0 or less as an outmill.ErrInvalidConfig.
 func CheckExtend(lease time.Duration) error {
 	if lease <= 0 {
 		return InvalidConfig("Extend: lease is %s: want more than 0", lease)

@@ -51,7 +51,7 @@ func TestDueTopics(t *testing.T) {
 
 func TestServeDue(t *testing.T) {
 	t.Parallel()
-	// claims serves as often as told, and notes what it was asked for.
+	// claims is a store that serves a given number of times, and records its calls.
 	type claims struct {
 		turns  storekit.TopicRotation
 		busy   storekit.BusyTopics

@@ -17,7 +17,7 @@ func record(topic, name, correlation string) *outmill.Record {
 		Metadata: map[string]string{"card": "secret"}}
 }
 
-// fieldsOf are those of the only line, at that level.
+// fieldsOf returns the fields of the only line at this level.
 func fieldsOf(t *testing.T, capture *watermill.CaptureLoggerAdapter, level watermill.LogLevel, msg string) watermill.LogFields {
 	t.Helper()
 	all := 0

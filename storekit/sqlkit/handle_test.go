@@ -14,7 +14,7 @@ import (
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
-// Whatever watermill-sql takes for a transaction, Outmill takes too.
+// Outmill accepts every transaction that watermill-sql accepts.
 var _ sqlkit.Handle = watermillsql.ContextExecutor(nil)
 
 func TestHandle(t *testing.T) {
