@@ -14,8 +14,8 @@ import (
 	"github.com/outmill/outmill/internal/testenv/proc"
 )
 
-// makeReady does what is still to be done until tests can use a server that was
-// started; it fails until there is nothing left.
+// makeReady makes a started server ready for tests. It returns an error as long as the
+// server is not ready.
 func (e *Engine) makeReady(ctx context.Context) error {
 	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(e.port))
 	if err := dial(ctx, address); err != nil {
@@ -38,8 +38,8 @@ func (e *Engine) makeReady(ctx context.Context) error {
 	})
 }
 
-// dial finds out whether a server listens: the driver takes half a second before it
-// looks again for one that does not yet.
+// dial checks whether the server listens, because the driver waits half a second before it
+// tries again.
 func dial(ctx context.Context, address string) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
@@ -48,8 +48,7 @@ func dial(ctx context.Context, address string) error {
 	return conn.Close()
 }
 
-// checkPid finds out whether another server answers at the port, which was
-// quicker to take it.
+// checkPid returns an error if another server has taken the port.
 func (e *Engine) checkPid(ctx context.Context, admin *mongo.Database) error {
 	pid, err := proc.ReadPid(e.PidFile())
 	if err != nil {

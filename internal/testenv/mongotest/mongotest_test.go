@@ -122,7 +122,7 @@ func TestMongotest(t *testing.T) {
 		require.NoError(t, server.Kill(t.Context()))
 		require.NoError(t, server.Restart(t.Context()))
 		require.Equal(t, address, server.URL)
-		// A client of its own: that from before learns of the restart only later.
+		// The test makes a new client, because the earlier one notices the restart only later.
 		require.Equal(t, []string{"kill", "stop"}, names(t, mongoClient(t, address).Database("test").Collection("things")))
 	})
 
@@ -170,7 +170,7 @@ func TestMongotest(t *testing.T) {
 		}
 		require.NoError(t, things.Database().RunCommand(t.Context(), bson.D{{Key: "hello", Value: 1}}).Decode(&hello))
 		require.Empty(t, hello.SetName)
-		require.ErrorContains(t, mongoengine.Check(t.Context(), server.URL), "no member of a replica set")
+		require.ErrorContains(t, mongoengine.Check(t.Context(), server.URL), "not a member of a replica set")
 		require.NoError(t, server.Restart(t.Context()))
 	})
 
@@ -273,7 +273,8 @@ func TestMongotest(t *testing.T) {
 	})
 }
 
-// inChild names, in a child process, the file that it tells its server in.
+// inChild names the environment variable with the file into which a child process writes
+// the URL of its server.
 const inChild = "OUTMILL_TEST_CHILD_SERVER"
 
 func TestChild_KilledWithMongoDB(t *testing.T) {

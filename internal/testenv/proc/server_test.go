@@ -17,7 +17,7 @@ import (
 	"github.com/outmill/outmill/internal/testenv/proc"
 )
 
-// server is a shell that writes a file when it is up.
+// server is a shell that writes a file when it has started.
 func server(t *testing.T, script string) proc.Server {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "server")

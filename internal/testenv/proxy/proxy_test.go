@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// echo is a server that sends each line back, and tells of it before.
+// echo is a server that reports each line on heard and then sends it back.
 func echo(t *testing.T) (addr string, heard <-chan string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -46,7 +46,7 @@ func echo(t *testing.T) (addr string, heard <-chan string) {
 	return listener.Addr().String(), lines
 }
 
-// talk is a connection on which a line is sent and its answer read.
+// talk is a connection for sending a line and reading its answer.
 type talk struct {
 	t *testing.T
 	net.Conn
