@@ -34,7 +34,7 @@ func waitForError(t *testing.T, told <-chan error, text string) error {
 func TestForwarder_Fail(t *testing.T) {
 	t.Parallel()
 
-	t.Run("OnError is told of what goes wrong", func(t *testing.T) {
+	t.Run("OnError gets the errors", func(t *testing.T) {
 		t.Parallel()
 		t.Run("with a message", func(t *testing.T) {
 			t.Parallel()
@@ -88,7 +88,7 @@ func TestForwarder_Fail(t *testing.T) {
 		})
 	})
 
-	t.Run("OnError that panics is logged and harms nobody", func(t *testing.T) {
+	t.Run("a panic in OnError is logged and has no other effect", func(t *testing.T) {
 		t.Parallel()
 		store := newStore(t)
 		register(t, store)

@@ -32,12 +32,12 @@ const (
 // The state is only in memory. After a crash the leased records are due again when their
 // leases end.
 type flow struct {
-	cfg    Config
-	worker *worker.Worker
-	log    watermill.LoggerAdapter
-	fails  worker.Faults
-	wake   chan struct{}
-	doubts *doubts
+	cfg      Config
+	worker   *worker.Worker
+	log      watermill.LoggerAdapter
+	fails    worker.Faults
+	wake     chan struct{}
+	failures *failureHistory
 	// published counts the messages that the publisher accepted.
 	published atomic.Int64
 
@@ -52,7 +52,7 @@ type flow struct {
 	// opened.
 	probed    map[outmill.WorkItemID]struct{}
 	held      map[string]*hold
-	witnesses map[*witness]struct{}
+	observers map[*observer]struct{}
 }
 
 type breakerState int
@@ -70,10 +70,10 @@ func newFlow(cfg Config, w *worker.Worker, fails worker.Faults) *flow {
 		log:       fails.Log,
 		fails:     fails,
 		wake:      make(chan struct{}, 1),
-		doubts:    newDoubts(cfg.MaxErrorBackoff),
+		failures:  newFailureHistory(cfg.MaxErrorBackoff),
 		probed:    map[outmill.WorkItemID]struct{}{},
 		held:      map[string]*hold{},
-		witnesses: map[*witness]struct{}{},
+		observers: map[*observer]struct{}{},
 	}
 	fl.pause = storekit.NewWaits(firstPause, fl.cfg.MaxErrorBackoff)
 	return fl
@@ -178,7 +178,7 @@ func (fl *flow) openBreaker(err error, now time.Time) {
 	fl.setLimit()
 	fl.log.Error("The broker accepted no message; forwarding pauses, then probes with one record. No attempt is counted. "+
 		"Check that the broker is up and its address right", err, watermill.LogFields{"probe_in": wait.String()})
-	for w := range fl.witnesses {
+	for w := range fl.observers {
 		w.sawAway(err)
 	}
 }

@@ -45,7 +45,7 @@ func (fl *flow) holdTopic(topic string, err error, now time.Time) {
 	fl.log.Error("The broker refuses the topic; the forwarder holds it and continues with the others. "+
 		"Create the topic, grant access to it, or check that all its partitions have leaders", err,
 		watermill.LogFields{"topic": topic, "again_in": wait.String()})
-	for w := range fl.witnesses {
+	for w := range fl.observers {
 		w.sawHold(topic, err)
 	}
 }

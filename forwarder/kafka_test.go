@@ -112,7 +112,7 @@ func TestForwarder_Kafka(t *testing.T) {
 		})
 	})
 
-	t.Run("a Kafka that goes away and comes back costs nothing but time", func(t *testing.T) {
+	t.Run("an outage of Kafka costs only time", func(t *testing.T) {
 		t.Parallel()
 		eachPublisher(t, func(t *testing.T, connect func(tb testing.TB, brokers []string) message.Publisher) {
 			broker := newRestartable(t)
@@ -178,7 +178,7 @@ func TestForwarder_Kafka(t *testing.T) {
 		require.Equal(t, namesOf(missing, "a", 50), byKey["a"])
 	})
 
-	t.Run("a topic name that Kafka never allows makes its record dead and holds nothing", func(t *testing.T) {
+	t.Run("a topic name that Kafka never allows makes its record dead and holds no topic", func(t *testing.T) {
 		t.Parallel()
 		brokers := kafkatest.FakeWithoutAutoTopics(t).Addrs
 		topic := kafkatest.CreateTopic(t, brokers, 1)

@@ -96,7 +96,7 @@ func TestForwarder_Logs(t *testing.T) {
 		})
 	})
 
-	t.Run("a message that fails is logged with what identifies it", func(t *testing.T) {
+	t.Run("a message that fails is logged with its ids", func(t *testing.T) {
 		t.Parallel()
 		store := newStore(t)
 		register(t, store)
@@ -114,7 +114,7 @@ func TestForwarder_Logs(t *testing.T) {
 		}
 	})
 
-	t.Run("an outage is logged with its cause and what to check and its end too", func(t *testing.T) {
+	t.Run("an outage is logged with its cause, a remedy and its end", func(t *testing.T) {
 		t.Parallel()
 		store := newStore(t)
 		add(t, store, rec("orders", "a", "m"))
@@ -129,7 +129,7 @@ func TestForwarder_Logs(t *testing.T) {
 		l.waitFor(t, "The broker accepts messages again")
 	})
 
-	t.Run("topics that nobody registered for are warned of", func(t *testing.T) {
+	t.Run("it warns of topics that no group has registered for", func(t *testing.T) {
 		t.Parallel()
 		store := newStore(t)
 		add(t, store, rec("forgotten", "", "m"))

@@ -85,7 +85,7 @@ func (p *crowd) letNextGo() {
 func TestForwarder_Order(t *testing.T) {
 	t.Parallel()
 
-	t.Run("lanes keep the order of a key whatever the order in which the publisher finishes", func(t *testing.T) {
+	t.Run("lanes keep the order of a key if the publisher finishes in any order", func(t *testing.T) {
 		t.Parallel()
 		store := newStore(t)
 		register(t, store)
@@ -146,7 +146,7 @@ func TestForwarder_Order(t *testing.T) {
 		requireEmpty(t, store)
 	})
 
-	t.Run("a message that fails holds up its key and nobody else", func(t *testing.T) {
+	t.Run("a message that fails delays only its key", func(t *testing.T) {
 		t.Parallel()
 		each(t, func(t *testing.T, dest message.Publisher, d *destination) {
 			store := newStore(t)
@@ -286,7 +286,7 @@ func TestForwarder_Order(t *testing.T) {
 		})
 	})
 
-	t.Run("without order a message that fails holds up nobody", func(t *testing.T) {
+	t.Run("without order a message that fails delays no other", func(t *testing.T) {
 		t.Parallel()
 		store := newStore(t)
 		register(t, store)

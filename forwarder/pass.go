@@ -197,9 +197,9 @@ func (p *pass) abandon(parcels []*parcel) {
 func (p *pass) drain(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	witness := p.flow.watch(cancel)
+	observer := p.flow.watch(cancel)
 	err := p.worker.Drain(ctx)
-	held := p.flow.dismiss(witness)
+	held := p.flow.dismiss(observer)
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		err = cause
 	}

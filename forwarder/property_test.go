@@ -81,7 +81,7 @@ func (s *scenario) verdict(topic string, msg *message.Message) error {
 func TestForwarder_Property(t *testing.T) {
 	t.Parallel()
 
-	t.Run("whatever goes wrong all arrives in the order of its keys or is dead for a reason", func(t *testing.T) {
+	t.Run("with any failures each message arrives in the order of its key or is dead for a reason", func(t *testing.T) {
 		t.Parallel()
 		rapid.Check(t, func(t *rapid.T) {
 			s := drawScenario(t)

@@ -121,28 +121,28 @@ func (fl *flow) assess(parcels []*parcel) report {
 // blame finds the messages that cause their failures themselves, where the publisher's
 // error names no cause.
 func (fl *flow) blame(parcels []*parcel, r report) {
-	var doubtful []*parcel
+	var unexplained []*parcel
 	for _, p := range parcels {
 		switch {
 		case p.is(delivered):
-			fl.doubts.acquit(p.item.Record.ID)
+			fl.failures.forget(p.item.Record.ID)
 		case p.verdict == trouble && !p.explained():
-			doubtful = append(doubtful, p)
+			unexplained = append(unexplained, p)
 		}
 	}
 	now := time.Now()
 	switch {
 	case r.delivered > 0:
-		fl.doubts.gotThrough(now)
+		fl.failures.someDelivered(now)
 	case r.sent > 0:
-		fl.doubts.tookNothing(r.sent)
+		fl.failures.noneDelivered(r.sent)
 	}
 	if r.delivered == 0 && r.sent > 1 {
 		// Several messages failed at once, so the broker is the cause.
 		return
 	}
-	for _, p := range doubtful {
-		if fl.doubts.accuse(p.item.Record.ID, now) {
+	for _, p := range unexplained {
+		if fl.failures.add(p.item.Record.ID, now) {
 			p.verdict = judge
 		}
 	}

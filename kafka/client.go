@@ -56,7 +56,7 @@ func newClient(brokers []string, config Config, logger watermill.LoggerAdapter) 
 		kgo.ProducerLinger(0),
 		kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.ProduceRequestTimeout(attempt),
-		// A round must end in time. The comment in fly says why this does not break the order.
+		// A round must end in time. The comment in produce says why this does not break the order.
 		kgo.AllowIdempotentProduceCancellation(),
 		kgo.RecordPartitioner(partitioner()),
 		kgo.ProducerBatchCompression(config.Compression.codec()),

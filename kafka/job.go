@@ -12,9 +12,9 @@ type delivery struct {
 	index     int
 	messageID string
 	topic     string
-	// record is the record of the first flight; later flights send copies.
+	// record is the record of the first attempt; later attempts send copies.
 	record kgo.Record
-	flown  bool
+	sent   bool
 	// size is the number of bytes that count against MaxBufferedBytes.
 	size int
 
@@ -74,9 +74,9 @@ func (j *job) failures(pending error) []failure {
 type failure struct {
 	*delivery
 	reason error
-	// placed says that the record was in a batch of its partition, so that another record may
+	// batched says that the record was in a batch of its partition, so that another record may
 	// have caused the failure.
-	placed    bool
+	batched   bool
 	partition int32
 }
 

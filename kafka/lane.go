@@ -15,7 +15,7 @@ import (
 // When a record fails, the client fails all records of the partition that it has at that
 // moment. To keep the order, the client must have all records of a round before it reads
 // the first failure: otherwise a record could be added, and delivered, just after an
-// earlier record of its key has failed. Therefore rounds do not overlap, and fly passes all
+// earlier record of its key has failed. Therefore rounds do not overlap, and produce passes all
 // records first. This also separates the refusals of different calls. It costs little,
 // because jobs that arrive during a round make the next round larger.
 type lane struct {

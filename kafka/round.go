@@ -29,10 +29,10 @@ type round struct {
 // unsettled, because another record of the same batch may have caused the refusal. err is
 // the last error that a record did not cause.
 func (r *round) send(deliveries []*delivery) (refused []failure, err error) {
-	for _, f := range fly(r.ctx, r.client, deliveries) {
+	for _, f := range produce(r.ctx, r.client, deliveries) {
 		switch blameOf(f.reason) {
 		case blameRecord:
-			if f.placed {
+			if f.batched {
 				refused = append(refused, f)
 			} else {
 				f.settle(refusedError(&f.record, f.reason))
@@ -130,7 +130,7 @@ func (r *round) repair() {
 	if r.ctx.Err() != nil {
 		l.lastAbort = time.Now()
 	}
-	gone := r.gone && time.Since(l.lastAbort) > zombieLife
+	gone := r.gone && time.Since(l.lastAbort) > lateWrites
 	if !gone && !r.isStuck() {
 		return
 	}
@@ -139,9 +139,9 @@ func (r *round) repair() {
 	}
 }
 
-// zombieLife is the time for which a broker may still process a request after its round has
+// lateWrites is the time for which a broker may still process a request after its round has
 // ended. Only the client that sent the request can fence it.
-const zombieLife = time.Minute
+const lateWrites = time.Minute
 
 // isStuck reports whether the brokers refused the client a producer id. Such a client fails
 // all further records, even after the reason has passed.

@@ -154,7 +154,7 @@ func TestTopic(t *testing.T) {
 
 	// A partition remembers the numbers of a producer's last batches, and drops a
 	// batch that has the numbers of one that it has.
-	t.Run("what is published after a topic was lost is not taken for a repetition", func(t *testing.T) {
+	t.Run("messages after the loss of a topic do not count as repetitions", func(t *testing.T) {
 		t.Parallel()
 		for _, failure := range []*kerr.Error{kerr.UnknownTopicOrPartition, kerr.UnknownTopicID, kerr.TopicAuthorizationFailed} {
 			t.Run(failure.Message, func(t *testing.T) {

@@ -190,7 +190,7 @@ func (w *Worker) admit(it *Item, changed bool) {
 		// This process still handles the record and has given it up once. Another process may be
 		// able to handle it.
 		w.settleLocked(it, outcome{kind: snoozed, delay: w.cfg.Lease})
-	case it.heir:
+	case it.successor:
 		w.enqueueKey(it)
 	case back, changed && w.unwanted(it):
 		w.settleLocked(it, outcome{kind: released})
@@ -212,13 +212,13 @@ func (w *Worker) enqueue(it *Item) {
 	}
 }
 
-// inherit makes the item the heir of an earlier handling of its record, if that handling
+// inherit makes the item the successor of an earlier handling of its record, if that handling
 // began under a lost lease and is still running, or has ended but its outcome is not stored
 // yet; in this case inherit returns the outcome. before is the item of the previous lease.
 func (w *Worker) inherit(it *Item) (how outcome, ended bool, before *Item) {
 	h, before, how, ended := w.cfg.Running.inherit(it)
 	if h != nil {
-		it.handling, it.heir = h, true
+		it.handling, it.successor = h, true
 		it.state, it.startedAt = taken, h.startedAt
 	}
 	return how, ended, before

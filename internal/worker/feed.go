@@ -209,7 +209,7 @@ func (f *Feed) started(now time.Time) {
 // ended records that the user has settled an item, so that a hand is free again.
 func (f *Feed) ended(it *Item, now time.Time) {
 	f.freed(it)
-	if f.worker.cfg.AwaitStart && !it.startedAt.IsZero() && !it.heir {
+	if f.worker.cfg.AwaitStart && !it.startedAt.IsZero() && !it.successor {
 		f.running--
 		f.pace.ended(now, it.startedAt)
 	}

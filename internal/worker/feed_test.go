@@ -54,7 +54,7 @@ func (r *rig) requests() []outmill.ClaimRequest {
 func TestFeed(t *testing.T) {
 	t.Parallel()
 
-	t.Run("many topics cost while idle what one costs", func(t *testing.T) {
+	t.Run("many idle topics cost no more than one", func(t *testing.T) {
 		t.Parallel()
 		claims := func(topics int) int {
 			r := newRig(t)
@@ -126,7 +126,7 @@ func TestFeed(t *testing.T) {
 		other.Ack()
 	})
 
-	t.Run("a closed feed gives back what nobody took", func(t *testing.T) {
+	t.Run("a closed feed releases items that were not taken", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t)
 		w := r.start(byTopic)
@@ -166,7 +166,7 @@ func TestFeed(t *testing.T) {
 		r.takeFrom(feed).Ack()
 	})
 
-	t.Run("a reader that ends leaves what came to the other reader of its topic", func(t *testing.T) {
+	t.Run("a reader that ends leaves the items to the other reader of its topic", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t)
 		w := r.start(func(c *worker.Config) { byTopic(c); c.Lease = never })
@@ -195,7 +195,7 @@ func TestFeed(t *testing.T) {
 		}
 	})
 
-	t.Run("records that nobody took come again while another one is handled", func(t *testing.T) {
+	t.Run("records that no reader took are claimed again while another one is handled", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t)
 		r.append("a", "b")
@@ -299,7 +299,7 @@ func TestFeed(t *testing.T) {
 		}
 	})
 
-	t.Run("drain returns where nobody reads a topic any more", func(t *testing.T) {
+	t.Run("Drain returns when no reader is left", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t)
 		w := r.start(byTopic)
@@ -318,7 +318,7 @@ func TestFeed(t *testing.T) {
 		}
 	})
 
-	t.Run("a handling that begins while its lease is being extended is not given back", func(t *testing.T) {
+	t.Run("a handling that begins during the extension of its lease is not released", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t)
 		r.append("a")

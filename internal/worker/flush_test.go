@@ -16,7 +16,7 @@ import (
 func TestFlush(t *testing.T) {
 	t.Parallel()
 
-	t.Run("outcomes wait for a store that is away", func(t *testing.T) {
+	t.Run("outcomes wait for an unavailable store", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t)
 		records := r.append("acked", "abandoned", "failed", "snoozed")

@@ -122,7 +122,7 @@ func (it *Item) beginTx() (ready bool, err error) {
 	w := it.worker
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if it.state != taken || it.heir {
+	if it.state != taken || it.successor {
 		return false, storekit.ErrLeaseLost
 	}
 	w.inTx.wanted = true

@@ -61,7 +61,7 @@ func (r *rig) ackInTx(it *worker.Item, end error) {
 
 func TestItem_AckInTx(t *testing.T) {
 	t.Parallel()
-	t.Run("leaves nothing to ack after the commit", func(t *testing.T) {
+	t.Run("leaves no ack to do after the commit", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t)
 		store, w := r.transacting(0, nil)
@@ -92,7 +92,7 @@ func TestItem_AckInTx(t *testing.T) {
 
 func TestItem_Hold(t *testing.T) {
 	t.Parallel()
-	t.Run("says that the lease is lost where another worker has taken the record", func(t *testing.T) {
+	t.Run("returns that the lease is lost if another worker has claimed the record", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t)
 		_, w := r.transacting(0, nil)
@@ -130,7 +130,7 @@ func TestItem_Hold(t *testing.T) {
 		}
 		r.eventually("all are gone", func() bool { return len(r.list()) == 0 })
 	})
-	t.Run("needs no call for what is claimed after the first one", func(t *testing.T) {
+	t.Run("needs no call for records that are claimed after the first one", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t)
 		store, w := r.transacting(0, nil)

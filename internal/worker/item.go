@@ -34,10 +34,10 @@ type Item struct {
 	// handling is set from Take on: the item's own handling of the record, or the inherited
 	// one.
 	handling *handling
-	// heir says that the record is being handled under an older lease.
-	heir bool
+	// successor says that the record is being handled under an older lease.
+	successor bool
 	// decided says that the user has settled the item; orphan, that its lease was lost during
-	// the handling and it has no heir.
+	// the handling and it has no successor.
 	decided, orphan bool
 	// held says that the lease is ready for an ack in a transaction; txOpen, that a
 	// transaction is open which an extension of the lease would make fail; ackedInTx, that a
@@ -56,7 +56,7 @@ type itemState int
 const (
 	// queued: the item was claimed and waits in the worker.
 	queued itemState = iota
-	// taken: the user has the item, or the item is an heir.
+	// taken: the user has the item, or the item is a successor.
 	taken
 	// settled: the outcome waits for the next flush.
 	settled

@@ -9,7 +9,7 @@ import (
 
 // Registry has the running handlings of this instance, also after their leases were lost.
 // If such a record is claimed again, it is not handled a second time: the new item is the
-// heir of the handling, and gets its outcome.
+// successor of the handling, and gets its outcome.
 type Registry struct {
 	mu        sync.Mutex
 	handlings map[outmill.WorkItemID]*handling
@@ -39,7 +39,7 @@ func (r *Registry) begin(it *Item, now time.Time) *handling {
 	return &it.ownHandling
 }
 
-// inherit makes the item the heir of the handling of its record. It returns nil if there is
+// inherit makes the item the successor of the handling of its record. It returns nil if there is
 // no such handling. It also returns the outcome if the handling has ended. An ended
 // handling counts only if a lease of the record has expired since; otherwise the record was
 // claimed again after the store had got the outcome. before is the item of the previous
@@ -55,7 +55,7 @@ func (r *Registry) inherit(it *Item) (h *handling, before *Item, how outcome, en
 	return h, before, h.outcome, h.ended
 }
 
-// end records the outcome of the handling, and returns the heir of the item, if any.
+// end records the outcome of the handling, and returns the successor of the item, if any.
 func (r *Registry) end(h *handling, it *Item, o outcome) *Item {
 	r.mu.Lock()
 	defer r.mu.Unlock()

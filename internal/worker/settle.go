@@ -6,14 +6,14 @@ import (
 )
 
 // settle stores the user's outcome of the item; only the first outcome counts. If the item
-// has an heir, the item's own lease is no longer valid, so the heir gets the outcome too.
+// has a successor, the item's own lease is no longer valid, so the successor gets the outcome too.
 func (w *Worker) settle(it *Item, o outcome) {
-	if heir := w.decide(it, o); heir != nil {
-		heir.worker.settle(heir, o)
+	if successor := w.decide(it, o); successor != nil {
+		successor.worker.settle(successor, o)
 	}
 }
 
-func (w *Worker) decide(it *Item, o outcome) (heir *Item) {
+func (w *Worker) decide(it *Item, o outcome) (successor *Item) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if it.decided {
@@ -22,13 +22,13 @@ func (w *Worker) decide(it *Item, o outcome) (heir *Item) {
 	it.decided = true
 	it.feed.ended(it, time.Now())
 	if it.handling != nil {
-		heir = w.cfg.Running.end(it.handling, it, o)
+		successor = w.cfg.Running.end(it.handling, it, o)
 	}
 	w.settleLocked(it, o)
 	if it.state == gone && it.handling != nil {
 		w.cfg.Running.leave(it.handling, it)
 	}
-	return heir
+	return successor
 }
 
 func (w *Worker) giveUp(it *Item) {
@@ -121,13 +121,13 @@ func (w *Worker) failLate(it *Item) {
 	w.settleLocked(it, o)
 }
 
-// releaseHeirs releases the heirs. The user has not taken them, because their records are
+// releaseSuccessors releases the successors. The user has not taken them, because their records are
 // still handled under older leases.
-func (w *Worker) releaseHeirs() {
+func (w *Worker) releaseSuccessors() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, it := range w.items {
-		if it.heir {
+		if it.successor {
 			w.settleLocked(it, outcome{kind: released})
 		}
 	}

@@ -155,7 +155,7 @@ func TestStuck(t *testing.T) {
 		}
 	})
 
-	t.Run("an outcome that the store goes on to refuse is left and its record comes again", func(t *testing.T) {
+	t.Run("an outcome that the store keeps refusing is dropped and its record is due again", func(t *testing.T) {
 		t.Parallel()
 		for _, order := range []outmill.Order{outmill.OrderNone, outmill.OrderKey} {
 			t.Run(order.String(), func(t *testing.T) {

@@ -41,7 +41,7 @@ func TestSuspect(t *testing.T) {
 		require.Equal(t, "later", r.take(w).Record.MessageID)
 	})
 
-	t.Run("a suspect does not wait for what was lost", func(t *testing.T) {
+	t.Run("a suspect does not wait for lost items", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t)
 		records := r.append("neighbour", "killer")
@@ -87,7 +87,7 @@ func TestSuspect(t *testing.T) {
 		r.eventuallyGone(rec)
 	})
 
-	t.Run("a suspect that is given back makes room for claims", func(t *testing.T) {
+	t.Run("a suspect that is released makes room for claims", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t)
 		records := r.append("killer", "other")

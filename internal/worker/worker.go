@@ -166,7 +166,7 @@ func (w *Worker) Close(ctx context.Context) error {
 	if stopRest == nil {
 		return nil
 	}
-	w.releaseHeirs()
+	w.releaseSuccessors()
 	err := w.waitFlushed(ctx)
 	stopRest()
 	w.rest.Wait()

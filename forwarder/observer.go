@@ -8,19 +8,19 @@ import (
 	"slices"
 )
 
-// witness records for Once the errors of its round. The flow's lock guards it.
-type witness struct {
+// observer records for Once the errors of its round. The flow's lock guards it.
+type observer struct {
 	// giveUp is called when the broker is unavailable.
 	giveUp context.CancelCauseFunc
 	holds  map[string]error
 }
 
-// watch adds a witness, and reports the current state of the breaker and the holds to it.
-func (fl *flow) watch(giveUp context.CancelCauseFunc) *witness {
-	w := &witness{giveUp: giveUp, holds: map[string]error{}}
+// watch adds an observer, and reports the current state of the breaker and the holds to it.
+func (fl *flow) watch(giveUp context.CancelCauseFunc) *observer {
+	w := &observer{giveUp: giveUp, holds: map[string]error{}}
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
-	fl.witnesses[w] = struct{}{}
+	fl.observers[w] = struct{}{}
 	if fl.state == open {
 		w.sawAway(fl.away)
 	}
@@ -32,11 +32,11 @@ func (fl *flow) watch(giveUp context.CancelCauseFunc) *witness {
 	return w
 }
 
-// dismiss removes the witness and returns the errors of the topics that were held.
-func (fl *flow) dismiss(w *witness) error {
+// dismiss removes the observer and returns the errors of the topics that were held.
+func (fl *flow) dismiss(w *observer) error {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
-	delete(fl.witnesses, w)
+	delete(fl.observers, w)
 	var errs []error
 	for _, topic := range slices.Sorted(maps.Keys(w.holds)) {
 		errs = append(errs, fmt.Errorf("outmill: topic %q is held: %w", topic, w.holds[topic]))
@@ -44,8 +44,8 @@ func (fl *flow) dismiss(w *witness) error {
 	return errors.Join(errs...)
 }
 
-func (w *witness) sawAway(err error) {
+func (w *observer) sawAway(err error) {
 	w.giveUp(fmt.Errorf("outmill: the broker accepted no message: %w", err))
 }
 
-func (w *witness) sawHold(topic string, err error) { w.holds[topic] = err }
+func (w *observer) sawHold(topic string, err error) { w.holds[topic] = err }
