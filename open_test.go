@@ -71,7 +71,7 @@ func TestOpen(t *testing.T) {
 		require.Equal(t, watermill.NopLogger{}, store.(*openedStore).logger)
 	})
 
-	t.Run("an unknown scheme lists what is registered and what to import", func(t *testing.T) {
+	t.Run("an unknown scheme lists the registered ones and the import to add", func(t *testing.T) {
 		t.Parallel()
 		_, err := outmill.Open(t.Context(), "cassandra://u:S3CRET@h/db", nil)
 		var unknown *outmill.InvalidURLError
@@ -93,7 +93,7 @@ func TestOpen(t *testing.T) {
 			`(registered schemes: none): add import _ "github.com/outmill/outmill/sqlite"`)
 	})
 
-	t.Run("what is no URL is refused without being shown", func(t *testing.T) {
+	t.Run("text that is not a URL is refused and not shown", func(t *testing.T) {
 		t.Parallel()
 		for _, url := range []string{"", "S3CRET", "/var/S3CRET.db", "user=me password=S3CRET host=h", "://S3CRET", "1high://S3CRET",
 			"hi gh:S3CRET", "high://u:S3CRET@h\x00"} {

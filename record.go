@@ -9,13 +9,13 @@ import (
 type Status string
 
 const (
-	// StatusPending: the record waits to be claimed, now or when it is due.
+	// StatusPending says that the record waits to be claimed, now or when it is due.
 	StatusPending Status = "pending"
-	// StatusLeased: an owner holds the record until its lease ends.
+	// StatusLeased says that an owner holds the record until its lease ends.
 	StatusLeased Status = "leased"
-	// StatusProcessed: the record was acked, and the store retains it.
+	// StatusProcessed says that the record was acked, and the store retains it.
 	StatusProcessed Status = "processed"
-	// StatusDead: the record is not delivered again until an operator requeues it.
+	// StatusDead says that the record is not delivered again until an operator requeues it.
 	StatusDead Status = "dead"
 )
 

@@ -80,7 +80,7 @@ func TestTopics(t *testing.T) {
 		}
 	})
 
-	t.Run("a pattern matches what the naive reference matches", func(t *testing.T) {
+	t.Run("a pattern matches the same topics as the naive reference", func(t *testing.T) {
 		t.Parallel()
 		rapid.Check(t, func(t *rapid.T) {
 			pattern, topic := topicText().Draw(t, "pattern"), topicText().Draw(t, "topic")
@@ -98,7 +98,7 @@ func TestTopics(t *testing.T) {
 		})
 	})
 
-	t.Run("Names gives back what Exact was given", func(t *testing.T) {
+	t.Run("Names returns the name that Exact got", func(t *testing.T) {
 		t.Parallel()
 		rapid.Check(t, func(t *rapid.T) {
 			given := rapid.SliceOfNDistinct(topicText(), 1, 5, rapid.ID[string]).Draw(t, "topics")

@@ -124,7 +124,7 @@ func TestConnect(t *testing.T) {
 		}
 	})
 
-	t.Run("nothing found lists everything that was looked at in order", func(t *testing.T) {
+	t.Run("the error for no URL lists the searched places in order", func(t *testing.T) {
 		t.Parallel()
 		_, err := connect.Resolve(connect.Connection{Provider: "low", Source: "orders", Lookup: connect.LookupMap(nil)})
 		var missing *connect.ConnectionNotFoundError
@@ -143,7 +143,7 @@ func TestConnect(t *testing.T) {
 		require.Len(t, missing.Looked, len(outmill.Providers())+2)
 	})
 
-	t.Run("where no store is registered the error says what to import", func(t *testing.T) {
+	t.Run("the error for no registered store names an import", func(t *testing.T) {
 		t.Parallel()
 		require.EqualError(t, &connect.UnknownProviderError{},
 			`outmill: invalid configuration: no store is registered: import the package of a store, `+
@@ -205,7 +205,7 @@ func TestConnect(t *testing.T) {
 		}), "%v", logger.Captured())
 	})
 
-	t.Run("Open opens nothing where nothing is found", func(t *testing.T) {
+	t.Run("Open opens no store if it finds no URL", func(t *testing.T) {
 		t.Parallel()
 		logger := watermill.NewCaptureLogger()
 		store, _, err := connect.Open(t.Context(), connect.Connection{Provider: "low", Lookup: connect.LookupMap(nil)}, logger)

@@ -160,7 +160,7 @@ func TestOutcome(t *testing.T) {
 		p.requireSettled(t, inner, outer, failed)
 	})
 
-	t.Run("what follows a join is published also if the join around it has ended", func(t *testing.T) {
+	t.Run("the message after a join is published even if the join around it has ended", func(t *testing.T) {
 		t.Parallel()
 		p := newPlant(t)
 		p.extract()
@@ -218,7 +218,7 @@ func TestOutcome(t *testing.T) {
 		}
 	})
 
-	t.Run("nothing follows where there is no topic for it", func(t *testing.T) {
+	t.Run("no message follows without a topic", func(t *testing.T) {
 		t.Parallel()
 		p := newPlant(t)
 		p.extract()
@@ -240,7 +240,7 @@ func TestOutcome(t *testing.T) {
 		require.Equal(t, storekit.JoinCancelled, p.join(t, id).Status)
 	})
 
-	t.Run("what follows has all that its message says", func(t *testing.T) {
+	t.Run("the message that follows has the payload and metadata of the wait", func(t *testing.T) {
 		t.Parallel()
 		p := newPlant(t)
 		p.extract()
@@ -272,7 +272,7 @@ func TestOutcome(t *testing.T) {
 		}, got.Metadata)
 	})
 
-	t.Run("the correlation id of the wait reaches what follows", func(t *testing.T) {
+	t.Run("the correlation id of the wait reaches the message that follows", func(t *testing.T) {
 		t.Parallel()
 		p := newPlant(t)
 		p.extract()

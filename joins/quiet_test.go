@@ -38,7 +38,7 @@ func (l *errorLog) errors() []string {
 func TestQuiet(t *testing.T) {
 	t.Parallel()
 
-	t.Run("looking at a join that is not decided is no error", func(t *testing.T) {
+	t.Run("checking an undecided join is no error", func(t *testing.T) {
 		t.Parallel()
 		p := newPlant(t)
 		log := &errorLog{}

@@ -162,7 +162,7 @@ func TestWait(t *testing.T) {
 		}
 	})
 
-	t.Run("steps that a join does not take are refused and the transaction stays usable", func(t *testing.T) {
+	t.Run("steps that a join refuses are errors and the transaction stays usable", func(t *testing.T) {
 		t.Parallel()
 		p := newPlant(t)
 		p.extract()

@@ -19,7 +19,7 @@ import (
 func TestPublisher_InheritTx(t *testing.T) {
 	t.Parallel()
 
-	t.Run("InheritTx lets what a handler returns commit and roll back with the incoming message", func(t *testing.T) {
+	t.Run("InheritTx commits and rolls back returned messages with the incoming message", func(t *testing.T) {
 		t.Parallel()
 		store := outmilltest.NewStore(t)
 		incoming := newIncoming(t, store, "o1")
@@ -42,7 +42,7 @@ func TestPublisher_InheritTx(t *testing.T) {
 		require.Zero(t, count(t, store, "SELECT count(*) FROM incoming"))
 	})
 
-	t.Run("Without InheritTx what a handler returns carries no transaction", func(t *testing.T) {
+	t.Run("Without InheritTx returned messages carry no transaction", func(t *testing.T) {
 		t.Parallel()
 		store := outmilltest.NewStore(t)
 		incoming := newIncoming(t, store, "o1")
@@ -64,7 +64,7 @@ func TestPublisher_InheritTx(t *testing.T) {
 			return publisher.InheritTx(func(*message.Message) ([]*message.Message, error) { return produced, err })(incoming)
 		}
 
-		t.Run("keeps the values that a returned message has of its own", func(t *testing.T) {
+		t.Run("keeps the own values of a returned message", func(t *testing.T) {
 			t.Parallel()
 			ctx := context.WithValue(context.WithValue(t.Context(), ctxKey{}, "incoming"), other{}, "incoming")
 			out := msg("out", in(context.WithValue(t.Context(), ctxKey{}, "own")))

@@ -30,7 +30,7 @@ func TestDueTopics(t *testing.T) {
 		require.Equal(t, []string{"bills", "orders"}, due)
 		require.Equal(t, []outmill.Topics{{Include: []string{outmill.Exact("orders")}}}, asked)
 	})
-	t.Run("returns what is due where no group takes the others", func(t *testing.T) {
+	t.Run("returns the due topics if no group adopts the others", func(t *testing.T) {
 		t.Parallel()
 		due, err := storekit.DueTopics(
 			func() (due, unrouted []string, err error) { return []string{"bills"}, []string{"orders"}, nil },
@@ -81,7 +81,7 @@ func TestServeDue(t *testing.T) {
 			require.Equal(t, [][]string{{"bills", "orders"}, {"orders", "bills"}}, c.served)
 		})
 	})
-	t.Run("looks for other topics where the busy ones have nothing", func(t *testing.T) {
+	t.Run("searches for other topics if the busy ones have no records", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			var c claims

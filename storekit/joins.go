@@ -32,13 +32,13 @@ var (
 type JoinStatus string
 
 const (
-	// JoinPending: the join waits for steps, or for FinishJoin.
+	// JoinPending says that the join waits for steps, or for FinishJoin.
 	JoinPending JoinStatus = "pending"
-	// JoinCompleted: the join has succeeded by its policy.
+	// JoinCompleted says that the join has succeeded by its policy.
 	JoinCompleted JoinStatus = "completed"
-	// JoinFailed: the join has failed by its policy.
+	// JoinFailed says that the join has failed by its policy.
 	JoinFailed JoinStatus = "failed"
-	// JoinCancelled: CancelJoin has ended the join.
+	// JoinCancelled says that CancelJoin has ended the join.
 	JoinCancelled JoinStatus = "cancelled"
 )
 
@@ -166,13 +166,13 @@ const JoinWaitTopic = "join.wait"
 type StepStatus string
 
 const (
-	// StepPending: the message of the step is not settled in each of its groups.
+	// StepPending says that the message of the step is not settled in each of its groups.
 	StepPending StepStatus = "pending"
-	// StepCompleted: the message was acked in each of its groups, or the step was reported as
-	// completed.
+	// StepCompleted says that the message was acked in each of its groups, or the step was
+	// reported as completed.
 	StepCompleted StepStatus = "completed"
-	// StepFailed: the message went dead, or was deleted before it was processed, or the step
-	// was reported as failed.
+	// StepFailed says that the message went dead, or was deleted before it was processed, or
+	// the step was reported as failed.
 	StepFailed StepStatus = "failed"
 )
 

@@ -34,7 +34,7 @@ func fieldsOf(t *testing.T, capture *watermill.CaptureLoggerAdapter, level water
 func TestLog(t *testing.T) {
 	t.Parallel()
 
-	t.Run("a line tells what was appended", func(t *testing.T) {
+	t.Run("a line describes the appended records", func(t *testing.T) {
 		t.Parallel()
 		duplicate := record("orders", "m2", "c1")
 		duplicate.Duplicate = true

@@ -116,7 +116,7 @@ func TestValidate(t *testing.T) {
 		require.NoError(t, storekit.CheckRecords(records, 4), "nil and empty are fine")
 	})
 
-	t.Run("times keep to what every engine can store", func(t *testing.T) {
+	t.Run("times must be storable in every engine", func(t *testing.T) {
 		t.Parallel()
 		for _, year := range []int{1, 1969, 9999} {
 			rec := goodRecord()

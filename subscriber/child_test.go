@@ -109,7 +109,7 @@ func openFile(t *testing.T) (*shop, string) {
 func TestSubscriber_Child(t *testing.T) {
 	t.Parallel()
 
-	t.Run("what a process held when it was killed is delivered by another one", func(t *testing.T) {
+	t.Run("another process delivers the records of a killed process", func(t *testing.T) {
 		t.Parallel()
 		s, file := openFile(t)
 		require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{Topics: outmill.Topics{Include: []string{topic}}}))

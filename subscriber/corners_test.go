@@ -88,7 +88,7 @@ func TestSubscriber_Corners(t *testing.T) {
 		}
 	})
 
-	t.Run("records that nobody takes go back after one lease without an attempt", func(t *testing.T) {
+	t.Run("records that no reader takes are released after one lease without an attempt", func(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
 		cfg := quick()
@@ -168,7 +168,7 @@ func TestSubscriber_Corners(t *testing.T) {
 		s.only(t, topic, outmill.StatusProcessed)
 	})
 
-	t.Run("errors that are logged are told to OnError too", func(t *testing.T) {
+	t.Run("logged errors reach OnError too", func(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
 		cfg := quick()
@@ -186,7 +186,7 @@ func TestSubscriber_Corners(t *testing.T) {
 		require.ErrorIs(t, <-told, outmill.ErrClosed)
 	})
 
-	t.Run("a skipped key goes on while its failed record waits", func(t *testing.T) {
+	t.Run("a skipped key continues while its failed record waits", func(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
 		cfg := quick()
@@ -206,7 +206,7 @@ func TestSubscriber_Corners(t *testing.T) {
 		passing.Ack()
 	})
 
-	t.Run("SubscribeInitialize makes a group that gets what is published from then on", func(t *testing.T) {
+	t.Run("a group gets the messages that are published after SubscribeInitialize", func(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
 		early, late := quick(), quick()
@@ -258,7 +258,7 @@ func TestSubscriber_Corners(t *testing.T) {
 		}
 	})
 
-	t.Run("a channel that nobody reads costs no attempt", func(t *testing.T) {
+	t.Run("a channel without a reader costs no attempt", func(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
 		cfg := quick()
@@ -309,7 +309,7 @@ func TestSubscriber_Corners(t *testing.T) {
 		require.Zero(t, s.only(t, topic, outmill.StatusProcessed).Attempts)
 	})
 
-	t.Run("Close waits for handlers and stores what they answer", func(t *testing.T) {
+	t.Run("Close waits for handlers and stores their outcomes", func(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
 		cfg := quick()
@@ -395,7 +395,7 @@ func TestSubscriber_Corners(t *testing.T) {
 		require.ElementsMatch(t, want, got)
 	})
 
-	t.Run("routers that come and go lose nothing and repeat nothing that was acked", func(t *testing.T) {
+	t.Run("routers that start and stop lose no message and repeat no acked one", func(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
 		const total = 300
@@ -433,7 +433,7 @@ func TestSubscriber_Corners(t *testing.T) {
 		}
 	})
 
-	t.Run("deliveries and failures are logged with what identifies them", func(t *testing.T) {
+	t.Run("deliveries and failures are logged with the ids of the message", func(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
 		logger := newJournal()

@@ -259,7 +259,7 @@ func TestSubscriber_Middleware(t *testing.T) {
 		})
 	})
 
-	t.Run("a filtered poison queue takes what is permanent and leaves the rest to the retry policy", func(t *testing.T) {
+	t.Run("a filtered poison queue takes permanent errors and leaves others to the retry policy", func(t *testing.T) {
 		t.Parallel()
 		for _, retryOutside := range []bool{true, false} {
 			t.Run(fmt.Sprintf("Retry outside of it %t", retryOutside), func(t *testing.T) {
@@ -389,7 +389,7 @@ func TestSubscriber_Middleware(t *testing.T) {
 		}
 	})
 
-	t.Run("the CorrelationID travels from the message to what the handler returns", func(t *testing.T) {
+	t.Run("the CorrelationID is copied from the message to the returned messages", func(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
 		router, err := message.NewRouter(message.RouterConfig{CloseTimeout: 5 * time.Second}, nil)

@@ -44,7 +44,7 @@ func (s *shop) stopping(t *testing.T, ctx context.Context, cfg subscriber.Config
 func TestSubscriber_Shutdown(t *testing.T) {
 	t.Parallel()
 
-	t.Run("a router that stops lets its handlers finish what they began", func(t *testing.T) {
+	t.Run("a router that stops lets its handlers finish", func(t *testing.T) {
 		t.Parallel()
 		for name, stop := range map[string]func(r *stopping, cancel func()){
 			"by Close":         func(r *stopping, _ func()) { go r.router.Close() },

@@ -38,7 +38,7 @@ func (s *shop) routed(t *testing.T, logger *journal, handle message.NoPublishHan
 func TestSubscriber_Snooze(t *testing.T) {
 	t.Parallel()
 
-	t.Run("a snooze is no error to the router and to what is outside of KeepError", func(t *testing.T) {
+	t.Run("a snooze is no error for the router and for middlewares outside KeepError", func(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
 		logger := newJournal()
@@ -101,7 +101,7 @@ func TestSubscriber_Snooze(t *testing.T) {
 		}
 	})
 
-	t.Run("a delivery tells of the last error and when the handling began", func(t *testing.T) {
+	t.Run("a delivery has the last error and the start of the handling", func(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
 		join := &storekit.Join{ExpectedSteps: 1}

@@ -228,7 +228,7 @@ func TestSubscriber_Stacks(t *testing.T) {
 		}
 	})
 
-	t.Run("the model of the piles says what Watermill promises", func(t *testing.T) {
+	t.Run("the model of the piles agrees with Watermill", func(t *testing.T) {
 		t.Parallel()
 		require.Equal(t, fate{calls: 1, status: outmill.StatusProcessed, poisoned: true}, pile{keepError, poisonAll, timeout}.foretell(fails))
 		require.Equal(t, fate{calls: 9, attempts: 2, status: outmill.StatusDead, because: errBroken.Error()},

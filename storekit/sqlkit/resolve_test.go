@@ -120,7 +120,7 @@ type ring struct {
 func TestResolve(t *testing.T) {
 	t.Parallel()
 
-	t.Run("a transaction is found in what wraps it", func(t *testing.T) {
+	t.Run("a transaction is found in its wrappers", func(t *testing.T) {
 		t.Parallel()
 		tx, conn, nat := new(sql.Tx), new(sql.Conn), &native{number: 1}
 		own := &hidden{tx}
@@ -171,7 +171,7 @@ func TestResolve(t *testing.T) {
 		}
 	})
 
-	t.Run("what holds no transaction is refused with what to pass", func(t *testing.T) {
+	t.Run("a value without a transaction is refused with a remedy", func(t *testing.T) {
 		t.Parallel()
 		for name, c := range map[string]struct {
 			tx   any

@@ -174,7 +174,7 @@ func TestMongotest(t *testing.T) {
 		require.NoError(t, server.Restart(t.Context()))
 	})
 
-	t.Run("nothing of a mongodb stays when its test ends with it", func(t *testing.T) {
+	t.Run("a mongodb leaves no files when its test ends with it", func(t *testing.T) {
 		testenv.Long(t, "MongoDB servers of the tests that are stopped and started")
 		t.Parallel()
 		for name, before := range map[string]func(context.Context, *mongoengine.Engine) error{
@@ -235,7 +235,7 @@ func TestMongotest(t *testing.T) {
 		require.Error(t, mongoengine.Check(t.Context(), address))
 	})
 
-	t.Run("a flag that makes no sense is told with mongodbs words", func(t *testing.T) {
+	t.Run("the error for an invalid flag has mongodb's message", func(t *testing.T) {
 		t.Parallel()
 		if testing.Short() {
 			t.Skip("skipped: no MongoDB is started under -short")

@@ -124,7 +124,7 @@ func TestPostgrestest(t *testing.T) {
 		require.Equal(t, "fast,immediate,kill", ask(t, connect(t, address), "SELECT string_agg(name, ',' ORDER BY name) FROM things"))
 	})
 
-	t.Run("nothing of a server stays when its test ends with it", func(t *testing.T) {
+	t.Run("a server leaves no files when its test ends with it", func(t *testing.T) {
 		t.Parallel()
 		for name, before := range map[string]func(*testing.T, *postgresengine.Engine) error{
 			"running": func(*testing.T, *postgresengine.Engine) error { return nil },
@@ -186,7 +186,7 @@ func TestPostgrestest(t *testing.T) {
 		require.Error(t, postgresengine.Check(t.Context(), address))
 	})
 
-	t.Run("a setting that makes no sense is told with the servers words", func(t *testing.T) {
+	t.Run("the error for an invalid setting has the server's message", func(t *testing.T) {
 		t.Parallel()
 		if testing.Short() {
 			t.Skip("skipped: no PostgreSQL is started under -short")
