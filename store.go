@@ -38,7 +38,7 @@ type Writer interface {
 	Name() string
 }
 
-// Order is how a claim treats the order of records.
+// Order says which records a claim returns one after the other.
 type Order int
 
 const (
@@ -105,7 +105,7 @@ func (p KeyPolicy) String() string {
 	return "invalid"
 }
 
-// ClaimRequest says what to claim.
+// ClaimRequest selects the records of a claim.
 type ClaimRequest struct {
 	Owner OwnerToken
 	// Group is the group that reads; "" is DefaultGroup.
@@ -118,7 +118,7 @@ type ClaimRequest struct {
 	// MaxBytes limits the sum of the records' sizes, but the claim returns at least one
 	// record, even a larger one. 0 is no limit.
 	MaxBytes int
-	// Lease is how long the records are held, more than 0.
+	// Lease is the duration of the leases, more than 0.
 	Lease time.Duration
 	Order Order
 	// KeyPolicy is for ordered claims.
@@ -196,9 +196,9 @@ type Queue interface {
 	// Extend sets the end of the leases to now + lease and returns those that are valid.
 	Extend(ctx context.Context, lease time.Duration, leases []Lease) ([]Lease, error)
 
-	// Ack makes the records processed: deleted, or kept with the time and by where the store
-	// retains. by names the worker for operators, such as host:pid, in up to 255 characters
-	// (ErrInvalidRecord); "" is no name.
+	// Ack makes the records processed: the store deletes them, or, if it retains processed
+	// records, keeps them with the time and by. by names the worker for operators, such as
+	// host:pid, in up to 255 characters (ErrInvalidRecord); "" is no name.
 	Ack(ctx context.Context, by string, leases []Lease) error
 
 	// Abandon makes the records due again after their delay, and counts the

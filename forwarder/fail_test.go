@@ -136,7 +136,7 @@ type untidy struct{ *sqlite.Store }
 
 func (*untidy) ReapExpired(context.Context, int) (int, error) { return 0, errBroken }
 
-// tellOf forwards a message and returns what OnError is told.
+// tellOf forwards a message and returns the errors that OnError gets.
 func tellOf(t *testing.T, dest message.Publisher, id string) <-chan error {
 	t.Helper()
 	store := newStore(t)

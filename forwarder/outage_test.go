@@ -16,7 +16,7 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// mortal gives a record one attempt, so that one that is lost shows.
+// mortal allows one attempt, so that a lost attempt makes the record dead.
 func mortal() outmill.RetryPolicy { return outmill.RetryPolicy{MaxAttempts: 1} }
 
 func TestForwarder_Outage(t *testing.T) {

@@ -51,7 +51,7 @@ func authenticates(t *testing.T, engine *kafkaengine.Engine) {
 		"certificate signed by unknown authority")
 }
 
-// unsecuredToken is a JSON web token that nobody signed.
+// unsecuredToken returns a JSON web token without a signature.
 func unsecuredToken(user string) string {
 	encode := base64.RawURLEncoding.EncodeToString
 	now := time.Now().Unix()

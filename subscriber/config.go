@@ -23,11 +23,11 @@ type Config struct {
 	Worker string
 
 	// RegistrationTTL is the time after which the group's registration for a subscribed topic
-	// ends, unless a subscription renews it; a subscription does so while it reads. A store's
-	// janitor then deletes the undelivered records of the registration, counts and logs them.
-	// It is for topics that are useless without their readers, such as those of replies.
-	// Default 0: registrations never end. If a process of the group subscribes to the topic
-	// without a TTL, the registration is permanent until DropGroup.
+	// ends, unless a subscription renews it; a subscription does so while it reads. The upkeep
+	// then deletes the undelivered records of the registration, and logs their number. It is
+	// for topics that are useless without their readers, such as those of replies. Default 0:
+	// registrations never end. If a process of the group subscribes to the topic without a
+	// TTL, the registration is permanent until DropGroup.
 	RegistrationTTL time.Duration
 
 	// Order says which records are delivered one after the other: outmill.OrderNone (the

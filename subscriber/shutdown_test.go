@@ -66,7 +66,7 @@ func TestSubscriber_Shutdown(t *testing.T) {
 				running := <-r.began
 				stop(r, cancel)
 
-				// Another process gets nothing of the key while the handler runs.
+				// Another process gets no message of the key while the handler runs.
 				others := subscribe(t, s.subscriber(t, cfg))
 				nothing(t, others, "the handler of the key's first message runs")
 				require.NoError(t, running.Context().Err(), "the router stops, the handling goes on")

@@ -39,11 +39,11 @@ func (r *Registry) begin(it *Item, now time.Time) *handling {
 	return &it.ownHandling
 }
 
-// inherit makes the item the successor of the handling of its record. It returns nil if there is
-// no such handling. It also returns the outcome if the handling has ended. An ended
-// handling counts only if a lease of the record has expired since; otherwise the record was
-// claimed again after the store had got the outcome. before is the item of the previous
-// lease.
+// inherit makes the item the successor of the handling of its record, or returns nil if
+// there is no such handling. It also returns the outcome if the handling has ended. An
+// ended handling counts only if a lease of the record has expired since; otherwise the
+// record was claimed again after the store had got the outcome. before is the item of the
+// previous lease.
 func (r *Registry) inherit(it *Item) (h *handling, before *Item, how outcome, ended bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

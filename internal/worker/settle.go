@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// settle stores the user's outcome of the item; only the first outcome counts. If the item
-// has a successor, the item's own lease is no longer valid, so the successor gets the outcome too.
+// settle records the user's outcome of the item; only the first outcome counts. If the item
+// has a successor, the item's own lease is no longer valid, so the successor gets the
+// outcome too.
 func (w *Worker) settle(it *Item, o outcome) {
 	if successor := w.decide(it, o); successor != nil {
 		successor.worker.settle(successor, o)

@@ -268,7 +268,7 @@ func checkJava(ctx context.Context) error {
 		return fmt.Errorf("cannot tell the version of Java from %q", proc.LastLine(out))
 	}
 	if major, _ := strconv.Atoi(string(found[1])); major < 17 {
-		return fmt.Errorf("the Java of this machine has version %s: Kafka wants 17 or later", found[1])
+		return fmt.Errorf("the Java of this machine has version %s: Kafka requires 17 or later", found[1])
 	}
 	return nil
 }
