@@ -17,8 +17,9 @@ type meter struct {
 // things that were done since.
 func (m *meter) start(ctx context.Context) (each func(r *results, name, title string, n int) error, err error) {
 	first, remote := postmaster(ctx, m.pool)
+	here := remote == nil
 	used := func() (sum time.Duration, err error) {
-		if remote != nil {
+		if !here {
 			return 0, nil
 		}
 		server, err := serverTime(first)
