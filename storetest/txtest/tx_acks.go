@@ -24,6 +24,7 @@ func txAckSentences() []sentence {
 		{"an ack without a transaction is ErrNoTx, and with one of another store ErrForeignTx", txAckWithoutTx},
 		{"an ack in a transaction keeps the worker's name where the store retains", txAckKeepsWorker},
 		{"HoldForTx returns the valid suite.Leases, and they end no earlier than it says", txHoldExtends},
+		{"HoldForTx with a lease of 0 makes leases ready and leaves their ends as they are", txHoldAsItIs},
 		{"a record that was held and is not acked comes again with its attempts", txHeldComesAgain},
 		{"two transactions ack two records of one claim at the same time", txAcksInParallel},
 		{"no claim or reaper waits for an ack in an open transaction, or hands its record out", txAckIsSkipped},
@@ -73,6 +74,20 @@ func txAckCommits(e *env) {
 	e.ackedIn(r)
 	other.RequireProcessed(r)
 	require.Equal(e.T, []string{"m2"}, suite.Names(e.ClaimAll()))
+}
+
+func txHoldAsItIs(e *env) {
+	e.Filled(suite.Rec(orders, "m1"))
+	r := e.ClaimOne(outmill.NewOwnerToken(), "m1")
+	held, err := e.acker().HoldForTx(e.Ctx, 0, suite.Leases([]*outmill.Record{r}))
+	require.NoError(e.T, err, "HoldForTx")
+	require.Equal(e.T, suite.Leases([]*outmill.Record{r}), held)
+	require.WithinDuration(e.T, r.LeaseUntil, e.Get(r).LeaseUntil, time.Millisecond)
+	ctx, commit, _ := e.Begin()
+	require.NoError(e.T, e.ackIn(ctx, r))
+	commit()
+	e.ackedIn(r)
+	e.RequireProcessed(r)
 }
 
 func txAckRollsBack(e *env) {
