@@ -10,6 +10,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storetest"
 	"github.com/outmill/outmill/storetest/memstore"
+	"github.com/outmill/outmill/storetest/txtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -18,21 +19,31 @@ const noSchema = "a database in memory has no statements"
 
 func TestConformance(t *testing.T) {
 	storetest.Run(t, storetest.Engine{
-		New: func(t *testing.T, options storetest.Options) storetest.Harness {
-			s := open(t, memstore.NewDatabase(), memstore.Options{Retain: options.Retain, DedupWindow: options.DedupWindow})
-			if !options.NoSchema {
-				if err := s.Ensure(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-			}
-			return harness{t, s}
-		},
+		New: newHarness,
 		Unsupported: map[string]string{
 			"schema: Statements returns the schema as text, always the same":                      noSchema,
 			"schema: StatementsFrom returns the end of Statements, less for each later version":   noSchema,
 			"schema: StatementsFrom refuses a version that is negative or newer than the program": noSchema,
 		},
 	})
+}
+
+func TestConformance_Transactions(t *testing.T) {
+	txtest.Run(t, storetest.Engine{
+		New:         newHarness,
+		Unsupported: map[string]string{"steps": "the store has no joins"},
+	})
+}
+
+func newHarness(t *testing.T, options storetest.Options) storetest.Harness {
+	t.Helper()
+	s := open(t, memstore.NewDatabase(), memstore.Options{Retain: options.Retain, DedupWindow: options.DedupWindow})
+	if !options.NoSchema {
+		if err := s.Ensure(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return harness{t, s}
 }
 
 // harness is a store for one test.

@@ -23,13 +23,19 @@ func txAckSentences() []sentence {
 		{"the ack of a lease that has ended, and that nobody has taken, is valid", txAckAfterEnd},
 		{"an ack without a transaction is ErrNoTx, and with one of another store ErrForeignTx", txAckWithoutTx},
 		{"an ack in a transaction keeps the worker's name where the store retains", txAckKeepsWorker},
-		{"HoldForTx returns the valid suite.Leases, and they end no earlier than it says", txHoldExtends},
+		{"HoldForTx returns the valid leases, and they end no earlier than it says", txHoldExtends},
 		{"HoldForTx with a lease of 0 makes leases ready and leaves their ends as they are", txHoldAsItIs},
 		{"a record that was held and is not acked comes again with its attempts", txHeldComesAgain},
 		{"two transactions ack two records of one claim at the same time", txAcksInParallel},
 		{"no claim or reaper waits for an ack in an open transaction, or hands its record out", txAckIsSkipped},
 		{"the later records of a key wait until the transaction with the ack has ended", txAckHoldsKey},
 		{"the ack in a transaction of the last record of a key lets the next ones go to another owner", txAckFreesKey},
+	}
+}
+
+// stepSentences are about acks of steps of joins.
+func stepSentences() []sentence {
+	return []sentence{
 		{"a step of a join that was acked in a transaction counts after the commit, and not before", txAckCountsStep},
 		{"an open transaction with the ack of a step stalls no ack of another step of the join", txAckStallsNoStep},
 		{"a join counts a step that was acked in a transaction also where AckedInTx was never called", txAckCountsWithoutHint},
