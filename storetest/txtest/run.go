@@ -28,9 +28,10 @@ const (
 	worker    = suite.Worker
 	leaseOf   = suite.LeaseOf
 	retention = 24 * time.Hour
-	// soon bounds what must not wait for an open transaction.
-	soon = 10 * time.Second
 )
+
+// soon bounds what must not wait for an open transaction.
+var soon = 10 * time.Second
 
 // env is what one sentence works with.
 type env struct{ *suite.Env }

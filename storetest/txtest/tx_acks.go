@@ -3,6 +3,7 @@ package txtest
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -22,6 +23,7 @@ func txAckSentences() []sentence {
 		{"one lost lease among others is ErrLeaseLost", txAckOneLost},
 		{"the ack of a lease that has ended, and that nobody has taken, is valid", txAckAfterEnd},
 		{"an ack without a transaction is ErrNoTx, and with one of another store ErrForeignTx", txAckWithoutTx},
+		{"an ack in a transaction by a worker whose name is refused is refused, and acks nothing", txAckBadWorker},
 		{"an ack in a transaction keeps the worker's name where the store retains", txAckKeepsWorker},
 		{"HoldForTx returns the valid leases, and they end no earlier than it says", txHoldExtends},
 		{"HoldForTx with a lease of 0 makes leases ready and leaves their ends as they are", txHoldAsItIs},
@@ -190,8 +192,15 @@ func txAckWithoutTx(e *env) {
 	r := e.ClaimOne(outmill.NewOwnerToken(), "m1")
 	require.ErrorIs(e.T, e.ackIn(e.Ctx, r), outmill.ErrNoTx)
 	require.ErrorIs(e.T, e.ackIn(suite.Foreign(e.Ctx), r), outmill.ErrForeignTx)
+}
+
+func txAckBadWorker(e *env) {
+	e.Filled(suite.Rec(orders, "m1"))
+	r := e.ClaimOne(outmill.NewOwnerToken(), "m1")
 	ctx, _, _ := e.Begin()
-	require.ErrorIs(e.T, e.acker().AckInTx(ctx, string(make([]byte, 300)), suite.Leases([]*outmill.Record{r})), outmill.ErrInvalidRecord)
+	for _, bad := range []string{"\x00", strings.Repeat("x", outmill.MaxTextLength+1)} {
+		require.ErrorIs(e.T, e.acker().AckInTx(ctx, bad, suite.Leases([]*outmill.Record{r})), outmill.ErrInvalidRecord)
+	}
 	require.NoError(e.T, e.acker().AckInTx(ctx, worker, nil))
 	e.RequireStatus(outmill.StatusLeased, r)
 }
