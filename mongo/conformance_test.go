@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
@@ -64,6 +65,22 @@ func (h harness) Store() outmill.Store { return h.store }
 
 func (h harness) Reopen() outmill.Store {
 	return conforming{newStore(h.t, h.store.Client(), h.store.config), h.store.db, h.store.config}
+}
+
+func (h harness) Passing(context.Context, outmill.Store) error {
+	return driver.CommandError{Code: 112, Message: "write conflict", Labels: []string{"TransientTransactionError"}}
+}
+
+// Doubtful has a server of its own, whose answer to the next commit is cut off.
+func (h harness) Doubtful() outmill.Store {
+	const app = "doubtful"
+	server := mongotest.Own(h.t)
+	store := newConforming(h.t, victimOf(h.t, server.URL, app).Database("test"), newPrefix(), storetest.Options{DedupWindow: time.Hour})
+	failing(h.t, clientOf(h.t, options.Client().ApplyURI(server.URL)), app, 1, bson.D{
+		{Key: "failCommands", Value: bson.A{"commitTransaction"}},
+		{Key: "writeConcernError", Value: bson.D{{Key: "code", Value: 91}, {Key: "errmsg", Value: "shutting down"}}},
+	})
+	return store
 }
 
 func (h harness) MaxPayload() int { return mongo.DefaultMaxPayload }

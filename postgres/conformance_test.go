@@ -117,6 +117,10 @@ func (h harness) InTx(ctx context.Context, store outmill.Store, do func(ctx cont
 	return store.(conforming).InTx(ctx, func(ctx context.Context, _ pgx.Tx) error { return do(ctx) })
 }
 
+func (h harness) Passing(ctx context.Context, store outmill.Store) error {
+	return raise(ctx, store.(conforming).Store, "40001")
+}
+
 func (h harness) Apply(statements []string) {
 	h.schemas.Changed(h.store.config.Schema)
 	for _, statement := range statements {

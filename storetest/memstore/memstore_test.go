@@ -63,6 +63,20 @@ func (h harness) Begin(store outmill.Store) (ctx context.Context, commit, rollba
 	return store.(*opened).WithTx(h.t.Context(), tx), tx.Commit, tx.Rollback
 }
 
+// Passing is what an append gets whose dedup key another open transaction has.
+func (h harness) Passing(ctx context.Context, store outmill.Store) error {
+	other := h.store.db.Begin()
+	record := func() *outmill.Record { return &outmill.Record{Topic: "passing", DedupKey: "key"} }
+	if err := h.store.Append(h.store.WithTx(h.t.Context(), other), record()); err != nil {
+		h.t.Fatal(err)
+	}
+	err := store.Append(ctx, record())
+	if err := other.Rollback(); err != nil {
+		h.t.Fatal(err)
+	}
+	return err
+}
+
 // opened is a store with what it was made of.
 type opened struct {
 	*memstore.Store
