@@ -117,6 +117,11 @@ func (h harness) InTx(ctx context.Context, store outmill.Store, do func(ctx cont
 	return store.(conforming).InTx(ctx, func(ctx context.Context, _ pgx.Tx) error { return do(ctx) })
 }
 
+func (h harness) Tap(ctx context.Context) (tapped context.Context, sent func() [][]any) {
+	trips := &trips{}
+	return context.WithValue(ctx, tapKey{}, trips), trips.list
+}
+
 func (h harness) Passing(ctx context.Context, store outmill.Store) error {
 	return raise(ctx, store.(conforming).Store, "40001")
 }
@@ -147,7 +152,9 @@ func (p *poolsOfSchemas) of(schema string) *pgxpool.Pool {
 	if found, ok := p.pools.Load(schema); ok {
 		return found.(*pgxpool.Pool)
 	}
-	db, err := pgxpool.NewWithConfig(context.WithoutCancel(p.t.Context()), p.config.Copy())
+	config := p.config.Copy()
+	config.ConnConfig.Tracer = tap{}
+	db, err := pgxpool.NewWithConfig(context.WithoutCancel(p.t.Context()), config)
 	require.NoError(p.t, err)
 	p.t.Cleanup(db.Close)
 	p.pools.Store(schema, db)

@@ -35,7 +35,8 @@ type Options struct {
 
 // Harness is a store under test, and what one test does with its database. The methods
 // fail the test of Engine.New themselves where they cannot do their work. A Harness may
-// also be a Limited, Applier, Ager, Viewer, Transactor, Repeater, Doubtful or Watcher.
+// also be a Limited, Applier, Ager, Viewer, Transactor, Repeater, Doubtful, Wired
+// or Watcher.
 type Harness interface {
 	// Store is the store, the same with each call. Tests may close it.
 	Store() outmill.Store
@@ -110,6 +111,14 @@ type Doubtful interface {
 	// Doubtful returns a store on an empty database whose next commit takes effect, but the
 	// answer to it does not arrive.
 	Doubtful() outmill.Store
+}
+
+// Wired is a Harness that sees what a store sends to its database, such as by a hook of the
+// driver. Without it, the sentences about that are skipped.
+type Wired interface {
+	// Tap returns a context that notes what calls with it send, and a function that returns
+	// the values of each round trip so far.
+	Tap(ctx context.Context) (tapped context.Context, sent func() [][]any)
 }
 
 // Watcher is a Harness of a store with state of its own, such as segments or keys that

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -101,6 +102,10 @@ func broken() []mutant {
 		{"reaps without a limit", "reap", "ReapExpired does no more than its limit", func(f mutants.File) outmill.Store { return reapsAll{f} }},
 		{"forgets what waits for a group", "groups", "records that waited go to the group that registers first, and to that one only",
 			func(f mutants.File) outmill.Store { return forgetsWaiting{f} }},
+		{"hands out later records of a key before what no group has taken in", "groups",
+			"a record of a transaction that was open during a registration comes before later ones of its key", func(f mutants.File) outmill.Store {
+				return &passesOver{File: f, kept: map[outmill.WorkItemID]int{}}
+			}},
 		{"forgets workers", "worker names", "Groups shows the workers that registered a group, the one seen last first",
 			registers(func(r *outmill.Registration) { r.Worker = "" })},
 		{"ends what is permanent", "registrations", "a registration without a TTL never ends",
@@ -381,6 +386,49 @@ func (m forgetsWaiting) RegisterGroup(ctx context.Context, regs ...outmill.Regis
 		}
 	}
 	return m.File.RegisterGroup(ctx, regs...)
+}
+
+// passesOver hands out what was appended in a transaction after the second registration
+// that follows.
+type passesOver struct {
+	mutants.File
+	mu   sync.Mutex
+	kept map[outmill.WorkItemID]int
+}
+
+func (m *passesOver) Append(ctx context.Context, records ...*outmill.Record) error {
+	err := m.File.Append(ctx, records...)
+	if _, inTx := m.Tx(ctx); inTx {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		for _, r := range records {
+			m.kept[r.ID] = 2
+		}
+	}
+	return err
+}
+
+func (m *passesOver) RegisterGroup(ctx context.Context, regs ...outmill.Registration) error {
+	m.mu.Lock()
+	for id := range m.kept {
+		m.kept[id]--
+	}
+	m.mu.Unlock()
+	return m.File.RegisterGroup(ctx, regs...)
+}
+
+func (m *passesOver) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.Record, error) {
+	found, err := m.File.Claim(ctx, req)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var back []outmill.Lease
+	found = slices.DeleteFunc(found, func(r *outmill.Record) bool {
+		if m.kept[r.ID] > 0 {
+			back = append(back, r.Lease())
+		}
+		return m.kept[r.ID] > 0
+	})
+	return found, errors.Join(err, m.Release(ctx, back))
 }
 
 // registers makes mutants that register otherwise than they were asked to.

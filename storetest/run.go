@@ -74,6 +74,8 @@ func sections() []suite.Section {
 		{Name: "topics", Sentences: bind(topicSentences()), AnyMode: true},
 		{Name: "dedup", Sentences: bind(dedupSentences())},
 		{Name: "time", Sentences: bind(timeSentences())},
+		{Name: "clock", Sentences: bind(clockSentences()), AnyMode: true},
+		{Name: "round trips", Sentences: bind(roundTripSentences()), AnyMode: true},
 		{Name: "claim", Sentences: bind(claimSentences())},
 		{Name: "settle", Sentences: bind(settleSentences())},
 		{Name: "suspects", Sentences: bind(suspectSentences())},

@@ -47,10 +47,8 @@ func brokenAcks() []mutant {
 			"acks: the ack of a lease that another owner has taken over is ErrLeaseLost",
 		}},
 		{"passes over the leases of settled records", acks(func(m mutants.Memory, ctx context.Context, by string, leases []outmill.Lease) error {
-			for _, l := range leases {
-				if r, err := m.Get(ctx, l.ID); err != nil || r.Status != outmill.StatusLeased && r.Expiries == 0 && len(leases) == 1 {
-					return nil
-				}
+			if settled(ctx, m, leases) {
+				return nil
 			}
 			return m.AckInTx(ctx, by, leases)
 		}), []string{
@@ -153,6 +151,15 @@ func brokenWhereRetained() []mutant {
 				"acks: an ack in a transaction keeps the worker's name where the store retains",
 			}},
 	}
+}
+
+// settled tells whether the only lease is that of a record that was settled or deleted.
+func settled(ctx context.Context, m mutants.Memory, leases []outmill.Lease) bool {
+	if len(leases) != 1 {
+		return false
+	}
+	r, err := m.Get(ctx, leases[0].ID)
+	return err != nil || r.Status != outmill.StatusLeased && r.Expiries == 0
 }
 
 func ignore(what, err error) error {

@@ -3,6 +3,7 @@ package mutants
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -123,7 +124,7 @@ func InMemory(change func(Memory) outmill.Store) func(*testing.T, suite.Options)
 
 func newMemory(t *testing.T, db *memstore.Database, options memstore.Options, shared *hooks) Memory {
 	m := Memory{memstore.New(db, options), db, options, shared}
-	t.Cleanup(func() { _ = m.Store.Close() })
+	t.Cleanup(func() { _ = m.Close() })
 	return m
 }
 
@@ -151,4 +152,81 @@ func (h *memoryHarness) Doubtful() outmill.Store {
 	defer h.memory.hooks.mu.Unlock()
 	h.memory.hooks.lost = ErrLost
 	return h.store
+}
+
+// Tap is that of storetest.Wired: each call of a Memory is a round trip that sends what the
+// caller gave.
+func (*memoryHarness) Tap(ctx context.Context) (tapped context.Context, sent func() [][]any) {
+	t := &trips{}
+	return context.WithValue(ctx, tripsKey{}, t), t.list
+}
+
+type tripsKey struct{}
+
+type trips struct {
+	mu   sync.Mutex
+	sent [][]any
+}
+
+func (t *trips) list() [][]any {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.sent)
+}
+
+// send notes a round trip.
+func send(ctx context.Context, values ...any) {
+	if t, ok := ctx.Value(tripsKey{}).(*trips); ok {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.sent = append(t.sent, values)
+	}
+}
+
+// Append is one round trip.
+func (m Memory) Append(ctx context.Context, records ...*outmill.Record) error {
+	var values []any
+	for _, r := range records {
+		if r != nil {
+			values = append(values, r.DueAt, r.ExpiresAt)
+		}
+	}
+	send(ctx, values...)
+	return m.Store.Append(ctx, records...)
+}
+
+// Extend is one round trip.
+func (m Memory) Extend(ctx context.Context, lease time.Duration, leases []outmill.Lease) ([]outmill.Lease, error) {
+	send(ctx, lease)
+	return m.Store.Extend(ctx, lease, leases)
+}
+
+// Ack is one round trip.
+func (m Memory) Ack(ctx context.Context, by string, leases []outmill.Lease) error {
+	send(ctx, by)
+	return m.Store.Ack(ctx, by, leases)
+}
+
+// Abandon is one round trip.
+func (m Memory) Abandon(ctx context.Context, list []outmill.Settlement) error {
+	send(ctx)
+	return m.Store.Abandon(ctx, list)
+}
+
+// Fail is one round trip.
+func (m Memory) Fail(ctx context.Context, list []outmill.Settlement) error {
+	send(ctx)
+	return m.Store.Fail(ctx, list)
+}
+
+// Release is one round trip.
+func (m Memory) Release(ctx context.Context, leases []outmill.Lease) error {
+	send(ctx)
+	return m.Store.Release(ctx, leases)
+}
+
+// Snooze is one round trip.
+func (m Memory) Snooze(ctx context.Context, list []outmill.Settlement) error {
+	send(ctx)
+	return m.Store.Snooze(ctx, list)
 }
