@@ -61,7 +61,7 @@ FROM generate_series(1, $1::integer / 5) AS i ON CONFLICT DO NOTHING`
 const warm = 6
 
 // large are the tables that grow.
-var large = []string{"records", "lanes", "dedup", "joins", "join_members"}
+var large = []string{"records", "lanes", "dedup", "joins", "join_members", "inbox", "sagas", "acked_steps"}
 
 // topics is about how many there are in sqlMillion.
 const topics = 60
@@ -100,6 +100,9 @@ func filled(t *testing.T) (url string, fill func(n int), admin *pgxpool.Pool) {
 		execute(t, admin, sqlDedup, n)
 		execute(t, admin, sqlJoins, n)
 		execute(t, admin, sqlMembers, n)
+		execute(t, admin, sqlNotes, n)
+		execute(t, admin, sqlSagas, n)
+		execute(t, admin, sqlAckedSteps, n)
 		t.Logf("%d records written in %s", n, time.Since(began).Round(time.Millisecond))
 	}, admin
 }
@@ -277,6 +280,7 @@ func (e *exercising) exercise(t *testing.T, tell func(call string, limit int, fo
 	e.call("groups", limit, func() error { _, err := store.Groups(ctx); return err })
 	e.inspect(limit)
 	e.joins(limit)
+	e.transactions(limit)
 }
 
 func (e *exercising) call(name string, limit int, fn func() error) {

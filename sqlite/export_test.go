@@ -16,6 +16,8 @@ func AllStatements() []string {
 		sqlStartJoin, sqlListJoins, sqlListGroup, sqlMemberStatus, sqlListSteps,
 		sqlStepOfRecord, sqlRecordToAttach, sqlSetStep, sqlRecordsOfStep, sqlSeal, sqlEndJoin, sqlOldJoins, sqlDeleteMembers, sqlDeleteJoin,
 		sqlStepsOf, sqlOpenStepsOf, sqlOpenStepsOfGroup,
+		sqlPutNote, sqlHasNote, sqlDeleteNotes,
+		sqlFindSaga, sqlSagaState, sqlInsertSaga, sqlUpdateSaga, sqlDeleteSaga, sqlDeleteFinishedSagas,
 	}, hotStatements...)
 }
 
