@@ -102,7 +102,6 @@ func filled(t *testing.T) (url string, fill func(n int), admin *pgxpool.Pool) {
 		execute(t, admin, sqlMembers, n)
 		execute(t, admin, sqlNotes, n)
 		execute(t, admin, sqlSagas, n)
-		execute(t, admin, sqlAckedSteps, n)
 		t.Logf("%d records written in %s", n, time.Since(began).Round(time.Millisecond))
 	}, admin
 }

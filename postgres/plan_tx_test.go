@@ -32,8 +32,8 @@ func (e *exercising) transactions(limit int) {
 	e.t.Helper()
 	ctx, store := e.t.Context(), e.store
 	for name, within := range map[string]func(fn func(ctx context.Context) error) error{
-		"":                  func(fn func(ctx context.Context) error) error { return fn(ctx) },
-		" in a transaction": func(fn func(ctx context.Context) error) error { return store.Transact(ctx, fn) },
+		"alone":            func(fn func(ctx context.Context) error) error { return fn(ctx) },
+		"in a transaction": func(fn func(ctx context.Context) error) error { return store.Transact(ctx, fn) },
 	} {
 		e.notes(name, within)
 		e.sagas(name, within)
@@ -52,11 +52,11 @@ func (e *exercising) notes(where string, within within) {
 	e.t.Helper()
 	note := storekit.Note{Consumer: "c1", Key: outmill.NewWorkItemID().String(), Retention: time.Hour}
 	for _, call := range []string{"put a note", "put a note again"} {
-		e.call(call+where, 1, func() error {
+		e.call(call+" "+where, 1, func() error {
 			return within(func(ctx context.Context) error { _, err := e.store.PutNote(ctx, note, time.Second); return err })
 		})
 	}
-	e.call("look for a note"+where, 1, func() error {
+	e.call("look for a note "+where, 1, func() error {
 		return within(func(ctx context.Context) error { _, err := e.store.HasNote(ctx, note.Consumer, note.Key); return err })
 	})
 }
@@ -86,7 +86,7 @@ func (e *exercising) sagas(where string, within within) {
 			return e.store.DeleteSaga(ctx, saga, storekit.SagaOptions{})
 		}},
 	} {
-		e.call(c.name+where, 1, func() error { return within(c.call) })
+		e.call(c.name+" "+where, 1, func() error { return within(c.call) })
 	}
 }
 
@@ -109,5 +109,7 @@ func (e *exercising) acksInTx(limit int) {
 		return store.Transact(ctx, func(ctx context.Context) error { return store.AckInTx(ctx, "w", leasesOf(found)) })
 	})
 	// It counts the steps of others, too, a thousand in each of its transactions.
+	execute(e.t, store.Pool(), sqlAckedSteps, rows()/10)
 	e.call("acked in a transaction", 1000, func() error { return store.AckedInTx(ctx, found) })
+	execute(e.t, store.Pool(), "TRUNCATE outmill.acked_steps")
 }

@@ -16,7 +16,8 @@ const (
 	// sqlAckLast fails, with the COMMIT that goes with it, where it acks fewer than $6.
 	sqlAckLast = `SELECT {p:demand}({p:ack_in_tx}($1, $2, $3, $4, $5), $6)`
 
-	sqlAnyAckedSteps = `SELECT (SELECT 1 FROM {p:acked_steps} LIMIT 1) IS NOT NULL`
+	// sqlAnyAckedSteps goes through the index, which forgets what was counted before VACUUM.
+	sqlAnyAckedSteps = `SELECT (SELECT id FROM {p:acked_steps} ORDER BY id LIMIT 1) IS NOT NULL`
 
 	// sqlCountAcked takes steps that transactions have acked, and notes them for
 	// count_steps. What another session is counting it leaves alone.

@@ -30,7 +30,7 @@ func (e *Engine) makeReady(ctx context.Context) error {
 			return err
 		}
 		for _, parameter := range e.parameters {
-			if err := run(ctx, admin, bson.D{{Key: "setParameter", Value: 1}, parameter}); err != nil {
+			if err := run(ctx, admin, bson.D{{Key: "setParameter", Value: 1}, parameter}); err != nil && !wantsLogin(err) {
 				return err
 			}
 		}
@@ -48,6 +48,12 @@ func dial(ctx context.Context, address string) error {
 	return conn.Close()
 }
 
+// wantsLogin reports a server with --keyFile, which answers only clients that have logged in.
+func wantsLogin(err error) bool {
+	var refused mongo.CommandError
+	return errors.As(err, &refused) && refused.Code == 13
+}
+
 // checkPid returns an error if another server has taken the port.
 func (e *Engine) checkPid(ctx context.Context, admin *mongo.Database) error {
 	pid, err := proc.ReadPid(e.PidFile())
@@ -55,7 +61,11 @@ func (e *Engine) checkPid(ctx context.Context, admin *mongo.Database) error {
 		return err
 	}
 	var status struct{ Pid int64 }
-	if err := admin.RunCommand(ctx, bson.D{{Key: "serverStatus", Value: 1}}).Decode(&status); err != nil {
+	err = admin.RunCommand(ctx, bson.D{{Key: "serverStatus", Value: 1}}).Decode(&status)
+	if wantsLogin(err) {
+		return nil
+	}
+	if err != nil {
 		return fmt.Errorf("ask MongoDB for its status: %w", err)
 	}
 	if status.Pid != int64(pid) {
