@@ -205,7 +205,8 @@ type Queue interface {
 	// attempt.
 	Abandon(ctx context.Context, settlements []Settlement) error
 
-	// Fail makes the records dead. Attempts stays as it is.
+	// Fail makes the records dead. Attempts stays as it is. Records that Park takes along
+	// keep their own Attempts, Expiries and LastError.
 	Fail(ctx context.Context, settlements []Settlement) error
 
 	// Release undoes the claim of the records: they are due as before, and keep their expiries
@@ -259,13 +260,16 @@ type ListQuery struct {
 // Inspector serves operators: CLI, dashboard, metrics.
 type Inspector interface {
 	// Stats counts the records of each group and topic up to limit per count;
-	// 0 is 10,000.
+	// 0 is 10,000. The list is sorted by group and topic, with the records that wait for a
+	// group first.
 	Stats(ctx context.Context, limit int) ([]TopicStats, error)
 	// Groups lists the groups that have a registration, and those whose
 	// registrations have ended but that still have records, sorted by name.
 	Groups(ctx context.Context) ([]GroupInfo, error)
 	// DropGroup removes the group's registrations and all its records, of every status, and
 	// returns the number of records. "" is DefaultGroup.
+	// It does not wait for open transactions: a record that such a transaction appends for
+	// the group may be there after its commit, until the next DropGroup.
 	DropGroup(ctx context.Context, group string) (int, error)
 	// List returns records in the order of their ids, which is about the order in
 	// which they were appended.
@@ -329,7 +333,8 @@ type Schema interface {
 	// the schema.
 	Ensure(ctx context.Context) error
 	// Statements returns the whole schema as plain SQL (or the engine's own
-	// language), for the user's own migration tool.
+	// language), for the user's own migration tool. They are for an empty database, each
+	// of them once: where the schema is there, a second run may fail. Ensure may be repeated.
 	Statements() []string
 	// StatementsFrom returns the statements that bring a schema of this version to the newest
 	// one: the last part of Statements. 0 is an empty database, so it returns all; for the
@@ -351,8 +356,9 @@ type Schema interface {
 //     use several steps. Only Append is atomic as a whole.
 //   - When the context ends, the method returns ctx.Err(), wrapped.
 //   - In its own transaction, a store retries after a transient error: a deadlock, a
-//     serialization failure, a busy database. In the caller's transaction it returns the
-//     error of the driver, wrapped.
+//     serialization failure, a busy database. It makes about ten attempts, with pauses of up
+//     to 200 ms; if the server has no primary or the database is locked, it retries for about
+//     20 s. In the caller's transaction it returns the error of the driver, wrapped.
 //   - Methods other than Append and TxOf ignore a transaction in the context.
 //   - After Close, methods return ErrClosed.
 //   - No method does unbounded work in one transaction. DropGroup, Requeue, and

@@ -99,6 +99,10 @@ func broken() []mutant {
 			func(f mutants.File) outmill.Store { return extendsAll{f} }},
 		{"parks nothing", "park", "a record failed with Park takes the later pending records of its key along",
 			func(f mutants.File) outmill.Store { return parksNothing{f} }},
+		{"tells those that are parked along why", "park", "a record that was parked along keeps its own attempts and error",
+			func(f mutants.File) outmill.Store { return parksWithReason{f} }},
+		{"returns Stats in any order", "inspect", "Stats is sorted by group and topic, with records that wait for a group first",
+			func(f mutants.File) outmill.Store { return reversesStats{f} }},
 		{"reaps without a limit", "reap", "ReapExpired does no more than its limit", func(f mutants.File) outmill.Store { return reapsAll{f} }},
 		{"forgets what waits for a group", "groups", "records that waited go to the group that registers first, and to that one only",
 			func(f mutants.File) outmill.Store { return forgetsWaiting{f} }},
@@ -362,6 +366,24 @@ func (m parksNothing) Fail(ctx context.Context, failures []outmill.Settlement) e
 		failures[i].Park = false
 	}
 	return m.File.Fail(ctx, failures)
+}
+
+type parksWithReason struct{ mutants.File }
+
+func (m parksWithReason) Fail(ctx context.Context, failures []outmill.Settlement) error {
+	if err := m.File.Fail(ctx, failures); err != nil || !failures[0].Park {
+		return err
+	}
+	_, err := m.DB().ExecContext(ctx, `UPDATE outmill_records SET last_error = ? WHERE status = 'dead'`, failures[0].Err)
+	return err
+}
+
+type reversesStats struct{ mutants.File }
+
+func (m reversesStats) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, error) {
+	found, err := m.File.Stats(ctx, limit)
+	slices.Reverse(found)
+	return found, err
 }
 
 type reapsAll struct{ mutants.File }
