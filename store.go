@@ -206,7 +206,8 @@ type Queue interface {
 	Abandon(ctx context.Context, settlements []Settlement) error
 
 	// Fail makes the records dead. Attempts stays as it is. Records that Park takes along
-	// keep their own Attempts, Expiries and LastError.
+	// keep their own Attempts and Expiries; their LastError says that they were parked
+	// (storekit.ParkedError).
 	Fail(ctx context.Context, settlements []Settlement) error
 
 	// Release undoes the claim of the records: they are due as before, and keep their expiries

@@ -99,8 +99,10 @@ func broken() []mutant {
 			func(f mutants.File) outmill.Store { return extendsAll{f} }},
 		{"parks nothing", "park", "a record failed with Park takes the later pending records of its key along",
 			func(f mutants.File) outmill.Store { return parksNothing{f} }},
-		{"tells those that are parked along why", "park", "a record that was parked along keeps its own attempts and error",
-			func(f mutants.File) outmill.Store { return parksWithReason{f} }},
+		{"tells those that are parked along why", "park",
+			"a record that was parked along keeps its own attempts, and its last error is ParkedError", func(f mutants.File) outmill.Store {
+				return parksWithReason{f}
+			}},
 		{"returns Stats in any order", "inspect", "Stats is sorted by group and topic, with records that wait for a group first",
 			func(f mutants.File) outmill.Store { return reversesStats{f} }},
 		{"reaps without a limit", "reap", "ReapExpired does no more than its limit", func(f mutants.File) outmill.Store { return reapsAll{f} }},

@@ -103,9 +103,7 @@ func (r *row) open(status outmill.Status) {
 
 func (r *row) kill(reason string) {
 	r.open(outmill.StatusDead)
-	if reason != "" {
-		r.LastError = reason
-	}
+	r.LastError = reason
 }
 
 // reap counts the expiry of a lease that has ended.

@@ -108,7 +108,7 @@ func (s *Store) Fail(ctx context.Context, list []outmill.Settlement) error {
 func (d *Database) park(head *row) {
 	d.each(func(r *row) {
 		if r.sameKey(head) && r.seq > head.seq && r.Status == outmill.StatusPending {
-			r.kill("")
+			r.kill(storekit.ParkedError)
 			r.parked = true
 		}
 	})
