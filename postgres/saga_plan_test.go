@@ -37,7 +37,7 @@ func TestSagas_Plans(t *testing.T) {
 				})
 			}
 		}
-		e.sagas()
+		e.retainedSagas()
 	}
 	for _, analyzed := range []string{"never analyzed", "analyzed"} {
 		if analyzed == "analyzed" {
@@ -49,7 +49,7 @@ func TestSagas_Plans(t *testing.T) {
 	}
 }
 
-func (e *exercising) sagas() {
+func (e *exercising) retainedSagas() {
 	e.t.Helper()
 	ctx := e.t.Context()
 	type state struct{ Paid bool }

@@ -112,7 +112,8 @@ func TestStore_Plan(t *testing.T) {
 
 var (
 	// records is a line of a plan that is about the records, joins, members, notes or sagas.
-	records = regexp.MustCompile(`^(SCAN|SEARCH) ((outmill_records|r|along|below|above|w|outmill_joins|outmill_join_members|m|outmill_inbox|outmill_sagas)\b|j( USING|$))`)
+	records = regexp.MustCompile(`^(SCAN|SEARCH) ((outmill_records|r|along|below|above|w|outmill_joins|outmill_join_members|m|` +
+		`outmill_inbox|outmill_sagas)\b|j( USING|$))`)
 	// found is one where an index, the place in the order, or the join's id leads to
 	// them.
 	found = regexp.MustCompile(`^SEARCH \w+ USING (((COVERING )?INDEX|INTEGER PRIMARY KEY) ?\w* \(.+\)|PRIMARY KEY \(\w+=\?)`)

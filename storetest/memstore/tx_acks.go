@@ -19,6 +19,9 @@ type txAck struct {
 // HoldForTx extends leases, because an ack in a transaction needs nothing else. See
 // storekit.TxAcker.
 func (s *Store) HoldForTx(ctx context.Context, lease time.Duration, leases []outmill.Lease) ([]outmill.Lease, error) {
+	if lease == 0 {
+		return leases, s.life.Usable(ctx)
+	}
 	return s.Extend(ctx, lease, leases)
 }
 

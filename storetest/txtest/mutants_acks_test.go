@@ -97,8 +97,9 @@ func brokenAcks() []mutant {
 		{"holds every lease", func(m mutants.Memory) outmill.Store { return holdsAll{m} }, []string{
 			"acks: HoldForTx returns the valid leases, and they end no earlier than it says",
 		}},
-		{"extends nothing that it holds", func(m mutants.Memory) outmill.Store { return holdsBriefly{m} }, []string{
+		{"holds for a minute, whatever it is asked for", func(m mutants.Memory) outmill.Store { return holdsBriefly{m} }, []string{
 			"acks: HoldForTx returns the valid leases, and they end no earlier than it says",
+			"acks: HoldForTx with a lease of 0 makes leases ready and leaves their ends as they are",
 		}},
 		{"counts no attempt of what it held", func(m mutants.Memory) outmill.Store { return abandonsUncounted{m} }, []string{
 			"acks: a record that was held and is not acked comes again with its attempts",
