@@ -86,6 +86,9 @@ type Record struct {
 	// Group is the group that the record belongs to. "" means that the record waits for the
 	// first group that registers for its topic. Writers do not set it.
 	Group string
+	// Copies is set by Append on a record whose topic several groups read: the further
+	// groups, each with the id of its record. It is nil if there are none.
+	Copies map[string]WorkItemID
 	// Status is the record's state.
 	Status Status
 	// CreatedAt is the database's time of the append.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/outmill/outmill"
 )
@@ -26,11 +27,19 @@ type Appending struct {
 	Duplicate []bool
 	// First is the first record with each dedup key.
 	First map[DedupKey]int
+	// CreatedAt is the time of the append, by the database's clock and as the records have
+	// it. The store sets it before Report.
+	CreatedAt time.Time
+
+	groups []string
+	copies []map[string]outmill.WorkItemID
 }
 
 // NewAppending prepares records that [CheckRecords] has accepted.
 func NewAppending(records []*outmill.Record) *Appending {
-	a := &Appending{Records: records, IDs: make([]outmill.WorkItemID, len(records)), Duplicate: make([]bool, len(records))}
+	a := &Appending{
+		Records: records, IDs: make([]outmill.WorkItemID, len(records)), Duplicate: make([]bool, len(records)), groups: make([]string, len(records)),
+	}
 	for i, r := range records {
 		if a.IDs[i] = r.ID; r.ID.IsZero() {
 			a.IDs[i] = outmill.NewWorkItemID()
@@ -56,6 +65,28 @@ func NewAppending(records []*outmill.Record) *Appending {
 func (a *Appending) Repeats(i int) bool {
 	r := a.Records[i]
 	return r.DedupKey != "" && a.First[DedupKey{r.Topic, r.DedupKey}] != i
+}
+
+// Deliver returns the id of the record that is written of record i for the nth of the
+// groups that read its topic, and notes the group for Report. A record that waits for a
+// group is delivered to "", as the first.
+func (a *Appending) Deliver(i, n int, group string) outmill.WorkItemID {
+	if n == 0 {
+		a.groups[i] = group
+		if a.copies != nil {
+			a.copies[i] = nil
+		}
+		return a.IDs[i]
+	}
+	if a.copies == nil {
+		a.copies = make([]map[string]outmill.WorkItemID, len(a.Records))
+	}
+	if a.copies[i] == nil {
+		a.copies[i] = map[string]outmill.WorkItemID{}
+	}
+	id := outmill.NewWorkItemID()
+	a.copies[i][group] = id
+	return id
 }
 
 // Metadata returns the records' metadata as JSON texts; "" is no metadata. check may refuse
@@ -84,6 +115,14 @@ func (a *Appending) Report() {
 		r.ID, r.Duplicate = a.IDs[i], a.Duplicate[i]
 		if r.MessageID == "" {
 			r.MessageID = r.ID.String()
+		}
+		r.Group, r.Copies, r.CreatedAt = "", nil, time.Time{}
+		if a.Duplicate[i] {
+			continue
+		}
+		r.Group, r.CreatedAt = a.groups[i], a.CreatedAt.UTC()
+		if a.copies != nil {
+			r.Copies = a.copies[i]
 		}
 	}
 }

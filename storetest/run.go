@@ -66,6 +66,7 @@ func bind(list []sentence) []suite.Sentence {
 func sections() []suite.Section {
 	return []suite.Section{
 		{Name: "append", Sentences: bind(appendSentences()), AnyMode: true},
+		{Name: "receipt", Sentences: bind(receiptSentences())},
 		{Name: "limits", Sentences: bind(limitSentences()), AnyMode: true},
 		{Name: "transactions", Sentences: bind(transactionSentences()), AnyMode: true},
 		{Name: "groups", Sentences: bind(groupSentences())},

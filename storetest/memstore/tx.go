@@ -3,6 +3,7 @@ package memstore
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -157,30 +158,42 @@ func (t *Tx) append(records []*outmill.Record, window time.Duration, now time.Ti
 		}
 		ids[a.IDs[i]] = true
 	}
+	a.CreatedAt = stored(now)
+	reached := make([]map[string]outmill.WorkItemID, len(records))
+	for i, r := range records {
+		groups := t.db.readers(r.Topic)
+		if len(groups) == 0 {
+			groups = []string{""}
+		}
+		reached[i] = map[string]outmill.WorkItemID{}
+		for n, group := range groups {
+			reached[i][group] = a.Deliver(i, n, group)
+		}
+	}
 	a.Report()
 	for i, r := range records {
 		if !a.Duplicate[i] {
-			t.note(r, window, now)
+			t.note(r, reached[i], window, now)
 		}
 	}
 	return nil
 }
 
 // note puts a record aside until the commit.
-func (t *Tx) note(r *outmill.Record, window time.Duration, now time.Time) {
+func (t *Tx) note(r *outmill.Record, ids map[string]outmill.WorkItemID, window time.Duration, now time.Time) {
 	if r.DedupKey != "" {
 		key := storekit.DedupKey{Topic: r.Topic, Key: r.DedupKey}
 		t.db.keys[key] = noted{until: now.Add(window), by: t}
 		t.keys = append(t.keys, key)
 	}
-	t.rows = append(t.rows, appended{newRecord(r, now), t.db.readers(r.Topic)})
+	t.rows = append(t.rows, appended{newRecord(r, now), ids})
 }
 
 // appended is a record of an open transaction, and the groups that read its topic at the
-// time of the append.
+// time of the append, each with the id of its record; "" where there were none.
 type appended struct {
 	*outmill.Record
-	groups []string
+	ids map[string]outmill.WorkItemID
 }
 
 // newRecord is the record as a store has it before any claim.
@@ -216,7 +229,7 @@ func stored(t time.Time) time.Time {
 // deliver writes the record once for each group that read its topic when it was appended.
 // Where none did, a group that has registered since then gets it.
 func (d *Database) deliver(r appended) {
-	groups := slices.DeleteFunc(r.groups, func(group string) bool { return !d.known(group) })
+	groups := slices.DeleteFunc(slices.Sorted(maps.Keys(r.ids)), func(group string) bool { return !d.known(group) })
 	if len(groups) == 0 {
 		groups = d.readers(r.Topic)
 	}
@@ -225,9 +238,14 @@ func (d *Database) deliver(r appended) {
 	}
 	for i, group := range groups {
 		c := copied(r.Record)
-		if c.Group = group; i > 0 {
+		id, known := r.ids[group]
+		switch {
+		case known:
+			c.ID = id
+		case i > 0:
 			c.ID = outmill.NewWorkItemID()
 		}
+		c.Group = group
 		d.insert(&row{Record: *c, next: c.DueAt})
 	}
 }
