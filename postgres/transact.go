@@ -18,6 +18,7 @@ import (
 func (s *Store) Transact(ctx context.Context, fn func(ctx context.Context) error) error {
 	explain := func(err error) error { return s.explain(ctx, "transaction", err) }
 	return storekit.TransactOr(ctx, s, fn, explain, func() error {
+		fn := storekit.Forgetful(ctx, fn)
 		return storekit.Repeat(ctx, worthAnother, func() error {
 			if s.config.DB != nil {
 				return s.inSQLTx(ctx, fn)

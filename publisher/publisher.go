@@ -101,6 +101,7 @@ func (p *Publisher) publish(base context.Context, topic string, messages []*mess
 	if err != nil {
 		return fmt.Errorf("outmill: publish to %q: %w", topic, err)
 	}
+	issue(base, messages, appended)
 	p.report(topic, messages, appended)
 	return nil
 }
