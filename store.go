@@ -243,7 +243,9 @@ type TopicStats struct {
 	OldestDue time.Time
 }
 
-// ListQuery selects the records that List returns.
+// ListQuery selects the records that match every field that is set. Texts are compared
+// exactly, including the case of letters. An index finds only leased, processed or dead
+// records by status, group and topic; every other query looks at each record.
 type ListQuery struct {
 	// Group limits the list to one group; "" is all of them, and the records that wait
 	// for one.
@@ -252,6 +254,20 @@ type ListQuery struct {
 	Topic string
 	// Status limits the list; "" is all of them.
 	Status Status
+	// Key limits the list to the records of one key; "" is all of them.
+	Key string
+	// MessageID limits the list to one message, of which each group has a record; "" is all.
+	MessageID string
+	// CorrelationID limits the list to one conversation; "" is all of them.
+	CorrelationID string
+	// TenantID limits the list to one tenant; "" is all of them.
+	TenantID string
+	// ErrorText limits the list to records whose LastError has that text in it; "" is all.
+	ErrorText string
+	// CreatedAfter limits the list to records that were created then or later; zero is all.
+	CreatedAfter time.Time
+	// CreatedBefore limits the list to records that were created earlier; zero is all.
+	CreatedBefore time.Time
 	// After continues a list behind this id, even if its record is gone; zero is the
 	// beginning.
 	After WorkItemID
@@ -274,7 +290,9 @@ type Inspector interface {
 	// the group may be there after its commit, until the next DropGroup.
 	DropGroup(ctx context.Context, group string) (int, error)
 	// List returns records in the order of their ids, which is about the order in
-	// which they were appended.
+	// which they were appended. It goes on until it has query.Limit of them or all is
+	// looked at, in as many steps as that takes. The role storekit.Operator looks at a
+	// bounded number of records with each call, and requeues and deletes by a query.
 	List(ctx context.Context, query ListQuery) ([]*Record, error)
 	// Get returns one record, or ErrNotFound.
 	Get(ctx context.Context, id WorkItemID) (*Record, error)

@@ -60,8 +60,9 @@ const (
 
 	returningID = ` RETURNING id`
 
-	// returningTime is the same in each row.
-	returningTime = ` RETURNING created_at`
+	// returningTime returns created_at of each row. A publisher need not have the right to
+	// read that.
+	returningTime = ` RETURNING statement_timestamp()`
 
 	// A time is empty, a time in full, or + and what to add to the server's now.
 	dueValue = `CASE WHEN r.due = '' THEN now.at WHEN r.due LIKE '+%' THEN now.at + r.due::interval ELSE r.due::timestamptz END`

@@ -18,6 +18,8 @@ import (
 var (
 	_ outmill.Store  = (*Store)(nil)
 	_ storekit.Waker = (*Store)(nil)
+
+	_ storekit.Operator = (*Store)(nil)
 )
 
 // Store is an outbox in one PostgreSQL database. All methods may be called
@@ -25,6 +27,7 @@ var (
 type Store struct {
 	joinEngine
 	sagaEngine
+	finder
 	pool     *pgxpool.Pool
 	ownsPool bool
 	config   Config
@@ -119,6 +122,7 @@ func New(pool *pgxpool.Pool, config Config, logger watermill.LoggerAdapter) (*St
 	s.reaped.Store(math.MinInt64)
 	s.joinEngine = storekit.NewJoinEngine(joining{s}, config.MaxPayload)
 	s.sagaEngine = sqlkit.NewSagaEngine(sagaKeeping{s}, config.MaxPayload)
+	s.finder = storekit.NewFinder(finding{s})
 	s.notices = newNotices(s, listen)
 	return s, nil
 }

@@ -10,8 +10,8 @@ func AllStatements() []string {
 		sqlDropLine, sqlDropHeld, sqlDropLater, sqlDropExpired, sqlDropSettled,
 		sqlEndRegistrations, sqlNoted, sqlUndeliveredTopics, sqlUndelivered, sqlDropUndelivered, sqlDropEmptyLanes, sqlHasRecords,
 		sqlNextLater, sqlEndedLeases, sqlReap, sqlExpired, sqlExpire, sqlDeleteProcessed, sqlDeleteDedup,
-		sqlGet, sqlList, sqlSettledIDs, sqlLeasedIDs, sqlRecordsOf, sqlSeqsOf, sqlDelete, sqlDeadOf, sqlParkedKeys, sqlParkedOf, sqlRequeue,
-		sqlBehind, sqlHeldOf,
+		sqlGet, sqlSearch, sqlSearchSettled, sqlSearchLeased, sqlRecordsOf, sqlSeqsOf, sqlDelete, sqlDeadOf, sqlParkedKeys, sqlParkedOf,
+		sqlRequeue, sqlBehind, sqlHeldOf,
 		sqlNextLine, sqlNextHeld, sqlNextExpired, sqlNextSettled, sqlTopicStats,
 		sqlStartJoin, sqlListJoins, sqlListGroup, sqlMemberStatus, sqlListSteps,
 		sqlStepOfRecord, sqlRecordToAttach, sqlSetStep, sqlRecordsOfStep, sqlSeal, sqlEndJoin, sqlOldJoins, sqlDeleteMembers, sqlDeleteJoin,
@@ -24,7 +24,7 @@ func AllStatements() []string {
 // Sorting are the statements that sort topics, the ids of a call, or what is
 // in work, which are few; nothing else may sort.
 func Sorting() []string {
-	return []string{sqlDueTopics, sqlUnroutedTopics, sqlUndeliveredTopics, sqlParkedKeys, sqlLeasedIDs}
+	return []string{sqlDueTopics, sqlUnroutedTopics, sqlUndeliveredTopics, sqlParkedKeys, sqlSearchLeased}
 }
 
 // SQL returns the text of a template.

@@ -153,9 +153,9 @@ func planOf(t *testing.T, db *sql.DB, text string) []string {
 	return plan
 }
 
-// parameters counts ?1 to ?9, or ? without a number.
+// parameters counts ?1 to ?20, or ? without a number.
 func parameters(text string) int {
-	for n := 9; n > 0; n-- {
+	for n := 20; n > 0; n-- {
 		if strings.Contains(text, "?"+strconv.Itoa(n)) {
 			return n
 		}

@@ -16,6 +16,8 @@ import (
 var (
 	_ outmill.Store  = (*Store)(nil)
 	_ storekit.Waker = (*Store)(nil)
+
+	_ storekit.Operator = (*Store)(nil)
 )
 
 // Store is an outbox in one SQLite database. All methods may be called
@@ -23,6 +25,7 @@ var (
 type Store struct {
 	joinEngine
 	sagaEngine
+	finder
 	db     *sql.DB
 	ownsDB bool
 	config Config
@@ -70,6 +73,7 @@ func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Store, err
 	}
 	s.joinEngine = storekit.NewJoinEngine(joining{s}, config.MaxPayload)
 	s.sagaEngine = sqlkit.NewSagaEngine(sagaKeeping{s}, config.MaxPayload)
+	s.finder = storekit.NewFinder(finding{s})
 	return s, nil
 }
 

@@ -15,6 +15,8 @@ import (
 var (
 	_ outmill.Store  = (*Store)(nil)
 	_ storekit.Waker = (*Store)(nil)
+
+	_ storekit.Operator = (*Store)(nil)
 )
 
 // Store is an outbox in one SQL Server database. All methods may be called
@@ -23,6 +25,7 @@ var (
 type Store struct {
 	joinEngine
 	sagaEngine
+	finder
 	db       *sql.DB
 	ownsDB   bool
 	config   Config
@@ -64,6 +67,7 @@ func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Store, err
 	}
 	s.joinEngine = storekit.NewJoinEngine(joining{s}, config.MaxPayload)
 	s.sagaEngine = sqlkit.NewSagaEngine(sagaKeeping{s}, min(config.MaxPayload, maxState))
+	s.finder = storekit.NewFinder(finding{s})
 	return s, nil
 }
 

@@ -85,6 +85,7 @@ func sections() []suite.Section {
 		{Name: "park", Sentences: bind(parkSentences())},
 		{Name: "topic order", Sentences: bind(topicOrderSentences())},
 		{Name: "inspect", Sentences: bind(inspectSentences()), BothModes: true},
+		{Name: "find", Sentences: bind(findSentences()), BothModes: true},
 		{Name: "janitor", Sentences: bind(janitorSentences()), BothModes: true},
 		{Name: "wake", Sentences: bind(wakeSentences()), AnyMode: true},
 		{Name: "schema", Sentences: bind(schemaSentences()), AnyMode: true},

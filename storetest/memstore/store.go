@@ -35,6 +35,7 @@ type Options struct {
 
 // Store is one view of a Database, as a process has it.
 type Store struct {
+	storekit.Finder
 	db      *Database
 	options Options
 	life    storekit.Lifecycle
@@ -50,6 +51,7 @@ var (
 	_ storekit.TxAcker    = (*Store)(nil)
 	_ storekit.Inbox      = (*Store)(nil)
 	_ storekit.Sagas      = (*Store)(nil)
+	_ storekit.Operator   = (*Store)(nil)
 )
 
 // New returns a store on the database. Call Ensure before anything else, as for every
@@ -62,7 +64,9 @@ func New(db *Database, options Options) *Store {
 		options.DedupWindow = DefaultDedupWindow
 	}
 	ctx, end := context.WithCancel(context.Background())
-	return &Store{db: db, options: options, ctx: ctx, end: end}
+	s := &Store{db: db, options: options, ctx: ctx, end: end}
+	s.Finder = storekit.NewFinder(finding{s})
+	return s
 }
 
 // Name identifies the store. See outmill.Writer.
