@@ -27,7 +27,7 @@ var (
 )
 
 // Store is an outbox in one MongoDB database. All methods may be called
-// concurrently. It keeps storekit.Joins, whose calls it has too.
+// concurrently. It is a storekit.Joins and a storekit.Operator, and has their calls and List too.
 type Store struct {
 	joinEngine
 	finder

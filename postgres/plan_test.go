@@ -16,6 +16,7 @@ import (
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres"
+	"github.com/outmill/outmill/storekit"
 )
 
 // sqlMillion fills the table with $1 records in every state. A tenth is of one
@@ -355,6 +356,19 @@ func (e *exercising) inspect(limit int) {
 			return err
 		})
 	}
+	for name, query := range map[string]outmill.ListQuery{
+		"message id": {MessageID: "nowhere"}, "error text": {ErrorText: "nowhere"}, "error text of what is dead": {ErrorText: "nowhere", Status: outmill.StatusDead},
+	} {
+		e.call("find by "+name, storekit.MaxExamined+topics*limit, func() error {
+			page, err := e.store.Find(ctx, query)
+			require.Empty(e.t, page.Records)
+			return err
+		})
+	}
+	e.call("requeue by error text", storekit.MaxExamined+topics*limit, func() error {
+		_, err := e.store.RequeueWhere(ctx, outmill.ListQuery{ErrorText: "nowhere"})
+		return err
+	})
 	if len(dead) == 0 {
 		return
 	}

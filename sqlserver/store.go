@@ -20,8 +20,8 @@ var (
 )
 
 // Store is an outbox in one SQL Server database. All methods may be called
-// concurrently. It keeps storekit.Joins and storekit.Sagas, whose calls it
-// has too.
+// concurrently. It is also a storekit.Joins, storekit.Sagas and storekit.Operator, and has
+// their calls and List.
 type Store struct {
 	joinEngine
 	sagaEngine
