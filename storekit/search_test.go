@@ -39,7 +39,7 @@ func TestSearch(t *testing.T) {
 
 	t.Run("has each match on one page, in order, and looks at about 10,000 for each", func(t *testing.T) {
 		t.Parallel()
-		for seed := range uint64(60) {
+		for seed := range uint64(20) {
 			random := rand.New(rand.NewPCG(seed, 1))
 			ranges := 1 + random.IntN(7)
 			n, rare := random.IntN(30_000), 1+random.IntN(3)*5_000
