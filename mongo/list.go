@@ -80,7 +80,9 @@ func behind(r storekit.SearchRange) bson.D {
 
 // look asks the server which of the records match, and does not have it filter them: it must
 // look at no more than each.
-func (f finding) look(ctx context.Context, query outmill.ListQuery, filter bson.D, in storekit.SearchRange, each int) ([]storekit.Looked, error) {
+func (f finding) look(
+	ctx context.Context, query outmill.ListQuery, filter bson.D, in storekit.SearchRange, each int,
+) ([]storekit.Looked, error) {
 	opts := first(each, ascending("_id")).SetProjection(bson.D{{Key: "m", Value: matching(query)}})
 	found, err := findAll[looked](ctx, f.records, filter, opts)
 	list := make([]storekit.Looked, len(found))

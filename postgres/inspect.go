@@ -10,7 +10,8 @@ import (
 const (
 	sqlGet = `SELECT ` + recordColumns + `, ` + blockedColumn + ` FROM {p:records} AS r WHERE r.id = $1::text::uuid`
 
-	sqlDelete = `WITH gone AS (DELETE FROM {p:records} WHERE id = ANY ($1::text[]::uuid[]) AND ($2::text = '' OR $2::text = ` + statusOf + `) RETURNING grp, topic, key, step, stage),
+	sqlDelete = `WITH gone AS (DELETE FROM {p:records} WHERE id = ANY ($1::text[]::uuid[])
+	AND ($2::text = '' OR $2::text = ` + statusOf + `) RETURNING grp, topic, key, step, stage),
 opened AS (` + openLanesOf + `),
 noted AS MATERIALIZED (` + noteSteps + `FROM (SELECT 'd' AS how, step FROM gone WHERE stage < 6) AS n
 	WHERE step IS NOT NULL HAVING count(*) > 0)

@@ -15,10 +15,13 @@ import (
 
 const (
 	// matching tells whether a query matches the row r, whose status is told apart.
-	matching = `coalesce(($3::text = '' OR r.grp = $3::text) AND ($4::text = '' OR r.topic = $4::text) AND ($5::text = '' OR $5::text = %status) AND ($6::text = '' OR r.key = $6::text)
-	AND ($7::text = '' OR r.message_id = $7::text) AND ($8::text = '' OR r.correlation_id = $8::text) AND ($9::text = '' OR r.tenant_id = $9::text)
+	matching = `coalesce(($3::text = '' OR r.grp = $3::text) AND ($4::text = '' OR r.topic = $4::text) 
+	AND ($5::text = '' OR $5::text = %status) AND ($6::text = '' OR r.key = $6::text)
+	AND ($7::text = '' OR r.message_id = $7::text) AND ($8::text = '' OR r.correlation_id = $8::text)
+	AND ($9::text = '' OR r.tenant_id = $9::text)
 	AND ($10::text = '' OR position($10::text IN %error) > 0)
-	AND coalesce(r.created_at >= nullif($11::text, '')::timestamptz, true) AND coalesce(r.created_at < nullif($12::text, '')::timestamptz, true), false)`
+	AND coalesce(r.created_at >= nullif($11::text, '')::timestamptz, true)
+	AND coalesce(r.created_at < nullif($12::text, '')::timestamptz, true), false)`
 
 	// statusOf is the status of a row of the records.
 	statusOf = `CASE stage WHEN 4 THEN 'leased' WHEN 6 THEN 'processed' WHEN 7 THEN 'dead' ELSE 'pending' END`
@@ -28,7 +31,8 @@ var matchingRecord = strings.NewReplacer(`%status`, statusOf, `%error`, `r.last_
 
 var (
 	// sqlSearch goes through the records by id. That is fine for what most records are.
-	sqlSearch = `SELECT 0::bigint, r.id, ` + matchingRecord + ` FROM {p:records} AS r WHERE r.id > $1::text::uuid ORDER BY r.id LIMIT $2::bigint`
+	sqlSearch = `SELECT 0::bigint, r.id, ` + matchingRecord + ` FROM {p:records} AS r
+WHERE r.id > $1::text::uuid ORDER BY r.id LIMIT $2::bigint`
 
 	// What few records are is found topic by topic. sqlSearchLeased sorts the leased
 	// records of a topic: what is in work.
@@ -38,7 +42,8 @@ var (
 	sqlTopicsLeased  = topicsWith(`stage = 4`)
 	sqlTopicsSettled = topicsWith(`stage >= 6`)
 
-	sqlRecordsOf = `SELECT ` + recordColumns + `, ` + blockedColumn + ` FROM {p:records} AS r WHERE r.id = ANY ($1::text[]::uuid[]) ORDER BY r.id`
+	sqlRecordsOf = `SELECT ` + recordColumns + `, ` + blockedColumn + ` FROM {p:records} AS r
+WHERE r.id = ANY ($1::text[]::uuid[]) ORDER BY r.id`
 )
 
 // searchTopics looks at the first records of each group and topic of the lists, each behind
@@ -123,7 +128,8 @@ func (s *search) args(after any, each int, more ...any) []any {
 	}
 	q := s.query
 	return append([]any{
-		after, each, q.Group, q.Topic, string(q.Status), q.Key, q.MessageID, q.CorrelationID, q.TenantID, q.ErrorText, timeOr(q.CreatedAfter), timeOr(q.CreatedBefore),
+		after, each, q.Group, q.Topic, string(q.Status), q.Key, q.MessageID, q.CorrelationID, q.TenantID, q.ErrorText,
+		timeOr(q.CreatedAfter), timeOr(q.CreatedBefore),
 	}, more...)
 }
 

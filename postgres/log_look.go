@@ -49,11 +49,13 @@ var (
 	// that are not truncated yet, too, of which there are two at most.
 	sqlLogSearch = `WITH leased AS MATERIALIZED (` + openPlaces + ` AND $5::text = '')
 SELECT 0::bigint, p.id, p.m AND (NOT {p:log_passed}(p.line, p.xid, p.pos) OR (p.line, p.pos) IN (SELECT line, pos FROM leased))
-FROM (SELECT r.id, r.line, r.xid, r.pos, ` + matchingLog + ` AS m FROM {p:log} AS r WHERE r.id > $1::text::uuid ORDER BY r.id LIMIT $2::bigint) AS p`
+FROM (SELECT r.id, r.line, r.xid, r.pos, ` + matchingLog + ` AS m FROM {p:log} AS r
+	WHERE r.id > $1::text::uuid ORDER BY r.id LIMIT $2::bigint) AS p`
 
 	// sqlLogSearchLeased goes by the batches: what is in work.
 	sqlLogSearchLeased = `WITH leased AS MATERIALIZED (` + openPlaces + `)
-SELECT $13::bigint, r.id, ` + matchingLog + ` FROM (SELECT l.* FROM leased AS f ` + ofLog + ` WHERE l.id > $1::text::uuid ORDER BY l.id LIMIT $2::bigint) AS r`
+SELECT $13::bigint, r.id, ` + matchingLog + `
+FROM (SELECT l.* FROM leased AS f ` + ofLog + ` WHERE l.id > $1::text::uuid ORDER BY l.id LIMIT $2::bigint) AS r`
 )
 
 const (

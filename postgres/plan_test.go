@@ -357,7 +357,8 @@ func (e *exercising) inspect(limit int) {
 		})
 	}
 	for name, query := range map[string]outmill.ListQuery{
-		"message id": {MessageID: "nowhere"}, "error text": {ErrorText: "nowhere"}, "error text of what is dead": {ErrorText: "nowhere", Status: outmill.StatusDead},
+		"message id": {MessageID: "nowhere"}, "error text": {ErrorText: "nowhere"},
+		"error text of what is dead": {ErrorText: "nowhere", Status: outmill.StatusDead},
 	} {
 		e.call("find by "+name, storekit.MaxExamined+topics*limit, func() error {
 			page, err := e.store.Find(ctx, query)

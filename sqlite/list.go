@@ -82,7 +82,9 @@ func (t *txn) search(ctx context.Context, query outmill.ListQuery) (storekit.Sea
 }
 
 // look looks at the first records of a range behind its last id.
-func (t *txn) look(ctx context.Context, template string, query outmill.ListQuery, in storekit.SearchRange, each int, more ...any) ([]storekit.Looked, error) {
+func (t *txn) look(
+	ctx context.Context, template string, query outmill.ListQuery, in storekit.SearchRange, each int, more ...any,
+) ([]storekit.Looked, error) {
 	after, since, until := "", int64(math.MinInt64), int64(math.MaxInt64)
 	if !in.After.IsZero() {
 		after = in.After.String()
@@ -94,7 +96,8 @@ func (t *txn) look(ctx context.Context, template string, query outmill.ListQuery
 		until = micros(query.CreatedBefore)
 	}
 	args := append([]any{
-		after, each, query.Group, query.Topic, string(query.Status), query.Key, query.MessageID, query.CorrelationID, query.TenantID, query.ErrorText, since, until,
+		after, each, query.Group, query.Topic, string(query.Status), query.Key, query.MessageID, query.CorrelationID, query.TenantID,
+		query.ErrorText, since, until,
 	}, more...)
 	return list(ctx, t, func(rows *sql.Rows, l *storekit.Looked) error {
 		l.Nth = in.Nth

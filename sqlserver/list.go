@@ -44,7 +44,8 @@ SELECT GroupName, Topic FROM @line`
 	ofTopic   = ` AND o.GroupName = CAST(@inGroup AS NVARCHAR(255)) AND o.Topic = CAST(@inTopic AS NVARCHAR(255))`
 	ofNoGroup = ` AND o.GroupName IS NULL AND o.Topic = CAST(@inTopic AS NVARCHAR(255))`
 
-	sqlRecordsOf = `SELECT ` + recordColumns + `, ` + blockedColumn + ` FROM (SELECT CONVERT(BINARY(16), [value], 1) AS IdBytes FROM OPENJSON(@ids)) AS i
+	sqlRecordsOf = `SELECT ` + recordColumns + `, ` + blockedColumn + `
+FROM (SELECT CONVERT(BINARY(16), [value], 1) AS IdBytes FROM OPENJSON(@ids)) AS i
 JOIN [dbo].[Outbox] AS o` + notLocked + ` ON o.IdBytes = i.IdBytes ORDER BY o.IdBytes`
 )
 
@@ -67,7 +68,8 @@ var matching = func() string {
 	}
 	return strings.Join(append(conditions,
 		// LastError has less than 4,000 characters; CHARINDEX looks for no more.
-		`(@error = N'' OR DATALENGTH(@error) <= 8000 AND CHARINDEX(CAST(@error AS NVARCHAR(4000)), o.LastError COLLATE Latin1_General_100_BIN2) > 0)`,
+		`(@error = N'' OR DATALENGTH(@error) <= 8000
+        AND CHARINDEX(CAST(@error AS NVARCHAR(4000)), o.LastError COLLATE Latin1_General_100_BIN2) > 0)`,
 		`(@since = N'' OR o.CreatedAt >= CONVERT(DATETIME2(6), CAST(@since AS NVARCHAR(30)), 126))`,
 		`(@until = N'' OR o.CreatedAt < CONVERT(DATETIME2(6), CAST(@until AS NVARCHAR(30)), 126))`), "\n    AND ")
 }()
@@ -142,7 +144,9 @@ func (f finding) lines(ctx context.Context, operation string, query outmill.List
 	return lines, err
 }
 
-func (f finding) look(ctx context.Context, operation string, query outmill.ListQuery, template string, in storekit.SearchRange, each int, more ...any) (found []storekit.Looked, err error) {
+func (f finding) look(
+	ctx context.Context, operation string, query outmill.ListQuery, template string, in storekit.SearchRange, each int, more ...any,
+) (found []storekit.Looked, err error) {
 	timeOr := func(t time.Time) string {
 		if t.IsZero() {
 			return ""

@@ -38,7 +38,8 @@ type Appending struct {
 // NewAppending prepares records that [CheckRecords] has accepted.
 func NewAppending(records []*outmill.Record) *Appending {
 	a := &Appending{
-		Records: records, IDs: make([]outmill.WorkItemID, len(records)), Duplicate: make([]bool, len(records)), groups: make([]string, len(records)),
+		Records: records, IDs: make([]outmill.WorkItemID, len(records)), Duplicate: make([]bool, len(records)),
+		groups: make([]string, len(records)),
 	}
 	for i, r := range records {
 		if a.IDs[i] = r.ID; r.ID.IsZero() {

@@ -176,7 +176,9 @@ func checkChange(query outmill.ListQuery) (outmill.ListQuery, error) {
 	return CheckList(query)
 }
 
-func (f Finder) change(ctx context.Context, operation string, query outmill.ListQuery, change func([]outmill.WorkItemID) (int, error)) (Page, error) {
+func (f Finder) change(
+	ctx context.Context, operation string, query outmill.ListQuery, change func([]outmill.WorkItemID) (int, error),
+) (Page, error) {
 	found, err := f.store.Search(ctx, operation, query)
 	if err != nil {
 		return Page{Next: query.After}, err

@@ -61,7 +61,9 @@ func TestSearch(t *testing.T) {
 				ofPage := 0
 				found, err := storekit.Search(query, ranges, func(open []storekit.SearchRange, each int) (looked []storekit.Looked, err error) {
 					for _, r := range open {
-						from, found := slices.BinarySearchFunc(all[r.Nth], r.After, func(l storekit.Looked, id outmill.WorkItemID) int { return slices.Compare(l.ID[:], id[:]) })
+						from, found := slices.BinarySearchFunc(all[r.Nth], r.After, func(l storekit.Looked, id outmill.WorkItemID) int {
+							return slices.Compare(l.ID[:], id[:])
+						})
 						if found {
 							from++
 						}

@@ -89,7 +89,8 @@ func (e *env) mixed() {
 		return func(r *outmill.Record) { r.Key, r.CorrelationID, r.TenantID = key, correlation, tenant }
 	}
 	e.Append(
-		suite.Rec("a", "dead-a", with("k1", "c1", "t1")), suite.Rec("a", "leased", with("k2", "c1", "t2")), suite.Rec("a", "pending", with("k3", "c2", "")),
+		suite.Rec("a", "dead-a", with("k1", "c1", "t1")), suite.Rec("a", "leased", with("k2", "c1", "t2")),
+		suite.Rec("a", "pending", with("k3", "c2", "")),
 		suite.Rec("b", "dead-b", with("k1", "c2", "t1")), suite.Rec("b", "retried", with("", "c1", "t1")),
 	)
 	found := e.ClaimNamed(outmill.NewOwnerToken(), suite.OfGroup("one"))
@@ -179,7 +180,9 @@ func findHostile(e *env) {
 	}
 	e.Append(records...)
 	for _, r := range records {
-		for _, query := range []outmill.ListQuery{{MessageID: r.MessageID}, {Key: r.Key}, {CorrelationID: r.CorrelationID}, {TenantID: r.TenantID}} {
+		for _, query := range []outmill.ListQuery{
+			{MessageID: r.MessageID}, {Key: r.Key}, {CorrelationID: r.CorrelationID}, {TenantID: r.TenantID},
+		} {
 			require.Equal(e.T, []string{r.MessageID}, suite.Names(recordsOf(e.pages(operator.Find, query))), "%+v", query)
 		}
 	}
@@ -188,7 +191,8 @@ func findHostile(e *env) {
 func findByErrorText(e *env) {
 	operator := e.operator()
 	errors := []string{
-		"dial tcp: timeout (after 5s)", "Timeout", "100% full", "1000 full", "it's a \"quote\"", "a_b", "axb", `back\slash`, "日本 😀 end", ".*", "$where",
+		"dial tcp: timeout (after 5s)", "Timeout", "100% full", "1000 full", "it's a \"quote\"", "a_b", "axb",
+		`back\slash`, "日本 😀 end", ".*", "$where",
 	}
 	e.Filled(suite.Recs(orders, suite.Plain, suite.Numbered(len(errors))...)...)
 	for i, r := range e.ClaimN(outmill.NewOwnerToken(), len(errors)) {
@@ -217,7 +221,9 @@ func findIsBounded(e *env) {
 	last := suite.Rec("last", "last", func(r *outmill.Record) { r.CorrelationID = "c" })
 	last.ID = outmill.WorkItemID{0xff, 15: 1}
 	e.Append(last)
-	for _, query := range []outmill.ListQuery{{MessageID: "last"}, {CorrelationID: "c"}, {Topic: "last"}, {MessageID: "last", Status: outmill.StatusPending}} {
+	for _, query := range []outmill.ListQuery{
+		{MessageID: "last"}, {CorrelationID: "c"}, {Topic: "last"}, {MessageID: "last", Status: outmill.StatusPending},
+	} {
 		first, err := operator.Find(e.Ctx, query)
 		require.NoError(e.T, err)
 		require.Empty(e.T, first.Records, "%+v", query)
@@ -255,7 +261,8 @@ func findPages(e *env) {
 		require.GreaterOrEqual(e.T, examined, n, "examined of %q", status)
 		require.LessOrEqual(e.T, examined, all, "examined of %q", status)
 		found := recordsOf(pages)
-		require.True(e.T, slices.IsSortedFunc(found, func(a, b *outmill.Record) int { return slices.Compare(a.ID[:], b.ID[:]) }), "in the order of their ids")
+		inOrder := slices.IsSortedFunc(found, func(a, b *outmill.Record) int { return slices.Compare(a.ID[:], b.ID[:]) })
+		require.True(e.T, inOrder, "in the order of their ids")
 	}
 	check("", all)
 	check(outmill.StatusPending, all)
@@ -375,7 +382,8 @@ func deleteWhereAll(e *env) {
 func refuseFind(e *env) {
 	operator := e.operator()
 	for _, query := range []outmill.ListQuery{
-		{Limit: -1, Topic: orders}, {Status: "done"}, {Key: "a\x00b"}, {MessageID: "\xff"}, {ErrorText: "a\x00"}, {CorrelationID: "\xff"}, {TenantID: "\x00"},
+		{Limit: -1, Topic: orders}, {Status: "done"}, {Key: "a\x00b"}, {MessageID: "\xff"}, {ErrorText: "a\x00"},
+		{CorrelationID: "\xff"}, {TenantID: "\x00"},
 	} {
 		for name, call := range map[string]func(context.Context, outmill.ListQuery) (storekit.Page, error){
 			"Find": operator.Find, "RequeueWhere": operator.RequeueWhere, "DeleteWhere": operator.DeleteWhere,

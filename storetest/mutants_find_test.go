@@ -33,33 +33,53 @@ func TestRun_BrokenOperators(t *testing.T) {
 				q.Status = ""
 			}
 		})},
-		{"lists records of any age", "find", "List and Find filter by when the records were created", func(f mutants.File) outmill.Store { return listsAnyAge{f} }},
-		{"takes no notice of case", "find", "Find takes texts as they are", asks(func(q *outmill.ListQuery) { q.MessageID = strings.ToLower(q.MessageID) })},
-		{"looks for an error without regard to case", "find", byError, asks(func(q *outmill.ListQuery) { q.ErrorText = strings.ToLower(q.ErrorText) })},
-		{"looks at everything at once", "find", "a page of Find looks at 10,000 records at most, and the next one goes on behind it", func(f mutants.File) outmill.Store { return looksAtAll{f} }},
-		{"goes on behind what it found, not behind what it looked at", "find", "a page of Find looks at 10,000 records at most, and the next one goes on behind it", says(func(q outmill.ListQuery, p *storekit.Page) {
-			if p.Next = q.After; len(p.Records) > 0 {
-				p.Next = p.Records[len(p.Records)-1].ID
-			}
-		})},
-		{"is done too soon", "find", "pages of Find have each record once, and count those that were looked at", says(func(_ outmill.ListQuery, p *storekit.Page) { p.Done = true })},
-		{"counts what it found as what it looked at", "find", "a page of Find looks at 10,000 records at most, and the next one goes on behind it", says(func(_ outmill.ListQuery, p *storekit.Page) { p.Examined = len(p.Records) })},
-		{"skips a record between two pages", "find", "a page of Find goes on although the records of the page before are gone", says(func(_ outmill.ListQuery, p *storekit.Page) { p.Next[15] |= 0xff; p.Next[14] |= 0xff; p.Next[5] |= 0xff })},
-		{"begins again behind the last page", "find", "a page of Find after the last one has what was appended since", says(func(q outmill.ListQuery, p *storekit.Page) {
-			if p.Done {
-				p.Next = q.After
-			}
-		})},
+		{"lists records of any age", "find", "List and Find filter by when the records were created",
+			func(f mutants.File) outmill.Store { return listsAnyAge{f} }},
+		{"takes no notice of case", "find", "Find takes texts as they are",
+			asks(func(q *outmill.ListQuery) { q.MessageID = strings.ToLower(q.MessageID) })},
+		{"looks for an error without regard to case", "find", byError,
+			asks(func(q *outmill.ListQuery) { q.ErrorText = strings.ToLower(q.ErrorText) })},
+		{"looks at everything at once", "find", "a page of Find looks at 10,000 records at most, and the next one goes on behind it",
+			func(f mutants.File) outmill.Store { return looksAtAll{f} }},
+		{"goes on behind what it found, not behind what it looked at", "find",
+			"a page of Find looks at 10,000 records at most, and the next one goes on behind it",
+			says(func(q outmill.ListQuery, p *storekit.Page) {
+				if p.Next = q.After; len(p.Records) > 0 {
+					p.Next = p.Records[len(p.Records)-1].ID
+				}
+			})},
+		{"is done too soon", "find", "pages of Find have each record once, and count those that were looked at",
+			says(func(_ outmill.ListQuery, p *storekit.Page) { p.Done = true })},
+		{"counts what it found as what it looked at", "find",
+			"a page of Find looks at 10,000 records at most, and the next one goes on behind it",
+			says(func(_ outmill.ListQuery, p *storekit.Page) { p.Examined = len(p.Records) })},
+		{"skips a record between two pages", "find", "a page of Find goes on although the records of the page before are gone",
+			says(func(_ outmill.ListQuery, p *storekit.Page) { p.Next[15] |= 0xff; p.Next[14] |= 0xff; p.Next[5] |= 0xff })},
+		{"begins again behind the last page", "find", "a page of Find after the last one has what was appended since",
+			says(func(q outmill.ListQuery, p *storekit.Page) {
+				if p.Done {
+					p.Next = q.After
+				}
+			})},
 		{"finds more than the limit", "find", "Find returns no more than the query's limit", asks(func(q *outmill.ListQuery) { q.Limit *= 2 })},
-		{"requeues whatever is dead", "find", "RequeueWhere requeues the dead records that match and counts them", asks(func(q *outmill.ListQuery) { q.ErrorText = "" })},
-		{"leaves parked records behind", "find", "RequeueWhere brings along what was parked with a key", says(func(_ outmill.ListQuery, p *storekit.Page) { p.Changed = min(p.Changed, 1) })},
-		{"requeues more than the limit", "find", "RequeueWhere requeues no more than its limit and goes on behind it", asks(func(q *outmill.ListQuery) { q.Limit *= 2 })},
-		{"takes any status for dead", "find", "RequeueWhere of a status that is not dead is refused", asks(func(q *outmill.ListQuery) { q.Status = "" })},
-		{"deletes whatever the status", "find", "DeleteWhere deletes the records that match and counts them", asks(func(q *outmill.ListQuery) { q.Status = "" })},
-		{"deletes more than the limit", "find", "DeleteWhere deletes no more than its limit and goes on behind it", asks(func(q *outmill.ListQuery) { q.Limit *= 2 })},
-		{"deletes everything when asked for nothing", "find", "DeleteWhere of every record is refused and deletes nothing", asks(func(q *outmill.ListQuery) { q.CreatedAfter = time.Unix(0, 0) })},
-		{"takes any text", "find", "queries that no record can match are refused", asks(func(q *outmill.ListQuery) { q.Key = strings.ReplaceAll(q.Key, "\x00", "") })},
-		{"ignores the context", "find", "calls by a query on a closed store, or in a context that has ended, do nothing", func(f mutants.File) outmill.Store { return findsLate{f} }},
+		{"requeues whatever is dead", "find", "RequeueWhere requeues the dead records that match and counts them",
+			asks(func(q *outmill.ListQuery) { q.ErrorText = "" })},
+		{"leaves parked records behind", "find", "RequeueWhere brings along what was parked with a key",
+			says(func(_ outmill.ListQuery, p *storekit.Page) { p.Changed = min(p.Changed, 1) })},
+		{"requeues more than the limit", "find", "RequeueWhere requeues no more than its limit and goes on behind it",
+			asks(func(q *outmill.ListQuery) { q.Limit *= 2 })},
+		{"takes any status for dead", "find", "RequeueWhere of a status that is not dead is refused",
+			asks(func(q *outmill.ListQuery) { q.Status = "" })},
+		{"deletes whatever the status", "find", "DeleteWhere deletes the records that match and counts them",
+			asks(func(q *outmill.ListQuery) { q.Status = "" })},
+		{"deletes more than the limit", "find", "DeleteWhere deletes no more than its limit and goes on behind it",
+			asks(func(q *outmill.ListQuery) { q.Limit *= 2 })},
+		{"deletes everything when asked for nothing", "find", "DeleteWhere of every record is refused and deletes nothing",
+			asks(func(q *outmill.ListQuery) { q.CreatedAfter = time.Unix(0, 0) })},
+		{"takes any text", "find", "queries that no record can match are refused",
+			asks(func(q *outmill.ListQuery) { q.Key = strings.ReplaceAll(q.Key, "\x00", "") })},
+		{"ignores the context", "find", "calls by a query on a closed store, or in a context that has ended, do nothing",
+			func(f mutants.File) outmill.Store { return findsLate{f} }},
 	})
 }
 
@@ -116,7 +136,8 @@ func (m looksAtAll) Find(ctx context.Context, query outmill.ListQuery) (storekit
 	var all storekit.Page
 	for {
 		page, err := m.File.Find(ctx, query)
-		all = storekit.Page{Records: append(all.Records, page.Records...), Examined: all.Examined + page.Examined, Next: page.Next, Done: page.Done}
+		page.Records, page.Examined = append(all.Records, page.Records...), all.Examined+page.Examined
+		all = page
 		if err != nil || page.Done {
 			return all, err
 		}

@@ -12,16 +12,21 @@ import (
 
 func TestRun_BrokenReceipts(t *testing.T) {
 	mutants.RequireNoticed(t, sections(), suite.Modes()[0], 1, []mutant{
-		{"names one group only", "receipt", "Append says which groups a record reaches, and under which id each", reports(func(r *outmill.Record) { r.Copies = nil })},
-		{"names ids that nobody has", "receipt", "Append says which groups a record reaches, and under which id each", reports(func(r *outmill.Record) {
-			for group := range r.Copies {
-				r.Copies[group] = outmill.NewWorkItemID()
-			}
-		})},
+		{"names one group only", "receipt", "Append says which groups a record reaches, and under which id each",
+			reports(func(r *outmill.Record) { r.Copies = nil })},
+		{"names ids that nobody has", "receipt", "Append says which groups a record reaches, and under which id each",
+			reports(func(r *outmill.Record) {
+				for group := range r.Copies {
+					r.Copies[group] = outmill.NewWorkItemID()
+				}
+			})},
 		{"believes the writer about groups", "receipt", "Append says of a record that it waits for a group", believes},
-		{"reads the caller's clock", "receipt", "Append says when it created the records, in a transaction of the caller too", reports(func(r *outmill.Record) { r.CreatedAt = time.Now() })},
-		{"names a group for duplicates", "receipt", "Append says of a duplicate that no group has it", reports(func(r *outmill.Record) { r.Group = suite.Group })},
-		{"reports before it writes", "receipt", "an Append that fails changes no record", func(f mutants.File) outmill.Store { return reportsEarly{f} }},
+		{"reads the caller's clock", "receipt", "Append says when it created the records, in a transaction of the caller too",
+			reports(func(r *outmill.Record) { r.CreatedAt = time.Now() })},
+		{"names a group for duplicates", "receipt", "Append says of a duplicate that no group has it",
+			reports(func(r *outmill.Record) { r.Group = suite.Group })},
+		{"reports before it writes", "receipt", "an Append that fails changes no record",
+			func(f mutants.File) outmill.Store { return reportsEarly{f} }},
 	})
 }
 

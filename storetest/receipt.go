@@ -62,7 +62,8 @@ func receiptOfTime(e *env) {
 	}
 	batches := func(how string) [][]*outmill.Record {
 		return [][]*outmill.Record{
-			suite.Recs(orders, suite.Plain, "one"), suite.Recs(orders, suite.Plain, suite.Numbered(3)...), suite.Recs(orders, suite.Plain, suite.Numbered(60)...),
+			suite.Recs(orders, suite.Plain, "one"), suite.Recs(orders, suite.Plain, suite.Numbered(3)...),
+			suite.Recs(orders, suite.Plain, suite.Numbered(60)...),
 			{suite.Rec(orders, how+" keyed", keyed)}, {suite.Rec(orders, how+" keyed", keyed), suite.Rec(orders, how+" keyed 2", keyed)},
 		}
 	}
