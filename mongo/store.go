@@ -27,7 +27,8 @@ var (
 )
 
 // Store is an outbox in one MongoDB database. All methods may be called
-// concurrently. It is a storekit.Joins and a storekit.Operator, and has their calls and List too.
+// concurrently. It is also a storekit.Joins, storekit.Sagas and storekit.Operator, and has
+// their calls and List.
 type Store struct {
 	joinEngine
 	finder
