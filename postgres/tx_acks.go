@@ -19,6 +19,8 @@ const (
 	// sqlAnyAckedSteps goes through the index, which forgets what was counted before VACUUM.
 	sqlAnyAckedSteps = `SELECT (SELECT id FROM {p:acked_steps} ORDER BY id LIMIT 1) IS NOT NULL`
 
+	sqlHasAcked = `SELECT 1 FROM {p:acked_steps} WHERE step = $1::text::uuid LIMIT 1`
+
 	// sqlCountAcked takes steps that transactions have acked, and notes them for
 	// count_steps. What another session is counting it leaves alone.
 	sqlCountAcked = `WITH gone AS (DELETE FROM {p:acked_steps} WHERE id = ANY (ARRAY(

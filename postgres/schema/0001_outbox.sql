@@ -230,6 +230,8 @@ CREATE TABLE {p:acked_steps} (
     step uuid NOT NULL
 );
 
+CREATE INDEX {i:acked_steps_step} ON {p:acked_steps} (step);
+
 -- Acks, in the caller's transaction, the records $1 that the owner $2 has leased under the
 -- claim number $3, and returns how many it has acked. It deletes them, or keeps them as
 -- processed by the worker $4 where $5. It calls no other function and takes no lock but

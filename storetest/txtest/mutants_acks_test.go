@@ -273,10 +273,25 @@ func brokenSteps() []fileMutant {
 		}},
 		{"counts no step of an ack in a transaction", func(f mutants.File) outmill.Store { return countsNoStep{f} }, []string{
 			"steps: a join counts a step that was acked in a transaction also where AckedInTx was never called",
+			"steps: a message that becomes a step after one of its groups has acked it in a transaction waits for its other groups",
 			"steps: a step of a join that was acked in a transaction counts after the commit, and not before",
 			"steps: an open transaction with the ack of a step stalls no ack of another step of the join",
 		}},
+		{"counts a message that is attached as done", func(f mutants.File) outmill.Store { return attachesDone{f} }, []string{
+			"steps: a message that becomes a step after one of its groups has acked it in a transaction waits for its other groups",
+			"steps: an open transaction with the ack of a step stalls no ack of another step of the join",
+		}},
 	}
+}
+
+// attachesDone completes the step at once, as a store does that counts an earlier ack twice.
+type attachesDone struct{ mutants.File }
+
+func (m attachesDone) AttachStep(ctx context.Context, join outmill.JoinID, message outmill.WorkItemID) error {
+	if err := m.File.AttachStep(ctx, join, message); err != nil {
+		return err
+	}
+	return m.ReportCompleted(ctx, join, message)
 }
 
 // countsNoStep forgets of what a record is a step before it acks it.

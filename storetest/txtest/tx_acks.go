@@ -41,6 +41,7 @@ func stepSentences() []sentence {
 		{"a step of a join that was acked in a transaction counts after the commit, and not before", txAckCountsStep},
 		{"an open transaction with the ack of a step stalls no ack of another step of the join", txAckStallsNoStep},
 		{"a join counts a step that was acked in a transaction also where AckedInTx was never called", txAckCountsWithoutHint},
+		{"a message that becomes a step after one of its groups has acked it in a transaction waits for its other groups", txAttachAfterAck},
 	}
 }
 
@@ -371,4 +372,27 @@ func txAckCountsWithoutHint(e *env) {
 	require.True(e.T, result.Finished)
 	require.Equal(e.T, storekit.JoinCompleted, result.Join.Status)
 	require.Equal(e.T, 1, result.Join.CompletedSteps)
+}
+
+func txAttachAfterAck(e *env) {
+	if e.Options.Retain == 0 {
+		return // AttachStep needs a store that retains.
+	}
+	e.Register("others", orders)
+	first := e.steps("m1")
+	r := e.ClaimOne(outmill.NewOwnerToken(), "m1")
+	e.hold(r)
+	ctx, commit, _ := e.Begin()
+	require.NoError(e.T, e.ackIn(ctx, r))
+	commit()
+	second := &storekit.Join{ExpectedSteps: 1}
+	require.NoError(e.T, e.joins().StartJoin(e.Ctx, second), "StartJoin")
+	other := e.ClaimOne(outmill.NewOwnerToken(), "m1", func(req *outmill.ClaimRequest) { req.Group = "others" })
+	require.NoError(e.T, e.joins().AttachStep(e.Ctx, second.ID, other.ID), "AttachStep")
+	e.ackedIn(r)
+	e.requireCounts(first, 0, 0)
+	e.requireCounts(second.ID, 0, 0)
+	e.Ack(other)
+	e.requireCounts(first, 1, 0)
+	e.requireCounts(second.ID, 1, 0)
 }
