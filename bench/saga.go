@@ -157,7 +157,7 @@ func (s *stepping) routed(ctx context.Context, n int, middleware ...message.Hand
 		sagas.On(burnTopic, func(m jobArgs) string { return keyOf(m.Number) }, func(c *sagas.Context[journey], m jobArgs) error {
 			c.State.Steps++
 			c.State.Last = m.Number
-			return c.PublishJSON(stepsTopic, c.State)
+			return c.PublishValue(stepsTopic, c.State)
 		}))
 	if err != nil {
 		return 0, err
