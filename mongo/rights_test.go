@@ -123,10 +123,6 @@ func usedByApp(t *testing.T, store *mongo.Store) error {
 		func() error { return store.UpdateSaga(ctx, saga, &state{2}, storekit.SagaOptions{KeepUnknown: true}) },
 		func() error { return store.DeleteSaga(ctx, saga, storekit.SagaOptions{}) },
 		func() error { _, err := store.DeleteFinishedSagas(ctx, saga.Type, time.Hour, 10); return err },
-		func() error {
-			_, err := store.PutNote(ctx, storekit.Note{Consumer: "c", Key: topic + " brief", Retention: time.Millisecond}, 0)
-			return err
-		},
 		func() error { _, err := store.FinishJoin(ctx, join.ID, storekit.FinishRequest{}); return err },
 	}
 	for _, tidy := range []func(context.Context, int) (int, error){store.ReapExpired, store.ExpireDue, store.DeleteProcessed,
@@ -175,9 +171,14 @@ func handledByApp(ctx context.Context, store *mongo.Store, topic string, saga *s
 	return store.Ack(ctx, "w", leases[1:])
 }
 
-// deletesANote calls DeleteNotes until a note of a millisecond is over.
+// deletesANote puts notes that end at once until it has deleted one itself, because the server
+// deletes such notes too.
 func deletesANote(ctx context.Context, store *mongo.Store) error {
 	for {
+		brief := storekit.Note{Consumer: "c", Key: outmill.NewWorkItemID().String(), Retention: time.Millisecond}
+		if _, err := store.PutNote(ctx, brief, 0); err != nil {
+			return err
+		}
 		if n, err := store.DeleteNotes(ctx, 10); err != nil || n > 0 {
 			return err
 		}
