@@ -35,6 +35,9 @@ func (e *exercising) transactions(limit int) {
 		"alone":            func(fn func(ctx context.Context) error) error { return fn(ctx) },
 		"in a transaction": func(fn func(ctx context.Context) error) error { return store.Transact(ctx, fn) },
 	} {
+		if e.own && name != "alone" {
+			continue
+		}
 		e.notes(name, within)
 		e.sagas(name, within)
 	}

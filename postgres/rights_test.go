@@ -152,7 +152,7 @@ func TestStore_Rights(t *testing.T) {
 		workerRights.grant(t, admin, role)
 		store := newStore(t, connect(t, roleURL), postgres.Config{})
 		require.NoError(t, usedByWorker(t, store, super))
-		for _, function := range []string{"due", "count_steps", "ack_in_tx", "put_note"} {
+		for _, function := range []string{"due", "count_steps", "ack_in_tx", "put_note", "any_acked"} {
 			execute(t, admin, "REVOKE EXECUTE ON FUNCTION outmill."+function+" FROM PUBLIC")
 			requireNoRight(t, usedByWorker(t, store, super), "EXECUTE of "+function)
 			execute(t, admin, "GRANT EXECUTE ON FUNCTION outmill."+function+" TO "+role)

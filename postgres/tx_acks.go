@@ -16,8 +16,7 @@ const (
 	// sqlAckLast fails, with the COMMIT that goes with it, where it acks fewer than $6.
 	sqlAckLast = `SELECT {p:demand}({p:ack_in_tx}($1, $2, $3, $4, $5), $6)`
 
-	// sqlAnyAckedSteps goes through the index, which forgets what was counted before VACUUM.
-	sqlAnyAckedSteps = `SELECT (SELECT id FROM {p:acked_steps} ORDER BY id LIMIT 1) IS NOT NULL`
+	sqlAnyAckedSteps = `SELECT {p:any_acked}()`
 
 	sqlHasAcked = `SELECT 1 FROM {p:acked_steps} WHERE step = $1::text::uuid LIMIT 1`
 

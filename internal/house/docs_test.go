@@ -68,7 +68,7 @@ func TestDocs(t *testing.T) {
 		require.NotEmpty(t, grants)
 		var lines []string
 		for _, grant := range grants {
-			if strings.HasPrefix(grant[1], "--") || strings.HasPrefix(grant[1], "GRANT") || strings.Contains(grant[1], "outmill.log_") {
+			if strings.HasPrefix(grant[1], "--") || strings.HasPrefix(grant[1], "GRANT") || strings.Contains(grant[1], "outmill.") {
 				lines = append(lines, grant[1])
 			}
 		}
