@@ -86,6 +86,9 @@ type Record struct {
 	// Duplicate is set by Append on a record that it left out because of its
 	// DedupKey.
 	Duplicate bool
+	// Store names the store that the record is in, where a store is made of several
+	// (package tenants); "" elsewhere.
+	Store string
 	// Group is the group whose record this is. "" is a record that waits for the first
 	// group that registers for its topic. It is not for the writer to set.
 	Group string
@@ -135,7 +138,7 @@ const DefaultGroup = "default"
 
 // Lease is the lease under which the record was claimed.
 func (r *Record) Lease() Lease {
-	return Lease{ID: r.ID, Owner: r.Owner, Claim: r.Claims}
+	return Lease{ID: r.ID, Owner: r.Owner, Claim: r.Claims, Store: r.Store}
 }
 
 // SuspectExpiries is the number of expiries after which a record is suspected
@@ -153,4 +156,6 @@ type Lease struct {
 	Owner OwnerToken
 	// Claim is the record's claim number.
 	Claim int
+	// Store is that of the record: it says which of several stores settles the lease.
+	Store string
 }

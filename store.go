@@ -236,6 +236,9 @@ type Queue interface {
 // that equals the limit of the request means "that many or more": a store
 // counts no further, so that the cost does not grow with the backlog.
 type TopicStats struct {
+	// Store names the store that was counted, where a store is made of several
+	// (package tenants); "" elsewhere.
+	Store string
 	// Group is the group. "" counts the records that wait for the first group that
 	// registers for their topic.
 	Group string

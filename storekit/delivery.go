@@ -1,6 +1,7 @@
 package storekit
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync/atomic"
@@ -20,7 +21,7 @@ type Handling struct {
 }
 
 // NewHandling is the handling of a record of the store, which must not change from now
-// on. The lease may be nil.
+// on. A record that names its store is of that one. The lease may be nil.
 func NewHandling(store string, rec *outmill.Record, lease *LeaseClock) *Handling {
 	return &Handling{store: store, record: rec, lease: lease}
 }
@@ -51,7 +52,7 @@ func (h *Handling) Delivery() outmill.DeliveryInfo {
 	rec := h.record
 	return outmill.DeliveryInfo{
 		ID:        rec.ID,
-		Store:     h.store,
+		Store:     cmp.Or(rec.Store, h.store),
 		Topic:     rec.Topic,
 		Group:     rec.Group,
 		Key:       rec.Key,

@@ -16,8 +16,9 @@ const txMargin = 15 * time.Second
 type inTx struct {
 	// acker is nil where the store has none.
 	acker storekit.TxAcker
-	// limit is the store's limit of a transaction; 0 is none.
-	limit time.Duration
+	// transactor tells the store's limit of a transaction. A store that is made of several
+	// changes it when one of another kind joins.
+	transactor storekit.Transactor
 	// wanted: a handler has acked in its transaction, so others will. Guarded by the
 	// worker's mutex.
 	wanted bool
@@ -29,16 +30,24 @@ func newInTx(queue outmill.Queue) inTx {
 	if !ok || !transacts {
 		return inTx{}
 	}
-	return inTx{acker: acker, limit: transactor.TxLimit()}
+	return inTx{acker: acker, transactor: transactor}
+}
+
+// limit is the store's limit of a transaction; 0 is none.
+func (x *inTx) limit() time.Duration {
+	if x.transactor == nil {
+		return 0
+	}
+	return x.transactor.TxLimit()
 }
 
 // lease is how long a lease lasts that is held for a transaction, which ends with ctx or at
 // the store's limit.
 func (x *inTx) lease(ctx context.Context, usual time.Duration) time.Duration {
-	if x.limit == 0 {
+	longest := x.limit()
+	if longest == 0 {
 		return usual
 	}
-	longest := x.limit
 	if deadline, ok := ctx.Deadline(); ok {
 		longest = min(longest, time.Until(deadline))
 	}
@@ -85,8 +94,9 @@ func (it *Item) beginTx() (ready bool, err error) {
 		return false, storekit.ErrLeaseLost
 	}
 	w.inTx.wanted = true
-	it.txOpen = w.inTx.limit > 0
-	return it.held && w.inTx.limit == 0, nil
+	limited := w.inTx.limit() > 0
+	it.txOpen = limited
+	return it.held && !limited, nil
 }
 
 // endsAt moves the end of the lease, which was asked for at begin.
@@ -120,7 +130,7 @@ func (it *Item) Ended(acked bool) {
 // lease must outlast the transaction. What cannot be held here is held then, too.
 func (w *Worker) holdAhead(ctx context.Context, records []*outmill.Record) map[outmill.Lease]bool {
 	w.mu.Lock()
-	wanted := w.inTx.wanted && w.inTx.limit == 0
+	wanted := w.inTx.wanted && w.inTx.limit() == 0
 	w.mu.Unlock()
 	if !wanted || len(records) == 0 {
 		return nil
@@ -153,13 +163,16 @@ func (w *Worker) ack(ctx context.Context, batch []outcome) error {
 		}
 	}
 	w.mu.Unlock()
+	failed := storekit.PartialError{Failed: map[string]error{}}
 	if len(committed) > 0 {
-		if err := w.inTx.acker.AckedInTx(ctx, committed); err != nil {
+		if err := failed.Add(w.inTx.acker.AckedInTx(ctx, committed)); err != nil {
 			return err
 		}
 	}
-	if len(leases) == 0 {
-		return nil
+	if len(leases) > 0 {
+		if err := failed.Add(w.cfg.Queue.Ack(ctx, w.cfg.Name, leases)); err != nil {
+			return err
+		}
 	}
-	return w.cfg.Queue.Ack(ctx, w.cfg.Name, leases)
+	return failed.OrNil()
 }

@@ -8,15 +8,20 @@ import (
 
 func (w *Worker) ordered() bool { return w.cfg.Order != outmill.OrderNone }
 
-// keyOf is what the record's order hangs on; "" is nothing.
+// keyOf is what the record's order hangs on; "" is nothing. Each of several stores has an
+// order of its own.
 func (w *Worker) keyOf(rec *outmill.Record) string {
+	key := ""
 	switch {
 	case w.cfg.Order == outmill.OrderTopic:
-		return rec.Topic
+		key = rec.Topic
 	case w.cfg.Order == outmill.OrderKey && rec.Key != "":
-		return rec.Topic + "\x00" + rec.Key
+		key = rec.Topic + "\x00" + rec.Key
 	}
-	return ""
+	if key == "" || rec.Store == "" {
+		return key
+	}
+	return rec.Store + "\x00" + key
 }
 
 // enqueueKey puts the item last in its key's sequence, and reports whether it
