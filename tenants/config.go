@@ -100,7 +100,7 @@ func (c Config) Validate() error {
 			errs = append(errs, storekit.InvalidConfig(reason, args...))
 		}
 	}
-	refuse(outmill.IsNil(c.Discovery), "tenants.Config.Discovery is nil: want tenants.Static, a tenants.Query or your own")
+	refuse(c.Discovery == nil, "tenants.Config.Discovery is nil: want tenants.Static, a tenants.Query or your own")
 	refuse(c.Parallel < 0, "tenants.Config.Parallel is %d: want 1 or more", c.Parallel)
 	refuse(c.MaxIdle < 0, "tenants.Config.MaxIdle is %s: want a duration above 0", c.MaxIdle)
 	refuse(c.ClaimTimeout < 0, "tenants.Config.ClaimTimeout is %s: want a duration above 0", c.ClaimTimeout)

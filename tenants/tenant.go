@@ -156,20 +156,24 @@ func (s *Set) one(ctx context.Context, call string, keys ...string) (m *member, 
 
 // keyFor returns the key that the messages or the context name; "" where none does.
 func (s *Set) keyFor(ctx context.Context, keys []string) (string, error) {
-	key, explicit := TenantOf(ctx)
+	named, explicit := TenantOf(ctx)
 	if !explicit {
-		key = s.deliveredBy(ctx)
+		named = s.deliveredBy(ctx)
 	}
+	chosen := named
 	for i, k := range keys {
-		switch k = cmp.Or(k, key); {
-		case k == key:
-		case explicit || i > 0:
-			return "", ErrMixedTenants
+		k = cmp.Or(k, named)
+		switch {
+		case i == 0 && !explicit:
+			chosen = k
+		case k == chosen:
+		case k == "" || chosen == "":
+			return "", ErrNoTenant
 		default:
-			key = k
+			return "", ErrMixedTenants
 		}
 	}
-	return key, nil
+	return chosen, nil
 }
 
 // deliveredBy is the name of the member that has delivered the message of ctx; "" where it is
