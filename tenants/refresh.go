@@ -98,9 +98,23 @@ func (s *Set) plan() (toOpen []Tenant) {
 	return toOpen
 }
 
-// membersChanged makes the list of members new. The caller holds the lock.
+// membersChanged has the list of members be made anew when somebody asks for it, because many
+// change at a time. The caller holds the lock.
 func (s *Set) membersChanged() {
 	s.version++
+	s.stale = true
+}
+
+// list returns the members by name, and the version of that. The caller holds the lock.
+func (s *Set) list() ([]*member, int) {
+	if s.stale {
+		s.listAnew()
+	}
+	return s.all, s.version
+}
+
+func (s *Set) listAnew() {
+	s.stale = false
 	s.all = slices.SortedFunc(maps.Values(s.members), func(a, b *member) int { return strings.Compare(a.name(), b.name()) })
 	s.txLimit = 0
 	for _, m := range s.all {

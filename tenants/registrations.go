@@ -83,7 +83,7 @@ func (s *Set) RegisterGroup(ctx context.Context, regs ...outmill.Registration) e
 	regs = storekit.WithGroups(regs)
 	s.mu.Lock()
 	s.known.remember(regs, time.Now())
-	members := s.all
+	members, _ := s.list()
 	s.mu.Unlock()
 	errs := s.each(ctx, members, func(ctx context.Context, m *member) error { return s.register(ctx, m, regs) })
 	return s.bestEffort(ctx, len(members), errs)

@@ -34,6 +34,8 @@ func (s *Set) Transact(ctx context.Context, fn func(ctx context.Context) error) 
 
 // TxLimit is the shortest limit of the members. See storekit.Transactor.
 func (s *Set) TxLimit() time.Duration {
+	// This looks at the members anew if they have changed.
+	s.snapshot()
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.txLimit
@@ -182,7 +184,7 @@ func (s *Set) PrepareSagas(ctx context.Context, kinds ...string) error {
 	for _, kind := range kinds {
 		s.kinds[kind] = struct{}{}
 	}
-	members := s.all
+	members, _ := s.list()
 	s.mu.Unlock()
 	return joined(s.each(ctx, members, func(ctx context.Context, m *member) error {
 		sagas, ok := outmill.As[storekit.Sagas](m.store)

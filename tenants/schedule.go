@@ -71,10 +71,7 @@ func (s *Set) readerOf(req outmill.ClaimRequest) *reader {
 	s.uses++
 	r.used = s.uses
 	s.readersMu.Unlock()
-	s.mu.RLock()
-	members, version := s.all, s.version
-	s.mu.RUnlock()
-	r.sync(members, version)
+	r.sync(s.current())
 	return r
 }
 

@@ -38,8 +38,10 @@ type Set struct {
 
 	mu      sync.RWMutex
 	members map[string]*member
-	// all are the members by name. It is replaced as a whole, and version counts that.
+	// all are the members by name, where it is not stale. It is replaced as a whole. version counts
+	// the changes.
 	all     []*member
+	stale   bool
 	version int
 	// draining are members that were removed or swapped, by name.
 	draining map[string][]*member
@@ -117,7 +119,7 @@ func (s *Set) Close() error {
 	s.notifier.Close()
 	s.background.Wait()
 	s.mu.Lock()
-	members := s.all
+	members, _ := s.list()
 	s.all, s.members = nil, map[string]*member{}
 	s.mu.Unlock()
 	errs := make([]error, 0, len(members))
@@ -139,9 +141,21 @@ func (s *Set) Keys() []string {
 
 // snapshot returns the members by name. They may be closed by now: see use.
 func (s *Set) snapshot() []*member {
+	members, _ := s.current()
+	return members
+}
+
+// current returns the members and their version.
+func (s *Set) current() ([]*member, int) {
 	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.all
+	members, version, stale := s.all, s.version, s.stale
+	s.mu.RUnlock()
+	if !stale {
+		return members, version
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.list()
 }
 
 // use returns the member of that name, and what ends its use: it is not closed before.

@@ -99,7 +99,7 @@ func (s *Set) ofTx(ctx context.Context) (*member, any, error) {
 		// A context without any transaction has none of the others either.
 		return tx, true, err
 	}
-	for _, m := range s.all {
+	for _, m := range s.members {
 		if tx, done, err := ask(m); done {
 			return only(m, tx), tx, err
 		}

@@ -17,7 +17,7 @@ func (s *Set) Wake(ctx context.Context, woken func(topic string)) {
 		return
 	}
 	s.waking = true
-	for _, m := range s.all {
+	for _, m := range s.members {
 		s.listen(m)
 	}
 }
