@@ -59,7 +59,7 @@ func (q Query) Tenants(ctx context.Context) (tenants []Tenant, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("outmill/tenants: query of tenants: %w", err)
 	}
-	defer rows.Close()
+	defer func() { _ = rows.Close() }()
 	for rows.Next() {
 		var t Tenant
 		if err := rows.Scan(&t.Key, &t.URL); err != nil {
@@ -93,12 +93,11 @@ func byKey(found []Tenant) (map[string]Tenant, error) {
 			return nil, storekit.InvalidConfig("tenant %q: the store, a %T, cannot be compared: pass a pointer", t.Key, t.Store)
 		}
 		// Two members with one outbox would hand out its records under two names.
-		other, shared := urls[t.URL], false
+		other, shared := urls[t.URL]
 		if hasStore {
 			other, shared = stores[t.Store]
 			stores[t.Store] = t.Key
 		} else {
-			_, shared = urls[t.URL]
 			urls[t.URL] = t.Key
 		}
 		if shared {

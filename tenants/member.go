@@ -2,7 +2,6 @@ package tenants
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -86,16 +85,14 @@ func (m *member) signal() {
 }
 
 // fault notes that a claim or the upkeep failed: both leave the member out for a while.
-func (m *member) fault(err error) (pause time.Duration) {
+func (m *member) fault(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
 	if m.lastErr == nil {
 		m.failedAt = now
 	}
-	pause = m.waits.Next()
-	m.notBefore, m.lastErr = now.Add(pause), err
-	return pause
+	m.notBefore, m.lastErr = now.Add(m.waits.Next()), err
 }
 
 // well notes that a call succeeded.
@@ -215,12 +212,6 @@ func role[Role any](m *member, name string) (Role, error) {
 		return found, &RoleError{Member: m.name(), Role: name}
 	}
 	return found, nil
-}
-
-// lacksRole tells whether the error says that a member cannot do the call.
-func lacksRole(err error) bool {
-	var lacks *RoleError
-	return errors.As(err, &lacks)
 }
 
 // bare returns the leases as the member's store knows them.

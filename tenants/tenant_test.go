@@ -56,17 +56,17 @@ func TestSet_Append(t *testing.T) {
 	t.Run("goes where the tenant id, the context, the delivery or the transaction says", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t, []string{"a", "b", "c", "d"}, nil)
-		append := func(ctx context.Context, id, tenant string) {
+		write := func(ctx context.Context, id, tenant string) {
 			require.NoError(t, r.set.Append(ctx, &outmill.Record{MessageID: id, Topic: topic, TenantID: tenant}))
 		}
 		delivered := storekit.NewHandling(r.set.Name(), &outmill.Record{Store: "c"}, nil).Context(t.Context())
-		append(t.Context(), "by tenant id", "a")
-		append(tenants.WithTenant(t.Context(), "b"), "by context", "")
-		append(tenants.WithTenant(delivered, "b"), "by context, not by delivery", "")
-		append(delivered, "by delivery", "")
-		append(delivered, "by tenant id, not by delivery", "a")
+		write(t.Context(), "by tenant id", "a")
+		write(tenants.WithTenant(t.Context(), "b"), "by context", "")
+		write(tenants.WithTenant(delivered, "b"), "by context, not by delivery", "")
+		write(delivered, "by delivery", "")
+		write(delivered, "by tenant id, not by delivery", "a")
 		tx := r.members["d"].db.Begin()
-		append(r.members["d"].WithTx(t.Context(), tx), "by transaction", "")
+		write(r.members["d"].WithTx(t.Context(), tx), "by transaction", "")
 		require.NoError(t, tx.Commit())
 		require.Equal(t, []string{"by tenant id", "by tenant id, not by delivery"}, r.stored("a"))
 		require.Equal(t, []string{"by context", "by context, not by delivery"}, r.stored("b"))

@@ -129,14 +129,13 @@ func (s *stuck) keep(n int, left []outcome) int {
 	for _, o := range left {
 		items[o.item] = true
 	}
-	rest := s.list[n:]
-	kept := make([]stuckOutcome, 0, len(left)+len(rest))
-	for _, o := range s.list[:n] {
-		if items[o.item] {
-			kept = append(kept, o)
+	list := make([]stuckOutcome, 0, len(s.list))
+	for i, o := range s.list {
+		if i >= n || items[o.item] {
+			list = append(list, o)
 		}
 	}
-	s.list = append(kept, rest...)
+	s.list = list
 	return len(left)
 }
 
