@@ -178,6 +178,10 @@ func (c *catch) shared() {
 		}
 		more = c.withMore(answers)
 	}
+	if len(c.taken) == 0 && c.calls >= maxAsked && c.reader.anyDue(time.Now()) {
+		// A worker that found nothing would pause.
+		set.notifier.Notify()
+	}
 }
 
 // left is how many records the claim may still take.
@@ -270,7 +274,7 @@ func (c *catch) ask(l *look, req outmill.ClaimRequest) answer {
 		return a
 	}
 	defer m.done()
-	ctx, cancel := context.WithTimeout(c.ctx, s.cfg.ClaimTimeout)
+	ctx, cancel := context.WithTimeout(c.ctx, s.cfg.CallTimeout)
 	defer cancel()
 	if a.err = s.settleDebts(ctx, m); a.err == nil {
 		req.Owner = m.ownerFor(req.Owner)
@@ -362,7 +366,7 @@ func (c *catch) giveBack(a answer) {
 		return
 	}
 	defer m.done()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), c.set.cfg.ClaimTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), c.set.cfg.CallTimeout)
 	defer cancel()
 	leases := leasesOf(a.records)
 	if err := m.store.Release(ctx, leases); err != nil {

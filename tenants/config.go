@@ -37,9 +37,10 @@ type Config struct {
 	// MaxIdle is the longest until a claim looks again at a member that had nothing, in sets of
 	// more than Parallel members. Wake-ups and appends in this process shorten it. Default 30 s.
 	MaxIdle time.Duration
-	// ClaimTimeout bounds the claim in one member, so that one that hangs does not hold up the
-	// others for longer. Default 5 s.
-	ClaimTimeout time.Duration
+	// CallTimeout bounds a claim, and a call that settles, in one member, so that one that hangs
+	// holds up the others for no longer. Such a member is failing, and until the pause after that is
+	// over, calls that settle fail in it at once. Default 10 s.
+	CallTimeout time.Duration
 
 	// KeyOf returns the key of the tenant that serves a message's tenant id, where several tenant
 	// ids share a database. Default: the tenant id is the key.
@@ -75,7 +76,7 @@ func (c *Config) setDefaults(logger watermill.LoggerAdapter) {
 	set(&c.Refresh, 5*time.Minute)
 	set(&c.Linger, time.Minute)
 	set(&c.MaxIdle, 30*time.Second)
-	set(&c.ClaimTimeout, 5*time.Second)
+	set(&c.CallTimeout, 10*time.Second)
 	if c.Name == "" {
 		c.Name = "tenants"
 	}
@@ -103,6 +104,6 @@ func (c Config) Validate() error {
 	refuse(c.Discovery == nil, "tenants.Config.Discovery is nil: want tenants.Static, a tenants.Query or your own")
 	refuse(c.Parallel < 0, "tenants.Config.Parallel is %d: want 1 or more", c.Parallel)
 	refuse(c.MaxIdle < 0, "tenants.Config.MaxIdle is %s: want a duration above 0", c.MaxIdle)
-	refuse(c.ClaimTimeout < 0, "tenants.Config.ClaimTimeout is %s: want a duration above 0", c.ClaimTimeout)
+	refuse(c.CallTimeout < 0, "tenants.Config.CallTimeout is %s: want a duration above 0", c.CallTimeout)
 	return errors.Join(errs...)
 }

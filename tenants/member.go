@@ -2,6 +2,7 @@ package tenants
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -111,6 +112,15 @@ func (m *member) trouble(now time.Time) error {
 	defer m.mu.Unlock()
 	if m.notBefore.After(now) {
 		return m.lastErr
+	}
+	return nil
+}
+
+// hangs returns the error of the last call where that took too long, and the pause after it is not
+// over.
+func (m *member) hangs(now time.Time) error {
+	if err := m.trouble(now); errors.Is(err, context.DeadlineExceeded) {
+		return err
 	}
 	return nil
 }

@@ -249,6 +249,13 @@ func (r *reader) next(now time.Time, most int, small, onlyReady bool, asked map[
 	return wave
 }
 
+// anyDue tells whether there are members to ask now.
+func (r *reader) anyDue(now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.ready) > 0 || len(r.idle) > 0 && !r.idle[0].at.After(now)
+}
+
 // nextOfAll takes members that this claim has not asked, those that may have something first.
 func (r *reader) nextOfAll(now time.Time, most int, asked map[*look]bool) []*look {
 	var wave []*look

@@ -78,12 +78,27 @@ func (s *Set) settleLeases(ctx context.Context, call string, leases []outmill.Le
 	fn func(ctx context.Context, store outmill.Store, leases []outmill.Lease) error) error {
 	return inParts(ctx, s, call, leases, itself, func(ctx context.Context, m *member, leases []outmill.Lease) error {
 		leases = bare(leases)
-		err := fn(ctx, m.store, leases)
+		err := s.inTime(ctx, m, func(ctx context.Context) error { return fn(ctx, m.store, leases) })
 		if err == nil {
 			m.drop(leases)
 		}
 		return err
 	})
+}
+
+// inTime calls fn, for Config.CallTimeout at most, and not while the member is known to hang: what
+// is of other members would wait with it.
+func (s *Set) inTime(ctx context.Context, m *member, fn func(ctx context.Context) error) error {
+	if err := m.hangs(time.Now()); err != nil {
+		return err
+	}
+	bounded, cancel := context.WithTimeout(ctx, s.cfg.CallTimeout)
+	defer cancel()
+	err := fn(bounded)
+	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+		m.fault(err)
+	}
+	return err
 }
 
 func itself(l outmill.Lease) outmill.Lease { return l }
@@ -98,7 +113,7 @@ func (s *Set) settle(ctx context.Context, call string, list []outmill.Settlement
 			list[i].Lease.Store = ""
 			leases[i] = list[i].Lease
 		}
-		err := fn(ctx, m.store, list)
+		err := s.inTime(ctx, m, func(ctx context.Context) error { return fn(ctx, m.store, list) })
 		if err == nil {
 			m.drop(leases)
 		}
