@@ -37,6 +37,9 @@ type Config struct {
 	// MaxIdle is the longest until a claim looks again at a member that had nothing, in sets of
 	// more than Parallel members. Wake-ups and appends in this process shorten it. Default 30 s.
 	MaxIdle time.Duration
+	// WithoutWake has no member listen for wake-ups, which takes a connection for each on PostgreSQL
+	// and MongoDB. Appends of this process still wake its readers. Default false.
+	WithoutWake bool
 	// CallTimeout bounds a claim, and a call that settles, in one member, so that one that hangs
 	// holds up the others for no longer. Such a member is failing, and until the pause after that is
 	// over, calls that settle fail in it at once. Default 10 s.

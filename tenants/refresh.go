@@ -98,7 +98,7 @@ func (s *Set) plan() (toOpen []Tenant) {
 	return toOpen
 }
 
-// membersChanged has the list of members be made anew when somebody asks for it, because many
+// membersChanged has the list of members made again when somebody asks for it, because many
 // change at a time. The caller holds the lock.
 func (s *Set) membersChanged() {
 	s.version++
@@ -108,12 +108,12 @@ func (s *Set) membersChanged() {
 // list returns the members by name, and the version of that. The caller holds the lock.
 func (s *Set) list() ([]*member, int) {
 	if s.stale {
-		s.listAnew()
+		s.renewList()
 	}
 	return s.all, s.version
 }
 
-func (s *Set) listAnew() {
+func (s *Set) renewList() {
 	s.stale = false
 	s.all = slices.SortedFunc(maps.Values(s.members), func(a, b *member) int { return strings.Compare(a.name(), b.name()) })
 	s.txLimit = 0

@@ -34,7 +34,7 @@ func (s *Set) Transact(ctx context.Context, fn func(ctx context.Context) error) 
 
 // TxLimit is the shortest limit of the members. See storekit.Transactor.
 func (s *Set) TxLimit() time.Duration {
-	// This looks at the members anew if they have changed.
+	// This looks at the members again if they have changed.
 	s.snapshot()
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// maxReaders bounds the schedules. A reader whose schedule was forgotten begins anew with a look
+// maxReaders bounds the schedules. A reader whose schedule was forgotten begins again with a look
 // at every member.
 const maxReaders = 64
 

@@ -213,4 +213,15 @@ func TestSet_Roles(t *testing.T) {
 			require.Equal(t, topic, <-woken)
 		}
 	})
+
+	t.Run("without wake-ups no member listens, and appends of this process still wake", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t, []string{"a"}, func(c *tenants.Config) { c.WithoutWake = true })
+		woken := make(chan string, 100)
+		r.set.Wake(t.Context(), func(topic string) { woken <- topic })
+		require.NoError(t, r.members["a"].Append(t.Context(), &outmill.Record{Topic: topic}))
+		require.Empty(t, woken)
+		r.append("a", 1)
+		require.Equal(t, topic, <-woken)
+	})
 }
