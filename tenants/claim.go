@@ -269,7 +269,7 @@ func heaviest(weights []float64) int {
 func (c *catch) ask(l *look, req outmill.ClaimRequest) answer {
 	s, m := c.set, l.member
 	a := answer{look: l, share: req}
-	if !s.reuse(m) {
+	if !s.reuseReady(m) {
 		c.reader.asked(l, 0, nil, 0, s.cfg.MaxIdle)
 		return a
 	}
@@ -288,7 +288,7 @@ func (c *catch) ask(l *look, req outmill.ClaimRequest) answer {
 	case c.ctx.Err() == nil && !s.life.Closed():
 		a.err = m.failed("claim", a.err)
 		m.nextEpoch()
-		m.fault(a.err)
+		s.fault(m, a.err)
 		s.report("Claim failed in a member, the others go on", m.name(), a.err)
 	}
 	c.reader.asked(l, len(a.records), a.err, ageOf(a.records, req.Lease), s.cfg.MaxIdle)

@@ -47,7 +47,8 @@ func TestSet_Claim(t *testing.T) {
 		for range 9 {
 			order = append(order, r.claim(1)[0].Store)
 		}
-		require.Equal(t, []string{"a", "b", "c", "a", "b", "c", "a", "b", "c"}, order)
+		require.ElementsMatch(t, []string{"a", "b", "c"}, order[:3])
+		require.ElementsMatch(t, []string{"a", "b", "c", "a", "b", "c", "a", "b", "c"}, order)
 	})
 
 	t.Run("gives the member more whose records wait longer", func(t *testing.T) {

@@ -41,8 +41,8 @@ type Config struct {
 	// and MongoDB. Appends of this process still wake its readers. Default false.
 	WithoutWake bool
 	// CallTimeout bounds a claim, and a call that settles, in one member, so that one that hangs
-	// holds up the others for no longer. Such a member is failing, and until the pause after that is
-	// over, calls that settle fail in it at once. Default 10 s.
+	// holds up the others for no longer. Such a member is then asked in the background, and until it
+	// answers it is not claimed from, and calls that settle fail in it at once. Default 10 s.
 	CallTimeout time.Duration
 
 	// KeyOf returns the key of the tenant that serves a message's tenant id, where several tenant

@@ -14,22 +14,25 @@
 //
 // # The states of a member
 //
-//		opening ──► ready ◄──► failing
-//		   │           └───┬─────┘
-//		   │               ▼
-//		   └────────► draining ──► gone
+//	opening ──► ready ◄──► failing
+//	   │           └───┬─────┘
+//	   │               ▼
+//	   └────────► draining ──► gone
 //
-//	  - opening: a discovery has named the tenant. Its store is being opened, its schema ensured
-//	    where Config.Ensure says so, and all registrations that the set knows are made in it. After
-//	    a failure it is tried again, after a pause that grows to 30 s. No call reaches it.
-//	  - ready: it is claimed from and written to.
-//	  - failing: its last claim or upkeep failed. Claims and upkeep leave it out, for a pause that
-//	    grows to 30 s; all other calls reach it. The first success makes it ready.
-//	  - draining: the tenant is gone from the discovery's answer, or its URL or store has changed.
-//	    Nothing is claimed from it any more. Leases are settled and extended in it, and transactions
-//	    that it has begun go on.
-//	  - gone: no lease is in flight, no call is under way, and Config.Linger has passed, in which
-//	    transactions of the user's end. The store is closed if the set opened it.
+// It moves like this:
+//
+//   - opening: a discovery has named the tenant. Its store is being opened, its schema ensured
+//     where Config.Ensure says so, and all registrations that the set knows are made in it. After
+//     a failure it is tried again, after a pause that grows to 30 s. No call reaches it.
+//   - ready: it is claimed from and written to.
+//   - failing: its last claim or upkeep failed. Claims and upkeep leave it out, for a pause that
+//     grows to 30 s; all other calls reach it. The first success makes it ready. Where a call took
+//     too long, claims and calls that settle leave it out until a call in the background succeeds.
+//   - draining: the tenant is gone from the discovery's answer, or its URL or store has changed.
+//     Nothing is claimed from it any more. Leases are settled and extended in it, and handlers of
+//     its messages and transactions that it has begun go on.
+//   - gone: no lease is in flight, no call is under way, and Config.Linger has passed, in which
+//     transactions of the user's end. The store is closed if the set opened it.
 //
 // Only the refresh of the set (one at a time, every Config.Refresh and by [Set.Refresh]) moves a
 // member to opening, ready and draining. Only the outcome of calls moves it between ready and

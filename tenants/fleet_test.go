@@ -2,6 +2,7 @@ package tenants_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"sync"
@@ -273,5 +274,62 @@ func TestSet_Transact(t *testing.T) {
 		left, err := f.set.List(t.Context(), outmill.ListQuery{})
 		require.NoError(t, err)
 		require.Empty(t, left)
+	})
+}
+
+func TestSet_Draining(t *testing.T) {
+	t.Parallel()
+
+	t.Run("a handler goes on in the store that has delivered its message, after a swap and a removal", func(t *testing.T) {
+		t.Parallel()
+		for name, after := range map[string]func(url string) []tenants.Tenant{
+			"swap": func(url string) []tenants.Tenant {
+				return []tenants.Tenant{{Key: "a", URL: url + "&_pragma=cache_size(-1000)"}}
+			},
+			"removal": func(string) []tenants.Tenant { return nil },
+		} {
+			url := "sqlite:" + filepath.Join(t.TempDir(), "a.db") + "?_pragma=synchronous(OFF)"
+			list := []tenants.Tenant{{Key: "a", URL: url}}
+			discovery := tenants.Func(func(context.Context) ([]tenants.Tenant, error) { return list, nil })
+			set, err := tenants.New(t.Context(), tenants.Config{Discovery: discovery, Ensure: true, Linger: -1}, nil)
+			require.NoError(t, err)
+			outbox, err := set.Outbox("a")
+			require.NoError(t, err)
+			pub, err := publisher.New(set, publisher.Config{}, nil)
+			require.NoError(t, err)
+			box, err := inbox.New(set, inbox.Config{Consumer: "billing"})
+			require.NoError(t, err)
+			sub, err := subscriber.New(set, subscriber.Config{}, nil)
+			require.NoError(t, err)
+			messages, err := sub.Subscribe(t.Context(), topic)
+			require.NoError(t, err)
+			msg := message.NewMessage("m", nil)
+			outmill.SetTenantID(msg, "a")
+			require.NoError(t, pub.Publish(topic, msg))
+
+			delivered := <-messages
+			list = after(url)
+			require.NoError(t, set.Refresh(t.Context()), name)
+			_, err = box.Middleware(func(msg *message.Message) ([]*message.Message, error) {
+				_, inOld := outbox.(*sqlite.Store).Tx(msg.Context())
+				require.True(t, inOld, name)
+				return nil, pub.WithContext(msg.Context()).Publish("done", message.NewMessage("after m", nil))
+			})(delivered)
+			require.NoError(t, err, name)
+			delivered.Ack()
+			require.Eventually(t, func() bool {
+				_, err := outbox.Stats(t.Context(), 1)
+				return errors.Is(err, outmill.ErrClosed)
+			}, soon, tick, "the old store is closed after the %s", name)
+			require.NoError(t, sub.Close())
+			require.NoError(t, set.Close())
+
+			store, err := outmill.Open(t.Context(), url, nil)
+			require.NoError(t, err)
+			left, err := store.List(t.Context(), outmill.ListQuery{})
+			require.NoError(t, err)
+			require.Equal(t, []string{"after m"}, ids(left), name)
+			require.NoError(t, store.Close())
+		}
 	})
 }

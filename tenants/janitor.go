@@ -62,7 +62,7 @@ func (s *Set) worked(ctx context.Context, m *member, call string, err error) err
 	case err == nil:
 		m.well()
 	case ctx.Err() == nil:
-		m.fault(m.failed(call, err))
+		s.fault(m, m.failed(call, err))
 	}
 	return m.failed(call, err)
 }

@@ -42,6 +42,9 @@ type member struct {
 	notBefore time.Time
 	lastErr   error
 	failedAt  time.Time
+	// hung: a call took too long. Until the set has found out that this is over, the member is left
+	// out.
+	hung bool
 }
 
 func newMember(tenant Tenant, store outmill.Store, owned bool) *member {
@@ -85,8 +88,9 @@ func (m *member) signal() {
 	}
 }
 
-// fault notes that a claim or the upkeep failed: both leave the member out for a while.
-func (m *member) fault(err error) {
+// fault notes that a claim or the upkeep failed: both leave the member out for a while. It reports
+// whether the member has begun to hang.
+func (m *member) fault(err error) (hangs bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
@@ -94,6 +98,9 @@ func (m *member) fault(err error) {
 		m.failedAt = now
 	}
 	m.notBefore, m.lastErr = now.Add(m.waits.Next()), err
+	hangs = !m.hung && errors.Is(err, context.DeadlineExceeded)
+	m.hung = m.hung || hangs
+	return hangs
 }
 
 // well notes that a call succeeded.
@@ -102,7 +109,7 @@ func (m *member) well() {
 	defer m.mu.Unlock()
 	if m.lastErr != nil {
 		m.waits.Reset()
-		m.lastErr, m.notBefore, m.failedAt = nil, time.Time{}, time.Time{}
+		m.lastErr, m.notBefore, m.failedAt, m.hung = nil, time.Time{}, time.Time{}, false
 	}
 }
 
@@ -110,19 +117,32 @@ func (m *member) well() {
 func (m *member) trouble(now time.Time) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.notBefore.After(now) {
+	if m.hung || m.notBefore.After(now) {
 		return m.lastErr
 	}
 	return nil
 }
 
-// hangs returns the error of the last call where that took too long, and the pause after it is not
-// over.
-func (m *member) hangs(now time.Time) error {
-	if err := m.trouble(now); errors.Is(err, context.DeadlineExceeded) {
-		return err
+// hangs returns the error of a call that took too long, until that is over.
+func (m *member) hangs() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.hung {
+		return m.lastErr
 	}
 	return nil
+}
+
+// holdsRecord tells whether a lease on that claim of the record is in flight.
+func (m *member) holdsRecord(id outmill.WorkItemID, claim int) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for l := range m.leases {
+		if l.ID == id && l.Claim == claim {
+			return true
+		}
+	}
+	return false
 }
 
 // hold notes that leases stand at least until then. Their records name no store.

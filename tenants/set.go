@@ -201,6 +201,17 @@ func (s *Set) reuse(m *member) bool {
 	return true
 }
 
+// reuseReady begins a claim, which only a member takes that does not drain.
+func (s *Set) reuseReady(m *member) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.members[m.name()] != m {
+		return false
+	}
+	m.begin()
+	return true
+}
+
 // inParallel calls fn for 0 to n-1, so many at a time.
 func inParallel(n, parallel int, fn func(i int)) {
 	if n == 1 {

@@ -89,14 +89,14 @@ func (s *Set) settleLeases(ctx context.Context, call string, leases []outmill.Le
 // inTime calls fn, for Config.CallTimeout at most, and not while the member is known to hang: what
 // is of other members would wait with it.
 func (s *Set) inTime(ctx context.Context, m *member, fn func(ctx context.Context) error) error {
-	if err := m.hangs(time.Now()); err != nil {
+	if err := m.hangs(); err != nil {
 		return err
 	}
 	bounded, cancel := context.WithTimeout(ctx, s.cfg.CallTimeout)
 	defer cancel()
 	err := fn(bounded)
 	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
-		m.fault(err)
+		s.fault(m, err)
 	}
 	return err
 }

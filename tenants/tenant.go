@@ -147,6 +147,9 @@ func (s *Set) one(ctx context.Context, call string, keys ...string) (m *member, 
 	case key == "":
 		key = s.cfg.DefaultTenant
 	}
+	if old := s.deliverer(ctx, key); old != nil && s.reuse(old) {
+		return old, false, old.done, nil
+	}
 	if key == "" {
 		return nil, false, nil, failed(call, ErrNoTenant)
 	}
@@ -189,6 +192,27 @@ func (s *Set) deliveredBy(ctx context.Context) string {
 		return delivery.Store
 	}
 	return ""
+}
+
+// deliverer is the draining member of that name that has delivered the message of ctx: its handler
+// goes on there. It is nil where none has.
+func (s *Set) deliverer(ctx context.Context, key string) *member {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	draining := s.draining[key]
+	if len(draining) == 0 {
+		return nil
+	}
+	delivery, ok := outmill.Delivery(ctx)
+	if !ok || delivery.Store != key {
+		return nil
+	}
+	for _, m := range draining {
+		if m.holdsRecord(delivery.ID, delivery.Claims) {
+			return m
+		}
+	}
+	return nil
 }
 
 // Append writes the records to the outbox of their tenant: see [WithTenant]. All records of a call

@@ -154,13 +154,18 @@ func (w *Worker) loseLocked(it *Item, why string) {
 }
 
 func fieldsOf(it *Item) watermill.LogFields {
-	fields := watermill.LogFields{
+	return NameStore(watermill.LogFields{
 		"work_item_id": it.lease.ID.String(),
 		"message_uuid": it.Record.MessageID,
 		"topic":        it.Record.Topic,
-	}
-	if it.Record.Store != "" {
-		fields["store"] = it.Record.Store
+	}, it.Record)
+}
+
+// NameStore adds the record's store to the fields of a log line, where the reader's store is made
+// of several.
+func NameStore(fields watermill.LogFields, rec *outmill.Record) watermill.LogFields {
+	if rec.Store != "" {
+		fields["store"] = rec.Store
 	}
 	return fields
 }
