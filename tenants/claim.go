@@ -4,7 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
-	"errors"
+	"slices"
 	"time"
 
 	"github.com/outmill/outmill"
@@ -51,8 +51,10 @@ type catch struct {
 	asked map[*look]bool
 	calls int
 	errs  map[string]error
-	taken []*outmill.Record
-	bytes int
+	// refused is what is wrong with the strategy.
+	refused error
+	taken   []*outmill.Record
+	bytes   int
 }
 
 // answer is what one member gave.
@@ -70,6 +72,8 @@ func (c *catch) err() error {
 		return failed("claim", c.ctx.Err())
 	case c.set.life.Closed():
 		return failed("claim", outmill.ErrClosed)
+	case c.refused != nil:
+		return failed("claim", c.refused)
 	case len(c.taken) > 0 || len(c.errs) < len(c.asked):
 		return nil
 	case len(c.errs) > 0:
@@ -112,7 +116,7 @@ func (c *catch) inTurn() {
 	for range min(len(names), maxAsked) {
 		l, err := c.choose(names)
 		if err != nil {
-			c.errs[""] = err
+			c.refused = err
 			return
 		}
 		if c.ctx.Err() != nil {
@@ -142,16 +146,11 @@ func (c *catch) choose(names []string) (*look, error) {
 	r.turn.Unlock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	l := r.looks[name]
-	if l == nil {
-		if _, err := c.set.Outbox(name); err != nil {
-			var unknown *UnknownTenantError
-			if errors.As(err, &unknown) && unknown.Err == nil {
-				return nil, storekit.InvalidConfig("tenants.Config.Strategy chose %q, which is none of the names", name)
-			}
-		}
+	if _, there := slices.BinarySearch(names, name); !there {
+		return nil, storekit.InvalidConfig("tenants.Config.Strategy chose %q, which is none of the names", name)
 	}
-	return l, nil
+	// It is nil where the member has come since.
+	return r.looks[name], nil
 }
 
 // shared asks several members at a time, until the limits are used up, or those that were asked

@@ -19,6 +19,14 @@ type hanging struct {
 	*spy
 	mu    sync.Mutex
 	hangs bool
+	// hung counts the calls that hung.
+	hung int
+}
+
+func (h *hanging) waits() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.hung
 }
 
 func (h *hanging) set(hangs bool) {
@@ -30,6 +38,9 @@ func (h *hanging) set(hangs bool) {
 func (h *hanging) wait(ctx context.Context) error {
 	h.mu.Lock()
 	hangs := h.hangs
+	if hangs {
+		h.hung++
+	}
 	h.mu.Unlock()
 	if !hangs {
 		return nil
@@ -125,5 +136,33 @@ func TestSet_Outage(t *testing.T) {
 			r.claim(1)
 			return r.set.Status().Members[1].State == tenants.StateReady
 		}, soon, tick)
+	})
+
+	t.Run("a member that hangs is not claimed from until it answers, in a large set too", func(t *testing.T) {
+		t.Parallel()
+		for _, parallel := range []int{1, 8} {
+			slow := &hanging{spy: newSpy(t, "slow")}
+			r := newRig(t, nil, func(c *tenants.Config) {
+				c.CallTimeout, c.Parallel, c.MaxIdle = 50*time.Millisecond, parallel, 1
+				c.Discovery = tenants.Static{{Key: "slow", Store: slow}, {Key: "quick", Store: newSpy(t, "quick")}}
+			})
+			r.append("slow", 1)
+			slow.set(true)
+			// The probe fails too.
+			slow.fail("ReapExpired", errAway)
+			require.Eventually(t, func() bool {
+				r.claim(1)
+				return r.set.Status().Members[1].State == tenants.StateFailing
+			}, soon, tick)
+			r.append("quick", 20)
+			hung := slow.waits()
+			for range 20 {
+				require.Equal(t, map[string]int{"quick": 1}, perStore(r.claim(1)))
+			}
+			require.Equal(t, hung, slow.waits(), "parallel %d", parallel)
+			slow.set(false)
+			slow.fail("ReapExpired", nil)
+			require.Eventually(t, func() bool { return len(r.claim(1)) == 1 }, soon, tick)
+		}
 	})
 }

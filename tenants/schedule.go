@@ -143,6 +143,15 @@ func (r *reader) place(l *look, idle bool) {
 	heap.Push(&r.ready, l)
 }
 
+// leaveOut puts the look of a member that fails behind those that are idle.
+func (r *reader) leaveOut(l *look, now time.Time) {
+	l.at = now.Add(firstIdle)
+	if until := l.member.leftOutUntil(); until.After(l.at) {
+		l.at = until
+	}
+	r.place(l, true)
+}
+
 func (r *reader) remove(l *look) {
 	switch {
 	case l.index < 0:
@@ -188,7 +197,7 @@ func (r *reader) nextAlone() *look {
 	for len(r.alone) > 0 {
 		name := r.alone[0]
 		r.alone = r.alone[1:]
-		if l := r.looks[name]; l != nil {
+		if l := r.looks[name]; l != nil && l.member.trouble(time.Now()) == nil {
 			l.asking++
 			return l
 		}
@@ -228,15 +237,17 @@ func (r *reader) next(now time.Time, most int, small, onlyReady bool, asked map[
 			heap.Push(&r.ready, l)
 			continue
 		}
-		l.at = l.member.leftOutUntil()
-		r.place(l, true)
+		r.leaveOut(l, now)
 	}
 	put = put[:0]
 	for !onlyReady && len(wave) < most && len(r.idle) > 0 && !r.idle[0].at.After(now) {
 		l := heap.Pop(&r.idle).(*look)
-		if asked[l] {
+		switch {
+		case asked[l]:
 			put = append(put, l)
-		} else {
+		case l.member.trouble(now) != nil:
+			r.leaveOut(l, now)
+		default:
 			wave = append(wave, l)
 		}
 	}
@@ -314,8 +325,7 @@ func (r *reader) asked(l *look, found int, err error, age, longest time.Duration
 		return
 	}
 	if err != nil {
-		l.at = l.member.leftOutUntil()
-		r.place(l, true)
+		r.leaveOut(l, time.Now())
 		return
 	}
 	l.weight = 1

@@ -69,7 +69,7 @@ func (s *Set) TxOf(ctx context.Context) (any, error) {
 			return tx, err
 		}
 	}
-	_, tx, err := s.ofTx(ctx)
+	_, tx, err := s.ofTx(ctx, "")
 	return tx, err
 }
 
@@ -85,8 +85,9 @@ func (s *Set) named(ctx context.Context) *member {
 	return s.members[key]
 }
 
-// ofTx returns the member whose transaction ctx carries, also one that drains.
-func (s *Set) ofTx(ctx context.Context) (*member, any, error) {
+// ofTx returns the member whose transaction ctx carries, also one that drains. It asks the one of
+// that name first.
+func (s *Set) ofTx(ctx context.Context, first string) (*member, any, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	var foreign error
@@ -98,6 +99,11 @@ func (s *Set) ofTx(ctx context.Context) (*member, any, error) {
 		}
 		// A context without any transaction has none of the others either.
 		return tx, true, err
+	}
+	if m := s.members[first]; m != nil {
+		if tx, done, err := ask(m); done {
+			return only(m, tx), tx, err
+		}
 	}
 	for _, m := range s.members {
 		if tx, done, err := ask(m); done {
@@ -131,7 +137,7 @@ func (s *Set) one(ctx context.Context, call string, keys ...string) (m *member, 
 	if err != nil {
 		return nil, false, nil, failed(call, err)
 	}
-	carried, tx, err := s.ofTx(ctx)
+	carried, tx, err := s.ofTx(ctx, key)
 	if err != nil && !errors.Is(err, outmill.ErrForeignTx) {
 		return nil, false, nil, failed(call, err)
 	}
