@@ -1,13 +1,14 @@
 package outmill
 
-// As returns the role of a store: the store itself where it has the role, else that of
-// the store that it wraps. A wrapper, such as one that counts calls, tells which store it
-// wraps by a method Unwrap() Store. Without that method the roles that the wrapper lacks
-// are lost, so that nobody goes past a wrapper that must see each call.
+// As returns a role of a store. If the store itself lacks the role, As looks at the store
+// that it wraps. A wrapper, such as one that counts calls, names the wrapped store by a
+// method Unwrap() Store. Without that method, callers lose the roles that the wrapper
+// lacks: a wrapper that must see each call leaves the method out, and no caller gets past
+// it.
 //
 //	waker, ok := outmill.As[storekit.Waker](store)
 func As[Role any](store any) (role Role, ok bool) {
-	// A wrapper that wraps itself ends here.
+	// The bound ends the loop for a wrapper that wraps itself.
 	const maxWrappers = 100
 	for range maxWrappers {
 		if IsNil(store) {

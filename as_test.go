@@ -40,7 +40,7 @@ func TestAs(t *testing.T) {
 		_, ok := outmill.As[painter](wrapper{store})
 		require.False(t, ok)
 	})
-	t.Run("finds nothing in what is nil or wraps itself", func(t *testing.T) {
+	t.Run("finds no role in nil, or in a wrapper of itself", func(t *testing.T) {
 		t.Parallel()
 		for _, s := range []any{nil, (*openedStore)(nil), transparent{}, endless{}} {
 			_, ok := outmill.As[painter](s)

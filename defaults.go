@@ -8,13 +8,14 @@ import (
 	"time"
 )
 
-// WorkerDefaults are settings of subscribers and forwarders that a store's URL
-// may have, so that they can be changed without a change of the program:
+// WorkerDefaults are settings of subscribers and forwarders that the URL of a store may
+// contain. An operator can change them there without a change of the program:
 //
 //	postgres://host/orders?lease=1m&batch_size=500&max_attempts=20
 //
-// WithDefaults of their Configs takes them where the program sets nothing else. A
-// zero field is one that the URL does not have.
+// Config.WithDefaults of the subscriber and of the forwarder uses them for each setting
+// that the program leaves at zero. A zero field means that the URL does not contain the
+// parameter.
 type WorkerDefaults struct {
 	// Lease is the parameter lease, a duration above 0, at most 24h.
 	Lease time.Duration
@@ -29,8 +30,8 @@ const (
 	maxBatchSize = 10_000
 )
 
-// DefaultsOf takes the settings of workers out of a store's URL, and returns them and
-// the rest of the URL, whose text stays as it is. [Open] gives the rest to the store's
+// DefaultsOf removes the settings of workers from the URL of a store. It returns them and
+// the rest of the URL, whose text it does not change. [Open] passes the rest to the store's
 // provider.
 //
 // The error is an *InvalidURLError that names the parameter.
@@ -59,7 +60,8 @@ func DefaultsOf(storeURL string) (defaults WorkerDefaults, rest string, err erro
 	return defaults, rest, nil
 }
 
-// setter returns a function that reports whether it could take a value.
+// setter returns the function that sets the parameter's field. The function reports whether
+// the value is valid.
 func (d *WorkerDefaults) setter(parameter string) (set func(value string) bool, ok bool) {
 	switch parameter {
 	case "lease":

@@ -15,7 +15,7 @@ import (
 func TestDefaults(t *testing.T) {
 	t.Parallel()
 
-	t.Run("what is no workers parameter stays as it is", func(t *testing.T) {
+	t.Run("leaves other parameters unchanged", func(t *testing.T) {
 		t.Parallel()
 		rapid.Check(t, func(t *rapid.T) {
 			url := "high:" + rapid.StringMatching(`[a-z?&=#%:/@+.]{0,40}`).Draw(t, "url")
@@ -26,7 +26,7 @@ func TestDefaults(t *testing.T) {
 		})
 	})
 
-	t.Run("what a program sets wins over the URL of its store", func(t *testing.T) {
+	t.Run("settings of the program override the URL of its store", func(t *testing.T) {
 		t.Parallel()
 		url, _, err := outmill.DefaultsOf("high://h?lease=90s&batch_size=500&max_attempts=20")
 		require.NoError(t, err)

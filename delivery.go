@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// DeliveryInfo is what a handler may want to know of the record behind its
-// message.
+// DeliveryInfo describes the record behind a handler's message.
 type DeliveryInfo struct {
 	// ID is the record's id in the work queue.
 	ID WorkItemID
@@ -15,8 +14,8 @@ type DeliveryInfo struct {
 	Topic string
 	Group string
 	Key   string
-	// Attempt counts from 1: the handlings that were abandoned before, and this
-	// one.
+	// Attempt is 1 for the first handling. It counts this handling and those that were
+	// abandoned before.
 	Attempt int
 	// Claims counts leases, this one included.
 	Claims int
@@ -24,17 +23,17 @@ type DeliveryInfo struct {
 	// ExpiresAt when it would have expired (zero: never), by the database's
 	// clock.
 	CreatedAt, DueAt, ExpiresAt time.Time
-	// StartedAt is when this handling began, by this process's clock: when the
-	// message was handed to a handler, or to the forwarder's hooks.
+	// StartedAt is the time, by this process's clock, at which this handling began: when a
+	// handler or the forwarder's hooks got the message.
 	StartedAt time.Time
-	// DedupKey is what the message was published with.
+	// DedupKey is the dedup key of the publish; "" is none.
 	DedupKey string
-	// Joins are the joins of which the message is a step, and WaitsFor is the join
-	// that makes it due; zero is none. They may be deleted by now.
+	// Joins are the joins of which the message is a step, and WaitsFor is the join that makes
+	// it due; zero is none. A janitor may have deleted these joins.
 	Joins    []JoinID
 	WaitsFor JoinID
-	// LastError is what the last attempt that failed said; "" where none did, or
-	// nobody kept its error (subscriber.KeepError does).
+	// LastError is the error text of the last attempt that failed. It is "" where no attempt
+	// failed, or where no middleware kept the error (subscriber.KeepError keeps it).
 	LastError string
 
 	lease leaseClock
@@ -49,17 +48,16 @@ func (d DeliveryInfo) LeaseUntil() time.Time {
 	return d.lease.LeaseUntil()
 }
 
-// Delivery returns what is known of the record behind the message of this
-// context, and whether there is any: messages that did not come from an
-// Outmill subscriber or forwarder have none.
+// Delivery describes the record behind the message of this context. It reports false for a
+// message that did not come from an Outmill subscriber or forwarder.
 func Delivery(ctx context.Context) (DeliveryInfo, bool) {
 	info, ok := ctx.Value(deliveryKey{}).(DeliveryInfo)
 	return info, ok
 }
 
-// WithDelivery returns a context from which [Delivery] returns what the source says.
-// It is for subscribers and forwarders: storekit.Handling is such a source. The
-// source is asked each time, and may be asked concurrently.
+// WithDelivery returns a context from which [Delivery] reads the source. It is for
+// subscribers and forwarders; storekit.Handling is such a source. Each call of Delivery
+// calls the source, possibly from several goroutines.
 func WithDelivery(ctx context.Context, source interface {
 	Delivery() DeliveryInfo
 	LeaseUntil() time.Time
@@ -74,7 +72,7 @@ type deliverySource interface {
 	Delivery() DeliveryInfo
 }
 
-// deliveryContext makes the DeliveryInfo when somebody asks for it, because most
+// deliveryContext makes the DeliveryInfo only when a handler calls Delivery, because most
 // handlers do not.
 type deliveryContext struct {
 	context.Context
@@ -89,9 +87,9 @@ func (c *deliveryContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// delivery is not inlined, because Value would get room for the large struct on the stack,
-// and each goroutine of a handler would have to grow its stack for a lookup of any key. It
-// cost a sixth of the processor time of bench burndown.
+// delivery must not be inlined. Inlined, it would add the large struct to the stack frame
+// of Value, and each handler's goroutine would have to grow its stack for the lookup of any
+// key. That cost a sixth of the processor time of bench burndown.
 //
 //go:noinline
 func (c *deliveryContext) delivery() any {

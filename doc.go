@@ -1,18 +1,17 @@
 // Package outmill is a transactional outbox for Watermill.
 //
-// An application publishes messages through a Watermill Publisher (package
-// publisher) inside its own database transaction. What commits is delivered,
-// what rolls back never existed. Committed records reach Watermill router
-// handlers through a Subscriber (package subscriber), or a broker through a
-// Forwarder (package forwarder; package kafka is a publisher that batches).
+// An application publishes messages through a Watermill Publisher (package publisher)
+// inside its own database transaction. If the transaction commits, the messages are
+// delivered; if it rolls back, they never existed. Committed records reach Watermill router
+// handlers through a Subscriber (package subscriber), or a broker through a Forwarder
+// (package forwarder; package kafka is a publisher that batches).
 //
-// This package holds the vocabulary and the contract: [Record] and its ids,
-// the store roles ([Writer], [Queue], [Inspector], [Janitor], [Waker],
-// [Schema]), the metadata setters ([SetKey], [SetDelay], …), [RetryPolicy], the
-// errors a handler may return ([Permanent], [RetryAfter], [Snooze]) and
-// [Open], which picks a store by the scheme of a URL. Packages such as sqlite
-// implement the contract; package storetest says, sentence by sentence, what
-// an implementer owes.
+// This package holds the vocabulary and the contract: [Record] and its ids, the store roles
+// ([Writer], [Queue], [Inspector], [Janitor], [Waker], [Schema]), the metadata setters
+// ([SetKey], [SetDelay], …), [RetryPolicy], the errors a handler may return ([Permanent],
+// [RetryAfter], [Snooze]) and [Open], which picks a store by the scheme of a URL. Packages
+// such as sqlite implement the contract; package storetest checks each sentence of the
+// contract against a store.
 //
 // # A record's life
 //
@@ -25,7 +24,7 @@
 //	             │                 └──Fail──► dead
 //	             └────────────────Requeue──────┘
 //
-// A pending record whose expiry has passed goes dead without being delivered.
-// Delivery is at least once: a worker that dies after its work and before its
-// ack leaves a record that another worker gets again when the lease ends.
+// A pending record whose expiry has passed goes dead without being delivered. Delivery is
+// at least once: if a worker dies after its work and before its ack, another worker gets
+// the record when the lease ends.
 package outmill

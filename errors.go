@@ -16,7 +16,7 @@ var (
 	ErrMixedTx = errors.New("outmill: the messages of one call carry different transactions: publish them in one call for each transaction")
 	// ErrNoTx says that a transaction is required and the context carries none.
 	ErrNoTx = errors.New("outmill: a transaction is required and the context carries none: pass the result of the store's WithTx")
-	// ErrInvalidTx says that what was passed to WithTx cannot be used as a transaction.
+	// ErrInvalidTx says that WithTx cannot use its argument as a transaction.
 	ErrInvalidTx = errors.New("outmill: not a usable transaction")
 	// ErrClosed says that the publisher, subscriber, forwarder or store is closed.
 	ErrClosed = errors.New("outmill: closed")
@@ -27,29 +27,28 @@ var (
 	ErrNotFound = errors.New("outmill: record not found")
 	// ErrInvalidConfig says that a setting is refused. The error names it.
 	ErrInvalidConfig = errors.New("outmill: invalid configuration")
-	// ErrSchemaMissing says that the store's tables do not exist. The error names the
-	// command that makes them.
+	// ErrSchemaMissing says that the store's tables do not exist. The error names the command
+	// that creates them.
 	ErrSchemaMissing = errors.New("outmill: the schema is missing")
-	// ErrSchemaOutdated says that the schema is older than this version of Outmill wants.
+	// ErrSchemaOutdated says that the schema is older than this version of Outmill requires.
 	ErrSchemaOutdated = errors.New("outmill: the schema is older than this program")
 	// ErrSchemaNewer says that the schema was made by a newer version of Outmill.
 	ErrSchemaNewer = errors.New("outmill: the schema is newer than this program")
-	// ErrTopicUnavailable says that the broker is there, but will not take this topic
-	// (unknown, not authorised). A publisher wraps it; a forwarder then holds
-	// that topic and goes on with the others.
+	// ErrTopicUnavailable says that the broker is available but refuses this topic (unknown,
+	// not authorised). A publisher wraps it; a forwarder then holds that topic and continues
+	// with the others.
 	ErrTopicUnavailable = errors.New("outmill: topic unavailable")
-	// ErrBrokerUnavailable says that the broker is away, and the message is not to blame.
-	// A forwarder pauses and counts no attempt.
+	// ErrBrokerUnavailable says that the broker is unavailable, so the message is not the
+	// cause. A forwarder pauses and counts no attempt.
 	ErrBrokerUnavailable = errors.New("outmill: broker unavailable")
 )
 
-// Permanent wraps an error of a handler that no retry can mend: the record
-// goes dead at once. Watermill's Retry middleware stops at it too, however many
-// of them there are, and so does backoff.Retry of v4 and v5: to them it is a
-// Permanent of their own. Permanent(nil) is nil.
+// Permanent wraps an error of a handler that no retry can fix: the record goes dead at
+// once. Any number of nested Retry middlewares of Watermill stop at it too, and so does
+// backoff.Retry of v4 and v5, which treat it as their own Permanent. Permanent(nil) is nil.
 //
-// It takes effect where the subscriber learns of the error: behind the
-// middleware subscriber.KeepError, since a nack alone carries no reason.
+// A subscriber sees it only with the middleware subscriber.KeepError, because a nack alone
+// carries no error.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -57,9 +56,9 @@ func Permanent(err error) error {
 	return &permanentError{err}
 }
 
-// RetryAfter wraps an error of a handler that says itself when the record is
-// worth another attempt, instead of the retry policy's backoff. The attempt is
-// counted. RetryAfter(nil, d) is nil. See Permanent for how it travels.
+// RetryAfter wraps an error of a handler that sets the wait before the next attempt itself;
+// the retry policy's backoff does not apply. The attempt counts. RetryAfter(nil, d) is nil.
+// Like Permanent, it needs subscriber.KeepError.
 func RetryAfter(err error, delay time.Duration) error {
 	if err == nil {
 		return nil
@@ -67,10 +66,11 @@ func RetryAfter(err error, delay time.Duration) error {
 	return &retryAfterError{err, delay}
 }
 
-// Snooze is returned by a handler that wants its message again after a delay:
-// nothing failed, no attempt is counted. See Permanent for how it travels.
-// Watermill's PoisonQueue takes every error for a failure: inside of KeepError use
-// PoisonQueueWithFilter and [IsPermanent]. Outside of it nobody sees a Snooze.
+// Snooze is returned by a handler that wants its message again after a delay. Nothing
+// failed, and the attempt does not count. Like Permanent, it needs subscriber.KeepError.
+// Watermill's PoisonQueue treats every error as a failure: inside KeepError use
+// PoisonQueueWithFilter and [IsPermanent]. A PoisonQueue outside KeepError never sees a
+// Snooze.
 func Snooze(delay time.Duration) error {
 	return &snoozeError{delay}
 }
@@ -128,9 +128,9 @@ type snoozeError struct{ delay time.Duration }
 func (e *snoozeError) Error() string      { return fmt.Sprintf("outmill: snoozed for %s", e.delay) }
 func (e *snoozeError) As(target any) bool { return asPermanent(e, target) }
 
-// asPermanent makes a marker backoff's Permanent for errors.As. Were it wrapped
-// in one instead, the first Retry would take the wrapping off, and a second
-// Retry around it would go on.
+// asPermanent lets errors.As find backoff's Permanent in a marker. If the marker were
+// wrapped in a Permanent instead, the first Retry would unwrap it, and a second Retry
+// around the first would continue.
 func asPermanent(marker error, target any) bool {
 	switch target := target.(type) {
 	case **backoffv5.PermanentError:

@@ -13,8 +13,8 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// Setters write metadata; what identifies the message is still there when it
-// is delivered, what instructed the outbox is not.
+// Setters write metadata. On delivery the message still has the metadata that identifies
+// it, but not the metadata that instructed the outbox.
 func ExampleSetKey() {
 	msg := message.NewMessage("m-1", []byte(`{"order":17}`))
 	outmill.SetKey(msg, "order-17")
@@ -50,7 +50,7 @@ func ExampleRetryPolicy() {
 	// after the 10th: true
 }
 
-// A handler says by its error what shall become of the message.
+// The error of a handler decides the outcome of the message.
 func ExamplePermanent() {
 	errMalformed, errBusy := errors.New("malformed order"), errors.New("warehouse is busy")
 	handle := func(payload string) error {

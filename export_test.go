@@ -1,10 +1,11 @@
 package outmill
 
-// Registry lets tests look at providers apart from those of the process.
+// Registry lets tests use a registry of their own instead of that of the process.
 type Registry struct{ inner registry }
 
-// Add is RegisterProvider for this registry, with an error for a panic.
+// Add does the work of RegisterProvider for this registry, and returns an error instead of
+// a panic.
 func (r *Registry) Add(p Provider) error { return r.inner.add(p) }
 
-// ForURL picks as Open does.
+// ForURL selects the provider as Open does.
 func (r *Registry) ForURL(url string) (Provider, error) { return r.inner.forURL(url) }

@@ -8,8 +8,8 @@ import (
 )
 
 // WorkItemID identifies a record in the work queue. It is a UUIDv7 that Append makes, or
-// that the caller of Append chooses, and it is unique across stores. Where a message goes
-// to several groups, each group's record has its own id, and all have the same MessageID.
+// that the caller of Append chooses, and it is unique across stores. If a message goes to
+// several groups, each group's record has its own id, and all share the MessageID.
 type WorkItemID uuid.UUID
 
 // NewWorkItemID returns a new UUIDv7. Ids made by one process ascend.
@@ -24,8 +24,8 @@ func ParseWorkItemID(s string) (WorkItemID, error) {
 	return WorkItemID(id), nil
 }
 
-// canonicalLength tells the canonical form from the others that uuid.Parse
-// takes, of which it does not even read the first and last character.
+// canonicalLength selects the canonical form. uuid.Parse also accepts other forms, and does
+// not even read their first and last character.
 const canonicalLength = 36
 
 // String returns the canonical form of the UUID.
@@ -54,9 +54,8 @@ func (id WorkItemID) Value() (driver.Value, error) { return id.String(), nil }
 // id.
 func (id *WorkItemID) Scan(src any) error { return scanUUID((*uuid.UUID)(id), src) }
 
-// OwnerToken identifies who claims. Each subscriber and forwarder makes a new
-// one for itself, so that a restarted process never takes its own old leases
-// for valid ones.
+// OwnerToken identifies the worker that claims. Each subscriber and forwarder makes a new
+// one, so that a restarted process cannot settle under the leases of its predecessor.
 type OwnerToken uuid.UUID
 
 // NewOwnerToken returns a new token.
@@ -75,15 +74,15 @@ func (t OwnerToken) Value() (driver.Value, error) { return t.String(), nil }
 // token.
 func (t *OwnerToken) Scan(src any) error { return scanUUID((*uuid.UUID)(t), src) }
 
-// scanUUID exists because uuid.UUID.Scan leaves the value of the row before
-// where a column is NULL.
+// scanUUID exists because uuid.UUID.Scan leaves the variable unchanged for NULL, so that it
+// would keep the value of the previous row.
 func scanUUID(id *uuid.UUID, src any) error {
 	*id = uuid.UUID{}
 	return id.Scan(src)
 }
 
-// newUUID falls back to a random UUID when the clock or the random source
-// that version 7 wants is unavailable: an id is needed all the same.
+// newUUID returns a random UUID (version 4) if the clock or the random source of version 7
+// fails, because every record needs an id.
 func newUUID() uuid.UUID {
 	if id, err := uuid.NewV7(); err == nil {
 		return id

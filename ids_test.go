@@ -114,7 +114,7 @@ func TestIDs(t *testing.T) {
 		require.True(t, token.IsZero())
 	})
 
-	t.Run("what is no UUID is refused", func(t *testing.T) {
+	t.Run("text that is not a UUID is refused", func(t *testing.T) {
 		t.Parallel()
 		canonical := outmill.NewWorkItemID().String()
 		for _, text := range []string{

@@ -12,21 +12,23 @@ const (
 	MaxTextLength  = 255
 )
 
-// MaxMetadataBytes bounds the names and values of one record's metadata together, the
-// same in every store: engines index, parse and compare it, so data goes to the payload.
+// MaxMetadataBytes limits the total size of the names and values of one record's metadata,
+// the same in every store. Engines index, parse and compare metadata, so large data belongs
+// in the payload.
 const MaxMetadataBytes = 4 << 20
 
-// ErrInvalidRecord is what every [InvalidRecordError] is.
+// ErrInvalidRecord matches every [InvalidRecordError] (errors.Is).
 var ErrInvalidRecord = errors.New("outmill: invalid record")
 
-// InvalidRecordError says which field of which record of a call is refused,
-// and why. Nothing of that call was written.
+// InvalidRecordError names the record and the field that a call refuses, and the reason.
+// The call wrote nothing.
 type InvalidRecordError struct {
-	// Index is the record's place in the call, -1 where there is none.
+	// Index is the record's index in the call, or -1 where the error belongs to no record of a
+	// list.
 	Index int
-	// Field names the field as the vocabulary does: topic, payload, key, ….
+	// Field names the field in lower case: topic, payload, key, ….
 	Field string
-	// Reason says what is wrong and what would be right.
+	// Reason says what is wrong and what a valid value is.
 	Reason string
 }
 

@@ -7,11 +7,10 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
 )
 
-// Metadata names that become columns of the record. The first group identifies
-// the message and is back in its metadata on delivery. The second instructs
-// the append and is not: a poison queue that publishes the same message again
-// must not find it deduplicated away, delayed or expired. [Delivery] tells
-// what it was.
+// Metadata names that become columns of the record. The first group identifies the message
+// and returns in its metadata on delivery. The second group instructs the append and does
+// not return: otherwise a poison queue that publishes the message again would find it
+// deduplicated, delayed or expired. [Delivery] returns these values.
 const (
 	MetadataKey           = "outmill_key"
 	MetadataCorrelationID = middleware.CorrelationIDMetadataKey
@@ -29,12 +28,12 @@ const (
 	MetadataWaitsFor   = "outmill_waits_for"
 )
 
-// MetadataOccurredAt names metadata that gets no column: it says when what the message
-// tells of happened. See [SetOccurredAt].
+// MetadataOccurredAt names metadata that gets no column: the time at which the event that
+// the message reports happened. See [SetOccurredAt].
 const MetadataOccurredAt = "outmill_occurred_at"
 
-// SetKey gives the message a key: messages of one topic and key are handled
-// one after the other by ordered readers, and land in one Kafka partition.
+// SetKey gives the message a key. Ordered readers handle the messages of one topic and key
+// one after the other, and Kafka stores them in one partition.
 func SetKey(msg *message.Message, key string) { set(msg, MetadataKey, key) }
 
 // SetDueAt postpones the first delivery until a point in time.
@@ -42,18 +41,18 @@ func SetDueAt(msg *message.Message, due time.Time) {
 	set(msg, MetadataDueAt, due.UTC().Format(time.RFC3339Nano))
 }
 
-// SetDelay postpones the first delivery by a time that the database counts
-// from the append. It wins over SetDueAt and Watermill's own delay.
+// SetDelay postpones the first delivery by a time that the database counts from the append.
+// It overrides SetDueAt and Watermill's own delay.
 func SetDelay(msg *message.Message, d time.Duration) { set(msg, MetadataDelay, d.String()) }
 
-// SetExpiresAt says when the message is no longer worth delivering: it then
-// goes dead instead.
+// SetExpiresAt sets the time from which the message is no longer delivered; it goes dead
+// instead.
 func SetExpiresAt(msg *message.Message, expires time.Time) {
 	set(msg, MetadataExpiresAt, expires.UTC().Format(time.RFC3339Nano))
 }
 
-// SetTimeToLive is SetExpiresAt, counted by the database from the append. It
-// wins over SetExpiresAt.
+// SetTimeToLive sets the same time as SetExpiresAt, counted by the database from the
+// append. It overrides SetExpiresAt.
 func SetTimeToLive(msg *message.Message, ttl time.Duration) {
 	set(msg, MetadataTimeToLive, ttl.String())
 }
@@ -83,16 +82,16 @@ func SetTrace(msg *message.Message, traceparent, tracestate string) {
 	}
 }
 
-// SetOccurredAt says when what the message tells of happened, which may be long before
-// the message is published. It is for readers only: it changes neither the order nor the
-// time of the delivery. It travels in the metadata [MetadataOccurredAt], and to Kafka in a
-// header of that name. [OccurredAt] reads it.
+// SetOccurredAt sets the time at which the event that the message reports happened,
+// possibly long before the publish. It informs readers only: it changes neither the order
+// nor the time of the delivery. It travels in the metadata [MetadataOccurredAt], and to
+// Kafka in a header of that name. [OccurredAt] reads it.
 func SetOccurredAt(msg *message.Message, occurred time.Time) {
 	set(msg, MetadataOccurredAt, occurred.UTC().Format(time.RFC3339Nano))
 }
 
-// OccurredAt returns the time of [SetOccurredAt], in UTC. It reports false where the message
-// has none, or one that is not in the form of RFC 3339.
+// OccurredAt returns the time of [SetOccurredAt], in UTC. It reports false if the message
+// has no such time, or one that is not in the form of RFC 3339.
 func OccurredAt(msg *message.Message) (time.Time, bool) {
 	occurred, err := time.Parse(time.RFC3339Nano, msg.Metadata.Get(MetadataOccurredAt))
 	return occurred.UTC(), err == nil

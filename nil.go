@@ -2,8 +2,8 @@ package outmill
 
 import "reflect"
 
-// IsNil reports whether a handle is nil, or an interface that holds a nil
-// pointer: constructors refuse both with an error instead of a panic later.
+// IsNil reports whether a handle is nil, or an interface that holds a nil pointer.
+// Constructors refuse both with an error, so that no later call panics.
 func IsNil(handle any) bool {
 	if handle == nil {
 		return true

@@ -13,31 +13,30 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 )
 
-// Provider is a kind of store that can be opened by URL. A store's package
-// registers its own in init, so that a program chooses its stores by import,
-// as it does the drivers of database/sql.
+// Provider is a kind of store that can be opened by URL. A store's package registers its
+// provider in init, so that a program chooses its stores by import, like the drivers of
+// database/sql.
 type Provider struct {
 	// Name identifies the provider in settings and logs: sqlite, postgres, ….
 	Name string
 	// Schemes are the URL schemes that the provider opens, in lower case.
 	Schemes []string
-	// Priority decides between providers where a connection names none: the
-	// highest wins; among equals, the first by name. Of the stores of this module
-	// mongo has 20, postgres and sqlserver have 10, and sqlite has -10, because an
-	// embedded store is the last resort. 0 is between them.
+	// Priority decides between providers if a connection names none: the highest wins, and
+	// among equals the first by name. Of the stores of this module mongo has 20, postgres and
+	// sqlserver have 10, and sqlite has -10, because an embedded store is the last resort. 0
+	// is between them.
 	Priority int
-	// Open opens the store behind a URL that begins with one of the Schemes, in
-	// lower case, and has no parameters of [WorkerDefaults]; the logger is never
-	// nil. The store owns what it opens and ends it in Close. Errors do not contain
-	// the URL, which may hold a password: [Open] names it, redacted.
+	// Open opens the store behind a URL that begins with one of the Schemes, in lower case,
+	// and has no parameters of [WorkerDefaults]; the logger is never nil. The store owns the
+	// resources that it opens and closes them in Close. Errors do not contain the URL, which
+	// may hold a password; [Open] adds the redacted URL.
 	Open func(ctx context.Context, url string, logger watermill.LoggerAdapter) (Store, error)
 }
 
-// RegisterProvider makes a provider known to [Open] and to package connect. It is meant
-// for init functions, and, as database/sql.Register does, it panics on what
-// only a mistake in the program can cause: an empty name, no schemes or one
-// that is not a URL scheme in lower case, a nil Open, or a name or scheme that
-// is registered already.
+// RegisterProvider makes a provider known to [Open] and to package connect. It is meant for
+// init functions. Like database/sql.Register, it panics on mistakes that only the program
+// can cause: an empty name, no schemes, a scheme that is not a URL scheme in lower case, a
+// nil Open, or a name or scheme that is registered already.
 func RegisterProvider(provider Provider) {
 	if err := providers.add(provider); err != nil {
 		panic(err)
@@ -52,9 +51,9 @@ func Providers() []Provider { return providers.byPriority() }
 // error is an *InvalidURLError, which names the import that may be missing.
 func ProviderFor(url string) (Provider, error) { return providers.forURL(url) }
 
-// Open opens the store behind a URL with the provider that is registered for
-// its scheme. A nil logger logs nothing. The caller closes the store. [DefaultsOf]
-// returns what the URL says about subscribers and forwarders.
+// Open opens the store behind a URL with the provider that is registered for its scheme. A
+// nil logger logs nothing. The caller closes the store. [DefaultsOf] returns the settings
+// of subscribers and forwarders in the URL.
 //
 // Errors: *InvalidURLError, or the provider's own, wrapped. None of them shows a password.
 func Open(ctx context.Context, url string, logger watermill.LoggerAdapter) (Store, error) {
@@ -74,10 +73,10 @@ func Open(ctx context.Context, url string, logger watermill.LoggerAdapter) (Stor
 type InvalidURLError struct {
 	// URL is the URL as [RedactURL] shows it.
 	URL string
-	// Reason says what is wrong and what would be right.
+	// Reason says what is wrong and what a valid value is.
 	Reason string
-	// Registered are the schemes that can be opened, sorted, where that of the URL is
-	// none of them: most often an import is missing.
+	// Registered are the registered schemes, sorted. It is set only if the scheme of the URL
+	// is not among them; the usual cause is a missing import.
 	Registered []string
 }
 
@@ -88,8 +87,8 @@ func (e *InvalidURLError) Error() string {
 // Is makes errors.Is(err, ErrInvalidConfig) true.
 func (e *InvalidURLError) Is(target error) bool { return target == ErrInvalidConfig }
 
-// storeImports are the stores of this module, by scheme and provider name, for
-// the remedy in an error; the root package cannot import them.
+// storeImports are the import paths of this module's stores, by scheme and provider name,
+// for the remedy in an error. The root package cannot import the stores.
 var storeImports = map[string]string{
 	"mongo":       "github.com/outmill/outmill/mongo",
 	"mongodb":     "github.com/outmill/outmill/mongo",
@@ -114,10 +113,10 @@ var (
 	secretPattern = regexp.MustCompile(`(?is)([^?&;=]*(?:pass|pwd|secret|token|credential|key|mechanismprop)[^?&;=]*=).*`)
 )
 
-// RedactURL returns the URL fit for logs and errors: without its password, and
-// without all that follows the first parameter whose name sounds like a secret.
-// Where it cannot tell what belongs to a password it hides too much rather than
-// too little; of text that is no URL it shows nothing.
+// RedactURL returns the URL for logs and errors: without its password, and without all text
+// after the first parameter whose name suggests a secret. If it cannot tell where a
+// password ends, it hides too much rather than too little. Of text that is not a URL it
+// shows nothing.
 func RedactURL(url string) string {
 	scheme := schemePattern.FindString(url)
 	if scheme == "" {
@@ -130,9 +129,8 @@ func RedactURL(url string) string {
 	return scheme + secretPattern.ReplaceAllString(rest, "${1}"+redacted)
 }
 
-// redactPassword does not leave it to net/url, which refuses a list of hosts
-// as MongoDB has it, and ends the authority at a / or ? inside a password that
-// was not escaped.
+// redactPassword does not use net/url, which refuses MongoDB's lists of hosts, and ends the
+// authority at a / or ? inside a password that was not escaped.
 func redactPassword(afterSlashes string) string {
 	userinfoEnd := strings.LastIndexByte(afterSlashes, '@')
 	if userinfoEnd < 0 || strings.HasPrefix(afterSlashes, "/") {
@@ -240,13 +238,13 @@ func (r *registry) forURL(url string) (Provider, error) {
 	if !ok {
 		registered := slices.Sorted(maps.Keys(r.byScheme))
 		return Provider{}, &InvalidURLError{URL: RedactURL(url),
-			Reason: fmt.Sprintf("is for no store that is registered (registered schemes: %s): %s",
+			Reason: fmt.Sprintf("has a scheme that no registered store opens (registered schemes: %s): %s",
 				cmp.Or(strings.Join(registered, ", "), "none"), importHint(scheme)), Registered: registered}
 	}
 	return p, nil
 }
 
-// byPriority returns all providers, the highest priority first.
+// byPriority sorts by name among equal priorities.
 func (r *registry) byPriority() []Provider {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

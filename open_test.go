@@ -12,8 +12,8 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// The providers of this test binary. They only show which of them was asked to
-// open what; real stores open themselves in their own packages' tests.
+// The providers of this test binary. They only record which provider opens which URL; the
+// tests of the stores' packages open real stores.
 func init() {
 	outmill.RegisterProvider(outmill.Provider{Name: "high", Schemes: []string{"high", "high+tls"}, Priority: 1020, Open: openFake})
 	outmill.RegisterProvider(outmill.Provider{Name: "low", Schemes: []string{"low"}, Priority: 1010, Open: openFake})
@@ -71,7 +71,7 @@ func TestOpen(t *testing.T) {
 		require.Equal(t, watermill.NopLogger{}, store.(*openedStore).logger)
 	})
 
-	t.Run("an unknown scheme lists what is registered and what to import", func(t *testing.T) {
+	t.Run("an unknown scheme lists the registered ones and the import to add", func(t *testing.T) {
 		t.Parallel()
 		_, err := outmill.Open(t.Context(), "cassandra://u:S3CRET@h/db", nil)
 		var unknown *outmill.InvalidURLError
@@ -89,11 +89,11 @@ func TestOpen(t *testing.T) {
 		t.Parallel()
 		var none outmill.Registry
 		_, err := none.ForURL("sqlite:orders.db")
-		require.EqualError(t, err, `outmill: invalid configuration: store URL "sqlite:orders.db" is for no store that is registered `+
+		require.EqualError(t, err, `outmill: invalid configuration: store URL "sqlite:orders.db" has a scheme that no registered store opens `+
 			`(registered schemes: none): add import _ "github.com/outmill/outmill/sqlite"`)
 	})
 
-	t.Run("what is no URL is refused without being shown", func(t *testing.T) {
+	t.Run("text that is not a URL is refused and not shown", func(t *testing.T) {
 		t.Parallel()
 		for _, url := range []string{"", "S3CRET", "/var/S3CRET.db", "user=me password=S3CRET host=h", "://S3CRET", "1high://S3CRET",
 			"hi gh:S3CRET", "high://u:S3CRET@h\x00"} {

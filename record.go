@@ -5,18 +5,17 @@ import (
 	"time"
 )
 
-// Status is where a record is in its life. Every store, table, flag and
-// metric uses these four words.
+// Status is a record's state. Every store, table, flag and metric uses these four words.
 type Status string
 
 const (
-	// StatusPending is a record that waits to be claimed, now or when it is due.
+	// StatusPending says that the record waits to be claimed, now or when it is due.
 	StatusPending Status = "pending"
-	// StatusLeased is a record that an owner holds until its lease ends.
+	// StatusLeased says that an owner holds the record until its lease ends.
 	StatusLeased Status = "leased"
-	// StatusProcessed is a record that was acked, and is kept because the store retains records.
+	// StatusProcessed says that the record was acked, and the store retains it.
 	StatusProcessed Status = "processed"
-	// StatusDead is a record that will not be delivered again until it is requeued.
+	// StatusDead says that the record is not delivered again until an operator requeues it.
 	StatusDead Status = "dead"
 )
 
@@ -35,75 +34,76 @@ func ParseStatus(s string) (Status, error) {
 // values without locks. The caller owns a record: a store keeps no reference to it, nor to
 // its Payload and Metadata, after a call returns.
 type Record struct {
-	// ID is the id in the work queue. Append makes one where it is zero.
+	// ID is the id in the work queue. Append makes one if it is zero.
 	ID WorkItemID
-	// MessageID is the Watermill message UUID, constant across retries and
-	// groups: what a consumer deduplicates by. At most 255 characters.
+	// MessageID is the Watermill message UUID. It stays the same across retries and groups, so
+	// consumers deduplicate by it. At most 255 characters.
 	MessageID string
 	// Topic is 1 to 255 characters, compared case-sensitively.
 	Topic string
-	// Key: records of one topic and key are delivered one after the other, in
-	// the order in which they were appended, to readers that claim in order.
-	// "" is no key. At most 255 characters.
+	// Key orders records: readers that claim in order get the records of one topic and key one
+	// after the other, in the order of their appends. "" is no key. At most 255 characters.
 	Key string
 	// Payload is opaque. nil and empty are stored alike.
 	Payload []byte
-	// Metadata is the Watermill metadata without what has a field here.
+	// Metadata is the Watermill metadata, except the entries that have a field here.
 	Metadata map[string]string
 	// CorrelationID groups the messages of one conversation; "" is none.
 	CorrelationID string
-	// CausationID is the MessageID of what caused this message; "" is none.
+	// CausationID is the MessageID of the message that caused this one; "" is none.
 	CausationID string
 	// TenantID names the tenant; "" is none.
 	TenantID string
 	// TraceParent and TraceState are the W3C trace context; "" is none.
 	TraceParent, TraceState string
-	// Delay postpones the first delivery, counted by the database's clock
-	// from the moment of the append. It wins over DueAt.
+	// Delay postpones the first delivery, counted by the database's clock from the moment of
+	// the append. It overrides DueAt.
 	Delay time.Duration
-	// DueAt is when the record may first be delivered; zero or past is at once.
-	// A store fills it on delivery; retries do not move it, see NextAttemptAt.
+	// DueAt is the earliest time of the first delivery; zero or a past time is at once. A
+	// store fills it on delivery; retries do not move it, see NextAttemptAt.
 	DueAt time.Time
-	// ExpiresAt is when the record is no longer worth delivering: from then on
-	// it is never claimed, but goes dead. Zero is never.
+	// ExpiresAt is the time from which the record is never claimed, but goes dead. Zero is
+	// never.
 	ExpiresAt time.Time
-	// TimeToLive sets ExpiresAt, counted by the database's clock from the
-	// moment of the append. It wins over ExpiresAt. Zero is unused.
+	// TimeToLive sets ExpiresAt, counted by the database's clock from the moment of the
+	// append. It overrides ExpiresAt. Zero leaves ExpiresAt as it is.
 	TimeToLive time.Duration
-	// DedupKey makes the append a no-op if the same topic and key were seen
-	// within the store's dedup window, whatever became of that record; "" is
-	// none. At most 255 characters.
+	// DedupKey makes the append a no-op if a record with the same topic and key was appended
+	// within the store's dedup window, even if that record is gone. "" is none. At most 255
+	// characters.
 	DedupKey string
-	// Joins are the joins of which the message is a step, each once.
-	// A store returns them in the order of the append, and behind them those of
-	// AttachStep. An id stays when its join is deleted.
+	// Joins are the joins of which the message is a step, each once. A store returns them in
+	// the order of the append, followed by those of AttachStep. Deleting a join does not
+	// remove its id here.
 	Joins []JoinID
-	// WaitsFor makes the record due as soon as that join is decided, where it
-	// waits for its time; zero is none. It is for the message that finishes a join,
-	// which can be no step of one itself.
+	// WaitsFor makes the record due as soon as that join is decided, even if its due time is
+	// later; zero is none. It is for the message that finishes a join; such a message cannot
+	// be a step of a join itself.
 	WaitsFor JoinID
 
-	// Duplicate is set by Append on a record that it left out because of its
-	// DedupKey.
+	// Duplicate is set by Append on a record that it skipped because of its DedupKey.
 	Duplicate bool
-	// Store names the store that the record is in, where a store is made of several
-	// (package tenants); "" elsewhere.
+	// Store is the name of the record's store, if the reader's store is made of several
+	// (package tenants); "" otherwise.
 	Store string
-	// Group is the group whose record this is. "" is a record that waits for the first
-	// group that registers for its topic. It is not for the writer to set.
+	// Group is the group that the record belongs to. "" means that the record waits for the
+	// first group that registers for its topic. Writers do not set it.
 	Group string
-	// Status is where the record is in its life.
+	// Copies is set by Append on a record whose topic several groups read: the further
+	// groups, each with the id of its record. It is nil if there are none.
+	Copies map[string]WorkItemID
+	// Status is the record's state.
 	Status Status
 	// CreatedAt is the database's time of the append.
 	CreatedAt time.Time
-	// NextAttemptAt is when a pending record may be claimed: when it is due, or
-	// due again. Zero for other records, and for one that waits for an earlier
-	// record of its key.
+	// NextAttemptAt is when a pending record becomes due, or due again after a retry or
+	// snooze. It is zero for other records, and for a record that waits for an earlier record
+	// of its key.
 	NextAttemptAt time.Time
 	// Attempts counts handlings that were abandoned, and expired leases of a
 	// suspect record.
 	Attempts int
-	// Claims counts leases. Together with the owner it identifies one lease.
+	// Claims counts the record's leases. Together with the owner it identifies one lease.
 	Claims int
 	// Expiries counts the leases that ran out since the record was last abandoned,
 	// snoozed or requeued.
@@ -113,7 +113,7 @@ type Record struct {
 	// LeaseUntil is when the lease ends, by the database's clock; zero where
 	// there is none.
 	LeaseUntil time.Time
-	// LastError is what the last abandoned or failed handling said.
+	// LastError is the error text of the last handling that was abandoned or failed.
 	LastError string
 	// ProcessedAt and ProcessedBy are kept for processed records: when the record
 	// was acked, and the name of the worker that did so; "" is none.
@@ -121,8 +121,8 @@ type Record struct {
 	ProcessedBy string
 }
 
-// Size is the number of bytes that the record weighs against limits: payload,
-// metadata and the text columns.
+// Size is the number of bytes that count against limits: payload, metadata and the text
+// columns.
 func (r *Record) Size() int {
 	n := len(r.Payload) + len(r.MessageID) + len(r.Topic) + len(r.Key) +
 		len(r.CorrelationID) + len(r.CausationID) + len(r.TenantID) +
@@ -133,24 +133,24 @@ func (r *Record) Size() int {
 	return n
 }
 
-// DefaultGroup is the group of readers that name none.
+// DefaultGroup is the group of readers that name no group.
 const DefaultGroup = "default"
 
-// Lease is the lease under which the record was claimed.
+// Lease returns the lease under which the record was claimed.
 func (r *Record) Lease() Lease {
 	return Lease{ID: r.ID, Owner: r.Owner, Claim: r.Claims, Store: r.Store}
 }
 
-// SuspectExpiries is the number of expiries after which a record is suspected
-// of killing its worker and is claimed alone. See [Queue].
+// SuspectExpiries is the number of expired leases after which a record is a suspect: it may
+// kill its worker, so a claim returns it alone. See [Queue].
 const SuspectExpiries = 2
 
-// Suspect reports whether the record's lease ran out so often that a claim
-// hands it out alone.
+// Suspect reports whether a claim returns the record alone, because its lease expired
+// [SuspectExpiries] times.
 func (r *Record) Suspect() bool { return r.Expiries >= SuspectExpiries }
 
-// Lease identifies one claim of one record: a later claim of the same record,
-// by the same owner too, is another lease.
+// Lease identifies one claim of one record. A later claim of the same record is another
+// lease, even if the owner is the same.
 type Lease struct {
 	ID    WorkItemID
 	Owner OwnerToken

@@ -8,37 +8,36 @@ import (
 type Registration struct {
 	// Group is the group's name; "" is DefaultGroup.
 	Group string
-	// Topics are the topics that the group reads. A group may have several
-	// registrations, one for each selection of topics: the same lists of entries
-	// in the same order are the same selection.
+	// Topics are the topics that the group reads. A group may have several registrations, one
+	// for each selection of topics. Two selections are the same if they have the same lists of
+	// entries in the same order.
 	Topics Topics
-	// Worker names the process or instance that reads: free text, up to 255
-	// characters, without blanks at its ends. "" names none. [Inspector].Groups shows it.
+	// Worker names the process or instance that reads: free text of up to 255 characters,
+	// without leading or trailing blanks. "" is no name. [Inspector].Groups returns it.
 	Worker string
-	// TTL ends the registration when this much time has passed by the database's
-	// clock, unless the group registers for the selection again. 0, the default:
-	// it never ends. See [Janitor].ExpireRegistrations.
+	// TTL ends the registration after this time by the database's clock, unless the group
+	// registers for the selection again. 0, the default, means that it never ends. See
+	// [Janitor].ExpireRegistrations.
 	TTL time.Duration
 }
 
 // GroupInfo describes a group.
 type GroupInfo struct {
 	Group string
-	// Registrations are what the group reads. There are none where all of them
-	// have ended and the group still has records: dead or processed ones, or such
-	// as are leased.
+	// Registrations are the group's selections of topics. The list is empty if all
+	// registrations have ended and the group still has records that are dead, processed or
+	// leased.
 	Registrations []RegistrationInfo
-	// SeenAt is when the group was last registered; zero where no registration is
-	// left. Subscribers and forwarders register again in every janitor's round, so
-	// a time long ago means that nobody reads the group any more.
+	// SeenAt is when the group last registered; zero if no registration is left. Subscribers
+	// and forwarders register again in every janitor round, so a time long ago means that no
+	// worker reads the group any more.
 	SeenAt time.Time
-	// EndedAt is when the janitor removed the last registration, where none is
-	// left; zero otherwise.
+	// EndedAt is when the janitor removed the last registration; zero while a registration
+	// exists.
 	EndedAt time.Time
-	// Workers are the names that registered the group, the one that was seen last
-	// first. A name that was not seen for 24 hours goes with the next
-	// registration, and so do those seen longest ago where there are more than
-	// 1,000.
+	// Workers are the names that registered the group, the last seen first. The next
+	// registration removes the names that were not seen for 24 hours, and the longest unseen
+	// names above 1,000.
 	Workers []WorkerInfo
 }
 

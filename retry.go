@@ -18,14 +18,13 @@ const (
 	DefaultMultiplier      = 2.0
 )
 
-// backoffSteps bounds how far a backoff is played forward for a record that
-// has been retried without limit; by then every sensible one is at its maximum.
+// backoffSteps limits the number of waits that Delay computes for a record with unlimited
+// retries. After so many waits a useful backoff has reached its maximum.
 const backoffSteps = 1000
 
-// RetryPolicy says how often and when a record is delivered again after a
-// handling that failed. The zero value is the default: 10 attempts, the n-th
-// failure waits min(2^n s, 60 s), no jitter. It is built on
-// cenkalti/backoff/v4 and is safe for concurrent use.
+// RetryPolicy says how often and when a record is delivered again after a failed handling.
+// The zero value is the default: 10 attempts, the n-th failure waits min(2^n s, 60 s), no
+// jitter. It is built on cenkalti/backoff/v4 and is safe for concurrent use.
 type RetryPolicy struct {
 	// MaxAttempts is the number of handlings after which a record that still
 	// fails goes dead. 0 is 10; negative is no limit.
@@ -36,28 +35,28 @@ type RetryPolicy struct {
 	MaxInterval time.Duration
 	// Multiplier is the growth from one wait to the next; 0 is 2.
 	Multiplier float64
-	// FullJitter draws each wait evenly from (0, wait], so that records that
-	// failed together do not come back together (AWS Architecture Blog,
-	// "Exponential Backoff And Jitter").
+	// FullJitter draws each wait uniformly from (0, wait], so that records that failed
+	// together are not retried together (AWS Architecture Blog, "Exponential Backoff And
+	// Jitter").
 	FullJitter bool
-	// BackOff makes the sequence of waits itself and replaces the settings above,
-	// save MaxAttempts and FullJitter. A wait of backoff.Stop (-1) makes the record
-	// dead; any other wait below 0 is none. It is called at each failure, from several
-	// goroutines, and returns a new sequence each time; a nil one means those
-	// settings after all.
+	// BackOff returns a sequence of waits, which replaces the settings above except
+	// MaxAttempts and FullJitter. A wait of backoff.Stop (-1) makes the record dead; any other
+	// negative wait counts as 0. The policy calls BackOff at each failure, from several
+	// goroutines; it must return a new sequence each time. If it returns nil, the settings
+	// above apply.
 	BackOff func() BackOff
 }
 
 // BackOff is a sequence of waits. The BackOffs of cenkalti/backoff v4 and v5 are such
 // sequences.
 type BackOff interface {
-	// NextBackOff returns the next wait, or backoff.Stop (-1).
+	// NextBackOff returns the next wait. backoff.Stop (-1) ends the retries.
 	NextBackOff() time.Duration
 	// Reset begins the sequence again.
 	Reset()
 }
 
-// Validate reports every setting that makes no sense.
+// Validate returns an error for every invalid setting, joined.
 func (p RetryPolicy) Validate() error {
 	var errs []error
 	if p.InitialInterval < 0 {
@@ -72,8 +71,7 @@ func (p RetryPolicy) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Exhausted reports whether a record with that many failures gets no further
-// attempt.
+// Exhausted reports whether a record with this many failures gets no further attempt.
 func (p RetryPolicy) Exhausted(failures int) bool {
 	limit := p.MaxAttempts
 	if limit == 0 {

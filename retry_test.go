@@ -79,7 +79,7 @@ func TestRetry(t *testing.T) {
 		require.Equal(t, time.Duration(1), unit.Delay(1))
 	})
 
-	t.Run("a sequence of ones own", func(t *testing.T) {
+	t.Run("a custom sequence", func(t *testing.T) {
 		t.Parallel()
 		custom := func(b outmill.BackOff) outmill.RetryPolicy {
 			return outmill.RetryPolicy{MaxAttempts: -1, BackOff: func() outmill.BackOff { return b }}
@@ -115,7 +115,7 @@ func TestRetry(t *testing.T) {
 			require.Equal(t, storekit.Verdict{}, storekit.Decide(policy, 0, errHandler))
 			require.True(t, storekit.Decide(policy, 1, errHandler).Dead)
 		})
-		t.Run("a wait below zero that is not stop is no wait", func(t *testing.T) {
+		t.Run("a negative wait other than stop is no wait", func(t *testing.T) {
 			t.Parallel()
 			require.Equal(t, storekit.Verdict{}, storekit.Decide(custom(backoffv4.NewConstantBackOff(-5)), 0, errHandler))
 		})
@@ -163,7 +163,7 @@ func TestRetry(t *testing.T) {
 		})
 	})
 
-	t.Run("what a handler's error asks for", func(t *testing.T) {
+	t.Run("the verdict on a handler's error", func(t *testing.T) {
 		t.Parallel()
 		for _, tc := range []struct {
 			name string
@@ -289,7 +289,8 @@ func TestRetry(t *testing.T) {
 	})
 }
 
-// wrappings are the ways in which a handler's error travels before it is judged.
+// wrappings are the ways in which code may wrap a handler's error before the worker judges
+// it.
 var wrappings = map[string]func(error) error{
 	"as it is":            func(err error) error { return err },
 	"wrapped by fmt":      func(err error) error { return fmt.Errorf("handle order: %w", err) },

@@ -7,62 +7,57 @@ import (
 
 // Writer appends records.
 type Writer interface {
-	// Append writes all the records or none. With a context that carries a
-	// transaction of this store (the store's WithTx), it takes part in that
-	// transaction and neither commits nor rolls back, nor uses a second
-	// connection; otherwise it runs a transaction of its own. An error of the
-	// engine's, such as a deadlock, may end the caller's transaction: PostgreSQL then
-	// refuses its further statements, SQL Server rolls it back (XACT_ABORT). Append
-	// returns ErrForeignTx where the context carries transactions of other stores
-	// only, and ErrInvalidRecord, with nothing sent, where a record is invalid.
+	// Append writes all the records or none. With a context that carries a transaction of this
+	// store (the store's WithTx), it takes part in that transaction and neither commits nor
+	// rolls back, nor uses a second connection; otherwise it runs a transaction of its own. An
+	// error of the engine, such as a deadlock, may end the caller's transaction: PostgreSQL
+	// then refuses further statements, and SQL Server rolls it back (XACT_ABORT). Append
+	// returns ErrForeignTx if the context carries only transactions of other stores. If a
+	// record is invalid, it returns ErrInvalidRecord and sends nothing.
 	//
-	// Each record reaches every group that is registered for its topic, decided
-	// in the same transaction. Where no group is, it waits for the first that
-	// registers. A record with a DedupKey that was seen within the store's
-	// window is left out and marked Duplicate; this never aborts the caller's
-	// transaction.
+	// Each record reaches every group that is registered for its topic; the same transaction
+	// reads the registrations. If no group is registered, the record waits for the first that
+	// registers. If a DedupKey was seen within the store's window, Append skips the record and
+	// marks it Duplicate; this never aborts the caller's transaction.
 	//
-	// Append fills ID and MessageID where they are zero, and sets Duplicate. An ID
-	// that exists already is an error. Where a message goes to several groups, the
-	// first by name gets the record's ID and the others new ones. What is for a
-	// store to set is not read. Append does not retain the records; to append
-	// none is no error.
+	// Append fills ID and MessageID where they are zero, and sets Duplicate, Group, Copies and
+	// CreatedAt; the last three are zero for a duplicate. An ID that exists already is an
+	// error. If a message goes to several groups, the first by name gets the record's ID and
+	// the others get new ones. Append ignores the fields that a store sets. It does not retain
+	// the records. Appending no records is not an error. If Append fails, it changes no record.
 	//
-	// Two open transactions with the same dedup key may get the engine's retryable
-	// error; a duplicate does not renew the window, and the window's end counts by
-	// the database's clock.
+	// Two open transactions with the same dedup key may get the engine's retryable error. A
+	// duplicate does not renew the window. The window ends by the database's clock.
 	Append(ctx context.Context, records ...*Record) error
 
-	// TxOf returns the transaction of this store that ctx carries: a comparable
-	// value that is equal for equal transactions, nil where ctx carries none,
-	// ErrForeignTx where it carries transactions of other stores only.
+	// TxOf returns the transaction of this store that ctx carries. Its value is comparable,
+	// and equal for equal transactions. TxOf returns nil if ctx carries no transaction, and
+	// ErrForeignTx if it carries only transactions of other stores.
 	TxOf(ctx context.Context) (any, error)
 
 	// Name identifies the store in logs, metrics and deliveries.
 	Name() string
 }
 
-// Order is how a claim treats the order of records.
+// Order says which records a claim returns one after the other.
 type Order int
 
 const (
-	// OrderNone hands out the oldest due first within a topic. It promises no
-	// order, and never waits for another worker's handling.
+	// OrderNone returns the records of a topic that became due first. It promises no order,
+	// and never waits for another worker's handling.
 	OrderNone Order = iota
-	// OrderKey hands out the records of one topic and key one after the other, in
-	// the order in which they were appended, among writers that the application
-	// itself serialises. Records without a key are not ordered. All readers of a group
-	// must agree on the order and the policy, else none is promised.
+	// OrderKey returns the records of one topic and key one after the other, in the order in
+	// which they were appended. Between writers this holds only if the application serialises
+	// them. Records without a key are not ordered. All readers of a group must use the same
+	// order and policy; otherwise no order is promised.
 	//
-	// A key is held while another owner has a lease on a record of it that has not
-	// ended. The owner itself may claim more of the key, and keeps the order
-	// itself. A record that was never claimed and is not due yet holds nothing:
-	// its place in the order begins when it is due. An expired record holds
-	// nothing. No bound of a claim makes it pass over a record and hand out a
-	// later one of its key.
+	// A key is blocked while another owner has a lease on one of its records that has not
+	// ended. The owner of the lease may claim more records of the key; it must keep their
+	// order itself. A record that was never claimed and is not due yet blocks nothing: it
+	// takes its place in the order when it is due. An expired record blocks nothing. A limit
+	// of the claim never makes it skip a record and return a later one of the key.
 	OrderKey
-	// OrderTopic hands out all records of a topic one after the other, as if they
-	// had one key.
+	// OrderTopic returns all records of a topic one after the other, as if they had one key.
 	OrderTopic
 )
 
@@ -78,24 +73,24 @@ func (o Order) String() string {
 	return "invalid"
 }
 
-// KeyPolicy is what a record that was claimed before and is not due (it waits
-// for a retry, or was snoozed), or that went dead, means for the later records
-// of its key, for ordered claims. A leased record holds its key under each.
+// KeyPolicy says, for ordered claims, whether a record holds back the later records of its
+// key while it waits for a retry, is snoozed, or is dead. A leased record blocks its key
+// under every policy.
 type KeyPolicy int
 
 const (
-	// KeyBlock holds the key until the record's retry. A record that goes dead
-	// lets the key go on.
+	// KeyBlock blocks the key until the record's retry. When the record goes dead, the key
+	// continues.
 	KeyBlock KeyPolicy = iota
 	// KeySkip lets later records of the key pass.
 	KeySkip
-	// KeyPark blocks while the record is retried; when it fails for good, the later
-	// records of its key that are pending go dead with it, and so does every
-	// further one of the key that an ordered claim with this policy meets, until
-	// the last parked record of the key is requeued or deleted. It is for
-	// OrderKey, and parks nothing behind a record without a key. Records that
-	// expire park nothing. Where thousands are behind, a store makes some of them
-	// dead at once, and the others as claims with this policy come to them.
+	// KeyPark blocks the key while the record is retried. When the record goes dead by Fail,
+	// the later pending records of its key go dead with it. Each further record of the key
+	// that an ordered claim with this policy meets goes dead too, until the last parked record
+	// of the key is requeued or deleted. KeyPark is for OrderKey; a record without a key parks
+	// nothing, and neither does a record that expires. If thousands of records are behind, the
+	// store makes some of them dead at once, and the others when claims with this policy meet
+	// them.
 	KeyPark
 )
 
@@ -111,28 +106,28 @@ func (p KeyPolicy) String() string {
 	return "invalid"
 }
 
-// ClaimRequest says what to claim.
+// ClaimRequest selects the records of a claim.
 type ClaimRequest struct {
 	Owner OwnerToken
 	// Group is the group that reads; "" is DefaultGroup.
 	Group string
-	// Topics to claim from. A selection of many topics is served in turn, so
-	// that a topic with a large backlog does not starve another one.
+	// Topics to claim from. Claims serve the topics of a selection in turn, so that a topic
+	// with a large backlog does not starve the others.
 	Topics Topics
-	// Limit is the most records to hand out, at least 1.
+	// Limit is the largest number of records to return, at least 1.
 	Limit int
-	// MaxBytes bounds the sum of the records' sizes; at least one record is
-	// handed out whatever its size. 0 is no bound.
+	// MaxBytes limits the sum of the records' sizes, but the claim returns at least one
+	// record, even a larger one. 0 is no limit.
 	MaxBytes int
-	// Lease is how long the records are held, more than 0.
+	// Lease is the duration of the leases, more than 0.
 	Lease time.Duration
 	Order Order
 	// KeyPolicy is for ordered claims.
 	KeyPolicy KeyPolicy
 }
 
-// Settlement says what becomes of a leased record. Each call reads the fields that it
-// names, and ignores the others.
+// Settlement is the outcome of a leased record. Each field names the methods that read it;
+// other methods ignore it.
 type Settlement struct {
 	Lease Lease
 	// Delay until the record is due again, for Abandon and Snooze; negative is 0.
@@ -140,84 +135,84 @@ type Settlement struct {
 	// Err becomes the record's LastError, for Abandon and Fail. A store keeps the first
 	// 4,096 bytes.
 	Err string
-	// Park takes the later records of the same topic and key along, for Fail. See
-	// KeyPark.
+	// Park, for Fail, makes the later records of the same topic and key dead too. See KeyPark.
 	Park bool
 }
 
-// Queue hands records out under leases, and takes back the outcome of their handling.
+// Queue leases records to workers and stores the outcomes of their handling.
 //
-// The clock of the database decides about due times, leases and expiry, never the
-// caller's.
+// Due times, leases and expiry follow the clock of the database, never that of the caller.
 //
 // Ack, Abandon, Fail, Release, Snooze and Extend act on valid leases. A lease is valid
 // while its record is leased by that owner under that claim number. It stays valid after
-// its end, until the record is reaped or claimed again; an ordered claim also ends the
-// expired leases of the keys that it hands out. A lease that is not valid, and an id that
-// does not exist, are ignored without an error. The number of round trips of a call does
-// not grow with the number of leases, except on SQL Server, which needs one for each 900
-// leases, and on MongoDB for steps of joins.
+// its end until the record is reaped or claimed again; an ordered claim also ends the
+// expired leases of the keys that it returns. Methods ignore invalid leases and unknown ids
+// without an error. The number of round trips of a call does not grow with the number of
+// leases, except on SQL Server, which needs one for each 900 leases, and on MongoDB for
+// steps of joins.
 //
 // A record whose lease has expired SuspectExpiries times since it was last abandoned,
-// snoozed or requeued is a suspect: it may kill its worker. A claim that meets a suspect
-// first hands it out alone, and a claim that meets one later ends before it. From then on
-// each expiry counts as an attempt. The store counts; the reader makes the record dead
-// after the last attempt. Because a suspect is alone, records that were merely prefetched
-// with it do not use up their attempts. The reader therefore settles or releases all that
-// it holds before it starts a suspect, and claims nothing until the suspect is settled. It
-// starts no handling after the end of a lease, by its own monotonic clock from before the
-// claim, and no record that it still handles under an older lease.
+// snoozed or requeued is a suspect: it may kill its worker. If the first record that a
+// claim meets is a suspect, the claim returns only this record; if it meets a suspect
+// later, it ends before the suspect. From then on each expiry counts as an attempt. The
+// store counts; the reader makes the record dead after the last attempt. Because a suspect
+// is claimed alone, records that were only prefetched with it lose no attempts. Therefore a
+// reader settles or releases all other records before it starts a suspect, and claims
+// nothing until it has settled the suspect. A reader starts no handling after the end of
+// the lease, which it measures with its own monotonic clock from before the claim. It also
+// starts no record that it still handles under an older lease.
 type Queue interface {
-	// RegisterGroup makes each registration's group a reader of its topics: from
-	// then on each appended message of these reaches the group, once. Records that waited for
-	// a reader go to the group that registers first, in their order, and ordered
-	// claims see none of the topic before all have. It is idempotent; each call
-	// refreshes the times at which the group and the worker were last seen, and
-	// adopts what waits for its topics. Of messages whose transactions are open
-	// during the first call, each reaches the groups that were there before, or
-	// the new one too. A call that fails may have made some of the registrations,
-	// and may be repeated.
+	// RegisterGroup makes each registration's group a reader of its topics: from then on each
+	// message that is appended to these topics reaches the group once. The first group that
+	// registers gets the records that waited for a reader, in their order; ordered claims
+	// return no record of the topic before the group has all of them. RegisterGroup is
+	// idempotent. Each call updates the times at which the group and the worker were last
+	// seen, and adopts records that wait for its topics. If a transaction is open during the
+	// first call, its messages may or may not reach the new group; they reach the earlier
+	// groups in either case. A call that fails may have made some of the registrations; repeat
+	// it.
 	//
-	// A call with a TTL moves the end of that group's registration for that
-	// selection to now + TTL, whether that is later or earlier than before. A call
-	// without one makes the registration permanent, and so it stays until
-	// DropGroup, whatever TTL later calls have: a process that sets no TTL keeps
-	// its registration, although another process of the group sets one.
+	// A call with a TTL sets the end of the group's registration for the selection to now +
+	// TTL, which may be later or earlier than before. A call without a TTL makes the
+	// registration permanent until DropGroup. Later calls with a TTL do not change this, so a
+	// process without a TTL keeps its registration although another process of the group sets
+	// a TTL.
 	RegisterGroup(ctx context.Context, regs ...Registration) error
 
-	// Claim leases up to Limit records of the group that are due: pending, or
-	// leased under a lease that ended; not expired. A lease that ended is counted
-	// as ReapExpired would. It is atomic: no record has two owners. Where nothing
-	// is due it returns no records and no error. Claim numbers never go back.
+	// Claim leases up to Limit due records of the group: those that are pending, or whose
+	// lease has ended, and that have not expired. It counts a lease that has ended as
+	// ReapExpired does. It is atomic: no record has two owners. If no record is due, it
+	// returns no records and no error. Claim numbers never decrease.
 	//
-	// Where thousands of records become due at once, a claim in order may hand out what
-	// it would have at an earlier moment, at which fewer of them were due. What became
-	// due, or was appended, after that moment comes with a later claim.
+	// If thousands of records become due at once, an ordered claim may return the records of
+	// an earlier moment, at which fewer of them were due. A later claim returns those that
+	// became due, or were appended, after that moment.
 	//
-	// After an error nobody knows whether more was leased than what came with it, if
-	// anything did: the answer may be lost. Records of those keys come again when
-	// the leases end, and until then an ordered claim hands out later ones of them to
-	// their holder, so claim with another owner from then on.
+	// If Claim returns an error, it may have leased more records than it returned, because the
+	// answer may be lost. These records are due again when their leases end. Until then an
+	// ordered claim by the same owner returns later records of their keys, so use a new
+	// OwnerToken after an error.
 	Claim(ctx context.Context, req ClaimRequest) ([]*Record, error)
 
-	// Extend sets the end of the leases to now + lease and returns those that
-	// still stand.
+	// Extend sets the end of the leases to now + lease and returns those that are valid.
 	Extend(ctx context.Context, lease time.Duration, leases []Lease) ([]Lease, error)
 
-	// Ack makes the records processed: deleted, or kept with the time and by where
-	// the store retains. by names the worker for people, such as host:pid, in up to
-	// 255 characters (ErrInvalidRecord); "" is no name.
+	// Ack makes the records processed: the store deletes them, or, if it retains processed
+	// records, keeps them with the time and by. by names the worker for operators, such as
+	// host:pid, in up to 255 characters (ErrInvalidRecord); "" is no name.
 	Ack(ctx context.Context, by string, leases []Lease) error
 
 	// Abandon makes the records due again after their delay, and counts the
 	// attempt.
 	Abandon(ctx context.Context, settlements []Settlement) error
 
-	// Fail makes the records dead. Attempts stays as it is.
+	// Fail makes the records dead. Attempts stays as it is. Records that Park takes along
+	// keep their own Attempts and Expiries; their LastError says that they were parked
+	// (storekit.ParkedError).
 	Fail(ctx context.Context, settlements []Settlement) error
 
-	// Release gives the records back as if they had not been claimed, save that
-	// the claim stays counted: due as before, expiries and last error kept.
+	// Release undoes the claim of the records: they are due as before, and keep their expiries
+	// and last error. Only Claims stays counted.
 	Release(ctx context.Context, leases []Lease) error
 
 	// Snooze makes the records due again after their delay; the attempt is not
@@ -232,9 +227,9 @@ type Queue interface {
 	Name() string
 }
 
-// TopicStats counts the records of one topic and group by status. A count
-// that equals the limit of the request means "that many or more": a store
-// counts no further, so that the cost does not grow with the backlog.
+// TopicStats counts the records of one topic and group by status. A count that equals the
+// limit of the request means "this many or more": the store stops there, so that the cost
+// does not grow with the backlog.
 type TopicStats struct {
 	// Store names the store that was counted, where a store is made of several
 	// (package tenants); "" elsewhere.
@@ -244,14 +239,16 @@ type TopicStats struct {
 	Group string
 	Topic string
 
-	// Pending counts all pending records, those not yet due too.
+	// Pending counts all pending records, including those that are not due yet.
 	Pending, Leased, Processed, Dead int
-	// OldestDue is when the record that has been due longest became due; zero
-	// where nothing is due.
+	// OldestDue is the due time of the record that has been due longest; zero if no record is
+	// due.
 	OldestDue time.Time
 }
 
-// ListQuery selects records to look at.
+// ListQuery selects the records that match every field that is set. Texts are compared
+// exactly, including the case of letters. An index finds only leased, processed or dead
+// records by status, group and topic; every other query looks at each record.
 type ListQuery struct {
 	// Group limits the list to one group; "" is all of them, and the records that wait
 	// for one.
@@ -260,114 +257,131 @@ type ListQuery struct {
 	Topic string
 	// Status limits the list; "" is all of them.
 	Status Status
-	// After continues a list behind that id, whether or not the record is still
-	// there; zero is the beginning.
+	// Key limits the list to the records of one key; "" is all of them.
+	Key string
+	// MessageID limits the list to one message, of which each group has a record; "" is all.
+	MessageID string
+	// CorrelationID limits the list to one conversation; "" is all of them.
+	CorrelationID string
+	// TenantID limits the list to one tenant; "" is all of them.
+	TenantID string
+	// ErrorText limits the list to records whose LastError has that text in it; "" is all.
+	ErrorText string
+	// CreatedAfter limits the list to records that were created then or later; zero is all.
+	CreatedAfter time.Time
+	// CreatedBefore limits the list to records that were created earlier; zero is all.
+	CreatedBefore time.Time
+	// After continues a list behind this id, even if its record is gone; zero is the
+	// beginning.
 	After WorkItemID
-	// Limit is the most records to return; 0 is 100, negative is refused.
+	// Limit is the largest number of records to return; 0 is 100, negative is refused.
 	Limit int
 }
 
-// Inspector is what operators need: CLI, dashboard, metrics.
+// Inspector serves operators: CLI, dashboard, metrics.
 type Inspector interface {
 	// Stats counts the records of each group and topic up to limit per count;
-	// 0 is 10,000.
+	// 0 is 10,000. The list is sorted by group and topic, with the records that wait for a
+	// group first.
 	Stats(ctx context.Context, limit int) ([]TopicStats, error)
 	// Groups lists the groups that have a registration, and those whose
 	// registrations have ended but that still have records, sorted by name.
 	Groups(ctx context.Context) ([]GroupInfo, error)
-	// DropGroup removes the group's registrations and its records, whatever
-	// their status, and returns how many records those were. "" is DefaultGroup.
+	// DropGroup removes the group's registrations and all its records, of every status, and
+	// returns the number of records. "" is DefaultGroup.
+	// It does not wait for open transactions: a record that such a transaction appends for
+	// the group may be there after its commit, until the next DropGroup.
 	DropGroup(ctx context.Context, group string) (int, error)
 	// List returns records in the order of their ids, which is about the order in
-	// which they were appended.
+	// which they were appended. It goes on until it has query.Limit of them or all is
+	// looked at, in as many steps as that takes. The role storekit.Operator looks at a
+	// bounded number of records with each call, and requeues and deletes by a query.
 	List(ctx context.Context, query ListQuery) ([]*Record, error)
-	// Get returns one record, ErrNotFound where there is none.
+	// Get returns one record, or ErrNotFound.
 	Get(ctx context.Context, id WorkItemID) (*Record, error)
-	// Requeue makes dead records pending and due at once, and returns how many.
-	// Attempts and Expiries begin at 0, ExpiresAt is cleared, LastError kept.
-	// Records that are not dead are passed over. A parked record brings those
-	// parked with its key along.
+	// Requeue makes dead records pending and due at once, and returns how many. It sets
+	// Attempts and Expiries to 0, clears ExpiresAt, and keeps LastError. It ignores records
+	// that are not dead. With a parked record it also requeues the other records that were
+	// parked with its key.
 	Requeue(ctx context.Context, ids ...WorkItemID) (int, error)
-	// Delete removes records, whatever their status, and returns how many.
+	// Delete removes records of every status, and returns how many.
 	Delete(ctx context.Context, ids ...WorkItemID) (int, error)
 }
 
-// Janitor keeps a store small. Each call but Maintain does at most limit records of
-// work and returns how many it did; fewer than limit means that it is done, or that
-// another janitor is at the rest.
+// Janitor keeps a store small. Each call except Maintain processes at most limit records
+// and returns how many. A number below limit means that no work is left, or that another
+// janitor is doing it.
 type Janitor interface {
-	// Maintain does a bounded part of the engine's own housekeeping, such as to empty
-	// a segment of PostgreSQL's log, and returns whether more is left. It changes
-	// nothing that a reader sees: no record becomes due, dead or deleted. A store
-	// without such work returns false.
+	// Maintain does a bounded part of the engine's maintenance, such as emptying a segment of
+	// PostgreSQL's log, and reports whether more is left. Readers see no change: no record
+	// becomes due, dead or deleted. A store without such work returns false.
 	//
-	// It is safe in every process, and each is to call it every few seconds: of those
-	// that share a database one works at a time, and the store decides how often. Any
-	// other call returns false at once. Append, Claim and the settling of leases do
-	// not wait for it for longer than some milliseconds. Where more is left, pause
-	// before the next call, because its work takes part of the database's power; what
-	// it has done stays done. What somebody else keeps it from, such as a table that
-	// is being dumped, is left for a later call and is no error.
+	// Every process calls it every few seconds. Among the processes that share a database only
+	// one works at a time, and the store decides how often; every other call returns false at
+	// once. Append, Claim and settling never wait for it longer than some milliseconds. If
+	// more is left, pause before the next call, because the work takes part of the database's
+	// capacity; finished work stays done. Work that another session blocks, such as emptying a
+	// table that is being dumped, waits for a later call and is not an error.
 	Maintain(ctx context.Context) (more bool, err error)
 	// DeleteProcessed deletes processed records older than the retention.
 	DeleteProcessed(ctx context.Context, limit int) (int, error)
-	// ExpireDue makes records dead whose expiry has passed and that nobody holds,
-	// those that wait for a group too. LastError then says "expired".
+	// ExpireDue makes records dead whose expiry has passed and that are not leased, including
+	// records that wait for a group. It sets LastError to "expired".
 	ExpireDue(ctx context.Context, limit int) (int, error)
 	// DeleteDedupKeys deletes dedup keys whose window has ended.
 	DeleteDedupKeys(ctx context.Context, limit int) (int, error)
-	// ExpireRegistrations removes registrations whose end has passed (see
-	// Registration.TTL), and deletes the undelivered records of their groups: those
-	// of topics that no registration of the group selects any more and that are
-	// pending, or leased under a lease that has ended. It does at most limit of
-	// each, and returns how many it did of each.
+	// ExpireRegistrations removes registrations whose end has passed (see Registration.TTL).
+	// It deletes the undelivered records of their groups: those that are pending or whose
+	// lease has ended, in topics that no registration of the group selects any more. It
+	// processes at most limit registrations and limit records, and returns both numbers.
 	//
-	// Dead records stay for the operator, processed ones for their retention. A
-	// record whose lease has not ended stays with its owner; if it comes back
-	// undelivered, a later round deletes it. So does a later round with what a
-	// transaction appends that was open when the registration ended, if it commits
-	// within 24 hours, and with a dead record that is requeued while nobody reads
-	// its topic: register the group before you requeue.
+	// Dead records stay for the operator, and processed records for their retention. A record
+	// whose lease has not ended stays with its owner; if the owner does not ack it, a later
+	// round deletes it. A later round also deletes records of a transaction that was open when
+	// the registration ended and that commits within 24 hours, and dead records that are
+	// requeued while no group reads their topic: register the group before you requeue.
 	//
-	// Between the end and the call an append still reaches the group. Afterwards it
-	// does not: a message of a topic that no group reads any more waits for the
-	// first group that registers. A group that registers again before its
-	// registration is removed loses nothing; one that registers again later keeps
-	// what is not deleted yet. Registrations without a TTL never end.
+	// Between the end of a registration and the call an append still reaches the group.
+	// Afterwards it does not: if no group reads the topic any more, the message waits for the
+	// first group that registers. A group that registers again before its registration is
+	// removed loses nothing; a group that registers again later keeps the records that are not
+	// deleted yet. Registrations without a TTL never end.
 	ExpireRegistrations(ctx context.Context, limit int) (registrations, records int, err error)
 }
 
 // Schema manages the tables of a store.
 type Schema interface {
-	// Ensure creates the schema or brings it up to date. It is idempotent, and
-	// safe when many processes start at once. ErrSchemaNewer where the schema
-	// was made by a newer version of Outmill.
+	// Ensure creates the schema or brings it up to date. It is idempotent, and safe when many
+	// processes start at once. It returns ErrSchemaNewer if a newer version of Outmill made
+	// the schema.
 	Ensure(ctx context.Context) error
 	// Statements returns the whole schema as plain SQL (or the engine's own
-	// language), for the user's own migration tool.
+	// language), for the user's own migration tool. They are for an empty database, each
+	// of them once: where the schema is there, a second run may fail. Ensure may be repeated.
 	Statements() []string
-	// StatementsFrom returns what brings a schema of that version to the newest one,
-	// which is the end of what Statements returns. 0 is an empty database, so it
-	// returns all; of the newest version nothing is left to do. ErrSchemaNewer where
-	// this program does not know the version yet, ErrInvalidConfig where it is negative.
+	// StatementsFrom returns the statements that bring a schema of this version to the newest
+	// one: the last part of Statements. 0 is an empty database, so it returns all; for the
+	// newest version it returns none. It returns ErrSchemaNewer for a version that this
+	// program does not know, and ErrInvalidConfig for a negative one.
 	StatementsFrom(version int) ([]string, error)
 }
 
 // Store is one outbox in one database, in all its roles. The roles are small, so that a
-// publisher does not see the methods of a worker. A store also has the roles of package
-// storekit that its engine supports.
+// publisher does not see the methods of a worker. A store also implements the roles of
+// package storekit that its engine supports.
 //
 // These rules hold for each method of each role:
 //
 //   - Methods may be called concurrently.
 //   - An error does not mean that nothing was written, because the answer to a commit can
-//     be lost. Every call but Append may be repeated.
+//     be lost. Every call except Append may be repeated.
 //   - A call for many records is atomic for each record, not for all of them: a store may
-//     carry it out in several steps. Append alone is atomic as a whole.
+//     use several steps. Only Append is atomic as a whole.
 //   - When the context ends, the method returns ctx.Err(), wrapped.
-//   - In a transaction of its own, a store repeats an attempt that failed for a reason
-//     that passes: a deadlock, a serialization failure, a busy database. In the caller's
-//     transaction it returns the error of the driver, wrapped.
+//   - In its own transaction, a store retries after a transient error: a deadlock, a
+//     serialization failure, a busy database. It makes about ten attempts, with pauses of up
+//     to 200 ms; if the server has no primary or the database is locked, it retries for about
+//     20 s. In the caller's transaction it returns the error of the driver, wrapped.
 //   - Methods other than Append and TxOf ignore a transaction in the context.
 //   - After Close, methods return ErrClosed.
 //   - No method does unbounded work in one transaction. DropGroup, Requeue, and
@@ -378,7 +392,7 @@ type Store interface {
 	Inspector
 	Janitor
 	Schema
-	// Close ends what the store itself started and opened. It does not close a
-	// handle that it was given.
+	// Close ends the goroutines and closes the connections that the store itself started. It
+	// does not close a handle that the caller passed in.
 	Close() error
 }

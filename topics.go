@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// Topics selects topics. An entry is a pattern in which * stands for any run
-// of characters, the empty one too; \ takes the special meaning from a * or \
-// that follows. [Exact] makes an entry from a topic name.
+// Topics selects topics. An entry is a pattern in which * stands for any run of characters,
+// including none; a \ before * or \ makes that character literal. [Exact] makes an entry
+// from a topic name.
 type Topics struct {
-	// Include lists what is selected; empty selects all topics.
+	// Include lists the selected topics; empty selects all.
 	Include []string
-	// Exclude lists what is left out, whatever Include says.
+	// Exclude lists the topics that are not selected, even if Include selects them.
 	Exclude []string
 }
 
@@ -33,8 +33,8 @@ func (t Topics) Match(topic string) bool {
 	return len(t.Include) == 0 || slices.ContainsFunc(t.Include, matches)
 }
 
-// Matcher returns a function that does as Match, at a cost that does not grow
-// with the number of plain names in the selection. It may be used concurrently.
+// Matcher returns a function equivalent to Match, whose cost does not grow with the number
+// of plain names in the selection. It is safe for concurrent use.
 func (t Topics) Matcher() func(topic string) bool {
 	include, exclude := newEntries(t.Include), newEntries(t.Exclude)
 	return func(topic string) bool {
@@ -67,9 +67,8 @@ func (e entries) match(topic string) bool {
 	return slices.ContainsFunc(e.patterns, func(pattern string) bool { return matchPattern(pattern, topic) })
 }
 
-// Names returns the topic names if the selection is a plain list of names:
-// every entry of Include without a wildcard. It saves a store from looking for
-// the topics that match.
+// Names returns the topic names if the selection is a plain list of names: every entry of
+// Include without a wildcard. Then a store need not search for the topics that match.
 func (t Topics) Names() ([]string, bool) {
 	if len(t.Include) == 0 {
 		return nil, false
@@ -90,8 +89,8 @@ func (t Topics) Names() ([]string, bool) {
 	return names, true
 }
 
-// matchPattern walks both strings once and, after a mismatch, goes back to
-// just behind the last *, which then takes one character more.
+// matchPattern reads both strings once. After a mismatch it returns to the position behind
+// the last *, which then matches one more character.
 func matchPattern(pattern, s string) bool {
 	p, i := 0, 0
 	star, resume := -1, 0
@@ -118,8 +117,8 @@ func matchPattern(pattern, s string) bool {
 	return p == len(pattern)
 }
 
-// literalAt returns how many bytes of the pattern at p stand for the literal
-// byte c, 0 if they do not.
+// literalAt returns the number of bytes of the pattern at p that stand for the literal byte
+// c, or 0.
 func literalAt(pattern string, p int, c byte) int {
 	switch {
 	case p >= len(pattern):

@@ -80,7 +80,7 @@ func TestTopics(t *testing.T) {
 		}
 	})
 
-	t.Run("a pattern matches what the naive reference matches", func(t *testing.T) {
+	t.Run("a pattern matches the same topics as the naive reference", func(t *testing.T) {
 		t.Parallel()
 		rapid.Check(t, func(t *rapid.T) {
 			pattern, topic := topicText().Draw(t, "pattern"), topicText().Draw(t, "topic")
@@ -98,7 +98,7 @@ func TestTopics(t *testing.T) {
 		})
 	})
 
-	t.Run("Names gives back what Exact was given", func(t *testing.T) {
+	t.Run("Names returns the name that Exact got", func(t *testing.T) {
 		t.Parallel()
 		rapid.Check(t, func(t *rapid.T) {
 			given := rapid.SliceOfNDistinct(topicText(), 1, 5, rapid.ID[string]).Draw(t, "topics")
@@ -165,8 +165,8 @@ func TestTopics(t *testing.T) {
 	})
 }
 
-// topicText has few letters, so that patterns and topics meet often. Each test has
-// one of its own: tests that run at once may not share a generator.
+// topicText has few letters, so that patterns often match topics. Each test has its own
+// generator, because parallel tests must not share one.
 func topicText() *rapid.Generator[string] {
 	return rapid.StringOfN(rapid.RuneFrom([]rune(`ab*\ü`)), 0, 12, -1)
 }
@@ -233,7 +233,7 @@ func contains(list []string, s string) bool {
 	return false
 }
 
-// joined returns the errors that errors.Join put together, however deep.
+// joined returns the errors that errors.Join combined, at any depth.
 func joined(err error) []error {
 	var many interface{ Unwrap() []error }
 	if !errors.As(err, &many) {

@@ -24,6 +24,8 @@ type bench struct {
 	short  bool
 	json   bool
 	only   string
+	// handlers is how many run at a time, in the scenarios inbox and saga.
+	handlers int
 	// before is another build of this program, for the scenario consumers.
 	before string
 	// held is how long transactions stay open in the scenario stall.
@@ -49,6 +51,9 @@ func (b *bench) flags(flags *flag.FlagSet, s scenario) {
 	}
 	if s.name == "stall" {
 		flags.DurationVar(&b.held, "held", 0, fmt.Sprintf("how long transactions stay open (default %s, with -short %s)", defaultHeld, shortHeld))
+	}
+	if s.name == "inbox" || s.name == "saga" {
+		flags.IntVar(&b.handlers, "handlers", handlersAtOnce, "how many handlers run at a time")
 	}
 	flags.IntVar(&b.rounds, "rounds", 0, "how often each side runs (default 3, with -short 1)")
 	flags.IntVar(&b.size, "size", 200, "bytes of a payload")
@@ -89,6 +94,9 @@ func (b *bench) settle(s scenario, flags *flag.FlagSet) error {
 	}
 	if b.n < 0 || b.rounds < 1 || b.size < 1 || b.batch < 1 || b.held < 0 {
 		return fmt.Errorf("%s: -n, -rounds, -size, -batch and -held want more than 0", s.name)
+	}
+	if (s.name == "inbox" || s.name == "saga") && b.handlers < 1 {
+		return fmt.Errorf("%s: -handlers wants more than 0", s.name)
 	}
 	if b.lane != "" {
 		b.results.fact("lane", string(b.lane))

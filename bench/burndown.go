@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,7 +60,7 @@ func measureBurndown(ctx context.Context, b *bench) error {
 	b.results.fact("river_settings", riverSettings())
 	// Both leave a table behind that autovacuum would tidy while the other runs.
 	burner := func(order outmill.Order, durable bool) *burning {
-		return &burning{b: b, pool: pool, order: order, durable: durable, clear: peer.clear}
+		return &burning{b: b, pool: pool, order: order, durable: durable, inFlight: burnInFlight, clear: peer.clear}
 	}
 	plain, ordered, durable := burner(outmill.OrderNone, false), burner(outmill.OrderKey, false), burner(outmill.OrderNone, true)
 	queue := &riverBurning{river: peer, b: b}
@@ -87,6 +88,10 @@ type burning struct {
 	pool    *pgxpool.Pool
 	order   outmill.Order
 	durable bool
+	// inFlight is how many handlers run at a time.
+	inFlight int
+	// unsettled is sqlUnsettled for handlers that publish.
+	unsettled string
 	// clear empties the peer's tables.
 	clear func(ctx context.Context) error
 	store *postgres.Store
@@ -125,11 +130,28 @@ func settleDown(ctx context.Context, pool *pgxpool.Pool, tables string) error {
 }
 
 func (f *burning) subscriber() (*subscriber.Subscriber, error) {
-	return subscriber.New(f.store, subscriber.Config{Order: f.order, BatchSize: f.b.batch, MaxInFlight: burnInFlight}, nil)
+	return subscriber.New(f.store, subscriber.Config{Order: f.order, BatchSize: f.b.batch, MaxInFlight: f.inFlight}, nil)
 }
 
 func (f *burning) byRouter(ctx context.Context) (took time.Duration, err error) {
 	defer f.close(&err)
+	return f.handled(ctx, f.b.n, func(*message.Message) error { return nil })
+}
+
+// handled has a router run the handler until n messages are handled and settled.
+func (f *burning) handled(
+	ctx context.Context, n int, handle message.NoPublishHandlerFunc, middleware ...message.HandlerMiddleware,
+) (time.Duration, error) {
+	return f.routed(ctx, n, func(router *message.Router, sub message.Subscriber) error {
+		router.AddConsumerHandler("handler", burnTopic, sub, handle).AddMiddleware(middleware...)
+		return nil
+	})
+}
+
+// routed is handled with the handlers that add adds to the router.
+func (f *burning) routed(
+	ctx context.Context, n int, add func(router *message.Router, sub message.Subscriber) error,
+) (took time.Duration, err error) {
 	sub, err := f.subscriber()
 	if err != nil {
 		return 0, err
@@ -138,15 +160,11 @@ func (f *burning) byRouter(ctx context.Context) (took time.Duration, err error) 
 	if err != nil {
 		return 0, err
 	}
-	router.AddMiddleware(subscriber.KeepError)
-	var handled atomic.Int64
-	all := make(chan struct{})
-	router.AddConsumerHandler("nothing", burnTopic, sub, func(*message.Message) error {
-		if handled.Add(1) == int64(f.b.n) {
-			close(all)
-		}
-		return nil
-	})
+	all, count := counting(n)
+	router.AddMiddleware(count, subscriber.KeepError)
+	if err := add(router, sub); err != nil {
+		return 0, err
+	}
 	ended := make(chan error, 1)
 	began := time.Now()
 	go func() { ended <- router.Run(ctx) }()
@@ -158,6 +176,21 @@ func (f *burning) byRouter(ctx context.Context) (took time.Duration, err error) 
 		err = runErr
 	}
 	return took, err
+}
+
+// counting closes all after n handlings that succeeded.
+func counting(n int) (all <-chan struct{}, count message.HandlerMiddleware) {
+	done := make(chan struct{})
+	var handled atomic.Int64
+	return done, func(h message.HandlerFunc) message.HandlerFunc {
+		return func(msg *message.Message) ([]*message.Message, error) {
+			produced, err := h(msg)
+			if err == nil && handled.Add(1) == int64(n) {
+				close(done)
+			}
+			return produced, err
+		}
+	}
 }
 
 func (f *burning) byChannel(ctx context.Context) (took time.Duration, err error) {
@@ -197,12 +230,12 @@ func (f *burning) settled(ctx context.Context, began time.Time, all <-chan struc
 	}
 	err := poll(ctx, func() (bool, error) {
 		var left bool
-		err := f.pool.QueryRow(ctx, sqlUnsettled).Scan(&left)
+		err := f.pool.QueryRow(ctx, cmp.Or(f.unsettled, sqlUnsettled)).Scan(&left)
 		return !left, err
 	})
 	took := time.Since(began)
-	if err != nil {
-		return 0, err
+	if err != nil || f.unsettled != "" {
+		return took, err
 	}
 	return took, nothingLeft(ctx, f.store)
 }

@@ -99,32 +99,42 @@ func (r *riverBurning) prepare(ctx context.Context) error {
 	if err := r.river.clear(ctx); err != nil {
 		return err
 	}
-	client, err := r.river.inserter()
+	return r.river.fill(ctx, 0, r.b.n, r.b.size)
+}
+
+func (r *riverBurning) run(ctx context.Context) (time.Duration, error) {
+	return r.river.work(ctx, r.b.n, riverWorkers, idleWorker{})
+}
+
+// fill inserts n jobs.
+func (p *riverPeer) fill(ctx context.Context, first, n, size int) error {
+	client, err := p.inserter()
 	if err != nil {
 		return err
 	}
-	for from := 0; from < r.b.n; from += appendAtOnce {
-		if _, err := client.InsertManyFast(ctx, jobs(from, min(appendAtOnce, r.b.n-from), r.b.size)); err != nil {
+	for from := 0; from < n; from += appendAtOnce {
+		if _, err := client.InsertManyFast(ctx, jobs(first+from, min(appendAtOnce, n-from), size)); err != nil {
 			return fmt.Errorf("insert jobs: %w", err)
 		}
 	}
-	return settleDown(ctx, r.river.pool, "river_job")
+	return settleDown(ctx, p.pool, "river_job")
 }
 
-func (r *riverBurning) run(ctx context.Context) (took time.Duration, err error) {
+// work has so many workers work n jobs off.
+func (p *riverPeer) work(ctx context.Context, n, atOnce int, worker river.Worker[jobArgs]) (took time.Duration, err error) {
 	workers := river.NewWorkers()
-	river.AddWorker(workers, idleWorker{})
-	client, err := river.NewClient(r.river.driver, &river.Config{
+	river.AddWorker(workers, worker)
+	client, err := river.NewClient(p.driver, &river.Config{
 		Logger: silent, Workers: workers,
 		FetchCooldown: riverFetchCooldown, FetchPollInterval: riverPollInterval,
-		Queues: map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: riverWorkers}},
+		Queues: map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: atOnce}},
 	})
 	if err != nil {
 		return 0, err
 	}
 	// Events that find no room are dropped.
 	events, cancel := client.SubscribeConfig(&river.SubscribeConfig{
-		ChanSize: r.b.n, Kinds: []river.EventKind{river.EventKindJobCompleted, river.EventKindJobFailed, river.EventKindJobCancelled},
+		ChanSize: n, Kinds: []river.EventKind{river.EventKindJobCompleted, river.EventKindJobFailed, river.EventKindJobCancelled},
 	})
 	defer cancel()
 	began := time.Now()
@@ -136,7 +146,7 @@ func (r *riverBurning) run(ctx context.Context) (took time.Duration, err error) 
 			err = stopErr
 		}
 	}()
-	for range r.b.n {
+	for range n {
 		select {
 		case <-ctx.Done():
 			return 0, ctx.Err()

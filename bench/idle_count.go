@@ -44,8 +44,14 @@ func (t *traffic) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndDat
 
 // counted is another pool on the same database, whose traffic is counted.
 func counted(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Pool, *traffic, error) {
+	return countedBy(ctx, pool, pool.Config().MaxConns)
+}
+
+// countedBy is counted with so many connections.
+func countedBy(ctx context.Context, pool *pgxpool.Pool, conns int32) (*pgxpool.Pool, *traffic, error) {
 	t := &traffic{}
 	config := pool.Config()
+	config.MaxConns = conns
 	config.ConnConfig.Tracer = t
 	other, err := pgxpool.NewWithConfig(ctx, config)
 	return other, t, err

@@ -97,11 +97,16 @@ func (b *bench) tidy(ctx context.Context, store outmill.Store, group string) err
 
 // fill appends n records for a group that is registered before.
 func (b *bench) fill(ctx context.Context, store outmill.Store, group, topic string, n int, keyed bool) error {
+	return b.fillFrom(ctx, store, group, topic, 0, n, keyed)
+}
+
+// fillFrom is fill with the messages after the first ones.
+func (b *bench) fillFrom(ctx context.Context, store outmill.Store, group, topic string, first, n int, keyed bool) error {
 	if err := store.RegisterGroup(ctx, outmill.Registration{Group: group, Topics: outmill.Topics{Include: []string{topic}}}); err != nil {
 		return err
 	}
 	for from := 0; from < n; from += appendAtOnce {
-		if err := store.Append(ctx, records(topic, from, min(appendAtOnce, n-from), b.size, keyed)...); err != nil {
+		if err := store.Append(ctx, records(topic, first+from, min(appendAtOnce, n-from), b.size, keyed)...); err != nil {
 			return fmt.Errorf("append: %w", err)
 		}
 		if from > 0 && from%200_000 == 0 {

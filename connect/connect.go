@@ -1,5 +1,5 @@
 // Package connect finds the URL of a store in settings or the environment, and opens the
-// store. Import the packages of the stores among which it chooses.
+// store. The program imports the packages of the stores to choose from.
 package connect
 
 import (
@@ -17,12 +17,10 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// DefaultSource is the source that a [Connection] looks for where it names
-// none.
+// DefaultSource is the source of a [Connection] that names none.
 const DefaultSource = "default"
 
-// Connection says where the URL of a store is to be found. The places, in
-// order:
+// Connection says where to find the URL of a store. The places, in order:
 //
 //  1. URL.
 //  2. The named source for the provider: the setting
@@ -30,38 +28,38 @@ const DefaultSource = "default"
 //  3. The named connection string: the setting
 //     connection_strings.<ConnectionString>.
 //
-// Where Provider is empty, 2 and 3 are tried for each registered provider, that
-// with the highest priority first, and what is found first wins; but a named
-// ConnectionString is looked at once, after all sources, and its scheme says
-// whose it is. Every value is a URL whose scheme belongs to the provider.
-// Settings that are empty or blank count as not set.
+// If Provider is empty, Resolve tries 2 and 3 for each registered provider, in the order of
+// their priority, and uses the first URL that it finds. A named ConnectionString is the
+// exception: Resolve looks it up once, after all sources, and the scheme of its URL decides
+// the provider. Every value is a URL whose scheme belongs to the provider. Settings that
+// are empty or blank count as not set.
 type Connection struct {
-	// URL of the store; it wins over all else.
+	// URL of the store; it overrides all other places.
 	URL string
-	// Provider is the name of a registered provider; "" leaves the choice to the
-	// places and the priorities.
+	// Provider is the name of a registered provider; if it is "", the places and the
+	// priorities decide.
 	Provider string
 	// Source is the name of the source; "" is DefaultSource.
 	Source string
-	// ConnectionString is the name of the connection string; "" is the name of
-	// the provider that is being tried.
+	// ConnectionString is the name of the connection string; "" means the name of the
+	// provider.
 	ConnectionString string
-	// Lookup returns a setting by its key, and whether there is one: [LookupEnv],
-	// [LookupMap], or the application's own. nil leaves only the URL.
+	// Lookup returns a setting by its key, and whether it exists: [LookupEnv], [LookupMap], or
+	// the application's own function. With nil only the URL is used.
 	Lookup func(key string) (value string, found bool)
 }
 
-// Resolution is the choice that a [Connection] came to. Printed by fmt it shows
-// the URL redacted.
+// Resolution is the result of resolving a [Connection]. fmt prints it with the URL
+// redacted.
 type Resolution struct {
-	// URL is the URL without what is in Defaults. It may have a password, so do not
+	// URL is the URL without the parameters in Defaults. It may contain a password, so do not
 	// log it.
 	URL string
-	// Defaults are the settings of subscribers and forwarders that the URL has.
+	// Defaults are the settings of subscribers and forwarders in the URL.
 	Defaults outmill.WorkerDefaults
 	// Provider is the name of the provider that opens it.
 	Provider string
-	// From is where the URL was found: Connection.URL, or the setting's key.
+	// From is the place of the URL: "Connection.URL", or the setting's key.
 	From string
 }
 
@@ -81,11 +79,11 @@ func LookupMap(settings map[string]string) func(key string) (string, bool) {
 	}
 }
 
-// LookupEnv looks settings up in the environment. The variable's name is the
-// prefix, an underscore and the key in upper case, with an underscore for
-// whatever is neither letter nor digit: sources.orders.sqlite.connection_string
-// with the prefix OUTMILL is OUTMILL_SOURCES_ORDERS_SQLITE_CONNECTION_STRING.
-// Without a prefix it is the key alone.
+// LookupEnv looks settings up in the environment. The variable's name is the prefix, an
+// underscore and the key in upper case, with an underscore for every character that is
+// neither a letter nor a digit: sources.orders.sqlite.connection_string with the prefix
+// OUTMILL is OUTMILL_SOURCES_ORDERS_SQLITE_CONNECTION_STRING. Without a prefix it is the
+// key alone.
 func LookupEnv(prefix string) func(key string) (string, bool) {
 	if prefix != "" {
 		prefix += "_"
@@ -105,21 +103,20 @@ func envRune(r rune) rune {
 	return '_'
 }
 
-// Resolve finds the URL of a store and the provider that opens it, and opens
-// nothing.
+// Resolve finds the URL of a store and its provider, without opening the store.
 //
-// Errors: *ConnectionNotFoundError, *UnknownProviderError, *outmill.InvalidURLError,
-// What is set but wrong is an error too; no later place
-// takes over in silence.
+// Errors: *ConnectionNotFoundError, *UnknownProviderError, *outmill.InvalidURLError. A
+// setting that exists but is invalid is an error; Resolve does not silently continue with a
+// later place.
 func Resolve(conn Connection) (Resolution, error) {
 	search := search{conn: conn}
 	return search.run()
 }
 
-// Open resolves the connection, opens the store, logs the choice (store,
-// provider, where the URL was found, the URL redacted, the workers' defaults) and
-// returns both. A nil logger logs nothing. The caller closes the store. Errors are
-// those of [Resolve] and, with the place where the URL was found, of [outmill.Open].
+// Open resolves the connection, opens the store, logs the choice (store, provider, place of
+// the URL, redacted URL, workers' defaults) and returns both. A nil logger logs nothing.
+// The caller closes the store. Errors are those of [Resolve], and those of [outmill.Open]
+// with the place of the URL.
 func Open(ctx context.Context, conn Connection, logger watermill.LoggerAdapter) (outmill.Store, Resolution, error) {
 	choice, err := Resolve(conn)
 	if err != nil {
@@ -141,35 +138,33 @@ func Open(ctx context.Context, conn Connection, logger watermill.LoggerAdapter) 
 	return store, choice, nil
 }
 
-// ConnectionNotFoundError lists where a [Connection] looked in vain. It is an
-// [outmill.ErrInvalidConfig].
+// ConnectionNotFoundError lists the places of a [Connection], none of which has a URL. It
+// is an [outmill.ErrInvalidConfig].
 type ConnectionNotFoundError struct {
-	// Looked lists the places in the order in which they were looked at:
-	// Connection.URL and the keys of settings.
+	// Looked lists the places in the order of the search: "Connection.URL" and the keys of
+	// settings.
 	Looked []string
-	// NoLookup says that Connection.Lookup is nil, so that no settings could be
-	// looked at.
+	// NoLookup says that Connection.Lookup is nil, so that Resolve could read no settings.
 	NoLookup bool
 }
 
 func (e *ConnectionNotFoundError) Error() string {
 	remedy := "set one of them"
 	if e.NoLookup {
-		remedy = "set it, or set Connection.Lookup for settings to be looked at too"
+		remedy = "set it, or set Connection.Lookup to search settings too"
 	}
-	return fmt.Sprintf("%s: no connection to a store; looked at, in this order: %s; %s",
+	return fmt.Sprintf("%s: no connection to a store; searched, in this order: %s; %s",
 		outmill.ErrInvalidConfig, strings.Join(e.Looked, ", "), remedy)
 }
 
 // Is makes errors.Is(err, outmill.ErrInvalidConfig) true.
 func (e *ConnectionNotFoundError) Is(target error) bool { return target == outmill.ErrInvalidConfig }
 
-// UnknownProviderError says that the provider of a [Connection] is not
-// registered, or that none is: most often an import is missing. It is an
-// [outmill.ErrInvalidConfig].
+// UnknownProviderError says that the provider of a [Connection] is not registered, or that
+// no provider is. The usual cause is a missing import. It is an [outmill.ErrInvalidConfig].
 type UnknownProviderError struct {
-	// Provider is the name that is not registered; "" where none was named and
-	// none is registered.
+	// Provider is the name that is not registered; "" if the Connection names none and none is
+	// registered.
 	Provider string
 	// Registered are the names that are registered, sorted.
 	Registered []string
@@ -193,10 +188,10 @@ func (e *UnknownProviderError) Is(target error) bool { return target == outmill.
 
 const module = "github.com/outmill/outmill/"
 
-// stores are the packages of the module that have a provider of their name.
+// stores are the packages of this module whose provider has the name of the package.
 var stores = []string{"mongo", "postgres", "sqlite", "sqlserver"}
 
-// search is one run of Resolve; it notes each place that it looks at.
+// search is one run of Resolve; it records each place that it reads.
 type search struct {
 	conn   Connection
 	looked []string
@@ -223,7 +218,7 @@ func (s *search) run() (Resolution, error) {
 	return s.sharedString()
 }
 
-// explicit decides about a URL that is not tied to a provider by its place.
+// explicit resolves a URL whose place does not decide the provider.
 func (s *search) explicit(from, url string) (Resolution, error) {
 	if s.conn.Provider != "" {
 		provider, err := s.named()
@@ -314,7 +309,7 @@ func (s *search) take(place, value string, found bool) (string, bool) {
 	return value, found && value != ""
 }
 
-// choose refuses a URL of another provider, because the place says whose it must be.
+// choose refuses a URL of another provider, because its place names the provider.
 func choose(provider outmill.Provider, from, url string) (Resolution, error) {
 	opens, err := outmill.ProviderFor(url)
 	if opens.Name == provider.Name {
@@ -324,7 +319,7 @@ func choose(provider outmill.Provider, from, url string) (Resolution, error) {
 	if !errors.As(err, &malformed) || len(malformed.Registered) > 0 {
 		err = &outmill.InvalidURLError{
 			URL:    outmill.RedactURL(url),
-			Reason: fmt.Sprintf("is not for the provider %s: want the scheme %s", provider.Name, strings.Join(provider.Schemes, " or ")),
+			Reason: fmt.Sprintf("does not belong to the provider %s: want the scheme %s", provider.Name, strings.Join(provider.Schemes, " or ")),
 		}
 	}
 	return Resolution{}, fmt.Errorf("%s: %w", from, err)

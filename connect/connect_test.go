@@ -95,10 +95,10 @@ func TestConnect(t *testing.T) {
 				[]string{"sources.malformed.low.connection_string", "has no scheme"}},
 			{"an explicit URL of another provider than the named one", connect.Connection{URL: "low:x", Provider: "high"},
 				new(*outmill.InvalidURLError),
-				[]string{"Connection.URL", "not for the provider high"}},
+				[]string{"Connection.URL", "does not belong to the provider high"}},
 			{"a named connection string of another provider than the named one",
 				connect.Connection{Provider: "high", Source: "nowhere", ConnectionString: "main"},
-				new(*outmill.InvalidURLError), []string{"connection_strings.main", "not for the provider high"}},
+				new(*outmill.InvalidURLError), []string{"connection_strings.main", "does not belong to the provider high"}},
 			{"an explicit URL that no provider opens", connect.Connection{URL: "cassandra://h"}, new(*outmill.InvalidURLError),
 				[]string{"Connection.URL", "cassandra:", "high, high+tls"}},
 			{"a named connection string that no provider opens", connect.Connection{Source: "nowhere", ConnectionString: "elsewhere"},
@@ -124,13 +124,13 @@ func TestConnect(t *testing.T) {
 		}
 	})
 
-	t.Run("nothing found lists everything that was looked at in order", func(t *testing.T) {
+	t.Run("the error for no URL lists the searched places in order", func(t *testing.T) {
 		t.Parallel()
 		_, err := connect.Resolve(connect.Connection{Provider: "low", Source: "orders", Lookup: connect.LookupMap(nil)})
 		var missing *connect.ConnectionNotFoundError
 		require.ErrorAs(t, err, &missing)
 		require.Equal(t, []string{"Connection.URL", "sources.orders.low.connection_string", "connection_strings.low"}, missing.Looked)
-		require.EqualError(t, err, "outmill: invalid configuration: no connection to a store; looked at, in this order: "+
+		require.EqualError(t, err, "outmill: invalid configuration: no connection to a store; searched, in this order: "+
 			"Connection.URL, sources.orders.low.connection_string, connection_strings.low; set one of them")
 
 		_, err = connect.Resolve(connect.Connection{ConnectionString: "main", Lookup: connect.LookupMap(nil)})
@@ -143,7 +143,7 @@ func TestConnect(t *testing.T) {
 		require.Len(t, missing.Looked, len(outmill.Providers())+2)
 	})
 
-	t.Run("where no store is registered the error says what to import", func(t *testing.T) {
+	t.Run("the error for no registered store names an import", func(t *testing.T) {
 		t.Parallel()
 		require.EqualError(t, &connect.UnknownProviderError{},
 			`outmill: invalid configuration: no store is registered: import the package of a store, `+
@@ -205,7 +205,7 @@ func TestConnect(t *testing.T) {
 		}), "%v", logger.Captured())
 	})
 
-	t.Run("Open opens nothing where nothing is found", func(t *testing.T) {
+	t.Run("Open opens no store if it finds no URL", func(t *testing.T) {
 		t.Parallel()
 		logger := watermill.NewCaptureLogger()
 		store, _, err := connect.Open(t.Context(), connect.Connection{Provider: "low", Lookup: connect.LookupMap(nil)}, logger)

@@ -11,8 +11,8 @@ import (
 
 var errOpen = errors.New("the provider cannot open")
 
-// The providers of this test binary show which of them was asked to open what. Real
-// stores open themselves in their own packages' tests.
+// The providers of this test binary only record which provider opens which URL. The tests
+// of the stores' packages open real stores.
 func init() {
 	outmill.RegisterProvider(outmill.Provider{Name: "high", Schemes: []string{"high", "high+tls"}, Priority: 1020, Open: openFake})
 	outmill.RegisterProvider(outmill.Provider{Name: "low", Schemes: []string{"low"}, Priority: 1010, Open: openFake})

@@ -27,7 +27,7 @@ func ExampleResolve() {
 	// Output:
 	// sqlite from sources.orders.sqlite.connection_string: sqlite:orders.db <nil>
 	// sqlite from connection_strings.sqlite: sqlite:everything-else.db <nil>
-	// outmill: invalid configuration: no connection to a store; looked at, in this order: Connection.URL, sources.bills.sqlite.connection_string, connection_strings.main; set one of them
+	// outmill: invalid configuration: no connection to a store; searched, in this order: Connection.URL, sources.bills.sqlite.connection_string, connection_strings.main; set one of them
 }
 
 func ExampleOpen() {

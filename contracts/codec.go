@@ -2,9 +2,8 @@ package contracts
 
 import (
 	"encoding/json"
-	"errors"
-	"fmt"
-	"strings"
+
+	"github.com/outmill/outmill/storekit"
 )
 
 // Codec encodes values of contracts as payloads. It must be safe for concurrent use. Its
@@ -35,7 +34,7 @@ type JSON struct{}
 func (JSON) Marshal(v any) ([]byte, error) {
 	data, err := json.Marshal(v)
 	if err != nil {
-		return nil, withoutValues("encode as JSON", err)
+		return nil, storekit.JSONError("encode as JSON", err)
 	}
 	return data, nil
 }
@@ -43,34 +42,10 @@ func (JSON) Marshal(v any) ([]byte, error) {
 // Unmarshal implements Codec.
 func (JSON) Unmarshal(data []byte, v any) error {
 	if err := json.Unmarshal(data, v); err != nil {
-		return withoutValues("decode from JSON", err)
+		return storekit.JSONError("decode from JSON", err)
 	}
 	return nil
 }
 
 // ContentType implements Codec.
 func (JSON) ContentType() string { return "application/json" }
-
-// withoutValues keeps of an error of encoding/json what is no part of the data. Errors of
-// other packages, such as those of UnmarshalJSON methods, often quote the data, so their
-// type must do.
-func withoutValues(doing string, err error) error {
-	var syntax *json.SyntaxError
-	var mismatch *json.UnmarshalTypeError
-	var unsupported *json.UnsupportedTypeError
-	var marshaler *json.MarshalerError
-	switch {
-	case errors.As(err, &marshaler):
-		return fmt.Errorf("%s: the method of %s that encodes it fails", doing, marshaler.Type)
-	case errors.As(err, &mismatch):
-		// Value is a word such as number, and the number itself may follow.
-		kind, _, _ := strings.Cut(mismatch.Value, " ")
-		return fmt.Errorf("%s: at byte %d, field %s: a JSON %s does not fit %s",
-			doing, mismatch.Offset, quote(mismatch.Field), kind, mismatch.Type)
-	case errors.As(err, &syntax):
-		return fmt.Errorf("%s: not valid JSON at byte %d", doing, syntax.Offset)
-	case errors.As(err, &unsupported):
-		return fmt.Errorf("%s: type %s is not supported", doing, unsupported.Type)
-	}
-	return fmt.Errorf("%s: a field or a type refuses its value, with an error of type %T", doing, err)
-}

@@ -26,7 +26,7 @@ const (
 	benchKeys     = 1_000
 )
 
-// discard takes every message and forgets it.
+// discard accepts every message and drops it.
 type discard struct{}
 
 func (discard) Publish(string, ...*message.Message) error               { return nil }

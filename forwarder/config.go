@@ -13,19 +13,19 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// DefaultGroup is the group of a forwarder that names none.
+// DefaultGroup is the group of a forwarder that names no group.
 const DefaultGroup = "forwarder"
 
 const (
 	defaultUpkeepInterval = time.Minute
-	// maxBatch bounds what one statement of a store is asked for.
+	// maxBatch limits the number of records in one statement of a store.
 	maxBatch = 10_000
-	// maxDuration leaves room for sums.
+	// maxDuration is small enough that sums of durations do not overflow.
 	maxDuration = 24 * time.Hour
 )
 
-// Config has the settings of a Forwarder. The zero value forwards all topics
-// but that of joins: see Topics.
+// Config has the settings of a Forwarder. The zero value forwards all topics except that of
+// joins: see Topics.
 type Config struct {
 	// Group is the forwarder's consumer group. Default "forwarder". Forwarders
 	// of one group share the records; a second destination needs a second group.
@@ -35,101 +35,100 @@ type Config struct {
 	// text, up to 255 characters. Default: host:pid of the process.
 	Worker string
 
-	// Topics selects what is forwarded, by name or pattern. Default: all, save
-	// storekit.JoinWaitTopic, whose messages are for the handler of package joins:
-	// no pattern selects it, its name does.
+	// Topics selects the topics to forward, by name or pattern. Default: all, except
+	// storekit.JoinWaitTopic, whose messages are for the handler of package joins. No pattern
+	// selects that topic; only its name does.
 	Topics outmill.Topics
 
-	// Unordered gives up the order of keys. Claims are then cheaper, and
-	// forwarders of several processes share the records of one key. It goes with
-	// the KeyPolicy KeyBlock only, which then means nothing.
+	// Unordered gives up the order of keys. Claims are then cheaper, and forwarders of several
+	// processes share the records of one key. It requires the KeyPolicy KeyBlock (the
+	// default), which then has no effect.
 	Unordered bool
 
-	// KeyPolicy is what a failing record means for the later ones of its key:
-	// outmill.KeyBlock (the default), KeySkip or KeyPark. KeyPark costs a BatchPublisher's
-	// speed: the records of one key are published one call after the other.
+	// KeyPolicy says what a failing record does to the later records of its key:
+	// outmill.KeyBlock (the default), KeySkip or KeyPark. KeyPark makes a BatchPublisher
+	// slower, because the records of one key are published in separate calls, one after the
+	// other.
 	KeyPolicy outmill.KeyPolicy
 
-	// Retry is for messages that fail by themselves, and for hooks that fail; see
-	// the package's words on what fails when. Default: 10 attempts,
-	// min(2^n s, 60 s).
+	// Retry applies to messages that cause their failures themselves, and to hooks that fail;
+	// see "When publishing fails" in the package documentation. Default: 10 attempts, min(2^n
+	// s, 60 s).
 	Retry outmill.RetryPolicy
 
-	// Filter, if set, decides which messages are forwarded; the others are acked
-	// unpublished.
+	// Filter, if set, decides which messages are published; the forwarder acks the others.
 	Filter func(topic string, msg *message.Message) bool
 
-	// Transform, if set, replaces each message before it is published. An error
-	// is the message's own failure: retried by Retry, or dead if it is
-	// outmill.Permanent. It may change and return the message that it gets.
+	// Transform, if set, replaces each message before it is published. If it returns an error,
+	// the message fails: Retry applies, or the record goes dead if the error is
+	// outmill.Permanent. Transform may change and return the message that it gets.
 	Transform func(topic string, msg *message.Message) (*message.Message, error)
 
-	// MapTopic, if set, returns the topic to publish to. It sees the message that
-	// Transform returned. Where the broker refuses that topic, the one that the
-	// message came from is held.
+	// MapTopic, if set, returns the topic to publish to. It gets the message that Transform
+	// returned. If the broker refuses the returned topic, the forwarder holds the topic of the
+	// record.
 	MapTopic func(topic string, msg *message.Message) string
 
-	// Classify, if set, judges errors of publishers that do not mark theirs:
-	// return outmill.Permanent(err), outmill.RetryAfter(err, d), an error that
-	// wraps outmill.ErrTopicUnavailable or outmill.ErrBrokerUnavailable, or err
-	// unchanged.
+	// Classify, if set, names the cause of a publisher's error: return outmill.Permanent(err),
+	// outmill.RetryAfter(err, d), an error that wraps outmill.ErrTopicUnavailable or
+	// outmill.ErrBrokerUnavailable, or err unchanged.
 	Classify func(err error) error
 
-	// BatchSize is the most records of one claim and one publish, up to 10,000.
+	// BatchSize is the largest number of records of one claim and one publish, up to 10,000.
 	// Default 100.
 	BatchSize int
 
-	// MaxInFlightBytes bounds the payloads and metadata in memory; one record may
-	// go beyond it. Default 16 MiB.
+	// MaxInFlightBytes limits the payloads and metadata in memory; one record may exceed it.
+	// Default 16 MiB.
 	MaxInFlightBytes int
 
-	// Lanes is how many messages are published at a time to a publisher that
-	// takes one at a time; no more than BatchSize. Default 64.
+	// Lanes is the number of concurrent calls of a publisher that takes one message per call,
+	// at most BatchSize. Default 64.
 	Lanes int
 
-	// Lease is how long a record is held without a sign of life. Default 30 s.
+	// Lease is the time for which a claim leases a record. Default 30 s.
 	Lease time.Duration
 
-	// PublishTimeout bounds one call to a BatchPublisher. Default 30 s. A plain
-	// publisher must bound its calls itself; after this time no further message
-	// of a batch is given to it. The hooks have as long for their batch.
+	// PublishTimeout limits one call of a BatchPublisher. Default 30 s. A plain publisher must
+	// limit its calls itself; after this time it gets no further message of the batch. The
+	// hooks have the same time for a batch.
 	PublishTimeout time.Duration
 
-	// PollInterval is the longest wait between looks for new records. Default
+	// PollInterval is the longest wait between two claims while no records are due. Default
 	// 500 ms.
 	PollInterval time.Duration
 
-	// MaxErrorBackoff is the longest wait between attempts while the database or
-	// the broker is away, or a topic is refused. Default 30 s.
+	// MaxErrorBackoff is the longest wait between attempts while the database or the broker is
+	// unavailable, or the broker refuses a topic. Default 30 s.
 	MaxErrorBackoff time.Duration
 
-	// AckFlushInterval is the longest that an ack waits for others to share its
+	// AckFlushInterval is the longest time that an ack waits for other acks to share its
 	// statement. Default 5 ms.
 	AckFlushInterval time.Duration
 
-	// CloseTimeout is how long Close waits for a publish under way. Default 10 s.
+	// CloseTimeout is how long Close waits for a publish in progress. Default 10 s.
 	CloseTimeout time.Duration
 
-	// UpkeepInterval is how often the forwarder tidies the store. Default 60 s;
-	// negative leaves that, and the store's housekeeping (see
-	// [outmill.Janitor].Maintain), to others. Its registration it renews either way.
+	// UpkeepInterval is the time between two rounds in which the forwarder maintains the store
+	// and renews its registration. Default 60 s. If it is negative, the forwarder only renews
+	// its registration, and another process must maintain the store (see also
+	// [outmill.Janitor].Maintain).
 	UpkeepInterval time.Duration
 
-	// OnDead is told of each record that this forwarder made dead, after the
-	// store knows it. Be quick.
+	// OnDead is called for each record that this forwarder made dead, after the store has
+	// saved it. It must return quickly.
 	OnDead func(rec *outmill.Record, reason string)
 
-	// OnError is told of each error that is otherwise only logged: of a message
-	// that could not be published, a topic that is held, a broker that is away, and
-	// of claims, settlements and upkeep that fail. The forwarder goes on by itself
-	// in all of these cases. Several goroutines may call it at a time, and they wait
-	// for it: be quick, and do not call Close. A panic in it is logged.
+	// OnError is called with each error that is otherwise only logged: a message that could
+	// not be published, a topic on hold, an unavailable broker, and failed claims, settlements
+	// and upkeep. The forwarder continues in all of these cases. Several goroutines may call
+	// OnError concurrently, and they wait for it, so it must return quickly and must not call
+	// Close. A panic in OnError is logged.
 	OnError func(err error)
 }
 
-// WithDefaults returns the configuration with the settings that a store's URL
-// has ([outmill.DefaultsOf], [connect.Resolution]) in the place of those that are
-// not set: Lease, BatchSize and Retry.MaxAttempts.
+// WithDefaults returns the configuration with Lease, BatchSize and Retry.MaxAttempts of a
+// store's URL ([outmill.DefaultsOf], [connect.Resolution]) where these are not set.
 func (c Config) WithDefaults(defaults outmill.WorkerDefaults) Config {
 	defaultTo(&c.Lease, defaults.Lease)
 	defaultTo(&c.BatchSize, defaults.BatchSize)
@@ -153,8 +152,8 @@ func (c *Config) setDefaults() {
 	defaultTo(&c.UpkeepInterval, defaultUpkeepInterval)
 }
 
-// withoutJoinWait leaves the topic out where a pattern selects it. The caller's
-// lists stay as they are.
+// withoutJoinWait excludes the topic of joins, unless it is selected by name. It does not
+// change the caller's lists.
 func withoutJoinWait(topics outmill.Topics) outmill.Topics {
 	name := outmill.Exact(storekit.JoinWaitTopic)
 	if topics.Match(storekit.JoinWaitTopic) && !slices.Contains(topics.Include, name) {
@@ -170,7 +169,7 @@ func defaultTo[T comparable](field *T, value T) {
 	}
 }
 
-// Validate reports every setting that makes no sense; each error is an
+// Validate returns an error for every invalid setting, joined. Each is an
 // outmill.ErrInvalidConfig, or ErrInvalidRecord for a name. New calls it.
 func (c Config) Validate() error {
 	c.setDefaults()

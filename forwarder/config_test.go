@@ -17,7 +17,7 @@ import (
 func TestForwarder_Config(t *testing.T) {
 	t.Parallel()
 
-	t.Run("New refuses what is nil", func(t *testing.T) {
+	t.Run("New refuses nil arguments", func(t *testing.T) {
 		t.Parallel()
 		store, d := newStore(t), newDestination(t)
 		for name, try := range map[string]func() (*forwarder.Forwarder, error){

@@ -17,8 +17,8 @@ import (
 
 var errAway = errors.New("connection refused")
 
-// destination publishes to Watermill's Go channel, fails what the test wants
-// it to, and notes what got through.
+// destination publishes to Watermill's Go channel, fails the messages that the test
+// selects, and records the others.
 type destination struct {
 	real *gochannel.GoChannel
 
@@ -34,7 +34,7 @@ type arrival struct {
 	msg   *message.Message
 }
 
-// tester is what testing.TB and rapid.T have in common.
+// tester has the methods that testing.TB and rapid.T share.
 type tester interface {
 	require.TestingT
 	Helper()
@@ -48,7 +48,7 @@ func newDestination(t tester) *destination {
 	return d
 }
 
-// judge sets what becomes of each message from now on; nil takes all.
+// judge sets the result of each further message; nil accepts all.
 func (d *destination) judge(verdict func(topic string, msg *message.Message) error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -97,7 +97,7 @@ func (d *destination) Publish(topic string, messages ...*message.Message) error 
 
 func (d *destination) Close() error { return d.real.Close() }
 
-// all are the arrivals so far.
+// all returns the arrivals so far.
 func (d *destination) all() []arrival {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -120,7 +120,7 @@ func uuidsOf(arrivals []arrival) []string {
 	return ids
 }
 
-// withKey are the ids of a key in the order in which they first arrived.
+// withKey returns the ids of a key in the order of their first arrival.
 func (d *destination) withKey(key string) []string {
 	var ids []string
 	for _, a := range d.all() {
@@ -131,8 +131,7 @@ func (d *destination) withKey(key string) []string {
 	return ids
 }
 
-// requireArrived waits until these and no others have arrived, in any order,
-// each once.
+// requireArrived waits until exactly these messages have arrived, in any order, each once.
 func (d *destination) requireArrived(tb testing.TB, ids ...string) {
 	tb.Helper()
 	d.waitFor(tb, len(ids))
@@ -153,7 +152,7 @@ func (d *destination) waitForTries(tb testing.TB, n int) {
 	require.Eventually(tb, func() bool { return len(d.triedIDs()) >= n }, patience, tick, "too few messages were tried: want %d", n)
 }
 
-// batchDestination takes batches, as storekit.BatchPublisher has it.
+// batchDestination is a storekit.BatchPublisher.
 type batchDestination struct {
 	*destination
 	mu      sync.Mutex

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// patience bounds each wait for something that is going to happen.
+	// patience limits the wait for an event that must happen.
 	patience = time.Minute
 	tick     = 2 * time.Millisecond
 )
@@ -37,7 +37,7 @@ func openStore(tb testing.TB, file string, config sqlite.Config) *sqlite.Store {
 	return store
 }
 
-// quick has short waits, so that what is tried again is tried soon.
+// quick has short waits, so that retries come soon.
 func quick() forwarder.Config {
 	return forwarder.Config{
 		PollInterval:    5 * time.Millisecond,
@@ -74,12 +74,12 @@ func startLogged(tb testing.TB, store outmill.Queue, pub message.Publisher, cfg 
 	return fwd
 }
 
-// rec is a record with a message id that says which one it is.
+// rec returns a record; its message id identifies it in the test.
 func rec(topic, key, id string) *outmill.Record {
 	return &outmill.Record{Topic: topic, Key: key, MessageID: id, Payload: []byte("payload of " + id)}
 }
 
-// recs are n records of a key, named by the key (or topic) and numbers from 0.
+// recs returns n records of a key, named by the key (or topic) and numbers from 0.
 func recs(topic, key string, n int) []*outmill.Record {
 	records := make([]*outmill.Record, n)
 	for i := range records {
@@ -105,8 +105,8 @@ func add(tb testing.TB, store outmill.Writer, records ...*outmill.Record) {
 	require.NoError(tb, store.Append(tb.Context(), records...))
 }
 
-// register makes records that are appended from now on the group's, before
-// its forwarder runs.
+// register registers the group before its forwarder runs, so that it gets all further
+// records.
 func register(tb testing.TB, store outmill.Queue) {
 	tb.Helper()
 	require.NoError(tb, store.RegisterGroup(tb.Context(), outmill.Registration{Group: forwarder.DefaultGroup}))
@@ -128,7 +128,7 @@ func idsOf(records []*outmill.Record) []string {
 	return ids
 }
 
-// requireEmpty waits until nothing is left in the store.
+// requireEmpty waits until the store has no records.
 func requireEmpty(tb testing.TB, store outmill.Inspector) {
 	tb.Helper()
 	left := []*outmill.Record{}
@@ -143,7 +143,7 @@ func requireEmpty(tb testing.TB, store outmill.Inspector) {
 	}, patience, tick, "records are left in the store")
 }
 
-// requireDead waits until these and no others are dead.
+// requireDead waits until exactly these records are dead.
 func requireDead(tb testing.TB, store outmill.Inspector, ids ...string) []*outmill.Record {
 	tb.Helper()
 	var dead []*outmill.Record
@@ -156,7 +156,7 @@ func requireDead(tb testing.TB, store outmill.Inspector, ids ...string) []*outmi
 	return dead
 }
 
-// requireUntouched: none of the records has lost an attempt or is dead.
+// requireUntouched checks that no record is dead or has a counted attempt.
 func requireUntouched(tb testing.TB, store outmill.Inspector) {
 	tb.Helper()
 	for _, r := range list(tb, store, "") {

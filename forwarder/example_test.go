@@ -13,7 +13,7 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// printer is a broker for the example.
+// printer stands for a broker in the example.
 type printer struct{}
 
 func (printer) Publish(topic string, messages ...*message.Message) error {
@@ -65,8 +65,8 @@ func Example() {
 	// 2 <nil>
 }
 
-// counted counts what a publisher of batches took. It has both methods, so the
-// forwarder sees a publisher of batches in it.
+// counted counts the messages that a publisher of batches accepted. It has both methods, so
+// the forwarder publishes to it in batches.
 type counted struct {
 	storekit.BatchPublisher
 	taken int

@@ -1,6 +1,6 @@
 package forwarder
 
-// Defaults is the configuration of a program that sets nothing.
+// Defaults returns the configuration with all defaults.
 func Defaults() Config {
 	var c Config
 	c.setDefaults()

@@ -34,7 +34,7 @@ func waitForError(t *testing.T, told <-chan error, text string) error {
 func TestForwarder_Fail(t *testing.T) {
 	t.Parallel()
 
-	t.Run("OnError is told of what goes wrong", func(t *testing.T) {
+	t.Run("OnError gets the errors", func(t *testing.T) {
 		t.Parallel()
 		t.Run("with a message", func(t *testing.T) {
 			t.Parallel()
@@ -56,7 +56,7 @@ func TestForwarder_Fail(t *testing.T) {
 			t.Parallel()
 			each(t, func(t *testing.T, dest message.Publisher, d *destination) {
 				d.goAway()
-				err := waitForError(t, tellOf(t, dest, "m"), "the broker took nothing")
+				err := waitForError(t, tellOf(t, dest, "m"), "the broker accepted no message")
 				require.ErrorIs(t, err, errAway)
 			})
 		})
@@ -88,7 +88,7 @@ func TestForwarder_Fail(t *testing.T) {
 		})
 	})
 
-	t.Run("OnError that panics is logged and harms nobody", func(t *testing.T) {
+	t.Run("a panic in OnError is logged and has no other effect", func(t *testing.T) {
 		t.Parallel()
 		store := newStore(t)
 		register(t, store)
@@ -136,7 +136,7 @@ type untidy struct{ *sqlite.Store }
 
 func (*untidy) ReapExpired(context.Context, int) (int, error) { return 0, errBroken }
 
-// tellOf forwards a message and returns what OnError is told.
+// tellOf forwards a message and returns the errors that OnError gets.
 func tellOf(t *testing.T, dest message.Publisher, id string) <-chan error {
 	t.Helper()
 	store := newStore(t)

@@ -17,28 +17,28 @@ import (
 const (
 	firstPause = 500 * time.Millisecond
 	firstHold  = 2 * time.Second
-	// probeChoice is how many records a probe is chosen from.
+	// probeChoice is the number of records from which chooseProbe selects.
 	probeChoice = 20
 )
 
-// flow decides, from what became of each parcel, what is claimed next. It is a
-// circuit breaker for the broker and a hold for each topic:
+// flow decides from the fates of the parcels which records to claim next. It is a circuit
+// breaker for the broker and a hold for each topic:
 //
 //	closed ──nothing delivered, broker away──► open ──pause──► probing
 //	   ▲                                         ▲                │
 //	   └───────────────the probe was taken───────┼────────────────┤
 //	                                             └──it was not────┘
 //
-// A crash leaves nothing behind: all of it is in memory, the records are
-// leased and come again.
+// The state is only in memory. After a crash the leased records are due again when their
+// leases end.
 type flow struct {
-	cfg    Config
-	worker *worker.Worker
-	log    watermill.LoggerAdapter
-	fails  worker.Faults
-	wake   chan struct{}
-	doubts *doubts
-	// published counts the messages that the publisher took.
+	cfg      Config
+	worker   *worker.Worker
+	log      watermill.LoggerAdapter
+	fails    worker.Faults
+	wake     chan struct{}
+	failures *failureHistory
+	// published counts the messages that the publisher accepted.
 	published atomic.Int64
 
 	mu      sync.Mutex
@@ -46,12 +46,13 @@ type flow struct {
 	pause   *storekit.Waits
 	probeAt time.Time
 	away    error
-	// stalled: the publisher does not return.
+	// stalled says that the publisher does not return.
 	stalled bool
-	// probed are the records that failed alone since the breaker opened.
+	// probed are the records that failed as the only message of a publish since the breaker
+	// opened.
 	probed    map[outmill.WorkItemID]struct{}
 	held      map[string]*hold
-	witnesses map[*witness]struct{}
+	observers map[*observer]struct{}
 }
 
 type breakerState int
@@ -69,16 +70,16 @@ func newFlow(cfg Config, w *worker.Worker, fails worker.Faults) *flow {
 		log:       fails.Log,
 		fails:     fails,
 		wake:      make(chan struct{}, 1),
-		doubts:    newDoubts(cfg.MaxErrorBackoff),
+		failures:  newFailureHistory(cfg.MaxErrorBackoff),
 		probed:    map[outmill.WorkItemID]struct{}{},
 		held:      map[string]*hold{},
-		witnesses: map[*witness]struct{}{},
+		observers: map[*observer]struct{}{},
 	}
 	fl.pause = storekit.NewWaits(firstPause, fl.cfg.MaxErrorBackoff)
 	return fl
 }
 
-// settle settles each parcel's item and moves the breaker. One goroutine
+// settle settles each parcel's item and sets the state of the breaker. Only one goroutine
 // calls it.
 func (fl *flow) settle(parcels []*parcel) {
 	r := fl.assess(parcels)
@@ -94,8 +95,8 @@ func (fl *flow) settle(parcels []*parcel) {
 	}
 }
 
-// settleLast is settle for a forwarder that stops: what fails now may fail
-// because of that.
+// settleLast settles the items when the forwarder stops. It leaves the breaker alone,
+// because the stop may have caused the failures.
 func (fl *flow) settleLast(parcels []*parcel) {
 	for _, p := range parcels {
 		if p.verdict = fl.verdict(p); p.is(delivered) {
@@ -117,7 +118,7 @@ func (fl *flow) settleOne(p *parcel) {
 	}
 }
 
-// growing doubles from claim to claim.
+// growing returns a wait that doubles with each claim.
 func (fl *flow) growing(claims int) time.Duration {
 	wait := firstPause
 	for i := 1; i < claims && wait < fl.cfg.MaxErrorBackoff; i++ {
@@ -142,8 +143,8 @@ func (fl *flow) logFailure(p *parcel, outcome storekit.Verdict) {
 	fl.fails.Tell(fmt.Errorf("message %s of topic %q: %w", rec.MessageID, rec.Topic, p.err))
 }
 
-// react moves the breaker and the holds before any item is given back, so that
-// none of them is claimed again at once.
+// react updates the breaker and the holds before any item is released, so that no item is
+// claimed again at once.
 func (fl *flow) react(r report, parcels []*parcel) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
@@ -154,16 +155,16 @@ func (fl *flow) react(r report, parcels []*parcel) {
 		fl.openBreaker(r.away, now)
 		fl.noteProbe(r, parcels)
 	case fl.state != closed && (r.delivered > 0 || len(r.refused) > 0):
-		// If only to refuse a topic: the broker answers.
+		// The broker answers, even if only to refuse a topic.
 		fl.closeBreaker()
 	}
 	fl.signal()
 }
 
-// tell passes on what react has logged under the lock.
+// tell reports to OnError, without the lock, the errors that react has logged.
 func (fl *flow) tell(r report) {
 	if r.away != nil {
-		fl.fails.Tell(fmt.Errorf("the broker took nothing: %w", r.away))
+		fl.fails.Tell(fmt.Errorf("the broker accepted no message: %w", r.away))
 	}
 	for topic, err := range r.refused {
 		fl.fails.Tell(fmt.Errorf("topic %q is held: %w", topic, err))
@@ -175,22 +176,22 @@ func (fl *flow) openBreaker(err error, now time.Time) {
 	fl.state, fl.away = open, err
 	fl.probeAt = now.Add(wait)
 	fl.setLimit()
-	fl.log.Error("The broker took nothing; forwarding pauses, then probes with one record. No attempt is counted. Check that the broker is "+
-		"up and its address right", err, watermill.LogFields{"probe_in": wait.String()})
-	for w := range fl.witnesses {
+	fl.log.Error("The broker accepted no message; forwarding pauses, then probes with one record. No attempt is counted. "+
+		"Check that the broker is up and its address right", err, watermill.LogFields{"probe_in": wait.String()})
+	for w := range fl.observers {
 		w.sawAway(err)
 	}
 }
 
 func (fl *flow) closeBreaker() {
-	fl.log.Info("The broker takes messages again", nil)
+	fl.log.Info("The broker accepts messages again", nil)
 	fl.state, fl.away = closed, nil
 	fl.pause.Reset()
 	clear(fl.probed)
 	fl.setLimit()
 }
 
-// setLimit says how many records are to be claimed.
+// setLimit sets the number of records that the worker claims.
 func (fl *flow) setLimit() {
 	limit := fl.cfg.BatchSize
 	switch {
@@ -214,7 +215,7 @@ func (fl *flow) setStalled(stalled bool) {
 	fl.setLimit()
 }
 
-// noteProbe remembers the record that failed alone.
+// noteProbe remembers the record that failed as the only message of a publish.
 func (fl *flow) noteProbe(r report, parcels []*parcel) {
 	if r.sent > 1 {
 		return
@@ -226,9 +227,9 @@ func (fl *flow) noteProbe(r report, parcels []*parcel) {
 	}
 }
 
-// admit ends the parcels that are not to be published now: what was claimed
-// before the breaker opened or the topic was held, and, of the choice for a
-// probe, all but one.
+// admit marks the parcels unsent that must not be published now: those that were claimed
+// before the breaker opened or their topic was held, and, during a probe, all but the
+// chosen one.
 func (fl *flow) admit(parcels []*parcel) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
@@ -248,9 +249,9 @@ func (fl *flow) admit(parcels []*parcel) {
 	}
 }
 
-// chooseProbe prefers a record that was no probe before, because bad records whose error
-// has no explanation would keep the breaker open. It takes no record that is behind
-// another one of its key.
+// chooseProbe prefers a record that was not a probe before, because a bad record whose
+// error names no cause would keep the breaker open. It chooses no record behind another one
+// of its key.
 func (fl *flow) chooseProbe(parcels []*parcel) *parcel {
 	var first *parcel
 	seen := map[string]bool{}
@@ -270,7 +271,7 @@ func (fl *flow) chooseProbe(parcels []*parcel) *parcel {
 	return first
 }
 
-// run ends pauses and holds when their time has come.
+// run ends pauses and holds in time.
 func (fl *flow) run(ctx context.Context) {
 	for {
 		timer := time.NewTimer(fl.untilNext())

@@ -21,7 +21,7 @@ import (
 func TestForwarder_Forward(t *testing.T) {
 	t.Parallel()
 
-	t.Run("what commits is forwarded and what rolls back is not", func(t *testing.T) {
+	t.Run("committed messages are forwarded and rolled back ones are not", func(t *testing.T) {
 		t.Parallel()
 		each(t, func(t *testing.T, dest message.Publisher, d *destination) {
 			store := newStore(t)
@@ -76,7 +76,7 @@ func TestForwarder_Forward(t *testing.T) {
 		})
 	})
 
-	t.Run("the context of a message tells of its delivery", func(t *testing.T) {
+	t.Run("the context of a message describes its delivery", func(t *testing.T) {
 		t.Parallel()
 		each(t, func(t *testing.T, dest message.Publisher, d *destination) {
 			store := newStore(t)
@@ -252,7 +252,7 @@ func TestForwarder_Forward(t *testing.T) {
 		requireEmpty(t, store)
 	})
 
-	t.Run("what is in memory is bounded by bytes", func(t *testing.T) {
+	t.Run("the bytes in memory are limited", func(t *testing.T) {
 		t.Parallel()
 		each(t, func(t *testing.T, dest message.Publisher, d *destination) {
 			store := newStore(t)

@@ -22,7 +22,7 @@ type Forwarder struct {
 	cfg   Config
 	log   watermill.LoggerAdapter
 	fails worker.Faults
-	// announce logs how the forwarder publishes, when it first does.
+	// announce logs the mode of publishing, once.
 	announce func()
 
 	running chan struct{}
@@ -32,14 +32,14 @@ type Forwarder struct {
 
 	mu     sync.Mutex
 	closed bool
-	// began: Run was called, current is its pass once it has registered.
+	// began says that Run was called; current is its pass after the registration.
 	began   bool
 	current *pass
 	passes  sync.WaitGroup
 }
 
-// New makes a forwarder. A nil logger logs nothing. Nothing is read or
-// published before Run, Once, or the start of the router that it was added to.
+// New makes a forwarder. A nil logger logs nothing. The forwarder reads and publishes
+// nothing before Run, Once, or the start of a router that it was added to.
 func New(queue outmill.Queue, publisher message.Publisher, cfg Config, logger watermill.LoggerAdapter) (*Forwarder, error) {
 	if outmill.IsNil(queue) {
 		return nil, fmt.Errorf("%w: forwarder.New: the store is nil", outmill.ErrInvalidConfig)
@@ -68,9 +68,8 @@ func New(queue outmill.Queue, publisher message.Publisher, cfg Config, logger wa
 	return f, nil
 }
 
-// Run forwards until ctx ends or Close is called, and then returns nil; or an
-// error if it cannot begin, and may then be called again. A forwarder runs
-// once.
+// Run forwards until ctx ends or Close is called, and then returns nil. It returns an error
+// if it cannot begin; then it may be called again. Otherwise a forwarder runs only once.
 func (f *Forwarder) Run(ctx context.Context) error {
 	p, err := f.start(ctx)
 	if p == nil {
@@ -83,9 +82,9 @@ func (f *Forwarder) Run(ctx context.Context) error {
 // Running is closed when the forwarder has begun to forward.
 func (f *Forwarder) Running() chan struct{} { return f.running }
 
-// Close stops the forwarder, and Once with it: it waits for the publish under
-// way, at most for CloseTimeout, stores the acks and gives back the rest. It
-// may be called more than once, and before Run, which then refuses to begin.
+// Close stops Run and Once: it waits for the publish in progress, at most for CloseTimeout,
+// stores the acks and releases the other records. It may be called more than once, and
+// before Run, which then returns an error.
 func (f *Forwarder) Close() error {
 	f.mu.Lock()
 	f.closed = true
@@ -95,11 +94,11 @@ func (f *Forwarder) Close() error {
 	return nil
 }
 
-// Once forwards what is due and returns when all of it is settled: how many
-// messages were published. It returns an error, with what was not delivered
-// given back, when the broker is away; when the broker refuses a topic, the
-// others are forwarded first. While Run is running, Once waits for
-// what Run does; otherwise it runs by itself.
+// Once forwards the due records and returns the number of published messages when all are
+// settled. If the broker is unavailable, it releases the records that were not delivered
+// and returns an error. If the broker refuses a topic, Once forwards the other topics
+// before it returns an error. While Run is running, Once waits for Run to forward the
+// records; otherwise it forwards them itself.
 func (f *Forwarder) Once(ctx context.Context) (int, error) {
 	f.mu.Lock()
 	running := f.current
@@ -131,7 +130,7 @@ func (f *Forwarder) onceAlone(ctx context.Context) (int, error) {
 	return p.published(), err
 }
 
-// start makes the pass of Run; nil without an error if ctx or Close ended it
+// start makes the pass of Run. It returns nil and no error if ctx or Close ended the pass
 // before it began.
 func (f *Forwarder) start(ctx context.Context) (*pass, error) {
 	if err := f.beginRun(); err != nil {
@@ -190,7 +189,7 @@ func (f *Forwarder) run(p *pass) {
 	upkeep.Wait()
 }
 
-// orClosed says that the forwarder was closed where that is why err happened.
+// orClosed returns ErrClosed if the close of the forwarder caused err.
 func (f *Forwarder) orClosed(err error) error {
 	if f.life.Err() != nil {
 		return fmt.Errorf("outmill: forwarder: %w", outmill.ErrClosed)
@@ -205,8 +204,8 @@ func (f *Forwarder) register(ctx context.Context) error {
 	return nil
 }
 
-// keepUp does the upkeep until ctx ends. A group must be registered again from
-// time to time even where others tidy the store.
+// keepUp does the upkeep until ctx ends. It renews the group's registration even if
+// UpkeepInterval leaves the maintenance of the store to other processes.
 func (f *Forwarder) keepUp(ctx context.Context) {
 	if f.cfg.UpkeepInterval > 0 {
 		var maintained sync.WaitGroup
@@ -229,7 +228,7 @@ func (f *Forwarder) keepUp(ctx context.Context) {
 	}
 }
 
-// fullRound also tidies the store. Its callers log its error.
+// fullRound also maintains the store. Its callers log its error.
 func (f *Forwarder) fullRound(ctx context.Context) error {
 	err := errors.Join(worker.Tidy(ctx, f.queue, f.log), f.round(ctx))
 	if err != nil && ctx.Err() == nil {
@@ -249,7 +248,7 @@ func (f *Forwarder) round(ctx context.Context) error {
 	)
 }
 
-// tidy is not what Once is for: what goes wrong is only logged.
+// tidy only logs errors, because the maintenance of the store is not the purpose of Once.
 func (f *Forwarder) tidy(ctx context.Context) {
 	if f.cfg.UpkeepInterval < 0 {
 		return

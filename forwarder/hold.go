@@ -9,17 +9,17 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// hold keeps a topic that the broker does not take out of the claims for a
-// while, a longer one each time, until something of it is delivered.
+// hold excludes a topic that the broker refuses from the claims for a time. The time grows
+// with each refusal until a message of the topic is delivered.
 type hold struct {
 	until time.Time
 	pause *storekit.Waits
 	err   error
-	// lifted: the topic is being tried again.
+	// lifted says that the forwarder is trying the topic again.
 	lifted bool
 }
 
-// updateHolds needs the lock.
+// updateHolds must be called under the lock.
 func (fl *flow) updateHolds(r report, now time.Time) {
 	for topic := range r.took {
 		if r.refused[topic] == nil {
@@ -42,14 +42,15 @@ func (fl *flow) holdTopic(topic string, err error, now time.Time) {
 	}
 	wait := h.pause.Next()
 	h.until, h.err, h.lifted = now.Add(wait), err, false
-	fl.log.Error("The broker does not take the topic; it is held, the others go on. Create the topic, grant access to it, or see that all "+
-		"its partitions have leaders", err, watermill.LogFields{"topic": topic, "again_in": wait.String()})
-	for w := range fl.witnesses {
+	fl.log.Error("The broker refuses the topic; the forwarder holds it and continues with the others. "+
+		"Create the topic, grant access to it, or check that all its partitions have leaders", err,
+		watermill.LogFields{"topic": topic, "again_in": wait.String()})
+	for w := range fl.observers {
 		w.sawHold(topic, err)
 	}
 }
 
-// claimable is the configured selection without the topics that are held.
+// claimable returns the configured selection without the topics on hold.
 func (fl *flow) claimable() outmill.Topics {
 	topics := outmill.Topics{Include: fl.cfg.Topics.Include}
 	topics.Exclude = append(topics.Exclude, fl.cfg.Topics.Exclude...)

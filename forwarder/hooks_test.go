@@ -33,7 +33,7 @@ func TestForwarder_Hooks(t *testing.T) {
 		})
 	})
 
-	t.Run("Transform replaces messages and MapTopic sees what it made", func(t *testing.T) {
+	t.Run("Transform replaces messages and MapTopic gets the replacement", func(t *testing.T) {
 		t.Parallel()
 		each(t, func(t *testing.T, dest message.Publisher, d *destination) {
 			store := newStore(t)
@@ -239,7 +239,7 @@ func TestForwarder_Hooks(t *testing.T) {
 		require.Equal(t, "payload of bad", string(got.Payload))
 	})
 
-	t.Run("OnDead that panics harms nobody", func(t *testing.T) {
+	t.Run("a panic in OnDead has no effect", func(t *testing.T) {
 		t.Parallel()
 		store := newStore(t)
 		register(t, store)

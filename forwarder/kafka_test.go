@@ -31,7 +31,7 @@ func ours(tb testing.TB, brokers []string) message.Publisher {
 	return pub
 }
 
-// watermills is watermill-kafka's, which takes one message at a time.
+// watermills is the publisher of watermill-kafka, which takes one message at a time.
 func watermills(tb testing.TB, brokers []string) message.Publisher {
 	tb.Helper()
 	config := wkafka.DefaultSaramaSyncPublisherConfig()
@@ -48,7 +48,7 @@ func watermills(tb testing.TB, brokers []string) message.Publisher {
 	return pub
 }
 
-// eachPublisher runs the test with both.
+// eachPublisher runs the test with both publishers.
 func eachPublisher(t *testing.T, test func(t *testing.T, connect func(tb testing.TB, brokers []string) message.Publisher)) {
 	t.Helper()
 	t.Run("with Outmill's publisher", func(t *testing.T) {
@@ -70,8 +70,8 @@ func uuidOf(r *kgo.Record) string {
 	return ""
 }
 
-// inKafka returns the message ids of the topic, and those of each key in the
-// order in which they first came.
+// inKafka returns the message ids of the topic, and the ids of each key in the order of
+// their first arrival.
 func inKafka(tb testing.TB, brokers []string, topic string) (ids []string, byKey map[string][]string) {
 	tb.Helper()
 	byKey = map[string][]string{}
@@ -112,7 +112,7 @@ func TestForwarder_Kafka(t *testing.T) {
 		})
 	})
 
-	t.Run("a Kafka that goes away and comes back costs nothing but time", func(t *testing.T) {
+	t.Run("an outage of Kafka costs only time", func(t *testing.T) {
 		t.Parallel()
 		eachPublisher(t, func(t *testing.T, connect func(tb testing.TB, brokers []string) message.Publisher) {
 			broker := newRestartable(t)
@@ -123,7 +123,7 @@ func TestForwarder_Kafka(t *testing.T) {
 			l := newLogs()
 			cfg := quick()
 			cfg.Retry = mortal()
-			// sarama gives up a part of a broker for 10 s.
+			// After an error sarama does not use a part of a broker for 10 s.
 			cfg.MaxErrorBackoff = 15 * time.Second
 			startLogged(t, store, connect(t, brokers), cfg, l)
 			appended := map[string]int{}
@@ -139,11 +139,11 @@ func TestForwarder_Kafka(t *testing.T) {
 			for outage := range outages {
 				addSome()
 				requireEmpty(t, store)
-				// Some are on their way when it goes.
+				// Some messages are in flight when the broker stops.
 				addSome()
 				broker.stop()
 				addSome()
-				require.Eventually(t, func() bool { return len(l.find("The broker took nothing")) > outage }, patience, tick)
+				require.Eventually(t, func() bool { return len(l.find("The broker accepted no message")) > outage }, patience, tick)
 				requireUntouched(t, store)
 				broker.start(t)
 			}
@@ -170,7 +170,7 @@ func TestForwarder_Kafka(t *testing.T) {
 		l := newLogs()
 		startLogged(t, store, ours(t, brokers), cfg, l)
 		require.Eventually(t, func() bool { return len(list(t, store, "")) == 50 }, patience, tick)
-		require.Contains(t, l.waitFor(t, "it is held"), missing)
+		require.Contains(t, l.waitFor(t, "the forwarder holds it"), missing)
 		requireUntouched(t, store)
 		kafkatest.CreateTopicNamed(t, brokers, missing, 1)
 		requireEmpty(t, store)
@@ -178,7 +178,7 @@ func TestForwarder_Kafka(t *testing.T) {
 		require.Equal(t, namesOf(missing, "a", 50), byKey["a"])
 	})
 
-	t.Run("a topic name that Kafka never allows makes its record dead and holds nothing", func(t *testing.T) {
+	t.Run("a topic name that Kafka never allows makes its record dead and holds no topic", func(t *testing.T) {
 		t.Parallel()
 		brokers := kafkatest.FakeWithoutAutoTopics(t).Addrs
 		topic := kafkatest.CreateTopic(t, brokers, 1)
@@ -202,7 +202,7 @@ func TestForwarder_Kafka(t *testing.T) {
 		require.Eventually(t, func() bool { return len(list(t, store, "")) == 1 }, patience, tick)
 		ids, _ := inKafka(t, brokers, topic)
 		require.ElementsMatch(t, []string{"mapped", "neighbour"}, ids)
-		require.Empty(t, l.find("it is held"))
+		require.Empty(t, l.find("the forwarder holds it"))
 	})
 
 	t.Run("a message that is too large for Kafka goes dead alone", func(t *testing.T) {
@@ -252,8 +252,7 @@ func TestForwarder_Kafka(t *testing.T) {
 	})
 }
 
-// restartable is a fake Kafka that can be taken away and brought back with
-// what it has.
+// restartable is a fake Kafka that tests can stop and start again with its data.
 type restartable struct {
 	dir     string
 	port    int

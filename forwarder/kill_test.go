@@ -33,7 +33,7 @@ const (
 // forwardUntilKilled is the child process.
 func forwardUntilKilled(file, brokers string) (exitCode int) {
 	go func() {
-		// The parent is gone.
+		// The parent process has ended.
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(3)
 	}()
@@ -61,8 +61,8 @@ func forwardFrom(file string, brokers []string) error {
 	return fwd.Run(ctx)
 }
 
-// killable has short leases, so that what a dead process held comes again soon,
-// and small batches, so that it is in the middle of something when it dies.
+// killable has short leases, so that the records of a dead process are due again soon, and
+// small batches, so that the process dies during its work.
 func killable() forwarder.Config {
 	cfg := quick()
 	cfg.BatchSize = 10
@@ -116,7 +116,8 @@ func TestForwarder_Kill(t *testing.T) {
 	})
 }
 
-// commitOrNot reports whether it did.
+// commitOrNot appends the record in a transaction, and reports whether it committed the
+// transaction.
 func commitOrNot(t *testing.T, store *sqlite.Store, r *outmill.Record, commit bool) bool {
 	t.Helper()
 	rollback := errors.New("changed my mind")
@@ -147,7 +148,7 @@ func startChild(t *testing.T, file string, brokers []string) *child {
 	c := &child{cmd: exec.Command(os.Args[0]), says: &strings.Builder{}}
 	c.cmd.Env = append(os.Environ(), childFile+"="+file, childBrokers+"="+strings.Join(brokers, ","))
 	c.cmd.Stderr = c.says
-	// It ends when this process does, since its standard input does.
+	// The child ends with this process, because its standard input ends.
 	_, err := c.cmd.StdinPipe()
 	require.NoError(t, err)
 	require.NoError(t, c.cmd.Start())

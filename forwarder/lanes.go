@@ -10,16 +10,16 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// laneSender is for publishers that take one message at a time.
+// laneSender publishes through publishers that take one message at a time.
 type laneSender struct {
 	publisher message.Publisher
 	lanes     int
 	policy    outmill.KeyPolicy
 }
 
-// send publishes in many lanes. A lane that is free takes the next key, with
-// all of its messages, or the next message without a key: so a key is never in
-// two lanes, and none waits behind a slow lane while another one is free.
+// send publishes in several lanes (goroutines). A free lane takes the next key with all of
+// its messages, or the next message without a key. So a key is never in two lanes, and no
+// key waits behind a slow lane while another lane is free.
 func (s *laneSender) send(ctx context.Context, parcels []*parcel) {
 	chains := chainsOf(stillUnderway(parcels))
 	var next atomic.Int64
@@ -38,8 +38,8 @@ func (s *laneSender) send(ctx context.Context, parcels []*parcel) {
 	wg.Wait()
 }
 
-// chainsOf has one chain for each key, in the order of the keys' first parcels,
-// and one for each parcel without a key.
+// chainsOf returns one chain for each key, in the order of the keys' first parcels, and one
+// for each parcel without a key.
 func chainsOf(parcels []*parcel) [][]*parcel {
 	chains := make([][]*parcel, 0, len(parcels))
 	places := map[string]int{}
@@ -58,7 +58,7 @@ func chainsOf(parcels []*parcel) [][]*parcel {
 func (s *laneSender) sendChain(ctx context.Context, chain []*parcel) {
 	held := false
 	for _, p := range chain {
-		// The lease may have ended while others were published.
+		// The lease may have ended while the lane published other messages.
 		if held || ctx.Err() != nil || !p.item.Started() {
 			p.end(unsent, nil)
 		} else {

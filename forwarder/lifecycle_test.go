@@ -184,7 +184,7 @@ func TestForwarder_Lifecycle(t *testing.T) {
 		require.NoError(t, fwd.Close())
 		require.Len(t, list(t, store, outmill.StatusPending), 5)
 		requireUntouched(t, store)
-		require.Empty(t, l.find("The broker took nothing"), "it was not the broker")
+		require.Empty(t, l.find("The broker accepted no message"), "it was not the broker")
 	})
 
 	t.Run("a call of a publisher of batches ends with the publish timeout", func(t *testing.T) {
@@ -231,7 +231,7 @@ func TestForwarder_Lifecycle(t *testing.T) {
 		requireEmpty(t, store)
 	})
 
-	t.Run("other processes go on with what a publisher that hangs holds and it loses no attempt", func(t *testing.T) {
+	t.Run("other processes take the records of a hanging publisher, without a lost attempt", func(t *testing.T) {
 		t.Parallel()
 		store := newStore(t)
 		register(t, store)
@@ -320,7 +320,7 @@ func TestForwarder_Lifecycle(t *testing.T) {
 		require.NoError(t, <-ended)
 	})
 
-	t.Run("a database that is away for a while loses nothing", func(t *testing.T) {
+	t.Run("an outage of the database loses no message", func(t *testing.T) {
 		t.Parallel()
 		each(t, func(t *testing.T, dest message.Publisher, d *destination) {
 			inner := newStore(t)
@@ -342,7 +342,7 @@ func TestForwarder_Lifecycle(t *testing.T) {
 		})
 	})
 
-	t.Run("a process that slept longer than its leases publishes nothing that others have got since", func(t *testing.T) {
+	t.Run("a process that slept longer than its leases publishes no record that others have claimed", func(t *testing.T) {
 		t.Parallel()
 		sleepIn := func(t *testing.T, dest message.Publisher, d *destination, where func(cfg *forwarder.Config, sleep func())) {
 			store := newStore(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// logs keeps everything that is logged, at every level.
+// logs keeps the log lines of every level.
 type logs struct {
 	with  watermill.LogFields
 	lines *lines
@@ -88,7 +88,7 @@ func TestForwarder_Logs(t *testing.T) {
 			secret := rec("orders", "", "more")
 			secret.Payload = []byte("the secret")
 			add(t, store, secret)
-			l.waitFor(t, "The broker took nothing")
+			l.waitFor(t, "The broker accepted no message")
 			d.comeBack()
 			d.waitFor(t, 5)
 			require.NotEmpty(t, l.find(""))
@@ -96,7 +96,7 @@ func TestForwarder_Logs(t *testing.T) {
 		})
 	})
 
-	t.Run("a message that fails is logged with what identifies it", func(t *testing.T) {
+	t.Run("a message that fails is logged with its ids", func(t *testing.T) {
 		t.Parallel()
 		store := newStore(t)
 		register(t, store)
@@ -114,7 +114,7 @@ func TestForwarder_Logs(t *testing.T) {
 		}
 	})
 
-	t.Run("an outage is logged with its cause and what to check and its end too", func(t *testing.T) {
+	t.Run("an outage is logged with its cause, a remedy and its end", func(t *testing.T) {
 		t.Parallel()
 		store := newStore(t)
 		add(t, store, rec("orders", "a", "m"))
@@ -122,14 +122,14 @@ func TestForwarder_Logs(t *testing.T) {
 		d.goAway()
 		l := newLogs()
 		startLogged(t, store, d, quick(), l)
-		line := l.waitFor(t, "The broker took nothing")
+		line := l.waitFor(t, "The broker accepted no message")
 		require.Contains(t, line, errAway.Error())
 		require.Contains(t, line, "Check")
 		d.comeBack()
-		l.waitFor(t, "The broker takes messages again")
+		l.waitFor(t, "The broker accepts messages again")
 	})
 
-	t.Run("topics that nobody registered for are warned of", func(t *testing.T) {
+	t.Run("it warns of topics that no group has registered for", func(t *testing.T) {
 		t.Parallel()
 		store := newStore(t)
 		add(t, store, rec("forgotten", "", "m"))

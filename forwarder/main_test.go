@@ -9,17 +9,16 @@ import (
 	"github.com/outmill/outmill/internal/testenv"
 )
 
-// TestMain makes of the test binary a program that forwards, where a test
-// starts it as one.
+// TestMain runs the test binary as a forwarding program if a test started it as one.
 func TestMain(m *testing.M) {
 	if file := os.Getenv(childFile); file != "" {
 		os.Exit(forwardUntilKilled(file, os.Getenv(childBrokers)))
 	}
 	testenv.ManyAtATime()
 	goleak.VerifyTestMain(m,
-		// sarama's metrics have one for the whole process, which never ends.
+		// sarama's metrics run one goroutine per process, which never ends.
 		goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"),
-		// A Watermill router whose Run fails leaves this behind.
+		// A Watermill router whose Run fails leaks this goroutine.
 		goleak.IgnoreAnyFunction("github.com/ThreeDotsLabs/watermill/message.(*Router).watchAllHandlersStopped.func1"),
 	)
 }

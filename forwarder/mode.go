@@ -11,22 +11,21 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// maxWrappers bounds how far decorators are followed: they may form a ring.
+// maxWrappers limits the search through decorators, which may form a cycle.
 const maxWrappers = 16
 
-// mode is how messages reach the publisher.
+// mode is the way in which messages reach the publisher.
 type mode struct {
-	// batching takes batches; nil where the publisher gets one message at a time.
+	// batching takes batches; it is nil if the publisher gets one message at a time.
 	batching storekit.BatchPublisher
-	// passed are the types of the decorators that batches go past.
+	// passed are the types of the decorators that batches bypass.
 	passed []string
-	// hidden is the type of a publisher of batches that hider holds and does not
-	// show; "" where there is none.
+	// hidden is the type of a publisher of batches that the decorator hider wraps and hides;
+	// "" if there is none.
 	hider, hidden string
 }
 
-// modeOf looks for a publisher of batches behind decorators that say what they
-// wrap, as errors do.
+// modeOf searches for a publisher of batches behind decorators with a method Unwrap.
 func modeOf(publisher message.Publisher) mode {
 	var passed []string
 	for range maxWrappers {
@@ -44,7 +43,7 @@ func modeOf(publisher message.Publisher) mode {
 	return mode{hider: hider, hidden: hidden}
 }
 
-// unwrap returns nil where the publisher wraps none, or does not say which.
+// unwrap returns nil if the publisher has no Unwrap, or if Unwrap returns nil or panics.
 func unwrap(publisher message.Publisher) (inner message.Publisher) {
 	wrapper, ok := publisher.(interface{ Unwrap() message.Publisher })
 	if !ok {
@@ -66,9 +65,9 @@ var (
 	batchingType  = reflect.TypeFor[storekit.BatchPublisher]()
 )
 
-// findHidden looks for a publisher of batches in the fields of a publisher, and
-// of the publishers in them. It reads types only: most decorators keep what they
-// wrap in a field that is not exported.
+// findHidden searches for a publisher of batches in the fields of a publisher, and in the
+// fields of these. It reads only types, because most decorators keep the inner publisher in
+// an unexported field.
 func findHidden(v reflect.Value, depth int) (hider, hidden string) {
 	v = pointedTo(v)
 	if depth == 0 || v.Kind() != reflect.Struct {
@@ -92,7 +91,7 @@ func findHidden(v reflect.Value, depth int) (hider, hidden string) {
 	return "", ""
 }
 
-// pointedTo is not valid where a pointer on the way is nil.
+// pointedTo follows pointers and interfaces. The result is not valid if one of them is nil.
 func pointedTo(v reflect.Value) reflect.Value {
 	for range maxWrappers {
 		if v.Kind() != reflect.Pointer && v.Kind() != reflect.Interface {
@@ -103,8 +102,8 @@ func pointedTo(v reflect.Value) reflect.Value {
 	return v
 }
 
-// log says how the forwarder publishes, because one message at a time costs a
-// round trip for each, and nothing else shows why.
+// log logs the mode, because publishing one message at a time costs a round trip for each
+// message, and no other output shows this reason.
 func (m mode) log(log watermill.LoggerAdapter, publisher message.Publisher, lanes int) {
 	fields := watermill.LogFields{"publisher": fmt.Sprintf("%T", publisher)}
 	switch {
@@ -116,11 +115,11 @@ func (m mode) log(log watermill.LoggerAdapter, publisher message.Publisher, lane
 	default:
 		fields["batches_through"] = fmt.Sprintf("%T", m.batching)
 		fields["passed_by"] = m.passed
-		log.Info("The forwarder publishes in batches, which go past the decorators that have no PublishBatch", fields)
+		log.Info("The forwarder publishes in batches, which bypass the decorators without PublishBatch", fields)
 	}
 	if m.hidden != "" {
 		log.Error("Warning: a decorator hides a publisher that takes batches, so the forwarder publishes one message in each round trip; give "+
-			"the decorator a method PublishBatch, or Unwrap() message.Publisher if batches may go past it", nil,
+			"the decorator a method PublishBatch, or Unwrap() message.Publisher if batches may bypass it", nil,
 			watermill.LogFields{"decorator": m.hider, "hides": m.hidden})
 	}
 }

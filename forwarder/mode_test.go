@@ -10,7 +10,7 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// hiding decorates as most do: what it wraps is in a field that is not exported.
+// hiding is a decorator like most: it keeps the inner publisher in an unexported field.
 type hiding struct {
 	pub   message.Publisher
 	calls int
@@ -23,12 +23,12 @@ func (h *hiding) Publish(topic string, messages ...*message.Message) error {
 
 func (h *hiding) Close() error { return h.pub.Close() }
 
-// unwrapping says what it wraps.
+// unwrapping is a decorator that returns its inner publisher.
 type unwrapping struct{ hiding }
 
 func (u *unwrapping) Unwrap() message.Publisher { return u.pub }
 
-// batching has a PublishBatch of its own.
+// batching is a decorator with its own PublishBatch.
 type batching struct {
 	unwrapping
 	batches int
@@ -44,13 +44,13 @@ type ring struct{ message.Publisher }
 
 func (r *ring) Unwrap() message.Publisher { return r }
 
-// broken cannot say what it wraps.
+// broken panics in Unwrap.
 type broken struct{ message.Publisher }
 
 func (broken) Unwrap() message.Publisher { panic("no idea") }
 
-// forwardTen forwards ten messages and returns how many batches the destination
-// got, and what was logged.
+// forwardTen forwards ten messages, and returns the number of batches at the destination
+// and the log.
 func forwardTen(t *testing.T, d *batchDestination, pub message.Publisher) (batches int, l *logs) {
 	t.Helper()
 	store := newStore(t)
@@ -159,7 +159,7 @@ func TestForwarder_Mode(t *testing.T) {
 	})
 }
 
-// turning publishes to its destination, and holds a publisher that holds it.
+// turning publishes to its destination, and is part of a cycle of publishers.
 type turning struct {
 	*destination
 	next message.Publisher

@@ -39,7 +39,7 @@ func TestForwarder_Once(t *testing.T) {
 		})
 	})
 
-	t.Run("Once during Run waits for what Run does", func(t *testing.T) {
+	t.Run("Once during Run waits until Run has forwarded the records", func(t *testing.T) {
 		t.Parallel()
 		each(t, func(t *testing.T, dest message.Publisher, d *destination) {
 			store := newStore(t)
@@ -55,7 +55,7 @@ func TestForwarder_Once(t *testing.T) {
 		})
 	})
 
-	t.Run("Once reports a broker that is away and gives everything back", func(t *testing.T) {
+	t.Run("Once reports an unavailable broker and releases all records", func(t *testing.T) {
 		t.Parallel()
 		each(t, func(t *testing.T, dest message.Publisher, d *destination) {
 			store := newStore(t)
@@ -87,7 +87,7 @@ func TestForwarder_Once(t *testing.T) {
 		cfg := quick()
 		cfg.MaxErrorBackoff = time.Hour
 		fwd := startLogged(t, store, d, cfg, l)
-		l.waitFor(t, "The broker took nothing")
+		l.waitFor(t, "The broker accepted no message")
 		_, err := fwd.Once(t.Context())
 		require.ErrorIs(t, err, errAway)
 		require.Len(t, d.triedIDs(), 1, "it need not wait for the next probe")
@@ -128,13 +128,13 @@ func TestForwarder_Once(t *testing.T) {
 		cfg := quick()
 		cfg.MaxErrorBackoff = time.Hour
 		fwd := startLogged(t, store, d, cfg, l)
-		l.waitFor(t, "it is held")
+		l.waitFor(t, "the forwarder holds it")
 		_, err := fwd.Once(t.Context())
 		require.ErrorIs(t, err, outmill.ErrTopicUnavailable)
 		require.ErrorContains(t, err, "forbidden")
 	})
 
-	t.Run("Once reports a database that is away", func(t *testing.T) {
+	t.Run("Once reports an unavailable database", func(t *testing.T) {
 		t.Parallel()
 		away := errors.New("connection reset")
 		store := &queueWith{Store: newStore(t), claim: func(context.Context, outmill.ClaimRequest) ([]*outmill.Record, error) {
@@ -195,7 +195,7 @@ func TestForwarder_Once(t *testing.T) {
 		})
 	})
 
-	t.Run("Once after Run has ended says that the forwarder is closed", func(t *testing.T) {
+	t.Run("Once after the end of Run returns that the forwarder is closed", func(t *testing.T) {
 		t.Parallel()
 		fwd := newForwarder(t, newStore(t), newDestination(t), quick())
 		ctx, cancel := context.WithCancel(t.Context())
@@ -205,7 +205,7 @@ func TestForwarder_Once(t *testing.T) {
 		require.ErrorIs(t, err, outmill.ErrClosed)
 	})
 
-	t.Run("Once takes what a dead process left as soon as its lease ends", func(t *testing.T) {
+	t.Run("Once takes the records of a dead process when their leases end", func(t *testing.T) {
 		t.Parallel()
 		store := newStore(t)
 		register(t, store)

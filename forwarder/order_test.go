@@ -18,8 +18,8 @@ import (
 
 var errPoison = errors.New("unprintable")
 
-// unfair lets each call wait for a random number of turns, so that calls that
-// run at a time end in any order, and notes keys that are in it twice.
+// unfair delays each call by a random number of scheduler turns, so that concurrent calls
+// end in any order. It records keys with two concurrent calls.
 type unfair struct {
 	*destination
 
@@ -46,7 +46,7 @@ func (p *unfair) count(key string, n int) {
 	}
 }
 
-// crowd lets nobody go before it is full, and then the last one first.
+// crowd blocks all calls until it is full, and then lets the last call continue first.
 type crowd struct {
 	*destination
 	size int
@@ -85,7 +85,7 @@ func (p *crowd) letNextGo() {
 func TestForwarder_Order(t *testing.T) {
 	t.Parallel()
 
-	t.Run("lanes keep the order of a key whatever the order in which the publisher finishes", func(t *testing.T) {
+	t.Run("lanes keep the order of a key if the publisher finishes in any order", func(t *testing.T) {
 		t.Parallel()
 		store := newStore(t)
 		register(t, store)
@@ -146,7 +146,7 @@ func TestForwarder_Order(t *testing.T) {
 		requireEmpty(t, store)
 	})
 
-	t.Run("a message that fails holds up its key and nobody else", func(t *testing.T) {
+	t.Run("a message that fails delays only its key", func(t *testing.T) {
 		t.Parallel()
 		each(t, func(t *testing.T, dest message.Publisher, d *destination) {
 			store := newStore(t)
@@ -286,7 +286,7 @@ func TestForwarder_Order(t *testing.T) {
 		})
 	})
 
-	t.Run("without order a message that fails holds up nobody", func(t *testing.T) {
+	t.Run("without order a message that fails delays no other", func(t *testing.T) {
 		t.Parallel()
 		store := newStore(t)
 		register(t, store)

@@ -16,13 +16,13 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// mortal gives a record one attempt, so that one that is lost shows.
+// mortal allows one attempt, so that a lost attempt makes the record dead.
 func mortal() outmill.RetryPolicy { return outmill.RetryPolicy{MaxAttempts: 1} }
 
 func TestForwarder_Outage(t *testing.T) {
 	t.Parallel()
 
-	t.Run("while the broker is away nothing loses an attempt and nothing goes dead", func(t *testing.T) {
+	t.Run("during an outage no record loses an attempt or goes dead", func(t *testing.T) {
 		t.Parallel()
 		for name, err := range map[string]error{
 			"and the publisher does not explain":          errAway,
@@ -61,7 +61,7 @@ func TestForwarder_Outage(t *testing.T) {
 		}
 	})
 
-	t.Run("while the broker is away it is probed with one message at a time", func(t *testing.T) {
+	t.Run("during an outage the broker is probed with one message at a time", func(t *testing.T) {
 		t.Parallel()
 		t.Run("with a publisher of batches", func(t *testing.T) {
 			t.Parallel()
@@ -126,7 +126,7 @@ func TestForwarder_Outage(t *testing.T) {
 		})
 	})
 
-	t.Run("with nothing to probe the next message is the probe", func(t *testing.T) {
+	t.Run("without a waiting record the next message is the probe", func(t *testing.T) {
 		t.Parallel()
 		each(t, func(t *testing.T, dest message.Publisher, d *destination) {
 			store := newStore(t)
@@ -145,7 +145,7 @@ func TestForwarder_Outage(t *testing.T) {
 		})
 	})
 
-	t.Run("a broker that goes away in the middle of a batch costs no attempt", func(t *testing.T) {
+	t.Run("an outage in the middle of a batch costs no attempt", func(t *testing.T) {
 		t.Parallel()
 		each(t, func(t *testing.T, dest message.Publisher, d *destination) {
 			store := newStore(t)
@@ -175,7 +175,7 @@ func TestForwarder_Outage(t *testing.T) {
 		})
 	})
 
-	t.Run("a broker that comes and goes loses nothing and kills nothing", func(t *testing.T) {
+	t.Run("repeated outages lose no message and make none dead", func(t *testing.T) {
 		t.Parallel()
 		each(t, func(t *testing.T, dest message.Publisher, d *destination) {
 			store := newStore(t)
@@ -202,7 +202,7 @@ func TestForwarder_Outage(t *testing.T) {
 		})
 	})
 
-	t.Run("a message that fails among others is retried and then dead though the publisher explains nothing", func(t *testing.T) {
+	t.Run("a message that fails among others is retried and then dead, even if the error names no cause", func(t *testing.T) {
 		t.Parallel()
 		store := newStore(t)
 		register(t, store)
@@ -224,7 +224,7 @@ func TestForwarder_Outage(t *testing.T) {
 		require.Equal(t, errPoison.Error(), dead[0].LastError)
 	})
 
-	t.Run("a message that nobody explains does not hold up the few others that come", func(t *testing.T) {
+	t.Run("an unexplained failure does not delay the few other messages", func(t *testing.T) {
 		t.Parallel()
 		store := newStore(t)
 		register(t, store)
@@ -245,7 +245,7 @@ func TestForwarder_Outage(t *testing.T) {
 		requireDead(t, store, "poison")
 	})
 
-	t.Run("several messages that nobody explains go dead though hardly any others come", func(t *testing.T) {
+	t.Run("several unexplained failures go dead even among few other messages", func(t *testing.T) {
 		t.Parallel()
 		store := newStore(t)
 		register(t, store)
@@ -264,7 +264,7 @@ func TestForwarder_Outage(t *testing.T) {
 		requireDead(t, store, bad...)
 	})
 
-	t.Run("a part of the broker that takes longer to come back costs no attempt", func(t *testing.T) {
+	t.Run("a part of the broker with a longer outage costs no attempt", func(t *testing.T) {
 		t.Parallel()
 		store := newStore(t)
 		register(t, store)
@@ -354,7 +354,7 @@ func TestForwarder_Outage(t *testing.T) {
 		})
 	})
 
-	t.Run("while all topics of a forwarder are held it takes no others", func(t *testing.T) {
+	t.Run("while all topics of a forwarder are held it claims no others", func(t *testing.T) {
 		t.Parallel()
 		store := newStore(t)
 		register(t, store)
@@ -395,7 +395,7 @@ func TestForwarder_Outage(t *testing.T) {
 		})
 	})
 
-	t.Run("a topic with trouble of its own is held while others go on", func(t *testing.T) {
+	t.Run("a topic that fails alone is held while others continue", func(t *testing.T) {
 		t.Parallel()
 		store := newStore(t)
 		register(t, store)
@@ -416,7 +416,7 @@ func TestForwarder_Outage(t *testing.T) {
 		d.requireArrived(t, namesOf("orders", "a", 10)...)
 		add(t, store, recs("orders", "b", 50)...)
 		d.waitFor(t, 60)
-		require.Contains(t, l.waitFor(t, "it is held"), "topic:leaderless")
+		require.Contains(t, l.waitFor(t, "the forwarder holds it"), "topic:leaderless")
 		requireUntouched(t, store)
 		d.comeBack()
 		d.waitFor(t, 70)
@@ -471,7 +471,7 @@ func TestForwarder_Outage(t *testing.T) {
 				cfg.Classify = classify
 				l := newLogs()
 				startLogged(t, store, d, cfg, l)
-				require.Contains(t, l.waitFor(t, "The broker took nothing"), errAway.Error())
+				require.Contains(t, l.waitFor(t, "The broker accepted no message"), errAway.Error())
 				d.comeBack()
 				d.requireArrived(t, "m")
 			})
@@ -522,7 +522,7 @@ func TestForwarder_Outage(t *testing.T) {
 			return &storekit.PublishError{Total: 1, Failed: []storekit.FailedMessage{{}}}
 		})
 		_, err := newForwarder(t, store, d, quick()).Once(t.Context())
-		require.ErrorContains(t, err, "not why")
+		require.ErrorContains(t, err, "failed message without an error")
 	})
 
 	t.Run("a failed message without a reason is not taken for delivered", func(t *testing.T) {
@@ -544,7 +544,7 @@ func TestForwarder_Outage(t *testing.T) {
 		requireEmpty(t, store)
 	})
 
-	t.Run("a publish that fails fails only what was not delivered", func(t *testing.T) {
+	t.Run("a failed publish fails only the undelivered messages", func(t *testing.T) {
 		t.Parallel()
 		each(t, func(t *testing.T, dest message.Publisher, d *destination) {
 			store := newStore(t)

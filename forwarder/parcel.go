@@ -14,45 +14,45 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// fate is what became of a parcel.
+// fate is the result of publishing a parcel.
 type fate int32
 
 const (
-	// underway: not known yet.
+	// underway: the result is open.
 	underway fate = iota
-	// filtered: nothing is to be published.
+	// filtered: the filter refused the message, so it is not published.
 	filtered
-	// unfit: a hook failed, the publisher never saw the message.
+	// unfit: a hook failed, so the publisher never got the message.
 	unfit
-	// unsent: the publisher never saw the message, and that is not its fault: an
-	// earlier one of its key failed, the time was over, the lease was lost, or the
-	// broker is away.
+	// unsent: the publisher never got the message, for a reason outside the message: an
+	// earlier message of its key failed, the time ran out, the lease was lost, or the broker
+	// is unavailable.
 	unsent
-	// delivered: the publisher took it.
+	// delivered: the publisher accepted the message.
 	delivered
-	// failed: the publisher did not take it, or nobody knows.
+	// failed: the publisher refused the message, or its result is unknown.
 	failed
 )
 
-// parcel is one record on its way.
+// parcel is one record that is being forwarded.
 type parcel struct {
 	item  *worker.Item
 	topic string
 	msg   *message.Message
-	// key is what the order hangs on; "" is nothing.
+	// key orders the parcels; "" is no order.
 	key string
 
 	// fate is written last, so that a goroutine that has read it may read err too while
 	// other parcels of the batch are still in flight.
 	fate atomic.Int32
 	err  error
-	// named: the publisher says of this very message that it failed. Else it
-	// failed with a call.
+	// named says that the publisher's error lists this message; otherwise the whole call
+	// failed.
 	named bool
-	// shared: the call that failed was for other messages too.
+	// shared says that the failed call had other messages too.
 	shared bool
 
-	// verdict is the flow's.
+	// verdict is the decision of the flow.
 	verdict verdict
 }
 
@@ -68,7 +68,7 @@ func wrap(items []*worker.Item) []*parcel {
 
 func (p *parcel) end(f fate, err error) {
 	if err != nil && outmill.IsNil(err) {
-		// It fails, but has nothing to say, and may panic when asked.
+		// A typed nil is an error without a text, and its methods may panic.
 		err = fmt.Errorf("outmill: an error that is a nil %T", err)
 	}
 	p.err = err
@@ -93,8 +93,7 @@ func (p *parcel) holdsBack(policy outmill.KeyPolicy) bool {
 	return false
 }
 
-// line notes which keys are held back while parcels are gone through in their
-// order.
+// line records which keys are held back, while a loop visits the parcels in their order.
 type line struct {
 	policy outmill.KeyPolicy
 	held   map[string]struct{}
@@ -115,22 +114,21 @@ func (l *line) note(p *parcel) {
 	}
 }
 
-// prepare runs the user's hooks. Once ctx has ended it leaves the rest for
-// another time.
+// prepare runs the user's hooks. After ctx has ended, it leaves the other parcels unsent.
 func (f *Forwarder) prepare(ctx context.Context, parcels []*parcel) {
 	keys := newLine(f.cfg.KeyPolicy)
 	for i, p := range stillUnderway(parcels) {
 		if i > 0 && ctx.Err() != nil || keys.holds(p) || !p.item.Started() {
 			p.end(unsent, nil)
-		} else if err := f.dress(p); err != nil {
+		} else if err := f.render(p); err != nil {
 			p.end(unfit, err)
 		}
 		keys.note(p)
 	}
 }
 
-// dress makes the message to publish. A hook that panics fails its message.
-func (f *Forwarder) dress(p *parcel) (err error) {
+// render makes the message to publish. A hook that panics fails its message.
+func (f *Forwarder) render(p *parcel) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("outmill: forwarder hook panicked: %v", r)
@@ -161,8 +159,8 @@ func (f *Forwarder) dress(p *parcel) (err error) {
 	return nil
 }
 
-// messageOf keeps the metadata of the record out of the hooks' reach where the
-// user may see the record again.
+// messageOf gives the hooks a copy of the metadata if OnDead may get the record later, so
+// that a hook cannot change the record.
 func (f *Forwarder) messageOf(rec *outmill.Record) *message.Message {
 	if f.cfg.OnDead == nil {
 		return storekit.MessageOf(rec)

@@ -14,23 +14,22 @@ import (
 )
 
 const (
-	// afterCancel is how long a publisher gets to notice that its context has
-	// ended.
+	// afterCancel is the time that a publisher has to return after its context has ended.
 	afterCancel = time.Second
-	// storeOutcomes is how long a pass that ends tries to store acks.
+	// storeOutcomes is the time that a pass spends on storing acks when it ends.
 	storeOutcomes = 30 * time.Second
 )
 
-// pass is one stretch of forwarding: Run's, or that of a single Once.
+// pass is one period of forwarding: that of Run, or of a single Once.
 type pass struct {
 	forwarder *Forwarder
 	worker    *worker.Worker
 	flow      *flow
 
-	// ctx ends when the pass is to stop, with stop.
+	// ctx ends when the pass must stop; stop ends it.
 	ctx  context.Context
 	stop func()
-	// sendCtx ends CloseTimeout after ctx, giveUp soon after that.
+	// sendCtx ends CloseTimeout after ctx, and giveUp ends afterCancel later.
 	sendCtx context.Context
 	giveUp  context.Context
 }
@@ -62,7 +61,7 @@ func (f *Forwarder) workerConfig() worker.Config {
 		MaxItems:  3 * f.cfg.BatchSize,
 		MaxBytes:  f.cfg.MaxInFlightBytes,
 		Lease:     f.cfg.Lease,
-		// A batch that takes too long is given up before this, see awaitLate.
+		// awaitLate gives up a slow batch before this time.
 		MaxProcessing:   4*f.cfg.PublishTimeout + f.cfg.Lease,
 		PollInterval:    f.cfg.PollInterval,
 		MaxErrorBackoff: f.cfg.MaxErrorBackoff,
@@ -75,8 +74,8 @@ func (f *Forwarder) workerConfig() worker.Config {
 	}
 }
 
-// forward claims, publishes and settles until the pass is to stop, and then
-// sees to it that what it knows is stored.
+// forward claims, publishes and settles until the pass must stop, and then stores the
+// remaining outcomes.
 func (p *pass) forward() {
 	p.forwarder.announce()
 	endSends := p.prepareEnd()
@@ -89,12 +88,12 @@ func (p *pass) forward() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.ctx), storeOutcomes)
 	defer cancel()
 	if err := p.worker.Close(ctx); err != nil {
-		p.forwarder.fails.Fault("Forwarder closed with outcomes that could not be stored", err, nil)
+		p.forwarder.fails.Fault("Forwarder closed, but could not store all outcomes", err, nil)
 	}
 	background.Wait()
 }
 
-// prepareEnd sets the time for what is to end some time after ctx.
+// prepareEnd makes sendCtx and giveUp, which end some time after ctx.
 func (p *pass) prepareEnd() (stop func()) {
 	closeTimeout := p.forwarder.cfg.CloseTimeout
 	sendCtx, endSends := context.WithCancel(context.WithoutCancel(p.ctx))
@@ -108,9 +107,9 @@ func (p *pass) prepareEnd() (stop func()) {
 	return func() { endSends(); giveUpNow() }
 }
 
-// forwardAll publishes one batch after the other, so that the order of keys
-// needs no bookkeeping between batches; at the same time the worker claims
-// the next one and stores the outcomes of the last one.
+// forwardAll publishes one batch after the other, so that the order of keys needs no
+// bookkeeping between batches. During a publish the worker claims the next batch and stores
+// the outcomes of the previous one.
 func (p *pass) forwardAll() {
 	for !p.ending() {
 		items, err := p.worker.Take(p.ctx, p.forwarder.cfg.BatchSize)
@@ -128,13 +127,15 @@ func (p *pass) forwardAll() {
 	}
 }
 
-// ending: the pass is to stop. Its context ends a moment after the forwarder's life.
+// ending reports whether the pass must stop. It also reads the forwarder's life, because
+// the context of the pass ends a moment later.
 func (p *pass) ending() bool { return p.ctx.Err() != nil || p.forwarder.life.Err() != nil }
 
-// publish returns when it is known what became of the parcels. A hook or a
-// plain publisher that does not return is waited for, since publishing on would
-// break the order; but not once the forwarder is to stop. What is then under
-// way is left to its lease, since nobody knows what becomes of it.
+// publish runs the hooks and publishes, and returns when the fates of the parcels are
+// known. It waits for a hook or a plain publisher that does not return, because publishing
+// other messages would break the order. When the forwarder must stop, publish no longer
+// waits: the fates of the remaining parcels are unknown, so their records stay leased until
+// the leases end.
 func (p *pass) publish(parcels []*parcel) {
 	sent := make(chan struct{})
 	go func() {
@@ -159,13 +160,14 @@ func (p *pass) within(do func(ctx context.Context)) {
 	do(ctx)
 }
 
-// awaitLate lets other processes go on with the records: at once with those
-// that were claimed ahead, later with those of the call that hangs.
+// awaitLate lets other processes claim the records: those that were claimed ahead at once,
+// and those of the hanging call after a further PublishTimeout.
 func (p *pass) awaitLate(parcels []*parcel, sent <-chan struct{}) {
 	timeout := p.forwarder.cfg.PublishTimeout
-	p.forwarder.log.Error("The publisher, or a hook, has not returned; nothing is forwarded until it does. Give it a timeout of its own", nil,
+	p.forwarder.log.Error("The publisher, or a hook, has not returned; the forwarder publishes nothing until it does. "+
+		"Give it a timeout of its own", nil,
 		watermill.LogFields{"count": len(stillUnderway(parcels)), "publish_timeout": timeout.String()})
-	p.forwarder.fails.Tell(errors.New("the publisher, or a hook, has not returned; nothing is forwarded until it does"))
+	p.forwarder.fails.Tell(errors.New("the publisher, or a hook, has not returned; the forwarder publishes nothing until it does"))
 	p.flow.stall()
 	defer p.flow.resume()
 	tooLate := time.NewTimer(timeout)
@@ -191,13 +193,13 @@ func (p *pass) abandon(parcels []*parcel) {
 	p.forwarder.fails.Tell(errors.New("the publisher did not return in time; records may be published again"))
 }
 
-// drain returns when all that was due has been settled.
+// drain returns when all due records have been settled.
 func (p *pass) drain(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	witness := p.flow.watch(cancel)
+	observer := p.flow.watch(cancel)
 	err := p.worker.Drain(ctx)
-	held := p.flow.dismiss(witness)
+	held := p.flow.dismiss(observer)
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		err = cause
 	}
@@ -210,5 +212,5 @@ func (p *pass) drain(ctx context.Context) error {
 	return fmt.Errorf("%w (%w)", err, held)
 }
 
-// published counts the messages that the publisher took so far.
+// published returns the number of messages that the publisher has accepted.
 func (p *pass) published() int { return int(p.flow.published.Load()) }

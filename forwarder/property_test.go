@@ -18,17 +18,17 @@ import (
 	"github.com/outmill/outmill/sqlite"
 )
 
-// scenario is a world in which things go wrong.
+// scenario is a set of records and of failures of the broker.
 type scenario struct {
 	records []*outmill.Record
-	// failures is how often each message fails before it is taken, and how;
-	// doomed are never taken.
+	// failures is the number of times that each message fails before it is accepted, and
+	// failure is the error. doomed messages are never accepted.
 	failures map[string]int
 	failure  error
 	doomed   map[string]bool
-	// In every period of tries the broker is away for so many; 0 is never.
+	// In every period of tries the broker is unavailable for away tries; 0 is never.
 	period, away int
-	// refused is how often the second topic is refused at first.
+	// refused is the number of times that the broker refuses the second topic at first.
 	refused int
 
 	mu    sync.Mutex
@@ -81,7 +81,7 @@ func (s *scenario) verdict(topic string, msg *message.Message) error {
 func TestForwarder_Property(t *testing.T) {
 	t.Parallel()
 
-	t.Run("whatever goes wrong all arrives in the order of its keys or is dead for a reason", func(t *testing.T) {
+	t.Run("with any failures each message arrives in the order of its key or is dead for a reason", func(t *testing.T) {
 		t.Parallel()
 		rapid.Check(t, func(t *rapid.T) {
 			s := drawScenario(t)
@@ -149,7 +149,7 @@ func check(t *rapid.T, s *scenario, cfg forwarder.Config, arrived, dead []string
 	}
 }
 
-// checkLine looks at the records of one key, in their order.
+// checkLine checks the records of one key, in their order.
 func checkLine(t *rapid.T, s *scenario, cfg forwarder.Config, line, arrived, dead []string) {
 	var wantDead []string
 	parked := false

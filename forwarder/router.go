@@ -9,14 +9,13 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// AddToRouter lets the router start and stop the forwarder: it becomes a
-// handler of that name, and Run need not be called. Several forwarders may
-// share a router, each under a name of its own. The router's middlewares see
-// nothing of the messages, which do not pass through it; use the hooks of
-// Config.
+// AddToRouter lets the router start and stop the forwarder, as a handler with this name; do
+// not call Run. Several forwarders may share a router, each under its own name. The
+// router's middlewares do not see the messages, because these do not pass through the
+// router; use the hooks of Config.
 //
-// It returns an error for a nil router and for a name that is taken. To a
-// router that runs already, call its RunHandlers afterwards.
+// It returns an error for a nil router and for a name that is taken. If the router is
+// running already, call its RunHandlers afterwards.
 func (f *Forwarder) AddToRouter(router *message.Router, name string) (err error) {
 	if router == nil {
 		return fmt.Errorf("%w: Forwarder.AddToRouter: the router is nil", outmill.ErrInvalidConfig)
@@ -31,7 +30,7 @@ func (f *Forwarder) AddToRouter(router *message.Router, name string) (err error)
 	return nil
 }
 
-// routed makes a forwarder look like a subscriber that has no messages.
+// routed is a forwarder in the form of a subscriber that delivers no messages.
 type routed struct{ forwarder *Forwarder }
 
 func (r routed) Subscribe(ctx context.Context, _ string) (<-chan *message.Message, error) {
@@ -54,5 +53,5 @@ func (r routed) Subscribe(ctx context.Context, _ string) (<-chan *message.Messag
 
 func (r routed) Close() error { return r.forwarder.Close() }
 
-// String is what the router's logs and metrics have for the subscriber.
+// String is the subscriber's name in the router's logs and metrics.
 func (r routed) String() string { return "outmill.forwarder" }

@@ -11,7 +11,7 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// sender publishes the parcels that are under way and ends each of them. It
+// sender publishes the parcels whose fate is open (underway) and sets their fates. It
 // begins no publish after ctx has ended.
 type sender interface {
 	send(ctx context.Context, parcels []*parcel)
@@ -24,7 +24,7 @@ func newSender(m mode, publisher message.Publisher, cfg Config) sender {
 	return &laneSender{publisher: publisher, lanes: cfg.Lanes, policy: cfg.KeyPolicy}
 }
 
-// batchSender hands the parcels over in one call.
+// batchSender publishes the parcels in one call.
 type batchSender struct {
 	publisher storekit.BatchPublisher
 	policy    outmill.KeyPolicy
@@ -39,9 +39,9 @@ func (s *batchSender) send(ctx context.Context, parcels []*parcel) {
 	s.call(ctx, parcels)
 }
 
-// sendInWaves sends no more than one message of each key in a call: one that
-// cannot be delivered at all takes the later ones of its key along, which the
-// publisher, in one call, would deliver.
+// sendInWaves publishes at most one message of each key in a call. With KeyPark, a message
+// that can never be delivered parks the later messages of its key; in one call with it, the
+// publisher would deliver them.
 func (s *batchSender) sendInWaves(ctx context.Context, parcels []*parcel) {
 	keys := newLine(s.policy)
 	for len(parcels) > 0 {
@@ -96,7 +96,7 @@ func endAll(parcels []*parcel, f fate, err error) {
 	}
 }
 
-// note ends the parcels of a call that returned err.
+// note sets the fates of the parcels of a call that returned err.
 func note(parcels []*parcel, err error) {
 	if err == nil {
 		endAll(parcels, delivered, nil)
@@ -114,7 +114,7 @@ func note(parcels []*parcel, err error) {
 		p := parcels[f.Index]
 		p.named = true
 		if p.err = f.Err; p.err == nil {
-			p.err = errors.New("outmill: the publisher says that the message failed, and not why")
+			p.err = errors.New("outmill: the publisher reports a failed message without an error")
 		}
 	}
 	for _, p := range parcels {
@@ -126,8 +126,9 @@ func note(parcels []*parcel, err error) {
 	}
 }
 
-// namesItsFailures: an error that names no failed message, or one that was not
-// in the call, does not tell which were delivered.
+// namesItsFailures reports whether the error lists the messages that failed. If it lists
+// none, or one that was not in the call, the forwarder cannot know which messages were
+// delivered.
 func namesItsFailures(err *storekit.PublishError, messages int) bool {
 	for _, f := range err.Failed {
 		if f.Index < 0 || f.Index >= messages {
@@ -137,7 +138,7 @@ func namesItsFailures(err *storekit.PublishError, messages int) bool {
 	return len(err.Failed) > 0
 }
 
-// guard makes an error of a panic: it is the user's publisher.
+// guard turns a panic of the user's publisher into an error.
 func guard(publish func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {

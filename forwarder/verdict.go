@@ -7,24 +7,24 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// verdict is how a parcel's item is to be settled.
+// verdict decides how to settle a parcel's item.
 type verdict int
 
 const (
-	// forget: nobody knows yet what becomes of it; it is left to its lease.
+	// forget: the result is open, so the record stays leased until its lease ends.
 	forget verdict = iota
 	ack
-	// giveBack: as if it had not been claimed.
+	// giveBack releases the record.
 	giveBack
-	// judge: the message itself failed; the retry policy decides.
+	// judge: the message itself is the cause; the retry policy decides.
 	judge
-	// refused: the broker does not take the topic.
+	// refused: the broker refuses the topic.
 	refused
-	// trouble: the broker, or the way to it. No attempt is counted.
+	// trouble: the broker, or the connection to it, is the cause. No attempt counts.
 	trouble
 )
 
-// verdict looks at the parcel alone.
+// verdict decides from the parcel alone.
 func (fl *flow) verdict(p *parcel) verdict {
 	switch fate(p.fate.Load()) {
 	case filtered, delivered:
@@ -42,7 +42,7 @@ func (fl *flow) verdict(p *parcel) verdict {
 
 func (fl *flow) verdictOf(p *parcel) verdict {
 	if p.shared {
-		// It says nothing about each of them.
+		// The error does not say which of the messages caused it.
 		return trouble
 	}
 	p.err = fl.classify(p.err)
@@ -57,8 +57,8 @@ func (fl *flow) verdictOf(p *parcel) verdict {
 	return trouble
 }
 
-// explained reports whether the publisher left no doubt that the broker is to
-// blame, and not the message.
+// explained reports whether the publisher's error shows that the broker is the cause, not
+// the message.
 func (p *parcel) explained() bool {
 	return p.named || errors.Is(p.err, outmill.ErrBrokerUnavailable)
 }
@@ -69,23 +69,22 @@ func (fl *flow) classify(err error) (classified error) {
 	}
 	defer func() {
 		if r := recover(); r != nil || classified == nil {
-			// A message that failed stays one that failed.
+			// A hook that panics or returns nil must not turn a failure into a success.
 			classified = err
 		}
 	}()
 	return fl.cfg.Classify(err)
 }
 
-// report is what the verdicts on one batch tell of the broker.
+// report is the state of the broker, as far as the verdicts on one batch show it.
 type report struct {
-	// sent counts the messages that the publisher saw, delivered those that it
-	// took.
+	// sent counts the messages that the publisher got, delivered those that it accepted.
 	sent, delivered int
-	// took are the topics of which something was delivered.
+	// took are the topics with at least one delivered message.
 	took map[string]bool
-	// refused are the topics of which nothing is taken, and why.
+	// refused are the topics that the broker refuses, with the error.
 	refused map[string]error
-	// away is why nothing at all is taken; nil where something was.
+	// away is the error of the batch if no message was delivered; otherwise nil.
 	away error
 }
 
@@ -111,8 +110,7 @@ func (fl *flow) assess(parcels []*parcel) report {
 		case p.verdict == trouble && r.delivered == 0:
 			r.away = p.err
 		case p.verdict == trouble && p.explained() && !r.took[topic]:
-			// The broker is there, but has trouble with this topic: a partition without
-			// a leader.
+			// The broker is available but fails for this topic: a partition may have no leader.
 			p.verdict = refused
 			r.refused[topic] = p.err
 		}
@@ -120,31 +118,31 @@ func (fl *flow) assess(parcels []*parcel) report {
 	return r
 }
 
-// blame finds the messages that are to blame themselves, where the publisher
-// does not say.
+// blame finds the messages that cause their failures themselves, where the publisher's
+// error names no cause.
 func (fl *flow) blame(parcels []*parcel, r report) {
-	var doubtful []*parcel
+	var unexplained []*parcel
 	for _, p := range parcels {
 		switch {
 		case p.is(delivered):
-			fl.doubts.acquit(p.item.Record.ID)
+			fl.failures.forget(p.item.Record.ID)
 		case p.verdict == trouble && !p.explained():
-			doubtful = append(doubtful, p)
+			unexplained = append(unexplained, p)
 		}
 	}
 	now := time.Now()
 	switch {
 	case r.delivered > 0:
-		fl.doubts.gotThrough(now)
+		fl.failures.someDelivered(now)
 	case r.sent > 0:
-		fl.doubts.tookNothing(r.sent)
+		fl.failures.noneDelivered(r.sent)
 	}
 	if r.delivered == 0 && r.sent > 1 {
-		// So many at a time: it is the broker.
+		// Several messages failed at once, so the broker is the cause.
 		return
 	}
-	for _, p := range doubtful {
-		if fl.doubts.accuse(p.item.Record.ID, now) {
+	for _, p := range unexplained {
+		if fl.failures.add(p.item.Record.ID, now) {
 			p.verdict = judge
 		}
 	}

@@ -118,7 +118,7 @@ func (d *delivery) handle() (err error) {
 			return err
 		}
 		acked = true
-		err = own.AckInTx(ctx)
+		err = own.AckInTx(storekit.Last(ctx))
 		crash.At("acked")
 		return err
 	})
@@ -150,6 +150,10 @@ func (d *delivery) run(ctx context.Context) error {
 	d.msg.SetContext(ctx)
 	produced, err := d.handler(d.msg)
 	crash.At("handled")
+	if err == nil && nacked(d.msg) {
+		// A KeepError inside of the inbox does so for a Snooze.
+		err = errNacked
+	}
 	if err != nil || len(produced) == 0 {
 		return err
 	}
@@ -166,6 +170,18 @@ func (d *delivery) run(ctx context.Context) error {
 	err = d.inbox.cfg.Publisher.Publish(topic, produced...)
 	crash.At("published")
 	return err
+}
+
+var errNacked = errors.New(
+	"outmill/inbox: the handler returned no error, but the message was nacked: keep subscriber.KeepError outside of the inbox")
+
+func nacked(msg *message.Message) bool {
+	select {
+	case <-msg.Nacked():
+		return true
+	default:
+		return false
+	}
 }
 
 // withoutTransaction notes the message after its handler. See

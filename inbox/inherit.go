@@ -13,10 +13,15 @@ import (
 func Inherit(h message.HandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) ([]*message.Message, error) {
 		produced, err := h(msg)
-		for _, m := range produced {
-			inherit(m, msg)
-		}
+		InheritFrom(msg, produced...)
 		return produced, err
+	}
+}
+
+// InheritFrom does to messages what Inherit does, for handlers that publish themselves.
+func InheritFrom(handled *message.Message, published ...*message.Message) {
+	for _, m := range published {
+		inherit(m, handled)
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// patience bounds each wait for something that is going to happen.
+	// patience limits the wait for an event that must happen.
 	patience = time.Minute
 	tick     = 5 * time.Millisecond
 
@@ -41,7 +41,7 @@ const (
 
 var errBroken = errors.New("the source is broken")
 
-// work handles a step as its payload says.
+// work is a handler of steps; the payload decides its result.
 func work(msg *message.Message) error {
 	delivery, _ := outmill.Delivery(msg.Context())
 	switch string(msg.Payload) {
@@ -73,7 +73,7 @@ func newStore(t *testing.T) *sqlite.Store {
 	return store
 }
 
-// quick is a configuration whose retries do not keep a test waiting.
+// quick is a configuration with short retry waits.
 func quick() subscriber.Config {
 	return subscriber.Config{
 		Retry:        outmill.RetryPolicy{MaxAttempts: 3, InitialInterval: time.Millisecond, MaxInterval: time.Millisecond},
@@ -88,7 +88,7 @@ func newPlant(t *testing.T) *plant {
 	return plantOn(t, store, store, quick())
 }
 
-// plantOn reads by the queue, which is the store or wraps it.
+// plantOn reads through queue, which is the store or a wrapper of it.
 func plantOn(t *testing.T, store *sqlite.Store, queue outmill.Queue, cfg subscriber.Config) *plant {
 	t.Helper()
 	pub, err := publisher.New(store, publisher.Config{}, nil)
@@ -115,7 +115,7 @@ func (p *plant) listen(topic string) <-chan *message.Message {
 	return arrived
 }
 
-// extract handles the steps by work.
+// extract adds work as the handler of the steps.
 func (p *plant) extract() {
 	for _, topic := range extracts {
 		p.handle(topic, work)
@@ -181,7 +181,7 @@ func (p *plant) etl(t *testing.T, join storekit.Join, change func(*joins.WaitReq
 	return id
 }
 
-// of is a join of so many steps, for customer 42.
+// of returns a join with this number of steps, for customer 42.
 func of(steps int) storekit.Join {
 	return storekit.Join{GroupingKey: "42", ExpectedSteps: steps, Metadata: map[string]string{"type": "etl"}}
 }
@@ -221,8 +221,8 @@ func receive[T any](t *testing.T, from <-chan T) T {
 	}
 }
 
-// requireSettled waits until no record is left, and requires that nothing more
-// arrived.
+// requireSettled waits until no record is left, and requires that no message arrived on the
+// quiet channels.
 func (p *plant) requireSettled(t *testing.T, quiet ...<-chan *message.Message) {
 	t.Helper()
 	var left []*outmill.Record
@@ -247,8 +247,7 @@ func (p *plant) records(t *testing.T, topic string, status outmill.Status) []*ou
 	return found
 }
 
-// requireDead waits for the only record of the topic to be dead, deletes it and
-// returns it.
+// requireDead waits until the only record of the topic is dead, deletes it and returns it.
 func (p *plant) requireDead(t *testing.T, topic string) *outmill.Record {
 	t.Helper()
 	var found []*outmill.Record
@@ -275,7 +274,7 @@ func (p *plant) join(t *testing.T, id outmill.JoinID) *storekit.Join {
 	return join
 }
 
-// requireJoinOf requires that the message tells of the join.
+// requireJoinOf requires that the message has the metadata of the join.
 func requireJoinOf(t *testing.T, msg *message.Message, id outmill.JoinID, status storekit.JoinStatus, reason string, expected, completed,
 	failed string) {
 	t.Helper()

@@ -22,21 +22,20 @@ const (
 
 // Config has the settings of the handler. Store must be set.
 type Config struct {
-	// Store has the joins. It is the one whose messages the subscriber reads and
-	// to which Wait publishes.
+	// Store has the joins. It must be the store that the subscriber reads and to which Wait
+	// publishes.
 	Store storekit.Joins
 
 	// HandlerName is the handler's name in the router. Default "join.wait".
 	HandlerName string
 
-	// Snooze is the longest time between two looks at a join that is not decided.
-	// Default 5 s. The step that decides a join does not wait for it, nor does the
-	// join's deadline.
+	// Snooze is the longest time between two checks of a join that is not decided. Default 5
+	// s. It delays neither the step that decides a join nor the join's deadline.
 	Snooze time.Duration
 }
 
-// Validate reports every setting that makes no sense, as
-// outmill.ErrInvalidConfig. AddHandlers calls it.
+// Validate returns an outmill.ErrInvalidConfig for every invalid setting, joined.
+// AddHandlers calls it.
 func (c Config) Validate() error {
 	var errs []error
 	if outmill.IsNil(c.Store) {
@@ -48,27 +47,24 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// AddHandlers adds the handler that ends joins to the router. It reads Topic
-// by the subscriber, a subscriber.Subscriber over Config.Store, or one that
-// decorates it. It needs no publisher: the store appends what follows a join in
-// the transaction in which the join ends. Routers of several processes may all
-// have it.
+// AddHandlers adds the handler that ends joins to the router. It reads Topic through sub, a
+// subscriber.Subscriber for Config.Store or a decorator of one. It needs no publisher: the
+// store appends the message that follows a join in the transaction in which the join ends.
+// Routers of several processes may all have the handler.
 //
-// The handler has the middleware subscriber.KeepError already, which snoozes the
-// message while the join is not decided: neither the router nor its middlewares
-// see an error then. Errors they do see. A subscriber with
-// outmill.OrderTopic would let one join hold up all others, so use another.
+// The handler includes the middleware subscriber.KeepError, which snoozes the message while
+// the join is not decided. The router and its middlewares see real errors, but not these
+// snoozes. Do not use a subscriber with outmill.OrderTopic, because one join would delay
+// all others.
 //
-// A message that no retry can help goes dead at once, with the reason: one that
-// Wait did not publish, a join that is unknown or has more steps than it is to
-// be sealed with, something to follow it that the store refuses. It may be
-// requeued when the reason is gone. Other errors are retried by the subscriber's
-// policy.
+// A message goes dead at once, with the reason, if no retry can help: Wait did not publish
+// it, the join is unknown or has more steps than the number for its seal, or the store
+// refuses the message that follows. It may be requeued when the reason is gone. Other
+// errors are retried by the subscriber's policy.
 //
-// It returns the handler, to add middlewares to or to stop it; and
-// outmill.ErrInvalidConfig for a nil router or subscriber, a name that is taken
-// and a Config that is not valid. To a router that runs already, call its
-// RunHandlers afterwards.
+// AddHandlers returns the handler, so that the caller can add middlewares or stop it. It
+// returns outmill.ErrInvalidConfig for a nil router or subscriber, a name that is taken, or
+// an invalid Config. If the router is running already, call its RunHandlers afterwards.
 func AddHandlers(router *message.Router, sub message.Subscriber, cfg Config) (added *message.Handler, err error) {
 	if router == nil || outmill.IsNil(sub) {
 		return nil, fmt.Errorf("%w: joins.AddHandlers: the router or the subscriber is nil", outmill.ErrInvalidConfig)
@@ -76,7 +72,7 @@ func AddHandlers(router *message.Router, sub message.Subscriber, cfg Config) (ad
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	// The router panics for a name that is taken.
+	// The router panics if the name is taken.
 	defer func() {
 		if r := recover(); r != nil {
 			added, err = nil, fmt.Errorf("%w: joins.AddHandlers: %v", outmill.ErrInvalidConfig, r)
@@ -98,7 +94,7 @@ type handler struct {
 	log    watermill.LoggerAdapter
 }
 
-// handle ends the join of the message, or asks for the message again.
+// handle ends the join of the message, or snoozes the message.
 func (h *handler) handle(msg *message.Message) error {
 	p, err := decode(msg.Payload)
 	if err != nil {
@@ -134,7 +130,7 @@ func (h *handler) handle(msg *message.Message) error {
 	return nil
 }
 
-// pause ends at the deadline at the latest.
+// pause returns the snooze, which ends at the deadline at the latest.
 func (h *handler) pause(deadlineIn time.Duration) time.Duration {
 	if deadlineIn > 0 {
 		return min(h.snooze, deadlineIn)
@@ -142,7 +138,7 @@ func (h *handler) pause(deadlineIn time.Duration) time.Duration {
 	return h.snooze
 }
 
-// judged marks the errors that another attempt would meet again.
+// judged marks the errors that another attempt would return again as permanent.
 func judged(err error) error {
 	for _, forGood := range []error{
 		storekit.ErrUnknownJoin, storekit.ErrTooManySteps, outmill.ErrInvalidRecord,

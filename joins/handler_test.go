@@ -84,7 +84,7 @@ func TestHandler(t *testing.T) {
 		const routers, jobs = 3, 8
 		store := newStore(t)
 		completed := make(chan *message.Message, 10*jobs)
-		// What is due wakes the readers; so many that poll would get in its way.
+		// Due messages wake the readers. Polling by so many readers would slow the test down.
 		cfg := quick()
 		cfg.PollInterval = 500 * time.Millisecond
 		var p *plant
@@ -103,7 +103,7 @@ func TestHandler(t *testing.T) {
 			for _, payload := range []string{good, badAtFirst, bad} {
 				p.publishSteps(t, t.Context(), id, payload)
 			}
-			// A second wait for the same join is one more that may end it.
+			// A second wait for the same join may end it too.
 			require.NoError(t, joins.Wait(t.Context(), p.pub, waitFor(id)))
 			want = append(want, id.String())
 		}
@@ -171,7 +171,7 @@ func TestHandler(t *testing.T) {
 		p := newPlant(t)
 		p.extract()
 		p.run(t)
-		// It has more steps than it is to be sealed with.
+		// The join has more steps than the number for its seal.
 		id := p.etl(t, storekit.Join{Unsealed: true}, func(wait *joins.WaitRequest) { wait.Seal = true }, good)
 		rec := p.requireDead(t, joins.Topic)
 		require.Zero(t, rec.Attempts)
@@ -207,7 +207,8 @@ func TestHandler(t *testing.T) {
 				require.Equal(t, "unreadable", receive(t, poisoned).UUID)
 
 				id := p.etl(t, of(1), nil)
-				// The unreadable one is acked some time after it was poisoned.
+				// The router acks the unreadable message some time after it has published it to the
+				// poison queue.
 				require.Eventually(t, func() bool {
 					waits := p.records(t, joins.Topic, "")
 					return len(waits) == 1 && waits[0].Attempts == 0 && waits[0].Claims > 2*quick().Retry.MaxAttempts
@@ -233,11 +234,11 @@ func TestHandler(t *testing.T) {
 			arrived[topic], err = broker.Subscribe(t.Context(), topic)
 			require.NoError(t, err)
 		}
-		// A forwarder of all topics leaves out that of joins.
+		// A forwarder of all topics does not forward the topic of joins.
 		fwd, err := forwarder.New(p.Store, broker, forwarder.Config{PollInterval: 10 * time.Millisecond}, nil)
 		require.NoError(t, err)
 
-		// The first step has a handler too; the others are for the broker only.
+		// The first step has a handler too; only the broker gets the others.
 		for _, topic := range extracts[1:] {
 			require.NoError(t, p.RegisterGroup(t.Context(),
 				outmill.Registration{Group: forwarder.DefaultGroup, Topics: outmill.Topics{Include: []string{topic}}}))
@@ -327,9 +328,9 @@ func TestHandler(t *testing.T) {
 	})
 }
 
-// forgetful loses the first ack of a message on joins.Topic, as if the process
-// had died before. The record is given back at once: a lease short enough to
-// wait for would end too early on a busy machine.
+// forgetful loses the first ack of a message on joins.Topic, as if the process had died
+// before it. It releases the record at once, because a lease that is short enough for a
+// test would end too early on a busy machine.
 type forgetful struct {
 	*sqlite.Store
 	lost chan struct{}

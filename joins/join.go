@@ -12,16 +12,16 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// Topic is where Wait publishes and what the handler of AddHandlers reads.
+// Topic is the topic to which Wait publishes and which the handler of AddHandlers reads.
 const Topic = storekit.JoinWaitTopic
 
-// Start begins a join, in the transaction that ctx carries or one of its own,
-// and returns its id: join.ID, or a new one where that is zero. Steps may be
-// published in the same transaction.
+// Start begins a join, in the transaction that ctx carries or one of its own, and returns
+// its id: join.ID, or a new id if that is zero. Steps may be published in the same
+// transaction.
 //
-// Errors: outmill.ErrInvalidRecord (which field and why), ErrJoinExists where
-// another join has that id, ErrForeignTx, or the database's own, wrapped;
-// ErrInvalidConfig for a nil store.
+// Errors: outmill.ErrInvalidRecord (with the field and the reason), ErrJoinExists if
+// another join has the id, ErrForeignTx, or the database's error, wrapped; ErrInvalidConfig
+// for a nil store.
 func Start(ctx context.Context, store storekit.Joins, join storekit.Join) (outmill.JoinID, error) {
 	if outmill.IsNil(store) {
 		return outmill.JoinID{}, fmt.Errorf("%w: joins.Start: the store is nil", outmill.ErrInvalidConfig)
@@ -32,11 +32,10 @@ func Start(ctx context.Context, store storekit.Joins, join storekit.Join) (outmi
 	return join.ID, nil
 }
 
-// AddStep makes the message a step of the joins, besides those of which it is one. The
-// Publish that appends the message attaches the step in the same transaction, or it
-// writes nothing and fails with [storekit.ErrUnknownJoin], ErrJoinFinished or
-// ErrTooManySteps. A message may be a step of up to 100 joins. To name a join twice
-// changes nothing.
+// AddStep makes the message a step of these joins too. The Publish that appends the message
+// attaches the step in the same transaction; otherwise it writes nothing and fails with
+// [storekit.ErrUnknownJoin], ErrJoinFinished or ErrTooManySteps. A message may be a step of
+// up to 100 joins. Naming a join twice has no further effect.
 func AddStep(msg *message.Message, ids ...outmill.JoinID) {
 	var names []string
 	if has := msg.Metadata.Get(outmill.MetadataJoins); has != "" {

@@ -8,24 +8,22 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// Metadata of the message that is published as a join ends. Numbers are
-// decimal.
+// Metadata of the message that is published when a join ends. Numbers are decimal.
 const (
 	MetadataJoinID = "outmill_join_id"
-	// MetadataGroupingKey is missing where the join has none.
+	// MetadataGroupingKey is missing if the join has no grouping key.
 	MetadataGroupingKey = "outmill_join_grouping_key"
 	// MetadataStatus is a storekit.JoinStatus: completed or failed.
 	MetadataStatus = "outmill_join_status"
-	// MetadataReason says why the join failed, or completed at its deadline; it is
-	// missing otherwise. storekit.ReasonStepFailed is one of them.
+	// MetadataReason is the reason why the join failed, or why it completed at its deadline,
+	// such as storekit.ReasonStepFailed; otherwise it is missing.
 	MetadataReason         = "outmill_join_reason"
 	MetadataExpectedSteps  = "outmill_join_expected_steps"
 	MetadataCompletedSteps = "outmill_join_completed_steps"
 	MetadataFailedSteps    = "outmill_join_failed_steps"
 )
 
-// describe puts the join into the metadata, in the place of another join that
-// may be there.
+// describe adds the join to the metadata. It replaces the metadata of another join.
 func describe(metadata message.Metadata, join storekit.Join) {
 	for name, value := range map[string]string{
 		MetadataJoinID:         join.ID.String(),

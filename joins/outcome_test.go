@@ -57,7 +57,7 @@ func TestOutcome(t *testing.T) {
 			want      storekit.JoinStatus
 			reason    string
 			completed string
-			// failed is "" where it is a matter of luck how many have by then.
+			// failed is the number of failed steps in the message; "" if it depends on timing.
 			failed string
 		}{
 			"all, where failures do not matter": {of(3), nil, []string{good, bad, bad}, storekit.JoinCompleted, "", "1", "2"},
@@ -109,13 +109,13 @@ func TestOutcome(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				p := newPlant(t)
-				// Nobody reads the other steps.
+				// No handler reads the other steps.
 				p.handle(extracts[0], work)
 				ends := map[storekit.JoinStatus]<-chan *message.Message{
 					storekit.JoinCompleted: p.listen(transform),
 					storekit.JoinFailed:    p.listen(alert),
 				}
-				// A snooze that did not end at the deadline would be noticed.
+				// With this snooze the test fails unless the snooze ends at the deadline.
 				p.run(t, func(cfg *joins.Config) { cfg.Snooze = time.Hour })
 				join := of(3)
 				join.Timeout, join.CompleteAtDeadline = 500*time.Millisecond, c.complete
@@ -160,7 +160,7 @@ func TestOutcome(t *testing.T) {
 		p.requireSettled(t, inner, outer, failed)
 	})
 
-	t.Run("what follows a join is published also if the join around it has ended", func(t *testing.T) {
+	t.Run("the message after a join is published even if the join around it has ended", func(t *testing.T) {
 		t.Parallel()
 		p := newPlant(t)
 		p.extract()
@@ -218,7 +218,7 @@ func TestOutcome(t *testing.T) {
 		}
 	})
 
-	t.Run("nothing follows where there is no topic for it", func(t *testing.T) {
+	t.Run("no message follows without a topic", func(t *testing.T) {
 		t.Parallel()
 		p := newPlant(t)
 		p.extract()
@@ -240,7 +240,7 @@ func TestOutcome(t *testing.T) {
 		require.Equal(t, storekit.JoinCancelled, p.join(t, id).Status)
 	})
 
-	t.Run("what follows has all that its message says", func(t *testing.T) {
+	t.Run("the message that follows has the payload and metadata of the wait", func(t *testing.T) {
 		t.Parallel()
 		p := newPlant(t)
 		p.extract()
@@ -272,13 +272,13 @@ func TestOutcome(t *testing.T) {
 		}, got.Metadata)
 	})
 
-	t.Run("the correlation id of the wait reaches what follows", func(t *testing.T) {
+	t.Run("the correlation id of the wait reaches the message that follows", func(t *testing.T) {
 		t.Parallel()
 		p := newPlant(t)
 		p.extract()
 		completed, failed := p.listen(transform), p.listen(alert)
 		p.run(t)
-		// A publisher that sets it, as a user's decorator might.
+		// The publisher sets the metadata, as a user's decorator may do.
 		decorated := message.Publisher(p.pub)
 		decorated, err := message.MessageTransformPublisherDecorator(func(msg *message.Message) {
 			outmill.SetCorrelationID(msg, "request 1")

@@ -11,11 +11,10 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// payloadVersion is counted up when older programs can no longer read what is
-// written.
+// payloadVersion increases when older programs can no longer read new payloads.
 const payloadVersion = 1
 
-// payload is that of a message on Topic, as JSON.
+// payload is the payload of a message on Topic, as JSON.
 type payload struct {
 	Version             int            `json:"version"`
 	Join                outmill.JoinID `json:"join"`
@@ -33,7 +32,7 @@ type next struct {
 }
 
 func encode(wait WaitRequest) message.Payload {
-	// Nothing in it can fail.
+	// No value in it can make Marshal fail.
 	bytes, _ := json.Marshal(payload{
 		Version:             payloadVersion,
 		Join:                wait.Join,
@@ -56,8 +55,8 @@ func (n Next) encoded() *next {
 	return &next{Topic: n.Topic, Payload: n.Message.Payload, Metadata: n.Message.Metadata}
 }
 
-// decode fails for good, save where a newer version of this program wrote it:
-// another instance may be able to read it.
+// decode returns a permanent error, except for a payload of a newer version of this
+// program, which another instance may be able to read.
 func decode(bytes []byte) (payload, error) {
 	var p payload
 	err := json.Unmarshal(bytes, &p)
@@ -68,13 +67,13 @@ func decode(bytes []byte) (payload, error) {
 	case err != nil:
 		return p, outmill.Permanent(fmt.Errorf("outmill: message on %s: payload: %w", Topic, err))
 	case p.Version < 1 || p.Join.IsZero():
-		return p, outmill.Permanent(fmt.Errorf("outmill: message on %s: the payload has no version or no join: publish there by joins.Wait only",
-			Topic))
+		return p, outmill.Permanent(fmt.Errorf("outmill: message on %s: the payload has no version or no join: "+
+			"publish there only with joins.Wait", Topic))
 	}
 	return p, nil
 }
 
-// record makes what follows the join, nil for nothing. wait is the message on
+// record makes the record that follows the join, or nil for none. wait is the message on
 // Topic.
 func (p payload) record(join storekit.Join, wait *message.Message) (*outmill.Record, error) {
 	follows := p.OnFail
@@ -84,7 +83,7 @@ func (p payload) record(join storekit.Join, wait *message.Message) (*outmill.Rec
 	if follows == nil {
 		return nil, nil
 	}
-	// Without a UUID it gets a new one.
+	// A message without a UUID gets a new one.
 	msg := message.NewMessage("", follows.Payload)
 	for _, name := range inherited {
 		msg.Metadata[name] = wait.Metadata.Get(name)

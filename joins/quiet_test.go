@@ -38,14 +38,14 @@ func (l *errorLog) errors() []string {
 func TestQuiet(t *testing.T) {
 	t.Parallel()
 
-	t.Run("looking at a join that is not decided is no error", func(t *testing.T) {
+	t.Run("checking an undecided join is no error", func(t *testing.T) {
 		t.Parallel()
 		p := newPlant(t)
 		log := &errorLog{}
 		router, err := message.NewRouter(message.RouterConfig{CloseTimeout: 5 * time.Second}, log)
 		require.NoError(t, err)
 		p.router = router
-		// Outside of the handler's KeepError it takes every error away.
+		// A PoisonQueue outside the handler's KeepError hides every error.
 		poison, err := middleware.PoisonQueue(p.pub.Shared(), "poison")
 		require.NoError(t, err)
 		p.router.AddMiddleware(poison)

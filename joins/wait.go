@@ -14,54 +14,54 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// Next is a message to publish when a join has ended.
+// Next is the message that follows a join when it has ended.
 type Next struct {
-	// Topic is where it goes; "" publishes nothing.
+	// Topic is the topic to publish to; "" publishes no message.
 	Topic string
-	// Message is published as by a Publish of one's own: its payload, and its
-	// metadata with all that the setters mean (outmill.SetKey, joins.AddStep for a join
-	// around this one; delays count from the join's end). Wait copies it. Its UUID
-	// and its context are not used: it gets a new UUID as the join ends. nil is an
-	// empty message.
+	// Message is published like any other message: its payload and its metadata, including the
+	// effects of the setters (outmill.SetKey, or joins.AddStep for a join around this one).
+	// Delays count from the join's end. Wait copies the message, and ignores its UUID and
+	// context: it gets a new UUID when the join ends. nil is an empty message.
 	//
-	// The join's own metadata is added, where the message has no entry of that
-	// name, and what became of the join: MetadataJoinID and the others. A message
-	// without a correlation id or tenant gets that of the message on Topic.
+	// The join's own metadata is added, except entries that the message has already, and so is
+	// the outcome of the join: MetadataJoinID and the others. A message without a correlation
+	// id or tenant gets that of the message on Topic.
 	Message *message.Message
 }
 
-// WaitRequest says what is to follow a join. One of OnComplete and OnFail, at
-// least, has a topic.
+// WaitRequest says which messages follow a join. At least one of OnComplete and OnFail must
+// have a topic.
 type WaitRequest struct {
 	// Join is the join to wait for.
 	Join outmill.JoinID
-	// FailIfAnyStepFailed fails the join when a step of it has failed. It is for
-	// storekit.JoinAll; the other policies need the steps that they need.
+	// FailIfAnyStepFailed fails the join if one of its steps has failed. It is for
+	// storekit.JoinAll; with the other policies, the number of completed steps decides.
 	FailIfAnyStepFailed bool
-	// Seal says that a join which was started unsealed has ExpectedSteps steps, 0
-	// or more: unlike the store's SealJoin, as part of the transaction. It means
-	// nothing for another join.
+	// Seal sets the number of steps of an unsealed join to ExpectedSteps, 0 or more, as part
+	// of the transaction (the store's SealJoin does it outside). It has no effect on other
+	// joins.
 	Seal          bool
 	ExpectedSteps int
-	// OnComplete follows the join that completed, OnFail the one that failed. A
-	// join that is cancelled is followed by nothing.
+	// OnComplete follows a completed join, and OnFail a failed one. No message follows a
+	// cancelled join.
 	OnComplete, OnFail Next
 }
 
-// Wait has the join ended when it is decided: it publishes a message on Topic,
-// in the transaction that ctx carries, for the handler of AddHandlers. As with
-// any publish, ctx lends its values, not its end. pub is a publisher over the
-// join's store, a publisher.Publisher or one that decorates it; the message has
-// the correlation id and the tenant of OnComplete or OnFail.
+// Wait publishes a message on Topic, in the transaction that ctx carries. The handler of
+// AddHandlers reads it and ends the join when the join is decided. As with any publish, the
+// cancellation of ctx is ignored. pub is a publisher for the join's store: a
+// publisher.Publisher or a decorator of one. The message has the correlation id and the
+// tenant of OnComplete or OnFail.
 //
-// Wait may come before the steps or after them, and does not look at the join:
-// where there is none, the message goes dead. Of several waits for one join the
-// first to be handled after the join is decided counts. The message holds both payloads, so the two have
-// to stay under three quarters of the largest payload that the store takes.
+// Call Wait before or after the steps are published. It does not read the join: if the join
+// does not exist, the message goes dead. If several waits name one join, the first that is
+// handled after the join is decided takes effect. The message holds both payloads, so
+// together they must stay under three quarters of the largest payload that the store
+// accepts.
 //
-// Errors, with nothing published: outmill.ErrInvalidRecord where the join's id
-// is zero, there is no topic, or a message could not be published (which field
-// and why), ErrInvalidConfig for a nil publisher, and those of the publisher.
+// Errors, after which nothing is published: outmill.ErrInvalidRecord (with the field and
+// the reason) if the join's id is zero, no topic is set, or a message is invalid;
+// ErrInvalidConfig for a nil publisher; and those of the publisher.
 func Wait(ctx context.Context, pub message.Publisher, wait WaitRequest) error {
 	if outmill.IsNil(pub) {
 		return fmt.Errorf("%w: joins.Wait: the publisher is nil", outmill.ErrInvalidConfig)
@@ -80,8 +80,7 @@ func Wait(ctx context.Context, pub message.Publisher, wait WaitRequest) error {
 	return pub.Publish(Topic, msg)
 }
 
-// inherited is what the message on Topic and the one that follows have in
-// common.
+// inherited are the metadata that the message on Topic and the message that follows share.
 var inherited = []string{outmill.MetadataCorrelationID, outmill.MetadataTenantID}
 
 func (w WaitRequest) validate() error {
@@ -109,8 +108,8 @@ func (n Next) get(name string) string {
 	return n.Message.Metadata.Get(name)
 }
 
-// validate refuses now what the store would refuse when the join ends and
-// nobody is there to be told.
+// validate refuses a message that the store would refuse at the end of the join, when no
+// caller could get the error.
 func (n Next) validate(name string, join outmill.JoinID) error {
 	if n.isNone() {
 		return nil
@@ -123,7 +122,8 @@ func (n Next) validate(name string, join outmill.JoinID) error {
 		return named(name, err)
 	}
 	if slices.Contains(rec.Joins, join) {
-		return &outmill.InvalidRecordError{Index: -1, Field: name + " joins", Reason: "have the join that it follows, which has ended by then"}
+		return &outmill.InvalidRecordError{Index: -1, Field: name + " joins",
+			Reason: "name the join that the message follows, but this join has ended by then"}
 	}
 	return nil
 }
@@ -135,7 +135,7 @@ func (n Next) record() (*outmill.Record, error) {
 	return storekit.RecordOf(n.Topic, n.Message)
 }
 
-// named says which message the errors are about; it is the only one.
+// named adds the name of the message to its errors.
 func named(name string, err error) error {
 	errs := []error{err}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {

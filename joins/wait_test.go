@@ -40,7 +40,7 @@ func TestWait(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, found)
 
-		// The next one goes its way.
+		// The next join ends as usual.
 		id := p.etl(t, of(1), nil, good)
 		requireJoinOf(t, receive(t, completed), id, storekit.JoinCompleted, "", "1", "1", "0")
 		p.requireSettled(t, completed, failed)
@@ -63,7 +63,7 @@ func TestWait(t *testing.T) {
 		require.Equal(t, storekit.JoinPending, p.join(t, id).Status)
 		require.Equal(t, 1, p.join(t, id).CompletedSteps)
 
-		// All steps are done by now.
+		// All steps have been handled already.
 		p.inTx(t, func(ctx context.Context) { require.NoError(t, joins.Wait(ctx, p.pub, waitFor(id))) })
 		requireJoinOf(t, receive(t, completed), id, storekit.JoinCompleted, "", "1", "1", "0")
 		p.requireSettled(t, completed)
@@ -162,7 +162,7 @@ func TestWait(t *testing.T) {
 		}
 	})
 
-	t.Run("steps that a join does not take are refused and the transaction stays usable", func(t *testing.T) {
+	t.Run("steps that a join refuses are errors and the transaction stays usable", func(t *testing.T) {
 		t.Parallel()
 		p := newPlant(t)
 		p.extract()

@@ -17,9 +17,9 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// Every iteration is 100,000 messages of 200 bytes to one topic of four
-// partitions, acknowledged by all replicas, idempotent, on a real broker. One
-// that a test starts itself is tuned to start quickly; measure with
+// Every iteration publishes 100,000 messages of 200 bytes to one topic of four partitions
+// on a real broker, acknowledged by all replicas, idempotent. A broker that a test starts
+// is tuned to start quickly, so measure with
 //
 //	eval "$(go run ./internal/testenv/engines start -dir DIR)"
 //	go test ./kafka -run '^$' -bench . -benchtime 5x
@@ -31,7 +31,7 @@ const (
 	benchBatch      = 500
 )
 
-// BenchmarkClients compares the clients that the publisher could stand on.
+// BenchmarkClients compares the Kafka clients that the publisher could use.
 func BenchmarkClients(b *testing.B) {
 	payload := make([]byte, benchPayload)
 	b.Run("franz-go/batches of 500", func(b *testing.B) {
@@ -99,7 +99,7 @@ func BenchmarkClients(b *testing.B) {
 	})
 }
 
-// BenchmarkPublisher measures the publisher itself, marshalling included.
+// BenchmarkPublisher measures the publisher, including marshalling.
 func BenchmarkPublisher(b *testing.B) {
 	for _, callers := range []int{1, 4} {
 		for _, size := range []int{100, 500, 1000, 10_000} {
@@ -113,8 +113,8 @@ func BenchmarkPublisher(b *testing.B) {
 	})
 }
 
-// BenchmarkCompression measures what the codecs cost on one machine, where the
-// network is no bottleneck.
+// BenchmarkCompression measures the cost of the codecs on one machine, where the network is
+// not the bottleneck.
 func BenchmarkCompression(b *testing.B) {
 	for _, codec := range []kafka.Compression{kafka.CompressionNone, kafka.CompressionSnappy, kafka.CompressionLZ4, kafka.CompressionZstd,
 		kafka.CompressionGzip} {

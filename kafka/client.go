@@ -12,29 +12,28 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// longestAttempt bounds how long one request may hang, however long messages
-// may take.
+// longestAttempt limits the time of one request, even if DeliveryTimeout is much longer.
 const longestAttempt = 30 * time.Second
 
-// A topic that was there is taken for deleted after so many looks at the
-// metadata, which is 1 to 2 s.
+// A known topic counts as deleted after unknownTopicLooks metadata refreshes without it,
+// which takes 1 to 2 s.
 const (
 	lookAgainAfter    = 100 * time.Millisecond
 	unknownTopicLooks = 10
 )
 
-// client is what one lane produces with.
+// client is the Kafka client of a lane.
 type client struct {
 	*kgo.Client
-	// loading is held while records are handed to the client. Until it is free, the
-	// answers of brokers wait.
+	// loading is locked while the lane passes records to the client. Answers of brokers wait
+	// until it is unlocked.
 	loading sync.RWMutex
 }
 
 // newClient makes a client for a lane. It does not connect.
 func newClient(brokers []string, config Config, logger watermill.LoggerAdapter) (*client, error) {
 	c := &client{}
-	// A connection that hangs is given up early enough to try another one.
+	// An attempt ends early enough that there is time to try another connection.
 	attempt := min(max(config.DeliveryTimeout/3, minTimeout), longestAttempt)
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(brokers...),
@@ -47,9 +46,9 @@ func newClient(brokers []string, config Config, logger watermill.LoggerAdapter) 
 		kgo.RequestRetries(3),
 		kgo.RetryTimeout(config.DeliveryTimeout),
 		kgo.RetryBackoffFn(backoff),
-		// A leader that has moved and a topic that was deleted show in the
-		// metadata, and a round waits for what they show: with the client's default
-		// of 5 s between two looks, for as long as the time allows.
+		// A round waits until the metadata shows that a leader has moved or that a topic was
+		// deleted. With the client's default of 5 s between two refreshes, this wait could take
+		// the whole DeliveryTimeout.
 		kgo.MetadataMinAge(lookAgainAfter),
 		kgo.UnknownTopicRetries(unknownTopicLooks),
 
@@ -57,13 +56,13 @@ func newClient(brokers []string, config Config, logger watermill.LoggerAdapter) 
 		kgo.ProducerLinger(0),
 		kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.ProduceRequestTimeout(attempt),
-		// A round must end. See fly for why that does no harm to the order.
+		// A round must end in time. The comment in produce says why this does not break the order.
 		kgo.AllowIdempotentProduceCancellation(),
 		kgo.RecordPartitioner(partitioner()),
 		kgo.ProducerBatchCompression(config.Compression.codec()),
 		kgo.ProducerBatchMaxBytes(int32(config.MaxMessageBytes)),
-		// Rounds are bounded already; the client counts a record for a moment after
-		// its outcome is known.
+		// Rounds have a limit already. The factor 2 is needed because the client counts a record
+		// for a moment after its outcome is known.
 		kgo.MaxBufferedRecords(2 * config.MaxBufferedRecords),
 	}
 	if !config.NoTopicCreation {
@@ -83,7 +82,7 @@ func newClient(brokers []string, config Config, logger watermill.LoggerAdapter) 
 	return c, nil
 }
 
-// backoff grows from 50 ms to 1 s, with a jitter.
+// backoff grows from 50 ms to 1 s, with jitter.
 func backoff(failures int) time.Duration {
 	return outmill.RetryPolicy{InitialInterval: 50 * time.Millisecond, MaxInterval: time.Second, FullJitter: true}.Delay(failures)
 }

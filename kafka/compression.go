@@ -2,10 +2,10 @@ package kafka
 
 import "github.com/twmb/franz-go/pkg/kgo"
 
-// Compression names how batches are compressed.
+// Compression is the codec of the batches.
 type Compression string
 
-// The codecs of Kafka. Consumers learn from each batch how to read it.
+// The codecs of Kafka. Each batch names its codec, so consumers need no setting.
 const (
 	CompressionNone   Compression = "none"
 	CompressionGzip   Compression = "gzip"

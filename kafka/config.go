@@ -24,53 +24,50 @@ const (
 	DefaultMaxBufferedBytes   = 32 << 20
 )
 
-// minTimeout is the shortest timeout that leaves a broker time to answer.
+// minTimeout is the shortest timeout in which a broker can answer.
 const minTimeout = 100 * time.Millisecond
 
-// Config holds what watermill-kafka's PublisherConfig has no field for. The
+// Config holds the settings for which watermill-kafka's PublisherConfig has no field. The
 // zero value is ready to use: plaintext, no authentication, no compression.
 type Config struct {
-	// ClientID is what brokers show in their logs and quotas. "" is "outmill".
+	// ClientID is the name of the client in the brokers' logs and quotas. "" is "outmill".
 	ClientID string
-	// Compression of the batches. "" is none, as watermill-kafka writes them:
-	// every broker and consumer can read that. LZ4 and Snappy cost little CPU
-	// and are the ones to try where the network or the broker's disk is narrow;
-	// Zstd compresses best and wants brokers and consumers of 2.1 or later.
+	// Compression of the batches. "" is none, as with watermill-kafka; every broker and
+	// consumer can read it. LZ4 and Snappy cost little CPU: try them if the network or the
+	// broker's disk is the bottleneck. Zstd compresses best and requires brokers and consumers
+	// of 2.1 or later.
 	Compression Compression
 	// TLS is used for all connections if it is not nil. The server's name is
 	// taken from each broker's address unless TLS.ServerName is set.
 	TLS *tls.Config
 	// SASL authenticates all connections. The zero value is none.
 	SASL SASL
-	// DeliveryTimeout is how long messages may take from the first attempt to
-	// the broker's acknowledgement. Within it everything that may pass is tried
-	// again: leader elections, connections that break. 0 is 10 s. A message may
-	// wait as long once more for those before it.
+	// DeliveryTimeout is the longest time from the first attempt to the broker's
+	// acknowledgement. Within it the publisher retries after transient errors: leader
+	// elections, broken connections. 0 is 10 s. Before its first attempt a message may wait
+	// for the same time for earlier messages.
 	DeliveryTimeout time.Duration
-	// TopicTimeout is how long a topic that the broker does not know is asked
-	// for again before its messages fail with outmill.ErrTopicUnavailable: a
-	// topic that was created a moment ago is not known to every broker. 0 is 3 s.
+	// TopicTimeout is the time for which the publisher asks again for a topic that the broker
+	// does not know, before the messages fail with outmill.ErrTopicUnavailable. It is needed
+	// because not every broker knows a new topic at once. 0 is 3 s.
 	TopicTimeout time.Duration
-	// NoTopicCreation keeps the publisher from asking brokers to create a topic
-	// that does not exist. It is false, as in sarama: the brokers decide, by their
-	// setting auto.create.topics.enable.
+	// NoTopicCreation stops the publisher from asking brokers to create missing topics. By
+	// default, as with sarama, it asks, and the brokers' setting auto.create.topics.enable
+	// decides.
 	NoTopicCreation bool
-	// MaxMessageBytes is the size of the largest batch, uncompressed, and so of
-	// the largest message with its key and headers. 0 is 1,000,012 bytes, below
-	// what brokers take by default (max.message.bytes of the topic). Where a topic
-	// takes less than this, batches are refused, split and sent again: that
-	// works, but slowly.
+	// MaxMessageBytes is the size of the largest batch, uncompressed, and so of the largest
+	// message with its key and headers. 0 is 1,000,012 bytes, below the brokers' default limit
+	// (max.message.bytes of the topic). If the limit of a topic is smaller, the broker refuses
+	// batches, and the publisher splits and sends them again, which is slow.
 	MaxMessageBytes int
-	// MaxBufferedRecords and MaxBufferedBytes bound what is handed to the network
-	// at a time. A larger call is sent in parts, one after the other, and
-	// other calls wait for it. 0 is 10,000 records and 32 MiB of payloads, keys and
-	// headers.
+	// MaxBufferedRecords and MaxBufferedBytes limit the records that are sent at a time. A
+	// larger call is sent in parts, one after the other, and other calls wait for it. 0 is
+	// 10,000 records and 32 MiB of payloads, keys and headers.
 	MaxBufferedRecords int
 	MaxBufferedBytes   int
 }
 
-// What brokers take at all: a request is at most 100 MiB
-// (socket.request.max.bytes).
+// Limits of the brokers: a request is at most 100 MiB (socket.request.max.bytes).
 const (
 	minMessageBytes = 512
 	maxMessageBytes = 100_000_000
@@ -93,7 +90,7 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-// Validate reports every setting that makes no sense.
+// Validate returns an error for every invalid setting, joined.
 func (c Config) Validate() error {
 	c.setDefaults()
 	var errs []error
@@ -121,8 +118,8 @@ func (c Config) Validate() error {
 	return errors.Join(append(errs, c.SASL.validate())...)
 }
 
-// checkPublisherConfig refuses what of watermill-kafka's configuration has no
-// meaning here, rather than to pass over it in silence.
+// checkPublisherConfig refuses settings of watermill-kafka that this publisher cannot use,
+// instead of ignoring them silently.
 func checkPublisherConfig(c wkafka.PublisherConfig) error {
 	var errs []error
 	refuse := func(field, reason string) {

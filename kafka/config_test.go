@@ -85,7 +85,7 @@ func TestConfig(t *testing.T) {
 		}
 	})
 
-	t.Run("a publisher that nobody made returns an error", func(t *testing.T) {
+	t.Run("a zero publisher returns an error", func(t *testing.T) {
 		t.Parallel()
 		var none *kafka.Publisher
 		for name, pub := range map[string]*kafka.Publisher{"nil": none, "zero": {}} {

@@ -1,45 +1,44 @@
-// Package kafka publishes to Kafka in batches. Its [Publisher] is a Watermill
-// publisher and an [storekit.BatchPublisher], which is what a forwarder wants.
+// Package kafka publishes to Kafka in batches. Its [Publisher] is a Watermill publisher and
+// a [storekit.BatchPublisher], to which a forwarder publishes whole batches.
 //
-// It takes watermill-kafka's PublisherConfig and writes what its
-// DefaultMarshaler writes: the message's UUID in the header
+// It takes watermill-kafka's PublisherConfig and writes the same records as
+// watermill-kafka's DefaultMarshaler: the message's UUID in the header
 // _watermill_message_uuid, metadata as headers, the payload as the value. So
-// watermill-kafka's Subscriber reads it, and either end can be replaced on its
-// own. A marshaler of your own is used as it is; of the message that it makes,
-// topic, key, value, headers and timestamp are honoured, and the partition is
-// not (sarama's default partitioner does not look at it either).
+// watermill-kafka's Subscriber can read them, and either end can be replaced separately.
+// You can set your own marshaler. The publisher uses the topic, key, value, headers and
+// timestamp of the message that it makes, but not the partition (neither does sarama's
+// default partitioner).
 //
 // # Keys
 //
-// The record's key is what the marshaler sets, else the outbox key
-// ([outmill.SetKey]). A key goes to the partition where sarama's default
-// partitioner puts it, so that this publisher may share a topic with producers
-// that use sarama; it is another one than Java's producers choose. Messages
-// without a key are spread over the partitions.
+// The record's key is the marshaler's key if it sets one, otherwise the outbox key
+// ([outmill.SetKey]). A key goes to the same partition as with sarama's default
+// partitioner, so that this publisher may share a topic with producers that use sarama.
+// Java's producers choose a different partition. Messages without a key are spread over the
+// partitions.
 //
 // # Delivery
 //
-// Each message is acknowledged by all replicas in sync (acks=all) and sent
-// idempotently: a request that is repeated because its answer was lost is
-// written once. What fails in between is tried again within
-// [Config.DeliveryTimeout]; then a *[storekit.PublishError] names what was given
-// up, and the caller may publish it again. It may then arrive twice, if its
-// fate was unknown.
+// Each message is acknowledged by all replicas in sync (acks=all) and sent idempotently: if
+// a request is repeated because its answer was lost, Kafka writes it once. The publisher
+// retries transient errors within [Config.DeliveryTimeout]; then a *[storekit.PublishError]
+// lists the failed messages, and the caller may publish them again. A message whose result
+// was unknown may then arrive twice.
 //
-// Messages of one topic and key arrive in the order of the call. When one fails
-// for a reason that may pass, the later ones of its key fail with it, and what
-// a broker might still write late is shut out by what this publisher sends
-// afterwards.
+// Messages of one topic and key arrive in the order of the call. When a message fails for a
+// transient reason, the later messages of its key fail with it. A late write of the failed
+// message cannot follow messages that this publisher sends afterwards, because the broker
+// fences it.
 //
 // # How it differs from watermill-kafka's publisher
 //
-// That one sends message by message and waits for each; its defaults are
-// acks=1 (sarama's WaitForLocal: the leader alone, so that a message that was
-// acknowledged can be lost with the leader), no idempotence (a retry can write
-// a message twice), and no key (no order). The forwarder works with it too, or
-// with any other Watermill publisher: it then runs many lanes at a time, and
-// the guarantees are those of that publisher and its settings.
+// That publisher sends message by message and waits for each. Its defaults are acks=1
+// (sarama's WaitForLocal: only the leader acknowledges, so an acknowledged message can be
+// lost with the leader), no idempotence (a retry can write a message twice), and no key (no
+// order). The forwarder works with it too, and with any other Watermill publisher: it then
+// publishes in several lanes at a time, and the guarantees are those of that publisher and
+// its settings.
 //
-// Calls on one Publisher share requests. It is made to be used by many
-// goroutines, and is slower when each of them has its own.
+// Calls of one Publisher share requests, so share one Publisher among all goroutines; one
+// for each goroutine is slower.
 package kafka

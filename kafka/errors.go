@@ -13,17 +13,17 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// blame is what an error of the client is about.
+// blame is the cause of an error of the client.
 type blame int
 
 const (
-	// blameBroker: everything that may pass, and what is not known.
+	// blameBroker: a transient or an unknown cause.
 	blameBroker blame = iota
-	// blameRecord: a record of the batch is refused, and the batch with it.
+	// blameRecord: the broker refuses a record, and with it the whole batch.
 	blameRecord
-	// blameTopic: the broker will not take this topic.
+	// blameTopic: the broker refuses the topic.
 	blameTopic
-	// blameClient: the client itself will not go on.
+	// blameClient: the client itself cannot continue.
 	blameClient
 )
 
@@ -51,12 +51,12 @@ func blameOf(err error) blame {
 	return blameBroker
 }
 
-// topicNameRemedy is the same for names that this package refuses and for those
-// that the broker refuses.
+// topicNameRemedy applies to names that this package refuses and to names that the broker
+// refuses.
 const topicNameRemedy = "map it to a name that Kafka allows with forwarder.Config.MapTopic, or publish to another topic"
 
-// topicError holds the topic, except where its name is refused: a name is never
-// accepted later.
+// topicError makes a forwarder hold the topic. For a refused name it is permanent, because
+// the broker never accepts the name later.
 func topicError(topic string, err error) error {
 	if errors.Is(err, kerr.InvalidTopicException) {
 		return outmill.Permanent(fmt.Errorf("kafka: topic %q: %w: %s", topic, err, topicNameRemedy))
@@ -77,11 +77,11 @@ func refusedError(r *kgo.Record, err error) error {
 }
 
 func unreachableError(brokers []string, err error) error {
-	return fmt.Errorf("kafka: brokers %s cannot be reached: %w: check PublisherConfig.Brokers, and that kafka.Config.TLS and SASL are what "+
-		"the brokers want", strings.Join(brokers, ", "), err)
+	return fmt.Errorf("kafka: brokers %s cannot be reached: %w: check PublisherConfig.Brokers, and that kafka.Config.TLS and SASL match the "+
+		"settings of the brokers", strings.Join(brokers, ", "), err)
 }
 
-// endedError is for messages whose caller did not wait any longer.
+// endedError is the error of messages whose context ended before their result was known.
 func endedError(ctx context.Context, sent bool) error {
 	if sent {
 		return fmt.Errorf("kafka: not acknowledged yet, and may still be delivered: %w", context.Cause(ctx))

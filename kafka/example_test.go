@@ -16,7 +16,7 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// A broker in this process, so that the examples run anywhere.
+// The broker runs in this process, so that the examples need no other program.
 func exampleBroker() *kfake.Cluster {
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "orders"))
 	if err != nil {
@@ -79,7 +79,7 @@ func ExamplePublisher_PublishBatch() {
 	// 3 waits for its topic
 }
 
-// What a broker with passwords and TLS wants.
+// The settings for a broker with passwords and TLS.
 func ExampleConfig() {
 	_, err := kafka.NewPublisher(
 		wkafka.PublisherConfig{Brokers: []string{"kafka-1.example.com:9093", "kafka-2.example.com:9093"}},
@@ -94,5 +94,5 @@ func ExampleConfig() {
 		nil,
 	)
 	fmt.Println(err)
-	// Output: outmill: invalid configuration: kafka.Config.SASL.Username or Password is empty: SCRAM-SHA-512 wants both
+	// Output: outmill: invalid configuration: kafka.Config.SASL.Username or Password is empty: SCRAM-SHA-512 requires both
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// PartitionOf is for the test that compares it with sarama's.
+// PartitionOf lets a test compare the partitions with sarama's.
 var PartitionOf = partitionOf
 
 func RecordOf(marshaler wkafka.Marshaler, topic string, msg *message.Message) (*kgo.Record, error) {

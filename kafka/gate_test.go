@@ -10,7 +10,7 @@ import (
 	"github.com/outmill/outmill/internal/testenv/kafkatest"
 )
 
-// gate stands before a broker. While it is shut, requests wait in front of it.
+// gate is a proxy for a broker. While it is shut, requests wait.
 type gate struct {
 	// held receives when a request waits.
 	held chan struct{}

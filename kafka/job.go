@@ -6,16 +6,16 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// delivery is one message on its way.
+// delivery is one message that is being sent.
 type delivery struct {
-	// index is the message's place in the call, topic where it should go.
+	// index is the message's index in the call; topic is its destination.
 	index     int
 	messageID string
 	topic     string
-	// record is the first flight's.
+	// record is the record of the first attempt; later attempts send copies.
 	record kgo.Record
-	flown  bool
-	// size is what it counts against MaxBufferedBytes.
+	sent   bool
+	// size is the number of bytes that count against MaxBufferedBytes.
 	size int
 
 	job *job
@@ -33,7 +33,7 @@ func (d *delivery) settle(err error) {
 	}
 }
 
-// job is what one call hands to the lane at a time.
+// job is the part of a call that the lane gets at a time.
 type job struct {
 	deliveries []*delivery
 	bytes      int
@@ -53,8 +53,8 @@ func newJob(deliveries []*delivery) *job {
 	return j
 }
 
-// failures returns the deliveries that did not arrive and why. A delivery that
-// is not settled yet fails with pending.
+// failures returns the deliveries that failed, with their errors. A delivery that is not
+// settled yet fails with pending.
 func (j *job) failures(pending error) []failure {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -70,19 +70,19 @@ func (j *job) failures(pending error) []failure {
 	return failures
 }
 
-// failure is a delivery that did not arrive.
+// failure is a delivery that failed.
 type failure struct {
 	*delivery
 	reason error
-	// placed says that the record was in a batch of its partition, so that the
-	// reason may be another record's.
-	placed    bool
+	// batched says that the record was in a batch of its partition, so that another record may
+	// have caused the failure.
+	batched   bool
 	partition int32
 }
 
 func failed(d *delivery, reason error) failure { return failure{delivery: d, reason: reason} }
 
-// parts cuts the deliveries of a call into runs that the lane takes at a time.
+// parts cuts the deliveries of a call into the parts for jobs.
 func parts(deliveries []*delivery, maxRecords, maxBytes int) [][]*delivery {
 	var cut [][]*delivery
 	begin, bytes := 0, 0

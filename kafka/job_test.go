@@ -11,7 +11,7 @@ import (
 func TestJob(t *testing.T) {
 	t.Parallel()
 
-	t.Run("what has arrived does not fail with what is not known", func(t *testing.T) {
+	t.Run("delivered messages do not fail with those whose result is unknown", func(t *testing.T) {
 		t.Parallel()
 		arrived, refused, unknown := &delivery{}, &delivery{}, &delivery{}
 		j := newJob([]*delivery{arrived, refused, unknown})

@@ -9,16 +9,15 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 )
 
-// lane sends jobs in rounds. A round takes all the jobs that wait, up to a
-// bound, and ends when the fate of each of its records is known.
+// lane sends jobs in rounds. A round takes all waiting jobs up to a limit, and ends when
+// the result of each record is known.
 //
-// The client fails records of a partition together, those that it holds at
-// that moment. For order to hold, all that a round sends must be in its hands
-// before it hears of the first failure: otherwise a record could be added, and
-// delivered, just after an earlier one of its key has failed. Hence rounds that
-// do not overlap, and see fly. It also keeps what the brokers refuse in one
-// call from another call, and costs little: jobs that come during a round make
-// the next one larger.
+// When a record fails, the client fails all records of the partition that it has at that
+// moment. To keep the order, the client must have all records of a round before it reads
+// the first failure: otherwise a record could be added, and delivered, just after an
+// earlier record of its key has failed. Therefore rounds do not overlap, and produce passes all
+// records first. This also separates the refusals of different calls. It costs little,
+// because jobs that arrive during a round make the next round larger.
 type lane struct {
 	newClient func() (*client, error)
 	logger    watermill.LoggerAdapter
@@ -28,7 +27,7 @@ type lane struct {
 
 	maxRecords, maxBytes int
 
-	// lastAbort is when a round was last given up. Only rounds use it.
+	// lastAbort is the last time that a round ran out of time. Only rounds use it.
 	lastAbort time.Time
 
 	mu      sync.Mutex
@@ -79,7 +78,7 @@ func (l *lane) submit(j *job) {
 	}
 }
 
-// withdraw takes a job back, unless it is on its way.
+// withdraw removes a job from the queue, and reports false if a round has taken it.
 func (l *lane) withdraw(j *job) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -91,7 +90,7 @@ func (l *lane) withdraw(j *job) bool {
 	return true
 }
 
-// close waits for the rounds to end; no job may be submitted any more.
+// close waits for the rounds to end. The caller must submit no further job.
 func (l *lane) close() {
 	l.mu.Lock()
 	for l.running {
@@ -112,7 +111,7 @@ func (l *lane) run() {
 	}
 }
 
-// next takes the jobs of a round, at least one, nil if none waits.
+// next takes the jobs of a round, at least one. It returns nil if no job waits.
 func (l *lane) next() []*delivery {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -124,7 +123,7 @@ func (l *lane) next() []*delivery {
 			break
 		}
 		if round == nil {
-			round = slices.Clip(j.deliveries) // what comes to it comes to a copy
+			round = slices.Clip(j.deliveries) // append then copies, and the job keeps its slice
 		} else {
 			round = append(round, j.deliveries...)
 		}
@@ -150,7 +149,7 @@ func (l *lane) send(deliveries []*delivery) {
 	r.repair()
 }
 
-// replaceClient makes a new client, unless that fails: then the old one stays.
+// replaceClient makes a new client. After an error the old one stays in use.
 func (l *lane) replaceClient() error {
 	client, err := l.newClient()
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// clientLogger hands the client's log to Watermill's logger, one level lower
-// each: what the client cannot do on its own is reported by an error, the rest
-// is detail.
+// clientLogger passes the client's log to Watermill's logger, each line one level lower:
+// the publisher returns an error for every problem that the client cannot solve, so its log
+// is only detail.
 type clientLogger struct{ logger watermill.LoggerAdapter }
 
 func (l clientLogger) Level() kgo.LogLevel {

@@ -24,14 +24,14 @@ import (
 func TestMain(m *testing.M) {
 	testenv.ManyAtATime()
 	if flag.Lookup("test.bench").Value.String() == "" {
-		// On a small machine what happens at the same time hardly ever meets.
+		// On a machine with few CPUs concurrent calls rarely overlap.
 		runtime.GOMAXPROCS(max(8, runtime.NumCPU()))
 	}
-	// sarama's metrics library has one goroutine that never ends.
+	// sarama's metrics library runs one goroutine that never ends.
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"))
 }
 
-// soon bounds what a test waits for.
+// soon limits the waits of a test.
 const soon = time.Minute
 
 func newPublisher(t testing.TB, brokers []string, config kafka.Config) *kafka.Publisher {
@@ -82,7 +82,7 @@ func payloads(records []*kgo.Record) []string {
 	return texts
 }
 
-// failedMessages returns what a PublishError names.
+// failedMessages returns the failed messages in a PublishError.
 func failedMessages(t testing.TB, err error) []storekit.FailedMessage {
 	t.Helper()
 	var failed *storekit.PublishError
@@ -91,7 +91,7 @@ func failedMessages(t testing.TB, err error) []storekit.FailedMessage {
 	return failed.Failed
 }
 
-// failedAlone returns the only message that a PublishError names.
+// failedAlone returns the only failed message in a PublishError.
 func failedAlone(t testing.TB, err error) storekit.FailedMessage {
 	t.Helper()
 	failed := failedMessages(t, err)

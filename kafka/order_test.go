@@ -90,8 +90,8 @@ func TestOrder(t *testing.T) {
 	})
 }
 
-// failsTogether publishes in one call, makes one request fail, and compares
-// what the call says with what has arrived.
+// failsTogether publishes in one call, makes one request fail, and compares the result of
+// the call with the messages that arrived.
 func failsTogether(t *testing.T, config kafka.Config, messages, request int, failure *kerr.Error) {
 	broker := kafkatest.FakeWithoutAutoTopics(t, kfake.SeedTopics(2, "topic"))
 	pub := newPublisher(t, broker.Addrs, config)
@@ -127,8 +127,8 @@ func failsTogether(t *testing.T, config kafka.Config, messages, request int, fai
 
 const hangUp = "hang up"
 
-// brokerFaults are what may become of one request. After a timeout, or with too
-// few replicas left, the records are written all the same.
+// brokerFaults are the possible errors of one request. After a timeout, or with too few
+// replicas left, the broker has written the records.
 var brokerFaults = map[string]*kerr.Error{
 	"none":                  nil,
 	hangUp:                  nil,
@@ -144,7 +144,7 @@ var brokerFaults = map[string]*kerr.Error{
 	"record not acceptable": kerr.InvalidRecord,
 }
 
-// inject makes the requests to come err one after the other.
+// inject makes the next requests fail with these errors, one after the other.
 func inject(cluster *kfake.Cluster, faults []string) {
 	var request atomic.Int64
 	cluster.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
@@ -163,8 +163,8 @@ func inject(cluster *kfake.Cluster, faults []string) {
 	})
 }
 
-// retried returns the messages to publish again, in their order, and notes
-// those that never will be.
+// retried returns the messages to publish again, in their order, and records those that are
+// permanently refused.
 func retried(t *rapid.T, batch []storekit.Outgoing, err error, dead map[*message.Message]bool) []storekit.Outgoing {
 	if err == nil {
 		return nil
@@ -182,9 +182,9 @@ func retried(t *rapid.T, batch []storekit.Outgoing, err error, dead map[*message
 	return again
 }
 
-// requireReplays wants all numbers from 0 on in their order, save those that
-// may be missing. A part of them may be repeated: from one that arrived before
-// on, and up to the last.
+// requireReplays requires all numbers from 0 on in their order, except those that may be
+// missing. Runs may be repeated: a run starts at a number that arrived before, and goes up
+// to the last.
 func requireReplays(t *rapid.T, got []string, missing []bool) {
 	last := -1
 	for _, text := range got {

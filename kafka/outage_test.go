@@ -28,7 +28,7 @@ import (
 func TestOutage(t *testing.T) {
 	t.Parallel()
 
-	t.Run("brokers that are away are reported in bounded time with what to check", func(t *testing.T) {
+	t.Run("unavailable brokers are reported in limited time with a remedy", func(t *testing.T) {
 		t.Parallel()
 		silent, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
@@ -59,24 +59,24 @@ func TestOutage(t *testing.T) {
 		}
 	})
 
-	t.Run("a broker that goes away and comes back needs no new publisher", func(t *testing.T) {
+	t.Run("after an outage the same publisher works again", func(t *testing.T) {
 		t.Parallel()
 		addr, broker := restartableFake(t)
 		outage(t, addr, broker)
 	})
 
 	// Starting a broker is expensive: these share one, one after the other.
-	t.Run("with a real Kafka of its own", func(t *testing.T) {
+	t.Run("with its own real Kafka", func(t *testing.T) {
 		t.Parallel()
 		engine := kafkatest.Own(t)
 		t.Run("a publisher authenticates over TLS, with each mechanism", func(t *testing.T) { authenticates(t, engine) })
-		t.Run("what a hung broker may still deliver comes before what is sent later", func(t *testing.T) { hangs(t, engine) })
+		t.Run("late messages of a hung broker come before messages that are sent later", func(t *testing.T) { hangs(t, engine) })
 		t.Run("a broker that is killed and comes back needs no new publisher", func(t *testing.T) {
 			outage(t, engine.Addr, restartableReal(engine))
 		})
 	})
 
-	t.Run("a call returns soon after its context ends and says what it does not know", func(t *testing.T) {
+	t.Run("a call returns soon after its context ends and reports the unknown results", func(t *testing.T) {
 		t.Parallel()
 		broker, gates := gatedKafka(t, 2, kfake.SeedTopics(1, "fast", "slow"))
 		require.NoError(t, broker.Cluster.MoveTopicPartition("fast", 0, 0))
@@ -140,7 +140,7 @@ func TestOutage(t *testing.T) {
 		require.Equal(t, []string{"y"}, payloads(kafkatest.ReadAll(t, broker.Addrs, "topic")))
 	})
 
-	t.Run("close is bounded while the broker is away", func(t *testing.T) {
+	t.Run("Close ends in limited time during an outage", func(t *testing.T) {
 		t.Parallel()
 		broker, gates := gatedKafka(t, 1, kfake.SeedTopics(1, "topic"))
 		pub, err := kafka.NewPublisher(wkafka.PublisherConfig{Brokers: broker.Addrs}, kafka.Config{DeliveryTimeout: 500 * time.Millisecond}, nil)
@@ -157,7 +157,7 @@ func TestOutage(t *testing.T) {
 	})
 }
 
-// outage takes the broker away and brings it back.
+// outage stops the broker and starts it again.
 func outage(t *testing.T, addr string, broker restarter) {
 	brokers := []string{addr}
 	topic := kafkatest.CreateTopic(t, brokers, 2)
@@ -233,7 +233,7 @@ func hangs(t *testing.T, engine *kafkaengine.Engine) {
 	require.NoError(t, err)
 	next := 1
 	for range 2 {
-		// The broker has the request in its socket, and reads it when it wakes up.
+		// The request is in the broker's socket. The broker reads it when the process continues.
 		stop(t, process)
 		hung := keyedMessage("k", fmt.Sprint(next))
 		failed := failedAlone(t, pub.Publish(topic, hung))
@@ -247,7 +247,7 @@ func hangs(t *testing.T, engine *kafkaengine.Engine) {
 	requireOrder(t, payloads(kafkatest.ReadAll(t, brokers, topic)), next)
 }
 
-// stop returns when none of the process's threads runs any more.
+// stop stops the process and returns when none of its threads runs any more.
 func stop(t *testing.T, process *os.Process) {
 	t.Helper()
 	require.NoError(t, process.Signal(syscall.SIGSTOP))
@@ -265,8 +265,8 @@ func stop(t *testing.T, process *os.Process) {
 	}, soon, time.Millisecond)
 }
 
-// requireOrder wants 0 to n-1, where one may be repeated, but none may come
-// after a later one.
+// requireOrder requires the numbers 0 to n-1 in order. A number may be repeated, but not
+// behind a later number.
 func requireOrder(t *testing.T, got []string, n int) {
 	t.Helper()
 	highest := -1

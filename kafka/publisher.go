@@ -19,8 +19,8 @@ import (
 )
 
 // Publisher publishes to Kafka in batches. It implements message.Publisher and
-// storekit.BatchPublisher and is safe for concurrent use; calls that run at the
-// same time share requests. Make one with NewPublisher and share it.
+// storekit.BatchPublisher and is safe for concurrent use; concurrent calls share requests.
+// Make one with NewPublisher and share it.
 type Publisher struct {
 	config    Config
 	brokers   []string
@@ -35,14 +35,13 @@ type Publisher struct {
 
 var _ storekit.BatchPublisher = (*Publisher)(nil)
 
-// NewPublisher makes a publisher from watermill-kafka's configuration: its
-// Brokers and Marshaler are honoured (nil is watermill-kafka's
-// DefaultMarshaler); OverwriteSaramaConfig, OTELEnabled and Tracer are refused,
-// with a word on what to use instead, because there is no sarama here. A nil
-// logger is no logging.
+// NewPublisher makes a publisher from watermill-kafka's configuration. It uses Brokers and
+// Marshaler (nil is watermill-kafka's DefaultMarshaler). It refuses OverwriteSaramaConfig,
+// OTELEnabled and Tracer, because this publisher does not use sarama; the error names the
+// replacement. A nil logger logs nothing.
 //
-// It does not connect: brokers may be down until the first Publish. Ping tells
-// whether they are there. The publisher must be closed.
+// It does not connect, so brokers may be down until the first Publish. Ping reports whether
+// they can be reached. The caller must close the publisher.
 func NewPublisher(publisherConfig wkafka.PublisherConfig, config Config, logger watermill.LoggerAdapter) (*Publisher, error) {
 	if err := errors.Join(checkPublisherConfig(publisherConfig), config.Validate()); err != nil {
 		return nil, err
@@ -67,12 +66,11 @@ func NewPublisher(publisherConfig wkafka.PublisherConfig, config Config, logger 
 	return p, nil
 }
 
-// Publish publishes the messages to the topic. It returns when the brokers
-// have acknowledged all of them (acks=all) or given them up; *PublishError
-// names those that were given up, the others were delivered. While brokers do
-// not answer it returns within three times Config.DeliveryTimeout: to ask for
-// a topic that is new, to wait for earlier messages, and to deliver. See
-// PublishBatch for order and errors.
+// Publish publishes the messages to the topic. It returns when each message is acknowledged
+// by the brokers (acks=all) or has failed; *PublishError lists the failed messages, and the
+// others were delivered. If brokers do not answer, it returns within three times
+// Config.DeliveryTimeout: once to look up a new topic, once to wait for earlier messages,
+// once to deliver. See PublishBatch for order and errors.
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	batch := make([]storekit.Outgoing, len(messages))
 	for i, msg := range messages {
@@ -88,15 +86,14 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 //     refused by the broker or by the marshaler, nil, or for a topic with a name
 //     that Kafka does not allow;
 //   - outmill.ErrTopicUnavailable for a topic that is unknown or forbidden;
-//   - anything else: trouble with the brokers.
+//   - any other error: the brokers failed.
 //
-// One message that is refused and one topic that is unavailable fail alone. A
-// call that was made after Close returns outmill.ErrClosed.
+// A refused message fails alone, and an unavailable topic fails only its own messages. A
+// call after Close returns outmill.ErrClosed.
 //
-// When ctx ends before the brokers have answered, the messages fail but may
-// still be delivered, and their payloads are read until then, at most for
-// Config.DeliveryTimeout. Messages that this publisher sends later come after
-// them.
+// If ctx ends before the brokers have answered, the messages fail but may still be
+// delivered. The publisher reads their payloads until then, at most for
+// Config.DeliveryTimeout. Messages that this publisher sends later arrive after them.
 func (p *Publisher) PublishBatch(ctx context.Context, batch []storekit.Outgoing) error {
 	if err := p.enter(); err != nil {
 		return err
@@ -117,8 +114,8 @@ func (p *Publisher) PublishBatch(ctx context.Context, batch []storekit.Outgoing)
 	return publishError(len(batch), append(failures, late...))
 }
 
-// Ping reports whether brokers can be reached and will talk to this
-// publisher. It gives up when ctx ends.
+// Ping returns an error if no broker can be reached, or if the brokers refuse this
+// publisher. It ends with ctx.
 func (p *Publisher) Ping(ctx context.Context) error {
 	if err := p.enter(); err != nil {
 		return err
@@ -133,10 +130,9 @@ func (p *Publisher) Ping(ctx context.Context) error {
 	return nil
 }
 
-// Close waits for the calls that have begun, and for what they left behind when
-// their contexts ended, and closes the connections. Calls that begin later
-// fail with outmill.ErrClosed. It may be called more than once, and then waits
-// as well.
+// Close waits for the calls in progress, and for messages that were still being sent when
+// the contexts of their calls ended. Then it closes the connections. Later calls fail with
+// outmill.ErrClosed. Close may be called more than once, and then waits as well.
 func (p *Publisher) Close() error {
 	if p == nil || p.lane == nil {
 		return nil
@@ -164,7 +160,7 @@ func (p *Publisher) enter() error {
 	return nil
 }
 
-// prepare marshals the messages and fails those that cannot be.
+// prepare marshals the messages. Messages that cannot be marshalled fail.
 func (p *Publisher) prepare(batch []storekit.Outgoing) (deliveries []*delivery, failures []failure) {
 	deliveries = make([]*delivery, 0, len(batch))
 	space := make([]delivery, len(batch))
@@ -186,7 +182,7 @@ func (p *Publisher) prepare(batch []storekit.Outgoing) (deliveries []*delivery, 
 	return deliveries, failures
 }
 
-// split tells the deliveries whose topic is known to exist from the others.
+// split separates the deliveries whose topic is known to exist from the others.
 func (p *Publisher) split(deliveries []*delivery) (known, unknown []*delivery) {
 	isKnown := map[string]bool{}
 	known = make([]*delivery, 0, len(deliveries))
@@ -205,7 +201,8 @@ func (p *Publisher) split(deliveries []*delivery) (known, unknown []*delivery) {
 	return known, unknown
 }
 
-// askAndDeliver delivers what belongs to topics that turn out to exist.
+// askAndDeliver asks the brokers for the topics and delivers the messages of those that
+// exist.
 func (p *Publisher) askAndDeliver(ctx context.Context, deliveries []*delivery) (failures []failure) {
 	asked := map[string]error{}
 	for _, d := range deliveries {
@@ -223,8 +220,9 @@ func (p *Publisher) askAndDeliver(ctx context.Context, deliveries []*delivery) (
 	return append(failures, p.deliver(ctx, found)...)
 }
 
-// deliver sends deliveries in parts, one after the other. What failed in one
-// part for a reason that may pass is not tried in the next.
+// deliver sends deliveries in parts, one after the other. After an outage in one part it
+// sends no further part, and after the failure of a topic no further message of that topic,
+// because later messages of a key must not pass earlier ones.
 func (p *Publisher) deliver(ctx context.Context, deliveries []*delivery) (failures []failure) {
 	var trouble error
 	lost := map[string]error{}

@@ -25,7 +25,7 @@ import (
 func TestPublisher(t *testing.T) {
 	t.Parallel()
 
-	t.Run("a watermill kafka subscriber reads what was published", func(t *testing.T) {
+	t.Run("a watermill kafka subscriber reads the published messages", func(t *testing.T) {
 		t.Parallel()
 		for _, codec := range []kafka.Compression{kafka.CompressionNone, kafka.CompressionGzip, kafka.CompressionSnappy, kafka.CompressionLZ4,
 			kafka.CompressionZstd} {
@@ -59,7 +59,7 @@ func TestPublisher(t *testing.T) {
 		}
 	})
 
-	t.Run("the record has what the marshaler made", func(t *testing.T) {
+	t.Run("the record is the one that the marshaler made", func(t *testing.T) {
 		t.Parallel()
 		kafkatest.Each(t, func(t *testing.T, brokers []string) {
 			topic, other := kafkatest.CreateTopic(t, brokers, 1), kafkatest.CreateTopic(t, brokers, 1)
@@ -141,7 +141,7 @@ func TestPublisher(t *testing.T) {
 			case "error":
 				return nil, errors.New("cannot")
 			case "nothing":
-				return nil, nil //nolint:nilnil // what this test is about
+				return nil, nil //nolint:nilnil // the case under test
 			case "key":
 				return &sarama.ProducerMessage{Key: badEncoder{}}, nil
 			case "value":
@@ -217,10 +217,10 @@ func TestPublisher(t *testing.T) {
 		}
 	})
 
-	t.Run("a message that the topic does not take fails alone and for good", func(t *testing.T) {
+	t.Run("a message that the topic refuses fails alone and permanently", func(t *testing.T) {
 		t.Parallel()
 		brokers := kafkatest.Real(t)
-		// A compacted topic wants a key.
+		// A compacted topic requires a key.
 		topic := kafkatest.CreateTopic(t, brokers, 1, "cleanup.policy=compact")
 		pub := newPublisher(t, brokers, kafka.Config{})
 		failed := failedAlone(t, pub.Publish(topic, keyedMessage("a", "1"), newMessage("2"), keyedMessage("b", "3")))
@@ -230,7 +230,7 @@ func TestPublisher(t *testing.T) {
 		require.Equal(t, []string{"1", "3"}, payloads(kafkatest.ReadAll(t, brokers, topic)))
 	})
 
-	t.Run("batches larger than the topic takes are split", func(t *testing.T) {
+	t.Run("batches above the limit of the topic are split", func(t *testing.T) {
 		t.Parallel()
 		kafkatest.Each(t, func(t *testing.T, brokers []string) {
 			topic := kafkatest.CreateTopic(t, brokers, 1, "max.message.bytes=2000")

@@ -11,14 +11,14 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// marshalling makes the records of a call. Those of usual messages share their
-// memory: to marshal is most of what the publisher does for a message, and most of
-// that was to allocate.
+// marshalling makes the records of a call. Records of the default marshaler share their
+// memory, because marshalling is most of the publisher's work for a message, and most of
+// that work was allocation.
 type marshalling struct {
 	marshaler wkafka.Marshaler
-	// usual: what the marshaler makes is known.
+	// usual says that the marshaler is DefaultMarshaler, so that usualRecord can replace it.
 	usual bool
-	// left is how many messages are to come.
+	// left is the number of messages that are not marshalled yet.
 	left    int
 	headers []kgo.RecordHeader
 	text    []byte
@@ -28,8 +28,8 @@ func newMarshalling(marshaler wkafka.Marshaler, messages int) *marshalling {
 	return &marshalling{marshaler: marshaler, usual: marshaler == wkafka.DefaultMarshaler{}, left: messages}
 }
 
-// record marshals a message for the topic. Its errors are those of the message: no
-// retry can mend them.
+// record marshals a message for the topic. Its errors are permanent, because the message
+// causes them.
 func (m *marshalling) record(into *kgo.Record, topic string, msg *message.Message) error {
 	m.left--
 	if msg == nil {
@@ -58,7 +58,7 @@ func (m *marshalling) record(into *kgo.Record, topic string, msg *message.Messag
 	return checkTopicName(into.Topic)
 }
 
-// usualRecord makes what DefaultMarshaler and convert make of a message.
+// usualRecord makes the same record of a message as DefaultMarshaler and convert.
 func (m *marshalling) usualRecord(into *kgo.Record, topic string, msg *message.Message) {
 	key := msg.Metadata.Get(outmill.MetadataKey)
 	into.Topic, into.Value = topic, msg.Payload
@@ -74,14 +74,14 @@ func (m *marshalling) usualRecord(into *kgo.Record, topic string, msg *message.M
 	into.Headers = m.headers[begin:len(m.headers):len(m.headers)]
 }
 
-// What is allocated at a time, in headers and in bytes: a record that is kept keeps
-// as much.
+// The size of one allocation, in headers and in bytes. A record that stays in memory keeps
+// its whole allocation in memory.
 const (
 	headersAtOnce = 256
 	textAtOnce    = 8 << 10
 )
 
-// reserve has room for n headers that stay where they are.
+// reserve makes room for n headers, so that appending them does not move the slice.
 func (m *marshalling) reserve(n int) {
 	if cap(m.headers)-len(m.headers) < n {
 		m.headers = make([]kgo.RecordHeader, 0, max(n, min(headersAtOnce, n*(m.left+1))))
@@ -97,8 +97,8 @@ func (m *marshalling) bytes(s string) []byte {
 	return m.text[begin:len(m.text):len(m.text)]
 }
 
-// convert takes from sarama's message what goes over the wire. Partition is
-// left out: sarama's default partitioner does not look at it either.
+// convert copies the fields of sarama's message that are sent. It ignores Partition, as
+// sarama's default partitioner does.
 func convert(rec *kgo.Record, m *sarama.ProducerMessage) (err error) {
 	rec.Topic, rec.Timestamp = m.Topic, m.Timestamp
 	if m.Key != nil {
@@ -106,7 +106,8 @@ func convert(rec *kgo.Record, m *sarama.ProducerMessage) (err error) {
 			return fmt.Errorf("kafka: encode the message's key: %w", err)
 		}
 		if rec.Key == nil {
-			// sarama hashes such a key; without one, the record would go anywhere.
+			// sarama hashes an empty key to a fixed partition. Without a key, the record would go to
+			// any partition.
 			rec.Key = []byte{}
 		}
 	}
@@ -124,7 +125,7 @@ func convert(rec *kgo.Record, m *sarama.ProducerMessage) (err error) {
 	return nil
 }
 
-// recordSize is what a record counts against MaxBufferedBytes.
+// recordSize is the number of bytes of a record that count against MaxBufferedBytes.
 func recordSize(r *kgo.Record) int {
 	n := len(r.Key) + len(r.Value)
 	for _, h := range r.Headers {
@@ -135,8 +136,8 @@ func recordSize(r *kgo.Record) int {
 
 const maxTopicName = 249
 
-// checkTopicName holds Kafka's own rule, and says what it is: an outbox allows
-// more.
+// checkTopicName checks Kafka's rule for names, because an outbox allows other names too.
+// The error states the rule.
 func checkTopicName(topic string) error {
 	refuse := func(reason string) error {
 		return fmt.Errorf("kafka: topic name %q %s: want 1 to %d of the characters a-z, A-Z, 0-9, '.', '_' and '-'; %s",

@@ -9,7 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
-// diagnoseWithin bounds the question why a round has failed.
+// diagnoseWithin limits the time for finding out why a round has failed.
 const diagnoseWithin = 2 * time.Second
 
 // round sends deliveries until each is settled.
@@ -18,21 +18,21 @@ type round struct {
 	client *client
 	ctx    context.Context
 
-	// gone says that a topic is gone, suspect that the client failed a delivery
-	// for a reason that may be its own.
+	// gone says that a topic no longer exists. suspect says that the client failed a delivery,
+	// perhaps because of an error in the client itself.
 	gone, suspect bool
-	// outage explains why the time is over.
+	// outage is the reason why the round's time ran out.
 	outage error
 }
 
-// send sends the deliveries once and settles them, save those that were refused
-// for something that another record of the same batch may have caused. err is
-// the last error that was about something else than a record.
+// send sends the deliveries once and settles them. It returns those that were refused
+// unsettled, because another record of the same batch may have caused the refusal. err is
+// the last error that a record did not cause.
 func (r *round) send(deliveries []*delivery) (refused []failure, err error) {
-	for _, f := range fly(r.ctx, r.client, deliveries) {
+	for _, f := range produce(r.ctx, r.client, deliveries) {
 		switch blameOf(f.reason) {
 		case blameRecord:
-			if f.placed {
+			if f.batched {
 				refused = append(refused, f)
 			} else {
 				f.settle(refusedError(&f.record, f.reason))
@@ -54,9 +54,9 @@ func (r *round) send(deliveries []*delivery) (refused []failure, err error) {
 	return refused, err
 }
 
-// singleOut finds the guilty among the refused records of one partition, by
-// halves and in their order, and delivers the others. Where something else
-// goes wrong, what is left fails with it.
+// singleOut finds the records that cause a refusal among the refused records of one
+// partition, and delivers the others. It sends them again in halves, in their order. After
+// any other error all remaining records fail with that error.
 func (r *round) singleOut(refused []failure) {
 	todo := halves(nil, refused)
 	for len(todo) > 0 {
@@ -76,8 +76,8 @@ func (r *round) singleOut(refused []failure) {
 	}
 }
 
-// halves puts the halves of a refused part on the stack, the first one on top.
-// A record that was refused alone is guilty.
+// halves pushes the halves of a refused part on the stack, the first half on top. A record
+// that was refused alone is the cause itself, so it fails.
 func halves(todo [][]failure, refused []failure) [][]failure {
 	switch n := len(refused); n {
 	case 0:
@@ -97,7 +97,7 @@ func (r *round) lose(f failure) {
 	}
 }
 
-// explain says more of an error than that the time was over.
+// explain replaces a timeout by the reason for it.
 func (r *round) explain(err error) error {
 	if r.ctx.Err() == nil {
 		return fmt.Errorf("kafka: %w", err)
@@ -118,34 +118,33 @@ func (r *round) diagnose() error {
 	return fmt.Errorf("kafka: %w, though brokers answer: check that the topic's partitions have leaders and min.insync.replicas in sync", late)
 }
 
-// repair leaves a client that the next round can work with.
+// repair replaces a client that the next round cannot use.
 //
-// A client goes on asking for a topic that is gone, and does not take one that
-// was deleted and created again for the same. It can be told to forget the
-// topic, but would then number its records from the beginning while the
-// partitions may still remember the numbers: they would take new records for
-// repeated ones, acknowledge them and drop them. Hence a new client, which is
-// another producer.
+// A client keeps requesting a topic that was deleted, and does not accept the new topic if
+// it was created again. The client can purge the topic, but then it would number its
+// records from the beginning, while the partitions may remember the old numbers: they would
+// treat new records as repeated ones, acknowledge them and drop them. Therefore repair
+// makes a new client, which is a new producer.
 func (r *round) repair() {
 	l := r.lane
 	if r.ctx.Err() != nil {
 		l.lastAbort = time.Now()
 	}
-	gone := r.gone && time.Since(l.lastAbort) > zombieLife
+	gone := r.gone && time.Since(l.lastAbort) > lateWrites
 	if !gone && !r.isStuck() {
 		return
 	}
 	if err := l.replaceClient(); err != nil {
-		l.logger.Error("kafka: cannot make a new client, the old one stays", err, nil)
+		l.logger.Error("kafka: cannot make a new client, so the old one stays in use", err, nil)
 	}
 }
 
-// zombieLife is how long a request that was given up may still be carried out.
-// Only the client that sent it can shut it out.
-const zombieLife = time.Minute
+// lateWrites is the time for which a broker may still process a request after its round has
+// ended. Only the client that sent the request can fence it.
+const lateWrites = time.Minute
 
-// isStuck reports whether the client was refused a producer id. It fails
-// everything from then on, even when the reason has passed.
+// isStuck reports whether the brokers refused the client a producer id. Such a client fails
+// all further records, even after the reason has passed.
 func (r *round) isStuck() bool {
 	if !r.suspect {
 		return false

@@ -28,11 +28,11 @@ const (
 type SASL struct {
 	// Mechanism; "" is no authentication.
 	Mechanism SASLMechanism
-	// Username and Password are for PLAIN (over TLS only: it shows them to
-	// everybody on the way) and SCRAM.
+	// Username and Password are for PLAIN and SCRAM. Use PLAIN only over TLS, because it sends
+	// them in clear text.
 	Username, Password string
-	// Token returns a token for OAUTHBEARER. It is called for each new
-	// connection and when a token expires, by several goroutines at a time.
+	// Token returns a token for OAUTHBEARER. It is called for each new connection and when a
+	// token expires, possibly by several goroutines at a time.
 	Token func(ctx context.Context) (string, error)
 }
 
@@ -48,14 +48,14 @@ func (s SASL) validate() error {
 		}
 	case SASLPlain, SASLScramSHA256, SASLScramSHA512:
 		if s.Username == "" || s.Password == "" {
-			refuse("Username", fmt.Sprintf("or Password is empty: %s wants both", s.Mechanism))
+			refuse("Username", fmt.Sprintf("or Password is empty: %s requires both", s.Mechanism))
 		}
 		if s.Token != nil {
 			refuse("Token", fmt.Sprintf("is set: %s does not use it", s.Mechanism))
 		}
 	case SASLOAuthBearer:
 		if s.Token == nil {
-			refuse("Token", "is nil: OAUTHBEARER wants a function that returns one")
+			refuse("Token", "is nil: OAUTHBEARER requires a function that returns one")
 		}
 		if s.Username != "" || s.Password != "" {
 			refuse("Username", "or Password is set: OAUTHBEARER does not use them")
@@ -66,7 +66,7 @@ func (s SASL) validate() error {
 	return errors.Join(errs...)
 }
 
-// mechanism is nil where there is no authentication.
+// mechanism returns nil for no authentication.
 func (s SASL) mechanism() sasl.Mechanism {
 	switch s.Mechanism {
 	case SASLPlain:

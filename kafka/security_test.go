@@ -21,7 +21,7 @@ import (
 	"github.com/outmill/outmill/kafka"
 )
 
-// authenticates uses the listener that wants TLS and SASL.
+// authenticates uses the listener that requires TLS and SASL.
 func authenticates(t *testing.T, engine *kafkaengine.Engine) {
 	topic := kafkatest.CreateTopic(t, []string{engine.Addr}, 1)
 	brokers := []string{engine.SecureAddr}
@@ -51,7 +51,7 @@ func authenticates(t *testing.T, engine *kafkaengine.Engine) {
 		"certificate signed by unknown authority")
 }
 
-// unsecuredToken is a JSON web token that nobody signed.
+// unsecuredToken returns a JSON web token without a signature.
 func unsecuredToken(user string) string {
 	encode := base64.RawURLEncoding.EncodeToString
 	now := time.Now().Unix()
@@ -59,8 +59,8 @@ func unsecuredToken(user string) string {
 	return encode([]byte(`{"alg":"none"}`)) + "." + encode([]byte(claims)) + "."
 }
 
-// requireRefusedFor is requireRefused where the error also has a text. On a busy machine
-// the time may be over before the brokers have answered, and then it tries again.
+// requireRefusedFor is requireRefused for an error with a given text. On a busy machine the
+// call may time out before the brokers answer; then it tries again.
 func requireRefusedFor(t *testing.T, brokers []string, config kafka.Config, want string) {
 	t.Helper()
 	config.DeliveryTimeout = time.Second
@@ -73,8 +73,8 @@ func requireRefusedFor(t *testing.T, brokers []string, config kafka.Config, want
 	}
 }
 
-// requireRefused wants an error that comes soon and says what to check, and
-// tells no secret.
+// requireRefused requires an error that comes soon, says what to check, and contains no
+// secret.
 func requireRefused(t *testing.T, brokers []string, config kafka.Config) error {
 	t.Helper()
 	if config.DeliveryTimeout == 0 {

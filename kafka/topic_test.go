@@ -17,7 +17,7 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// noTopics keeps a real broker that would create topics from doing so.
+// noTopics prevents a real broker from creating topics.
 var noTopics = kafka.Config{NoTopicCreation: true, TopicTimeout: 500 * time.Millisecond}
 
 func TestTopic(t *testing.T) {
@@ -112,7 +112,7 @@ func TestTopic(t *testing.T) {
 			kafkatest.CreateTopicNamed(t, brokers, topic, 2)
 			require.NoError(t, pub.PublishBatch(t.Context(), both("3")))
 
-			// Deleted and created again between two calls: it has another identity.
+			// The topic is deleted and created again between two calls, so it has a new topic id.
 			kafkatest.DeleteTopic(t, brokers, topic)
 			kafkatest.CreateTopicNamed(t, brokers, topic, 2)
 			if err := pub.PublishBatch(t.Context(), both("4")); err != nil {
@@ -154,7 +154,7 @@ func TestTopic(t *testing.T) {
 
 	// A partition remembers the numbers of a producer's last batches, and drops a
 	// batch that has the numbers of one that it has.
-	t.Run("what is published after a topic was lost is not taken for a repetition", func(t *testing.T) {
+	t.Run("messages after the loss of a topic do not count as repetitions", func(t *testing.T) {
 		t.Parallel()
 		for _, failure := range []*kerr.Error{kerr.UnknownTopicOrPartition, kerr.UnknownTopicID, kerr.TopicAuthorizationFailed} {
 			t.Run(failure.Message, func(t *testing.T) {
@@ -165,9 +165,8 @@ func TestTopic(t *testing.T) {
 				for node := range int32(2) {
 					require.NoError(t, broker.Cluster.MoveTopicPartition("topic", node, node))
 				}
-				// One partition refuses a batch, which makes the producer number its
-				// records again; the other one still has a batch of the old numbers when
-				// the topic is lost.
+				// One partition refuses a batch, so the producer numbers its records again. The other
+				// partition still has a batch with old numbers when the topic is lost.
 				broker.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Partitions: []int32{1}, Err: kerr.InvalidRecord})
 				lost := broker.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Partitions: []int32{0}, Err: failure, Count: -1})
 				broker.Cluster.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
@@ -244,8 +243,7 @@ func asksFor(topic string) func(kmsg.Request) bool {
 	}
 }
 
-// invalidTopic answers a request that asks for the topic as a broker does that
-// does not take its name.
+// invalidTopic answers a request for the topic like a broker that refuses the name.
 func invalidTopic(req *kmsg.MetadataRequest, name string) (kmsg.Response, error, bool) {
 	for _, asked := range req.Topics {
 		if asked.Topic == nil || *asked.Topic != name {

@@ -9,18 +9,18 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// askAgainAfter is the wait between two questions for an unknown topic.
+// askAgainAfter is the wait between two requests for an unknown topic.
 const askAgainAfter = 250 * time.Millisecond
 
-// topics knows which topics the brokers have taken before. It asks for the
-// others before their messages are sent, so that a topic that does not exist
-// keeps nobody else waiting, and an unreachable broker is found out at once.
+// topics knows the topics that the brokers have accepted before. It asks the brokers for
+// other topics before their messages are sent, so that a missing topic does not delay other
+// messages, and an unreachable broker is detected at once.
 type topics struct {
 	client  func() *client
 	brokers []string
 	create  bool
-	// patience is how long an unknown topic is asked for again, timeout how long
-	// the brokers may take to answer at all.
+	// patience is the time for which to ask again for an unknown topic; timeout limits the
+	// time that the brokers take to answer.
 	patience, timeout time.Duration
 
 	mu    sync.Mutex
@@ -51,7 +51,8 @@ func (t *topics) forgetAll() {
 	clear(t.known)
 }
 
-// check returns for each topic why it cannot be produced to, nil where it can.
+// check returns an error for each topic to which the client cannot produce, and nil for the
+// others.
 func (t *topics) check(ctx context.Context, names []string) map[string]error {
 	limited, cancel := context.WithTimeout(ctx, t.timeout)
 	defer cancel()
@@ -91,7 +92,7 @@ func (t *topics) check(ctx context.Context, names []string) map[string]error {
 	}
 }
 
-// ask returns what the brokers say of each topic.
+// ask returns the brokers' answer for each topic: an error, or nil if the topic exists.
 func (t *topics) ask(ctx context.Context, names []string) (map[string]error, error) {
 	client := t.client()
 	resp, err := t.request(names).RequestWith(ctx, client.Client)
@@ -115,7 +116,7 @@ func (t *topics) ask(ctx context.Context, names []string) (map[string]error, err
 	return answers, nil
 }
 
-// request makes a new request each time: a client may hold on to one for a
+// request makes a new request each time, because a client may still use a request for a
 // moment after it has failed.
 func (t *topics) request(names []string) *kmsg.MetadataRequest {
 	req := kmsg.NewPtrMetadataRequest()

@@ -129,6 +129,7 @@ func (a *appending) runUnchecked(ctx context.Context) error {
 }
 
 func (a *appending) insert(ctx context.Context, found *state) error {
+	a.CreatedAt = found.Now
 	documents, err := a.documents(found.table(), found.Now)
 	if err != nil || len(documents) == 0 {
 		return err
@@ -195,15 +196,13 @@ func (a *appending) documents(table *storekit.RoutingTable, now time.Time) ([]an
 		}
 		d.Generation = table.Generation
 		for n, name := range groups[r.Topic] {
-			d.Group = reader(name)
-			if n > 0 {
-				d.ID = uuid(outmill.NewWorkItemID())
-			}
+			d.Group, d.ID = reader(name), uuid(a.Deliver(i, n, name))
 			if err := add(i, d); err != nil {
 				return nil, err
 			}
 		}
 		if len(groups[r.Topic]) == 0 {
+			a.Deliver(i, 0, "")
 			if err := add(i, d); err != nil {
 				return nil, err
 			}

@@ -60,10 +60,14 @@ func (s *Store) build(ctx context.Context, in *driver.Collection, missing bson.A
 	if err != nil {
 		return err
 	}
+	// The driver would add a maxTimeMS of its own for a deadline.
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, cancel)()
 	bound := firstBuild + time.Duration(count/buildsPerSecond)*time.Second
 	for try := 1; ; try++ {
 		bounded := slices.Concat(command, bson.D{{Key: "maxTimeMS", Value: bound.Milliseconds()}})
-		err := s.db.RunCommand(ctx, bounded).Err()
+		err := s.db.RunCommand(running, bounded).Err()
 		if !hasCode(err, codeMaxTimeExpired) {
 			return err
 		}

@@ -3,12 +3,15 @@ package mongo_test
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/event"
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
+	mongooptions "go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
@@ -21,10 +24,16 @@ import (
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	engine := engine(mongotest.Database(t))
+	name := mongotest.Database(t).Name()
+	engine := engine(clientOf(t,
+		mongooptions.Client().ApplyURI(mongotest.Server(t)).SetMonitor(&event.CommandMonitor{Started: noteTrip})).Database(name))
 	t.Run("queue", func(t *testing.T) {
 		t.Parallel()
-		storetest.Run(t, engine)
+		own := engine
+		own.Unsupported = map[string]string{
+			"clock: no call sends the time of its process": "a claim sends the time back that the server has told",
+		}
+		storetest.Run(t, own)
 	})
 	t.Run("joins", func(t *testing.T) {
 		t.Parallel()
@@ -64,6 +73,40 @@ func (h harness) Store() outmill.Store { return h.store }
 
 func (h harness) Reopen() outmill.Store {
 	return conforming{newStore(h.t, h.store.Client(), h.store.config), h.store.db, h.store.config}
+}
+
+func (h harness) Tap(ctx context.Context) (tapped context.Context, sent func() [][]any) {
+	trips := &trips{}
+	return context.WithValue(ctx, tapKey{}, trips), trips.list
+}
+
+type tapKey struct{}
+
+// trips counts commands.
+type trips struct{ n atomic.Int64 }
+
+func (t *trips) list() [][]any { return make([][]any, t.n.Load()) }
+
+func noteTrip(ctx context.Context, _ *event.CommandStartedEvent) {
+	if t, ok := ctx.Value(tapKey{}).(*trips); ok {
+		t.n.Add(1)
+	}
+}
+
+func (h harness) Passing(context.Context, outmill.Store) error {
+	return driver.CommandError{Code: 112, Message: "write conflict", Labels: []string{"TransientTransactionError"}}
+}
+
+// Doubtful has a server of its own, whose answer to the next commit is cut off.
+func (h harness) Doubtful() outmill.Store {
+	const app = "doubtful"
+	server := mongotest.Own(h.t)
+	store := newConforming(h.t, victimOf(h.t, server.URL, app).Database("test"), newPrefix(), storetest.Options{DedupWindow: time.Hour})
+	failing(h.t, clientOf(h.t, mongooptions.Client().ApplyURI(server.URL)), app, 1, bson.D{
+		{Key: "failCommands", Value: bson.A{"commitTransaction"}},
+		{Key: "writeConcernError", Value: bson.D{{Key: "code", Value: 91}, {Key: "errmsg", Value: "shutting down"}}},
+	})
+	return store
 }
 
 func (h harness) MaxPayload() int { return mongo.DefaultMaxPayload }
@@ -178,7 +221,7 @@ func (h harness) Elapse(store outmill.Store, d time.Duration) {
 		"endings": {"ended_at", "look_at"},
 		"joins":   {"deadline", "created_at", "updated_at", "finished_at"},
 
-		"ordersaga": {"_created_at", "_updated_at"},
+		"ordersaga": {"_created_at", "_updated_at", "_delete_at"},
 	} {
 		var set bson.D
 		for _, field := range fields {

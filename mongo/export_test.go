@@ -33,3 +33,12 @@ func (s *Store) LookAgain() {
 	defer s.trails.mu.Unlock()
 	s.trails.known = nil
 }
+
+// CollectionNames are the names of the collections of a store without a prefix of its own.
+func CollectionNames() []string {
+	names := make([]string, len(collectionNames))
+	for i, name := range collectionNames {
+		names[i] = DefaultPrefix + name
+	}
+	return names
+}

@@ -91,8 +91,17 @@ func (s *Store) openedOf(ctx context.Context, lanes []lane) ([]opening, error) {
 
 // Delete removes records, whatever their status. See outmill.Inspector.
 func (s *Store) Delete(ctx context.Context, ids ...outmill.WorkItemID) (int, error) {
+	return s.delete(ctx, "", ids)
+}
+
+// delete deletes those of the records that have the status; "" is any.
+func (s *Store) delete(ctx context.Context, status outmill.Status, ids []outmill.WorkItemID) (int, error) {
 	if len(ids) == 0 {
 		return 0, s.explain(ctx, "delete", s.ready(alone(ctx)))
+	}
+	filter := in("_id", uuids(ids))
+	if status != "" {
+		filter = append(filter, bson.E{Key: "status", Value: status})
 	}
 	deleted := 0
 	err := s.do(ctx, "delete", func(ctx context.Context) error {
@@ -100,7 +109,7 @@ func (s *Store) Delete(ctx context.Context, ids ...outmill.WorkItemID) (int, err
 		if err != nil {
 			return err
 		}
-		n, err := s.remove(ctx, in("_id", uuids(ids)), isDead)
+		n, err := s.remove(ctx, filter, isDead)
 		if deleted += n; err != nil {
 			return err
 		}

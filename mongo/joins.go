@@ -308,6 +308,12 @@ func (x *joinTx) Report(ctx context.Context, join *storekit.JoinState, message o
 
 // AttachStep makes a record a step. See storekit.Joins.
 func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmill.WorkItemID) error {
+	return storekit.CountFirst(ctx,
+		func() error { return s.attachStep(ctx, id, message) },
+		func() error { return s.countAcked(ctx, "attach step") })
+}
+
+func (s *Store) attachStep(ctx context.Context, id outmill.JoinID, message outmill.WorkItemID) error {
 	return s.onJoin(ctx, "attach step", id, func(ctx context.Context, tx *joinTx) error {
 		m, records, late, err := s.memberToAttach(ctx, id, message)
 		if err != nil {
@@ -355,6 +361,13 @@ func (s *Store) memberToAttach(ctx context.Context, id outmill.JoinID, message o
 	if m.Step.IsZero() {
 		m = newMember(id, uuid(message))
 		filter = where("_id", m.Step)
+	}
+	uncounted, err := findAll[ackedStep](ctx, s.ackedSteps, where("step", m.Step), first(1, nil, "_id"))
+	if err == nil && len(uncounted) > 0 {
+		err = storekit.ErrUncounted
+	}
+	if err != nil {
+		return nil, nil, late, err
 	}
 	has, err := s.members.CountDocuments(ctx, where("_id", m.ID))
 	if late.Member = has > 0; err != nil || late.Member {

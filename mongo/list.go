@@ -2,7 +2,6 @@ package mongo
 
 import (
 	"context"
-	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -25,56 +24,115 @@ func stagesOf(status outmill.Status) []int {
 	return allStages
 }
 
-// List returns records in the order of their ids. See outmill.Inspector.
-func (s *Store) List(ctx context.Context, query outmill.ListQuery) ([]*outmill.Record, error) {
-	const operation = "list"
-	query, err := storekit.CheckList(query)
-	if err != nil {
-		return nil, s.explain(ctx, operation, err)
-	}
-	var records []*outmill.Record
-	err = s.do(ctx, operation, func(ctx context.Context) (err error) {
-		filter := bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: uuid(query.After)}}}}
-		if query.Group != "" {
-			filter = append(filter, bson.E{Key: "grp", Value: query.Group})
-		}
-		if query.Topic != "" {
-			filter = append(filter, bson.E{Key: "topic", Value: query.Topic})
-		}
-		if query.Status != "" {
-			filter = append(filter, bson.E{Key: "status", Value: query.Status})
-		}
-		if few := stagesOf(query.Status); len(few) == 1 {
-			records, err = s.listFew(ctx, filter, query, few[0])
+// finder gives the store List and the calls of storekit.Operator.
+type finder = storekit.Finder
+
+// finding is what the finder asks of the store.
+type finding struct{ *Store }
+
+// looked is what a search reads of a record.
+type looked struct {
+	ID      uuid `bson:"_id"`
+	Matches bool `bson:"m"`
+}
+
+// Search looks at records. It goes through all by id, or finds what few records are line by
+// line.
+func (f finding) Search(ctx context.Context, operation string, query outmill.ListQuery) (found storekit.Searched, err error) {
+	// MongoDB keeps milliseconds.
+	query.CreatedAfter, query.CreatedBefore = ceilTime(query.CreatedAfter), ceilTime(query.CreatedBefore)
+	err = f.do(ctx, operation, func(ctx context.Context) (err error) {
+		if !storekit.ByStatus(query.Status) {
+			found, err = storekit.Search(query, 1, func(ranges []storekit.SearchRange, each int) ([]storekit.Looked, error) {
+				return f.look(ctx, query, behind(ranges[0]), ranges[0], each)
+			})
 			return err
 		}
-		records, err = s.find(ctx, filter, query.Limit)
+		stage := stagesOf(query.Status)[0]
+		lines, err := f.linesOf(ctx, stage)
+		if err != nil {
+			return err
+		}
+		var in []line
+		for _, l := range lines {
+			if storekit.InRange(query, string(l.Group), l.Topic) {
+				in = append(in, l)
+			}
+		}
+		found, err = storekit.Search(query, len(in), func(ranges []storekit.SearchRange, each int) (all []storekit.Looked, err error) {
+			for _, r := range ranges {
+				some, err := f.look(ctx, query, in[r.Nth].in(stage, append(settledToo(stage), behind(r)...)...), r, each)
+				if err != nil {
+					return nil, err
+				}
+				all = append(all, some...)
+			}
+			return all, nil
+		})
+		return err
+	})
+	return found, err
+}
+
+func behind(r storekit.SearchRange) bson.D {
+	return bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: uuid(r.After)}}}}
+}
+
+// look asks the server which of the records match, and does not have it filter them: it must
+// look at no more than each.
+func (f finding) look(
+	ctx context.Context, query outmill.ListQuery, filter bson.D, in storekit.SearchRange, each int,
+) ([]storekit.Looked, error) {
+	opts := first(each, ascending("_id")).SetProjection(bson.D{{Key: "m", Value: matching(query)}})
+	found, err := findAll[looked](ctx, f.records, filter, opts)
+	list := make([]storekit.Looked, len(found))
+	for i, l := range found {
+		list[i] = storekit.Looked{Nth: in.Nth, ID: outmill.WorkItemID(l.ID), Matches: l.Matches}
+	}
+	return list, err
+}
+
+// matching is an expression that tells whether the query matches a record.
+func matching(query outmill.ListQuery) bson.D {
+	all := bson.A{true}
+	for _, f := range []struct{ field, value string }{
+		{"grp", query.Group}, {"topic", query.Topic}, {"status", string(query.Status)}, {"key", query.Key},
+		{"message_id", query.MessageID}, {"correlation_id", query.CorrelationID}, {"tenant_id", query.TenantID},
+	} {
+		if f.value != "" {
+			all = append(all, bson.D{{Key: "$eq", Value: bson.A{"$" + f.field, literal(f.value)}}})
+		}
+	}
+	if query.ErrorText != "" {
+		said := bson.D{{Key: "$ifNull", Value: bson.A{"$last_error", ""}}}
+		all = append(all, bson.D{{Key: "$gte", Value: bson.A{bson.D{{Key: "$indexOfBytes", Value: bson.A{said, literal(query.ErrorText)}}}, 0}}})
+	}
+	if !query.CreatedAfter.IsZero() {
+		all = append(all, bson.D{{Key: "$gte", Value: bson.A{"$created_at", query.CreatedAfter}}})
+	}
+	if !query.CreatedBefore.IsZero() {
+		all = append(all, bson.D{{Key: "$lt", Value: bson.A{"$created_at", query.CreatedBefore}}})
+	}
+	return bson.D{{Key: "$and", Value: all}}
+}
+
+// Records returns those that have one of the ids.
+func (f finding) Records(ctx context.Context, operation string, ids []outmill.WorkItemID) (records []*outmill.Record, err error) {
+	err = f.do(ctx, operation, func(ctx context.Context) (err error) {
+		records, err = f.find(ctx, in("_id", uuids(ids)), len(ids))
 		return err
 	})
 	return records, err
 }
 
-// listFew finds what few records are line by line: through the ids it would
-// look at all records.
-func (s *Store) listFew(ctx context.Context, filter bson.D, query outmill.ListQuery, stage int) ([]*outmill.Record, error) {
-	lines, err := s.linesOf(ctx, stage)
-	if err != nil {
-		return nil, err
-	}
-	limit := query.Limit
-	var all []*outmill.Record
-	for _, l := range lines {
-		if query.Topic != "" && query.Topic != l.Topic || query.Group != "" && l.Group != reader(query.Group) {
-			continue
-		}
-		found, err := s.find(ctx, l.in(stage, append(settledToo(stage), filter[0])...), limit)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, found...)
-	}
-	slices.SortFunc(all, func(a, b *outmill.Record) int { return slices.Compare(a.ID[:], b.ID[:]) })
-	return all[:min(len(all), limit)], nil
+// Delete deletes those that have the status.
+func (f finding) Delete(ctx context.Context, status outmill.Status, ids []outmill.WorkItemID) (int, error) {
+	return f.delete(ctx, status, ids)
+}
+
+// Explain names the operation.
+func (f finding) Explain(ctx context.Context, operation string, err error) error {
+	return f.explain(ctx, operation, err)
 }
 
 // settledToo names the field by which an index has them in the order of ids.

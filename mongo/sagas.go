@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -31,9 +32,11 @@ const (
 )
 
 func sagaIndexes(collection string) []index {
+	atOnce := time.Duration(0)
 	return []index{
 		{collection: collection, name: "outmill_correlation", keys: ascending(fieldCorrelation), partial: exists(fieldCorrelation), unique: true},
 		{collection: collection, name: "outmill_finished", keys: ascending(fieldUpdated), partial: where(fieldFinished, true)},
+		{collection: collection, name: "outmill_delete_at", keys: ascending(fieldDelete), partial: exists(fieldDelete), ttl: &atOnce},
 	}
 }
 
@@ -58,12 +61,23 @@ func (s *Store) PrepareSagas(ctx context.Context, kinds ...string) error {
 		if err := s.do(ctx, operation, func(ctx context.Context) error { return s.prepareSagas(ctx, kind) }); err != nil {
 			return err
 		}
-		s.prepared.Store(kind, true)
 	}
 	return nil
 }
 
+// preparing is the lock of a type whose collection is being made: the first messages of a
+// type often come many at a time.
+type preparing string
+
 func (s *Store) prepareSagas(ctx context.Context, kind string) error {
+	unlock, err := s.inUse.Lock(ctx, preparing(kind))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if _, done := s.prepared.Load(kind); done {
+		return nil
+	}
 	in, err := s.sagasOf(kind)
 	if err != nil {
 		return err
@@ -73,7 +87,11 @@ func (s *Store) prepareSagas(ctx context.Context, kind string) error {
 	if err != nil && !existed {
 		return err
 	}
-	return s.ensureIndexes(ctx, in, sagaIndexes(in.Name()), existed)
+	if err := s.ensureIndexes(ctx, in, sagaIndexes(in.Name()), existed); err != nil {
+		return err
+	}
+	s.prepared.Store(kind, true)
+	return nil
 }
 
 // sagasOf is the collection of a type.
@@ -149,7 +167,7 @@ func (s *Store) InsertSaga(ctx context.Context, saga *storekit.Saga, state any, 
 		if driver.IsDuplicateKeyError(err) {
 			err = errors.Join(storekit.ErrSagaExists, err)
 		}
-		return err
+		return conflicting(err, storekit.ErrSagaExists)
 	})
 	if err == nil {
 		*saga = fresh
@@ -183,7 +201,7 @@ func (s *Store) UpdateSaga(ctx context.Context, saga *storekit.Saga, state any, 
 		if err == nil {
 			saga.Version, saga.UpdatedAt = saga.Version+1, utc(stored.UpdatedAt)
 		}
-		return err
+		return conflicting(err, storekit.ErrSagaConflict)
 	})
 }
 
@@ -194,8 +212,17 @@ func (s *Store) DeleteSaga(ctx context.Context, saga *storekit.Saga, opts storek
 		if err == nil && result.DeletedCount == 0 {
 			err = storekit.ErrSagaConflict
 		}
-		return err
+		return conflicting(err, storekit.ErrSagaConflict)
 	})
+}
+
+// conflicting says of a conflict with an open transaction which one it is. It keeps the
+// labels of the driver's error, by which the transaction is repeated for a while.
+func conflicting(err, as error) error {
+	if hasCode(err, codeWriteConflict) {
+		return errors.Join(as, err)
+	}
+	return err
 }
 
 // DeleteFinishedSagas deletes sagas that finished long ago. See storekit.Sagas.
@@ -206,9 +233,12 @@ func (s *Store) DeleteFinishedSagas(ctx context.Context, kind string, retention 
 	}
 	err = s.sagaWork(ctx, operation, &storekit.Saga{Type: kind, Correlation: kind}, storekit.SagaOptions{}, s.do,
 		func(ctx context.Context, w sagaWork) error {
-			over := bson.D{{Key: fieldFinished, Value: true}, expr(bson.D{{Key: "$lte", Value: bson.A{bson.D{{Key: "$dateAdd", Value: bson.D{
-				{Key: "startDate", Value: "$" + fieldUpdated}, {Key: "unit", Value: "millisecond"}, {Key: "amount", Value: retention.Milliseconds()},
-			}}}, "$$NOW"}}})}
+			// A comparison with a literal: the server would compute an expression for each saga.
+			now, err := s.now(ctx)
+			if err != nil {
+				return err
+			}
+			over := bson.D{{Key: fieldFinished, Value: true}, {Key: fieldUpdated, Value: bson.D{{Key: "$lte", Value: now.Add(-retention)}}}}
 			found, err := findAll[sagaHead](ctx, w.in, over, first(limit, ascending(fieldUpdated), fieldID))
 			if err != nil || len(found) == 0 {
 				deleted = 0
@@ -218,7 +248,7 @@ func (s *Store) DeleteFinishedSagas(ctx context.Context, kind string, retention 
 			for i, f := range found {
 				ids[i] = f.ID
 			}
-			result, err := w.in.DeleteMany(ctx, in(fieldID, ids))
+			result, err := w.in.DeleteMany(ctx, append(in(fieldID, ids), over...))
 			if err == nil {
 				deleted = int(result.DeletedCount)
 			}
@@ -313,16 +343,19 @@ func (w sagaWork) withUnknown(ctx context.Context, document bson.D, state any) (
 }
 
 // mergeDocuments adds to next what stored has and known, which is what the type knows of
-// it, has not.
+// it, has not. The type knows a name in any case of its letters, as the driver does.
 func mergeDocuments(stored, known, next bson.D) bson.D {
 	place := func(in bson.D, name string) int {
 		return slices.IndexFunc(in, func(e bson.E) bool { return e.Key == name })
 	}
 	merged := slices.Clone(next)
+	folded := func(in bson.D, name string) bool {
+		return slices.ContainsFunc(in, func(e bson.E) bool { return strings.EqualFold(e.Key, name) })
+	}
 	for _, e := range stored {
 		of, now := place(known, e.Key), place(merged, e.Key)
 		switch {
-		case of < 0 && now < 0:
+		case of < 0 && now < 0 && !folded(known, e.Key) && !folded(next, e.Key):
 			merged = append(merged, e)
 		case of >= 0 && now >= 0:
 			was, isOne := e.Value.(bson.D)
@@ -337,7 +370,7 @@ func mergeDocuments(stored, known, next bson.D) bson.D {
 }
 
 func isReserved(name, version string) bool {
-	return slices.Contains([]string{fieldID, version, fieldCorrelation, fieldFinished, fieldCreated, fieldUpdated}, name)
+	return slices.Contains([]string{fieldID, version, fieldCorrelation, fieldFinished, fieldCreated, fieldUpdated, fieldDelete}, name)
 }
 
 func versionField(opts storekit.SagaOptions) string {
@@ -395,5 +428,8 @@ func checkSagaDocument(document bson.D) error {
 func decodeState(raw bson.Raw, state any) error {
 	decoder := bson.NewDecoder(bson.NewDocumentReader(bytes.NewReader(raw)))
 	decoder.UseJSONStructTags()
-	return decoder.Decode(state)
+	if err := decoder.Decode(state); err != nil {
+		return fmt.Errorf("%w: %w", storekit.ErrSagaState, err)
+	}
+	return nil
 }

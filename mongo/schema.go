@@ -72,6 +72,7 @@ func indexes() []index {
 		{collection: "joins", name: "finished", keys: ascending("finished_at"), partial: exists("finished_at")},
 		{collection: "join_members", name: "step", keys: ascending("step")},
 		{collection: "join_members", name: "join", keys: ascending("join", "step")},
+		{collection: "acked_steps", name: "step", keys: ascending("step")},
 		{collection: "join_counts", name: "join", keys: ascending("join")},
 		{collection: "lanes", name: "blocked", keys: ascending("grp", "topic", "blocked_by", "head")},
 		{collection: "lanes", name: "until", keys: ascending("grp", "topic", "until")},

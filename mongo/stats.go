@@ -46,6 +46,7 @@ func (s *Store) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, err
 		if err != nil {
 			return err
 		}
+		slices.Sort(readers)
 		now, err := s.now(ctx)
 		if err != nil {
 			return err

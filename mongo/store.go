@@ -22,12 +22,16 @@ import (
 var (
 	_ outmill.Store  = (*Store)(nil)
 	_ storekit.Waker = (*Store)(nil)
+
+	_ storekit.Operator = (*Store)(nil)
 )
 
 // Store is an outbox in one MongoDB database. All methods may be called
-// concurrently. It keeps storekit.Joins, whose calls it has too.
+// concurrently. It is also a storekit.Joins, storekit.Sagas and storekit.Operator, and has
+// their calls and List.
 type Store struct {
 	joinEngine
+	finder
 	client     *driver.Client
 	ownsClient bool
 	db         *driver.Database
@@ -91,6 +95,7 @@ func New(client *driver.Client, config Config, logger watermill.LoggerAdapter) (
 	s.workers, s.endings = s.collection("workers"), s.collection("endings")
 	s.inbox, s.ackedSteps = s.collection("inbox"), s.collection("acked_steps")
 	s.joinEngine = storekit.NewJoinEngine(joining{s}, config.MaxPayload)
+	s.finder = storekit.NewFinder(finding{s})
 	s.undoing, s.busyFor = newUndoing(), busyFor
 	return s, nil
 }

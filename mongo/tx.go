@@ -95,6 +95,7 @@ func (s *Store) InTx(ctx context.Context, fn func(ctx context.Context) error) er
 	}
 	defer session.EndSession(context.WithoutCancel(ctx))
 	var topics storekit.TopicSet
+	fn = storekit.Forgetful(ctx, fn)
 	_, err = session.WithTransaction(ctx, func(ctx context.Context) (any, error) {
 		// The driver repeats for two minutes, whatever becomes of the context.
 		if err := ctx.Err(); err != nil {

@@ -21,6 +21,9 @@ type ackedStep struct {
 
 // HoldForTx extends leases. See storekit.TxAcker.
 func (s *Store) HoldForTx(ctx context.Context, lease time.Duration, leases []outmill.Lease) ([]outmill.Lease, error) {
+	if lease == 0 {
+		return leases, s.explain(ctx, "hold for a transaction", s.usable(ctx))
+	}
 	return s.Extend(ctx, lease, leases)
 }
 

@@ -1,8 +1,8 @@
 // Package outmilltest helps to test programs that publish through Outmill.
 //
 // [NewStore] makes a throw-away store with its schema. [RequirePublished],
-// [RequireManyPublished] and [RequireNotPublished] look at what any store
-// holds, and show what was published instead when a test fails:
+// [RequireManyPublished] and [RequireNotPublished] check the messages in any store. If a
+// test fails, they show the messages that were published instead:
 //
 //	func TestAnOrderIsAnnounced(t *testing.T) {
 //		store := outmilltest.NewStore(t)
@@ -12,8 +12,8 @@
 //			outmilltest.PayloadJSON(`{"order": 42}`))
 //	}
 //
-// What counts is what was committed: a message of a transaction that is still
-// open, or was rolled back, is not published. A message that reaches several
-// groups counts once. A store forgets a message when its last reader has acked
-// it, unless it retains processed records, as NewStore's does.
+// Only committed messages count: a message of a transaction that is still open, or was
+// rolled back, is not published. A message that reaches several groups counts once. A store
+// deletes a message when its last group has acked it, unless it retains processed records,
+// as NewStore's store does.
 package outmilltest

@@ -108,7 +108,7 @@ func ExampleRequireNotPublished() {
 	// neither was published
 }
 
-// asTest runs what is a test in a user's program, and prints how it fails.
+// asTest runs a test of a user's program, and prints its failure.
 func asTest(test func(t testing.TB)) {
 	t := &printer{ctx: context.Background()}
 	done := make(chan struct{})
@@ -120,7 +120,7 @@ func asTest(test func(t testing.TB)) {
 	<-done
 }
 
-// printer is as much of a testing.TB as the examples need.
+// printer has the methods of testing.TB that the examples need.
 type printer struct {
 	testing.TB
 	ctx      context.Context

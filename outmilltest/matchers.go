@@ -13,14 +13,15 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// A Matcher looks at the record of a published message and says what does not
-// match; "" is a match. It must not change the record.
+// A Matcher checks the record of a published message and returns the mismatch; "" is a
+// match. It must not change the record.
 type Matcher func(rec *outmill.Record) string
 
-// Any matches every message: it holds a place in RequireManyPublished.
+// Any matches every message; it is for messages of RequireManyPublished that the test does
+// not check.
 func Any() Matcher { return func(*outmill.Record) string { return "" } }
 
-// All matches what every one of the matchers matches.
+// All matches a message that all of the matchers match.
 func All(matchers ...Matcher) Matcher {
 	return func(rec *outmill.Record) string {
 		for _, match := range matchers {
@@ -45,16 +46,16 @@ func Key(want string) Matcher {
 	return func(rec *outmill.Record) string { return compare("key", rec.Key, want) }
 }
 
-// Metadata matches one entry of the metadata, as a handler will find it: key,
-// correlation id and the like are there under their names, what instructed the
-// publish (delay, expiry, dedup key) is not. An entry that is not there is "".
+// Metadata matches one entry of the metadata, as a handler gets it: key, correlation id and
+// the like have their names there, but instructions for the publish (delay, expiry, dedup
+// key) are missing. A missing entry is "".
 func Metadata(name, want string) Matcher {
 	return func(rec *outmill.Record) string {
 		return compare(fmt.Sprintf("metadata %q", name), metadataOf(rec)[name], want)
 	}
 }
 
-// Payload matches the payload byte for byte; nil and empty are alike.
+// Payload matches the payload byte for byte; nil and empty are equal.
 func Payload(want []byte) Matcher {
 	return func(rec *outmill.Record) string {
 		if bytes.Equal(rec.Payload, want) {
@@ -64,17 +65,17 @@ func Payload(want []byte) Matcher {
 	}
 }
 
-// PayloadJSON matches a payload that is the same JSON value: white space and
-// the order of members do not matter, numbers must be written alike. A string,
-// []byte or json.RawMessage is taken for JSON text, anything else is marshaled.
+// PayloadJSON matches a payload that is the same JSON value: white space and the order of
+// members do not matter, but numbers must have the same text. A string, []byte or
+// json.RawMessage is JSON text; any other value is marshaled.
 func PayloadJSON(want any) Matcher {
 	text, err := jsonText(want)
 	if err != nil {
-		return refuse(fmt.Sprintf("PayloadJSON was given what is not JSON: %v", err))
+		return refuse(fmt.Sprintf("PayloadJSON got a value that is not JSON: %v", err))
 	}
 	wanted, err := decodeJSON(text)
 	if err != nil {
-		return refuse(fmt.Sprintf("PayloadJSON was given what is not JSON: %s: %v", show(text), err))
+		return refuse(fmt.Sprintf("PayloadJSON got a value that is not JSON: %s: %v", show(text), err))
 	}
 	return func(rec *outmill.Record) string {
 		got, err := decodeJSON(rec.Payload)
@@ -88,8 +89,8 @@ func PayloadJSON(want any) Matcher {
 	}
 }
 
-// DueAtOnce matches a message that was published without a delay, or with one
-// that was over already.
+// DueAtOnce matches a message that was published without a delay, or with a due time in the
+// past.
 func DueAtOnce() Matcher {
 	return func(rec *outmill.Record) string {
 		if rec.DueAt.After(rec.CreatedAt) {
@@ -99,26 +100,26 @@ func DueAtOnce() Matcher {
 	}
 }
 
-// DueIn matches a message whose first delivery was postponed by that delay,
-// give or take within. The database's clock is its measure.
+// DueIn matches a message whose first delivery was postponed by delay, with the tolerance
+// within, by the database's clock.
 func DueIn(delay, within time.Duration) Matcher {
 	return func(rec *outmill.Record) string {
 		got := rec.DueAt.Sub(rec.CreatedAt)
 		if (got - delay).Abs() <= within {
 			return ""
 		}
-		return fmt.Sprintf("is due %s after it was published, want %s give or take %s", got, delay, within)
+		return fmt.Sprintf("is due %s after it was published, want %s within %s", got, delay, within)
 	}
 }
 
-// DueAt matches a message whose first delivery was postponed until that time,
-// give or take within.
+// DueAt matches a message whose first delivery was postponed until want, with the tolerance
+// within.
 func DueAt(want time.Time, within time.Duration) Matcher {
 	return func(rec *outmill.Record) string {
 		if rec.DueAt.Sub(want).Abs() <= within {
 			return ""
 		}
-		return fmt.Sprintf("is due at %s, want %s give or take %s", rec.DueAt.Format(time.RFC3339Nano), want.Format(time.RFC3339Nano), within)
+		return fmt.Sprintf("is due at %s, want %s within %s", rec.DueAt.Format(time.RFC3339Nano), want.Format(time.RFC3339Nano), within)
 	}
 }
 
@@ -150,8 +151,8 @@ func jsonText(value any) ([]byte, error) {
 	return json.Marshal(value)
 }
 
-// decodeJSON keeps numbers as they are written: as float64 two different ids
-// of 17 digits may be equal.
+// decodeJSON keeps the text of numbers, because two different ids of 17 digits may be equal
+// as float64.
 func decodeJSON(text []byte) (any, error) {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber()

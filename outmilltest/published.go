@@ -9,13 +9,13 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// patience ends a look at a store that does not answer.
+// patience limits the wait for a store that does not answer.
 const patience = time.Minute
 
-// RequirePublished ends the test unless exactly one message that matches was
-// published to the topic, and returns its record. Without matchers it wants
-// exactly one message of the topic. Other messages may be there; those that do
-// not match are shown, with their payloads, when the test fails.
+// RequirePublished ends the test unless exactly one message that matches was published to
+// the topic, and returns its record. Without matchers the topic must have exactly one
+// message. Messages that do not match may exist; if the test fails, they are shown with
+// their payloads.
 func RequirePublished(t testing.TB, store outmill.Inspector, topic string, want ...Matcher) *outmill.Record {
 	t.Helper()
 	look, ok := lookAt(t, store, topic)
@@ -30,11 +30,11 @@ func RequirePublished(t testing.TB, store outmill.Inspector, topic string, want 
 	return nil
 }
 
-// RequireManyPublished ends the test unless exactly as many messages as there
-// are matchers were published to the topic, each matching its own, in the
-// order in which they were published; it returns their records. [All] makes
-// one matcher of several, [Any] leaves one open. Messages that were published
-// at the same time, or by several processes, may stand in any order.
+// RequireManyPublished ends the test unless the topic has exactly one message for each
+// matcher, in the order of the publishes, and each message matches its matcher. It returns
+// their records. [All] combines several matchers into one; [Any] matches every message.
+// Messages that were published at the same time, or by several processes, may have any
+// order.
 func RequireManyPublished(t testing.TB, store outmill.Inspector, topic string, want ...Matcher) []*outmill.Record {
 	t.Helper()
 	look, ok := lookAt(t, store, topic)
@@ -54,8 +54,8 @@ func RequireManyPublished(t testing.TB, store outmill.Inspector, topic string, w
 	return look.records
 }
 
-// RequireNotPublished ends the test if a message that matches was published to
-// the topic. Without matchers it wants no message of the topic at all.
+// RequireNotPublished ends the test if a message that matches was published to the topic.
+// Without matchers the topic must have no message at all.
 func RequireNotPublished(t testing.TB, store outmill.Inspector, topic string, want ...Matcher) {
 	t.Helper()
 	look, ok := lookAt(t, store, topic)
@@ -67,15 +67,15 @@ func RequireNotPublished(t testing.TB, store outmill.Inspector, topic string, wa
 	}
 }
 
-// look is what a store holds of a topic.
+// look is the content of one topic in a store.
 type look struct {
 	records []*outmill.Record
-	// others are further topics that have messages, if there are no records.
+	// others are the other topics with messages. They are read only if records is empty.
 	others []string
 }
 
-// lookAt reads the topic's messages, each once. ok is false if the test was
-// ended, for a testing.TB whose Fatalf returns.
+// lookAt reads the topic's messages, each once. ok is false if Fatalf was called, for a
+// testing.TB whose Fatalf returns.
 func lookAt(t testing.TB, store outmill.Inspector, topic string) (found look, ok bool) {
 	t.Helper()
 	if outmill.IsNil(store) {
@@ -119,9 +119,9 @@ func listTopic(ctx context.Context, store outmill.Inspector, topic string) ([]*o
 	}
 }
 
-// onePerMessage leaves one record of each message, whichever groups it
-// reaches. A message that was published twice is there twice in each group, and
-// stays twice.
+// onePerMessage returns one record of each message, also if the message reaches several
+// groups. A message that was published twice has two records in each group, and both
+// remain.
 func onePerMessage(records []*outmill.Record) []*outmill.Record {
 	type reader struct {
 		group     string

@@ -95,7 +95,7 @@ func TestPublished(t *testing.T) {
 			require.Contains(t, got, `got 0; there are messages in "Orders", "invoices"`)
 		})
 
-		t.Run("says so where the store is empty", func(t *testing.T) {
+		t.Run("reports an empty store", func(t *testing.T) {
 			t.Parallel()
 			store := outmilltest.NewStore(t)
 			got := failureOf(t, func(t testing.TB) { outmilltest.RequirePublished(t, store, orders) })
@@ -145,7 +145,7 @@ func TestPublished(t *testing.T) {
 			outmilltest.RequirePublished(t, store, orders, outmilltest.MessageID("m0"))
 		})
 
-		t.Run("still finds what was handled and acked", func(t *testing.T) {
+		t.Run("still finds handled and acked messages", func(t *testing.T) {
 			t.Parallel()
 			store := outmilltest.NewStore(t)
 			register(t, store, "a")
@@ -156,7 +156,7 @@ func TestPublished(t *testing.T) {
 			require.Equal(t, outmill.StatusProcessed, outmilltest.RequirePublished(t, store, orders).Status)
 		})
 
-		t.Run("does not see what is not committed", func(t *testing.T) {
+		t.Run("does not see uncommitted messages", func(t *testing.T) {
 			t.Parallel()
 			store := outmilltest.NewStore(t)
 			rollback := errors.New("rollback")
@@ -198,7 +198,7 @@ func TestPublished(t *testing.T) {
 			}
 		})
 
-		t.Run("fails where the order is another one, and says which message is wrong", func(t *testing.T) {
+		t.Run("fails if the order differs, and names the wrong message", func(t *testing.T) {
 			t.Parallel()
 			store := storeWith(t, rec(orders, "m1"), rec(orders, "m2"))
 			got := failureOf(t, func(t testing.TB) {
@@ -286,7 +286,7 @@ func TestPublished(t *testing.T) {
 		})
 	})
 
-	t.Run("NewStore gives each test a store of its own", func(t *testing.T) {
+	t.Run("NewStore gives each test its own store", func(t *testing.T) {
 		t.Parallel()
 		first, second := outmilltest.NewStore(t), outmilltest.NewStore(t)
 		require.NoError(t, first.Append(t.Context(), rec(orders, "m1")))

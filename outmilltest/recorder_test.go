@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-// recorder stands in for the *testing.T of a user's test, to see it fail. What
-// it does not override is the real test's.
+// recorder replaces the *testing.T of a user's test and records its failure. Methods that
+// it does not override are those of the real test.
 type recorder struct {
 	testing.TB
-	// returning makes Fatalf return, as some stand-ins do.
+	// returning makes Fatalf return, as in some fakes of testing.TB.
 	returning bool
 	failures  []string
 }
@@ -29,7 +29,7 @@ func (r *recorder) Errorf(format string, args ...any) {
 	r.failures = append(r.failures, fmt.Sprintf(format, args...))
 }
 
-// failureOf runs a user's test and returns how it failed, "" if it did not.
+// failureOf runs a user's test and returns its failure, or "" if it passed.
 func failureOf(t *testing.T, test func(t testing.TB)) string {
 	t.Helper()
 	r := &recorder{TB: t}

@@ -14,14 +14,13 @@ import (
 )
 
 const (
-	// listed is how many messages a failure shows.
+	// listed is the number of messages that a failure shows.
 	listed = 20
-	// shown is how many bytes of a payload a failure shows.
+	// shown is the number of bytes of a payload that a failure shows.
 	shown = 500
 )
 
-// report tells what was published instead, and of each message what does not
-// match.
+// report describes the messages that were published instead, each with its mismatch.
 func (l look) report(want Matcher) string {
 	if len(l.records) == 0 {
 		if len(l.others) == 0 {
@@ -58,7 +57,7 @@ func describe(rec *outmill.Record) string {
 	return b.String()
 }
 
-// show prints text as it is, and anything else quoted.
+// show returns text unchanged, and other bytes quoted.
 func show(payload []byte) string {
 	text, rest := string(payload), ""
 	if len(payload) > shown {
@@ -70,7 +69,7 @@ func show(payload []byte) string {
 	return text + rest
 }
 
-// runeBorder is the last one up to shown, if the payload is text.
+// runeBorder returns the last border between runes up to shown, if the payload is text.
 func runeBorder(payload []byte) int {
 	for end := shown; end > shown-utf8.UTFMax; end-- {
 		if utf8.RuneStart(payload[end]) {

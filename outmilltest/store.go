@@ -9,19 +9,18 @@ import (
 	"github.com/outmill/outmill/sqlite"
 )
 
-// retain is how long NewStore's store keeps what was acked: longer than any
-// test.
+// retain is how long NewStore's store keeps processed records: longer than any test.
 const retain = 7 * 24 * time.Hour
 
-// NewStore returns an empty store of the test's own, with its schema, and
-// closes it when the test ends. It keeps processed records, so that a message
-// that was handled already is still found; all else is the default.
+// NewStore returns an empty store for the test, with its schema, and closes it when the
+// test ends. It retains processed records, so that the test still finds a message after it
+// was handled; all other settings are the defaults.
 //
-// The database is a file in t.TempDir, opened as a program opens it. One in
-// memory would not behave alike: with a single connection, everything outside
-// an open transaction waits for its end, the test that looks at the store too;
-// with several, readers and writers lock each other out, as they do not in a
-// file's WAL mode.
+// The database is a file in t.TempDir, opened as a program opens it. A database in memory
+// would behave differently. With a single connection, every call outside an open
+// transaction waits for its end, also the calls of the test itself. With several
+// connections, readers and writers block each other, which they do not in the WAL mode of a
+// file.
 func NewStore(t testing.TB) *sqlite.Store {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())

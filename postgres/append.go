@@ -12,20 +12,22 @@ import (
 var (
 	// sqlInsert writes nothing where the registered groups, or the schema's
 	// version, are not those that the rows were made for.
-	sqlInsert = insertFrom(`unnest(`+insertArrays+`) AS r (`+insertNames+`)`, `EXISTS (SELECT 1 FROM {p:meta} WHERE `+sqlFits+`)`)
+	sqlInsert = insertAll + returningTime
+
+	insertAll = insertFrom(`unnest(`+insertArrays+`) AS r (`+insertNames+`)`, `EXISTS (SELECT 1 FROM {p:meta} WHERE `+sqlFits+`)`)
 
 	// sqlInsertOne is sqlInsert for a single row: without the lists, and without plans
 	// of their own for the condition and for a list of one row.
-	sqlInsertOne = single(insertNames, insertFrom(`{p:meta}`, sqlFits))
+	sqlInsertOne = single(insertNames, insertFrom(`{p:meta}`, sqlFits)+returningTime)
 
 	// sqlInsertSteps also makes steps of joins of the rows, as of the same moment:
 	// the groups may change between two statements.
-	sqlInsertSteps = insertSteps(sqlInsert, 21)
+	sqlInsertSteps = insertSteps(insertAll, 21)
 
 	// sqlInsertNew takes the dedup keys that are free, and leaves out the rows
 	// whose key is not.
-	sqlInsertNew      = insertNew(sqlInsert, "", "")
-	sqlInsertNewSteps = insertNew(sqlInsert, returningID, attached(24))
+	sqlInsertNew      = insertNew(insertAll, "", "")
+	sqlInsertNewSteps = insertNew(insertAll, returningID, attached(24))
 )
 
 const (
@@ -58,6 +60,10 @@ const (
 
 	returningID = ` RETURNING id`
 
+	// returningTime returns created_at of each row. A publisher need not have the right to
+	// read that.
+	returningTime = ` RETURNING statement_timestamp()`
+
 	// A time is empty, a time in full, or + and what to add to the server's now.
 	dueValue = `CASE WHEN r.due = '' THEN now.at WHEN r.due LIKE '+%' THEN now.at + r.due::interval ELSE r.due::timestamptz END`
 )
@@ -80,7 +86,7 @@ func single(names, query string) string {
 }
 
 func insertSteps(insert string, attach int) string {
-	return `WITH inserted AS (` + insert + returningID + `)` + attached(attach) + ` SELECT 1 FROM inserted`
+	return `WITH inserted AS (` + insert + returningID + `)` + attached(attach) + ` SELECT statement_timestamp() FROM inserted`
 }
 
 // attached makes steps of the rows that were inserted. The lists of the steps begin
@@ -101,8 +107,8 @@ func insertNew(insert, returning, more string) string {
 	RETURNING topic, dedup_key),
 inserted AS (` + insert + `
 	AND (r.dedup_key = '' OR (r.topic, r.dedup_key) IN (SELECT topic, dedup_key FROM free))` + returning + `)` + more + `
-SELECT EXISTS (SELECT 1 FROM {p:meta} WHERE ` + sqlFits + `), '', ''
-UNION ALL SELECT true, topic, dedup_key FROM free`
+SELECT EXISTS (SELECT 1 FROM {p:meta} WHERE ` + sqlFits + `), statement_timestamp(), '', ''
+UNION ALL SELECT true, statement_timestamp(), topic, dedup_key FROM free`
 }
 
 // insertFrom inserts what is in r.
@@ -335,17 +341,14 @@ func (a *appending) insert(ctx context.Context, rows rows, logged bool, joining 
 		return fits, err
 	}
 	var written int
-	write := step{count: &written}
-	if len(joining.joins) > 0 {
-		write = step{row: func(func(...any) error) error {
-			written++
-			return nil
-		}}
-	}
-	switch one := len(rows.list) == 1; {
-	case write.row != nil && logged:
+	write := step{row: func(scan func(...any) error) error {
+		written++
+		return scan(&a.CreatedAt)
+	}}
+	switch one, joins := len(rows.list) == 1, len(joining.joins) > 0; {
+	case joins && logged:
 		write.template, write.args = sqlLogInsertSteps, append(append(rows.columns(), rows.lines()), joining.args()...)
-	case write.row != nil:
+	case joins:
 		write.template, write.args = sqlInsertSteps, append(rows.columns(), joining.args()...)
 	case one && logged:
 		write.template, write.args = sqlLogInsertOne, rows.onlyLogged()
@@ -379,7 +382,7 @@ func (a *appending) insertNew(rows rows, logged bool, joining joinSteps, fits *b
 		args:     args,
 		row: func(scan func(...any) error) error {
 			var free storekit.DedupKey
-			if err := scan(fits, &free.Topic, &free.Key); err != nil || free.Topic == "" {
+			if err := scan(fits, &a.CreatedAt, &free.Topic, &free.Key); err != nil || free.Topic == "" {
 				return err
 			}
 			a.Duplicate[a.First[free]] = false

@@ -117,6 +117,15 @@ func (h harness) InTx(ctx context.Context, store outmill.Store, do func(ctx cont
 	return store.(conforming).InTx(ctx, func(ctx context.Context, _ pgx.Tx) error { return do(ctx) })
 }
 
+func (h harness) Tap(ctx context.Context) (tapped context.Context, sent func() [][]any) {
+	trips := &trips{}
+	return context.WithValue(ctx, tapKey{}, trips), trips.list
+}
+
+func (h harness) Passing(ctx context.Context, store outmill.Store) error {
+	return raise(ctx, store.(conforming).Store, "40001")
+}
+
 func (h harness) Apply(statements []string) {
 	h.schemas.Changed(h.store.config.Schema)
 	for _, statement := range statements {
@@ -143,7 +152,9 @@ func (p *poolsOfSchemas) of(schema string) *pgxpool.Pool {
 	if found, ok := p.pools.Load(schema); ok {
 		return found.(*pgxpool.Pool)
 	}
-	db, err := pgxpool.NewWithConfig(context.WithoutCancel(p.t.Context()), p.config.Copy())
+	config := p.config.Copy()
+	config.ConnConfig.Tracer = tap{}
+	db, err := pgxpool.NewWithConfig(context.WithoutCancel(p.t.Context()), config)
 	require.NoError(p.t, err)
 	p.t.Cleanup(db.Close)
 	p.pools.Store(schema, db)
@@ -247,7 +258,7 @@ func passTime(t *testing.T, db *pgxpool.Pool, schema string, d time.Duration) {
 		"endings": {"ended_at", "look_at"},
 		"dedup":   {"expires_at"},
 		"inbox":   {"delete_at"},
-		"sagas":   {"created_at", "updated_at"},
+		"sagas":   {"created_at", "updated_at", "delete_at"},
 		"log":     {"created_at"},
 		"batches": {"lease_until"},
 		"joins":   {"deadline", "created_at", "updated_at", "finished_at"},

@@ -39,6 +39,7 @@ func (a *appending) copy(ctx context.Context, rows rows, r runner, to copier) (f
 	if err != nil || !fits {
 		return false, err
 	}
+	a.CreatedAt = now
 	source := &copySource{list: rows.list, now: now}
 	_, err = to.CopyFrom(ctx, pgx.Identifier{a.s.config.Schema, a.s.config.TablePrefix + "records"}, copyColumns, source)
 	return err == nil, err

@@ -50,7 +50,7 @@
 // ranges of it, acks set bits, and what is done is truncated. Records that are
 // delayed, retried, dead, or held by their key are rows of a table that are updated.
 // A schema that was made before there was a log goes on without it until a program
-// says Config.Lane: LaneLog. docs/postgres.md says how it works.
+// says Config.Lane: LaneLog. docs/postgres-log.md says how it works.
 //
 // # Readers are woken
 //
@@ -129,6 +129,7 @@
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON outmill.groups, outmill.workers, outmill.endings TO app;
 //	GRANT SELECT, UPDATE, DELETE ON outmill.records, outmill.dedup TO app;
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON outmill.inbox, outmill.acked_steps TO app;
+//	GRANT SELECT, DELETE ON outmill.sagas TO app;
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON outmill.lanes TO app;
 //	GRANT SELECT, UPDATE, DELETE ON outmill.joins, outmill.join_members TO app;
 //	GRANT INSERT ON outmill.records TO app;                                 -- log
@@ -147,7 +148,7 @@
 //	GRANT INSERT ON outmill.log TO app;                                     -- log
 //	GRANT USAGE ON SEQUENCE outmill.records_seq_seq TO app;                 -- log
 //	-- who handles sagas, besides publishing and subscribing
-//	GRANT SELECT, INSERT, UPDATE, DELETE ON outmill.sagas TO app;
+//	GRANT INSERT, UPDATE ON outmill.sagas TO app;
 //	-- who looks on (Stats, List, Get, Groups, GetJoin, ListJoins, ListSteps)
 //	GRANT SELECT ON outmill.meta, outmill.groups, outmill.workers, outmill.endings, outmill.records, outmill.lanes TO app;
 //	GRANT SELECT ON outmill.joins, outmill.join_members TO app;

@@ -26,6 +26,7 @@ const (
 	codeNoRight       = "42501"
 	codeProgramLimit  = "54000"
 	codeInternal      = "XX000" // a request of more memory than one value may have, too
+	codeDemand        = "OM001" // of the schema's function demand
 )
 
 // explain names the operation, and turns what the driver says into what the

@@ -19,6 +19,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/postgres"
+	"github.com/outmill/outmill/storekit"
 )
 
 const readers = "readers"
@@ -280,6 +281,10 @@ func operating(t *testing.T, store *postgres.Store) {
 	require.NotZero(t, requeued)
 	_, err = store.Delete(ctx, dead[0].ID)
 	require.NoError(t, err)
+	for _, call := range []func(context.Context, outmill.ListQuery) (storekit.Page, error){store.Find, store.RequeueWhere, store.DeleteWhere} {
+		_, err := call(ctx, outmill.ListQuery{MessageID: dead[0].MessageID})
+		require.NoError(t, err)
+	}
 }
 
 // looking makes the calls that change nothing.

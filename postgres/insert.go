@@ -45,9 +45,7 @@ func (a *appending) rows(table *storekit.RoutingTable) rows {
 		}
 		each := newRow(r, a.IDs[i], a.metadata[i])
 		for n, group := range groups {
-			if each.group = group; n > 0 {
-				each.id = outmill.NewWorkItemID()
-			}
+			each.group, each.id = group, a.Deliver(i, n, group)
 			list = append(list, each)
 		}
 	}

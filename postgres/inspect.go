@@ -10,7 +10,8 @@ import (
 const (
 	sqlGet = `SELECT ` + recordColumns + `, ` + blockedColumn + ` FROM {p:records} AS r WHERE r.id = $1::text::uuid`
 
-	sqlDelete = `WITH gone AS (DELETE FROM {p:records} WHERE id = ANY ($1::text[]::uuid[]) RETURNING grp, topic, key, step, stage),
+	sqlDelete = `WITH gone AS (DELETE FROM {p:records} WHERE id = ANY ($1::text[]::uuid[])
+	AND ($2::text = '' OR $2::text = ` + statusOf + `) RETURNING grp, topic, key, step, stage),
 opened AS (` + openLanesOf + `),
 noted AS MATERIALIZED (` + noteSteps + `FROM (SELECT 'd' AS how, step FROM gone WHERE stage < 6) AS n
 	WHERE step IS NOT NULL HAVING count(*) > 0)
@@ -57,6 +58,11 @@ func (s *Store) Get(ctx context.Context, id outmill.WorkItemID) (*outmill.Record
 
 // Delete removes records, whatever their status. See outmill.Inspector.
 func (s *Store) Delete(ctx context.Context, ids ...outmill.WorkItemID) (int, error) {
+	return s.delete(ctx, "", ids)
+}
+
+// delete deletes those of the records that have the status; "" is any.
+func (s *Store) delete(ctx context.Context, status outmill.Status, ids []outmill.WorkItemID) (int, error) {
 	if len(ids) == 0 {
 		return 0, s.explain(ctx, "delete", s.ready(ctx))
 	}
@@ -70,7 +76,7 @@ func (s *Store) Delete(ctx context.Context, ids ...outmill.WorkItemID) (int, err
 			return err
 		}
 		return t.finish(ctx, step{
-			template: sqlDelete, args: []any{idTexts(ids)},
+			template: sqlDelete, args: []any{idTexts(ids), string(status)},
 			row: func(scan func(...any) error) error { return scan(&deleted) },
 		}, countSteps(&counted))
 	})

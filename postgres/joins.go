@@ -340,7 +340,19 @@ func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmi
 	if _, err := s.seesLog(ctx, operation); err != nil {
 		return err
 	}
-	err := s.durably(ctx, operation, func(ctx context.Context, t *txn) error {
+	err := storekit.CountFirst(ctx,
+		func() error { return s.attachStep(ctx, operation, id, message) },
+		func() error { return s.countAcked(ctx, operation) })
+	if err == nil {
+		// A claim that met the record while it was locked has passed over it.
+		s.wake()
+		s.hurry(ctx, []outmill.JoinID{id})
+	}
+	return err
+}
+
+func (s *Store) attachStep(ctx context.Context, operation string, id outmill.JoinID, message outmill.WorkItemID) error {
+	return s.durably(ctx, operation, func(ctx context.Context, t *txn) error {
 		a := &lateStep{}
 		if err := t.moveByID(ctx, []string{message.String()}, true); err != nil {
 			return err
@@ -354,6 +366,16 @@ func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmi
 		// before the join, because a session that settles it takes them in this order too.
 		if err := t.run(ctx, append(locks, a.recordStep(message))...); err != nil {
 			return err
+		}
+		if a.Found {
+			// The records are locked, so no ack of them can commit from here on.
+			uncounted := 0
+			if err := t.run(ctx, step{template: sqlHasAcked, args: []any{a.step}, count: &uncounted}); err != nil {
+				return err
+			}
+			if uncounted > 0 {
+				return storekit.ErrUncounted
+			}
 		}
 		join, err := t.lockJoin(ctx, sqlJoinsToFill, id, a.step)
 		if err != nil {
@@ -374,12 +396,6 @@ func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmi
 		}
 		return t.finish(ctx, a.attach(id)...)
 	})
-	if err == nil {
-		// A claim that met the record while it was locked has passed over it.
-		s.wake()
-		s.hurry(ctx, []outmill.JoinID{id})
-	}
-	return err
 }
 
 // linesOf locks the lines of all records of the message.

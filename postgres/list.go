@@ -1,41 +1,67 @@
 package postgres
 
 import (
+	"bytes"
 	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
 )
 
-// sqlList goes through the records by id, and so looks at all those that the
-// filter leaves out. That is fine for what most records are.
-const sqlList = `SELECT ` + recordColumns + `, ` + blockedColumn + ` FROM {p:records} AS r
-WHERE r.id > $1::text::uuid AND ($2::boolean OR r.grp = $3::text) AND ($4::text = '' OR r.topic = $4::text)
-	AND ($5::text = '' OR r.stage IN (0, 1, 2, 3, 5)) ORDER BY r.id LIMIT $6::bigint`
+const (
+	// matching tells whether a query matches the row r, whose status is told apart.
+	matching = `coalesce(($3::text = '' OR r.grp = $3::text) AND ($4::text = '' OR r.topic = $4::text) 
+	AND ($5::text = '' OR $5::text = %status) AND ($6::text = '' OR r.key = $6::text)
+	AND ($7::text = '' OR r.message_id = $7::text) AND ($8::text = '' OR r.correlation_id = $8::text)
+	AND ($9::text = '' OR r.tenant_id = $9::text)
+	AND ($10::text = '' OR position($10::text IN %error) > 0)
+	AND coalesce(r.created_at >= nullif($11::text, '')::timestamptz, true)
+	AND coalesce(r.created_at < nullif($12::text, '')::timestamptz, true), false)`
 
-// What few records are is found topic by topic.
-var (
-	// sqlListLeased sorts the leased records of a topic: what is in work.
-	sqlListLeased  = listByTopic(`stage = 4`, `stage = 4`)
-	sqlListSettled = listByTopic(`stage >= 6`, `stage = CASE $5::text WHEN 'processed' THEN 6 ELSE 7 END AND stage >= 6`)
+	// statusOf is the status of a row of the records.
+	statusOf = `CASE stage WHEN 4 THEN 'leased' WHEN 6 THEN 'processed' WHEN 7 THEN 'dead' ELSE 'pending' END`
 )
 
-// listByTopic collects as many ids as are wanted from each topic that has
-// records of a kind, and reads the first of all of them.
-func listByTopic(kind, stage string) string {
-	ids := func(group string) string {
-		return `CROSS JOIN LATERAL (SELECT id FROM {p:records} WHERE ` + group + ` AND topic = t.topic AND ` + stage + `
-	AND id > $1::text::uuid ORDER BY id LIMIT $6::bigint) AS i`
+var matchingRecord = strings.NewReplacer(`%status`, statusOf, `%error`, `r.last_error`).Replace(matching)
+
+var (
+	// sqlSearch goes through the records by id. That is fine for what most records are.
+	sqlSearch = `SELECT 0::bigint, r.id, ` + matchingRecord + ` FROM {p:records} AS r
+WHERE r.id > $1::text::uuid ORDER BY r.id LIMIT $2::bigint`
+
+	// What few records are is found topic by topic. sqlSearchLeased sorts the leased
+	// records of a topic: what is in work.
+	sqlSearchLeased  = searchTopics(`r.stage = 4`)
+	sqlSearchSettled = searchTopics(`r.stage = CASE $5::text WHEN 'processed' THEN 6 ELSE 7 END AND r.stage >= 6`)
+
+	sqlTopicsLeased  = topicsWith(`stage = 4`)
+	sqlTopicsSettled = topicsWith(`stage >= 6`)
+
+	sqlRecordsOf = `SELECT ` + recordColumns + `, ` + blockedColumn + ` FROM {p:records} AS r
+WHERE r.id = ANY ($1::text[]::uuid[]) ORDER BY r.id`
+)
+
+// searchTopics looks at the first records of each group and topic of the lists, each behind
+// an id.
+func searchTopics(stage string) string {
+	of := func(group, some string) string {
+		return `SELECT t.nth, i.id, i.m FROM t CROSS JOIN LATERAL (SELECT r.id, ` + matchingRecord + ` AS m FROM {p:records} AS r
+	WHERE ` + group + ` AND r.topic = t.topic AND ` + stage + ` AND r.id > t.after::uuid ORDER BY r.id LIMIT $2::bigint) AS i WHERE ` + some
 	}
-	return `WITH RECURSIVE ` + groupTopics("routed", kind) + `,
-found AS MATERIALIZED (SELECT id FROM (
-	SELECT i.id FROM routed AS t ` + ids(`grp = t.grp`) + ` WHERE ($2::boolean OR t.grp = $3::text) AND ($4::text = '' OR t.topic = $4::text)
-	UNION ALL
-	SELECT i.id FROM (` + leaps("grp IS NULL", kind) + `) AS t ` + ids(`grp IS NULL`) + ` WHERE $2::boolean AND ($4::text = '' OR t.topic =
-		$4::text)
-) AS all_of ORDER BY id LIMIT $6::bigint)
-SELECT ` + recordColumns + `, ` + blockedColumn + ` FROM {p:records} AS r WHERE r.id = ANY (ARRAY(SELECT id FROM found))
-	AND $5::text <> '' ORDER BY r.id`
+	return `WITH t AS MATERIALIZED (SELECT * FROM unnest($1::text[], $13::text[], $14::text[], $15::bigint[]) AS t (after, grp, topic, nth))
+` + of(`r.grp = t.grp`, `t.grp <> ''`) + `
+UNION ALL ` + of(`r.grp IS NULL`, `t.grp = ''`)
+}
+
+// topicsWith are the groups and topics that have records of a kind.
+func topicsWith(kind string) string {
+	return `WITH RECURSIVE ` + groupTopics("routed", kind) + `
+SELECT grp, topic FROM routed UNION ALL SELECT '', topic FROM (` + leaps("grp IS NULL", kind) + `) AS t`
 }
 
 // groupTopics is a recursive query of the groups and topics that have records
@@ -48,26 +74,162 @@ func groupTopics(name, kind string) string {
 		WHERE ` + kind + ` AND (grp, topic) > (t.grp, t.topic) ORDER BY grp, topic LIMIT 1) AS n)`
 }
 
-// List returns records in the order of their ids. See outmill.Inspector.
-func (s *Store) List(ctx context.Context, query outmill.ListQuery) ([]*outmill.Record, error) {
-	const operation = "list"
-	query, err := storekit.CheckList(query)
-	if err != nil {
-		return nil, s.explain(ctx, operation, err)
+// finder gives the store List and the calls of storekit.Operator.
+type finder = storekit.Finder
+
+// finding is what the finder asks of the store.
+type finding struct{ *Store }
+
+// search is one Search.
+type search struct {
+	*Store
+	operation string
+	query     outmill.ListQuery
+	// log tells whether the log is looked at, too.
+	log bool
+	// topics are those of the ranges; the log is a range of its own, behind them.
+	topics []groupTopic
+}
+
+type groupTopic struct{ group, topic string }
+
+// Search looks at records.
+func (f finding) Search(ctx context.Context, operation string, query outmill.ListQuery) (storekit.Searched, error) {
+	s := &search{Store: f.Store, operation: operation, query: query}
+	var err error
+	if s.log, err = s.seesLog(ctx, operation); err != nil {
+		return storekit.Searched{}, err
 	}
-	template, logTemplate := sqlList, sqlLogList
-	switch query.Status {
-	case outmill.StatusLeased:
-		template, logTemplate = sqlListLeased, sqlLogListLeased
-	case outmill.StatusDead, outmill.StatusProcessed:
-		template, logTemplate = sqlListSettled, ""
-	case outmill.StatusPending:
+	if !storekit.ByStatus(query.Status) {
+		return storekit.Search(query, 1, func(ranges []storekit.SearchRange, each int) ([]storekit.Looked, error) {
+			return s.lookByID(ctx, ranges[0], each)
+		})
 	}
-	limit := query.Limit
-	args := []any{query.After.String(), query.Group == "", query.Group, query.Topic, string(query.Status), limit}
-	found, err := s.bothLanes(ctx, operation, step{template: logTemplate, args: args}, step{template: template, args: args})
-	if err != nil {
-		return nil, err
+	if err := s.readTopics(ctx); err != nil {
+		return storekit.Searched{}, err
 	}
-	return recordsOf(found[:min(limit, len(found))]), nil
+	ranges := len(s.topics)
+	// The log has nothing that is settled.
+	if s.log = s.log && query.Status == outmill.StatusLeased; s.log {
+		ranges++
+	}
+	return storekit.Search(query, ranges, func(ranges []storekit.SearchRange, each int) ([]storekit.Looked, error) {
+		return s.lookByTopic(ctx, ranges, each)
+	})
+}
+
+// args are those that each statement has.
+func (s *search) args(after any, each int, more ...any) []any {
+	timeOr := func(t time.Time) string {
+		if t.IsZero() {
+			return ""
+		}
+		return t.UTC().Format(textOfTime)
+	}
+	q := s.query
+	return append([]any{
+		after, each, q.Group, q.Topic, string(q.Status), q.Key, q.MessageID, q.CorrelationID, q.TenantID, q.ErrorText,
+		timeOr(q.CreatedAfter), timeOr(q.CreatedBefore),
+	}, more...)
+}
+
+// look reads what the steps look at, in one round trip.
+func (s *search) look(ctx context.Context, steps ...step) (found []storekit.Looked, err error) {
+	err = s.write(ctx, s.operation, func(ctx context.Context, t *txn) error {
+		found = nil
+		for i := range steps {
+			steps[i].row = func(scan func(...any) error) error {
+				var l storekit.Looked
+				var id pgtype.UUID
+				err := scan(&l.Nth, &id, &l.Matches)
+				l.ID = id.Bytes
+				found = append(found, l)
+				return err
+			}
+		}
+		return t.finish(ctx, steps...)
+	})
+	return found, err
+}
+
+// lookByID looks at the log and then at the records, behind one id: a record that moves
+// between the two is found at least once. The two go on together, or a record could move
+// from behind the place that the one has come to, to before the place of the other.
+func (s *search) lookByID(ctx context.Context, in storekit.SearchRange, each int) ([]storekit.Looked, error) {
+	args := s.args(in.After.String(), each)
+	steps := []step{{template: sqlSearch, args: args}}
+	if s.log {
+		steps = []step{{template: sqlLogSearch, args: args}, steps[0]}
+	}
+	found, err := s.look(ctx, steps...)
+	slices.SortStableFunc(found, func(a, b storekit.Looked) int { return bytes.Compare(a.ID[:], b.ID[:]) })
+	found = slices.CompactFunc(found, func(a, b storekit.Looked) bool { return a == b })
+	if len(found) <= each {
+		return found, err
+	}
+	// Both of a record that is in either are in the page, or none.
+	last := found[each-1].ID
+	for each < len(found) && found[each].ID == last {
+		each++
+	}
+	return found[:each], err
+}
+
+func (s *search) lookByTopic(ctx context.Context, ranges []storekit.SearchRange, each int) ([]storekit.Looked, error) {
+	var after, groups, topics []string
+	var nth []int64
+	var steps []step
+	for _, r := range ranges {
+		if r.Nth == len(s.topics) {
+			// All at once, so that nothing moves to where the records were looked at already.
+			steps = append(steps, step{template: sqlLogSearchLeased, args: s.args(r.After.String(), storekit.MaxExamined, r.Nth)})
+			continue
+		}
+		after, nth = append(after, r.After.String()), append(nth, int64(r.Nth))
+		groups, topics = append(groups, s.topics[r.Nth].group), append(topics, s.topics[r.Nth].topic)
+	}
+	if len(nth) > 0 {
+		template := sqlSearchSettled
+		if s.query.Status == outmill.StatusLeased {
+			template = sqlSearchLeased
+		}
+		steps = append(steps, step{template: template, args: s.args(after, each, groups, topics, nth)})
+	}
+	return s.look(ctx, steps...)
+}
+
+// readTopics reads the groups and topics that have records of the status.
+func (s *search) readTopics(ctx context.Context) error {
+	template := sqlTopicsSettled
+	if s.query.Status == outmill.StatusLeased {
+		template = sqlTopicsLeased
+	}
+	return s.write(ctx, s.operation, func(ctx context.Context, t *txn) error {
+		s.topics = nil
+		return t.finish(ctx, step{template: template, row: func(scan func(...any) error) error {
+			var of groupTopic
+			err := scan(&of.group, &of.topic)
+			if storekit.InRange(s.query, of.group, of.topic) {
+				s.topics = append(s.topics, of)
+			}
+			return err
+		}})
+	})
+}
+
+// Records returns those that have one of the ids.
+func (f finding) Records(ctx context.Context, operation string, ids []outmill.WorkItemID) ([]*outmill.Record, error) {
+	args := []any{idTexts(ids)}
+	found, err := f.bothLanes(ctx, operation, step{template: sqlLogRecordsOf, args: args}, step{template: sqlRecordsOf, args: args})
+	return recordsOf(found), err
+}
+
+// Delete deletes those that have the status.
+func (f finding) Delete(ctx context.Context, status outmill.Status, ids []outmill.WorkItemID) (int, error) {
+	return f.delete(ctx, status, ids)
+}
+
+// Explain names the operation.
+func (f finding) Explain(ctx context.Context, operation string, err error) error {
+	return f.explain(ctx, operation, err)
 }

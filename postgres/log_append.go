@@ -30,9 +30,9 @@ const (
 )
 
 var (
-	sqlLogInsert      = logInsertAll(`$21::bigint[]`)
-	sqlLogInsertOne   = single(logNames, logInsertFrom(`{p:meta}`, `segment`, sqlFitsLog))
-	sqlLogInsertSteps = insertSteps(sqlLogInsert, 22)
+	sqlLogInsert      = logInsertAll(`$21::bigint[]`) + returningTime
+	sqlLogInsertOne   = single(logNames, logInsertFrom(`{p:meta}`, `segment`, sqlFitsLog)+returningTime)
+	sqlLogInsertSteps = insertSteps(logInsertAll(`$21::bigint[]`), 22)
 
 	sqlLogNew            = logInsertAll(`$24::bigint[]`)
 	sqlLogInsertNew      = insertNew(sqlLogNew, "", "")
@@ -117,6 +117,7 @@ func (a *appending) copyLog(ctx context.Context, table *storekit.RoutingTable, l
 	if err != nil || !fits {
 		return false, err
 	}
+	a.CreatedAt = source.now
 	_, err = to.CopyFrom(ctx, pgx.Identifier{a.s.config.Schema, a.s.config.TablePrefix + "log"}, copyLogColumns, source)
 	return err == nil, err
 }

@@ -20,7 +20,7 @@ import (
 
 // Claims of a topic that may have something in the log read both lanes, the log
 // and the records that are in line, and take of them in one transaction which
-// holds the topic's lock: see docs/postgres.md.
+// holds the topic's lock: see docs/postgres-log.md.
 
 const (
 	// sqlMark notes where the sequence is, what is finished, and, last, takes a

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgtype"
 
@@ -33,24 +34,28 @@ WHERE (NOT l.passed OR b.owner IS NOT NULL) %s`
 
 	// openPlaces are those of what is in work.
 	openPlaces = `SELECT b.line, u.pos FROM {p:log_in_work}() AS b CROSS JOIN LATERAL unnest(b.positions) WITH ORDINALITY AS u (pos, nth)
-	WHERE ($2::boolean OR b.grp = $3::text) AND ($4::text = '' OR b.topic = $4::text) AND get_bit(b.done, u.nth::integer - 1) = 0`
+	WHERE ($3::text = '' OR b.grp = $3::text) AND ($4::text = '' OR b.topic = $4::text) AND get_bit(b.done, u.nth::integer - 1) = 0`
 )
 
 var (
 	sqlLogGet = fmt.Sprintf(logAsRecords, `(`+passedOfLog+`WHERE l.id = $1::text::uuid)`, ``)
 
-	// sqlLogList goes through the log by id. It steps over what is done in segments
-	// that are not truncated yet, of which there are two at most.
-	sqlLogList = `WITH leased AS MATERIALIZED (` + openPlaces + ` AND $5::text = '')
-` + fmt.Sprintf(logAsRecords, `(SELECT * FROM (`+passedOfLog+`WHERE l.id > $1::text::uuid AND ($2::boolean OR l.grp = $3::text)
-	AND ($4::text = '' OR l.topic = $4::text) ORDER BY l.id OFFSET 0) AS p
-	WHERE NOT p.passed OR (p.line, p.pos) IN (SELECT line, pos FROM leased) ORDER BY p.id LIMIT $6::bigint)`, `ORDER BY l.id`)
+	sqlLogRecordsOf = fmt.Sprintf(logAsRecords, `(`+passedOfLog+`WHERE l.id = ANY ($1::text[]::uuid[]))`, ``)
 
-	// sqlLogListLeased goes by the batches: what is in work.
-	sqlLogListLeased = `WITH leased AS MATERIALIZED (` + openPlaces + `),
-found AS MATERIALIZED (SELECT l.id FROM leased AS f ` + ofLog + ` WHERE l.id > $1::text::uuid AND $5::text <> '' ORDER BY l.id
-	LIMIT $6::bigint)
-` + fmt.Sprintf(logAsRecords, `(`+passedOfLog+`WHERE l.id = ANY (ARRAY(SELECT id FROM found)))`, ``)
+	// matchingLog is for rows of the log. Whether they match by status is asked apart.
+	matchingLog = strings.NewReplacer(`%status`, `$5::text`, `%error`, `NULL::text`).Replace(matching)
+
+	// sqlLogSearch goes through the log by id. It looks at what is done in segments
+	// that are not truncated yet, too, of which there are two at most.
+	sqlLogSearch = `WITH leased AS MATERIALIZED (` + openPlaces + ` AND $5::text = '')
+SELECT 0::bigint, p.id, p.m AND (NOT {p:log_passed}(p.line, p.xid, p.pos) OR (p.line, p.pos) IN (SELECT line, pos FROM leased))
+FROM (SELECT r.id, r.line, r.xid, r.pos, ` + matchingLog + ` AS m FROM {p:log} AS r
+	WHERE r.id > $1::text::uuid ORDER BY r.id LIMIT $2::bigint) AS p`
+
+	// sqlLogSearchLeased goes by the batches: what is in work.
+	sqlLogSearchLeased = `WITH leased AS MATERIALIZED (` + openPlaces + `)
+SELECT $13::bigint, r.id, ` + matchingLog + `
+FROM (SELECT l.* FROM leased AS f ` + ofLog + ` WHERE l.id > $1::text::uuid ORDER BY l.id LIMIT $2::bigint) AS r`
 )
 
 const (

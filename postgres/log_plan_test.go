@@ -15,6 +15,7 @@ import (
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres"
+	"github.com/outmill/outmill/storekit"
 )
 
 // largeOfLog are the parts of the log. Those that are read are large.
@@ -260,6 +261,12 @@ func (e *ofLog) look(limit int) {
 			return err
 		})
 	}
+	// A page looks at as many of the log as of the records, to have both in the order of ids.
+	e.call("find by message id", 2*storekit.MaxExamined+limit, func() error {
+		page, err := e.store.Find(ctx, outmill.ListQuery{MessageID: "nowhere"})
+		require.Empty(e.t, page.Records)
+		return err
+	})
 	require.NotEmpty(e.t, pending)
 	for name, id := range map[string]outmill.WorkItemID{"pending": pending[0].ID, "leased": leased[0].ID} {
 		e.call("get of one that is "+name, limit, func() error { _, err := e.store.Get(ctx, id); return err })

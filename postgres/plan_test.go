@@ -16,6 +16,7 @@ import (
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres"
+	"github.com/outmill/outmill/storekit"
 )
 
 // sqlMillion fills the table with $1 records in every state. A tenth is of one
@@ -61,7 +62,7 @@ FROM generate_series(1, $1::integer / 5) AS i ON CONFLICT DO NOTHING`
 const warm = 6
 
 // large are the tables that grow.
-var large = []string{"records", "lanes", "dedup", "joins", "join_members"}
+var large = []string{"records", "lanes", "dedup", "joins", "join_members", "inbox", "sagas", "acked_steps"}
 
 // topics is about how many there are in sqlMillion.
 const topics = 60
@@ -100,6 +101,8 @@ func filled(t *testing.T) (url string, fill func(n int), admin *pgxpool.Pool) {
 		execute(t, admin, sqlDedup, n)
 		execute(t, admin, sqlJoins, n)
 		execute(t, admin, sqlMembers, n)
+		execute(t, admin, sqlNotes, n)
+		execute(t, admin, sqlSagas, n)
 		t.Logf("%d records written in %s", n, time.Since(began).Round(time.Millisecond))
 	}, admin
 }
@@ -277,6 +280,7 @@ func (e *exercising) exercise(t *testing.T, tell func(call string, limit int, fo
 	e.call("groups", limit, func() error { _, err := store.Groups(ctx); return err })
 	e.inspect(limit)
 	e.joins(limit)
+	e.transactions(limit)
 }
 
 func (e *exercising) call(name string, limit int, fn func() error) {
@@ -352,6 +356,20 @@ func (e *exercising) inspect(limit int) {
 			return err
 		})
 	}
+	for name, query := range map[string]outmill.ListQuery{
+		"message id": {MessageID: "nowhere"}, "error text": {ErrorText: "nowhere"},
+		"error text of what is dead": {ErrorText: "nowhere", Status: outmill.StatusDead},
+	} {
+		e.call("find by "+name, storekit.MaxExamined+topics*limit, func() error {
+			page, err := e.store.Find(ctx, query)
+			require.Empty(e.t, page.Records)
+			return err
+		})
+	}
+	e.call("requeue by error text", storekit.MaxExamined+topics*limit, func() error {
+		_, err := e.store.RequeueWhere(ctx, outmill.ListQuery{ErrorText: "nowhere"})
+		return err
+	})
 	if len(dead) == 0 {
 		return
 	}

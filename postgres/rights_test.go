@@ -45,6 +45,7 @@ var (
 		"join_members": {"SELECT", "UPDATE", "DELETE"},
 		"inbox":        {"SELECT", "INSERT", "UPDATE", "DELETE"},
 		"acked_steps":  {"SELECT", "INSERT", "UPDATE", "DELETE"},
+		"sagas":        {"SELECT", "DELETE"},
 	}
 	finisherRights = workerRights.and(rights{
 		"records":      {"INSERT"},
@@ -312,7 +313,7 @@ func usedByWorker(t *testing.T, store, super *postgres.Store) error {
 	}
 	steps = append(steps, func() error { return workOnSteps(t, store, super) }, func() error { return workInTx(t, store, super) })
 	for _, tidy := range []func(context.Context, int) (int, error){store.ReapExpired, store.ExpireDue, store.DeleteProcessed,
-		store.DeleteDedupKeys, store.DeleteJoins, store.DeleteNotes} {
+		store.DeleteDedupKeys, store.DeleteJoins, store.DeleteNotes, store.DeleteOldSagas} {
 		steps = append(steps, func() error { _, err := tidy(ctx, 10); return err })
 	}
 	return firstOf(append(steps,
@@ -518,7 +519,11 @@ func usedBySagas(t *testing.T, store, _ *postgres.Store) error {
 			_, err := store.FindSaga(ctx, saga.Type, saga.Correlation, &state{}, storekit.SagaOptions{})
 			return err
 		},
-		func() error { return store.UpdateSaga(ctx, saga, &state{}, storekit.SagaOptions{KeepUnknown: true}) },
+		func() error {
+			saga.Finished = true
+			return store.UpdateSaga(ctx, saga, &state{}, storekit.SagaOptions{KeepUnknown: true})
+		},
+		func() error { return store.RetainSaga(ctx, saga, time.Hour, storekit.SagaOptions{}) },
 		func() error { return store.DeleteSaga(ctx, saga, storekit.SagaOptions{}) },
 		func() error {
 			_, err := store.DeleteFinishedSagas(ctx, saga.Type, time.Hour, 10)

@@ -2,17 +2,28 @@ package postgres
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 var _ storekit.Sagas = (*Store)(nil)
+
+var (
+	sqlInsertSagaLast = demanded(sqlInsertSaga)
+	sqlUpdateSagaLast = demanded(sqlUpdateSaga)
+	sqlDeleteSagaLast = demanded(sqlDeleteSaga)
+)
+
+// demanded is a change of a saga that fails, with the COMMIT that goes with it, where it
+// finds no row.
+func demanded(change string) string {
+	return `WITH changed AS (` + change + `)
+SELECT CASE {p:demand}(pg_catalog.count(*), 1) WHEN 1 THEN pg_catalog.max(updated_at) END FROM changed`
+}
 
 const (
 	sqlFindSaga = `SELECT id::text, version, state::text, finished, created_at, updated_at FROM {p:sagas} WHERE type = $1::text
@@ -31,168 +42,116 @@ ON CONFLICT DO NOTHING RETURNING updated_at`
 	sqlUpdateSaga = `UPDATE {p:sagas} SET version = version + 1, state = $5::text::json, finished = $6::boolean,
 		updated_at = statement_timestamp()` + ofSaga + ` RETURNING updated_at`
 
-	sqlDeleteSaga = `DELETE FROM {p:sagas}` + ofSaga
+	sqlDeleteSaga = `DELETE FROM {p:sagas}` + ofSaga + ` RETURNING updated_at`
 
 	sqlDeleteFinishedSagas = `DELETE FROM {p:sagas} WHERE id = ANY (ARRAY(SELECT id FROM {p:sagas}
 	WHERE type = $1::text AND finished AND updated_at <= statement_timestamp() - $2::bigint * interval '1 microsecond'
 	ORDER BY updated_at LIMIT $3::bigint))`
 )
 
-// FindSaga reads a saga. See storekit.Sagas.
-func (s *Store) FindSaga(ctx context.Context, kind, correlation string, state any, _ storekit.SagaOptions) (*storekit.Saga, error) {
-	saga := &storekit.Saga{Type: kind, Correlation: correlation}
-	check := func() error {
-		if err := storekit.CheckSaga(kind, correlation); err != nil {
-			return err
-		}
-		return storekit.CheckSagaState(state)
-	}
-	err := s.sagaWork(ctx, "find saga", check, func(ctx context.Context, r runner) error {
-		var id, text string
-		var created, updated pgtype.Timestamptz
-		found := false
-		err := r.run(ctx, step{template: sqlFindSaga, args: []any{kind, correlation}, row: func(scan func(...any) error) error {
-			found = true
-			return scan(&id, &saga.Version, &text, &saga.Finished, &created, &updated)
-		}})
-		switch {
-		case err != nil:
-			return err
-		case !found:
-			return storekit.ErrSagaNotFound
-		}
-		saga.CreatedAt, saga.UpdatedAt = utc(created), utc(updated)
-		return errors.Join(saga.ID.Scan(id), json.Unmarshal([]byte(text), state))
-	})
-	if err != nil {
-		return nil, err
-	}
-	return saga, nil
+// sagaEngine gives the store the calls of storekit.Sagas.
+type sagaEngine = sqlkit.SagaEngine
+
+// sagaKeeping is the store as the engine of sagas needs it.
+type sagaKeeping struct{ s *Store }
+
+// Explain names the operation of an error.
+func (k sagaKeeping) Explain(ctx context.Context, operation string, err error) error {
+	return k.s.explain(ctx, operation, err)
 }
 
-// InsertSaga stores a new saga. See storekit.Sagas.
-func (s *Store) InsertSaga(ctx context.Context, saga *storekit.Saga, state any, _ storekit.SagaOptions) error {
-	var text string
-	var now pgtype.Timestamptz
-	id := saga.ID
-	if id.IsZero() {
-		id = outmill.NewWorkItemID()
-	}
-	check := func() (err error) {
-		text, err = s.checkSaga(saga, state)
-		return err
-	}
-	err := s.sagaWork(ctx, "insert saga", check, func(ctx context.Context, r runner) error {
-		return changeSaga(ctx, r, storekit.ErrSagaExists,
-			step{template: sqlInsertSaga, args: []any{id.String(), saga.Type, saga.Correlation, text, saga.Finished}, row: oneTime(&now)})
-	})
-	if err == nil {
-		saga.ID, saga.Version, saga.CreatedAt, saga.UpdatedAt = id, 1, utc(now), utc(now)
-	}
-	return err
-}
-
-// UpdateSaga stores the state of a saga. See storekit.Sagas.
-func (s *Store) UpdateSaga(ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
-	var text string
-	var now pgtype.Timestamptz
-	check := func() (err error) {
-		text, err = s.checkSaga(saga, state)
-		return err
-	}
-	of := []any{saga.Type, saga.Correlation, saga.ID.String(), saga.Version}
-	err := s.sagaWork(ctx, "update saga", check, func(ctx context.Context, r runner) error {
-		next := text
-		if options.KeepUnknown {
-			var stored string
-			err := changeSaga(ctx, r, storekit.ErrSagaConflict,
-				step{template: sqlSagaState, args: of, row: func(scan func(...any) error) error { return scan(&stored) }})
-			if err != nil {
-				return err
-			}
-			if next, err = storekit.MergeSagaState(stored, text, state, s.config.MaxPayload); err != nil {
-				return err
-			}
-		}
-		return changeSaga(ctx, r, storekit.ErrSagaConflict,
-			step{template: sqlUpdateSaga, args: append(of[:4:4], next, saga.Finished), row: oneTime(&now)})
-	})
-	if err == nil {
-		saga.Version, saga.UpdatedAt = saga.Version+1, utc(now)
-	}
-	return err
-}
-
-// DeleteSaga deletes a saga. See storekit.Sagas.
-func (s *Store) DeleteSaga(ctx context.Context, saga *storekit.Saga, _ storekit.SagaOptions) error {
-	check := func() error { return storekit.CheckSaga(saga.Type, saga.Correlation) }
-	return s.sagaWork(ctx, "delete saga", check, func(ctx context.Context, r runner) error {
-		return changeSaga(ctx, r, storekit.ErrSagaConflict,
-			step{template: sqlDeleteSaga, args: []any{saga.Type, saga.Correlation, saga.ID.String(), saga.Version}})
-	})
-}
-
-// PrepareSagas does nothing, because Ensure makes the table. See storekit.Sagas.
-func (s *Store) PrepareSagas(ctx context.Context, kinds ...string) error {
-	for _, kind := range kinds {
-		if err := storekit.CheckSagaType(kind); err != nil {
-			return s.explain(ctx, "prepare sagas", err)
-		}
-	}
-	return nil
-}
-
-// DeleteFinishedSagas deletes sagas that finished long ago. See storekit.Sagas.
-func (s *Store) DeleteFinishedSagas(ctx context.Context, kind string, retention time.Duration, limit int) (deleted int, err error) {
-	check := func() error { return storekit.CheckDeleteFinishedSagas(kind, retention, limit) }
-	err = s.sagaWork(ctx, "delete finished sagas", check, func(ctx context.Context, r runner) error {
-		return r.run(ctx, step{template: sqlDeleteFinishedSagas, args: []any{kind, retention.Microseconds(), int64(limit)}, count: &deleted})
-	})
-	if err != nil {
-		return 0, err
-	}
-	return deleted, nil
-}
-
-// sagaWork runs fn in the transaction of the context, or else in one of the store's own.
-func (s *Store) sagaWork(ctx context.Context, operation string, check func() error, fn func(ctx context.Context, r runner) error) error {
-	err := check()
-	var tx any
-	if err == nil {
-		tx, err = s.TxOf(ctx)
-	}
+// InSagas runs work in the caller's transaction, or in one of the store's own.
+func (k sagaKeeping) InSagas(ctx context.Context, operation string, _ bool, work func(ctx context.Context, tx sqlkit.SagaTx) error) error {
+	tx, err := k.s.TxOf(ctx)
 	switch {
 	case err != nil:
-		return s.explain(ctx, operation, err)
+		return k.s.explain(ctx, operation, err)
 	case tx != nil:
-		return s.within(ctx, operation, tx, fn)
+		return k.s.within(ctx, operation, tx, func(ctx context.Context, r runner) error { return work(ctx, sagaTx{k.s, r}) })
 	}
-	return s.durably(ctx, operation, func(ctx context.Context, t *txn) error {
-		if err := fn(ctx, t); err != nil {
+	return k.s.durably(ctx, operation, func(ctx context.Context, t *txn) error {
+		if err := work(ctx, sagaTx{k.s, t}); err != nil {
 			return err
 		}
 		return t.finish(ctx)
 	})
 }
 
-func (s *Store) checkSaga(saga *storekit.Saga, state any) (text string, err error) {
-	if err := storekit.CheckSaga(saga.Type, saga.Correlation); err != nil {
-		return "", err
-	}
-	return storekit.EncodeSagaState(state, s.config.MaxPayload)
+// sagaTx is a transaction on sagas.
+type sagaTx struct {
+	s *Store
+	r runner
 }
 
-// changeSaga runs a statement, and returns none where it has changed or found no row.
-func changeSaga(ctx context.Context, r runner, none error, change step) error {
-	var n int
-	change.count = &n
-	err := r.run(ctx, change)
-	if err == nil && n == 0 {
-		err = none
+// Find reads a saga.
+func (x sagaTx) Find(ctx context.Context, kind, correlation string) (saga *storekit.Saga, state string, found bool, err error) {
+	saga = &storekit.Saga{}
+	var id string
+	var created, updated pgtype.Timestamptz
+	found, err = x.one(ctx, sqlFindSaga, []any{kind, correlation}, &id, &saga.Version, &state, &saga.Finished, &created, &updated)
+	if err == nil && found {
+		err = saga.ID.Scan(id)
 	}
-	return err
+	saga.CreatedAt, saga.UpdatedAt = utc(created), utc(updated)
+	return saga, state, found, err
 }
 
-func oneTime(into *pgtype.Timestamptz) func(scan func(...any) error) error {
-	return func(scan func(...any) error) error { return scan(into) }
+// State reads the state of a saga.
+func (x sagaTx) State(ctx context.Context, saga *storekit.Saga) (state string, found bool, err error) {
+	found, err = x.one(ctx, sqlSagaState, versionOfSaga(saga), &state)
+	return state, found, err
+}
+
+// Insert writes a saga.
+func (x sagaTx) Insert(ctx context.Context, saga *storekit.Saga, state string) (at time.Time, inserted bool, err error) {
+	return x.change(ctx, sqlInsertSaga, sqlInsertSagaLast, saga.ID.String(), saga.Type, saga.Correlation, state, saga.Finished)
+}
+
+// Update writes the state of a saga.
+func (x sagaTx) Update(ctx context.Context, saga *storekit.Saga, state string) (at time.Time, updated bool, err error) {
+	return x.change(ctx, sqlUpdateSaga, sqlUpdateSagaLast, append(versionOfSaga(saga), state, saga.Finished)...)
+}
+
+// Delete deletes a saga.
+func (x sagaTx) Delete(ctx context.Context, saga *storekit.Saga) (deleted bool, err error) {
+	_, deleted, err = x.change(ctx, sqlDeleteSaga, sqlDeleteSagaLast, versionOfSaga(saga)...)
+	return deleted, err
+}
+
+// change runs a statement and reports whether it has changed a row, and when. last is the
+// statement where the COMMIT goes with it.
+func (x sagaTx) change(ctx context.Context, template, last string, args ...any) (at time.Time, changed bool, err error) {
+	var now pgtype.Timestamptz
+	send, commits := x.s.last(ctx, x.r)
+	if commits {
+		template = last
+	}
+	err = send(ctx, step{template: template, args: args, row: func(scan func(...any) error) error {
+		changed = true
+		return scan(&now)
+	}})
+	if code(err) == codeDemand {
+		return time.Time{}, false, nil
+	}
+	return utc(now), changed, err
+}
+
+// DeleteFinished deletes sagas that finished long ago.
+func (x sagaTx) DeleteFinished(ctx context.Context, kind string, retention time.Duration, limit int) (deleted int, err error) {
+	err = x.r.run(ctx, step{template: sqlDeleteFinishedSagas, args: []any{kind, retention.Microseconds(), int64(limit)}, count: &deleted})
+	return deleted, err
+}
+
+// one reads the row of a statement, if there is one.
+func (x sagaTx) one(ctx context.Context, template string, args []any, into ...any) (found bool, err error) {
+	err = x.r.run(ctx, step{template: template, args: args, row: func(scan func(...any) error) error {
+		found = true
+		return scan(into...)
+	}})
+	return found, err
+}
+
+// versionOfSaga are the arguments that name a saga and its version.
+func versionOfSaga(saga *storekit.Saga) []any {
+	return []any{saga.Type, saga.Correlation, saga.ID.String(), saga.Version}
 }

@@ -12,17 +12,23 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 var (
 	_ outmill.Store  = (*Store)(nil)
 	_ storekit.Waker = (*Store)(nil)
+
+	_ storekit.Operator = (*Store)(nil)
 )
 
 // Store is an outbox in one PostgreSQL database. All methods may be called
-// concurrently. It keeps storekit.Joins, whose calls it has too.
+// concurrently. It is also a storekit.Joins, storekit.Sagas and storekit.Operator, and has
+// their calls and List.
 type Store struct {
 	joinEngine
+	sagaEngine
+	finder
 	pool     *pgxpool.Pool
 	ownsPool bool
 	config   Config
@@ -116,6 +122,8 @@ func New(pool *pgxpool.Pool, config Config, logger watermill.LoggerAdapter) (*St
 	s.checkedUpTo.Store(math.MinInt64)
 	s.reaped.Store(math.MinInt64)
 	s.joinEngine = storekit.NewJoinEngine(joining{s}, config.MaxPayload)
+	s.sagaEngine = sqlkit.NewSagaEngine(sagaKeeping{s}, config.MaxPayload)
+	s.finder = storekit.NewFinder(finding{s})
 	s.notices = newNotices(s, listen)
 	return s, nil
 }

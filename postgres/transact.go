@@ -12,16 +12,18 @@ import (
 )
 
 // Transact runs fn in a transaction, READ COMMITTED, and again if it fails for a reason
-// that passes. It is a pgx.Tx of the pool, or a *sql.Tx of Config.DB where that is set.
+// that passes. It is a pgx.Tx of the pool, or a *sql.Tx of Config.DB where that is set. The
+// BEGIN of a pgx.Tx goes out with the first statement of the store, such as an inbox's note.
 // See storekit.Transactor.
 func (s *Store) Transact(ctx context.Context, fn func(ctx context.Context) error) error {
 	explain := func(err error) error { return s.explain(ctx, "transaction", err) }
 	return storekit.TransactOr(ctx, s, fn, explain, func() error {
+		fn := storekit.Forgetful(ctx, fn)
 		return storekit.Repeat(ctx, worthAnother, func() error {
 			if s.config.DB != nil {
 				return s.inSQLTx(ctx, fn)
 			}
-			return s.InTx(ctx, func(ctx context.Context, _ pgx.Tx) error { return fn(ctx) })
+			return s.inOpenTx(ctx, fn)
 		})
 	})
 }
@@ -60,6 +62,9 @@ func (s *Store) TxLimit() time.Duration { return 0 }
 // Transact. It reports false where there is none, or it is no pgx.Tx.
 func (s *Store) Tx(ctx context.Context) (pgx.Tx, bool) {
 	found, err := s.TxOf(ctx)
+	if own, ok := found.(*openTx); ok {
+		own.begin()
+	}
 	tx, ok := found.(pgx.Tx)
 	return tx, ok && err == nil
 }

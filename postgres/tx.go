@@ -48,6 +48,9 @@ type carried struct {
 }
 
 func resolve(tx any) carried {
+	if own, ok := tx.(*openTx); ok {
+		return carried{own, nil}
+	}
 	found, err := sqlkit.ResolveTx(tx, sqlkit.Driver{IsTx: isPgxTx, NoTx: isNoTx})
 	return carried{found, err}
 }
@@ -125,6 +128,9 @@ func (s *Store) within(ctx context.Context, operation string, tx any, fn func(ct
 // lockOwner is the connection where it is known, since nested transactions
 // share theirs.
 func lockOwner(tx any) any {
+	if own, ok := tx.(*openTx); ok {
+		return own.conn
+	}
 	if tx, ok := tx.(pgx.Tx); ok {
 		if conn := tx.Conn(); conn != nil {
 			return conn
@@ -134,6 +140,9 @@ func lockOwner(tx any) any {
 }
 
 func (s *Store) callers(tx any) runner {
+	if own, ok := tx.(*openTx); ok {
+		return own
+	}
 	if tx, ok := tx.(pgx.Tx); ok {
 		return pgxRunner{s, tx}
 	}

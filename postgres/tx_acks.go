@@ -13,7 +13,13 @@ const (
 	// fit the arguments better than PostgreSQL's own.
 	sqlAckInTx = `SELECT {p:ack_in_tx}($1, $2, $3, $4, $5)`
 
-	sqlAnyAckedSteps = `SELECT (SELECT 1 FROM {p:acked_steps} LIMIT 1) IS NOT NULL`
+	// sqlAckLast fails, with the COMMIT that goes with it, where it acks fewer than $6.
+	sqlAckLast = `SELECT {p:demand}({p:ack_in_tx}($1, $2, $3, $4, $5), $6)`
+
+	// sqlAnyAckedSteps goes through the index, which forgets what was counted before VACUUM.
+	sqlAnyAckedSteps = `SELECT (SELECT id FROM {p:acked_steps} ORDER BY id LIMIT 1) IS NOT NULL`
+
+	sqlHasAcked = `SELECT 1 FROM {p:acked_steps} WHERE step = $1::text::uuid LIMIT 1`
 
 	// sqlCountAcked takes steps that transactions have acked, and notes them for
 	// count_steps. What another session is counting it leaves alone.
@@ -30,14 +36,18 @@ const (
 )
 
 // HoldForTx extends leases, and moves those of the log to the records, where each can be
-// acked by itself. See storekit.TxAcker.
+// acked by itself. Without a log there is nothing to do for a lease of 0. See
+// storekit.TxAcker.
 func (s *Store) HoldForTx(ctx context.Context, lease time.Duration, leases []outmill.Lease) ([]outmill.Lease, error) {
 	const operation = "hold for a transaction"
 	logged, err := s.hasLog(ctx, operation)
 	if err != nil {
 		return nil, err
 	}
-	if !logged || lease <= 0 || len(leases) == 0 {
+	switch {
+	case !logged && lease == 0:
+		return leases, s.explain(ctx, operation, s.usable(ctx))
+	case !logged || lease < 0 || len(leases) == 0:
 		return s.Extend(ctx, lease, leases)
 	}
 	places, err := s.findAll(ctx, leases, true)
@@ -45,6 +55,12 @@ func (s *Store) HoldForTx(ctx context.Context, lease time.Duration, leases []out
 		return nil, err
 	}
 	batches, _ := grouped(leases, places)
+	switch {
+	case lease == 0 && len(batches) == 0:
+		return leases, nil
+	case lease == 0:
+		return leases, s.writeAll(ctx, operation, moveSteps(batches)...)
+	}
 	var held []outmill.Lease
 	err = s.write(ctx, operation, func(ctx context.Context, t *txn) error {
 		held = nil
@@ -73,27 +89,27 @@ func (s *Store) AckInTx(ctx context.Context, by string, leases []outmill.Lease) 
 		return s.explain(ctx, operation, s.usable(ctx))
 	}
 	return s.within(ctx, operation, tx, func(ctx context.Context, r runner) error {
+		send, commits := s.last(ctx, r)
 		acked := 0
-		var steps []step
-		for _, same := range sorted(storekit.Bare(leases)) {
-			steps = append(steps, step{
-				template: sqlAckInTx,
-				args:     append(same.args(), by, s.config.Retain > 0),
-				row: func(scan func(...any) error) error {
-					n := 0
-					err := scan(&n)
-					acked += n
-					return err
-				},
-			})
-		}
-		if err := r.run(ctx, steps...); err != nil {
+		count := func(scan func(...any) error) error {
+			n := 0
+			err := scan(&n)
+			acked += n
 			return err
 		}
-		if acked < len(leases) {
+		var steps []step
+		for _, same := range sorted(storekit.Bare(leases)) {
+			ack := step{template: sqlAckInTx, args: append(same.args(), by, s.config.Retain > 0), row: count}
+			if commits {
+				ack.template, ack.args = sqlAckLast, append(ack.args, len(same.ids))
+			}
+			steps = append(steps, ack)
+		}
+		err := send(ctx, steps...)
+		if code(err) == codeDemand || err == nil && acked < len(leases) {
 			return storekit.ErrLeaseLost
 		}
-		return nil
+		return err
 	})
 }
 

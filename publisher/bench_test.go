@@ -24,8 +24,8 @@ func messages(n int) []*message.Message {
 	return list
 }
 
-// Benchmark_Publish is one call to a SQLite file, commit included, in a
-// transaction of the call's own.
+// Benchmark_Publish measures one call to a SQLite file in a transaction of its own,
+// including the commit.
 func Benchmark_Publish(b *testing.B) {
 	for _, n := range []int{1, 100} {
 		b.Run(fmt.Sprintf("%d messages", n), func(b *testing.B) {
@@ -39,8 +39,7 @@ func Benchmark_Publish(b *testing.B) {
 	}
 }
 
-// Benchmark_Publish_alone is what the publisher itself adds to the store's
-// work: the store is left out.
+// Benchmark_Publish_alone measures the cost of the publisher itself, without a store.
 func Benchmark_Publish_alone(b *testing.B) {
 	store := newNamed(b, sqlite.Config{})
 	pub, err := publisher.New(withoutAppend{store}, publisher.Config{}, nil)

@@ -99,7 +99,7 @@ func TestPublisher_Close(t *testing.T) {
 	})
 }
 
-// gated holds an Append until it is let through to the store.
+// gated blocks an Append until the test lets it reach the store.
 type gated struct {
 	outmill.Writer
 	entered, open chan struct{}

@@ -121,7 +121,7 @@ func TestPublisher_Concurrency(t *testing.T) {
 	})
 }
 
-// countOf returns -1 where it cannot count.
+// countOf returns -1 after an error.
 func countOf(store *sqlite.Store) int {
 	n := -1
 	_ = store.DB().QueryRow("SELECT count(*) FROM outmill_records").Scan(&n)

@@ -15,19 +15,18 @@ type Config struct {
 	// outmill.ErrNoTx. Default false.
 	RequireTx bool
 
-	// RequirePayload refuses messages with a nil payload, with
-	// outmill.ErrInvalidRecord. An empty one is fine. Default false.
+	// RequirePayload refuses messages with a nil payload, with outmill.ErrInvalidRecord. An
+	// empty payload is valid. Default false.
 	RequirePayload bool
 
-	// PublishTimeout bounds one call. Default 30 s. Messages' contexts lend
-	// their values only, never their end: a poison queue must be able to publish
-	// a message whose handler has timed out.
+	// PublishTimeout limits the duration of one call. Default 30 s. Publish uses the values of
+	// the messages' contexts but ignores their cancellation, because a poison queue must be
+	// able to publish a message whose handler has timed out.
 	PublishTimeout time.Duration
 
-	// OnDuplicate is told of each message that the store left out because its
-	// dedup key was seen before. The call succeeds all the same. The goroutine
-	// that publishes calls it, before the commit of a caller's transaction, and it
-	// may use the publisher. Default nil.
+	// OnDuplicate is called for each message that the store skipped because its dedup key was
+	// seen before. Publish still succeeds. The publishing goroutine calls OnDuplicate, before
+	// a caller's transaction commits. OnDuplicate may use the publisher. Default nil.
 	OnDuplicate func(topic string, msg *message.Message)
 }
 
@@ -37,8 +36,7 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// Validate reports a setting that makes no sense, as
-// outmill.ErrInvalidConfig. New calls it.
+// Validate returns outmill.ErrInvalidConfig for an invalid setting. New calls it.
 func (c Config) Validate() error {
 	if c.PublishTimeout < 0 {
 		return fmt.Errorf("%w: publisher.Config.PublishTimeout is %s: want a duration above 0", outmill.ErrInvalidConfig, c.PublishTimeout)

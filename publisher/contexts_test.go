@@ -159,7 +159,7 @@ func TestPublisher_Contexts(t *testing.T) {
 			t.Parallel()
 			store := outmilltest.NewStore(t)
 			pub := newPublisher(t, store)
-			require.NoError(t, pub.WithContext(nil).Publish(orders, msg("m1"))) //nolint:staticcheck // what a user may do
+			require.NoError(t, pub.WithContext(nil).Publish(orders, msg("m1"))) //nolint:staticcheck // a user may pass nil
 			requirePublished(t, store, orders, "m1")
 		})
 

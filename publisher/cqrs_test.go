@@ -180,8 +180,8 @@ func TestPublisher_Cqrs(t *testing.T) {
 	})
 }
 
-// requireAllProcessed waits until that many records are acked and the routed
-// ones that remain are none.
+// requireAllProcessed waits until n records are acked and no other record of a group
+// remains.
 func requireAllProcessed(t *testing.T, store *sqlite.Store, n int) {
 	t.Helper()
 	require.EventuallyWithT(t, func(c *assert.CollectT) {

@@ -83,7 +83,7 @@ func TestPublisher_Dedup(t *testing.T) {
 			requirePublished(t, store, orders, "m2")
 		})
 
-		t.Run("is no trouble where nobody asks for duplicates", func(t *testing.T) {
+		t.Run("is skipped silently without OnDuplicate", func(t *testing.T) {
 			t.Parallel()
 			store := outmilltest.NewStore(t)
 			pub := newPublisher(t, store)

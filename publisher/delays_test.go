@@ -14,8 +14,8 @@ import (
 	"github.com/outmill/outmill/outmilltest"
 )
 
-// aboutNow is for delays until a time of day, which Watermill counts from the
-// client's clock and keeps in whole seconds.
+// aboutNow is the tolerance for delays until a time of day. Watermill counts them from the
+// client's clock, in whole seconds.
 const aboutNow = time.Minute
 
 func TestPublisher_Delays(t *testing.T) {

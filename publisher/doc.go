@@ -1,7 +1,7 @@
 // Package publisher is a Watermill Publisher over an Outmill store.
 //
-// What it publishes becomes part of the transaction that the message's context
-// carries, and is delivered if and only if that transaction commits:
+// Messages become part of the transaction that their context carries. They are delivered if
+// and only if that transaction commits:
 //
 //	pub, err := publisher.New(store, publisher.Config{}, logger)
 //	…
@@ -11,9 +11,8 @@
 //	err = pub.WithContext(store.WithTx(ctx, tx)).Publish("orders", msg)
 //	err = tx.Commit()
 //
-// Watermill uses each message's own context; msg.SetContext(store.WithTx(ctx, tx))
-// does the same, and so does the context that is handed to a cqrs EventBus or
-// CommandBus. One long-lived Publisher serves all transactions. Without a
-// transaction in the context, a call runs one of its own: all its messages are
-// written, or none.
+// Watermill uses each message's own context; msg.SetContext(store.WithTx(ctx, tx)) does the
+// same, and so does the context that a cqrs EventBus or CommandBus gets. One long-lived
+// Publisher serves all transactions. Without a transaction in the context, a call runs one
+// of its own: all its messages are written, or none.
 package publisher

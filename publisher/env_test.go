@@ -19,7 +19,7 @@ import (
 
 const (
 	orders = "orders"
-	// patience ends a wait for what should come at once.
+	// patience limits the wait for an event that should happen at once.
 	patience = time.Minute
 	tick     = 5 * time.Millisecond
 )
@@ -51,7 +51,7 @@ func newLogged(t testing.TB, cfg sqlite.Config, logger watermill.LoggerAdapter) 
 	return store
 }
 
-// begin opens a transaction as a user of database/sql would.
+// begin opens a transaction as a user of database/sql does.
 func begin(t testing.TB, store *sqlite.Store) *sql.Tx {
 	t.Helper()
 	tx, err := store.DB().BeginTx(context.WithoutCancel(t.Context()), nil)
@@ -93,7 +93,7 @@ func requirePublished(t testing.TB, store outmill.Inspector, topic string, names
 	return outmilltest.RequireManyPublished(t, store, topic, want...)
 }
 
-// execute runs a statement of the user's own.
+// execute runs a statement of the user.
 func execute(t testing.TB, h interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }, query string, args ...any) {

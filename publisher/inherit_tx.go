@@ -6,18 +6,17 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 )
 
-// InheritTx is a router middleware that gives the messages which a handler
-// returns the context values of the incoming message, and with them its
-// transaction. Without it they carry none: the router publishes them with
-// contexts of their own.
+// InheritTx is a router middleware that copies the context values of the incoming message,
+// including its transaction, to the messages that the handler returns. Without it the
+// returned messages carry no transaction, because the router publishes them with contexts
+// of their own.
 //
-// The router publishes after all middlewares have returned, so the transaction
-// must be one that is committed later still: by the subscriber, when the
-// message is acked. With a transaction that a middleware or the handler
-// commits, publish inside of it instead of returning the messages.
+// The router publishes after all middlewares have returned, so the transaction must still
+// be open then: the subscriber must commit it when the message is acked. If a middleware or
+// the handler commits the transaction, publish inside it instead of returning the messages.
 //
-// Values that a returned message's own context has are kept, and so is its
-// end; the incoming message's context lends its values only.
+// A returned message keeps the values and the cancellation of its own context; from the
+// incoming message's context it gets only values.
 func InheritTx(h message.HandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) ([]*message.Message, error) {
 		produced, err := h(msg)
@@ -31,7 +30,7 @@ func InheritTx(h message.HandlerFunc) message.HandlerFunc {
 	}
 }
 
-// inherited ends with its own context and has the values of both.
+// inherited is cancelled with its own context and has the values of both contexts.
 type inherited struct {
 	context.Context
 	incoming context.Context

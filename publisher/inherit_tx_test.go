@@ -19,7 +19,7 @@ import (
 func TestPublisher_InheritTx(t *testing.T) {
 	t.Parallel()
 
-	t.Run("InheritTx lets what a handler returns commit and roll back with the incoming message", func(t *testing.T) {
+	t.Run("InheritTx commits and rolls back returned messages with the incoming message", func(t *testing.T) {
 		t.Parallel()
 		store := outmilltest.NewStore(t)
 		incoming := newIncoming(t, store, "o1")
@@ -42,7 +42,7 @@ func TestPublisher_InheritTx(t *testing.T) {
 		require.Zero(t, count(t, store, "SELECT count(*) FROM incoming"))
 	})
 
-	t.Run("Without InheritTx what a handler returns carries no transaction", func(t *testing.T) {
+	t.Run("Without InheritTx returned messages carry no transaction", func(t *testing.T) {
 		t.Parallel()
 		store := outmilltest.NewStore(t)
 		incoming := newIncoming(t, store, "o1")
@@ -64,7 +64,7 @@ func TestPublisher_InheritTx(t *testing.T) {
 			return publisher.InheritTx(func(*message.Message) ([]*message.Message, error) { return produced, err })(incoming)
 		}
 
-		t.Run("keeps the values that a returned message has of its own", func(t *testing.T) {
+		t.Run("keeps the own values of a returned message", func(t *testing.T) {
 			t.Parallel()
 			ctx := context.WithValue(context.WithValue(t.Context(), ctxKey{}, "incoming"), other{}, "incoming")
 			out := msg("out", in(context.WithValue(t.Context(), ctxKey{}, "own")))
@@ -114,12 +114,12 @@ func TestPublisher_InheritTx(t *testing.T) {
 	})
 }
 
-// incoming is a subscriber in the manner of watermill-sql's: one transaction
-// for each message, committed when it is acked and rolled back when not.
+// incoming is a subscriber like that of watermill-sql: one transaction for each message,
+// committed on an ack and rolled back on a nack.
 type incoming struct {
 	store    *sqlite.Store
 	outcomes chan string
-	// goOn lets it go on after it rolled back.
+	// goOn lets it continue after a rollback.
 	goOn chan struct{}
 	done chan struct{}
 	once sync.Once
@@ -199,7 +199,7 @@ func (i *incoming) Close() error {
 	return nil
 }
 
-// unlucky publishes, and then says a few times that it could not.
+// unlucky publishes, but returns an error for the first few calls.
 type unlucky struct {
 	message.Publisher
 	mu   sync.Mutex
@@ -226,7 +226,7 @@ func (u *unlucky) published() int {
 	return u.n
 }
 
-// reporting tells the test what became of each call.
+// reporting passes the result of each call to the test.
 type reporting struct {
 	message.Publisher
 	errs chan<- error

@@ -18,8 +18,8 @@ import (
 
 const secret = "top-secret-4711"
 
-// logged publishes with a logger for store and publisher that keeps everything, and
-// returns what it kept.
+// logged publishes with a logger for store and publisher that keeps every line, and returns
+// these lines.
 func logged(t *testing.T, cfg publisher.Config, publish func(pub *publisher.Publisher)) map[watermill.LogLevel][]watermill.CapturedMessage {
 	t.Helper()
 	capture := watermill.NewCaptureLogger()
@@ -31,7 +31,7 @@ func logged(t *testing.T, cfg publisher.Config, publish func(pub *publisher.Publ
 	return capture.Captured()
 }
 
-// withSecrets makes a message whose payload and metadata nobody may log.
+// withSecrets makes a message whose payload and metadata must not appear in a log.
 func withSecrets(name string) *message.Message {
 	m := message.NewMessage(name, message.Payload(secret))
 	m.Metadata.Set("card", secret)

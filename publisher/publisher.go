@@ -26,9 +26,9 @@ type Publisher struct {
 	calls  sync.WaitGroup
 }
 
-// New makes a publisher over a store. The store logs each append, with the logger
-// that it was made with; the publisher has nothing to add, and its logger, which
-// may be nil, is there because Watermill's constructors have one.
+// New makes a publisher for a store. The store logs each append with its own logger, so the
+// publisher logs nothing and ignores its logger, which may be nil. The parameter exists
+// because Watermill's constructors have one.
 func New(writer outmill.Writer, cfg Config, _ watermill.LoggerAdapter) (*Publisher, error) {
 	if outmill.IsNil(writer) {
 		return nil, fmt.Errorf("%w: publisher.New: the store is nil", outmill.ErrInvalidConfig)
@@ -51,29 +51,27 @@ func New(writer outmill.Writer, cfg Config, _ watermill.LoggerAdapter) (*Publish
 // Publish appends the messages to the topic: all of them or, with an error,
 // none. It takes part in the transaction that the messages' contexts carry.
 //
-// Errors: outmill.ErrInvalidRecord (which message and field, and why),
-// ErrMixedTx, ErrForeignTx, ErrInvalidTx, ErrNoTx, ErrClosed,
-// ErrSchemaMissing, or the database's own, wrapped. The messages are not
-// changed and not retained.
+// Errors: outmill.ErrInvalidRecord (with the message, the field and the reason),
+// ErrMixedTx, ErrForeignTx, ErrInvalidTx, ErrNoTx, ErrClosed, ErrSchemaMissing, or the
+// database's error, wrapped. Publish neither changes nor retains the messages.
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	return view{publisher: p}.Publish(topic, messages...)
 }
 
-// WithContext returns a view of the publisher that publishes with the
-// transaction and Watermill's delay of ctx, save where a message's own context
-// has others. As with those, the end of ctx is no matter. The view's Close
-// does nothing.
+// WithContext returns a view of the publisher that publishes with the transaction and the
+// Watermill delay of ctx; those of a message's own context override them. The view ignores
+// the cancellation of ctx, as it does for message contexts. The view's Close does nothing.
 func (p *Publisher) WithContext(ctx context.Context) message.Publisher {
 	return view{p, ctx}
 }
 
-// Shared returns a view of the publisher whose Close does nothing. The router
-// closes a handler's publisher when that handler stops; give it this one where
-// others go on to use the publisher.
+// Shared returns a view of the publisher whose Close does nothing. The router closes a
+// handler's publisher when that handler stops. Pass it this view if other code still uses
+// the publisher.
 func (p *Publisher) Shared() message.Publisher { return view{publisher: p} }
 
-// Close refuses further calls with outmill.ErrClosed and waits for those under
-// way. It may be called more than once.
+// Close waits for calls in progress; further calls return outmill.ErrClosed. It may be
+// called more than once.
 func (p *Publisher) Close() error {
 	p.mu.Lock()
 	p.closed = true
@@ -82,7 +80,7 @@ func (p *Publisher) Close() error {
 	return nil
 }
 
-// enter counts a call under way, unless the publisher is closed.
+// enter counts a call in progress. It returns false if the publisher is closed.
 func (p *Publisher) enter() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -93,8 +91,8 @@ func (p *Publisher) enter() bool {
 	return true
 }
 
-// publish reports when the call is over for Close, so that OnDuplicate may use
-// the publisher.
+// publish ends the call for Close before report calls OnDuplicate, so that OnDuplicate may
+// use the publisher.
 func (p *Publisher) publish(base context.Context, topic string, messages []*message.Message) error {
 	if err := storekit.CheckTopic(topic); err != nil {
 		return fmt.Errorf("outmill: publish: %w", err)
@@ -103,6 +101,7 @@ func (p *Publisher) publish(base context.Context, topic string, messages []*mess
 	if err != nil {
 		return fmt.Errorf("outmill: publish to %q: %w", topic, err)
 	}
+	issue(base, messages, appended)
 	p.report(topic, messages, appended)
 	return nil
 }
@@ -127,12 +126,12 @@ func (p *Publisher) append(base context.Context, topic string, messages []*messa
 	defer cancel()
 	err = p.writer.Append(ctx, appended...)
 	if err != nil && ctx.Err() != nil {
-		err = fmt.Errorf("not done within publisher.Config.PublishTimeout (%s): %w", p.cfg.PublishTimeout, err)
+		err = fmt.Errorf("not finished within publisher.Config.PublishTimeout (%s): %w", p.cfg.PublishTimeout, err)
 	}
 	return appended, err
 }
 
-// report tells of the messages that were left out.
+// report calls OnDuplicate for each duplicate.
 func (p *Publisher) report(topic string, messages []*message.Message, appended []*outmill.Record) {
 	if p.cfg.OnDuplicate == nil {
 		return
@@ -144,10 +143,10 @@ func (p *Publisher) report(topic string, messages []*message.Message, appended [
 	}
 }
 
-// view is a publisher for a context, or one that must not be closed.
+// view publishes for a publisher, but does not close it.
 type view struct {
 	publisher *Publisher
-	// ctx is nil where the messages have only their own.
+	// ctx is the context of WithContext; nil without one.
 	ctx context.Context
 }
 

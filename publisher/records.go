@@ -9,8 +9,8 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// records makes the records of a call, and collects all that is wrong with the
-// messages themselves. The store checks the limits, before it writes.
+// records makes the records of a call, and collects all errors of the messages themselves.
+// The store checks the limits before it writes.
 func (p *Publisher) records(base context.Context, topic string, messages []*message.Message) ([]*outmill.Record, error) {
 	made, err := p.maker.Of(base, topic, messages)
 	errs := []error{err}

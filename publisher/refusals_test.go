@@ -198,7 +198,7 @@ func requireInvalid(t *testing.T, err error) *outmill.InvalidRecordError {
 	return invalid
 }
 
-// violations lists what a joined error refuses.
+// violations lists the refusals in a joined error.
 func violations(err error) []string {
 	var found []string
 	var walk func(error)

@@ -44,7 +44,7 @@ func newSubscriber(t *testing.T, store outmill.Queue, group string) *subscriber.
 	return sub
 }
 
-// handing makes a handler that hands its messages to the test.
+// handing returns a handler that passes its messages to the test.
 func handing(to chan<- *message.Message) message.NoPublishHandlerFunc {
 	return func(m *message.Message) error {
 		to <- m
@@ -81,7 +81,7 @@ func TestPublisher_Router(t *testing.T) {
 				outmilltest.All(outmilltest.MessageID("copy for o1"), outmilltest.Metadata(middleware.CorrelationIDMetadataKey, "c1")))
 		})
 
-		t.Run("it takes a message that a handler passes on, with what instructed its publish left behind", func(t *testing.T) {
+		t.Run("it takes a message that a handler passes on, without the instructions of its publish", func(t *testing.T) {
 			t.Parallel()
 			store := outmilltest.NewStore(t)
 			pub := newPublisher(t, store)

@@ -10,7 +10,7 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// transaction returns the context whose transaction the call takes part in.
+// transaction returns the context that carries the transaction of the call.
 func (p *Publisher) transaction(base context.Context, messages []*message.Message) (context.Context, error) {
 	var first context.Context
 	var firstTx any
@@ -31,7 +31,7 @@ func (p *Publisher) transaction(base context.Context, messages []*message.Messag
 	return first, nil
 }
 
-// transactionOf looks in the message's own context first, then in the view's.
+// transactionOf reads the message's own context first, then the view's.
 func (p *Publisher) transactionOf(base context.Context, msg *message.Message) (context.Context, any, error) {
 	own := msg.Context()
 	tx, err := p.writer.TxOf(own)

@@ -257,7 +257,7 @@ BEGIN SELECT RAISE(FAIL, 'no room'); END`)
 	})
 }
 
-// userTx is a user's own idea of a transaction, which sees all statements.
+// userTx is a transaction type of a user, which sees all statements.
 type userTx struct {
 	tx         *sql.Tx
 	statements int

@@ -2,13 +2,21 @@ package sagas
 
 import (
 	"context"
-	"encoding/json"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/inbox"
+	"github.com/outmill/outmill/internal/crash"
+)
+
+// Metadata of timeouts.
+const (
+	// MetadataCorrelation has the saga's correlation value.
+	MetadataCorrelation = "outmill_saga"
+	// MetadataID has the saga's id.
+	MetadataID = "outmill_saga_id"
 )
 
 // Context is what a handler works with. It is a context that carries the transaction of
@@ -17,12 +25,17 @@ type Context[State any] struct {
 	context.Context
 	// State is the saga's. What the handler changes is stored when it returns nil.
 	State *State
-	// Message is the one that is being handled.
+	// Message is a copy of the one that is being handled: each run of the transaction has
+	// its own, and nothing acks the message but the end of its handling.
 	Message *message.Message
 	// Correlation is the saga's correlation value.
 	Correlation string
+	// ID identifies this saga: one that is started later with the same correlation value has
+	// another.
+	ID outmill.WorkItemID
 
 	publisher message.Publisher
+	marshaler Marshaler
 	completed bool
 }
 
@@ -30,16 +43,22 @@ type Context[State any] struct {
 // where Config.KeepFinished is set.
 func (c *Context[State]) Complete() { c.completed = true }
 
-// Publish publishes messages in the transaction of the saga.
+// Publish publishes messages in the transaction of the saga. Messages that have no
+// correlation id, trace or causation id of their own get those of Message, as with
+// inbox.Inherit.
 func (c *Context[State]) Publish(topic string, messages ...*message.Message) error {
 	for _, msg := range messages {
 		msg.SetContext(c.Context)
+		inbox.InheritFrom(c.Message, msg)
 	}
-	return c.publisher.Publish(topic, messages...)
+	err := c.publisher.Publish(topic, messages...)
+	crash.At("sent")
+	return err
 }
 
-// PublishJSON publishes the value as JSON, with the correlation value as its key.
-func (c *Context[State]) PublishJSON(topic string, value any) error {
+// PublishValue publishes a message that Config.Marshaler makes of the value, with the
+// correlation value as its key.
+func (c *Context[State]) PublishValue(topic string, value any) error {
 	msg, err := c.newMessage(value)
 	if err != nil {
 		return err
@@ -47,24 +66,25 @@ func (c *Context[State]) PublishJSON(topic string, value any) error {
 	return c.Publish(topic, msg)
 }
 
-// Timeout publishes the value as JSON to the topic of a Timeout handler, to be delivered
-// after the delay, counted by the database's clock. It has the correlation value as its key.
+// Timeout publishes the value to the topic of a Timeout handler, as PublishValue does, to be
+// delivered after the time, counted by the database's clock. It reaches this saga only, if
+// it has not ended by then.
 func (c *Context[State]) Timeout(topic string, after time.Duration, value any) error {
 	msg, err := c.newMessage(value)
 	if err != nil {
 		return err
 	}
 	msg.Metadata.Set(MetadataCorrelation, c.Correlation)
-	outmill.SetDelay(msg, after)
+	msg.Metadata.Set(MetadataID, c.ID.String())
+	outmill.SetDelay(msg, max(after, 0))
 	return c.Publish(topic, msg)
 }
 
 func (c *Context[State]) newMessage(value any) (*message.Message, error) {
-	payload, err := json.Marshal(value)
+	msg, err := c.marshaler.Marshal(value)
 	if err != nil {
 		return nil, err
 	}
-	msg := message.NewMessage(watermill.NewUUID(), payload)
 	outmill.SetKey(msg, c.Correlation)
 	return msg, nil
 }

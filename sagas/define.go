@@ -2,68 +2,30 @@ package sagas
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/inbox"
 	"github.com/outmill/outmill/publisher"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/subscriber"
 )
 
-// Reaction is what a kind of sagas does with the messages of a topic.
-type Reaction[State any] struct {
-	topic          string
-	starts, timely bool
-	open           func(msg *message.Message) (correlation string, handle func(*Context[State]) error, err error)
-}
-
-// StartedBy starts a saga where there is none with the message's correlation value, and
-// is On where there is one. Payloads are JSON of M.
-func StartedBy[State, M any](topic string, correlate func(M) string, handle func(*Context[State], M) error) Reaction[State] {
-	r := On(topic, correlate, handle)
-	r.starts = true
-	return r
-}
-
-// On handles the messages of a saga that exists. Payloads are JSON of M.
-func On[State, M any](topic string, correlate func(M) string, handle func(*Context[State], M) error) Reaction[State] {
-	return reaction(topic, func(_ *message.Message, m M) string { return correlate(m) }, handle)
-}
-
-// Timeout handles what Context.Timeout published to the topic. A timeout of a saga that
-// is finished or gone is acked.
-func Timeout[State, M any](topic string, handle func(*Context[State], M) error) Reaction[State] {
-	r := reaction(topic, func(msg *message.Message, _ M) string { return msg.Metadata.Get(MetadataCorrelation) }, handle)
-	r.timely = true
-	return r
-}
-
-func reaction[State, M any](topic string, correlate func(*message.Message, M) string,
-	handle func(*Context[State], M) error) Reaction[State] {
-	return Reaction[State]{topic: topic, open: func(msg *message.Message) (string, func(*Context[State]) error, error) {
-		var m M
-		if err := json.Unmarshal(msg.Payload, &m); err != nil {
-			return "", nil, err
-		}
-		return correlate(msg, m), func(c *Context[State]) error { return handle(c, m) }, nil
-	}}
-}
-
 // Saga is a kind of sagas. It is safe for concurrent use.
 type Saga[State any] struct {
 	cfg       Config
 	kind      string
-	reactions []Reaction[State]
+	routes    routes[State]
+	topics    []string
 	sagas     storekit.Sagas
 	transact  storekit.Transactor
+	retention storekit.SagaRetention // nil where finished sagas stay
 	publisher message.Publisher
+	inbox     *inbox.Inbox
 }
 
 // Define makes a kind of sagas with the state State, a struct. Errors:
@@ -73,7 +35,7 @@ func Define[State any](cfg Config, reactions ...Reaction[State]) (*Saga[State], 
 		return nil, err
 	}
 	cfg.setDefaults()
-	s := &Saga[State]{cfg: cfg, kind: cfg.TypeName(nameOf[State]()), reactions: reactions}
+	s := &Saga[State]{cfg: cfg, kind: cfg.TypeName(nameOf[State]())}
 	var keeps, transacts bool
 	s.sagas, keeps = outmill.As[storekit.Sagas](cfg.Store)
 	s.transact, transacts = outmill.As[storekit.Transactor](cfg.Store)
@@ -81,116 +43,81 @@ func Define[State any](cfg Config, reactions ...Reaction[State]) (*Saga[State], 
 		return nil, fmt.Errorf("%w: sagas.Config.Store is a %T, which keeps no sagas: want a storekit.Sagas and storekit.Transactor",
 			outmill.ErrInvalidConfig, cfg.Store)
 	}
-	if err := errors.Join(storekit.CheckSagaType(s.kind), storekit.CheckSagaState(new(State))); err != nil {
+	if err := storekit.CheckSagaType(s.kind); err != nil {
+		return nil, fmt.Errorf("%w: sagas.Define: %w: set Config.TypeName", outmill.ErrInvalidConfig, err)
+	}
+	if err := storekit.CheckSagaState(new(State)); err != nil {
 		return nil, fmt.Errorf("%w: sagas.Define: %w", outmill.ErrInvalidConfig, err)
 	}
-	topics := map[string]bool{}
-	for _, r := range reactions {
-		if r.topic == "" || topics[r.topic] {
-			return nil, fmt.Errorf("%w: sagas.Define: topic %q is empty or twice there: want one reaction for each topic", outmill.ErrInvalidConfig,
-				r.topic)
-		}
-		topics[r.topic] = true
+	var err error
+	if s.routes, s.topics, err = newRoutes(reactions, cfg.Marshaler); err != nil {
+		return nil, err
 	}
-	pub, err := publisher.New(cfg.Store, publisher.Config{RequireTx: true}, cfg.Logger)
-	s.publisher = pub
+	if s.inbox, err = cfg.newInbox(s.kind); err != nil {
+		return nil, err
+	}
+	if cfg.KeepFinished && cfg.Retention > 0 {
+		s.retention, _ = outmill.As[storekit.SagaRetention](cfg.Store)
+	}
+	s.publisher, err = publisher.New(cfg.Store, publisher.Config{RequireTx: true}, cfg.Logger)
 	return s, err
 }
 
-// AddHandlers adds a handler for each topic to the router, named after the kind and the
-// topic, with subscriber.KeepError. sub is a subscriber.Subscriber over Config.Store.
-// Errors: outmill.ErrInvalidConfig, for a name that is taken too.
-func (s *Saga[State]) AddHandlers(router *message.Router, sub message.Subscriber) (err error) {
+// Topics returns the topics of the reactions.
+func (s *Saga[State]) Topics() []string { return append([]string(nil), s.topics...) }
+
+// AddHandlers adds a Handler for each topic to the router, named after the kind and the
+// topic, such as "order:payment.received". sub is a subscriber.Subscriber over Config.Store,
+// or any other; see Handler. Two kinds that read one topic need subscribers of two groups.
+// Errors: outmill.ErrInvalidConfig, for a name that is taken too; then it has added none.
+func (s *Saga[State]) AddHandlers(router *message.Router, sub message.Subscriber) error {
 	if router == nil || outmill.IsNil(sub) {
 		return fmt.Errorf("%w: sagas: the router or the subscriber is nil", outmill.ErrInvalidConfig)
 	}
-	// The router panics for a name that is taken.
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("%w: sagas: %v", outmill.ErrInvalidConfig, r)
+	taken := router.Handlers()
+	for _, topic := range s.topics {
+		if _, is := taken[s.handlerName(topic)]; is {
+			return fmt.Errorf("%w: sagas: the router has a handler %q", outmill.ErrInvalidConfig, s.handlerName(topic))
 		}
-	}()
-	for _, r := range s.reactions {
-		handler := func(msg *message.Message) error { return s.handle(r, msg) }
-		router.AddConsumerHandler(s.kind+":"+r.topic, r.topic, sub, handler).AddMiddleware(subscriber.KeepError)
+	}
+	for _, topic := range s.topics {
+		router.AddConsumerHandler(s.handlerName(topic), topic, sub, s.Handler(topic))
 	}
 	return nil
 }
 
+func (s *Saga[State]) handlerName(topic string) string { return s.kind + ":" + topic }
+
+// Handler handles the messages of a topic, for a router's AddConsumerHandler: with a
+// subscriber or a name other than those of AddHandlers. It does what subscriber.KeepError
+// and Config.Inbox do, so it needs neither as middleware.
+//
+// In a message's context that carries a transaction of the store, as within an
+// inbox.Middleware, it takes part in that one, and leaves errors and duplicates to the
+// middleware.
+//
+// A message of another subscriber, such as Kafka's, is acked after the commit, and its
+// conflicts come again by that subscriber's redelivery.
+func (s *Saga[State]) Handler(topic string) message.NoPublishHandlerFunc {
+	handle := func(msg *message.Message) ([]*message.Message, error) { return nil, s.handle(topic, msg) }
+	whole := message.HandlerFunc(handle)
+	if s.inbox != nil {
+		whole = s.inbox.Middleware(whole)
+	}
+	whole = subscriber.KeepError(whole)
+	return func(msg *message.Message) (err error) {
+		if joins, joinErr := storekit.InTransaction(msg.Context(), s.cfg.Store); joins && joinErr == nil {
+			return s.handle(topic, msg)
+		}
+		_, err = whole(msg)
+		return err
+	}
+}
+
 // DeleteFinished deletes up to limit sagas that finished longer ago than retention, and
-// returns how many it did.
+// returns how many it did. It is for those that Config.Retention keeps for longer.
 func (s *Saga[State]) DeleteFinished(ctx context.Context, retention time.Duration, limit int) (int, error) {
 	return s.sagas.DeleteFinishedSagas(ctx, s.kind, retention, limit)
 }
 
-func (s *Saga[State]) handle(r Reaction[State], msg *message.Message) error {
-	correlation, handle, err := r.open(msg)
-	if err == nil && correlation == "" {
-		err = ErrNoCorrelation
-	}
-	if err != nil {
-		return outmill.Permanent(fmt.Errorf("saga %s: message %s of %s: %w", s.kind, msg.UUID, r.topic, err))
-	}
-	ctx := msg.Context()
-	defer msg.SetContext(ctx)
-	if err := s.sagas.PrepareSagas(ctx, s.kind); err != nil {
-		return err
-	}
-	err = s.transact.Transact(ctx, func(ctx context.Context) error {
-		msg.SetContext(ctx)
-		return s.work(&Context[State]{Context: ctx, State: new(State), Message: msg, Correlation: correlation, publisher: s.publisher}, r, handle)
-	})
-	switch {
-	case errors.Is(err, ErrConflict), errors.Is(err, ErrStarted):
-		return &conflict{err, outmill.Snooze(s.cfg.ConflictDelay/2 + rand.N(s.cfg.ConflictDelay+1))}
-	case errors.Is(err, outmill.ErrInvalidRecord):
-		return outmill.Permanent(err)
-	}
-	return err
-}
-
-// work runs the handler on the saga, within its transaction.
-func (s *Saga[State]) work(c *Context[State], r Reaction[State], handle func(*Context[State]) error) error {
-	saga, err := s.sagas.FindSaga(c, s.kind, c.Correlation, c.State, s.cfg.Options)
-	missing := errors.Is(err, storekit.ErrSagaNotFound)
-	switch {
-	case err != nil && !missing:
-		return err
-	case missing && !r.starts || !missing && saga.Finished:
-		return s.notFound(c, r)
-	}
-	if err := handle(c); err != nil {
-		return err
-	}
-	switch {
-	case missing && c.completed && !s.cfg.KeepFinished:
-		return nil
-	case missing:
-		return s.sagas.InsertSaga(c, &storekit.Saga{Type: s.kind, Correlation: c.Correlation, Finished: c.completed}, c.State, s.cfg.Options)
-	case c.completed && !s.cfg.KeepFinished:
-		return s.sagas.DeleteSaga(c, saga, s.cfg.Options)
-	}
-	saga.Finished = c.completed
-	return s.sagas.UpdateSaga(c, saga, c.State, s.cfg.Options)
-}
-
-func (s *Saga[State]) notFound(c *Context[State], r Reaction[State]) error {
-	if r.timely {
-		return nil
-	}
-	if s.cfg.NotFound != nil {
-		return s.cfg.NotFound(c.Message, c.Correlation)
-	}
-	s.cfg.Logger.Info("No saga for the message", watermill.LogFields{
-		"saga": s.kind, "topic": r.topic, "message_uuid": c.Message.UUID, "correlation": c.Correlation,
-	})
-	return nil
-}
-
-// conflict is the error of the store, and a Snooze without one, so that the router does
-// not log as an error what is part of the work.
-type conflict struct{ err, snooze error }
-
-func (e *conflict) Error() string        { return e.err.Error() }
-func (e *conflict) Is(target error) bool { return errors.Is(e.err, target) }
-func (e *conflict) As(target any) bool   { return errors.As(e.snooze, target) }
+var errNoTransactions = errors.New("sagas need transactions: make the mongo.Store with them")

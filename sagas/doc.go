@@ -2,7 +2,7 @@
 // started by a message, finds its state by a value that all its messages share, and
 // completes.
 //
-//	orders, err := sagas.Define[Order](sagas.Config{Store: store},
+//	orders, err := sagas.Define(sagas.Config{Store: store, Inbox: &inbox.Config{}},
 //		sagas.StartedBy("order.placed", func(m Placed) string { return m.Order },
 //			func(c *sagas.Context[Order], m Placed) error {
 //				c.State.Customer = m.Customer
@@ -11,7 +11,7 @@
 //		sagas.On("payment.received", func(m Payment) string { return m.Order },
 //			func(c *sagas.Context[Order], m Payment) error {
 //				c.Complete()
-//				return c.PublishJSON("shipping.requested", Ship{Customer: c.State.Customer})
+//				return c.PublishValue("shipping.requested", Ship{Customer: c.State.Customer})
 //			}),
 //		sagas.Timeout("payment.timeout", func(c *sagas.Context[Order], m Unpaid) error {
 //			c.Complete()
@@ -20,10 +20,12 @@
 //	err = orders.AddHandlers(router, sub)
 //
 // The state, the messages that the handler publishes and what it does by the transaction
-// of its context commit together, or not at all. The message is acked afterwards, so it
-// may come again after a crash: a handler that runs inside of a transaction which another
-// middleware began on the same store takes part in that one, so a note of the message
-// commits together with the state.
+// of its context commit together, or not at all. With Config.Inbox so do a note of the
+// message, by which a duplicate is not handled again, and its ack. Without one the message
+// is acked afterwards, and is handled again after a crash.
+//
+// The transaction runs again where it fails for a reason that passes, such as a deadlock. So
+// a handler must have no effects outside of it.
 //
 // # Concurrency
 //

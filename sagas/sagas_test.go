@@ -65,6 +65,12 @@ func (s *shop) run(t *testing.T, cfg sagas.Config, reactions ...sagas.Reaction[o
 	saga, err := sagas.Define(cfg, reactions...)
 	require.NoError(t, err)
 	require.NoError(t, saga.AddHandlers(s.router, s.sub))
+	s.start(t)
+}
+
+// start runs the router until the test ends.
+func (s *shop) start(t *testing.T) {
+	t.Helper()
 	ended := make(chan error, 1)
 	go func() { ended <- s.router.Run(context.Background()) }()
 	<-s.router.Running()
@@ -111,7 +117,7 @@ func TestSaga_Completes(t *testing.T) {
 			}),
 			sagas.Timeout("unpaid", func(c *sagas.Context[order], _ event) error {
 				c.Complete()
-				return c.PublishJSON("cancelled", event{c.Correlation})
+				return c.PublishValue("cancelled", event{c.Correlation})
 			}),
 			sagas.On("cancelled", ofOrder, func(*sagas.Context[order], event) error { return errors.New("the saga is finished") }),
 		)
@@ -130,7 +136,7 @@ func TestSaga_RollsBack(t *testing.T) {
 		s := newShop(t)
 		s.run(t, sagas.Config{},
 			sagas.StartedBy("placed", ofOrder, func(c *sagas.Context[order], _ event) error {
-				if err := c.PublishJSON("never", event{}); err != nil {
+				if err := c.PublishValue("never", event{}); err != nil {
 					return err
 				}
 				if delivery, _ := outmill.Delivery(c); delivery.Attempt == 1 {

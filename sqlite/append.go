@@ -111,6 +111,7 @@ func (a *appending) run(ctx context.Context, t *txn) error {
 	if err != nil {
 		return err
 	}
+	a.CreatedAt = timeOf(t.now)
 	rows, err := a.rows(t.now, routes, blocked)
 	if err != nil {
 		return err
@@ -208,14 +209,11 @@ func (a *appending) rows(now int64, routes *storekit.RoutingTable, blocked map[l
 			readers[r.Topic] = groups
 		}
 		if len(groups) == 0 {
-			rows = append(rows, insertion(r, a.IDs[i], a.IDs[i], nil, storekit.StageReady, now, metadata))
+			rows = append(rows, insertion(r, a.IDs[i], a.Deliver(i, 0, ""), nil, storekit.StageReady, now, metadata))
 			continue
 		}
 		for n, group := range groups {
-			id := a.IDs[i]
-			if n > 0 {
-				id = outmill.NewWorkItemID()
-			}
+			id := a.Deliver(i, n, group)
 			stage := storekit.StageReady
 			if blocked[laneKey{group, r.Topic, r.Key}] {
 				stage = storekit.StageHeld

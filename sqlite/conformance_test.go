@@ -42,11 +42,11 @@ func TestConformance_Joins(t *testing.T) {
 func TestConformance_Transactions(t *testing.T) {
 	t.Parallel()
 	txtest.Run(t, engine(map[string]string{
-		"acks: two transactions ack two records of one claim at the same time":                       oneWriter,
-		"acks: no claim or reaper waits for an ack in an open transaction, or hands its record out":  oneWriter,
-		"acks: the later records of a key wait until the transaction with the ack has ended":         oneWriter,
-		"acks: an open transaction with the ack of a step stalls no ack of another step of the join": oneWriter,
-		"inbox: a transaction waits for the note of another one for a bounded time":                  oneWriter,
+		"acks: two transactions ack two records of one claim at the same time":                        oneWriter,
+		"acks: no claim or reaper waits for an ack in an open transaction, or hands its record out":   oneWriter,
+		"acks: the later records of a key wait until the transaction with the ack has ended":          oneWriter,
+		"steps: an open transaction with the ack of a step stalls no ack of another step of the join": oneWriter,
+		"inbox: a transaction waits for the note of another one for a bounded time":                   oneWriter,
 	}))
 }
 
@@ -133,7 +133,7 @@ func passTime(t *testing.T, db *sql.DB, d time.Duration) {
 		"endings": {"ended_at", "look_at"},
 		"dedup":   {"expires_at"},
 		"inbox":   {"delete_at"},
-		"sagas":   {"created_at", "updated_at"},
+		"sagas":   {"created_at", "updated_at", "delete_at"},
 		"joins":   {"deadline", "created_at", "updated_at", "finished_at"},
 	} {
 		for _, column := range columns {

@@ -10,19 +10,21 @@ func AllStatements() []string {
 		sqlDropLine, sqlDropHeld, sqlDropLater, sqlDropExpired, sqlDropSettled,
 		sqlEndRegistrations, sqlNoted, sqlUndeliveredTopics, sqlUndelivered, sqlDropUndelivered, sqlDropEmptyLanes, sqlHasRecords,
 		sqlNextLater, sqlEndedLeases, sqlReap, sqlExpired, sqlExpire, sqlDeleteProcessed, sqlDeleteDedup,
-		sqlGet, sqlList, sqlSettledIDs, sqlLeasedIDs, sqlRecordsOf, sqlSeqsOf, sqlDelete, sqlDeadOf, sqlParkedKeys, sqlParkedOf, sqlRequeue,
-		sqlBehind, sqlHeldOf,
+		sqlGet, sqlSearch, sqlSearchSettled, sqlSearchLeased, sqlRecordsOf, sqlSeqsOf, sqlDelete, sqlDeadOf, sqlParkedKeys, sqlParkedOf,
+		sqlRequeue, sqlBehind, sqlHeldOf,
 		sqlNextLine, sqlNextHeld, sqlNextExpired, sqlNextSettled, sqlTopicStats,
 		sqlStartJoin, sqlListJoins, sqlListGroup, sqlMemberStatus, sqlListSteps,
 		sqlStepOfRecord, sqlRecordToAttach, sqlSetStep, sqlRecordsOfStep, sqlSeal, sqlEndJoin, sqlOldJoins, sqlDeleteMembers, sqlDeleteJoin,
 		sqlStepsOf, sqlOpenStepsOf, sqlOpenStepsOfGroup,
+		sqlPutNote, sqlHasNote, sqlDeleteNotes,
+		sqlFindSaga, sqlSagaState, sqlInsertSaga, sqlUpdateSaga, sqlDeleteSaga, sqlDeleteFinishedSagas,
 	}, hotStatements...)
 }
 
 // Sorting are the statements that sort topics, the ids of a call, or what is
 // in work, which are few; nothing else may sort.
 func Sorting() []string {
-	return []string{sqlDueTopics, sqlUnroutedTopics, sqlUndeliveredTopics, sqlParkedKeys, sqlLeasedIDs}
+	return []string{sqlDueTopics, sqlUnroutedTopics, sqlUndeliveredTopics, sqlParkedKeys, sqlSearchLeased}
 }
 
 // SQL returns the text of a template.
@@ -30,3 +32,10 @@ func (s *Store) SQL(template string) string { return s.sql.text(template) }
 
 // SetAtOnce makes the steps of what one transaction does not finish small.
 func (s *Store) SetAtOnce(records int) { s.atOnce = storekit.BatchSize(records) }
+
+// SagaStatements are the templates of sagas.
+func SagaStatements() []string {
+	return []string{
+		sqlFindSaga, sqlSagaState, sqlInsertSaga, sqlUpdateSaga, sqlDeleteSaga, sqlDeleteFinishedSagas, sqlRetainSaga, sqlDeleteOldSagas,
+	}
+}

@@ -10,7 +10,7 @@ import (
 const (
 	sqlGet = `SELECT ` + recordColumns + `, ` + blockedColumn + ` FROM {p:records} AS r WHERE id = ?1`
 
-	sqlSeqsOf = `SELECT r.seq FROM json_each(?1) AS j CROSS JOIN {p:records} AS r ON r.id = j.value`
+	sqlSeqsOf = `SELECT r.seq FROM json_each(?1) AS j CROSS JOIN {p:records} AS r ON r.id = j.value WHERE ?2 = '' OR r.status = ?2`
 
 	sqlDelete = `DELETE FROM {p:records} WHERE seq IN (SELECT value FROM json_each(?1))`
 
@@ -49,12 +49,17 @@ func (s *Store) Get(ctx context.Context, id outmill.WorkItemID) (*outmill.Record
 
 // Delete removes records, whatever their status. See outmill.Inspector.
 func (s *Store) Delete(ctx context.Context, ids ...outmill.WorkItemID) (int, error) {
+	return s.delete(ctx, "", ids)
+}
+
+// delete deletes those of the records that have the status; "" is any.
+func (s *Store) delete(ctx context.Context, status outmill.Status, ids []outmill.WorkItemID) (int, error) {
 	if len(ids) == 0 {
 		return 0, s.explain(ctx, "delete", s.usable(ctx))
 	}
 	var deleted int
 	err := s.writeSteps(ctx, "delete", func(ctx context.Context, t *txn) error {
-		seqs, err := t.seqs(ctx, sqlSeqsOf, idList(ids))
+		seqs, err := t.seqs(ctx, sqlSeqsOf, idList(ids), string(status))
 		if err != nil {
 			return err
 		}

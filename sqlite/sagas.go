@@ -2,10 +2,8 @@ package sqlite
 
 import (
 	"context"
-	"encoding/json"
 	"time"
 
-	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
@@ -29,156 +27,79 @@ WHERE type = ?1 AND correlation = ?2 AND id = ?3 AND version = ?4`
 	WHERE type = ?1 AND finished = 1 AND updated_at <= ?2 ORDER BY updated_at LIMIT ?3)`
 )
 
-// FindSaga reads a saga. See storekit.Sagas.
-func (s *Store) FindSaga(ctx context.Context, kind, correlation string, state any, _ storekit.SagaOptions) (*storekit.Saga, error) {
-	saga := &storekit.Saga{Type: kind, Correlation: correlation}
-	check := func() error {
-		if err := storekit.CheckSaga(kind, correlation); err != nil {
-			return err
-		}
-		return storekit.CheckSagaState(state)
-	}
-	err := s.sagaWork(ctx, "find saga", check, s.read, func(ctx context.Context, t *txn) error {
-		var id, text string
-		var created, updated int64
-		found, err := t.one(ctx, []any{&id, &saga.Version, &text, &saga.Finished, &created, &updated}, sqlFindSaga, kind, correlation)
-		switch {
-		case err != nil:
-			return err
-		case !found:
-			return storekit.ErrSagaNotFound
-		}
-		saga.CreatedAt, saga.UpdatedAt = time.UnixMicro(created).UTC(), time.UnixMicro(updated).UTC()
-		if err := saga.ID.Scan(id); err != nil {
-			return err
-		}
-		return json.Unmarshal([]byte(text), state)
-	})
-	if err != nil {
-		return nil, err
-	}
-	return saga, nil
+// sagaEngine gives the store the calls of storekit.Sagas.
+type sagaEngine = sqlkit.SagaEngine
+
+// sagaKeeping is the store as the engine of sagas needs it.
+type sagaKeeping struct{ s *Store }
+
+// Explain names the operation of an error.
+func (k sagaKeeping) Explain(ctx context.Context, operation string, err error) error {
+	return k.s.explain(ctx, operation, err)
 }
 
-// InsertSaga stores a new saga. See storekit.Sagas.
-func (s *Store) InsertSaga(ctx context.Context, saga *storekit.Saga, state any, _ storekit.SagaOptions) error {
-	var text string
-	var now int64
-	id := saga.ID
-	if id.IsZero() {
-		id = outmill.NewWorkItemID()
-	}
-	check := func() (err error) {
-		text, err = s.checkSaga(saga, state)
-		return err
-	}
-	err := s.sagaWork(ctx, "insert saga", check, s.write, func(ctx context.Context, t *txn) error {
-		now = t.now
-		return changedSaga(storekit.ErrSagaExists)(t.exec(ctx, sqlInsertSaga, id.String(), saga.Type, saga.Correlation, text, saga.Finished, now))
-	})
-	if err == nil {
-		saga.ID, saga.Version, saga.CreatedAt, saga.UpdatedAt = id, 1, time.UnixMicro(now).UTC(), time.UnixMicro(now).UTC()
-	}
-	return err
-}
-
-// UpdateSaga stores the state of a saga. See storekit.Sagas.
-func (s *Store) UpdateSaga(ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
-	var text string
-	var now int64
-	check := func() (err error) {
-		text, err = s.checkSaga(saga, state)
-		return err
-	}
-	err := s.sagaWork(ctx, "update saga", check, s.write, func(ctx context.Context, t *txn) error {
-		next := text
-		if options.KeepUnknown {
-			var stored string
-			found, err := t.one(ctx, []any{&stored}, sqlSagaState, saga.Type, saga.Correlation, saga.ID.String(), saga.Version)
-			switch {
-			case err != nil:
-				return err
-			case !found:
-				return storekit.ErrSagaConflict
-			}
-			if next, err = storekit.MergeSagaState(stored, text, state, s.config.MaxPayload); err != nil {
-				return err
-			}
-		}
-		now = t.now
-		return changedSaga(storekit.ErrSagaConflict)(
-			t.exec(ctx, sqlUpdateSaga, saga.Type, saga.Correlation, saga.ID.String(), saga.Version, next, saga.Finished, now))
-	})
-	if err == nil {
-		saga.Version, saga.UpdatedAt = saga.Version+1, time.UnixMicro(now).UTC()
-	}
-	return err
-}
-
-// DeleteSaga deletes a saga. See storekit.Sagas.
-func (s *Store) DeleteSaga(ctx context.Context, saga *storekit.Saga, _ storekit.SagaOptions) error {
-	check := func() error { return storekit.CheckSaga(saga.Type, saga.Correlation) }
-	return s.sagaWork(ctx, "delete saga", check, s.write, func(ctx context.Context, t *txn) error {
-		return changedSaga(storekit.ErrSagaConflict)(t.exec(ctx, sqlDeleteSaga, saga.Type, saga.Correlation, saga.ID.String(), saga.Version))
-	})
-}
-
-// PrepareSagas does nothing, because Ensure makes the table. See storekit.Sagas.
-func (s *Store) PrepareSagas(ctx context.Context, kinds ...string) error {
-	for _, kind := range kinds {
-		if err := storekit.CheckSagaType(kind); err != nil {
-			return s.explain(ctx, "prepare sagas", err)
-		}
-	}
-	return nil
-}
-
-// DeleteFinishedSagas deletes sagas that finished long ago. See storekit.Sagas.
-func (s *Store) DeleteFinishedSagas(ctx context.Context, kind string, retention time.Duration, limit int) (deleted int, err error) {
-	check := func() error { return storekit.CheckDeleteFinishedSagas(kind, retention, limit) }
-	err = s.sagaWork(ctx, "delete finished sagas", check, s.write, func(ctx context.Context, t *txn) (err error) {
-		deleted, err = t.exec(ctx, sqlDeleteFinishedSagas, kind, t.now-retention.Microseconds(), limit)
-		return err
-	})
-	if err != nil {
-		return 0, err
-	}
-	return deleted, nil
-}
-
-// sagaWork runs fn in the transaction of the context, or else by alone in one of the
-// store's own.
-func (s *Store) sagaWork(ctx context.Context, operation string, check func() error,
-	alone func(ctx context.Context, operation string, fn func(ctx context.Context, t *txn) error) error,
-	fn func(ctx context.Context, t *txn) error,
-) error {
-	err := check()
-	var h sqlkit.Handle
-	if err == nil {
-		h, err = s.txOf(ctx)
-	}
+// InSagas runs work in the caller's transaction, or in one of the store's own.
+func (k sagaKeeping) InSagas(ctx context.Context, operation string, reads bool,
+	work func(ctx context.Context, tx sqlkit.SagaTx) error) error {
+	fn := func(ctx context.Context, t *txn) error { return work(ctx, sagaTx{t}) }
+	h, err := k.s.txOf(ctx)
 	switch {
 	case err != nil:
-		return s.explain(ctx, operation, err)
+		return k.s.explain(ctx, operation, err)
 	case h != nil:
-		return s.within(ctx, operation, h, fn)
+		return k.s.within(ctx, operation, h, fn)
+	case reads:
+		return k.s.read(ctx, operation, fn)
 	}
-	return alone(ctx, operation, fn)
+	return k.s.write(ctx, operation, fn)
 }
 
-func (s *Store) checkSaga(saga *storekit.Saga, state any) (text string, err error) {
-	if err := storekit.CheckSaga(saga.Type, saga.Correlation); err != nil {
-		return "", err
+// sagaTx is a transaction on sagas.
+type sagaTx struct{ t *txn }
+
+// Find reads a saga.
+func (x sagaTx) Find(ctx context.Context, kind, correlation string) (saga *storekit.Saga, state string, found bool, err error) {
+	saga = &storekit.Saga{}
+	var id string
+	var created, updated int64
+	found, err = x.t.one(ctx, []any{&id, &saga.Version, &state, &saga.Finished, &created, &updated}, sqlFindSaga, kind, correlation)
+	if err == nil && found {
+		err = saga.ID.Scan(id)
 	}
-	return storekit.EncodeSagaState(state, s.config.MaxPayload)
+	saga.CreatedAt, saga.UpdatedAt = time.UnixMicro(created).UTC(), time.UnixMicro(updated).UTC()
+	return saga, state, found, err
 }
 
-// changedSaga returns none where a statement has changed no row.
-func changedSaga(none error) func(n int, err error) error {
-	return func(n int, err error) error {
-		if err == nil && n == 0 {
-			return none
-		}
-		return err
-	}
+// State reads the state of a saga.
+func (x sagaTx) State(ctx context.Context, saga *storekit.Saga) (state string, found bool, err error) {
+	found, err = x.t.one(ctx, []any{&state}, sqlSagaState, versionOfSaga(saga)...)
+	return state, found, err
+}
+
+// Insert writes a saga.
+func (x sagaTx) Insert(ctx context.Context, saga *storekit.Saga, state string) (at time.Time, inserted bool, err error) {
+	n, err := x.t.exec(ctx, sqlInsertSaga, saga.ID.String(), saga.Type, saga.Correlation, state, saga.Finished, x.t.now)
+	return time.UnixMicro(x.t.now).UTC(), n > 0, err
+}
+
+// Update writes the state of a saga.
+func (x sagaTx) Update(ctx context.Context, saga *storekit.Saga, state string) (at time.Time, updated bool, err error) {
+	n, err := x.t.exec(ctx, sqlUpdateSaga, append(versionOfSaga(saga), state, saga.Finished, x.t.now)...)
+	return time.UnixMicro(x.t.now).UTC(), n > 0, err
+}
+
+// Delete deletes a saga.
+func (x sagaTx) Delete(ctx context.Context, saga *storekit.Saga) (deleted bool, err error) {
+	n, err := x.t.exec(ctx, sqlDeleteSaga, versionOfSaga(saga)...)
+	return n > 0, err
+}
+
+// DeleteFinished deletes sagas that finished long ago.
+func (x sagaTx) DeleteFinished(ctx context.Context, kind string, retention time.Duration, limit int) (int, error) {
+	return x.t.exec(ctx, sqlDeleteFinishedSagas, kind, x.t.now-retention.Microseconds(), limit)
+}
+
+// versionOfSaga are the arguments that name a saga and its version.
+func versionOfSaga(saga *storekit.Saga) []any {
+	return []any{saga.Type, saga.Correlation, saga.ID.String(), saga.Version}
 }

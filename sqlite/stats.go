@@ -63,6 +63,7 @@ func (s *Store) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, err
 		if err != nil {
 			return err
 		}
+		slices.SortStableFunc(keys, func(a, b groupTopic) int { return cmp.Compare(a.group.String, b.group.String) })
 		found = make([]outmill.TopicStats, len(keys))
 		for i, key := range keys {
 			if found[i], err = t.stats(ctx, key, limit); err != nil {

@@ -10,17 +10,23 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 var (
 	_ outmill.Store  = (*Store)(nil)
 	_ storekit.Waker = (*Store)(nil)
+
+	_ storekit.Operator = (*Store)(nil)
 )
 
 // Store is an outbox in one SQLite database. All methods may be called
-// concurrently. It keeps storekit.Joins, whose calls it has too.
+// concurrently. It is also a storekit.Joins, storekit.Sagas and storekit.Operator, and has
+// their calls and List.
 type Store struct {
 	joinEngine
+	sagaEngine
+	finder
 	db     *sql.DB
 	ownsDB bool
 	config Config
@@ -67,6 +73,8 @@ func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Store, err
 		preparing: make(chan struct{}, 1),
 	}
 	s.joinEngine = storekit.NewJoinEngine(joining{s}, config.MaxPayload)
+	s.sagaEngine = sqlkit.NewSagaEngine(sagaKeeping{s}, config.MaxPayload)
+	s.finder = storekit.NewFinder(finding{s})
 	return s, nil
 }
 

@@ -108,7 +108,7 @@ func (a *appending) put(ctx context.Context, table *storekit.RoutingTable, on qu
 	}
 	c.sets = []reader{func(scan func(...any) error) error {
 		var free storekit.DedupKey
-		if err := scan(&fits, &free.Topic, &free.Key); err != nil || free.Topic == "" {
+		if err := scan(&fits, &a.CreatedAt, &free.Topic, &free.Key); err != nil || free.Topic == "" {
 			return err
 		}
 		a.Duplicate[a.First[free]] = false
@@ -142,13 +142,10 @@ func (a *appending) rows(table *storekit.RoutingTable) []newRow {
 		}
 		row := a.row(i)
 		if len(groups) == 0 {
-			add(row, a.IDs[i])
+			add(row, a.Deliver(i, 0, ""))
 		}
 		for n, group := range groups {
-			id := a.IDs[i]
-			if n > 0 {
-				id = outmill.NewWorkItemID()
-			}
+			id := a.Deliver(i, n, group)
 			row.Group = sql.NullString{String: a.s.text(group), Valid: true}
 			add(row, id)
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/outmill/outmill/sqlserver"
 	"github.com/outmill/outmill/storetest"
 	"github.com/outmill/outmill/storetest/joinstest"
+	"github.com/outmill/outmill/storetest/txtest"
 )
 
 // maxPayload is small, so that a test need not hold what SQL Server could.
@@ -39,6 +40,31 @@ func TestConformance(t *testing.T) {
 		t.Parallel()
 		joinstest.Run(t, engine)
 	})
+	t.Run("transactions", func(t *testing.T) {
+		t.Parallel()
+		engine := engine
+		engine.Unsupported = unsupportedInTransactions(t, db)
+		txtest.Run(t, engine)
+	})
+}
+
+// unsupportedInTransactions is what the database has no versions, or no locks of rows, for.
+func unsupportedInTransactions(t *testing.T, db *sql.DB) map[string]string {
+	t.Helper()
+	if sqlservertest.IsBabelfish(t, db) {
+		const waits = "Babelfish takes no notice of UPDLOCK and READPAST: a claim waits for the record that is being acked"
+		return map[string]string{
+			"acks: no claim or reaper waits for an ack in an open transaction, or hands its record out": waits,
+			"acks: the later records of a key wait until the transaction with the ack has ended":        waits,
+		}
+	}
+	if valueOf[int](t, db, "SELECT CAST(is_read_committed_snapshot_on AS INT) FROM sys.databases WHERE name = DB_NAME()") == 1 {
+		return nil
+	}
+	return map[string]string{
+		"acks: an ack in a transaction takes effect when it commits, together with its appends": "without READ_COMMITTED_SNAPSHOT, Get does " +
+			"not find a record that is locked for long",
+	}
 }
 
 // unsupported is what SQL Server has nothing for.
@@ -119,8 +145,8 @@ func newConforming(t *testing.T, db *sql.DB, options storetest.Options) conformi
 }
 
 // wipe empties the tables. Numbers of the groups' generation and of places go on.
-const wipe = `DELETE FROM {}JoinMember; DELETE FROM {}Join; DELETE FROM {}Dedup; DELETE FROM {}Group; DELETE FROM {}Worker; DELETE
-	FROM {}Ending; DELETE FROM {}Lane; DELETE FROM {};`
+const wipe = `DELETE FROM {}Acked; DELETE FROM {}Inbox; DELETE FROM {}Saga; DELETE FROM {}JoinMember; DELETE FROM {}Join; DELETE
+	FROM {}Dedup; DELETE FROM {}Group; DELETE FROM {}Worker; DELETE FROM {}Ending; DELETE FROM {}Lane; DELETE FROM {};`
 
 // fromShelf is newConforming with tables that were used before, if there are any.
 func fromShelf(t *testing.T, tables *testenv.Shelf, db *sql.DB, options storetest.Options) conforming {
@@ -171,6 +197,8 @@ func passTime(t *testing.T, db *sql.DB, table string, d time.Duration) {
 		"Worker": {"SeenAt"},
 		"Ending": {"EndedAt", "LookAt"},
 		"Dedup":  {"ExpiresAt"},
+		"Inbox":  {"DeleteAt"},
+		"Saga":   {"CreatedAt", "UpdatedAt"},
 		"Join":   {"Deadline", "CreatedUtc", "LastUpdatedUtc", "FinishedUtc"},
 	} {
 		set := make([]string, len(columns))

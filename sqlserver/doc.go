@@ -36,6 +36,11 @@
 // key (sp_getapplock) until the transaction ends. Two transactions that append
 // the same keys in different orders may be deadlocked; one then gets an error.
 //
+// AckInTx, PutNote and the calls of sagas take part in the caller's transaction in the same
+// way: under READ COMMITTED, whatever its level. They lock what they write until it ends,
+// and nothing that claims, reapers or other handlers wait for. A note and the start of a
+// saga take an application lock of their name. docs/sqlserver.md tells how.
+//
 // # Tables
 //
 // They are dbo.Outbox, OutboxJoin, OutboxJoinMember and some more whose names
@@ -97,7 +102,7 @@
 // A program that does not make the schema needs SELECT, INSERT, UPDATE and DELETE
 // on the tables, and EXECUTE on the procedures and the table types. Grants
 // returns the statements for a role; the file grants.sql has them with the default
-// names. sp_getapplock, which the procedures call, is everybody's.
+// names. sp_getapplock and sp_releaseapplock, which the procedures call, are everybody's.
 //
 // Ensure takes more: see Grants.
 //
@@ -118,8 +123,8 @@
 //
 // No SQL Server, and no Azure SQL, has run the project's tests yet. Microsoft's parser,
 // binder and model have read all of the T-SQL, and Babelfish for PostgreSQL, which
-// speaks SQL Server's protocol and language, has run an earlier form of it. The tests
-// run on the server that OUTMILL_TEST_SQLSERVER_URL names. docs/sqlserver.md lists what
+// speaks SQL Server's protocol and language, has run much of it. The tests run on the
+// server that OUTMILL_TEST_SQLSERVER_URL names. docs/sqlserver.md lists what
 // only an engine can show.
 // Babelfish takes no notice of hints of locks, so that there a claim waits for
 // another one in the place of passing over its rows; the store asks the server

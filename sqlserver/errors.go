@@ -23,15 +23,17 @@ const (
 	errDuplicate   = 2627
 	errLockTimeout = 1222
 	errSetOptions  = 1934
+	errDataMoved   = 601
 )
 
 // transient are the errors after which the same call may well succeed: locks
-// that ran out, a deadlock's victim, a lock that was not had in time, a conflict of snapshots,
+// that ran out, a deadlock's victim, a lock that was not had in time, a conflict of snapshots, rows
+// that moved while they were read without a lock (NOLOCK),
 // memory that was not had in time, a replica of an availability group that is not ready (or
 // read-only, while the connection still goes to what was the primary), and what Azure SQL says while it moves or limits a database
 // (learn.microsoft.com/azure/azure-sql/database/troubleshoot-common-errors-issues).
 var transient = []int32{
-	1204, 1205, errLockTimeout, 3960, errNoLock,
+	1204, 1205, errLockTimeout, 3960, errDataMoved, errNoLock,
 	976, 983, 3906, 8645, 8651,
 	615, 926, 4060, 4221, 10928, 10929, 10936, 40143, 40197, 40501, 40540, 40613, 42108, 42109, 49918, 49919, 49920, 49983,
 }

@@ -123,7 +123,7 @@ func ensured(t *testing.T, config sqlserver.Config) (store *sqlserver.Store, tab
 func giveBack(t *testing.T, db *sql.DB, table string) {
 	t.Helper()
 	statements := []string{"UPDATE " + table + "Meta SET Version = 1, Compatible = 1, Generation = Generation + 1"}
-	for _, name := range []string{"", "Lane", "Group", "Worker", "Ending", "Dedup", "Join", "JoinMember"} {
+	for _, name := range []string{"", "Lane", "Group", "Worker", "Ending", "Dedup", "Join", "JoinMember", "Acked", "Inbox", "Saga"} {
 		statements = append(statements, "DELETE FROM "+table+name)
 	}
 	for _, statement := range statements {
@@ -210,6 +210,7 @@ func everything(t *testing.T, store *sqlserver.Store) {
 		settleEach(t, store, found)
 	}
 	operating(t, store)
+	handling(t, store)
 	tidying(t, store)
 	require.NoError(t, store.Ack(ctx, "", leasesOf(claimed(t, store, claimOf(owner, 1000, outmill.OrderNone)))))
 	_, err := store.DropGroup(ctx, readers)
@@ -276,10 +277,13 @@ func tidying(t *testing.T, store *sqlserver.Store) {
 	for name, call := range map[string]func(context.Context, int) (int, error){
 		"reap": store.ReapExpired, "expire": store.ExpireDue, "processed": store.DeleteProcessed, "dedup": store.DeleteDedupKeys,
 		"joins": store.DeleteJoins,
+		"notes": store.DeleteNotes,
 	} {
 		_, err := call(t.Context(), 100)
 		require.NoError(t, err, name)
 	}
+	_, err := store.Maintain(t.Context())
+	require.NoError(t, err)
 	brief := outmill.Registration{Group: "brief", Worker: "w", TTL: time.Microsecond, Topics: outmill.Topics{Include: []string{"brief"}}}
 	for range 2 {
 		require.NoError(t, store.RegisterGroup(t.Context(), brief))
@@ -293,6 +297,33 @@ func tidying(t *testing.T, store *sqlserver.Store) {
 		_, err := store.Delete(t.Context(), r.ID)
 		require.NoError(t, err)
 	}
+}
+
+// handling does in one transaction what a handler with an inbox and a saga does.
+func handling(t *testing.T, store *sqlserver.Store) {
+	t.Helper()
+	handled := made("handled", "handled", 1)
+	require.NoError(t, store.Append(t.Context(), handled...))
+	found := claimed(t, store, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, "handled"))
+	require.Len(t, found, 1)
+	held, err := store.HoldForTx(t.Context(), time.Minute, leasesOf(found))
+	require.NoError(t, err)
+	require.Equal(t, leasesOf(found), held)
+	note := storekit.Note{Consumer: "billing", Key: unique(""), Retention: time.Microsecond}
+	require.NoError(t, store.Transact(t.Context(), func(ctx context.Context) error {
+		duplicate, err := store.PutNote(ctx, note, time.Second)
+		require.NoError(t, err)
+		require.False(t, duplicate)
+		keepSaga(ctx, t, store, note.Key)
+		return store.AckInTx(ctx, "worker", leasesOf(found))
+	}))
+	noted, err := store.HasNote(t.Context(), note.Consumer, note.Key)
+	require.NoError(t, err)
+	require.True(t, noted)
+	require.NoError(t, store.AckedInTx(t.Context(), found))
+	deleted, err := store.DeleteFinishedSagas(t.Context(), "order", 0, 100)
+	require.NoError(t, err)
+	require.Equal(t, 1, deleted)
 }
 
 // joining makes every call of joins, with a group that reads all topics.

@@ -45,7 +45,12 @@ func (s *Store) Get(ctx context.Context, id outmill.WorkItemID) (*outmill.Record
 
 // Delete removes records, whatever their status. See outmill.Inspector.
 func (s *Store) Delete(ctx context.Context, ids ...outmill.WorkItemID) (int, error) {
-	return s.each(ctx, "delete", "[dbo].[Outbox_Delete]", ids)
+	return s.delete(ctx, "", ids)
+}
+
+// delete deletes those of the records that have the status; "" is any.
+func (s *Store) delete(ctx context.Context, status outmill.Status, ids []outmill.WorkItemID) (int, error) {
+	return s.each(ctx, "delete", "[dbo].[Outbox_Delete]", ids, named("Status", string(status)))
 }
 
 // Requeue makes dead records pending again. See outmill.Inspector. Where a
@@ -61,7 +66,7 @@ func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (int, er
 
 // each calls a procedure on the records, as one transaction, and returns how
 // many it did.
-func (s *Store) each(ctx context.Context, operation, procedure string, ids []outmill.WorkItemID) (int, error) {
+func (s *Store) each(ctx context.Context, operation, procedure string, ids []outmill.WorkItemID, more ...any) (int, error) {
 	var all int
 	var counted []outmill.JoinID
 	var calls []call
@@ -71,7 +76,7 @@ func (s *Store) each(ctx context.Context, operation, procedure string, ids []out
 			rows[i] = idRow{id[:]}
 		}
 		calls = append(calls, call{
-			template: procedure, args: []any{set(s, "Ids", "Id", rows)},
+			template: procedure, args: append([]any{set(s, "Ids", "Id", rows)}, more...),
 			sets: []reader{func(scan func(...any) error) error {
 				var n int
 				err := scan(&n)

@@ -82,8 +82,12 @@ func (s *Store) tidy(ctx context.Context, operation, template, name string, limi
 	return all, nil
 }
 
-// Maintain does nothing, because SQL Server needs no housekeeping besides the other calls. See
-// outmill.Janitor.
+// Maintain counts what transactions have acked where AckedInTx was not called after the
+// commit. See outmill.Janitor.
 func (s *Store) Maintain(ctx context.Context) (more bool, err error) {
-	return false, s.explain(ctx, "maintain", s.ready(ctx))
+	counted, err := s.countAllAcked(ctx, "maintain", maxAtOnce)
+	if counted > 0 {
+		s.notifier.Notify()
+	}
+	return counted == maxAtOnce, err
 }

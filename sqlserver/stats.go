@@ -15,15 +15,6 @@ import (
 // A topic's line is in the order of the appends, so the record that has been due
 // longest is near its head.
 var sqlStats = func() string {
-	kinds := []string{"Stage = 0", "Stage = 1", "Stage IN (2, 3)", "Stage = 4", "Stage = 5", "Stage >= 6"}
-	leap := func(select_, where string) string {
-		parts := make([]string, len(kinds))
-		for i, kind := range kinds {
-			parts[i] = "SELECT * FROM (SELECT TOP (1) " + select_ + " AS Name FROM [dbo].[Outbox]" + notLocked + " WHERE " + where + " AND " + kind +
-				" ORDER BY " + select_ + ") AS k" + string(rune('a'+i))
-		}
-		return "(SELECT MIN(n.Name) FROM (" + strings.Join(parts, "\n    UNION ALL ") + ") AS n)"
-	}
 	of := func(kind string) string {
 		return " FROM [dbo].[Outbox]" + notLocked + " WHERE GroupName = t.GroupName AND Topic = t.Topic AND " + kind
 	}
@@ -48,7 +39,24 @@ var sqlStats = func() string {
 	}
 	routed := counts()
 	unrouted := strings.ReplaceAll(routed, "GroupName = t.GroupName", "GroupName IS NULL")
-	return `DECLARE @now DATETIME2(6) = SYSUTCDATETIME(), @group NVARCHAR(255), @topic NVARCHAR(255);
+	return `DECLARE @now DATETIME2(6) = SYSUTCDATETIME();
+` + leapLines("Stage = 0", "Stage = 1", "Stage IN (2, 3)", "Stage = 4", "Stage = 5", "Stage >= 6") + `
+SELECT t.GroupName, t.Topic, ` + routed + ` FROM @line AS t WHERE t.GroupName IS NOT NULL
+UNION ALL SELECT t.GroupName, t.Topic, ` + unrouted + ` FROM @line AS t WHERE t.GroupName IS NULL`
+}()
+
+// leapLines fills @line with the groups and topics that have records of these kinds, and
+// leaps from one to the next.
+func leapLines(kinds ...string) string {
+	leap := func(select_, where string) string {
+		parts := make([]string, len(kinds))
+		for i, kind := range kinds {
+			parts[i] = "SELECT * FROM (SELECT TOP (1) " + select_ + " AS Name FROM [dbo].[Outbox]" + notLocked + " WHERE " + where + " AND " + kind +
+				" ORDER BY " + select_ + ") AS k" + string(rune('a'+i))
+		}
+		return "(SELECT MIN(n.Name) FROM (" + strings.Join(parts, "\n    UNION ALL ") + ") AS n)"
+	}
+	return `DECLARE @group NVARCHAR(255), @topic NVARCHAR(255);
 DECLARE @line TABLE (GroupName NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NULL,
 Topic NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL);
 SET @group = ` + leap("GroupName", "GroupName IS NOT NULL") + `;
@@ -69,10 +77,8 @@ BEGIN
     SET @topic = ` + leap("Topic", "GroupName IS NULL AND Topic > @topic") + `;
     IF @topic IS NOT NULL
         INSERT @line (GroupName, Topic) VALUES (NULL, @topic);
-END
-SELECT t.GroupName, t.Topic, ` + routed + ` FROM @line AS t WHERE t.GroupName IS NOT NULL
-UNION ALL SELECT t.GroupName, t.Topic, ` + unrouted + ` FROM @line AS t WHERE t.GroupName IS NULL`
-}()
+END`
+}
 
 // Stats counts the records of each group and topic. See outmill.Inspector.
 func (s *Store) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, error) {

@@ -9,17 +9,23 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 var (
 	_ outmill.Store  = (*Store)(nil)
 	_ storekit.Waker = (*Store)(nil)
+
+	_ storekit.Operator = (*Store)(nil)
 )
 
 // Store is an outbox in one SQL Server database. All methods may be called
-// concurrently. It keeps storekit.Joins, whose calls it has too.
+// concurrently. It is also a storekit.Joins, storekit.Sagas and storekit.Operator, and has
+// their calls and List.
 type Store struct {
 	joinEngine
+	sagaEngine
+	finder
 	db       *sql.DB
 	ownsDB   bool
 	config   Config
@@ -60,6 +66,8 @@ func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Store, err
 		sql:    &queries{schema: config.Schema, table: config.Table},
 	}
 	s.joinEngine = storekit.NewJoinEngine(joining{s}, config.MaxPayload)
+	s.sagaEngine = sqlkit.NewSagaEngine(sagaKeeping{s}, min(config.MaxPayload, maxState))
+	s.finder = storekit.NewFinder(finding{s})
 	return s, nil
 }
 

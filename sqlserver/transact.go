@@ -17,6 +17,7 @@ const sqlAbort = "SET XACT_ABORT ON"
 func (s *Store) Transact(ctx context.Context, fn func(ctx context.Context) error) error {
 	explain := func(err error) error { return s.explain(ctx, "transaction", err) }
 	return storekit.TransactOr(ctx, s, fn, explain, func() error {
+		fn := storekit.Forgetful(ctx, fn)
 		return storekit.Repeat(ctx, worthAnother, func() error {
 			return s.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 				if _, err := tx.ExecContext(ctx, sqlAbort); err != nil {

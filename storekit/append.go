@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/outmill/outmill"
 )
@@ -18,19 +19,28 @@ type DedupKey struct {
 // record changes before Report.
 type Appending struct {
 	Records []*outmill.Record
-	// IDs are those of the records: the writer's, or new ones.
+	// IDs are the ids of the records: the writer's, or new ones.
 	IDs []outmill.WorkItemID
-	// Duplicate tells which records are left out because of their dedup key. At first
-	// they are those whose key another record of the call has, too. The store adds
-	// those whose key was seen before.
+	// Duplicate marks the records that are skipped because of their dedup key. NewAppending
+	// marks those whose key an earlier record of the call has. The store marks those whose key
+	// was seen before.
 	Duplicate []bool
 	// First is the first record with each dedup key.
 	First map[DedupKey]int
+	// CreatedAt is the time of the append, by the database's clock and as the records have
+	// it. The store sets it before Report.
+	CreatedAt time.Time
+
+	groups []string
+	copies []map[string]outmill.WorkItemID
 }
 
 // NewAppending prepares records that [CheckRecords] has accepted.
 func NewAppending(records []*outmill.Record) *Appending {
-	a := &Appending{Records: records, IDs: make([]outmill.WorkItemID, len(records)), Duplicate: make([]bool, len(records))}
+	a := &Appending{
+		Records: records, IDs: make([]outmill.WorkItemID, len(records)), Duplicate: make([]bool, len(records)),
+		groups: make([]string, len(records)),
+	}
 	for i, r := range records {
 		if a.IDs[i] = r.ID; r.ID.IsZero() {
 			a.IDs[i] = outmill.NewWorkItemID()
@@ -51,15 +61,37 @@ func NewAppending(records []*outmill.Record) *Appending {
 	return a
 }
 
-// Repeats tells whether an earlier record of the call has the dedup key of record i, so
-// that this one is no candidate at all.
+// Repeats reports whether an earlier record of the call has the dedup key of record i, so
+// that record i is skipped in any case.
 func (a *Appending) Repeats(i int) bool {
 	r := a.Records[i]
 	return r.DedupKey != "" && a.First[DedupKey{r.Topic, r.DedupKey}] != i
 }
 
-// Metadata is the records' metadata as JSON texts, "" for a record without any. check
-// may refuse a record by its text.
+// Deliver returns the id of the record that is written of record i for the nth of the
+// groups that read its topic, and notes the group for Report. A record that waits for a
+// group is delivered to "", as the first.
+func (a *Appending) Deliver(i, n int, group string) outmill.WorkItemID {
+	if n == 0 {
+		a.groups[i] = group
+		if a.copies != nil {
+			a.copies[i] = nil
+		}
+		return a.IDs[i]
+	}
+	if a.copies == nil {
+		a.copies = make([]map[string]outmill.WorkItemID, len(a.Records))
+	}
+	if a.copies[i] == nil {
+		a.copies[i] = map[string]outmill.WorkItemID{}
+	}
+	id := outmill.NewWorkItemID()
+	a.copies[i][group] = id
+	return id
+}
+
+// Metadata returns the records' metadata as JSON texts; "" is no metadata. check may refuse
+// a record because of its text.
 func (a *Appending) Metadata(check func(i int, r *outmill.Record, metadata string) error) ([]string, error) {
 	texts := make([]string, len(a.Records))
 	for i, r := range a.Records {
@@ -77,20 +109,28 @@ func (a *Appending) Metadata(check func(i int, r *outmill.Record, metadata strin
 	return texts, nil
 }
 
-// Report sets on the records what Append sets. The store calls it once, after the append
-// has succeeded.
+// Report sets the fields of the records that Append sets. The store calls it once, after
+// the append has succeeded.
 func (a *Appending) Report() {
 	for i, r := range a.Records {
 		r.ID, r.Duplicate = a.IDs[i], a.Duplicate[i]
 		if r.MessageID == "" {
 			r.MessageID = r.ID.String()
 		}
+		r.Group, r.Copies, r.CreatedAt = "", nil, time.Time{}
+		if a.Duplicate[i] {
+			continue
+		}
+		r.Group, r.CreatedAt = a.groups[i], a.CreatedAt.UTC()
+		if a.copies != nil {
+			r.Copies = a.copies[i]
+		}
 	}
 }
 
-// Finish ends an append that has succeeded: it reports on the records, logs them, and
-// tells readers of their topics. In a caller's transaction it leaves that to the commit,
-// where the store sees it: see [GatherTopics].
+// Finish ends a successful append: it calls Report, logs the append, and wakes the readers
+// of the topics. In a caller's transaction, if the store sees the commit, the commit wakes
+// the readers: see [GatherTopics].
 func (a *Appending) Finish(ctx context.Context, store any, inTransaction bool, log *Log, readers *Notifier) {
 	a.Report()
 	log.Appended(inTransaction, a.Records...)

@@ -7,13 +7,13 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// busyFor is how long a reader claims from the topics that it found before it
-// looks for others as well.
+// busyFor is how long a reader claims only from the topics that it found, before it
+// searches for others.
 const busyFor = 100 * time.Millisecond
 
-// BusyTopics remembers, for each group and selection, of which topics there were
-// records a moment ago, so that a claim in the midst of many need not look for
-// them again. The zero value is ready; it may be used concurrently.
+// BusyTopics remembers, for each group and selection, the topics that had records a moment
+// ago, so that not every claim of a series must search for topics. The zero value is ready
+// to use. BusyTopics is safe for concurrent use.
 type BusyTopics struct {
 	mu    sync.Mutex
 	found map[string]foundTopics
@@ -21,13 +21,13 @@ type BusyTopics struct {
 
 type foundTopics struct {
 	topics []string
-	// exclude is what the look left out.
+	// exclude is the Exclude list of the search.
 	exclude []string
 	at      time.Time
 }
 
-// Note remembers topics that were just found. They are not copied, and must not
-// be changed any more.
+// Note remembers topics that were just found. It does not copy the list, so the caller must
+// not change it afterwards.
 func (b *BusyTopics) Note(group string, selection outmill.Topics, topics []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -37,9 +37,9 @@ func (b *BusyTopics) Note(group string, selection outmill.Topics, topics []strin
 	b.found[keyOf(group, selection)] = foundTopics{topics, selection.Exclude, time.Now()}
 }
 
-// Topics returns what was noted and is selected, nil if there is none, it is too long
-// ago, or the look left out a topic that is selected now: that topic would have to wait
-// until no other one has records.
+// Topics returns the noted topics that are selected. It returns nil if there are none, if
+// the note is too old, or if the search excluded a topic that is selected now, because that
+// topic would have to wait until no other topic has records.
 func (b *BusyTopics) Topics(group string, selection outmill.Topics) []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -12,10 +12,9 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// CheckRecords validates the records of one Append: the limits that hold in
-// every store, and the store's own limit of a payload's size in bytes (0 is
-// none). It returns every violation, joined, and never mutates a record.
-// Stores call it before they write.
+// CheckRecords validates the records of one Append: the limits of every store, and the
+// store's own limit of a payload's size in bytes (0 is none). It returns all violations,
+// joined, and never changes a record. Stores call it before they write.
 func CheckRecords(records []*outmill.Record, maxPayload int) error {
 	var errs []error
 	for i, r := range records {
@@ -31,8 +30,8 @@ func CheckRecords(records []*outmill.Record, maxPayload int) error {
 	return errors.Join(errs...)
 }
 
-// GroupOf is the name of the group: outmill.DefaultGroup where it is empty. Stores call
-// it for the groups that callers name.
+// GroupOf returns the name of the group, or outmill.DefaultGroup if it is empty. Stores
+// call it for the groups that callers pass.
 func GroupOf(name string) string { return cmp.Or(name, outmill.DefaultGroup) }
 
 // CheckGroup validates a group's name; "" is outmill.DefaultGroup.
@@ -84,7 +83,7 @@ func violations(r *outmill.Record, maxPayload int) []*outmill.InvalidRecordError
 	metadata := 0
 	for k, v := range r.Metadata {
 		metadata += len(k) + len(v)
-		// Names are formatted for those that are refused only.
+		// The name is formatted only for an entry that is refused.
 		if reason := checkText(k, 0); reason != "" {
 			add(fmt.Sprintf("metadata name %q", clip(k)), reason)
 		}
@@ -99,12 +98,12 @@ func violations(r *outmill.Record, maxPayload int) []*outmill.InvalidRecordError
 	return found
 }
 
-// maxJoins is how many joins a message may be a step of.
+// maxJoins is the largest number of joins of which a message may be a step.
 const maxJoins = 100
 
 const waitIsNoStep = "are set on a message that waits for a join: such a message is no step; make what it publishes one"
 
-// ErrWaitIsNoStep refuses to make a step of a record that waits for a join.
+// ErrWaitIsNoStep says that a record that waits for a join cannot be a step.
 var ErrWaitIsNoStep error = &outmill.InvalidRecordError{Index: -1, Field: "joins", Reason: waitIsNoStep}
 
 func joinsReason(r *outmill.Record) string {
@@ -133,8 +132,8 @@ func topicReason(topic string) string {
 	return checkName(topic)
 }
 
-// checkName is for topics, keys, dedup keys and groups, which every engine must
-// compare alike: SQL Server ignores blanks at the end in =.
+// checkName is for topics, keys, dedup keys and groups, which every engine must compare in
+// the same way. SQL Server's = ignores trailing blanks, so it refuses these.
 func checkName(s string) string {
 	if reason := checkText(s, outmill.MaxTopicLength); reason != "" {
 		return reason
@@ -158,7 +157,7 @@ func checkText(s string, limit int) string {
 	return ""
 }
 
-// checkTime keeps to the years that every engine can store.
+// checkTime accepts only years that every engine can store.
 func checkTime(t time.Time) string {
 	if year := t.UTC().Year(); year < 1 || year > 9999 {
 		return fmt.Sprintf("is in the year %d: want 1 to 9999", year)
@@ -166,7 +165,7 @@ func checkTime(t time.Time) string {
 	return ""
 }
 
-// clip shortens text that somebody else wrote for use in an error's text.
+// clip shortens text from outside this program for use in the text of an error.
 func clip(s string) string {
 	const limit = 200
 	if len(s) <= limit {
@@ -190,8 +189,8 @@ func utf16Length(s string) int {
 	return n
 }
 
-// CheckClaim reports every value of the request that makes no sense, as
-// ErrInvalidConfig or ErrInvalidRecord. Stores call it before they claim.
+// CheckClaim returns an ErrInvalidConfig or ErrInvalidRecord for every invalid value of the
+// request, joined. Stores call it before they claim.
 func CheckClaim(r outmill.ClaimRequest) error {
 	errs := []error{CheckGroup(r.Group), CheckTopics(r.Topics)}
 	invalid := func(bad bool, field string, value any, want string) {
@@ -218,7 +217,8 @@ func checkRegistration(r outmill.Registration) error {
 	return errors.Join(errs...)
 }
 
-// WithGroups returns the registrations with the group's name where it was empty.
+// WithGroups returns the registrations with outmill.DefaultGroup in place of an empty
+// group.
 func WithGroups(regs []outmill.Registration) []outmill.Registration {
 	regs = slices.Clone(regs)
 	for i := range regs {
@@ -227,8 +227,8 @@ func WithGroups(regs []outmill.Registration) []outmill.Registration {
 	return regs
 }
 
-// CheckRegistrations reports every value that makes no sense in the registrations of
-// one call, as ErrInvalidConfig or ErrInvalidRecord. Stores call it.
+// CheckRegistrations returns an ErrInvalidConfig or ErrInvalidRecord for every invalid
+// value in the registrations of one call, joined. Stores call it.
 func CheckRegistrations(regs []outmill.Registration) error {
 	errs := make([]error, len(regs))
 	for i, reg := range regs {
@@ -237,8 +237,8 @@ func CheckRegistrations(regs []outmill.Registration) error {
 	return errors.Join(errs...)
 }
 
-// CheckWorker validates a worker's name, as registrations and acks have it; "" is
-// none. Stores call it.
+// CheckWorker validates a worker's name, for registrations and acks; "" is none. Stores
+// call it.
 func CheckWorker(name string) error {
 	if reason := checkName(name); reason != "" {
 		return &outmill.InvalidRecordError{Index: -1, Field: "worker", Reason: reason}
@@ -246,7 +246,8 @@ func CheckWorker(name string) error {
 	return nil
 }
 
-// CheckTopics reports every entry of the selection that is not a pattern.
+// CheckTopics returns an error for every entry of the selection that is not a valid
+// pattern.
 func CheckTopics(t outmill.Topics) error {
 	var errs []error
 	for _, entries := range [][]string{t.Include, t.Exclude} {

@@ -47,7 +47,7 @@ func TestCheckStats(t *testing.T) {
 
 func TestCheckLimit(t *testing.T) {
 	t.Parallel()
-	t.Run("refuses what is below 1", func(t *testing.T) {
+	t.Run("refuses limits below 1", func(t *testing.T) {
 		t.Parallel()
 		require.NoError(t, storekit.CheckLimit(1))
 		require.ErrorIs(t, storekit.CheckLimit(0), outmill.ErrInvalidConfig)

@@ -10,28 +10,28 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// Handling is one handling of a record, by a handler or by the hooks of a forwarder.
-// It is the source of [outmill.Delivery]. It may be used concurrently.
+// Handling is one handling of a record, by a handler or by the hooks of a forwarder. It is
+// the source of [outmill.Delivery]. It is safe for concurrent use.
 type Handling struct {
 	store  string
 	record *outmill.Record
 	lease  *LeaseClock
-	// started is in nanoseconds since 1970; 0 is not yet.
+	// started is in nanoseconds since 1970; 0 means not started.
 	started atomic.Int64
 }
 
-// NewHandling is the handling of a record of the store, which must not change from now
-// on. A record that names its store is of that one. The lease may be nil.
+// NewHandling returns the handling of a record. Its store is the one that the record names, or
+// else the one given here. The record must not change afterwards. The lease may be nil.
 func NewHandling(store string, rec *outmill.Record, lease *LeaseClock) *Handling {
 	return &Handling{store: store, record: rec, lease: lease}
 }
 
-// Context returns a context that tells of the handling.
+// Context returns a context with which outmill.Delivery describes the handling.
 func (h *Handling) Context(ctx context.Context) context.Context { return outmill.WithDelivery(ctx, h) }
 
-// Start says that the handling begins. Only the first call counts. A subscriber calls
-// it after it has handed the message over, and a handler may be quicker: then the
-// handling begins when the handler asks.
+// Start records the start of the handling. Only the first call counts. A subscriber calls
+// it after it has passed the message to the handler. If the handler calls outmill.Delivery
+// earlier, the handling starts then.
 func (h *Handling) Start() { h.start() }
 
 func (h *Handling) start() time.Time {
@@ -39,7 +39,7 @@ func (h *Handling) start() time.Time {
 	return time.Unix(0, h.started.Load()).UTC()
 }
 
-// LeaseUntil is the end of the lease; zero where there is none.
+// LeaseUntil returns the end of the lease; zero if there is none.
 func (h *Handling) LeaseUntil() time.Time {
 	if h.lease == nil {
 		return time.Time{}
@@ -47,7 +47,7 @@ func (h *Handling) LeaseUntil() time.Time {
 	return h.lease.Until()
 }
 
-// Delivery is what the handler may know. It starts the handling.
+// Delivery returns the description for the handler. It also starts the handling.
 func (h *Handling) Delivery() outmill.DeliveryInfo {
 	rec := h.record
 	return outmill.DeliveryInfo{
@@ -75,7 +75,7 @@ type LeaseClock struct{ until atomic.Pointer[time.Time] }
 // Set moves the end of the lease.
 func (c *LeaseClock) Set(until time.Time) { c.until.Store(&until) }
 
-// Until is the end of the lease.
+// Until returns the end of the lease.
 func (c *LeaseClock) Until() time.Time {
 	if t := c.until.Load(); t != nil {
 		return *t

@@ -23,7 +23,7 @@ func TestDelivery(t *testing.T) {
 		require.Zero(t, info)
 	})
 
-	t.Run("a delivery tells what is known of the record", func(t *testing.T) {
+	t.Run("a delivery describes the record", func(t *testing.T) {
 		t.Parallel()
 		created := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 		rec := &outmill.Record{
@@ -82,7 +82,7 @@ func TestDelivery(t *testing.T) {
 		}
 	})
 
-	t.Run("a lease end that nobody set is zero", func(t *testing.T) {
+	t.Run("an unset end of a lease is zero", func(t *testing.T) {
 		t.Parallel()
 		require.Zero(t, outmill.DeliveryInfo{}.LeaseUntil())
 		require.Zero(t, (&storekit.LeaseClock{}).Until())

@@ -6,10 +6,9 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// DueTopics returns the topics of which there may be something to claim, as look finds
-// them. Where look also finds topics with records that wait for a group, adopt gives these
-// records to the first group that registered for them, returns how many there were, and
-// look looks again.
+// DueTopics returns the topics that may have claimable records, which look finds. If look
+// also finds topics with records that wait for a group, adopt gives these records to the
+// first group that registered for the topics and returns their number, and look runs again.
 func DueTopics(look func() (due, unrouted []string, err error), adopt func(topics outmill.Topics) (adopted int, err error)) ([]string,
 	error) {
 	for {
@@ -30,11 +29,11 @@ func DueTopics(look func() (due, unrouted []string, err error), adopt func(topic
 	}
 }
 
-// ServeDue serves topics in turn until a claim has found something: first those that were
-// busy a moment ago, then those that due returns. serve claims from the topics in their
-// order, and returns how many records it claimed, and whether it passed over so much that
-// there may be more to claim. ServeDue ends when serve has claimed records, when due
-// returns no topics, and with an error.
+// ServeDue serves topics in turn until a claim has found records: first the topics that
+// were busy a moment ago, then those that due returns. serve claims from the topics in
+// their order. It returns the number of claimed records, and whether it skipped so many
+// records that more may be claimable. ServeDue ends when serve has claimed records, when
+// due returns no topics, or with an error.
 func ServeDue(
 	turns *TopicRotation, busy *BusyTopics, req outmill.ClaimRequest,
 	due func() ([]string, error), serve func(topics []string) (claimed int, again bool, err error),

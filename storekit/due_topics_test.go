@@ -30,7 +30,7 @@ func TestDueTopics(t *testing.T) {
 		require.Equal(t, []string{"bills", "orders"}, due)
 		require.Equal(t, []outmill.Topics{{Include: []string{outmill.Exact("orders")}}}, asked)
 	})
-	t.Run("returns what is due where no group takes the others", func(t *testing.T) {
+	t.Run("returns the due topics if no group adopts the others", func(t *testing.T) {
 		t.Parallel()
 		due, err := storekit.DueTopics(
 			func() (due, unrouted []string, err error) { return []string{"bills"}, []string{"orders"}, nil },
@@ -51,7 +51,7 @@ func TestDueTopics(t *testing.T) {
 
 func TestServeDue(t *testing.T) {
 	t.Parallel()
-	// claims serves as often as told, and notes what it was asked for.
+	// claims is a store that serves a given number of times, and records its calls.
 	type claims struct {
 		turns  storekit.TopicRotation
 		busy   storekit.BusyTopics
@@ -81,7 +81,7 @@ func TestServeDue(t *testing.T) {
 			require.Equal(t, [][]string{{"bills", "orders"}, {"orders", "bills"}}, c.served)
 		})
 	})
-	t.Run("looks for other topics where the busy ones have nothing", func(t *testing.T) {
+	t.Run("searches for other topics if the busy ones have no records", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			var c claims

@@ -2,15 +2,15 @@ package storekit
 
 import "strings"
 
-// MaxErrorLength bounds what is kept of an error as LastError, in bytes.
+// MaxErrorLength is the largest length of LastError, in bytes; longer texts are cut.
 const MaxErrorLength = 4096
 
 // ParkedError is the LastError of a record that went dead with an earlier one of its key.
 const ParkedError = "parked: an earlier record of its key went dead"
 
-// CleanError makes an error's text storable by every engine: valid UTF-8, no
-// NUL, at most MaxErrorLength bytes. Stores call it, so that one handler's text
-// cannot fail the statement that settles its neighbours.
+// CleanError makes an error's text storable by every engine: valid UTF-8, no NUL, at most
+// MaxErrorLength bytes. Stores call it, so that the text of one handler cannot fail the
+// statement that settles other records too.
 func CleanError(s string) string {
 	s = s[:min(len(s), MaxErrorLength)]
 	s = strings.ReplaceAll(s, "\x00", "\uFFFD") // three bytes for one

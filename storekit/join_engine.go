@@ -10,44 +10,45 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// JoinStore is what [JoinEngine] needs of a store: reading joins, transactions on one
-// join, and making records due.
+// JoinStore has the operations of a store that [JoinEngine] needs: reading joins,
+// transactions on one join, and making records due.
 type JoinStore interface {
-	// StartJoin writes a join that is checked, and has an ID and a policy, in the caller's
-	// transaction, or in one of its own. It returns ErrJoinExists where the id is taken.
+	// StartJoin writes a join in the caller's transaction, or in one of its own. The join has
+	// been checked, and has an ID and a policy. StartJoin returns ErrJoinExists if the id is
+	// taken.
 	StartJoin(ctx context.Context, operation string, join *Join) error
-	// ListJoins returns joins of the query, whose Limit is set, without a lock: of each of
-	// its statuses up to Limit.
+	// ListJoins returns the joins of the query without a lock: up to Limit, which is set, of
+	// each status of the query.
 	ListJoins(ctx context.Context, operation string, query JoinQuery) ([]*JoinState, error)
-	// ListSteps returns up to limit steps behind the given one, in the order of their ids,
-	// or ErrUnknownJoin.
+	// ListSteps returns up to limit steps behind after, in the order of their ids, or
+	// ErrUnknownJoin.
 	ListSteps(ctx context.Context, operation string, id outmill.JoinID, after outmill.WorkItemID, limit int) ([]JoinStep, error)
-	// ReadJoins reads joins without a lock, and leaves out ids that no join has.
+	// ReadJoins reads joins without a lock. It ignores ids that no join has.
 	ReadJoins(ctx context.Context, operation string, ids []outmill.JoinID) ([]*JoinState, error)
-	// OnJoin runs work in a transaction of its own that holds the join, commits, and then
-	// makes due the records that wait for the join if it is decided. It returns
-	// ErrUnknownJoin where there is no such join, and may run work more than once.
+	// OnJoin runs work in its own transaction, which locks the join, and commits. If the join
+	// is then decided, it makes the records due that wait for it. It returns ErrUnknownJoin if
+	// the join does not exist, and may run work more than once.
 	OnJoin(ctx context.Context, operation string, id outmill.JoinID, work func(ctx context.Context, tx JoinTx, join *JoinState) error) error
-	// MakeDue makes due the records that wait for these joins, in a transaction that
-	// locks no join, and wakes readers.
+	// MakeDue makes the records that wait for these joins due, in a transaction that locks no
+	// join, and wakes readers.
 	MakeDue(ctx context.Context, ids []outmill.JoinID) error
-	// Appended logs records that were appended as a join ended, and wakes readers.
+	// Appended logs records that were appended at the end of a join, and wakes readers.
 	Appended(records []*outmill.Record)
-	// Explain adds to an error which operation of which store it is from.
+	// Explain adds the names of the operation and the store to an error.
 	Explain(ctx context.Context, operation string, err error) error
 }
 
-// AckCounter is a JoinStore that keeps the steps which users' transactions have acked
-// (TxAcker) until somebody counts them. [JoinEngine] calls it before it looks at a join.
+// AckCounter is a JoinStore in which steps that users' transactions have acked (TxAcker)
+// are counted later. [JoinEngine] calls it before it reads a join.
 type AckCounter interface {
-	// CountAcked counts them, a bounded number with each call, in a transaction of its own.
-	// A session without the right to count leaves them to others, and returns nil.
+	// CountAcked counts such steps, a limited number in each call, in its own transaction. A
+	// session without the right to count returns nil and leaves the steps to other sessions.
 	CountAcked(ctx context.Context, operation string) error
 }
 
-// JoinTx is a transaction of a store that holds one join.
+// JoinTx is a transaction of a store that has locked one join.
 type JoinTx interface {
-	// JoinsToFill reads joins, with Members where they are sealed.
+	// JoinsToFill reads joins, with Members if they are sealed.
 	JoinsToFill(ctx context.Context, ids []outmill.JoinID) ([]*JoinState, error)
 	// CountMembers counts the steps of a join.
 	CountMembers(ctx context.Context, id outmill.JoinID) (int, error)
@@ -55,16 +56,15 @@ type JoinTx interface {
 	Seal(ctx context.Context, join *JoinState) error
 	// End writes Status and Reason, and sets UpdatedAt and FinishedAt.
 	End(ctx context.Context, join *JoinState) error
-	// Append appends a record that is checked already. Nothing is reported on it yet.
+	// Append appends a record that was checked. It does not call Report yet.
 	Append(ctx context.Context, record *outmill.Record) (*Appending, error)
-	// Report settles the step that message names, unless the step is settled or the join
-	// has ended, and tells whether message names a step of the join.
+	// Report settles the step of the message, unless the step is settled or the join has
+	// ended. It reports whether the message is a step of the join.
 	Report(ctx context.Context, join *JoinState, message outmill.WorkItemID, as StepStatus) (known bool, err error)
 }
 
-// JoinEngine keeps the calls of [Joins] for a store, all but AttachStep and DeleteJoins: it
-// checks, decides, seals, finishes and cancels. A store embeds it. It may be used
-// concurrently.
+// JoinEngine implements [Joins] for a store, except AttachStep and DeleteJoins: it checks,
+// decides, seals, finishes and cancels. A store embeds it. It is safe for concurrent use.
 type JoinEngine struct {
 	store      JoinStore
 	maxPayload int
@@ -112,14 +112,14 @@ func (e JoinEngine) report(ctx context.Context, operation string, id outmill.Joi
 	})
 }
 
-// SealJoin says how many steps the join has. See [Joins].
+// SealJoin sets the number of steps of the join. See [Joins].
 func (e JoinEngine) SealJoin(ctx context.Context, id outmill.JoinID, expectedSteps int) error {
 	return e.onJoin(ctx, "seal join", id, func(ctx context.Context, tx JoinTx, join *JoinState) error {
 		return sealJoin(ctx, tx, join, expectedSteps)
 	})
 }
 
-// onJoin is OnJoin on counts that have all that has committed.
+// onJoin runs OnJoin after it has counted all committed acks.
 func (e JoinEngine) onJoin(ctx context.Context, operation string, id outmill.JoinID,
 	work func(ctx context.Context, tx JoinTx, join *JoinState) error) error {
 	if err := e.countAcked(ctx, operation); err != nil {
@@ -173,8 +173,8 @@ func (e JoinEngine) FinishJoin(ctx context.Context, id outmill.JoinID, request F
 	return result, nil
 }
 
-// undecided answers without a transaction while there is nothing to do, because most
-// calls find nothing to do.
+// undecided answers without a transaction if the join is not decided, because that is the
+// usual case.
 func (e JoinEngine) undecided(ctx context.Context, operation string, id outmill.JoinID, request FinishRequest) (result FinishResult,
 	done bool, err error) {
 	join, err := e.read(ctx, operation, id)
@@ -214,8 +214,8 @@ func (e JoinEngine) finish(ctx context.Context, tx JoinTx, join *JoinState, requ
 	return result, follow, err
 }
 
-// followup is the record to append as the join ends, nil for none: a copy of the record
-// that then returns, as a step of those of its joins that take one.
+// followup returns the record to append at the end of the join, or nil: a copy of the
+// record that then returns, as a step of those of its joins that still accept one.
 func (e JoinEngine) followup(ctx context.Context, tx JoinTx, join Join, then func(Join) (*outmill.Record, error)) (*outmill.Record, error) {
 	if then == nil {
 		return nil, nil

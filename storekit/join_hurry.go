@@ -9,16 +9,16 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// hurryWithin bounds the work after a commit.
+// hurryWithin limits the time of the work after a commit.
 const hurryWithin = 5 * time.Second
 
-// HurryJoins makes due the records that wait for those of the joins that are decided or have
-// ended. A store calls it after each commit that may have decided them.
+// HurryJoins reads the joins and makes due the records that wait for those that are decided
+// or have ended. A store calls it after each commit that may have decided a join.
 //
-// It cannot miss a record that is being snoozed, because a snooze looks at the join after
-// its own commit: one of the two sees the other. If the process dies before it, the snooze
-// of the record ends soon by itself. An error is logged, because the work that decided the
-// joins is done.
+// It cannot miss a record that is being snoozed at the same time, because a snooze reads
+// the join after its own commit, so one of the two sees the other. If the process dies
+// before HurryJoins, the record is due when its snooze ends. An error is only logged,
+// because the work that decided the joins is committed.
 func HurryJoins(ctx context.Context, store JoinStore, ids []outmill.JoinID, logger watermill.LoggerAdapter) {
 	if len(ids) == 0 {
 		return

@@ -7,18 +7,18 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// JoinState is a join as a store reads it, by the database's clock.
+// JoinState is a join that a store has read, with times by the database's clock.
 type JoinState struct {
 	Join
-	// Late: the deadline has passed. DeadlineIn is the time until the deadline.
+	// Late says that the deadline has passed. DeadlineIn is the time until the deadline.
 	Late       bool
 	DeadlineIn time.Duration
-	// Members is the number of steps, where the store has counted them.
+	// Members is the number of steps, if the store has counted them.
 	Members int
 }
 
-// Decide returns how the join ends if it is finished now: JoinPending where that is not
-// decided yet.
+// Decide returns the status with which the join ends if it is finished now, or JoinPending
+// if that is not decided yet.
 func (j *JoinState) Decide(request FinishRequest) (status JoinStatus, reason string) {
 	needed := 1
 	switch j.Policy {
@@ -49,13 +49,13 @@ func (j *JoinState) Decide(request FinishRequest) (status JoinStatus, reason str
 	return JoinPending, ""
 }
 
-// Decided tells whether the join has ended, or would end if it is finished now.
+// Decided reports whether the join has ended, or would end if it were finished now.
 func (j *JoinState) Decided() bool {
 	status, _ := j.Decide(FinishRequest{})
 	return j.Status != JoinPending || status != JoinPending
 }
 
-// result is the answer to a call that does not end the join.
+// result returns the result of a call that does not end the join.
 func (j *JoinState) result() FinishResult {
 	result := FinishResult{Join: j.Join}
 	if j.Status == JoinPending && !j.Deadline.IsZero() {
@@ -64,8 +64,8 @@ func (j *JoinState) result() FinishResult {
 	return result
 }
 
-// checkSeal refuses a number of steps that the join cannot be sealed with, whatever steps
-// it has.
+// checkSeal refuses a number of steps with which the join cannot be sealed, regardless of
+// its present steps.
 func (j *JoinState) checkSeal(expectedSteps int) error {
 	switch {
 	case expectedSteps < 0 || expectedSteps > MaxJoinSteps:
@@ -80,8 +80,8 @@ func (j *JoinState) checkSeal(expectedSteps int) error {
 	return nil
 }
 
-// takes refuses n more steps of a join that has ended or is full. The steps of a join
-// that is unsealed are not counted.
+// takes returns an error if the join has ended, or if it is sealed and n more steps would
+// exceed its number of steps.
 func (j *JoinState) takes(n int) error {
 	switch {
 	case j.Status != JoinPending:
@@ -92,9 +92,9 @@ func (j *JoinState) takes(n int) error {
 	return nil
 }
 
-// CheckSteps refuses records that are to be steps of a join that is not there, has ended
-// or is full. read returns the joins that exist, with Members where they are sealed; a store
-// calls CheckSteps before it writes, so that the caller's transaction stays usable.
+// CheckSteps refuses records that name a join that does not exist, has ended or is full.
+// read returns the joins that exist, with Members if they are sealed. A store calls
+// CheckSteps before it writes, so that the caller's transaction stays usable.
 func CheckSteps(records []*outmill.Record, read func(ids []outmill.JoinID) ([]*JoinState, error)) error {
 	wanted := map[outmill.JoinID]int{}
 	var ids []outmill.JoinID
@@ -127,18 +127,18 @@ func CheckSteps(records []*outmill.Record, read func(ids []outmill.JoinID) ([]*J
 	return nil
 }
 
-// LateStep is a message that AttachStep is to make a step, as a store reads it in the
-// transaction that holds the message's records and the join.
+// LateStep is a message that AttachStep makes a step. The store reads it in the transaction
+// that locks the message's records and the join.
 type LateStep struct {
-	// Found: the record is there. Waits: it waits for a join. Member: it is a step of the
-	// join already.
+	// Found says that the record exists; Waits, that it waits for a join; Member, that it is
+	// already a step of the join.
 	Found, Waits, Member bool
 	// Open, Acked and Dead count the records of the message.
 	Open, Acked, Dead int
 }
 
-// Check refuses a message that cannot become a step of the join. attach is false for one
-// that is a step already. retain is the store's setting.
+// Check returns an error if the message cannot become a step of the join. attach is false
+// if it is a step already. retain is the store's setting.
 func (s LateStep) Check(message outmill.WorkItemID, join *JoinState, retain time.Duration) (attach bool, err error) {
 	switch {
 	case !s.Found || retain <= 0:

@@ -1,8 +1,35 @@
 package storekit
 
-// StepOutcome is the status of a step by the records of its message: open are still to be
-// settled, acked and dead the others. A step whose records are all gone, none of them
-// acked, has failed.
+import (
+	"context"
+	"errors"
+)
+
+// ErrUncounted says that a step has acks that its joins do not count yet. See CountFirst.
+var ErrUncounted = errors.New("outmill: acks of the step are not counted yet")
+
+// CountFirst runs attach, which makes a message a step of a join. If the message is a step of
+// another join already, and a transaction has acked one of its records, the ack must be counted
+// before the message gets another join, which would count it a second time: attach then returns
+// ErrUncounted, and CountFirst runs count and attach again, until ctx ends.
+func CountFirst(ctx context.Context, attach, count func() error) error {
+	for {
+		err := attach()
+		if !errors.Is(err, ErrUncounted) {
+			return err
+		}
+		if err := count(); err != nil {
+			return err
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+}
+
+// StepOutcome returns the status of a step from the records of its message: open counts the
+// unsettled records, acked and dead the others. If all records are gone and none was acked,
+// the step has failed.
 func StepOutcome(open, acked, dead int) StepStatus {
 	switch {
 	case dead > 0 || open <= 0 && acked == 0:
@@ -13,10 +40,10 @@ func StepOutcome(open, acked, dead int) StepStatus {
 	return StepPending
 }
 
-// StepCounts are what a store adds to the counts of a join.
+// StepCounts are the numbers that a store adds to the counts of a join.
 type StepCounts struct{ Completed, Failed int }
 
-// Moved is the counts with a step that went from one status to another.
+// Moved returns the counts after a step has changed from one status to another.
 func (c StepCounts) Moved(from, to StepStatus) StepCounts {
 	c.add(from, -1)
 	c.add(to, +1)
@@ -38,11 +65,11 @@ const (
 	stepsPerPart = 4
 )
 
-// CountParts is in how many parts a store keeps the counts of a join whose writers conflict
-// with each other rather than wait: each transaction adds to one part, chosen at random,
-// and the sum of all parts counts. A join that expects few steps has one part, because the
-// end of the join writes every part: so no transaction that has not seen the end can add to
-// a part.
+// CountParts returns the number of parts in which a store keeps the counts of a join, for
+// engines whose concurrent writers conflict instead of waiting. Each transaction adds to
+// one part, chosen at random, and the count is the sum of all parts. The end of the join
+// writes every part, so that no transaction that has not seen the end can add to a part.
+// Because that costs a write for each part, a join with few steps has one part.
 func CountParts(join *Join) int {
 	if join.Unsealed {
 		return mostParts

@@ -7,8 +7,8 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// JoinsText is how a column has the joins of a record: their ids with commas, and
-// nothing where there is none.
+// JoinsText returns the joins of a record for a text column: their ids, separated by
+// commas; "" for none.
 func JoinsText(joins []outmill.JoinID) string {
 	if len(joins) == 0 {
 		return ""
@@ -20,7 +20,7 @@ func JoinsText(joins []outmill.JoinID) string {
 	return strings.Join(names, ",")
 }
 
-// ParseJoins reads what JoinsText has written.
+// ParseJoins parses the text of JoinsText.
 func ParseJoins(text string) ([]outmill.JoinID, error) {
 	if text == "" {
 		return nil, nil

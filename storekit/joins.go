@@ -17,30 +17,28 @@ var (
 	ErrUnknownJoin = errors.New("outmill: no join has this id: start it first, in the same transaction or one that has committed")
 	// ErrJoinFinished says that the join is completed, failed or cancelled.
 	ErrJoinFinished = errors.New("outmill: the join is finished or cancelled")
-	// ErrJoinExists says that a join was to be started with an id that another one
-	// has.
+	// ErrJoinExists says that a join cannot be started, because another join has its id.
 	ErrJoinExists = errors.New("outmill: a join with this id exists")
 	// ErrTooManySteps says that a join would have more steps than it expects.
 	ErrTooManySteps = errors.New("outmill: the join expects no more steps: start it with a larger number, or unsealed")
-	// ErrUnknownMessage says that a record is not in the store, or may be gone by
-	// the time that the answer arrives, because the store does not retain what is
-	// processed.
+	// ErrUnknownMessage says that a record is not in the store, or may be deleted at any time,
+	// because the store does not retain processed records.
 	ErrUnknownMessage = errors.New("outmill: no such message: attach it with the publish (joins.AddStep), or set the store's Retain")
-	// ErrUnknownStep says that the message is no step of the join.
+	// ErrUnknownStep says that the message is not a step of the join.
 	ErrUnknownStep = errors.New("outmill: the message is no step of this join")
 )
 
-// JoinStatus is where a join is in its life. Nothing leaves the last three.
+// JoinStatus is the state of a join. The last three are final.
 type JoinStatus string
 
 const (
-	// JoinPending waits for steps, or for somebody to finish it.
+	// JoinPending says that the join waits for steps, or for FinishJoin.
 	JoinPending JoinStatus = "pending"
-	// JoinCompleted has succeeded by its policy.
+	// JoinCompleted says that the join has succeeded by its policy.
 	JoinCompleted JoinStatus = "completed"
-	// JoinFailed has not.
+	// JoinFailed says that the join has failed by its policy.
 	JoinFailed JoinStatus = "failed"
-	// JoinCancelled was ended by CancelJoin.
+	// JoinCancelled says that CancelJoin has ended the join.
 	JoinCancelled JoinStatus = "cancelled"
 )
 
@@ -48,58 +46,57 @@ const (
 type JoinPolicy string
 
 const (
-	// JoinAll waits for all steps. It succeeds when none failed, or when the
-	// FinishRequest ignores failed steps. It is the default.
+	// JoinAll waits for all steps. It succeeds if no step failed, or if the FinishRequest
+	// ignores failed steps. It is the default.
 	JoinAll JoinPolicy = "all"
 	// JoinAny succeeds with the first completed step, and fails when all have
 	// failed.
 	JoinAny JoinPolicy = "any"
-	// JoinQuorum succeeds with Quorum completed steps, and fails when so many have
-	// failed that these cannot be had any more.
+	// JoinQuorum succeeds with Quorum completed steps, and fails when so many steps have
+	// failed that Quorum cannot be reached any more.
 	JoinQuorum JoinPolicy = "quorum"
 )
 
-// Join waits for steps: messages that are appended as its members.
+// Join waits for its steps, which are messages.
 //
-// A user fills the first block and a store the second one.
+// A user fills the first block of fields, and a store the second one.
 type Join struct {
-	// ID is made by StartJoin where it is zero. With one of the caller's own a
-	// start that is repeated is told by ErrJoinExists.
+	// ID is the id of the join. StartJoin makes one if it is zero. If the caller chooses the
+	// id, a repeated start returns ErrJoinExists.
 	ID outmill.JoinID
 	// GroupingKey relates joins to each other, such as those of one customer; ""
 	// is none. At most 255 characters.
 	GroupingKey string
-	// ExpectedSteps is how many steps there will be, at least 1; 0 for a join that
-	// is Unsealed. Each append of steps counts those that there are, so begin a
-	// join of very many unsealed where they come one by one.
+	// ExpectedSteps is the number of steps, at least 1; 0 for a join that is Unsealed. Each
+	// append of steps counts the existing steps. So if very many steps are appended one by
+	// one, start the join unsealed.
 	ExpectedSteps int
-	// Unsealed: nobody knows yet how many steps there will be. Until SealJoin or a
-	// FinishRequest says so, JoinAll is not decided, and JoinAny and JoinQuorum can
-	// only succeed.
+	// Unsealed says that the number of steps is not known yet. Until SealJoin or a
+	// FinishRequest sets it, JoinAll is not decided, and JoinAny and JoinQuorum can only
+	// succeed.
 	Unsealed bool
-	// Policy is JoinAll where it is empty; Quorum is for JoinQuorum.
+	// Policy is JoinAll if it is empty; Quorum is for JoinQuorum.
 	Policy JoinPolicy
 	Quorum int
-	// Deadline decides a join that was not before, by the database's clock: it
-	// fails, or, with CompleteAtDeadline, completes with the steps that there are.
-	// Zero is never.
+	// Deadline decides a join that is still undecided then, by the database's clock: the join
+	// fails, or, with CompleteAtDeadline, completes with the steps completed so far. Zero is
+	// never.
 	Deadline           time.Time
 	CompleteAtDeadline bool
-	// Timeout sets Deadline, counted by the database's clock from the start. It
-	// wins over Deadline.
+	// Timeout sets Deadline, counted by the database's clock from the start. It overrides
+	// Deadline.
 	Timeout time.Duration
-	// Metadata is the user's; it goes to the metadata of what is published when
-	// the join ends. What instructs an append (outmill_delay and so on) is refused.
+	// Metadata is the user's metadata. It is copied to the message that follows the join.
+	// Metadata that instruct an append (outmill_delay and so on) are refused.
 	Metadata map[string]string
 
-	// Status is where the join is in its life.
+	// Status is the state of the join.
 	Status JoinStatus
-	// CompletedSteps and FailedSteps count steps, each once.
+	// CompletedSteps and FailedSteps count the settled steps, each step once.
 	CompletedSteps, FailedSteps int
-	// Reason says why a join ended that did not complete, or completed at its
-	// deadline.
+	// Reason says why a join failed or was cancelled, or that it completed at its deadline.
 	Reason string
-	// CreatedAt, UpdatedAt and FinishedAt are the database's; the last one is
+	// CreatedAt, UpdatedAt and FinishedAt are times of the database's clock. FinishedAt is
 	// zero while the join is pending.
 	CreatedAt, UpdatedAt, FinishedAt time.Time
 }
@@ -111,8 +108,7 @@ const (
 	ReasonNoQuorum   = "too few steps can complete"
 )
 
-// Validate reports every value that makes no sense, as ErrInvalidRecord. Stores
-// call it.
+// Validate returns an ErrInvalidRecord for every invalid value, joined. Stores call it.
 func (j *Join) Validate() error {
 	var errs []error
 	invalid := func(bad bool, field, reason string, args ...any) {
@@ -143,9 +139,8 @@ func (j *Join) Validate() error {
 	return errors.Join(append(errs, j.checkFollower())...)
 }
 
-// checkFollower refuses metadata that no message could have, which would be
-// found only as the join ends, and what would instruct the append of that
-// message.
+// checkFollower refuses metadata that no message can have, because that error would appear
+// only at the end of the join. It also refuses metadata that instruct an append.
 func (j *Join) checkFollower() error {
 	for name := range j.Metadata {
 		if instructs(name) {
@@ -160,50 +155,51 @@ func (j *Join) checkFollower() error {
 	return CheckRecords([]*outmill.Record{rec}, 0)
 }
 
-// MaxJoinSteps bounds ExpectedSteps.
+// MaxJoinSteps is the largest ExpectedSteps.
 const MaxJoinSteps = 1_000_000
 
-// JoinWaitTopic is the topic of the messages that finish joins, which package
-// joins publishes and handles. A forwarder leaves it out unless it is named.
+// JoinWaitTopic is the topic of the messages that finish joins, which package joins
+// publishes and handles. A forwarder does not forward it, unless its Topics name it.
 const JoinWaitTopic = "join.wait"
 
-// StepStatus is where a step is in its life.
+// StepStatus is the state of a step.
 type StepStatus string
 
 const (
-	// StepPending is a step whose message is not settled in each of its groups.
+	// StepPending says that the message of the step is not settled in each of its groups.
 	StepPending StepStatus = "pending"
-	// StepCompleted is a step whose message was acked in each of its groups, or
-	// that was reported.
+	// StepCompleted says that the message was acked in each of its groups, or the step was
+	// reported as completed.
 	StepCompleted StepStatus = "completed"
-	// StepFailed is a step whose message went dead, or was deleted before it was
-	// processed, or that was reported.
+	// StepFailed says that the message went dead, or was deleted before it was processed, or
+	// the step was reported as failed.
 	StepFailed StepStatus = "failed"
 )
 
 // JoinStep is one step of a join.
 type JoinStep struct {
-	// ID is that of the message's record, where it has several that of the first.
+	// ID is the id of the message's record; if it has several records, that of the first.
 	ID     outmill.WorkItemID
 	Status StepStatus
 }
 
-// JoinQuery selects joins to look at.
+// JoinQuery selects the joins that ListJoins returns.
 type JoinQuery struct {
 	// GroupingKey limits the list to one grouping key; "" is all of them.
 	GroupingKey string
 	// Status limits the list; "" is all of them.
 	Status JoinStatus
-	// After continues a list behind that id; zero is the beginning.
+	// After continues a list behind this id; zero is the beginning.
 	After outmill.JoinID
-	// Limit is the most joins to return; 0 is 100, negative is refused.
+	// Limit is the largest number of joins to return; 0 is 100, negative is refused.
 	Limit int
 }
 
-// DefaultJoinLimit is how many joins or steps a list has where the limit is 0.
+// DefaultJoinLimit is the largest number of joins or steps in a list if the limit is 0.
 const DefaultJoinLimit = 100
 
-// Statuses are the statuses that the query selects. A store lists each by an index.
+// Statuses returns the statuses that the query selects. A store lists each of them by an
+// index.
 func (q JoinQuery) Statuses() []JoinStatus {
 	if q.Status != "" {
 		return []JoinStatus{q.Status}
@@ -211,8 +207,7 @@ func (q JoinQuery) Statuses() []JoinStatus {
 	return []JoinStatus{JoinPending, JoinCompleted, JoinFailed, JoinCancelled}
 }
 
-// Validate reports every value that makes no sense, as ErrInvalidConfig. Stores
-// call it.
+// Validate returns an ErrInvalidConfig for every invalid value, joined. Stores call it.
 func (q JoinQuery) Validate() error {
 	switch q.Status {
 	case "", JoinPending, JoinCompleted, JoinFailed, JoinCancelled:
@@ -230,86 +225,82 @@ func (q JoinQuery) Validate() error {
 type FinishRequest struct {
 	// FailIfAnyStepFailed is for JoinAll.
 	FailIfAnyStepFailed bool
-	// Seal says that the join has ExpectedSteps steps, 0 or more, if it is unsealed.
+	// Seal sets the number of steps of an unsealed join to ExpectedSteps, 0 or more.
 	Seal          bool
 	ExpectedSteps int
-	// Then returns the record to append as the join ends, nil for none. It sees
-	// the join as it ends, and may be called more than once; it must not block, nor
-	// call the store. Where the record is to be a step of a join that takes none any
-	// more, it is appended all the same, and is none.
+	// Then returns the record to append at the end of the join, or nil for none. It gets the
+	// join with its final state. It may be called more than once, and must neither block nor
+	// call the store. If the record names a join that accepts no more steps, it is appended,
+	// but not as a step of that join.
 	Then func(Join) (*outmill.Record, error)
 }
 
-// FinishResult is what became of a join.
+// FinishResult is the state of a join after FinishJoin.
 type FinishResult struct {
 	Join Join
-	// Finished: this call ended it.
+	// Finished says that this call ended the join.
 	Finished bool
-	// DeadlineIn is how long it is until the deadline of a join that is still
-	// pending, by the database's clock; 0 where it has none.
+	// DeadlineIn is the time until the deadline of a pending join, by the database's clock; 0
+	// if it has no deadline.
 	DeadlineIn time.Duration
 }
 
 // Joins is the store of fan-in: a join waits until its steps are settled.
 //
-// A step is one appended message, whose records (one for each group that reads
-// its topic) carry the join (Record.Joins). It is completed when the last of
-// them is acked, and failed when one of them goes dead, or is deleted before it
-// was processed; each step counts once. Counters move in the same transaction
-// as the records. A requeue takes a failed step back while the join is pending.
-// DropGroup takes the group's records out of what a step waits for; a step of
-// which none is left has failed.
+// A step is one appended message, whose records (one for each group that reads its topic)
+// carry the join (Record.Joins). It is completed when the last of them is acked, and failed
+// when one of them goes dead, or is deleted before it was processed; each step counts once.
+// The counters change in the same transaction as the records. While the join is pending, a
+// requeue makes a failed step pending again. After DropGroup a step no longer waits for the
+// group's records; a step without any record left has failed.
 //
-// What became of the steps of a join that has ended is not noted any more.
+// After a join has ended, the outcomes of its steps are no longer counted.
 //
-// When a join is decided, records that wait for it (Record.WaitsFor) become due
-// at once. It ends by FinishJoin or CancelJoin only.
+// When a join is decided, records that wait for it (Record.WaitsFor) become due at once.
+// Only FinishJoin and CancelJoin end a join.
 //
-// StartJoin and Append take part in the transaction of the context, and lock
-// nothing that settling needs: a transaction that stays open stalls no ack. That
-// a join has no more steps than it expects is told within one transaction and
-// of what has committed; transactions that are open at the same time can go
-// beyond it together. The other methods run a transaction of their own, and take
-// no notice of one in the context.
+// StartJoin and Append take part in the transaction of the context. They take no lock that
+// settling needs, so a transaction that stays open delays no ack. A store enforces the
+// number of expected steps within one transaction, and against committed steps;
+// transactions that are open at the same time can exceed it together. The other methods run
+// their own transaction, and ignore a transaction in the context.
 type Joins interface {
 	// StartJoin begins a join, and fills its ID. Errors: ErrInvalidRecord,
 	// ErrJoinExists.
 	StartJoin(ctx context.Context, join *Join) error
 
-	// AttachStep makes a record that was appended before a step. It needs a store
-	// that retains what is processed, and a record that is there, else it is
-	// ErrUnknownMessage; a record that was processed or is dead by now counts at
-	// once. It is idempotent. Errors: ErrUnknownJoin, ErrJoinFinished,
-	// ErrTooManySteps.
+	// AttachStep makes a record that was appended earlier a step. It returns ErrUnknownMessage
+	// if the store does not retain processed records, or if the record does not exist. A
+	// record that is already processed or dead counts at once. It is idempotent. Errors:
+	// ErrUnknownJoin, ErrJoinFinished, ErrTooManySteps.
 	AttachStep(ctx context.Context, join outmill.JoinID, message outmill.WorkItemID) error
 
-	// ReportCompleted and ReportFailed settle a step before its message is; what
-	// becomes of the message then no longer matters. A step that is settled stays
-	// as it is. The id may be that of any of the message's records. Errors:
-	// ErrUnknownJoin, ErrUnknownStep.
+	// ReportCompleted and ReportFailed settle a step before its message is settled; the
+	// outcome of the message then no longer counts. A settled step does not change. The id may
+	// be that of any of the message's records. Errors: ErrUnknownJoin, ErrUnknownStep.
 	ReportCompleted(ctx context.Context, join outmill.JoinID, step outmill.WorkItemID) error
 	ReportFailed(ctx context.Context, join outmill.JoinID, step outmill.WorkItemID) error
 
-	// SealJoin says how many steps an unsealed join has, 0 or more. To say the same
-	// again is no error. Errors: ErrInvalidRecord, ErrTooManySteps (it has more already),
-	// ErrUnknownJoin, ErrJoinFinished.
+	// SealJoin sets the number of steps of an unsealed join, 0 or more. Repeating it with the
+	// same number is not an error. Errors: ErrInvalidRecord, ErrTooManySteps (the join has
+	// more steps already), ErrUnknownJoin, ErrJoinFinished.
 	SealJoin(ctx context.Context, join outmill.JoinID, expectedSteps int) error
 
-	// FinishJoin ends the join if it is decided, and appends what Then returns, in
-	// one transaction; of many callers one does. A join that is not pending is no
-	// error. Errors: ErrUnknownJoin, that of Then, those of Append.
+	// FinishJoin ends the join if it is decided, and appends the record that Then returns, in
+	// one transaction; of several callers exactly one does this. A join that is not pending is
+	// not an error. Errors: ErrUnknownJoin, the error of Then, those of Append.
 	FinishJoin(ctx context.Context, join outmill.JoinID, request FinishRequest) (FinishResult, error)
 
-	// CancelJoin ends a pending join; reason is kept. Errors: ErrUnknownJoin,
+	// CancelJoin ends a pending join, and stores the reason. Errors: ErrUnknownJoin,
 	// ErrJoinFinished unless it was cancelled before.
 	CancelJoin(ctx context.Context, join outmill.JoinID, reason string) error
 
-	// GetJoin returns a join, ErrUnknownJoin where there is none.
+	// GetJoin returns a join, or ErrUnknownJoin.
 	GetJoin(ctx context.Context, join outmill.JoinID) (*Join, error)
 	// ListJoins returns joins in the order of their ids.
 	ListJoins(ctx context.Context, query JoinQuery) ([]*Join, error)
-	// ListSteps returns up to limit steps of a join behind the given one, in the
-	// order of their ids. 0 is 100.
+	// ListSteps returns up to limit steps of a join behind after, in the order of their ids. A
+	// limit of 0 is 100.
 	ListSteps(ctx context.Context, join outmill.JoinID, after outmill.WorkItemID, limit int) ([]JoinStep, error)
 	// DeleteJoins deletes up to limit joins that ended longer ago than the store
 	// retains them, with their steps.

@@ -2,11 +2,11 @@ package storekit
 
 import "sync/atomic"
 
-// KnownRoutes has the routing table that a process has read last. The zero value has none;
-// it may be used concurrently.
+// KnownRoutes has the routing table that the process read last. The zero value has none. It
+// is safe for concurrent use.
 type KnownRoutes struct{ table atomic.Pointer[RoutingTable] }
 
-// Load returns the table, nil where there is none.
+// Load returns the table, or nil.
 func (k *KnownRoutes) Load() *RoutingTable { return k.table.Load() }
 
 // Keep keeps the table if it is newer than the known one.
@@ -18,5 +18,5 @@ func (k *KnownRoutes) Keep(table *RoutingTable) {
 	}
 }
 
-// Forget forgets the table, unless another one is known by now.
+// Forget removes the table, unless another one is known by now.
 func (k *KnownRoutes) Forget(table *RoutingTable) { k.table.CompareAndSwap(table, nil) }

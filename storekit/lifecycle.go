@@ -9,17 +9,17 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// Lifecycle is whether a store is open, and whether its schema was found right. The zero
-// value is open and not checked. It may be used concurrently.
+// Lifecycle records whether a store is open and whether its schema was checked. The zero
+// value is open and not checked. It is safe for concurrent use.
 type Lifecycle struct{ closed, checked atomic.Bool }
 
-// End closes, and tells whether this call is the first.
+// End closes the store, and reports whether this call is the first.
 func (l *Lifecycle) End() bool { return !l.closed.Swap(true) }
 
-// Closed tells whether End was called.
+// Closed reports whether End was called.
 func (l *Lifecycle) Closed() bool { return l.closed.Load() }
 
-// Usable returns outmill.ErrClosed after End, and the error of ctx when that has ended.
+// Usable returns outmill.ErrClosed after End, and the error of ctx if ctx has ended.
 func (l *Lifecycle) Usable(ctx context.Context) error {
 	if l.closed.Load() {
 		return outmill.ErrClosed
@@ -27,8 +27,8 @@ func (l *Lifecycle) Usable(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Ready is Usable, and runs check until it has succeeded once: most often it looks at the
-// version of the schema, or creates the schema.
+// Ready does the work of Usable, and also runs check until it has succeeded once. check
+// usually reads the version of the schema, or creates the schema.
 func (l *Lifecycle) Ready(ctx context.Context, check func(ctx context.Context) error) error {
 	if err := l.Usable(ctx); err != nil || l.checked.Load() {
 		return err
@@ -40,10 +40,10 @@ func (l *Lifecycle) Ready(ctx context.Context, check func(ctx context.Context) e
 	return nil
 }
 
-// CheckAgain has the next Ready run its check.
+// CheckAgain makes the next Ready run its check.
 func (l *Lifecycle) CheckAgain() { l.checked.Store(false) }
 
-// Explain makes errors of a store that is closed outmill.ErrClosed, too.
+// Explain wraps err in outmill.ErrClosed if the store is closed.
 func (l *Lifecycle) Explain(err error) error {
 	if err != nil && l.closed.Load() && !errors.Is(err, outmill.ErrClosed) {
 		return fmt.Errorf("%w: %w", outmill.ErrClosed, err)

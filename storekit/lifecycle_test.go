@@ -28,7 +28,7 @@ func TestLifecycle(t *testing.T) {
 		life.CheckAgain()
 		require.ErrorIs(t, life.Ready(t.Context(), check(errOutdated)), errOutdated)
 	})
-	t.Run("a store that is closed says so in all its errors", func(t *testing.T) {
+	t.Run("all errors of a closed store say that it is closed", func(t *testing.T) {
 		t.Parallel()
 		var life storekit.Lifecycle
 		require.NoError(t, life.Usable(t.Context()))

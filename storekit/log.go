@@ -10,17 +10,17 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// Log is the logger of a store. Its lines have the store's name, and all stores say the
-// same in the same words: what was appended, claimed and reaped, once for each call. It
-// may be used concurrently.
+// Log is the logger of a store. All stores write the same lines with it, each with the
+// store's name: one line for each call that appends, claims or reaps. It is safe for
+// concurrent use.
 type Log struct {
 	watermill.LoggerAdapter
-	// off says that nothing is logged, so that no line need be made.
+	// off says that the logger logs nothing, so that no line needs to be made.
 	off     bool
 	appends slog.Level
 }
 
-// NewLog makes the log of a store, whose appends are logged at that level. A nil
+// NewLog makes the log of a store. appends is the level of the lines about appends. A nil
 // logger logs nothing.
 func NewLog(logger watermill.LoggerAdapter, store string, appends slog.Level) *Log {
 	if outmill.IsNil(logger) {
@@ -31,8 +31,8 @@ func NewLog(logger watermill.LoggerAdapter, store string, appends slog.Level) *L
 	return &Log{LoggerAdapter: logger, off: off, appends: appends}
 }
 
-// Appended logs one call that appended records, or left them out as duplicates. With
-// inTransaction the transaction is the caller's, and not committed yet.
+// Appended logs one call that appended records, or skipped them as duplicates.
+// inTransaction says that the transaction is the caller's, and not committed yet.
 func (l *Log) Appended(inTransaction bool, records ...*outmill.Record) {
 	if l.off || len(records) == 0 {
 		return
@@ -72,7 +72,7 @@ func (l *Log) at(level slog.Level) func(msg string, fields watermill.LogFields) 
 	return l.Trace
 }
 
-// Claimed logs a claim that found n records, if any.
+// Claimed logs a claim that found n records, unless n is 0.
 func (l *Log) Claimed(req outmill.ClaimRequest, n int) {
 	if l.off || n == 0 {
 		return
@@ -80,7 +80,7 @@ func (l *Log) Claimed(req outmill.ClaimRequest, n int) {
 	l.Debug("Records claimed", watermill.LogFields{"count": n, "group": req.Group, "owner": req.Owner.String()})
 }
 
-// Reaped logs n leases that ran out, if any.
+// Reaped logs n expired leases, unless n is 0.
 func (l *Log) Reaped(n int) {
 	if l.off || n == 0 {
 		return
@@ -88,7 +88,7 @@ func (l *Log) Reaped(n int) {
 	l.Info("Leases that ran out were reaped", watermill.LogFields{"count": n})
 }
 
-// firstFew are the first few of the texts that differ, and … for the others.
+// firstFew has the first few distinct texts, and … for the others.
 type firstFew []string
 
 const few = 10

@@ -17,7 +17,7 @@ func record(topic, name, correlation string) *outmill.Record {
 		Metadata: map[string]string{"card": "secret"}}
 }
 
-// fieldsOf are those of the only line, at that level.
+// fieldsOf returns the fields of the only line at this level.
 func fieldsOf(t *testing.T, capture *watermill.CaptureLoggerAdapter, level watermill.LogLevel, msg string) watermill.LogFields {
 	t.Helper()
 	all := 0
@@ -34,7 +34,7 @@ func fieldsOf(t *testing.T, capture *watermill.CaptureLoggerAdapter, level water
 func TestLog(t *testing.T) {
 	t.Parallel()
 
-	t.Run("a line tells what was appended", func(t *testing.T) {
+	t.Run("a line describes the appended records", func(t *testing.T) {
 		t.Parallel()
 		duplicate := record("orders", "m2", "c1")
 		duplicate.Duplicate = true

@@ -11,8 +11,8 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// instructs tells whether metadata of that name says how a message is appended,
-// and not what it is.
+// instructs reports whether metadata with this name instructs the append, rather than
+// identifies the message.
 func instructs(name string) bool {
 	switch name {
 	case outmill.MetadataDueAt, outmill.MetadataDelay, outmill.MetadataExpiresAt, outmill.MetadataTimeToLive, outmill.MetadataDedupKey,
@@ -23,10 +23,10 @@ func instructs(name string) bool {
 	return false
 }
 
-// RecordOf makes a record of a message: metadata that has a column moves
-// there, the rest is copied. It does not change the message. A nil message and
-// metadata that cannot be parsed are an InvalidRecordError with Index -1. The
-// payload is shared, not copied.
+// RecordOf makes a record of a message: it moves metadata with a column to the field, and
+// copies the rest. It does not change the message. For a nil message, or metadata that
+// cannot be parsed, it returns an InvalidRecordError with Index -1. The payload is shared,
+// not copied.
 func RecordOf(topic string, msg *message.Message) (*outmill.Record, error) {
 	if msg == nil {
 		return nil, &outmill.InvalidRecordError{Index: -1, Field: "message", Reason: "is nil"}
@@ -103,9 +103,9 @@ func RecordOf(topic string, msg *message.Message) (*outmill.Record, error) {
 	return rec, p.err
 }
 
-// MessageOf makes the message to deliver from a record, with the columns that
-// identify it back in the metadata. The payload is shared, not copied; the
-// metadata is the record's own map.
+// MessageOf makes the message to deliver from a record. It copies the fields that identify
+// the message to the metadata. The payload is shared, not copied; the metadata is the
+// record's own map.
 func MessageOf(rec *outmill.Record) *message.Message {
 	msg := message.NewMessage(rec.MessageID, rec.Payload)
 	if rec.Metadata != nil {

@@ -96,7 +96,7 @@ func TestMetadata(t *testing.T) {
 		require.Equal(t, "corr", middleware.MessageCorrelationID(storekit.MessageOf(recordOf(t, msg))))
 	})
 
-	t.Run("what identifies comes back and what instructs does not", func(t *testing.T) {
+	t.Run("metadata that identify a message return and instructions do not", func(t *testing.T) {
 		t.Parallel()
 		rapid.Check(t, func(t *rapid.T) {
 			text := rapid.StringN(0, 20, -1)
@@ -207,7 +207,7 @@ func TestMetadata(t *testing.T) {
 		require.True(t, rec.DueAt.IsZero())
 	})
 
-	t.Run("garbage in an instruction is refused with its name and what is wanted", func(t *testing.T) {
+	t.Run("garbage in an instruction is refused with its name and the valid form", func(t *testing.T) {
 		t.Parallel()
 		for _, name := range instructions {
 			if name == outmill.MetadataDedupKey {

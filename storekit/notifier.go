@@ -7,9 +7,9 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// Notifier wakes the readers of a store within one process: it tells listeners of
-// which topics records may have become claimable. A store implements [Waker] with it.
-// The zero value is ready; it may be used concurrently.
+// Notifier wakes the readers of a store within one process: it passes the topics with
+// records that may have become claimable to listeners. A store implements [Waker] with it.
+// The zero value is ready to use. Notifier is safe for concurrent use.
 type Notifier struct {
 	mu        sync.Mutex
 	listeners map[*func(topic string)]struct{}
@@ -17,7 +17,7 @@ type Notifier struct {
 }
 
 // Listen calls woken for each topic of each Notify, until ctx ends or the notifier is
-// closed. See [Waker] for what woken may do.
+// closed. See [Waker] for the rules of woken.
 func (n *Notifier) Listen(ctx context.Context, woken func(topic string)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -36,7 +36,7 @@ func (n *Notifier) Listen(ctx context.Context, woken func(topic string)) {
 	})
 }
 
-// Notify tells every listener of the topics; without topics, of any topic.
+// Notify passes the topics to every listener. No topics stand for any topic.
 func (n *Notifier) Notify(topics ...string) {
 	if len(topics) == 0 {
 		topics = anyTopic
@@ -59,7 +59,7 @@ func (n *Notifier) HasListeners() bool {
 	return len(n.listeners) > 0
 }
 
-// Close forgets all listeners and takes no further ones.
+// Close removes all listeners and accepts no further ones.
 func (n *Notifier) Close() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -67,8 +67,8 @@ func (n *Notifier) Close() {
 	clear(n.listeners)
 }
 
-// TopicsOf returns the topics of the records, each once. It returns none, which
-// stands for any topic, where there are more than a [TopicSet] keeps.
+// TopicsOf returns the topics of the records, each once. If there are more than a
+// [TopicSet] keeps, it returns none, which stands for any topic.
 func TopicsOf(records []*outmill.Record) []string {
 	var topics TopicSet
 	for _, r := range records {

@@ -11,7 +11,7 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// ear remembers what it heard.
+// ear records the topics of the calls.
 type ear struct{ heard []string }
 
 func (e *ear) hear(topic string) { e.heard = append(e.heard, topic) }

@@ -6,34 +6,33 @@ import (
 	"time"
 )
 
-// What is delayed, waits for a retry, or has a lease that ended comes into line when
-// it is due. A million records may be due at once, so a claim puts only some of them
-// in line in one transaction, those first that were due first. Until the rest has
-// followed, the claim must not hand out what has been due for less long than they
-// have: it works as of the moment at which the last record that it put in line was
-// due. So the outcome is that of a claim which was made at that moment, and the
-// order of each key holds:
+// Records that are delayed, wait for a retry, or have an ended lease become ready
+// (StageReady) only when a claim admits them after their due time. A million records may be
+// due at once, so a claim admits only some of them in one transaction, in the order of
+// their due times. Until it has admitted the rest, the claim must not return records that
+// became due later than the rest. So it works as of a moment: the due time of the last
+// record that it admitted. Its result is that of a claim at that moment, and the order of
+// each key holds:
 //
-//   - What became due after that moment, or was appended after it, stays in the line.
-//   - What still waits for its retry, or is leased, stands in the way of its key,
-//     whether it is due or not.
-//   - What is delayed stands in nobody's way before it is due.
+//   - Ready records that became due, or were appended, after the moment are not returned.
+//   - A record that still waits for its retry, or is leased, blocks its key, even if it is
+//     due.
+//   - A delayed record blocks no other record before it is due.
 //
-// Each such transaction leaves the records that it put in line where they are, so a
-// crash, or a claim that ends before it hands anything out, loses no work.
+// Admitted records stay ready, so a crash, or a claim that ends before it returns a record,
+// loses no work.
 
-// atOnce is how many records one statement moves: enough to be worth its round trip,
-// and few enough to take some milliseconds.
+// atOnce is the number of records that one statement moves: enough to justify its round
+// trip, and few enough to take only some milliseconds.
 const atOnce = 1000
 
-// BatchSize bounds the work that one transaction of a claim or a requeue does; further
-// transactions do the rest. The zero value is for every use but tests, which make the
-// batches as small as they like.
+// BatchSize limits the work of one transaction of a claim or a requeue; further
+// transactions do the rest. Only tests use another value than zero, to make the batches
+// small.
 type BatchSize int
 
-// Admit is how many records whose time has come a claim for want records puts in line
-// in one transaction. It is more than the claim takes, so that the rest becomes less
-// with each claim.
+// Admit returns the number of due records that a claim for want records makes ready in one
+// transaction. It is more than want, so that each claim reduces the rest.
 func (b BatchSize) Admit(want int) int {
 	if b > 0 {
 		return int(b)
@@ -41,9 +40,9 @@ func (b BatchSize) Admit(want int) int {
 	return max(atOnce, 2*want)
 }
 
-// Park is how many records of a key one transaction parks. The others follow as claims
-// come to them: the key is parked from the first one on, so that a claim which parks
-// hands out none of it.
+// Park returns the number of records of a key that one transaction parks. The others follow
+// when claims meet them. The key counts as parked from the first record on, so a claim that
+// parks returns none of its records.
 func (b BatchSize) Park() int {
 	if b > 0 {
 		return int(b)
@@ -51,21 +50,21 @@ func (b BatchSize) Park() int {
 	return atOnce
 }
 
-// mostDoublings bounds how large a batch of a requeue becomes: 64 times the first.
+// mostDoublings limits the growth of a requeue's batches, to 64 times the first.
 const mostDoublings = 6
 
-// Requeue is how many records of a parked key the nth transaction brings back, from 0
-// on. A key stays parked until the last of them is back, and claims that come between
-// two transactions park again what they meet of it. The batches grow, so that the
-// requeue is faster than these claims are together.
+// Requeue returns the number of records of a parked key that the nth transaction requeues,
+// from 0 on. A key stays parked until all its records are requeued, and claims between two
+// transactions park the records that they meet again. The batches grow, so that the requeue
+// is faster than all these claims together.
 func (b BatchSize) Requeue(nth int) int {
 	return b.Park() << min(nth, mostDoublings)
 }
 
-// HalfTime is when half of the time is over that ctx leaves a claim. By then it stops
-// if it has had work in many transactions and nothing to hand out: what it has done
-// stays done, and at the end of ctx its caller would take it for one that failed. It is
-// zero where ctx has no end.
+// HalfTime returns the time at which half of the time that ctx leaves a claim has passed. A
+// claim that has worked in many transactions and has no record to return stops then: its
+// work stays done, while at the end of ctx its caller would treat it as failed. HalfTime is
+// zero if ctx has no deadline.
 func HalfTime(ctx context.Context) time.Time {
 	end, bounded := ctx.Deadline()
 	if !bounded {
@@ -74,14 +73,14 @@ func HalfTime(ctx context.Context) time.Time {
 	return time.Now().Add(time.Until(end) / 2)
 }
 
-// Moment is a place in the order in which records become due. The zero value is the
-// present: everything that is in line has been due before it.
+// Moment is a position in the order in which records become due. The zero value is the
+// present: all ready records became due before it.
 type Moment struct {
 	Due time.Time
 	Seq int64
 }
 
-// Before tells whether the moment is before the one at which a record was due.
+// Before reports whether the moment is before the due time of a record.
 func (m Moment) Before(due time.Time, seq int64) bool {
 	return !m.Due.IsZero() && cmp.Or(m.Due.Compare(due), cmp.Compare(m.Seq, seq)) < 0
 }

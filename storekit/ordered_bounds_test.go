@@ -13,7 +13,7 @@ import (
 func TestOrderedBounds(t *testing.T) {
 	t.Parallel()
 
-	t.Run("a walk stops at what became due after the moment as of which it works", func(t *testing.T) {
+	t.Run("a scan stops at records that became due after its moment", func(t *testing.T) {
 		t.Parallel()
 		at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 		page := []storekit.Candidate{

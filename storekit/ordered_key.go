@@ -7,21 +7,19 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// A store keeps a note of each key that a claim found blocked, and sets the records of
-// the key apart (they are held), so that later claims pass over the key at a cost that
-// does not grow with the number of its records. By of a [Blocker] is one of these, or
-// the owner of a lease.
+// A store records each key that a claim found blocked, and marks the records of the key as
+// held. So later claims skip the key at a cost that does not grow with the number of its
+// records. By of a [Blocker] is one of these constants, or the owner of a lease.
 const (
-	// BlockedByNothing says that the key may be free: the next claim looks at its held
-	// records.
+	// BlockedByNothing says that the key may be free: the next claim reads its held records.
 	BlockedByNothing = ""
 	// BlockedByWaiting says that a record of the key waits for its retry.
 	BlockedByWaiting = "waiting"
-	// BlockedByNobody is the blocker of no key.
+	// BlockedByNobody is a value that no key has as its blocker.
 	BlockedByNobody = "-"
 )
 
-// NoSeq is the place (Seq) of no record: it is after all others.
+// NoSeq is after the Seq of every record. It stands for no record.
 const NoSeq = math.MaxInt64
 
 // IgnoredBlocker is the blocker that a claim with the policy ignores.
@@ -32,27 +30,27 @@ func IgnoredBlocker(policy outmill.KeyPolicy) string {
 	return BlockedByNobody
 }
 
-// Blocker is the reason why a key is blocked.
+// Blocker is the reason for which a key is blocked.
 type Blocker struct {
 	By string
-	// Until is when the reason ends, nil where that is not known.
+	// Until is the end of the reason; nil if it is unknown.
 	Until *time.Time
 }
 
-// KeyState is what a claim knows of a key.
+// KeyState is the state of a key for a claim.
 type KeyState struct {
-	// Other is the owner of a lease that is not the claimer's, and its end.
+	// Other is the owner of a lease of another owner than the claim's, and OtherEnd its end.
 	Other    string
 	OtherEnd *time.Time
-	// Waiting is the first record that waits, and how long it stands in the way;
-	// Held the first that is held. Each is NoSeq where there is none.
+	// Waiting is the Seq of the first record that waits (StageWaiting), and WaitingEnd is the
+	// end of its wait. Held is the Seq of the first held record. Each Seq is NoSeq if there is
+	// no such record.
 	Waiting, Held int64
 	WaitingEnd    *time.Time
 	Parked        bool
 }
 
-// Barrier is the place from which on records may not be taken because of a
-// record that waits.
+// Barrier returns the Seq from which on records must not be claimed because a record waits.
 func (s KeyState) Barrier(policy outmill.KeyPolicy) int64 {
 	if policy == outmill.KeySkip {
 		return NoSeq
@@ -60,11 +58,11 @@ func (s KeyState) Barrier(policy outmill.KeyPolicy) int64 {
 	return s.Waiting
 }
 
-// Parks tells whether the records of the key are to be parked when a claim meets them.
+// Parks reports whether a claim must park the records of the key that it meets.
 func (s KeyState) Parks(policy outmill.KeyPolicy) bool { return s.Parked && policy == outmill.KeyPark }
 
-// Blocker returns what to note of a key whose held records were looked at: the reason why
-// it is blocked, and the first place at which its records are.
+// Blocker returns the note of a key after a claim has read its held records: the reason why
+// it is blocked, and the Seq of its first record.
 func (s KeyState) Blocker(policy outmill.KeyPolicy) (Blocker, int64) {
 	if s.Other != "" {
 		return Blocker{s.Other, s.OtherEnd}, 0
@@ -72,7 +70,8 @@ func (s KeyState) Blocker(policy outmill.KeyPolicy) (Blocker, int64) {
 	return Blocker{BlockedByWaiting, s.WaitingEnd}, s.Barrier(policy)
 }
 
-// blocks tells whether the record may not be taken, and what to note of its key.
+// blocks reports whether the record must not be claimed, and returns the blocker to note of
+// its key.
 func (s KeyState) blocks(r Candidate, policy outmill.KeyPolicy) (Blocker, bool) {
 	barrier := s.Barrier(policy)
 	switch {

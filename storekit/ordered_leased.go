@@ -2,10 +2,11 @@ package storekit
 
 import "github.com/outmill/outmill"
 
-// LeasedInOrder tells which of n records that an ordered claim chose, in their order, it
-// may hand out where it has leased only some, because others have changed the rest since
-// they were read. Behind a record that was not leased no other of its key may be handed out, and
-// of a topic in order none at all. Records without a key are behind nothing.
+// LeasedInOrder selects the records that an ordered claim may return, if it could lease
+// only some of the n records that it chose, because other sessions have changed the rest
+// since the read. Behind a record that was not leased, no later record of its key may be
+// returned; with OrderTopic, no later record of the topic. Records without a key are behind
+// no other record.
 func LeasedInOrder(order outmill.Order, n int, key func(i int) string, leased func(i int) bool) []bool {
 	keep := make([]bool, n)
 	broken := map[string]bool{}

@@ -12,7 +12,7 @@ import (
 func TestOrderedLeased(t *testing.T) {
 	t.Parallel()
 
-	t.Run("behind a record that was not leased none of its key is handed out", func(t *testing.T) {
+	t.Run("behind a record that was not leased no record of its key is returned", func(t *testing.T) {
 		t.Parallel()
 		keys := []string{"a", "b", "", "a", "b", "", "a"}
 		for name, test := range map[string]struct {

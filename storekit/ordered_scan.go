@@ -7,66 +7,66 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// Candidate is what a claim must know of a record to decide about it.
+// Candidate has the fields of a record that a claim needs for its decision.
 type Candidate struct {
-	// ID names the record to the store, which may go by Seq instead.
+	// ID identifies the record for the store, which may use Seq instead.
 	ID       string
 	Seq      int64
 	Key      string
 	Expired  bool
 	Expiries int
 	Size     int
-	// Due is when the record became due, or was appended if that was later. It may
-	// be zero where OrderedScan.Until is.
+	// Due is the time at which the record became due, or was appended if that was later. It
+	// may be zero if OrderedScan.Until is zero.
 	Due time.Time
-	// First of its key on its page: State is set.
+	// First says that the record is the first of its key on its page, so that State is set.
 	First bool
 	State KeyState
 }
 
-// HeldKey is a note of a blocked key to make, or to change. Head is the place of its
-// first record.
+// HeldKey is a note of a blocked key, to insert or to update. Head is the Seq of its first
+// record.
 type HeldKey struct {
 	Blocker
 	Head int64
 }
 
-// OrderedScan decides, for an ordered claim, which records of a topic may be handed out,
-// which are held because an earlier one of their key blocks them, and what to note about
-// these keys. The store reads the ready records of the topic page by page, in their
-// order, and carries out what is decided. It sets the fields of the first group before;
-// the scan sets those of the second. One goroutine at a time uses a scan.
+// OrderedScan decides, for an ordered claim, which records of a topic may be returned,
+// which are held because an earlier record of their key blocks them, and which notes to
+// write about these keys. The store sets the first group of fields, reads the ready records
+// of the topic page by page, in their order, and executes the decisions. The scan sets the
+// second group. Use a scan from one goroutine at a time.
 type OrderedScan struct {
 	Policy outmill.KeyPolicy
-	// Want is the most records to take of the topic.
+	// Want is the largest number of records to claim from the topic.
 	Want int
-	// MaxBytes bounds the claim's bytes, of which it has Bytes; 0 is no bound. The
-	// claim's first record is taken whatever its size: First is whether there is
-	// none yet from other topics.
+	// MaxBytes limits the bytes of the claim, of which Bytes are used; 0 is no limit. The
+	// first record of the claim is taken even if it is larger. First says that the claim has
+	// no record from other topics yet.
 	MaxBytes, Bytes int
 	First           bool
 	// Until is the moment as of which the claim works: see BatchSize.Admit.
 	Until Moment
 
-	// Taken counts what is to be leased.
+	// Taken counts the records to lease.
 	Taken int
-	// Full: the claim wants no more of the topic. Over: nor of any other.
+	// Full says that the claim needs no more records of the topic; Over, that it needs none of
+	// other topics either.
 	Full, Over bool
-	// Leasing, Expired, Parked and Holding are what Settled forgets.
+	// Leasing, Expired, Parked and Holding are the decisions to execute. Settled clears them.
 	Leasing, Expired, Parked, Holding []Candidate
-	// HeldKeys are the keys of Holding; Reopen are the keys that have held records and are
-	// no longer blocked by the record that was decided about.
+	// HeldKeys are the keys of Holding. Reopen are keys with held records that the decided
+	// record no longer blocks.
 	HeldKeys map[string]HeldKey
 	Reopen   []string
 }
 
-// Settled forgets what was decided: it has been carried out.
+// Settled clears the decisions after the store has executed them.
 func (w *OrderedScan) Settled() {
 	w.Leasing, w.Expired, w.Parked, w.Holding, w.HeldKeys, w.Reopen = nil, nil, nil, nil, nil, nil
 }
 
-// Page decides about each record of a page, in its order, until the claim is
-// full.
+// Page decides about the records of a page, in their order, until the claim is full.
 func (w *OrderedScan) Page(page []Candidate) {
 	states := map[string]KeyState{}
 	w.Leasing = slices.Grow(w.Leasing, max(0, min(len(page), w.Want-w.Taken)))
@@ -110,8 +110,8 @@ func (w *OrderedScan) hold(r Candidate, b Blocker) {
 	}
 }
 
-// take takes the record unless it does not fit in, and then no later one of
-// its topic may be taken either.
+// take takes the record if it fits. If it does not fit, no later record of its topic may be
+// taken either.
 func (w *OrderedScan) take(r Candidate) bool {
 	first := w.First && w.Taken == 0
 	tooBig := w.MaxBytes > 0 && w.Bytes+r.Size > w.MaxBytes

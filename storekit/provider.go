@@ -9,7 +9,8 @@ import (
 )
 
 // OpenURL makes the Open of an outmill.Provider: configOf takes the settings of the store
-// out of a URL, and open opens the store on the rest with them.
+// from the parameters of a URL, and open opens the store with these settings and the
+// remaining URL.
 func OpenURL[Config any, Store outmill.Store](
 	configOf func(url string) (rest string, config Config, err error),
 	open func(ctx context.Context, rest string, config Config, logger watermill.LoggerAdapter) (Store, error),

@@ -8,36 +8,35 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 )
 
-// Outgoing is one message on its way to a broker.
+// Outgoing is one message to publish to a broker.
 type Outgoing struct {
 	Topic   string
 	Message *message.Message
 }
 
-// BatchPublisher is a publisher that sends messages of many topics in one
-// call, at the speed of the broker and not of its round trips. A forwarder
-// uses it where it finds it; with any other publisher it runs many lanes that
-// publish one message at a time each. Package kafka implements it.
+// BatchPublisher is a publisher that sends messages of many topics in one call, so that its
+// speed does not depend on round trips. A forwarder uses it if the publisher implements it.
+// With any other publisher the forwarder runs several lanes (goroutines), each of which
+// publishes one message at a time. Package kafka implements it.
 //
-// A decorator that embeds a message.Publisher hides the method. It should have a
-// PublishBatch of its own, which does for each message what its Publish does. A
-// decorator may have the method Unwrap() message.Publisher instead, which says
-// that batches may go past it: the forwarder then calls PublishBatch of what the
-// decorator wraps, and the decorator sees no message. That suits one that only
-// closes or shares a publisher, and does not suit one that changes messages.
+// A decorator that embeds a message.Publisher hides the method. It should have its own
+// PublishBatch, which treats each message as its Publish does. Instead, a decorator may
+// have the method Unwrap() message.Publisher, which says that batches may bypass it: the
+// forwarder then calls PublishBatch of the wrapped publisher, and the decorator sees no
+// message. That suits a decorator that only closes or shares a publisher, but not one that
+// changes messages.
 type BatchPublisher interface {
 	message.Publisher
-	// PublishBatch returns when every message is acknowledged or has failed;
-	// *PublishError names those that failed. Messages of one topic and key are
-	// delivered in their order: when one of them fails for a reason that may
-	// pass, the later ones of its key fail with it. It returns soon after ctx
-	// ends, and then counts as failed what is not known to be delivered.
+	// PublishBatch returns when every message is acknowledged or has failed; *PublishError
+	// lists those that failed. Messages of one topic and key are delivered in their order:
+	// when one of them fails for a transient reason, the later ones of its key fail with it.
+	// PublishBatch returns soon after ctx ends; messages that are not known to be delivered
+	// then count as failed.
 	PublishBatch(ctx context.Context, batch []Outgoing) error
 }
 
-// PublishError names the messages of a call that were not delivered; the
-// others were. Publishers that batch return it, so that a forwarder retries
-// just those.
+// PublishError lists the messages of a call that were not delivered; the others were.
+// Publishers of batches return it, so that a forwarder retries only the failed messages.
 type PublishError struct {
 	// Total is the number of messages of the call.
 	Total int
@@ -47,15 +46,15 @@ type PublishError struct {
 
 // FailedMessage is one message that was not delivered.
 type FailedMessage struct {
-	// Index is the message's place in the call.
+	// Index is the message's index in the call.
 	Index int
 	// MessageID is the message's UUID.
 	MessageID string
-	// Topic is where it should have gone.
+	// Topic is the topic of the publish.
 	Topic string
-	// Err is why. Permanent marks a message that no retry can deliver (too large,
-	// a topic name that the broker never allows), ErrTopicUnavailable a topic that the broker refuses; anything else
-	// is taken for trouble with the broker.
+	// Err is the reason. Permanent marks a message that no retry can deliver (too large, a
+	// topic name that the broker never allows), and ErrTopicUnavailable a topic that the
+	// broker refuses; any other error counts as a failure of the broker.
 	Err error
 }
 

@@ -7,9 +7,9 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 )
 
-// delays reads the delay that Watermill's components/delay keeps in a context.
-// The key is that package's own, so its publisher decorator does the reading,
-// on a message that is thrown away: the user's message stays as it is.
+// delays reads the delay that Watermill's components/delay keeps in a context. The context
+// key is private to that package. So its publisher decorator reads the delay, with a
+// temporary message, which leaves the user's message unchanged.
 type delays struct{ decorated message.Publisher }
 
 func newDelays() (*delays, error) {
@@ -17,8 +17,8 @@ func newDelays() (*delays, error) {
 	return &delays{decorated}, err
 }
 
-// apply returns the message, or a copy that has the delay of its own context,
-// or else the given one, in its metadata. A delay that is there already wins.
+// apply returns the message, or a copy with a delay in its metadata: that of the message's
+// own context, or else otherwise. A delay that the metadata already has takes precedence.
 func (d *delays) apply(msg *message.Message, otherwise message.Metadata) *message.Message {
 	if msg.Metadata.Get(delay.DelayedForKey) != "" {
 		return msg
@@ -37,7 +37,7 @@ func (d *delays) apply(msg *message.Message, otherwise message.Metadata) *messag
 	return delayed
 }
 
-// of returns the metadata that say the delay of ctx.
+// of returns the delay of ctx as metadata.
 func (d *delays) of(ctx context.Context) message.Metadata {
 	if ctx == nil || ctx == context.Background() {
 		return nil

@@ -9,7 +9,8 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// RecordMaker makes records of messages for a publisher. It may be used concurrently.
+// RecordMaker turns the messages of a publisher into records. It is safe for concurrent
+// use.
 type RecordMaker struct{ delays *delays }
 
 // NewRecordMaker returns a RecordMaker.
@@ -18,10 +19,9 @@ func NewRecordMaker() (*RecordMaker, error) {
 	return &RecordMaker{delays}, err
 }
 
-// Of makes the records of a call, and collects all that is wrong with the messages
-// themselves, each with its place in the call. The limits are for the store to check,
-// before it writes. Watermill's delay is that of a message's own context, or else of
-// base, which may be nil.
+// Of makes the records of a call. It collects the errors of all messages, each with the
+// index in the call. The store checks the limits before it writes. Watermill's delay comes
+// from the message's own context, or else from base, which may be nil.
 func (m *RecordMaker) Of(base context.Context, topic string, messages []*message.Message) ([]*outmill.Record, error) {
 	list := make([]*outmill.Record, len(messages))
 	var errs []error

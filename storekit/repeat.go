@@ -12,9 +12,9 @@ const (
 	lastPause  = 200 * time.Millisecond
 )
 
-// Repeat runs a transaction, fn, until it succeeds, fails with an error that passes
-// refuses, ctx ends, or it was tried ten times, with pauses that grow to 200 ms. passes
-// reports whether an error, such as a deadlock, may not come back with the next attempt.
+// Repeat runs a transaction, fn, with pauses that grow to 200 ms. It ends when fn succeeds,
+// fails with an error that is not transient, or was tried ten times, or when ctx ends.
+// passes reports whether an error, such as a deadlock, is transient.
 func Repeat(ctx context.Context, passes func(error) bool, fn func() error) error {
 	waits := NewWaits(firstPause, lastPause)
 	for attempt := 1; ; attempt++ {

@@ -2,8 +2,8 @@ package storekit
 
 import "github.com/outmill/outmill"
 
-// RequireTx passes on the transaction that a store has found in a context, and returns
-// ErrNoTx where there is none.
+// RequireTx returns the transaction that a store has found in a context, or ErrNoTx if
+// there is none.
 func RequireTx[T comparable](tx T, err error) (T, error) {
 	var none T
 	if err == nil && tx == none {

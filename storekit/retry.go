@@ -8,17 +8,16 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// Verdict is what a RetryPolicy decides about a record whose handling did not
-// succeed: exactly one of Dead, Snooze, or due again after Delay with the
-// attempt counted.
+// Verdict is the decision of a RetryPolicy about a record whose handling did not succeed.
+// The record is either dead, or snoozed, or due again after Delay with the attempt counted.
 type Verdict struct {
 	Dead   bool
 	Snooze bool
 	Delay  time.Duration
 }
 
-// Decide judges a handling that ended with err. attempts is how many were
-// abandoned before it (Record.Attempts).
+// Decide returns the verdict on a handling that ended with err. attempts is the number of
+// handlings that were abandoned before it (Record.Attempts).
 func Decide(p outmill.RetryPolicy, attempts int, err error) Verdict {
 	if delay, ok := outmill.SnoozeDelay(err); ok {
 		return Verdict{Snooze: true, Delay: delay}

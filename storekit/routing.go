@@ -15,7 +15,7 @@ type StoredRegistration struct {
 	Group  string
 	Topics outmill.Topics
 	SeenAt time.Time
-	// ExpiresAt is when it ends, zero for one that never ends.
+	// ExpiresAt is the end of the registration; zero means that it never ends.
 	ExpiresAt time.Time
 }
 
@@ -32,9 +32,9 @@ type EndedGroup struct {
 	At    time.Time
 }
 
-// RoutingTable tells which groups read a topic. It holds the registrations of one
-// generation, which a store counts up whenever they change. Nothing changes a table after
-// it was made, so it may be used concurrently.
+// RoutingTable knows the groups that read a topic. It holds the registrations of one
+// generation; a store increases the generation whenever the registrations change. A table
+// is immutable, so it is safe for concurrent use.
 type RoutingTable struct {
 	Generation    int64
 	Registrations []StoredRegistration
@@ -52,7 +52,7 @@ func (t *RoutingTable) Of(topic string) []string {
 	return groups
 }
 
-// First returns the first of the registrations that selects the topic.
+// First returns the first registration that selects the topic.
 func (t *RoutingTable) First(topic string) (first StoredRegistration, found bool) {
 	for _, r := range t.Registrations {
 		if r.Topics.Match(topic) {
@@ -62,7 +62,7 @@ func (t *RoutingTable) First(topic string) (first StoredRegistration, found bool
 	return StoredRegistration{}, false
 }
 
-// FirstOf returns First of each of the topics that a registration selects.
+// FirstOf returns First for each of the topics that a registration selects.
 func (t *RoutingTable) FirstOf(topics []string) map[string]StoredRegistration {
 	first := make(map[string]StoredRegistration, len(topics))
 	for _, topic := range topics {
@@ -110,8 +110,8 @@ func (t *RoutingTable) Infos(workers []StoredWorker, ended []EndedGroup) []outmi
 	return list
 }
 
-// OrEmpty is the list, or an empty one in place of nil: a store keeps the lists of a
-// selection as arrays that are never null.
+// OrEmpty returns the list, or an empty list instead of nil, because a store keeps the
+// lists of a selection as arrays that are never null.
 func OrEmpty(list []string) []string {
 	if list == nil {
 		return []string{}

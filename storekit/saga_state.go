@@ -5,12 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/outmill/outmill"
 )
 
-// CheckSagaState reports a state that is no pointer to a struct, as ErrInvalidRecord.
+// CheckSagaState returns an ErrInvalidRecord for a state that is not a pointer to a struct.
 // Stores call it.
 func CheckSagaState(state any) error {
 	v := reflect.ValueOf(state)
@@ -20,8 +21,8 @@ func CheckSagaState(state any) error {
 	return refuseSaga("state", fmt.Sprintf("is a %T, or nil: want a pointer to a struct", state))
 }
 
-// CheckSagaSize reports a state whose encoding has more bytes than limit, as
-// ErrInvalidRecord; 0 is no limit. Stores call it.
+// CheckSagaSize returns an ErrInvalidRecord for a state whose encoding has more bytes than
+// limit; 0 is no limit. Stores call it.
 func CheckSagaSize(size, limit int) error {
 	if limit <= 0 || size <= limit {
 		return nil
@@ -35,7 +36,16 @@ func SagaStateError(err error) error {
 	return errors.Join(refuseSaga("state", "cannot be encoded"), err)
 }
 
-// EncodeSagaState is the state as JSON of at most limit bytes; 0 is no limit. Errors:
+// DecodeSagaState decodes the text that EncodeSagaState returned into state. Errors:
+// ErrSagaState, without the values of the state.
+func DecodeSagaState(text string, state any) error {
+	if err := json.Unmarshal([]byte(text), state); err != nil {
+		return fmt.Errorf("%w: %w", ErrSagaState, JSONError("decode from JSON", err))
+	}
+	return nil
+}
+
+// EncodeSagaState returns the state as JSON of at most limit bytes; 0 is no limit. Errors:
 // ErrInvalidRecord.
 func EncodeSagaState(state any, limit int) (string, error) {
 	if err := CheckSagaState(state); err != nil {
@@ -43,7 +53,7 @@ func EncodeSagaState(state any, limit int) (string, error) {
 	}
 	text, err := json.Marshal(state)
 	if err != nil {
-		return "", SagaStateError(err)
+		return "", SagaStateError(JSONError("encode as JSON", err))
 	}
 	if text[0] != '{' {
 		return "", refuseSaga("state", fmt.Sprintf("is a %T that is no JSON object: want a struct without a MarshalJSON of another kind", state))
@@ -51,11 +61,11 @@ func EncodeSagaState(state any, limit int) (string, error) {
 	return string(text), CheckSagaSize(len(text), limit)
 }
 
-// MergeSagaState returns the encoded state with the fields of what is stored that the
-// type of state does not have, nested ones too, within limit as EncodeSagaState.
+// MergeSagaState returns the encoded state, together with the stored fields that the type
+// of state does not have, including nested ones. limit is as in EncodeSagaState.
 func MergeSagaState(stored, encoded string, state any, limit int) (string, error) {
 	before := reflect.New(reflect.TypeOf(state).Elem()).Interface()
-	if err := json.Unmarshal([]byte(stored), before); err != nil {
+	if err := DecodeSagaState(stored, before); err != nil {
 		return "", err
 	}
 	known, err := json.Marshal(before)
@@ -69,8 +79,9 @@ func MergeSagaState(stored, encoded string, state any, limit int) (string, error
 	return string(merged), CheckSagaSize(len(merged), limit)
 }
 
-// mergeJSON adds to the object next what stored has and known, which is what the type
-// knows of it, has not.
+// mergeJSON adds to the object next the fields that stored has and known has not. known is
+// stored after decoding into the state's type, so it lacks the fields that the type does
+// not have. Like encoding/json, it compares names without regard to the case of letters.
 func mergeJSON(stored, known, next json.RawMessage) (json.RawMessage, error) {
 	was, isObject := objectOf(stored)
 	seen, seenIs := objectOf(known)
@@ -82,7 +93,7 @@ func mergeJSON(stored, known, next json.RawMessage) (json.RawMessage, error) {
 		of, knows := seen[name]
 		now, has := merged[name]
 		switch {
-		case !knows && !has:
+		case !knows && !has && !hasFolded(seen, name) && !hasFolded(merged, name):
 			merged[name] = value
 		case knows && has:
 			both, err := mergeJSON(value, of, now)
@@ -95,6 +106,15 @@ func mergeJSON(stored, known, next json.RawMessage) (json.RawMessage, error) {
 	return json.Marshal(merged)
 }
 
+func hasFolded(object map[string]json.RawMessage, name string) bool {
+	for has := range object {
+		if strings.EqualFold(has, name) {
+			return true
+		}
+	}
+	return false
+}
+
 func objectOf(text json.RawMessage) (object map[string]json.RawMessage, is bool) {
 	if len(text) == 0 || text[0] != '{' {
 		return nil, false
@@ -102,8 +122,8 @@ func objectOf(text json.RawMessage) (object map[string]json.RawMessage, is bool)
 	return object, json.Unmarshal(text, &object) == nil
 }
 
-// CheckDeleteFinishedSagas reports arguments of DeleteFinishedSagas that make no sense,
-// as ErrInvalidRecord or ErrInvalidConfig. Stores call it.
+// CheckDeleteFinishedSagas returns an ErrInvalidRecord or ErrInvalidConfig for invalid
+// arguments of DeleteFinishedSagas. Stores call it.
 func CheckDeleteFinishedSagas(kind string, retention time.Duration, limit int) error {
 	err := CheckSagaType(kind)
 	if retention < 0 {

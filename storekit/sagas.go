@@ -19,11 +19,14 @@ var (
 	// ErrSagaConflict says that another transaction has changed or deleted the saga since
 	// it was found.
 	ErrSagaConflict = errors.New("outmill: the saga was changed by another handler")
+	// ErrSagaState says that the stored state does not fit the type of the state, such as
+	// after a field has changed its type. The text has no values of it.
+	ErrSagaState = errors.New("outmill: the stored state of the saga does not fit its type")
 )
 
 // Saga is the state of one long-running process.
 type Saga struct {
-	// ID is made by InsertSaga where it is zero.
+	// ID is the id of the saga. InsertSaga makes one if it is zero.
 	ID outmill.WorkItemID
 	// Type names the kind of saga: the collection on MongoDB, the type column elsewhere.
 	// 1 to 120 UTF-16 units of letters, digits, "_", "-" and ".".
@@ -34,25 +37,24 @@ type Saga struct {
 	Correlation string
 	// Version counts the changes, from 1. The store sets it.
 	Version int64
-	// Finished says that the saga has ended, and is kept for the audit. A finished saga
-	// keeps its correlation value.
+	// Finished says that the saga has ended, and is kept for audits. A finished saga keeps its
+	// correlation value.
 	Finished bool
-	// CreatedAt and UpdatedAt are the database's.
+	// CreatedAt and UpdatedAt are times of the database's clock.
 	CreatedAt, UpdatedAt time.Time
 }
 
-// MaxSagaType bounds the name of a type, in characters: it is a collection's name on
-// MongoDB.
+// MaxSagaType limits the length of a type's name, in characters, because on MongoDB it is
+// the name of a collection.
 const MaxSagaType = 120
 
-// CheckSaga reports a type or a correlation value that makes no sense, as
-// ErrInvalidRecord. Stores call it.
+// CheckSaga returns an ErrInvalidRecord for an invalid type or correlation value. Stores
+// call it.
 func CheckSaga(kind, correlation string) error {
 	return errors.Join(CheckSagaType(kind), refuseSaga("correlation", correlationReason(correlation)))
 }
 
-// CheckSagaType reports a type's name that makes no sense, as ErrInvalidRecord. Stores
-// call it.
+// CheckSagaType returns an ErrInvalidRecord for an invalid name of a type. Stores call it.
 func CheckSagaType(kind string) error { return refuseSaga("type", sagaTypeReason(kind)) }
 
 func correlationReason(correlation string) string {
@@ -79,42 +81,44 @@ func refuseSaga(field, reason string) error {
 	return &outmill.InvalidRecordError{Index: -1, Field: "saga " + field, Reason: reason}
 }
 
-// SagaOptions say how the state is stored.
+// SagaOptions are the settings for storing a state.
 type SagaOptions struct {
 	// VersionField is the name of the field that holds the version on MongoDB; "" is
 	// "_version". Other stores have a column.
 	VersionField string
-	// KeepUnknown keeps stored fields that the state's type does not have, nested ones
-	// too, when the saga is updated. It costs a read. Without it an update drops them.
-	// Reading ignores them always.
+	// KeepUnknown makes an update keep stored fields that the state's type does not have,
+	// including those of nested objects, but not those of objects in lists. It costs a read.
+	// Without it an update drops them. Reading always ignores them. A name that differs from
+	// a field's name only in the case of its letters is that field.
 	KeepUnknown bool
 }
 
 // Sagas keeps the states of sagas with optimistic concurrency. The methods take part in
 // the transaction of the context; without one, each is a transaction of its own.
 //
-// A state is a pointer to a struct. SQL stores encode it as JSON, MongoDB as a
-// document, by its bson tags, or its json tags where a field has no bson tag.
+// A state is a pointer to a struct. SQL stores encode it as JSON. MongoDB encodes it as a
+// document, by the bson tag of each field, or by the json tag if there is no bson tag.
 type Sagas interface {
-	// FindSaga reads the saga of that type and correlation value, and decodes its state
-	// into state, which is a pointer. ErrSagaNotFound where there is none.
+	// FindSaga reads the saga with this type and correlation value, and decodes its state into
+	// state, which is a pointer. It returns ErrSagaNotFound if there is none,
+	// and ErrSagaState if the state cannot be decoded.
 	FindSaga(ctx context.Context, kind, correlation string, state any, options SagaOptions) (*Saga, error)
-	// InsertSaga stores a new saga, and fills ID, Version and times. Errors:
-	// ErrSagaExists, outmill.ErrInvalidRecord. On PostgreSQL and SQL Server an
-	// ErrSagaExists leaves the transaction usable where the other saga is committed.
+	// InsertSaga stores a new saga, and fills ID, Version and times. Errors: ErrSagaExists,
+	// outmill.ErrInvalidRecord. On PostgreSQL and SQL Server the transaction stays usable
+	// after ErrSagaExists if the other saga is committed.
 	InsertSaga(ctx context.Context, saga *Saga, state any, options SagaOptions) error
-	// UpdateSaga stores the state if the saga has still the version that saga has, and
-	// moves Version and UpdatedAt in saga. Errors: ErrSagaConflict,
-	// outmill.ErrInvalidRecord.
+	// UpdateSaga stores the state if the stored version still equals saga.Version, and updates
+	// Version and UpdatedAt of saga. Errors: ErrSagaConflict, outmill.ErrInvalidRecord.
 	UpdateSaga(ctx context.Context, saga *Saga, state any, options SagaOptions) error
-	// DeleteSaga deletes the saga if it has still that version. Errors: ErrSagaConflict.
+	// DeleteSaga deletes the saga if the stored version still equals saga.Version. Errors:
+	// ErrSagaConflict.
 	DeleteSaga(ctx context.Context, saga *Saga, options SagaOptions) error
-	// PrepareSagas makes what the types need: on MongoDB their collections and indexes,
-	// outside of any transaction, once for each type and store; elsewhere nothing.
-	// InsertSaga calls it too, but a transaction of MongoDB whose snapshot is older than
-	// the collection fails, for a reason that passes.
+	// PrepareSagas creates the collections and indexes of the types on MongoDB, outside any
+	// transaction, once for each type and store. On other engines it has no effect. InsertSaga
+	// calls it too, but a MongoDB transaction whose snapshot is older than the collection
+	// fails with a transient error.
 	PrepareSagas(ctx context.Context, kinds ...string) error
 	// DeleteFinishedSagas deletes up to limit sagas of the type that finished longer ago than
-	// retention, and returns how many it did.
+	// retention, and returns their number.
 	DeleteFinishedSagas(ctx context.Context, kind string, retention time.Duration, limit int) (int, error)
 }

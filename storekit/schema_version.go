@@ -6,17 +6,17 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// SchemaVersion is what a store's schema says of itself. Both are 0 where there is no
-// schema.
+// SchemaVersion is the version that a store's schema records. Both numbers are 0 if there
+// is no schema.
 type SchemaVersion struct {
-	// Version is the newest migration that was carried out.
+	// Version is the newest migration that was executed.
 	Version int
 	// Compatible is the oldest version whose programs may work with the schema.
 	Compatible int
 }
 
-// Check returns what is wrong with the schema for a program whose newest migration is
-// newest: outmill.ErrSchemaMissing, ErrSchemaOutdated or ErrSchemaNewer.
+// Check returns an error if a program whose newest migration is newest cannot use the
+// schema: outmill.ErrSchemaMissing, ErrSchemaOutdated or ErrSchemaNewer.
 func (v SchemaVersion) Check(newest int) error {
 	const remedy = "call store.Ensure(ctx), or run: go run github.com/outmill/outmill/cmd/outmill schema -ensure <url>"
 	switch {
@@ -31,9 +31,9 @@ func (v SchemaVersion) Check(newest int) error {
 	return nil
 }
 
-// CompatibleWith returns the oldest version whose programs may work with a schema of the
-// version. oldest has that for each version that older programs cannot work with; other
-// versions change nothing for them.
+// CompatibleWith returns the oldest version whose programs may work with a schema of this
+// version. oldest has an entry for each version that broke older programs: the oldest
+// version that still works.
 func CompatibleWith(version int, oldest map[int]int) int {
 	for v := version; ; v-- {
 		if found, ok := oldest[v]; ok || v <= 1 {
@@ -42,8 +42,8 @@ func CompatibleWith(version int, oldest map[int]int) int {
 	}
 }
 
-// CheckSchemaVersion refuses a version that no schema has up to the newest one. 0 is an
-// empty database. It is for the StatementsFrom of stores.
+// CheckSchemaVersion refuses a version below 0 or above newest. 0 is an empty database. It
+// is for the StatementsFrom of stores.
 func CheckSchemaVersion(version, newest int) error {
 	switch {
 	case version < 0:

@@ -2,7 +2,7 @@ package storekit
 
 import "github.com/outmill/outmill"
 
-// Bare are settlements that say nothing but which leases they are for.
+// Bare returns a settlement for each lease, with all other fields empty.
 func Bare(leases []outmill.Lease) []outmill.Settlement {
 	list := make([]outmill.Settlement, len(leases))
 	for i, l := range leases {
@@ -11,7 +11,7 @@ func Bare(leases []outmill.Lease) []outmill.Settlement {
 	return list
 }
 
-// LeasesOf are the leases of the settlements.
+// LeasesOf returns the leases of the settlements.
 func LeasesOf(list []outmill.Settlement) []outmill.Lease {
 	leases := make([]outmill.Lease, len(list))
 	for i := range list {
@@ -20,23 +20,24 @@ func LeasesOf(list []outmill.Settlement) []outmill.Lease {
 	return leases
 }
 
-// ForAbandon returns the parts of the settlements that Abandon acts on: delays of 0 or
-// more, and errors that every engine can store.
+// ForAbandon returns the settlements with only the fields that Abandon reads: delays,
+// raised to at least 0, and errors that every engine can store.
 func ForAbandon(list []outmill.Settlement) []outmill.Settlement {
 	return each(list, func(z outmill.Settlement) outmill.Settlement {
 		return outmill.Settlement{Lease: z.Lease, Delay: max(z.Delay, 0), Err: CleanError(z.Err)}
 	})
 }
 
-// ForSnooze returns the parts that Snooze acts on: delays of 0 or more.
+// ForSnooze returns the settlements with only the field that Snooze reads: delays, raised
+// to at least 0.
 func ForSnooze(list []outmill.Settlement) []outmill.Settlement {
 	return each(list, func(z outmill.Settlement) outmill.Settlement {
 		return outmill.Settlement{Lease: z.Lease, Delay: max(z.Delay, 0)}
 	})
 }
 
-// ForFail returns the parts that Fail acts on: errors that every engine can store, and
-// which records take the later ones of their key along.
+// ForFail returns the settlements with only the fields that Fail reads: errors that every
+// engine can store, and Park.
 func ForFail(list []outmill.Settlement) []outmill.Settlement {
 	return each(list, func(z outmill.Settlement) outmill.Settlement {
 		return outmill.Settlement{Lease: z.Lease, Err: CleanError(z.Err), Park: z.Park}
@@ -51,8 +52,8 @@ func each(list []outmill.Settlement, part func(outmill.Settlement) outmill.Settl
 	return parts
 }
 
-// SomeAtOnce tells whether a record of the settlements is due again at once, so that
-// readers are to be woken.
+// SomeAtOnce reports whether a record of the settlements is due again at once, so that the
+// store must wake readers.
 func SomeAtOnce(list []outmill.Settlement) bool {
 	for _, z := range list {
 		if z.Delay <= 0 {

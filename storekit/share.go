@@ -1,9 +1,9 @@
 package storekit
 
-// ServeTopics claims up to limit records of the topics: of each topic its share, and then
-// of those that have more what the others left over. room is how many more records the
-// claim has room for, taken how many it has, and take claims up to want records of a
-// topic.
+// ServeTopics claims up to limit records of the topics: first an equal share of each topic,
+// and then, from topics with more records, the shares that the others left unused. room
+// returns the number of records that still fit in the claim, taken the number that it has,
+// and take claims up to want records of a topic.
 func ServeTopics(topics []string, limit int, room, taken func() int, take func(topic string, want int) error) error {
 	if len(topics) == 0 {
 		return nil
@@ -16,7 +16,7 @@ func ServeTopics(topics []string, limit int, room, taken func() int, take func(t
 	return err
 }
 
-// serve returns the topics that may have more.
+// serve returns the topics that may have more records.
 func serve(topics []string, share int, room, taken func() int, take func(topic string, want int) error) ([]string, error) {
 	var open []string
 	for _, topic := range topics {

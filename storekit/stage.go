@@ -2,10 +2,9 @@ package storekit
 
 import "github.com/outmill/outmill"
 
-// Stages say where a record stands, more closely than its status. All stores of this
-// project keep them as these numbers, so that an index on a part of the records serves
-// each kind of claim. Statements spell them out as literals, because most engines use such
-// an index only then.
+// Stages are finer states of a record than its status. All stores of this project store
+// them as these numbers, so that a partial index serves each kind of claim. Statements
+// contain them as literals, because most engines use a partial index only then.
 const (
 	StageReady     = 0 // due, and nothing is known to block it
 	StageHeld      = 1 // due, but an earlier record of its key blocks it
@@ -17,7 +16,7 @@ const (
 	StageDead      = 7
 )
 
-// StatusOf is the status of a record in that stage.
+// StatusOf returns the status of a record in this stage.
 func StatusOf(stage int) outmill.Status {
 	switch stage {
 	case StageLeased:

@@ -8,19 +8,20 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// maxRotations bounds the memory for selections that are never seen again.
+// maxRotations limits the memory for selections that are not used any more.
 const maxRotations = 1024
 
-// TopicRotation serves topics in turn, so that one with a large backlog does not starve
-// another one. It remembers, for each group and selection of topics, which topic was
-// served first the last time, and the next claim begins with the one after. The zero value is ready; it may be used concurrently.
+// TopicRotation serves topics in turn, so that a topic with a large backlog does not starve
+// the others. For each group and selection of topics it remembers the first topic of the
+// last claim; the next claim begins with the topic after it. The zero value is ready to
+// use. TopicRotation is safe for concurrent use.
 type TopicRotation struct {
 	mu    sync.Mutex
 	first map[string]string
 }
 
-// Order sorts the topics, in place, and returns them beginning with the one
-// whose turn it is.
+// Order sorts the topics in place, and returns them beginning with the topic whose turn it
+// is.
 func (r *TopicRotation) Order(group string, selection outmill.Topics, topics []string) []string {
 	slices.Sort(topics)
 	if len(topics) < 2 {
@@ -42,8 +43,8 @@ func (r *TopicRotation) Order(group string, selection outmill.Topics, topics []s
 	return slices.Concat(topics[start:], topics[:start])
 }
 
-// keyOf knows a selection by what it includes. It leaves out what it excludes, because that changes from claim to
-// claim where handlers are busy.
+// keyOf identifies a selection by its Include list only, because Exclude changes from claim
+// to claim while handlers are busy.
 func keyOf(group string, selection outmill.Topics) string {
 	return group + "\x00" + strings.Join(selection.Include, "\x00")
 }

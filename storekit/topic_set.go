@@ -6,12 +6,12 @@ import (
 	"sync"
 )
 
-// maxTopics bounds the topics of a set. With more of them, readers look for
-// all theirs, which costs one claim too.
+// maxTopics limits the topics of a set. A larger set stands for any topic. Readers then
+// claim from all their topics, which is also only one claim.
 const maxTopics = 64
 
-// TopicSet gathers the topics for one [Notifier.Notify]. The zero value is ready; it may be used
-// concurrently.
+// TopicSet collects the topics for one [Notifier.Notify]. The zero value is ready to use.
+// TopicSet is safe for concurrent use.
 type TopicSet struct {
 	mu   sync.Mutex
 	list []string
@@ -40,7 +40,7 @@ func (t *TopicSet) List() []string {
 	return slices.Clone(t.list)
 }
 
-// Take returns the topics as List does, and forgets them.
+// Take returns the result of List, and empties the set.
 func (t *TopicSet) Take() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -51,13 +51,13 @@ func (t *TopicSet) Take() []string {
 
 type gatherKey struct{ store any }
 
-// GatherTopics returns a context in which [NoteTopics] adds to topics what the store appends:
-// for a transaction whose commit the store sees.
+// GatherTopics returns a context in which [NoteTopics] adds the topics of the store's
+// appends to topics. It is for a transaction whose commit the store sees.
 func GatherTopics(ctx context.Context, store any, topics *TopicSet) context.Context {
 	return context.WithValue(ctx, gatherKey{store}, topics)
 }
 
-// NoteTopics adds the topics to those that the context gathers for the store, if any.
+// NoteTopics adds the topics to the set that the context carries for the store, if any.
 func NoteTopics(ctx context.Context, store any, topics []string) {
 	gathered, ok := ctx.Value(gatherKey{store}).(*TopicSet)
 	if !ok {

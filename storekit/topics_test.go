@@ -31,7 +31,7 @@ func TestTopics(t *testing.T) {
 	})
 }
 
-// joined returns the errors that errors.Join put together, however deep.
+// joined returns the errors that errors.Join combined, at any depth.
 func joined(err error) []error {
 	var many interface{ Unwrap() []error }
 	if !errors.As(err, &many) {

@@ -6,9 +6,8 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// Transactions travel in the context, keyed by the store that they belong to,
-// so that one long-lived publisher serves every transaction and a context may
-// carry transactions of several stores.
+// Contexts carry transactions, keyed by their store. So one long-lived publisher serves all
+// transactions, and a context may carry transactions of several stores.
 
 type txKey struct{}
 
@@ -17,16 +16,16 @@ type txNode struct {
 	next      *txNode
 }
 
-// ContextWithTx returns a context that carries tx for the store. It is for
-// stores to build their WithTx on; store must be comparable.
+// ContextWithTx returns a context that carries tx for the store. Stores build their WithTx
+// on it. store must be comparable.
 func ContextWithTx(ctx context.Context, store, tx any) context.Context {
 	next, _ := ctx.Value(txKey{}).(*txNode)
 	return context.WithValue(ctx, txKey{}, &txNode{store: store, tx: tx, next: next})
 }
 
-// TxFromContext returns the transaction that ctx carries for the store, nil if
-// it carries none at all, ErrForeignTx if it carries those of other stores
-// only. It is for stores.
+// TxFromContext returns the transaction that ctx carries for the store. It returns nil if
+// ctx carries no transaction, and ErrForeignTx if it carries only transactions of other
+// stores. It is for stores.
 func TxFromContext(ctx context.Context, store any) (any, error) {
 	node, _ := ctx.Value(txKey{}).(*txNode)
 	if node == nil {

@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// TxLocks has one lock for each value that is passed to Lock: most often a user's
-// transaction, whose concurrent appends would otherwise get into each other's savepoints.
-// The zero value is ready; it may be used concurrently.
+// TxLocks has one lock for each value that is passed to Lock. The value is usually a user's
+// transaction, in which concurrent appends would otherwise mix up their savepoints. The
+// zero value is ready to use. TxLocks is safe for concurrent use.
 type TxLocks struct {
 	mu    sync.Mutex
 	locks map[any]*txLock
@@ -18,8 +18,8 @@ type txLock struct {
 	users int
 }
 
-// Lock waits for the lock of tx, which can be compared, or for ctx to end. The lock is
-// forgotten when its last user unlocks it.
+// Lock waits for the lock of tx, or until ctx ends. tx must be comparable. The lock is
+// removed when its last user unlocks it.
 func (l *TxLocks) Lock(ctx context.Context, tx any) (unlock func(), err error) {
 	entry := l.join(tx)
 	select {

@@ -45,7 +45,7 @@ func TestTx(t *testing.T) {
 			require.ErrorIs(t, err, outmill.ErrForeignTx)
 			require.Nil(t, tx)
 		})
-		t.Run("stores are told apart by identity, not by value", func(t *testing.T) {
+		t.Run("stores are compared by identity, not by value", func(t *testing.T) {
 			t.Parallel()
 			_, err := storekit.TxFromContext(ofOrders, &fakeStore{"orders"})
 			require.ErrorIs(t, err, outmill.ErrForeignTx)

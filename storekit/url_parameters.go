@@ -11,17 +11,17 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// URLParameters are the parameters of one URL, for the provider of a store: take the
-// settings of the store, then ask for Err, and for the URL with the parameters that are
-// left for the driver. One goroutine at a time uses them.
+// URLParameters are the parameters of one URL, for the provider of a store. Take the
+// settings of the store, then call Err, and then URL for the URL with the remaining
+// parameters, which are for the driver. Use it from one goroutine at a time.
 type URLParameters struct {
 	url   *url.URL
 	query url.Values
 	errs  []error
 }
 
-// ParseURL returns the parameters of a URL; an error is an
-// outmill.ErrInvalidConfig and has no password in it.
+// ParseURL returns the parameters of a URL; an error is an outmill.ErrInvalidConfig and
+// contains no password.
 func ParseURL(text string) (*URLParameters, error) {
 	parsed, err := url.Parse(text)
 	if err != nil {
@@ -38,7 +38,7 @@ func ParseURL(text string) (*URLParameters, error) {
 	return &URLParameters{url: parsed, query: query}, nil
 }
 
-// URL is the URL without what was taken.
+// URL returns the URL without the parameters that were taken.
 func (p *URLParameters) URL() *url.URL {
 	left := *p.url
 	left.RawQuery = p.query.Encode()
@@ -49,7 +49,7 @@ func (p *URLParameters) URL() *url.URL {
 // outmill.ErrInvalidConfig.
 func (p *URLParameters) Err() error { return errors.Join(p.errs...) }
 
-// Get returns a parameter that is left where it is.
+// Get returns a parameter without taking it.
 func (p *URLParameters) Get(name string) string { return p.query.Get(name) }
 
 func (p *URLParameters) take(name string, set func(value string) error) {
@@ -97,7 +97,7 @@ func (p *URLParameters) Bool(name string, into *bool) {
 	})
 }
 
-// Off is Bool for a setting that turns something off which is on by default.
+// Off is Bool for a setting that turns off a default: the parameter false sets it.
 func (p *URLParameters) Off(name string, into *bool) {
 	on := !*into
 	p.Bool(name, &on)

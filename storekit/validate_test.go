@@ -20,12 +20,12 @@ func goodRecord() *outmill.Record {
 	return &outmill.Record{MessageID: "m-1", Topic: "orders"}
 }
 
-// textFields are the text columns and how much each takes, in UTF-16 units.
+// textFields are the text columns with their limits, in UTF-16 units.
 var textFields = []struct {
 	name  string
 	limit int
 	set   func(*outmill.Record, string)
-	// asName: compared by =, so no blanks at the ends.
+	// asName says that stores compare the field with =, so it must have no blanks at the ends.
 	asName bool
 }{
 	{"topic", 255, func(r *outmill.Record, s string) { r.Topic = s }, true},
@@ -116,7 +116,7 @@ func TestValidate(t *testing.T) {
 		require.NoError(t, storekit.CheckRecords(records, 4), "nil and empty are fine")
 	})
 
-	t.Run("times keep to what every engine can store", func(t *testing.T) {
+	t.Run("times must be storable in every engine", func(t *testing.T) {
 		t.Parallel()
 		for _, year := range []int{1, 1969, 9999} {
 			rec := goodRecord()

@@ -7,10 +7,9 @@ import (
 	"github.com/cenkalti/backoff/v4"
 )
 
-// Waits are the pauses between attempts. Each is twice the one before, until the
-// longest, and is drawn evenly from half of that to one and a half times it, so that
-// those who failed together do not come back together. Waits are for one goroutine at
-// a time.
+// Waits are the pauses between attempts. The pause doubles each time, up to the longest,
+// and is drawn uniformly from half to one and a half of its value, so that callers that
+// failed together do not try again together. Use Waits from one goroutine at a time.
 type Waits struct {
 	backoff *backoff.ExponentialBackOff
 	longest time.Duration
@@ -29,13 +28,13 @@ func NewWaits(first, longest time.Duration) *Waits {
 // Next returns the next pause.
 func (w *Waits) Next() time.Duration { return min(w.backoff.NextBackOff(), w.longest) }
 
-// Wait pauses, or returns the error of ctx when that ends.
+// Wait pauses, or returns the error of ctx when ctx ends.
 func (w *Waits) Wait(ctx context.Context) error { return Pause(ctx, w.Next()) }
 
 // Reset begins with the first pause again.
 func (w *Waits) Reset() { w.backoff.Reset() }
 
-// Pause waits for d, or until ctx ends, and then returns its error.
+// Pause waits for d. If ctx ends first, it returns the error of ctx.
 func Pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -164,7 +164,7 @@ func appendChangesNothing(e *env) {
 	before := *r
 	before.Payload, before.Metadata = bytes.Clone(r.Payload), map[string]string{"a": "b"}
 	e.Append(r)
-	before.ID = r.ID
+	before.ID, before.Group, before.CreatedAt = r.ID, r.Group, r.CreatedAt
 	require.Equal(e.T, &before, r)
 }
 

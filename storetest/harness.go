@@ -35,7 +35,8 @@ type Options struct {
 
 // Harness is a store under test, and what one test does with its database. The methods
 // fail the test of Engine.New themselves where they cannot do their work. A Harness may
-// also be a Limited, Applier, Ager, Viewer, Transactor or Watcher.
+// also be a Limited, Applier, Ager, Viewer, Transactor, Repeater, Doubtful, Wired
+// or Watcher.
 type Harness interface {
 	// Store is the store, the same with each call. Tests may close it.
 	Store() outmill.Store
@@ -94,6 +95,30 @@ type Transactor interface {
 	// that do gets carries the transaction. It may run do again. It returns the error of do
 	// in such a way that errors.Is finds it.
 	InTx(ctx context.Context, store outmill.Store, do func(ctx context.Context) error) error
+}
+
+// Repeater is a Harness of a storekit.Transactor. Without it, the sentences of txtest about
+// repeats are skipped.
+type Repeater interface {
+	// Passing returns an error of the driver, in the transaction that ctx carries, after
+	// which the store runs a transaction again, such as a deadlock. It may make one.
+	Passing(ctx context.Context, store outmill.Store) error
+}
+
+// Doubtful is a Harness of a storekit.Transactor whose answers to commits can be made to get
+// lost. Without it, the sentence of txtest about those is skipped.
+type Doubtful interface {
+	// Doubtful returns a store on an empty database whose next commit takes effect, but the
+	// answer to it does not arrive.
+	Doubtful() outmill.Store
+}
+
+// Wired is a Harness that sees what a store sends to its database, such as by a hook of the
+// driver. Without it, the sentences about that are skipped.
+type Wired interface {
+	// Tap returns a context that notes what calls with it send, and a function that returns
+	// the values of each round trip so far.
+	Tap(ctx context.Context) (tapped context.Context, sent func() [][]any)
 }
 
 // Watcher is a Harness of a store with state of its own, such as segments or keys that

@@ -15,6 +15,7 @@ func inspectSentences() []sentence {
 	return []sentence{
 		{"Stats counts the records of each group and topic by status", statsCount},
 		{"Stats counts the records that wait for a group apart", statsUnrouted},
+		{"Stats is sorted by group and topic, with records that wait for a group first", statsOrder},
 		{"Stats counts no further than its limit", statsLimit},
 		{"OldestDue is when the record that has been due longest became due", statsOldestDue},
 		{"Groups lists the groups with the selections that were registered", groupsAreListed},
@@ -76,6 +77,21 @@ func statsCount(e *env) {
 	require.Equal(e.T, []int{2, 1, processed, 1}, []int{row.Pending, row.Leased, row.Processed, row.Dead}, "pending, leased, processed, dead")
 	require.Equal(e.T, group, row.Group)
 	require.Equal(e.T, 1, got[group+": others"].Pending)
+}
+
+func statsOrder(e *env) {
+	e.Register("b", "x*")
+	e.Register("a", "x*")
+	for _, topic := range []string{"x2", "waits", "x1"} {
+		e.Append(suite.Rec(topic, topic))
+	}
+	found, err := e.Store.Stats(e.Ctx, 0)
+	require.NoError(e.T, err)
+	var got []string
+	for _, s := range found {
+		got = append(got, s.Group+": "+s.Topic)
+	}
+	require.Equal(e.T, []string{": waits", "a: x1", "a: x2", "b: x1", "b: x2"}, got)
 }
 
 func statsUnrouted(e *env) {

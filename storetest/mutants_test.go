@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -98,9 +99,19 @@ func broken() []mutant {
 			func(f mutants.File) outmill.Store { return extendsAll{f} }},
 		{"parks nothing", "park", "a record failed with Park takes the later pending records of its key along",
 			func(f mutants.File) outmill.Store { return parksNothing{f} }},
+		{"tells those that are parked along why", "park",
+			"a record that was parked along keeps its own attempts, and its last error is ParkedError", func(f mutants.File) outmill.Store {
+				return parksWithReason{f}
+			}},
+		{"returns Stats in any order", "inspect", "Stats is sorted by group and topic, with records that wait for a group first",
+			func(f mutants.File) outmill.Store { return reversesStats{f} }},
 		{"reaps without a limit", "reap", "ReapExpired does no more than its limit", func(f mutants.File) outmill.Store { return reapsAll{f} }},
 		{"forgets what waits for a group", "groups", "records that waited go to the group that registers first, and to that one only",
 			func(f mutants.File) outmill.Store { return forgetsWaiting{f} }},
+		{"hands out later records of a key before what no group has taken in", "groups",
+			"a record of a transaction that was open during a registration comes before later ones of its key", func(f mutants.File) outmill.Store {
+				return &passesOver{File: f, kept: map[outmill.WorkItemID]int{}}
+			}},
 		{"forgets workers", "worker names", "Groups shows the workers that registered a group, the one seen last first",
 			registers(func(r *outmill.Registration) { r.Worker = "" })},
 		{"ends what is permanent", "registrations", "a registration without a TTL never ends",
@@ -359,6 +370,24 @@ func (m parksNothing) Fail(ctx context.Context, failures []outmill.Settlement) e
 	return m.File.Fail(ctx, failures)
 }
 
+type parksWithReason struct{ mutants.File }
+
+func (m parksWithReason) Fail(ctx context.Context, failures []outmill.Settlement) error {
+	if err := m.File.Fail(ctx, failures); err != nil || !failures[0].Park {
+		return err
+	}
+	_, err := m.DB().ExecContext(ctx, `UPDATE outmill_records SET last_error = ? WHERE status = 'dead'`, failures[0].Err)
+	return err
+}
+
+type reversesStats struct{ mutants.File }
+
+func (m reversesStats) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, error) {
+	found, err := m.File.Stats(ctx, limit)
+	slices.Reverse(found)
+	return found, err
+}
+
 type reapsAll struct{ mutants.File }
 
 func (m reapsAll) ReapExpired(ctx context.Context, limit int) (int, error) {
@@ -381,6 +410,49 @@ func (m forgetsWaiting) RegisterGroup(ctx context.Context, regs ...outmill.Regis
 		}
 	}
 	return m.File.RegisterGroup(ctx, regs...)
+}
+
+// passesOver hands out what was appended in a transaction after the second registration
+// that follows.
+type passesOver struct {
+	mutants.File
+	mu   sync.Mutex
+	kept map[outmill.WorkItemID]int
+}
+
+func (m *passesOver) Append(ctx context.Context, records ...*outmill.Record) error {
+	err := m.File.Append(ctx, records...)
+	if _, inTx := m.Tx(ctx); inTx {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		for _, r := range records {
+			m.kept[r.ID] = 2
+		}
+	}
+	return err
+}
+
+func (m *passesOver) RegisterGroup(ctx context.Context, regs ...outmill.Registration) error {
+	m.mu.Lock()
+	for id := range m.kept {
+		m.kept[id]--
+	}
+	m.mu.Unlock()
+	return m.File.RegisterGroup(ctx, regs...)
+}
+
+func (m *passesOver) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.Record, error) {
+	found, err := m.File.Claim(ctx, req)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var back []outmill.Lease
+	found = slices.DeleteFunc(found, func(r *outmill.Record) bool {
+		if m.kept[r.ID] > 0 {
+			back = append(back, r.Lease())
+		}
+		return m.kept[r.ID] > 0
+	})
+	return found, errors.Join(err, m.Release(ctx, back))
 }
 
 // registers makes mutants that register otherwise than they were asked to.

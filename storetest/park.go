@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 func parkSentences() []sentence {
@@ -27,6 +28,7 @@ func parkSentences() []sentence {
 		{"Requeue of the record that failed brings the parked ones back, in order", requeueHead},
 		{"Requeue of a record that was parked brings all that were parked with it, in order", requeueFollower},
 		{"Requeue of some or all of the parked records counts each once", requeueAllParked},
+		{"a record that was parked along keeps its own attempts, and its last error is ParkedError", parkKeepsHistory},
 		{"after a Requeue the key goes on", keyGoesOnAfterRequeue},
 		{"a key may be parked again", parkAgain},
 		{"Requeue of one parked key leaves another parked", requeueOneKey},
@@ -40,6 +42,18 @@ func parkTakesLater(e *env) {
 	e.RequireStatus(outmill.StatusDead, records...)
 	require.Equal(e.T, "poison", e.Get(records[0]).LastError)
 	require.Empty(e.T, e.Claim(outmill.NewOwnerToken(), suite.ParkOrder))
+}
+
+func parkKeepsHistory(e *env) {
+	e.Filled(suite.Keyed("k", "m1", "m2")...)
+	owner := outmill.NewOwnerToken()
+	found := e.ClaimN(owner, 2, suite.ParkOrder)
+	e.Abandon(0, found[1])
+	e.Park(found[0])
+	later := e.Get(found[1])
+	require.Equal(e.T, outmill.StatusDead, later.Status)
+	require.Equal(e.T, 1, later.Attempts)
+	require.Equal(e.T, storekit.ParkedError, later.LastError)
 }
 
 func parkLeavesEarlier(e *env) {

@@ -66,6 +66,7 @@ func bind(list []sentence) []suite.Sentence {
 func sections() []suite.Section {
 	return []suite.Section{
 		{Name: "append", Sentences: bind(appendSentences()), AnyMode: true},
+		{Name: "receipt", Sentences: bind(receiptSentences())},
 		{Name: "limits", Sentences: bind(limitSentences()), AnyMode: true},
 		{Name: "transactions", Sentences: bind(transactionSentences()), AnyMode: true},
 		{Name: "groups", Sentences: bind(groupSentences())},
@@ -74,6 +75,8 @@ func sections() []suite.Section {
 		{Name: "topics", Sentences: bind(topicSentences()), AnyMode: true},
 		{Name: "dedup", Sentences: bind(dedupSentences())},
 		{Name: "time", Sentences: bind(timeSentences())},
+		{Name: "clock", Sentences: bind(clockSentences()), AnyMode: true},
+		{Name: "round trips", Sentences: bind(roundTripSentences()), AnyMode: true},
 		{Name: "claim", Sentences: bind(claimSentences())},
 		{Name: "settle", Sentences: bind(settleSentences())},
 		{Name: "suspects", Sentences: bind(suspectSentences())},
@@ -82,6 +85,7 @@ func sections() []suite.Section {
 		{Name: "park", Sentences: bind(parkSentences())},
 		{Name: "topic order", Sentences: bind(topicOrderSentences())},
 		{Name: "inspect", Sentences: bind(inspectSentences()), BothModes: true},
+		{Name: "find", Sentences: bind(findSentences()), BothModes: true},
 		{Name: "janitor", Sentences: bind(janitorSentences()), BothModes: true},
 		{Name: "wake", Sentences: bind(wakeSentences()), AnyMode: true},
 		{Name: "schema", Sentences: bind(schemaSentences()), AnyMode: true},

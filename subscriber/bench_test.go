@@ -16,12 +16,11 @@ import (
 	"github.com/outmill/outmill/subscriber"
 )
 
-// waiting is how many messages a burndown begins with.
+// waiting is the number of messages at the start of a burndown.
 const waiting = 20_000
 
-// Benchmark_Burndown handles all that waits in a SQLite file, commits on disk
-// included: with a router and a handler that does nothing, and from the
-// channel alone.
+// Benchmark_Burndown handles all messages that wait in a SQLite file, including the commits
+// on disk: once with a router and an empty handler, once from the channel alone.
 //
 //	go test ./subscriber -run '^$' -bench Burndown -benchtime 5x -cpuprofile cpu.out
 func Benchmark_Burndown(b *testing.B) {
@@ -99,8 +98,8 @@ func burnByRouter(b *testing.B, sub *subscriber.Subscriber) {
 	require.NoError(b, <-ended)
 }
 
-// Benchmark_Delivery_alone is what the subscriber itself adds to the store's
-// work: the store hands out records without end and takes every ack.
+// Benchmark_Delivery_alone measures the cost of the subscriber itself: the store returns an
+// endless number of records and accepts every ack.
 func Benchmark_Delivery_alone(b *testing.B) {
 	store, err := sqlite.Open(b.Context(), filepath.Join(b.TempDir(), "outbox.db"), sqlite.Config{}, nil)
 	require.NoError(b, err)
@@ -122,7 +121,7 @@ func Benchmark_Delivery_alone(b *testing.B) {
 	}
 }
 
-// endless has a store's name and groups, and records that cost nothing.
+// endless has the name and groups of a store, and makes records at no cost.
 type endless struct{ *sqlite.Store }
 
 func (endless) Claim(_ context.Context, req outmill.ClaimRequest) ([]*outmill.Record, error) {

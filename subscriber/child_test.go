@@ -26,7 +26,7 @@ const (
 	roleVariable     = "OUTMILL_SUBSCRIBER_TEST_ROLE"
 	databaseVariable = "OUTMILL_SUBSCRIBER_TEST_DATABASE"
 
-	// hoarder takes messages and answers none.
+	// hoarder takes messages and neither acks nor nacks them.
 	hoarder = "hoarder"
 	// victim handles messages, and one of them ends its process.
 	victim = "victim"
@@ -87,7 +87,7 @@ func start(t *testing.T, role, database string) (*exec.Cmd, *bufio.Scanner) {
 	require.NoError(t, err)
 	require.NoError(t, child.Start())
 	t.Cleanup(func() {
-		// It has been waited for already where the test went well.
+		// If the test passed, it has already waited for the process.
 		_ = child.Process.Kill()
 		_ = child.Wait()
 	})
@@ -109,7 +109,7 @@ func openFile(t *testing.T) (*shop, string) {
 func TestSubscriber_Child(t *testing.T) {
 	t.Parallel()
 
-	t.Run("what a process held when it was killed is delivered by another one", func(t *testing.T) {
+	t.Run("another process delivers the records of a killed process", func(t *testing.T) {
 		t.Parallel()
 		s, file := openFile(t)
 		require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{Topics: outmill.Topics{Include: []string{topic}}}))
@@ -153,8 +153,8 @@ func TestSubscriber_Child(t *testing.T) {
 			}
 			s.publish(t, message.NewMessage(watermill.NewUUID(), []byte(payload)))
 		}
-		// Two expiries make a record suspect, and each further one counts an attempt;
-		// a neighbour may die in between with what it had not stored.
+		// Two expiries make a record a suspect, and each further expiry counts an attempt. In
+		// between, a crash can also lose outcomes of other records that were not stored yet.
 		for crashes := 0; s.count(t, outmill.StatusDead) == 0; crashes++ {
 			require.Less(t, crashes, 20, "the killer is still alive")
 			child, lines := start(t, victim, file)

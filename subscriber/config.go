@@ -22,100 +22,95 @@ type Config struct {
 	// text, up to 255 characters. Default: host:pid of the process.
 	Worker string
 
-	// RegistrationTTL ends the registrations of the group for the topics that are
-	// subscribed to, once nobody has renewed them for that long; a subscription
-	// renews its own while it reads. Their undelivered records are then deleted,
-	// counted and logged. It is for topics that lose their meaning with their
-	// readers, such as those of replies. Default 0: they never end. A process of
-	// the group that subscribes to the topic without it makes the registration
-	// permanent until DropGroup.
+	// RegistrationTTL is the time after which the group's registration for a subscribed topic
+	// ends, unless a subscription renews it; a subscription does so while it reads. The upkeep
+	// then deletes the undelivered records of the registration, and logs their number. It is
+	// for topics that are useless without their readers, such as those of replies. Default 0:
+	// registrations never end. If a process of the group subscribes to the topic without a
+	// TTL, the registration is permanent until DropGroup.
 	RegistrationTTL time.Duration
 
-	// Order is whether records come one after the other: outmill.OrderNone (the
-	// default), OrderKey for the records of one key, OrderTopic for all records
-	// of a topic (strict mode: one message of the topic at a time, in all
-	// processes together). All subscribers of a group should agree.
+	// Order says which records are delivered one after the other: outmill.OrderNone (the
+	// default) for none, OrderKey for the records of one key, OrderTopic for all records of a
+	// topic (strict mode: one message of the topic at a time across all processes). All
+	// subscribers of a group should use the same order.
 	Order outmill.Order
 
-	// KeyPolicy is what a failing record means for the later ones of its key, in
-	// the ordered modes: outmill.KeyBlock (the default), KeySkip or, with OrderKey, KeyPark.
+	// KeyPolicy says, in the ordered modes, what a failing record does to the later records of
+	// its key: outmill.KeyBlock (the default), KeySkip or, with OrderKey, KeyPark.
 	KeyPolicy outmill.KeyPolicy
 
 	// Retry says how often and when a record is delivered again after a nack.
 	// Default: 10 attempts, min(2^n s, 60 s).
 	Retry outmill.RetryPolicy
 
-	// BatchSize is the most records of one claim, and the most that are claimed
-	// ahead of the handlers of a topic. Default 100. Useful values are 1 to 1,000:
-	// larger batches cost memory and make a crash repeat more, smaller ones cost
-	// round trips. How many records are claimed ahead follows the handlers' pace:
-	// as many as they start within 100 ms. So slow handlers leave the rest to other
-	// processes, whatever BatchSize is.
+	// BatchSize is the largest number of records of one claim, and of records claimed ahead of
+	// the handlers of a topic. Default 100. Useful values are 1 to 1,000: larger batches cost
+	// memory and repeat more deliveries after a crash; smaller ones cost round trips. The
+	// subscriber claims ahead only as many records as its handlers start within 100 ms, so
+	// with slow handlers the other records stay available to other processes.
 	BatchSize int
 
-	// MaxInFlight is how many messages of one subscription are with handlers at
-	// a time. Default 100. 1 handles one after the other, though in no promised
-	// order if several processes subscribe; see Order.
+	// MaxInFlight is the largest number of messages of one subscription that are with handlers
+	// at a time. Default 100. With 1, messages are handled one after the other, but without a
+	// promised order if several processes subscribe; see Order.
 	MaxInFlight int
 
-	// MaxInFlightBytes bounds the payloads and metadata that the subscriptions of
-	// one topic hold, waiting ones included; one record may go beyond it. Default
-	// 16 MiB.
+	// MaxInFlightBytes limits the payloads and metadata in memory for the subscriptions of one
+	// topic, including records that wait for a handler. One record may exceed it. Default 16
+	// MiB.
 	MaxInFlightBytes int
 
-	// Lease is how long a record is held without a sign of life. It is extended
-	// while a handler runs. Default 30 s; useful values are 10 s to 5 min. A shorter
-	// one makes the records of a dead process come sooner; a longer one survives
-	// longer database outages. A record that was claimed ahead and has not started
-	// after one lease is given back, without an attempt.
+	// Lease is the time for which a claim leases a record. The subscriber extends it while a
+	// handler runs. Default 30 s; useful values are 10 s to 5 min. With a shorter lease, other
+	// processes get the records of a dead process sooner; a longer lease survives longer
+	// database outages. A record that was claimed ahead and that no handler starts within one
+	// lease is released; the attempt does not count.
 	Lease time.Duration
 
-	// MaxProcessing ends the extension: a handler that takes longer is taken for
-	// stuck. Its message's context ends, the attempt counts as failed, and the
-	// record is delivered again, though not in this process before that handler
-	// has returned. Default 15 min.
+	// MaxProcessing is the longest time for which the lease is extended. A handler that takes
+	// longer counts as stuck: its message's context ends, the attempt fails, and the record is
+	// delivered again, but in this process only after that handler has returned. Default 15
+	// min.
 	MaxProcessing time.Duration
 
-	// PollInterval is the longest wait between looks for new records when there
-	// are none. Default 500 ms. Stores that can wake their readers make the
-	// usual wait shorter.
+	// PollInterval is the longest wait between two claims while no records are due. Default
+	// 500 ms. With a store that can wake its readers the usual wait is shorter.
 	PollInterval time.Duration
 
-	// MaxErrorBackoff is the longest wait between attempts while the database
-	// fails. Default 30 s.
+	// MaxErrorBackoff is the longest wait between calls while the database fails. Default 30
+	// s.
 	MaxErrorBackoff time.Duration
 
-	// AckFlushInterval is the longest that an ack waits for others to share its
-	// statement. Default 5 ms. A crash in that time delivers the message again.
+	// AckFlushInterval is the longest time that an ack waits for other acks to share its
+	// statement. Default 5 ms. After a crash during this time the message is delivered again.
 	AckFlushInterval time.Duration
 
-	// CloseTimeout is how long handlers may go on after Close, or after the end of
-	// their Subscribe's context, before their messages' contexts end. Default 30 s,
-	// as the router's. Records of handlers that still run then stay leased; see
-	// Subscriber.Close.
+	// CloseTimeout is the time that handlers have after Close, or after the end of Subscribe's
+	// context, before their messages' contexts end. Default 30 s, the same as the router's. If
+	// handlers still run then, their records stay leased; see Subscriber.Close.
 	CloseTimeout time.Duration
 
-	// UpkeepInterval is how often the subscriber tidies the store (expired
-	// leases and records, retention), registers its group again, and looks for
-	// topics that nobody reads. Default 60 s; negative leaves the tidying, and the
-	// store's housekeeping (see [outmill.Janitor].Maintain), to others.
+	// UpkeepInterval is the time between two rounds of upkeep: the subscriber maintains the
+	// store (expired leases and records, retention), registers its group again, and warns of
+	// topics that no group reads. Default 60 s. If it is negative, the subscriber does not
+	// maintain the store (nor call [outmill.Janitor].Maintain); another process must.
 	UpkeepInterval time.Duration
 
-	// OnError is called with each error that the subscriber survives and otherwise
-	// only logs: claims, settlements, extensions and upkeep that fail. Errors of
-	// handlers do not count among them. It is called by the goroutine that met the
-	// error: be quick, and do not call the subscriber.
+	// OnError is called with each error that the subscriber survives and otherwise only logs:
+	// failed claims, settlements, extensions and upkeep, but not errors of handlers. The
+	// goroutine that got the error calls OnError, so it must return quickly and must not call
+	// the subscriber.
 	OnError func(err error)
 
-	// OnDead is told of each record that this subscriber made dead, after the
-	// store knows it. It is called by the goroutine that stores acks: be quick,
-	// and do not call the subscriber. The record is the callee's.
+	// OnDead is called for each record that this subscriber made dead, after the store has
+	// saved it. The goroutine that stores acks calls OnDead, so it must return quickly and
+	// must not call the subscriber. OnDead may keep the record.
 	OnDead func(rec *outmill.Record, reason string)
 }
 
-// WithDefaults returns the configuration with the settings that a store's URL
-// has ([outmill.DefaultsOf], [connect.Resolution]) in the place of those that are
-// not set: Lease, BatchSize and Retry.MaxAttempts.
+// WithDefaults returns the configuration with Lease, BatchSize and Retry.MaxAttempts of a
+// store's URL ([outmill.DefaultsOf], [connect.Resolution]) where these are not set.
 func (c Config) WithDefaults(defaults outmill.WorkerDefaults) Config {
 	defaultTo(&c.Lease, defaults.Lease)
 	defaultTo(&c.BatchSize, defaults.BatchSize)
@@ -145,9 +140,9 @@ func defaultTo[T comparable](field *T, value T) {
 	}
 }
 
-// Validate reports every setting that makes no sense; each error is an
-// outmill.ErrInvalidConfig, or ErrInvalidRecord for the group's name or the
-// worker's. New calls it.
+// Validate returns an error for every invalid setting, joined. Each is an
+// outmill.ErrInvalidConfig, or ErrInvalidRecord for the name of the group or the worker.
+// New calls it.
 func (c Config) Validate() error {
 	c.setDefaults()
 	errs := []error{storekit.CheckGroup(c.Group), storekit.CheckWorker(c.Worker), c.Retry.Validate()}

@@ -15,7 +15,8 @@ import (
 	"github.com/outmill/outmill/subscriber"
 )
 
-// nothing waits a little; it cannot prove what will not come.
+// nothing checks for a short time that no message comes. It cannot prove that none comes
+// later.
 func nothing(t *testing.T, messages <-chan *message.Message, why string) {
 	t.Helper()
 	select {
@@ -48,7 +49,8 @@ func TestSubscriber_Corners(t *testing.T) {
 		cfg := quick()
 		cfg.MaxInFlight, cfg.BatchSize = 1, 5
 		messages := subscribe(t, s.subscriber(t, cfg))
-		// Handlers are fast, unless the machine is busy for the whole of a round.
+		// The handlers are fast, but a busy machine can slow down a whole round, so the test
+		// tries several.
 		for ahead, round := false, 0; !ahead; round++ {
 			require.Less(t, round, rounds, "nothing was claimed ahead")
 			for range 5 {
@@ -86,11 +88,11 @@ func TestSubscriber_Corners(t *testing.T) {
 		}
 	})
 
-	t.Run("records that nobody takes go back after one lease without an attempt", func(t *testing.T) {
+	t.Run("records that no reader takes are released after one lease without an attempt", func(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
 		cfg := quick()
-		cfg.Lease = 2 * time.Second // it is extended in time on a busy machine too
+		cfg.Lease = 2 * time.Second // long enough that a busy machine extends it in time
 		unread := subscribe(t, s.subscriber(t, cfg))
 		s.publishOrders(t, 20)
 		require.Eventually(t, func() bool { return s.count(t, outmill.StatusLeased) == 1 }, patience, time.Millisecond, "one is offered on")
@@ -166,7 +168,7 @@ func TestSubscriber_Corners(t *testing.T) {
 		s.only(t, topic, outmill.StatusProcessed)
 	})
 
-	t.Run("errors that are logged are told to OnError too", func(t *testing.T) {
+	t.Run("logged errors reach OnError too", func(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
 		cfg := quick()
@@ -184,7 +186,7 @@ func TestSubscriber_Corners(t *testing.T) {
 		require.ErrorIs(t, <-told, outmill.ErrClosed)
 	})
 
-	t.Run("a skipped key goes on while its failed record waits", func(t *testing.T) {
+	t.Run("a skipped key continues while its failed record waits", func(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
 		cfg := quick()
@@ -204,7 +206,7 @@ func TestSubscriber_Corners(t *testing.T) {
 		passing.Ack()
 	})
 
-	t.Run("SubscribeInitialize makes a group that gets what is published from then on", func(t *testing.T) {
+	t.Run("a group gets the messages that are published after SubscribeInitialize", func(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
 		early, late := quick(), quick()
@@ -256,7 +258,7 @@ func TestSubscriber_Corners(t *testing.T) {
 		}
 	})
 
-	t.Run("a channel that nobody reads costs no attempt", func(t *testing.T) {
+	t.Run("a channel without a reader costs no attempt", func(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
 		cfg := quick()
@@ -307,7 +309,7 @@ func TestSubscriber_Corners(t *testing.T) {
 		require.Zero(t, s.only(t, topic, outmill.StatusProcessed).Attempts)
 	})
 
-	t.Run("Close waits for handlers and stores what they answer", func(t *testing.T) {
+	t.Run("Close waits for handlers and stores their outcomes", func(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
 		cfg := quick()
@@ -393,7 +395,7 @@ func TestSubscriber_Corners(t *testing.T) {
 		require.ElementsMatch(t, want, got)
 	})
 
-	t.Run("routers that come and go lose nothing and repeat nothing that was acked", func(t *testing.T) {
+	t.Run("routers that start and stop lose no message and repeat no acked one", func(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
 		const total = 300
@@ -431,7 +433,7 @@ func TestSubscriber_Corners(t *testing.T) {
 		}
 	})
 
-	t.Run("deliveries and failures are logged with what identifies them", func(t *testing.T) {
+	t.Run("deliveries and failures are logged with the ids of the message", func(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
 		logger := newJournal()
@@ -452,7 +454,7 @@ func TestSubscriber_Corners(t *testing.T) {
 	})
 }
 
-// nilError is an error type whose methods do not bear a nil receiver.
+// nilError is an error type whose methods panic on a nil receiver.
 type nilError struct{ text string }
 
 func (e *nilError) Error() string { return e.text }

@@ -9,8 +9,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 )
 
-// journal keeps what is logged. Watermill's own CaptureLogger cannot be read
-// while others write.
+// journal keeps the log lines. Watermill's CaptureLogger does not allow reads while other
+// goroutines write.
 type journal struct {
 	fields watermill.LogFields
 	pages  *pages
@@ -50,7 +50,7 @@ func (j *journal) With(fields watermill.LogFields) watermill.LoggerAdapter {
 	return &journal{fields: all, pages: j.pages}
 }
 
-// count returns how many lines have all of the words.
+// count returns the number of lines that contain all of the words.
 func (j *journal) count(words ...string) int {
 	j.pages.mu.Lock()
 	defer j.pages.mu.Unlock()

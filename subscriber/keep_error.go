@@ -14,26 +14,24 @@ import (
 )
 
 var (
-	// errNotKept stands in where nobody kept the handler's error.
+	// errNotKept replaces the handler's error if no KeepError kept it.
 	errNotKept = errors.New("nacked; add the middleware subscriber.KeepError to keep the handler's error")
-	// errAfterHandler: the router nacks too when it cannot publish what a
-	// handler returned.
-	errAfterHandler = errors.New("nacked after the handler had succeeded: what it returned could not be published")
+	// errAfterHandler exists because the router also nacks a message if it cannot publish the
+	// messages that the handler returned.
+	errAfterHandler = errors.New("nacked after the handler had succeeded: the router could not publish the messages that it returned")
 )
 
-// KeepError is a router middleware that lets the subscriber know why a handler
-// failed: the error becomes the record's last_error, and outmill.Permanent,
-// RetryAfter and Snooze take effect. Add it first, so that it sees what the
-// other middlewares make of the error; it changes nothing for messages that
-// did not come from an Outmill subscriber.
+// KeepError is a router middleware that passes a handler's error to the subscriber: the
+// error becomes the record's last_error, and outmill.Permanent, RetryAfter and Snooze take
+// effect. Add it first, so that it sees the error after the other middlewares have changed
+// it. It has no effect on messages that did not come from an Outmill subscriber.
 //
-// A handler that returns outmill.Snooze has not failed, so KeepError nacks the
-// message itself and returns no error and no messages: the router logs nothing,
-// and its ack comes too late. Middlewares outside of KeepError take a snooze for
-// a success (Watermill's metrics count one), so those that commit or roll back by
-// the error belong inside. Those inside see the Snooze as an error. A Snooze that
-// another error wraps takes effect too, but is returned and logged as the error
-// that it is part of.
+// A handler that returns outmill.Snooze has not failed. KeepError then nacks the message
+// itself and returns no error and no messages, so the router logs nothing, and its later
+// ack has no effect. Middlewares outside KeepError see a snooze as a success (Watermill's
+// metrics count one); middlewares inside see it as an error. Therefore put middlewares that
+// commit or roll back depending on the error inside KeepError. A Snooze that another error
+// wraps takes effect too, but KeepError returns the whole error, and the router logs it.
 func KeepError(h message.HandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) (produced []*message.Message, err error) {
 		kept, ok := msg.Context().Value(keptKey{}).(*keptContext)
@@ -45,7 +43,7 @@ func KeepError(h message.HandlerFunc) message.HandlerFunc {
 			if returned {
 				return
 			}
-			// Somebody further out recovers (the router does).
+			// An outer function, such as the router, recovers.
 			if p := recover(); p != nil {
 				kept.set(fmt.Errorf("handler panicked: %v", p), false)
 				panic(p)
@@ -63,8 +61,8 @@ func KeepError(h message.HandlerFunc) message.HandlerFunc {
 	}
 }
 
-// isSnooze tells whether err says nothing else. An error that panics when it is
-// asked, as a typed nil does, is none.
+// isSnooze reports whether err is a Snooze and nothing else. It returns false for an error
+// whose methods panic, such as a typed nil.
 func isSnooze(err error) (is bool) {
 	defer func() {
 		if recover() != nil {
@@ -78,13 +76,14 @@ func isSnooze(err error) (is bool) {
 
 type keptKey struct{}
 
-// keptContext is where a handler's error is kept for the nack that follows it.
+// keptContext keeps a handler's error until the nack.
 type keptContext struct {
 	context.Context
 	mu   sync.Mutex
 	kept bool
 	err  error
-	// snoozed: the message is nacked, and nothing changes that any more.
+	// snoozed says that KeepError has nacked the message for a snooze; later calls of set have
+	// no effect.
 	snoozed bool
 	// item acks the message in a transaction.
 	item *worker.Item

@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 	}
 	testenv.ManyAtATime()
 	goleak.VerifyTestMain(m,
-		// Watermill's Deduplicator cleans its map for ever.
+		// Watermill's Deduplicator never stops its cleaning goroutine.
 		goleak.IgnoreAnyFunction("github.com/ThreeDotsLabs/watermill/message/router/middleware.(*mapExpiringKeyRepository).cleanOutLoop"),
 	)
 }

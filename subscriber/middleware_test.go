@@ -29,7 +29,7 @@ const (
 
 var errBroken = errors.New("the machine is broken")
 
-// shop is a store with a publisher, and a router to come.
+// shop is a store with a publisher; tests add a router.
 type shop struct {
 	*sqlite.Store
 	pub *publisher.Publisher
@@ -47,7 +47,7 @@ func openShop(t *testing.T) *shop {
 	return &shop{Store: store, pub: pub}
 }
 
-// quick is a configuration whose retries do not keep a test waiting.
+// quick is a configuration with short retry waits.
 func quick() subscriber.Config {
 	return subscriber.Config{
 		Retry:        outmill.RetryPolicy{MaxAttempts: 3, InitialInterval: time.Millisecond, MaxInterval: time.Millisecond},
@@ -86,7 +86,7 @@ func (s *shop) routeTopic(t *testing.T, from string, cfg subscriber.Config, hand
 	run(t, router)
 }
 
-// run has the router run until the test ends.
+// run runs the router until the test ends.
 func run(t *testing.T, router *message.Router) {
 	t.Helper()
 	ended := make(chan error, 1)
@@ -117,9 +117,9 @@ func newOrder() *message.Message { return message.NewMessage(watermill.NewUUID()
 type stack struct {
 	name string
 	make func(t *testing.T, s *shop) message.HandlerMiddleware
-	// tries is how often the handler is called in one delivery that fails.
+	// tries is the number of handler calls in one delivery that fails.
 	tries int
-	// poisons: what fails leaves for the poison queue and counts as handled.
+	// poisons says that a message that fails goes to the poison queue and counts as handled.
 	poisons bool
 }
 
@@ -259,7 +259,7 @@ func TestSubscriber_Middleware(t *testing.T) {
 		})
 	})
 
-	t.Run("a filtered poison queue takes what is permanent and leaves the rest to the retry policy", func(t *testing.T) {
+	t.Run("a filtered poison queue takes permanent errors and leaves others to the retry policy", func(t *testing.T) {
 		t.Parallel()
 		for _, retryOutside := range []bool{true, false} {
 			t.Run(fmt.Sprintf("Retry outside of it %t", retryOutside), func(t *testing.T) {
@@ -389,7 +389,7 @@ func TestSubscriber_Middleware(t *testing.T) {
 		}
 	})
 
-	t.Run("the CorrelationID travels from the message to what the handler returns", func(t *testing.T) {
+	t.Run("the CorrelationID is copied from the message to the returned messages", func(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
 		router, err := message.NewRouter(message.RouterConfig{CloseTimeout: 5 * time.Second}, nil)

@@ -20,7 +20,7 @@ import (
 	"github.com/outmill/outmill/subscriber"
 )
 
-// next returns the next message, which must come.
+// next returns the next message and fails the test if none comes.
 func next(t *testing.T, messages <-chan *message.Message) *message.Message {
 	t.Helper()
 	select {
@@ -54,7 +54,7 @@ func TestSubscriber_Promises(t *testing.T) {
 		s.publish(t, published...)
 		acked := next(t, messages)
 		require.True(t, acked.Ack())
-		// The second is with a handler that does not return, the third waits.
+		// The handler of the second message does not return; the third message waits.
 		running := next(t, messages)
 		err := first.Close()
 		require.ErrorIs(t, err, outmill.ErrHandlersRunning)
@@ -123,7 +123,7 @@ func TestSubscriber_Promises(t *testing.T) {
 		require.Zero(t, n)
 	})
 
-	t.Run("what was acked is not delivered again after a Close", func(t *testing.T) {
+	t.Run("acked messages are not delivered again after a Close", func(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
 		first := s.subscriber(t, quick())
@@ -186,7 +186,7 @@ func TestSubscriber_Promises(t *testing.T) {
 		require.Zero(t, s.only(t, topic, outmill.StatusProcessed).Expiries)
 	})
 
-	t.Run("OnDead is told after the last attempt", func(t *testing.T) {
+	t.Run("OnDead is called after the last attempt", func(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
 		cfg := quick()
@@ -392,7 +392,7 @@ func TestSubscriber_Promises(t *testing.T) {
 		require.Equal(t, want, got)
 	})
 
-	t.Run("a parked key waits for the operator while other keys go on", func(t *testing.T) {
+	t.Run("a parked key waits for the operator while other keys continue", func(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
 		cfg := quick()
@@ -432,7 +432,7 @@ func TestSubscriber_Promises(t *testing.T) {
 		require.Equal(t, []string{"b1", "b2", "a1", "a2", "a3"}, handled)
 	})
 
-	t.Run("Once delivers what is due and returns", func(t *testing.T) {
+	t.Run("Once delivers the due messages and returns", func(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
 		cfg := quick()
@@ -466,7 +466,7 @@ func TestSubscriber_Promises(t *testing.T) {
 		require.ErrorIs(t, err, outmill.ErrClosed)
 	})
 
-	t.Run("topics that are due and that nobody reads are warned of", func(t *testing.T) {
+	t.Run("it warns of topics with due records that no group reads", func(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
 		logger := newJournal()
@@ -482,7 +482,7 @@ func TestSubscriber_Promises(t *testing.T) {
 		}, patience, 10*time.Millisecond)
 	})
 
-	t.Run("bad input is an error that says what to do", func(t *testing.T) {
+	t.Run("bad input is an error with a remedy", func(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
 		_, err := subscriber.New(nil, subscriber.Config{}, nil)
@@ -520,7 +520,7 @@ func TestSubscriber_Promises(t *testing.T) {
 		require.NoError(t, sub.Close())
 	})
 
-	t.Run("a database that is away is logged and tried again", func(t *testing.T) {
+	t.Run("an unavailable database is logged and tried again", func(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
 		db, err := sql.Open("sqlite", "file:"+t.TempDir()+"/gone.db")
@@ -543,7 +543,7 @@ func TestSubscriber_Promises(t *testing.T) {
 		require.NotNil(t, s)
 	})
 
-	t.Run("what identifies a message is back in its metadata and what instructed the append is not", func(t *testing.T) {
+	t.Run("metadata that identify a message return on delivery and instructions do not", func(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
 		messages := subscribe(t, s.subscriber(t, quick()))

@@ -7,22 +7,22 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// reader is what shares messages: all subscriptions of a process to one topic of a
-// store, in one group.
+// reader identifies the subscriptions of this process that share messages: those to one
+// topic of one store, in one group.
 type reader struct {
 	queue        outmill.Queue
 	group, topic string
 }
 
-// readers counts the subscriptions of this process.
+// readers counts the subscriptions of this process per reader.
 var readers = struct {
 	sync.Mutex
 	counts map[reader]int
 }{counts: map[reader]int{}}
 
-// enter counts the subscription until leave, and warns of the second one to the
-// same group and topic: users who come from Pub/Subs without groups expect each
-// handler to get every message.
+// enter counts the subscription until leave. It warns of a second subscription to the same
+// group and topic, because users of Pub/Subs without groups expect each handler to get
+// every message.
 func (s *Subscriber) enter(sub *subscription) (leave func()) {
 	if !reflect.ValueOf(s.queue).Comparable() {
 		return func() {}
@@ -33,7 +33,7 @@ func (s *Subscriber) enter(sub *subscription) (leave func()) {
 	readers.counts[r]++
 	if readers.counts[r] == 2 {
 		sub.log.Error("Warning: two subscriptions of this process read this topic in the same group, so each message reaches only one of them. "+
-			"Where both need every message, give each a subscriber with a Config.Group of its own", nil, nil)
+			"If both need every message, give each a subscriber with its own Config.Group", nil, nil)
 	}
 	return func() {
 		readers.Lock()

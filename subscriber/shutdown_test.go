@@ -12,11 +12,11 @@ import (
 	"github.com/outmill/outmill/subscriber"
 )
 
-// stopping is a router that stops while its only handler runs.
+// stopping runs a router that stops while its only handler runs.
 type stopping struct {
 	router *message.Router
 	sub    *subscriber.Subscriber
-	// began gets the message of each handling, finish lets them return.
+	// began gets the message of each handling; finish lets the handlers return.
 	began  chan *message.Message
 	finish chan struct{}
 	// ended is closed when the router's Run has returned.
@@ -44,7 +44,7 @@ func (s *shop) stopping(t *testing.T, ctx context.Context, cfg subscriber.Config
 func TestSubscriber_Shutdown(t *testing.T) {
 	t.Parallel()
 
-	t.Run("a router that stops lets its handlers finish what they began", func(t *testing.T) {
+	t.Run("a router that stops lets its handlers finish", func(t *testing.T) {
 		t.Parallel()
 		for name, stop := range map[string]func(r *stopping, cancel func()){
 			"by Close":         func(r *stopping, _ func()) { go r.router.Close() },
@@ -66,7 +66,7 @@ func TestSubscriber_Shutdown(t *testing.T) {
 				running := <-r.began
 				stop(r, cancel)
 
-				// Another process gets nothing of the key while the handler runs.
+				// Another process gets no message of the key while the handler runs.
 				others := subscribe(t, s.subscriber(t, cfg))
 				nothing(t, others, "the handler of the key's first message runs")
 				require.NoError(t, running.Context().Err(), "the router stops, the handling goes on")

@@ -38,7 +38,7 @@ func (s *shop) routed(t *testing.T, logger *journal, handle message.NoPublishHan
 func TestSubscriber_Snooze(t *testing.T) {
 	t.Parallel()
 
-	t.Run("a snooze is no error to the router and to what is outside of KeepError", func(t *testing.T) {
+	t.Run("a snooze is no error for the router and for middlewares outside KeepError", func(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
 		logger := newJournal()
@@ -61,7 +61,7 @@ func TestSubscriber_Snooze(t *testing.T) {
 				return []*message.Message{newOrder()}, err
 			}
 		}
-		// KeepError twice, as with a router and a handler that both have it.
+		// KeepError twice, as if both the router and the handler had it.
 		s.routed(t, logger, func(*message.Message) error {
 			if calls.Add(1) < 4 {
 				return outmill.Snooze(time.Millisecond)
@@ -101,7 +101,7 @@ func TestSubscriber_Snooze(t *testing.T) {
 		}
 	})
 
-	t.Run("a delivery tells of the last error and when the handling began", func(t *testing.T) {
+	t.Run("a delivery has the last error and the start of the handling", func(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
 		join := &storekit.Join{ExpectedSteps: 1}
@@ -111,7 +111,7 @@ func TestSubscriber_Snooze(t *testing.T) {
 		s.publish(t, order)
 		messages := subscribe(t, s.subscriber(t, quick()))
 		s.only(t, topic, outmill.StatusLeased)
-		// The message waits in the subscriber, whose channel is not read yet.
+		// The message waits in the subscriber, because the test does not read the channel yet.
 		for range 2 {
 			before := time.Now().Round(0)
 			msg := next(t, messages)

@@ -15,7 +15,7 @@ import (
 	"github.com/outmill/outmill/subscriber"
 )
 
-// What a handler does with each call of one message.
+// Behaviours of a handler in its calls for one message.
 const (
 	succeeds  = "succeeds"
 	fails     = "fails"
@@ -27,8 +27,7 @@ const (
 
 var behaviours = []string{succeeds, fails, permanent, later, snoozes, panics}
 
-// errorOf is what the n-th call of a handler with this behaviour returns, n
-// from 1.
+// errorOf returns the result of the n-th call of a handler with this behaviour, n from 1.
 func errorOf(behaviour string, n int) error {
 	switch {
 	case behaviour == fails:
@@ -45,8 +44,8 @@ func errorOf(behaviour string, n int) error {
 	return nil
 }
 
-// pile is a stack of middlewares, the first one outermost, in two ways: as
-// Watermill's own, and as a model of what each of them makes of an error.
+// pile is a stack of middlewares, the first one outermost. It exists as Watermill's
+// middlewares, and as a model of how each of them changes an error.
 type pile []string
 
 const (
@@ -63,9 +62,9 @@ const (
 	maxAttempts = 3
 )
 
-// piles are all of Watermill's middlewares alone, and every two of them in
-// either order, each with KeepError outermost and innermost (in short tests,
-// pairs with KeepError outermost only).
+// piles returns each of Watermill's middlewares alone, and every pair of them in both
+// orders, each with KeepError outermost and innermost (in short tests, pairs with KeepError
+// outermost only).
 func piles() []pile {
 	names := []string{retry, poisonAll, poisonSome, timeout, deduplicator, correlation, recoverer}
 	var all []pile
@@ -114,17 +113,17 @@ func (p pile) build(t *testing.T, s *shop, poisonTopic string) []message.Handler
 	return built
 }
 
-// fate is what becomes of one message.
+// fate is the final state of one message.
 type fate struct {
 	calls    int
 	attempts int
 	poisoned bool
 	status   outmill.Status
-	// because is in last_error if the record is dead.
+	// because is a part of last_error if the record is dead.
 	because string
 }
 
-// foretell plays all deliveries of a message against the model.
+// foretell computes the fate of a message from the model.
 func (p pile) foretell(behaviour string) fate {
 	m := &model{behaviour: behaviour}
 	for {
@@ -151,11 +150,11 @@ type model struct {
 	fate      fate
 	seen      bool
 	kept      error
-	// nacked: KeepError has.
+	// nacked says that KeepError has nacked the message.
 	nacked bool
 }
 
-// errPanic stands for a panic on its way out.
+// errPanic stands for a panic that has not been recovered yet.
 var errPanic = errors.New("panic")
 
 func (m *model) run(p pile) error {
@@ -229,7 +228,7 @@ func TestSubscriber_Stacks(t *testing.T) {
 		}
 	})
 
-	t.Run("the model of the piles says what Watermill promises", func(t *testing.T) {
+	t.Run("the model of the piles agrees with Watermill", func(t *testing.T) {
 		t.Parallel()
 		require.Equal(t, fate{calls: 1, status: outmill.StatusProcessed, poisoned: true}, pile{keepError, poisonAll, timeout}.foretell(fails))
 		require.Equal(t, fate{calls: 9, attempts: 2, status: outmill.StatusDead, because: errBroken.Error()},
@@ -238,7 +237,7 @@ func TestSubscriber_Stacks(t *testing.T) {
 		require.Equal(t, fate{calls: 2, status: outmill.StatusProcessed}, pile{keepError, retry, correlation}.foretell(snoozes))
 		require.Equal(t, fate{calls: 1, status: outmill.StatusProcessed, poisoned: true}, pile{keepError, poisonAll}.foretell(snoozes))
 		require.Equal(t, fate{calls: 2, status: outmill.StatusProcessed}, pile{poisonAll, keepError}.foretell(snoozes))
-		// Watermill's Deduplicator takes the second try for a duplicate.
+		// Watermill's Deduplicator treats the second try as a duplicate.
 		require.Equal(t, fate{calls: 1, attempts: 1, status: outmill.StatusProcessed}, pile{keepError, deduplicator}.foretell(fails))
 	})
 }
@@ -274,8 +273,8 @@ func (p pile) play(t *testing.T, s *shop) {
 	}
 }
 
-// settled returns the records of the topic by message UUID, once none is left
-// to be delivered.
+// settled waits until no record of the topic is due or leased, and returns the records by
+// message UUID.
 func (s *shop) settled(t *testing.T, of string) map[string]*outmill.Record {
 	t.Helper()
 	found := map[string]*outmill.Record{}

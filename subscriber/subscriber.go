@@ -24,9 +24,9 @@ var (
 )
 
 const (
-	// registerTimeout bounds a registration that nobody else bounds.
+	// registerTimeout limits a registration, for which Watermill passes no context.
 	registerTimeout = 30 * time.Second
-	// storeOutcomes is how long Close tries to store acks.
+	// storeOutcomes is the time that Close spends on storing acks.
 	storeOutcomes = 10 * time.Second
 )
 
@@ -39,15 +39,16 @@ type Subscriber struct {
 	// worker claims for all subscriptions.
 	worker *worker.Worker
 
-	// quiet: the logger logs nothing, so that fields need not be made.
+	// quiet says that the logger logs nothing, so that no fields need to be made.
 	quiet bool
 
-	// ctx ends when Close begins, ended is closed when nothing is held any more.
+	// ctx ends when Close begins; ended is closed when the subscriber holds no record any
+	// more.
 	ctx    context.Context
 	cancel context.CancelFunc
 	ended  chan struct{}
-	// delivering are the goroutines that deliver, and the upkeep; finishing those
-	// that wait for handlers. handling counts the messages with handlers.
+	// delivering counts the goroutines that deliver and those of the upkeep, finishing those
+	// that wait for handlers, and handling the messages with handlers.
 	delivering, finishing sync.WaitGroup
 	handling              atomic.Int64
 	begin                 sync.Once
@@ -57,8 +58,8 @@ type Subscriber struct {
 	subs map[*subscription]struct{}
 }
 
-// New makes a subscriber over a store. A nil logger logs nothing. Nothing is
-// read before Subscribe.
+// New makes a subscriber for a store. A nil logger logs nothing. The subscriber reads
+// nothing before Subscribe.
 func New(queue outmill.Queue, cfg Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
 	if outmill.IsNil(queue) {
 		return nil, fmt.Errorf("%w: subscriber.New: the store is nil", outmill.ErrInvalidConfig)
@@ -109,8 +110,8 @@ func workerConfig(queue outmill.Queue, cfg Config, logger watermill.LoggerAdapte
 	}
 }
 
-// SubscribeInitialize registers the group for the topic, so that it gets what
-// is appended from now on. Subscribe does so by itself.
+// SubscribeInitialize registers the group for the topic, so that the group gets every
+// message that is appended from now on. Subscribe does this too.
 func (s *Subscriber) SubscribeInitialize(topic string) error {
 	if err := s.open(topic); err != nil {
 		return err
@@ -134,7 +135,7 @@ func (s *Subscriber) register(ctx context.Context, topics ...string) error {
 	return nil
 }
 
-// namesOf names a topic, or how many there are.
+// namesOf returns the name of a single topic, or the number of topics.
 func namesOf(topics []string) string {
 	if len(topics) == 1 {
 		return fmt.Sprintf("topic %q", topics[0])
@@ -142,16 +143,16 @@ func namesOf(topics []string) string {
 	return fmt.Sprintf("%d topics", len(topics))
 }
 
-// Subscribe delivers the topic's messages on the returned channel until ctx
-// ends or the subscriber is closed; then the channel is closed. Each message
-// must be acked or nacked. Its context ends afterwards, when its lease is lost, or
-// Config.CloseTimeout after ctx has ended or Close has begun: handlers finish what
-// they began. A nack after ctx has ended gives the record back without counting an
-// attempt, unless the handler's error is outmill.Permanent or Snooze.
+// Subscribe delivers the topic's messages on the returned channel until ctx ends or the
+// subscriber is closed; then it closes the channel. Each message must be acked or nacked.
+// Its context ends after the ack or nack, when its lease is lost, or Config.CloseTimeout
+// after ctx has ended or Close has begun, so that handlers can finish. A nack after ctx has
+// ended releases the record, and the attempt does not count, unless the handler's error is
+// outmill.Permanent or Snooze.
 //
-// All subscriptions of a subscriber share one claim loop, and those of one topic
-// share its messages: each message reaches one of them. Where two handlers must
-// both get a message, give each a subscriber with a Group of its own.
+// All subscriptions of a subscriber share one claim loop, and those of one topic share its
+// messages: each message reaches one of them. If two handlers must both get a message, give
+// each a subscriber with its own Group.
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	if err := s.open(topic); err != nil {
 		return nil, err
@@ -161,12 +162,12 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// Close may have come in between.
+	// Close may have begun since the first check.
 	if err := s.open(topic); err != nil {
 		return nil, err
 	}
 	sub := newSubscription(ctx, s, topic)
-	// Once, called from now on, waits for what is due of the topic.
+	// From here on, Once waits for the due records of the topic.
 	sub.feed = s.worker.Open(topic, s.cfg.MaxInFlight)
 	s.subs[sub] = struct{}{}
 	s.delivering.Go(func() {
@@ -179,7 +180,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	return sub.out, nil
 }
 
-// start begins to claim and to keep the store tidy.
+// start begins to claim and to maintain the store.
 func (s *Subscriber) start() {
 	s.worker.Start(context.WithoutCancel(s.ctx))
 	s.startUpkeep()
@@ -192,13 +193,12 @@ func (s *Subscriber) open(topic string) error {
 	return nil
 }
 
-// Once delivers what is due for the current subscriptions and returns when all
-// of it is settled: how many messages that were, retries that became due in
-// the meantime included. Messages that are due later, or that other processes
-// hold, are not waited for.
+// Once delivers the due messages of the current subscriptions, and returns their number
+// when all are settled. The number includes retries that became due during the call. Once
+// does not wait for messages that are due later or that other processes have leased.
 //
-// It returns the error of a claim that failed, and outmill.ErrClosed where the
-// subscriber is closed before it is done.
+// It returns the error of a claim that failed, and outmill.ErrClosed if the subscriber is
+// closed first.
 func (s *Subscriber) Once(ctx context.Context) (int, error) {
 	if s.ctx.Err() != nil {
 		return 0, fmt.Errorf("outmill: subscriber: %w", outmill.ErrClosed)
@@ -211,15 +211,15 @@ func (s *Subscriber) Once(ctx context.Context) (int, error) {
 	return s.worker.Settled() - before, err
 }
 
-// Close ends all subscriptions: it gives back at once the records that no handler
-// has started, waits for the handlers, ends their messages' contexts after
-// Config.CloseTimeout, and stores every ack that it got.
+// Close ends all subscriptions. It releases the records that no handler has started at
+// once, waits for the handlers, ends their messages' contexts after Config.CloseTimeout,
+// and stores every ack that it got.
 //
-// Where handlers are still running a second after that, Close returns an
-// outmill.ErrHandlersRunning that counts them. It does not give their records back, because another process would
-// then handle them at the same time: their leases are extended in the background
-// until the handlers return, MaxProcessing is over, or the process ends or the
-// store is closed. Close may be called more than once; once they have returned, it
+// If handlers are still running a second later, Close returns an outmill.ErrHandlersRunning
+// with their number. It does not release their records, because another process would then
+// handle them at the same time. Instead the subscriber extends their leases in the
+// background until the handlers return, MaxProcessing ends, the process ends, or the store
+// is closed. Close may be called more than once; after the handlers have returned, it
 // returns nil.
 func (s *Subscriber) Close() error {
 	err := s.close()
@@ -251,7 +251,7 @@ func (s *Subscriber) closeNow() error {
 		outmill.ErrHandlersRunning, running, s.cfg.CloseTimeout, s.cfg.MaxProcessing)
 }
 
-// end stores what is not stored yet, and ends the worker.
+// end stores the remaining outcomes and ends the worker.
 func (s *Subscriber) end() error {
 	ctx, cancel := context.WithTimeout(context.Background(), storeOutcomes)
 	defer cancel()
@@ -260,17 +260,17 @@ func (s *Subscriber) end() error {
 	return err
 }
 
-// linger keeps the worker alive until all handlings have ended or were given up.
+// linger keeps the worker alive until each handling has ended or has lost its record.
 func (s *Subscriber) linger() {
 	s.worker.WaitEmpty(context.Background())
 	if err := s.end(); err != nil {
-		s.log.Error("Outcomes of handlers that outlived Close could not be stored", err,
+		s.log.Error("Could not store the outcomes of handlers that ended after Close", err,
 			watermill.LogFields{"store": s.queue.Name(), "group": s.cfg.Group})
 	}
 }
 
-// startUpkeep: a group must be registered again from time to time even where
-// others tidy the store.
+// startUpkeep always renews the registrations, even if UpkeepInterval leaves the
+// maintenance of the store to other processes.
 func (s *Subscriber) startUpkeep() {
 	s.delivering.Go(func() {
 		if s.cfg.UpkeepInterval < 0 {
@@ -280,13 +280,13 @@ func (s *Subscriber) startUpkeep() {
 		worker.Upkeep(s.ctx, s.queue, s.cfg.UpkeepInterval, s.log, s.round)
 	})
 	if s.cfg.RegistrationTTL > 0 {
-		// Two renewals may fail before a registration ends.
+		// With a third of the TTL, two renewals may fail before a registration ends.
 		s.delivering.Go(func() { worker.Rounds(s.ctx, s.queue, max(s.cfg.RegistrationTTL/3, time.Millisecond), s.log, s.renew) })
 	}
 }
 
-// renew registers the group again for all topics that are read, which tells the
-// store that somebody reads them.
+// renew registers the group again for all its topics, so that the store knows that the
+// group still reads them.
 func (s *Subscriber) renew(ctx context.Context) error {
 	topics := s.topics()
 	if len(topics) == 0 {
@@ -295,7 +295,7 @@ func (s *Subscriber) renew(ctx context.Context) error {
 	return s.told(s.register(ctx, topics...))
 }
 
-// round renews the registrations, and looks for topics that nobody reads.
+// round renews the registrations, and warns of topics with records that no group reads.
 func (s *Subscriber) round(ctx context.Context) error {
 	read := map[string]bool{}
 	for _, topic := range s.topics() {
@@ -309,7 +309,7 @@ func (s *Subscriber) round(ctx context.Context) error {
 	return errors.Join(s.renew(ctx), s.told(worker.WarnUnread(ctx, s.queue, s.log, s.cfg.Group, reads, patience)))
 }
 
-// told tells OnError of an error of the upkeep, and returns it.
+// told reports an error of the upkeep to OnError, and returns it.
 func (s *Subscriber) told(err error) error {
 	if s.ctx.Err() == nil {
 		worker.Faults{Log: s.log, Of: fmt.Sprintf("subscriber of group %q", s.cfg.Group), OnError: s.cfg.OnError}.Tell(err)
@@ -317,7 +317,7 @@ func (s *Subscriber) told(err error) error {
 	return err
 }
 
-// topics are those that are read, each once.
+// topics returns the subscribed topics, each once.
 func (s *Subscriber) topics() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

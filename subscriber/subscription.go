@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	// afterCancel is how long handlers get to notice that their message's
-	// context has ended.
+	// afterCancel is the time that handlers have to return after their message's context has
+	// ended.
 	afterCancel = time.Second
-	// takeAtOnce bounds how many records move from the worker at a time.
+	// takeAtOnce limits the number of records that one Take moves from the worker.
 	takeAtOnce = 32
 )
 
@@ -31,16 +31,16 @@ type subscription struct {
 	log        watermill.LoggerAdapter
 	out        chan *message.Message
 
-	// delivery ends when nothing more is delivered.
+	// delivery ends when the subscription stops delivering.
 	delivery context.Context
-	// ctx is the parent of all messages' contexts. It has the values of the
-	// Subscribe's context, and outlives it: handlers finish what they began.
+	// ctx is the parent of all messages' contexts. It has the values of Subscribe's context
+	// but ends later, so that handlers can finish.
 	ctx    context.Context
 	cancel context.CancelFunc
 	// slots holds a token for each message that is with a handler.
 	slots    chan struct{}
 	handling sync.WaitGroup
-	// patience is for the only goroutine that delivers.
+	// patience is the timer of offer. Only the delivering goroutine uses it.
 	patience *time.Timer
 }
 
@@ -58,8 +58,8 @@ func newSubscription(ctx context.Context, s *Subscriber, topic string) *subscrip
 	return sub
 }
 
-// run delivers until the subscription's context ends or the subscriber is closed.
-// The channel is closed then. Handlers go on; see finish.
+// run delivers until the subscription's context ends or the subscriber is closed, and then
+// closes the channel. Handlers continue; see finish.
 func (sub *subscription) run() {
 	s := sub.subscriber
 	defer sub.patience.Stop()
@@ -75,8 +75,8 @@ func (sub *subscription) run() {
 	s.finishing.Go(sub.finish)
 }
 
-// finish ends the contexts of the messages that are still being handled when
-// CloseTimeout is over. The handlings go on, and so do their leases.
+// finish ends the contexts of the messages that are still with handlers after CloseTimeout.
+// These handlings and their leases continue.
 func (sub *subscription) finish() {
 	defer sub.cancel()
 	done := make(chan struct{})
@@ -118,8 +118,8 @@ func (sub *subscription) deliverAll(ctx context.Context) {
 	}
 }
 
-// acquire waits for one slot and takes what else is free; 0 says that ctx
-// ended.
+// acquire waits for one slot and takes all other free slots, up to takeAtOnce. It returns 0
+// when ctx has ended.
 func (sub *subscription) acquire(ctx context.Context) int {
 	select {
 	case sub.slots <- struct{}{}:
@@ -142,8 +142,8 @@ func (sub *subscription) free(n int) {
 	}
 }
 
-// deliver hands one message over, unless the subscription ends first, or the
-// lease.
+// deliver passes one message to the channel, unless the subscription or the lease ends
+// first.
 func (sub *subscription) deliver(ctx context.Context, it *worker.Item) {
 	msgCtx, cancel := context.WithCancel(sub.ctx)
 	kept := &keptContext{Context: msgCtx, item: it}
@@ -166,8 +166,7 @@ func (sub *subscription) deliver(ctx context.Context, it *worker.Item) {
 	go sub.attend(kept, cancel, it, msg)
 }
 
-// offer waits for somebody to take the message, for as long as the lease
-// stands.
+// offer waits until the channel takes the message, at most until the lease ends.
 func (sub *subscription) offer(ctx context.Context, it *worker.Item, msg *message.Message) bool {
 	for {
 		left := it.Left()
@@ -196,9 +195,9 @@ func (sub *subscription) attend(ctx *keptContext, cancel context.CancelFunc, it 
 	sub.await(ctx, cancel, it, msg)
 }
 
-// await settles the item as the handler decides. After a lost lease it only
-// waits for the handler to end: its outcome counts if this process has got the
-// record again, and until then the record is not delivered here a second time.
+// await settles the item by the handler's ack or nack. After a lost lease it waits for the
+// handler to end, and until then this process does not deliver the record a second time. If
+// this process has claimed the record again by then, the handler's outcome counts.
 func (sub *subscription) await(ctx *keptContext, cancel context.CancelFunc, it *worker.Item, msg *message.Message) {
 	select {
 	case <-msg.Acked():
@@ -220,9 +219,9 @@ func (sub *subscription) await(ctx *keptContext, cancel context.CancelFunc, it *
 	}
 }
 
-// nacked: a handling that fails while the subscription stops may have failed
-// because of that, so it does not count, unless its error says what is to become of
-// the message.
+// nacked releases the record if the subscription is stopping, because the stop may have
+// caused the failure; the attempt then does not count. An error that itself decides the
+// outcome, such as Permanent, is still obeyed.
 func (sub *subscription) nacked(ctx *keptContext, it *worker.Item) {
 	err := ctx.reason()
 	stopping := ctx.Err() != nil || sub.delivery.Err() != nil
@@ -237,8 +236,8 @@ func (sub *subscription) nacked(ctx *keptContext, it *worker.Item) {
 	}
 }
 
-// handlerError is for loggers: a typed nil or another error whose text panics
-// must not end the process.
+// handlerError protects loggers from errors whose Error method panics, such as a typed nil:
+// they must not end the process.
 type handlerError struct{ err error }
 
 func (e handlerError) Error() string { return fmt.Sprint(e.err) }

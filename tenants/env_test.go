@@ -145,6 +145,15 @@ func (s *spy) Close() error {
 	return s.Store.Close()
 }
 
+// plain is a store without any of the roles of package storekit.
+type plain struct{ outmill.Store }
+
+func newPlain(t *testing.T, name string) *rig {
+	return newRig(t, nil, func(c *tenants.Config) {
+		c.Discovery = tenants.Static{{Key: name, Store: &plain{newSpy(t, name)}}}
+	})
+}
+
 // rig is a set over members of these names, with DefaultGroup registered for all topics.
 type rig struct {
 	*testing.T

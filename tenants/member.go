@@ -150,7 +150,9 @@ func (m *member) hold(leases []outmill.Lease, until time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, l := range leases {
-		m.leases[l] = until
+		if m.leases[l].Before(until) {
+			m.leases[l] = until
+		}
 	}
 }
 

@@ -90,7 +90,7 @@ func TestSet_Settle(t *testing.T) {
 
 	t.Run("refuses an ack in a transaction that the member's store does not have", func(t *testing.T) {
 		t.Parallel()
-		r := newRig(t, []string{"a"}, nil)
+		r := newPlain(t, "a")
 		r.append("a", 1)
 		leases := leasesOf(r.claim(1))
 		_, err := r.set.HoldForTx(t.Context(), time.Hour, leases)

@@ -175,7 +175,7 @@ func TestSet_Roles(t *testing.T) {
 
 	t.Run("that the member's store lacks are errors that name both", func(t *testing.T) {
 		t.Parallel()
-		r := newRig(t, []string{"a"}, nil)
+		r := newPlain(t, "a")
 		ctx := tenants.WithTenant(t.Context(), "a")
 		for role, call := range map[string]func(ctx context.Context) error{
 			"storekit.Transactor": func(ctx context.Context) error {

@@ -14,15 +14,16 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// ErrCannotRead says that something was to be read by watermill-sql.
+// ErrCannotRead says that watermill-sql's Subscriber cannot read the outbox.
 var ErrCannotRead = errors.New("outmill: watermill-sql's Subscriber cannot read Outmill's outbox: read it with package subscriber " +
 	"(github.com/outmill/outmill/subscriber)")
 
-// sqlCannotRead is ErrCannotRead where only a statement can say it.
+// sqlCannotRead is a statement that fails with ErrCannotRead, for methods that return a
+// statement and no error.
 const sqlCannotRead = `DO $outmill$ BEGIN RAISE EXCEPTION USING ERRCODE = 'feature_not_supported', MESSAGE = '%s'; END $outmill$`
 
-// SchemaAdapter writes to the outbox for watermill-sql's Publisher. It may be used
-// concurrently, by any number of Publishers.
+// SchemaAdapter writes to the outbox for watermill-sql's Publisher. It is safe for
+// concurrent use by any number of Publishers.
 type SchemaAdapter struct {
 	maker    *storekit.RecordMaker
 	appender *postgres.Appender
@@ -30,9 +31,9 @@ type SchemaAdapter struct {
 
 var _ sql.SchemaAdapter = (*SchemaAdapter)(nil)
 
-// New makes an adapter for the outbox of that Config: Schema and TablePrefix must be
-// those of the store that reads it; DedupWindow, MaxPayload and NotifyInterval count
-// too. It does not connect. An error is an outmill.ErrInvalidConfig.
+// New makes an adapter for the outbox of this Config. Schema and TablePrefix must be those
+// of the store that reads it; DedupWindow, MaxPayload and NotifyInterval apply too. It does
+// not connect. An error is an outmill.ErrInvalidConfig.
 func New(config postgres.Config) (*SchemaAdapter, error) {
 	appender, err := postgres.NewAppender(config)
 	if err != nil {
@@ -42,9 +43,9 @@ func New(config postgres.Config) (*SchemaAdapter, error) {
 	return &SchemaAdapter{maker, appender}, err
 }
 
-// InsertQuery returns the statement that appends the messages, all of them or none, in
-// the transaction in which it is sent. What is wrong with one is an
-// outmill.ErrInvalidRecord, and then there is no statement. The messages are not changed.
+// InsertQuery returns the statement that appends the messages, all of them or none, in the
+// transaction that executes it. If a message is invalid, it returns
+// outmill.ErrInvalidRecord and no statement. It does not change the messages.
 func (a *SchemaAdapter) InsertQuery(topic string, msgs message.Messages) (sql.Query, error) {
 	made, err := a.maker.Of(context.Background(), topic, msgs)
 	if err != nil {
@@ -64,14 +65,15 @@ func (a *SchemaAdapter) UnmarshalMessage(sql.Scanner) (sql.Row, error) {
 	return sql.Row{}, ErrCannotRead
 }
 
-// SchemaInitializingQueries returns nothing: the schema is made by the store's Ensure,
-// and not for a topic. So AutoInitializeSchema does nothing.
+// SchemaInitializingQueries returns no queries, so AutoInitializeSchema has no effect. The
+// store's Ensure creates the schema, once for all topics.
 func (a *SchemaAdapter) SchemaInitializingQueries(string) []sql.Query { return nil }
 
-// SubscribeIsolationLevel is for reading, which fails.
+// SubscribeIsolationLevel returns the default. Only watermill-sql's Subscriber uses it, and
+// that fails.
 func (a *SchemaAdapter) SubscribeIsolationLevel() stdsql.IsolationLevel {
 	return stdsql.LevelDefault
 }
 
-// quoted is a text within a literal of SQL.
+// quoted escapes a text for an SQL literal.
 func quoted(text string) string { return strings.ReplaceAll(text, "'", "''") }

@@ -32,14 +32,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const patience = time.Minute
 
-// bench is an outbox, and the program's own handle of its database.
+// bench is an outbox, with the program's own handle of its database.
 type bench struct {
 	*testing.T
 	store *postgres.Store
 	db    *stdsql.DB
 }
 
-// each runs the test on either lane with either driver.
+// each runs the test on both layouts with both drivers.
 func each(t *testing.T, test func(b bench)) {
 	t.Helper()
 	t.Parallel()
@@ -72,7 +72,7 @@ func newBench(t *testing.T, lane postgres.Lane, driver string) bench {
 	return bench{t, store, db}
 }
 
-// publisher is watermill-sql's own.
+// publisher returns watermill-sql's Publisher.
 func (b bench) publisher(to sql.ContextExecutor, logger watermill.LoggerAdapter) *sql.Publisher {
 	b.Helper()
 	adapter, err := watermillsql.New(postgres.Config{})
@@ -83,7 +83,7 @@ func (b bench) publisher(to sql.ContextExecutor, logger watermill.LoggerAdapter)
 	return pub
 }
 
-// inTx publishes in a transaction, and ends it.
+// inTx publishes in a transaction, and commits it or rolls it back.
 func (b bench) inTx(commit bool, topic string, messages ...*message.Message) {
 	b.Helper()
 	tx, err := b.db.BeginTx(b.Context(), nil)
@@ -106,7 +106,7 @@ func named(name string) *message.Message {
 	return message.NewMessage(name, []byte("payload of "+name))
 }
 
-// delivery is a message as a reader gets it.
+// delivery is a message in the form that a reader gets.
 type delivery struct {
 	id, payload string
 	metadata    message.Metadata
@@ -127,7 +127,8 @@ func receive(t *testing.T, from <-chan *message.Message, n int) []delivery {
 	return got
 }
 
-// identified has all metadata that identify a message, and some of its own.
+// identified returns a message with all metadata that identify a message, and some custom
+// metadata.
 func identified(name string) *message.Message {
 	msg := message.NewMessage(name, []byte{0, 1, '"', '\\', '\'', 255})
 	msg.Metadata.Set("own", `va"l\ue é`+"\n")
@@ -140,7 +141,7 @@ func identified(name string) *message.Message {
 }
 
 func TestAdapter_Serial(t *testing.T) {
-	// A poll interval of an hour has the readers woken, or the test fails.
+	// With a poll interval of an hour, the test fails unless the readers are woken.
 	t.Run("what watermill sqls publisher commits reaches subscriber and forwarder", func(t *testing.T) {
 		each(t, func(b bench) {
 			sub, err := subscriber.New(b.store, subscriber.Config{Order: outmill.OrderKey, PollInterval: time.Hour}, nil)

@@ -1,7 +1,7 @@
 // Package watermillsql lets watermill-sql's own Publisher write to Outmill's outbox on
 // PostgreSQL. A program that publishes with watermill-sql changes one line, the
-// SchemaAdapter, and its messages are then delivered by Outmill: to the groups of
-// subscribers, and to forwarders.
+// SchemaAdapter. Outmill then delivers its messages to the groups of subscribers, and to
+// forwarders.
 //
 //	adapter, err := watermillsql.New(postgres.Config{})
 //	…
@@ -11,22 +11,22 @@
 //	err = pub.Publish("orders", msg)
 //	err = tx.Commit()
 //
-// Messages are committed with the transaction and reach each registered group once, as
-// those of package publisher do, and metadata mean the same: keys, delays (Watermill's
-// too), expiry, dedup keys, correlation, causation, tenant and trace. What differs:
+// As with package publisher, messages are committed with the transaction and reach each
+// registered group once, and metadata have the same meaning: keys, delays (Watermill's
+// too), expiry, dedup keys, correlation, causation, tenant and trace. The differences:
 //
-//   - A message that is a step of a join, or waits for one, is refused. Publish it with
+//   - A message that is a step of a join, or waits for a join, is refused. Publish it with
 //     package publisher.
-//   - Nothing says which messages were duplicates; they are left out.
-//   - Errors of PostgreSQL come as the driver has them. A missing schema is
-//     SQLSTATE 3F000 or 42883: the store's Ensure makes it. AutoInitializeSchema does
-//     nothing.
-//   - Topics are restricted to what watermill-sql allows: letters, digits and - $ : . _
-//   - Readers are notified as postgres.Config.NotifyInterval says, but nothing is made up
-//     for: a message that is committed within it (20 ms) of another one may wait until
-//     readers poll.
+//   - Duplicates are skipped without a report.
+//   - Errors of PostgreSQL are the driver's, unchanged. A missing schema is SQLSTATE 3F000
+//     or 42883: the store's Ensure creates it. AutoInitializeSchema has no effect.
+//   - Topics may have only the characters that watermill-sql allows: letters, digits and -
+//     $ : . _
+//   - Readers are notified at most once in each postgres.Config.NotifyInterval (20 ms), and
+//     no later notification follows: a message that is committed within the interval after
+//     another one may wait until readers poll.
 //
-// The role of the program needs EXECUTE on the function append, and no rights on tables:
+// The program's role needs EXECUTE on the function append, and no rights on tables:
 //
 //	GRANT USAGE ON SCHEMA outmill TO app;
 //	GRANT EXECUTE ON FUNCTION outmill.append TO app;
@@ -36,11 +36,12 @@
 //
 // # Version 4 of watermill-sql
 //
-// This package is for v3. In v4 the methods of a SchemaAdapter take structs, and all but
-// SubscribeIsolationLevel return an error, so the adapter is another type with the same
-// content: InsertQuery(InsertQueryParams) returns what New(…).InsertQuery(params.Topic,
-// params.Msgs) returns here, as v4's Query; SelectQuery(SelectQueryParams) and
-// UnmarshalMessage(UnmarshalMessageParams) return ErrCannotRead;
-// SchemaInitializingQueries(SchemaInitializingQueriesParams) returns nothing. v4's
-// wrappers of *sql.Tx and pgx.Tx pass statement and arguments on as they are.
+// This package is for v3. In v4 the methods of a SchemaAdapter take structs, and all except
+// SubscribeIsolationLevel return an error. So the adapter for v4 is a different type with
+// the same content: InsertQuery(InsertQueryParams) returns what
+// New(…).InsertQuery(params.Topic, params.Msgs) returns here, as v4's Query;
+// SelectQuery(SelectQueryParams) and UnmarshalMessage(UnmarshalMessageParams) return
+// ErrCannotRead; SchemaInitializingQueries(SchemaInitializingQueriesParams) returns
+// nothing. v4's wrappers of *sql.Tx and pgx.Tx pass the statement and the arguments
+// unchanged.
 package watermillsql

@@ -25,10 +25,11 @@ NO_FAULTS = {
 SERVER = [Batch("the server", 1, text) for text in (
     """CREATE PROCEDURE [sys].[sp_getapplock] @Resource NVARCHAR(255), @LockMode VARCHAR(32), @LockOwner VARCHAR(32) = 'Transaction',
         @LockTimeout INT = NULL, @DbPrincipal SYSNAME = N'public' AS RETURN 0""",
+    """CREATE PROCEDURE [sys].[sp_releaseapplock] @Resource NVARCHAR(255), @LockOwner VARCHAR(32) = 'Transaction', @DbPrincipal SYSNAME = N'public' AS RETURN 0""",
     "CREATE TABLE [sys].[databases] (name SYSNAME NOT NULL, compatibility_level TINYINT NOT NULL, is_read_committed_snapshot_on BIT NULL)",
 )]
 # DacFx knows them from a file that is not in the package, and reports each use.
-OF_SERVER = re.compile(r"sp_getapplock|databases\]|compatibility_level|is_read_committed_snapshot_on")
+OF_SERVER = re.compile(r"sp_getapplock|sp_releaseapplock|databases\]|compatibility_level|is_read_committed_snapshot_on")
 
 
 @dataclass(frozen=True)

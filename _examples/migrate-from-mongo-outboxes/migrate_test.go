@@ -203,7 +203,7 @@ func TestMigrate(t *testing.T) {
 		}{
 			"nothing":        {nil, "-store is missing"},
 			"no layout":      {[]string{"-store", "mongodb://host/x"}, "-layout wants koan or outbox-event-bus"},
-			"another store":  {[]string{"-store", "sqlite::memory:", "-layout", "koan"}, "no store that is registered"},
+			"another store":  {[]string{"-store", "sqlite::memory:", "-layout", "koan"}, "no registered store opens"},
 			"a bad template": {[]string{"-store", "mongodb://host/x", "-layout", "koan", "-topic", "{"}, "-topic"},
 			"nothing in it":  {[]string{"-store", "mongodb://host/x", "-layout", "koan", "-key", "a{}"}, "-key"},
 			"an argument":    {[]string{"-store", "mongodb://host/x", "outbox"}, `"outbox"`},

@@ -45,7 +45,11 @@ var steps = []string{"held", "begun", "noted", "handled", "published", "acked", 
 
 func TestMain(m *testing.M) {
 	if address := os.Getenv(envStore); address != "" {
-		if err := consume(address); err != nil {
+		work := consume
+		if os.Getenv(envSagas) != "" {
+			work = handleSagas
+		}
+		if err := work(address); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -102,13 +106,16 @@ func consume(address string) error {
 	return router.Run(ctx)
 }
 
+// engines make an empty database each.
+var engines = map[string]func(t *testing.T) string{
+	"SQLite":     func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "crash.db") },
+	"PostgreSQL": func(t *testing.T) string { return postgrestest.Database(t) },
+	"MongoDB":    inMongo,
+}
+
 func TestInbox(t *testing.T) {
 	t.Parallel()
-	for name, address := range map[string]func(t *testing.T) string{
-		"SQLite":     func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "crash.db") },
-		"PostgreSQL": func(t *testing.T) string { return postgrestest.Database(t) },
-		"MongoDB":    inMongo,
-	} {
+	for name, address := range engines {
 		for _, step := range steps {
 			t.Run("has each effect once after a crash on "+name+" at the step "+step, func(t *testing.T) {
 				t.Parallel()

@@ -50,11 +50,30 @@ func TestDocs(t *testing.T) {
 		require.NoError(t, err)
 		example, err := os.ReadFile(filepath.Join(root, "example_readme_test.go"))
 		require.NoError(t, err)
-		_, body, _ := strings.Cut(string(example), "func Example_readme() {\n")
-		body, _, found := strings.Cut(body, "\t// Output:")
+		_, program, _ := strings.Cut(string(example), "package outmill_test\n")
+		program = "package main\n" + strings.TrimRight(program, "\n")
+		program = strings.Replace(program, "// An order and its message commit together, and a router handler gets the message.\n", "", 1)
+		program = strings.Replace(program, "func Example_readme() {", "func main() {", 1)
+		program, found := cutLine(program, "\t// Output: ")
 		require.True(t, found)
-		program := strings.TrimPrefix(strings.ReplaceAll(strings.TrimRight(body, "\n"), "\n\t", "\n"), "\t")
 		require.Contains(t, string(readme), "```go\n"+program+"\n```")
+	})
+	t.Run("have the rights that the package's documentation has", func(t *testing.T) {
+		t.Parallel()
+		page, err := os.ReadFile(filepath.Join(root, "docs", "postgres.md"))
+		require.NoError(t, err)
+		source, err := os.ReadFile(filepath.Join(root, "postgres", "doc.go"))
+		require.NoError(t, err)
+		grants := regexp.MustCompile(`(?m)^//\t((?:--|GRANT|    ).*)$`).FindAllStringSubmatch(string(source), -1)
+		require.NotEmpty(t, grants)
+		var lines []string
+		for _, grant := range grants {
+			if strings.HasPrefix(grant[1], "--") || strings.HasPrefix(grant[1], "GRANT") || strings.Contains(grant[1], "outmill.log_") {
+				lines = append(lines, grant[1])
+			}
+		}
+		require.True(t, strings.Contains(string(page), strings.Join(lines, "\n")),
+			"docs/postgres.md and postgres/doc.go have different GRANT statements: copy those of doc.go to the page")
 	})
 	t.Run("are all pages of the site", func(t *testing.T) {
 		t.Parallel()
@@ -94,4 +113,11 @@ func TestDocs(t *testing.T) {
 		}
 		require.Equal(t, tested, claimed)
 	})
+}
+
+// cutLine removes the line that begins like that.
+func cutLine(text, begins string) (rest string, found bool) {
+	before, after, found := strings.Cut(text, begins)
+	_, after, _ = strings.Cut(after, "\n")
+	return before + after, found
 }

@@ -14,15 +14,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// plain is a value that can be compared: a number with or without a unit, a truth, a text
-// in code, or none.
+// plain matches a value that can be compared: a number with or without a unit, true or
+// false, a text in code, or none.
 var plain = regexp.MustCompile("^(?:\\d+(?: (?:h|min|s|ms))?|true|false|none|`[^`]*`)$")
 
 var setting = regexp.MustCompile("^\\| (?:store's )?`([^`]*)Config\\.([A-Za-z]+)`((?:, `[A-Za-z]+`)*) \\| ([^|]*) \\|")
 
-// RequireDocumentedDefaults checks that docs/configuration.md names the defaults that a
-// Config of the package has. It passes over settings that are neither texts, numbers,
-// durations nor truths, and those whose default the page describes in words.
+// RequireDocumentedDefaults checks that docs/configuration.md lists the defaults of a
+// Config of the package. It ignores settings that are not texts, numbers, durations or
+// booleans, and those whose default the page describes in words.
 func RequireDocumentedDefaults(t *testing.T, pkg string, store bool, config any) {
 	t.Helper()
 	_, here, _, _ := runtime.Caller(0)
@@ -50,8 +50,8 @@ func RequireDocumentedDefaults(t *testing.T, pkg string, store bool, config any)
 	require.NotZero(t, checked, "settings of %s that docs/configuration.md names", pkg)
 }
 
-// concerns tells whether a row is about the package: by its name, or about every store,
-// or about subscriber and forwarder.
+// concerns reports whether a row is about the package: by its name, as one of all stores,
+// or as one of subscriber and forwarder.
 func concerns(prefix string, ofStores bool, pkg string, store bool) bool {
 	switch prefix {
 	case pkg + ".":
@@ -64,7 +64,7 @@ func concerns(prefix string, ofStores bool, pkg string, store bool) bool {
 	return false
 }
 
-// inWords is a value as the page has it.
+// inWords returns a value in the notation of the page.
 func inWords(v reflect.Value) (words string, known bool) {
 	switch value := v.Interface().(type) {
 	case time.Duration:

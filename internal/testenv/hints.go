@@ -6,8 +6,8 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// Hints is a channel that receives after the store's hints of the topics, of all
-// where none is named.
+// Hints returns a channel that receives after each hint of the store about one of the
+// topics; without topics, after each hint.
 func Hints(ctx context.Context, store storekit.Waker, topics ...string) <-chan struct{} {
 	hints := make(chan struct{}, 1)
 	wanted := map[string]bool{"": true}

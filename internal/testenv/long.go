@@ -5,17 +5,17 @@ import (
 	"testing"
 )
 
-// EnvAll names the environment variable that has all tests run: also long random
-// walks, chaos, plans at a million records, and each suite in all its variants.
-// Unless it is set, go test ./... takes minutes, and says what it has left out
-// with -v only: make test prints that at its end.
+// EnvAll names the environment variable that makes all tests run: also long random walks,
+// chaos, plans at a million records, and each suite in all its variants. Without it, go
+// test ./... takes minutes and lists the skipped tests only with -v; make test prints that
+// list at its end.
 const EnvAll = "OUTMILL_TEST_ALL"
 
-// All tells whether all tests are to run, the long ones too.
+// All reports whether all tests must run, including the long ones.
 func All() bool { return os.Getenv(EnvAll) != "" && !testing.Short() }
 
-// Long skips the test unless all tests are to run. The reason says what is left
-// out, such as "two minutes of chaos".
+// Long skips the test unless All returns true. leftOut describes the skipped work, such as
+// "two minutes of chaos".
 func Long(tb testing.TB, leftOut string) {
 	tb.Helper()
 	if !All() {
@@ -23,7 +23,7 @@ func Long(tb testing.TB, leftOut string) {
 	}
 }
 
-// Steps is how many steps a random walk takes: few, unless all tests are to run.
+// Steps returns the number of steps of a random walk: few, unless All returns true.
 func Steps(few, many int) int {
 	if All() {
 		return many
@@ -31,8 +31,8 @@ func Steps(few, many int) int {
 	return few
 }
 
-// Shorter is what a test logs that is not left out as a whole, but is shorter
-// unless all tests are to run.
+// Shorter returns the log line of a test that runs in a shorter form unless All returns
+// true.
 func Shorter(leftOut string) string {
-	return "skipped: " + leftOut + "; " + EnvAll + "=1 has it run"
+	return "skipped: " + leftOut + "; " + EnvAll + "=1 runs it"
 }

@@ -23,6 +23,6 @@ func TestLong(t *testing.T) {
 			require.Equal(t, want, ran)
 			require.Equal(t, want, testenv.All())
 		}
-		require.Equal(t, "skipped: two minutes; OUTMILL_TEST_ALL=1 has it run", testenv.Shorter("two minutes"))
+		require.Equal(t, "skipped: two minutes; OUTMILL_TEST_ALL=1 runs it", testenv.Shorter("two minutes"))
 	})
 }

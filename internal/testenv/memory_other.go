@@ -2,5 +2,5 @@
 
 package testenv
 
-// Memory is known on Linux only.
+// Memory returns "", because only Linux has a known directory in memory.
 func Memory() string { return "" }

@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// StartWithin bounds the download and the start of an engine.
+	// StartWithin limits the download and the start of an engine.
 	StartWithin = 5 * time.Minute
-	// Patience bounds each call to an engine that a helper makes.
+	// Patience limits each call of a helper to an engine.
 	Patience = time.Minute
 )
 
@@ -20,8 +20,8 @@ var (
 	binary = uuid.NewString()[:8]
 )
 
-// Suffix returns characters that no other test puts after a name, in this run or
-// another, with the separator between their two parts.
+// Suffix returns a suffix for names that no other test has, in this run or another. The
+// separator stands between its two parts.
 func Suffix(separator string) string {
 	return binary + separator + strconv.FormatInt(number.Add(1), 10)
 }

@@ -6,9 +6,9 @@ import (
 	"strconv"
 )
 
-// ManyAtATime lets three parallel tests run per processor, because tests of
-// stores and brokers mostly wait: for a server, a deadline, or another process.
-// A -parallel on the command line stands. TestMain calls it.
+// ManyAtATime runs three parallel tests per processor, because tests of stores and brokers
+// mostly wait for a server, a deadline, or another process. A -parallel flag on the command
+// line overrides it. TestMain calls it.
 func ManyAtATime() {
 	flag.Parse()
 	set := false

@@ -5,17 +5,17 @@ import (
 	"testing"
 )
 
-// Shelf has what tests have used, by name, for those to come: a set of tables,
-// which takes longer to make than most sentences of the contract take, and for
-// which each session plans its statements again. The zero value is empty. Its
-// methods may be called concurrently.
+// Shelf is a pool of named resources that tests reuse, such as sets of tables. Making a set
+// takes longer than checking most sentences of the contract, and each session must plan its
+// statements again for new tables. The zero value is empty. Its methods may be called
+// concurrently.
 type Shelf struct {
 	mu      sync.Mutex
 	names   []string
 	changed map[string]bool
 }
 
-// Take returns a name, and whether there was one.
+// Take removes and returns a name. It reports false if the pool is empty.
 func (s *Shelf) Take() (name string, found bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -28,8 +28,9 @@ func (s *Shelf) Take() (name string, found bool) {
 	return name, true
 }
 
-// Return empties it when the test ends, after what the test has registered later
-// itself, and puts it back. It stays away after a test that failed, or changed it.
+// Return puts the resource back into the pool when the test ends, after calling empty. This
+// happens after the cleanups that the test registers later. After a test that failed or
+// called Changed, the resource does not return.
 func (s *Shelf) Return(tb testing.TB, name string, empty func()) {
 	tb.Cleanup(func() {
 		if tb.Failed() || s.isChanged(name) {
@@ -42,7 +43,7 @@ func (s *Shelf) Return(tb testing.TB, name string, empty func()) {
 	})
 }
 
-// Changed notes that it is not to be used again.
+// Changed records that the resource must not be used again.
 func (s *Shelf) Changed(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

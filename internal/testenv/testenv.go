@@ -1,7 +1,7 @@
-// Package testenv has what tests on real engines share: how long they may take,
-// names that no other test has, and where servers keep their files.
+// Package testenv has the common helpers of tests on real engines: limits of time, unique
+// names, and directories for the files of servers.
 //
-// A package of its own provides each engine, so that the tests of a store need the
-// driver of that store only: kafkatest, mongotest, postgrestest and sqlservertest.
-// The program in engines starts engines once for many test binaries.
+// A separate package provides each engine, so that the tests of a store need only the
+// driver of that store: kafkatest, mongotest, postgrestest and sqlservertest. The program
+// in engines starts engines once for many test binaries.
 package testenv

@@ -35,7 +35,7 @@ func words(n int) []string {
 func TestBounds(t *testing.T) {
 	t.Parallel()
 
-	t.Run("what is in flight is bounded", func(t *testing.T) {
+	t.Run("the items in flight are limited", func(t *testing.T) {
 		t.Parallel()
 
 		t.Run("by count", func(t *testing.T) {
@@ -72,7 +72,7 @@ func TestBounds(t *testing.T) {
 	t.Run("a limit of 0 pauses", func(t *testing.T) {
 		t.Parallel()
 
-		t.Run("and gives back what waits", func(t *testing.T) {
+		t.Run("and releases the waiting items", func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
 			r.append("a", "b")
@@ -86,7 +86,7 @@ func TestBounds(t *testing.T) {
 			require.Equal(t, "b", r.take(w).Record.MessageID)
 		})
 
-		t.Run("and gives back what a claim under way returns", func(t *testing.T) {
+		t.Run("and releases the records of a claim in progress", func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
 			r.append("a", "b")
@@ -120,7 +120,7 @@ func TestBounds(t *testing.T) {
 		require.Equal(t, "bill", r.take(w).Record.MessageID)
 	})
 
-	t.Run("a record that was taken is not given back by a pause", func(t *testing.T) {
+	t.Run("a pause does not release an item that was taken", func(t *testing.T) {
 		t.Parallel()
 		const n = 60
 		r := newRig(t)
@@ -155,7 +155,7 @@ func TestBounds(t *testing.T) {
 	t.Run("drain returns when all that is due is settled", func(t *testing.T) {
 		t.Parallel()
 
-		t.Run("and counts what was handled", func(t *testing.T) {
+		t.Run("and counts the handled items", func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
 			records := r.append(words(25)...)
@@ -208,7 +208,7 @@ func TestBounds(t *testing.T) {
 			it.Ack()
 		})
 
-		t.Run("and what was given back does not count", func(t *testing.T) {
+		t.Run("and does not count released items", func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
 			r.append("a")

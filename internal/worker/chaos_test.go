@@ -76,7 +76,7 @@ func sometimes(context.Context) error {
 	return nil
 }
 
-// chaos remembers what was handled.
+// chaos records the handlings.
 type chaos struct {
 	*rig
 	order outmill.Order
@@ -89,7 +89,7 @@ type chaos struct {
 	wrong   []string
 }
 
-// work runs one worker after the other until all is acked.
+// work runs one worker after the other until all records are acked.
 func (c *chaos) work(running *worker.Registry) {
 	for {
 		select {
@@ -145,7 +145,7 @@ func (c *chaos) handle(it *worker.Item, running *worker.Registry) {
 	}
 	c.mu.Unlock()
 	if rand.IntN(20) == 0 {
-		// Work that takes longer than a lease now and then.
+		// Sometimes the work takes longer than a lease.
 		<-time.After(rand.N(time.Second))
 	}
 	fate := rand.IntN(8)
@@ -171,8 +171,7 @@ func (c *chaos) handle(it *worker.Item, running *worker.Registry) {
 	}
 }
 
-// check finds fault with a record that begins before all that is ahead of it
-// was handled.
+// check reports a record whose handling begins before all records ahead of it were handled.
 func (c *chaos) check(word string) {
 	key, place, _ := strings.Cut(word, ":")
 	var mine int

@@ -16,8 +16,8 @@ import (
 // up to the poll interval.
 const firstPoll = 10 * time.Millisecond
 
-// gatherRecords is how long records may gather after a claim that brought few:
-// a claim costs the database as much for one as for dozens.
+// gatherRecords is the pause after a claim that returned few records, so that more become
+// due, because a claim of one record costs the database as much as a claim of dozens.
 const gatherRecords = 5 * time.Millisecond
 
 func (w *Worker) claimLoop(ctx context.Context) {
@@ -42,9 +42,9 @@ func (w *Worker) claimLoop(ctx context.Context) {
 			trouble.Reset()
 		case ctx.Err() != nil:
 		case found > 0:
-			// One topic is in trouble, and others are not.
+			// The claim failed for one topic, but not for others.
 			trouble.Reset()
-			w.faults.Fault("A claim ended early, what it has leased is handled", err, watermill.LogFields{"count": found})
+			w.faults.Fault("A claim ended early; the worker handles the records that it has leased", err, watermill.LogFields{"count": found})
 			w.wait(ctx, time.After(firstPoll), nil, nil, nil)
 		default:
 			pause := trouble.Next()
@@ -58,7 +58,7 @@ func (w *Worker) claimLoop(ctx context.Context) {
 func (w *Worker) await(ctx context.Context, next time.Time) {
 	woken := w.woken.signal
 	if next.IsZero() {
-		// Feeds that are full stay due.
+		// Full feeds stay due, so a wake-up has no effect.
 		woken, next = nil, time.Now().Add(crowdPatience)
 	}
 	timer := time.NewTimer(min(time.Until(next), crowdPatience))
@@ -66,10 +66,11 @@ func (w *Worker) await(ctx context.Context, next time.Time) {
 	w.wait(ctx, timer.C, w.poke, w.roomSignal, woken)
 }
 
-// assistLoop claims at the same time as claimLoop, as long as there is more than one claim
-// takes, so that the database works on one while the records of the other are
-// read. Only claims without an order overlap: the records of a key would come
-// in the wrong order. Its errors claimLoop meets too, and tells of.
+// assistLoop claims concurrently with claimLoop while more records are due than one claim
+// takes, so that the database works on one claim while this process reads the records of
+// the other. Only unordered claims may overlap, because overlapping claims would return the
+// records of a key in the wrong order. assistLoop reports no errors: claimLoop gets the
+// same errors and reports them.
 func (w *Worker) assistLoop(ctx context.Context) {
 	for w.wait(ctx, nil, w.busySignal, nil, nil) {
 		o, _ := w.room(time.Now())
@@ -83,7 +84,7 @@ func (w *Worker) assistLoop(ctx context.Context) {
 	}
 }
 
-// wait reports whether a signal came before the time was over.
+// wait reports whether a signal came before the timeout.
 func (w *Worker) wait(ctx context.Context, timeout <-chan time.Time, one, other, another <-chan struct{}) bool {
 	select {
 	case <-ctx.Done():
@@ -107,14 +108,14 @@ func (w *Worker) claim(ctx context.Context, o order) (int, error) {
 	return len(records), err
 }
 
-// catch is what a claim brought.
+// catch describes the records of a claim.
 type catch struct {
 	load
 	suspect bool
 }
 
-// accept takes what was claimed into the worker's care. All of it happens under
-// one lock, so that nobody can take an item that has to go back.
+// accept makes items of the claimed records. It holds the lock throughout, so that no
+// caller can take an item that must be released.
 func (w *Worker) accept(o order, records []*outmill.Record, begin time.Time, held map[outmill.Lease]bool) catch {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -141,7 +142,7 @@ func (w *Worker) accept(o order, records []*outmill.Record, begin time.Time, hel
 		}
 		it.Clock = &it.ownClock
 		it.Clock.Set(rec.LeaseUntil)
-		// First, so that an outcome that is not stored yet has an heir.
+		// This must come first, so that an outcome that is not stored yet goes to the new lease.
 		how, ended, before := w.inherit(it)
 		if old := w.items[rec.ID]; old != nil {
 			w.loseLocked(old, "it ended, and the record was claimed again")
@@ -160,13 +161,13 @@ func (w *Worker) accept(o order, records []*outmill.Record, begin time.Time, hel
 			w.settleLocked(it, how)
 			continue
 		}
-		w.admit(it, o.wishes != w.wishes)
+		w.admit(it, o.changes != w.changes)
 	}
 	return got
 }
 
-// feedOf returns the feed of a record's topic; one that nobody reads where the
-// topic was closed in the meantime.
+// feedOf returns the feed of a record's topic. If the topic was closed during the claim, it
+// returns a new feed without readers.
 func (w *Worker) feedOf(topic string) *Feed {
 	if !w.cfg.ByTopic {
 		topic = ""
@@ -177,8 +178,8 @@ func (w *Worker) feedOf(topic string) *Feed {
 	return w.newFeed(topic, "")
 }
 
-// admit queues the item, or settles it where it must not be handled.
-func (w *Worker) admit(it *Item, wishesChanged bool) {
+// admit queues the item, or settles it if it must not be handled.
+func (w *Worker) admit(it *Item, changed bool) {
 	rec := it.Record
 	_, back := w.tainted[it.key]
 	switch {
@@ -186,15 +187,15 @@ func (w *Worker) admit(it *Item, wishesChanged bool) {
 		w.settleLocked(it, outcome{kind: failed,
 			reason: fmt.Sprintf("outmill: the lease expired %d times: the record may be killing its workers, or hanging them", rec.Expiries)})
 	case w.overdue(it, time.Now()):
-		// It was given up for this handling, which still goes on: others may be able
-		// to handle it.
+		// This process still handles the record and has given it up once. Another process may be
+		// able to handle it.
 		w.settleLocked(it, outcome{kind: snoozed, delay: w.cfg.Lease})
-	case it.heir:
+	case it.successor:
 		w.enqueueKey(it)
-	case back, wishesChanged && w.unwanted(it):
+	case back, changed && w.unwanted(it):
 		w.settleLocked(it, outcome{kind: released})
 	case rec.Suspect() && it.feed.solo != nil:
-		// Two claims that were under way together have met one each.
+		// Two concurrent claims have returned one suspect each.
 		w.settleLocked(it, outcome{kind: released})
 	default:
 		w.enqueue(it)
@@ -211,20 +212,20 @@ func (w *Worker) enqueue(it *Item) {
 	}
 }
 
-// inherit makes the item the heir of the handling of its record, if that began
-// under a lost lease and is still under way, or its outcome is not stored yet:
-// then it returns the outcome. before is the item that had it.
+// inherit makes the item the successor of an earlier handling of its record, if that handling
+// began under a lost lease and is still running, or has ended but its outcome is not stored
+// yet; in this case inherit returns the outcome. before is the item of the previous lease.
 func (w *Worker) inherit(it *Item) (how outcome, ended bool, before *Item) {
 	h, before, how, ended := w.cfg.Running.inherit(it)
 	if h != nil {
-		it.handling, it.heir = h, true
+		it.handling, it.successor = h, true
 		it.state, it.startedAt = taken, h.startedAt
 	}
 	return how, ended, before
 }
 
-// unwanted is for items that were claimed before the topics or the limit were
-// changed.
+// unwanted reports whether an item that was claimed before a change of topics or limit must
+// be released.
 func (w *Worker) unwanted(it *Item) bool {
 	if w.cfg.ByTopic {
 		return it.feed.opened == 0
@@ -233,11 +234,11 @@ func (w *Worker) unwanted(it *Item) bool {
 	return tooMany || !w.topics.Match(it.Record.Topic)
 }
 
-// endRound takes note of a finished claim. After one that failed, nobody knows
-// whether the store carried it out: then this owner may hold records of keys
-// that it knows nothing of, and a store hands a key's later records to its
-// holder. A new owner is not the holder. A claim that found nothing while
-// another one was under way says nothing: that one may have had all there was.
+// endRound records a finished claim. After a failed claim it is unknown whether the store
+// has leased records to this owner. If it has, the store would return later records of
+// their keys to the same owner, so endRound makes a new owner. A claim that found no record
+// does not mean that none was due if another claim was in progress, because that one may
+// have got all due records.
 func (w *Worker) endRound(o order, got catch, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -252,11 +253,11 @@ func (w *Worker) endRound(o order, got catch, err error) {
 	w.roundDone = make(chan struct{})
 }
 
-// scheduleNext says when the feeds of a claim are due again: at once where there
-// may be more, after a growing wait where the claim found nothing.
+// scheduleNext sets the times at which the feeds of a claim are due again: at once if more
+// records may be due, after a growing wait if the claim found none.
 func (w *Worker) scheduleNext(o order, got catch, err error) {
 	now := time.Now()
-	// The claim may have ended before it came to all feeds.
+	// The claim may have ended before it reached all feeds.
 	cut := err != nil || got.suspect || got.items == o.request.Limit || got.bytes > o.request.MaxBytes/2
 	few := !cut && got.items > 0 && got.items < o.request.Limit/2
 	for _, f := range o.feeds {

@@ -9,11 +9,11 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// Config has no defaults of its own: subscriber, forwarder and joins document and set theirs.
+// Config has no defaults: subscriber, forwarder and joins document and set their own.
 type Config struct {
 	Queue  outmill.Queue
 	Logger watermill.LoggerAdapter
-	// Name is kept as ProcessedBy of what the worker acks; "" is none.
+	// Name is the ProcessedBy of records that the worker acks; "" is none.
 	Name string
 
 	Group     string
@@ -22,60 +22,57 @@ type Config struct {
 	KeyPolicy outmill.KeyPolicy
 	Retry     outmill.RetryPolicy
 
-	// ByTopic gives each topic a feed of its own, which Open opens: Topics is not
-	// used then, and a topic has as many items in flight as it has hands, and those
-	// that its handlers start within a moment. Without, all topics share one feed.
+	// ByTopic gives each topic its own feed, which Open opens; Topics is then ignored. A topic
+	// has one item in flight for each of its hands, and those that its handlers start soon
+	// (see pace). Without ByTopic all topics share one feed.
 	ByTopic bool
 
-	// BatchSize is the most records of one claim.
+	// BatchSize is the largest number of records of one claim.
 	BatchSize int
-	// MaxItems and MaxBytes bound what is claimed and not yet settled, of each feed.
-	// With ByTopic the hands bound the items.
+	// MaxItems and MaxBytes limit the unsettled items of each feed. With ByTopic the hands
+	// limit their number instead of MaxItems.
 	MaxItems int
 	MaxBytes int
 
 	Lease time.Duration
-	// MaxProcessing ends a handling, counted from Take, or with AwaitStart from
-	// Started: it has failed then, and its lease is lost. What waits longer than
-	// that before its handling is given back, so that other processes get a
-	// chance.
+	// MaxProcessing is the longest duration of a handling, counted from Take, or with
+	// AwaitStart from Started. A handling that takes longer fails and loses its lease. An item
+	// that waits longer before its handling is released, so that other processes can handle
+	// it.
 	MaxProcessing time.Duration
 
 	// PollInterval is the longest wait between claims that find nothing.
 	PollInterval time.Duration
 	// MaxErrorBackoff is the longest wait between claims that fail.
 	MaxErrorBackoff time.Duration
-	// FlushInterval is the longest that an outcome waits for others.
+	// FlushInterval is the longest time that an outcome waits for others.
 	FlushInterval time.Duration
 
-	// Pipelined hands out later records of a key while earlier ones are not
-	// settled: the user keeps their order, and gives the later ones back when
-	// an earlier one fails.
+	// Pipelined lets Take return later records of a key before earlier ones are settled. The
+	// user keeps their order, and releases the later ones if an earlier one fails.
 	Pipelined bool
-	// AwaitStart: what was taken is handled only once Started has said so, and
-	// may have to wait for that.
+	// AwaitStart says that the handling of a taken item begins with Started, which may be
+	// called much later than Take.
 	AwaitStart bool
 
-	// OnDead is told of records that went dead, after the store knows it.
+	// OnDead is called for each record that went dead, after the store has saved it.
 	OnDead func(rec *outmill.Record, reason string)
-	// OnError is called with each error that is otherwise only logged. A panic of
-	// it is logged.
+	// OnError is called with each error that is otherwise only logged. A panic in it is
+	// logged.
 	OnError func(err error)
-	// Running is shared by workers that must not deliver one record twice at a
-	// time.
+	// Running is shared by workers that must not deliver the same record twice at a time.
 	Running *Registry
 }
 
 const (
-	// storeTimeout bounds each call to the store.
+	// storeTimeout limits each call to the store.
 	storeTimeout = 30 * time.Second
-	// claimGrace is how long a claim may go on when the worker stops.
+	// claimGrace is the time that a claim has to end when the worker stops.
 	claimGrace = 5 * time.Second
 )
 
-// outlast returns a context for a claim: it ends a grace after ctx, since a
-// claim that the store carried out but that nobody heard of holds its records
-// until the lease ends.
+// outlast returns a context for a claim. It ends claimGrace after ctx, because if the
+// answer to a claim is lost, its records stay leased until the lease ends.
 func outlast(ctx context.Context) (context.Context, context.CancelFunc) {
 	lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	stop := context.AfterFunc(ctx, func() {

@@ -7,17 +7,17 @@ import (
 )
 
 const (
-	// crowdPatience is how long a feed may be full of records that all wait
-	// behind others of their keys.
+	// crowdPatience is how long a feed may be full while all its waiting records are behind
+	// others of their keys.
 	crowdPatience = time.Second
-	// crowdShare is how many records of such a key it keeps.
+	// crowdShare is the number of records of such a key that the feed keeps.
 	crowdShare = 8
 )
 
-// relieve makes room for other keys where a feed is full of the records of few,
-// which are handled one by one while there are hands free. It gives back most of
-// those that wait, and goes on as another owner, because a store hands nothing of
-// the keys to that one while the first still holds records of them.
+// relieve makes room for other keys if a feed is full of the records of few keys: these are
+// handled one by one, while handlers are free. It releases most of the waiting records and
+// changes the owner. A store returns no records of these keys to the new owner while the
+// old owner still has leases on them.
 func (w *Worker) relieve(now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -7,13 +7,13 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// Drain returns when a claim that began after the call, while nothing was in
-// flight, has found nothing: all that was due has been settled. It returns the
-// error of a claim that fails during the drain, and ErrClosed if the worker stops. Where
-// no feed is open any more, nothing is due.
+// Drain returns when all due records have been settled: a claim that began after the call,
+// while no item was in flight, has found no record. It returns the error of a claim that
+// fails during the drain, and ErrClosed if the worker stops. If no feed is open any more,
+// no record is due.
 func (w *Worker) Drain(ctx context.Context) error {
 	w.mu.Lock()
-	// A claim may be under way that began before the call.
+	// The first of the two rounds may be of a claim that began before the call.
 	target := w.rounds + 2
 	w.mu.Unlock()
 	for {

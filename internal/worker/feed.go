@@ -8,59 +8,58 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// Feed is the records of one topic on their way to its handlers, from the claim
-// until they are settled. A worker that is not ByTopic has one feed for all its
-// topics. A feed that is full is left out of the claims, so that it neither fills
-// a batch nor delays the other feeds.
+// Feed has the items of one topic, from the claim until they are settled. A worker that is
+// not ByTopic has one feed for all its topics. Claims do not cover a full feed, so that it
+// neither fills a batch nor delays the other feeds.
 type Feed struct {
 	worker *Worker
-	// topic is the feed's, name the entry of a selection that stands for it.
+	// topic is the topic of the feed; name is its entry in a selection.
 	topic, name string
 	readySignal chan struct{}
 
-	// All below is guarded by the worker's mutex.
-	// opened counts the Opens that are not closed, hands the handlers of them all.
+	// The worker's mutex guards all fields below. opened counts the open readers (see Open);
+	// hands is the number of their handlers.
 	opened, hands int
-	// ready may have items that were settled in the meantime.
+	// ready may contain items that are settled by now.
 	ready []*Item
-	// held is what was claimed and is not settled, asked what claims under way may
-	// bring.
+	// held is the load of the unsettled items; asked is the load that claims in progress may
+	// add.
 	held, asked load
-	// orphans are handlings that go on although their lease was lost, and whose
-	// record has not come again: each keeps a hand busy.
+	// orphans counts the handlings that continue after their lease was lost, and whose record
+	// was not claimed again. Each keeps a hand busy.
 	orphans int
 	// running counts the items whose handling has begun.
 	running int
 	pace    pace
-	// unread: nobody takes what is offered, so one record more than those in handling is
-	// enough to see when somebody does.
+	// unread says that no reader takes the offered items. Then one record more than those in
+	// handling is enough to notice when a reader takes it.
 	unread bool
-	// solo is a suspect that waits until it is alone in its feed, or is being
-	// handled.
+	// solo is a suspect that waits until it is alone in its feed, or that is being handled.
 	solo *Item
 	look look
-	// turn numbers the last claim that covered the feed, brought the last one that
-	// brought records of it.
+	// turn is the number of the last claim that covered the feed; brought is that of the last
+	// claim that returned records of it.
 	turn, brought int
-	// want and since when there is none are of the last look for room.
+	// want is the result of the last call of wish; fullSince is the time since which it has
+	// been zero.
 	want      load
 	fullSince time.Time
-	// takenAt is when items were last taken.
+	// takenAt is the time of the last take.
 	takenAt time.Time
 }
 
 // load is a number of records and their size.
 type load struct{ items, bytes int }
 
-// look says when a claim covers the feed next.
+// look is the time at which a claim covers the feed next.
 type look struct {
 	at   time.Time
 	idle time.Duration
-	// notBefore lets records gather.
+	// notBefore delays the claim so that more records become due.
 	notBefore time.Time
 }
 
-// soon has the feed covered by the next claim.
+// soon makes the next claim cover the feed.
 func (l *look) soon(now time.Time) { l.at, l.idle = now, firstPoll }
 
 func (l *look) due(now time.Time) bool { return !l.at.After(now) && !l.notBefore.After(now) }
@@ -73,23 +72,22 @@ func (l *look) next() time.Time {
 	return l.at
 }
 
-// nearly is true for a feed whose time comes so soon that the claim of another
-// one may cover it too: feeds that are idle then share one claim, and one that was
-// woken is not delayed by a look at all the others.
+// nearly reports whether the feed's time comes so soon that the claim of another feed may
+// cover it too. So idle feeds share one claim, and the claim of a feed that was woken does
+// not cover all the others.
 func (l *look) nearly(now time.Time, other *look) bool {
 	return !l.at.After(now.Add(min(l.idle, other.idle)/2)) && !l.notBefore.After(now)
 }
 
-// foundNothing lets the waits grow up to the longest.
+// foundNothing doubles the wait, up to longest.
 func (l *look) foundNothing(now time.Time, longest time.Duration) {
 	l.idle = min(max(l.idle, firstPoll), longest)
 	l.at = now.Add(l.idle)
 	l.idle = min(2*l.idle, longest)
 }
 
-// Open adds a reader of the topic with so many hands: it handles that many
-// messages at a time. It is for workers that are ByTopic. Close the feed once for
-// each Open.
+// Open adds a reader of the topic. hands is the number of messages that it handles at a
+// time. Open is for workers that are ByTopic. Close the feed once for each Open.
 func (w *Worker) Open(topic string, hands int) *Feed {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -110,8 +108,8 @@ func (w *Worker) newFeed(topic, name string) *Feed {
 	return &Feed{worker: w, topic: topic, name: name, readySignal: make(chan struct{}, 1), look: look{idle: firstPoll}}
 }
 
-// Close takes the hands of one Open away. What the last one leaves behind, and
-// nobody has taken, is given back.
+// Close removes the hands of one Open. After the last Close, it releases the items that
+// were not taken.
 func (f *Feed) Close(hands int) {
 	w := f.worker
 	w.mu.Lock()
@@ -122,7 +120,7 @@ func (f *Feed) Close(hands int) {
 		return
 	}
 	delete(w.feeds, f.topic)
-	w.wishes++
+	w.changes++
 	w.feedsChanged()
 	for _, it := range w.items {
 		if it.feed == f && it.state == queued {
@@ -131,7 +129,7 @@ func (f *Feed) Close(hands int) {
 	}
 }
 
-// feedsChanged makes the selection of all feeds new.
+// feedsChanged updates the selection of all feeds.
 func (w *Worker) feedsChanged() {
 	topics := make(map[string]struct{}, len(w.feeds))
 	w.include = make([]string, 0, len(w.feeds))
@@ -143,8 +141,8 @@ func (w *Worker) feedsChanged() {
 	w.woken.reads(func(topic string) bool { _, read := topics[topic]; return read })
 }
 
-// Take returns up to limit items, at least one; it waits for them, and returns
-// ErrClosed once the worker was stopped. The items are the caller's to settle.
+// Take waits for items and returns up to limit of them, at least one. After Stop it returns
+// ErrClosed. The caller must settle the items.
 func (f *Feed) Take(ctx context.Context, limit int) ([]*Item, error) {
 	for {
 		if err := ctx.Err(); err != nil {
@@ -174,7 +172,7 @@ func (f *Feed) take(limit int) []*Item {
 	now := time.Now()
 	f.takenAt = now
 	for _, it := range f.ready {
-		// Those behind it in its key go back with it.
+		// The later items of its key are released with it.
 		if it.state == queued && now.After(it.until) {
 			w.settleLocked(it, outcome{kind: released})
 		}
@@ -184,8 +182,7 @@ func (f *Feed) take(limit int) []*Item {
 	for _, it := range f.ready {
 		switch {
 		case it.state != queued:
-		// A suspect is handled while nothing else of the feed is, so that it can only
-		// take itself down.
+		// A suspect is handled while the feed has no other item, so that it can harm only itself.
 		case len(items) == limit || it == f.solo && f.held.items > 1:
 			rest = append(rest, it)
 		default:
@@ -196,29 +193,29 @@ func (f *Feed) take(limit int) []*Item {
 	clear(f.ready[len(rest):])
 	f.ready = rest
 	if len(rest) > 0 && len(items) > 0 {
-		// Another reader of the topic may have hands free.
+		// Another reader of the topic may have free hands.
 		signal(f.readySignal)
 	}
 	return items
 }
 
-// started notes that a handling has begun.
+// started records that a handling has begun.
 func (f *Feed) started(now time.Time) {
 	f.running++
 	f.unread = false
 	f.pace.started(now, f.takenAt)
 }
 
-// ended notes that the user has settled an item, and so has a hand free again.
+// ended records that the user has settled an item, so that a hand is free again.
 func (f *Feed) ended(it *Item, now time.Time) {
 	f.freed(it)
-	if f.worker.cfg.AwaitStart && !it.startedAt.IsZero() && !it.heir {
+	if f.worker.cfg.AwaitStart && !it.startedAt.IsZero() && !it.successor {
 		f.running--
 		f.pace.ended(now, it.startedAt)
 	}
 }
 
-// abandoned notes that an item is held no more. Its handling may go on.
+// abandoned records that the worker no longer holds an item. Its handling may continue.
 func (f *Feed) abandoned(it *Item) {
 	if !it.startedAt.IsZero() && !it.decided {
 		it.orphan = true
@@ -226,7 +223,7 @@ func (f *Feed) abandoned(it *Item) {
 	}
 }
 
-// freed notes that an item keeps no hand busy any more.
+// freed records that an item keeps no hand busy any more.
 func (f *Feed) freed(it *Item) {
 	if it.orphan {
 		it.orphan = false

@@ -34,7 +34,8 @@ func (r *rig) takeFrom(f *worker.Feed) *worker.Item {
 	return items[0]
 }
 
-// takesNothingFrom waits a little; it cannot prove what will not come.
+// takesNothingFrom checks for a short time that no item comes. It cannot prove that none
+// comes later.
 func (r *rig) takesNothingFrom(f *worker.Feed) {
 	r.Helper()
 	ctx, cancel := context.WithTimeout(r.Context(), 100*time.Millisecond)
@@ -53,7 +54,7 @@ func (r *rig) requests() []outmill.ClaimRequest {
 func TestFeed(t *testing.T) {
 	t.Parallel()
 
-	t.Run("many topics cost while idle what one costs", func(t *testing.T) {
+	t.Run("many idle topics cost no more than one", func(t *testing.T) {
 		t.Parallel()
 		claims := func(topics int) int {
 			r := newRig(t)
@@ -125,7 +126,7 @@ func TestFeed(t *testing.T) {
 		other.Ack()
 	})
 
-	t.Run("a closed feed gives back what nobody took", func(t *testing.T) {
+	t.Run("a closed feed releases items that were not taken", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t)
 		w := r.start(byTopic)
@@ -165,13 +166,13 @@ func TestFeed(t *testing.T) {
 		r.takeFrom(feed).Ack()
 	})
 
-	t.Run("a reader that ends leaves what came to the other reader of its topic", func(t *testing.T) {
+	t.Run("a reader that ends leaves the items to the other reader of its topic", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t)
 		w := r.start(func(c *worker.Config) { byTopic(c); c.Lease = never })
 		feed := w.Open(topic, 2)
 		require.Same(t, feed, w.Open(topic, 2))
-		// The reader that ends is the first to wait.
+		// The reader whose context ends was the first to wait.
 		took := make(chan *worker.Item, 2)
 		read := func(ends bool) {
 			waits := make(chan struct{})
@@ -194,7 +195,7 @@ func TestFeed(t *testing.T) {
 		}
 	})
 
-	t.Run("records that nobody took come again while another one is handled", func(t *testing.T) {
+	t.Run("records that no reader took are claimed again while another one is handled", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t)
 		r.append("a", "b")
@@ -233,7 +234,7 @@ func TestFeed(t *testing.T) {
 		r := newRig(t)
 		r.append("a", "b", "c", "d")
 		r.exec(`UPDATE outmill_records SET expiries = 2 WHERE seq > 2`)
-		// The second and the third claim are under way together.
+		// The second and the third claim are concurrent.
 		var began atomic.Int32
 		together := make(chan struct{})
 		r.store.failBefore("Claim", func(ctx context.Context) error {
@@ -279,7 +280,7 @@ func TestFeed(t *testing.T) {
 				took <- items[0]
 			}
 		}()
-		// So does each outcome of another topic.
+		// Each outcome of another topic wakes the worker in the same way.
 		wakes := time.NewTicker(tick)
 		defer wakes.Stop()
 		timeout := time.After(soon)
@@ -298,7 +299,7 @@ func TestFeed(t *testing.T) {
 		}
 	})
 
-	t.Run("drain returns where nobody reads a topic any more", func(t *testing.T) {
+	t.Run("Drain returns when no reader is left", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t)
 		w := r.start(byTopic)
@@ -317,7 +318,7 @@ func TestFeed(t *testing.T) {
 		}
 	})
 
-	t.Run("a handling that begins while its lease is being extended is not given back", func(t *testing.T) {
+	t.Run("a handling that begins during the extension of its lease is not released", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t)
 		r.append("a")
@@ -348,8 +349,8 @@ func TestFeed(t *testing.T) {
 	})
 }
 
-// watched is a context that tells when somebody begins to wait for its end, and
-// with ends, ends between two questions, unnoticed by those that wait.
+// watched is a context that signals when a goroutine begins to wait for its end. With ends
+// set, it ends between two calls of Err, without waking the goroutines that wait.
 type watched struct {
 	context.Context
 	waits func()

@@ -29,8 +29,8 @@ func (w *Worker) settleLoop(ctx context.Context) {
 	}
 }
 
-// gather waits for more outcomes: until all that is in flight is settled, a
-// batch is full, or the time is over.
+// gather waits for more outcomes, until all items are settled, a batch is full, or
+// FlushInterval has passed.
 func (w *Worker) gather(ctx context.Context) {
 	if w.worthFlushing() {
 		return
@@ -54,8 +54,8 @@ func (w *Worker) worthFlushing() bool {
 	return w.closing || len(w.outcomes) >= min(w.cfg.BatchSize, len(w.items)-w.flushing)
 }
 
-// flush stores all outcomes, those of one kind in one call, and tries again what
-// could not be stored before and is due.
+// flush stores all outcomes, those of one kind in one call. Then it retries earlier
+// outcomes that could not be stored and are due.
 func (w *Worker) flush(ctx context.Context, late *stuck) {
 	w.mu.Lock()
 	batch := w.outcomes
@@ -73,7 +73,7 @@ func (w *Worker) flush(ctx context.Context, late *stuck) {
 	late.tryAgain(ctx)
 }
 
-// ofOneKind is how many outcomes at the beginning are of one kind.
+// ofOneKind returns the number of outcomes at the beginning that have the same kind.
 func ofOneKind(batch []outcome) int {
 	if n := slices.IndexFunc(batch, func(o outcome) bool { return o.kind != batch[0].kind }); n >= 0 {
 		return n
@@ -81,8 +81,8 @@ func ofOneKind(batch []outcome) int {
 	return len(batch)
 }
 
-// tryToStore stores outcomes of one kind, and is done with them then. Where some of
-// several stores have failed, it returns what is left to store in these.
+// tryToStore stores outcomes of one kind, and removes their items. If some of several stores
+// failed, it returns the outcomes that are left to store in these.
 func (w *Worker) tryToStore(ctx context.Context, batch []outcome) (left []outcome, err error) {
 	err = w.store(ctx, batch)
 	done := batch
@@ -150,8 +150,9 @@ func convert[O, T any](batch []O, f func(O) T) []T {
 	return list
 }
 
-// forget frees the room of items whose outcome is stored, or can no longer be,
-// and returns the outcomes that count: those of leases that were the latest.
+// forget frees the budget of items whose outcome is stored, or can no longer be stored. It
+// returns the outcomes that made records dead, except those of leases that a newer lease of
+// this process has replaced.
 func (w *Worker) forget(batch []outcome) []outcome {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -178,8 +179,8 @@ func (w *Worker) forget(batch []outcome) []outcome {
 	return latest
 }
 
-// lookForFreed has the next claim cover the feeds of which the outcomes may have
-// made records claimable.
+// lookForFreed makes the next claim cover the feeds in which the outcomes may have made
+// records claimable.
 func (w *Worker) lookForFreed(batch []outcome) {
 	now := time.Now()
 	freed := false
@@ -219,14 +220,14 @@ func (w *Worker) waitFlushed(ctx context.Context) error {
 		left := len(w.outcomes) + w.flushing
 		w.mu.Unlock()
 		if left == 0 {
-			// Somebody else may be waiting too.
+			// Another goroutine may be waiting too.
 			signal(w.flushedSignal)
 			return nil
 		}
 		signal(w.settleSignal)
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("outmill: %d outcomes not stored, their records come again when the leases end: %w", left, ctx.Err())
+			return fmt.Errorf("outmill: %d outcomes not stored; their records are due again when the leases end: %w", left, ctx.Err())
 		case <-w.flushedSignal:
 		}
 	}

@@ -16,7 +16,7 @@ import (
 func TestFlush(t *testing.T) {
 	t.Parallel()
 
-	t.Run("outcomes wait for a store that is away", func(t *testing.T) {
+	t.Run("outcomes wait for an unavailable store", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t)
 		records := r.append("acked", "abandoned", "failed", "snoozed")
@@ -167,7 +167,7 @@ func TestFlush(t *testing.T) {
 	})
 }
 
-// nilError is an error type whose methods do not bear a nil receiver.
+// nilError is an error type whose methods panic on a nil receiver.
 type nilError struct{ text string }
 
 func (e *nilError) Error() string { return e.text }

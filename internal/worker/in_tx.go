@@ -2,38 +2,43 @@ package worker
 
 import (
 	"context"
+	"errors"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
 )
 
-// txMargin is how much longer than the longest transaction a lease lasts that is not
-// extended while its transaction is open.
+// txMargin is the time by which a lease outlasts the longest transaction, because the lease
+// is not extended while the transaction is open.
 const txMargin = 15 * time.Second
 
-// inTx is what the worker knows of acks in the transactions of handlers.
+// inTx is the worker's state for acks in the transactions of handlers.
 type inTx struct {
-	// acker is nil where the store has none.
+	// acker is nil if the store is no TxAcker.
 	acker storekit.TxAcker
-	// transactor tells the store's limit of a transaction. A store that is made of several
-	// changes it when one of another kind joins.
+	// transactor tells the store's time limit of a transaction. A store that is made of several
+	// changes it when a store of another kind joins.
 	transactor storekit.Transactor
-	// wanted: a handler has acked in its transaction, so others will. Guarded by the
-	// worker's mutex.
+	// wanted says that a handler has acked in its transaction, so that others probably will.
+	// The worker's mutex guards it.
 	wanted bool
+	// holding is one call that holds what many handlers want.
+	holding sync.Mutex
 }
 
-func newInTx(queue outmill.Queue) inTx {
+func newInTx(queue outmill.Queue) *inTx {
 	acker, ok := outmill.As[storekit.TxAcker](queue)
 	transactor, transacts := outmill.As[storekit.Transactor](queue)
 	if !ok || !transacts {
-		return inTx{}
+		return &inTx{}
 	}
-	return inTx{acker: acker, transactor: transactor}
+	return &inTx{acker: acker, transactor: transactor}
 }
 
-// limit is the store's limit of a transaction; 0 is none.
+// limit returns the store's time limit of a transaction; 0 is none.
 func (x *inTx) limit() time.Duration {
 	if x.transactor == nil {
 		return 0
@@ -41,8 +46,8 @@ func (x *inTx) limit() time.Duration {
 	return x.transactor.TxLimit()
 }
 
-// lease is how long a lease lasts that is held for a transaction, which ends with ctx or at
-// the store's limit.
+// lease returns the duration of a lease for a transaction, which ends with ctx or at the
+// store's limit.
 func (x *inTx) lease(ctx context.Context, usual time.Duration) time.Duration {
 	longest := x.limit()
 	if longest == 0 {
@@ -54,43 +59,89 @@ func (x *inTx) lease(ctx context.Context, usual time.Duration) time.Duration {
 	return max(usual, longest+txMargin)
 }
 
-// Acker is the store's, nil where it has none. See storekit.TxHandling.
+// Acker returns the store's TxAcker, or nil. See storekit.TxHandling.
 func (it *Item) Acker() storekit.TxAcker { return it.worker.inTx.acker }
 
-// Hold makes the lease ready for an ack in a transaction. See storekit.TxHandling.
+// Hold prepares the lease for an ack in a transaction. See storekit.TxHandling.
 func (it *Item) Hold(ctx context.Context) error {
 	ready, err := it.beginTx()
 	if ready || err != nil {
 		return err
 	}
 	w := it.worker
+	if w.inTx.limit() == 0 {
+		w.inTx.holding.Lock()
+		defer w.inTx.holding.Unlock()
+	}
+	items := w.toHold(it)
+	if len(items) == 0 {
+		return nil
+	}
+	leases := make([]outmill.Lease, len(items))
+	for i, other := range items {
+		leases[i] = other.lease
+	}
 	lease, begin := w.inTx.lease(ctx, w.cfg.Lease), time.Now()
-	held, err := w.inTx.acker.HoldForTx(ctx, lease, []outmill.Lease{it.lease})
+	held, err := w.inTx.acker.HoldForTx(ctx, lease, leases)
+	if isOfOthers(err, it.lease) {
+		err = nil
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
 	case err != nil:
 		it.txOpen = false
 		return err
-	case len(held) == 0:
+	case !slices.Contains(held, it.lease):
 		it.txOpen = false
 		if it.state == taken {
 			w.loseLocked(it, "the record was claimed by another worker, or removed")
-			w.goOnAnew()
+			w.changeOwner()
 		}
 		return storekit.ErrLeaseLost
 	}
-	it.held = true
-	it.endsAt(begin, lease)
+	valid := setOf(held)
+	for _, other := range items {
+		if valid[other.lease] {
+			other.held = true
+			other.endsAt(begin, lease)
+		}
+	}
 	return nil
 }
 
-// beginTx notes that a transaction begins, and reports whether the lease is ready for it.
+// isOfOthers reports whether the error is one of other stores than the lease's.
+func isOfOthers(err error, lease outmill.Lease) bool {
+	var partial *storekit.PartialError
+	return errors.As(err, &partial) && partial.Of(lease.Store) == nil
+}
+
+// toHold returns the items to hold together with one that a handler has: if the store has no
+// limit, all that are not held yet. It returns none if another call has held the item.
+func (w *Worker) toHold(it *Item) []*Item {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.inTx.limit() > 0 {
+		return []*Item{it}
+	}
+	if it.held {
+		return nil
+	}
+	items := []*Item{it}
+	for _, other := range w.items {
+		if other != it && !other.held && !other.successor && (other.state == queued || other.state == taken) {
+			items = append(items, other)
+		}
+	}
+	return items
+}
+
+// beginTx records that a transaction begins, and reports whether the lease is ready for it.
 func (it *Item) beginTx() (ready bool, err error) {
 	w := it.worker
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if it.state != taken || it.heir {
+	if it.state != taken || it.successor {
 		return false, storekit.ErrLeaseLost
 	}
 	w.inTx.wanted = true
@@ -99,7 +150,7 @@ func (it *Item) beginTx() (ready bool, err error) {
 	return it.held && !limited, nil
 }
 
-// endsAt moves the end of the lease, which was asked for at begin.
+// endsAt sets the end of a lease that was requested at begin.
 func (it *Item) endsAt(begin time.Time, lease time.Duration) {
 	it.Clock.Set(it.Clock.Until().Add(begin.Add(lease).Sub(it.until)))
 	it.until = begin.Add(lease)
@@ -117,7 +168,7 @@ func (it *Item) AckInTx(ctx context.Context) error {
 	return w.inTx.acker.AckInTx(ctx, w.cfg.Name, []outmill.Lease{it.lease})
 }
 
-// Ended says that the transaction has ended. See storekit.TxHandling.
+// Ended records that the transaction has ended. See storekit.TxHandling.
 func (it *Item) Ended(acked bool) {
 	it.worker.mu.Lock()
 	defer it.worker.mu.Unlock()
@@ -125,9 +176,10 @@ func (it *Item) Ended(acked bool) {
 	it.ackedInTx = acked
 }
 
-// holdAhead holds what a claim has brought, in one call for all, where handlers ack in
-// their transactions. A store with a limit holds each when its handler begins, because the
-// lease must outlast the transaction. What cannot be held here is held then, too.
+// holdAhead holds all records of a claim in one call, if handlers ack in their
+// transactions. With a time limit of transactions, each record is held when its handler
+// begins, because the lease must outlast the transaction. Records that could not be held
+// here are held then, too.
 func (w *Worker) holdAhead(ctx context.Context, records []*outmill.Record) map[outmill.Lease]bool {
 	w.mu.Lock()
 	wanted := w.inTx.wanted && w.inTx.limit() == 0
@@ -139,18 +191,25 @@ func (w *Worker) holdAhead(ctx context.Context, records []*outmill.Record) map[o
 	for i, r := range records {
 		leases[i] = r.Lease()
 	}
-	held, err := w.inTx.acker.HoldForTx(ctx, w.cfg.Lease, leases)
-	if err != nil {
+	// They have been claimed just now, so their ends may stay.
+	held, err := w.inTx.acker.HoldForTx(ctx, 0, leases)
+	var partial *storekit.PartialError
+	if err != nil && !errors.As(err, &partial) {
 		return nil
 	}
-	all := make(map[outmill.Lease]bool, len(held))
-	for _, l := range held {
-		all[l] = true
-	}
-	return all
+	return setOf(held)
 }
 
-// ack stores acks: of what was acked in transactions only what is left to do.
+func setOf(leases []outmill.Lease) map[outmill.Lease]bool {
+	set := make(map[outmill.Lease]bool, len(leases))
+	for _, l := range leases {
+		set[l] = true
+	}
+	return set
+}
+
+// ack stores acks. For records that were acked in transactions only AckedInTx is left to
+// call.
 func (w *Worker) ack(ctx context.Context, batch []outcome) error {
 	w.mu.Lock()
 	var leases []outmill.Lease

@@ -15,7 +15,8 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// transacting counts what acks in transactions need of a store, which may limit them.
+// transacting is a store that counts the calls for acks in transactions, and that may have
+// a time limit for transactions.
 type transacting struct {
 	*faulty
 	limit                time.Duration
@@ -47,7 +48,7 @@ func (r *rig) transacting(limit time.Duration, change func(*worker.Config)) (*tr
 	})
 }
 
-// ackInTx acks the item in a transaction that commits unless its end is an error.
+// ackInTx acks the item in a transaction, which commits if end is nil.
 func (r *rig) ackInTx(it *worker.Item, end error) {
 	r.Helper()
 	require.NoError(r, it.Hold(r.Context()))
@@ -60,7 +61,7 @@ func (r *rig) ackInTx(it *worker.Item, end error) {
 
 func TestItem_AckInTx(t *testing.T) {
 	t.Parallel()
-	t.Run("leaves nothing to ack after the commit", func(t *testing.T) {
+	t.Run("leaves no ack to do after the commit", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t)
 		store, w := r.transacting(0, nil)
@@ -91,7 +92,7 @@ func TestItem_AckInTx(t *testing.T) {
 
 func TestItem_Hold(t *testing.T) {
 	t.Parallel()
-	t.Run("says that the lease is lost where another worker has taken the record", func(t *testing.T) {
+	t.Run("returns that the lease is lost if another worker has claimed the record", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t)
 		_, w := r.transacting(0, nil)
@@ -108,7 +109,28 @@ func TestItem_Hold(t *testing.T) {
 		require.ErrorIs(t, it.AckInTx(t.Context()), storekit.ErrLeaseLost)
 		it.Release()
 	})
-	t.Run("needs no call for what is claimed after the first one", func(t *testing.T) {
+	t.Run("holds all that was claimed together in one call", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t)
+		store, w := r.transacting(0, nil)
+		r.append("m1", "m2", "m3", "m4")
+		items := r.takeN(w, 4)
+		held := make(chan error)
+		for _, it := range items {
+			go func() { held <- it.Hold(t.Context()) }()
+		}
+		for range items {
+			require.NoError(t, <-held)
+		}
+		require.EqualValues(t, 1, store.holds.Load())
+		require.EqualValues(t, 4, store.held.Load())
+		for _, it := range items {
+			r.ackInTx(it, nil)
+			it.Ack()
+		}
+		r.eventually("all are gone", func() bool { return len(r.list()) == 0 })
+	})
+	t.Run("needs no call for records that are claimed after the first one", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t)
 		store, w := r.transacting(0, nil)

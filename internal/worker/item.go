@@ -7,9 +7,8 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// Item is a claimed record. Exactly one of Ack, Abandon, Fail, Release and
-// Snooze takes effect, the first; all are quick and may be called by any
-// goroutine.
+// Item is a claimed record. Only the first call of Ack, Abandon, Fail, Release and Snooze
+// takes effect. None of them blocks, and any goroutine may call them.
 type Item struct {
 	Record *outmill.Record
 	// Clock is the end of the lease by the database's clock.
@@ -20,34 +19,33 @@ type Item struct {
 	lease  outmill.Lease
 	key    string
 	size   int
-	// expiries are the record's when it was claimed.
+	// expiries are the record's Expiries at the claim.
 	expiries int
 
-	// All below is guarded by the worker's mutex.
-	// lost is made for who asks.
+	// The worker's mutex guards all fields below. Lost makes lost on demand.
 	lost      chan struct{}
 	state     itemState
 	claimedAt time.Time
 	// startedAt is zero until the handling begins.
 	startedAt time.Time
-	// until is when the lease ends by this process's monotonic clock, at the
-	// earliest.
+	// until is the earliest end of the lease by this process's monotonic clock.
 	until    time.Time
 	lostSent bool
-	// handling is that of the record, from Take on: the item's own, or that which
-	// it inherited.
+	// handling is set from Take on: the item's own handling of the record, or the inherited
+	// one.
 	handling *handling
-	// heir: the record is being handled under an older lease.
-	heir bool
-	// decided: the user has settled it. orphan: its lease was lost while it was
-	// being handled, and it has no heir.
+	// successor says that the record is being handled under an older lease.
+	successor bool
+	// decided says that the user has settled the item; orphan, that its lease was lost during
+	// the handling and it has no successor.
 	decided, orphan bool
-	// held: the lease is ready for an ack in a transaction. txOpen: a transaction is open
-	// that an extension would make fail. ackedInTx: a transaction has acked it.
+	// held says that the lease is ready for an ack in a transaction; txOpen, that a
+	// transaction is open which an extension of the lease would make fail; ackedInTx, that a
+	// transaction has acked the record.
 	held, txOpen, ackedInTx bool
 
-	// What is above points to the first two, and the worker's keys to the third, while
-	// the item is the only one of its key: less to allocate.
+	// Clock and handling point to the first two. The worker's keys use the third while the
+	// item is the only one of its key. This saves allocations.
 	ownClock    storekit.LeaseClock
 	ownHandling handling
 	ownSequence [1]*Item
@@ -56,21 +54,21 @@ type Item struct {
 type itemState int
 
 const (
-	// queued: claimed, waits in the worker.
+	// queued: the item was claimed and waits in the worker.
 	queued itemState = iota
-	// taken: handed to the user, or the heir of what was.
+	// taken: the user has the item, or the item is a successor.
 	taken
-	// settled: its outcome waits for the next flush.
+	// settled: the outcome waits for the next flush.
 	settled
-	// gone: the store knows the outcome, or the lease was lost.
+	// gone: the store has the outcome, or the lease was lost.
 	gone
 )
 
-// Key is what the order of the record hangs on, its topic included; "" is nothing.
+// Key returns the key of the record's order, which includes the topic; "" is no order.
 func (it *Item) Key() string { return it.key }
 
-// Left is how much longer the lease stands if it is not extended; 0 says that
-// it does not, and that the handling must not begin.
+// Left returns the time until the lease ends if it is not extended. 0 means that the lease
+// has ended, so the handling must not begin.
 func (it *Item) Left() time.Duration {
 	w := it.worker
 	w.mu.Lock()
@@ -81,10 +79,10 @@ func (it *Item) Left() time.Duration {
 	return max(time.Until(it.until), 0)
 }
 
-// Started tells the worker that the handling has begun: MaxProcessing counts
-// from here. It reports false if the lease was lost in the meantime, or is over as
-// far as the worker knows: who can, does not begin. An extension that is under way
-// may save the lease for those that cannot.
+// Started tells the worker that the handling has begun; MaxProcessing counts from here. It
+// returns false if the lease was lost, or has ended as far as the worker knows. The caller
+// then should not begin the handling. If it has begun already, an extension in progress may
+// still save the lease.
 func (it *Item) Started() bool {
 	w := it.worker
 	w.mu.Lock()
@@ -100,8 +98,8 @@ func (it *Item) Started() bool {
 	return !now.After(it.until)
 }
 
-// Lost is closed when the lease is no longer ours, or the handling was given up
-// for taking too long: another worker may handle the record from now on.
+// Lost returns a channel that is closed when the lease is lost, or when the worker gives up
+// a handling that takes too long. Another worker may handle the record from then on.
 func (it *Item) Lost() <-chan struct{} {
 	w := it.worker
 	w.mu.Lock()
@@ -115,10 +113,10 @@ func (it *Item) Lost() <-chan struct{} {
 	return it.lost
 }
 
-// Ack says that the record was handled.
+// Ack makes the record processed.
 func (it *Item) Ack() { it.worker.settle(it, outcome{kind: acked}) }
 
-// Abandon says that the handling failed; the record is due again after delay.
+// Abandon makes the record due again after delay; the attempt counts.
 func (it *Item) Abandon(delay time.Duration, reason string) {
 	it.worker.settle(it, outcome{kind: abandoned, delay: delay, reason: reason})
 }
@@ -128,20 +126,19 @@ func (it *Item) Fail(reason string) {
 	it.worker.settle(it, outcome{kind: failed, reason: reason})
 }
 
-// Release gives the record back, not counted.
+// Release gives the record back; the attempt does not count.
 func (it *Item) Release() { it.worker.settle(it, outcome{kind: released}) }
 
-// Snooze gives the record back until later, not counted.
+// Snooze makes the record due again after delay; the attempt does not count.
 func (it *Item) Snooze(delay time.Duration) {
 	it.worker.settle(it, outcome{kind: snoozed, delay: delay})
 }
 
-// GiveUp gives the record back while its handling goes on: this instance does
-// not handle it again before one of the methods above says that it has ended.
+// GiveUp releases the record while its handling continues. This instance does not handle
+// the record again before one of the methods above ends the handling.
 func (it *Item) GiveUp() { it.worker.giveUp(it) }
 
-// Judge settles the item as the policy decides about err, and returns what
-// that was.
+// Judge settles the item by the policy's verdict on err, and returns the verdict.
 func (it *Item) Judge(err error) storekit.Verdict {
 	verdict, reason := it.worker.judge(it.Record.Attempts, err)
 	switch {

@@ -8,11 +8,10 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// judge asks the policy. The error is a handler's and the backoff a user's:
-// where one of them panics (a typed nil does), the record is retried by the
-// default backoff, and the process lives.
+// judge applies the retry policy to an error. The handler's error or the user's backoff may
+// panic (a typed nil does). Then the default backoff applies, and the process survives.
 func (w *Worker) judge(attempts int, err error) (verdict storekit.Verdict, reason string) {
-	// fmt survives an Error method that panics.
+	// fmt recovers from an Error method that panics.
 	reason = fmt.Sprint(err)
 	defer func() {
 		if p := recover(); p != nil {
@@ -23,8 +22,8 @@ func (w *Worker) judge(attempts int, err error) (verdict storekit.Verdict, reaso
 	return storekit.Decide(w.cfg.Retry, attempts, err), reason
 }
 
-// Explicit reports whether a handler's error says itself what is to become of the
-// record: outmill.Permanent or Snooze.
+// Explicit reports whether a handler's error decides the outcome of the record itself:
+// outmill.Permanent or Snooze.
 func Explicit(err error) (explicit bool) {
 	// A typed nil may panic.
 	defer func() { _ = recover() }()

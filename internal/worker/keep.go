@@ -12,8 +12,8 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// watch is how often the leases are looked at: they are extended from two
-// thirds of their time on, so two attempts may fail before one is lost.
+// watch is the time between two checks of the leases. Leases are extended when two thirds
+// of their time or less are left, so two attempts may fail before a lease is lost.
 func (w *Worker) watch() time.Duration { return max(w.cfg.Lease/6, time.Millisecond) }
 
 func (w *Worker) keepLoop(ctx context.Context) {
@@ -38,7 +38,7 @@ func (w *Worker) extend(ctx context.Context) error {
 	if len(leases) == 0 {
 		return nil
 	}
-	// One that hangs leaves time for another attempt.
+	// With a third of the lease, there is time for another attempt after a call that hangs.
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.Lease/3)
 	defer cancel()
 	begin := time.Now()
@@ -89,16 +89,16 @@ func (w *Worker) extended(asked, standing []outmill.Lease, begin time.Time) {
 			it.endsAt(begin, w.cfg.Lease)
 			continue
 		}
-		// Another worker has it, or a flush has just stored its outcome.
+		// Another worker has claimed the record, or a flush has just stored its outcome.
 		if it.state != settled {
 			w.loseLocked(it, "the record was claimed by another worker, or removed")
-			w.goOnAnew()
+			w.changeOwner()
 		}
 	}
 }
 
-// dropLost gives up items whose lease has ended by this process's clock: the
-// store could not be reached. What nobody has taken yet is given back in time,
+// dropLost gives up items whose lease has ended by this process's clock, because the store
+// could not be reached. It releases items that were not taken yet before their leases end,
 // so that no expiry counts.
 func (w *Worker) dropLost() {
 	w.mu.Lock()
@@ -110,13 +110,12 @@ func (w *Worker) dropLost() {
 			w.settleLocked(it, outcome{kind: released})
 		case it.state == taken && left <= 0:
 			w.loseLocked(it, "the lease ended")
-			w.goOnAnew()
+			w.changeOwner()
 		}
 	}
 }
 
-// loseAll gives up everything, because the store was closed: nothing can be
-// extended or settled any more.
+// loseAll gives up all items, because a closed store can neither extend nor settle leases.
 func (w *Worker) loseAll() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -127,11 +126,11 @@ func (w *Worker) loseAll() {
 	}
 }
 
-// goOnAnew has what comes next be claimed by a new owner, after a lease was lost. In
-// the store it may stand on for a while: it was counted from before it was asked for,
-// and the answer to an extension may be lost. The store would hand out the key's later
-// records to its holder.
-func (w *Worker) goOnAnew() {
+// changeOwner makes the next claim use a new owner, after a lease was lost. In the store
+// the lease may still be valid for a while, because the worker counts it from before the
+// request, and because the answer to an extension may be lost. As long as it is valid, the
+// store would return the key's later records to its owner.
+func (w *Worker) changeOwner() {
 	if w.ordered() {
 		w.owner = outmill.NewOwnerToken()
 	}

@@ -8,8 +8,8 @@ import (
 
 func (w *Worker) ordered() bool { return w.cfg.Order != outmill.OrderNone }
 
-// keyOf is what the record's order hangs on; "" is nothing. Each of several stores has an
-// order of its own.
+// keyOf returns the key of the record's order, which includes the topic, and the store if the
+// reader's store is made of several; "" is no order.
 func (w *Worker) keyOf(rec *outmill.Record) string {
 	key := ""
 	switch {
@@ -24,8 +24,8 @@ func (w *Worker) keyOf(rec *outmill.Record) string {
 	return rec.Store + "\x00" + key
 }
 
-// enqueueKey puts the item last in its key's sequence, and reports whether it
-// is the first.
+// enqueueKey appends the item to the sequence of its key, and reports whether it is the
+// first there.
 func (w *Worker) enqueueKey(it *Item) bool {
 	if it.key == "" {
 		return true
@@ -38,7 +38,7 @@ func (w *Worker) enqueueKey(it *Item) bool {
 	return !others
 }
 
-// giveBackKey returns the later records of the key that nobody has taken yet.
+// giveBackKey releases the later records of the key that were not taken yet.
 func (w *Worker) giveBackKey(it *Item) {
 	if it.key == "" {
 		return
@@ -72,7 +72,7 @@ func (w *Worker) nextOfKey(it *Item) {
 		return
 	}
 	if i == 0 {
-		// The usual case, in which the others need not move.
+		// In the usual case the other items need not move.
 		sequence[0] = nil
 		sequence = sequence[1:]
 	} else {

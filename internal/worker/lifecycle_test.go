@@ -81,7 +81,7 @@ func TestLifecycle(t *testing.T) {
 			require.Zero(t, r.get(rec).Claims)
 		})
 
-		t.Run("while somebody waits in Take", func(t *testing.T) {
+		t.Run("while a caller waits in Take", func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
 			w := r.start(nil)
@@ -112,7 +112,7 @@ func TestLifecycle(t *testing.T) {
 			require.Less(t, time.Since(begin), soon)
 		})
 
-		t.Run("while the store takes no outcomes, and says so", func(t *testing.T) {
+		t.Run("while the store stores no outcomes, and returns an error", func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
 			rec := r.append("a")[0]
@@ -147,7 +147,7 @@ func TestLifecycle(t *testing.T) {
 		})
 	})
 
-	t.Run("what was claimed and not taken is given back on stop", func(t *testing.T) {
+	t.Run("Stop releases items that were not taken", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t)
 		records := r.append("a", "b", "c")
@@ -167,7 +167,7 @@ func TestLifecycle(t *testing.T) {
 		}
 	})
 
-	t.Run("nothing is left leased however a worker ends", func(t *testing.T) {
+	t.Run("no record stays leased after any end of a worker", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t)
 		for round := range 12 {

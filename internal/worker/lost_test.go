@@ -46,7 +46,7 @@ func TestLost(t *testing.T) {
 		r.eventuallyGone(rec)
 	})
 
-	t.Run("a lease that was taken away is lost", func(t *testing.T) {
+	t.Run("a lease that another worker has replaced is lost", func(t *testing.T) {
 		t.Parallel()
 		for _, order := range []outmill.Order{outmill.OrderNone, outmill.OrderKey, outmill.OrderTopic} {
 			t.Run("order "+order.String(), func(t *testing.T) {
@@ -64,7 +64,7 @@ func TestLost(t *testing.T) {
 				lost(t, it)
 				require.Zero(t, it.Left())
 				require.False(t, it.Started())
-				// The rest of the key goes on, in order.
+				// The other records of the key follow, in order.
 				for _, want := range []string{"k:2", "k:3"} {
 					next := r.take(w)
 					require.Equal(t, want, next.Record.MessageID)
@@ -172,7 +172,7 @@ func TestLost(t *testing.T) {
 		}
 	})
 
-	t.Run("what a handler does to its message does not change the room", func(t *testing.T) {
+	t.Run("changes of a message by its handler do not change the budget", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t)
 		w := r.start(func(c *worker.Config) { c.MaxBytes = 200 })
@@ -220,7 +220,7 @@ func TestLost(t *testing.T) {
 		require.Equal(t, outmill.StatusDead, r.get(rec).Status, "too late")
 	})
 
-	t.Run("a handling that was given up is not begun again before it has ended", func(t *testing.T) {
+	t.Run("a record that was given up is not handled again before its handling has ended", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t)
 		rec := r.append("a")[0]
@@ -240,7 +240,7 @@ func TestLost(t *testing.T) {
 		r.eventuallyGone(rec)
 	})
 
-	t.Run("a worker that ends gives back what is handled under an older lease", func(t *testing.T) {
+	t.Run("a worker that ends releases records that are handled under an older lease", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t)
 		rec := r.append("a")[0]
@@ -257,7 +257,7 @@ func TestLost(t *testing.T) {
 		it.Ack()
 	})
 
-	t.Run("what waits in the worker is given back when its lease cannot be kept", func(t *testing.T) {
+	t.Run("a waiting item is released if its lease cannot be extended", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t)
 		records := r.append("a", "b", "c")
@@ -271,7 +271,7 @@ func TestLost(t *testing.T) {
 		}
 	})
 
-	t.Run("what nobody takes is given back after a while", func(t *testing.T) {
+	t.Run("an item that no reader takes is released after a while", func(t *testing.T) {
 		t.Parallel()
 
 		t.Run("in the worker", func(t *testing.T) {

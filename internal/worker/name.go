@@ -7,8 +7,8 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// Name is the name by which a worker registers: the configured one, or that of
-// this process, host:pid.
+// Name returns the name with which a worker registers: the configured one, or host:pid of
+// this process.
 func Name(configured string) string {
 	if configured != "" {
 		return configured

@@ -17,7 +17,7 @@ import (
 func TestName(t *testing.T) {
 	t.Parallel()
 
-	t.Run("what a worker acks keeps its name", func(t *testing.T) {
+	t.Run("acked records keep the name of the worker", func(t *testing.T) {
 		t.Parallel()
 		store, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "outbox.db"), sqlite.Config{Retain: never}, nil)
 		require.NoError(t, err)

@@ -43,7 +43,7 @@ func TestOrder(t *testing.T) {
 		require.Equal(t, []string{"k:1", "k:2", "k:3"}, names(r.takeN(w, 3)))
 	})
 
-	t.Run("later records of a key wait for one that was given back", func(t *testing.T) {
+	t.Run("later records of a key wait for a released one", func(t *testing.T) {
 		t.Parallel()
 		givenBack := map[string]func(*worker.Item){
 			"released":  (*worker.Item).Release,
@@ -156,7 +156,7 @@ func TestOrder(t *testing.T) {
 		}
 	})
 
-	t.Run("claims that fail after they have leased something go on without long pauses", func(t *testing.T) {
+	t.Run("claims that fail after they have leased records continue without long pauses", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t)
 		r.store.shorten = func(records []*outmill.Record) []*outmill.Record { return records }
@@ -173,7 +173,7 @@ func TestOrder(t *testing.T) {
 		}
 	})
 
-	t.Run("a skipped key goes on at once", func(t *testing.T) {
+	t.Run("a skipped key continues at once", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t)
 		r.append("k:1", "k:2")

@@ -8,9 +8,8 @@ import (
 
 type outcomeKind int
 
-// The order of the kinds is the order in which a flush stores them: a failed
-// record must wait in the store before the later ones of its key are given
-// back.
+// The order of the kinds is the order in which a flush stores them: the store must know
+// that a record failed before the later records of its key are released.
 const (
 	abandoned outcomeKind = iota
 	failed
@@ -28,8 +27,8 @@ type outcome struct {
 
 func (o outcome) lease() outmill.Lease { return o.item.lease }
 
-// givesBack reports whether the record may come again before later records of
-// its key.
+// givesBack reports whether the record may be delivered again before later records of its
+// key.
 func (o outcome) givesBack(policy outmill.KeyPolicy) bool {
 	switch o.kind {
 	case abandoned, snoozed:

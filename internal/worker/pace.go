@@ -3,25 +3,26 @@ package worker
 import "time"
 
 const (
-	// ahead is how long the records that a worker claims before their use may wait
-	// for a handler, as far as the handlers' pace tells. What one process holds,
-	// another one cannot handle.
+	// ahead is the longest time that a record claimed ahead should wait for a handler,
+	// estimated from the handlers' pace. It is short, because other processes cannot handle a
+	// record that this process has leased.
 	ahead = 100 * time.Millisecond
-	// forgotten is how long a feed may be empty before its pace counts no more.
+	// forgotten is the time without a handling after which the pace of a feed no longer
+	// counts.
 	forgotten = time.Second
-	// paceWeight is the weight of the newest sample, as one over so many.
+	// paceWeight is the inverse of the weight of the newest sample.
 	paceWeight = 8
 )
 
-// pace follows how fast the handlers of a feed are: how long a handling takes,
-// and how long a reader takes until it accepts the next message.
+// pace measures the handlers of a feed: the duration of a handling, and the time until a
+// reader accepts the next message.
 type pace struct {
 	handling, offering average
-	// startedAt and endedAt are of the last handling.
+	// startedAt and endedAt are the times of the last start and the last end of a handling.
 	startedAt, endedAt time.Time
 }
 
-// average is an exponentially weighted moving average; negative before the first
+// average is an exponentially weighted moving average; known is false before the first
 // sample.
 type average struct {
 	known bool
@@ -36,8 +37,7 @@ func (a *average) add(sample time.Duration) {
 	a.value += (sample - a.value) / paceWeight
 }
 
-// started notes that a handling has begun, of a record that was on offer since
-// then.
+// started records that a handling has begun. Its record was on offer since offered.
 func (p *pace) started(now, offered time.Time) {
 	if offered.Before(p.startedAt) {
 		offered = p.startedAt
@@ -51,16 +51,16 @@ func (p *pace) ended(now, started time.Time) {
 	p.endedAt = now
 }
 
-// prefetch is how many records to claim in addition to those that handlers are free for:
-// what the handlers start within the time that a record may wait. Nothing is known
-// before the first handling has ended, so nothing is claimed ahead then.
+// prefetch returns the number of records to claim in addition to one for each free handler:
+// as many as the handlers start within ahead. Before the first handling has ended the pace
+// is unknown, so it returns 0.
 func (p *pace) prefetch(now time.Time, hands, running, most int) int {
 	if !p.handling.known || hands < 1 || running == 0 && now.Sub(p.endedAt) > forgotten {
 		return 0
 	}
 	handling := p.handling.value
 	if running >= hands {
-		// The youngest of the handlings under way has taken that long already.
+		// The newest of the running handlings has already taken this long.
 		handling = max(handling, now.Sub(p.startedAt))
 	}
 	each := max(p.offering.value, handling/time.Duration(hands))

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// handle lets a pace see handlings that take that long each, one after the other.
+// handle records n handlings in a pace, one after the other, each of the same duration.
 func (p *pace) handle(now time.Time, n int, took time.Duration) time.Time {
 	for range n {
 		p.started(now, now)
@@ -20,7 +20,7 @@ func (p *pace) handle(now time.Time, n int, took time.Duration) time.Time {
 func TestPace(t *testing.T) {
 	t.Parallel()
 
-	t.Run("what is claimed ahead follows the pace of the handlers", func(t *testing.T) {
+	t.Run("the number of records claimed ahead follows the pace of the handlers", func(t *testing.T) {
 		t.Parallel()
 		const most = 100
 		now := time.Now()

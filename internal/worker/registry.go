@@ -7,22 +7,21 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// Registry knows the handlings that are under way in this instance, also after
-// their leases were lost. A record that has been claimed again is not
-// handled a second time: the new item is the heir of the handling, and gets its
-// outcome.
+// Registry has the running handlings of this instance, also after their leases were lost.
+// If such a record is claimed again, it is not handled a second time: the new item is the
+// successor of the handling, and gets its outcome.
 type Registry struct {
 	mu        sync.Mutex
 	handlings map[outmill.WorkItemID]*handling
 }
 
-// handling is guarded by the registry's mutex, save startedAt, which is set
-// once, before anybody else can see it.
+// handling is guarded by the registry's mutex, except startedAt, which is set before other
+// goroutines can see the handling.
 type handling struct {
 	startedAt time.Time
 	// newest is the item of the latest lease.
 	newest *Item
-	// outcome is how the handling ended, once it has.
+	// outcome is the outcome of the handling if ended is true.
 	outcome outcome
 	ended   bool
 }
@@ -40,10 +39,11 @@ func (r *Registry) begin(it *Item, now time.Time) *handling {
 	return &it.ownHandling
 }
 
-// inherit makes the item the heir of the handling of its record; nil if there
-// is none. It returns how that ended, if it has and the store does not know it:
-// a record whose last lease did not run out comes again because of an outcome
-// that was stored a moment ago. before is the item of the lease before.
+// inherit makes the item the successor of the handling of its record, or returns nil if
+// there is no such handling. It also returns the outcome if the handling has ended. An
+// ended handling counts only if a lease of the record has expired since; otherwise the
+// record was claimed again after the store had got the outcome. before is the item of the
+// previous lease.
 func (r *Registry) inherit(it *Item) (h *handling, before *Item, how outcome, ended bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -55,8 +55,7 @@ func (r *Registry) inherit(it *Item) (h *handling, before *Item, how outcome, en
 	return h, before, h.outcome, h.ended
 }
 
-// end notes how the handling ended, and returns the heir of the item, if it
-// has one.
+// end records the outcome of the handling, and returns the successor of the item, if any.
 func (r *Registry) end(h *handling, it *Item, o outcome) *Item {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -67,8 +66,8 @@ func (r *Registry) end(h *handling, it *Item, o outcome) *Item {
 	return h.newest
 }
 
-// leave forgets a handling that has ended, once nothing is left to do under its
-// latest lease. It reports whether the item's lease was that one.
+// leave reports whether the item's lease is the latest of the handling. If so, and the
+// handling has ended, it removes the handling.
 func (r *Registry) leave(h *handling, it *Item) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -17,19 +17,18 @@ import (
 )
 
 const (
-	// soon is long enough for anything that is going to happen, on a machine
-	// that is busy with other things.
+	// soon is long enough for every expected event, even on a busy machine.
 	soon = 20 * time.Second
-	// tick is how often a test looks.
+	// tick is the time between two checks of a test.
 	tick = 2 * time.Millisecond
-	// never is a time that no test takes.
+	// never is longer than any test.
 	never = time.Hour
 
 	topic = "orders"
 )
 
-// rig is a store of the test's own, with the group "" registered for all
-// topics, and faults to inject.
+// rig is a store for one test, with the default group registered for all topics, and faults
+// to inject.
 type rig struct {
 	*testing.T
 	store *faulty
@@ -128,7 +127,8 @@ func (r *rig) takeN(w *worker.Worker, n int) []*worker.Item {
 	return items
 }
 
-// takesNothing waits a little; it cannot prove what will not come.
+// takesNothing checks for a short time that no item comes. It cannot prove that none comes
+// later.
 func (r *rig) takesNothing(w *worker.Worker) {
 	r.Helper()
 	ctx, cancel := context.WithTimeout(r.Context(), 100*time.Millisecond)
@@ -145,7 +145,7 @@ func names(items []*worker.Item) []string {
 	return list
 }
 
-// get returns the record, nil where it is gone.
+// get returns the record, or nil if it does not exist.
 func (r *rig) get(rec *outmill.Record) *outmill.Record {
 	r.Helper()
 	found, err := r.store.Get(context.WithoutCancel(r.Context()), rec.ID)
@@ -178,24 +178,24 @@ func (r *rig) eventuallyStatus(rec *outmill.Record, status outmill.Status) *outm
 	return found
 }
 
-// exec changes the store's tables, to make time pass or a crash have happened.
+// exec changes the store's tables, to simulate passed time or a crash.
 func (r *rig) exec(query string, args ...any) {
 	r.Helper()
 	_, err := r.store.DB().ExecContext(r.Context(), query, args...)
 	require.NoError(r, err)
 }
 
-// endLease lets the lease of the record end now, by the database's clock.
+// endLease ends the lease of the record now, by the database's clock.
 func (r *rig) endLease(rec *outmill.Record) {
 	r.Helper()
 	r.exec(`UPDATE outmill_records SET available_at = 0 WHERE id = ? AND status = 'leased'`, rec.ID)
 }
 
-// fault is called with the call's context; its error is the call's.
+// fault gets the context of a call, and returns the error of the call.
 type fault func(ctx context.Context) error
 
-// faulty is a real store whose calls fail when they are told to: before they
-// are carried out, or after, when the answer is lost.
+// faulty is a real store whose calls fail on request: before their execution, or after it,
+// as if the answer were lost.
 type faulty struct {
 	*sqlite.Store
 
@@ -205,14 +205,14 @@ type faulty struct {
 	// claims are the requests of all claims.
 	claims []outmill.ClaimRequest
 	held   *heldClaim
-	// shorten says how much of an answer to a claim comes with an error.
+	// shorten returns the records that a claim returns together with an error.
 	shorten func(records []*outmill.Record) []*outmill.Record
 }
 
-// heldClaim is a claim that was carried out and whose answer is under way.
+// heldClaim is a claim that the store has executed and whose answer has not arrived yet.
 type heldClaim struct{ answered, answer chan struct{} }
 
-// holdClaim holds back the answer of the next claim that finds something.
+// holdClaim delays the answer of the next claim that finds a record.
 func (r *rig) holdClaim() (answered <-chan struct{}, release func()) {
 	held := &heldClaim{make(chan struct{}), make(chan struct{})}
 	r.store.mu.Lock()

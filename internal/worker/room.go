@@ -7,29 +7,29 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// order is a claim to be made.
+// order describes a claim to make.
 type order struct {
 	request outmill.ClaimRequest
-	// feeds are those that the claim covers; none says that there is none to make.
+	// feeds are the feeds that the claim covers. If there are none, there is no claim to make.
 	feeds []*Feed
-	// wishes tells whether topics or limit were changed since.
-	wishes int
-	// whole: all feeds are covered, nothing was in flight, and no other claim was
-	// under way.
+	// changes is the worker's count of changes at the time of the order. It shows later
+	// changes of topics or limit.
+	changes int
+	// whole says that the claim covers all feeds, no item was in flight, and no other claim
+	// was in progress.
 	whole bool
-	// number counts the claims.
+	// number is the number of the claim.
 	number int
 }
 
-// room chooses the next claim: which feeds are due and have room, and for how
-// much. Where there is no claim to make, it returns the time at which a feed is
-// due; zero where all feeds are full.
+// room chooses the next claim: the feeds that are due and have room, and the limits. If
+// there is no claim to make, it returns the time at which the next feed is due, or zero if
+// all feeds are full.
 //
-// One claim has one limit, and one of its feeds may get all of it. So it covers
-// feeds that want about the same, beginning with the one that was covered longest
-// ago. Ordered claims wait until what was given back is in the store: otherwise
-// the store would take this owner for the holder of the key and hand out its later
-// records.
+// A claim has one limit, and one of its feeds may get all records. So a claim covers feeds
+// with similar limits, beginning with the feed that was covered longest ago. Ordered claims
+// wait until all releases are stored: otherwise this owner would still have leases on the
+// keys, and the store would return their later records.
 func (w *Worker) room(now time.Time) (o order, next time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -59,8 +59,7 @@ func (w *Worker) room(now time.Time) (o order, next time.Time) {
 	return w.orderFor(first, now), time.Time{}
 }
 
-// wakeFeeds makes the feeds due of which the store says that they may have
-// something.
+// wakeFeeds makes the feeds due for which the store has signalled new records.
 func (w *Worker) wakeFeeds(now time.Time) {
 	all := func() {
 		for _, f := range w.feeds {
@@ -76,9 +75,10 @@ func (w *Worker) wakeFeeds(now time.Time) {
 	}, all)
 }
 
-// wish is how much may be claimed for the feed, nothing before it is worth a
-// claim: half a batch, so that claims do not become small when handlers finish one
-// by one, or, while handlers are slow, half of what is claimed ahead.
+// wish returns the limits of a claim for the feed, or zero while a claim is not worth its
+// cost. A claim must be for at least half a batch, so that claims do not become small when
+// handlers finish one by one. While handlers are slow, half of the records claimed ahead is
+// enough.
 func (w *Worker) wish(f *Feed, now time.Time) load {
 	if f.solo != nil {
 		return load{}
@@ -100,7 +100,7 @@ func (w *Worker) wish(f *Feed, now time.Time) load {
 	free := most - f.held.items - f.asked.items - f.orphans
 	bytes := w.cfg.MaxBytes - f.held.bytes - f.asked.bytes
 	if !w.ordered() {
-		// A second claim may be under way.
+		// A second claim may be in progress, so each gets half.
 		bytes = min(bytes, (w.cfg.MaxBytes+1)/2)
 	}
 	if free < 1 || free < least || bytes <= 0 {
@@ -139,20 +139,21 @@ func (w *Worker) orderFor(first *Feed, now time.Time) order {
 			Order:     w.cfg.Order,
 			KeyPolicy: w.cfg.KeyPolicy,
 		},
-		feeds:  covered,
-		wishes: w.wishes,
-		whole:  fresh && len(covered) == len(w.feeds),
-		number: w.claims,
+		feeds:   covered,
+		changes: w.changes,
+		whole:   fresh && len(covered) == len(w.feeds),
+		number:  w.claims,
 	}
 }
 
-// like is true for a wish that is as large as the other, or up to twice as large.
+// like reports whether the wish is as large as the other, but less than twice as large.
 func (l load) like(other load) bool {
 	return l.items >= other.items && l.items < 2*other.items && l.bytes >= other.bytes/2
 }
 
-// selection selects the topics of the feeds. Most of all feeds are selected by
-// excluding the others, because stores serve the topics of one list in turn.
+// selection selects the topics of the covered feeds. If these are more than half of all
+// feeds, it excludes the others from the list of all topics, so that the list stays the
+// same, because stores serve the topics of one list in turn.
 func (w *Worker) selection(covered []*Feed) outmill.Topics {
 	if !w.cfg.ByTopic {
 		return w.topics

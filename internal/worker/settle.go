@@ -5,15 +5,16 @@ import (
 	"time"
 )
 
-// settle is for the user of the item; only the first outcome counts. It goes on
-// to the heir, if there is one: then the item's own lease no longer stands.
+// settle records the user's outcome of the item; only the first outcome counts. If the item
+// has a successor, the item's own lease is no longer valid, so the successor gets the
+// outcome too.
 func (w *Worker) settle(it *Item, o outcome) {
-	if heir := w.decide(it, o); heir != nil {
-		heir.worker.settle(heir, o)
+	if successor := w.decide(it, o); successor != nil {
+		successor.worker.settle(successor, o)
 	}
 }
 
-func (w *Worker) decide(it *Item, o outcome) (heir *Item) {
+func (w *Worker) decide(it *Item, o outcome) (successor *Item) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if it.decided {
@@ -22,13 +23,13 @@ func (w *Worker) decide(it *Item, o outcome) (heir *Item) {
 	it.decided = true
 	it.feed.ended(it, time.Now())
 	if it.handling != nil {
-		heir = w.cfg.Running.end(it.handling, it, o)
+		successor = w.cfg.Running.end(it.handling, it, o)
 	}
 	w.settleLocked(it, o)
 	if it.state == gone && it.handling != nil {
 		w.cfg.Running.leave(it.handling, it)
 	}
-	return heir
+	return successor
 }
 
 func (w *Worker) giveUp(it *Item) {
@@ -37,8 +38,7 @@ func (w *Worker) giveUp(it *Item) {
 	w.settleLocked(it, outcome{kind: released})
 }
 
-// settleLocked does nothing for an item that is settled, or whose lease was
-// lost.
+// settleLocked ignores an item that is settled, or whose lease was lost.
 func (w *Worker) settleLocked(it *Item, o outcome) {
 	if it.state == settled || it.state == gone {
 		return
@@ -51,7 +51,7 @@ func (w *Worker) settleLocked(it *Item, o outcome) {
 	w.nextOfKey(it)
 }
 
-// conclude hands the outcome to the next flush.
+// conclude passes the outcome to the next flush.
 func (w *Worker) conclude(it *Item, o outcome) {
 	it.state = settled
 	o.item = it
@@ -62,7 +62,7 @@ func (w *Worker) conclude(it *Item, o outcome) {
 	signal(w.settleSignal)
 }
 
-// releaseWhere gives back what nobody has taken, where match says so.
+// releaseWhere releases the matching items that were not taken yet.
 func (w *Worker) releaseWhere(match func(*Item) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -73,9 +73,9 @@ func (w *Worker) releaseWhere(match func(*Item) bool) {
 	}
 }
 
-// giveUpLate gives up what has been held for too long. A handling that does not
-// end has failed; what still waits for its handling is given back, so that
-// others get a chance.
+// giveUpLate gives up items that were held for too long. A handling that does not end
+// fails; an item that still waits for its handling is released, so that other processes can
+// handle it.
 func (w *Worker) giveUpLate() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -95,8 +95,9 @@ func (w *Worker) giveUpLate() {
 	}
 }
 
-// maxWaiting is how long a record may be held before its handling begins. A lease
-// is time enough to start what was claimed at the handlers' pace.
+// maxWaiting is the longest time between a claim and the start of the handling. One lease
+// is long enough, because the worker claims only as many records as its handlers start
+// soon.
 func (w *Worker) maxWaiting() time.Duration {
 	if w.cfg.ByTopic {
 		return min(w.cfg.Lease, w.cfg.MaxProcessing)
@@ -104,7 +105,8 @@ func (w *Worker) maxWaiting() time.Duration {
 	return w.cfg.MaxProcessing
 }
 
-// overdue: a handling that takes longer than MaxProcessing is taken for stuck.
+// overdue reports whether a handling takes longer than MaxProcessing. It then counts as
+// stuck.
 func (w *Worker) overdue(it *Item, now time.Time) bool {
 	return it.state == taken && !it.startedAt.IsZero() && now.Sub(it.startedAt) > w.cfg.MaxProcessing
 }
@@ -120,13 +122,13 @@ func (w *Worker) failLate(it *Item) {
 	w.settleLocked(it, o)
 }
 
-// releaseHeirs gives back what is handled under another lease, and therefore
-// held by nobody.
-func (w *Worker) releaseHeirs() {
+// releaseSuccessors releases the successors. The user has not taken them, because their records are
+// still handled under older leases.
+func (w *Worker) releaseSuccessors() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, it := range w.items {
-		if it.heir {
+		if it.successor {
 			w.settleLocked(it, outcome{kind: released})
 		}
 	}
@@ -141,7 +143,8 @@ func (it *Item) sayLost() {
 	}
 }
 
-// removeLocked frees the room of an item that is settled for good, or lost.
+// removeLocked frees the budget of an item that is settled in the store, or whose lease was
+// lost.
 func (w *Worker) removeLocked(it *Item) {
 	it.state = gone
 	if w.items[it.lease.ID] != it {
@@ -155,7 +158,7 @@ func (w *Worker) removeLocked(it *Item) {
 	if f.solo == it {
 		f.solo = nil
 	}
-	// A suspect waits until it is the only one.
+	// A suspect waits until it is the only item of its feed.
 	signal(f.readySignal)
 	signal(w.roomSignal)
 	if len(w.items) == 0 {

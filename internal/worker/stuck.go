@@ -10,33 +10,32 @@ import (
 )
 
 const (
-	// mostMisses is how many calls in a row may fail before the next ones wait: then
-	// the store is probably away.
+	// mostMisses is the number of consecutive failed calls after which the next calls wait,
+	// because the store is probably unavailable.
 	mostMisses = 3
-	// mostStrikes is how often an outcome is tried alone while the store answers
-	// other calls.
+	// mostStrikes is the number of failed calls for one outcome alone, while the store answers
+	// other calls, after which the worker drops the outcome.
 	mostStrikes = 10
 )
 
-// stuck has the outcomes that could not be stored. Mostly the store is away, and all
-// of them wait for it. But it may be that the store refuses one, or takes too long
-// with it, and this one must not keep others from being stored. So a call that fails
-// has the next calls be for half as many, and one that succeeds for twice as many;
-// what failed goes to the end of the list. An outcome that fails alone, again and
-// again, while the store does answer other calls, is left: its record comes again
-// when its lease ends.
+// stuck has the outcomes that could not be stored. Usually the store is unavailable, and
+// all of them wait for it. But the store may also refuse a single outcome, or be too slow
+// for it, and this outcome must not keep others from being stored. So after a failed call
+// the next calls are for half as many outcomes, and after a successful call for twice as
+// many; the failed outcomes go to the end of the list. An outcome that fails alone
+// mostStrikes times, while the store answers other calls, is dropped: its record is due
+// again when its lease ends.
 //
-// Until then its lease is extended, because a record whose outcome is not stored
-// keeps the later ones of its key from other workers. Only the settling goroutine
-// uses it.
+// Until it is dropped, its lease is extended, so that other workers do not get the later
+// records of its key. Only the settling goroutine uses stuck.
 type stuck struct {
 	worker *Worker
 	list   []stuckOutcome
-	// atOnce is how many outcomes the next call is for.
+	// atOnce is the number of outcomes for the next call.
 	atOnce int
 	pauses *storekit.Waits
 	timer  *time.Timer
-	// at is when the next calls are due.
+	// at is the time of the next calls.
 	at time.Time
 	// err is the last error.
 	err error
@@ -44,8 +43,9 @@ type stuck struct {
 
 type stuckOutcome struct {
 	outcome
-	// strikes counts the calls for this outcome alone that failed while others were
-	// answered; answers are those that had been when the last one failed.
+	// strikes counts the failed calls for this outcome alone with a successful other call
+	// since the strike before. answers is the worker's count of successful calls at the last
+	// strike.
 	strikes int
 	answers int64
 }
@@ -56,10 +56,10 @@ func (w *Worker) newStuck() *stuck {
 	return &stuck{worker: w, timer: timer, pauses: storekit.NewWaits(20*time.Millisecond, min(5*time.Second, w.cfg.MaxErrorBackoff))}
 }
 
-// due sends when outcomes are to be tried again.
+// due returns a channel that receives when it is time to try outcomes again.
 func (s *stuck) due() <-chan time.Time { return s.timer.C }
 
-// add takes outcomes of a call that failed.
+// add adds the outcomes of a failed call.
 func (s *stuck) add(batch []outcome, err error) {
 	for _, o := range batch {
 		s.list = append(s.list, stuckOutcome{outcome: o, answers: s.worker.answers.Load()})
@@ -73,7 +73,7 @@ func (s *stuck) add(batch []outcome, err error) {
 	s.tell(time.Until(s.at))
 }
 
-// wait puts off the next calls.
+// wait schedules the next calls after a pause.
 func (s *stuck) wait() {
 	pause := s.pauses.Next()
 	s.at = time.Now().Add(pause)
@@ -86,7 +86,7 @@ func (s *stuck) tell(pause time.Duration) {
 		watermill.LogFields{"count": len(s.list), "after": pause.String()})
 }
 
-// tryAgain makes the calls that are due.
+// tryAgain makes the calls if it is time.
 func (s *stuck) tryAgain(ctx context.Context) {
 	if s.at.IsZero() || time.Now().Before(s.at) {
 		return
@@ -139,7 +139,7 @@ func (s *stuck) keep(n int, left []outcome) int {
 	return len(left)
 }
 
-// next is how many of the list the next call is for.
+// next returns the number of outcomes for the next call.
 func (s *stuck) next() int {
 	n := 1
 	for n < min(s.atOnce, len(s.list)) && s.list[n].kind == s.list[0].kind {
@@ -148,8 +148,8 @@ func (s *stuck) next() int {
 	return n
 }
 
-// failed puts the first n outcomes of the list at its end. One that was alone is left
-// at last.
+// failed moves the first n outcomes of the list to its end. It drops a single outcome after
+// mostStrikes strikes.
 func (s *stuck) failed(n int) {
 	s.atOnce = max(1, n/2)
 	if n > 1 {
@@ -168,28 +168,28 @@ func (s *stuck) failed(n int) {
 	}
 	fields := fieldsOf(o.item)
 	fields["tries"] = o.strikes
-	s.worker.faults.Fault("The store refuses an outcome; its record comes again when its lease ends", s.err, fields)
+	s.worker.faults.Fault("The store refuses an outcome; its record is due again when its lease ends", s.err, fields)
 	s.worker.abandonOutcome(o.outcome)
 }
 
-// leave gives up everything: nothing can be stored any more.
+// leave drops all outcomes, because the store is closed or the worker ends.
 func (s *stuck) leave() {
 	s.timer.Stop()
 	if len(s.list) == 0 {
 		return
 	}
-	s.worker.faults.Fault("Outcomes could not be stored; the records come again when their leases end", s.err,
+	s.worker.faults.Fault("Outcomes could not be stored; the records are due again when their leases end", s.err,
 		watermill.LogFields{"count": len(s.list)})
 	s.worker.forget(convert(s.list, func(o stuckOutcome) outcome { return o.outcome }))
 	s.list = nil
 }
 
-// abandonOutcome is done with an outcome that cannot be stored. The lease still
-// stands for a while, and the store would hand out the key's later records to its
-// holder.
+// abandonOutcome drops an outcome that cannot be stored. It changes the owner, because the
+// lease is still valid for a while, and the store would return the key's later records to
+// the same owner.
 func (w *Worker) abandonOutcome(o outcome) {
 	w.forget([]outcome{o})
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.goOnAnew()
+	w.changeOwner()
 }

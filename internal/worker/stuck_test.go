@@ -15,11 +15,12 @@ import (
 	"github.com/outmill/outmill/internal/worker"
 )
 
-// refusing is a store that settles nothing in one call with the lease of one record.
+// refusing is a store that refuses every settling call that includes the lease of one
+// record.
 type refusing struct {
 	*faulty
 	refused atomic.Pointer[outmill.WorkItemID]
-	// calls counts those that it refused.
+	// calls counts the refused calls.
 	calls atomic.Int64
 }
 
@@ -77,12 +78,13 @@ func (f *refusing) Release(ctx context.Context, leases []outmill.Lease) error {
 	return f.faulty.Release(ctx, leases)
 }
 
-// startRefusing runs a worker on a store that refuses the record's outcome.
+// startRefusing runs a worker with a store that refuses the record's outcome.
 func (r *rig) startRefusing(rec *outmill.Record, change func(*worker.Config)) (*worker.Worker, *refusing) {
 	r.Helper()
 	queue := &refusing{faulty: r.store}
 	queue.refused.Store(&rec.ID)
-	// Before the worker is closed, which waits for what is not stored.
+	// The outcome must be stored before the worker is closed, because Close waits for
+	// outcomes.
 	w := r.start(func(c *worker.Config) {
 		c.Queue = queue
 		if change != nil {
@@ -112,7 +114,7 @@ func TestStuck(t *testing.T) {
 				refused := records[6]
 				w, queue := r.startRefusing(refused, func(c *worker.Config) { c.FlushInterval = soon })
 				items := r.takeN(w, len(records))
-				// Those that come again go to nobody.
+				// The worker must not claim the records again.
 				w.SetLimit(0)
 				for _, it := range items {
 					settle(it)
@@ -153,7 +155,7 @@ func TestStuck(t *testing.T) {
 		}
 	})
 
-	t.Run("an outcome that the store goes on to refuse is left and its record comes again", func(t *testing.T) {
+	t.Run("an outcome that the store keeps refusing is dropped and its record is due again", func(t *testing.T) {
 		t.Parallel()
 		for _, order := range []outmill.Order{outmill.OrderNone, outmill.OrderKey} {
 			t.Run(order.String(), func(t *testing.T) {
@@ -163,7 +165,7 @@ func TestStuck(t *testing.T) {
 				later := r.append("k:later")[0]
 				w, queue := r.startRefusing(bad, func(c *worker.Config) {
 					c.Order, c.MaxItems, c.BatchSize = order, 2, 1
-					// So often the store answers.
+					// The store answers an extension in each such interval.
 					c.Lease = 300 * time.Millisecond
 				})
 				it := r.take(w)
@@ -174,7 +176,7 @@ func TestStuck(t *testing.T) {
 					return got.Claims > 1
 				})
 				queue.refused.Store(nil)
-				// Nothing of its key has come in between.
+				// No record of its key has come in between.
 				if order == outmill.OrderKey {
 					r.handlesInOrder(w, "k:bad", "k:later")
 				} else {

@@ -10,7 +10,7 @@ import (
 	"github.com/outmill/outmill/internal/worker"
 )
 
-// suspect makes the record one whose lease ran out twice.
+// suspect makes the record a suspect, as if its lease had expired twice.
 func (r *rig) suspect(rec *outmill.Record, attempts int) {
 	r.Helper()
 	r.exec(`UPDATE outmill_records SET expiries = ?, attempts = ? WHERE id = ?`, outmill.SuspectExpiries, attempts, rec.ID)
@@ -41,7 +41,7 @@ func TestSuspect(t *testing.T) {
 		require.Equal(t, "later", r.take(w).Record.MessageID)
 	})
 
-	t.Run("a suspect does not wait for what was lost", func(t *testing.T) {
+	t.Run("a suspect does not wait for lost items", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t)
 		records := r.append("neighbour", "killer")
@@ -87,7 +87,7 @@ func TestSuspect(t *testing.T) {
 		r.eventuallyGone(rec)
 	})
 
-	t.Run("a suspect that is given back makes room for claims", func(t *testing.T) {
+	t.Run("a suspect that is released makes room for claims", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t)
 		records := r.append("killer", "other")

@@ -14,13 +14,13 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// upkeepBatch bounds each statement of the upkeep.
+// upkeepBatch limits the records of each call of the upkeep.
 const upkeepBatch = 1000
 
-// Upkeep does a janitor's rounds for a store until ctx ends: it reaps expired
-// leases, expires records and registrations, deletes records, dedup keys, notes and
-// joins that are no longer retained, and calls round, if given, at the end of each, whatever went
-// wrong before. In between it has the store do its own housekeeping: see Maintained.
+// Upkeep does a janitor's rounds for a store until ctx ends. A round reaps expired leases,
+// expires records and registrations, and deletes records, dedup keys, notes,
+// finished sagas and joins that are no longer retained. Then it calls round, if given, even after an error. Between the
+// rounds the store does its own maintenance: see Maintained.
 func Upkeep(ctx context.Context, queue outmill.Queue, interval time.Duration, log watermill.LoggerAdapter,
 	round func(context.Context) error) {
 	var maintained sync.WaitGroup
@@ -35,9 +35,9 @@ func Upkeep(ctx context.Context, queue outmill.Queue, interval time.Duration, lo
 	})
 }
 
-// Rounds calls round at each interval until ctx ends. The first one begins
-// after a random part of the interval, so that processes that start together
-// do not work together. Errors are logged; the next round tries again.
+// Rounds calls round at each interval until ctx ends. The first round begins after a random
+// part of the interval, so that processes that start at the same time do not work at the
+// same time. Errors are logged; the next round tries again.
 func Rounds(ctx context.Context, queue outmill.Queue, interval time.Duration, log watermill.LoggerAdapter,
 	round func(context.Context) error) {
 	paced(ctx, interval, func() time.Duration {
@@ -48,8 +48,8 @@ func Rounds(ctx context.Context, queue outmill.Queue, interval time.Duration, lo
 	})
 }
 
-// paced calls round until ctx ends, first after a random part of the time given, and then
-// after the pause that it returns.
+// paced calls round until ctx ends: first after a random part of first, and then after the
+// pause that round returns.
 func paced(ctx context.Context, first time.Duration, round func() (pause time.Duration)) {
 	timer := time.NewTimer(1 + rand.N(first))
 	defer timer.Stop()
@@ -64,19 +64,19 @@ func paced(ctx context.Context, first time.Duration, round func() (pause time.Du
 }
 
 const (
-	// maintainEvery is how often a store is asked whether it has housekeeping to do.
+	// maintainEvery is the time between two calls of Maintain if no work is left.
 	maintainEvery = 2 * time.Second
-	// maintainShare: between two calls of a store that has more to do there is a pause of
-	// so many times what the call took, so that it takes a fifth of one connection.
+	// maintainShare times the duration of a call is the pause after it if more work is left,
+	// so that maintenance uses a fifth of one connection.
 	maintainShare = 4
 	// maintainPause is the pause after a call that failed.
 	maintainPause = 30 * time.Second
-	// maintainAtOnce bounds the calls of MaintainOnce.
+	// maintainAtOnce limits the calls of Maintain in MaintainOnce.
 	maintainAtOnce = 100
 )
 
-// Maintained has the store do its own housekeeping until ctx ends, at a pace that leaves
-// the database to others. Errors are logged.
+// Maintained calls the store's Maintain until ctx ends, with pauses that leave most of the
+// database's capacity to other work. Errors are logged.
 func Maintained(ctx context.Context, queue outmill.Queue, log watermill.LoggerAdapter) {
 	janitor, ok := outmill.As[outmill.Janitor](queue)
 	if !ok {
@@ -87,7 +87,7 @@ func Maintained(ctx context.Context, queue outmill.Queue, log watermill.LoggerAd
 		more, err := janitor.Maintain(ctx)
 		switch {
 		case err != nil && ctx.Err() == nil:
-			log.Error("The store's housekeeping failed, will try again", err, watermill.LogFields{"store": queue.Name()})
+			log.Error("Maintenance of the store failed, will try again", err, watermill.LogFields{"store": queue.Name()})
 			return maintainPause
 		case more:
 			return min(maintainShare*time.Since(began), maintainPause)
@@ -96,7 +96,7 @@ func Maintained(ctx context.Context, queue outmill.Queue, log watermill.LoggerAd
 	})
 }
 
-// MaintainOnce has the store do the housekeeping that there is, for a process that ends
+// MaintainOnce calls the store's Maintain until no work is left, for a process that ends
 // soon.
 func MaintainOnce(ctx context.Context, queue outmill.Queue) error {
 	janitor, ok := outmill.As[outmill.Janitor](queue)
@@ -111,7 +111,7 @@ func MaintainOnce(ctx context.Context, queue outmill.Queue) error {
 	return nil
 }
 
-// Tidy does one round for the store.
+// Tidy does one round of a janitor for the store.
 func Tidy(ctx context.Context, queue outmill.Queue, log watermill.LoggerAdapter) error {
 	_, err := repeat(ctx, queue.ReapExpired)
 	if joins, ok := outmill.As[storekit.Joins](queue); ok {
@@ -121,6 +121,10 @@ func Tidy(ctx context.Context, queue outmill.Queue, log watermill.LoggerAdapter)
 	if inbox, ok := outmill.As[storekit.Inbox](queue); ok {
 		_, notesErr := repeat(ctx, inbox.DeleteNotes)
 		err = errors.Join(err, notesErr)
+	}
+	if sagas, ok := outmill.As[storekit.SagaRetention](queue); ok {
+		_, sagasErr := repeat(ctx, sagas.DeleteOldSagas)
+		err = errors.Join(err, sagasErr)
 	}
 	janitor, ok := outmill.As[outmill.Janitor](queue)
 	if !ok {
@@ -135,7 +139,8 @@ func Tidy(ctx context.Context, queue outmill.Queue, log watermill.LoggerAdapter)
 	return errors.Join(err, expireErr, processedErr, dedupErr, expireRegistrations(ctx, queue.Name(), janitor, log))
 }
 
-// expireRegistrations tells of what it did even where it failed in the end.
+// expireRegistrations logs the ended registrations and deleted records even if its last
+// call failed.
 func expireRegistrations(ctx context.Context, store string, janitor outmill.Janitor, log watermill.LoggerAdapter) error {
 	registrations, records := 0, 0
 	for {
@@ -164,9 +169,9 @@ func repeat(ctx context.Context, work func(context.Context, int) (int, error)) (
 	}
 }
 
-// WarnUnread logs the topics whose due records nobody seems to read: those
-// that no group has registered for, and those of this group that have been due
-// for longer than patience and that reads denies.
+// WarnUnread warns of topics whose due records no worker seems to read: topics that no
+// group has registered for, and topics of this group for which reads returns false and
+// whose records have been due for longer than patience.
 func WarnUnread(ctx context.Context, queue outmill.Queue, log watermill.LoggerAdapter, group string, reads func(topic string) bool,
 	patience time.Duration) error {
 	inspector, ok := outmill.As[outmill.Inspector](queue)
@@ -175,7 +180,7 @@ func WarnUnread(ctx context.Context, queue outmill.Queue, log watermill.LoggerAd
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	// Whether there is any is all that matters: a count of 1 costs least.
+	// A limit of 1 is the cheapest, and only OldestDue matters here.
 	stats, err := inspector.Stats(ctx, 1)
 	if err != nil {
 		return err

@@ -80,7 +80,7 @@ func TestUpkeep(t *testing.T) {
 		require.NoError(t, err)
 	})
 
-	t.Run("tidying ends registrations and tells how many and of how many records", func(t *testing.T) {
+	t.Run("tidying ends registrations and logs the numbers of registrations and records", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t)
 		brief := outmill.Registration{Group: "replies", TTL: time.Hour, Topics: outmill.Topics{Include: []string{topic}}}
@@ -99,7 +99,7 @@ func TestUpkeep(t *testing.T) {
 		require.Len(t, groups, 1, "that of the rig")
 	})
 
-	t.Run("a store that has more housekeeping to do is called again after four times what a call took", func(t *testing.T) {
+	t.Run("a store with more maintenance to do is called again after four times the duration of a call", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
@@ -137,7 +137,7 @@ func TestUpkeep(t *testing.T) {
 	})
 }
 
-// housekeeping is a store whose Maintain does what the test says.
+// housekeeping is a store whose Maintain calls a function of the test.
 type housekeeping struct {
 	outmill.Store
 	maintain func(call int) (more bool, err error)

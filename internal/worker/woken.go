@@ -2,11 +2,12 @@ package worker
 
 import "sync"
 
-// maxWoken bounds the topics that wait for a claim; with more of them, all do.
+// maxWoken limits the list of topics. If more topics are woken, the next claim covers all
+// topics.
 const maxWoken = 1000
 
-// woken gathers the topics of which the store says that records may have become
-// claimable. It has a mutex of its own, because goroutines that append call it.
+// woken collects the topics in which, according to the store, records may have become
+// claimable. It has its own mutex, because goroutines that append call it.
 type woken struct {
 	signal chan struct{}
 
@@ -20,14 +21,14 @@ func newWoken() *woken {
 	return &woken{signal: make(chan struct{}, 1), topics: map[string]struct{}{}, read: func(string) bool { return false }}
 }
 
-// reads says which topics are of interest from now on.
+// reads sets the function that selects the topics to collect.
 func (w *woken) reads(read func(topic string) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.read = read
 }
 
-// add is what a store calls: see storekit.Waker.
+// add is the callback for storekit.Waker.
 func (w *woken) add(topic string) {
 	w.mu.Lock()
 	switch {
@@ -44,7 +45,8 @@ func (w *woken) add(topic string) {
 	signal(w.signal)
 }
 
-// take calls fn for each topic, or all for all of them, and forgets them.
+// take calls fn for each collected topic, or all if there were too many, and clears the
+// list.
 func (w *woken) take(fn func(topic string), all func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

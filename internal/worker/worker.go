@@ -25,7 +25,7 @@ type Worker struct {
 	rest     sync.WaitGroup
 	stopped  chan struct{}
 
-	// One goroutine waits on each of these; they hold at most one signal.
+	// One goroutine waits on each of these channels; each holds at most one signal.
 	roomSignal    chan struct{}
 	busySignal    chan struct{}
 	settleSignal  chan struct{}
@@ -34,24 +34,24 @@ type Worker struct {
 	poke          chan struct{}
 
 	woken *woken
-	inTx  inTx
-	// answers counts the calls that settled or extended leases and succeeded.
+	inTx  *inTx
+	// answers counts the successful calls that settled or extended leases.
 	answers atomic.Int64
 
 	mu sync.Mutex
-	// owner is for the claims to come; each item has that of its own lease.
+	// owner is the owner of the next claim; each item has the owner of its own lease.
 	owner outmill.OwnerToken
 	items map[outmill.WorkItemID]*Item
-	// feeds are by topic. A worker that is not ByTopic has one, the feed without a
-	// topic. include selects the topics of them all.
+	// feeds are the feeds by topic. A worker that is not ByTopic has one feed, with the topic
+	// "". include selects the topics of all feeds.
 	feeds   map[string]*Feed
 	include []string
-	// claims counts the claims, claiming those that are under way.
+	// claims counts all claims; claiming counts those in progress.
 	claims, claiming int
-	// keys has the items of each key that are not settled, in order.
+	// keys has the unsettled items of each key, in order.
 	keys map[string][]*Item
-	// tainted are the keys of which a record was given back while a claim was
-	// under way: what that claim returns of them goes back as well.
+	// tainted are the keys of records that were released since the last claim began: if that
+	// claim returns records of these keys, they are released too, to keep the order.
 	tainted  map[string]struct{}
 	outcomes []outcome
 	// giveBacks counts the outcomes that must reach the store before the next
@@ -60,9 +60,9 @@ type Worker struct {
 	flushing  int
 	topics    outmill.Topics
 	limit     int
-	// wishes counts the changes of topics, feeds and limit.
-	wishes int
-	// rounds counts finished claims; roundDone is closed after each.
+	// changes counts the changes of topics, feeds and limit.
+	changes int
+	// rounds counts the finished claims; roundDone is closed after each.
 	rounds    int
 	lastEmpty bool
 	lastErr   error
@@ -75,7 +75,7 @@ type Worker struct {
 	closing      bool
 }
 
-// New makes a worker that does nothing yet.
+// New makes a worker. It makes no call to the store before Start.
 func New(cfg Config) *Worker {
 	w := &Worker{
 		cfg:           cfg,
@@ -106,8 +106,8 @@ func New(cfg Config) *Worker {
 	return w
 }
 
-// Start begins to claim. Values of ctx are for the calls to the store; its end
-// stops the claiming, as Stop does. A worker starts once, and not after Stop.
+// Start begins to claim. The calls to the store use the values of ctx; the end of ctx stops
+// the claiming, like Stop. A worker starts once, and not after Stop.
 func (w *Worker) Start(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -138,8 +138,8 @@ func (w *Worker) begin(it *Item, now time.Time) {
 	}
 }
 
-// Stop ends the claiming and gives back what was not taken. It returns when no
-// further claim is under way; items that were taken are still to be settled.
+// Stop ends the claiming and releases items that were not taken. It returns when no claim
+// is in progress. The caller must still settle the items that it took.
 func (w *Worker) Stop() {
 	w.mu.Lock()
 	if !w.stopping {
@@ -154,9 +154,9 @@ func (w *Worker) Stop() {
 	w.releaseWhere(func(*Item) bool { return true })
 }
 
-// Close waits until all that was settled is stored, at most until ctx ends, and
-// then ends the worker. It stops it first where Stop was not called. What was
-// taken and never settled is left to its lease.
+// Close calls Stop, waits until all outcomes are stored, at most until ctx ends, and then
+// ends the worker. Records of items that were taken and never settled stay leased until
+// their leases end.
 func (w *Worker) Close(ctx context.Context) error {
 	w.Stop()
 	w.mu.Lock()
@@ -166,29 +166,28 @@ func (w *Worker) Close(ctx context.Context) error {
 	if stopRest == nil {
 		return nil
 	}
-	w.releaseHeirs()
+	w.releaseSuccessors()
 	err := w.waitFlushed(ctx)
 	stopRest()
 	w.rest.Wait()
 	return err
 }
 
-// Settled returns how many items were settled so far; what was given back does
-// not count.
+// Settled returns the number of items settled so far, without those that were released.
 func (w *Worker) Settled() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.settledN
 }
 
-// Poke makes the worker look for records at once.
+// Poke makes the worker claim at once.
 func (w *Worker) Poke() {
 	w.mu.Lock()
 	w.lookAtOnce()
 	w.mu.Unlock()
 }
 
-// lookAtOnce has the next claim cover all feeds that have room.
+// lookAtOnce makes the next claim cover all feeds with room.
 func (w *Worker) lookAtOnce() {
 	now := time.Now()
 	for _, f := range w.feeds {
@@ -198,8 +197,8 @@ func (w *Worker) lookAtOnce() {
 	signal(w.poke)
 }
 
-// WaitEmpty returns when nothing is held any more: all that was taken is settled
-// and stored, or was lost, or the store is closed.
+// WaitEmpty returns when the worker holds no item any more: each outcome is stored, each
+// other lease is lost, or the store is closed.
 func (w *Worker) WaitEmpty(ctx context.Context) {
 	ticker := time.NewTicker(min(w.watch(), time.Second))
 	defer ticker.Stop()
@@ -220,33 +219,33 @@ func (w *Worker) WaitEmpty(ctx context.Context) {
 	}
 }
 
-// noticeClosed gives up everything where the store was closed. To extend no lease
-// costs no round trip.
+// noticeClosed gives up all items if the store was closed. Extending an empty list of
+// leases costs no round trip.
 func (w *Worker) noticeClosed(ctx context.Context) {
 	if _, err := w.cfg.Queue.Extend(ctx, w.cfg.Lease, nil); errors.Is(err, outmill.ErrClosed) {
 		w.loseAll()
 	}
 }
 
-// SetTopics changes what is claimed from now on, and gives back what was
-// claimed, not taken, and is no longer wanted.
+// SetTopics changes the topics of further claims, and releases items of other topics that
+// were not taken yet.
 func (w *Worker) SetTopics(topics outmill.Topics) {
 	w.mu.Lock()
 	w.topics = topics
-	w.wishes++
+	w.changes++
 	w.mu.Unlock()
 	w.woken.reads(topics.Matcher())
 	w.releaseWhere(func(it *Item) bool { return !topics.Match(it.Record.Topic) })
 	w.Poke()
 }
 
-// SetLimit changes how many records are claimed at a time. With less than the
-// batch size, no more than that many are in flight either: 1 is for a probe, 0
-// pauses. What was claimed and not taken is given back then.
+// SetLimit changes the number of records of further claims. A limit below the batch size
+// also limits the items in flight (1 is for a probe, 0 pauses), and SetLimit then releases
+// the items that were not taken.
 func (w *Worker) SetLimit(limit int) {
 	w.mu.Lock()
 	w.limit = limit
-	w.wishes++
+	w.changes++
 	w.mu.Unlock()
 	if limit < w.cfg.BatchSize {
 		w.releaseWhere(func(*Item) bool { return true })
@@ -255,7 +254,7 @@ func (w *Worker) SetLimit(limit int) {
 	w.Poke()
 }
 
-// signal never blocks: a signal that waits already says the same.
+// signal never blocks, because a signal that is already in the channel has the same effect.
 func signal(ch chan struct{}) {
 	select {
 	case ch <- struct{}{}:

@@ -169,11 +169,13 @@ CREATE INDEX {i:inbox_delete} ON {p:inbox} (delete_at);
 -- Notes, in the caller's transaction, that the consumer $1 handles the message $2, for $3
 -- microseconds, and returns false where it was noted before. It waits for another
 -- transaction with the same note for $4 milliseconds. The SET clause keeps the lock_timeout
--- of the function from the caller's.
+-- of the function from the caller's, and is right for the inbox's default.
 CREATE FUNCTION {p:put_note}(text, text, bigint, bigint) RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s' AS $outmill$
 BEGIN
-    PERFORM set_config('lock_timeout', $4::text, true);
+    IF $4 <> 1000 THEN
+        PERFORM set_config('lock_timeout', $4::text, true);
+    END IF;
     INSERT INTO {p:inbox} (consumer, key, delete_at) VALUES ($1, $2, statement_timestamp() + $3 * interval '1 microsecond') ON CONFLICT DO NOTHING;
     RETURN FOUND;
 END
@@ -228,6 +230,8 @@ CREATE TABLE {p:acked_steps} (
     step uuid NOT NULL
 );
 
+CREATE INDEX {i:acked_steps_step} ON {p:acked_steps} (step);
+
 -- Acks, in the caller's transaction, the records $1 that the owner $2 has leased under the
 -- claim number $3, and returns how many it has acked. It deletes them, or keeps them as
 -- processed by the worker $4 where $5. It calls no other function and takes no lock but
@@ -252,6 +256,18 @@ BEGIN
 END
 $outmill$;
 
+-- Returns $1 where it is $2 or more, and fails otherwise. It is for a statement that is sent
+-- together with the COMMIT after it, which then does not take place.
+CREATE FUNCTION {p:demand}(bigint, bigint) RETURNS bigint LANGUAGE plpgsql AS $outmill$
+BEGIN
+    IF $1 OPERATOR(pg_catalog.<) $2 THEN
+        RAISE EXCEPTION 'outmill: a transaction found % rows instead of %, because another one was faster; it is rolled back', $1, $2
+            USING ERRCODE = 'OM001';
+    END IF;
+    RETURN $1;
+END
+$outmill$;
+
 -- The states of sagas, which change by their version.
 CREATE TABLE {p:sagas} (
     id          uuid        NOT NULL PRIMARY KEY,
@@ -262,10 +278,13 @@ CREATE TABLE {p:sagas} (
     finished    boolean     NOT NULL DEFAULT false, -- the saga has ended, at updated_at
     created_at  timestamptz NOT NULL,
     updated_at  timestamptz NOT NULL,
+    delete_at   timestamptz,                        -- when the janitor deletes a finished saga; NULL is never
     UNIQUE (type, correlation)
 ) WITH (fillfactor = 70);
 
 CREATE INDEX {i:sagas_finished} ON {p:sagas} (type, updated_at) WHERE finished;
+
+CREATE INDEX {i:sagas_delete} ON {p:sagas} (delete_at) WHERE delete_at IS NOT NULL;
 
 -- Counts what became of records that are steps of joins, as the last work of the
 -- transaction in which it did. Statements have noted it in the setting

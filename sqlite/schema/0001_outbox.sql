@@ -202,10 +202,13 @@ CREATE TABLE {p:sagas} (
     finished    INTEGER NOT NULL DEFAULT 0, -- 1: the saga has ended, at updated_at
     created_at  INTEGER NOT NULL,
     updated_at  INTEGER NOT NULL,
+    delete_at   INTEGER,                    -- when the janitor deletes a finished saga; NULL is never
     UNIQUE (type, correlation)
 ) WITHOUT ROWID;
 
 CREATE INDEX {p:sagas_finished} ON {p:sagas} (type, updated_at) WHERE finished = 1;
+
+CREATE INDEX {p:sagas_delete} ON {p:sagas} (delete_at) WHERE delete_at IS NOT NULL;
 
 -- For people: the records with readable times. It goes over all there is.
 CREATE VIEW {p:readable} AS

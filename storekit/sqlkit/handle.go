@@ -10,18 +10,16 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// Handle runs statements within a transaction. *sql.Tx is one, and so is
-// whatever satisfies the ContextExecutor of watermill-sql v3, gorm's ConnPool or
-// ent's ExecQuerier; this package names the methods itself so that the library
-// depends on none of them.
+// Handle runs statements in a transaction. *sql.Tx implements it, and so do types that
+// satisfy the ContextExecutor of watermill-sql v3, gorm's ConnPool or ent's ExecQuerier.
+// This package lists the methods itself, so that it depends on none of these libraries.
 type Handle interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// WithTx returns a context that carries the transaction of tx for the store, as
-// [ResolveTx] finds it. It refuses nothing, because [TxFrom] returns the error where
-// something is wrong with tx.
+// WithTx returns a context that carries the transaction of tx for the store, as [ResolveTx]
+// finds it. It returns no error: if tx is invalid, [TxFrom] returns the error.
 func WithTx(ctx context.Context, store, tx any) context.Context {
 	found, err := ResolveTx(tx, Driver{})
 	if err != nil {
@@ -30,10 +28,10 @@ func WithTx(ctx context.Context, store, tx any) context.Context {
 	return storekit.ContextWithTx(ctx, store, found)
 }
 
-// TxFrom returns the handle that ctx carries for the store, nil where it
-// carries no transaction at all. It returns outmill.ErrForeignTx where ctx
-// carries transactions of other stores only, and outmill.ErrInvalidTx where
-// what was passed to WithTx cannot be used. Handles can be compared with ==.
+// TxFrom returns the handle that ctx carries for the store, or nil if ctx carries no
+// transaction. It returns outmill.ErrForeignTx if ctx carries only transactions of other
+// stores, and outmill.ErrInvalidTx if the argument of WithTx is not usable. Handles can be
+// compared with ==.
 func TxFrom(ctx context.Context, store any) (Handle, error) {
 	carried, err := storekit.TxFromContext(ctx, store)
 	if err != nil || carried == nil {
@@ -48,10 +46,10 @@ func TxFrom(ctx context.Context, store any) (Handle, error) {
 	return nil, fmt.Errorf("%w: the context carries a %T for this store: use the store's WithTx", outmill.ErrInvalidTx, carried)
 }
 
-// Adoption finds the transaction of a context that WithTx did not make.
+// Adoption finds a transaction that another library has put into a context.
 type Adoption func(ctx context.Context) (tx any, ok bool)
 
-// Adopt makes one of a function that returns a transaction of its own kind.
+// Adopt makes an Adoption from a function that returns a transaction of another type.
 func Adopt[T any](from func(ctx context.Context) (T, bool)) Adoption {
 	return func(ctx context.Context) (any, bool) {
 		tx, ok := from(ctx)
@@ -59,7 +57,8 @@ func Adopt[T any](from func(ctx context.Context) (T, bool)) Adoption {
 	}
 }
 
-// TxFromOr is TxFrom, or else what adopt finds, which may be nil.
+// TxFromOr returns the result of TxFrom, or else the transaction that adopt finds. adopt
+// may be nil.
 func TxFromOr(ctx context.Context, store any, adopt Adoption) (Handle, error) {
 	tx, err := TxFrom(ctx, store)
 	if tx != nil || adopt == nil {
@@ -80,8 +79,8 @@ func TxOf(ctx context.Context, store any, adopt Adoption) (any, error) {
 	return tx, err
 }
 
-// TxEnded marks the error of a statement on a transaction that is already over
-// as outmill.ErrInvalidTx; other errors it leaves alone.
+// TxEnded marks the error of a statement in a transaction that has ended as
+// outmill.ErrInvalidTx. It returns other errors unchanged.
 func TxEnded(err error) error {
 	if errors.Is(err, sql.ErrTxDone) && !errors.Is(err, outmill.ErrInvalidTx) {
 		return fmt.Errorf("%w: it was committed or rolled back before: %w", outmill.ErrInvalidTx, err)
@@ -89,6 +88,6 @@ func TxEnded(err error) error {
 	return err
 }
 
-// refusal travels in the place of a transaction that cannot be used. It holds
-// a pointer, so that it can be compared.
+// refusal replaces a transaction that cannot be used in the context. It holds a pointer, so
+// that it is comparable.
 type refusal struct{ err error }

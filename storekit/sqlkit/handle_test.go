@@ -14,7 +14,7 @@ import (
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
-// Whatever watermill-sql takes for a transaction, Outmill takes too.
+// Outmill accepts every transaction that watermill-sql accepts.
 var _ sqlkit.Handle = watermillsql.ContextExecutor(nil)
 
 func TestHandle(t *testing.T) {
@@ -36,7 +36,7 @@ func TestHandle(t *testing.T) {
 		require.Nil(t, found)
 	})
 
-	t.Run("what is no transaction is refused where it is used", func(t *testing.T) {
+	t.Run("a value that is not a transaction is refused where it is used", func(t *testing.T) {
 		t.Parallel()
 		for name, tx := range map[string]any{
 			"nil":       nil,
@@ -60,7 +60,7 @@ func TestHandle(t *testing.T) {
 		})
 	})
 
-	t.Run("the error of a transaction that is over says so", func(t *testing.T) {
+	t.Run("the error of a transaction that has ended says so", func(t *testing.T) {
 		t.Parallel()
 		require.ErrorIs(t, sqlkit.TxEnded(sql.ErrTxDone), outmill.ErrInvalidTx)
 		require.ErrorIs(t, sqlkit.TxEnded(sql.ErrTxDone), sql.ErrTxDone)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Micros is as many microseconds, or as far as a Duration goes: 292 years.
+// Micros returns n microseconds, limited to the range of a Duration: 292 years.
 func Micros(n int64) time.Duration {
 	const most = math.MaxInt64 / int64(time.Microsecond)
 	switch {
@@ -17,8 +17,8 @@ func Micros(n int64) time.Duration {
 	return time.Duration(n) * time.Microsecond
 }
 
-// CeilMicros is the duration in microseconds, rounded up, so that nothing is due or over
-// too early.
+// CeilMicros returns the duration in microseconds, rounded up, so that no record is due,
+// and no lease ends, too early.
 func CeilMicros(d time.Duration) int64 {
 	whole := d.Microseconds()
 	if d > time.Duration(whole)*time.Microsecond {

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Migration is one file of a store's schema: the statements that bring it from the version
-// before to Version.
+// Migration is one file of a store's schema: the statements that bring the schema from the
+// previous version to Version.
 type Migration struct {
 	Version    int
 	Statements []string
@@ -18,10 +18,10 @@ type Migration struct {
 
 var fileName = regexp.MustCompile(`^(\d{4})_[a-z0-9_]+\.sql$`)
 
-// LoadMigrations reads the files NNNN_name.sql of dir, which must number from 1 without
-// a gap. Statements end with a semicolon at the end of a line, except in
-// the body of a function, between two BodyQuotes. rewrite turns each statement into its
-// final form (names of tables, …).
+// LoadMigrations reads the files NNNN_name.sql of dir, whose numbers must start at 1 and
+// have no gap. Statements end with a semicolon at the end of a line, except in the body of
+// a function, between two BodyQuotes. rewrite turns each statement into its final form
+// (names of tables, …).
 func LoadMigrations(fsys fs.FS, dir string, rewrite func(string) string) ([]Migration, error) {
 	entries, err := fs.ReadDir(fsys, dir)
 	if err != nil {
@@ -57,11 +57,11 @@ func versionOf(name string) (int, error) {
 	return strconv.Atoi(match[1])
 }
 
-// BodyQuote stands before and after the body of a function.
+// BodyQuote is the text before and after the body of a function.
 const BodyQuote = "$outmill$"
 
-// split keeps the comments of a statement with it, since users read the
-// statements in their own migration files.
+// split keeps comments with their statement, because users read the statements in their own
+// migration files.
 func split(text string) []string {
 	var statements []string
 	begun := ""
@@ -78,7 +78,7 @@ func split(text string) []string {
 	return statements
 }
 
-// Statements are those of the migrations, in their order.
+// Statements returns the statements of the migrations, in their order.
 func Statements(migrations []Migration) []string {
 	var statements []string
 	for _, m := range migrations {

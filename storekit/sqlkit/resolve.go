@@ -10,22 +10,21 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// Driver is what a store takes for a transaction besides database/sql's. The
-// zero value adds nothing.
+// Driver describes the transactions that a store accepts in addition to those of
+// database/sql. The zero value adds none.
 type Driver struct {
 	// IsTx, if set, reports whether a value is a transaction of the driver.
 	IsTx func(tx any) bool
-	// NoTx, if set, says why a value is no transaction, which has a remedy; "" for
-	// what it does not know.
+	// NoTx, if set, returns the reason why a value is not a transaction, with a remedy, or ""
+	// for unknown values.
 	NoTx func(tx any) string
 }
 
-// ResolveTx returns the transaction that tx is or wraps: *sql.Tx, *sql.Conn, the
-// driver's, or a [Handle]. A struct, or a pointer to one, wraps what it embeds and
-// what it has in exported fields, at any depth of embedding; so do bun.Tx, sqlx.Tx,
-// ent's Tx, gorm's ConnPool and the Tx of watermill-sql v4. Wrappers may rewrite
-// statements, as bun does, so statements go past them; and a transaction is
-// the same one however it is wrapped.
+// ResolveTx returns the transaction that tx is or wraps: *sql.Tx, *sql.Conn, the driver's,
+// or a [Handle]. A struct, or a pointer to one, wraps the values that it embeds or has in
+// exported fields, at any depth of embedding; so do bun.Tx, sqlx.Tx, ent's Tx, gorm's
+// ConnPool and the Tx of watermill-sql v4. Wrappers may rewrite statements, as bun does, so
+// statements bypass them. A transaction is the same with every wrapper around it.
 //
 // The result can be compared with ==. The error is an outmill.ErrInvalidTx that
 // says what to pass instead.
@@ -66,7 +65,7 @@ func refused(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{outmill.ErrInvalidTx}, args...)...)
 }
 
-// canCompare is an error for what cannot be told from another transaction.
+// canCompare returns an error for a value that cannot be compared with other transactions.
 func canCompare(tx any) error {
 	if reflect.ValueOf(tx).Comparable() {
 		return nil
@@ -75,7 +74,7 @@ func canCompare(tx any) error {
 		typeName(reflect.TypeOf(tx)))
 }
 
-// maxDepth bounds the search: what embeds may form a ring.
+// maxDepth limits the search, because embedded values may form a cycle.
 const maxDepth = 6
 
 // search looks for transactions in wrappers.
@@ -83,13 +82,13 @@ type search struct {
 	driver Driver
 	// found are the transactions, each once.
 	found []any
-	// err says why something that looked like a transaction cannot be used.
+	// err is the reason why a value that looked like a transaction cannot be used.
 	err error
-	// empty: something that could hold a transaction holds nil.
+	// empty says that a field that could hold a transaction holds nil.
 	empty bool
 }
 
-// look reports whether it has found a transaction in v or what v embeds.
+// look reports whether it has found a transaction in v or in a value that v embeds.
 func (s *search) look(v reflect.Value, depth int) bool {
 	if v.Kind() == reflect.Interface {
 		v = v.Elem()
@@ -117,8 +116,8 @@ func (s *search) look(v reflect.Value, depth int) bool {
 	return within
 }
 
-// lookWithin looks at the fields of a struct, or of the one pointed to. It goes
-// on into those that are embedded only: what other fields hold may be anything.
+// lookWithin searches the fields of a struct, or of the struct that a pointer points to. It
+// descends only into embedded fields, because other fields may hold unrelated values.
 func (s *search) lookWithin(v reflect.Value, depth int) (found bool) {
 	if v.Kind() == reflect.Pointer {
 		v = v.Elem()
@@ -138,8 +137,8 @@ func (s *search) lookWithin(v reflect.Value, depth int) (found bool) {
 	return found
 }
 
-// lookEmbedded also goes through embedded types that are not exported: their
-// exported fields are promoted.
+// lookEmbedded also searches embedded types that are not exported, because their exported
+// fields are promoted.
 func (s *search) lookEmbedded(field reflect.Value, depth int) bool {
 	if field.CanInterface() {
 		return s.look(field, depth)
@@ -150,7 +149,8 @@ func (s *search) lookEmbedded(field reflect.Value, depth int) bool {
 	return s.lookWithin(field, depth)
 }
 
-// mayBeTx: the value in the field is a transaction, or nil where one should be.
+// mayBeTx reports whether the field's type can be a transaction: the value is one, or is
+// nil.
 func (s *search) mayBeTx(field reflect.Value) bool {
 	if field.Kind() == reflect.Interface {
 		field = field.Elem()
@@ -172,8 +172,8 @@ func (s *search) isTx(value any) bool {
 	return isSQL(value) || s.driver.IsTx != nil && s.driver.IsTx(value)
 }
 
-// isSQL: a connection is taken for one on which the caller has begun a
-// transaction.
+// isSQL reports whether the value is a transaction of database/sql. It accepts a
+// connection, and assumes that the caller has begun a transaction on it.
 func isSQL(value any) bool {
 	switch value.(type) {
 	case *sql.Tx, *sql.Conn:
@@ -192,7 +192,7 @@ func (s *search) noTx(value any) string {
 	return ""
 }
 
-// typeName has the path of the package: many libraries call their type Tx.
+// typeName includes the path of the package, because many libraries call their type Tx.
 func typeName(of reflect.Type) string {
 	switch {
 	case of.Kind() == reflect.Pointer:
@@ -203,8 +203,8 @@ func typeName(of reflect.Type) string {
 	return of.String()
 }
 
-// remedyFor knows types that have a transaction where nothing shows that it is
-// theirs.
+// remedyFor knows types that hold their transaction in a place where the search cannot find
+// it.
 func remedyFor(of reflect.Type) string {
 	if strings.TrimPrefix(typeName(of), "*") == "gorm.io/gorm.DB" {
 		return "in db.Transaction, pass tx.Statement.ConnPool"
@@ -212,8 +212,8 @@ func remedyFor(of reflect.Type) string {
 	return ""
 }
 
-// entRemedy is for ent's generated Tx, which is in a package of the user's, and
-// keeps its transaction to itself.
+// entRemedy is for ent's generated Tx, which is in a package of the user, and hides its
+// transaction.
 func entRemedy(of reflect.Type) string {
 	if !hasEntField(of, maxDepth) {
 		return ""

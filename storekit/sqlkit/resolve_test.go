@@ -12,7 +12,7 @@ import (
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
-// native is a driver's own transaction; NativeTx is its interface.
+// native is the transaction of a driver; NativeTx is its interface.
 type (
 	NativeTx interface{ Native() }
 	native   struct{ number int }
@@ -20,7 +20,7 @@ type (
 
 func (*native) Native() {}
 
-// NativePool is a driver's own pool.
+// NativePool is the pool of a driver.
 type NativePool struct{}
 
 var natives = sqlkit.Driver{
@@ -33,8 +33,8 @@ var natives = sqlkit.Driver{
 	},
 }
 
-// The Tx of watermill-sql v4, which cannot be required here: the methods that
-// run statements have results of its own, so that it is no Handle.
+// A copy of the Tx of watermill-sql v4, which this module cannot require. Its methods that
+// run statements return types of that package, so it is not a Handle.
 type (
 	v4Result interface{ RowsAffected() (int64, error) }
 	v4Rows   interface{ Next() bool }
@@ -61,7 +61,7 @@ func (t stdSQLTx) QueryContext(ctx context.Context, query string, args ...any) (
 
 var _ v4Tx = stdSQLTx{}
 
-// ExecQuerier, Conn and entTx are as ent's package dialect/sql has them.
+// ExecQuerier, Conn and entTx are copies of types in ent's package dialect/sql.
 type (
 	ExecQuerier interface{ sqlkit.Handle }
 	Conn        struct {
@@ -74,7 +74,8 @@ type (
 	}
 )
 
-// hidden is a handle that keeps its transaction to itself, and so is one.
+// hidden is a handle with its transaction in an unexported field. The handle itself counts
+// as the transaction.
 type hidden struct{ tx *sql.Tx }
 
 func (h hidden) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
@@ -96,13 +97,13 @@ func (bunTx) ExecContext(context.Context, string, ...any) (sql.Result, error) {
 	panic("a statement for PostgreSQL went through bun")
 }
 
-// bunState and bunDB are a pool as bun has it.
+// bunState and bunDB are a pool like bun's.
 type (
 	bunState struct{ *sql.DB }
 	bunDB    struct{ *bunState }
 )
 
-// unitOfWork is a type of an application's own.
+// unitOfWork is a type of an application.
 type unitOfWork struct {
 	Name string
 	DB   *sql.DB
@@ -119,7 +120,7 @@ type ring struct {
 func TestResolve(t *testing.T) {
 	t.Parallel()
 
-	t.Run("a transaction is found in what wraps it", func(t *testing.T) {
+	t.Run("a transaction is found in its wrappers", func(t *testing.T) {
 		t.Parallel()
 		tx, conn, nat := new(sql.Tx), new(sql.Conn), &native{number: 1}
 		own := &hidden{tx}
@@ -170,7 +171,7 @@ func TestResolve(t *testing.T) {
 		}
 	})
 
-	t.Run("what holds no transaction is refused with what to pass", func(t *testing.T) {
+	t.Run("a value without a transaction is refused with a remedy", func(t *testing.T) {
 		t.Parallel()
 		for name, c := range map[string]struct {
 			tx   any

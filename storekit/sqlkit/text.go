@@ -5,10 +5,10 @@ import (
 	"fmt"
 )
 
-// Text scans a column of text that is NULL where the string is empty.
+// Text scans a text column in which NULL stands for the empty string.
 func Text(into *string) sql.Scanner { return (*text)(into) }
 
-// OrNull is what such a column gets.
+// OrNull returns the value for such a column.
 func OrNull(value string) any {
 	if value == "" {
 		return nil

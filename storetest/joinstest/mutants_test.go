@@ -77,6 +77,13 @@ func broken() []mutant {
 		}},
 		{"wakes nothing", "wait", "an ack of the last step makes a record due that waits for the join",
 			mutants.Appends(func(r *outmill.Record) { r.WaitsFor = outmill.JoinID{} })},
+		{"loses a waiter that commits after the decision of its join", "wait",
+			"a record that was appended in a transaction that was open while its join was decided is due at its own time at the latest",
+			mutants.Appends(func(r *outmill.Record) {
+				if !r.WaitsFor.IsZero() {
+					r.WaitsFor, r.Delay = outmill.JoinID{}, 1000*r.Delay
+				}
+			})},
 		{"ignores the contexts of joins", "calls", "every call of Joins with a context that was cancelled is its error, and does nothing",
 			func(f mutants.File) outmill.Store { return finishesAnyway{f} }},
 	}

@@ -21,6 +21,8 @@ func waitSentences() []sentence {
 		{"any and quorum joins make a record due with the step that decides them", policyWakes},
 		{"a record that waits for a join is due at its own time too", ownTime},
 		{"a record that was appended in a transaction waits for its join", waitsInTransaction},
+		{"a record that was appended in a transaction that was open while its join was decided is due at its own time at the latest",
+			waitsInOpenTransaction},
 		{"a record that waits for one join does not mind another", waitsForItsOwn},
 		{"every record that waits for a join becomes due, of every group", allWake},
 		{"a record that waits for a group and a join is due when it has both", unroutedWakes},
@@ -115,6 +117,31 @@ func waitsInTransaction(e *env) {
 	e.requireAsleep()
 	e.completeSteps(r)
 	e.requireAwake()
+}
+
+// waitsInOpenTransaction: a store may decide the join beside the transaction, whose record
+// then comes at its own time, or after it, and then the record comes at once.
+func waitsInOpenTransaction(e *env) {
+	id := e.startJoin(1)
+	step := e.claimThe(e.members(id, "m1")[0])
+	ctx, commit, _ := e.Begin()
+	require.NoError(e.T, e.Store.Append(ctx, waiter(id)))
+	acked := make(chan error, 1)
+	go func() { acked <- e.Store.Ack(e.Ctx, "", suite.Leases([]*outmill.Record{step})) }()
+	select {
+	case err := <-acked:
+		acked <- err
+	case <-time.After(200 * time.Millisecond):
+	}
+	commit()
+	require.NoError(e.T, <-acked)
+	if found := e.ClaimAll(suite.From(waitings)); len(found) > 0 {
+		e.Ack(found...)
+		return
+	}
+	e.Elapse(later + time.Minute)
+	e.Snooze(time.Hour, e.requireAwake())
+	e.Ack(e.requireAwake())
 }
 
 func waitsForItsOwn(e *env) {

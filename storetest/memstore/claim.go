@@ -157,7 +157,7 @@ func (c *claim) takeInOrder(line []*row, want int) {
 			}
 		case !c.ready(r):
 		case l != nil && c.parks(l, r):
-			r.kill("")
+			r.kill(storekit.ParkedError)
 			r.parked = true
 		case l != nil && (l.held || l.stopped):
 			r.behind = true

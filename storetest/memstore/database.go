@@ -25,6 +25,9 @@ type Database struct {
 	seq  int64
 	keys map[storekit.DedupKey]noted
 
+	notes table[noteKey, time.Time]
+	sagas table[sagaKey, savedSaga]
+
 	registrations []registration
 	workers       []worker
 	ended         map[string]time.Time
@@ -40,6 +43,8 @@ func NewDatabase() *Database {
 		byID:  map[outmill.WorkItemID]*row{},
 		keys:  map[storekit.DedupKey]noted{},
 		ended: map[string]time.Time{},
+		notes: newTable[noteKey, time.Time](),
+		sagas: newTable[sagaKey, savedSaga](),
 	}
 }
 
@@ -62,21 +67,22 @@ type row struct {
 	// next is when the record is due, while it is leased too.
 	next time.Time
 	// parked: it is dead because its key was parked. behind: a claim in order found it
-	// behind an earlier record of its key.
-	parked, behind, gone bool
+	// behind an earlier record of its key. acking: an open transaction acks it.
+	parked, behind, gone, acking bool
 }
 
 func (r *row) expired(now time.Time) bool {
 	return !r.ExpiresAt.IsZero() && !r.ExpiresAt.After(now)
 }
 
-// leased tells whether somebody holds the row under a lease that has not ended.
+// leased tells whether somebody holds the row under a lease that has not ended, or acks it
+// in an open transaction.
 func (r *row) leased(now time.Time) bool {
-	return r.Status == outmill.StatusLeased && r.LeaseUntil.After(now)
+	return r.Status == outmill.StatusLeased && (r.acking || r.LeaseUntil.After(now))
 }
 
 func (r *row) leaseEnded(now time.Time) bool {
-	return r.Status == outmill.StatusLeased && !r.LeaseUntil.After(now)
+	return r.Status == outmill.StatusLeased && !r.leased(now)
 }
 
 // waitsForRetry tells whether the row was claimed before and is due later.
@@ -97,9 +103,7 @@ func (r *row) open(status outmill.Status) {
 
 func (r *row) kill(reason string) {
 	r.open(outmill.StatusDead)
-	if reason != "" {
-		r.LastError = reason
-	}
+	r.LastError = reason
 }
 
 // reap counts the expiry of a lease that has ended.

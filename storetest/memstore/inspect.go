@@ -23,34 +23,6 @@ func (s *Store) Get(ctx context.Context, id outmill.WorkItemID) (record *outmill
 	return record, err
 }
 
-// List returns records in the order of their ids. See outmill.Inspector.
-func (s *Store) List(ctx context.Context, query outmill.ListQuery) (records []*outmill.Record, err error) {
-	query, err = storekit.CheckList(query)
-	if err != nil {
-		return nil, failed("list", err)
-	}
-	err = s.do(ctx, "list", func(d *Database, now time.Time) error {
-		found := d.matching(query)
-		for _, r := range found[:min(len(found), query.Limit)] {
-			records = append(records, d.record(r, now))
-		}
-		return nil
-	})
-	return records, err
-}
-
-func (d *Database) matching(query outmill.ListQuery) []*row {
-	var found []*row
-	d.each(func(r *row) {
-		if (query.Group == "" || r.Group == query.Group) && (query.Topic == "" || r.Topic == query.Topic) &&
-			(query.Status == "" || r.Status == query.Status) && compareIDs(r.ID, query.After) > 0 {
-			found = append(found, r)
-		}
-	})
-	slices.SortFunc(found, func(a, b *row) int { return compareIDs(a.ID, b.ID) })
-	return found
-}
-
 func compareIDs(a, b outmill.WorkItemID) int { return slices.Compare(a[:], b[:]) }
 
 // Stats counts records. See outmill.Inspector.
@@ -97,16 +69,7 @@ func (d *Database) stats(limit int, now time.Time) []outmill.TopicStats {
 
 // Delete removes records. See outmill.Inspector.
 func (s *Store) Delete(ctx context.Context, ids ...outmill.WorkItemID) (deleted int, err error) {
-	err = s.do(ctx, "delete", func(d *Database, _ time.Time) error {
-		for _, id := range ids {
-			if r := d.byID[id]; r != nil {
-				d.remove(r)
-				deleted++
-			}
-		}
-		return nil
-	})
-	return deleted, err
+	return s.delete(ctx, "", ids)
 }
 
 // Requeue makes dead records pending. See outmill.Inspector.

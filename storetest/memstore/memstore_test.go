@@ -10,6 +10,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storetest"
 	"github.com/outmill/outmill/storetest/memstore"
+	"github.com/outmill/outmill/storetest/txtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -18,21 +19,31 @@ const noSchema = "a database in memory has no statements"
 
 func TestConformance(t *testing.T) {
 	storetest.Run(t, storetest.Engine{
-		New: func(t *testing.T, options storetest.Options) storetest.Harness {
-			s := open(t, memstore.NewDatabase(), memstore.Options{Retain: options.Retain, DedupWindow: options.DedupWindow})
-			if !options.NoSchema {
-				if err := s.Ensure(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-			}
-			return harness{t, s}
-		},
+		New: newHarness,
 		Unsupported: map[string]string{
 			"schema: Statements returns the schema as text, always the same":                      noSchema,
 			"schema: StatementsFrom returns the end of Statements, less for each later version":   noSchema,
 			"schema: StatementsFrom refuses a version that is negative or newer than the program": noSchema,
 		},
 	})
+}
+
+func TestConformance_Transactions(t *testing.T) {
+	txtest.Run(t, storetest.Engine{
+		New:         newHarness,
+		Unsupported: map[string]string{"steps": "the store has no joins"},
+	})
+}
+
+func newHarness(t *testing.T, options storetest.Options) storetest.Harness {
+	t.Helper()
+	s := open(t, memstore.NewDatabase(), memstore.Options{Retain: options.Retain, DedupWindow: options.DedupWindow})
+	if !options.NoSchema {
+		if err := s.Ensure(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return harness{t, s}
 }
 
 // harness is a store for one test.
@@ -50,6 +61,20 @@ func (h harness) Elapse(_ outmill.Store, d time.Duration) { h.store.db.Elapse(d)
 func (h harness) Begin(store outmill.Store) (ctx context.Context, commit, rollback func() error) {
 	tx := h.store.db.Begin()
 	return store.(*opened).WithTx(h.t.Context(), tx), tx.Commit, tx.Rollback
+}
+
+// Passing is what an append gets whose dedup key another open transaction has.
+func (h harness) Passing(ctx context.Context, store outmill.Store) error {
+	other := h.store.db.Begin()
+	record := func() *outmill.Record { return &outmill.Record{Topic: "passing", DedupKey: "key"} }
+	if err := h.store.Append(h.store.WithTx(h.t.Context(), other), record()); err != nil {
+		h.t.Fatal(err)
+	}
+	err := store.Append(ctx, record())
+	if err := other.Rollback(); err != nil {
+		h.t.Fatal(err)
+	}
+	return err
 }
 
 // opened is a store with what it was made of.

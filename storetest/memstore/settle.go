@@ -22,7 +22,8 @@ func (s *Store) settle(ctx context.Context, operation string, list []outmill.Set
 	fn func(d *Database, r *row, st outmill.Settlement, now time.Time)) error {
 	return s.do(ctx, operation, func(d *Database, now time.Time) error {
 		for _, st := range list {
-			if r := d.valid(st.Lease); r != nil {
+			// What an open transaction acks can only be extended until that has ended.
+			if r := d.valid(st.Lease); r != nil && (!r.acking || operation == "extend") {
 				fn(d, r, st, now)
 			}
 		}
@@ -48,13 +49,18 @@ func (s *Store) Ack(ctx context.Context, by string, leases []outmill.Lease) erro
 		return failed("ack", err)
 	}
 	return s.settle(ctx, "ack", storekit.Bare(leases), func(d *Database, r *row, _ outmill.Settlement, now time.Time) {
-		if s.options.Retain <= 0 {
-			d.remove(r)
-			return
-		}
-		r.open(outmill.StatusProcessed)
-		r.ProcessedAt, r.ProcessedBy = now, by
+		d.processed(r, by, s.options.Retain > 0, now)
 	})
+}
+
+// processed deletes the row, or keeps it with the time and the worker's name.
+func (d *Database) processed(r *row, by string, retain bool, now time.Time) {
+	if !retain {
+		d.remove(r)
+		return
+	}
+	r.open(outmill.StatusProcessed)
+	r.ProcessedAt, r.ProcessedBy = now, by
 }
 
 // Abandon makes records due again. See outmill.Queue.
@@ -102,7 +108,7 @@ func (s *Store) Fail(ctx context.Context, list []outmill.Settlement) error {
 func (d *Database) park(head *row) {
 	d.each(func(r *row) {
 		if r.sameKey(head) && r.seq > head.seq && r.Status == outmill.StatusPending {
-			r.kill("")
+			r.kill(storekit.ParkedError)
 			r.parked = true
 		}
 	})

@@ -3,8 +3,9 @@
 //	db := memstore.NewDatabase()
 //	store := memstore.New(db, memstore.Options{})
 //
-// It keeps the contract of a queue as package storetest has it, and has transactions
-// ([Database.Begin]) and a clock that a test can move ([Database.Elapse]). It has no joins.
+// It keeps the contract of a queue as package storetest has it, and that of transactions,
+// inbox and sagas as package txtest has it. A user's own transactions begin with
+// [Database.Begin]; a test moves the clock with [Database.Elapse]. It has no joins.
 // It loses everything when the program ends, and a claim looks at every record that there
 // is, so it is not for production.
 package memstore
@@ -34,6 +35,7 @@ type Options struct {
 
 // Store is one view of a Database, as a process has it.
 type Store struct {
+	storekit.Finder
 	db      *Database
 	options Options
 	life    storekit.Lifecycle
@@ -43,8 +45,13 @@ type Store struct {
 }
 
 var (
-	_ outmill.Store  = (*Store)(nil)
-	_ storekit.Waker = (*Store)(nil)
+	_ outmill.Store       = (*Store)(nil)
+	_ storekit.Waker      = (*Store)(nil)
+	_ storekit.Transactor = (*Store)(nil)
+	_ storekit.TxAcker    = (*Store)(nil)
+	_ storekit.Inbox      = (*Store)(nil)
+	_ storekit.Sagas      = (*Store)(nil)
+	_ storekit.Operator   = (*Store)(nil)
 )
 
 // New returns a store on the database. Call Ensure before anything else, as for every
@@ -57,7 +64,9 @@ func New(db *Database, options Options) *Store {
 		options.DedupWindow = DefaultDedupWindow
 	}
 	ctx, end := context.WithCancel(context.Background())
-	return &Store{db: db, options: options, ctx: ctx, end: end}
+	s := &Store{db: db, options: options, ctx: ctx, end: end}
+	s.Finder = storekit.NewFinder(finding{s})
+	return s
 }
 
 // Name identifies the store. See outmill.Writer.

@@ -3,6 +3,7 @@ package memstore
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -10,14 +11,17 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// Tx is a transaction. Its records become visible when it commits. It may be used
+// Tx is a transaction. What is done in it becomes visible when it commits. It may be used
 // concurrently.
 type Tx struct {
 	db *Database
 	// The database's lock guards these.
 	rows  []appended
 	keys  []storekit.DedupKey
+	acks  []txAck
 	ended bool
+	// over is closed when the transaction has ended.
+	over chan struct{}
 }
 
 // noted is how long a dedup key is remembered. While the transaction is open, it holds the
@@ -28,9 +32,9 @@ type noted struct {
 }
 
 // Begin begins a transaction. End it with Commit or Rollback.
-func (d *Database) Begin() *Tx { return &Tx{db: d} }
+func (d *Database) Begin() *Tx { return &Tx{db: d, over: make(chan struct{})} }
 
-// Commit makes the records that were appended visible.
+// Commit makes what was done in the transaction visible.
 func (t *Tx) Commit() error {
 	t.db.mu.Lock()
 	woken, err := t.commit()
@@ -51,7 +55,7 @@ func (t *Tx) commit() (woken func(), err error) {
 			return nothing, exists(r.ID)
 		}
 	}
-	t.ended = true
+	t.end(true)
 	var topics []string
 	for _, r := range t.rows {
 		t.db.deliver(r)
@@ -70,7 +74,7 @@ func (t *Tx) commit() (woken func(), err error) {
 	return func() { t.db.notifier.Notify(topics...) }, nil
 }
 
-// Rollback forgets what was appended. After Commit it is an error and does nothing.
+// Rollback forgets what was done in the transaction. After Commit it is an error and does nothing.
 func (t *Tx) Rollback() error {
 	t.db.mu.Lock()
 	defer t.db.mu.Unlock()
@@ -81,15 +85,24 @@ func (t *Tx) Rollback() error {
 	return nil
 }
 
-func (t *Tx) rollback() {
+// end ends all that is no record.
+func (t *Tx) end(committed bool) {
 	t.ended = true
+	close(t.over)
+	t.endAcks(committed)
+	t.db.notes.end(t, committed)
+	t.db.sagas.end(t, committed)
+}
+
+func (t *Tx) rollback() {
+	t.end(false)
 	for _, key := range t.keys {
 		delete(t.db.keys, key)
 	}
 }
 
-// WithTx returns a context with which Append takes part in the transaction. The caller
-// commits or rolls back.
+// WithTx returns a context with which the methods that work in transactions take part in
+// this one. The caller commits or rolls back.
 func (s *Store) WithTx(ctx context.Context, tx *Tx) context.Context {
 	return storekit.ContextWithTx(ctx, s.db, tx)
 }
@@ -102,28 +115,13 @@ func (s *Store) TxOf(ctx context.Context) (any, error) {
 // Append writes the records. See outmill.Writer. A dedup key that another open
 // transaction holds is an error: repeat the transaction when that has ended.
 func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
-	carried, err := s.TxOf(ctx)
-	if err != nil {
+	if _, err := s.TxOf(ctx); err != nil {
 		return failed("append", err)
 	}
 	if err := checkRecords(records); err != nil {
 		return failed("append", err)
 	}
-	woken := func() {}
-	err = s.do(ctx, "append", func(d *Database, now time.Time) error {
-		if carried != nil {
-			return carried.(*Tx).append(records, s.options.DedupWindow, now)
-		}
-		tx := d.Begin()
-		if err := tx.append(records, s.options.DedupWindow, now); err != nil {
-			tx.rollback()
-			return err
-		}
-		woken, err = tx.commit()
-		return err
-	})
-	woken()
-	return err
+	return s.inTx(ctx, "append", func(t *Tx, now time.Time) error { return t.append(records, s.options.DedupWindow, now) })
 }
 
 func checkRecords(records []*outmill.Record) error {
@@ -141,17 +139,13 @@ func checkRecords(records []*outmill.Record) error {
 
 // append notes the records, all or none.
 func (t *Tx) append(records []*outmill.Record, window time.Duration, now time.Time) error {
-	if t.ended {
-		return errTxEnded
-	}
 	a := storekit.NewAppending(records)
 	ids := map[outmill.WorkItemID]bool{}
 	for i, r := range records {
 		if r.DedupKey != "" && !a.Duplicate[i] {
 			seen, known := t.db.keys[storekit.DedupKey{Topic: r.Topic, Key: r.DedupKey}]
 			if known && seen.by != nil && seen.by != t {
-				return fmt.Errorf("another transaction, still open, has a record with dedup key %q of topic %q: repeat this one when that has ended",
-					r.DedupKey, r.Topic)
+				return fmt.Errorf("dedup key %q of topic %q: %w", r.DedupKey, r.Topic, errBusy)
 			}
 			a.Duplicate[i] = known && seen.until.After(now)
 		}
@@ -164,30 +158,42 @@ func (t *Tx) append(records []*outmill.Record, window time.Duration, now time.Ti
 		}
 		ids[a.IDs[i]] = true
 	}
+	a.CreatedAt = stored(now)
+	reached := make([]map[string]outmill.WorkItemID, len(records))
+	for i, r := range records {
+		groups := t.db.readers(r.Topic)
+		if len(groups) == 0 {
+			groups = []string{""}
+		}
+		reached[i] = map[string]outmill.WorkItemID{}
+		for n, group := range groups {
+			reached[i][group] = a.Deliver(i, n, group)
+		}
+	}
 	a.Report()
 	for i, r := range records {
 		if !a.Duplicate[i] {
-			t.note(r, window, now)
+			t.note(r, reached[i], window, now)
 		}
 	}
 	return nil
 }
 
 // note puts a record aside until the commit.
-func (t *Tx) note(r *outmill.Record, window time.Duration, now time.Time) {
+func (t *Tx) note(r *outmill.Record, ids map[string]outmill.WorkItemID, window time.Duration, now time.Time) {
 	if r.DedupKey != "" {
 		key := storekit.DedupKey{Topic: r.Topic, Key: r.DedupKey}
 		t.db.keys[key] = noted{until: now.Add(window), by: t}
 		t.keys = append(t.keys, key)
 	}
-	t.rows = append(t.rows, appended{newRecord(r, now), t.db.readers(r.Topic)})
+	t.rows = append(t.rows, appended{newRecord(r, now), ids})
 }
 
 // appended is a record of an open transaction, and the groups that read its topic at the
-// time of the append.
+// time of the append, each with the id of its record; "" where there were none.
 type appended struct {
 	*outmill.Record
-	groups []string
+	ids map[string]outmill.WorkItemID
 }
 
 // newRecord is the record as a store has it before any claim.
@@ -223,7 +229,7 @@ func stored(t time.Time) time.Time {
 // deliver writes the record once for each group that read its topic when it was appended.
 // Where none did, a group that has registered since then gets it.
 func (d *Database) deliver(r appended) {
-	groups := slices.DeleteFunc(r.groups, func(group string) bool { return !d.known(group) })
+	groups := slices.DeleteFunc(slices.Sorted(maps.Keys(r.ids)), func(group string) bool { return !d.known(group) })
 	if len(groups) == 0 {
 		groups = d.readers(r.Topic)
 	}
@@ -232,9 +238,14 @@ func (d *Database) deliver(r appended) {
 	}
 	for i, group := range groups {
 		c := copied(r.Record)
-		if c.Group = group; i > 0 {
+		id, known := r.ids[group]
+		switch {
+		case known:
+			c.ID = id
+		case i > 0:
 			c.ID = outmill.NewWorkItemID()
 		}
+		c.Group = group
 		d.insert(&row{Record: *c, next: c.DueAt})
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storetest"
 	"github.com/outmill/outmill/storetest/internal/suite"
 )
 
@@ -21,6 +22,9 @@ func transactSentences() []sentence {
 		{"Transact takes part in a transaction that the caller began", transactJoinsCallers},
 		{"Transact begins a transaction where the context carries one of another store", transactBesideForeign},
 		{"Transact refuses a nil function", transactNil},
+		{"Transact runs the function again after an error that passes, in a new transaction", transactRepeats},
+		{"Transact in a transaction leaves repeats to the one who began it", transactLeavesRepeats},
+		{"Transact does not run the function again after a commit whose answer was lost", transactInDoubt},
 	}
 }
 
@@ -129,4 +133,71 @@ func transactBesideForeign(e *env) {
 
 func transactNil(e *env) {
 	require.ErrorIs(e.T, e.transactor().Transact(e.Ctx, nil), outmill.ErrInvalidConfig)
+}
+
+// passing skips the sentence where the Harness has no error that passes.
+func (e *env) passing() func(ctx context.Context) error {
+	e.T.Helper()
+	harness, ok := e.Harness.(storetest.Repeater)
+	if !ok {
+		e.T.Skip("skipped: a function that is run again; the Harness is no storetest.Repeater")
+	}
+	return func(ctx context.Context) error { return harness.Passing(ctx, e.Store) }
+}
+
+func transactRepeats(e *env) {
+	passing := e.passing()
+	calls := 0
+	require.NoError(e.T, e.transactor().Transact(e.Ctx, func(ctx context.Context) error {
+		require.NotNil(e.T, e.txOf(ctx))
+		if err := e.Store.Append(ctx, suite.Rec(orders, "m1")); err != nil {
+			return err
+		}
+		if calls++; calls == 1 {
+			return passing(ctx)
+		}
+		return nil
+	}))
+	require.Equal(e.T, 2, calls)
+	require.Equal(e.T, []string{"m1"}, suite.Names(e.List(outmill.ListQuery{})), "what the first attempt appended is gone")
+}
+
+func transactLeavesRepeats(e *env) {
+	passing := e.passing()
+	calls := 0
+	ctx, _, rollback := e.Begin()
+	require.Error(e.T, e.transactor().Transact(ctx, func(ctx context.Context) error {
+		calls++
+		return passing(ctx)
+	}))
+	rollback()
+	require.Equal(e.T, 1, calls)
+
+	var outer, inner int
+	require.NoError(e.T, e.transactor().Transact(e.Ctx, func(ctx context.Context) error {
+		outer++
+		return e.transactor().Transact(ctx, func(ctx context.Context) error {
+			if inner++; inner == 1 {
+				return passing(ctx)
+			}
+			return e.Store.Append(ctx, suite.Rec(orders, "m1"))
+		})
+	}))
+	require.Equal(e.T, []int{2, 2}, []int{outer, inner})
+	require.Equal(e.T, []string{"m1"}, suite.Names(e.List(outmill.ListQuery{})))
+}
+
+func transactInDoubt(e *env) {
+	harness, ok := e.Harness.(storetest.Doubtful)
+	if !ok {
+		e.T.Skip("skipped: a commit whose answer is lost; the Harness is no storetest.Doubtful")
+	}
+	e = e.on(harness.Doubtful())
+	calls := 0
+	err := e.transactor().Transact(e.Ctx, func(ctx context.Context) error {
+		calls++
+		return e.Store.Append(ctx, suite.Rec(orders, "m1"))
+	})
+	require.Equal(e.T, 1, calls, "the answer was %v", err)
+	require.Equal(e.T, []string{"m1"}, suite.Names(e.List(outmill.ListQuery{})))
 }

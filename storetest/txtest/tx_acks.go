@@ -3,6 +3,7 @@ package txtest
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -22,16 +23,25 @@ func txAckSentences() []sentence {
 		{"one lost lease among others is ErrLeaseLost", txAckOneLost},
 		{"the ack of a lease that has ended, and that nobody has taken, is valid", txAckAfterEnd},
 		{"an ack without a transaction is ErrNoTx, and with one of another store ErrForeignTx", txAckWithoutTx},
+		{"an ack in a transaction by a worker whose name is refused is refused, and acks nothing", txAckBadWorker},
 		{"an ack in a transaction keeps the worker's name where the store retains", txAckKeepsWorker},
-		{"HoldForTx returns the valid suite.Leases, and they end no earlier than it says", txHoldExtends},
+		{"HoldForTx returns the valid leases, and they end no earlier than it says", txHoldExtends},
+		{"HoldForTx with a lease of 0 makes leases ready and leaves their ends as they are", txHoldAsItIs},
 		{"a record that was held and is not acked comes again with its attempts", txHeldComesAgain},
 		{"two transactions ack two records of one claim at the same time", txAcksInParallel},
 		{"no claim or reaper waits for an ack in an open transaction, or hands its record out", txAckIsSkipped},
 		{"the later records of a key wait until the transaction with the ack has ended", txAckHoldsKey},
 		{"the ack in a transaction of the last record of a key lets the next ones go to another owner", txAckFreesKey},
+	}
+}
+
+// stepSentences are about acks of steps of joins.
+func stepSentences() []sentence {
+	return []sentence{
 		{"a step of a join that was acked in a transaction counts after the commit, and not before", txAckCountsStep},
 		{"an open transaction with the ack of a step stalls no ack of another step of the join", txAckStallsNoStep},
 		{"a join counts a step that was acked in a transaction also where AckedInTx was never called", txAckCountsWithoutHint},
+		{"a message that becomes a step after one of its groups has acked it in a transaction waits for its other groups", txAttachAfterAck},
 	}
 }
 
@@ -73,6 +83,20 @@ func txAckCommits(e *env) {
 	e.ackedIn(r)
 	other.RequireProcessed(r)
 	require.Equal(e.T, []string{"m2"}, suite.Names(e.ClaimAll()))
+}
+
+func txHoldAsItIs(e *env) {
+	e.Filled(suite.Rec(orders, "m1"))
+	r := e.ClaimOne(outmill.NewOwnerToken(), "m1")
+	held, err := e.acker().HoldForTx(e.Ctx, 0, suite.Leases([]*outmill.Record{r}))
+	require.NoError(e.T, err, "HoldForTx")
+	require.Equal(e.T, suite.Leases([]*outmill.Record{r}), held)
+	require.WithinDuration(e.T, r.LeaseUntil, e.Get(r).LeaseUntil, time.Millisecond)
+	ctx, commit, _ := e.Begin()
+	require.NoError(e.T, e.ackIn(ctx, r))
+	commit()
+	e.ackedIn(r)
+	e.RequireProcessed(r)
 }
 
 func txAckRollsBack(e *env) {
@@ -169,8 +193,15 @@ func txAckWithoutTx(e *env) {
 	r := e.ClaimOne(outmill.NewOwnerToken(), "m1")
 	require.ErrorIs(e.T, e.ackIn(e.Ctx, r), outmill.ErrNoTx)
 	require.ErrorIs(e.T, e.ackIn(suite.Foreign(e.Ctx), r), outmill.ErrForeignTx)
+}
+
+func txAckBadWorker(e *env) {
+	e.Filled(suite.Rec(orders, "m1"))
+	r := e.ClaimOne(outmill.NewOwnerToken(), "m1")
 	ctx, _, _ := e.Begin()
-	require.ErrorIs(e.T, e.acker().AckInTx(ctx, string(make([]byte, 300)), suite.Leases([]*outmill.Record{r})), outmill.ErrInvalidRecord)
+	for _, bad := range []string{"\x00", strings.Repeat("x", outmill.MaxTextLength+1)} {
+		require.ErrorIs(e.T, e.acker().AckInTx(ctx, bad, suite.Leases([]*outmill.Record{r})), outmill.ErrInvalidRecord)
+	}
 	require.NoError(e.T, e.acker().AckInTx(ctx, worker, nil))
 	e.RequireStatus(outmill.StatusLeased, r)
 }
@@ -341,4 +372,27 @@ func txAckCountsWithoutHint(e *env) {
 	require.True(e.T, result.Finished)
 	require.Equal(e.T, storekit.JoinCompleted, result.Join.Status)
 	require.Equal(e.T, 1, result.Join.CompletedSteps)
+}
+
+func txAttachAfterAck(e *env) {
+	if e.Options.Retain == 0 {
+		return // AttachStep needs a store that retains.
+	}
+	e.Register("others", orders)
+	first := e.steps("m1")
+	r := e.ClaimOne(outmill.NewOwnerToken(), "m1")
+	e.hold(r)
+	ctx, commit, _ := e.Begin()
+	require.NoError(e.T, e.ackIn(ctx, r))
+	commit()
+	second := &storekit.Join{ExpectedSteps: 1}
+	require.NoError(e.T, e.joins().StartJoin(e.Ctx, second), "StartJoin")
+	other := e.ClaimOne(outmill.NewOwnerToken(), "m1", func(req *outmill.ClaimRequest) { req.Group = "others" })
+	require.NoError(e.T, e.joins().AttachStep(e.Ctx, second.ID, other.ID), "AttachStep")
+	e.ackedIn(r)
+	e.requireCounts(first, 0, 0)
+	e.requireCounts(second.ID, 0, 0)
+	e.Ack(other)
+	e.requireCounts(first, 1, 0)
+	e.requireCounts(second.ID, 1, 0)
 }

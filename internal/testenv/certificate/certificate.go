@@ -15,13 +15,12 @@ import (
 	"time"
 )
 
-// Certificate is a certificate for 127.0.0.1, and for no host name, that signs
-// itself.
+// Certificate is a self-signed certificate for 127.0.0.1, and for no host name.
 type Certificate struct {
 	certificate, key []byte
 }
 
-// New makes a certificate that is good for a day.
+// New makes a certificate that is valid for a day.
 func New() (Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -68,13 +67,14 @@ func (c Certificate) Server() (*tls.Config, error) {
 	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
 }
 
-// PEM is the certificate without its key, as files of authorities have it.
+// PEM returns the certificate without its key, in the format of files of authorities.
 func (c Certificate) PEM() []byte { return c.certificate }
 
-// KeyPEM is the key.
+// KeyPEM returns the key.
 func (c Certificate) KeyPEM() []byte { return c.key }
 
-// Keystore is the key and the certificate in one, as Kafka and MongoDB read them.
+// Keystore returns the key and the certificate in one text, which Kafka and MongoDB can
+// read.
 func (c Certificate) Keystore() []byte {
 	return append(append([]byte{}, c.key...), c.certificate...)
 }

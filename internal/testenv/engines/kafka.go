@@ -64,8 +64,8 @@ func stopKafka(ctx context.Context, dir string, log func(string, ...any)) error 
 	if err != nil {
 		return err
 	}
-	// A pid may belong to another process by now: only one that was given our
-	// configuration is ended.
+	// The pid may belong to another process by now, so only a process with our configuration
+	// is ended.
 	p := process{pid: pid, mark: dir, signal: syscall.SIGTERM}
 	if err := p.end(ctx, 20*time.Second); err != nil {
 		return err

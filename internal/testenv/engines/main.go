@@ -5,12 +5,12 @@
 //	go test ./...
 //	go run ./internal/testenv/engines stop -dir DIR
 //
-// start prints one export line on standard output for each engine that can be
-// had, and says on standard error what it does and why an engine cannot be had;
-// that is no error unless -require is given. An engine that the environment
-// names already, or a PostgreSQL or Kafka that listens at its usual port, is
-// taken as it is. What start started stays in the background, with its data and its
-// pid in DIR; stop ends just that and removes its data.
+// start prints one export line on standard output for each available engine. On standard
+// error it reports its progress, and the reason why an engine is not available; that is an
+// error only with -require. If the environment already names an engine, or a PostgreSQL or
+// Kafka listens at its usual port, start uses it unchanged. The engines that start has
+// started stay in the background, with their data and pids in DIR; stop ends only these and
+// removes their data.
 package main
 
 import (
@@ -27,7 +27,7 @@ import (
 	"time"
 )
 
-// startWithin bounds the download and the start of an engine.
+// startWithin limits the download and the start of an engine.
 const startWithin = 6 * time.Minute
 
 const usage = "usage: engines start|stop -dir DIR [-require] [-only NAME]"
@@ -49,7 +49,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("engines "+args[0], flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	dir := flags.String("dir", "", "directory for pids, logs and data of the engines")
-	require := flags.Bool("require", false, "fail if an engine cannot be had")
+	require := flags.Bool("require", false, "fail if an engine is not available")
 	only := flags.String("only", "", "name of the only engine to start or stop: "+names(engines))
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
@@ -81,7 +81,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 // engine is one kind of engine.
 type engine struct {
 	name string
-	// env names the variable that tells the tests where the engine is.
+	// env names the environment variable with the address of the engine for tests.
 	env string
 	// start returns the value of env.
 	start func(ctx context.Context, dir string, log func(string, ...any)) (string, error)
@@ -112,8 +112,8 @@ func start(ctx context.Context, engines []engine, dir string, require bool, stdo
 	for _, e := range engines {
 		url, err := e.startIn(ctx, filepath.Join(dir, e.name), log)
 		if err != nil {
-			log("%s cannot be had: %v", e.name, err)
-			missing = fmt.Errorf("%s is required and cannot be had", e.name)
+			log("%s is not available: %v", e.name, err)
+			missing = fmt.Errorf("%s is required and not available", e.name)
 			continue
 		}
 		fmt.Fprintf(stdout, "export %s='%s'\n", e.env, url)

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func command(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	// The context of a test is done before its cleanup, which has engines to stop.
+	// The context of a test ends before its cleanup, which must stop engines.
 	err = run(context.WithoutCancel(t.Context()), args, &out, &errs)
 	return out.String(), errs.String(), err
 }
@@ -45,12 +45,12 @@ func TestEngines_Serial(t *testing.T) {
 		require.NoError(t, kafkaengine.Check(t.Context(), []string{addr}))
 	})
 
-	t.Run("an engine that cannot be had is an error only where it is required", func(t *testing.T) {
+	t.Run("a missing engine is an error only with -require", func(t *testing.T) {
 		t.Setenv(kafkaengine.EnvURL, "127.0.0.1:1")
 		stdout, stderr, err := command(t, "start", "-dir", t.TempDir(), "-only", "kafka")
 		require.NoError(t, err)
 		require.Empty(t, stdout)
-		require.Contains(t, stderr, "kafka cannot be had: OUTMILL_TEST_KAFKA_URL=127.0.0.1:1")
+		require.Contains(t, stderr, "kafka is not available: OUTMILL_TEST_KAFKA_URL=127.0.0.1:1")
 		_, _, err = command(t, "start", "-dir", t.TempDir(), "-only", "kafka", "-require")
 		require.ErrorContains(t, err, "kafka")
 	})
@@ -68,11 +68,11 @@ func TestEngines_Serial(t *testing.T) {
 		require.NoError(t, postgresengine.Check(t.Context(), url))
 	})
 
-	t.Run("a postgres that is named and does not answer cannot be had", func(t *testing.T) {
+	t.Run("a named postgres that does not answer is not available", func(t *testing.T) {
 		t.Setenv(postgresengine.EnvURL, "postgres://postgres:secret@127.0.0.1:1/postgres")
 		_, stderr, err := command(t, "start", "-dir", t.TempDir(), "-only", "postgres", "-require")
 		require.ErrorContains(t, err, "postgres")
-		require.Contains(t, stderr, "postgres cannot be had: OUTMILL_TEST_POSTGRES_URL")
+		require.Contains(t, stderr, "postgres is not available: OUTMILL_TEST_POSTGRES_URL")
 		require.NotContains(t, stderr, "secret")
 	})
 
@@ -119,12 +119,12 @@ func TestEngines_Serial(t *testing.T) {
 		require.NoError(t, mongoengine.Check(t.Context(), url))
 	})
 
-	t.Run("a mongodb that is named and is no replica set cannot be had", func(t *testing.T) {
+	t.Run("a named mongodb that is not a replica set is not available", func(t *testing.T) {
 		t.Setenv(mongoengine.EnvURL, mongotest.Own(t, mongoengine.Standalone).URL)
 		stdout, stderr, err := command(t, "start", "-dir", t.TempDir(), "-only", "mongodb")
 		require.NoError(t, err)
 		require.Empty(t, stdout)
-		require.Contains(t, stderr, "mongodb cannot be had: OUTMILL_TEST_MONGODB_URL: the server is no member of a replica set")
+		require.Contains(t, stderr, "mongodb is not available: OUTMILL_TEST_MONGODB_URL: the server is not a member of a replica set")
 	})
 
 	t.Run("a mongodb that is not installed is an error only where it is required", func(t *testing.T) {
@@ -134,7 +134,7 @@ func TestEngines_Serial(t *testing.T) {
 		stdout, stderr, err := command(t, "start", "-dir", t.TempDir(), "-only", "mongodb")
 		require.NoError(t, err)
 		require.Empty(t, stdout)
-		require.Contains(t, stderr, "mongodb cannot be had: no mongod")
+		require.Contains(t, stderr, "mongodb is not available: no mongod")
 		_, _, err = command(t, "start", "-dir", t.TempDir(), "-only", "mongodb", "-require")
 		require.ErrorContains(t, err, "mongodb")
 	})
@@ -211,7 +211,7 @@ func TestEngines(t *testing.T) {
 	t.Run("stop ends only what start has started", func(t *testing.T) {
 		t.Parallel()
 		dir := t.TempDir()
-		// The pid of a process that is not ours: this one.
+		// The file has the pid of a process that start did not start: this one.
 		require.NoError(t, os.MkdirAll(filepath.Join(dir, "kafka"), 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "kafka", "pid"), []byte(strconv.Itoa(os.Getpid())), 0o600))
 		_, _, err := command(t, "stop", "-dir", dir)

@@ -72,8 +72,8 @@ func stopMongoDB(ctx context.Context, dir string, log func(string, ...any)) erro
 	if err != nil {
 		return err
 	}
-	// A pid may belong to another process by now: only one that was given our
-	// data is ended. The data is worth no shutdown.
+	// The pid may belong to another process by now, so only a process with our data directory
+	// is ended. The data is not needed any more, so it is killed without a shutdown.
 	p := process{pid: pid, mark: dir, signal: syscall.SIGKILL}
 	if err := p.end(ctx, 20*time.Second); err != nil {
 		return err

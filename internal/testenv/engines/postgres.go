@@ -43,8 +43,8 @@ func startPostgres(ctx context.Context, dir string, log func(string, ...any)) (s
 	return url, nil
 }
 
-// startPostgresOf keeps the server's files elsewhere and links to them: where
-// the server runs as another user, dir may be out of its reach.
+// startPostgresOf keeps the server's files in another directory and links to them, because
+// a server that runs as another user may have no access to dir.
 func startPostgresOf(ctx context.Context, bin, dir string) (string, error) {
 	files, err := os.MkdirTemp("", "outmill-postgres-")
 	if err != nil {
@@ -85,8 +85,8 @@ func stopPostgres(ctx context.Context, dir string, log func(string, ...any)) err
 		return err
 	}
 	if err == nil {
-		// A pid may belong to another process by now: only one that was given our
-		// data is ended.
+		// The pid may belong to another process by now, so only a process with our data directory
+		// is ended.
 		p := process{pid: pid, mark: files, signal: postgresengine.Fast.Signal()}
 		if err := p.end(ctx, 20*time.Second); err != nil {
 			return err

@@ -12,17 +12,17 @@ import (
 	"time"
 )
 
-// process is one that an earlier run of this program started.
+// process is a process that an earlier run of this program has started.
 type process struct {
 	pid int
-	// mark is a part of its command line, by which it is told from a process
-	// that got the same pid later.
+	// mark is a part of its command line. It distinguishes the process from a later one with
+	// the same pid.
 	mark string
 	// signal asks it to end.
 	signal os.Signal
 }
 
-// end asks the process to end, and kills it if it has not within grace.
+// end asks the process to end, and kills it if it has not ended within grace.
 func (p process) end(ctx context.Context, grace time.Duration) error {
 	for _, signal := range []os.Signal{p.signal, os.Kill} {
 		runs, err := p.runs(ctx)
@@ -36,7 +36,7 @@ func (p process) end(ctx context.Context, grace time.Duration) error {
 			return err
 		}
 	}
-	return fmt.Errorf("process %d is still there", p.pid)
+	return fmt.Errorf("process %d has not ended", p.pid)
 }
 
 func (p process) send(signal os.Signal) error {
@@ -69,7 +69,7 @@ func (p process) gone(ctx context.Context, within time.Duration) (bool, error) {
 	}
 }
 
-// runs looks at the command line, in /proc where there is one, else with ps.
+// runs reads the command line of the process, from /proc if it exists, otherwise with ps.
 func (p process) runs(ctx context.Context) (bool, error) {
 	pid := strconv.Itoa(p.pid)
 	if _, err := os.Stat("/proc/self/cmdline"); err == nil {

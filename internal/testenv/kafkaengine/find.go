@@ -15,15 +15,15 @@ import (
 // tests: host:port[,host:port].
 const EnvURL = "OUTMILL_TEST_KAFKA_URL"
 
-// DefaultAddr is where a broker of this machine is looked for.
+// DefaultAddr is the address at which Find looks for a broker of this machine.
 const DefaultAddr = "127.0.0.1:9092"
 
-// answersWithin bounds one Check.
+// answersWithin limits one Check.
 const answersWithin = 20 * time.Second
 
-// Find returns the brokers that the environment names, else one that listens
-// at DefaultAddr; nil where there is neither. It is an error if the
-// environment names brokers that do not answer.
+// Find returns the brokers that the environment names, or else a broker that listens at
+// DefaultAddr, or nil. If the environment names brokers that do not answer, it returns an
+// error.
 func Find(ctx context.Context) ([]string, error) {
 	if addrs := split(os.Getenv(EnvURL)); len(addrs) > 0 {
 		if err := Check(ctx, addrs); err != nil {
@@ -37,8 +37,8 @@ func Find(ctx context.Context) ([]string, error) {
 	return nil, nil
 }
 
-// Check reports whether Kafka answers at the addresses, and whether the
-// addresses that its brokers advertise can be reached from here as well.
+// Check returns an error unless Kafka answers at the addresses, and its brokers also answer
+// at the addresses that they advertise.
 func Check(ctx context.Context, addrs []string) error {
 	ctx, cancel := context.WithTimeout(ctx, answersWithin)
 	defer cancel()

@@ -24,8 +24,8 @@ import (
 // Version is the Apache Kafka release that Start runs.
 const Version = "4.3.1"
 
-// User and Password are for the listener that wants TLS and SASL: PLAIN,
-// SCRAM-SHA-256, SCRAM-SHA-512, and OAUTHBEARER with an unsecured token.
+// User and Password are for the listener that requires TLS and SASL: PLAIN, SCRAM-SHA-256,
+// SCRAM-SHA-512, and OAUTHBEARER with an unsecured token.
 const (
 	User     = "outmill"
 	Password = "outmill-secret"
@@ -33,25 +33,24 @@ const (
 
 const brokerClass = "kafka.Kafka"
 
-// readyWithin bounds the wait for a broker that was started. It takes 5 s on a
-// machine that is idle.
+// readyWithin limits the wait for the start of a broker, which takes 5 s on an idle
+// machine.
 const readyWithin = 2 * time.Minute
 
-// Engine is a broker on loopback, one node, KRaft. Its files live in one
-// directory.
+// Engine is a broker on loopback, one node, KRaft. Its files are in one directory.
 type Engine struct {
 	// Addr is the host:port that clients connect to.
 	Addr string
-	// SecureAddr is the host:port of the listener that wants TLS and SASL, as
-	// User, with Certificate as the one that it shows.
+	// SecureAddr is the host:port of the listener that requires TLS and SASL. Clients log in
+	// as User, and the listener shows Certificate.
 	SecureAddr  string
 	Certificate certificate.Certificate
 	// Dir holds the configuration, the data, the log and the pid.
 	Dir string
 
 	libs string
-	// attached keeps the pipes of StartAttached from being collected, which
-	// would close them: who holds the engine holds the broker.
+	// attached keeps the pipes of StartAttached reachable. The garbage collector would close
+	// them, which ends the broker, so keep the engine as long as the broker is needed.
 	attached []io.WriteCloser
 }
 
@@ -86,16 +85,16 @@ func Prepare(ctx context.Context, dir string) (*Engine, error) {
 	return e, e.format(ctx)
 }
 
-// StartAttached starts the broker so that it ends with this process, however
-// that ends, or at Detach, and waits until it is ready. The engine's directory
-// is removed then. It may be called again after the broker has died.
+// StartAttached starts the broker so that it ends with this process, even after a crash, or
+// at Detach, and waits until it is ready. When the broker ends, the engine's directory is
+// removed. StartAttached may be called again after the broker has died.
 func (e *Engine) StartAttached(ctx context.Context) error {
-	// The shell reads from a pipe that only this process holds open: end of file
-	// means that this process is gone. Nothing of the broker is worth a shutdown,
-	// and one that a test has stopped would not hear of it.
+	// The shell reads from a pipe that only this process holds open, so end of file means that
+	// this process has ended. It kills the broker, because the data is not needed any more,
+	// and a broker that a test has stopped would not receive a request to shut down.
 	const supervise = `"$@" & pid=$!; echo $pid >"$PIDFILE.new"; mv "$PIDFILE.new" "$PIDFILE"; ` +
 		`read -r _; kill -9 $pid 2>/dev/null; wait $pid; rm -rf "$DIR"`
-	// The broker's life is not bounded by ctx, which is for its start.
+	// The broker must outlive ctx, which limits only its start.
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), "sh",
 		append([]string{"-c", supervise, "sh"}, e.java(quickStart, brokerClass, e.configFile())...)...)
 	cmd.Env = append(os.Environ(), "PIDFILE="+e.PidFile(), "DIR="+e.Dir)
@@ -121,8 +120,8 @@ func (e *Engine) Detach() {
 	e.attached = nil
 }
 
-// StartDetached starts the broker in the background, where it outlives this
-// process, and waits until it is ready. Its pid is in PidFile.
+// StartDetached starts the broker in the background, so that it outlives this process, and
+// waits until it is ready. Its pid is in PidFile.
 func (e *Engine) StartDetached(ctx context.Context) error {
 	line := e.java(nil, brokerClass, e.configFile())
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), line[0], line[1:]...)
@@ -135,10 +134,10 @@ func (e *Engine) StartDetached(ctx context.Context) error {
 	return e.awaitReady(ctx)
 }
 
-// PidFile is where the pid of the broker is.
+// PidFile returns the file with the pid of the broker.
 func (e *Engine) PidFile() string { return filepath.Join(e.Dir, "pid") }
 
-// LogFile is where the broker's output goes.
+// LogFile returns the file with the broker's output.
 func (e *Engine) LogFile() string { return filepath.Join(e.Dir, "log") }
 
 // Process returns the running broker.
@@ -185,11 +184,11 @@ func (e *Engine) awaitReady(ctx context.Context) error {
 func (e *Engine) configFile() string   { return filepath.Join(e.Dir, "server.properties") }
 func (e *Engine) keystoreFile() string { return filepath.Join(e.Dir, "keystore.pem") }
 
-// quickStart makes a virtual machine start in half the time. It is slower in
-// the long run, and so nothing to measure.
+// quickStart makes the Java virtual machine start in half the time. It runs more slowly
+// afterwards, so do not measure with it.
 var quickStart = []string{"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"}
 
-// java returns a command line that runs a class of the broker's.
+// java returns a command line that runs a class of the broker.
 func (e *Engine) java(flags []string, class string, args ...string) []string {
 	line := append([]string{"java", "-Xmx512m"}, flags...)
 	return append(append(line, "-cp", filepath.Join(e.libs, "*"), class), args...)
@@ -200,7 +199,7 @@ func (e *Engine) format(ctx context.Context) error {
 	if _, err := rand.Read(id); err != nil {
 		return fmt.Errorf("kafka: make a cluster id: %w", err)
 	}
-	// A leading dash would be taken for a flag.
+	// Kafka would treat a leading dash as a flag.
 	id[0] &= 0x7f
 	line := e.java(quickStart, "kafka.tools.StorageTool",
 		"format", "-t", base64.RawURLEncoding.EncodeToString(id), "-c", e.configFile(),
@@ -269,7 +268,7 @@ func checkJava(ctx context.Context) error {
 		return fmt.Errorf("cannot tell the version of Java from %q", proc.LastLine(out))
 	}
 	if major, _ := strconv.Atoi(string(found[1])); major < 17 {
-		return fmt.Errorf("the Java of this machine has version %s: Kafka wants 17 or later", found[1])
+		return fmt.Errorf("the Java of this machine has version %s: Kafka requires 17 or later", found[1])
 	}
 	return nil
 }

@@ -53,7 +53,7 @@ func Libs(ctx context.Context) (string, error) {
 	return libs, download(ctx, mvn, dir, libs)
 }
 
-// download renames at the end, so that libs is either whole or not there.
+// download renames at the end, so that libs is either complete or does not exist.
 func download(ctx context.Context, mvn, dir, libs string) error {
 	work, err := os.MkdirTemp(dir, "download-")
 	if err != nil {

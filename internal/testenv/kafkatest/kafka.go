@@ -16,7 +16,7 @@ import (
 	"github.com/outmill/outmill/internal/testenv/kafkaengine"
 )
 
-// Broker is a fake Kafka of the test's own.
+// Broker is a fake Kafka for one test.
 type Broker struct {
 	// Addrs are the addresses to connect to.
 	Addrs []string
@@ -24,17 +24,16 @@ type Broker struct {
 	Cluster *kfake.Cluster
 }
 
-// Fake starts a fake broker of one node in the test's process, on loopback,
-// and ends it with the test. It creates topics where a client asks for it, with
-// one partition, unless an option says otherwise.
+// Fake starts a fake broker of one node in the test's process, on loopback, and ends it
+// with the test. It creates topics on request of a client, with one partition, unless an
+// option changes this.
 func Fake(tb testing.TB, opts ...kfake.Opt) Broker {
 	tb.Helper()
 	defaults := []kfake.Opt{kfake.NumBrokers(1), kfake.DefaultNumPartitions(1), kfake.AllowAutoTopicCreation()}
 	return start(tb, append(defaults, opts...)...)
 }
 
-// FakeWithoutAutoTopics is Fake, but topics exist only where a test has
-// created them.
+// FakeWithoutAutoTopics is Fake without automatic creation of topics.
 func FakeWithoutAutoTopics(tb testing.TB, opts ...kfake.Opt) Broker {
 	tb.Helper()
 	defaults := []kfake.Opt{kfake.NumBrokers(1), kfake.DefaultNumPartitions(1)}
@@ -63,9 +62,8 @@ func Real(tb testing.TB) []string {
 	return addrs
 }
 
-// Own starts a real Kafka that the test alone uses, to stop and kill it as
-// it likes, and ends it with the test. Where it cannot be started the test is
-// skipped.
+// Own starts a real Kafka for this test alone, which may stop and kill it, and ends it with
+// the test. If Kafka cannot be started, the test is skipped.
 func Own(tb testing.TB) *kafkaengine.Engine {
 	tb.Helper()
 	engine, err := startEngine(tb.Context())
@@ -76,8 +74,7 @@ func Own(tb testing.TB) *kafkaengine.Engine {
 	return engine
 }
 
-// Each runs the test twice, in parallel: on a fake Kafka of its own and
-// on a real one.
+// Each runs the test twice, in parallel: on a new fake Kafka and on a real one.
 func Each(t *testing.T, test func(t *testing.T, brokers []string)) {
 	t.Helper()
 	t.Run("on a fake Kafka", func(t *testing.T) {
@@ -111,9 +108,9 @@ var findOrStart = sync.OnceValues(func() ([]string, error) {
 	return []string{engine.Addr}, nil
 })
 
-// started keeps the engine reachable: its pipe to the broker is closed when it
-// is collected, and that ends the broker. So the broker lives as long as the
-// test binary.
+// started keeps the engine reachable, so that the broker runs as long as the test binary.
+// Otherwise the garbage collector would close the pipe to the broker, which ends the
+// broker.
 var started []*kafkaengine.Engine
 
 func startEngine(ctx context.Context) (*kafkaengine.Engine, error) {

@@ -95,7 +95,7 @@ func TestKafkatest(t *testing.T) {
 		}
 	})
 
-	t.Run("what is no kafka is not taken for one", func(t *testing.T) {
+	t.Run("a server that is not Kafka is not accepted as one", func(t *testing.T) {
 		t.Parallel()
 		require.NoError(t, kafkaengine.Check(t.Context(), kafkatest.Fake(t).Addrs))
 		require.Error(t, kafkaengine.Check(t.Context(), []string{"127.0.0.1:1"}))

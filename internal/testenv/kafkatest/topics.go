@@ -28,9 +28,8 @@ func Topic(tb testing.TB) string {
 	return name + "." + testenv.Suffix(".")
 }
 
-// CreateTopic creates a topic of its own for the test, waits until it can be
-// produced to, and deletes it with the test. Settings are pairs such as
-// "max.message.bytes=2000".
+// CreateTopic creates a new topic for the test, waits until clients can produce to it, and
+// deletes it with the test. Settings are pairs such as "max.message.bytes=2000".
 func CreateTopic(tb testing.TB, brokers []string, partitions int, settings ...string) string {
 	tb.Helper()
 	topic := Topic(tb)
@@ -77,8 +76,8 @@ func DeleteTopic(tb testing.TB, brokers []string, topic string) {
 	}, testenv.Patience, 10*time.Millisecond, "topic %s is still there", topic)
 }
 
-// ReadAll returns all records that the topic holds at this moment, those of one
-// partition in their order.
+// ReadAll returns all records that the topic has at this moment. The records of one
+// partition are in their order.
 func ReadAll(tb testing.TB, brokers []string, topic string) []*kgo.Record {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), testenv.Patience)
@@ -121,7 +120,8 @@ func admin(tb testing.TB, brokers []string) *kadm.Client {
 	return kadm.NewClient(cl)
 }
 
-// deleteTopic tidies up; a broker that is gone has nothing left to tidy.
+// deleteTopic deletes the topic. It ignores errors, because the test may have ended the
+// broker.
 func deleteTopic(brokers []string, topic string) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

@@ -14,15 +14,15 @@ import (
 )
 
 // EnvURL names the environment variable with the URL of a MongoDB for tests:
-// mongodb://host:port/?replicaSet=name. It must be a replica set, and its user
-// must be allowed to make databases and to drop them.
+// mongodb://host:port/?replicaSet=name. It must be a replica set, and its user must have
+// the right to create and drop databases.
 const EnvURL = "OUTMILL_TEST_MONGODB_URL"
 
-// answersWithin bounds one Check.
+// answersWithin limits one Check.
 const answersWithin = 20 * time.Second
 
-// Find returns the URL of the server that the environment names; "" where it
-// names none. It is an error if the named server cannot be used.
+// Find returns the URL of the server that the environment names, or "". If tests cannot use
+// that server, it returns an error.
 func Find(ctx context.Context) (string, error) {
 	named := os.Getenv(EnvURL)
 	if named == "" {
@@ -34,8 +34,7 @@ func Find(ctx context.Context) (string, error) {
 	return named, nil
 }
 
-// Check reports whether a server answers that tests can use: the primary of a
-// replica set.
+// Check returns an error unless the server answers and is the primary of a replica set.
 func Check(ctx context.Context, url string) error {
 	opts := options.Client().ApplyURI(url)
 	if err := dialAny(ctx, opts.Hosts); err != nil {
@@ -47,7 +46,7 @@ func Check(ctx context.Context, url string) error {
 			return err
 		}
 		if state.SetName == "" {
-			return errors.New("the server is no member of a replica set: tests want transactions and change streams")
+			return errors.New("the server is not a member of a replica set: tests require transactions and change streams")
 		}
 		if !state.IsWritablePrimary {
 			return errors.New("the server is not the primary of its replica set")
@@ -56,8 +55,8 @@ func Check(ctx context.Context, url string) error {
 	})
 }
 
-// dialAny is there because the driver waits for a server that does not listen.
-// An address that is none is left to the driver to refuse.
+// dialAny tests the connection first, because the driver waits for a server that does not
+// listen. It ignores invalid addresses, which the driver refuses.
 func dialAny(ctx context.Context, hosts []string) error {
 	ctx, cancel := context.WithTimeout(ctx, answersWithin)
 	defer cancel()
@@ -75,7 +74,7 @@ func dialAny(ctx context.Context, hosts []string) error {
 	return failed
 }
 
-// helloReply is what a server says of itself to any client.
+// helloReply is the part of a server's hello reply that Check needs.
 type helloReply struct {
 	SetName           string `bson:"setName"`
 	IsWritablePrimary bool   `bson:"isWritablePrimary"`
@@ -89,7 +88,7 @@ func hello(ctx context.Context, admin *mongo.Database) (helloReply, error) {
 	return reply, nil
 }
 
-// ask calls f with a client of its own, and bounds both.
+// ask calls f with a new client, within a time limit.
 func ask(ctx context.Context, opts *options.ClientOptions, f func(context.Context, *mongo.Database) error) error {
 	ctx, cancel := context.WithTimeout(ctx, answersWithin)
 	defer cancel()

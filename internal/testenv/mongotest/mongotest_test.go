@@ -122,7 +122,7 @@ func TestMongotest(t *testing.T) {
 		require.NoError(t, server.Kill(t.Context()))
 		require.NoError(t, server.Restart(t.Context()))
 		require.Equal(t, address, server.URL)
-		// A client of its own: that from before learns of the restart only later.
+		// The test makes a new client, because the earlier one notices the restart only later.
 		require.Equal(t, []string{"kill", "stop"}, names(t, mongoClient(t, address).Database("test").Collection("things")))
 	})
 
@@ -170,11 +170,11 @@ func TestMongotest(t *testing.T) {
 		}
 		require.NoError(t, things.Database().RunCommand(t.Context(), bson.D{{Key: "hello", Value: 1}}).Decode(&hello))
 		require.Empty(t, hello.SetName)
-		require.ErrorContains(t, mongoengine.Check(t.Context(), server.URL), "no member of a replica set")
+		require.ErrorContains(t, mongoengine.Check(t.Context(), server.URL), "not a member of a replica set")
 		require.NoError(t, server.Restart(t.Context()))
 	})
 
-	t.Run("nothing of a mongodb stays when its test ends with it", func(t *testing.T) {
+	t.Run("a mongodb leaves no files when its test ends with it", func(t *testing.T) {
 		testenv.Long(t, "MongoDB servers of the tests that are stopped and started")
 		t.Parallel()
 		for name, before := range map[string]func(context.Context, *mongoengine.Engine) error{
@@ -235,7 +235,7 @@ func TestMongotest(t *testing.T) {
 		require.Error(t, mongoengine.Check(t.Context(), address))
 	})
 
-	t.Run("a flag that makes no sense is told with mongodbs words", func(t *testing.T) {
+	t.Run("the error for an invalid flag has mongodb's message", func(t *testing.T) {
 		t.Parallel()
 		if testing.Short() {
 			t.Skip("skipped: no MongoDB is started under -short")
@@ -273,7 +273,8 @@ func TestMongotest(t *testing.T) {
 	})
 }
 
-// inChild names, in a child process, the file that it tells its server in.
+// inChild names the environment variable with the file into which a child process writes
+// the URL of its server.
 const inChild = "OUTMILL_TEST_CHILD_SERVER"
 
 func TestChild_KilledWithMongoDB(t *testing.T) {

@@ -8,14 +8,14 @@ import (
 	"strconv"
 )
 
-// nobody is the user without rights where there is no user "postgres".
+// nobody is the user without rights. Servers run as nobody if there is no user "postgres".
 const nobody = 65534
 
-// account is who servers run as.
+// account is the user that servers run as.
 type account struct{ uid, gid int }
 
-// serverAccount returns nil where servers run as the user of this process.
-// PostgreSQL and PgBouncer refuse to run as root.
+// serverAccount returns nil if servers run as the user of this process. As root they need
+// another user, because PostgreSQL and PgBouncer refuse to run as root.
 func serverAccount() *account {
 	if os.Getuid() != 0 {
 		return nil
@@ -35,7 +35,7 @@ func asAccount(cmd *exec.Cmd) {
 	if cmd.Env == nil {
 		cmd.Env = os.Environ()
 	}
-	// The language of the machine may be one that the programs do not have.
+	// The programs may not support the language of the machine.
 	cmd.Env = append(cmd.Env, "LC_ALL=C")
 	cmd.SysProcAttr = childAttributes(serverAccount())
 }

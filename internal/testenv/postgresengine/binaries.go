@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// releases are those that are downloaded for a major version.
+// releases are the releases to download for each major version.
 var releases = map[string]string{
 	"14": "14.18.0",
 	"15": "15.13.0",
@@ -21,11 +21,11 @@ var releases = map[string]string{
 	"18": "18.6.0",
 }
 
-// newest is the release that is downloaded where any will do.
+// newest is the version to download if any version is sufficient.
 const newest = "17"
 
-// Binaries returns the directory with the programs of the machine's newest
-// PostgreSQL. Where it has none, they are downloaded to a cache.
+// Binaries returns the directory with the programs of the machine's newest PostgreSQL. If
+// the machine has none, it downloads them to a cache.
 func Binaries(ctx context.Context) (string, error) {
 	best := installation{major: oldest - 1}
 	for _, i := range installed(ctx) {
@@ -43,8 +43,9 @@ func Binaries(ctx context.Context) (string, error) {
 	return bin, nil
 }
 
-// BinariesOf is Binaries for a version: a major one such as "16", the machine's
-// or else downloaded; or a release such as "16.9.0", which is downloaded.
+// BinariesOf is Binaries for a version. For a major version such as "16" it uses the
+// machine's programs or else downloads them; for a release such as "16.9.0" it always
+// downloads them.
 func BinariesOf(ctx context.Context, version string) (string, error) {
 	if strings.Contains(version, ".") {
 		return Download(ctx, version)

@@ -40,14 +40,14 @@ func Download(ctx context.Context, release string) (string, error) {
 	return bin, download(ctx, release, dir)
 }
 
-// download renames at the end, so that dir is either whole or not there.
+// download renames at the end, so that dir is either complete or does not exist.
 func download(ctx context.Context, release, dir string) error {
 	work, err := os.MkdirTemp(filepath.Dir(dir), "download-")
 	if err != nil {
 		return fmt.Errorf("postgres: make the download directory: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(work) }()
-	// The servers' account reads what is downloaded here.
+	// The servers' account must be able to read the files.
 	if err := os.Chmod(work, 0o755); err != nil {
 		return fmt.Errorf("postgres: make the download directory: %w", err)
 	}
@@ -62,8 +62,8 @@ func download(ctx context.Context, release, dir string) error {
 	return nil
 }
 
-// cacheDir is in a place that other users can read where servers run as another
-// one: root's own cache is not.
+// cacheDir returns a directory that the servers' account can read. If this process is root,
+// that is not root's own cache.
 func cacheDir() (string, error) {
 	if serverAccount() != nil {
 		return "/var/cache/outmill-test", nil

@@ -14,20 +14,19 @@ import (
 // postgres://user:password@host:port/database. The user must be a superuser.
 const EnvURL = "OUTMILL_TEST_POSTGRES_URL"
 
-// DefaultAddr is where a server of this machine is looked for.
+// DefaultAddr is the address at which Find looks for a server of this machine.
 const DefaultAddr = "127.0.0.1:5432"
 
 const (
-	// answersWithin bounds one Check.
+	// answersWithin limits one Check.
 	answersWithin = 20 * time.Second
 	// oldest is the first version that the project supports.
 	oldest = 14
 )
 
-// Find returns the URL of the server that the environment names, else of one
-// that listens at DefaultAddr and lets "postgres" in without a password; ""
-// where there is neither. It is an error if the environment names a server that
-// does not answer.
+// Find returns the URL of the server that the environment names, or else of a server that
+// listens at DefaultAddr and accepts the user postgres without a password, or "". If the
+// environment names a server that does not answer, it returns an error.
 func Find(ctx context.Context) (string, error) {
 	if named := os.Getenv(EnvURL); named != "" {
 		if err := Check(ctx, named); err != nil {
@@ -41,8 +40,8 @@ func Find(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// Check reports whether a server answers that tests can use: version 14 or
-// later, and a superuser.
+// Check returns an error unless tests can use the server: it must answer, have version 14
+// or later, and the user must be a superuser.
 func Check(ctx context.Context, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, answersWithin)
 	defer cancel()
@@ -57,10 +56,10 @@ func Check(ctx context.Context, url string) error {
 		return fmt.Errorf("ask PostgreSQL for its version: %w", err)
 	}
 	if number, err := strconv.Atoi(version); err != nil || number < oldest*10_000 {
-		return fmt.Errorf("the server has version number %s: tests want PostgreSQL %d or later", version, oldest)
+		return fmt.Errorf("the server has version number %s: tests require PostgreSQL %d or later", version, oldest)
 	}
 	if superuser != "on" {
-		return fmt.Errorf("user %s is no superuser: tests create databases and look at all sessions", conn.Config().User)
+		return fmt.Errorf("user %s is not a superuser: tests create databases and read all sessions", conn.Config().User)
 	}
 	return nil
 }

@@ -20,10 +20,10 @@ import (
 // ErrNoPgBouncer says that the machine does not have PgBouncer.
 var ErrNoPgBouncer = errors.New("pgbouncer is not installed")
 
-// PgBouncer is one that pools connections to a database, by transaction unless
-// a setting says otherwise.
+// PgBouncer is a running PgBouncer that pools connections to a database, by transaction
+// unless a setting changes this.
 type PgBouncer struct {
-	// URL is that of the database, through PgBouncer.
+	// URL is the URL of the database through PgBouncer.
 	URL string
 	// Dir holds the configuration and the log.
 	Dir string
@@ -31,9 +31,9 @@ type PgBouncer struct {
 	run *proc.Supervised
 }
 
-// StartPgBouncer starts PgBouncer on loopback in front of the database of a
-// URL, and waits until it is ready. It ends with this process, however that
-// ends, or at End. Settings are pairs such as "default_pool_size=2".
+// StartPgBouncer starts PgBouncer on loopback in front of the database of a URL, and waits
+// until it is ready. It ends with this process, even after a crash, or at End. Settings are
+// pairs such as "default_pool_size=2".
 func StartPgBouncer(ctx context.Context, databaseURL string, settings ...string) (*PgBouncer, error) {
 	program, err := findPgBouncer()
 	if err != nil {
@@ -58,7 +58,7 @@ func startPgBouncerIn(ctx context.Context, program, dir, databaseURL string, set
 	defer cancel()
 	for {
 		b, err := startPgBouncerOnce(ctx, program, dir, databaseURL, settings)
-		// Somebody else was quicker to take the port.
+		// Another process has taken the port.
 		if errors.Is(err, proc.ErrEnded) && strings.Contains(err.Error(), "ddress already in use") && ctx.Err() == nil {
 			continue
 		}
@@ -96,8 +96,7 @@ func startPgBouncerOnce(ctx context.Context, program, dir, databaseURL string, s
 // End ends PgBouncer, removes its directory and waits for that.
 func (b *PgBouncer) End() { b.run.End() }
 
-// pgBouncerConfig has clients log in as whom they like, and PgBouncer as the
-// user of the URL.
+// pgBouncerConfig lets clients log in as any user, and PgBouncer as the user of the URL.
 func pgBouncerConfig(databaseURL string, port int, settings []string) (string, error) {
 	c, err := pgx.ParseConfig(databaseURL)
 	if err != nil {
@@ -131,7 +130,7 @@ ignore_startup_parameters = extra_float_digits
 }
 
 func findPgBouncer() (string, error) {
-	// Debian's place is not in the PATH of most users.
+	// On Debian the program is in a directory that is not in the PATH of most users.
 	for _, name := range []string{"pgbouncer", "/usr/sbin/pgbouncer"} {
 		if file, err := exec.LookPath(name); err == nil {
 			return file, nil

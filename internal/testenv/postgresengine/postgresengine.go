@@ -20,11 +20,11 @@ import (
 	"github.com/outmill/outmill/internal/testenv/proc"
 )
 
-// readyWithin bounds the wait for a server that was started. It takes 0.2 s on
-// a machine that is idle.
+// readyWithin limits the wait for the start of a server, which takes 0.2 s on an idle
+// machine.
 const readyWithin = time.Minute
 
-// Mode is how a server is asked to stop.
+// Mode is the way in which a server is asked to stop.
 type Mode syscall.Signal
 
 const (
@@ -35,11 +35,11 @@ const (
 	Immediate = Mode(syscall.SIGQUIT)
 )
 
-// Signal is what the server's first process is sent.
+// Signal returns the signal to send to the server's first process.
 func (m Mode) Signal() os.Signal { return syscall.Signal(m) }
 
-// Engine is a server on loopback. Its files live in one directory. Its methods
-// are for one goroutine at a time.
+// Engine is a server on loopback. Its files are in one directory. Use it from one goroutine
+// at a time.
 type Engine struct {
 	// URL is for the superuser and the database "postgres". It stays the same
 	// over restarts.
@@ -48,15 +48,14 @@ type Engine struct {
 	Dir string
 
 	bin string
-	// started is false until the server was up once: only before that its port
-	// may be changed.
+	// started says that the server has been ready once. Only before that may its port change.
 	started bool
 	run     *proc.Supervised
 }
 
-// Prepare makes a database cluster in dir, which must be empty or not exist,
-// with the programs in bin. Settings are pairs such as "fsync=on", and win over
-// those that are good for tests.
+// Prepare makes a database cluster in dir, which must be empty or not exist, with the
+// programs in bin. Settings are pairs such as "fsync=on", and override the defaults for
+// tests.
 func Prepare(ctx context.Context, bin, dir string, settings ...string) (*Engine, error) {
 	if err := makeDir(dir); err != nil {
 		return nil, err
@@ -75,9 +74,9 @@ func Prepare(ctx context.Context, bin, dir string, settings ...string) (*Engine,
 	return e, e.choosePort()
 }
 
-// Start starts the server so that it ends with this process, however that ends,
-// or at End, and waits until it is ready. It may be called again after Stop and
-// Kill: the port and the data stay.
+// Start starts the server so that it ends with this process, even after a crash, or at End,
+// and waits until it is ready. It may be called again after Stop and Kill; the port and the
+// data stay the same.
 func (e *Engine) Start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyWithin)
 	defer cancel()
@@ -105,8 +104,8 @@ func (e *Engine) startOnce(ctx context.Context) error {
 	return e.run.AwaitReady(ctx, e.checkReady)
 }
 
-// mayTryAgain returns nil if what has kept the server from starting is somebody
-// else's and passes.
+// mayTryAgain returns nil if another process has prevented the start, and the reason is
+// transient.
 func (e *Engine) mayTryAgain(ctx context.Context, err error) error {
 	if !errors.Is(err, proc.ErrEnded) {
 		return err
@@ -116,7 +115,7 @@ func (e *Engine) mayTryAgain(ctx context.Context, err error) error {
 	case strings.Contains(log, "could not create any TCP/IP sockets") && !e.started:
 		return e.choosePort()
 	case strings.Contains(log, "is still in use"):
-		// The children of a server that was killed take a moment to notice.
+		// The child processes of a killed server take a moment to end.
 		return proc.Wait(ctx, 10*time.Millisecond)
 	}
 	return err
@@ -141,8 +140,8 @@ func (e *Engine) Restart(ctx context.Context, mode Mode) error {
 	return e.Start(ctx)
 }
 
-// End ends a server of Start, if it still runs, removes its directory and waits
-// for that.
+// End ends a server of Start, if it still runs, removes its directory, and waits until both
+// are done.
 func (e *Engine) End() {
 	if e.run == nil {
 		_ = os.RemoveAll(e.Dir)
@@ -152,8 +151,8 @@ func (e *Engine) End() {
 	e.run = nil
 }
 
-// StartDetached starts the server in the background, where it outlives this
-// process, and waits until it is ready. Its pid is in PidFile.
+// StartDetached starts the server in the background, so that it outlives this process, and
+// waits until it is ready. Its pid is in PidFile.
 func (e *Engine) StartDetached(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyWithin)
 	defer cancel()
@@ -163,8 +162,8 @@ func (e *Engine) StartDetached(ctx context.Context) error {
 	return nil
 }
 
-// checkReady looks at the server's own word first: at its port another server
-// may answer, when that was quicker to take it.
+// checkReady first reads the server's own status, because another server may have taken the
+// port and answer there.
 func (e *Engine) checkReady(ctx context.Context) error {
 	state, err := os.ReadFile(filepath.Join(e.dataDir(), "postmaster.pid"))
 	if err != nil {
@@ -176,16 +175,16 @@ func (e *Engine) checkReady(ctx context.Context) error {
 	return Check(ctx, e.URL)
 }
 
-// PidFile is where the pid of the server is.
+// PidFile returns the file with the pid of the server.
 func (e *Engine) PidFile() string { return e.server().PidFile() }
 
-// LogFile is where the server's output goes, that of its last start.
+// LogFile returns the file with the server's output since its last start.
 func (e *Engine) LogFile() string { return e.server().LogFile() }
 
 func (e *Engine) dataDir() string { return filepath.Join(e.Dir, "data") }
 
-// server tidies up SysV memory: that of a server that was killed would stay
-// until the machine restarts.
+// server also removes SysV shared memory, which a killed server would leave until the
+// machine restarts.
 func (e *Engine) server() proc.Server {
 	return proc.Server{
 		Dir:       e.Dir,
@@ -225,7 +224,7 @@ func (e *Engine) initdb(ctx context.Context) error {
 }
 
 func configuration(settings []string) (string, error) {
-	// Dynamic shared memory as files of the data directory goes with it, even
+	// Dynamic shared memory in files of the data directory is removed with the directory, even
 	// after kill -9.
 	text := `
 listen_addresses = '127.0.0.1'

@@ -9,8 +9,8 @@ import (
 	"github.com/outmill/outmill/internal/testenv/certificate"
 )
 
-// UseTLS restarts the server with a certificate, which it shows to clients that
-// ask for TLS. Others connect without, as before.
+// UseTLS restarts the server with a certificate, which it shows to clients that request
+// TLS. Other clients connect without TLS, as before.
 func (e *Engine) UseTLS(ctx context.Context, shown certificate.Certificate) error {
 	for name, content := range map[string][]byte{"server.crt": shown.PEM(), "server.key": shown.KeyPEM()} {
 		file := filepath.Join(e.dataDir(), name)

@@ -11,15 +11,14 @@ import (
 	"github.com/outmill/outmill/internal/testenv"
 )
 
-// Database returns the URL of a database of its own for the test, empty,
-// on the server of Postgres. It is dropped with the test.
+// Database returns the URL of a new, empty database for the test, on the server of Server.
+// It is dropped with the test.
 func Database(tb testing.TB) string {
 	tb.Helper()
 	return DatabaseOn(tb, Server(tb))
 }
 
-// DatabaseOn is Database on the server that a URL names,
-// whatever the database in it.
+// DatabaseOn is Database for the server of a URL. It ignores the database in the URL.
 func DatabaseOn(tb testing.TB, serverURL string) string {
 	tb.Helper()
 	name := testenv.DatabaseName()
@@ -32,11 +31,11 @@ func DatabaseOn(tb testing.TB, serverURL string) string {
 	return u.String()
 }
 
-// Schema returns the URL of a schema of its own for the test, empty, in
-// a database that other tests use as well: ten times as fast as a database of
-// its own. What is the database's is shared: advisory locks, channels of NOTIFY,
-// pg_stat views. The schema is the search path of each session, which PgBouncer
-// does not pass on. It is dropped with the test.
+// Schema returns the URL of a new, empty schema for the test, in a database that other
+// tests use too. It is ten times as fast as a new database. The tests share everything that
+// belongs to the database: advisory locks, channels of NOTIFY, pg_stat views. The schema is
+// the search path of each session, which PgBouncer does not pass on. It is dropped with the
+// test.
 func Schema(tb testing.TB) string {
 	tb.Helper()
 	serverURL := Server(tb)
@@ -48,7 +47,7 @@ func Schema(tb testing.TB) string {
 	tb.Cleanup(func() { dropSchema(tb, serverURL, name) })
 	query := u.Query()
 	query.Set("search_path", name)
-	// By it the sessions that the test has left open are found.
+	// The name identifies the sessions that the test has left open.
 	query.Set("application_name", name)
 	u.RawQuery = query.Encode()
 	return u.String()
@@ -62,7 +61,8 @@ func parse(tb testing.TB, serverURL string) *url.URL {
 	return u
 }
 
-// dropDatabase tidies up; a server that is gone has nothing left to tidy.
+// dropDatabase drops the database. It only logs an error, because the test may have ended
+// the server.
 func dropDatabase(tb testing.TB, serverURL, name string) {
 	ctx, cancel := context.WithTimeout(context.Background(), testenv.Patience)
 	defer cancel()

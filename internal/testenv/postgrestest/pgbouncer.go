@@ -9,10 +9,10 @@ import (
 	"github.com/outmill/outmill/internal/testenv/postgresengine"
 )
 
-// PgBouncer starts a PgBouncer in front of a database, ends it with the test,
-// and returns the URL of the database through it. It pools by transaction
-// unless a setting says otherwise; settings are pairs such as
-// "default_pool_size=2". Where it is not installed the test is skipped.
+// PgBouncer starts a PgBouncer in front of a database, ends it with the test, and returns
+// the URL of the database through it. It pools by transaction unless a setting changes
+// this; settings are pairs such as "default_pool_size=2". If PgBouncer is not installed,
+// the test is skipped.
 func PgBouncer(tb testing.TB, databaseURL string, settings ...string) string {
 	tb.Helper()
 	if testing.Short() {

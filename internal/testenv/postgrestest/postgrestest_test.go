@@ -57,7 +57,7 @@ func TestPostgrestest(t *testing.T) {
 				execute(t, conn, "CREATE TABLE things (name text)")
 				require.Equal(t, "UTF8 C",
 					ask(t, conn, "SELECT pg_encoding_to_char(encoding) || ' ' || datcollate FROM pg_database WHERE datname = current_database()"))
-				// It is dropped with the session still open.
+				// The database is dropped while the session is still open.
 			})
 			_, err := pgx.Connect(t.Context(), other)
 			var refused *pgconn.PgError
@@ -77,7 +77,7 @@ func TestPostgrestest(t *testing.T) {
 			require.Equal(t, name, ask(t, conn,
 				"SELECT schemaname::text FROM pg_tables WHERE tablename = 'things' AND schemaname = current_schema()"))
 			require.NotEqual(t, name, ask(t, connect(t, postgrestest.Schema(t)), "SELECT current_schema()::text"))
-			// A transaction that holds a lock does not keep the schema from being dropped.
+			// A transaction that holds a lock does not prevent the drop of the schema.
 			left, err := pgx.Connect(t.Context(), postgrestest.Schema(t))
 			require.NoError(t, err)
 			execute(t, left, "CREATE TABLE things (name text)")
@@ -124,7 +124,7 @@ func TestPostgrestest(t *testing.T) {
 		require.Equal(t, "fast,immediate,kill", ask(t, connect(t, address), "SELECT string_agg(name, ',' ORDER BY name) FROM things"))
 	})
 
-	t.Run("nothing of a server stays when its test ends with it", func(t *testing.T) {
+	t.Run("a server leaves no files when its test ends with it", func(t *testing.T) {
 		t.Parallel()
 		for name, before := range map[string]func(*testing.T, *postgresengine.Engine) error{
 			"running": func(*testing.T, *postgresengine.Engine) error { return nil },
@@ -186,7 +186,7 @@ func TestPostgrestest(t *testing.T) {
 		require.Error(t, postgresengine.Check(t.Context(), address))
 	})
 
-	t.Run("a setting that makes no sense is told with the servers words", func(t *testing.T) {
+	t.Run("the error for an invalid setting has the server's message", func(t *testing.T) {
 		t.Parallel()
 		if testing.Short() {
 			t.Skip("skipped: no PostgreSQL is started under -short")
@@ -196,7 +196,7 @@ func TestPostgrestest(t *testing.T) {
 			t.Skipf("skipped: no PostgreSQL: %v", err)
 		}
 		for setting, words := range map[string]string{"fsync": "want name=value", "no_such_setting=1": "no_such_setting"} {
-			// Not the test's directory: the server's user cannot get there.
+			// The server's user cannot access the test's directory, so this is another one.
 			dir := filepath.Join(os.TempDir(), "outmill-postgres-"+uuid.NewString())
 			server, err := postgresengine.Prepare(t.Context(), bin, dir, setting)
 			if err == nil {
@@ -208,7 +208,7 @@ func TestPostgrestest(t *testing.T) {
 		}
 	})
 
-	t.Run("who is no superuser is refused", func(t *testing.T) {
+	t.Run("a user that is not a superuser is refused", func(t *testing.T) {
 		t.Parallel()
 		server := postgrestest.Server(t)
 		role := "outmill_" + strings.ReplaceAll(uuid.NewString(), "-", "")
@@ -218,7 +218,7 @@ func TestPostgrestest(t *testing.T) {
 		u, err := url.Parse(server)
 		require.NoError(t, err)
 		u.User = url.UserPassword(role, "secret")
-		require.ErrorContains(t, postgresengine.Check(t.Context(), u.String()), "no superuser")
+		require.ErrorContains(t, postgresengine.Check(t.Context(), u.String()), "not a superuser")
 	})
 
 	t.Run("pgbouncer gives a session to one transaction at a time", func(t *testing.T) {
@@ -240,7 +240,8 @@ func TestPostgrestest(t *testing.T) {
 	})
 }
 
-// inChild names, in a child process, the file that it tells its server in.
+// inChild names the environment variable with the file into which a child process writes
+// the URL of its server.
 const inChild = "OUTMILL_TEST_CHILD_SERVER"
 
 func TestChild_KilledWithPostgreSQL(t *testing.T) {

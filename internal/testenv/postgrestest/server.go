@@ -27,9 +27,9 @@ func Server(tb testing.TB) string {
 	return url
 }
 
-// Own starts a server that the test alone uses, to stop and kill it as
-// it likes, and ends it with the test. Settings are pairs such as "fsync=on".
-// Where it cannot be started the test is skipped.
+// Own starts a server for this test alone, which may stop and kill it, and ends it with the
+// test. Settings are pairs such as "fsync=on". If the server cannot be started, the test is
+// skipped.
 func Own(tb testing.TB, settings ...string) *postgresengine.Engine {
 	tb.Helper()
 	engine, err := startPostgres(tb.Context(), postgresengine.Binaries, settings...)
@@ -56,8 +56,8 @@ var findOrStartPostgres = sync.OnceValues(func() (string, error) {
 	return startSharedPostgres(ctx, postgresengine.Binaries)
 })
 
-// startedPostgres keeps the servers of the whole binary reachable: the pipe to
-// a server is closed when it is collected, and that ends the server.
+// startedPostgres keeps the servers of the whole binary reachable. Otherwise the garbage
+// collector would close the pipe to a server, which ends the server.
 var startedPostgres struct {
 	sync.Mutex
 	engines []*postgresengine.Engine

@@ -16,9 +16,9 @@ import (
 const envPostgresVersions = "OUTMILL_TEST_POSTGRES_VERSIONS"
 
 // Each runs the test in parallel on each version of PostgreSQL that
-// OUTMILL_TEST_POSTGRES_VERSIONS names, else on the server of Postgres, with the
-// URL of a database of its own. The servers are the same for all tests of the
-// binary. A version that is named and cannot be had is a failure.
+// OUTMILL_TEST_POSTGRES_VERSIONS names, or else on the server of Server, each time with the
+// URL of a new database. All tests of the binary share the servers. If a named version is
+// not available, the test fails.
 func Each(t *testing.T, test func(t *testing.T, databaseURL string)) {
 	t.Helper()
 	versions := strings.FieldsFunc(os.Getenv(envPostgresVersions), func(r rune) bool { return r == ',' || r == ' ' })
@@ -53,5 +53,5 @@ func postgresVersion(tb testing.TB, version string) string {
 	return url
 }
 
-// postgresVersions holds what starts the server of a version, once.
+// postgresVersions has a function for each version, which starts its server once.
 var postgresVersions sync.Map

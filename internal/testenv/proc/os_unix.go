@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// OwnSession keeps signals of the terminal from a child: who started it ends
-// it.
+// OwnSession keeps signals of the terminal from a child, because the process that started
+// the child ends it.
 func OwnSession() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
 
 // LockFile waits for an exclusive lock between processes. The lock ends with

@@ -8,9 +8,8 @@ import (
 	"strconv"
 )
 
-// FreePort returns a port of loopback that was free a moment ago. It is one
-// that the system does not give to outgoing connections: those could take it
-// while the server is down.
+// FreePort returns a port of loopback that was free a moment ago. The port is outside the
+// range for outgoing connections, because these could take it while the server is down.
 func FreePort() (int, error) {
 	const lowest, count, tries = 15_000, 15_000, 100
 	var failed error

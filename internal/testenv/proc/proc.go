@@ -1,5 +1,5 @@
-// Package proc reads what the processes of engines leave behind: their ids and
-// the end of what they print. It is for the packages next to it.
+// Package proc starts and stops the processes of engines, and reads their ids and logs. It
+// is for the packages next to it.
 package proc
 
 import (
@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// ReadPid reads a file that holds one process id. The error is an
-// os.ErrNotExist where there is no such file.
+// ReadPid reads a file that holds one process id. It returns an os.ErrNotExist if there is
+// no such file.
 func ReadPid(file string) (int, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -24,7 +24,7 @@ func ReadPid(file string) (int, error) {
 	return pid, nil
 }
 
-// LastLines returns the last 600 bytes of a log, or why it cannot be read.
+// LastLines returns the last 600 bytes of a log, or the error of reading it.
 func LastLines(file string) string {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -34,8 +34,7 @@ func LastLines(file string) string {
 	return string(text[max(0, len(text)-enough):])
 }
 
-// LastLine returns the last line of what a command has printed, blank lines at
-// the end aside.
+// LastLine returns the last line of a command's output that is not blank.
 func LastLine(out []byte) string {
 	lines := bytes.Split(bytes.TrimSpace(out), []byte("\n"))
 	return string(lines[len(lines)-1])

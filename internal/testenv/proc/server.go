@@ -18,28 +18,28 @@ const (
 
 // Server says how to run a server.
 type Server struct {
-	// Dir is where it runs and keeps its files. It is removed when the server of
-	// Supervise ends.
+	// Dir is the working directory of the server, with its files. It is removed when the
+	// server of Supervise ends.
 	Dir string
 	// Line is its command line.
 	Line []string
-	// EndSignal is the one that ends it at once, by its name, such as "KILL".
+	// EndSignal is the name of the signal that ends the server at once, such as "KILL".
 	EndSignal string
-	// Prepare says as whom it runs, with which environment. It may be nil.
+	// Prepare sets the user and the environment of the server. It may be nil.
 	Prepare func(*exec.Cmd)
 	// TidyUp is a shell command that runs in Dir before Dir is removed. It may be
 	// empty.
 	TidyUp string
 }
 
-// PidFile is where the pid of the server is.
+// PidFile returns the file with the pid of the server.
 func (s Server) PidFile() string { return filepath.Join(s.Dir, pidFile) }
 
-// LogFile is where the server's output goes.
+// LogFile returns the file with the server's output.
 func (s Server) LogFile() string { return filepath.Join(s.Dir, "log") }
 
-// StartDetached starts the server in the background, where it outlives this
-// process, and calls check until it succeeds or the context ends.
+// StartDetached starts the server in the background, so that it outlives this process, and
+// calls check until it succeeds or the context ends.
 func (s Server) StartDetached(ctx context.Context, check func(context.Context) error) error {
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), s.Line[0], s.Line[1:]...)
 	if err := s.launch(cmd); err != nil {
@@ -59,9 +59,8 @@ func (s Server) StartDetached(ctx context.Context, check func(context.Context) e
 	}
 }
 
-// Supervise starts the server so that it ends with this process, however that
-// ends, or at End. It does not wait until it is ready. What an earlier start
-// has left in the log is removed.
+// Supervise starts the server so that it ends with this process, even after a crash, or at
+// End. It does not wait until the server is ready. It removes the log of an earlier start.
 func (s Server) Supervise(ctx context.Context) (*Supervised, error) {
 	for _, name := range []string{pidFile, endedFile} {
 		if err := os.Remove(filepath.Join(s.Dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -71,7 +70,7 @@ func (s Server) Supervise(ctx context.Context) (*Supervised, error) {
 	if err := os.Truncate(s.LogFile(), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("empty the log: %w", err)
 	}
-	// The server's life is not bounded by ctx, which is for its start.
+	// The server must outlive ctx, which limits only its start.
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), "sh", append([]string{"-c", script, "sh"}, s.Line...)...)
 	cmd.Env = append(os.Environ(), "DIR="+s.Dir, "END_SIGNAL="+s.EndSignal, "TIDY_UP="+s.TidyUp)
 	stdin, err := cmd.StdinPipe()
@@ -102,19 +101,19 @@ func (s Server) launch(cmd *exec.Cmd) error {
 	return nil
 }
 
-// Supervised is a server that ends with this process. Its methods are for one
-// goroutine at a time; Stop, Leave and End do nothing on one that is nil.
+// Supervised is a server that ends with this process. Use it from one goroutine at a time.
+// On a nil Supervised, Stop, Leave and End do nothing.
 type Supervised struct {
 	server Server
 	cmd    *exec.Cmd
-	// stdin is open in this process only. When it is collected it is closed, and
-	// the server ends: who holds the supervised holds the server.
+	// stdin is open only in this process. The garbage collector closes it, which ends the
+	// server, so keep the Supervised as long as the server is needed.
 	stdin io.WriteCloser
 }
 
-// script runs a server until standard input ends, which says that this process
-// is gone, and removes the server's directory then, unless it was told to leave
-// it. A server that a test has stopped is continued, to hear that it is to end.
+// script runs a server until standard input ends, which means that this process has ended.
+// Then it removes the server's directory, unless Leave has told it not to. It continues a
+// server that a test has stopped, so that the server receives the end signal.
 const script = `
 (
 	"$@" & child=$!

@@ -17,7 +17,7 @@ import (
 	"github.com/outmill/outmill/internal/testenv/proc"
 )
 
-// server is a shell that writes a file when it is up.
+// server is a shell that writes a file when it has started.
 func server(t *testing.T, script string) proc.Server {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "server")
@@ -42,7 +42,7 @@ func within(t *testing.T) context.Context {
 func TestServer(t *testing.T) {
 	t.Parallel()
 
-	t.Run("a server that ends before it is ready is told with its last words", func(t *testing.T) {
+	t.Run("the error for a server that ends before it is ready has the end of its log", func(t *testing.T) {
 		t.Parallel()
 		s := server(t, "echo no such flag; exit 1")
 		run, err := s.Supervise(within(t))
@@ -53,7 +53,7 @@ func TestServer(t *testing.T) {
 		require.ErrorContains(t, err, "no such flag")
 	})
 
-	t.Run("a server that is not ready in time is told with the reason", func(t *testing.T) {
+	t.Run("the error for a server that is not ready in time has the reason", func(t *testing.T) {
 		t.Parallel()
 		s := server(t, "exec sleep 600")
 		run, err := s.Supervise(within(t))

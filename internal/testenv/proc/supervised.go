@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// poll is the time between two looks at a server that starts or ends.
+// poll is the time between two checks of a server that starts or ends.
 const poll = 10 * time.Millisecond
 
 // ErrEnded says that a server has ended before it was ready.
 var ErrEnded = errors.New("it has ended")
 
-// AwaitReady calls check until it succeeds, the server ends, which is ErrEnded,
-// or the context does.
+// AwaitReady calls check until it succeeds, the server ends (ErrEnded), or the context
+// ends.
 func (s *Supervised) AwaitReady(ctx context.Context, check func(context.Context) error) error {
 	for {
 		if s.hasEnded() {
@@ -25,7 +25,7 @@ func (s *Supervised) AwaitReady(ctx context.Context, check func(context.Context)
 		}
 		err := check(ctx)
 		if err == nil {
-			// Without it the server could not be stopped yet.
+			// Stop needs the pid file.
 			_, err = ReadPid(s.server.PidFile())
 		}
 		if err == nil && !s.hasEnded() {
@@ -41,8 +41,8 @@ func notReady(err error, log string) error {
 	return fmt.Errorf("not ready in time: %w; the end of its log: %s", err, LastLines(log))
 }
 
-// Stop sends a signal that ends the server and waits for its end, where it has
-// not ended yet.
+// Stop sends a signal that ends the server, and waits for its end. It does nothing if the
+// server has ended already.
 func (s *Supervised) Stop(ctx context.Context, signal os.Signal) error {
 	if s == nil || s.hasEnded() {
 		return nil

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Wait waits for d, or returns the context's error when that is done first.
+// Wait waits for d. If the context ends first, it returns the error of the context.
 func Wait(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

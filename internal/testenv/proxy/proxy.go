@@ -1,4 +1,4 @@
-// Package proxy passes connections on to a server for tests that cut them.
+// Package proxy forwards connections to a server for tests that cut them.
 package proxy
 
 import (
@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Proxy passes TCP connections on to a server, and can cut them. All methods may
-// be called concurrently.
+// Proxy forwards TCP connections to a server, and can cut them. All methods may be called
+// concurrently.
 type Proxy struct {
 	listener net.Listener
 	target   string
@@ -26,8 +26,8 @@ type Proxy struct {
 // link is one connection through the proxy.
 type link struct {
 	client, server net.Conn
-	// deaf: what the server says is dropped. loses: the connection ends with the
-	// next word of the server's, which gets lost.
+	// deaf says that the proxy drops the server's data; loses, that it drops the server's next
+	// data and cuts the connection.
 	deaf, loses atomic.Bool
 }
 
@@ -43,18 +43,18 @@ func New(tb testing.TB, target string) *Proxy {
 	return p
 }
 
-// Addr is the host:port that leads through the proxy.
+// Addr returns the host:port of the proxy.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// CutAll cuts the connections that there are.
+// CutAll cuts the existing connections.
 func (p *Proxy) CutAll() { p.each((*link).cut) }
 
-// Deafen drops what the server says from now on, on the connections that there
-// are, so that a later cut takes away the answers to what was carried out.
+// Deafen drops all further data of the server on the existing connections, so that a later
+// cut loses the answers to executed requests.
 func (p *Proxy) Deafen() { p.each(func(l *link) { l.deaf.Store(true) }) }
 
-// LoseAnswers cuts each of the connections that there are with the server's next
-// answer: what it answers was carried out, and nobody hears of it.
+// LoseAnswers cuts each existing connection at the server's next answer: the server has
+// executed the request, but the client gets no answer.
 func (p *Proxy) LoseAnswers() { p.each(func(l *link) { l.loses.Store(true) }) }
 
 func (p *Proxy) accept() {
@@ -127,7 +127,7 @@ func (l *link) cut() {
 	_ = l.server.Close()
 }
 
-// answers is where a server's words go.
+// answers writes the server's data to the client, unless the link drops it.
 type answers struct{ *link }
 
 func (a answers) Write(b []byte) (int, error) {

@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// echo is a server that sends each line back, and tells of it before.
+// echo is a server that reports each line on heard and then sends it back.
 func echo(t *testing.T) (addr string, heard <-chan string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -46,7 +46,7 @@ func echo(t *testing.T) (addr string, heard <-chan string) {
 	return listener.Addr().String(), lines
 }
 
-// talk is a connection on which a line is sent and its answer read.
+// talk is a connection for sending a line and reading its answer.
 type talk struct {
 	t *testing.T
 	net.Conn
@@ -84,7 +84,7 @@ func (c talk) hearTheEnd() {
 func TestProxy(t *testing.T) {
 	t.Parallel()
 
-	t.Run("a proxy cuts the connections that there are and takes new ones", func(t *testing.T) {
+	t.Run("a proxy cuts the existing connections and accepts new ones", func(t *testing.T) {
 		t.Parallel()
 		addr, heard := echo(t)
 		p := proxy.New(t, addr)
@@ -99,7 +99,7 @@ func TestProxy(t *testing.T) {
 		second.hear("two")
 	})
 
-	t.Run("a proxy drops answers to what was heard", func(t *testing.T) {
+	t.Run("a proxy drops the answers to requests that the server got", func(t *testing.T) {
 		t.Parallel()
 		for name, spoil := range map[string]func(*proxy.Proxy){
 			"until it cuts":    (*proxy.Proxy).Deafen,
@@ -128,7 +128,7 @@ func TestProxy(t *testing.T) {
 		}
 	})
 
-	t.Run("a proxy to a server that is away closes connections at once", func(t *testing.T) {
+	t.Run("a proxy to an unavailable server closes connections at once", func(t *testing.T) {
 		t.Parallel()
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)

@@ -14,16 +14,15 @@ import (
 	"github.com/outmill/outmill/internal/testenv"
 )
 
-// EnvURL names a SQL Server for the tests, such as
-// sqlserver://sa:password@127.0.0.1:1433?encrypt=disable. There is none that
-// could be started here.
+// EnvURL names the environment variable with the URL of a SQL Server for tests, such as
+// sqlserver://sa:password@127.0.0.1:1433?encrypt=disable. Tests cannot start one
+// themselves.
 const EnvURL = "OUTMILL_TEST_SQLSERVER_URL"
 
-// Server returns the URL of a server, or skips the test. It may be Babelfish
-// for PostgreSQL: see IsBabelfish. Babelfish 4.4 wants the setting
-// babelfishpg_tsql.temp_oid_buffer_size = 0 for its database: else an open
-// transaction that has used a table variable stops every other session that
-// declares one.
+// Server returns the URL of a server, or skips the test. It may be Babelfish for
+// PostgreSQL: see IsBabelfish. Babelfish 4.4 needs the setting
+// babelfishpg_tsql.temp_oid_buffer_size = 0 for its database. Otherwise an open transaction
+// that has used a table variable blocks every other session that declares one.
 func Server(tb testing.TB) string {
 	tb.Helper()
 	server := os.Getenv(EnvURL)
@@ -33,11 +32,11 @@ func Server(tb testing.TB) string {
 	return server
 }
 
-// databases is held while one is created or dropped.
+// databases is locked while a database is created or dropped.
 var databases sync.Mutex
 
-// Database returns the URL of a database of its own for the test,
-// empty, which goes with the test.
+// Database returns the URL of a new, empty database for the test, which is dropped with the
+// test.
 func Database(tb testing.TB) string {
 	tb.Helper()
 	server, err := url.Parse(Server(tb))
@@ -46,7 +45,7 @@ func Database(tb testing.TB) string {
 	require.NoError(tb, err)
 	ctx := context.WithoutCancel(tb.Context())
 	name := testenv.DatabaseName()
-	// Babelfish fails where two do this at once.
+	// Babelfish fails if two sessions do this at the same time.
 	alone := func(statement string) error {
 		databases.Lock()
 		defer databases.Unlock()
@@ -64,8 +63,8 @@ func Database(tb testing.TB) string {
 	return server.String()
 }
 
-// IsBabelfish tells whether the server is Babelfish for PostgreSQL, which
-// ignores hints of locks.
+// IsBabelfish reports whether the server is Babelfish for PostgreSQL, which ignores lock
+// hints.
 func IsBabelfish(tb testing.TB, db *sql.DB) bool {
 	tb.Helper()
 	var is sql.NullInt64

@@ -123,8 +123,9 @@ CREATE INDEX [IX_Outbox_WaitsFor] ON [dbo].[Outbox] (WaitsFor) WHERE WaitsFor IS
 GO
 
 -- One row for each key that has held records. BlockedBy is the owner whose lease
--- was in the way, waiting for a record that waits for its retry, or empty:
--- something has changed since, look again. So does a claim at Until. It comes
+-- was in the way, waiting for a record that waits for its retry, acking for one that
+-- a caller's open transaction has acked, or empty: something has changed since, look
+-- again. So does a claim at Until. It comes
 -- before the lease or the wait is over, at first soon and then later and later
 -- (Looks), because what blocks may end while a claim takes note of it. Head is
 -- the first of the held records.
@@ -260,6 +261,54 @@ GO
 CREATE INDEX [IX_OutboxJoinMember_Join] ON [dbo].[OutboxJoinMember] (JoinIdBytes);
 GO
 
+-- What callers' transactions have acked, until Outbox_CountAcked has opened the lanes
+-- and counted the steps. A row that is not committed yet tells ordered claims that the
+-- record is still to be waited for: see Outbox_LineRead.
+CREATE TABLE [dbo].[OutboxAcked] (
+    Place     BIGINT     NOT NULL IDENTITY(1, 1) CONSTRAINT [PK_OutboxAcked] PRIMARY KEY CLUSTERED,
+    GroupName NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
+    Topic     NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
+    [Key]     NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
+    Step      BINARY(16) NULL
+);
+GO
+
+CREATE INDEX [IX_OutboxAcked_Line] ON [dbo].[OutboxAcked] (GroupName, Topic) INCLUDE ([Key]);
+GO
+
+CREATE INDEX [IX_OutboxAcked_Step] ON [dbo].[OutboxAcked] (Step) WHERE Step IS NOT NULL;
+GO
+
+-- Notes that a consumer has handled the message of that key. The janitor deletes them
+-- from DeleteAt on.
+CREATE TABLE [dbo].[OutboxInbox] (
+    Consumer NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
+    [Key]    NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
+    DeleteAt DATETIME2(6) NOT NULL,
+    CONSTRAINT [PK_OutboxInbox] PRIMARY KEY NONCLUSTERED (Consumer, [Key])
+);
+GO
+
+CREATE CLUSTERED INDEX [IX_OutboxInbox_Delete] ON [dbo].[OutboxInbox] (DeleteAt);
+GO
+
+-- The states of sagas, which change by their version.
+CREATE TABLE [dbo].[OutboxSaga] (
+    Type        NVARCHAR(120) COLLATE Latin1_General_100_BIN2 NOT NULL,
+    Correlation NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
+    IdBytes     BINARY(16)    NOT NULL,
+    Version     BIGINT        NOT NULL,
+    State       NVARCHAR(MAX) NOT NULL, -- a JSON object
+    Finished    BIT           NOT NULL, -- the saga has ended, at UpdatedAt
+    CreatedAt   DATETIME2(6)  NOT NULL,
+    UpdatedAt   DATETIME2(6)  NOT NULL,
+    CONSTRAINT [PK_OutboxSaga] PRIMARY KEY CLUSTERED (Type, Correlation)
+);
+GO
+
+CREATE INDEX [IX_OutboxSaga_Finished] ON [dbo].[OutboxSaga] (Type, UpdatedAt) WHERE Finished = 1;
+GO
+
 -- For people: the records with words, and payloads as text. What is not ASCII shows as the
 -- database's code page has it.
 CREATE VIEW [dbo].[OutboxReadable] AS
@@ -294,5 +343,13 @@ BEGIN
     EXEC (N'ALTER INDEX ALL ON [dbo].[OutboxJoin] SET (ALLOW_PAGE_LOCKS = OFF)');
     EXEC (N'ALTER TABLE [dbo].[OutboxJoinMember] SET (LOCK_ESCALATION = DISABLE)');
     EXEC (N'ALTER INDEX ALL ON [dbo].[OutboxJoinMember] SET (ALLOW_PAGE_LOCKS = OFF)');
+    EXEC (N'ALTER TABLE [dbo].[OutboxAcked] SET (LOCK_ESCALATION = DISABLE)');
+    EXEC (N'ALTER INDEX ALL ON [dbo].[OutboxAcked] SET (ALLOW_PAGE_LOCKS = OFF)');
+    EXEC (N'ALTER TABLE [dbo].[OutboxInbox] SET (LOCK_ESCALATION = DISABLE)');
+    EXEC (N'ALTER INDEX ALL ON [dbo].[OutboxInbox] SET (ALLOW_PAGE_LOCKS = OFF)');
+    EXEC (N'ALTER TABLE [dbo].[OutboxSaga] SET (LOCK_ESCALATION = DISABLE)');
+    EXEC (N'ALTER INDEX ALL ON [dbo].[OutboxSaga] SET (ALLOW_PAGE_LOCKS = OFF)');
+    EXEC (N'ALTER INDEX [PK_OutboxAcked] ON [dbo].[OutboxAcked] SET (OPTIMIZE_FOR_SEQUENTIAL_KEY = ON)');
+    EXEC (N'ALTER INDEX [IX_OutboxInbox_Delete] ON [dbo].[OutboxInbox] SET (OPTIMIZE_FOR_SEQUENTIAL_KEY = ON)');
 END
 GO

@@ -19,6 +19,36 @@ BEGIN
 END
 GO
 
+-- Gives a line back that was shared, before the transaction ends.
+CREATE PROCEDURE [dbo].[Outbox_UnlockLine]
+    @Group NVARCHAR(255), @Topic NVARCHAR(255)
+AS
+BEGIN
+    SET NOCOUNT ON;
+    DECLARE @rc INT, @resource NVARCHAR(255) = N'outmill:' + CONVERT(NVARCHAR(20), CAST(SUBSTRING(HASHBYTES('SHA2_256', N'[dbo].[Outbox]' + NCHAR(1) + @Group + NCHAR(1) + @Topic), 1, 8) AS BIGINT));
+    EXEC @rc = sp_releaseapplock @Resource = @resource, @LockOwner = N'Transaction';
+    IF @rc < 0
+        THROW 50901, N'outmill: the lock of a line was not there to be given back; the transaction may be repeated', 1;
+END
+GO
+
+-- Locks a name of that kind (note, saga) until the transaction ends. Returns 0, or -1
+-- where another transaction has kept it for @Wait milliseconds; a @Wait of -1 has no
+-- end. It waits for this name and no other: the ranges that HOLDLOCK takes would have
+-- each handler wait for its neighbours.
+CREATE PROCEDURE [dbo].[Outbox_LockName]
+    @Kind NVARCHAR(10), @Of NVARCHAR(255), @Name NVARCHAR(255), @Wait INT
+AS
+BEGIN
+    SET NOCOUNT ON;
+    DECLARE @rc INT, @resource NVARCHAR(255) = N'outmill:' + @Kind + N':' + CONVERT(NVARCHAR(20), CAST(SUBSTRING(HASHBYTES('SHA2_256', N'[dbo].[Outbox]' + NCHAR(1) + @Of + NCHAR(1) + @Name), 1, 8) AS BIGINT));
+    EXEC @rc = sp_getapplock @Resource = @resource, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = @Wait;
+    IF @rc < -1
+        THROW 50901, N'outmill: the lock of a name was not to be had; the transaction may be repeated', 1;
+    RETURN CASE WHEN @rc < 0 THEN -1 ELSE 0 END;
+END
+GO
+
 -- Locks a dedup key until the transaction ends, for as long as the session's
 -- LOCK_TIMEOUT says.
 CREATE PROCEDURE [dbo].[Outbox_LockDedupKey]
@@ -34,6 +64,8 @@ END
 GO
 
 -- Shares the lines of records, in one order, so that two callers never wait for each other.
+-- A record that a caller's open transaction has acked is waited for before any line is
+-- shared, because claims in order would wait with it.
 CREATE PROCEDURE [dbo].[Outbox_ShareLines]
     @Ids [dbo].[OutboxId] READONLY
 AS
@@ -41,7 +73,7 @@ BEGIN
     SET NOCOUNT ON;
     DECLARE @line TABLE (Place INT IDENTITY(1, 1) PRIMARY KEY, GroupName NVARCHAR(255) COLLATE Latin1_General_100_BIN2, Topic NVARCHAR(255) COLLATE Latin1_General_100_BIN2);
     INSERT @line (GroupName, Topic) SELECT DISTINCT o.GroupName, o.Topic
-        FROM @Ids AS i JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.IdBytes = i.IdBytes WHERE o.GroupName IS NOT NULL
+        FROM @Ids AS i JOIN [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, FORCESEEK) ON o.IdBytes = i.IdBytes WHERE o.GroupName IS NOT NULL
         ORDER BY o.GroupName, o.Topic;
     DECLARE @place INT = 1, @group NVARCHAR(255), @topic NVARCHAR(255);
     WHILE EXISTS (SELECT 1 FROM @line WHERE Place = @place)

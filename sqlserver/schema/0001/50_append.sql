@@ -4,8 +4,8 @@ GO
 
 -- Writes records, in the caller's transaction (@Within) or in one of its own. It writes
 -- nothing, and returns 0, where the registered groups, or the schema's version,
--- are not those that the records were made for; else 1, and then the dedup keys
--- that were free. An error rolls the whole transaction back. Sets are copied
+-- are not those that the records were made for; else 1 and when they were created, and
+-- then the dedup keys that were free. An error rolls the whole transaction back. Sets are copied
 -- before they are looked at: of two calls in one transaction, Babelfish shows the
 -- second the set of the first.
 CREATE PROCEDURE [dbo].[Outbox_Append]
@@ -72,6 +72,6 @@ BEGIN
     END
     IF @own = 1
         COMMIT;
-    SELECT @fits AS Fits, N'' AS Topic, N'' AS DedupKey UNION ALL SELECT 1, Topic, DedupKey FROM @free;
+    SELECT @fits AS Fits, @now AS CreatedAt, N'' AS Topic, N'' AS DedupKey UNION ALL SELECT 1, @now, Topic, DedupKey FROM @free;
 END
 GO

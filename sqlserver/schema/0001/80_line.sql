@@ -15,6 +15,13 @@ GO
 -- it in its key committed by then, and so seen the second time; what is new then
 -- may not, and is left out with all that comes behind it in its key.
 --
+-- A key of which a caller's open transaction has acked a record is blocked, by acking:
+-- whether the transaction commits is not known, and nobody waits for it. Such an ack is
+-- a row of OutboxAcked that is there and that READPAST passes over. One that begins
+-- later is not missed, because it waits for this claim's lock of the line. So a
+-- lease that is met below is locked by a short transaction at most: an ack without a
+-- caller's transaction, or an extension.
+--
 -- @Before is when the first record became due that Outbox_LineOpen has left for
 -- later; NULL: it has left none. What was appended at that time or after it is left
 -- out, and all that comes behind it: see Outbox_LineOpen.
@@ -26,37 +33,49 @@ AS
 BEGIN
     SET NOCOUNT ON;
     DECLARE @now DATETIME2(6) = SYSUTCDATETIME();
-    DECLARE @lane TABLE ([Key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL, Head BIGINT NOT NULL);
+    DECLARE @acking TABLE ([Key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL PRIMARY KEY);
+    DECLARE @lane TABLE ([Key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL, Head BIGINT NOT NULL, Acking BIT NOT NULL);
     DECLARE @first TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
-    DECLARE @row TABLE (Seq BIGINT NOT NULL PRIMARY KEY, [Key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL, Expired BIT NOT NULL, Expiries INT NOT NULL, Size INT NOT NULL, Seen BIT NOT NULL, CreatedAt DATETIME2(6) NOT NULL);
-    DECLARE @last BIGINT, @waits BIGINT = 9223372036854775807, @cut BIGINT, @dropped INT = 0;
+    DECLARE @row TABLE (Seq BIGINT NOT NULL PRIMARY KEY, [Key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL, Expired BIT NOT NULL, Expiries INT NOT NULL, Size INT NOT NULL, Seen BIT NOT NULL, CreatedAt DATETIME2(6) NOT NULL, Acking BIT NOT NULL);
+    DECLARE @last BIGINT, @waits BIGINT = 9223372036854775807, @cut BIGINT, @dropped INT = 0, @blocked BIT = 0, @again DATETIME2(6) = DATEADD(MILLISECOND, 100, @now);
+
+    INSERT @acking ([Key]) SELECT DISTINCT a.[Key] FROM [dbo].[OutboxAcked] AS a WITH (NOLOCK, FORCESEEK) WHERE a.GroupName = @Group AND a.Topic = @Topic AND (@ByTopic = 1 OR a.[Key] <> N'')
+        AND NOT EXISTS (SELECT 1 FROM [dbo].[OutboxAcked] AS c WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE c.Place = a.Place);
 
     IF @ByTopic = 0
-        INSERT @lane ([Key], Head) SELECT TOP (@Page) [Key], Head FROM (
+        INSERT @lane ([Key], Head, Acking) SELECT TOP (@Page) [Key], Head, CASE WHEN EXISTS (SELECT 1 FROM @acking AS a WHERE a.[Key] = k.[Key]) THEN 1 ELSE 0 END FROM (
             SELECT * FROM (SELECT TOP (@Page) [Key], Head FROM [dbo].[OutboxLane] WITH (FORCESEEK) WHERE GroupName = @Group AND Topic = @Topic AND BlockedBy = N'' ORDER BY Head) AS a
             UNION ALL SELECT * FROM (SELECT TOP (@Page) [Key], Head FROM [dbo].[OutboxLane] WITH (FORCESEEK) WHERE GroupName = @Group AND Topic = @Topic AND BlockedBy = CONVERT(NVARCHAR(36), @Owner) ORDER BY Head) AS b
             UNION ALL SELECT * FROM (SELECT TOP (@Page) [Key], Head FROM [dbo].[OutboxLane] WITH (FORCESEEK) WHERE GroupName = @Group AND Topic = @Topic AND BlockedBy = @Passed ORDER BY Head) AS c) AS k ORDER BY Head;
 
     -- None while records of the topic that are due wait for a group, nor, in the
-    -- order of the topic, while another owner has a lease.
-    IF NOT EXISTS (SELECT 1 FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE GroupName IS NULL AND Topic = @Topic AND Stage = 0)
+    -- order of the topic, while one is being acked, or another owner has a lease. Each in
+    -- a statement of its own: the server may evaluate a condition in any order.
+    IF @ByTopic = 1
+    BEGIN
+        IF EXISTS (SELECT 1 FROM @acking)
+            SET @blocked = 1;
+        ELSE IF EXISTS (SELECT 1 FROM [dbo].[Outbox] WITH (FORCESEEK) WHERE GroupName = @Group AND Topic = @Topic AND Stage = 4 AND OwnerToken <> @Owner
+            AND (AvailableAt > @now OR ExpiresAt IS NULL OR ExpiresAt > @now))
+            SET @blocked = 1;
+    END
+    IF @blocked = 0 AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE GroupName IS NULL AND Topic = @Topic AND Stage = 0)
         AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE GroupName IS NULL AND Topic = @Topic AND Stage = 3 AND Stage IN (2, 3) AND AvailableAt <= @now)
-        AND (@ByTopic = 0 OR NOT EXISTS (SELECT 1 FROM [dbo].[Outbox] WITH (FORCESEEK) WHERE GroupName = @Group AND Topic = @Topic AND Stage = 4 AND OwnerToken <> @Owner
-            AND (AvailableAt > @now OR ExpiresAt IS NULL OR ExpiresAt > @now)))
     BEGIN
         IF @ByTopic = 1 AND @Passed <> N'waiting'
             SET @waits = ISNULL((SELECT MIN(Seq) FROM [dbo].[Outbox] WITH (FORCESEEK) WHERE GroupName = @Group AND Topic = @Topic AND Stage = 2 AND (ExpiresAt IS NULL OR ExpiresAt > @now)), @waits);
         INSERT @first (Seq) SELECT TOP (@Page) Seq FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE GroupName = @Group AND Topic = @Topic AND Stage = 0 AND Seq < @waits ORDER BY Seq;
         SET @last = (SELECT MAX(Seq) FROM @first);
-        INSERT @row (Seq, [Key], Expired, Expiries, Size, Seen, CreatedAt)
-            SELECT Seq, [Key], CASE WHEN ExpiresAt <= @now THEN 1 ELSE 0 END, Expiries, Size, CASE WHEN EXISTS (SELECT 1 FROM @first AS f WHERE f.Seq = o.Seq) THEN 1 ELSE 0 END, CreatedAt
+        INSERT @row (Seq, [Key], Expired, Expiries, Size, Seen, CreatedAt, Acking)
+            SELECT Seq, [Key], CASE WHEN ExpiresAt <= @now THEN 1 ELSE 0 END, Expiries, Size, CASE WHEN EXISTS (SELECT 1 FROM @first AS f WHERE f.Seq = o.Seq) THEN 1 ELSE 0 END, CreatedAt,
+                CASE WHEN EXISTS (SELECT 1 FROM @acking AS a WHERE a.[Key] = o.[Key]) THEN 1 ELSE 0 END
             FROM [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE GroupName = @Group AND Topic = @Topic AND Stage = 0 AND Seq <= @last;
         -- What claims by key have held. Either of the two may go on behind what was read
         -- of it, so no more is kept than was asked for.
         IF @ByTopic = 1
         BEGIN
-            INSERT @row (Seq, [Key], Expired, Expiries, Size, Seen, CreatedAt)
-                SELECT TOP (@Page) Seq, [Key], CASE WHEN ExpiresAt <= @now THEN 1 ELSE 0 END, Expiries, Size, 1, CreatedAt
+            INSERT @row (Seq, [Key], Expired, Expiries, Size, Seen, CreatedAt, Acking)
+                SELECT TOP (@Page) Seq, [Key], CASE WHEN ExpiresAt <= @now THEN 1 ELSE 0 END, Expiries, Size, 1, CreatedAt, 0
                 FROM [dbo].[Outbox] WITH (FORCESEEK) WHERE GroupName = @Group AND Topic = @Topic AND Stage = 1 AND Seq < @waits ORDER BY Seq;
             DELETE FROM @row WHERE Seq NOT IN (SELECT TOP (@Page) Seq FROM @row ORDER BY Seq);
         END
@@ -75,22 +94,26 @@ BEGIN
     END
     SELECT @dropped AS Dropped;
 
-    -- Lanes: 0, the key, the head, and the state. Then the line.
-    SELECT k.Kind, k.Seq, k.[Key], k.Expired, k.Expiries, k.Size, k.Nth, CONVERT(NVARCHAR(36), other.OwnerToken) AS Other, other.AvailableAt AS OtherEnd,
-        waiting.Seq AS Waiting, waiting.Until AS WaitingEnd, held.Seq AS Held, CASE WHEN park.Seq IS NULL THEN 0 ELSE 1 END AS Parked
-    FROM (SELECT 0 AS Kind, Head AS Seq, [Key], 0 AS Expired, 0 AS Expiries, 0 AS Size, CAST(1 AS BIGINT) AS Nth FROM @lane
-        UNION ALL SELECT 1, Seq, [Key], Expired, Expiries, Size, ROW_NUMBER() OVER (PARTITION BY [Key] ORDER BY Seq) FROM @row) AS k
-    OUTER APPLY (SELECT TOP (1) OwnerToken, AvailableAt FROM [dbo].[Outbox] AS o WITH (FORCESEEK) WHERE @ByTopic = 0 AND k.Nth = 1 AND k.[Key] <> N''
-        AND o.GroupName = @Group AND o.Topic = @Topic AND o.[Key] = k.[Key] AND o.Keyed = 1 AND o.Stage = 4 AND o.Stage < 6
-        AND o.OwnerToken <> @Owner AND (o.AvailableAt > @now OR o.ExpiresAt IS NULL OR o.ExpiresAt > @now)) AS other
-    OUTER APPLY (SELECT TOP (1) o.Seq, CASE WHEN o.ExpiresAt < o.AvailableAt THEN o.ExpiresAt ELSE o.AvailableAt END AS Until FROM [dbo].[Outbox] AS o WITH (FORCESEEK) WHERE @ByTopic = 0 AND k.Nth = 1 AND k.[Key] <> N''
-        AND o.GroupName = @Group AND o.Topic = @Topic AND o.[Key] = k.[Key] AND o.Keyed = 1 AND o.Stage = 2 AND o.Stage < 6
-        AND (o.ExpiresAt IS NULL OR o.ExpiresAt > @now) ORDER BY o.Seq) AS waiting
-    OUTER APPLY (SELECT TOP (1) o.Seq FROM [dbo].[Outbox] AS o WITH (FORCESEEK) WHERE @ByTopic = 0 AND k.Nth = 1 AND k.[Key] <> N''
-        AND o.GroupName = @Group AND o.Topic = @Topic AND o.[Key] = k.[Key] AND o.Keyed = 1 AND o.Stage = 1 AND o.Stage < 6 ORDER BY o.Seq) AS held
-    OUTER APPLY (SELECT TOP (1) o.Seq FROM [dbo].[Outbox] AS o WITH (FORCESEEK) WHERE @ByTopic = 0 AND k.Nth = 1 AND k.[Key] <> N''
-        AND o.GroupName = @Group AND o.Topic = @Topic AND o.[Key] = k.[Key] AND o.Parked = 1) AS park
-    ORDER BY k.Kind, k.Seq;
+    -- Lanes: 0, the key, the head, and the state. Then the line. Of a key that is being
+    -- acked no state is read: its lease is locked by the caller's transaction.
+    SELECT r.Kind, r.Seq, r.[Key], r.Expired, r.Expiries, r.Size, r.Nth, r.Other, r.OtherEnd, r.Waiting, r.WaitingEnd, r.Held, r.Parked FROM (
+        SELECT k.Kind, k.Seq, k.[Key], k.Expired, k.Expiries, k.Size, k.Nth, CONVERT(NVARCHAR(36), other.OwnerToken) AS Other, other.AvailableAt AS OtherEnd,
+            waiting.Seq AS Waiting, waiting.Until AS WaitingEnd, held.Seq AS Held, CASE WHEN park.Seq IS NULL THEN 0 ELSE 1 END AS Parked
+        FROM (SELECT 0 AS Kind, Head AS Seq, [Key], 0 AS Expired, 0 AS Expiries, 0 AS Size, CAST(1 AS BIGINT) AS Nth FROM @lane WHERE Acking = 0
+            UNION ALL SELECT 1, Seq, [Key], Expired, Expiries, Size, ROW_NUMBER() OVER (PARTITION BY [Key] ORDER BY Seq) FROM @row WHERE Acking = 0) AS k
+        OUTER APPLY (SELECT TOP (1) OwnerToken, AvailableAt FROM [dbo].[Outbox] AS o WITH (FORCESEEK) WHERE @ByTopic = 0 AND k.Nth = 1 AND k.[Key] <> N''
+            AND o.GroupName = @Group AND o.Topic = @Topic AND o.[Key] = k.[Key] AND o.Keyed = 1 AND o.Stage = 4 AND o.Stage < 6
+            AND o.OwnerToken <> @Owner AND (o.AvailableAt > @now OR o.ExpiresAt IS NULL OR o.ExpiresAt > @now)) AS other
+        OUTER APPLY (SELECT TOP (1) o.Seq, CASE WHEN o.ExpiresAt < o.AvailableAt THEN o.ExpiresAt ELSE o.AvailableAt END AS Until FROM [dbo].[Outbox] AS o WITH (FORCESEEK) WHERE @ByTopic = 0 AND k.Nth = 1 AND k.[Key] <> N''
+            AND o.GroupName = @Group AND o.Topic = @Topic AND o.[Key] = k.[Key] AND o.Keyed = 1 AND o.Stage = 2 AND o.Stage < 6
+            AND (o.ExpiresAt IS NULL OR o.ExpiresAt > @now) ORDER BY o.Seq) AS waiting
+        OUTER APPLY (SELECT TOP (1) o.Seq FROM [dbo].[Outbox] AS o WITH (FORCESEEK) WHERE @ByTopic = 0 AND k.Nth = 1 AND k.[Key] <> N''
+            AND o.GroupName = @Group AND o.Topic = @Topic AND o.[Key] = k.[Key] AND o.Keyed = 1 AND o.Stage = 1 AND o.Stage < 6 ORDER BY o.Seq) AS held
+        OUTER APPLY (SELECT TOP (1) o.Seq FROM [dbo].[Outbox] AS o WITH (FORCESEEK) WHERE @ByTopic = 0 AND k.Nth = 1 AND k.[Key] <> N''
+            AND o.GroupName = @Group AND o.Topic = @Topic AND o.[Key] = k.[Key] AND o.Parked = 1) AS park
+        UNION ALL SELECT 0, Head, [Key], 0, 0, 0, 1, N'acking', @again, NULL, NULL, NULL, 0 FROM @lane WHERE Acking = 1
+        UNION ALL SELECT 1, Seq, [Key], Expired, Expiries, Size, ROW_NUMBER() OVER (PARTITION BY [Key] ORDER BY Seq), N'acking', @again, NULL, NULL, NULL, 0 FROM @row WHERE Acking = 1
+    ) AS r ORDER BY r.Kind, r.Seq;
 END
 GO
 

@@ -81,10 +81,10 @@ BEGIN
 END
 GO
 
--- Delete: records, whatever their status. Returns how many there were, and then
--- the joins that were counted.
+-- Delete: the records that have the status; N'' is any. Returns how many there were,
+-- and then the joins that were counted.
 CREATE PROCEDURE [dbo].[Outbox_Delete]
-    @Ids [dbo].[OutboxId] READONLY
+    @Ids [dbo].[OutboxId] READONLY, @Status NVARCHAR(9)
 AS
 BEGIN
     SET NOCOUNT ON;
@@ -99,7 +99,8 @@ BEGIN
     EXEC [dbo].[Outbox_ShareLines] @Ids = @Ids;
     DECLARE @gone TABLE (GroupName NVARCHAR(255) COLLATE Latin1_General_100_BIN2, Topic NVARCHAR(255) COLLATE Latin1_General_100_BIN2, [Key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2, Stage TINYINT, Step BINARY(16));
     DELETE o OUTPUT deleted.GroupName, deleted.Topic, deleted.[Key], deleted.Stage, deleted.Step INTO @gone (GroupName, Topic, [Key], Stage, Step)
-        FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @id AS i ON i.IdBytes = o.IdBytes;
+        FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @id AS i ON i.IdBytes = o.IdBytes
+        WHERE @Status = N'' OR @Status = CASE o.Stage WHEN 4 THEN N'leased' WHEN 6 THEN N'processed' WHEN 7 THEN N'dead' ELSE N'pending' END;
     SELECT COUNT(*) AS Done FROM @gone;
     UPDATE l SET BlockedBy = N'', Until = NULL, Looks = 0
         FROM [dbo].[OutboxLane] AS l WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK, INDEX([IX_OutboxLane_Key])) JOIN (SELECT DISTINCT GroupName, Topic, [Key] FROM @gone WHERE [Key] <> N'') AS g

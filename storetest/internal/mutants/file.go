@@ -35,6 +35,11 @@ type harnessOf struct {
 	change func(File) outmill.Store
 }
 
+// InFile makes harnesses of mutants.
+func InFile(change func(File) outmill.Store) func(*testing.T, suite.Options) suite.Harness {
+	return harness(change)
+}
+
 func harness(change func(File) outmill.Store) func(*testing.T, suite.Options) suite.Harness {
 	return func(t *testing.T, options suite.Options) suite.Harness {
 		t.Helper()

@@ -2,9 +2,9 @@
 //
 //	go run ./internal/testenv/postgresengine/download 17.5.0 DIR
 //
-// They are in DIR/postgres afterwards. It is a program of its own so that no
-// test waits for a network that is silent, and so that test binaries are not
-// made bigger by what it takes.
+// Afterwards they are in DIR/postgres. It is a separate program so that no test waits for a
+// network that does not answer, and so that its dependencies do not make test binaries
+// larger.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 	embeddedpostgres "github.com/fergusstrange/embedded-postgres"
 )
 
-// within bounds the download: who waits for it may be gone.
+// within limits the download, because the process that waits for it may have ended.
 const within = 4 * time.Minute
 
 func main() {
@@ -36,9 +36,9 @@ func main() {
 	}
 }
 
-// download has the module start a data directory that holds nothing but a
-// version: it downloads, unpacks, and then fails. It has no other way to
-// download only, and a whole start would refuse to run as root.
+// download makes the module start with a data directory that holds only a version: the
+// module downloads, unpacks, and then fails. It has no other way to only download, and a
+// complete start would fail as root.
 func download(release, dir string) error {
 	data, programs := filepath.Join(dir, "data"), filepath.Join(dir, "postgres")
 	if err := os.MkdirAll(data, 0o700); err != nil {

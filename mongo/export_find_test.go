@@ -1,0 +1,13 @@
+package mongo
+
+import (
+	"context"
+
+	"github.com/outmill/outmill"
+)
+
+// DeleteOf is what DeleteWhere does with records that it has found, which may have changed
+// since then.
+func (s *Store) DeleteOf(ctx context.Context, status outmill.Status, ids ...outmill.WorkItemID) (int, error) {
+	return s.delete(ctx, status, ids)
+}

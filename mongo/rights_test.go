@@ -1,0 +1,185 @@
+package mongo_test
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	driver "go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv/mongotest"
+	"github.com/outmill/outmill/mongo"
+	"github.com/outmill/outmill/storekit"
+)
+
+// guarded is a server on which users log in.
+type guarded struct {
+	url  string
+	root *driver.Client
+}
+
+// guard starts one. Its first user is made as long as there is none.
+func guard(t *testing.T) guarded {
+	t.Helper()
+	key := filepath.Join(t.TempDir(), "key")
+	require.NoError(t, os.WriteFile(key, []byte("aSecretThatMembersShare0"), 0o600))
+	g := guarded{url: mongotest.Own(t, "--keyFile", key).URL}
+	first := clientOf(t, options.Client().ApplyURI(g.url)).Database("admin")
+	require.NoError(t, first.RunCommand(t.Context(),
+		bson.D{{Key: "createUser", Value: "root"}, {Key: "pwd", Value: "secret"}, {Key: "roles", Value: bson.A{"root"}}}).Err())
+	g.root = clientOf(t, g.as(t, "root"))
+	return g
+}
+
+func (g guarded) as(t *testing.T, user string) *options.ClientOptions {
+	t.Helper()
+	u, err := url.Parse(g.url)
+	require.NoError(t, err)
+	u.User = url.UserPassword(user, "secret")
+	return options.Client().ApplyURI(u.String()).SetAuth(options.Credential{AuthSource: "admin", Username: user, Password: "secret"})
+}
+
+// The actions that docs/mongodb.md names for a process that runs, and for its sagas.
+var (
+	running     = []string{"find", "insert", "update", "remove"}
+	sagaActions = append([]string{"listIndexes"}, running...)
+)
+
+// privilege allows actions on a collection.
+func privilege(collection string, actions []string) bson.D {
+	return bson.D{
+		{Key: "resource", Value: bson.D{{Key: "db", Value: "test"}, {Key: "collection", Value: collection}}},
+		{Key: "actions", Value: actions},
+	}
+}
+
+func TestStore_Rights(t *testing.T) {
+	t.Parallel()
+	g := guard(t)
+	admin := g.root.Database("admin")
+	super := newStore(t, g.root, mongo.Config{Database: "test"})
+	require.NoError(t, super.Ensure(t.Context()))
+	require.NoError(t, super.PrepareSagas(t.Context(), "ordersaga"))
+
+	all := bson.A{privilege("ordersaga", sagaActions)}
+	for _, name := range mongo.CollectionNames() {
+		all = append(all, privilege(name, running))
+	}
+	require.NoError(t, admin.RunCommand(t.Context(),
+		bson.D{{Key: "createRole", Value: "app"}, {Key: "privileges", Value: all}, {Key: "roles", Value: bson.A{}}}).Err())
+	require.NoError(t, admin.RunCommand(t.Context(),
+		bson.D{{Key: "createUser", Value: "app"}, {Key: "pwd", Value: "secret"}, {Key: "roles", Value: bson.A{"app"}}}).Err())
+	// A store that knows nothing yet.
+	use := func() error {
+		return usedByApp(t, newStore(t, clientOf(t, g.as(t, "app")), mongo.Config{Database: "test", WithoutChangeStream: true}))
+	}
+	require.NoError(t, use(), "with find, insert, update and remove on each collection")
+	require.NoError(t, use(), "once more")
+
+	for collection, needed := range map[string][]string{
+		"outmill_inbox":       running,
+		"outmill_acked_steps": {"insert"},
+		"ordersaga":           sagaActions,
+	} {
+		for _, action := range needed {
+			revoked := bson.A{privilege(collection, []string{action})}
+			require.NoError(t, admin.RunCommand(t.Context(),
+				bson.D{{Key: "revokePrivilegesFromRole", Value: "app"}, {Key: "privileges", Value: revoked}}).Err())
+			require.ErrorContains(t, use(), "not authorized", "without %s on %s", action, collection)
+			require.NoError(t, admin.RunCommand(t.Context(),
+				bson.D{{Key: "grantPrivilegesToRole", Value: "app"}, {Key: "privileges", Value: revoked}}).Err())
+		}
+	}
+}
+
+// usedByApp publishes, claims, settles, notes, keeps sagas and tidies up.
+func usedByApp(t *testing.T, store *mongo.Store) error {
+	t.Helper()
+	ctx := t.Context()
+	topic := outmill.NewWorkItemID().String()
+	type state struct{ N int }
+	saga := &storekit.Saga{Type: "ordersaga", Correlation: topic}
+	join := &storekit.Join{ExpectedSteps: 2}
+	steps := []func() error{
+		func() error { return store.RegisterGroup(ctx, outmill.Registration{Group: readers}) },
+		func() error { return store.StartJoin(ctx, join) },
+		func() error {
+			return store.Append(ctx, &outmill.Record{Topic: topic, Joins: []outmill.JoinID{join.ID}},
+				&outmill.Record{Topic: topic, Joins: []outmill.JoinID{join.ID}})
+		},
+		func() error { return handledByApp(ctx, store, topic, saga, &state{}) },
+		func() error {
+			_, err := store.FindSaga(ctx, saga.Type, saga.Correlation, &state{}, storekit.SagaOptions{})
+			return err
+		},
+		func() error { return store.UpdateSaga(ctx, saga, &state{2}, storekit.SagaOptions{KeepUnknown: true}) },
+		func() error { return store.DeleteSaga(ctx, saga, storekit.SagaOptions{}) },
+		func() error { _, err := store.DeleteFinishedSagas(ctx, saga.Type, time.Hour, 10); return err },
+		func() error {
+			_, err := store.PutNote(ctx, storekit.Note{Consumer: "c", Key: topic + " brief", Retention: time.Millisecond}, 0)
+			return err
+		},
+		func() error { _, err := store.FinishJoin(ctx, join.ID, storekit.FinishRequest{}); return err },
+	}
+	for _, tidy := range []func(context.Context, int) (int, error){store.ReapExpired, store.ExpireDue, store.DeleteProcessed,
+		store.DeleteDedupKeys, store.DeleteJoins} {
+		steps = append(steps, func() error { _, err := tidy(ctx, 10); return err })
+	}
+	for _, step := range append(steps, func() error { return deletesANote(ctx, store) }) {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// handledByApp handles a message in a transaction, and acks another one outside.
+func handledByApp(ctx context.Context, store *mongo.Store, topic string, saga *storekit.Saga, state any) error {
+	found, err := store.Claim(ctx, claimOf(outmill.NewOwnerToken(), 2, outmill.OrderNone, topic))
+	if err != nil {
+		return err
+	}
+	if len(found) < 2 {
+		return fmt.Errorf("claimed %d of 2", len(found))
+	}
+	leases := leasesOf(found)
+	if _, err := store.HoldForTx(ctx, 2*time.Minute, leases[:1]); err != nil {
+		return err
+	}
+	err = store.Transact(ctx, func(ctx context.Context) error {
+		if _, err := store.PutNote(ctx, storekit.Note{Consumer: "c", Key: topic, Retention: time.Hour}, 0); err != nil {
+			return err
+		}
+		if _, err := store.HasNote(ctx, "c", topic); err != nil {
+			return err
+		}
+		if err := store.InsertSaga(ctx, saga, state, storekit.SagaOptions{}); err != nil {
+			return err
+		}
+		return store.AckInTx(ctx, "w", leases[:1])
+	})
+	if err != nil {
+		return err
+	}
+	if err := store.AckedInTx(ctx, found[:1]); err != nil {
+		return err
+	}
+	return store.Ack(ctx, "w", leases[1:])
+}
+
+// deletesANote calls DeleteNotes until a note of a millisecond is over.
+func deletesANote(ctx context.Context, store *mongo.Store) error {
+	for {
+		if n, err := store.DeleteNotes(ctx, 10); err != nil || n > 0 {
+			return err
+		}
+	}
+}

@@ -1,0 +1,57 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
+)
+
+var _ storekit.SagaRetention = (*Store)(nil)
+
+const (
+	sqlRetainSaga = `UPDATE {p:sagas} SET delete_at = statement_timestamp() + $5::bigint * interval '1 microsecond'
+WHERE type = $1::text AND correlation = $2::text AND id = $3::text::uuid AND version = $4::bigint AND finished RETURNING 1`
+
+	// sqlDeleteOldSagas takes no locks beforehand, so a janitor needs no UPDATE.
+	sqlDeleteOldSagas = `WITH gone AS (DELETE FROM {p:sagas} WHERE id = ANY (ARRAY(SELECT id FROM {p:sagas}
+	WHERE delete_at <= statement_timestamp() ORDER BY delete_at LIMIT $1::bigint)) AND delete_at <= statement_timestamp() RETURNING 1)
+SELECT count(*) FROM gone`
+)
+
+// RetainSaga says how long a finished saga is kept. See storekit.SagaRetention.
+func (s *Store) RetainSaga(ctx context.Context, saga *storekit.Saga, retention time.Duration, _ storekit.SagaOptions) error {
+	const operation = "retain saga"
+	if err := storekit.CheckRetainSaga(saga, retention); err != nil {
+		return s.explain(ctx, operation, err)
+	}
+	tx, err := s.TxOf(ctx)
+	if err != nil {
+		return s.explain(ctx, operation, err)
+	}
+	retained := false
+	retain := step{
+		template: sqlRetainSaga,
+		args:     []any{saga.Type, saga.Correlation, saga.ID.String(), saga.Version, sqlkit.CeilMicros(retention)},
+		row: func(scan func(...any) error) error {
+			retained = true
+			return scan(new(int))
+		},
+	}
+	if tx != nil {
+		err = s.within(ctx, operation, tx, func(ctx context.Context, r runner) error { return r.run(ctx, retain) })
+	} else {
+		err = s.durably(ctx, operation, func(ctx context.Context, t *txn) error { return t.finish(ctx, retain) })
+	}
+	if err == nil && !retained {
+		err = s.explain(ctx, operation, storekit.ErrSagaConflict)
+	}
+	return err
+}
+
+// DeleteOldSagas deletes finished sagas whose retention has passed. See
+// storekit.SagaRetention.
+func (s *Store) DeleteOldSagas(ctx context.Context, limit int) (int, error) {
+	return s.tidy(ctx, "delete old sagas", sqlDeleteOldSagas, limit)
+}

@@ -1,0 +1,154 @@
+package sagas
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/crash"
+	"github.com/outmill/outmill/storekit"
+)
+
+// commitMargin is what a transaction needs besides its handler, of the longest that the
+// store lets it take.
+const commitMargin = 5 * time.Second
+
+func (s *Saga[State]) handle(topic string, msg *message.Message) error {
+	ctx := msg.Context()
+	if limit := s.transact.TxLimit(); limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, limit-commitMargin)
+		defer cancel()
+	}
+	if err := s.sagas.PrepareSagas(ctx, s.kind); err != nil {
+		return err
+	}
+	// last is the error of the last run: a store that repeats runs may have given up when
+	// the time was over, and return that instead.
+	var last error
+	err := s.transact.Transact(ctx, func(ctx context.Context) error {
+		// Each run begins with the message as it came.
+		own := msg.Copy()
+		own.SetContext(ctx)
+		last = s.work(ctx, topic, own)
+		return last
+	})
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, ErrConflict), errors.Is(err, ErrStarted), errors.Is(last, ErrConflict), errors.Is(last, ErrStarted):
+		return &conflict{errors.Join(err, last), outmill.Snooze(s.cfg.ConflictDelay/2 + rand.N(s.cfg.ConflictDelay+1))}
+	case errors.Is(err, storekit.ErrNoTransactions):
+		return fmt.Errorf("saga %s: %w: %w", s.kind, errNoTransactions, err)
+	case errors.Is(err, outmill.ErrInvalidRecord):
+		return outmill.Permanent(err)
+	}
+	return err
+}
+
+// work runs the handler on the saga, within its transaction.
+func (s *Saga[State]) work(ctx context.Context, topic string, msg *message.Message) error {
+	r, known := s.routes.of(topic, s.cfg.Marshaler.NameFromMessage(msg))
+	if !known {
+		return s.unknown(topic, msg)
+	}
+	correlation, handle, err := r.open(msg, s.cfg.Marshaler)
+	if err == nil && correlation == "" {
+		err = ErrNoCorrelation
+	}
+	if err != nil {
+		return s.refuse(topic, msg, err)
+	}
+	c := &Context[State]{
+		Context: ctx, State: new(State), Message: msg, Correlation: correlation,
+		publisher: s.publisher, marshaler: s.cfg.Marshaler,
+	}
+	saga, err := s.sagas.FindSaga(c, s.kind, correlation, c.State, s.cfg.Options)
+	crash.At("found")
+	starts := errors.Is(err, storekit.ErrSagaNotFound)
+	switch {
+	case err != nil && !starts:
+		return err
+	case starts && !r.starts, !starts && saga.Finished:
+		return s.notFound(c, r)
+	case r.timely && msg.Metadata.Get(MetadataID) != saga.ID.String():
+		return nil
+	case starts:
+		saga = &storekit.Saga{ID: outmill.NewWorkItemID(), Type: s.kind, Correlation: correlation}
+	}
+	c.ID = saga.ID
+	if err := handle(c); err != nil {
+		return err
+	}
+	crash.At("reacted")
+	err = s.store(c, saga, starts)
+	crash.At("stored")
+	return err
+}
+
+// store stores what the handler has made of the saga.
+func (s *Saga[State]) store(c *Context[State], saga *storekit.Saga, starts bool) (err error) {
+	gone := c.completed && !s.cfg.KeepFinished
+	saga.Finished = c.completed
+	retained := saga.Finished && !gone && s.retention != nil
+	ctx := storekit.Last(c)
+	if retained {
+		ctx = c
+	}
+	switch {
+	case starts && gone:
+		return nil
+	case gone:
+		return s.sagas.DeleteSaga(ctx, saga, s.cfg.Options)
+	case starts:
+		err = s.sagas.InsertSaga(ctx, saga, c.State, s.cfg.Options)
+	default:
+		err = s.sagas.UpdateSaga(ctx, saga, c.State, s.cfg.Options)
+	}
+	if err == nil && retained {
+		crash.At("finished")
+		err = s.retention.RetainSaga(c, saga, s.cfg.Retention, s.cfg.Options)
+	}
+	return err
+}
+
+func (s *Saga[State]) refuse(topic string, msg *message.Message, err error) error {
+	return outmill.Permanent(fmt.Errorf("saga %s: message %s of %s: %w", s.kind, msg.UUID, topic, err))
+}
+
+func (s *Saga[State]) unknown(topic string, msg *message.Message) error {
+	if !s.cfg.AckUnknown {
+		return s.refuse(topic, msg, fmt.Errorf("%w: %.300q", ErrUnknownMessage, s.cfg.Marshaler.NameFromMessage(msg)))
+	}
+	s.cfg.Logger.Debug("No reaction to the message, which is acked", watermill.LogFields{
+		"saga": s.kind, "topic": topic, "message_uuid": msg.UUID,
+	})
+	return nil
+}
+
+func (s *Saga[State]) notFound(c *Context[State], r Reaction[State]) error {
+	if r.timely {
+		return nil
+	}
+	if s.cfg.NotFound != nil {
+		return s.cfg.NotFound(c.Message, c.Correlation)
+	}
+	s.cfg.Logger.Info("No saga for the message", watermill.LogFields{
+		"saga": s.kind, "topic": r.topic, "message_uuid": c.Message.UUID, "correlation": c.Correlation,
+	})
+	return nil
+}
+
+// conflict is the error of the store, and a Snooze without one, so that the router does
+// not log as an error what is part of the work.
+type conflict struct{ err, snooze error }
+
+func (e *conflict) Error() string        { return e.err.Error() }
+func (e *conflict) Is(target error) bool { return errors.Is(e.err, target) }
+func (e *conflict) As(target any) bool   { return errors.As(e.snooze, target) }

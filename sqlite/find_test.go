@@ -1,0 +1,42 @@
+package sqlite_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+)
+
+func TestStore_DeleteWhere(t *testing.T) {
+	t.Parallel()
+
+	t.Run("leaves alone a record that has got another status since it looked", func(t *testing.T) {
+		t.Parallel()
+		store := newStore(t)
+		require.NoError(t, store.Append(t.Context(), rec("m1", ""), rec("m2", "")))
+		found := claim(t, store, claimRequest(outmill.NewOwnerToken(), 1, outmill.OrderNone))
+		require.Len(t, found, 1)
+		leased := found[0]
+		listed, err := store.List(t.Context(), outmill.ListQuery{Status: outmill.StatusPending})
+		require.NoError(t, err)
+		require.Len(t, listed, 1)
+		pending := listed[0]
+		for _, was := range []outmill.Status{outmill.StatusDead, outmill.StatusProcessed} {
+			n, err := store.DeleteOf(t.Context(), was, leased.ID, pending.ID)
+			require.NoError(t, err)
+			require.Zero(t, n, was)
+		}
+		for id, status := range map[outmill.WorkItemID]outmill.Status{leased.ID: outmill.StatusLeased, pending.ID: outmill.StatusPending} {
+			kept, err := store.Get(t.Context(), id)
+			require.NoError(t, err)
+			require.Equal(t, status, kept.Status)
+		}
+		n, err := store.DeleteOf(t.Context(), outmill.StatusPending, leased.ID, pending.ID)
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		n, err = store.DeleteOf(t.Context(), outmill.StatusLeased, leased.ID, pending.ID)
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+	})
+}

@@ -1,0 +1,94 @@
+package sqlserver
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
+)
+
+var _ storekit.Inbox = (*Store)(nil)
+
+const (
+	// sqlHasNote passes over a note that is not committed yet.
+	sqlHasNote = `SELECT 1 FROM [dbo].[OutboxInbox]` + notLocked + ` WHERE Consumer = CAST(@consumer AS NVARCHAR(255))
+		AND [Key] = CAST(@key AS NVARCHAR(255))`
+
+	sqlDeleteNotes = asMaintenance + `DELETE TOP (@limit) FROM [dbo].[OutboxInbox] WITH (UPDLOCK, READPAST, ROWLOCK) WHERE DeleteAt <= ` +
+		serverNow + `;
+SELECT @@ROWCOUNT`
+)
+
+// PutNote notes that a consumer handles a message, whatever the isolation level of the
+// caller's transaction. See storekit.Inbox.
+func (s *Store) PutNote(ctx context.Context, note storekit.Note, wait time.Duration) (duplicate bool, err error) {
+	const operation = "put a note"
+	tx, err := s.txOf(ctx)
+	if err == nil {
+		err = note.Validate()
+	}
+	if err != nil {
+		return false, s.explain(ctx, operation, err)
+	}
+	put := func(ctx context.Context, on querier) error {
+		var became int
+		err := s.do(ctx, on, call{
+			template: "[dbo].[Outbox_PutNote]",
+			args: []any{
+				named("Within", tx != nil), named("Consumer", note.Consumer), named("Key", note.Key),
+				named("Retention", sqlkit.CeilMicros(note.Retention)), named("Wait", milliseconds(wait)),
+			},
+			sets: []reader{numbers(&became)},
+		})
+		duplicate = became == 0
+		switch {
+		case number(err) == errLockTimeout:
+			return fmt.Errorf("%w: %w", storekit.ErrNoteBusy, err)
+		case err == nil && became < 0:
+			return storekit.ErrNoteBusy
+		}
+		return err
+	}
+	if tx != nil {
+		err = s.within(ctx, operation, tx, put)
+	} else {
+		err = s.try(ctx, operation, func(ctx context.Context) error { return put(ctx, s.db) })
+	}
+	return duplicate && err == nil, err
+}
+
+// milliseconds are those of a wait, at least one: a lock is asked for once at least.
+func milliseconds(wait time.Duration) int64 {
+	return min(max(wait.Milliseconds(), 1), math.MaxInt32)
+}
+
+// HasNote reports whether a message was noted for the consumer. See storekit.Inbox.
+func (s *Store) HasNote(ctx context.Context, consumer, key string) (found bool, err error) {
+	const operation = "look for a note"
+	tx, err := s.txOf(ctx)
+	if err != nil {
+		return false, s.explain(ctx, operation, err)
+	}
+	look := call{
+		template: sqlHasNote, args: []any{named("consumer", consumer), named("key", key)}, looks: true,
+		reset: func() { found = false },
+		sets: []reader{func(scan func(...any) error) error {
+			found = true
+			return scan(new(int))
+		}},
+	}
+	if tx != nil {
+		err = s.within(ctx, operation, tx, func(ctx context.Context, on querier) error { return s.do(ctx, on, look) })
+	} else {
+		err = s.run(ctx, operation, look)
+	}
+	return found, err
+}
+
+// DeleteNotes deletes notes whose retention has passed. See storekit.Inbox.
+func (s *Store) DeleteNotes(ctx context.Context, limit int) (int, error) {
+	return s.tidy(ctx, "delete notes", sqlDeleteNotes, "limit", limit)
+}

@@ -1,0 +1,194 @@
+package storekit
+
+import (
+	"context"
+	"slices"
+
+	"github.com/outmill/outmill"
+)
+
+// MaxExamined is the most records that a call of an Operator looks at.
+const MaxExamined = 10_000
+
+// Operator finds, requeues and deletes records by a filter, for people and their tools. It
+// is a role of a store, which outmill.As finds.
+//
+// No filter has an index of its own, so that publishers write none: only the status leased,
+// processed and dead, with group and topic, are found by one. A call therefore looks at
+// [MaxExamined] records at most, in the order of their ids, and returns how far it came. Call
+// it again, with ListQuery.After set to Page.Next, until Page.Done; a page that has nothing
+// says nothing about the next one:
+//
+//	for {
+//		page, err := operator.RequeueWhere(ctx, query)
+//		…
+//		if query.After = page.Next; page.Done {
+//			break
+//		}
+//	}
+type Operator interface {
+	// Find returns records that match, up to query.Limit (0 is 100).
+	Find(ctx context.Context, query outmill.ListQuery) (Page, error)
+
+	// RequeueWhere requeues dead records that match, up to query.Limit (0 is 1,000), as
+	// outmill.Inspector.Requeue does, and counts them in Page.Changed; those that were
+	// parked with a key come along and count, too. The status of the query is dead, or "".
+	RequeueWhere(ctx context.Context, query outmill.ListQuery) (Page, error)
+
+	// DeleteWhere deletes records that match, up to query.Limit (0 is 1,000), and counts them
+	// in Page.Changed. A query that would match every record is refused, as an
+	// outmill.ErrInvalidConfig. Where the query has a status, a record that has got another
+	// one since the call looked is left alone. Without one, it also deletes records that a
+	// worker is handling.
+	DeleteWhere(ctx context.Context, query outmill.ListQuery) (Page, error)
+}
+
+// Page is what one call of an Operator did. With an error, it is what was done before; the
+// same call may be repeated, because what it has changed no longer matches.
+type Page struct {
+	// Records are those that Find found, in the order of their ids.
+	Records []*outmill.Record
+	// Changed is how many records RequeueWhere or DeleteWhere changed.
+	Changed int
+	// Examined is how many records the call has behind it: those between query.After and
+	// Next, whether or not they match. Where an index serves the query, it counts what the
+	// index led to.
+	Examined int
+	// Next is what to set query.After to for the next call.
+	Next outmill.WorkItemID
+	// Done says that nothing is left. A later call, from Next, finds what has been appended
+	// since then.
+	Done bool
+}
+
+// Finder is an Operator, and the List of an outmill.Inspector, over the queries of a store.
+// A store embeds it.
+type Finder struct{ store FindStore }
+
+// NewFinder makes the Finder of a store.
+func NewFinder(store FindStore) Finder { return Finder{store} }
+
+// FindStore has the queries of a store for a Finder. Their errors are as the store's methods
+// return them, for that operation.
+type FindStore interface {
+	// Search looks at records, as [Search] says.
+	Search(ctx context.Context, operation string, query outmill.ListQuery) (Searched, error)
+	// Records returns the records that have one of the ids, in the order of these.
+	Records(ctx context.Context, operation string, ids []outmill.WorkItemID) ([]*outmill.Record, error)
+	// Requeue is that of the store.
+	Requeue(ctx context.Context, ids ...outmill.WorkItemID) (int, error)
+	// Delete deletes those of the records that have the status; "" is any.
+	Delete(ctx context.Context, status outmill.Status, ids []outmill.WorkItemID) (int, error)
+	// Explain returns the error of an operation as the store's methods return it.
+	Explain(ctx context.Context, operation string, err error) error
+}
+
+const (
+	defaultChangeLimit = 1000
+	// changeAtOnce is how many records are changed with one call of the store.
+	changeAtOnce = 1000
+)
+
+// List returns records in the order of their ids. See outmill.Inspector.
+func (f Finder) List(ctx context.Context, query outmill.ListQuery) ([]*outmill.Record, error) {
+	const operation = "list"
+	query, err := CheckList(query)
+	if err != nil {
+		return nil, f.store.Explain(ctx, operation, err)
+	}
+	var all []*outmill.Record
+	for limit := query.Limit; ; {
+		query.Limit = limit - len(all)
+		page, err := f.find(ctx, operation, query)
+		if err != nil {
+			return nil, err
+		}
+		if all = append(all, page.Records...); page.Done || len(all) >= limit {
+			return all, nil
+		}
+		query.After = page.Next
+	}
+}
+
+// Find returns a page of records. See Operator.
+func (f Finder) Find(ctx context.Context, query outmill.ListQuery) (Page, error) {
+	const operation = "find"
+	query, err := CheckList(query)
+	if err != nil {
+		return Page{}, f.store.Explain(ctx, operation, err)
+	}
+	return f.find(ctx, operation, query)
+}
+
+func (f Finder) find(ctx context.Context, operation string, query outmill.ListQuery) (Page, error) {
+	found, err := f.store.Search(ctx, operation, query)
+	if err != nil {
+		return Page{Next: query.After}, err
+	}
+	page := found.page()
+	if len(found.IDs) == 0 {
+		return page, nil
+	}
+	records, err := f.store.Records(ctx, operation, found.IDs)
+	if err != nil {
+		return Page{Next: query.After}, err
+	}
+	// What has changed since the search may no longer match.
+	for _, r := range records {
+		if Matches(query, r) {
+			page.Records = append(page.Records, r)
+		}
+	}
+	return page, nil
+}
+
+// RequeueWhere requeues dead records that match. See Operator.
+func (f Finder) RequeueWhere(ctx context.Context, query outmill.ListQuery) (Page, error) {
+	const operation = "requeue by filter"
+	query, err := checkChange(query)
+	if err == nil && query.Status != "" && query.Status != outmill.StatusDead {
+		err = InvalidConfig("RequeueWhere: ListQuery.Status is %q: only dead records are requeued", query.Status)
+	}
+	if err != nil {
+		return Page{}, f.store.Explain(ctx, operation, err)
+	}
+	query.Status = outmill.StatusDead
+	return f.change(ctx, operation, query, func(ids []outmill.WorkItemID) (int, error) { return f.store.Requeue(ctx, ids...) })
+}
+
+// DeleteWhere deletes records that match. See Operator.
+func (f Finder) DeleteWhere(ctx context.Context, query outmill.ListQuery) (Page, error) {
+	const operation = "delete by filter"
+	query, err := checkChange(query)
+	if err == nil && (outmill.ListQuery{After: query.After, Limit: query.Limit}) == query {
+		err = InvalidConfig("DeleteWhere: the query has no filter and would delete every record: set a field of it, such as Status or Topic")
+	}
+	if err != nil {
+		return Page{}, f.store.Explain(ctx, operation, err)
+	}
+	return f.change(ctx, operation, query, func(ids []outmill.WorkItemID) (int, error) { return f.store.Delete(ctx, query.Status, ids) })
+}
+
+func checkChange(query outmill.ListQuery) (outmill.ListQuery, error) {
+	if query.Limit == 0 {
+		query.Limit = defaultChangeLimit
+	}
+	return CheckList(query)
+}
+
+func (f Finder) change(
+	ctx context.Context, operation string, query outmill.ListQuery, change func([]outmill.WorkItemID) (int, error),
+) (Page, error) {
+	found, err := f.store.Search(ctx, operation, query)
+	if err != nil {
+		return Page{Next: query.After}, err
+	}
+	page := found.page()
+	for ids := range slices.Chunk(found.IDs, changeAtOnce) {
+		n, err := change(ids)
+		if page.Changed += n; err != nil {
+			return Page{Changed: page.Changed, Next: query.After}, err
+		}
+	}
+	return page, nil
+}

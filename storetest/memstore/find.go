@@ -1,0 +1,68 @@
+package memstore
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
+)
+
+// finding is what the Finder asks of the store.
+type finding struct{ *Store }
+
+// Search looks at records in the order of their ids.
+func (f finding) Search(ctx context.Context, operation string, query outmill.ListQuery) (found storekit.Searched, err error) {
+	err = f.do(ctx, operation, func(d *Database, _ time.Time) error {
+		var rows []*row
+		d.each(func(r *row) { rows = append(rows, r) })
+		slices.SortFunc(rows, func(a, b *row) int { return compareIDs(a.ID, b.ID) })
+		found, err = storekit.Search(query, 1, func(ranges []storekit.SearchRange, each int) (list []storekit.Looked, err error) {
+			for _, r := range rows {
+				if compareIDs(r.ID, ranges[0].After) > 0 && len(list) < each {
+					list = append(list, storekit.Looked{ID: r.ID, Matches: storekit.Matches(query, &r.Record)})
+				}
+			}
+			return list, nil
+		})
+		return err
+	})
+	return found, err
+}
+
+// Records returns those that have one of the ids.
+func (f finding) Records(ctx context.Context, operation string, ids []outmill.WorkItemID) (records []*outmill.Record, err error) {
+	err = f.do(ctx, operation, func(d *Database, now time.Time) error {
+		for _, id := range ids {
+			if r := d.byID[id]; r != nil {
+				records = append(records, d.record(r, now))
+			}
+		}
+		return nil
+	})
+	return records, err
+}
+
+// Delete deletes those that have the status.
+func (f finding) Delete(ctx context.Context, status outmill.Status, ids []outmill.WorkItemID) (int, error) {
+	return f.delete(ctx, status, ids)
+}
+
+// Explain names the operation.
+func (f finding) Explain(_ context.Context, operation string, err error) error {
+	return failed(operation, err)
+}
+
+func (s *Store) delete(ctx context.Context, status outmill.Status, ids []outmill.WorkItemID) (deleted int, err error) {
+	err = s.do(ctx, "delete", func(d *Database, _ time.Time) error {
+		for _, id := range ids {
+			if r := d.byID[id]; r != nil && (status == "" || r.Status == status) {
+				d.remove(r)
+				deleted++
+			}
+		}
+		return nil
+	})
+	return deleted, err
+}

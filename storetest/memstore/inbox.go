@@ -1,0 +1,61 @@
+package memstore
+
+import (
+	"context"
+	"time"
+
+	"github.com/outmill/outmill/storekit"
+)
+
+// noteKey names a note. The row is when the retention ends.
+type noteKey struct{ consumer, key string }
+
+// PutNote notes that a consumer handles a message. See storekit.Inbox.
+func (s *Store) PutNote(ctx context.Context, note storekit.Note, wait time.Duration) (duplicate bool, err error) {
+	const operation = "put a note"
+	if err := note.Validate(); err != nil {
+		return false, failed(operation, err)
+	}
+	key := noteKey{note.Consumer, note.Key}
+	bound := time.After(wait)
+	for {
+		var other *Tx
+		err := s.inTx(ctx, operation, func(t *Tx, now time.Time) error {
+			notes := t.db.notes
+			if other = notes.holder(t, key); other != nil {
+				return nil
+			}
+			if duplicate = notes.get(t, key) != nil; !duplicate {
+				until := now.Add(note.Retention)
+				notes.set(t, key, &until)
+			}
+			return nil
+		})
+		if err != nil || other == nil {
+			return duplicate && err == nil, err
+		}
+		select {
+		case <-other.over:
+		case <-bound:
+			return false, failed(operation, storekit.ErrNoteBusy)
+		case <-ctx.Done():
+			return false, failed(operation, ctx.Err())
+		}
+	}
+}
+
+// HasNote reports whether a message was noted. See storekit.Inbox.
+func (s *Store) HasNote(ctx context.Context, consumer, key string) (found bool, err error) {
+	err = s.inTx(ctx, "look for a note", func(t *Tx, _ time.Time) error {
+		found = t.db.notes.get(t, noteKey{consumer, key}) != nil
+		return nil
+	})
+	return found, err
+}
+
+// DeleteNotes deletes notes whose retention has passed. See storekit.Inbox.
+func (s *Store) DeleteNotes(ctx context.Context, limit int) (int, error) {
+	return s.count(ctx, "delete notes", limit, func(d *Database, now time.Time) int {
+		return d.notes.deleteUpTo(limit, func(_ noteKey, until time.Time) bool { return !until.After(now) })
+	})
+}

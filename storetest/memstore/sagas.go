@@ -1,0 +1,145 @@
+package memstore
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
+)
+
+// sagaKey names a saga.
+type sagaKey struct{ kind, correlation string }
+
+// savedSaga is a saga with its state as JSON.
+type savedSaga struct {
+	storekit.Saga
+	state string
+}
+
+func keyOf(saga *storekit.Saga) sagaKey { return sagaKey{saga.Type, saga.Correlation} }
+
+// FindSaga reads a saga. See storekit.Sagas.
+func (s *Store) FindSaga(ctx context.Context, kind, correlation string, state any, _ storekit.SagaOptions) (saga *storekit.Saga,
+	err error) {
+	const operation = "find saga"
+	err = storekit.CheckSaga(kind, correlation)
+	if err == nil {
+		err = storekit.CheckSagaState(state)
+	}
+	if err != nil {
+		return nil, failed(operation, err)
+	}
+	err = s.inTx(ctx, operation, func(t *Tx, _ time.Time) error {
+		found := t.db.sagas.get(t, sagaKey{kind, correlation})
+		if found == nil {
+			return storekit.ErrSagaNotFound
+		}
+		saga = &found.Saga
+		return json.Unmarshal([]byte(found.state), state)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return saga, nil
+}
+
+// InsertSaga stores a new saga. See storekit.Sagas.
+func (s *Store) InsertSaga(ctx context.Context, saga *storekit.Saga, state any, _ storekit.SagaOptions) error {
+	next := *saga
+	if next.ID.IsZero() {
+		next.ID = outmill.NewWorkItemID()
+	}
+	return s.save(ctx, "insert saga", saga, state, func(t *Tx, now time.Time, text string) (*savedSaga, error) {
+		if t.db.sagas.holder(t, keyOf(saga)) != nil || t.db.sagas.get(t, keyOf(saga)) != nil {
+			return nil, storekit.ErrSagaExists
+		}
+		next.Version, next.CreatedAt, next.UpdatedAt = 1, now, now
+		return &savedSaga{next, text}, nil
+	})
+}
+
+// UpdateSaga stores the state of a saga. See storekit.Sagas.
+func (s *Store) UpdateSaga(ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
+	next := *saga
+	return s.save(ctx, "update saga", saga, state, func(t *Tx, now time.Time, text string) (*savedSaga, error) {
+		was, err := t.current(saga)
+		if err == nil && options.KeepUnknown {
+			text, err = storekit.MergeSagaState(was.state, text, state, 0)
+		}
+		if err != nil {
+			return nil, err
+		}
+		next.Version, next.CreatedAt, next.UpdatedAt = was.Version+1, was.CreatedAt, now
+		return &savedSaga{next, text}, nil
+	})
+}
+
+// save checks and encodes the state, and stores what change makes of it.
+func (s *Store) save(ctx context.Context, operation string, saga *storekit.Saga, state any,
+	change func(t *Tx, now time.Time, text string) (*savedSaga, error),
+) error {
+	err := storekit.CheckSaga(saga.Type, saga.Correlation)
+	var text string
+	if err == nil {
+		text, err = storekit.EncodeSagaState(state, 0)
+	}
+	if err != nil {
+		return failed(operation, err)
+	}
+	return s.inTx(ctx, operation, func(t *Tx, now time.Time) error {
+		changed, err := change(t, now, text)
+		if err != nil {
+			return err
+		}
+		t.db.sagas.set(t, keyOf(saga), changed)
+		*saga = changed.Saga
+		return nil
+	})
+}
+
+// current returns the stored saga if it has still that version.
+func (t *Tx) current(saga *storekit.Saga) (*savedSaga, error) {
+	found := t.db.sagas.get(t, keyOf(saga))
+	if t.db.sagas.holder(t, keyOf(saga)) != nil || found == nil || found.ID != saga.ID || found.Version != saga.Version {
+		return nil, storekit.ErrSagaConflict
+	}
+	return found, nil
+}
+
+// DeleteSaga deletes a saga. See storekit.Sagas.
+func (s *Store) DeleteSaga(ctx context.Context, saga *storekit.Saga, _ storekit.SagaOptions) error {
+	if err := storekit.CheckSaga(saga.Type, saga.Correlation); err != nil {
+		return failed("delete saga", err)
+	}
+	return s.inTx(ctx, "delete saga", func(t *Tx, _ time.Time) error {
+		if _, err := t.current(saga); err != nil {
+			return err
+		}
+		t.db.sagas.set(t, keyOf(saga), nil)
+		return nil
+	})
+}
+
+// PrepareSagas checks the names, because there is nothing to make. See storekit.Sagas.
+func (*Store) PrepareSagas(_ context.Context, kinds ...string) error {
+	for _, kind := range kinds {
+		if err := storekit.CheckSagaType(kind); err != nil {
+			return failed("prepare sagas", err)
+		}
+	}
+	return nil
+}
+
+// DeleteFinishedSagas deletes sagas that finished long ago. See storekit.Sagas.
+func (s *Store) DeleteFinishedSagas(ctx context.Context, kind string, retention time.Duration, limit int) (int, error) {
+	if err := storekit.CheckDeleteFinishedSagas(kind, retention, limit); err != nil {
+		return 0, failed("delete finished sagas", err)
+	}
+	return s.count(ctx, "delete finished sagas", limit, func(d *Database, now time.Time) int {
+		return d.sagas.deleteUpTo(limit, func(key sagaKey, saga savedSaga) bool {
+			return key.kind == kind && saga.Finished && now.Sub(saga.UpdatedAt) >= retention
+		})
+	})
+}

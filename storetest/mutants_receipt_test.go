@@ -1,0 +1,80 @@
+package storetest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storetest/internal/mutants"
+	"github.com/outmill/outmill/storetest/internal/suite"
+)
+
+func TestRun_BrokenReceipts(t *testing.T) {
+	mutants.RequireNoticed(t, sections(), suite.Modes()[0], 1, []mutant{
+		{"names one group only", "receipt", "Append says which groups a record reaches, and under which id each",
+			reports(func(r *outmill.Record) { r.Copies = nil })},
+		{"names ids that nobody has", "receipt", "Append says which groups a record reaches, and under which id each",
+			reports(func(r *outmill.Record) {
+				for group := range r.Copies {
+					r.Copies[group] = outmill.NewWorkItemID()
+				}
+			})},
+		{"believes the writer about groups", "receipt", "Append says of a record that it waits for a group", believes},
+		{"reads the caller's clock", "receipt", "Append says when it created the records, in a transaction of the caller too",
+			reports(func(r *outmill.Record) { r.CreatedAt = time.Now() })},
+		{"names a group for duplicates", "receipt", "Append says of a duplicate that no group has it",
+			reports(func(r *outmill.Record) { r.Group = suite.Group })},
+		{"reports before it writes", "receipt", "an Append that fails changes no record",
+			func(f mutants.File) outmill.Store { return reportsEarly{f} }},
+	})
+}
+
+func reports(change func(*outmill.Record)) func(mutants.File) outmill.Store {
+	return func(f mutants.File) outmill.Store { return reportsOtherwise{f, change} }
+}
+
+// reportsOtherwise says something else of the records than it did.
+type reportsOtherwise struct {
+	mutants.File
+	change func(*outmill.Record)
+}
+
+func (m reportsOtherwise) Append(ctx context.Context, records ...*outmill.Record) error {
+	err := m.File.Append(ctx, records...)
+	if err == nil {
+		for _, r := range records {
+			m.change(r)
+		}
+	}
+	return err
+}
+
+func believes(f mutants.File) outmill.Store { return believesWriter{f} }
+
+// believesWriter leaves the groups of the records as they were.
+type believesWriter struct{ mutants.File }
+
+func (m believesWriter) Append(ctx context.Context, records ...*outmill.Record) error {
+	before := make([]outmill.Record, len(records))
+	for i, r := range records {
+		before[i] = *r
+	}
+	err := m.File.Append(ctx, records...)
+	for i, r := range records {
+		r.Group, r.Copies = before[i].Group, before[i].Copies
+	}
+	return err
+}
+
+// reportsEarly sets what Append sets although it may fail.
+type reportsEarly struct{ mutants.File }
+
+func (m reportsEarly) Append(ctx context.Context, records ...*outmill.Record) error {
+	for _, r := range records {
+		if r != nil && r.ID.IsZero() {
+			r.ID = outmill.NewWorkItemID()
+		}
+	}
+	return m.File.Append(ctx, records...)
+}

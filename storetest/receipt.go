@@ -1,0 +1,117 @@
+package storetest
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storetest/internal/suite"
+)
+
+func receiptSentences() []sentence {
+	return []sentence{
+		{"Append says which groups a record reaches, and under which id each", receiptOfGroups},
+		{"Append says of a record that it waits for a group", receiptOfWaiting},
+		{"Append says when it created the records, in a transaction of the caller too", receiptOfTime},
+		{"Append says of a duplicate that no group has it", receiptOfDuplicate},
+		{"an Append that fails changes no record", receiptOfFailure},
+	}
+}
+
+func receiptOfGroups(e *env) {
+	e.Register("b", orders)
+	e.Register("a", orders, "others")
+	e.Register("c", orders)
+	r, other := suite.Rec(orders, "m1"), suite.Rec("others", "m2")
+	e.Append(r, other)
+	require.Equal(e.T, "a", r.Group)
+	require.ElementsMatch(e.T, []string{"b", "c"}, slices.Collect(maps.Keys(r.Copies)))
+	require.Equal(e.T, "a", other.Group)
+	require.Empty(e.T, other.Copies)
+	ids := maps.Clone(r.Copies)
+	ids[r.Group] = r.ID
+	for name, id := range ids {
+		got, err := e.Store.Get(e.Ctx, id)
+		require.NoError(e.T, err, name)
+		require.Equal(e.T, name, got.Group)
+		require.Equal(e.T, "m1", got.MessageID)
+	}
+}
+
+func receiptOfWaiting(e *env) {
+	e.Register(group, "others")
+	r := suite.Rec(orders, "m1", func(r *outmill.Record) {
+		r.Group, r.Copies = "nobody", map[string]outmill.WorkItemID{"nobody": {1}}
+	})
+	e.Append(r)
+	require.Empty(e.T, r.Group)
+	require.Empty(e.T, r.Copies)
+}
+
+// receiptOfTime appends one record, some, many, and some with dedup keys, because a store
+// may have a statement for each.
+func receiptOfTime(e *env) {
+	e.Register(group)
+	keyed := func(r *outmill.Record) { r.DedupKey = r.MessageID }
+	check := func(how string, records []*outmill.Record) {
+		for _, r := range records {
+			require.Equal(e.T, e.Get(r).CreatedAt, r.CreatedAt, "%s: %d records", how, len(records))
+		}
+	}
+	batches := func(how string) [][]*outmill.Record {
+		return [][]*outmill.Record{
+			suite.Recs(orders, suite.Plain, "one"), suite.Recs(orders, suite.Plain, suite.Numbered(3)...),
+			suite.Recs(orders, suite.Plain, suite.Numbered(60)...),
+			{suite.Rec(orders, how+" keyed", keyed)}, {suite.Rec(orders, how+" keyed", keyed), suite.Rec(orders, how+" keyed 2", keyed)},
+		}
+	}
+	for i, records := range batches("alone") {
+		e.Append(records...)
+		if i == 4 {
+			records = records[1:]
+		}
+		check("alone", records)
+	}
+	var all [][]*outmill.Record
+	ctx, commit, _ := e.Begin()
+	for i, records := range batches("within") {
+		require.NoError(e.T, e.Store.Append(ctx, records...))
+		if i == 4 {
+			records = records[1:]
+		}
+		all = append(all, records)
+	}
+	commit()
+	for _, records := range all {
+		check("within", records)
+	}
+}
+
+func receiptOfDuplicate(e *env) {
+	e.Register(group)
+	e.Register("second")
+	keyed := func(r *outmill.Record) { r.DedupKey = "d" }
+	first, twice, later := suite.Rec(orders, "m1", keyed), suite.Rec(orders, "m2", keyed), suite.Rec(orders, "m3", keyed)
+	e.Append(first, twice)
+	e.Append(later)
+	require.False(e.T, first.Duplicate)
+	require.NotEmpty(e.T, first.Group)
+	for _, r := range []*outmill.Record{twice, later} {
+		require.True(e.T, r.Duplicate, r.MessageID)
+		require.Empty(e.T, r.Group, r.MessageID)
+		require.Empty(e.T, r.Copies, r.MessageID)
+		require.True(e.T, r.CreatedAt.IsZero(), r.MessageID)
+	}
+}
+
+func receiptOfFailure(e *env) {
+	e.Register(group)
+	taken := suite.Rec(orders, "m1")
+	e.Append(taken)
+	before := suite.Rec(orders, "m2")
+	fails := *taken
+	require.Error(e.T, e.Store.Append(e.Ctx, before, &fails))
+	require.Equal(e.T, suite.Rec(orders, "m2"), before)
+}

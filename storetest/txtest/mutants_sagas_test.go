@@ -1,0 +1,212 @@
+package txtest
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storetest/internal/mutants"
+)
+
+func brokenSagas() []mutant {
+	return []mutant{
+		{"ignores the case of correlation values", func(m mutants.Memory) outmill.Store { return lowersCase{m} }, []string{
+			"sagas: a saga is found by its type and correlation value, with its state",
+			"sagas: sagas beyond the limits are refused with typed errors",
+		}},
+		{"makes an id of its own",
+			inserts(func(m mutants.Memory, ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
+				own := *saga
+				own.ID = outmill.WorkItemID{}
+				err := m.InsertSaga(ctx, &own, state, options)
+				if err == nil {
+					*saga = own
+				}
+				return err
+			}), []string{
+				"sagas: a saga is found by its type and correlation value, with its state",
+			}},
+		{"does not tell the new version",
+			updates(func(m mutants.Memory, ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
+				own := *saga
+				return m.UpdateSaga(ctx, &own, state, options)
+			}), []string{
+				"sagas: an update and a deletion of a version that is gone are conflicts",
+				"sagas: an update stores the state and moves the version",
+			}},
+		{"saves without a look at the version", updates(savesAnyVersion), []string{
+			"sagas: an update and a deletion of a version that is gone are conflicts",
+			"sagas: of two updates in open transactions one is refused",
+			"sagas: the field of the version can be named",
+		}},
+		{"looks at no version that has a name",
+			updates(func(m mutants.Memory, ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
+				if options.VersionField != "" {
+					return savesAnyVersion(m, ctx, saga, state, options)
+				}
+				return m.UpdateSaga(ctx, saga, state, options)
+			}), []string{
+				"sagas: the field of the version can be named",
+			}},
+		{"deletes any version", func(m mutants.Memory) outmill.Store { return deletesAnyVersion{m} }, []string{
+			"sagas: an update and a deletion of a version that is gone are conflicts",
+		}},
+		{"starts a saga that exists",
+			inserts(func(m mutants.Memory, ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
+				return ignore(storekit.ErrSagaExists, m.InsertSaga(ctx, saga, state, options))
+			}), []string{
+				"sagas: a finished saga is kept until its retention has passed",
+				"sagas: a start that is refused leaves the transaction usable",
+				"sagas: of two starts in open transactions one is refused",
+				"sagas: of two starts of one saga one exists",
+			}},
+		{"lets two start one saga at the same time",
+			inserts(func(m mutants.Memory, ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
+				err := m.InsertSaga(ctx, saga, state, options)
+				if _, inTx := m.Tx(ctx); inTx && errors.Is(err, storekit.ErrSagaExists) {
+					if _, err := m.FindSaga(context.Background(), saga.Type, saga.Correlation, &sagaState{}, options); errors.Is(err,
+						storekit.ErrSagaNotFound) {
+						return nil
+					}
+				}
+				return err
+			}), []string{
+				"sagas: of two starts in open transactions one is refused",
+			}},
+		{"saves outside of the transaction",
+			updates(func(m mutants.Memory, ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
+				return m.UpdateSaga(context.Background(), saga, state, options)
+			}), []string{
+				"sagas: a rolled back transaction leaves no saga, no change and no message",
+			}},
+		{"starts outside of the transaction",
+			inserts(func(m mutants.Memory, ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
+				return m.InsertSaga(context.Background(), saga, state, options)
+			}), []string{
+				"sagas: a rolled back transaction leaves no saga, no change and no message",
+			}},
+		{"rolls back for a saga that exists",
+			inserts(func(m mutants.Memory, ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
+				err := m.InsertSaga(ctx, saga, state, options)
+				if tx, ok := m.Tx(ctx); ok && errors.Is(err, storekit.ErrSagaExists) {
+					return errors.Join(err, tx.Rollback())
+				}
+				return err
+			}), []string{
+				"sagas: a start that is refused leaves the transaction usable",
+			}},
+		{"deletes finished sagas at once", func(m mutants.Memory) outmill.Store { return deletesFinished{m, true} }, []string{
+			"sagas: a finished saga is kept until its retention has passed",
+		}},
+		{"keeps finished sagas for ever", func(m mutants.Memory) outmill.Store { return deletesFinished{m, false} }, []string{
+			"sagas: a finished saga is kept until its retention has passed",
+		}},
+		{"keeps unknown fields always",
+			updates(func(m mutants.Memory, ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
+				options.KeepUnknown = true
+				return m.UpdateSaga(ctx, saga, state, options)
+			}), []string{
+				"sagas: stored fields that the type has no longer are ignored, and dropped by an update",
+			}},
+		{"keeps no unknown fields",
+			updates(func(m mutants.Memory, ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
+				options.KeepUnknown = false
+				return m.UpdateSaga(ctx, saga, state, options)
+			}), []string{
+				"sagas: stored fields that the type has no longer are preserved on request, nested ones too",
+			}},
+		{"cuts correlation values",
+			inserts(func(m mutants.Memory, ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
+				own := *saga
+				own.Correlation = strings.TrimSpace(own.Correlation)
+				err := m.InsertSaga(ctx, &own, state, options)
+				if err == nil {
+					*saga = own
+				}
+				return err
+			}), []string{
+				"sagas: sagas beyond the limits are refused with typed errors",
+			}},
+	}
+}
+
+type saveSaga func(m mutants.Memory, ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error
+
+// savesAnyVersion saves a saga in the version that it has.
+func savesAnyVersion(m mutants.Memory, ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
+	for ctx.Err() == nil {
+		err := m.UpdateSaga(ctx, saga, state, options)
+		if !errors.Is(err, storekit.ErrSagaConflict) {
+			return err
+		}
+		found, err := m.FindSaga(ctx, saga.Type, saga.Correlation, &sagaState{}, options)
+		if err != nil {
+			return err
+		}
+		*saga = *found
+	}
+	return ctx.Err()
+}
+
+// inserts makes mutants that start sagas otherwise than they should.
+func inserts(how saveSaga) func(mutants.Memory) outmill.Store {
+	return func(m mutants.Memory) outmill.Store { return insertsOtherwise{m, how} }
+}
+
+type insertsOtherwise struct {
+	mutants.Memory
+	how saveSaga
+}
+
+func (m insertsOtherwise) InsertSaga(ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
+	return m.how(m.Memory, ctx, saga, state, options)
+}
+
+// updates makes mutants that save sagas otherwise than they should.
+func updates(how saveSaga) func(mutants.Memory) outmill.Store {
+	return func(m mutants.Memory) outmill.Store { return updatesOtherwise{m, how} }
+}
+
+type updatesOtherwise struct {
+	mutants.Memory
+	how saveSaga
+}
+
+func (m updatesOtherwise) UpdateSaga(ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
+	return m.how(m.Memory, ctx, saga, state, options)
+}
+
+type lowersCase struct{ mutants.Memory }
+
+func (m lowersCase) InsertSaga(ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
+	saga.Correlation = strings.ToLower(saga.Correlation)
+	return m.Memory.InsertSaga(ctx, saga, state, options)
+}
+
+type deletesAnyVersion struct{ mutants.Memory }
+
+func (m deletesAnyVersion) DeleteSaga(ctx context.Context, saga *storekit.Saga, options storekit.SagaOptions) error {
+	found, err := m.FindSaga(ctx, saga.Type, saga.Correlation, &sagaState{}, options)
+	if err != nil {
+		return err
+	}
+	return m.Memory.DeleteSaga(ctx, found, options)
+}
+
+// deletesFinished has a retention of its own.
+type deletesFinished struct {
+	mutants.Memory
+	early bool
+}
+
+func (m deletesFinished) DeleteFinishedSagas(ctx context.Context, kind string, retention time.Duration, limit int) (int, error) {
+	if m.early {
+		retention = 0
+	} else {
+		retention *= 1000
+	}
+	return m.Memory.DeleteFinishedSagas(ctx, kind, retention, limit)
+}

@@ -1,0 +1,80 @@
+package txtest
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storetest/internal/mutants"
+	"github.com/outmill/outmill/storetest/internal/suite"
+)
+
+// mutant is a store in memory that breaks a promise, and the sentences that notice.
+type mutant struct {
+	name    string
+	change  func(mutants.Memory) outmill.Store
+	noticed []string
+}
+
+func exactly(list []mutant) []mutants.Exact {
+	exact := make([]mutants.Exact, len(list))
+	for i, m := range list {
+		exact[i] = mutants.Exact{Name: m.name, Noticed: m.noticed, New: mutants.InMemory(m.change)}
+	}
+	return exact
+}
+
+// inMemory are the sections that a store without joins can keep.
+func inMemory() []suite.Section {
+	return slices.DeleteFunc(sections(), func(s suite.Section) bool { return s.Name == "steps" })
+}
+
+func broken() []mutant {
+	return slices.Concat(brokenTransact(), brokenAcks(), brokenInboxes(), brokenSagas())
+}
+
+func TestRun_BrokenStores(t *testing.T) {
+	soon = 2 * time.Second // or stores that wait take long
+	mutants.RequireExactly(t, inMemory(), suite.Modes()[0], exactly(broken()))
+}
+
+// TestRun_BrokenStoresThatRetain has what shows where acked records are retained.
+func TestRun_BrokenStoresThatRetain(t *testing.T) {
+	soon = 2 * time.Second
+	acks := slices.DeleteFunc(sections(), func(s suite.Section) bool { return s.Name != "acks" })
+	mutants.RequireExactly(t, acks, suite.Modes()[1], exactly(brokenWhereRetained()))
+}
+
+// TestRun_BrokenSteps has SQLite's store, because the one in memory has no joins.
+func TestRun_BrokenSteps(t *testing.T) {
+	soon = 2 * time.Second
+	steps := slices.DeleteFunc(sections(), func(s suite.Section) bool { return s.Name != "steps" })
+	var list []mutants.Exact
+	for _, m := range brokenSteps() {
+		list = append(list, mutants.Exact{Name: m.name, Noticed: m.noticed, New: mutants.InFile(m.change)})
+	}
+	mutants.RequireExactly(t, steps, suite.Modes()[1], list)
+}
+
+func TestRun_EverySentenceIsFailedByAStore(t *testing.T) {
+	t.Parallel()
+	noticed := map[string]bool{}
+	for _, m := range slices.Concat(broken(), brokenWhereRetained()) {
+		for _, name := range m.noticed {
+			noticed[name] = true
+		}
+	}
+	for _, m := range brokenSteps() {
+		for _, name := range m.noticed {
+			noticed[name] = true
+		}
+	}
+	for _, section := range sections() {
+		for _, sentence := range section.Sentences {
+			require.True(t, noticed[section.Name+": "+sentence.Name], "no mutant fails %q of %q", sentence.Name, section.Name)
+		}
+	}
+}
