@@ -83,6 +83,9 @@ type Record struct {
 
 	// Duplicate is set by Append on a record that it skipped because of its DedupKey.
 	Duplicate bool
+	// Store is the name of the record's store, if the reader's store is made of several
+	// (package tenants); "" otherwise.
+	Store string
 	// Group is the group that the record belongs to. "" means that the record waits for the
 	// first group that registers for its topic. Writers do not set it.
 	Group string
@@ -135,7 +138,7 @@ const DefaultGroup = "default"
 
 // Lease returns the lease under which the record was claimed.
 func (r *Record) Lease() Lease {
-	return Lease{ID: r.ID, Owner: r.Owner, Claim: r.Claims}
+	return Lease{ID: r.ID, Owner: r.Owner, Claim: r.Claims, Store: r.Store}
 }
 
 // SuspectExpiries is the number of expired leases after which a record is a suspect: it may
@@ -153,4 +156,6 @@ type Lease struct {
 	Owner OwnerToken
 	// Claim is the record's claim number.
 	Claim int
+	// Store is that of the record: it says which of several stores settles the lease.
+	Store string
 }

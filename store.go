@@ -231,6 +231,9 @@ type Queue interface {
 // limit of the request means "this many or more": the store stops there, so that the cost
 // does not grow with the backlog.
 type TopicStats struct {
+	// Store names the store that was counted, where a store is made of several
+	// (package tenants); "" elsewhere.
+	Store string
 	// Group is the group. "" counts the records that wait for the first group that
 	// registers for their topic.
 	Group string

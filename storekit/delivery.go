@@ -1,6 +1,7 @@
 package storekit
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync/atomic"
@@ -19,8 +20,8 @@ type Handling struct {
 	started atomic.Int64
 }
 
-// NewHandling returns the handling of a record of the store. The record must not change
-// afterwards. The lease may be nil.
+// NewHandling returns the handling of a record. Its store is the one that the record names, or
+// else the one given here. The record must not change afterwards. The lease may be nil.
 func NewHandling(store string, rec *outmill.Record, lease *LeaseClock) *Handling {
 	return &Handling{store: store, record: rec, lease: lease}
 }
@@ -51,7 +52,7 @@ func (h *Handling) Delivery() outmill.DeliveryInfo {
 	rec := h.record
 	return outmill.DeliveryInfo{
 		ID:        rec.ID,
-		Store:     h.store,
+		Store:     cmp.Or(rec.Store, h.store),
 		Topic:     rec.Topic,
 		Group:     rec.Group,
 		Key:       rec.Key,

@@ -244,10 +244,10 @@ func (e handlerError) Error() string { return fmt.Sprint(e.err) }
 func (e handlerError) Unwrap() error { return e.err }
 
 func fieldsOf(rec *outmill.Record) watermill.LogFields {
-	return watermill.LogFields{
+	return worker.NameStore(watermill.LogFields{
 		"message_uuid":   rec.MessageID,
 		"work_item_id":   rec.ID.String(),
 		"correlation_id": rec.CorrelationID,
 		"attempt":        rec.Attempts + 1,
-	}
+	}, rec)
 }

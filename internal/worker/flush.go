@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // settleLoop stores outcomes until ctx ends.
@@ -63,8 +65,8 @@ func (w *Worker) flush(ctx context.Context, late *stuck) {
 	slices.SortStableFunc(batch, func(a, b outcome) int { return int(a.kind) - int(b.kind) })
 	for len(batch) > 0 {
 		n := ofOneKind(batch)
-		if err := w.tryToStore(ctx, batch[:n]); err != nil {
-			late.add(batch[:n], err)
+		if left, err := w.tryToStore(ctx, batch[:n]); err != nil {
+			late.add(left, err)
 		}
 		batch = batch[n:]
 	}
@@ -79,14 +81,41 @@ func ofOneKind(batch []outcome) int {
 	return len(batch)
 }
 
-// tryToStore stores outcomes of one kind, and removes their items.
-func (w *Worker) tryToStore(ctx context.Context, batch []outcome) error {
-	if err := w.store(ctx, batch); err != nil {
-		return err
+// tryToStore stores outcomes of one kind, and removes their items. If some of several stores
+// failed, it returns the outcomes that are left to store in these.
+func (w *Worker) tryToStore(ctx context.Context, batch []outcome) (left []outcome, err error) {
+	err = w.store(ctx, batch)
+	done := batch
+	if err != nil {
+		done, left = split(batch, err)
 	}
-	w.answers.Add(1)
-	w.tellDead(w.forget(batch))
-	return nil
+	if len(done) > 0 {
+		w.answers.Add(1)
+		w.tellDead(w.forget(done))
+	}
+	return left, err
+}
+
+// split tells what was stored from what was not.
+func split(batch []outcome, err error) (done, left []outcome) {
+	var partial *storekit.PartialError
+	if !errors.As(err, &partial) {
+		return nil, batch
+	}
+	for _, o := range batch {
+		if partial.Of(o.item.lease.Store) != nil {
+			left = append(left, o)
+		} else {
+			done = append(done, o)
+		}
+	}
+	return done, left
+}
+
+// isClosed tells whether the store was closed, and not only one of several.
+func isClosed(err error) bool {
+	var partial *storekit.PartialError
+	return errors.Is(err, outmill.ErrClosed) && !errors.As(err, &partial)
 }
 
 // store writes outcomes of one kind in one call.

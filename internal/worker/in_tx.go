@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -18,8 +19,9 @@ const txMargin = 15 * time.Second
 type inTx struct {
 	// acker is nil if the store is no TxAcker.
 	acker storekit.TxAcker
-	// limit is the store's time limit of a transaction; 0 is none.
-	limit time.Duration
+	// transactor tells the store's time limit of a transaction. A store that is made of several
+	// changes it when a store of another kind joins.
+	transactor storekit.Transactor
 	// wanted says that a handler has acked in its transaction, so that others probably will.
 	// The worker's mutex guards it.
 	wanted bool
@@ -33,16 +35,24 @@ func newInTx(queue outmill.Queue) *inTx {
 	if !ok || !transacts {
 		return &inTx{}
 	}
-	return &inTx{acker: acker, limit: transactor.TxLimit()}
+	return &inTx{acker: acker, transactor: transactor}
+}
+
+// limit returns the store's time limit of a transaction; 0 is none.
+func (x *inTx) limit() time.Duration {
+	if x.transactor == nil {
+		return 0
+	}
+	return x.transactor.TxLimit()
 }
 
 // lease returns the duration of a lease for a transaction, which ends with ctx or at the
 // store's limit.
 func (x *inTx) lease(ctx context.Context, usual time.Duration) time.Duration {
-	if x.limit == 0 {
+	longest := x.limit()
+	if longest == 0 {
 		return usual
 	}
-	longest := x.limit
 	if deadline, ok := ctx.Deadline(); ok {
 		longest = min(longest, time.Until(deadline))
 	}
@@ -59,7 +69,7 @@ func (it *Item) Hold(ctx context.Context) error {
 		return err
 	}
 	w := it.worker
-	if w.inTx.limit == 0 {
+	if w.inTx.limit() == 0 {
 		w.inTx.holding.Lock()
 		defer w.inTx.holding.Unlock()
 	}
@@ -73,6 +83,9 @@ func (it *Item) Hold(ctx context.Context) error {
 	}
 	lease, begin := w.inTx.lease(ctx, w.cfg.Lease), time.Now()
 	held, err := w.inTx.acker.HoldForTx(ctx, lease, leases)
+	if isOfOthers(err, it.lease) {
+		err = nil
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
@@ -97,12 +110,18 @@ func (it *Item) Hold(ctx context.Context) error {
 	return nil
 }
 
+// isOfOthers reports whether the error is one of other stores than the lease's.
+func isOfOthers(err error, lease outmill.Lease) bool {
+	var partial *storekit.PartialError
+	return errors.As(err, &partial) && partial.Of(lease.Store) == nil
+}
+
 // toHold returns the items to hold together with one that a handler has: if the store has no
 // limit, all that are not held yet. It returns none if another call has held the item.
 func (w *Worker) toHold(it *Item) []*Item {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.inTx.limit > 0 {
+	if w.inTx.limit() > 0 {
 		return []*Item{it}
 	}
 	if it.held {
@@ -126,8 +145,9 @@ func (it *Item) beginTx() (ready bool, err error) {
 		return false, storekit.ErrLeaseLost
 	}
 	w.inTx.wanted = true
-	it.txOpen = w.inTx.limit > 0
-	return it.held && w.inTx.limit == 0, nil
+	limited := w.inTx.limit() > 0
+	it.txOpen = limited
+	return it.held && !limited, nil
 }
 
 // endsAt sets the end of a lease that was requested at begin.
@@ -162,7 +182,7 @@ func (it *Item) Ended(acked bool) {
 // here are held then, too.
 func (w *Worker) holdAhead(ctx context.Context, records []*outmill.Record) map[outmill.Lease]bool {
 	w.mu.Lock()
-	wanted := w.inTx.wanted && w.inTx.limit == 0
+	wanted := w.inTx.wanted && w.inTx.limit() == 0
 	w.mu.Unlock()
 	if !wanted || len(records) == 0 {
 		return nil
@@ -173,7 +193,8 @@ func (w *Worker) holdAhead(ctx context.Context, records []*outmill.Record) map[o
 	}
 	// They have been claimed just now, so their ends may stay.
 	held, err := w.inTx.acker.HoldForTx(ctx, 0, leases)
-	if err != nil {
+	var partial *storekit.PartialError
+	if err != nil && !errors.As(err, &partial) {
 		return nil
 	}
 	return setOf(held)
@@ -201,13 +222,16 @@ func (w *Worker) ack(ctx context.Context, batch []outcome) error {
 		}
 	}
 	w.mu.Unlock()
+	failed := storekit.PartialError{Failed: map[string]error{}}
 	if len(committed) > 0 {
-		if err := w.inTx.acker.AckedInTx(ctx, committed); err != nil {
+		if err := failed.Add(w.inTx.acker.AckedInTx(ctx, committed)); err != nil {
 			return err
 		}
 	}
-	if len(leases) == 0 {
-		return nil
+	if len(leases) > 0 {
+		if err := failed.Add(w.cfg.Queue.Ack(ctx, w.cfg.Name, leases)); err != nil {
+			return err
+		}
 	}
-	return w.cfg.Queue.Ack(ctx, w.cfg.Name, leases)
+	return failed.OrNil()
 }

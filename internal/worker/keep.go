@@ -3,11 +3,13 @@ package worker
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // watch is the time between two checks of the leases. Leases are extended when two thirds
@@ -41,16 +43,21 @@ func (w *Worker) extend(ctx context.Context) error {
 	defer cancel()
 	begin := time.Now()
 	standing, err := w.cfg.Queue.Extend(ctx, w.cfg.Lease, leases)
-	if errors.Is(err, outmill.ErrClosed) {
+	var partial *storekit.PartialError
+	switch {
+	case errors.As(err, &partial):
+		leases = slices.DeleteFunc(leases, func(l outmill.Lease) bool { return partial.Of(l.Store) != nil })
+	case errors.Is(err, outmill.ErrClosed):
 		w.loseAll()
 		return nil
-	}
-	if err != nil {
+	case err != nil:
 		return err
 	}
-	w.answers.Add(1)
-	w.extended(leases, standing, begin)
-	return nil
+	if len(leases) > 0 {
+		w.answers.Add(1)
+		w.extended(leases, standing, begin)
+	}
+	return err
 }
 
 func (w *Worker) leasesToExtend() []outmill.Lease {
@@ -146,9 +153,18 @@ func (w *Worker) loseLocked(it *Item, why string) {
 }
 
 func fieldsOf(it *Item) watermill.LogFields {
-	return watermill.LogFields{
+	return NameStore(watermill.LogFields{
 		"work_item_id": it.lease.ID.String(),
 		"message_uuid": it.Record.MessageID,
 		"topic":        it.Record.Topic,
+	}, it.Record)
+}
+
+// NameStore adds the record's store to the fields of a log line, where the reader's store is made
+// of several.
+func NameStore(fields watermill.LogFields, rec *outmill.Record) watermill.LogFields {
+	if rec.Store != "" {
+		fields["store"] = rec.Store
 	}
+	return fields
 }

@@ -8,15 +8,20 @@ import (
 
 func (w *Worker) ordered() bool { return w.cfg.Order != outmill.OrderNone }
 
-// keyOf returns the key of the record's order, which includes the topic; "" is no order.
+// keyOf returns the key of the record's order, which includes the topic, and the store if the
+// reader's store is made of several; "" is no order.
 func (w *Worker) keyOf(rec *outmill.Record) string {
+	key := ""
 	switch {
 	case w.cfg.Order == outmill.OrderTopic:
-		return rec.Topic
+		key = rec.Topic
 	case w.cfg.Order == outmill.OrderKey && rec.Key != "":
-		return rec.Topic + "\x00" + rec.Key
+		key = rec.Topic + "\x00" + rec.Key
 	}
-	return ""
+	if key == "" || rec.Store == "" {
+		return key
+	}
+	return rec.Store + "\x00" + key
 }
 
 // enqueueKey appends the item to the sequence of its key, and reports whether it is the

@@ -2,12 +2,10 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 
-	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -96,14 +94,17 @@ func (s *stuck) tryAgain(ctx context.Context) {
 	s.at = time.Time{}
 	for misses := 0; len(s.list) > 0 && misses < mostMisses; {
 		n := s.next()
-		err := s.worker.tryToStore(ctx, convert(s.list[:n], func(o stuckOutcome) outcome { return o.outcome }))
-		if err == nil {
+		left, err := s.worker.tryToStore(ctx, convert(s.list[:n], func(o stuckOutcome) outcome { return o.outcome }))
+		if err != nil {
+			n = s.keep(n, left)
+		}
+		if err == nil || n == 0 {
 			s.list, s.atOnce = s.list[n:], 2*s.atOnce
 			s.pauses.Reset()
 			misses = 0
 			continue
 		}
-		if s.err = err; ctx.Err() != nil || errors.Is(err, outmill.ErrClosed) {
+		if s.err = err; ctx.Err() != nil || isClosed(err) {
 			s.leave()
 			return
 		}
@@ -116,6 +117,26 @@ func (s *stuck) tryAgain(ctx context.Context) {
 	if len(s.list) > 0 {
 		s.wait()
 	}
+}
+
+// keep takes those of the first n outcomes from the list that were stored although the
+// call failed for others, and returns how many are left of them.
+func (s *stuck) keep(n int, left []outcome) int {
+	if len(left) == n {
+		return n
+	}
+	items := make(map[*Item]bool, len(left))
+	for _, o := range left {
+		items[o.item] = true
+	}
+	list := make([]stuckOutcome, 0, len(s.list))
+	for i, o := range s.list {
+		if i >= n || items[o.item] {
+			list = append(list, o)
+		}
+	}
+	s.list = list
+	return len(left)
 }
 
 // next returns the number of outcomes for the next call.

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -185,7 +186,7 @@ func WarnUnread(ctx context.Context, queue outmill.Queue, log watermill.LoggerAd
 		return err
 	}
 	for _, t := range stats {
-		fields := watermill.LogFields{"topic": t.Topic, "group": t.Group, "store": queue.Name(),
+		fields := watermill.LogFields{"topic": t.Topic, "group": t.Group, "store": cmp.Or(t.Store, queue.Name()),
 			"oldest_due": t.OldestDue.UTC().Format(time.RFC3339)}
 		switch {
 		case t.OldestDue.IsZero():

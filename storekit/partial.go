@@ -1,0 +1,60 @@
+package storekit
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// PartialError is the error of a call for leases or records of several stores, of which
+// some have failed. What is of the others was done, and need not be repeated.
+type PartialError struct {
+	// Failed are the errors by the name of the store, as Lease.Store has it.
+	Failed map[string]error
+}
+
+// Of returns the error of the store; nil where it did what it was told.
+func (e *PartialError) Of(store string) error { return e.Failed[store] }
+
+// Add takes over the failures of another PartialError, and returns any other error.
+func (e *PartialError) Add(err error) error {
+	var other *PartialError
+	if !errors.As(err, &other) {
+		return err
+	}
+	maps.Copy(e.Failed, other.Failed)
+	return nil
+}
+
+// OrNil returns the error, nil where no store has failed.
+func (e *PartialError) OrNil() error {
+	if len(e.Failed) == 0 {
+		return nil
+	}
+	return e
+}
+
+func (e *PartialError) Error() string {
+	const most = 3
+	var b strings.Builder
+	fmt.Fprintf(&b, "outmill: %d stores failed", len(e.Failed))
+	for i, name := range slices.Sorted(maps.Keys(e.Failed)) {
+		if i == most {
+			b.WriteString("; …")
+			break
+		}
+		fmt.Fprintf(&b, "; %v", e.Failed[name])
+	}
+	return b.String()
+}
+
+// Unwrap gives errors.Is and errors.As the errors of all stores that failed.
+func (e *PartialError) Unwrap() []error {
+	errs := make([]error, 0, len(e.Failed))
+	for _, name := range slices.Sorted(maps.Keys(e.Failed)) {
+		errs = append(errs, e.Failed[name])
+	}
+	return errs
+}

@@ -1,0 +1,112 @@
+package tenants
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
+)
+
+// Config has the settings of a Set. Only Discovery is required.
+type Config struct {
+	// Name identifies the set in logs. Default "tenants".
+	Name string
+	// Discovery says which tenants there are: [Static], a [Query], or your own.
+	Discovery Discovery
+	// Refresh is how often the discovery is asked. Default 5 min; negative is only by Set.Refresh.
+	Refresh time.Duration
+	// Open opens the store of a tenant that the discovery has named without one. Default:
+	// outmill.Open with the tenant's URL. The set closes what Open returns.
+	Open func(ctx context.Context, tenant Tenant) (outmill.Store, error)
+	// Ensure has the set call Ensure of each store before its first use. Default false.
+	Ensure bool
+	// Linger is how long a member that is to be closed stays open for transactions of the user's.
+	// Default 1 min; negative is not at all.
+	Linger time.Duration
+
+	// Strategy chooses the member of a claim. Default nil: a claim asks several members in
+	// parallel and shares its limits among them, the more for a member the longer its records
+	// have waited. See [RoundRobin] and [DrainFirst].
+	Strategy Strategy
+	// Parallel is how many members a call asks at the same time. Default 8.
+	Parallel int
+	// MaxIdle is the longest until a claim looks again at a member that had nothing, in sets of
+	// more than Parallel members. Wake-ups and appends in this process shorten it. Default 30 s.
+	MaxIdle time.Duration
+	// WithoutWake has no member listen for wake-ups, which takes a connection for each on PostgreSQL
+	// and MongoDB. Appends of this process still wake its readers. Default false.
+	WithoutWake bool
+	// CallTimeout bounds a claim, and a call that settles, in one member, so that one that hangs
+	// holds up the others for no longer. Such a member is then asked in the background, and until it
+	// answers it is not claimed from, and calls that settle fail in it at once. Default 10 s.
+	CallTimeout time.Duration
+
+	// KeyOf returns the key of the tenant that serves a message's tenant id, where several tenant
+	// ids share a database. Default: the tenant id is the key.
+	KeyOf func(tenantID string) string
+	// DefaultTenant is the key for calls that name no tenant. Default "": they are refused with
+	// ErrNoTenant.
+	DefaultTenant string
+
+	// OnError is called with each error of a member or of the discovery that no caller gets. It
+	// may be called concurrently. Default nil.
+	OnError func(err error)
+}
+
+const (
+	// firstIdle is the pause after the first look that found nothing; it doubles.
+	firstIdle = 500 * time.Millisecond
+	// firstTrouble and maxTrouble bound the pause after a call of a member that failed.
+	firstTrouble = 100 * time.Millisecond
+	maxTrouble   = 30 * time.Second
+	// discoveryTimeout bounds a question to the discovery, openTimeout the opening of a store.
+	discoveryTimeout = 30 * time.Second
+	openTimeout      = time.Minute
+	// maxAsked is the most members that one claim asks.
+	maxAsked = 64
+)
+
+func (c *Config) setDefaults(logger watermill.LoggerAdapter) {
+	set := func(d *time.Duration, usual time.Duration) {
+		if *d == 0 {
+			*d = usual
+		}
+	}
+	set(&c.Refresh, 5*time.Minute)
+	set(&c.Linger, time.Minute)
+	set(&c.MaxIdle, 30*time.Second)
+	set(&c.CallTimeout, 10*time.Second)
+	if c.Name == "" {
+		c.Name = "tenants"
+	}
+	if c.Parallel == 0 {
+		c.Parallel = 8
+	}
+	if c.KeyOf == nil {
+		c.KeyOf = func(tenantID string) string { return tenantID }
+	}
+	if c.Open == nil {
+		c.Open = func(ctx context.Context, tenant Tenant) (outmill.Store, error) {
+			return outmill.Open(ctx, tenant.URL, logger.With(watermill.LogFields{"tenant": tenant.Key}))
+		}
+	}
+}
+
+// Validate reports every setting that makes no sense, as outmill.ErrInvalidConfig. New calls it.
+func (c Config) Validate() error {
+	var errs []error
+	refuse := func(bad bool, reason string, args ...any) {
+		if bad {
+			errs = append(errs, storekit.InvalidConfig(reason, args...))
+		}
+	}
+	refuse(c.Discovery == nil, "tenants.Config.Discovery is nil: want tenants.Static, a tenants.Query or your own")
+	refuse(c.Parallel < 0, "tenants.Config.Parallel is %d: want 1 or more", c.Parallel)
+	refuse(c.MaxIdle < 0, "tenants.Config.MaxIdle is %s: want a duration above 0", c.MaxIdle)
+	refuse(c.CallTimeout < 0, "tenants.Config.CallTimeout is %s: want a duration above 0", c.CallTimeout)
+	return errors.Join(errs...)
+}

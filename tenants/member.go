@@ -1,0 +1,279 @@
+package tenants
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
+)
+
+// member is the open store of one tenant. See the package comment for its states.
+type member struct {
+	tenant Tenant
+	store  outmill.Store
+	// owned: the set closes the store.
+	owned bool
+	// ctx ends when the member is gone.
+	ctx context.Context
+	end context.CancelFunc
+
+	// registering serialises the registrations of the member.
+	registering sync.Mutex
+	// owes: the registrations that the set knows are not all made.
+	owes atomic.Bool
+
+	mu sync.Mutex
+	// leases are in flight, with the time until which they stand at least.
+	leases map[outmill.Lease]time.Time
+	// calls are under way.
+	calls int
+	// changed has a signal when leases or calls went down while the member drains.
+	changed  chan struct{}
+	draining bool
+	// epoch counts the claims that failed. See ownerFor.
+	epoch     uint64
+	waits     *storekit.Waits
+	notBefore time.Time
+	lastErr   error
+	failedAt  time.Time
+	// hung: a call took too long. Until the set has found out that this is over, the member is left
+	// out.
+	hung bool
+}
+
+func newMember(tenant Tenant, store outmill.Store, owned bool) *member {
+	ctx, end := context.WithCancel(context.Background())
+	return &member{tenant: tenant, store: store, owned: owned, ctx: ctx, end: end, leases: map[outmill.Lease]time.Time{},
+		changed: make(chan struct{}, 1), waits: storekit.NewWaits(firstTrouble, maxTrouble)}
+}
+
+func (m *member) name() string { return m.tenant.Key }
+
+// failed names the member in an error.
+func (m *member) failed(call string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &MemberError{Member: m.name(), Call: call, Err: err}
+}
+
+// begin notes that a call begins. The caller has the set's lock, so that the member is not
+// closed in between.
+func (m *member) begin() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.calls++
+}
+
+func (m *member) done() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.calls--
+	m.signal()
+}
+
+func (m *member) signal() {
+	if !m.draining {
+		return
+	}
+	select {
+	case m.changed <- struct{}{}:
+	default:
+	}
+}
+
+// fault notes that a claim or the upkeep failed: both leave the member out for a while. It reports
+// whether the member has begun to hang.
+func (m *member) fault(err error) (hangs bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	if m.lastErr == nil {
+		m.failedAt = now
+	}
+	m.notBefore, m.lastErr = now.Add(m.waits.Next()), err
+	hangs = !m.hung && errors.Is(err, context.DeadlineExceeded)
+	m.hung = m.hung || hangs
+	return hangs
+}
+
+// well notes that a call succeeded.
+func (m *member) well() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.lastErr != nil {
+		m.waits.Reset()
+		m.lastErr, m.notBefore, m.failedAt, m.hung = nil, time.Time{}, time.Time{}, false
+	}
+}
+
+// trouble returns the error because of which the member is left out; nil where it is not.
+func (m *member) trouble(now time.Time) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.hung || m.notBefore.After(now) {
+		return m.lastErr
+	}
+	return nil
+}
+
+// hangs returns the error of a call that took too long, until that is over.
+func (m *member) hangs() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.hung {
+		return m.lastErr
+	}
+	return nil
+}
+
+// holdsRecord tells whether a lease on that claim of the record is in flight.
+func (m *member) holdsRecord(id outmill.WorkItemID, claim int) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for l := range m.leases {
+		if l.ID == id && l.Claim == claim {
+			return true
+		}
+	}
+	return false
+}
+
+// hold notes that leases stand at least until then. Their records name no store.
+func (m *member) hold(leases []outmill.Lease, until time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, l := range leases {
+		if m.leases[l].Before(until) {
+			m.leases[l] = until
+		}
+	}
+}
+
+// drop notes that leases were settled.
+func (m *member) drop(leases []outmill.Lease) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, l := range leases {
+		delete(m.leases, l)
+	}
+	m.signal()
+}
+
+func (m *member) holds(lease outmill.Lease) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, held := m.leases[lease]
+	return held
+}
+
+// inFlight counts the leases that stand, and forgets the others; next is when the first ends.
+func (m *member) inFlight(now time.Time) (n int, next time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	maps.DeleteFunc(m.leases, func(_ outmill.Lease, until time.Time) bool { return until.Before(now) })
+	for _, until := range m.leases {
+		if next.IsZero() || until.Before(next) {
+			next = until
+		}
+	}
+	return len(m.leases), next
+}
+
+// forgetEnded bounds the memory for leases that nobody settles.
+func (m *member) forgetEnded(now time.Time) {
+	m.mu.Lock()
+	many := len(m.leases) > 1000
+	m.mu.Unlock()
+	if many {
+		m.inFlight(now)
+	}
+}
+
+// idle tells whether nothing is in flight, and otherwise when to look again; zero is at the
+// next signal.
+func (m *member) idle(now time.Time) (idle bool, next time.Time) {
+	leases, next := m.inFlight(now)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return leases == 0 && m.calls == 0, next
+}
+
+// awaitIdle returns when nothing is in flight, or ctx ends.
+func (m *member) awaitIdle(ctx context.Context) {
+	for {
+		idle, next := m.idle(time.Now())
+		if idle {
+			return
+		}
+		wait := time.Hour
+		if !next.IsZero() {
+			wait = time.Until(next) + time.Millisecond
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-m.changed:
+			timer.Stop()
+		case <-timer.C:
+		}
+	}
+}
+
+// close ends the member.
+func (m *member) close() error {
+	m.end()
+	if !m.owned {
+		return nil
+	}
+	return m.failed("close", m.store.Close())
+}
+
+// role returns the role of exactly this member's store.
+func role[Role any](m *member, name string) (Role, error) {
+	found, ok := outmill.As[Role](m.store)
+	if !ok {
+		return found, &RoleError{Member: m.name(), Role: name}
+	}
+	return found, nil
+}
+
+// bare returns the leases as the member's store knows them.
+func bare(leases []outmill.Lease) []outmill.Lease {
+	list := slices.Clone(leases)
+	for i := range list {
+		list[i].Store = ""
+	}
+	return list
+}
+
+// named returns the leases as the set hands them out.
+func (m *member) named(leases []outmill.Lease) []outmill.Lease {
+	list := slices.Clone(leases)
+	for i := range list {
+		list[i].Store = m.name()
+	}
+	return list
+}
+
+// own gives the records the name of the member.
+func (m *member) own(records ...*outmill.Record) {
+	for _, r := range records {
+		r.Store = m.name()
+	}
+}
+
+// leftOutUntil is when the member may be claimed from again.
+func (m *member) leftOutUntil() time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.notBefore
+}

@@ -1,0 +1,168 @@
+package tenants_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/subscriber"
+	"github.com/outmill/outmill/tenants"
+)
+
+// hanging is a store whose calls do not return before their context ends, while it hangs.
+type hanging struct {
+	*spy
+	mu    sync.Mutex
+	hangs bool
+	// hung counts the calls that hung.
+	hung int
+}
+
+func (h *hanging) waits() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.hung
+}
+
+func (h *hanging) set(hangs bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.hangs = hangs
+}
+
+func (h *hanging) wait(ctx context.Context) error {
+	h.mu.Lock()
+	hangs := h.hangs
+	if hangs {
+		h.hung++
+	}
+	h.mu.Unlock()
+	if !hangs {
+		return nil
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (h *hanging) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.Record, error) {
+	if err := h.wait(ctx); err != nil {
+		return nil, err
+	}
+	return h.spy.Claim(ctx, req)
+}
+
+func (h *hanging) Ack(ctx context.Context, by string, leases []outmill.Lease) error {
+	if err := h.wait(ctx); err != nil {
+		return err
+	}
+	return h.spy.Ack(ctx, by, leases)
+}
+
+func TestSet_Outage(t *testing.T) {
+	t.Parallel()
+
+	t.Run("a member that fails holds up no other, and what is in it comes when it is back", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t, []string{"a", "b", "c"}, nil)
+		sub, err := subscriber.New(r.set, subscriber.Config{MaxErrorBackoff: 50 * time.Millisecond}, nil)
+		require.NoError(t, err)
+		messages, err := sub.Subscribe(t.Context(), topic)
+		require.NoError(t, err)
+		calls := []string{"Claim", "Ack", "Extend", "RegisterGroup", "Stats", "ReapExpired", "Get"}
+		for _, call := range calls {
+			r.members["a"].fail(call, errAway)
+		}
+		r.append("a", 20)
+		r.append("b", 20)
+		r.append("c", 20)
+		seen := map[string]int{}
+		take := func(n int) {
+			for range n {
+				select {
+				case msg := <-messages:
+					seen[msg.UUID]++
+					msg.Ack()
+				case <-time.After(soon):
+					require.FailNow(t, "nothing comes", "%d came", len(seen))
+				}
+			}
+		}
+		take(40)
+		for id, times := range seen {
+			require.Equal(t, 1, times, id)
+			require.NotContains(t, id, "a/")
+		}
+		require.Eventually(t, func() bool { return len(r.stored("b")) == 0 && len(r.stored("c")) == 0 }, soon, tick, "all are acked")
+		for _, call := range calls {
+			r.members["a"].fail(call, nil)
+		}
+		take(20)
+		for i := range 20 {
+			require.Equal(t, 1, seen[fmt.Sprintf("a/%d", i)])
+		}
+		require.Eventually(t, func() bool { return len(r.stored("a")) == 0 }, soon, tick)
+		require.NoError(t, sub.Close())
+	})
+
+	t.Run("a member that hangs holds up others for the timeout, and not with each call", func(t *testing.T) {
+		t.Parallel()
+		slow := &hanging{spy: newSpy(t, "slow")}
+		r := newRig(t, nil, func(c *tenants.Config) {
+			c.CallTimeout = 50 * time.Millisecond
+			c.Discovery = tenants.Static{{Key: "slow", Store: slow}, {Key: "quick", Store: newSpy(t, "quick")}}
+		})
+		r.append("slow", 1)
+		r.append("quick", 3)
+		found := r.claim(2)
+		require.Equal(t, map[string]int{"slow": 1, "quick": 1}, perStore(found))
+		slow.set(true)
+		require.Equal(t, map[string]int{"quick": 1}, perStore(r.claim(1)))
+		// Until it is known to hang it may be asked first.
+		require.Eventually(t, func() bool {
+			_ = r.set.Ack(t.Context(), "", leasesOf(found))
+			return r.set.Status().Members[1].State == tenants.StateFailing
+		}, soon, tick)
+		err := r.set.Ack(t.Context(), "", leasesOf(found))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, map[string]int{"quick": 1}, perStore(r.claim(1)))
+		slow.set(false)
+		require.Eventually(t, func() bool { return r.set.Ack(t.Context(), "", leasesOf(found)) == nil }, soon, tick)
+		require.Eventually(t, func() bool {
+			r.claim(1)
+			return r.set.Status().Members[1].State == tenants.StateReady
+		}, soon, tick)
+	})
+
+	t.Run("a member that hangs is not claimed from until it answers, in a large set too", func(t *testing.T) {
+		t.Parallel()
+		for _, parallel := range []int{1, 8} {
+			slow := &hanging{spy: newSpy(t, "slow")}
+			r := newRig(t, nil, func(c *tenants.Config) {
+				c.CallTimeout, c.Parallel, c.MaxIdle = 50*time.Millisecond, parallel, 1
+				c.Discovery = tenants.Static{{Key: "slow", Store: slow}, {Key: "quick", Store: newSpy(t, "quick")}}
+			})
+			r.append("slow", 1)
+			slow.set(true)
+			// The probe fails too.
+			slow.fail("ReapExpired", errAway)
+			require.Eventually(t, func() bool {
+				r.claim(1)
+				return r.set.Status().Members[1].State == tenants.StateFailing
+			}, soon, tick)
+			r.append("quick", 20)
+			hung := slow.waits()
+			for range 20 {
+				require.Equal(t, map[string]int{"quick": 1}, perStore(r.claim(1)))
+			}
+			require.Equal(t, hung, slow.waits(), "parallel %d", parallel)
+			slow.set(false)
+			slow.fail("ReapExpired", nil)
+			require.Eventually(t, func() bool { return len(r.claim(1)) == 1 }, soon, tick)
+		}
+	})
+}

@@ -1,0 +1,132 @@
+package tenants
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
+)
+
+// registrations are those that a new member gets before anybody writes to it. The set's lock
+// guards them.
+type registrations struct {
+	// version counts the registrations that were new.
+	version int
+	list    map[string]remembered
+}
+
+type remembered struct {
+	outmill.Registration
+	// until is when a registration with a TTL ends; zero is never.
+	until time.Time
+}
+
+func selectionKey(group string, topics outmill.Topics) string {
+	return group + "\x00" + strings.Join(topics.Include, "\x01") + "\x00" + strings.Join(topics.Exclude, "\x01")
+}
+
+func (r *registrations) remember(regs []outmill.Registration, now time.Time) {
+	if r.list == nil {
+		r.list = map[string]remembered{}
+	}
+	for _, reg := range regs {
+		key := selectionKey(reg.Group, reg.Topics)
+		old, known := r.list[key]
+		if !known {
+			r.version++
+		}
+		next := remembered{Registration: reg}
+		if reg.TTL > 0 {
+			next.until = now.Add(reg.TTL)
+		}
+		if known && old.until.IsZero() {
+			// As in a store: what was permanent stays so.
+			next.TTL, next.until = 0, time.Time{}
+		}
+		r.list[key] = next
+	}
+}
+
+func (r *registrations) forget(group string) {
+	for key, reg := range r.list {
+		if reg.Group == group {
+			delete(r.list, key)
+		}
+	}
+}
+
+// standing returns those that have not ended, and forgets the others.
+func (r *registrations) standing(now time.Time) []outmill.Registration {
+	regs := make([]outmill.Registration, 0, len(r.list))
+	for key, reg := range r.list {
+		if !reg.until.IsZero() && !reg.until.After(now) {
+			delete(r.list, key)
+			continue
+		}
+		regs = append(regs, reg.Registration)
+	}
+	return regs
+}
+
+// RegisterGroup makes the registrations in all members, and in each member that joins later. A
+// member in which that fails gets them before it is claimed from or written to. See
+// outmill.Queue.
+func (s *Set) RegisterGroup(ctx context.Context, regs ...outmill.Registration) error {
+	if err := storekit.CheckRegistrations(regs); err != nil {
+		return failed("register a group", err)
+	}
+	if err := s.life.Usable(ctx); err != nil {
+		return failed("register a group", err)
+	}
+	regs = storekit.WithGroups(regs)
+	s.mu.Lock()
+	s.known.remember(regs, time.Now())
+	members, _ := s.list()
+	s.mu.Unlock()
+	errs := s.each(ctx, members, func(ctx context.Context, m *member) error { return s.register(ctx, m, regs) })
+	return s.bestEffort(ctx, len(members), errs)
+}
+
+// register makes registrations in one member, and those that it owes.
+func (s *Set) register(ctx context.Context, m *member, regs []outmill.Registration) error {
+	m.registering.Lock()
+	defer m.registering.Unlock()
+	if m.owes.Load() {
+		regs = s.remembered()
+	}
+	if len(regs) == 0 {
+		m.owes.Store(false)
+		return nil
+	}
+	err := m.store.RegisterGroup(ctx, regs...)
+	m.owes.Store(err != nil)
+	return m.failed("register a group", err)
+}
+
+func (s *Set) remembered() []outmill.Registration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.known.standing(time.Now())
+}
+
+// settleDebts makes the registrations that the member owes.
+func (s *Set) settleDebts(ctx context.Context, m *member) error {
+	if !m.owes.Load() {
+		return nil
+	}
+	return s.register(ctx, m, nil)
+}
+
+// DropGroup removes the group from all members. See outmill.Inspector. After an error the count
+// is that of the members that have removed it.
+func (s *Set) DropGroup(ctx context.Context, group string) (int, error) {
+	if err := storekit.CheckGroup(group); err != nil {
+		return 0, failed("drop a group", err)
+	}
+	s.mu.Lock()
+	s.known.forget(storekit.GroupOf(group))
+	s.mu.Unlock()
+	return s.sum(ctx, "drop a group", func(ctx context.Context, m *member) (int, error) { return m.store.DropGroup(ctx, group) })
+}

@@ -1,0 +1,208 @@
+package tenants
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
+)
+
+// part is what of a call is one member's.
+type part[T any] struct {
+	member *member
+	list   []T
+}
+
+// split groups a list by the member that handed the lease out, and begins a call of each. What is
+// of no member is left out: such a lease is not valid.
+func split[T any](s *Set, list []T, leaseOf func(T) outmill.Lease) []part[T] {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var parts []part[T]
+	places := map[*member]int{}
+	for _, item := range list {
+		m := s.holder(leaseOf(item))
+		if m == nil {
+			continue
+		}
+		i, known := places[m]
+		if !known {
+			i = len(parts)
+			places[m] = i
+			parts = append(parts, part[T]{member: m})
+			m.begin()
+		}
+		parts[i].list = append(parts[i].list, item)
+	}
+	return parts
+}
+
+// holder is the member that the lease is of: the one that handed it out, while that drains, and
+// else the one of its name. The caller holds the lock.
+func (s *Set) holder(lease outmill.Lease) *member {
+	draining, m := s.draining[lease.Store], s.members[lease.Store]
+	lease.Store = ""
+	for _, old := range draining {
+		if m == nil || old.holds(lease) {
+			return old
+		}
+	}
+	return m
+}
+
+// inParts calls fn for each part, several at a time.
+func inParts[T any](ctx context.Context, s *Set, call string, list []T, leaseOf func(T) outmill.Lease,
+	fn func(ctx context.Context, m *member, list []T) error) error {
+	if err := s.life.Usable(ctx); err != nil {
+		return failed(call, err)
+	}
+	parts := split(s, list, leaseOf)
+	var mu sync.Mutex
+	partial := storekit.PartialError{Failed: map[string]error{}}
+	inParallel(len(parts), s.cfg.Parallel, func(i int) {
+		m := parts[i].member
+		defer m.done()
+		if err := fn(ctx, m, parts[i].list); err != nil {
+			mu.Lock()
+			defer mu.Unlock()
+			partial.Failed[m.name()] = m.failed(call, err)
+		}
+	})
+	return partial.OrNil()
+}
+
+// settleLeases is inParts for leases that are over then.
+func (s *Set) settleLeases(ctx context.Context, call string, leases []outmill.Lease,
+	fn func(ctx context.Context, store outmill.Store, leases []outmill.Lease) error) error {
+	return inParts(ctx, s, call, leases, itself, func(ctx context.Context, m *member, leases []outmill.Lease) error {
+		leases = bare(leases)
+		err := s.inTime(ctx, m, func(ctx context.Context) error { return fn(ctx, m.store, leases) })
+		if err == nil {
+			m.drop(leases)
+		}
+		return err
+	})
+}
+
+// inTime calls fn, for Config.CallTimeout at most, and not while the member is known to hang: what
+// is of other members would wait with it.
+func (s *Set) inTime(ctx context.Context, m *member, fn func(ctx context.Context) error) error {
+	if err := m.hangs(); err != nil {
+		return err
+	}
+	bounded, cancel := context.WithTimeout(ctx, s.cfg.CallTimeout)
+	defer cancel()
+	err := fn(bounded)
+	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+		s.fault(m, err)
+	}
+	return err
+}
+
+func itself(l outmill.Lease) outmill.Lease { return l }
+
+// settle is inParts for settlements.
+func (s *Set) settle(ctx context.Context, call string, list []outmill.Settlement,
+	fn func(ctx context.Context, store outmill.Store, list []outmill.Settlement) error) error {
+	leaseOf := func(st outmill.Settlement) outmill.Lease { return st.Lease }
+	return inParts(ctx, s, call, list, leaseOf, func(ctx context.Context, m *member, list []outmill.Settlement) error {
+		leases := make([]outmill.Lease, len(list))
+		for i := range list {
+			list[i].Lease.Store = ""
+			leases[i] = list[i].Lease
+		}
+		err := s.inTime(ctx, m, func(ctx context.Context) error { return fn(ctx, m.store, list) })
+		if err == nil {
+			m.drop(leases)
+		}
+		return err
+	})
+}
+
+// Extend sets the end of the leases, each in its member, and returns those that stand. See
+// outmill.Queue. Where some members fail, it returns those of the others with the error.
+func (s *Set) Extend(ctx context.Context, lease time.Duration, leases []outmill.Lease) ([]outmill.Lease, error) {
+	if err := storekit.CheckExtend(lease); err != nil {
+		return nil, failed("extend", err)
+	}
+	return s.keep(ctx, "extend", lease, leases, func(ctx context.Context, m *member, leases []outmill.Lease) ([]outmill.Lease, error) {
+		return m.store.Extend(ctx, lease, leases)
+	})
+}
+
+// keep gathers the leases that stand in their members.
+func (s *Set) keep(ctx context.Context, call string, lease time.Duration, leases []outmill.Lease,
+	fn func(ctx context.Context, m *member, leases []outmill.Lease) ([]outmill.Lease, error)) ([]outmill.Lease, error) {
+	var mu sync.Mutex
+	var standing []outmill.Lease
+	err := inParts(ctx, s, call, leases, itself, func(ctx context.Context, m *member, leases []outmill.Lease) error {
+		kept, err := fn(ctx, m, bare(leases))
+		m.hold(kept, time.Now().Add(lease))
+		mu.Lock()
+		defer mu.Unlock()
+		standing = append(standing, m.named(kept)...)
+		return err
+	})
+	return standing, err
+}
+
+// Ack makes the records processed, each in its member. See outmill.Queue.
+func (s *Set) Ack(ctx context.Context, by string, leases []outmill.Lease) error {
+	if err := storekit.CheckWorker(by); err != nil {
+		return failed("ack", err)
+	}
+	return s.settleLeases(ctx, "ack", leases, func(ctx context.Context, store outmill.Store, leases []outmill.Lease) error {
+		return store.Ack(ctx, by, leases)
+	})
+}
+
+// Release gives the records back, each in its member. See outmill.Queue.
+func (s *Set) Release(ctx context.Context, leases []outmill.Lease) error {
+	return s.settleLeases(ctx, "release", leases, func(ctx context.Context, store outmill.Store, leases []outmill.Lease) error {
+		return store.Release(ctx, leases)
+	})
+}
+
+// Abandon makes the records due again, each in its member. See outmill.Queue.
+func (s *Set) Abandon(ctx context.Context, settlements []outmill.Settlement) error {
+	err := s.settle(ctx, "abandon", settlements, func(ctx context.Context, store outmill.Store, list []outmill.Settlement) error {
+		return store.Abandon(ctx, list)
+	})
+	s.dueAgain(settlements)
+	return err
+}
+
+// Snooze makes the records due again and counts no attempt, each in its member. See outmill.Queue.
+func (s *Set) Snooze(ctx context.Context, settlements []outmill.Settlement) error {
+	err := s.settle(ctx, "snooze", settlements, func(ctx context.Context, store outmill.Store, list []outmill.Settlement) error {
+		return store.Snooze(ctx, list)
+	})
+	s.dueAgain(settlements)
+	return err
+}
+
+// Fail makes the records dead, each in its member. See outmill.Queue.
+func (s *Set) Fail(ctx context.Context, settlements []outmill.Settlement) error {
+	return s.settle(ctx, "fail", settlements, func(ctx context.Context, store outmill.Store, list []outmill.Settlement) error {
+		return store.Fail(ctx, list)
+	})
+}
+
+// dueAgain has the readers look at the members when the records are due, and not only when the
+// time of an idle member comes.
+func (s *Set) dueAgain(settlements []outmill.Settlement) {
+	first := map[string]time.Duration{}
+	for _, st := range settlements {
+		if d, known := first[st.Lease.Store]; !known || st.Delay < d {
+			first[st.Lease.Store] = st.Delay
+		}
+	}
+	now := time.Now()
+	for _, r := range s.everyReader() {
+		for name, delay := range first {
+			r.dueBy(name, now.Add(max(delay, 0)))
+		}
+	}
+}

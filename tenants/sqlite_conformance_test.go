@@ -1,0 +1,121 @@
+package tenants_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/sqlite"
+	"github.com/outmill/outmill/storetest"
+	"github.com/outmill/outmill/storetest/joinstest"
+	"github.com/outmill/outmill/storetest/txtest"
+	"github.com/outmill/outmill/tenants"
+)
+
+const oneWriter = "SQLite has one writer at a time"
+
+// TestConformance_Joins runs the suite of joins over a set with one member on SQLite.
+func TestConformance_Joins(t *testing.T) {
+	t.Parallel()
+	joinstest.Run(t, onSQLite(map[string]string{
+		"workers: a user's transaction that starts joins and attaches steps stalls nothing while it is open": oneWriter,
+	}))
+}
+
+// TestConformance_Transactions runs the suite of transactions, inbox and sagas over such a set.
+func TestConformance_Transactions(t *testing.T) {
+	t.Parallel()
+	txtest.Run(t, onSQLite(map[string]string{
+		"acks: two transactions ack two records of one claim at the same time":                        oneWriter,
+		"acks: no claim or reaper waits for an ack in an open transaction, or hands its record out":   oneWriter,
+		"acks: the later records of a key wait until the transaction with the ack has ended":          oneWriter,
+		"steps: an open transaction with the ack of a step stalls no ack of another step of the join": oneWriter,
+		"inbox: a transaction waits for the note of another one for a bounded time":                   oneWriter,
+	}))
+}
+
+func onSQLite(unsupported map[string]string) storetest.Engine {
+	return storetest.Engine{
+		New: func(t *testing.T, options storetest.Options) storetest.Harness {
+			t.Helper()
+			config := sqlite.Config{Retain: options.Retain, DedupWindow: options.DedupWindow}
+			h := fileHarness{t, filepath.Join(t.TempDir(), "outbox.db"), config, nil}
+			h.set = h.open(!options.NoSchema)
+			return h
+		},
+		Unsupported: unsupported,
+	}
+}
+
+// fileHarness is a set over one file.
+type fileHarness struct {
+	t      *testing.T
+	path   string
+	config sqlite.Config
+	set    *fileSet
+}
+
+type fileSet struct {
+	*tenants.Set
+	file *sqlite.Store
+}
+
+func (h fileHarness) open(ensure bool) *fileSet {
+	h.t.Helper()
+	file, err := sqlite.Open(h.t.Context(), "file:"+h.path+"?_pragma=synchronous(OFF)", h.config, nil)
+	require.NoError(h.t, err)
+	h.t.Cleanup(func() { require.NoError(h.t, file.Close()) })
+	set, err := tenants.New(h.t.Context(), tenants.Config{
+		Discovery: tenants.Static{{Key: "a", Store: file}}, Ensure: ensure, DefaultTenant: "a", KeyOf: func(string) string { return "a" },
+	}, nil)
+	require.NoError(h.t, err)
+	h.t.Cleanup(func() { require.NoError(h.t, set.Close()) })
+	return &fileSet{set, file}
+}
+
+func (h fileHarness) Store() outmill.Store { return h.set }
+
+func (h fileHarness) Reopen() outmill.Store { return h.open(false) }
+
+func (h fileHarness) Begin(store outmill.Store) (ctx context.Context, commit, rollback func() error) {
+	file := store.(*fileSet).file
+	tx, err := file.DB().BeginTx(context.WithoutCancel(h.t.Context()), nil)
+	require.NoError(h.t, err)
+	h.t.Cleanup(func() { _ = tx.Rollback() })
+	return file.WithTx(h.t.Context(), tx), tx.Commit, tx.Rollback
+}
+
+// Elapse moves every time in the tables back by d.
+func (h fileHarness) Elapse(store outmill.Store, d time.Duration) {
+	h.t.Helper()
+	db := store.(*fileSet).file.DB()
+	for _, column := range timesOf(h.t, db) {
+		_, err := db.ExecContext(context.WithoutCancel(h.t.Context()),
+			fmt.Sprintf(`UPDATE %s SET %s = %s - ? WHERE %[2]s IS NOT NULL`, column.table, column.name, column.name), d.Microseconds())
+		require.NoError(h.t, err)
+	}
+}
+
+type column struct{ table, name string }
+
+// timesOf are the columns that hold times: all that end with _at, until and deadline.
+func timesOf(t *testing.T, db *sql.DB) (times []column) {
+	rows, err := db.QueryContext(context.WithoutCancel(t.Context()), `
+		SELECT t.name, c.name FROM sqlite_master t, pragma_table_info(t.name) c
+		WHERE t.type = 'table' AND t.name LIKE 'outmill_%' AND (c.name LIKE '%\_at' ESCAPE '\' OR c.name IN ('until', 'deadline'))`)
+	require.NoError(t, err)
+	defer rows.Close()
+	for rows.Next() {
+		var c column
+		require.NoError(t, rows.Scan(&c.table, &c.name))
+		times = append(times, c)
+	}
+	require.NoError(t, rows.Err())
+	return times
+}

@@ -1,0 +1,91 @@
+package tenants
+
+import (
+	"maps"
+	"slices"
+	"time"
+)
+
+// State is where a member is in its life. See the package comment.
+type State string
+
+const (
+	// StateOpening is a tenant whose store is not open yet.
+	StateOpening State = "opening"
+	// StateReady is a member that is claimed from and written to.
+	StateReady State = "ready"
+	// StateFailing is a member whose last claim or upkeep failed.
+	StateFailing State = "failing"
+	// StateDraining is a member that was removed or swapped, and has something in flight.
+	StateDraining State = "draining"
+)
+
+// Status is what the set knows of its members and its discovery.
+type Status struct {
+	// Members are sorted by name. While a tenant is swapped, it has more than one line.
+	Members   []MemberStatus
+	Discovery DiscoveryStatus
+}
+
+// MemberStatus describes one member.
+type MemberStatus struct {
+	Name  string
+	State State
+	// Err is why a member is failing, or could not be opened.
+	Err error
+	// FailingSince is when a failing member began to fail, by this process's clock.
+	FailingSince time.Time
+	// InFlight counts the leases that this set holds in the member.
+	InFlight int
+}
+
+// DiscoveryStatus describes the last question to the discovery.
+type DiscoveryStatus struct {
+	// AskedAt is when it was asked, AnsweredAt when it last gave an answer.
+	AskedAt, AnsweredAt time.Time
+	// Err is why it gave none; nil where it did.
+	Err error
+	// Tenants is how many its last answer had.
+	Tenants int
+}
+
+// Status returns the states of all members. It asks no database.
+func (s *Set) Status() Status {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	status := Status{Discovery: s.discovery}
+	now := time.Now()
+	names := map[string]struct{}{}
+	for name := range s.wanted {
+		names[name] = struct{}{}
+	}
+	for name := range s.draining {
+		names[name] = struct{}{}
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if err, opening := s.opening[name]; opening {
+			status.Members = append(status.Members, MemberStatus{Name: name, State: StateOpening, Err: err})
+		}
+		if m := s.members[name]; m != nil {
+			status.Members = append(status.Members, m.status(now))
+		}
+		for _, m := range s.draining[name] {
+			status.Members = append(status.Members, m.status(now))
+		}
+	}
+	return status
+}
+
+func (m *member) status(now time.Time) MemberStatus {
+	inFlight, _ := m.inFlight(now)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	status := MemberStatus{Name: m.name(), State: StateReady, Err: m.lastErr, FailingSince: m.failedAt, InFlight: inFlight}
+	switch {
+	case m.draining:
+		status.State = StateDraining
+	case m.lastErr != nil:
+		status.State = StateFailing
+	}
+	return status
+}
