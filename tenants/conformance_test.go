@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/storetest"
 	"github.com/outmill/outmill/storetest/memstore"
 	"github.com/outmill/outmill/tenants"
@@ -48,6 +49,9 @@ func TestConformance(t *testing.T) {
 			unsupported["model"] = "a suspect that is given back, because others were claimed with it, has one more claim than in the model"
 		}
 		t.Run(name, func(t *testing.T) {
+			if len(keys) > 2 {
+				testenv.Long(t, "the queue's suite over a set of twelve members, after one and two")
+			}
 			storetest.Run(t, storetest.Engine{
 				New: func(t *testing.T, options storetest.Options) storetest.Harness {
 					databases := map[string]*memstore.Database{}
