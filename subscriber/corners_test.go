@@ -262,7 +262,8 @@ func TestSubscriber_Corners(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
 		cfg := quick()
-		cfg.Lease, cfg.MaxProcessing = time.Second, 20*time.Millisecond
+		// Much shorter than the records wait, much longer than a busy machine takes for an ack.
+		cfg.Lease, cfg.MaxProcessing = time.Second, time.Second
 		cfg.MaxInFlight, cfg.BatchSize = 2, 2
 		s.publishOrders(t, 5)
 		messages := subscribe(t, s.subscriber(t, cfg))
