@@ -34,8 +34,8 @@ func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
 	case session != nil:
 		err = s.within(ctx, operation, session, a.run)
 	case a.isOneDocument() || s.config.WithoutTransactions:
-		// One document is all or nothing by itself, and seldom more than one group reads
-		// it. What was inserted must not be inserted again.
+		// Few topics have several groups, and one document is atomic without a transaction.
+		// doOnce never repeats an insert that may have taken effect.
 		err = s.doOnce(ctx, operation, a.runAlone)
 	default:
 		err = s.transact(ctx, operation, a.run)
@@ -47,8 +47,7 @@ func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
 	return nil
 }
 
-// within runs fn in the caller's transaction, which takes one operation at a
-// time.
+// within runs fn in the caller's transaction, which allows one operation at a time.
 func (s *Store) within(ctx context.Context, operation string, session *driver.Session, fn func(ctx context.Context) error) error {
 	err := s.usable(ctx)
 	if err == nil {
@@ -61,8 +60,8 @@ func (s *Store) within(ctx context.Context, operation string, session *driver.Se
 	return s.explain(ctx, operation, err)
 }
 
-// appending is the work of one Append. It may be done more than once, and
-// changes no record before Report.
+// appending is the work of one Append. It may run more than once, and changes no record before
+// Report.
 type appending struct {
 	*storekit.Appending
 	s *Store
@@ -72,7 +71,7 @@ func newAppending(s *Store, records []*outmill.Record) *appending {
 	return &appending{storekit.NewAppending(records), s}
 }
 
-// check refuses what this store, or its setting, cannot do.
+// check refuses records that need a feature which this store or its Config does not have.
 func (a *appending) check() error {
 	for i, r := range a.Records {
 		switch {
@@ -91,8 +90,7 @@ func (a *appending) isOneDocument() bool {
 	return len(a.Records) == 1 && len(a.First) == 0 && len(a.Records[0].Joins) == 0
 }
 
-// runAlone writes without a transaction; a single record that several groups read
-// with one, where there are any.
+// runAlone writes without a transaction, except for a single record that several groups read.
 func (a *appending) runAlone(ctx context.Context) error {
 	found, err := a.s.loadState(ctx)
 	if err != nil {
@@ -111,7 +109,7 @@ func (a *appending) run(ctx context.Context) error {
 	return a.runUnchecked(ctx)
 }
 
-// runUnchecked is run where the steps have been checked.
+// runUnchecked writes the records. The caller has checked the steps.
 func (a *appending) runUnchecked(ctx context.Context) error {
 	found, err := a.s.loadState(ctx)
 	if err != nil {
@@ -144,8 +142,8 @@ func (a *appending) insert(ctx context.Context, found *state) error {
 	return err
 }
 
-// takeBack removes what was inserted before the document that failed. Without
-// transactions it is as good as can be had.
+// takeBack deletes the documents that were inserted before the one that failed. Without
+// transactions, an append cannot do more.
 func (a *appending) takeBack(ctx context.Context, documents []any, err error) {
 	var failed driver.BulkWriteException
 	if !errors.As(err, &failed) || len(failed.WriteErrors) == 0 {
@@ -163,8 +161,8 @@ func (a *appending) takeBack(ctx context.Context, documents []any, err error) {
 	_, _ = a.s.records.DeleteMany(ctx, in("_id", ids))
 }
 
-// documents returns those to insert: one for each group of each record, or one
-// that waits for a group.
+// documents returns the documents to insert: one for each group of each record, or one that waits
+// for a group.
 func (a *appending) documents(table *storekit.RoutingTable, now time.Time) ([]any, error) {
 	var list []any
 	var last *document
@@ -220,11 +218,11 @@ func (a *appending) documents(table *storekit.RoutingTable, now time.Time) ([]an
 	return list, nil
 }
 
-// maxWakes bounds the topics of an append that its last document names, in bytes.
+// maxWakes bounds, in bytes, the names of topics in the last document of an append.
 const maxWakes = 4096
 
-// wakes are the topics that the change stream shall tell of, if they are more
-// than that of the document: an empty name stands for any topic.
+// wakes returns the topics that the change stream reports, if there are more than the topic of
+// the document itself. An empty name stands for any topic.
 func wakes(topics []string) []string {
 	size := 0
 	for _, topic := range topics {
@@ -239,7 +237,7 @@ func wakes(topics []string) []string {
 	return topics
 }
 
-// documentSlack is room for the last error, the owner, and so on.
+// documentSlack leaves room for fields that are set later, such as the last error and the owner.
 const documentSlack = 64 << 10
 
 func documentOf(r *outmill.Record, id outmill.WorkItemID, now time.Time) document {
@@ -303,9 +301,9 @@ type dedupKey struct {
 	ExpiresAt time.Time         `bson:"expires_at"`
 }
 
-// deduplicate takes the dedup keys that are free. It looks before it writes,
-// since an error of the server ends the transaction: a key that somebody else
-// takes in between is a write conflict, after which the transaction is repeated.
+// deduplicate inserts the dedup keys that are free. It reads before it writes, because an error
+// of the server ends the transaction. If another transaction inserts a key in between, that is a
+// write conflict, and the transaction is repeated.
 func (a *appending) deduplicate(ctx context.Context, now time.Time) error {
 	wanted := make(bson.A, 0, len(a.First))
 	for key, i := range a.First {

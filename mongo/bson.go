@@ -10,7 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// Short words for what is said often.
+// Short names for common BSON expressions.
 
 func in(field string, values any) bson.D {
 	return bson.D{{Key: field, Value: bson.D{{Key: "$in", Value: values}}}}
@@ -25,7 +25,7 @@ func either(filters ...bson.D) bson.D {
 
 func set(fields bson.D) bson.D { return bson.D{{Key: "$set", Value: fields}} }
 
-// pipeline is an update that computes: its fields see those of before.
+// pipeline is an update with expressions, which read the fields as they were before the update.
 func pipeline(change bson.D, without ...string) driver.Pipeline {
 	stages := driver.Pipeline{{{Key: "$set", Value: change}}}
 	if len(without) > 0 {
@@ -36,18 +36,18 @@ func pipeline(change bson.D, without ...string) driver.Pipeline {
 
 func unset(fields ...string) bson.D { return bson.D{{Key: "$unset", Value: fields}} }
 
-// literal keeps the text of a user from being taken for an expression.
+// literal makes the server read a user's text as text, not as an expression.
 func literal(text string) bson.D { return bson.D{{Key: "$literal", Value: text}} }
 
-// inTime is the server's now and d more, in an expression.
+// inTime is an expression for the server's current time plus d.
 func inTime(d time.Duration) bson.D {
 	return bson.D{{Key: "$dateAdd", Value: bson.D{
 		{Key: "startDate", Value: "$$NOW"}, {Key: "unit", Value: "millisecond"}, {Key: "amount", Value: ceil(d).Milliseconds()},
 	}}}
 }
 
-// hasPassed is a condition that the server's clock decides. A time that is not
-// there has not passed, though to the server it is less than any.
+// hasPassed is a condition by the server's clock. A missing time has not passed, although the
+// server sorts a missing value before all times.
 func hasPassed(field string) bson.D {
 	return bson.D{{Key: "$and", Value: bson.A{
 		bson.D{{Key: "$gt", Value: bson.A{"$" + field, nil}}}, bson.D{{Key: "$lte", Value: bson.A{"$" + field, "$$NOW"}}},
@@ -62,7 +62,7 @@ func plus(field string, n any) bson.D { return bson.D{{Key: "$add", Value: bson.
 
 func expr(condition any) bson.E { return bson.E{Key: "$expr", Value: condition} }
 
-// oneBatch has an answer come with one round trip if it is not too large.
+// oneBatch lets the server answer in one round trip, unless the answer is too large.
 const oneBatch = 1 << 20
 
 func findAll[T any](ctx context.Context, from *driver.Collection, filter bson.D, opts ...options.Lister[options.FindOptions]) ([]T, error) {
@@ -86,8 +86,7 @@ func aggregateAll[T any](ctx context.Context, from *driver.Collection, stages dr
 	return found, err
 }
 
-// first returns at most n documents, in the order of the fields, with the
-// fields of the projection only.
+// first selects at most n documents, in the given order, with only the given fields.
 func first(n int, order bson.D, fields ...string) *options.FindOptionsBuilder {
 	opts := options.Find().SetLimit(int64(n)).SetBatchSize(int32(min(n, oneBatch)))
 	if len(order) > 0 {
@@ -99,7 +98,7 @@ func first(n int, order bson.D, fields ...string) *options.FindOptionsBuilder {
 	return opts
 }
 
-// some is first as the stages of an aggregation.
+// some is first, as stages of an aggregation.
 func some(filter bson.D, n int, order bson.D, fields ...string) driver.Pipeline {
 	return driver.Pipeline{
 		{{Key: "$match", Value: filter}}, {{Key: "$sort", Value: order}}, {{Key: "$limit", Value: n}},

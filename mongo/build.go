@@ -13,22 +13,23 @@ import (
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 )
 
-// An index is built while others read and write, but at its begin and at its end it
-// takes the whole collection for a moment. It waits for open transactions that have
-// written there, and everybody else waits behind it. So each try is bounded, and the
-// pauses between are longer than the tries.
+// Other clients can read and write while an index is built, but the build locks the whole
+// collection for a moment at its start and at its end. For these locks it waits for open
+// transactions that have written to the collection, and all other operations wait behind the
+// build. So each attempt is bounded, and the pauses between attempts are longer than the
+// attempts.
 const (
 	firstBuild = time.Second
 	buildTries = 5
 	pauseTimes = 5
-	// buildsPerSecond is how many documents a slow server indexes in a second.
+	// buildsPerSecond is the number of documents that a slow server indexes in a second.
 	buildsPerSecond = 10_000
 )
 
 // errHeldUp says that indexes could not be built because others were at work.
 var errHeldUp = errors.New("the indexes were not built in the time that others can be kept waiting")
 
-// spec is the index as commands have it.
+// spec returns the index in the form of MongoDB's commands.
 func (i index) spec() bson.D {
 	spec := bson.D{{Key: "name", Value: i.name}, {Key: "key", Value: i.keys}}
 	if i.partial != nil {
@@ -43,12 +44,12 @@ func (i index) spec() bson.D {
 	return spec
 }
 
-// build builds the indexes. Nobody uses the collections of a schema that is not
-// complete.
+// build builds the indexes. If inUse is false, the schema is not complete, so nobody uses the
+// collections yet.
 func (s *Store) build(ctx context.Context, in *driver.Collection, missing bson.A, inUse bool) error {
 	command := bson.D{{Key: "createIndexes", Value: in.Name()}, {Key: "indexes", Value: missing}}
 	if !s.config.WithoutTransactions {
-		// By default all members must be there and have built it. A standalone server
+		// By default the server waits until all members have built the index. A standalone server
 		// refuses the field.
 		command = append(command, bson.E{Key: "commitQuorum", Value: "majority"},
 			bson.E{Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}}})
@@ -60,7 +61,7 @@ func (s *Store) build(ctx context.Context, in *driver.Collection, missing bson.A
 	if err != nil {
 		return err
 	}
-	// The driver would add a maxTimeMS of its own for a deadline.
+	// For a context with a deadline, the driver would add its own maxTimeMS.
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()

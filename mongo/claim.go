@@ -14,7 +14,7 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// maxClaim bounds what one claim hands out, whatever its limit.
+// maxClaim bounds the records of one claim, whatever its Limit.
 const maxClaim = 10_000
 
 // Claim leases up to req.Limit records, and never more than 10,000. See
@@ -38,21 +38,21 @@ func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill
 	if len(c.records) == 0 {
 		return nil, err
 	}
-	// What was leased before an error is handed out with it.
+	// After an error, the claim still returns the records that it leased before.
 	s.logger.Claimed(req, len(c.records))
 	return c.records, err
 }
 
-// claim is one claim, in steps that each lease what they lease.
+// claim is one Claim. Each of its steps leases some records.
 type claim struct {
 	s       *Store
 	req     outmill.ClaimRequest
 	records []*outmill.Record
 	bytes   int
-	// over: a suspect was met, which goes without company, or a record that does
-	// not fit in.
+	// over means that the claim takes no more records: it took a suspect, which must be alone, or
+	// the next record exceeds MaxBytes.
 	over bool
-	// again: so much was passed over that there may be more to claim.
+	// again means that the claim skipped so many records that there may be more to claim.
 	again bool
 }
 
@@ -84,14 +84,14 @@ func (c *claim) run(ctx context.Context) error {
 	}
 }
 
-// noteRouted notes of each topic that nothing of it waited for a group.
+// noteRouted remembers that, at that time, no record of the topics waited for a group.
 func (c *claim) noteRouted(topics []string, at time.Time) {
 	for _, topic := range topics {
 		c.s.trails.of(line{reader(c.req.Group), topic}).routed(at)
 	}
 }
 
-// room is how many records the claim may still take.
+// room returns how many records the claim may still take.
 func (c *claim) room() int {
 	if c.over {
 		return 0
@@ -109,11 +109,11 @@ func (c *claim) serveAll(ctx context.Context, topics []string) error {
 	return storekit.ServeTopics(topics, c.req.Limit, c.room, c.taken, func(topic string, want int) error { return take(ctx, topic, want) })
 }
 
-// dueStages are what a claim without an order takes from.
+// dueStages are the stages from which a claim without an order takes records.
 var dueStages = []int{storekit.StageReady, storekit.StageHeld, storekit.StageWaiting, storekit.StageDelayed, storekit.StageLeased}
 
-// dueTopics returns the selected topics of which there may be something to
-// claim. Records of theirs that wait for a group are given to one.
+// dueTopics returns the selected topics that may have records to claim. Before it returns, it
+// gives records of these topics that wait for a group to one.
 func (c *claim) dueTopics(ctx context.Context) ([]string, error) {
 	each := c.s.leaps(reader(c.req.Group), dueStages...)
 	for _, leap := range c.s.leaps(reader(""), storekit.StageReady, storekit.StageDelayed) {
@@ -164,8 +164,8 @@ func (s *Store) topicsOf(ctx context.Context, of reader, stages ...int) ([]strin
 	return slices.Compact(topics), err
 }
 
-// leaps find the topics of the group's records in these stages: the server leaps
-// from topic to topic through an index of each stage.
+// leaps finds the topics of the group's records in these stages. For each stage, the server skips
+// from topic to topic through an index.
 func (s *Store) leaps(of reader, stages ...int) []driver.Pipeline {
 	each := make([]driver.Pipeline, len(stages))
 	for i, stage := range stages {
@@ -177,7 +177,7 @@ func (s *Store) leaps(of reader, stages ...int) []driver.Pipeline {
 	return each
 }
 
-// candidate is what a claim must know of a record to decide about it.
+// candidate has the fields of a record by which a claim decides.
 type candidate struct {
 	ID          uuid           `bson:"_id"`
 	Seq         bson.Timestamp `bson:"seq"`
@@ -193,7 +193,7 @@ type candidate struct {
 	Expiries    int            `bson:"expiries"`
 	Size        int            `bson:"size"`
 
-	// whole is the document, where all of it was read.
+	// whole is the document, if all of it was read.
 	whole *document
 }
 
@@ -211,7 +211,7 @@ func (r candidate) expired(now time.Time) bool {
 	return !r.ExpiresAt.IsZero() && !r.ExpiresAt.After(now)
 }
 
-// due is since when the record may be claimed.
+// due returns the time from which the record may be claimed.
 func (r candidate) due() time.Time {
 	if r.Stage >= storekit.StageWaiting {
 		return r.AvailableAt
@@ -222,7 +222,7 @@ func (r candidate) due() time.Time {
 	return r.CreatedAt
 }
 
-// suspect counts the expiry with which a record comes up again.
+// suspect includes the expiry that the next claim will count.
 func (r candidate) suspect() bool {
 	if r.Stage == storekit.StageLeased {
 		return r.Expiries+1 >= outmill.SuspectExpiries
@@ -230,11 +230,11 @@ func (r candidate) suspect() bool {
 	return r.Expiries >= outmill.SuspectExpiries
 }
 
-// choice is what a claim chose of one topic, in its order.
+// choice is the list of records that a claim chose from one topic, in order.
 type choice struct {
 	list  []candidate
 	bytes int
-	// full: the claim wants no more of the topic.
+	// full means that the claim takes no more of the topic.
 	full bool
 }
 
@@ -248,8 +248,8 @@ func recordIDs(list []candidate) bson.A {
 	return ids
 }
 
-// choose takes the record unless it does not fit in, and then no later one of
-// its topic may be taken either.
+// choose adds the record to the choice if it fits. If it does not fit, no later record of the
+// topic is chosen either.
 func (c *claim) choose(into *choice, r candidate, want int) bool {
 	alone := len(c.records)+len(into.list) == 0
 	tooBig := c.req.MaxBytes > 0 && c.bytes+into.bytes+r.Size > c.req.MaxBytes
@@ -269,8 +269,7 @@ func (c *claim) choose(into *choice, r candidate, want int) bool {
 	return true
 }
 
-// stillDue is the condition under which a record may be leased, by the server's
-// clock.
+// stillDue is the condition, by the server's clock, under which a record may be leased.
 func stillDue() bson.E {
 	return expr(bson.D{{Key: "$and", Value: bson.A{
 		bson.D{{Key: "$or", Value: bson.A{
@@ -288,7 +287,7 @@ var notExpired = bson.D{{Key: "$or", Value: bson.A{
 	bson.D{{Key: "$gt", Value: bson.A{"$expires_at", "$$NOW"}}},
 }}}
 
-// leased is what leasing changes. A lease that ended is counted.
+// leased is the update that leases a record. It counts the expiry of a lease that has ended.
 func leased(owner outmill.OwnerToken, token uuid, lease time.Duration) driver.Pipeline {
 	ended := bson.D{{Key: "$eq", Value: bson.A{"$stage", storekit.StageLeased}}}
 	return pipeline(append(countEnded(ended),
@@ -301,8 +300,8 @@ func leased(owner outmill.OwnerToken, token uuid, lease time.Duration) driver.Pi
 	))
 }
 
-// countEnded counts the expiry of a lease where it has ended, and an attempt of
-// a record that was a suspect already.
+// countEnded counts the expiry of a lease that has ended. If the record was a suspect before, it
+// also counts an attempt.
 func countEnded(ended any) bson.D {
 	return bson.D{
 		{Key: "attempts", Value: plus("attempts", given(bson.D{{Key: "$and", Value: bson.A{
@@ -312,7 +311,7 @@ func countEnded(ended any) bson.D {
 	}
 }
 
-// add adds what is handed out.
+// add adds records to the result of the claim.
 func (c *claim) add(records []*outmill.Record) {
 	for _, r := range records {
 		c.records = append(c.records, r)
@@ -325,8 +324,8 @@ func (c *claim) ofClaim(ids bson.A, token uuid) bson.D {
 	return append(in("_id", ids), bson.E{Key: "owner", Value: uuid(c.req.Owner)}, bson.E{Key: "claim_token", Value: token})
 }
 
-// giveBack releases what a claim may have leased and cannot hand out, so that
-// no expiry counts. What it cannot do soon goes on in the background, for as long as
+// giveBack releases records that the claim may have leased and cannot return, so that no expiry
+// is counted. If the release does not succeed soon, it continues in the background for as long as
 // the election of another primary may take.
 func (c *claim) giveBack(ctx context.Context, ids bson.A, token uuid) error {
 	if len(ids) == 0 {
@@ -351,8 +350,8 @@ func (c *claim) giveBack(ctx context.Context, ids bson.A, token uuid) error {
 	return err
 }
 
-// withoutSuspects gives back records that became suspects since they were
-// chosen, and are not alone.
+// withoutSuspects releases records that became suspects after they were chosen together with
+// others.
 func (c *claim) withoutSuspects(ctx context.Context, records []*outmill.Record) ([]*outmill.Record, error) {
 	var suspects []outmill.Lease
 	rest := slices.DeleteFunc(slices.Clone(records), func(r *outmill.Record) bool {
@@ -367,8 +366,8 @@ func (c *claim) withoutSuspects(ctx context.Context, records []*outmill.Record) 
 	return rest, errors.Join(c.s.settleAll(ctx, suspects, func(leaseGroup) any { return released() }))
 }
 
-// passExpired has later claims not meet the records again, and returns how many
-// it were. They stay pending until the janitor makes them dead.
+// passExpired moves expired records to a stage that later claims do not read, and returns how
+// many it moved. They stay pending until the janitor makes them dead.
 func (s *Store) passExpired(ctx context.Context, ids bson.A) (int, error) {
 	if len(ids) == 0 {
 		return 0, nil
@@ -382,7 +381,7 @@ func (s *Store) passExpired(ctx context.Context, ids bson.A) (int, error) {
 	}
 	passed := int(result.ModifiedCount)
 	if passed < len(ids) {
-		// The server's clock says otherwise, or somebody was quicker.
+		// The server's clock differs from the estimate, or another process was faster.
 		s.clock.doubt()
 	}
 	return passed, nil

@@ -13,11 +13,11 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// maxTries bounds how often a claim looks again because others have taken what it
+// maxTries bounds how often a claim searches again after other claims took the records that it
 // chose.
 const maxTries = 4
 
-// takeAny takes records of one topic without an order, the oldest due first.
+// takeAny takes records of one topic without an order, the earliest due first.
 func (c *claim) takeAny(ctx context.Context, topic string, want int) error {
 	of := line{reader(c.req.Group), topic}
 	for tries := 1; want > 0 && !c.over; tries++ {
@@ -39,7 +39,8 @@ func (c *claim) takeAny(ctx context.Context, topic string, want int) error {
 			return err
 		}
 		want -= taken
-		// Others were quicker: look again. What they left is behind what they took.
+		// If other claims were faster, search again: there may be records behind those that they
+		// took.
 		if taken == len(chosen.list) || chosen.full && taken > 0 || tries == maxTries {
 			return nil
 		}
@@ -47,11 +48,11 @@ func (c *claim) takeAny(ctx context.Context, topic string, want int) error {
 	return nil
 }
 
-// reading names a line that a claim without an order chooses from.
+// reading is the lock of a topic from which a claim without an order chooses.
 type reading struct{ line }
 
-// look chooses from a line, and returns also what it met that has expired. Claims of
-// this process choose one after the other, so that each chooses something else.
+// look chooses records of a topic, and also returns the expired records that it met. Claims of
+// this process choose one after another, so that they choose different records.
 func (c *claim) look(ctx context.Context, of line, want int) (chosen choice, expired bson.A, err error) {
 	unlock, err := c.s.inUse.Lock(ctx, reading{of})
 	if err != nil {
@@ -97,7 +98,7 @@ func (c *claim) chooseFrom(list []candidate, now time.Time, want int) (chosen ch
 	return chosen, expired
 }
 
-// lastInLine is the last place of those that were in line.
+// lastInLine returns the last seq of the ready records.
 func lastInLine(list []candidate) (last bson.Timestamp) {
 	for _, r := range list {
 		if r.Stage == storekit.StageReady && place(r.Seq) > place(last) {
@@ -107,8 +108,8 @@ func lastInLine(list []candidate) (last bson.Timestamp) {
 	return last
 }
 
-// ahead reads up to want records in line behind a place, all of each, but not more
-// than the claim has room for.
+// ahead reads up to want ready records whose seq is after from. It reads whole documents, and
+// stops at the claim's MaxBytes.
 func (c *claim) ahead(ctx context.Context, of line, from bson.Timestamp, skip, want int) ([]candidate, error) {
 	stages := driver.Pipeline{
 		{{Key: "$match", Value: of.in(storekit.StageReady, bson.E{Key: "seq", Value: bson.D{{Key: "$gt", Value: from}}})}},
@@ -147,14 +148,15 @@ func (c *claim) ahead(ctx context.Context, of line, from bson.Timestamp, skip, w
 	return list, nil
 }
 
-// candidates reads the first of each kind that may be due, by about the
-// server's time, in the order in which they became so.
+// candidates reads the first records of each stage that may be due, by the estimate of the
+// server's time, and sorts them by the time from which they are due.
 func (s *Store) candidates(ctx context.Context, of line, want int) ([]candidate, time.Time, error) {
 	now, err := s.now(ctx)
 	if err != nil {
 		return nil, now, err
 	}
-	// A stage each, since a query with several would sort all it finds.
+	// Each stage has its own query, because a query for several stages would sort all its
+	// results.
 	each := make([]driver.Pipeline, len(dueStages))
 	for i, stage := range dueStages {
 		filter, order := of.in(stage), ascending("seq")
@@ -162,7 +164,7 @@ func (s *Store) candidates(ctx context.Context, of line, want int) ([]candidate,
 			filter, order = append(filter, until(now)), ascending("available_at")
 		}
 		if stage == storekit.StageLeased {
-			// The lease of an expired record stands until it is reaped.
+			// An expired record keeps its lease until the lease is reaped.
 			filter = append(filter, unexpired(now))
 		}
 		each[i] = some(filter, want, order, candidateFields...)

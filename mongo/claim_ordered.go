@@ -14,11 +14,11 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// Claims in order take turns at a line, which a document of the locks stands for:
-// who updates it so that it has their token, and an end by the server's clock, has the
-// turn until then. Others wait for a moment, and then return nothing. The turn keeps
-// claims from choosing the same; it keeps no process from writing late, because a
-// process may stop between any two steps for longer than its turn.
+// Claims in order take turns at a topic of a group (a line). A line has one document in the
+// collection locks. A claim takes the turn when it writes its token and an end, by the server's
+// clock, into that document. Other claims wait for a moment, and then return nothing. The turn
+// keeps two claims from choosing the same records. It cannot keep a process from writing late,
+// because a process may stop between any two steps for longer than its turn.
 //
 //	free       -- take the turn ------------------------------> taken by T
 //	taken by T -- T confirms: same token, not over, untouched -> free; T hands out
@@ -26,55 +26,55 @@ import (
 //	taken by T -- its end passes -----------------------------> free to any claim
 //	any        -- touch: park, requeue, drop a lane ----------> as before, and T's confirming fails
 //
-// A claim goes through these steps:
+// A claim has these steps:
 //
 //	1. It takes the turn.
-//	2. It reads the line, and then what is in the way of its keys: see the order of the
-//	   reads, at the look of a claim in order.
+//	2. It reads the ready records, and then the records that block their keys. The comment
+//	   on the look of a claim in order explains the order of these reads.
 //	3. It decides.
-//	4. It leases what it chose, outside any transaction. The update says again that each
-//	   record is due and as it was read, by $$NOW. Where it leased less, somebody else had
-//	   changed a record: what comes behind that in its key is given back.
-//	5. It confirms the turn, in one update of the line's document. What it has to note of
-//	   keys (records held, lanes, openings, parked records) is written in one transaction
-//	   with that update, so that nothing is noted by a process whose turn is over.
-//	6. It hands out.
+//	4. It leases the chosen records, outside any transaction. The update checks again, by
+//	   $$NOW, that each record is due and unchanged. If another process had changed a
+//	   record, the claim gives back the later records of that key.
+//	5. It confirms the turn, by one update of the line's document. If it has to write notes
+//	   about keys (held records, lanes, openings, parked records), it writes them in one
+//	   transaction with that update, so that a process whose turn is over writes no notes.
+//	6. It hands out the records.
 //
-// What a process leaves behind that ends, or stops for longer than its turn:
+// If a process dies, or stops for longer than its turn, it leaves behind:
 //
-//	after 1 to 3: the turn, which ends.
-//	after 4: leases that nobody handles. They are in the way of their keys, as any other
-//	   owner's, until they end; the expiry counts, as of any lease. A process that goes on
-//	   cannot confirm, and gives back what its token leased. A claim of another process
-//	   that has read these records before they were leased misses them, and so hands out
-//	   nothing behind them.
-//	after 5: leases that nobody handles, as after any claim; the next claim has the turn.
+//	after 1 to 3: the turn, which ends by itself.
+//	after 4: leases that nobody handles. They block their keys until they end, as leases of
+//	   any other owner do, and their expiry is counted. If the process continues, it cannot
+//	   confirm, and gives back the records that its token leased. If a claim of another
+//	   process read these records before they were leased, its own update does not find
+//	   them, so it hands out nothing behind them.
+//	after 5: leases that nobody handles, as after any claim. The turn is free.
 //
-// A lease that somebody settles between 2 and 5 changes nothing: for this claim it was
-// in the way. A lane that is noted then is looked at soon by itself. Park and Requeue
-// change which records of a key may follow, so they touch the line in their
-// transactions: a claim that read the state before does not confirm. A touch also
-// conflicts with a claim that confirms, so that of the two each sees what the other did.
+// If another process settles a lease between 2 and 5, this claim still treats the key as blocked.
+// The next claims check a lane that is noted then after a short time. Park and Requeue change
+// which records of a key may follow, so they touch the line in their transactions: a claim that
+// read the earlier state fails to confirm. A touch also conflicts with a claim that confirms at
+// the same time, so that the one that repeats its work sees the other's changes.
 //
-// The line's document may be rolled back by a failover. Then the token is another or
-// none, and the confirming fails, or the turn lasts until its end. The leases have
-// been written with write concern majority before that.
+// A failover may roll back the line's document. Then the document has another token or none, and
+// the claim fails to confirm; or the turn stays taken until its end. The claim wrote its leases
+// with write concern majority before that.
 
 const (
-	// admitAtOnce bounds how many records of each kind one update puts in line
-	// whose wait, delay or lease is over. There are more until all are: what is due
-	// and not in line holds up nothing.
+	// admitAtOnce bounds how many records of each stage one update makes ready after their wait,
+	// delay or lease has ended. The claim repeats the update until none are left. A due record
+	// that is not ready yet blocks no other.
 	admitAtOnce = 1000
 	minPage     = 32
 )
 
 const nowhere = math.MaxUint64
 
-// takeInOrder leases up to want records of the topic, those of each key, or all
-// of them, in their order.
+// takeInOrder leases up to want records of the topic, in order: within each key, or in the whole
+// topic.
 func (c *claim) takeInOrder(ctx context.Context, topic string, want int) error {
 	of := line{reader(c.req.Group), topic}
-	// Within this process claims wait for each other; others take turns.
+	// Claims of this process wait for each other here. Claims of other processes take turns.
 	unlock, err := c.s.inUse.Lock(ctx, of)
 	if err != nil {
 		return err
@@ -83,12 +83,12 @@ func (c *claim) takeInOrder(ctx context.Context, topic string, want int) error {
 	over := c.over
 	var done *ordered
 	err = again(ctx, func() error {
-		// What was leased in vain goes back first: the owner's own leases do not block a
-		// key, so what comes after them would be handed out.
+		// First give back the leases of the failed attempt. The owner's own leases do not block a
+		// key, so this attempt would hand out the records behind them.
 		if err := done.undo(ctx); err != nil {
 			return err
 		}
-		// A suspect that was met in vain leaves no mark.
+		// Forget a suspect that the failed attempt met.
 		c.over = over
 		done = &ordered{claim: c, line: of, want: want, token: uuid(outmill.NewOwnerToken()), counted: touched{}, trail: c.s.trails.of(of)}
 		return done.run(ctx)
@@ -103,10 +103,10 @@ func (c *claim) takeInOrder(ctx context.Context, topic string, want int) error {
 	return nil
 }
 
-// admit puts in line what is due: from then on its place is that of its append,
-// and leased is what has a lease that has not ended. What was in the way of its key
-// until then is put in line only while the turn stands, since a claim that has the turn
-// next may have looked for it already.
+// admit makes due records ready, so that they are claimed in the order of their appends, and so
+// that every record in StageLeased has a lease that has not ended. A record that blocked its key
+// until now becomes ready only while this claim has the turn, because the claim with the next
+// turn may already have searched for records that block.
 func (s *Store) admit(ctx context.Context, of line, turn *turn) error {
 	for {
 		now, err := s.now(ctx)
@@ -180,47 +180,47 @@ type ordered struct {
 	line  line
 	trail *trail
 	want  int
-	// token is that of the turn, and of the leases.
+	// token identifies the turn and the leases.
 	token uuid
 	now   time.Time
 
-	// states has what is known of each key; openings are those that were read, lanes
-	// those that are looked at.
+	// states holds the state of each key, openings the openings that were read, and lanes the
+	// lanes that this claim checks.
 	states    map[string]*keyState
 	openings  bson.A
 	lanes     []lane
 	lanesRead bool
-	// goesOn: the line goes on behind what was read of it.
+	// goesOn means that there are more ready records behind the page.
 	goesOn bool
-	// barrierOf and otherHas are of a topic in order: the place of the first record that
-	// waits, and whether another owner has a lease.
+	// For a topic in order: barrierOf is the seq of the first record that waits, and otherHas
+	// means that another owner has a lease.
 	barrierOf uint64
 	otherHas  bool
 
-	// What was decided.
+	// The decisions.
 	chosen                  choice
 	expired, parking, holds bson.A
 	decided                 map[uuid]bool
 	lookAgain               bool
 
-	// leased: the chosen records may have been leased, and are not handed out yet.
+	// leased means that the chosen records may have been leased, and are not handed out yet.
 	leased  bool
 	records []*outmill.Record
 	counted touched
 }
 
-// keyState is what an ordered claim knows of a key.
+// keyState is the state of a key, as an ordered claim has read it.
 type keyState struct {
-	// other is the owner of a lease that is not the claimer's, and its end.
+	// other is another owner that has a lease on the key, and otherEnd the end of that lease.
 	other    string
 	otherEnd time.Time
-	// waiting is the place of the first record that waits.
+	// waiting is the seq of the first record that waits.
 	waiting    uint64
 	waitingEnd time.Time
 	parked     bool
 
-	// lane is the key's, nil where there is none. looked: this claim looks at it,
-	// and held are the first of its records; there may be more from heldFrom on.
+	// lane is the lane of the key, or nil. looked means that this claim checks the lane. held are
+	// the first held records; there may be more from heldFrom on.
 	lane     *lane
 	looked   bool
 	held     []candidate
@@ -229,7 +229,7 @@ type keyState struct {
 	newHead *candidate
 }
 
-// run returns an error that passes where the turn was lost.
+// run returns an error that can be retried if the claim lost its turn.
 func (o *ordered) run(ctx context.Context) error {
 	turn, err := o.s.awaitTurn(ctx, o.line, o.token, o.trail.turnFor(o.s.turnFor))
 	if err != nil || turn == nil {
@@ -242,7 +242,7 @@ func (o *ordered) run(ctx context.Context) error {
 		turn.giveBack(ctx)
 	}
 	if errors.Is(err, errContended) {
-		// Others may have the turn now, and their records: this claim begins again.
+		// Another claim may have the turn and the records, so this claim starts again.
 		o.trail.flow(false)
 	}
 	return err
@@ -257,8 +257,8 @@ func (o *ordered) carryOut(ctx context.Context, turn *turn) error {
 	return o.write(ctx, turn)
 }
 
-// undo gives back what was leased and not handed out, and opens the lanes of the keys
-// that it may have been in the way of.
+// undo gives back records that were leased and not handed out, and opens the lanes of the keys
+// that these leases may have blocked.
 func (o *ordered) undo(ctx context.Context) error {
 	if o == nil || !o.leased {
 		return nil
@@ -270,7 +270,7 @@ func (o *ordered) undo(ctx context.Context) error {
 
 func (o *ordered) pageSize() int { return max(o.want, minPage) }
 
-// walk decides about each record, in their order.
+// walk decides about each record, in order.
 func (o *ordered) walk(page []candidate) {
 	o.decided = map[uuid]bool{}
 	for _, r := range page {
@@ -289,12 +289,11 @@ func (o *ordered) walk(page []candidate) {
 		}
 		o.decided[r.ID] = true
 	}
-	// Behind what led nowhere there may be more.
+	// If records were skipped, there may be more to claim behind them.
 	o.lookAgain = len(page) >= o.pageSize() || len(o.expired)+len(o.parking) > 0 || o.goesOn && len(o.holds) > 0
 }
 
-// blocks tells whether the record may not be taken, and what to note in its
-// key's lane.
+// blocks reports whether the record's key is blocked, and the block to note in its lane.
 func (o *ordered) blocks(state *keyState, r candidate) (block, bool) {
 	if state == nil {
 		return block{}, false
@@ -310,7 +309,7 @@ func (o *ordered) blocks(state *keyState, r candidate) (block, bool) {
 	return block{}, false
 }
 
-// hold takes a record out of the line, unless it is already.
+// hold makes the record held, unless it is held already.
 func (o *ordered) hold(state *keyState, r candidate, b block) {
 	if r.Stage == storekit.StageHeld {
 		return
@@ -329,7 +328,7 @@ func (o *ordered) hold(state *keyState, r candidate, b block) {
 	state.lane.note(b, o.now)
 }
 
-// unexpired leaves out what has expired by about the server's time.
+// unexpired excludes records that have expired, by the estimate of the server's time.
 func unexpired(now time.Time) bson.E {
 	return bson.E{Key: "$or", Value: bson.A{
 		bson.D{{Key: "expires_at", Value: bson.D{{Key: "$exists", Value: false}}}},
@@ -337,13 +336,13 @@ func unexpired(now time.Time) bson.E {
 	}}
 }
 
-// inTheWay leaves out leases that have ended of records that have expired.
+// inTheWay excludes expired records whose lease has ended, because they block no key.
 func inTheWay(now time.Time) bson.E {
 	either := unexpired(now).Value.(bson.A)
 	return bson.E{Key: "$or", Value: append(either, bson.D{{Key: "available_at", Value: bson.D{{Key: "$gt", Value: now}}}})}
 }
 
-// write carries out what was decided.
+// write carries out the decisions.
 func (o *ordered) write(ctx context.Context, turn *turn) error {
 	passed, err := o.s.passExpired(ctx, o.expired)
 	if err != nil {
@@ -356,7 +355,7 @@ func (o *ordered) write(ctx context.Context, turn *turn) error {
 		}
 	}
 	notes := len(o.holds) + len(lanes) + len(o.openings) + len(o.parking)
-	// Where nothing has moved, another look would see the same.
+	// If the claim changed nothing, it would read the same again.
 	o.lookAgain = o.lookAgain && passed+len(o.chosen.list)+len(o.holds)+len(lanes)+len(o.parking) > 0
 	if len(o.chosen.list)+notes == 0 {
 		return nil
@@ -384,8 +383,8 @@ func (o *ordered) write(ctx context.Context, turn *turn) error {
 	return nil
 }
 
-// leaseInOrder leases what was chosen, and gives back what is behind a record of its
-// key that others have changed.
+// leaseInOrder leases the chosen records. If another process has changed one, it gives back the
+// later records of that key.
 func (o *ordered) leaseInOrder(ctx context.Context) ([]*outmill.Record, error) {
 	if len(o.chosen.list) == 0 {
 		return nil, nil
@@ -415,7 +414,7 @@ func (o *ordered) leaseInOrder(ctx context.Context) ([]*outmill.Record, error) {
 	return kept, o.handBack(ctx, back)
 }
 
-// handBack gives back what the claim's token has leased of the records.
+// handBack gives back those of the records that the claim's token has leased.
 func (o *ordered) handBack(ctx context.Context, list []candidate) error {
 	if err := o.giveBack(ctx, recordIDs(list), o.token); err != nil {
 		return err
@@ -428,12 +427,12 @@ func (o *ordered) handBack(ctx context.Context, list []candidate) error {
 	}
 	ctx, cancel := context.WithTimeout(alone(context.WithoutCancel(ctx)), abortWithin)
 	defer cancel()
-	// Without an opening, a lane is looked at later.
+	// If no opening is written, a later claim checks the lane anyway.
 	_ = o.s.openLanes(ctx, keys)
 	return nil
 }
 
-// writeNotes writes what was decided besides leases, within a transaction.
+// writeNotes writes all decisions except leases, within a transaction.
 func (o *ordered) writeNotes(ctx context.Context, lanes []driver.WriteModel) error {
 	if len(o.parking) > 0 {
 		if err := o.s.park(ctx, o.parking, o.counted); err != nil {
@@ -461,8 +460,8 @@ func (o *ordered) writeNotes(ctx context.Context, lanes []driver.WriteModel) err
 	return nil
 }
 
-// writeLane notes what blocks a lane that was looked at, or got a record; it
-// returns nil where there is nothing to note.
+// writeLane writes the block of a lane that was checked or has a new record. It returns nil if
+// there is nothing to write.
 func (o *ordered) writeLane(state *keyState) driver.WriteModel {
 	if !state.looked && state.newHead == nil {
 		return nil
@@ -487,7 +486,7 @@ func (o *ordered) writeLane(state *keyState) driver.WriteModel {
 	return driver.NewReplaceOneModel().SetFilter(where("_id", state.lane.ID)).SetReplacement(state.lane).SetUpsert(true)
 }
 
-// blockOf is what blocks the lane's head.
+// blockOf returns the block of the lane's first record.
 func (o *ordered) blockOf(state *keyState) block {
 	switch {
 	case state.other != "":

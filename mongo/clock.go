@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// clockGood is how long an answer of the server's clock is relied on.
+// clockGood is how long an answer of the server's clock is used.
 const clockGood = 10 * time.Second
 
-// clock estimates the server's time: that of its last answer, and what has
-// passed since it was asked by this machine's monotonic clock, which nobody
-// sets. So it is not behind, and ahead by a round trip at most. It only chooses
-// what is worth a look: updates ask the server's own, $$NOW.
+// clock estimates the server's time. It adds, to the time in the server's last answer, the time
+// that has passed since the request, by this machine's monotonic clock, which no adjustment
+// moves. So the estimate is never behind the server, and at most one round trip ahead. It only
+// selects candidates: each update asks the server's own clock, $$NOW.
 type clock struct {
 	mu     sync.Mutex
 	server time.Time
@@ -26,7 +26,7 @@ func (c *clock) set(server, asked time.Time) {
 	c.server, c.asked, c.good = server, asked, true
 }
 
-// doubt has the server asked again before the next estimate.
+// doubt makes the next estimate ask the server again.
 func (c *clock) doubt() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -40,7 +40,7 @@ func (c *clock) estimate() (now time.Time, good bool) {
 	return c.server.Add(passed), c.good && passed < clockGood
 }
 
-// now is the server's time, about.
+// now returns an estimate of the server's time.
 func (s *Store) now(ctx context.Context) (time.Time, error) {
 	if now, good := s.clock.estimate(); good {
 		return now, nil

@@ -13,13 +13,14 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// The counts of a join are documents of their own, several for a join with many steps:
-// of two transactions that write one document, the later one fails and begins again.
-// Their sum counts. Who settles a step reads that the join is pending, and adds to one
-// part; who ends the join writes all parts. So of the two one conflicts, and sees the
-// other, also where the part is not there yet.
+// The counts of a join are in separate documents (parts), several for a join with many steps,
+// because two transactions that write one document conflict, and the later one must begin again.
+// The count of a join is the sum of its parts. A transaction that settles a step reads that the
+// join is pending, and adds to one part. A transaction that ends the join writes all parts. So of
+// the two one conflicts, and sees the other when it is repeated, even if the part did not exist
+// before.
 
-// partID names a part: the join's id, and the number of the part behind it.
+// partID names a part: the id of the join, followed by the number of the part.
 func partID(join uuid, part int) bson.Binary {
 	return bson.Binary{Data: slices.Concat(join[:], []byte{byte(part)})}
 }
@@ -40,8 +41,8 @@ func (s *Store) addCounts(ctx context.Context, all map[uuid]storekit.StepCounts,
 	return s.writeParts(ctx, models)
 }
 
-// endCounts has transactions that add to the counts of the join conflict with this one,
-// which ends it.
+// endCounts makes this transaction, which ends the join, conflict with transactions that add to
+// the counts of the join.
 func (s *Store) endCounts(ctx context.Context, join *joinDocument) error {
 	models := make([]driver.WriteModel, join.Parts)
 	for part := range models {
@@ -61,13 +62,13 @@ func (s *Store) writeParts(ctx context.Context, models []driver.WriteModel) erro
 	}
 	_, err := s.counts.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(true))
 	if driver.IsDuplicateKeyError(err) {
-		// Another transaction has just made the document.
+		// Another transaction has just inserted the document.
 		return fmt.Errorf("%w: %w", errContended, err)
 	}
 	return err
 }
 
-// summed has the joins with the sum of their counts, and the server's time.
+// summed selects the joins with the sum of their counts, and the server's time.
 func (s *Store) summed(joins ...bson.D) driver.Pipeline {
 	return append(slices.Clone(joins),
 		bson.D{{Key: "$lookup", Value: bson.D{

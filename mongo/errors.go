@@ -11,14 +11,14 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// Labels by which a server tells what to do about an error: "Transactions" in
-// MongoDB's specifications of drivers.
+// Labels by which a server says whether work can be retried: see "Transactions" in MongoDB's
+// specifications of drivers.
 const (
 	labelTransient = "TransientTransactionError"
 	labelUnknown   = "UnknownTransactionCommitResult"
 )
 
-// Codes of MongoDB's errors: its error_codes.yml.
+// Codes of MongoDB's errors, from its error_codes.yml.
 const (
 	codeWriteConflict     = 112
 	codeNoSuchTransaction = 251
@@ -28,12 +28,12 @@ const (
 	codeIllegalOperation  = 20
 	codeUnauthorized      = 13
 	codeMaxTimeExpired    = 50
-	// codeNoChangeStreams is that of a server that is no replica set.
+	// codeNoChangeStreams is the error of a server that is not a member of a replica set.
 	codeNoChangeStreams = 40573
 )
 
-// explain names the operation, and turns what the driver says into what the
-// contract says.
+// explain adds the name of the operation, and turns errors of the driver into errors of the
+// contract.
 func (s *Store) explain(ctx context.Context, operation string, err error) error {
 	if err == nil {
 		return nil
@@ -45,8 +45,7 @@ func (s *Store) explain(ctx context.Context, operation string, err error) error 
 	return fmt.Errorf("outmill/mongo: %s %s: %w", s.config.Name, operation, err)
 }
 
-// ended marks the error of an operation in a caller's transaction that is
-// already over.
+// ended marks an error as outmill.ErrInvalidTx if the caller's transaction had ended before.
 func ended(err error) error {
 	if hasCode(err, codeNoSuchTransaction) && !errors.Is(err, outmill.ErrInvalidTx) {
 		return fmt.Errorf("%w: it was committed or aborted before: %w", outmill.ErrInvalidTx, err)
@@ -64,14 +63,13 @@ func hasLabel(err error, label string) bool {
 	return errors.As(err, &e) && e.HasErrorLabel(label)
 }
 
-// interruptions are the codes of a server that stops being the primary, or shuts
-// down, in the middle of a command.
+// interruptions are the codes of a server that steps down as the primary, or shuts down, during a
+// command.
 var interruptions = []int{10107, 13435, 189, 11600, 11602, 91}
 
-// interrupted tells that the primary or the connection to it was lost in the middle
-// of a command: all, a part or nothing of the command may have been carried out.
-// Where the commit of a transaction ends so, nobody knows about all of it: that is
-// not one.
+// interrupted reports that the primary, or the connection to it, was lost during a command: the
+// server may have carried out all, a part or none of it. It is false for the commit of a
+// transaction: the result of such a commit is unknown as a whole.
 func interrupted(err error) bool {
 	if hasLabel(err, labelUnknown) {
 		return false
@@ -79,11 +77,11 @@ func interrupted(err error) bool {
 	return driver.IsNetworkError(err) || slices.ContainsFunc(interruptions, func(code int) bool { return hasCode(err, code) })
 }
 
-// repeatable tells whether work is to be done again that may be done twice.
+// repeatable reports whether work that may run twice is to be repeated.
 func repeatable(err error) bool { return passes(err) || interrupted(err) }
 
-// passes tells whether work that is to take effect once has taken none, and may well
-// succeed when it is done again.
+// passes reports whether work that must take effect only once had no effect, and may succeed if
+// it is repeated.
 func passes(err error) bool {
 	return hasLabel(err, labelTransient) || hasCode(err, codeWriteConflict) || hasCode(err, codeNoSuchTransaction) ||
 		errors.Is(err, errContended)

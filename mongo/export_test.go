@@ -2,23 +2,22 @@ package mongo
 
 import "time"
 
-// Believe has the store take server for the server's time at asked.
+// Believe makes the store take server as the server's time at asked.
 func (s *Store) Believe(server, asked time.Time) { s.clock.set(server, asked) }
 
-// Believed is the store's estimate of the server's time, and whether it relies
-// on it.
+// Believed returns the store's estimate of the server's time, and whether the store uses it.
 func (s *Store) Believed() (time.Time, bool) { return s.clock.estimate() }
 
-// ClockGood is how long the store relies on an answer of the server's clock.
+// ClockGood is how long the store uses an answer of the server's clock.
 const ClockGood = clockGood
 
-// SetTurn sets how long a turn at a line lasts at first.
+// SetTurn sets the initial length of a turn at a topic of a group.
 func SetTurn(s *Store, lasts time.Duration) { s.turnFor = lasts }
 
-// SetBusyFor sets how long all claims are full before the change stream is closed.
+// SetBusyFor sets how long all claims must be full before the store closes the change stream.
 func SetBusyFor(s *Store, d time.Duration) { s.busyFor = d }
 
-// Listens tells whether the store's change stream is there.
+// Listens reports whether the store's change stream is open.
 func Listens(s *Store) bool {
 	c := s.changes.Load()
 	c.mu.Lock()
@@ -26,8 +25,8 @@ func Listens(s *Store) bool {
 	return c.stands
 }
 
-// LookAgain forgets what the store remembers of lines, which goes by this process's
-// clock: that does not pass where a test makes the database's time pass.
+// LookAgain makes the store forget its trails. Their times are those of this process's clock,
+// which does not move when a test moves the time in the database.
 func (s *Store) LookAgain() {
 	s.trails.mu.Lock()
 	defer s.trails.mu.Unlock()

@@ -13,21 +13,21 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// adoptAtOnce is how many records one update gives to a group, or takes from
-// one that is dropped.
+// adoptAtOnce is how many records one update gives to a group, or takes from a group that is
+// dropped.
 const adoptAtOnce = 1000
 
-// seenEvery is how often a registration that is repeated is noted.
+// seenEvery is how often a repeated registration is written.
 const seenEvery = 5 // seconds
 
-// RegisterGroup makes the group a reader of the topics. See outmill.Queue. Records
-// that waited for a reader are moved 1,000 at a time; claims in order hand out
-// none of a topic before all of it has been.
+// RegisterGroup makes the group a reader of the topics. See outmill.Queue. It gives records that
+// waited for a group to it, 1,000 at a time. Claims in order hand out no record of a topic before
+// all its waiting records are adopted.
 //
-// A record whose transaction was open during the first registration may still
-// come without a group; claims adopt it.
+// A record whose transaction was open during the first registration may still be inserted without
+// a group. The next claims adopt it.
 //
-// Each registration of the call takes a round trip or two of its own.
+// Each registration of the call takes one or two round trips.
 func (s *Store) RegisterGroup(ctx context.Context, regs ...outmill.Registration) error {
 	const operation = "register group"
 	regs = storekit.WithGroups(regs)
@@ -60,11 +60,11 @@ func selects(regs []outmill.Registration, topic string) bool {
 	return slices.ContainsFunc(regs, func(reg outmill.Registration) bool { return reg.Topics.Match(topic) })
 }
 
-// adoptedStages are those in which a record may wait for a group.
+// adoptedStages are the stages in which a record may wait for a group.
 var adoptedStages = []int{storekit.StageReady, storekit.StageDelayed, storekit.StageExpired, storekit.StageDead}
 
-// register notes the registration. What it finds may have changed when it writes:
-// then it is to be called again.
+// register writes the registration. If another process changes the registrations between its read
+// and its write, it returns an error after which the caller repeats it.
 func (s *Store) register(ctx context.Context, reg outmill.Registration) error {
 	found, err := s.loadState(ctx)
 	if err != nil {
@@ -77,11 +77,11 @@ func (s *Store) register(ctx context.Context, reg outmill.Registration) error {
 	if err != nil {
 		return err
 	}
-	// Without the registration the worker may be forgotten, so it comes later.
+	// The worker is written after the registration: without one it may be deleted.
 	return s.seeWorker(ctx, reg, found.Now)
 }
 
-// registerIn tells whether the registration was still what found has of it.
+// registerIn reports whether the registration was still as in found.
 func (s *Store) registerIn(ctx context.Context, found *state, reg outmill.Registration) (bool, error) {
 	wanted := registration{Group: reg.Group, Include: storekit.OrEmpty(reg.Topics.Include), Exclude: storekit.OrEmpty(reg.Topics.Exclude),
 		SeenAt: found.Now}
@@ -92,7 +92,7 @@ func (s *Store) registerIn(ctx context.Context, found *state, reg outmill.Regist
 		return r.Group == wanted.Group && slices.Equal(r.Include, wanted.Include) && slices.Equal(r.Exclude, wanted.Exclude)
 	})
 	if i < 0 {
-		// Another process may do the same: only the first adds it.
+		// Another process may do the same. Only the first one adds the registration.
 		return s.setMeta(ctx, bson.D{{Key: "groups", Value: bson.D{{Key: "$not", Value: wanted.match()}}}}, bson.D{
 			{Key: "$push", Value: bson.D{{Key: "groups", Value: wanted}}},
 			{Key: "$inc", Value: bson.D{{Key: "generation", Value: int64(1)}}},
@@ -112,15 +112,15 @@ func (s *Store) registerIn(ctx context.Context, found *state, reg outmill.Regist
 	return s.setMeta(ctx, bson.D{{Key: "groups", Value: known}}, update)
 }
 
-// match selects the registration among others.
+// match selects the registration in the list.
 func (r registration) match(more ...bson.E) bson.D {
 	return bson.D{{Key: "$elemMatch", Value: append(bson.D{
 		{Key: "group", Value: r.Group}, {Key: "include", Value: r.Include}, {Key: "exclude", Value: r.Exclude},
 	}, more...)}}
 }
 
-// adoptAll gives the records of the topics that wait for a group to the first
-// that registered for each, and returns how many there were.
+// adoptAll gives records of the topics that wait for a group to the first group that registered
+// for their topic, and returns how many it gave.
 func (s *Store) adoptAll(ctx context.Context, topics []string) (adopted int, err error) {
 	for _, topic := range topics {
 		for {
@@ -136,7 +136,7 @@ func (s *Store) adoptAll(ctx context.Context, topics []string) (adopted int, err
 	return adopted, nil
 }
 
-// adopt gives some of a topic's records to a group. It writes the registrations,
+// adopt gives some records of the topic to a group. It writes the document of the registrations,
 // so that it conflicts with a call that changes them.
 func (s *Store) adopt(ctx context.Context, topic string) (adopted int, err error) {
 	work := func(ctx context.Context) error {
@@ -171,8 +171,8 @@ func (s *Store) adopt(ctx context.Context, topic string) (adopted int, err error
 	return adopted, err
 }
 
-// idsOf returns up to limit ids of the topic's records in these stages, those in
-// line in their order.
+// idsOf returns up to limit ids of the topic's records in these stages. Ready records are in
+// their order.
 func (s *Store) idsOf(ctx context.Context, of reader, topic string, limit int, stages ...int) (bson.A, error) {
 	var ids bson.A
 	for _, stage := range stages {
@@ -194,9 +194,9 @@ func (s *Store) idsOf(ctx context.Context, of reader, topic string, limit int, s
 	return ids, nil
 }
 
-// DropGroup removes the group's registration and its records, 1,000 at a time.
-// See outmill.Inspector. Records of transactions that are still open
-// remain; another call removes them.
+// DropGroup removes the group's registration and its records, 1,000 at a time. See
+// outmill.Inspector. It does not see records of transactions that are still open. Another call
+// removes these.
 func (s *Store) DropGroup(ctx context.Context, name string) (int, error) {
 	const operation = "drop group"
 	name = storekit.GroupOf(name)
@@ -209,7 +209,8 @@ func (s *Store) DropGroup(ctx context.Context, name string) (int, error) {
 		if err != nil {
 			return err
 		}
-		// Somebody may register the group again, and get records of its own.
+		// If the group is registered again during the call, its new records have a later
+		// generation, and stay.
 		n, err := s.dropRecords(ctx, reader(name), last)
 		if dropped += n; err != nil {
 			return err
@@ -223,8 +224,8 @@ func (s *Store) DropGroup(ctx context.Context, name string) (int, error) {
 	return dropped, err
 }
 
-// unregister removes the group's registration, and returns the last generation
-// that knew of it.
+// unregister removes the group's registration, and returns the last generation that contained the
+// group.
 func (s *Store) unregister(ctx context.Context, name string) (int64, error) {
 	found, err := s.loadState(ctx)
 	if err != nil {
@@ -275,8 +276,8 @@ func (s *Store) dropRecords(ctx context.Context, of reader, generation int64) (d
 	return dropped, nil
 }
 
-// dropLanes drops those of the lanes that hold nothing, in transactions that conflict
-// with claims.
+// dropLanes deletes the lanes that have no held records, in transactions that conflict with
+// claims.
 func (s *Store) dropLanes(ctx context.Context, lanes []lane) (err error) {
 	if s.config.WithoutTransactions {
 		return nil

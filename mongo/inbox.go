@@ -18,9 +18,9 @@ type noteID struct {
 	Key      string `bson:"k"`
 }
 
-// PutNote notes that a consumer handles a message. The server reports the note of another
-// transaction at once, so it never waits: ErrNoteBusy then, also where that transaction has
-// committed since this one began. See storekit.Inbox.
+// PutNote notes that a consumer handles a message. It never waits, because the server reports a
+// conflict with the note of another transaction at once. PutNote then returns ErrNoteBusy, even
+// if the other transaction has committed since this one began. See storekit.Inbox.
 func (s *Store) PutNote(ctx context.Context, note storekit.Note, _ time.Duration) (duplicate bool, err error) {
 	const operation = "put a note"
 	session, err := s.sessionOf(ctx)
@@ -42,8 +42,8 @@ func (s *Store) PutNote(ctx context.Context, note storekit.Note, _ time.Duration
 	return duplicate && err == nil, err
 }
 
-// putNote leaves a note that is there as it is. A note that another session has put in the
-// meantime is a duplicate key outside of transactions.
+// putNote does not change a note that exists. If another session inserts the same note first, the
+// server reports a duplicate key when there is no transaction.
 func (s *Store) putNote(ctx context.Context, note storekit.Note) (duplicate bool, err error) {
 	result, err := s.inbox.UpdateOne(ctx, where("_id", noteID{note.Consumer, note.Key}),
 		driver.Pipeline{{{Key: "$set",
@@ -55,8 +55,8 @@ func (s *Store) putNote(ctx context.Context, note storekit.Note) (duplicate bool
 	return err == nil && result.UpsertedCount == 0, err
 }
 
-// busy tells of the conflict with another transaction, without the labels of the driver's
-// error, by which Transact would try again at once.
+// busy reports the conflict with another transaction. It drops the labels of the driver's error,
+// because they would make Transact try again at once.
 func busy(err error) error {
 	if hasCode(err, codeWriteConflict) || driver.IsDuplicateKeyError(err) {
 		return fmt.Errorf("%w: %v", storekit.ErrNoteBusy, err) //nolint:errorlint // see above
@@ -84,8 +84,8 @@ func (s *Store) HasNote(ctx context.Context, consumer, key string) (found bool, 
 	return found, err
 }
 
-// DeleteNotes deletes notes whose retention has passed, before the index does that deletes
-// them. See storekit.Inbox.
+// DeleteNotes deletes notes whose retention has passed and that the server's TTL index has not
+// deleted yet. See storekit.Inbox.
 func (s *Store) DeleteNotes(ctx context.Context, limit int) (int, error) {
 	return s.deleteOver(ctx, "delete notes", limit, s.inbox, "delete_at")
 }

@@ -9,13 +9,13 @@ import (
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 )
 
-// insertAtOnce bounds the documents of one command, in bytes: a command is a document
-// itself. A larger one goes alone.
+// insertAtOnce bounds the bytes of the documents in one command, because a command is itself a
+// document. A larger document has a command of its own.
 const insertAtOnce = 8 << 20
 
-// insertRaw inserts documents that are encoded already, within a transaction. The
-// driver's InsertMany would decode and encode each of them again, which takes longer
-// than all else that an append does on this side.
+// insertRaw inserts documents that are already encoded, within a transaction. The driver's
+// InsertMany would decode and encode each of them again, which takes longer than all other work
+// of an append in this process.
 func (s *Store) insertRaw(ctx context.Context, documents []any) error {
 	for len(documents) > 0 {
 		n, size := 1, len(documents[0].(bson.Raw))

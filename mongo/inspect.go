@@ -29,8 +29,8 @@ func (s *Store) Get(ctx context.Context, id outmill.WorkItemID) (*outmill.Record
 	return records[0], nil
 }
 
-// find returns records in the order of their ids. One that is held, and whose
-// key is still blocked, has no time of its next attempt.
+// find returns records in the order of their ids. A held record whose key is still blocked has no
+// NextAttemptAt.
 func (s *Store) find(ctx context.Context, filter bson.D, limit int) ([]*outmill.Record, error) {
 	found, err := findAll[document](ctx, s.records, filter, first(limit, ascending("_id")))
 	if err != nil {
@@ -70,7 +70,7 @@ func (s *Store) find(ctx context.Context, filter bson.D, limit int) ([]*outmill.
 	return records, nil
 }
 
-// openedOf returns openings of the lanes' lines.
+// openedOf returns the openings of the topics and groups of the lanes.
 func (s *Store) openedOf(ctx context.Context, lanes []lane) ([]opening, error) {
 	var all []opening
 	seen := map[line]bool{}
@@ -94,7 +94,7 @@ func (s *Store) Delete(ctx context.Context, ids ...outmill.WorkItemID) (int, err
 	return s.delete(ctx, "", ids)
 }
 
-// delete deletes those of the records that have the status; "" is any.
+// delete deletes the records that have the status; "" is any.
 func (s *Store) delete(ctx context.Context, status outmill.Status, ids []outmill.WorkItemID) (int, error) {
 	if len(ids) == 0 {
 		return 0, s.explain(ctx, "delete", s.ready(alone(ctx)))
@@ -118,7 +118,8 @@ func (s *Store) delete(ctx context.Context, status outmill.Status, ids []outmill
 	return deleted, err
 }
 
-// remove deletes records, and counts those of steps that were not settled.
+// remove deletes records. For records of steps that were not settled, it counts the change in
+// their joins.
 func (s *Store) remove(ctx context.Context, filter bson.D, how change) (int, error) {
 	result, err := s.records.DeleteMany(ctx, append(slices.Clone(filter), noStep()))
 	if err != nil {
@@ -139,7 +140,7 @@ func uuids(ids []outmill.WorkItemID) bson.A {
 	return list
 }
 
-// keysOf returns the keys that the records have.
+// keysOf returns the keys of the records.
 func (s *Store) keysOf(ctx context.Context, ids bson.A) (map[lineKey]bool, error) {
 	found, err := findAll[lineKey](ctx, s.records, append(in("_id", ids), exists("key")...), first(len(ids), nil, "grp", "topic", "key"))
 	keys := map[lineKey]bool{}
@@ -149,11 +150,11 @@ func (s *Store) keysOf(ctx context.Context, ids bson.A) (map[lineKey]bool, error
 	return keys, err
 }
 
-// requeueAtOnce is how many parked records come back with one transaction.
+// requeueAtOnce is how many parked records one transaction requeues.
 const requeueAtOnce = 1000
 
-// Requeue makes dead records pending again. See outmill.Inspector. Parked keys
-// come back a batch of their records after the other, the first ones first.
+// Requeue makes dead records pending again. See outmill.Inspector. It requeues the records of a
+// parked key in batches, the earliest first.
 func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (int, error) {
 	const operation = "requeue"
 	if len(ids) == 0 {
@@ -195,8 +196,8 @@ func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (int, er
 	return requeued, err
 }
 
-// requeue makes a record due by time, so that those that have been due for
-// longer go first where no order is wanted.
+// requeue makes a record due now, by time, so that claims without an order take records that have
+// been due for longer first.
 func requeue() any {
 	return pipeline(bson.D{
 		{Key: "stage", Value: storekit.StageDelayed}, {Key: "open", Value: true}, {Key: "keyed", Value: given(hasKey, true, "$$REMOVE")},
@@ -205,8 +206,8 @@ func requeue() any {
 	}, "expires_at", "parked", "settled")
 }
 
-// requeueParked conflicts with claims of the line, which would park what they
-// meet behind records that just come back.
+// requeueParked requeues the parked records of a key. It conflicts with claims of the topic,
+// which would otherwise park records behind the ones that are being requeued.
 func (s *Store) requeueParked(ctx context.Context, operation string, key lineKey) (requeued int, err error) {
 	for {
 		n := 0

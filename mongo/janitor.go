@@ -9,8 +9,8 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// tidy runs one bounded batch of work. The documents are chosen by about the
-// server's time; its own clock decides about each that may still be delivered.
+// tidy runs one bounded batch of work. The queries select documents by the estimate of the
+// server's time. For each record that may still be delivered, the server's own clock decides.
 func (s *Store) tidy(ctx context.Context, operation string, limit int, work func(ctx context.Context, limit int) (int, error)) (int,
 	error) {
 	if err := storekit.CheckLimit(limit); err != nil {
@@ -25,8 +25,7 @@ func (s *Store) tidy(ctx context.Context, operation string, limit int, work func
 	return done, err
 }
 
-// ReapExpired makes leased records pending whose lease has ended. See
-// outmill.Queue.
+// ReapExpired makes records pending whose lease has ended. See outmill.Queue.
 func (s *Store) ReapExpired(ctx context.Context, limit int) (int, error) {
 	reaped, err := s.tidy(ctx, "reap", limit, func(ctx context.Context, limit int) (int, error) {
 		now, err := s.now(ctx)
@@ -46,8 +45,8 @@ func (s *Store) ReapExpired(ctx context.Context, limit int) (int, error) {
 	return reaped, err
 }
 
-// change updates the records that were found, unless that failed, counts those
-// of steps by how, if given, and opens their lanes.
+// change updates the records that a search found, unless the search failed, and opens their
+// lanes. If how is not nil, it counts the change of steps in their joins.
 func (s *Store) change(ctx context.Context, found []candidate, err error, update any, how *change, conditions ...bson.E) (int, error) {
 	if err != nil || len(found) == 0 {
 		return 0, err
@@ -75,8 +74,8 @@ func (s *Store) change(ctx context.Context, found []candidate, err error, update
 	return steps + int(result.ModifiedCount), s.openLanes(ctx, keys)
 }
 
-// ExpireDue makes records dead whose expiry has passed and that nobody holds.
-// See outmill.Janitor.
+// ExpireDue makes records dead whose expiry has passed and that have no lease. See
+// outmill.Janitor.
 func (s *Store) ExpireDue(ctx context.Context, limit int) (int, error) {
 	return s.tidy(ctx, "expire", limit, func(ctx context.Context, limit int) (int, error) {
 		now, err := s.now(ctx)
@@ -100,15 +99,15 @@ func (s *Store) ExpireDue(ctx context.Context, limit int) (int, error) {
 	})
 }
 
-// DeleteProcessed deletes processed records whose time is over, before the index does
-// that deletes them. That time was set by the store that acked them: a changed
-// Config.Retain does not move it. See outmill.Janitor.
+// DeleteProcessed deletes processed records whose retention has passed and that the server's TTL
+// index has not deleted yet. The store that acked a record has set the end of its retention: a
+// change of Config.Retain does not move it. See outmill.Janitor.
 func (s *Store) DeleteProcessed(ctx context.Context, limit int) (int, error) {
 	return s.deleteOver(ctx, "delete processed", limit, s.records, "delete_at")
 }
 
-// DeleteDedupKeys deletes dedup keys whose window has ended, before the index
-// does that deletes them. See outmill.Janitor.
+// DeleteDedupKeys deletes dedup keys whose window has ended and that the server's TTL index has
+// not deleted yet. See outmill.Janitor.
 func (s *Store) DeleteDedupKeys(ctx context.Context, limit int) (int, error) {
 	return s.deleteOver(ctx, "delete dedup keys", limit, s.dedup, "expires_at")
 }
@@ -139,7 +138,7 @@ func (s *Store) deleteOver(ctx context.Context, operation string, limit int, fro
 	})
 }
 
-// Maintain does nothing, because MongoDB deletes what is over by itself. See
+// Maintain does nothing, because MongoDB deletes expired documents by itself. See
 // outmill.Janitor.
 func (s *Store) Maintain(ctx context.Context) (more bool, err error) {
 	return false, s.explain(ctx, "maintain", s.ready(ctx))

@@ -13,17 +13,17 @@ import (
 
 var _ storekit.Joins = (*Store)(nil)
 
-// joinDocument is a join as the collection has it.
+// joinDocument is a join as stored in the collection.
 type joinDocument struct {
 	ID          uuid                `bson:"_id"`
 	GroupingKey string              `bson:"grouping_key"`
 	Status      storekit.JoinStatus `bson:"status"`
 	Policy      storekit.JoinPolicy `bson:"policy"`
 	Quorum      int                 `bson:"quorum"`
-	// ExpectedSteps is absent until somebody knows it.
+	// ExpectedSteps is absent until the number is known.
 	ExpectedSteps *int `bson:"expected_steps,omitempty"`
-	// Parts is how many documents of the counts there are at most. Their sums are
-	// stored when the join ends.
+	// Parts is the largest number of documents with counts. Their sums are stored in the join
+	// when it ends.
 	Parts              int               `bson:"parts"`
 	CompletedSteps     int               `bson:"completed_steps"`
 	FailedSteps        int               `bson:"failed_steps"`
@@ -34,7 +34,7 @@ type joinDocument struct {
 	UpdatedAt          time.Time         `bson:"updated_at"`
 	FinishedAt         time.Time         `bson:"finished_at,omitempty"`
 	Metadata           map[string]string `bson:"metadata,omitempty"`
-	// Now is the server's time as the join was read; it is not stored.
+	// Now is the server's time when the join was read; it is not stored.
 	Now time.Time `bson:"now,omitempty"`
 }
 
@@ -51,7 +51,7 @@ func (d *joinDocument) join() *storekit.Join {
 	return j
 }
 
-// state is the join as the engine sees it.
+// state converts the join for the engine.
 func (d *joinDocument) state() *storekit.JoinState {
 	state := &storekit.JoinState{Join: *d.join()}
 	if !d.Deadline.IsZero() {
@@ -71,7 +71,7 @@ func (s *Store) joinsOf(ctx context.Context, ids touched) (map[uuid]*joinDocumen
 	return known, err
 }
 
-// joinOf reads a join that must be there.
+// joinOf reads a join, and returns ErrUnknownJoin if there is none.
 func (s *Store) joinOf(ctx context.Context, id outmill.JoinID) (*joinDocument, error) {
 	found, err := s.joinsOf(ctx, touched{uuid(id): true})
 	if err != nil {
@@ -90,7 +90,7 @@ func (s *Store) needsTransactions() error {
 	return nil
 }
 
-// StartJoin writes a join.
+// StartJoin inserts a join.
 func (j joining) StartJoin(ctx context.Context, operation string, join *storekit.Join) error {
 	session, err := j.s.sessionOf(ctx)
 	if err == nil {
@@ -106,8 +106,8 @@ func (j joining) StartJoin(ctx context.Context, operation string, join *storekit
 	return j.s.transact(ctx, operation, start)
 }
 
-// startJoin looks before it writes, since an error of the server would end a
-// caller's transaction.
+// startJoin reads before it writes, because an error of the server would end a caller's
+// transaction.
 func (s *Store) startJoin(ctx context.Context, join *storekit.Join) error {
 	state, err := s.loadState(ctx)
 	if err != nil {
@@ -147,13 +147,13 @@ func (s *Store) startJoin(ctx context.Context, join *storekit.Join) error {
 	return err
 }
 
-// joinEngine gives the store the calls of storekit.Joins that are alike in all stores.
+// joinEngine gives the store the methods of storekit.Joins that are the same in all stores.
 type joinEngine = storekit.JoinEngine
 
-// joining is the store as the engine of joins needs it.
+// joining implements what the engine of joins needs of the store.
 type joining struct{ s *Store }
 
-// hurry makes due what waits for those of the joins that are decided.
+// hurry makes the records that wait for the joins due, if the joins are decided.
 func (s *Store) hurry(ctx context.Context, joins touched) {
 	ids := make([]outmill.JoinID, 0, len(joins))
 	for id := range joins {
@@ -162,7 +162,7 @@ func (s *Store) hurry(ctx context.Context, joins touched) {
 	storekit.HurryJoins(alone(ctx), joining{s}, ids, s.logger)
 }
 
-// Explain names the operation of an error.
+// Explain adds the name of the operation to an error.
 func (j joining) Explain(ctx context.Context, operation string, err error) error {
 	return j.s.explain(ctx, operation, err)
 }
@@ -212,15 +212,15 @@ func (j joining) Appended(records []*outmill.Record) {
 	j.s.notifier.Notify()
 }
 
-// joinTx is a transaction on one join. counted are the joins whose counts it changes.
+// joinTx is a transaction on one join. counted are the joins whose counts it changed.
 type joinTx struct {
 	s       *Store
 	join    *joinDocument
 	counted touched
 }
 
-// onJoin runs fn on a join that exists, in a transaction, and then makes due what waits
-// for the join if it is decided.
+// onJoin runs fn on a join that exists, in a transaction. If the join is then decided, it makes
+// the records that wait for it due.
 func (s *Store) onJoin(ctx context.Context, operation string, id outmill.JoinID, fn func(ctx context.Context, tx *joinTx) error) error {
 	if err := s.needsTransactions(); err != nil {
 		return s.explain(ctx, operation, err)
@@ -242,7 +242,7 @@ func (s *Store) onJoin(ctx context.Context, operation string, id outmill.JoinID,
 	return err
 }
 
-// JoinsToFill reads joins, with the number of steps of those that are sealed.
+// JoinsToFill reads joins. For sealed joins it also counts the steps.
 func (x *joinTx) JoinsToFill(ctx context.Context, ids []outmill.JoinID) ([]*storekit.JoinState, error) {
 	return x.s.joinsToFill(ctx, ids)
 }
@@ -252,7 +252,7 @@ func (x *joinTx) CountMembers(ctx context.Context, id outmill.JoinID) (int, erro
 	return x.s.countMembers(ctx, id)
 }
 
-// Seal writes how many steps the join has.
+// Seal writes the number of steps of the join.
 func (x *joinTx) Seal(ctx context.Context, join *storekit.JoinState) error {
 	_, err := x.s.joins.UpdateOne(ctx, where("_id", uuid(join.ID)), bson.D{
 		{Key: "$set", Value: bson.D{{Key: "expected_steps", Value: join.ExpectedSteps}}},
@@ -261,7 +261,7 @@ func (x *joinTx) Seal(ctx context.Context, join *storekit.JoinState) error {
 	return err
 }
 
-// End writes how the join ended, and the sums of its counts.
+// End writes the result of the join, and the sums of its counts.
 func (x *joinTx) End(ctx context.Context, join *storekit.JoinState) error {
 	if err := x.s.endCounts(ctx, x.join); err != nil {
 		return err
@@ -281,8 +281,8 @@ func (x *joinTx) Append(ctx context.Context, record *outmill.Record) (*storekit.
 	return a.Appending, a.runUnchecked(ctx)
 }
 
-// Report settles the step that the message names. That of a message that is gone has its
-// id.
+// Report settles the step that the message names. If the message was deleted, its id is the id of
+// the step.
 func (x *joinTx) Report(ctx context.Context, join *storekit.JoinState, message outmill.WorkItemID, as storekit.StepStatus) (known bool,
 	err error) {
 	step, id := uuid(message), uuid(join.ID)
@@ -326,8 +326,8 @@ func (s *Store) attachStep(ctx context.Context, id outmill.JoinID, message outmi
 		if attach, err := late.Check(message, join, s.config.Retain); err != nil || !attach {
 			return err
 		}
-		// All of the message's records are written, so a call that settles one of them has
-		// done so, or conflicts, and finds the new member.
+		// The update writes all records of the message. So a call that settles one of them at the
+		// same time either came first or conflicts, and then finds the new member.
 		_, err = s.records.UpdateMany(ctx, in("_id", records), bson.D{
 			{Key: "$set", Value: bson.D{{Key: "step", Value: m.Step}, {Key: "joined", Value: m.Step}}},
 			{Key: "$inc", Value: bson.D{{Key: "attachments", Value: 1}}},
@@ -344,8 +344,8 @@ func (s *Store) attachStep(ctx context.Context, id outmill.JoinID, message outmi
 	})
 }
 
-// memberToAttach reads the message that is to be a step: the member that it would be, and
-// the message's records.
+// memberToAttach reads the message that is to become a step, and returns its future member and
+// its records.
 func (s *Store) memberToAttach(ctx context.Context, id outmill.JoinID, message outmill.WorkItemID) (m *member, records bson.A,
 	late storekit.LateStep, err error) {
 	asked, err := findAll[struct {
@@ -402,12 +402,12 @@ func (j joining) CountAcked(ctx context.Context, operation string) error {
 	return j.s.countAcked(ctx, operation)
 }
 
-// ListJoins reads joins of each status.
+// ListJoins reads joins by status.
 func (j joining) ListJoins(ctx context.Context, operation string, query storekit.JoinQuery) ([]*storekit.JoinState, error) {
 	var all []*storekit.JoinState
 	err := j.s.do(ctx, operation, func(ctx context.Context) error {
 		all = nil
-		// One status at a time, each by an index in the order of the ids.
+		// Each status has its own query, so that an index gives the order of the ids.
 		for _, status := range query.Statuses() {
 			filter := bson.D{{Key: "status", Value: status}, {Key: "_id", Value: bson.D{{Key: "$gt", Value: uuid(query.After)}}}}
 			if query.GroupingKey != "" {
@@ -469,7 +469,7 @@ func (s *Store) DeleteJoins(ctx context.Context, limit int) (int, error) {
 		for i, j := range old {
 			ids[i] = j.ID
 		}
-		// The members first, some at a time: there may be many.
+		// The members are deleted first, in batches, because there may be many.
 		for {
 			found, err := findAll[member](ctx, s.members, in("join", ids), first(membersAtOnce, nil, "_id"))
 			if err != nil {

@@ -13,20 +13,19 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// A lane stands for a key that has held records, and says what blocked them
-// when an ordered claim looked last. Whatever ends a lease or a wait opens the
-// lane of its key: the next ordered claim looks and knows. Only ordered claims
-// write lanes; all others insert an opening, which conflicts with nobody.
+// A lane stands for a key that has held records, and notes what blocked them when an ordered
+// claim last checked the key. Every call that ends a lease or a wait opens the lane of its key:
+// the next ordered claim checks the key again. Only ordered claims write lanes; all other calls
+// insert an opening, which conflicts with nothing.
 //
-// Lanes are hints. A lease may end while a claim is about to note that it
-// blocks a key. So each lane has a time at which it is looked at again: soon at
-// first, then less and less often, and when the lease or the wait is over at
-// the latest.
+// Lanes are hints. A lease may end while a claim is about to note that this lease blocks a key.
+// So each lane has a time of its next check: soon at first, then at longer and longer intervals,
+// and at the latest when the lease or the wait ends.
 
 const (
 	firstLook = 100 * time.Millisecond
-	// lastLook is the longest time between two looks at a lane. One that is
-	// further off is wrong: the server's clock was set back.
+	// lastLook is the longest interval between two checks of a lane. A check that is further in
+	// the future is wrong, because the server's clock was set back.
 	lastLook = 6400 * time.Millisecond
 )
 
@@ -41,13 +40,13 @@ type lane struct {
 	Looks     int            `bson:"looks"`
 }
 
-// block is what blocks a key, and when it will have ended.
+// block says what blocks a key, and when that ends.
 type block struct {
 	by    string
 	until time.Time
 }
 
-// note notes what blocks the lane, and when to look again.
+// note notes what blocks the lane, and the time of the next check.
 func (l *lane) note(b block, now time.Time) {
 	if b.by == storekit.BlockedByNothing {
 		l.BlockedBy, l.Until, l.Looks = b.by, time.Time{}, 0
@@ -66,27 +65,27 @@ type line struct {
 	Topic string `bson:"topic"`
 }
 
-// opening says that the lane of a key is to be looked at.
+// opening says that the next claim must check the lane of a key.
 type opening struct {
 	ID    bson.ObjectID `bson:"_id"`
 	Group reader        `bson:"grp"`
 	Topic string        `bson:"topic"`
 	Key   string        `bson:"key"`
-	// OpenedAt is about the server's time. One that no claim has met in an hour is
-	// of a lane that is gone, and goes too.
+	// OpenedAt is an estimate of the server's time. An opening that no claim has met for an hour
+	// belongs to a lane that is gone, and is deleted.
 	OpenedAt time.Time `bson:"opened_at"`
 }
 
-// laneSeen remembers, for a moment, whether there were lanes at all: while there are
-// none, a call that settles a record need not know its key. A lane that is made within
-// that moment is looked at soon by itself.
+// laneSeen remembers, for laneSeenFor, whether there were any lanes. While there are none, a call
+// that settles a record need not read its key. A lane that is made within that time is checked
+// soon anyway.
 type laneSeen struct {
 	mu     sync.Mutex
 	at     time.Time
 	exists bool
 }
 
-// laneSeenFor is that moment.
+// laneSeenFor is how long laneSeen remembers.
 const laneSeenFor = 250 * time.Millisecond
 
 func (l *laneSeen) note(exists bool, at time.Time) {
@@ -101,10 +100,10 @@ func (l *laneSeen) known() (exists, fresh bool) {
 	return l.exists, time.Since(l.at) < laneSeenFor
 }
 
-// laneMark is the field of the document that anyLane adds.
+// laneMark is the name of the field in the document that anyLane adds.
 const laneMark = "lane"
 
-// anyLane is a stage that adds a document where there is a lane, of any line.
+// anyLane is a stage that adds a document if there is a lane, of any topic.
 func (s *Store) anyLane() bson.D {
 	return bson.D{{Key: "$unionWith", Value: bson.D{{Key: "coll", Value: s.lanes.Name()}, {Key: "pipeline", Value: bson.A{
 		bson.D{{Key: "$match", Value: everyLane}}, bson.D{{Key: "$limit", Value: 1}},
@@ -115,7 +114,7 @@ func (s *Store) anyLane() bson.D {
 // everyLane selects all lanes by an index.
 var everyLane = where("_id", bson.D{{Key: "$gt", Value: bson.MinKey{}}})
 
-// noLanes tells whether there is no lane.
+// noLanes reports whether there is no lane.
 func (s *Store) noLanes(ctx context.Context) (bool, error) {
 	if exists, fresh := s.laneSeen.known(); fresh {
 		return !exists, nil
@@ -128,7 +127,7 @@ func (s *Store) noLanes(ctx context.Context) (bool, error) {
 	return err == nil && len(found) == 0, err
 }
 
-// openLanes has those lanes looked at that there are.
+// openLanes makes the next claims check the lanes of the keys, if they have lanes.
 func (s *Store) openLanes(ctx context.Context, keys map[lineKey]bool) error {
 	if len(keys) == 0 {
 		return nil
@@ -153,7 +152,7 @@ func (s *Store) openLanes(ctx context.Context, keys map[lineKey]bool) error {
 	return err
 }
 
-// touch makes the transaction conflict with claims in order from the lines.
+// touch makes the transaction conflict with claims in order from these topics.
 func (s *Store) touch(ctx context.Context, lines []line) error {
 	var models []driver.WriteModel
 	seen := map[line]bool{}
@@ -169,7 +168,7 @@ func (s *Store) touch(ctx context.Context, lines []line) error {
 	}
 	_, err := s.locks.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(true))
 	if driver.IsDuplicateKeyError(err) {
-		// Another transaction has just made the document.
+		// Another transaction has just inserted the document.
 		return fmt.Errorf("%w: %w", errContended, err)
 	}
 	return err

@@ -14,8 +14,8 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// lease leases what was chosen and is still due, and returns how many records
-// that were. What it could not read back it gives back.
+// lease leases the chosen records that are still due, and returns their number. It gives back
+// records that it cannot read.
 func (c *claim) lease(ctx context.Context, chosen choice) (int, error) {
 	token := uuid(outmill.NewOwnerToken())
 	records, err := c.leaseAs(ctx, chosen, token)
@@ -30,17 +30,17 @@ func (c *claim) lease(ctx context.Context, chosen choice) (int, error) {
 	return len(records), err
 }
 
-// leaseAs leases what was chosen and is still due, and returns it in its order. The
-// records are as they were read where that says all: the update says again how often
-// each was leased, tried and expired, and so whatever a handler hears of is the same.
+// leaseAs leases the chosen records that are still due, and returns them in their order. If whole
+// documents were read, it returns these without another read: the update checks that the claims,
+// attempts and expiries of each record are unchanged, so all that a handler sees is the same.
 func (c *claim) leaseAs(ctx context.Context, chosen choice, token uuid) (records []*outmill.Record, err error) {
 	now, err := c.s.now(ctx)
 	if err != nil {
 		return nil, err
 	}
 	models, whole := c.leasing(chosen, token)
-	// What an update that was interrupted has leased is not due any more, and is read
-	// back by the token with the rest.
+	// Records that an interrupted update has leased are no longer due. The read by the token
+	// finds them with the rest.
 	err = again(ctx, func() error {
 		result, err := c.s.records.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(false))
 		if err != nil {
@@ -56,14 +56,14 @@ func (c *claim) leaseAs(ctx context.Context, chosen choice, token uuid) (records
 	return records, err
 }
 
-// asRead is what an update says of a record that was read.
+// asRead has the fields that an update requires to be unchanged.
 type asRead struct {
 	claims, attempts, expiries int
 	leased                     bool
 }
 
-// leasing is an update for those that were read in the same state, nearly always all.
-// whole tells that all of each was read.
+// leasing makes one update for all records that were read in the same state, which is nearly
+// always all of them. whole means that whole documents were read.
 func (c *claim) leasing(chosen choice, token uuid) (models []driver.WriteModel, whole bool) {
 	whole = true
 	ids := map[asRead]bson.A{}
@@ -90,7 +90,7 @@ func (c *claim) leasing(chosen choice, token uuid) (models []driver.WriteModel, 
 	return models, whole
 }
 
-// asLeased are the chosen records, which were read and then leased.
+// asLeased returns the chosen records as they are after the lease.
 func (c *claim) asLeased(chosen choice, token uuid, now time.Time) []*outmill.Record {
 	records := make([]*outmill.Record, len(chosen.list))
 	for i, r := range chosen.list {

@@ -9,7 +9,7 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// stagesOf are the stages of a status.
+// stagesOf returns the stages of a status.
 func stagesOf(status outmill.Status) []int {
 	switch status {
 	case outmill.StatusPending:
@@ -24,22 +24,22 @@ func stagesOf(status outmill.Status) []int {
 	return allStages
 }
 
-// finder gives the store List and the calls of storekit.Operator.
+// finder gives the store List and the methods of storekit.Operator.
 type finder = storekit.Finder
 
-// finding is what the finder asks of the store.
+// finding implements what the finder needs of the store.
 type finding struct{ *Store }
 
-// looked is what a search reads of a record.
+// looked has the fields of a record that a search reads.
 type looked struct {
 	ID      uuid `bson:"_id"`
 	Matches bool `bson:"m"`
 }
 
-// Search looks at records. It goes through all by id, or finds what few records are line by
-// line.
+// Search reads records. It reads all of them by id, or, for a rare status, those of each topic of
+// each group.
 func (f finding) Search(ctx context.Context, operation string, query outmill.ListQuery) (found storekit.Searched, err error) {
-	// MongoDB keeps milliseconds.
+	// MongoDB stores milliseconds.
 	query.CreatedAfter, query.CreatedBefore = ceilTime(query.CreatedAfter), ceilTime(query.CreatedBefore)
 	err = f.do(ctx, operation, func(ctx context.Context) (err error) {
 		if !storekit.ByStatus(query.Status) {
@@ -78,8 +78,8 @@ func behind(r storekit.SearchRange) bson.D {
 	return bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: uuid(r.After)}}}}
 }
 
-// look asks the server which of the records match, and does not have it filter them: it must
-// look at no more than each.
+// look asks the server which of the records match. The match is not part of the filter, because
+// the server must read at most each records.
 func (f finding) look(
 	ctx context.Context, query outmill.ListQuery, filter bson.D, in storekit.SearchRange, each int,
 ) ([]storekit.Looked, error) {
@@ -92,7 +92,7 @@ func (f finding) look(
 	return list, err
 }
 
-// matching is an expression that tells whether the query matches a record.
+// matching is an expression that is true if a record matches the query.
 func matching(query outmill.ListQuery) bson.D {
 	all := bson.A{true}
 	for _, f := range []struct{ field, value string }{
@@ -116,7 +116,7 @@ func matching(query outmill.ListQuery) bson.D {
 	return bson.D{{Key: "$and", Value: all}}
 }
 
-// Records returns those that have one of the ids.
+// Records returns the records with these ids.
 func (f finding) Records(ctx context.Context, operation string, ids []outmill.WorkItemID) (records []*outmill.Record, err error) {
 	err = f.do(ctx, operation, func(ctx context.Context) (err error) {
 		records, err = f.find(ctx, in("_id", uuids(ids)), len(ids))
@@ -125,17 +125,17 @@ func (f finding) Records(ctx context.Context, operation string, ids []outmill.Wo
 	return records, err
 }
 
-// Delete deletes those that have the status.
+// Delete deletes the records that have the status.
 func (f finding) Delete(ctx context.Context, status outmill.Status, ids []outmill.WorkItemID) (int, error) {
 	return f.delete(ctx, status, ids)
 }
 
-// Explain names the operation.
+// Explain adds the name of the operation to an error.
 func (f finding) Explain(ctx context.Context, operation string, err error) error {
 	return f.explain(ctx, operation, err)
 }
 
-// settledToo names the field by which an index has them in the order of ids.
+// settledToo names the field of the index that has settled records in the order of their ids.
 func settledToo(stage int) []bson.E {
 	if stage < storekit.StageProcessed {
 		return nil
@@ -143,7 +143,7 @@ func settledToo(stage int) []bson.E {
 	return []bson.E{{Key: "settled", Value: true}}
 }
 
-// readersOf returns the groups that may have records, and none last.
+// readersOf returns the groups that may have records, followed by the empty group.
 func (s *Store) readersOf(ctx context.Context) ([]reader, error) {
 	found, err := s.loadState(ctx)
 	if err != nil {
@@ -160,8 +160,8 @@ func (s *Store) readersOf(ctx context.Context) ([]reader, error) {
 	return append(readers, reader("")), nil
 }
 
-// linesOf returns the groups and topics that have records in these stages,
-// those of no group last.
+// linesOf returns the groups and topics that have records in these stages, those of the empty
+// group last.
 func (s *Store) linesOf(ctx context.Context, stages ...int) ([]line, error) {
 	readers, err := s.readersOf(ctx)
 	if err != nil {

@@ -14,42 +14,42 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// What a claim in order reads is not one snapshot: MongoDB has no union in transactions,
-// and outside of them a server may have dropped the snapshot that it has just begun to
-// read. So the order of the reads matters:
+// The reads of a claim in order are not one snapshot: MongoDB has no union in transactions, and
+// outside a transaction a server may have dropped the snapshot that it has just begun to read. So
+// the order of the reads matters:
 //
-//	1. the lanes, which only who has the turn writes
-//	2. the line, and what the lanes have held
-//	3. leases of others on the keys that were met
+//	1. the lanes, which only the claim that has the turn writes
+//	2. the ready records, and the held records of the lanes
+//	3. leases of other owners on the keys that were met
 //	4. records of these keys that wait
 //
-// A record that is in the way of a later one of its key is in one of 2 to 4, and goes
-// only in that direction during a look: from the line or the held ones to a lease (by a
-// process that was late, see claims in order), from a lease to the waiting ones (whatever
-// ends a lease without settling the record), from the waiting ones to the line only by
-// who has the turn: see admit. So none is missed, wherever it is met.
+// A record that blocks a later one of its key is in 2, 3 or 4, and during these reads it moves
+// only forwards: from ready or held to leased (by a process that was late, see claims in order),
+// and from leased to waiting (by a call that ends a lease without settling the record). Only the
+// claim that has the turn moves a record from waiting to ready: see admit. So the reads miss no
+// record that blocks.
 
-// Each part of an aggregation marks what it finds; the line itself has no mark, and
-// comes last, so that the claim may stop where it has enough.
+// Each part of an aggregation marks its documents. Ready records have no mark, and come last, so
+// that the claim can stop when it has enough.
 const (
 	lookMark     = "look"
 	foundHeld    = "held"     // held records of a lane
-	foundDue     = "due"      // something is due that is not in line
-	foundNoOne   = "no one"   // something is due that no group has
-	foundLane    = "lane"     // the line has lanes
-	foundAnyLane = "any lane" // some line has
+	foundDue     = "due"      // a due record that is not ready yet
+	foundNoOne   = "no one"   // a due record that waits for a group
+	foundLane    = "lane"     // a lane of this topic and group
+	foundAnyLane = "any lane" // a lane of any topic
 	foundParked  = "parked"   // a key with parked records
 )
 
-// found is a document of that aggregation that has a mark.
+// found is a document of that aggregation with a mark.
 type found struct {
 	Record candidate `bson:",inline"`
-	// Lane and Held are those of foundHeld.
+	// Lane and Held are set if the mark is foundHeld.
 	Lane lineKey     `bson:"of"`
 	Held []candidate `bson:"records"`
 }
 
-// part is one of the aggregations that a look is made of.
+// part is one of the aggregations of a look.
 type part struct {
 	from   *driver.Collection
 	stages driver.Pipeline
@@ -63,7 +63,8 @@ func markedAs(mark string) bson.D {
 	return bson.D{{Key: "$set", Value: bson.D{{Key: lookMark, Value: mark}}}}
 }
 
-// unionOf is what the parts find, one behind the other; the first is of the records.
+// unionOf returns the results of the parts, one after another. The first part reads the
+// collection of the records.
 func unionOf(parts []part) driver.Pipeline {
 	stages := slices.Clone(parts[0].stages)
 	for _, more := range parts[1:] {
@@ -73,17 +74,17 @@ func unionOf(parts []part) driver.Pipeline {
 	return stages
 }
 
-// maxAdmissions bounds how often a claim begins to look again because something became
-// due; what is due then waits, and is in the way of its key.
+// maxAdmissions bounds how often a claim starts its reads again because a record became due.
+// After that, such a record counts as waiting, and blocks its key.
 const maxAdmissions = 3
 
-// leastBytes is what a look may read where the claim wants less, because what it reads
-// first may be blocked.
+// leastBytes is the least number of bytes that a look may read. A claim that wants less reads as
+// much, because the first records may be blocked.
 const leastBytes = 1 << 20
 
-// look reads the page and what is in its way, and returns what may be decided about;
-// nothing where records of the topic wait for a group: none is handed out before all
-// of them have been adopted.
+// look reads the page and the records that block it, and returns the records about which the
+// claim may decide. It returns none if records of the topic wait for a group: a claim hands out
+// none before all of them are adopted.
 func (o *ordered) look(ctx context.Context, turn *turn) ([]candidate, error) {
 	aside := o.trail.asideToo(time.Now(), o.s.trails.stirred())
 	for admissions := 0; ; {
@@ -129,7 +130,7 @@ func (o *ordered) look(ctx context.Context, turn *turn) ([]candidate, error) {
 	}
 }
 
-// readPage reads the line and what is held, and tells what else it has seen.
+// readPage reads the ready and the held records, and returns which marks it has seen.
 func (o *ordered) readPage(ctx context.Context, aside bool) (page []candidate, seen map[string]bool, err error) {
 	if o.now, err = o.s.now(ctx); err != nil {
 		return nil, nil, err
@@ -154,7 +155,7 @@ func (o *ordered) readPage(ctx context.Context, aside bool) (page []candidate, s
 	return o.merged(page, held), seen, nil
 }
 
-// readParts tells also whether the line goes on behind the page.
+// readParts also notes whether there are more ready records behind the page.
 func (o *ordered) readParts(ctx context.Context, parts []part) (page, held []candidate, seen map[string]bool, goesOn bool, err error) {
 	cursor, err := o.s.records.Aggregate(ctx, unionOf(parts), options.Aggregate().SetBatchSize(oneBatch))
 	if err != nil {
@@ -188,7 +189,7 @@ func (o *ordered) readParts(ctx context.Context, parts []part) (page, held []can
 	return page, held, seen, len(page) == o.pageSize(), cursor.Err()
 }
 
-// held are the held records that were found, of a lane or of a topic in order.
+// held returns the held records of a lane, or of a topic in order.
 func (o *ordered) held(f found) []candidate {
 	if o.req.Order == outmill.OrderTopic {
 		return []candidate{f.Record}
@@ -201,7 +202,7 @@ func (o *ordered) held(f found) []candidate {
 	return f.Held
 }
 
-// know is the state of a key; nil where the key is none, or does not matter.
+// know returns the state of a key. It returns nil if there is no key, or if keys do not matter.
 func (o *ordered) know(key string) *keyState {
 	if key == "" || o.req.Order == outmill.OrderTopic {
 		return nil
@@ -214,8 +215,8 @@ func (o *ordered) know(key string) *keyState {
 	return state
 }
 
-// readBlocks reads what is in the way of what was read, and tells whether some of that
-// is due, and to be put in line.
+// readBlocks reads the records that block those that were read. due means that one of them is
+// due, and must become ready first.
 func (o *ordered) readBlocks(ctx context.Context) (due bool, err error) {
 	parts := o.blocksOfTopic()
 	if o.req.Order != outmill.OrderTopic {
@@ -242,7 +243,7 @@ func (o *ordered) readBlocks(ctx context.Context) (due bool, err error) {
 	return due, err
 }
 
-// blockTopic: a topic in order is as one key.
+// blockTopic treats a topic in order as one key.
 func (o *ordered) blockTopic(r candidate) {
 	if r.Stage == storekit.StageLeased {
 		o.otherHas = true
@@ -264,8 +265,8 @@ func (o *ordered) blockKey(state *keyState, r candidate) {
 	}
 }
 
-// parts are what a look reads, the line last. aside is whether to look for what is
-// due and not in line.
+// parts returns the aggregations of a look, the ready records last. aside adds the search for due
+// records that are not ready yet.
 func (o *ordered) parts(aside bool) []part {
 	parts := []part{}
 	unrouted := line{Topic: o.line.Topic}
@@ -288,7 +289,7 @@ func (o *ordered) parts(aside bool) []part {
 	}})
 }
 
-// laneParts are whether there are lanes, and what is held of those that are looked at.
+// laneParts find whether there are lanes, and the held records of the lanes that are checked.
 func (o *ordered) laneParts() []part {
 	mark := func(mark string) driver.Pipeline {
 		return driver.Pipeline{{{Key: "$limit", Value: 1}},
@@ -324,12 +325,12 @@ func firstOf(filter bson.D) driver.Pipeline {
 		{{Key: "$project", Value: bson.D{{Key: "_id", Value: 1}}}}}
 }
 
-// dueAside selects what is due and not in line, stage by stage.
+// dueAside selects due records that are not ready yet, by stage.
 func dueAside(of line, now time.Time) []bson.D {
 	return []bson.D{
 		of.in(storekit.StageWaiting, until(now)), of.in(storekit.StageDelayed, until(now)),
-		// The lease of an expired record stands until it is reaped; others that have
-		// expired leave the wait to those who pass over them.
+		// An expired record keeps its lease until the lease is reaped. Other expired records
+		// become ready, and the claim that meets them there skips them.
 		of.in(storekit.StageLeased, until(now), unexpired(now)),
 	}
 }
@@ -340,8 +341,8 @@ func (o *ordered) notMine() bson.E {
 	return bson.E{Key: "owner", Value: bson.D{{Key: "$ne", Value: uuid(o.req.Owner)}}}
 }
 
-// blocksOfTopic are leases of another owner, and the first record that waits; where
-// the policy does not stop at one that waits, what is due and not in line yet does.
+// blocksOfTopic finds leases of another owner, and the first record that waits. If the policy
+// does not block behind waiting records, it finds due records that are not ready yet instead.
 func (o *ordered) blocksOfTopic() []part {
 	waiting := o.line.in(storekit.StageWaiting, unexpired(o.now))
 	if o.req.KeyPolicy == outmill.KeySkip {
@@ -355,8 +356,8 @@ func (o *ordered) blocksOfTopic() []part {
 
 func project(fields ...string) bson.D { return bson.D{{Key: "$project", Value: ascending(fields...)}} }
 
-// blocksOfKeys are leases of others, and records that wait; where the policy does not
-// stop at these, what is due and not in line yet does.
+// blocksOfKeys finds leases of other owners, and records that wait. If the policy does not block
+// behind waiting records, it finds due records that are not ready yet instead.
 func (o *ordered) blocksOfKeys() []part {
 	if len(o.states) == 0 {
 		return nil
@@ -380,7 +381,7 @@ func (o *ordered) blocksOfKeys() []part {
 	return parts
 }
 
-// eachKey leaps from key to key.
+// eachKey skips from key to key through an index.
 func eachKey(filter bson.D) driver.Pipeline {
 	return driver.Pipeline{
 		{{Key: "$match", Value: filter}}, {{Key: "$group", Value: bson.D{{Key: "_id", Value: "$key"}}}},
@@ -388,12 +389,13 @@ func eachKey(filter bson.D) driver.Pipeline {
 	}
 }
 
-// heldOfEach is how many held records are read of each lane, fewer the more lanes
-// are looked at.
+// heldOfEach is how many held records are read of each lane: the more lanes are checked, the
+// fewer.
 func (o *ordered) heldOfEach() int { return max(1, o.pageSize()/max(1, len(o.lanes))) }
 
-// merged is the page with what is held, in their order. What is behind the end
-// of one that goes on waits: there may be records before it that were not read.
+// merged returns the ready and the held records in their order. If one of the two lists was cut
+// off, it leaves out the records behind the end of that list, because records that were not read
+// may come before them.
 func (o *ordered) merged(page, held []candidate) []candidate {
 	end := uint64(nowhere)
 	if o.goesOn {
@@ -407,8 +409,8 @@ func (o *ordered) merged(page, held []candidate) []candidate {
 	return all
 }
 
-// readLanes reads the lanes that are to be looked at, where there may be some: those
-// that were opened, those that this owner blocks itself, and those whose time has come.
+// readLanes reads the lanes to check, if there may be any: opened lanes, lanes that this owner
+// blocks itself, and lanes whose next check is due.
 func (o *ordered) readLanes(ctx context.Context) error {
 	if o.req.Order == outmill.OrderTopic || !o.lanesRead && !o.trail.hasLanes() {
 		return nil
@@ -447,8 +449,8 @@ func (o *ordered) readLanes(ctx context.Context) error {
 	return nil
 }
 
-// readOtherLanes finds the lanes of keys that are not to be looked at. Nobody else
-// writes lanes while this claim has the turn.
+// readOtherLanes reads the lanes of keys that are not checked. No other claim writes lanes while
+// this claim has the turn.
 func (o *ordered) readOtherLanes(ctx context.Context) error {
 	ids := bson.A{}
 	for key, state := range o.states {

@@ -11,11 +11,11 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// metaID is the only document of the meta collection: the version of the
-// schema, and who reads which topics, in the order of their registration.
+// metaID is the id of the only document of the meta collection. The document has the version of
+// the schema, and the registrations, in their order.
 const metaID = "outmill"
 
-// state is that document, and the server's time as it was read.
+// state is that document, and the server's time when it was read.
 type state struct {
 	Version    int            `bson:"version"`
 	Compatible int            `bson:"compatible"`
@@ -29,7 +29,7 @@ type registration struct {
 	Include []string  `bson:"include"`
 	Exclude []string  `bson:"exclude"`
 	SeenAt  time.Time `bson:"seen_at"`
-	// ExpiresAt is when it ends; it is left out of one that never does.
+	// ExpiresAt is the end of the registration. It is absent if the registration never ends.
 	ExpiresAt time.Time `bson:"expires_at,omitempty"`
 }
 
@@ -37,8 +37,8 @@ func (r registration) topics() outmill.Topics {
 	return outmill.Topics{Include: orNil(r.Include), Exclude: orNil(r.Exclude)}
 }
 
-// loadState reads the state, in the transaction of ctx where it has one. It is
-// an error if this program must not work with the schema.
+// loadState reads the state, in the transaction of ctx if it has one. It returns an error if this
+// program must not work with the schema.
 func (s *Store) loadState(ctx context.Context) (*state, error) {
 	asked := time.Now()
 	found, err := s.findState(ctx)
@@ -52,7 +52,7 @@ func (s *Store) loadState(ctx context.Context) (*state, error) {
 	return found, nil
 }
 
-// findState returns a state of version 0 where there is none.
+// findState returns a state of version 0 if there is none.
 func (s *Store) findState(ctx context.Context) (*state, error) {
 	cursor, err := s.meta.Aggregate(ctx, driver.Pipeline{
 		{{Key: "$match", Value: bson.D{{Key: "_id", Value: metaID}}}},
@@ -85,7 +85,7 @@ func orNil(list []string) []string {
 	return list
 }
 
-// setMeta updates the state's document, and tells whether the filter selects it.
+// setMeta updates the document of the state, and reports whether the filter selected it.
 func (s *Store) setMeta(ctx context.Context, filter bson.D, update any) (bool, error) {
 	result, err := s.meta.UpdateOne(ctx, append(bson.D{{Key: "_id", Value: metaID}}, filter...), update)
 	return err == nil && result.MatchedCount > 0, err

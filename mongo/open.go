@@ -14,10 +14,10 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// Open connects a client, makes a store on it, and disconnects it with the
-// store. The collections are not created, unless Config.EnsureSchema: see
-// Ensure. A nil logger logs nothing. The URI is one of MongoDB's
-// (mongodb://host:27017/?replicaSet=rs0); the database is Config's.
+// Open connects a client to a MongoDB URI (mongodb://host:27017/?replicaSet=rs0), and makes a
+// store on it. The store's Close disconnects the client. The database is Config's. Open does not
+// create the collections, unless Config.EnsureSchema is set: see Ensure. A nil logger logs
+// nothing.
 func Open(ctx context.Context, uri string, config Config, logger watermill.LoggerAdapter) (*Store, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err

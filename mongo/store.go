@@ -26,9 +26,9 @@ var (
 	_ storekit.Operator = (*Store)(nil)
 )
 
-// Store is an outbox in one MongoDB database. All methods may be called
-// concurrently. It is also a storekit.Joins, storekit.Sagas and storekit.Operator, and has
-// their calls and List.
+// Store is an outbox in one MongoDB database. All methods are safe for concurrent use. Store is
+// also a storekit.Joins, a storekit.Sagas and a storekit.Operator, and has their methods, and
+// List.
 type Store struct {
 	joinEngine
 	finder
@@ -44,34 +44,33 @@ type Store struct {
 	busy     storekit.BusyTopics
 	trails   trails
 	laneSeen laneSeen
-	// turnFor is how long a turn at a line lasts at first.
+	// turnFor is the initial length of a turn at a topic of a group.
 	turnFor time.Duration
-	// busyFor is how long all claims are full before the change stream is closed.
+	// busyFor is how long all claims must be full before the store closes the change stream.
 	busyFor  time.Duration
 	notifier storekit.Notifier
-	// changes is the change stream that was joined, if any.
+	// changes is the change stream that the store has opened, or nil.
 	changes atomic.Pointer[changes]
 	undoing *undoing
 	clock   clock
-	// prepared are the types of sagas whose collections were found or made.
+	// prepared holds the types of sagas whose collections exist.
 	prepared sync.Map
-	// inUse are the callers' transactions that are being appended to, and the
-	// lines that this process claims from in order.
+	// inUse locks the callers' transactions to which an append writes, and the topics from which
+	// this process claims in order.
 	inUse storekit.TxLocks
 	life  storekit.Lifecycle
 }
 
-// closeWithin bounds how long Close waits for the operations of a client that
-// the store opened.
+// closeWithin bounds how long Close waits for the operations of a client that the store opened.
 const closeWithin = 5 * time.Second
 
-// New makes a store on a client that the user made and disconnects; where it
-// is nil, on one of the store's own to DefaultURI, which Close disconnects. It
-// does not connect. A nil logger logs nothing.
+// New makes a store on the user's client, which the user disconnects. If client is nil, the store
+// makes a client for DefaultURI, and Close disconnects it. New does not connect. A nil logger
+// logs nothing.
 //
-// The store writes with write concern majority, reads from the primary, and
-// encodes as the driver does by default, whatever the client is set to; the
-// client's retries of reads and writes, its timeouts and its pool hold.
+// The store writes with write concern majority, reads from the primary, and encodes documents as
+// the driver does by default, whatever the client's settings are. The client's settings for
+// retries, timeouts and the pool apply.
 func New(client *driver.Client, config Config, logger watermill.LoggerAdapter) (*Store, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
@@ -100,8 +99,8 @@ func New(client *driver.Client, config Config, logger watermill.LoggerAdapter) (
 	return s, nil
 }
 
-// databaseOptions are those of the store's database, whatever the client's are: an
-// encoder of the user's would write other documents than the store looks for.
+// databaseOptions returns the options of the store's database, which override the client's: a
+// user's own encoder would write documents that the store's queries do not find.
 func databaseOptions() *options.DatabaseOptionsBuilder {
 	return options.Database().
 		SetWriteConcern(writeconcern.Majority()).SetReadConcern(readconcern.Local()).SetReadPreference(readpref.Primary()).
@@ -112,20 +111,19 @@ func (s *Store) collection(name string) *driver.Collection {
 	return s.db.Collection(s.config.CollectionName(name))
 }
 
-// Client returns the client, for the user's own collections. It stays
-// connected until Close if the store connected it.
+// Client returns the client, for the user's own collections. If the store made the client, it
+// stays connected until Close.
 func (s *Store) Client() *driver.Client { return s.client }
 
-// Database returns the database that has the store's collections. What is
-// written by it has write concern majority, and is read from the primary.
+// Database returns the database of the store's collections. The handle writes with write concern
+// majority, and reads from the primary.
 func (s *Store) Database() *driver.Database { return s.db }
 
 // Name identifies the store in logs, metrics and deliveries.
 func (s *Store) Name() string { return s.config.Name }
 
-// Close ends what the store started, and the client if the store connected it.
-// It may be called more than once. Other methods then return
-// outmill.ErrClosed.
+// Close stops the store's background work, and disconnects the client if the store made it. Close
+// may be called more than once. Afterwards all other methods return outmill.ErrClosed.
 func (s *Store) Close() error {
 	if !s.life.End() {
 		return nil
@@ -146,8 +144,8 @@ func (s *Store) Close() error {
 
 func (s *Store) usable(ctx context.Context) error { return s.life.Usable(ctx) }
 
-// ready checks what can be checked before an operation begins; the schema's
-// version until it was found right once.
+// ready checks that the store is open, and checks the version of the schema until it was found
+// right once.
 func (s *Store) ready(ctx context.Context) error { return s.life.Ready(ctx, s.checkOrEnsure) }
 
 func (s *Store) checkOrEnsure(ctx context.Context) error {
